@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"weir/bench/peers"
 	"weir/internal/bench"
 	"weir/internal/bench/cell"
+	"weir/internal/ports"
 )
 
 func main() { bench.Main("behaviour", run) }
@@ -58,10 +58,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer os.RemoveAll(b.Dir)
 	if b.Weir == "" {
 		b.Weir = filepath.Join(b.Dir, "weir")
-		build := exec.CommandContext(ctx, "go", "build", "-o", b.Weir, "weir/cmd/weir")
-		build.Stderr = stderr
-		if err := build.Run(); err != nil {
-			return fmt.Errorf("build weir: %w", err)
+		if err := bench.Build(ctx, b.Weir, stderr); err != nil {
+			return err
 		}
 	}
 	table := make([][]string, len(cases()))
@@ -96,7 +94,7 @@ func ask(ctx context.Context, b *bench.Bench, g bench.Gateway, progress io.Write
 	}
 	defer e.close()
 	c := &cell.Cell{Engine: e.addr(), Relayed: true}
-	if c.Gateway, err = bench.FreeAddr(); err != nil {
+	if c.Gateway, err = ports.Free(); err != nil {
 		return nil, err
 	}
 	p, err := b.StartGateway(ctx, g, c)

@@ -105,10 +105,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		defer os.RemoveAll(dir)
 		f.weir = filepath.Join(dir, "weir")
-		build := exec.CommandContext(ctx, "go", "build", "-o", f.weir, "./cmd/weir")
-		build.Stderr = stderr
-		if err := build.Run(); err != nil {
-			return fmt.Errorf("build weir: %w", err)
+		if err := bench.Build(ctx, f.weir, stderr); err != nil {
+			return err
 		}
 	}
 	full, err := f.saturation(ctx)

@@ -36,7 +36,7 @@ func steps() []nightly.Step {
 		},
 		{
 			Name: "routing", Why: "captured reuse, evenness and lost figures of cost beside other policies, in virtual time: the same on whatever machine",
-			Typical: 3 * time.Minute, Limit: 30 * time.Minute,
+			Typical: 6 * time.Minute, Limit: 30 * time.Minute,
 			Command: "go run ./bench/routing -check bench/routing/part.json", Read: routingFigures,
 		},
 		scenario("backlog", "thousands of streams step at one instant, beside a control that falls behind and beside nginx"),
@@ -74,6 +74,11 @@ func steps() []nightly.Step {
 			Name: "interop", Why: "the official clients and the reference libraries, with samples that .ci/run takes a fifth of",
 			Typical: 15 * time.Minute, Limit: 60 * time.Minute, Needs: []string{python, npm},
 			Command: "make interop-full", Read: nightly.Packages,
+		},
+		{
+			Name: "clients", Why: "clients as their projects release them: 1.6 GB to install",
+			Typical: 5 * time.Minute, Limit: 30 * time.Minute, Needs: []string{python, npm},
+			Command: "make interop-clients", Read: nightly.Tests,
 		},
 		{
 			Name: "engines", Why: "vLLM and transformers' server as released, on the CPU: 6 GB to install and slow to start",

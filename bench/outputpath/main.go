@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -220,11 +219,9 @@ func prepare(ctx context.Context, b *bench.Bench, stderr io.Writer) (clean func(
 		return clean, nil
 	}
 	b.Weir = filepath.Join(b.Dir, "weir")
-	build := exec.CommandContext(ctx, "go", "build", "-o", b.Weir, "weir/cmd/weir")
-	build.Stderr = stderr
-	if err := build.Run(); err != nil {
+	if err := bench.Build(ctx, b.Weir, stderr); err != nil {
 		clean()
-		return nil, fmt.Errorf("build weir: %w", err)
+		return nil, err
 	}
 	return clean, nil
 }

@@ -10,7 +10,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
+	"slices"
 	"syscall"
 )
 
@@ -30,6 +32,26 @@ func Main(name string, run func(ctx context.Context, args []string, stdout, stde
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 		os.Exit(1)
 	}
+}
+
+// Build builds weir's program of this module as a file.
+func Build(ctx context.Context, file string, stderr io.Writer) error {
+	build := exec.CommandContext(ctx, "go", "build", "-o", file, "weir/cmd/weir")
+	build.Stderr = stderr
+	if err := build.Run(); err != nil {
+		return fmt.Errorf("build weir: %w", err)
+	}
+	return nil
+}
+
+// Median is that of some values, 0 of none.
+func Median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
 // WriteJSON writes what a benchmark measured to a file; no name is no file.

@@ -21,6 +21,9 @@ type Gateway struct {
 	// Peer is a gateway that others publish and this program knows nothing of but
 	// its command line. What it loses is told, and fails no run.
 	Peer bool
+	// Weir says that it is weir, whose admin listener tells when it is ready, and Timed that
+	// its timeline has the first outputs of new requests besides.
+	Weir, Timed bool
 	// Args give its command line; dir is a folder of its own, admin a second
 	// address for whatever it listens at besides.
 	Args func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error)
@@ -47,13 +50,13 @@ const (
 func Gateways() []Gateway {
 	return []Gateway{
 		{Name: Nginx, Relayed: true, Args: nginxArgs},
-		{Name: Relay, Relayed: true, Args: func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error) {
+		{Name: Relay, Relayed: true, Weir: true, Args: func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error) {
 			return weirArgs(b, c, dir, admin, "openai=http://"+c.Engine+",model=bench"), nil
 		}},
-		{Name: Plane, Args: func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error) {
+		{Name: Plane, Weir: true, Timed: true, Args: func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error) {
 			return weirArgs(b, c, dir, admin, "weir="+c.Engine), nil
 		}},
-		{Name: Core, dialsIn: true, Args: func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error) {
+		{Name: Core, dialsIn: true, Weir: true, Timed: true, Args: func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error) {
 			return weirArgs(b, c, dir, admin, "vllm-core=tcp://"+c.Engine+",model=weir-sim"), nil
 		}},
 		{Name: ReverseProxy, Relayed: true, Args: selfArgs("gateway-reverseproxy")},

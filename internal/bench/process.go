@@ -203,16 +203,6 @@ func (p *Process) await(ctx context.Context, what string, ready func() bool) err
 	return nil
 }
 
-// FreeAddr finds a loopback address that nobody listens at.
-func FreeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
-}
-
 // RaiseFiles lets this process and its children open as many files as the
 // streams of a load need, and gives the limit; where it may not raise the
 // limit, it takes what there is.

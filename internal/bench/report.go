@@ -119,9 +119,7 @@ func median(of []*client.Result, figure func(*client.Result) *float64) float64 {
 	for i, r := range of {
 		values[i] = *figure(r)
 	}
-	slices.Sort(values)
-	n := len(values)
-	return (values[(n-1)/2] + values[n/2]) / 2
+	return Median(values)
 }
 
 // PrintTables prints a table for each load, with ratios to nginx.

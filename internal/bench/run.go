@@ -20,6 +20,7 @@ import (
 
 	"weir/internal/bench/cell"
 	"weir/internal/bench/client"
+	"weir/internal/ports"
 )
 
 // Bench runs cells, one at a time.
@@ -100,7 +101,7 @@ func (b *Bench) measure(ctx context.Context, l cell.Load, g Gateway) (*client.Re
 	c := &cell.Cell{Load: l, Times: b.Times, Board: filepath.Join(dir, "board"), Relayed: g.Relayed}
 	var admin string
 	for _, addr := range []*string{&c.Engine, &c.Gateway, &admin} {
-		if *addr, err = FreeAddr(); err != nil {
+		if *addr, err = ports.Free(); err != nil {
 			return nil, err
 		}
 	}
@@ -137,15 +138,14 @@ func (b *Bench) measure(ctx context.Context, l cell.Load, g Gateway) (*client.Re
 		return nil, err
 	}
 	defer gateway.Stop()
-	isWeir := g.Name == Relay || g.Name == Plane || g.Name == Core
-	if isWeir {
+	if g.Weir {
 		if err := gateway.AwaitHTTP(ctx, "http://"+admin+"/readyz"); err != nil {
 			return nil, err
 		}
 	}
 	c.PIDs, c.EnginePID = gateway.PIDs(), engine.cmd.Process.Pid
 	var profiling sync.WaitGroup
-	if isWeir && b.Profile != "" {
+	if g.Weir && b.Profile != "" {
 		profiling.Go(func() { b.fetchProfile(c, g, admin) })
 	}
 	r, err := b.client(ctx, c)
@@ -156,7 +156,7 @@ func (b *Bench) measure(ctx context.Context, l cell.Load, g Gateway) (*client.Re
 	if err != nil {
 		return nil, fmt.Errorf("%w; gateway: %s; engine: %s", err, &gateway.err, &engine.err)
 	}
-	if (g.Name == Plane || g.Name == Core) && l.Probes > 0 {
+	if g.Timed && l.Probes > 0 {
 		gateway.Stop()
 		if r.ProbeOwn, err = readTimeline(timelinePath(dir)); err != nil {
 			return nil, err
@@ -172,7 +172,7 @@ func (b *Bench) StartGateway(ctx context.Context, g Gateway, c *cell.Cell) (*Pro
 	if err != nil {
 		return nil, err
 	}
-	admin, err := FreeAddr()
+	admin, err := ports.Free()
 	if err != nil {
 		return nil, err
 	}

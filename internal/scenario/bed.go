@@ -12,6 +12,7 @@ import (
 
 	"weir/internal/bench"
 	"weir/internal/bench/control"
+	"weir/internal/ports"
 )
 
 // bedding says what a bed is made of.
@@ -51,11 +52,11 @@ func (r *runner) startBed(ctx context.Context, of bedding) (*bed, error) {
 	binary := r.options.Binary
 	var planes []string
 	for range of.engines {
-		addr, err := bench.FreeAddr()
+		addr, err := ports.Free()
 		if err != nil {
 			return b, err
 		}
-		admin, err := bench.FreeAddr()
+		admin, err := ports.Free()
 		if err != nil {
 			return b, err
 		}
@@ -73,7 +74,7 @@ func (r *runner) startBed(ctx context.Context, of bedding) (*bed, error) {
 	var api, admin string
 	for _, addr := range []*string{&api, &admin} {
 		var err error
-		if *addr, err = bench.FreeAddr(); err != nil {
+		if *addr, err = ports.Free(); err != nil {
 			return b, err
 		}
 	}

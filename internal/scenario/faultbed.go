@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"weir/internal/content"
 	"weir/internal/forward"
 	"weir/internal/load"
+	"weir/internal/ports"
 	"weir/internal/trace"
 )
 
@@ -46,6 +46,7 @@ type faultBed struct {
 	network     *forward.Forwarder // in front of the first engine; nil: none
 	url, admin  string
 	timeline    string
+	rests       func(context.Context) error // is called when the load has ended; nil: nothing is
 }
 
 func (b *faultBed) stop() {
@@ -88,17 +89,14 @@ type faultBedding struct {
 // fails is in its result, too.
 func (r *runner) startFaultBed(ctx context.Context, of faultBedding) (*faultBed, error) {
 	b := &faultBed{environment: r.environment}
-	var addrs [2*faultEngines + 2]string
+	var addrs [2 * faultEngines]string
 	for i := range addrs {
 		var err error
-		if addrs[i], err = bench.FreeAddr(); err != nil {
+		if addrs[i], err = ports.Free(); err != nil {
 			return b, err
 		}
 	}
-	api := addrs[2*faultEngines]
-	b.url, b.admin = "http://"+api, "http://"+addrs[2*faultEngines+1]
-	b.timeline = filepath.Join(r.dir, strings.TrimPrefix(b.url, "http://")+".jsonl")
-	args := []string{r.options.Binary, "serve", "--listen", api, "--admin-listen", addrs[2*faultEngines+1], "--timeline", b.timeline, "--log-level", "error"}
+	var serve []string
 	for i := range faultEngines {
 		e := &faultEngine{addr: addrs[2*i], admin: addrs[2*i+1]}
 		e.args = append([]string{r.options.Binary, "engine", "--wire", of.kind.wire + "=" + e.addr, "--admin-listen", e.admin, "--cost", "constant",
@@ -115,24 +113,39 @@ func (r *runner) startFaultBed(ctx context.Context, of faultBedding) (*faultBed,
 			}
 			at = b.network.Addr
 		}
-		args = append(args, "--engine", fmt.Sprintf(of.kind.spec, at)+",name="+engineName(i))
+		serve = append(serve, "--engine", fmt.Sprintf(of.kind.spec, at)+",name="+engineName(i))
 	}
+	return b, r.startFaultGateway(ctx, b, serve, of.env)
+}
+
+// startFaultGateway starts the gateway of a bed, and waits until all engines take requests.
+func (r *runner) startFaultGateway(ctx context.Context, b *faultBed, serve, env []string) error {
+	var api, admin string
+	for _, addr := range []*string{&api, &admin} {
+		var err error
+		if *addr, err = ports.Free(); err != nil {
+			return err
+		}
+	}
+	b.url, b.admin = "http://"+api, "http://"+admin
+	b.timeline = filepath.Join(r.dir, api+".jsonl")
+	args := append([]string{r.options.Binary, "serve", "--listen", api, "--admin-listen", admin, "--timeline", b.timeline, "--log-level", "error"}, serve...)
 	var err error
-	if b.gateway, err = bench.Start(args, append(slices.Clone(r.environment), of.env...)); err != nil {
-		return b, err
+	if b.gateway, err = bench.Start(args, append(slices.Clone(r.environment), env...)); err != nil {
+		return err
 	}
 	if err := b.gateway.AwaitHTTP(ctx, b.admin+"/readyz"); err != nil {
-		return b, err
+		return err
 	}
 	within, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	for {
 		states, err := b.states(within)
 		if err == nil && !slices.ContainsFunc(states, func(s engineNow) bool { return !s.takes() }) {
-			return b, nil
+			return nil
 		}
 		if err := sleep(within, 20*time.Millisecond); err != nil {
-			return b, fmt.Errorf("the engines do not become ready: %v: %w", states, err)
+			return fmt.Errorf("the engines do not become ready: %v: %w", states, err)
 		}
 	}
 }
@@ -227,7 +240,7 @@ func (b *faultBed) states(ctx context.Context) (states []engineNow, err error) {
 	if err := getJSON(ctx, b.admin+"/engines", &states); err != nil {
 		return nil, err
 	}
-	if len(states) != faultEngines {
+	if len(states) != len(b.engines) {
 		return nil, fmt.Errorf("%d engines", len(states))
 	}
 	return states, nil
@@ -237,7 +250,7 @@ func (b *faultBed) states(ctx context.Context) (states []engineNow, err error) {
 func (b *faultBed) under(ctx context.Context, streams int, words *content.Words, x *Faulted, happens func(context.Context, *watched) error) error {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
-	w := &watched{bed: b, x: x}
+	w := &watched{bed: b, x: x, wrong: make([]bool, len(b.engines))}
 	done := make(chan error, 1)
 	var report *load.Report
 	go func() {
@@ -250,6 +263,11 @@ func (b *faultBed) under(ctx context.Context, streams int, words *content.Words,
 	stop()
 	if err := errors.Join(err, <-done); err != nil {
 		return err
+	}
+	if b.rests != nil {
+		if err := b.rests(ctx); err != nil {
+			return err
+		}
 	}
 	x.Requests, x.Lost, x.Wrong = report.Requests, report.Lost, report.Corrupt
 	x.Refused, x.Broken, x.FirstError = w.refused, w.broken, w.first
@@ -267,7 +285,7 @@ type watched struct {
 	x   *Faulted
 	// from and to are when the fault began and ended; 0 is not yet.
 	from, to int64
-	wrong    [faultEngines]bool
+	wrong    []bool
 	// Of an engine that was stopped: it was given something, and for how long nothing.
 	owed bool
 	idle float64
@@ -474,6 +492,9 @@ func (w *watched) waited(timeline []byte) error {
 			took = line.Total
 		}
 		w.x.Longest = max(w.x.Longest, float64(took)/1e9)
+		if w.x.Pair && float64(took)/1e9 > float64(len(line.Attempts))*w.x.Knowable+tellsWithin.Seconds() {
+			w.x.Overdue++
+		}
 		if took <= int64(waits) || line.Arrival < w.from+int64(later) {
 			continue
 		}
@@ -492,8 +513,15 @@ type attempted struct {
 	Legs []struct{ Engine string }
 }
 
-// of says whether it was at the engine.
-func (a *attempted) of(engine string) bool { return len(a.Legs) > 0 && a.Legs[0].Engine == engine }
+// of says whether it was at the engine, whole or by half.
+func (a *attempted) of(engine string) bool {
+	for _, leg := range a.Legs {
+		if leg.Engine == engine {
+			return true
+		}
+	}
+	return false
+}
 
 // sleep waits for a while, or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) error {

@@ -57,6 +57,9 @@ func spentByOthers() float64 {
 var faultHead = []string{"kind", "fault", "requests", "refused", "broken", "lost", "repeated", "waited", "longest", "avoided", "out", "knowable", "back", "half its share", "wrongly out"}
 
 func (x *Faulted) cells() []string {
+	if x.Pair {
+		return x.pairCells()
+	}
 	knowable := after(x.Knowable)
 	if late := after(x.Late); x.Knowable > 0 && late != after(0) {
 		knowable += " + " + late
@@ -65,15 +68,27 @@ func (x *Faulted) cells() []string {
 		after(x.Longest), after(x.Avoided), after(x.Out), knowable, after(x.Back), after(x.Share), fmt.Sprint(x.WronglyOut)}
 }
 
-// faultedTable is the cells for a person.
-func faultedTable(cells []Faulted) (table [][]string) {
-	table = [][]string{faultHead}
-	for i := range cells {
-		if cells[i].NotMeasured == "" && cells[i].Requests > 0 {
-			table = append(table, cells[i].cells())
+// faultedTables are the cells for a person, those of single engines and those of pairs.
+func faultedTables(cells []Faulted) (tables [][][]string) {
+	for _, pairs := range []bool{false, true} {
+		var table [][]string
+		for i := range cells {
+			if x := &cells[i]; x.NotMeasured == "" && x.Requests > 0 && x.Pair == pairs {
+				table = append(table, x.cells())
+			}
+		}
+		if table != nil {
+			tables = append(tables, append([][]string{headOf(pairs)}, table...))
 		}
 	}
-	return table
+	return tables
+}
+
+func headOf(pairs bool) []string {
+	if pairs {
+		return pairHead
+	}
+	return faultHead
 }
 
 // generated parts what Markdown writes from what people write into the same file.
@@ -128,20 +143,32 @@ func (r *Report) markdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "`weir scenario faults` of commit %s, %s: %d cells in %.0f s, %d streams in each; %s. Other programs took %.1f CPUs meanwhile.\n\n",
 		cmp.Or(r.Commit, "not recorded"), r.Started.UTC().Format("2006-01-02 15:04 UTC"), len(r.Faulted), r.Elapsed, r.Streams, r.Machine, r.Others)
-	for _, lives := range []bool{false, true} {
-		if lives {
-			b.WriteString("\nWhat engines live with, and must not be taken out for:\n\n")
-		}
-		fmt.Fprintf(&b, "| %s |\n|%s\n", strings.Join(faultHead, " | "), strings.Repeat("---|", len(faultHead)))
+	for _, section := range []struct {
+		title string
+		of    func(x *Faulted) bool
+		head  []string
+	}{
+		{"", func(x *Faulted) bool { return !x.Lives && !x.Pair }, faultHead},
+		{"\nWhat engines live with, and must not be taken out for:\n\n", func(x *Faulted) bool { return x.Lives }, faultHead},
+		{"\nPairs:\n\n", func(x *Faulted) bool { return x.Pair }, pairHead},
+	} {
+		var rows []string
 		for i := range r.Faulted {
 			x := &r.Faulted[i]
 			switch {
-			case x.Lives != lives:
+			case !section.of(x):
 			case x.NotMeasured != "":
-				fmt.Fprintf(&b, "| %s | %s | not measured: %s |\n", x.Kind, x.Fault, strings.ReplaceAll(x.NotMeasured, "\n", " "))
+				rows = append(rows, fmt.Sprintf("%s | %s | not measured: %s", x.Kind, x.Fault, strings.ReplaceAll(x.NotMeasured, "\n", " ")))
 			case x.Requests > 0:
-				fmt.Fprintf(&b, "| %s |\n", strings.Join(x.cells(), " | "))
+				rows = append(rows, strings.Join(x.cells(), " | "))
 			}
+		}
+		if rows == nil {
+			continue
+		}
+		fmt.Fprintf(&b, "%s| %s |\n|%s\n", section.title, strings.Join(section.head, " | "), strings.Repeat("---|", len(section.head)))
+		for _, row := range rows {
+			fmt.Fprintf(&b, "| %s |\n", row)
 		}
 	}
 	b.WriteString("\n")

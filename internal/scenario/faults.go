@@ -113,6 +113,7 @@ func allFaults() []fault {
 			end:   func(v *victim) error { return v.signal(syscall.SIGCONT) }},
 		own("wedged", "its loop stands still, /health says 200", "wedge", hung),
 		own("no prefill", "no prompt is computed, running requests go on", "noprefill", hung+faultOutput*faultDecode),
+		own("no output", "prompts are computed, and nothing is generated", "stall", hung+faultOutput*faultDecode),
 		own("silent", "requests are read and never answered, probes among them", "hang", hung+faultOutput*faultDecode),
 		between("partitioned", "nothing passes, connections stay", hung, func(n *forward.Forwarder) { n.Hold(forward.ToServer, forward.ToClient) }),
 		between("one way", "nothing comes back from it", hung, func(n *forward.Forwarder) { n.Hold(forward.ToClient) }),
@@ -128,15 +129,16 @@ func allFaults() []fault {
 // of it.
 type faultKind struct {
 	name, wire, spec string
+	pair             *pairing // nil: it serves whole requests
 }
 
 func faultKinds() []faultKind {
 	return []faultKind{
-		{"plane", "weir", "weir=%s"},
-		{"openai", "openai", "openai=http://%s"},
-		{"vllm", "vllm", "openai=http://%s"},
-		{"sglang", "sglang", "sglang=http://%s"},
-		{"sglang-openai", "sglang", "openai=http://%s"},
+		{"plane", "weir", "weir=%s", nil},
+		{"openai", "openai", "openai=http://%s", nil},
+		{"vllm", "vllm", "openai=http://%s", nil},
+		{"sglang", "sglang", "sglang=http://%s", nil},
+		{"sglang-openai", "sglang", "openai=http://%s", nil},
 	}
 }
 
@@ -148,12 +150,15 @@ func FaultNames() (names []string) {
 	for _, c := range allConditions() {
 		names = append(names, c.name)
 	}
+	for _, f := range allPairFaults() {
+		names = append(names, f.name)
+	}
 	return names
 }
 
 // FaultKinds lists the kinds of engines.
 func FaultKinds() (names []string) {
-	for _, k := range faultKinds() {
+	for _, k := range allFaultKinds() {
 		names = append(names, k.name)
 	}
 	return names
@@ -199,6 +204,15 @@ type Faulted struct {
 	Share   float64 `json:"half_its_share_seconds"`
 	// WronglyOut counts engines that were taken out and work.
 	WronglyOut int `json:"engines_wrongly_out"`
+
+	// Of pairs: requests that had neither a token nor an error in time; after how long no
+	// engine had anything left of them, and what it had otherwise.
+	Pair    bool    `json:"pair,omitempty"`
+	Between bool    `json:"between_engines,omitempty"` // neither engine fails
+	Control bool    `json:"control,omitempty"`
+	Overdue int     `json:"overdue_requests,omitempty"`
+	Rests   float64 `json:"at_rest_seconds,omitempty"`
+	Left    string  `json:"left,omitempty"`
 }
 
 // faults runs each fault on each kind of engine, and all that an engine must live with.
@@ -211,8 +225,16 @@ func faults(ctx context.Context, r *runner) *Report {
 	}
 	chosen := func(names []string, name string) bool { return len(names) == 0 || slices.Contains(names, name) }
 	var cells []func() Faulted
-	for _, k := range faultKinds() {
+	for _, k := range allFaultKinds() {
 		if !chosen(r.options.Kinds, k.name) {
+			continue
+		}
+		if k.pair != nil {
+			for _, f := range allPairFaults() {
+				if chosen(r.options.Faults, f.name) && f.of(k.pair) {
+					cells = append(cells, func() Faulted { return r.pairCell(ctx, k, f, words) })
+				}
+			}
 			continue
 		}
 		for _, f := range allFaults() {
@@ -402,7 +424,7 @@ func judgeFaults(cells []Faulted) []Verdict {
 	sum := func(outcome Outcome, text string, bad func(x *Faulted) (n int, what string)) {
 		total, worst := 0, ""
 		for i := range cells {
-			if x := &cells[i]; x.NotMeasured == "" && x.Requests > 0 {
+			if x := &cells[i]; x.NotMeasured == "" && x.Requests > 0 && !x.Control {
 				if n, what := bad(x); n > 0 {
 					if total += n; worst == "" {
 						worst = fmt.Sprintf(" (%s, %s: %s)", x.Kind, x.Fault, what)
@@ -431,15 +453,15 @@ func judgeFaults(cells []Faulted) []Verdict {
 		return x.Refused, fmt.Sprintf("%d, such as %.200s", x.Refused, x.FirstError)
 	})
 	sum(Missed, fmt.Sprintf("cells in which more than %d requests that began %v after the last progress waited for it", mostWaiting, later), func(x *Faulted) (int, string) {
-		return one(!x.Lives && x.Waited > mostWaiting), fmt.Sprint(x.Waited)
+		return one(!x.Lives && !x.Pair && x.Waited > mostWaiting), fmt.Sprint(x.Waited)
 	})
 	sum(Missed, fmt.Sprintf("engines that fail and were out more than %v after that could be known, or never", downWithin), func(x *Faulted) (int, string) {
-		return one(x.Knowable >= 0 && (x.Out < 0 || x.Out > x.Knowable+x.Late+downWithin.Seconds())), after(x.Out)
+		return one(x.Knowable >= 0 && !x.Pair && (x.Out < 0 || x.Out > x.Knowable+x.Late+downWithin.Seconds())), after(x.Out)
 	})
 	sum(Missed, fmt.Sprintf("engines that took no request again within %v of recovering", backWithin), func(x *Faulted) (int, string) {
-		return one((x.Out >= 0 || !x.Lives) && (x.Back < 0 || x.Back > x.Answers+backWithin.Seconds())), after(x.Back)
+		return one((x.Out >= 0 || !x.Lives && !x.Between) && (x.Back < 0 || x.Back > x.Answers+backWithin.Seconds())), after(x.Back)
 	})
-	return verdicts
+	return append(verdicts, judgePairs(cells)...)
 }
 
 func one(is bool) int {

@@ -20,6 +20,9 @@ func faultedCells() []Faulted {
 		{Kind: "openai", Fault: "stopped", Requests: 9000, Waited: 3, Avoided: 1.1, Out: 21, Knowable: 20, Back: 0.1, Share: 5},
 		{Kind: "openai", Fault: "fails half", Requests: 9000, Avoided: 1.1, Out: -1, Knowable: -1, Back: 0.5, Share: 0.5},
 		{Kind: "openai", Fault: "slow", Requests: 9000, Waited: 50, Lives: true, Avoided: 3, Stopped: true, Out: 25, Knowable: 20, Late: 4, Back: 10.9, Answers: 6, Share: -1},
+		{Kind: "vllm-pull", Fault: "prefill killed after", Requests: 600, Broken: 3, Pair: true, Knowable: 3, Avoided: 0.5, Out: 0.6, Back: 2.4, Share: -1, Rests: 0.1},
+		{Kind: "vllm-pull", Fault: "stuck", Requests: 600, Waited: 50, Pair: true, Between: true, Knowable: 3, Avoided: 1.5, Out: -1, Back: -1, Share: -1, Rests: 2},
+		{Kind: "vllm-pull", Fault: "stuck for ever", Requests: 100, Waited: 50, Refused: 3, Pair: true, Control: true, Overdue: 20, Knowable: 3, Out: -1, Back: -1, Share: -1, Rests: -1, Left: "b: 3 running"},
 		{Kind: "openai", Fault: "long steps", Requests: 900, Waited: 50, Lives: true, Avoided: 3, Out: -1, Knowable: -1, Back: -1, Share: -1},
 	}
 }
@@ -42,6 +45,10 @@ func TestJudgeFaults(t *testing.T) {
 		{"never knows", func(cells []Faulted) { cells[0].Out = -1 }, "", "or never: 1 (plane, killed: -)"},
 		{"does not come back", func(cells []Faulted) { cells[0].Back = -1 }, "", "of recovering: 1 (plane, killed: -)"},
 		{"is only avoided and does not come back", func(cells []Faulted) { cells[2].Back = 9 }, "", "of recovering: 1 (openai, fails half: 9.0 s)"},
+		{"takes an engine out for its partner", func(cells []Faulted) { cells[4].WronglyOut = 1 }, "engines wrongly out: 1 (vllm-pull, prefill killed after: 1)", ""},
+		{"leaves a client of a pair waiting", func(cells []Faulted) { cells[4].Overdue = 2 }, "", "could be known: 2 (vllm-pull, prefill killed after: 2, the longest"},
+		{"leaves something in an engine", func(cells []Faulted) { cells[5].Rests, cells[5].Left = -1, "c: 1 kept" }, "left in an engine: 1 (vllm-pull, stuck: c: 1 kept)", ""},
+		{"has a control that is not late", func(cells []Faulted) { cells[6].Overdue = 0 }, "nothing was late: 1 (vllm-pull, stuck for ever", ""},
 		{"was not measured", func(cells []Faulted) { cells[2].NotMeasured = "no port" }, "openai, fails half was not measured: no port", ""},
 	} {
 		cells := faultedCells()
@@ -73,6 +80,16 @@ func TestWaited(t *testing.T) {
 `)
 	w := &watched{x: &Faulted{Back: -1}, from: 10e9, to: 20e9}
 	if err := w.waited(timeline); err != nil || w.x.Waited != 2 || w.x.Longest != 9 || w.x.Back != 0.9 {
+		t.Errorf("%+v, %v", w.x, err)
+	}
+	// Of a pair what took longer than its attempts may.
+	w = &watched{x: &Faulted{Back: -1, Pair: true, Knowable: 3}, from: 10e9, to: 20e9}
+	timeline = []byte(`{"request_id":"in time","arrival_time":12000000000,"ttft":7900000000,"attempts":[{"legs":[{"engine":"a"},{"engine":"b"}]},{"legs":[{"engine":"c"},{"engine":"b"}]}]}
+{"request_id":"late","arrival_time":12000000000,"ttft":5100000000,"attempts":[{"legs":[{"engine":"c"},{"engine":"b"}]}]}
+{"request_id":"ended late","arrival_time":12000000000,"total_latency":5100000000,"attempts":[{"legs":[{"engine":"c"},{"engine":"b"}]}]}
+{"request_id":"then","arrival_time":20900000000,"ttft":3000000,"attempts":[{"legs":[{"engine":"b"},{"engine":"a"}]}]}
+`)
+	if err := w.waited(timeline); err != nil || w.x.Overdue != 2 || w.x.Back != 0.9 {
 		t.Errorf("%+v, %v", w.x, err)
 	}
 	if err := w.waited([]byte("{")); err == nil {
@@ -117,8 +134,8 @@ func TestWriteMarkdown(t *testing.T) {
 	}
 	text := string(b)
 	if !strings.HasPrefix(text, "# Faults\n\n"+generatedBegins) || !strings.HasSuffix(text, generatedEnds+"\n\nBy hand.\n") || strings.Contains(text, "old") ||
-		!strings.Contains(text, "of commit 0123abc, 0001-01-01 00:00 UTC: 5 cells in 2000 s, 200 streams in each; a machine. Other programs took 0.2 CPUs meanwhile.") ||
-		strings.Count(text, "| plane | killed | 2000 | 0 | 60 |") != 1 || !strings.Contains(text, "- ok: tokens lost: 0\n") {
+		!strings.Contains(text, "of commit 0123abc, 0001-01-01 00:00 UTC: 8 cells in 2000 s, 200 streams in each; a machine. Other programs took 0.2 CPUs meanwhile.") ||
+		strings.Count(text, "| plane | killed | 2000 | 0 | 60 |") != 1 || strings.Count(text, "\n\nPairs:\n\n| kind | fault |") != 1 || strings.Count(text, "| vllm-pull | stuck | 600 |") != 1 || !strings.Contains(text, "- ok: tokens lost: 0\n") {
 		t.Error(text)
 	}
 	// A new file has the tables alone, and a file that lacks an end is left alone.

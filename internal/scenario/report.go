@@ -128,7 +128,12 @@ func (r *Report) Text(w io.Writer) error {
 	case len(r.Collapsed) > 0:
 		align(&b, collapsedTable(r.Collapsed))
 	case len(r.Faulted) > 0:
-		align(&b, faultedTable(r.Faulted))
+		for i, table := range faultedTables(r.Faulted) {
+			if i > 0 {
+				b.WriteString("\n")
+			}
+			align(&b, table)
+		}
 	case len(r.Overloaded) > 0:
 		align(&b, overloadedTable(r.Overloaded))
 		for _, x := range r.Overloaded {

@@ -55,9 +55,9 @@ func stalls(ctx context.Context, url string) (buckets, error) {
 	if err != nil {
 		return buckets{}, err
 	}
-	family := families[watch.Stall]
+	family := families[watch.StallMetric]
 	if family == nil {
-		return buckets{}, fmt.Errorf("the gateway's metrics: %s has no %s", url, watch.Stall)
+		return buckets{}, fmt.Errorf("the gateway's metrics: %s has no %s", url, watch.StallMetric)
 	}
 	return counted(family)
 }

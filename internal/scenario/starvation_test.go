@@ -106,7 +106,7 @@ func TestPercentile(t *testing.T) {
 // The figure is of what was counted between two readings.
 func TestStalls(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: watch.Stall, Buckets: []float64{.001, .002, .1}})
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: watch.StallMetric, Buckets: []float64{.001, .002, .1}})
 	registry.MustRegister(h)
 	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	defer server.Close()

@@ -156,7 +156,7 @@ func RunLoop(told *Loop) error {
 			}
 		}()
 	}
-	stall := prometheus.NewHistogram(prometheus.HistogramOpts{Name: watch.Stall, Help: "How late the loop is, sampled every 10 ms.", Buckets: prometheus.ExponentialBuckets(.00025, 2, 18)})
+	stall := prometheus.NewHistogram(prometheus.HistogramOpts{Name: watch.StallMetric, Help: "How late the loop is, sampled every 10 ms.", Buckets: prometheus.ExponentialBuckets(.00025, 2, 18)})
 	registry.MustRegister(stall)
 	go func() {
 		for range time.Tick(10 * time.Millisecond) {

@@ -1,0 +1,172 @@
+//go:build linux
+
+// Command pairs measures what weir costs between clients and pairs of simulated engines,
+// one that computes prompts and one that generates: beside the same engines with no gateway
+// (a client that sends both halves itself, as SGLang's mini load balancer does), beside nginx
+// before the decode engine, and beside weir before one engine that serves whole requests.
+// docs/bench/pairs.md has its figures.
+//
+//	go run ./bench/pairs                    # all loads, medians of 3
+//	go run ./bench/pairs -loads short,long -n 5
+//	go run ./bench/pairs -quick             # a smoke test of the benchmark
+//
+// Engines, gateway and nginx are processes of their own, and the client (internal/load) is
+// this one. What a gateway uses is read from /proc at both ends of a window, in which each
+// row of a load has been under way for a while; a load's rows run one after the other in each
+// repeat, so that what changes on the machine touches all alike. Every stream is verified
+// word by word, and each engine must have nothing left at the end of a row.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"weir/internal/bench"
+	"weir/internal/bench/proc"
+)
+
+func main() { bench.Main("pairs", run) }
+
+// spec is a load.
+type spec struct {
+	Name string
+	// Streams is a closed loop of so many, Rate an open one of so many requests a second.
+	Streams int
+	Rate    float64
+	// Output are the lengths of answers, by the words of a synthetic workload.
+	Output string
+	// Prefill and Decode are how long a step of the engines takes, Transfer how long KV is
+	// on its way.
+	Prefill, Decode, Transfer time.Duration
+	Wires                     []string
+	Rows                      []string
+}
+
+// The rows of a load: what is between client and engines.
+const (
+	direct = "no gateway"
+	proxy  = "nginx"
+	pair   = "weir"
+	one    = "weir, one engine"
+)
+
+// specs are the loads. Paced ones leave the machine idle for two fifths of the time and more.
+func specs() []spec {
+	forms := []string{incremental, cumulative}
+	paced := func(streams int) spec {
+		return spec{Name: fmt.Sprintf("paced %d", streams), Streams: streams, Output: "uniform(32,224)", Prefill: 5 * time.Millisecond,
+			Decode: time.Duration(streams) * time.Second / pacedRate, Transfer: time.Millisecond, Wires: forms, Rows: []string{direct, pair}}
+	}
+	return []spec{
+		paced(2048), paced(4096),
+		{Name: "flat out", Streams: 2048, Output: "uniform(32,224)", Prefill: time.Millisecond, Decode: time.Millisecond, Wires: forms, Rows: []string{proxy, pair}},
+		{Name: "first token", Rate: 60, Output: "64", Prefill: 20 * time.Millisecond, Decode: 20 * time.Millisecond, Transfer: 5 * time.Millisecond, Wires: forms, Rows: []string{direct, pair}},
+		{Name: "short", Rate: 300, Output: "4", Prefill: 2 * time.Millisecond, Decode: 5 * time.Millisecond, Wires: wires(), Rows: []string{one, pair}},
+		{Name: "long", Rate: 30, Output: "256", Prefill: 2 * time.Millisecond, Decode: 10 * time.Millisecond, Wires: wires(), Rows: []string{one, pair}},
+	}
+}
+
+// pacedRate is how many tokens a second the paced loads have, of all streams.
+const pacedRate = 12_000
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("pairs", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	b := bencher{times: times{Warm: 4 * time.Second, Measure: 8 * time.Second}, log: stderr}
+	var (
+		repeats = flags.Int("n", 3, "repeats; the tables show medians")
+		only    = flags.String("loads", "", "loads to run, comma-separated; all unless given")
+		wires   = flags.String("wires", "", "wires to run, comma-separated; all of each load unless given")
+		small   = flags.Bool("quick", false, "a smoke test: a sixteenth of the streams, short windows, no repeats")
+		out     = flags.String("json", "", "write every row's result to this file")
+	)
+	flags.DurationVar(&b.times.Warm, "warm", b.times.Warm, "time before the window")
+	flags.DurationVar(&b.times.Measure, "measure", b.times.Measure, "the window of each row")
+	flags.StringVar(&b.weir, "weir", "", "weir's binary; built from ./cmd/weir unless given")
+	flags.StringVar(&b.profile, "profile", "", "write CPU profiles of weir to this folder (costs some CPU)")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	chosen, err := choose(*only, *wires)
+	if err != nil {
+		return err
+	}
+	if *small {
+		*repeats, b.times = 1, times{Warm: time.Second, Measure: 2 * time.Second}
+		for i := range chosen {
+			chosen[i].Streams /= 16
+			chosen[i].Rate /= 4
+		}
+	}
+	if _, err := bench.RaiseFiles(); err != nil {
+		return err
+	}
+	if b.dir, err = os.MkdirTemp("", "pairs"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.dir)
+	if b.weir == "" {
+		b.weir = filepath.Join(b.dir, "weir")
+		if err := bench.Build(ctx, b.weir, stderr); err != nil {
+			return err
+		}
+	}
+	if b.verify, err = words(); err != nil {
+		return err
+	}
+	results, err := b.all(ctx, chosen, *repeats)
+	if err := errors.Join(err, bench.WriteJSON(*out, results)); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "%s; medians of %d windows of %v\n", proc.Machine(), *repeats, b.times.Measure)
+	print(stdout, results)
+	return judge(results)
+}
+
+// choose finds what comma-separated lists name; empty ones have all.
+func choose(only, wires string) (chosen []spec, err error) {
+	var known []string
+	for _, s := range specs() {
+		known = append(known, s.Name)
+		if only != "" && !slices.Contains(strings.Split(only, ","), s.Name) {
+			continue
+		}
+		if wires != "" {
+			s.Wires = slices.DeleteFunc(s.Wires, func(w string) bool { return !slices.Contains(strings.Split(wires, ","), w) })
+		}
+		if len(s.Wires) > 0 {
+			chosen = append(chosen, s)
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("-loads %q -wires %q: the loads are %s", only, wires, strings.Join(known, ", "))
+	}
+	return chosen, nil
+}
+
+// all measures every row of the loads.
+func (b *bencher) all(ctx context.Context, loads []spec, repeats int) (results []*result, err error) {
+	for i := range repeats {
+		for _, s := range loads {
+			for _, wire := range s.Wires {
+				for _, row := range s.Rows {
+					r := &result{Load: s.Name, Wire: wire, Row: row, Repeat: i + 1}
+					if err := b.measure(ctx, &s, r); err != nil {
+						return results, fmt.Errorf("%s, %s, %s: %w", s.Name, wire, row, err)
+					}
+					fmt.Fprintf(b.log, "%d/%d %s\n", i+1, repeats, r)
+					results = append(results, r)
+				}
+			}
+		}
+	}
+	return results, nil
+}

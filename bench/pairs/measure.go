@@ -1,0 +1,523 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	names "github.com/prometheus/common/model"
+
+	"weir/internal/bench"
+	"weir/internal/bench/cell"
+	"weir/internal/bench/proc"
+	"weir/internal/content"
+	"weir/internal/load"
+	"weir/internal/model"
+	"weir/internal/ports"
+	"weir/internal/trace"
+	"weir/internal/workload"
+	"weir/models"
+)
+
+// The wires between gateway and engines.
+const (
+	incremental = "sglang incremental" // POST /generate, from the client on
+	cumulative  = "sglang cumulative"
+	relayed     = "relay to sglang" // chats
+	pulled      = "relay to vllm pull"
+	pushed      = "relay to vllm push"
+)
+
+func wires() []string { return []string{incremental, cumulative, relayed, pulled, pushed} }
+
+// times of a row: its window begins at Warm.
+type times struct{ Warm, Measure time.Duration }
+
+// bencher measures rows, one at a time.
+type bencher struct {
+	weir, dir, profile string
+	times              times
+	verify             *content.Words
+	log                io.Writer
+}
+
+// words are what simulated engines say.
+func words() (*content.Words, error) {
+	m, err := model.Load(models.Sim())
+	if err != nil {
+		return nil, err
+	}
+	return content.New(m.VocabSize, m.Tokenizer.OrdinaryBytes)
+}
+
+// result is what was measured of a row.
+type result struct {
+	Load, Wire, Row string
+	Repeat          int
+	// Within the window: output tokens, requests begun, and CPU seconds.
+	Tokens, Requests         float64
+	Gateway, Engines, Client float64
+	// Used is the share of the machine that was used, Others what other processes did, in CPUs.
+	Used, Others float64
+	TTFT         float64 // ms, median
+	// Of the whole row.
+	Complete, Failed, Lost int
+	Why                    string
+	// Prefills and Decodes are how many requests were at the prefill and the decode engine,
+	// as these say, in the mean; Gauges are weir's own.
+	Prefills, Decodes float64
+	Gauges            [2]float64
+	Left              int    // that the engines and weir's books had at the row's end
+	Goroutines        [2]int // of weir, before the row's requests and after
+	seconds           float64
+}
+
+// perRequest and perToken are the gateway's microseconds; 0 where there was none.
+func (r *result) perRequest() float64 { return r.micros(r.Requests) }
+func (r *result) perToken() float64   { return r.micros(r.Tokens) }
+
+func (r *result) micros(of float64) float64 {
+	if of == 0 {
+		return 0
+	}
+	return r.Gateway * 1e6 / of
+}
+
+func (r *result) String() string {
+	return fmt.Sprintf("%s, %s, %s: %.0f tok/s, %.0f req/s; CPU gateway %.2f engines %.2f client %.2f, %.0f%% used, others %.2f; ttft %.1f ms; %d complete, %d failed, %d lost %s; prefills %.1f decodes %.1f, gauges %.1f, goroutines %d",
+		r.Load, r.Wire, r.Row, r.Tokens/r.seconds, r.Requests/r.seconds, r.Gateway, r.Engines, r.Client, 100*r.Used, r.Others, r.TTFT, r.Complete, r.Failed, r.Lost, r.Why, r.Prefills, r.Decodes, r.Gauges, r.Goroutines)
+}
+
+// row is what is under way of a row.
+type row struct {
+	*bencher
+	spec      *spec
+	result    *result
+	processes []*bench.Process
+	engines   []*bench.Process
+	gateway   *bench.Process
+	urls      []string // of the engines
+	admin     string   // of weir
+	plan      load.Plan
+}
+
+func (b *bencher) measure(ctx context.Context, s *spec, into *result) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r := &row{bencher: b, spec: s, result: into, plan: load.Plan{API: load.Generate, KeepChunks: true, Verify: b.verify, InputTokens: 32, Seed: uint64(into.Repeat), Body: map[string]any{"ignore_eos": true}}}
+	defer func() {
+		for _, p := range slices.Backward(r.processes) {
+			p.Stop()
+		}
+	}()
+	if err := r.start(ctx); err != nil {
+		return err
+	}
+	if err := r.window(ctx); err != nil {
+		return err
+	}
+	return r.rests(ctx)
+}
+
+func (r *row) process(ctx context.Context, line string, args ...string) (*bench.Process, string, error) {
+	p, err := bench.Start(append([]string{r.weir}, args...), bench.Environment())
+	if err != nil {
+		return nil, "", err
+	}
+	r.processes = append(r.processes, p)
+	word, err := p.AwaitLine(ctx, line)
+	return p, word, err
+}
+
+// engine starts an engine of a role, and gives what --engine says of it.
+func (r *row) engine(ctx context.Context, role string) (spec string, err error) {
+	s, w := r.spec, r.result.Wire
+	args := []string{"engine", "--role=" + role, "--cost=constant", "--prefill-cost=" + s.Prefill.String(), "--decode-cost=" + s.Decode.String(), "--max-running-requests=16384"}
+	wire, kind := "sglang", "openai"
+	switch {
+	case w == pulled || w == pushed:
+		wire = "vllm"
+		connector := map[string]string{pulled: "NixlConnector", pushed: "NixlPushConnector"}[w]
+		if role != "both" {
+			args = append(args, "--nixl-side-channel-port=0", fmt.Sprintf(`--kv-transfer-config={"kv_connector":%q,"engine_id":%q}`, connector, role))
+		}
+	case role == "prefill":
+		args = append(args, "--disaggregation-bootstrap-port=0")
+	}
+	if w == incremental {
+		args = append(args, "--incremental-streaming-output")
+	}
+	if w == incremental || w == cumulative {
+		kind = "sglang"
+	}
+	if role == "decode" {
+		args = append(args, "--kv-latency="+s.Transfer.String())
+	}
+	p, url, err := r.process(ctx, wire+" ", append(args, "--wire="+wire+"=127.0.0.1:0")...)
+	if err != nil {
+		return "", fmt.Errorf("engine: %w", err)
+	}
+	r.engines, r.urls = append(r.engines, p), append(r.urls, url)
+	if role == "prefill" && wire == "sglang" && r.result.Row != pair {
+		registry, err := p.AwaitLine(ctx, "bootstrap ")
+		if err != nil {
+			return "", err
+		}
+		r.plan.Halves = &load.Halves{Prefill: url, Host: "127.0.0.1"}
+		if r.plan.Halves.Port, err = strconv.Atoi(registry[strings.LastIndexByte(registry, ':')+1:]); err != nil {
+			return "", err
+		}
+	}
+	spec = kind + "=" + url
+	if wire == "vllm" && role != "both" {
+		spec += ",role=" + role
+	}
+	return spec, nil
+}
+
+// start starts what the row needs.
+func (r *row) start(ctx context.Context) error {
+	serve := []string{"serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--log-level=error", "--timeline=" + filepath.Join(r.dir, "timeline")}
+	if r.result.Wire == incremental {
+		serve = append(serve, "--incremental-streaming-output")
+	}
+	if r.profile != "" {
+		serve = append(serve, "--pprof")
+	}
+	roles := []string{"prefill", "decode"}
+	if r.result.Row == one {
+		roles = []string{"both"}
+	}
+	for _, role := range roles {
+		spec, err := r.engine(ctx, role)
+		if err != nil {
+			return err
+		}
+		serve = append(serve, "--engine="+spec)
+	}
+	decode := r.urls[len(r.urls)-1]
+	if r.result.Wire != incremental && r.result.Wire != cumulative {
+		r.plan.API = load.Chat
+	}
+	switch r.result.Row {
+	case direct:
+		r.plan.URL = decode
+	case proxy:
+		return r.nginx(ctx, decode)
+	default:
+		gateway, url, err := r.process(ctx, "gateway ", serve...)
+		if err != nil {
+			return fmt.Errorf("gateway: %w", err)
+		}
+		if r.admin, err = gateway.AwaitLine(ctx, "admin "); err != nil {
+			return err
+		}
+		r.gateway, r.plan.URL = gateway, url
+		if err := gateway.AwaitHTTP(ctx, r.admin+"/readyz"); err != nil {
+			return err
+		}
+		if err := r.joined(ctx, len(roles)); err != nil {
+			return err
+		}
+		r.result.Goroutines[0], err = r.goroutines(ctx)
+		return err
+	}
+	return nil
+}
+
+// goroutines is how many weir has.
+func (r *row) goroutines(ctx context.Context) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.admin+"/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	parser := expfmt.NewTextParser(names.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	if err != nil {
+		return 0, err
+	}
+	m := families["go_goroutines"].GetMetric()
+	if len(m) != 1 {
+		return 0, errors.New("/metrics has no go_goroutines")
+	}
+	return int(m[0].GetGauge().GetValue()), nil
+}
+
+// nginx starts nginx before the decode engine.
+func (r *row) nginx(ctx context.Context, decode string) error {
+	addr, err := ports.Free()
+	if err != nil {
+		return err
+	}
+	b := &bench.Bench{Dir: r.dir, Env: bench.Environment(), Log: r.log}
+	if r.gateway, err = b.StartGateway(ctx, bench.Named(bench.Nginx), &cell.Cell{Engine: strings.TrimPrefix(decode, "http://"), Gateway: addr, Relayed: true}); err != nil {
+		return err
+	}
+	r.processes = append(r.processes, r.gateway)
+	r.plan.URL = "http://" + addr
+	return nil
+}
+
+// joined waits until the gateway has all engines.
+func (r *row) joined(ctx context.Context, n int) error {
+	return wait(ctx, "the gateway's engines", func() (bool, error) {
+		var page []struct{ Ready bool }
+		if err := get(ctx, r.admin+"/engines", &page); err != nil {
+			return false, err
+		}
+		ready := 0
+		for _, e := range page {
+			if e.Ready {
+				ready++
+			}
+		}
+		return ready == n, nil
+	})
+}
+
+// wait waits until something is so, for at most half a minute.
+func wait(ctx context.Context, what string, is func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	poll := time.NewTicker(50 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		if ok, err := is(); ok || err != nil {
+			return err
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%s: not within half a minute", what)
+		}
+	}
+}
+
+func get(ctx context.Context, url string, v any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return json.NewDecoder(resp.Body).Decode(v)
+}
+
+// used is what everything has used at one moment.
+type used struct {
+	at                                time.Time
+	gateway, engines, client, machine float64
+}
+
+func (r *row) used() (u used, err error) {
+	pids := func(of ...*bench.Process) (all []int) {
+		for _, p := range of {
+			if p != nil {
+				all = append(all, p.PIDs()...)
+			}
+		}
+		return all
+	}
+	u.at = time.Now()
+	for _, x := range []struct {
+		pids []int
+		into *float64
+	}{{pids(r.gateway), &u.gateway}, {pids(r.engines...), &u.engines}, {[]int{os.Getpid()}, &u.client}} {
+		of, err := proc.Of(x.pids)
+		if err != nil {
+			return u, err
+		}
+		*x.into = of.CPU
+	}
+	u.machine, err = proc.MachineCPU()
+	return u, err
+}
+
+// window runs the load and measures within its window.
+func (r *row) window(ctx context.Context) (err error) {
+	length := r.times.Warm + r.times.Measure
+	s, res := r.spec, r.result
+	settings := fmt.Sprintf("rate=%v,duration=%v,input=32,output=%s", s.Rate, length, s.Output)
+	if s.Streams > 0 {
+		settings = fmt.Sprintf("concurrency=%d,duration=%v,input=32,output=%s", s.Streams, length, s.Output)
+	}
+	if r.plan.Workload, err = workload.NewSynthetic(settings, workload.Options{Seed: r.plan.Seed}); err != nil {
+		return err
+	}
+	loading, end := context.WithCancel(ctx)
+	defer end()
+	var samples collected
+	r.plan.OnSample = samples.add
+	type outcome struct {
+		report *load.Report
+		err    error
+	}
+	ended := make(chan outcome, 1)
+	go func() {
+		report, err := load.Run(loading, r.plan)
+		ended <- outcome{report, err}
+	}()
+	pause(ctx, r.times.Warm)
+	from, err := r.used()
+	if err != nil {
+		return err
+	}
+	if r.profile != "" && r.admin != "" {
+		go r.fetchProfile(ctx)
+	}
+	n := 0
+	for next := time.Now(); time.Since(from.at) < r.times.Measure-time.Second; n++ {
+		if err := r.look(ctx); err != nil {
+			return err
+		}
+		next = next.Add(time.Second)
+		pause(ctx, time.Until(next))
+	}
+	pause(ctx, time.Until(from.at.Add(r.times.Measure)))
+	to, err := r.used()
+	if err != nil {
+		return err
+	}
+	if s.Streams > 0 {
+		end() // streams end at whatever they are at
+	}
+	o := <-ended
+	if o.err != nil {
+		return o.err
+	}
+	for _, x := range []*float64{&res.Prefills, &res.Decodes, &res.Gauges[0], &res.Gauges[1]} {
+		*x /= float64(max(n, 1))
+	}
+	res.seconds = to.at.Sub(from.at).Seconds()
+	res.Gateway, res.Engines, res.Client = to.gateway-from.gateway, to.engines-from.engines, to.client-from.client
+	all := to.machine - from.machine
+	res.Used, res.Others = all/res.seconds/float64(runtime.NumCPU()), (all-res.Gateway-res.Engines-res.Client)/res.seconds
+	res.Complete, res.Failed, res.Lost = o.report.Complete, o.report.Errored+o.report.Corrupt, o.report.Lost
+	for kind, example := range o.report.Examples {
+		if res.Why = string(kind) + ": " + example; kind != "" {
+			break
+		}
+	}
+	samples.within(trace.At(from.at), trace.At(to.at), res)
+	return ctx.Err()
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// state is what an engine says of itself.
+type state struct{ Running, Waiting, Kept int }
+
+// look adds what is at the engines to the result's sums.
+func (r *row) look(ctx context.Context) error {
+	for i, url := range r.urls {
+		var s state
+		if err := get(ctx, url+"/admin/state", &s); err != nil {
+			return err
+		}
+		if i < len(r.urls)-1 {
+			r.result.Prefills += float64(s.Running + s.Waiting + s.Kept)
+		} else {
+			r.result.Decodes += float64(s.Running)
+		}
+	}
+	if r.admin == "" {
+		return nil
+	}
+	books, err := r.books(ctx)
+	for i, n := range books {
+		r.result.Gauges[i] += float64(n)
+	}
+	return err
+}
+
+// books are what weir counts as at prefill engines, and as decoding.
+func (r *row) books(ctx context.Context) (n [2]int, err error) {
+	var page []struct {
+		Books struct {
+			Prefills int `json:"inflight_prefills"`
+			Decodes  int `json:"running_decodes"`
+		}
+	}
+	err = get(ctx, r.admin+"/engines", &page)
+	for _, e := range page {
+		n[0], n[1] = n[0]+e.Books.Prefills, n[1]+e.Books.Decodes
+	}
+	return n, err
+}
+
+// rests waits until engines and books have nothing left of the row's requests, however
+// these have ended, and counts weir's goroutines again.
+func (r *row) rests(ctx context.Context) error {
+	err := wait(ctx, "the end of all requests", func() (bool, error) {
+		r.result.Left = 0
+		for _, url := range r.urls {
+			var s state
+			if err := get(ctx, url+"/admin/state", &s); err != nil {
+				return false, err
+			}
+			r.result.Left += s.Running + s.Waiting + s.Kept
+		}
+		if r.admin != "" {
+			books, err := r.books(ctx)
+			if err != nil {
+				return false, err
+			}
+			r.result.Left += books[0] + books[1]
+		}
+		return r.result.Left == 0, nil
+	})
+	if err == nil && r.admin != "" {
+		r.result.Goroutines[1], err = r.goroutines(ctx)
+	}
+	return err
+}
+
+// fetchProfile takes a CPU profile of weir within the window.
+func (r *row) fetchProfile(ctx context.Context) {
+	err := func() error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", r.admin, int(r.times.Measure.Seconds())-1), nil)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		data, err := io.ReadAll(resp.Body)
+		if err != nil {
+			return err
+		}
+		name := strings.NewReplacer(" ", "-", ",", "").Replace(r.result.Load + " " + r.result.Wire + " " + r.result.Row)
+		return os.WriteFile(filepath.Join(r.profile, fmt.Sprintf("%s-%d.pprof", name, r.result.Repeat)), data, 0o644)
+	}()
+	if err != nil {
+		fmt.Fprintf(r.log, "profile: %v\n", err)
+	}
+}
