@@ -363,9 +363,30 @@ def malformed_fields(s):
 def unsupported_fields(s):
     document = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "aGk="}}
     bad(s, "messages[0].content[0].type", "document", messages=[{"role": "user", "content": [document]}])
-    bad(s, "tools[0].type", "web_search_20250305", tools=[{"type": "web_search_20250305", "name": "web_search"}])
-    bad(s, "container", container="c")
+    bad(s, "tool_choice", "web_search", tools=[{"type": "web_search_20250305", "name": "web_search"}], tool_choice={"type": "any"})
+    bad(s, "inference_geo", extra_body={"inference_geo": "eu"})
     bad(s, "frobnicate", extra_body={"frobnicate": 1})
+
+
+@check
+def left_out(s):
+    """What was left out of a request is named in the head of its answer, which this client gives."""
+    cached = [{"role": "user", "content": [{"type": "text", "text": "Tell me.", "cache_control": {"type": "ephemeral"}}]}]
+    tools = [{"type": "web_search_20250305", "name": "web_search"}, WEATHER]
+    for api, more in ((s.client.messages, {}), (s.client.beta.messages, {"betas": ["context-management-2025-06-27", "unheard-of-2099-01-01"], "context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}})):
+        for stream in (False, True):
+            raw = api.with_raw_response.create(model=s.model, max_tokens=5, messages=cached, tools=tools, metadata={"user_id": "u"}, stream=stream, **more)
+            names = raw.headers.get("weir-ignored").split(", ")
+            same(set(names) - {"context_management", "header anthropic-beta"}, {"messages[].content[].cache_control", "tools[] web_search_*", "metadata"}, "ignored")
+            same({"context_management", "header anthropic-beta"} <= set(names), bool(more), f"betas among {names}")
+            if stream:
+                want(list(raw.parse()), "an empty stream")
+    raw = s.client.messages.with_raw_response.create(model=s.model, max_tokens=5, messages=SAY)
+    same(raw.headers.get("weir-ignored"), None, "a plain request")
+    raw = s.client.messages.with_raw_response.count_tokens(model=s.model, messages=cached)
+    same(raw.headers.get("weir-ignored"), "messages[].content[].cache_control", "a count")
+    answer = s.create(tools=[WEATHER], tool_choice={"type": "any"}, max_tokens=200, output_config={"format": {"type": "json_schema", "schema": {"type": "object"}}})
+    want([b for b in answer.content if b.type == "tool_use"], answer)
 
 
 @check

@@ -503,7 +503,7 @@ const checks = {
   async responses_errors() {
     const input = 'Low dams';
     await fails(BadRequestError, 400, 'previous_response_id', () => respond({ input, previous_response_id: 'resp_1' }), { says: ['send the conversation in input'] });
-    await fails(BadRequestError, 400, 'tools[0].type', () => respond({ input, tools: [{ type: 'web_search' }], stream: true }), { says: ['web_search'] });
+    await fails(BadRequestError, 400, 'tool_choice', () => respond({ input, tools: [{ type: 'web_search' }], tool_choice: 'required', stream: true }), { says: ['web_search'] });
     await fails(NotFoundError, 404, null, () => client.responses.retrieve('resp_1'), { says: ['keeps no answers'] });
   },
 

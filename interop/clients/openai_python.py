@@ -58,6 +58,14 @@ class Suite(Server):
         except urllib.error.HTTPError as e:
             return e.code, json.load(e)
 
+    def raw_stream(self, headers):
+        """Gives the bytes of a stream, as text."""
+        body = {"model": self.model, "messages": SAY, "max_tokens": 2, "stream": True}
+        request = urllib.request.Request(self.base + "/v1/chat/completions", data=json.dumps(body).encode(), method="POST",
+                                         headers={"Content-Type": "application/json", **headers})
+        with urllib.request.urlopen(request, timeout=60) as r:
+            return r.read().decode()
+
 
 def read_chat(stream, usage):
     """Reads a chat stream strictly; gives text, finish_reason and usage."""
@@ -288,6 +296,18 @@ def content_types(s):
     want(r.headers["content-type"].startswith("text/event-stream"), r.headers["content-type"])
     for _ in r.parse():
         pass
+
+
+@check
+def timing(s):
+    """A caller that asks is told where the time went, and its client sees the same stream."""
+    fields = dict(max_tokens=8, stream=True, stream_options={"include_usage": True})
+    expected = read_chat(s.chat(**fields), True)
+    r = s.client.chat.completions.with_raw_response.create(
+        model=s.model, messages=SAY, seed=7, extra_body=EXACT, extra_headers={"X-Weir-Timing": "1"}, **fields)
+    want("total;dur=" in r.headers["server-timing"], r.headers["server-timing"])
+    same(read_chat(r.parse(), True)[:2], expected[:2], "the stream")
+    want(": weir {" in s.raw_stream({"X-Weir-Timing": "1"}), "the comment")
 
 
 @check
@@ -878,17 +898,63 @@ def responses_fields(s):
             continue
         error = answer["error"]
         want(status == 400 and error["param"].startswith(name) and "there is no field" not in error["message"], name, answer)
-    same(sorted(taken), ["max_tool_calls", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier", "store", "user"],
-         "ignored")
+    same(sorted(taken), ["access_programs", "context_management", "image", "max_tool_calls", "prompt_cache_key", "prompt_cache_options",
+                         "prompt_cache_retention", "safety_identifier", "service_tier", "store", "truncation", "user"], "ignored")
     words = typing.get_args(response_includable.ResponseIncludable)
     want(len(words) >= 8, "only", words)
     for word in words:
         body = {"model": s.model, "input": "x", "max_output_tokens": 1, "include": [word]}
         status, answer = s.post("/v1/responses", json.dumps(body).encode())
-        carried = word in ("message.output_text.logprobs", "reasoning.encrypted_content")
-        same(status, 200 if carried else 400, word)
-        if not carried:
-            same((answer["error"]["param"], "is not supported" in answer["error"]["message"]), ("include[0]", True), word)
+        same(status, 200, (word, answer))
+
+
+@check
+def left_out(s):
+    """What was left out of a request is named in the head of its answer, which this client gives."""
+    def named(make):
+        raw = make()
+        answer = raw.parse()
+        if hasattr(answer, "close"):
+            want(list(answer), "an empty stream")
+        return raw.headers.get("weir-ignored")
+
+    chat, responses = s.client.chat.completions.with_raw_response, s.client.responses.with_raw_response
+    ask = dict(model=s.model, messages=SAY, max_tokens=2)
+    same(named(lambda: chat.create(**ask)), None, "a plain request")
+    for stream in (False, True):
+        same(named(lambda: chat.create(stream=stream, store=True, verbosity="low", user="u", **ask)), "store, user, verbosity", "chat")
+        same(named(lambda: responses.create(model=s.model, input="x", max_output_tokens=2, stream=stream, truncation="auto",
+                                            tools=[{"type": "web_search"}], include=["web_search_call.results"], prompt_cache_key="k")),
+             "include[] web_search_call.results, prompt_cache_key, tools[] web_search*, truncation", "responses")
+    with s.client.chat.completions.with_streaming_response.create(stream=True, prediction={"type": "content", "content": "x"}, **ask) as raw:
+        same(raw.headers.get("weir-ignored"), "prediction", "a streaming response")
+        want(list(raw.iter_lines()), "an empty stream")
+
+
+@check
+def usage_so_far(s):
+    """With continuous_usage_stats each chunk has its choice's usage so far."""
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    for make in (lambda **kw: s.chat(**kw), lambda **kw: s.complete(**kw)):
+        chunks = list(make(stream=True, n=2, stream_options=options))
+        want(all(c.usage.prompt_tokens > 0 and c.usage.total_tokens == c.usage.prompt_tokens + c.usage.completion_tokens for c in chunks), chunks)
+        for index in (0, 1):
+            so_far = [c.usage.completion_tokens for c in chunks if c.choices and c.choices[0].index == index]
+            want(so_far == sorted(so_far) and so_far[-1] == ROOM, so_far)
+        same((chunks[-1].choices, chunks[-1].usage.completion_tokens), ([], 2 * ROOM), "the last chunk")
+
+
+@check
+def forced_beside_a_format(s):
+    """A tool that must be called wins over a format, as a helper asks for both that puts a model's answer into a class."""
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
+    shape = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}}
+    for choice in ("required", {"type": "function", "function": {"name": "f"}}):
+        answer = s.client.chat.completions.create(model=s.model, messages=SAY, max_tokens=200, tools=[tool], tool_choice=choice, response_format=shape)
+        want("city" in json.loads(answer.choices[0].message.tool_calls[0].function.arguments), answer)
+    flat = {"type": "function", "strict": True, **tool["function"]}
+    answer = respond(s, max_output_tokens=200, tools=[flat], tool_choice="required", text={"format": {"type": "json_object"}})
+    want([it for it in answer.output if it.type == "function_call"], answer)
 
 
 def data_url(data, kind="image/png"):
@@ -962,7 +1028,8 @@ def image_errors(s):
 def responses_errors(s):
     bad = openai.BadRequestError
     fails(bad, 400, "previous_response_id", lambda: respond(s, previous_response_id="resp_1"), says=("send the conversation in input",))
-    fails(bad, 400, "tools[0].type", lambda: respond(s, tools=[{"type": "web_search"}]), says=("web_search",))
+    fails(bad, 400, "tool_choice", lambda: respond(s, tools=[{"type": "web_search"}], tool_choice="required"), says=("web_search",))
+    fails(bad, 400, "tool_choice.type", lambda: respond(s, tools=[{"type": "web_search"}], tool_choice={"type": "web_search_preview"}))
     fails(bad, 400, "background", lambda: respond(s, background=True))
     fails(bad, 400, "input", lambda: respond(s, "weir " * s.args.overlong_words, stream=True), code="context_length_exceeded")
     fails(openai.NotFoundError, 404, None, lambda: s.client.responses.retrieve("resp_1"), says=("keeps no answers",))

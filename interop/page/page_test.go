@@ -1,7 +1,8 @@
 //go:build interop
 
 // Package page opens the reports of weir bench --html and weir fleet --html in Chromium, as the person
-// who is sent one does: from a file, wide and narrow, light and dark.
+// who is sent one does: from a file, wide and narrow, light and dark. It opens the page of a gateway as
+// an operator does.
 //
 //	go test -tags interop ./interop/page/
 //

@@ -149,6 +149,7 @@ func TestBenchJoined(t *testing.T) {
 	ids := map[string]bool{}
 	for _, row := range rows {
 		ids[row["request_id"]] = true
+		ascending(t, row, "arrival_time", "received_time", "tokenize_start_time", "tokenize_end_time", "to_server_time", "acked_time")
 		ascending(t, row, "intended_time", "sent_time", "arrival_time", "to_server_time", "server_created_time", "queue_time_start", "queue_time_end",
 			"server_first_token_time", "first_output_time", "first_received_time", "first_flushed_time")
 		ascending(t, row, "first_flushed_time", "finish_time")
@@ -211,6 +212,21 @@ func startNextDoor(t *testing.T, args ...string) *harness.Gateway {
 	// Before its engines are there a gateway lists no model, and bench does not know the simulated one.
 	harness.Eventually(t, "both engines ready", func() bool { return harness.Metric(t, g.Admin, "weir_engine_ready") == 2 })
 	return g
+}
+
+// A server that was patched for the timeline tells a load test without a gateway more.
+func TestBenchPatchedEngine(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	e := harness.Start(t, "engine", "--wire", "sglang=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "3ms", "--decode-cost", "2ms", "--patched-stamps")
+	file := filepath.Join(t.TempDir(), "r.csv")
+	out, stderr, code := benchmark(t, e.Line("sglang"), "--api", "sglang-generate", "--concurrency", "4", "--requests", "20", "--output-tokens", "5",
+		"--field", "ignore_eos=true", "--csv", file)
+	if code != 0 {
+		t.Fatalf("exit code %d: %s %s", code, out, stderr)
+	}
+	for _, row := range readTable(t, file) {
+		ascending(t, row, "sent_time", "server_created_time", "queue_time_start", "queue_time_end", "prefill_start_time", "prefill_end_time", "server_first_token_time", "first_output_time")
+	}
 }
 
 // At an engine the same columns have the same meaning: the client's sending is
@@ -418,7 +434,10 @@ func TestBenchAttribution(t *testing.T) {
 	}{
 		{"tokenize wait", []string{"--debug-stage-delay", "pool_wait=50ms"}, 50},
 		{"router queue", []string{"--debug-stage-delay", "queue=50ms"}, 50},
-		{"router", []string{"--debug-stage-delay", "tokenize=50ms"}, 50},
+		{"tokenize", []string{"--debug-stage-delay", "tokenize=50ms"}, 50},
+		{"template", []string{"--debug-stage-delay", "render=50ms"}, 50},
+		{"read", []string{"--debug-stage-delay", "read=50ms"}, 50},
+		{"router", []string{"--debug-stage-delay", "route=50ms"}, 50},
 		{"output path", []string{"--debug-stage-delay", "encode=50ms"}, 50},
 		{"engine queue", []string{"--max-running-requests", "1"}, 10},
 		{"prefill", []string{"--prefill-cost", "50ms"}, 50},

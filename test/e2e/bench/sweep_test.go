@@ -153,7 +153,7 @@ func TestBenchExperiments(t *testing.T) {
 	}
 	less := []struct{ from, to string }{
 		{`duration: \d+s`, "requests: 4"}, {`requests: \d+`, "requests: 4"}, {`repeats: \d+`, "repeats: 1"}, {`trials: \d+`, "trials: 1"},
-		{`(\[\d+), .*\]`, "$1]"}, {`rate: \[\d+`, "rate: [40"}, {`rate: \d+\.\.\d+`, "rate: 40..80"}, {`output-tokens: \d+`, "output-tokens: 4"},
+		{`(\[[\d+]+), .*\]`, "$1]"}, {`rate: \[\d+`, "rate: [40"}, {`rate: \d+\.\.\d+`, "rate: 40..80"}, {`output-tokens: \d+`, "output-tokens: 4"},
 		{`(policy: \[[\w-]+), .*\]`, "$1]"}, {`output=\d+`, "output=4"},
 	}
 	for _, name := range files {
@@ -182,6 +182,17 @@ func TestBenchExperiments(t *testing.T) {
 			}
 			if strings.Contains(small, "policy:") && (len(r.Points) != 2 || r.Points[1].Choices == nil || r.Points[1].Choices.Requests != 4) {
 				t.Errorf("%+v", r.Points)
+			}
+			if strings.Contains(small, "engines: [1+3]") { // callers are served by decode engines
+				n := 0
+				for _, e := range r.Points[0].Engines {
+					if n += e.Requests; e.Engine == "engine-1" {
+						t.Errorf("the prefill engine: %+v", e)
+					}
+				}
+				if n != 4 {
+					t.Errorf("%+v", r.Points[0])
+				}
 			}
 			if strings.Contains(small, "engines: 2") && len(r.Points[0].Engines) != 2 {
 				t.Errorf("%+v", r.Points[0])

@@ -35,7 +35,7 @@ func TestEngineKeys(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	for _, test := range []struct{ wire, spec, kind string }{
 		{"vllm", "openai=http://ADDR", "openai"}, {"sglang", "sglang=http://ADDR", "sglang"}, {"weir", "weir=ADDR", "weir"},
-		{"vllm", "http://ADDR", "openai"}, {"sglang", "http://ADDR", "sglang"}, {"weir", "http://ADDR", "weir"},
+		{"vllm", "vllm=http://ADDR", "vllm, noted"}, {"vllm", "http://ADDR", "vllm, noted"}, {"sglang", "http://ADDR", "sglang"}, {"weir", "http://ADDR", "weir"},
 	} {
 		t.Run(test.spec+" "+test.wire, func(t *testing.T) {
 			addr, file := harness.FreeAddress(t), filepath.Join(t.TempDir(), "engine.key")
@@ -98,7 +98,7 @@ func TestEngineTLS(t *testing.T) {
 	stranger := certify(t, filepath.Join(dir, "stranger.pem"), "stranger")
 	for _, test := range []struct{ wire, spec, kind string }{
 		{"vllm", "openai=https://ADDR", "openai"}, {"sglang", "sglang=https://ADDR", "sglang"}, {"weir", "weir=ADDR", "weir"},
-		{"vllm", "https://ADDR", "openai"}, {"sglang", "https://ADDR", "sglang"}, {"weir", "https://ADDR", "weir"},
+		{"vllm", "vllm=https://ADDR", "vllm, noted"}, {"vllm", "https://ADDR", "vllm, noted"}, {"sglang", "https://ADDR", "sglang"}, {"weir", "https://ADDR", "weir"},
 	} {
 		t.Run(test.spec+" "+test.wire, func(t *testing.T) {
 			addr, file := harness.FreeAddress(t), filepath.Join(t.TempDir(), "engine.key")

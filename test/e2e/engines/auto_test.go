@@ -38,8 +38,10 @@ func TestAuto(t *testing.T) {
 	for spec, want := range map[string]string{
 		s.OpenAI:                            "openai",
 		s.SGLang:                            "sglang",
+		s.VLLM:                              "vllm, noted", // for want of --enable-scale-out
 		s.Plane:                             "weir",
 		"auto=" + s.SGLang + ",model=other": "openai, noted",
+		"auto=" + s.VLLM + ",model=other":   "openai, noted",
 	} {
 		g := harness.StartGateway(t, "serve", "--engine", spec+",name=e")
 		if got := engineKinds(t, g)["e"]; got != want {
@@ -73,10 +75,10 @@ func TestAutoAtJoin(t *testing.T) {
 	if got := engineKinds(t, g)["e"]; got != "down" {
 		t.Errorf("%q before there is an engine", got)
 	}
-	for _, test := range []struct{ wire, kind string }{{"openai", "openai"}, {"weir", "weir"}, {"sglang", "sglang"}, {"vllm", "openai"}} {
+	for _, test := range []struct{ wire, kind string }{{"openai", "openai"}, {"weir", "weir"}, {"sglang", "sglang"}, {"vllm", "vllm"}} {
 		p := harness.Start(t, append([]string{"engine", "--wire", test.wire + "=" + addr}, harness.FastSim...)...)
 		p.Line(test.wire)
-		harness.Eventually(t, "an engine of kind "+test.kind, func() bool { return engineKinds(t, g)["e"] == test.kind })
+		harness.Eventually(t, "an engine of kind "+test.kind, func() bool { return strings.TrimSuffix(engineKinds(t, g)["e"], ", noted") == test.kind })
 		harness.Eventually(t, "an answer", func() bool {
 			a := harness.Post(t, g.URL+"/v1/chat/completions", harness.AskStream)
 			return a.Status == 200 && strings.HasSuffix(string(a.Body), "data: [DONE]\n\n")

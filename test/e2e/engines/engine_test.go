@@ -74,7 +74,7 @@ func TestEngineWires(t *testing.T) {
 	for url, part := range map[string]string{
 		sglang + "/server_info":    `"incremental_streaming_output":true`,
 		sglang + "/v1/loads":       `"max_total_num_tokens":4096`,
-		sglang + "/metrics":        `sglang:num_requests_total{model_name="mine"} 5`,
+		sglang + "/metrics":        `sglang:num_requests_total{engine_type="unified",is_streaming="false",model_name="mine"} 4`,
 		vllm + "/metrics":          `vllm:request_success_total{engine="0",finished_reason="length",model_name="mine"} 5`,
 		vllm + "/v1/models":        `"id":"other"`,
 		sglang + "/admin/state":    `"finished":5`,

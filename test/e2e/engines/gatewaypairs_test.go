@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"weir/test/e2e/harness"
 )
@@ -24,25 +26,34 @@ var wirePairs = map[string]struct {
 	kind, wire, other string
 	prefill, decode   []string
 	options           string
+	points            []string // of a pair, as far as the wire tells them
 }{
-	"sglang":          {"sglang", "sglang", "bootstrap", []string{"--role", "prefill", "--disaggregation-bootstrap-port", "0"}, []string{"--role", "decode"}, ""},
-	"relay to sglang": {"openai", "sglang", "bootstrap", []string{"--role", "prefill", "--disaggregation-bootstrap-port", "0"}, []string{"--role", "decode"}, ""},
+	"sglang": {"sglang", "sglang", "bootstrap", []string{"--role", "prefill", "--disaggregation-bootstrap-port", "0", "--enable-metrics"}, []string{"--role", "decode", "--enable-metrics"}, "",
+		[]string{"met", "prefilled", "transferred", "running", "first_output"}},
+	"relay to sglang": {"openai", "sglang", "bootstrap", []string{"--role", "prefill", "--disaggregation-bootstrap-port", "0"}, []string{"--role", "decode"}, "", []string{"transferred", "first_output"}},
 	"relay to vllm, pull": {"openai", "vllm", "nixl", []string{"--nixl-side-channel-port", "0", "--kv-transfer-config", `{"kv_connector":"NixlConnector","kv_role":"kv_producer","kv_connector_extra_config":{"kv_lease_duration":2}}`},
-		[]string{"--nixl-side-channel-port", "0", "--kv-transfer-config", `{"kv_connector":"NixlConnector","kv_role":"kv_consumer","kv_connector_extra_config":{"kv_lease_duration":2}}`}, "role"},
+		[]string{"--nixl-side-channel-port", "0", "--kv-transfer-config", `{"kv_connector":"NixlConnector","kv_role":"kv_consumer","kv_connector_extra_config":{"kv_lease_duration":2}}`}, "role", []string{"prefilled", "first_output"}},
 	"relay to vllm, push": {"openai", "vllm", "nixl", []string{"--nixl-side-channel-port", "0", "--kv-transfer-config", `{"kv_connector":"NixlPushConnector","kv_role":"kv_producer","engine_id":"P","kv_connector_extra_config":{"kv_lease_duration":2}}`},
-		[]string{"--nixl-side-channel-port", "0", "--kv-transfer-config", `{"kv_connector":"NixlPushConnector","kv_role":"kv_consumer","kv_connector_extra_config":{"kv_lease_duration":2}}`}, "role"},
+		[]string{"--nixl-side-channel-port", "0", "--kv-transfer-config", `{"kv_connector":"NixlPushConnector","kv_role":"kv_consumer","kv_connector_extra_config":{"kv_lease_duration":2}}`}, "role", []string{"prefilled", "first_output"}},
 }
 
 // startCouple starts both engines and the gateway. more are the decode engine's arguments.
 func startCouple(t *testing.T, name string, more ...string) *couple {
 	t.Helper()
+	return startCoupleOf(t, name, nil, more)
+}
+
+// startCoupleOf is startCouple with more arguments of either engine.
+func startCoupleOf(t *testing.T, name string, prefill, decode []string) *couple {
+	t.Helper()
 	w := wirePairs[name]
-	c := &couple{prefill: startHalf(t, w.wire, w.other, append(w.prefill, "--max-total-tokens", "65536")...)}
+	both := []string{"--max-total-tokens", "65536"}
+	c := &couple{prefill: startHalf(t, w.wire, w.other, slices.Concat(w.prefill, both, prefill)...)}
 	decodeOther := w.other
 	if w.wire == "sglang" {
 		decodeOther = ""
 	}
-	c.decode = startHalf(t, w.wire, decodeOther, append(append(w.decode, "--max-total-tokens", "65536"), more...)...)
+	c.decode = startHalf(t, w.wire, decodeOther, slices.Concat(w.decode, both, decode)...)
 	spec := func(h half, name string) string {
 		s := w.kind + "=" + h.url + ",name=" + name
 		if w.options == "role" {
@@ -115,6 +126,15 @@ func TestPairsThroughGateway(t *testing.T) {
 			if ended := c.Balanced(); ended["finished"] != n {
 				t.Errorf("ended %v", ended)
 			}
+			for _, point := range []string{"met", "prefilled", "transferred", "running", "first_output"} {
+				want := 0.0
+				if slices.Contains(w.points, point) {
+					want = n
+				}
+				if got := harness.Metric(t, c.Admin, "weir_pair_point_seconds_count", "point", point); got != want {
+					t.Errorf("the point %s was told of %v pairs, want %v", point, got, want)
+				}
+			}
 			c.end()
 			one.Interrupt()
 			alone.Interrupt()
@@ -181,6 +201,175 @@ func TestPairsThroughGatewayEnd(t *testing.T) {
 			c.decode.rests(t)
 			c.Interrupt()
 			c.decode.Interrupt()
+		})
+	}
+}
+
+// A decode engine of vLLM's keeps the pages of a pushed half that was given up until its KV
+// has been written into them. Clients that leave before that cost it nothing, since weir has
+// the prefill half served to its end. The control gives both halves up, and has them leak.
+func TestPushedPairsOwe(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	const name, n = "relay to vllm, push", 8
+	c := startCoupleOf(t, name, []string{"--prefill-cost", "1s"}, nil)
+	left := func() (s struct {
+		Owed, Received, Aborted int
+		KV                      int `json:"kv_owed_tokens"`
+	}) {
+		if err := json.Unmarshal(harness.Get(t, c.decode.url+"/admin/state").Body, &s); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	received := func(want int) {
+		harness.Eventually(t, "the decode halves", func() bool { return left().Received >= want }, c.decode.Process)
+	}
+	hangUp := func(conns []net.Conn) {
+		for _, conn := range conns {
+			conn.Close()
+		}
+	}
+	send := func(at, body, header string) net.Conn {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(at, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n%s", header, len(body), body)
+		return conn
+	}
+	began := left().Received
+	var conns []net.Conn
+	for i := range n {
+		conns = append(conns, send(c.URL, fmt.Sprintf(`{"model":"weir-sim","prompt":"Number %d once upon a time","max_tokens":99,"ignore_eos":true,"stream":true}`, i), ""))
+	}
+	received(began + n)
+	hangUp(conns)
+	harness.Eventually(t, "the decode halves given up", func() bool { return left().Aborted >= n }, c.decode.Process)
+	c.free(t)
+	harness.Eventually(t, "no page is kept", func() bool { s := left(); return s.Owed == 0 && s.KV == 0 }, c.decode.Process)
+
+	conns = conns[:0]
+	for i := range n {
+		id := fmt.Sprintf("X-Request-Id: control-%d\r\n", i)
+		conns = append(conns,
+			send(c.prefill.url, fmt.Sprintf(`{"prompt":"Number %d in the control","max_tokens":1,"kv_transfer_params":{"do_remote_decode":true}}`, i), id),
+			send(c.decode.url, fmt.Sprintf(`{"prompt":"Number %d in the control","max_tokens":99,"ignore_eos":true,"kv_transfer_params":{"do_remote_prefill":true,"remote_engine_id":"P","remote_host":"127.0.0.1","remote_port":%s,"remote_request_id":"x","tp_size":1,"remote_block_ids":null}}`, i, c.prefill.other), id))
+	}
+	received(began + 2*n)
+	hangUp(conns)
+	c.prefill.rests(t)
+	c.decode.rests(t)
+	if s := left(); s.Owed != n || s.KV == 0 {
+		t.Errorf("the control has %+v, want the pages of %d halves lost", s, n)
+	}
+	c.end()
+}
+
+// Engines that do both stand beside pairs of one model, and cost chooses among all: with a
+// few long prompts under way some requests go whole to the engine that does both, some to a
+// pair, and short ones to vLLM's decode engine alone. Everybody is answered as by one engine.
+func TestPairsBesideWhole(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	for name, w := range wirePairs {
+		t.Run(name, func(t *testing.T) {
+			slow := []string{"--cost", "profile=llama-3.1-8b-h100", "--max-total-tokens", "262144"}
+			decodeOther := w.other
+			if w.wire == "sglang" {
+				decodeOther = ""
+			}
+			p, d := startHalf(t, w.wire, w.other, append(slices.Clip(w.prefill), slow...)...), startHalf(t, w.wire, decodeOther, append(slices.Clip(w.decode), slow...)...)
+			b, alone := startHalf(t, w.wire, "", slow...), startHalf(t, w.wire, "")
+			roles := [3]string{}
+			if w.options == "role" {
+				roles = [3]string{",role=prefill", ",role=decode", ",role=both"}
+			}
+			c := &couple{prefill: p, decode: d}
+			c.Gateway = harness.StartGateway(t, "serve", "--engine", w.kind+"="+p.url+",name=p"+roles[0], "--engine", w.kind+"="+d.url+",name=d"+roles[1], "--engine", w.kind+"="+b.url+",name=b"+roles[2])
+			harness.Eventually(t, "three engines", func() bool {
+				var page []struct{ Ready bool }
+				ready := json.Unmarshal(harness.Get(t, c.Admin+"/engines").Body, &page) == nil && len(page) == 3
+				for _, e := range page {
+					ready = ready && e.Ready
+				}
+				return ready
+			})
+			const n = 96
+			var all sync.WaitGroup
+			for i := range n {
+				all.Go(func() {
+					prompt := fmt.Sprintf("Number %d, once upon a time", i)
+					if i%2 == 0 {
+						prompt += strings.Repeat(" there was a fox and a dog", 800)
+					}
+					a := harness.Post(t, c.URL+"/v1/completions", fmt.Sprintf(`{"model":"weir-sim","prompt":%q,"max_tokens":60,"temperature":0,"ignore_eos":true,"stream":true}`, prompt))
+					want := harness.Post(t, alone.url+"/v1/completions", fmt.Sprintf(`{"model":"weir-sim","prompt":%q,"max_tokens":60,"temperature":0,"ignore_eos":true,"stream":true}`, prompt))
+					got, done := harness.Streamed(a)
+					if one, _ := harness.Streamed(want); !done || got == "" || got != one {
+						t.Errorf("request %d: %d, %d bytes of %d", i, a.Status, len(got), len(one))
+					}
+				})
+				time.Sleep(10 * time.Millisecond)
+			}
+			all.Wait()
+			c.free(t)
+			b.rests(t)
+			c.end()
+			b.Interrupt()
+			went := map[string]int{}
+			for _, legs := range c.pairs() {
+				went[strings.Join(legs, ", ")]++
+			}
+			t.Logf("%v", went)
+			if went["b finished"] == 0 || went["p finished, d finished"] == 0 || (went["d finished"] > 0) != (w.wire == "vllm") {
+				t.Errorf("requests went to %v", went)
+			}
+		})
+	}
+}
+
+// Of a prompt that was there before, the prefill engine is believed to have it, and says so;
+// of SGLang's decode engine, which keeps no prompts unless it was told to, nothing is.
+func TestPairsCached(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	for name, w := range wirePairs {
+		t.Run(name, func(t *testing.T) {
+			flags := []string{"--enable-cache-report"}
+			if w.wire == "vllm" {
+				flags = nil // a prefill engine says it in what it hands on
+			}
+			c := startCoupleOf(t, name, flags, flags)
+			ask := func() {
+				a := harness.Post(t, c.URL+"/v1/completions", fmt.Sprintf(`{"model":"weir-sim","prompt":%q,"max_tokens":3,"ignore_eos":true}`, strings.Repeat("Once upon a time there was a fox. ", 40)))
+				if a.Status != 200 {
+					t.Fatalf("%d %s", a.Status, a.Body)
+				}
+				c.free(t)
+			}
+			ask()
+			ask()
+			ask()
+			c.end()
+			all := c.Records()
+			choice := all[len(all)-1].Attempts[0].Choice
+			type option struct {
+				Engine string
+				Cached int `json:"predicted_cached_tokens"`
+			}
+			var said struct {
+				Cached  *int `json:"cached_tokens"`
+				Best    []option
+				Prefill struct{ Best []option }
+			}
+			if err := json.Unmarshal(choice, &said); err != nil || len(said.Best) != 1 || len(said.Prefill.Best) != 1 {
+				t.Fatalf("%s: %v", choice, err)
+			}
+			p, d := said.Prefill.Best[0].Cached, said.Best[0].Cached
+			if p == 0 || (d > 0) != (w.wire == "vllm") {
+				t.Errorf("believed to have %d at p and %d at d: %s", p, d, choice)
+			}
+			if said.Cached == nil || *said.Cached < p-16 || *said.Cached > p+64 {
+				t.Errorf("believed %d, and the prefill engine had %v: %s", p, said.Cached, choice)
+			}
 		})
 	}
 }

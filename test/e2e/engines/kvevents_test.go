@@ -20,6 +20,7 @@ import (
 type kvEngine struct {
 	name       string
 	url, admin string
+	vllm       string
 	plane      string
 	replays    []string // where each rank's batches can be asked for again
 	count      []uint64 // of the batches of each, as far as was looked
@@ -30,9 +31,9 @@ type kvEngine struct {
 func startKVEngine(t *testing.T, name string, ranks int) *kvEngine {
 	t.Helper()
 	p := harness.Start(t, "engine", "--wire", "sglang=127.0.0.1:0", "--wire", "vllm=127.0.0.1:0", "--wire", "weir=127.0.0.1:0", "--admin-listen", "127.0.0.1:0",
-		"--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms", "--max-total-tokens", "2048", "--page-size", "64", "--dp-size", fmt.Sprint(ranks),
+		"--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms", "--max-total-tokens", "2048", "--page-size", "64", "--dp-size", fmt.Sprint(ranks), "--enable-prompt-tokens-details",
 		"--kv-events-config", `{"endpoint":"tcp://127.0.0.1:0","replay_endpoint":"tcp://127.0.0.1:0","topic":"kv@m"}`)
-	e := &kvEngine{name: name, url: p.Line("sglang"), plane: p.Line("weir"), admin: p.Line("admin"), count: make([]uint64, ranks)}
+	e := &kvEngine{name: name, url: p.Line("sglang"), vllm: p.Line("vllm"), plane: p.Line("weir"), admin: p.Line("admin"), count: make([]uint64, ranks)}
 	var sources map[string]struct {
 		Replay string `json:"replay_endpoint"`
 	}
@@ -218,7 +219,7 @@ func TestKVEventsOfEngines(t *testing.T) {
 	for _, test := range []struct {
 		kind  string
 		ranks int
-	}{{"sglang", 1}, {"sglang", 2}, {"weir", 1}} {
+	}{{"sglang", 1}, {"sglang", 2}, {"vllm", 1}, {"weir", 1}} {
 		t.Run(fmt.Sprintf("%s, %d ranks", test.kind, test.ranks), func(t *testing.T) {
 			harness.Beside(t, harness.Light)
 			g := &kvGateway{t: t, random: rand.New(rand.NewPCG(7, uint64(test.ranks)))}
@@ -226,7 +227,7 @@ func TestKVEventsOfEngines(t *testing.T) {
 			for _, name := range []string{"a", "b"} {
 				e := startKVEngine(t, name, test.ranks)
 				g.engines = append(g.engines, e)
-				at := map[string]string{"sglang": e.url, "weir": e.plane}[test.kind]
+				at := map[string]string{"sglang": e.url, "vllm": e.vllm, "weir": e.plane}[test.kind]
 				args = append(args, "--engine", test.kind+"="+at+",name="+name)
 			}
 			systems := []string{g.words(80), g.words(80), g.words(80), g.words(80), "", ""} // what several have in common

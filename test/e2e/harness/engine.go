@@ -30,12 +30,13 @@ type Sim struct {
 	*Process
 	OpenAI string // base URL
 	SGLang string // base URL
+	VLLM   string // base URL
 	Plane  string // host:port
 	Admin  string
 }
 
 // Paths are the ways to a simulated engine that most tests take.
-var Paths = []string{"plane", "relay", "sglang"}
+var Paths = []string{"plane", "relay", "sglang", "vllm"}
 
 // Spec returns the --engine of a path.
 func (s *Sim) Spec(path string) string {
@@ -44,15 +45,17 @@ func (s *Sim) Spec(path string) string {
 		return "weir=" + s.Plane
 	case "sglang":
 		return "sglang=" + s.SGLang
+	case "vllm":
+		return "vllm=" + s.VLLM
 	}
 	return "openai=" + s.OpenAI
 }
 
-// StartSim runs a simulated engine that speaks three wires on free ports.
+// StartSim runs a simulated engine that speaks four wires on free ports.
 func StartSim(t testing.TB, args ...string) *Sim {
 	t.Helper()
-	p := Start(t, append([]string{"engine", "--wire", "openai=127.0.0.1:0", "--wire", "sglang=127.0.0.1:0", "--wire", "weir=127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--enable-deterministic-inference"}, args...)...)
-	return &Sim{p, p.Line("openai"), p.Line("sglang"), p.Line("weir"), p.Line("admin")}
+	p := Start(t, append([]string{"engine", "--wire", "openai=127.0.0.1:0", "--wire", "sglang=127.0.0.1:0", "--wire", "vllm=127.0.0.1:0", "--wire", "weir=127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--enable-deterministic-inference"}, args...)...)
+	return &Sim{p, p.Line("openai"), p.Line("sglang"), p.Line("vllm"), p.Line("weir"), p.Line("admin")}
 }
 
 // EngineState reads a simulated engine's state.

@@ -240,9 +240,16 @@ type Record struct {
 		Legs       []map[string]any
 		Repeated   bool
 		MayHaveRun bool `json:"may_have_run"`
+		Choice     json.RawMessage
 	}
 	PromptTokens     int `json:"prompt_tokens"`
 	CompletionTokens int `json:"completion_tokens"`
+	Stalled          int64
+	Stalls           []struct {
+		Start    int64 `json:"start_time"`
+		Duration int64
+		Why      string
+	}
 }
 
 var anyPort = []string{"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}

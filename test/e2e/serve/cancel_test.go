@@ -19,7 +19,7 @@ import (
 func TestHangUpOfMany(t *testing.T) {
 	t.Parallel()
 	const streams, step = 512, time.Second
-	for _, path := range []string{"plane", "relay"} {
+	for _, path := range []string{"plane", "relay", "vllm"} {
 		for name, streaming := range map[string]bool{"before the first token": false, "streaming": true} {
 			t.Run(path+" "+name, func(t *testing.T) {
 				harness.Beside(t, harness.Heavy)

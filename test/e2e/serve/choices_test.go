@@ -86,11 +86,14 @@ func TestChoicesAndLogprobs(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	const tokens, n, top = 12, 3, 2
 	var first *scoredAnswer
-	for _, path := range []string{"plane", "sglang", "sglang incremental"} {
-		kind, incremental, _ := strings.Cut(path, " ")
+	for _, path := range []string{"plane", "sglang", "sglang incremental", "vllm", "vllm scale-out"} {
+		kind, way, _ := strings.Cut(path, " ")
 		var args []string
-		if incremental != "" {
+		switch way {
+		case "incremental":
 			args = append(args, "--incremental-streaming-output")
+		case "scale-out":
+			args = append(args, "--enable-scale-out")
 		}
 		engine := harness.StartSim(t, slices.Concat(harness.FastSim, args)...)
 		g := harness.StartGateway(t, "serve", "--engine", engine.Spec(kind))

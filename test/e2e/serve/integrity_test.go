@@ -51,6 +51,13 @@ func TestIntegrityFaults(t *testing.T) {
 			{"repeat", "total_mismatch", "integrity_error", true},
 			{"miscount", "total_mismatch", "integrity_error", true},
 		}},
+		{"vllm", "vllm", []integrityFault{
+			{"garble", "bad_event", "integrity_error", false},
+			{"skip", "total_mismatch", "integrity_error", false},
+			{"repeat", "total_mismatch", "integrity_error", true},
+			{"stray", "choice", "integrity_error", false},
+			{"miscount", "total_mismatch", "integrity_error", true},
+		}},
 	} {
 		t.Run(path.name, func(t *testing.T) {
 			harness.Beside(t, harness.Light)

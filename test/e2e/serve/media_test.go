@@ -142,10 +142,10 @@ func TestMedia(t *testing.T) {
 	}
 	whole := func(body string) string { return fmt.Sprintf(body, false, "null") }
 
-	for _, path := range []string{"plane", "sglang"} {
+	for _, path := range []string{"plane", "sglang", "vllm"} {
 		t.Run(path, func(t *testing.T) {
 			harness.Beside(t, harness.Light)
-			s := harness.StartSim(t, harness.FastSim...)
+			s := harness.StartSim(t, append(harness.FastSim, "--enable-scale-out")...)
 			g := harness.StartGateway(t, "serve", "--engine", s.Spec(path))
 			direct := mediaAnswerOf(t, harness.Post(t, s.OpenAI+"/v1/chat/completions", whole(chat(a, b))))
 			text0 := mediaAnswerOf(t, harness.Post(t, g.URL+"/v1/chat/completions", `{"model":"weir-sim","max_tokens":1,"messages":[{"role":"user","content":"one  two  end"}]}`))

@@ -120,7 +120,7 @@ func TestOutputGone(t *testing.T) {
 	cmd.ExtraFiles = []*os.File{w}
 	p := harness.StartCommand(t, cmd)
 	w.Close()
-	if line, err := bufio.NewReader(io.LimitReader(r, 16)).ReadString(' '); err != nil || line != "gateway " {
+	if line, err := bufio.NewReader(io.LimitReader(r, 16)).ReadString(' '); err != nil || line != "page " {
 		t.Fatalf("%q, %v", line, err)
 	}
 	r.Close()

@@ -189,7 +189,7 @@ func TestResponsesRefused(t *testing.T) {
 	g := harness.StartGateway(t, append([]string{"up"}, harness.FastSim...)...)
 	for _, test := range []struct{ fields, param, words string }{
 		{`"input":"x","previous_response_id":"resp_1"`, "previous_response_id", "send the conversation in input"},
-		{`"input":"x","tools":[{"type":"web_search"}]`, "tools[0].type", "web_search"},
+		{`"input":"x","tools":[{"type":"web_search"}],"tool_choice":"required"`, "tool_choice", "web_search"},
 		{`"input":[{"role":"user","content":[{"type":"input_image","image_url":"data:,"}]}]`, "input[0].content[0].image_url", "data:TYPE;base64,DATA"},
 		{`"input":"x","max_output_tokens":1000000000`, "max_output_tokens", "max_output_tokens"},
 		{`"input":"x","reasoning":{"effort":"low"},"chat_template_kwargs":{"reasoning_effort":"high"}`, "reasoning.effort", "give one of them"},

@@ -54,7 +54,7 @@ func Test512Streams(t *testing.T) {
 			t.Errorf("%d timeline records, want %d", n, requests)
 		}
 	})
-	for name, args := range map[string][]string{"relay": nil, "sglang": nil, "sglang incremental": {"--incremental-streaming-output"}} {
+	for name, args := range map[string][]string{"relay": nil, "sglang": nil, "sglang incremental": {"--incremental-streaming-output"}, "vllm": nil, "vllm scale-out": {"--enable-scale-out"}} {
 		t.Run(name, func(t *testing.T) {
 			harness.Beside(t, harness.Heavy)
 			path, _, _ := strings.Cut(name, " ")

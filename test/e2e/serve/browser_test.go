@@ -1,0 +1,101 @@
+package serve
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"weir/test/e2e/harness"
+)
+
+// asPage sends a request as a browser does for a page of an origin.
+func asPage(t *testing.T, method, url, origin, body string, headers ...string) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Origin", origin)
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := harness.Client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	return resp
+}
+
+// A chat in a browser asks first, then streams, and can read why it was refused. The
+// admin listener answers no page of another origin.
+func TestPagesOfOtherOrigins(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	const page, other = "https://chat.example", "https://other.example"
+	g := harness.StartGateway(t, "up", "--cors", page+",http://localhost:3000")
+	ask := g.URL + "/v1/chat/completions"
+	preflight := []string{"Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,content-type"}
+	if r := asPage(t, "OPTIONS", ask, page, "", preflight...); r.StatusCode != 204 || r.Header.Get("Access-Control-Allow-Origin") != page || r.Header.Get("Access-Control-Allow-Headers") != "authorization,content-type" {
+		t.Errorf("asked before: %d %v", r.StatusCode, r.Header)
+	}
+	r := asPage(t, "POST", ask, page, harness.AskStream, "Content-Type", "application/json", "Authorization", "Bearer none")
+	if a := harness.Read(r); r.Header.Get("Access-Control-Allow-Origin") != page || !strings.Contains(r.Header.Get("Access-Control-Expose-Headers"), "X-Request-Id") {
+		t.Errorf("stream: %v", r.Header)
+	} else {
+		harness.WantComplete(t, a)
+	}
+	// On a kept connection whose stream left net/http the next request is another page's.
+	if r := asPage(t, "POST", ask, other, `{"model":"none"}`, "Content-Type", "application/json"); r.StatusCode != 404 || r.Header.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("another page: %d %v", r.StatusCode, r.Header)
+	}
+	if r := asPage(t, "POST", ask, page, `{"model":"none"}`, "Content-Type", "application/json"); r.StatusCode != 404 || r.Header.Get("Access-Control-Allow-Origin") != page {
+		t.Errorf("refused: %d %v", r.StatusCode, r.Header)
+	}
+	r = asPage(t, "OPTIONS", ask, other, "", preflight...)
+	if b, _ := io.ReadAll(r.Body); r.StatusCode != 403 || r.Header.Get("Access-Control-Allow-Origin") != "" || !strings.Contains(string(b), "--cors "+other) {
+		t.Errorf("another page asked before: %d %v %s", r.StatusCode, r.Header, b)
+	}
+	for _, path := range []string{"/metrics", "/requests", "/engines"} {
+		for _, method := range []string{"GET", "OPTIONS"} {
+			if r := asPage(t, method, g.Admin+path, page, "", preflight...); r.Header.Get("Access-Control-Allow-Origin") != "" {
+				t.Errorf("%s %s of the admin listener: %v", method, path, r.Header)
+			}
+		}
+	}
+	g.Interrupt()
+}
+
+// What Open WebUI 0.9 and LibreChat (@librechat/agents 3.9, which is LangChain) send for a chat, for a
+// title and for the list of models; and clients whose base URL is a little wrong are told
+// how to mend it.
+func TestChatsRequests(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	g := harness.StartGateway(t, "up", "--cors", "any", "--alias", "gpt-4o-mini,chat")
+	for name, c := range map[string]struct{ path, body, part string }{
+		"open webui, a chat":  {"/v1/chat/completions", `{"stream":true,"model":"weir-sim","messages":[{"role":"user","content":"Hello"}],"stream_options":{"include_usage":true}}`, "data: [DONE]"},
+		"open webui, a title": {"/v1/chat/completions", `{"model":"weir-sim","messages":[{"role":"user","content":"### Task:\nGenerate a title"}],"stream":false,"max_tokens":1000}`, `"finish_reason"`},
+		"librechat, a chat":   {"/v1/chat/completions", `{"model":"chat","user":"6567a1","temperature":1,"top_p":1,"presence_penalty":0,"frequency_penalty":0,"n":1,"stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":[{"type":"text","text":"Hello"}]}],"max_tokens":40}`, "data: [DONE]"},
+		"librechat, a title":  {"/v1/chat/completions", `{"model":"gpt-4o-mini","temperature":0.2,"n":1,"messages":[{"role":"user","content":"Title?"}],"tools":[{"type":"function","function":{"name":"extract","description":"d","parameters":{"type":"object","properties":{"title":{"type":"string"}},"required":["title"],"additionalProperties":false,"$schema":"http://json-schema.org/draft-07/schema#"}}}],"tool_choice":{"type":"function","function":{"name":"extract"}}}`, `"name":"extract"`},
+	} {
+		if a := harness.Post(t, g.URL+c.path, c.body); a.Status != 200 || !strings.Contains(string(a.Body), c.part) {
+			t.Errorf("%s: %d %s", name, a.Status, a.Body)
+		}
+	}
+	g.WantModels("chat gpt-4o-mini weir-sim")
+	for path, part := range map[string]string{
+		"/v1/models/":               "did you mean /v1/models?",
+		"/v1/v1/models":             "Leave /v1 out of the base URL",
+		"/v1/models/gpt-4o-mini":    `"id":"gpt-4o-mini"`,
+		"/v1/models/gpt-5":          "there is no model \\\"gpt-5\\\"",
+		"/v1/chat/completions/chat": "/v1/chat/completions/chat",
+	} {
+		if a := harness.Get(t, g.URL+path); !strings.Contains(string(a.Body), part) {
+			t.Errorf("GET %s: %d %s", path, a.Status, a.Body)
+		}
+	}
+	if a := harness.Post(t, g.URL+"/v1/v1/chat/completions", harness.AskStream); a.Status != 404 || !strings.Contains(string(a.Body), "did you mean /v1/chat/completions? Leave /v1 out of the base URL") {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	g.Interrupt()
+}

@@ -1,0 +1,185 @@
+package serve
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/test/e2e/harness"
+)
+
+// stallsPage is what /stalls has.
+type stallsPage struct {
+	Total  int
+	Stalls []struct {
+		StartNS    int64 `json:"start_ns"`
+		MS         float64
+		HeldBy     string `json:"held_by"`
+		Why        string
+		Operations []struct {
+			Operation  string
+			RequestIDs []string `json:"request_ids"`
+		}
+	}
+}
+
+// profilesPage is what /profiles has.
+type profilesPage struct {
+	On       bool
+	Profiles []struct {
+		Name, Kind, Trigger string
+		Bytes               int64
+	}
+}
+
+func page[T any](t *testing.T, url string) (v T) {
+	t.Helper()
+	a := harness.Get(t, url)
+	if err := json.Unmarshal(a.Body, &v); err != nil || a.Status != http.StatusOK {
+		t.Fatalf("%s: %d, %v: %s", url, a.Status, err, a.Body)
+	}
+	return v
+}
+
+// asked sends a completion under a name of its own and wants it answered.
+func asked(t *testing.T, g *harness.Gateway, id string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(harness.Context(t), http.MethodPost, g.URL+"/v1/completions", strings.NewReader(`{"model":"weir-sim","prompt":"Say it.","max_tokens":4}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Request-Id", id)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if b, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%d, %v: %s", resp.StatusCode, err, b)
+	}
+}
+
+// A request whose tokenizing, or whose template, keeps the only core for 400 ms is a stall
+// that names it: in the log, in the list, in the metrics, in its own record and the reason
+// made of it, in the report, and in the trace that was kept.
+func TestStallIsNamed(t *testing.T) {
+	for stage, operation := range map[string]string{"tokenize": "tokenize", "render": "template"} {
+		t.Run(operation, func(t *testing.T) { stallIsNamed(t, stage, operation) })
+	}
+}
+
+func stallIsNamed(t *testing.T, stage, operation string) {
+	harness.Beside(t, harness.Light)
+	dir := filepath.Join(t.TempDir(), "profiles")
+	g := harness.StartGatewayWith(t, []string{"GOMAXPROCS=1"}, "up", "--profiles-dir", dir, "--pprof",
+		"--debug-stage-delay", stage+"=400ms", "--debug-hold-core")
+	const id = "held-the-core"
+	asked(t, g, id)
+	heldBy := "" // the operation, unless a busy machine gave the core to others meanwhile
+	named := func(p stallsPage) bool {
+		for _, s := range p.Stalls {
+			for _, o := range s.Operations {
+				if s.MS >= 300 && o.Operation == operation && slices.Contains(o.RequestIDs, id) {
+					heldBy = s.HeldBy
+					return true
+				}
+			}
+		}
+		return false
+	}
+	harness.Eventually(t, "a stall that names the request", func() bool { return named(page[stallsPage](t, g.Admin+"/stalls")) }, g.Process)
+	if n := harness.Metric(t, g.Admin, "weir_stalls_total"); n < 1 {
+		t.Errorf("weir_stalls_total is %v", n)
+	}
+	if s := harness.Metric(t, g.Admin, "weir_busy_seconds_total", `operation="`+operation+`"`); s < .39 {
+		t.Errorf("%s took %v s", operation, s)
+	}
+	var kept profilesPage
+	harness.Eventually(t, "a trace and a CPU profile are kept", func() bool {
+		kept = page[profilesPage](t, g.Admin+"/profiles")
+		return len(kept.Profiles) >= 2
+	}, g.Process)
+	seen, ours := false, false
+	for _, p := range kept.Profiles {
+		a := harness.Get(t, g.Admin+"/profiles/"+p.Name)
+		if a.Status != http.StatusOK || int64(len(a.Body)) != p.Bytes {
+			t.Errorf("%+v: status %d, %d bytes", p, a.Status, len(a.Body))
+		}
+		ours = ours || p.Trigger == "stall" && p.Kind == "trace"
+		seen = seen || p.Kind == "trace" && strings.Contains(string(a.Body), id) && strings.Contains(string(a.Body), operation)
+	}
+	// A machine that is busy may have stalled the gateway before, which was kept then.
+	if first := page[stallsPage](t, g.Admin+"/stalls"); !seen && ours && first.Total == 1 {
+		t.Error("no trace names the request")
+	}
+	for _, path := range []string{"/profiles/..%2Ftimeline.jsonl", "/profiles/none", "/profiles/.."} {
+		if a := harness.Get(t, g.Admin+path); a.Status == http.StatusOK && strings.Contains(string(a.Body), "request_id") {
+			t.Errorf("%s: %s", path, a.Body)
+		}
+	}
+	why := recordsOf(t, g, "id="+id, 1).Records[0].Reason
+	if !strings.Contains(why.Sentence, "weir itself stood still, held by "+heldBy) {
+		t.Errorf("its reason is %+v", why)
+	}
+	g.Interrupt()
+	if out, stderr, code := harness.Finish(t, "", "report", g.Timeline); code != 0 || !strings.Contains(out, "in which weir itself stood still, and 1 request with it, held by "+heldBy) || !strings.Contains(out, "slowest     "+id+": ") {
+		t.Errorf("%d: %s%s", code, out, stderr)
+	}
+	if log := g.Stderr.String(); !strings.Contains(log, "stall: nothing was read") || !strings.Contains(log, operation) || !strings.Contains(log, id) {
+		t.Error("the log does not name the stall, the operation and the request")
+	}
+	var stalled int64
+	for _, r := range g.Records() {
+		if r.RequestID == id {
+			stalled = r.Stalled
+			if len(r.Stalls) == 0 || r.Stalls[0].Start == 0 || r.Stalls[0].Duration < 250e6 {
+				t.Errorf("its record has the stalls %+v", r.Stalls)
+			}
+		}
+	}
+	if stalled < 250e6 {
+		t.Errorf("its record was stalled for %v ns", stalled)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || slices.ContainsFunc(left, func(f os.DirEntry) bool { return strings.HasSuffix(f.Name(), ".part") }) {
+		t.Errorf("%v, %v", left, err)
+	}
+}
+
+// A gateway that is stopped from outside, and an engine that is, say that it was nobody of
+// theirs.
+func TestStallOfNobody(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	g := harness.StartGateway(t, "up")
+	stopped := func(p *harness.Process, admin string) {
+		harness.Eventually(t, "it watches", func() bool {
+			return page[struct{ Cores int }](t, admin+"/watch").Cores > 0
+		}, p)
+		before := page[stallsPage](t, admin+"/stalls").Total
+		signalTo(t, p, syscall.SIGSTOP)
+		time.Sleep(600 * time.Millisecond) // it is how long it is stopped
+		signalTo(t, p, syscall.SIGCONT)
+		harness.Eventually(t, "a stall", func() bool {
+			for _, s := range page[stallsPage](t, admin+"/stalls").Stalls {
+				if s.HeldBy == "nobody of ours" && s.MS >= 500 {
+					return true
+				}
+			}
+			return false
+		}, p)
+		if after := page[stallsPage](t, admin+"/stalls").Total; after <= before {
+			t.Errorf("%d stalls after %d", after, before)
+		}
+	}
+	stopped(g.Process, g.Admin)
+	e := harness.StartSim(t, "--wire", "openai", "--log-format", "json")
+	stopped(e.Process, e.Admin)
+}
