@@ -440,8 +440,17 @@ func TestRanks(t *testing.T) {
 		})
 	}
 	all.Wait()
+	// A rank whose process gets less of the machine is given less: its share is no exact half.
+	added := 0
 	for _, c := range cores {
-		c.Counts(func(n map[string]int) bool { return n["added"] == streams/2 && n["aborted"] == streams/2 })
+		n := c.Counts(func(n map[string]int) bool { return n["added"] > 0 && n["aborted"] == n["added"] })
+		if n["added"] < streams/4 {
+			t.Errorf("a rank got %d of %d", n["added"], streams)
+		}
+		added += n["added"]
+	}
+	if added != streams {
+		t.Errorf("the ranks got %d of %d", added, streams)
 	}
 	for range streams {
 		all.Go(func() {
