@@ -218,6 +218,20 @@ type RankLoad struct {
 	KVUsage          float64
 }
 
+// SumLoads gives the load of an engine from those of its ranks, of which it has at least
+// one: the mean share of their caches, and each of them where there are several.
+func SumLoads(ranks []RankLoad) (sum Load) {
+	for _, r := range ranks {
+		sum.Running += r.Running
+		sum.Waiting += r.Waiting
+		sum.KVUsage += r.KVUsage / float64(len(ranks))
+	}
+	if len(ranks) > 1 {
+		sum.Ranks = ranks
+	}
+	return sum
+}
+
 // Loaded is an Adapter whose wire tells the engine's load. ok is false while it
 // has not said anything.
 type Loaded interface {

@@ -63,7 +63,9 @@ func readLoads(path string, ranks int) (l engine.Load, err error) {
 	if string(head[:4]) != loadsMagic || version != loadsVersion || has < ranks || slot < 4 || slot > maxSlot {
 		return l, fmt.Errorf("%s: %q of version %d has %d ranks in slots of %d bytes", path, head[:4], version, has, slot)
 	}
-	for rank := range ranks {
+	each := make([]engine.RankLoad, ranks)
+	for rank := range each {
+		each[rank].Rank = rank
 		b := make([]byte, slot)
 		if _, err := f.ReadAt(b, loadsHead+int64(rank)*slot); err != nil && !errors.Is(err, io.EOF) {
 			return l, err
@@ -75,15 +77,15 @@ func readLoads(path string, ranks int) (l engine.Load, err error) {
 		if n == 0 {
 			continue // it has said nothing yet
 		}
-		if err := addLoad(&l, b[4:4+n], ranks); err != nil {
+		if err := readLoad(&each[rank], b[4:4+n]); err != nil {
 			return l, fmt.Errorf("%s: rank %d: %w", path, rank, err)
 		}
 	}
-	return l, nil
+	return engine.SumLoads(each), nil
 }
 
-// addLoad adds what a rank says, a map in which what is at its default is left out.
-func addLoad(l *engine.Load, b []byte, ranks int) error {
+// readLoad reads what a rank says, a map in which what is at its default is left out.
+func readLoad(l *engine.RankLoad, b []byte) error {
 	n, b, err := msgp.ReadMapHeaderBytes(b)
 	for range n {
 		if err != nil {
@@ -100,15 +102,12 @@ func addLoad(l *engine.Load, b []byte, ranks int) error {
 				err = fmt.Errorf("%s is %d", name, v)
 			}
 			if string(name) == "num_running_reqs" {
-				l.Running += v
+				l.Running = v
 			} else {
-				l.Waiting += v
+				l.Waiting = v
 			}
 		case "token_usage":
-			var v float64
-			if v, b, err = readShare(b); err == nil {
-				l.KVUsage += v / float64(ranks)
-			}
+			l.KVUsage, b, err = readShare(b)
 		default:
 			b, err = msgp.Skip(b)
 		}

@@ -46,7 +46,9 @@ func loadsFile(t *testing.T, slots ...map[string]any) string {
 func TestLoads(t *testing.T) {
 	path := loadsFile(t, map[string]any{"timestamp": 1.5, "num_running_reqs": 7, "num_waiting_reqs": 2, "token_usage": 0.5, "memory": map[string]any{"x": 1.0}},
 		map[string]any{"num_running_reqs": 1, "token_usage": 1}, map[string]any{}, nil)
-	if l, err := readLoads(path, 4); err != nil || !reflect.DeepEqual(l, engine.Load{Running: 8, Waiting: 2, KVUsage: 0.375}) {
+	if l, err := readLoads(path, 4); err != nil || !reflect.DeepEqual(l, engine.Load{Running: 8, Waiting: 2, KVUsage: 0.375, Ranks: []engine.RankLoad{
+		{Rank: 0, Running: 7, Waiting: 2, KVUsage: 0.5}, {Rank: 1, Running: 1, KVUsage: 1}, {Rank: 2}, {Rank: 3},
+	}}) {
 		t.Errorf("%+v, %v", l, err)
 	}
 	// A writer is not waited for.
@@ -115,7 +117,7 @@ func TestLoadOfAnEngine(t *testing.T) {
 		b := enginetest.Start(t, enginetest.Rig{Engine: e, Peer: p, Panics: &p.panics})
 		b.WaitReady(true)
 		l, ok := e.Load()
-		if ok != named || named && !reflect.DeepEqual(l, engine.Load{Running: 7, Waiting: 3}) {
+		if ok != named || named && !reflect.DeepEqual(l, engine.Load{Running: 7, Waiting: 3, Ranks: []engine.RankLoad{{Rank: 0, Running: 7}, {Rank: 1, Waiting: 3}}}) {
 			t.Errorf("named %v: %+v, %v", named, l, ok)
 		}
 		f, err := os.Open(path)

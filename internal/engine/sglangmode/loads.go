@@ -42,12 +42,9 @@ func ParseLoads(data []byte) (l Loads, err error) {
 // decode engine, and the share of their caches that is in use; and the same of each. ok is
 // false where there is no rank.
 func (l *Loads) Load() (sum engine.Load, ok bool) {
+	var ranks []engine.RankLoad
 	for _, r := range l.Ranks {
-		of := engine.RankLoad{Rank: r.Rank, Running: r.Running + r.Pairs.Kept, Waiting: r.Waiting, KVUsage: r.Usage}
-		sum.Running, sum.Waiting, sum.KVUsage = sum.Running+of.Running, sum.Waiting+of.Waiting, sum.KVUsage+of.KVUsage/float64(len(l.Ranks))
-		if len(l.Ranks) > 1 {
-			sum.Ranks = append(sum.Ranks, of)
-		}
+		ranks = append(ranks, engine.RankLoad{Rank: r.Rank, Running: r.Running + r.Pairs.Kept, Waiting: r.Waiting, KVUsage: r.Usage})
 	}
-	return sum, len(l.Ranks) > 0
+	return engine.SumLoads(ranks), len(ranks) > 0
 }
