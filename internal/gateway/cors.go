@@ -69,7 +69,7 @@ const (
 	preflightMethods = "GET, POST, PUT, DELETE"
 	// exposed are the fields of weir's answers that a script may read beside those that it
 	// may always read.
-	exposed = "X-Request-Id, Request-Id, Retry-After, " + reasonHeader + ", Server-Timing, Weir-Ignored"
+	exposed = "X-Request-Id, Request-Id, Retry-After, " + reasonHeader + ", Server-Timing, " + ignoredHeader
 	// preflightAge is for how many seconds a browser need not ask again.
 	preflightAge = "600"
 )

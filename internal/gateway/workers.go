@@ -69,12 +69,28 @@ type worker struct {
 	merged, gaps  metrics.Tally
 }
 
+// batches counts batches of what one goroutine reads.
+type batches struct {
+	ended int64 // when the one before ended; 0: there was none
+}
+
+// count counts a batch, which ends now.
+func (b *batches) count(of *metrics.Receive, streams int, began, now int64) {
+	waited := int64(-1)
+	if b.ended != 0 {
+		waited = began - b.ended
+	}
+	of.Batch(streams, waited, now-began)
+	b.ended = now
+}
+
 // reads are the turns of relayed engines' streams in one of their poller's goroutines.
 // Those between two waits are a batch.
 type reads struct {
-	of           *metrics.Receive // nil: the goroutine is none of the poller's
-	streams      int              // of the batch
-	began, ended int64            // when it began, and the one before ended; 0: none has
+	of      *metrics.Receive // nil: the goroutine is none of the poller's
+	streams int              // of the batch
+	began   int64            // when it began
+	batches batches
 }
 
 // begin is called before a turn.
@@ -92,12 +108,8 @@ func (r *reads) end() {
 	if r.streams == 0 {
 		return
 	}
-	now, waited := trace.Now(), int64(-1)
-	if r.ended != 0 {
-		waited = r.began - r.ended
-	}
-	r.of.Batch(r.streams, waited, now-r.began)
-	r.streams, r.ended = 0, now
+	r.batches.count(r.of, r.streams, r.began, trace.Now())
+	r.streams = 0
 }
 
 // tally is what has come of the requests on a token engine's rank, and was not told to its
@@ -197,7 +209,8 @@ type reader struct {
 	of    *metrics.Receive // nil until it has seen the gateway's outputs
 	mark  busy.Mark
 
-	received, ended int64 // when the batch at hand was read, and the one before done; 0: there was none
+	received int64 // when the batch at hand was read
+	batches  batches
 }
 
 // Begin implements engine.Reader.
@@ -235,12 +248,7 @@ func (r *reader) count(o *outputs, streams int, now int64) {
 	if r.of == nil {
 		r.of = o.metrics.Receive(r.kind)
 	}
-	began, waited := max(r.received, r.ended), int64(-1)
-	if r.ended != 0 {
-		waited = began - r.ended
-	}
-	r.of.Batch(streams, waited, now-began)
-	r.ended = now
+	r.batches.count(r.of, streams, max(r.received, r.batches.ended), now)
 }
 
 func newOutputs(workers int, b *Batch, m *metrics.Metrics, meter *busy.Meter) *outputs {
