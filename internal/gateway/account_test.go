@@ -191,7 +191,7 @@ func TestPromptsAreNotHeld(t *testing.T) {
 			t.Errorf("%d streams with prompts of %d bytes hold %d", streams, size, held)
 		}
 		for i, c := range callers {
-			e.calls[i].end(infer.ReasonStop)
+			e.handed()[i].end(infer.ReasonStop)
 			c.wantWhole(text(words()[0]), "stop")
 		}
 	})

@@ -39,8 +39,8 @@ func TestSteeringIsRefused(t *testing.T) {
 		if a := c.answer(); a.status != 400 || !strings.Contains(string(a.body), "X-Data-Parallel-Rank") {
 			t.Errorf("%d %s", a.status, a.body)
 		}
-		if len(e.calls) != 0 || len(r.forwards) != 0 {
-			t.Errorf("engines were handed %d and %d requests", len(e.calls), len(r.forwards))
+		if len(e.handed()) != 0 || len(r.handed()) != 0 {
+			t.Errorf("engines were handed %d and %d requests", len(e.handed()), len(r.handed()))
 		}
 	})
 }

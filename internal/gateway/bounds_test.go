@@ -98,7 +98,7 @@ func TestHandOverIsBounded(t *testing.T) {
 		c := ask(16)
 		time.Sleep(time.Second)
 		e.call(t, 16)
-		for _, choice := range e.calls {
+		for _, choice := range e.handed() {
 			choice.end(infer.ReasonStop)
 		}
 		if most != 2 { // of 4 MB each

@@ -68,7 +68,7 @@ func TestRetryBudget(t *testing.T) {
 		}
 		time.Sleep(retry.Patience)
 		synctest.Wait()
-		for _, c := range z.calls {
+		for _, c := range z.handed() {
 			c.end(infer.ReasonStop, words()[0])
 		}
 		failed := 0
@@ -209,8 +209,8 @@ func TestRetryAfterOfEngines(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		ask()
-		if ask(); len(a.forwards) != 2 { // and says it again
-			t.Errorf("it was asked %d times", len(a.forwards))
+		if ask(); len(a.handed()) != 2 { // and says it again
+			t.Errorf("it was asked %d times", len(a.handed()))
 		}
 
 		z.reply = busy(time.Minute)
@@ -218,13 +218,13 @@ func TestRetryAfterOfEngines(t *testing.T) {
 		if got := c.answer(); got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") != "3" || string(got.body) != "full" {
 			t.Errorf("the last one's refusal passes as it is: %d %v %q", got.status, got.header, got.body)
 		}
-		asked := len(a.forwards) + len(z.forwards)
+		asked := len(a.handed()) + len(z.handed())
 		c = b.post(chatPath, `{"model":"relayed"}`)
 		e := c.refusal(http.StatusTooManyRequests)
 		if wait := c.answer().header.Get("Retry-After"); wait == "" || wait == "60" || !strings.Contains(e.Message, "pause") {
 			t.Errorf("Retry-After %q, %+v", wait, e)
 		}
-		if n := len(a.forwards) + len(z.forwards); n != asked {
+		if n := len(a.handed()) + len(z.handed()); n != asked {
 			t.Errorf("they were asked %d times more", n-asked)
 		}
 		a.reply, z.reply = well, well
@@ -234,8 +234,8 @@ func TestRetryAfterOfEngines(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 		}
-		if len(a.forwards) < 3 || len(z.forwards) < 5 {
-			t.Errorf("asked %d and %d times", len(a.forwards), len(z.forwards))
+		if len(a.handed()) < 3 || len(z.handed()) < 5 {
+			t.Errorf("asked %d and %d times", len(a.handed()), len(z.handed()))
 		}
 	})
 }

@@ -42,8 +42,8 @@ func TestCapsRefuse(t *testing.T) {
 				t.Errorf("%s: %d %s", fields, a.status, a.body)
 			}
 		}
-		if len(e.calls) != 0 || len(r.forwards) != 0 {
-			t.Errorf("engines were handed %d and %d requests", len(e.calls), len(r.forwards))
+		if len(e.handed()) != 0 || len(r.handed()) != 0 {
+			t.Errorf("engines were handed %d and %d requests", len(e.handed()), len(r.handed()))
 		}
 	})
 }

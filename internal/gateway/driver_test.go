@@ -163,7 +163,7 @@ func (r *rig) check(sent [][]uint32, end string) error {
 			return fmt.Errorf("ended by %s, and the client was not told: %q", end, body)
 		}
 	}
-	for _, c := range r.tokens.calls {
+	for _, c := range r.tokens.handed() {
 		if complete && end != "abort" && c.aborted() {
 			return fmt.Errorf("the engine was told to stop although it had ended")
 		}

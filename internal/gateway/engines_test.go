@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -162,6 +163,14 @@ func (e *tokenEngine) call(t testing.TB, n int) *call {
 		return nil
 	}
 	return e.calls[n-1]
+}
+
+// handed gives what the engine was handed. The lock is needed in a bubble, too: what a timer
+// starts does not happen after what the test has read, for all that the race detector knows.
+func (e *tokenEngine) handed() []*call {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.calls)
 }
 
 // count is how many requests the engine was handed.
@@ -524,6 +533,13 @@ func (f *forward) fail(retryable bool) {
 
 func (e *relayEngine) fault(retryable bool) *infer.Error {
 	return &infer.Error{Code: infer.CodeEngine, Engine: e.name, Retryable: retryable, Message: "scripted break"}
+}
+
+// handed gives what the relay was handed.
+func (e *relayEngine) handed() []*forward {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.forwards)
 }
 
 // forward gives the latest request relayed, of n in all.

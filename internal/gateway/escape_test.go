@@ -97,26 +97,26 @@ func TestEscape(t *testing.T) {
 				if test.some > 0 {
 					a.call(t, 1).offer(words()[:test.some], nil)
 				}
-				elsewhere := func() int { return z.count() + len(rz.forwards) }
+				elsewhere := func() int { return z.count() + len(rz.handed()) }
 				untilDown(t, first, elsewhere)
 				time.Sleep(retry.AbortGrace)
 				synctest.Wait()
 				switch {
-				case !test.token && len(rz.forwards) == 1:
-					if ra.forwards[0].ctx.Err() == nil {
+				case !test.token && len(rz.handed()) == 1:
+					if ra.handed()[0].ctx.Err() == nil {
 						t.Error("the first attempt was not ended")
 					}
 				case !test.token:
-					t.Fatalf("%d attempts elsewhere", len(rz.forwards))
+					t.Fatalf("%d attempts elsewhere", len(rz.handed()))
 				case z.count() == 0:
 					t.Fatal("no attempt elsewhere")
 				default:
-					for _, call := range a.calls {
+					for _, call := range a.handed() {
 						if !call.aborted() {
 							t.Error("the first attempt was not aborted")
 						}
 					}
-					for _, call := range z.calls {
+					for _, call := range z.handed() {
 						call.end(infer.ReasonStop, words()[0])
 					}
 				}
@@ -169,7 +169,7 @@ func TestNoEscape(t *testing.T) {
 			goOn = make(chan struct{}) // of this bubble
 			first, end := b.failing(t)
 			defer end()
-			stays(t, b, b.post("/v1/things", `{"model":"relayed"}`), first, func() int { return len(z.forwards) }, func() { close(goOn) })
+			stays(t, b, b.post("/v1/things", `{"model":"relayed"}`), first, func() int { return len(z.handed()) }, func() { close(goOn) })
 		})
 	})
 	t.Run("the budget is spent", func(t *testing.T) {

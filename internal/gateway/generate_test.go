@@ -403,7 +403,7 @@ func TestBatch(t *testing.T) {
 	inBubble(t, Options{Batch: batch}, []any{a}, func(t *testing.T, b *bench) {
 		w := words()
 		c, d := b.post(chatPath, askStream(``)), b.post(chatPath, askStream(``))
-		one, two := a.call(t, 2), a.calls[0]
+		one, two := a.call(t, 2), a.handed()[0]
 		if one == two {
 			t.Fatal("one call twice")
 		}

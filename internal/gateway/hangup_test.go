@@ -219,7 +219,7 @@ func freed(t *testing.T, engines []any, at time.Time) {
 	for _, e := range engines {
 		switch e := e.(type) {
 		case *tokenEngine:
-			for _, call := range e.calls {
+			for _, call := range e.handed() {
 				if !call.aborted() || !call.abortedAt.Equal(at) {
 					t.Errorf("aborted %v, after %v", call.aborted(), call.abortedAt.Sub(at))
 				}

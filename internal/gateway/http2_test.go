@@ -163,9 +163,9 @@ func TestRapidReset(t *testing.T) {
 		if !s.goAway || n < resetBurst-maxStreams || n > resetBurst {
 			t.Fatalf("go away %v after %d more resets", s.goAway, n)
 		}
-		calls := len(e.calls)
+		calls := len(e.handed())
 		_, late := s.open(chatPath, askStream(``), len(askStream(``)))
-		if s.read(); len(e.calls) != calls || len(s.data[late]) > 0 {
+		if s.read(); len(e.handed()) != calls || len(s.data[late]) > 0 {
 			t.Errorf("a stream has begun behind the GOAWAY")
 		}
 		b.sent[fmt.Sprintf("test-%d", b.nextID)]--

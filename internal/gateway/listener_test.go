@@ -23,7 +23,7 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 		// streamed answers n requests on a connection, which is kept.
 		streamed := func(c *caller) {
 			c.send("POST", chatPath, askStream(``))
-			e.call(t, len(e.calls)).end(infer.ReasonStop, words()[0])
+			e.call(t, len(e.handed())).end(infer.ReasonStop, words()[0])
 			c.wantWhole(text(words()[0]), "stop")
 			time.Sleep(time.Second)
 		}

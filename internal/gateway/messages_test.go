@@ -91,7 +91,7 @@ func TestMessages(t *testing.T) {
 			t.Errorf("%s, want %d", a.body, len(prompt))
 		}
 		b.wantRecord(n, "finished", "")
-		if got := len(e.calls); got != 3 {
+		if got := len(e.handed()); got != 3 {
 			t.Errorf("the engine heard of %d requests, want 3", got)
 		}
 	})
@@ -123,7 +123,7 @@ func TestMessagesErrors(t *testing.T) {
 
 		c := b.post(messagesPath, askMessage(`,"stream":true`))
 		var call *call
-		if len(e.calls) == 1 {
+		if len(e.handed()) == 1 {
 			call = e.call(t, 1)
 		} else {
 			call = other.call(t, 1)

@@ -25,22 +25,22 @@ func TestRequestsGoWhereTheyAreCarried(t *testing.T) {
 	inBubble(t, Options{}, []any{plain, whole}, func(t *testing.T, b *bench) {
 		plain.calls, whole.calls = nil, nil
 		for _, fields := range []string{schemaField, `,"min_tokens":2,"max_tokens":5`, schemaField, `,"regex":"a+"`} {
-			before := len(whole.calls)
+			before := len(whole.handed())
 			c := b.post(chatPath, askStream(fields))
 			whole.call(t, before+1).end(infer.ReasonStop, words()[0])
 			c.wantWhole(text(words()[0]), "stop")
 		}
-		if n := len(plain.calls); n != 0 {
+		if n := len(plain.handed()); n != 0 {
 			t.Fatalf("the engine that cannot was handed %d requests", n)
 		}
 		for range 4 {
 			b.post(chatPath, askChat(``))
 		}
-		if p, w := len(plain.calls), len(whole.calls); p != 2 || w != 6 {
+		if p, w := len(plain.handed()), len(whole.handed()); p != 2 || w != 6 {
 			t.Errorf("of 4 requests that need nothing, %d and %d", p, w-4)
 		}
 		for _, e := range []*tokenEngine{plain, whole} {
-			for _, call := range e.calls {
+			for _, call := range e.handed() {
 				call.end(infer.ReasonStop)
 			}
 		}
@@ -54,7 +54,7 @@ func TestRetryGoesWhereItIsCarried(t *testing.T) {
 	whole.accept = refuse(infer.CodeOverloaded, true)
 	inBubble(t, Options{}, []any{plain, whole}, func(t *testing.T, b *bench) {
 		b.post(chatPath, askChat(schemaField)).refusal(429)
-		if n := len(plain.calls); n != 0 {
+		if n := len(plain.handed()); n != 0 {
 			t.Errorf("the engine that cannot was handed %d requests", n)
 		}
 	})
@@ -88,7 +88,7 @@ func TestRefusalsSayWhy(t *testing.T) {
 				t.Errorf("%s %s: %d %s", c.path, c.body, a.status, a.body)
 			}
 		}
-		if n := len(e.calls); n != 0 {
+		if n := len(e.handed()); n != 0 {
 			t.Errorf("the engine was handed %d requests", n)
 		}
 		// Nothing is drawn: a seed asks for nothing.
@@ -124,7 +124,7 @@ func TestRelaysRefuseWhatIsLost(t *testing.T) {
 				t.Errorf("%s %s: %d %s", c.path, c.fields, a.status, a.body)
 			}
 		}
-		if n := len(r.forwards); n != 0 {
+		if n := len(r.handed()); n != 0 {
 			t.Fatalf("%d requests were relayed", n)
 		}
 		for i, c := range []struct{ path, fields string }{
@@ -151,11 +151,11 @@ func TestRelaysDiffer(t *testing.T) {
 	inBubble(t, Options{}, []any{plain, whole}, func(t *testing.T, b *bench) {
 		ask := func(fields string) {
 			t.Helper()
-			before := []int{len(plain.forwards), len(whole.forwards)}
+			before := []int{len(plain.handed()), len(whole.handed())}
 			c := b.post(chatPath, `{"model":"relayed","stream":true,"messages":[]`+fields+`}`)
 			synctest.Wait()
 			for i, e := range []*relayEngine{plain, whole} {
-				if n := len(e.forwards); n > before[i] {
+				if n := len(e.handed()); n > before[i] {
 					f := e.forward(t, n)
 					f.send(relayToken + relayEnd)
 					f.end()
@@ -166,13 +166,13 @@ func TestRelaysDiffer(t *testing.T) {
 		for range 6 {
 			ask(`,"guided_choice":["a"]`)
 		}
-		if p, w := len(plain.forwards), len(whole.forwards); p != 0 || w != 6 {
+		if p, w := len(plain.handed()), len(whole.handed()); p != 0 || w != 6 {
 			t.Errorf("%d requests went to the engine that loses the field, %d to the other", p, w)
 		}
 		for range 6 {
 			ask(``)
 		}
-		if p, w := len(plain.forwards), len(whole.forwards); p == 0 || p+w != 12 {
+		if p, w := len(plain.handed()), len(whole.handed()); p == 0 || p+w != 12 {
 			t.Errorf("of requests that ask for nothing, %d and %d", p, w-6)
 		}
 	})
@@ -196,7 +196,7 @@ func TestHeldBack(t *testing.T) {
 	for _, e := range []*tokenEngine{plain, lacking("b")} {
 		inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {
 			c := b.post(chatPath, askStream(`,"min_tokens":2,"max_tokens":2,"stop_token_ids":[9,4],"logit_bias":{"3":1,"9":5,"12":2}`))
-			call := e.call(t, len(e.calls))
+			call := e.call(t, len(e.handed()))
 			got := fmt.Sprint(call.req.MinTokens, call.req.Sampling.LogitBias)
 			want := "2 [{3 1} {9 5} {12 2}]"
 			if e == plain {

@@ -179,7 +179,7 @@ func TestRelayPairFails(t *testing.T) {
 		{"nothing is handed over", Options{TransferTimeout: 7 * time.Second}, func(prefill *forward, _ *relayEngine) { prefill.replies("200", prefillAnswer) }, 7 * time.Second, 504, []string{"p finished", "d deadline"}},
 		{"decode breaks off", Options{}, func(prefill *forward, d *relayEngine) {
 			prefill.replies("200", prefillAnswer)
-			d.forwards[0].fail(true)
+			d.handed()[0].fail(true)
 		}, 0, 502, []string{"p finished", "d engine"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestRelayPairFails(t *testing.T) {
 				if p.meets.Way == engine.ByRoom && test.legs[0] == "p deadline" {
 					wantLingering(t, d, ended) // p may still be at it
 				}
-				for _, f := range slices.Concat(p.forwards, d.forwards) {
+				for _, f := range slices.Concat(p.handed(), d.handed()) {
 					if f.ctx.Err() == nil && !f.abandoned() {
 						t.Errorf("engine %s works on", f.engine.name)
 					}
@@ -279,7 +279,7 @@ func TestRelayDecodeFails(t *testing.T) {
 // later.
 func wantLingering(t testing.TB, d *relayEngine, since time.Time) {
 	t.Helper()
-	f := d.forwards[len(d.forwards)-1]
+	f := d.handed()[len(d.handed())-1]
 	time.Sleep(time.Until(since) + 30*time.Second - time.Nanosecond)
 	if synctest.Wait(); f.ctx.Err() != nil || f.abandoned() {
 		t.Error("the decode half was hung up on")
@@ -339,11 +339,11 @@ func TestRelayPairHangUp(t *testing.T) {
 		waits bool
 	}{
 		{"before the prefill engine's answer", func(p, d *relayEngine) {}, true},
-		{"in the prefill engine's answer", func(p, d *relayEngine) { p.forwards[0].chunks <- []byte("200 application/json") }, true},
-		{"before the decode engine's first output", func(p, d *relayEngine) { p.forwards[0].replies("200", prefillAnswer) }, false},
+		{"in the prefill engine's answer", func(p, d *relayEngine) { p.handed()[0].chunks <- []byte("200 application/json") }, true},
+		{"before the decode engine's first output", func(p, d *relayEngine) { p.handed()[0].replies("200", prefillAnswer) }, false},
 		{"in the answer", func(p, d *relayEngine) {
-			p.forwards[0].replies("200", prefillAnswer)
-			d.forwards[0].send(relayToken)
+			p.handed()[0].replies("200", prefillAnswer)
+			d.handed()[0].send(relayToken)
 		}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -355,10 +355,10 @@ func TestRelayPairHangUp(t *testing.T) {
 				began := time.Now()
 				c.hangUp()
 				if p.meets.Way == engine.ByPush && strings.Contains(test.name, "prefill engine's answer") {
-					if f := d.forwards[0]; f.ctx.Err() == nil && !f.abandoned() {
+					if f := d.handed()[0]; f.ctx.Err() == nil && !f.abandoned() {
 						t.Error("the decode engine works on")
 					}
-					if f := p.forwards[0]; b.g.Live() != 1 || f.ctx.Err() != nil {
+					if f := p.handed()[0]; b.g.Live() != 1 || f.ctx.Err() != nil {
 						t.Errorf("%d live requests, %v", b.g.Live(), f.ctx.Err())
 					}
 					time.Sleep(time.Minute) // --prefill-timeout
@@ -370,7 +370,7 @@ func TestRelayPairHangUp(t *testing.T) {
 				if test.waits && p.meets.Way == engine.ByRoom {
 					wantLingering(t, d, began)
 				}
-				for _, f := range slices.Concat(p.forwards, d.forwards) {
+				for _, f := range slices.Concat(p.handed(), d.handed()) {
 					if f.ctx.Err() == nil && !f.abandoned() {
 						t.Errorf("engine %s works on", f.engine.name)
 					}
@@ -399,7 +399,7 @@ func TestRelayPairRetries(t *testing.T) {
 				}
 				second.replies("200", prefillAnswer)
 				var decode *forward
-				for _, f := range slices.Concat(d.forwards, d2.forwards) {
+				for _, f := range slices.Concat(d.handed(), d2.handed()) {
 					if f.req.Header.Get("X-Request-Id") == second.req.Header.Get("X-Request-Id") {
 						decode = f
 					}
@@ -430,9 +430,9 @@ func TestRelayPairErrorEvent(t *testing.T) {
 		for range n {
 			callers = append(callers, b.post(chatPath, relayBody))
 		}
-		failing := len(p.forwards)
-		for _, prefill := range p.forwards {
-			for _, f := range slices.Concat(d.forwards, d2.forwards) {
+		failing := len(p.handed())
+		for _, prefill := range p.handed() {
+			for _, f := range slices.Concat(d.handed(), d2.handed()) {
 				if f.req.Header.Get("X-Request-Id") == prefill.req.Header.Get("X-Request-Id") {
 					f.send(`data: {"error":{"message":"KVTransferError","type":"x","param":null,"code":500}}` + "\n\n")
 				}
@@ -440,10 +440,10 @@ func TestRelayPairErrorEvent(t *testing.T) {
 		}
 		time.Sleep(time.Second + retry.AbortGrace)
 		synctest.Wait()
-		if len(p.forwards) != failing || len(p2.forwards) != n || failing == 0 {
-			t.Errorf("of %d requests %d were at the first prefill engine, and are then %d at it, and %d at the other", n, failing, len(p.forwards), len(p2.forwards))
+		if len(p.handed()) != failing || len(p2.handed()) != n || failing == 0 {
+			t.Errorf("of %d requests %d were at the first prefill engine, and are then %d at it, and %d at the other", n, failing, len(p.handed()), len(p2.handed()))
 		}
-		for _, f := range slices.Concat(d.forwards, d2.forwards) {
+		for _, f := range slices.Concat(d.handed(), d2.handed()) {
 			if f.ctx.Err() == nil && !f.abandoned() {
 				f.send(relayToken + relayEnd)
 				f.end()

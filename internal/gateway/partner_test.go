@@ -166,14 +166,14 @@ func TestPairChoices(t *testing.T) {
 	inPairs(t, Options{}, nil, func(t *testing.T, b *bench, p, d *tokenEngine) {
 		c := b.post(chatPath, askChat(`,"n":3`))
 		p.call(t, 3)
-		for _, prefill := range slices.Clone(p.calls) {
+		for _, prefill := range p.handed() {
 			prefill.prefilled()
 		}
 		d.call(t, 3)
 		rooms := map[int64]bool{}
-		for _, decode := range slices.Clone(d.calls) {
-			i := slices.IndexFunc(p.calls, func(prefill *call) bool { return prefill.req.ID == decode.req.ID })
-			if i < 0 || p.calls[i].req.Half.Bootstrap != decode.req.Half.Bootstrap {
+		for _, decode := range d.handed() {
+			i := slices.IndexFunc(p.handed(), func(prefill *call) bool { return prefill.req.ID == decode.req.ID })
+			if i < 0 || p.handed()[i].req.Half.Bootstrap != decode.req.Half.Bootstrap {
 				t.Errorf("nobody meets %+v", decode.req)
 			}
 			rooms[decode.req.Half.Bootstrap.Room] = true
@@ -398,13 +398,13 @@ func TestPairHangUp(t *testing.T) {
 	}{
 		{"before the hand-over is confirmed", never, func(p, d *tokenEngine) {}},
 		{"before the prefill engine's answer", nil, func(p, d *tokenEngine) {}},
-		{"before the decode engine's first output", nil, func(p, d *tokenEngine) { p.calls[0].prefilled() }},
-		{"in the answer", nil, func(p, d *tokenEngine) { p.calls[0].prefilled(); d.calls[0].send(words()[0]) }},
+		{"before the decode engine's first output", nil, func(p, d *tokenEngine) { p.handed()[0].prefilled() }},
+		{"in the answer", nil, func(p, d *tokenEngine) { p.handed()[0].prefilled(); d.handed()[0].send(words()[0]) }},
 		{"in the answer, before the prefill engine's", nil, func(p, d *tokenEngine) {
 			if p.meets.Way == engine.ByPull {
-				p.calls[0].prefilled()
+				p.handed()[0].prefilled()
 			}
-			d.calls[0].send(words()[0])
+			d.handed()[0].send(words()[0])
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -413,9 +413,9 @@ func TestPairHangUp(t *testing.T) {
 				c := b.post(chatPath, askStream(``))
 				synctest.Wait()
 				test.play(p, d)
-				owed := p.meets.Way == engine.ByPush && strings.HasPrefix(test.name, "before") && (len(p.calls) == 0 || p.calls[0].total == 0)
+				owed := p.meets.Way == engine.ByPush && strings.HasPrefix(test.name, "before") && (len(p.handed()) == 0 || p.handed()[0].total == 0)
 				c.hangUp()
-				wantAborted(t, d.calls...)
+				wantAborted(t, d.handed()...)
 				if owed {
 					if b.g.Live() != 1 {
 						t.Errorf("%d live requests", b.g.Live())
@@ -426,7 +426,7 @@ func TestPairHangUp(t *testing.T) {
 				if n := b.g.Live(); n != 0 {
 					t.Errorf("%d live requests", n)
 				}
-				for _, call := range p.calls {
+				for _, call := range p.handed() {
 					if call.total == 0 {
 						wantAborted(t, call)
 					}
@@ -445,15 +445,15 @@ func TestOwedKV(t *testing.T) {
 		c := b.post(chatPath, askStream(``))
 		synctest.Wait()
 		c.hangUp()
-		wantAborted(t, d.calls[0])
+		wantAborted(t, d.handed()[0])
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if p.calls[0].aborted() {
+		if p.handed()[0].aborted() {
 			t.Fatal("the prefill half is given up, and its KV never comes")
 		}
-		p.calls[0].prefilled()
-		if n := b.g.Live(); n != 0 || p.calls[0].aborted() {
-			t.Errorf("%d live requests, aborted %v", n, p.calls[0].aborted())
+		p.handed()[0].prefilled()
+		if n := b.g.Live(); n != 0 || p.handed()[0].aborted() {
+			t.Errorf("%d live requests, aborted %v", n, p.handed()[0].aborted())
 		}
 		b.wantRecord(c, "cancelled", "cancelled")
 	})
@@ -482,8 +482,8 @@ func TestPairRetries(t *testing.T) {
 						synctest.Wait()
 						var prefill, decode *call
 						for _, e := range []*tokenEngine{p, p2} {
-							if n := e.count(); n > 0 && e.calls[n-1] != first {
-								prefill = e.calls[n-1]
+							if n := e.count(); n > 0 && e.handed()[n-1] != first {
+								prefill = e.handed()[n-1]
 							}
 						}
 						if prefill == nil || fails == "p" && prefill.engine != p2 {
@@ -494,8 +494,8 @@ func TestPairRetries(t *testing.T) {
 						}
 						prefill.prefilled()
 						for _, e := range []*tokenEngine{d, d2} {
-							if n := e.count(); n > 0 && e.calls[n-1].req.ID == prefill.req.ID {
-								decode = e.calls[n-1]
+							if n := e.count(); n > 0 && e.handed()[n-1].req.ID == prefill.req.ID {
+								decode = e.handed()[n-1]
 							}
 						}
 						if decode == nil || fails == "d" && decode.engine != d2 {
@@ -547,7 +547,7 @@ func TestPairRetriesElsewhere(t *testing.T) {
 				}
 				failing := p.count()
 				for i := range failing {
-					p.calls[i].prefilled()
+					p.handed()[i].prefilled()
 				}
 				time.Sleep(time.Second + retry.AbortGrace)
 				synctest.Wait()
@@ -558,7 +558,7 @@ func TestPairRetriesElsewhere(t *testing.T) {
 					c.hangUp()
 				}
 				if way == engine.ByPush { // whose prefill halves are served to their ends
-					for _, call := range slices.Clone(p2.calls) {
+					for _, call := range p2.handed() {
 						call.prefilled()
 					}
 				}
@@ -610,7 +610,7 @@ func TestPairEscape(t *testing.T) {
 				time.Sleep(retry.AbortGrace)
 				wantAborted(t, p.call(t, 1))
 				p2.call(t, 1).prefilled()
-				decode := d.calls[d.count()-1]
+				decode := d.handed()[d.count()-1]
 				decode.end(infer.ReasonStop, words()[0])
 				c.wantWhole(text(words()[0]), "stop")
 				b.wantRecord(c, "finished", "")

@@ -86,7 +86,7 @@ func TestPoolRefuses(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		e.call(t, 2)
-		for _, call := range e.calls {
+		for _, call := range e.handed() {
 			call.end(infer.ReasonStop)
 		}
 		for _, c := range []*caller{first, waits} {
@@ -113,7 +113,7 @@ func TestHangUpInPool(t *testing.T) {
 			if got := b.wantRecord(c, "cancelled", "cancelled"); got.total() > time.Second || got.Prompt != 0 {
 				t.Errorf("%v: took %v, %d prompt tokens", stage, got.total(), got.Prompt)
 			}
-			if len(e.calls) != 0 {
+			if len(e.handed()) != 0 {
 				t.Errorf("%v: the engine was called", stage)
 			}
 		})

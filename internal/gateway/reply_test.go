@@ -295,7 +295,7 @@ func TestReplyAfterARetry(t *testing.T) {
 		c := b.post(chatPath, askChat(askTools))
 		synctest.Wait()
 		first, second := a, other
-		if len(a.calls) == 0 {
+		if len(a.handed()) == 0 {
 			first, second = other, a
 		}
 		call := first.call(t, 1)

@@ -151,7 +151,7 @@ func TestErrorsAreShared(t *testing.T) {
 			callers = append(callers, b.post(chatPath, askStream(``)))
 			a.call(t, i+1).send(words()[0])
 		}
-		for _, call := range a.calls {
+		for _, call := range a.handed() {
 			f := ending(infer.ReasonError)
 			f.Err = shared
 			call.offer(nil, f)
@@ -241,10 +241,10 @@ func perform(t *testing.T, dir string, scene scene, plots []plot, waits []bool) 
 	ended, hungUp := make([]bool, len(plots)), false
 	for i, p := range plots {
 		synctest.Wait()
-		if len(engines[i].calls) == 0 || p.refused {
+		if len(engines[i].handed()) == 0 || p.refused {
 			continue
 		}
-		call := engines[i].calls[0]
+		call := engines[i].handed()[0]
 		take := func(n int) []uint32 {
 			ids := words()[next : next+n]
 			next += n
@@ -260,7 +260,7 @@ func perform(t *testing.T, dir string, scene scene, plots []plot, waits []bool) 
 				call.offer(take(a.n), nil)
 			case "late": // from an attempt that is over
 				if i > 0 && !plots[0].refused {
-					engines[0].calls[0].offer(words()[200:200+a.n], nil)
+					engines[0].handed()[0].offer(words()[200:200+a.n], nil)
 				}
 			case "stop", "length":
 				call.offer(take(a.n), ending(infer.Reason(a.kind)))
@@ -292,7 +292,7 @@ func perform(t *testing.T, dir string, scene scene, plots []plot, waits []bool) 
 	synctest.Wait()
 	if hungUp {
 		for i, e := range engines {
-			for _, call := range e.calls {
+			for _, call := range e.handed() {
 				if !plots[i].refused && !ended[i] && !call.aborted() {
 					return fmt.Errorf("the client hung up and engine %s works on", e.name)
 				}
@@ -316,7 +316,7 @@ func perform(t *testing.T, dir string, scene scene, plots []plot, waits []bool) 
 
 // lastOf gives what the engine sent that the client may have.
 func lastOf(sent [][]uint32, engines []*tokenEngine) []uint32 {
-	if len(engines[1].calls) > 0 {
+	if len(engines[1].handed()) > 0 {
 		return sent[1]
 	}
 	return sent[0]

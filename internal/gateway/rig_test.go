@@ -153,7 +153,7 @@ func (r *rig) settle() {
 // call gives what the engine was handed for a choice, by the latest attempt.
 func (r *rig) call(choice int) *call {
 	var found *call
-	for _, c := range r.tokens.calls {
+	for _, c := range r.tokens.handed() {
 		at := 0
 		if s, ok := c.sink.(*choiceSink); ok {
 			at = int(s.choice)
@@ -170,10 +170,10 @@ func (r *rig) call(choice int) *call {
 
 // forward gives what the relay was handed.
 func (r *rig) forward() *forward {
-	if len(r.relay.forwards) == 0 {
+	if len(r.relay.handed()) == 0 {
 		r.t.Fatal("the relay was handed nothing")
 	}
-	return r.relay.forwards[len(r.relay.forwards)-1]
+	return r.relay.handed()[len(r.relay.handed())-1]
 }
 
 // read takes up to n bytes that have arrived at the client, and gives the turns that

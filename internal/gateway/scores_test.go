@@ -128,7 +128,7 @@ func TestLogprobsOfContent(t *testing.T) {
 			return items
 		}
 		inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {
-			n := len(e.calls)
+			n := len(e.handed())
 			whole := answer(b, n+1, false)
 			streamed := answer(b, n+2, true)
 			if failed != nil {

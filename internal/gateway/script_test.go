@@ -254,7 +254,7 @@ func (s *script) print(n int) {
 // told prints what the engine was told, and what the stream waits for.
 func (s *script) told() {
 	aborts := 0
-	for _, c := range s.rig.tokens.calls {
+	for _, c := range s.rig.tokens.handed() {
 		c.mu.Lock()
 		aborts += c.aborts
 		c.mu.Unlock()

@@ -460,7 +460,7 @@ func TestRequestTimeout(t *testing.T) {
 				}
 				for _, e := range test.engines {
 					if e, ok := e.(*tokenEngine); ok {
-						for _, call := range e.calls {
+						for _, call := range e.handed() {
 							if !call.aborted() {
 								t.Error("the engine works on")
 							}

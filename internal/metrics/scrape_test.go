@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -238,79 +240,82 @@ func slowly(conn net.Conn, pause time.Duration) (n int) {
 // Scrapers that read a byte at a time keep no lock, are bounded in number, and end; others
 // are answered meanwhile.
 func TestSlowScrapers(t *testing.T) {
-	m, _ := busyGateway(100)
-	s := m.Handler().(*scrapes)
-	s.within = 4 * time.Second
-	server := httptest.NewUnstartedServer(m.Handler())
-	server.Listener = narrow{server.Listener}
-	server.Start()
-	defer server.Close()
-	const slow = MaxScrapes - 1
-	var ended sync.WaitGroup
-	var conns []net.Conn
-	began := time.Now()
-	for range slow {
-		conn, err := net.Dial("tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := busyGateway(20)
+		s := m.Handler().(*scrapes)
+		l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+		server := &http.Server{Handler: s}
+		go func() { _ = server.Serve(l) }()
+		defer server.Close()
+		const slow = MaxScrapes - 1
+		began := time.Now()
+		var ended sync.WaitGroup
+		for range slow {
+			conn := l.dial()
+			fmt.Fprintf(conn, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+			ended.Go(func() { slowly(conn, 50*time.Millisecond) })
 		}
-		conns = append(conns, conn)
-		if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
-			t.Fatal(err)
+		synctest.Wait()
+		if left := len(s.turns); left != MaxScrapes-slow {
+			t.Fatalf("%d scrapes can begin beside %d slow ones", left, slow)
 		}
-		fmt.Fprintf(conn, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-		ended.Go(func() { slowly(conn, 50*time.Millisecond) })
-	}
-	for len(s.turns) != MaxScrapes-slow { // all are being answered
-		time.Sleep(time.Millisecond)
-	}
-	for range 3 {
-		m.Ended(&trace.Record{Model: "m"}) // no lock is held
-		resp, err := http.Get(server.URL)
-		if err != nil {
-			t.Fatal(err)
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return l.dial(), nil }}}
+		for range 3 {
+			m.Ended(&trace.Record{Model: "m"}) // no lock is held
+			resp, err := client.Get("http://x/metrics")
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if err != nil || resp.StatusCode != 200 || !bytes.Contains(body, []byte("weir_requests_in_flight")) {
+				t.Fatalf("status %d, %v", resp.StatusCode, err)
+			}
 		}
-		body, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if err != nil || resp.StatusCode != 200 || !bytes.Contains(body, []byte("weir_requests_in_flight")) {
-			t.Fatalf("status %d, %v", resp.StatusCode, err)
+		<-s.turns // as if there were one more
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
+			t.Errorf("status %d of one too many", w.Code)
 		}
-	}
-	if left := len(s.turns); left != MaxScrapes-slow {
-		t.Fatalf("%d scrapes can begin: the slow ones have ended", left)
-	}
-	<-s.turns // as if there were one more
-	w := httptest.NewRecorder()
-	s.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
-		t.Errorf("status %d of one too many", w.Code)
-	}
-	s.turns <- new(bytes.Buffer)
-	for len(s.turns) != MaxScrapes {
-		if time.Since(began) > 30*time.Second {
-			t.Fatalf("%d scrapes have not ended", MaxScrapes-len(s.turns))
+		s.turns <- new(bytes.Buffer)
+		ended.Wait()
+		if took := time.Since(began); took < scrapeTimeout || took > scrapeTimeout+time.Second {
+			t.Errorf("they ended after %v, want %v", took, scrapeTimeout)
 		}
-		time.Sleep(time.Millisecond)
-	}
-	if took := time.Since(began); took < 3*time.Second {
-		t.Errorf("they ended after %v, before their time", took)
-	}
-	for _, conn := range conns { // of what the kernel has yet nothing is read
-		conn.Close()
-	}
-	ended.Wait()
+		if synctest.Wait(); len(s.turns) != MaxScrapes {
+			t.Errorf("%d scrapes have not ended", MaxScrapes-len(s.turns))
+		}
+	})
 }
 
-// narrow has connections whose kernel keeps little of what is written.
-type narrow struct{ net.Listener }
-
-func (n narrow) Accept() (net.Conn, error) {
-	c, err := n.Listener.Accept()
-	if err == nil {
-		err = c.(*net.TCPConn).SetWriteBuffer(4 << 10)
-	}
-	return c, err
+// pipes listens in memory, where nothing is kept of what is written until it is read.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
 }
+
+func (p *pipes) dial() net.Conn {
+	here, there := net.Pipe()
+	p.conns <- there
+	return here
+}
+
+// Accept implements net.Listener.
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (p *pipes) Close() error { close(p.closed); return nil }
+
+// Addr implements net.Listener.
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 // A scraper that says how long it waits is given up then.
 func TestScrapersPatience(t *testing.T) {

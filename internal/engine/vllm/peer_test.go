@@ -145,17 +145,11 @@ func (p *peer) generate(w http.ResponseWriter, r *http.Request) {
 		refusal(w, map[infer.Code]int{infer.CodeInvalid: 400, infer.CodeOverloaded: 503, infer.CodeUnavailable: 502}[code], "as the test wants it")
 		return
 	}
-	// Whoever is gone aborts. What the engine then has to say is the script's.
-	ended := make(chan struct{})
-	defer close(ended)
-	go func() {
-		select {
-		case <-r.Context().Done():
-			p.mu.Update(func() { p.aborted[id] = true })
-		case <-ended:
-		}
-	}()
+	// A client that goes has aborted. The engine's words from then on are the script's.
+	gone := func() { p.mu.Update(func() { p.aborted[id] = true }) }
+	defer context.AfterFunc(r.Context(), gone)()
 	if p.mu.Await(r.Context(), "the confirmation", func() bool { return !q.held || len(q.lines) > 0 }) != nil {
+		gone() // what is to run after may be stopped as it begins
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
@@ -177,6 +171,7 @@ func (p *peer) generate(w http.ResponseWriter, r *http.Request) {
 		}
 		for _, line := range lines {
 			if _, err := io.WriteString(w, line); err != nil {
+				gone()
 				return
 			}
 		}
@@ -343,7 +338,7 @@ func (p *peer) Cut() {
 	p.mu.Lock()
 	s := p.server
 	p.mu.Unlock()
-	p.mu.Update(func() { p.server = nil }) // whoever waits for output ends
+	p.mu.Update(func() { p.server = nil }) // handlers that wait for output end
 	if s == nil {
 		return
 	}

@@ -201,18 +201,29 @@ func (p *playedPair) abort(prefill bool, id string) {
 	p.advance()
 }
 
-// dies forgets what an engine had, and has the other one notice as a real one does: vLLM's
-// decode engine when it reads the KV itself, SGLang's of either side.
+// dies forgets what an engine had, before its connections close: what a gateway says on their
+// close comes after it.
 func (p *playedPair) dies(prefill bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	mine, other := p.decodes, p.prefills
 	if prefill {
-		mine, other = p.prefills, p.decodes
+		clear(p.prefills)
+	} else {
+		clear(p.decodes)
 	}
-	clear(mine)
+}
+
+// notices has the other engine notice that one has died, as a real one does: vLLM's decode
+// engine when it reads the KV itself, SGLang's of either side.
+func (p *playedPair) notices(prefill bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.way == "push" || p.way == "pull" && !prefill {
 		return
+	}
+	other := p.prefills
+	if prefill {
+		other = p.decodes
 	}
 	for id, h := range other {
 		if h.key == "" || h.fetched {
@@ -419,8 +430,9 @@ func (p *playedEngines) begin(which int) {
 
 // kill ends one as the end of its process does.
 func (p *playedEngines) kill(which int) {
-	p.ends[which]()
 	p.dies(which == 0)
+	p.ends[which]()
+	p.notices(which == 0)
 }
 
 // ready waits until so many engines of a gateway's are.
