@@ -92,7 +92,7 @@ func TestRecords(t *testing.T) {
 		Stages map[string]float64 `json:"stages_ms"`
 		Stamps map[string]float64 `json:"since_arrival_ms"`
 	}
-	if err := json.Unmarshal([]byte(comment), &told); err != nil || !done || told.ID != "timed" || told.Stages["engine"] <= 0 || told.Stamps["first_output_time"] <= 0 || !strings.Contains(timed.Header.Get("Server-Timing"), "engine;dur=") {
+	if err := json.Unmarshal([]byte(comment), &told); err != nil || !done || told.ID != "timed" || told.Stages["engine"]+told.Stages["dispatch"] <= 0 || told.Stamps["first_output_time"] <= 0 || !strings.Contains(timed.Header.Get("Server-Timing"), "dispatch;dur=") {
 		t.Errorf("%v, %q, %q", err, timed.Header.Get("Server-Timing"), comment)
 	}
 	ask("refused", "none", "3").Body.Close()
