@@ -63,13 +63,16 @@ quick: ## what an edit needs: vet, and the internal tests without the race detec
 test: toolchain ## every test: the inner ones with the race detector, the end-to-end ones without it
 	@$(GO) build -o bin/slowest ./test/slowest $(ADVICE)
 	{ GORACE=atexit_sleep_ms=0 CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) $(VETTED) -short -json -timeout 40m $(INNER); \
-	  $(GO) test $(VETTED) -json -timeout 40m $(E2E); } | bin/slowest $(ADVICE)
+	  $(GO) test $(VETTED) -json -timeout 40m $(E2E); } | \
+	  GO=$(GO) TESTFLAGS="$(RACE) $(VETTED) -short" E2EFLAGS="$(VETTED)" bin/slowest -confirm test/confirm.sh $(ADVICE)
 
 .PHONY: race
 race: toolchain ## the end-to-end tests of test/e2e/race.txt, with the race detector in both processes
 	@[ -n "$(RACE)" ] || echo "no C compiler: these run without the race detector (install gcc for it)"
-	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) $(VETTED) -timeout 40m -run '^($(shell awk '!/^#/ && NF { printf "%s%s", sep, $$2; sep = "|" }' test/e2e/race.txt))$$' \
-	  $(shell awk '!/^#/ && NF { print "./test/e2e/" $$1 }' test/e2e/race.txt | sort -u)
+	@$(GO) build -o bin/slowest ./test/slowest $(ADVICE)
+	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) $(VETTED) -json -timeout 40m -run '^($(shell awk '!/^#/ && NF { printf "%s%s", sep, $$2; sep = "|" }' test/e2e/race.txt))$$' \
+	  $(shell awk '!/^#/ && NF { print "./test/e2e/" $$1 }' test/e2e/race.txt | sort -u) | \
+	  GO=$(GO) E2EFLAGS="$(RACE) $(VETTED)" bin/slowest -confirm test/confirm.sh $(ADVICE)
 
 # What depends on the machine's speed is no test of go test. Benchmarks whose name
 # begins with Bound fail where something takes longer than a bound, or is not seen
@@ -224,12 +227,14 @@ vllm-wheels: $(VENV)/.done ## fetch the structures of vLLM's releases (1.4 GB to
 interop-ready: interop-setup chromium prometheus $(VENV)/.done internal/page/node_modules/.done interop/clients/node_modules/.done interop/published/node_modules/.done ## fetch and install what interop tests against
 
 # Packages that wait for processes run beside those that compare all the time.
-INTEROP = WEIR_PYTHON=$(abspath $(PYTHON)) WEIR_SGLANG_PARSERS=$(abspath $(VENV)/sglang-parsers) WEIR_PUBLISHED=$(abspath $(VENV)/published) WEIR_VLLM_WHEELS=$(abspath $(WEIR_VLLM_WHEELS)) $(GO) test -tags interop -count=1 -p 4
+INTEROPENV = WEIR_PYTHON=$(abspath $(PYTHON)) WEIR_SGLANG_PARSERS=$(abspath $(VENV)/sglang-parsers) WEIR_PUBLISHED=$(abspath $(VENV)/published) WEIR_VLLM_WHEELS=$(abspath $(WEIR_VLLM_WHEELS))
+INTEROP = $(INTEROPENV) $(GO) test -tags interop -count=1 -p 4
 
 .PHONY: interop
 interop: interop-ready ## test against official clients and reference libraries, with samples of moderate size
 	@$(GO) build -o bin/slowest ./test/slowest $(ADVICE)
-	$(INTEROP) -short -json -timeout 30m ./interop/... | bin/slowest -again $(ADVICE)
+	$(INTEROP) -short -json -timeout 30m ./interop/... | \
+	  $(INTEROPENV) GO=$(GO) TESTFLAGS="-tags interop -short" bin/slowest -again -confirm test/confirm.sh $(ADVICE)
 
 .PHONY: interop-full
 interop-full: interop-ready ## the same with every sample whole: 550 MB of text for the tokenizers alone

@@ -5,6 +5,8 @@
 //
 //	go test -json ./... | go run ./test/slowest -figures figures.json
 //
+// With -confirm a test that failed is run again by itself, as confirm.go says.
+//
 // It exits with 1 if a test, a package or a build failed, if a package began and
 // did not end, and if no test ran: a pipe hides go test's own exit status.
 //
@@ -35,6 +37,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	file := flags.String("figures", "", "keep the counts and every package's and top test's seconds in this `file`, as JSON")
 	again := flags.Bool("again", false, "close with go test's own line of each package once more, for who reads the end")
+	program := flags.String("confirm", "", "run a failed test again by itself, by this `program`: it takes a package and a pattern, and prints what go test -json -count=2 prints")
 	listed := flags.Int("n", 10, "how many tests and packages to list")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
@@ -51,7 +54,11 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "slowest: standard input:", err)
 		return 1
 	}
-	passed := r.close(*listed, *again)
+	var second confirmer
+	if *program != "" {
+		second = command(*program)
+	}
+	passed := r.close(*listed, *again, second)
 	if *file != "" {
 		if err := keep(*file, r.figures); err != nil {
 			fmt.Fprintln(stderr, "slowest:", err)

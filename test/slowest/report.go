@@ -31,6 +31,7 @@ type figures struct {
 	Subtests int
 	Skipped  int // tests and subtests
 	Failed   int // tests, and packages that failed without a failing test
+	Unsteady int `json:",omitempty"` // tests that failed, and passed by themselves; not in Failed
 
 	// Seconds holds the seconds of each package that ran and, as "package
 	// Test", of each of its tests at the top.
@@ -42,10 +43,13 @@ type report struct {
 	out     io.Writer
 	open    map[string]*pkg
 	failed  []string // "package Test" or "package"
+	certain bool     // something failed that no second look can take back
 	lines   []string // go test's own, one for each package that ended
-	pkgs    []timed
-	tests   []timed
-	figures figures
+
+	unsteady []string // "package Test" that failed, and passed by itself
+	pkgs     []timed
+	tests    []timed
+	figures  figures
 }
 
 type timed struct {
@@ -181,11 +185,21 @@ func (r *report) end(p *pkg, action string, seconds float64) {
 	if len(r.failed) == before {
 		r.failed = append(r.failed, p.name)
 	}
+	r.certain = r.certain || p.certain()
 	p.printFailed(r.out)
 	io.WriteString(r.out, strings.Join(p.output, ""))
 	if action == "" {
 		fmt.Fprintf(r.out, "FAIL\t%s [no end: go test was stopped]\n", p.name)
 	}
+}
+
+// certain reports whether a failed package's failure needs no second look: a test did
+// not end, or something was printed that is wrong whenever it is seen.
+func (p *pkg) certain() bool {
+	match := func(lines []string) bool { return certain.MatchString(strings.Join(lines, "")) }
+	return match(p.output) || slices.ContainsFunc(p.tests, func(t *test) bool {
+		return t.failed() && (t.ended == "" || match(t.output))
+	})
 }
 
 // count counts a test of a package that ended.
@@ -251,18 +265,33 @@ func (t *test) print(out io.Writer) {
 	}
 }
 
-// close prints the slowest and what failed, with again go test's own lines once
-// more, and reports whether tests ran and all of them passed.
-func (r *report) close(listed int, again bool) bool {
+// finish ends the packages whose end was not read.
+func (r *report) finish() {
 	for _, name := range slices.Sorted(maps.Keys(r.open)) {
 		r.end(r.open[name], "", 0)
 	}
+}
+
+// close prints the slowest and what failed, with again go test's own lines once
+// more, and reports whether tests ran and all of them passed. With a confirmer it takes
+// a second look at what failed.
+func (r *report) close(listed int, again bool, second confirmer) bool {
+	r.finish()
+	if second != nil {
+		r.confirm(second)
+	}
 	f := &r.figures
-	f.Failed = len(r.failed)
+	f.Failed, f.Unsteady = len(r.failed), len(r.unsteady)
 	fmt.Fprintf(r.out, "\ntests: %d, subtests: %d, skipped: %d, failed: %d; packages: %d, cached: %d\n",
 		f.Tests, f.Subtests, f.Skipped, f.Failed, f.Packages, f.Cached)
 	r.list("slowest tests", r.tests, listed)
 	r.list("slowest packages", r.pkgs, listed)
+	if f.Unsteady > 0 {
+		fmt.Fprintf(r.out, "unsteady: failed among the others and passed twice alone. The output above says how; mend them:\n")
+		for _, name := range r.unsteady {
+			fmt.Fprintf(r.out, "  %s\n", name)
+		}
+	}
 	passed := f.Failed == 0 && f.Tests > 0
 	if f.Failed > 0 {
 		fmt.Fprintf(r.out, "failed:\n")
