@@ -16,11 +16,11 @@ func TestRequestsLeaveWhatIsDown(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			harness.Beside(t, harness.Light)
 			bad, good, g := pair(t, path, "--policy", "round-robin", "--submit-timeout", "10m")
-			before := g.Goroutines()
 			plan := load.Plan{URL: g.URL, Concurrency: 8, Requests: 32, OutputTokens: 10, Body: map[string]any{"ignore_eos": true}}
 			if r := harness.RunPlan(t, plan); r.Complete != 32 {
 				t.Fatalf("before: %d complete: %v %v", r.Complete, r.Errors, r.Examples)
 			}
+			before := g.Goroutines() // with those that read sockets, which the first requests start
 			bad.SetFaults(fault)
 			if r := harness.RunPlan(t, plan); r.Complete != 32 || r.Lost != 0 || r.Corrupt != 0 {
 				t.Errorf("%d complete, %d lost, %d corrupt: %v %v", r.Complete, r.Lost, r.Corrupt, r.Errors, r.Examples)
