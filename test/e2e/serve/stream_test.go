@@ -217,7 +217,7 @@ func TestTimeline(t *testing.T) {
 		"dispatch", "receive", "merge", "detokenize", "parse", "encode", "flush", "finish"}
 	// least lowers each stage's time to the least of five requests more, and gives the
 	// longest time that one of them was the engine's.
-	least := func(t *testing.T, least map[string]time.Duration, args ...string) (engine time.Duration) {
+	least := func(t *testing.T, least map[string]time.Duration, delayed string, args ...string) (engine time.Duration) {
 		t.Helper()
 		g := harness.StartGateway(t, append([]string{"up", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms"}, args...)...)
 		for range 5 {
@@ -228,6 +228,9 @@ func TestTimeline(t *testing.T) {
 		}
 		g.Interrupt()
 		for _, r := range g.Records() {
+			if delayed == "receive" && time.Duration(r.Stages["dispatch"]) >= delay {
+				continue // the output was there before a busy gateway heard that the engine has the request
+			}
 			engine = max(engine, time.Duration(r.Stages["engine"]))
 			for _, s := range append(stages, "engine") {
 				ns := time.Duration(r.Stages[s])
@@ -250,8 +253,11 @@ func TestTimeline(t *testing.T) {
 			var wrong []string
 			took := map[string]time.Duration{}
 			for range tries {
-				engine := least(t, took, args...)
+				engine := least(t, took, delayed, args...)
 				wrong = nil
+				if len(took) == 0 {
+					wrong = append(wrong, "no request told the stages apart")
+				}
 				if delayed == "engine" && engine < delay {
 					wrong = append(wrong, fmt.Sprintf("the engine took %v at most, want %v", engine, delay))
 				}
