@@ -38,16 +38,18 @@ type load struct {
 	key, name, settings string
 	engines, kv         int
 	profile             string // of sim.Profiles; sim.PerBatch's default where there is none
+	caches              []int  // tokens of each engine's KV cache where they are unlike
 }
 
 // Rates are about what the fleets can do, so that a utilisation spreads the workload
 // over some minutes, of which sessions take a small part.
 var loads = []load{
-	{"chat", "chat: 8 system prompts of 2k, sessions of 1 to 8 turns", "rate=8,turns=uniform(1,8),think=5s,duration=150s,input=lognormal(600,600),output=lognormal(200,150),prefix=2000,groups=8", 4, 400_000, ""},
-	{"agents", "agents: 3 prompts of 4k, 1 to 4 calls at once", "rate=5,turns=uniform(1,6),branch=uniform(1,4),think=1s,duration=150s,input=lognormal(1500,2500),output=lognormal(80,80),prefix=4000,groups=3", 4, 400_000, ""},
-	{"documents", "documents: 60 of 12k, Zipf 1, few fit", "rate=30,duration=150s,input=lognormal(300,300),output=lognormal(150,100),prefix=lognormal(12000,6000),groups=60,zipf=1", 4, 150_000, ""},
-	{"unshared", "nothing shared", "rate=32,duration=150s,input=lognormal(1500,2000),output=lognormal(200,200)", 4, 400_000, ""},
-	{"chat-h100", "chat on Llama 3.1 8B, H100: 12 system prompts of 3k", "rate=12,turns=uniform(1,8),think=5s,duration=150s,input=lognormal(900,900),output=lognormal(200,150),prefix=3000,groups=12", 4, 467_280, "llama-3.1-8b-h100"},
+	{"chat", "chat: 8 system prompts of 2k, sessions of 1 to 8 turns", "rate=8,turns=uniform(1,8),think=5s,duration=150s,input=lognormal(600,600),output=lognormal(200,150),prefix=2000,groups=8", 4, 400_000, "", nil},
+	{"agents", "agents: 3 prompts of 4k, 1 to 4 calls at once", "rate=5,turns=uniform(1,6),branch=uniform(1,4),think=1s,duration=150s,input=lognormal(1500,2500),output=lognormal(80,80),prefix=4000,groups=3", 4, 400_000, "", nil},
+	{"documents", "documents: 60 of 12k, Zipf 1, few fit", "rate=30,duration=150s,input=lognormal(300,300),output=lognormal(150,100),prefix=lognormal(12000,6000),groups=60,zipf=1", 4, 150_000, "", nil},
+	{"unshared", "nothing shared", "rate=32,duration=150s,input=lognormal(1500,2000),output=lognormal(200,200)", 4, 400_000, "", nil},
+	{"uneven", "documents on engines with caches of 75k, 75k, 300k and 300k", "rate=30,duration=150s,input=lognormal(300,300),output=lognormal(150,100),prefix=lognormal(12000,6000),groups=60,zipf=1", 4, 150_000, "", []int{75_000, 75_000, 300_000, 300_000}},
+	{"chat-h100", "chat on Llama 3.1 8B, H100: 12 system prompts of 3k", "rate=12,turns=uniform(1,8),think=5s,duration=150s,input=lognormal(900,900),output=lognormal(200,150),prefix=3000,groups=12", 4, 467_280, "llama-3.1-8b-h100", nil},
 }
 
 type setting struct {
@@ -221,6 +223,9 @@ func cells(a ask, policies func(seed int, runs map[string][]*fleetsim.Report) []
 			}
 		}
 		o := fleetsim.Options{Engine: sim.Options{KVTokens: l.kv}, Engines: make([]fleetsim.Engine, l.engines)}
+		for i, tokens := range l.caches {
+			o.Engines[i].KVTokens = tokens
+		}
 		for _, p := range sim.Profiles() {
 			if p.Name == l.profile {
 				o.Engine.Cost = p.Cost
