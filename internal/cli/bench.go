@@ -18,7 +18,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/alecthomas/kong"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -39,50 +38,93 @@ import (
 const benchProcess = "bench-process"
 
 type benchCommand struct {
-	URL          string            `arg:"" optional:"" help:"Base URL of an OpenAI-compatible server or an SGLang server, for example http://127.0.0.1:8000."`
-	Scenario     string            `hidden:"" env:"-" help:"Was what weir scenario is."`
-	Streams      int               `hidden:"" env:"-" help:"Was of --scenario."`
-	API          string            `default:"openai-chat" enum:"openai-chat,openai-completions,sglang-generate" help:"What to call: ${enum} (${default})."`
-	Model        string            `placeholder:"NAME" help:"Model to ask for; the server's first unless given."`
-	Tokenizer    string            `placeholder:"DIR" help:"The model's Hugging Face folder: prompts then have exactly --input-tokens tokens, chat template included. Without it lengths are approximate, except for model weir-sim, which is built in."`
-	Experiment   string            `type:"path" placeholder:"FILE" help:"Instead of loading a server: run the grid of a YAML file, each cell with engines and a gateway of its own, and write one report (docs/bench.md#experiments). Takes the files of a sweep."`
-	Concurrency  experiment.Values `placeholder:"N" help:"Closed loop: requests in flight at once. Several, as in 1,8,64 or 1..64x2, are run one after the other."`
-	Rate         experiment.Values `placeholder:"R" help:"Open loop: requests per second, however many are in flight. Several, as in 1,2,4,8 or 10..100+10, are run one after the other."`
-	Repeats      int               `default:"1" placeholder:"N" help:"Run each rate or concurrency of a sweep so often, in an order drawn from the seed (${default})."`
-	SLO          string            `name:"slo" placeholder:"OBJECTIVES" help:"Search for the highest rate that meets objectives, such as ttft_p99=500ms,tpot_p99=50ms,success=99%. --rate, if given, is where to begin, or the ends of a range."`
-	Tolerance    float64           `default:"5" placeholder:"PERCENT" help:"Of --slo: how close the ends of the answer shall be (${default})."`
-	Trials       int               `default:"30" placeholder:"N" help:"Of --slo: the most runs that a search may take (${default})."`
-	Arrival      string            `default:"poisson" enum:"poisson,constant,gamma" help:"Arrivals of the open loop: ${enum} (${default})."`
-	CV           float64           `name:"cv" placeholder:"X" help:"Of --arrival gamma: the coefficient of variation of the gaps. 1 is a Poisson process, more comes in bursts."`
-	Burstiness   float64           `placeholder:"K" help:"The same as vLLM's bench says it: the shape of the gamma distribution, 1/CV². Less than 1 comes in bursts."`
-	Requests     int               `placeholder:"N" help:"Requests to send in all."`
-	Duration     time.Duration     `placeholder:"D" help:"Time in which requests are begun."`
-	Workload     string            `placeholder:"SPEC" help:"Instead of --rate or --concurrency and the lengths: a trace FILE in Mooncake's, Azure's or BurstGPT's form, KIND:FILE, or synthetic:SETTINGS, as weir engine --offline takes them (docs/offline.md): ramps, steps, drawn lengths, shared prefixes, users who think and speak in turns, texts."`
-	TraceSpeed   float64           `default:"1" placeholder:"X" help:"Divide a trace's arrival times: 2 is twice its rate (${default})."`
-	TraceBlock   int               `default:"512" placeholder:"N" help:"Tokens of the block that a hash id of a Mooncake trace stands for (${default})."`
-	Timeout      time.Duration     `default:"10m" help:"Bound of one request (${default})."`
-	InputTokens  int               `default:"32" placeholder:"N" help:"Length of the prompts (${default}); exact with --tokenizer."`
+	URL string `arg:"" optional:"" help:"Base URL of an OpenAI-compatible server or an SGLang server, for example http://127.0.0.1:8000."`
+
+	targetFlags    `group:"The server:"`
+	paceFlags      `group:"When requests are sent, and how many:"`
+	contentFlags   `group:"What each request contains:"`
+	severalFlags   `group:"Several runs:"`
+	readingFlags   `group:"How answers are read:"`
+	workerFlags    `group:"Several generators for one load:"`
+	runOutputFlags `group:"Output:"`
+
+	// What other commands do now. They are read to name the new command.
+	Scenario   string `hidden:"" env:"-" help:"Replaced by weir scenario NAME."`
+	Streams    int    `hidden:"" env:"-" help:"Belonged to --scenario."`
+	Experiment string `hidden:"" env:"-" help:"Replaced by weir experiment FILE."`
+}
+
+// targetFlags name the server and its model.
+type targetFlags struct {
+	API       string `default:"openai-chat" enum:"openai-chat,openai-completions,sglang-generate" help:"API to call: ${enum} (${default})."`
+	Model     string `placeholder:"NAME" help:"Model to ask for. By default weir-sim if the server lists it, otherwise the first one listed."`
+	Tokenizer string `placeholder:"DIR" help:"The model's Hugging Face folder. Prompts then have exactly --input-tokens tokens, chat template included. Without it lengths are approximate, except for model weir-sim, which is built in."`
+	Admin     string `default:"auto" placeholder:"URL" help:"Admin listener of the weir gateway under load, whose timeline is joined to the requests. auto tries the port after the URL's; off joins nothing (${default})."`
+}
+
+// paceFlags decide when requests are sent and how many.
+type paceFlags struct {
+	Concurrency experiment.Values `placeholder:"N" help:"Closed loop: number of requests in flight. A list or range, such as 1,8,64 or 1..64x2, makes a sweep: one run after the other."`
+	Rate        experiment.Values `placeholder:"R" help:"Open loop: requests per second, no matter how many are in flight. A list or range, such as 1,2,4,8 or 10..100+10, makes a sweep."`
+	Arrival     string            `default:"poisson" enum:"poisson,constant,gamma" help:"Arrivals of the open loop: ${enum} (${default})."`
+	CV          float64           `name:"cv" placeholder:"X" help:"With --arrival gamma: coefficient of variation of the gaps. 1 is a Poisson process; a higher value makes bursts."`
+	Burstiness  float64           `placeholder:"K" help:"The same in the form of vLLM's bench: shape of the gamma distribution, 1/CV². A value below 1 makes bursts."`
+	Requests    int               `placeholder:"N" help:"Total number of requests to send."`
+	Duration    time.Duration     `placeholder:"D" help:"Time during which requests are started."`
+	Workload    string            `placeholder:"SPEC" help:"Take arrivals and lengths from a workload, in place of --rate, --concurrency and the lengths: a trace FILE in the format of Mooncake, Azure or BurstGPT, KIND:FILE, or synthetic:SETTINGS, as weir engine --offline takes them (docs/offline.md). Synthetic workloads have ramps, steps, random lengths, shared prefixes and users who hold conversations."`
+	TraceSpeed  float64           `default:"1" placeholder:"X" help:"Divide a trace's arrival times by X: 2 doubles its rate (${default})."`
+	TraceBlock  int               `default:"512" placeholder:"N" help:"Tokens per hash id of a Mooncake trace (${default})."`
+	Seed        uint64            `default:"1" help:"Seed of prompts and arrivals (${default})."`
+	Timeout     time.Duration     `default:"10m" help:"Longest time that one request may take (${default})."`
+}
+
+// contentFlags shape the requests.
+type contentFlags struct {
+	InputTokens  int               `default:"32" placeholder:"N" help:"Length of each prompt in tokens (${default}); exact with --tokenizer."`
 	OutputTokens int               `default:"64" placeholder:"N" help:"max_tokens of each request (${default})."`
-	Image        []string          `sep:"none" placeholder:"FILE|URL" help:"Send an image with each chat, before its text: a file, as a data URL, or a URL. Repeatable."`
-	Seed         uint64            `default:"1" help:"Of prompts and arrivals (${default})."`
+	Image        []string          `sep:"none" placeholder:"FILE|URL" help:"Send an image with each chat, before its text. A file is sent as a data URL. Repeatable."`
 	NoStream     bool              `help:"Ask for whole responses instead of streams."`
-	Verify       string            `default:"auto" enum:"auto,on,off" help:"Check the text word by word, which only weir's simulated engines allow; auto does it for model weir-sim (${default})."`
-	Field        map[string]string `mapsep:";" placeholder:"NAME=JSON" help:"A further field of each request, for example --field ignore_eos=true. Of sglang-generate, sampling parameters go where they belong."`
-	Header       map[string]string `mapsep:";" placeholder:"NAME=VALUE" help:"A header of each request."`
-	HangUpAfter  int               `placeholder:"N" help:"Hang up after N tokens of each stream."`
-	ReadRate     int               `placeholder:"BYTES" help:"Read each stream no faster than this many bytes per second."`
-	Calibrate    bool              `help:"First measure the generator itself at this load: against an engine of known times, with which error it measures. It is in the report, and takes part in the verdict."`
-	DelayAcks    bool              `help:"Delay TCP's acknowledgements, which spares this machine and the server work for each event. Only for servers that set TCP_NODELAY: others wait for them, and would be measured waiting."`
-	Progress     live.Mode         `default:"auto" enum:"auto,lines,plain,off" help:"Show the run on standard error while it is under way: lines drawn in place on a terminal, or a plain line every 5 s (${enum}; ${default})."`
-	Admin        string            `default:"auto" placeholder:"URL" help:"Admin listener of the weir gateway that is loaded, whose timeline is joined to the requests; auto looks at the next port, off joins nothing (${default})."`
-	Worker       string            `placeholder:"K/N" help:"Be worker K of N on one open loop, on this or on several machines: of the same schedule each sends every N-th request. Needs --start-at and --record; weir report --merge makes one report of all."`
-	StartAt      string            `placeholder:"TIME" help:"When the schedule begins: RFC 3339, or seconds since 1970, as in $(($(date +%s)+10))."`
-	Record       string            `type:"path" placeholder:"FILE" help:"Write all that was measured, for weir report --merge."`
-	CSV          string            `name:"csv" type:"path" placeholder:"FILE" help:"Write a row for each request; - prints it in place of the report."`
-	JSON         string            `name:"json" type:"path" placeholder:"FILE" help:"Write the report as one JSON object; - prints it in place of the text."`
-	JSONL        string            `name:"jsonl" type:"path" placeholder:"FILE" help:"Write an object for each request, with all its attempts where the gateway's timeline is joined; - prints them in place of the report."`
-	HTML         string            `name:"html" type:"path" placeholder:"FILE" help:"Write the report as one page with plots, which opens without a network; - prints it in place of the report."`
-	Perfetto     string            `type:"path" placeholder:"FILE" help:"Write the stages of each request as a trace for ui.perfetto.dev; - prints it in place of the report."`
+	Field        map[string]string `mapsep:";" placeholder:"NAME=JSON" help:"Another field of each request, for example --field ignore_eos=true. With sglang-generate, sampling parameters are put where they belong. Repeatable."`
+	Header       []string          `sep:"none" placeholder:"'NAME: VALUE'" help:"A header of each request, for example --header 'X-Session-Id: a'. Repeatable."`
+}
+
+// severalFlags belong to sweeps and searches.
+type severalFlags struct {
+	Repeats   int     `default:"1" placeholder:"N" help:"In a sweep: number of runs of each rate or concurrency, in a random order that the seed decides (${default})."`
+	SLO       string  `name:"slo" placeholder:"OBJECTIVES" help:"Search for the highest rate that meets objectives, such as ttft_p99=500ms,tpot_p99=50ms,success=99%. --rate may give the rate to begin with, or the ends of a range."`
+	Tolerance float64 `default:"5" placeholder:"PERCENT" help:"With --slo: stop when the rate is known to within this many percent (${default})."`
+	Trials    int     `default:"30" placeholder:"N" help:"With --slo: largest number of runs of the search (${default})."`
+}
+
+// readingFlags decide how answers are read and checked.
+type readingFlags struct {
+	Verify      string   `default:"auto" enum:"auto,on,off" help:"Check the text word by word, which is possible for weir's simulated engines only. auto checks model weir-sim (${default})."`
+	HangUpAfter int      `placeholder:"N" help:"Hang up after N tokens of each stream."`
+	ReadRate    byteSize `placeholder:"BYTES" help:"Read each stream no faster than this many bytes per second, such as 4KiB."`
+	DelayAcks   bool     `help:"Delay TCP acknowledgements, which saves this machine and the server work for each event. Use it only with servers that set TCP_NODELAY: others wait for acknowledgements, and the wait would be measured."`
+	Calibrate   bool     `help:"First measure the error of the load generator itself at this load, against a reference engine whose times are known. The report contains the result, and the verdict depends on it."`
+}
+
+// workerFlags make this process one of several load generators.
+type workerFlags struct {
+	Worker  string `placeholder:"K/N" help:"Be worker K of N on one open loop, on this or on several machines. Each worker sends every N-th request of the same schedule. Needs --start-at and --record; weir report --merge makes one report of all workers."`
+	StartAt string `placeholder:"TIME" help:"Time at which the schedule begins: RFC 3339, or seconds since 1970, as in $(($(date +%s)+10))."`
+	Record  string `type:"path" placeholder:"FILE" help:"Write everything that was measured, for weir report --merge."`
+}
+
+// runOutputFlags say what is shown of a run and written of it.
+type runOutputFlags struct {
+	sweepOutputFlags
+	JSONL    string `name:"jsonl" type:"path" placeholder:"FILE" help:"Write a JSON object for each request, with all its attempts if the gateway's timeline is joined; - prints them instead of the report."`
+	Perfetto string `type:"path" placeholder:"FILE" help:"Write the stages of each request as a trace for ui.perfetto.dev; - prints it instead of the report."`
+}
+
+// sweepOutputFlags are those of one run and of several.
+type sweepOutputFlags struct {
+	Progress live.Mode `default:"auto" enum:"auto,lines,plain,off" help:"Show progress on standard error: lines that are redrawn in place on a terminal, or a plain line every 5 s (${enum}; ${default})."`
+	CSV      string    `name:"csv" type:"path" placeholder:"FILE" help:"Write a table: a row for each request, or for each run of several; - prints it instead of the report."`
+	JSON     string    `name:"json" type:"path" placeholder:"FILE" help:"Write the report as one JSON object; - prints it instead of the text."`
+	HTML     string    `name:"html" type:"path" placeholder:"FILE" help:"Write the report as one page with plots, which opens without a network; - prints it instead of the report."`
 }
 
 // Help implements kong's extended help.
@@ -99,49 +141,33 @@ func (benchCommand) Help() string {
   weir bench http://127.0.0.1:8000 --rate 1,2,4,8 --duration 30s --repeats 3 --html sweep.html --json sweep.json
   weir bench http://127.0.0.1:8000 --slo ttft_p99=500ms,tpot_p99=50ms,success=99% --rate 1..64 --requests 700
   weir bench http://gateway:8000 --rate 2000 --duration 1m --worker 1/4 --start-at 1795300000 --record 1.rec
-  weir bench --experiment examples/rate.yaml --html rate.html
   weir bench http://127.0.0.1:8000 --workload 'synthetic:concurrency=64,turns=uniform(2,8),think=3s,duration=10m,input=120,output=200'`
 }
 
-// experimentFlags are those that an experiment takes, whose load is its own.
 // sweepForms are the files of several runs.
-var (
-	experimentFlags = append([]string{"experiment", "progress"}, sweepForms...)
-	sweepForms      = []string{"csv", "json", "html"}
-)
+var sweepForms = []string{"csv", "json", "html"}
 
 // check refuses flags that do not go together.
-func (c *benchCommand) check(k *kong.Context) error {
-	only := func(name, why string, takes []string) error {
-		if c.URL != "" {
-			return wrongf("--%s starts engines and gateways of its own: drop the url %s", name, c.URL)
-		}
-		for _, p := range k.Path {
-			if p.Flag != nil && !slices.Contains(takes, p.Flag.Name) && slices.Contains(benchFlags(k), p.Flag) {
-				return wrongf("--%s %s: drop --%s (it takes --%s)", name, why, p.Flag.Name, strings.Join(takes[1:], ", --"))
-			}
-		}
-		return nil
-	}
+func (c *benchCommand) check() error {
 	switch {
 	case c.Scenario != "":
 		return wrongf("scenarios are a command of their own: run %s", c.asScenario())
 	case c.Experiment != "":
-		return only("experiment", "says in its file what is sent", experimentFlags)
+		return wrongf("experiments are a command of their own: run %s", c.asExperiment())
 	case c.URL == "":
-		return wrongf("say what to load: the url of a server, or --experiment FILE")
+		return wrongf("no server to load: give its url, such as http://127.0.0.1:8000")
 	case c.Streams != 0:
-		return wrongf("--streams belongs to weir scenario; against a server give --concurrency")
+		return wrongf("--streams belongs to weir scenario; for a server give --concurrency")
 	}
 	for name, given := range map[string]bool{"repeats": c.Repeats != 1, "tolerance": c.Tolerance != 5, "trials": c.Trials != 30} {
 		switch {
 		case !given:
 		case name == "repeats" && !c.several():
-			return wrongf("--repeats is of a sweep: give several rates or concurrencies, as in --rate 1,2,4,8")
+			return wrongf("--repeats belongs to a sweep: give several rates or concurrencies, as in --rate 1,2,4,8")
 		case name == "repeats" && c.SLO != "":
-			return wrongf("--slo repeats a rate as often as it takes: drop --repeats")
+			return wrongf("--slo repeats a rate as often as needed: drop --repeats")
 		case name != "repeats" && c.SLO == "":
-			return wrongf("--%s is of a search: give --slo", name)
+			return wrongf("--%s belongs to a search: give --slo", name)
 		}
 	}
 	return nil
@@ -152,23 +178,12 @@ func (c *benchCommand) several() bool {
 	return c.SLO != "" || c.Rate.Several() || c.Concurrency.Several()
 }
 
-// benchFlags lists the command's flags.
-func benchFlags(k *kong.Context) []*kong.Flag {
-	if n := k.Selected(); n != nil {
-		return n.Flags
-	}
-	return nil
-}
-
 // Run implements the command. It exits 1 when any stream was not complete.
-func (c *benchCommand) Run(k *kong.Context, s *streams) error {
-	if err := c.check(k); err != nil {
+func (c *benchCommand) Run(s *streams) error {
+	if err := c.check(); err != nil {
 		return err
 	}
-	switch {
-	case c.Experiment != "":
-		return c.runExperiment(k, s)
-	case c.several():
+	if c.several() {
 		return c.runSweep(s)
 	}
 	ctx, _, stop := s.interrupt()
@@ -210,7 +225,7 @@ func (c *benchCommand) plan(ctx context.Context, s *streams) (load.Plan, error) 
 	plan := load.Plan{
 		URL: c.URL, API: load.API(c.API), Model: c.Model, Concurrency: int(c.Concurrency.One()), Rate: c.Rate.One(), Arrival: workload.Arrival(c.Arrival), CV: c.CV,
 		Requests: c.Requests, Duration: c.Duration, Timeout: c.Timeout, InputTokens: c.InputTokens, OutputTokens: c.OutputTokens,
-		Seed: c.Seed, NoStream: c.NoStream, Header: c.Header, HangUpAfter: c.HangUpAfter, ReadRate: c.ReadRate, DelayAcks: c.DelayAcks,
+		Seed: c.Seed, NoStream: c.NoStream, HangUpAfter: c.HangUpAfter, ReadRate: int(c.ReadRate), DelayAcks: c.DelayAcks,
 		Body: map[string]any{}, RequestID: fmt.Sprintf("bench-%08x", rand.Uint32()),
 	}
 	open, closed := len(c.Rate.List) > 0 || c.Rate.Several(), len(c.Concurrency.List) > 0 || c.Concurrency.Several()
@@ -227,7 +242,7 @@ func (c *benchCommand) plan(ctx context.Context, s *streams) (load.Plan, error) 
 		return plan, wrongf("--trace-speed and --trace-block must be positive")
 	case c.Requests == 0 && c.Duration == 0 && c.Workload == "":
 		return plan, wrongf("say how much to send: --requests N or --duration D")
-	case c.Calibrate && (c.Workload != "" || c.several() || c.Experiment != ""):
+	case c.Calibrate && (c.Workload != "" || c.several()):
 		return plan, wrongf("--calibrate measures at one load: give one --rate or --concurrency")
 	case c.CV < 0 || c.Burstiness < 0:
 		return plan, wrongf("--cv and --burstiness must be positive")
@@ -250,6 +265,10 @@ func (c *benchCommand) plan(ctx context.Context, s *streams) (load.Plan, error) 
 			return plan, wrongf("--image: %w", err)
 		}
 		plan.Images = append(plan.Images, url)
+	}
+	var err error
+	if plan.Header, err = headers(c.Header); err != nil {
+		return plan, err
 	}
 	for name, text := range c.Field {
 		var v jsontext.Value // as it is: a number may be larger than a float64 holds
@@ -401,9 +420,9 @@ func (c *benchCommand) load(ctx context.Context, plan load.Plan, files *outputFi
 	return r.Failed(), files.write(oneRun{r, rows, record}, r.Text, s.out)
 }
 
-// watched shows a run while it is carried out; which says which one it is of
-// several.
-func (c *benchCommand) watched(s *streams, which string, plan load.Plan, run func(load.Plan) (*report.Report, []report.Row, error)) (*report.Report, []report.Row, error) {
+// watched carries out a run and shows its progress; which names the run where
+// there are several.
+func (f *sweepOutputFlags) watched(s *streams, which string, plan load.Plan, run func(load.Plan) (*report.Report, []report.Row, error)) (*report.Report, []report.Row, error) {
 	figures := &load.Live{}
 	plan.Live = figures
 	load := fmt.Sprintf("closed loop of %d", max(1, plan.Concurrency))
@@ -414,7 +433,7 @@ func (c *benchCommand) watched(s *streams, which string, plan load.Plan, run fun
 		load = fmt.Sprintf("open loop %.4g/s %s", plan.Rate, cmp.Or(plan.Arrival, workload.Poisson))
 	}
 	title := fmt.Sprintf("%s%s %s, %s", which, plan.API, plan.URL, load)
-	screen := live.Show(s.err, c.Progress, live.Target{Title: title, Requests: plan.Requests, For: plan.Duration}, figures)
+	screen := live.Show(s.err, f.Progress, live.Target{Title: title, Requests: plan.Requests, For: plan.Duration}, figures)
 	defer screen.Close()
 	return run(plan)
 }

@@ -122,13 +122,13 @@ func (c *benchCommand) wantsRows() bool {
 }
 
 // openSweep opens the files of several runs.
-func (c *benchCommand) openSweep() (*outputFiles[*report.Sweep], error) {
+func (f *sweepOutputFlags) openSweep() (*outputFiles[*report.Sweep], error) {
 	write := func(form func(*report.Sweep, io.Writer) error) func(io.Writer, *report.Sweep) error {
 		return func(w io.Writer, s *report.Sweep) error { return form(s, w) }
 	}
 	return openOutputs(
-		outputFile[*report.Sweep]{flag: "csv", path: c.CSV, write: write((*report.Sweep).CSV)},
-		outputFile[*report.Sweep]{flag: "json", path: c.JSON, write: write((*report.Sweep).JSON)},
-		outputFile[*report.Sweep]{flag: "html", path: c.HTML, write: write((*report.Sweep).WriteHTML)},
+		outputFile[*report.Sweep]{flag: "csv", path: f.CSV, write: write((*report.Sweep).CSV)},
+		outputFile[*report.Sweep]{flag: "json", path: f.JSON, write: write((*report.Sweep).JSON)},
+		outputFile[*report.Sweep]{flag: "html", path: f.HTML, write: write((*report.Sweep).WriteHTML)},
 	)
 }

@@ -18,9 +18,9 @@ import (
 
 // campaign carries out several runs and gathers them in one report.
 type campaign struct {
-	command *benchCommand
-	doc     *report.Sweep
-	s       *streams
+	output *sweepOutputFlags
+	doc    *report.Sweep
+	s      *streams
 	// prepare makes what a cell of the grid is run on, until it is ended.
 	prepare func(ctx context.Context, c experiment.Cell) (*ground, error)
 	factors []experiment.Factor
@@ -50,7 +50,7 @@ func (c *campaign) run(ctx context.Context, g *ground, which, series string, at 
 	plan.Seed += uint64(len(c.doc.Runs))
 	plan.RequestID = fmt.Sprintf("bench-%08x", rand.Uint32())
 	after := time.Since(c.begun).Seconds()
-	r, rows, err := c.command.watched(c.s, which, plan, func(plan load.Plan) (*report.Report, []report.Row, error) {
+	r, rows, err := c.output.watched(c.s, which, plan, func(plan load.Plan) (*report.Report, []report.Row, error) {
 		return measure(ctx, plan, g.admin, g.guessed, true)
 	})
 	if err != nil {
@@ -282,7 +282,7 @@ func (c *benchCommand) runSweep(s *streams) error {
 	if err != nil {
 		return err
 	}
-	run := &campaign{command: c, s: s, pages: c.HTML != "", begun: time.Now(), doc: &report.Sweep{
+	run := &campaign{output: &c.sweepOutputFlags, s: s, pages: c.HTML != "", begun: time.Now(), doc: &report.Sweep{
 		Name: "weir bench", URL: c.URL, SLO: c.SLO, Seed: c.Seed, Repeats: c.Repeats, Started: time.Now(), Factors: []experiment.Factor{},
 	}}
 	run.prepare = func(_ context.Context, cell experiment.Cell) (*ground, error) {

@@ -22,7 +22,7 @@ type roleFlags struct {
 	Role string `default:"both" enum:"both,prefill,decode" help:"What the engine does of a request: both halves, or one of them (docs/simulated-engine.md#prefill-and-decode-apart)."`
 
 	KVBytesPerToken int           `name:"kv-bytes-per-token" default:"131072" placeholder:"N" help:"Size of a token's KV on its way to a decode engine (${default}, as of Llama 3.1 8B)."`
-	KVBandwidth     float64       `name:"kv-bandwidth" default:"0" placeholder:"BYTES/S" help:"decode: of the link that KV comes by, for each DP rank; 0 is no bound."`
+	KVBandwidth     byteRate      `name:"kv-bandwidth" default:"0" placeholder:"BYTES/S" help:"decode: of the link that KV comes by, for each DP rank; 0 is no bound."`
 	KVLatency       time.Duration `name:"kv-latency" default:"0s" help:"decode: of each transfer."`
 
 	DisaggregationMode          string `default:"" enum:",null,prefill,decode" placeholder:"MODE" help:"SGLang's word for --role: null, prefill or decode."`
@@ -61,7 +61,7 @@ func (f *roleFlags) apply(o *simserver.Options, wires []string) error {
 	case f.BootstrapTimeout <= 0 || f.WaitingTimeout <= 0 || f.HeartbeatTimeout <= 0:
 		return wrongf("--bootstrap-timeout, --waiting-timeout and --heartbeat-timeout must be positive")
 	}
-	o.Sim.Transfer = sim.Transfer{BytesPerToken: f.KVBytesPerToken, Bandwidth: f.KVBandwidth, Latency: f.KVLatency}
+	o.Sim.Transfer = sim.Transfer{BytesPerToken: f.KVBytesPerToken, Bandwidth: float64(f.KVBandwidth), Latency: f.KVLatency}
 	if o.Role == infer.RoleDecode && slices.ContainsFunc(wires, func(wire string) bool { return wire == "sglang" || strings.HasPrefix(wire, "sglang=") }) {
 		// vLLM computes again what it has sent back.
 		if o.Sim.Retraction = sim.RetractRestore; f.DisaggregationBackup == "none" {

@@ -70,19 +70,19 @@ type allowFlags struct {
 
 // limitFlags are how much there may be at once.
 type limitFlags struct {
-	MaxBody                 int64 `default:"33554432" placeholder:"BYTES" help:"Limit of a request's body (${default})."`
-	MaxBodyMemory           int64 `default:"1073741824" placeholder:"BYTES" help:"Limit of the bytes of all bodies held at once (${default}); what does not fit is refused with a hint to try again; 0 is no limit."`
-	MaxConnections          int   `default:"0" placeholder:"N" help:"Clients' connections at once; 0 is four fifths of the descriptors that the process may have (ulimit -n). At the limit those that do nothing give way to new ones."`
-	MaxConnectionsPerClient int   `default:"0" placeholder:"N" help:"The same of one client address (IPv6: /64), and its requests in flight where it comes through a trusted proxy; 0 is no limit."`
-	MaxRequests             int   `default:"0" placeholder:"N" help:"Requests in flight at once; 0 is no limit."`
-	MaxInflightTokens       int64 `default:"0" placeholder:"N" help:"Prompt and output tokens in flight at once; 0 is no limit."`
-	UploadRate              int64 `default:"4096" placeholder:"BYTES" help:"Least bytes a second of a body, on the whole, once --body-timeout is over (${default})."`
+	MaxBody                 byteSize `default:"32MiB" placeholder:"BYTES" help:"Limit of a request's body (${default})."`
+	MaxBodyMemory           byteSize `default:"1GiB" placeholder:"BYTES" help:"Limit of the bytes of all bodies held at once (${default}); what does not fit is refused with a hint to try again; 0 is no limit."`
+	MaxConnections          int      `default:"0" placeholder:"N" help:"Clients' connections at once; 0 is four fifths of the descriptors that the process may have (ulimit -n). At the limit those that do nothing give way to new ones."`
+	MaxConnectionsPerClient int      `default:"0" placeholder:"N" help:"The same of one client address (IPv6: /64), and its requests in flight where it comes through a trusted proxy; 0 is no limit."`
+	MaxRequests             int      `default:"0" placeholder:"N" help:"Requests in flight at once; 0 is no limit."`
+	MaxInflightTokens       int64    `default:"0" placeholder:"N" help:"Prompt and output tokens in flight at once; 0 is no limit."`
+	UploadRate              byteSize `default:"4KiB" placeholder:"BYTES" help:"Least bytes a second of a body, on the whole, once --body-timeout is over (${default})."`
 }
 
 // routeFlags are which engine a request goes to, and to which one next.
 type routeFlags struct {
 	Policy        string   `default:"cost" placeholder:"NAME" help:"How an engine is chosen for a request: cost, session, least-load, power-of-two, round-robin or random (${default}); for one model by --model NAME,policy=NAME (docs/routing.md)."`
-	IndexMemory   int64    `default:"268435456" placeholder:"BYTES" help:"Memory for what the engines' KV caches are believed to hold (${default})."`
+	IndexMemory   byteSize `default:"256MiB" placeholder:"BYTES" help:"Memory for what the engines' KV caches are believed to hold (${default})."`
 	SessionHeader []string `sep:";" placeholder:"NAME" help:"A request header that names its caller's session, in place of those that clients send by themselves, for --policy session (docs/routing.md). Repeatable."`
 	RetryShare    float64  `default:"0.2" placeholder:"SHARE" help:"Requests of a model that may go to another engine after one has failed, as a share of all (${default}); 0 is none by it (docs/retries.md)."`
 	RetryFloor    float64  `default:"10" placeholder:"N" help:"Such requests a second that there may be besides, for models with few requests (${default}); with both 0 nothing is repeated."`
@@ -100,7 +100,7 @@ type queueFlags struct {
 	Queue         string        `default:"on" enum:"on,off" help:"Whether requests wait here until an engine has room for them (on), or are given to engines all at once (off) (${default}; docs/queue.md)."`
 	QueueTimeout  time.Duration `default:"0s" help:"Time that a request waits for an engine that has room; 0 is as --first-timeout. Callers may say less."`
 	MaxQueue      int           `default:"0" placeholder:"N" help:"Requests of a model that wait at once; 0 is no limit. One more is refused with 429."`
-	MaxQueueBytes int64         `default:"1073741824" placeholder:"BYTES" help:"Limit of the bytes of all that waits, bodies and ids (${default}); 0 is no limit."`
+	MaxQueueBytes byteSize      `default:"1GiB" placeholder:"BYTES" help:"Limit of the bytes of all that waits, bodies and ids (${default}); 0 is no limit."`
 }
 
 // waitFlags are the longest waits for clients and engines.
@@ -122,7 +122,7 @@ type waitFlags struct {
 type tokenizeFlags struct {
 	TokenizeWorkers int           `default:"0" placeholder:"N" help:"Workers of the tokenizing pool; 0 leaves one core to I/O."`
 	TokenizeTimeout time.Duration `default:"30s" help:"Wait for the tokenizing pool; a request that would wait longer is refused at once (${default})."`
-	PrefixCache     int64         `default:"134217728" placeholder:"BYTES" help:"Memory for the ids of parts of earlier prompts, which are reused where a prompt has them again (${default}); 0 keeps none."`
+	PrefixCache     byteSize      `default:"128MiB" placeholder:"BYTES" help:"Memory for the ids of parts of earlier prompts, which are reused where a prompt has them again (${default}); 0 keeps none."`
 }
 
 // answerFlags are the form of answers.
@@ -136,7 +136,7 @@ type answerFlags struct {
 type recordFlags struct {
 	Timeline        string        `placeholder:"FILE" help:"Append one JSON line per request: where its time went. SIGHUP opens the file anew. With off no records are kept in memory either, and /records, /stages and /timeline have none (docs/timeline.md); a file of that name is ./off."`
 	TimelineSample  float64       `default:"1" placeholder:"SHARE" help:"Share of the requests of which there is a line, above 0 and up to 1 (${default}); those that failed have theirs whatever the share."`
-	TimelineMaxSize int64         `placeholder:"BYTES" help:"Put the timeline aside as FILE.1 before it is longer than this; 0 is no limit."`
+	TimelineMaxSize byteSize      `placeholder:"BYTES" help:"Put the timeline aside as FILE.1 before it is longer than this; 0 is no limit."`
 	TimelineMaxAge  time.Duration `placeholder:"DURATION" help:"Put it aside when it has been written to for this long; 0 is no limit."`
 	TimelineKeep    int           `default:"5" placeholder:"N" help:"Timelines put aside that are kept, FILE.1 the latest (${default})."`
 	OTLP            string        `name:"otlp" placeholder:"URL" help:"Send spans of requests to an OpenTelemetry collector over gRPC: http://HOST:4317, or https:// (docs/timeline.md). Callers' traces (traceparent) are joined."`
@@ -278,17 +278,17 @@ func (f *allowFlags) set(o *gateway.Options) (err error) {
 }
 
 func (f *limitFlags) set(o *gateway.Options) error {
-	if err := needPositive(amount{"--max-body", f.MaxBody}, amount{"--upload-rate", f.UploadRate}); err != nil {
+	if err := needPositive(amount{"--max-body", int64(f.MaxBody)}, amount{"--upload-rate", int64(f.UploadRate)}); err != nil {
 		return err
 	}
 	if err := notNegative(
-		amount{"--max-body-memory", f.MaxBodyMemory}, amount{"--max-connections", int64(f.MaxConnections)},
+		amount{"--max-body-memory", int64(f.MaxBodyMemory)}, amount{"--max-connections", int64(f.MaxConnections)},
 		amount{"--max-connections-per-client", int64(f.MaxConnectionsPerClient)},
 		amount{"--max-requests", int64(f.MaxRequests)}, amount{"--max-inflight-tokens", f.MaxInflightTokens},
 	); err != nil {
 		return err
 	}
-	o.MaxBody, o.MaxBodyMemory, o.UploadRate = f.MaxBody, orNone(f.MaxBodyMemory), f.UploadRate
+	o.MaxBody, o.MaxBodyMemory, o.UploadRate = int64(f.MaxBody), orNone(int64(f.MaxBodyMemory)), int64(f.UploadRate)
 	o.Limits = admit.Limits{Requests: f.MaxRequests, Tokens: f.MaxInflightTokens}
 	o.Conns = admit.ConnLimits{Total: f.MaxConnections, PerClient: f.MaxConnectionsPerClient}
 	if o.Conns.Total == 0 {
@@ -310,7 +310,7 @@ func (f *routeFlags) set(o *gateway.Options) error {
 		return wrongf("--policy: %w", err)
 	}
 	if f.IndexMemory < 1<<20 {
-		return wrongf("--index-memory must be at least 1048576")
+		return wrongf("--index-memory must be at least 1MiB")
 	}
 	if f.RetryShare < 0 || f.RetryShare > 1 || math.IsNaN(f.RetryShare) || f.RetryFloor < 0 || math.IsNaN(f.RetryFloor) || math.IsInf(f.RetryFloor, 0) {
 		return wrongf("--retry-share must be 0 to 1, and --retry-floor not negative")
@@ -325,10 +325,10 @@ func (f *routeFlags) retries() retry.Limits {
 }
 
 func (f *queueFlags) set(o *gateway.Options) error {
-	if err := notNegative(amount{"--queue-timeout", int64(f.QueueTimeout)}, amount{"--max-queue", int64(f.MaxQueue)}, amount{"--max-queue-bytes", f.MaxQueueBytes}); err != nil {
+	if err := notNegative(amount{"--queue-timeout", int64(f.QueueTimeout)}, amount{"--max-queue", int64(f.MaxQueue)}, amount{"--max-queue-bytes", int64(f.MaxQueueBytes)}); err != nil {
 		return err
 	}
-	o.Queue = gateway.Queueing{Off: f.Queue == "off", Requests: f.MaxQueue, Bytes: orNone(f.MaxQueueBytes), Timeout: f.QueueTimeout}
+	o.Queue = gateway.Queueing{Off: f.Queue == "off", Requests: f.MaxQueue, Bytes: orNone(int64(f.MaxQueueBytes)), Timeout: f.QueueTimeout}
 	return nil
 }
 
@@ -355,11 +355,11 @@ func (f *tokenizeFlags) set(o *gateway.Options) error {
 	if err := needPositive(amount{"--tokenize-timeout", int64(f.TokenizeTimeout)}); err != nil {
 		return err
 	}
-	if err := notNegative(amount{"--tokenize-workers", int64(f.TokenizeWorkers)}, amount{"--prefix-cache", f.PrefixCache}); err != nil {
+	if err := notNegative(amount{"--tokenize-workers", int64(f.TokenizeWorkers)}, amount{"--prefix-cache", int64(f.PrefixCache)}); err != nil {
 		return err
 	}
 	o.Pool = pool.Options{Workers: f.TokenizeWorkers, MaxWait: f.TokenizeTimeout}
-	o.PrefixCache = orNone(f.PrefixCache)
+	o.PrefixCache = orNone(int64(f.PrefixCache))
 	return nil
 }
 
@@ -390,7 +390,7 @@ func (f *recordFlags) recorder(log *slog.Logger) (*timeline.Recorder, error) {
 		file = kong.ExpandPath(file)
 	}
 	return timeline.New(timeline.Options{File: file, Share: f.TimelineSample, Log: log, Shelves: shelves,
-		Rotation: timeline.Rotation{Size: f.TimelineMaxSize, Age: f.TimelineMaxAge, Keep: f.TimelineKeep}})
+		Rotation: timeline.Rotation{Size: int64(f.TimelineMaxSize), Age: f.TimelineMaxAge, Keep: f.TimelineKeep}})
 }
 
 // exporter makes what sends spans; nil without --otlp.

@@ -48,7 +48,7 @@ type fleetCommand struct {
 	ChunkedPrefillSize int           `default:"0" placeholder:"N" help:"Prompt tokens in one step; 0 takes what the step has room for."`
 	Handover           string        `default:"pull" enum:"pull,push,room" help:"How the halves of requests meet, where engines have roles: pull or push, as vLLM's, whose decode engines serve whole requests too, or room, as SGLang's (${default})."`
 	KVBytesPerToken    int           `name:"kv-bytes-per-token" default:"131072" placeholder:"N" help:"Size of a token's KV on its way to a decode engine (${default}, as of Llama 3.1 8B)."`
-	KVBandwidth        float64       `name:"kv-bandwidth" default:"25e9" placeholder:"BYTES/S" help:"Of the link that KV comes to a decode engine by (${default}, as of 200 Gb/s); 0 is no bound."`
+	KVBandwidth        byteRate      `name:"kv-bandwidth" default:"25e9" placeholder:"BYTES/S" help:"Of the link that KV comes to a decode engine by (${default}, as of 200 Gb/s); 0 is no bound."`
 	KVLatency          time.Duration `name:"kv-latency" default:"0s" help:"Of each transfer of KV."`
 	ContextLength      int           `default:"131072" placeholder:"N" help:"Tokens of prompt and output together (${default})."`
 
@@ -264,7 +264,7 @@ func (c *fleetCommand) options() (o fleetsim.Options, policies []string, err err
 	o = fleetsim.Options{Stamps: c.Stamps, Seed: c.Seed, Engine: sim.Options{
 		Cost: model, KVTokens: c.MaxTotalTokens, PageSize: c.PageSize, MaxRunning: c.MaxRunningRequests,
 		ChunkedPrefill: c.ChunkedPrefillSize, ContextLength: c.ContextLength,
-		Transfer: sim.Transfer{BytesPerToken: c.KVBytesPerToken, Bandwidth: c.KVBandwidth, Latency: c.KVLatency},
+		Transfer: sim.Transfer{BytesPerToken: c.KVBytesPerToken, Bandwidth: float64(c.KVBandwidth), Latency: c.KVLatency},
 	}}
 	if o.Way, err = engine.ParseWay(c.Handover); err != nil {
 		return o, nil, wrongf("--handover: %w", err)

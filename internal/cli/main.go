@@ -13,18 +13,20 @@ import (
 	"github.com/alecthomas/kong"
 
 	"weir/internal/config"
+	"weir/internal/spell"
 )
 
 // commands is the whole command line.
 type commands struct {
-	Up       upCommand       `cmd:"" help:"Run a gateway and two simulated engines; nothing to configure."`
-	Serve    serveCommand    `cmd:"" help:"Run the gateway in front of engines."`
-	Engine   engineCommand   `cmd:"" help:"Run a simulated engine that speaks the real engines' wires."`
-	Fleet    fleetCommand    `cmd:"" help:"Replay a workload through several simulated engines, under several policies."`
-	Bench    benchCommand    `cmd:"" help:"Load a server with streams and verify every one of them."`
-	Scenario scenarioCommand `cmd:"" help:"Repeat a founding incident on this machine, with weir and with what failed then."`
-	Report   reportCommand   `cmd:"" help:"Print a report of weir bench, or compare two."`
-	Version  versionCommand  `cmd:"" help:"Print the version, the commit and what it was built with."`
+	Up         upCommand         `cmd:"" help:"Run a gateway and two simulated engines; nothing to configure."`
+	Serve      serveCommand      `cmd:"" help:"Run the gateway in front of engines."`
+	Engine     engineCommand     `cmd:"" help:"Run a simulated engine that speaks the real engines' wires."`
+	Fleet      fleetCommand      `cmd:"" help:"Replay a workload through several simulated engines, under several policies."`
+	Bench      benchCommand      `cmd:"" help:"Load a server with streams and verify every one of them."`
+	Experiment experimentCommand `cmd:"" help:"Measure the combinations of loads and fleets that a file lists."`
+	Scenario   scenarioCommand   `cmd:"" help:"Repeat a founding incident on this machine, with weir and with what failed then."`
+	Report     reportCommand     `cmd:"" help:"Print a report of weir bench, or compare two."`
+	Version    versionCommand    `cmd:"" help:"Print the version, the commit and what it was built with."`
 
 	Frontend frontendCommand `cmd:"" help:"Be vLLM's front end: vLLM starts this itself, in place of its API server."`
 
@@ -81,6 +83,11 @@ func execute(args []string, s *streams) int {
 	case args[0] == "help": // weir help serve
 		args = append(args[1:len(args):len(args)], "--help")
 	}
+	if err := knownCommand(parser, args[0]); err != nil {
+		fmt.Fprintln(s.err, "weir:", graphicLines(err.Error()))
+		fmt.Fprintln(s.err, `Run "weir --help" for the commands.`)
+		return 2
+	}
 	if err := file.read(parser, args); err != nil {
 		fmt.Fprintln(s.err, "weir:", graphicLines(err.Error()))
 		return 2
@@ -112,6 +119,26 @@ func execute(args []string, s *streams) int {
 		return 1
 	}
 	return 0
+}
+
+// knownCommand refuses a command that does not exist, and names the nearest one.
+func knownCommand(parser *kong.Kong, name string) error {
+	var names []string
+	for _, command := range parser.Model.Children {
+		if command.Name == name {
+			return nil
+		}
+		if !command.Hidden {
+			names = append(names, command.Name)
+		}
+	}
+	if strings.HasPrefix(name, "-") {
+		return nil // a flag of weir itself
+	}
+	if near := spell.Nearest(name, names, 1+len(name)/3); near != "" {
+		return fmt.Errorf("there is no command %q (did you mean %q?)", name, near)
+	}
+	return fmt.Errorf("there is no command %q", name)
 }
 
 // wrongUsage is a command line that cannot be meant, as opposed to work that

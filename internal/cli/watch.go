@@ -22,7 +22,7 @@ type watchFlags struct {
 	ProfilesDir      string        `type:"path" placeholder:"DIR" help:"Keep in this folder, whenever weir begins to look closer, what Go's flight recorder has of the seconds before, and a CPU profile of the 5 s after. /profiles lists them. Off unless given."`
 	ProfilesPerHour  int           `default:"4" placeholder:"N" help:"Times in an hour that profiles are kept (${default})."`
 	ProfilesKeep     int           `default:"20" placeholder:"N" help:"Files of profiles that are kept, the latest (${default})."`
-	ProfilesMaxBytes int64         `default:"268435456" placeholder:"BYTES" help:"What they may hold together (${default})."`
+	ProfilesMaxBytes byteSize      `default:"256MiB" placeholder:"BYTES" help:"What they may hold together (${default})."`
 }
 
 // loadFlags are when a gateway looks closer besides.
@@ -50,7 +50,7 @@ func (f *watchFlags) check() error {
 		return wrongf("--profiles-keep must be at least 2: a trace and a CPU profile")
 	}
 	if f.ProfilesMaxBytes < watch.LeastMaxBytes {
-		return wrongf("--profiles-max-bytes must be at least %d", watch.LeastMaxBytes)
+		return wrongf("--profiles-max-bytes must be at least %v", byteSize(watch.LeastMaxBytes))
 	}
 	return nil
 }
@@ -74,7 +74,7 @@ type watcher struct {
 func (f *watchFlags) newWatcher(o watch.Options) (w watcher, err error) {
 	w.turn = new(watch.Turn)
 	if f.ProfilesDir != "" {
-		w.profiles, err = watch.NewProfiles(watch.ProfileOptions{Dir: f.ProfilesDir, Keep: f.ProfilesKeep, MaxBytes: f.ProfilesMaxBytes, PerHour: f.ProfilesPerHour, Turn: w.turn, Log: o.Log})
+		w.profiles, err = watch.NewProfiles(watch.ProfileOptions{Dir: f.ProfilesDir, Keep: f.ProfilesKeep, MaxBytes: int64(f.ProfilesMaxBytes), PerHour: f.ProfilesPerHour, Turn: w.turn, Log: o.Log})
 		if err != nil {
 			return w, fmt.Errorf("--profiles-dir %s: %w", f.ProfilesDir, err)
 		}

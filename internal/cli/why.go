@@ -22,7 +22,7 @@ type whyCommand struct {
 	ID      string   `arg:"" optional:"" help:"The id of a request that has ended: its X-Request-Id."`
 	Request string   `placeholder:"FILE" help:"Ask instead where a request with this body would go, and give it to nobody; - is standard input."`
 	Path    string   `default:"/v1/chat/completions" help:"The path that the request would come to (${default})."`
-	Header  []string `sep:"none" placeholder:"NAME:VALUE" help:"A header that it would have, such as that of its session. Repeatable."`
+	Header  []string `sep:"none" placeholder:"'NAME: VALUE'" help:"A header that it would have, such as that of its session. Repeatable."`
 	Admin   string   `default:"http://127.0.0.1:8001" placeholder:"URL" help:"Base URL of the gateway's admin listener (${default})."`
 	JSON    bool     `name:"json" help:"Print what the gateway answers, as JSON."`
 }
@@ -149,12 +149,8 @@ func (c *whyCommand) ask(s *streams) ([]byte, error) {
 	if c.Request != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	for _, h := range c.Header {
-		name, value, ok := strings.Cut(h, ":")
-		if !ok {
-			return nil, wrongf("--header %q: want NAME:VALUE", h)
-		}
-		req.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	if err := eachHeader(c.Header, req.Header.Add); err != nil {
+		return nil, err
 	}
 	client := http.Client{Timeout: time.Minute}
 	resp, err := client.Do(req)

@@ -193,7 +193,13 @@ func everywhere(t *testing.T, ctx context.Context, file string) (page seen) {
 // bench runs weir bench to its end.
 func bench(t *testing.T, args ...string) {
 	t.Helper()
-	if stdout, stderr, code := harness.Finish(t, "", append([]string{"bench"}, args...)...); code != 0 {
+	run(t, append([]string{"bench"}, args...)...)
+}
+
+// run runs weir, which must exit with 0.
+func run(t *testing.T, args ...string) {
+	t.Helper()
+	if stdout, stderr, code := harness.Finish(t, "", args...); code != 0 {
 		t.Fatalf("exit code %d: %s%s", code, stdout, stderr)
 	}
 }
@@ -206,7 +212,7 @@ func experiment(t *testing.T, text string) (page string, object []byte) {
 	if err := os.WriteFile(file("e.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	bench(t, "--experiment", file("e.yaml"), "--html", file("experiment.html"), "--json", file("e.json"))
+	run(t, "experiment", file("e.yaml"), "--html", file("experiment.html"), "--json", file("e.json"))
 	object, err := os.ReadFile(file("e.json"))
 	if err != nil {
 		t.Fatal(err)

@@ -170,7 +170,7 @@ func TestBenchExperiments(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "small.yaml")
 			harness.WriteFile(t, path, small)
-			out, stderr, _ := benchmark(t, "--experiment", path, "--json", filepath.Join(dir, "r.json"), "--html", filepath.Join(dir, "r.html"))
+			out, stderr, _ := harness.Finish(t, "", "experiment", path, "--json", filepath.Join(dir, "r.json"), "--html", filepath.Join(dir, "r.html"))
 			r := readSweep(t, filepath.Join(dir, "r.json"))
 			if r.Interrupted || len(r.Runs) == 0 {
 				t.Fatalf("%s %s\n%s", out, stderr, small)

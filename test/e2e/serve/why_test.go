@@ -105,7 +105,7 @@ func TestWhy(t *testing.T) {
 		{"", nil, "give the id of a request, or --request FILE"},
 		{"", []string{"a", "--request", "-"}, "not both"},
 		{"{", []string{"--request", "-"}, "would be refused"},
-		{"", []string{"--request", "-", "--header", "x"}, "want NAME:VALUE"},
+		{"", []string{"--request", "-", "--header", "x"}, "want 'Name: value'"},
 	} {
 		_, stderr, code := harness.Finish(t, bad.stdin, append(append([]string{"why"}, bad.args...), "--admin", p.Admin)...)
 		if code == 0 || !strings.Contains(stderr, bad.want) {

@@ -15,10 +15,44 @@ import (
 	"weir/internal/report"
 )
 
+type experimentCommand struct {
+	File             string `arg:"" optional:"" type:"path" help:"The experiment, a YAML file (docs/bench.md#experiments); examples/ has some."`
+	sweepOutputFlags `group:"Output:"`
+}
+
+// Help implements kong's extended help.
+func (experimentCommand) Help() string {
+	return `The file names the loads and the fleets to measure. A list of values is a factor, and every combination of factors is a cell. Each cell is run with simulated engines and a gateway of its own, in processes that end with this one.
+
+Examples:
+  weir experiment examples/rate.yaml --html rate.html
+  weir experiment examples/policies.yaml --json before.json
+  weir report before.json after.json               compares two`
+}
+
+// Run implements the command. It exits 1 when any stream was not complete.
+func (c *experimentCommand) Run(k *kong.Context, s *streams) error {
+	if c.File == "" {
+		return wrongf("no experiment: give its file, as in weir experiment examples/rate.yaml")
+	}
+	return c.run(k, s)
+}
+
+// asExperiment is the command line that replaces weir bench --experiment.
+func (c *benchCommand) asExperiment() string {
+	line := "weir experiment " + c.Experiment
+	for _, f := range []struct{ name, path string }{{"csv", c.CSV}, {"json", c.JSON}, {"html", c.HTML}} {
+		if f.path != "" {
+			line += " --" + f.name + " " + f.path
+		}
+	}
+	return line
+}
+
 // Flags that the sections of an experiment may not hold: what a fleet decides
 // itself, and what says where to write or what else to be.
 var (
-	notLoad    = []string{"experiment", "scenario", "streams", "repeats", "slo", "tolerance", "trials", "admin", "progress", "csv", "json", "jsonl", "html", "perfetto", "seed", "config", "worker", "start-at", "record", "calibrate"}
+	notLoad    = []string{"repeats", "slo", "tolerance", "trials", "admin", "progress", "csv", "json", "jsonl", "html", "perfetto", "seed", "config", "worker", "start-at", "record", "calibrate"}
 	notEngine  = []string{"offline", "wire", "listen", "admin-listen", "name"}
 	notGateway = []string{"engine", "listen", "admin-listen", "config", "tls-cert", "tls-key", "h2c", "log-level"}
 )
@@ -91,9 +125,9 @@ func checkCells(e *experiment.Experiment, cells []experiment.Cell) error {
 	return nil
 }
 
-// runExperiment runs the grid of a file.
-func (c *benchCommand) runExperiment(k *kong.Context, s *streams) error {
-	e, err := experiment.Read(c.Experiment, knownFlags(k))
+// run runs the grid of the file.
+func (c *experimentCommand) run(k *kong.Context, s *streams) error {
+	e, err := experiment.Read(c.File, knownFlags(k))
 	if err != nil {
 		return wrongUsage{err}
 	}
@@ -107,7 +141,7 @@ func (c *benchCommand) runExperiment(k *kong.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	run := &campaign{command: c, s: s, pages: c.HTML != "", begun: time.Now(), factors: e.Factors, cells: cells, doc: &report.Sweep{
+	run := &campaign{output: &c.sweepOutputFlags, s: s, pages: c.HTML != "", begun: time.Now(), factors: e.Factors, cells: cells, doc: &report.Sweep{
 		Name: e.Name, Fleet: describeFleet(e), Fixed: e.Fixed(), SLO: e.Text, Seed: e.Seed, Repeats: e.Repeats, Factors: e.Factors, Started: time.Now(),
 	}}
 	if run.doc.Factors == nil {

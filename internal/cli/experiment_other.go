@@ -17,5 +17,5 @@ func (*testFleet) stop() {}
 func (*testFleet) warm(context.Context, load.Plan, int) error { return nil }
 
 func startFleet(context.Context, *experiment.Experiment, experiment.Cell) (*testFleet, error) {
-	return nil, errors.New("--experiment needs Linux: its processes end with this one by means of its kernel")
+	return nil, errors.New("experiments need Linux, whose kernel ends their processes together with this one")
 }
