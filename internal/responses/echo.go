@@ -39,15 +39,7 @@ func (e *echo) members(r *api.Request) []byte {
 	dst = appendRaw(dst, "text", e.text, `{"format":{"type":"text"}}`)
 	dst = appendRaw(dst, "tool_choice", e.toolChoice, `"auto"`)
 	dst = append(dst, `,"tools":[`...)
-	for i := range e.tools {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = e.tools[i].appendMembers(append(dst, `{"type":"function",`...))
-		dst = append(dst, `,"strict":`...)
-		dst = append(strconv.AppendBool(dst, e.strict), '}')
-	}
-	dst = append(dst, ']')
+	dst = append(e.appendTools(dst), ']')
 	top := 0
 	if r.Logprobs != nil {
 		top = *r.Logprobs
@@ -61,6 +53,33 @@ func (e *echo) members(r *api.Request) []byte {
 	}
 	object[0] = ','
 	return slices.Clip(object[:len(object)-1])
+}
+
+// appendTools appends the tools as they came, those of a namespace in it.
+func (e *echo) appendTools(dst []byte) []byte {
+	var space *namespace
+	for i := range e.tools {
+		t := &e.tools[i]
+		if t.space != space && space != nil {
+			dst = append(dst, `]}`...)
+		}
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		if t.space != space && t.space != nil {
+			dst = appendRaw(append(dst, `{"type":"namespace"`...), "name", t.space.rawName, "")
+			dst = appendRaw(dst, "description", t.space.description, `""`)
+			dst = append(dst, `,"tools":[`...)
+		}
+		space = t.space
+		dst = t.appendMembers(append(dst, `{"type":"function",`...))
+		dst = append(dst, `,"strict":`...)
+		dst = append(strconv.AppendBool(dst, e.strict), '}')
+	}
+	if space != nil {
+		dst = append(dst, `]}`...)
+	}
+	return dst
 }
 
 func appendRaw(dst []byte, name string, raw []byte, otherwise string) []byte {

@@ -17,6 +17,8 @@ type encoderOptions struct {
 	// logprobs says that log probabilities come with the text, and with how many
 	// alternatives to each token; nil: none do.
 	logprobs *int
+	// spaces has what the caller knows functions in namespaces by; nil where there are none.
+	spaces map[string]spaced
 }
 
 // encoder appends one answer. It implements api.Encoder.
@@ -54,6 +56,7 @@ type item struct {
 	from, to     int
 	scored       int
 	callID, name string
+	namespace    string // of the function that is called
 }
 
 func newEncoder(a api.AnswerOptions, o encoderOptions) *encoder {
@@ -101,7 +104,11 @@ func (e *encoder) AppendTokens(dst []byte, _ int, _ []byte, t api.Tokens) []byte
 // AppendCall implements api.Encoder.
 func (e *encoder) AppendCall(dst []byte, _, _ int, id, name string) []byte {
 	dst = e.closeItem(dst, "completed")
-	return e.openItem(dst, item{kind: call, callID: id, name: name})
+	it := item{kind: call, callID: id, name: name}
+	if s, ok := e.spaces[name]; ok {
+		it.namespace, it.name = s.namespace, s.name
+	}
+	return e.openItem(dst, it)
 }
 
 // OpenDelta implements api.Encoder.
@@ -367,6 +374,9 @@ func (e *encoder) appendItem(dst []byte, i int, status string, empty bool) []byt
 		dst = append(append(append(dst, `,"arguments":"`...), e.said[it.from:it.to]...), `","call_id":`...)
 		dst = append(api.AppendString(dst, it.callID), `,"name":`...)
 		dst = api.AppendString(dst, it.name)
+		if it.namespace != "" {
+			dst = api.AppendString(append(dst, `,"namespace":`...), it.namespace)
+		}
 	}
 	return append(dst, '}')
 }

@@ -118,6 +118,9 @@ func TestGolden(t *testing.T) {
 			{kind: api.DeltaReasoning, text: "think"}, {kind: api.DeltaContent, text: "So:"},
 			{kind: api.DeltaArguments, name: "f", text: `{"x": "\n"}`}, {kind: api.DeltaArguments, name: "g"},
 		}, infer.ReasonToolCalls},
+		{"namespace", `,"tools":[` + own + `,` + crm + `,` + shop + `]`, []span{
+			{kind: api.DeltaArguments, name: "crm__get", text: `{"id": 1}`}, {kind: api.DeltaArguments, name: "get"}, {kind: api.DeltaArguments, name: "mcp__shop__get"}, {kind: api.DeltaArguments, name: "crm__none"},
+		}, infer.ReasonToolCalls},
 		{"logprobs", `,"top_logprobs":1,"include":["message.output_text.logprobs"]`, []span{
 			{kind: api.DeltaReasoning, text: "hm"}, {kind: api.DeltaContent, text: "Öh"}, {kind: api.DeltaArguments, name: "f", text: "{}"}, {kind: api.DeltaContent, text: "So"},
 		}, infer.ReasonStop},
@@ -175,9 +178,9 @@ type object struct {
 }
 
 type outputItem struct {
-	ID, Type, Status, Role, Arguments, Name string
-	CallID                                  string `json:"call_id"`
-	Content, Summary                        []textPart
+	ID, Type, Status, Role, Arguments, Name, Namespace string
+	CallID                                             string `json:"call_id"`
+	Content, Summary                                   []textPart
 }
 
 // textPart is a part of an item.
@@ -281,7 +284,7 @@ func read(t interface {
 				t.Fatalf("event %d: %q was said: %s", i, texts[ev.Index], block)
 			}
 		case "response.output_item.done":
-			if ev.Item.ID != items[ev.Index].ID || ev.Item.text() != texts[ev.Index] || ended[ev.Index] {
+			if was := items[ev.Index]; ev.Item.ID != was.ID || ev.Item.Name != was.Name || ev.Item.Namespace != was.Namespace || ev.Item.text() != texts[ev.Index] || ended[ev.Index] {
 				t.Fatalf("event %d: %s", i, block)
 			}
 			items[ev.Index], ended[ev.Index] = ev.Item, true
@@ -318,7 +321,7 @@ func TestStreamIsTheWhole(t *testing.T) {
 			spans = append(spans, s)
 		}
 		reason := rapid.SampledFrom([]infer.Reason{infer.ReasonStop, infer.ReasonLength, infer.ReasonToolCalls}).Draw(t, "reason")
-		o := encoderOptions{summary: rapid.Bool().Draw(t, "summary"), echo: []byte(`,"tools":[]`)}
+		o := encoderOptions{summary: rapid.Bool().Draw(t, "summary"), echo: []byte(`,"tools":[]`), spaces: map[string]spaced{"a": {"s", "f"}}}
 		if top := rapid.IntRange(-1, 2).Draw(t, "top"); top >= 0 {
 			o.logprobs = &top
 		}

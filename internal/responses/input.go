@@ -286,13 +286,17 @@ func (in *input) textPart(path string, raw []byte) ([]byte, error) {
 }
 
 func (in *input) takeCall(path string, raw []byte) error {
-	var id, name, arguments []byte
+	var id, name, space, arguments []byte
 	err := in.members(path, raw, func(field, at string, value []byte) (bool, error) {
 		switch field {
 		case "call_id":
 			id = value
 		case "name":
 			name = value
+		case "namespace":
+			if space = value; api.KindOf(value) == 'n' {
+				return true, nil
+			}
 		case "arguments":
 			arguments = value
 		default:
@@ -320,20 +324,24 @@ func (in *input) takeCall(path string, raw []byte) error {
 	in.callIDs[string(api.Spelled(id))] = true
 	in.calls = append(in.calls, `,{"id":`...)
 	in.calls = append(append(in.calls, id...), `,"type":"function","function":{"name":`...)
-	in.calls = append(append(in.calls, name...), `,"arguments":`...)
+	in.calls = append(append(in.calls, joined(space, name)...), `,"arguments":`...)
 	in.calls = append(append(in.calls, arguments...), `}}`...)
 	in.last = partCall
 	return nil
 }
 
 func (in *input) takeCallOutput(path string, raw []byte) error {
-	var id, name, output []byte
+	var id, name, space, output []byte
 	err := in.members(path, raw, func(field, at string, value []byte) (bool, error) {
 		switch field {
 		case "call_id":
 			id = value
 		case "name":
 			name = value
+		case "namespace":
+			if space = value; api.KindOf(value) == 'n' {
+				return true, nil
+			}
 		case "output":
 			output = value
 			return true, nil
@@ -363,7 +371,7 @@ func (in *input) takeCallOutput(path string, raw []byte) error {
 	in.out = append(in.out, `,{"role":"tool","tool_call_id":`...)
 	in.out = append(in.out, id...)
 	if name != nil {
-		in.out = append(append(in.out, `,"name":`...), name...)
+		in.out = append(append(in.out, `,"name":`...), joined(space, name)...)
 	}
 	in.out = append(c.Append(append(in.out, `,"content":`...)), '}')
 	return nil

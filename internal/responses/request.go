@@ -28,8 +28,9 @@ type decoding struct {
 	instructions  []byte // a raw string
 	streamOptions bool
 	tools         []tool
-	allowed       []string // of tool_choice; nil: all
-	allowedAny    bool     // and it names tools that are left out
+	forced        named   // by tool_choice
+	allowed       []named // by tool_choice; nil: all
+	allowedAny    bool    // and it names tools that are left out
 	echo          echo
 	showSummary   bool
 	top           int  // alternatives of each token, as top_logprobs has them
@@ -78,7 +79,7 @@ func (d *decoding) finish() error {
 	if d.Messages = d.input.messages(d.instructions); len(d.Messages) == len("[]") {
 		return infer.Invalid("input", "input has nothing to answer; send at least one message")
 	}
-	o := encoderOptions{stream: d.Stream, summary: d.showSummary, echo: d.echo.members(&d.Request), logprobs: d.Logprobs}
+	o := encoderOptions{stream: d.Stream, summary: d.showSummary, spaces: spaces(d.tools), echo: d.echo.members(&d.Request), logprobs: d.Logprobs}
 	d.Encoder = func(a api.AnswerOptions) api.Encoder { return newEncoder(a, o) }
 	return nil
 }

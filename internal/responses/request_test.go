@@ -314,6 +314,7 @@ func FuzzRequest(f *testing.F) {
 		`{"model":"m","stream":true,"instructions":"A","input":[{"role":"developer","content":"B"},{"role":"user","content":[{"type":"input_text","text":"a"}]}]}`,
 		`{"model":"m","input":[{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"h"}]},{"type":"function_call","call_id":"a","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"a","output":"x"}]}`,
 		`{"model":"m","input":"x","tools":[{"type":"function","name":"f","parameters":{}}],"tool_choice":{"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"f"}]}}`,
+		`{"model":"m","input":"x","tools":[` + crm + `,` + own + `],"tool_choice":{"type":"function","name":"get","namespace":"crm"}}`,
 		`{"model":"m","input":"x","text":{"format":{"type":"json_schema","schema":{}}},"reasoning":{"effort":"low"},"metadata":{"a":"b"}}`,
 	} {
 		f.Add([]byte(seed))
@@ -375,6 +376,7 @@ func TestLeftOut(t *testing.T) {
 		{`"input":"x","tools":[` + function + `],"text":{"format":{"type":"json_object"}}`, strictTool, func(r *api.Request) bool { return r.Guide.Text == api.AnyObject }},
 		{`"input":"x","tools":[{"type":"web_search"},` + function + `],"tool_choice":{"type":"allowed_tools","mode":"required","tools":[{"type":"web_search"},{"type":"function","name":"f"}]}`, "tools[] web_search*", func(r *api.Request) bool { return r.ForcedAny }},
 	}
+	tests = append(tests, want{`"input":"x","tools":[` + shop + `]`, "tools[].tools[].defer_loading tools[].tools[].output_schema tools[].tools[] custom", nil})
 	for _, f := range innerFields {
 		kind, ok := strings.CutPrefix(f.Name, "tools[] ")
 		if !ok || f.Treatment != api.Ignored {

@@ -2,7 +2,6 @@ package responses
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"weir/internal/api"
@@ -12,61 +11,80 @@ import (
 // maxTools bounds the tools of a request.
 const maxTools = 1024
 
-// tool is a function as the request has it. Its parts are raw JSON.
+// tool is a function as the request has it, which the model calls by api.Tool's Name. Its
+// parts are raw JSON.
 type tool struct {
 	api.Tool
 	rawName, description []byte
+	space                *namespace // nil for a function in none
 }
 
 func takeTools(d *decoding, raw []byte) error {
-	if api.KindOf(raw) != '[' {
-		return api.WrongType("tools", "an array of tools", raw)
-	}
 	if err := api.CheckStrict("tools", raw); err != nil {
 		return err
 	}
-	seen := map[string]bool{}
+	s := toolSet{d: d, seen: map[string]bool{}}
+	return s.takeAll("tools", raw, nil)
+}
+
+// toolSet adds tools to a request.
+type toolSet struct {
+	d     *decoding
+	seen  map[string]bool // the names by which the model calls them
+	count int             // those left out among them
+}
+
+// takeAll reads the tools of a request, or those of one of its namespaces.
+func (s *toolSet) takeAll(field string, raw []byte, space *namespace) error {
+	if api.KindOf(raw) != '[' {
+		return api.WrongType(field, "an array of tools", raw)
+	}
 	return api.EachItem(raw, func(i int, item []byte) error {
-		if i == maxTools {
-			return infer.Invalid("tools", "tools may hold at most %d tools", maxTools)
+		if s.count++; s.count > maxTools {
+			return infer.Invalid(field, "tools may hold at most %d tools, those in namespaces counted", maxTools)
 		}
-		path := fmt.Sprintf("tools[%d]", i)
-		t, err := d.tool(path, item)
-		switch {
-		case err != nil:
-			return err
-		case t.rawName == nil: // it was left out
-			return nil
-		case seen[t.Name]:
-			return infer.Invalid(path+".name", "%s.name %q is the name of two tools", path, t.Name)
-		}
-		seen[t.Name] = true
-		d.tools = append(d.tools, t)
-		return nil
+		return s.take(fmt.Sprintf("%s[%d]", field, i), item, space)
 	})
 }
 
-// tool reads one tool, its type first: the other fields of a tool that is not a
+// take reads one tool, its type first: the other fields of a tool that is not a
 // function are none of ours to name.
-func (d *decoding) tool(path string, raw []byte) (t tool, err error) {
+func (s *toolSet) take(path string, raw []byte, space *namespace) error {
 	if api.KindOf(raw) != '{' {
-		return t, api.WrongType(path, "an object", raw)
+		return api.WrongType(path, "an object", raw)
 	}
 	kind, err := typeOf(path, raw)
-	switch {
-	case err != nil:
-		return t, err
-	case kind == "":
-		return t, infer.Invalid(path+".type", "%s.type is required: send \"function\"", path)
-	case kind == "function":
-	case inner("tools[] "+kind) != nil:
-		d.leaveOut(inner("tools[] "+kind).Name, kind, raw)
-		return t, nil
-	case d.Passes(path + ".type"):
-		return t, nil
-	default:
-		return t, d.UnknownType(path+".type", kind, "only tools of type \"function\" are, which the caller runs itself", toolTypes...)
+	if err != nil {
+		return err
 	}
+	row := inner(space.row() + " " + kind)
+	switch {
+	case kind == "":
+		return infer.Invalid(path+".type", "%s.type is required: send \"function\"", path)
+	case kind == "function":
+		t, err := s.d.function(path, raw, space)
+		switch {
+		case err != nil:
+			return err
+		case s.seen[t.Name]:
+			return infer.Invalid(path+".name", "%s.name: %q is the name of two tools", path, t.Name)
+		}
+		s.seen[t.Name] = true
+		s.d.tools = append(s.d.tools, t)
+	case kind == "namespace" && space == nil:
+		return s.namespace(path, raw)
+	case row != nil:
+		s.d.leaveOut(row.Name, kind, raw)
+	case s.d.Passes(path + ".type"):
+	default:
+		return s.d.UnknownType(path+".type", kind, "only tools of type \"function\" are, which the caller runs itself", toolTypes...)
+	}
+	return nil
+}
+
+// function reads a tool that the caller runs.
+func (d *decoding) function(path string, raw []byte, space *namespace) (t tool, err error) {
+	t.space = space
 	err = api.EachMember(raw, func(name string, value []byte) error {
 		at := path + "." + api.Clip(name, 64)
 		isNull := api.KindOf(value) == 'n'
@@ -98,7 +116,7 @@ func (d *decoding) tool(path string, raw []byte) (t tool, err error) {
 				return err
 			}
 		case "defer_loading", "async", "allowed_callers", "output_schema":
-			return d.judge("tools[]."+name, at, value)
+			return d.judge(space.row()+"."+name, at, value)
 		default:
 			if !isNull {
 				return d.UnknownMember(at, "type", "name", "description", "parameters", "strict")
@@ -114,6 +132,7 @@ func (d *decoding) tool(path string, raw []byte) (t tool, err error) {
 	case !api.ToolName(t.Name):
 		return t, infer.Invalid(path+".name", "%s.name is %q; a name has 1 to 128 letters, digits, underscores, hyphens, dots, colons and slashes", path, api.Clip(t.Name, 64))
 	}
+	t.Name = space.call(t.Name)
 	return t, nil
 }
 
@@ -172,7 +191,7 @@ func takeToolChoice(d *decoding, raw []byte) error {
 	}
 	switch kind {
 	case "function":
-		err = d.namedTool(raw)
+		d.forced, err = d.namedTool(field, raw)
 	case "allowed_tools":
 		err = d.allowedTools(raw)
 	case "":
@@ -203,22 +222,24 @@ func (d *decoding) toolMode(path string, raw []byte, or, none string) error {
 	return nil
 }
 
-// namedTool reads {"type": "function", "name": NAME}.
-func (d *decoding) namedTool(raw []byte) error {
-	err := api.EachMember(raw, func(name string, value []byte) (err error) {
-		switch name {
+// namedTool reads {"type": "function", "name": NAME}, maybe with a namespace beside it.
+func (d *decoding) namedTool(path string, raw []byte) (n named, err error) {
+	err = api.EachMember(raw, func(name string, value []byte) (err error) {
+		switch at := path + "." + api.Clip(name, 64); name {
 		case "type":
 		case "name":
-			d.ForcedTool, err = api.StringOf("tool_choice.name", value)
+			n.name, err = api.StringOf(at, value)
+		case "namespace":
+			n.space, err = wordOf(at, value)
 		default:
-			return d.UnknownMember("tool_choice."+api.Clip(name, 64), "type", "name", "mode", "tools")
+			return d.UnknownMember(at, "type", "name", "namespace", "mode", "tools")
 		}
 		return err
 	})
-	if err == nil && d.ForcedTool == "" {
-		return infer.Invalid("tool_choice.name", "tool_choice.name is required: name the function to call")
+	if err == nil && n.name == "" {
+		err = infer.Invalid(path+".name", "%s.name is required: name the function to call", path)
 	}
-	return err
+	return n, err
 }
 
 // allowedTools reads {"type": "allowed_tools", "mode": ..., "tools": [...]}. The
@@ -236,7 +257,7 @@ func (d *decoding) allowedTools(raw []byte) error {
 			if api.KindOf(value) != '[' {
 				return api.WrongType(field, "an array", value)
 			}
-			d.allowed = []string{}
+			d.allowed = []named{}
 			return api.EachItem(value, func(i int, item []byte) error {
 				if i == maxTools {
 					return infer.Invalid(field, "%s may name at most %d tools", field, maxTools)
@@ -259,53 +280,49 @@ func (d *decoding) allowedTools(raw []byte) error {
 	return nil
 }
 
+// allowedTool reads one of the tools that may be called. Those of a type that is left out
+// are not looked at.
 func (d *decoding) allowedTool(path string, raw []byte) error {
 	if api.KindOf(raw) != '{' {
 		return api.WrongType(path, "an object", raw)
 	}
-	var kind, tool string
-	err := api.EachMember(raw, func(name string, value []byte) (err error) {
-		switch at := path + "." + api.Clip(name, 64); name {
-		case "type":
-			kind, err = api.StringOf(at, value)
-		case "name":
-			tool, err = api.StringOf(at, value)
-		case "server_label":
-		default:
-			return d.UnknownMember(at, "type", "name")
-		}
-		return err
-	})
+	kind, err := typeOf(path, raw)
 	switch {
 	case err != nil:
 		return err
-	case kind != "function" && kind != "" && inner("tools[] "+kind) != nil: // it was left out, if it was there
+	case kind == "function":
+		n, err := d.namedTool(path, raw)
+		d.allowed = append(d.allowed, n)
+		return err
+	case kind == "namespace":
+		n, err := d.namedTool(path, raw)
+		d.allowed = append(d.allowed, named{space: n.name})
+		return err
+	case kind != "" && inner("tools[] "+kind) != nil:
 		d.allowedAny = true
 		return nil
-	case kind != "function":
-		return infer.Invalid(path+".type", "%s.type must be \"function\", found %q", path, api.Clip(kind, 32))
-	case tool == "":
-		return infer.Invalid(path+".name", "%s.name is required", path)
 	}
-	d.allowed = append(d.allowed, tool)
-	return nil
+	return infer.Invalid(path+".type", "%s.type must be \"function\" or \"namespace\", found %q", path, api.Clip(kind, 32))
 }
 
 // finishTools says which of the tools the model may call, and whether it must.
 func (d *decoding) finishTools() error {
 	const field = "tool_choice"
 	d.echo.tools = d.tools
-	has := func(name string) bool {
-		return slices.ContainsFunc(d.tools, func(t tool) bool { return t.Name == name })
-	}
-	for i, name := range d.allowed {
-		if !has(name) {
-			path := fmt.Sprintf("%s.tools[%d].name", field, i)
-			return infer.Invalid(path, "%s is %q, which is none of tools", path, api.Clip(name, 64))
+	if d.forced.name != "" {
+		at, err := d.find(field+".name", d.forced)
+		if err != nil {
+			return err
+		}
+		d.ForcedTool = d.forced.name
+		if at >= 0 {
+			d.ForcedTool = d.tools[at].Name
 		}
 	}
 	if d.allowed != nil {
-		d.tools = slices.DeleteFunc(slices.Clone(d.tools), func(t tool) bool { return !slices.Contains(d.allowed, t.Name) })
+		if err := d.keepAllowed(field + ".tools"); err != nil {
+			return err
+		}
 	}
 	if len(d.tools) > 0 {
 		d.Tools = appendChatTools(nil, d.tools)
@@ -317,15 +334,60 @@ func (d *decoding) finishTools() error {
 	return d.FinishTools("tool_choice.name", "", strictTool)
 }
 
+// keepAllowed leaves of the tools those that may be called.
+func (d *decoding) keepAllowed(field string) error {
+	keep := make([]bool, len(d.tools))
+	for i, n := range d.allowed {
+		path := fmt.Sprintf("%s[%d].name", field, i)
+		if n.name != "" {
+			at, err := d.find(path, n)
+			switch {
+			case err != nil:
+				return err
+			case at < 0:
+				return infer.Invalid(path, "%s is %q, which is none of tools", path, api.Clip(n.name, 64))
+			}
+			keep[at] = true
+			continue
+		}
+		has := false
+		for at, t := range d.tools {
+			if t.space != nil && t.space.name == n.space {
+				keep[at], has = true, true
+			}
+		}
+		if !has {
+			return infer.Invalid(path, "%s is %q, which is no namespace in tools that has functions", path, api.Clip(n.space, 64))
+		}
+	}
+	var kept []tool
+	for at, t := range d.tools {
+		if keep[at] {
+			kept = append(kept, t)
+		}
+	}
+	d.tools = kept
+	return nil
+}
+
 // appendChatTools appends the tools as chat templates take them.
 func appendChatTools(dst []byte, tools []tool) []byte {
 	dst = append(dst, '[')
+	var space *namespace
 	for i := range tools {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
+		t := tools[i]
+		if t.space != nil {
+			t.rawName = api.AppendString(nil, t.Name)
+		}
+		if t.space != space && t.space != nil {
+			t.description = t.space.before(t.description)
+		}
+		space = t.space
 		dst = append(dst, `{"type":"function","function":{`...)
-		dst = append(tools[i].appendMembers(dst), `}}`...)
+		dst = append(t.appendMembers(dst), `}}`...)
 	}
 	return append(dst, ']')
 }

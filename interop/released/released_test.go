@@ -12,6 +12,7 @@ package released
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -148,17 +149,18 @@ func TestClaudeCode(t *testing.T) {
 	}
 }
 
-// Codex runs the tool that the model calls, and gives it what came of it, which the model
-// then sees: its second prompt is the longer one.
-func TestCodex(t *testing.T) {
-	harness.Beside(t, harness.Light)
-	g := harness.StartGateway(t, "up")
+// codex has Codex ask a gateway something, with more in its configuration, and gives the
+// items that it told of as completed. The question has the simulated engine call a tool that
+// takes no arguments, by the name by which the model knows it: those that it makes up for
+// others mostly do not parse.
+func codex(t *testing.T, g *harness.Gateway, config, tool string) (items []map[string]any) {
+	t.Helper()
 	program, err := filepath.Abs("node/node_modules/@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex")
 	if err != nil {
 		t.Fatal(err)
 	}
 	home := t.TempDir()
-	config := `model = "weir-sim"
+	config = `model = "weir-sim"
 model_provider = "weir"
 check_for_update_on_startup = false
 [model_providers.weir]
@@ -168,24 +170,25 @@ env_key = "WEIR_KEY"
 wire_api = "responses"
 [analytics]
 enabled = false
-`
+` + config
 	if err := os.MkdirAll(filepath.Join(home, ".codex"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(home, ".codex", "config.toml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// The first line has the simulated engine call that tool, which takes no arguments: those
-	// that it makes up for others mostly do not parse.
-	cmd := exec.Command(program, "exec", "--skip-git-repo-check", "--json", "--sandbox", "read-only", "[weir-sim {\"tool_choice\": \"get_goal\"}]\nSay hello")
+	cmd := exec.Command(program, "exec", "--skip-git-repo-check", "--json", "--sandbox", "read-only", fmt.Sprintf("[weir-sim {\"tool_choice\": %q}]\nSay hello", tool))
 	cmd.Dir, cmd.Env = t.TempDir(), alone(t, "WEIR_KEY=none", "CODEX_HOME="+filepath.Join(home, ".codex"))
 	var said int
 	var last map[string]any
 	for _, e := range events(t, cmd) {
 		item, _ := e["item"].(map[string]any)
 		switch last = e; {
-		case e["type"] == "item.completed" && item["type"] == "agent_message":
-			said++
+		case e["type"] == "item.completed":
+			items = append(items, item)
+			if item["type"] == "agent_message" {
+				said++
+			}
 		case e["type"] == "turn.failed":
 			t.Errorf("%v", e)
 		}
@@ -198,5 +201,34 @@ enabled = false
 	records := g.Records()
 	if len(records) != 2 || records[0].Outcome != "finished" || records[1].Outcome != "finished" || records[1].PromptTokens <= records[0].PromptTokens {
 		t.Errorf("the requests: %+v", records)
+	}
+	return items
+}
+
+// Codex runs the tool that the model calls, and gives it what came of it, which the model
+// then sees: its second prompt is the longer one.
+func TestCodex(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	codex(t, harness.StartGateway(t, "up"), "", "get_goal")
+}
+
+// Codex gives the tools of each MCP server as a namespace, and finds the tool that a call is
+// meant for by the call's namespace and name.
+func TestCodexMCP(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	server, err := filepath.Abs("mcp_server.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rung := filepath.Join(t.TempDir(), "rung")
+	config := fmt.Sprintf("[mcp_servers.bell]\ncommand = \"python3\"\nargs = [%q, %q]\n", server, rung)
+	var ran []string
+	for _, item := range codex(t, harness.StartGateway(t, "up"), config, "mcp__bell__ring") {
+		if item["type"] == "mcp_tool_call" {
+			ran = append(ran, fmt.Sprint(item["server"], " ", item["tool"], " ", item["status"]))
+		}
+	}
+	if calls, err := os.ReadFile(rung); err != nil || string(calls) != "\"ring\"\n" || len(ran) != 1 || ran[0] != "bell ring completed" {
+		t.Errorf("the server saw %q (%v), and Codex said %q", calls, err, ran)
 	}
 }
