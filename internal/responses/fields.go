@@ -122,7 +122,7 @@ const (
 var innerFields = slices.Concat([]api.Field{
 	{Name: "input[] message", Note: "role and content; a user's, an assistant's, system or developer"},
 	{Name: "input[] function_call", Note: "call_id, name and arguments"},
-	{Name: "input[] function_call_output", Note: "call_id of a function_call before it, and output"},
+	{Name: "input[] function_call_output", Note: "output, and the call_id of a function_call before it; or name, for what a tool says uncalled"},
 	{Name: "input[] reasoning", Note: "content, or else summary"},
 }, refusedItems(
 	"file_search_call", "computer_call", "computer_call_output", "web_search_call", "tool_search_call", "tool_search_output", "additional_tools",

@@ -330,25 +330,30 @@ func (in *input) takeCall(path string, raw []byte) error {
 	return nil
 }
 
+// takeCallOutput reads what came of a call, or what a tool says without having been called,
+// which has no call_id, and a name for it.
 func (in *input) takeCallOutput(path string, raw []byte) error {
 	var id, name, space, output []byte
 	err := in.members(path, raw, func(field, at string, value []byte) (bool, error) {
+		var to *[]byte
 		switch field {
 		case "call_id":
-			id = value
+			to = &id
 		case "name":
-			name = value
+			to = &name
 		case "namespace":
-			if space = value; api.KindOf(value) == 'n' {
-				return true, nil
-			}
+			to = &space
 		case "output":
 			output = value
 			return true, nil
 		default:
 			return false, nil
 		}
-		if api.KindOf(value) != '"' {
+		switch api.KindOf(value) {
+		case 'n':
+		case '"':
+			*to = value
+		default:
 			return true, api.WrongType(at, "a string", value)
 		}
 		return true, nil
@@ -356,11 +361,11 @@ func (in *input) takeCallOutput(path string, raw []byte) error {
 	switch {
 	case err != nil:
 		return err
-	case id == nil:
-		return infer.Invalid(path+".call_id", "%s.call_id is required", path)
+	case id == nil && name == nil:
+		return infer.Invalid(path+".call_id", "%s.call_id is required: send that of the function_call, or the name of the tool whose output nobody called for", path)
 	case output == nil:
 		return infer.Invalid(path+".output", "%s.output is required", path)
-	case !in.callIDs[string(api.Spelled(id))]:
+	case id != nil && !in.callIDs[string(api.Spelled(id))]:
 		return infer.Invalid(path+".call_id", "%s.call_id is that of no function_call before it; weir keeps no answers, so input must hold the call too", path)
 	}
 	c, err := in.rich(path+".output", output)
@@ -368,8 +373,10 @@ func (in *input) takeCallOutput(path string, raw []byte) error {
 		return err
 	}
 	in.flush()
-	in.out = append(in.out, `,{"role":"tool","tool_call_id":`...)
-	in.out = append(in.out, id...)
+	in.out = append(in.out, `,{"role":"tool"`...)
+	if id != nil {
+		in.out = append(append(in.out, `,"tool_call_id":`...), id...)
+	}
 	if name != nil {
 		in.out = append(append(in.out, `,"name":`...), joined(space, name)...)
 	}

@@ -62,6 +62,8 @@ func TestInput(t *testing.T) {
 		{"reasoning without text", `"input":[` + user + `,{"type":"reasoning","id":"r","summary":[]}]`, `[` + user + `]`},
 		{"name of a tool", `"input":[` + callA + `,{"type":"function_call_output","call_id":"a","name":"f","output":"1"}]`,
 			`[{"role":"assistant","content":null,"tool_calls":[` + chatA + `]},{"role":"tool","tool_call_id":"a","name":"f","content":"1"}]`},
+		{"output that was not called for", `"input":[` + callA + `,` + outA + `,{"type":"function_call_output","name":"goal","namespace":"agent","output":"go"},{"type":"function_call_output","call_id":null,"name":"goal","namespace":null,"output":"on"}]`,
+			`[{"role":"assistant","content":null,"tool_calls":[` + chatA + `]},` + toolA + `,{"role":"tool","name":"agent__goal","content":"go"},{"role":"tool","name":"goal","content":"on"}]`},
 		{"phase", `"input":[` + user + `,{"role":"assistant","content":"x","phase":"commentary"}]`, `[` + user + `,{"role":"assistant","content":"x"}]`},
 	} {
 		r, err := decode(t, `{"model":"m",`+test.fields+`}`, infer.CarriesAll)
@@ -106,6 +108,10 @@ func TestRefused(t *testing.T) {
 		{`,"input":[{"type":"web_search_call","id":"x"}]`, none, infer.CodeUnsupported, "input[0].type", `"web_search_call" is not supported`},
 		{`,"input":[{"type":"function_call","call_id":"a","name":"f"}]`, none, infer.CodeInvalid, "input[0].arguments", "is required"},
 		{`,"input":[{"type":"function_call_output","call_id":"a","output":"x"}]`, none, infer.CodeInvalid, "input[0].call_id", "input must hold the call too"},
+		{`,"input":[{"type":"function_call_output","output":"x"}]`, none, infer.CodeInvalid, "input[0].call_id", "or the name of the tool"},
+		{`,"input":[{"type":"function_call_output","call_id":null,"name":null,"output":"x"}]`, none, infer.CodeInvalid, "input[0].call_id", "is required"},
+		{`,"input":[{"type":"function_call_output","name":"f"}]`, none, infer.CodeInvalid, "input[0].output", "is required"},
+		{`,"input":[{"type":"function_call_output","call_id":"a","name":7,"output":"x"}]`, none, infer.CodeInvalid, "input[0].name", "must be a string, found a number"},
 		{`,"input":[{"type":"function_call","call_id":"a","name":"f","arguments":"{}"},{"type":"function_call","call_id":"\u0061","name":"f","arguments":"{}"}]`, none, infer.CodeInvalid, "input[1].call_id", "each has its own"},
 		{`,"input":[{"type":"reasoning","summary":[],"encrypted_content":"gAAA"}]`, none, infer.CodeUnsupported, "input[0].encrypted_content", "leave the item out"},
 		{`,"input":"x","instructions":["y"]`, none, infer.CodeInvalid, "instructions", "must be a string"},
