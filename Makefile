@@ -173,13 +173,13 @@ generate: page metrics-doc ## regenerate the plane's Go code from its protocol, 
 	$(TOOL) buf lint
 	$(TOOL) buf generate --template tools/buf.gen.yaml
 
-internal/page/node_modules/.done: internal/page/package-lock.json
-	cd internal/page && $(AGAIN) npm ci --ignore-scripts --no-audit --no-fund --silent
+internal/observe/page/node_modules/.done: internal/observe/page/package-lock.json
+	cd internal/observe/page && $(AGAIN) npm ci --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
 .PHONY: page
-page: internal/page/node_modules/.done ## check and build the operators' page (internal/page/dist; needs Node)
-	cd internal/page && npm run --silent build
+page: internal/observe/page/node_modules/.done ## check and build the operators' page (internal/observe/page/dist; needs Node)
+	cd internal/observe/page && npm run --silent build
 
 $(VENV)/.done: interop/requirements.txt interop/engines/requirements.txt interop/engines/requirements-alone.txt interop/parsers/requirements.txt interop/published/requirements.txt interop/sglang/requirements.txt
 	python3 -m venv $(VENV)
@@ -224,7 +224,7 @@ vllm-wheels: $(VENV)/.done ## fetch the structures of vLLM's releases (1.4 GB to
 	  rm -rf $$to.whole $(VENV)/vllm/wheel; mv $$to.part $$to; done
 
 .PHONY: interop-ready
-interop-ready: interop-setup chromium prometheus $(VENV)/.done internal/page/node_modules/.done interop/clients/node_modules/.done interop/published/node_modules/.done ## fetch and install what interop tests against
+interop-ready: interop-setup chromium prometheus $(VENV)/.done internal/observe/page/node_modules/.done interop/clients/node_modules/.done interop/published/node_modules/.done ## fetch and install what interop tests against
 
 # Packages that wait for processes run beside those that compare all the time.
 INTEROPENV = WEIR_PYTHON=$(abspath $(PYTHON)) WEIR_SGLANG_PARSERS=$(abspath $(VENV)/sglang-parsers) WEIR_PUBLISHED=$(abspath $(VENV)/published) WEIR_VLLM_WHEELS=$(abspath $(WEIR_VLLM_WHEELS))
@@ -274,4 +274,4 @@ interop-engines: interop-setup $(REAL)/.done ## test against vLLM and transforme
 
 .PHONY: clean
 clean: ## remove what was built or set up
-	rm -rf bin $(VENV) internal/page/node_modules interop/clients/node_modules interop/published/node_modules interop/released/node/node_modules
+	rm -rf bin $(VENV) internal/observe/page/node_modules interop/clients/node_modules interop/published/node_modules interop/released/node/node_modules

@@ -5,6 +5,8 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -12,132 +14,142 @@ import (
 	"testing"
 )
 
-// directions says which packages of weir a package may import. Imports point
-// from the process down to the vocabulary; data flows through gateway, not
-// through imports. Pure stages do not see each other. The simulated engine and
-// the load generator meet the gateway over a wire only.
+// directions says which packages of weir a package may import; names without a
+// folder of the module's own are below internal/. Imports point from the process
+// down to the vocabulary; data flows through gateway, not through imports. Pure
+// stages do not see each other. The simulated engine and the load generator meet
+// the gateway over a wire only.
 const directions = `
-	# vocabulary
-	internal/infer:
-	internal/sse:
-	internal/trace: internal/infer
-	internal/content:
-	internal/http1:
-	internal/latency:
-	internal/plot:
-	internal/ports:
-	internal/sock:
-	internal/spell:
-	internal/logs:
-	internal/busy: internal/trace
-	internal/epoll: internal/sock
-	internal/zmtp:
-	internal/kvindex:
-	internal/kvevents: internal/kvindex
-	internal/cost:
-	internal/health:
-	internal/retry:
-	internal/queue: internal/cost
-	internal/workload:
-	models:
+	# the vocabulary: requests, deltas, coded errors
+	infer:
+	infer/spell:
 
-	# pure stages
-	internal/api: internal/infer internal/spell internal/sse
-	internal/api/apitest: internal/api
-	internal/media: internal/infer
-	internal/allow: internal/api internal/infer internal/spell
-	internal/anthropic: internal/api internal/infer internal/media
-	internal/openai: internal/api internal/infer internal/media internal/sse
-	internal/generate: internal/api internal/infer internal/media
-	internal/responses: internal/api internal/infer internal/media internal/openai internal/sse
-	internal/promptkey: internal/api internal/kvindex
-	internal/chat/jinja:
-	internal/chat/parse:
-	internal/chat: internal/infer internal/chat/jinja
-	internal/tokenizer: internal/infer
-	internal/model: internal/chat internal/chat/parse internal/infer internal/tokenizer
-	internal/stream: internal/infer
-	internal/admit: internal/infer
-	internal/pool: internal/infer internal/trace
+	# the clock, the stages, the record of a request
+	trace: infer
+
+	# bytes on sockets; they know nothing of weir
+	wire/epoll: wire/sock
+	wire/http1:
+	wire/sock:
+	wire/sse:
+	wire/zmtp:
+
+	# the APIs of callers
+	dialect: infer infer/spell wire/sse
+	dialect/allow: dialect infer infer/spell
+	dialect/anthropic: dialect dialect/media infer
+	dialect/dialecttest: dialect
+	dialect/media: infer
+	dialect/openai: dialect dialect/media infer wire/sse
+	dialect/responses: dialect dialect/media dialect/openai infer wire/sse
+	dialect/sglang: dialect dialect/media infer
+
+	# a model's folder, ready to use: template, tokenizer, reading of the output; the pool they run in
+	model: infer model/chat model/outputparse model/tokenizer
+	model/chat: infer model/chat/jinja
+	model/chat/jinja:
+	model/outputparse:
+	model/pool: infer trace
+	model/tokenizer: infer
 
 	# engines: the contract, its suite, an adapter per wire
-	internal/engine: internal/infer internal/trace
-	internal/engine/enginetest: internal/engine internal/infer internal/trace
-	internal/engine/mux: internal/engine internal/infer
-	internal/engine/plane/planepb:
-	internal/engine/remote:
-	internal/engine/plane: internal/engine internal/engine/access internal/engine/mux internal/engine/plane/planepb internal/engine/remote internal/infer internal/media internal/sock internal/trace
-	internal/engine/upstream: internal/engine internal/engine/access internal/http1 internal/infer internal/sock internal/trace
-	internal/engine/fenced: internal/engine internal/engine/mux internal/engine/remote internal/infer internal/trace internal/zmtp
-	internal/engine/vllmcore: internal/engine internal/engine/fenced internal/engine/mux internal/infer internal/sock internal/trace internal/zmtp
-	internal/engine/vllmcore/coretest: internal/trace internal/zmtp
-	internal/engine/auto: internal/engine internal/engine/access internal/engine/upstream internal/engine/vllmserver
-	internal/engine/relay: internal/engine internal/engine/access internal/engine/sglangmode internal/engine/upstream internal/engine/vllmserver internal/http1 internal/infer internal/trace
-	internal/engine/sglangipc: internal/engine internal/engine/fenced internal/engine/mux internal/engine/sglang internal/engine/sglangmode internal/infer internal/sock internal/trace internal/zmtp
-	internal/engine/access:
-	internal/engine/sglangipc/schedtest: internal/infer internal/zmtp
-	internal/engine/idstream: internal/engine internal/engine/access internal/engine/upstream internal/epoll internal/infer internal/sse internal/trace
-	internal/engine/sglang: internal/engine internal/engine/idstream internal/engine/remote internal/engine/sglangmode internal/engine/upstream internal/infer internal/trace
-	internal/engine/vllm: internal/engine internal/engine/idstream internal/engine/upstream internal/engine/vllmserver internal/infer internal/trace
-	internal/engine/vllmserver: internal/engine internal/engine/upstream internal/trace
-	internal/engine/sglangmode: internal/engine internal/infer
-	internal/kvsub: internal/engine internal/kvevents internal/trace internal/zmtp
-	internal/balance: internal/cost internal/kvindex internal/spell
-	internal/judge: internal/cost internal/engine internal/health internal/infer internal/trace
-	internal/route: internal/balance internal/cost internal/engine internal/health internal/infer internal/judge internal/kvevents internal/kvindex internal/retry
-	internal/fleet: internal/balance internal/cost internal/engine internal/health internal/infer internal/judge internal/kvevents internal/kvindex internal/kvsub internal/retry internal/route internal/trace
+	engine: infer trace
+	engine/access:
+	engine/auto: engine engine/access engine/upstream engine/vllmserver
+	engine/coreclient: engine engine/mux engine/remote infer trace wire/zmtp
+	engine/enginetest: engine infer trace
+	engine/idstream: engine engine/access engine/upstream infer trace wire/epoll wire/sse
+	engine/mux: engine infer
+	engine/plane: dialect/media engine engine/access engine/mux engine/plane/planepb engine/remote infer trace wire/sock
+	engine/plane/planepb:
+	engine/relay: engine engine/access engine/sglangmode engine/upstream engine/vllmserver infer trace wire/http1
+	engine/remote:
+	engine/sglang: engine engine/idstream engine/remote engine/sglangmode engine/upstream infer trace
+	engine/sglangipc: engine engine/coreclient engine/mux engine/sglang engine/sglangmode infer trace wire/sock wire/zmtp
+	engine/sglangipc/schedtest: infer wire/zmtp
+	engine/sglangmode: engine infer
+	engine/upstream: engine engine/access infer trace wire/http1 wire/sock
+	engine/vllm: engine engine/idstream engine/upstream engine/vllmserver infer trace
+	engine/vllmcore: engine engine/coreclient engine/mux infer trace wire/sock wire/zmtp
+	engine/vllmcore/coretest: trace wire/zmtp
+	engine/vllmserver: engine engine/upstream trace
+
+	# who serves what: what a request costs where, which engines are well, what waits
+	fleet: engine fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/kvindex fleet/kvsub fleet/retry fleet/route infer trace
+	fleet/admission: infer
+	fleet/balance: fleet/cost fleet/kvindex infer/spell
+	fleet/cost:
+	fleet/health:
+	fleet/judge: engine fleet/cost fleet/health infer trace
+	fleet/kvevents: fleet/kvindex
+	fleet/kvindex:
+	fleet/kvsub: engine fleet/kvevents trace wire/zmtp
+	fleet/promptkey: dialect fleet/kvindex
+	fleet/queue: fleet/cost
+	fleet/retry:
+	fleet/route: engine fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/kvindex fleet/retry infer
+
+	# the path of a request
+	gateway: dialect dialect/allow dialect/anthropic dialect/openai dialect/responses dialect/sglang engine engine/relay fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kvindex fleet/promptkey fleet/queue fleet/retry fleet/route gateway/answer gateway/stream infer model model/chat model/outputparse model/pool model/tokenizer observe/busy observe/integrity observe/metrics observe/timeline observe/watch trace wire/epoll wire/sock
+	gateway/answer: dialect gateway/stream infer model/outputparse model/tokenizer trace wire/sse
+	gateway/stream: infer
 
 	# views
-	internal/timeline: internal/infer internal/trace
-	internal/integrity: internal/infer
-	internal/otlp: internal/infer internal/trace
-	internal/page:
-	internal/watch: internal/busy internal/trace
-	internal/metrics: internal/admit internal/cost internal/engine internal/health internal/infer internal/judge internal/kvevents internal/pool internal/queue internal/route internal/timeline internal/tokenizer internal/trace
+	observe/busy: trace
+	observe/integrity: infer
+	observe/logs:
+	observe/metrics: engine fleet/admission fleet/cost fleet/health fleet/judge fleet/kvevents fleet/queue fleet/route infer model/pool model/tokenizer observe/timeline trace
+	observe/otlp: infer trace
+	observe/page:
+	observe/timeline: infer trace
+	observe/watch: observe/busy trace
 
-	# the request path
-	internal/gateway/answer: internal/api internal/chat/parse internal/infer internal/sse internal/stream internal/tokenizer internal/trace
-	internal/gateway: internal/admit internal/allow internal/anthropic internal/api internal/balance internal/busy internal/chat internal/chat/parse internal/cost internal/engine internal/engine/relay internal/epoll internal/gateway/answer internal/generate internal/health internal/infer internal/integrity internal/judge internal/kvindex internal/metrics internal/model internal/openai internal/pool internal/promptkey internal/queue internal/responses internal/retry internal/route internal/sock internal/stream internal/timeline internal/tokenizer internal/trace internal/watch
+	# what the simulated engine and the load generator both speak
+	workload:
+	workload/content:
+	workload/latency:
 
-	# beyond the wire
-	internal/sim: internal/content internal/infer
-	internal/sim/kvpub: internal/sim internal/zmtp
-	internal/sim/offline: internal/infer internal/latency internal/sim internal/workload
-	internal/fleetsim: internal/balance internal/content internal/cost internal/engine internal/infer internal/kvindex internal/plot internal/queue internal/route internal/sim internal/slo internal/spell internal/workload
-	internal/sim/simserver: internal/content internal/engine/plane/planepb internal/infer internal/media internal/sim internal/sim/kvpub internal/trace
-	internal/sim/simtest: internal/content internal/sim internal/sim/simserver
-	internal/load: internal/content internal/epoll internal/latency internal/sock internal/sse internal/trace internal/workload
-	internal/live: internal/load
-	internal/slo:
-	internal/experiment: internal/config internal/infer internal/slo
-	internal/report: internal/experiment internal/infer internal/latency internal/load internal/plot internal/slo internal/trace
+	# the simulated engine
+	sim: infer workload/content
+	sim/kvpub: sim wire/zmtp
+	sim/offline: infer sim workload workload/latency
+	sim/simserver: dialect/media engine/plane/planepb infer sim sim/kvpub trace workload/content
+	sim/simtest: sim sim/simserver workload/content
 
-	# the benchmark of the output path, and what it runs
-	internal/bench/cell: internal/tokenizer models
-	internal/bench/proc:
-	internal/bench/loadengine: internal/bench/cell internal/engine/plane/planepb internal/engine/vllmcore/coretest internal/sock internal/trace
-	internal/bench/control: internal/bench/cell internal/engine/plane/planepb internal/tokenizer internal/trace internal/watch models
-	internal/bench/client: internal/bench/cell internal/bench/proc internal/sock
-	internal/bench: internal/bench/cell internal/bench/client internal/bench/control internal/bench/loadengine internal/bench/proc internal/ports
+	# the load generator, and what judges and reports its runs
+	load: trace wire/epoll wire/sock wire/sse workload workload/content workload/latency
+	load/experiment: config infer load/slo
+	load/live: load
+	load/plot:
+	load/report: infer load load/experiment load/plot load/slo trace workload/latency
+	load/slo:
 
-	internal/forward:
-	internal/scenario: internal/bench internal/bench/cell internal/bench/client internal/bench/control internal/bench/proc internal/content internal/forward internal/load internal/ports internal/tokenizer internal/trace internal/watch internal/workload models
-
-	internal/nightly:
-
-	internal/calibrate: internal/bench internal/bench/cell internal/bench/proc internal/load internal/ports
+	# the measuring laboratory: processes, controls, scenarios, fleets on virtual time
+	lab: lab/cell lab/client lab/control lab/loadengine lab/ports lab/proc
+	lab/calibrate: lab lab/cell lab/ports lab/proc load
+	lab/cell: model/tokenizer models
+	lab/client: lab/cell lab/proc wire/sock
+	lab/control: engine/plane/planepb lab/cell model/tokenizer models observe/watch trace
+	lab/fleetsim: engine fleet/balance fleet/cost fleet/kvindex fleet/queue fleet/route infer infer/spell load/plot load/slo sim workload workload/content
+	lab/forward:
+	lab/loadengine: engine/plane/planepb engine/vllmcore/coretest lab/cell trace wire/sock
+	lab/nightly:
+	lab/ports:
+	lab/proc:
+	lab/scenario: lab lab/cell lab/client lab/control lab/forward lab/ports lab/proc load model/tokenizer models observe/watch trace workload workload/content
 
 	# the process
-	internal/config: internal/spell
-	internal/cli: internal/admit internal/allow internal/balance internal/bench internal/bench/proc internal/calibrate internal/config internal/content internal/cost internal/engine internal/engine/access internal/engine/auto internal/engine/fenced internal/engine/plane internal/engine/relay internal/engine/sglang internal/engine/sglangipc internal/engine/vllm internal/engine/vllmcore internal/experiment internal/fleet internal/fleetsim internal/gateway internal/generate internal/health internal/infer internal/integrity internal/judge internal/kvevents internal/live internal/load internal/logs internal/metrics internal/model internal/page internal/otlp internal/pool internal/report internal/retry internal/route internal/scenario internal/sim internal/sim/kvpub internal/sim/offline internal/sim/simserver internal/slo internal/spell internal/timeline internal/tokenizer internal/trace internal/watch internal/workload internal/zmtp models
-	cmd/weir: internal/cli
+	config: infer/spell
+	cli: config dialect/allow dialect/sglang engine engine/access engine/auto engine/coreclient engine/plane engine/relay engine/sglang engine/sglangipc engine/vllm engine/vllmcore fleet fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/retry fleet/route gateway infer infer/spell lab lab/calibrate lab/fleetsim lab/proc lab/scenario load load/experiment load/live load/report load/slo model model/pool model/tokenizer models observe/integrity observe/logs observe/metrics observe/otlp observe/page observe/timeline observe/watch sim sim/kvpub sim/offline sim/simserver trace wire/zmtp workload workload/content
+	cmd/weir: cli
 
-	# what runs the tests, and what end-to-end tests run weir with
-	internal/certtest:
-	internal/scripttest:
-	test/e2e/harness: internal/certtest internal/cli internal/content internal/engine/vllmcore/coretest internal/forward internal/load internal/ports internal/tokenizer internal/trace models
-	test/e2e/neighbour: internal/bench/proc internal/trace test/e2e/harness
+	# beyond internal/
+	models:
+	test/certtest:
+	test/e2e/harness: cli engine/vllmcore/coretest lab/forward lab/ports load model/tokenizer models test/certtest trace workload/content
+	test/e2e/neighbour: lab/proc test/e2e/harness trace
 	test/mutate:
+	test/scripttest:
 	test/slowest:
 `
 
@@ -145,15 +157,46 @@ const directions = `
 // share a package, but those that load a server, simulate an engine or read a model's
 // folder do not know the gateway.
 const served = `
-	internal/gateway: cores.go flags.go frontend.go process.go serve.go
-	internal/engine/auto: serve.go
-	internal/engine/plane: serve.go
-	internal/engine/relay: serve.go
-	internal/engine/sglang: serve.go
-	internal/engine/sglangipc: cores.go
-	internal/engine/vllm: serve.go
-	internal/engine/vllmcore: cores.go frontend.go
+	gateway: cores.go flags.go frontend.go process.go serve.go
+	engine/auto: serve.go
+	engine/plane: serve.go
+	engine/relay: serve.go
+	engine/sglang: serve.go
+	engine/sglangipc: cores.go
+	engine/vllm: serve.go
+	engine/vllmcore: cores.go frontend.go
 `
+
+// folders says which folders below internal/ the packages of a folder may import;
+// each may import its own. ARCHITECTURE.md shows these lines.
+const folders = `
+models:
+infer:
+trace: infer
+wire:
+config: infer
+workload:
+dialect: infer wire
+model: infer trace
+engine: infer trace wire dialect
+fleet: infer trace wire dialect engine
+observe: infer trace model engine fleet
+gateway: infer trace wire dialect model engine fleet observe
+sim: infer trace wire workload dialect engine
+load: infer trace wire config workload
+lab: models infer trace wire workload model engine fleet observe sim load
+cli: models infer trace wire config workload dialect model engine fleet observe gateway sim load lab
+cmd: cli
+test: models trace workload model engine load lab cli
+`
+
+// whole gives the path of a package within the module.
+func whole(name string) string {
+	if first, _, _ := strings.Cut(name, "/"); slices.Contains([]string{"cmd", "models", "test"}, first) {
+		return name
+	}
+	return "internal/" + name
+}
 
 // table reads lines of a name and what belongs to it.
 func table(t *testing.T, text string) map[string][]string {
@@ -188,6 +231,7 @@ func TestOnlyServingKnowsTheGateway(t *testing.T) {
 		}
 	}
 	for name, files := range table(t, served) {
+		name = whole(name)
 		if !slices.Equal(imports[name], files) {
 			t.Errorf("%s is imported by %v of internal/cli, and may be by %v", name, imports[name], files)
 		}
@@ -214,7 +258,15 @@ func ours(t *testing.T, path string) (names []string) {
 }
 
 func TestImportDirections(t *testing.T) {
-	allowed := table(t, directions)
+	allowed := map[string][]string{}
+	for name, may := range table(t, directions) {
+		for _, other := range may {
+			allowed[whole(name)] = append(allowed[whole(name)], whole(other))
+		}
+		if len(may) == 0 {
+			allowed[whole(name)] = nil
+		}
+	}
 	seen := map[string]bool{}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -247,5 +299,52 @@ func TestImportDirections(t *testing.T) {
 		if !seen[name] {
 			t.Errorf("the directions name %s, which does not exist", name)
 		}
+	}
+}
+
+// TestFolders holds the folders to the directions of the packages in them, and the
+// picture in ARCHITECTURE.md to both.
+func TestFolders(t *testing.T) {
+	folder := func(name string) string {
+		first, _, _ := strings.Cut(name, "/")
+		return first
+	}
+	imports := map[string][]string{}
+	for name, may := range table(t, directions) {
+		imports[folder(name)] = append(imports[folder(name)], "")
+		for _, other := range may {
+			if to := folder(other); to != folder(name) {
+				imports[folder(name)] = append(imports[folder(name)], to)
+			}
+		}
+	}
+	order := []string{} // a folder may import those that stand before it only
+	for line := range strings.Lines(folders) {
+		name, rest, ok := strings.Cut(strings.TrimSpace(line), ":")
+		if !ok {
+			continue
+		}
+		want := slices.Compact(slices.Sorted(slices.Values(imports[name])))[1:]
+		got := slices.Sorted(slices.Values(strings.Fields(rest)))
+		if !slices.Equal(got, want) {
+			t.Errorf("%s imports packages of %v, and folders says %v", name, want, got)
+		}
+		for _, other := range got {
+			if !slices.Contains(order, other) {
+				t.Errorf("%s imports packages of %s, which stands behind it", name, other)
+			}
+		}
+		order = append(order, name)
+		delete(imports, name)
+	}
+	if len(imports) > 0 {
+		t.Errorf("folders lacks %v", slices.Sorted(maps.Keys(imports)))
+	}
+	manual, err := os.ReadFile("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(manual), "```\n"+strings.TrimSpace(folders)+"\n```") {
+		t.Error("ARCHITECTURE.md does not show the folders as they are here")
 	}
 }

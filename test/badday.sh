@@ -19,7 +19,7 @@ started=()
 trap 'kill "${started[@]}" 2>/dev/null; wait 2>/dev/null' EXIT
 
 # A part of the tests, run anew, which passes through all that make test does.
-some="INNER=./internal/spell E2E=./test/e2e/relay VETTED=-count=1"
+some="INNER=./internal/infer/spell E2E=./test/e2e/relay VETTED=-count=1"
 
 # begin NAME: whether the case is asked for.
 begin() {
@@ -90,7 +90,7 @@ if locked "$cache" true 2>/dev/null; then
   if begin "read-only build cache, nothing new"; then make build >/dev/null && passes locked "$cache" make build; fi
   # Nobody builds with these flags, so there is something to compile. Go fails for it at
   # times only.
-  if begin "read-only build cache, something new"; then may_pass=yes says "advice: Go's build cache .* cannot be written: set GOCACHE" locked "$cache" env GOFLAGS=-gcflags=weir/internal/spell=-l make build; fi
+  if begin "read-only build cache, something new"; then may_pass=yes says "advice: Go's build cache .* cannot be written: set GOCACHE" locked "$cache" env GOFLAGS=-gcflags=weir/internal/infer/spell=-l make build; fi
   if begin "read-only module cache, make quick"; then passes locked "$modules" make quick; fi
   if begin "read-only module cache, make test"; then passes locked "$modules" make test $some; fi
   if begin "read-only module cache, empty"; then says "advice: modules are missing and Go's module cache .* cannot be written: set GOMODCACHE" locked "$empty" env GOMODCACHE="$empty" $offline make quick; fi

@@ -18,13 +18,13 @@ import (
 	"strings"
 	"time"
 
-	"weir/internal/bench"
-	"weir/internal/bench/proc"
-	"weir/internal/calibrate"
+	"weir/internal/lab"
+	"weir/internal/lab/calibrate"
+	"weir/internal/lab/proc"
 	"weir/internal/load"
 )
 
-func main() { bench.Main("accuracy", run) }
+func main() { lab.Main("accuracy", run) }
 
 // cell is one load of the matrix.
 type cell struct {
@@ -84,7 +84,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if _, err := bench.RaiseFiles(); err != nil {
+	if _, err := lab.RaiseFiles(); err != nil {
 		return err
 	}
 	self, err := os.Executable()
@@ -131,7 +131,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	if err := bench.WriteJSON(*out, b); err != nil {
+	if err := lab.WriteJSON(*out, b); err != nil {
 		return err
 	}
 	return judge(b.Results)

@@ -11,13 +11,13 @@ import (
 	"strings"
 	"testing"
 
-	"weir/internal/bench"
+	"weir/internal/lab"
 )
 
 // The benchmark's processes are this program itself.
 func TestMain(m *testing.M) {
-	if bench.IsRole(os.Args[1:]) {
-		if err := bench.RunRole(os.Args[1], os.Args[2]); err != nil {
+	if lab.IsRole(os.Args[1:]) {
+		if err := lab.RunRole(os.Args[1], os.Args[2]); err != nil {
 			os.Stderr.WriteString(err.Error())
 			os.Exit(1)
 		}

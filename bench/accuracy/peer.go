@@ -11,7 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
-	"weir/internal/calibrate"
+	"weir/internal/lab/calibrate"
 )
 
 // Peer is what a published load generator said of the engine of known times, and

@@ -17,7 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"weir/internal/bench/proc"
+	"weir/internal/lab/proc"
 )
 
 // rig is a gateway in front of the engine that follows a script.

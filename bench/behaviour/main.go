@@ -19,12 +19,12 @@ import (
 	"time"
 
 	"weir/bench/peers"
-	"weir/internal/bench"
-	"weir/internal/bench/cell"
-	"weir/internal/ports"
+	"weir/internal/lab"
+	"weir/internal/lab/cell"
+	"weir/internal/lab/ports"
 )
 
-func main() { bench.Main("behaviour", run) }
+func main() { lab.Main("behaviour", run) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("behaviour", flag.ContinueOnError)
@@ -37,16 +37,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	var chosen []bench.Gateway
-	all := slices.Concat(bench.Gateways(), peers.All(*folder))
+	var chosen []lab.Gateway
+	all := slices.Concat(lab.Gateways(), peers.All(*folder))
 	for name := range strings.SplitSeq(*who, ",") {
-		i := slices.IndexFunc(all, func(g bench.Gateway) bool { return g.Name == name && g.Relayed })
+		i := slices.IndexFunc(all, func(g lab.Gateway) bool { return g.Name == name && g.Relayed })
 		if i < 0 {
 			return fmt.Errorf("-gateways: no gateway %q relays what an engine says", name)
 		}
 		chosen = append(chosen, all[i])
 	}
-	b := &bench.Bench{Weir: *weir, Log: stderr}
+	b := &lab.Bench{Weir: *weir, Log: stderr}
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer os.RemoveAll(b.Dir)
 	if b.Weir == "" {
 		b.Weir = filepath.Join(b.Dir, "weir")
-		if err := bench.Build(ctx, b.Weir, stderr); err != nil {
+		if err := lab.Build(ctx, b.Weir, stderr); err != nil {
 			return err
 		}
 	}
@@ -87,7 +87,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 // ask puts every case to one gateway.
-func ask(ctx context.Context, b *bench.Bench, g bench.Gateway, progress io.Writer) ([]string, error) {
+func ask(ctx context.Context, b *lab.Bench, g lab.Gateway, progress io.Writer) ([]string, error) {
 	e, err := newEngine()
 	if err != nil {
 		return nil, err

@@ -39,10 +39,10 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"weir/internal/bench"
+	"weir/internal/lab"
 )
 
-func main() { bench.Main("liveoffline", run) }
+func main() { lab.Main("liveoffline", run) }
 
 // fleet is what is asked, and of what.
 type fleet struct {
@@ -105,7 +105,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		defer os.RemoveAll(dir)
 		f.weir = filepath.Join(dir, "weir")
-		if err := bench.Build(ctx, f.weir, stderr); err != nil {
+		if err := lab.Build(ctx, f.weir, stderr); err != nil {
 			return err
 		}
 	}
@@ -128,7 +128,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			pairs = append(pairs, p)
 		}
 	}
-	if err := bench.WriteJSON(*out, pairs); err != nil {
+	if err := lab.WriteJSON(*out, pairs); err != nil {
 		return err
 	}
 	var problems []error
@@ -241,14 +241,14 @@ func (f *fleet) offline(ctx context.Context, p *pair) (g figures, err error) {
 
 // live starts the engines and the gateway, and has them asked.
 func (f *fleet) live(ctx context.Context, p *pair) (g figures, err error) {
-	var processes []*bench.Process
+	var processes []*lab.Process
 	defer func() {
 		for i := len(processes) - 1; i >= 0; i-- {
 			processes[i].Stop()
 		}
 	}()
-	start := func(line string, args ...string) (*bench.Process, string, error) {
-		q, err := bench.Start(append([]string{f.weir}, args...), bench.Environment())
+	start := func(line string, args ...string) (*lab.Process, string, error) {
+		q, err := lab.Start(append([]string{f.weir}, args...), lab.Environment())
 		if err != nil {
 			return nil, "", err
 		}
@@ -324,7 +324,7 @@ func (f *fleet) ready(ctx context.Context, admin string) error {
 func (f *fleet) command(ctx context.Context, v any, args []string) error {
 	var said bytes.Buffer
 	c := exec.CommandContext(ctx, f.weir, args...)
-	c.Env, c.Stderr = bench.Environment(), &said
+	c.Env, c.Stderr = lab.Environment(), &said
 	out, err := c.Output()
 	if err != nil {
 		return fmt.Errorf("weir %s: %w: %.500s", args[0], err, bytes.TrimSpace(said.Bytes()))

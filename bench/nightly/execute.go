@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"time"
 
-	"weir/internal/bench/proc"
-	"weir/internal/nightly"
+	"weir/internal/lab/nightly"
+	"weir/internal/lab/proc"
 )
 
 // file stands in a step's command for the file that it writes its results to.

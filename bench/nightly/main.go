@@ -2,7 +2,7 @@
 
 // Command nightly runs what is too slow for every change, keeps its figures and
 // fails when one of them got worse than its baseline. docs/tests.md says how to
-// use it, and package internal/nightly does the comparing.
+// use it, and package internal/lab/nightly does the comparing.
 package main
 
 import (
@@ -20,8 +20,8 @@ import (
 	"syscall"
 	"time"
 
-	"weir/internal/bench/proc"
-	"weir/internal/nightly"
+	"weir/internal/lab/nightly"
+	"weir/internal/lab/proc"
 )
 
 // Exit statuses.

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/nightly"
+	"weir/internal/lab/nightly"
 )
 
 // fake are steps of a few milliseconds.
@@ -224,7 +224,7 @@ func TestSteps(t *testing.T) {
 		}
 	}
 	source := map[string]string{} // by package
-	for dir := range strings.FieldsSeq(hotPackages + " ./internal/tokenizer") {
+	for dir := range strings.FieldsSeq(hotPackages + " ./internal/model/tokenizer") {
 		files, err := filepath.Glob(filepath.Join("../..", dir, "*_test.go"))
 		if err != nil || len(files) == 0 {
 			t.Errorf("%s: no tests: %v", dir, err)

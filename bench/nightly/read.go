@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	"weir/internal/bench"
-	"weir/internal/bench/client"
-	"weir/internal/nightly"
-	"weir/internal/scenario"
+	"weir/internal/lab"
+	"weir/internal/lab/client"
+	"weir/internal/lab/nightly"
+	"weir/internal/lab/scenario"
 )
 
 // scenarioFigures reads the report of weir scenario. The controls have no
@@ -43,7 +43,7 @@ func scenarioFigures(_, file []byte) ([]nightly.Figure, error) {
 	}
 	lost := 0
 	for _, row := range report.Rows {
-		if row.NotMeasured != "" || row.Gateway != bench.Plane && row.Gateway != bench.Relay {
+		if row.NotMeasured != "" || row.Gateway != lab.Plane && row.Gateway != lab.Relay {
 			continue
 		}
 		lost += row.Lost + row.Wrong
@@ -53,7 +53,7 @@ func scenarioFigures(_, file []byte) ([]nightly.Figure, error) {
 			one(name+"resident of a stream", nightly.Memory, "KB", row.KBPerStream)
 		}
 		one(name+"p99", nightly.Delay, "ms", row.P99)
-		for _, beside := range []string{bench.Nginx, bench.OneWrite} {
+		for _, beside := range []string{lab.Nginx, lab.OneWrite} {
 			i := slices.IndexFunc(report.Rows, func(r scenario.Row) bool {
 				return r.Load == row.Load && r.Gateway == beside && r.NotMeasured == "" && r.CPU > 0
 			})
@@ -71,7 +71,7 @@ func starvedFigures(rows []scenario.Starved) []nightly.Figure {
 	var figures []nightly.Figure
 	lost, timeouts, taken := 0, 0, 0
 	for _, row := range rows {
-		if row.NotMeasured != "" || row.Gateway != bench.Plane {
+		if row.NotMeasured != "" || row.Gateway != lab.Plane {
 			continue
 		}
 		lost, timeouts, taken = lost+row.Lost, timeouts+row.Timeouts, taken+row.Engines-row.Ready
@@ -92,7 +92,7 @@ func starvedFigures(rows []scenario.Starved) []nightly.Figure {
 // collapsedFigures are those of weir's row of collapse.
 func collapsedFigures(rows []scenario.Collapsed) (figures []nightly.Figure) {
 	for _, row := range rows {
-		if row.NotMeasured != "" || row.Gateway != bench.Plane {
+		if row.NotMeasured != "" || row.Gateway != lab.Plane {
 			continue
 		}
 		figures = append(figures,
@@ -195,7 +195,7 @@ func outputPathFigures(_, file []byte) ([]nightly.Figure, error) {
 	var figures []nightly.Figure
 	for _, at := range cells {
 		load, gateway := at[0], at[1]
-		beside := repeats[[2]string{load, bench.Nginx}]
+		beside := repeats[[2]string{load, lab.Nginx}]
 		if !strings.HasPrefix(gateway, "weir") || len(beside) != len(repeats[at]) {
 			continue
 		}

@@ -9,9 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"weir/internal/bench/client"
-	"weir/internal/nightly"
-	"weir/internal/scenario"
+	"weir/internal/lab/client"
+	"weir/internal/lab/nightly"
+	"weir/internal/lab/scenario"
 )
 
 func text(t *testing.T, v any) []byte {
@@ -134,7 +134,7 @@ func TestOutputPathFigures(t *testing.T) {
 }
 
 func TestMeasureFigures(t *testing.T) {
-	const bounds, figures, hour = "pkg: weir/internal/chat\nBenchmarkBoundLinear-2 1 900 ns/op\n", "measure stream-memory/plane/idle 25.6 KB\n", "pkg: weir/internal/cli\nBenchmarkOfflineHour-2 3 1100000000 ns/op 7.5 requests/s\n"
+	const bounds, figures, hour = "pkg: weir/internal/model/chat\nBenchmarkBoundLinear-2 1 900 ns/op\n", "measure stream-memory/plane/idle 25.6 KB\n", "pkg: weir/internal/cli\nBenchmarkOfflineHour-2 3 1100000000 ns/op 7.5 requests/s\n"
 	got, err := measureFigures([]byte(bounds+figures+hour), nil)
 	want := []nightly.Figure{
 		nightly.Of("stream-memory/plane/idle", nightly.Memory, "KB", 25.6),

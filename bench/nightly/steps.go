@@ -5,7 +5,7 @@ package main
 import (
 	"time"
 
-	"weir/internal/nightly"
+	"weir/internal/lab/nightly"
 )
 
 // steps are what is run, the shortest first. A step is here because it takes too long
@@ -31,7 +31,7 @@ func steps() []nightly.Step {
 			// allocate where they do.
 			Name: "tokenizer", Why: "time of tokenizing large texts and hostile ones, and back, and what seen prompts save",
 			Typical: 2 * time.Minute, Limit: 15 * time.Minute,
-			Command: "go test -run '^$' -bench '^Benchmark(Encode|Run|Prefix|Detokenize)$' -benchtime 200ms -count 5 ./internal/tokenizer",
+			Command: "go test -run '^$' -bench '^Benchmark(Encode|Run|Prefix|Detokenize)$' -benchtime 200ms -count 5 ./internal/model/tokenizer",
 			Read:    nightly.Benchmarks(tokenizerQuotients...),
 		},
 		{
@@ -98,7 +98,7 @@ func steps() []nightly.Step {
 // that copy are left out: what they allocate is the benchmark's.
 const (
 	hotBenchmarks = "^Benchmark(OfferTake|AppendText|Decode|NewStream|ParseAndEncode|Delta|Turn|RelayTurn|Read|Chunks|ParseResponse|Splitter|Parser|Content|Dispatch|Gate|Run)$"
-	hotPackages   = "./internal/stream ./internal/openai ./internal/gateway ./internal/gateway/answer ./internal/http1 ./internal/sse ./internal/chat/parse ./internal/engine/plane ./internal/admit ./internal/pool"
+	hotPackages   = "./internal/gateway/stream ./internal/dialect/openai ./internal/gateway ./internal/gateway/answer ./internal/wire/http1 ./internal/wire/sse ./internal/model/outputparse ./internal/engine/plane ./internal/fleet/admission ./internal/model/pool"
 )
 
 // Benchmarks of one run as shares of each other, which hold on whatever machine.
@@ -109,8 +109,8 @@ var (
 		{Name: "a plane's step by hand, beside generated code", Of: "engine/plane.Dispatch/decode/ids=1", By: "engine/plane.Dispatch/decode-generated/ids=1"},
 	}
 	tokenizerQuotients = []nightly.Quotient{
-		{Name: "stop strings, beside none", Of: "tokenizer.Detokenize/stops", By: "tokenizer.Detokenize/plain"},
-		{Name: "a chat's new turn with its earlier ones seen, beside cold", Of: "tokenizer.Prefix/english/chat/shared", By: "tokenizer.Prefix/english/chat/cold"},
-		{Name: "text seen before, beside cold", Of: "tokenizer.Encode/english/160K/warm", By: "tokenizer.Encode/english/160K/cold"},
+		{Name: "stop strings, beside none", Of: "model/tokenizer.Detokenize/stops", By: "model/tokenizer.Detokenize/plain"},
+		{Name: "a chat's new turn with its earlier ones seen, beside cold", Of: "model/tokenizer.Prefix/english/chat/shared", By: "model/tokenizer.Prefix/english/chat/cold"},
+		{Name: "text seen before, beside cold", Of: "model/tokenizer.Encode/english/160K/warm", By: "model/tokenizer.Encode/english/160K/cold"},
 	}
 )

@@ -35,12 +35,12 @@ import (
 	collectorpb "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
 
-	"weir/internal/bench"
-	"weir/internal/bench/cell"
-	"weir/internal/bench/client"
+	"weir/internal/lab"
+	"weir/internal/lab/cell"
+	"weir/internal/lab/client"
 )
 
-func main() { bench.Main("observing", run) }
+func main() { lab.Main("observing", run) }
 
 // part is one thing that watches weir.
 type part struct {
@@ -74,8 +74,8 @@ func known() (names []string) {
 
 // observed makes the gateway with the parts that are wanted, all others off. asks collects
 // what is asked of it, at its admin listener's address.
-func observed(name string, wanted func(string) bool, collector string, asks func(admin string, paths []string)) bench.Gateway {
-	return bench.Gateway{Name: name, Weir: true, Args: func(b *bench.Bench, c *cell.Cell, dir, admin string) ([]string, error) {
+func observed(name string, wanted func(string) bool, collector string, asks func(admin string, paths []string)) lab.Gateway {
+	return lab.Gateway{Name: name, Weir: true, Args: func(b *lab.Bench, c *cell.Cell, dir, admin string) ([]string, error) {
 		args := []string{b.Weir, "serve", "--listen", c.Gateway, "--admin-listen", admin, "--engine", "weir=" + c.Engine, "--log-level", "warn"}
 		var paths []string
 		for _, p := range parts(dir, collector) {
@@ -146,7 +146,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		r := b.Cell(ctx, load, g)
 		stop()
 		asked.Wait()
-		fmt.Fprintln(stderr, bench.Line(r))
+		fmt.Fprintln(stderr, lab.Line(r))
 		return r
 	}
 	var all []Compared
@@ -167,7 +167,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		for _, r := range []*client.Result{c.Off, c.On} {
 			if r.Failed != "" || r.Lost > 0 || r.Wrong > 0 || r.Errors > 0 {
-				return fmt.Errorf("a cell went wrong: %s", bench.Line(r))
+				return fmt.Errorf("a cell went wrong: %s", lab.Line(r))
 			}
 		}
 		c.CPU, c.P99, c.First = c.On.CPUPerMega/c.Off.CPUPerMega, c.On.P99/c.Off.P99, c.On.ProbeFirst.P99/c.Off.ProbeFirst.P99
@@ -175,7 +175,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		fmt.Fprintf(stdout, "pair %d: CPU a token %.3f (%.2f of %.2f CPU s/M), p99 of the delay %.3f (%.2f of %.2f ms), of first outputs %.3f (%.2f of %.2f ms)\n",
 			i+1, c.CPU, c.On.CPUPerMega, c.Off.CPUPerMega, c.P99, c.On.P99, c.Off.P99, c.First, c.On.ProbeFirst.P99, c.Off.ProbeFirst.P99)
 	}
-	if err := bench.WriteJSON(*out, all); err != nil {
+	if err := lab.WriteJSON(*out, all); err != nil {
 		return err
 	}
 	on := slices.DeleteFunc(known(), func(name string) bool { return slices.Contains(left, name) })
@@ -194,12 +194,12 @@ func spread(all []Compared, of func(*Compared) float64) string {
 	for i := range all {
 		values[i] = of(&all[i])
 	}
-	return fmt.Sprintf("%.3f (%.3f to %.3f)", bench.Median(values), slices.Min(values), slices.Max(values))
+	return fmt.Sprintf("%.3f (%.3f to %.3f)", lab.Median(values), slices.Min(values), slices.Max(values))
 }
 
 // prepare makes what the cells need; clean removes it.
-func prepare(ctx context.Context, weir string, times cell.Times, stderr io.Writer) (b *bench.Bench, clean func(), err error) {
-	if _, err := bench.RaiseFiles(); err != nil {
+func prepare(ctx context.Context, weir string, times cell.Times, stderr io.Writer) (b *lab.Bench, clean func(), err error) {
+	if _, err := lab.RaiseFiles(); err != nil {
 		return nil, nil, err
 	}
 	self, err := os.Executable()
@@ -211,11 +211,11 @@ func prepare(ctx context.Context, weir string, times cell.Times, stderr io.Write
 		return nil, nil, err
 	}
 	clean = func() { os.RemoveAll(dir) }
-	b = &bench.Bench{Self: []string{self}, Dir: dir, Weir: cmp.Or(weir, filepath.Join(dir, "weir")), Times: times, Log: stderr}
+	b = &lab.Bench{Self: []string{self}, Dir: dir, Weir: cmp.Or(weir, filepath.Join(dir, "weir")), Times: times, Log: stderr}
 	if weir != "" {
 		return b, clean, nil
 	}
-	if err := bench.Build(ctx, b.Weir, stderr); err != nil {
+	if err := lab.Build(ctx, b.Weir, stderr); err != nil {
 		clean()
 		return nil, nil, err
 	}

@@ -3,7 +3,7 @@
 // Command outputpath measures what it costs to carry the output of thousands of
 // streams from an engine to their clients, beside nginx, httputil.ReverseProxy
 // and two controls that must fail. docs/bench/outputpath.md says how, and
-// package internal/bench does it.
+// package internal/lab does it.
 package main
 
 import (
@@ -21,12 +21,12 @@ import (
 	"time"
 
 	"weir/bench/peers"
-	"weir/internal/bench"
-	"weir/internal/bench/cell"
-	"weir/internal/bench/client"
+	"weir/internal/lab"
+	"weir/internal/lab/cell"
+	"weir/internal/lab/client"
 )
 
-func main() { bench.Main("outputpath", run) }
+func main() { lab.Main("outputpath", run) }
 
 // loads are the loads of a full run.
 func loads() []cell.Load {
@@ -51,7 +51,7 @@ func quick(l cell.Load) cell.Load {
 // forGateway adapts a load to a gateway: an engine on the plane has no
 // connection per stream that could slow it down, so "as fast as possible" is a
 // rate above what anything here carries.
-func forGateway(l cell.Load, g bench.Gateway) cell.Load {
+func forGateway(l cell.Load, g lab.Gateway) cell.Load {
 	if g.Relayed {
 		return l
 	}
@@ -86,7 +86,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	b := &bench.Bench{Weir: *weir, Profile: *profile, Retries: *retries, Log: stderr,
+	b := &lab.Bench{Weir: *weir, Profile: *profile, Retries: *retries, Log: stderr,
 		Times: cell.Times{Warm: *warm, Measure: *measure, Tail: time.Second, Drain: 20 * time.Second}}
 	if *small {
 		*repeats, b.Times = 1, cell.Times{Warm: 500 * time.Millisecond, Measure: 2 * time.Second, Tail: 500 * time.Millisecond, Drain: 10 * time.Second}
@@ -120,11 +120,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			fmt.Fprintf(stdout, "%s %s\n", g.Name, peers.Version(*folder, g.Name))
 		}
 	}
-	bench.PrintTables(stdout, bench.Medians(results), *repeats, b.Times.Measure)
-	if err := bench.WriteJSON(*out, results); err != nil {
+	lab.PrintTables(stdout, lab.Medians(results), *repeats, b.Times.Measure)
+	if err := lab.WriteJSON(*out, results); err != nil {
 		return err
 	}
-	problems := bench.Judge(results)
+	problems := lab.Judge(results)
 	for _, p := range problems {
 		fmt.Fprintln(stdout, "FAIL:", p)
 	}
@@ -137,7 +137,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 // selection is what to run.
 type selection struct {
 	loads    []cell.Load
-	gateways []bench.Gateway
+	gateways []lab.Gateway
 }
 
 // choose finds what comma-separated lists name; the empty list has all but the
@@ -155,7 +155,7 @@ func choose(only, who, folder string) (selection, error) {
 		}
 	}
 	var known []string
-	for _, g := range slices.Concat(bench.Gateways(), peers.All(folder)) {
+	for _, g := range slices.Concat(lab.Gateways(), peers.All(folder)) {
 		known = append(known, g.Name)
 		if who == "" && !g.Peer || slices.Contains(strings.Split(who, ","), g.Name) || g.Peer && slices.Contains(strings.Split(who, ","), "peers") {
 			s.gateways = append(s.gateways, g)
@@ -197,8 +197,8 @@ func load(name string) (cell.Load, error) {
 }
 
 // prepare finds, makes or builds what the run needs; clean removes it.
-func prepare(ctx context.Context, b *bench.Bench, stderr io.Writer) (clean func(), err error) {
-	if _, err := bench.RaiseFiles(); err != nil {
+func prepare(ctx context.Context, b *lab.Bench, stderr io.Writer) (clean func(), err error) {
+	if _, err := lab.RaiseFiles(); err != nil {
 		return nil, err
 	}
 	self, err := os.Executable()
@@ -219,7 +219,7 @@ func prepare(ctx context.Context, b *bench.Bench, stderr io.Writer) (clean func(
 		return clean, nil
 	}
 	b.Weir = filepath.Join(b.Dir, "weir")
-	if err := bench.Build(ctx, b.Weir, stderr); err != nil {
+	if err := lab.Build(ctx, b.Weir, stderr); err != nil {
 		clean()
 		return nil, err
 	}
@@ -228,7 +228,7 @@ func prepare(ctx context.Context, b *bench.Bench, stderr io.Writer) (clean func(
 
 // runCells runs every cell, the gateways of a load one after the other in each
 // repeat, so that what changes on the machine touches all alike.
-func runCells(ctx context.Context, b *bench.Bench, s selection, repeats int) []*client.Result {
+func runCells(ctx context.Context, b *lab.Bench, s selection, repeats int) []*client.Result {
 	var results []*client.Result
 	for i := range repeats {
 		for _, l := range s.loads {
@@ -242,7 +242,7 @@ func runCells(ctx context.Context, b *bench.Bench, s selection, repeats int) []*
 				}
 				r := b.Cell(ctx, forGateway(l, g), g)
 				results = append(results, r)
-				fmt.Fprintf(b.Log, "%d/%d %s\n", i+1, repeats, bench.Line(r))
+				fmt.Fprintf(b.Log, "%d/%d %s\n", i+1, repeats, lab.Line(r))
 				if ctx.Err() != nil {
 					return results
 				}
@@ -254,7 +254,7 @@ func runCells(ctx context.Context, b *bench.Bench, s selection, repeats int) []*
 
 // saturated names a load of fewer streams of which another's gateway delivered less
 // than half, under which more of them say nothing new and take long to end.
-func saturated(results []*client.Result, l cell.Load, g bench.Gateway) string {
+func saturated(results []*client.Result, l cell.Load, g lab.Gateway) string {
 	for _, r := range results {
 		if r.Gateway != g.Name || !g.Peer || r.Failed != "" || r.Share >= 0.5 || l.Rate == 0 {
 			continue
@@ -291,6 +291,6 @@ func printKept(stdout io.Writer, files []string) error {
 		}
 		all = append(all, results...)
 	}
-	bench.PrintRanges(stdout, all)
+	lab.PrintRanges(stdout, all)
 	return nil
 }

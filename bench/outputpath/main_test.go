@@ -13,9 +13,9 @@ import (
 	"testing"
 
 	"weir/bench/peers"
-	"weir/internal/bench"
-	"weir/internal/bench/cell"
-	"weir/internal/bench/client"
+	"weir/internal/lab"
+	"weir/internal/lab/cell"
+	"weir/internal/lab/client"
 )
 
 func TestChoose(t *testing.T) {
@@ -29,7 +29,7 @@ func TestChoose(t *testing.T) {
 	if _, err := choose("", "ngnix", ""); err == nil {
 		t.Error("an unknown gateway was taken")
 	}
-	if s, err := choose("idle", "", ""); err != nil || slices.ContainsFunc(s.gateways, func(g bench.Gateway) bool { return g.Peer }) {
+	if s, err := choose("idle", "", ""); err != nil || slices.ContainsFunc(s.gateways, func(g lab.Gateway) bool { return g.Peer }) {
 		t.Errorf("without a name a gateway that others publish runs: %v", err)
 	}
 	if s, err := choose("idle", "peers", ""); err != nil || len(s.gateways) != len(peers.All("")) {
@@ -59,9 +59,9 @@ func TestLoadOfStreams(t *testing.T) {
 }
 
 func TestSaturated(t *testing.T) {
-	peer := bench.Gateway{Name: "p", Peer: true}
+	peer := lab.Gateway{Name: "p", Peer: true}
 	behind := []*client.Result{{Load: "spread 64", Gateway: "p", Share: 0.4}}
-	at := func(results []*client.Result, name string, g bench.Gateway) string {
+	at := func(results []*client.Result, name string, g lab.Gateway) string {
 		l, err := load(name)
 		if err != nil {
 			t.Fatal(err)
@@ -73,14 +73,14 @@ func TestSaturated(t *testing.T) {
 	}
 	for _, c := range []struct {
 		load string
-		g    bench.Gateway
+		g    lab.Gateway
 		of   []*client.Result
 	}{
 		{"spread 32", peer, behind},
 		{"founding", peer, behind},
 		{"flat out 128", peer, behind},
-		{"spread", bench.Gateway{Name: "q", Peer: true}, behind},
-		{"spread", bench.Gateway{Name: "p"}, behind},
+		{"spread", lab.Gateway{Name: "q", Peer: true}, behind},
+		{"spread", lab.Gateway{Name: "p"}, behind},
 		{"spread", peer, []*client.Result{{Load: "spread 64", Gateway: "p", Share: 0.9}}},
 		{"spread", peer, []*client.Result{{Load: "spread 64", Gateway: "p", Failed: "interrupted"}}},
 	} {
@@ -118,13 +118,13 @@ func TestRead(t *testing.T) {
 
 func TestForGateway(t *testing.T) {
 	flat := cell.Load{Streams: 512}
-	if l := forGateway(flat, bench.Named(bench.Plane)); l.Rate != 1000 {
+	if l := forGateway(flat, lab.Named(lab.Plane)); l.Rate != 1000 {
 		t.Errorf("the plane has no bound: %+v", l)
 	}
-	if l := forGateway(flat, bench.Named(bench.Relay)); l.Rate != 0 {
+	if l := forGateway(flat, lab.Named(lab.Relay)); l.Rate != 0 {
 		t.Errorf("the relay has one: %+v", l)
 	}
-	if l := forGateway(cell.Load{Streams: 9000, Idle: true}, bench.Named(bench.Plane)); l.Streams != 10000 {
+	if l := forGateway(cell.Load{Streams: 9000, Idle: true}, lab.Named(lab.Plane)); l.Streams != 10000 {
 		t.Errorf("idle: %+v", l)
 	}
 }

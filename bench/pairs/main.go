@@ -29,11 +29,11 @@ import (
 	"strings"
 	"time"
 
-	"weir/internal/bench"
-	"weir/internal/bench/proc"
+	"weir/internal/lab"
+	"weir/internal/lab/proc"
 )
 
-func main() { bench.Main("pairs", run) }
+func main() { lab.Main("pairs", run) }
 
 // spec is a load.
 type spec struct {
@@ -106,7 +106,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			chosen[i].Rate /= 4
 		}
 	}
-	if _, err := bench.RaiseFiles(); err != nil {
+	if _, err := lab.RaiseFiles(); err != nil {
 		return err
 	}
 	if b.dir, err = os.MkdirTemp("", "pairs"); err != nil {
@@ -115,7 +115,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer os.RemoveAll(b.dir)
 	if b.weir == "" {
 		b.weir = filepath.Join(b.dir, "weir")
-		if err := bench.Build(ctx, b.weir, stderr); err != nil {
+		if err := lab.Build(ctx, b.weir, stderr); err != nil {
 			return err
 		}
 	}
@@ -123,7 +123,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	results, err := b.all(ctx, chosen, *repeats)
-	if err := errors.Join(err, bench.WriteJSON(*out, results)); err != nil {
+	if err := errors.Join(err, lab.WriteJSON(*out, results)); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "%s; medians of %d windows of %v\n", proc.Machine(), *repeats, b.times.Measure)

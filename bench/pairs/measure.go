@@ -20,15 +20,15 @@ import (
 	"github.com/prometheus/common/expfmt"
 	names "github.com/prometheus/common/model"
 
-	"weir/internal/bench"
-	"weir/internal/bench/cell"
-	"weir/internal/bench/proc"
-	"weir/internal/content"
+	"weir/internal/lab"
+	"weir/internal/lab/cell"
+	"weir/internal/lab/ports"
+	"weir/internal/lab/proc"
 	"weir/internal/load"
 	"weir/internal/model"
-	"weir/internal/ports"
 	"weir/internal/trace"
 	"weir/internal/workload"
+	"weir/internal/workload/content"
 	"weir/models"
 )
 
@@ -106,9 +106,9 @@ type row struct {
 	*bencher
 	spec      *spec
 	result    *result
-	processes []*bench.Process
-	engines   []*bench.Process
-	gateway   *bench.Process
+	processes []*lab.Process
+	engines   []*lab.Process
+	gateway   *lab.Process
 	urls      []string // of the engines
 	admin     string   // of weir
 	plan      load.Plan
@@ -132,8 +132,8 @@ func (b *bencher) measure(ctx context.Context, s *spec, into *result) error {
 	return r.rests(ctx)
 }
 
-func (r *row) process(ctx context.Context, line string, args ...string) (*bench.Process, string, error) {
-	p, err := bench.Start(append([]string{r.weir}, args...), bench.Environment())
+func (r *row) process(ctx context.Context, line string, args ...string) (*lab.Process, string, error) {
+	p, err := lab.Start(append([]string{r.weir}, args...), lab.Environment())
 	if err != nil {
 		return nil, "", err
 	}
@@ -267,8 +267,8 @@ func (r *row) nginx(ctx context.Context, decode string) error {
 	if err != nil {
 		return err
 	}
-	b := &bench.Bench{Dir: r.dir, Env: bench.Environment(), Log: r.log}
-	if r.gateway, err = b.StartGateway(ctx, bench.Named(bench.Nginx), &cell.Cell{Engine: strings.TrimPrefix(decode, "http://"), Gateway: addr, Relayed: true}); err != nil {
+	b := &lab.Bench{Dir: r.dir, Env: lab.Environment(), Log: r.log}
+	if r.gateway, err = b.StartGateway(ctx, lab.Named(lab.Nginx), &cell.Cell{Engine: strings.TrimPrefix(decode, "http://"), Gateway: addr, Relayed: true}); err != nil {
 		return err
 	}
 	r.processes = append(r.processes, r.gateway)
@@ -331,7 +331,7 @@ type used struct {
 }
 
 func (r *row) used() (u used, err error) {
-	pids := func(of ...*bench.Process) (all []int) {
+	pids := func(of ...*lab.Process) (all []int) {
 		for _, p := range of {
 			if p != nil {
 				all = append(all, p.PIDs()...)

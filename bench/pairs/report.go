@@ -10,7 +10,7 @@ import (
 	"sync"
 	"text/tabwriter"
 
-	"weir/internal/bench"
+	"weir/internal/lab"
 	"weir/internal/load"
 )
 
@@ -59,7 +59,7 @@ func (c *collected) within(from, to int64, into *result) {
 			}
 		}
 	}
-	into.TTFT = bench.Median(ttft)
+	into.TTFT = lab.Median(ttft)
 }
 
 // of gives the median over the repeats of what f reads of a row.
@@ -70,7 +70,7 @@ func of(results []*result, load, wire, row string, f func(*result) float64) floa
 			all = append(all, f(r))
 		}
 	}
-	return bench.Median(all)
+	return lab.Median(all)
 }
 
 // print prints a table of each load.

@@ -17,8 +17,8 @@ import (
 	"strconv"
 	"strings"
 
-	"weir/internal/bench"
-	"weir/internal/bench/cell"
+	"weir/internal/lab"
+	"weir/internal/lab/cell"
 )
 
 // The names of the gateways.
@@ -35,11 +35,11 @@ const (
 const Folder = ".venv/peers"
 
 // All are the gateways, from the folder that they were set up in.
-func All(folder string) []bench.Gateway {
+func All(folder string) []lab.Gateway {
 	if abs, err := filepath.Abs(folder); err == nil {
 		folder = abs // a gateway may change its working directory
 	}
-	return []bench.Gateway{
+	return []lab.Gateway{
 		{Name: SMG, Peer: true, Relayed: true, Ready: "/health", Args: router(folder, SMG)},
 		{Name: Router, Peer: true, Relayed: true, Ready: "/health", Args: router(folder, Router)},
 		{Name: VLLMRouter, Peer: true, Relayed: true, Ready: "/health", Args: router(folder, VLLMRouter)},
@@ -50,7 +50,7 @@ func All(folder string) []bench.Gateway {
 }
 
 // args is how a gateway is started.
-type args = func(b *bench.Bench, c *cell.Cell, dir, admin string) ([]string, error)
+type args = func(b *lab.Bench, c *cell.Cell, dir, admin string) ([]string, error)
 
 // installed finds a gateway's program, or says how it gets there.
 func installed(path ...string) (string, error) {
@@ -64,7 +64,7 @@ func installed(path ...string) (string, error) {
 // router starts one of the three that descend from SGLang's router: one worker,
 // which leaves nothing to choose, so that no policy keeps a tree of prompts.
 func router(folder, name string) args {
-	return func(_ *bench.Bench, c *cell.Cell, _, admin string) ([]string, error) {
+	return func(_ *lab.Bench, c *cell.Cell, _, admin string) ([]string, error) {
 		path, err := installed(folder, name, "bin", name)
 		if err != nil {
 			return nil, err
@@ -112,7 +112,7 @@ func litellmHeader(*cell.Cell) []string { return []string{"Authorization: Bearer
 var litellmEnv = []string{"LITELLM_MASTER_KEY=" + litellmKey, "LITELLM_MODE=PRODUCTION", "LITELLM_LOG=ERROR", "LITELLM_LOCAL_MODEL_COST_MAP=True", "NO_DOCS=True", "NO_REDOC=True"}
 
 func litellm(folder string) args {
-	return func(_ *bench.Bench, c *cell.Cell, dir, _ string) ([]string, error) {
+	return func(_ *lab.Bench, c *cell.Cell, dir, _ string) ([]string, error) {
 		path, err := installed(folder, LiteLLM, "bin", LiteLLM)
 		if err != nil {
 			return nil, err
@@ -142,7 +142,7 @@ net.Server.prototype.listen = function (port, ...rest) {
 `
 
 func portkey(folder string) args {
-	return func(_ *bench.Bench, c *cell.Cell, dir, _ string) ([]string, error) {
+	return func(_ *lab.Bench, c *cell.Cell, dir, _ string) ([]string, error) {
 		path, err := installed(folder, Portkey, "node_modules/@portkey-ai/gateway/build/start-server.js")
 		if err != nil {
 			return nil, err
@@ -189,7 +189,7 @@ listen engine
   server engine %s
 `
 
-func haproxy(_ *bench.Bench, c *cell.Cell, dir, _ string) ([]string, error) {
+func haproxy(_ *lab.Bench, c *cell.Cell, dir, _ string) ([]string, error) {
 	path, err := haproxyPath()
 	if err != nil {
 		return nil, err

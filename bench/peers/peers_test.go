@@ -8,13 +8,13 @@ import (
 	"strings"
 	"testing"
 
-	"weir/internal/bench"
-	"weir/internal/bench/cell"
+	"weir/internal/lab"
+	"weir/internal/lab/cell"
 )
 
 func TestAll(t *testing.T) {
 	known := map[string]bool{}
-	for _, g := range bench.Gateways() {
+	for _, g := range lab.Gateways() {
 		known[g.Name] = true
 	}
 	folder := t.TempDir()

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"weir/internal/fleetsim"
+	"weir/internal/lab/fleetsim"
 )
 
 // kept is a part of the table that is committed, so that a change that makes routing

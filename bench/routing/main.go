@@ -27,8 +27,8 @@ import (
 	"strings"
 	"time"
 
-	"weir/internal/balance"
-	"weir/internal/fleetsim"
+	"weir/internal/fleet/balance"
+	"weir/internal/lab/fleetsim"
 	"weir/internal/sim"
 	"weir/internal/workload"
 )

@@ -7,8 +7,8 @@ import (
 	"math"
 	"time"
 
-	"weir/internal/experiment"
-	"weir/internal/fleetsim"
+	"weir/internal/lab/fleetsim"
+	"weir/internal/load/experiment"
 	"weir/internal/sim"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"weir/internal/tokenizer"
+	"weir/internal/model/tokenizer"
 	"weir/models"
 )
 

@@ -29,7 +29,7 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/tokenizer"
+	"weir/internal/model/tokenizer"
 )
 
 func main() {

@@ -6,7 +6,7 @@ import (
 	"io"
 	"time"
 
-	"weir/internal/tokenizer"
+	"weir/internal/model/tokenizer"
 )
 
 // turnBytes is the length of a turn of the conversations.

@@ -13,8 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"weir/internal/metrics"
-	"weir/internal/timeline"
+	"weir/internal/observe/metrics"
+	"weir/internal/observe/timeline"
 	"weir/internal/trace"
 )
 

@@ -21,15 +21,15 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"weir/internal/calibrate"
-	"weir/internal/content"
-	"weir/internal/experiment"
-	"weir/internal/live"
+	"weir/internal/lab/calibrate"
 	"weir/internal/load"
+	"weir/internal/load/experiment"
+	"weir/internal/load/live"
+	"weir/internal/load/report"
 	"weir/internal/model"
-	"weir/internal/report"
-	"weir/internal/tokenizer"
+	"weir/internal/model/tokenizer"
 	"weir/internal/workload"
+	"weir/internal/workload/content"
 	"weir/models"
 )
 

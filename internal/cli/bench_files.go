@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"weir/internal/load"
-	"weir/internal/report"
+	"weir/internal/load/report"
 )
 
 // outputFile is a form in which a document is written.

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"weir/internal/experiment"
 	"weir/internal/load"
-	"weir/internal/report"
-	"weir/internal/slo"
+	"weir/internal/load/experiment"
+	"weir/internal/load/report"
+	"weir/internal/load/slo"
 )
 
 // campaign carries out several runs and gathers them in one report.

@@ -8,11 +8,11 @@ import (
 
 	"weir/internal/config"
 	"weir/internal/engine"
-	"weir/internal/engine/fenced"
+	"weir/internal/engine/coreclient"
 	"weir/internal/engine/sglangipc"
 	"weir/internal/engine/vllmcore"
 	"weir/internal/gateway"
-	"weir/internal/zmtp"
+	"weir/internal/wire/zmtp"
 )
 
 // newVLLMCore makes the adapter of a vllm-core engine.
@@ -48,8 +48,8 @@ func newSGLangIPC(e *config.Engine, served servedModels, g *gateway.Options) (*s
 }
 
 // coreOptions are those that all engines without their front end have.
-func coreOptions(name, model string, g *gateway.Options) fenced.Options {
-	return fenced.Options{Name: name, Model: model, Batch: g.Batch, Panicked: panicked(name, g), Warn: func(message string) { g.Log.Warn(message) }}
+func coreOptions(name, model string, g *gateway.Options) coreclient.Options {
+	return coreclient.Options{Name: name, Model: model, Batch: g.Batch, Panicked: panicked(name, g), Warn: func(message string) { g.Log.Warn(message) }}
 }
 
 // additions are what an engine's own front end would add by the model's folder.

@@ -18,11 +18,11 @@ import (
 	"github.com/alecthomas/kong"
 
 	"weir/internal/config"
-	"weir/internal/content"
 	"weir/internal/model"
 	"weir/internal/sim"
 	"weir/internal/sim/kvpub"
 	"weir/internal/sim/simserver"
+	"weir/internal/workload/content"
 )
 
 // simFlags shape a simulated engine, the same in engine and up.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"weir/internal/experiment"
-	"weir/internal/report"
+	"weir/internal/load/experiment"
+	"weir/internal/load/report"
 )
 
 type experimentCommand struct {

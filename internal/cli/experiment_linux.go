@@ -9,16 +9,16 @@ import (
 	"os"
 	"time"
 
-	"weir/internal/bench"
-	"weir/internal/bench/proc"
-	"weir/internal/experiment"
 	"weir/internal/infer"
+	"weir/internal/lab"
+	"weir/internal/lab/proc"
 	"weir/internal/load"
+	"weir/internal/load/experiment"
 )
 
 // testFleet is the engines and the gateway that a run has for itself.
 type testFleet struct {
-	processes []*bench.Process
+	processes []*lab.Process
 	url       string // of what is loaded
 	admin     string // of the gateway, empty where there is none
 }
@@ -46,9 +46,9 @@ func startFleet(ctx context.Context, e *experiment.Experiment, c experiment.Cell
 			f.stop()
 		}
 	}()
-	env := bench.Environment()
-	start := func(args ...string) (*bench.Process, error) {
-		p, err := bench.Start(append([]string{binary}, args...), env)
+	env := lab.Environment()
+	start := func(args ...string) (*lab.Process, error) {
+		p, err := lab.Start(append([]string{binary}, args...), env)
 		if err == nil {
 			f.processes = append(f.processes, p)
 		}

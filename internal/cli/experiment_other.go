@@ -6,8 +6,8 @@ import (
 	"context"
 	"errors"
 
-	"weir/internal/experiment"
 	"weir/internal/load"
+	"weir/internal/load/experiment"
 )
 
 type testFleet struct{ url, admin string }

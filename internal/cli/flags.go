@@ -13,16 +13,16 @@ import (
 	"github.com/alecthomas/kong"
 	"golang.org/x/sys/unix"
 
-	"weir/internal/admit"
-	"weir/internal/allow"
-	"weir/internal/balance"
+	"weir/internal/dialect/allow"
+	"weir/internal/dialect/sglang"
+	"weir/internal/fleet/admission"
+	"weir/internal/fleet/balance"
+	"weir/internal/fleet/retry"
 	"weir/internal/gateway"
-	"weir/internal/generate"
-	"weir/internal/logs"
-	"weir/internal/otlp"
-	"weir/internal/pool"
-	"weir/internal/retry"
-	"weir/internal/timeline"
+	"weir/internal/model/pool"
+	"weir/internal/observe/logs"
+	"weir/internal/observe/otlp"
+	"weir/internal/observe/timeline"
 	"weir/internal/trace"
 )
 
@@ -251,7 +251,7 @@ func (f *listenFlags) set(o *gateway.Options) (err error) {
 	case f.H2C && f.TLSCert != "":
 		return wrongf("--h2c is HTTP/2 without TLS, and --tls-cert serves HTTP/2 already: drop --h2c")
 	}
-	if o.Proxies, err = admit.ParseProxies(f.TrustedProxies); err != nil {
+	if o.Proxies, err = admission.ParseProxies(f.TrustedProxies); err != nil {
 		return wrongf("--trusted-proxies: %w", err)
 	}
 	if o.CORS, err = gateway.ParseOrigins(words(f.CORS)); err != nil {
@@ -289,8 +289,8 @@ func (f *limitFlags) set(o *gateway.Options) error {
 		return err
 	}
 	o.MaxBody, o.MaxBodyMemory, o.UploadRate = int64(f.MaxBody), orNone(int64(f.MaxBodyMemory)), int64(f.UploadRate)
-	o.Limits = admit.Limits{Requests: f.MaxRequests, Tokens: f.MaxInflightTokens}
-	o.Conns = admit.ConnLimits{Total: f.MaxConnections, PerClient: f.MaxConnectionsPerClient}
+	o.Limits = admission.Limits{Requests: f.MaxRequests, Tokens: f.MaxInflightTokens}
+	o.Conns = admission.ConnLimits{Total: f.MaxConnections, PerClient: f.MaxConnectionsPerClient}
 	if o.Conns.Total == 0 {
 		o.Conns.Total = connectionLimit()
 	}
@@ -367,7 +367,7 @@ func (f *answerFlags) set(o *gateway.Options) error {
 	if err := notNegative(amount{"--flush-interval", int64(f.FlushInterval)}); err != nil {
 		return err
 	}
-	o.FlushInterval, o.Generate = f.FlushInterval, generate.Options{Incremental: f.Incremental}
+	o.FlushInterval, o.Generate = f.FlushInterval, sglang.Options{Incremental: f.Incremental}
 	if o.Reasoning = []string{f.Reasoning}; f.Reasoning == "both" {
 		o.Reasoning = []string{"reasoning_content", "reasoning"}
 	}

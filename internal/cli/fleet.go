@@ -12,13 +12,13 @@ import (
 	"syscall"
 	"time"
 
-	"weir/internal/balance"
 	"weir/internal/engine"
-	"weir/internal/experiment"
-	"weir/internal/fleetsim"
+	"weir/internal/fleet/balance"
+	"weir/internal/lab/fleetsim"
 	"weir/internal/load"
+	"weir/internal/load/experiment"
+	"weir/internal/load/slo"
 	"weir/internal/sim"
-	"weir/internal/slo"
 	"weir/internal/workload"
 )
 

@@ -20,7 +20,7 @@ import (
 	"weir/internal/fleet"
 	"weir/internal/gateway"
 	"weir/internal/model"
-	"weir/internal/zmtp"
+	"weir/internal/wire/zmtp"
 )
 
 // frontendCommand is weir in the place of vLLM's own front end. vLLM starts it with

@@ -13,7 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"weir/internal/config"
-	"weir/internal/spell"
+	"weir/internal/infer/spell"
 )
 
 // commands is the whole command line.

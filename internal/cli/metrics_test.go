@@ -16,14 +16,14 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"weir/internal/health"
+	"weir/internal/fleet/health"
+	"weir/internal/fleet/judge"
+	"weir/internal/fleet/kvevents"
+	"weir/internal/fleet/queue"
 	"weir/internal/infer"
-	"weir/internal/judge"
-	"weir/internal/kvevents"
-	"weir/internal/metrics"
-	"weir/internal/queue"
+	"weir/internal/observe/metrics"
+	"weir/internal/observe/watch"
 	"weir/internal/trace"
-	"weir/internal/watch"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write docs/metrics.md anew")

@@ -13,8 +13,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"weir/internal/live"
 	"weir/internal/load"
+	"weir/internal/load/live"
 	"weir/internal/model"
 	"weir/internal/sim"
 	"weir/internal/sim/offline"

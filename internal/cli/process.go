@@ -16,13 +16,13 @@ import (
 
 	"github.com/pires/go-proxyproto"
 
-	"weir/internal/admit"
 	"weir/internal/fleet"
+	"weir/internal/fleet/admission"
 	"weir/internal/gateway"
-	"weir/internal/integrity"
-	"weir/internal/metrics"
-	"weir/internal/otlp"
-	"weir/internal/timeline"
+	"weir/internal/observe/integrity"
+	"weir/internal/observe/metrics"
+	"weir/internal/observe/otlp"
+	"weir/internal/observe/timeline"
 )
 
 // inFlightQuery says which requests under way are wanted.
@@ -118,8 +118,8 @@ type process struct {
 	settings  settings     // shown by admin
 	started   time.Time
 	drain     time.Duration
-	delay     time.Duration // before it
-	proxies   admit.Proxies // that begin each connection with the PROXY protocol
+	delay     time.Duration     // before it
+	proxies   admission.Proxies // that begin each connection with the PROXY protocol
 
 	certificate *gateway.Certificate // nil: the API is served without TLS
 	h2c         bool                 // and then HTTP/2 too

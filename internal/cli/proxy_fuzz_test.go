@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/admit"
+	"weir/internal/fleet/admission"
 )
 
 // saying is a connection on which a client at an address has said everything.
@@ -50,7 +50,7 @@ func FuzzProxyProtocol(f *testing.F) {
 	}
 	proxy := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 7}
 	anybody := &net.TCPAddr{IP: net.IPv4(203, 0, 113, 1), Port: 7}
-	trusted := admit.Proxies{netip.MustParsePrefix("10.0.0.0/8")}
+	trusted := admission.Proxies{netip.MustParsePrefix("10.0.0.0/8")}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		through := func(from net.Addr) (got []byte, addr net.Addr, err error) {
 			c, err := (&process{proxies: trusted, listener: &one{conn: &saying{from: from, said: bytes.NewReader(data)}}}).clients().Accept()

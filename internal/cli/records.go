@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"weir/internal/infer"
-	"weir/internal/report"
-	"weir/internal/timeline"
+	"weir/internal/load/report"
+	"weir/internal/observe/timeline"
 	"weir/internal/trace"
 )
 

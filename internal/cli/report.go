@@ -3,7 +3,7 @@ package cli
 import (
 	"io"
 
-	"weir/internal/report"
+	"weir/internal/load/report"
 )
 
 type reportCommand struct {

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"weir/internal/bench"
-	"weir/internal/scenario"
+	"weir/internal/lab"
+	"weir/internal/lab/scenario"
 )
 
 type benchProcessCommand struct {
@@ -14,7 +14,7 @@ type benchProcessCommand struct {
 }
 
 // Run implements the command. Only the program itself runs it.
-func (c *benchProcessCommand) Run() error { return bench.RunRole(c.Role, c.Cell) }
+func (c *benchProcessCommand) Run() error { return lab.RunRole(c.Role, c.Cell) }
 
 // run runs the scenario.
 func (c *scenarioCommand) run(s *streams) error {

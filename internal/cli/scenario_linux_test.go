@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"weir/internal/scenario"
+	"weir/internal/lab/scenario"
 )
 
 func TestWrongScenario(t *testing.T) {

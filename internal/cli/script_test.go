@@ -17,7 +17,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"weir/internal/certtest"
+	"weir/test/certtest"
 )
 
 // TestScripts runs testdata/script/*.txtar: command lines of weir, and what they

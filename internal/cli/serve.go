@@ -12,7 +12,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"weir/internal/balance"
 	"weir/internal/config"
 	"weir/internal/engine"
 	"weir/internal/engine/access"
@@ -22,13 +21,14 @@ import (
 	"weir/internal/engine/sglang"
 	"weir/internal/engine/vllm"
 	"weir/internal/fleet"
+	"weir/internal/fleet/balance"
+	"weir/internal/fleet/health"
 	"weir/internal/gateway"
-	"weir/internal/health"
 	"weir/internal/infer"
-	"weir/internal/integrity"
-	"weir/internal/metrics"
-	"weir/internal/otlp"
-	"weir/internal/watch"
+	"weir/internal/observe/integrity"
+	"weir/internal/observe/metrics"
+	"weir/internal/observe/otlp"
+	"weir/internal/observe/watch"
 	"weir/models"
 )
 

@@ -3,7 +3,7 @@ package cli
 import (
 	"net/http"
 
-	"weir/internal/report"
+	"weir/internal/load/report"
 	"weir/internal/trace"
 )
 

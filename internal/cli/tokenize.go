@@ -15,7 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
-	"weir/internal/tokenizer"
+	"weir/internal/model/tokenizer"
 )
 
 type tokenizeCommand struct {

@@ -10,9 +10,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"weir/internal/metrics"
+	"weir/internal/observe/metrics"
+	"weir/internal/observe/watch"
 	"weir/internal/sim/simserver"
-	"weir/internal/watch"
 )
 
 // watchFlags are how a process watches itself, the same in every command that serves.

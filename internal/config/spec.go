@@ -15,7 +15,7 @@ import (
 	"strconv"
 	"strings"
 
-	"weir/internal/spell"
+	"weir/internal/infer/spell"
 )
 
 // Engine is one --engine [KIND=]URL[,model=NAME][,name=NAME][,OPTION=VALUE]...;

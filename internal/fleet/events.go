@@ -5,9 +5,9 @@ import (
 	"sync"
 
 	"weir/internal/engine"
-	"weir/internal/kvevents"
-	"weir/internal/kvsub"
-	"weir/internal/route"
+	"weir/internal/fleet/kvevents"
+	"weir/internal/fleet/kvsub"
+	"weir/internal/fleet/route"
 )
 
 // following is what follows the KV events of engines: a goroutine for each life of an

@@ -10,9 +10,9 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"weir/internal/engine"
-	"weir/internal/kvindex"
-	"weir/internal/route"
-	"weir/internal/zmtp"
+	"weir/internal/fleet/kvindex"
+	"weir/internal/fleet/route"
+	"weir/internal/wire/zmtp"
 )
 
 // An engine's events are followed for as long as its books are kept: from when it is ready

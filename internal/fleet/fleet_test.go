@@ -14,9 +14,9 @@ import (
 	"pgregory.net/rapid"
 
 	"weir/internal/engine"
+	"weir/internal/fleet/kvindex"
+	"weir/internal/fleet/route"
 	"weir/internal/infer"
-	"weir/internal/kvindex"
-	"weir/internal/route"
 	"weir/internal/trace"
 )
 

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"weir/internal/engine"
+	"weir/internal/fleet/route"
 	"weir/internal/infer"
-	"weir/internal/route"
 )
 
 // Halves is what an operator says of an engine's part where prefill and decode run on two

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"weir/internal/engine"
+	"weir/internal/fleet/route"
 	"weir/internal/infer"
-	"weir/internal/route"
 )
 
 // halfMember is a relay whose role the operator gives, unless it is both.

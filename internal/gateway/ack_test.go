@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"weir/internal/health"
+	"weir/internal/fleet/health"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"weir/internal/allow"
+	"weir/internal/dialect/allow"
 	"weir/internal/infer"
 	"weir/models"
 )

@@ -4,10 +4,10 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"weir/internal/fleet/retry"
+	"weir/internal/fleet/route"
 	"weir/internal/gateway/answer"
 	"weir/internal/infer"
-	"weir/internal/retry"
-	"weir/internal/route"
 	"weir/internal/trace"
 )
 

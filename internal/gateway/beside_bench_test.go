@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/balance"
+	"weir/internal/dialect/openai"
+	"weir/internal/fleet/balance"
+	"weir/internal/fleet/route"
 	"weir/internal/model"
-	"weir/internal/openai"
-	"weir/internal/pool"
-	"weir/internal/route"
+	"weir/internal/model/pool"
 	"weir/internal/trace"
 	"weir/models"
 )

@@ -6,14 +6,14 @@ import (
 	"net/http"
 	"slices"
 
-	"weir/internal/balance"
-	"weir/internal/cost"
-	"weir/internal/health"
+	"weir/internal/fleet/balance"
+	"weir/internal/fleet/cost"
+	"weir/internal/fleet/health"
+	"weir/internal/fleet/judge"
+	"weir/internal/fleet/kvindex"
+	"weir/internal/fleet/route"
+	"weir/internal/gateway/stream"
 	"weir/internal/infer"
-	"weir/internal/judge"
-	"weir/internal/kvindex"
-	"weir/internal/route"
-	"weir/internal/stream"
 	"weir/internal/trace"
 )
 

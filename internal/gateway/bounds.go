@@ -1,7 +1,7 @@
 package gateway
 
 import (
-	"weir/internal/api"
+	"weir/internal/dialect"
 	"weir/internal/infer"
 )
 
@@ -49,7 +49,7 @@ func checkValues(field string, json []byte) error {
 	if len(json) <= maxValues { // each has a byte at least
 		return nil
 	}
-	if n := api.CountValues(json); n > maxValues {
+	if n := dialect.CountValues(json); n > maxValues {
 		return infer.Invalid(field, "%s holds about %d JSON values; it may hold %d: send fewer, larger ones", field, n, maxValues)
 	}
 	return nil

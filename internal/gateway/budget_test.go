@@ -14,11 +14,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"weir/internal/allow"
+	"weir/internal/dialect/allow"
 	"weir/internal/engine"
+	"weir/internal/fleet/judge"
+	"weir/internal/fleet/retry"
 	"weir/internal/infer"
-	"weir/internal/judge"
-	"weir/internal/retry"
 	"weir/internal/trace"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"weir/internal/api"
+	"weir/internal/dialect"
 	"weir/internal/infer"
 )
 
@@ -35,7 +35,7 @@ func (p *preparing) checkCap() error {
 }
 
 func (p *preparing) overCap(field, value string, limit int) error {
-	return infer.Invalid(field, "%s is %s; for model %s it may be at most %d", field, api.Clip(value, 32), p.model.Name, limit)
+	return infer.Invalid(field, "%s is %s; for model %s it may be at most %d", field, dialect.Clip(value, 32), p.model.Name, limit)
 }
 
 // capped are the fields that caps bound in the bodies of relayed requests, whatever
@@ -64,7 +64,7 @@ func (p *preparing) capRelayed() error {
 		return nil
 	}
 	bounded := false
-	var nulls []api.Span // bounds that say nothing
+	var nulls []dialect.Span // bounds that say nothing
 	for _, at := range p.head.Fields {
 		name := strings.ToLower(at.Name)
 		of := capped[name]
@@ -72,14 +72,14 @@ func (p *preparing) capRelayed() error {
 			continue
 		}
 		raw := p.head.Body[at.Start:at.End]
-		if api.KindOf(raw) == 'n' {
+		if dialect.KindOf(raw) == 'n' {
 			if strings.HasPrefix(name, "max_") {
 				nulls = append(nulls, at)
 			}
 			continue
 		}
 		// Engines take the text of a number for it, so nothing but a number will do.
-		v, err := api.FloatOf(at.Name, raw, 0, math.MaxFloat64, false)
+		v, err := dialect.FloatOf(at.Name, raw, 0, math.MaxFloat64, false)
 		if err != nil {
 			return err
 		}
@@ -96,7 +96,7 @@ func (p *preparing) capRelayed() error {
 
 // bound puts a bound into the body: for those that say nothing, or else as its first
 // field. All other bytes stay.
-func (p *preparing) bound(field string, nulls []api.Span, most int) (err error) {
+func (p *preparing) bound(field string, nulls []dialect.Span, most int) (err error) {
 	var out []byte
 	from, old := 0, p.head.Body
 	for _, at := range nulls {

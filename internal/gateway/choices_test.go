@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"weir/internal/infer"
-	"weir/internal/tokenizer"
+	"weir/internal/model/tokenizer"
 	"weir/internal/trace"
 	"weir/models"
 )

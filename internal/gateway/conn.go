@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"weir/internal/admit"
-	"weir/internal/sock"
+	"weir/internal/fleet/admission"
 	"weir/internal/trace"
+	"weir/internal/wire/sock"
 )
 
 // conn stamps the first read after a request was taken. It is armed anew by
@@ -21,10 +21,10 @@ import (
 // request, already read by then, has no stamp of its own.
 type conn struct {
 	net.Conn
-	socket net.Conn     // Conn itself, or what lies under it
-	entry  *admit.Conn  // in the book of connections
-	first  atomic.Int64 // 0: armed
-	ahead  []byte       // sent ahead of a detached stream's end; read first
+	socket net.Conn        // Conn itself, or what lies under it
+	entry  *admission.Conn // in the book of connections
+	first  atomic.Int64    // 0: armed
+	ahead  []byte          // sent ahead of a detached stream's end; read first
 	// returned is set while the connection waits for the request after a
 	// detached stream.
 	returned atomic.Pointer[returnedConns]

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"weir/internal/api"
+	"weir/internal/dialect"
 )
 
 // Origins are the web pages of other origins whose scripts may call the API and read its
@@ -130,7 +130,7 @@ func (g *Gateway) preflight(w http.ResponseWriter, r *http.Request) {
 	h, origin := w.Header(), r.Header.Get("Origin")
 	h.Add("Vary", "Access-Control-Request-Method, Access-Control-Request-Headers")
 	if !g.opts.CORS.admit(h, origin) {
-		http.Error(w, fmt.Sprintf("web pages of %s may not use this gateway; an operator allows them with --cors %[1]s", api.Clip(origin, 128)), http.StatusForbidden)
+		http.Error(w, fmt.Sprintf("web pages of %s may not use this gateway; an operator allows them with --cors %[1]s", dialect.Clip(origin, 128)), http.StatusForbidden)
 		return
 	}
 	h.Set("Access-Control-Allow-Methods", preflightMethods)

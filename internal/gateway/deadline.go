@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"weir/internal/api"
+	"weir/internal/dialect"
 	"weir/internal/infer"
 )
 
@@ -34,14 +34,14 @@ func beginBy(h http.Header, arrival int64, now func() int64) (at int64, err erro
 	if v := h.Get(timeoutHeader); v != "" {
 		seconds, err := strconv.ParseFloat(v, 64)
 		if err != nil || math.IsNaN(seconds) {
-			return 0, infer.Invalid(timeoutHeader, "%s: %q: want the seconds after which the answer must have begun, as in 2.5", timeoutHeader, api.Clip(v, 64))
+			return 0, infer.Invalid(timeoutHeader, "%s: %q: want the seconds after which the answer must have begun, as in 2.5", timeoutHeader, dialect.Clip(v, 64))
 		}
 		sooner(arrival + bounded(seconds))
 	}
 	if v := h.Get(deadlineHeader); v != "" {
 		t, err := time.Parse(time.RFC3339Nano, v)
 		if err != nil {
-			return 0, infer.Invalid(deadlineHeader, "%s: %q: want the time by which the answer must have begun, as in 2026-11-23T10:00:00.5Z", deadlineHeader, api.Clip(v, 64))
+			return 0, infer.Invalid(deadlineHeader, "%s: %q: want the time by which the answer must have begun, as in 2026-11-23T10:00:00.5Z", deadlineHeader, dialect.Clip(v, 64))
 		}
 		sooner(now() + bounded(time.Until(t).Seconds()))
 	}

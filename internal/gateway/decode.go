@@ -12,10 +12,10 @@ import (
 	"strings"
 	"time"
 
-	"weir/internal/admit"
-	"weir/internal/allow"
+	"weir/internal/dialect/allow"
+	"weir/internal/fleet/admission"
 	"weir/internal/infer"
-	"weir/internal/tokenizer"
+	"weir/internal/model/tokenizer"
 	"weir/internal/trace"
 )
 
@@ -42,7 +42,7 @@ func (x *exchange) read() error {
 		return err
 	}
 	x.uncount = done
-	if size := x.response.r.ContentLength; size < 0 || size > admit.SmallBody {
+	if size := x.response.r.ContentLength; size < 0 || size > admission.SmallBody {
 		// A body that would be refused once it is here need not come. For a small one
 		// this would save little, and cost its connection.
 		if err := x.g.gate.Check(); err != nil {
@@ -164,7 +164,7 @@ func (u *upload) late() error {
 
 // read reads the body to its end, into memory that it reserves before: for as much as
 // is declared, or has arrived.
-func (u *upload) read(ctx context.Context, bodies *admit.Bodies, room *admit.Body) (body []byte, err error) {
+func (u *upload) read(ctx context.Context, bodies *admission.Bodies, room *admission.Body) (body []byte, err error) {
 	limit, size := u.opts.MaxBody, u.r.ContentLength
 	if size > limit {
 		return nil, tooLarge(limit)
@@ -179,7 +179,7 @@ func (u *upload) read(ctx context.Context, bodies *admit.Bodies, room *admit.Bod
 	}
 	// The declared size is only believed up to a point: memory is given out as
 	// the bytes arrive.
-	buf := make([]byte, 0, min(max(size, 0), admit.SmallBody)+bytes.MinRead)
+	buf := make([]byte, 0, min(max(size, 0), admission.SmallBody)+bytes.MinRead)
 	for {
 		if err := u.rc.SetReadDeadline(u.deadline(len(buf))); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			return nil, infer.AsError(err)
@@ -222,7 +222,7 @@ const roomAgain = 50 * time.Millisecond
 // hold sees to it that a declared body has room for so many bytes. It has, unless it came
 // too slowly; then it waits for some, as long as it might have waited for more to come,
 // and its client waits with it. That time is no fault of the client's.
-func (u *upload) hold(ctx context.Context, room *admit.Body, size int64) error {
+func (u *upload) hold(ctx context.Context, room *admission.Body, size int64) error {
 	since := time.Now()
 	defer func() { u.began = u.began.Add(time.Since(since)) }()
 	for {

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/gateway/stream"
 	"weir/internal/infer"
-	"weir/internal/stream"
 	"weir/internal/trace"
 )
 

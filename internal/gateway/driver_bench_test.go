@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/fleet/route"
 	"weir/internal/infer"
-	"weir/internal/route"
 	"weir/internal/trace"
 )
 

@@ -3,7 +3,7 @@ package gateway
 import (
 	"slices"
 
-	"weir/internal/api"
+	"weir/internal/dialect"
 	"weir/internal/infer"
 )
 
@@ -29,7 +29,7 @@ func (p *preparing) templateKwargs() ([]byte, error) {
 	}
 	out[len(out)-1] = ','
 	none := true
-	err := api.EachMember(given, func(other string, raw []byte) error {
+	err := dialect.EachMember(given, func(other string, raw []byte) error {
 		if none = false; other == name {
 			return infer.Invalid(field, "%s and chat_template_kwargs.%s say the same thing; give one of them", field, name)
 		}

@@ -5,21 +5,21 @@ import (
 	"strings"
 	"testing"
 
-	"weir/internal/api"
-	"weir/internal/chat"
-	"weir/internal/chat/parse"
+	"weir/internal/dialect"
+	"weir/internal/fleet/route"
 	"weir/internal/infer"
 	"weir/internal/model"
-	"weir/internal/route"
+	"weir/internal/model/chat"
+	"weir/internal/model/outputparse"
 )
 
 // How much a model is to reason goes to the variable that its template has.
 func TestTemplateKwargs(t *testing.T) {
-	think, _ := parse.Named("hermes", "think")
-	harmony, _ := parse.Named("harmony", "harmony")
+	think, _ := outputparse.Named("hermes", "think")
+	harmony, _ := outputparse.Named("harmony", "harmony")
 	for _, test := range []struct {
 		source        string
-		format        parse.Format
+		format        outputparse.Format
 		effort, given string
 		want          string // or the words of the refusal, after an exclamation mark
 	}{
@@ -40,7 +40,7 @@ func TestTemplateKwargs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req := &api.Request{Effort: test.effort, Fields: &api.FieldNames{Effort: "reasoning.effort"}}
+		req := &dialect.Request{Effort: test.effort, Fields: &dialect.FieldNames{Effort: "reasoning.effort"}}
 		if test.given != "" {
 			req.ChatTemplateKwargs = []byte(test.given)
 		}
@@ -67,7 +67,7 @@ func TestReasoningBeforeAGuide(t *testing.T) {
 	}{
 		{"<|assistant|><think>\n", false, infer.OpenReasoning}, {"<|assistant|>", false, infer.NoReasoning}, {"<|assistant|><think>\n", true, infer.NoReasoning},
 	} {
-		q := &request{req: &api.Request{Guide: &infer.Guide{}, ForcedAny: c.forced, Tools: []byte(`[]`)}, folder: simModel()}
+		q := &request{req: &dialect.Request{Guide: &infer.Guide{}, ForcedAny: c.forced, Tools: []byte(`[]`)}, folder: simModel()}
 		q.expect([]byte(c.prompt))
 		if got := q.submission(0, "m", "id", infer.CarriesAll).Guide; got.Before() != c.want || got.Whole != c.forced {
 			t.Errorf("%+v: %+v", c, got)

@@ -5,18 +5,18 @@ import (
 	"slices"
 	"strings"
 
-	"weir/internal/allow"
-	"weir/internal/anthropic"
-	"weir/internal/api"
+	"weir/internal/dialect"
+	"weir/internal/dialect/allow"
+	"weir/internal/dialect/anthropic"
+	"weir/internal/dialect/openai"
+	"weir/internal/dialect/responses"
 	"weir/internal/infer"
-	"weir/internal/openai"
-	"weir/internal/responses"
 )
 
 // service is what is served at a path: an endpoint of a dialect, by the methods
 // that it takes.
 type service struct {
-	api.Endpoint
+	dialect.Endpoint
 	methods []string
 }
 
@@ -24,11 +24,11 @@ type service struct {
 // endpoints' entries in newServices.
 type services map[string]service
 
-func newServices(own api.Endpoint) services {
+func newServices(own dialect.Endpoint) services {
 	all := services{
 		own.String(): {own, []string{http.MethodPost, http.MethodPut}}, // as SGLang takes it
 	}
-	for path, e := range map[string]api.Endpoint{
+	for path, e := range map[string]dialect.Endpoint{
 		"/v1/chat/completions":      openai.Chat,
 		"/v1/completions":           openai.Completions,
 		"/v1/messages":              anthropic.Messages,
@@ -47,7 +47,7 @@ func newServices(own api.Endpoint) services {
 }
 
 // endpointOf gives the endpoint of a path. A path that weir does not know can be relayed.
-func (s services) endpointOf(path string) api.Endpoint {
+func (s services) endpointOf(path string) dialect.Endpoint {
 	if at, ok := s[path]; ok {
 		return at.Endpoint
 	}
@@ -55,7 +55,7 @@ func (s services) endpointOf(path string) api.Endpoint {
 }
 
 // dialectOf is the name of the API that an endpoint is of.
-func dialectOf(e api.Endpoint) string {
+func dialectOf(e dialect.Endpoint) string {
 	switch e.(type) {
 	case anthropic.Endpoint:
 		return "anthropic"
@@ -75,7 +75,7 @@ func (s services) method(path, method string, relayed allow.Paths) (allowed stri
 	case slices.Contains(at.methods, method), !ok && method == http.MethodPost && relayed.Has(path):
 		return "", nil
 	case !ok && method == http.MethodPost && s.meant(path) == "":
-		return "", infer.Errorf(infer.CodeNotFound, "nothing is served at %s, and it is none of the paths that are relayed to engines; an operator adds it with --relay-path", api.Clip(path, 128))
+		return "", infer.Errorf(infer.CodeNotFound, "nothing is served at %s, and it is none of the paths that are relayed to engines; an operator adds it with --relay-path", dialect.Clip(path, 128))
 	case !ok:
 		return "", s.nothingAt(path)
 	}
@@ -100,7 +100,7 @@ func (s services) meant(path string) string {
 
 // nothingAt answers whoever asks for a path that nobody serves.
 func (s services) nothingAt(path string) *infer.Error {
-	path = api.Clip(path, 128)
+	path = dialect.Clip(path, 128)
 	switch meant := s.meant(path); {
 	case meant != "" && strings.HasPrefix(path, twice):
 		return infer.Errorf(infer.CodeNotFound, "there is nothing at %s; did you mean %s? Leave /v1 out of the base URL that the client is given: it adds its own", path, meant)
@@ -112,7 +112,7 @@ func (s services) nothingAt(path string) *infer.Error {
 
 // setRequestID puts a request's id into a response's head: where every caller
 // finds it, and where those of the endpoint's dialect look for it.
-func setRequestID(h http.Header, e api.Endpoint, id string) {
+func setRequestID(h http.Header, e dialect.Endpoint, id string) {
 	h.Set("X-Request-Id", id)
 	if field := e.Traits().RequestIDField; field != "" {
 		h.Set(field, id)

@@ -13,7 +13,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/infer"
-	"weir/internal/metrics"
+	"weir/internal/observe/metrics"
 	"weir/internal/trace"
 )
 

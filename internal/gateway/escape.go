@@ -6,10 +6,10 @@ import (
 	"sync"
 	"time"
 
+	"weir/internal/fleet/retry"
+	"weir/internal/fleet/route"
+	"weir/internal/gateway/stream"
 	"weir/internal/infer"
-	"weir/internal/retry"
-	"weir/internal/route"
-	"weir/internal/stream"
 	"weir/internal/trace"
 )
 

@@ -8,12 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"weir/internal/allow"
+	"weir/internal/dialect/allow"
 	"weir/internal/engine"
-	"weir/internal/health"
+	"weir/internal/fleet/health"
+	"weir/internal/fleet/judge"
+	"weir/internal/fleet/retry"
 	"weir/internal/infer"
-	"weir/internal/judge"
-	"weir/internal/retry"
 	"weir/internal/trace"
 )
 

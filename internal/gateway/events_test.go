@@ -6,10 +6,10 @@ import (
 	"math"
 	"testing"
 
+	"weir/internal/fleet/kvevents"
+	"weir/internal/fleet/kvindex"
+	"weir/internal/fleet/route"
 	"weir/internal/infer"
-	"weir/internal/kvevents"
-	"weir/internal/kvindex"
-	"weir/internal/route"
 	"weir/internal/trace"
 	"weir/models"
 )

@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/gateway/stream"
 	"weir/internal/infer"
-	"weir/internal/stream"
 	"weir/internal/trace"
 )
 

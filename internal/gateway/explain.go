@@ -4,11 +4,11 @@ import (
 	"context"
 	"net/http"
 
-	"weir/internal/api"
-	"weir/internal/balance"
+	"weir/internal/dialect"
+	"weir/internal/fleet/balance"
+	"weir/internal/fleet/queue"
+	"weir/internal/fleet/route"
 	"weir/internal/infer"
-	"weir/internal/queue"
-	"weir/internal/route"
 	"weir/internal/trace"
 )
 
@@ -53,7 +53,7 @@ func (g *Gateway) Explain(ctx context.Context, path string, header http.Header, 
 		return nil, nil, err
 	}
 	if !p.relayed {
-		if wants := q.endpoint.Traits().Wants; asksTokenizer(q.endpoint) || wants == api.PromptLength {
+		if wants := q.endpoint.Traits().Wants; asksTokenizer(q.endpoint) || wants == dialect.PromptLength {
 			return nil, nil, infer.Errorf(infer.CodeInvalid, "no engine is chosen for %s: weir answers it by itself", path)
 		}
 		if err := p.prompt(); err != nil {

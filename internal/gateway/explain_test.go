@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"testing"
 
-	"weir/internal/admit"
-	"weir/internal/balance"
+	"weir/internal/fleet/admission"
+	"weir/internal/fleet/balance"
 	"weir/internal/infer"
 )
 
@@ -15,7 +15,7 @@ import (
 // next request has the turn that it would have had. What would be refused is an error.
 func TestExplain(t *testing.T) {
 	engines := []any{&tokenEngine{name: "a"}, &tokenEngine{name: "b"}, &relayEngine{name: "r"}}
-	opts := Options{Limits: admit.Limits{Requests: 1}}
+	opts := Options{Limits: admission.Limits{Requests: 1}}
 	inOneWay(t, opts, engines, func(t *testing.T, b *bench) {
 		snap := b.snapshot.Load()
 		for _, m := range snap.Models {

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"weir/internal/api"
+	"weir/internal/dialect"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -217,7 +217,7 @@ const reasonHeader = "X-Refusal-Reason"
 
 // writeError answers with an error in the endpoint's shape and gives the size of
 // the body.
-func writeError(w http.ResponseWriter, e api.Endpoint, err *infer.Error) int {
+func writeError(w http.ResponseWriter, e dialect.Endpoint, err *infer.Error) int {
 	body := e.AppendError(nil, err)
 	h := w.Header()
 	h.Set("Content-Type", "application/json")

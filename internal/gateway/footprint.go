@@ -6,11 +6,11 @@ import (
 	"strings"
 	"sync"
 
-	"weir/internal/busy"
-	"weir/internal/kvindex"
-	"weir/internal/openai"
-	"weir/internal/promptkey"
-	"weir/internal/route"
+	"weir/internal/dialect/openai"
+	"weir/internal/fleet/kvindex"
+	"weir/internal/fleet/promptkey"
+	"weir/internal/fleet/route"
+	"weir/internal/observe/busy"
 )
 
 // footprint is what a request is in the books of engines: how long its prompts are,

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"weir/internal/balance"
 	"weir/internal/engine"
+	"weir/internal/fleet/balance"
 )
 
 // TestRelayedTurnsStay has conversations with two relayed engines, by cost, streamed and

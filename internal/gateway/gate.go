@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"weir/internal/api"
+	"weir/internal/dialect"
+	"weir/internal/fleet/route"
 	"weir/internal/infer"
-	"weir/internal/route"
 	"weir/internal/trace"
 )
 
@@ -70,7 +70,7 @@ func (p *preparing) gate() error {
 
 // refuseEarly refuses a request that would wait for an engine in vain, before the work.
 func (p *preparing) refuseEarly() (err error) {
-	if p.endpoint.Traits().Wants != api.Answer {
+	if p.endpoint.Traits().Wants != dialect.Answer {
 		return nil // no engine hears of it
 	}
 	if p.beginBy, err = beginBy(p.header, p.rec.Arrival, trace.Now); err != nil {
@@ -117,7 +117,7 @@ func (p *preparing) checkNeeds() error {
 // checkAsks refuses what every relayed engine of the model is known to lose. All else
 // passes as it came.
 func (p *preparing) checkAsks() error {
-	e, ok := p.endpoint.(api.Judged)
+	e, ok := p.endpoint.(dialect.Judged)
 	if !ok {
 		return nil
 	}
@@ -125,7 +125,7 @@ func (p *preparing) checkAsks() error {
 	p.needs = p.head.Needs(asks)
 	if lacks := p.needs &^ p.model.Carries; lacks != 0 {
 		path, lacks := p.head.Asking(asks, lacks)
-		e := api.Unsupported(path, "model "+p.model.Name, nil)
+		e := dialect.Unsupported(path, "model "+p.model.Name, nil)
 		e.Lacks = lacks
 		return p.explain(e)
 	}
@@ -175,19 +175,19 @@ func (p *preparing) findModel() error {
 
 // relays says that requests for a model are relayed. Endpoints that only ask a tokenizer
 // are answered by weir itself where it has the model's.
-func (g *Gateway) relays(m *route.Model, e api.Endpoint) bool {
+func (g *Gateway) relays(m *route.Model, e dialect.Endpoint) bool {
 	return g.folder(m) == nil || m.Relayed && !asksTokenizer(e)
 }
 
 // asksTokenizer says that an endpoint asks a model's tokenizer and no engine.
-func asksTokenizer(e api.Endpoint) bool {
+func asksTokenizer(e dialect.Endpoint) bool {
 	wants := e.Traits().Wants
-	return wants == api.TokenIDs || wants == api.Text
+	return wants == dialect.TokenIDs || wants == dialect.Text
 }
 
 // checkPath refuses a path that is not served for a model. relayed is what relays
 // says of the two.
-func (g *Gateway) checkPath(m *route.Model, e api.Endpoint, path string, relayed bool) error {
+func (g *Gateway) checkPath(m *route.Model, e dialect.Endpoint, path string, relayed bool) error {
 	switch t := e.Traits(); {
 	case asksTokenizer(e) && relayed && !m.Relayed:
 		e := infer.Errorf(infer.CodeUnsupported, "model %q has no tokenizer here; give its folder with --model %s=DIR", m.Name, m.Name)
@@ -210,7 +210,7 @@ func (g *Gateway) checkPath(m *route.Model, e api.Endpoint, path string, relayed
 func lookUp(fleet *route.Snapshot, name string) (*route.Model, error) {
 	model := fleet.Models[name]
 	if model == nil {
-		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", api.Clip(name, 128), servedModels(fleet))
+		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", dialect.Clip(name, 128), servedModels(fleet))
 		e.Param = "model"
 		return nil, e
 	}

@@ -25,21 +25,21 @@ import (
 	"sync/atomic"
 	"time"
 
-	"weir/internal/admit"
-	"weir/internal/allow"
-	"weir/internal/busy"
-	"weir/internal/generate"
+	"weir/internal/dialect/allow"
+	"weir/internal/dialect/responses"
+	"weir/internal/dialect/sglang"
+	"weir/internal/fleet/admission"
+	"weir/internal/fleet/route"
 	"weir/internal/infer"
-	"weir/internal/integrity"
-	"weir/internal/metrics"
 	"weir/internal/model"
-	"weir/internal/pool"
-	"weir/internal/responses"
-	"weir/internal/route"
-	"weir/internal/timeline"
-	"weir/internal/tokenizer"
+	"weir/internal/model/pool"
+	"weir/internal/model/tokenizer"
+	"weir/internal/observe/busy"
+	"weir/internal/observe/integrity"
+	"weir/internal/observe/metrics"
+	"weir/internal/observe/timeline"
+	"weir/internal/observe/watch"
 	"weir/internal/trace"
-	"weir/internal/watch"
 )
 
 // Options configure a Gateway. Snapshot is needed; everything else has a
@@ -61,7 +61,7 @@ type Options struct {
 	Integrity *integrity.Log
 	Metrics   *metrics.Metrics
 	Log       *slog.Logger
-	Limits    admit.Limits
+	Limits    admission.Limits
 	// Caps bound what may be asked of models, by their names.
 	Caps map[string]Cap
 	// Allow is what may pass to engines.
@@ -71,7 +71,7 @@ type Options struct {
 	// AllowAbort serves /abort_request: whoever knows the rid of a request ends it.
 	AllowAbort bool
 	// Generate are the settings of /generate.
-	Generate generate.Options
+	Generate sglang.Options
 	Pool     pool.Options
 	// Queue says how requests wait for engines.
 	Queue Queueing
@@ -85,11 +85,11 @@ type Options struct {
 	PrefixCache int64
 
 	// Conns bound clients' connections.
-	Conns admit.ConnLimits
+	Conns admission.ConnLimits
 	// CORS are the web pages that may call the API.
 	CORS Origins
 	// Proxies are those whose word on a client's address is taken.
-	Proxies admit.Proxies
+	Proxies admission.Proxies
 	// MaxBody bounds a request's body in bytes; 0 means 32 MiB.
 	MaxBody int64
 	// MaxBodyMemory bounds the bytes of all bodies that are held at once; 0 means 1 GiB,
@@ -189,9 +189,9 @@ func (o *Options) defaults() {
 // HTTP server.
 type Gateway struct {
 	opts   Options
-	gate   *admit.Gate
-	bodies *admit.Bodies
-	conns  *admit.Conns
+	gate   *admission.Gate
+	bodies *admission.Bodies
+	conns  *admission.Conns
 	spells
 	rids     rids // of requests that callers may abort by their own ids
 	services services
@@ -238,9 +238,9 @@ func New(opts Options) *Gateway {
 	opts.defaults()
 	g := &Gateway{
 		opts:     opts,
-		gate:     admit.NewGate(opts.Limits),
-		bodies:   admit.NewBodies(max(0, opts.MaxBodyMemory)),
-		conns:    admit.NewConns(opts.Conns),
+		gate:     admission.NewGate(opts.Limits),
+		bodies:   admission.NewBodies(max(0, opts.MaxBodyMemory)),
+		conns:    admission.NewConns(opts.Conns),
 		spells:   spells{starving: spell{log: opts.Log}, crowded: spell{log: opts.Log}, resetting: spell{log: opts.Log}, handshakes: spell{log: opts.Log}},
 		pool:     pool.New(opts.Pool),
 		ids:      newRequestIDs(),
@@ -249,7 +249,7 @@ func New(opts Options) *Gateway {
 		meter:    opts.Watch.Meter(),
 		detached: detached{returned: newReturnedConns(opts.BodyTimeout), tidy: newTidy()},
 	}
-	g.services = newServices(generate.New(opts.Generate))
+	g.services = newServices(sglang.New(opts.Generate))
 	cores := runtime.GOMAXPROCS(0)
 	g.handshaking = newHandshakes(cores)
 	g.outputs = newOutputs(cores, opts.Batch, opts.Metrics, g.meter)

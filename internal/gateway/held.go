@@ -7,14 +7,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"weir/internal/api"
-	"weir/internal/balance"
-	"weir/internal/busy"
-	"weir/internal/cost"
+	"weir/internal/dialect"
+	"weir/internal/fleet/balance"
+	"weir/internal/fleet/cost"
+	"weir/internal/fleet/queue"
+	"weir/internal/fleet/route"
 	"weir/internal/infer"
-	"weir/internal/metrics"
-	"weir/internal/queue"
-	"weir/internal/route"
+	"weir/internal/observe/busy"
+	"weir/internal/observe/metrics"
 	"weir/internal/trace"
 )
 
@@ -88,7 +88,7 @@ func (h *holding) ticket(x *exchange) *ticket {
 	if t == nil {
 		t = &ticket{woken: make(chan struct{}, 1)}
 	}
-	t.x, t.given, t.err, t.pushed = x, false, nil, h.pushes(x.model) || x.endpoint.Traits().Wants != api.Answer
+	t.x, t.given, t.err, t.pushed = x, false, nil, h.pushes(x.model) || x.endpoint.Traits().Wants != dialect.Answer
 	select {
 	case <-t.woken: // of its life before
 	default:

@@ -5,11 +5,11 @@ import (
 	"net/url"
 	"testing"
 
-	"weir/internal/balance"
+	"weir/internal/dialect/openai"
+	"weir/internal/fleet/balance"
+	"weir/internal/fleet/route"
 	"weir/internal/infer"
 	"weir/internal/model"
-	"weir/internal/openai"
-	"weir/internal/route"
 	"weir/internal/trace"
 	"weir/models"
 )

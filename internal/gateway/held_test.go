@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"weir/internal/allow"
-	"weir/internal/balance"
+	"weir/internal/dialect/allow"
 	"weir/internal/engine"
+	"weir/internal/fleet/balance"
 	"weir/internal/infer"
 	"weir/models"
 )

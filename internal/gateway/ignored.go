@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"strings"
 
-	"weir/internal/api"
+	"weir/internal/dialect"
 )
 
 // ignoredHeader names what a request asked for besides its answer and was left out, in
@@ -16,7 +16,7 @@ const maxIgnored = 1024
 
 // leftOut is what is told of a request's fields that were left out.
 type leftOut struct {
-	*api.LeftOut
+	*dialect.LeftOut
 	headers []string // of the request's head, by their names in the dialect's table
 }
 
@@ -98,5 +98,5 @@ func headerWord(name string) string {
 			return r
 		}
 		return '?'
-	}, api.Clip(name, 64))
+	}, dialect.Clip(name, 64))
 }

@@ -14,9 +14,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"weir/internal/dialect/openai"
 	"weir/internal/infer"
-	"weir/internal/openai"
-	"weir/internal/tokenizer"
+	"weir/internal/model/tokenizer"
 	"weir/internal/trace"
 	"weir/models"
 )

@@ -3,9 +3,9 @@ package gateway
 import (
 	"net/http"
 
+	"weir/internal/fleet/route"
 	"weir/internal/gateway/answer"
-	"weir/internal/metrics"
-	"weir/internal/route"
+	"weir/internal/observe/metrics"
 	"weir/internal/trace"
 )
 

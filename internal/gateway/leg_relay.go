@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"weir/internal/api"
+	"weir/internal/dialect"
 	"weir/internal/engine"
 	"weir/internal/gateway/answer"
 	"weir/internal/infer"
@@ -26,7 +26,7 @@ type relayLeg struct {
 	ctx      context.Context // ends with it, and by abandon
 	abandon  context.CancelCauseFunc
 	response *engine.RelayResponse
-	verifier api.Verifier
+	verifier dialect.Verifier
 	why      string           // its stream is not verified, in a word
 	waits    *engine.Deferral // holds the hang-up back; nil: nothing does
 	events   bool             // the answer is a stream of events
@@ -89,8 +89,8 @@ func (l *relayLeg) expect() {
 // knows the model by, where its stream is to be verified with what that needs, and of a
 // decode half with what it meets the other one by.
 func (l *relayLeg) ask(q *request, path string) []byte {
-	var asked *api.Asked
-	e, ok := q.endpoint.(api.Verifiable)
+	var asked *dialect.Asked
+	e, ok := q.endpoint.(dialect.Verifiable)
 	switch verify := l.target.Facts.Verify; {
 	case verify == infer.VerifyOff:
 		l.why = "off"

@@ -11,8 +11,8 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/gateway/answer"
+	"weir/internal/gateway/stream"
 	"weir/internal/infer"
-	"weir/internal/stream"
 	"weir/internal/trace"
 )
 

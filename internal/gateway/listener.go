@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"weir/internal/sock"
+	"weir/internal/wire/sock"
 )
 
 // Listener gives a listener whose connections are the gateway's clients: each is in

@@ -5,10 +5,10 @@ import (
 	"net/http"
 	"strconv"
 
+	"weir/internal/dialect/openai"
+	"weir/internal/fleet/route"
 	"weir/internal/infer"
 	"weir/internal/model"
-	"weir/internal/openai"
-	"weir/internal/route"
 )
 
 // listModels answers GET /v1/models with every name that can be asked for.

@@ -6,13 +6,13 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"weir/internal/api"
+	"weir/internal/dialect"
+	"weir/internal/gateway/stream"
 	"weir/internal/infer"
-	"weir/internal/stream"
 	"weir/internal/trace"
 )
 
-// This file has what POST /generate (package generate) needs beyond other endpoints: the
+// This file has what POST /generate (package sglang) needs beyond other endpoints: the
 // caller's own id of a request, by which it may be aborted, and the request's times.
 
 // take notes the id in the body for /abort_request, and takes it over where the caller
@@ -98,7 +98,7 @@ func (a *abortable) ready(box *stream.Mailbox) bool {
 }
 
 // timing gives the request's times so far.
-func (s *stages) timing() api.Timing {
+func (s *stages) timing() dialect.Timing {
 	now := trace.Now()
 	seconds := func(stamp int64) float64 {
 		if stamp == 0 {
@@ -106,7 +106,7 @@ func (s *stages) timing() api.Timing {
 		}
 		return float64(trace.Wall(stamp).UnixNano()) / 1e9
 	}
-	t := api.Timing{
+	t := dialect.Timing{
 		Received: seconds(s.rec.Arrival), FirstSent: seconds(s.rec.FirstFlushed), Ended: seconds(now),
 		Duration: float64(now-s.rec.Arrival) / 1e9,
 	}

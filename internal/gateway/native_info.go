@@ -5,16 +5,16 @@ import (
 	"net/http"
 	"time"
 
-	"weir/internal/api"
-	"weir/internal/generate"
+	"weir/internal/dialect"
+	"weir/internal/dialect/sglang"
+	"weir/internal/fleet/route"
 	"weir/internal/infer"
-	"weir/internal/route"
 )
 
 // handleNative serves what clients and routers of SGLang's ask of a server beside
 // /generate.
 func (g *Gateway) handleNative(mux *http.ServeMux) {
-	mux.HandleFunc(generate.Path, g.handle)
+	mux.HandleFunc(sglang.Path, g.handle)
 	mux.HandleFunc("POST /abort_request", g.view(g.abortRequest))
 	for _, prefix := range []string{"GET /", "GET /get_"} {
 		mux.HandleFunc(prefix+"model_info", g.view(g.modelInfoOf))
@@ -26,7 +26,7 @@ func (g *Gateway) handleNative(mux *http.ServeMux) {
 }
 
 // native is SGLang's own endpoint, for errors.
-func (g *Gateway) native() api.Endpoint { return g.services.endpointOf(generate.Path) }
+func (g *Gateway) native() dialect.Endpoint { return g.services.endpointOf(sglang.Path) }
 
 // software is what a client is told that it speaks to.
 const software = "weir"
@@ -58,14 +58,14 @@ func (g *Gateway) modelInfoOf(w http.ResponseWriter, r *http.Request) {
 		writeError(w, g.native(), e)
 		return
 	}
-	writeInfo(g, w, generate.ModelInfo{ModelPath: name, TokenizerPath: name, IsGeneration: true})
+	writeInfo(g, w, sglang.ModelInfo{ModelPath: name, TokenizerPath: name, IsGeneration: true})
 }
 
 func (g *Gateway) serverInfo(w http.ResponseWriter, _ *http.Request) {
 	snap := g.opts.Snapshot()
-	info := generate.ServerInfo{
+	info := sglang.ServerInfo{
 		Version: software, Deterministic: true, Incremental: g.opts.Generate.Incremental, StreamOutput: g.opts.Generate.Incremental,
-		DPSize: max(1, len(snap.Engines)), InternalStates: []generate.EngineState{}, Models: []string{},
+		DPSize: max(1, len(snap.Engines)), InternalStates: []sglang.EngineState{}, Models: []string{},
 	}
 	models := served(snap)
 	for _, m := range models {
@@ -76,20 +76,20 @@ func (g *Gateway) serverInfo(w http.ResponseWriter, _ *http.Request) {
 		info.ContextLength = g.modelInfo(models[0].Name, models[0]).MaxModelLen
 	}
 	for i, e := range snap.Engines {
-		info.InternalStates = append(info.InternalStates, generate.EngineState{DPRank: i, Ready: e.Ready})
+		info.InternalStates = append(info.InternalStates, sglang.EngineState{DPRank: i, Ready: e.Ready})
 		info.MaxRunning += e.Facts.MaxRunning
 	}
 	writeInfo(g, w, info)
 }
 
 func (g *Gateway) loads(w http.ResponseWriter, _ *http.Request) {
-	list := generate.Loads{Timestamp: time.Now().UTC().Format(time.RFC3339Nano), Version: software, Loads: []generate.Load{}}
+	list := sglang.Loads{Timestamp: time.Now().UTC().Format(time.RFC3339Nano), Version: software, Loads: []sglang.Load{}}
 	for i, e := range g.opts.Snapshot().Engines {
 		if e.Load == nil {
 			continue
 		}
 		if l, ok := e.Load(); ok {
-			list.Loads = append(list.Loads, generate.Load{DPRank: i, Running: l.Running, Waiting: l.Waiting,
+			list.Loads = append(list.Loads, sglang.Load{DPRank: i, Running: l.Running, Waiting: l.Waiting,
 				MaxRunning: e.Facts.MaxRunning, TokenUsage: max(0, l.KVUsage)})
 		}
 	}
@@ -108,8 +108,8 @@ func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
 	writeError(w, g.native(), infer.Errorf(infer.CodeUnavailable, "no engine is ready"))
 }
 
-func writeInfo[T generate.ModelInfo | generate.ServerInfo | generate.Loads](g *Gateway, w http.ResponseWriter, info T) {
-	body, err := generate.Marshal(info)
+func writeInfo[T sglang.ModelInfo | sglang.ServerInfo | sglang.Loads](g *Gateway, w http.ResponseWriter, info T) {
+	body, err := sglang.Marshal(info)
 	if err != nil {
 		writeError(w, g.native(), infer.AsError(err))
 		return
@@ -134,7 +134,7 @@ func (g *Gateway) abortRequest(w http.ResponseWriter, r *http.Request) {
 		writeError(w, g.native(), infer.Errorf(infer.CodeInvalid, "the body cannot be read, or is larger than %d bytes", maxAbort))
 		return
 	}
-	a, err := generate.ParseAbort(body)
+	a, err := sglang.ParseAbort(body)
 	if err != nil {
 		writeError(w, g.native(), infer.AsError(err))
 		return

@@ -15,11 +15,11 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/relay"
 	"weir/internal/engine/sglang"
+	"weir/internal/fleet/route"
 	"weir/internal/infer"
-	"weir/internal/metrics"
 	"weir/internal/model"
-	"weir/internal/route"
-	"weir/internal/timeline"
+	"weir/internal/observe/metrics"
+	"weir/internal/observe/timeline"
 	"weir/models"
 )
 

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"weir/internal/balance"
 	"weir/internal/engine"
+	"weir/internal/fleet/balance"
 	"weir/internal/infer"
 )
 

@@ -6,12 +6,12 @@ import (
 	"sync"
 	"time"
 
-	"weir/internal/cost"
 	"weir/internal/engine"
-	"weir/internal/health"
+	"weir/internal/fleet/cost"
+	"weir/internal/fleet/health"
+	"weir/internal/fleet/judge"
+	"weir/internal/fleet/route"
 	"weir/internal/infer"
-	"weir/internal/judge"
-	"weir/internal/route"
 	"weir/internal/trace"
 )
 

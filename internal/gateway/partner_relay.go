@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"weir/internal/api"
+	"weir/internal/dialect"
 	"weir/internal/engine"
 	"weir/internal/engine/relay"
 	"weir/internal/infer"
@@ -80,19 +80,19 @@ func (h *relayPrefill) serve(ctx context.Context) error {
 		return &infer.Error{Code: infer.CodeIntegrity, Engine: p.target.Name, Retryable: true, Message: fmt.Sprintf("the prefill engine answered more than %d bytes", maxPrefillAnswer)}
 	}
 	usage, handed := p.usage, []byte(nil)
-	if end, _, ok := api.CheckJSON(body, 0); ok {
-		_ = api.Members(body[:end], func(name, value []byte) error {
+	if end, _, ok := dialect.CheckJSON(body, 0); ok {
+		_ = dialect.Members(body[:end], func(name, value []byte) error {
 			if string(name) != "usage" {
 				return nil
 			}
-			if u, ok := api.ParseUsage(value); ok {
+			if u, ok := dialect.ParseUsage(value); ok {
 				usage = u
 			}
 			return nil
 		})
 	}
 	if p.target.Meets.Way != engine.ByRoom {
-		if handed = api.TransferParams(body); usage.CachedTokens < 0 { // the usage has it with a flag only
+		if handed = dialect.TransferParams(body); usage.CachedTokens < 0 { // the usage has it with a flag only
 			usage.CachedTokens = engine.HandedCached(handed)
 		}
 	}
@@ -156,7 +156,7 @@ func (a *refusal) write(w http.ResponseWriter) int {
 }
 
 // ask makes a relayed body that of a half.
-func (p *partner) ask(asked *api.Asked, role infer.Role, path string) {
+func (p *partner) ask(asked *dialect.Asked, role infer.Role, path string) {
 	h := p.half(0, role)
 	switch {
 	case h == nil:
@@ -191,10 +191,10 @@ func (q *request) indivisible(way engine.Way, path string) (field, why string) {
 
 // scoresPrompt gives the field by which the answer has log probabilities of the prompt, if it
 // has.
-func scoresPrompt(h *api.Head) string {
+func scoresPrompt(h *dialect.Head) string {
 	echo, scored := false, false
 	for _, f := range h.Fields {
-		switch kind := api.KindOf(h.Body[f.Start:f.End]); {
+		switch kind := dialect.KindOf(h.Body[f.Start:f.End]); {
 		case kind == 'n' || kind == 'f':
 		case f.Name == "prompt_logprobs":
 			return f.Name
@@ -211,10 +211,10 @@ func scoresPrompt(h *api.Head) string {
 }
 
 // several says that a completion may have several prompts. A list of ids is one.
-func several(h *api.Head) bool {
+func several(h *dialect.Head) bool {
 	for _, f := range h.Fields {
 		value := h.Body[f.Start:f.End]
-		if f.Name == "prompt" && api.KindOf(value) == '[' && api.KindOf(value[1:]) != '0' {
+		if f.Name == "prompt" && dialect.KindOf(value) == '[' && dialect.KindOf(value[1:]) != '0' {
 			return true
 		}
 	}

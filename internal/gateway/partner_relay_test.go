@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/fleet/retry"
 	"weir/internal/infer"
-	"weir/internal/retry"
 )
 
 // relayCouple are relay engines of two halves that meet in a way. The prefill engine answers

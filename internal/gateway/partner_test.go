@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"weir/internal/engine"
-	"weir/internal/health"
+	"weir/internal/fleet/health"
+	"weir/internal/fleet/retry"
 	"weir/internal/infer"
-	"weir/internal/retry"
 	"weir/internal/trace"
 )
 

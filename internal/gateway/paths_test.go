@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"weir/internal/allow"
-	"weir/internal/api"
-	"weir/internal/generate"
+	"weir/internal/dialect"
+	"weir/internal/dialect/allow"
+	"weir/internal/dialect/openai"
+	"weir/internal/dialect/sglang"
 	"weir/internal/infer"
-	"weir/internal/openai"
 	"weir/models"
 )
 
@@ -165,8 +165,8 @@ func TestLimits(t *testing.T) {
 
 // A path's errors are in its dialect from the beginning.
 func TestEndpointOf(t *testing.T) {
-	all := newServices(generate.New(generate.Options{}))
-	for path, want := range map[string]api.Endpoint{
+	all := newServices(sglang.New(sglang.Options{}))
+	for path, want := range map[string]dialect.Endpoint{
 		"/v1/chat/completions": openai.Chat, "/v1/completions": openai.Completions, "/v1/tokenize": openai.Tokenize,
 		"/detokenize": openai.Detokenize, "/v1/embeddings": openai.Other, "other": openai.Other, "": openai.Other,
 	} {
@@ -202,7 +202,7 @@ func TestForeignIDs(t *testing.T) {
 // preparingFor prepares a request that no server serves.
 func preparingFor(b *bench, path string) (*preparing, context.CancelCauseFunc) {
 	p := &preparing{g: b.g, request: &request{folder: simModel(), endpoint: b.g.services.endpointOf(path)}}
-	p.req = &api.Request{Fields: &api.FieldNames{Prompt: map[string]string{chatPath: "messages", completionsPath: "prompt"}[path]}}
+	p.req = &dialect.Request{Fields: &dialect.FieldNames{Prompt: map[string]string{chatPath: "messages", completionsPath: "prompt"}[path]}}
 	p.model = b.snapshot.Load().Models[models.SimName]
 	ctx, cancel := context.WithCancelCause(b.g.base)
 	p.ctx = ctx

@@ -4,8 +4,8 @@ import (
 	"context"
 	"net/http"
 
-	"weir/internal/api"
-	"weir/internal/busy"
+	"weir/internal/dialect"
+	"weir/internal/observe/busy"
 	"weir/internal/trace"
 )
 
@@ -88,11 +88,11 @@ func (x *exchange) prepare() (done bool, err error) {
 	}
 	var answer []byte
 	switch wants := p.endpoint.Traits().Wants; wants {
-	case api.TokenIDs, api.Text:
+	case dialect.TokenIDs, dialect.Text:
 		answer, err = p.tokenized()
-	case api.PromptLength:
+	case dialect.PromptLength:
 		if err = p.prompt(); err == nil {
-			answer = p.endpoint.(api.Counter).AppendCount(nil, len(p.ids))
+			answer = p.endpoint.(dialect.Counter).AppendCount(nil, len(p.ids))
 		}
 	default:
 		return false, p.prompt()

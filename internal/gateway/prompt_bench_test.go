@@ -17,12 +17,12 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/balance"
+	"weir/internal/dialect/openai"
+	"weir/internal/fleet/balance"
+	"weir/internal/fleet/route"
 	"weir/internal/infer"
 	"weir/internal/model"
-	"weir/internal/openai"
-	"weir/internal/route"
-	"weir/internal/tokenizer"
+	"weir/internal/model/tokenizer"
 	"weir/internal/trace"
 	"weir/models"
 )

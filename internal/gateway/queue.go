@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/fleet/route"
 	"weir/internal/infer"
-	"weir/internal/route"
 	"weir/internal/trace"
 )
 

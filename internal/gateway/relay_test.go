@@ -12,7 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"weir/internal/allow"
+	"weir/internal/dialect/allow"
 	"weir/internal/engine"
 	"weir/internal/infer"
 )

@@ -1,7 +1,7 @@
 package gateway
 
 import (
-	"weir/internal/chat"
+	"weir/internal/model/chat"
 	"weir/internal/trace"
 )
 

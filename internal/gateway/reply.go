@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"crypto/rand"
 
-	"weir/internal/api"
-	"weir/internal/chat/parse"
+	"weir/internal/dialect"
 	"weir/internal/gateway/answer"
+	"weir/internal/model/outputparse"
 	"weir/internal/trace"
 )
 
@@ -18,18 +18,18 @@ func (q *request) expect(text []byte) {
 		format = format.WithoutTools()
 	}
 	if guide := q.req.Guide; guide != nil {
-		guide.Reasoning = q.folder.Reasoning(text[max(0, len(text)-parse.PromptTail):])
+		guide.Reasoning = q.folder.Reasoning(text[max(0, len(text)-outputparse.PromptTail):])
 		guide.Whole = format.Reasoning() == "" || q.req.ForcedAny || q.req.ForcedTool != ""
 	}
-	if format == (parse.Format{}) && !calls {
+	if format == (outputparse.Format{}) && !calls {
 		return
 	}
-	o := &parse.Options{
+	o := &outputparse.Options{
 		Format: format, Calls: calls, Single: q.req.SingleCall, ForcedTool: q.req.ForcedTool, ForcedAny: q.req.ForcedAny,
-		Prompt: bytes.Clone(text[max(0, len(text)-parse.PromptTail):]),
+		Prompt: bytes.Clone(text[max(0, len(text)-outputparse.PromptTail):]),
 	}
 	if calls && !o.ForcedAny && o.ForcedTool == "" && format.ReadsTools() {
-		o.Tools = parse.ReadTools(q.req.Tools)
+		o.Tools = outputparse.ReadTools(q.req.Tools)
 	}
 	q.format = o
 }
@@ -63,8 +63,8 @@ func (x *exchange) newAnswer() *answer.Tokens {
 		Request: x.req, Choices: x.count(), PromptTokens: x.promptTokens(), EngineCounts: x.hasMedia,
 		Engine: x.target.Name, Tokenizer: x.folder.Tokenizer, Stops: x.stops, EOS: x.folder.EOS, Format: x.format, Keep: x.keep(),
 		CallID: func() string { return x.callID(x.g.ids) },
-		Encoder: func(t *answer.Tokens, promptTokens int) api.Encoder {
-			o := api.AnswerOptions{
+		Encoder: func(t *answer.Tokens, promptTokens int) dialect.Encoder {
+			o := dialect.AnswerOptions{
 				ID: x.rec.RequestID, Created: trace.Wall(x.rec.Arrival).Unix(), Model: x.head.Model,
 				PromptIDs: x.ids, PromptTokens: promptTokens, Vocabulary: x.folder.Tokenizer, Timing: x.timing, Reasoning: x.g.opts.Reasoning,
 			}

@@ -11,9 +11,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"weir/internal/chat/parse"
 	"weir/internal/infer"
 	"weir/internal/model"
+	"weir/internal/model/outputparse"
 	"weir/models"
 )
 
@@ -182,7 +182,7 @@ func TestCallIDs(t *testing.T) {
 	if len(seen) != 2*len(ways) {
 		t.Errorf("%d ids", len(seen))
 	}
-	format, _ := parse.Named("mistral", "mistral")
+	format, _ := outputparse.Named("mistral", "mistral")
 	q := &request{folder: &model.Folder{Format: format}}
 	if id := q.callID(newRequestIDs()); !regexp.MustCompile(`^[0-9a-z]{9}$`).MatchString(id) {
 		t.Errorf("mistral's id %q", id)
@@ -319,16 +319,16 @@ func TestRepliesConcatenate(t *testing.T) {
 		text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 0, 12).Draw(rt, "parts"), "")
 		sizes := rapid.SliceOfN(rapid.IntRange(1, 9), 1, 5).Draw(rt, "sizes")
 		var want told
-		p := parse.New(parse.Options{Format: simModel().Format, Calls: true})
+		p := outputparse.New(outputparse.Options{Format: simModel().Format, Calls: true})
 		for _, e := range p.Append(nil, []byte(text), true) {
 			switch e.Kind {
-			case parse.Content:
+			case outputparse.Content:
 				want.content += string(e.Text)
-			case parse.Reasoning:
+			case outputparse.Reasoning:
 				want.reasoning += string(e.Text)
-			case parse.CallBegin:
+			case outputparse.CallBegin:
 				want.calls = append(want.calls, e.Name+" ")
-			case parse.Arguments:
+			case outputparse.Arguments:
 				want.calls[e.Call] += string(e.Text)
 			}
 		}

@@ -5,24 +5,24 @@ import (
 	"math"
 	"slices"
 
-	"weir/internal/admit"
-	"weir/internal/api"
-	"weir/internal/chat/parse"
+	"weir/internal/dialect"
+	"weir/internal/fleet/admission"
 	"weir/internal/infer"
 	"weir/internal/model"
-	"weir/internal/tokenizer"
+	"weir/internal/model/outputparse"
+	"weir/internal/model/tokenizer"
 )
 
 // request is what is asked, as decode, gate, render and tokenize have found it. It
 // does not change once it is prepared; what is not needed any more is let go of.
 type request struct {
 	body        []byte
-	room        admit.Body // its share of what bodies may take
-	uncount     func()     // ends its count as a client's; nil: its connection counts
-	head        *api.Head
-	endpoint    api.Endpoint
-	req         *api.Request // token engines only
-	reservation *admit.Reservation
+	room        admission.Body // its share of what bodies may take
+	uncount     func()         // ends its count as a client's; nil: its connection counts
+	head        *dialect.Head
+	endpoint    dialect.Endpoint
+	req         *dialect.Request // token engines only
+	reservation *admission.Reservation
 	relayed     bool
 	folder      *model.Folder // token engines only
 
@@ -30,9 +30,9 @@ type request struct {
 	ids       []uint32
 	more      []prompt // the prompts after the first
 	footprint footprint
-	hasMedia  bool           // then only the engine knows how many tokens the prompt has
-	toContext bool           // the caller gave the answer no bound
-	format    *parse.Options // what the answer may be besides text; nil: nothing
+	hasMedia  bool                 // then only the engine knows how many tokens the prompt has
+	toContext bool                 // the caller gave the answer no bound
+	format    *outputparse.Options // what the answer may be besides text; nil: nothing
 }
 
 // prompt is one of several prompts of a request, and the bound of its answers.

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"weir/internal/fleet/route"
 	"weir/internal/model"
-	"weir/internal/route"
 	"weir/models"
 )
 

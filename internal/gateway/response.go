@@ -16,7 +16,7 @@ import (
 
 	"weir/internal/gateway/answer"
 	"weir/internal/infer"
-	"weir/internal/sock"
+	"weir/internal/wire/sock"
 )
 
 // response is the way back to the caller, and how far it has come.

@@ -12,12 +12,12 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"weir/internal/admit"
+	"weir/internal/dialect/openai"
+	"weir/internal/fleet/admission"
+	"weir/internal/fleet/route"
 	"weir/internal/infer"
-	"weir/internal/metrics"
 	"weir/internal/model"
-	"weir/internal/openai"
-	"weir/internal/route"
+	"weir/internal/observe/metrics"
 	"weir/internal/trace"
 	"weir/models"
 )
@@ -52,7 +52,7 @@ func newRig(t testing.TB, opts Options) *rig {
 	opts.Metrics = rigMetrics
 	opts.defaults()
 	g := &Gateway{
-		opts: opts, gate: admit.NewGate(opts.Limits), bodies: admit.NewBodies(0), conns: admit.NewConns(opts.Conns), ids: &requestIDs{instance: strings.Repeat("0", 16)}, services: newServices(openai.Other), held: newHolding(&opts),
+		opts: opts, gate: admission.NewGate(opts.Limits), bodies: admission.NewBodies(0), conns: admission.NewConns(opts.Conns), ids: &requestIDs{instance: strings.Repeat("0", 16)}, services: newServices(openai.Other), held: newHolding(&opts),
 		detached: detached{
 			returned: newReturnedConns(opts.BodyTimeout), tidy: newTidy(), hangups: memHangups{}, polls: memPolls{},
 			outputs: &outputs{shards: []*shard{{batch: opts.Batch}}},

@@ -1,7 +1,7 @@
 package gateway
 
 import (
-	"weir/internal/route"
+	"weir/internal/fleet/route"
 	"weir/internal/trace"
 )
 

@@ -15,9 +15,9 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/infer"
-	"weir/internal/scripttest"
 	"weir/internal/trace"
 	"weir/models"
+	"weir/test/scripttest"
 )
 
 // TestScripts runs testdata/*.txt (package scripttest has their form).

@@ -4,7 +4,7 @@ import (
 	"net/http"
 
 	"weir/internal/infer"
-	"weir/internal/sock"
+	"weir/internal/wire/sock"
 )
 
 // handle serves one request of the API from its arrival to its one record, or to

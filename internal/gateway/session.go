@@ -3,7 +3,7 @@ package gateway
 import (
 	"net/http"
 
-	"weir/internal/kvindex"
+	"weir/internal/fleet/kvindex"
 )
 
 // sessionHeaders are those by which clients and other gateways name a session

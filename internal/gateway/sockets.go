@@ -6,9 +6,9 @@ import (
 	"net"
 	"syscall"
 
-	"weir/internal/busy"
-	"weir/internal/epoll"
-	"weir/internal/metrics"
+	"weir/internal/observe/busy"
+	"weir/internal/observe/metrics"
+	"weir/internal/wire/epoll"
 )
 
 // sockets polls those of streams that have left net/http: relay engines' for what

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/metrics"
+	"weir/internal/observe/metrics"
 )
 
 func TestHangupsOverSockets(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"weir/internal/admit"
+	"weir/internal/fleet/admission"
+	"weir/internal/fleet/retry"
 	"weir/internal/infer"
-	"weir/internal/retry"
 	"weir/internal/trace"
 )
 
@@ -358,7 +358,7 @@ func TestDeclaredBodyThatDoesNotCome(t *testing.T) {
 // A request that finds no place is refused before its body has come.
 func TestRefusedBeforeItsBody(t *testing.T) {
 	e := &tokenEngine{name: "a"}
-	inBubble(t, Options{Limits: admit.Limits{Requests: 1}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Limits: admission.Limits{Requests: 1}}, []any{e}, func(t *testing.T, b *bench) {
 		first := b.post(chatPath, askStream(``))
 		second := b.dial(0)
 		second.head("POST", chatPath, 1<<20)

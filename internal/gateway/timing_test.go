@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"weir/internal/infer"
-	"weir/internal/tokenizer"
+	"weir/internal/model/tokenizer"
 	"weir/internal/trace"
 )
 

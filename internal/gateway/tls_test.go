@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/certtest"
+	"weir/test/certtest"
 )
 
 // keyPair makes a certificate of the given serial number, as PEM.

@@ -6,11 +6,11 @@ import (
 	"net/http"
 	"strconv"
 
-	"weir/internal/api"
-	"weir/internal/chat"
+	"weir/internal/dialect"
+	"weir/internal/dialect/openai"
 	"weir/internal/infer"
-	"weir/internal/openai"
-	"weir/internal/tokenizer"
+	"weir/internal/model/chat"
+	"weir/internal/model/tokenizer"
 	"weir/internal/trace"
 )
 
@@ -26,7 +26,7 @@ type tokenization struct {
 func (t *tokenization) decode(p *preparing) (err error) {
 	p.enter(trace.Decode)
 	defer p.enter(trace.Gate)
-	if p.endpoint.Traits().Wants == api.TokenIDs {
+	if p.endpoint.Traits().Wants == dialect.TokenIDs {
 		if t.encode, err = openai.DecodeTokenize(p.head); err != nil {
 			return err
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/tokenizer"
+	"weir/internal/model/tokenizer"
 	"weir/internal/trace"
 	"weir/models"
 )

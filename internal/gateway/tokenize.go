@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"weir/internal/api"
+	"weir/internal/dialect"
 	"weir/internal/infer"
-	"weir/internal/tokenizer"
+	"weir/internal/model/tokenizer"
 	"weir/internal/trace"
 )
 
@@ -39,7 +39,7 @@ func (p *preparing) tokenize(yield func()) error {
 		p.rec.TokenizeEnd = trace.Now()
 	}
 	p.rec.PromptTokens = p.promptTokens()
-	if p.endpoint.Traits().Wants == api.PromptLength {
+	if p.endpoint.Traits().Wants == dialect.PromptLength {
 		return nil
 	}
 	reserve := int64(p.rec.PromptTokens) + int64(len(req.Media))*mediaTokens
@@ -94,7 +94,7 @@ func (p *preparing) promptIDs(field string, ids []uint32, text []byte, yield fun
 		return ids, checkIDs(field, ids, p.folder.VocabSize)
 	}
 	most, limit := 0, p.contextLength()
-	if p.endpoint.Traits().Wants != api.PromptLength {
+	if p.endpoint.Traits().Wants != dialect.PromptLength {
 		most = max(0, limit-1) // the answer has one at least
 	}
 	ids, err := p.idsOf(text, p.req.Messages == nil, most, field, yield)

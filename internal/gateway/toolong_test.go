@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"weir/internal/tokenizer"
+	"weir/internal/model/tokenizer"
 	"weir/models"
 )
 

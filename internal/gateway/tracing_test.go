@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"weir/internal/infer"
-	"weir/internal/tokenizer"
+	"weir/internal/model/tokenizer"
 	"weir/internal/trace"
 )
 

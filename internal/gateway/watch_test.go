@@ -11,10 +11,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"weir/internal/busy"
 	"weir/internal/infer"
+	"weir/internal/observe/busy"
+	"weir/internal/observe/watch"
 	"weir/internal/trace"
-	"weir/internal/watch"
 )
 
 // What is done for a request is known by name while it is done, and counted when it is over:

@@ -7,12 +7,12 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"weir/internal/busy"
-	"weir/internal/cost"
 	"weir/internal/engine"
+	"weir/internal/fleet/cost"
 	"weir/internal/gateway/answer"
 	"weir/internal/infer"
-	"weir/internal/metrics"
+	"weir/internal/observe/busy"
+	"weir/internal/observe/metrics"
 	"weir/internal/trace"
 )
 

@@ -5,7 +5,7 @@ import (
 	"syscall"
 	"time"
 
-	"weir/internal/latency"
+	"weir/internal/workload/latency"
 )
 
 // account gathers the samples of a run. Requests report to it once each, at

@@ -1,6 +1,6 @@
 package load
 
-import "weir/internal/sock"
+import "weir/internal/wire/sock"
 
 // arrivals says since when what was read of a connection had been arriving. It is
 // fed with reads and with the kernel's counters, and knows no socket.

@@ -3,7 +3,7 @@ package load
 import (
 	"testing"
 
-	"weir/internal/sock"
+	"weir/internal/wire/sock"
 )
 
 // What came in one segment has its time, and of what came in several, or may have,

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"weir/internal/latency"
+	"weir/internal/workload/latency"
 )
 
 // Calibration is with which error the generator measured an engine of known

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"weir/internal/sock"
 	"weir/internal/trace"
+	"weir/internal/wire/sock"
 )
 
 // readBuffer is the size of a connection's read buffer. It bounds header lines

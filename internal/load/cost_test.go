@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/sse"
+	"weir/internal/wire/sse"
 )
 
 // serverEnv makes the test binary a server in a process of its own, so that

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"weir/internal/content"
-	"weir/internal/sse"
 	"weir/internal/trace"
+	"weir/internal/wire/sse"
 	"weir/internal/workload"
+	"weir/internal/workload/content"
 )
 
 // exchange carries out one request after another; what it allocated for one

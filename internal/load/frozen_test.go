@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/latency"
-	"weir/internal/sock"
+	"weir/internal/wire/sock"
+	"weir/internal/workload/latency"
 )
 
 // segment is a piece of a response as it arrives.

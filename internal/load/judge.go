@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strconv"
 
-	"weir/internal/content"
-	"weir/internal/sse"
+	"weir/internal/wire/sse"
+	"weir/internal/workload/content"
 )
 
 // judge decides whether one response is what a complete response must be. It

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"weir/internal/content"
 	"weir/internal/workload"
+	"weir/internal/workload/content"
 )
 
 // API names the operation that is called.

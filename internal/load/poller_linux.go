@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"weir/internal/epoll"
-	"weir/internal/sock"
 	"weir/internal/trace"
+	"weir/internal/wire/epoll"
+	"weir/internal/wire/sock"
 )
 
 // poller reads plain TCP connections, all of them by one goroutine per two cores

@@ -7,7 +7,7 @@ import (
 	"net"
 	"time"
 
-	"weir/internal/sock"
+	"weir/internal/wire/sock"
 )
 
 // poller is where the kernel stamps what it receives; elsewhere each connection

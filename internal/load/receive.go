@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"weir/internal/latency"
-	"weir/internal/sock"
+	"weir/internal/wire/sock"
+	"weir/internal/workload/latency"
 )
 
 // Receive says how the times of what was received were taken, and how good they

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"weir/internal/latency"
 	"weir/internal/workload"
+	"weir/internal/workload/latency"
 )
 
 // Report is what a run measured. Its JSON form is one object; latencies are in

@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/content"
 	"weir/internal/trace"
 	"weir/internal/workload"
+	"weir/internal/workload/content"
 )
 
 // engine is a well-behaved server: it answers with max_tokens words.

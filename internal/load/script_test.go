@@ -15,7 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"weir/internal/content"
+	"weir/internal/workload/content"
 )
 
 func TestMain(m *testing.M) {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"time"
 
-	"weir/internal/sock"
 	"weir/internal/trace"
+	"weir/internal/wire/sock"
 )
 
 // stamped is a connection that waits, read with the kernel's stamps. TLS lies over

@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"weir/internal/sock"
 	"weir/internal/trace"
+	"weir/internal/wire/sock"
 )
 
 // counting is a connection that counts what is written to it.

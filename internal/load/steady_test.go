@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/latency"
 	"weir/internal/workload"
+	"weir/internal/workload/latency"
 )
 
 // served is what a server of c places makes of a Poisson process, in virtual

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"weir/internal/latency"
+	"weir/internal/workload/latency"
 )
 
 // Trust says whether a run's figures can be trusted.

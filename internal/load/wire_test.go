@@ -13,7 +13,7 @@ import (
 	"testing/iotest"
 	"time"
 
-	"weir/internal/sse"
+	"weir/internal/wire/sse"
 )
 
 // wireConn is a connection whose answer is known beforehand.

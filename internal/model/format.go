@@ -5,15 +5,15 @@ import (
 	"reflect"
 	"strings"
 
-	"weir/internal/chat"
-	"weir/internal/chat/parse"
+	"weir/internal/model/chat"
+	"weir/internal/model/outputparse"
 )
 
 // chooseFormat gives the format that a model writes in: the one that template and
 // vocabulary tell, if it reads the call that the template itself writes, or else
 // the first that does. Where none does, the model's syntax is not known, and tools
 // are refused rather than their calls given out as text.
-func (m *Folder) chooseFormat(told parse.Format) parse.Format {
+func (m *Folder) chooseFormat(told outputparse.Format) outputparse.Format {
 	samples := m.Templates.Samples()
 	if len(samples) == 0 || m.readsAny(told, samples, false) {
 		return told
@@ -22,18 +22,18 @@ func (m *Folder) chooseFormat(told parse.Format) parse.Format {
 	if reasoning == "harmony" {
 		reasoning = ""
 	}
-	for _, name := range parse.ToolNames() {
-		if f, ok := parse.Named(name, reasoning); ok && m.readsAny(f, samples, true) {
+	for _, name := range outputparse.ToolNames() {
+		if f, ok := outputparse.Named(name, reasoning); ok && m.readsAny(f, samples, true) {
 			return f
 		}
 	}
-	f, _ := parse.Named("", reasoning)
+	f, _ := outputparse.Named("", reasoning)
 	return f
 }
 
 // readsAny says whether a format reads one of the samples, or with alone reads
 // it as nothing but the call.
-func (m *Folder) readsAny(f parse.Format, samples []chat.Sample, alone bool) bool {
+func (m *Folder) readsAny(f outputparse.Format, samples []chat.Sample, alone bool) bool {
 	for _, s := range samples {
 		if reads(f, s, m.spoken(f, s.Answer), alone) {
 			return true
@@ -43,7 +43,7 @@ func (m *Folder) readsAny(f parse.Format, samples []chat.Sample, alone bool) boo
 }
 
 // spoken leaves out the special tokens that a format's parser is not shown.
-func (m *Folder) spoken(f parse.Format, answer string) string {
+func (m *Folder) spoken(f outputparse.Format, answer string) string {
 	for _, token := range m.Tokenizer.AddedTokens() {
 		if token.Special && !f.Keeps(token.Content) {
 			answer = strings.ReplaceAll(answer, token.Content, "")
@@ -54,18 +54,18 @@ func (m *Folder) spoken(f parse.Format, answer string) string {
 
 // reads says whether a format finds the sample's call in an answer, with alone
 // nothing before it.
-func reads(f parse.Format, s chat.Sample, answer string, alone bool) bool {
-	p := parse.New(parse.Options{Format: f, Calls: true, Tools: parse.ReadTools(s.Tools), Prompt: []byte(s.Prompt)})
+func reads(f outputparse.Format, s chat.Sample, answer string, alone bool) bool {
+	p := outputparse.New(outputparse.Options{Format: f, Calls: true, Tools: outputparse.ReadTools(s.Tools), Prompt: []byte(s.Prompt)})
 	name, arguments, valid := "", "", false
 	for _, e := range p.Append(nil, []byte(answer), true) {
 		switch {
-		case alone && e.Kind == parse.Content && name == "" && len(strings.TrimSpace(string(e.Text))) > 0:
+		case alone && e.Kind == outputparse.Content && name == "" && len(strings.TrimSpace(string(e.Text))) > 0:
 			return false
-		case e.Kind == parse.CallBegin && e.Call == 0:
+		case e.Kind == outputparse.CallBegin && e.Call == 0:
 			name = e.Name
-		case e.Kind == parse.Arguments && e.Call == 0:
+		case e.Kind == outputparse.Arguments && e.Call == 0:
 			arguments += string(e.Text)
-		case e.Kind == parse.CallEnd && e.Call == 0:
+		case e.Kind == outputparse.CallEnd && e.Call == 0:
 			valid = e.Valid
 		}
 	}

@@ -16,9 +16,9 @@ import (
 	"sync"
 	"time"
 
-	"weir/internal/chat"
-	"weir/internal/chat/parse"
-	"weir/internal/tokenizer"
+	"weir/internal/model/chat"
+	"weir/internal/model/outputparse"
+	"weir/internal/model/tokenizer"
 )
 
 // Folder is a model folder ready to use. It has no name: that belongs to whoever
@@ -30,7 +30,7 @@ type Folder struct {
 	Templates *chat.Set // nil: the model takes completions only
 	// Format is how the model writes tool calls and reasoning, as its templates
 	// and vocabulary tell; UseFormat sets another.
-	Format parse.Format
+	Format outputparse.Format
 
 	keptForCalls, keptForReasoning []uint32 // as KeptTokens gives them
 	reasons                        bool     // unless its prompt says otherwise
@@ -58,7 +58,7 @@ func Load(dir fs.FS) (*Folder, error) {
 		for _, s := range sources {
 			all += s.Source + "\n"
 		}
-		m.UseFormat(m.chooseFormat(parse.Detect(all, func(token string) bool {
+		m.UseFormat(m.chooseFormat(outputparse.Detect(all, func(token string) bool {
 			_, ok := read.Tokenizer.ID(token)
 			return ok
 		})))
@@ -86,15 +86,15 @@ func (m *Folder) UseParsers(tools, reasoning string) error {
 	if tools == "harmony" && reasoning == "" {
 		reasoning = tools // they are one thing
 	}
-	tools, err := choose("tool-parser", tools, m.Format.Tools(), parse.ToolNames())
+	tools, err := choose("tool-parser", tools, m.Format.Tools(), outputparse.ToolNames())
 	if err != nil {
 		return err
 	}
-	reasoning, err = choose("reasoning-parser", reasoning, m.Format.Reasoning(), parse.ReasoningNames())
+	reasoning, err = choose("reasoning-parser", reasoning, m.Format.Reasoning(), outputparse.ReasoningNames())
 	if err != nil {
 		return err
 	}
-	f, ok := parse.Named(tools, reasoning)
+	f, ok := outputparse.Named(tools, reasoning)
 	if !ok {
 		return errors.New("tool-parser and reasoning-parser are both harmony, or neither is")
 	}
@@ -103,7 +103,7 @@ func (m *Folder) UseParsers(tools, reasoning string) error {
 }
 
 // UseFormat sets how the model writes tool calls and reasoning.
-func (m *Folder) UseFormat(f parse.Format) {
+func (m *Folder) UseFormat(f outputparse.Format) {
 	m.Format, m.keptForCalls, m.keptForReasoning = f, nil, nil
 	m.reasons = m.Templates != nil && m.closesReasoning()
 	for id := range uint32(m.Tokenizer.Size()) {

@@ -9,9 +9,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"weir/internal/chat"
-	"weir/internal/chat/parse"
 	"weir/internal/infer"
+	"weir/internal/model/chat"
+	"weir/internal/model/outputparse"
 	"weir/models"
 )
 
@@ -71,16 +71,16 @@ func TestRoundTrip(t *testing.T) {
 		turn := strings.Split(text, "<|im_start|>assistant\n")[1]
 		turn = strings.TrimSuffix(turn, "<|im_end|>\n")
 		var got told
-		p := parse.New(parse.Options{Format: m.Format, Calls: true})
+		p := outputparse.New(outputparse.Options{Format: m.Format, Calls: true})
 		for _, e := range p.Append(nil, []byte(turn), true) {
 			switch e.Kind {
-			case parse.Content:
+			case outputparse.Content:
 				got.content += string(e.Text)
-			case parse.CallBegin:
+			case outputparse.CallBegin:
 				got.calls = append(got.calls, e.Name+" ")
-			case parse.Arguments:
+			case outputparse.Arguments:
 				got.calls[e.Call] += string(e.Text)
-			case parse.CallEnd:
+			case outputparse.CallEnd:
 				name, arguments, _ := strings.Cut(got.calls[e.Call], " ")
 				var v any
 				if err := json.Unmarshal([]byte(arguments), &v); err != nil || !e.Valid {
@@ -123,17 +123,17 @@ func TestParsersByName(t *testing.T) {
 
 // How much a model is to reason goes to the variable that its template reads.
 func TestEffortVariable(t *testing.T) {
-	think, _ := parse.Named("hermes", "think")
+	think, _ := outputparse.Named("hermes", "think")
 	for _, test := range []struct {
 		source       string
-		format       parse.Format
+		format       outputparse.Format
 		effort, want string
 	}{
 		{"{{ reasoning_effort }}{{ enable_thinking }}", think, "none", `reasoning_effort="none"`},
 		{"{% if enable_thinking %}{% endif %}", think, "none", "enable_thinking=false"},
 		{"{% if enable_thinking %}{% endif %}", think, "high", "enable_thinking=true"},
 		{"{% if thinking %}{% endif %}", think, "high", "thinking=true"},
-		{"{% if thinking %}{% endif %}", parse.Format{}, "high", "="},
+		{"{% if thinking %}{% endif %}", outputparse.Format{}, "high", "="},
 		{"{% if message.thinking %}{% endif %}", think, "high", "="},
 		{"{{ my_reasoning_effort }}", think, "high", "="},
 	} {
@@ -146,7 +146,7 @@ func TestEffortVariable(t *testing.T) {
 			t.Errorf("%s, %q: %s=%s, want %s", test.source, test.effort, name, value, test.want)
 		}
 	}
-	harmony, _ := parse.Named("harmony", "harmony")
+	harmony, _ := outputparse.Named("harmony", "harmony")
 	for effort, want := range map[string]bool{"low": true, "medium": true, "high": true, "none": false, "minimal": false} {
 		if got := (&Folder{Format: harmony}).KnowsEffort(effort); got != want {
 			t.Errorf("harmony, %q: %v", effort, got)

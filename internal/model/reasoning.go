@@ -3,12 +3,12 @@ package model
 import (
 	"context"
 
-	"weir/internal/chat"
 	"weir/internal/infer"
+	"weir/internal/model/chat"
 )
 
 // Reasoning says whether the answer to a chat's prompt, of which the last
-// parse.PromptTail bytes will do, begins with reasoning.
+// outputparse.PromptTail bytes will do, begins with reasoning.
 func (m *Folder) Reasoning(prompt []byte) infer.Reasoning {
 	switch open, closed := m.Format.Reasons(prompt); {
 	case open:

@@ -8,8 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"weir/internal/content"
 	"weir/internal/infer"
+	"weir/internal/workload/content"
 )
 
 // TestConservation drives engines of all kinds with random events and checks

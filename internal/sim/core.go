@@ -19,8 +19,8 @@ import (
 	"slices"
 	"time"
 
-	"weir/internal/content"
 	"weir/internal/infer"
+	"weir/internal/workload/content"
 )
 
 // Core is the engine's state. It belongs to one goroutine. Times are

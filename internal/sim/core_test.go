@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/content"
 	"weir/internal/infer"
+	"weir/internal/workload/content"
 )
 
 // testWords is a synthetic vocabulary of 1024 words, ids 10 to 1033.

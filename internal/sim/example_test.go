@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"weir/internal/content"
 	"weir/internal/sim"
+	"weir/internal/workload/content"
 )
 
 // The core has no clock: it says when it is due, is advanced to that moment, and

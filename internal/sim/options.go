@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"weir/internal/content"
+	"weir/internal/workload/content"
 )
 
 // Options describe an engine. The zero value of every field but Words works.

@@ -4,7 +4,7 @@ import (
 	"hash/fnv"
 	"math"
 
-	"weir/internal/content"
+	"weir/internal/workload/content"
 )
 
 // never is a length that no request reaches.

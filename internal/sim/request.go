@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"weir/internal/content"
 	"weir/internal/infer"
+	"weir/internal/workload/content"
 )
 
 // Params is a request as a face received it.

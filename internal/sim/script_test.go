@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"weir/internal/infer"
-	"weir/internal/scripttest"
+	"weir/test/scripttest"
 )
 
 // TestScripts runs testdata/*.txt (package scripttest has their form).

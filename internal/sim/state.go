@@ -3,8 +3,8 @@ package sim
 import (
 	"time"
 
-	"weir/internal/content"
 	"weir/internal/infer"
+	"weir/internal/workload/content"
 )
 
 type phase uint8

@@ -9,15 +9,15 @@ import (
 	"os/exec"
 	"testing"
 
-	"weir/internal/anthropic"
-	"weir/internal/api"
-	"weir/internal/openai"
-	"weir/internal/responses"
+	"weir/internal/dialect"
+	"weir/internal/dialect/anthropic"
+	"weir/internal/dialect/openai"
+	"weir/internal/dialect/responses"
 	"weir/test/e2e/harness"
 )
 
 // rowsOn gives the rows of an endpoint, which has one bit.
-func rowsOn(rows []api.Field, bit uint8) (on []api.Field) {
+func rowsOn(rows []dialect.Field, bit uint8) (on []dialect.Field) {
 	for _, f := range rows {
 		if f.On == 0 || f.On&bit != 0 {
 			on = append(on, f)
@@ -38,7 +38,7 @@ func TestRequestTypes(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	tables := map[string][]api.Field{
+	tables := map[string][]dialect.Field{
 		"chat":         rowsOn(openai.Fields(), 1<<openai.Chat),
 		"completions":  rowsOn(openai.Fields(), 1<<openai.Completions),
 		"responses":    responses.Fields(),
@@ -53,7 +53,7 @@ func TestRequestTypes(t *testing.T) {
 			t.Fatal(err)
 		}
 		walked[field.API]++
-		if !api.Covers(tables[field.API], field.Path) {
+		if !dialect.Covers(tables[field.API], field.Path) {
 			t.Errorf("%s: %s is in no table: say in internal/ what becomes of it", field.API, field.Path)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"testing"
 
-	"weir/internal/kvevents"
+	"weir/internal/fleet/kvevents"
 	"weir/test/e2e/harness"
 )
 

@@ -21,10 +21,10 @@ import (
 	"testing"
 
 	"weir/internal/engine"
-	"weir/internal/kvevents"
-	"weir/internal/kvindex"
-	"weir/internal/kvsub"
-	"weir/internal/zmtp"
+	"weir/internal/fleet/kvevents"
+	"weir/internal/fleet/kvindex"
+	"weir/internal/fleet/kvsub"
+	"weir/internal/wire/zmtp"
 	"weir/test/e2e/harness"
 )
 

@@ -13,7 +13,7 @@ import (
 // The operators' page that weir embeds is what its sources build, byte by byte, and its
 // types hold.
 func TestPageIsBuiltFromItsSources(t *testing.T) {
-	const sources = "../../internal/page"
+	const sources = "../../internal/observe/page"
 	in := func(name string, args ...string) {
 		t.Helper()
 		c := exec.Command(name, args...)

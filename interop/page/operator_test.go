@@ -29,7 +29,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	operator "weir/internal/page"
+	operator "weir/internal/observe/page"
 	"weir/test/e2e/harness"
 )
 
@@ -181,7 +181,7 @@ func (p *tab) picture(name string) {
 // axe gives what axe-core says is wrong with the page as it stands.
 func (p *tab) axe(where string) {
 	p.Helper()
-	source, err := os.ReadFile("../../internal/page/node_modules/axe-core/axe.min.js")
+	source, err := os.ReadFile("../../internal/observe/page/node_modules/axe-core/axe.min.js")
 	if err != nil {
 		p.Fatalf("%v: make interop-ready fetches it", err)
 	}

@@ -1,7 +1,7 @@
 //go:build interop
 
 // Package parsers compares what weir and SGLang read in the same answers: the
-// texts of internal/chat/parse/testdata, whole, in tokens and in
+// texts of internal/model/outputparse/testdata, whole, in tokens and in
 // characters. The two differ in places. Each difference is in differences.txt,
 // and docs/parsers.md judges them; one that is not listed fails the test.
 //
@@ -26,13 +26,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"weir/internal/chat/parse"
+	"weir/internal/model/outputparse"
 	"weir/test/e2e/harness"
 )
 
 var update = flag.Bool("update", false, "write the differences found into differences.txt; judge the new ones in docs/parsers.md")
 
-const testdata = "../../internal/chat/parse/testdata/"
+const testdata = "../../internal/model/outputparse/testdata/"
 
 // testCase is a text of the goldens.
 type testCase struct {
@@ -167,24 +167,24 @@ func readCases(t *testing.T) []testCase {
 
 func read(t *testing.T, c testCase, tools []byte) reading {
 	reasoning := "think"
-	if slices.Contains(parse.ReasoningNames(), c.Format) {
+	if slices.Contains(outputparse.ReasoningNames(), c.Format) {
 		reasoning = c.Format
 	}
-	format, ok := parse.Named(c.Format, reasoning)
+	format, ok := outputparse.Named(c.Format, reasoning)
 	if !ok {
 		t.Fatalf("no format %q", c.Format)
 	}
-	p := parse.New(parse.Options{Format: format, Calls: true, Tools: parse.ReadTools(tools), Prompt: []byte(c.prompt)})
+	p := outputparse.New(outputparse.Options{Format: format, Calls: true, Tools: outputparse.ReadTools(tools), Prompt: []byte(c.prompt)})
 	var out reading
 	for _, e := range p.Append(nil, []byte(c.Text), true) {
 		switch e.Kind {
-		case parse.Content:
+		case outputparse.Content:
 			out.Content += string(e.Text)
-		case parse.Reasoning:
+		case outputparse.Reasoning:
 			out.Reasoning += string(e.Text)
-		case parse.CallBegin:
+		case outputparse.CallBegin:
 			out.Calls = append(out.Calls, [2]string{e.Name})
-		case parse.Arguments:
+		case outputparse.Arguments:
 			out.Calls[e.Call][1] += string(e.Text)
 		}
 	}

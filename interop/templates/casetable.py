@@ -1,7 +1,7 @@
-"""Writes internal/chat/jinja/casetable.go: what Python knows of code points
+"""Writes internal/model/chat/jinja/casetable.go: what Python knows of code points
 and Go's unicode package does not.
 
-    python interop/templates/casetable.py | gofmt > internal/chat/jinja/casetable.go
+    python interop/templates/casetable.py | gofmt > internal/model/chat/jinja/casetable.go
 """
 
 import unicodedata

@@ -65,7 +65,7 @@ func TestPublishedFolders(t *testing.T) {
 	folders := modelFolders(t)
 	weir := serveFolders(t, folders)
 	defer weir.Interrupt()
-	paths, err := filepath.Glob("../../internal/chat/testdata/conversations/*.json")
+	paths, err := filepath.Glob("../../internal/model/chat/testdata/conversations/*.json")
 	if err != nil {
 		t.Fatal(err)
 	}

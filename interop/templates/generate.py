@@ -1,9 +1,9 @@
-"""Writes the goldens of internal/chat from real Jinja2.
+"""Writes the goldens of internal/model/chat from real Jinja2.
 
     python interop/templates/generate.py
 
-reads internal/chat/testdata (templates x conversations) and
-internal/chat/jinja/testdata (snippets, and expressions x values) and writes
+reads internal/model/chat/testdata (templates x conversations) and
+internal/model/chat/jinja/testdata (snippets, and expressions x values) and writes
 the *.golden.jsonl files beside them.
 """
 

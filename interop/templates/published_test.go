@@ -14,9 +14,9 @@ import (
 	"strings"
 	"testing"
 
-	"weir/internal/chat"
-	"weir/internal/chat/jinja"
 	"weir/internal/infer"
+	"weir/internal/model/chat"
+	"weir/internal/model/chat/jinja"
 	"weir/test/e2e/harness"
 )
 
@@ -79,7 +79,7 @@ func publishedTemplates(t *testing.T) []published {
 }
 
 // request is a conversation with what goes with it, as in
-// internal/chat/testdata/conversations.
+// internal/model/chat/testdata/conversations.
 type request map[string]json.RawMessage
 
 func (r request) with(more request) request {
@@ -97,12 +97,12 @@ func (r request) with(more request) request {
 // is about a third of these ways under -short.
 func conversations(t *testing.T) map[string]request {
 	t.Helper()
-	paths, err := filepath.Glob("../../internal/chat/testdata/conversations/*.json")
+	paths, err := filepath.Glob("../../internal/model/chat/testdata/conversations/*.json")
 	if err != nil || len(paths) < 10 {
 		t.Fatalf("%d conversations, %v", len(paths), err)
 	}
 	var tools request
-	if err := json.Unmarshal(read(t, "../../internal/chat/testdata/conversations/tools.json"), &tools); err != nil {
+	if err := json.Unmarshal(read(t, "../../internal/model/chat/testdata/conversations/tools.json"), &tools); err != nil {
 		t.Fatal(err)
 	}
 	yes := json.RawMessage("true")

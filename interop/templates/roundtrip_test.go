@@ -15,9 +15,9 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"weir/internal/chat"
-	"weir/internal/chat/parse"
 	"weir/internal/model"
+	"weir/internal/model/chat"
+	"weir/internal/model/outputparse"
 	"weir/test/e2e/harness"
 )
 
@@ -28,7 +28,7 @@ type call struct{ name, arguments string }
 
 // json gives the call as the API has it, with an id as the model's template
 // takes it: Kimi's holds the name, Mistral's has nine letters and digits.
-func (c call) json(f parse.Format, i int) string {
+func (c call) json(f outputparse.Format, i int) string {
 	id := fmt.Sprintf("call%05d", i)
 	if f.Tools() == "kimi-k2" {
 		id = fmt.Sprintf("functions.%s:%d", c.name, i)
@@ -135,16 +135,16 @@ func folder(t *testing.T, p published) *model.Folder {
 }
 
 // readCalls gives the calls that the parser finds.
-func readCalls(f parse.Format, prompt, answer string) (calls []call, valid bool) {
-	p := parse.New(parse.Options{Format: f, Calls: true, Tools: parse.ReadTools([]byte(roundTripTools)), Prompt: []byte(prompt)})
+func readCalls(f outputparse.Format, prompt, answer string) (calls []call, valid bool) {
+	p := outputparse.New(outputparse.Options{Format: f, Calls: true, Tools: outputparse.ReadTools([]byte(roundTripTools)), Prompt: []byte(prompt)})
 	valid = true
 	for _, e := range p.Append(nil, []byte(answer), true) {
 		switch e.Kind {
-		case parse.CallBegin:
+		case outputparse.CallBegin:
 			calls = append(calls, call{name: e.Name})
-		case parse.Arguments:
+		case outputparse.Arguments:
 			calls[len(calls)-1].arguments += string(e.Text)
-		case parse.CallEnd:
+		case outputparse.CallEnd:
 			valid = valid && e.Valid
 		}
 	}

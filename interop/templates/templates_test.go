@@ -2,7 +2,7 @@
 
 // Package templates_test compares weir's chat templates with real Jinja2, in
 // the environment that Hugging Face transformers builds for them: the fixed
-// templates and conversations of internal/chat/testdata, and templates made at
+// templates and conversations of internal/model/chat/testdata, and templates made at
 // random from the grammar of what is supported.
 //
 //	python -m venv .venv && .venv/bin/pip install -r interop/requirements.txt
@@ -26,8 +26,8 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/chat"
-	"weir/internal/chat/jinja"
+	"weir/internal/model/chat"
+	"weir/internal/model/chat/jinja"
 	"weir/test/e2e/harness"
 )
 
@@ -93,8 +93,8 @@ func now() time.Time { return time.Date(2026, 3, 7, 5, 6, 9, 12345000, time.UTC)
 func TestFixed(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	ref := startReference(t, "serve.py")
-	templates, _ := filepath.Glob("../../internal/chat/testdata/templates/*.jinja")
-	conversations, _ := filepath.Glob("../../internal/chat/testdata/conversations/*.json")
+	templates, _ := filepath.Glob("../../internal/model/chat/testdata/templates/*.jinja")
+	conversations, _ := filepath.Glob("../../internal/model/chat/testdata/conversations/*.json")
 	if len(templates) < 12 || len(conversations) < 10 {
 		t.Fatalf("%d templates, %d conversations", len(templates), len(conversations))
 	}
@@ -156,7 +156,7 @@ func setting(t *testing.T, name string, def uint64) uint64 {
 func TestRandom(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	ref := startReference(t, "serve.py")
-	raw := read(t, "../../internal/chat/jinja/testdata/vars.json")
+	raw := read(t, "../../internal/model/chat/jinja/testdata/vars.json")
 	decoded, err := jinja.DecodeJSON(raw)
 	if err != nil {
 		t.Fatal(err)

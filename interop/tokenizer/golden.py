@@ -4,7 +4,7 @@
     .venv/bin/python interop/tokenizer/golden.py
 
 asks the reference about a list of awkward texts and writes its answers to
-internal/tokenizer/testdata: ids of the embedded vocabulary, pieces of each
+internal/model/tokenizer/testdata: ids of the embedded vocabulary, pieces of each
 split pattern, normal forms, and two small vocabularies with what each component
 makes of the texts.
 """
@@ -17,7 +17,7 @@ import re
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, trainers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-OUT = ROOT / "internal/tokenizer/testdata"
+OUT = ROOT / "internal/model/tokenizer/testdata"
 
 TEXTS = [
     "", " ", "  ", "\n", " \n", "\n ", "a", " a", "  a", "a ", "a  ", "\r\n\r\n", " \r\n \n x", "\t\tx", "a\n\n\n  b",
@@ -35,7 +35,7 @@ TEXTS = [
 
 def patterns():
     """The patterns as the Go source spells them."""
-    source = (ROOT / "internal/tokenizer/grammar.go").read_text(encoding="utf-8")
+    source = (ROOT / "internal/model/tokenizer/grammar.go").read_text(encoding="utf-8")
     named = dict(re.findall(r"^\t(pattern\w+)\s*= (`.*`|\".*\")$", source, re.M))
     spelled = {k: v[1:-1] if v[0] == "`" else json.loads(v) for k, v in named.items()}
     for grammar, constant in re.findall(r'^\t\t\{"([^"]+)", (pattern\w+),', source, re.M):

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"weir/internal/tokenizer"
+	"weir/internal/model/tokenizer"
 )
 
 const weirSim = "../../models/weir-sim"

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"weir/internal/tokenizer"
+	"weir/internal/model/tokenizer"
 	"weir/test/e2e/harness"
 )
 

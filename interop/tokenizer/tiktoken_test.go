@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"weir/internal/tokenizer"
+	"weir/internal/model/tokenizer"
 )
 
 // TestTiktoken compares vocabularies in tiktoken's form with tiktoken, for each

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/zmtp"
+	"weir/internal/wire/zmtp"
 	"weir/test/e2e/harness"
 )
 

@@ -3,7 +3,7 @@
 
     .venv/bin/python tools/vocab/unicode.py
 
-writes internal/tokenizer/unicode_tables.go. The reference's split engine, its
+writes internal/model/tokenizer/unicode_tables.go. The reference's split engine, its
 word test and its normalizer each follow some version of Unicode, none of them
 Go's; asking the reference about every code point is the one way to be sure.
 """
@@ -256,7 +256,7 @@ def main():
         out.append(f"\t\"{script}\": \"" + "".join(f"\\x{b:02x}" for b in data) + "\",")
     out.append("}\n")
     root = pathlib.Path(__file__).resolve().parents[2]
-    path = root / "internal/tokenizer/unicode_tables.go"
+    path = root / "internal/model/tokenizer/unicode_tables.go"
     path.write_text("\n".join(out), encoding="ascii")
     subprocess.run(["gofmt", "-w", path], check=True)
 

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"weir/internal/certtest"
+	"weir/test/certtest"
 )
 
 func write(t *testing.T, name, text string) {

@@ -10,8 +10,8 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/upstream"
 	"weir/internal/infer"
-	"weir/internal/sse"
 	"weir/internal/trace"
+	"weir/internal/wire/sse"
 )
 
 // Wire is what an adapter has of its own for a generation.

@@ -13,9 +13,9 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/upstream"
-	"weir/internal/epoll"
 	"weir/internal/infer"
 	"weir/internal/trace"
+	"weir/internal/wire/epoll"
 )
 
 // Host is the engine that generations run on. What is exported is set before Run.

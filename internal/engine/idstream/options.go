@@ -8,8 +8,8 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/access"
 	"weir/internal/engine/upstream"
-	"weir/internal/epoll"
 	"weir/internal/infer"
+	"weir/internal/wire/epoll"
 )
 
 // Options configure the adapter of one engine. Name and URL are needed.

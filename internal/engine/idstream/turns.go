@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"weir/internal/engine"
-	"weir/internal/epoll"
 	"weir/internal/trace"
+	"weir/internal/wire/epoll"
 )
 
 // turns is how a generation is read where its socket is polled: in turns that

@@ -21,8 +21,8 @@ import (
 	"weir/internal/engine/access"
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/infer"
-	"weir/internal/sock"
 	"weir/internal/trace"
+	"weir/internal/wire/sock"
 )
 
 // Engine is one engine reached over the weir plane. It implements

@@ -8,11 +8,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"weir/internal/dialect/media"
 	"weir/internal/engine"
 	"weir/internal/engine/mux"
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/infer"
-	"weir/internal/media"
 	"weir/internal/trace"
 )
 

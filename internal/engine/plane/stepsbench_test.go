@@ -22,8 +22,8 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"weir/internal/engine/plane/planepb"
-	"weir/internal/sock"
 	"weir/internal/trace"
+	"weir/internal/wire/sock"
 )
 
 // BenchmarkSteps is what it costs to receive a step of 100 slots, weir's way and

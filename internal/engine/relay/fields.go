@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"weir/internal/http1"
+	"weir/internal/wire/http1"
 )
 
 // hopByHop headers belong to one connection and are not handed on (RFC 9110,

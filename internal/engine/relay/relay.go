@@ -15,9 +15,9 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/access"
 	"weir/internal/engine/upstream"
-	"weir/internal/http1"
 	"weir/internal/infer"
 	"weir/internal/trace"
+	"weir/internal/wire/http1"
 )
 
 // Options configure one engine. Name and URL are needed.

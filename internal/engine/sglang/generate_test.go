@@ -13,17 +13,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"weir/internal/api"
+	"weir/internal/dialect"
+	"weir/internal/dialect/sglang"
 	"weir/internal/engine/enginetest"
-	"weir/internal/generate"
 	"weir/internal/infer"
-	"weir/internal/sse"
+	"weir/internal/wire/sse"
 )
 
 // What this adapter asks is what the gateway's own /generate reads: the two
 // chain, and nothing of a request is lost between them.
 func TestRequestsChain(t *testing.T) {
-	endpoint := generate.New(generate.Options{})
+	endpoint := sglang.New(sglang.Options{})
 	rapid.Check(t, func(t *rapid.T) {
 		float := func(low, high float64) *float64 {
 			if v := rapid.Float64Range(low, high).Draw(t, "number"); rapid.Bool().Draw(t, "given") {
@@ -100,7 +100,7 @@ func TestRequestsChain(t *testing.T) {
 // What the gateway's own /generate answers, in either form and however it
 // merges, this adapter takes in exactly, stop ids and failures included.
 func TestAnswersChain(t *testing.T) {
-	endpoint := generate.New(generate.Options{})
+	endpoint := sglang.New(sglang.Options{})
 	rapid.Check(t, func(t *rapid.T) {
 		const stopID = 99 // no answer goes on behind it
 		ids := rapid.Uint32().Filter(func(id uint32) bool { return id != stopID })
@@ -116,18 +116,18 @@ func TestAnswersChain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		enc := req.Encoder(api.AnswerOptions{ID: "id", PromptIDs: []uint32{1}})
+		enc := req.Encoder(dialect.AnswerOptions{ID: "id", PromptIDs: []uint32{1}})
 		out := enc.AppendStart(nil, 0)
 		var want []uint32
 		for _, ids := range deltas {
 			want = append(want, ids...)
-			out = enc.AppendTokens(out, 0, []byte("\u2028 \"output_ids\":[ ],\"meta_info\":"), api.Tokens{IDs: ids})
+			out = enc.AppendTokens(out, 0, []byte("\u2028 \"output_ids\":[ ],\"meta_info\":"), dialect.Tokens{IDs: ids})
 		}
 		count := len(want)
 		if fails {
 			out = enc.AppendError(out, &infer.Error{Code: infer.CodeOverloaded, Message: "no"})
 		} else {
-			f := api.Finish{Reason: infer.ReasonStop, ByID: stopped, StopID: stopID}
+			f := dialect.Finish{Reason: infer.ReasonStop, ByID: stopped, StopID: stopID}
 			if stopped {
 				count++
 			}

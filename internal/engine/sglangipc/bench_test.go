@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"weir/internal/engine"
-	"weir/internal/engine/fenced"
+	"weir/internal/engine/coreclient"
 	"weir/internal/engine/sglangipc/schedtest"
 	"weir/internal/infer"
 )
@@ -26,13 +26,13 @@ func benchCore(tb testing.TB, ids int) (*session, func() []byte) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := New(Options{Options: fenced.Options{Name: "e"}}).newSession(context.Background(), h, c, nil)
+	s := New(Options{Options: coreclient.Options{Name: "e"}}).newSession(context.Background(), h, c, nil)
 	r := rand.New(rand.NewPCG(1, 2))
-	var all []*fenced.Generation
+	var all []*coreclient.Generation
 	var outs []schedtest.Output
 	for i := range benchStreams {
 		id := fmt.Sprintf("%016x%012x", 0x419f8673ad28e099, i)
-		g := fenced.NewGeneration(s.Out, &infer.Request{ID: id, MaxTokens: 1 << 40, Prompt: []uint32{1}}, 1, new(nullSink))
+		g := coreclient.NewGeneration(s.Out, &infer.Request{ID: id, MaxTokens: 1 << 40, Prompt: []uint32{1}}, 1, new(nullSink))
 		s.Table.Seat(g)
 		g.Hear(1)
 		all = append(all, g)

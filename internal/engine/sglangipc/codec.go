@@ -15,7 +15,7 @@ import (
 	"weir/internal/engine/sglang"
 	"weir/internal/engine/sglangmode"
 	"weir/internal/infer"
-	"weir/internal/zmtp"
+	"weir/internal/wire/zmtp"
 )
 
 // The structures of the wire that are written or read.
@@ -411,7 +411,7 @@ func (c *codec) appendAbort(b []byte, id string) []byte {
 // aborted: as a prefix, a short one could be that of others.
 const shortestID = 8
 
-// AppendAborts implements fenced.Code.
+// AppendAborts implements coreclient.Code.
 func (c *codec) AppendAborts(wire []byte, ids []string) []byte {
 	var room [128]byte
 	for _, id := range ids {
@@ -425,7 +425,7 @@ func (c *codec) AppendAborts(wire []byte, ids []string) []byte {
 // fenceName begins the ids of fences.
 const fenceName = "weir-fence-"
 
-// AppendFence implements fenced.Code. The call that fences are made of sets up
+// AppendFence implements coreclient.Code. The call that fences are made of sets up
 // logging and is told nothing to set up; a scheduler sends it back as it is, its id
 // included, behind its outputs and over their connection.
 func (c *codec) AppendFence(wire []byte, call int64) []byte {

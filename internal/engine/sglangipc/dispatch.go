@@ -3,7 +3,7 @@ package sglangipc
 import (
 	"fmt"
 
-	"weir/internal/engine/fenced"
+	"weir/internal/engine/coreclient"
 	"weir/internal/engine/mux"
 	"weir/internal/engine/sglang"
 	"weir/internal/infer"
@@ -13,7 +13,7 @@ import (
 // the engine says adds up. It belongs to whoever reads: no method may be called
 // concurrently.
 type dispatcher struct {
-	fenced.Dispatcher
+	coreclient.Dispatcher
 
 	batch  batch
 	scores infer.Logprobs // of the output at hand
@@ -23,7 +23,7 @@ type dispatcher struct {
 
 // ending is a generation whose abort the engine knows, and since when.
 type ending struct {
-	g  *fenced.Generation
+	g  *coreclient.Generation
 	at int64
 }
 
@@ -83,7 +83,7 @@ func (d *dispatcher) output(o *output) {
 	x.IDs, x.Logprobs, x.Stamps, x.Finish = ids, nil, nil, nil
 	if g.Scored && len(ids) > 0 {
 		if err := readScores(&o.scores, ids, g.Top, &d.scores); err != nil {
-			d.Fail(g, fenced.FaultLogprobs, "log probabilities: "+err.Error(), partOf(g, ids, o))
+			d.Fail(g, coreclient.FaultLogprobs, "log probabilities: "+err.Error(), partOf(g, ids, o))
 			return
 		}
 		x.Logprobs = &d.scores
@@ -107,7 +107,7 @@ func (d *dispatcher) output(o *output) {
 }
 
 // partOf is what a step said of a request, as evidence.
-func partOf(g *fenced.Generation, ids []uint32, o *output) *mux.Part {
+func partOf(g *coreclient.Generation, ids []uint32, o *output) *mux.Part {
 	part := mux.PartOf(g.Total, ids, finishWords[o.end.how], string(o.end.word))
 	part.Total = o.count
 	if o.end.isID {
@@ -117,31 +117,31 @@ func partOf(g *fenced.Generation, ids []uint32, o *output) *mux.Part {
 }
 
 // wrong names what does not add up in an output; an empty reason is none.
-func wrong(g *fenced.Generation, ids []uint32, o *output) (mux.FaultReason, string) {
+func wrong(g *coreclient.Generation, ids []uint32, o *output) (mux.FaultReason, string) {
 	total := g.Total + len(ids)
 	switch {
 	case o.count != total:
-		return fenced.FaultCount, fmt.Sprintf("%d ids received, and the engine counts %d", total, o.count)
+		return coreclient.FaultCount, fmt.Sprintf("%d ids received, and the engine counts %d", total, o.count)
 	case total > g.Limit:
 		return mux.FaultLimit, fmt.Sprintf("%d ids of at most %d", total, g.Limit)
 	case o.prompt != g.Prompt:
-		return fenced.FaultPrompt, fmt.Sprintf("the engine has %d ids of a prompt of %d", o.prompt, g.Prompt)
+		return coreclient.FaultPrompt, fmt.Sprintf("the engine has %d ids of a prompt of %d", o.prompt, g.Prompt)
 	case g.Role == infer.RolePrefill && total > 1:
 		return mux.FaultLimit, fmt.Sprintf("%d ids of a prefill half", total)
 	case o.end.how == full && o.end.length != total && !(g.Role == infer.RolePrefill && o.end.length == 0): // which says 0 and has drawn one
-		return fenced.FaultLength, fmt.Sprintf("the engine ended for its length of %d with %d ids", o.end.length, total)
+		return coreclient.FaultLength, fmt.Sprintf("the engine ended for its length of %d with %d ids", o.end.length, total)
 	case o.end.how == stopped && !o.end.isID:
 		// Also how an engine says that its numbers overflowed.
 		return mux.FaultReasonWord, fmt.Sprintf("the engine ended at the text %q, which it was not asked to look for", o.end.word)
 	case o.end.how == stopped && total == 0:
-		return fenced.FaultStop, fmt.Sprintf("the engine stopped at id %d, and no id came", o.end.matched)
+		return coreclient.FaultStop, fmt.Sprintf("the engine stopped at id %d, and no id came", o.end.matched)
 	case o.end.how == stopped && len(ids) > 0 && int64(ids[len(ids)-1]) != o.end.matched:
-		return fenced.FaultStop, fmt.Sprintf("the engine stopped at id %d, and the last one received is %d", o.end.matched, ids[len(ids)-1])
+		return coreclient.FaultStop, fmt.Sprintf("the engine stopped at id %d, and the last one received is %d", o.end.matched, ids[len(ids)-1])
 	}
 	return "", ""
 }
 
-func (d *dispatcher) finish(g *fenced.Generation, end *finish) *infer.Finish {
+func (d *dispatcher) finish(g *coreclient.Generation, end *finish) *infer.Finish {
 	f := &infer.Finish{PromptTokens: g.Prompt, CachedTokens: g.Cached}
 	switch {
 	case end.how == stopped:
@@ -188,7 +188,7 @@ func (d *dispatcher) echoed() {
 
 // aborted takes in that the engine knows of aborts. Those generations end with a
 // step, or an echo; the engine need not be believed for ever.
-func (d *dispatcher) aborted(all []*fenced.Generation, received int64) {
+func (d *dispatcher) aborted(all []*coreclient.Generation, received int64) {
 	for _, g := range all {
 		d.ending = append(d.ending, ending{g, received})
 	}

@@ -14,8 +14,8 @@ import (
 	"pgregory.net/rapid"
 
 	"weir/internal/engine"
+	"weir/internal/engine/coreclient"
 	"weir/internal/engine/enginetest"
-	"weir/internal/engine/fenced"
 	"weir/internal/engine/mux"
 	"weir/internal/engine/sglangipc/schedtest"
 	"weir/internal/infer"
@@ -26,7 +26,7 @@ import (
 type core struct {
 	*session
 	t    testing.TB
-	g    *fenced.Generation
+	g    *coreclient.Generation
 	sink *enginetest.Recorder
 }
 
@@ -37,14 +37,14 @@ func newCore(t testing.TB) *core {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := New(Options{Options: fenced.Options{Name: "e"}})
+	e := New(Options{Options: coreclient.Options{Name: "e"}})
 	s := &core{session: e.newSession(context.Background(), h, c, nil), t: t, sink: enginetest.NewRecorder(1)}
 	s.g = s.seat(requestID, s.sink)
 	return s
 }
 
-func (c *core) seat(id string, sink *enginetest.Recorder) *fenced.Generation {
-	g := fenced.NewGeneration(c.Out, &infer.Request{ID: id, Prompt: make([]uint32, 5), MaxTokens: 10}, 1, sink)
+func (c *core) seat(id string, sink *enginetest.Recorder) *coreclient.Generation {
+	g := coreclient.NewGeneration(c.Out, &infer.Request{ID: id, Prompt: make([]uint32, 5), MaxTokens: 10}, 1, sink)
 	if ok, _ := c.Table.Seat(g); !ok {
 		c.t.Fatal("no seat")
 	}
@@ -100,17 +100,17 @@ func TestFaults(t *testing.T) {
 		before int // ids received before it
 		out    schedtest.Output
 	}{
-		{fenced.FaultCount, 0, schedtest.Output{IDs: ids(1), Count: 2}},
-		{fenced.FaultCount, 3, schedtest.Output{IDs: ids(1), Count: 3}},
-		{fenced.FaultCount, 3, schedtest.Output{Count: 4, Finish: length(4)}},
-		{fenced.FaultCount, 3, schedtest.Output{Count: 5, Finish: abortReason(nil)}},
+		{coreclient.FaultCount, 0, schedtest.Output{IDs: ids(1), Count: 2}},
+		{coreclient.FaultCount, 3, schedtest.Output{IDs: ids(1), Count: 3}},
+		{coreclient.FaultCount, 3, schedtest.Output{Count: 4, Finish: length(4)}},
+		{coreclient.FaultCount, 3, schedtest.Output{Count: 5, Finish: abortReason(nil)}},
 		{mux.FaultLimit, 10, schedtest.Output{IDs: ids(1), Count: 11}},
 		{mux.FaultLimit, 0, schedtest.Output{IDs: ids(11), Count: 11, Finish: length(11)}},
-		{fenced.FaultLength, 3, schedtest.Output{IDs: ids(1), Count: 4, Finish: length(5)}},
-		{fenced.FaultStop, 3, schedtest.Output{IDs: ids(1), Count: 4, Finish: stop(8)}},
-		{fenced.FaultStop, 3, schedtest.Output{IDs: ids(1), Count: 4, Finish: stop([]any{9, 8})}},
-		{fenced.FaultStop, 0, schedtest.Output{Finish: stop(8)}},
-		{fenced.FaultPrompt, 0, schedtest.Output{IDs: ids(1), Count: 1, Prompt: 6}},
+		{coreclient.FaultLength, 3, schedtest.Output{IDs: ids(1), Count: 4, Finish: length(5)}},
+		{coreclient.FaultStop, 3, schedtest.Output{IDs: ids(1), Count: 4, Finish: stop(8)}},
+		{coreclient.FaultStop, 3, schedtest.Output{IDs: ids(1), Count: 4, Finish: stop([]any{9, 8})}},
+		{coreclient.FaultStop, 0, schedtest.Output{Finish: stop(8)}},
+		{coreclient.FaultPrompt, 0, schedtest.Output{IDs: ids(1), Count: 1, Prompt: 6}},
 		{mux.FaultReasonWord, 3, schedtest.Output{IDs: ids(1), Count: 4, Finish: stop("NaN happened")}},
 	} {
 		t.Run(fmt.Sprintf("%s/%d", test.reason, test.before), func(t *testing.T) {

@@ -21,7 +21,7 @@
 // and what lives connects again.
 //
 // The package is a pure core and a thin shell, as engine/vllmcore is; they share
-// engine/fenced. The core decodes messages without allocating (batch), writes them
+// engine/coreclient. The core decodes messages without allocating (batch), writes them
 // (codec), and checks and offers what the engine sent (dispatcher). The shell owns
 // the listeners and these goroutines, all of which have ended when Run returns: one
 // per listener, one per connection, which of an input is its session's writer too, and

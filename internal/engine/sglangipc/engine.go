@@ -9,21 +9,21 @@ import (
 	"sync/atomic"
 
 	"weir/internal/engine"
-	"weir/internal/engine/fenced"
+	"weir/internal/engine/coreclient"
 	"weir/internal/engine/mux"
 	"weir/internal/infer"
 	"weir/internal/trace"
-	"weir/internal/zmtp"
+	"weir/internal/wire/zmtp"
 )
 
 // Engine is an SGLang engine, its data-parallel ranks included, reached at its
 // schedulers' own sockets. It implements engine.Tokens and engine.Adapter.
 type Engine struct {
 	opts   Options
-	host   *fenced.Host
-	meters fenced.Meters
+	host   *coreclient.Host
+	meters coreclient.Meters
 
-	place   fenced.Place            // of the input connection that serves
+	place   coreclient.Place        // of the input connection that serves
 	current atomic.Pointer[session] // the one that outputs belong to
 
 	mu        sync.Mutex
@@ -40,11 +40,11 @@ var (
 
 // New makes an Engine. Until an engine has connected to Run, Generate fails.
 func New(o Options) *Engine {
-	return &Engine{opts: o.withDefaults(), host: fenced.NewHost("sglangipc: "+o.Name, o.Panicked), outputs: map[*zmtp.Conn]bool{}}
+	return &Engine{opts: o.withDefaults(), host: coreclient.NewHost("sglangipc: "+o.Name, o.Panicked), outputs: map[*zmtp.Conn]bool{}}
 }
 
 // Figures gives the counters as they stand.
-func (e *Engine) Figures() fenced.Figures {
+func (e *Engine) Figures() coreclient.Figures {
 	f := e.meters.Figures()
 	if s := e.up(); s != nil {
 		f.Ready, f.Live = s.word.Ranks, s.Table.Live()
@@ -66,19 +66,19 @@ func (e *Engine) Run(ctx context.Context, report func(engine.State)) {
 	e.host.Run(ctx, e.bind, e.state, report)
 }
 
-func (e *Engine) bind() (doors []fenced.Door, err error) {
+func (e *Engine) bind() (doors []coreclient.Door, err error) {
 	if err := zmtp.PrivateDir(e.opts.Dir); err != nil {
 		return nil, err
 	}
-	in, err := fenced.Open(e.opts.endpoint(inputName), e.input)
+	in, err := coreclient.Open(e.opts.endpoint(inputName), e.input)
 	if err != nil {
 		return nil, err
 	}
-	out, err := fenced.Open(e.opts.endpoint(outputName), e.output)
+	out, err := coreclient.Open(e.opts.endpoint(outputName), e.output)
 	if err != nil {
-		return []fenced.Door{in}, err
+		return []coreclient.Door{in}, err
 	}
-	return []fenced.Door{in, out}, nil
+	return []coreclient.Door{in, out}, nil
 }
 
 // state is what to report.
@@ -128,7 +128,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	if err := s.word.check(req, &s.adds); err != nil {
 		return nil, err
 	}
-	g := fenced.NewGeneration(s.Out, req, attempt, sink)
+	g := coreclient.NewGeneration(s.Out, req, attempt, sink)
 	if req.Half != nil {
 		if g.Role = req.Half.Role; g.Role == infer.RoleDecode {
 			g.Defer()

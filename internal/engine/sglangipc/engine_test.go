@@ -17,13 +17,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weir/internal/engine"
+	"weir/internal/engine/coreclient"
 	"weir/internal/engine/enginetest"
-	"weir/internal/engine/fenced"
 	"weir/internal/engine/mux"
 	"weir/internal/engine/sglang"
 	"weir/internal/engine/sglangipc/schedtest"
 	"weir/internal/infer"
-	"weir/internal/zmtp"
+	"weir/internal/wire/zmtp"
 )
 
 func start(t *testing.T, p *peer, set ...func(o *Options)) *enginetest.Bench {
@@ -34,7 +34,7 @@ func start(t *testing.T, p *peer, set ...func(o *Options)) *enginetest.Bench {
 	return enginetest.Start(t, enginetest.Rig{Engine: New(o), Peer: p})
 }
 
-func figures(b *enginetest.Bench) fenced.Figures { return b.Rig.Engine.(*Engine).Figures() }
+func figures(b *enginetest.Bench) coreclient.Figures { return b.Rig.Engine.(*Engine).Figures() }
 
 // until polls for something that nobody tells of.
 func until(b *enginetest.Bench, what string, ok func() bool) {
@@ -447,7 +447,7 @@ func TestFolder(t *testing.T) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	e := New(Options{Options: fenced.Options{Name: "e"}, Dir: dir})
+	e := New(Options{Options: coreclient.Options{Name: "e"}, Dir: dir})
 	ctx, cancel := context.WithCancel(t.Context())
 	said := make(chan engine.State, 1)
 	ended := make(chan struct{})

@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"weir/internal/engine/fenced"
-	"weir/internal/zmtp"
+	"weir/internal/engine/coreclient"
+	"weir/internal/wire/zmtp"
 )
 
 // The sockets' files, which the launcher names to the scheduler.
@@ -18,7 +18,7 @@ const (
 // Options say where an engine is to be met. Name and Dir are required; Model is the
 // name to serve the engine's model under, empty: its own.
 type Options struct {
-	fenced.Options
+	coreclient.Options
 
 	// Dir is the folder of the sockets and of the launcher's word. It is made, for
 	// this user alone, if it is not there.

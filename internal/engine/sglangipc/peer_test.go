@@ -5,8 +5,8 @@ import (
 	"os"
 	"testing"
 
+	"weir/internal/engine/coreclient"
 	"weir/internal/engine/enginetest"
-	"weir/internal/engine/fenced"
 	"weir/internal/engine/sglangipc/schedtest"
 	"weir/internal/infer"
 )
@@ -73,7 +73,7 @@ func newPeerSaying(t testing.TB, set map[string]any) *peer {
 }
 
 func (p *peer) options() Options {
-	return Options{Options: fenced.Options{Name: "e1", Model: "test", Panicked: p.panics.Tell}, Dir: p.dir}
+	return Options{Options: coreclient.Options{Name: "e1", Model: "test", Panicked: p.panics.Tell}, Dir: p.dir}
 }
 
 // Restore may fail: then the test is over, or cut the peer meanwhile.

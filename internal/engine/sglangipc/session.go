@@ -10,16 +10,16 @@ import (
 	"time"
 
 	"weir/internal/engine"
-	"weir/internal/engine/fenced"
+	"weir/internal/engine/coreclient"
 	"weir/internal/engine/mux"
-	"weir/internal/sock"
-	"weir/internal/zmtp"
+	"weir/internal/wire/sock"
+	"weir/internal/wire/zmtp"
 )
 
 // session is one engine, from its input connection and its launcher's word to the
 // loss of any of its connections.
 type session struct {
-	*fenced.Session
+	*coreclient.Session
 	dispatcher
 
 	e     *Engine
@@ -35,7 +35,7 @@ type session struct {
 
 func (e *Engine) newSession(ctx context.Context, h *handover, c *codec, in *zmtp.Conn) *session {
 	s := &session{e: e, opts: &e.opts, word: h, codec: c, adds: h.additions(&e.opts), dispatcher: dispatcher{batch: batch{codec: c}}}
-	s.Session = fenced.NewSession(ctx, fenced.Config{
+	s.Session = coreclient.NewSession(ctx, coreclient.Config{
 		Options: &e.opts.Options, Kind: "sglang-ipc", Host: e.host, Meters: &e.meters, In: in, Code: c, Ranks: h.Ranks,
 	}, s)
 	return s
@@ -77,7 +77,7 @@ func (e *Engine) input(ctx context.Context, conn net.Conn, nth uint64) {
 		return
 	}
 	defer leave()
-	ctx, in := fenced.WatchInput(ctx, c, e.opts.Panicked)
+	ctx, in := coreclient.WatchInput(ctx, c, e.opts.Panicked)
 	defer in.Close()
 	e.host.Note(errors.New("a scheduler has connected and loads its model: there is no word of its launcher yet"))
 	s := e.meet(ctx, c)
@@ -143,7 +143,7 @@ func (e *Engine) output(ctx context.Context, conn net.Conn, nth uint64) {
 	defer c.Close()
 	if e.admit(c, nth) {
 		defer e.forget(c)
-		fenced.ReadOutputs(c, func([][]byte) *fenced.Session { return e.owner(c) })
+		coreclient.ReadOutputs(c, func([][]byte) *coreclient.Session { return e.owner(c) })
 	}
 }
 
@@ -163,7 +163,7 @@ func (e *Engine) admit(c *zmtp.Conn, nth uint64) bool {
 
 // owner gives the session that an output connection belongs to, nil while there is
 // none.
-func (e *Engine) owner(c *zmtp.Conn) *fenced.Session {
+func (e *Engine) owner(c *zmtp.Conn) *coreclient.Session {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if s := e.current.Load(); s != nil && e.outputs[c] {
@@ -190,7 +190,7 @@ func (e *Engine) dismiss() {
 	clear(e.outputs)
 }
 
-// Message implements fenced.Wire.
+// Message implements coreclient.Wire.
 func (s *session) Message(frames [][]byte, received int64) error {
 	if len(frames) != 1 {
 		return s.Fault(mux.FaultMalformed, fmt.Sprintf("a message of %d frames", len(frames)))

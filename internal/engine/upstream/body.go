@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weir/internal/engine"
-	"weir/internal/http1"
+	"weir/internal/wire/http1"
 )
 
 // Body is the decoded body of one answer. It is read straight from the

@@ -18,9 +18,9 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/access"
-	"weir/internal/http1"
 	"weir/internal/infer"
 	"weir/internal/trace"
+	"weir/internal/wire/http1"
 )
 
 // Options configure the client of one engine. URL is needed.

@@ -26,8 +26,8 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/access"
-	"weir/internal/http1"
 	"weir/internal/trace"
+	"weir/internal/wire/http1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"weir/internal/sock"
 	"weir/internal/trace"
+	"weir/internal/wire/sock"
 )
 
 // conn is one connection to the engine. It belongs to one exchange or to the

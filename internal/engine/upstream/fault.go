@@ -10,9 +10,9 @@ import (
 	"syscall"
 	"time"
 
-	"weir/internal/http1"
 	"weir/internal/infer"
-	"weir/internal/sock"
+	"weir/internal/wire/http1"
+	"weir/internal/wire/sock"
 )
 
 // Fault gives a transport error of an engine its code. All are retryable as long as nothing

@@ -16,8 +16,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/engine"
-	"weir/internal/http1"
 	"weir/internal/trace"
+	"weir/internal/wire/http1"
 )
 
 const maxProbeBody = 4 << 20

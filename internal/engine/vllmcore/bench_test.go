@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"weir/internal/engine"
-	"weir/internal/engine/fenced"
+	"weir/internal/engine/coreclient"
 	"weir/internal/engine/vllmcore/coretest"
 	"weir/internal/infer"
 )
@@ -20,7 +20,7 @@ func (s *nullSink) Offer(d *infer.Delta) { s.n += len(d.IDs) }
 // benchCore seats one accepted generation per stream and makes the message of a
 // step in which each of them gets some ids.
 func benchCore(tb testing.TB, release string, ids int) (*session, []byte) {
-	e := New(Options{Options: fenced.Options{Name: "e", Model: "m"}})
+	e := New(Options{Options: coreclient.Options{Name: "e", Model: "m"}})
 	s := e.newSession(tb.Context(), 0, ready{contextLength: 1 << 30}, nil)
 	r := rand.New(rand.NewPCG(1, 2))
 	var step coretest.Batch

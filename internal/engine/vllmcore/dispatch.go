@@ -3,7 +3,7 @@ package vllmcore
 import (
 	"fmt"
 
-	"weir/internal/engine/fenced"
+	"weir/internal/engine/coreclient"
 	"weir/internal/engine/mux"
 	"weir/internal/infer"
 )
@@ -12,7 +12,7 @@ import (
 // the engine says adds up. It belongs to whoever reads: no method may be called
 // concurrently.
 type dispatcher struct {
-	fenced.Dispatcher
+	coreclient.Dispatcher
 
 	index    int // of the engine
 	context  int // max_model_len
@@ -34,7 +34,7 @@ func (d *dispatcher) message(b []byte, aux [][]byte, received int64) *mux.Fault 
 	}
 	d.note(b, received)
 	if d.batch.rank != d.index {
-		return d.Fault(fenced.FaultRank, fmt.Sprintf("engine %d on the connection of engine %d", d.batch.rank, d.index))
+		return d.Fault(coreclient.FaultRank, fmt.Sprintf("engine %d on the connection of engine %d", d.batch.rank, d.index))
 	}
 	d.Delta.Received = received
 	for i := range d.batch.outputs {
@@ -83,7 +83,7 @@ func (d *dispatcher) output(o *output) {
 	x.IDs, x.Logprobs, x.Stamps, x.Finish = ids, nil, nil, nil
 	if g.Scored && len(ids) > 0 {
 		if err := readLogprobs(d.batch.logprobs(o), d.aux, ids, g.Top, &d.logprobs); err != nil {
-			d.Fail(g, fenced.FaultLogprobs, "log probabilities: "+err.Error(), partOf(g.Total, ids, o))
+			d.Fail(g, coreclient.FaultLogprobs, "log probabilities: "+err.Error(), partOf(g.Total, ids, o))
 			return
 		}
 		x.Logprobs = &d.logprobs
@@ -101,7 +101,7 @@ func (d *dispatcher) output(o *output) {
 
 // learn keeps what an output says besides ids, and puts the engine's stamps into
 // the delta when they are new.
-func (d *dispatcher) learn(g *fenced.Generation, o *output, hasIDs bool) {
+func (d *dispatcher) learn(g *coreclient.Generation, o *output, hasIDs bool) {
 	if o.cachedTokens >= 0 && g.Cached < 0 {
 		g.Cached = o.cachedTokens
 	}
@@ -134,22 +134,22 @@ func (d *dispatcher) learn(g *fenced.Generation, o *output, hasIDs bool) {
 }
 
 // wrong names what does not add up in an output; an empty reason is none.
-func (d *dispatcher) wrong(g *fenced.Generation, ids []uint32, o *output) (mux.FaultReason, string) {
+func (d *dispatcher) wrong(g *coreclient.Generation, ids []uint32, o *output) (mux.FaultReason, string) {
 	total := g.Total + len(ids)
 	if total > g.Limit {
 		return mux.FaultLimit, fmt.Sprintf("%d ids of at most %d", total, g.Limit)
 	}
 	if o.promptTokens >= 0 && g.Total == 0 && o.promptTokens != g.Prompt && !(g.Role == infer.RolePrefill && o.promptTokens < g.Prompt) {
-		return fenced.FaultPrompt, fmt.Sprintf("the engine prefilled %d ids of a prompt of %d", o.promptTokens, g.Prompt)
+		return coreclient.FaultPrompt, fmt.Sprintf("the engine prefilled %d ids of a prompt of %d", o.promptTokens, g.Prompt)
 	}
 	switch o.finish {
 	case finishLength:
 		if total != g.Limit && g.Prompt+total < d.context {
-			return fenced.FaultLength, fmt.Sprintf("the engine ended for its length with %d ids of %d, and a context of %d is not full", total, g.Limit, d.context)
+			return coreclient.FaultLength, fmt.Sprintf("the engine ended for its length with %d ids of %d, and a context of %d is not full", total, g.Limit, d.context)
 		}
 	case finishStop:
 		if total == 0 {
-			return fenced.FaultStop, "the engine ended by an end id, and none came"
+			return coreclient.FaultStop, "the engine ended by an end id, and none came"
 		}
 		if len(ids) == 0 {
 			return "", "" // the id that ended it came with an earlier message
@@ -163,19 +163,19 @@ func (d *dispatcher) wrong(g *fenced.Generation, ids []uint32, o *output) (mux.F
 
 // wrongStop checks that the id that ended a generation is its last: the engine
 // sends it like any other, and names it unless it is the first end id.
-func (d *dispatcher) wrongStop(g *fenced.Generation, last uint32, o *output) (mux.FaultReason, string) {
+func (d *dispatcher) wrongStop(g *coreclient.Generation, last uint32, o *output) (mux.FaultReason, string) {
 	switch {
 	case o.stop.isID && o.stop.id != int64(last):
-		return fenced.FaultStop, fmt.Sprintf("the engine stopped at id %d, and the last one received is %d", o.stop.id, last)
+		return coreclient.FaultStop, fmt.Sprintf("the engine stopped at id %d, and the last one received is %d", o.stop.id, last)
 	case !contains(g.End, last) && !contains(g.Stop, last):
-		return fenced.FaultStop, fmt.Sprintf("the engine stopped, and the last id received, %d, is no end id", last)
+		return coreclient.FaultStop, fmt.Sprintf("the engine stopped, and the last id received, %d, is no end id", last)
 	}
 	return "", ""
 }
 
 // refused deals with an end that comes before any id and before the request was
 // acknowledged: that is how this wire refuses.
-func (d *dispatcher) refused(g *fenced.Generation, o *output) bool {
+func (d *dispatcher) refused(g *coreclient.Generation, o *output) bool {
 	if !g.Handing() || g.Total > 0 || o.to > o.from {
 		return false
 	}
@@ -204,7 +204,7 @@ func (d *dispatcher) failure(o *output) *infer.Error {
 	return e
 }
 
-func (d *dispatcher) finish(g *fenced.Generation, o *output) *infer.Finish {
+func (d *dispatcher) finish(g *coreclient.Generation, o *output) *infer.Finish {
 	f := &infer.Finish{PromptTokens: g.Prompt, CachedTokens: g.Cached, Params: paramsJSON(d.batch.params(o))}
 	switch {
 	case o.finish == finishStop && g.Guided && g.Total == 1:

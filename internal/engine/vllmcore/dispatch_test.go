@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"weir/internal/engine"
+	"weir/internal/engine/coreclient"
 	"weir/internal/engine/enginetest"
-	"weir/internal/engine/fenced"
 	"weir/internal/engine/mux"
 	"weir/internal/engine/vllmcore/coretest"
 	"weir/internal/infer"
@@ -26,12 +26,12 @@ import (
 type core struct {
 	*session
 	t    *testing.T
-	g    *fenced.Generation
+	g    *coreclient.Generation
 	sink *enginetest.Recorder
 }
 
 func newCore(t *testing.T) *core {
-	e := New(Options{Options: fenced.Options{Name: "e", Model: "m"}, EndIDs: []uint32{2}})
+	e := New(Options{Options: coreclient.Options{Name: "e", Model: "m"}, EndIDs: []uint32{2}})
 	c := &core{session: e.newSession(t.Context(), 0, ready{contextLength: 100}, nil), t: t, sink: enginetest.NewRecorder(1)}
 	c.g = c.seat("r", c.sink)
 	c.g.Hear(1)
@@ -43,7 +43,7 @@ func newCore(t *testing.T) *core {
 	return c
 }
 
-func (c *core) seat(id string, sink *enginetest.Recorder) *fenced.Generation {
+func (c *core) seat(id string, sink *enginetest.Recorder) *coreclient.Generation {
 	req := &infer.Request{ID: id, Prompt: make([]uint32, 5), MaxTokens: 10, StopIDs: []uint32{7}}
 	g := newGeneration(c.session, req, 1, sink)
 	if ok, _ := c.Table.Seat(g); !ok {
@@ -93,12 +93,12 @@ func TestFaults(t *testing.T) {
 	}{
 		{mux.FaultLimit, 10, coretest.Output{IDs: ids(1), Finish: -1}},
 		{mux.FaultLimit, 0, coretest.Output{IDs: ids(11), Finish: finishLength}},
-		{fenced.FaultLength, 3, coretest.Output{IDs: ids(1), Finish: finishLength}},
-		{fenced.FaultStop, 3, coretest.Output{IDs: ids(1), Finish: finishStop}},
-		{fenced.FaultStop, 3, coretest.Output{IDs: []uint32{7, 9}, Finish: finishStop, Stop: int64(7)}},
-		{fenced.FaultStop, 3, coretest.Output{IDs: []uint32{7}, Finish: finishStop, Stop: int64(2)}},
-		{fenced.FaultStop, 0, coretest.Output{Finish: finishStop}},
-		{fenced.FaultPrompt, 0, coretest.Output{IDs: ids(1), Finish: -1, Prompt: 6}},
+		{coreclient.FaultLength, 3, coretest.Output{IDs: ids(1), Finish: finishLength}},
+		{coreclient.FaultStop, 3, coretest.Output{IDs: ids(1), Finish: finishStop}},
+		{coreclient.FaultStop, 3, coretest.Output{IDs: []uint32{7, 9}, Finish: finishStop, Stop: int64(7)}},
+		{coreclient.FaultStop, 3, coretest.Output{IDs: []uint32{7}, Finish: finishStop, Stop: int64(2)}},
+		{coreclient.FaultStop, 0, coretest.Output{Finish: finishStop}},
+		{coreclient.FaultPrompt, 0, coretest.Output{IDs: ids(1), Finish: -1, Prompt: 6}},
 		{mux.FaultReasonWord, 3, coretest.Output{IDs: ids(1), Finish: finishRepetition, Stop: "repetition_detected"}},
 	} {
 		t.Run(fmt.Sprintf("%s/%d", test.reason, test.before), func(t *testing.T) {
@@ -262,7 +262,7 @@ func TestFaultsOfTheSession(t *testing.T) {
 		reason mux.FaultReason
 		wire   []byte
 	}{
-		{fenced.FaultRank, coretest.Append(nil, coretest.Batch{Rank: 1, Outputs: []coretest.Output{{ID: "r", IDs: ids(1), Finish: -1}}}, "0.33.0")},
+		{coreclient.FaultRank, coretest.Append(nil, coretest.Batch{Rank: 1, Outputs: []coretest.Output{{ID: "r", IDs: ids(1), Finish: -1}}}, "0.33.0")},
 		{mux.FaultMalformed, whole[:len(whole)-1]},
 		{mux.FaultMalformed, append(whole[:len(whole):len(whole)], 0xc0)},
 		{mux.FaultMalformed, []byte("{}")},
@@ -427,7 +427,7 @@ func FuzzOutputs(f *testing.F) {
 			}
 		}
 		// The engine's word reaches a session of one request whole or not at all.
-		e := New(Options{Options: fenced.Options{Name: "e", Model: "m"}, EndIDs: []uint32{2}})
+		e := New(Options{Options: coreclient.Options{Name: "e", Model: "m"}, EndIDs: []uint32{2}})
 		s := e.newSession(t.Context(), 0, ready{contextLength: 100}, nil)
 		sink := enginetest.NewRecorder(1)
 		g := newGeneration(s, &infer.Request{ID: "r", Prompt: make([]uint32, 5), MaxTokens: 10}, 1, sink)

@@ -13,7 +13,7 @@
 // The package is a pure core and a thin shell around it. The core decodes messages
 // without allocating (batch), checks what the engine sent and offers it to the
 // sinks (dispatcher), and keeps a lockstep group awake (waves); it starts no goroutine
-// and reads no socket. What it has in common with engine/sglangipc is engine/fenced. The
+// and reads no socket. What it has in common with engine/sglangipc is engine/coreclient. The
 // shell owns the listeners and these goroutines, all of which have ended when Run
 // returns:
 //

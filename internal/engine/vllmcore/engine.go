@@ -9,17 +9,17 @@ import (
 	"sync/atomic"
 
 	"weir/internal/engine"
-	"weir/internal/engine/fenced"
+	"weir/internal/engine/coreclient"
 	"weir/internal/infer"
-	"weir/internal/zmtp"
+	"weir/internal/wire/zmtp"
 )
 
 // Engine is a group of engine cores that serve one model, reached over their own
 // wire. It implements engine.Tokens and engine.Adapter.
 type Engine struct {
 	opts   Options
-	host   *fenced.Host
-	meters fenced.Meters
+	host   *coreclient.Host
+	meters coreclient.Meters
 	ranks  []*rank
 	lora   []lora
 
@@ -37,7 +37,7 @@ var (
 
 // New makes an Engine. Until an engine has connected to Run, Generate fails.
 func New(o Options) *Engine {
-	e := &Engine{opts: o.withDefaults(), host: fenced.NewHost("vllmcore: "+o.Name, o.Panicked), waves: waves{running: false, last: -1, seen: -1}}
+	e := &Engine{opts: o.withDefaults(), host: coreclient.NewHost("vllmcore: "+o.Name, o.Panicked), waves: waves{running: false, last: -1, seen: -1}}
 	e.lora = loraList(e.opts.LoRA)
 	for i := range e.opts.Engines {
 		e.ranks = append(e.ranks, &rank{index: e.opts.First + i})
@@ -50,7 +50,7 @@ type rank struct {
 	index   int
 	current atomic.Pointer[session] // from the engine's word that it can serve on
 
-	place fenced.Place // of the connection that serves it
+	place coreclient.Place // of the connection that serves it
 
 	mu      sync.Mutex
 	known   []byte   // what the engine said of itself; nil: nothing yet
@@ -85,13 +85,13 @@ func (e *Engine) Run(ctx context.Context, report func(engine.State)) {
 	e.host.Run(ctx, e.bind, e.state, report)
 }
 
-func (e *Engine) bind() (doors []fenced.Door, err error) {
+func (e *Engine) bind() (doors []coreclient.Door, err error) {
 	e.remember()
 	if e.opts.InputListener != nil {
-		return []fenced.Door{{Listener: e.opts.InputListener, Serve: e.input}, {Listener: e.opts.OutputListener, Serve: e.output}}, nil
+		return []coreclient.Door{{Listener: e.opts.InputListener, Serve: e.input}, {Listener: e.opts.OutputListener, Serve: e.output}}, nil
 	}
-	open := func(at zmtp.Endpoint, serve fenced.Serve) error {
-		d, err := fenced.Open(at, serve)
+	open := func(at zmtp.Endpoint, serve coreclient.Serve) error {
+		d, err := coreclient.Open(at, serve)
 		if err == nil {
 			doors = append(doors, d)
 		}

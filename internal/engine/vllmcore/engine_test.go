@@ -17,13 +17,13 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"weir/internal/engine"
+	"weir/internal/engine/coreclient"
 	"weir/internal/engine/enginetest"
-	"weir/internal/engine/fenced"
 	"weir/internal/engine/mux"
 	"weir/internal/engine/vllmcore/coretest"
 	"weir/internal/infer"
 	"weir/internal/trace"
-	"weir/internal/zmtp"
+	"weir/internal/wire/zmtp"
 )
 
 func startBench(t *testing.T, p *peer, change func(o *Options)) *enginetest.Bench {
@@ -34,7 +34,7 @@ func startBench(t *testing.T, p *peer, change func(o *Options)) *enginetest.Benc
 	return enginetest.Start(t, enginetest.Rig{Engine: New(o), Peer: p})
 }
 
-func figures(b *enginetest.Bench) fenced.Figures { return b.Rig.Engine.(*Engine).Figures() }
+func figures(b *enginetest.Bench) coreclient.Figures { return b.Rig.Engine.(*Engine).Figures() }
 
 // WaitReady of the bench looks at the last report; this waits for one that says a
 // word.
@@ -600,7 +600,7 @@ func TestSilence(t *testing.T) {
 		if err != nil || engineEnd == nil {
 			t.Fatal(err)
 		}
-		e := New(Options{Options: fenced.Options{Name: "e", Model: "m"}})
+		e := New(Options{Options: coreclient.Options{Name: "e", Model: "m"}})
 		s := e.newSession(t.Context(), 0, ready{contextLength: 100}, in)
 		asked := 0
 		go func() { // reads and answers nothing
@@ -641,13 +641,13 @@ func TestConnectionsEndBeforeTheLossIsKnown(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		_ = fenced.WaitEnd(c)
+		_ = coreclient.WaitEnd(c)
 	})
 	in, err := zmtp.Handshake(&lazy{Conn: ours}, zmtp.Config{Type: zmtp.Router})
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := New(Options{Options: fenced.Options{Name: "e", Model: "m"}})
+	e := New(Options{Options: coreclient.Options{Name: "e", Model: "m"}})
 	s := e.newSession(t.Context(), 0, ready{contextLength: 100}, in)
 	e.ranks[0].current.Store(s)
 	s.Receive([][]byte{coretest.Append(nil, coretest.Batch{Timestamp: 1, Call: ask(t, s)}, "0.33.0")}, 1)
@@ -675,7 +675,7 @@ func TestConnectionsEndBeforeTheLossIsKnown(t *testing.T) {
 // back. It may come to light late, with what an engine that has died has said.
 func TestOutputOfAnEndedSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := New(Options{Options: fenced.Options{Name: "e", Model: "m"}})
+		e := New(Options{Options: coreclient.Options{Name: "e", Model: "m"}})
 		first := e.newSession(t.Context(), 0, ready{contextLength: 100}, nil)
 		e.ranks[0].current.Store(first)
 		connect := func() (c *zmtp.Conn, ended <-chan struct{}) {

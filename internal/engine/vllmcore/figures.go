@@ -4,11 +4,11 @@ import (
 	"math"
 
 	"weir/internal/engine"
-	"weir/internal/engine/fenced"
+	"weir/internal/engine/coreclient"
 )
 
 // Figures gives the counters of all ranks together, as they stand.
-func (e *Engine) Figures() fenced.Figures {
+func (e *Engine) Figures() coreclient.Figures {
 	f := e.meters.Figures()
 	for _, r := range e.ranks {
 		if s := r.current.Load(); s != nil && s.Up() {

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
-	"weir/internal/engine/fenced"
+	"weir/internal/engine/coreclient"
 	"weir/internal/engine/mux"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -59,8 +59,8 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 }
 
 // newGeneration makes the generation of a request on a session.
-func newGeneration(s *session, req *infer.Request, attempt uint32, sink engine.Sink) *fenced.Generation {
-	g := fenced.NewGeneration(s.Out, req, attempt, sink)
+func newGeneration(s *session, req *infer.Request, attempt uint32, sink engine.Sink) *coreclient.Generation {
+	g := coreclient.NewGeneration(s.Out, req, attempt, sink)
 	if !req.IgnoreEOS {
 		g.End = s.opts.EndIDs
 	}

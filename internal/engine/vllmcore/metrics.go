@@ -2,7 +2,7 @@ package vllmcore
 
 import (
 	"weir/internal/engine"
-	"weir/internal/engine/fenced"
+	"weir/internal/engine/coreclient"
 )
 
 var _ engine.Metered = (*Engine)(nil)
@@ -13,7 +13,7 @@ func (e *Engine) Metrics() []engine.Metric {
 	return metrics(&f)
 }
 
-func metrics(f *fenced.Figures) []engine.Metric {
+func metrics(f *coreclient.Figures) []engine.Metric {
 	const prefix = "weir_vllm_core_"
 	return f.Metrics(prefix)
 }

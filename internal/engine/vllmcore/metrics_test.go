@@ -6,13 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/engine/fenced"
+	"weir/internal/engine/coreclient"
 	"weir/internal/engine/mux"
 )
 
 // What dashboards read keeps its name and shows the figure that it is named after.
 func TestMetricNames(t *testing.T) {
-	f := fenced.Figures{
+	f := coreclient.Figures{
 		Figures: mux.Figures{Frames: 1, IDs: 2, Dispatch: 3 * time.Second, Aborts: 4, Late: 5, Live: 8,
 			Sessions: 90, Submitted: 91, Accepted: 92, Broken: 94},
 		FenceLast: 6 * time.Second, Ready: 7, Fences: 93,

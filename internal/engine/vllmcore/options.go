@@ -5,15 +5,15 @@ import (
 	"net"
 	"time"
 
-	"weir/internal/engine/fenced"
-	"weir/internal/zmtp"
+	"weir/internal/engine/coreclient"
+	"weir/internal/wire/zmtp"
 )
 
 // Options say where engines are to be waited for, and what they serve. Name and
 // Model, which the wire does not say, are required, and either Handshake or both
 // listeners.
 type Options struct {
-	fenced.Options
+	coreclient.Options
 
 	// EndIDs are the ids that end an answer of the model. The engine does not
 	// know them: without them every answer runs to its limit.

@@ -7,12 +7,12 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/engine/coreclient"
 	"weir/internal/engine/enginetest"
-	"weir/internal/engine/fenced"
 	"weir/internal/engine/vllmcore/coretest"
 	"weir/internal/infer"
 	"weir/internal/trace"
-	"weir/internal/zmtp"
+	"weir/internal/wire/zmtp"
 )
 
 // peer is a scripted engine core. It implements enginetest.Peer, by the wire's own
@@ -80,7 +80,7 @@ func newPeer(t testing.TB, version string) *peer {
 // options gives Options that the peer dials in to.
 func (p *peer) options() Options {
 	at := func(name string) zmtp.Endpoint { return zmtp.Endpoint{Network: "unix", Address: p.dir + "/" + name} }
-	return Options{Options: fenced.Options{Name: "e1", Model: "test", Panicked: p.panics.Tell}, EndIDs: []uint32{2, 5, 6, 7, 9}, Handshake: at("h"), Input: at("in"), Output: at("out")}
+	return Options{Options: coreclient.Options{Name: "e1", Model: "test", Panicked: p.panics.Tell}, EndIDs: []uint32{2, 5, 6, 7, 9}, Handshake: at("h"), Input: at("in"), Output: at("out")}
 }
 
 // Restore may fail: then the test is over, or cut the peer meanwhile.

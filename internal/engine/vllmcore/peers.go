@@ -12,10 +12,10 @@ import (
 
 	"github.com/tinylib/msgp/msgp"
 
-	"weir/internal/engine/fenced"
+	"weir/internal/engine/coreclient"
 	"weir/internal/engine/mux"
-	"weir/internal/sock"
-	"weir/internal/zmtp"
+	"weir/internal/wire/sock"
+	"weir/internal/wire/zmtp"
 )
 
 func (e *Engine) config(kind zmtp.Type) zmtp.Config {
@@ -113,7 +113,7 @@ func (e *Engine) input(ctx context.Context, conn net.Conn, nth uint64) {
 	if err != nil {
 		e.host.Note(fmt.Errorf("engine %d: %w", r.index, err))
 		r.refuse()
-		_ = fenced.WaitEnd(c) // closed, it would connect again and again
+		_ = coreclient.WaitEnd(c) // closed, it would connect again and again
 		return
 	}
 	if warning != "" {
@@ -121,7 +121,7 @@ func (e *Engine) input(ctx context.Context, conn net.Conn, nth uint64) {
 	}
 	r.know(word)
 	e.keep()
-	ctx, in := fenced.WatchInput(ctx, c, e.opts.Panicked)
+	ctx, in := coreclient.WatchInput(ctx, c, e.opts.Panicked)
 	defer in.Close()
 	s := e.newSession(ctx, r.index, rd, c)
 	s.peer = hostOf(conn)
@@ -139,7 +139,7 @@ func (e *Engine) input(ctx context.Context, conn net.Conn, nth uint64) {
 func (e *Engine) hear(r *rank, c *zmtp.Conn) (word []byte, adopted bool, err error) {
 	known, refused := r.saved()
 	if refused {
-		_ = fenced.WaitEnd(c)
+		_ = coreclient.WaitEnd(c)
 		return nil, false, errors.New("refused before")
 	}
 	if known != nil {
@@ -167,12 +167,12 @@ func (e *Engine) output(ctx context.Context, conn net.Conn, nth uint64) {
 		return
 	}
 	defer c.Close()
-	fenced.ReadOutputs(c, func(frames [][]byte) *fenced.Session { return e.claim(frames[0], c) })
+	coreclient.ReadOutputs(c, func(frames [][]byte) *coreclient.Session { return e.claim(frames[0], c) })
 }
 
 // claim finds the session that a connection belongs to: the one that has asked what
 // the message answers.
-func (e *Engine) claim(b []byte, c *zmtp.Conn) *fenced.Session {
+func (e *Engine) claim(b []byte, c *zmtp.Conn) *coreclient.Session {
 	r := e.rank(rankOf(b))
 	if r == nil {
 		if string(b) != coreDead {

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"weir/internal/zmtp"
+	"weir/internal/wire/zmtp"
 )
 
 // Place fills in where engines are told to connect to, and where what they said is

@@ -8,11 +8,11 @@ import (
 	"net"
 	"sync/atomic"
 
-	"weir/internal/engine/fenced"
+	"weir/internal/engine/coreclient"
 	"weir/internal/engine/mux"
 	"weir/internal/infer"
 	"weir/internal/trace"
-	"weir/internal/zmtp"
+	"weir/internal/wire/zmtp"
 )
 
 // session is one engine's two connections, from its word that it can serve to the
@@ -22,7 +22,7 @@ import (
 // session begins with a question sent over the input; the connection on which its
 // answer comes is the output.
 type session struct {
-	*fenced.Session
+	*coreclient.Session
 	dispatcher
 
 	e      *Engine
@@ -45,7 +45,7 @@ type load struct {
 func (e *Engine) newSession(ctx context.Context, rank int, r ready, in *zmtp.Conn) *session {
 	s := &session{e: e, opts: &e.opts, rank: rank, ready: r, loras: newLoading(len(e.lora)), dispatcher: dispatcher{index: rank, context: r.contextLength}}
 	s.meeting.told = e.host.Signal
-	s.Session = fenced.NewSession(ctx, fenced.Config{
+	s.Session = coreclient.NewSession(ctx, coreclient.Config{
 		Options: &e.opts.Options, Kind: "vllm-core", Label: fmt.Sprintf("engine %d: ", rank), Rank: rank, Host: e.host, Meters: &e.meters,
 		In: in, Code: code{}, Ranks: 1,
 	}, s)
@@ -102,7 +102,7 @@ func (s *session) asked(b []byte) bool {
 	return d.decode(b) == nil && d.utility && (s.Out.Asked(d.call) || s.loras.asked(d.call))
 }
 
-// Message implements fenced.Wire.
+// Message implements coreclient.Wire.
 func (s *session) Message(frames [][]byte, received int64) error {
 	if len(frames) == 1 && string(frames[0]) == coreDead {
 		return &mux.End{Why: mux.LossDead, Cause: errors.New("the engine says that it is dead")}

@@ -8,7 +8,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/infer"
 	"weir/internal/trace"
-	"weir/internal/zmtp"
+	"weir/internal/wire/zmtp"
 )
 
 // The types of request, each the first frame of a message to an engine.

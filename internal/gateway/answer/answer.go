@@ -8,9 +8,9 @@
 package answer
 
 import (
-	"weir/internal/chat/parse"
+	"weir/internal/gateway/stream"
 	"weir/internal/infer"
-	"weir/internal/stream"
+	"weir/internal/model/outputparse"
 	"weir/internal/trace"
 )
 
@@ -75,7 +75,7 @@ type Stop struct {
 type Scratch struct {
 	out    []byte
 	text   []byte
-	events []parse.Event
+	events []outputparse.Event
 	stops  []Stop
 	read   []byte
 }

@@ -9,10 +9,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"weir/internal/chat/parse"
+	"weir/internal/dialect/openai"
+	"weir/internal/gateway/stream"
 	"weir/internal/infer"
-	"weir/internal/openai"
-	"weir/internal/stream"
+	"weir/internal/model/outputparse"
 )
 
 const call = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}\n</tool_call>"
@@ -84,7 +84,7 @@ func TestHoweverMerged(t *testing.T) {
 		}
 		o := TokensOptions{Choices: n}
 		if rapid.Bool().Draw(rt, "tools") {
-			o.Format = &parse.Options{Format: testFormat, Calls: true}
+			o.Format = &outputparse.Options{Format: testFormat, Calls: true}
 		}
 		run := func(cut func(int) int) (out []byte, stops []Stop) {
 			copied := make([][]uint32, n)

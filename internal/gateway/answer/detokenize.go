@@ -3,8 +3,8 @@ package answer
 import (
 	"slices"
 
+	"weir/internal/gateway/stream"
 	"weir/internal/infer"
-	"weir/internal/stream"
 )
 
 // piece is what a cell says: the text that is certain with it, how many of its ids

@@ -1,16 +1,16 @@
 package answer
 
 import (
-	"weir/internal/api"
-	"weir/internal/chat/parse"
+	"weir/internal/dialect"
+	"weir/internal/gateway/stream"
 	"weir/internal/infer"
-	"weir/internal/stream"
+	"weir/internal/model/outputparse"
 )
 
 // encode is stage 12: text into response bytes in the caller's dialect, events for
 // each merged delta of a stream, or all at the end. It returns the engine's error
 // if the choice ended with one; what came before it is encoded all the same.
-func (t *Tokens) encode(out []byte, ch *choice, c *stream.Cell, p piece, events []parse.Event) ([]byte, *infer.Error) {
+func (t *Tokens) encode(out []byte, ch *choice, c *stream.Cell, p piece, events []outputparse.Event) ([]byte, *infer.Error) {
 	if !ch.started {
 		ch.started = true
 		if t.enc == nil {
@@ -24,7 +24,7 @@ func (t *Tokens) encode(out []byte, ch *choice, c *stream.Cell, p piece, events 
 		text = nil
 	}
 	if t.tokens {
-		tokens := api.Tokens{IDs: c.IDs[:p.used], Last: p.ended}
+		tokens := dialect.Tokens{IDs: c.IDs[:p.used], Last: p.ended}
 		if c.Logprobs != nil {
 			tokens.Logprobs = c.Logprobs.Cut(0, p.used, *t.o.Request.Logprobs)
 		}
@@ -46,11 +46,11 @@ func (t *Tokens) encode(out []byte, ch *choice, c *stream.Cell, p piece, events 
 }
 
 // encodeEvents is encode where text is taken apart.
-func (t *Tokens) encodeEvents(out []byte, ch *choice, events []parse.Event) []byte {
+func (t *Tokens) encodeEvents(out []byte, ch *choice, events []outputparse.Event) []byte {
 	for i := 0; i < len(events); {
 		e := &events[i]
 		switch e.Kind {
-		case parse.CallBegin:
+		case outputparse.CallBegin:
 			ch.called = true
 			id := e.ID
 			if id == "" {
@@ -58,7 +58,7 @@ func (t *Tokens) encodeEvents(out []byte, ch *choice, events []parse.Event) []by
 			}
 			out = t.enc.AppendCall(out, int(ch.index), e.Call, id, e.Name)
 			i++
-		case parse.CallEnd:
+		case outputparse.CallEnd:
 			i++
 		default:
 			to := spanOf(events, i)
@@ -73,7 +73,7 @@ func (t *Tokens) encodeEvents(out []byte, ch *choice, events []parse.Event) []by
 }
 
 // spanOf gives the end of the events from one on that go on with each other.
-func spanOf(events []parse.Event, from int) (to int) {
+func spanOf(events []outputparse.Event, from int) (to int) {
 	first := &events[from]
 	to = from + 1
 	for to < len(events) && events[to].Kind == first.Kind && events[to].Call == first.Call {
@@ -83,19 +83,19 @@ func spanOf(events []parse.Event, from int) (to int) {
 }
 
 // encodeSpan encodes events that go on with each other as one delta.
-func (t *Tokens) encodeSpan(out []byte, ch *choice, events []parse.Event, from, to int) []byte {
-	delta := api.DeltaContent
+func (t *Tokens) encodeSpan(out []byte, ch *choice, events []outputparse.Event, from, to int) []byte {
+	delta := dialect.DeltaContent
 	switch events[from].Kind {
-	case parse.Reasoning:
-		delta = api.DeltaReasoning
-	case parse.Arguments:
-		delta = api.DeltaArguments
+	case outputparse.Reasoning:
+		delta = dialect.DeltaReasoning
+	case outputparse.Arguments:
+		delta = dialect.DeltaArguments
 	}
 	out = t.enc.OpenDelta(out, int(ch.index), delta, events[from].Call)
 	for i := range events[from:to] {
 		out = t.enc.AppendDelta(out, events[from+i].Text)
 	}
-	if ch.scores != nil && delta == api.DeltaContent {
+	if ch.scores != nil && delta == dialect.DeltaContent {
 		out = t.enc.AppendTokens(out, int(ch.index), nil, ch.scores.tokens(from, to))
 	}
 	return t.enc.CloseDelta(out)
@@ -131,7 +131,7 @@ func (t *Tokens) end(out []byte, ch *choice, f *infer.Finish, reason infer.Reaso
 	if reason == infer.ReasonStop && ch.called {
 		reason = infer.ReasonToolCalls
 	}
-	finish := api.Finish{Reason: reason, Tokens: ch.tokens}
+	finish := dialect.Finish{Reason: reason, Tokens: ch.tokens}
 	if f != nil {
 		finish.StopID, finish.ByID = f.StopID, f.ByID
 	}

@@ -4,8 +4,8 @@ import (
 	"context"
 	"sync"
 
-	"weir/internal/chat/parse"
-	"weir/internal/tokenizer"
+	"weir/internal/model/outputparse"
+	"weir/internal/model/tokenizer"
 	"weir/models"
 )
 
@@ -19,14 +19,14 @@ var testModel = sync.OnceValue(func() *tokenizer.Model {
 	return m
 })
 
-var testFormat, _ = parse.Named("hermes", "think")
+var testFormat, _ = outputparse.Named("hermes", "think")
 
 func encodeText(text string) ([]uint32, error) {
 	return testModel().Tokenizer.NewEncoder().EncodeBytes(context.Background(), nil, []byte(text), tokenizer.EncodeOptions{})
 }
 
 // keptTokens are the special tokens that a format's parser must see.
-func keptTokens(f parse.Format) (kept []uint32) {
+func keptTokens(f outputparse.Format) (kept []uint32) {
 	t := testModel().Tokenizer
 	for id := range uint32(t.Size()) {
 		if t.Special(id) && f.Keeps(string(t.TokenBytes(id))) {

@@ -1,14 +1,14 @@
 package answer
 
 import (
-	"weir/internal/chat/parse"
-	"weir/internal/stream"
+	"weir/internal/gateway/stream"
+	"weir/internal/model/outputparse"
 )
 
 // parse is stage 11: reasoning and tool calls part from the content. Most text
 // has nothing of either and passes as it is, without events. The choice may end
 // here: with its first call, where the request wants no more.
-func (t *Tokens) parse(ch *choice, c *stream.Cell, p *piece, s *Scratch) (events []parse.Event) {
+func (t *Tokens) parse(ch *choice, c *stream.Cell, p *piece, s *Scratch) (events []outputparse.Event) {
 	switch {
 	case ch.scores != nil:
 		ch.scores.read(ch.parser, p.text, c, p.used, p.ended)

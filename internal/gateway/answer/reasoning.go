@@ -1,8 +1,8 @@
 package answer
 
 import (
-	"weir/internal/chat/parse"
-	"weir/internal/tokenizer"
+	"weir/internal/model/outputparse"
+	"weir/internal/model/tokenizer"
 )
 
 // reasoningCount counts the tokens of an answer's reasoning: those up to the last
@@ -10,18 +10,18 @@ import (
 // that the count does not depend on how output is merged, it has a parser of its
 // own, which reads the text token by token, until no more reasoning can come.
 type reasoningCount struct {
-	parser  *parse.Parser // nil once all that follows is content
-	events  []parse.Event
+	parser  *outputparse.Parser // nil once all that follows is content
+	events  []outputparse.Event
 	pending int // tokens that said nothing yet
 	tokens  int
 }
 
 // newReasoningCount begins a count, or gives nil where no reasoning can come.
-func newReasoningCount(o parse.Options) *reasoningCount {
+func newReasoningCount(o outputparse.Options) *reasoningCount {
 	if o.Format.Reasoning() == "" || o.ForcedAny || o.ForcedTool != "" {
 		return nil
 	}
-	return &reasoningCount{parser: parse.New(o)}
+	return &reasoningCount{parser: outputparse.New(o)}
 }
 
 // append is d.Append, by which the count goes on.
@@ -48,7 +48,7 @@ func (r *reasoningCount) add(text []byte) {
 	r.events = r.parser.Append(r.events[:0], text, false)
 	r.pending++
 	if n := len(r.events); n > 0 {
-		if r.events[n-1].Kind == parse.Reasoning {
+		if r.events[n-1].Kind == outputparse.Reasoning {
 			r.tokens += r.pending
 		}
 		r.pending = 0

@@ -6,8 +6,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"weir/internal/chat/parse"
-	"weir/internal/tokenizer"
+	"weir/internal/model/outputparse"
+	"weir/internal/model/tokenizer"
 )
 
 // However output is merged, the text is the same and so is the count of the
@@ -19,7 +19,7 @@ func TestReasoningCount(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := newReasoningCount(parse.Options{Format: testFormat, Calls: true})
+		r := newReasoningCount(outputparse.Options{Format: testFormat, Calls: true})
 		d := tokenizer.NewDetokenizer(m.Tokenizer, tokenizer.DetokenizerOptions{SkipSpecial: true, Keep: keptTokens(testFormat)})
 		var out []byte
 		for used := 0; len(ids) > 0; ids = ids[used:] {

@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"time"
 
-	"weir/internal/api"
+	"weir/internal/dialect"
 	"weir/internal/infer"
-	"weir/internal/sse"
+	"weir/internal/wire/sse"
 )
 
 // readMax is the room for what is read: one held tail and one read.
@@ -29,16 +29,16 @@ const EndGrace = time.Second
 
 // RelayedOptions describe the answer of a relay engine, by its head.
 type RelayedOptions struct {
-	Endpoint api.Endpoint
+	Endpoint dialect.Endpoint
 	Engine   string // its name, for errors
 	Status   int
 	// Events says that the answer is a stream of events, which Inspector judges
 	// where the rules of such streams are known (docs/integrity.md); else it is nil.
 	Events    bool
-	Inspector api.Inspector
+	Inspector dialect.Inspector
 	// Verifier verifies what the Inspector found in order, and takes out what the
 	// caller did not ask for; nil where streams pass as they are.
-	Verifier api.Verifier
+	Verifier dialect.Verifier
 	// JSON says that the answer is a JSON document.
 	JSON bool
 	// Framed says that the answer tells where it ends; otherwise it ends with its
@@ -326,7 +326,7 @@ func (u *usageNote) usage() (infer.Usage, bool) {
 	if len(value) == 0 || value[0] != ':' {
 		return infer.Usage{}, false
 	}
-	return api.ParseUsage(value[1:])
+	return dialect.ParseUsage(value[1:])
 }
 
 // Usage implements Answer, by what the engine stated.

@@ -1,15 +1,15 @@
 package answer
 
 import (
-	"weir/internal/api"
-	"weir/internal/chat/parse"
+	"weir/internal/dialect"
+	"weir/internal/gateway/stream"
 	"weir/internal/infer"
-	"weir/internal/stream"
-	"weir/internal/tokenizer"
+	"weir/internal/model/outputparse"
+	"weir/internal/model/tokenizer"
 )
 
 // scores finds the tokens that an answer's content was made of, for dialects that
-// tell log probabilities of those alone (api.Request.ContentLogprobs). A token
+// tell log probabilities of those alone (dialect.Request.ContentLogprobs). A token
 // belongs to what was said when it was read, and with it those before it that had
 // said nothing yet: parts of runes, what could have become a marker or a stop
 // string. Where some of that is content, all of them are the content's. A token whose
@@ -21,9 +21,9 @@ type scores struct {
 	top   int
 	steps []step // of the tokens of the cell at hand
 
-	events []parse.Event // of the cell at hand, one after each other
-	ends   []int         // how many of told go with each event and those before it
-	text   []byte        // of events, whose own is good only until the parser reads on
+	events []outputparse.Event // of the cell at hand, one after each other
+	ends   []int               // how many of told go with each event and those before it
+	text   []byte              // of events, whose own is good only until the parser reads on
 	told   entries
 
 	pending entries // of tokens that said nothing yet
@@ -61,7 +61,7 @@ func (s *scores) append(d *tokenizer.Detokenizer, dst []byte, ids []uint32, coun
 
 // read takes the text of a cell apart, of which used ids count. p is nil where all
 // of it is content. It reports whether the answer has ended, with the cell or before.
-func (s *scores) read(p *parse.Parser, text []byte, c *stream.Cell, used int, ended bool) {
+func (s *scores) read(p *outputparse.Parser, text []byte, c *stream.Cell, used int, ended bool) {
 	s.events, s.ends, s.text = s.events[:0], s.ends[:0], s.text[:0]
 	s.told.reset()
 	at := 0
@@ -101,13 +101,13 @@ func (s *scores) read(p *parse.Parser, text []byte, c *stream.Cell, used int, en
 }
 
 // say adds the events of a piece of text.
-func (s *scores) say(p *parse.Parser, text []byte, last bool) {
+func (s *scores) say(p *outputparse.Parser, text []byte, last bool) {
 	from := len(s.events)
 	switch {
 	case p != nil:
 		s.events = p.Append(s.events, text, last)
 	case len(text) > 0:
-		s.events = append(s.events, parse.Event{Kind: parse.Content, Text: text})
+		s.events = append(s.events, outputparse.Event{Kind: outputparse.Content, Text: text})
 	}
 	for i := from; i < len(s.events); i++ {
 		e := &s.events[i]
@@ -122,7 +122,7 @@ func (s *scores) say(p *parse.Parser, text []byte, last bool) {
 func (s *scores) place(from int) {
 	s.content = false
 	for i := len(s.events) - 1; i >= from; i-- {
-		if s.events[i].Kind == parse.Content {
+		if s.events[i].Kind == outputparse.Content {
 			s.content = true
 			s.tell(i)
 			break
@@ -136,7 +136,7 @@ func (s *scores) follow() {
 	if s.content {
 		last := len(s.events) - 1
 		if last < 0 {
-			s.events, s.ends = append(s.events, parse.Event{Kind: parse.Content}), append(s.ends, 0)
+			s.events, s.ends = append(s.events, outputparse.Event{Kind: outputparse.Content}), append(s.ends, 0)
 			last = 0
 		}
 		s.tell(last)
@@ -154,13 +154,13 @@ func (s *scores) tell(event int) {
 }
 
 // tokens gives those of the events from one to before another.
-func (s *scores) tokens(from, to int) api.Tokens {
+func (s *scores) tokens(from, to int) dialect.Tokens {
 	first := 0
 	if from > 0 {
 		first = s.ends[from-1]
 	}
 	last := s.ends[to-1]
-	return api.Tokens{IDs: s.told.ids[first:last], Logprobs: s.told.values.Cut(first, last, s.top)}
+	return dialect.Tokens{IDs: s.told.ids[first:last], Logprobs: s.told.values.Cut(first, last, s.top)}
 }
 
 func (e *entries) append(c *stream.Cell, i, top int) {

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"weir/internal/api"
-	"weir/internal/tokenizer"
+	"weir/internal/dialect"
+	"weir/internal/model/tokenizer"
 )
 
 // The choices of a request share the tables of its stop strings: 128 choices take
@@ -14,9 +14,9 @@ import (
 func TestChoicesShareStops(t *testing.T) {
 	texts := make([]string, 64)
 	for i := range texts {
-		texts[i] = strings.Repeat("ab", api.MaxStop/2)
+		texts[i] = strings.Repeat("ab", dialect.MaxStop/2)
 	}
-	o := TokensOptions{Request: &api.Request{Stop: texts}, Tokenizer: testModel().Tokenizer, Stops: tokenizer.NewStops(texts)}
+	o := TokensOptions{Request: &dialect.Request{Stop: texts}, Tokenizer: testModel().Tokenizer, Stops: tokenizer.NewStops(texts)}
 	taken := func(choices int) int64 {
 		o.Choices = choices
 		var before, after runtime.MemStats

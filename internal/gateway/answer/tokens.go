@@ -3,16 +3,16 @@ package answer
 import (
 	"bytes"
 
-	"weir/internal/api"
-	"weir/internal/chat/parse"
+	"weir/internal/dialect"
 	"weir/internal/infer"
-	"weir/internal/tokenizer"
+	"weir/internal/model/outputparse"
+	"weir/internal/model/tokenizer"
 	"weir/internal/trace"
 )
 
 // TokensOptions describe the answer of a token engine.
 type TokensOptions struct {
-	Request *api.Request
+	Request *dialect.Request
 	// Choices are all that are asked for, of all prompts.
 	Choices int
 	// PromptTokens is the length of all prompts, and with EngineCounts only what is
@@ -28,13 +28,13 @@ type TokensOptions struct {
 	// Format says that there may be more than content in the answer, and how that is
 	// written; nil: there is nothing but content. Keep are the special tokens that
 	// its parser must see.
-	Format *parse.Options
+	Format *outputparse.Options
 	Keep   []uint32
 	// CallID makes the id of a tool call that the model has given none.
 	CallID func() string
 	// Encoder makes the encoder of an answer; promptTokens is
-	// api.AnswerOptions.PromptTokens.
-	Encoder func(t *Tokens, promptTokens int) api.Encoder
+	// dialect.AnswerOptions.PromptTokens.
+	Encoder func(t *Tokens, promptTokens int) dialect.Encoder
 }
 
 // Tokens is the answer of a token engine. Its ids pass three calls: detokenize,
@@ -42,13 +42,13 @@ type TokensOptions struct {
 type Tokens struct {
 	// What each delta looks at comes first, so that it lies in few cache lines.
 	choices []choice
-	enc     api.Encoder // nil before the first output
-	left    int         // of choices, those whose end is not encoded
-	counted int         // the prompt's tokens as the engine counts them; 0: it has not said
-	tokens  bool        // TokensOptions.Request.Tokens
-	aborted bool        // the caller has asked the engine to stop
-	endsAt  bool        // Request.StopIDs end the answer, though an engine may go on behind them
-	only    [1]choice   // is choices, for most requests
+	enc     dialect.Encoder // nil before the first output
+	left    int             // of choices, those whose end is not encoded
+	counted int             // the prompt's tokens as the engine counts them; 0: it has not said
+	tokens  bool            // TokensOptions.Request.Tokens
+	aborted bool            // the caller has asked the engine to stop
+	endsAt  bool            // Request.StopIDs end the answer, though an engine may go on behind them
+	only    [1]choice       // is choices, for most requests
 
 	o   TokensOptions
 	due []byte // encoded before an error
@@ -62,7 +62,7 @@ type choice struct {
 	ended     bool                   // and its end
 	called    bool                   // a tool
 	detok     *tokenizer.Detokenizer // nil: nobody wants the text
-	parser    *parse.Parser          // nil: all that comes is content
+	parser    *outputparse.Parser    // nil: all that comes is content
 	reasoning *reasoningCount        // nil: not counted
 	scores    *scores                // nil: whose the tokens are does not matter
 	tokens    int                    // ids that count, up to a stop string
@@ -89,7 +89,7 @@ func NewTokens(o TokensOptions) *Tokens {
 			ch.detok = tokenizer.NewDetokenizer(o.Tokenizer, options)
 		}
 		if o.Format != nil {
-			ch.parser = parse.New(*o.Format)
+			ch.parser = outputparse.New(*o.Format)
 			if req.CountReasoning {
 				ch.reasoning = newReasoningCount(*o.Format)
 			}

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"weir/internal/api"
-	"weir/internal/chat/parse"
+	"weir/internal/dialect"
+	"weir/internal/dialect/openai"
+	"weir/internal/gateway/stream"
 	"weir/internal/infer"
-	"weir/internal/openai"
-	"weir/internal/stream"
+	"weir/internal/model/outputparse"
 	"weir/internal/trace"
 )
 
@@ -37,13 +37,13 @@ func chatAnswer(t testing.TB, fields string, o TokensOptions) *Tokens {
 	if o.CallID == nil {
 		o.CallID = func() string { return "call_1" }
 	}
-	o.Encoder = func(_ *Tokens, promptTokens int) api.Encoder {
-		return o.Request.Encoder(api.AnswerOptions{ID: "1", Created: 1, Model: "m", PromptIDs: make([]uint32, o.PromptTokens), PromptTokens: promptTokens, Vocabulary: o.Tokenizer})
+	o.Encoder = func(_ *Tokens, promptTokens int) dialect.Encoder {
+		return o.Request.Encoder(dialect.AnswerOptions{ID: "1", Created: 1, Model: "m", PromptIDs: make([]uint32, o.PromptTokens), PromptTokens: promptTokens, Vocabulary: o.Tokenizer})
 	}
 	return NewTokens(o)
 }
 
-var deltaFormats = map[string]*parse.Options{"none": nil, "reasoning": {Format: testFormat.WithoutTools()}, "tools": {Format: testFormat, Calls: true}}
+var deltaFormats = map[string]*outputparse.Options{"none": nil, "reasoning": {Format: testFormat.WithoutTools()}, "tools": {Format: testFormat, Calls: true}}
 
 // A delta allocates nothing: not for words, and not for words where tools may be
 // called.

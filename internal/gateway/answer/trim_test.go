@@ -3,14 +3,14 @@ package answer
 import (
 	"testing"
 
-	"weir/internal/chat/parse"
+	"weir/internal/model/outputparse"
 )
 
 // A scratch keeps buffers of the usual size and lets go of others, text with the events
 // that refer to it.
 func TestScratchTrim(t *testing.T) {
 	usual := func() *Scratch {
-		return &Scratch{out: make([]byte, 10, 4096), text: make([]byte, 10, 4096), events: make([]parse.Event, 3, 16), stops: make([]Stop, 1), read: make([]byte, readMax)}
+		return &Scratch{out: make([]byte, 10, 4096), text: make([]byte, 10, 4096), events: make([]outputparse.Event, 3, 16), stops: make([]Stop, 1), read: make([]byte, readMax)}
 	}
 	s := usual()
 	s.Trim()
@@ -20,7 +20,7 @@ func TestScratchTrim(t *testing.T) {
 	for name, grow := range map[string]func(){
 		"out":    func() { s.out = make([]byte, 1<<20) },
 		"text":   func() { s.text = make([]byte, 1<<20) },
-		"events": func() { s.events = make([]parse.Event, 1<<20) },
+		"events": func() { s.events = make([]outputparse.Event, 1<<20) },
 		"stops":  func() { s.stops = make([]Stop, 1<<20) },
 		"read":   func() { s.read = make([]byte, 4*readMax) },
 	} {

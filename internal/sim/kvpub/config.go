@@ -10,7 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"weir/internal/zmtp"
+	"weir/internal/wire/zmtp"
 )
 
 // Config is where and how it is published. Names are those of the engines'

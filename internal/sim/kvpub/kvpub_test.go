@@ -14,11 +14,11 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
-	"weir/internal/content"
-	"weir/internal/kvevents"
-	"weir/internal/kvindex"
+	"weir/internal/fleet/kvevents"
+	"weir/internal/fleet/kvindex"
 	"weir/internal/sim"
-	"weir/internal/zmtp"
+	"weir/internal/wire/zmtp"
+	"weir/internal/workload/content"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

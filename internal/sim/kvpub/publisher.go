@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"weir/internal/sim"
-	"weir/internal/zmtp"
+	"weir/internal/wire/zmtp"
 )
 
 // Options say whose events are published.

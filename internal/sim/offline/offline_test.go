@@ -13,10 +13,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"weir/internal/content"
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/workload"
+	"weir/internal/workload/content"
 )
 
 // words is a synthetic vocabulary of 1024 words, ids 10 to 1033.

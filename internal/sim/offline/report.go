@@ -12,9 +12,9 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"weir/internal/infer"
-	"weir/internal/latency"
 	"weir/internal/sim"
 	"weir/internal/workload"
+	"weir/internal/workload/latency"
 )
 
 // Report is what a replay shows. Times are virtual, unless they say otherwise.

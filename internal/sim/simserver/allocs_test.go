@@ -5,9 +5,9 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"weir/internal/content"
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/workload/content"
 )
 
 // streams gives the forms of all HTTP streams, each with one output that is

@@ -10,8 +10,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"weir/internal/dialect/media"
 	"weir/internal/infer"
-	"weir/internal/media"
 )
 
 // maxChoices bounds the choices of one request.

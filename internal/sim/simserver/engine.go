@@ -32,11 +32,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"weir/internal/content"
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/kvpub"
 	"weir/internal/trace"
+	"weir/internal/workload/content"
 )
 
 // Software is what the engine calls itself.

@@ -8,10 +8,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"weir/internal/content"
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/sim"
 	"weir/internal/trace"
+	"weir/internal/workload/content"
 )
 
 // TestRunKeepsTheSchedule drives Run on a synthetic clock: results come at

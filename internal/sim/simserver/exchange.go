@@ -7,9 +7,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"weir/internal/content"
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/workload/content"
 )
 
 // exchange is one HTTP request that the engine works on and its answer,

@@ -9,9 +9,9 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"weir/internal/content"
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/workload/content"
 )
 
 // toyEngine gives an engine that only reads requests.

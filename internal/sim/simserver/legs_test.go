@@ -15,9 +15,9 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"weir/internal/content"
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/workload/content"
 )
 
 // couple is engines on one network in memory, inside a bubble of synctest.

@@ -19,8 +19,8 @@ import (
 	"slices"
 	"time"
 
+	"weir/internal/dialect/media"
 	"weir/internal/infer"
-	"weir/internal/media"
 )
 
 // The engine looks at media as a vision model's front end does: from the image's

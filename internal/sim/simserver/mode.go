@@ -8,9 +8,9 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"weir/internal/content"
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/workload/content"
 )
 
 // modeFields are the fields of a completion that say what the answer consists

@@ -14,8 +14,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"pgregory.net/rapid"
 
-	"weir/internal/content"
 	"weir/internal/engine/plane/planepb"
+	"weir/internal/workload/content"
 )
 
 // spokenAnswer is an answer taken apart as the OpenAI API does it.

@@ -16,11 +16,11 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"weir/internal/content"
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/trace"
+	"weir/internal/workload/content"
 )
 
 // The plane's limits: a prompt of some millions of ids fits a message, and a

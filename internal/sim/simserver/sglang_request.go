@@ -15,10 +15,10 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"weir/internal/content"
+	"weir/internal/dialect/media"
 	"weir/internal/infer"
-	"weir/internal/media"
 	"weir/internal/sim"
+	"weir/internal/workload/content"
 )
 
 // generateRequest is what /generate reads. Fields that may be one value or a

@@ -15,8 +15,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"go.uber.org/goleak"
 
-	"weir/internal/content"
 	"weir/internal/sim"
+	"weir/internal/workload/content"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/content"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver"
+	"weir/internal/workload/content"
 )
 
 // Engine is a simulated engine that serves until its test ends.

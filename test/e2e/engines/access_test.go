@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"weir/internal/certtest"
+	"weir/test/certtest"
 	"weir/test/e2e/harness"
 )
 

@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"weir/internal/content"
+	"weir/internal/workload/content"
 )
 
 // Follow reads a stream of a chat to its end and checks every word of it. After each

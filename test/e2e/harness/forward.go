@@ -3,7 +3,7 @@ package harness
 import (
 	"testing"
 
-	"weir/internal/forward"
+	"weir/internal/lab/forward"
 )
 
 // The directions of a forwarder.

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/content"
 	"weir/internal/load"
-	"weir/internal/tokenizer"
+	"weir/internal/model/tokenizer"
+	"weir/internal/workload/content"
 	"weir/models"
 )
 

@@ -3,7 +3,7 @@ package harness
 import (
 	"testing"
 
-	"weir/internal/ports"
+	"weir/internal/lab/ports"
 )
 
 // FreeAddress returns an address that nobody listens on, to one test alone.

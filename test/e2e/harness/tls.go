@@ -4,7 +4,7 @@ import (
 	"crypto/x509"
 	"testing"
 
-	"weir/internal/certtest"
+	"weir/test/certtest"
 )
 
 // KeyPair makes a certificate for 127.0.0.1 in two files, and a pool that trusts it.

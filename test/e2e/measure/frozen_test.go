@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/calibrate"
-	"weir/internal/latency"
+	"weir/internal/lab/calibrate"
 	"weir/internal/load"
+	"weir/internal/workload/latency"
 	"weir/test/e2e/harness"
 )
 

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"weir/internal/bench/proc"
+	"weir/internal/lab/proc"
 	"weir/test/e2e/harness"
 )
 

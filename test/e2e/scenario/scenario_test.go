@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/bench"
-	"weir/internal/scenario"
+	"weir/internal/lab"
+	"weir/internal/lab/scenario"
 	"weir/test/e2e/harness"
 )
 
@@ -103,12 +103,12 @@ func measured(t *testing.T, from, to time.Duration, good func(scenario.Report) b
 // lost is how many tokens weir lost in all of a report's cells.
 func lost(report scenario.Report) (n int64) {
 	for _, x := range report.Rows {
-		if x.Gateway == bench.Relay || x.Gateway == bench.Plane {
+		if x.Gateway == lab.Relay || x.Gateway == lab.Plane {
 			n += int64(x.Lost)
 		}
 	}
 	for _, x := range report.Starved {
-		if x.Gateway == bench.Plane {
+		if x.Gateway == lab.Plane {
 			n += int64(x.Lost)
 		}
 	}
@@ -134,12 +134,12 @@ func TestScenarioLoss(t *testing.T) {
 		seen[x.Gateway] = true
 		// The race detector makes everything too slow for the load's end to be
 		// reached in time; what arrived is right all the same.
-		ours := x.Gateway == bench.Relay || x.Gateway == bench.Plane
-		if x.NotMeasured != "" || x.Delivered == 0 || ours && x.Errors > 0 && !harness.RaceEnabled || x.Wrong != 0 || (x.Lost > 0) != (x.Gateway == bench.LatestWins) {
+		ours := x.Gateway == lab.Relay || x.Gateway == lab.Plane
+		if x.NotMeasured != "" || x.Delivered == 0 || ours && x.Errors > 0 && !harness.RaceEnabled || x.Wrong != 0 || (x.Lost > 0) != (x.Gateway == lab.LatestWins) {
 			t.Errorf("%+v", x)
 		}
 	}
-	for _, name := range []string{bench.Relay, bench.Plane, bench.LatestWins, bench.OneWrite} {
+	for _, name := range []string{lab.Relay, lab.Plane, lab.LatestWins, lab.OneWrite} {
 		if !seen[name] {
 			t.Errorf("no row of %s", name)
 		}
@@ -162,7 +162,7 @@ func TestScenarioBacklog(t *testing.T) {
 	}
 	seen := map[string]int{}
 	for _, x := range report.Rows {
-		if x.Gateway == bench.Nginx && x.NotMeasured != "" {
+		if x.Gateway == lab.Nginx && x.NotMeasured != "" {
 			continue // it is not on every machine
 		}
 		seen[x.Gateway]++
@@ -171,7 +171,7 @@ func TestScenarioBacklog(t *testing.T) {
 		}
 	}
 	// The founding load, and overloads until the control falls behind.
-	if seen[bench.Relay] != 1 || seen[bench.Plane] < 2 || seen[bench.Plane] > 4 || seen[bench.OneWrite] != seen[bench.Plane] {
+	if seen[lab.Relay] != 1 || seen[lab.Plane] < 2 || seen[lab.Plane] > 4 || seen[lab.OneWrite] != seen[lab.Plane] {
 		t.Errorf("cells %v", seen)
 	}
 	wantVerdicts(t, report, "weir plane loses no token: 0 lost", "weir relay loses no token: 0 lost", "the control one-write-per-token falls behind weir's plane")
@@ -202,7 +202,7 @@ func TestScenarioStarvation(t *testing.T) {
 		if harness.RaceEnabled {
 			continue // a phase is too short for one large prompt under it
 		}
-		ours := x.Gateway == bench.Plane
+		ours := x.Gateway == lab.Plane
 		if x.NotMeasured != "" || x.Stall <= 0 || x.CPU <= 0 || x.Engines < 2 || ours && (x.Ready != x.Engines || x.Small == 0 || x.P99 <= 0 || x.Large != "none" && (x.Prompts == 0 || x.Tokens < 30_000)) {
 			t.Errorf("%+v", x)
 		}
@@ -327,7 +327,7 @@ func held(report scenario.Report, begins ...string) bool {
 }
 
 // unmeasured says that a cell was not measured, other than for the lack of a program.
-func unmeasured(x scenario.Row) bool { return x.NotMeasured != "" && x.Gateway != bench.Nginx }
+func unmeasured(x scenario.Row) bool { return x.NotMeasured != "" && x.Gateway != lab.Nginx }
 
 // Ctrl-C in the middle of a cell ends all that was started.
 func TestScenarioInterrupted(t *testing.T) {

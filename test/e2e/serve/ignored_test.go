@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"weir/internal/anthropic"
-	"weir/internal/api"
-	"weir/internal/openai"
-	"weir/internal/responses"
+	"weir/internal/dialect"
+	"weir/internal/dialect/anthropic"
+	"weir/internal/dialect/openai"
+	"weir/internal/dialect/responses"
 	"weir/test/e2e/harness"
 )
 
@@ -51,13 +51,13 @@ func ignored(resp *http.Response) []string {
 
 // dialect is an API with a body that asks for next to nothing, %s standing for more
 // fields.
-type dialect struct {
+type dialectCase struct {
 	path, body string
-	rows       []api.Field
+	rows       []dialect.Field
 	on         uint8
 }
 
-var dialects = []dialect{
+var dialects = []dialectCase{
 	{"/v1/chat/completions", `{"model":"weir-sim","messages":[{"role":"user","content":"x"}],"max_tokens":1%s}`, openai.Fields(), 1 << openai.Chat},
 	{"/v1/completions", `{"model":"weir-sim","prompt":"x","max_tokens":1%s}`, openai.Fields(), 1 << openai.Completions},
 	{"/v1/responses", `{"model":"weir-sim","input":"x","max_output_tokens":1%s}`, responses.Fields(), 0},
@@ -66,7 +66,7 @@ var dialects = []dialect{
 }
 
 // ask fills a dialect's body; a field that it has already takes the place of that.
-func (d *dialect) ask(fields string) string {
+func (d *dialectCase) ask(fields string) string {
 	body := fmt.Sprintf(d.body, "")
 	for _, at := range regexp.MustCompile(`"(\w+)":("[^"]*"|\d+|\[[^\]]*\]),?`).FindAllStringSubmatch(body, -1) {
 		if strings.Contains(fields, `,"`+at[1]+`":`) {
@@ -81,7 +81,7 @@ func (d *dialect) ask(fields string) string {
 }
 
 // fault reads an error in the dialect's shape, and gives the field that it names.
-func (d *dialect) fault(t *testing.T, resp *http.Response, answer []byte) (param, message string) {
+func (d *dialectCase) fault(t *testing.T, resp *http.Response, answer []byte) (param, message string) {
 	t.Helper()
 	if strings.HasPrefix(d.path, "/v1/messages") {
 		var e struct {
@@ -123,13 +123,13 @@ func TestWrongTypes(t *testing.T) {
 				asked++
 				resp, answer := send(t, g.URL+d.path, d.ask(fmt.Sprintf(`,%q:%s`, f.Name, value)))
 				switch named := slices.Contains(ignored(resp), f.Name); {
-				case resp.StatusCode == 200 && f.Treatment == api.Ignored && !named:
+				case resp.StatusCode == 200 && f.Treatment == dialect.Ignored && !named:
 					t.Errorf("%s: %s: %s is not named: %v", d.path, f.Name, value, resp.Header)
-				case resp.StatusCode == 200 && f.Treatment == api.Refused && !slices.Contains(f.Defaults, value):
+				case resp.StatusCode == 200 && f.Treatment == dialect.Refused && !slices.Contains(f.Defaults, value):
 					t.Errorf("%s: %s: %s was taken: %s", d.path, f.Name, value, answer)
 				case resp.StatusCode == 200:
 				case resp.StatusCode == 404 && f.Name == "model":
-				case resp.StatusCode != 400 || f.Treatment == api.Ignored || named:
+				case resp.StatusCode != 400 || f.Treatment == dialect.Ignored || named:
 					t.Errorf("%s: %s: %s: %d %s, ignored %v", d.path, f.Name, value, resp.StatusCode, answer, ignored(resp))
 				default:
 					param, message := d.fault(t, resp, answer)

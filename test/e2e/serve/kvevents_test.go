@@ -10,7 +10,7 @@ import (
 
 	"github.com/tinylib/msgp/msgp"
 
-	"weir/internal/zmtp"
+	"weir/internal/wire/zmtp"
 	"weir/test/e2e/harness"
 )
 

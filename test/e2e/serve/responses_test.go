@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"weir/internal/content"
+	"weir/internal/workload/content"
 	"weir/test/e2e/harness"
 )
 

@@ -20,7 +20,7 @@ type golden struct {
 // and one of every few.
 func goldens(t *testing.T) []golden {
 	t.Helper()
-	data, err := os.ReadFile("../../../internal/tokenizer/testdata/weir-sim.json")
+	data, err := os.ReadFile("../../../internal/model/tokenizer/testdata/weir-sim.json")
 	if err != nil {
 		t.Fatal(err)
 	}

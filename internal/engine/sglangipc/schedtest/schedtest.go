@@ -18,7 +18,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"weir/internal/infer"
-	"weir/internal/zmtp"
+	"weir/internal/wire/zmtp"
 )
 
 // word is what weir's launcher says of SGLang 0.5.23 (interop/sglang/golden.py).

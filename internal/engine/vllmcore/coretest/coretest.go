@@ -14,7 +14,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"weir/internal/trace"
-	"weir/internal/zmtp"
+	"weir/internal/wire/zmtp"
 )
 
 // Options say what engine to play.

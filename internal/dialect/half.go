@@ -1,0 +1,40 @@
+package dialect
+
+import "weir/internal/infer"
+
+// transferParams is the field, of vLLM's bodies and answers, by which the halves of a
+// request find each other.
+const transferParams = "kv_transfer_params"
+
+// Half makes the body that of one half of a pair, whatever the caller sent in the fields by
+// which the halves find each other. It is false at a path of which it is not known how
+// a prefill engine is asked for no more than the prompt.
+func (a *Asked) Half(h *infer.Half, path string) bool {
+	if h.Params == nil {
+		a.Delete(transferParams)
+		return true
+	}
+	a.Set(transferParams, string(h.Params))
+	return h.Role != infer.RolePrefill || a.FirstID(path)
+}
+
+// TransferParams gives the kv_transfer_params of a prefill half's answer, a whole one, and
+// nil where it has none.
+func TransferParams(answer []byte) []byte {
+	at := SkipSpace(answer, 0)
+	end, _, ok := CheckJSON(answer, at)
+	if !ok || answer[at] != '{' {
+		return nil
+	}
+	var params []byte
+	_ = Members(answer[at:end], func(name, value []byte) error {
+		if string(name) == transferParams {
+			params = nil
+			if KindOf(value) == '{' {
+				params = value
+			}
+		}
+		return nil
+	})
+	return params
+}

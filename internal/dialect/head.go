@@ -1,0 +1,199 @@
+package dialect
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/infer"
+)
+
+// MaxFields bounds the top-level fields of a body, so that a body of nothing
+// but tiny fields does not grow many times its size in spans.
+const MaxFields = 1024
+
+// Span is a top-level field: Name, and where its value stands in the body.
+type Span struct {
+	Name       string
+	Start, End int
+}
+
+// Head is what the gateway knows of a body before it knows the engine. It
+// refers to the body, which must stay unchanged.
+type Head struct {
+	Body []byte
+	// Fields are the top-level fields in the order they came.
+	Fields []Span
+	// Model is the name the caller gave, empty when none was.
+	Model string
+	// Stream says that the caller wants a stream of events.
+	Stream bool
+	// RequestID is the id that the caller gave the request in its body, empty when
+	// it gave none.
+	RequestID string
+	// N is the number of choices asked for, 1 when the caller did not say.
+	N int
+	// Lax says that fields which are in no table are passed over, and not refused.
+	Lax bool
+
+	model     int    // index of "model" in Fields
+	duplicate string // a known field that came twice
+}
+
+// Names are the top-level fields that an endpoint knows, by name.
+type Names map[string]Name
+
+// Name is a known field: its one Word, and an Index of its own below MaxNames.
+type Name struct {
+	Word  string
+	Index int
+}
+
+// MaxNames bounds the names of an endpoint.
+const MaxNames = 128
+
+// NewNames gives a set of names, numbered from 0.
+func NewNames(words ...string) Names {
+	names := make(Names, len(words))
+	for i, word := range words {
+		names[word] = Name{word, i}
+	}
+	return names
+}
+
+// ParseHead passes over a body once, which must be one JSON object in UTF-8, and
+// reads the model's name. Every field is shown to take, which reads what else
+// steers the gateway. A known field that comes twice is refused if weir acts on
+// it for relays too, and is otherwise for Unambiguous to refuse.
+func ParseHead(body []byte, known Names, take func(h *Head, name string, value []byte) error) (*Head, error) {
+	if at := InvalidUTF8(body); at >= 0 {
+		return nil, SyntaxAt(body, at, "byte 0x%02X is not UTF-8", body[at])
+	}
+	h := &Head{Body: body, N: 1, model: -1, Fields: make([]Span, 0, 16)}
+	dec := Lenient(body)
+	switch kind := dec.PeekKind(); kind {
+	case '{':
+	case jsontext.KindInvalid:
+		_, err := dec.ReadToken()
+		if errors.Is(err, io.EOF) {
+			return nil, infer.Errorf(infer.CodeInvalid, "the body is empty; send a JSON object")
+		}
+		return nil, SyntaxError(body, err)
+	default:
+		return nil, infer.Errorf(infer.CodeInvalid, "the body must be a JSON object, found %s", Found([]byte{byte(kind)}))
+	}
+	if err := h.scan(dec, known, take); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// scan walks the object that dec stands before, to the end of the body.
+func (h *Head) scan(dec *jsontext.Decoder, known Names, take func(h *Head, name string, value []byte) error) error {
+	if _, err := dec.ReadToken(); err != nil {
+		return SyntaxError(h.Body, err)
+	}
+	var seen [MaxNames]bool
+	for {
+		if kind := dec.PeekKind(); kind == '}' {
+			break
+		}
+		raw, err := dec.ReadValue()
+		if err != nil {
+			return NameError(h.Body, len(h.Fields) == 0, err)
+		}
+		word := Spelled(raw)
+		entry, isKnown := known[string(word)]
+		name := entry.Word
+		if !isKnown {
+			name = string(word)
+		}
+		value, err := dec.ReadValue()
+		if err != nil {
+			return SyntaxError(h.Body, err)
+		}
+		if len(h.Fields) == MaxFields {
+			return infer.Errorf(infer.CodeInvalid, "the body has more than %d fields", MaxFields)
+		}
+		end := int(dec.InputOffset())
+		h.Fields = append(h.Fields, Span{Name: name, Start: end - len(value), End: end})
+		if isKnown {
+			if seen[entry.Index] {
+				if Steers(name) {
+					return infer.Invalid(name, "%s is given twice; give it once", name)
+				}
+				h.duplicate = name
+			}
+			seen[entry.Index] = true
+		}
+		if name == "model" && isKnown {
+			if err := h.takeModel(value); err != nil {
+				return err
+			}
+		}
+		if err := take(h, name, value); err != nil {
+			return err
+		}
+	}
+	if _, err := dec.ReadToken(); err != nil {
+		return SyntaxError(h.Body, err)
+	}
+	end := int(dec.InputOffset())
+	rest := bytes.TrimLeft(h.Body[end:], " \t\r\n")
+	if len(rest) > 0 {
+		r, _ := utf8.DecodeRune(rest)
+		return SyntaxAt(h.Body, len(h.Body)-len(rest), "invalid character %q after the object (expecting the end of the body)", r)
+	}
+	return nil
+}
+
+// Steers says whether weir itself acts on a field, for relays too: such a
+// field must not be open to two readings.
+func Steers(name string) bool {
+	switch name {
+	case "model", "stream", "n", "stream_options":
+		return true
+	}
+	return false
+}
+
+func (h *Head) takeModel(value []byte) (err error) {
+	h.model = len(h.Fields) - 1
+	h.Model, err = StringOf("model", value)
+	if err == nil && h.Model == "" {
+		return infer.Invalid("model", "model is empty: name the model to use")
+	}
+	return err
+}
+
+// NeedModel refuses a body without a model.
+func (h *Head) NeedModel() error {
+	if h.model < 0 {
+		return infer.Invalid("model", "model is required: name the model to use")
+	}
+	return nil
+}
+
+// Unambiguous refuses a known field that came twice.
+func (h *Head) Unambiguous() error {
+	if h.duplicate != "" {
+		return infer.Invalid(h.duplicate, "%s is given twice; give it once", h.duplicate)
+	}
+	return nil
+}
+
+// Splice gives the body with model in place of the caller's name and every
+// other byte as it came. The body itself is not changed.
+func (h *Head) Splice(model string) []byte {
+	if model == h.Model {
+		return h.Body
+	}
+	at := h.Fields[h.model]
+	out := make([]byte, 0, len(h.Body)+len(model)+2)
+	out = append(out, h.Body[:at.Start]...)
+	out = AppendString(out, model)
+	return append(out, h.Body[at.End:]...)
+}

@@ -1,0 +1,324 @@
+package dialect
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// maxCheckDepth bounds how deep objects and arrays of an engine's event may
+// nest. It is the one thing by which CheckJSON is stricter than RFC 8259 as
+// encoding/json reads it, which allows any depth.
+const maxCheckDepth = 512
+
+// Notes are what CheckJSON saw on its way that decides whether an event of a
+// stream of choices has to be read in full. They err on the side of yes.
+type Notes struct {
+	// Telling: some member is named finish_reason, error or usage and is not
+	// null, or "object" and its value begins like "error"; or a name is spelled
+	// with an escape, so that it might be any of these.
+	Telling bool
+	// Broken: there is a line end between two tokens. In a line of a stream
+	// that is the line's end, and not part of the JSON.
+	Broken bool
+	// Objects counts the objects inside an array inside the outermost object,
+	// which is where choices are, and Indexes their members named index.
+	Objects, Indexes int
+	// Index is the value of the last such member, or -1 when it is not a plain
+	// number of at most six digits.
+	Index int
+}
+
+// CheckJSON says where the JSON value ends that stands at b[at:], after any
+// white space, and what it saw in it. When there is no valid value, ok is false
+// and end is about where it goes wrong. What follows the value is not looked at.
+//
+// Valid is what RFC 8259 says, nested at most maxCheckDepth deep. Strings may
+// hold bytes that are not UTF-8, and escapes that are half a surrogate pair, as
+// encoding/json.Valid allows too: weir passes them on as they came, and judging
+// them is the reader's business. Names may occur twice.
+//
+// This runs over every event of every relayed stream, so it passes over the
+// bytes once, eight at a time inside strings, and allocates nothing; decoders
+// that give tokens cost several times as much.
+func CheckJSON(b []byte, at int) (end int, n Notes, ok bool) {
+	var (
+		arrays [maxCheckDepth / 64]uint64 // bit d-1: what is open at depth d is an array
+		depth  int
+		i      = at
+		start  int
+		plain  bool
+		member []byte // name of the member under way
+	)
+value:
+	if i = SkipBlank(b, i, &n); i == len(b) {
+		return i, n, false
+	}
+	switch c := b[i]; {
+	case c == '"':
+		if i, _, ok = skipString(b, i+1); !ok {
+			return i, n, false
+		}
+		goto after
+	case c == '{':
+		if depth == maxCheckDepth {
+			return i, n, false
+		}
+		arrays[depth>>6] &^= 1 << (depth & 63)
+		depth++
+		if depth == 3 {
+			n.Objects++
+		}
+		if i = SkipBlank(b, i+1, &n); i < len(b) && b[i] == '}' {
+			goto closed
+		}
+		goto name
+	case c == '[':
+		if depth == maxCheckDepth {
+			return i, n, false
+		}
+		arrays[depth>>6] |= 1 << (depth & 63)
+		depth++
+		if i = SkipBlank(b, i+1, &n); i < len(b) && b[i] == ']' {
+			goto closed
+		}
+		goto value
+	default:
+		if i, ok = skipScalar(b, i); !ok {
+			return i, n, false
+		}
+		goto after
+	}
+name:
+	if i == len(b) || b[i] != '"' {
+		return i, n, false
+	}
+	start = i + 1
+	if i, plain, ok = skipString(b, start); !ok {
+		return i, n, false
+	}
+	if !plain {
+		n.Telling = true
+	}
+	member = b[start : i-1]
+	if i < len(b) && b[i] == ':' {
+		i++
+	} else if i = SkipBlank(b, i, &n); i < len(b) && b[i] == ':' {
+		i++
+	} else {
+		return i, n, false
+	}
+	switch len(member) {
+	case len("index"), len("object"), len("finish_reason"):
+		i = SkipBlank(b, i, &n)
+		n.member(member, b[i:], depth)
+	}
+	goto value
+closed:
+	i++
+	depth--
+after:
+	if depth == 0 {
+		return i, n, true
+	}
+	if i < len(b) && b[i] <= ' ' {
+		i = SkipBlank(b, i, &n)
+	}
+	if i == len(b) {
+		return i, n, false
+	}
+	array := arrays[(depth-1)>>6]>>((depth-1)&63)&1 != 0
+	switch c := b[i]; {
+	case c == ',' && array:
+		i++
+		goto value
+	case c == ',':
+		i = SkipBlank(b, i+1, &n)
+		goto name
+	case c == ']' && array, c == '}' && !array:
+		goto closed
+	}
+	return i, n, false
+}
+
+// member takes note of a member of an object; value begins with its value.
+func (n *Notes) member(name, value []byte, depth int) {
+	isNull := len(value) > 0 && value[0] == 'n'
+	switch string(name) {
+	case "index":
+		if depth == 3 {
+			n.Indexes++
+			n.Index = smallNumber(value)
+		}
+	case "error", "usage", "finish_reason":
+		if !isNull {
+			n.Telling = true
+		}
+	case "object":
+		if len(value) > 1 && value[0] == '"' && (value[1] == 'e' || value[1] == '\\') {
+			n.Telling = true
+		}
+	}
+}
+
+// smallNumber reads a number of up to six digits and nothing else, or gives -1.
+func smallNumber(b []byte) int {
+	v := 0
+	for i, c := range b {
+		if d := c - '0'; d <= 9 && i < 6 {
+			v = v*10 + int(d)
+			continue
+		}
+		if i == 0 || c != ',' && c != '}' && c != ' ' {
+			return -1
+		}
+		return v
+	}
+	return -1
+}
+
+// SkipBlank gives the place of the next byte that is not white space.
+func SkipBlank(b []byte, i int, n *Notes) int {
+	for ; i < len(b) && b[i] <= ' '; i++ {
+		switch b[i] {
+		case ' ', '\t':
+		case '\n', '\r':
+			n.Broken = true
+		default:
+			return i
+		}
+	}
+	return i
+}
+
+const (
+	eachByte = 0x0101010101010101
+	highBits = 0x8080808080808080
+)
+
+// skipString gives the place after the string whose opening quote stands
+// before b[i], and whether it is spelled without escapes.
+func skipString(b []byte, i int) (end int, plain, ok bool) {
+	plain = true
+	for {
+		// The first byte that is a quote, a backslash or below 0x20 is the lowest
+		// byte whose high bit is set in stop; those above it may be set wrongly.
+		// Bytes from 0x80 on are none of these.
+		for i+8 <= len(b) {
+			w := binary.LittleEndian.Uint64(b[i:])
+			quote, slash := w^'"'*eachByte, w^'\\'*eachByte
+			stop := ((w - ' '*eachByte) | (quote - eachByte) | (slash - eachByte)) &^ w & highBits
+			if stop != 0 {
+				i += bits.TrailingZeros64(stop) >> 3
+				break
+			}
+			i += 8
+		}
+		for i < len(b) && b[i] != '"' && b[i] != '\\' && b[i] >= ' ' {
+			i++
+		}
+		if i == len(b) || b[i] < ' ' {
+			return i, plain, false
+		}
+		if b[i] == '"' {
+			return i + 1, plain, true
+		}
+		plain = false
+		if i, ok = skipEscape(b, i+1); !ok {
+			return i, plain, false
+		}
+	}
+}
+
+// skipEscape gives the place after the escape whose backslash stands before
+// b[i].
+func skipEscape(b []byte, i int) (int, bool) {
+	if i == len(b) {
+		return i, false
+	}
+	switch b[i] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return i + 1, true
+	case 'u':
+		for range 4 {
+			if i++; i == len(b) {
+				return i, false
+			}
+			if c := b[i] | 0x20; b[i]-'0' > 9 && c-'a' > 5 {
+				return i, false
+			}
+		}
+		return i + 1, true
+	}
+	return i, false
+}
+
+// skipScalar gives the place after the literal or the number at b[i].
+func skipScalar(b []byte, i int) (int, bool) {
+	rest := b[i:]
+	switch rest[0] {
+	case 'n', 't':
+		if len(rest) >= 4 && (string(rest[:4]) == "null" || string(rest[:4]) == "true") {
+			return i + 4, true
+		}
+		return i, false
+	case 'f':
+		if len(rest) >= 5 && string(rest[:5]) == "false" {
+			return i + 5, true
+		}
+		return i, false
+	case '-':
+		i++
+	}
+	if i < len(b) && b[i] == '0' {
+		i++
+	} else if end := skipDigits(b, i); end > i {
+		i = end
+	} else {
+		return i, false
+	}
+	if i < len(b) && b[i] == '.' {
+		end := skipDigits(b, i+1)
+		if end == i+1 {
+			return end, false
+		}
+		i = end
+	}
+	if i < len(b) && b[i]|0x20 == 'e' {
+		i++
+		if i < len(b) && (b[i] == '+' || b[i] == '-') {
+			i++
+		}
+		end := skipDigits(b, i)
+		if end == i {
+			return end, false
+		}
+		i = end
+	}
+	return i, true
+}
+
+func skipDigits(b []byte, i int) int {
+	for i < len(b) && b[i]-'0' <= 9 {
+		i++
+	}
+	return i
+}
+
+// CountValues gives how many values a JSON text holds, with those inside of others, or
+// a few more: what it takes once it is decoded goes by that. The text is well-formed.
+func CountValues(b []byte) int {
+	n := 1
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			end, _, ok := skipString(b, i+1)
+			if !ok {
+				return n
+			}
+			i = end - 1
+		case ',', '[', '{':
+			n++
+		}
+	}
+	return n
+}

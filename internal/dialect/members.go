@@ -1,0 +1,35 @@
+package dialect
+
+// Members walks an object that is known to be JSON, as an event's data is once it is
+// checked ([CheckJSON]). It allocates nothing, but for a name that is spelled with
+// escapes; names and values are parts of raw.
+func Members(raw []byte, visit func(name, value []byte) error) error {
+	for i := SkipSpace(raw, SkipSpace(raw, 0)+1); raw[i] != '}'; {
+		end := SkipString(raw, i)
+		name := Spelled(raw[i:end])
+		i = SkipSpace(raw, SkipSpace(raw, end)+1) // behind the colon
+		end = SkipValue(raw, i)
+		if err := visit(name, raw[i:end]); err != nil {
+			return err
+		}
+		if i = SkipSpace(raw, end); raw[i] == ',' {
+			i = SkipSpace(raw, i+1)
+		}
+	}
+	return nil
+}
+
+// Items walks an array that is known to be JSON, as Members does an object.
+func Items(raw []byte, visit func(i int, item []byte) error) error {
+	i := SkipSpace(raw, SkipSpace(raw, 0)+1)
+	for n := 0; raw[i] != ']'; n++ {
+		end := SkipValue(raw, i)
+		if err := visit(n, raw[i:end]); err != nil {
+			return err
+		}
+		if i = SkipSpace(raw, end); raw[i] == ',' {
+			i = SkipSpace(raw, i+1)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,411 @@
+package dialect
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/infer"
+)
+
+// Lenient reads JSON of which the engine is the judge. UTF-8 has been checked
+// by then: what it still lets through are halves of surrogate pairs.
+func Lenient(raw []byte) *jsontext.Decoder {
+	return jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+}
+
+// Strict reads JSON that weir has to understand: names are unique and escapes
+// are whole.
+func Strict(raw []byte) *jsontext.Decoder {
+	return jsontext.NewDecoder(bytes.NewBuffer(raw))
+}
+
+// StrictError turns what a strict decoder found in a field into words. The
+// body's syntax has been checked: a name given twice and half a surrogate pair
+// are all that is left.
+func StrictError(field string, err error) error {
+	var syn *jsontext.SyntacticError
+	if !errors.As(err, &syn) {
+		return infer.Invalid(field, "%s cannot be read: %v", field, err)
+	}
+	path := JoinPointer(field, syn.JSONPointer)
+	if errors.Is(syn.Err, jsontext.ErrDuplicateName) {
+		return infer.Invalid(path, "%s is given twice; give it once", path)
+	}
+	return HalfPair(path)
+}
+
+func HalfPair(path string) error {
+	return infer.Invalid(path, "%s holds half a surrogate pair; both halves are needed", path)
+}
+
+// CheckStrict applies the strict rules to a whole value.
+func CheckStrict(field string, raw []byte) error {
+	if _, err := Strict(raw).ReadValue(); err != nil {
+		return StrictError(field, err)
+	}
+	return nil
+}
+
+// JoinPointer writes a place inside a field as a path: messages[2].content.
+func JoinPointer(field string, p jsontext.Pointer) string {
+	var b strings.Builder
+	b.WriteString(field)
+	for tok := range p.Tokens() {
+		if _, err := strconv.ParseUint(tok, 10, 32); err == nil {
+			b.WriteString("[" + tok + "]")
+		} else {
+			b.WriteString("." + tok)
+		}
+	}
+	return Clip(b.String(), 200)
+}
+
+// SyntaxError turns a malformed body into words: where, and what was expected.
+func SyntaxError(body []byte, err error) error {
+	var syn *jsontext.SyntacticError
+	offset, what := len(body), "unexpected end of the body"
+	switch {
+	case errors.As(err, &syn):
+		offset = min(int(syn.ByteOffset), len(body))
+		if !errors.Is(syn.Err, io.ErrUnexpectedEOF) {
+			what = syn.Err.Error()
+		}
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+	default:
+		what = err.Error()
+	}
+	return SyntaxAt(body, offset, "%s", what)
+}
+
+// NameError is syntaxError where a top-level field's name was expected. The
+// decoder speaks of a value there, and points at the comma that no name
+// follows.
+func NameError(body []byte, first bool, err error) error {
+	var syn *jsontext.SyntacticError
+	if !errors.As(err, &syn) || int(syn.ByteOffset) >= len(body) || !strings.HasSuffix(syn.Err.Error(), "at start of value") {
+		return SyntaxError(body, err)
+	}
+	at := int(syn.ByteOffset)
+	if !first && body[at] == ',' {
+		at = len(body) - len(bytes.TrimLeft(body[at+1:], " \t\r\n"))
+	}
+	r, _ := utf8.DecodeRune(body[at:])
+	if at == len(body) {
+		return SyntaxError(body, err)
+	}
+	return SyntaxAt(body, at, "invalid character %q (expecting a field name in double quotes)", r)
+}
+
+// SyntaxAt names a place in the body. Lines and columns count from 1, columns
+// in characters.
+func SyntaxAt(body []byte, offset int, format string, args ...any) error {
+	before := body[:offset]
+	line := 1 + bytes.Count(before, []byte{'\n'})
+	column := 1 + utf8.RuneCount(before[1+bytes.LastIndexByte(before, '\n'):])
+	return infer.Errorf(infer.CodeInvalid, "the body is not valid JSON: line %d, column %d: %s", line, column, fmt.Sprintf(format, args...))
+}
+
+// InvalidUTF8 gives the offset of the first byte that is not UTF-8, or -1.
+func InvalidUTF8(b []byte) int {
+	if utf8.Valid(b) {
+		return -1
+	}
+	for i := 0; i < len(b); {
+		r, size := utf8.DecodeRune(b[i:])
+		if r == utf8.RuneError && size == 1 {
+			return i
+		}
+		i += size
+	}
+	return -1
+}
+
+// KindOf gives the kind of a value by its first byte; numbers are '0'.
+func KindOf(raw []byte) jsontext.Kind { return jsontext.Value(raw).Kind() }
+
+// Found describes a value in a refusal.
+func Found(raw []byte) string {
+	switch KindOf(raw) {
+	case 'n':
+		return "null"
+	case 't', 'f':
+		return "a boolean"
+	case '"':
+		return "a string"
+	case '0':
+		return "a number"
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	}
+	return "no value"
+}
+
+func WrongType(field, want string, raw []byte) error {
+	return infer.Invalid(field, "%s must be %s, found %s", field, want, Found(raw))
+}
+
+func OutOfRange(field, want string, raw []byte) error {
+	return infer.Invalid(field, "%s must be %s, found %s", field, want, Clip(string(raw), 32))
+}
+
+// Clip shortens what a message quotes of the request to about n bytes.
+func Clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "..."
+}
+
+// Spelled gives what a raw string spells. Half a surrogate pair becomes U+FFFD,
+// which is in no word of the API.
+func Spelled(raw []byte) []byte {
+	inner := raw[1 : len(raw)-1]
+	if bytes.IndexByte(inner, '\\') >= 0 {
+		inner, _ = jsontext.AppendUnquote(nil, raw)
+	}
+	return inner
+}
+
+// words holds each word of a conversation as the one string that stands for it.
+var words = func() map[string]string {
+	all := make(map[string]string)
+	for _, word := range []string{
+		"system", "user", "assistant", "tool", "developer", "function",
+		"role", "content", "name", "tool_calls", "tool_call_id", "function_call", "reasoning_content", "reasoning",
+		"refusal", "audio", "annotations", "type", "text", "id", "input", "tool_use", "tool_use_id", "tool_result",
+		"is_error", "thinking", "signature", "cache_control", "arguments", "call_id", "output",
+	} {
+		all[word] = word
+	}
+	return all
+}()
+
+// NameOf gives the name or word that a raw string spells. Those of a message
+// are not allocated.
+func NameOf(raw []byte) string {
+	b := Spelled(raw)
+	if word, ok := words[string(b)]; ok {
+		return word
+	}
+	return string(b)
+}
+
+// StringOf reads a string value.
+func StringOf(field string, raw []byte) (string, error) {
+	if KindOf(raw) != '"' {
+		return "", WrongType(field, "a string", raw)
+	}
+	if inner := raw[1 : len(raw)-1]; bytes.IndexByte(inner, '\\') < 0 {
+		return string(inner), nil
+	}
+	b, err := jsontext.AppendUnquote(nil, raw)
+	if err != nil {
+		return "", HalfPair(field)
+	}
+	return string(b), nil
+}
+
+func BoolOf(field string, raw []byte) (bool, error) {
+	switch KindOf(raw) {
+	case 't':
+		return true, nil
+	case 'f':
+		return false, nil
+	}
+	return false, WrongType(field, "true or false", raw)
+}
+
+// FloatOf reads a number from low to high; openLow leaves low itself out.
+func FloatOf(field string, raw []byte, low, high float64, openLow bool) (float64, error) {
+	if KindOf(raw) != '0' {
+		return 0, WrongType(field, "a number", raw)
+	}
+	v, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil || v < low || v > high || (openLow && v == low) {
+		want := fmt.Sprintf("between %v and %v", low, high)
+		if openLow {
+			want = fmt.Sprintf("above %v and at most %v", low, high)
+		}
+		return 0, OutOfRange(field, want, raw)
+	}
+	return v, nil
+}
+
+// IntOf reads an integer from low to high. A number such as 16.0, which some
+// clients send for an integer, is one as long as a float holds it exactly.
+func IntOf(field string, raw []byte, low, high int64) (int64, error) {
+	if KindOf(raw) != '0' {
+		return 0, WrongType(field, "an integer", raw)
+	}
+	v, err := strconv.ParseInt(string(raw), 10, 64)
+	if errors.Is(err, strconv.ErrSyntax) {
+		f, ferr := strconv.ParseFloat(string(raw), 64)
+		if ferr == nil && f != math.Trunc(f) {
+			return 0, OutOfRange(field, "an integer", raw)
+		}
+		if ferr == nil && math.Abs(f) <= 1<<53 {
+			v, err = int64(f), nil
+		}
+	}
+	if err != nil || v < low || v > high {
+		return 0, OutOfRange(field, fmt.Sprintf("between %d and %d", low, high), raw)
+	}
+	return v, nil
+}
+
+// EachItem walks an array. It is not strict: see [CheckStrict].
+func EachItem(raw []byte, visit func(i int, item []byte) error) error {
+	dec := Lenient(raw)
+	if _, err := dec.ReadToken(); err != nil {
+		return err
+	}
+	for i := 0; dec.PeekKind() != ']'; i++ {
+		item, err := dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		if err := visit(i, item); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// EachMember walks an object. It is not strict: see [CheckStrict].
+func EachMember(raw []byte, visit func(name string, value []byte) error) error {
+	dec := Lenient(raw)
+	if _, err := dec.ReadToken(); err != nil {
+		return err
+	}
+	for dec.PeekKind() != '}' {
+		rawName, err := dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		name := NameOf(rawName)
+		value, err := dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		if err := visit(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// IDsOf reads an array of token ids. A prompt of 40,000 ids is ordinary, so it
+// goes over the digits itself: the array is known to be well-formed.
+func IDsOf(field string, raw []byte) ([]uint32, error) {
+	inside := raw[1 : len(raw)-1]
+	ids := make([]uint32, 0, 1+bytes.Count(inside, []byte{','}))
+	for i := SkipSpace(inside, 0); i < len(inside); {
+		start := i
+		var id uint64
+		for ; i < len(inside) && '0' <= inside[i] && inside[i] <= '9'; i++ {
+			if id = id*10 + uint64(inside[i]-'0'); id > math.MaxUint32 {
+				return nil, notAnID(field, len(ids), inside[start:])
+			}
+		}
+		end := i
+		i = SkipSpace(inside, i)
+		if end == start || i < len(inside) && inside[i] != ',' {
+			return nil, notAnID(field, len(ids), inside[start:])
+		}
+		ids = append(ids, uint32(id))
+		i = SkipSpace(inside, i+1)
+	}
+	return ids, nil
+}
+
+// SkipSpace gives the place of the first byte of b from i on that is no JSON white
+// space.
+func SkipSpace(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// SkipValue gives the place after the JSON value at b[i:], or -1 where there is none or it
+// has no end. It looks at brackets and strings alone, as b was checked to be JSON: the end
+// of what is none may be anywhere.
+func SkipValue(b []byte, i int) int {
+	if i >= len(b) {
+		return -1
+	}
+	switch b[i] {
+	case '"':
+		return SkipString(b, i)
+	case '{', '[':
+		for depth := 0; i < len(b); {
+			switch b[i] {
+			case '"':
+				if i = SkipString(b, i); i < 0 {
+					return -1
+				}
+				continue
+			case '{', '[':
+				depth++
+			case '}', ']':
+				if depth--; depth == 0 {
+					return i + 1
+				}
+			}
+			i++
+		}
+		return -1
+	}
+	from := i
+	for i < len(b) && b[i] > ' ' && b[i] != ',' && b[i] != ']' && b[i] != '}' && b[i] != ':' && b[i] != '"' {
+		i++
+	}
+	if i == from {
+		return -1
+	}
+	return i
+}
+
+// SkipString gives the place after the JSON string at b[i:], or -1 where it has no end.
+func SkipString(b []byte, i int) int {
+	// An escape is only looked at before a quote.
+	for i++; ; {
+		n := bytes.IndexByte(b[i:], '"')
+		if n < 0 {
+			return -1
+		}
+		end := i + n
+		slashes := end
+		for slashes > i && b[slashes-1] == '\\' {
+			slashes--
+		}
+		i = end + 1
+		if (end-slashes)%2 == 0 {
+			return i
+		}
+	}
+}
+
+func notAnID(field string, index int, rest []byte) error {
+	path := fmt.Sprintf("%s[%d]", field, index)
+	if KindOf(rest) != '0' {
+		return WrongType(path, "a token id", rest)
+	}
+	if end := bytes.IndexAny(rest, ", \t\r\n"); end >= 0 {
+		rest = rest[:end]
+	}
+	return OutOfRange(path, fmt.Sprintf("a token id (an integer from 0 to %d)", uint32(math.MaxUint32)), rest)
+}

@@ -1,0 +1,136 @@
+package coreclient
+
+import (
+	"fmt"
+
+	"weir/internal/engine/mux"
+	"weir/internal/infer"
+)
+
+// Dispatcher hands a session's deltas to their sinks. It belongs to whoever reads:
+// no method may be called concurrently. Its Session fills it in.
+type Dispatcher struct {
+	mux.Dispatcher
+	rank   int
+	table  *Table
+	out    *Outbox
+	meters *Meters
+
+	last   *Generation // of the output before
+	strays []string
+	offers int // of the message at hand
+}
+
+// Core implements Wire for what embeds a Dispatcher.
+func (d *Dispatcher) Core() *Dispatcher { return d }
+
+// Find gives the generation of an output's request, nil when nobody knows it. An
+// engine lists its running requests in the same order step after step, so what
+// followed last time is tried first, for the price of a comparison.
+func (d *Dispatcher) Find(id []byte) *Generation {
+	var g *Generation
+	d.At = nil
+	if d.last != nil {
+		if n := d.last.next; n != nil && n.ID == string(id) && !n.Gone() {
+			g = n
+		}
+	}
+	if g == nil {
+		if g = d.table.get(id); g == nil {
+			d.meters.Late.Add(1)
+			return nil
+		}
+		if d.last != nil {
+			d.last.next = g
+		}
+	}
+	d.last, d.At = g, &g.Generation
+	return g
+}
+
+// Stray has a request aborted, with the message's end, that goes on and that
+// nobody knows.
+func (d *Dispatcher) Stray(id []byte) { d.strays = append(d.strays, string(id)) }
+
+// EndMessage is called behind the outputs of each message.
+func (d *Dispatcher) EndMessage() {
+	d.last, d.At = nil, nil
+	if len(d.strays) > 0 {
+		d.out.AbortStrays(d.strays)
+		d.strays = nil
+	}
+}
+
+// Offer offers the Delta, of which ids, log probabilities, stamps and finish are
+// set.
+func (d *Dispatcher) Offer(g *Generation) {
+	x := &d.Delta
+	x.Attempt, x.Total = g.Attempt, g.Total
+	d.offers++
+	if x.CachedKnown = g.Total == len(x.IDs) && g.Cached >= 0; x.CachedKnown {
+		x.CachedTokens = g.Cached
+	}
+	if !g.Generation.Offer(x) {
+		d.meters.Late.Add(1)
+	}
+}
+
+// offered gives how many streams the message had something for, which is over.
+func (d *Dispatcher) offered() (n int) {
+	n, d.offers = d.offers, 0
+	return n
+}
+
+// Release says that the engine is done with a generation, whatever is wrong with its
+// output. It is called before anyone can see that the generation ended.
+func (d *Dispatcher) Release(g *Generation) { d.table.Release(g) }
+
+// Late counts an output of a request that nobody waits for.
+func (d *Dispatcher) Late() { d.meters.Late.Add(1) }
+
+// Received counts a message that was taken in.
+func (d *Dispatcher) Received(ids int) { d.meters.Frame(ids) }
+
+// Aborted gives a generation that the engine has dropped, and will not mention
+// again, its terminal delta.
+func (d *Dispatcher) Aborted(g *Generation, received int64) {
+	d.table.Release(g)
+	if g.Over() {
+		return
+	}
+	d.Delta.Received = received
+	d.Finish(g, &infer.Finish{Reason: infer.ReasonAbort, PromptTokens: g.Prompt, CachedTokens: g.Cached})
+}
+
+// Finish offers a terminal delta without ids.
+func (d *Dispatcher) Finish(g *Generation, f *infer.Finish) { d.Dispatcher.Finish(&g.Generation, f) }
+
+// Fail ends one generation with an integrity error of its own.
+func (d *Dispatcher) Fail(g *Generation, reason mux.FaultReason, detail string, part *mux.Part) {
+	d.meters.Broken.Add(1)
+	fault := d.Fault(reason, detail)
+	fault.RequestID, fault.Part = g.ID, part
+	err := d.Faulty(fault)
+	g.abort() // nothing, if the engine is done with it
+	if !g.Abandon(err) {
+		d.End(&g.Generation, err)
+	}
+}
+
+// close ends every generation of the session and gives the ids of their requests.
+func (d *Dispatcher) close(err *infer.Error, now int64) (lost []string) {
+	d.Delta.Received = now
+	for _, g := range d.table.close() {
+		lost = append(lost, g.ID)
+		d.table.Release(g)
+		d.Lose(&g.Generation, err)
+	}
+	return lost
+}
+
+// Fault makes one of the session.
+func (d *Dispatcher) Fault(reason mux.FaultReason, detail string) *mux.Fault {
+	f := d.Dispatcher.Fault(reason, detail)
+	f.Place = fmt.Sprintf("engine %d", d.rank)
+	return f
+}

@@ -1,0 +1,87 @@
+package coreclient
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"weir/internal/engine"
+	"weir/internal/engine/mux"
+	"weir/internal/infer"
+	"weir/internal/trace"
+)
+
+// Generation is one request on one engine. It implements engine.Generation.
+type Generation struct {
+	mux.Generation
+	Prompt int // ids in it
+	// End and Stop are the ids that may end it, as far as the front end says them.
+	End, Stop []uint32
+	// Role is that of the half that it is; RoleBoth: it is whole. Of a prefill half's prompt
+	// the engine may leave the end to the decode engine.
+	Role infer.Role
+	// Guided says that the output follows a guide that no empty text does.
+	Guided bool
+
+	out     *Outbox
+	waits   *engine.Deferral // holds its abort back; nil: nothing does
+	written atomic.Int64     // when it was sent; 0: it was not yet
+
+	// The rest belongs to whoever dispatches.
+
+	Stamps infer.Stamps
+	next   *Generation // what followed it in the engine's last message
+}
+
+// NewGeneration makes the generation of a request. Its id is the request's.
+func NewGeneration(out *Outbox, req *infer.Request, attempt uint32, sink engine.Sink) *Generation {
+	g := &Generation{Prompt: len(req.Prompt), Stop: req.StopIDs, out: out}
+	g.InitSettled(req, attempt, sink)
+	return g
+}
+
+// Defer has its abort wait for Released. It is called before the hand-over.
+func (g *Generation) Defer() { g.waits = new(engine.Deferral) }
+
+// Abort implements engine.Generation.
+func (g *Generation) Abort() { g.waits.Abort(g.abort) }
+
+// abort tells the engine to stop.
+func (g *Generation) abort() {
+	if g.AskAbort() {
+		g.out.abort(g)
+	}
+}
+
+// Released lets an abort that waits go out (engine.Released).
+func (g *Generation) Released() { g.waits.Released() }
+
+// Await waits for the end of the hand-over and fills in leg's stamps. When ctx ends
+// before, nobody knows whether the engine has the request: then it is aborted, and
+// nothing reaches the sink.
+func (g *Generation) Await(ctx context.Context, leg *trace.Leg) error {
+	select {
+	case <-g.Settled():
+	case <-ctx.Done():
+		if g.Abandon(late(ctx, leg.Engine)) {
+			g.abort() // nobody is there who could release it
+		}
+	}
+	leg.ToServer = g.written.Load()
+	acked, why := g.Outcome()
+	if why != nil {
+		return why
+	}
+	// What came at once may have been read before the writer's clock was.
+	leg.Acked = max(acked, leg.ToServer)
+	return nil
+}
+
+// late is what a request is told whose context ended during the hand-over.
+func late(ctx context.Context, engine string) *infer.Error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return infer.AsError(ctx.Err())
+	}
+	return &infer.Error{Code: infer.CodeDeadline, Engine: engine, Retryable: true, Cause: ctx.Err(),
+		Message: "the engine did not confirm the request in time; try again"}
+}

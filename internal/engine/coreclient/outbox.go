@@ -1,0 +1,223 @@
+package coreclient
+
+import (
+	"math/rand/v2"
+	"sync"
+
+	"weir/internal/wire/zmtp"
+)
+
+// Outbox holds what a session's writer is to send, and knows which of it the
+// engine has taken in.
+//
+// The wire has no acknowledgements, and may say nothing of a request that the
+// front end aborts. A fence stands in for both: a question that changes nothing,
+// sent behind requests and aborts on the same connection. The engine's loop takes
+// what comes in turn, and answers go out behind all output before them. So with the
+// answer, the requests before the fence are known to be taken in, and the aborts
+// before it to be known.
+//
+// At most one fence is under way. Messages sent meanwhile wait for the next one,
+// so that fences cost an engine one question per turn of its loop at the most,
+// however many requests there are. Where a rank that stands still keeps a fence under way
+// that others have answered, a question for a sign of life is a new fence, which covers
+// what the other did: the others live, and their answers say so.
+type Outbox struct {
+	wake  chan struct{} // capacity 1: there is something
+	limit int           // bytes of requests that may wait
+	code  Code
+	ranks int // that each answer a fence
+
+	mu     sync.Mutex
+	closed bool
+	wire   []byte // messages to send, in wire form
+	spare  []byte // for wire, after it was sent
+	adds   []*Generation
+	aborts []*Generation
+	strays []string // requests that the engine has and nobody here knows
+	probe  bool
+	asking []chan struct{} // who waits for the answer to a fence that is yet to be sent
+
+	open  Fence           // sent and behind no fence yet
+	under Fence           // behind the fence that is under way
+	call  int64           // of that fence, or of the last one
+	going bool            // a fence is under way
+	left  int             // answers to it that are missing
+	sent  int64           // when that fence was
+	asked []chan struct{} // who waits for its answer
+}
+
+// Code is how a wire says what an Outbox adds of its own. Each appends whole
+// messages in wire form.
+type Code interface {
+	AppendAborts(wire []byte, ids []string) []byte
+	AppendFence(wire []byte, call int64) []byte
+}
+
+// Fence is what one covers.
+type Fence struct{ Adds, Aborts []*Generation }
+
+func (f *Fence) empty() bool { return len(f.Adds) == 0 && len(f.Aborts) == 0 }
+
+// NewOutbox makes an Outbox in which so many bytes of requests may wait, to an
+// engine of so many ranks, each of which answers a fence.
+func NewOutbox(limit int, code Code, ranks int) *Outbox {
+	// Answers to an earlier process's questions may still come; they must not be
+	// taken for ours.
+	return &Outbox{wake: make(chan struct{}, 1), limit: limit, code: code, ranks: ranks, call: rand.Int64N(1 << 48)}
+}
+
+func (o *Outbox) signal() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Add puts in a request, a message of the frames given. It reports false when too
+// much waits already, because the engine does not read, or when the session has
+// ended.
+func (o *Outbox) Add(g *Generation, frames ...[]byte) (ok, closed bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed || len(o.wire) > o.limit {
+		return false, o.closed
+	}
+	o.wire = zmtp.AppendMessage(o.wire, frames...)
+	o.adds = append(o.adds, g)
+	o.signal()
+	return true, false
+}
+
+// Post puts in a message that nothing is to be known of.
+func (o *Outbox) Post(frames ...[]byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return
+	}
+	o.wire = zmtp.AppendMessage(o.wire, frames...)
+	o.signal()
+}
+
+func (o *Outbox) abort(g *Generation) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return
+	}
+	o.aborts = append(o.aborts, g)
+	o.signal()
+}
+
+// AbortStrays has requests aborted that are not ours.
+func (o *Outbox) AbortStrays(ids []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.strays = append(o.strays, ids...)
+	o.signal()
+}
+
+// Ask wants an answer of the engine, whichever.
+func (o *Outbox) Ask() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.probe = true
+	o.signal()
+}
+
+// Probe asks for a fence, and gives what is closed when the engine has answered it: the
+// loops of all its ranks have come there.
+func (o *Outbox) Probe() <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	answered := make(chan struct{})
+	o.asking = append(o.asking, answered)
+	o.probe = true
+	o.signal()
+	return answered
+}
+
+// Take gives what is to be written, with the generations whose requests are in it
+// and the number of aborts; Written must be called once it was.
+func (o *Outbox) Take(now int64) (wire []byte, adds []*Generation, aborts int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	adds, aborts = o.adds, len(o.aborts)
+	o.open.Adds = append(o.open.Adds, adds...)
+	o.adds = nil
+	if n := len(o.aborts) + len(o.strays); n > 0 {
+		ids := o.strays
+		for _, g := range o.aborts {
+			ids = append(ids, g.ID)
+		}
+		o.open.Aborts = append(o.open.Aborts, o.aborts...)
+		o.aborts, o.strays = nil, nil
+		o.wire = o.code.AppendAborts(o.wire, ids)
+	}
+	if o.going && o.probe && o.left < o.ranks {
+		o.open.Adds = append(o.under.Adds, o.open.Adds...)
+		o.open.Aborts = append(o.under.Aborts, o.open.Aborts...)
+		o.asking = append(o.asked, o.asking...)
+		o.going = false
+	}
+	if !o.going && (o.probe || !o.open.empty()) {
+		o.going, o.probe, o.left = true, false, o.ranks
+		o.call++
+		o.sent = now
+		o.under, o.open = o.open, Fence{}
+		o.asked, o.asking = o.asking, nil
+		o.wire = o.code.AppendFence(o.wire, o.call)
+	}
+	wire = o.wire
+	o.wire, o.spare = o.spare[:0], nil
+	return wire, adds, aborts
+}
+
+// keepWire bounds the room that an idle outbox keeps.
+const keepWire = 1 << 20
+
+// Written gives the bytes of Take back.
+func (o *Outbox) Written(wire []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if cap(wire) <= keepWire {
+		o.spare = wire[:0]
+	}
+}
+
+// Answered takes in an answer. ok is false when it is not the last one to the fence
+// that is under way; else it gives what is behind it, and when it was sent.
+func (o *Outbox) Answered(call int64) (f Fence, sent int64, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.going || call != o.call {
+		return Fence{}, 0, false
+	}
+	if o.left--; o.left > 0 {
+		return Fence{}, 0, false
+	}
+	f, o.under, o.going = o.under, Fence{}, false
+	for _, answered := range o.asked {
+		close(answered)
+	}
+	o.asked = nil
+	if o.probe || !o.open.empty() {
+		o.signal()
+	}
+	return f, o.sent, true
+}
+
+// Asked says whether a call is the fence that is under way.
+func (o *Outbox) Asked(call int64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.going && call == o.call
+}
+
+// Close lets nothing in any more.
+func (o *Outbox) Close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+}

@@ -1,0 +1,48 @@
+package coreclient
+
+import "sync"
+
+// Place is where an engine serves, one at a time. If two come, the one that was accepted
+// later serves: the earlier one may be a process that died and was not seen
+// to. A connection whose handshake takes long may come to its place after one that
+// was accepted behind it.
+type Place struct {
+	serving sync.Mutex // held by the connection that serves
+
+	mu    sync.Mutex
+	nth   uint64 // arrival of the latest
+	evict func() // ends its service
+}
+
+// Take waits until the place is free for a connection, whose arrival is the nth, and
+// ends the service of the one before. ok is false when a later one has come; else
+// leave must be called. evict is called when a later one comes.
+func (p *Place) Take(nth uint64, evict func()) (leave func(), ok bool) {
+	p.mu.Lock()
+	if nth < p.nth {
+		p.mu.Unlock()
+		return nil, false
+	}
+	if p.evict != nil {
+		p.evict()
+	}
+	p.nth, p.evict = nth, evict
+	p.mu.Unlock()
+	p.serving.Lock()
+	return p.serving.Unlock, true
+}
+
+// Clear ends the service of what arrived before the nth. ok is false when a later one
+// has come.
+func (p *Place) Clear(nth uint64) (ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if nth < p.nth {
+		return false
+	}
+	if p.evict != nil {
+		p.evict()
+	}
+	p.evict = nil
+	return true
+}

@@ -1,0 +1,160 @@
+package admission
+
+import (
+	"sync"
+	"time"
+
+	"weir/internal/infer"
+)
+
+// SmallBody is the size in bytes up to which a body is small.
+const SmallBody = 64 << 10
+
+// Bodies is the budget of the bytes of bodies that are in memory at once. A body
+// enters before it is read, with the size that it declares, and one that declares none
+// with what has arrived of it. An eighth of the budget is kept for small bodies, so
+// that large ones, however slowly they come, never keep those out.
+//
+// A size that is only declared costs nothing. So a body that comes more slowly than it
+// must has its room while nobody else needs it: where another would be refused, it keeps
+// what it has filled, and must Grow again for the rest.
+type Bodies struct {
+	limit int64 // 0: no limit
+
+	mu       sync.Mutex
+	used     int64
+	declared map[*share]struct{} // that have not arrived whole
+}
+
+// NewBodies makes a budget; 0 is no limit.
+func NewBodies(limit int64) *Bodies {
+	return &Bodies{limit: limit, declared: map[*share]struct{}{}}
+}
+
+// Body is a body's share of the budget. It belongs to the goroutine that serves the
+// request. The zero value has none.
+type Body struct {
+	bodies *Bodies
+	*share
+}
+
+// share is what a body has of the budget.
+type share struct {
+	size int64
+	// Of one whose size was declared:
+	whole  int64
+	pace   float64 // bytes a second, at least
+	since  time.Time
+	filled int64 // memory that was given out for it
+	came   int64
+}
+
+// slack is how long a body may take to begin.
+const slack = time.Second
+
+// Enter reserves room for a body, or refuses with CodeOverloaded. A body larger than
+// the whole budget gets in alone.
+func (b *Bodies) Enter(size int64) (Body, error) {
+	s := Body{bodies: b, share: new(share)}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return s, b.grow(s.share, size)
+}
+
+// Declare is Enter for a body of which nothing has come, and which must come at a pace
+// in bytes a second to keep its room.
+func (b *Bodies) Declare(size int64, pace float64, now time.Time) (Body, error) {
+	s := Body{bodies: b, share: &share{whole: size, pace: pace, since: now}}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	err := b.growBy(s.share, size, now)
+	if err == nil && size > SmallBody {
+		b.declared[s.share] = struct{}{}
+	}
+	return s, err
+}
+
+// reclaim takes the room that slow bodies have not filled, and says whether there was
+// any.
+func (b *Bodies) reclaim(now time.Time) (any bool) {
+	for s := range b.declared {
+		waited := now.Sub(s.since) - slack
+		if keeps := max(s.filled, SmallBody); waited > 0 && float64(s.came) < s.pace*waited.Seconds() && s.size > keeps {
+			b.used -= s.size - keeps
+			s.size, any = keeps, true
+		}
+	}
+	return any
+}
+
+// Came notes how much of a declared body has come, and what memory has been given out
+// for it.
+func (s *Body) Came(came, filled int64) {
+	b := s.bodies
+	if came == s.came {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s.came, s.filled = came, min(filled, s.whole); came >= s.whole {
+		delete(b.declared, s.share)
+	}
+}
+
+// Grow makes the share as large as size, if it is smaller.
+func (s *Body) Grow(size int64, now time.Time) error {
+	b := s.bodies
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if size <= s.size {
+		return nil
+	}
+	if s.whole > size && b.grow(s.share, s.whole) == nil {
+		return nil // all that was taken of it
+	}
+	return b.growBy(s.share, size, now)
+}
+
+// growBy is grow, if need be by what slow bodies have not filled.
+func (b *Bodies) growBy(s *share, size int64, now time.Time) error {
+	err := b.grow(s, size)
+	if err != nil && b.reclaim(now) {
+		err = b.grow(s, size)
+	}
+	return err
+}
+
+func (b *Bodies) grow(s *share, size int64) error {
+	limit := b.limit
+	if size > SmallBody {
+		limit -= limit / 8
+	}
+	used := b.used + size - s.size
+	if b.limit > 0 && used > limit && b.used > s.size {
+		e := infer.Errorf(infer.CodeOverloaded, "the bodies in flight have %d bytes, and %d more would pass the limit (--max-body-memory); try again later", b.used, size-s.size)
+		e.RetryAfter, e.Reason = retryAfter, "max_body_memory"
+		return e
+	}
+	b.used, s.size = used, size
+	return nil
+}
+
+// Leave gives the share back; only the first call counts.
+func (s *Body) Leave() {
+	if s.bodies == nil {
+		return
+	}
+	b := s.bodies
+	s.bodies = nil
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used -= s.size
+	delete(b.declared, s.share)
+}
+
+// Used tells how many bytes are reserved now.
+func (b *Bodies) Used() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used
+}

@@ -1,0 +1,121 @@
+// Package admission decides whether a request may come in. It is pure: a lock and
+// counters, no goroutine and no clock.
+package admission
+
+import (
+	"sync"
+	"time"
+
+	"weir/internal/infer"
+)
+
+// Limits bound what is in the gateway at once; zero means no bound.
+type Limits struct {
+	Requests int   // requests between gate and finish
+	Tokens   int64 // their prompt and output tokens, estimated, then settled
+}
+
+// Gate is the cheap refusal before any expensive work. A request reserves its
+// estimated tokens at the gate, settles the estimate when it is known better,
+// and gives everything back when it ends.
+type Gate struct {
+	limits Limits
+
+	mu       sync.Mutex
+	draining bool
+	requests int
+	tokens   int64
+}
+
+// NewGate makes a gate.
+func NewGate(limits Limits) *Gate { return &Gate{limits: limits} }
+
+// Reservation is a request's share of the limits. It belongs to the goroutine
+// that serves the request.
+type Reservation struct {
+	gate   *Gate
+	tokens int64
+}
+
+// retryAfter is the wait suggested on overload. The time until room appears is
+// not known here; a second spreads retries without losing the client.
+const retryAfter = time.Second
+
+// Enter reserves room for a request, or refuses with CodeOverloaded, or with
+// CodeUnavailable after Drain.
+func (g *Gate) Enter(tokens int64) (*Reservation, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.check(tokens); err != nil {
+		return nil, err
+	}
+	g.requests++
+	g.tokens += tokens
+	return &Reservation{g, tokens}, nil
+}
+
+// Check gives the error that Enter would give to the smallest request now. It reserves
+// nothing.
+//
+// A request counts from the gate on and not from its arrival: one whose body comes
+// slowly would hold a place that another could use. Here it is refused before its body
+// is read, when there is no place as it arrives.
+func (g *Gate) Check() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.check(0)
+}
+
+func (g *Gate) check(tokens int64) error {
+	switch {
+	case g.draining:
+		return &infer.Error{Code: infer.CodeUnavailable, RetryAfter: retryAfter, Reason: "draining", Message: "the gateway is shutting down"}
+	case g.limits.Requests > 0 && g.requests >= g.limits.Requests:
+		e := infer.Errorf(infer.CodeOverloaded, "%d requests are in flight, which is the limit; try again later", g.requests)
+		e.RetryAfter, e.Reason = retryAfter, "max_requests"
+		return e
+	case g.limits.Tokens > 0 && g.tokens > 0 && g.tokens+tokens > g.limits.Tokens:
+		// A request larger than the whole limit still gets in alone: refusing it
+		// for ever would be no overload but a wrong answer.
+		e := infer.Errorf(infer.CodeOverloaded, "%d tokens are in flight and about %d more would pass the limit of %d; try again later",
+			g.tokens, tokens, g.limits.Tokens)
+		e.RetryAfter, e.Reason = retryAfter, "max_inflight_tokens"
+		return e
+	}
+	return nil
+}
+
+// Settle replaces the estimate. It never refuses: the work is done by then.
+func (r *Reservation) Settle(tokens int64) {
+	r.gate.mu.Lock()
+	defer r.gate.mu.Unlock()
+	r.gate.tokens += tokens - r.tokens
+	r.tokens = tokens
+}
+
+// Leave gives the reservation back; only the first call counts.
+func (r *Reservation) Leave() {
+	if r.gate == nil {
+		return
+	}
+	g := r.gate
+	r.gate = nil
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.requests--
+	g.tokens -= r.tokens
+}
+
+// Drain refuses every request from now on.
+func (g *Gate) Drain() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.draining = true
+}
+
+// Load tells what is reserved now.
+func (g *Gate) Load() (requests int, tokens int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.requests, g.tokens
+}

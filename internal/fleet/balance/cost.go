@@ -1,0 +1,261 @@
+package balance
+
+import (
+	"math"
+
+	"weir/internal/fleet/cost"
+)
+
+// Cost takes the candidate at which the request costs least: in delay of its own, and
+// of others.
+type Cost struct{}
+
+// Name implements Policy.
+func (*Cost) Name() string { return "cost" }
+
+// Pick implements Policy.
+func (*Cost) Pick(q *Request, candidates []Candidate, d *Decision) int {
+	return d.leastCost(q, candidates, nil)
+}
+
+// alike is the share by which costs may differ that are alike.
+const alike = 0.05
+
+// leastCost chooses by cost. last is where the request's session was, nil if nowhere.
+func (d *Decision) leastCost(q *Request, candidates []Candidate, last *stay) int {
+	d.Chosen, d.Of, d.Why, d.N = -1, len(candidates), NoneLeft, 0
+	n, fastest := d.price(q, candidates, last)
+	if n == 0 {
+		return -1
+	}
+	d.best(q, candidates, last)
+	d.settle(q, candidates, n, fastest)
+	d.include(q, candidates, last)
+	return d.Chosen
+}
+
+// Settle chooses by costs that were found elsewhere, where fastest is the shortest step
+// of a candidate; a cost that is infinite is of one that cannot be chosen. It gives -1
+// where there is no other.
+func (d *Decision) Settle(q *Request, candidates []Candidate, costs []float64, fastest float64) int {
+	d.Chosen, d.Of, d.Why, d.N = -1, len(candidates), NoneLeft, 0
+	d.grow(len(candidates))
+	copy(d.costs, costs)
+	n := 0
+	for i, total := range costs {
+		d.fresh[i] = int32(q.work(&candidates[i], nil).New)
+		if !math.IsInf(total, 0) {
+			n++
+		}
+	}
+	if n == 0 {
+		return -1
+	}
+	d.best(q, candidates, nil)
+	d.settle(q, candidates, n, fastest)
+	d.include(q, candidates, nil)
+	return d.Chosen
+}
+
+// grow makes place for n candidates.
+func (d *Decision) grow(n int) {
+	if cap(d.costs) < n {
+		d.costs, d.fresh = make([]float64, n), make([]int32, n)
+	}
+	d.costs, d.fresh = d.costs[:n], d.fresh[:n]
+}
+
+// settle chooses among the n candidates that have a cost, of which the best are known.
+func (d *Decision) settle(q *Request, candidates []Candidate, n int, fastest float64) {
+	d.Why, d.Chosen = Only, d.Best[0].Index
+	if n == 1 {
+		return
+	}
+	d.Why = LeastCost
+	// The decoding on the fastest engine is in every cost alike, and says nothing of it.
+	least := d.costs[d.Chosen]
+	own := max(least-min(q.Output, candidates[0].Rank.Model().Moment(q.Now).Horizon)*fastest, 0)
+	bound := least + max(slack, alike*own, min(candidates[d.Chosen].Rank.Error(d.Best[0].Work), own))
+	// What is computed twice is lost, so the least to compute comes first.
+	fresh, share, ties := q.Length, math.Inf(1), 0
+	x, block := q.Random, max(q.BlockTokens, 1)
+	for i, total := range d.costs {
+		if !(total <= bound) {
+			continue
+		}
+		n := int(d.fresh[i])
+		if n >= fresh+block {
+			continue
+		}
+		used := candidates[i].used()
+		if q.Answers > 0 && !candidates[i].Rank.Fits(q.Now, q.Answers) {
+			used += full
+		}
+		switch {
+		case n <= fresh-block || used < share:
+			fresh, share, ties = n, used, 1
+			d.Chosen = i
+		case used == share:
+			ties++
+			if x = draw(x); x%uint64(ties) == 0 {
+				d.Chosen = i
+			}
+		}
+	}
+	switch {
+	case ties > 1:
+		d.Why = Chance
+	case d.Chosen != d.Best[0].Index:
+		d.Why = LeastKV
+	}
+}
+
+// full is more than any share of KV, so that of those that would compute as much the ones
+// that have room come first.
+const full = 1e12
+
+// used is the share of the candidate's KV in use by requests.
+func (c *Candidate) used() float64 {
+	if c.KV <= 0 {
+		return float64(c.Rank.Held())
+	}
+	return float64(c.Rank.Held()) / float64(c.KV)
+}
+
+// price finds what the request costs at each candidate, how many there are, and the
+// shortest step.
+func (d *Decision) price(q *Request, candidates []Candidate, last *stay) (n int, fastest float64) {
+	d.grow(len(candidates))
+	if len(candidates) == 0 {
+		return 0, 0
+	}
+	if q.Halves != nil {
+		return d.priceHalves(q, candidates, last)
+	}
+	fastest = math.Inf(1)
+	w, at := cost.Work{Length: q.Length, Output: q.Output}, candidates[0].Rank.Model().Moment(q.Now)
+	for i := range candidates {
+		c := &candidates[i]
+		if len(q.Tried) > 0 && q.tried(c) {
+			d.costs[i] = math.Inf(1)
+			continue
+		}
+		w.New = q.Length
+		if int(c.Cache) < len(q.Matches) {
+			if m := &q.Matches[c.Cache]; m.Soon > 0 {
+				w.New = q.fresh(m, c.Rank)
+			}
+		}
+		if last != nil {
+			w.New = min(w.New, q.Length-last.known(q, c))
+		}
+		d.fresh[i] = int32(w.New)
+		total, step := c.Rank.Total(&at, &w)
+		if q.Claims {
+			total += q.claimed(c)
+		}
+		n++
+		d.costs[i] = total
+		if step < fastest { // min would look for NaN
+			fastest = step
+		}
+	}
+	return n, fastest
+}
+
+// claimed is how long the candidate will be kept by requests that wait for it and go there
+// before this one.
+func (q *Request) claimed(c *Candidate) float64 {
+	if c.Rank == q.First {
+		return 0
+	}
+	return c.Rank.Claimed()
+}
+
+// with is what the request costs at the candidate, if its session was last there.
+func (q *Request) with(c *Candidate, last *stay) (cost.Work, cost.Estimate) {
+	w := q.work(c, last)
+	e := q.estimate(c, &w)
+	if q.Claims {
+		claimed := q.claimed(c)
+		e.Wait, e.Total = e.Wait+claimed, e.Total+claimed
+	}
+	return w, e
+}
+
+// work is the request as the candidate would have it, if its session was last there: of what
+// it can do of it, what costs less.
+func (q *Request) work(c *Candidate, last *stay) cost.Work {
+	w := q.whole(c)
+	if last != nil {
+		w.New = min(w.New, q.Length-last.known(q, c))
+	}
+	if q.Halves == nil {
+		return w
+	}
+	half := w
+	if q.Halves.of(&half, c); half.Part != cost.DecodePart || c.Does == Decode || q.estimate(c, &half).Total < q.estimate(c, &w).Total {
+		return half
+	}
+	return w
+}
+
+// priceHalves is price where the candidates may have half of the request.
+func (d *Decision) priceHalves(q *Request, candidates []Candidate, last *stay) (n int, fastest float64) {
+	fastest = math.Inf(1)
+	for i := range candidates {
+		c := &candidates[i]
+		if q.tried(c) {
+			d.costs[i] = math.Inf(1)
+			continue
+		}
+		w, e := q.with(c, last)
+		n++
+		d.costs[i], d.fresh[i], fastest = e.Total, int32(w.New), min(fastest, e.StepTime)
+	}
+	return n, fastest
+}
+
+// best finds the candidates of the least cost.
+func (d *Decision) best(q *Request, candidates []Candidate, last *stay) {
+	worst := math.Inf(1)
+	for i, total := range d.costs {
+		if !(total < worst) {
+			continue
+		}
+		at := min(d.N, len(d.Best)-1)
+		for ; at > 0 && total < d.costs[d.Best[at-1].Index]; at-- {
+			d.Best[at].Index = d.Best[at-1].Index
+		}
+		d.Best[at].Index = i
+		if d.N = min(d.N+1, len(d.Best)); d.N == len(d.Best) {
+			worst = d.costs[d.Best[d.N-1].Index]
+		}
+	}
+	for i := range d.Best[:d.N] {
+		o := &d.Best[i]
+		o.Work, o.Estimate = q.with(&candidates[o.Index], last)
+	}
+}
+
+// include puts the choice among the best.
+func (d *Decision) include(q *Request, candidates []Candidate, last *stay) {
+	for i := range d.Best[:d.N] {
+		if d.Best[i].Index == d.Chosen {
+			return
+		}
+	}
+	o := &d.Best[d.N-1]
+	o.Index = d.Chosen
+	o.Work, o.Estimate = q.with(&candidates[d.Chosen], last)
+}
+
+// Choice is what the one that was chosen was thought to cost.
+func (d *Decision) Choice() *Option {
+	for i := range d.Best[:d.N] {
+		if d.Best[i].Index == d.Chosen {
+			return &d.Best[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,290 @@
+// Package balance chooses the engine rank for a request, by what it would cost there
+// (package cost) and by what of its prompt is resident there (package kvindex).
+//
+// Policies are pure: time and chance come with the request. They are called
+// concurrently, take no lock and allocate nothing.
+package balance
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"weir/internal/fleet/cost"
+	"weir/internal/fleet/kvindex"
+	"weir/internal/infer/spell"
+)
+
+// Request is what a policy knows of a request.
+type Request struct {
+	Now    int64 // in the clock of the books
+	Length int   // of the prompt, in tokens
+	// Output is how many tokens are expected of it.
+	Output float64
+	// Session stands for the caller and the session that it names; 0 is none.
+	Session uint64
+	// Matches are what caches have of the prompt, in blocks of BlockTokens. There are
+	// none where nobody knows the prompt's blocks.
+	Matches     kvindex.Matches
+	BlockTokens int
+	// Tried are the ranks that have failed the request. They are not chosen again, and
+	// the choice takes no turn.
+	Tried []*cost.Rank
+	// Dry says that the choice is only looked at: it takes no turn, and nothing is
+	// remembered of it.
+	Dry bool
+	// Random decides between what is alike, and for policies that draw.
+	Random uint64
+	// Answers is the number of a rank's running requests that it takes (n choices take n).
+	// Among ranks that are alike, one that has room for them comes first. 0 says that room
+	// is not looked at.
+	Answers int
+	// Claims says that other requests wait for ranks, and that what they claim there counts
+	// (cost.Rank.Claim). First is the rank where the request goes before those, nil if there
+	// is none.
+	Claims bool
+	First  *cost.Rank
+	// Halves are those that it may be divided into; nil where the model's engines all serve
+	// requests whole.
+	Halves *Halves
+}
+
+// Halves are how a request may be divided: a prefill rank computes its prompt, and a decode
+// rank fetches that and generates. The prefill rank is chosen first, as what it costs is the
+// same whichever rank decodes; then a rank that serves the caller is, with that one or alone.
+type Halves struct {
+	// Asks says that the candidates are asked for the prefill half.
+	Asks bool
+	// Partner says that there is a rank for it. Then Ready is in how many milliseconds the
+	// prompt is computed there, and Delays is by how much others are delayed by that. The
+	// prompt's KV comes after Fixed more, and PerToken for each token that is fetched.
+	Partner         bool
+	Ready, Delays   float64
+	Fixed, PerToken float64
+}
+
+// Candidate is a rank that can take the request.
+type Candidate struct {
+	Rank  *cost.Rank
+	Cache uint32 // its ID in the index
+	Does  Does
+	KV    int64 // tokens that its cache holds, 0 where nobody knows
+}
+
+// Does is what a candidate can do of a request.
+type Does uint8
+
+// What candidates can do.
+const (
+	All    Does = iota // all of it
+	Either             // all of it, or only what follows the prompt
+	Decode             // only what follows the prompt
+)
+
+// Policy chooses among candidates.
+type Policy interface {
+	// Name is how a configuration calls it.
+	Name() string
+	// Pick gives the place of the one that is chosen, or -1 where all were tried. It
+	// writes into d how it came to that.
+	Pick(q *Request, candidates []Candidate, d *Decision) int
+}
+
+// Decision is how a choice came about. It may be used again for another one.
+type Decision struct {
+	Chosen int // -1: none
+	Of     int // candidates there were
+	Why    Why
+	// Best are the candidates of the least cost, the least first. A policy that looks at
+	// no cost has the one that it chose.
+	Best  [4]Option
+	N     int // of Best
+	costs []float64
+	fresh []int32 // tokens of the prompt that each would compute
+}
+
+// Option is a candidate as a decision saw it.
+type Option struct {
+	Index int
+	Work  cost.Work
+	cost.Estimate
+}
+
+// Why says what decided.
+type Why uint8
+
+// What decides.
+const (
+	NoneLeft  Why = iota // all were tried
+	Only                 // there was one
+	LeastCost            // by more than one can be sure of
+	LeastKV              // of those of about the least cost, the least to compute or the least share of its KV in use
+	Turn                 // it was its turn
+	Chance
+	FewestRequests
+)
+
+// String names it as the timeline does.
+func (w Why) String() string {
+	return [...]string{"none left", "only one", "least cost", "least KV in use", "turn", "chance", "fewest requests"}[w]
+}
+
+// Patient says whether a policy knows what it costs to wait for a rank that is full, and can
+// be asked about those beside others that have room.
+func Patient(p Policy) bool {
+	switch p.(type) {
+	case *Cost, *Session:
+		return true
+	}
+	return false
+}
+
+// policies are all that there are, by name.
+var policies = map[string]func() Policy{
+	"cost":         func() Policy { return new(Cost) },
+	"round-robin":  func() Policy { return new(RoundRobin) },
+	"random":       func() Policy { return Random{} },
+	"least-load":   func() Policy { return LeastLoad{} },
+	"power-of-two": func() Policy { return PowerOfTwo{} },
+	"session":      func() Policy { return NewSession() },
+}
+
+// Names lists the policies in alphabetical order.
+func Names() []string {
+	names := make([]string, 0, len(policies))
+	for name := range policies {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// New makes the policy of that name, for one model.
+func New(name string) (Policy, error) {
+	if p, ok := policies[name]; ok {
+		return p(), nil
+	}
+	names := Names()
+	if near := spell.Nearest(name, names, 1+len(name)/3); near != "" {
+		return nil, fmt.Errorf("no policy %q; did you mean %q? The policies are %s", name, near, strings.Join(names, ", "))
+	}
+	return nil, fmt.Errorf("no policy %q; the policies are %s", name, strings.Join(names, ", "))
+}
+
+// Work is the request as the candidate would have it. Where both are possible it is half of
+// it: a policy that looks at no cost uses the engines for what they are there for.
+func (q *Request) Work(c *Candidate) cost.Work {
+	w := q.whole(c)
+	if q.Halves != nil {
+		q.Halves.of(&w, c)
+	}
+	return w
+}
+
+// whole is all of the request as the candidate would have it.
+func (q *Request) whole(c *Candidate) cost.Work {
+	w := cost.Work{Length: q.Length, New: q.Length, Output: q.Output}
+	if m := q.Matches.Of(c.Cache); m.Soon > 0 {
+		w.New = q.fresh(&m, c.Rank)
+	}
+	return w
+}
+
+// of makes of work the half that the candidate would have, where that is possible.
+func (h *Halves) of(w *cost.Work, c *Candidate) {
+	switch {
+	case h.Asks:
+		w.Part, w.Output = cost.PrefillPart, 0
+	case h.Partner && c.Does != All:
+		w.Part, w.After = cost.DecodePart, float32(h.Ready+h.Fixed+h.PerToken*float64(w.New))
+	}
+}
+
+// fresh is how many tokens of the prompt are not resident when the rank has got to
+// them.
+func (q *Request) fresh(m *kvindex.Match, r *cost.Rank) int {
+	blocks := m.Resident
+	if m.Soon > blocks && float64(m.Ready-q.Now) <= (r.Wait(q.Now)+slack)*1e6 {
+		blocks = m.Soon
+	}
+	// The last token is always computed.
+	return max(q.Length-int(blocks)*q.BlockTokens, 1)
+}
+
+// slack is the time, in milliseconds, below which costs and moments are alike.
+const slack = 2.0
+
+// tried says whether the candidate has failed the request.
+func (q *Request) tried(c *Candidate) bool {
+	for _, r := range q.Tried {
+		if r == c.Rank {
+			return true
+		}
+	}
+	return false
+}
+
+// retry says that the request was given to another rank before.
+func (q *Request) retry() bool { return len(q.Tried) > 0 }
+
+// left is the number of candidates that were not tried.
+func (q *Request) left(candidates []Candidate) int {
+	n := len(candidates)
+	if q.retry() {
+		for i := range candidates {
+			if q.tried(&candidates[i]) {
+				n--
+			}
+		}
+	}
+	return n
+}
+
+// nth gives the place of the n-th candidate that was not tried.
+func (q *Request) nth(candidates []Candidate, n int) int {
+	if !q.retry() {
+		return n
+	}
+	for i := range candidates {
+		if q.tried(&candidates[i]) {
+			continue
+		}
+		if n == 0 {
+			return i
+		}
+		n--
+	}
+	return -1
+}
+
+// Note takes down a choice for which no costs were compared.
+func (d *Decision) Note(q *Request, candidates []Candidate, i int, why Why) int {
+	d.Chosen, d.Of, d.Why, d.N = i, len(candidates), why, 0
+	if i >= 0 {
+		d.N = 1
+		d.Best[0].Index = i
+		d.Best[0].Work = q.Work(&candidates[i])
+		d.Best[0].Estimate = q.estimate(&candidates[i], &d.Best[0].Work)
+	}
+	return i
+}
+
+// estimate is what the work would cost at the candidate, and at its partner.
+func (q *Request) estimate(c *Candidate, w *cost.Work) cost.Estimate {
+	e := c.Rank.Estimate(q.Now, *w)
+	if w.Part == cost.DecodePart {
+		e.Others, e.Total = e.Others+q.Halves.Delays, e.Total+q.Halves.Delays
+	}
+	return e
+}
+
+// draw turns one random number into the next.
+func draw(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// below gives a number below n of a random one.
+func below(x uint64, n int) int { return int(draw(x) % uint64(n)) }

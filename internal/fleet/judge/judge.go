@@ -1,0 +1,423 @@
+// Package judge keeps the states of health of a gateway's engine ranks: it is the shell of
+// package health, with the lock, the ticks and the probes. The gateway tells it what
+// becomes of each attempt; whether a rank takes a request is an atomic load.
+//
+// What tokens show is read of the rank's books at each tick, so that the output path
+// pays nothing for it.
+//
+// Goroutines: Run's, and one for each probe under way, which has ended when Run returns.
+package judge
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"weir/internal/engine"
+	"weir/internal/fleet/cost"
+	"weir/internal/fleet/health"
+	"weir/internal/infer"
+	"weir/internal/trace"
+)
+
+// Options are what a Judge needs to know.
+type Options struct {
+	Limits health.Limits
+	// NoGeneration has no engine asked to generate for weir's own sake: where a probe would
+	// be a generation it only finds out whether the engine is there.
+	NoGeneration bool
+	// Changed is told of each rank that is suspected, is out, or takes requests again,
+	// with the id of the latest one that it was given. It must not block; nil is fine.
+	Changed func(m health.Member, v health.View, request string)
+}
+
+// Judge judges the engine ranks of one gateway.
+type Judge struct {
+	opts Options
+	tick time.Duration
+
+	mu    sync.Mutex
+	fleet *health.Fleet
+	ranks []*Rank
+	byOwn map[*health.Rank]*Rank
+
+	asking sync.WaitGroup // probes
+
+	late  atomic.Int64  // of the gateway since the tick before, in nanoseconds
+	carry time.Duration // of it, what is the next tick's
+}
+
+// New makes one without ranks.
+func New(o Options) *Judge {
+	if o.Limits.Tick == 0 {
+		o.Limits.Tick = 100 * time.Millisecond
+	}
+	return &Judge{opts: o, tick: o.Limits.Tick, fleet: health.NewFleet(o.Limits, trace.Now()), byOwn: map[*health.Rank]*Rank{}}
+}
+
+// Rank is the health of an engine's data-parallel rank as the gateway sees it; of an engine
+// whose wire names no ranks, that of the whole. A nil one takes all requests.
+type Rank struct {
+	judge    *Judge
+	panicked func(*engine.Panic)
+
+	takes atomic.Uint32
+	rests atomic.Int64 // until when it has asked to be left alone; 0: it has not
+
+	// Under the judge's lock.
+	own    *health.Rank
+	probes probes
+	books  *cost.Rank
+	tokens int64 // of the books, at the tick before
+	asked  engine.Probe
+	open   *Attempt
+	latest string // the id of the latest request
+	told   bool   // that it is suspected or out was told
+}
+
+// Add makes an engine's rank one of the judge's, -1 of an engine that names none. It is
+// absent until Is says otherwise. panicked is told of the panics of its probes; nil is
+// fine.
+func (j *Judge) Add(name string, rank int, panicked func(*engine.Panic)) *Rank {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	r := &Rank{judge: j, panicked: panicked, own: j.fleet.Add(health.Member{Engine: name, Rank: rank}), asked: engine.Probe{Rank: rank}}
+	r.takes.Store(uint32(health.Freely))
+	j.ranks = append(j.ranks, r)
+	j.byOwn[r.own] = r
+	return r
+}
+
+// Remove ends a rank's part in the judgement: its engine has no such rank any more. What
+// it was given may still end.
+func (r *Rank) Remove() {
+	j := r.judge
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.fleet.Remove(r.own)
+	j.ranks = slices.DeleteFunc(j.ranks, func(x *Rank) bool { return x == r })
+	r.probes.give(nil)
+	r.probes.giveSamples(nil)
+	j.publish(r)
+	delete(j.byOwn, r.own)
+}
+
+// Presence is what an adapter says of its engine's rank.
+type Presence struct {
+	Ready  bool
+	Fresh  bool // it is not the process that was there before
+	Serves []string
+	Prober engine.Prober // nil: it has none
+	Tokens engine.Tokens // nil: it takes no ids, or is not there
+	Books  *cost.Rank
+}
+
+// Is says how a rank is connected.
+func (r *Rank) Is(p Presence) {
+	j := r.judge
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now := trace.Now()
+	r.own.Serves = slices.Clone(p.Serves)
+	r.own.Generates, r.own.Samples = r.probes.by(&p, j.opts.NoGeneration)
+	if r.books != p.Books && p.Books != nil {
+		r.books = p.Books
+		r.tokens = r.books.Generated()
+	}
+	if p.Ready {
+		if p.Fresh {
+			r.rests.Store(0)
+		}
+		r.own.Joined(now, p.Fresh)
+	} else {
+		r.own.Left(now)
+	}
+	j.publish(r)
+}
+
+// Takes says which requests the rank takes.
+func (r *Rank) Takes() health.Takes {
+	if r == nil {
+		return health.Freely
+	}
+	if until := r.rests.Load(); until != 0 && trace.Now() < until {
+		return health.Never
+	}
+	return health.Takes(r.takes.Load())
+}
+
+// MaxRest bounds how long a rank that asks for it is left alone.
+const MaxRest = 10 * time.Second
+
+// Rest says that the rank has asked not to be given requests for some time. It is no
+// judgement: one that is full is well.
+func (r *Rank) Rest(now int64, d time.Duration) {
+	if r == nil || d <= 0 {
+		return
+	}
+	until := now + int64(min(d, MaxRest))
+	for {
+		was := r.rests.Load()
+		if was != 0 && was >= until || r.rests.CompareAndSwap(was, until) {
+			return
+		}
+	}
+}
+
+// Rests gives how long the rank is still left alone because it has asked for it.
+func (r *Rank) Rests(now int64) time.Duration {
+	if r == nil {
+		return 0
+	}
+	if until := r.rests.Load(); until != 0 && until > now {
+		return time.Duration(until - now)
+	}
+	return 0
+}
+
+// View gives the rank's health as an operator sees it.
+func (r *Rank) View() health.View {
+	r.judge.mu.Lock()
+	defer r.judge.mu.Unlock()
+	return r.own.View()
+}
+
+// Attempt is one request at one rank. The zero value is ready for HandOver.
+type Attempt struct {
+	of      *Rank
+	request health.Request
+	waiting Waiting
+	// Those open at the same rank.
+	prev, next *Attempt
+}
+
+// Waiting is told that the rank goes down at which an attempt is open, and why. Down is
+// called under the judge's lock: it must not block, nor call the judge.
+type Waiting interface{ Down(why string) }
+
+// HandOver says that a request is being handed to the rank. work is the milliseconds
+// that it is predicted to take until it shows anything, negative where nothing can be
+// said; asked is what a probe is to be like, but for its rank. w, which may be nil, is told
+// if the rank goes down before the attempt's End.
+func (r *Rank) HandOver(a *Attempt, now int64, work float64, request string, asked engine.Probe, w Waiting) {
+	if r == nil {
+		return
+	}
+	r.judge.mu.Lock()
+	defer r.judge.mu.Unlock()
+	a.of, a.waiting, a.prev, a.next = r, w, nil, r.open
+	if r.open != nil {
+		r.open.prev = a
+	}
+	r.open = a
+	asked.Rank = r.own.Member.Rank
+	r.latest, r.asked = request, asked
+	r.own.HandedOver(&a.request, now, work)
+	r.judge.publish(r)
+}
+
+// Late says that the gateway stood still for d, as whatever measures it has seen. It is
+// held against nobody. It may be called by anyone.
+func (j *Judge) Late(d time.Duration) { j.late.Add(int64(d)) }
+
+// Missed is for how long the gateway was late so far, for which no engine answers.
+func (j *Judge) Missed() time.Duration {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.fleet.Missed()
+}
+
+// Sent says that the attempt was sent no earlier than sent: what it waited until then was
+// the gateway's doing.
+func (a *Attempt) Sent(now, sent int64) {
+	if a.of == nil {
+		return
+	}
+	a.of.judge.mu.Lock()
+	defer a.of.judge.mu.Unlock()
+	a.request.Sent(now, sent)
+	a.of.judge.publish(a.of)
+}
+
+// Start says that the attempt has had its first token.
+func (a *Attempt) Start(now int64) {
+	if a.of == nil {
+		return
+	}
+	a.of.judge.mu.Lock()
+	defer a.of.judge.mu.Unlock()
+	a.request.Started(now)
+	a.of.judge.publish(a.of)
+}
+
+// End says how the attempt ended. Afterwards nothing of it counts.
+func (a *Attempt) End(now int64, how health.End) {
+	if a.of == nil {
+		return
+	}
+	j := a.of.judge
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	a.leave()
+	a.request.Ended(now, how)
+	r := a.of
+	a.of = nil
+	j.publish(r)
+}
+
+// leave takes it out of those that are open at its rank. The lock is held.
+func (a *Attempt) leave() {
+	if a.prev == nil {
+		a.of.open = a.next
+	} else {
+		a.prev.next = a.next
+	}
+	if a.next != nil {
+		a.next.prev = a.prev
+	}
+	a.prev, a.next, a.waiting = nil, nil, nil
+}
+
+// Of says how an attempt ended that ended with an error.
+func Of(e *infer.Error) health.End {
+	if e == nil {
+		return health.Done
+	}
+	switch e.Code {
+	case infer.CodeOverloaded:
+		return health.Overload
+	case infer.CodeUnavailable, infer.CodeEngine, infer.CodeIntegrity:
+	case infer.CodeInvalid, infer.CodeUnsupported, infer.CodeContext, infer.CodeNotFound, infer.CodeTooLarge:
+		return health.Rejected
+	default:
+		return health.GaveUp
+	}
+	switch {
+	case e.Engine == "":
+		return health.GaveUp
+	case errors.Is(e.Cause, syscall.ECONNREFUSED):
+		return health.Refused
+	case e.Code == infer.CodeUnavailable || broken(e.Cause):
+		return health.Cut
+	}
+	return health.Fault
+}
+
+// publish makes what has changed known, of a rank and of those whose state has. The lock
+// is held.
+func (j *Judge) publish(r *Rank) {
+	r.publish()
+	for _, c := range j.fleet.Changes() {
+		r := j.byOwn[c.Rank]
+		if r == nil {
+			continue // it is no part of its engine any more
+		}
+		r.publish()
+		var silent error
+		if c.To == health.Down {
+			silent = errSilent
+		}
+		if c.From == health.Probing || c.To == health.Up {
+			r.probes.give(silent)
+		}
+		if c.To == health.Down || c.To == health.Up {
+			r.probes.giveSamples(silent)
+		}
+		if c.To == health.Up {
+			r.probes.fenced = false // what it computes then is not only others'
+		}
+		if (c.From == health.Down || c.To == health.Down) && r.books != nil {
+			r.books.Stood(trace.Now())
+		}
+		if c.To == health.Soft {
+			continue // it is only avoided
+		}
+		if c.To == health.Down {
+			for a := r.open; a != nil; a = a.next {
+				if a.waiting != nil {
+					a.waiting.Down(c.Why)
+				}
+			}
+		}
+		if out := c.To != health.Up; out != r.told || c.To == health.Down {
+			if r.told = out; r.books != nil {
+				r.books.Silent(trace.Now())
+			}
+			if j.opts.Changed != nil {
+				j.opts.Changed(r.own.Member, r.own.View(), r.latest)
+			}
+		}
+	}
+}
+
+func (r *Rank) publish() {
+	if takes := uint32(r.own.Takes()); takes != r.takes.Load() {
+		r.takes.Store(takes)
+	}
+}
+
+// Run judges until ctx ends.
+func (j *Judge) Run(ctx context.Context) {
+	tick := time.NewTicker(j.tick)
+	defer tick.Stop()
+	defer j.asking.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			j.look(ctx)
+		}
+	}
+}
+
+// look is one tick.
+func (j *Judge) look(ctx context.Context) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now := trace.Now()
+	for _, r := range j.ranks {
+		if r.books == nil {
+			continue
+		}
+		if n := r.books.Generated(); n != r.tokens {
+			r.own.Progressed(now, int(n-r.tokens), r.left(now))
+			r.tokens = n
+		}
+		next, _ := r.books.Next(now)
+		r.own.Ahead(now, next)
+	}
+	for _, p := range j.fleet.Tick(now, j.own()) {
+		j.byOwn[p.Rank].probe(ctx, p)
+	}
+	for _, r := range j.ranks {
+		j.publish(r)
+	}
+}
+
+// own gives how late the gateway was since the tick before. What is told a little after
+// it was is the next tick's; more than that a tick that was late itself has seen. Where
+// it was in time for a part of the tick it has read what had come by then, and the rest
+// hides nothing: on a machine that has no core free such moments add up to half of the
+// time, and an engine that hangs would be down as much later.
+func (j *Judge) own() time.Duration {
+	late := j.carry + time.Duration(j.late.Swap(0))
+	if j.carry == 0 && late < j.tick*9/10 {
+		return 0
+	}
+	j.carry = min(max(late-j.tick, 0), j.tick)
+	return late
+}
+
+// left is the predicted work that is still to be done, in milliseconds; negative where
+// too little was measured to predict any.
+func (r *Rank) left(now int64) float64 {
+	if r.books.Cold() {
+		return -1
+	}
+	return r.books.Wait(now)
+}

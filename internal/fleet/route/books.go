@@ -1,0 +1,229 @@
+package route
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"weir/internal/engine"
+	"weir/internal/fleet/cost"
+	"weir/internal/fleet/kvindex"
+)
+
+// BlockTokens is how many tokens a block of the index has, where weir knows the tokens.
+const BlockTokens = 16
+
+// Where an engine does not say how many tokens its KV cache holds, it is believed to hold
+// usualKV, until what it reports says otherwise, and never less than fewestKV or more than
+// mostKV.
+const (
+	usualKV  = 512 << 10
+	fewestKV = usualKV / 64
+	mostKV   = usualKV * 64
+)
+
+// Books are what is kept of one life of an engine's rank, over snapshots: what was given to
+// it, and what its cache is believed to hold.
+type Books struct {
+	Rank  *cost.Rank
+	Cache *kvindex.Cache
+	// Shares are of all lives of the engine.
+	Shares *Shares
+
+	kv          atomic.Int64 // tokens that the cache holds; 0: the engine does not say
+	blockTokens atomic.Int64 // by which the cache counts them
+	events      atomic.Pointer[Events]
+	forgets     atomic.Bool // the cache has nothing of a prompt but while a request uses it
+
+	mu       sync.Mutex
+	capacity float64 // tokens that the cache is believed to hold
+}
+
+// Shares count tokens of prompts, to say which part of them engines had.
+type Shares struct {
+	Given, Predicted atomic.Int64 // of all that were given to it, and of them those believed to be there
+	Told, Reported   atomic.Int64 // of those of which it said how much it had, and what it said
+}
+
+// NewBooks opens the books of a rank that joins a model's at time now, and has a KV cache
+// and a step as f says.
+func NewBooks(m *cost.Model, x *kvindex.Index, s *Shares, f *engine.Facts, now int64) *Books {
+	b := &Books{Rank: m.Join(now, f.StepTokens), Cache: x.Cache(usualKV / BlockTokens), Shares: s, capacity: usualKV}
+	b.blockTokens.Store(BlockTokens)
+	b.Says(f)
+	return b
+}
+
+// Limit says how much the rank takes at once: what it says of itself, or most requests at
+// once, where an operator has set that.
+func (b *Books) Limit(most int, f *engine.Facts) {
+	l := cost.Limits{Running: f.MaxRunning, Budget: f.StepTokens > 0, Ranks: f.SideBySide}
+	if most > 0 {
+		l.Running, l.Strict = most, true
+	}
+	b.Rank.SetLimits(l)
+}
+
+// Says notes what the engine says of its cache and of its steps, which it may do later than
+// when it joins.
+func (b *Books) Says(f *engine.Facts) {
+	if f.StepTokens > 0 {
+		b.Rank.SetBudget(f.StepTokens)
+	}
+	b.forgets.Store(f.Forgets)
+	kv := int64(f.KVTokens)
+	if kv <= 0 || b.kv.Swap(kv) == kv {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.resize(float64(kv))
+}
+
+// KV is how many tokens the engine says that its cache holds, 0 where it does not.
+func (b *Books) KV() int64 { return b.kv.Load() }
+
+// Capacity is how many tokens the cache is believed to hold.
+func (b *Books) Capacity() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return int64(b.capacity)
+}
+
+func (b *Books) resize(tokens float64) {
+	b.capacity = tokens
+	b.Cache.SetCapacity(int64(tokens) / b.blockTokens.Load())
+}
+
+// SizeBlocks says how many tokens a block of the engine's prompts has, where that is
+// only learned. A size within 5 % of the one before changes nothing: prompts of several
+// models may be there.
+func (b *Books) SizeBlocks(tokens int) {
+	was := b.blockTokens.Load()
+	if off := int64(tokens) - was; max(off, -off)*20 > was && b.blockTokens.CompareAndSwap(was, int64(tokens)) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.resize(b.capacity)
+	}
+}
+
+// A report of cached tokens changes what a cache is believed to hold by at most resizing
+// of it, and one that confirms what was believed by a confirming-th of that. A report is as
+// believed where it is off by less than near tokens, or than nearShare of what was there:
+// engines have pages of up to so many tokens, and a relayed prompt's tokens are guessed.
+// While requests use more than crowded of what the cache is believed to hold, it says nothing
+// either.
+const (
+	crowded    = 0.5
+	resizing   = 1.0 / 8
+	confirming = 64
+	near       = 256
+	nearShare  = 1.0 / 8
+)
+
+// Reported learns from what the engine says that it had of a prompt of so many tokens, of
+// whose blocks the cache was believed to have had.
+//
+// What was surely there and is not was evicted, so that the cache holds less than it is
+// believed to. What is there and was believed to be gone says that it holds more. Few
+// prompts are given to where they are believed to be gone. So it is believed to hold a
+// little more for each prompt that is there as believed, while it is full, which settles
+// where one in some confirming prompts is not. Where an engine claims what is not so, it
+// is given more or fewer of the prompts that it was given before, and nobody waits.
+func (b *Books) Reported(had kvindex.Had, prompt, cached int) {
+	if b.kv.Load() > 0 || b.forgets.Load() || b.events.Load() != nil || prompt <= 0 {
+		return
+	}
+	tokens := b.blockTokens.Load()
+	cached = min(max(cached, 0), prompt)
+	lacks, finds := int64(had.Sure)*tokens-int64(cached), int64(cached)-int64(had.Held)*tokens
+	off := max(near, int64(nearShare*float64(max(int64(had.Sure)*tokens, int64(cached)))))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	by := 0.0
+	switch {
+	case float64(b.Cache.InUse()*tokens) > crowded*b.capacity:
+		// Requests may wait there for room, and what they will use may go meanwhile.
+	case lacks > off:
+		by = -float64(min(lacks, int64(prompt)))
+	case finds > off:
+		by = float64(finds)
+	case float64(b.Cache.Used()*tokens) > 0.95*b.capacity:
+		by = float64(cached) / confirming
+	}
+	if by != 0 {
+		b.resize(min(max(b.capacity*(1+resizing*by/float64(prompt)), fewestKV), mostKV))
+	}
+}
+
+// Place says that the engine will have a prompt of these blocks at ready, or has it,
+// where ready is 0.
+func (b *Books) Place(blocks []kvindex.Block, ready int64) kvindex.Had {
+	b.Cache.SetGrowing(b.Rank.Growing(b.blockTokens.Load()))
+	return b.Cache.Place(blocks, ready)
+}
+
+// Hold says that a request uses blocks that were placed, until Release is given what it
+// appends to dst.
+func (b *Books) Hold(dst, blocks []kvindex.Block) []kvindex.Block {
+	dst = b.Cache.Hold(dst, blocks)
+	b.room()
+	return dst
+}
+
+// Release ends what Hold has begun.
+func (b *Books) Release(held []kvindex.Block) {
+	b.Cache.Release(held)
+	b.room()
+}
+
+// room has the rank know how full a cache is whose size the engine has said.
+func (b *Books) room() {
+	if kv := b.kv.Load(); kv > 0 {
+		tokens := b.blockTokens.Load()
+		r := cost.Room{KV: kv, InUse: b.Cache.InUse() * tokens, Kept: b.Cache.Used() * tokens, Reuse: b.Cache.Reuse()}
+		if b.forgets.Load() {
+			r.Kept, r.Reuse = r.InUse, 0
+		}
+		b.Rank.SetRoom(r)
+	}
+}
+
+// Close ends them with the engine's life. Bookings may still be settled.
+func (b *Books) Close() {
+	b.Rank.Model().Leave(b.Rank)
+	b.Cache.Drop()
+}
+
+// Sums are what the books of an engine's ranks say of all of them.
+type Sums struct {
+	InFlight, Pending int64
+	// Prefills are prefill halves of requests, and Decoding the requests that have begun to
+	// decode.
+	Prefills, Decoding int64
+	Indexed            int64
+	// Wait and Unseen are those of the rank where a prompt that came now would wait least,
+	// in milliseconds.
+	Wait, Unseen float64
+	// Best are the books of the rank of which most was seen.
+	Best *Books
+}
+
+// Sum adds up the books of an engine's ranks, of which there is at least one.
+func Sum(of []*Books, now int64) (s Sums) {
+	most := -1
+	for i, b := range of {
+		s.InFlight += b.Rank.InFlight()
+		s.Pending += b.Rank.Pending()
+		s.Prefills += b.Rank.Prefills()
+		s.Decoding += b.Rank.Decoders()
+		s.Indexed += b.Cache.Used()
+		wait, unseen := b.Rank.Booked(now), b.Rank.Unseen(now)
+		if i == 0 || wait+unseen < s.Wait+s.Unseen {
+			s.Wait, s.Unseen = wait, unseen
+		}
+		if _, seen := b.Rank.Coefficients(); seen > most {
+			most, s.Best = seen, b
+		}
+	}
+	return s
+}

@@ -1,0 +1,124 @@
+package route
+
+import (
+	"cmp"
+	"sync/atomic"
+
+	"weir/internal/fleet/kvevents"
+	"weir/internal/fleet/kvindex"
+)
+
+// Root is where the blocks of prompts for a model begin, and for an adapter of it, whose
+// name is empty where there is none.
+func Root(base, lora string) kvindex.Block { return kvindex.Root(0, base, lora) }
+
+// Events are what an engine publishes of its KV cache during one life.
+type Events struct {
+	Rank *kvevents.Rank
+	base string // of the prompts that it tells of
+	told atomic.Pointer[error]
+}
+
+// NewEvents makes those of an engine of a base model. blockTokens are of the engine's
+// blocks, 0 where it does not say.
+func NewEvents(base string, blockTokens int, replays bool, budget *kvevents.Budget) *Events {
+	return &Events{base: base, Rank: kvevents.New(kvevents.Options{
+		IndexTokens: BlockTokens, BlockTokens: blockTokens, Replays: replays, Budget: budget,
+		Root: func(lora string) kvindex.Block { return Root(base, lora) },
+	})}
+}
+
+// Tell notes what keeps the events from coming, nil where they come, and says whether
+// that is news.
+func (e *Events) Tell(err error) (news bool) {
+	was := e.told.Swap(&err)
+	return was == nil || (*was == nil) != (err == nil)
+}
+
+// Err is what keeps the events from coming.
+func (e *Events) Err() error {
+	if err := e.told.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Follow has an engine's events correct what its cache is believed to hold; nil ends that.
+func (b *Books) Follow(e *Events) { b.events.Store(e) }
+
+// Events are those that Follow was given last; nil: none.
+func (b *Books) Events() *Events { return b.events.Load() }
+
+// Prompt is one as caches see it.
+type Prompt struct {
+	Blocks []kvindex.Block
+	Length int // in tokens
+	// ByIDs says that its blocks are of its ids alone, as those are of which engines
+	// publish events.
+	ByIDs bool
+}
+
+// Match says what the targets' caches have of a prompt, in blocks of BlockTokens where it
+// is by ids: nothing where an engine keeps no prompts. It writes into dst, as
+// kvindex.Index.Match does.
+func (m *Model) Match(x *kvindex.Index, dst kvindex.Matches, p *Prompt, now int64) kvindex.Matches {
+	dst = x.Match(dst, p.Blocks, now)
+	base := cmp.Or(m.Base, m.Name)
+	for t := range m.all() {
+		if t.Books.forgets.Load() {
+			if int(t.Books.Cache.ID) < len(dst) {
+				dst[t.Books.Cache.ID] = kvindex.Match{}
+			}
+			continue
+		}
+		if !p.ByIDs {
+			continue
+		}
+		e := t.Books.events.Load()
+		if e == nil || e.base != base || e.Rank.Knowledge() == kvevents.Unknown {
+			continue
+		}
+		for int(t.Books.Cache.ID) >= len(dst) {
+			dst = append(dst, kvindex.Match{})
+		}
+		e.correct(&dst[t.Books.Cache.ID], p, now)
+	}
+	return dst
+}
+
+// lag is how long after blocks should be there an engine's word of it may take.
+const lag = 500e6
+
+// late says that the engine may not have said yet that it has what should be there since
+// placed, behind so many blocks: it has removed nothing of that since, and its cache was
+// not empty.
+func (e *Events) late(p *Prompt, there int, placed, now int64) bool {
+	if placed == 0 || now-placed >= lag || placed < e.Rank.Empty() {
+		return false
+	}
+	at, removed := e.Rank.Removed(p.Blocks, there)
+	return !removed || at < placed-lag // placed is a prediction
+}
+
+// correct puts right what was believed of a cache by what its engine says. Requests under
+// way are believed: of what they compute the engine has said nothing yet.
+func (e *Events) correct(m *kvindex.Match, p *Prompt, now int64) {
+	unit := e.Rank.Unit()
+	whole := func(blocks int32) int32 {
+		return int32(kvevents.Whole(int(blocks), unit, p.Length, BlockTokens))
+	}
+	there := int32(e.Rank.Resident(p.Blocks, p.Length))
+	flying := m.Soon > m.Resident
+	believed, soon := whole(m.Resident), whole(m.Soon)
+	switch {
+	case there >= believed:
+		m.Resident = there
+	case e.Rank.Knowledge() == kvevents.Partial, e.late(p, int(there), m.Placed, now):
+		m.Resident = believed
+	default:
+		m.Resident, m.Stale = there, true
+	}
+	if m.Soon = m.Resident; flying {
+		m.Soon = max(m.Resident, soon)
+	}
+}

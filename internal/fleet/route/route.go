@@ -1,0 +1,554 @@
+// Package route chooses the engine for a request. It is pure: it reads an
+// immutable snapshot of the fleet, published by package fleet, and never locks,
+// waits or talks to anyone.
+package route
+
+import (
+	"iter"
+	"slices"
+	"time"
+
+	"weir/internal/engine"
+	"weir/internal/fleet/balance"
+	"weir/internal/fleet/cost"
+	"weir/internal/fleet/health"
+	"weir/internal/fleet/judge"
+	"weir/internal/fleet/kvindex"
+	"weir/internal/fleet/retry"
+	"weir/internal/infer"
+)
+
+// Engine is one engine as the data side sees it. Exactly one of Tokens and
+// Relay is set; neither while it is not known what the engine is.
+type Engine struct {
+	Name   string
+	Kind   string // as in --engine KIND=URL; of an auto engine what it turned out to be
+	Tokens engine.Tokens
+	Relay  engine.Relay
+	// Load tells how busy the engine is; nil where its wire does not.
+	Load func() (engine.Load, bool)
+	// Metrics are the adapter's own; nil where it has none.
+	Metrics func() []engine.Metric
+	Ready   bool
+	Facts   engine.Facts
+	Err     error // why it is not ready
+	// Note is what the operator should know although nothing is wrong.
+	Note string
+	// Left is when it was ready last; 0: it is, or never was.
+	Left int64
+	// Ranks are its data-parallel ranks by the latest word of it. There is at least one.
+	Ranks []*Rank
+	// Role is its part in requests, by the operator's word or its own, and Meets how its
+	// halves of requests meet the others. Where a prefill engine is met is all there.
+	Role  infer.Role
+	Meets engine.Meets
+}
+
+// Rank is one data-parallel rank of an engine; of an engine whose wire names none, the
+// whole of it.
+type Rank struct {
+	Number int // -1: the wire names none
+	// Label is the engine's name, and behind a slash the rank's number if it has one.
+	Label string
+	// There says that the rank can be reached.
+	There bool
+	// Health says which requests it takes; nil is all.
+	Health *judge.Rank
+	// Books are kept of it from when it was ready first; nil before.
+	Books *Books
+	// Without are the engine's LoRA adapters that this rank cannot use.
+	Without []string
+}
+
+// Whole gives what stands for an engine that names no ranks.
+func Whole(name string) *Rank { return &Rank{Number: -1, Label: name} }
+
+// Condition gives the health of an engine that is ready: that of its best rank, but with
+// the longest silence of any, and the requests of all. ok is false where nobody judges it.
+func (e *Engine) Condition() (v health.View, ok bool) {
+	for _, r := range e.Ranks {
+		if !e.Ready || !r.There || r.Health == nil {
+			continue
+		}
+		of := r.Health.View()
+		switch {
+		case !ok:
+			v, ok = of, true
+			continue
+		case of.State < v.State:
+			of, v = v, of
+		}
+		v.Open += of.Open
+		v.Silence, v.Ejections = max(v.Silence, of.Silence), v.Ejections+of.Ejections
+	}
+	return v, ok
+}
+
+// AllBooks gives those of the engine's ranks that have been ready at some time.
+func (e *Engine) AllBooks() (of []*Books) {
+	for _, r := range e.Ranks {
+		if r.Books != nil {
+			of = append(of, r.Books)
+		}
+	}
+	return of
+}
+
+// Events are those of the KV caches of the engine's ranks that publish any.
+func (e *Engine) Events() (of []*Events) {
+	for _, b := range e.AllBooks() {
+		if events := b.Events(); events != nil {
+			of = append(of, events)
+		}
+	}
+	return of
+}
+
+// Known says that the engine has been ready at some time.
+func (e *Engine) Known() bool { return len(e.AllBooks()) > 0 }
+
+// Carries is what a request for the engine may need. A relayed engine is given
+// everything but what is known to be lost there.
+func (e *Engine) Carries() infer.Carries {
+	if e.Relay != nil {
+		return infer.CarriesAnything.Without(e.Facts.Lacks)
+	}
+	return e.Facts.Carries
+}
+
+// Alone says that the engine serves requests whole.
+func (e *Engine) Alone() bool {
+	return e.Role == infer.RoleBoth || e.Role == infer.RoleDecode && e.Meets.Whole
+}
+
+// Target is an engine's rank together with the name that it knows the model by.
+type Target struct {
+	*Engine
+	*Rank
+	Model string
+}
+
+// Model is the set of engines that serve one model name. All are of one kind.
+type Model struct {
+	Name string
+	// Base is the model whose folder it has, where that is another: of a LoRA
+	// adapter's.
+	Base string
+	// Targets are those that serve callers: whole requests, or what follows a prompt that one
+	// of the Prefills has computed. Both are ready ones only, each rank by itself. All that
+	// serve halves meet in one way, Way.
+	Targets, Prefills []Target
+	Way               engine.Way
+	// Serves says that some of its engines, ready or not, serve callers, Whole that some
+	// serve them whole requests.
+	Serves, Whole bool
+	// Candidates are the targets in their order, as policies see them; see Add.
+	Candidates, PrefillCandidates []balance.Candidate
+	// Policy chooses among the targets, and Prefill among those that compute prompts.
+	Policy, Prefill balance.Policy
+	// Lengths are those of the model's answers.
+	Lengths *cost.Lengths
+	// Ratio is that of its prompts where engines are relayed.
+	Ratio *cost.Ratio
+	// Transfer is that of its prompts' KV from one engine to another.
+	Transfer *cost.Transfer
+	// Retries are what of its requests may be repeated; nil is all.
+	Retries *retry.Budget
+	// Kind is that of its engines, empty while none is known. Relayed says that
+	// they take the caller's own bytes.
+	Kind    string
+	Relayed bool
+	// Carries is what some engine of the model carries beyond what every wire does, by
+	// the latest word of those that are not ready. It is everything where nothing can be
+	// said: while none is ready, or of one that never was.
+	Carries infer.Carries
+	// Awaited says that some engine of the model is not ready. Settled says that each of
+	// them has been, so that none is starting that one could wait for.
+	Awaited, Settled bool
+	// Left is when the latest of them left that are not ready but have been; 0: none.
+	Left int64
+	// ContextLength is the smallest that any engine states, 0 when none does.
+	ContextLength int
+	// Fault says why the model cannot be served, whatever the engines' state.
+	Fault string
+
+	halves bool // some target is a decode engine's
+}
+
+// Snapshot is the fleet at one moment. It is never changed after publication;
+// Changed is closed when a newer one replaced it, which wakes every waiter.
+type Snapshot struct {
+	Models  map[string]*Model
+	Engines []*Engine
+	// Index says what the engines' caches are believed to hold.
+	Index   *kvindex.Index
+	Changed <-chan struct{}
+}
+
+// Names lists the models in alphabetical order.
+func (s *Snapshot) Names() []string {
+	names := make([]string, 0, len(s.Models))
+	for name := range s.Models {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Add adds a target that is ready, and has books.
+func (m *Model) Add(t Target) {
+	c := balance.Candidate{Rank: t.Books.Rank, Cache: t.Books.Cache.ID, KV: t.Books.KV(), Does: t.does()}
+	if t.Role == infer.RolePrefill {
+		m.Prefills, m.PrefillCandidates = append(m.Prefills, t), append(m.PrefillCandidates, c)
+		return
+	}
+	m.Targets, m.Candidates = append(m.Targets, t), append(m.Candidates, c)
+	m.halves = m.halves || c.Does != balance.All
+}
+
+// does is what a target can do of a request.
+func (t *Target) does() balance.Does {
+	switch {
+	case t.Role != infer.RoleDecode:
+		return balance.All
+	case t.Meets.Whole:
+		return balance.Either
+	}
+	return balance.Decode
+}
+
+// Choice is what a policy is asked, and how it chose. One that is used again allocates
+// nothing.
+type Choice struct {
+	Request  balance.Request
+	Decision balance.Decision // its places are those of the model's targets
+	// Unknown says that the request's prompt has no blocks, so that nobody knows what
+	// engines have of it.
+	Unknown bool
+	// Roomy says that only targets are chosen that have room for the request's answers.
+	// Otherwise a policy that knows what it costs to wait may choose one that has none.
+	Roomy bool
+
+	// Regret is by how much more the request is predicted to cost at the target that was chosen
+	// than where it would cost least, of those that it could be given to, in milliseconds.
+	Regret float64
+
+	// Prefill is how the rank was chosen that computes the prompt, where another one than the
+	// target does. Its places are those of the model's Prefills.
+	Prefill balance.Decision
+
+	some   subset // of the targets, those that the policy was asked about, where not all
+	first  subset // of the Prefills
+	halves balance.Halves
+}
+
+// subset are some of a model's targets.
+type subset struct {
+	fit    []balance.Candidate
+	places []int // theirs among all
+}
+
+// whole puts the places of all into a decision that was made among the subset.
+func (s *subset) whole(d *balance.Decision) {
+	d.Chosen = s.places[d.Chosen]
+	for k := range d.Best[:d.N] {
+		d.Best[k].Index = s.places[d.Best[k].Index]
+	}
+}
+
+// Available is how much of the prompt some target is believed to have, the most of any, in
+// tokens.
+func (c *Choice) Available() int {
+	most := int32(0)
+	for i := range c.Request.Matches {
+		most = max(most, c.Request.Matches[i].Resident)
+	}
+	return max(min(int(most)*c.Request.BlockTokens, c.Request.Length-1), 0)
+}
+
+// Has says whether there is a ready target that carries what a request needs and is
+// not among the tried ones. Unlike Pick it is no turn of the policy.
+func (m *Model) Has(needs infer.Carries, tried []Target) bool {
+	return m.takes(needs, tried) != health.Never
+}
+
+// takes says how freely any target takes a request.
+func (m *Model) takes(needs infer.Carries, tried []Target) (most health.Takes) {
+	halves := health.Never
+	for i := range m.Targets {
+		if t := &m.Targets[i]; t.fits(needs, tried) {
+			if takes := t.Health.Takes(); t.does() == balance.Decode {
+				halves = max(halves, takes)
+			} else {
+				most = max(most, takes)
+			}
+		}
+	}
+	if halves > most {
+		most = max(most, min(halves, m.fills(needs, tried)))
+	}
+	return most
+}
+
+// fills says how freely any of the Prefills takes a request.
+func (m *Model) fills(needs infer.Carries, tried []Target) (most health.Takes) {
+	for i := range m.Prefills {
+		if t := &m.Prefills[i]; t.fits(needs, tried) {
+			most = max(most, t.Health.Takes())
+		}
+	}
+	return most
+}
+
+// all gives those that callers are served by, and then those that compute prompts for them.
+func (m *Model) all() iter.Seq[*Target] {
+	return func(yield func(*Target) bool) {
+		for _, side := range [...][]Target{m.Targets, m.Prefills} {
+			for i := range side {
+				if !yield(&side[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Rests gives after how long the first of the targets can be asked again that were
+// not tried, where none takes a request and some of them only because they have asked
+// to be left alone; 0: that is not so.
+func (m *Model) Rests(needs infer.Carries, tried []Target, now int64) (least time.Duration) {
+	if m.Has(needs, tried) {
+		return 0
+	}
+	for t := range m.all() {
+		if d := t.Health.Rests(now); d > 0 && t.fits(needs, tried) && (least == 0 || d < least) {
+			least = d
+		}
+	}
+	return least
+}
+
+// Back gives in how long the first of the targets that were not tried may take a request
+// again, where none takes any: when it is probed next. 0: nobody knows.
+func (m *Model) Back(needs infer.Carries, tried []Target) (least time.Duration) {
+	for t := range m.all() {
+		if t.Health == nil || !t.fits(needs, tried) {
+			continue
+		}
+		if d := t.Health.View().Next; d > 0 && (least == 0 || d < least) {
+			least = d
+		}
+	}
+	return least
+}
+
+// Room says whether some target that Pick might choose has room for a request of n answers:
+// one that serves it whole, or one with another that computes its prompt.
+func (m *Model) Room(needs infer.Carries, tried []Target, n int, now int64) bool {
+	takes := m.takes(needs, tried)
+	if takes == health.Never {
+		return false
+	}
+	fills := false
+	for i := range m.Prefills {
+		t := &m.Prefills[i]
+		fills = fills || t.fits(needs, tried) && t.Health.Takes() >= takes && t.Books.Rank.Fits(now, n)
+	}
+	for i := range m.Targets {
+		t := &m.Targets[i]
+		if t.fits(needs, tried) && t.Health.Takes() >= takes && t.Books.Rank.Fits(now, n) && (fills || t.does() != balance.Decode) {
+			return true
+		}
+	}
+	return false
+}
+
+// Takes says whether Pick might choose the rank, whether it has room or not.
+func (m *Model) Takes(needs infer.Carries, tried []Target, rank *cost.Rank) bool {
+	for t := range m.all() {
+		if t.Books.Rank == rank {
+			return t.fits(needs, tried) && t.Health.Takes() != health.Never && t.Health.Takes() >= m.takes(needs, tried)
+		}
+	}
+	return false
+}
+
+// Frees is when the first of the targets that can be given a request is predicted to have
+// room, 0 where that is not predicted.
+func (m *Model) Frees(needs infer.Carries, tried []Target, now int64) (first int64) {
+	for t := range m.all() {
+		if !t.fits(needs, tried) {
+			continue
+		}
+		if at := t.Books.Rank.Frees(now); at != 0 && (first == 0 || at < first) {
+			first = at
+		}
+	}
+	return first
+}
+
+// Pick chooses a ready target that carries what a request needs and is not among the
+// tried ones, by what c.Request says of the request. When all were tried there is none:
+// what failed a moment ago is not asked again. Other ranks of an engine that was tried are
+// asked where no other engine takes the request as freely: what has failed may be one rank,
+// and may be what they share.
+//
+// Where another rank computes the prompt, partner is that one, of the Prefills, of which the
+// same holds. A target that does not serve whole requests is chosen with a partner only.
+func (m *Model) Pick(needs infer.Carries, tried []Target, c *Choice) (target Target, partner *Target, ok bool) {
+	q := &c.Request
+	q.Tried, q.Halves = q.Tried[:0], nil
+	for i := range tried {
+		q.Tried = append(q.Tried, tried[i].Books.Rank)
+	}
+	candidates, all := m.Candidates, len(tried) == 0 && !m.halves
+	for i := 0; all && i < len(m.Targets); i++ {
+		t := &m.Targets[i]
+		all = t.fits(needs, nil) && t.Health.Takes() == health.Freely && (!c.Roomy || t.Books.Rank.Fits(q.Now, q.Answers))
+	}
+	if !all {
+		// Those that take it freely, where there are any. They may cease to meanwhile.
+		for takes := health.Freely; takes > health.Never; takes-- {
+			if c.first.fit = c.first.fit[:0]; m.halves && needs&infer.Undivided == 0 && !m.narrow(&c.first, m.Prefills, m.PrefillCandidates, needs, tried, takes, c, true) {
+				m.narrow(&c.first, m.Prefills, m.PrefillCandidates, needs, tried, takes, c, false)
+			}
+			if m.narrow(&c.some, m.Targets, m.Candidates, needs, tried, takes, c, true) ||
+				m.narrow(&c.some, m.Targets, m.Candidates, needs, tried, takes, c, false) {
+				break
+			}
+		}
+		candidates = c.some.fit
+	}
+	if len(candidates) == 0 {
+		return Target{}, nil, false
+	}
+	if m.halves {
+		partner = m.partner(c)
+	}
+	d := &c.Decision
+	i := m.Policy.Pick(q, candidates, d)
+	if i < 0 {
+		return Target{}, nil, false
+	}
+	c.Regret = d.Regret(m.Policy, q, candidates)
+	if !all {
+		i = c.some.places[i]
+		c.some.whole(d)
+	}
+	if partner != nil && d.Choice().Work.Part != cost.DecodePart {
+		partner = nil
+	}
+	return m.Targets[i], partner, true
+}
+
+// partner chooses the rank that would compute the prompt, of those that were found to be able
+// to, and says in the request what it would cost there; nil where there is none.
+func (m *Model) partner(c *Choice) *Target {
+	q, h := &c.Request, &c.halves
+	*h = balance.Halves{Asks: true}
+	q.Halves = h
+	if len(c.first.fit) == 0 {
+		*h = balance.Halves{}
+		return nil
+	}
+	i := m.Prefill.Pick(q, c.first.fit, &c.Prefill)
+	*h = balance.Halves{}
+	if i < 0 {
+		return nil
+	}
+	c.first.whole(&c.Prefill)
+	e := &c.Prefill.Choice().Estimate
+	h.Partner, h.Ready, h.Delays = true, e.TTFT(), e.Others+e.Evicts
+	h.Fixed, h.PerToken = m.Transfer.Expect()
+	return &m.Prefills[c.Prefill.Chosen]
+}
+
+// narrow gives a choice those of a side that can be given the request and take it so freely,
+// and says whether there are any; with others, only those of engines of which nothing was
+// tried. Of them it leaves out those that lack room, where that is asked. What follows a
+// prompt is left to nobody while none is there to compute it.
+func (m *Model) narrow(s *subset, side []Target, candidates []balance.Candidate, needs infer.Carries, tried []Target, takes health.Takes, c *Choice, others bool) (any bool) {
+	s.fit, s.places = s.fit[:0], s.places[:0]
+	for i := range side {
+		t := &side[i]
+		if !t.fits(needs, tried) || t.Health.Takes() < takes || others && t.among(tried, false) || candidates[i].Does == balance.Decode && len(c.first.fit) == 0 {
+			continue
+		}
+		if any = true; !c.Roomy || t.Books.Rank.Fits(c.Request.Now, c.Request.Answers) {
+			s.fit, s.places = append(s.fit, candidates[i]), append(s.places, i)
+		}
+	}
+	return any
+}
+
+// Class tells requests apart that not all targets can be given: it is what they need of what
+// some target does not carry.
+func (m *Model) Class(needs infer.Carries) infer.Carries {
+	common := infer.CarriesAnything
+	if !m.halves {
+		common |= infer.Undivided
+	}
+	for t := range m.all() {
+		common &= t.Carries()
+	}
+	return needs &^ common
+}
+
+// fits says whether a target can be given a request that was tried elsewhere.
+func (t *Target) fits(needs infer.Carries, tried []Target) bool {
+	return t.carries(needs) && !t.among(tried, true)
+}
+
+// carries says whether a target can be given what a request needs.
+func (t *Target) carries(needs infer.Carries) bool {
+	if needs&infer.Undivided != 0 {
+		return t.Alone() && needs&^infer.Undivided&^t.Carries() == 0
+	}
+	return needs&^t.Carries() == 0
+}
+
+// among says whether a target, or with rank false another rank of its engine, is one of
+// those that were tried, which may be of an earlier snapshot.
+func (t *Target) among(tried []Target, rank bool) bool {
+	for i := range tried {
+		if tried[i].Name == t.Name && (!rank || tried[i].Number == t.Number) {
+			return true
+		}
+	}
+	return false
+}
+
+// Alone says whether some engine carries all that a request needs by itself, where
+// each of it is carried by some (Carries). It is true while engines are not ready, so that
+// they are waited for.
+func (m *Model) Alone(needs infer.Carries) bool {
+	return m.Awaited || len(m.Targets) == 0 || slices.ContainsFunc(m.Targets, func(t Target) bool { return t.carries(needs) })
+}
+
+// Missing says what the model's engines that are ready cannot serve a request without, empty
+// where that is not why none does.
+func (m *Model) Missing(needs infer.Carries, tried []Target) string {
+	switch {
+	case m.halves && needs&infer.Undivided != 0 && !slices.ContainsFunc(m.Targets, func(t Target) bool { return t.Alone() }):
+		return "its engines serve halves of requests, and this one cannot be divided"
+	case !m.halves || m.fills(needs, tried) != health.Never:
+		return ""
+	case !slices.ContainsFunc(m.Targets, func(t Target) bool { return t.does() == balance.Decode && t.fits(needs, tried) }):
+		return ""
+	case len(m.Prefills) > 0:
+		return "its decode engines serve no whole requests, and no prefill engine that is left takes the request"
+	}
+	return "its decode engines serve no whole requests, and no prefill engine is ready"
+}
+
+// Why gives the reasons for which engines do not carry something, each once.
+func (m *Model) Why(lacks infer.Carries) (reasons []string) {
+	for t := range m.all() {
+		for _, l := range t.Facts.Lacks {
+			if l.What&lacks != 0 && !slices.Contains(reasons, l.Why) {
+				reasons = append(reasons, l.Why)
+			}
+		}
+	}
+	return reasons
+}

@@ -1,0 +1,80 @@
+// Package calibrate measures with which error the load generator measures: it
+// loads an engine of known times, in a process of its own, exactly as weir bench
+// loads a server, and holds what the generator says of each token against the
+// engine's stamps of when it wrote it. Where the engine itself is late, its stamps
+// say so, and nothing of that is charged to the generator.
+//
+// Both are on one machine and share its cores, so that the figures are those of a
+// machine busier than one that loads a server elsewhere.
+package calibrate
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"weir/internal/load"
+)
+
+// Options say what is measured.
+type Options struct {
+	// Self is the command line that makes this program a process of package lab,
+	// once a role and what it is told are appended to it.
+	Self []string
+	// Streams runs a closed loop, Rate an open one of so many requests a second.
+	Streams int
+	Rate    float64
+	// Requests and their length; by default as many as take about three seconds.
+	Requests, Tokens int
+	// TTFT and ITL are the engine's; 50 ms and 10 ms by default.
+	TTFT, ITL time.Duration
+	Seed      uint64
+	// DelayAcks is load.Plan's.
+	DelayAcks bool
+}
+
+// Defaults.
+const (
+	defaultTTFT   = 50 * time.Millisecond
+	defaultITL    = 10 * time.Millisecond
+	defaultTokens = 100
+	defaultTime   = 3 * time.Second
+	// mostStamps bounds the memory that engine and generator share.
+	mostStamps = 1 << 27
+)
+
+// normalize fills in the defaults.
+func (o *Options) normalize() error {
+	if (o.Streams > 0) == (o.Rate > 0) {
+		return fmt.Errorf("calibrate: give streams or a rate")
+	}
+	if o.TTFT == 0 {
+		o.TTFT = defaultTTFT
+	}
+	if o.ITL == 0 {
+		o.ITL = defaultITL
+	}
+	if o.Tokens == 0 {
+		o.Tokens = defaultTokens
+	}
+	if o.Requests == 0 {
+		each := o.TTFT + time.Duration(o.Tokens-1)*o.ITL
+		if o.Rate > 0 {
+			o.Requests = int(math.Ceil(o.Rate * defaultTime.Seconds()))
+		} else {
+			o.Requests = o.Streams * max(1, int(defaultTime/each))
+		}
+	}
+	if o.Requests*(o.Tokens+1) > mostStamps {
+		return fmt.Errorf("calibrate: %d requests of %d tokens are too many", o.Requests, o.Tokens)
+	}
+	return nil
+}
+
+// plan is what the generator is asked to do.
+func (o *Options) plan(url string) load.Plan {
+	return load.Plan{
+		URL: url, Model: "exact", Concurrency: o.Streams, Rate: o.Rate, Requests: o.Requests, OutputTokens: o.Tokens,
+		RequestID: "calibrate", KeepChunks: true, Seed: o.Seed, DelayAcks: o.DelayAcks, Timeout: time.Minute + o.TTFT + time.Duration(o.Tokens)*o.ITL,
+	}
+}

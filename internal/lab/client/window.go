@@ -1,0 +1,55 @@
+//go:build linux
+
+package client
+
+import (
+	"os"
+
+	"weir/internal/lab/cell"
+	"weir/internal/lab/proc"
+)
+
+// window is what was used within the measured window.
+type window struct {
+	gateway proc.Usage // CPU and writes within it, resident at its end
+	engine  float64
+	client  float64
+	other   float64 // CPU seconds of everything else on the machine
+	sent    int64   // by the engine
+	err     error
+}
+
+// sampleWindow samples at the window's two ends.
+func sampleWindow(c *cell.Cell, from, to int64) *window {
+	w := &window{}
+	b, err := c.OpenBoard()
+	if err != nil {
+		w.err = err
+		return w
+	}
+	defer b.Close()
+	var gateway [2]proc.Usage
+	var engine, client [2]proc.Usage
+	var sent [2]int64
+	var busy [2]float64
+	for i, at := range []int64{from, to} {
+		cell.SleepUntil(at)
+		for _, x := range []struct {
+			pids []int
+			into *proc.Usage
+		}{{c.PIDs, &gateway[i]}, {[]int{c.EnginePID}, &engine[i]}, {[]int{os.Getpid()}, &client[i]}} {
+			if *x.into, w.err = proc.Of(x.pids); w.err != nil {
+				return w
+			}
+		}
+		sent[i] = b.Sent().Load()
+		if busy[i], w.err = proc.MachineCPU(); w.err != nil {
+			return w
+		}
+	}
+	w.gateway = proc.Usage{CPU: gateway[1].CPU - gateway[0].CPU, Writes: gateway[1].Writes - gateway[0].Writes, Resident: gateway[1].Resident}
+	w.engine, w.client = engine[1].CPU-engine[0].CPU, client[1].CPU-client[0].CPU
+	w.sent = sent[1] - sent[0]
+	w.other = busy[1] - busy[0] - w.gateway.CPU - w.engine - w.client
+	return w
+}

@@ -1,0 +1,134 @@
+package fleetsim
+
+import (
+	"errors"
+	"strings"
+
+	"weir/internal/fleet/cost"
+	"weir/internal/fleet/queue"
+)
+
+// Queued is what the name of a policy ends with whose requests wait in the gateway until an
+// engine has room for them; those of the others are given to engines at once.
+const Queued = "+queue"
+
+// WithQueue gives the name of a policy behind the queue.
+func WithQueue(policy string) string { return strings.TrimSuffix(policy, Queued) + Queued }
+
+// holding is a gateway's queue.
+type holding struct {
+	*queue.Queue
+	patient bool  // the policy knows what it costs to wait for an engine that is full
+	wake    int64 // when the gateway looks again; 0: at no time
+}
+
+// limits are those that engines state of themselves.
+func (r *run) limits(e *engine) cost.Limits {
+	return cost.Limits{Running: e.o.MaxRunning, Budget: true, Ranks: e.o.DPSize}
+}
+
+// Room implements queue.Ranks.
+func (g *gateway) Room(q *queue.Request, now int64) bool {
+	return g.model.Room(0, q.Owner.(*request).tried, 1, now)
+}
+
+// Takes implements queue.Ranks.
+func (g *gateway) Takes(q *queue.Request, rank *cost.Rank) bool {
+	return g.model.Takes(0, q.Owner.(*request).tried, rank)
+}
+
+// Frees implements queue.Ranks.
+func (g *gateway) Frees(q *queue.Request, now int64) (first int64) {
+	return g.model.Frees(0, q.Owner.(*request).tried, now)
+}
+
+var errTooLate = errors.New("no engine had room in time")
+
+// ask has a request come to the gateway.
+func (g *gateway) ask(r *request) {
+	if g.held == nil {
+		g.choose(r, false)
+		return
+	}
+	now := g.run.now
+	r.ticket = queue.Request{Owner: r, Place: r.ticket.Place, Answers: 1}
+	if len(r.tried) > 0 {
+		r.ticket.Class = 1
+	} else if bound := g.run.o.Patience; bound > 0 {
+		r.ticket.Expires = now + int64(bound)
+	}
+	if g.held.Enter(&r.ticket) {
+		g.choose(r, true)
+	} else {
+		g.refused(r, g.held.Wait(&r.ticket, now))
+	}
+	g.turn()
+}
+
+// refused ends a request that does not wait, if there is a reason against it.
+func (g *gateway) refused(r *request, why queue.Reason) {
+	if why != queue.None {
+		r.Refused = errTooLate
+		g.run.over(r)
+	}
+}
+
+// turn has those that wait decide, and ends the wait of those whose time is over.
+func (g *gateway) turn() {
+	if g.held == nil || g.held.Len() == 0 {
+		return
+	}
+	now := g.run.now
+	for q := g.held.Expire(now); q != nil; q = g.held.Expire(now) {
+		g.refused(q.Owner.(*request), queue.Expired)
+	}
+	if !g.model.Has(0, nil) {
+		var all []*request
+		g.held.Heads(func(q *queue.Request) bool { all = append(all, q.Owner.(*request)); return true })
+		for _, r := range all {
+			g.held.Cancel(&r.ticket, now)
+			r.Failed = true
+			g.run.over(r)
+		}
+	}
+	g.held.Turn(now, func(q *queue.Request) { g.choose(q.Owner.(*request), true) })
+	if due := g.held.Due(now); due != 0 && (g.held.wake <= now || due < g.held.wake) {
+		g.held.wake = max(due, now+1)
+		g.run.timers.add(g.held.wake, timer{look: g})
+	}
+}
+
+// choose has a request choose an engine, or two, and go there where it may.
+func (g *gateway) choose(r *request, queued bool) {
+	target, partner, ok := g.pick(r, queued)
+	if !queued {
+		if !ok {
+			r.Failed = true
+			g.run.over(r)
+			return
+		}
+		g.book(r, target, partner)
+		g.run.hand(r)
+		return
+	}
+	now := g.run.now
+	full, chosen := &target, &g.choice.Decision
+	if partner != nil && !g.held.Open(&r.ticket, partner.Books.Rank, now) {
+		full, chosen = partner, &g.choice.Prefill
+	}
+	switch {
+	case !ok && !g.model.Has(0, r.tried):
+		g.held.Cancel(&r.ticket, now)
+		r.Failed = true
+		g.run.over(r)
+	case !ok:
+		g.refused(r, g.held.Wait(&r.ticket, now))
+	case chosen == &g.choice.Decision && g.held.Give(&r.ticket, full.Books.Rank, now):
+		g.book(r, target, partner)
+		g.run.hand(r)
+	case g.held.patient && g.Room(&r.ticket, now):
+		g.refused(r, g.held.Park(&r.ticket, full.Books.Rank, chosen.Choice().Prefill, now))
+	default:
+		g.refused(r, g.held.Wait(&r.ticket, now))
+	}
+}

@@ -1,0 +1,73 @@
+//go:build linux
+
+package lab
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"weir/internal/lab/cell"
+	"weir/internal/lab/client"
+	"weir/internal/lab/control"
+	"weir/internal/lab/loadengine"
+)
+
+// LoopRole is the control that tokenizes on the loop that carries I/O. It is told a
+// control.Loop.
+const LoopRole = "gateway-loop"
+
+// ExactRole is the engine of known times, which is told a cell.Exact.
+const ExactRole = "engine-exact"
+
+// roles are what a process of a cell can be when it is this program itself.
+func roles() map[string]func(spec string) error {
+	return map[string]func(spec string) error{
+		"engine-relay":         told(loadengine.RunRelay),
+		"engine-plane":         told(loadengine.RunPlane),
+		"engine-core":          told(loadengine.RunCore),
+		ExactRole:              told(loadengine.RunExact),
+		"gateway-reverseproxy": told(control.RunReverseProxy),
+		"gateway-latest":       told(control.RunLatest),
+		"gateway-single":       told(control.RunSingle),
+		LoopRole:               told(control.RunLoop),
+		"client": told(func(c *cell.Cell) error {
+			r, err := client.Run(c)
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(os.Stdout).Encode(r)
+		}),
+	}
+}
+
+// told makes a role of what is told a T, as JSON.
+func told[T any](run func(*T) error) func(spec string) error {
+	return func(spec string) error {
+		t := new(T)
+		if err := json.Unmarshal([]byte(spec), t); err != nil {
+			return fmt.Errorf("what it is told: %w", err)
+		}
+		return run(t)
+	}
+}
+
+// IsRole says whether arguments are those of a process of a cell: a role, and
+// what it is told as JSON.
+func IsRole(args []string) bool { return len(args) == 2 && roles()[args[0]] != nil }
+
+// RunRole is a process of a cell. It serves until it is killed, but for the
+// client, which prints its result as JSON.
+func RunRole(role, spec string) error {
+	run := roles()[role]
+	if run == nil {
+		return fmt.Errorf("unknown role %q; the roles are %s", role, strings.Join(slices.Sorted(maps.Keys(roles())), ", "))
+	}
+	if _, err := RaiseFiles(); err != nil {
+		return err
+	}
+	return run(spec)
+}

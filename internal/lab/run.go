@@ -1,0 +1,299 @@
+//go:build linux
+
+package lab
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"weir/internal/lab/cell"
+	"weir/internal/lab/client"
+	"weir/internal/lab/ports"
+)
+
+// Bench runs cells, one at a time.
+type Bench struct {
+	// Self is the command line that makes this program a process of a cell,
+	// once a role and the cell are appended to it (RunRole).
+	Self []string
+	// Weir is weir's binary.
+	Weir string
+	// Dir is a folder for the run's files.
+	Dir string
+	// Profile is a folder for CPU profiles of weir; empty: none.
+	Profile string
+	Times   cell.Times
+	// Retries is how often a disturbed cell is measured anew.
+	Retries int
+	// Env is the gateways' environment; nil: this process's own.
+	Env []string
+	// Log gets a line about each disturbed cell.
+	Log io.Writer
+}
+
+// selfArgs gives the command line of a role of this program.
+func (b *Bench) selfArgs(role string, c *cell.Cell) ([]string, error) {
+	spec, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	return append(slices.Clone(b.Self), role, string(spec)), nil
+}
+
+// disturbance is the share of one CPU above which what other processes took
+// makes a cell disturbed; it may then be measured again, and the least
+// disturbed measurement counts.
+const disturbance = 0.1
+
+// Disturbed says whether other processes took more than a tenth of a CPU while
+// a result was measured.
+func (b *Bench) Disturbed(r *client.Result) bool {
+	return r.OtherCPU > disturbance*b.Times.Measure.Seconds()
+}
+
+// Cell runs one gateway under one load. A cell that could not be measured is a
+// result that says why.
+func (b *Bench) Cell(ctx context.Context, l cell.Load, g Gateway) *client.Result {
+	var best *client.Result
+	for try := range 1 + b.Retries {
+		r, err := b.measure(ctx, l, g)
+		switch {
+		case ctx.Err() != nil:
+			r = &client.Result{Failed: errInterrupted.Error()}
+		case err != nil:
+			r = &client.Result{Failed: err.Error()}
+		}
+		r.Load, r.Gateway, r.Peer, r.Again = l.Name, g.Name, g.Peer, try
+		// What went wrong in any try is never measured away.
+		if r.Failed != "" || r.Lost > 0 || r.Wrong > 0 {
+			return r
+		}
+		if best == nil || r.OtherCPU < best.OtherCPU {
+			best = r
+		}
+		best.Again = try
+		if !b.Disturbed(best) {
+			break
+		}
+		fmt.Fprintf(b.Log, "disturbed: %s\n", Line(r))
+	}
+	return best
+}
+
+func (b *Bench) measure(ctx context.Context, l cell.Load, g Gateway) (*client.Result, error) {
+	dir, err := os.MkdirTemp(b.Dir, "cell")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	c := &cell.Cell{Load: l, Times: b.Times, Board: filepath.Join(dir, "board"), Relayed: g.Relayed}
+	var admin string
+	for _, addr := range []*string{&c.Engine, &c.Gateway, &admin} {
+		if *addr, err = ports.Free(); err != nil {
+			return nil, err
+		}
+	}
+	role := "engine-plane"
+	switch {
+	case g.Relayed:
+		role = "engine-relay"
+	case g.dialsIn:
+		role = "engine-core"
+	}
+	if g.Header != nil {
+		c.Header = g.Header(c)
+	}
+	args, err := g.Args(b, c, dir, admin)
+	if err != nil {
+		return nil, err
+	}
+	engineArgs, err := b.selfArgs(role, c)
+	if err != nil {
+		return nil, err
+	}
+	engine, err := Start(engineArgs, b.Env)
+	if err != nil {
+		return nil, err
+	}
+	defer engine.Stop()
+	if !g.dialsIn {
+		if err := engine.AwaitTCP(ctx, c.Engine); err != nil {
+			return nil, err
+		}
+	}
+	gateway, err := b.startGateway(ctx, g, c, args)
+	if err != nil {
+		return nil, err
+	}
+	defer gateway.Stop()
+	if g.Weir {
+		if err := gateway.AwaitHTTP(ctx, "http://"+admin+"/readyz"); err != nil {
+			return nil, err
+		}
+	}
+	c.PIDs, c.EnginePID = gateway.PIDs(), engine.cmd.Process.Pid
+	var profiling sync.WaitGroup
+	if g.Weir && b.Profile != "" {
+		profiling.Go(func() { b.fetchProfile(c, g, admin) })
+	}
+	r, err := b.client(ctx, c)
+	if err != nil {
+		gateway.Stop() // no load will begin that a profile could wait for
+	}
+	profiling.Wait()
+	if err != nil {
+		return nil, fmt.Errorf("%w; gateway: %s; engine: %s", err, &gateway.err, &engine.err)
+	}
+	if g.Timed && l.Probes > 0 {
+		gateway.Stop()
+		if r.ProbeOwn, err = readTimeline(timelinePath(dir)); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// StartGateway starts a gateway in front of a relayed engine, by itself: c has the
+// addresses of both. The caller stops it.
+func (b *Bench) StartGateway(ctx context.Context, g Gateway, c *cell.Cell) (*Process, error) {
+	dir, err := os.MkdirTemp(b.Dir, "gateway")
+	if err != nil {
+		return nil, err
+	}
+	admin, err := ports.Free()
+	if err != nil {
+		return nil, err
+	}
+	args, err := g.Args(b, c, dir, admin)
+	if err != nil {
+		return nil, err
+	}
+	return b.startGateway(ctx, g, c, args)
+}
+
+// startGateway starts a gateway and waits until it serves.
+func (b *Bench) startGateway(ctx context.Context, g Gateway, c *cell.Cell, args []string) (*Process, error) {
+	env := b.Env
+	if len(g.Env) > 0 {
+		if env == nil {
+			env = os.Environ()
+		}
+		env = append(slices.Clone(env), g.Env...)
+	}
+	p, err := Start(args, env)
+	if err != nil {
+		return nil, err
+	}
+	ready := g.Ready
+	if ready == "" {
+		ready = "/v1/models"
+	}
+	err = p.AwaitHTTP(ctx, "http://"+c.Gateway+ready)
+	if err == nil && g.Peer {
+		err = p.AwaitQuiet(ctx)
+	}
+	if err != nil {
+		p.Stop()
+		return nil, err
+	}
+	return p, nil
+}
+
+// client runs the cell's client and reads its result.
+func (b *Bench) client(ctx context.Context, c *cell.Cell) (*client.Result, error) {
+	args, err := b.selfArgs("client", c)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Env = b.Env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	var out, problem bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problem
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("client: %w: %s", err, strings.TrimSpace(problem.String()))
+	}
+	r := new(client.Result)
+	if err := json.Unmarshal(out.Bytes(), r); err != nil {
+		return nil, fmt.Errorf("client's result: %w", err)
+	}
+	return r, nil
+}
+
+// fetchProfile takes a CPU profile of weir in the middle of the window.
+func (b *Bench) fetchProfile(c *cell.Cell, g Gateway, admin string) {
+	board, err := c.OpenBoard()
+	if err != nil {
+		return
+	}
+	defer board.Close()
+	for {
+		if at, ok := board.Started(); ok {
+			cell.SleepUntil(at + int64(c.Times.Warm))
+			break
+		}
+		if resp, err := http.Get("http://" + admin + "/healthz"); err != nil {
+			return // the cell was given up
+		} else {
+			resp.Body.Close()
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	seconds := max(1, int(c.Times.Measure.Seconds())-1)
+	resp, err := http.Get(fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", admin, seconds))
+	if err != nil {
+		fmt.Fprintf(b.Log, "profile: %v\n", err)
+		return
+	}
+	defer resp.Body.Close()
+	name := strings.ReplaceAll(c.Load.Name+" "+g.Name, " ", "-") + ".pprof"
+	data, err := io.ReadAll(resp.Body)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(b.Profile, name), data, 0o644)
+	}
+	if err != nil {
+		fmt.Fprintf(b.Log, "profile: %v\n", err)
+	}
+}
+
+// readTimeline reads the probes' output_path_delay from weir's timeline.
+func readTimeline(path string) (*client.ProbeTimes, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return probesOf(data)
+}
+
+func probesOf(data []byte) (*client.ProbeTimes, error) {
+	var delays []float64
+	for line := range bytes.Lines(data) {
+		var record struct {
+			RequestID string `json:"request_id"`
+			Delay     *int64 `json:"output_path_delay"`
+		}
+		if err := json.Unmarshal(line, &record); err != nil {
+			return nil, fmt.Errorf("timeline: %w", err)
+		}
+		if strings.HasPrefix(record.RequestID, cell.ProbeID+"-") && record.Delay != nil {
+			delays = append(delays, float64(*record.Delay)/1e6)
+		}
+	}
+	if len(delays) == 0 {
+		return nil, fmt.Errorf("timeline: no probe has an output_path_delay")
+	}
+	slices.Sort(delays)
+	return &client.ProbeTimes{Count: len(delays), P50: delays[(len(delays)-1)/2], P99: delays[(len(delays)*99-1)/100], Max: delays[len(delays)-1]}, nil
+}

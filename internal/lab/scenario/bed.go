@@ -1,0 +1,146 @@
+//go:build linux
+
+package scenario
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"weir/internal/lab"
+	"weir/internal/lab/control"
+	"weir/internal/lab/ports"
+)
+
+// bedding says what a bed is made of.
+type bedding struct {
+	name       string // of its files; that of the gateway unless given
+	gateway    string // lab.Plane, or a control with one loop
+	engines    int
+	engine     []string // flags of each of them
+	serve      []string // of weir serve, besides
+	ackTimeout time.Duration
+	encodes    int // of the control: how often it tokenizes each prompt
+}
+
+// bed is a gateway under test, and its engines on the plane.
+type bed struct {
+	engines    []*lab.Process
+	gateway    *lab.Process
+	admins     []string // of the engines
+	url, admin string
+	metrics    string
+	timeline   string
+}
+
+func (b *bed) stop() {
+	if b.gateway != nil {
+		b.gateway.Stop()
+	}
+	for _, e := range b.engines {
+		e.Stop()
+	}
+}
+
+// startBed starts a gateway and its engines. What it has started when it fails is
+// in its result, too.
+func (r *runner) startBed(ctx context.Context, of bedding) (*bed, error) {
+	b := &bed{timeline: filepath.Join(r.dir, cmp.Or(of.name, of.gateway)+".jsonl")}
+	binary := r.options.Binary
+	var planes []string
+	for range of.engines {
+		addr, err := ports.Free()
+		if err != nil {
+			return b, err
+		}
+		admin, err := ports.Free()
+		if err != nil {
+			return b, err
+		}
+		e, err := lab.Start(append([]string{binary, "engine", "--wire", "weir=" + addr, "--admin-listen", admin}, of.engine...), r.environment)
+		if err != nil {
+			return b, err
+		}
+		b.engines, b.admins, planes = append(b.engines, e), append(b.admins, admin), append(planes, addr)
+	}
+	for i, e := range b.engines {
+		if err := e.AwaitTCP(ctx, planes[i]); err != nil {
+			return b, err
+		}
+	}
+	var api, admin string
+	for _, addr := range []*string{&api, &admin} {
+		var err error
+		if *addr, err = ports.Free(); err != nil {
+			return b, err
+		}
+	}
+	b.url = "http://" + api
+	ready := "http://" + admin + "/readyz"
+	b.admin = "http://" + admin
+	b.metrics = b.admin + "/metrics"
+	args := []string{binary, "serve", "--listen", api, "--admin-listen", admin, "--timeline", b.timeline, "--log-level", "error"}
+	if of.ackTimeout > 0 {
+		args = append(args, "--submit-timeout", of.ackTimeout.String())
+	}
+	args = append(args, of.serve...)
+	for _, addr := range planes {
+		args = append(args, "--engine", "weir="+addr)
+	}
+	if of.gateway != lab.Plane {
+		spec, err := json.Marshal(&control.Loop{Engines: planes, Gateway: api, Timeline: b.timeline, AckTimeout: of.ackTimeout, Encodes: of.encodes})
+		if err != nil {
+			return b, err
+		}
+		args = []string{binary, r.options.RoleCommand, lab.LoopRole, string(spec)}
+		b.metrics, ready = b.url, b.url
+	}
+	var err error
+	if b.gateway, err = lab.Start(args, r.environment); err != nil {
+		return b, err
+	}
+	if err := b.gateway.AwaitHTTP(ctx, ready); err != nil {
+		return b, err
+	}
+	return b, b.allReady(ctx)
+}
+
+// allReady waits until the gateway asks every engine.
+func (b *bed) allReady(ctx context.Context) error {
+	within, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	for {
+		n, err := readyEngines(within, b.metrics)
+		switch {
+		case err == nil && n == len(b.engines):
+			return nil
+		case within.Err() != nil:
+			return fmt.Errorf("%d of %d engines became ready: %w", n, len(b.engines), cmp.Or(ctx.Err(), err, within.Err()))
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// leastReady looks for a while how many engines the gateway asks.
+func (b *bed) leastReady(ctx context.Context, during time.Duration) (least int, err error) {
+	over := time.After(during)
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for least = len(b.engines); ; {
+		n, err := readyEngines(ctx, b.metrics)
+		if err != nil {
+			return 0, err
+		}
+		least = min(least, n)
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-over:
+			return least, nil
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,152 @@
+//go:build linux
+
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"weir/internal/lab/control"
+	"weir/internal/observe/watch"
+)
+
+// buckets are what a gateway's canary has counted: of each bucket its upper
+// bound in seconds and how many were at or below it. What was above all of
+// them is in total only.
+type buckets struct {
+	bound []float64
+	count []uint64
+	total uint64
+}
+
+// scrape reads a gateway's metrics.
+func scrape(ctx context.Context, url string) (map[string]*dto.MetricFamily, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("the gateway's metrics: %w", err)
+	}
+	defer resp.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("the gateway's metrics: %s: %w", url, err)
+	}
+	return families, nil
+}
+
+// stalls reads a gateway's canary.
+func stalls(ctx context.Context, url string) (buckets, error) {
+	families, err := scrape(ctx, url)
+	if err != nil {
+		return buckets{}, err
+	}
+	family := families[watch.StallMetric]
+	if family == nil {
+		return buckets{}, fmt.Errorf("the gateway's metrics: %s has no %s", url, watch.StallMetric)
+	}
+	return counted(family)
+}
+
+// engineState is the name of weir's metric of what it thinks of an engine.
+const engineState = "weir_engine_state"
+
+// ownLateness is the name of weir's metric of how late it was itself.
+const ownLateness = "weir_own_lateness_seconds_total"
+
+// readyEngines reads how many engines a gateway asks: those that are connected, but for
+// those that it has judged to be down.
+func readyEngines(ctx context.Context, url string) (n int, err error) {
+	families, err := scrape(ctx, url)
+	if err != nil {
+		return 0, err
+	}
+	ready := families[control.EngineReady]
+	if ready == nil {
+		return 0, fmt.Errorf("the gateway's metrics: %s has no %s", url, control.EngineReady)
+	}
+	for _, m := range ready.GetMetric() {
+		n += int(m.GetGauge().GetValue())
+	}
+	for _, m := range families[engineState].GetMetric() {
+		for _, l := range m.GetLabel() {
+			if l.GetName() == "state" && l.GetValue() == "down" {
+				n -= int(m.GetGauge().GetValue())
+			}
+		}
+	}
+	return n, nil
+}
+
+// idle is a canary in a process that does nothing else: this one. What it sees
+// is the machine.
+func idle(ctx context.Context) (read func() (buckets, error)) {
+	registry := prometheus.NewRegistry()
+	canary := watch.NewCanary(registry, nil)
+	failed := make(chan error, 1)
+	go func() { failed <- canary.Run(ctx) }()
+	return func() (buckets, error) {
+		select {
+		case err := <-failed:
+			return buckets{}, err
+		default:
+		}
+		families, err := registry.Gather()
+		if err != nil {
+			return buckets{}, err
+		}
+		return counted(families[0])
+	}
+}
+
+func counted(family *dto.MetricFamily) (buckets, error) {
+	if family.GetType() != dto.MetricType_HISTOGRAM || len(family.GetMetric()) != 1 {
+		return buckets{}, fmt.Errorf("the metrics: %s is no histogram", family.GetName())
+	}
+	h := family.GetMetric()[0].GetHistogram()
+	b := buckets{total: h.GetSampleCount()}
+	for _, x := range h.GetBucket() {
+		if math.IsInf(x.GetUpperBound(), 1) {
+			continue
+		}
+		b.bound, b.count = append(b.bound, x.GetUpperBound()), append(b.count, x.GetCumulativeCount())
+	}
+	return b, nil
+}
+
+// since gives what was counted after earlier was read.
+func (b buckets) since(earlier buckets) buckets {
+	d := buckets{bound: b.bound, total: b.total - earlier.total}
+	for i, n := range b.count {
+		d.count = append(d.count, n-earlier.count[i])
+	}
+	return d
+}
+
+// quantile gives the upper bound of the bucket that a share of all reaches, in
+// milliseconds: what it was at most.
+func (b buckets) quantile(share float64) (float64, error) {
+	if b.total == 0 {
+		return 0, errors.New("the gateway's canary has counted nothing")
+	}
+	for i, n := range b.count {
+		if float64(n) >= share*float64(b.total) {
+			return b.bound[i] * 1000, nil
+		}
+	}
+	return math.Inf(1), nil
+}

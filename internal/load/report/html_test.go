@@ -1,0 +1,159 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"weir/internal/load"
+	"weir/internal/workload/latency"
+)
+
+// hostile is text that must not become part of the page.
+const hostile = `<script>alert("1")</script>&'`
+
+// measured is a run of 200 requests with a gateway, some of which failed.
+func measured(t *testing.T) (*Report, []Row) {
+	t.Helper()
+	var b Book
+	b.records, b.boot = map[string]*Record{}, "b"
+	for i := range 200 {
+		sent := int64(1e18) + int64(i)*20e6
+		s := sample(i, sent)
+		switch {
+		case i%50 == 7:
+			*s = load.Sample{Index: i, RequestID: hostile, Intended: sent, Started: sent, LastByte: sent + 5e6, Outcome: load.Errored, Kind: load.KindConnect, Detail: hostile}
+		case i%50 == 8:
+			s.Outcome = load.Unfinished
+		case i%4 != 0:
+			if err := b.take([]byte(record("b", i, sent, 0)), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.Add(s)
+	}
+	rows := b.Rows()
+	rec := latency.New(1e12)
+	rec.AddN(5e6, 300)
+	r := &load.Report{URL: hostile, API: load.Chat, Model: hostile, Rate: 50, Arrival: "poisson", Requests: 200, Complete: 192, Errored: 4, Unfinished: 4,
+		Errors: map[load.Kind]int{load.KindConnect: 4}, Examples: map[load.Kind]string{load.KindConnect: hostile},
+		TTFT: rec.Judge(true), E2E: rec.Judge(true), Slip: rec.Judge(false), Verdict: load.Verdict{Trust: load.Degraded, Reasons: []string{hostile}}}
+	return New(r, rows, Joined{From: "x", Requests: 100}), rows
+}
+
+// elements reads a page strictly and counts its elements; the text between them
+// is given too.
+func elements(t *testing.T, page string) (counts map[string]int, text string) {
+	t.Helper()
+	d := xml.NewDecoder(strings.NewReader(strings.TrimPrefix(page, "<!DOCTYPE html>")))
+	counts = map[string]int{}
+	var b strings.Builder
+	for {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return counts, b.String()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch x := token.(type) {
+		case xml.StartElement:
+			counts[x.Name.Local]++
+			for _, a := range x.Attr {
+				if a.Name.Local == "src" || a.Name.Local == "href" || strings.HasPrefix(a.Name.Local, "on") || strings.Contains(a.Value, "NaN") || strings.Contains(a.Value, "Inf") {
+					t.Errorf("<%s %s=%q>", x.Name.Local, a.Name.Local, a.Value)
+				}
+			}
+		case xml.CharData:
+			b.Write(x)
+		}
+	}
+}
+
+// The page is whole, has its plots, needs nothing from elsewhere, and takes no
+// text for markup.
+func TestHTML(t *testing.T) {
+	r, rows := measured(t)
+	var out bytes.Buffer
+	if err := WriteHTML(&out, r, rows); err != nil {
+		t.Fatal(err)
+	}
+	counts, text := elements(t, out.String())
+	// Distributions, percentiles, two over time, two of stages, the waterfall.
+	if counts["svg"] != 7 || counts["script"] != 0 || counts["link"] != 0 || counts["img"] != 0 || counts["polyline"] < 6 || counts["rect"] < 40 {
+		t.Errorf("%v", counts)
+	}
+	for _, part := range []string{hostile, "DEGRADED", "Where the time went", "The slowest 1 %", "slowest: r-", "p99: r-", "engine queue", "100.00 %"} {
+		if !strings.Contains(text, part) {
+			t.Errorf("no %q in the page", part)
+		}
+	}
+	for _, outside := range []string{"http://", "https://", "@import", "url("} {
+		if strings.Contains(out.String(), outside) {
+			t.Errorf("the page has %q in it", outside)
+		}
+	}
+	// Of nothing and of one failure there is a page too.
+	for _, few := range [][]Row{nil, rows[7:8]} {
+		out.Reset()
+		if err := WriteHTML(&out, New(&load.Report{}, few, Joined{}), few); err != nil {
+			t.Fatal(err)
+		}
+		elements(t, out.String())
+	}
+	for _, left := range []int{0, 5000, 20000} {
+		if WriteHTML(&full{left: left}, r, rows) == nil {
+			t.Errorf("a disk with %d bytes left held the page", left)
+		}
+	}
+}
+
+// Every request is in the trace, and its slices are its stages.
+func TestPerfetto(t *testing.T) {
+	_, rows := measured(t)
+	var out bytes.Buffer
+	if err := WritePerfetto(&out, rows); err != nil {
+		t.Fatal(err)
+	}
+	var trace struct {
+		Events []struct {
+			Name, PH string
+			PID, TID int
+			TS, Dur  json.Number
+			Args     map[string]string
+		} `json:"traceEvents"`
+	}
+	if err := json.Unmarshal(out.Bytes(), &trace); err != nil {
+		t.Fatal(err)
+	}
+	threads, slices, processes := map[int]int64{}, 0, 0
+	for _, e := range trace.Events {
+		switch {
+		case e.Name == "process_name":
+			processes++
+		case e.PH == "X":
+			var us, ns int64
+			if _, err := fmt.Sscanf(string(e.Dur), "%d.%d", &us, &ns); err != nil {
+				t.Fatal(err)
+			}
+			threads[e.TID] += us*1000 + ns
+			slices++
+		}
+	}
+	if len(threads) != 200 || processes != 3 || slices < 1000 {
+		t.Errorf("%d requests, %d processes, %d slices", len(threads), processes, slices)
+	}
+	for i := range rows {
+		if want := rows[i].LastByte - rows[i].Intended; threads[i] != want {
+			t.Errorf("request %d has slices of %d ns, took %d", i, threads[i], want)
+		}
+	}
+	if WritePerfetto(&full{left: 9000}, rows) == nil {
+		t.Error("a full disk held the trace")
+	}
+}

@@ -1,0 +1,310 @@
+package outputparse
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
+
+// Format is how a model writes calls and reasoning. The zero value knows
+// neither: all text is content. Formats are compared and copied freely.
+type Format struct {
+	tools *toolSyntax
+	think *thinkTags
+}
+
+// body is what comes after a call's name, or holds it.
+type body uint8
+
+const (
+	objectBody  body = iota // a JSON object that holds name and arguments, or with nameEnd the arguments after the name
+	jsonBody                // the arguments as a JSON value
+	taggedBody              // a tag for each argument
+	pythonBody              // arguments as in Python
+	harmonyBody             // a message to the tool
+)
+
+// toolSyntax is one way to write calls:
+//
+//	[section] call [prefix] name nameEnd body callEnd [... more calls] [sectionEnd]
+//
+// White space may stand between the parts. Where there are several forms of a
+// part, any of them will do.
+type toolSyntax struct {
+	name string
+	body body
+
+	section    []string
+	sectionEnd []string
+	call       []string
+	prefix     string
+	nameEnd    []string
+	callEnd    []string
+	// idBegin comes between a name and its nameEnd, and the call's id after it.
+	idBegin string
+	// valueEnd is where arguments that are not valid JSON end.
+	valueEnd []string
+	// bare is the byte that begins calls without a marker, at the answer's
+	// beginning and by the name of a tool that the request has.
+	bare byte
+	// separator stands between calls that are objects, in list brackets or not.
+	separator byte
+
+	// Of taggedBody: key, keyEnd or keyEndJSON, tagBegin, the value, tagEnd.
+	key                []string
+	keyEnd, keyEndJSON string
+	tagBegin           string
+	tagEnd             []string
+	// newline after a tag and before one is the tag's, not the value's.
+	newline bool
+	// untypedJSON: the value of a parameter without a type in the tool's schema
+	// may be JSON; otherwise it is a string.
+	untypedJSON bool
+
+	// endsReasoning: a call may begin within reasoning, and ends it.
+	endsReasoning bool
+	// typedIDs: what stands for the name is functions.NAME:NUMBER, the call's id.
+	typedIDs bool
+	// shortIDs: the model's template takes only ids of nine letters and digits.
+	shortIDs bool
+}
+
+// thinkTags is a way to mark reasoning.
+type thinkTags struct {
+	name        string
+	open, close string
+	harmony     bool
+}
+
+var allTools = []*toolSyntax{
+	{
+		name: "hermes", body: objectBody,
+		call: []string{"<tool_call>"}, callEnd: []string{"</tool_call>"}, valueEnd: []string{"</tool_call>"},
+	},
+	{
+		name: "qwen3-coder", body: taggedBody,
+		section: []string{"<tool_call>", "<seed:tool_call>"}, sectionEnd: []string{"</tool_call>", "</seed:tool_call>"},
+		call: []string{"<function="}, nameEnd: []string{">"}, callEnd: []string{"</function>"},
+		key: []string{"<parameter="}, keyEnd: ">", tagEnd: []string{"\n</parameter>", "</parameter>"}, newline: true,
+	},
+	{
+		name: "glm-4.5", body: taggedBody,
+		call: []string{"<tool_call>"}, callEnd: []string{"</tool_call>"},
+		key: []string{"<arg_key>"}, keyEnd: "</arg_key>", tagBegin: "<arg_value>", tagEnd: []string{"</arg_value>"}, untypedJSON: true,
+	},
+	{
+		name: "deepseek-v3", body: jsonBody, endsReasoning: true,
+		section: []string{"<｜tool▁calls▁begin｜>"}, sectionEnd: []string{"<｜tool▁calls▁end｜>"},
+		call: []string{"<｜tool▁call▁begin｜>"}, prefix: "function<｜tool▁sep｜>", nameEnd: []string{"```json"},
+		callEnd: []string{"```<｜tool▁call▁end｜>", "```\n<｜tool▁call▁end｜>", "<｜tool▁call▁end｜>"}, valueEnd: []string{"\n```<｜tool▁call▁end｜>", "<｜tool▁call▁end｜>"},
+	},
+	{
+		name: "deepseek-v3.1", body: jsonBody, endsReasoning: true,
+		section: []string{"<｜tool▁calls▁begin｜>"}, sectionEnd: []string{"<｜tool▁calls▁end｜>"},
+		call: []string{"<｜tool▁call▁begin｜>"}, nameEnd: []string{"<｜tool▁sep｜>"},
+		callEnd: []string{"<｜tool▁call▁end｜>"}, valueEnd: []string{"<｜tool▁call▁end｜>"},
+	},
+	{
+		name: "deepseek-v3.2", body: taggedBody, endsReasoning: true,
+		section:    []string{"<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"},
+		sectionEnd: []string{"</｜DSML｜function_calls>", "</｜DSML｜tool_calls>"},
+		call:       []string{`<｜DSML｜invoke name="`}, nameEnd: []string{`">`}, callEnd: []string{"</｜DSML｜invoke>"},
+		key: []string{`<｜DSML｜parameter name="`}, keyEnd: `" string="true">`, keyEndJSON: `" string="false">`,
+		tagEnd: []string{"</｜DSML｜parameter>"},
+	},
+	{
+		name: "minimax-m2", body: taggedBody,
+		section: []string{"<minimax:tool_call>"}, sectionEnd: []string{"</minimax:tool_call>"},
+		call: []string{`<invoke name="`}, nameEnd: []string{`">`}, callEnd: []string{"</invoke>"},
+		key: []string{`<parameter name="`}, keyEnd: `">`, tagEnd: []string{"</parameter>"},
+	},
+	{
+		name: "kimi-k2", body: jsonBody, endsReasoning: true, typedIDs: true,
+		section: []string{"<|tool_calls_section_begin|>"}, sectionEnd: []string{"<|tool_calls_section_end|>"},
+		call: []string{"<|tool_call_begin|>"}, nameEnd: []string{"<|tool_call_argument_begin|>"},
+		callEnd: []string{"<|tool_call_end|>"}, valueEnd: []string{"<|tool_call_end|>"},
+	},
+	{
+		name: "mistral", body: objectBody, shortIDs: true, separator: ',',
+		call: []string{"[TOOL_CALLS]"}, idBegin: "[CALL_ID]", nameEnd: []string{"[ARGS]"}, valueEnd: []string{"[TOOL_CALLS]"},
+	},
+	{
+		name: "llama3-json", body: objectBody, bare: '{', separator: ';',
+		call: []string{"<|python_tag|>"}, valueEnd: []string{"<|python_tag|>"},
+	},
+	{
+		name: "pythonic", body: pythonBody, bare: '[',
+		call: []string{"<|python_start|>", "<|tool_call_start|>"}, sectionEnd: []string{"<|python_end|>", "<|tool_call_end|>"},
+	},
+	{name: "harmony", body: harmonyBody},
+}
+
+var allThink = []*thinkTags{
+	{name: "think", open: "<think>", close: "</think>"},
+	{name: "mistral", open: "[THINK]", close: "[/THINK]"},
+	{name: "seed", open: "<seed:think>", close: "</seed:think>"},
+	{name: "kimi-vl", open: "◁think▷", close: "◁/think▷"},
+	{name: "harmony", harmony: true},
+}
+
+// ToolNames and ReasoningNames list the names that Named knows.
+func ToolNames() []string {
+	var names []string
+	for _, s := range allTools {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// ReasoningNames: see ToolNames.
+func ReasoningNames() []string {
+	var names []string
+	for _, s := range allThink {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// Named gives the format with a syntax of calls and one of reasoning by their
+// names; an empty name is none of that. Harmony is one thing: calls in it are
+// read as reasoning is. ok is false if there is no such name.
+func Named(tools, reasoning string) (f Format, ok bool) {
+	if tools != "" {
+		i := slices.IndexFunc(allTools, func(s *toolSyntax) bool { return s.name == tools })
+		if i < 0 {
+			return Format{}, false
+		}
+		f.tools = allTools[i]
+	}
+	if reasoning != "" {
+		i := slices.IndexFunc(allThink, func(s *thinkTags) bool { return s.name == reasoning })
+		if i < 0 {
+			return Format{}, false
+		}
+		f.think = allThink[i]
+	}
+	return f, (tools == "harmony") == (reasoning == "harmony")
+}
+
+// Tools names the syntax of calls, or is empty.
+func (f Format) Tools() string {
+	if f.tools == nil {
+		return ""
+	}
+	return f.tools.name
+}
+
+// Reasoning names the syntax of reasoning, or is empty.
+func (f Format) Reasoning() string {
+	if f.think == nil {
+		return ""
+	}
+	return f.think.name
+}
+
+// ShortIDs says that ids of calls must be nine letters and digits.
+func (f Format) ShortIDs() bool { return f.tools != nil && f.tools.shortIDs }
+
+// ReadsTools says whether the format needs to know the request's tools: the
+// types of their parameters, or their names.
+func (f Format) ReadsTools() bool {
+	return f.tools != nil && (f.tools.body == taggedBody || f.tools.bare != 0)
+}
+
+// WithoutTools is the format for a request that has no tools.
+func (f Format) WithoutTools() Format {
+	if !f.harmony() {
+		f.tools = nil
+	}
+	return f
+}
+
+// harmony says whether the whole answer is framed in messages.
+func (f Format) harmony() bool { return f.think != nil && f.think.harmony }
+
+// Keeps says whether a special token of the vocabulary is a marker of the
+// format or a part of one, so that it must stay in the text.
+func (f Format) Keeps(token string) bool {
+	return token != "" && slices.ContainsFunc(f.markers(), func(m string) bool { return strings.Contains(m, token) })
+}
+
+// markers gives every string that the format reads as one.
+func (f Format) markers() []string {
+	var all []string
+	if f.harmony() {
+		return []string{harmonyStart, harmonyChannel, harmonyConstrain, harmonyMessage, harmonyEnd, harmonyReturn, harmonyCall}
+	}
+	if f.think != nil {
+		all = append(all, f.think.open, f.think.close)
+	}
+	if s := f.tools; s != nil {
+		all = slices.Concat(all, s.section, s.sectionEnd, s.call, s.nameEnd, s.callEnd, s.valueEnd, s.key, s.tagEnd,
+			[]string{s.prefix, s.idBegin, s.keyEnd, s.keyEndJSON, s.tagBegin})
+	}
+	return all
+}
+
+// Detect gives the format of a model by its chat template and its vocabulary;
+// has says whether a text is one token of it. What a template writes of an
+// earlier answer is what the model was trained to write.
+func Detect(template string, has func(token string) bool) Format {
+	shows := func(marker string) bool { return strings.Contains(template, marker) || has(marker) }
+	if shows(harmonyChannel) && shows(harmonyMessage) {
+		f, _ := Named("harmony", "harmony")
+		return f
+	}
+	tools := ""
+	switch {
+	case shows("｜DSML｜"):
+		tools = "deepseek-v3.2"
+	case strings.Contains(template, "<｜tool▁calls▁begin｜>"):
+		tools = "deepseek-v3.1"
+		if strings.Contains(template, "```json") {
+			tools = "deepseek-v3"
+		}
+	case shows("<|tool_calls_section_begin|>"):
+		tools = "kimi-k2"
+	case shows("<minimax:tool_call>"):
+		tools = "minimax-m2"
+	case shows("<arg_key>"):
+		tools = "glm-4.5"
+	case strings.Contains(template, "<function="):
+		tools = "qwen3-coder"
+	case strings.Contains(template, "<tool_call>"):
+		tools = "hermes"
+	case shows("[TOOL_CALLS]"):
+		tools = "mistral"
+	case shows("<|tool_call_start|>"), shows("<|python_start|>"):
+		tools = "pythonic"
+	case shows("<|python_tag|>"):
+		tools = "llama3-json"
+	}
+	reasoning := ""
+	switch {
+	case shows("[THINK]"):
+		reasoning = "mistral"
+	case shows("<seed:think>"):
+		reasoning = "seed"
+	case shows("◁think▷"):
+		reasoning = "kimi-vl"
+	case shows("<think>"), shows("</think>"):
+		reasoning = "think"
+	}
+	f, _ := Named(tools, reasoning)
+	return f
+}
+
+// Reasons says how a prompt ends, or its last PromptTail bytes: within reasoning, which
+// the answer then goes on with, or behind the end of some, so that none comes.
+func (f Format) Reasons(prompt []byte) (open, closed bool) {
+	if f.think == nil || f.harmony() {
+		return false, false
+	}
+	return f.think.opened(prompt), bytes.HasSuffix(bytes.TrimRight(prompt, " \t\r\n"), []byte(f.think.close))
+}
+
+// opened says whether a prompt leaves reasoning open, for the answer to go on
+// with.
+func (t *thinkTags) opened(prompt []byte) bool {
+	return bytes.HasSuffix(bytes.TrimRight(prompt, " \t\r\n"), []byte(t.open))
+}

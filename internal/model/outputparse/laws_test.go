@@ -1,0 +1,136 @@
+package outputparse
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestNothingLost is the second law: every byte that is no syntax is in exactly
+// one event, in order. Payload is put anywhere among the words of a format; each
+// piece of it is unlike any other and must come out once, in its place.
+func TestNothingLost(t *testing.T) {
+	for _, o := range formats() {
+		if o.Single {
+			continue // what follows the call is dropped on purpose
+		}
+		words := alphabet(o.Format)
+		t.Run(o.Format.Tools(), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				var text strings.Builder
+				n := rapid.IntRange(0, 30).Draw(t, "words")
+				var want []string
+				for i := range n {
+					if rapid.IntRange(0, 2).Draw(t, "payload") == 0 {
+						word := fmt.Sprintf("q%dq", 100+i)
+						want = append(want, word)
+						text.WriteString(word)
+						continue
+					}
+					text.WriteString(rapid.SampledFrom(words).Draw(t, "word"))
+				}
+				got := read(o, text.String(), rapid.IntRange(1, 9).Draw(t, "size"))
+				checkPayload(t, text.String(), got, want)
+			})
+		})
+	}
+}
+
+// checkPayload looks for the payload in the events, in order. A call's name and
+// id are given out at its beginning, and so may come before arguments that were
+// written before them.
+func checkPayload(t failer, text string, got *listen, want []string) {
+	var all strings.Builder
+	for _, e := range got.all {
+		name := e.name
+		if strings.Contains(e.id, name) {
+			name = "" // the id holds it
+		}
+		fmt.Fprintf(&all, "\n%s %s %s", e.text, name, e.id)
+	}
+	said := all.String()
+	at := 0
+	for _, word := range want {
+		if n := strings.Count(said, word); n != 1 {
+			t.Fatalf("%q: %s is in the events %d times\n%s", text, word, n, got.lines())
+		}
+		i := strings.Index(said, word)
+		if i < at && !strings.Contains(text, `"name"`) {
+			t.Fatalf("%q: %s is out of order\n%s", text, word, got.lines())
+		}
+		at = i
+	}
+}
+
+// TestPlainText: text without any of a format's words is content byte for byte.
+func TestPlainText(t *testing.T) {
+	for _, o := range formats() {
+		if len(o.Prompt) > 0 || o.ForcedTool != "" {
+			continue
+		}
+		rapid.Check(t, func(t *rapid.T) {
+			text := rapid.StringOfN(rapid.RuneFrom([]rune("abc \n\té日.,!?-+*#`'\"")), 0, 60, -1).Draw(t, "text")
+			if strings.TrimSpace(text) == "" && o.Format.harmony() {
+				return
+			}
+			var want []told
+			if text != "" {
+				want = []told{{kind: Content, text: text}}
+			}
+			got := read(o, text, rapid.IntRange(1, 9).Draw(t, "size"))
+			if fmt.Sprint(got.all) != fmt.Sprint(want) {
+				t.Fatalf("%s: %q gives\n%s", o.Format.Tools(), text, got.lines())
+			}
+		})
+	}
+}
+
+// TestHeldIsBounded: the parser never holds more than it says, whatever it is
+// fed.
+func TestHeldIsBounded(t *testing.T) {
+	const size = maxHeld + maxHeld/4
+	for _, o := range formats() {
+		if o.Single || !o.Calls || len(o.Prompt) > 0 {
+			continue
+		}
+		for _, head := range openings(o.Format) {
+			p := New(o)
+			most := 0
+			piece := strings.Repeat("a ", 512)
+			if strings.HasSuffix(head, "  ") {
+				piece = strings.Repeat(" ", 1024)
+			}
+			text := head
+			for range size / len(piece) {
+				p.Append(nil, []byte(text), false)
+				text = piece
+				most = max(most, len(p.held)-p.taken+len(p.space))
+			}
+			if limit := maxHeld + 2*len(piece) + maxEdge; most > limit {
+				t.Errorf("%s after %q: %d bytes held, at most %d may be", o.Format.Tools(), head, most, limit)
+			}
+			p.Append(nil, nil, true)
+		}
+	}
+}
+
+// openings are beginnings after which a format may wait for what never comes.
+func openings(f Format) []string {
+	all := append([]string{"", "  ", `{"name": "f", "arguments": {"a": "`, `[f(a="`, `[f(a=[`}, f.markers()...)
+	for _, m := range f.markers() {
+		all = append(all, m+"  ", m+`{"arguments": {"a": "`, m+`{"name": "f`, m+`{"name": "f", "arguments": {"a": "`, m+"name", m+"f\n<arg_key>")
+	}
+	if s := f.tools; s != nil && s.key != nil {
+		name := "get_weather"
+		if s.nameEnd != nil {
+			name += s.nameEnd[0]
+		}
+		end := s.keyEnd + s.tagBegin
+		for _, key := range []string{"city", "days", "note", "opts"} {
+			all = append(all, s.call[0]+name+s.key[0]+key+end, s.call[0]+name+s.key[0]+key+end+"nul", s.call[0]+name+s.key[0]+key+end+"  ")
+		}
+	}
+	return all
+}

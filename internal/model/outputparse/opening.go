@@ -1,0 +1,259 @@
+package outputparse
+
+import (
+	"bytes"
+	"strings"
+)
+
+// opening is the state at a marker of a call, or at the byte that opens bare
+// calls, or after another call at what may be the next.
+func (p *Parser) opening(d []byte, eof bool) (int, bool) {
+	c := cursor{d: d, eof: eof}
+	var ok bool
+	switch p.tools.body {
+	case objectBody:
+		ok = p.openObject(&c)
+	case pythonBody:
+		ok = p.openPython(&c)
+	default:
+		ok = p.openNamed(&c)
+	}
+	switch {
+	case c.short:
+		return 0, true
+	case !ok:
+		return p.reject(d, c.i)
+	case p.open:
+		return c.i, false
+	}
+	return 0, false // an object's name is still to come
+}
+
+// openNamed reads a call's opening where the name comes first.
+func (p *Parser) openNamed(c *cursor) bool {
+	s := p.tools
+	if !p.again && c.any(s.section) {
+		c.space()
+	}
+	if !c.any(s.call) {
+		return false
+	}
+	c.space()
+	if s.prefix != "" && !c.lit(s.prefix) {
+		return false
+	}
+	name := c.name()
+	if len(name) == 0 {
+		return false
+	}
+	c.space()
+	if s.body == taggedBody && s.nameEnd == nil {
+		// The name ends where the first key or the call's end begins.
+		at := c.i
+		if !c.any(s.key) && !c.any(s.callEnd) {
+			return false
+		}
+		c.i = at
+	} else if !c.any(s.nameEnd) {
+		return false
+	}
+	if c.short {
+		return false
+	}
+	p.beginNamed(name)
+	return true
+}
+
+func (p *Parser) beginNamed(name []byte) {
+	id := ""
+	if p.tools.typedIDs {
+		bare := bytes.TrimPrefix(name, []byte("functions."))
+		if i := bytes.LastIndexByte(bare, ':'); i > 0 {
+			id, name = string(name), bare[:i]
+		}
+	}
+	p.beginCall(string(name), id)
+	if p.tools.body == jsonBody {
+		p.state = (*Parser).arguments
+		return
+	}
+	p.beginParams(string(name))
+}
+
+// openObject reads what comes before an object that holds name and arguments.
+func (p *Parser) openObject(c *cursor) bool {
+	s := p.tools
+	list := p.object.list && p.again
+	switch {
+	case p.again:
+		if !c.lit(string(s.separator)) {
+			return false
+		}
+		c.space()
+	case s.bare == '[': // forced calls are in a list
+		if !c.lit("[") {
+			return false
+		}
+		list = true
+		c.space()
+	case c.any(s.call):
+		c.space()
+		if s.nameEnd != nil { // a list, an object, or a name before one
+			if b := c.next(); b == '[' {
+				list = true
+				c.i++
+				c.space()
+			} else if b != '{' {
+				return !c.short && p.openBefore(c)
+			}
+		}
+	}
+	if c.next() != '{' || c.short {
+		return false
+	}
+	bare := s.bare != 0 && !p.again && c.i == 0
+	p.object = object{pos: c.i, list: list, bare: bare}
+	p.state = (*Parser).readObject
+	return true
+}
+
+// openBefore reads a name before an object that is its arguments: name [idBegin id]
+// [nameEnd] {.
+func (p *Parser) openBefore(c *cursor) bool {
+	s := p.tools
+	name := c.name()
+	if len(name) == 0 {
+		return false
+	}
+	var id []byte
+	if c.space(); c.lit(s.idBegin) {
+		id = c.name()
+		c.space()
+	}
+	if c.any(s.nameEnd) {
+		c.space()
+	}
+	if c.next() != '{' || c.short {
+		return false
+	}
+	p.beginCall(string(name), string(id))
+	p.object = object{named: true}
+	p.state = (*Parser).arguments
+	return true
+}
+
+// after is the state after a call's arguments: its end is syntax.
+func (p *Parser) after(d []byte, eof bool) (int, bool) {
+	c := cursor{d: d, eof: eof}
+	c.space()
+	switch s := p.tools; {
+	case s.body == objectBody:
+		return p.afterObject(&c)
+	default:
+		if !c.tail(s.callEnd) {
+			if c.short {
+				return 0, true
+			}
+			p.state = (*Parser).text
+			return 0, false
+		}
+	}
+	p.state = (*Parser).between
+	return c.i, false
+}
+
+// between is the state after a call's end: another may follow, or the section's
+// end.
+func (p *Parser) between(d []byte, eof bool) (int, bool) {
+	c := cursor{d: d, eof: eof}
+	c.space()
+	at := c.i
+	switch s := p.tools; {
+	case c.any(s.call):
+		p.state, p.again = (*Parser).opening, true
+		return at, false
+	case c.short:
+		return 0, true
+	case c.tail(s.sectionEnd):
+		p.begin(Content)
+		return c.i, false
+	case c.short:
+		return 0, true
+	}
+	p.begin(Content)
+	return at, false
+}
+
+// afterObject reads what comes after an object's arguments.
+func (p *Parser) afterObject(c *cursor) (int, bool) {
+	s := p.tools
+	if p.object.named {
+		if c.short {
+			return 0, true
+		}
+		p.begin(Content)
+		return c.i, false
+	}
+	if !p.object.closed {
+		if !p.closeObject(c) {
+			if c.short {
+				return 0, true
+			}
+			p.begin(Content)
+			return 0, false
+		}
+		p.object.closed = true
+		return c.i, false
+	}
+	switch {
+	case s.callEnd != nil:
+		if c.tail(s.callEnd) {
+			break
+		}
+	case p.object.list && c.next() == ']':
+		c.i++
+	case (p.object.list || s.bare != 0) && c.next() == s.separator:
+		p.state, p.again = (*Parser).opening, true
+		return c.i, false
+	}
+	if c.short {
+		return 0, true
+	}
+	p.begin(Content)
+	return c.i, false
+}
+
+// closeObject reads the end of an object after its arguments. An id or a type
+// there comes too late to be of use.
+func (p *Parser) closeObject(c *cursor) bool {
+	for c.next() == ',' {
+		c.i++
+		c.space()
+		if !c.lit(`"id"`) && !c.lit(`"type"`) {
+			return false
+		}
+		c.space()
+		if !c.lit(":") {
+			return false
+		}
+		c.space()
+		if !c.lit(`"`) {
+			return false
+		}
+		c.name()
+		if !c.lit(`"`) {
+			return false
+		}
+		c.space()
+	}
+	if c.next() != '}' {
+		return false
+	}
+	c.i++
+	return true
+}
+
+// known says whether the request has a tool of that name.
+func (p *Parser) known(name string) bool {
+	return strings.TrimSpace(name) != "" && p.listed.has(name)
+}

@@ -1,0 +1,384 @@
+package outputparse
+
+import (
+	"bytes"
+	"unicode/utf8"
+)
+
+// Bounds of what a parser holds back.
+const (
+	// maxHeld bounds an object whose name comes last, and a value that is not
+	// a string.
+	maxHeld = 256 << 10
+	// maxEdge bounds the white space that is held because a marker may follow.
+	maxEdge = 1024
+)
+
+// Options say how to read one answer.
+type Options struct {
+	Format Format
+	// Calls says that the request has tools. Without, calls are not looked for
+	// and their text is content.
+	Calls bool
+	// Tools are the request's tools, needed only where Format.ReadsTools.
+	Tools *Tools
+	// ForcedTool and ForcedAny say that the engine was made to call tools, by a
+	// grammar: the answer is no text in the model's syntax but JSON, the arguments
+	// of that tool, or an array of objects with name and parameters.
+	ForcedTool string
+	ForcedAny  bool
+	// Prompt is the rendered prompt, or its last PromptTail bytes. How it ends
+	// says where the answer begins: within reasoning, if it leaves that open.
+	Prompt []byte
+	// Single ends the answer with the end of its first call.
+	Single bool
+}
+
+// PromptTail is how much of a prompt's end tells where the answer begins.
+const PromptTail = 256
+
+// Parser reads one answer. It serves one goroutine at a time.
+//
+// It is a machine with a state for each place in the syntax. A state is given
+// all text that was not taken yet, takes a part of it, and either sets the next
+// state or waits for more text; what it leaves is held. Where a state has to see
+// its text to the end before it can tell (a call's beginning, a value that is no
+// string), what it waits for is bounded, and where it is long, the state goes on
+// from where it was instead of reading again.
+type Parser struct {
+	tools  *toolSyntax // nil: none are looked for
+	think  *thinkTags
+	listed *Tools // those of the request; nil: not known
+	single bool
+
+	state  func(p *Parser, d []byte, eof bool) (n int, wait bool)
+	events []Event // of the call under way
+	held   []byte  // text not taken yet
+	taken  int     // of held, by the call before
+	out    []byte  // texts of events that are not in the input
+
+	// Of the span of text at hand.
+	span     Kind    // Content or Reasoning
+	blank    bool    // it has nothing but white space so far
+	edge     bool    // it began at a marker
+	exact    bool    // white space counts: harmony
+	said     [2]bool // there was text of that kind, so that a line is put before more of it
+	space    []byte
+	atStart  *markers // of content, while it is blank
+	inside   *markers // of content
+	thinking *markers // of reasoning
+	ends     *markers // of arguments that are not valid JSON, or of a value in tags
+
+	// Of calls.
+	calls  int  // begun
+	open   bool // a call has begun and not ended
+	again  bool // the call to open follows another
+	done   bool
+	forced string // the tool that is called, whatever the answer
+	object object
+	scan   jsonScan
+	wrong  bool // the arguments at hand are not valid JSON
+	quoted bool // they are JSON in a JSON string
+	params params
+	python python
+	mail   mail
+}
+
+// New makes a parser for one answer.
+func New(o Options) *Parser {
+	p := &Parser{think: o.Format.think, single: o.Single, state: (*Parser).text, blank: true}
+	if o.Calls {
+		p.tools = o.Format.tools
+		p.listed = o.Tools
+	}
+	switch {
+	case o.ForcedTool != "" || o.ForcedAny:
+		p.startForced(o.ForcedTool)
+		return p
+	case o.Format.harmony():
+		p.startHarmony(o.Prompt)
+		return p
+	}
+	var calls, callsInside []string
+	if s := p.tools; s != nil {
+		calls = append(append(calls, s.section...), s.call...)
+		if s.endsReasoning {
+			callsInside = calls
+		}
+		p.ends = newMarkers(s.valueEnd, s.tagEnd)
+	}
+	p.inside = newMarkers(calls)
+	p.atStart = p.inside
+	if p.think != nil {
+		p.atStart = newMarkers(calls, []string{p.think.open})
+		p.thinking = newMarkers(callsInside, []string{p.think.close})
+		if p.think.opened(o.Prompt) {
+			p.begin(Reasoning)
+		}
+	}
+	return p
+}
+
+// Plain says that all text from here on is content as it is, so that the parser
+// is no longer needed.
+func (p *Parser) Plain() bool {
+	return p.tools == nil && p.span == Content && !p.blank && !p.exact && len(p.space) == 0 && len(p.held) == p.taken
+}
+
+// Holds says that text is held back whose meaning is not known yet. Other text that
+// no event has told is syntax.
+func (p *Parser) Holds() bool { return len(p.held) > p.taken || len(p.space) > 0 }
+
+// Done says that the answer has ended: with its last piece, or with its first
+// call, as Options.Single asks. What follows is not read.
+func (p *Parser) Done() bool { return p.done }
+
+// Calls is how many calls have begun.
+func (p *Parser) Calls() int { return p.calls }
+
+// Append reads the next piece of the answer and appends what it tells to dst;
+// last says that the answer has ended with it. The events' texts are good until
+// the next call and as long as text is.
+func (p *Parser) Append(dst []Event, text []byte, last bool) []Event {
+	if p.done {
+		return dst
+	}
+	p.events = dst
+	d := p.rest()
+	if len(d) > 0 {
+		p.held = append(p.held, text...)
+		d = p.held
+	} else {
+		d = text
+	}
+	n := p.run(d, false)
+	switch {
+	case last:
+		p.finish(d[n:])
+	case len(p.held) > 0:
+		p.taken = n
+	default:
+		p.held = append(p.held, d[n:]...)
+	}
+	dst, p.events = p.events, nil
+	return dst
+}
+
+// finish gives out what is held: nothing follows.
+func (p *Parser) finish(d []byte) {
+	if !p.done {
+		p.run(d, true)
+	}
+	if p.open {
+		p.end(false)
+	}
+	if !p.done && (!p.blank || !p.edge) {
+		p.release()
+	}
+	p.done = true
+}
+
+// rest prepares for the next piece: what was given out before is void.
+func (p *Parser) rest() []byte {
+	p.out = p.out[:0]
+	if p.taken > 0 {
+		p.held = p.held[:copy(p.held, p.held[p.taken:])]
+		p.taken = 0
+	}
+	return p.held
+}
+
+func (p *Parser) run(d []byte, eof bool) int {
+	i := 0
+	for !p.done {
+		n, wait := p.state(p, d[i:], eof)
+		if i += n; wait {
+			return i
+		}
+	}
+	return len(d)
+}
+
+// text is the state of content and reasoning.
+func (p *Parser) text(d []byte, eof bool) (int, bool) {
+	if len(d) == 0 {
+		return 0, true
+	}
+	if p.tools != nil && p.tools.bare != 0 && p.span == Content && p.blank && p.calls == 0 {
+		if i := spaces(d); i > 0 {
+			p.say(d[:i])
+			return i, false
+		}
+		if d[0] == p.tools.bare {
+			p.state, p.again = (*Parser).opening, false
+			return 0, false
+		}
+	}
+	m := p.inside
+	switch {
+	case p.span == Reasoning:
+		m = p.thinking
+	case p.blank:
+		m = p.atStart
+	}
+	at, length := m.find(d)
+	switch {
+	case at < 0:
+		p.say(d)
+		return len(d), true
+	case at > 0:
+		// What comes before may have changed what counts as a marker.
+		p.say(d[:at])
+		return at, false
+	case length == 0 && eof:
+		p.say(d)
+		return len(d), true
+	case length == 0:
+		return 0, true
+	}
+	if p.think != nil {
+		switch string(d[:length]) {
+		case p.think.open:
+			p.begin(Reasoning)
+			return length, false
+		case p.think.close:
+			p.begin(Content)
+			return length, false
+		}
+	}
+	p.state, p.again = (*Parser).opening, false
+	return 0, false
+}
+
+func spaces(d []byte) int {
+	i := 0
+	for i < len(d) && isSpace(d[i]) {
+		i++
+	}
+	return i
+}
+
+// begin opens a span of text after a marker: the white space around that is
+// the marker's.
+func (p *Parser) begin(kind Kind) {
+	p.span, p.blank, p.edge, p.space = kind, true, true, p.space[:0]
+	p.state = (*Parser).text
+}
+
+// say gives out text of the span, but for white space that may be a marker's.
+func (p *Parser) say(b []byte) {
+	if p.exact {
+		p.emit(p.span, p.lineBefore(b))
+		return
+	}
+	if p.blank && p.edge && len(p.space) == 0 {
+		b = bytes.TrimLeft(b, "\r\n")
+	}
+	end := len(b)
+	for end > 0 && isSpace(b[end-1]) {
+		end--
+	}
+	if end > 0 {
+		text := b[:end]
+		if len(p.space) > 0 {
+			text = p.join(p.space, text)
+			p.space = p.space[:0]
+		}
+		p.emit(p.span, p.lineBefore(text))
+	}
+	p.keep(b[end:])
+}
+
+// lineBefore notes that the span has text. The API has one content and one
+// reasoning for all spans; so that words are not glued, each begins a line.
+func (p *Parser) lineBefore(text []byte) []byte {
+	if p.blank && len(text) > 0 {
+		p.blank = false
+		if p.said[p.span] {
+			text = p.join([]byte("\n"), text)
+		}
+		p.said[p.span] = true
+	}
+	return text
+}
+
+// keep holds white space.
+func (p *Parser) keep(b []byte) {
+	for len(p.space)+len(b) > maxEdge {
+		// It is too long to be the edge of anything.
+		n := maxEdge - len(p.space)
+		p.emit(p.span, p.lineBefore(p.join(p.space, b[:n])))
+		p.space = p.space[:0]
+		b = b[n:]
+	}
+	p.space = append(p.space, b...)
+}
+
+// release gives the held white space out as text.
+func (p *Parser) release() {
+	if len(p.space) > 0 {
+		p.emit(p.span, p.lineBefore(p.join(p.space, nil)))
+		p.space = p.space[:0]
+	}
+}
+
+// join puts texts together where they live until the next call.
+func (p *Parser) join(a, b []byte) []byte {
+	at := len(p.out)
+	p.out = append(append(p.out, a...), b...)
+	return p.out[at:]
+}
+
+func (p *Parser) emit(kind Kind, text []byte) {
+	if len(text) > 0 {
+		p.events = append(p.events, Event{Kind: kind, Call: p.current(kind), Text: text})
+	}
+}
+
+func (p *Parser) current(kind Kind) int {
+	if kind == Arguments {
+		return p.calls - 1
+	}
+	return 0
+}
+
+// beginCall opens a call: what was held of it is syntax.
+func (p *Parser) beginCall(name, id string) {
+	p.begin(Content)
+	p.open, p.wrong, p.quoted = true, false, false
+	p.scan.reset()
+	p.events = append(p.events, Event{Kind: CallBegin, Call: p.calls, Name: name, ID: id})
+	p.calls++
+}
+
+// end ends the call.
+func (p *Parser) end(valid bool) {
+	p.open = false
+	p.events = append(p.events, Event{Kind: CallEnd, Call: p.calls - 1, Valid: valid})
+	p.done = p.single
+}
+
+// broken ends the call where its syntax does: what follows is content. Where the
+// text has ended within the call, what is left of it is the call's.
+func (p *Parser) broken(d []byte, eof bool) (int, bool) {
+	if eof {
+		p.emit(Arguments, d)
+		p.end(false)
+		return len(d), true
+	}
+	p.end(false)
+	p.state = (*Parser).text
+	return 0, false
+}
+
+// reject gives up the opening of a call: its text up to the byte that does not
+// fit is text, and is read on from there.
+func (p *Parser) reject(d []byte, n int) (int, bool) {
+	n = min(max(n, 1), len(d))
+	for n < len(d) && !utf8.RuneStart(d[n]) {
+		n++ // no event's text is cut within a rune, unless the answer is
+	}
+	p.state = (*Parser).text
+	p.say(d[:n])
+	return n, false
+}
