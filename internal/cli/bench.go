@@ -231,7 +231,7 @@ func (c *benchCommand) plan(ctx context.Context, s *streams) (load.Plan, error) 
 	open, closed := len(c.Rate.List) > 0 || c.Rate.Several(), len(c.Concurrency.List) > 0 || c.Concurrency.Several()
 	switch {
 	case open && closed:
-		return plan, wrongf("--rate is an open loop and --concurrency a closed one; give one of them")
+		return plan, wrongf("--rate is an open loop and --concurrency a closed loop: give one of them")
 	case !c.Concurrency.Whole():
 		return plan, wrongf("--concurrency: want whole numbers")
 	case c.Workload != "" && (open || closed):
@@ -241,13 +241,13 @@ func (c *benchCommand) plan(ctx context.Context, s *streams) (load.Plan, error) 
 	case c.TraceSpeed <= 0 || c.TraceBlock <= 0:
 		return plan, wrongf("--trace-speed and --trace-block must be positive")
 	case c.Requests == 0 && c.Duration == 0 && c.Workload == "":
-		return plan, wrongf("say how much to send: --requests N or --duration D")
+		return plan, wrongf("no end of the run: say how much to send, with --requests N or --duration D")
 	case c.Calibrate && (c.Workload != "" || c.several()):
-		return plan, wrongf("--calibrate measures at one load: give one --rate or --concurrency")
+		return plan, wrongf("--calibrate measures at a single load: give one --rate or --concurrency")
 	case c.CV < 0 || c.Burstiness < 0:
 		return plan, wrongf("--cv and --burstiness must be positive")
 	case c.CV != 0 && c.Burstiness != 0:
-		return plan, wrongf("--cv and --burstiness say the same; give one of them")
+		return plan, wrongf("--cv and --burstiness set the same value; give one of them")
 	case (c.CV != 0 || c.Burstiness != 0) != (plan.Arrival == workload.Gamma):
 		return plan, wrongf("--arrival gamma and --cv (or --burstiness) belong together: give both or neither")
 	case plan.Arrival != workload.Poisson && !open && c.SLO == "":
@@ -308,7 +308,7 @@ func imageURL(image string) (string, error) {
 	}
 	kind := http.DetectContentType(data)
 	if !strings.HasPrefix(kind, "image/") {
-		return "", fmt.Errorf("%s is no image that is known by its beginning, but %s; give it as a data URL", image, kind)
+		return "", fmt.Errorf("%s looks like %s, not like an image; give it as a data URL", image, kind)
 	}
 	return "data:" + kind + ";base64," + base64.StdEncoding.EncodeToString(data), nil
 }
@@ -330,7 +330,7 @@ func (c *benchCommand) worker(plan *load.Plan) error {
 		case time.Since(at) > maxLate:
 			return wrongf("--start-at %s was %v ago", c.StartAt, time.Since(at).Round(time.Second))
 		case len(c.Concurrency.List) > 0:
-			return wrongf("--start-at is of an open loop: drop --concurrency")
+			return wrongf("--start-at belongs to an open loop: drop --concurrency")
 		}
 		plan.StartAt = at
 	}
@@ -345,13 +345,13 @@ func (c *benchCommand) worker(plan *load.Plan) error {
 	case !ok || errK != nil || errN != nil || plan.Worker < 1 || plan.Worker > plan.Workers:
 		return wrongf("--worker %s: want K/N, as in 1/4 to 4/4", c.Worker)
 	case len(c.Concurrency.List) > 0 || len(c.Rate.List) == 0 && c.Workload == "":
-		return wrongf("--worker shares an open loop: give --rate or a --workload with times; of a closed loop give each worker a part of the concurrency")
+		return wrongf("--worker shares an open loop: give --rate or a --workload with times; for a closed loop, give each worker its part of --concurrency")
 	case c.several():
-		return wrongf("--worker is of one run: give one --rate, and no --slo")
+		return wrongf("--worker belongs to a single run: give one --rate, and no --slo")
 	case c.StartAt == "":
-		return wrongf("--worker needs --start-at, the same for all: without it they are no one schedule")
+		return wrongf("--worker needs --start-at, the same for all workers, so that they share one schedule")
 	case c.Record == "":
-		return wrongf("--worker needs --record FILE: its report alone is of a part of the load")
+		return wrongf("--worker needs --record FILE: its own report covers only a part of the load")
 	}
 	return nil
 }
@@ -552,7 +552,7 @@ func (c *benchCommand) findModel(ctx context.Context, plan *load.Plan, s *stream
 		lacks = append(lacks, "text is not verified")
 	}
 	if len(lacks) > 0 {
-		sayLine(s.err, "weir: %v; so %s; if it serves %s, add --model %[3]s", err, strings.Join(lacks, " and "), models.SimName)
+		sayLine(s.err, "weir: %v, so %s; if the server has %s, add --model %[3]s", err, strings.Join(lacks, " and "), models.SimName)
 	}
 	return nil
 }

@@ -255,7 +255,7 @@ func (c *campaign) finish(ctx context.Context, problem error, files *outputFiles
 func (c *benchCommand) runSweep(s *streams) error {
 	for name, path := range map[string]string{"jsonl": c.JSONL, "perfetto": c.Perfetto, "record": c.Record, "start-at": c.StartAt} {
 		if path != "" {
-			return wrongf("--%s is of one run: a sweep takes --%s", name, strings.Join(sweepForms, ", --"))
+			return wrongf("--%s belongs to a single run: a sweep takes --%s", name, strings.Join(sweepForms, ", --"))
 		}
 	}
 	axis, values := experiment.Rate, c.Rate
@@ -323,9 +323,9 @@ func (c *benchCommand) objectives() ([]slo.Objective, slo.Options, error) {
 	case len(c.Concurrency.List) > 0 || c.Concurrency.Several():
 		return nil, o, wrongf("--slo searches for a rate: drop --concurrency")
 	case len(c.Rate.List) > 1:
-		return nil, o, wrongf("--slo chooses the rates itself: give --rate as the ends of a range, as in 1..64, or as where to begin")
+		return nil, o, wrongf("--slo chooses the rates itself: --rate may give the ends of a range, as in 1..64, or the rate to begin with")
 	case !(c.Tolerance > 0 && c.Tolerance <= 100) || c.Trials < 1:
-		return nil, o, wrongf("--tolerance is a share of 100 above 0, and --trials at least 1")
+		return nil, o, wrongf("--tolerance must be a percentage above 0 and up to 100, and --trials at least 1")
 	}
 	all, err := slo.Parse(c.SLO)
 	if err != nil {

@@ -135,7 +135,7 @@ func TestBenchWithoutModels(t *testing.T) {
 		args []string
 		says []string
 	}{
-		{nil, []string{"the server's models cannot be read: /v1/models: status 404; so " + approximate + " and " + unverified, "if it serves weir-sim, add --model weir-sim\n"}},
+		{nil, []string{"the server's models cannot be read: /v1/models: status 404, so " + approximate + " and " + unverified, "if the server has weir-sim, add --model weir-sim\n"}},
 		{[]string{"--verify", "off"}, []string{"so " + approximate + ";"}},
 		{[]string{"--tokenizer", "../../models/weir-sim"}, []string{"so " + unverified + ";"}},
 		{[]string{"--tokenizer", "../../models/weir-sim", "--verify", "off"}, nil},

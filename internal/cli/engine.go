@@ -27,84 +27,84 @@ import (
 
 // simFlags shape a simulated engine, the same in engine and up.
 type simFlags struct {
-	MaxRunningRequests int           `default:"256" placeholder:"N" help:"Requests in the running batch (${default})."`
-	MaxQueuedRequests  int           `default:"0" placeholder:"N" help:"Requests in the waiting queue; 0 is no limit."`
-	Cost               string        `default:"per-batch" placeholder:"MODEL" help:"Cost model of a step: per-batch (6 ms and 0.35 ms per running request), constant, table=FILE (CSV, see docs/offline.md) or profile=NAME (published figures of a real engine, listed by weir engine --help)."`
-	PrefillCost        time.Duration `default:"16.5ms" help:"Of a step with prefill, with --cost constant (${default})."`
-	DecodeCost         time.Duration `default:"20ms" help:"Of a step with decode, with --cost constant (${default})."`
-	MeanOutputTokens   int           `default:"200" placeholder:"N" help:"Expected length of an output that nothing else ends (${default})."`
-	ContextLength      int           `default:"0" placeholder:"N" help:"Tokens of prompt and output together; the model's own unless given."`
-	ChunkedPrefillSize int           `default:"0" placeholder:"N" help:"Prompt tokens in one step; 0 takes what the step has room for."`
-	MaxTotalTokens     int           `default:"0" placeholder:"N" help:"Size of the KV cache in tokens, of each DP rank; 0 is no limit, and then no prompt is ever found in it."`
-	PageSize           int           `default:"16" placeholder:"N" help:"Tokens of a page of the KV cache (${default})."`
-	DPSize             int           `name:"dp-size" default:"1" placeholder:"N" help:"Data-parallel ranks, each with a queue, a batch and a KV cache of its own (${default})."`
-	StreamInterval     int           `default:"1" placeholder:"N" help:"Tokens of a stream sent at a time (${default})."`
-	LoRAPaths          []string      `name:"lora-paths" sep:"," placeholder:"NAME[=PATH],..." help:"LoRA adapters that requests may name; the paths are not looked at."`
+	MaxRunningRequests int           `default:"256" placeholder:"N" help:"Largest number of requests in the running batch (${default})."`
+	MaxQueuedRequests  int           `default:"0" placeholder:"N" help:"Largest number of requests in the waiting queue. 0 is no limit."`
+	Cost               string        `default:"per-batch" placeholder:"MODEL" help:"Cost model of a step: per-batch (6 ms, and 0.35 ms per running request), constant, table=FILE (CSV; docs/offline.md) or profile=NAME (published figures of a real engine; weir engine --help lists them) (${default})."`
+	PrefillCost        time.Duration `default:"16.5ms" help:"With --cost constant: time of a step with prefill (${default})."`
+	DecodeCost         time.Duration `default:"20ms" help:"With --cost constant: time of a step with decode (${default})."`
+	MeanOutputTokens   int           `default:"200" placeholder:"N" help:"Mean output length of requests that nothing else ends (${default})."`
+	ContextLength      int           `default:"0" placeholder:"N" help:"Largest number of prompt and output tokens of a request. 0 takes the model's own."`
+	ChunkedPrefillSize int           `default:"0" placeholder:"N" help:"Largest number of prompt tokens in one step. 0 takes as many as fit."`
+	MaxTotalTokens     int           `default:"0" placeholder:"N" help:"Size of the KV cache of each data-parallel rank, in tokens. 0 is no limit, and prompts are then never found in the cache."`
+	PageSize           int           `default:"16" placeholder:"N" help:"Number of tokens in a page of the KV cache (${default})."`
+	DPSize             int           `name:"dp-size" default:"1" placeholder:"N" help:"Number of data-parallel ranks. Each has its own queue, batch and KV cache (${default})."`
+	StreamInterval     int           `default:"1" placeholder:"N" help:"Number of tokens that a stream sends at a time (${default})."`
+	LoRAPaths          []string      `name:"lora-paths" sep:"," placeholder:"NAME[=PATH],..." help:"LoRA adapters that requests may name. The paths are not read."`
 
-	EnablePriorityScheduling bool    `help:"Let requests name a priority, and take them in its order."`
-	PreemptionThreshold      int     `name:"priority-scheduling-preemption-threshold" default:"10" placeholder:"N" help:"With it, a waiting request takes the place of running ones whose priority is lower by more than this (${default}); below 0, never."`
-	ScheduleConservativeness float64 `default:"1" placeholder:"F" help:"Scales how much of the KV cache is kept free for what running requests may still generate; less makes retraction likely (${default})."`
-	Speculation              float64 `default:"1" placeholder:"N" help:"Mean number of tokens that a step gives a request, as if drafts were verified (${default})."`
+	EnablePriorityScheduling bool    `help:"Accept a priority in requests, and schedule requests in its order."`
+	PreemptionThreshold      int     `name:"priority-scheduling-preemption-threshold" default:"10" placeholder:"N" help:"With priority scheduling: a waiting request replaces running requests whose priority is lower by more than this (${default}). A negative value disables preemption."`
+	ScheduleConservativeness float64 `default:"1" placeholder:"F" help:"Factor on the part of the KV cache that is kept free for the output of running requests. A lower value makes retraction likelier (${default})."`
+	Speculation              float64 `default:"1" placeholder:"N" help:"Mean number of tokens that a step gives each request, as if drafts were verified (${default})."`
 
-	Content   string   `default:"auto" enum:"auto,words,echo,json" help:"What the engine says: what each request asks for (auto), or always words, the last message (echo) or a JSON document."`
-	Reasoning string   `default:"" enum:",none,low,medium,high" placeholder:"EFFORT" help:"Reasoning before each answer: low, medium or high, or none; unless given, what each request asks for."`
+	Content   string   `default:"auto" enum:"auto,words,echo,json" help:"Text of the answers: whatever each request asks for (auto), or always words, the last message (echo) or a JSON document (${default})."`
+	Reasoning string   `default:"" enum:",none,low,medium,high" placeholder:"EFFORT" help:"Reasoning before each answer: none, low, medium or high. By default, whatever each request asks for."`
 	Fault     []string `sep:";" placeholder:"KIND[,SETTING=VALUE...]" help:"Make the engine fail, for example cut,after=20,rate=0.01. Repeatable."`
 }
 
 type engineCommand struct {
-	simFlags
-	offlineFlags
-	Listen      string   `default:"127.0.0.1:9000" placeholder:"ADDR" help:"Address of a wire that names none (${default})."`
-	Wire        []string `default:"openai" sep:";" placeholder:"KIND[=ADDR]" help:"What to speak: sglang or vllm (the HTTP API of that engine), openai (the OpenAI API and nothing else), or weir (the batched plane). Repeatable, each with an address of its own."`
-	AdminListen string   `placeholder:"ADDR" help:"Address of /admin/state and /admin/faults, which the HTTP wires serve as well, and of /metrics, /watch, /stalls and /profiles, which they do not."`
-	Model       string   `placeholder:"[NAME=]DIR" help:"Model folder whose vocabulary the engine speaks; the built-in one unless given."`
-	Name        string   `default:"sim" help:"The engine's name in its state."`
-	sglangFlags `group:"As SGLang's:"`
-	vllmFlags   `group:"As vLLM's:"`
-	roleFlags   `group:"Prefill and decode apart:"`
-	accessFlags `group:"Who may ask:"`
-	watchFlags  `group:"Watching itself:"`
-	logFlags    `group:"Watching itself:"`
+	simFlags     `group:"The simulated engine:"`
+	offlineFlags `group:"Replaying a trace instead of serving:"`
+	Listen       string   `group:"Where it listens:" default:"127.0.0.1:9000" placeholder:"ADDR" help:"Address of a wire that is given without one (${default})."`
+	Wire         []string `group:"Where it listens:" default:"openai" sep:";" placeholder:"KIND[=ADDR]" help:"API to speak: sglang or vllm (the HTTP API of that engine), openai (the OpenAI API only) or weir (the batched plane) (${default}). Repeatable, each with its own address."`
+	AdminListen  string   `group:"Where it listens:" placeholder:"ADDR" help:"Address of /metrics, /watch, /stalls, /profiles, /admin/state and /admin/faults. The HTTP wires serve the last two as well."`
+	Model        string   `group:"Model and name:" placeholder:"[NAME=]DIR" help:"Model folder whose vocabulary the engine speaks. By default the built-in model."`
+	Name         string   `group:"Model and name:" default:"sim" help:"Name of the engine in its state."`
+	sglangFlags  `group:"Flags of SGLang:"`
+	vllmFlags    `group:"Flags of vLLM:"`
+	roleFlags    `group:"Separate prefill and decode:"`
+	accessFlags  `group:"Access:"`
+	watchFlags   `group:"Watching itself:"`
+	logFlags     `group:"Watching itself:"`
 
-	KVEventsConfig string `name:"kv-events-config" placeholder:"JSON" help:"Publish what the KV cache holds, as vLLM and SGLang do and by their words (docs/kv-events.md)."`
+	KVEventsConfig string `group:"The simulated engine:" name:"kv-events-config" placeholder:"JSON" help:"Publish the content of the KV cache as vLLM and SGLang do, with a configuration in their format (docs/kv-events.md)."`
 
-	ServedModelName string `placeholder:"NAME" help:"The name that the model is served by; its own unless given."`
+	ServedModelName string `group:"Model and name:" placeholder:"NAME" help:"Name under which the model is served. By default the model's own name."`
 }
 
 // sglangFlags shape the sglang wire; the names are SGLang's.
 type sglangFlags struct {
-	IncrementalStreamingOutput bool   `help:"sglang: events of /generate hold what is new, not all so far."`
-	EnableMetrics              bool   `help:"sglang: serve /metrics, and add each stage's time to the answers of /generate."`
-	PatchedStamps              bool   `help:"sglang: add the timeline's own stamps to the answers of /generate, by their names there (server_created_time, queue_time_start, ...), as a server does that was patched for them."`
-	SkipTokenizerInit          bool   `help:"sglang: /generate takes and gives token ids only. What needs a tokenizer or a grammar is given up as SGLang does."`
-	GrammarBackend             string `default:"xgrammar" enum:"xgrammar,outlines,llguidance,none" placeholder:"NAME" help:"sglang: what holds outputs to schemas; none gives them up (${default})."`
+	IncrementalStreamingOutput bool   `help:"sglang: events of /generate contain only new output instead of the whole answer so far."`
+	EnableMetrics              bool   `help:"sglang: serve /metrics, and add the time of each stage to answers of /generate."`
+	PatchedStamps              bool   `help:"sglang: add the timeline's own stamps to answers of /generate under their names there (server_created_time, queue_time_start, ...), like a server that was patched for them."`
+	SkipTokenizerInit          bool   `help:"sglang: /generate takes and returns token ids only. Requests that need a tokenizer or a grammar are aborted, as SGLang does."`
+	GrammarBackend             string `default:"xgrammar" enum:"xgrammar,outlines,llguidance,none" placeholder:"NAME" help:"sglang: backend that makes output follow schemas. With none, such requests are aborted (${default})."`
 
-	EnableDeterministicInference bool `help:"sglang: heed seeds."`
+	EnableDeterministicInference bool `help:"sglang: honour seeds."`
 
-	SGLangVersion string `name:"sglang-version" placeholder:"RELEASE" help:"sglang: the release to be; 0.5.16 unless given. Up to 0.5.3 the engine ends of a schema that it has no grammar backend for, and up to 0.5.13 of min_new_tokens without a tokenizer."`
+	SGLangVersion string `name:"sglang-version" placeholder:"RELEASE" help:"sglang: release to imitate; 0.5.16 by default. Up to 0.5.3 a schema without a grammar backend ends the engine, and up to 0.5.13 min_new_tokens without a tokenizer does."`
 
-	EnableCacheReport bool   `help:"sglang: tell cached_tokens in the usage."`
-	WeightVersion     string `default:"default" placeholder:"NAME" help:"sglang: what answers say of the weights (${default})."`
+	EnableCacheReport bool   `help:"sglang: report cached_tokens in the usage."`
+	WeightVersion     string `default:"default" placeholder:"NAME" help:"sglang: weight version in answers (${default})."`
 }
 
 // vllmFlags shape the vllm wire; the names are vLLM's.
 type vllmFlags struct {
-	EnablePerRequestMetrics   bool `help:"vllm: answers have the object metrics."`
-	EnablePromptTokensDetails bool `help:"vllm: tell cached_tokens in the usage."`
-	EnableServerLoadTracking  bool `help:"vllm: make /load count."`
+	EnablePerRequestMetrics   bool `help:"vllm: add the object metrics to answers."`
+	EnablePromptTokensDetails bool `help:"vllm: report cached_tokens in the usage."`
+	EnableServerLoadTracking  bool `help:"vllm: count requests in /load."`
 
-	EnableScaleOut bool `help:"vllm: serve /inference/v1/generate, which takes and gives token ids only."`
+	EnableScaleOut bool `help:"vllm: serve /inference/v1/generate, which takes and returns token ids only."`
 
-	FingerprintValue string `placeholder:"TEXT" help:"vllm: what answers say is their system_fingerprint; none unless given."`
+	FingerprintValue string `placeholder:"TEXT" help:"vllm: system_fingerprint of answers. By default there is none."`
 }
 
 // accessFlags say who may ask the engine; the names are vLLM's and SGLang's.
 type accessFlags struct {
-	APIKey      []string `name:"api-key" sep:"none" placeholder:"KEY" help:"Ask for a key, on the paths that the engine of each wire guards (docs/simulated-engine.md), and in each call of the plane. Repeatable: vLLM takes any."`
-	AdminAPIKey string   `name:"admin-api-key" placeholder:"KEY" help:"sglang: the key that /abort_request and /flush_cache ask for."`
+	APIKey      []string `name:"api-key" sep:"none" placeholder:"KEY" help:"Require this key, on the paths that the real engine of each wire protects (docs/simulated-engine.md) and in each call of the plane. Repeatable: vLLM accepts any of them."`
+	AdminAPIKey string   `name:"admin-api-key" placeholder:"KEY" help:"sglang: key that /abort_request and /flush_cache require."`
 	SSLCertfile string   `name:"ssl-certfile" placeholder:"FILE" help:"Speak TLS on every wire, with this certificate."`
-	SSLKeyfile  string   `name:"ssl-keyfile" placeholder:"FILE" help:"The certificate's key."`
-	SSLCACerts  string   `name:"ssl-ca-certs" placeholder:"FILE" help:"Take only clients whose certificate one of these authorities has signed (vLLM: with --ssl-cert-reqs 2)."`
+	SSLKeyfile  string   `name:"ssl-keyfile" placeholder:"FILE" help:"Private key of the certificate."`
+	SSLCACerts  string   `name:"ssl-ca-certs" placeholder:"FILE" help:"Accept only clients with a certificate that one of these authorities signed (vLLM: with --ssl-cert-reqs 2)."`
 }
 
 // options turns the flags into options.
@@ -248,7 +248,7 @@ func (c *engineCommand) publisher(o *simserver.Options) (*kvpub.Publisher, error
 // publish binds where an engine publishes.
 func publish(o *simserver.Options, config kvpub.Config, form kvpub.Form) (*kvpub.Publisher, error) {
 	if o.Sim.KVTokens == 0 {
-		return nil, wrongf("KV events are of a KV cache that has a size; add --max-total-tokens")
+		return nil, wrongf("KV events need a KV cache of known size: add --max-total-tokens")
 	}
 	p, err := kvpub.Listen(config, kvpub.Options{Form: form, PageSize: o.Sim.PageSize, Ranks: o.Sim.DPSize})
 	if err != nil {

@@ -19,23 +19,23 @@ import (
 // roleFlags give an engine one half of requests; those that begin with
 // disaggregation are SGLang's.
 type roleFlags struct {
-	Role string `default:"both" enum:"both,prefill,decode" help:"What the engine does of a request: both halves, or one of them (docs/simulated-engine.md#prefill-and-decode-apart)."`
+	Role string `default:"both" enum:"both,prefill,decode" help:"Part of a request that the engine serves: both halves, or one of them (docs/simulated-engine.md#prefill-and-decode-apart)."`
 
-	KVBytesPerToken int           `name:"kv-bytes-per-token" default:"131072" placeholder:"N" help:"Size of a token's KV on its way to a decode engine (${default}, as of Llama 3.1 8B)."`
-	KVBandwidth     byteRate      `name:"kv-bandwidth" default:"0" placeholder:"BYTES/S" help:"decode: of the link that KV comes by, for each DP rank; 0 is no bound."`
-	KVLatency       time.Duration `name:"kv-latency" default:"0s" help:"decode: of each transfer."`
+	KVBytesPerToken int           `name:"kv-bytes-per-token" default:"131072" placeholder:"N" help:"Size of a token's KV in a transfer to a decode engine (${default}, as for Llama 3.1 8B)."`
+	KVBandwidth     byteRate      `name:"kv-bandwidth" default:"0" placeholder:"BYTES/S" help:"decode: bandwidth of the link over which KV arrives, for each data-parallel rank, such as 25GB. 0 is no limit."`
+	KVLatency       time.Duration `name:"kv-latency" default:"0s" help:"decode: latency of each transfer of KV."`
 
-	DisaggregationMode          string `default:"" enum:",null,prefill,decode" placeholder:"MODE" help:"SGLang's word for --role: null, prefill or decode."`
-	DisaggregationBootstrapPort int    `default:"8998" placeholder:"PORT" help:"sglang, prefill: port of the registry of bootstrap addresses, at the wire's host (${default}; 0 takes a free one). decode: the one of requests that name none."`
-	DisaggregationRadixCache    bool   `name:"disaggregation-decode-enable-radix-cache" help:"sglang, decode: find prompts in the own cache."`
-	DisaggregationBackup        string `name:"disaggregation-decode-retraction-backup" default:"cpu_tensor" enum:"cpu_tensor,host_pool,none" placeholder:"WHERE" help:"sglang, decode: where the KV of a request is that was sent back to the queue, cpu_tensor or host_pool; none gives it up."`
+	DisaggregationMode          string `default:"" enum:",null,prefill,decode" placeholder:"MODE" help:"SGLang's form of --role: null, prefill or decode."`
+	DisaggregationBootstrapPort int    `default:"8998" placeholder:"PORT" help:"sglang, prefill: port of the bootstrap registry, at the wire's host (${default}; 0 takes a free one). decode: bootstrap port of requests that name none."`
+	DisaggregationRadixCache    bool   `name:"disaggregation-decode-enable-radix-cache" help:"sglang, decode: look for prompts in its own cache."`
+	DisaggregationBackup        string `name:"disaggregation-decode-retraction-backup" default:"cpu_tensor" enum:"cpu_tensor,host_pool,none" placeholder:"WHERE" help:"sglang, decode: where the KV of a retracted request is kept, cpu_tensor or host_pool. With none the request is aborted."`
 
-	KVTransferConfig string `name:"kv-transfer-config" placeholder:"JSON" help:"vllm: the connector of prefill and decode apart, as vLLM's: kv_connector NixlConnector or NixlPushConnector, engine_id, kv_load_failure_policy, kv_connector_extra_config.kv_lease_duration. With --role NixlConnector unless given."`
+	KVTransferConfig string `name:"kv-transfer-config" placeholder:"JSON" help:"vllm: connector between prefill and decode engines, in vLLM's format: kv_connector NixlConnector or NixlPushConnector, engine_id, kv_load_failure_policy, kv_connector_extra_config.kv_lease_duration. With --role it is NixlConnector by default."`
 	SideChannelPort  int    `name:"nixl-side-channel-port" default:"5600" placeholder:"PORT" help:"vllm: port of the side channel, at the wire's host (VLLM_NIXL_SIDE_CHANNEL_PORT; ${default}; 0 takes a free one)."`
 
-	BootstrapTimeout time.Duration `default:"300s" help:"sglang, prefill: how long a request waits for its decode engine (SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT; ${default})."`
-	WaitingTimeout   time.Duration `default:"300s" help:"sglang, decode: how long a request waits for its KV (SGLANG_DISAGGREGATION_WAITING_TIMEOUT; ${default})."`
-	HeartbeatTimeout time.Duration `default:"10s" help:"sglang, decode: how long it takes to find out that a prefill engine is lost (${default}: two of SGLang's heartbeats)."`
+	BootstrapTimeout time.Duration `default:"300s" help:"sglang, prefill: longest wait of a request for its decode engine (SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT; ${default})."`
+	WaitingTimeout   time.Duration `default:"300s" help:"sglang, decode: longest wait of a request for its KV (SGLANG_DISAGGREGATION_WAITING_TIMEOUT; ${default})."`
+	HeartbeatTimeout time.Duration `default:"10s" help:"sglang, decode: time after which a lost prefill engine is noticed (${default}: two of SGLang's heartbeats)."`
 }
 
 // apply turns the flags into options.
@@ -43,7 +43,7 @@ func (f *roleFlags) apply(o *simserver.Options, wires []string) error {
 	word := f.Role
 	if mode := strings.Replace(f.DisaggregationMode, "null", "both", 1); mode != "" {
 		if word != "both" && word != mode {
-			return wrongf("--role %s and --disaggregation-mode %s say different things; give one of them", f.Role, f.DisaggregationMode)
+			return wrongf("--role %s and --disaggregation-mode %s contradict each other; give one of them", f.Role, f.DisaggregationMode)
 		}
 		word = mode
 	}
@@ -53,11 +53,11 @@ func (f *roleFlags) apply(o *simserver.Options, wires []string) error {
 	}
 	switch {
 	case o.Role != infer.RoleBoth && !slices.ContainsFunc(wires, hasLegs):
-		return wrongf("--role %s: no wire of %s has requests in halves; add --wire sglang or --wire vllm", word, strings.Join(wires, ", "))
+		return wrongf("--role %s needs a wire that carries halves of requests, which %s do not; add --wire sglang or --wire vllm", word, strings.Join(wires, ", "))
 	case f.KVBytesPerToken < 0 || !(f.KVBandwidth >= 0) || f.KVLatency < 0:
 		return wrongf("--kv-bytes-per-token, --kv-bandwidth and --kv-latency must not be negative")
 	case f.DisaggregationBootstrapPort < 0 || f.DisaggregationBootstrapPort > 65535:
-		return wrongf("--disaggregation-bootstrap-port %d is no port", f.DisaggregationBootstrapPort)
+		return wrongf("--disaggregation-bootstrap-port %d: want a port from 0 to 65535", f.DisaggregationBootstrapPort)
 	case f.BootstrapTimeout <= 0 || f.WaitingTimeout <= 0 || f.HeartbeatTimeout <= 0:
 		return wrongf("--bootstrap-timeout, --waiting-timeout and --heartbeat-timeout must be positive")
 	}
@@ -99,15 +99,15 @@ func (f *roleFlags) connector(o *simserver.Options) error {
 	t := &simserver.VLLMTransfer{Push: c.Connector == "NixlPushConnector", Recompute: c.Failure == "recompute", Lease: time.Duration(c.Extra.Lease * float64(time.Second)), Port: f.SideChannelPort}
 	switch {
 	case !slices.Contains([]string{"NixlConnector", "NixlPullConnector", "NixlPushConnector"}, c.Connector):
-		return wrongf("--kv-transfer-config: kv_connector is %q; NixlConnector (pull) and NixlPushConnector are simulated", c.Connector)
+		return wrongf("--kv-transfer-config: kv_connector is %q; only NixlConnector (pull) and NixlPushConnector are simulated", c.Connector)
 	case !slices.Contains([]string{"", "kv_producer", "kv_consumer", "kv_both"}, c.Role):
-		return wrongf("--kv-transfer-config: kv_role is %q; it is kv_producer, kv_consumer or kv_both, and changes nothing", c.Role)
+		return wrongf("--kv-transfer-config: kv_role is %q; want kv_producer, kv_consumer or kv_both (it changes nothing)", c.Role)
 	case !slices.Contains([]string{"", "fail", "recompute"}, c.Failure):
-		return wrongf("--kv-transfer-config: kv_load_failure_policy is %q; it is fail or recompute", c.Failure)
+		return wrongf("--kv-transfer-config: kv_load_failure_policy is %q; want fail or recompute", c.Failure)
 	case c.Extra.Lease < 0:
 		return wrongf("--kv-transfer-config: kv_lease_duration must not be negative")
 	case f.SideChannelPort < 0 || f.SideChannelPort > 65535:
-		return wrongf("--nixl-side-channel-port %d is no port", f.SideChannelPort)
+		return wrongf("--nixl-side-channel-port %d: want a port from 0 to 65535", f.SideChannelPort)
 	}
 	o.VLLM.Transfer, o.Legs.EngineID = t, cmp.Or(c.EngineID, rand.Text())
 	return nil

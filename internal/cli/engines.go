@@ -18,12 +18,12 @@ import (
 
 type enginesCommand struct {
 	Admin string `default:"http://127.0.0.1:8001" placeholder:"URL" help:"Base URL of the gateway's admin listener (${default})."`
-	JSON  bool   `name:"json" help:"Print what the gateway answers, as JSON."`
+	JSON  bool   `name:"json" help:"Print the gateway's answer as JSON."`
 }
 
 // Help implements kong's extended help.
 func (enginesCommand) Help() string {
-	return `Prints a line for each engine, and for each data-parallel rank where its wire names them: its kind and state, what it serves, what it said of itself and how busy it is. A dash is what its wire does not tell. ROLE is shown where some engine serves halves of requests (docs/disaggregation.md). BOOKED are the generations that weir has there, WAIT how long a new prompt would wait, CACHED the shares of prompts that weir believed to be in its KV cache and that it said were; --json has the coefficients that were learned of it. The exit status is 1 when no engine is ready.
+	return `Prints a line for each engine, or for each of its data-parallel ranks if its wire names them: kind, state, model, version and load. A dash stands for a value that the wire does not report. ROLE is shown if some engine serves halves of requests (docs/disaggregation.md). BOOKED is the number of generations that weir has at the engine, WAIT the time that a new prompt would wait there. CACHED has two shares of prompt tokens: those that weir expected in the engine's KV cache, and those that the engine reported. --json includes the coefficients that weir has learned. The exit status is 1 when no engine is ready.
 
 Examples:
   weir engines
@@ -83,7 +83,7 @@ func (c *enginesCommand) ask() (views []engineView, body []byte, err error) {
 		return nil, nil, fmt.Errorf("%s: %s; give the admin listener's address, not the API's", url, resp.Status)
 	}
 	if err := json.Unmarshal(body, &views); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("%s is no admin listener of weir", url), err)
+		return nil, nil, errors.Join(fmt.Errorf("%s is not an admin listener of weir", url), err)
 	}
 	return views, body, nil
 }

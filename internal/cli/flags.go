@@ -48,46 +48,46 @@ type gatewayFlags struct {
 // listenFlags are where clients and operators reach the gateway.
 type listenFlags struct {
 	Listen         string   `default:"127.0.0.1:8000" placeholder:"ADDR" help:"Address of the API (${default})."`
-	AdminListen    string   `default:"127.0.0.1:8001" placeholder:"ADDR" help:"Address of the operators' page, and of /metrics, /healthz, /readyz, /engines, /requests (in flight), /records and /stages (of those that have ended), /timeline/ID, /timeline (which follows the records), /watch, /stalls and /profiles, for operators only (${default}); off serves none of them."`
-	AdminHost      []string `sep:";" placeholder:"NAME" help:"A further name by which that address is reached. It answers to IP addresses, localhost and the name in --admin-listen, so that no web page can read it by a name of its own. Repeatable."`
-	PProf          bool     `name:"pprof" env:"WEIR_PPROF" help:"Serve Go's profiles there too, under /debug/pprof: whoever reads them can read prompts. Off unless given."`
-	TLSCert        string   `name:"tls-cert" type:"path" placeholder:"FILE" help:"Serve the API over TLS, with HTTP/2 and HTTP/1.1: the PEM certificate chain, read again when it changes."`
-	TLSKey         string   `name:"tls-key" type:"path" placeholder:"FILE" help:"Its private key, as PEM."`
-	H2C            bool     `name:"h2c" env:"WEIR_H2C" help:"Serve HTTP/2 without TLS as well, to clients that begin with it. HTTP/1.1 carries streams at less cost."`
-	TrustedProxies []string `placeholder:"CIDR,..." help:"Networks of proxies whose word on a client's address is taken: X-Forwarded-For, or with --proxy-protocol that protocol."`
-	CORS           []string `name:"cors" sep:";" default:"off" placeholder:"ORIGIN,..." help:"Web pages whose scripts may call the API from a browser: off, none; origins such as https://chat.example,http://localhost:3000; any (${default}; docs/clients.md). Never the admin listener. Repeatable."`
+	AdminListen    string   `default:"127.0.0.1:8001" placeholder:"ADDR" help:"Address of the operators' page and of the admin endpoints: /metrics, /healthz, /readyz, /engines, /requests (in flight), /records and /stages (of requests that have ended), /timeline/ID, /timeline (follows the records), /watch, /stalls and /profiles. Only operators should reach it. off serves none of them (${default})."`
+	AdminHost      []string `sep:";" placeholder:"NAME" help:"Another host name of the admin listener. It answers only to IP addresses, localhost, the name in --admin-listen and these names, so that a web page cannot read it through a name of its own. Repeatable."`
+	PProf          bool     `name:"pprof" env:"WEIR_PPROF" help:"Serve Go's profiles on the admin listener, under /debug/pprof. Prompts can be read from them. Off by default."`
+	TLSCert        string   `name:"tls-cert" type:"path" placeholder:"FILE" help:"Serve the API over TLS, with HTTP/2 and HTTP/1.1. FILE is the PEM certificate chain, and is read again when it changes."`
+	TLSKey         string   `name:"tls-key" type:"path" placeholder:"FILE" help:"Private key of the certificate, as PEM."`
+	H2C            bool     `name:"h2c" env:"WEIR_H2C" help:"Also serve HTTP/2 without TLS, to clients that begin with it. Streams cost less over HTTP/1.1."`
+	TrustedProxies []string `placeholder:"CIDR,..." help:"Networks of trusted proxies. weir takes a client's address from their X-Forwarded-For header, or from the PROXY protocol with --proxy-protocol."`
+	CORS           []string `name:"cors" sep:";" default:"off" placeholder:"ORIGIN,..." help:"Origins of web pages whose scripts may call the API from a browser: off (none), any, or a list such as https://chat.example,http://localhost:3000 (${default}; docs/clients.md). The admin listener is never included. Repeatable."`
 	ProxyProtocol  bool     `help:"The trusted proxies begin each connection with the PROXY protocol, version 1 or 2."`
 }
 
 // allowFlags are what of a request may pass to engines.
 type allowFlags struct {
-	AllowField    []string `sep:";" placeholder:"NAME" help:"Let clients send a field or header that steers engines and not answers, as priority, cache_salt or kv_transfer_params: it is refused otherwise, to every kind of engine (docs/apis.md has the list). Repeatable."`
-	Media         []string `sep:";" default:"data" placeholder:"WORD" help:"What requests may refer to instead of sending it: data, nothing; the beginning of URLs, as https://images.example/public/, what is below it; any, whatever the engine can fetch or open, files of its own included (${default}). Repeatable."`
-	RelayPath     []string `sep:";" placeholder:"PATH" help:"Relay another path to engines of kind openai, as /v1/images/generations, or all below one that ends with a slash, beside those of vLLM and SGLang that clients use. Repeatable."`
-	UnknownFields string   `default:"refuse" enum:"refuse,warn" help:"What becomes of a field of a body that weir does not know: refuse answers 400 with the nearest name that it knows, warn leaves it out and names it in the header Weir-Ignored of the answer (${default}; docs/apis.md). A relay passes every field in any case."`
-	AllowAbort    bool     `help:"Serve /abort_request, by which whoever knows the rid of a request to /generate ends it."`
+	AllowField    []string `sep:";" placeholder:"NAME" help:"Let clients send a field or header that steers engines rather than answers, such as priority, cache_salt or kv_transfer_params. Otherwise such a field is refused, for every kind of engine (docs/apis.md has the list). Repeatable."`
+	Media         []string `sep:";" default:"data" placeholder:"WORD" help:"Media that requests may refer to by URL: data allows none, so media must be sent in the request; a prefix such as https://images.example/public/ allows the URLs below it; any allows whatever the engine can fetch or open, including its own files (${default}). Repeatable."`
+	RelayPath     []string `sep:";" placeholder:"PATH" help:"Another path to relay to engines of kind openai, such as /v1/images/generations. A path that ends with a slash includes all paths below it. The paths of vLLM and SGLang that clients use are relayed anyway. Repeatable."`
+	UnknownFields string   `default:"refuse" enum:"refuse,warn" help:"What to do with a field that weir does not know: refuse answers 400 and names the nearest known field; warn leaves the field out and names it in the response header Weir-Ignored (${default}; docs/apis.md). A relay passes every field in any case."`
+	AllowAbort    bool     `help:"Serve /abort_request, with which anyone who knows the rid of a request to /generate can end it."`
 }
 
 // limitFlags are how much there may be at once.
 type limitFlags struct {
-	MaxBody                 byteSize `default:"32MiB" placeholder:"BYTES" help:"Limit of a request's body (${default})."`
-	MaxBodyMemory           byteSize `default:"1GiB" placeholder:"BYTES" help:"Limit of the bytes of all bodies held at once (${default}); what does not fit is refused with a hint to try again; 0 is no limit."`
-	MaxConnections          int      `default:"0" placeholder:"N" help:"Clients' connections at once; 0 is four fifths of the descriptors that the process may have (ulimit -n). At the limit those that do nothing give way to new ones."`
-	MaxConnectionsPerClient int      `default:"0" placeholder:"N" help:"The same of one client address (IPv6: /64), and its requests in flight where it comes through a trusted proxy; 0 is no limit."`
-	MaxRequests             int      `default:"0" placeholder:"N" help:"Requests in flight at once; 0 is no limit."`
-	MaxInflightTokens       int64    `default:"0" placeholder:"N" help:"Prompt and output tokens in flight at once; 0 is no limit."`
-	UploadRate              byteSize `default:"4KiB" placeholder:"BYTES" help:"Least bytes a second of a body, on the whole, once --body-timeout is over (${default})."`
+	MaxBody                 byteSize `default:"32MiB" placeholder:"BYTES" help:"Largest body of a request, such as 32MiB (${default})."`
+	MaxBodyMemory           byteSize `default:"1GiB" placeholder:"BYTES" help:"Memory for all bodies together (${default}). A body that does not fit is refused, and the client is asked to try again. 0 is no limit."`
+	MaxConnections          int      `default:"0" placeholder:"N" help:"Largest number of client connections. At the limit, idle connections give way to new ones. 0 is four fifths of the descriptors that the process may have (ulimit -n)."`
+	MaxConnectionsPerClient int      `default:"0" placeholder:"N" help:"Largest number of connections from one client address (IPv6: /64). For clients behind a trusted proxy it limits their requests in flight. 0 is no limit."`
+	MaxRequests             int      `default:"0" placeholder:"N" help:"Largest number of requests in flight. 0 is no limit."`
+	MaxInflightTokens       int64    `default:"0" placeholder:"N" help:"Largest number of prompt and output tokens in flight. 0 is no limit."`
+	UploadRate              byteSize `default:"4KiB" placeholder:"BYTES" help:"Lowest average rate of a body, in bytes per second, once --body-timeout has passed (${default})."`
 }
 
 // routeFlags are which engine a request goes to, and to which one next.
 type routeFlags struct {
-	Policy        string   `default:"cost" placeholder:"NAME" help:"How an engine is chosen for a request: cost, session, least-load, power-of-two, round-robin or random (${default}); for one model by --model NAME,policy=NAME (docs/routing.md)."`
-	IndexMemory   byteSize `default:"256MiB" placeholder:"BYTES" help:"Memory for what the engines' KV caches are believed to hold (${default})."`
-	SessionHeader []string `sep:";" placeholder:"NAME" help:"A request header that names its caller's session, in place of those that clients send by themselves, for --policy session (docs/routing.md). Repeatable."`
-	RetryShare    float64  `default:"0.2" placeholder:"SHARE" help:"Requests of a model that may go to another engine after one has failed, as a share of all (${default}); 0 is none by it (docs/retries.md)."`
-	RetryFloor    float64  `default:"10" placeholder:"N" help:"Such requests a second that there may be besides, for models with few requests (${default}); with both 0 nothing is repeated."`
+	Policy        string   `default:"cost" placeholder:"NAME" help:"How weir chooses an engine for a request: cost, session, least-load, power-of-two, round-robin or random (${default}). --model NAME,policy=NAME sets it for one model (docs/routing.md)."`
+	IndexMemory   byteSize `default:"256MiB" placeholder:"BYTES" help:"Memory for the index of what the engines' KV caches hold (${default})."`
+	SessionHeader []string `sep:";" placeholder:"NAME" help:"A request header that names the caller's session for --policy session, instead of the headers that clients send by themselves (docs/routing.md). Repeatable."`
+	RetryShare    float64  `default:"0.2" placeholder:"SHARE" help:"Share of a model's requests that may be retried at another engine after a failure (${default}; docs/retries.md). 0 allows only the retries of --retry-floor."`
+	RetryFloor    float64  `default:"10" placeholder:"N" help:"Retries per second that are allowed in addition, for models with few requests (${default}). If both are 0, nothing is retried."`
 
-	GenerationProbes string `default:"on" enum:"on,off" help:"Whether an engine that fails or is silent may be asked for one token by weir itself, to see that it works again (${default}). With off a relay that hangs is avoided and never out, and clients' requests show that it works (docs/probes.md)."`
+	GenerationProbes string `default:"on" enum:"on,off" help:"Whether weir may ask an engine that fails or is silent for one token, to see whether it works again (${default}). With off, a relayed engine that hangs is avoided but never taken out, and only clients' requests show that it works (docs/probes.md)."`
 
 	// policies are those of single models, which are no flags of their own.
 	policies map[string]string `kong:"-"`
@@ -97,67 +97,67 @@ type routeFlags struct {
 
 // queueFlags are how requests wait for engines that are full.
 type queueFlags struct {
-	Queue         string        `default:"on" enum:"on,off" help:"Whether requests wait here until an engine has room for them (on), or are given to engines all at once (off) (${default}; docs/queue.md)."`
-	QueueTimeout  time.Duration `default:"0s" help:"Time that a request waits for an engine that has room; 0 is as --first-timeout. Callers may say less."`
-	MaxQueue      int           `default:"0" placeholder:"N" help:"Requests of a model that wait at once; 0 is no limit. One more is refused with 429."`
-	MaxQueueBytes byteSize      `default:"1GiB" placeholder:"BYTES" help:"Limit of the bytes of all that waits, bodies and ids (${default}); 0 is no limit."`
+	Queue         string        `default:"on" enum:"on,off" help:"Whether requests wait in weir until an engine has room for them (on), or are passed to engines at once (off) (${default}; docs/queue.md)."`
+	QueueTimeout  time.Duration `default:"0s" help:"Longest wait of a request for an engine with room. 0 takes --first-timeout. Callers may ask for a shorter wait."`
+	MaxQueue      int           `default:"0" placeholder:"N" help:"Largest number of waiting requests of a model. Further requests are refused with 429. 0 is no limit."`
+	MaxQueueBytes byteSize      `default:"1GiB" placeholder:"BYTES" help:"Memory for everything that waits, bodies and token ids (${default}). 0 is no limit."`
 }
 
 // waitFlags are the longest waits for clients and engines.
 type waitFlags struct {
-	WaitForEngines  time.Duration `default:"5s" help:"Wait of a request for an engine of its model that starts (${default}). Where all of them have been ready and none is, it is refused at once; one that has left within the last second is waited for until that is over."`
-	ConnectTimeout  time.Duration `default:"5s" help:"Wait for the connection to an engine that is reached over HTTP, TLS included (${default})."`
-	SubmitTimeout   time.Duration `default:"10s" help:"Wait for an engine's acknowledgement (${default})."`
-	PrefillTimeout  time.Duration `default:"1m" help:"Wait for a prefill engine's answer, where another one decodes (${default})."`
-	TransferTimeout time.Duration `default:"30s" help:"Wait for a decode engine's first output, from the prefill engine's answer on (${default})."`
-	FirstTimeout    time.Duration `default:"10m" help:"Wait for an engine's first output, or the whole answer where it is not streamed (${default})."`
-	IdleTimeout     time.Duration `default:"5m" help:"Wait for an engine's next output; a stream that goes on has no limit (${default})."`
-	BodyTimeout     time.Duration `default:"30s" help:"Wait for a request's head, and for a body's next bytes (${default})."`
-	UploadTimeout   time.Duration `default:"5m" help:"Wait for a whole body (${default})."`
-	RequestTimeout  time.Duration `default:"0s" help:"Time of a whole request, from its first byte to its answer's end; 0 is no limit."`
-	WriteTimeout    time.Duration `default:"30s" help:"Wait for a client that does not read (${default})."`
+	WaitForEngines  time.Duration `default:"5s" help:"Longest wait of a request for an engine of its model that is starting (${default}). If every engine of the model has been ready and none is now, the request is refused at once, except within a second after an engine has left."`
+	ConnectTimeout  time.Duration `default:"5s" help:"Longest wait for a connection to an engine over HTTP, including TLS (${default})."`
+	SubmitTimeout   time.Duration `default:"10s" help:"Longest wait for an engine's acknowledgement of a request (${default})."`
+	PrefillTimeout  time.Duration `default:"1m" help:"Longest wait for the answer of a prefill engine, if another engine decodes (${default})."`
+	TransferTimeout time.Duration `default:"30s" help:"Longest wait for the first output of a decode engine after the prefill engine's answer (${default})."`
+	FirstTimeout    time.Duration `default:"10m" help:"Longest wait for an engine's first output, or for the whole answer if it is not streamed (${default})."`
+	IdleTimeout     time.Duration `default:"5m" help:"Longest wait for an engine's next output (${default}). A stream that continues has no limit."`
+	BodyTimeout     time.Duration `default:"30s" help:"Longest wait for a request's head, and for the next bytes of a body (${default})."`
+	UploadTimeout   time.Duration `default:"5m" help:"Longest wait for a whole body (${default})."`
+	RequestTimeout  time.Duration `default:"0s" help:"Longest time of a whole request, from its first byte to the end of its answer. 0 is no limit."`
+	WriteTimeout    time.Duration `default:"30s" help:"Longest wait for a client that does not read (${default})."`
 }
 
 // tokenizeFlags are what tokenizing may take.
 type tokenizeFlags struct {
-	TokenizeWorkers int           `default:"0" placeholder:"N" help:"Workers of the tokenizing pool; 0 leaves one core to I/O."`
-	TokenizeTimeout time.Duration `default:"30s" help:"Wait for the tokenizing pool; a request that would wait longer is refused at once (${default})."`
-	PrefixCache     byteSize      `default:"128MiB" placeholder:"BYTES" help:"Memory for the ids of parts of earlier prompts, which are reused where a prompt has them again (${default}); 0 keeps none."`
+	TokenizeWorkers int           `default:"0" placeholder:"N" help:"Number of workers of the tokenizing pool. 0 uses all cores but one, which is left to I/O."`
+	TokenizeTimeout time.Duration `default:"30s" help:"Longest wait for the tokenizing pool (${default}). A request that would wait longer is refused at once."`
+	PrefixCache     byteSize      `default:"128MiB" placeholder:"BYTES" help:"Memory for the token ids of earlier prompts, which are reused for prompts that contain the same text (${default}). 0 keeps none."`
 }
 
 // answerFlags are the form of answers.
 type answerFlags struct {
-	FlushInterval time.Duration `default:"0s" help:"Least time between two writes of a stream; 0 writes output as it comes. A first token is never held."`
-	Incremental   bool          `name:"incremental-streaming-output" help:"An event of a stream of /generate holds what is new, not all of the answer so far, unless its caller says otherwise (docs/generate.md)."`
-	Reasoning     string        `name:"reasoning-field" default:"reasoning_content" enum:"reasoning_content,reasoning,both" help:"Where chat completions tell reasoning: reasoning_content, as DeepSeek and SGLang do, reasoning, as vLLM and OpenRouter do, or both."`
+	FlushInterval time.Duration `default:"0s" help:"Shortest time between two writes of a stream. 0 writes output as it arrives. The first token is never held back."`
+	Incremental   bool          `name:"incremental-streaming-output" help:"Events of a stream of /generate contain only new output instead of the whole answer so far, unless the request asks otherwise (docs/generate.md)."`
+	Reasoning     string        `name:"reasoning-field" default:"reasoning_content" enum:"reasoning_content,reasoning,both" help:"Field that contains the reasoning in chat completions: reasoning_content (DeepSeek, SGLang), reasoning (vLLM, OpenRouter) or both."`
 }
 
 // recordFlags are what is written down of requests.
 type recordFlags struct {
-	Timeline        string        `placeholder:"FILE" help:"Append one JSON line per request: where its time went. SIGHUP opens the file anew. With off no records are kept in memory either, and /records, /stages and /timeline have none (docs/timeline.md); a file of that name is ./off."`
-	TimelineSample  float64       `default:"1" placeholder:"SHARE" help:"Share of the requests of which there is a line, above 0 and up to 1 (${default}); those that failed have theirs whatever the share."`
-	TimelineMaxSize byteSize      `placeholder:"BYTES" help:"Put the timeline aside as FILE.1 before it is longer than this; 0 is no limit."`
-	TimelineMaxAge  time.Duration `placeholder:"DURATION" help:"Put it aside when it has been written to for this long; 0 is no limit."`
-	TimelineKeep    int           `default:"5" placeholder:"N" help:"Timelines put aside that are kept, FILE.1 the latest (${default})."`
-	OTLP            string        `name:"otlp" placeholder:"URL" help:"Send spans of requests to an OpenTelemetry collector over gRPC: http://HOST:4317, or https:// (docs/timeline.md). Callers' traces (traceparent) are joined."`
-	OTLPHeaders     string        `name:"otlp-headers" env:"WEIR_OTLP_HEADERS,OTEL_EXPORTER_OTLP_HEADERS" placeholder:"NAME=VALUE,..." help:"Headers of each call to that collector, such as its key; percent-encode what is not plain. The environment or the file keeps them out of the list of processes."`
-	OTLPShare       float64       `name:"otlp-share" default:"1" placeholder:"SHARE" help:"Share of the requests with spans, of those whose callers do not say whether they want some, from 0 to 1 (${default})."`
+	Timeline        string        `placeholder:"FILE" help:"Append one JSON line per request, which shows where its time went. SIGHUP opens the file again. off also keeps no records in memory, so that /records, /stages and /timeline are empty (docs/timeline.md); write ./off for a file of that name."`
+	TimelineSample  float64       `default:"1" placeholder:"SHARE" help:"Share of the requests that are written to the timeline, above 0 and up to 1 (${default}). Failed requests are always written."`
+	TimelineMaxSize byteSize      `placeholder:"BYTES" help:"Rename the timeline to FILE.1 before it grows beyond this size, such as 100MiB. 0 is no limit."`
+	TimelineMaxAge  time.Duration `placeholder:"DURATION" help:"Rename the timeline to FILE.1 after this time. 0 is no limit."`
+	TimelineKeep    int           `default:"5" placeholder:"N" help:"Number of renamed timelines to keep; FILE.1 is the latest (${default})."`
+	OTLP            string        `name:"otlp" placeholder:"URL" help:"Send spans of requests to an OpenTelemetry collector over gRPC: http://HOST:4317, or https:// (docs/timeline.md). Spans join the caller's trace (traceparent)."`
+	OTLPHeaders     string        `name:"otlp-headers" env:"WEIR_OTLP_HEADERS,OTEL_EXPORTER_OTLP_HEADERS" placeholder:"NAME=VALUE,..." help:"Headers of each call to the collector, such as its key. Percent-encode special characters. Set it in the environment or the file to keep it out of the process list."`
+	OTLPShare       float64       `name:"otlp-share" default:"1" placeholder:"SHARE" help:"Share of the requests that get spans, from 0 to 1, if the caller does not decide (${default})."`
 	logFlags
-	AccessLog       float64                  `default:"0" placeholder:"SHARE" help:"Log a line for this share of the requests as they end, and for all that fail: 1 is each, 0.01 one in a hundred, 0 none (${default}). A line has no prompt, answer or key."`
-	DebugStageDelay map[string]time.Duration `placeholder:"STAGE=DURATION" mapsep:";" help:"Delay a stage once per request, to prove that dashboards built on the stages point where they should."`
-	DebugHoldCore   bool                     `help:"Those delays compute and keep their core from all others, to prove that a stall is seen and named (docs/watching.md)."`
+	AccessLog       float64                  `default:"0" placeholder:"SHARE" help:"Share of the requests that get a log line when they end: 1 is each, 0.01 is one in a hundred, 0 is none (${default}). Above 0, all failed requests are logged too. A line contains no prompt, answer or key."`
+	DebugStageDelay map[string]time.Duration `placeholder:"STAGE=DURATION" mapsep:";" help:"Delay a stage once per request, to prove that dashboards built on the stages point at the right one."`
+	DebugHoldCore   bool                     `help:"Make those delays compute and keep their core, to prove that a stall is noticed and named (docs/watching.md)."`
 }
 
 // stopFlags are what becomes of requests when the process is to end.
 type stopFlags struct {
-	ShutdownDelay time.Duration `default:"0s" help:"Time after SIGTERM or Ctrl-C in which /readyz says 503 and requests are still taken, so that a load balancer can turn away first; a second signal ends it."`
-	DrainTimeout  time.Duration `default:"30s" help:"Time that requests in flight get after Ctrl-C (${default})."`
+	ShutdownDelay time.Duration `default:"0s" help:"Time after SIGTERM or Ctrl-C during which /readyz answers 503 but requests are still accepted, so that a load balancer can turn away first. A second signal ends it."`
+	DrainTimeout  time.Duration `default:"30s" help:"Time that requests in flight are given to finish after Ctrl-C (${default})."`
 }
 
 // logFlags are the form of the log.
 type logFlags struct {
-	LogLevel  slog.Level `default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (${default})."`
-	LogFormat string     `default:"text" enum:"text,json" help:"Lines of the log as text (key=value) or json (${default}). One that repeats is written 20 times a minute, and says how many were left out."`
+	LogLevel  slog.Level `default:"info" placeholder:"LEVEL" help:"Lowest level that is logged: debug, info, warn or error (${default})."`
+	LogFormat string     `default:"text" enum:"text,json" help:"Format of the log: text (key=value) or json (${default}). A line that repeats is written 20 times a minute, with the number of lines left out."`
 }
 
 // logger logs to w.
@@ -258,7 +258,7 @@ func (f *listenFlags) set(o *gateway.Options) (err error) {
 		return wrongf("--cors: %w", err)
 	}
 	if f.ProxyProtocol && len(o.Proxies) == 0 {
-		return wrongf("--proxy-protocol says who a client is, which only a trusted proxy may: name them with --trusted-proxies CIDR,...")
+		return wrongf("--proxy-protocol is accepted from trusted proxies only: name them with --trusted-proxies CIDR,...")
 	}
 	return nil
 }
@@ -313,7 +313,7 @@ func (f *routeFlags) set(o *gateway.Options) error {
 		return wrongf("--index-memory must be at least 1MiB")
 	}
 	if f.RetryShare < 0 || f.RetryShare > 1 || math.IsNaN(f.RetryShare) || f.RetryFloor < 0 || math.IsNaN(f.RetryFloor) || math.IsInf(f.RetryFloor, 0) {
-		return wrongf("--retry-share must be 0 to 1, and --retry-floor not negative")
+		return wrongf("--retry-share must be from 0 to 1, and --retry-floor must not be negative")
 	}
 	o.Sessions = words(f.SessionHeader)
 	return nil
@@ -413,17 +413,17 @@ func (f *recordFlags) set(o *gateway.Options) error {
 	case f.TimelineMaxSize < 0 || f.TimelineMaxAge < 0:
 		return wrongf("--timeline-max-size and --timeline-max-age must not be negative")
 	case f.AccessLog < 0 || f.AccessLog > 1 || math.IsNaN(f.AccessLog):
-		return wrongf("--access-log is the share of the requests that are logged, 0 to 1")
+		return wrongf("--access-log is the share of the requests that are logged: give a number from 0 to 1")
 	case f.TimelineKeep < 1:
 		return wrongf("--timeline-keep must be at least 1")
 	case !(f.TimelineSample > 0 && f.TimelineSample <= 1):
-		return wrongf("--timeline-sample is a share: above 0, and 1 for all")
+		return wrongf("--timeline-sample must be above 0 and at most 1, which writes every request")
 	case !f.written() && (f.TimelineMaxSize > 0 || f.TimelineMaxAge > 0):
-		return wrongf("--timeline-max-size and --timeline-max-age say when a file is put aside; add --timeline FILE")
+		return wrongf("--timeline-max-size and --timeline-max-age decide when a timeline is renamed: add --timeline FILE")
 	case !(f.OTLPShare >= 0 && f.OTLPShare <= 1):
-		return wrongf("--otlp-share is a share: from 0 to 1")
+		return wrongf("--otlp-share must be from 0 to 1")
 	case !f.written() && f.TimelineSample < 1:
-		return wrongf("--timeline-sample says of how many requests a file has a line; add --timeline FILE")
+		return wrongf("--timeline-sample is the share of requests in the timeline: add --timeline FILE")
 	}
 	o.SpanShare = f.OTLPShare
 	for name, d := range f.DebugStageDelay {
@@ -432,7 +432,7 @@ func (f *recordFlags) set(o *gateway.Options) error {
 			return wrongf("--debug-stage-delay: %w", err)
 		}
 		if stage == trace.Engine {
-			return wrongf("--debug-stage-delay: the engine's time is the engine's own; delay the engine")
+			return wrongf("--debug-stage-delay: weir cannot delay the stage engine; delay the engine itself")
 		}
 		if o.StageDelay == nil {
 			o.StageDelay = map[trace.Stage]time.Duration{}
@@ -440,7 +440,7 @@ func (f *recordFlags) set(o *gateway.Options) error {
 		o.StageDelay[stage] = d
 	}
 	if o.HoldCore = f.DebugHoldCore; o.HoldCore && len(o.StageDelay) == 0 {
-		return wrongf("--debug-hold-core says how --debug-stage-delay delays; add --debug-stage-delay STAGE=DURATION")
+		return wrongf("--debug-hold-core changes the delays of --debug-stage-delay: add --debug-stage-delay STAGE=DURATION")
 	}
 	return nil
 }

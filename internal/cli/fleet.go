@@ -24,45 +24,45 @@ import (
 
 // fleetCommand replays a workload through several simulated engines.
 type fleetCommand struct {
-	Workload string `arg:"" placeholder:"WORKLOAD" help:"A trace (FILE in Mooncake's, Azure's or BurstGPT's form, KIND:FILE, - for standard input), or synthetic:SETTINGS."`
+	Workload string `arg:"" placeholder:"WORKLOAD" help:"A trace (FILE in the format of Mooncake, Azure or BurstGPT, KIND:FILE, or - for standard input), or synthetic:SETTINGS."`
 
-	Engines     []string        `sep:"," placeholder:"N,..." help:"Numbers of engines (4; with --slo the fewest that meet it are looked for). 1+3 is a prefill engine and three decode engines, 1+2+1 has another one beside them that serves whole requests."`
-	SLO         string          `name:"slo" aliases:"objective" placeholder:"METRIC=BOUND,..." help:"Objectives, as in ttft_p99=2s,tpot_p99=50ms,success=99%: say which policy meets them with how many engines."`
-	MostEngines int             `default:"64" placeholder:"N" help:"The most engines that --slo tries (${default})."`
-	Policy      []string        `default:"cost,round-robin" sep:"," placeholder:"NAME,..." help:"Policies to compare (${default}); all: every one of weir's, reference: every published one."`
-	Queue       string          `default:"off" enum:"off,on,both" help:"Whether requests wait in the gateways until an engine has room for them, as those of weir serve do: on, off, or both, each policy once so and once so (${default}). A policy's name may end with +queue, too."`
-	Speed       []float64       `sep:"," placeholder:"X,..." help:"Divide the times at which requests or sessions come: 2 is twice the rate (1)."`
-	Utilisation []float64       `sep:"," placeholder:"U,..." help:"Set the speed by the fleet in place of that: 1 is the highest at which what the oracle has in hand does not grow."`
-	Gateways    []int           `default:"1" sep:"," placeholder:"N,..." help:"Numbers of gateways that share the requests (${default})."`
-	Age         []time.Duration `default:"0s" sep:"," placeholder:"D,..." help:"How often engines report, and gateways tell each other of their books; 0 is always (${default})."`
-	Stamps      bool            `default:"true" negatable:"" help:"Engines tell when prefill began and what was cached (${default})."`
-	Slow        []string        `sep:"," placeholder:"ENGINE=X,..." help:"Engines, counted from 1, whose steps take X times as long."`
-	Event       []string        `sep:";" placeholder:"TIME,KIND,ENGINE[,X]" help:"What happens to an engine: fail, join (again, empty), slow (to X times as long), evict (of its cache, untold). Repeatable."`
+	Engines     []string        `group:"The fleet:" sep:"," placeholder:"N,..." help:"Numbers of engines (4; with --slo, weir looks for the smallest number). 1+3 is one prefill engine and three decode engines; 1+2+1 adds an engine that serves whole requests."`
+	SLO         string          `group:"Comparing policies:" name:"slo" aliases:"objective" placeholder:"METRIC=BOUND,..." help:"Find which policy meets these objectives with how many engines, as in ttft_p99=2s,tpot_p99=50ms,success=99%."`
+	MostEngines int             `group:"Comparing policies:" default:"64" placeholder:"N" help:"Largest number of engines that --slo tries (${default})."`
+	Policy      []string        `group:"Comparing policies:" default:"cost,round-robin" sep:"," placeholder:"NAME,..." help:"Policies to compare (${default}). all is every policy of weir, reference is every published one."`
+	Queue       string          `group:"Comparing policies:" default:"off" enum:"off,on,both" help:"Whether requests wait in the gateways until an engine has room, as in weir serve: on, off, or both, which runs each policy twice (${default}). The name of a policy may also end with +queue."`
+	Speed       []float64       `group:"The workload:" sep:"," placeholder:"X,..." help:"Divide arrival times by these factors: 2 doubles the rate (1)."`
+	Utilisation []float64       `group:"The workload:" sep:"," placeholder:"U,..." help:"Set the speed relative to the fleet, instead of --speed: 1 is the highest speed at which the oracle's backlog does not grow."`
+	Gateways    []int           `group:"The fleet:" default:"1" sep:"," placeholder:"N,..." help:"Numbers of gateways that share the requests (${default})."`
+	Age         []time.Duration `group:"The fleet:" default:"0s" sep:"," placeholder:"D,..." help:"Intervals at which engines report, and gateways exchange their books. 0 is at once (${default})."`
+	Stamps      bool            `group:"The fleet:" default:"true" negatable:"" help:"Engines report when prefill began and how many tokens were cached (${default})."`
+	Slow        []string        `group:"The fleet:" sep:"," placeholder:"ENGINE=X,..." help:"Engines, counted from 1, whose steps take X times as long."`
+	Event       []string        `group:"The fleet:" sep:";" placeholder:"TIME,KIND,ENGINE[,X]" help:"An event at an engine: fail, join (empty, after a failure), slow (steps take X times as long) or evict (its cache, without a report). Repeatable."`
 
-	Cost               string        `default:"per-batch" placeholder:"MODEL" help:"Cost model of a step, as of weir engine (${default})."`
-	PrefillCost        time.Duration `default:"16.5ms" help:"Of a step with prefill, with --cost constant (${default})."`
-	DecodeCost         time.Duration `default:"20ms" help:"Of a step with decode, with --cost constant (${default})."`
-	MaxTotalTokens     int           `default:"400000" placeholder:"N" help:"Size of each engine's KV cache in tokens (${default})."`
-	PageSize           int           `default:"16" placeholder:"N" help:"Tokens of a page of the KV cache, and of a block of the gateway's index (${default})."`
-	MaxRunningRequests int           `default:"256" placeholder:"N" help:"Requests in an engine's running batch (${default})."`
-	ChunkedPrefillSize int           `default:"0" placeholder:"N" help:"Prompt tokens in one step; 0 takes what the step has room for."`
-	Handover           string        `default:"pull" enum:"pull,push,room" help:"How the halves of requests meet, where engines have roles: pull or push, as vLLM's, whose decode engines serve whole requests too, or room, as SGLang's (${default})."`
-	KVBytesPerToken    int           `name:"kv-bytes-per-token" default:"131072" placeholder:"N" help:"Size of a token's KV on its way to a decode engine (${default}, as of Llama 3.1 8B)."`
-	KVBandwidth        byteRate      `name:"kv-bandwidth" default:"25e9" placeholder:"BYTES/S" help:"Of the link that KV comes to a decode engine by (${default}, as of 200 Gb/s); 0 is no bound."`
-	KVLatency          time.Duration `name:"kv-latency" default:"0s" help:"Of each transfer of KV."`
-	ContextLength      int           `default:"131072" placeholder:"N" help:"Tokens of prompt and output together (${default})."`
+	Cost               string        `group:"Each simulated engine:" default:"per-batch" placeholder:"MODEL" help:"Cost model of a step, as in weir engine (${default})."`
+	PrefillCost        time.Duration `group:"Each simulated engine:" default:"16.5ms" help:"With --cost constant: time of a step with prefill (${default})."`
+	DecodeCost         time.Duration `group:"Each simulated engine:" default:"20ms" help:"With --cost constant: time of a step with decode (${default})."`
+	MaxTotalTokens     int           `group:"Each simulated engine:" default:"400000" placeholder:"N" help:"Size of each engine's KV cache in tokens (${default})."`
+	PageSize           int           `group:"Each simulated engine:" default:"16" placeholder:"N" help:"Number of tokens in a page of the KV cache and in a block of the gateway's index (${default})."`
+	MaxRunningRequests int           `group:"Each simulated engine:" default:"256" placeholder:"N" help:"Largest number of requests in an engine's running batch (${default})."`
+	ChunkedPrefillSize int           `group:"Each simulated engine:" default:"0" placeholder:"N" help:"Largest number of prompt tokens in one step. 0 takes as many as fit."`
+	Handover           string        `group:"Separate prefill and decode:" default:"pull" enum:"pull,push,room" help:"How the halves of a request meet if engines have roles: pull or push, as in vLLM, whose decode engines serve whole requests too, or room, as in SGLang (${default})."`
+	KVBytesPerToken    int           `group:"Separate prefill and decode:" name:"kv-bytes-per-token" default:"131072" placeholder:"N" help:"Size of a token's KV in a transfer to a decode engine (${default}, as for Llama 3.1 8B)."`
+	KVBandwidth        byteRate      `group:"Separate prefill and decode:" name:"kv-bandwidth" default:"25e9" placeholder:"BYTES/S" help:"Bandwidth of the link over which KV reaches a decode engine (${default}, as for 200 Gb/s). 0 is no limit."`
+	KVLatency          time.Duration `group:"Separate prefill and decode:" name:"kv-latency" default:"0s" help:"Latency of each transfer of KV."`
+	ContextLength      int           `group:"Each simulated engine:" default:"131072" placeholder:"N" help:"Largest number of prompt and output tokens of a request (${default})."`
 
-	Seed          uint64        `default:"1" placeholder:"N" help:"Of prompts, arrivals and lengths, and of ties (${default})."`
-	TraceRequests int           `default:"0" placeholder:"N" help:"Replay a trace's first N requests; 0 is all."`
-	TraceDuration time.Duration `default:"0s" placeholder:"D" help:"Replay what arrives within that virtual time of a trace; 0 is all."`
-	TraceBlock    int           `default:"512" placeholder:"N" help:"Tokens of the block that a hash id of a Mooncake trace stands for (${default})."`
-	HTML          string        `name:"html" type:"path" placeholder:"FILE" help:"Also write a page with plots, which opens without a network; - prints it in place of the table."`
-	JSON          string        `name:"json" type:"path" placeholder:"FILE" help:"Also write the runs as one JSON object; - prints it in place of the table."`
+	Seed          uint64        `group:"The workload:" default:"1" placeholder:"N" help:"Seed of prompts, arrivals, lengths and ties (${default})."`
+	TraceRequests int           `group:"The workload:" default:"0" placeholder:"N" help:"Replay only the first N requests of a trace. 0 is all."`
+	TraceDuration time.Duration `group:"The workload:" default:"0s" placeholder:"D" help:"Replay only the requests that arrive within this virtual time of a trace. 0 is all."`
+	TraceBlock    int           `group:"The workload:" default:"512" placeholder:"N" help:"Tokens per hash id of a Mooncake trace (${default})."`
+	HTML          string        `group:"Output:" name:"html" type:"path" placeholder:"FILE" help:"Write a page with plots, which opens without a network; - prints it instead of the table."`
+	JSON          string        `group:"Output:" name:"json" type:"path" placeholder:"FILE" help:"Write the runs as one JSON object; - prints it instead of the table."`
 }
 
 // Help implements kong's extended help.
 func (fleetCommand) Help() string {
-	return `Which policy, and how many engines? --slo looks for the fewest engines with which each policy meets objectives. The workload goes through simulated engines on virtual time, with the packages that decide in a gateway, and through an oracle, which sees what is true of every engine: captured is the share of its reuse, and means something beside max/mean load only.
+	return `Which policy is best, and how many engines are needed? --slo finds the fewest engines with which each policy meets objectives. The workload runs through simulated engines on virtual time. The same packages as in a gateway choose the engine of each request. Each policy is compared with an oracle, which knows the true state of every engine: the column "captured" is the share of the oracle's cache reuse that the policy reached. Read it together with max/mean load.
 
 Examples:
   weir fleet trace.jsonl --slo ttft_p99=2s,tpot_p99=50ms --html answer.html
@@ -73,10 +73,10 @@ Examples:
   weir fleet trace.jsonl --engines 4,1+3,2+2 --speed 0.5,1,2 --policy cost,round-robin
   weir fleet trace.jsonl --slow 3=2 --event 10m,fail,1 --event 12m,join,1
 
-A synthetic workload's settings are those of weir engine --offline, and
-  turns=LENGTHS, think=TIME     sessions: what follows on an answer holds all that was said before
-  branch=LENGTHS                as many requests follow on an answer at once, as an agent's calls
-A rate is of sessions then.
+Settings of a synthetic workload are those of weir engine --offline (weir engine --help lists them), and
+  turns=LENGTHS, think=TIME     sessions: each request repeats the conversation so far
+  branch=LENGTHS                number of requests that follow an answer at once, like an agent's calls
+With these settings, rate counts sessions.
 
 Policies: ` + strings.Join(fleetsim.Policies(), ", ")
 }
@@ -303,24 +303,24 @@ func (c *fleetCommand) options() (o fleetsim.Options, policies []string, err err
 	}
 	switch {
 	case len(policies) == 0:
-		return o, nil, wrongf("--policy %s: the oracle is in every table; name a policy to compare with it", strings.Join(c.Policy, ","))
+		return o, nil, wrongf("--policy %s: every table includes the oracle; name another policy to compare with it", strings.Join(c.Policy, ","))
 	case c.searches() && len(c.Utilisation) > 0:
-		return o, nil, wrongf("--utilisation asks as much of a small fleet as it can do, so that no number of engines is the fewest; give --speed, or --engines")
+		return o, nil, wrongf("--utilisation scales the load with the fleet, so there is no smallest number of engines; give --speed, or --engines")
 	case c.MostEngines < 1 || c.MostEngines > 1000:
-		return o, nil, wrongf("--most-engines is from 1 to 1000, and not %d", c.MostEngines)
+		return o, nil, wrongf("--most-engines %d: want 1 to 1000", c.MostEngines)
 	case len(c.Speed) > 0 && len(c.Utilisation) > 0:
-		return o, nil, wrongf("--speed and --utilisation both say how fast requests come; give one of them")
+		return o, nil, wrongf("--speed and --utilisation both set the rate of requests; give one of them")
 	case c.MaxTotalTokens < 0 || c.PageSize <= 0 || c.TraceBlock <= 0 || c.TraceRequests < 0 || c.TraceDuration < 0:
 		return o, nil, wrongf("--page-size and --trace-block must be positive, --max-total-tokens, --trace-requests and --trace-duration not negative")
 	}
 	for _, x := range append(c.Speed, c.Utilisation...) {
 		if !(x > 0 && x < 1e6) {
-			return o, nil, wrongf("--speed and --utilisation must be positive, and %v is not", x)
+			return o, nil, wrongf("--speed and --utilisation must be positive, not %v", x)
 		}
 	}
 	for _, n := range c.Gateways {
 		if n < 1 || n > maxFleet {
-			return o, nil, wrongf("--gateways is from 1 to %d, and %d is not", maxFleet, n)
+			return o, nil, wrongf("--gateways: want 1 to %d, not %d", maxFleet, n)
 		}
 	}
 	if c.KVBytesPerToken < 0 || !(c.KVBandwidth >= 0) || c.KVLatency < 0 {
@@ -354,7 +354,7 @@ func (c *fleetCommand) engines(f experiment.Fleet) ([]fleetsim.Engine, error) {
 		i, err := strconv.Atoi(engine)
 		x, err2 := strconv.ParseFloat(by, 64)
 		if err != nil || err2 != nil || i < 1 || i > n || !(x > 0) {
-			return nil, wrongf("--slow %s: it is ENGINE=X, as in 3=2, of an engine from 1 to %d", text, n)
+			return nil, wrongf("--slow %s: want ENGINE=X, as in 3=2, with an engine from 1 to %d", text, n)
 		}
 		all[i-1].Slow = x
 	}
@@ -364,7 +364,7 @@ func (c *fleetCommand) engines(f experiment.Fleet) ([]fleetsim.Engine, error) {
 func parseEvent(text string) (e fleetsim.Event, err error) {
 	parts := strings.Split(text, ",")
 	if len(parts) < 3 {
-		return e, errors.New("it is TIME,KIND,ENGINE, as in 10m,fail,2")
+		return e, errors.New("want TIME,KIND,ENGINE, as in 10m,fail,2")
 	}
 	if e.At, err = time.ParseDuration(parts[0]); err != nil || e.At < 0 {
 		return e, fmt.Errorf("%q is not a time such as 90s or 10m", parts[0])
@@ -377,14 +377,14 @@ func parseEvent(text string) (e fleetsim.Event, err error) {
 	switch {
 	case e.Kind == fleetsim.Slow && len(parts) == 4:
 		if e.By, err = strconv.ParseFloat(parts[3], 64); err != nil || !(e.By > 0) {
-			return e, fmt.Errorf("%q is not how many times as long steps take", parts[3])
+			return e, fmt.Errorf("%q is not a factor by which steps slow down", parts[3])
 		}
 	case e.Kind == fleetsim.Slow:
-		return e, errors.New("it does not say how many times as long steps take, as in 10m,slow,2,3.5")
+		return e, errors.New("a slow event needs the factor by which steps slow down, as in 10m,slow,2,3.5")
 	case e.Kind != fleetsim.Fail && e.Kind != fleetsim.Join && e.Kind != fleetsim.Evict:
-		return e, fmt.Errorf("no event %q; there are fail, join, slow and evict", parts[1])
+		return e, fmt.Errorf("there is no event %q; the events are fail, join, slow and evict", parts[1])
 	case len(parts) > 3:
-		return e, fmt.Errorf("%s takes no more than an engine", e.Kind)
+		return e, fmt.Errorf("%s takes an engine and nothing after it", e.Kind)
 	}
 	return e, nil
 }

@@ -28,18 +28,18 @@ import (
 // to set is set by the environment.
 type frontendCommand struct {
 	gatewayFlags
-	ListenFD         int    `name:"listen-fd" required:"" env:"-" placeholder:"FD" help:"The API's socket, bound already."`
-	InputListenerFD  int    `name:"input-listener-fd" default:"-1" env:"-" placeholder:"FD" help:"Where engines read requests: a socket that is bound already (vLLM 0.33)."`
-	OutputListenerFD int    `name:"output-listener-fd" default:"-1" env:"-" placeholder:"FD" help:"Where engines write output."`
-	InputAddress     string `env:"-" placeholder:"ADDR" help:"The same as an address to bind (vLLM 0.24 to 0.28)."`
-	OutputAddress    string `env:"-" placeholder:"ADDR" help:"The same as an address to bind."`
-	EngineStartIndex int    `env:"-" placeholder:"N" help:"Index of the first engine."`
-	EngineCount      int    `default:"1" env:"-" placeholder:"N" help:"How many engines there are."`
-	DataParallelSize int    `default:"1" env:"-" placeholder:"N" help:"The size of their group."`
+	ListenFD         int    `group:"Set by vLLM:" name:"listen-fd" required:"" env:"-" placeholder:"FD" help:"Socket of the API, already bound."`
+	InputListenerFD  int    `group:"Set by vLLM:" name:"input-listener-fd" default:"-1" env:"-" placeholder:"FD" help:"Socket from which engines read requests, already bound (vLLM 0.33)."`
+	OutputListenerFD int    `group:"Set by vLLM:" name:"output-listener-fd" default:"-1" env:"-" placeholder:"FD" help:"Socket to which engines write output, already bound (vLLM 0.33)."`
+	InputAddress     string `group:"Set by vLLM:" env:"-" placeholder:"ADDR" help:"The same as --input-listener-fd, as an address to bind (vLLM 0.24 to 0.28)."`
+	OutputAddress    string `group:"Set by vLLM:" env:"-" placeholder:"ADDR" help:"The same as --output-listener-fd, as an address to bind (vLLM 0.24 to 0.28)."`
+	EngineStartIndex int    `group:"Set by vLLM:" env:"-" placeholder:"N" help:"Index of the first engine."`
+	EngineCount      int    `group:"Set by vLLM:" default:"1" env:"-" placeholder:"N" help:"Number of engines (${default})."`
+	DataParallelSize int    `group:"Set by vLLM:" default:"1" env:"-" placeholder:"N" help:"Number of engines in their data-parallel group (${default})."`
 
-	CoordinatorAddress string `env:"-" placeholder:"ADDR" help:"vLLM's coordinator of data-parallel ranks."`
+	CoordinatorAddress string `group:"Set by vLLM:" env:"-" placeholder:"ADDR" help:"Address of vLLM's coordinator of data-parallel ranks."`
 	GRPCListenFD       int    `name:"grpc-listen-fd" default:"-1" env:"-" hidden:""`
-	ArgsJSON           string `name:"args-json" required:"" env:"-" placeholder:"JSON" help:"What vllm serve was given."`
+	ArgsJSON           string `group:"Set by vLLM:" name:"args-json" required:"" env:"-" placeholder:"JSON" help:"Arguments of vllm serve."`
 }
 
 // Help implements kong's extended help.
@@ -48,7 +48,7 @@ func (frontendCommand) Help() string {
 
   VLLM_USE_RUST_FRONTEND=1 VLLM_RUST_FRONTEND_PATH=$(which weir) vllm serve MODEL
 
-weir's own settings are environment variables there, such as WEIR_ADMIN_LISTEN and WEIR_TIMELINE.`
+Set weir's own flags by environment variables in this case, such as WEIR_ADMIN_LISTEN and WEIR_TIMELINE.`
 }
 
 // Run implements the command.
@@ -123,7 +123,7 @@ func (c *frontendCommand) core(m *servedModel, args *serveArgs, g *gateway.Optio
 		}
 		o.OutputListener, err = bound("--output-address", c.OutputAddress)
 	default:
-		return nil, wrongf("where engines connect is missing: want --input-listener-fd and --output-listener-fd, or --input-address and --output-address, as vLLM 0.24 to 0.33 give them")
+		return nil, wrongf("no address for engines: want --input-listener-fd and --output-listener-fd, or --input-address and --output-address, as vLLM 0.24 to 0.33 set them")
 	}
 	if err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (c *frontendCommand) core(m *servedModel, args *serveArgs, g *gateway.Optio
 func inherited(flag string, fd int) (net.Listener, error) {
 	f := os.NewFile(uintptr(fd), flag)
 	if f == nil {
-		return nil, wrongf("%s %d: there is no such file", flag, fd)
+		return nil, wrongf("%s %d: no such file descriptor", flag, fd)
 	}
 	defer f.Close()
 	// vLLM binds the API's socket and leaves it to its front end to listen.
@@ -240,7 +240,7 @@ func parseServeArgs(s string) (*serveArgs, error) {
 		if instead != "" {
 			instead = ": " + instead
 		}
-		return nil, wrongf("--%s of vllm serve is not carried by weir as its front end%s", strings.ReplaceAll(name, "_", "-"), instead)
+		return nil, wrongf("--%s of vllm serve is not supported with weir as the front end%s", strings.ReplaceAll(name, "_", "-"), instead)
 	}
 	a := &serveArgs{}
 	if err := json.Unmarshal([]byte(s), a); err != nil {
@@ -279,7 +279,7 @@ func (a *serveArgs) lora() (list []config.LoRA, err error) {
 		case twice || l.Name == name || slices.Contains(aliases, l.Name):
 			return nil, wrongf("--lora-modules of vllm serve: the name %q is given twice", l.Name)
 		case l.Fused3:
-			return nil, wrongf("--lora-modules of vllm serve: is_3d_lora_weight of %q is not carried by weir as its front end", l.Name)
+			return nil, wrongf("--lora-modules of vllm serve: is_3d_lora_weight of %q is not supported with weir as the front end", l.Name)
 		}
 		list = append(list, config.LoRA{Name: l.Name, Path: l.Path})
 	}

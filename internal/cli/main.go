@@ -18,23 +18,23 @@ import (
 
 // commands is the whole command line.
 type commands struct {
-	Up         upCommand         `cmd:"" help:"Run a gateway and two simulated engines; nothing to configure."`
+	Up         upCommand         `cmd:"" help:"Run a gateway with two simulated engines. Needs no configuration."`
 	Serve      serveCommand      `cmd:"" help:"Run the gateway in front of engines."`
-	Engine     engineCommand     `cmd:"" help:"Run a simulated engine that speaks the real engines' wires."`
-	Fleet      fleetCommand      `cmd:"" help:"Replay a workload through several simulated engines, under several policies."`
-	Bench      benchCommand      `cmd:"" help:"Load a server with streams and verify every one of them."`
+	Engine     engineCommand     `cmd:"" help:"Run a simulated engine that speaks the protocols of real ones."`
+	Fleet      fleetCommand      `cmd:"" help:"Compare routing policies and fleet sizes on simulated engines and virtual time."`
+	Bench      benchCommand      `cmd:"" help:"Load a server with streams, verify each of them and report latencies."`
 	Experiment experimentCommand `cmd:"" help:"Measure the combinations of loads and fleets that a file lists."`
-	Scenario   scenarioCommand   `cmd:"" help:"Repeat a founding incident on this machine, with weir and with what failed then."`
-	Report     reportCommand     `cmd:"" help:"Print a report of weir bench, or compare two."`
-	Version    versionCommand    `cmd:"" help:"Print the version, the commit and what it was built with."`
+	Scenario   scenarioCommand   `cmd:"" help:"Repeat an incident that weir was built for, beside a control that must fail."`
+	Report     reportCommand     `cmd:"" help:"Print a report of weir bench or of a timeline, or compare two reports."`
+	Version    versionCommand    `cmd:"" help:"Print the version, the commit and the build."`
 
-	Frontend frontendCommand `cmd:"" help:"Be vLLM's front end: vLLM starts this itself, in place of its API server."`
+	Frontend frontendCommand `cmd:"" help:"Serve in place of vLLM's API server. vLLM starts this command itself."`
 
-	BenchProcess benchProcessCommand `cmd:"" hidden:"" help:"Be a process of weir scenario or weir bench --calibrate."`
+	BenchProcess benchProcessCommand `cmd:"" hidden:"" help:"Run as a process of weir scenario or weir bench --calibrate."`
 
 	Engines  enginesCommand  `cmd:"" help:"Show the engines of a running gateway."`
-	Why      whyCommand      `cmd:"" help:"Say why a request went to its engine, or where one would go."`
-	Tokenize tokenizeCommand `cmd:"" help:"Print the ids of a text, or the text of ids."`
+	Why      whyCommand      `cmd:"" help:"Explain why a request went to its engine, or where a request would go."`
+	Tokenize tokenizeCommand `cmd:"" help:"Print the token ids of a text, or the text of token ids."`
 
 	VersionFlag kong.VersionFlag `name:"version" env:"-" hidden:"" help:"Print the version."`
 }
@@ -48,9 +48,9 @@ type streams struct {
 	notify func(to chan<- os.Signal, some ...os.Signal) (stop func())
 }
 
-const description = `A gateway for LLM inference: it stands between clients and engines, carries their token streams without losing a token, and says where each millisecond went.
+const description = `A gateway for LLM inference. It stands between clients and engines, carries their token streams without losing a token, and reports where each millisecond went.
 
-Every flag can also be set in a YAML file (--config) under its own name, and by an environment variable WEIR_..., such as WEIR_LISTEN for --listen. The command line wins over the environment, and that over the file.`
+A flag can also be set by an environment variable, such as WEIR_LISTEN for --listen, and a flag of weir serve in a YAML file under its own name (--config). The command line wins over the environment, and the environment over the file.`
 
 // Main runs the command line and gives the process's exit code: 0 after a clean
 // end, 1 when the work failed, 2 when the command line is wrong.

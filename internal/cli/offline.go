@@ -23,14 +23,14 @@ import (
 
 // offlineFlags are those of weir engine --offline.
 type offlineFlags struct {
-	Offline       string        `placeholder:"TRACE" help:"Serve nothing: replay a trace on virtual time, print the engine's figures, and exit. TRACE is a FILE in Mooncake's, Azure's or BurstGPT's form, KIND:FILE, - for standard input, or synthetic:SETTINGS."`
-	Seed          uint64        `default:"1" placeholder:"N" help:"Of prompts, and of arrivals and lengths of a synthetic workload (${default})."`
-	TraceSpeed    float64       `default:"1" placeholder:"X" help:"Divide the trace's arrival times: 2 is twice its rate (${default})."`
-	TraceRequests int           `default:"0" placeholder:"N" help:"Replay the first N requests; 0 is all."`
-	TraceDuration time.Duration `default:"0s" placeholder:"D" help:"Replay what arrives within that virtual time; 0 is all."`
-	TraceBlock    int           `default:"512" placeholder:"N" help:"Tokens of the block that a hash id of a Mooncake trace stands for (${default})."`
-	JSON          string        `name:"json" type:"path" placeholder:"FILE" help:"Also write the report as JSON; - prints it in place of the text."`
-	JSONL         string        `name:"jsonl" type:"path" placeholder:"FILE" help:"Also write a line of JSON for each request: its stamps in nanoseconds, its tokens."`
+	Offline       string        `placeholder:"TRACE" help:"Replay a trace on virtual time, print the engine's figures and exit, instead of serving. TRACE is a FILE in the format of Mooncake, Azure or BurstGPT, KIND:FILE, - for standard input, or synthetic:SETTINGS."`
+	Seed          uint64        `default:"1" placeholder:"N" help:"Seed of prompts, and of the arrivals and lengths of a synthetic workload (${default})."`
+	TraceSpeed    float64       `default:"1" placeholder:"X" help:"Divide the trace's arrival times by X: 2 doubles its rate (${default})."`
+	TraceRequests int           `default:"0" placeholder:"N" help:"Replay only the first N requests. 0 is all."`
+	TraceDuration time.Duration `default:"0s" placeholder:"D" help:"Replay only the requests that arrive within this virtual time. 0 is all."`
+	TraceBlock    int           `default:"512" placeholder:"N" help:"Tokens per hash id of a Mooncake trace (${default})."`
+	JSON          string        `name:"json" type:"path" placeholder:"FILE" help:"Write the report as JSON; - prints it instead of the text."`
+	JSONL         string        `name:"jsonl" type:"path" placeholder:"FILE" help:"Write a JSON line for each request: its stamps in nanoseconds and its numbers of tokens."`
 }
 
 // offlineOnly are the flags that mean nothing without --offline, and coreFlags
@@ -52,17 +52,17 @@ func offlineHelp() string {
   weir engine --offline azure.csv --trace-speed 2 --cost table=measured.csv --json report.json
   weir engine --offline 'synthetic:rate=7,duration=1h,input=lognormal(2000,2500),output=exponential(200)'
 
-A synthetic workload's settings, separated by commas:
-  rate=R | ramp(FROM,TO,TIME) | steps(R:TIME,...)   requests per second, and
-  arrival=poisson | constant | gamma(CV)            how evenly they come; or
+Settings of a synthetic workload, separated by commas:
+  rate=R | ramp(FROM,TO,TIME) | steps(R:TIME,...)   requests per second, with
+  arrival=poisson | constant | gamma(CV)            the distribution of their gaps; or
   concurrency=N, think=TIME                         a closed loop of N users
-  duration=TIME, requests=N                         how much
+  duration=TIME, requests=N                         end of the workload
   input=LENGTHS, output=LENGTHS                     tokens: N, uniform(MIN,MAX),
                                                     lognormal(MEAN,SD), exponential(MEAN)
-  prefix=LENGTHS, groups=N, zipf=S                  what groups of prompts begin with; or
-  texts=FILE                                        prompts and lengths of ShareGPT-form conversations
+  prefix=LENGTHS, groups=N, zipf=S                  shared prefixes of groups of prompts; or
+  texts=FILE                                        prompts and lengths of conversations in ShareGPT's format
 
-Cost profiles, with figures published by others (--cost profile=NAME):
+Cost profiles, with published figures of real engines (--cost profile=NAME):
 `)
 	for _, p := range sim.Profiles() {
 		fmt.Fprintf(&b, "  %-24s %s; KV %d tokens\n", p.Name, p.What, p.KVTokens)
@@ -97,7 +97,7 @@ func (f *simFlags) cost() (sim.CostModel, error) {
 			}
 			names = append(names, p.Name)
 		}
-		return nil, wrongf("--cost: no profile %q; the profiles are %s", value, strings.Join(names, ", "))
+		return nil, wrongf("--cost: there is no profile %q; the profiles are %s", value, strings.Join(names, ", "))
 	}
 	return nil, wrongf("--cost %s: must be per-batch, constant, table=FILE or profile=NAME", f.Cost)
 }
@@ -114,7 +114,7 @@ func (c *engineCommand) checkOffline(k *kong.Context) error {
 				return wrongf("--%s belongs to --offline TRACE", name)
 			}
 		case c.Offline != "" && !slices.Contains(coreFlags, name):
-			return wrongf("--offline serves nothing, and its trace says what is asked: drop --%s", name)
+			return wrongf("--offline serves nothing and takes its requests from the trace: drop --%s", name)
 		}
 	}
 	if c.TraceSpeed <= 0 || c.TraceRequests < 0 || c.TraceDuration < 0 || c.TraceBlock <= 0 {

@@ -7,15 +7,15 @@ import (
 )
 
 type reportCommand struct {
-	Files []string `arg:"" placeholder:"FILE" type:"path" help:"One report of weir bench --json to print, or two to compare; files of a gateway's timeline (weir serve --timeline), which are one; with --merge, records."`
-	Merge bool     `help:"Make one report of the records of all workers of a schedule (weir bench --worker K/N --record FILE)."`
-	JSON  string   `name:"json" env:"-" type:"path" placeholder:"FILE" help:"Write it as one JSON object too; - prints it in place of the text."`
-	HTML  string   `name:"html" env:"-" type:"path" placeholder:"FILE" help:"Write it as one page too, which opens anywhere."`
+	Files []string `arg:"" placeholder:"FILE" type:"path" help:"One report of weir bench --json to print, or two to compare; or the files of a gateway's timeline (weir serve --timeline), which make one report; with --merge, records."`
+	Merge bool     `help:"Make one report from the records of all workers of a schedule (weir bench --worker K/N --record FILE)."`
+	JSON  string   `name:"json" env:"-" type:"path" placeholder:"FILE" help:"Write the report as one JSON object; - prints it instead of the text."`
+	HTML  string   `name:"html" env:"-" type:"path" placeholder:"FILE" help:"Write the report as one page, which opens anywhere; - prints it instead of the text."`
 }
 
 // Help implements kong's extended help.
 func (reportCommand) Help() string {
-	return `Of two runs each figure is given with the 95 % interval of its difference, and called higher or lower only where that leaves out 0. Of two sweeps or experiments the cells are compared whose parameters are the same, and what only one of them has is named. Of a gateway's timeline it says where the time of its requests went, as weir bench does of a load, how late output was written by how much was going on, which stamps contradict each other, and what has an engine give those that are missing (docs/timeline.md).
+	return `Two runs are compared figure by figure. A figure counts as higher or lower only if the 95 % interval of the difference does not contain 0. Two sweeps or experiments are compared in the cells that have the same parameters; cells that only one of them has are listed. The report of a gateway's timeline shows where the time of its requests went, how the lateness of output depends on the load, which stamps contradict each other, and how to make an engine report stamps that are missing (docs/timeline.md).
 
 Examples:
   weir bench http://127.0.0.1:8000 --rate 50 --requests 2000 --json before.json
@@ -62,7 +62,7 @@ func (c *reportCommand) read() (form, error) {
 	case len(c.Files):
 		return report.ReadTimeline(c.Files)
 	default:
-		return nil, wrongf("some files are a gateway's timeline and some are not: give one or the other")
+		return nil, wrongf("some files are a gateway's timeline and some are not: give files of one kind")
 	}
 	if len(c.Files) > 2 {
 		return nil, wrongf("give one report to print or two to compare, not %d", len(c.Files))
@@ -94,7 +94,7 @@ func (c *reportCommand) read() (form, error) {
 	case len(sweeps) == 2:
 		return report.CompareSweeps(sweeps[0], sweeps[1], c.Files[0], c.Files[1])
 	}
-	return nil, wrongf("one is of a single run and the other of several: compare like with like")
+	return nil, wrongf("one report has a single run and the other has several: compare two of the same kind")
 }
 
 // form is a report in its forms.

@@ -164,7 +164,7 @@ func TestReportSweeps(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{file("a.json"), one}, 2, "compare like with like"},
+		{[]string{file("a.json"), one}, 2, "compare two of the same kind"},
 		{[]string{file("a.json"), file("gone.json")}, 1, "gone.json"},
 		{[]string{file("a.json"), file("b.json"), one}, 2, "not 3"},
 		{[]string{file("a.json"), file("b.json"), "--html", "-", "--json", "-"}, 2, "another form is printed already"},

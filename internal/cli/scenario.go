@@ -7,41 +7,42 @@ import (
 
 type scenarioCommand struct {
 	Name     string        `arg:"" optional:"" help:"backlog, collapse, faults, loss, overload or starvation."`
-	Duration time.Duration `default:"1m" placeholder:"D" help:"About how long the run takes (${default}); faults takes as long as they do. A load that must be raised until the control fails makes it longer."`
-	Streams  int           `placeholder:"N" help:"Streams at once (4096; of starvation and collapse the large prompts at once, 920; of faults 200, and 48 of its pairs; of overload what the engines run at once, 64)."`
-	JSON     string        `name:"json" type:"path" placeholder:"FILE" help:"Write the report as one JSON object; - prints it in place of the text."`
-	Fault    []string      `sep:"," placeholder:"NAME,..." help:"Of faults: only these."`
-	Kind     []string      `sep:"," placeholder:"NAME,..." help:"Of faults: only these kinds of engines, or of pairs of them."`
-	Load     []float64     `sep:"," placeholder:"X,..." help:"Of overload: multiples of what the engines can do (0.5,1,2,5,10)."`
-	Write    string        `type:"path" placeholder:"FILE" help:"Of faults: write the tables into a file of Markdown, in place of an earlier run's."`
-	Strict   bool          `help:"Exit with 1 when a figure was missed, too."`
+	Duration time.Duration `group:"The load:" default:"1m" placeholder:"D" help:"Approximate length of the run (${default}). A load that must be raised until the control fails takes longer, and faults takes as long as its cases need."`
+	Streams  int           `group:"The load:" placeholder:"N" help:"Number of concurrent streams (4096). For starvation and collapse: concurrent large prompts (920). For faults: 200, and 48 with pairs. For overload: requests that the engines can run at once (64)."`
+	JSON     string        `group:"Result:" name:"json" type:"path" placeholder:"FILE" help:"Write the report as one JSON object; - prints it instead of the text."`
+	Fault    []string      `group:"Only with faults:" sep:"," placeholder:"NAME,..." help:"With faults: run only these faults."`
+	Kind     []string      `group:"Only with faults:" sep:"," placeholder:"NAME,..." help:"With faults: run only these kinds of engines or pairs."`
+	Load     []float64     `group:"The load:" sep:"," placeholder:"X,..." help:"With overload: multiples of what the engines can serve (0.5,1,2,5,10)."`
+	Write    string        `group:"Only with faults:" type:"path" placeholder:"FILE" help:"With faults: write the tables into this Markdown file, in place of an earlier run's tables."`
+	Strict   bool          `group:"Result:" help:"Also exit with 1 when a figure was missed."`
 }
 
 // Help implements kong's extended help.
 func (scenarioCommand) Help() string {
-	return `Repeats a founding incident on this machine, with weir, and beside it, in the same run, with what failed then:
+	return `Repeats an incident that weir was built for, on this machine. The same run has a control: a gateway built in the way that failed then, which must fail again.
 
-  backlog      thousands of streams step at one instant, faster than a gateway with a
-               write per token, which must fall behind, carries them
-  collapse     hundreds of prompts of 40k tokens at once on two engines: a gateway that takes
-               an engine out at the first acknowledgement that it sees 5 s late must
-               collapse, and weir keep both engines and answer what they can do
-  faults       one of three engines under 200 streams fails in each way (killed, answers
-               500, hangs, is cut off), over each kind of wire, and then all live with what
-               is no failure: nothing may be lost, repeated or fail that another engine
-               could serve, and nothing may be taken out that works; then the same of
-               prefill and decode engines, where nothing may be left in either (40 minutes)
-  loss         batches land before their readers wake: a gateway that keeps the latest
-               must lose tokens of streams that end as complete
-  overload     up to ten times what two engines can do is asked of them, by callers who
-               wait half a second: with the queue as much must be in time as at the most,
-               and with everything pushed less than half of that
-  starvation   prompts of 40k tokens, a hundred a second and hundreds at once, beside
-               small streams on several engines: a gateway that tokenizes where the
-               request is, and takes a late acknowledgement for an engine's death, must
-               starve its I/O and answer fewer requests than weir
+  backlog      Thousands of streams step at the same instant. The control writes each
+               token by itself and must fall behind.
+  collapse     Hundreds of prompts of 40k tokens arrive at once at two engines. The control
+               takes an engine out when an acknowledgement is 5 s late and must collapse.
+               weir must keep both engines and answer what they can serve.
+  faults       One of three engines fails under 200 streams in each way (killed, answers
+               500, hangs, is cut off), over each kind of wire. Nothing may be lost or
+               repeated, no request may fail that another engine could serve, and no
+               working engine may be taken out. Pairs of prefill and decode engines
+               follow, which may keep no leftovers of a request. Takes 40 minutes, and
+               has no control.
+  loss         Batches arrive before their readers wake. The control keeps only the latest
+               and must lose tokens of streams that end as complete.
+  overload     Clients that wait half a second ask two engines for up to ten times what
+               they can serve. With the queue, as many answers must be in time as at the
+               best load. The control sends everything at once and must reach less than half.
+  starvation   A hundred prompts of 40k tokens per second arrive beside small streams on
+               several engines. The control tokenizes in the request's goroutine and treats
+               a late acknowledgement as a dead engine. It must starve its I/O and answer
+               fewer requests than weir.
 
-The exit status is 1 when weir loses a token, takes a live engine out or answers less than 95 % of what the engines of collapse can do, when a request of overload is neither served nor refused, when a control does not fail, and when a gateway could not be measured (FAIL). A figure that was not reached is "missed": figures depend on the machine and on what else runs there, so only --strict makes them an error.
+The exit status is 1 (FAIL) when weir loses a token, takes a working engine out, answers less than 95 % of what the engines of collapse can serve, or neither serves nor refuses a request of overload; when a control does not fail; and when a gateway could not be measured. A figure that was not reached is reported as "missed". Figures depend on the machine and on its other load, so they are an error only with --strict.
 
 Examples:
   weir scenario backlog
@@ -59,7 +60,7 @@ Examples:
 // Run implements the command.
 func (c *scenarioCommand) Run(s *streams) error {
 	if c.Name == "" {
-		return wrongf("say which: weir scenario backlog, collapse, faults, loss, overload or starvation")
+		return wrongf("no scenario: give one of backlog, collapse, faults, loss, overload, starvation, as in weir scenario loss")
 	}
 	return c.run(s)
 }

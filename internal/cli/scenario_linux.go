@@ -23,7 +23,7 @@ func (c *scenarioCommand) run(s *streams) error {
 		return wrongUsage{err}
 	}
 	if c.Write != "" && c.Name != "faults" {
-		return wrongf("--write: only weir scenario faults has it")
+		return wrongf("--write belongs to weir scenario faults")
 	}
 	// A file that cannot be written is known before the time is spent.
 	if c.Write != "" {

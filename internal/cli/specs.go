@@ -39,7 +39,7 @@ func agree(engines []config.Engine, served []config.Model) error {
 		if e.Model == "" {
 			given := slices.DeleteFunc(slices.Clone(served), func(m config.Model) bool { return m.Dir == "" })
 			if len(given) != 1 {
-				return wrongf("--engine %s: add model=NAME, one of those given with --model: the engine does not say what it serves", spec)
+				return wrongf("--engine %s: add model=NAME, with a name given by --model: the engine does not report what it serves", spec)
 			}
 			e.Model = given[0].Name
 		}
@@ -48,7 +48,7 @@ func agree(engines []config.Engine, served []config.Model) error {
 	for _, m := range served {
 		asked := func(name string) bool { return told[name] }
 		if len(m.LoRA) > 0 && !told[m.Name] && !slices.ContainsFunc(m.Aliases, asked) {
-			return wrongf("--model %s,lora=...: no engine of its is told what to load. Engines of kind vllm-core are; others are started with their adapters (SGLang: --lora-paths, vLLM's server: --lora-modules), whose names weir then serves", m.Name)
+			return wrongf("--model %s,lora=...: weir can make only engines of kind vllm-core load adapters, and this model has none. Start other engines with their adapters (SGLang: --lora-paths, vLLM's server: --lora-modules); weir then serves the adapters' names", m.Name)
 		}
 	}
 	return nil

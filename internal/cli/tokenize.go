@@ -19,14 +19,14 @@ import (
 )
 
 type tokenizeCommand struct {
-	File   string `arg:"" placeholder:"FILE" help:"What to read; - is standard input."`
-	Model  string `env:"-" placeholder:"DIR" help:"A Hugging Face model folder; without it, the built-in model weir-sim."`
-	Decode bool   `help:"The other way: read a JSON array of ids and print their text, with nothing added at its end."`
+	File   string `arg:"" placeholder:"FILE" help:"File to read; - is standard input."`
+	Model  string `env:"-" placeholder:"DIR" help:"A Hugging Face model folder. By default the built-in model weir-sim."`
+	Decode bool   `help:"Read a JSON array of token ids and print their text, with nothing added at its end."`
 }
 
 // Help implements kong's extended help.
 func (tokenizeCommand) Help() string {
-	return `Prints the ids of the file's text as one JSON array, without the special tokens that a model adds around a prompt; special tokens in the text are found. The ids are those that weir serve sends to engines.
+	return `Prints the token ids of the file's text as one JSON array. Special tokens in the text are recognised. The special tokens that a model adds around a prompt are not added. The ids are the ones that weir serve sends to engines.
 
 Examples:
   weir tokenize --model ~/models/Llama-3.1-8B-Instruct prompt.txt

@@ -20,13 +20,13 @@ import (
 
 type upCommand struct {
 	gatewayFlags
-	Engines  int  `default:"2" placeholder:"N" help:"Simulated engines to run (${default})."`
-	KVEvents bool `name:"kv-events" help:"Have the engines publish what their KV caches hold, on free ports (needs --max-total-tokens)."`
+	Engines  int  `group:"The simulated engines:" default:"2" placeholder:"N" help:"Number of simulated engines (${default})."`
+	KVEvents bool `group:"The simulated engines:" name:"kv-events" help:"Make the engines publish the content of their KV caches, on free ports (needs --max-total-tokens)."`
 
-	Alias []string `sep:";" placeholder:"NAME" help:"A further name by which clients may ask for the engines' model. Repeatable."`
+	Alias []string `group:"The simulated engines:" sep:";" placeholder:"NAME" help:"Another name under which clients may ask for the engines' model. Repeatable."`
 
-	Disaggregated bool `help:"Have prefill and decode apart: as many engines that compute prompts, and as many that generate, as SGLang's are (docs/disaggregation.md)."`
-	simFlags
+	Disaggregated bool `group:"The simulated engines:" help:"Separate prefill and decode: run --engines engines of each kind, which work like SGLang's (docs/disaggregation.md)."`
+	simFlags      `group:"The simulated engines:"`
 }
 
 // Help implements kong's extended help.
@@ -167,7 +167,7 @@ func (c *upCommand) publisher(o *simserver.Options) (*kvpub.Publisher, error) {
 	case !c.KVEvents:
 		return nil, nil
 	case c.DPSize > 1:
-		return nil, wrongf("--kv-events is of engines with one rank: these are reached over the plane, which names no ranks")
+		return nil, wrongf("--kv-events needs engines with one rank, because the plane names no ranks: drop --kv-events, or --dp-size")
 	}
 	config, err := kvpub.ParseConfig(`{"endpoint":"tcp://127.0.0.1:0","replay_endpoint":"tcp://127.0.0.1:0"}`)
 	if err != nil {

@@ -16,7 +16,7 @@ type versionCommand struct{}
 
 // Help implements kong's extended help.
 func (versionCommand) Help() string {
-	return `Prints the version, the commit it was built from, Go's version, and the system and processor it was built for. The build records the first two: of a clone, go build takes them from the repository, and go install MODULE@VERSION has the version alone.
+	return `Prints the version, the commit it was built from, Go's version, and the system and processor it was built for. A build in a clone has the version and the commit of the repository. A build by go install MODULE@VERSION has the version only.
 
 Examples:
   weir version

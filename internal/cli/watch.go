@@ -17,19 +17,19 @@ import (
 
 // watchFlags are how a process watches itself, the same in every command that serves.
 type watchFlags struct {
-	StallThreshold   time.Duration `default:"250ms" help:"Time for which nothing was read, whatever was ready, from which on that is a stall: a warning that says what held the core, an entry of /stalls, and a mark in the record of each request that lived through it (${default}); 0 looks for none."`
-	WatchCPU         float64       `name:"watch-cpu" default:"0.8" placeholder:"SHARE" help:"Look closer while the process takes this share of its cores for 5 s (${default}); 0 does not. Looking closer is a line of the log every 5 s, and with --profiles-dir a profile as it begins (docs/watching.md)."`
-	ProfilesDir      string        `type:"path" placeholder:"DIR" help:"Keep in this folder, whenever weir begins to look closer, what Go's flight recorder has of the seconds before, and a CPU profile of the 5 s after. /profiles lists them. Off unless given."`
-	ProfilesPerHour  int           `default:"4" placeholder:"N" help:"Times in an hour that profiles are kept (${default})."`
-	ProfilesKeep     int           `default:"20" placeholder:"N" help:"Files of profiles that are kept, the latest (${default})."`
-	ProfilesMaxBytes byteSize      `default:"256MiB" placeholder:"BYTES" help:"What they may hold together (${default})."`
+	StallThreshold   time.Duration `default:"250ms" help:"Report a stall when nothing could be read for this long (${default}). The log, /stalls and the records of the affected requests name what held the core. 0 disables the check."`
+	WatchCPU         float64       `name:"watch-cpu" default:"0.8" placeholder:"SHARE" help:"Watch closely while the process uses this share of its cores for 5 s (${default}). Watching closely writes a log line every 5 s, and a profile if --profiles-dir is set (docs/watching.md). 0 disables this trigger."`
+	ProfilesDir      string        `type:"path" placeholder:"DIR" help:"Directory for profiles. Whenever weir begins to watch closely, it keeps the preceding seconds of Go's flight recorder and a CPU profile of the next 5 s. /profiles lists them. Off by default."`
+	ProfilesPerHour  int           `default:"4" placeholder:"N" help:"Largest number of times per hour that profiles are kept (${default})."`
+	ProfilesKeep     int           `default:"20" placeholder:"N" help:"Number of profile files to keep; the oldest are deleted (${default})."`
+	ProfilesMaxBytes byteSize      `default:"256MiB" placeholder:"BYTES" help:"Largest total size of the profile files (${default})."`
 }
 
 // loadFlags are when a gateway looks closer besides.
 type loadFlags struct {
-	WatchStreams     int64         `default:"800" placeholder:"N" help:"Look closer while so many streams live and for a second never fewer than one in 20 had output that was not taken (${default}); 0 does not."`
-	WatchOutputDelay time.Duration `default:"1s" help:"Look closer while the 99th percentile, over 10 s, of a first token's way from its engine to its client is above this (${default}); 0 does not."`
-	WatchQueueWait   time.Duration `default:"30s" help:"Look closer while a request has waited for an engine with room for longer than this (${default}); 0 does not."`
+	WatchStreams     int64         `default:"800" placeholder:"N" help:"Watch closely while this many streams are open and, for a second, at least one in 20 had output that was not taken (${default}). 0 disables this trigger."`
+	WatchOutputDelay time.Duration `default:"1s" help:"Watch closely while the 99th percentile, over 10 s, of the time of a first token from its engine to its client is above this (${default}). 0 disables this trigger."`
+	WatchQueueWait   time.Duration `default:"30s" help:"Watch closely while a request has waited longer than this for an engine with room (${default}). 0 disables this trigger."`
 }
 
 // check refuses what cannot be meant.
@@ -38,16 +38,16 @@ func (f *watchFlags) check() error {
 		return err
 	}
 	if f.StallThreshold > 0 && f.StallThreshold < minStall {
-		return wrongf("--stall-threshold must be at least %v, or 0 to look for none: a gateway looks every 10 ms", minStall)
+		return wrongf("--stall-threshold must be at least %v, because weir checks every 10 ms, or 0 to disable the check", minStall)
 	}
 	if math.IsNaN(f.WatchCPU) || f.WatchCPU < 0 || f.WatchCPU > 1 {
-		return wrongf("--watch-cpu must be 0 to 1")
+		return wrongf("--watch-cpu must be from 0 to 1")
 	}
 	if err := needPositive(amount{"--profiles-per-hour", int64(f.ProfilesPerHour)}); err != nil {
 		return err
 	}
 	if f.ProfilesKeep < 2 {
-		return wrongf("--profiles-keep must be at least 2: a trace and a CPU profile")
+		return wrongf("--profiles-keep must be at least 2, for a trace and a CPU profile")
 	}
 	if f.ProfilesMaxBytes < watch.LeastMaxBytes {
 		return wrongf("--profiles-max-bytes must be at least %v", byteSize(watch.LeastMaxBytes))

@@ -19,17 +19,17 @@ import (
 )
 
 type whyCommand struct {
-	ID      string   `arg:"" optional:"" help:"The id of a request that has ended: its X-Request-Id."`
-	Request string   `placeholder:"FILE" help:"Ask instead where a request with this body would go, and give it to nobody; - is standard input."`
-	Path    string   `default:"/v1/chat/completions" help:"The path that the request would come to (${default})."`
-	Header  []string `sep:"none" placeholder:"'NAME: VALUE'" help:"A header that it would have, such as that of its session. Repeatable."`
+	ID      string   `arg:"" optional:"" help:"The X-Request-Id of a request that has ended."`
+	Request string   `group:"A request that has not been sent:" placeholder:"FILE" help:"Show where a request with this body would go, without sending it to an engine; - reads standard input."`
+	Path    string   `group:"A request that has not been sent:" default:"/v1/chat/completions" help:"Path of the request (${default})."`
+	Header  []string `group:"A request that has not been sent:" sep:"none" placeholder:"'NAME: VALUE'" help:"A header of the request, such as its session. Repeatable."`
 	Admin   string   `default:"http://127.0.0.1:8001" placeholder:"URL" help:"Base URL of the gateway's admin listener (${default})."`
-	JSON    bool     `name:"json" help:"Print what the gateway answers, as JSON."`
+	JSON    bool     `name:"json" help:"Print the gateway's answer as JSON."`
 }
 
 // Help implements kong's extended help.
 func (whyCommand) Help() string {
-	return `Says why a request went to its engine, or where one would go (docs/receipts.md). For each attempt it shows the engines with the least cost, the chosen one first: CACHED are the tokens of the prompt that were believed to be there, WAIT is the time until its prefill would begin, OTHERS by how much all others there would be delayed, and TOTAL what was compared. A * marks an engine of which too little was measured.
+	return `Explains why a request went to its engine, or where a request would go (docs/receipts.md). For each attempt it prints the engines with the lowest cost, the chosen one first. CACHED is the number of prompt tokens that weir expected in the engine's cache, WAIT the time until prefill would begin, OTHERS the delay of all other requests there, and TOTAL the cost that was compared. A * marks an engine that has not been measured enough.
 
 Examples:
   weir why req-0123456789abcdef000000000001
@@ -106,7 +106,7 @@ func (c *whyCommand) Run(s *streams) error {
 	for i, line := range bytes.Split(bytes.TrimSpace(body), []byte{'\n'}) {
 		var r receipt
 		if err := json.Unmarshal(line, &r, json.MatchCaseInsensitiveNames(true)); err != nil {
-			return errors.Join(fmt.Errorf("%s is no admin listener of weir", c.Admin), err)
+			return errors.Join(fmt.Errorf("%s is not an admin listener of weir", c.Admin), err)
 		}
 		if i > 0 {
 			fmt.Fprintln(s.out)
@@ -122,7 +122,7 @@ func (c *whyCommand) Run(s *streams) error {
 func (c *whyCommand) ask(s *streams) ([]byte, error) {
 	switch {
 	case c.ID == "" && c.Request == "":
-		return nil, wrongf("give the id of a request, or --request FILE with the body of one that might be")
+		return nil, wrongf("give the id of a request that has ended, or --request FILE with the body of one that has not been sent")
 	case c.ID != "" && c.Request != "":
 		return nil, wrongf("give an id or --request, not both")
 	}
