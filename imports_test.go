@@ -38,7 +38,7 @@ const directions = `
 	dialect: infer infer/spell wire/sse
 	dialect/allow: dialect infer infer/spell
 	dialect/anthropic: dialect dialect/media infer
-	dialect/dialecttest: dialect
+	dialect/dialecttest: dialect infer
 	dialect/media: infer
 	dialect/openai: dialect dialect/media infer wire/sse
 	dialect/responses: dialect dialect/media dialect/openai infer wire/sse

@@ -236,6 +236,8 @@ func (d *decoding) format(field, path string, raw []byte) error {
 	switch {
 	case err != nil:
 		return err
+	case kind == "":
+		return infer.Invalid(path+".type", "%s.type is required: send \"json_schema\"", path)
 	case kind != "json_schema":
 		return infer.Invalid(path+".type", "%s.type must be \"json_schema\", found %q", path, dialect.Clip(kind, 32))
 	case schema == nil:

@@ -163,7 +163,7 @@ func takeToolChoice(d *decoding, raw []byte) error {
 	if err != nil {
 		return err
 	}
-	if name != "" && kind != "tool" {
+	if name != "" && kind != "tool" && kind != "" {
 		return infer.Invalid(field+".name", "tool_choice.name belongs to the type \"tool\"; leave it out")
 	}
 	switch kind {

@@ -241,6 +241,8 @@ func (d *decoding) namedTool(raw []byte) error {
 	case kind == "custom":
 		return &infer.Error{Code: infer.CodeUnsupported, Param: "tool_choice.type",
 			Message: fmt.Sprintf("tool_choice.type \"custom\" forces a tool that %s cannot run; name a function, or send auto", d.Carrier())}
+	case kind == "":
+		return infer.Invalid("tool_choice.type", "tool_choice.type is required: send \"function\" or \"allowed_tools\"")
 	case kind != "function" && kind != "allowed_tools":
 		return infer.Invalid("tool_choice.type", "tool_choice.type must be \"function\" or \"allowed_tools\", found %q", dialect.Clip(kind, 32))
 	}
@@ -340,6 +342,8 @@ func (d *decoding) allowedTool(path string, raw []byte) error {
 	switch {
 	case err != nil:
 		return err
+	case kind == "":
+		return infer.Invalid(path+".type", "%s.type is required: send \"function\"", path)
 	case kind != "function" && kind != "custom":
 		return infer.Invalid(path+".type", "%s.type must be \"function\", found %q", path, dialect.Clip(kind, 32))
 	case dialect.KindOf(named) != '{':

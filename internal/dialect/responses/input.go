@@ -86,7 +86,12 @@ func (in *input) item(path string, raw []byte) error {
 		return err
 	}
 	switch kind {
-	case "", "message":
+	case "":
+		if !isEasy(raw) {
+			return infer.Invalid(path+".type", "%s.type is required: send message, function_call, function_call_output or reasoning", path)
+		}
+		return in.takeMessage(path, raw)
+	case "message":
 		return in.takeMessage(path, raw)
 	case "function_call":
 		return in.takeCall(path, raw)
@@ -100,6 +105,18 @@ func (in *input) item(path string, raw []byte) error {
 	}
 	return &infer.Error{Code: infer.CodeUnsupported, Param: path + ".type",
 		Message: fmt.Sprintf("%s.type %q is not supported by engine kind %q; messages, function_call, function_call_output and reasoning are", path, dialect.Clip(kind, 32), in.d.Kind)}
+}
+
+// isEasy says whether an item without a type is to be read as a message: it has a role, or
+// nothing that only items of other types have.
+func isEasy(raw []byte) bool {
+	role, other := false, false
+	_ = dialect.EachMember(raw, func(name string, _ []byte) error {
+		role = role || name == "role"
+		other = other || slices.Contains([]string{"call_id", "arguments", "output", "summary", "encrypted_content"}, name)
+		return nil
+	})
+	return role || !other
 }
 
 // itemMembers are the names that a member of an item may have.

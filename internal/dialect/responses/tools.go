@@ -302,6 +302,9 @@ func (d *decoding) allowedTool(path string, raw []byte) error {
 		d.allowedAny = true
 		return nil
 	}
+	if kind == "" {
+		return infer.Invalid(path+".type", "%s.type is required: send \"function\"", path)
+	}
 	return infer.Invalid(path+".type", "%s.type must be \"function\" or \"namespace\", found %q", path, dialect.Clip(kind, 32))
 }
 
