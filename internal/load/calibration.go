@@ -94,22 +94,23 @@ func (c *Calibration) reasons(say func(t Trust, format string, args ...any)) {
 }
 
 // describe writes it for a person.
-func (c *Calibration) describe(b *strings.Builder) {
+func (c *Calibration) describe() string {
+	var b strings.Builder
 	at := fmt.Sprintf("%d streams", c.Streams)
 	if c.Rate > 0 {
 		at = fmt.Sprintf("%g requests/s", c.Rate)
 	}
-	fmt.Fprintf(b, "calibrated  at %s of an engine of known times, %.0f events/s: TTFT wrong by p50 %.3f, p99 %.3f ms, ITL by sigma %.3f ms; ", at, c.EventsPerSecond,
+	fmt.Fprintf(&b, "at %s of an engine of known times, %.0f events/s: TTFT wrong by p50 %.3f, p99 %.3f ms, ITL by sigma %.3f ms; ", at, c.EventsPerSecond,
 		c.TTFTError.P50, c.TTFTError.P99, c.ITLError.Sigma)
 	if c.Slip != nil {
-		fmt.Fprintf(b, "slip p99 %s ms; ", millis(c.Slip.P99))
+		fmt.Fprintf(&b, "slip p99 %s ms; ", millis(c.Slip.P99))
 	}
-	fmt.Fprintf(b, "%.2f us of CPU per event", c.CPUPerEvent)
+	fmt.Fprintf(&b, "%.2f us of CPU per event", c.CPUPerEvent)
 	switch c.Limit {
 	case "generator":
 		b.WriteString("; the generator is the limit")
 	case "engine":
-		fmt.Fprintf(b, "; the engine is the limit (late by p99 %.1f ms, which is not in these errors)", c.EngineLate.P99)
+		fmt.Fprintf(&b, "; the engine is the limit (late by p99 %.1f ms, which is not in these errors)", c.EngineLate.P99)
 	}
-	b.WriteByte('\n')
+	return b.String()
 }

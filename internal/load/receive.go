@@ -73,23 +73,24 @@ func (r *runner) listen() (how Receive, stop func()) {
 }
 
 // describe writes it for a person.
-func (r *Receive) describe(b *strings.Builder, events int64) {
+func (r *Receive) describe(events int64) string {
+	var b strings.Builder
 	if r.Stamps != KernelStamps {
-		fmt.Fprintf(b, "receiving   stamped when read (%s)", r.Why)
+		fmt.Fprintf(&b, "stamped when read (%s)", r.Why)
 	} else {
-		fmt.Fprintf(b, "receiving   stamped by the kernel; read late by p50 %s, p99 %s, max %s ms", millis(r.Late.P50), millis(r.Late.P99), millis(r.Late.Max))
+		fmt.Fprintf(&b, "stamped by the kernel; read late by p50 %s, p99 %s, max %s ms", millis(r.Late.P50), millis(r.Late.P99), millis(r.Late.Max))
 		if r.DelayedAcks {
 			b.WriteString("; acknowledgements delayed")
 		}
 		if r.Unstamped > 0 {
-			fmt.Fprintf(b, "; %d reads without a stamp", r.Unstamped)
+			fmt.Fprintf(&b, "; %d reads without a stamp", r.Unstamped)
 		}
 	}
 	if events > 0 && r.Together > 0 {
-		fmt.Fprintf(b, "; %.2f %% of events came together with the one before", 100*float64(r.Together)/float64(events))
+		fmt.Fprintf(&b, "; %.2f %% of events came together with the one before", 100*float64(r.Together)/float64(events))
 	}
 	if events > 0 && r.Unknown > 0 {
-		fmt.Fprintf(b, "; %.2f %% have no time of their own", 100*float64(r.Unknown)/float64(events))
+		fmt.Fprintf(&b, "; %.2f %% have no time of their own", 100*float64(r.Unknown)/float64(events))
 	}
-	b.WriteByte('\n')
+	return b.String()
 }

@@ -162,86 +162,126 @@ func WriteJSON(w io.Writer, report any) error {
 // Text writes the report for a person.
 func (r *Report) Text(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s, ", r.API, r.URL)
-	if r.Model != "" {
-		fmt.Fprintf(&b, "model %s, ", r.Model)
+	fmt.Fprintf(&b, "%s\n\n", r.Heading())
+	for _, f := range r.Facts() {
+		fmt.Fprintf(&b, "%-11s %s\n", f.Name, f.Text)
+		if f.Name == lostFact {
+			for _, kind := range slices.Sorted(maps.Keys(r.Errors)) {
+				fmt.Fprintf(&b, "  %-14s %6d  e.g. %s\n", kind, r.Errors[kind], r.Examples[kind])
+			}
+		}
 	}
-	fmt.Fprintf(&b, "%s\n", r.mode())
-	fmt.Fprintf(&b, "\nrequests    %d in %s: %d complete, %d corrupt, %d errored",
-		r.Requests, seconds(r.Elapsed), r.Complete, r.Corrupt, r.Errored)
-	if r.Abandoned > 0 {
-		fmt.Fprintf(&b, ", %d abandoned as planned", r.Abandoned)
+	fmt.Fprintf(&b, "\n%-14s %9s %9s %9s %9s %9s %9s %9s\n", "ms", "count", "mean", "p50", "p90", "p99", "p99.9", "max")
+	for _, l := range r.Latencies() {
+		c := l.Cells()
+		fmt.Fprintf(&b, "%-14s %9s %9s %9s %9s %9s %9s %9s\n", l.Name, c[0], c[1], c[2], c[3], c[4], c[5], c[6])
+		if l.Within != "" {
+			fmt.Fprintf(&b, "  known to be  %s\n", l.Within)
+		}
 	}
-	if r.Unfinished > 0 {
-		fmt.Fprintf(&b, ", %d unfinished", r.Unfinished)
-	}
-	if r.Interrupted {
-		b.WriteString(" (interrupted)")
-	}
-	fmt.Fprintf(&b, "\nerrored     %.4f %%\n", 100*r.ErroredShare)
-	if r.Verified {
-		fmt.Fprintf(&b, "lost        %d tokens (every word checked)\n", r.Lost)
-	} else {
-		b.WriteString("lost        not known: texts were not verified\n")
-	}
-	for _, kind := range slices.Sorted(maps.Keys(r.Errors)) {
-		fmt.Fprintf(&b, "  %-14s %6d  e.g. %s\n", kind, r.Errors[kind], r.Examples[kind])
-	}
-	fmt.Fprintf(&b, "tokens      %d out, %d prompt", r.Tokens, r.PromptTokens)
-	length := "as the workload says"
-	if r.Workload == "" {
-		length = fmt.Sprintf("%d a prompt", r.InputTokens)
-	}
-	switch {
-	case r.InputTokensExact && r.InputTokensOff > 0:
-		fmt.Fprintf(&b, " (%s by the tokenizer given; in %d answers the server counts otherwise)", length, r.InputTokensOff)
-	case r.InputTokensExact:
-		fmt.Fprintf(&b, " (%s, exact)", length)
-	case r.Workload != "":
-		fmt.Fprintf(&b, " (%s, in words of about one token: approximate, --tokenizer DIR makes it exact)", length)
-	case r.InputTokens > 0:
-		fmt.Fprintf(&b, " (about %s: approximate, --tokenizer DIR makes it exact)", length)
-	}
-	b.WriteByte('\n')
-	if r.Sessions > 0 {
-		fmt.Fprintf(&b, "sessions    %d\n", r.Sessions)
-	}
-	if r.Images > 0 {
-		fmt.Fprintf(&b, "images      %d a request, %d bytes\n", r.Images, r.ImageBytes)
-	}
-	fmt.Fprintf(&b, "throughput  %.1f tokens/s, %.2f requests/s\n", r.TokensPerSecond, r.RequestsPerSecond)
-	if r.Stream {
-		fmt.Fprintf(&b, "events      %d, %.3f per token; %.3f HTTP chunks per token\n",
-			r.Events, r.EventsPerToken, r.FramesPerToken)
-	}
-	r.trust(&b)
-	b.WriteByte('\n')
-	r.table(&b)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// table writes the latencies, leaving out those without a value.
-func (r *Report) table(b *strings.Builder) {
-	fmt.Fprintf(b, "%-14s %9s %9s %9s %9s %9s %9s %9s\n",
-		"ms", "count", "mean", "p50", "p90", "p99", "p99.9", "max")
-	for _, row := range []struct {
-		name string
-		l    latency.Judged
-	}{
-		{"ttft", r.TTFT}, {"  from sent", r.TTFTSent}, {"ttft answer", r.answerApart()}, {"tpot", r.TPOT}, {"itl", r.ITL},
-		{"e2e", r.E2E}, {"  from sent", r.E2ESent}, {"slip", r.Slip}, {"connect", r.Connect},
+// Fact is a line of the report that is no latency.
+type Fact struct{ Name, Text string }
+
+// lostFact is the one that errors are listed below.
+const lostFact = "lost"
+
+// Heading says what was loaded, and how.
+func (r *Report) Heading() string {
+	model := ""
+	if r.Model != "" {
+		model = "model " + r.Model + ", "
+	}
+	return fmt.Sprintf("%s %s, %s%s", r.API, r.URL, model, r.mode())
+}
+
+// Facts are the report's lines in their order, for the terminal and for the page.
+func (r *Report) Facts() (all []Fact) {
+	add := func(name, format string, args ...any) { all = append(all, Fact{name, fmt.Sprintf(format, args...)}) }
+	more := ""
+	if r.Abandoned > 0 {
+		more += fmt.Sprintf(", %d abandoned as planned", r.Abandoned)
+	}
+	if r.Unfinished > 0 {
+		more += fmt.Sprintf(", %d unfinished", r.Unfinished)
+	}
+	if r.Interrupted {
+		more += " (interrupted)"
+	}
+	add("requests", "%d in %s: %d complete, %d corrupt, %d errored%s", r.Requests, seconds(r.Elapsed), r.Complete, r.Corrupt, r.Errored, more)
+	if r.ErroredShare > 0 {
+		add("errored", "%.4f %%", 100*r.ErroredShare)
+	}
+	if r.Verified {
+		add(lostFact, "%d tokens (every word checked)", r.Lost)
+	} else {
+		add(lostFact, "not known: texts were not verified")
+	}
+	length := "as the workload says"
+	if r.Workload == "" {
+		length = fmt.Sprintf("%d a prompt", r.InputTokens)
+	}
+	how := ""
+	switch {
+	case r.InputTokensExact && r.InputTokensOff > 0:
+		how = fmt.Sprintf(" (%s by the tokenizer given; in %d answers the server counts otherwise)", length, r.InputTokensOff)
+	case r.InputTokensExact:
+		how = fmt.Sprintf(" (%s, exact)", length)
+	case r.Workload != "":
+		how = fmt.Sprintf(" (%s, in words of about one token: approximate, --tokenizer DIR makes it exact)", length)
+	case r.InputTokens > 0:
+		how = fmt.Sprintf(" (about %s: approximate, --tokenizer DIR makes it exact)", length)
+	}
+	add("tokens", "%d out, %d prompt%s", r.Tokens, r.PromptTokens, how)
+	if r.Sessions > 0 {
+		add("sessions", "%d", r.Sessions)
+	}
+	if r.Images > 0 {
+		add("images", "%d a request, %d bytes", r.Images, r.ImageBytes)
+	}
+	add("throughput", "%.1f tokens/s, %.2f requests/s", r.TokensPerSecond, r.RequestsPerSecond)
+	if r.Stream {
+		add("events", "%d, %.3f per token; %.3f HTTP chunks per token", r.Events, r.EventsPerToken, r.FramesPerToken)
+	}
+	return append(all, r.trust()...)
+}
+
+// Latency is a line of the table of latencies.
+type Latency struct {
+	Name string
+	latency.Judged
+	// Within are the bounds of its figures, where events have no time of their own.
+	Within string
+}
+
+// Cells are its columns: count, mean, p50, p90, p99, p99.9 and max.
+func (l *Latency) Cells() (cells [7]string) {
+	cells[0] = strconv.FormatInt(int64(l.Count), 10)
+	for i, f := range [...]latency.Figure{l.Mean, l.P50, l.P90, l.P99, l.P999, l.Max} {
+		cells[i+1] = millis(f)
+	}
+	return cells
+}
+
+// Latencies are the lines of the table, leaving out those without a value. The twins from
+// the time of sending are indented.
+func (r *Report) Latencies() (all []Latency) {
+	for _, l := range []Latency{
+		{Name: "ttft", Judged: r.TTFT}, {Name: "  from sent", Judged: r.TTFTSent}, {Name: "ttft answer", Judged: r.answerApart()}, {Name: "tpot", Judged: r.TPOT}, {Name: "itl", Judged: r.ITL},
+		{Name: "e2e", Judged: r.E2E}, {Name: "  from sent", Judged: r.E2ESent}, {Name: "slip", Judged: r.Slip}, {Name: "connect", Judged: r.Connect},
 	} {
-		if row.l.Count == 0 {
+		if l.Count == 0 {
 			continue
 		}
-		fmt.Fprintf(b, "%-14s %9d %9s %9s %9s %9s %9s %9s\n", row.name, row.l.Count,
-			millis(row.l.Mean), millis(row.l.P50), millis(row.l.P90), millis(row.l.P99),
-			millis(row.l.P999), millis(row.l.Max))
-		if within := row.l.Between(); within != "" && row.name[0] != ' ' {
-			fmt.Fprintf(b, "  known to be  %s\n", within)
+		if l.Name[0] != ' ' {
+			l.Within = l.Between()
 		}
+		all = append(all, l)
 	}
+	return all
 }
 
 // open says that requests were sent however many were in flight.

@@ -303,31 +303,29 @@ func quantile(before, after *metrics.Float64Histogram, share float64) float64 {
 	return 0
 }
 
-// trust writes what the figures are worth, for a person.
-func (r *Report) trust(b *strings.Builder) {
+// trust are the lines that say what the figures are worth.
+func (r *Report) trust() (all []Fact) {
+	add := func(name, format string, args ...any) { all = append(all, Fact{name, fmt.Sprintf(format, args...)}) }
 	if p := r.Realised; r.open() && p.Rate > 0 {
-		fmt.Fprintf(b, "arrivals    %.3f/s realised, gap CV %.3f, lag-1 %.3f, dispersion %.2f\n", p.Rate, p.CV, p.Lag1, p.Dispersion)
+		add("arrivals", "%.3f/s realised, gap CV %.3f, lag-1 %.3f, dispersion %.2f", p.Rate, p.CV, p.Lag1, p.Dispersion)
 	}
 	if s := r.Steady; s.Why == "" {
-		fmt.Fprintf(b, "steady      %s to %s: %.2f/s arriving, %.2f/s ending, %.1f in flight (%.1f by Little's law)\n",
+		add("steady", "%s to %s: %.2f/s arriving, %.2f/s ending, %.1f in flight (%.1f by Little's law)",
 			seconds(s.From), seconds(s.To), s.Arriving, s.Ending, s.InFlight, s.Little)
 	}
 	if r.Stream {
-		r.Receive.describe(b, r.TextEvents)
+		add("receiving", "%s", r.Receive.describe(r.TextEvents))
 	}
 	g := r.Generator
-	fmt.Fprintf(b, "generator   %.2f s CPU, %.0f %% of %d cores, %.2f us per event; runnable p99 %.3f ms; %d GCs, longest stop %.3f ms\n",
+	add("generator", "%.2f s CPU, %.0f %% of %d cores, %.2f us per event; runnable p99 %.3f ms; %d GCs, longest stop %.3f ms",
 		r.CPUSeconds, 100*g.CPUShare, g.Cores, r.CPUPerEvent, g.SchedP99, g.GCs, g.PauseMax)
 	if c := r.Calibration; c != nil {
-		c.describe(b)
+		add("calibrated", "%s", c.describe())
 	}
-	fmt.Fprintf(b, "verdict     %s", r.Verdict.Trust)
-	for i, why := range slices.All(r.Verdict.Reasons) {
-		sep := "; "
-		if i == 0 {
-			sep = ": "
-		}
-		b.WriteString(sep + why)
+	why := ""
+	if len(r.Verdict.Reasons) > 0 {
+		why = ": " + strings.Join(r.Verdict.Reasons, "; ")
 	}
-	b.WriteByte('\n')
+	add("verdict", "%s%s", r.Verdict.Trust, why)
+	return all
 }

@@ -73,6 +73,7 @@ type seen struct {
 	// whether it is drawn at a size that can be read.
 	Plots []struct {
 		Title   string
+		Cut     []string // texts that reach out of the figure, or over another one of it
 		Lines   []int
 		Circles int
 		Bars    int
@@ -80,6 +81,7 @@ type seen struct {
 		Height  float64
 	}
 	Runs     int // that can be opened
+	Scrolled []string // what is wider than its frame
 	Overflow float64
 	Ink      string // colours of text and page
 	Paper    string
@@ -87,17 +89,26 @@ type seen struct {
 
 const look = `(() => {
 	document.querySelectorAll('details').forEach((d, i) => d.open = i == 0)
+	const cut = f => {
+		const frame = f.getBoundingClientRect(), texts = [...f.querySelectorAll('svg text, p, figcaption')]
+		const boxes = texts.map(t => t.getBoundingClientRect())
+		const over = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 2 && b.top < a.bottom - 2
+		return texts.filter((t, i) => boxes[i].left < frame.left || boxes[i].right > frame.right || boxes[i].bottom > frame.bottom
+			|| boxes.some((b, k) => k > i && over(boxes[i], b))).map(t => t.textContent)
+	}
 	const style = getComputedStyle(document.body)
 	return {
 		Title: document.title,
 		Plots: [...document.querySelectorAll('figure')].filter(f => f.checkVisibility()).map(f => { const box = f.querySelector('svg').getBoundingClientRect(); return {
 			Title: f.querySelector('figcaption').textContent,
+			Cut: cut(f),
 			Lines: [...f.querySelectorAll('polyline')].map(l => l.points.numberOfItems),
 			Circles: f.querySelectorAll('circle').length,
 			Bars: f.querySelectorAll('rect').length,
 			Width: box.width, Height: box.height,
 		}}),
 		Runs: document.querySelectorAll('details').length,
+		Scrolled: [...document.querySelectorAll('.wide, .plot, table, figure')].filter(e => e.checkVisibility() && e.scrollWidth > e.clientWidth + 1).map(e => e.className + ' ' + e.textContent.slice(0, 40)),
 		Overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
 		Ink: style.color, Paper: style.backgroundColor,
 	}
@@ -174,12 +185,18 @@ func everywhere(t *testing.T, ctx context.Context, file string) (page seen) {
 			if page.Overflow > 0 {
 				t.Errorf("%d wide, the page is %v pixels wider", width, page.Overflow)
 			}
+			if len(page.Scrolled) > 0 {
+				t.Errorf("%d wide, this is cut: %q", width, page.Scrolled)
+			}
 			if page.Ink == page.Paper {
 				t.Errorf("%s on %s", page.Ink, page.Paper)
 			}
 			for _, p := range page.Plots {
-				if p.Width < 600 || p.Height < 40 {
+				if p.Width < 200 || p.Height < 20 {
 					t.Errorf("%d wide, plot %q is %v by %v", width, p.Title, p.Width, p.Height)
+				}
+				if len(p.Cut) > 0 {
+					t.Errorf("%d wide, plot %q has %q cut or over one another", width, p.Title, p.Cut)
 				}
 			}
 		}
@@ -245,8 +262,8 @@ fleet:
 		t.Fatalf("%d points, %d runs, %d in the page", len(sweep.Points), len(sweep.Runs), p.Runs)
 	}
 	// On a slow machine rates may be unstable, and have no latencies.
-	for title, name := range map[string]string{"time to first content, p50, ms": "ttft_p50_ms", "time to first content, p99, ms": "ttft_p99_ms",
-		"per token after the first, p50, ms": "tpot_p50_ms", "tokens a second": "tokens_per_second", "complete requests a second": "requests_per_second"} {
+	for title, name := range map[string]string{"ttft p50, ms": "ttft_p50_ms", "ttft p99, ms": "ttft_p99_ms",
+		"tpot p50, ms": "tpot_p50_ms", "tokens/s": "tokens_per_second", "complete requests/s": "requests_per_second"} {
 		want := 0
 		for _, point := range sweep.Points {
 			if point.Figures[name].Mean != nil {
@@ -305,8 +322,10 @@ func TestRunPage(t *testing.T) {
 		title       string
 		lines, rows int
 	}{
-		{"share of requests within", 3, 0}, {"latency by percentile, ms", 3, 0}, {"requests a second", 3, 0}, {"requests in flight", 1, 0},
-		{"stages, to first content", 0, 4}, {"stages, to the last byte", 0, 4}, {"stages of chosen requests", 0, 5},
+		{"share of requests by ttft", 1, 0}, {"share of requests by tpot", 1, 0}, {"share of requests by e2e", 1, 0},
+		{"ttft by percentile, ms", 1, 0}, {"tpot by percentile, ms", 1, 0}, {"e2e by percentile, ms", 1, 0},
+		{"requests begun a second", 1, 0}, {"requests complete a second", 1, 0}, {"requests in flight", 1, 0},
+		{"stages of ttft", 0, 4}, {"stages of e2e", 0, 4}, {"stages of single requests, by their ttft", 0, 5},
 	}
 	if len(p.Plots) != len(want) {
 		t.Fatalf("%+v", p.Plots)
@@ -323,7 +342,7 @@ func TestRunPage(t *testing.T) {
 		}
 	}
 	// Of 200 requests each has its step in the distribution, and the line's start.
-	if n := p.Plots[0].Lines[2]; n != 201 {
+	if n := p.Plots[2].Lines[0]; n != 201 {
 		t.Errorf("the distribution of 200 requests has %d points", n)
 	}
 }
@@ -344,11 +363,9 @@ func TestFleetPage(t *testing.T) {
 		lines, circles, bars int
 	}
 	want := []plot{
-		{"time to first token, p50, ms", 3, 6, 0}, {"time to first token, p99, ms", 3, 6, 0}, {"per token after the first, p99, ms", 3, 6, 0},
-		{"goodput, requests a second", 3, 6, 0}, {"captured reuse", 3, 6, 0},
-		{"time to first token: share of requests within", 3, 0, 0}, {"time to first token by percentile, ms", 3, 0, 0},
-		{"time per token after the first: share of requests within", 3, 0, 0}, {"time to the last token: share of requests within", 3, 0, 0},
-		{"reuse: what became of the tokens of prompts", 0, 0, 9}, {"load under oracle", 2, 0, 0}, {"load under cost", 2, 0, 0}, {"load under round-robin", 2, 0, 0},
+		{"ttft p50, ms", 3, 6, 0}, {"ttft p99, ms", 3, 6, 0}, {"tpot p99, ms", 3, 6, 0}, {"goodput, requests/s", 3, 6, 0}, {"captured reuse", 3, 6, 0},
+		{"share of requests by ttft", 3, 0, 0}, {"ttft by percentile, ms", 3, 0, 0}, {"share of requests by tpot", 3, 0, 0}, {"share of requests by e2e", 3, 0, 0},
+		{"what became of the tokens of prompts", 0, 0, 9}, {"load under oracle", 2, 0, 0}, {"load under cost", 2, 0, 0}, {"load under round-robin", 2, 0, 0},
 	}
 	if p.Runs != 2 || len(p.Plots) != len(want) {
 		t.Fatalf("%d cells; %+v", p.Runs, p.Plots)

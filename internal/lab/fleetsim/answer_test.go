@@ -148,10 +148,10 @@ func TestPage(t *testing.T) {
 	}
 	// Five against the number of engines; for each cell three distributions, the tails,
 	// the reuse, and the loads of three runs.
-	if elements["svg"] != 5+3*(5+3) || elements["script"]+elements["link"]+elements["img"] != 0 || elements["details"] != 3 {
+	if elements["figure"] != 5+3*(5+3) || elements["script"]+elements["link"]+elements["img"] != 0 || elements["details"] != 3 {
 		t.Errorf("%v", elements)
 	}
-	for _, part := range append(study.Answers[0].Sentences, study.Workload, "captured", "load under round-robin", "engine 3", "the least of all engines", "time per token after the first") {
+	for _, part := range append(study.Answers[0].Sentences, study.Workload, "captured", "load under round-robin", "engine 3", "the least of all engines", "share of requests by tpot") {
 		if !strings.Contains(text.String(), part) {
 			t.Errorf("no %q in the page", part)
 		}

@@ -76,13 +76,11 @@ func (s *Study) WriteHTML(w io.Writer) error {
 		}
 		p.Put("</p>\n")
 	}
-	p.Put("<table class=\"facts\"><tbody>")
-	for _, x := range s.Settings {
-		p.Put("<tr><td>%s</td><td>%s</td></tr>\n", x.Name, x.Value)
-	}
-	p.Put("</tbody></table>\n")
 	colours := s.colours()
 	s.curves(p, colours)
+	if len(s.Cells) > 1 {
+		p.Put("<h2>Cells</h2>\n")
+	}
 	for i, c := range s.Cells {
 		if i == 0 {
 			p.Put("<details class=\"run\" open=\"open\">")
@@ -93,6 +91,12 @@ func (s *Study) WriteHTML(w io.Writer) error {
 		c.page(p, colours)
 		p.Put("</details>\n")
 	}
+	var facts [][2]string
+	for _, x := range s.Settings {
+		facts = append(facts, [2]string{x.Name, x.Value})
+	}
+	p.Put("<h2>How it was simulated</h2>\n")
+	p.Facts(facts)
 	return p.End()
 }
 
@@ -158,38 +162,48 @@ func (s *Study) curves(p *plot.Page, colours map[string]string) {
 	case len(speeds) > 1:
 		axis, at = "speed", func(x point) float64 { return x.r.Speed }
 	}
-	p.Put("<h2>Against the %s</h2>\n", axis)
 	slices.SortStableFunc(points, func(x, y point) int { return cmp.Compare(at(x), at(y)) })
-	for _, f := range []struct {
-		title string
-		of    func(x point) float64
-	}{
-		{"time to first token, p50, ms", func(x point) float64 { return x.r.TTFT.P50 }},
-		{"time to first token, p99, ms", func(x point) float64 { return x.r.TTFT.P99 }},
-		{"per token after the first, p99, ms", func(x point) float64 { return x.r.TPOT.P99 }},
-		{"goodput, requests a second", func(x point) float64 { return x.r.Goodput }},
-		{"captured reuse", func(x point) float64 { return x.captured }},
-	} {
-		var lines []plot.Scatter
-		for _, x := range points {
-			y := f.of(x)
-			if math.IsNaN(y) {
-				continue
-			}
-			i := slices.IndexFunc(lines, func(l plot.Scatter) bool { return l.Name == name(x) })
-			if i < 0 {
-				i = len(lines)
-				colour := colours[x.r.Policy]
-				if len(fleets) > 1 {
-					colour = plot.Palette[i%len(plot.Palette)]
-				}
-				lines = append(lines, plot.Scatter{Name: name(x), Colour: colour})
-			}
-			lines[i].Points = append(lines[i].Points, plot.Spot{X: at(x), Y: y, Low: math.NaN(), High: math.NaN(),
-				Title: fmt.Sprintf("%s, %s %.3g: %.4g", name(x), axis, at(x), y)})
+	var names []plot.Name
+	for _, x := range points {
+		if slices.ContainsFunc(names, func(n plot.Name) bool { return n.Name == name(x) }) {
+			continue
 		}
-		p.Scatter(f.title, axis, lines)
+		colour := colours[x.r.Policy]
+		if len(fleets) > 1 {
+			colour = plot.Palette[len(names)%len(plot.Palette)]
+		}
+		names = append(names, plot.Name{Name: name(x), Colour: colour})
 	}
+	p.Open("Against the "+axis, names)
+	p.Grid(func() {
+		for _, f := range []struct {
+			title string
+			of    func(x point) float64
+		}{
+			{"ttft p50, ms", func(x point) float64 { return x.r.TTFT.P50 }},
+			{"ttft p99, ms", func(x point) float64 { return x.r.TTFT.P99 }},
+			{"tpot p99, ms", func(x point) float64 { return x.r.TPOT.P99 }},
+			{"goodput, requests/s", func(x point) float64 { return x.r.Goodput }},
+			{"captured reuse", func(x point) float64 { return x.captured }},
+		} {
+			var lines []plot.Scatter
+			for _, x := range points {
+				y := f.of(x)
+				if math.IsNaN(y) {
+					continue
+				}
+				i := slices.IndexFunc(lines, func(l plot.Scatter) bool { return l.Name == name(x) })
+				if i < 0 {
+					i = len(lines)
+					lines = append(lines, plot.Scatter{Name: name(x), Colour: names[slices.IndexFunc(names, func(n plot.Name) bool { return n.Name == name(x) })].Colour})
+				}
+				lines[i].Points = append(lines[i].Points, plot.Spot{X: at(x), Y: y, Low: math.NaN(), High: math.NaN(),
+					Title: fmt.Sprintf("%s, %s %.3g: %.4g", name(x), axis, at(x), y)})
+			}
+			p.Scatter(f.title, axis, lines)
+		}
+	})
+	p.Close()
 }
 
 // all are the oracle's run and the policies'.
@@ -202,31 +216,48 @@ func (c *Cell) all() []*Report {
 
 // page writes a cell: its table, its distributions, its reuse, its loads.
 func (c *Cell) page(p *plot.Page, colours map[string]string) {
-	p.Table(c.table())
-	for _, l := range []struct {
-		name  string
-		tails bool
-		of    func(s *Samples) []float64
-	}{
-		{"time to first token", true, func(s *Samples) []float64 { return s.TTFT }},
-		{"time per token after the first", false, func(s *Samples) []float64 { return s.TPOT }},
-		{"time to the last token", false, func(s *Samples) []float64 { return s.E2E }},
-	} {
-		var curves []plot.Curve
-		for _, r := range c.all() {
-			curves = append(curves, plot.Curve{Name: r.Policy, Colour: colours[r.Policy], Values: l.of(&r.Samples)})
-		}
-		p.Distributions(l.name+": share of requests within", curves)
-		if l.tails {
-			p.Tails(l.name+" by percentile, ms", curves)
-		}
-	}
-	c.reuse(p)
-	c.handovers(p)
-	p.Put("<h3>Load of each engine</h3>\n<p class=\"note\">The share of time that its steps fill.</p>\n")
+	p.Table(c.table(), -1)
+	var names []plot.Name
 	for _, r := range c.all() {
-		p.Lines("load under "+r.Policy, r.VirtualSeconds, r.loads())
+		names = append(names, plot.Name{Name: r.Policy, Colour: colours[r.Policy]})
 	}
+	p.Open("Latencies", names)
+	p.Grid(func() {
+		for _, l := range []struct {
+			name  string
+			tails bool
+			of    func(s *Samples) []float64
+		}{
+			{"ttft", true, func(s *Samples) []float64 { return s.TTFT }},
+			{"tpot", false, func(s *Samples) []float64 { return s.TPOT }},
+			{"e2e", false, func(s *Samples) []float64 { return s.E2E }},
+		} {
+			var curves []plot.Curve
+			for i, r := range c.all() {
+				curves = append(curves, plot.Curve{Name: r.Policy, Colour: names[i].Colour, Values: l.of(&r.Samples)})
+			}
+			p.Distributions("share of requests by "+l.name, curves)
+			if l.tails {
+				p.Tails(l.name+" by percentile, ms", curves)
+			}
+		}
+	})
+	p.Close()
+	c.handovers(p)
+	c.reuse(p)
+	lines := c.all()[0].loads()
+	names = nil
+	for _, l := range lines {
+		names = append(names, plot.Name{Name: l.Name, Colour: l.Colour})
+	}
+	p.Open("Load of each engine", names)
+	p.Note("The share of time that its steps fill, in the whole run.")
+	p.Grid(func() {
+		for _, r := range c.all() {
+			p.Lines("load under "+r.Policy, r.VirtualSeconds, r.loads())
+		}
+	})
+	p.Close()
 }
 
 // handovers draws how long it took from the end of a prompt at one engine to the first token
@@ -238,11 +269,16 @@ func (c *Cell) handovers(p *plot.Page) {
 			curves = append(curves, plot.Curve{Name: fmt.Sprintf("%s, %.0f %% divided", r.Policy, 100*r.divided()), Values: r.Samples.Handover})
 		}
 	}
+	var names []plot.Name
 	for i := range curves {
 		curves[i].Colour = plot.Palette[i%len(plot.Palette)]
+		names = append(names, plot.Name{Name: curves[i].Name, Colour: curves[i].Colour})
 	}
 	if curves != nil {
-		p.Distributions("from the prefill engine's answer to the decode engine's first token: share of divided requests within", curves)
+		p.Open("Handover", names)
+		p.Note("From the prefill engine's answer to the decode engine's first token.")
+		p.Distributions("share of divided requests by handover", curves)
+		p.Close()
 	}
 }
 
@@ -250,7 +286,7 @@ func (c *Cell) handovers(p *plot.Page) {
 func (r *Report) divided() float64 { return share(int64(r.Divided), int64(r.Finished)) }
 
 // The parts of a prompt.
-var parts = map[string]string{"cached": "#2f9e5b", "computed, though resident at another engine": "#d04437", "computed, resident nowhere": "#98a0ab"}
+var parts = []plot.Name{{Name: "cached", Colour: "#2f9e5b"}, {Name: "computed, though resident at another engine", Colour: "#d04437"}, {Name: "computed, resident nowhere", Colour: "#98a0ab"}}
 
 // reuse draws what became of the prompts' tokens.
 func (c *Cell) reuse(p *plot.Page) {
@@ -259,20 +295,18 @@ func (c *Cell) reuse(p *plot.Page) {
 		computed := 1 - r.HitRate
 		lost := r.Regret * computed
 		bar := plot.Bar{Label: fmt.Sprintf("%s: cached %.1f %%, captured %.3f, busiest engine %.2f times the mean", r.Policy, 100*r.HitRate, c.Captured(r), r.MaxMean)}
-		for _, x := range []struct {
-			name  string
-			share float64
-		}{{"cached", r.HitRate}, {"computed, though resident at another engine", lost}, {"computed, resident nowhere", computed - lost}} {
-			bar.Parts = append(bar.Parts, plot.Part{Colour: parts[x.name], Length: max(x.share, 0), Title: fmt.Sprintf("%s: %.1f %%", x.name, 100*x.share)})
+		for i, share := range []float64{r.HitRate, lost, computed - lost} {
+			bar.Parts = append(bar.Parts, plot.Part{Colour: parts[i].Colour, Length: max(100*share, 0), Title: fmt.Sprintf("%s: %.1f %%", parts[i].Name, 100*share)})
 		}
 		bars = append(bars, bar)
 	}
-	p.Bars("reuse: what became of the tokens of prompts", bars)
-	p.Key(parts)
+	p.Open("Reuse", parts)
+	p.Bars("what became of the tokens of prompts", "%", bars)
+	p.Close()
 }
 
 // most is the number of engines that have a line each.
-const most = 16
+const most = 4
 
 // loads are a line for each engine; of many engines the least, the mean and the most.
 func (r *Report) loads() (lines []plot.Series) {

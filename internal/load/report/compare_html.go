@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"path/filepath"
+	"slices"
 
 	"weir/internal/load/plot"
 )
@@ -23,7 +24,7 @@ func (c *Comparison) WriteHTML(w io.Writer) error {
 			rows = append(rows, []string{d.Metric + " " + d.Figure, figure(d.A), figure(d.B), figure(d.By), within(d.CI95), d.Finding})
 		}
 	}
-	p.Table(rows)
+	p.Table(rows, -1)
 	return p.End()
 }
 
@@ -39,27 +40,54 @@ func (c *SweepComparison) WriteHTML(w io.Writer) error {
 	}
 	if len(c.Cells) > 1 {
 		p.Put("<h2>Over the cells</h2>\n<p class=\"note\">The geometric mean of B by A, with its 95 %% interval, as far as the cells are alike.</p>\n")
-		p.Table(c.overallTable())
+		p.Table(c.overallTable(), -1)
 	}
 	if len(c.Cells) > 0 {
-		p.Put("<p class=\"note\">%s.</p>\n", upper(c.caution()))
+		p.Note("%s.", upper(c.caution()))
+		p.curveGrid(c)
 		for n, d := range c.Cells[0].Differences {
 			rows := c.figureTable(n)
 			if len(rows) == 1 {
 				continue
 			}
 			p.Put("<h2>%s %s</h2>\n", d.Metric, d.Figure)
-			p.Scatter(d.Metric+" "+d.Figure, "load", c.curves(n))
-			p.Table(rows)
+			p.Table(rows, -1)
 		}
 	}
 	return p.End()
 }
 
+// curveGrid plots each figure of both against the load.
+func (p *page) curveGrid(c *SweepComparison) {
+	var names []plot.Name
+	for n := range c.Cells[0].Differences {
+		for _, l := range c.curves(n) {
+			if !slices.ContainsFunc(names, func(x plot.Name) bool { return x.Name == l.Name }) {
+				names = append(names, plot.Name{Name: l.Name, Colour: plot.Palette[len(names)%len(plot.Palette)]})
+			}
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	p.Open("Against the load", names)
+	p.Grid(func() {
+		for n, d := range c.Cells[0].Differences {
+			lines := c.curves(n)
+			for i := range lines { // the same colour in each plot
+				lines[i].Colour = names[slices.IndexFunc(names, func(x plot.Name) bool { return x.Name == lines[i].Name })].Colour
+			}
+			p.Scatter(d.Metric+" "+d.Figure, "load", lines)
+		}
+	})
+	p.Close()
+}
+
 // compared begins the page of a comparison.
 func (p *page) compared(a, b string) {
 	p.Begin(fmt.Sprintf("weir bench: %s and %s", filepath.Base(a), filepath.Base(b)))
-	p.Put("<h1>weir report: A and B</h1>\n<table class=\"facts\"><tbody><tr><td>A</td><td>%s</td></tr><tr><td>B</td><td>%s</td></tr></tbody></table>\n", a, b)
+	p.Put("<h1>weir report: A and B</h1>\n")
+	p.Facts([][2]string{{"A", a}, {"B", b}})
 }
 
 // notes writes lines below one another.
@@ -97,7 +125,7 @@ func (c *SweepComparison) curves(n int) (all []plot.Scatter) {
 			}
 			if _, ok := at[name]; !ok {
 				at[name] = len(all)
-				all = append(all, plot.Scatter{Name: name, Colour: plot.Palette[len(all)%len(plot.Palette)]})
+				all = append(all, plot.Scatter{Name: name})
 			}
 			l := &all[at[name]]
 			l.Points = append(l.Points, plot.Spot{X: x.At, Y: float64(v), Low: math.NaN(), High: math.NaN(), Title: fmt.Sprintf("%s, %s: %s", side, x.Name, short(v, true))})

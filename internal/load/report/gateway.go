@@ -434,28 +434,48 @@ func (t *Timeline) Text(w io.Writer) error {
 func (t *Timeline) WriteHTML(w io.Writer) error {
 	p := &page{plot.New(w)}
 	p.Begin("weir report: " + strings.Join(t.Files, ", "))
-	p.Put("<h1>%s</h1>\n<table class=\"facts\"><tbody>", strings.Join(t.Files, ", "))
-	p.Put("<tr><td>requests</td><td>%d in %.1f s: %s</td></tr>\n", t.Requests, t.Seconds, counts(t.Outcomes))
+	p.Put("<h1>%s</h1>\n", strings.Join(t.Files, ", "))
+	p.Tiles(t.headline())
+	facts := [][2]string{{"requests", fmt.Sprintf("%d in %.1f s: %s", t.Requests, t.Seconds, counts(t.Outcomes))}}
+	add := func(name, format string, args ...any) {
+		facts = append(facts, [2]string{name, fmt.Sprintf(format, args...)})
+	}
 	if len(t.Codes) > 0 {
-		p.Put("<tr><td>errors</td><td>%s</td></tr>\n", counts(t.Codes))
+		add("errors", "%s", counts(t.Codes))
 	}
 	for _, s := range t.Slowest {
-		p.Put("<tr><td>slowest</td><td>%s: %s</td></tr>\n", s.RequestID, s.Sentence)
+		add("slowest", "%s: %s", s.RequestID, s.Sentence)
 	}
 	for _, s := range t.Stalls {
-		p.Put("<tr><td>stall</td><td>%.0f ms in which weir itself stood still, and %s with it, held by %s</td></tr>\n", s.MS, requests(s.Requests), s.Why)
+		add("stall", "%.0f ms in which weir itself stood still, and %s with it, held by %s", s.MS, requests(s.Requests), s.Why)
 	}
 	for _, d := range t.Disorder {
-		p.Put("<tr><td>disorder</td><td>%s is before %s in %d requests, by up to %.3f ms (%s)</td></tr>\n", d.Stamp, d.Before, d.Requests, d.Worst, d.Example)
+		add("disorder", "%s is before %s in %d requests, by up to %.3f ms (%s)", d.Stamp, d.Before, d.Requests, d.Worst, d.Example)
 	}
 	for _, e := range t.Empty {
-		p.Put("<tr><td>no stamps</td><td>%s (%s) gave none of %s: %s</td></tr>\n", e.Engine, cmp.Or(e.Kind, "kind unknown"), strings.Join(e.Stamps, ", "), e.Advice)
+		add("no stamps", "%s (%s) gave none of %s: %s", e.Engine, cmp.Or(e.Kind, "kind unknown"), strings.Join(e.Stamps, ", "), e.Advice)
 	}
-	p.Put("</tbody></table>\n")
-	p.attribution(&Report{Attribution: t.Attribution})
+	p.Facts(facts)
+	p.stages(t.Attribution, t.rows)
 	p.delays(t.delays)
-	p.waterfall(t.rows)
 	return p.End()
+}
+
+// headline are the figures that are to be seen first.
+func (t *Timeline) headline() (all []plot.Tile) {
+	add := func(name, format string, args ...any) {
+		all = append(all, plot.Tile{Value: fmt.Sprintf(format, args...), Name: name})
+	}
+	add("requests", "%d", t.Requests)
+	for _, l := range []struct {
+		name string
+		of   latency.Figure
+	}{{"ttft p50, ms", t.TTFT.P50}, {"ttft p99, ms", t.TTFT.P99}, {"total p50, ms", t.Total.P50}, {"total p99, ms", t.Total.P99}} {
+		if !l.of.Refused() {
+			add(l.name, "%.4g", float64(l.of))
+		}
+	}
+	return all
 }
 
 // maxSpots bounds the points of a plot.
@@ -467,6 +487,10 @@ func (p *page) delays(delays []Delay) {
 		return
 	}
 	p.Put("<h2>Output delay</h2>\n")
+	p.Grid(func() { p.delaySpots(delays) })
+}
+
+func (p *page) delaySpots(delays []Delay) {
 	step := max(1, (len(delays)+maxSpots-1)/maxSpots)
 	for _, of := range []struct {
 		title, axis string
@@ -478,6 +502,6 @@ func (p *page) delays(delays []Delay) {
 			d := &delays[i]
 			spots = append(spots, plot.Spot{X: float64(of.of(d)), Y: d.Delay, Low: math.NaN(), High: math.NaN(), Title: fmt.Sprintf("%s: %.3f ms", d.RequestID, d.Delay)})
 		}
-		p.Spots(of.title, of.axis, []plot.Scatter{{Name: "requests", Colour: "#3b7dd8", Points: spots}})
+		p.Spots(of.title, of.axis, []plot.Scatter{{Name: "requests", Colour: blue, Points: spots}})
 	}
 }

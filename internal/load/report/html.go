@@ -1,10 +1,12 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"weir/internal/load"
@@ -25,57 +27,100 @@ func WriteHTML(w io.Writer, r *Report, rows []Row) error {
 	return p.End()
 }
 
-// run writes all that is known of one run.
+// run writes all that is known of one run: what it came to first, and how it was
+// measured last.
 func (p *page) run(r *Report, rows []Row) {
-	p.summary(r)
+	p.verdict(r)
+	p.Note("%s", r.Heading())
+	p.Tiles(headline(r))
+	p.errors(r)
 	p.latencies(r, rows)
-	p.overTime(rows)
-	p.attribution(r)
-	p.waterfall(rows)
+	p.overTime(r, rows)
+	p.stages(r.Attribution, rows)
+	p.engines(r)
+	p.facts(r)
 }
 
-// summary writes the verdict and the figures.
-func (p *page) summary(r *Report) {
+// verdict writes whether the figures can be trusted.
+func (p *page) verdict(r *Report) {
 	p.Put("<p class=\"verdict %s\"><b>%s</b>", string(r.Verdict.Trust), string(r.Verdict.Trust))
 	for _, why := range r.Verdict.Reasons {
 		p.Put("<br/>%s", why)
 	}
-	p.Put("</p>\n<table class=\"facts\"><tbody>")
-	row := func(name, format string, args ...any) {
-		p.Put("<tr><td>%s</td><td>%s</td></tr>\n", name, fmt.Sprintf(format, args...))
+	p.Put("</p>\n")
+}
+
+// headline are the figures that most readers want, and for which many need no other.
+func headline(r *Report) (all []plot.Tile) {
+	if r.Requests == 0 {
+		return nil
 	}
-	row("started", "%s", r.Started.UTC().Format("2006-01-02 15:04:05 MST"))
-	row("API, model", "%s, %s", r.API, r.Model)
-	if r.Rate > 0 {
-		row("load", "open loop, %g/s %s; %.2f/s realised, gap CV %.2f, dispersion %.2f", r.Rate, r.Arrival, r.Realised.Rate, r.Realised.CV, r.Realised.Dispersion)
-	} else {
-		row("load", "closed loop of %d", r.Concurrency)
+	add := func(name, format string, args ...any) {
+		all = append(all, plot.Tile{Value: fmt.Sprintf(format, args...), Name: name})
 	}
-	row("requests", "%d in %.1f s: %d complete, %d corrupt, %d errored, %d abandoned, %d unfinished", r.Requests, r.Elapsed, r.Complete, r.Corrupt, r.Errored, r.Abandoned, r.Unfinished)
-	row("throughput", "%.2f requests/s, %.1f tokens/s", r.RequestsPerSecond, r.TokensPerSecond)
-	row("generator", "%.0f %% of %d cores, slip p99 %s ms, runnable p99 %.3f ms", 100*r.Generator.CPUShare, r.Generator.Cores, figure(r.Slip.P99), r.Generator.SchedP99)
+	add("requests/s", "%.4g", r.RequestsPerSecond)
+	add("tokens/s", "%.4g", r.TokensPerSecond)
+	for _, l := range []struct {
+		name string
+		of   latency.Figure
+	}{{"ttft p50, ms", r.TTFT.P50}, {"ttft p99, ms", r.TTFT.P99}, {"tpot p50, ms", r.TPOT.P50}, {"tpot p99, ms", r.TPOT.P99}, {"e2e p50, ms", r.E2E.P50}, {"e2e p99, ms", r.E2E.P99}} {
+		if !l.of.Refused() {
+			add(l.name, "%.4g", float64(l.of))
+		}
+	}
+	add(fmt.Sprintf("complete of %d requests", r.Requests), "%d", r.Complete)
+	if failed := r.Errored + r.Corrupt; failed > 0 {
+		add("errored or corrupt", "%d", failed)
+	}
+	if r.Verified {
+		add("tokens lost", "%d", r.Lost)
+	}
+	return all
+}
+
+// errors writes how requests failed.
+func (p *page) errors(r *Report) {
+	if len(r.Errors) == 0 {
+		return
+	}
+	rows := [][]string{{"kind", "requests", "example"}}
+	for _, kind := range slices.Sorted(maps.Keys(r.Errors)) {
+		rows = append(rows, []string{string(kind), strconv.Itoa(r.Errors[kind]), r.Examples[kind]})
+	}
+	p.Put("<h2>Errors</h2>\n")
+	p.Table(rows, 2)
+}
+
+// engines writes how the requests fell on them.
+func (p *page) engines(r *Report) {
+	if len(r.Engines) == 0 {
+		return
+	}
+	rows := [][]string{{"engine", "requests", "share", "complete"}}
+	for _, e := range r.Engines {
+		rate := "-"
+		if e.SuccessRate != nil {
+			rate = fmt.Sprintf("%.2f %%", 100**e.SuccessRate)
+		}
+		rows = append(rows, []string{e.Name, strconv.Itoa(e.Requests), fmt.Sprintf("%.1f %%", 100*e.Share), rate})
+	}
+	p.Put("<h2>Engines</h2>\n")
+	p.Table(rows, -1)
+}
+
+// facts writes the terminal's lines.
+func (p *page) facts(r *Report) {
+	rows := [][2]string{{"started", r.Started.UTC().Format("2006-01-02 15:04:05 MST")}}
+	for _, f := range r.Facts() {
+		if f.Name != "verdict" { // which is above all
+			rows = append(rows, [2]string{f.Name, f.Text})
+		}
+	}
 	if r.Choices != nil {
-		row("choices", "%s", r.Choices)
+		rows = append(rows, [2]string{"choices", r.Choices.String()})
 	}
-	p.Put("</tbody></table>\n")
-	if len(r.Errors) > 0 {
-		p.Put("<h2>Errors</h2><table><thead><tr><th>kind</th><th>requests</th><th>example</th></tr></thead><tbody>")
-		for _, kind := range slices.Sorted(maps.Keys(r.Errors)) {
-			p.Put("<tr><td>%s</td><td>%d</td><td>%s</td></tr>\n", string(kind), r.Errors[kind], r.Examples[kind])
-		}
-		p.Put("</tbody></table>\n")
-	}
-	if len(r.Engines) > 0 {
-		p.Put("<h2>Engines</h2><table><thead><tr><th>engine</th><th>requests</th><th>share</th><th>complete</th></tr></thead><tbody>")
-		for _, e := range r.Engines {
-			rate := "-"
-			if e.SuccessRate != nil {
-				rate = fmt.Sprintf("%.2f %%", 100**e.SuccessRate)
-			}
-			p.Put("<tr><td>%s</td><td>%d</td><td>%.1f %%</td><td>%s</td></tr>\n", e.Name, e.Requests, 100*e.Share, rate)
-		}
-		p.Put("</tbody></table>\n")
-	}
+	p.Put("<h2>How it was measured</h2>\n")
+	p.Facts(rows)
 }
 
 // figure writes milliseconds; - is what is refused.
@@ -86,33 +131,46 @@ func figure(f latency.Figure) string {
 	return fmt.Sprintf("%.3f", float64(f))
 }
 
-// latencies writes the table and the distributions.
+// blue, green, red and violet are the colours of lines that stand for one thing each.
+const (
+	blue   = "#3b7dd8"
+	green  = "#2f9e5b"
+	red    = "#d04437"
+	violet = "#8a63c9"
+)
+
+// latencies writes the table and the distributions, each with an axis of its own: a token
+// takes milliseconds where a request takes seconds.
 func (p *page) latencies(r *Report, rows []Row) {
-	p.Put("<h2>Latencies, ms</h2>\n<div class=\"wide\"><table><thead><tr><th></th><th>count</th><th>mean</th><th>p50</th><th>p90</th><th>p99</th><th>p99.9</th><th>max</th></tr></thead><tbody>")
-	for _, l := range []struct {
-		name string
-		j    latency.Judged
-	}{{"time to first content", r.TTFT}, {"… from sent", r.TTFTSent}, {"time to first answer", r.TTFTAnswer}, {"per token after the first", r.TPOT},
-		{"between events", r.ITL}, {"to the last byte", r.E2E}, {"… from sent", r.E2ESent}} {
-		if l.j.Count > 0 {
-			p.Put("<tr><td>%s</td><td>%d</td><td>%s</td><td>%s</td><td>%s</td><td>%s</td><td>%s</td><td>%s</td></tr>\n", l.name, l.j.Count,
-				figure(l.j.Mean), figure(l.j.P50), figure(l.j.P90), figure(l.j.P99), figure(l.j.P999), figure(l.j.Max))
+	lines := r.Latencies()
+	if len(lines) == 0 {
+		return
+	}
+	p.Put("<h2>Latencies, ms</h2>\n")
+	table := [][]string{{"", "count", "mean", "p50", "p90", "p99", "p99.9", "max"}}
+	of := ""
+	for _, l := range lines {
+		cells := l.Cells()
+		name, twin := strings.CutPrefix(l.Name, "  ")
+		if twin {
+			name = of + " " + name
+		} else {
+			of = name
 		}
-		if within := l.j.Between(); within != "" {
-			p.Put("<tr><td>… known to be</td><td colspan=\"7\">%s</td></tr>\n", within)
+		table = append(table, append([]string{name}, cells[:]...))
+		if l.Within != "" {
+			table = append(table, []string{"known to be", l.Within})
 		}
 	}
-	p.Put("</tbody></table></div>\n")
-	for _, l := range []struct {
-		name string
-		j    latency.Judged
-	}{{"Latencies", r.TTFT}, {"Latencies", r.E2E}} {
-		if why := l.j.Refused["all"]; why != "" {
-			p.Put("<p class=\"note\">%s are refused: %s.</p>\n", l.name, why)
+	p.Table(table, -1)
+	p.Note("ttft is the time to the first content, tpot the mean time per token after it, itl the gap between events with content, e2e the time to the last byte. ttft and e2e count from when a request was due; from sent, from when it was sent.")
+	for _, l := range []latency.Judged{r.TTFT, r.E2E} {
+		if why := l.Refused["all"]; why != "" {
+			p.Note("Latencies are refused: %s.", why)
 			break
 		}
 	}
-	curves := []plot.Curve{{Name: "to first content", Colour: "#3b7dd8"}, {Name: "per token", Colour: "#d9920a"}, {Name: "to the last byte", Colour: "#2f9e5b"}}
+	curves := []plot.Curve{{Name: "ttft", Colour: blue}, {Name: "tpot", Colour: blue}, {Name: "e2e", Colour: blue}}
 	for i := range rows {
 		row := &rows[i]
 		if row.Outcome != load.Complete {
@@ -131,12 +189,18 @@ func (p *page) latencies(r *Report, rows []Row) {
 		add(1, ns, ok)
 		add(2, row.LastByte-row.Intended, true)
 	}
-	p.Distributions("share of requests within", curves)
-	p.Tails("latency by percentile, ms", curves)
+	p.Grid(func() {
+		for _, c := range curves {
+			p.Distributions("share of requests by "+c.Name, []plot.Curve{c})
+		}
+		for _, c := range curves {
+			p.Tails(c.Name+" by percentile, ms", []plot.Curve{c})
+		}
+	})
 }
 
 // overTime writes what came and went in each slice of time.
-func (p *page) overTime(rows []Row) {
+func (p *page) overTime(r *Report, rows []Row) {
 	if len(rows) == 0 {
 		return
 	}
@@ -151,10 +215,10 @@ func (p *page) overTime(rows []Row) {
 	slices := min(120, max(12, len(rows)/5))
 	width := float64(last-first) / float64(slices)
 	at := func(stamp int64) int { return min(slices-1, max(0, int(float64(stamp-first)/width))) }
-	begun := plot.Series{Name: "begun", Colour: "#3b7dd8", Values: make([]float64, slices)}
-	ended := plot.Series{Name: "complete", Colour: "#2f9e5b", Values: make([]float64, slices)}
-	failed := plot.Series{Name: "failed", Colour: "#d04437", Values: make([]float64, slices)}
-	flight := plot.Series{Name: "in flight", Colour: "#8a63c9", Values: make([]float64, slices)}
+	begun := plot.Series{Name: "begun", Colour: blue, Values: make([]float64, slices)}
+	ended := plot.Series{Name: "complete", Colour: green, Values: make([]float64, slices)}
+	failed := plot.Series{Name: "failed", Colour: red, Values: make([]float64, slices)}
+	flight := plot.Series{Name: "in flight", Colour: violet, Values: make([]float64, slices)}
 	per := 1e9 / width
 	for i := range rows {
 		r := &rows[i]
@@ -171,8 +235,27 @@ func (p *page) overTime(rows []Row) {
 		}
 	}
 	p.Put("<h2>Over time</h2>\n")
-	p.Lines("requests a second", float64(last-first)/1e9, []plot.Series{begun, ended, failed})
-	p.Lines("requests in flight", float64(last-first)/1e9, []plot.Series{flight})
+	length := float64(last-first) / 1e9
+	p.Grid(func() {
+		p.Lines("requests begun a second", length, []plot.Series{begun})
+		p.Lines("requests complete a second", length, []plot.Series{ended})
+		if r.Errored+r.Corrupt > 0 {
+			p.Lines("requests failed a second", length, []plot.Series{failed})
+		}
+		p.Lines("requests in flight", length, []plot.Series{flight})
+	})
+	if r.Concurrency > 0 && spiked(begun.Values) {
+		p.Note("A closed loop of %d begins a request when one ends. Requests that began together and are as long as one another end together, so that both come in bursts, one e2e apart. The load that the server has is that of the requests in flight.", r.Concurrency)
+	}
+}
+
+// spiked says whether values come in bursts, with next to nothing between them.
+func spiked(values []float64) bool {
+	sum, top := 0.0, 0.0
+	for _, v := range values[1:] { // all begin at once
+		sum, top = sum+v, max(top, v)
+	}
+	return top > 3*sum/float64(len(values))
 }
 
 // colours are those of the stages, in their order.
@@ -182,50 +265,90 @@ var colours = map[string]string{
 	StageOutput: "#4fb3c9", StagePath: "#1f8f86", StageDelivery: "#7fc4a0", StageDecode: "#2f9e5b", StageFlush: "#7a5c3e", StageEnd: "#667788",
 }
 
-// attribution writes the stages' shares of each band, and the sentences.
-func (p *page) attribution(r *Report) {
-	if len(r.Attribution) == 0 {
+// seldom is the share of a bar below which a stage has no colour of its own, unless it has
+// more of another one.
+const seldom = 0.01
+
+// elsewhere is what those are named together.
+const elsewhere = "all others"
+
+// stages writes where the time went: by bands of the requests, and of some of them. One key
+// serves all.
+func (p *page) stages(bands []Band, rows []Row) {
+	chosen := choose(rows)
+	if len(bands)+len(chosen) == 0 {
 		return
 	}
-	p.Put("<h2>Where the time went</h2>\n")
-	used := map[string]bool{}
-	for _, metric := range []struct{ name, what string }{{"ttft", "to first content"}, {"e2e", "to the last byte"}} {
+	shown := map[string]bool{}
+	for i := range bands {
+		for _, s := range bands[i].Stages {
+			shown[s.Stage] = shown[s.Stage] || s.Share >= seldom
+		}
+	}
+	for _, c := range chosen {
+		for _, s := range c.spans {
+			shown[s.Stage] = shown[s.Stage] || float64(s.For) >= seldom*float64(c.row.LastByte-c.row.Intended)
+		}
+	}
+	var names []plot.Name
+	some := false
+	for _, s := range stageOrder {
+		if is, met := shown[s]; is {
+			names = append(names, plot.Name{Name: s, Colour: colours[s]})
+		} else if met {
+			some = true
+		}
+	}
+	colour := func(stage string) string {
+		if shown[stage] {
+			return colours[stage]
+		}
+		return other
+	}
+	if some {
+		names = append(names, plot.Name{Name: elsewhere, Colour: other})
+	}
+	p.Open("Where the time went", names)
+	p.bands(bands, colour)
+	p.waterfall(chosen, colour)
+	p.Close()
+}
+
+// other is the colour of what has none of its own.
+const other = "#c4c9d0"
+
+// bands writes the stages' shares of each band, and the sentences.
+func (p *page) bands(all []Band, colour func(stage string) string) {
+	for _, metric := range []string{"ttft", "e2e"} {
 		var bars []plot.Bar
-		for _, b := range r.Attribution {
-			if b.Metric != metric.name {
+		var sentences []string
+		for _, b := range all {
+			if b.Metric != metric {
 				continue
 			}
 			one := plot.Bar{Label: fmt.Sprintf("p%g to p%g, mean %.1f ms", b.From, b.To, b.Mean)}
 			for _, s := range b.Stages {
-				used[s.Stage] = true
-				one.Parts = append(one.Parts, plot.Part{Colour: colours[s.Stage], Length: s.Mean, Title: fmt.Sprintf("%s: %.2f ms, %.1f %%", s.Stage, s.Mean, 100*s.Share)})
+				one.Parts = append(one.Parts, plot.Part{Colour: colour(s.Stage), Length: s.Mean, Title: fmt.Sprintf("%s: %.2f ms, %.1f %%", s.Stage, s.Mean, 100*s.Share)})
 			}
-			bars = append(bars, one)
+			bars, sentences = append(bars, one), append(sentences, b.Sentence)
 		}
-		p.Bars("stages, "+metric.what, bars)
-		for _, b := range r.Attribution {
-			if b.Metric == metric.name {
-				p.Put("<p>%s.</p>\n", b.Sentence)
-			}
+		p.Bars("stages of "+metric, "ms", bars)
+		for _, sentence := range sentences {
+			p.Put("<p>%s.</p>\n", sentence)
 		}
 	}
-	p.key(used)
 }
 
-// key says which colour is which stage.
-func (p *page) key(used map[string]bool) {
-	p.Put("<p class=\"key\">")
-	for _, s := range stageOrder {
-		if used[s] {
-			p.Put("<span><i style=\"background:%s\"></i>%s</span>", colours[s], s)
-		}
-	}
-	p.Put("</p>\n")
+// shownRow is a request that is shown stage by stage, and why it is.
+type shownRow struct {
+	why   string
+	row   *Row
+	spans []Span
 }
 
-// waterfall writes requests stage by stage: the fastest, those at the
-// percentiles, the slowest.
-func (p *page) waterfall(rows []Row) {
+// choose picks the requests that are: by their ttft the fastest, those at the percentiles,
+// the slowest.
+func choose(rows []Row) (all []shownRow) {
 	var streams []*Row
 	for i := range rows {
 		if r := &rows[i]; r.Outcome == load.Complete && r.Streamed() && r.FirstContent != 0 {
@@ -233,27 +356,29 @@ func (p *page) waterfall(rows []Row) {
 		}
 	}
 	if len(streams) == 0 {
-		return
+		return nil
 	}
-	slices.SortStableFunc(streams, func(a, b *Row) int {
-		return int(min(1, max(-1, (a.FirstContent-a.Intended)-(b.FirstContent-b.Intended))))
-	})
-	p.Put("<h2>Chosen requests</h2>\n<p class=\"note\">In the order of their time to first content.</p>\n")
-	used := map[string]bool{}
-	var bars []plot.Bar
+	slices.SortStableFunc(streams, func(a, b *Row) int { return cmp.Compare(a.FirstContent-a.Intended, b.FirstContent-b.Intended) })
 	for _, c := range []struct {
 		share float64
 		name  string
 	}{{0, "fastest"}, {0.5, "p50"}, {0.9, "p90"}, {0.99, "p99"}, {1, "slowest"}} {
 		r := streams[int(c.share*float64(len(streams)-1))]
 		spans, _ := r.Spans()
-		one := plot.Bar{Label: strings.TrimSpace(fmt.Sprintf("%s: %s %s", c.name, r.RequestID, r.Engine))}
-		for _, s := range spans {
-			used[s.Stage] = true
-			one.Parts = append(one.Parts, plot.Part{Colour: colours[s.Stage], Length: float64(s.For) / 1e6, Title: fmt.Sprintf("%s: %.3f ms, from %.3f ms", s.Stage, float64(s.For)/1e6, float64(s.Start)/1e6)})
+		all = append(all, shownRow{c.name, r, spans})
+	}
+	return all
+}
+
+// waterfall writes requests stage by stage.
+func (p *page) waterfall(all []shownRow, colour func(stage string) string) {
+	var bars []plot.Bar
+	for _, c := range all {
+		one := plot.Bar{Label: strings.TrimSpace(fmt.Sprintf("%s: %s %s", c.why, c.row.RequestID, c.row.Engine))}
+		for _, s := range c.spans {
+			one.Parts = append(one.Parts, plot.Part{Colour: colour(s.Stage), Length: float64(s.For) / 1e6, Title: fmt.Sprintf("%s: %.3f ms, from %.3f ms", s.Stage, float64(s.For)/1e6, float64(s.Start)/1e6)})
 		}
 		bars = append(bars, one)
 	}
-	p.Bars("stages of chosen requests", bars)
-	p.key(used)
+	p.Bars("stages of single requests, by their ttft", "ms", bars)
 }

@@ -84,14 +84,23 @@ func TestHTML(t *testing.T) {
 		t.Fatal(err)
 	}
 	counts, text := elements(t, out.String())
-	// Distributions, percentiles, two over time, two of stages, the waterfall.
-	if counts["svg"] != 7 || counts["script"] != 0 || counts["link"] != 0 || counts["img"] != 0 || counts["polyline"] < 6 || counts["rect"] < 40 {
+	// Three distributions, their percentiles, four over time with the failed ones, each with a
+	// line that is drawn in one of its own; bars of two times four bands and five requests, and
+	// an axis below each of the three.
+	if counts["svg"] != 2*10+4+4+5+3 || counts["figure"] != 13 || counts["script"] != 0 || counts["link"] != 0 || counts["img"] != 0 || counts["polyline"] != 10 || counts["rect"] < 40 {
 		t.Errorf("%v", counts)
 	}
 	for _, part := range []string{hostile, "DEGRADED", "Where the time went", "The slowest 1 %", "slowest: r-", "p99: r-", "engine queue", "100.00 %"} {
 		if !strings.Contains(text, part) {
 			t.Errorf("no %q in the page", part)
 		}
+	}
+	// The figures that most want come before all else, and the key of the stages once.
+	if first, table := strings.Index(text, "requests/s"), strings.Index(text, "Latencies, ms"); first < 0 || first > table {
+		t.Errorf("headline at %d, latencies at %d", first, table)
+	}
+	if n := strings.Count(out.String(), `class="key"`); n != 1 {
+		t.Errorf("%d keys", n)
 	}
 	for _, outside := range []string{"http://", "https://", "@import", "url("} {
 		if strings.Contains(out.String(), outside) {
@@ -109,6 +118,60 @@ func TestHTML(t *testing.T) {
 	for _, left := range []int{0, 5000, 20000} {
 		if WriteHTML(&full{left: left}, r, rows) == nil {
 			t.Errorf("a disk with %d bytes left held the page", left)
+		}
+	}
+}
+
+// The page has the terminal's lines under the terminal's names.
+func TestPageSpeaksAsTheTerminal(t *testing.T) {
+	r, rows := measured(t)
+	var page, terminal bytes.Buffer
+	if err := errors.Join(WriteHTML(&page, r, rows), r.Report.Text(&terminal)); err != nil {
+		t.Fatal(err)
+	}
+	_, text := elements(t, page.String())
+	for _, f := range r.Facts() {
+		if f.Name == "verdict" { // the page has it apart, with a line for each reason
+			f.Text = string(r.Verdict.Trust)
+		}
+		if !strings.Contains(terminal.String(), f.Name+strings.Repeat(" ", max(1, 12-len(f.Name)))+f.Text) || !strings.Contains(text, f.Text) {
+			t.Errorf("%s: %s", f.Name, f.Text)
+		}
+	}
+	for _, l := range r.Latencies() {
+		if name := strings.TrimSpace(l.Name); !strings.Contains(terminal.String(), name) || !strings.Contains(text, name+fmt.Sprint(l.Count)) {
+			t.Errorf("%s is not in both", l.Name)
+		}
+	}
+	// That none failed is said once.
+	if strings.Contains(terminal.String(), "errored     0.0000") {
+		t.Error("a share of nothing is printed")
+	}
+}
+
+// Bursts are explained where a closed loop has them, and nowhere else.
+func TestBurstsOfAClosedLoop(t *testing.T) {
+	rows := make([]Row, 320)
+	for i := range rows {
+		at := int64(i/32)*1e9 + int64(i%32)*1e5
+		rows[i].Sample = load.Sample{Index: i, Intended: at, Started: at, LastByte: at + 99e7, Outcome: load.Complete}
+	}
+	for _, c := range []struct {
+		concurrency int
+		spread      bool
+		want        bool
+	}{{32, false, true}, {0, false, false}, {32, true, false}} {
+		if c.spread {
+			for i := range rows {
+				rows[i].Started, rows[i].LastByte = int64(i)*31e6, int64(i)*31e6+99e7
+			}
+		}
+		var out bytes.Buffer
+		if err := WriteHTML(&out, New(&load.Report{Concurrency: c.concurrency}, rows, Joined{}), rows); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(out.String(), "one e2e apart"); got != c.want {
+			t.Errorf("%+v: explained: %v", c, got)
 		}
 	}
 }

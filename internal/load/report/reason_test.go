@@ -150,7 +150,7 @@ func TestTimelineNamesTheSlow(t *testing.T) {
 			t.Errorf("no %q in\n%s", part, text.String())
 		}
 	}
-	if strings.Contains(html.String(), "<b>") || !strings.Contains(html.String(), "the garbage collector &lt;b&gt;") {
+	if strings.Contains(html.String(), "collector <b>") || !strings.Contains(html.String(), "the garbage collector &lt;b&gt;") {
 		t.Error("the page has what a record says as it is")
 	}
 	if len(got.Slowest) < 2 || got.Slowest[0].RequestID != "pooled" || got.Slowest[0].Stage != StageTokenWait || len(got.Stalls) != 1 || got.Stalls[0].Requests != 20 {

@@ -81,8 +81,8 @@ func TestSweepPoints(t *testing.T) {
 	if err := s.WriteHTML(&page); err != nil {
 		t.Fatal(err)
 	}
-	// Six points on each of seven plots, two lines.
-	if n := strings.Count(page.String(), "<circle"); n != 6*7 {
+	// Six points on each of eight plots, two lines.
+	if n := strings.Count(page.String(), "<circle"); n != 6*8 {
 		t.Errorf("%d points in the plots", n)
 	}
 	if err := s.JSON(&object); err != nil {
