@@ -23,6 +23,7 @@ import (
 	"weir/internal/fleet"
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/health"
+	"weir/internal/fleet/route"
 	"weir/internal/gateway"
 	"weir/internal/infer"
 	"weir/internal/observe/integrity"
@@ -371,6 +372,12 @@ func newFleet(members []fleet.Member, served servedModels, f *gatewayFlags, g *g
 		Lost: func(m fleet.Member, err error) { g.Integrity.Add(m.Kind, m.Name, "", err) },
 		Left: func(m fleet.Member, rank int, err error) {
 			g.Log.Warn("engine left", ofRank([]any{"engine", m.Name, "kind", m.Kind, "error", err}, rank)...)
+		},
+		Absent: func(m fleet.Member, err error) {
+			g.Log.Warn("engine is not ready", "engine", m.Name, "kind", m.Kind, "error", err)
+		},
+		Came: func(m fleet.Member, e *route.Engine) {
+			g.Log.Info("engine is ready", "engine", m.Name, "kind", e.Kind, "software", e.Facts.Software, "models", strings.Join(e.Facts.Models, ","))
 		},
 		Judged: func(m health.Member, v health.View, request string) {
 			words := ofRank([]any{"engine", m.Engine, "state", v.State.String(), "why", v.Why, "requests", v.Open, "last_request_id", request}, m.Rank)

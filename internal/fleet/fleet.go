@@ -12,6 +12,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -74,6 +75,11 @@ type Options struct {
 	// Left, when set, is told of an engine that was ready and is not any more, or of a
 	// rank of an engine that still is; -1 is the whole engine. It must not block.
 	Left func(m Member, rank int, err error)
+	// Absent, when set, is told why an engine that has not been ready yet is not, once for each
+	// reason; and Came of an engine that is ready, of which Absent or Left was told before. They
+	// must not block.
+	Absent func(m Member, err error)
+	Came   func(m Member, e *route.Engine)
 	// Judged, when set, is told of each engine rank that is suspected or out by its health,
 	// or takes requests again, with the id of the latest one that it was given. It must not
 	// block.
@@ -101,6 +107,7 @@ type Fleet struct {
 	changed  chan struct{} // of the published snapshot
 	judge    *judge.Judge
 	follow   following
+	told     []told // of each member; Run's
 	memory
 }
 
@@ -157,7 +164,7 @@ func New(opts Options) (*Fleet, error) {
 	if opts.IndexBytes == 0 {
 		opts.IndexBytes = DefaultIndexBytes
 	}
-	f := &Fleet{opts: opts, aliases: map[string]string{}, reports: make(chan report), memory: memory{
+	f := &Fleet{opts: opts, aliases: map[string]string{}, reports: make(chan report), told: make([]told, len(opts.Members)), memory: memory{
 		index: kvindex.New(opts.IndexBytes), served: map[string]*served{}, costs: map[string]*cost.Model{}, lives: make([]life, len(opts.Members)),
 	}}
 	for _, name := range append(slices.Collect(maps.Values(opts.Policies)), f.opts.Policy) {
@@ -237,11 +244,11 @@ func (f *Fleet) Run(ctx context.Context) {
 	for {
 		select {
 		case r := <-f.reports:
-			if f.opts.Left != nil && states[r.member].Ready && !r.state.Ready && ctx.Err() == nil {
-				f.opts.Left(f.opts.Members[r.member], -1, r.state.Err)
-			}
 			states[r.member] = r.state
 			f.publish(states)
+			if ctx.Err() == nil {
+				f.tell()
+			}
 			close(r.published)
 		case <-ctx.Done():
 			adapters.Wait()
@@ -255,6 +262,49 @@ func (f *Fleet) panicked(m Member, p *engine.Panic) {
 	if f.opts.Panicked != nil {
 		f.opts.Panicked(m, p)
 	}
+}
+
+// told is what was told of an engine last.
+type told struct {
+	ready bool
+	came  bool   // it was ready once
+	gone  bool   // that it is not was told
+	why   string // it has not come, but for the numbers in it
+}
+
+// tell says which engines have come, have left, or have not come, as the snapshot has them.
+func (f *Fleet) tell() {
+	for i, e := range f.Snapshot().Engines {
+		t, m := &f.told[i], f.opts.Members[i]
+		switch {
+		case e.Ready:
+			if t.gone && f.opts.Came != nil {
+				f.opts.Came(m, e)
+			}
+			*t = told{ready: true, came: true}
+		case t.ready:
+			if f.opts.Left != nil {
+				f.opts.Left(m, -1, e.Err)
+			}
+			t.ready, t.gone = false, true
+		case !t.came && e.Err != nil && t.why != withoutNumbers(e.Err):
+			if f.opts.Absent != nil {
+				f.opts.Absent(m, e.Err)
+			}
+			t.why, t.gone = withoutNumbers(e.Err), true
+		}
+	}
+}
+
+// withoutNumbers is an error's text but for its digits, as those of ports, which differ at
+// each attempt.
+func withoutNumbers(err error) string {
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}, err.Error())
 }
 
 // publish builds the snapshot for the states and swaps it in.

@@ -403,8 +403,10 @@ func started(f *Fleet) (end func()) {
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		members := []Member{relayMember("a", ""), relayMember("b", "")}
-		var left []string // written by Run's goroutine
-		f, err := New(Options{Members: members, Left: func(m Member, _ int, err error) { left = append(left, m.Name+": "+err.Error()) }})
+		var left, absent, came []string // written by Run's goroutine
+		f, err := New(Options{Members: members, Left: func(m Member, _ int, err error) { left = append(left, m.Name+": "+err.Error()) },
+			Absent: func(m Member, err error) { absent = append(absent, m.Name+": "+err.Error()) },
+			Came:   func(m Member, e *route.Engine) { came = append(came, fmt.Sprint(m.Name, " ", e.Facts.Models)) }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -413,6 +415,9 @@ func TestRun(t *testing.T) {
 		snap := f.Snapshot()
 		a.states <- ready("x")
 		<-snap.Changed
+		for _, why := range []string{"port 4711 is closed", "port 4712 is closed", "loading"} {
+			b.states <- engine.State{Err: errors.New(why)}
+		}
 		b.states <- ready("x")
 		synctest.Wait()
 		if got := targets(f.Snapshot().Models["x"]); got != "a:x b:x" {
@@ -427,6 +432,12 @@ func TestRun(t *testing.T) {
 		synctest.Wait()
 		if len(left) != 1 || left[0] != "a: gone" {
 			t.Errorf("left: %q, want a once", left)
+		}
+		a.states <- ready("x")
+		a.states <- ready("x")
+		synctest.Wait()
+		if got := fmt.Sprint(absent, came); got != "[b: port 4711 is closed b: loading] [b [x] a [x]]" {
+			t.Errorf("absent and came: %s", got)
 		}
 		began := time.Now()
 		end()

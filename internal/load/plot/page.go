@@ -44,7 +44,7 @@ body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--back);
 h1{font-size:1.4em}h2{font-size:1.15em;margin:2em 0 .4em}h3{font-size:1em;margin:1.4em 0 .2em}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.2em .7em;text-align:right;border-bottom:1px solid var(--line);vertical-align:top}
 th{color:var(--soft);font-weight:600}td:first-child,th:first-child,.text{text-align:left!important}
-.wide{overflow-x:auto}.points{font-size:.93em}.points td,.points th{overflow-wrap:normal}.points td.text,.points td:last-child{overflow-wrap:anywhere}
+.wide{overflow-x:auto}.points{font-size:.93em}.points td,.points th{overflow-wrap:normal}.many{font-size:.8em}.many td,.many th{padding:.2em .45em}.points td.text,.points td:last-child{overflow-wrap:anywhere}
 .points td:first-child{min-width:6.4em}.facts td{text-align:left}.facts td:first-child{color:var(--soft);white-space:nowrap}
 .tiles{display:grid;grid-template-columns:repeat(auto-fill,minmax(132px,1fr));gap:.6em;margin:1em 0}
 .tiles div{background:var(--card);border-radius:6px;padding:.5em .8em}
@@ -63,8 +63,8 @@ p.note{color:var(--soft);margin:.4em 0}
 body{margin:1em auto}
 .points,.points tbody,.points tr{display:block}.points thead{display:none}
 .points tr{padding:.4em 0;border-bottom:1px solid var(--line);display:flex;flex-wrap:wrap;gap:0 1em}
-.points td{border:0;padding:0;text-align:left;white-space:normal}.points td:first-child,.points td[colspan],.points td.text{flex-basis:100%}
-.points td[data-head]::before{content:attr(data-head) " ";color:var(--soft)}.points td:first-child{font-weight:600}.points td:first-child[data-head]::before{font-weight:400}
+.points td,.many td{border:0;padding:0;text-align:left;white-space:normal}.points td:first-child,.points td[colspan],.points td.text{flex-basis:100%}
+.many{font-size:.93em}.points td[data-head]::before{content:attr(data-head) " ";color:var(--soft)}.points td:first-child{font-weight:600}.points td:first-child[data-head]::before{font-weight:400}
 }`
 
 // Begin writes the head of a page.
@@ -165,7 +165,11 @@ func (p *Page) Table(rows [][]string, text int) {
 		}
 		return ""
 	}
-	p.Put("<div class=\"wide\"><table class=\"points\"><thead><tr>")
+	size := ""
+	if len(heads) > 12 {
+		size = " many"
+	}
+	p.Put("<div class=\"wide\"><table class=\"points%s\"><thead><tr>", size)
 	for i, head := range heads {
 		p.Put("<th"+class(i)+">%s</th>", head)
 	}
