@@ -80,7 +80,7 @@ type seen struct {
 		Width   float64
 		Height  float64
 	}
-	Runs     int // that can be opened
+	Runs     int      // that can be opened
 	Scrolled []string // what is wider than its frame
 	Overflow float64
 	Ink      string // colours of text and page
