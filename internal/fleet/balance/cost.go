@@ -28,15 +28,15 @@ func (d *Decision) leastCost(q *Request, candidates []Candidate, last *stay) int
 	if n == 0 {
 		return -1
 	}
-	d.best(q, candidates, last)
-	d.settle(q, candidates, n, fastest)
+	d.look(q, candidates, last)
+	d.settle(q, candidates, last, n, fastest)
 	d.include(q, candidates, last)
 	return d.Chosen
 }
 
-// Settle chooses by costs that were found elsewhere, where fastest is the shortest step
-// of a candidate; a cost that is infinite is of one that cannot be chosen. It gives -1
-// where there is no other.
+// Settle chooses by costs that were found elsewhere, none of them negative, where fastest is the
+// shortest step of a candidate; a cost that is infinite is of one that cannot be chosen. It gives
+// -1 where there is no other.
 func (d *Decision) Settle(q *Request, candidates []Candidate, costs []float64, fastest float64) int {
 	d.Chosen, d.Of, d.Why, d.N = -1, len(candidates), NoneLeft, 0
 	d.grow(len(candidates))
@@ -47,12 +47,13 @@ func (d *Decision) Settle(q *Request, candidates []Candidate, costs []float64, f
 		if !math.IsInf(total, 0) {
 			n++
 		}
+		d.best(i, total)
 	}
 	if n == 0 {
 		return -1
 	}
-	d.best(q, candidates, nil)
-	d.settle(q, candidates, n, fastest)
+	d.look(q, candidates, nil)
+	d.settle(q, candidates, nil, n, fastest)
 	d.include(q, candidates, nil)
 	return d.Chosen
 }
@@ -66,22 +67,27 @@ func (d *Decision) grow(n int) {
 }
 
 // settle chooses among the n candidates that have a cost, of which the best are known.
-func (d *Decision) settle(q *Request, candidates []Candidate, n int, fastest float64) {
+func (d *Decision) settle(q *Request, candidates []Candidate, last *stay, n int, fastest float64) {
 	d.Why, d.Chosen = Only, d.Best[0].Index
 	if n == 1 {
 		return
 	}
 	d.Why = LeastCost
 	// The decoding on the fastest engine is in every cost alike, and says nothing of it.
-	least := d.costs[d.Chosen]
-	own := max(least-min(q.Output, candidates[0].Rank.Model().Moment(q.Now).Horizon)*fastest, 0)
+	least, at := d.costs[d.Chosen], candidates[0].Rank.Model().Moment(q.Now)
+	own := max(least-min(q.Output, at.Horizon)*fastest, 0)
 	bound := least + max(slack, alike*own, min(candidates[d.Chosen].Rank.Error(d.Best[0].Work), own))
 	// What is computed twice is lost, so the least to compute comes first.
 	fresh, share, ties := q.Length, math.Inf(1), 0
 	x, block := q.Random, max(q.BlockTokens, 1)
 	for i, total := range d.costs {
-		if !(total <= bound) {
+		if !(math.Abs(total) <= bound) {
 			continue
+		}
+		if total < 0 {
+			if total, _ = d.exactly(q, &candidates[i], &at, last, i); !(total <= bound) {
+				continue
+			}
 		}
 		n := int(d.fresh[i])
 		if n >= fresh+block {
@@ -123,7 +129,8 @@ func (c *Candidate) used() float64 {
 }
 
 // price finds what the request costs at each candidate, how many there are, and the
-// shortest step.
+// shortest step. Where it costs more than at the best, the cost is not found: in its place is
+// the negative of a bound, of which it is no less.
 func (d *Decision) price(q *Request, candidates []Candidate, last *stay) (n int, fastest float64) {
 	d.grow(len(candidates))
 	if len(candidates) == 0 {
@@ -132,35 +139,88 @@ func (d *Decision) price(q *Request, candidates []Candidate, last *stay) (n int,
 	if q.Halves != nil {
 		return d.priceHalves(q, candidates, last)
 	}
-	fastest = math.Inf(1)
-	w, at := cost.Work{Length: q.Length, Output: q.Output}, candidates[0].Rank.Model().Moment(q.Now)
-	for i := range candidates {
-		c := &candidates[i]
-		if len(q.Tried) > 0 && q.tried(c) {
-			d.costs[i] = math.Inf(1)
+	at := candidates[0].Rank.Model().Moment(q.Now)
+	fastest = d.bounds(q, candidates, &at, last)
+	worst := math.Inf(1)
+	for i, bound := range d.costs {
+		if -bound > worst {
 			continue
 		}
-		w.New = q.Length
-		if int(c.Cache) < len(q.Matches) {
-			if m := &q.Matches[c.Cache]; m.Soon > 0 {
-				w.New = q.fresh(m, c.Rank)
-			}
+		c := &candidates[i]
+		if q.retry() && q.tried(c) {
+			d.costs[i] = math.Inf(1)
+			n--
+			continue
 		}
-		if last != nil {
-			w.New = min(w.New, q.Length-last.known(q, c))
-		}
-		d.fresh[i] = int32(w.New)
-		total, step := c.Rank.Total(&at, &w)
-		if q.Claims {
-			total += q.claimed(c)
-		}
-		n++
-		d.costs[i] = total
+		total, step := d.exactly(q, c, &at, last, i)
+		worst = d.best(i, total)
 		if step < fastest { // min would look for NaN
 			fastest = step
 		}
 	}
-	return n, fastest
+	return n + len(candidates), fastest
+}
+
+// bounds puts into the place of each candidate's cost the negative of what it is at least, 0
+// where nothing is known, and gives the shortest step of the others. It is all that a decision
+// does for most of a thousand candidates: it calls nothing, and reads a line of each rank.
+func (d *Decision) bounds(q *Request, candidates []Candidate, at *cost.Moment, last *stay) (fastest float64) {
+	fastest = math.Inf(1)
+	if q.retry() { // no bound and no step of those that were tried may count
+		clear(d.costs)
+		return fastest
+	}
+	length, later, outputs := float64(q.Length), 1+at.Later, min(q.Output, at.Horizon)
+	costs, matches := d.costs[:len(candidates)], q.Matches
+	for i := range candidates {
+		c := &candidates[i]
+		if !c.Rank.Plain(at.Now) {
+			costs[i] = 0
+			continue
+		}
+		fresh := length
+		if int(c.Cache) < len(matches) {
+			if soon := matches[c.Cache].Soon; soon > 0 {
+				fresh = float64(max(q.Length-int(soon)*q.BlockTokens, 1))
+			}
+		}
+		step, drag := c.Rank.Steps()
+		bound := c.Rank.Busy(at.Now) + c.Rank.Fill(fresh, fresh*(length-fresh/2))*(c.Rank.Crowd()+later) + outputs*(step+drag)
+		costs[i] = bound * -inexact
+		if step < fastest { // min would look for NaN
+			fastest = step
+		}
+	}
+	if last != nil && last.tokens > 0 {
+		for i := range candidates {
+			if candidates[i].Cache == last.cache {
+				costs[i] = 0
+			}
+		}
+	}
+	return fastest
+}
+
+// inexact is for what rounding may add to a bound.
+const inexact = 1 - 1e-9
+
+// exactly finds what the request costs at the candidate in place i, and its step.
+func (d *Decision) exactly(q *Request, c *Candidate, at *cost.Moment, last *stay, i int) (total, step float64) {
+	w := cost.Work{Length: q.Length, New: q.Length, Output: q.Output}
+	if int(c.Cache) < len(q.Matches) {
+		if m := &q.Matches[c.Cache]; m.Soon > 0 {
+			w.New = q.fresh(m, c.Rank)
+		}
+	}
+	if last != nil {
+		w.New = min(w.New, q.Length-last.known(q, c))
+	}
+	total, step = c.Rank.Total(at, &w)
+	if q.Claims {
+		total += q.claimed(c)
+	}
+	d.costs[i], d.fresh[i] = total, int32(w.New)
+	return total, step
 }
 
 // claimed is how long the candidate will be kept by requests that wait for it and go there
@@ -212,26 +272,30 @@ func (d *Decision) priceHalves(q *Request, candidates []Candidate, last *stay) (
 		w, e := q.with(c, last)
 		n++
 		d.costs[i], d.fresh[i], fastest = e.Total, int32(w.New), min(fastest, e.StepTime)
+		d.best(i, e.Total)
 	}
 	return n, fastest
 }
 
-// best finds the candidates of the least cost.
-func (d *Decision) best(q *Request, candidates []Candidate, last *stay) {
-	worst := math.Inf(1)
-	for i, total := range d.costs {
-		if !(total < worst) {
-			continue
-		}
+// best puts a candidate of this cost among those of the least, if it is one of them, and gives
+// the cost that one must be below to be one.
+func (d *Decision) best(i int, total float64) (worst float64) {
+	if d.N < len(d.Best) || total < d.costs[d.Best[d.N-1].Index] {
 		at := min(d.N, len(d.Best)-1)
 		for ; at > 0 && total < d.costs[d.Best[at-1].Index]; at-- {
 			d.Best[at].Index = d.Best[at-1].Index
 		}
 		d.Best[at].Index = i
-		if d.N = min(d.N+1, len(d.Best)); d.N == len(d.Best) {
-			worst = d.costs[d.Best[d.N-1].Index]
-		}
+		d.N = min(d.N+1, len(d.Best))
 	}
+	if d.N < len(d.Best) {
+		return math.Inf(1)
+	}
+	return d.costs[d.Best[d.N-1].Index]
+}
+
+// look finds out all that is known of the best.
+func (d *Decision) look(q *Request, candidates []Candidate, last *stay) {
 	for i := range d.Best[:d.N] {
 		o := &d.Best[i]
 		o.Work, o.Estimate = q.with(&candidates[o.Index], last)

@@ -263,16 +263,14 @@ func TestPickDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkPick is a decision among a thousand ranks, of which some are busy and two in
-// five have a part of the prompt.
-func BenchmarkPick(b *testing.B) {
-	f := fleet(even(1000)...)
+// thousand are as many ranks, of which some are busy and two in five have a part of the prompt.
+func thousand() (f *bench, q *balance.Request, ids []uint32) {
+	f = fleet(even(1000)...)
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range f.candidates {
 		if i%5 < 2 {
-			q, blocks := f.ask(prompt(1, uint32(i)+2, 500, 2000), 100, 1)
+			_, blocks := f.ask(prompt(1, uint32(i)+2, 500, 2000), 100, 1)
 			f.caches[i].Place(blocks, 0)
-			_ = q
 		}
 		for range r.IntN(6) {
 			k := f.candidates[i].Rank.Book(f.now, cost.Work{Length: 1000, New: 1000, Output: 100})
@@ -281,8 +279,15 @@ func BenchmarkPick(b *testing.B) {
 			}
 		}
 	}
-	q, _ := f.ask(prompt(1, 1, 500, 2000), 100, 7)
+	ids = prompt(1, 1, 500, 2000)
+	q, _ = f.ask(ids, 100, 7)
 	q.Now += 50 * ms
+	return f, q, ids
+}
+
+// BenchmarkPick is a decision among a thousand ranks.
+func BenchmarkPick(b *testing.B) {
+	f, q, _ := thousand()
 	for _, name := range balance.Names() {
 		p, _ := balance.New(name)
 		b.Run(name, func(b *testing.B) {
@@ -293,5 +298,19 @@ func BenchmarkPick(b *testing.B) {
 				p.Pick(q, f.candidates, &d)
 			}
 		})
+	}
+}
+
+// BenchmarkDecide is that with what the index is asked for it: the hashes of a prompt of 2,000
+// tokens, and what each rank has of it.
+func BenchmarkDecide(b *testing.B) {
+	f, q, ids := thousand()
+	p, blocks := new(balance.Cost), make([]kvindex.Block, 0, len(ids)/blockTokens)
+	var d balance.Decision
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		blocks = kvindex.AppendChain(blocks[:0], 1, ids, blockTokens)
+		q.Matches, q.Random = f.index.Match(q.Matches, blocks, q.Now), uint64(i)
+		p.Pick(q, f.candidates, &d)
 	}
 }

@@ -2,6 +2,7 @@ package balance_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -157,6 +158,77 @@ func TestPlainPick(t *testing.T) {
 			t.Fatalf("chose %d, and the rule %d", got, want)
 		}
 	})
+}
+
+// TestPlainPickOfMany is TestPlainPick among many ranks, whose costs are not found where a bound
+// is enough: some are full, not yet measured or not for long, late, shared with other gateways or
+// without room in their caches. The best are named as the rule names them, too.
+func TestPlainPickOfMany(t *testing.T) {
+	f := fleet(slices.Repeat([]float64{1, 1, 1.02, 1.1, 2}, 12)...)
+	for range 4 { // of which nothing is known
+		cache := f.index.Cache(kvTokens / blockTokens)
+		f.caches = append(f.caches, cache)
+		f.candidates = append(f.candidates, balance.Candidate{Rank: f.model.Join(f.now, 0), Cache: cache.ID, KV: kvTokens})
+	}
+	for i := range f.candidates {
+		if n := i % 7 * 200; n >= blockTokens {
+			_, blocks := f.ask(prompt(1, uint32(i)+2, n, n), 1, 1)
+			f.caches[i].Place(blocks, f.now+int64(i%3)*40*ms)
+		}
+	}
+	const seed = 5
+	r := rand.New(rand.NewPCG(seed, seed))
+	var open []*cost.Booking
+	p, begun := new(balance.Cost), map[*cost.Booking]bool{}
+	var d balance.Decision
+	for round := range 3000 {
+		c := &f.candidates[r.IntN(len(f.candidates))]
+		switch what := r.IntN(100); {
+		case what < 45:
+			n := 10 + r.IntN(9000)
+			open = append(open, c.Rank.Book(f.now, cost.Work{Length: n, New: 1 + r.IntN(n), Output: 60}))
+		case what < 85 && len(open) > 0:
+			i := r.IntN(len(open))
+			b := open[i]
+			if begun[b] {
+				b.End(f.now, 5)
+				delete(begun, b)
+				open = slices.Delete(open, i, i+1)
+			} else {
+				b.First(f.now, -1, 0)
+				begun[b] = true
+			}
+		case what < 88:
+			c.Rank.SetPeers(cost.Peers{Drained: f.now + r.Int64N(400*ms), InFlight: r.Int64N(6), Held: r.Int64N(9000)})
+		case what < 91:
+			c.Rank.SetLimits(cost.Limits{Running: r.IntN(9)})
+		case what < 94:
+			c.Rank.SetRoom(cost.Room{KV: kvTokens, InUse: r.Int64N(kvTokens), Kept: r.Int64N(kvTokens), Reuse: r.Float64()})
+		}
+		f.now += r.Int64N(30 * ms)
+		if r.IntN(400) == 0 {
+			f.now += 40_000 * ms // some have not been measured for long then
+		}
+		q, _ := f.ask(prompt(1, 1, 1300, 1300+r.IntN(4000)), 1+r.Float64()*300, r.Uint64())
+		if r.IntN(5) == 0 {
+			q.Tried = append(q.Tried, f.candidates[r.IntN(9)].Rank)
+		}
+		if got, want := p.Pick(q, f.candidates, &d), plainly(q, f.candidates); got != want {
+			t.Fatalf("round %d: chose %d, and the rule %d", round, got, want)
+		}
+		var costs []float64
+		for i := range f.candidates {
+			if c := &f.candidates[i]; !slices.Contains(q.Tried, c.Rank) {
+				costs = append(costs, c.Rank.Estimate(f.now, q.Work(c)).Total)
+			}
+		}
+		slices.Sort(costs)
+		for i, o := range d.Best[:d.N-1] { // the last one may be the choice
+			if math.Abs(o.Total-costs[i]) > 1e-9*costs[i] {
+				t.Fatalf("round %d: number %d of the best costs %v, and by the rule %v", round, i, o.Total, costs[i])
+			}
+		}
+	}
 }
 
 func plainly(q *balance.Request, candidates []balance.Candidate) int {

@@ -9,11 +9,21 @@ func (d *Decision) Regret(p Policy, q *Request, candidates []Candidate) float64 
 		return 0
 	}
 	if !Patient(p) { // it has looked at no cost
+		best, n := d.Best, d.N
+		d.N = 0
 		d.price(q, candidates, nil)
+		d.Best, d.N = best, n
 	}
 	least := math.Inf(1)
 	for _, total := range d.costs {
-		least = min(least, total)
+		if total >= 0 { // the others are bounds
+			least = min(least, total)
+		}
 	}
-	return max(d.costs[d.Chosen]-least, 0)
+	chosen := d.costs[d.Chosen]
+	if chosen < 0 {
+		at := candidates[d.Chosen].Rank.Model().Moment(q.Now)
+		chosen, _ = d.exactly(q, &candidates[d.Chosen], &at, nil, d.Chosen)
+	}
+	return max(chosen-least, 0)
 }

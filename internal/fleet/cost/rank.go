@@ -67,23 +67,31 @@ type Rank struct {
 // another (TestTwoLines). Each is a word by itself: who reads while they change may have some of
 // before and some of after. They change under mu.
 type quote struct {
-	// plain is until when the short way is right: nothing but what is here is needed.
-	plain   atomic.Int64
-	drained atomic.Int64 // when the booked prefills are predicted to be done
-	// floor is what of them cannot have been done yet, in ns: those behind the oldest. It is a
-	// complement where no first token is awaited, or the oldest does not show its own.
+	bid
+	// floor is what of drained cannot have been done yet, in ns: those behind the oldest. It is
+	// a complement where no first token is awaited, or the oldest does not show its own.
 	floor   atomic.Int64
 	foreign atomic.Int64  // until when Unseen is something
 	space   atomic.Uint64 // float32: Room.Reuse; and uint32: tokens that nobody uses or has left
 	reach   word          // tokens of a prompt that fit in one step, and in the cache's room
 	budget  word          // the former alone
-	crowd   word          // crowds
+	step    word          // of Coefficients
+	mixing  word          // what decoding adds to a step that prefills, in ms
+	// With Rank.books they are 128 bytes.
+}
 
-	step, token, pair word // Coefficients
-	mixing            word // what decoding adds to a step that prefills, in ms
-	stepTime, drag    word // how long a step takes with one more, and by how much that one delays the others in it
-
-	_ word // with Rank.books they are 128 bytes
+// bid is the line of a quote that a bound of Total needs (Plain), which is all that a decision
+// reads of most ranks.
+type bid struct {
+	// plain is until when the short way is right: nothing but what is in the quote is needed.
+	plain   atomic.Int64
+	drained atomic.Int64 // when the booked prefills are predicted to be done
+	// start is no more than what a step costs beside its tokens, for each that waits for it: the
+	// coefficient, less what prompts that share the step pay of it.
+	start          word
+	token, pair    word // Coefficients
+	crowd          word // crowds
+	stepTime, drag word // how long a step takes with one more, and by how much that one delays the others in it
 }
 
 // word is a float64 that is read and written whole.
@@ -301,6 +309,29 @@ func (r *Rank) Total(at *Moment, w *Work) (total, stepTime float64) {
 	return total, stepTime
 }
 
+// Plain says that at time now Total is no less than what the rank is busy with, what the prefill
+// takes for all that wait for it, and the steps of the outputs: Busy + Fill (Crowd + 1 + Later) +
+// outputs (Steps). Otherwise only Total tells. These are apart so that they are inlined in a loop
+// over a thousand ranks.
+func (r *Rank) Plain(now int64) bool { return now <= r.plain.Load() }
+
+// Busy is how long what is booked takes at least, in milliseconds.
+func (r *Rank) Busy(now int64) float64 {
+	return float64(max(r.drained.Load()-now, 0)) * (1.0 / millisecond)
+}
+
+// Fill is how long a prefill of fresh tokens takes at least that makes so many pairs.
+func (r *Rank) Fill(fresh, pairs float64) float64 {
+	return r.start.load() + (fresh*r.token.load() + pairs*r.pair.load())
+}
+
+// Crowd is how many requests decode there when all that is booked is prefilled.
+func (r *Rank) Crowd() float64 { return r.crowd.load() }
+
+// Steps are how long a step of decoding takes with one more, and by how much that one delays
+// the others in it.
+func (r *Rank) Steps() (own, others float64) { return r.stepTime.load(), r.drag.load() }
+
 // total is Total as Estimate finds it.
 //
 //go:noinline
@@ -333,6 +364,11 @@ func (r *Rank) publish() {
 	stepTime, drag := l.decoding(k)
 	r.crowd.store(k)
 	r.mixing.store(mixing)
+	start := l.Step
+	if floor := r.floor.Load(); floor > 0 || ^floor > 0 {
+		start *= k / (k + 1)
+	}
+	r.start.store(start)
 	r.step.store(l.Step)
 	r.token.store(l.Token)
 	r.pair.store(l.Pair)

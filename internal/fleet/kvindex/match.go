@@ -46,30 +46,27 @@ func (x *Index) Match(m Matches, blocks []Block, now int64) Matches {
 				m = append(m, make(Matches, int(h.cache)+1-len(m))...)
 				m = m[:cap(m)]
 			}
-			// What has no unbroken way from the root is of no use to the prompt.
-			if e := &m[h.cache]; e.Soon == at {
-				e.extend(h, at, common, now)
+			// What has no unbroken way from the root is of no use to the prompt. The rest is what
+			// each of a thousand caches takes, so that nothing is called.
+			e := &m[h.cache]
+			if e.Soon != at {
+				continue
 			}
+			held, ready := min(h.blocks.Load(), common), h.ready.Load()
+			e.Soon = at + held
+			if sure := h.sure.Load(); ready > now && sure < held {
+				if e.Resident == at {
+					e.Resident = at + sure
+				}
+				e.Ready = max(e.Ready, ready)
+				continue
+			}
+			if e.Resident == at {
+				e.Resident = at + held
+			}
+			e.Placed = max(e.Placed, ready)
 		}
 		at += common
 	}
 	return m
-}
-
-// extend adds what h has of the common blocks that follow at.
-func (m *Match) extend(h *holder, at, common int32, now int64) {
-	held, sure, ready := min(h.blocks.Load(), common), h.sure.Load(), h.ready.Load()
-	if ready <= now {
-		sure = held
-	}
-	sure = min(sure, held)
-	if m.Resident == at {
-		m.Resident = at + sure
-	}
-	if sure < held {
-		m.Ready = max(m.Ready, ready)
-	} else {
-		m.Placed = max(m.Placed, ready)
-	}
-	m.Soon = at + held
 }
