@@ -87,7 +87,7 @@ const directions = `
 	fleet/promptkey: dialect fleet/kvindex
 	fleet/queue: fleet/cost
 	fleet/retry:
-	fleet/route: engine fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/kvindex fleet/retry infer
+	fleet/route: engine fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/kvindex fleet/retry infer model
 
 	# the path of a request
 	gateway: dialect dialect/allow dialect/anthropic dialect/openai dialect/responses dialect/sglang engine engine/relay fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kvindex fleet/promptkey fleet/queue fleet/retry fleet/route gateway/answer gateway/stream infer model model/chat model/outputparse model/pool model/tokenizer observe/busy observe/integrity observe/metrics observe/timeline observe/watch trace wire/epoll wire/sock
@@ -179,7 +179,7 @@ workload:
 dialect: infer wire
 model: infer trace
 engine: infer trace wire dialect
-fleet: infer trace wire dialect engine
+fleet: infer trace wire dialect model engine
 observe: infer trace model engine fleet
 gateway: infer trace wire dialect model engine fleet observe
 sim: infer trace wire workload dialect engine

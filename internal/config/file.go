@@ -114,6 +114,7 @@ func flagValue(key string, n ast.Node) (string, error) {
 var engineFields = []string{
 	"model", "name", "dp", "lockstep", "priority", "untried", "kv-events", "kv-replay", "kv-topic",
 	"role", "handover", "bootstrap-host", "bootstrap-port", "engine-id", "side-channel",
+	"weight", "resolve",
 }
 
 // mappingValue writes an engine or a model that is given as a mapping in its

@@ -54,7 +54,19 @@ type Engine struct {
 	MaxRunning int
 	// Halves is its part where prefill and decode run on two engines.
 	Halves Halves
+	// Weight is the share of its models' requests that it may be given, above 0 and up to 1; 0
+	// is all.
+	Weight float64
+	// Resolve says that there is an engine at each address that its host has: each, or
+	// each+loopback, which takes addresses of this machine too. Empty: it is one engine.
+	Resolve string
 }
+
+// What Resolve may be.
+const (
+	each           = "each"
+	eachOrLoopback = "each+loopback"
+)
 
 // Kinds are the engine kinds that can be given.
 var kinds = []string{"auto", "openai", "sglang", "sglang-ipc", "vllm", "vllm-core", "weir"}
@@ -111,6 +123,14 @@ func ParseEngine(s string) (Engine, error) {
 			if e.MaxRunning, err = strconv.Atoi(value); err != nil || e.MaxRunning < 1 || e.MaxRunning > math.MaxInt32 {
 				return Engine{}, fmt.Errorf("engine %q: max-running=%s: want the most requests that it is given at once, from 1", withoutCredentials(s), value)
 			}
+		case key == "weight":
+			if e.Weight, err = ParseWeight(value); err != nil {
+				return Engine{}, fmt.Errorf("engine %q: weight=%s: %w", withoutCredentials(s), value, err)
+			}
+		case key == "resolve" && slices.Contains(options[kind], key):
+			if e.Resolve = value; value != each && value != eachOrLoopback {
+				return Engine{}, fmt.Errorf("engine %q: resolve=%s: want %s, an engine at each address of the host, or %s", withoutCredentials(s), value, each, eachOrLoopback)
+			}
 		case key == "dp" && kind == "vllm-core":
 			if e.Ranks, err = strconv.Atoi(value); err != nil || e.Ranks < 1 || e.Ranks > 1024 {
 				return Engine{}, fmt.Errorf("engine %q: dp=%s: want the number of data-parallel ranks, 1 to 1024", s, value)
@@ -132,7 +152,7 @@ func ParseEngine(s string) (Engine, error) {
 				return Engine{}, fmt.Errorf("engine %q: untried=%s: want true or false", s, value)
 			}
 		default:
-			known := slices.Concat([]string{"model", "name"}, options[kind], []string{"max-running"}, halves[kind])
+			known := slices.Concat([]string{"model", "name"}, options[kind], []string{"max-running", "weight"}, halves[kind])
 			if kind != "openai" { // whose prompts have no ids here
 				known = append(known, "kv-events", "kv-replay", "kv-topic")
 			}
@@ -155,16 +175,25 @@ func ParseEngine(s string) (Engine, error) {
 	return e, nil
 }
 
+// ParseWeight reads the share of its models' requests that an engine may be given.
+func ParseWeight(s string) (float64, error) {
+	w, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(w > 0 && w <= 1) {
+		return 0, errors.New("want a share of the requests, above 0 and up to 1; to give it none, drain it")
+	}
+	return w, nil
+}
+
 // access are the options of what an engine is shown and known by.
 var access = []string{"key-file", "ca", "cert", "cert-key", "server-name"}
 
 // options are those of each kind, beyond model and name.
 var options = map[string][]string{
-	"auto":       append([]string{"pass-key", "verify"}, access...),
-	"openai":     append([]string{"pass-key", "verify"}, access...),
-	"sglang":     access,
-	"weir":       append([]string{"tls"}, access...),
-	"vllm":       append([]string{"priority"}, access...),
+	"auto":       append([]string{"pass-key", "verify", "resolve"}, access...),
+	"openai":     append([]string{"pass-key", "verify", "resolve"}, access...),
+	"sglang":     append([]string{"resolve"}, access...),
+	"weir":       append([]string{"tls", "resolve"}, access...),
+	"vllm":       append([]string{"priority", "resolve"}, access...),
 	"vllm-core":  {"dp", "lockstep", "priority", "speculative"},
 	"sglang-ipc": {"untried"},
 }

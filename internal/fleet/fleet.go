@@ -48,10 +48,12 @@ type Member struct {
 	NoKVEvents bool
 	// Halves is its part where prefill and decode run on two engines.
 	Halves Halves
+	// Setting is what an operator has set of it, which may change while it is a member.
+	Setting Setting
 }
 
-// Options are what the fleet needs to know. Members and Folders are fixed for
-// its lifetime.
+// Options are what the fleet needs to know. Members and what is known of models are those
+// of the beginning: Change changes them.
 type Options struct {
 	Members []Member
 	// Folders maps each model name that has a model folder to its aliases. A
@@ -59,6 +61,8 @@ type Options struct {
 	Folders map[string][]string
 	// Aliases are those of models that have no folder here, by the names of the models.
 	Aliases map[string][]string
+	// Loaded are the folders of models that the gateway was not started with.
+	Loaded map[string]*route.Loaded
 	// Policy says by its name how engines are chosen, and Policies of single models;
 	// empty is DefaultPolicy.
 	Policy   string
@@ -90,6 +94,8 @@ type Options struct {
 	// Panicked is told of an adapter whose Run has ended by a panic, and with it its
 	// engine's service; nil is fine.
 	Panicked func(m Member, p *engine.Panic)
+	// Emptied is told how the drain of an engine has come out; nil is fine. It must not block.
+	Emptied func(m Member, e Emptied)
 }
 
 // What holds where the options do not say.
@@ -104,10 +110,12 @@ type Fleet struct {
 	aliases  map[string]string // to the names of models
 	snapshot atomic.Pointer[route.Snapshot]
 	reports  chan report
+	changes  chan change
+	ended    chan *member  // of adapters
+	over     chan struct{} // closed when Run has ended
 	changed  chan struct{} // of the published snapshot
 	judge    *judge.Judge
 	follow   following
-	told     []told // of each member; Run's
 	memory
 }
 
@@ -116,17 +124,33 @@ type memory struct {
 	index  *kvindex.Index
 	served map[string]*served     // models by name
 	costs  map[string]*cost.Model // by the name of a base model
-	lives  []life                 // by member
+	// members are those that requests may be given to, in their order; leaving are those that
+	// were removed and have requests left, or whose adapters have not ended yet.
+	members, leaving []*member
+	generation       uint64 // of the member that joined last
+}
+
+// member is an engine with what is kept of it from when it joins the fleet to its end.
+type member struct {
+	Member
+	life
+	state      engine.State
+	generation uint64
+	stop       context.CancelFunc // ends its adapter; nil before Run
+	drain      *drain             // nil: it takes requests
+	told       told
 }
 
 // served is a model that is served by a name.
 type served struct {
+	base     string // the model that it is a LoRA adapter's of
 	policy   balance.Policy
 	prefill  balance.Policy // among those that compute prompts
 	lengths  cost.Lengths
 	ratio    cost.Ratio
 	transfer cost.Transfer
 	retries  *retry.Budget
+	turns    atomic.Uint64
 }
 
 // life is an engine's present one, or its latest.
@@ -153,7 +177,7 @@ type rank struct {
 
 // report is what an adapter says of its engine.
 type report struct {
-	member    int
+	of        *member
 	state     engine.State
 	published chan struct{} // closed once a snapshot has it
 }
@@ -164,40 +188,81 @@ func New(opts Options) (*Fleet, error) {
 	if opts.IndexBytes == 0 {
 		opts.IndexBytes = DefaultIndexBytes
 	}
-	f := &Fleet{opts: opts, aliases: map[string]string{}, reports: make(chan report), told: make([]told, len(opts.Members)), memory: memory{
-		index: kvindex.New(opts.IndexBytes), served: map[string]*served{}, costs: map[string]*cost.Model{}, lives: make([]life, len(opts.Members)),
+	f := &Fleet{opts: opts, reports: make(chan report), changes: make(chan change), ended: make(chan *member), over: make(chan struct{}), memory: memory{
+		index: kvindex.New(opts.IndexBytes), served: map[string]*served{}, costs: map[string]*cost.Model{},
 	}}
-	for _, name := range append(slices.Collect(maps.Values(opts.Policies)), f.opts.Policy) {
-		if _, err := balance.New(cmp.Or(name, DefaultPolicy)); err != nil {
-			return nil, fmt.Errorf("fleet: %w", err)
-		}
+	if err := checkPolicies(opts.Policy, opts.Policies); err != nil {
+		return nil, err
 	}
 	f.follow = following{budget: kvevents.NewBudget(opts.IndexBytes), opts: &f.opts}
 	f.judge = judge.New(judge.Options{Changed: opts.Judged, NoGeneration: opts.NoGeneration})
-	for i := range opts.Members {
-		f.lives[i].ranks = []*rank{f.newRank(&opts.Members[i], -1)}
+	f.aliases = aliasesOf(opts.Folders, opts.Aliases)
+	if err := check(nil, opts.Members); err != nil {
+		return nil, err
 	}
-	for _, all := range []map[string][]string{opts.Folders, opts.Aliases} {
+	for _, m := range opts.Members {
+		f.members = append(f.members, f.join(m))
+	}
+	f.opts.Members = nil
+	f.publish()
+	return f, nil
+}
+
+// checkPolicies says which of the policies there is none of.
+func checkPolicies(of string, single map[string]string) error {
+	for _, name := range append(slices.Collect(maps.Values(single)), of) {
+		if _, err := balance.New(cmp.Or(name, DefaultPolicy)); err != nil {
+			return fmt.Errorf("fleet: %w", err)
+		}
+	}
+	return nil
+}
+
+// policy is that of a model, or of a LoRA adapter of a base.
+func (o *Options) policy(name, base string) string {
+	return cmp.Or(o.Policies[name], o.Policies[base], o.Policy, DefaultPolicy)
+}
+
+// aliasesOf gives the names of models by their aliases.
+func aliasesOf(of ...map[string][]string) map[string]string {
+	names := map[string]string{}
+	for _, all := range of {
 		for name, aliases := range all {
 			for _, alias := range aliases {
-				f.aliases[alias] = name
+				names[alias] = name
 			}
 		}
 	}
+	return names
+}
+
+// check says why members cannot join those that are there.
+func check(there []*member, joining []Member) error {
 	seen := map[string]bool{}
-	for _, m := range opts.Members {
+	for _, m := range there {
+		seen[m.Name] = true
+	}
+	for _, m := range joining {
 		if seen[m.Name] {
-			return nil, fmt.Errorf("fleet: two engines are named %q", m.Name)
+			return fmt.Errorf("fleet: two engines are named %q", m.Name)
 		}
 		seen[m.Name] = true
 		_, tokens := m.Adapter.(engine.Tokens)
 		_, relay := m.Adapter.(engine.Relay)
 		if _, stand := m.Adapter.(engine.Stand); tokens == relay && (tokens || !stand) {
-			return nil, fmt.Errorf("fleet: engine %q must be either a token engine or a relay", m.Name)
+			return fmt.Errorf("fleet: engine %q must be either a token engine or a relay", m.Name)
 		}
 	}
-	f.publish(make([]engine.State, len(opts.Members)))
-	return f, nil
+	return nil
+}
+
+// join makes a member of the fleet's, which has no life before.
+func (f *Fleet) join(of Member) *member {
+	f.generation++
+	m := &member{Member: of, generation: f.generation}
+	m.ranks = []*rank{f.newRank(&m.Member, -1)}
+	m.set(of.Setting, trace.Now())
+	return m
 }
 
 // Snapshot gives the fleet as it is now.
@@ -214,46 +279,79 @@ func (f *Fleet) Missed() time.Duration { return f.judge.Missed() }
 func (f *Fleet) Run(ctx context.Context) {
 	var adapters sync.WaitGroup
 	f.follow.ctx = ctx
+	defer close(f.over)
 	defer f.follow.done.Wait()
-	for i, m := range f.opts.Members {
-		tell := func(s engine.State) {
-			if s.Err != nil && f.opts.Lost != nil {
-				f.opts.Lost(m, s.Err)
-			}
-			// The adapter goes on when the snapshot says it: what it then ends looks for
-			// another engine.
-			r := report{i, s, make(chan struct{})}
+	start := func(m *member) {
+		running, stop := context.WithCancel(ctx)
+		m.stop = stop
+		adapters.Go(func() {
+			defer stop()
+			f.serve(running, m)
 			select {
-			case f.reports <- r:
-				<-r.published
+			case f.ended <- m:
 			case <-ctx.Done():
 			}
-		}
-		adapters.Go(func() {
-			// What an adapter reads it guards itself; this keeps the others going.
-			defer func() {
-				if p := engine.Caught(recover(), func(p *engine.Panic) { f.panicked(m, p) }); p != nil {
-					tell(engine.State{Err: fmt.Errorf("its adapter has ended, restart weir: %w", p)})
-				}
-			}()
-			m.Adapter.Run(ctx, tell)
 		})
 	}
+	for _, m := range f.members {
+		start(m)
+	}
 	adapters.Go(func() { f.judge.Run(ctx) })
-	states := make([]engine.State, len(f.opts.Members))
+	look := time.NewTicker(drainLook)
+	defer look.Stop()
 	for {
+		var looks <-chan time.Time // while something is drained
+		if f.drains() {
+			looks = look.C
+		}
 		select {
 		case r := <-f.reports:
-			states[r.member] = r.state
-			f.publish(states)
-			if ctx.Err() == nil {
-				f.tell()
-			}
-			close(r.published)
+			f.report(r, ctx.Err() != nil)
+		case c := <-f.changes:
+			c.done <- f.change(c.Change, start)
+		case m := <-f.ended:
+			f.leave(m)
+		case <-looks:
+			f.drained(trace.Now())
 		case <-ctx.Done():
 			adapters.Wait()
 			return
 		}
+	}
+}
+
+// serve runs a member's adapter until ctx ends.
+func (f *Fleet) serve(ctx context.Context, m *member) {
+	tell := func(s engine.State) {
+		if s.Err != nil && f.opts.Lost != nil && ctx.Err() == nil {
+			f.opts.Lost(m.Member, s.Err)
+		}
+		// The adapter goes on when the snapshot says it: what it then ends looks for
+		// another engine.
+		r := report{m, s, make(chan struct{})}
+		select {
+		case f.reports <- r:
+			<-r.published
+		case <-ctx.Done():
+		}
+	}
+	// What an adapter reads it guards itself; this keeps the others going.
+	defer func() {
+		if p := engine.Caught(recover(), func(p *engine.Panic) { f.panicked(m.Member, p) }); p != nil {
+			tell(engine.State{Err: fmt.Errorf("its adapter has ended, restart weir: %w", p)})
+			<-ctx.Done()
+		}
+	}()
+	m.Adapter.Run(ctx, tell)
+}
+
+// report takes what an adapter says.
+func (f *Fleet) report(r report, ending bool) {
+	defer close(r.published)
+	r.of.state = r.state
+	f.publish()
+	if !ending {
+		f.tell()
 	}
 }
 
@@ -275,7 +373,7 @@ type told struct {
 // tell says which engines have come, have left, or have not come, as the snapshot has them.
 func (f *Fleet) tell() {
 	for i, e := range f.Snapshot().Engines {
-		t, m := &f.told[i], f.opts.Members[i]
+		t, m := &f.members[i].told, f.members[i].Member
 		switch {
 		case e.Ready:
 			if t.gone && f.opts.Came != nil {
@@ -307,8 +405,8 @@ func withoutNumbers(err error) string {
 	}, err.Error())
 }
 
-// publish builds the snapshot for the states and swaps it in.
-func (f *Fleet) publish(states []engine.State) {
+// publish builds the snapshot for the members' states and swaps it in.
+func (f *Fleet) publish() {
 	changed := make(chan struct{})
 	snap := &route.Snapshot{Models: map[string]*route.Model{}, Index: f.index, Changed: changed}
 	for name := range f.opts.Folders {
@@ -316,9 +414,11 @@ func (f *Fleet) publish(states []engine.State) {
 	}
 	var gone []func()
 	met := meetings{}
-	for i, m := range f.opts.Members {
-		s, recalled := f.lives[i].latest(states[i])
-		e := &route.Engine{Name: m.Name, Kind: m.Kind, Ready: s.Ready, Facts: s.Facts, Err: s.Err, Note: s.Note}
+	for _, of := range f.members {
+		m := of.Member
+		s, recalled := of.latest(of.state)
+		e := &route.Engine{Name: m.Name, Kind: m.Kind, Ready: s.Ready, Facts: s.Facts, Err: s.Err, Note: s.Note,
+			Generation: of.generation, Weight: m.Setting.Weight, Drained: m.Setting.Drained}
 		adapter := m.Adapter
 		if s.Via != nil {
 			adapter, e.Kind = s.Via, s.Kind
@@ -332,7 +432,7 @@ func (f *Fleet) publish(states []engine.State) {
 			e.Metrics = m.Metrics
 		}
 		fault := m.Halves.part(e)
-		fresh := f.live(i, &m, e)
+		fresh := f.live(of, e)
 		met.join(e, fault)
 		snap.Engines = append(snap.Engines, e)
 		switch {
@@ -362,6 +462,7 @@ func (f *Fleet) publish(states []engine.State) {
 		return !e.Known() && len(e.Facts.Models) == 0 // and of which model it is nobody knows
 	})
 	for _, model := range snap.Models {
+		model.Loaded = f.opts.Loaded[cmp.Or(model.Base, model.Name)]
 		if model.Kind != "" {
 			model.Fault = "" // other engines serve it
 		}
@@ -378,6 +479,9 @@ func (f *Fleet) publish(states []engine.State) {
 		if model := snap.Models[name]; model != nil { // one without a folder may be nobody's yet
 			snap.Models[alias] = model
 		}
+	}
+	for _, of := range f.leaving {
+		snap.Leaving = append(snap.Leaving, of.departing())
 	}
 	f.snapshot.Store(snap)
 	if f.changed != nil {
@@ -405,8 +509,8 @@ func (l *life) latest(s engine.State) (_ engine.State, recalled bool) {
 // live gives an engine its ranks as they are now. It gives the numbers of those that begin
 // a life: that are ready, and of which nobody can say that they are the ones that were there
 // before.
-func (f *Fleet) live(i int, m *Member, e *route.Engine) (fresh []int) {
-	l := &f.lives[i]
+func (f *Fleet) live(of *member, e *route.Engine) (fresh []int) {
+	m, l := &of.Member, &of.life
 	was := l.ready
 	l.ready = e.Ready
 	if e.Ready {
@@ -500,7 +604,11 @@ func (f *Fleet) settle(l *life, m *Member, e *route.Engine) (fresh []int) {
 // newRank makes a rank of a member that is not there yet.
 func (f *Fleet) newRank(m *Member, number int) *rank {
 	of := *m
-	return &rank{number: number, health: f.judge.Add(m.Name, number, func(p *engine.Panic) { f.panicked(of, p) })}
+	r := &rank{number: number, health: f.judge.Add(m.Name, number, func(p *engine.Panic) { f.panicked(of, p) })}
+	if m.Setting.Drained {
+		r.health.Drain(m.Setting.why())
+	}
+	return r
 }
 
 // close ends a rank's books with its life.
@@ -591,7 +699,7 @@ func (f *Fleet) adapter(snap *route.Snapshot, e *route.Engine, base string, l en
 	case model.Kind != "" && model.Base != base:
 		return errors.New("another engine serves another model of that name")
 	}
-	if err := f.join(model, e, l.Name); err != nil {
+	if err := f.enlist(model, e, l.Name); err != nil {
 		return err
 	}
 	model.Base = base
@@ -618,11 +726,11 @@ func (f *Fleet) enter(snap *route.Snapshot, m Member, e *route.Engine, upstream 
 			return err
 		}
 	}
-	return f.join(model, e, upstream)
+	return f.enlist(model, e, upstream)
 }
 
-// join makes an engine one of a model's, which it knows as upstream.
-func (f *Fleet) join(model *route.Model, e *route.Engine, upstream string) error {
+// enlist makes an engine one of a model's, which it knows as upstream.
+func (f *Fleet) enlist(model *route.Model, e *route.Engine, upstream string) error {
 	if model.Kind != "" && model.Relayed != (e.Relay != nil) {
 		return fmt.Errorf("model %q already has engines of kind %s; give this one a name of its own with model=NAME", model.Name, model.Kind)
 	}
@@ -663,13 +771,13 @@ func (f *Fleet) model(snap *route.Snapshot, name, base string) *route.Model {
 	if m == nil {
 		kept := f.served[name]
 		if kept == nil {
-			kept = &served{retries: retry.New(f.opts.Retries, trace.Now())}
-			policy := cmp.Or(f.opts.Policies[name], f.opts.Policies[base], f.opts.Policy, DefaultPolicy) // New has checked all
+			kept = &served{base: base, retries: retry.New(f.opts.Retries, trace.Now())}
+			policy := f.opts.policy(name, base) // New has checked all
 			kept.policy, _ = balance.New(policy)
 			kept.prefill, _ = balance.New(policy)
 			f.served[name] = kept
 		}
-		m = &route.Model{Name: name, Policy: kept.policy, Prefill: kept.prefill, Lengths: &kept.lengths, Ratio: &kept.ratio, Transfer: &kept.transfer, Retries: kept.retries}
+		m = &route.Model{Name: name, Policy: kept.policy, Prefill: kept.prefill, Lengths: &kept.lengths, Ratio: &kept.ratio, Transfer: &kept.transfer, Retries: kept.retries, Turns: &kept.turns}
 		snap.Models[name] = m
 	}
 	return m

@@ -82,7 +82,7 @@ func published(t *testing.T, folders map[string][]string, members []Member, stat
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.publish(states)
+	f.publishes(states)
 	return f.Snapshot()
 }
 
@@ -241,7 +241,7 @@ func TestSnapshotsAreConsistent(t *testing.T) {
 			if states[i].Ready {
 				said[i] = states[i]
 			}
-			f.publish(states)
+			f.publishes(states)
 			snap := f.Snapshot()
 			select {
 			case <-before.Changed:
@@ -266,8 +266,8 @@ func TestSnapshotsAreConsistent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fresh.publish(said)
-		fresh.publish(states)
+		fresh.publishes(said)
+		fresh.publishes(states)
 		for name, m := range f.Snapshot().Models {
 			if got, want := targets(m), targets(fresh.Snapshot().Models[name]); got != want {
 				t.Fatalf("model %s: %q after all reports, %q from the last ones", name, got, want)
@@ -286,7 +286,7 @@ func TestPoliciesAreKept(t *testing.T) {
 	states := []engine.State{ready("x"), ready("x")}
 	var got []string
 	for range 4 {
-		f.publish(states)
+		f.publishes(states)
 		target, _, ok := f.Snapshot().Models["x"].Pick(0, nil, new(route.Choice))
 		if !ok {
 			t.Fatal("no target")
@@ -589,7 +589,7 @@ func settle(t *testing.T, model string) {
 		{ready("m"), gone, true, false},
 	} {
 		time.Sleep(time.Second)
-		f.publish([]engine.State{c.a, c.b})
+		f.publishes([]engine.State{c.a, c.b})
 		if c.leaves {
 			left = trace.Now()
 		}
@@ -629,7 +629,7 @@ func TestBooksLiveAsLongAsTheEngine(t *testing.T) {
 			lives := 0
 			var last *route.Books
 			for _, s := range c.states {
-				f.publish([]engine.State{s, as("b")})
+				f.publishes([]engine.State{s, as("b")})
 				snap := f.Snapshot()
 				books := snap.Engines[0].Ranks[0].Books
 				if books != last {
@@ -716,7 +716,7 @@ func TestRanks(t *testing.T) {
 		{says(up(0, "j"), up(2, "")), "a/0 a/2", "a/0 a/2", "a/0 a/2", "a/2"},
 		{ready("folder"), "a", "a", "", ""},
 	} {
-		f.publish([]engine.State{c.state})
+		f.publishes([]engine.State{c.state})
 		snap := f.Snapshot()
 		var ranks, same []string
 		for _, r := range snap.Engines[0].Ranks {
@@ -748,4 +748,12 @@ func TestRanks(t *testing.T) {
 	if got := strings.Join(left, ", "); got != "a 0: its connection has ended, a 1: its connection has ended" {
 		t.Errorf("left: %s", got)
 	}
+}
+
+// publishes publishes what members say, in their order.
+func (f *Fleet) publishes(states []engine.State) {
+	for i, s := range states {
+		f.members[i].state = s
+	}
+	f.publish()
 }

@@ -125,17 +125,17 @@ func TestRoleChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.publish([]engine.State{says(infer.RolePrefill, room), says(infer.RoleDecode, room)})
+	f.publishes([]engine.State{says(infer.RolePrefill, room), says(infer.RoleDecode, room)})
 	m := f.Snapshot().Models["x"]
 	before := m.Prefills[0].Books.Rank
 	if before.Model() != m.Targets[0].Books.Rank.Model().Prefills() {
 		t.Error("what computes prompts for a rank is of another model")
 	}
-	f.publish([]engine.State{says(infer.RolePrefill, room), says(infer.RoleDecode, room)})
+	f.publishes([]engine.State{says(infer.RolePrefill, room), says(infer.RoleDecode, room)})
 	if f.Snapshot().Models["x"].Prefills[0].Books.Rank != before {
 		t.Error("it lives on, and has other books")
 	}
-	f.publish([]engine.State{says(infer.RoleBoth, engine.Meets{}), says(infer.RoleDecode, room)})
+	f.publishes([]engine.State{says(infer.RoleBoth, engine.Meets{}), says(infer.RoleDecode, room)})
 	m = f.Snapshot().Models["x"]
 	if len(m.Prefills) != 0 || len(m.Targets) != 2 || m.Targets[0].Books.Rank == before || m.Targets[0].Books.Rank.Model() != m.Targets[1].Books.Rank.Model() {
 		t.Errorf("%d prefills, %d targets, books of the same rank %t", len(m.Prefills), len(m.Targets), m.Targets[0].Books.Rank == before)

@@ -19,7 +19,12 @@ type Cap struct {
 }
 
 // capOf gives the cap of the model that was found, which its LoRA adapters have too.
-func (p *preparing) capOf() Cap { return p.g.opts.Caps[cmp.Or(p.model.Base, p.model.Name)] }
+func (p *preparing) capOf() Cap {
+	if l := p.model.Loaded; l != nil {
+		return Cap{MaxTokens: l.MaxTokens, N: l.MaxN}
+	}
+	return p.g.opts.Caps[cmp.Or(p.model.Base, p.model.Name)]
+}
 
 // checkCap refuses a decoded request that asks for more than its model's cap. fit gives
 // a request without a bound the cap itself.

@@ -47,7 +47,9 @@ import (
 type Options struct {
 	// Snapshot gives the fleet as it is now.
 	Snapshot func() *route.Snapshot
-	// Models are the model folders, by canonical name.
+	// Models are the model folders, by canonical name, and Caps what may be asked of models:
+	// those of the beginning. Of a model that is known or has changed since, a snapshot has both
+	// (route.Loaded), so that a request goes by one word of its model.
 	Models map[string]*model.Folder
 	// Timeline takes the records of ended requests; nil keeps none.
 	Timeline *timeline.Recorder
@@ -62,8 +64,7 @@ type Options struct {
 	Metrics   *metrics.Metrics
 	Log       *slog.Logger
 	Limits    admission.Limits
-	// Caps bound what may be asked of models, by their names.
-	Caps map[string]Cap
+	Caps      map[string]Cap
 	// Allow is what may pass to engines.
 	Allow allow.Rules
 	// PassUnknown passes over fields of bodies that no table has, instead of refusing them.

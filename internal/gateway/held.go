@@ -179,7 +179,8 @@ func (h *holding) look(t *ticket, again bool) (v outlook, err error) {
 	if t.given || t.err != nil {
 		return outlook{over: true}, t.err
 	}
-	if again {
+	// The engines of the request's snapshot may have been replaced meanwhile.
+	if again || !x.model.Has(x.needs, x.tried) && x.fleet != h.snapshot() {
 		if err := x.refresh(); err != nil {
 			return v, err
 		}
@@ -313,6 +314,7 @@ func (t *ticket) give(target route.Target, partner *route.Target, now int64) {
 	}
 	t.given = true
 	knows(x.rec, &x.flight)
+	x.flight.at(&x.target, x.partner)
 	x.rec.Routed = trace.Now()
 }
 

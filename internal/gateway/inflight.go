@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"weir/internal/fleet/route"
+	"weir/internal/infer"
 	"weir/internal/trace"
 )
 
@@ -28,6 +30,31 @@ type flight struct {
 	stage   atomic.Int64 // the stage told last, and since when: see staged
 	known   atomic.Pointer[known]
 	silence atomic.Pointer[silence] // of the latest attempt
+	// The generations of the engines that the latest attempt went to; 0: there is none.
+	engines [2]atomic.Uint64
+}
+
+// at tells which engines the latest attempt goes to.
+func (f *flight) at(target *route.Target, partner *partner) {
+	f.engines[0].Store(target.Generation)
+	second := uint64(0)
+	if partner != nil {
+		second = partner.target.Generation
+	}
+	f.engines[1].Store(second)
+}
+
+// CutAt ends the requests that an engine has which has left, by its generation: it was removed,
+// and they have not ended within their time.
+func (g *Gateway) CutAt(name string, generation uint64) (n int) {
+	e := &infer.Error{Code: infer.CodeUnavailable, Engine: name, Message: "the engine was removed before the answer was complete"}
+	for _, x := range g.flights.list() {
+		if x.flight.engines[0].Load() == generation || x.flight.engines[1].Load() == generation {
+			x.cancel(e)
+			n++
+		}
+	}
+	return n
 }
 
 // known is what is known of a request so far. It does not change.

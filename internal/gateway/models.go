@@ -50,7 +50,12 @@ func (g *Gateway) modelInfo(name string, m *route.Model) openai.ModelInfo {
 }
 
 // folder gives the model folder of a model; nil: it is not known.
-func (g *Gateway) folder(m *route.Model) *model.Folder { return g.opts.Models[cmp.Or(m.Base, m.Name)] }
+func (g *Gateway) folder(m *route.Model) *model.Folder {
+	if m.Loaded != nil {
+		return m.Loaded.Folder
+	}
+	return g.opts.Models[cmp.Or(m.Base, m.Name)]
+}
 
 func writeJSON(w http.ResponseWriter, body []byte) {
 	w.Header().Set("Content-Type", "application/json")

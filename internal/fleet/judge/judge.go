@@ -106,6 +106,23 @@ func (r *Rank) Remove() {
 	delete(j.byOwn, r.own)
 }
 
+// Drain has a rank be given no requests, whatever else is thought of it. Those that it has
+// may end.
+func (r *Rank) Drain(why string) {
+	r.judge.mu.Lock()
+	defer r.judge.mu.Unlock()
+	r.own.Drain(trace.Now(), why)
+	r.judge.publish(r)
+}
+
+// Undrain has it be given requests again.
+func (r *Rank) Undrain(why string) {
+	r.judge.mu.Lock()
+	defer r.judge.mu.Unlock()
+	r.own.Undrain(trace.Now(), why)
+	r.judge.publish(r)
+}
+
 // Presence is what an adapter says of its engine's rank.
 type Presence struct {
 	Ready  bool
@@ -333,8 +350,8 @@ func (j *Judge) publish(r *Rank) {
 		if (c.From == health.Down || c.To == health.Down) && r.books != nil {
 			r.books.Stood(trace.Now())
 		}
-		if c.To == health.Soft {
-			continue // it is only avoided
+		if c.To == health.Soft || c.To == health.Draining {
+			continue // it is only avoided, or an operator's doing
 		}
 		if c.To == health.Down {
 			for a := r.open; a != nil; a = a.next {

@@ -6,6 +6,7 @@ package route
 import (
 	"iter"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"weir/internal/engine"
@@ -16,6 +17,7 @@ import (
 	"weir/internal/fleet/kvindex"
 	"weir/internal/fleet/retry"
 	"weir/internal/infer"
+	models "weir/internal/model"
 )
 
 // Engine is one engine as the data side sees it. Exactly one of Tokens and
@@ -42,6 +44,12 @@ type Engine struct {
 	// halves of requests meet the others. Where a prefill engine is met is all there.
 	Role  infer.Role
 	Meets engine.Meets
+	// Generation tells it from others that had its name before, and will have it.
+	Generation uint64
+	// Drained says that an operator has it be given no requests, and Weight which share of its
+	// models' requests it may be given, above 0; 0 is all, as 1.
+	Drained bool
+	Weight  float64
 }
 
 // Rank is one data-parallel rank of an engine; of an engine whose wire names none, the
@@ -171,8 +179,21 @@ type Model struct {
 	ContextLength int
 	// Fault says why the model cannot be served, whatever the engines' state.
 	Fault string
+	// Loaded is what else the gateway is to know of it; nil: what it was started with.
+	Loaded *Loaded
+	// Turns counts the requests where an engine may be given a share of them only.
+	Turns *atomic.Uint64
 
-	halves bool // some target is a decode engine's
+	halves  bool // some target is a decode engine's
+	weighed bool // some target may be given a share of the requests only
+}
+
+// Loaded is what is known of a model that has come to be known, or has changed, while the
+// gateway runs.
+type Loaded struct {
+	Folder *models.Folder // nil: it has none
+	// MaxTokens and MaxN bound what may be asked of it; 0 is no bound.
+	MaxTokens, MaxN int
 }
 
 // Snapshot is the fleet at one moment. It is never changed after publication;
@@ -180,6 +201,9 @@ type Model struct {
 type Snapshot struct {
 	Models  map[string]*Model
 	Engines []*Engine
+	// Leaving are engines that were removed and have requests left. Names may be those of
+	// others that are there now.
+	Leaving []*Engine
 	// Index says what the engines' caches are believed to hold.
 	Index   *kvindex.Index
 	Changed <-chan struct{}
@@ -200,10 +224,12 @@ func (m *Model) Add(t Target) {
 	c := balance.Candidate{Rank: t.Books.Rank, Cache: t.Books.Cache.ID, KV: t.Books.KV(), Does: t.does()}
 	if t.Role == infer.RolePrefill {
 		m.Prefills, m.PrefillCandidates = append(m.Prefills, t), append(m.PrefillCandidates, c)
+		m.weighed = m.weighed || t.partial()
 		return
 	}
 	m.Targets, m.Candidates = append(m.Targets, t), append(m.Candidates, c)
 	m.halves = m.halves || c.Does != balance.All
+	m.weighed = m.weighed || t.partial()
 }
 
 // does is what a target can do of a request.
@@ -237,6 +263,7 @@ type Choice struct {
 	// target does. Its places are those of the model's Prefills.
 	Prefill balance.Decision
 
+	turn   uint64 // of the model's requests, where some targets may be given a share of them only
 	some   subset // of the targets, those that the policy was asked about, where not all
 	first  subset // of the Prefills
 	halves balance.Halves
@@ -401,7 +428,10 @@ func (m *Model) Pick(needs infer.Carries, tried []Target, c *Choice) (target Tar
 	for i := range tried {
 		q.Tried = append(q.Tried, tried[i].Books.Rank)
 	}
-	candidates, all := m.Candidates, len(tried) == 0 && !m.halves
+	candidates, all := m.Candidates, len(tried) == 0 && !m.halves && !m.weighed
+	if m.weighed {
+		c.turn = m.Turns.Add(1)
+	}
 	for i := 0; all && i < len(m.Targets); i++ {
 		t := &m.Targets[i]
 		all = t.fits(needs, nil) && t.Health.Takes() == health.Freely && (!c.Roomy || t.Books.Rank.Fits(q.Now, q.Answers))
@@ -471,7 +501,7 @@ func (m *Model) narrow(s *subset, side []Target, candidates []balance.Candidate,
 	s.fit, s.places = s.fit[:0], s.places[:0]
 	for i := range side {
 		t := &side[i]
-		if !t.fits(needs, tried) || t.Health.Takes() < takes || others && t.among(tried, false) || candidates[i].Does == balance.Decode && len(c.first.fit) == 0 {
+		if !t.fits(needs, tried) || t.takes(c.turn) < takes || others && t.among(tried, false) || candidates[i].Does == balance.Decode && len(c.first.fit) == 0 {
 			continue
 		}
 		if any = true; !c.Roomy || t.Books.Rank.Fits(c.Request.Now, c.Request.Answers) {
@@ -479,6 +509,28 @@ func (m *Model) narrow(s *subset, side []Target, candidates []balance.Candidate,
 		}
 	}
 	return any
+}
+
+// partial says that the target may be given a share of the requests only.
+func (t *Target) partial() bool { return t.Weight > 0 && t.Weight < 1 }
+
+// takes says how freely the target takes a request: one that is beyond its share is for
+// others, as long as one of them takes it. Which turns are its share looks random, so that it
+// meets no rhythm of a policy's.
+func (t *Target) takes(turn uint64) health.Takes {
+	takes := t.Health.Takes()
+	if takes == health.Freely && t.partial() && float64(scattered(turn)>>11)/(1<<53) >= t.Weight {
+		return health.Otherwise
+	}
+	return takes
+}
+
+// scattered is the finalizer of SplitMix64 over its sequence.
+func scattered(turn uint64) uint64 {
+	z := turn * 0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
 }
 
 // Class tells requests apart that not all targets can be given: it is what they need of what

@@ -1,0 +1,281 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Desired is the fleet that an operator wants, from whatever it was put together. What is
+// running becomes it by the steps of Diff.
+type Desired struct {
+	Engines []Wanted
+	Models  []Model
+}
+
+// Wanted is an engine of a desired fleet.
+type Wanted struct {
+	Engine
+	Spec    string // as it was given
+	Origin  string // what gave it: flags, admin, file=PATH or resolve=HOST
+	Drained bool
+}
+
+// Engine gives the wanted engine of a name; nil: there is none.
+func (d *Desired) Engine(name string) *Wanted {
+	at := slices.IndexFunc(d.Engines, func(w Wanted) bool { return w.Name == name })
+	if at < 0 {
+		return nil
+	}
+	return &d.Engines[at]
+}
+
+// Model gives the model of a name or an alias; nil: there is none.
+func (d *Desired) Model(name string) *Model {
+	at := slices.IndexFunc(d.Models, func(m Model) bool { return m.Name == name || slices.Contains(m.Aliases, name) })
+	if at < 0 {
+		return nil
+	}
+	return &d.Models[at]
+}
+
+// Names are the engines' names, in their order.
+func (d *Desired) Names() (names []string) {
+	for i := range d.Engines {
+		names = append(names, d.Engines[i].Name)
+	}
+	return names
+}
+
+// key tells what cannot change in an engine without its becoming another one. What weir tells
+// engines at their start of a model is part of it where they are told.
+func (d *Desired) key(w *Wanted) string {
+	e, at := w.Engine, ""
+	if e.URL != nil {
+		at = e.URL.String()
+	}
+	e.URL, e.Weight = nil, 0
+	told := ""
+	if e.Kind == "vllm-core" || e.Kind == "sglang-ipc" {
+		if m := d.Model(e.Model); m != nil {
+			told = fmt.Sprint(m.Dir, m.LoRA)
+		}
+	}
+	return fmt.Sprintf("%+v %q %q", e, at, told)
+}
+
+// Address is where the engine is: no two engines are useful there.
+func (e *Engine) Address() string {
+	if e.URL != nil {
+		return e.URL.Host
+	}
+	return cmp.Or(e.Addr, e.Dir)
+}
+
+// Verb is what a step does.
+type Verb string
+
+// The verbs, in the order in which the steps of a change are.
+const (
+	RemoveModel Verb = "model removed"
+	AddModel    Verb = "model added"
+	ChangeModel Verb = "model changed"
+	Remove      Verb = "removed"
+	Replace     Verb = "replaced" // removed, and added as another one
+	Add         Verb = "added"
+	Drain       Verb = "drained"
+	Resume      Verb = "resumed"
+	Weigh       Verb = "weight"
+)
+
+// Step is one line of a change.
+type Step struct {
+	Verb Verb   `json:"verb"`
+	Name string `json:"name"`          // the engine's, or the model's
+	What string `json:"what,omitzero"` // as what it is added, or its weight
+}
+
+// String is the line.
+func (s Step) String() string {
+	subject, does, model := "engine", string(s.Verb), false
+	if does, model = strings.CutPrefix(does, "model "); model {
+		subject = "model"
+	}
+	line := fmt.Sprintf("%s %s %s", subject, s.Name, does)
+	if s.What != "" {
+		line += ": " + s.What
+	}
+	return line
+}
+
+// Diff gives the steps from one fleet to another. An engine with the same name is kept if
+// nothing of it has changed but its weight and whether it is drained. There are none exactly
+// if the fleets are the same, but for the order of their engines.
+func Diff(from, to *Desired) (steps []Step) {
+	had, has := modelsOf(from), modelsOf(to)
+	for _, name := range slices.Sorted(maps.Keys(had)) {
+		if _, stays := has[name]; !stays {
+			steps = append(steps, Step{RemoveModel, name, ""})
+		}
+	}
+	for i := range to.Models {
+		name := to.Models[i].Name
+		switch was, there := had[name]; {
+		case !there:
+			steps = append(steps, Step{AddModel, name, to.Models[i].Dir})
+		case was != has[name]:
+			steps = append(steps, Step{ChangeModel, name, to.Models[i].Dir})
+		}
+	}
+	var removed, added, set []Step
+	for i := range from.Engines {
+		if w := &from.Engines[i]; to.Engine(w.Name) == nil {
+			removed = append(removed, Step{Remove, w.Name, ""})
+		}
+	}
+	for i := range to.Engines {
+		w := &to.Engines[i]
+		was := from.Engine(w.Name)
+		switch {
+		case was == nil:
+			added = append(added, Step{Add, w.Name, w.Spec})
+			if w.Drained {
+				set = append(set, Step{Drain, w.Name, ""})
+			}
+			continue
+		case from.key(was) != to.key(w):
+			added = append(added, Step{Replace, w.Name, w.Spec})
+			if w.Drained {
+				set = append(set, Step{Drain, w.Name, ""})
+			}
+			continue
+		}
+		if was.share() != w.share() {
+			set = append(set, Step{Weigh, w.Name, fmt.Sprint(w.share())})
+		}
+		switch {
+		case w.Drained && !was.Drained:
+			set = append(set, Step{Drain, w.Name, ""})
+		case was.Drained && !w.Drained:
+			set = append(set, Step{Resume, w.Name, ""})
+		}
+	}
+	return slices.Concat(steps, removed, added, set)
+}
+
+// share is the weight, of which 0 is 1.
+func (e *Engine) share() float64 {
+	if e.Weight == 0 {
+		return 1
+	}
+	return e.Weight
+}
+
+func modelsOf(d *Desired) map[string]string {
+	of := map[string]string{}
+	for _, m := range d.Models {
+		of[m.Name] = fmt.Sprintf("%+v", m)
+	}
+	return of
+}
+
+// MaxAddresses bounds the engines behind one name.
+const MaxAddresses = 256
+
+// Resolved gives an engine for each address that a name has, in the order of the addresses.
+// Those that cannot be an engine's are left out, and named in the error: a name that leads to
+// this machine, or nowhere, would have requests go to whatever listens here.
+func (w *Wanted) Resolved(addrs []netip.Addr) (engines []Wanted, err error) {
+	host, port := w.hostPort()
+	addrs = slices.Clone(addrs)
+	for i := range addrs {
+		addrs[i] = addrs[i].Unmap().WithZone("")
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	addrs = slices.Compact(addrs)
+	for _, a := range addrs {
+		switch {
+		case a.IsLoopback() && w.Resolve != eachOrLoopback && !local(host):
+			err = fmt.Errorf("%s has the address %s, which is this machine's own; resolve=%s takes those too", host, a, eachOrLoopback)
+			continue
+		case a.IsUnspecified() || a.IsMulticast() || a.IsLinkLocalUnicast():
+			err = fmt.Errorf("%s has the address %s, which is no engine's", host, a)
+			continue
+		case len(engines) == MaxAddresses:
+			return engines, fmt.Errorf("%s has more than %d addresses, and the first are taken", host, MaxAddresses)
+		}
+		engines = append(engines, w.at(a, host, port))
+	}
+	return engines, err
+}
+
+// at is the engine at one of its name's addresses.
+func (w *Wanted) at(a netip.Addr, host, port string) Wanted {
+	e, at := *w, net.JoinHostPort(a.String(), port)
+	if e.Name == net.JoinHostPort(host, port) || w.URL != nil && e.Name == w.URL.Host {
+		e.Name = at
+	} else {
+		e.Name += "@" + at
+	}
+	if w.URL != nil {
+		e.URL = new(url.URL)
+		*e.URL = *w.URL
+		e.URL.Host = at
+	} else {
+		e.Addr = at
+	}
+	if (w.URL != nil && w.URL.Scheme == "https" || w.TLS) && e.ServerName == "" {
+		e.ServerName = host
+	}
+	e.Origin, e.Resolve = "resolve="+host, ""
+	return e
+}
+
+// Host is the name whose addresses the engine is at.
+func (w *Wanted) Host() string {
+	host, _ := w.hostPort()
+	return host
+}
+
+func (w *Wanted) hostPort() (host, port string) {
+	if w.URL == nil {
+		host, port, _ = net.SplitHostPort(w.Addr) // ParseEngine has seen to it
+		return host, port
+	}
+	port = w.URL.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[w.URL.Scheme]
+	}
+	return w.URL.Hostname(), port
+}
+
+// local says that a name is this machine's by definition.
+func local(host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	return host == "localhost" || strings.HasSuffix(host, ".localhost")
+}
+
+// ParseList reads a list of engines, one specification a line; what begins with # is a
+// comment. Its errors name the line.
+func ParseList(text string) (specs []string, err error) {
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		if strings.HasPrefix(line, "file=") {
+			return nil, fmt.Errorf("line %d: a list names no other list", n)
+		}
+		if _, err := ParseEngine(line); err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		specs = append(specs, line)
+	}
+	return specs, nil
+}
