@@ -2,23 +2,17 @@ package cli
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
-
-	"github.com/go-json-experiment/json"
 )
 
 type enginesCommand struct {
-	Admin string `default:"http://127.0.0.1:8001" placeholder:"URL" help:"Base URL of the gateway's admin listener (${default})."`
-	JSON  bool   `name:"json" help:"Print the gateway's answer as JSON."`
+	adminFlag
+	JSON bool `name:"json" help:"Print the gateway's answer as JSON."`
 }
 
 // Help implements kong's extended help.
@@ -31,12 +25,10 @@ Examples:
   weir engines --json | jq '.[] | select(.ready | not)'`
 }
 
-// maxEngines bounds what is read of the answer.
-const maxEngines = 16 << 20
-
 // Run implements the command.
 func (c *enginesCommand) Run(s *streams) error {
-	views, body, err := c.ask()
+	var views []engineView
+	body, err := c.read("/engines", &views)
 	if err != nil {
 		return err
 	}
@@ -53,39 +45,6 @@ func (c *enginesCommand) Run(s *streams) error {
 		}
 	}
 	return exitStatus(1)
-}
-
-// ask reads the gateway's engines.
-func (c *enginesCommand) ask() (views []engineView, body []byte, err error) {
-	base := c.Admin
-	if !strings.Contains(base, "://") {
-		base = "http://" + base
-	}
-	url := strings.TrimSuffix(base, "/") + "/engines"
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, nil, wrongf("--admin %s: %w", c.Admin, err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%w; is a gateway running, with --admin-listen at that address?", err)
-	}
-	defer resp.Body.Close()
-	body, err = io.ReadAll(io.LimitReader(resp.Body, maxEngines))
-	switch {
-	case err != nil:
-		return nil, nil, fmt.Errorf("%s: %w", url, err)
-	case resp.StatusCode == http.StatusMisdirectedRequest: // which says what to do
-		return nil, nil, fmt.Errorf("%s: %s", url, strings.TrimSpace(string(body)))
-	case resp.StatusCode != http.StatusOK:
-		return nil, nil, fmt.Errorf("%s: %s; give the admin listener's address, not the API's", url, resp.Status)
-	}
-	if err := json.Unmarshal(body, &views); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("%s is not an admin listener of weir", url), err)
-	}
-	return views, body, nil
 }
 
 // printEngines prints the engines as a table, and below it why those that are

@@ -208,7 +208,7 @@ func (f *testFleet) up(ctx context.Context) (n int, problem string) {
 		return 0, err.Error()
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxEngines))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return 0, err.Error()
 	}

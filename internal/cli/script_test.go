@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -36,6 +37,7 @@ import (
 //	count N FILE                 FILE has N lines
 //	json FILE                    FILE is JSON
 //	keypair CERT KEY             writes a certificate and its private key
+//	request URL ID               sends a chat with a request id, and reads its stream of 3 tokens
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
@@ -63,6 +65,7 @@ func TestScripts(t *testing.T) {
 			"count":     scriptCount,
 			"json":      scriptJSON,
 			"keypair":   scriptKeyPair,
+			"request":   scriptRequest,
 		},
 		RequireUniqueNames: true,
 	})
@@ -193,6 +196,23 @@ func scriptKeyPair(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), cert, 0o600))
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), key, 0o600))
+}
+
+func scriptRequest(ts *testscript.TestScript, neg bool, args []string) {
+	checkUsage(ts, neg, args, "request URL ID")
+	body := `{"model": "weir-sim", "stream": true, "max_tokens": 3, "ignore_eos": true, "messages": [{"role": "user", "content": "Hello"}]}`
+	req, err := http.NewRequest(http.MethodPost, args[0]+"/v1/chat/completions", strings.NewReader(body))
+	ts.Check(err)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Request-Id", args[1])
+	resp, err := http.DefaultClient.Do(req)
+	ts.Check(err)
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	ts.Check(err)
+	if !bytes.HasSuffix(bytes.TrimSpace(answer), []byte("[DONE]")) {
+		ts.Fatalf("%s: %s", resp.Status, answer)
+	}
 }
 
 // patience bounds a wait for what must come.

@@ -23,8 +23,8 @@ type whyCommand struct {
 	Request string   `group:"A request that has not been sent:" placeholder:"FILE" help:"Show where a request with this body would go, without sending it to an engine; - reads standard input."`
 	Path    string   `group:"A request that has not been sent:" default:"/v1/chat/completions" help:"Path of the request (${default})."`
 	Header  []string `group:"A request that has not been sent:" sep:"none" placeholder:"'NAME: VALUE'" help:"A header of the request, such as its session. Repeatable."`
-	Admin   string   `default:"http://127.0.0.1:8001" placeholder:"URL" help:"Base URL of the gateway's admin listener (${default})."`
-	JSON    bool     `name:"json" help:"Print the gateway's answer as JSON."`
+	adminFlag
+	JSON bool `name:"json" help:"Print the gateway's answer as JSON."`
 }
 
 // Help implements kong's extended help.
@@ -126,43 +126,28 @@ func (c *whyCommand) ask(s *streams) ([]byte, error) {
 	case c.ID != "" && c.Request != "":
 		return nil, wrongf("give an id or --request, not both")
 	}
-	base := strings.TrimSuffix(c.Admin, "/")
-	if !strings.Contains(base, "://") {
-		base = "http://" + base
+	if c.Request == "" {
+		return c.adminFlag.ask(http.MethodGet, "/timeline/"+url.PathEscape(c.ID), nil, nil)
 	}
-	req, err := http.NewRequest(http.MethodGet, base+"/timeline/"+url.PathEscape(c.ID), nil)
-	if c.Request != "" && err == nil {
-		var body []byte
-		if c.Request == "-" {
-			body, err = io.ReadAll(s.in)
-		} else {
-			body, err = os.ReadFile(c.Request)
-		}
-		if err != nil {
-			return nil, wrongf("--request %s: %w", c.Request, err)
-		}
-		req, err = http.NewRequest(http.MethodPost, base+"/admin/why?path="+url.QueryEscape(c.Path), bytes.NewReader(body))
+	var body []byte
+	var err error
+	if c.Request == "-" {
+		body, err = io.ReadAll(s.in)
+	} else {
+		body, err = os.ReadFile(c.Request)
 	}
 	if err != nil {
-		return nil, wrongf("--admin %s: %w", c.Admin, err)
+		return nil, wrongf("--request %s: %w", c.Request, err)
 	}
-	if c.Request != "" {
-		req.Header.Set("Content-Type", "application/json")
+	header := http.Header{"Content-Type": {"application/json"}}
+	for _, h := range c.Header {
+		name, value, ok := strings.Cut(h, ":")
+		if !ok {
+			return nil, wrongf("--header %q: want NAME:VALUE", h)
+		}
+		header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
-	if err := eachHeader(c.Header, req.Header.Add); err != nil {
-		return nil, err
-	}
-	client := http.Client{Timeout: time.Minute}
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("%w; is a gateway running, with --admin-listen at that address?", err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxEngines))
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s", strings.TrimSpace(graphic(string(body), "\n")))
-	}
-	return body, err
+	return c.adminFlag.ask(http.MethodPost, "/admin/why?path="+url.QueryEscape(c.Path), header, bytes.NewReader(body))
 }
 
 // waits says how a request that might be would wait.

@@ -42,6 +42,9 @@ const (
 var stageOrder = []string{StageClient, StageTransport, StageRead, StageTemplate, StageTokenWait, StageTokenize, StageQueue, StageRetry, StageRouter, StageDispatch,
 	StageIntake, StageWaiting, StageBootstrap, StagePrefill, StageTransfer, StageToRunning, StageEngine, StageOutput, StagePath, StageDelivery, StageDecode, StageFlush, StageEnd}
 
+// Stages are the names of all, in the order in which a request meets them.
+func Stages() []string { return slices.Clone(stageOrder) }
+
 // Span is a stage of a request.
 type Span struct {
 	Stage string
