@@ -203,3 +203,70 @@ func BenchmarkRead(b *testing.B) {
 		}
 	}
 }
+
+// However deltas merge, an answer that ends with its first call ends at the token that ends
+// the call: its counts, its reason and its calls are the same, streamed or not, whatever the
+// engine sent behind it, and wherever the engine ended.
+func TestHoweverMergedCallsEnd(t *testing.T) {
+	parts := []string{"Low dams ", "<think>", "</think>", "日本", "STOP", call, call, "</tool_call>\n", "{\"a\": 1}", "\n\n"}
+	rapid.Check(t, func(rt *rapid.T) {
+		text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 1, 8).Draw(rt, "parts"), "")
+		ids, err := encodeText(text)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if rapid.Bool().Draw(rt, "ends by id") {
+			ids = append(ids, testModel().EOS[0])
+		}
+		fields := rapid.SampledFrom([]string{"", `,"stop":["STOP"]`, `,"stop":["tool"]`}).Draw(rt, "stop")
+		o := TokensOptions{Format: &outputparse.Options{Format: testFormat, Calls: true, Single: true}}
+		if rapid.Bool().Draw(rt, "forced") {
+			o.Format.ForcedTool = "f"
+		}
+		late := rapid.Bool().Draw(rt, "late") // the end comes behind all ids
+		counts := rapid.Bool().Draw(rt, "counts")
+		reason := rapid.SampledFrom([]infer.Reason{infer.ReasonStop, infer.ReasonLength}).Draw(rt, "reason")
+		run := func(streamed bool, cut func(int) int) (out string, u infer.Usage, stops int) {
+			a := chatAnswer(t, fmt.Sprintf(`,"stream":%t%s`, streamed, fields), o)
+			if counts {
+				a.choices[0].reasoning = newReasoningCount(*o.Format)
+			}
+			var s Scratch
+			finish := infer.Finish{Reason: reason, PromptTokens: -1, CachedTokens: -1}
+			for rest, last := bytesOf(ids), false; !last; {
+				var c stream.Cell
+				if len(rest) > 0 {
+					c.IDs = rest[:cut(len(rest))]
+					rest = rest[len(c.IDs):]
+				}
+				if len(rest) == 0 && (len(c.IDs) == 0 || !late) {
+					c.Finish = &finish
+				}
+				p := a.Next(&Input{Cells: []stream.Cell{c}}, &s, noStages{})
+				if p.Err != nil {
+					rt.Fatal(p.Err)
+				}
+				out, stops, last = out+string(p.Out), stops+len(p.Stops), p.Last
+			}
+			u, _ = a.Usage()
+			return out, u, stops
+		}
+		one := func(int) int { return 1 }
+		some := func(left int) int { return rapid.IntRange(1, left).Draw(rt, "cut") }
+		want, usage, _ := run(false, func(left int) int { return left })
+		for _, cut := range []func(int) int{one, some} {
+			got, u, stops := run(false, cut)
+			if got != want || u != usage || stops > 1 {
+				rt.Fatalf("%q: merged otherwise: %d stops, %+v, want %+v\n%s\n%s", text, stops, u, usage, got, want)
+			}
+		}
+		reasons := func(out string) string {
+			return out[strings.Index(out, `"finish_reason":"`)+1:][:len(`finish_reason":"length`)]
+		}
+		for _, cut := range []func(int) int{func(left int) int { return left }, one, some} {
+			if got, u, _ := run(true, cut); u != usage || reasons(got) != reasons(want) {
+				rt.Fatalf("%q: streamed: %+v, want %+v\n%s\n%s", text, u, usage, got, want)
+			}
+		}
+	})
+}

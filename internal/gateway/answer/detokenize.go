@@ -15,9 +15,9 @@ type piece struct {
 	ended bool
 }
 
-// detokenize is stage 10: ids to text, never splitting a rune, cut before a
-// stop string. After a stop string the engine is to stop, and what it still sends
-// is dropped.
+// detokenize is stage 10: ids to text, never splitting a rune, cut before a stop
+// string, and behind the id that ends a call where that ends the choice. Then the
+// engine is to stop, and what it still sends is dropped.
 func (t *Tokens) detokenize(ch *choice, c *stream.Cell, s *Scratch) piece {
 	t.endAtStopID(ch, c, s)
 	t.findStopID(c)
@@ -29,17 +29,7 @@ func (t *Tokens) detokenize(ch *choice, c *stream.Cell, s *Scratch) piece {
 	if t.endedBy(ch, c) {
 		spoken = spoken[:len(spoken)-1]
 	}
-	var text []byte
-	var used int
-	var stopped bool
-	switch {
-	case ch.scores != nil:
-		text, used, stopped = ch.scores.append(ch.detok, s.text[:0], spoken, ch.reasoning)
-	case ch.reasoning != nil:
-		text, used, stopped = ch.reasoning.append(ch.detok, s.text[:0], spoken)
-	default:
-		text, used, stopped = ch.detok.Append(s.text[:0], spoken)
-	}
+	text, used, stopped := ch.append(s.text[:0], spoken)
 	if !stopped {
 		used = len(c.IDs)
 	}
@@ -59,6 +49,33 @@ func (t *Tokens) detokenize(ch *choice, c *stream.Cell, s *Scratch) piece {
 		}
 	}
 	return piece{text, used, stopped || c.Finish != nil}
+}
+
+// append is the detokenizer's Append for the choice, which a call may end too. What is
+// counted, scored or ended by single tokens reads the text token by token, so that none of
+// it depends on how output is merged.
+func (ch *choice) append(dst []byte, ids []uint32) (text []byte, used int, stopped bool) {
+	if ch.scores != nil {
+		ch.scores.steps = ch.scores.steps[:0]
+	}
+	for used < len(ids) && !stopped {
+		if ch.scores == nil && ch.single == nil && (ch.reasoning == nil || ch.reasoning.parser == nil) {
+			var n int
+			dst, n, stopped = ch.detok.Append(dst, ids[used:])
+			return dst, used + n, stopped
+		}
+		before, held := len(dst), ch.detok.Held()
+		dst, _, stopped = ch.detok.Append(dst, ids[used:used+1])
+		used++
+		if ch.reasoning != nil {
+			ch.reasoning.add(dst[before:])
+		}
+		if ch.scores != nil {
+			ch.scores.step(len(dst), ch.detok.Held() > 0, len(dst) == before && ch.detok.Held() == held && !stopped)
+		}
+		stopped = stopped || ch.single != nil && ch.single.add(dst[before:])
+	}
+	return dst, used, stopped
 }
 
 // endAtStopID ends a choice at the first of the request's stop ids where the engine

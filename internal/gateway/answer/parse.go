@@ -6,8 +6,7 @@ import (
 )
 
 // parse is stage 11: reasoning and tool calls part from the content. Most text
-// has nothing of either and passes as it is, without events. The choice may end
-// here: with its first call, where the request wants no more.
+// has nothing of either and passes as it is, without events.
 func (t *Tokens) parse(ch *choice, c *stream.Cell, p *piece, s *Scratch) (events []outputparse.Event) {
 	switch {
 	case ch.scores != nil:
@@ -16,10 +15,6 @@ func (t *Tokens) parse(ch *choice, c *stream.Cell, p *piece, s *Scratch) (events
 	case ch.parser != nil:
 		s.events = ch.parser.Append(s.events[:0], p.text, p.ended)
 		events = s.events
-	}
-	if ch.parser != nil && !p.ended && ch.parser.Done() {
-		s.stop(ch, true)
-		p.ended = true
 	}
 	return events
 }

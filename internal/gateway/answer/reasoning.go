@@ -1,9 +1,6 @@
 package answer
 
-import (
-	"weir/internal/model/outputparse"
-	"weir/internal/model/tokenizer"
-)
+import "weir/internal/model/outputparse"
 
 // reasoningCount counts the tokens of an answer's reasoning: those up to the last
 // that said some of it, markers before it included, since content or a call. So
@@ -22,22 +19,6 @@ func newReasoningCount(o outputparse.Options) *reasoningCount {
 		return nil
 	}
 	return &reasoningCount{parser: outputparse.New(o)}
-}
-
-// append is d.Append, by which the count goes on.
-func (r *reasoningCount) append(d *tokenizer.Detokenizer, dst []byte, ids []uint32) (text []byte, used int, stopped bool) {
-	for i := 0; i < len(ids) && !stopped; i++ {
-		if r.parser == nil {
-			dst, n, stopped := d.Append(dst, ids[i:])
-			return dst, used + n, stopped
-		}
-		before := len(dst)
-		var n int
-		dst, n, stopped = d.Append(dst, ids[i:i+1])
-		used += n
-		r.add(dst[before:])
-	}
-	return dst, used, stopped
 }
 
 // add counts one token by its text.

@@ -19,14 +19,16 @@ func TestReasoningCount(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := newReasoningCount(outputparse.Options{Format: testFormat, Calls: true})
-		d := tokenizer.NewDetokenizer(m.Tokenizer, tokenizer.DetokenizerOptions{SkipSpecial: true, Keep: keptTokens(testFormat)})
+		ch := choice{
+			reasoning: newReasoningCount(outputparse.Options{Format: testFormat, Calls: true}),
+			detok:     tokenizer.NewDetokenizer(m.Tokenizer, tokenizer.DetokenizerOptions{SkipSpecial: true, Keep: keptTokens(testFormat)}),
+		}
 		var out []byte
 		for used := 0; len(ids) > 0; ids = ids[used:] {
-			out, used, _ = r.append(d, out, ids[:cut(len(ids))])
+			out, used, _ = ch.append(out, ids[:cut(len(ids))])
 		}
-		out, _ = d.Finish(out)
-		return string(out), r.tokens
+		out, _ = ch.detok.Finish(out)
+		return string(out), ch.reasoning.tokens
 	}
 	all := func(left int) int { return left }
 	for text, want := range map[string]int{

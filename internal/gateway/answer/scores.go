@@ -5,7 +5,6 @@ import (
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
 	"weir/internal/model/outputparse"
-	"weir/internal/model/tokenizer"
 )
 
 // scores finds the tokens that an answer's content was made of, for dialects that
@@ -43,20 +42,9 @@ type entries struct {
 	values infer.Logprobs
 }
 
-// append is d.Append, which count follows too, unless it is nil.
-func (s *scores) append(d *tokenizer.Detokenizer, dst []byte, ids []uint32, count *reasoningCount) (text []byte, used int, stopped bool) {
-	s.steps = s.steps[:0]
-	for i := 0; i < len(ids) && !stopped; i++ {
-		before, held := len(dst), d.Held()
-		var n int
-		dst, n, stopped = d.Append(dst, ids[i:i+1])
-		used += n
-		if count != nil {
-			count.add(dst[before:])
-		}
-		s.steps = append(s.steps, step{end: len(dst), held: d.Held() > 0, mute: len(dst) == before && d.Held() == held && !stopped})
-	}
-	return dst, used, stopped
+// step notes what the next token of a cell did to the text.
+func (s *scores) step(end int, held, mute bool) {
+	s.steps = append(s.steps, step{end, held, mute})
 }
 
 // read takes the text of a cell apart, of which used ids count. p is nil where all

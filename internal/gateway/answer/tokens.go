@@ -64,6 +64,7 @@ type choice struct {
 	detok     *tokenizer.Detokenizer // nil: nobody wants the text
 	parser    *outputparse.Parser    // nil: all that comes is content
 	reasoning *reasoningCount        // nil: not counted
+	single    *callEnd               // nil: calls do not end the choice
 	scores    *scores                // nil: whose the tokens are does not matter
 	tokens    int                    // ids that count, up to a stop string
 	cached    int                    // ids of its prompt that the engine had; -1: not said
@@ -92,6 +93,9 @@ func NewTokens(o TokensOptions) *Tokens {
 			ch.parser = outputparse.New(*o.Format)
 			if req.CountReasoning {
 				ch.reasoning = newReasoningCount(*o.Format)
+			}
+			if o.Format.Single {
+				ch.single = newCallEnd(*o.Format)
 			}
 		}
 		if req.ContentLogprobs {
