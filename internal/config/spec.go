@@ -282,7 +282,7 @@ func (e *Engine) parseHandshake(s string) error {
 		return fmt.Errorf("want tcp://HOST:PORT after vllm-core=, where engines started with --data-parallel-address HOST --data-parallel-rpc-port PORT dial in, got %q", s)
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		return fmt.Errorf("%q: give the address by which the engines reach this machine, which they are told; 127.0.0.1 for engines on it", s)
+		return fmt.Errorf("%q: give an address under which the engines can reach this machine, or 127.0.0.1 for engines on this machine", s)
 	}
 	e.Addr, e.Name, e.Ranks = addr, addr, 1
 	return nil

@@ -58,7 +58,7 @@ func (d *Decoding) Lacking(needs infer.Carries, path string, defaults ...string)
 // SetGuide takes what the output must match, which may be said at one place only.
 func (d *Decoding) SetGuide(path string, g infer.Guide) error {
 	if d.Guide != nil {
-		return infer.Invalid(path, "%s and %s both say what the output must match; give one of them", d.guidedBy, path)
+		return infer.Invalid(path, "%s and %s both constrain the output; give one of them", d.guidedBy, path)
 	}
 	if n := g.Size(); n > MaxGuide {
 		return infer.Invalid(path, "%s asks for output that matches %d bytes of schema, expression or grammar; it may have %d: make it smaller", path, n, MaxGuide)
@@ -156,7 +156,7 @@ func (d *Decoding) FinishTools(named, continued, strict string) error {
 		return &infer.Error{Code: infer.CodeUnsupported, Param: field,
 			Message: fmt.Sprintf("tool_choice wants a tool to be called, and %s runs none of those in tools (%s); send auto, or tools of your own", d.Carrier(), strings.Join(d.LeftOut.Tools[:min(len(d.LeftOut.Tools), 8)], ", "))}
 	case d.Tools == nil:
-		return infer.Invalid(field, "tool_choice wants a tool to be called, and there are no tools")
+		return infer.Invalid(field, "tool_choice requires a tool call, but tools is empty")
 	case d.ContinueFinalMessage:
 		return infer.Invalid(field, "tool_choice cannot force a call in a message that is continued: %s", continued)
 	}

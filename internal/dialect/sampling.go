@@ -127,7 +127,7 @@ func biasesOf(field string, raw []byte) ([]infer.Bias, error) {
 		path := field + "." + Clip(name, 32)
 		id, err := strconv.ParseUint(name, 10, 32)
 		if err != nil {
-			return infer.Invalid(path, "%s: %q is no token id", path, Clip(name, 32))
+			return infer.Invalid(path, "%s: %q is not a token id", path, Clip(name, 32))
 		}
 		if len(list) == MaxBiases {
 			return infer.Invalid(field, "%s may name at most %d ids", field, MaxBiases)

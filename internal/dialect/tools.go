@@ -46,7 +46,7 @@ func (r *Request) forcedSchema(tools []Tool, at string) (string, error) {
 	}
 	i := slices.IndexFunc(tools, func(t Tool) bool { return t.Name == r.ForcedTool })
 	if i < 0 {
-		return "", infer.Invalid(at, "%s is %q, which is none of tools", at, Clip(r.ForcedTool, 64))
+		return "", infer.Invalid(at, "%s is %q, which is not in tools", at, Clip(r.ForcedTool, 64))
 	}
 	return tools[i].Schema(), nil
 }

@@ -688,7 +688,7 @@ func (f *Fleet) adapter(snap *route.Snapshot, e *route.Engine, base string, l en
 	if _, own := f.opts.Folders[l.Name]; own {
 		base = ""
 	} else if _, ok := f.opts.Folders[base]; !ok {
-		err := fmt.Errorf("it is of model %q, whose folder is not known: add --model %s=DIR", base, base)
+		err := fmt.Errorf("its base model is %q, whose folder is not known: add --model %s=DIR", base, base)
 		model.Fault = "serves it as a LoRA adapter: " + err.Error()
 		return err
 	}

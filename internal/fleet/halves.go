@@ -38,11 +38,11 @@ func (h *Halves) part(e *route.Engine) error {
 	switch {
 	case !h.Given || h.Role == f.Role || !f.RoleSaid || either || h.Role == infer.RoleBoth && f.Meets.Whole:
 	case h.Role == infer.RoleBoth:
-		return fmt.Errorf("role=both, and it says that it is a %s engine, which serves no whole requests: start it without a role, or give role=%s", f.Role, f.Role)
+		return fmt.Errorf("role=both, but the engine reports that it is a %s engine, which serves no whole requests: start it without a role, or give role=%s", f.Role, f.Role)
 	case f.Role == infer.RoleBoth:
-		return fmt.Errorf("role=%s, and it says that it serves whole requests only: start it as a %s engine (SGLang: --disaggregation-mode %s; vLLM: --kv-transfer-config), or leave the role out", h.Role, h.Role, h.Role)
+		return fmt.Errorf("role=%s, but the engine reports that it serves whole requests only: start it as a %s engine (SGLang: --disaggregation-mode %s; vLLM: --kv-transfer-config), or leave the role out", h.Role, h.Role, h.Role)
 	default:
-		return fmt.Errorf("role=%s, and it says that it is a %s engine: give role=%s, or start it as a %s engine", h.Role, f.Role, f.Role, h.Role)
+		return fmt.Errorf("role=%s, but the engine reports that it is a %s engine: give role=%s, or start it as a %s engine", h.Role, f.Role, f.Role, h.Role)
 	}
 	if e.Role == infer.RoleBoth || !e.Ready && f.Meets.Way == engine.Nowhere && h.Meets.Way == engine.Nowhere {
 		return nil // it may say how halves meet when it answers
@@ -50,7 +50,7 @@ func (h *Halves) part(e *route.Engine) error {
 	said, told := &e.Meets, &h.Meets
 	switch {
 	case said.Way != engine.Nowhere && told.Way != engine.Nowhere && said.Way != told.Way:
-		return fmt.Errorf("handover=%s, and it says that its halves of requests meet by %s: leave handover= out", told.Way, said.Way)
+		return fmt.Errorf("handover=%s, but the engine reports that its halves of requests meet by %s: leave handover= out", told.Way, said.Way)
 	case said.Way == engine.Nowhere && told.Way == engine.Nowhere:
 		return fmt.Errorf("role=%s, and it does not say how its half of a request meets the other: add handover=pull or handover=push (vLLM's NixlConnector and NixlPushConnector), or handover=room (SGLang)", e.Role)
 	}
@@ -64,7 +64,7 @@ func (h *Halves) part(e *route.Engine) error {
 	case said.Way == engine.ByRoom:
 		said.Port = cmp.Or(said.Port, bootstrapPort)
 	case said.Way == engine.ByPush && e.Ready && (said.EngineID == "" || said.Port == 0):
-		return fmt.Errorf("role=prefill,handover=push: it does not say its engine id and side channel, which decode engines must be told: add engine-id=ID, with which it is started, and side-channel=HOST:PORT")
+		return fmt.Errorf("role=prefill,handover=push: the engine does not report its engine id and side channel, which decode engines need: add engine-id=ID, as in the engine's own configuration, and side-channel=HOST:PORT")
 	}
 	return nil
 }

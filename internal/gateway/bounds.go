@@ -92,7 +92,7 @@ func (p *preparing) checkProducts() error {
 		return nil
 	}
 	if kept := choices * p.longest() * (1 + *p.req.Logprobs); kept > maxAlternatives {
-		return infer.Invalid(names.Logprobs, "%s is %d, of up to %d tokens in each of %d choices: %d log probabilities in one answer; it may have %d: ask for fewer, for fewer choices, for a lower %s, or for a stream of what is new",
+		return infer.Invalid(names.Logprobs, "%s is %d, for up to %d tokens in each of %d choices: that makes %d log probabilities in one answer, which may have %d: ask for fewer of them, for fewer choices, for a lower %s, or for a stream of new output only",
 			names.Logprobs, *p.req.Logprobs, p.longest(), choices, kept, maxAlternatives, names.MaxTokens)
 	}
 	return nil

@@ -25,7 +25,7 @@ func ParseOrigins(words []string) (Origins, error) {
 		switch word {
 		case "off", "any":
 			if len(words) > 1 {
-				return Origins{}, fmt.Errorf("%s says it for all origins and stands alone; leave out the others", word)
+				return Origins{}, fmt.Errorf("%s covers all origins; leave out the others", word)
 			}
 			o.any = word == "any"
 		case "*":

@@ -75,7 +75,7 @@ func (s services) method(path, method string, relayed allow.Paths) (allowed stri
 	case slices.Contains(at.methods, method), !ok && method == http.MethodPost && relayed.Has(path):
 		return "", nil
 	case !ok && method == http.MethodPost && s.meant(path) == "":
-		return "", infer.Errorf(infer.CodeNotFound, "nothing is served at %s, and it is none of the paths that are relayed to engines; an operator adds it with --relay-path", dialect.Clip(path, 128))
+		return "", infer.Errorf(infer.CodeNotFound, "weir serves nothing at %s and does not relay it to engines; an operator can add the path with --relay-path", dialect.Clip(path, 128))
 	case !ok:
 		return "", s.nothingAt(path)
 	}

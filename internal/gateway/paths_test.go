@@ -44,7 +44,7 @@ func TestPaths(t *testing.T) {
 			{"GET", "/v1/models/", "", 404, "", []string{"did you mean /v1/models?"}},
 			{"GET", "/v1/messages/", "", 404, "", []string{"did you mean /v1/messages?"}},
 			{"GET", "/v1/nothing-here", "", 404, "", []string{"/v1/nothing-here"}},
-			{"POST", "/v1/nothing-here", askChat(``), 404, "", []string{"nothing is served at /v1/nothing-here", "--relay-path"}},
+			{"POST", "/v1/nothing-here", askChat(``), 404, "", []string{"weir serves nothing at /v1/nothing-here", "--relay-path"}},
 			{"POST", "/v1/load_lora_adapter", askChat(``), 404, "", []string{"--relay-path"}},
 			{"POST", "/v1/embeddings", askChat(``), 404, "", []string{"/v1/embeddings"}},
 		} {

@@ -201,16 +201,16 @@ func (p *Plan) check() error {
 		return err
 	}
 	if p.API != Chat && (len(p.Images) > 0 || p.sessions()) {
-		return fmt.Errorf("images and turns are of a conversation: they need api %q", Chat)
+		return fmt.Errorf("images and turns need api %q, which has conversations", Chat)
 	}
 	if p.Halves != nil && p.API != Generate {
 		return fmt.Errorf("halves: they need api %q", Generate)
 	}
 	if p.Rate > 0 && p.Concurrency > 0 {
-		return fmt.Errorf("rate and concurrency: give one; an open loop does not bound what is in flight")
+		return fmt.Errorf("rate and concurrency exclude each other: an open loop does not limit the requests in flight")
 	}
 	if p.Workload != nil && (p.Rate > 0 || p.Prompt != "") {
-		return fmt.Errorf("workload: it has arrivals and prompts of its own; drop rate and prompt")
+		return fmt.Errorf("workload has its own arrivals and prompts; drop rate and prompt")
 	}
 	if p.Workers > 0 || p.Worker > 0 {
 		switch {

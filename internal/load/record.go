@@ -187,9 +187,9 @@ func mergeable(records []*Record) error {
 		case x.Worker == 0 || x.Origin == 0:
 			return errors.New("a record is not of a worker: run each with --worker K/N")
 		case x.Workers != first.Workers:
-			return fmt.Errorf("one is of %d workers and one of %d", first.Workers, x.Workers)
+			return fmt.Errorf("one is from a run with %d workers and one from a run with %d", first.Workers, x.Workers)
 		case seen[x.Worker]:
-			return fmt.Errorf("two are of worker %d", x.Worker)
+			return fmt.Errorf("two are from worker %d", x.Worker)
 		case x.API != first.API || x.Model != first.Model || x.Rate != first.Rate || x.Arrival != first.Arrival || x.CV != first.CV || x.Workload != first.Workload ||
 			x.Seed != first.Seed || x.InputTokens != first.InputTokens || x.OutputTokens != first.OutputTokens || x.Stream != first.Stream || x.Verified != first.Verified:
 			return fmt.Errorf("workers %d and %d were asked for different loads", first.Worker, x.Worker)

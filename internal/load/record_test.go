@@ -160,13 +160,13 @@ func TestMergeRefuses(t *testing.T) {
 	}
 	twice := func(r *Record) *Record { r.Add(&Sample{Index: 3}); return r }
 	for want, records := range map[string][]*Record{
-		"no records":               nil,
-		"not of a worker":          {of(0, 0, nil)},
-		"2 workers and one of 3":   {of(1, 2, nil), of(2, 3, nil)},
-		"two are of worker 1":      {of(1, 2, nil), of(1, 2, nil)},
-		"worker 2 of 2 is missing": {of(1, 2, nil)},
-		"different loads":          {of(1, 2, nil), of(2, 2, func(r *Report) { r.Seed = 9 })},
-		"in two records":           {twice(of(1, 2, nil)), twice(of(2, 2, nil))},
+		"no records":                          nil,
+		"not of a worker":                     {of(0, 0, nil)},
+		"2 workers and one from a run with 3": {of(1, 2, nil), of(2, 3, nil)},
+		"two are from worker 1":               {of(1, 2, nil), of(1, 2, nil)},
+		"worker 2 of 2 is missing":            {of(1, 2, nil)},
+		"different loads":                     {of(1, 2, nil), of(2, 2, func(r *Report) { r.Seed = 9 })},
+		"in two records":                      {twice(of(1, 2, nil)), twice(of(2, 2, nil))},
 	} {
 		if _, err := Merge(records); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

@@ -169,7 +169,7 @@ func TestTextsAndImages(t *testing.T) {
 			t.Errorf("%+v, %d; want %+v", parts, c.MaxTokens, want[i])
 		}
 	}
-	if _, err := Run(t.Context(), Plan{URL: url, API: Completions, Requests: 1, Images: []string{image}}); err == nil || !strings.Contains(err.Error(), "they need api") {
+	if _, err := Run(t.Context(), Plan{URL: url, API: Completions, Requests: 1, Images: []string{image}}); err == nil || !strings.Contains(err.Error(), "need api") {
 		t.Error(err)
 	}
 }

@@ -111,7 +111,7 @@ func (r *Report) judge() {
 	if s := &r.Steady; r.Complete == 0 {
 		// Said already: nothing can be steady.
 	} else if s.Why != "" {
-		say(Degraded, "there is no steady part: %s", s.Why)
+		say(Degraded, "the run has no steady part: %s", s.Why)
 	} else if s.Unstable == "" && math.Abs(s.Little-s.InFlight) > s.tolerance() {
 		say(Degraded, "Little's law does not hold in the steady part: %.1f in flight, %.1f by rate and time", s.InFlight, s.Little)
 	}

@@ -79,7 +79,7 @@ func (m *Folder) UseParsers(tools, reasoning string) error {
 		case name == "none":
 			return "", nil
 		case !slices.Contains(known, name):
-			return "", fmt.Errorf("there is no %s %q; there are none, %s", option, name, strings.Join(known, ", "))
+			return "", fmt.Errorf("there is no %s %q; the choices are none, %s", option, name, strings.Join(known, ", "))
 		}
 		return name, nil
 	}

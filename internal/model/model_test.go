@@ -104,8 +104,8 @@ func TestParsersByName(t *testing.T) {
 		{"none", "none", " ", ""},
 		{"harmony", "", "harmony harmony", ""},
 		{"", "harmony", "hermes think", "both harmony"},
-		{"hermès", "", "hermes think", `there is no tool-parser "hermès"; there are none, hermes, qwen3-coder, `},
-		{"", "thinks", "hermes think", `there is no reasoning-parser "thinks"; there are none, think, `},
+		{"hermès", "", "hermes think", `there is no tool-parser "hermès"; the choices are none, hermes, qwen3-coder, `},
+		{"", "thinks", "hermes think", `there is no reasoning-parser "thinks"; the choices are none, think, `},
 	} {
 		m, err := Load(models.Sim())
 		if err != nil {

@@ -263,7 +263,7 @@ func (t *tableReader) build(phase int, g *grid) error {
 	slices.Sort(g.batch)
 	g.tokens, g.batch = slices.Compact(g.tokens), slices.Compact(g.batch)
 	if len(g.batch) == 1 {
-		return fmt.Errorf("%s: all %s rows have a batch of %v, which does not say what more requests cost; add another batch, or leave batch empty, so that tokens are those of the whole step",
+		return fmt.Errorf("%s: all %s rows have a batch of %v, so the cost of more requests is unknown; add rows with another batch, or leave batch empty, and tokens then count the whole step",
 			t.name, tablePhases[phase], g.batch[0])
 	}
 	g.ms = make([]float64, 0, len(points))

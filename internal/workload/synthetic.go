@@ -226,7 +226,7 @@ func (l *Loop) parseArrival(v string) error {
 func (s *Synthetic) check(seen map[string]bool) error {
 	for _, name := range []string{"input", "output", "prefix", "groups", "zipf"} {
 		if seen["texts"] && seen[name] {
-			return fmt.Errorf("texts has prompts and lengths of its own; drop %s", name)
+			return fmt.Errorf("texts has its own prompts and lengths; drop %s", name)
 		}
 	}
 	for _, name := range []string{"input", "output"} {

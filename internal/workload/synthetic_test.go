@@ -155,7 +155,7 @@ func TestSyntheticErrors(t *testing.T) {
 		"rate=1,arrival=gamma,input=1,output=1,requests=1":              `synthetic: arrival: "gamma" is not`,
 		"rate=1,arrival=gamma(0),input=1,output=1,requests=1":           `synthetic: arrival: "0" is not a positive`,
 		"rate=1,concurrency=1,input=1,output=1,requests=1":              "synthetic: rate and arrival are an open loop",
-		"concurrency=1,branch=2,input=1,output=1,requests=1":            "synthetic: branch is of weir fleet",
+		"concurrency=1,branch=2,input=1,output=1,requests=1":            "synthetic: branch belongs to weir fleet",
 		"rate=1,think=1s,input=1,output=1,requests=1":                   "synthetic: think and turns need concurrency=N",
 		"concurrency=0,input=1,output=1,requests=1":                     `synthetic: concurrency: "0" is not a positive number`,
 		"rate=1,input=uniform(5),output=1,requests=1":                   `synthetic: input: "uniform(5)" is not N, uniform`,

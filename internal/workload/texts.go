@@ -91,7 +91,7 @@ func (t *texts) next(r *Request) error {
 			}
 		}
 		if r.Output < 0 || r.Output > maxTokens {
-			return wrong("output_tokens", fmt.Errorf("%d is no number of tokens from 0 to %d", r.Output, maxTokens))
+			return wrong("output_tokens", fmt.Errorf("%d is not a number of tokens from 0 to %d", r.Output, maxTokens))
 		}
 		if r.Input() > 0 && r.Output > 0 {
 			return nil

@@ -110,7 +110,7 @@ func TestTextErrors(t *testing.T) {
 		t.Errorf("a tokenizer that fails: %v", err)
 	}
 	for settings, want := range map[string]string{
-		"rate=1,texts=f.json,input=5": "synthetic: texts has prompts and lengths of its own; drop input",
+		"rate=1,texts=f.json,input=5": "synthetic: texts has its own prompts and lengths; drop input",
 		"texts=f.json":                "synthetic: rate=R or concurrency=N is missing",
 	} {
 		if _, err := NewSynthetic(settings, withTexts(good)); err == nil || err.Error() != want {

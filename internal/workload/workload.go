@@ -111,7 +111,7 @@ func NewSynthetic(settings string, o Options) (*Workload, error) {
 	case s.Closed != nil && s.Closed.Users == 0:
 		return nil, fmt.Errorf("%s: think and turns need concurrency=N, a closed loop", SyntheticKind)
 	case s.Closed != nil && s.Closed.Branch != (Lengths{}):
-		return nil, fmt.Errorf("%s: branch is of weir fleet only", SyntheticKind)
+		return nil, fmt.Errorf("%s: branch belongs to weir fleet", SyntheticKind)
 	}
 	w := &Workload{Source: limit(g, o), Kind: SyntheticKind, Texts: s.Texts != "" && o.Texts, Closed: s.Closed, For: s.For}
 	if o.For > 0 && (w.For == 0 || o.For < w.For) {
@@ -119,7 +119,7 @@ func NewSynthetic(settings string, o Options) (*Workload, error) {
 	}
 	if s.Closed != nil && s.Closed.Turns != (Lengths{}) {
 		if !o.Sessions {
-			return nil, fmt.Errorf("%s: turns are of a conversation with a server, which is not to be had here", SyntheticKind)
+			return nil, fmt.Errorf("%s: turns need a server to talk to, and there is none here", SyntheticKind)
 		}
 		if w.Sessions, err = newSessions(s, o.Seed); err != nil {
 			return nil, err

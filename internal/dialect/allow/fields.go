@@ -186,7 +186,7 @@ func ParseFields(names []string) (Fields, error) {
 			if near := spell.Nearest(name, words, len(name)/2); near != "" {
 				hint = fmt.Sprintf("; did you mean %s?", near)
 			}
-			return Fields{}, fmt.Errorf("%q is no field that steers an engine, and passes anyway%s", name, hint)
+			return Fields{}, fmt.Errorf("%q is not a field that steers engines, and is passed anyway%s", name, hint)
 		}
 	}
 	return f, nil

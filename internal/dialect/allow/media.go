@@ -52,9 +52,9 @@ func parts(s string) (p prefix, err error) {
 	u, err := url.Parse(s)
 	switch {
 	case err != nil:
-		return p, fmt.Errorf("it is no URL")
+		return p, fmt.Errorf("it is not a URL")
 	case u.Scheme != "http" && u.Scheme != "https":
-		return p, fmt.Errorf("it is no URL of http or https")
+		return p, fmt.Errorf("it is not a URL of http or https")
 	case u.User != nil:
 		return p, fmt.Errorf("the URL has a user name")
 	case u.Opaque != "" || u.Hostname() == "" || strings.ContainsAny(u.Host, "%@"):

@@ -234,7 +234,7 @@ func TestRequestRefuses(t *testing.T) {
 		{body(`"tools":[{"strict":1,"name":"f","input_schema":{}}]`), "tools[0].strict", "true or false", false},
 		{body(`"tools":[{"name":"f","input_scheme":{}}]`), "tools[0].input_scheme", "did you mean input_schema?", true},
 		{body(`"tools":[{"name":"f","input_schema":{},"input_examples":[{}]}]`), "tools[0].input_examples", "put them into the description", true},
-		{body(`"tool_choice":{"type":"any"}`), "tool_choice", "there are no tools", false},
+		{body(`"tool_choice":{"type":"any"}`), "tool_choice", "but tools is empty", false},
 		{body(`"tool_choice":{"type":"tool"}`), "tool_choice.name", "is required", false},
 		{body(`"tool_choice":{"type":"auto","name":"f"}`), "tool_choice.name", "leave it out", false},
 		{body(`"tool_choice":{}`), "tool_choice.type", "is required: send auto", false},

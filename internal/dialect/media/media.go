@@ -39,7 +39,7 @@ func FromURL(field string, kind infer.MediaKind, raw []byte) (infer.Media, error
 	case ref == "":
 		return infer.Media{}, infer.Invalid(field, "%s is empty: %s", field, want)
 	case err != nil || u.Scheme == "":
-		return infer.Media{}, infer.Invalid(field, "%s is no URL: %s", field, want)
+		return infer.Media{}, infer.Invalid(field, "%s is not a URL: %s", field, want)
 	case !strings.EqualFold(u.Scheme, "http") && !strings.EqualFold(u.Scheme, "https"):
 		return infer.Media{}, infer.Invalid(field, "%s is a URL of scheme %.16q: %s", field, u.Scheme, want)
 	case u.Host == "":
@@ -78,14 +78,14 @@ func cutSuffixFold(s, suffix string) (string, bool) {
 func FromData(typeField, field string, kind infer.MediaKind, mediaType string, data []byte) (infer.Media, error) {
 	mediaType = strings.ToLower(mediaType)
 	if of, _, _ := strings.Cut(mediaType, "/"); of != kind.String() {
-		return infer.Media{}, infer.Invalid(typeField, "%s says the media type %.40q, which is no %s: an example is %s", typeField, mediaType, kind, example(kind))
+		return infer.Media{}, infer.Invalid(typeField, "%s has the media type %.40q, which is not %s: an example is %s", typeField, mediaType, kind, example(kind))
 	}
 	if err := checkBase64(field, data); err != nil {
 		return infer.Media{}, err
 	}
 	mediaType = canonical(mediaType)
 	if found := sniff(firstBytes(data)); found != "" && found != mediaType && known(mediaType) {
-		return infer.Media{}, infer.Invalid(typeField, "%s says %s, and the data is %s; say %s", typeField, mediaType, found, found)
+		return infer.Media{}, infer.Invalid(typeField, "%s is %s, but the data is %s; set it to %s", typeField, mediaType, found, found)
 	}
 	return infer.Media{Kind: kind, Type: mediaType, Data: data}, nil
 }
@@ -160,7 +160,7 @@ func checkBase64(field string, data []byte) error {
 	case padding > 0:
 		// The bits that no byte is made of must be 0, or decoders differ.
 		if _, err := base64.StdEncoding.Strict().Decode(make([]byte, 3), data[len(data)-4:]); err != nil {
-			return infer.Invalid(field, "%s is not base64: its last 4 bytes, %q, are of no encoder; it may have been cut", field, data[len(data)-4:])
+			return infer.Invalid(field, "%s is not base64: no encoder writes its last 4 bytes, %q; it may have been cut off", field, data[len(data)-4:])
 		}
 	}
 	return nil

@@ -69,7 +69,7 @@ func TestRefused(t *testing.T) {
 		"data:image/png;base64,":                  "holds no data",
 		"data:image/png;base64,AAA":               "length is 3",
 		"data:image/png;base64,A===":              "with 3 of padding",
-		"data:image/png;base64,AB==":              "of no encoder",
+		"data:image/png;base64,AB==":              "no encoder writes",
 		"data:image/png;base64,AA==AAAA":          `byte 2 is '='`,
 		"data:image/png;base64,AA\nAA":            "leave out line ends",
 		"data:image/png;base64,AA-_":              "the alphabet of URLs",

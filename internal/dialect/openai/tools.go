@@ -362,7 +362,7 @@ func (d *decoding) finishTools() error {
 	for i, name := range d.allowed {
 		has := slices.ContainsFunc(d.Declared, func(t dialect.Tool) bool { return t.Name == name })
 		if path := fmt.Sprintf("%s[%d]", allowed, i); !has && d.ForcesLeftOut(path, name) == nil {
-			return infer.Invalid(path, "%s is %q, which is none of tools", path, dialect.Clip(name, 64))
+			return infer.Invalid(path, "%s is %q, which is not in tools", path, dialect.Clip(name, 64))
 		}
 	}
 	if d.allowed != nil && d.Tools != nil {

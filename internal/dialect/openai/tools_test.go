@@ -58,8 +58,8 @@ func TestTools(t *testing.T) {
 func TestForcedToolsRefused(t *testing.T) {
 	other := strings.Replace(twoTools, `"strict":true`, `"parameters":{"$defs":{"A":{"type":"integer"}}}`, 1)
 	for _, test := range []struct{ fields, param, message string }{
-		{`"tool_choice":"required"`, "tool_choice", "there are no tools"},
-		{`"tools":[],"tool_choice":"required"`, "tool_choice", "there are no tools"},
+		{`"tool_choice":"required"`, "tool_choice", "but tools is empty"},
+		{`"tools":[],"tool_choice":"required"`, "tool_choice", "but tools is empty"},
 		{twoTools + `,"tool_choice":{"type":"function","function":{"name":"h"}}`, "tool_choice.function.name", `"h", which is none of tools`},
 		{twoTools + `,"tool_choice":{"type":"custom"}`, "tool_choice.type", `forces a tool`},
 		{twoTools + `,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[]}}`, "tool_choice.allowed_tools.tools", `name at least one of tools`},
@@ -70,8 +70,8 @@ func TestForcedToolsRefused(t *testing.T) {
 		{twoTools + `,"tool_choice":{"type":"function","function":{"name":1}}`, "tool_choice.function.name", "must be a string"},
 		{twoTools + `,"tool_choice":{"type":"function","function":{"name":"f"},"mode":1}`, "tool_choice.mode", "not supported"},
 		{twoTools + `,"tool_choice":3`, "tool_choice", "must be"},
-		{twoTools + `,"tool_choice":"required","guided_json":{}`, "tool_choice", "both say what the output must match"},
-		{twoTools + `,"tool_choice":"required","response_format":{"type":"structural_tag","structures":[],"triggers":[]}`, "tool_choice", "both say what the output must match"},
+		{twoTools + `,"tool_choice":"required","guided_json":{}`, "tool_choice", "both constrain the output"},
+		{twoTools + `,"tool_choice":"required","response_format":{"type":"structural_tag","structures":[],"triggers":[]}`, "tool_choice", "both constrain the output"},
 		{`"tools":[{"type":"custom","custom":{"name":"c"}}],"tool_choice":"required"`, "tool_choice", "runs none of those in tools (c)"},
 		{twoTools + `,"tool_choice":"required","continue_final_message":true`, "tool_choice", "continued"},
 		{other + `,"tool_choice":"required"`, "tools", `define "A" differently`},

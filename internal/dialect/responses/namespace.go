@@ -118,7 +118,7 @@ func (d *decoding) find(path string, n named) (int, error) {
 		}
 	}
 	if len(in) > 1 {
-		return at, infer.Invalid(path, "%s is %q, a function of the namespaces %s; send namespace beside it", path, dialect.Clip(n.name, 64), strings.Join(in[:min(len(in), 8)], ", "))
+		return at, infer.Invalid(path, "%s is %q, a function in the namespaces %s; send namespace with it", path, dialect.Clip(n.name, 64), strings.Join(in[:min(len(in), 8)], ", "))
 	}
 	return at, nil
 }

@@ -98,10 +98,10 @@ func TestNamespacesRefused(t *testing.T) {
 		{`"tools":[{"type":"function","name":"crm__get"},` + crm + `]`, "tools[1].tools[0].name", `"crm__get" is the name of two tools`},
 		{`"tools":[` + crm + `,` + shop + `],"tool_choice":{"type":"function","name":"get"}`, "tool_choice.name", "of the namespaces crm, mcp__shop; send namespace"},
 		{`"tools":[` + crm + `],"tool_choice":{"type":"function","name":"get","namespace":"shop"}`, "tool_choice.name", `the namespace "shop" in tools does not have`},
-		{`"tools":[` + crm + `],"tool_choice":{"type":"function","name":"crm"}`, "tool_choice.name", "none of tools"},
+		{`"tools":[` + crm + `],"tool_choice":{"type":"function","name":"crm"}`, "tool_choice.name", "not in tools"},
 		{`"tools":[` + crm + `],"tool_choice":{"type":"function","name":"get","namespace":7}`, "tool_choice.namespace", "must be a string"},
-		{`"tools":[` + crm + `],"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"namespace","name":"shop"}]}`, "tool_choice.tools[0].name", "no namespace in tools"},
-		{`"tools":[` + crm + `],"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"set"}]}`, "tool_choice.tools[0].name", "none of tools"},
+		{`"tools":[` + crm + `],"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"namespace","name":"shop"}]}`, "tool_choice.tools[0].name", "not a namespace"},
+		{`"tools":[` + crm + `],"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"set"}]}`, "tool_choice.tools[0].name", "not in tools"},
 		{`"tools":[` + shop + `],"tool_choice":{"type":"function","name":"free"}`, "tool_choice.name", "cannot run"},
 	} {
 		_, err := decode(t, `{"model":"m","input":"x",`+test.fields+`}`, infer.CarriesAll)

@@ -162,11 +162,11 @@ func TestRefused(t *testing.T) {
 		{`,"input":"x","tools":[{"type":"function","name":"f","async":true}]`, none, infer.CodeUnsupported, "tools[0].async", "or send false"},
 		{`,"input":"x","tools":[{"type":"function","name":"f","paramters":{}}]`, none, infer.CodeUnsupported, "tools[0].paramters", "did you mean parameters?"},
 		{`,"input":"x","tool_choice":"maybe"`, none, infer.CodeInvalid, "tool_choice", `found "maybe"`},
-		{`,"input":"x","tool_choice":"required"`, infer.CarriesAll, infer.CodeInvalid, "tool_choice", "there are no tools"},
+		{`,"input":"x","tool_choice":"required"`, infer.CarriesAll, infer.CodeInvalid, "tool_choice", "but tools is empty"},
 		{`,"input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":"required"`, none, infer.CodeUnsupported, "tool_choice", "cannot be forced"},
-		{`,"input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"function","name":"g"}`, infer.CarriesAll, infer.CodeInvalid, "tool_choice.name", "none of tools"},
+		{`,"input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"function","name":"g"}`, infer.CarriesAll, infer.CodeInvalid, "tool_choice.name", "not in tools"},
 		{`,"input":"x","tool_choice":{"type":"file_search"}`, none, infer.CodeUnsupported, "tool_choice.type", "file_search"},
-		{`,"input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"g"}]}`, none, infer.CodeInvalid, "tool_choice.tools[0].name", "none of tools"},
+		{`,"input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"g"}]}`, none, infer.CodeInvalid, "tool_choice.tools[0].name", "not in tools"},
 		{`,"input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"allowed_tools","mode":"none","tools":[{"type":"function","name":"f"}]}`, none, infer.CodeInvalid, "tool_choice.mode", `"auto" or "required"`},
 	} {
 		_, err := decode(t, `{"model":"m"`+test.fields+`}`, test.carries)

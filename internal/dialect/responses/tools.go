@@ -348,7 +348,7 @@ func (d *decoding) keepAllowed(field string) error {
 			case err != nil:
 				return err
 			case at < 0:
-				return infer.Invalid(path, "%s is %q, which is none of tools", path, dialect.Clip(n.name, 64))
+				return infer.Invalid(path, "%s is %q, which is not in tools", path, dialect.Clip(n.name, 64))
 			}
 			keep[at] = true
 			continue
@@ -360,7 +360,7 @@ func (d *decoding) keepAllowed(field string) error {
 			}
 		}
 		if !has {
-			return infer.Invalid(path, "%s is %q, which is no namespace in tools that has functions", path, dialect.Clip(n.space, 64))
+			return infer.Invalid(path, "%s is %q, which is not a namespace with functions in tools", path, dialect.Clip(n.space, 64))
 		}
 	}
 	var kept []tool

@@ -92,7 +92,7 @@ func (s *Scanner) Elements(f func() error) error {
 func (s *Scanner) Event(data []byte, f func(name []byte) error) error {
 	s.Reset(data)
 	if s.Dec.PeekKind() != '{' {
-		return errors.New("the event is no JSON object")
+		return errors.New("the event is not a JSON object")
 	}
 	if err := s.Members(f); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (s *Scanner) Array(data []byte) (array []byte, n int, err error) {
 func ParseID(b []byte) (uint32, error) {
 	id, err := strconv.ParseUint(string(b), 10, 32)
 	if err != nil {
-		return 0, fmt.Errorf("%.20q is no token id", b)
+		return 0, fmt.Errorf("%.20q is not a token id", b)
 	}
 	return uint32(id), nil
 }
@@ -167,7 +167,7 @@ func (s *Scanner) Count(n *int) error {
 	}
 	c, err := strconv.ParseInt(string(v), 10, 32)
 	if err != nil || c < 0 {
-		return fmt.Errorf("%.20q is no count", v)
+		return fmt.Errorf("%.20q is not a count", v)
 	}
 	*n = int(c)
 	return nil

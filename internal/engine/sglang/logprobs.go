@@ -98,7 +98,7 @@ func lastEntry(list []byte) (value float32, id uint32, rest []byte, err error) {
 	default:
 		v, err := strconv.ParseFloat(string(number), 32)
 		if err != nil {
-			return 0, 0, nil, fmt.Errorf("%.20q is no log probability", number)
+			return 0, 0, nil, fmt.Errorf("%.20q is not a log probability", number)
 		}
 		value = float32(v)
 	}

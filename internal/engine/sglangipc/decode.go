@@ -130,7 +130,7 @@ func (c *codec) setColumns(fields []string) error {
 
 var (
 	errShort = errors.New("it is cut short")
-	errNoID  = errors.New("an id that is no 32-bit number")
+	errNoID  = errors.New("an id that is not a 32-bit number")
 )
 
 // The room that a batch keeps after a message that filled more, in elements.
@@ -144,7 +144,7 @@ func (d *batch) decode(b []byte) error {
 	d.kind, d.outputs, d.ids = other, infer.Reuse(d.outputs, keepOutputs), infer.Reuse(d.ids, keepIDs)
 	n, b, err := arrayHead(b)
 	if err != nil || n == 0 {
-		return fmt.Errorf("a message that is no array: %w", errors.Join(err, errShort))
+		return fmt.Errorf("a message that is not an array: %w", errors.Join(err, errShort))
 	}
 	tag, b, err := msgp.ReadStringZC(b)
 	if err != nil {
@@ -178,7 +178,7 @@ func (d *batch) decode(b []byte) error {
 // columns takes in the columns of a step, each with an entry for each request.
 func (d *batch) columns(b []byte, n int) (_ []byte, err error) {
 	if n != len(d.codec.columns) {
-		return b, fmt.Errorf("%d fields, and the launcher said %d", n, len(d.codec.columns))
+		return b, fmt.Errorf("%d fields, and the launcher's manifest has %d", n, len(d.codec.columns))
 	}
 	for i, col := range d.codec.columns {
 		if col == skipped {
@@ -412,7 +412,7 @@ func (f *finish) setHow(word []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%q is no way to end", word)
+	return fmt.Errorf("%q is not a known finish reason", word)
 }
 
 // readMatched reads what a generation stopped at: an id, several in a row, or text.

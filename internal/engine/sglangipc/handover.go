@@ -93,7 +93,7 @@ func parseWord(b []byte) (*handover, *codec, error) {
 	slices.Sort(missing)
 	switch {
 	case h.Form != wordForm:
-		return nil, nil, fmt.Errorf("%s is of form %d, and this weir reads form %d: use the launcher that came with it", WordName, h.Form, wordForm)
+		return nil, nil, fmt.Errorf("%s has version %d, and this weir reads version %d: use the launcher that came with this weir", WordName, h.Form, wordForm)
 	case len(missing) > 0:
 		return nil, nil, fmt.Errorf("%s does not say %s", WordName, strings.Join(missing, ", "))
 	}

@@ -79,7 +79,7 @@ func (e *Engine) input(ctx context.Context, conn net.Conn, nth uint64) {
 	defer leave()
 	ctx, in := coreclient.WatchInput(ctx, c, e.opts.Panicked)
 	defer in.Close()
-	e.host.Note(errors.New("a scheduler has connected and loads its model: there is no word of its launcher yet"))
+	e.host.Note(errors.New("a scheduler has connected and loads its model: the launcher's manifest has not arrived yet"))
 	s := e.meet(ctx, c)
 	if s == nil {
 		e.host.Note(fmt.Errorf("the scheduler left before it could serve: %w", context.Cause(ctx)))

@@ -111,7 +111,7 @@ func full(s *idstream.Scanner, data []byte, e *event) error {
 // choice reads a choice of an event.
 func choice(s *idstream.Scanner, data []byte, e *event) error {
 	if s.Dec.PeekKind() != '{' {
-		return errors.New("a choice is no JSON object")
+		return errors.New("a choice is not a JSON object")
 	}
 	e.choices++
 	return s.Members(func(name []byte) (err error) {

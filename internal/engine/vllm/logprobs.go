@@ -186,7 +186,7 @@ func value(s *idstream.Scanner) (float32, error) {
 	}
 	f, err := strconv.ParseFloat(string(v), 32)
 	if err != nil {
-		return 0, fmt.Errorf("%.20q is no log probability", v)
+		return 0, fmt.Errorf("%.20q is not a log probability", v)
 	}
 	if f <= least {
 		return float32(math.Inf(-1)), nil
@@ -201,7 +201,7 @@ func named(s *idstream.Scanner) (uint32, error) {
 		return 0, err
 	}
 	if v.Kind() != '"' {
-		return 0, fmt.Errorf("%.20q is no token", v)
+		return 0, fmt.Errorf("%.20q is not a token", v)
 	}
 	return parseName(v[1 : len(v)-1])
 }

@@ -88,7 +88,7 @@ const (
 	batchMinimum   = 4
 )
 
-var errNoID = errors.New("an id that is no 32-bit number")
+var errNoID = errors.New("an id that is not a 32-bit number")
 
 // logprobs gives an output's log probabilities as they were encoded.
 func (d *batch) logprobs(o *output) []byte { return d.message[o.scores:o.scoresEnd] }
@@ -472,7 +472,7 @@ func eachField(b []byte, f func(name, b []byte) ([]byte, error)) ([]byte, error)
 
 func readName(b []byte) (name, rest []byte, err error) {
 	if msgp.NextType(b) != msgp.StrType {
-		return nil, b, errors.New("a key that is no name")
+		return nil, b, errors.New("a key that is not a name")
 	}
 	return msgp.ReadStringZC(b)
 }

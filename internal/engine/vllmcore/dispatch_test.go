@@ -382,7 +382,7 @@ func TestUnknownFieldsAreSkipped(t *testing.T) {
 		}
 	}
 	b = msgp.AppendMapHeader(b, 1)
-	b = msgp.AppendString(msgp.AppendInt(b, 1), "a key that is no name")
+	b = msgp.AppendString(msgp.AppendInt(b, 1), "a key that is not a name")
 	b = msgp.AppendMapHeader(b, 1)
 	b = msgp.AppendInt(msgp.AppendString(b, "num_prompt_tokens"), 77)
 	b = msgp.AppendNil(b)

@@ -117,7 +117,7 @@ func (e *Engine) state() engine.State {
 		if s != nil && e.opts.AskHalves {
 			meets, err := s.meets()
 			if err == nil && up > 0 && meets != facts.Meets {
-				err = fmt.Errorf("it says that its halves of requests meet at %s of %s:%d, and another rank at %s of %s:%d, each without its number", meets.EngineID, meets.Host, meets.Port, facts.Meets.EngineID, facts.Meets.Host, facts.Meets.Port)
+				err = fmt.Errorf("it reports that its halves of requests meet at %s of %s:%d, and another rank at %s of %s:%d, both without a rank number", meets.EngineID, meets.Host, meets.Port, facts.Meets.EngineID, facts.Meets.Host, facts.Meets.Port)
 			}
 			if err != nil {
 				why, s = fmt.Errorf("engine %d: %w", r.index, err), nil

@@ -62,7 +62,7 @@ func (r *ready) kvTokens() int {
 
 func decodeReady(b []byte) (r ready, err error) {
 	if len(b) == 0 {
-		return ready{}, errors.New("the engine says nothing of itself, as before vLLM " + oldest.String())
+		return ready{}, errors.New("the engine does not describe itself, as before vLLM " + oldest.String())
 	}
 	number := func(to *int, b []byte) ([]byte, error) {
 		n, b, err := msgp.ReadIntBytes(b)

@@ -21,7 +21,7 @@ func speaks(g *infer.Guide) (bool, *infer.Error) {
 		// The engine's language of them is Rust's, to which ours is the nearest.
 		re, err := syntax.Parse(g.Text, syntax.Perl)
 		if err != nil {
-			return false, infer.Errorf(infer.CodeInvalid, "the regular expression that the output shall match cannot be read: %v", err)
+			return false, infer.Errorf(infer.CodeInvalid, "the regular expression for the output cannot be read: %v", err)
 		}
 		return !matchesEmpty(re), nil
 	case infer.GuideStructuralTag:

@@ -59,7 +59,7 @@ func (s *session) meets() (engine.Meets, error) {
 	said := s.meeting.said.Load()
 	switch {
 	case said == nil:
-		return engine.Meets{}, errors.New("it has not said yet how its halves of requests meet")
+		return engine.Meets{}, errors.New("it has not reported yet how its halves of requests meet")
 	case said.err != nil:
 		return engine.Meets{}, said.err
 	}

@@ -105,7 +105,7 @@ func (s *session) asked(b []byte) bool {
 // Message implements coreclient.Wire.
 func (s *session) Message(frames [][]byte, received int64) error {
 	if len(frames) == 1 && string(frames[0]) == coreDead {
-		return &mux.End{Why: mux.LossDead, Cause: errors.New("the engine says that it is dead")}
+		return &mux.End{Why: mux.LossDead, Cause: errors.New("the engine reports that it is dead")}
 	}
 	if fault := s.message(frames[0], frames[1:], received); fault != nil {
 		return fault

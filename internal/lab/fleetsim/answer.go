@@ -127,7 +127,7 @@ type Fleets struct {
 // does not. The cells are of the numbers that it ended with, with all policies.
 func Size(ctx context.Context, o Options, policies []string, f Fleets) (*Answer, []*Cell, error) {
 	if len(o.Objectives) == 0 {
-		return nil, nil, errors.New("the number of engines is looked for by objectives; there are none")
+		return nil, nil, errors.New("a search for the number of engines needs objectives")
 	}
 	type trial struct {
 		policy string

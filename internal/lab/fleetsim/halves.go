@@ -70,7 +70,7 @@ func (o *Options) serves() error {
 	case prefill && !decode:
 		return errors.New("prefill engines without a decode engine compute prompts for nobody")
 	case decode && !prefill && !o.alone():
-		return errors.New("decode engines whose halves of requests meet by room serve nothing without a prefill engine")
+		return errors.New("decode engines with --handover room serve nothing without a prefill engine")
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func Adjacent(n int) ([]string, error) {
 			return addrs, nil
 		}
 	}
-	return nil, fmt.Errorf("no %d free ports behind each other between %d and %d were found in %d tries: stop what listens there", n, lowest, below, tries)
+	return nil, fmt.Errorf("no %d consecutive free ports were found between %d and %d in %d tries: stop the programs that listen there", n, lowest, below, tries)
 }
 
 // given has the addresses that were given.

@@ -173,7 +173,7 @@ func (o *Options) checkLoads(s Scenario) error {
 	}
 	for i, load := range o.Loads {
 		if !(load >= minLoad && load <= maxLoad) || i > 0 && load <= o.Loads[i-1] {
-			return Invalid{"--load", fmt.Errorf("%v: want rising multiples of what the engines can do, from %v to %v, as in 0.5,1,10", o.Loads, minLoad, maxLoad)}
+			return Invalid{"--load", fmt.Errorf("%v: want rising multiples of what the engines can serve, from %v to %v, as in 0.5,1,10", o.Loads, minLoad, maxLoad)}
 		}
 	}
 	if o.Streams > overloadMost {

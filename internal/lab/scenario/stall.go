@@ -115,7 +115,7 @@ func idle(ctx context.Context) (read func() (buckets, error)) {
 
 func counted(family *dto.MetricFamily) (buckets, error) {
 	if family.GetType() != dto.MetricType_HISTOGRAM || len(family.GetMetric()) != 1 {
-		return buckets{}, fmt.Errorf("the metrics: %s is no histogram", family.GetName())
+		return buckets{}, fmt.Errorf("the metrics: %s is not a histogram", family.GetName())
 	}
 	h := family.GetMetric()[0].GetHistogram()
 	b := buckets{total: h.GetSampleCount()}

@@ -86,7 +86,7 @@ func (e *Experiment) take(root *config.Section, known Known) error {
 		entry := &root.Entries[i]
 		if entry.Key == "load" || entry.Key == "fleet" {
 			if entry.Section == nil {
-				return fmt.Errorf("line %d: %s has keys of its own, as in \"%s:\" and below it \"  requests: 500\"", entry.Line, entry.Key, entry.Key)
+				return fmt.Errorf("line %d: %s is a section: write \"%s:\" and below it its keys, such as \"  requests: 500\"", entry.Line, entry.Key, entry.Key)
 			}
 			continue
 		}
@@ -96,7 +96,7 @@ func (e *Experiment) take(root *config.Section, known Known) error {
 	}
 	load := root.Find("load")
 	if load == nil {
-		return fmt.Errorf("there is no load: say what is sent, for example rate, requests and input-tokens")
+		return fmt.Errorf("the section load is missing: it has the flags of weir bench, such as rate, requests and input-tokens")
 	}
 	if fleet := root.Find("fleet"); fleet != nil {
 		if err := e.fleet(fleet.Section, known); err != nil {
@@ -208,7 +208,7 @@ func (e *Experiment) fleet(s *config.Section, known Known) error {
 				return err
 			}
 			if !slices.Contains(wires, e.Wire) {
-				return fmt.Errorf("line %d: wire: %q is none; the wires are %s", entry.Line, e.Wire, strings.Join(wires, ", "))
+				return fmt.Errorf("line %d: there is no wire %q; the wires are %s", entry.Line, e.Wire, strings.Join(wires, ", "))
 			}
 		case "engine", "gateway":
 			if entry.Key == "gateway" && len(entry.Values) == 1 && (entry.Values[0] == "off" || entry.Values[0] == "false") {
@@ -240,7 +240,7 @@ func (e *Experiment) fleet(s *config.Section, known Known) error {
 	}
 	for n := range e.each {
 		if !slices.ContainsFunc(e.engines, func(v string) bool { return fleetOf(v).Engines() >= n }) {
-			return fmt.Errorf("line %d: engine-%d: there are never so many engines", s.Line, n)
+			return fmt.Errorf("line %d: engine-%d: no cell has that many engines", s.Line, n)
 		}
 	}
 	return nil

@@ -15,7 +15,7 @@ type Fleet struct{ Prefill, Decode, Whole int }
 
 // ParseFleet reads a fleet of at most so many engines.
 func ParseFleet(text string, most int) (f Fleet, err error) {
-	wrong := fmt.Errorf("%q is not a number from 1 to %d, nor so many prefill and decode engines, as in 1+3, and others beside them, as in 1+2+1", text, most)
+	wrong := fmt.Errorf("%q is neither a number of engines from 1 to %d, nor numbers of prefill and decode engines, as in 1+3, with whole engines as a third number, as in 1+2+1", text, most)
 	parts := strings.Split(text, "+")
 	into := []*int{&f.Prefill, &f.Decode, &f.Whole}
 	if len(parts) == 1 {

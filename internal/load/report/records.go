@@ -162,7 +162,7 @@ func readRecords(r io.Reader) (records []*Record, torn bool, err error) {
 				if !whole {
 					return records, true, nil
 				}
-				return nil, false, fmt.Errorf("line %d is no record of a timeline: %w", n, cmp.Or(err, errors.New(`it does not begin with "request_id"`)))
+				return nil, false, fmt.Errorf("line %d is not a record of a timeline: %w", n, cmp.Or(err, errors.New(`it does not begin with "request_id"`)))
 			}
 			records = append(records, g)
 		}

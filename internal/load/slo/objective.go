@@ -116,7 +116,7 @@ func parse(text string) (Objective, error) {
 	o.Metric = Metric(name[:at])
 	digits, ok := strings.CutPrefix(name[at+1:], "p")
 	if !ok {
-		return o, fmt.Errorf("%q is no percentile: an objective is a share of requests, as in %s_p99 (p50, p90, p99, p99.9)", name[at+1:], o.Metric)
+		return o, fmt.Errorf("%q is not a percentile: an objective is a share of requests, as in %s_p99 (p50, p90, p99, p99.9)", name[at+1:], o.Metric)
 	}
 	if digits == "999" { // as reports have it
 		digits = "99.9"
@@ -127,7 +127,7 @@ func parse(text string) (Objective, error) {
 	}
 	o.Share = share
 	if o.Bound, err = time.ParseDuration(value); err != nil || o.Bound <= 0 {
-		return o, fmt.Errorf("%q is no time such as 500ms", value)
+		return o, fmt.Errorf("%q is not a time such as 500ms", value)
 	}
 	return o, nil
 }
@@ -137,7 +137,7 @@ func percent(text string) (float64, error) {
 	v, err := strconv.ParseFloat(text, 64)
 	switch {
 	case err != nil || math.IsNaN(v) || v <= 0 || v > 100:
-		return 0, fmt.Errorf("%q is no share of 100, such as 99", text)
+		return 0, fmt.Errorf("%q is not a percentage such as 99%%", text)
 	case v > maxPercent:
 		return 0, fmt.Errorf("%s %% cannot be shown by any number of requests; give at most %g", text, maxPercent)
 	}

@@ -270,13 +270,13 @@ func TestParse(t *testing.T) {
 		"ttft_p99":                "METRIC_pNN=TIME",
 		"ttfb_p99=1s":             "no metric",
 		"itl_p99=1s":              "no metric",
-		"ttft_mean=1s":            "no percentile",
+		"ttft_mean=1s":            "not a percentile",
 		"ttft_p100=1s":            "at most 99.99",
-		"ttft_p0=1s":              "no share",
-		"ttft_p99=-1s":            "no time",
-		"ttft_p99=5":              "no time",
+		"ttft_p0=1s":              "not a percentage",
+		"ttft_p99=-1s":            "not a time",
+		"ttft_p99=5":              "not a time",
 		"success=100%":            "at most 99.99",
-		"success=x":               "no share",
+		"success=x":               "not a percentage",
 		"ttft_p99=1s,ttft_p99=2s": "bounds the same",
 	} {
 		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), want) {

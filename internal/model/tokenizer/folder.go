@@ -72,7 +72,7 @@ func Load(folder fs.FS) (*Model, error) {
 		t, data, err = loadTekken(folder)
 	}
 	if err == nil && t == nil {
-		err = fmt.Errorf("%s: there is none in the model's folder, nor a vocabulary in tiktoken's form, nor Mistral's %s", fileTokenizer, fileTekken)
+		err = fmt.Errorf("%s: the model's folder has neither this file, nor a vocabulary in tiktoken's format, nor Mistral's %s", fileTokenizer, fileTekken)
 	}
 	if err != nil {
 		return nil, err

@@ -147,7 +147,7 @@ func TestRefusals(t *testing.T) {
 		{"template of an unknown id", top("post_processor", object{"type": "TemplateProcessing",
 			"single":         []any{object{"SpecialToken": object{"id": "<x>", "type_id": 0}}},
 			"special_tokens": object{"<x>": object{"id": "<x>", "ids": []any{999}, "tokens": []any{"<x>"}}}}),
-			`/post_processor/single/0: token "<x>" has id 999, which is no token`},
+			`/post_processor/single/0: token "<x>" has id 999, which is not a token`},
 		{"no model", top("model", nil), "tokenizer.json: /model: there is no model"},
 		{"word piece", top("model", object{"type": "WordPiece", "vocab": object{}}), `tokenizer.json: /model/type: model "WordPiece"`},
 		{"unigram of bytes", top("model", object{"type": "Unigram", "unk_id": 0, "vocab": []any{[]any{"a", -1.5}}}), `tokenizer.json: /model/type: model Unigram after pre-tokenizer ByteLevel`},
@@ -205,7 +205,7 @@ func TestBroken(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	if _, err := Load(fstest.MapFS{}); err == nil || !strings.Contains(err.Error(), "tokenizer.json: there is none") {
+	if _, err := Load(fstest.MapFS{}); err == nil || !strings.Contains(err.Error(), "tokenizer.json: the model's folder has neither this file") {
 		t.Errorf("no file: got %v", err)
 	}
 	if _, err := Load(fstest.MapFS{fileTokenizer: {Data: make([]byte, maxFile+1)}}); err == nil || !strings.Contains(err.Error(), "larger than 128 MiB") {
@@ -361,12 +361,12 @@ func TestRankFiles(t *testing.T) {
 		files map[string]string
 		want  string
 	}{
-		{map[string]string{fileKimi: ranks}, `tiktoken.model: how this vocabulary splits text is not known: tokenizer_config.json says tokenizer_class ""`},
-		{map[string]string{"other.tiktoken": ranks}, "other.tiktoken: how this vocabulary splits text is not known"},
+		{map[string]string{fileKimi: ranks}, `tiktoken.model: weir does not know how this vocabulary splits text: tokenizer_config.json has tokenizer_class ""`},
+		{map[string]string{"other.tiktoken": ranks}, "other.tiktoken: weir does not know how this vocabulary splits text"},
 		{map[string]string{fileLlama: ranks}, "tokenizer.model: which special tokens go with it is not known without params.json"},
 		{map[string]string{fileLlama: ranks, fileParams: `{"vocab_size": 1000}`}, "params.json: /vocab_size: want the 260 ranks of tokenizer.model and 256 special tokens, 516, have 1000"},
 		{map[string]string{fileLlama: ranks, fileParams: `{}`}, "params.json: /vocab_size: it is missing"},
-		{map[string]string{fileLlama: "\n\x0e\n\x05<unk>\x15\x00", fileParams: `{}`}, "tokenizer.model: this is no rank file"},
+		{map[string]string{fileLlama: "\n\x0e\n\x05<unk>\x15\x00", fileParams: `{}`}, "tokenizer.model: this is not a rank file"},
 		{map[string]string{fileKimi: ranks + "!! 260\n", fileTokConfig: kimi}, "tiktoken.model: line 261: illegal base64"},
 		{map[string]string{fileKimi: ranks + "YWE=\n", fileTokConfig: kimi}, "tiktoken.model: line 261: want a token in base64, a space and its rank"},
 		{map[string]string{fileKimi: ranks + "YWE= x\n", fileTokConfig: kimi}, `tiktoken.model: line 261: want a rank, have "x"`},

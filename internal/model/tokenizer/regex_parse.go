@@ -222,7 +222,7 @@ func (r *regexReader) repeats(sub *regexTree) (*regexTree, error) {
 	case sub.op == treeEdge || sub.op == treeLook:
 		return nil, errors.New("a repetition of an assertion")
 	case least == 0 && high != 0 && high != 1:
-		return nil, errors.New("a repetition of what may match no text")
+		return nil, errors.New("a repetition of a group that may match the empty text")
 	}
 	return t, nil
 }

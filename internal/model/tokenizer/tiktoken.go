@@ -54,7 +54,7 @@ func loadRanks(folder fs.FS) (*Tokenizer, []byte, error) {
 	}
 	others, err := fs.Glob(folder, "*.tiktoken")
 	if err == nil && len(others) > 0 {
-		return nil, nil, fmt.Errorf("%s: how this vocabulary splits text is not known; those of %s, %s and Llama-3's %s are", others[0], fileQwen, fileKimi, fileLlama)
+		return nil, nil, fmt.Errorf("%s: weir does not know how this vocabulary splits text; it knows %s, %s and Llama-3's %s", others[0], fileQwen, fileKimi, fileLlama)
 	}
 	return nil, nil, err
 }
@@ -74,11 +74,11 @@ func knownRanks(folder fs.FS, name string, data []byte) (rankFile, error) {
 	case name == fileLlama:
 		line, _, _ := bytes.Cut(data, []byte("\n"))
 		if _, _, err := rankLine(line); err != nil {
-			return f, fmt.Errorf("%s: this is no rank file of tiktoken, and SentencePiece's own format is not read: convert it to %s", name, fileTokenizer)
+			return f, fmt.Errorf("%s: this is not a rank file of tiktoken, and weir does not read SentencePiece's own format: convert it to %s", name, fileTokenizer)
 		}
 		f.pattern, f.special = patternLlama3, llamaSpecial
 	default:
-		return f, fmt.Errorf("%s: how this vocabulary splits text is not known: %s says tokenizer_class %q", name, fileTokConfig, class)
+		return f, fmt.Errorf("%s: weir does not know how this vocabulary splits text: %s has tokenizer_class %q", name, fileTokConfig, class)
 	}
 	return f, nil
 }

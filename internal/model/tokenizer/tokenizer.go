@@ -147,7 +147,7 @@ func (t *Tokenizer) readTemplate(n node) error {
 			}
 			for _, id := range token.IDs {
 				if int(id) >= len(t.known) || !t.known[id] {
-					return at.errorf("token %q has id %d, which is no token", piece.SpecialToken.ID, id)
+					return at.errorf("token %q has id %d, which is not a token", piece.SpecialToken.ID, id)
 				}
 			}
 			if before {

@@ -67,7 +67,7 @@ func (c *Config) at(endpoint string, rank int) (zmtp.Endpoint, error) {
 	}
 	if e.Network != "tcp" {
 		if rank > 0 {
-			return e, fmt.Errorf("endpoint %q has no port, by which ranks are told apart; give tcp://HOST:PORT", endpoint)
+			return e, fmt.Errorf("endpoint %q has no port, which distinguishes the ranks; give tcp://HOST:PORT", endpoint)
 		}
 		return e, nil
 	}

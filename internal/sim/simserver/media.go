@@ -203,7 +203,7 @@ func (e *Engine) look(ctx context.Context, m *medium) (ids []uint32, saw Seen, e
 func imageTokens(b []byte) (int, error) {
 	c, format, err := image.DecodeConfig(bytes.NewReader(b))
 	if err != nil {
-		return 0, fmt.Errorf("it is no PNG, JPEG or GIF (%w)", err)
+		return 0, fmt.Errorf("it is not a PNG, JPEG or GIF (%w)", err)
 	}
 	if c.Width < 1 || c.Height < 1 {
 		return 0, fmt.Errorf("a %s of %d by %d pixels", format, c.Width, c.Height)
@@ -219,7 +219,7 @@ func imageTokens(b []byte) (int, error) {
 // counted whole.
 func waveTokens(b []byte) (int, error) {
 	if len(b) < 12 || string(b[:4]) != "RIFF" || string(b[8:12]) != "WAVE" {
-		return 0, errors.New("it is no WAVE file, which is what this simulated engine hears")
+		return 0, errors.New("it is not a WAVE file, the only audio that this simulated engine reads")
 	}
 	rate := uint64(0) // bytes a second
 	for b = b[12:]; len(b) >= 8; {
@@ -251,7 +251,7 @@ func fetch(ctx context.Context, field, ref string) ([]byte, error) {
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, ref, nil)
 	if err != nil || req.URL.Scheme != "http" {
-		return nil, infer.Invalid(field, "%s: this simulated engine fetches by http from a loopback address only; send the data itself", field)
+		return nil, infer.Invalid(field, "%s: this simulated engine fetches over http from loopback addresses only; send the data itself", field)
 	}
 	dialer := net.Dialer{}
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -271,7 +271,7 @@ func fetch(ctx context.Context, field, ref string) ([]byte, error) {
 	resp, err := client.Do(req)
 	switch {
 	case errors.Is(err, errElsewhere):
-		return nil, infer.Invalid(field, "%s: this simulated engine fetches by http from a loopback address only, and %s is none; send the data itself", field, req.URL.Hostname())
+		return nil, infer.Invalid(field, "%s: this simulated engine fetches over http from loopback addresses only, and %s is not one; send the data itself", field, req.URL.Hostname())
 	case err != nil:
 		return nil, infer.Invalid(field, "%s: the URL cannot be fetched: %v", field, errors.Unwrap(err))
 	}
@@ -284,7 +284,7 @@ func fetch(ctx context.Context, field, ref string) ([]byte, error) {
 		return nil, infer.Invalid(field, "%s: the URL cannot be fetched: %v", field, err)
 	}
 	if len(b) > maxFetch {
-		return nil, infer.Invalid(field, "%s: what the URL names is larger than %d bytes", field, maxFetch)
+		return nil, infer.Invalid(field, "%s: the file at the URL is larger than %d bytes", field, maxFetch)
 	}
 	return b, nil
 }

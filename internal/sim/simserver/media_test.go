@@ -94,11 +94,11 @@ func TestExpand(t *testing.T) {
 		for says, all := range map[string][]medium{
 			"1 placeholders for 2 image":  {small, small},
 			"takes no video input":        {{kind: infer.MediaVideo, data: []byte("x")}},
-			"no PNG, JPEG or GIF":         {{kind: infer.MediaImage, data: []byte("x")}},
+			"not a PNG, JPEG or GIF":      {{kind: infer.MediaImage, data: []byte("x")}},
 			"longer than the model's":     {{kind: infer.MediaImage, data: pngOf(t, 400, 400)}},
-			"fetches by http from":        {{kind: infer.MediaImage, url: "https://127.0.0.1/a"}},
-			"example.com is none":         {{kind: infer.MediaImage, url: "http://example.com/a"}},
-			"169.254.169.254 is none":     {{kind: infer.MediaImage, url: "http://169.254.169.254/latest"}},
+			"fetches over http from":      {{kind: infer.MediaImage, url: "https://127.0.0.1/a"}},
+			"example.com is not one":      {{kind: infer.MediaImage, url: "http://example.com/a"}},
+			"169.254.169.254 is not one":  {{kind: infer.MediaImage, url: "http://169.254.169.254/latest"}},
 			"of no kind that this engine": {{kind: infer.NumMediaKinds}},
 		} {
 			if _, err := e.expand(t.Context(), "r", []uint32{place}, all); err == nil || !strings.Contains(err.Error(), says) {

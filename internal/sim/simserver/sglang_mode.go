@@ -22,7 +22,7 @@ func ParseSGLangVersion(s string) (release [3]int, err error) {
 			n, err = strconv.Atoi(parts[i])
 		}
 		if err != nil || n < 0 {
-			return release, fmt.Errorf("%q is no release of SGLang, such as %s", s, SGLangVersion)
+			return release, fmt.Errorf("%q is not a release of SGLang, such as %s", s, SGLangVersion)
 		}
 		release[i] = n
 	}

@@ -52,7 +52,7 @@ func (p *pen) stopped() bool { return p.err != nil || p.full || p.over }
 
 var (
 	errMismatch = errors.New("content: other ids were expected")
-	errDiffers  = errors.New("content: the text differs from what an engine says")
+	errDiffers  = errors.New("content: the text differs from an engine's text")
 )
 
 // draw chooses one of n alternatives.
@@ -130,7 +130,7 @@ func (p *pen) word() int {
 		}
 		i, ok := p.w.byText[p.rest[1:end]]
 		if !ok || p.rest[0] != ' ' || i&p.w.mask() != p.w.after(p.last) {
-			p.err = fmt.Errorf("%w: %.40q is no word that may follow", errDiffers, p.rest[:end])
+			p.err = fmt.Errorf("%w: %.40q may not follow here", errDiffers, p.rest[:end])
 			return 0
 		}
 		word, p.rest = i, p.rest[end:]

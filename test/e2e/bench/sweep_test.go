@@ -250,7 +250,7 @@ func TestBenchWorkers(t *testing.T) {
 		want string
 	}{
 		{args[:len(args)-1], 1, "the record of worker 3 of 3 is missing"},
-		{append(args, args[len(args)-1]), 1, "two are of worker 3"},
+		{append(args, args[len(args)-1]), 1, "two are from worker 3"},
 		{[]string{"report", "--merge", filepath.Join(dir, "1.json")}, 1, "not a record of weir bench --record"},
 	} {
 		if out, stderr, code := harness.Finish(t, "", c.args...); code != c.code || !strings.Contains(stderr, c.want) {

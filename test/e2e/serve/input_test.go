@@ -50,7 +50,7 @@ func TestBadInput(t *testing.T) {
 		{"duplicate key", chat, ask(`,"seed":1,"seed":2`), 400, "seed", []string{"seed"}},
 		{"duplicate model", chat, ask(`,"model":"weir-sim"`), 400, "model", []string{"model"}},
 		{"a built-in tool", chat, ask(`,"tools":[{"type":"web_search"}]`), 400, "tools[0].type", []string{"web_search", "weir"}},
-		{"a forced call of nothing", chat, ask(`,"tool_choice":"required"`), 400, "tool_choice", []string{"no tools"}},
+		{"a forced call of nothing", chat, ask(`,"tool_choice":"required"`), 400, "tool_choice", []string{"tools is empty"}},
 		{"n", chat, ask(`,"n":129`), 400, "n", []string{"128"}},
 		{"best_of", complete, `{"model":"weir-sim","prompt":"x","best_of":2}`, 400, "best_of", []string{"weir"}},
 		{"echo", complete, `{"model":"weir-sim","prompt":"x","echo":true}`, 400, "echo", []string{"weir"}},
