@@ -201,17 +201,17 @@ func words(values []string) (all []string) {
 	return all
 }
 
-// options turns the flags into the gateway's options.
+// options turns the flags into the gateway's options. The error has one for each group of
+// flags that cannot be meant.
 func (f *gatewayFlags) options() (o gateway.Options, err error) {
+	var all []error
 	for _, set := range [...]func(*gateway.Options) error{
 		f.listenFlags.set, f.allowFlags.set, f.limitFlags.set, f.routeFlags.set, f.queueFlags.set,
 		f.waitFlags.set, f.tokenizeFlags.set, f.answerFlags.set, f.recordFlags.set, f.watchFlags.set, f.loadFlags.set, f.stopFlags.set,
 	} {
-		if err := set(&o); err != nil {
-			return gateway.Options{}, err
-		}
+		all = append(all, set(&o))
 	}
-	return o, nil
+	return o, errors.Join(all...)
 }
 
 // amount is a flag's value, as far as its sign matters.

@@ -26,6 +26,7 @@ type commands struct {
 	Experiment experimentCommand `cmd:"" help:"Measure the combinations of loads and fleets that a file lists."`
 	Scenario   scenarioCommand   `cmd:"" help:"Repeat an incident that weir was built for, beside a control that must fail."`
 	Report     reportCommand     `cmd:"" help:"Print a report of weir bench or of a timeline, or compare two reports."`
+	Validate   validateCommand   `cmd:"" help:"Check a configuration file of weir serve without starting anything."`
 	Version    versionCommand    `cmd:"" help:"Print the version, the commit and the build."`
 
 	Frontend frontendCommand `cmd:"" help:"Serve in place of vLLM's API server. vLLM starts this command itself."`
@@ -59,21 +60,26 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return execute(args, &streams{stdin, stdout, stderr, notifyOfSignals})
 }
 
+// newParser makes the parser of the command line, with the values of a file behind it.
+func newParser(c *commands, file *fileResolver, s *streams, exit func(code int)) (*kong.Kong, error) {
+	return kong.New(c,
+		kong.Name("weir"),
+		kong.Description(description),
+		kong.Writers(s.out, s.err),
+		kong.Exit(exit),
+		kong.DefaultEnvars("WEIR"),
+		kong.Resolvers(file),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.Vars{"version": version()},
+	)
+}
+
 // execute is Main of any streams.
 func execute(args []string, s *streams) int {
 	var c commands
 	var file fileResolver
 	exited, code := false, 0
-	parser, err := kong.New(&c,
-		kong.Name("weir"),
-		kong.Description(description),
-		kong.Writers(s.out, s.err),
-		kong.Exit(func(n int) { exited, code = true, n }),
-		kong.DefaultEnvars("WEIR"),
-		kong.Resolvers(&file),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.Vars{"version": version()},
-	)
+	parser, err := newParser(&c, &file, s, func(n int) { exited, code = true, n })
 	if err != nil {
 		fmt.Fprintln(s.err, "weir:", graphicLines(err.Error()))
 		return 2

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"slices"
@@ -67,33 +68,12 @@ func (c *serveCommand) Run(k *kong.Context, s *streams) error {
 	}
 	signals := s.signals()
 	defer signals.stop()
-	// What is cheap to judge comes first: a folder may take seconds to read.
-	opts, err := c.options()
-	if err != nil {
-		return err
-	}
-	engines, err := parseEngines(c.Engine)
-	if err != nil {
-		return err
-	}
 	c.settings = flagsOf(k)
-	specs, err := parseModels(c.Model)
-	if err != nil {
-		return err
+	parts, problems := c.judge(false)
+	if problems != nil {
+		return errors.Join(problems...)
 	}
-	if err := agree(engines, specs); err != nil {
-		return err
-	}
-	opts.Caps = capsOf(specs)
-	if c.policies, err = policiesOf(specs); err != nil {
-		return err
-	}
-	c.aliases = aliasesOf(specs)
-	loaded, err := loadModels(specs)
-	if err != nil {
-		return err
-	}
-	p, err := newProcess(&c.gatewayFlags, opts, engines, loaded, s)
+	p, err := newProcess(&c.gatewayFlags, parts.opts, parts.engines, parts.models, s)
 	if err != nil {
 		return err
 	}
@@ -105,6 +85,45 @@ func (c *serveCommand) Run(k *kong.Context, s *streams) error {
 		p.say("engine    %s (%s)", e.Name, e.Kind)
 	}
 	return p.serve(signals)
+}
+
+// serveParts are what the flags of weir serve come to.
+type serveParts struct {
+	opts    gateway.Options
+	engines []config.Engine
+	models  servedModels
+}
+
+// judge judges the flags, and reads the folders of models. Nothing is bound, and no engine is
+// asked. What is cheap to judge comes first, because a folder may take seconds to read: the
+// first problem is the last, unless all are wanted.
+func (c *serveCommand) judge(all bool) (p serveParts, problems []error) {
+	var specs []config.Model
+	for _, step := range [...]func() error{
+		func() (err error) { p.opts, err = c.options(); return err },
+		func() (err error) { p.engines, err = parseEngines(c.Engine); return err },
+		func() (err error) { specs, err = parseModels(c.Model); return err },
+		func() error {
+			if problems != nil { // what is missing would be blamed on the others
+				return nil
+			}
+			return agree(p.engines, specs)
+		},
+		func() (err error) { c.policies, err = policiesOf(specs); return err },
+		func() (err error) { p.models, err = loadModels(specs); return err },
+	} {
+		err := step()
+		if joined, several := err.(interface{ Unwrap() []error }); several {
+			problems = append(problems, joined.Unwrap()...)
+		} else if err != nil {
+			problems = append(problems, err)
+		}
+		if err != nil && !all {
+			return p, problems
+		}
+	}
+	p.opts.Caps, c.aliases = capsOf(specs), aliasesOf(specs)
+	return p, problems
 }
 
 // capsOf gives the caps of models that have any, by name.
@@ -234,10 +253,9 @@ func newEngines(engines []config.Engine, f *gatewayFlags, served servedModels, o
 	}
 	var members []fleet.Member
 	for _, e := range engines {
-		secure := e.TLS || e.URL != nil && e.URL.Scheme == "https"
-		a, err := access.New(access.Options{KeyFile: e.KeyFile, TLS: secure, CA: e.CA, ServerName: e.ServerName, Cert: e.Cert, CertKey: e.CertKey, Log: o.Log})
+		a, err := accessTo(&e, o.Log)
 		if err != nil {
-			return nil, wrongf("--engine %s: %w", e.Name, err)
+			return nil, err
 		}
 		dialled := func(e config.Engine) engine.Adapter { return dialled(e, a, f, additions, o) }
 		var adapter engine.Adapter
@@ -271,6 +289,16 @@ func newEngines(engines []config.Engine, f *gatewayFlags, served servedModels, o
 			Halves: halves, KVEvents: engine.KVEvents{Endpoint: strings.TrimPrefix(e.KVEvents, "off"), Replay: e.KVReplay, Topic: e.KVTopic}})
 	}
 	return members, nil
+}
+
+// accessTo reads what an engine is shown and known by.
+func accessTo(e *config.Engine, log *slog.Logger) (*access.Access, error) {
+	secure := e.TLS || e.URL != nil && e.URL.Scheme == "https"
+	a, err := access.New(access.Options{KeyFile: e.KeyFile, TLS: secure, CA: e.CA, ServerName: e.ServerName, Cert: e.Cert, CertKey: e.CertKey, Log: log})
+	if err != nil {
+		return nil, wrongf("--engine %s: %w", e.Name, err)
+	}
+	return a, nil
 }
 
 // halvesOf is an engine's part where prefill and decode run on two engines, as its

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -11,7 +13,7 @@ import (
 var flags = []string{"listen", "engine", "model", "max-body", "drain-timeout"}
 
 func TestFileSetsWhatFlagsSet(t *testing.T) {
-	f, err := parse([]byte(`
+	f, problems := parse([]byte(`
 # a comment
 listen: 127.0.0.1:9000
 max-body: 1048576
@@ -21,19 +23,24 @@ engine:
     url: 127.0.0.1:9001
     name: left
   - {kind: sglang, url: "h:1", role: prefill, bootstrap_port: 9000}
+  - {url: "https://h:2", key-file: /k, ca: /ca.pem, max-running: 8}
 model:
+  - {name: relayed, alias: other}
   - {name: m, dir: /models/m, alias: [a, b], lora: [sql=/l/sql, chat=/l/chat], tool-parser: hermes, reasoning-parser: think}
   - /models/n
 drain-timeout: 5s
 `), flags)
-	if err != nil {
-		t.Fatal(err)
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	if got := fmt.Sprint(f.Lines["max-body"], f.Lines["engine"]); got != "[4] [6 7 10 11]" {
+		t.Errorf("lines %s", got)
 	}
 	want := map[string][]string{
 		"listen":        {"127.0.0.1:9000"},
 		"max-body":      {"1048576"},
-		"engine":        {"openai=http://127.0.0.1:30000,model=m", "weir=127.0.0.1:9001,name=left", "sglang=h:1,role=prefill,bootstrap-port=9000"},
-		"model":         {"m=/models/m,alias=a,alias=b,lora=sql=/l/sql,lora=chat=/l/chat,tool-parser=hermes,reasoning-parser=think", "/models/n"},
+		"engine":        {"openai=http://127.0.0.1:30000,model=m", "weir=127.0.0.1:9001,name=left", "sglang=h:1,bootstrap-port=9000,role=prefill", "https://h:2,ca=/ca.pem,key-file=/k,max-running=8"},
+		"model":         {"relayed=,alias=other", "m=/models/m,alias=a,alias=b,lora=sql=/l/sql,lora=chat=/l/chat,tool-parser=hermes,reasoning-parser=think", "/models/n"},
 		"drain-timeout": {"5s"},
 	}
 	if d := cmp.Diff(want, f.Values); d != "" {
@@ -49,13 +56,30 @@ func TestFileErrorsNameLineAndFix(t *testing.T) {
 		{"listen:\n", `key "listen" has no value`},
 		{"- listen\n", "line 1: want keys"},
 		{"engine:\n- kind: weir\n  adress: x\n", `line 3: unknown key "adress"`},
-		{"engine:\n- kind: weir\n", "needs kind and url"},
+		{"engine:\n- kind: weir\n", "needs url"},
 		{"listen: {a: b}\n", `key "listen" does not take a mapping`},
 		{"listen: [a\n", "1"},
 	} {
-		_, err := parse([]byte(c.file), flags)
-		if err == nil || !strings.Contains(err.Error(), c.want) {
+		_, problems := parse([]byte(c.file), flags)
+		if err := errors.Join(problems...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: error %v, want %q in it", c.file, err, c.want)
+		}
+	}
+	// Each key that is wrong is told, and the others are read.
+	f, problems := parse([]byte("listne: a\nmax-body: 5\nengine:\n- kind: weir\nfoo: 1\n"), flags)
+	if len(problems) != 3 || len(f.Values) != 1 || f.Values["max-body"] == nil {
+		t.Errorf("%v, %v", problems, f.Values)
+	}
+}
+
+// An engine that is written as a mapping may have every option that its one line may.
+func TestMappingsHaveEveryOption(t *testing.T) {
+	for kind, all := range options {
+		for _, option := range slices.Concat(all, halves[kind], []string{"model", "name", "max-running"}) {
+			f, problems := parse(fmt.Appendf(nil, "engine: {kind: %s, url: u, %s: v}\n", kind, option), flags)
+			if problems != nil || !strings.HasSuffix(f.Values["engine"][0], "u,"+option+"=v") {
+				t.Errorf("%s, %s: %v %v", kind, option, problems, f.Values)
+			}
 		}
 	}
 }

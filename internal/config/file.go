@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -10,49 +11,53 @@ import (
 )
 
 // File is a configuration file: for each flag it sets, the flag's values in the
-// words of the command line.
+// words of the command line, and the lines that they stand in.
 type File struct {
 	Path   string
 	Values map[string][]string
+	Lines  map[string][]int
 }
 
 // ReadFile reads a YAML file whose top-level keys are flag names without their
 // dashes. A repeatable flag takes a list; engines and models may be written as
 // mappings instead of the command line's one-line form. Unknown keys are errors
-// that name the line and the nearest known key.
+// that name the line and the nearest known key. The error has one for each key
+// that is wrong, and the file the keys that are not.
 func ReadFile(path string, flags []string) (*File, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
-	f, err := parse(data, flags)
-	if err != nil {
-		return nil, fmt.Errorf("config %s: %w", path, err)
-	}
+	f, problems := parse(data, flags)
 	f.Path = path
-	return f, nil
+	for i, problem := range problems {
+		problems[i] = fmt.Errorf("config %s: %w", path, problem)
+	}
+	return f, errors.Join(problems...)
 }
 
-func parse(data []byte, flags []string) (*File, error) {
+func newFile() *File { return &File{Values: map[string][]string{}, Lines: map[string][]int{}} }
+
+func parse(data []byte, flags []string) (f *File, problems []error) {
+	f = newFile()
 	tree, err := parseYAML(data)
 	if err != nil {
-		return nil, err
+		return f, []error{err}
 	}
-	f := &File{Values: map[string][]string{}}
 	for _, doc := range tree.Docs {
 		if doc.Body == nil {
 			continue
 		}
 		for _, entry := range entries(doc.Body) {
 			if err := f.set(entry, flags); err != nil {
-				return nil, err
+				problems = append(problems, err)
 			}
 		}
 		if _, ok := doc.Body.(ast.MapNode); !ok && doc.Body.Type() != ast.NullType && doc.Body.Type() != ast.CommentType {
-			return nil, fmt.Errorf("line %d: want keys such as \"listen: 127.0.0.1:8000\"", line(doc.Body))
+			problems = append(problems, fmt.Errorf("line %d: want keys such as \"listen: 127.0.0.1:8000\"", line(doc.Body)))
 		}
 	}
-	return f, nil
+	return f, problems
 }
 
 func entries(n ast.Node) []*ast.MappingValueNode {
@@ -82,14 +87,19 @@ func (f *File) set(entry *ast.MappingValueNode, flags []string) error {
 	if list, ok := entry.Value.(*ast.SequenceNode); ok {
 		items = list.Values
 	}
-	f.Values[key] = []string{}
+	f.Lines[key] = []int{line(entry.Key)} // also of one whose value is wrong
+	values, lines := []string{}, []int{}
 	for _, item := range items {
 		value, err := flagValue(key, item)
 		if err != nil {
 			return err
 		}
-		f.Values[key] = append(f.Values[key], value)
+		values, lines = append(values, value), append(lines, line(item))
 	}
+	if _, plain := entry.Value.(*ast.SequenceNode); !plain {
+		lines = []int{line(entry.Key)}
+	}
+	f.Values[key], f.Lines[key] = values, lines
 	return nil
 }
 
@@ -110,12 +120,17 @@ func flagValue(key string, n ast.Node) (string, error) {
 	return "", fmt.Errorf("line %d: key %q takes a plain value", line(n), key)
 }
 
-// engineFields are the options of an engine that is given as a mapping.
-var engineFields = []string{
-	"model", "name", "dp", "lockstep", "priority", "untried", "kv-events", "kv-replay", "kv-topic",
-	"role", "handover", "bootstrap-host", "bootstrap-port", "engine-id", "side-channel",
-	"weight", "resolve",
-}
+// engineFields are the options of an engine that is given as a mapping: those of every kind.
+var engineFields = func() []string {
+	all := []string{"model", "name", "max-running", "kv-events", "kv-replay", "kv-topic"}
+	for _, of := range []map[string][]string{options, halves} {
+		for _, fields := range of {
+			all = append(all, fields...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}()
 
 // mappingValue writes an engine or a model that is given as a mapping in its
 // one-line form.
@@ -128,7 +143,7 @@ func mappingValue(key string, n ast.Node) (string, error) {
 	if known == nil {
 		return "", fmt.Errorf("line %d: key %q does not take a mapping", line(n), key)
 	}
-	inner := &File{Values: fields}
+	inner := &File{Values: fields, Lines: map[string][]int{}}
 	for _, entry := range entries(n) {
 		if err := inner.set(entry, known); err != nil {
 			return "", err
@@ -142,10 +157,13 @@ func mappingValue(key string, n ast.Node) (string, error) {
 	}
 	var b strings.Builder
 	if key == "engine" {
-		if first("kind") == "" || first("url") == "" {
-			return "", fmt.Errorf("line %d: an engine needs kind and url", line(n))
+		if first("url") == "" {
+			return "", fmt.Errorf("line %d: an engine needs url", line(n))
 		}
-		b.WriteString(first("kind") + "=" + first("url"))
+		if kind := first("kind"); kind != "" && kind != "auto" {
+			b.WriteString(kind + "=")
+		}
+		b.WriteString(first("url"))
 		for _, field := range engineFields {
 			if v := first(field); v != "" {
 				b.WriteString("," + field + "=" + v)
@@ -154,8 +172,8 @@ func mappingValue(key string, n ast.Node) (string, error) {
 		return b.String(), nil
 	}
 	switch name, dir := first("name"), first("dir"); {
-	case dir == "" && (name == "" || first("max-tokens")+first("max-n")+first("policy") == ""):
-		return "", fmt.Errorf("line %d: a model needs dir, or name with max-tokens, max-n or policy", line(n))
+	case dir == "" && (name == "" || first("max-tokens")+first("max-n")+first("policy")+first("alias") == ""):
+		return "", fmt.Errorf("line %d: a model needs dir, or name with alias, max-tokens, max-n or policy", line(n))
 	case name == "":
 		b.WriteString(dir)
 	default:

@@ -132,5 +132,8 @@ func knownKey(line int, key string, known []string) error {
 		return nil
 	}
 	sorted := slices.Sorted(slices.Values(known))
-	return fmt.Errorf("line %d: unknown key %q%s; the keys are %s", line, key, suggest(key, sorted), strings.Join(sorted, ", "))
+	if near := suggest(key, sorted); near != "" {
+		return fmt.Errorf("line %d: unknown key %q%s", line, key, near)
+	}
+	return fmt.Errorf("line %d: unknown key %q; the keys are %s", line, key, strings.Join(sorted, ", "))
 }

@@ -1,0 +1,230 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"weir/internal/config"
+)
+
+type validateCommand struct {
+	File string `arg:"" placeholder:"FILE" help:"The YAML file, as for weir serve --config."`
+}
+
+// Help implements kong's extended help.
+func (validateCommand) Help() string {
+	return `Checks what weir serve --config FILE would make of a file, and prints every problem with its line: unknown keys with the nearest known one, values, engines' specifications, their key and certificate files, models' folders, the gateway's certificate. Nothing is started, no port is bound and no engine is asked. Environment variables (WEIR_...) count as they do for weir serve: they win over the file.
+
+The exit status is 0 if weir serve would start, 1 if something is wrong, and 2 if the file cannot be read.
+
+Examples:
+  weir validate weir.yaml
+  weir validate /etc/weir/weir.yaml && systemctl restart weir`
+}
+
+// Run implements the command.
+func (c *validateCommand) Run(s *streams) error {
+	parser, err := newParser(new(commands), new(fileResolver), s, func(int) {})
+	if err != nil {
+		return err
+	}
+	file, err := config.ReadFile(c.File, serveFlags(parser))
+	if file == nil {
+		return wrongf("%w", err)
+	}
+	v := validation{file: file}
+	v.reading(err)
+	serve := v.values()
+	v.parts(serve)
+	slices.SortStableFunc(v.found, func(a, b problem) int { return a.line - b.line })
+	for _, p := range v.found {
+		fmt.Fprintf(s.err, "%s:%s\n", graphic(c.File, ""), graphicLines(p.String()))
+	}
+	if n := len(v.found); n > 0 {
+		fmt.Fprintf(s.err, "%s: %s\n", graphic(c.File, ""), counted(n, "problem"))
+		return exitStatus(1)
+	}
+	sayLine(s.out, "%s is valid: %s, %s, %s", c.File, counted(len(serve.Engine), "engine"), counted(len(serve.Model), "model"), counted(len(file.Values), "key"))
+	return nil
+}
+
+// counted writes a number of things.
+func counted(n int, of string) string {
+	if n != 1 {
+		of += "s"
+	}
+	return fmt.Sprintf("%d %s", n, of)
+}
+
+// validation is what was found wrong with a file.
+type validation struct {
+	file   *config.File
+	broken bool // nothing in it could be read
+	found  []problem
+}
+
+// problem is one thing that is wrong; line is 0 where it is in no line.
+type problem struct {
+	line int
+	text string
+}
+
+var (
+	// flagOf is the flag that an error is about, and lineOf the line.
+	flagOf = regexp.MustCompile(`--([a-z][a-z0-9-]*)`)
+	lineOf = regexp.MustCompile(`^(?:line ([0-9]+): |\[([0-9]+):[0-9]+\] )`)
+)
+
+// problem adds what an error says of a key, with the line of the key. item is which of a list
+// it is, -1 where that is not known. An error is added once.
+func (v *validation) problem(key string, err error, item int) {
+	text := err.Error()
+	if m := flagOf.FindStringSubmatch(text); m != nil {
+		key = m[1]
+	} else if key != "" {
+		text = "--" + key + ": " + text
+	}
+	p := problem{text: text}
+	if lines := v.file.Lines[key]; len(lines) > 0 {
+		p.line = lines[min(max(item, 0), len(lines)-1)]
+	}
+	if !slices.ContainsFunc(v.found, func(q problem) bool { return q.text == text }) {
+		v.found = append(v.found, p)
+	}
+}
+
+// reading adds the errors of reading the file, which name their lines.
+func (v *validation) reading(err error) {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return
+	}
+	v.broken = len(v.file.Lines) == 0
+	for _, one := range joined.Unwrap() {
+		text := strings.TrimPrefix(one.Error(), "config "+v.file.Path+": ")
+		p := problem{text: text}
+		if m := lineOf.FindStringSubmatch(text); m != nil {
+			p.line, _ = strconv.Atoi(m[1] + m[2])
+			p.text = strings.TrimSpace(text[len(m[0]):])
+		}
+		v.found = append(v.found, p)
+	}
+}
+
+// String is the problem as it is printed behind the file's name.
+func (p problem) String() string {
+	if p.line == 0 {
+		return " " + p.text
+	}
+	return fmt.Sprintf("%d: %s", p.line, p.text)
+}
+
+// values judges each key's value alone, and gives the flags of those that can be read.
+func (v *validation) values() *serveCommand {
+	good := &config.File{Path: v.file.Path, Values: map[string][]string{}}
+	parse := func(of *config.File) (*serveCommand, error) {
+		var c commands
+		parser, err := newParser(&c, &fileResolver{file: of}, &streams{out: io.Discard, err: io.Discard}, func(int) {})
+		if err == nil {
+			_, err = parser.Parse([]string{"serve"})
+		}
+		return &c.Serve, err
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(v.file.Values), func(a, b string) int { return v.line(a) - v.line(b) }) {
+		one := &config.File{Path: v.file.Path, Values: map[string][]string{key: v.file.Values[key]}}
+		if _, err := parse(one); err != nil {
+			v.problem(key, err, -1)
+			continue
+		}
+		good.Values[key] = v.file.Values[key]
+	}
+	serve, err := parse(good)
+	if err != nil { // of the environment
+		v.problem("", err, -1)
+	}
+	return serve
+}
+
+// line is where a key stands.
+func (v *validation) line(key string) int {
+	if lines := v.file.Lines[key]; len(lines) > 0 {
+		return lines[0]
+	}
+	return 0
+}
+
+// parts judges what the values come to, together.
+func (v *validation) parts(c *serveCommand) {
+	if len(c.Engine) == 0 && v.file.Lines["engine"] == nil && !v.broken {
+		v.problem("", errors.New(`no engine is given: add "engine: http://HOST:PORT"`), -1)
+	}
+	log := slog.New(slog.DiscardHandler)
+	for i, spec := range c.Engine {
+		engines, err := parseEngines([]string{spec})
+		if err != nil {
+			v.problem("engine", err, i)
+			continue
+		}
+		_, err = accessTo(&engines[0], log)
+		if err == nil {
+			_, err = halvesOf(&engines[0])
+		}
+		if err != nil {
+			v.problem("engine", err, i)
+		}
+	}
+	for i, spec := range c.Model {
+		specs, err := parseModels([]string{spec})
+		if err == nil {
+			_, err = loadModels(specs[:1])
+		}
+		if err != nil {
+			v.problem("model", err, i)
+		}
+	}
+	parts, problems := c.judge(true)
+	for _, err := range problems {
+		v.problem("model", err, -1) // errors about other flags name them
+	}
+	if problems == nil {
+		v.folders(c, &parts)
+	}
+	if _, err := c.certificate(log); err != nil {
+		v.problem("tls-cert", err, -1)
+	}
+	v.outputs(c)
+}
+
+// folders looks for models that engines serve by ids and nobody has a folder of.
+func (v *validation) folders(c *serveCommand, p *serveParts) {
+	for i := range p.engines {
+		e := &p.engines[i]
+		if e.Kind != "auto" && e.Kind != "openai" && e.Model != "" && p.models.find(e.Model) == nil {
+			v.problem("engine", fmt.Errorf("--engine %s: an engine of kind %s takes token ids, and no model %q has a folder here: add it to model as {name: %s, dir: DIR}", e.Name, e.Kind, e.Model, e.Model), i)
+		}
+	}
+}
+
+// outputs looks for the folders of files that will be written.
+func (v *validation) outputs(c *serveCommand) {
+	if c.Timeline == "" || c.Timeline == "off" {
+		return
+	}
+	dir := filepath.Dir(kong.ExpandPath(c.Timeline))
+	if info, err := os.Stat(dir); err != nil {
+		v.problem("timeline", fmt.Errorf("--timeline %s: %w", c.Timeline, err), -1)
+	} else if !info.IsDir() {
+		v.problem("timeline", fmt.Errorf("--timeline %s: %s is no folder", c.Timeline, dir), -1)
+	}
+}
