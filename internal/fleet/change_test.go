@@ -282,7 +282,7 @@ func TestDrainSaysHowItComesOut(t *testing.T) {
 			}
 			picks := func() (n int) {
 				for range 10 {
-					if target, _, ok := f.Snapshot().Models["x"].Pick(0, nil, new(route.Choice)); ok && target.Name == "a" {
+					if target, _, ok := f.Snapshot().Models["x"].Pick(route.Needs{}, nil, new(route.Choice)); ok && target.Name == "a" {
 						n++
 					}
 				}
@@ -322,7 +322,7 @@ func TestWeights(t *testing.T) {
 		n := 0
 		for range 400 {
 			f.publishes(states) // which does not begin the turns anew
-			target, _, _ := f.Snapshot().Models["x"].Pick(0, nil, new(route.Choice))
+			target, _, _ := f.Snapshot().Models["x"].Pick(route.Needs{}, nil, new(route.Choice))
 			if target.Name == "a" {
 				n++
 			}
@@ -332,7 +332,7 @@ func TestWeights(t *testing.T) {
 		}
 		f.publishes([]engine.State{ready("x"), {}})
 		for range 4 {
-			if target, _, ok := f.Snapshot().Models["x"].Pick(0, nil, new(route.Choice)); !ok || target.Name != "a" {
+			if target, _, ok := f.Snapshot().Models["x"].Pick(route.Needs{}, nil, new(route.Choice)); !ok || target.Name != "a" {
 				t.Errorf("%s: no other engine is there, and it was not chosen", policy)
 			}
 		}

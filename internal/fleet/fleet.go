@@ -155,13 +155,16 @@ type served struct {
 
 // life is an engine's present one, or its latest.
 type life struct {
-	ready  bool
-	left   int64        // when it was ready last; 0: it is, or never was
-	said   engine.State // when it was ready last
-	base   string
-	role   infer.Role
-	shares route.Shares // of all of its lives
-	ranks  []*rank      // never none
+	ready bool
+	left  int64        // when it was ready last; 0: it is, or never was
+	said  engine.State // when it was ready last
+	base  string
+	role  infer.Role
+	// relayed says that what is known of its caches is by the text of prompts. In another form
+	// nothing is known of them.
+	relayed bool
+	shares  route.Shares // of all of its lives
+	ranks   []*rank      // never none
 }
 
 // rank is one data-parallel rank of an engine; of one that names none, the whole.
@@ -463,16 +466,16 @@ func (f *Fleet) publish() {
 	})
 	for _, model := range snap.Models {
 		model.Loaded = f.opts.Loaded[cmp.Or(model.Base, model.Name)]
-		if model.Kind != "" {
+		if model.Known() {
 			model.Fault = "" // other engines serve it
 		}
-		if model.Kind != "" && !model.Serves && !starting {
+		if model.Known() && !model.Serves && !starting {
 			model.Fault = promptsOnly
 		}
 		lonely(model)
 		model.Settled = model.Settled && !starting
 		if len(model.Targets) == 0 {
-			model.Carries = infer.CarriesAnything
+			model.ByIDs.Carries, model.Relayed.Carries = infer.CarriesAnything, infer.CarriesAnything
 		}
 	}
 	for alias, name := range f.aliases {
@@ -580,7 +583,7 @@ func (f *Fleet) settle(l *life, m *Member, e *route.Engine) (fresh []int) {
 			}
 			continue
 		}
-		if same := n.Instance == r.instance && (was || n.Instance != "") && base == l.base && e.Role == l.role; !same {
+		if same := n.Instance == r.instance && (was || n.Instance != "") && base == l.base && e.Role == l.role && (e.Relay != nil) == l.relayed; !same {
 			r.close()
 		}
 		facts := engine.Facts{KVTokens: n.KVTokens, MaxRunning: n.MaxRunning, StepTokens: e.Facts.StepTokens, Forgets: e.Facts.Forgets}
@@ -594,7 +597,7 @@ func (f *Fleet) settle(l *life, m *Member, e *route.Engine) (fresh []int) {
 		r.books.Says(&facts)
 		r.books.Limit((m.MaxRunning+len(named)-1)/len(named), &facts)
 	}
-	l.base, l.role = base, e.Role
+	l.base, l.role, l.relayed = base, e.Role, e.Relay != nil
 	if e.Tokens != nil {
 		f.follow.events(m, l, e)
 	}
@@ -670,9 +673,10 @@ func (f *Fleet) adapters(snap *route.Snapshot, m Member, e *route.Engine, base s
 	}
 	for _, name := range m.LoRA {
 		said := func(l engine.LoRA) bool { return l.Name == name }
-		if model := snap.Models[name]; !slices.ContainsFunc(e.Facts.LoRA, said) && (model == nil || model.Kind == "") {
+		if model := snap.Models[name]; !slices.ContainsFunc(e.Facts.LoRA, said) && (model == nil || !model.Known()) {
 			model = f.model(snap, name, base)
-			model.Base, model.Kind = base, e.Kind
+			model.Base = base
+			sideOf(model, e).Kind = e.Kind
 		}
 	}
 	return served
@@ -696,14 +700,31 @@ func (f *Fleet) adapter(snap *route.Snapshot, e *route.Engine, base string, l en
 	case l.Fault != "":
 		model.Fault = "has not loaded the LoRA adapter: " + l.Fault
 		return errors.New(l.Fault)
-	case model.Kind != "" && model.Base != base:
-		return errors.New("another engine serves another model of that name")
+	case model.Known() && model.Base != base && (model.Base != "" || model.ByIDs.Kind != "" || !f.relayedWith(snap, base, l.Name)):
+		return errAnotherModel
 	}
 	if err := f.enlist(model, e, l.Name); err != nil {
 		return err
 	}
 	model.Base = base
 	return nil
+}
+
+// errAnotherModel keeps an engine from serving a LoRA adapter beside those that serve another
+// model by its name.
+var errAnotherModel = errors.New("another engine serves another model of that name")
+
+// relayedWith says that the relayed engines which list a name list the base model too. A relay
+// names adapters without saying whose they are.
+func (f *Fleet) relayedWith(snap *route.Snapshot, base, name string) bool {
+	return !slices.ContainsFunc(snap.Engines, func(e *route.Engine) bool {
+		return e.Relay != nil && slices.Contains(e.Facts.Models, name) && !f.lists(e, base)
+	})
+}
+
+// lists says that an engine serves a model, by its name or an alias.
+func (f *Fleet) lists(e *route.Engine, name string) bool {
+	return slices.ContainsFunc(e.Facts.Models, func(said string) bool { return said == name || f.aliases[said] == name })
 }
 
 // enter enters an engine under one model name, which may be an alias.
@@ -719,6 +740,9 @@ func (f *Fleet) enter(snap *route.Snapshot, m Member, e *route.Engine, upstream 
 		}
 		upstream = e.Facts.Models[0]
 	}
+	if model.Base != "" && e.Relay != nil && len(e.Facts.Models) > 0 && !f.lists(e, model.Base) {
+		return errAnotherModel
+	}
 	if e.Tokens != nil {
 		if _, ok := f.opts.Folders[name]; !ok {
 			err := fmt.Errorf("serves model %q, whose folder is not known: add --model %s=DIR", name, name)
@@ -731,22 +755,20 @@ func (f *Fleet) enter(snap *route.Snapshot, m Member, e *route.Engine, upstream 
 
 // enlist makes an engine one of a model's, which it knows as upstream.
 func (f *Fleet) enlist(model *route.Model, e *route.Engine, upstream string) error {
-	if model.Kind != "" && model.Relayed != (e.Relay != nil) {
-		return fmt.Errorf("model %q already has engines of kind %s; give this one a name of its own with model=NAME", model.Name, model.Kind)
-	}
 	if err := halved(model, e); err != nil {
 		return err
 	}
 	model.Serves, model.Whole = model.Serves || e.Role != infer.RolePrefill, model.Whole || e.Alone()
-	model.Settled = (model.Kind == "" || model.Settled) && e.Known()
-	model.Kind, model.Relayed = e.Kind, e.Relay != nil
-	if model.Carries |= e.Carries(); !e.Ready {
+	model.Settled = (!model.Known() || model.Settled) && e.Known()
+	side := sideOf(model, e)
+	side.Kind = e.Kind
+	if side.Carries |= e.Carries(); !e.Ready {
 		model.Awaited = true
 		if e.Left != 0 && (model.Left == 0 || e.Left > model.Left) {
 			model.Left = e.Left
 		}
 		if e.Facts.Carries == 0 && e.Facts.Lacks == nil { // it never said
-			model.Carries = infer.CarriesAnything
+			side.Carries = infer.CarriesAnything
 		}
 	}
 	has := func(t route.Target) bool { return t.Engine == e }
@@ -762,6 +784,14 @@ func (f *Fleet) enlist(model *route.Model, e *route.Engine, upstream string) err
 		model.ContextLength = n
 	}
 	return nil
+}
+
+// sideOf gives the side of a model's engines that an engine belongs to.
+func sideOf(model *route.Model, e *route.Engine) *route.Side {
+	if e.Relay != nil {
+		return &model.Relayed
+	}
+	return &model.ByIDs
 }
 
 // model gives the model of a name. A LoRA adapter has the policy of its base, if it was

@@ -134,13 +134,11 @@ func TestPlacement(t *testing.T) {
 		{"an engine that knows the model by an alias", []Member{tokenMember("a", "")}, []engine.State{ready("nick")},
 			map[string]string{"folder": "a:nick", "nick": "a:nick", "name": "a:nick"}, nil, ""},
 		{"a relay that knows the model by an alias", []Member{tokenMember("a", ""), relayMember("r", "")}, []engine.State{ready("folder"), ready("name")},
-			map[string]string{"folder": "a:folder", "nick": "a:folder", "name": "a:folder"}, map[string]string{"r": "kind weir"}, ""},
+			map[string]string{"folder": "a:folder r:name", "nick": "a:folder r:name", "name": "a:folder r:name"}, nil, ""},
 		{"two kinds of one model", []Member{tokenMember("a", ""), relayMember("r", "")}, []engine.State{ready("folder"), ready("folder")},
-			map[string]string{"folder": "a:folder", "nick": "a:folder", "name": "a:folder"}, map[string]string{"r": "kind weir"}, ""},
-		{"two kinds of one of two models", []Member{tokenMember("a", ""), relayMember("r", "")}, []engine.State{ready("folder"), ready("folder", "y")},
-			map[string]string{"folder": "a:folder", "nick": "a:folder", "name": "a:folder", "y": "r:y"}, nil, ""},
-		{"two kinds of one of two models, the other first", []Member{tokenMember("a", ""), relayMember("r", "")}, []engine.State{ready("folder"), ready("y", "folder")},
-			map[string]string{"folder": "a:folder", "nick": "a:folder", "name": "a:folder", "y": "r:y"}, nil, ""},
+			map[string]string{"folder": "a:folder r:folder", "nick": "a:folder r:folder", "name": "a:folder r:folder"}, nil, ""},
+		{"two kinds of one of two models", []Member{relayMember("r", ""), tokenMember("a", "")}, []engine.State{ready("folder", "y"), ready("folder")},
+			map[string]string{"folder": "r:folder a:folder", "nick": "r:folder a:folder", "name": "r:folder a:folder", "y": "r:y"}, nil, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			snap := published(t, folders, test.members, test.states)
@@ -182,10 +180,8 @@ func consistent(s *route.Snapshot) error {
 			switch {
 			case !target.Ready:
 				return fmt.Errorf("model %s has engine %s, which is not ready: %v", name, target.Name, target.Err)
-			case (target.Relay != nil) != m.Relayed || (target.Tokens != nil) == m.Relayed:
-				return fmt.Errorf("model %s, relayed %v, has engine %s of the other kind", name, m.Relayed, target.Name)
-			case m.Kind != target.Kind:
-				return fmt.Errorf("model %s is of kind %q, its engine %s of %q", name, m.Kind, target.Name, target.Kind)
+			case target.Relay != nil && m.Relayed.Kind != target.Kind, target.Tokens != nil && m.ByIDs.Kind != target.Kind:
+				return fmt.Errorf("model %s is of kinds %q and %q, its engine %s of %q", name, m.ByIDs.Kind, m.Relayed.Kind, target.Name, target.Kind)
 			case target.Model == "":
 				return fmt.Errorf("model %s: engine %s has no name for it", name, target.Name)
 			case !slices.Contains(s.Engines, target.Engine):
@@ -287,7 +283,7 @@ func TestPoliciesAreKept(t *testing.T) {
 	var got []string
 	for range 4 {
 		f.publishes(states)
-		target, _, ok := f.Snapshot().Models["x"].Pick(0, nil, new(route.Choice))
+		target, _, ok := f.Snapshot().Models["x"].Pick(route.Needs{}, nil, new(route.Choice))
 		if !ok {
 			t.Fatal("no target")
 		}
@@ -338,6 +334,12 @@ func TestLoRA(t *testing.T) {
 		{name: "a relay has that model", members: []Member{relayMember("r", "x"), tokenMember("a", "")},
 			states:  []engine.State{ready("x"), with(ready("folder"), engine.LoRA{Name: "x"})},
 			targets: "r:x", note: "another engine", folderTargets: "a:folder"},
+		{name: "a relay has it", members: []Member{relayMember("r", ""), tokenMember("a", "")},
+			states:  []engine.State{ready("nick", "x"), with(ready("folder"), engine.LoRA{Name: "x"})},
+			targets: "r:x a:x", base: "folder", folderTargets: "r:nick a:folder"},
+		{name: "a relay has it too", members: []Member{tokenMember("a", ""), relayMember("r", "")},
+			states:  []engine.State{with(ready("folder"), engine.LoRA{Name: "x"}), ready("folder", "x")},
+			targets: "a:x r:x", base: "folder", folderTargets: "a:folder r:folder"},
 		{name: "an alias hides it", members: []Member{tokenMember("a", "")}, states: []engine.State{with(ready("folder"), engine.LoRA{Name: "nick"}, engine.LoRA{Name: "x"})},
 			targets: "a:x", base: "folder", note: "LoRA adapter nick is not served: that is an alias of model folder", folderTargets: "a:folder"},
 	} {
@@ -554,8 +556,8 @@ func TestCarriesOfEngines(t *testing.T) {
 		{[]engine.State{can(false, infer.CarriesMinP), can(false, infer.CarriesSeed)}, infer.CarriesAnything, true},
 	} {
 		m := published(t, folders, members, c.states).Models["m"]
-		if m.Carries != c.want || m.Awaited != c.awaited {
-			t.Errorf("carries %s, awaited %t; want %s, %t", m.Carries, m.Awaited, c.want, c.awaited)
+		if m.ByIDs.Carries != c.want || m.Awaited != c.awaited {
+			t.Errorf("carries %s, awaited %t; want %s, %t", m.ByIDs.Carries, m.Awaited, c.want, c.awaited)
 		}
 	}
 }

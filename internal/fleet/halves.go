@@ -133,7 +133,7 @@ func halved(model *route.Model, e *route.Engine) error {
 	model.Way = e.Meets.Way
 	for _, side := range [][]route.Target{model.Targets, model.Prefills} {
 		for i := range side {
-			if t := &side[i]; t.Role != infer.RoleBoth && t.Meets.PageTokens > 0 && e.Meets.PageTokens > 0 && t.Meets.PageTokens != e.Meets.PageTokens {
+			if t := &side[i]; t.Role != infer.RoleBoth && (t.Relay != nil) == (e.Relay != nil) && t.Meets.PageTokens > 0 && e.Meets.PageTokens > 0 && t.Meets.PageTokens != e.Meets.PageTokens {
 				return fmt.Errorf("its KV pages have %d tokens, and those of %s have %d: one cannot fetch the KV of the other; start both with the same --page-size", e.Meets.PageTokens, t.Name, t.Meets.PageTokens)
 			}
 		}
@@ -148,21 +148,27 @@ func note(e *route.Engine, what string) {
 	}
 }
 
-// lonely notes what the engines of a model do that lack the others.
+// lonely notes what the engines of a model do that lack the others, which must take requests in
+// the same form.
 func lonely(m *route.Model) {
+	computes := func(t *route.Target) bool {
+		return slices.ContainsFunc(m.Prefills, func(p route.Target) bool { return (p.Relay != nil) == (t.Relay != nil) })
+	}
 	for i := range m.Targets {
 		switch t := &m.Targets[i]; {
-		case t.Role != infer.RoleDecode || len(m.Prefills) > 0:
+		case t.Role != infer.RoleDecode || computes(t):
 		case t.Meets.Whole:
 			note(t.Engine, "no prefill engine of its model is ready: requests are given to it whole")
 		default:
 			note(t.Engine, "no prefill engine of its model is ready: no request is given to it")
 		}
 	}
-	decodes := slices.ContainsFunc(m.Targets, func(t route.Target) bool { return t.Role == infer.RoleDecode })
 	for i := range m.Prefills {
-		if !decodes {
-			note(m.Prefills[i].Engine, "no decode engine of its model is ready: no request is given to it")
+		p := &m.Prefills[i]
+		if !slices.ContainsFunc(m.Targets, func(t route.Target) bool {
+			return t.Role == infer.RoleDecode && (t.Relay != nil) == (p.Relay != nil)
+		}) {
+			note(p.Engine, "no decode engine of its model is ready: no request is given to it")
 		}
 	}
 }

@@ -75,6 +75,6 @@ func TestSteeringIsAllowed(t *testing.T) {
 // carryPriority has the token engine carry a priority.
 func carryPriority(b *bench) {
 	m := b.g.opts.Snapshot().Models[models.SimName]
-	m.Carries |= infer.CarriesPriority
+	m.ByIDs.Carries |= infer.CarriesPriority
 	m.Targets[0].Facts.Carries |= infer.CarriesPriority
 }

@@ -86,7 +86,7 @@ func (x *exchange) settle(e *infer.Error) {
 func (x *exchange) failure(e *infer.Error) retry.Failure {
 	f := retry.Failure{
 		Final: !e.Retryable, Seen: x.response.begun, NotRun: e.NotRun, Silent: e.Code == infer.CodeDeadline,
-		Effects:  x.relayed && x.g.opts.Allow.Paths.Added(x.response.r.URL.Path),
+		Effects:  x.target.Relay != nil && x.g.opts.Allow.Paths.Added(x.response.r.URL.Path),
 		Attempts: len(x.rec.Attempts), Begun: x.begun,
 	}
 	if !e.NotRun {

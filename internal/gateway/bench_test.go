@@ -206,8 +206,8 @@ func (b *bench) publish(engines ...any) {
 // model "relayed".
 func fleetOf(changed chan struct{}, engines ...any) *route.Snapshot {
 	const carries = infer.CarriesLogprobs | infer.CarriesLogitBias | infer.CarriesUsual
-	tokens := &route.Model{Name: models.SimName, Kind: "weir", Policy: new(balance.RoundRobin), Prefill: new(balance.RoundRobin), Lengths: new(cost.Lengths), Ratio: new(cost.Ratio), Transfer: new(cost.Transfer)}
-	relayed := &route.Model{Name: "relayed", Kind: "openai", Relayed: true, Policy: new(balance.RoundRobin), Prefill: new(balance.RoundRobin), Lengths: new(cost.Lengths), Ratio: new(cost.Ratio), Transfer: new(cost.Transfer)}
+	tokens := &route.Model{Name: models.SimName, ByIDs: route.Side{Kind: "weir"}, Policy: new(balance.RoundRobin), Prefill: new(balance.RoundRobin), Lengths: new(cost.Lengths), Ratio: new(cost.Ratio), Transfer: new(cost.Transfer)}
+	relayed := &route.Model{Name: "relayed", Relayed: route.Side{Kind: "openai"}, Policy: new(balance.RoundRobin), Prefill: new(balance.RoundRobin), Lengths: new(cost.Lengths), Ratio: new(cost.Ratio), Transfer: new(cost.Transfer)}
 	snap := &route.Snapshot{Changed: changed, Index: kvindex.New(1 << 20), Models: map[string]*route.Model{models.SimName: tokens, "relayed": relayed}}
 	ranks := cost.NewModel(cost.Typical)
 	open := func(e *route.Engine, most int) *route.Rank {
@@ -224,25 +224,30 @@ func fleetOf(changed chan struct{}, engines ...any) *route.Snapshot {
 			if e.facts != nil {
 				r.Facts = *e.facts
 			}
-			tokens.Carries |= r.Carries()
+			tokens.ByIDs.Carries |= r.Carries()
 			tokens.Way, tokens.Whole = max(tokens.Way, e.meets.Way), tokens.Whole || r.Alone()
 			tokens.Add(route.Target{Engine: r, Rank: open(r, e.most), Model: models.SimName})
 			snap.Engines = append(snap.Engines, r)
 		case *relayEngine:
 			r := &route.Engine{Name: e.name, Kind: "openai", Relay: e, Ready: true, Role: e.role, Meets: e.meets, Facts: engine.Facts{Lacks: e.lacks}}
-			relayed.Carries |= r.Carries()
-			relayed.Way, relayed.Whole = max(relayed.Way, e.meets.Way), relayed.Whole || r.Alone()
+			of := relayed
+			if e.beside {
+				of = tokens
+				of.Relayed.Kind = "openai"
+			}
+			of.Relayed.Carries |= r.Carries()
+			of.Way, of.Whole = max(of.Way, e.meets.Way), of.Whole || r.Alone()
 			upstream := e.model
 			if upstream == "" {
-				upstream = "relayed"
+				upstream = of.Name
 			}
-			relayed.Add(route.Target{Engine: r, Rank: open(r, e.most), Model: upstream})
+			of.Add(route.Target{Engine: r, Rank: open(r, e.most), Model: upstream})
 			snap.Engines = append(snap.Engines, r)
 		}
 	}
 	for _, m := range snap.Models {
 		if len(m.Targets) == 0 {
-			m.Carries = infer.CarriesAnything
+			m.ByIDs.Carries, m.Relayed.Carries = infer.CarriesAnything, infer.CarriesAnything
 		}
 	}
 	return snap

@@ -55,7 +55,7 @@ func besideLarge(b *testing.B, o pool.Options, large, small []byte) {
 	}
 	folder.ContextLength = 64 << 20
 	e := &route.Engine{Name: "a", Kind: "weir", Tokens: &tokenEngine{name: "a"}, Ready: true}
-	snap := &route.Snapshot{Models: map[string]*route.Model{models.SimName: {Name: models.SimName, Kind: "weir", Policy: new(balance.RoundRobin),
+	snap := &route.Snapshot{Models: map[string]*route.Model{models.SimName: {Name: models.SimName, ByIDs: route.Side{Kind: "weir"}, Policy: new(balance.RoundRobin),
 		Targets: []route.Target{{Engine: e, Rank: route.Whole("a"), Model: models.SimName}}}}}
 	g := New(Options{PrefixCache: -1, Pool: o, Models: map[string]*model.Folder{models.SimName: folder}, Snapshot: func() *route.Snapshot { return snap }})
 	defer g.Close()

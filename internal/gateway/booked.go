@@ -63,7 +63,8 @@ func (r *routing) pick(c *route.Choice, now int64, f *footprint, session uint64,
 	q.Now, q.Length, q.BlockTokens, q.Session, q.Random = now, f.length(), f.blockTokens, session, rand.Uint64()
 	q.Output = output * float64(f.answers())
 	c.Unknown = len(f.prompts[0].blocks) == 0
-	q.Matches = r.model.Match(r.fleet.Index, q.Matches, &route.Prompt{Blocks: f.prompts[0].blocks, Length: f.prompts[0].tokens, ByIDs: f.byIDs}, now)
+	prompt := f.prompt()
+	r.model.Match(r.fleet.Index, c, &prompt, now)
 	return r.model.Pick(r.needs, r.tried, c)
 }
 
@@ -117,13 +118,13 @@ func (f *footprint) expected(lengths *cost.Lengths) float64 {
 // is expected to have output tokens.
 func (a *attempt) book(c *route.Choice, now int64, r *request, output float64) {
 	chosen := c.Decision.Choice()
-	a.work = r.footprint.workOf(chosen)
-	a.booked.enter(a.target.Books, chosen, c, now, r, output)
+	f := r.footprint.at(a.target.Engine)
+	a.work = f.workOf(chosen)
+	a.booked.enter(a.target.Books, chosen, c, now, f, output)
 }
 
 // enter opens the bookings of a request at a rank, as chosen says what it is there.
-func (b *booked) enter(books *route.Books, chosen *balance.Option, c *route.Choice, now int64, r *request, output float64) {
-	f := &r.footprint
+func (b *booked) enter(books *route.Books, chosen *balance.Option, c *route.Choice, now int64, f *footprint, output float64) {
 	*b = booked{books: books, of: f, ready: now + int64(chosen.TTFT()*1e6)}
 	b.held = b.few[:0]
 	if b.generations = b.only[:]; f.answers() > 1 {
@@ -147,10 +148,10 @@ func (b *booked) enter(books *route.Books, chosen *balance.Option, c *route.Choi
 		g.filled = uint8(copy(g.tail[:], p.rest)) // a block of both follows the prompt's
 		g.booking = b.books.Rank.Book(now, w)
 	}
-	if r.relayed {
+	if f.relayed {
 		b.books.SizeBlocks(f.blockTokens)
 	}
-	if m := c.Request.Matches.Of(b.books.Cache.ID); m.Stale {
+	if m := c.Request.Matches.Of(b.books.Cache.ID); m.Stale { // by events, which are of ids
 		b.books.Cache.Truncate(f.prompts[0].blocks, int(m.Resident))
 	}
 	for i := range f.prompts {
@@ -293,7 +294,7 @@ func (x *exchange) unbook(e *infer.Error) {
 	})
 	books := x.booked.close(trace.Now(), how, own == nil)
 	x.guarded(func() {
-		x.learn(&x.request, x.model, books, &x.rec.Attempts[len(x.rec.Attempts)-1], own)
+		x.learn(x.model, books, &x.rec.Attempts[len(x.rec.Attempts)-1], own)
 	})
 }
 
@@ -332,8 +333,8 @@ func (b *booked) leave(books *route.Books, i int, whole bool) {
 }
 
 // learn learns from what the attempt at a request has turned out to be. record is its own.
-func (a *attempt) learn(r *request, m *route.Model, books *route.Books, record *trace.Attempt, e *infer.Error) {
-	b, f := &a.booked, &r.footprint
+func (a *attempt) learn(m *route.Model, books *route.Books, record *trace.Attempt, e *infer.Error) {
+	b, f := &a.booked, a.booked.of
 	u, known := infer.Usage{CachedTokens: -1}, false
 	if a.answer != nil && e == nil {
 		u, known = a.answer.Usage()
@@ -355,7 +356,7 @@ func (a *attempt) learn(r *request, m *route.Model, books *route.Books, record *
 	if e != nil || f.computed {
 		return
 	}
-	if r.relayed {
+	if f.relayed {
 		if known && u.CompletionTokens > 0 {
 			m.Lengths.Add(u.CompletionTokens / f.answers())
 		}

@@ -79,11 +79,11 @@ func (p *preparing) decode() error {
 	return nil
 }
 
-// decodeFields decodes every field for the model's kind of engine.
+// decodeFields decodes every field for the model's engines that take ids.
 func (p *preparing) decodeFields() error {
 	p.enter(trace.Decode)
 	defer p.enter(trace.Gate)
-	req, err := p.endpoint.Request(p.head, p.model.Kind, p.model.Carries)
+	req, err := p.endpoint.Request(p.head, p.model.ByIDs.Kind, p.model.ByIDs.Carries)
 	if err != nil {
 		return p.explain(err)
 	}

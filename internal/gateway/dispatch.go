@@ -30,7 +30,7 @@ func (x *exchange) dispatch() error {
 	}
 	m := x.g.opts.Metrics
 	wait := engineWait{stages: &x.stages, g: x.g, shown: shown{merged: m.Receive(x.target.Kind).Merged(), gaps: m.Gaps(x.model.Name)}, target: x.target, booked: &x.booked, partner: x.partner}
-	if x.relayed {
+	if x.target.Relay != nil {
 		wait.handOver(now, x.work, x.response.r.URL.Path)
 		return x.forward(wait)
 	}
@@ -91,7 +91,12 @@ func (x *exchange) submit(wait engineWait) error {
 	if !x.abortable.ready(x.mailbox) {
 		return errAborted
 	}
-	x.forget()
+	if x.ignored != nil {
+		x.tellIgnored(x.ignored)
+	}
+	if !x.needs.HasBytes() { // otherwise it may be relayed yet
+		x.forget()
+	}
 	a := x.newAnswer()
 	l := &tokenLeg{engineWait: wait, answer: a, streams: x.req.Stream, abort: &x.abortable, mailbox: x.mailbox, stamped: -1}
 	l.generations = l.only[:]
@@ -115,6 +120,9 @@ func (x *exchange) submit(wait engineWait) error {
 func (x *exchange) forward(wait engineWait) error {
 	id := relayID(x.id, len(x.rec.Attempts))
 	x.rec.Leg().RequestID = id
+	if x.ignored != nil {
+		x.response.w.Header().Del(ignoredHeader) // of an attempt before: this engine is given all
+	}
 	l := &relayLeg{engineWait: wait, request: x.ctx}
 	l.ctx, l.abandon = context.WithCancelCause(x.ctx)
 	x.booked.escape.by(nil, l.abandon, nil)

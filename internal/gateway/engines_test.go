@@ -182,9 +182,10 @@ func (e *tokenEngine) count() int {
 
 // relayEngine is a relay that a test plays by hand.
 type relayEngine struct {
-	name  string
-	model string // the name it knows "relayed" by
-	lacks []infer.Lack
+	beside bool // it serves the built-in model, beside engines that take ids
+	name   string
+	model  string // the name it knows "relayed" by
+	lacks  []infer.Lack
 	// reply, when set, refuses or answers; else the answer is a stream of
 	// events whose head comes at once.
 	reply  func(ctx context.Context, f *forward) (*engine.RelayResponse, error)

@@ -28,7 +28,9 @@ func TestPromptThatWasEvictedIsOnItsWayAgain(t *testing.T) {
 		}
 		prompt := route.Prompt{Blocks: kvindex.AppendChain(nil, route.Root(m.Name, ""), ids, route.BlockTokens), Length: len(ids), ByIDs: true}
 		match := func() kvindex.Match {
-			return m.Match(snap.Index, nil, &prompt, trace.Now()).Of(books.Cache.ID)
+			var c route.Choice
+			m.Match(snap.Index, &c, &prompt, trace.Now())
+			return c.Request.Matches.Of(books.Cache.ID)
 		}
 		books.Place(prompt.Blocks, 0)
 		if got := match(); got.Resident != 4 {

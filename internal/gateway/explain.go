@@ -52,11 +52,11 @@ func (g *Gateway) Explain(ctx context.Context, path string, header http.Header, 
 	if err != nil {
 		return nil, nil, err
 	}
-	if !p.relayed {
+	if p.needs.HasIDs() {
 		if wants := q.endpoint.Traits().Wants; asksTokenizer(q.endpoint) || wants == dialect.PromptLength {
 			return nil, nil, infer.Errorf(infer.CodeInvalid, "no engine is chosen for %s: weir answers it by itself", path)
 		}
-		if err := p.prompt(); err != nil {
+		if err := p.promptForm(); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -27,8 +27,31 @@ type footprint struct {
 	// Computed says that nothing is generated, as for embeddings; whole that the answer
 	// comes at once, and its first token at a time that nobody sees.
 	computed, whole bool
-	// byIDs says that the blocks are of the prompts' ids alone.
-	byIDs bool
+	// byIDs says that the blocks are of the prompts' ids alone, relayed that they are of text.
+	byIDs, relayed bool
+	// bytes is what the request is in the books of relayed engines, where it can be given to
+	// those and to others; nil: there is one form of it.
+	bytes *footprint
+}
+
+// at gives what the request is in the books of an engine.
+func (f *footprint) at(e *route.Engine) *footprint {
+	if f.bytes != nil && e.Relay != nil {
+		return f.bytes
+	}
+	return f
+}
+
+// prompt is the first prompt as caches see it.
+func (f *footprint) prompt() route.Prompt {
+	first := &f.prompts[0]
+	p := route.Prompt{Blocks: first.blocks, Length: first.tokens, ByIDs: f.byIDs}
+	if b := f.bytes; b != nil {
+		if p.Text, p.TextTokens = b.prompts[0].blocks, float64(b.blockTokens); b.text > 0 { // how many there are is known
+			p.TextTokens = float64(b.prompts[0].tokens) * promptkey.BlockBytes / float64(b.text)
+		}
+	}
+	return p
 }
 
 // extent is a prompt as caches see it.
@@ -49,6 +72,9 @@ func (p *preparing) footprintOfIDs() {
 	f.prompts[0].tokens += len(p.req.Media) * mediaTokens
 	for i := range p.more {
 		f.prompts = append(f.prompts, extentOf(f.root, p.more[i].ids))
+	}
+	if f.bytes != nil {
+		f.bytes.prompts[0].tokens = f.length()
 	}
 }
 
@@ -91,9 +117,9 @@ type keyReader struct {
 // footprintOfBody is that of a relayed request, whose tokens nobody knows here: its
 // blocks are of text. Where the prompt is not known either, its length is taken for the
 // body's.
-func (p *preparing) footprintOfBody() {
+func (p *preparing) footprintOfBody(f *footprint) {
 	defer p.does(p.does(busy.Hash))
-	f := &p.footprint
+	f.relayed = true
 	f.blockTokens, f.width, f.limit = p.model.Ratio.Tokens(promptkey.BlockBytes), max(p.head.N, 1), p.mostTokens()
 	f.computed = p.endpoint == openai.Other
 	f.whole = !p.head.Stream && !f.computed

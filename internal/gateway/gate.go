@@ -11,61 +11,133 @@ import (
 	"weir/internal/trace"
 )
 
-// gate is stage 2, the refusals that cost nothing: unknown model, a field the
-// engine kind cannot carry, too much in flight. It reserves an estimate,
-// which tokenize settles.
+// gate is stage 2, the refusals that cost nothing: unknown model, a field that no engine of the
+// model carries, too much in flight. It reserves an estimate, which tokenize settles.
 func (p *preparing) gate() error {
 	if err := p.findModel(); err != nil {
 		return err
 	}
 	knows(p.rec, &p.flight)
-	p.folder, p.relayed = p.g.folder(p.model), p.g.relays(p.model, p.endpoint)
-	if err := p.g.checkPath(p.model, p.endpoint, p.path, p.relayed); err != nil {
+	p.folder = p.g.folder(p.model)
+	if err := p.g.checkPath(p.model, p.endpoint, p.path); err != nil {
 		return err
 	}
+	p.needs = p.g.forms(p.model, p.endpoint)
 	if err := p.refuseEarly(); err != nil {
 		return err
 	}
-	estimate := int64(len(p.body) / 4)
-	switch {
-	case p.relayed:
-		if err := p.g.opts.Allow.CheckRelayed(p.head, p.header); err != nil {
-			return err
-		}
-		if err := p.capRelayed(); err != nil {
-			return err
-		}
-		if err := p.checkAsks(); err != nil {
-			return err
-		}
-		p.footprintOfBody()
-	case asksTokenizer(p.endpoint):
-		if err := p.tokenization.decode(p); err != nil {
-			return err
-		}
-		estimate = 0 // no engine generates any
-	default:
-		if err := p.decodeFields(); err != nil {
-			return err
-		}
-		if err := p.g.opts.Allow.CheckDecoded(p.head, p.req); err != nil {
-			return err
-		}
-		if err := p.checkCap(); err != nil {
-			return err
-		}
-		if err := p.checkSizes(); err != nil {
-			return err
-		}
-		if err := p.checkFields(); err != nil {
-			return err
-		}
-		estimate += p.mediaEstimate()
-		estimate += int64(p.req.MaxTokens) * int64(max(1, p.req.N)*(1+len(p.req.MorePrompts)))
+	estimate, err := p.gateForms()
+	if err != nil {
+		return err
 	}
-	var err error
 	p.reservation, err = p.g.gate.Enter(estimate)
 	return err
+}
+
+// gateForms is the gate for each form in which engines of the model take the request. It gives
+// an estimate of its tokens.
+func (p *preparing) gateForms() (estimate int64, err error) {
+	switch ids, bytes := p.needs.HasIDs(), p.needs.HasBytes(); {
+	case asksTokenizer(p.endpoint) && ids:
+		return 0, p.tokenization.decode(p) // no engine generates any
+	case ids && bytes:
+		return p.gateBoth()
+	case ids:
+		estimate, err = p.gateIDs()
+	default:
+		estimate, err = p.gateBytes(&p.footprint)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return estimate, p.checkAlone()
+}
+
+// gateBoth keeps the forms in which engines can be given the request. It is refused where that
+// is none of the two.
+func (p *preparing) gateBoth() (estimate int64, err error) {
+	f := new(footprint)
+	estimate, forIDs := p.gateIDs()
+	if forIDs != nil && !p.ofForm(forIDs) {
+		return 0, forIDs
+	}
+	relayed, forBytes := p.gateBytes(f)
+	switch {
+	case forIDs != nil && forBytes != nil:
+		return 0, carriedByNone(forIDs, forBytes)
+	case forIDs != nil:
+		estimate, p.footprint.bytes = relayed, f
+		p.bind(forIDs)
+	case forBytes != nil:
+		p.needs.Bytes = infer.AnotherForm
+	default:
+		p.footprint.bytes = f
+	}
+	return estimate, p.checkAlone()
+}
+
+// ofForm says that an error is about a form of the request: about what weir would have to
+// understand of it to give an engine ids.
+func (p *preparing) ofForm(err error) bool {
+	switch infer.AsError(err).Code {
+	case infer.CodeInvalid, infer.CodeUnsupported, infer.CodeContext:
+		return p.needs.HasBytes()
+	}
+	return false
+}
+
+// bind has a request of two forms be relayed, because of an error in making ids of it.
+func (p *preparing) bind(err error) {
+	p.noIDs, p.needs.IDs = infer.AsError(err), infer.AnotherForm
+	p.footprint = *p.footprint.bytes
+	p.req, p.stops, p.format, p.ids, p.more, p.hasMedia, p.toContext = nil, nil, nil, nil, nil, false, false
+}
+
+// carriedByNone refuses a request that neither engines which take ids can be given nor those
+// that are relayed.
+func carriedByNone(forIDs, forBytes error) error {
+	e, other := *infer.AsError(forIDs), infer.AsError(forBytes)
+	if e.Message != other.Message {
+		e.Message += "; nor can it be relayed: " + other.Message
+	}
+	return &e
+}
+
+// gateBytes is the gate for engines that take the caller's own bytes. What the request is in
+// their books is put into f.
+func (p *preparing) gateBytes(f *footprint) (estimate int64, err error) {
+	if err := p.g.opts.Allow.CheckRelayed(p.head, p.header); err != nil {
+		return 0, err
+	}
+	if err := p.capRelayed(); err != nil {
+		return 0, err
+	}
+	if err := p.checkAsks(); err != nil {
+		return 0, err
+	}
+	estimate = int64(len(p.body) / 4)
+	p.footprintOfBody(f)
+	return estimate, nil
+}
+
+// gateIDs is the gate for engines that take ids.
+func (p *preparing) gateIDs() (estimate int64, err error) {
+	if err := p.decodeFields(); err != nil {
+		return 0, err
+	}
+	if err := p.g.opts.Allow.CheckDecoded(p.head, p.req); err != nil {
+		return 0, err
+	}
+	if err := p.checkCap(); err != nil {
+		return 0, err
+	}
+	if err := p.checkSizes(); err != nil {
+		return 0, err
+	}
+	if err := p.checkFields(); err != nil {
+		return 0, err
+	}
+	return int64(len(p.body)/4) + p.mediaEstimate() + int64(p.req.MaxTokens)*int64(max(1, p.req.N)*(1+len(p.req.MorePrompts))), nil
 }
 
 // refuseEarly refuses a request that would wait for an engine in vain, before the work.
@@ -95,11 +167,11 @@ func (p *preparing) checkFields() error {
 	return nil
 }
 
-// checkNeeds refuses what no engine of the model carries, so far as the fields by
-// themselves did not show it, and what only several would carry between them.
+// checkNeeds refuses what no engine of the model carries that takes ids, so far as the fields
+// by themselves did not show it.
 func (p *preparing) checkNeeds() error {
-	p.needs = p.req.Needs()
-	if lacks := p.needs &^ p.model.Carries; lacks != 0 {
+	p.needs.IDs = p.req.Needs()
+	if lacks := p.needs.IDs &^ p.model.ByIDs.Carries; lacks != 0 {
 		names, field := p.req.Fields, lacks.String()
 		switch {
 		case lacks&infer.CarriesMinTokens != 0:
@@ -107,11 +179,11 @@ func (p *preparing) checkNeeds() error {
 		case lacks&infer.CarriesSeed != 0:
 			lacks, field = infer.CarriesSeed, names.Seed
 		}
-		e := infer.Errorf(infer.CodeUnsupported, "%s is not supported by engine kind %q; leave it out", field, p.model.Kind)
+		e := infer.Errorf(infer.CodeUnsupported, "%s is not supported by engine kind %q; leave it out", field, p.model.ByIDs.Kind)
 		e.Param, e.Lacks = field, lacks
 		return p.explain(e)
 	}
-	return p.checkAlone()
+	return nil
 }
 
 // checkAsks refuses what every relayed engine of the model is known to lose. All else
@@ -122,14 +194,14 @@ func (p *preparing) checkAsks() error {
 		return nil
 	}
 	asks := e.Asks()
-	p.needs = p.head.Needs(asks)
-	if lacks := p.needs &^ p.model.Carries; lacks != 0 {
+	p.needs.Bytes = p.head.Needs(asks)
+	if lacks := p.needs.Bytes &^ p.model.Relayed.Carries; lacks != 0 {
 		path, lacks := p.head.Asking(asks, lacks)
 		e := dialect.Unsupported(path, "model "+p.model.Name, nil)
 		e.Lacks = lacks
 		return p.explain(e)
 	}
-	return p.checkAlone()
+	return nil
 }
 
 // checkAlone refuses what only several engines would carry between them.
@@ -173,10 +245,18 @@ func (p *preparing) findModel() error {
 	return err
 }
 
-// relays says that requests for a model are relayed. Endpoints that only ask a tokenizer
-// are answered by weir itself where it has the model's.
-func (g *Gateway) relays(m *route.Model, e dialect.Endpoint) bool {
-	return g.folder(m) == nil || m.Relayed && !asksTokenizer(e)
+// forms says which forms a request of a model is prepared in: ids for engines that take those,
+// the caller's own bytes for those that are relayed, and both while no engine is known. An
+// endpoint that only asks a tokenizer is answered by weir itself where it has the model's.
+func (g *Gateway) forms(m *route.Model, e dialect.Endpoint) (needs route.Needs) {
+	t, folder, unknown := e.Traits(), g.folder(m) != nil, !m.Known()
+	if !folder || !asksTokenizer(e) && (t.RelaysOnly || m.ByIDs.Kind == "" && !unknown) {
+		needs.IDs = infer.AnotherForm
+	}
+	if folder && (asksTokenizer(e) || t.TokensOnly || m.Relayed.Kind == "" && !unknown) {
+		needs.Bytes = infer.AnotherForm
+	}
+	return needs
 }
 
 // asksTokenizer says that an endpoint asks a model's tokenizer and no engine.
@@ -185,23 +265,23 @@ func asksTokenizer(e dialect.Endpoint) bool {
 	return wants == dialect.TokenIDs || wants == dialect.Text
 }
 
-// checkPath refuses a path that is not served for a model. relayed is what relays
-// says of the two.
-func (g *Gateway) checkPath(m *route.Model, e dialect.Endpoint, path string, relayed bool) error {
+// checkPath refuses a path that is not served for a model.
+func (g *Gateway) checkPath(m *route.Model, e dialect.Endpoint, path string) error {
+	folder := g.folder(m) != nil
 	switch t := e.Traits(); {
-	case asksTokenizer(e) && relayed && !m.Relayed:
+	case asksTokenizer(e) && !folder && m.Relayed.Kind == "":
 		e := infer.Errorf(infer.CodeUnsupported, "model %q has no tokenizer here; give its folder with --model %s=DIR", m.Name, m.Name)
 		e.Param = "model"
 		return e
-	case t.TokensOnly && relayed:
+	case t.TokensOnly && (!folder || m.ByIDs.Kind == "" && m.Relayed.Kind != ""):
 		return infer.Errorf(infer.CodeUnsupported, "%s is not served by engine kind %s, which is relayed; it is by those that take ids: weir, vllm-core, sglang-ipc, and sglang or vllm for a server of theirs (--engine sglang=URL, --engine vllm=URL)",
-			path, m.Kind)
-	case t.RelaysOnly && !relayed:
+			path, m.Relayed.Kind)
+	case t.RelaysOnly && folder && m.ByIDs.Kind != "" && m.Relayed.Kind == "":
 		if g.services.meant(path) != "" {
 			return g.services.nothingAt(path)
 		}
 		return infer.Errorf(infer.CodeNotFound, "%s is not served by engine kind %s, which takes ids and generates; it serves /v1/chat/completions, /v1/completions, /v1/messages and /v1/responses. "+
-			"A server that has %s is one for --engine openai=URL", path, m.Kind, path)
+			"A server that has %s is one for --engine openai=URL", path, m.ByIDs.Kind, path)
 	}
 	return nil
 }
@@ -234,7 +314,7 @@ func onlyModel(fleet *route.Snapshot) (name string, err error) {
 
 // servedModels names the models that an engine has joined for.
 func servedModels(snap *route.Snapshot) string {
-	names := slices.DeleteFunc(snap.Names(), func(name string) bool { return snap.Models[name].Kind == "" })
+	names := slices.DeleteFunc(snap.Names(), func(name string) bool { return !snap.Models[name].Known() })
 	switch {
 	case len(names) == 0:
 		return "no engine has joined yet"

@@ -64,7 +64,7 @@ func newHolding(opts *Options) *holding {
 // by priorities must have all those among which it is to choose, also the ones that carry no
 // priority: what came with a low one would hold the room for which others wait here.
 func (h *holding) pushes(m *route.Model) bool {
-	return h.opts.Off || h.ordered && m.Carries&infer.CarriesPriority != 0
+	return h.opts.Off || h.ordered && (m.ByIDs.Carries|m.Relayed.Carries)&infer.CarriesPriority != 0
 }
 
 // ticket is a request's way through stages 5 and 6. It belongs to the request's goroutine

@@ -18,6 +18,7 @@ const maxIgnored = 1024
 type leftOut struct {
 	*dialect.LeftOut
 	headers []string // of the request's head, by their names in the dialect's table
+	counted bool
 }
 
 // leftOut gives what was left out of a request that weir has decoded.
@@ -40,13 +41,27 @@ func (p *preparing) leftOut() (l leftOut) {
 	return l
 }
 
-// tellIgnored names what was left out, in the response's head and in the metric.
-func (x *exchange) tellIgnored(p *preparing) {
+// leaves tells what was left out, at once where no engine could be given it.
+func (x *exchange) leaves(p *preparing) {
 	l := p.leftOut()
 	if l.LeftOut == nil && l.headers == nil {
 		return
 	}
+	if !p.needs.HasBytes() {
+		x.tellIgnored(&l)
+		return
+	}
+	kept := l
+	x.ignored = &kept
+}
+
+// tellIgnored names what was left out, in the response's head and in the metric.
+func (x *exchange) tellIgnored(l *leftOut) {
 	x.response.w.Header().Set(ignoredHeader, l.value())
+	if l.counted {
+		return
+	}
+	l.counted = true
 	dialect := dialectOf(x.endpoint)
 	for _, name := range l.Ignored() {
 		x.g.opts.Metrics.Ignored(dialect, name)

@@ -35,7 +35,7 @@ const software = "weir"
 // LoRA adapters.
 func served(snap *route.Snapshot) (models []*route.Model) {
 	for _, name := range snap.Names() {
-		if m := snap.Models[name]; m.Kind != "" && m.Name == name && m.Base == "" { // no alias
+		if m := snap.Models[name]; m.Known() && m.Name == name && m.Base == "" { // no alias
 			models = append(models, m)
 		}
 	}
@@ -49,7 +49,7 @@ func (g *Gateway) modelInfoOf(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("model")
 	if models := served(snap); name == "" && len(models) == 1 {
 		name = models[0].Name
-	} else if m := snap.Models[name]; m == nil || m.Kind == "" {
+	} else if m := snap.Models[name]; m == nil || !m.Known() {
 		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", name, servedModels(snap))
 		if name == "" {
 			e = infer.Invalid("model", "there is not one model here but %d; name one: %s?model=NAME; %s", len(models), r.URL.Path, servedModels(snap))

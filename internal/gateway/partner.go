@@ -81,9 +81,9 @@ type prefillEnd struct {
 
 // newPartner books a request's prefill half at the rank that was chosen for it.
 func newPartner(g *Gateway, at *route.Target, c *route.Choice, now int64, r *request, m *route.Model) *partner {
-	chosen := c.Prefill.Choice()
-	p := &partner{g: g, target: *at, fetched: fetched{m.Transfer, c.Decision.Choice().Work.New}, work: r.footprint.workOf(chosen), resident: c.Request.Length - chosen.Work.New}
-	p.booked.enter(at.Books, chosen, c, now, r, 0)
+	chosen, f := c.Prefill.Choice(), r.footprint.at(at.Engine)
+	p := &partner{g: g, target: *at, fetched: fetched{m.Transfer, c.Decision.Choice().Work.New}, work: f.workOf(chosen), resident: c.Request.Length - chosen.Work.New}
+	p.booked.enter(at.Books, chosen, c, now, f, 0)
 	p.booked.queue = g.held
 	return p
 }
@@ -121,7 +121,7 @@ func (p *partner) begin(x *exchange) {
 	p.answered, p.gone = make(chan struct{}), make(chan struct{})
 	p.usage.CachedTokens = -1
 	probe := engine.Probe{Model: p.target.Model}
-	if x.relayed {
+	if p.target.Relay != nil {
 		p.meet(1)
 		p.meetings[0].id = relayID(x.id, len(x.rec.Attempts))
 		p.wire, probe.Path = newRelayPrefill(p, &x.request, x.response.r), x.response.r.URL.Path

@@ -167,19 +167,20 @@ func (p *partner) ask(asked *dialect.Asked, role infer.Role, path string) {
 	}
 }
 
-// indivisible says why a request cannot be served in two halves that meet in a way, and by
+// indivisible says why a relayed request cannot be served in two halves that meet in a way, and by
 // which of its fields; empty: it can. One that generates nothing has none. Over relays
 // several answers would meet in one place, and only SGLang's engines tell the prompts of a
 // list apart; and the log probabilities of a prompt are in the prefill engine's answer alone,
 // which is nobody's.
 func (q *request) indivisible(way engine.Way, path string) (field, why string) {
-	if !q.relayed {
-		return "", ""
+	f := q.footprint.bytes
+	if f == nil {
+		f = &q.footprint
 	}
 	switch scores := scoresPrompt(q.head); {
-	case q.footprint.computed || !q.head.Ask().FirstID(path):
+	case f.computed || !q.head.Ask().FirstID(path):
 		return "", "its path " + path + " is none that generates an answer"
-	case q.footprint.answers() != 1:
+	case f.answers() != 1:
 		return "n", "it asks for several answers (n)"
 	case way != engine.ByRoom && several(q.head):
 		return "prompt", "it has several prompts"

@@ -81,26 +81,39 @@ func (x *exchange) prepare() (done bool, err error) {
 	err = p.accept()
 	x.routing = p.routing
 	if err == nil {
-		x.tellIgnored(p)
+		x.leaves(p)
 	}
-	if err != nil || p.relayed {
+	if err != nil || !p.needs.HasIDs() {
 		return false, err
 	}
 	var answer []byte
-	switch wants := p.endpoint.Traits().Wants; wants {
+	wants := p.endpoint.Traits().Wants
+	switch wants {
 	case dialect.TokenIDs, dialect.Text:
 		answer, err = p.tokenized()
-	case dialect.PromptLength:
-		if err = p.prompt(); err == nil {
-			answer = p.endpoint.(dialect.Counter).AppendCount(nil, len(p.ids))
-		}
 	default:
-		return false, p.prompt()
+		err = p.promptForm()
+		x.routing = p.routing
+		if err != nil || wants != dialect.PromptLength || !p.needs.HasIDs() {
+			return false, err
+		}
+		answer = p.endpoint.(dialect.Counter).AppendCount(nil, len(p.ids))
 	}
 	if err == nil {
 		err = x.writeWhole(answer)
 	}
 	return true, err
+}
+
+// promptForm is render and tokenize. A request of which no ids can be made is relayed, where it
+// has that form.
+func (p *preparing) promptForm() error {
+	err := p.prompt()
+	if err == nil || !p.ofForm(err) || p.ctx.Err() != nil {
+		return err
+	}
+	p.bind(err)
+	return nil
 }
 
 // inlineBody is the size in bytes up to which a body is decoded, and its

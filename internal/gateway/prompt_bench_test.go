@@ -148,7 +148,7 @@ func BenchmarkBodyToIDs(b *testing.B) {
 			name, opts.PrefixCache = "seen", 0
 		}
 		e := &route.Engine{Name: "a", Kind: "weir", Tokens: &tokenEngine{name: "a"}, Ready: true}
-		snap := &route.Snapshot{Models: map[string]*route.Model{models.SimName: {Name: models.SimName, Kind: "weir", Policy: new(balance.RoundRobin),
+		snap := &route.Snapshot{Models: map[string]*route.Model{models.SimName: {Name: models.SimName, ByIDs: route.Side{Kind: "weir"}, Policy: new(balance.RoundRobin),
 			Targets: []route.Target{{Engine: e, Rank: route.Whole("a"), Model: models.SimName}}}}}
 		opts.Snapshot = func() *route.Snapshot { return snap }
 		g := New(opts)

@@ -14,7 +14,9 @@ import (
 type routing struct {
 	fleet *route.Snapshot
 	model *route.Model   // as the fleet has it
-	needs infer.Carries  // what an engine must carry
+	needs route.Needs    // what an engine must carry
+	anew  uint8          // how often it was prepared again
+	noIDs *infer.Error   // why engines that take ids cannot be given it, where it is relayed for that
 	tried []route.Target // by the attempts before
 	begun int            // those of them in which the engine may have begun with it
 
@@ -89,17 +91,49 @@ func (x *exchange) refresh() (err error) {
 	if x.model, err = lookUp(x.fleet, x.head.Model); err != nil {
 		return err
 	}
-	relays := x.g.relays(x.model, x.endpoint)
-	if err = x.g.checkPath(x.model, x.endpoint, x.response.r.URL.Path, relays); err != nil {
+	if err := x.g.checkPath(x.model, x.endpoint, x.response.r.URL.Path); err != nil {
 		return err
 	}
-	if x.relayed && !relays {
-		// Only the request's head was read. It takes a token engine's path from the start,
-		// or none.
-		return x.noEngine(trace.Now())
+	if x.misfits() {
+		return errMisfit
 	}
-	x.relayed = relays
 	return nil
+}
+
+// errMisfit ends the wait of a request that no engine can be given in the form in which it was
+// prepared, while there are some that take it in another one.
+var errMisfit = infer.Errorf(infer.CodeUnavailable, "the engines of the model take requests in another form than before; try again")
+
+// mostAnew bounds how often a request is prepared again.
+const mostAnew = 3
+
+// misfits says that the request's model has, since it was prepared, come to engines that take
+// requests in a form which it lacks, and that nobody else takes it.
+func (x *exchange) misfits() bool {
+	if x.needs.HasIDs() && x.needs.HasBytes() || x.noIDs != nil || x.body == nil || x.anew == mostAnew || x.model.Has(x.needs, x.tried) {
+		return false
+	}
+	could := x.g.forms(x.model, x.endpoint)
+	if x.needs.HasIDs() {
+		could.IDs = infer.AnotherForm
+	} else {
+		could.Bytes = infer.AnotherForm
+	}
+	return x.model.Has(could, x.tried)
+}
+
+// prepareAgain prepares a request that has waited for the engines that there are now. It keeps
+// its place among those that wait.
+func (x *exchange) prepareAgain() (done bool, err error) {
+	if x.ticket != nil {
+		x.g.held.drop(x.ticket)
+	}
+	x.reservation.Leave()
+	was := x.routing
+	x.request = request{body: x.body, room: x.room, uncount: x.uncount, endpoint: x.endpoint}
+	done, err = x.prepare()
+	x.tried, x.begun, x.place, x.expiresAt, x.anew = was.tried, was.begun, was.place, was.expiresAt, was.anew+1
+	return done, err
 }
 
 // elsewhere says that there is another target to go to.
@@ -118,8 +152,8 @@ func (r *routing) noEngine(now int64) error {
 		what = "other engine"
 	}
 	e := infer.Errorf(infer.CodeUnavailable, "no %s for model %q is ready", what, r.model.Name)
-	if r.model.Has(0, r.tried) {
-		e.Message += fmt.Sprintf(" that carries %s, which the request needs", r.needs)
+	if r.model.Has(route.Needs{}, r.tried) {
+		e.Message += r.lacking()
 	}
 	if missing := r.model.Missing(r.needs, r.tried); missing != "" {
 		e.Message += ": " + missing
@@ -131,17 +165,28 @@ func (r *routing) noEngine(now int64) error {
 	return e
 }
 
+// lacking says what of the request the engines do not carry that are there.
+func (r *routing) lacking() (what string) {
+	if r.noIDs != nil {
+		return " that is relayed, which the request needs: others cannot be given it (" + r.noIDs.Message + ")"
+	}
+	if needs := r.needs.String(); needs != "" {
+		return " that carries " + needs + ", which the request needs"
+	}
+	return " that takes the request in the form in which it was prepared"
+}
+
 // undivided has a request that has no two halves given to engines that serve it whole, where
 // others do not, and refuses it where none does.
 func (r *routing) undivided(q *request, path string) error {
-	if r.model.Way == engine.Nowhere {
+	if r.model.Way == engine.Nowhere || !r.needs.HasBytes() {
 		return nil
 	}
 	field, why := q.indivisible(r.model.Way, path)
 	if why == "" {
 		return nil
 	}
-	if r.needs |= infer.Undivided; r.model.Whole {
+	if r.needs.Bytes |= infer.Undivided; r.model.Whole || r.needs.HasIDs() {
 		return nil
 	}
 	return &infer.Error{Code: infer.CodeUnsupported, Param: field,

@@ -21,9 +21,9 @@ type request struct {
 	uncount     func()         // ends its count as a client's; nil: its connection counts
 	head        *dialect.Head
 	endpoint    dialect.Endpoint
-	req         *dialect.Request // token engines only
+	req         *dialect.Request // token engines only; nil: it is relayed whatever engines there are
+	ignored     *leftOut         // is told if one of them answers; nil: nothing was left out, or it was told at once
 	reservation *admission.Reservation
-	relayed     bool
 	folder      *model.Folder // token engines only
 
 	stops     *tokenizer.Stops // all choices search their text for them

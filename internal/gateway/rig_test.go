@@ -99,12 +99,12 @@ func (r *rig) ask(path, body string, window int) {
 		if err := stage(); err != nil {
 			r.t.Fatal(err)
 		}
-		if p.relayed && p.model != nil {
+		if !p.needs.HasIDs() && p.model != nil {
 			break
 		}
 	}
 	x.routing = p.routing
-	if r.loose && !x.relayed {
+	if r.loose && x.needs.HasIDs() {
 		x.req.MaxTokens = 1 << 40
 	}
 	go func() {

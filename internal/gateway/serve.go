@@ -32,17 +32,31 @@ func (x *exchange) serve() (v verdict) {
 	return x.attempts()
 }
 
+// engine takes the request through queue and route until it has an engine. done says that it
+// is answered without one.
+func (x *exchange) engine() (done bool, err error) {
+	for {
+		if err = x.queue(); err == nil {
+			err = x.route()
+		}
+		if err == errMisfit {
+			if done, err = x.prepareAgain(); err == nil && !done {
+				continue
+			}
+		}
+		if done || err != nil || x.ticket == nil {
+			return done, err
+		}
+	}
+}
+
 // attempts takes the request to an engine, and to another one if need be, and its
 // answer to the client.
 func (x *exchange) attempts() (v verdict) {
 	for {
-		for waits := true; waits; waits = x.ticket != nil {
-			if x.err = infer.AsError(x.queue()); x.err != nil {
-				return ended
-			}
-			if x.err = infer.AsError(x.route()); x.err != nil {
-				return ended
-			}
+		done, err := x.engine()
+		if x.err = infer.AsError(err); x.err != nil || done {
+			return ended
 		}
 		if x.err = infer.AsError(x.dispatch()); x.err == nil {
 			if v = x.follow(waits); x.response.left() {

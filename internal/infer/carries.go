@@ -59,6 +59,10 @@ const (
 // engines' roles.
 const Undivided = endOfSpelled
 
+// AnotherForm is needed by a request of engines that take it in a form that it has not: no
+// engine carries it. A request has two forms, ids and the caller's own bytes, or one of them.
+const AnotherForm = endOfSpelled << 1
+
 // CarriesAnything has every member and every spelling, as a relayed engine does of which
 // nothing is known.
 const CarriesAnything = endOfSpelled - 1
@@ -107,6 +111,8 @@ func (c Carries) Words() []string {
 			words = append(words, carriesNames[i])
 		case 1<<i == Undivided:
 			words = append(words, "requests that cannot be divided between a prefill and a decode engine")
+		case 1<<i == AnotherForm:
+			words = append(words, "requests in another form")
 		default:
 			words = append(words, spelledNames[i-len(carriesNames)])
 		}

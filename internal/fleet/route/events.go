@@ -56,13 +56,19 @@ type Prompt struct {
 	// ByIDs says that its blocks are of its ids alone, as those are of which engines
 	// publish events.
 	ByIDs bool
+	// Text are its blocks as engines have them that are relayed, where Blocks are of its ids;
+	// each is some TextTokens. Neither kind of block says anything of the other.
+	Text       []kvindex.Block
+	TextTokens float64
 }
 
-// Match says what the targets' caches have of a prompt, in blocks of BlockTokens where it
-// is by ids: nothing where an engine keeps no prompts. It writes into dst, as
-// kvindex.Index.Match does.
-func (m *Model) Match(x *kvindex.Index, dst kvindex.Matches, p *Prompt, now int64) kvindex.Matches {
-	dst = x.Match(dst, p.Blocks, now)
+// Match says in a choice what the targets' caches have of a prompt, in blocks of BlockTokens
+// where it is by ids: nothing where an engine keeps no prompts.
+func (m *Model) Match(x *kvindex.Index, c *Choice, p *Prompt, now int64) {
+	dst := x.Match(c.Request.Matches, p.Blocks, now)
+	if p.Text != nil {
+		dst = m.matchTexts(x, dst, c, p, now)
+	}
 	base := cmp.Or(m.Base, m.Name)
 	for t := range m.all() {
 		if t.Books.forgets.Load() {
@@ -71,19 +77,44 @@ func (m *Model) Match(x *kvindex.Index, dst kvindex.Matches, p *Prompt, now int6
 			}
 			continue
 		}
-		if !p.ByIDs {
+		if !p.ByIDs || t.Relay != nil {
 			continue
 		}
 		e := t.Books.events.Load()
 		if e == nil || e.base != base || e.Rank.Knowledge() == kvevents.Unknown {
 			continue
 		}
-		for int(t.Books.Cache.ID) >= len(dst) {
-			dst = append(dst, kvindex.Match{})
-		}
+		dst = reach(dst, t.Books.Cache.ID)
 		e.correct(&dst[t.Books.Cache.ID], p, now)
 	}
+	c.Request.Matches = dst
+}
+
+// matchTexts puts what relayed targets have of a prompt's text in the place of what they have
+// of its ids, in blocks of ids, rounded down.
+func (m *Model) matchTexts(x *kvindex.Index, dst kvindex.Matches, c *Choice, p *Prompt, now int64) kvindex.Matches {
+	c.texts = x.Match(c.texts, p.Text, now)
+	blocks := func(texts int32) int32 {
+		return int32(min(float64(texts)*p.TextTokens, float64(p.Length)) / BlockTokens)
+	}
+	for t := range m.all() {
+		if t.Relay == nil {
+			continue
+		}
+		dst = reach(dst, t.Books.Cache.ID)
+		of := c.texts.Of(t.Books.Cache.ID)
+		of.Resident, of.Soon = blocks(of.Resident), blocks(of.Soon)
+		dst[t.Books.Cache.ID] = of
+	}
 	return dst
+}
+
+// reach gives matches that have a place for a cache.
+func reach(m kvindex.Matches, id uint32) kvindex.Matches {
+	for int(id) >= len(m) {
+		m = append(m, kvindex.Match{})
+	}
+	return m
 }
 
 // lag is how long after blocks should be there an engine's word of it may take.

@@ -54,10 +54,10 @@ func TestEventsCorrect(t *testing.T) {
 	}
 	blocks := kvindex.AppendChain(nil, Root("m", ""), ids, BlockTokens)
 	prompt := Prompt{Blocks: blocks, Length: 400, ByIDs: true}
-	var dst kvindex.Matches
+	var c Choice
 	match := func(now int64) kvindex.Match {
-		dst = m.Match(index, dst, &prompt, now)
-		return dst.Of(r.Books.Cache.ID)
+		m.Match(index, &c, &prompt, now)
+		return c.Request.Matches.Of(r.Books.Cache.ID)
 	}
 	check := func(what string, now int64, resident, soon int32, stale bool) {
 		t.Helper()
@@ -159,7 +159,9 @@ func TestForgets(t *testing.T) {
 		blocks := kvindex.AppendChain(nil, Root("m", ""), ids, BlockTokens)
 		for forgets, r := range of {
 			r.Books.Place(blocks, 0)
-			got := m.Match(index, nil, &Prompt{Blocks: blocks, Length: 400, ByIDs: byIDs}, 1).Of(r.Books.Cache.ID)
+			var c Choice
+			m.Match(index, &c, &Prompt{Blocks: blocks, Length: 400, ByIDs: byIDs}, 1)
+			got := c.Request.Matches.Of(r.Books.Cache.ID)
 			if want := int32(25); forgets && got != (kvindex.Match{}) || !forgets && got.Resident != want {
 				t.Errorf("by ids %v, forgets %v: %+v", byIDs, forgets, got)
 			}
@@ -170,7 +172,9 @@ func TestForgets(t *testing.T) {
 			r.Books.Release(held)
 		}
 		of[true].Books.Says(&engine.Facts{}) // it was started anew, with a cache
-		if got := m.Match(index, nil, &Prompt{Blocks: blocks, Length: 400, ByIDs: byIDs}, 1).Of(of[true].Books.Cache.ID); got.Resident != 25 {
+		var c Choice
+		m.Match(index, &c, &Prompt{Blocks: blocks, Length: 400, ByIDs: byIDs}, 1)
+		if got := c.Request.Matches.Of(of[true].Books.Cache.ID); got.Resident != 25 {
 			t.Errorf("%+v", got)
 		}
 	}

@@ -26,12 +26,12 @@ func ExampleModel_Pick() {
 	choice := new(route.Choice)
 	choice.Request.Length, choice.Request.Output = 1000, 200
 	for range 3 {
-		t, _, _ := model.Pick(0, nil, choice)
+		t, _, _ := model.Pick(route.Needs{}, nil, choice)
 		fmt.Println(t.Name, "knows it as", t.Model)
 	}
-	t, _, ok := model.Pick(0, []route.Target{a}, choice)
+	t, _, ok := model.Pick(route.Needs{}, []route.Target{a}, choice)
 	fmt.Println(t.Name, ok)
-	_, _, ok = model.Pick(0, []route.Target{a, b}, choice)
+	_, _, ok = model.Pick(route.Needs{}, []route.Target{a, b}, choice)
 	fmt.Println("when both have failed:", ok)
 	// Output:
 	// a knows it as llama

@@ -30,6 +30,9 @@ func pairs(policy string, engines ...*Engine) *Model {
 	return m
 }
 
+// noRelay makes an engine one that is relayed.
+type noRelay struct{ engine.Relay }
+
 func part(name string, role infer.Role, whole bool) *Engine {
 	return &Engine{Name: name, Role: role, Meets: engine.Meets{Way: engine.ByRoom, Whole: whole}}
 }
@@ -50,13 +53,22 @@ func TestPickHalves(t *testing.T) {
 		var engines []*Engine
 		for _, name := range names {
 			e := part(name, rapid.SampledFrom([]infer.Role{infer.RoleBoth, infer.RolePrefill, infer.RoleDecode}).Draw(t, "role"), rapid.Bool().Draw(t, "whole"))
-			e.Facts.Carries = infer.Carries(rapid.Uint32Range(0, 3).Draw(t, "carries"))
+			if e.Facts.Carries = infer.Carries(rapid.Uint32Range(0, 3).Draw(t, "carries")); rapid.Bool().Draw(t, "relayed") {
+				e.Relay = noRelay{}
+				e.Facts.Lacks = []infer.Lack{{What: infer.CarriesAnything &^ e.Facts.Carries}}
+			}
 			engines = append(engines, e)
 		}
 		m := pairs(rapid.SampledFrom(balance.Names()).Draw(t, "policy"), engines...)
-		needs := infer.Carries(rapid.Uint32Range(0, 3).Draw(t, "needs"))
+		needs := Needs{IDs: infer.Carries(rapid.Uint32Range(0, 3).Draw(t, "needs")), Bytes: infer.Carries(rapid.Uint32Range(0, 3).Draw(t, "needs of relays"))}
 		if rapid.Bool().Draw(t, "undivided") {
-			needs |= infer.Undivided
+			needs.Bytes |= infer.Undivided
+		}
+		switch rapid.IntRange(0, 4).Draw(t, "forms") {
+		case 0:
+			needs.IDs = infer.AnotherForm
+		case 1:
+			needs.Bytes = infer.AnotherForm
 		}
 		var tried []Target
 		for of := range m.all() {
@@ -84,8 +96,10 @@ func TestPickHalves(t *testing.T) {
 			t.Fatalf("%s is given the request whole", target.Name)
 		case partner != nil && (part != cost.DecodePart || target.Role != infer.RoleDecode || partner.Role != infer.RolePrefill):
 			t.Fatalf("%s (%s) has half of it, and %s (%s) computes the prompt", target.Name, target.Role, partner.Name, partner.Role)
-		case partner != nil && needs&infer.Undivided != 0:
+		case partner != nil && needs.Of(target.Engine)&infer.Undivided != 0:
 			t.Fatal("what cannot be divided is")
+		case partner != nil && (partner.Relay != nil) != (target.Relay != nil):
+			t.Fatalf("%s is relayed, %v, and its partner %s is not that", target.Name, target.Relay != nil, partner.Name)
 		case partner != nil && (c.Prefill.Choice().Work.Part != cost.PrefillPart || m.Prefills[c.Prefill.Chosen].Engine != partner.Engine):
 			t.Fatalf("the partner is %s, and chosen was %+v", partner.Name, c.Prefill.Choice())
 		}
@@ -100,35 +114,36 @@ func TestPickHalves(t *testing.T) {
 // Without roles there is no partner; with a decode engine that serves no whole requests there
 // is none without one, and its absence is said.
 func TestMissing(t *testing.T) {
+	undivided := Needs{IDs: infer.Undivided, Bytes: infer.Undivided}
 	d, p := part("d", infer.RoleDecode, false), part("p", infer.RolePrefill, true)
 	m := pairs("cost", d)
-	if _, _, ok := m.Pick(0, nil, asking(100)); ok || m.Has(0, nil) || m.Room(0, nil, 1, 0) {
+	if _, _, ok := m.Pick(Needs{}, nil, asking(100)); ok || m.Has(Needs{}, nil) || m.Room(Needs{}, nil, 1, 0) {
 		t.Error("a decode engine alone serves a request whole")
 	}
-	if got := m.Missing(0, nil); got != "its decode engines serve no whole requests, and no prefill engine is ready" {
+	if got := m.Missing(Needs{}, nil); got != "its decode engines serve no whole requests, and no prefill engine is ready" {
 		t.Errorf("%q", got)
 	}
 	m = pairs("cost", d, p)
-	if target, partner, ok := m.Pick(0, nil, asking(100)); !ok || target.Name != "d" || partner == nil || partner.Name != "p" || !m.Room(0, nil, 1, 0) {
+	if target, partner, ok := m.Pick(Needs{}, nil, asking(100)); !ok || target.Name != "d" || partner == nil || partner.Name != "p" || !m.Room(Needs{}, nil, 1, 0) {
 		t.Error("no pair")
 	}
-	if got := m.Missing(0, nil); got != "" {
+	if got := m.Missing(Needs{}, nil); got != "" {
 		t.Errorf("%q", got)
 	}
-	if got := m.Missing(0, m.Prefills); got != "its decode engines serve no whole requests, and no prefill engine that is left takes the request" {
+	if got := m.Missing(Needs{}, m.Prefills); got != "its decode engines serve no whole requests, and no prefill engine that is left takes the request" {
 		t.Errorf("%q", got)
 	}
-	if _, _, ok := m.Pick(infer.Undivided, nil, asking(100)); ok || m.Has(infer.Undivided, nil) || m.Room(infer.Undivided, nil, 1, 0) {
+	if _, _, ok := m.Pick(undivided, nil, asking(100)); ok || m.Has(undivided, nil) || m.Room(undivided, nil, 1, 0) {
 		t.Error("what cannot be divided is")
 	}
-	if got := m.Missing(infer.Undivided, nil); got != "its engines serve halves of requests, and this one cannot be divided" {
+	if got := m.Missing(undivided, nil); got != "its engines serve halves of requests, and this one cannot be divided" {
 		t.Errorf("%q", got)
 	}
 	m = pairs("cost", d, p, part("w", infer.RoleDecode, true))
-	if target, partner, ok := m.Pick(infer.Undivided, nil, asking(8000)); !ok || target.Name != "w" || partner != nil {
+	if target, partner, ok := m.Pick(undivided, nil, asking(8000)); !ok || target.Name != "w" || partner != nil {
 		t.Error("what cannot be divided is not served whole where that can be")
 	}
-	if _, _, ok := pairs("cost", p).Pick(0, nil, asking(100)); ok {
+	if _, _, ok := pairs("cost", p).Pick(Needs{}, nil, asking(100)); ok {
 		t.Error("a prefill engine serves a caller")
 	}
 }
@@ -142,8 +157,8 @@ func TestPickHalvesAllocatesNothing(t *testing.T) {
 		if n := testing.AllocsPerRun(100, func() {
 			now += 1e6
 			c.Request.Now, c.Request.Random, c.Request.Session = now, uint64(now), 7
-			_, _, all := m.Pick(0, nil, c)
-			_, _, again := m.Pick(0, m.Prefills[:1], c)
+			_, _, all := m.Pick(Needs{}, nil, c)
+			_, _, again := m.Pick(Needs{}, m.Prefills[:1], c)
 			if !all || !again {
 				t.Fatal("picked none")
 			}

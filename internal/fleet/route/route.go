@@ -136,7 +136,47 @@ type Target struct {
 	Model string
 }
 
-// Model is the set of engines that serve one model name. All are of one kind.
+// Needs are what a request needs of its engine: of one that takes ids, and of one that is
+// relayed, which takes the caller's own bytes. A request without one of the two forms needs
+// infer.AnotherForm there.
+type Needs struct{ IDs, Bytes infer.Carries }
+
+// HasIDs says that the request can be given to an engine that takes ids, and HasBytes to one
+// that is relayed.
+func (n Needs) HasIDs() bool   { return n.IDs&infer.AnotherForm == 0 }
+func (n Needs) HasBytes() bool { return n.Bytes&infer.AnotherForm == 0 }
+
+// Of gives what the request needs of an engine.
+func (n Needs) Of(e *Engine) infer.Carries {
+	if e.Relay != nil {
+		return n.Bytes
+	}
+	return n.IDs
+}
+
+// String lists what is needed in the forms that the request has.
+func (n Needs) String() string {
+	var all infer.Carries
+	if n.HasIDs() {
+		all |= n.IDs
+	}
+	if n.HasBytes() {
+		all |= n.Bytes
+	}
+	return all.String()
+}
+
+// Side is what the engines of a model have in common that take requests in one form.
+type Side struct {
+	// Kind is that of one of them, empty while none is known.
+	Kind string
+	// Carries is what some of them carries beyond what every wire does, by the latest word of
+	// those that are not ready. It is everything where nothing can be said: while no engine
+	// of the model is ready, or of one that never was.
+	Carries infer.Carries
+}
+
+// Model is the set of engines that serve one model name.
 type Model struct {
 	Name string
 	// Base is the model whose folder it has, where that is another: of a LoRA
@@ -162,14 +202,9 @@ type Model struct {
 	Transfer *cost.Transfer
 	// Retries are what of its requests may be repeated; nil is all.
 	Retries *retry.Budget
-	// Kind is that of its engines, empty while none is known. Relayed says that
-	// they take the caller's own bytes.
-	Kind    string
-	Relayed bool
-	// Carries is what some engine of the model carries beyond what every wire does, by
-	// the latest word of those that are not ready. It is everything where nothing can be
-	// said: while none is ready, or of one that never was.
-	Carries infer.Carries
+	// ByIDs are its engines that take ids, and Relayed those that take the caller's own bytes.
+	// There may be both.
+	ByIDs, Relayed Side
 	// Awaited says that some engine of the model is not ready. Settled says that each of
 	// them has been, so that none is starting that one could wait for.
 	Awaited, Settled bool
@@ -219,6 +254,9 @@ func (s *Snapshot) Names() []string {
 	return names
 }
 
+// Known says that some engine is known to serve the model.
+func (m *Model) Known() bool { return m.ByIDs.Kind != "" || m.Relayed.Kind != "" }
+
 // Add adds a target that is ready, and has books.
 func (m *Model) Add(t Target) {
 	c := balance.Candidate{Rank: t.Books.Rank, Cache: t.Books.Cache.ID, KV: t.Books.KV(), Does: t.does()}
@@ -267,6 +305,7 @@ type Choice struct {
 	some   subset // of the targets, those that the policy was asked about, where not all
 	first  subset // of the Prefills
 	halves balance.Halves
+	texts  kvindex.Matches
 }
 
 // subset are some of a model's targets.
@@ -295,32 +334,50 @@ func (c *Choice) Available() int {
 
 // Has says whether there is a ready target that carries what a request needs and is
 // not among the tried ones. Unlike Pick it is no turn of the policy.
-func (m *Model) Has(needs infer.Carries, tried []Target) bool {
+func (m *Model) Has(needs Needs, tried []Target) bool {
 	return m.takes(needs, tried) != health.Never
 }
 
 // takes says how freely any target takes a request.
-func (m *Model) takes(needs infer.Carries, tried []Target) (most health.Takes) {
-	halves := health.Never
+func (m *Model) takes(needs Needs, tried []Target) (most health.Takes) {
+	var halves [numForms]health.Takes
 	for i := range m.Targets {
 		if t := &m.Targets[i]; t.fits(needs, tried) {
 			if takes := t.Health.Takes(); t.does() == balance.Decode {
-				halves = max(halves, takes)
+				halves[t.form()] = max(halves[t.form()], takes)
 			} else {
 				most = max(most, takes)
 			}
 		}
 	}
-	if halves > most {
-		most = max(most, min(halves, m.fills(needs, tried)))
+	for f, takes := range halves {
+		if takes > most {
+			most = max(most, min(takes, m.fills(form(f), needs, tried)))
+		}
 	}
 	return most
 }
 
-// fills says how freely any of the Prefills takes a request.
-func (m *Model) fills(needs infer.Carries, tried []Target) (most health.Takes) {
+// form is how an engine takes requests. The two halves of one are in the same.
+type form uint8
+
+const (
+	byIDs form = iota
+	relayed
+	numForms
+)
+
+func (e *Engine) form() form {
+	if e.Relay != nil {
+		return relayed
+	}
+	return byIDs
+}
+
+// fills says how freely any of the Prefills takes a request in a form.
+func (m *Model) fills(f form, needs Needs, tried []Target) (most health.Takes) {
 	for i := range m.Prefills {
-		if t := &m.Prefills[i]; t.fits(needs, tried) {
+		if t := &m.Prefills[i]; t.form() == f && t.fits(needs, tried) {
 			most = max(most, t.Health.Takes())
 		}
 	}
@@ -343,7 +400,7 @@ func (m *Model) all() iter.Seq[*Target] {
 // Rests gives after how long the first of the targets can be asked again that were
 // not tried, where none takes a request and some of them only because they have asked
 // to be left alone; 0: that is not so.
-func (m *Model) Rests(needs infer.Carries, tried []Target, now int64) (least time.Duration) {
+func (m *Model) Rests(needs Needs, tried []Target, now int64) (least time.Duration) {
 	if m.Has(needs, tried) {
 		return 0
 	}
@@ -357,7 +414,7 @@ func (m *Model) Rests(needs infer.Carries, tried []Target, now int64) (least tim
 
 // Back gives in how long the first of the targets that were not tried may take a request
 // again, where none takes any: when it is probed next. 0: nobody knows.
-func (m *Model) Back(needs infer.Carries, tried []Target) (least time.Duration) {
+func (m *Model) Back(needs Needs, tried []Target) (least time.Duration) {
 	for t := range m.all() {
 		if t.Health == nil || !t.fits(needs, tried) {
 			continue
@@ -371,19 +428,19 @@ func (m *Model) Back(needs infer.Carries, tried []Target) (least time.Duration) 
 
 // Room says whether some target that Pick might choose has room for a request of n answers:
 // one that serves it whole, or one with another that computes its prompt.
-func (m *Model) Room(needs infer.Carries, tried []Target, n int, now int64) bool {
+func (m *Model) Room(needs Needs, tried []Target, n int, now int64) bool {
 	takes := m.takes(needs, tried)
 	if takes == health.Never {
 		return false
 	}
-	fills := false
+	var fills [numForms]bool
 	for i := range m.Prefills {
 		t := &m.Prefills[i]
-		fills = fills || t.fits(needs, tried) && t.Health.Takes() >= takes && t.Books.Rank.Fits(now, n)
+		fills[t.form()] = fills[t.form()] || t.fits(needs, tried) && t.Health.Takes() >= takes && t.Books.Rank.Fits(now, n)
 	}
 	for i := range m.Targets {
 		t := &m.Targets[i]
-		if t.fits(needs, tried) && t.Health.Takes() >= takes && t.Books.Rank.Fits(now, n) && (fills || t.does() != balance.Decode) {
+		if t.fits(needs, tried) && t.Health.Takes() >= takes && t.Books.Rank.Fits(now, n) && (fills[t.form()] || t.does() != balance.Decode) {
 			return true
 		}
 	}
@@ -391,7 +448,7 @@ func (m *Model) Room(needs infer.Carries, tried []Target, n int, now int64) bool
 }
 
 // Takes says whether Pick might choose the rank, whether it has room or not.
-func (m *Model) Takes(needs infer.Carries, tried []Target, rank *cost.Rank) bool {
+func (m *Model) Takes(needs Needs, tried []Target, rank *cost.Rank) bool {
 	for t := range m.all() {
 		if t.Books.Rank == rank {
 			return t.fits(needs, tried) && t.Health.Takes() != health.Never && t.Health.Takes() >= m.takes(needs, tried)
@@ -402,7 +459,7 @@ func (m *Model) Takes(needs infer.Carries, tried []Target, rank *cost.Rank) bool
 
 // Frees is when the first of the targets that can be given a request is predicted to have
 // room, 0 where that is not predicted.
-func (m *Model) Frees(needs infer.Carries, tried []Target, now int64) (first int64) {
+func (m *Model) Frees(needs Needs, tried []Target, now int64) (first int64) {
 	for t := range m.all() {
 		if !t.fits(needs, tried) {
 			continue
@@ -422,7 +479,7 @@ func (m *Model) Frees(needs infer.Carries, tried []Target, now int64) (first int
 //
 // Where another rank computes the prompt, partner is that one, of the Prefills, of which the
 // same holds. A target that does not serve whole requests is chosen with a partner only.
-func (m *Model) Pick(needs infer.Carries, tried []Target, c *Choice) (target Target, partner *Target, ok bool) {
+func (m *Model) Pick(needs Needs, tried []Target, c *Choice) (target Target, partner *Target, ok bool) {
 	q := &c.Request
 	q.Tried, q.Halves = q.Tried[:0], nil
 	for i := range tried {
@@ -439,7 +496,7 @@ func (m *Model) Pick(needs infer.Carries, tried []Target, c *Choice) (target Tar
 	if !all {
 		// Those that take it freely, where there are any. They may cease to meanwhile.
 		for takes := health.Freely; takes > health.Never; takes-- {
-			if c.first.fit = c.first.fit[:0]; m.halves && needs&infer.Undivided == 0 && !m.narrow(&c.first, m.Prefills, m.PrefillCandidates, needs, tried, takes, c, true) {
+			if c.first.fit = c.first.fit[:0]; m.halves && !m.narrow(&c.first, m.Prefills, m.PrefillCandidates, needs, tried, takes, c, true) {
 				m.narrow(&c.first, m.Prefills, m.PrefillCandidates, needs, tried, takes, c, false)
 			}
 			if m.narrow(&c.some, m.Targets, m.Candidates, needs, tried, takes, c, true) ||
@@ -453,7 +510,10 @@ func (m *Model) Pick(needs infer.Carries, tried []Target, c *Choice) (target Tar
 		return Target{}, nil, false
 	}
 	if m.halves {
+		m.pair(c)
 		partner = m.partner(c)
+		m.paired(c, partner)
+		candidates = c.some.fit
 	}
 	d := &c.Decision
 	i := m.Policy.Pick(q, candidates, d)
@@ -469,6 +529,37 @@ func (m *Model) Pick(needs infer.Carries, tried []Target, c *Choice) (target Tar
 		partner = nil
 	}
 	return m.Targets[i], partner, true
+}
+
+// pair leaves of those that would compute the prompt the ones whose form some target takes that
+// would go on from there.
+func (m *Model) pair(c *Choice) {
+	var goesOn [numForms]bool
+	for k, i := range c.some.places {
+		goesOn[m.Targets[i].form()] = goesOn[m.Targets[i].form()] || c.some.fit[k].Does != balance.All
+	}
+	c.first.keep(func(k int) bool { return goesOn[m.Prefills[c.first.places[k]].form()] })
+}
+
+// paired leaves of the targets those that can have the partner, and those that need none.
+func (m *Model) paired(c *Choice, partner *Target) {
+	if partner != nil {
+		c.some.keep(func(k int) bool {
+			return c.some.fit[k].Does == balance.All || m.Targets[c.some.places[k]].form() == partner.form()
+		})
+	}
+}
+
+// keep leaves those that are kept, by their place among them.
+func (s *subset) keep(kept func(k int) bool) {
+	n := 0
+	for k := range s.fit {
+		if kept(k) {
+			s.fit[n], s.places[n] = s.fit[k], s.places[k]
+			n++
+		}
+	}
+	s.fit, s.places = s.fit[:n], s.places[:n]
 }
 
 // partner chooses the rank that would compute the prompt, of those that were found to be able
@@ -497,11 +588,11 @@ func (m *Model) partner(c *Choice) *Target {
 // and says whether there are any; with others, only those of engines of which nothing was
 // tried. Of them it leaves out those that lack room, where that is asked. What follows a
 // prompt is left to nobody while none is there to compute it.
-func (m *Model) narrow(s *subset, side []Target, candidates []balance.Candidate, needs infer.Carries, tried []Target, takes health.Takes, c *Choice, others bool) (any bool) {
+func (m *Model) narrow(s *subset, side []Target, candidates []balance.Candidate, needs Needs, tried []Target, takes health.Takes, c *Choice, others bool) (any bool) {
 	s.fit, s.places = s.fit[:0], s.places[:0]
 	for i := range side {
 		t := &side[i]
-		if !t.fits(needs, tried) || t.takes(c.turn) < takes || others && t.among(tried, false) || candidates[i].Does == balance.Decode && len(c.first.fit) == 0 {
+		if !t.fits(needs, tried) || t.takes(c.turn) < takes || others && t.among(tried, false) || candidates[i].Does == balance.Decode && !m.computes(t.form(), c) {
 			continue
 		}
 		if any = true; !c.Roomy || t.Books.Rank.Fits(c.Request.Now, c.Request.Answers) {
@@ -533,30 +624,50 @@ func scattered(turn uint64) uint64 {
 	return z ^ z>>31
 }
 
+// computes says that some of those that were found to be able to compute the prompt take it in a
+// form.
+func (m *Model) computes(f form, c *Choice) bool {
+	for k := range c.first.fit {
+		if m.Prefills[c.first.places[k]].form() == f {
+			return true
+		}
+	}
+	return false
+}
+
 // Class tells requests apart that not all targets can be given: it is what they need of what
-// some target does not carry.
-func (m *Model) Class(needs infer.Carries) infer.Carries {
+// some target does not carry, in either form.
+func (m *Model) Class(needs Needs) Class {
 	common := infer.CarriesAnything
 	if !m.halves {
 		common |= infer.Undivided
 	}
+	ids, bytes := common, common
 	for t := range m.all() {
-		common &= t.Carries()
+		if t.Relay != nil {
+			bytes &= t.Carries()
+		} else {
+			ids &= t.Carries()
+		}
 	}
-	return needs &^ common
+	return Class(needs.IDs&^ids) | Class(needs.Bytes&^bytes)<<32
 }
 
+// Class tells requests apart that cannot be given to the same targets. It has 63 bits.
+type Class uint64
+
 // fits says whether a target can be given a request that was tried elsewhere.
-func (t *Target) fits(needs infer.Carries, tried []Target) bool {
+func (t *Target) fits(needs Needs, tried []Target) bool {
 	return t.carries(needs) && !t.among(tried, true)
 }
 
 // carries says whether a target can be given what a request needs.
-func (t *Target) carries(needs infer.Carries) bool {
-	if needs&infer.Undivided != 0 {
-		return t.Alone() && needs&^infer.Undivided&^t.Carries() == 0
+func (t *Target) carries(needs Needs) bool {
+	of := needs.Of(t.Engine)
+	if of&infer.Undivided != 0 {
+		return t.Alone() && of&^infer.Undivided&^t.Carries() == 0
 	}
-	return needs&^t.Carries() == 0
+	return of&^t.Carries() == 0
 }
 
 // among says whether a target, or with rank false another rank of its engine, is one of
@@ -573,17 +684,17 @@ func (t *Target) among(tried []Target, rank bool) bool {
 // Alone says whether some engine carries all that a request needs by itself, where
 // each of it is carried by some (Carries). It is true while engines are not ready, so that
 // they are waited for.
-func (m *Model) Alone(needs infer.Carries) bool {
+func (m *Model) Alone(needs Needs) bool {
 	return m.Awaited || len(m.Targets) == 0 || slices.ContainsFunc(m.Targets, func(t Target) bool { return t.carries(needs) })
 }
 
 // Missing says what the model's engines that are ready cannot serve a request without, empty
 // where that is not why none does.
-func (m *Model) Missing(needs infer.Carries, tried []Target) string {
+func (m *Model) Missing(needs Needs, tried []Target) string {
 	switch {
-	case m.halves && needs&infer.Undivided != 0 && !slices.ContainsFunc(m.Targets, func(t Target) bool { return t.Alone() }):
+	case m.halves && needs.Bytes&infer.Undivided != 0 && !slices.ContainsFunc(m.Targets, func(t Target) bool { return t.Alone() }):
 		return "its engines serve halves of requests, and this one cannot be divided"
-	case !m.halves || m.fills(needs, tried) != health.Never:
+	case !m.halves || m.fills(byIDs, needs, tried) != health.Never || m.fills(relayed, needs, tried) != health.Never:
 		return ""
 	case !slices.ContainsFunc(m.Targets, func(t Target) bool { return t.does() == balance.Decode && t.fits(needs, tried) }):
 		return ""

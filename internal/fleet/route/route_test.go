@@ -47,10 +47,10 @@ func TestRoom(t *testing.T) {
 	work := cost.Work{Length: 512, New: 512}
 	a.Books.Rank.Book(0, work)
 	a.Books.Rank.Book(0, work)
-	if !m.Room(0, nil, 1, 0) || m.Room(0, []Target{*b}, 1, 0) {
+	if !m.Room(Needs{}, nil, 1, 0) || m.Room(Needs{}, []Target{*b}, 1, 0) {
 		t.Error("a has room for more than 2")
 	}
-	if !m.Takes(0, nil, a.Books.Rank) || m.Takes(infer.CarriesSeed, nil, a.Books.Rank) || m.Takes(0, []Target{*a}, a.Books.Rank) {
+	if !m.Takes(Needs{}, nil, a.Books.Rank) || m.Takes(Needs{IDs: infer.CarriesSeed}, nil, a.Books.Rank) || m.Takes(Needs{}, []Target{*a}, a.Books.Rank) {
 		t.Error("a is taken for what it is not")
 	}
 	n := 0
@@ -60,16 +60,16 @@ func TestRoom(t *testing.T) {
 	if n < 4 || n > 5 {
 		t.Errorf("b, whose two ranks compute 512 tokens in a step, was given %d prompts of them", n)
 	}
-	if m.Room(0, nil, 1, 0) || m.Room(infer.CarriesSeed, nil, 1, 0) {
+	if m.Room(Needs{}, nil, 1, 0) || m.Room(Needs{IDs: infer.CarriesSeed}, nil, 1, 0) {
 		t.Error("there is room, and all are full")
 	}
-	if m.Takes(0, nil, model("c").Targets[0].Books.Rank) {
+	if m.Takes(Needs{}, nil, model("c").Targets[0].Books.Rank) {
 		t.Error("another model's rank is taken")
 	}
 	for range 3 {
 		b.Books.Rank.Book(0, work)
 	}
-	if at := m.Frees(0, nil, 0); at != 0 && !b.Books.Rank.Fits(at, 1) {
+	if at := m.Frees(Needs{}, nil, 0); at != 0 && !b.Books.Rank.Fits(at, 1) {
 		t.Errorf("no room at %d", at)
 	}
 }
@@ -79,10 +79,10 @@ func TestRoundRobinIsFair(t *testing.T) {
 	m := model("a", "b", "c")
 	count := map[string]int{}
 	for range 300 {
-		if !m.Has(0, nil) {
+		if !m.Has(Needs{}, nil) {
 			t.Fatal("has none")
 		}
-		target, _, ok := m.Pick(0, nil, new(Choice))
+		target, _, ok := m.Pick(Needs{}, nil, new(Choice))
 		if !ok {
 			t.Fatal("picked none")
 		}
@@ -104,8 +104,8 @@ func TestPickAvoidsTheTried(t *testing.T) {
 			r.Books = NewBooks(cost.NewModel(cost.Typical), kvindex.New(1), new(Shares), &engine.Facts{}, 0)
 			tried = append(tried, Target{Engine: &Engine{Name: name}, Rank: r})
 		}
-		target, _, ok := m.Pick(0, tried, new(Choice))
-		if ok != m.Has(0, tried) {
+		target, _, ok := m.Pick(Needs{}, tried, new(Choice))
+		if ok != m.Has(Needs{}, tried) {
 			t.Fatalf("picked %t, has %t", ok, !ok)
 		}
 		if ok && target.among(tried, false) {
@@ -123,7 +123,7 @@ func TestPickByNeeds(t *testing.T) {
 			return infer.Carries(rapid.Uint32Range(0, 7).Draw(t, "carries"))
 		})
 		alone := false
-		needs := carries.Draw(t, "needs")
+		needs := Needs{IDs: carries.Draw(t, "needs"), Bytes: carries.Draw(t, "needs of relays")}
 		for i := range m.Targets {
 			can := carries.Draw(t, "can")
 			facts := &m.Targets[i].Facts
@@ -133,13 +133,13 @@ func TestPickByNeeds(t *testing.T) {
 			} else {
 				facts.Carries = can
 			}
-			alone = alone || needs&^can == 0
+			alone = alone || needs.Of(m.Targets[i].Engine)&^can == 0
 		}
 		target, _, ok := m.Pick(needs, nil, new(Choice))
 		if ok != alone || m.Has(needs, nil) != alone || m.Alone(needs) != alone {
 			t.Fatalf("picked %t, has %t, alone %t; want %t", ok, m.Has(needs, nil), m.Alone(needs), alone)
 		}
-		if ok && needs&^target.Carries() != 0 {
+		if ok && needs.Of(target.Engine)&^target.Carries() != 0 {
 			t.Fatalf("needs %s, and %s carries %s", needs, target.Name, target.Carries())
 		}
 	})
@@ -177,9 +177,9 @@ func TestPickAllocatesNothing(t *testing.T) {
 		if n := testing.AllocsPerRun(100, func() {
 			now += 1e6
 			c.Request.Now, c.Request.Random, c.Request.Session = now, uint64(now), 7
-			_, _, all := m.Pick(0, nil, c)
-			_, _, some := m.Pick(infer.CarriesSeed, nil, c)
-			_, _, again := m.Pick(0, tried, c)
+			_, _, all := m.Pick(Needs{}, nil, c)
+			_, _, some := m.Pick(Needs{IDs: infer.CarriesSeed}, nil, c)
+			_, _, again := m.Pick(Needs{}, tried, c)
 			if !all || !some || !again {
 				t.Fatal("picked none")
 			}
@@ -197,9 +197,9 @@ func TestRetryTakesNoTurn(t *testing.T) {
 	m := model("a", "b", "c")
 	var got []string
 	for range 4 {
-		first, _, _ := m.Pick(0, nil, new(Choice))
+		first, _, _ := m.Pick(Needs{}, nil, new(Choice))
 		got = append(got, first.Name)
-		if again, _, _ := m.Pick(0, []Target{first}, new(Choice)); again.Name == first.Name {
+		if again, _, _ := m.Pick(Needs{}, []Target{first}, new(Choice)); again.Name == first.Name {
 			t.Fatalf("the retry went to %s again", again.Name)
 		}
 	}
@@ -223,7 +223,7 @@ func TestPickByHealth(t *testing.T) {
 		}
 		picked := func() (names []string) {
 			for range 12 {
-				if target, _, ok := m.Pick(0, nil, new(Choice)); ok && !slices.Contains(names, target.Name) {
+				if target, _, ok := m.Pick(Needs{}, nil, new(Choice)); ok && !slices.Contains(names, target.Name) {
 					names = append(names, target.Name)
 				}
 			}
@@ -232,7 +232,7 @@ func TestPickByHealth(t *testing.T) {
 		}
 		want := func(names ...string) {
 			t.Helper()
-			if got := picked(); !slices.Equal(got, names) || m.Has(0, nil) != (len(names) > 0) {
+			if got := picked(); !slices.Equal(got, names) || m.Has(Needs{}, nil) != (len(names) > 0) {
 				t.Errorf("picked %v, want %v", got, names)
 			}
 		}
@@ -282,8 +282,8 @@ func TestRetryAmongRanks(t *testing.T) {
 	pick := func(tried ...Target) string {
 		got := map[string]bool{}
 		for range 8 {
-			target, _, ok := m.Pick(0, tried, new(Choice))
-			if ok != m.Has(0, tried) {
+			target, _, ok := m.Pick(Needs{}, tried, new(Choice))
+			if ok != m.Has(Needs{}, tried) {
 				t.Fatalf("picked %t, has %t", ok, !ok)
 			}
 			if ok {

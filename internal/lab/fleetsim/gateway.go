@@ -169,7 +169,7 @@ func (g *gateway) pick(r *request, queued bool) (target route.Target, partner *r
 		c.Roomy = !g.held.patient
 	}
 	g.asking = r
-	return g.model.Pick(0, r.tried, c)
+	return g.model.Pick(route.Needs{}, r.tried, c)
 }
 
 // book books the request at the engine that was chosen last, or at both.

@@ -6,6 +6,7 @@ import (
 
 	"weir/internal/fleet/cost"
 	"weir/internal/fleet/queue"
+	"weir/internal/fleet/route"
 )
 
 // Queued is what the name of a policy ends with whose requests wait in the gateway until an
@@ -29,17 +30,17 @@ func (r *run) limits(e *engine) cost.Limits {
 
 // Room implements queue.Ranks.
 func (g *gateway) Room(q *queue.Request, now int64) bool {
-	return g.model.Room(0, q.Owner.(*request).tried, 1, now)
+	return g.model.Room(route.Needs{}, q.Owner.(*request).tried, 1, now)
 }
 
 // Takes implements queue.Ranks.
 func (g *gateway) Takes(q *queue.Request, rank *cost.Rank) bool {
-	return g.model.Takes(0, q.Owner.(*request).tried, rank)
+	return g.model.Takes(route.Needs{}, q.Owner.(*request).tried, rank)
 }
 
 // Frees implements queue.Ranks.
 func (g *gateway) Frees(q *queue.Request, now int64) (first int64) {
-	return g.model.Frees(0, q.Owner.(*request).tried, now)
+	return g.model.Frees(route.Needs{}, q.Owner.(*request).tried, now)
 }
 
 var errTooLate = errors.New("no engine had room in time")
@@ -82,7 +83,7 @@ func (g *gateway) turn() {
 	for q := g.held.Expire(now); q != nil; q = g.held.Expire(now) {
 		g.refused(q.Owner.(*request), queue.Expired)
 	}
-	if !g.model.Has(0, nil) {
+	if !g.model.Has(route.Needs{}, nil) {
 		var all []*request
 		g.held.Heads(func(q *queue.Request) bool { all = append(all, q.Owner.(*request)); return true })
 		for _, r := range all {
@@ -117,7 +118,7 @@ func (g *gateway) choose(r *request, queued bool) {
 		full, chosen = partner, &g.choice.Prefill
 	}
 	switch {
-	case !ok && !g.model.Has(0, r.tried):
+	case !ok && !g.model.Has(route.Needs{}, r.tried):
 		g.held.Cancel(&r.ticket, now)
 		r.Failed = true
 		g.run.over(r)
