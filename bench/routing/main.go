@@ -439,12 +439,18 @@ func mean(runs []*fleetsim.Report, of func(*fleetsim.Report) float64) (m float64
 // worse says that a's figure is above b's by more than bound, with 95 % confidence over
 // the pairs; with one pair, that it is.
 func worse(a, b []*fleetsim.Report, of func(*fleetsim.Report) float64, bound float64) bool {
+	m, unsure := paired(a, b, of)
+	return m-unsure > bound
+}
+
+// paired is by how much a's figure is above b's in the mean of the pairs, and half of its
+// 95 % interval.
+func paired(a, b []*fleetsim.Report, of func(*fleetsim.Report) float64) (m, half float64) {
 	by := make([]float64, len(a))
 	for i := range a {
 		by[i] = of(a[i]) - of(b[i])
 	}
-	m, unsure := spread(by)
-	return m-unsure > bound
+	return spread(by)
 }
 
 // spread is the mean of values, and half of its 95 % interval: nothing of one value.
@@ -460,6 +466,7 @@ func spread(values []float64) (m, half float64) {
 		s += (x - m) * (x - m)
 	}
 	// Student's t for 95 %, two-sided.
-	t := []float64{12.71, 4.303, 3.182, 2.776, 2.571}[min(len(values)-2, 4)]
+	ts := [...]float64{12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131}
+	t := ts[min(len(values)-2, len(ts)-1)]
 	return m, t * math.Sqrt(s/(n-1)/n)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"time"
 
 	"weir/internal/lab/fleetsim"
@@ -97,23 +96,31 @@ func pairs(w io.Writer, a ask) error {
 						return text
 					}
 					good := func(r *fleetsim.Report) float64 { return r.Goodput }
-					better := max(mean(runs[fleetsim.Divided], good), mean(runs[fleetsim.Undivided], good))
+					rival := fleetsim.Divided
+					if mean(runs[fleetsim.Undivided], good) > mean(runs[rival], good) {
+						rival = fleetsim.Undivided
+					}
+					better := mean(runs[rival], good)
 					verdict := ""
 					for i, name := range ours {
 						if i > 0 {
 							verdict += ", "
 						}
-						share := mean(runs[name], good) / better
-						if math.IsNaN(share) {
-							share = 1
+						share, unsure := 1.0, 0.0
+						if better > 0 {
+							_, unsure = paired(runs[name], runs[rival], good)
+							share, unsure = mean(runs[name], good)/better, unsure/better
 						}
 						cells++
+						text := fmt.Sprintf("%.3f", share)
+						if a.seeds > 1 {
+							text += fmt.Sprintf(" ± %.3f", unsure)
+						}
 						if share < 1-pairMost {
 							lost++
-							verdict += fmt.Sprintf("**%.3f**", share)
-						} else {
-							verdict += fmt.Sprintf("%.3f", share)
+							text = "**" + text + "**"
 						}
+						verdict += text
 					}
 					fmt.Fprintf(w, "| %s | %s | %s | %g | %v | %s | %s | %s | %s | %s | %s | %s |\n", kind, text, l.key, s.utilisation, s.stamps,
 						of("%.2f", func(r *fleetsim.Report) float64 { return float64(r.Divided) / float64(r.Finished) }), of("%.2f", good),
