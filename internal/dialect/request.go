@@ -75,6 +75,8 @@ type Request struct {
 	// is to be told of the content's tokens alone. Logprobs needs one of the two.
 	Tokens, ContentLogprobs bool
 	Logprobs                *int
+	// LogprobsFrom asks for those of the prompts too (infer.Request.LogprobsFrom).
+	LogprobsFrom *int
 	// Repeats says that each event of the stream repeats the answer so far, of which
 	// the encoder therefore keeps all.
 	Repeats bool
@@ -127,7 +129,7 @@ const MaxGuide = 1 << 20
 // max_tokens needs nothing: what ends the answer is then held back by a bias, where
 // the engine does not do it itself (HeldBack).
 func (r *Request) Needs() infer.Carries {
-	ask := infer.Request{MinTokens: r.MinTokens, Priority: r.Priority, Sampling: r.Sampling, Guide: r.Guide, Logprobs: r.Logprobs, Media: r.Media}
+	ask := infer.Request{MinTokens: r.MinTokens, Priority: r.Priority, Sampling: r.Sampling, Guide: r.Guide, Logprobs: r.Logprobs, LogprobsFrom: r.LogprobsFrom, Media: r.Media}
 	if r.HeldBack() {
 		ask.MinTokens = 0
 	}
@@ -154,4 +156,6 @@ type FieldNames struct {
 	Choices   string // how many answers there are to each prompt
 	Logprobs  string // how many alternatives there are to each token
 	Seed      string
+	// LogprobsFrom is from which of a prompt's tokens on their log probabilities are told.
+	LogprobsFrom string
 }

@@ -24,6 +24,9 @@ const (
 	// maxAlternatives bounds the log probabilities that an answer of several choices
 	// may keep until it ends, some 70 bytes each.
 	maxAlternatives = 1 << 21
+	// maxPromptScores bounds the log probabilities of one prompt, alternatives included: an
+	// engine tells them in one event, of some 40 bytes each.
+	maxPromptScores = 1 << 18
 )
 
 // checkSizes refuses what would grow to many times its size.
@@ -71,6 +74,30 @@ func (q *request) handOver(ids int) int {
 // atOnce is how many choices are handed over at the same time.
 func (q *request) atOnce() int {
 	return max(1, handOverAtOnce/max(1, q.handOver(q.longestPrompt())))
+}
+
+// checkPromptScores refuses log probabilities of prompts that do not reach to where they
+// begin, or are too many.
+func (p *preparing) checkPromptScores() error {
+	if p.req.LogprobsFrom == nil {
+		return nil
+	}
+	names, from, width, all := p.req.Fields, *p.req.LogprobsFrom, 1+*p.req.Logprobs, 0
+	for i := range len(p.more) + 1 {
+		ids := p.ids
+		if i > 0 {
+			ids = p.more[i-1].ids
+		}
+		n := (len(ids) - from) * width
+		switch all += n * p.width(); {
+		case from >= len(ids):
+			return infer.Invalid(names.LogprobsFrom, "%s is %d, and %s has %d tokens, so that it may be at most %d", names.LogprobsFrom, from, p.promptField(i), len(ids), len(ids)-1)
+		case n > maxPromptScores || all > maxAlternatives:
+			return infer.Invalid(names.LogprobsFrom, "%s is %d, which asks for %d log probabilities of %s, and of all prompts for %d or more; an answer may have %d of each prompt and %d in all: raise it, or lower %s or %s",
+				names.LogprobsFrom, from, n, p.promptField(i), all, maxPromptScores, maxAlternatives, names.Logprobs, names.Choices)
+		}
+	}
+	return nil
 }
 
 // checkProducts refuses what is too much only because there are several choices.

@@ -35,6 +35,7 @@ type tokenLeg struct {
 // submit hands the choices over and returns once the engine has confirmed all.
 func (l *tokenLeg) submit(ctx context.Context, q *request) error {
 	attempt := l.mailbox.NextAttempt()
+	l.partner.holds(l.mailbox)
 	ctx, cancel := context.WithTimeout(ctx, l.g.opts.SubmitTimeout)
 	defer cancel()
 	l.booked.escape.by(cancel, nil, nil)
@@ -220,6 +221,7 @@ func (l *tokenLeg) take(w *worker, round int) (ok bool, err error) {
 		return false, l.silence.overdue()
 	}
 	l.cells = cells
+	l.partner.scores(cells)
 	now := trace.Now()
 	read := cells[0].Received
 	l.rec.Ledger.Split(read, trace.Receive, now)

@@ -11,6 +11,7 @@ import (
 	"weir/internal/fleet/health"
 	"weir/internal/fleet/judge"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/stream"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -41,6 +42,10 @@ type partner struct {
 	fetched
 	leg  *trace.Leg
 	wire prefill // nil: it was not begun
+	// scored is the wire where the prompt's log probabilities were asked for, which the answer
+	// begins with and the prefill engine alone tells; nil: they were not.
+	scored *tokenPrefill
+	held   *stream.Mailbox // of the decode half's output, which waits for them
 
 	ctx      context.Context // of the hand-over
 	cancel   context.CancelCauseFunc
@@ -128,7 +133,10 @@ func (p *partner) begin(x *exchange) {
 	} else {
 		p.meet(x.count())
 		p.clock.submit = p.g.opts.SubmitTimeout
-		p.wire = newTokenPrefill(p, &x.request)
+		wire := newTokenPrefill(p, &x.request)
+		if p.wire = wire; x.req.LogprobsFrom != nil {
+			p.scored = wire
+		}
 	}
 	p.leg.Handed = trace.Now()
 	p.target.Health.HandOver(&p.booked.health, p.leg.Handed, p.work, p.id, probe, p)
@@ -205,6 +213,9 @@ func (p *partner) ends(err error) {
 	}
 	p.answers(p.err)
 	close(p.answered)
+	if p.held != nil && p.err == nil {
+		p.held.Release()
+	}
 	switch {
 	case p.err == nil:
 		p.tell(p.at)
@@ -397,6 +408,32 @@ func (p *partner) ended() bool {
 		return true
 	default:
 		return false
+	}
+}
+
+// holds has the decode half's output wait until the prefill half has told what the answer
+// begins with, if there is such. Its bounds hold meanwhile, and its failure ends the attempt.
+func (p *partner) holds(m *stream.Mailbox) {
+	if p == nil || p.scored == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ended() {
+		m.Hold()
+		p.held = m
+	}
+}
+
+// scores adds to the decode half's output what the prefill half has told.
+func (p *partner) scores(cells []stream.Cell) {
+	if p == nil || p.scored == nil {
+		return
+	}
+	for i := range cells {
+		if l := cells[i].Logprobs; l != nil {
+			l.Prompt = p.scored.choices[cells[i].Choice].scores
+		}
 	}
 }
 

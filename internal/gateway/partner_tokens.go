@@ -31,6 +31,7 @@ type prefillChoice struct {
 	request    *infer.Request
 	generation engine.Generation // nil: it is not there yet, or has ended
 	stamps     infer.Stamps
+	scores     *infer.PromptLogprobs // nil: none were asked for, or none have come
 	ended      bool
 }
 
@@ -143,6 +144,9 @@ func (c *prefillChoice) Offer(d *infer.Delta) {
 	}
 	if d.Stamps != nil {
 		c.stamps = *d.Stamps
+	}
+	if d.Logprobs != nil && d.Logprobs.Prompt != nil {
+		c.scores = d.Logprobs.Prompt
 	}
 	if d.Finish == nil {
 		return

@@ -101,7 +101,7 @@ func (q *request) submission(index int, model, id string, carries infer.Carries)
 		StopIDs:   q.req.StopIDs,
 		Sampling:  q.req.Sampling,
 		Guide:     q.req.Guide,
-		Logprobs:  q.req.Logprobs,
+		Logprobs:  q.req.Logprobs, LogprobsFrom: q.req.LogprobsFrom,
 	}
 	// The same seed would give the same answer n times.
 	if k := index % q.width(); k > 0 && req.Sampling.Seed != nil {

@@ -59,6 +59,9 @@ func (p *preparing) tokenize(yield func()) error {
 	if err := p.checkProducts(); err != nil {
 		return err
 	}
+	if err := p.checkPromptScores(); err != nil {
+		return err
+	}
 	p.footprintOfIDs()
 	return nil
 }

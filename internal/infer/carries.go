@@ -28,6 +28,7 @@ const (
 	CarriesPriority
 	CarriesMinTokens
 	CarriesSeed
+	CarriesPromptLogprobs
 	endOfCarries
 )
 
@@ -92,7 +93,7 @@ func (c Carries) Without(lacks []Lack) Carries {
 
 var carriesNames = [...]string{
 	"min_p", "penalties", "repetition_penalty", "logit_bias", "json_schema", "regex", "grammar", "choice", "structural_tag",
-	"logprobs", "image", "audio", "video", "priority", "min_tokens", "seed",
+	"logprobs", "image", "audio", "video", "priority", "min_tokens", "seed", "prompt_logprobs",
 }
 
 // spelledNames follow on carriesNames.
@@ -215,6 +216,9 @@ func (r *Request) Needs() (needs Carries) {
 	}
 	if r.Logprobs != nil {
 		needs |= CarriesLogprobs
+	}
+	if r.LogprobsFrom != nil {
+		needs |= CarriesPromptLogprobs
 	}
 	for i := range r.Media {
 		needs |= r.Media[i].Kind.Carries()

@@ -43,6 +43,9 @@ type Request struct {
 	// Logprobs asks for the log probability of each id, and says how many of the
 	// most probable ids there come with it; nil asks for none.
 	Logprobs *int
+	// LogprobsFrom asks for those of the prompt too, from this position on, which the prompt
+	// has; nil asks for none. Only with Logprobs.
+	LogprobsFrom *int
 	// Half makes it one half of a pair; nil: it is served whole.
 	Half *Half
 }

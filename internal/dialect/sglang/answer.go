@@ -55,7 +55,8 @@ type answer struct {
 // event says.
 type choice struct {
 	text, ids []byte
-	own, tops []byte // log probabilities
+	own, tops []byte  // log probabilities
+	scores    *scored // of the prompt; nil: none have come
 
 	open   string // of meta_info, up to the finish reason
 	prompt string // and from there to the count
@@ -118,6 +119,25 @@ func (a *answer) at(index int) *choice {
 	return &a.choices[index]
 }
 
+// scored are the log probabilities of a choice's prompt, as JSON.
+type scored struct {
+	own, tops []byte
+	n         int // of them
+}
+
+// scorePrompt notes the log probabilities of a prompt. That of its first id, which follows
+// nothing, is null.
+func (a *answer) scorePrompt(c *choice, p *infer.PromptLogprobs) {
+	c.scores = &scored{n: len(p.IDs) * (1 + a.top)}
+	own := a.appendPair(append(c.scores.own, "[null"...), p.IDs[0])
+	tops := append(c.scores.tops, "null"...)
+	for i, id := range p.IDs[1:] {
+		own = a.appendScore(append(own, ','), p.Own[i], id)
+		tops = a.appendTops(append(tops, ','), &p.Logprobs, i)
+	}
+	c.scores.own, c.scores.tops = own, tops
+}
+
 // AppendText implements dialect.Encoder.
 func (a *answer) AppendText(dst []byte, index int, text []byte) []byte {
 	return a.AppendTokens(dst, index, text, dialect.Tokens{})
@@ -125,10 +145,13 @@ func (a *answer) AppendText(dst []byte, index int, text []byte) []byte {
 
 // AppendTokens implements dialect.Encoder.
 func (a *answer) AppendTokens(dst []byte, index int, text []byte, t dialect.Tokens) []byte {
+	c := a.at(index)
+	if t.Logprobs.Prompt != nil && c.scores == nil {
+		a.scorePrompt(c, t.Logprobs.Prompt)
+	}
 	if a.hidden {
 		return dst
 	}
-	c := a.at(index)
 	if !a.noText {
 		c.text = dialect.AppendEscaped(c.text, text)
 	}
@@ -155,7 +178,11 @@ func (a *answer) due(c *choice) bool {
 	}
 	least := max(1, a.interval)
 	if !a.incremental {
-		least = max(least, c.count/repeats)
+		held := c.count
+		if c.scores != nil {
+			held += c.scores.n
+		}
+		least = max(least, held/repeats)
 	}
 	return fresh >= least
 }
@@ -177,9 +204,15 @@ func (a *answer) object(dst []byte, index int, finish string, count int) []byte 
 	dst = append(append(append(dst, c.open...), finish...), c.prompt...)
 	dst = strconv.AppendInt(dst, int64(count), 10)
 	if a.scored {
-		dst = append(append(append(dst, `,"input_token_logprobs":[],"output_token_logprobs":[`...), c.own...), ']')
+		var prompt scored
+		if c.scores != nil && (!a.incremental || c.told == 0 || c.finished) {
+			prompt = *c.scores
+		}
+		dst = append(append(dst, `,"input_token_logprobs":[`...), prompt.own...)
+		dst = append(append(append(dst, `],"output_token_logprobs":[`...), c.own...), ']')
 		if a.top > 0 {
-			dst = append(append(append(dst, `,"input_top_logprobs":[],"output_top_logprobs":[`...), c.tops...), ']')
+			dst = append(append(dst, `,"input_top_logprobs":[`...), prompt.tops...)
+			dst = append(append(append(dst, `],"output_top_logprobs":[`...), c.tops...), ']')
 		}
 	}
 	if a.stream {
@@ -206,15 +239,20 @@ func (a *answer) score(c *choice, t dialect.Tokens) {
 		if len(c.tops) > 0 {
 			c.tops = append(c.tops, ',')
 		}
-		c.tops = append(c.tops, '[')
-		for k := i * a.top; k < (i+1)*a.top; k++ {
-			if k > i*a.top {
-				c.tops = append(c.tops, ',')
-			}
-			c.tops = a.appendScore(c.tops, l.Top[k], l.TopIDs[k])
-		}
-		c.tops = append(c.tops, ']')
+		c.tops = a.appendTops(c.tops, l, i)
 	}
+}
+
+// appendTops appends the alternatives at a position.
+func (a *answer) appendTops(dst []byte, l *infer.Logprobs, i int) []byte {
+	dst = append(dst, '[')
+	for k := i * a.top; k < (i+1)*a.top; k++ {
+		if k > i*a.top {
+			dst = append(dst, ',')
+		}
+		dst = a.appendScore(dst, l.Top[k], l.TopIDs[k])
+	}
+	return append(dst, ']')
 }
 
 // leastLogprob stands for what JSON has no number for: the log probability of
@@ -229,6 +267,11 @@ func (a *answer) appendScore(dst []byte, v float32, id uint32) []byte {
 	} else {
 		dst = strconv.AppendFloat(dst, f, 'g', -1, 32)
 	}
+	return a.appendPair(dst, id)
+}
+
+// appendPair ends a triple with the id and its text.
+func (a *answer) appendPair(dst []byte, id uint32) []byte {
 	dst = append(strconv.AppendUint(append(dst, ','), uint64(id), 10), ',')
 	if !a.scoredText {
 		return append(dst, "null]"...)

@@ -371,3 +371,72 @@ func BenchmarkAppend(b *testing.B) {
 		})
 	}
 }
+
+// The log probabilities of the prompt are told whole: by each event that repeats the answer so
+// far, by the first and the last of those that tell what is new, and where nothing is generated.
+func TestPromptLogprobs(t *testing.T) {
+	prompt := &infer.PromptLogprobs{IDs: []uint32{4, 5, 6}, Logprobs: infer.Logprobs{Own: []float32{-0.5, float32(math.Inf(-1))}, TopIDs: []uint32{5, 9}, Top: []float32{-0.5, -1}}}
+	const (
+		own = `"input_token_logprobs":[[null,4,null],[-0.5,5,null],[-9999,6,null]]`
+		top = `"input_top_logprobs":[null,[[-0.5,5,null]],[[-1,9,null]]]`
+	)
+	for _, c := range []struct {
+		form string
+		says []bool // of its events
+	}{
+		{``, []bool{true}},
+		{`,"sampling_params":{"max_new_tokens":0}`, []bool{true}},
+		{`,"stream":true,"sampling_params":{"max_new_tokens":0}`, []bool{true}},
+		{`,"stream":true`, []bool{true, true, true}},
+		{`,"stream":true,"incremental_streaming_output":true`, []bool{true, false, true}},
+	} {
+		for _, with := range []string{"0", "1"} {
+			a := encoder(t, `{"text":"a","return_logprob":true,"logprob_start_len":0,"top_logprobs_num":`+with+c.form+`}`, dialect.AnswerOptions{ID: "id", PromptIDs: []uint32{4, 5, 6}})
+			p := *prompt
+			if with == "0" {
+				p.Top, p.TopIDs = nil, nil
+			}
+			told := func(ids []uint32) dialect.Tokens {
+				l := infer.Logprobs{Own: make([]float32, len(ids)), Prompt: &p}
+				if with == "1" {
+					l.Top, l.TopIDs = make([]float32, len(ids)), make([]uint32, len(ids))
+				}
+				return dialect.Tokens{IDs: ids, Logprobs: l}
+			}
+			b := a.AppendStart(nil, 0)
+			b = a.AppendTokens(b, 0, []byte("x"), told([]uint32{7}))
+			b = a.AppendTokens(b, 0, []byte("y"), told([]uint32{8}))
+			b = a.AppendFinish(b, 0, dialect.Finish{Reason: infer.ReasonLength, Tokens: 2})
+			b = a.AppendEnd(b, infer.Usage{CachedTokens: -1})
+			var says []bool
+			for e := range strings.SplitSeq(strings.TrimSuffix(string(b), "data: [DONE]\n\n"), "\n\n") {
+				if e == "" {
+					continue
+				}
+				read(t, strings.TrimPrefix(e, "data: "))
+				if says = append(says, strings.Contains(e, own)); says[len(says)-1] != (with == "1" && strings.Contains(e, top)) && with == "1" {
+					t.Errorf("%s: one without the other: %s", c.form, e)
+				}
+			}
+			if !slices.Equal(says, c.says) {
+				t.Errorf("%s: %v of its events tell them, want %v:\n%s", c.form, says, c.says, b)
+			}
+		}
+	}
+}
+
+// Those of a long prompt count for the bound of a cumulative stream as the answer does.
+func TestPromptBound(t *testing.T) {
+	a := encoder(t, `{"text":"a","stream":true,"return_logprob":true,"logprob_start_len":0}`, dialect.AnswerOptions{ID: "id", PromptIDs: []uint32{1}})
+	const prompt, tokens = 20_000, 4_000
+	p := &infer.PromptLogprobs{IDs: make([]uint32, prompt), Logprobs: infer.Logprobs{Own: make([]float32, prompt-1)}}
+	total, longest := 0, 0
+	var b []byte
+	for range tokens {
+		b = a.AppendTokens(b[:0], 0, []byte("word "), dialect.Tokens{IDs: []uint32{7}, Logprobs: infer.Logprobs{Own: []float32{-1}, Prompt: p}})
+		total, longest = total+len(b), max(longest, len(b))
+	}
+	if total > longest*tokens/(prompt/repeats)*5/4 {
+		t.Errorf("%d bytes, the longest event of %d", total, longest)
+	}
+}

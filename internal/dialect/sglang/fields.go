@@ -74,7 +74,7 @@ var fields = []field{
 	carryBy(infer.CarriesLogprobs, "return_logprob", "a boolean, or an array with one: output_token_logprobs comes with the answer, and with top_logprobs_num output_top_logprobs", takeLogprob, "false", "[false]"),
 	carry("top_logprobs_num", "an integer from 0 to 20; of effect with return_logprob", takeTopLogprobs),
 	carry("return_text_in_logprobs", "a boolean; of effect with return_logprob", takeTextInLogprobs),
-	carry("logprob_start_len", "an integer; with return_logprob -1, as only the output's are told", takeLogprobStart),
+	carry("logprob_start_len", "an integer; with return_logprob 0 or more, input_token_logprobs of the prompt from that token on comes with the answer, and with top_logprobs_num input_top_logprobs", takeLogprobStart),
 	refuse("token_ids_logprob", "[]", "[null]"),
 	refuse("return_flat_raw_top_logprobs", "false"),
 	refuse("return_flat_raw_top_logprobs_b64", "false"),

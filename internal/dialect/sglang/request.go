@@ -109,13 +109,13 @@ type decoding struct {
 	logprobs   bool
 	asked      int // alternatives to each id
 	mediaField string
-	start      int64 // of log probabilities in the prompt
+	start      int // of log probabilities in the prompt
 }
 
 var spokenNames = dialect.FieldNames{
 	Prompt: "text", MaxTokens: samplingPath + "max_new_tokens", MinTokens: samplingPath + "min_new_tokens",
 	StopIDs: samplingPath + "stop_token_ids", LogitBias: samplingPath + "logit_bias", Seed: samplingPath + "sampling_seed",
-	Choices: samplingPath + "n", Logprobs: "top_logprobs_num",
+	Choices: samplingPath + "n", Logprobs: "top_logprobs_num", LogprobsFrom: "logprob_start_len",
 }
 
 var idNames = namesOfIDs(spokenNames)
@@ -205,11 +205,17 @@ func (d *decoding) finish() (*dialect.Request, error) {
 	case len(d.Media) > 0 && prompts > 1:
 		return nil, &infer.Error{Code: infer.CodeUnsupported, Param: d.mediaField,
 			Message: fmt.Sprintf("%s with %d prompts: send a request for each prompt", d.mediaField, prompts)}
-	case d.logprobs && d.start >= 0:
+	case d.logprobs && d.start >= 0 && len(d.Media) > 0:
 		return nil, &infer.Error{Code: infer.CodeUnsupported, Param: "logprob_start_len",
-			Message: fmt.Sprintf("logprob_start_len is %d: the prompt's log probabilities are not told here; leave it out or send -1", d.start)}
+			Message: fmt.Sprintf("logprob_start_len is %d with %s: the log probabilities of a prompt with media are not told; leave it out or send -1", d.start, d.mediaField)}
 	case d.logprobs:
 		d.Logprobs, d.top, d.scored = &d.asked, d.asked, true
+		if d.start < 0 {
+			break
+		}
+		if d.LogprobsFrom = &d.start; d.Carries&infer.CarriesPromptLogprobs == 0 {
+			return nil, d.Lacking(infer.CarriesPromptLogprobs, "logprob_start_len", "-1")
+		}
 	}
 	d.batch = d.batch || d.N > 1
 	// Nothing to generate is one id that nobody is told.
@@ -383,7 +389,9 @@ func takeTextInLogprobs(d *decoding, path string, raw []byte) (err error) {
 
 func takeLogprobStart(d *decoding, path string, raw []byte) (err error) {
 	if raw, path, err = only(path, raw); err == nil {
-		d.start, err = dialect.IntOf(path, raw, -1, math.MaxInt32)
+		var n int64
+		n, err = dialect.IntOf(path, raw, -1, math.MaxInt32)
+		d.start = int(n)
 	}
 	return err
 }

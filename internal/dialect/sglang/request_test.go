@@ -29,7 +29,7 @@ func pointer[T any](v T) *T { return &v }
 
 func TestRequest(t *testing.T) {
 	names := &dialect.FieldNames{Prompt: "input_ids", MaxTokens: "sampling_params.max_new_tokens", MinTokens: "sampling_params.min_new_tokens",
-		StopIDs: "sampling_params.stop_token_ids", LogitBias: "sampling_params.logit_bias", Seed: "sampling_params.sampling_seed", Choices: "sampling_params.n", Logprobs: "top_logprobs_num"}
+		StopIDs: "sampling_params.stop_token_ids", LogitBias: "sampling_params.logit_bias", Seed: "sampling_params.sampling_seed", Choices: "sampling_params.n", Logprobs: "top_logprobs_num", LogprobsFrom: "logprob_start_len"}
 	text := *names
 	text.Prompt = "text"
 	textNames := &text
@@ -44,6 +44,8 @@ func TestRequest(t *testing.T) {
 			`{"text":["a","b","c"],"return_logprob":[true],"top_logprobs_num":2,"logprob_start_len":-1,"sampling_params":{"n":2}}`,
 			dialect.Request{Prompt: "a", MorePrompts: []dialect.Prompt{{Text: "b"}, {Text: "c"}}, N: 2, Logprobs: pointer(2), MaxTokens: 128, TrimStop: true, Fields: textNames},
 		},
+		{`{"text":"a","return_logprob":true,"logprob_start_len":[2]}`, dialect.Request{Prompt: "a", Logprobs: pointer(0), LogprobsFrom: pointer(2), MaxTokens: 128, TrimStop: true, Fields: textNames}},
+		{`{"text":"a","logprob_start_len":2}`, dialect.Request{Prompt: "a", MaxTokens: 128, TrimStop: true, Fields: textNames}},
 		{`{"input_ids":[[1],[2,3]]}`, dialect.Request{PromptIDs: []uint32{1}, MorePrompts: []dialect.Prompt{{IDs: []uint32{2, 3}}}, MaxTokens: 128, TrimStop: true, Fields: names}},
 		{`{"text":["a"],"stream":true,"sampling_params":{"max_new_tokens":0}}`, dialect.Request{Prompt: "a", MaxTokens: 1, Stream: true, TrimStop: true, Fields: textNames}},
 		{`{"text":["a","b"],"sampling_params":{"max_new_tokens":null,"min_new_tokens":200}}`, dialect.Request{Prompt: "a", MorePrompts: []dialect.Prompt{{Text: "b"}}, MinTokens: 200, TrimStop: true, Fields: textNames}},
@@ -94,7 +96,8 @@ func TestRefusals(t *testing.T) {
 		{`{"text":[]}`, "text", "is empty", infer.CodeInvalid},
 		{`{"input_ids":[[1],2]}`, "input_ids[1]", "found a number", infer.CodeInvalid},
 		{`{"text":["a","b"],"sampling_params":{"n":65}}`, "sampling_params.n", "130 answers", infer.CodeInvalid},
-		{`{"text":"a","return_logprob":true,"logprob_start_len":0}`, "logprob_start_len", "send -1", infer.CodeUnsupported},
+		{`{"text":"a","return_logprob":true,"logprob_start_len":0,"image_data":"https://h/a.png"}`, "logprob_start_len", "image_data", infer.CodeUnsupported},
+		{`{"text":"a","return_logprob":true,"logprob_start_len":-2}`, "logprob_start_len", "between -1", infer.CodeInvalid},
 		{`{"text":"a","return_logprob":true,"top_logprobs_num":21}`, "top_logprobs_num", "between 0 and 20", infer.CodeInvalid},
 		{`{"text":"a","rid":""}`, "rid", "is empty", infer.CodeInvalid},
 		{`{"text":"a","rid":"` + strings.Repeat("r", 257) + `"}`, "rid", "257 bytes", infer.CodeInvalid},

@@ -166,6 +166,8 @@ func (r *Recorder) take(d *infer.Delta, alone bool) {
 		r.faultf("log probabilities that were not asked for")
 	case r.top >= 0 && !d.Logprobs.Fits(len(d.IDs), r.top):
 		r.faultf("log probabilities %v of %d ids, with %d alternatives each", d.Logprobs, len(d.IDs), r.top)
+	case d.Logprobs != nil && d.Logprobs.Prompt != nil && len(r.ids) > 0:
+		r.faultf("log probabilities of the prompt after %d ids", len(r.ids))
 	}
 	if d.Logprobs != nil {
 		r.scored.Append(d.Logprobs)

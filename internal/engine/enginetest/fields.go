@@ -17,7 +17,7 @@ var wireFields = map[string]string{
 	"MaxTokens": "max_tokens", "MinTokens": "min_tokens", "IgnoreEOS": "ignore_eos", "StopIDs": "stop_token_ids",
 	"Temperature": "temperature", "TopP": "top_p", "TopK": "top_k", "Seed": "seed", "MinP": "min_p",
 	"PresencePenalty": "presence_penalty", "FrequencyPenalty": "frequency_penalty", "RepetitionPenalty": "repetition_penalty",
-	"LogitBias": "logit_bias", "Guide": "response_format", "Logprobs": "logprobs", "Media": "image_url", "ToContext": "", "Priority": "priority",
+	"LogitBias": "logit_bias", "Guide": "response_format", "Logprobs": "logprobs", "LogprobsFrom": "logprob_start_len", "Media": "image_url", "ToContext": "", "Priority": "priority",
 	"Half": "half of a pair",
 }
 
@@ -51,6 +51,11 @@ func Fields(t *testing.T, table, kind string, write func(req *infer.Request) ([]
 			req.Media = picture
 		case "Half":
 			req.Half = &infer.Half{Role: infer.RoleDecode, Bootstrap: infer.Bootstrap{Host: "b", Port: 5, Room: 5, Rank: 5}, Params: []byte(`{}`)}
+		case "LogprobsFrom":
+			req.Logprobs = new(int)
+			if plain, bad = write(req); bad == nil {
+				req.LogprobsFrom = new(int)
+			}
 		case "ToContext":
 			req.Media = picture
 			var bad *infer.Error

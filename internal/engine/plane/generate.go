@@ -109,7 +109,7 @@ func (s *session) full() *infer.Error {
 }
 
 // wireCarries is what the wire has words for.
-const wireCarries = infer.CarriesAll &^ infer.CarriesPriority
+const wireCarries = infer.CarriesAll &^ (infer.CarriesPriority | infer.CarriesPromptLogprobs)
 
 // submitRequest says req in the wire's words; the session and slot are the
 // caller's to fill in.

@@ -17,6 +17,8 @@ type event struct {
 	// own and top are the text between the brackets of the lists of log
 	// probabilities; nil where there are none. They are looked into by scores only.
 	own, top []byte
+	// promptOwn and promptTop are the same of the prompt, where it was asked for them.
+	promptOwn, promptTop []byte
 
 	completion, prompt, cached int // the engine's counts; -1 where it gives none
 
@@ -38,6 +40,7 @@ type event struct {
 type scanner struct {
 	*idstream.Scanner
 	scored bool // events have log probabilities
+	prompt bool // and those of the prompt
 }
 
 var (
@@ -67,10 +70,11 @@ func (s *scanner) usual(data []byte, e *event) (ok bool, err error) {
 	}
 	array := data[from:to]
 	meta := data[to+len(metaKey):]
+	known := true
 	if s.scored {
-		meta = s.cut(meta, e)
+		meta, known = s.cut(meta, e)
 	}
-	if running(meta, e) {
+	if known && running(meta, e) {
 		e.take(array)
 		return true, nil
 	}
@@ -203,6 +207,11 @@ func (s *scanner) meta(e *event) error {
 			return s.list(&e.own)
 		case "output_top_logprobs":
 			return s.list(&e.top)
+		case "input_token_logprobs", "input_top_logprobs":
+			if to := e.listOf(name, s.prompt); to != nil {
+				return s.list(to)
+			}
+			return s.Dec.SkipValue()
 		case "finish_reason":
 			if s.Dec.PeekKind() != '{' {
 				return s.Dec.SkipValue()

@@ -52,6 +52,9 @@ func (e *Engine) newGeneration(req *infer.Request, attempt uint32, sink engine.S
 	if req.Logprobs != nil {
 		g.scan.scored, g.top = true, *req.Logprobs
 	}
+	if from := req.LogprobsFrom; from != nil && g.role != infer.RoleDecode { // which has computed nothing of the prompt
+		g.scan.prompt, g.asked = true, req.Prompt[*from:]
+	}
 	return g
 }
 
@@ -84,9 +87,10 @@ type generation struct {
 	e      *Engine
 	id     string
 	role   infer.Role
-	prompt int  // its ids
-	media  bool // only the engine knows the length of its prompt
-	top    int  // alternatives of each id, where they come with log probabilities
+	prompt int      // its ids
+	media  bool     // only the engine knows the length of its prompt
+	top    int      // alternatives of each id, where they come with log probabilities
+	asked  []uint32 // of the prompt, whose log probabilities are still to come
 
 	scan     scanner
 	tally    tally
@@ -141,6 +145,17 @@ func (g *generation) event(s *scanner, data []byte, now int64) (last bool) {
 			}
 			ids, logprobs = nil, nil // the end is all that matters of it
 		}
+	}
+	if g.asked != nil && (len(ids) > 0 || e.finish == "stop" || e.finish == "length") {
+		if logprobs == nil {
+			logprobs = new(infer.Logprobs)
+		}
+		if logprobs.Prompt, err = promptScores(&e, g.asked, g.top); err != nil {
+			g.tally.have -= fresh
+			g.Flawed("bad_logprobs", err, data, now)
+			return true
+		}
+		g.asked = nil
 	}
 	g.e.learn(g.tally.form)
 	d := infer.Delta{Attempt: g.Attempt, IDs: ids, Logprobs: logprobs, Total: g.tally.have, Received: now, Stamps: g.stamp(&e), CachedTokens: max(e.cached, 0), CachedKnown: e.cached >= 0}

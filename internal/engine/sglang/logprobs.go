@@ -16,35 +16,54 @@ import (
 // output_token_logprobs of [value, id, null], output_top_logprobs of lists of
 // these. Like the ids they are all so far or the new ones, and like of the ids
 // only the end is read: the lists are found by their keys and their last
-// brackets, cut out of what is decoded, and read from behind.
+// brackets, cut out of what is decoded, and read from behind. Those of the prompt, which
+// are repeated in each event, have input_ in place of output_.
 var (
-	ownKey = []byte(`"output_token_logprobs":[`)
-	topKey = []byte(`"output_top_logprobs":[`)
+	listKey = []byte(`_logprobs":[`)
+	logp    = []byte(`_logprobs`)
 )
 
+// listOf gives where the list of a member is kept whose name ends as given; nil: nowhere.
+func (e *event) listOf(name []byte, prompt bool) *[]byte {
+	name = bytes.TrimSuffix(name, logp)
+	name = name[bytes.LastIndexByte(name, '"')+1:]
+	switch {
+	case string(name) == "output_token":
+		return &e.own
+	case string(name) == "output_top":
+		return &e.top
+	case prompt && string(name) == "input_token":
+		return &e.promptOwn
+	case prompt && string(name) == "input_top":
+		return &e.promptTop
+	}
+	return nil
+}
+
 // cut takes the lists out of meta_info, which leaves them empty there. A list
-// in another form than the server writes stays, for meta to find.
-func (s *scanner) cut(meta []byte, e *event) []byte {
+// in another form than the server writes stays, for meta to find; known says that there is
+// none.
+func (s *scanner) cut(meta []byte, e *event) (rest []byte, known bool) {
 	out := s.Rest[:0]
-	for {
-		at, list := bytes.Index(meta, ownKey), &e.own
-		if top := bytes.Index(meta, topKey); top >= 0 && (at < 0 || top < at) {
-			at, list = top+len(topKey), &e.top
-		} else if at >= 0 {
-			at += len(ownKey)
-		}
-		if at < 0 || *list != nil {
+	for known = true; known; {
+		at := bytes.Index(meta, listKey)
+		if at < 0 {
 			break
 		}
-		size := listSize(meta[at:])
-		if size < 0 {
-			break
+		list := e.listOf(meta[max(0, at-len(`"output_token`)):at], s.prompt)
+		at += len(listKey)
+		size := 0
+		if list != nil {
+			if size = listSize(meta[at:]); size < 0 || *list != nil {
+				size, known = 0, false
+			} else {
+				*list = meta[at : at+size]
+			}
 		}
-		*list = meta[at : at+size]
 		out, meta = append(out, meta[:at]...), meta[at+size:]
 	}
 	s.Rest = append(out, meta...)
-	return s.Rest
+	return s.Rest, known
 }
 
 // listSize says how long the list is that stands at the beginning, without its
@@ -150,6 +169,50 @@ func (t *tally) scores(e *event, ids []uint32, unsent, top int, l *infer.Logprob
 		}
 	}
 	return nil
+}
+
+var (
+	errNoPrompt    = errors.New("the engine told no log probabilities of the prompt")
+	errOtherPrompt = errors.New("the log probabilities are not those of the prompt's tokens")
+)
+
+// promptScores reads the log probabilities of the prompt's ids that were asked for. The first
+// of them is null.
+func promptScores(e *event, ids []uint32, top int) (*infer.PromptLogprobs, error) {
+	n := bytes.Count(e.promptOwn, openBracket)
+	if n == 0 {
+		return nil, errNoPrompt
+	}
+	if n != len(ids) || top > 0 && bytes.Count(e.promptTop, openBracket) != (n-1)*(top+1) {
+		return nil, errOtherPrompt
+	}
+	p := &infer.PromptLogprobs{IDs: ids, Logprobs: infer.Logprobs{Own: make([]float32, n-1), Top: make([]float32, (n-1)*top), TopIDs: make([]uint32, (n-1)*top)}}
+	own, tops := e.promptOwn, e.promptTop
+	for i := n - 1; i >= 0; i-- {
+		value, id, rest, err := lastEntry(own)
+		if err != nil {
+			return nil, err
+		}
+		if own = rest; id != ids[i] {
+			return nil, errOtherPrompt
+		}
+		if i == 0 {
+			break
+		}
+		p.Own[i-1] = value
+		for k := top - 1; k >= 0; k-- {
+			value, id, rest, err := lastEntry(tops)
+			if err != nil {
+				return nil, err
+			}
+			tops = rest
+			p.Top[(i-1)*top+k], p.TopIDs[(i-1)*top+k] = value, id
+		}
+		if top > 0 {
+			tops = tops[:max(0, bytes.LastIndexByte(tops, '['))]
+		}
+	}
+	return p, nil
 }
 
 var openBracket = []byte{'['}

@@ -29,10 +29,12 @@ func newScanner() *scanner { return &scanner{Scanner: idstream.NewScanner()} }
 
 // peer is an SGLang server as a test plays it.
 type peer struct {
-	t    testing.TB
-	form form
-	addr string
-	info string // of /server_info, or 404
+	t testing.TB
+	// promptMeta is what events tell of the log probabilities of prompts in place of none.
+	promptMeta string
+	form       form
+	addr       string
+	info       string // of /server_info, or 404
 
 	panics   enginetest.Panics
 	mu       enginetest.Watched
@@ -217,7 +219,11 @@ func (p *peer) scores(q *played, o *enginetest.Out) string {
 	q.scored.Append(l)
 	of := append(slices.Clone(o.IDs), make([]uint32, len(l.Own))...)
 	q.of = append(q.of, of[:len(l.Own)]...)
-	return logprobsMeta(q.of, &q.scored)
+	meta := logprobsMeta(q.of, &q.scored)
+	if p.promptMeta != "" {
+		meta = strings.Replace(strings.Replace(meta, `,"input_top_logprobs":[]`, "", 1), `"input_token_logprobs":[]`, p.promptMeta, 1)
+	}
+	return meta
 }
 
 // The conformance suite's side.

@@ -12,8 +12,8 @@ import (
 
 // Carries is what SGLang takes beyond what every engine does: all of it, but
 // priorities only where it was started to heed them, and media only where its
-// model understands them.
-const Carries = infer.CarriesAll &^ (infer.CarriesPriority | infer.CarriesMedia)
+// model understands them. The log probabilities of prompts are carried over HTTP alone.
+const Carries = infer.CarriesAll &^ (infer.CarriesPriority | infer.CarriesMedia | infer.CarriesPromptLogprobs)
 
 // MaxLogprobs bounds the alternatives of an id, of which the engine would sort as
 // many as it is asked for.
@@ -64,7 +64,13 @@ func (srv *server) appendRequest(b []byte, req *infer.Request, rank int) ([]byte
 		if *req.Logprobs < 0 || *req.Logprobs > MaxLogprobs {
 			return nil, infer.Invalid("logprobs", "must be between 0 and %d", MaxLogprobs)
 		}
-		b = append(b, `,"return_logprob":true,"logprob_start_len":-1,"top_logprobs_num":`...)
+		from := -1 // of the output alone
+		if req.LogprobsFrom != nil {
+			from = *req.LogprobsFrom
+		}
+		b = append(b, `,"return_logprob":true,"logprob_start_len":`...)
+		b = strconv.AppendInt(b, int64(from), 10)
+		b = append(b, `,"top_logprobs_num":`...)
 		b = strconv.AppendInt(b, int64(*req.Logprobs), 10)
 	}
 	if reasons {

@@ -114,7 +114,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 		return engine.Facts{}, err
 	}
 	was := e.server.Load()
-	srv := &server{adapters: adapters, carries: Carries | e.understands(ctx)}
+	srv := &server{adapters: adapters, carries: Carries | infer.CarriesPromptLogprobs | e.understands(ctx)}
 	var about info
 	if srv.mode, err = e.info(ctx, &about); err == nil {
 		if err := srv.mode.Fault(); err != nil {

@@ -70,7 +70,7 @@ func TestFacts(t *testing.T) {
 	if f.KVTokens != 2*70_000 || f.StepTokens != 8192 {
 		t.Errorf("a KV cache of %d tokens, steps of %d", f.KVTokens, f.StepTokens)
 	}
-	if strings.Join(f.Models, " ") != "served" || !slices.Equal(f.LoRA, []engine.LoRA{{Name: "lora"}}) || f.ContextLength != 4096 || f.Software != "SGLang 0.5.23" || f.Instance != "one" || f.Carries != infer.CarriesAll&^infer.CarriesMedia {
+	if strings.Join(f.Models, " ") != "served" || !slices.Equal(f.LoRA, []engine.LoRA{{Name: "lora"}}) || f.ContextLength != 4096 || f.Software != "SGLang 0.5.23" || f.Instance != "one" || f.Carries != infer.CarriesAll&^(infer.CarriesMedia|infer.CarriesPromptLogprobs) {
 		t.Errorf("%+v", f)
 	}
 	c := b.Accept(4)

@@ -96,7 +96,7 @@ func (m *Mode) Lacks() (lacks []infer.Lack) {
 	switch algorithm := m.Speculative; {
 	case algorithm == "" || strings.EqualFold(algorithm, "none"):
 	case strings.EqualFold(algorithm, "UNO"):
-		lack(infer.CarriesGuides|infer.CarriesMinTokens|infer.CarriesMinP|infer.CarriesPenalties|infer.CarriesRepetitionPenalty|infer.CarriesLogitBias|infer.CarriesLogprobs,
+		lack(infer.CarriesGuides|infer.CarriesMinTokens|infer.CarriesMinP|infer.CarriesPenalties|infer.CarriesRepetitionPenalty|infer.CarriesLogitBias|infer.CarriesLogprobs|infer.CarriesPromptLogprobs,
 			"runs with --speculative-algorithm %s", algorithm)
 	default:
 		lack(infer.CarriesMinP, "runs with --speculative-algorithm %s, which draws without it", algorithm)

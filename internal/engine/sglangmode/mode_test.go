@@ -31,7 +31,7 @@ func TestLacks(t *testing.T) {
 		{`{"version":"0.5.3.post3","skip_tokenizer_init":false,"speculative_algorithm":"EAGLE3",` + deterministic + `}`,
 			infer.CarriesMinP | infer.CarriesLogitBias | infer.CarriesRepetitionPenalty, []string{"EAGLE3", "0.5.4", "0.5.10"}},
 		{`{"version":"0.5.23","skip_tokenizer_init":false,"speculative_algorithm":"UNO",` + deterministic + `}`,
-			infer.CarriesGuides | infer.CarriesMinTokens | infer.CarriesMinP | infer.CarriesPenalties | infer.CarriesRepetitionPenalty | infer.CarriesLogitBias | infer.CarriesLogprobs,
+			infer.CarriesGuides | infer.CarriesMinTokens | infer.CarriesMinP | infer.CarriesPenalties | infer.CarriesRepetitionPenalty | infer.CarriesLogitBias | infer.CarriesLogprobs | infer.CarriesPromptLogprobs,
 			[]string{"UNO"}},
 		{`{"version":"0.5.9","skip_tokenizer_init":false,` + deterministic + `}`, infer.CarriesRepetitionPenalty, []string{"0.5.10"}},
 		{`{"version":"0.5.10","skip_tokenizer_init":false,` + deterministic + `}`, 0, nil},

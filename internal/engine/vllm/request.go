@@ -11,7 +11,7 @@ import (
 
 // carries is what vLLM takes beyond what every engine does: all of it, but priorities only
 // where it was started to heed them, and media only where it has /inference/v1/generate.
-const carries = infer.CarriesAll &^ (infer.CarriesPriority | infer.CarriesMedia)
+const carries = infer.CarriesAll &^ (infer.CarriesPromptLogprobs | infer.CarriesPriority | infer.CarriesMedia)
 
 // MaxLogprobs bounds the alternatives of an id. The engine has a bound of its own
 // (--max-logprobs), which it names.

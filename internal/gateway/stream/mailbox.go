@@ -40,6 +40,8 @@ const keepIDs = 4 << 10
 func (c *Cell) Trim() {
 	if l := c.Logprobs; cap(c.IDs) > keepIDs || l != nil && cap(l.Top) > 8*keepIDs {
 		c.IDs, c.Logprobs = nil, nil
+	} else if l != nil {
+		l.Prompt = nil
 	}
 	c.Stamps = nil
 }
@@ -66,6 +68,7 @@ type Mailbox struct {
 	mu sync.Mutex
 	taker
 	asleep  bool
+	held    bool // by Hold
 	failed  bool // an integrity error is pending or taken; nothing more enters
 	attempt uint32
 	top     int32 // alternatives of each id; noLogprobs: none were asked for
@@ -127,7 +130,7 @@ func (m *Mailbox) NextAttempt() uint32 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.attempt++
-	m.failed = false
+	m.failed, m.held = false, false
 	m.discard()
 	clear(m.choices)
 	return m.attempt
@@ -182,6 +185,41 @@ func (m *Mailbox) Received() (n int, ok bool) {
 		n += m.choices[i].total
 	}
 	return n, true
+}
+
+// Hold keeps what is pending of this attempt from being taken, until Release or a failure.
+func (m *Mailbox) Hold() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.held = true
+}
+
+// Release ends Hold.
+func (m *Mailbox) Release() {
+	m.mu.Lock()
+	m.held = false
+	due := len(m.pending) > 0 && (m.asleep || m.notify != nil)
+	if due {
+		m.asleep = false
+	}
+	t := m.taker
+	m.mu.Unlock()
+	if due {
+		t.rouse()
+	}
+}
+
+// ripe says that something is pending that may be taken. The lock is held.
+func (m *Mailbox) ripe() bool {
+	if len(m.pending) == 0 || !m.held {
+		return len(m.pending) > 0
+	}
+	for i := range m.pending {
+		if f := m.pending[i].Finish; f != nil && f.Err != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // Offer takes a delta in. It implements engine.Sink: it never blocks, and
@@ -327,11 +365,11 @@ func (m *Mailbox) cell(choice uint32) *Cell {
 
 // Take hands over all that is pending and takes the cells of the Take before
 // back for reuse: what an earlier Take returned must not be used any more.
-// When nothing is pending it returns none, and used is still the caller's.
+// When nothing is pending, or it is held, it returns none, and used is still the caller's.
 func (m *Mailbox) Take(used []Cell) []Cell {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.pending) == 0 {
+	if !m.ripe() {
 		return nil
 	}
 	m.waiting.Add(-1)
@@ -353,7 +391,7 @@ func (m *Mailbox) Wait() {
 func (m *Mailbox) sleep() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.asleep = len(m.pending) == 0; !m.asleep {
+	if m.asleep = !m.ripe(); !m.asleep {
 		return nil
 	}
 	m.waits()
