@@ -160,6 +160,53 @@ func TestLegs(t *testing.T) {
 	}
 }
 
+// TestPromptScores holds weir to SGLang's mini load balancer, which puts the prefill engine's log
+// probabilities of a prompt before the decode engine's: the same of /generate, streamed and not.
+// It leaves those of alternatives to the decode engine, which has none.
+func TestPromptScores(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	prefill, bootstrap := startHalf(t, "prefill")
+	decode, _ := startHalf(t, "decode")
+	theirs, ours := balance(t, "mini-lb", prefill, bootstrap, decode), startPair(t, "sglang", prefill, decode)
+	scores := func(url, body string) (last map[string]any) {
+		resp, err := http.Post(url+"/generate", "application/json", bytes.NewReader([]byte(body)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := harness.Read(resp)
+		for part := range bytes.SplitSeq(a.Body, []byte("\n\n")) {
+			part = bytes.TrimPrefix(bytes.TrimSpace(part), []byte("data: "))
+			if len(part) == 0 || string(part) == "[DONE]" {
+				continue
+			}
+			var o struct {
+				Meta map[string]any `json:"meta_info"`
+			}
+			if err := json.Unmarshal(part, &o); err != nil || a.Status != http.StatusOK {
+				t.Fatalf("%d %s: %v", a.Status, part, err)
+			}
+			if list, _ := o.Meta["input_token_logprobs"].([]any); len(list) > 0 {
+				last = o.Meta
+			}
+		}
+		return last
+	}
+	for _, body := range []string{
+		`{"text":"Once upon a time","return_logprob":true,"logprob_start_len":0,"sampling_params":{"max_new_tokens":6,"ignore_eos":true}}`,
+		`{"input_ids":[11,12,13,14],"return_logprob":true,"logprob_start_len":2,"top_logprobs_num":2,"sampling_params":{"max_new_tokens":6,"ignore_eos":true}}`,
+		`{"input_ids":[11,12,13,14],"return_logprob":true,"logprob_start_len":1,"stream":true,"sampling_params":{"max_new_tokens":6,"ignore_eos":true}}`,
+	} {
+		want, got := scores(theirs, body), scores(ours.URL, body)
+		if list, _ := want["input_token_logprobs"].([]any); len(list) == 0 || !reflect.DeepEqual(list, got["input_token_logprobs"]) {
+			t.Errorf("%s:\nweir tells\n%v\nthe balancer\n%v", body, got["input_token_logprobs"], list)
+		}
+		if tops, _ := got["input_top_logprobs"].([]any); bytes.Contains([]byte(body), []byte("top_")) && len(tops) != 2 {
+			t.Errorf("%s: alternatives %v", body, tops)
+		}
+	}
+	free(t, prefill, decode)
+}
+
 // TestPairsThrough puts weir in the middle of two halves, as a relay and over ids: what its
 // client has is what an engine alone says.
 func TestPairsThrough(t *testing.T) {

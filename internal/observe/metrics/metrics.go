@@ -119,7 +119,7 @@ func New() *Metrics {
 	m.acks = histogram("weir_acknowledgement_seconds", "Where the time went until an engine's confirmation of a request was known, by part: send and read are the gateway's waits, engine all else, of it queue and write what the engine took before and after it had taken the request in, where its wire tells.", "engine", "part")
 	m.output = histogram("weir_output_path_delay_seconds", "First token sent by the engine to first token written to the client, where the engine stamps it.").WithLabelValues()
 	m.pairs = histogram("weir_pair_seconds", "Parts of requests that two engines served, by the gateway's clock: prefill is from the hand-over to the prefill engine's answer, handover from there to the decode engine's first output.", "part")
-	m.pairPoints = histogram("weir_pair_point_seconds", "From the hand-over of a request that two engines served to a point: its halves met, the prompt was prefilled, its KV transferred, it was running at the decode engine, and its first_output received. Points that nobody tells are left out.", "point")
+	m.pairPoints = histogram("weir_pair_point_seconds", "From the hand-over of a request that two engines served to a point: its halves met (a), the prompt was prefilled (b), its KV transferred (c), it was running at the decode engine (d), and its first_output received (e). Points that nobody tells are left out.", "point")
 	m.pairStages = histogram("weir_pair_stage_seconds", "Time between the points of weir_pair_point_seconds, by stage, and decode until the end.", "stage")
 	m.choices = newChoices(counter, histogram)
 	m.receiving = newReceiving()
