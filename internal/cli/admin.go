@@ -26,6 +26,7 @@ import (
 	"weir/internal/fleet/kvevents"
 	"weir/internal/fleet/route"
 	"weir/internal/infer"
+	"weir/internal/infer/spell"
 	"weir/internal/observe/integrity"
 	"weir/internal/observe/metrics"
 	"weir/internal/observe/page"
@@ -44,7 +45,13 @@ func (p *process) adminServer(stopping context.Context) *http.Server {
 // adminHandler answers for it.
 func (p *process) adminHandler(stopping context.Context) http.Handler {
 	mux := http.NewServeMux()
-	handle := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, p.hosts.known(own(h))) }
+	var paths []string
+	handle := func(pattern string, h http.HandlerFunc) {
+		mux.Handle(pattern, p.hosts.known(own(h)))
+		if _, path, ok := strings.Cut(pattern, " "); ok {
+			paths = append(paths, path)
+		}
+	}
 	// within answers in one go.
 	within := func(pattern string, h http.HandlerFunc) {
 		handle(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -71,6 +78,7 @@ func (p *process) adminHandler(stopping context.Context) http.Handler {
 	for pattern, h := range p.self.Handlers() {
 		within(pattern, h)
 	}
+	within("/", func(w http.ResponseWriter, r *http.Request) { nothingAt(w, r, paths) })
 	if !p.pprof {
 		within("/debug/pprof/", func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "profiles are off; start weir with --pprof", http.StatusNotFound)
@@ -88,6 +96,21 @@ func (p *process) adminHandler(stopping context.Context) http.Handler {
 		})
 	}
 	return mux
+}
+
+// nothingAt says that there is nothing, and what there is.
+func nothingAt(w http.ResponseWriter, r *http.Request, paths []string) {
+	if slices.Contains(paths, r.URL.Path) {
+		http.Error(w, fmt.Sprintf("%s does not take %s", r.URL.Path, r.Method), http.StatusMethodNotAllowed)
+		return
+	}
+	near := ""
+	if r.URL.Path == "/timeline/" {
+		near = "; /timeline/ID is the record of one request, and /timeline follows all of them as they end"
+	} else if said := spell.Nearest(r.URL.Path, paths, 1+len(r.URL.Path)/4); said != "" {
+		near = "; did you mean " + said + "?"
+	}
+	http.Error(w, fmt.Sprintf("there is nothing at %s%s", r.URL.Path, near), http.StatusNotFound)
 }
 
 // setDeadlines sets the deadline of reading a request to its end and of writing its

@@ -50,7 +50,7 @@ func (f *adminFlag) ask(method, path string, header http.Header, body io.Reader)
 		return nil, fmt.Errorf("%s: %w", req.URL, err)
 	case resp.StatusCode == http.StatusOK:
 		return answer, nil
-	case strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") && len(answer) > 0 && !strings.HasPrefix(string(answer), "404 page not found"): // what is wrong, in words
+	case strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") && len(answer) > 0: // what is wrong, in words
 		return nil, errors.New(strings.TrimSpace(graphicLines(string(answer))))
 	}
 	return nil, fmt.Errorf("%s: %s; give the admin listener's address, not the API's", req.URL, resp.Status)

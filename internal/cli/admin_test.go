@@ -33,6 +33,29 @@ func adminOf(t *testing.T, f gatewayFlags) *process {
 	return &process{metrics: metrics.New(), timeline: records, hosts: f.adminHosts(), pprof: f.PProf}
 }
 
+// What is not there names the nearest that is, and how the timeline is read.
+func TestAdminSaysWhatThereIs(t *testing.T) {
+	h := adminOf(t, gatewayFlags{listenFlags: listenFlags{AdminListen: "127.0.0.1:8001"}}).adminHandler(t.Context())
+	for _, c := range []struct {
+		method, path string
+		code         int
+		want         string
+	}{
+		{"GET", "/timeline/", 404, "/timeline/ID is the record of one request, and /timeline follows all"},
+		{"GET", "/engine", 404, "did you mean /engines?"},
+		{"GET", "/v1/chat/completions", 404, "there is nothing at /v1/chat/completions\n"},
+		{"POST", "/metrics", 405, "/metrics does not take POST"},
+		{"GET", "/admin/why", 405, "/admin/why does not take GET"},
+		{"GET", "/timeline/nobody", 404, "no request with that id"},
+	} {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(c.method, c.path, nil)
+		r.Host = "127.0.0.1:8001"
+		if h.ServeHTTP(w, r); w.Code != c.code || !strings.Contains(w.Body.String(), c.want) {
+			t.Errorf("%s %s: %d %s", c.method, c.path, w.Code, w.Body)
+		}
+	}
+}
+
 // What a browser sends for another site's page is refused, whatever it is; a link that is
 // followed to here is not, nor what no browser sends.
 func TestAdminRefusesOtherSites(t *testing.T) {

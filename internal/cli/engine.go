@@ -419,7 +419,7 @@ func (p *simProcess) bind(c *engineCommand) error {
 	used := false
 	for _, wire := range c.Wire {
 		kind, addr, ok := strings.Cut(wire, "=")
-		flag := "--wire " + kind
+		flag := "--wire " + kind + "=HOST:PORT"
 		if !slices.Contains(wires, kind) {
 			return wrongf("--wire %s: unknown wire %q; the wires are %s", wire, kind, strings.Join(wires, ", "))
 		}
