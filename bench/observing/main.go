@@ -77,6 +77,9 @@ func known() (names []string) {
 func observed(name string, wanted func(string) bool, collector string, asks func(admin string, paths []string)) lab.Gateway {
 	return lab.Gateway{Name: name, Weir: true, Args: func(b *lab.Bench, c *cell.Cell, dir, admin string) ([]string, error) {
 		args := []string{b.Weir, "serve", "--listen", c.Gateway, "--admin-listen", admin, "--engine", "weir=" + c.Engine, "--log-level", "warn"}
+		if b.Profile != "" {
+			args = append(args, "--pprof")
+		}
 		var paths []string
 		for _, p := range parts(dir, collector) {
 			if wanted(p.name) {
@@ -108,6 +111,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		measure = flags.Duration("measure", 20*time.Second, "measured window of each cell")
 		without = flags.String("without", "", "parts to leave off in the cells that have the others on, comma-separated: "+strings.Join(known(), ", "))
 		quick   = flags.Bool("quick", false, "a smoke test: a sixteenth of the streams, short windows, one pair")
+		profile = flags.String("profile", "", "folder for a CPU profile of each kind of cell, the last of its kind; profiles cost CPU")
 		weir    = flags.String("weir", "", "weir's binary; built from ./cmd/weir unless given")
 		out     = flags.String("json", "", "write every cell's result to this file")
 	)
@@ -131,6 +135,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer clean()
+	if b.Profile = *profile; b.Profile != "" {
+		if err := os.MkdirAll(b.Profile, 0o755); err != nil {
+			return err
+		}
+	}
 	collector, err := collect()
 	if err != nil {
 		return err
