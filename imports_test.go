@@ -98,9 +98,9 @@ const directions = `
 	observe/busy: trace
 	observe/integrity: infer
 	observe/logs:
-	observe/metrics: engine fleet/admission fleet/cost fleet/health fleet/judge fleet/kvevents fleet/queue fleet/route infer model/pool model/tokenizer observe/timeline trace
+	observe/metrics: engine fleet/admission fleet/cost fleet/health fleet/judge fleet/kvevents fleet/queue fleet/route infer model/pool model/tokenizer observe/timeline trace wire/http1
 	observe/otlp: infer trace
-	observe/page:
+	observe/page: wire/http1
 	observe/timeline: infer trace
 	observe/watch: observe/busy trace
 
@@ -180,7 +180,7 @@ dialect: infer wire
 model: infer trace
 engine: infer trace wire dialect
 fleet: infer trace wire dialect model engine
-observe: infer trace model engine fleet
+observe: infer trace wire model engine fleet
 gateway: infer trace wire dialect model engine fleet observe
 sim: infer trace wire workload dialect engine
 load: infer trace wire config workload

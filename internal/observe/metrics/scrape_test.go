@@ -2,12 +2,15 @@ package metrics
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -49,6 +52,56 @@ func scrape(t testing.TB, h http.Handler, accept string) (families map[string]*d
 		}
 		families[f.GetName()] = f
 	}
+}
+
+// TestGzip has scrapers get the same answer whether they take gzip or not, one after another, and
+// short ones as whole as long ones.
+func TestGzip(t *testing.T) {
+	busy, _ := busyGateway(3)
+	for name, m := range map[string]*Metrics{"long": busy, "short": New()} {
+		h := m.Handler()
+		ask := func(accept string) (body []byte, coding string) {
+			r := httptest.NewRequest("GET", "/metrics", nil)
+			r.Header.Set("Accept-Encoding", accept)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if got := w.Header(); w.Code != 200 || !slices.Contains(got.Values("Vary"), "Accept-Encoding") || got.Get("Content-Length") != strconv.Itoa(w.Body.Len()) {
+				t.Errorf("%s, %q: status %d, %v for %d bytes", name, accept, w.Code, got, w.Body.Len())
+			}
+			return w.Body.Bytes(), w.Header().Get("Content-Encoding")
+		}
+		for range 3 {
+			plain, coding := ask("gzip;q=0, br")
+			if coding != "" {
+				t.Errorf("%s: %q to one that takes no gzip", name, coding)
+			}
+			small, coding := ask("br, gzip")
+			if coding != "gzip" || len(small) > len(plain)/4 {
+				t.Errorf("%s: %q, %d bytes of %d", name, coding, len(small), len(plain))
+			}
+			z, err := gzip.NewReader(bytes.NewReader(small))
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := io.ReadAll(z)
+			if err != nil || named(again) != named(plain) {
+				t.Errorf("%s: %v, and other series than without gzip", name, err)
+			}
+		}
+	}
+}
+
+// named are the lines of an answer without their values, which go on.
+func named(answer []byte) string {
+	var names []string
+	for line := range strings.Lines(string(answer)) {
+		name, _, _ := strings.Cut(line, "} ")
+		if !strings.HasPrefix(line, "#") {
+			name, _, _ = strings.Cut(name, " ")
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, "\n")
 }
 
 // shown has every histogram filled.
@@ -278,7 +331,7 @@ func TestSlowScrapers(t *testing.T) {
 		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
 			t.Errorf("status %d of one too many", w.Code)
 		}
-		s.turns <- new(bytes.Buffer)
+		s.turns <- new(buffers)
 		ended.Wait()
 		if took := time.Since(began); took < scrapeTimeout || took > scrapeTimeout+time.Second {
 			t.Errorf("they ended after %v, want %v", took, scrapeTimeout)

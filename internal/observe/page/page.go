@@ -15,10 +15,10 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
+
+	"weir/internal/wire/http1"
 )
 
 //go:embed dist
@@ -88,24 +88,11 @@ func Serve(w http.ResponseWriter, r *http.Request) {
 	h.Set("Vary", "Accept-Encoding")
 	body := f.plain
 	h.Set("ETag", f.etag)
-	if takesGzip(r.Header.Values("Accept-Encoding")) {
+	if http1.TakesGzip(r.Header.Values("Accept-Encoding")) {
 		body = f.zipped
 		h.Set("ETag", f.zippedAs)
 		h.Set("Content-Encoding", "gzip")
 	}
 	r.Header.Del("Range") // of bytes that are compressed or not
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
-}
-
-// takesGzip says whether a caller accepts gzip.
-func takesGzip(accept []string) bool {
-	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
-		name, weight, weighed := strings.Cut(part, ";")
-		if !strings.EqualFold(strings.TrimSpace(name), "gzip") {
-			continue
-		}
-		q, err := strconv.ParseFloat(strings.TrimPrefix(strings.ReplaceAll(weight, " ", ""), "q="), 64)
-		return !weighed || err == nil && q > 0
-	}
-	return false
 }

@@ -96,16 +96,6 @@ func TestServe(t *testing.T) {
 	}
 }
 
-func TestTakesGzip(t *testing.T) {
-	for accept, want := range map[string]bool{
-		"": false, "gzip": true, "GZIP": true, "deflate, gzip": true, "gzip;q=0": false, "gzip; q=0.5": true, "gzip;q=0.0, br": false, "x-gzip": false, "identity": false, "gzip;q=x": false,
-	} {
-		if takesGzip([]string{accept}) != want {
-			t.Errorf("%q: %t", accept, !want)
-		}
-	}
-}
-
 // A page that loads slowly is not opened when it is needed.
 func TestSize(t *testing.T) {
 	sum := 0

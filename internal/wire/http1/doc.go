@@ -1,7 +1,8 @@
 // Package http1 is the client's side of the HTTP/1.1 wire (RFC 9112) as pure
 // functions over bytes: a request head is appended, a response head is found
-// and parsed, a chunked body is decoded. It knows no socket, goroutine or
-// clock, and it keeps nothing of the buffers it is handed.
+// and parsed, a chunked body is decoded. Of a server's side it reads whether a
+// caller accepts gzip. It knows no socket, goroutine or clock, and it keeps
+// nothing of the buffers it is handed.
 //
 // It is stricter than it would have to be. A response whose framing can be
 // read in two ways is refused, because what one side takes for the end of an
