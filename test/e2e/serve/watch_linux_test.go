@@ -2,6 +2,7 @@ package serve
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -182,4 +183,84 @@ func TestStallOfNobody(t *testing.T) {
 	stopped(g.Process, g.Admin)
 	e := harness.StartSim(t, "--wire", "openai", "--log-format", "json")
 	stopped(e.Process, e.Admin)
+}
+
+// TestProfilesOnAFullDisk has a stall while the folder of profiles takes nothing, because its disk
+// is full or because it is gone: the request is served, the log and the metric say what failed,
+// and nothing half written is left. When there is room again, profiles are kept.
+func TestProfilesOnAFullDisk(t *testing.T) {
+	for name, breaks := range map[string]func(t *testing.T, dir string) (mends func() error){
+		"full": fill,
+		"gone": func(t *testing.T, dir string) func() error {
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			harness.Beside(t, harness.Light)
+			dir := filepath.Join(t.TempDir(), "profiles")
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if name == "full" {
+				small(t, dir)
+			}
+			g := harness.StartGatewayWith(t, []string{"GOMAXPROCS=1"}, "up", "--profiles-dir", dir, "--profiles-per-hour", "20",
+				"--debug-stage-delay", "tokenize=400ms", "--debug-hold-core")
+			mends := breaks(t, dir)
+			asked(t, g, "no-room")
+			harness.Eventually(t, "both files fail", func() bool {
+				return harness.Metric(t, g.Admin, "weir_profiles_failed_total") >= 2
+			}, g.Process)
+			if log := g.Stderr.String(); !strings.Contains(log, "a profile cannot be kept") {
+				t.Errorf("the log says nothing: %s", log)
+			}
+			if p := page[profilesPage](t, g.Admin+"/profiles"); len(p.Profiles) > 0 {
+				t.Errorf("kept are %+v", p.Profiles)
+			}
+			if left, _ := filepath.Glob(filepath.Join(dir, "*.part")); len(left) > 0 {
+				t.Errorf("%v are left", left)
+			}
+			if mends == nil {
+				return
+			}
+			if err := mends(); err != nil {
+				t.Fatal(err)
+			}
+			harness.Eventually(t, "profiles are kept again", func() bool {
+				asked(t, g, "room")
+				return len(page[profilesPage](t, g.Admin+"/profiles").Profiles) >= 2
+			}, g.Process)
+		})
+	}
+}
+
+// small makes of a folder a disk of its own with room for a few files.
+func small(t *testing.T, dir string) {
+	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=4m"); err != nil {
+		t.Skipf("only who may mount has a small disk: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// fill takes what room is left, until mends gives it back.
+func fill(t *testing.T, dir string) (mends func() error) {
+	f, err := os.Create(filepath.Join(dir, "others"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	return func() error { return os.Remove(f.Name()) }
 }
