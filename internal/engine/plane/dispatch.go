@@ -171,8 +171,26 @@ func (d *dispatcher) withNotice(g *generation, f *frame, ids []uint32, total uin
 	g.noticed, g.stamps, g.finish = false, nil, nil
 	x := &d.Delta
 	x.PromptTokens, x.CachedTokens, x.CachedKnown = g.prompted, g.Cached, g.Cached >= 0
-	d.entry(g, ids, total, d.stamps(stamps, f), finish)
+	d.entry(g, ids, total, g.tell(d.stamps(stamps, f), finish), finish)
 	x.PromptTokens, x.CachedTokens, x.CachedKnown = 0, 0, false
+}
+
+// tell gives the stamps to hand over: those that came, if any did, and how often the request was
+// sent back to the queue, which its end says.
+func (g *generation) tell(came *infer.Stamps, fin *planepb.Finish) *infer.Stamps {
+	if n := int64(fin.GetRetracted()); n > 0 {
+		s := infer.Stamps{}
+		if came != nil {
+			s = *came
+		} else if g.told != nil {
+			s = *g.told
+		}
+		s.Retracted, came = n, &s
+	}
+	if came != nil {
+		g.told = came
+	}
+	return came
 }
 
 // entry takes in what one step says of one slot.

@@ -237,6 +237,48 @@ func TestNoticesTravelWithIDs(t *testing.T) {
 	}
 }
 
+// How often a request was sent back to the queue is told with its end, beside the stamps that
+// came before, and where none did.
+func TestRetracted(t *testing.T) {
+	stamps := &planepb.Stamps{ServerCreated: 1050}
+	finish := &planepb.Finish{Reason: planepb.Finish_REASON_STOP, CompletionTokens: 2, Retracted: 3}
+	begun := infer.Stamps{ServerCreated: 950, FirstOutput: 1000, ClockUncertain: 7}
+	told := begun
+	told.Retracted = 3
+	for name, c := range map[string]struct {
+		first, last *planepb.Notice
+		known       bool
+		want        [2]*infer.Stamps
+	}{
+		"stamps before":   {&planepb.Notice{Stamps: stamps}, &planepb.Notice{Finish: finish}, true, [2]*infer.Stamps{&begun, &told}},
+		"stamps with it":  {nil, &planepb.Notice{Stamps: stamps, Finish: finish}, true, [2]*infer.Stamps{nil, &told}},
+		"no clock":        {&planepb.Notice{Stamps: stamps}, &planepb.Notice{Finish: finish}, false, [2]*infer.Stamps{nil, {Retracted: 3}}},
+		"not sent back":   {&planepb.Notice{Stamps: stamps}, &planepb.Notice{Finish: &planepb.Finish{Reason: planepb.Finish_REASON_STOP, CompletionTokens: 2}}, true, [2]*infer.Stamps{&begun, &begun}},
+		"nothing is told": {nil, &planepb.Notice{Finish: &planepb.Finish{Reason: planepb.Finish_REASON_STOP, CompletionTokens: 2}}, true, [2]*infer.Stamps{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			core := newCore()
+			if !c.known {
+				core.d.offset = func() remote.Offset { return remote.Offset{} }
+			}
+			g, r := core.seat("a", 4)
+			g.Accept()
+			for i, n := range []*planepb.Notice{c.first, c.last} {
+				step := &planepb.Step{Sequence: uint64(i + 1), SendTime: 1100, Slot: []uint32{0}, Total: []uint32{uint32(i + 1)}, Id: []uint32{5}}
+				if n != nil {
+					step.Notice = []*planepb.Notice{n}
+				}
+				if f := core.step(step); f != nil {
+					t.Fatal(f)
+				}
+				if got := r.Stamps(); (got == nil) != (c.want[i] == nil) || got != nil && *got != *c.want[i] {
+					t.Errorf("step %d: %+v, want %+v", i, got, c.want[i])
+				}
+			}
+		})
+	}
+}
+
 // An engine's clock that is not known yet gives no stamps rather than wrong
 // ones.
 func TestNoStampsWithoutClock(t *testing.T) {

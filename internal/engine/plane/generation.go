@@ -3,6 +3,7 @@ package plane
 import (
 	"weir/internal/engine/mux"
 	"weir/internal/engine/plane/planepb"
+	"weir/internal/infer"
 )
 
 // generation is one request in one slot. It implements engine.Generation.
@@ -22,6 +23,7 @@ type generation struct {
 	last   int
 	// prompted is the engine's count of a prompt with media, 0 until it says it.
 	prompted int
+	told     *infer.Stamps // that were handed over last
 }
 
 // Abort implements engine.Generation.

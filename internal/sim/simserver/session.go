@@ -323,6 +323,7 @@ func (s *session) encode() (broken sim.FaultKind) {
 			PromptTokens:     uint32(d.PromptTokens),
 			CachedTokens:     uint32(d.Cached),
 			CompletionTokens: uint32(count),
+			Retracted:        uint32(d.Retractions),
 		}
 		if d.Err != nil {
 			finish.Reason, finish.Message = planepb.Finish_REASON_ERROR, d.Err.Message

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -157,11 +158,18 @@ func TestWithoutRecords(t *testing.T) {
 }
 
 // A server that was patched for the timeline gives its stamps by their names there, and one
-// that sends requests back to its queue says how often: both are in the record.
+// that sends requests back to its queue says how often: both are in the record. An engine of the
+// plane says both by itself.
 func TestStampsOfAPatchedServer(t *testing.T) {
+	for wire, flags := range map[string][]string{"sglang": {"--patched-stamps"}, "plane": nil} {
+		t.Run(wire, func(t *testing.T) { stampsAndRetractions(t, wire, flags...) })
+	}
+}
+
+func stampsAndRetractions(t *testing.T, wire string, flags ...string) {
 	harness.Beside(t, harness.Light)
-	sim := harness.StartSim(t, append([]string{"--patched-stamps", "--fault", "retract,every=100ms,times=2"}, harness.FastSim...)...)
-	g := harness.StartGateway(t, "serve", "--engine", sim.Spec("sglang")+",name=patched")
+	sim := harness.StartSim(t, slices.Concat(flags, []string{"--fault", "retract,every=100ms,times=2"}, harness.FastSim)...)
+	g := harness.StartGateway(t, "serve", "--engine", sim.Spec(wire)+",name=patched")
 	chatAs(t, g, "long", "go on", 60)
 	why := recordsOf(t, g, "id=long", 1).Records[0].Reason
 	if !strings.Contains(why.Sentence, "Engine patched sent it back to its queue 2 times.") {

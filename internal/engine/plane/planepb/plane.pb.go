@@ -856,6 +856,7 @@ type Finish struct {
 	CachedTokens     uint32                 `protobuf:"varint,3,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"`
 	CompletionTokens uint32                 `protobuf:"varint,4,opt,name=completion_tokens,json=completionTokens,proto3" json:"completion_tokens,omitempty"` // must equal the slot's last total, unless REASON_ERROR
 	Message          string                 `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`                                            // with REASON_ERROR
+	Retracted        uint32                 `protobuf:"varint,6,opt,name=retracted,proto3" json:"retracted,omitempty"`                                       // how often it was sent back to the queue after it had begun
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -923,6 +924,13 @@ func (x *Finish) GetMessage() string {
 		return x.Message
 	}
 	return ""
+}
+
+func (x *Finish) GetRetracted() uint32 {
+	if x != nil {
+		return x.Retracted
+	}
+	return 0
 }
 
 type SubmitRequest struct {
@@ -1753,13 +1761,14 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"\vprefill_end\x18\x05 \x01(\x06R\n" +
 	"prefillEnd\x12\x1f\n" +
 	"\vfirst_token\x18\x06 \x01(\x06R\n" +
-	"firstToken\"\xb9\x02\n" +
+	"firstToken\"\xd7\x02\n" +
 	"\x06Finish\x124\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x1c.weir.plane.v1.Finish.ReasonR\x06reason\x12#\n" +
 	"\rprompt_tokens\x18\x02 \x01(\rR\fpromptTokens\x12#\n" +
 	"\rcached_tokens\x18\x03 \x01(\rR\fcachedTokens\x12+\n" +
 	"\x11completion_tokens\x18\x04 \x01(\rR\x10completionTokens\x12\x18\n" +
-	"\amessage\x18\x05 \x01(\tR\amessage\"h\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\x12\x1c\n" +
+	"\tretracted\x18\x06 \x01(\rR\tretracted\"h\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vREASON_STOP\x10\x01\x12\x11\n" +
