@@ -272,7 +272,7 @@ func TestImportDirections(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != "." || slices.Contains([]string{"node_modules", "testdata", "interop", "tools"}, d.Name()) || path == "bench") {
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != "." || slices.Contains([]string{"node_modules", "testdata", "interop", "tools", "release"}, d.Name()) || path == "bench") {
 			return filepath.SkipDir
 		}
 		dir := filepath.ToSlash(filepath.Dir(path))
