@@ -22,9 +22,9 @@ type Wire interface {
 	// Stop has the engine stop. It does not wait, and may be called from any
 	// goroutine, also before there is an answer.
 	Stop()
-	// Progress gives how many ids were offered, and the finish of a generation whose
+	// Progress gives how many ids were offered, and the terminal delta of a generation whose
 	// answer breaks off although all of it has come; nil: it has not.
-	Progress() (have int, finish *infer.Finish)
+	Progress() (have int, last *infer.Delta)
 }
 
 // Generation is a request that the engine has. Its reading side belongs to the
@@ -204,12 +204,13 @@ func (g *Generation) Fail(err *infer.Error, now int64) {
 // broken ends the generation because its answer broke off, which is all that was
 // wanted of an aborted one.
 func (g *Generation) broken(err error, now int64) {
-	have, finish := g.Wire.Progress()
-	if finish == nil && g.Aborted() {
-		finish = &infer.Finish{Reason: infer.ReasonAbort, PromptTokens: -1, CachedTokens: -1}
+	have, last := g.Wire.Progress()
+	if last == nil && g.Aborted() {
+		last = &infer.Delta{Attempt: g.Attempt, Total: have, Finish: &infer.Finish{Reason: infer.ReasonAbort, PromptTokens: -1, CachedTokens: -1}}
 	}
-	if finish != nil {
-		g.End(&infer.Delta{Attempt: g.Attempt, Total: have, Received: now, Finish: finish})
+	if last != nil {
+		last.Received = now
+		g.End(last)
 		return
 	}
 	e := *upstream.Fault(g.host.Name, err)

@@ -102,7 +102,7 @@ type generation struct {
 func (g *generation) Stop() { g.e.aborts.add(g.id) }
 
 // Progress implements idstream.Wire. The last event has the end.
-func (g *generation) Progress() (int, *infer.Finish) { return g.tally.have, nil }
+func (g *generation) Progress() (int, *infer.Delta) { return g.tally.have, nil }
 
 // Event implements idstream.Wire.
 func (g *generation) Event(s *idstream.Scanner, data []byte, now int64) (last bool) {

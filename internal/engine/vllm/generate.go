@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"weir/internal/engine"
@@ -78,6 +79,7 @@ type generation struct {
 	echo     echo
 	tally    tally
 	finish   *infer.Finish // the reason has come; the last event, with the counts, has not
+	held     []uint32      // the ids that came with the reason, which are offered with the end
 	scores   scores
 	logprobs infer.Logprobs // of the event at hand
 }
@@ -87,7 +89,25 @@ func (g *generation) Stop() { g.HangUp() }
 
 // Progress implements idstream.Wire. An answer that breaks off behind its finish reason has
 // all that was asked for.
-func (g *generation) Progress() (int, *infer.Finish) { return g.tally.have, g.finish }
+func (g *generation) Progress() (have int, last *infer.Delta) {
+	if g.finish != nil {
+		last = g.last(g.finish)
+	}
+	return g.tally.have - len(g.held), last
+}
+
+// last is the terminal delta, which has the ids that came with the finish reason: whoever
+// takes an id that ends the answer must learn at once that it does.
+func (g *generation) last(f *infer.Finish) *infer.Delta {
+	d := &infer.Delta{Attempt: g.Attempt, IDs: g.held, Total: g.tally.have, Finish: f}
+	if g.scored && len(g.held) > 0 {
+		d.Logprobs = &g.logprobs
+	}
+	if g.media {
+		d.PromptTokens = max(f.PromptTokens, 0)
+	}
+	return d
+}
 
 // Event implements idstream.Wire.
 func (g *generation) Event(s *idstream.Scanner, data []byte, now int64) (last bool) {
@@ -123,7 +143,9 @@ func (g *generation) Event(s *idstream.Scanner, data []byte, now int64) (last bo
 		g.Flawed(reason, err, data, now)
 		return true
 	}
-	if len(ids) > 0 {
+	if e.finish == "stop" || e.finish == "length" {
+		g.held = slices.Clone(ids)
+	} else if len(ids) > 0 {
 		d := infer.Delta{Attempt: g.Attempt, IDs: ids, Total: g.tally.have, Received: now}
 		if g.scored {
 			d.Logprobs = &g.logprobs
@@ -168,6 +190,8 @@ func (g *generation) counted(e *event, data []byte, now int64) (last bool) {
 	}
 	f := *g.finish
 	f.CachedTokens = e.cached
-	g.End(&infer.Delta{Attempt: g.Attempt, Total: g.tally.have, Received: now, Finish: &f})
+	d := g.last(&f)
+	d.Received = now
+	g.End(d)
 	return true
 }

@@ -296,6 +296,37 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+// The ids that come with the finish reason are offered with the end, whatever lies between the
+// two: a stop id that was taken before would be told as text of the answer.
+func TestStopIDComesWithItsEnd(t *testing.T) {
+	const event = `data: {"choices":[{"index":0,"logprobs":null,"finish_reason":%s,"stop_reason":%s,"token_ids":[%d]}],"usage":{"prompt_tokens":2,"completion_tokens":%d}}` + "\n\n"
+	running, ending := fmt.Sprintf(event, "null", "null", 5, 1), fmt.Sprintf(event, `"stop"`, "7", 7, 2)
+	for name, last := range map[string]string{
+		"the counts": `data: {"choices":[],"usage":{"prompt_tokens":2,"completion_tokens":2}}` + "\n\n",
+		"the marker": "data: [DONE]\n\n",
+		"a flaw":     `data: {"choices":[],"usage":{"prompt_tokens":2,"completion_tokens":9}}` + "\n\n",
+	} {
+		e := New(Options{Name: "a", URL: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}}, false)
+		sink := enginetest.NewRecorder(1)
+		g := e.newGeneration(&infer.Request{Prompt: make([]uint32, 2), MaxTokens: 9, StopIDs: []uint32{7}}, 1, sink, true)
+		g.Begin(t.Context(), e.host)
+		s := idstream.NewScanner()
+		if g.Feed(s, []byte(running+ending), 1) || !slices.Equal(sink.IDs(), []uint32{5}) {
+			t.Errorf("%s: %v before the end", name, sink.IDs())
+		}
+		want := []uint32{5, 7}
+		if name == "a flaw" {
+			want = want[:1]
+		}
+		if !g.Feed(s, []byte(last), 2) || !slices.Equal(sink.IDs(), want) || len(sink.Faults()) > 0 {
+			t.Errorf("%s: %v at the end, want %v; %v", name, sink.IDs(), want, sink.Faults())
+		}
+		if f, err := sink.WaitFinish(t.Context()); err != nil || (f.Err != nil) != (name == "a flaw") {
+			t.Errorf("%s: %+v, %v", name, f, err)
+		}
+	}
+}
+
 // The alternatives of a position are the most probable ids, wherever the drawn one stands.
 func TestAlternatives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -136,8 +136,8 @@ func faultKinds() []faultKind {
 	return []faultKind{
 		{"plane", "weir", "weir=%s", nil},
 		{"openai", "openai", "openai=http://%s", nil},
-		{"vllm", "vllm", "vllm=http://%s", nil},
-		{"vllm-openai", "vllm", "openai=http://%s", nil},
+		{"vllm", "vllm", "openai=http://%s", nil},
+		{"vllm-ids", "vllm", "vllm=http://%s", nil},
 		{"sglang", "sglang", "sglang=http://%s", nil},
 		{"sglang-openai", "sglang", "openai=http://%s", nil},
 	}
