@@ -347,6 +347,36 @@ func TestRunPage(t *testing.T) {
 	}
 }
 
+// TestReportPages looks at the pages of weir report: of a gateway's timeline, and of two runs that
+// are compared.
+func TestReportPages(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	g := harness.StartGateway(t, "up", "--timeline", file("timeline.jsonl"))
+	for _, name := range []string{"a.json", "b.json"} {
+		bench(t, g.URL, "--rate", "40", "--requests", "120", "--output-tokens", "12", "--json", file(name))
+	}
+	for page, of := range map[string][]string{"timeline.html": {file("timeline.jsonl")}, "compared.html": {file("a.json"), file("b.json")}} {
+		if stdout, stderr, code := harness.Finish(t, "", append(append([]string{"report"}, of...), "--html", file(page))...); code != 0 {
+			t.Fatalf("exit code %d: %s%s", code, stdout, stderr)
+		}
+		p := everywhere(t, browser(t), file(page))
+		if page != "timeline.html" {
+			continue
+		}
+		titles := []string{"stages of ttft", "stages of e2e", "stages of single requests, by their ttft", "output delay by requests in flight, ms", "output delay by streams whose output waits, ms"}
+		if len(p.Plots) != len(titles) {
+			t.Fatalf("%+v", p.Plots)
+		}
+		for i, title := range titles {
+			if got := p.Plots[i]; got.Title != title || i >= 3 && got.Circles < 200 {
+				t.Errorf("%+v, want %s", got, title)
+			}
+		}
+	}
+}
+
 // TestFleetPage looks at the page of weir fleet: figures against the number of engines,
 // and of the first cell the distributions, the reuse and the loads.
 func TestFleetPage(t *testing.T) {

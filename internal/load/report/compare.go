@@ -202,4 +202,9 @@ func (d *Difference) text() string {
 }
 
 // within writes an interval.
-func within(ci latency.Range) string { return figure(ci[0]) + " to " + figure(ci[1]) }
+func within(ci latency.Range) string {
+	if ci[0].Refused() && ci[1].Refused() {
+		return "-"
+	}
+	return figure(ci[0]) + " to " + figure(ci[1])
+}
