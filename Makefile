@@ -268,7 +268,7 @@ interop/released/node/node_modules/.done: interop/released/node/package-lock.jso
 	@touch $@
 
 .PHONY: interop-clients
-interop-clients: interop-setup $(RELEASED)/.done interop/released/node/node_modules/.done ## test clients as released against weir up: Claude Code, Codex, the SDKs that people use (1.6 GB in .venv/released and interop/released)
+interop-clients: interop-setup $(RELEASED)/.done interop/released/node/node_modules/.done ## test clients as released against weir up: Claude Code, Codex, the SDKs that people use (3.4 GB in .venv/released and interop/released)
 	WEIR_RELEASED=$(abspath $(RELEASED)) $(GO) test -tags interop_clients -count=1 -v -timeout 30m ./interop/released
 
 # vLLM's CPU build wants a build of torch that PyPI does not have (2.13.0+cpu); the

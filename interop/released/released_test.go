@@ -232,3 +232,116 @@ func TestCodexMCP(t *testing.T) {
 		t.Errorf("the server saw %q (%v), and Codex said %q", calls, err, ran)
 	}
 }
+
+// model is the built-in model's folder, whose tokenizer the load generators count with.
+func model(t *testing.T) string {
+	t.Helper()
+	folder, err := filepath.Abs("../../models/weir-sim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// measured runs a load generator and reads the report that it writes into file.
+func measured(t *testing.T, cmd *exec.Cmd, file string, report any) {
+	t.Helper()
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, said)
+	}
+	written, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(written, report); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// asked waits until a gateway has answered so many requests, all of them whole and of so
+// many tokens, and ends it.
+func asked(t *testing.T, g *harness.Gateway, requests, tokens int) {
+	t.Helper()
+	if n := g.Balanced(); n["finished"] != requests || n["rejected"] > 0 || n["failed"] > 0 {
+		t.Errorf("the requests: %v", n)
+	}
+	g.Interrupt()
+	for _, r := range g.Records() {
+		if r.CompletionTokens != tokens {
+			t.Errorf("%s has %d tokens, and %d were wanted", r.RequestID, r.CompletionTokens, tokens)
+		}
+	}
+}
+
+// AIPerf measures over three APIs. It takes a tokenizer of the hub's alone, or one from the
+// hub's cache. The tokens are those that weir counts, but over Responses, where it reads the
+// usage of answers that end by themselves alone, and counts the text otherwise.
+func TestAIPerf(t *testing.T) {
+	const requests, tokens = 12, 30
+	for api, counting := range map[string][]string{"chat": {"--use-server-token-count", "--per-chunk-usage"}, "completions": {"--use-server-token-count"}, "responses": nil} {
+		t.Run(api, func(t *testing.T) {
+			harness.Beside(t, harness.Light)
+			g := harness.StartGateway(t, "up")
+			hub, out := t.TempDir(), t.TempDir()
+			const revision = "0000000000000000000000000000000000000000"
+			folder := filepath.Join(hub, "hub", "models--weir--weir-sim")
+			if err := os.CopyFS(filepath.Join(folder, "snapshots", revision), os.DirFS(model(t))); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Mkdir(filepath.Join(folder, "refs"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(folder, "refs", "main"), []byte(revision), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(installed(t, "aiperf", "bin", "aiperf"), append([]string{"profile", "-m", "weir-sim", "--url", g.URL, "--endpoint-type", api, "--streaming", "--tokenizer", "weir/weir-sim",
+				"--concurrency", "4", "--request-count", fmt.Sprint(requests), "--isl", "100", "--osl", fmt.Sprint(tokens), "--extra-inputs", "ignore_eos:true", "--artifact-dir", out, "--ui", "none"}, counting...)...)
+			cmd.Env, cmd.Dir = alone(t, "HF_HOME="+hub, "HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1"), t.TempDir()
+			type figure struct{ Avg float64 }
+			var r struct {
+				Requests figure `json:"request_count"`
+				Errors   figure `json:"error_request_count"`
+				Tokens   figure `json:"output_sequence_length"`
+				First    figure `json:"time_to_first_token"`
+			}
+			measured(t, cmd, filepath.Join(out, "profile_export_aiperf.json"), &r)
+			if r.Requests.Avg != requests || r.Errors.Avg > 0 || counting != nil && r.Tokens.Avg != tokens || r.Tokens.Avg < tokens/2 || r.First.Avg <= 0 {
+				t.Errorf("it reports %+v", r)
+			}
+			asked(t, g, requests, tokens)
+		})
+	}
+}
+
+// GuideLLM measures over three APIs. It wants torch for nothing but the order of its prompts;
+// guidellm_torch stands in for that.
+func TestGuideLLM(t *testing.T) {
+	const requests, tokens = 12, 24
+	for name, api := range map[string]string{"chat": "/v1/chat/completions", "completions": "/v1/completions", "responses": "/v1/responses"} {
+		t.Run(name, func(t *testing.T) {
+			harness.Beside(t, harness.Light)
+			g := harness.StartGateway(t, "up")
+			torch, err := filepath.Abs("guidellm_torch")
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := filepath.Join(t.TempDir(), "report.json")
+			cmd := exec.Command(installed(t, "guidellm", "bin", "guidellm"), "run", "--backend", "kind=openai_http,model=weir-sim,target="+g.URL+",request_format="+api,
+				"--profile", "kind=concurrent,streams=4", "--constraint", fmt.Sprint("kind=max_requests,count=", requests), "--tokenizer", "kind=hf_auto,model="+model(t),
+				"--data", fmt.Sprint("kind=synthetic_text,prompt_tokens=64,output_tokens=", tokens), "--output", "kind=json,path="+out, "--disable-console")
+			cmd.Env, cmd.Dir = alone(t, "PYTHONPATH="+torch, "USE_TORCH=0", "HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "HF_DATASETS_OFFLINE=1"), t.TempDir()
+			var r struct {
+				Benchmarks []struct {
+					Metrics struct {
+						Totals struct{ Successful, Errored, Incomplete int } `json:"request_totals"`
+					}
+				}
+			}
+			measured(t, cmd, out, &r)
+			if len(r.Benchmarks) != 1 || r.Benchmarks[0].Metrics.Totals.Successful != requests || r.Benchmarks[0].Metrics.Totals.Errored > 0 {
+				t.Errorf("it reports %+v", r)
+			}
+			asked(t, g, requests, tokens)
+		})
+	}
+}

@@ -215,6 +215,7 @@ var innerFields = slices.Concat([]dialect.Field{
 	{Name: "reasoning.generate_summary", Note: "as summary, whose older name it is"},
 	{Name: "reasoning.context", Treatment: dialect.Refused, Defaults: []string{`"auto"`}, Note: "the chat template says what is shown of earlier reasoning", Elsewhere: dialect.BothPass},
 	{Name: "reasoning.mode", Treatment: dialect.Refused, Defaults: []string{`"standard"`}, Elsewhere: dialect.BothPass},
+	{Name: "stream_options.include_usage", Note: "a boolean, of no effect: the last event has the usage. AIPerf sends it, as to chats"},
 	{Name: obfuscation, Treatment: dialect.Ignored, Defaults: []string{"false"}, Note: "padding, so that the sizes of events tell less", Elsewhere: dialect.BothPass},
 	{Name: "header openai-beta", Treatment: dialect.Ignored, Note: "what a beta adds to a body is judged by its field", Elsewhere: dialect.BothPass},
 })

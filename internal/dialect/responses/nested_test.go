@@ -26,6 +26,6 @@ func TestNested(t *testing.T) {
 		`{"model":"m","input":"x","tools":[`+function+`,`+namespace+`],"tool_choice":{"type":"function","name":"f","namespace":"n"}}`,
 		`{"model":"m","input":"x","tools":[`+function+`],"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"f"}]},"metadata":{"a":"b"}}`,
 		`{"model":"m","input":"x","text":{"format":{"type":"json_schema","name":"n","description":"d","strict":true,"schema":{}}},"reasoning":{"effort":"low","summary":"auto","generate_summary":"auto"}}`,
-		`{"model":"m","input":"x","stream":true,"stream_options":{},"include":["reasoning.encrypted_content"],"stop":["a"]}`,
+		`{"model":"m","input":"x","stream":true,"stream_options":{"include_usage":true},"include":["reasoning.encrypted_content"],"stop":["a"]}`,
 	)
 }

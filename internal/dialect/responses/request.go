@@ -134,10 +134,17 @@ func takeStop(d *decoding, raw []byte) (err error) {
 func takeStreamOptions(d *decoding, raw []byte) error {
 	d.streamOptions = true
 	return d.object("stream_options", raw, func(name, path string, value []byte) error {
-		if name == "include_obfuscation" {
+		switch name {
+		case "include_obfuscation":
 			return d.judge(obfuscation, path, value)
+		case "include_usage": // a field of chats, whose usage streams here have in any case
+			if dialect.KindOf(value) == 'n' {
+				return nil
+			}
+			_, err := dialect.BoolOf(path, value)
+			return err
 		}
-		return d.UnknownMember(path, "include_obfuscation")
+		return d.UnknownMember(path, "include_obfuscation", "include_usage")
 	})
 }
 

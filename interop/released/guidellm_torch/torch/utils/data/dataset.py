@@ -1,0 +1,7 @@
+import typing
+
+T = typing.TypeVar("T")
+
+
+class IterableDataset(typing.Generic[T]):
+    pass
