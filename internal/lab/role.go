@@ -20,8 +20,8 @@ import (
 // control.Loop.
 const LoopRole = "gateway-loop"
 
-// ExactRole is the engine of known times, which is told a cell.Exact.
-const ExactRole = "engine-exact"
+// ReferenceRole is the reference engine, which a cell.Reference configures.
+const ReferenceRole = "engine-reference"
 
 // roles are what a process of a cell can be when it is this program itself.
 func roles() map[string]func(spec string) error {
@@ -29,7 +29,7 @@ func roles() map[string]func(spec string) error {
 		"engine-relay":         told(loadengine.RunRelay),
 		"engine-plane":         told(loadengine.RunPlane),
 		"engine-core":          told(loadengine.RunCore),
-		ExactRole:              told(loadengine.RunExact),
+		ReferenceRole:          told(loadengine.RunReference),
 		"gateway-reverseproxy": told(control.RunReverseProxy),
 		"gateway-latest":       told(control.RunLatest),
 		"gateway-single":       told(control.RunSingle),

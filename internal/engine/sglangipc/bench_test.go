@@ -22,7 +22,7 @@ func (s *nullSink) Offer(d *infer.Delta) { s.n += len(d.IDs) }
 // and gives a function that makes the message of the next step: each of them gets
 // some ids, and its count goes on.
 func benchCore(tb testing.TB, ids int) (*session, func() []byte) {
-	h, c, err := parseWord(schedtest.Word(nil))
+	h, c, err := parseManifest(schedtest.Manifest(nil))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func perToken(b *testing.B, ids int) {
 
 // BenchmarkRequest is the encoding of a request with a long prompt.
 func BenchmarkRequest(b *testing.B) {
-	h, c, err := parseWord(schedtest.Word(nil))
+	h, c, err := parseManifest(schedtest.Manifest(nil))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -437,7 +437,7 @@ func (c *codec) AppendFence(wire []byte, call int64) []byte {
 
 // check refuses what the engine's own front end would: the scheduler verifies
 // nothing, and an id beyond the vocabulary is beyond its tables.
-func (h *handover) check(req *infer.Request, or *engine.Additions) *infer.Error {
+func (h *manifest) check(req *infer.Request, or *engine.Additions) *infer.Error {
 	switch {
 	case req.MaxTokens <= 0 || req.MaxTokens > math.MaxInt32:
 		return infer.Invalid("max_tokens", "must be between 1 and %d", math.MaxInt32)

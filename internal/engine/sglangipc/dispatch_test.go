@@ -33,7 +33,7 @@ type core struct {
 const requestID = "request-000001"
 
 func newCore(t testing.TB) *core {
-	h, c, err := parseWord(schedtest.Word(nil))
+	h, c, err := parseManifest(schedtest.Manifest(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +313,7 @@ func TestFaultsOfTheSession(t *testing.T) {
 
 // Whatever is said is understood.
 func TestDecode(t *testing.T) {
-	_, codec, err := parseWord(schedtest.Word(nil))
+	_, codec, err := parseManifest(schedtest.Manifest(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -417,7 +417,7 @@ func TestSkip(t *testing.T) {
 
 // What a message costs is bounded by its bytes, whatever numbers it claims.
 func TestClaims(t *testing.T) {
-	_, codec, err := parseWord(schedtest.Word(nil))
+	_, codec, err := parseManifest(schedtest.Manifest(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -473,12 +473,12 @@ func FuzzMessage(f *testing.F) {
 }
 
 func FuzzWord(f *testing.F) {
-	f.Add(schedtest.Word(nil))
+	f.Add(schedtest.Manifest(nil))
 	for _, g := range readGolden(f) {
-		f.Add([]byte(g.Word))
+		f.Add([]byte(g.Manifest))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h, c, err := parseWord(b)
+		h, c, err := parseManifest(b)
 		if err != nil {
 			return
 		}
@@ -495,7 +495,7 @@ func FuzzWord(f *testing.F) {
 
 // What a very large message needed is let go of with the next one.
 func TestLargeMessageIsNotKept(t *testing.T) {
-	_, codec, err := parseWord(schedtest.Word(nil))
+	_, codec, err := parseManifest(schedtest.Manifest(nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,15 +8,15 @@
 // message that the scheduler cannot decode ends the engine. So a launcher, which
 // starts SGLang's schedulers in the place of its server (integrations/sglang), hands
 // over what they do not say: the release, the model's bounds, and the structures
-// themselves, as samples that SGLang's own encoder wrote (handover). Requests are
+// themselves, as samples that SGLang's own encoder wrote (the manifest). Requests are
 // those samples with weir's fields put in; what weir does not know of stays as the
 // engine wrote it. Outputs are read by the names that the engine gives its columns.
 //
 // Both sockets are Unix sockets in one folder, bound here: the scheduler's input,
 // where requests are pushed, and its outputs, where a scheduler connects twice, for
 // outputs and for the answers to calls; each data-parallel rank does. The launcher's
-// word lies beside them as engine.json. In whatever order they start or start again,
-// they find each other. A session begins with an input connection and a word that
+// manifest lies beside them as engine.json. In whatever order they start or start again,
+// they find each other. A session begins with an input connection and a manifest that
 // can be used, and is never revived: with its end every output connection is closed,
 // and what lives connects again.
 //

@@ -47,7 +47,7 @@ func New(o Options) *Engine {
 func (e *Engine) Figures() coreclient.Figures {
 	f := e.meters.Figures()
 	if s := e.up(); s != nil {
-		f.Ready, f.Live = s.word.Ranks, s.Table.Live()
+		f.Ready, f.Live = s.manifest.Ranks, s.Table.Live()
 	}
 	return f
 }
@@ -86,23 +86,23 @@ func (e *Engine) state() engine.State {
 	if s := e.up(); s != nil {
 		models := []string{e.opts.Model}
 		if e.opts.Model == "" {
-			models[0] = s.word.Served
+			models[0] = s.manifest.Served
 		}
 		var lora []engine.LoRA
-		for _, name := range slices.Sorted(maps.Keys(s.word.LoRA)) {
+		for _, name := range slices.Sorted(maps.Keys(s.manifest.LoRA)) {
 			lora = append(lora, engine.LoRA{Name: name})
 		}
 		a := s.about()
-		events := s.word.kvEvents()
+		events := s.manifest.kvEvents()
 		var ranks []engine.Rank
 		for n := range s.ranks() {
-			ranks = append(ranks, engine.Rank{Number: n, Ready: true, Instance: s.word.Instance, MaxRunning: a.maxRunning, KVTokens: a.kv, KVEvents: events.OfRank(n)})
+			ranks = append(ranks, engine.Rank{Number: n, Ready: true, Instance: s.manifest.Instance, MaxRunning: a.maxRunning, KVTokens: a.kv, KVEvents: events.OfRank(n)})
 		}
 		return engine.State{Ready: true, Facts: engine.Facts{
-			Models: models, LoRA: lora, ContextLength: s.word.ContextLength, MaxRunning: a.maxRunning * s.word.Ranks, SideBySide: s.word.Ranks, Ranks: ranks,
-			KVTokens: a.kv * s.word.Ranks, StepTokens: a.chunk, KVEvents: events,
-			Role: s.word.Started.Role(), RoleSaid: s.word.Started.Known(), Meets: s.word.Started.Meets(s.word.BootstrapHost),
-			Forgets: s.word.Started.Forgets(), Software: s.software(), Instance: s.word.Instance, Carries: s.word.carries(), Lacks: s.word.lacks,
+			Models: models, LoRA: lora, ContextLength: s.manifest.ContextLength, MaxRunning: a.maxRunning * s.manifest.Ranks, SideBySide: s.manifest.Ranks, Ranks: ranks,
+			KVTokens: a.kv * s.manifest.Ranks, StepTokens: a.chunk, KVEvents: events,
+			Role: s.manifest.Started.Role(), RoleSaid: s.manifest.Started.Known(), Meets: s.manifest.Started.Meets(s.manifest.BootstrapHost),
+			Forgets: s.manifest.Started.Forgets(), Software: s.software(), Instance: s.manifest.Instance, Carries: s.manifest.carries(), Lacks: s.manifest.lacks,
 		}}
 	}
 	err := e.host.Why()
@@ -125,7 +125,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	if leg.DPRank >= s.ranks() {
 		leg.DPRank = -1 // it was started with fewer since
 	}
-	if err := s.word.check(req, &s.adds); err != nil {
+	if err := s.manifest.check(req, &s.adds); err != nil {
 		return nil, err
 	}
 	g := coreclient.NewGeneration(s.Out, req, attempt, sink)
@@ -138,7 +138,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 		return nil, err
 	}
 	if err := s.Hand(g, func(b []byte) []byte {
-		return s.codec.appendRequest(b, req, &s.adds, s.word.LoRA[req.Model], leg.DPRank)
+		return s.codec.appendRequest(b, req, &s.adds, s.manifest.LoRA[req.Model], leg.DPRank)
 	}); err != nil {
 		return nil, err
 	}

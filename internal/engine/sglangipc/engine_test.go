@@ -135,12 +135,12 @@ func TestWords(t *testing.T) {
 		{map[string]any{"wire": map[string]any{}}, "no structure TokenizedGenerateReqInput"},
 		{map[string]any{"vocab_size": "many"}, "cannot be read"},
 	} {
-		if err := schedtest.Write(p.dir, schedtest.Word(bad.set)); err != nil {
+		if err := schedtest.Write(p.dir, schedtest.Manifest(bad.set)); err != nil {
 			t.Fatal(err)
 		}
 		expect(bad.word)
 	}
-	if err := schedtest.Write(p.dir, schedtest.Word(nil)); err != nil {
+	if err := schedtest.Write(p.dir, schedtest.Manifest(nil)); err != nil {
 		t.Fatal(err)
 	}
 	expect("")
@@ -151,7 +151,7 @@ func TestWords(t *testing.T) {
 
 func TestUntried(t *testing.T) {
 	p := newPeer(t, 1)
-	if err := schedtest.Write(p.dir, schedtest.Word(map[string]any{"sglang": "0.6.0"})); err != nil {
+	if err := schedtest.Write(p.dir, schedtest.Manifest(map[string]any{"sglang": "0.6.0"})); err != nil {
 		t.Fatal(err)
 	}
 	warned := make(chan string, 1)
@@ -168,8 +168,8 @@ func TestUntried(t *testing.T) {
 // structures that this weir cannot write to, or read.
 func TestCodecRefuses(t *testing.T) {
 	edit := func(name string, f func(s *structure)) map[string]structure {
-		var h handover
-		if err := json.Unmarshal(schedtest.Word(nil), &h); err != nil {
+		var h manifest
+		if err := json.Unmarshal(schedtest.Manifest(nil), &h); err != nil {
 			t.Fatal(err)
 		}
 		s := h.Wire[name]
@@ -237,7 +237,7 @@ func TestCodecRefuses(t *testing.T) {
 
 // What would be the end of an engine, or of its output's meaning, is refused here.
 func TestRefusedHere(t *testing.T) {
-	h, _, err := parseWord(schedtest.Word(nil))
+	h, _, err := parseManifest(schedtest.Manifest(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -568,7 +568,7 @@ func TestStarted(t *testing.T) {
 		if c.started != nil {
 			set["started"] = c.started
 		}
-		h, codec, err := parseWord(schedtest.Word(set))
+		h, codec, err := parseManifest(schedtest.Manifest(set))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -608,7 +608,7 @@ func TestKVEvents(t *testing.T) {
 		{map[string]any{"kv_events": events, "lora": map[string]string{"sql": "7f"}, "sglang": "0.5.16"},
 			engine.KVEvents{Endpoint: "tcp://*:5557", Replay: "tcp://*:5600", Topic: "kv", Host: "127.0.0.1", Why: sglang.AdaptersUntold}},
 	} {
-		h, _, err := parseWord(schedtest.Word(test.set))
+		h, _, err := parseManifest(schedtest.Manifest(test.set))
 		if err != nil {
 			t.Fatal(err)
 		}

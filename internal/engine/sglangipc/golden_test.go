@@ -15,10 +15,10 @@ import (
 	"weir/internal/infer"
 )
 
-// golden are words of a launcher and messages as releases of SGLang encode them
+// golden has the manifests of a launcher, and messages, as releases of SGLang encode them
 // themselves (interop/sglang/golden.py).
 type golden struct {
-	Word     json.RawMessage
+	Manifest json.RawMessage `json:"word"`
 	Messages map[string][]byte
 }
 
@@ -31,15 +31,15 @@ func readGolden(t testing.TB) map[string]golden {
 	if err := json.Unmarshal(b, &all); err != nil {
 		t.Fatal(err)
 	}
-	if len(all) < 5 || all[newest.String()].Word == nil || all[oldest.String()].Word == nil {
+	if len(all) < 5 || all[newest.String()].Manifest == nil || all[oldest.String()].Manifest == nil {
 		t.Fatalf("%d releases", len(all))
 	}
 	return all
 }
 
 // goldenCodec gives a release's codec.
-func goldenCodec(t testing.TB, g golden) (*handover, *codec) {
-	h, c, err := parseWord(g.Word)
+func goldenCodec(t testing.TB, g golden) (*manifest, *codec) {
+	h, c, err := parseManifest(g.Manifest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,13 +155,13 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// The word that schedtest hands over is a launcher's.
+// The manifest that schedtest has is the one that a launcher writes.
 func TestWordIsALaunchers(t *testing.T) {
 	var want, got any
-	if err := errors.Join(json.Unmarshal(readGolden(t)[newest.String()].Word, &want), json.Unmarshal(schedtest.Word(nil), &got)); err != nil {
+	if err := errors.Join(json.Unmarshal(readGolden(t)[newest.String()].Manifest, &want), json.Unmarshal(schedtest.Manifest(nil), &got)); err != nil {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("schedtest/word.json is not the word of golden.json for %v", newest)
+		t.Errorf("schedtest/manifest.json is not the manifest in golden.json for %v", newest)
 	}
 }

@@ -29,10 +29,10 @@ var errBusy = errors.New("it is being written")
 // their caches that is in use.
 func (e *Engine) Load() (engine.Load, bool) {
 	s := e.up()
-	if s == nil || s.word.Loads == "" {
+	if s == nil || s.manifest.Loads == "" {
 		return engine.Load{}, false
 	}
-	l, err := readLoads(s.word.Loads, s.word.Ranks)
+	l, err := readLoads(s.manifest.Loads, s.manifest.Ranks)
 	switch {
 	case err == nil:
 		s.load.Store(&l)

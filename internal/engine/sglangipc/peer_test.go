@@ -64,7 +64,7 @@ func newPeerSaying(t testing.TB, set map[string]any) *peer {
 	ranks := set["dp_size"].(int)
 	ctx, cancel := context.WithTimeout(context.Background(), enginetest.Patience)
 	p := &peer{t: t, ctx: ctx, dir: tempDir(t), ranks: ranks, requests: map[string]*peerRequest{}, aborted: map[string]int{}}
-	if err := schedtest.Write(p.dir, schedtest.Word(set)); err != nil {
+	if err := schedtest.Write(p.dir, schedtest.Manifest(set)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Cut(); cancel() })

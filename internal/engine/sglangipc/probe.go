@@ -26,7 +26,7 @@ func (e *Engine) Probe(ctx context.Context, p engine.Probe) error {
 // whole requests (engine.Sample).
 func (e *Engine) Alone(rank int) *infer.Half {
 	if s := e.up(); s != nil {
-		return s.word.Started.Alone(rank)
+		return s.manifest.Started.Alone(rank)
 	}
 	return nil
 }

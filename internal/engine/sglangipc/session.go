@@ -16,25 +16,25 @@ import (
 	"weir/internal/wire/zmtp"
 )
 
-// session is one engine, from its input connection and its launcher's word to the
+// session is one engine, from its input connection and its launcher's manifest to the
 // loss of any of its connections.
 type session struct {
 	*coreclient.Session
 	dispatcher
 
-	e     *Engine
-	opts  *Options
-	word  *handover
-	codec *codec
-	adds  engine.Additions // to requests
-	extra string           // to its version
+	e        *Engine
+	opts     *Options
+	manifest *manifest
+	codec    *codec
+	adds     engine.Additions // to requests
+	extra    string           // to its version
 
 	says atomic.Pointer[about]       // a rank, the latest word of any
 	load atomic.Pointer[engine.Load] // as it was read last
 }
 
-func (e *Engine) newSession(ctx context.Context, h *handover, c *codec, in *zmtp.Conn) *session {
-	s := &session{e: e, opts: &e.opts, word: h, codec: c, adds: h.additions(&e.opts), dispatcher: dispatcher{batch: batch{codec: c}}}
+func (e *Engine) newSession(ctx context.Context, h *manifest, c *codec, in *zmtp.Conn) *session {
+	s := &session{e: e, opts: &e.opts, manifest: h, codec: c, adds: h.additions(&e.opts), dispatcher: dispatcher{batch: batch{codec: c}}}
 	s.Session = coreclient.NewSession(ctx, coreclient.Config{
 		Options: &e.opts.Options, Kind: "sglang-ipc", Host: e.host, Meters: &e.meters, In: in, Code: c, Ranks: h.Ranks,
 	}, s)
@@ -43,8 +43,8 @@ func (e *Engine) newSession(ctx context.Context, h *handover, c *codec, in *zmtp
 
 // ranks is how many ranks there are of which a request can name one; 0: it cannot.
 func (s *session) ranks() int {
-	if s.word.Ranks > 1 && s.codec.ranks {
-		return s.word.Ranks
+	if s.manifest.Ranks > 1 && s.codec.ranks {
+		return s.manifest.Ranks
 	}
 	return 0
 }
@@ -57,7 +57,7 @@ func (s *session) about() about {
 	return about{}
 }
 
-func (s *session) software() string { return "SGLang " + s.word.Version + s.extra }
+func (s *session) software() string { return "SGLang " + s.manifest.Version + s.extra }
 
 // input serves a connection to the scheduler's input.
 func (e *Engine) input(ctx context.Context, conn net.Conn, nth uint64) {
@@ -88,17 +88,17 @@ func (e *Engine) input(ctx context.Context, conn net.Conn, nth uint64) {
 	s.serve(c)
 }
 
-// meet waits for the word of the launcher and makes the session. A word that cannot
+// meet waits for the launcher's manifest and makes the session. A manifest that cannot
 // be used is waited behind: the launcher may be started again with another.
 func (e *Engine) meet(ctx context.Context, in *zmtp.Conn) *session {
 	look := time.NewTicker(e.opts.WordInterval)
 	defer look.Stop()
 	last := ""
 	for ctx.Err() == nil {
-		b, err := readWord(e.opts.Dir)
+		b, err := readManifest(e.opts.Dir)
 		if err == nil && string(b) != last {
 			last = string(b)
-			h, c, bad := parseWord(b)
+			h, c, bad := parseManifest(b)
 			warning := ""
 			if bad == nil {
 				warning, bad = h.judge(e.opts.Untried)

@@ -1,11 +1,11 @@
-// Package calibrate measures with which error the load generator measures: it
-// loads an engine of known times, in a process of its own, exactly as weir bench
-// loads a server, and holds what the generator says of each token against the
-// engine's stamps of when it wrote it. Where the engine itself is late, its stamps
-// say so, and nothing of that is charged to the generator.
+// Package calibrate measures the error of the load generator. It loads a reference
+// engine, in a separate process and in the same way as weir bench loads a server, and
+// compares the generator's times for each token with the engine's stamps of its writes.
+// A token that the engine itself wrote late has a late stamp, so the delay is not
+// counted as an error of the generator.
 //
-// Both are on one machine and share its cores, so that the figures are those of a
-// machine busier than one that loads a server elsewhere.
+// Generator and engine share the cores of one machine, so the figures describe a
+// machine that is busier than one that loads a server elsewhere.
 package calibrate
 
 import (

@@ -140,7 +140,7 @@ func startEngine(ctx context.Context, o *Options) (e *engineProcess, err error) 
 			err = fmt.Errorf("the engine of known times: %w", err)
 		}
 	}()
-	x := &cell.Exact{Listen: addr, Board: filepath.Join(e.dir, "board"), Requests: o.Requests, Tokens: o.Tokens, TTFT: o.TTFT, ITL: o.ITL}
+	x := &cell.Reference{Listen: addr, Board: filepath.Join(e.dir, "board"), Requests: o.Requests, Tokens: o.Tokens, TTFT: o.TTFT, ITL: o.ITL}
 	truth, err := x.OpenTruth()
 	if err != nil {
 		return e, err
@@ -150,7 +150,7 @@ func startEngine(ctx context.Context, o *Options) (e *engineProcess, err error) 
 	if err != nil {
 		return e, err
 	}
-	if e.Process, err = lab.Start(append(slices.Clone(o.Self), lab.ExactRole, string(spec)), nil); err != nil {
+	if e.Process, err = lab.Start(append(slices.Clone(o.Self), lab.ReferenceRole, string(spec)), nil); err != nil {
 		return e, err
 	}
 	return e, e.AwaitHTTP(ctx, e.url+"/v1/models")

@@ -31,7 +31,7 @@ func schedulerPair(t *testing.T) *sayers {
 	start()
 	good.start()
 	for _, c := range []*schedulers{bad, good} {
-		if err := schedtest.Write(c.dir, schedtest.Word(nil)); err != nil {
+		if err := schedtest.Write(c.dir, schedtest.Manifest(nil)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -229,7 +229,7 @@ func TestMetricsOfEveryWire(t *testing.T) {
 			c := &schedulers{Sayer: harness.NewSayer(t), dir: filepath.Join(harness.SocketDir(t), "s")}
 			g := harness.StartUnready(t, "serve", "--engine", "sglang-ipc="+c.dir+",model=weir-sim,name=engine")
 			c.start()
-			if err := schedtest.Write(c.dir, schedtest.Word(nil)); err != nil {
+			if err := schedtest.Write(c.dir, schedtest.Manifest(nil)); err != nil {
 				t.Fatal(err)
 			}
 			return g, says(t, g, c.IDs)

@@ -371,7 +371,7 @@ func startPlayedScheduler(p *playedEngines, which int) func() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	word := schedtest.Word(map[string]any{"lora": map[string]any{}, "bootstrap_host": "10.0.0.1",
+	word := schedtest.Manifest(map[string]any{"lora": map[string]any{}, "bootstrap_host": "10.0.0.1",
 		"started": map[string]any{"skip_tokenizer_init": false, "disaggregation_mode": mode, "disaggregation_bootstrap_port": 8998}})
 	if err := schedtest.Write(p.places[which], word); err != nil {
 		p.t.Fatal(err)

@@ -148,7 +148,7 @@ func rankedCores(t *testing.T) (*harness.Gateway, func(bool), func(int)) {
 func rankedSchedulers(t *testing.T) (*harness.Gateway, func(bool), func(int)) {
 	c := &schedulers{Sayer: harness.NewSayer(t), dir: filepath.Join(harness.SocketDir(t), "sg"), ranks: 2}
 	g := harness.StartUnready(t, "serve", "--engine", "sglang-ipc="+c.dir+",model=weir-sim,name=engine", "--submit-timeout", "2m")
-	harness.Eventually(t, "its folder", func() bool { return schedtest.Write(c.dir, schedtest.Word(map[string]any{"dp_size": 2})) == nil })
+	harness.Eventually(t, "its folder", func() bool { return schedtest.Write(c.dir, schedtest.Manifest(map[string]any{"dp_size": 2})) == nil })
 	c.start()
 	harness.Eventually(t, "ready", func() bool { return harness.Get(t, g.Admin+"/readyz").Status == http.StatusOK })
 	return g, func(on bool) {

@@ -109,13 +109,13 @@ func TestSGLangIPC(t *testing.T) {
 	says("weir_sglang.py --weir " + c.dir)
 	first := c.start()
 	says("loads its model")
-	if err := schedtest.Write(c.dir, schedtest.Word(map[string]any{"sglang": "0.4.9"})); err != nil {
+	if err := schedtest.Write(c.dir, schedtest.Manifest(map[string]any{"sglang": "0.4.9"})); err != nil {
 		t.Fatal(err)
 	}
 	harness.Eventually(t, "refused", func() bool {
 		return bytes.Contains(harness.Get(t, g.Admin+"/engines").Body, []byte("SGLang 0.4.9 was not tried"))
 	})
-	if err := schedtest.Write(c.dir, schedtest.Word(nil)); err != nil {
+	if err := schedtest.Write(c.dir, schedtest.Manifest(nil)); err != nil {
 		t.Fatal(err)
 	}
 	ready := func() {

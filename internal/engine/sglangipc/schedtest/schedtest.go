@@ -21,15 +21,15 @@ import (
 	"weir/internal/wire/zmtp"
 )
 
-// word is what weir's launcher says of SGLang 0.5.23 (interop/sglang/golden.py).
+// manifest is the launcher's manifest for SGLang 0.5.23 (interop/sglang/golden.py).
 //
-//go:embed word.json
-var word []byte
+//go:embed manifest.json
+var manifest []byte
 
-// Word gives a launcher's word with some of its fields set to something else.
-func Word(set map[string]any) []byte {
+// Manifest gives a launcher's manifest with some of its fields set to something else.
+func Manifest(set map[string]any) []byte {
 	var fields map[string]any
-	if err := json.Unmarshal(word, &fields); err != nil {
+	if err := json.Unmarshal(manifest, &fields); err != nil {
 		panic(err)
 	}
 	for name, value := range set {
@@ -47,19 +47,19 @@ func Fields(structure string) []string {
 	var w struct {
 		Wire map[string]struct{ Fields []string }
 	}
-	if err := json.Unmarshal(word, &w); err != nil {
+	if err := json.Unmarshal(manifest, &w); err != nil {
 		panic(err)
 	}
 	return w.Wire[structure].Fields
 }
 
-// Write puts a word where the launcher does, which ends what an earlier one said.
-func Write(dir string, word []byte) error {
+// Write puts a manifest where the launcher does, in place of an earlier one. nil removes it.
+func Write(dir string, manifest []byte) error {
 	at := filepath.Join(dir, "engine.json")
-	if word == nil {
+	if manifest == nil {
 		return os.Remove(at)
 	}
-	if err := os.WriteFile(at+".new", word, 0o600); err != nil {
+	if err := os.WriteFile(at+".new", manifest, 0o600); err != nil {
 		return err
 	}
 	return os.Rename(at+".new", at)
@@ -112,7 +112,7 @@ type Scheduler struct {
 	buf []byte
 }
 
-// Start connects. Its word is its launcher's to say (Write).
+// Start connects. Its manifest is the launcher's to write (Write).
 func Start(ctx context.Context, o Options) (*Scheduler, error) {
 	o.Ranks = max(o.Ranks, 1)
 	s := &Scheduler{o: o, done: make(chan struct{})}

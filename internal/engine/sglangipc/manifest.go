@@ -19,14 +19,14 @@ import (
 	"weir/internal/infer"
 )
 
-// WordName is the file in which a launcher hands over what it started.
-const WordName = "engine.json"
+// ManifestName is the file in which a launcher describes the schedulers that it started.
+const ManifestName = "engine.json"
 
-// wordForm is the form of that file.
-const wordForm = 1
+// manifestVersion is the version of that file's format.
+const manifestVersion = 1
 
-// handover is what the launcher says of the schedulers that it has started.
-type handover struct {
+// manifest describes the schedulers that the launcher has started.
+type manifest struct {
 	Form     int    `json:"form"`
 	Version  string `json:"sglang"`
 	Instance string `json:"instance"` // changes with each start
@@ -66,22 +66,22 @@ type structure struct {
 	Sample []byte   `json:"sample"` // one as the release encodes it; base64
 }
 
-// maxWord bounds the file.
-const maxWord = 1 << 20
+// maxManifest bounds the file.
+const maxManifest = 1 << 20
 
-func readWord(dir string) (b []byte, err error) {
-	b, err = os.ReadFile(filepath.Join(dir, WordName))
-	if err == nil && len(b) > maxWord {
-		return nil, fmt.Errorf("%s has more than %d bytes", WordName, maxWord)
+func readManifest(dir string) (b []byte, err error) {
+	b, err = os.ReadFile(filepath.Join(dir, ManifestName))
+	if err == nil && len(b) > maxManifest {
+		return nil, fmt.Errorf("%s has more than %d bytes", ManifestName, maxManifest)
 	}
 	return b, err
 }
 
-// parseWord reads the launcher's word. Members that it does not know are passed over.
-func parseWord(b []byte) (*handover, *codec, error) {
-	h := &handover{}
+// parseManifest reads the launcher's manifest. Members that it does not know are passed over.
+func parseManifest(b []byte) (*manifest, *codec, error) {
+	h := &manifest{}
 	if err := json.Unmarshal(b, h, jsontext.AllowDuplicateNames(false)); err != nil {
-		return nil, nil, fmt.Errorf("%s cannot be read: %w", WordName, err)
+		return nil, nil, fmt.Errorf("%s cannot be read: %w", ManifestName, err)
 	}
 	var missing []string
 	for name, ok := range map[string]bool{"sglang": h.Version != "", "instance": h.Instance != "", "context_length": h.ContextLength > 0,
@@ -92,10 +92,10 @@ func parseWord(b []byte) (*handover, *codec, error) {
 	}
 	slices.Sort(missing)
 	switch {
-	case h.Form != wordForm:
-		return nil, nil, fmt.Errorf("%s has version %d, and this weir reads version %d: use the launcher that came with this weir", WordName, h.Form, wordForm)
+	case h.Form != manifestVersion:
+		return nil, nil, fmt.Errorf("%s has version %d, and this weir reads version %d: use the launcher that came with this weir", ManifestName, h.Form, manifestVersion)
 	case len(missing) > 0:
-		return nil, nil, fmt.Errorf("%s does not say %s", WordName, strings.Join(missing, ", "))
+		return nil, nil, fmt.Errorf("%s does not say %s", ManifestName, strings.Join(missing, ", "))
 	}
 	h.Started.Version, h.Started.Ranks = h.Version, h.Ranks
 	if err := h.Started.Fault(); err != nil {
@@ -112,7 +112,7 @@ func parseWord(b []byte) (*handover, *codec, error) {
 
 // kvEvents is where the scheduler of rank 0 publishes what its KV cache holds. It runs on
 // this machine.
-func (h *handover) kvEvents() (e engine.KVEvents) {
+func (h *manifest) kvEvents() (e engine.KVEvents) {
 	if h.Events == nil || h.Events.Publisher != "zmq" || h.Events.Endpoint == "" {
 		return e
 	}
@@ -124,7 +124,7 @@ func (h *handover) kvEvents() (e engine.KVEvents) {
 }
 
 // carries is what the engine takes beyond what every engine does.
-func (h *handover) carries() infer.Carries {
+func (h *manifest) carries() infer.Carries {
 	c := sglang.Carries
 	if h.Priorities {
 		c |= infer.CarriesPriority
@@ -132,9 +132,9 @@ func (h *handover) carries() infer.Carries {
 	return c.Without(h.lacks)
 }
 
-// additions are what SGLang's own front end would add by the model's folder. A word of
+// additions are what SGLang's own front end would add by the model's folder. A manifest of
 // an older launcher does not say how it was started, and the release's default holds.
-func (h *handover) additions(o *Options) engine.Additions {
+func (h *manifest) additions(o *Options) engine.Additions {
 	a := engine.Additions{EndIDs: o.EndIDs, Defaults: o.Defaults}
 	if h.Started.Known() {
 		except, ok := h.Started.FromModel()
@@ -176,7 +176,7 @@ func parseVersion(s string) (v version, more, ok bool) {
 
 // judge says whether an engine of this version can be spoken to. The wire is not
 // made for others, and a release may change what a field means.
-func (h *handover) judge(untried bool) (warning string, err error) {
+func (h *manifest) judge(untried bool) (warning string, err error) {
 	v, more, ok := parseVersion(h.Version)
 	if ok && slices.Compare(v[:], oldest[:]) >= 0 && (slices.Compare(v[:], newest[:]) < 0 || v == newest && !more) {
 		return "", nil

@@ -4,9 +4,9 @@ package cell
 
 import "time"
 
-// Exact is what an engine of known times is told, as JSON in its argument. Its
+// Reference configures a reference engine, as JSON in its argument. Its
 // times and stamps are of CLOCK_MONOTONIC, the clock of trace.Now.
-type Exact struct {
+type Reference struct {
 	Listen string
 	// Board is the file of its stamps, with room for those of so many requests of
 	// so many tokens.
@@ -17,12 +17,12 @@ type Exact struct {
 	TTFT, ITL time.Duration
 }
 
-// Truth is what an exact engine did: the arrival of each request in its kernel,
+// Truth is what a reference engine did: the arrival of each request in its kernel,
 // and when it wrote each token.
 type Truth struct{ board *Board }
 
 // OpenTruth maps the engine's board, making it when it is not there.
-func (x *Exact) OpenTruth() (Truth, error) {
+func (x *Reference) OpenTruth() (Truth, error) {
 	b, err := OpenBoard(x.Board, x.Requests, x.Tokens+1)
 	return Truth{b}, err
 }

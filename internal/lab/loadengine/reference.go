@@ -17,28 +17,28 @@ import (
 	"weir/internal/wire/sock"
 )
 
-// exactEngine says tokens at times that are known beforehand, to measure with
+// referenceEngine sends tokens at times that are known beforehand, to measure with
 // which error a load generator measures them. One thread, raw sockets, prepared
 // bytes, one write a token. Where it is late itself, because a thousand writes
 // take longer than the time they are due in or because the machine is not its
 // own, its stamps say by how much: an arrival is the kernel's stamp of the
 // request, a token's time is read right before its write.
-type exactEngine struct {
-	spec     *cell.Exact
+type referenceEngine struct {
+	spec     *cell.Reference
 	truth    cell.Truth
 	template *cell.EventTemplate
 	epoll    int
 	listener int
-	conns    map[int32]*exactConn
-	due      []*exactConn // a heap by their next token
+	conns    map[int32]*referenceConn
+	due      []*referenceConn // a heap by their next token
 	taken    int
 	recv     sock.Receiver
 	buf      [64 << 10]byte
 	out      []byte
 }
 
-// exactConn is a connection and the answer on it, if any.
-type exactConn struct {
+// referenceConn is a connection and the answer on it, if any.
+type referenceConn struct {
 	fd      int
 	in      []byte // of a request not yet whole
 	arrived int64  // its last byte
@@ -51,8 +51,8 @@ type exactConn struct {
 	rest    []byte // what the socket did not take
 }
 
-// RunExact serves until it is killed.
-func RunExact(x *cell.Exact) error {
+// RunReference serves until it is killed.
+func RunReference(x *cell.Reference) error {
 	runtime.LockOSThread()
 	// Timers of the kernel's are 50 us late by default, so that several may end together.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
@@ -66,7 +66,7 @@ func RunExact(x *cell.Exact) error {
 		return err
 	}
 	defer stop()
-	e := &exactEngine{spec: x, truth: truth, template: cell.NewEventTemplate(), conns: map[int32]*exactConn{}}
+	e := &referenceEngine{spec: x, truth: truth, template: cell.NewEventTemplate(), conns: map[int32]*referenceConn{}}
 	if e.epoll, e.listener, err = listenEpoll(x.Listen); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func RunExact(x *cell.Exact) error {
 const maxDue = 64
 
 // run is the engine's loop: say what is due, take in what came, wait.
-func (e *exactEngine) run() error {
+func (e *referenceEngine) run() error {
 	events := make([]unix.EpollEvent, 256)
 	for {
 		now := trace.Now()
@@ -118,7 +118,7 @@ func epollWait(epoll int, events []unix.EpollEvent, ns int64) (int, error) {
 }
 
 // say writes a stream's next token, and with the last one its end.
-func (e *exactEngine) say(c *exactConn, now int64) {
+func (e *referenceEngine) say(c *referenceConn, now int64) {
 	b := e.template.Fill(c.request, c.sent, now)
 	e.truth.Wrote(c.request, c.sent, now)
 	c.sent++
@@ -143,7 +143,7 @@ func (e *exactEngine) say(c *exactConn, now int64) {
 
 // write writes, after what is left of before, and says whether the connection
 // still is.
-func (e *exactEngine) write(c *exactConn, b []byte) bool {
+func (e *referenceEngine) write(c *referenceConn, b []byte) bool {
 	if len(c.rest) > 0 {
 		c.rest = append(c.rest, b...)
 		return true
@@ -159,14 +159,14 @@ func (e *exactEngine) write(c *exactConn, b []byte) bool {
 	return true
 }
 
-func (e *exactEngine) drop(c *exactConn) {
+func (e *referenceEngine) drop(c *referenceConn) {
 	e.settle(c)
 	delete(e.conns, int32(c.fd))
 	unix.Close(c.fd)
 }
 
 // ready serves one readiness of the listener or a connection.
-func (e *exactEngine) ready(ev unix.EpollEvent) {
+func (e *referenceEngine) ready(ev unix.EpollEvent) {
 	if int(ev.Fd) == e.listener {
 		e.accept()
 		return
@@ -187,12 +187,12 @@ func (e *exactEngine) ready(ev unix.EpollEvent) {
 	}
 }
 
-func (e *exactEngine) accept() {
-	acceptAll(e.epoll, e.listener, func(fd int) { e.conns[int32(fd)] = &exactConn{fd: fd, request: -1, at: -1} })
+func (e *referenceEngine) accept() {
+	acceptAll(e.epoll, e.listener, func(fd int) { e.conns[int32(fd)] = &referenceConn{fd: fd, request: -1, at: -1} })
 }
 
 // read reads to the end of what is there, because readiness is told once.
-func (e *exactEngine) read(c *exactConn) {
+func (e *referenceEngine) read(c *referenceConn) {
 	at, open := readAll(&e.recv, c.fd, e.buf[:], &c.in)
 	if !open {
 		e.drop(c)
@@ -210,7 +210,7 @@ func (e *exactEngine) read(c *exactConn) {
 }
 
 // serve takes a whole request out of what was read, if it is there.
-func (e *exactEngine) serve(c *exactConn) {
+func (e *referenceEngine) serve(c *referenceConn) {
 	head, body, ok := firstRequest(c.in)
 	if !ok {
 		return
@@ -253,14 +253,14 @@ func requestNumber(head []byte) int {
 }
 
 // await puts a stream into the heap.
-func (e *exactEngine) await(c *exactConn) {
+func (e *referenceEngine) await(c *referenceConn) {
 	c.at = len(e.due)
 	e.due = append(e.due, c)
 	e.up(c.at)
 }
 
 // settle takes it out.
-func (e *exactEngine) settle(c *exactConn) {
+func (e *referenceEngine) settle(c *referenceConn) {
 	i := c.at
 	if i < 0 {
 		return
@@ -277,7 +277,7 @@ func (e *exactEngine) settle(c *exactConn) {
 	}
 }
 
-func (e *exactEngine) up(i int) {
+func (e *referenceEngine) up(i int) {
 	for i > 0 {
 		parent := (i - 1) / 2
 		if e.due[parent].due <= e.due[i].due {
@@ -288,7 +288,7 @@ func (e *exactEngine) up(i int) {
 	}
 }
 
-func (e *exactEngine) down(i int) {
+func (e *referenceEngine) down(i int) {
 	for {
 		least := i
 		for child := 2*i + 1; child <= 2*i+2 && child < len(e.due); child++ {
@@ -304,7 +304,7 @@ func (e *exactEngine) down(i int) {
 	}
 }
 
-func (e *exactEngine) swap(i, j int) {
+func (e *referenceEngine) swap(i, j int) {
 	e.due[i], e.due[j] = e.due[j], e.due[i]
 	e.due[i].at, e.due[j].at = i, j
 }
