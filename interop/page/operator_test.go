@@ -558,6 +558,44 @@ func TestCausesOnThePage(t *testing.T) {
 	})
 }
 
+// TestManyStalls has more stalls than one reads: the latest are shown, the rest when asked for,
+// and the profiles below are found, on a phone too.
+func TestManyStalls(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	g := harness.StartGatewayWith(t, []string{"GOMAXPROCS=1"}, "up", "--profiles-dir", filepath.Join(t.TempDir(), "profiles"), "--stall-threshold", "20ms", "--debug-stage-delay", "tokenize=60ms", "--debug-hold-core")
+	total := func() int {
+		var s struct{ Total int }
+		if err := json.Unmarshal(harness.Get(t, g.Admin+"/stalls").Body, &s); err != nil {
+			t.Fatal(err)
+		}
+		return s.Total
+	}
+	for i := 0; total() < 25; i++ {
+		harness.WantComplete(t, harness.Post(t, g.URL+"/v1/chat/completions", `{"model":"weir-sim","stream":true,"max_tokens":1,"messages":[{"role":"user","content":"hi"}]}`, "X-Request-Id", fmt.Sprintf("stalled-by-a-name-of-some-length-%d", i)))
+	}
+	p := openTab(t, browser(t), g.Admin)
+	for _, look := range []struct {
+		width  int64
+		scheme string
+	}{{1280, "light"}, {390, "dark"}} {
+		p.look(look.width, look.scheme)
+		p.show("#stalls")
+		const rows = "document.querySelectorAll('[aria-label^=Stalls] tbody tr').length"
+		p.until("the latest", rows+" === 20")
+		p.text("-stall.trace")
+		p.axe("stalls")
+		p.fits("stalls")
+		if high := js[float64](p, "document.querySelector('[aria-label=Profiles]').getBoundingClientRect().top + scrollY"); high > 4500 {
+			t.Errorf("%d wide: the profiles are %v below", look.width, high)
+		}
+		p.picture(fmt.Sprintf("stalls-%d", look.width))
+		p.click("[aria-expanded=false]")
+		p.until("all", rows+" > 20")
+		p.click("[aria-expanded=true]")
+		p.until("the latest again", rows+" === 20")
+	}
+}
+
 // TestOtherSites opens a page of another origin, which asks the admin listener for things in
 // every way that a page has. A browser says whose page it is, so that none is answered.
 func TestOtherSites(t *testing.T) {

@@ -65,12 +65,16 @@ export function requestLink(id: string, props: Props = {}): HTMLAnchorElement {
   return el("a", { class: "id", ...props, href: requestHref(id) }, id === "" ? "(no id)" : id);
 }
 
-/** A table of few rows: heads, and rows of cells. The first column is text, and so are those
+/** A table of few rows: heads, and rows of cells. One that stacks has, on a phone, its cells one
+ * below the other where it has too many words. The first column is text, and so are those
  * of the heads that words names. */
-export function table(caption: string, heads: string[], rows: Child[][], words: string[] = []): HTMLElement {
+export function table(caption: string, heads: string[], rows: Child[][], words: string[] = [], stacks = false): HTMLElement {
   const kind = (i: number) => (words.includes(heads[i] ?? "") ? { class: "words" } : {});
-  return el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": caption },
-    el("table", {},
-      el("thead", {}, el("tr", {}, ...heads.map((h, i) => el("th", { scope: "col", ...kind(i) }, h)))),
-      el("tbody", {}, ...rows.map((cells) => el("tr", {}, ...cells.map((c, i) => el("td", kind(i), c)))))));
+  // Without their display as a table's, rows and cells are none to a reader of the screen.
+  const role = (name: string) => (stacks ? { role: name } : {});
+  const cell = (i: number) => (stacks ? { "data-head": heads[i] ?? "" } : {});
+  return el("div", { class: stacks ? "wide stacks" : "wide", tabindex: "0", role: "region", "aria-label": caption },
+    el("table", role("table"),
+      el("thead", role("rowgroup"), el("tr", role("row"), ...heads.map((h, i) => el("th", { scope: "col", ...kind(i), ...role("columnheader") }, h)))),
+      el("tbody", role("rowgroup"), ...rows.map((cells) => el("tr", role("row"), ...cells.map((c, i) => el("td", { ...kind(i), ...role("cell"), ...cell(i) }, c)))))));
 }

@@ -16,20 +16,32 @@ function held(s: Stall): Child {
   return el("div", {}, el("b", {}, by), why, operations.length > 0 && el("ul", {}, ...operations));
 }
 
+// few is how many are shown before all are asked for, so that the profiles below are found.
+const few = 20;
+
 export function stalls(_: Context): View {
   const status = el("p", { class: "note", role: "status" }, "Asking.");
   const list = el("div");
+  const more = el("button", { type: "button", "aria-expanded": "false", hidden: true });
+  let whole = false;
+  more.addEventListener("click", () => {
+    whole = !whole;
+    more.setAttribute("aria-expanded", String(whole));
+    asked.now();
+  });
   const kept = el("div");
   const asked = poll<Stalls>({
     path: () => "stalls", every: 2000,
     got: (s) => {
       const all = s.stalls ?? [];
       say(status, `${f.count(s.total)} ${s.total === 1 ? "stall" : "stalls"} of at least ${f.ms(s.threshold_ms)} since weir was started` + (all.length < s.total ? `; the latest ${f.count(all.length)} are shown.` : "."));
+      more.hidden = all.length <= few;
+      say(more, whole ? `Show the latest ${few}` : `Show all ${f.count(all.length)}`);
       if (list.contains(document.activeElement)) return;
       put(list, all.length === 0 ? el("p", {}, "None.") :
-        table("Stalls, the latest first", ["when", "for", "held by", "meanwhile", "streams", "pending"], all.map((x) => [
+        table("Stalls, the latest first", ["when", "for", "held by", "meanwhile", "streams", "pending"], (whole ? all : all.slice(0, few)).map((x) => [
           f.clock(new Date(x.start)), f.ms(x.ms), held(x), rest.filter(([k]) => typeof x[k] === "number" && (x[k] as number) > 0).map(([k, words]) => `${words} ${f.ms(x[k] as number)}`).join(", "), f.count(x.streams), f.count(x.pending),
-        ]), ["held by", "meanwhile"]));
+        ]), ["held by", "meanwhile"], true));
     },
     failed: (e) => say(status, e.message),
   });
@@ -39,12 +51,12 @@ export function stalls(_: Context): View {
       if (kept.contains(document.activeElement)) return;
       const all = p.profiles ?? [];
       put(kept, all.length === 0 ? el("p", {}, p.on ? "None was triggered yet." : "They are off.") :
-        table("Profiles", ["file", "kind", "why", "taken", "size"], all.map((x) => [el("a", { href: "profiles/" + encodeURIComponent(x.name), download: x.name }, x.name), x.kind, x.trigger, f.clock(new Date(x.time)), f.bytes(x.bytes)]), ["kind", "why"]));
+        table("Profiles", ["file", "kind", "why", "taken", "size"], all.map((x) => [el("a", { href: "profiles/" + encodeURIComponent(x.name), download: x.name }, x.name), x.kind, x.trigger, f.clock(new Date(x.time)), f.bytes(x.bytes)]), ["why"], true));
     },
     failed: (e) => put(kept, el("p", { class: "note" }, e.message)),
   });
   return {
-    root: el("section", {}, el("p", { class: "note" }, "A stall is a time in which weir had work and nothing of it went on. What it did meanwhile says whose it was."), status, list, el("h2", {}, "Profiles that were kept"), kept),
+    root: el("section", {}, el("p", { class: "note" }, "A stall is a time in which weir had work and nothing of it went on. What it did meanwhile says whose it was."), status, list, more, el("h2", {}, "Profiles that were kept"), kept),
     stop: () => {
       asked.stop();
       profiles.stop();
