@@ -14,6 +14,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/gateway/answer"
 	"weir/internal/infer"
+	"weir/internal/observe/metrics"
 	"weir/internal/trace"
 )
 
@@ -39,6 +40,11 @@ type relayLeg struct {
 	unread []byte // of buf
 	err    error  // what the read said, due after unread
 	filled bool   // half of buf or more: there may be more that has waited already
+	// Where it stays one, its reads are batches of a single stream: of is nil before that is
+	// known, and since is when the one at hand was read, 0 where there is none.
+	of      *metrics.Receive
+	batches batches
+	since   int64
 
 	// Of a leg that is polled.
 	polled   engine.Polled
@@ -231,21 +237,35 @@ func (l *relayLeg) wait() {
 	if l.filled && len(l.buf) < relayBufferMax {
 		l.buf = make([]byte, 2*len(l.buf))
 	}
+	l.batched()
 	l.begin()
 	n, err := l.response.Body.Read(l.buf)
 	l.silence.pause()
+	if l.of != nil {
+		l.since = trace.Now()
+	}
 	l.unread, l.err = l.buf[:n], err
 	l.filled = 2*n > len(l.buf) // of what was read, framing is gone
 }
 
-// drive implements leg: it gives the answer's socket to the poller.
+// batched counts what was read last, which has been dealt with.
+func (l *relayLeg) batched() {
+	if l.since != 0 {
+		l.batches.count(l.of, 1, l.since, trace.Now())
+		l.since = 0
+	}
+}
+
+// drive implements leg: it gives the answer's socket to the poller. One that cannot be polled,
+// as over TLS, is read by the stream's own goroutine to its end.
 func (l *relayLeg) drive(x *exchange) bool {
 	polled, ok := l.response.Body.(engine.Polled)
-	if !ok {
-		return false
+	var fd int
+	if ok {
+		fd, ok = polled.Detach()
 	}
-	fd, ok := polled.Detach()
 	if !ok {
+		l.of = l.g.opts.Metrics.Receive(relayKind)
 		return false
 	}
 	l.polled, l.requeue, l.buf = polled, x.Notify, nil
@@ -270,6 +290,7 @@ func (l *relayLeg) drive(x *exchange) bool {
 // close implements leg.
 func (l *relayLeg) close() {
 	l.engineWait.close()
+	l.batched()
 	if l.stopPoll != nil {
 		l.stopPoll()
 	}
