@@ -78,7 +78,7 @@ func cutSuffixFold(s, suffix string) (string, bool) {
 func FromData(typeField, field string, kind infer.MediaKind, mediaType string, data []byte) (infer.Media, error) {
 	mediaType = strings.ToLower(mediaType)
 	if of, _, _ := strings.Cut(mediaType, "/"); of != kind.String() {
-		return infer.Media{}, infer.Invalid(typeField, "%s has the media type %.40q, which is not %s: an example is %s", typeField, mediaType, kind, example(kind))
+		return infer.Media{}, infer.Invalid(typeField, "%s has the media type %.40q: want one of kind %s, such as %s", typeField, mediaType, kind, example(kind))
 	}
 	if err := checkBase64(field, data); err != nil {
 		return infer.Media{}, err

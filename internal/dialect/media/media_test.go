@@ -56,16 +56,16 @@ func TestFromURL(t *testing.T) {
 func TestRefused(t *testing.T) {
 	for raw, says := range map[string]string{
 		"":                                        "f is empty: send an http or https URL",
-		"x.png":                                   "f is no URL",
-		"/etc/passwd":                             "f is no URL",
+		"x.png":                                   "f is not a URL",
+		"/etc/passwd":                             "f is not a URL",
 		"file:///etc/passwd":                      `scheme "file"`,
 		"ftp://a/b":                               `scheme "ftp"`,
 		"http:///b":                               "no host",
-		"http://[::1":                             "f is no URL",
+		"http://[::1":                             "f is not a URL",
 		"data:image/png;base64":                   "without a comma",
 		"data:image/png,abcd":                     "not base64",
 		"data:;base64,AAAA":                       "without a media type: write data:image/png;base64,DATA",
-		"data:audio/wav;base64,AAAA":              `"audio/wav", which is no image`,
+		"data:audio/wav;base64,AAAA":              `"audio/wav": want one of kind image`,
 		"data:image/png;base64,":                  "holds no data",
 		"data:image/png;base64,AAA":               "length is 3",
 		"data:image/png;base64,A===":              "with 3 of padding",
@@ -74,7 +74,7 @@ func TestRefused(t *testing.T) {
 		"data:image/png;base64,AA\nAA":            "leave out line ends",
 		"data:image/png;base64,AA-_":              "the alphabet of URLs",
 		"data:image/png;base64,AA%3D":             `byte 2 is '%'`,
-		"data:image/png;base64,/9j/4AAQSkZJ":      "says image/png, and the data is image/jpeg; say image/jpeg",
+		"data:image/png;base64,/9j/4AAQSkZJ":      "is image/png, but the data is image/jpeg; set it to image/jpeg",
 		"http://a/" + strings.Repeat("x", MaxURL): "a URL may have 8192",
 	} {
 		_, err := FromURL("f", infer.MediaImage, []byte(raw))

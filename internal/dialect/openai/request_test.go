@@ -289,7 +289,7 @@ func TestEndpointFieldsRefused(t *testing.T) {
 		{Chat, chatBody(`"tool_choice":{"type":"functions"}`), invalid, "tool_choice.type", `tool_choice.type must be "function" or "allowed_tools", found "functions"`},
 		{Chat, chatBody(`"tool_choice":{"type":"allowed_tools"}`), invalid, "tool_choice.allowed_tools", `tool_choice.allowed_tools must be an object with mode and tools`},
 		{Chat, chatBody(`"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"none","tools":[]}}`), invalid, "tool_choice.allowed_tools.mode", `tool_choice.allowed_tools.mode must be "auto" or "required", found "none"`},
-		{Chat, chatBody(`"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"g"}}]}}`), invalid, "tool_choice.allowed_tools.tools[0]", `tool_choice.allowed_tools.tools[0] is "g", which is none of tools`},
+		{Chat, chatBody(`"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"g"}}]}}`), invalid, "tool_choice.allowed_tools.tools[0]", `tool_choice.allowed_tools.tools[0] is "g", which is not in tools`},
 		{Chat, chatBody(`"tools":[{"type":"function"}]`), invalid, "tools[0].function", `tools[0].function is required`},
 		{Chat, chatBody(`"tools":[{"type":"function","function":{}}]`), invalid, "tools[0].function.name", `tools[0].function.name is required`},
 		{Chat, chatBody(`"tools":[{"type":"function","function":{"name":"a b"}}]`), invalid, "tools[0].function.name", `tools[0].function.name is "a b"; a name has 1 to 128 letters, digits, underscores, hyphens, dots, colons and slashes`},
@@ -509,7 +509,7 @@ func TestSamplingBeyond(t *testing.T) {
 		{`"min_p":2`, infer.CodeInvalid, "min_p", "min_p must be between 0 and 1, found 2"},
 		{`"presence_penalty":3`, infer.CodeInvalid, "presence_penalty", "presence_penalty must be between -2 and 2, found 3"},
 		{`"repetition_penalty":0`, infer.CodeInvalid, "repetition_penalty", "repetition_penalty must be above 0 and at most 2, found 0"},
-		{`"logit_bias":{"x":1}`, infer.CodeInvalid, "logit_bias.x", `logit_bias.x: "x" is no token id`},
+		{`"logit_bias":{"x":1}`, infer.CodeInvalid, "logit_bias.x", `logit_bias.x: "x" is not a token id`},
 		{`"logit_bias":{"1":101}`, infer.CodeInvalid, "logit_bias.1", "logit_bias.1 must be between -100 and 100, found 101"},
 		{`"logit_bias":{"1":1,"01":2}`, infer.CodeInvalid, "logit_bias", "logit_bias names the id 1 twice"},
 		{`"response_format":{}`, infer.CodeInvalid, "response_format.type", "response_format.type is required: send text, json_object, json_schema or structural_tag"},
@@ -526,7 +526,7 @@ func TestSamplingBeyond(t *testing.T) {
 		{`"regex":""`, infer.CodeInvalid, "regex", "regex is empty; leave it out"},
 		{`"guided_choice":[]`, infer.CodeInvalid, "guided_choice", "guided_choice is empty; there must be something to choose from"},
 		{`"guided_choice":["a",1]`, infer.CodeInvalid, "guided_choice[1]", "guided_choice[1] must be a string, found a number"},
-		{`"regex":"a","guided_choice":["a"]`, infer.CodeInvalid, "guided_choice", "regex and guided_choice both say what the output must match; give one of them"},
+		{`"regex":"a","guided_choice":["a"]`, infer.CodeInvalid, "guided_choice", "regex and guided_choice both constrain the output; give one of them"},
 		{`"structured_outputs":{"whitespace_pattern":"x"}`, infer.CodeUnsupported, "structured_outputs.whitespace_pattern", `structured_outputs.whitespace_pattern is not supported by engine kind "able"; leave it out`},
 	} {
 		_, err := decodeFor(infer.CarriesAll, Chat, chatBody(test.fields))

@@ -60,7 +60,7 @@ func TestForcedToolsRefused(t *testing.T) {
 	for _, test := range []struct{ fields, param, message string }{
 		{`"tool_choice":"required"`, "tool_choice", "but tools is empty"},
 		{`"tools":[],"tool_choice":"required"`, "tool_choice", "but tools is empty"},
-		{twoTools + `,"tool_choice":{"type":"function","function":{"name":"h"}}`, "tool_choice.function.name", `"h", which is none of tools`},
+		{twoTools + `,"tool_choice":{"type":"function","function":{"name":"h"}}`, "tool_choice.function.name", `"h", which is not in tools`},
 		{twoTools + `,"tool_choice":{"type":"custom"}`, "tool_choice.type", `forces a tool`},
 		{twoTools + `,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[]}}`, "tool_choice.allowed_tools.tools", `name at least one of tools`},
 		{twoTools + `,"tool_choice":{"type":"auto"}`, "tool_choice.type", `for auto send the string "auto" as tool_choice`},

@@ -96,7 +96,7 @@ func TestNamespacesRefused(t *testing.T) {
 		{space(many[:len(many)-1] + `]`), "tools[0].tools[1].name", "two tools"},
 		{space(strings.ReplaceAll(many, own, `{"type":"custom"}`)), "tools[0].tools", "at most 1024"},
 		{`"tools":[{"type":"function","name":"crm__get"},` + crm + `]`, "tools[1].tools[0].name", `"crm__get" is the name of two tools`},
-		{`"tools":[` + crm + `,` + shop + `],"tool_choice":{"type":"function","name":"get"}`, "tool_choice.name", "of the namespaces crm, mcp__shop; send namespace"},
+		{`"tools":[` + crm + `,` + shop + `],"tool_choice":{"type":"function","name":"get"}`, "tool_choice.name", "in the namespaces crm, mcp__shop; send namespace"},
 		{`"tools":[` + crm + `],"tool_choice":{"type":"function","name":"get","namespace":"shop"}`, "tool_choice.name", `the namespace "shop" in tools does not have`},
 		{`"tools":[` + crm + `],"tool_choice":{"type":"function","name":"crm"}`, "tool_choice.name", "not in tools"},
 		{`"tools":[` + crm + `],"tool_choice":{"type":"function","name":"get","namespace":7}`, "tool_choice.namespace", "must be a string"},

@@ -126,7 +126,7 @@ func TestWords(t *testing.T) {
 		set  map[string]any
 		word string
 	}{
-		{map[string]any{"form": 2}, "form 2"},
+		{map[string]any{"form": 2}, "version 2"},
 		{map[string]any{"sglang": "0.5.16"}, "SGLang 0.5.16 was not tried"},
 		{map[string]any{"sglang": "0.5.23.post1"}, "add untried=true"},
 		{map[string]any{"sglang": "0.6.0"}, "SGLang 0.6.0 was not tried"},
