@@ -67,7 +67,7 @@ func (p *process) adminHandler(stopping context.Context) http.Handler {
 	within("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { p.ready(w, stopping) })
 	within("GET /engines", p.engines)
 	within("GET /live", p.live)
-	within("GET /config", func(w http.ResponseWriter, _ *http.Request) { writeView(w, p.settings) })
+	within("GET /config", func(w http.ResponseWriter, _ *http.Request) { writeView(w, p.inForce()) })
 	handle("GET /timeline", p.follow)
 	within("GET /timeline/{id}", p.request)
 	within("GET /requests", p.requests)
@@ -77,6 +77,11 @@ func (p *process) adminHandler(stopping context.Context) http.Handler {
 	within("POST /admin/why", p.why)
 	for pattern, h := range p.self.Handlers() {
 		within(pattern, h)
+	}
+	if p.changes != nil {
+		for pattern, h := range p.changeRoutes() {
+			within(pattern, h)
+		}
 	}
 	within("/", func(w http.ResponseWriter, r *http.Request) { nothingAt(w, r, paths) })
 	if !p.pprof {
@@ -192,7 +197,7 @@ func (p *process) ready(w http.ResponseWriter, stopping context.Context) {
 	snap := p.fleet.Snapshot()
 	ready := 0
 	for _, e := range snap.Engines {
-		if e.Ready {
+		if e.Ready && !e.Drained {
 			ready++
 		}
 	}
@@ -203,6 +208,10 @@ func (p *process) ready(w http.ResponseWriter, stopping context.Context) {
 	w.WriteHeader(http.StatusServiceUnavailable)
 	fmt.Fprintln(w, "no engine is ready")
 	for _, e := range snap.Engines {
+		if e.Ready {
+			fmt.Fprintf(w, "%s %s: it is drained\n", e.Kind, e.Name)
+			continue
+		}
 		fmt.Fprintf(w, "%s %s: %v\n", e.Kind, e.Name, e.Err)
 	}
 }
@@ -214,6 +223,8 @@ type engineView struct {
 	Role          string   `json:"role,omitzero"`  // prefill or decode; otherwise it serves requests whole
 	Meets         *meets   `json:"meets,omitzero"` // how its halves of requests meet the others
 	Ready         bool     `json:"ready"`
+	Drain         string   `json:"drain,omitzero"`  // drained, or draining while it has requests
+	Weight        float64  `json:"weight,omitzero"` // the share of its models' requests that it may be given, where that is not all
 	Error         string   `json:"error,omitzero"`
 	Note          string   `json:"note,omitzero"` // what could be better
 	Models        []string `json:"models"`
@@ -433,6 +444,7 @@ func (p *process) engines(w http.ResponseWriter, _ *http.Request) {
 		for _, l := range e.Facts.Lacks {
 			v.Lacks = append(v.Lacks, lack{l.What.Words(), l.Why})
 		}
+		v.Drain, v.Weight = drainWord(e), e.Weight
 		v.halvesView(e)
 		v.KVTokens = e.Facts.KVTokens
 		v.Books, v.KVEvents = booksOf(e.AllBooks()...), eventsOf(e.Events()...)

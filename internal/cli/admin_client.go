@@ -53,6 +53,14 @@ func (f *adminFlag) ask(method, path string, header http.Header, body io.Reader)
 	case strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") && len(answer) > 0: // what is wrong, in words
 		return nil, errors.New(strings.TrimSpace(graphicLines(string(answer))))
 	}
+	var refused refusalView
+	if json.Unmarshal(answer, &refused) == nil && refused.Error.Message != "" {
+		hint := ""
+		if refused.Error.Code == codeLast {
+			hint = " (--force)"
+		}
+		return nil, errors.New(graphicLines(refused.Error.Message) + hint)
+	}
 	return nil, fmt.Errorf("%s: %s; give the admin listener's address, not the API's", req.URL, resp.Status)
 }
 

@@ -104,7 +104,7 @@ func TestBadValues(t *testing.T) {
 		{"unknown fault", []string{"engine", "--fault", "sulk"}, 2, []string{"--fault", "sulk"}},
 		{"unknown cost", []string{"engine", "--cost", "free"}, 2, []string{"--cost", "per-batch"}},
 		{"bench without a URL", []string{"bench"}, 2, []string{"url", "Run \"weir bench --help\""}},
-		{"engines with an argument", []string{"engines", "http://127.0.0.1:1"}, 2, []string{"http://127.0.0.1:1", "Run \"weir engines --help\""}},
+		{"engines with an argument", []string{"engines", "http://127.0.0.1:1"}, 2, []string{"http://127.0.0.1:1", "Run \"weir engines list --help\""}},
 		{"bench without an end", []string{"bench", "http://127.0.0.1:1"}, 2, []string{"--requests", "--duration"}},
 		{"bench with two loops", []string{"bench", "http://127.0.0.1:1", "--rate", "1", "--concurrency", "1", "--requests", "1"}, 2, []string{"--rate", "--concurrency", "Run \"weir bench --help\""}},
 		{"bench with a field that is no JSON", []string{"bench", "http://127.0.0.1:1", "--requests", "1", "--field", "a=b"}, 2, []string{"--field a=b", "JSON"}},

@@ -11,12 +11,33 @@ import (
 )
 
 type enginesCommand struct {
+	List   enginesList   `cmd:"" default:"withargs" help:"Show the engines (without a further word, too)."`
+	Add    enginesAdd    `cmd:"" help:"Add an engine."`
+	Drain  enginesDrain  `cmd:"" help:"Give an engine no new requests; those that it has end."`
+	Resume enginesResume `cmd:"" help:"Give a drained engine requests again."`
+	Remove enginesRemove `cmd:"" help:"Drain an engine and take it out."`
+	Weight enginesWeight `cmd:"" help:"Bound the share of requests that an engine is given."`
+}
+
+// Help implements kong's extended help.
+func (enginesCommand) Help() string {
+	return `Shows the engines of a running gateway, or changes them. Changes hold until the gateway ends (docs/changing.md).
+
+Examples:
+  weir engines
+  weir engines --json | jq '.[] | select(.ready | not)'
+  weir engines add http://10.0.0.3:8000
+  weir engines drain 10.0.0.1:8000 --wait
+  weir engines list --help`
+}
+
+type enginesList struct {
 	adminFlag
 	JSON bool `name:"json" help:"Print the gateway's answer as JSON."`
 }
 
 // Help implements kong's extended help.
-func (enginesCommand) Help() string {
+func (enginesList) Help() string {
 	return `Prints a line for each engine, or for each of its data-parallel ranks if its wire names them: kind, state, model, version and load. A dash stands for a value that the wire does not report. ROLE is shown if some engine serves halves of requests (docs/disaggregation.md). BOOKED is the number of generations that weir has at the engine, WAIT the time that a new prompt would wait there. CACHED has two shares of prompt tokens: those that weir expected in the engine's KV cache, and those that the engine reported. --json includes the coefficients that weir has learned. The exit status is 1 when no engine is ready.
 
 Examples:
@@ -26,7 +47,7 @@ Examples:
 }
 
 // Run implements the command.
-func (c *enginesCommand) Run(s *streams) error {
+func (c *enginesList) Run(s *streams) error {
 	var views []engineView
 	body, err := c.read("/engines", &views)
 	if err != nil {
@@ -67,7 +88,7 @@ func printEngines(w io.Writer, views []engineView) error {
 			usage = fmt.Sprintf("%.0f%%", *v.KVUsage*100)
 		}
 		booked, wait, cached := v.Books.columns()
-		fmt.Fprintf(t, "%s\t%s\t%s%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", graphic(v.Name, ""), graphic(v.Kind, ""), role(cmp.Or(v.Role, "both")), v.Health.word(v.Ready), orDash(v.Running), orDash(v.Waiting), usage,
+		fmt.Fprintf(t, "%s\t%s\t%s%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", graphic(v.Name, ""), graphic(v.Kind, ""), role(cmp.Or(v.Role, "both")), cmp.Or(v.Drain, v.Health.word(v.Ready)), orDash(v.Running), orDash(v.Waiting), usage,
 			orDash(positive(v.MaxRunning)), orDash(positive(v.ContextLength)), booked, wait, cached, textOrDash(graphic(v.Software, "")), textOrDash(models))
 		for _, r := range v.Ranks {
 			booked, wait, _ := r.Books.columns()

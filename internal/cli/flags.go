@@ -50,6 +50,7 @@ type listenFlags struct {
 	Listen         string   `default:"127.0.0.1:8000" placeholder:"ADDR" help:"Address of the API (${default})."`
 	AdminListen    string   `default:"127.0.0.1:8001" placeholder:"ADDR" help:"Address of the operators' page and of the admin endpoints: /metrics, /healthz, /readyz, /engines, /requests (in flight), /records and /stages (of requests that have ended), /timeline/ID, /timeline (follows the records), /watch, /stalls and /profiles. Only operators should reach it. off serves none of them (${default})."`
 	AdminHost      []string `sep:";" placeholder:"NAME" help:"Another host name of the admin listener. It answers only to IP addresses, localhost, the name in --admin-listen and these names, so that a web page cannot read it through a name of its own. Repeatable."`
+	AdminChanges   string   `default:"local" enum:"local,any,off" help:"Who may change engines and models over the admin listener (weir engines add, drain, ...): local, callers on this machine; any, whoever reaches it; off, nobody (${default}; docs/changing.md)."`
 	PProf          bool     `name:"pprof" env:"WEIR_PPROF" help:"Serve Go's profiles on the admin listener, under /debug/pprof. Prompts can be read from them. Off by default."`
 	TLSCert        string   `name:"tls-cert" type:"path" placeholder:"FILE" help:"Serve the API over TLS, with HTTP/2 and HTTP/1.1. FILE is the PEM certificate chain, and is read again when it changes."`
 	TLSKey         string   `name:"tls-key" type:"path" placeholder:"FILE" help:"Private key of the certificate, as PEM."`
@@ -88,6 +89,8 @@ type routeFlags struct {
 	RetryFloor    float64  `default:"10" placeholder:"N" help:"Retries per second that are allowed in addition, for models with few requests (${default}). If both are 0, nothing is retried."`
 
 	GenerationProbes string `default:"on" enum:"on,off" help:"Whether weir may ask an engine that fails or is silent for one token, to see whether it works again (${default}). With off, a relayed engine that hangs is avoided but never taken out, and only clients' requests show that it works (docs/probes.md)."`
+
+	ResolveInterval time.Duration `default:"10s" help:"Time between two look-ups of the host names of engines with resolve=each (${default}, at least 1s)."`
 
 	// policies are those of single models, which are no flags of their own.
 	policies map[string]string `kong:"-"`
@@ -151,7 +154,9 @@ type recordFlags struct {
 // stopFlags are what becomes of requests when the process is to end.
 type stopFlags struct {
 	ShutdownDelay time.Duration `default:"0s" help:"Time after SIGTERM or Ctrl-C during which /readyz answers 503 but requests are still accepted, so that a load balancer can turn away first. A second signal ends it."`
-	DrainTimeout  time.Duration `default:"30s" help:"Time that requests in flight are given to finish after Ctrl-C (${default})."`
+	// EngineDrainTimeout is of an engine, not of the process.
+	EngineDrainTimeout time.Duration `default:"5m" help:"Time that requests at an engine get after it was removed; what is left then is cut. A drain of an engine that stays is reported after it (${default}). A change may name its own."`
+	DrainTimeout       time.Duration `default:"30s" help:"Time that requests in flight are given to finish after Ctrl-C (${default})."`
 }
 
 // logFlags are the form of the log.
@@ -315,6 +320,9 @@ func (f *routeFlags) set(o *gateway.Options) error {
 	if f.RetryShare < 0 || f.RetryShare > 1 || math.IsNaN(f.RetryShare) || f.RetryFloor < 0 || math.IsNaN(f.RetryFloor) || math.IsInf(f.RetryFloor, 0) {
 		return wrongf("--retry-share must be from 0 to 1, and --retry-floor must not be negative")
 	}
+	if f.ResolveInterval < time.Second {
+		return wrongf("--resolve-interval must be at least 1s")
+	}
 	o.Sessions = words(f.SessionHeader)
 	return nil
 }
@@ -452,6 +460,9 @@ func (f *loadFlags) set(*gateway.Options) error {
 }
 
 func (f *stopFlags) set(*gateway.Options) error {
+	if err := needPositive(amount{"--engine-drain-timeout", int64(f.EngineDrainTimeout)}); err != nil {
+		return err
+	}
 	return notNegative(amount{"--shutdown-delay", int64(f.ShutdownDelay)}, amount{"--drain-timeout", int64(f.DrainTimeout)})
 }
 

@@ -48,6 +48,8 @@ type streams struct {
 	out, err io.Writer
 	// notify sends some signals to a channel until stop is called.
 	notify func(to chan<- os.Signal, some ...os.Signal) (stop func())
+	// args are those of the command line, to be read again.
+	args []string
 }
 
 const description = `A gateway for LLM inference. It stands between clients and engines, carries their token streams without losing a token, and reports where each millisecond went.
@@ -57,7 +59,7 @@ A flag can also be set by an environment variable, such as WEIR_LISTEN for --lis
 // Main runs the command line and gives the process's exit code: 0 after a clean
 // end, 1 when the work failed, 2 when the command line is wrong.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	return execute(args, &streams{stdin, stdout, stderr, notifyOfSignals})
+	return execute(args, &streams{in: stdin, out: stdout, err: stderr, notify: notifyOfSignals})
 }
 
 // newParser makes the parser of the command line, with the values of a file behind it.
@@ -79,6 +81,7 @@ func execute(args []string, s *streams) int {
 	var c commands
 	var file fileResolver
 	exited, code := false, 0
+	s.args = args
 	parser, err := newParser(&c, &file, s, func(n int) { exited, code = true, n })
 	if err != nil {
 		fmt.Fprintln(s.err, "weir:", graphicLines(err.Error()))
@@ -126,6 +129,38 @@ func execute(args []string, s *streams) int {
 		return 1
 	}
 	return 0
+}
+
+// again reads the command line of a weir serve, its environment and its file once more.
+func (s *streams) again() (*serveCommand, settings, error) {
+	var c commands
+	var file fileResolver
+	parser, err := newParser(&c, &file, &streams{out: io.Discard, err: io.Discard}, func(int) {})
+	if err != nil {
+		return nil, settings{}, err
+	}
+	if err := file.read(parser, s.args); err != nil {
+		return nil, settings{}, err
+	}
+	k, err := parser.Parse(s.args)
+	if err != nil {
+		return nil, settings{}, file.placed(err)
+	}
+	if len(c.Serve.Engine) == 0 {
+		return nil, settings{}, errors.New("it has no engine")
+	}
+	if _, err := c.Serve.options(); err != nil {
+		return nil, settings{}, file.placed(err)
+	}
+	for _, judge := range []func() error{
+		func() error { _, err := parseEngines(c.Serve.Engine); return err },
+		func() error { _, err := parseModels(c.Serve.Model); return err },
+	} {
+		if err := judge(); err != nil {
+			return nil, settings{}, file.placed(err)
+		}
+	}
+	return &c.Serve, flagsOf(k), nil
 }
 
 // knownCommand refuses a command that does not exist, and names the nearest one.
@@ -179,6 +214,28 @@ func (r *fileResolver) read(parser *kong.Kong, args []string) (err error) {
 		r.file, err = config.ReadFile(path, serveFlags(parser))
 	}
 	return err
+}
+
+// placed adds to an error about a flag where the file sets it.
+func (r *fileResolver) placed(err error) error {
+	m := flagOf.FindStringSubmatch(err.Error())
+	if r.file == nil || m == nil || len(r.file.Lines[m[1]]) == 0 {
+		return err
+	}
+	lines, item := r.file.Lines[m[1]], 0
+	wrong := func(value string) bool {
+		switch m[1] {
+		case "engine":
+			_, err := parseEngines([]string{value})
+			return err != nil
+		case "model":
+			_, err := parseModels([]string{value})
+			return err != nil
+		}
+		return false
+	}
+	item = max(item, slices.IndexFunc(r.file.Values[m[1]], wrong))
+	return fmt.Errorf("config %s: line %d: %w", r.file.Path, lines[min(item, len(lines)-1)], err)
 }
 
 // Validate implements kong.Resolver: the file was checked when it was read.

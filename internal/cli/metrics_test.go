@@ -16,6 +16,7 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"weir/internal/config"
 	"weir/internal/fleet/health"
 	"weir/internal/fleet/judge"
 	"weir/internal/fleet/kvevents"
@@ -139,9 +140,13 @@ func gatewayOf(t *testing.T, args ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	engines, err := parseEngines(c.Engine)
+	want, _, err := (&wishes{flags: c.Engine}).desired()
 	if err != nil {
 		t.Fatal(err)
+	}
+	var engines []config.Engine
+	for i := range want.Engines {
+		engines = append(engines, want.Engines[i].Engine)
 	}
 	p, err := newProcess(&c.gatewayFlags, opts, engines, servedModels{}, &streams{out: io.Discard, err: io.Discard})
 	if err != nil {

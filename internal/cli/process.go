@@ -103,23 +103,26 @@ func listen(flag, addr string) (net.Listener, error) {
 
 // process is a gateway with all it needs, ready to serve.
 type process struct {
-	log       *slog.Logger
-	gateway   *gateway.Gateway
-	fleet     *fleet.Fleet
-	timeline  *timeline.Recorder // nil: no records are kept
-	spans     *otlp.Exporter     // nil: there are none
-	metrics   *metrics.Metrics
-	integrity *integrity.Log
-	self      watcher
-	listener  net.Listener // of the API
-	admin     net.Listener // nil: there is none
-	hosts     names        // of admin
-	pprof     bool         // served by admin
-	settings  settings     // shown by admin
-	started   time.Time
-	drain     time.Duration
-	delay     time.Duration     // before it
-	proxies   admission.Proxies // that begin each connection with the PROXY protocol
+	log          *slog.Logger
+	gateway      *gateway.Gateway
+	fleet        *fleet.Fleet
+	changes      *changes           // nil: its engines are given once and for all
+	sources      *sources           // what else says which engines there are; nil: nothing
+	timeline     *timeline.Recorder // nil: no records are kept
+	spans        *otlp.Exporter     // nil: there are none
+	metrics      *metrics.Metrics
+	integrity    *integrity.Log
+	self         watcher
+	listener     net.Listener // of the API
+	admin        net.Listener // nil: there is none
+	hosts        names        // of admin
+	pprof        bool         // served by admin
+	adminChanges string       // who may change the fleet over it
+	settings     settings     // shown by admin
+	started      time.Time
+	drain        time.Duration
+	delay        time.Duration     // before it
+	proxies      admission.Proxies // that begin each connection with the PROXY protocol
 
 	certificate *gateway.Certificate // nil: the API is served without TLS
 	h2c         bool                 // and then HTTP/2 too
@@ -201,6 +204,7 @@ func (p *process) serve(s *signals) error {
 		}
 	})
 	tasks.Go(func() { p.reloadOn(running, s.reload) })
+	tasks.Go(func() { p.watchSources(running) })
 
 	api, serveAPI := p.server()
 	type served struct {
@@ -276,8 +280,29 @@ func (p *process) reload() {
 			p.say("reload    timeline opened again")
 		}
 	}
+	if p.sources != nil && p.sources.again != nil {
+		_, _ = p.reread() // which says what is wrong
+		return
+	}
 	if !did {
 		p.say("reload    nothing to read again: there is neither --tls-cert nor --timeline, and other flags change at a restart")
+	}
+}
+
+// emptied says how the drain of an engine has come out, and cuts what is left of one that was
+// removed: requests that are relayed; its adapter ends those of ids.
+func (p *process) emptied(m fleet.Member, e fleet.Emptied) {
+	words := []any{"engine", m.Name, "requests", e.Left, "after", e.Took.Round(time.Millisecond)}
+	switch {
+	case e.Removed && e.Left > 0:
+		p.log.Warn("engine was removed before its requests had ended: they are cut", words...)
+		p.gateway.CutAt(m.Name, e.Generation)
+	case e.Removed:
+		p.log.Info("engine was removed", words...)
+	case e.Left > 0:
+		p.log.Warn("engine's drain has not ended in its time, and goes on", words...)
+	default:
+		p.log.Info("engine is drained", words...)
 	}
 }
 

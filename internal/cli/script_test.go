@@ -232,7 +232,7 @@ func begun(stdin io.Reader, args ...string) *execution {
 	x.out.more = make(chan struct{})
 	go func() {
 		defer close(x.done)
-		x.code = execute(args, &streams{stdin, &x.out, &x.err, x.notify})
+		x.code = execute(args, &streams{in: stdin, out: &x.out, err: &x.err, notify: x.notify})
 	}()
 	return x
 }

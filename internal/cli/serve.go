@@ -73,10 +73,27 @@ func (c *serveCommand) Run(k *kong.Context, s *streams) error {
 	if problems != nil {
 		return errors.Join(problems...)
 	}
-	p, err := newProcess(&c.gatewayFlags, parts.opts, parts.engines, parts.models, s)
+	from := &sources{again: s.again, path: c.Config, every: c.ResolveInterval, look: resolver, began: c.settings}
+	say := func(format string, args ...any) { sayLine(s.out, format, args...) }
+	wanted := parts.wishes
+	wanted.names = from.lookUp(signals.stopping, hosts(wanted.flags, wanted.lists), nil, say)
+	want, notes, err := wanted.desired()
 	if err != nil {
 		return err
 	}
+	for _, note := range notes {
+		say("resolve   %v", note)
+	}
+	var engines []config.Engine
+	for i := range want.Engines {
+		engines = append(engines, want.Engines[i].Engine)
+	}
+	p, err := newProcess(&c.gatewayFlags, parts.opts, engines, parts.models, s)
+	if err != nil {
+		return err
+	}
+	p.sources, p.changes.wishes, p.changes.desired = from, wanted, want
+	from.saw(p.files())
 	p.announce("")
 	for _, e := range p.fleet.Snapshot().Engines {
 		if e.Kind == "auto" {
@@ -89,9 +106,9 @@ func (c *serveCommand) Run(k *kong.Context, s *streams) error {
 
 // serveParts are what the flags of weir serve come to.
 type serveParts struct {
-	opts    gateway.Options
-	engines []config.Engine
-	models  servedModels
+	opts   gateway.Options
+	wishes wishes // names are not looked up yet
+	models servedModels
 }
 
 // judge judges the flags, and reads the folders of models. Nothing is bound, and no engine is
@@ -101,13 +118,20 @@ func (c *serveCommand) judge(all bool) (p serveParts, problems []error) {
 	var specs []config.Model
 	for _, step := range [...]func() error{
 		func() (err error) { p.opts, err = c.options(); return err },
-		func() (err error) { p.engines, err = parseEngines(c.Engine); return err },
-		func() (err error) { specs, err = parseModels(c.Model); return err },
+		func() (err error) {
+			if p.wishes.lists, err = readLists(c.Engine); err == nil {
+				p.wishes.flags = c.Engine
+				_, _, err = p.wishes.given()
+			}
+			return err
+		},
+		func() (err error) { specs, err = parseModels(c.Model); p.wishes.models = specs; return err },
 		func() error {
 			if problems != nil { // what is missing would be blamed on the others
 				return nil
 			}
-			return agree(p.engines, specs)
+			_, _, err := p.wishes.desired()
+			return err
 		},
 		func() (err error) { c.policies, err = policiesOf(specs); return err },
 		func() (err error) { p.models, err = loadModels(specs); return err },
@@ -166,7 +190,23 @@ func aliasesOf(specs []config.Model) map[string][]string {
 // newProcess assembles a gateway in front of engines.
 func newProcess(f *gatewayFlags, opts gateway.Options, engines []config.Engine, served servedModels, s *streams) (*process, error) {
 	say := func(format string, args ...any) { sayLine(s.out, format, args...) }
-	return assemble(f, opts, func(o *gateway.Options) ([]fleet.Member, error) { return newEngines(engines, f, served, o, say) }, served, s, nil)
+	now := new(current)
+	var members func([]config.Engine, servedModels) ([]fleet.Member, error)
+	p, err := assemble(f, opts, func(o *gateway.Options) ([]fleet.Member, error) {
+		members = func(engines []config.Engine, served servedModels) ([]fleet.Member, error) {
+			if err := now.set(served); err != nil {
+				return nil, err
+			}
+			return newEngines(engines, f, now, o, say)
+		}
+		return members(engines, served)
+	}, served, s, nil)
+	if err != nil {
+		return nil, err
+	}
+	p.changes = &changes{fleet: p.fleet, members: members, forget: p.metrics.Forget, say: say, bound: f.EngineDrainTimeout, models: served}
+	p.metrics.Changes(p.changes.generation.Load, p.fleet.Snapshot)
+	return p, nil
 }
 
 // assemble makes a gateway of its parts; opts are what the flags give. The listeners are bound
@@ -186,7 +226,8 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 	if err != nil {
 		return nil, err
 	}
-	fl, err := newFleet(members, served, f, &opts)
+	var p *process
+	fl, err := newFleet(members, served, f, &opts, func(m fleet.Member, e fleet.Emptied) { p.emptied(m, e) })
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +248,6 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 	if opts.Timeline != nil {
 		opts.Metrics.Timeline(opts.Timeline)
 	}
-	var p *process
 	self, err := f.newWatcher(watch.Options{Registry: opts.Metrics.Registry(), Log: opts.Log, Stood: fl.Late, Limits: f.limits(f.WatchCPU),
 		Load:    func() watch.Load { return p.gateway.Load() },
 		Pending: func() int64 { return p.gateway.Pending() }})
@@ -216,7 +256,7 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 	}
 	opts.Watch = self.Watch
 	p = &process{log: opts.Log, self: self, metrics: opts.Metrics, integrity: opts.Integrity, fleet: fl, timeline: opts.Timeline, spans: spans, drain: f.DrainTimeout, delay: f.ShutdownDelay,
-		certificate: certificate, h2c: f.H2C, hosts: f.adminHosts(), pprof: f.PProf, settings: f.settings, started: time.Now(),
+		certificate: certificate, h2c: f.H2C, hosts: f.adminHosts(), pprof: f.PProf, adminChanges: f.AdminChanges, settings: f.settings, started: time.Now(),
 		say: func(format string, args ...any) { sayLine(s.out, format, args...) }}
 	if p.listener = api; api == nil {
 		if p.listener, err = listen("--listen", f.Listen); err != nil {
@@ -246,23 +286,20 @@ func closed(spans *otlp.Exporter) error {
 
 // newEngines makes an adapter for each engine. say is told what those are that have to
 // be found out about.
-func newEngines(engines []config.Engine, f *gatewayFlags, served servedModels, o *gateway.Options, say func(format string, args ...any)) ([]fleet.Member, error) {
-	additions, err := served.additions()
-	if err != nil {
-		return nil, err
-	}
+func newEngines(engines []config.Engine, f *gatewayFlags, now *current, o *gateway.Options, say func(format string, args ...any)) ([]fleet.Member, error) {
+	served := now.of.Load().models
 	var members []fleet.Member
 	for _, e := range engines {
 		a, err := accessTo(&e, o.Log)
 		if err != nil {
 			return nil, err
 		}
-		dialled := func(e config.Engine) engine.Adapter { return dialled(e, a, f, additions, o) }
+		dialled := func(e config.Engine) engine.Adapter { return dialled(e, a, f, now.additions, o) }
 		var adapter engine.Adapter
 		var lora []string
 		switch e.Kind {
 		case "auto":
-			adapter = find(e, a, dialled, served, o, say)
+			adapter = find(e, a, dialled, now, o, say)
 		case "sglang-ipc":
 			v, err := newSGLangIPC(&e, served, o)
 			if err != nil {
@@ -286,7 +323,7 @@ func newEngines(engines []config.Engine, f *gatewayFlags, served servedModels, o
 			return nil, wrongf("--engine %s: %w", e.Name, err)
 		}
 		members = append(members, fleet.Member{Name: e.Name, Kind: e.Kind, Model: e.Model, LoRA: lora, MaxRunning: e.MaxRunning, Adapter: adapter, NoKVEvents: e.KVEvents == "off",
-			Halves: halves, KVEvents: engine.KVEvents{Endpoint: strings.TrimPrefix(e.KVEvents, "off"), Replay: e.KVReplay, Topic: e.KVTopic}})
+			Setting: fleet.Setting{Weight: e.Weight}, Halves: halves, KVEvents: engine.KVEvents{Endpoint: strings.TrimPrefix(e.KVEvents, "off"), Replay: e.KVReplay, Topic: e.KVTopic}})
 	}
 	return members, nil
 }
@@ -349,14 +386,14 @@ func panicked(name string, o *gateway.Options) func(*engine.Panic) {
 }
 
 // find makes the adapter of an engine that was given without its kind.
-func find(e config.Engine, a *access.Access, dialled func(config.Engine) engine.Adapter, served servedModels, o *gateway.Options, say func(format string, args ...any)) engine.Adapter {
+func find(e config.Engine, a *access.Access, dialled func(config.Engine) engine.Adapter, now *current, o *gateway.Options, say func(format string, args ...any)) engine.Adapter {
 	return auto.New(auto.Options{
 		Name: e.Name, URL: e.URL, Model: e.Model, Access: a, Panicked: panicked(e.Name, o),
 		Relayed: onlyRelayed(&e),
 		Describe: func(ctx context.Context, addr string) (engine.Facts, error) {
 			return plane.Describe(ctx, addr, a)
 		},
-		Folder: func(model string) bool { return served.find(model) != nil },
+		Folder: func(model string) bool { return now.find(model) != nil },
 		New: func(kind string) engine.Adapter {
 			of := e
 			of.Kind, of.Addr = kind, e.URL.Host
@@ -395,7 +432,7 @@ func ofRank(words []any, rank int) []any {
 }
 
 // newFleet puts the engines in front of the models.
-func newFleet(members []fleet.Member, served servedModels, f *gatewayFlags, g *gateway.Options) (*fleet.Fleet, error) {
+func newFleet(members []fleet.Member, served servedModels, f *gatewayFlags, g *gateway.Options, emptied func(fleet.Member, fleet.Emptied)) (*fleet.Fleet, error) {
 	o := fleet.Options{Members: members, Folders: map[string][]string{}, Aliases: f.aliases, Policy: f.Policy, Policies: f.policies, Retries: f.retries(), IndexBytes: int64(f.IndexMemory), NoGeneration: f.GenerationProbes == "off",
 		Lost: func(m fleet.Member, err error) { g.Integrity.Add(m.Kind, m.Name, "", err) },
 		Left: func(m fleet.Member, rank int, err error) {
@@ -426,6 +463,7 @@ func newFleet(members []fleet.Member, served servedModels, f *gatewayFlags, g *g
 			g.Log.Info("KV events are followed", "engine", m.Name)
 		},
 		Panicked: func(m fleet.Member, p *engine.Panic) { panicked(m.Name, g)(p) },
+		Emptied:  emptied,
 	}
 	for name, m := range served {
 		o.Folders[name] = m.Aliases

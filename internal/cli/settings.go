@@ -16,6 +16,8 @@ type settings struct {
 	Version string    `json:"version"`
 	Command string    `json:"command"`
 	Flags   []setting `json:"flags"`
+	// Generation counts the changes of engines and models since the start.
+	Generation uint64 `json:"generation,omitzero"`
 }
 
 // setting is one flag.
@@ -24,6 +26,8 @@ type setting struct {
 	Group string `json:"group,omitzero"`
 	Value string `json:"value"`
 	Given bool   `json:"given"` // otherwise it is the default
+	// Pending is what the configuration file says now, and a restart would take over.
+	Pending string `json:"pending,omitzero"`
 	// Hidden says that the value may hold a secret and is left out.
 	Hidden bool   `json:"hidden,omitzero"`
 	Help   string `json:"help,omitzero"`

@@ -2,19 +2,31 @@ package cli
 
 import (
 	"slices"
+	"strings"
 
 	"weir/internal/config"
 )
 
-// parseEngines reads the specifications of engines, and gives each a name of its own.
+// parseEngines reads the specifications of engines, those of lists too, and gives each a name
+// of its own. One that stands for several, whose name is to be looked up, is one here.
 func parseEngines(specs []string) ([]config.Engine, error) {
+	lists, err := readLists(specs)
+	if err != nil {
+		return nil, err
+	}
 	engines := make([]config.Engine, 0, len(specs))
 	for _, spec := range specs {
-		e, err := config.ParseEngine(spec)
-		if err != nil {
-			return nil, wrongf("--engine: %w", err)
+		each := []string{spec}
+		if path, list := strings.CutPrefix(spec, "file="); list {
+			each = lists[path]
 		}
-		engines = append(engines, e)
+		for _, spec := range each {
+			e, err := config.ParseEngine(spec)
+			if err != nil {
+				return nil, wrongf("--engine: %w", err)
+			}
+			engines = append(engines, e)
+		}
 	}
 	config.Unique(engines)
 	return engines, nil

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -87,6 +88,13 @@ func (c *upCommand) Run(k *kong.Context, s *streams) error {
 	p, err := newProcess(&c.gatewayFlags, opts, engines, servedModels{model.Name: c.named(model)}, s)
 	if err != nil {
 		return err
+	}
+	p.changes.wishes.models = []config.Model{c.named(model).Model}
+	for _, e := range engines {
+		p.changes.wishes.fixed = append(p.changes.wishes.fixed, config.Wanted{Engine: e, Spec: e.Kind + "=" + e.Addr, Origin: "up"})
+	}
+	if p.changes.desired, _, err = p.changes.wishes.desired(); err != nil {
+		return errors.Join(err, p.close())
 	}
 	c.announce(p, sims)
 	return p.serve(signals)

@@ -176,12 +176,14 @@ func (v *validation) parts(c *serveCommand) {
 			v.problem("engine", err, i)
 			continue
 		}
-		_, err = accessTo(&engines[0], log)
-		if err == nil {
-			_, err = halvesOf(&engines[0])
-		}
-		if err != nil {
-			v.problem("engine", err, i)
+		for k := range engines {
+			_, err = accessTo(&engines[k], log)
+			if err == nil {
+				_, err = halvesOf(&engines[k])
+			}
+			if err != nil {
+				v.problem("engine", err, i)
+			}
 		}
 	}
 	for i, spec := range c.Model {
@@ -208,8 +210,9 @@ func (v *validation) parts(c *serveCommand) {
 
 // folders looks for models that engines serve by ids and nobody has a folder of.
 func (v *validation) folders(c *serveCommand, p *serveParts) {
-	for i := range p.engines {
-		e := &p.engines[i]
+	engines, _ := parseEngines(c.Engine) // which have been judged
+	for i := range engines {
+		e := &engines[i]
 		if e.Kind != "auto" && e.Kind != "openai" && e.Model != "" && p.models.find(e.Model) == nil {
 			v.problem("engine", fmt.Errorf("--engine %s: an engine of kind %s takes token ids, and no model %q has a folder here: add it to model as {name: %s, dir: DIR}", e.Name, e.Kind, e.Model, e.Model), i)
 		}

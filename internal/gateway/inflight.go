@@ -30,22 +30,30 @@ type flight struct {
 	stage   atomic.Int64 // the stage told last, and since when: see staged
 	known   atomic.Pointer[known]
 	silence atomic.Pointer[silence] // of the latest attempt
-	// The generations of the engines that the latest attempt went to; 0: there is none.
+	// The generations of the engines that the latest attempt is relayed to; 0: there is none.
 	engines [2]atomic.Uint64
 }
 
-// at tells which engines the latest attempt goes to.
+// at tells to which relayed engines the latest attempt goes.
 func (f *flight) at(target *route.Target, partner *partner) {
-	f.engines[0].Store(target.Generation)
+	f.engines[0].Store(relayedBy(target))
 	second := uint64(0)
 	if partner != nil {
-		second = partner.target.Generation
+		second = relayedBy(&partner.target)
 	}
 	f.engines[1].Store(second)
 }
 
-// CutAt ends the requests that an engine has which has left, by its generation: it was removed,
-// and they have not ended within their time.
+// relayedBy is the generation of an engine that is relayed, 0 of one that is not.
+func relayedBy(t *route.Target) uint64 {
+	if t.Relay == nil {
+		return 0
+	}
+	return t.Generation
+}
+
+// CutAt ends the requests that are relayed to an engine, by its generation: it was removed, and
+// they have not ended within their time. An engine of ids ends its own.
 func (g *Gateway) CutAt(name string, generation uint64) (n int) {
 	e := &infer.Error{Code: infer.CodeUnavailable, Engine: name, Message: "the engine was removed before the answer was complete"}
 	for _, x := range g.flights.list() {

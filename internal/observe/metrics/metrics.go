@@ -55,6 +55,9 @@ type Metrics struct {
 	choices                choices
 	receiving              *receiving
 	models                 names
+	// reloads and reloaded are of the configuration, where it can be read again.
+	reloads  *prometheus.CounterVec
+	reloaded prometheus.Gauge
 
 	sources liveSources
 	handler http.Handler

@@ -1,0 +1,326 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"weir/internal/config"
+	"weir/internal/fleet/health"
+	"weir/internal/fleet/route"
+)
+
+// changeRoutes are the paths of the admin listener by which the fleet changes. docs/admin.openapi.json
+// describes them, and a test holds one against the other.
+func (p *process) changeRoutes() map[string]http.HandlerFunc {
+	c := p.changes
+	return map[string]http.HandlerFunc{
+		"GET /admin/fleet":          p.fleetView,
+		"GET /admin/engines/{name}": p.engineOf,
+		"PUT /admin/engines/{name}": p.changing(func(r *http.Request) (edit, error) {
+			var body struct {
+				Spec    string   `json:"spec"`
+				Weight  *float64 `json:"weight"`
+				Drained *bool    `json:"drained"`
+			}
+			if err := readBody(r, &body); err != nil {
+				return nil, err
+			}
+			if body.Spec == "" {
+				return nil, refused(codeInvalid, `spec: want the engine as --engine has it, such as "openai=http://10.0.0.1:8000"`)
+			}
+			weight := 0.0
+			if body.Weight != nil {
+				if weight = *body.Weight; !(weight > 0 && weight <= 1) {
+					return nil, refused(codeInvalid, "weight: want a share of the requests, above 0 and up to 1; to give it none, drain it")
+				}
+			}
+			return put(r.PathValue("name"), body.Spec, r.Header.Get("If-None-Match") == "*", weight, body.Drained), nil
+		}),
+		"DELETE /admin/engines/{name}": p.changing(func(r *http.Request) (edit, error) {
+			patience, force, err := drainQuery(r)
+			return c.remove(r.PathValue("name"), patience, force), err
+		}),
+		"POST /admin/engines/{name}/drain": p.changing(func(r *http.Request) (edit, error) {
+			patience, force, err := drainQuery(r)
+			return c.drain(r.PathValue("name"), patience, force), err
+		}),
+		"POST /admin/engines/{name}/resume": p.changing(func(r *http.Request) (edit, error) { return resume(r.PathValue("name")), nil }),
+		"PUT /admin/engines/{name}/weight": p.changing(func(r *http.Request) (edit, error) {
+			var body struct {
+				Weight *float64 `json:"weight"`
+			}
+			if err := readBody(r, &body); err != nil {
+				return nil, err
+			}
+			if body.Weight == nil {
+				return nil, refused(codeInvalid, "weight: it is missing; want a share of the requests, above 0 and up to 1")
+			}
+			return weigh(r.PathValue("name"), *body.Weight), nil
+		}),
+		"PUT /admin/models/{name}": p.changing(func(r *http.Request) (edit, error) {
+			var body struct {
+				Spec string `json:"spec"`
+			}
+			if err := readBody(r, &body); err != nil {
+				return nil, err
+			}
+			return putModel(r.PathValue("name"), body.Spec), nil
+		}),
+		"DELETE /admin/models/{name}": p.changing(func(r *http.Request) (edit, error) { return removeModel(r.PathValue("name")), nil }),
+		"POST /admin/reload":          p.reloads,
+	}
+}
+
+// edit changes what is wanted.
+type edit = func(*wishes, *config.Desired) error
+
+// maxChange bounds the body of a change.
+const maxChange = 64 << 10
+
+// readBody reads the JSON of a change. It knows each member, so that a word that is spelled
+// wrongly is no word that was left out.
+func readBody(r *http.Request, to any) error {
+	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); strings.TrimSpace(kind) != "application/json" {
+		return refused(codeInvalid, "Content-Type: want application/json")
+	}
+	data, err := io.ReadAll(io.LimitReader(r.Body, maxChange+1))
+	switch {
+	case err != nil:
+		return refused(codeInvalid, "the body cannot be read: %w", err)
+	case len(data) > maxChange:
+		return refused(codeInvalid, "the body is longer than %d bytes", maxChange)
+	}
+	if err := json.Unmarshal(data, to, json.RejectUnknownMembers(true)); err != nil {
+		return refused(codeInvalid, "the body is not as docs/admin.openapi.json has it: %w", err)
+	}
+	return nil
+}
+
+// drainQuery reads how long a drain may take, and whether the last engine may go.
+func drainQuery(r *http.Request) (patience time.Duration, force bool, err error) {
+	q := r.URL.Query()
+	if v := q.Get("timeout"); v != "" {
+		if patience, err = time.ParseDuration(v); err != nil || patience <= 0 {
+			return 0, false, refused(codeInvalid, "timeout=%s: want a duration such as 90s", v)
+		}
+	}
+	if v := q.Get("force"); v != "" {
+		if force, err = strconv.ParseBool(v); err != nil {
+			return 0, false, refused(codeInvalid, "force=%s: want true or false", v)
+		}
+	}
+	return patience, force, nil
+}
+
+// changing answers a request for a change.
+func (p *process) changing(of func(*http.Request) (edit, error)) http.HandlerFunc {
+	return p.mayChange(func(w http.ResponseWriter, r *http.Request) {
+		edit, err := of(r)
+		if err != nil {
+			writeRefusal(w, err)
+			return
+		}
+		out, err := p.changes.change(func(w *wishes, now *config.Desired) error {
+			if match := r.Header.Get("If-Match"); match != "" && match != "*" {
+				if is := strconv.FormatUint(p.changes.generation.Load(), 10); strings.Trim(match, `"`) != is {
+					return refused(codeStale, "the fleet is at generation %s, and If-Match says %s: read /admin/fleet again", is, match)
+				}
+			}
+			return edit(w, now)
+		})
+		if err != nil {
+			writeRefusal(w, err)
+			return
+		}
+		writeOutcome(w, out)
+	})
+}
+
+// reloads answers once the configuration was read again.
+func (p *process) reloads(w http.ResponseWriter, r *http.Request) {
+	p.mayChange(func(w http.ResponseWriter, _ *http.Request) {
+		if p.sources == nil || p.sources.again == nil {
+			writeRefusal(w, refused(codeInvalid, "there is no configuration to be read again"))
+			return
+		}
+		out, err := p.reread()
+		if err != nil {
+			writeRefusal(w, err)
+			return
+		}
+		writeOutcome(w, out)
+	})(w, r)
+}
+
+// mayChange lets those change the fleet that may: by default who is on this machine.
+func (p *process) mayChange(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		from, err := netip.ParseAddrPort(r.RemoteAddr)
+		switch {
+		case p.adminChanges == "any":
+		case p.adminChanges == "off":
+			writeRefusal(w, refused(codeForbidden, "changes over the admin listener are off (--admin-changes)"))
+			return
+		case err != nil || !from.Addr().Unmap().IsLoopback():
+			writeRefusal(w, refused(codeForbidden, "changes over the admin listener are taken from this machine only; --admin-changes any takes them from everybody who reaches it"))
+			return
+		}
+		h(w, r)
+	}
+}
+
+const codeForbidden = "forbidden"
+
+// refusalView is how a refusal is answered.
+type refusalView struct {
+	Error struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// writeRefusal answers that a change is not made, and why.
+func writeRefusal(w http.ResponseWriter, err error) {
+	code := codeOf(err)
+	status := map[string]int{codeUnknown: http.StatusNotFound, codeConflict: http.StatusConflict, codeLast: http.StatusConflict,
+		codeStale: http.StatusPreconditionFailed, codeForbidden: http.StatusForbidden}[code]
+	if status == 0 {
+		status = http.StatusBadRequest
+	}
+	var view refusalView
+	view.Error.Code, view.Error.Message = code, strings.ToValidUTF8(err.Error(), "?")
+	body, _ := json.Marshal(view) // strings always marshal
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	fmt.Fprintf(w, "%s\n", body)
+}
+
+func writeOutcome(w http.ResponseWriter, out outcome) {
+	w.Header().Set("ETag", fmt.Sprintf("%q", strconv.FormatUint(out.Generation, 10)))
+	writeView(w, out)
+}
+
+// wantedView is an engine as it is wanted and as it is.
+type wantedView struct {
+	Name       string  `json:"name"`
+	Spec       string  `json:"spec,omitzero"`
+	Origin     string  `json:"origin,omitzero"` // flags, admin, file=PATH, resolve=HOST
+	Generation uint64  `json:"generation"`      // of the engine: another one of its name has another
+	State      string  `json:"state"`           // ready, down, draining, drained or leaving
+	Weight     float64 `json:"weight"`
+	InFlight   int64   `json:"in_flight"`
+	Error      string  `json:"error,omitzero"`
+}
+
+// fleetViews is the fleet as it is wanted and as it is.
+type fleetViews struct {
+	Generation uint64       `json:"generation"` // counts changes
+	Engines    []wantedView `json:"engines"`
+	Leaving    []wantedView `json:"leaving"` // were removed, and have requests left
+	Models     []modelView  `json:"models"`
+}
+
+type modelView struct {
+	Name    string   `json:"name"`
+	Dir     string   `json:"dir,omitzero"`
+	Aliases []string `json:"aliases,omitzero"`
+}
+
+// views gives the fleet.
+func (p *process) views() fleetViews {
+	p.changes.mu.Lock()
+	wanted := p.changes.desired
+	snap := p.fleet.Snapshot()
+	v := fleetViews{Generation: p.changes.generation.Load(), Engines: []wantedView{}, Leaving: []wantedView{}, Models: []modelView{}}
+	p.changes.mu.Unlock()
+	for _, e := range snap.Engines {
+		of := viewOf(e)
+		if w := wanted.Engine(e.Name); w != nil {
+			of.Spec, of.Origin = withoutUsers(w.Spec), w.Origin
+		}
+		v.Engines = append(v.Engines, of)
+	}
+	for _, e := range snap.Leaving {
+		of := viewOf(e)
+		of.State = "leaving"
+		v.Leaving = append(v.Leaving, of)
+	}
+	for _, m := range wanted.Models {
+		v.Models = append(v.Models, modelView{m.Name, m.Dir, m.Aliases})
+	}
+	return v
+}
+
+// viewOf is an engine without how it was given.
+func viewOf(e *route.Engine) wantedView {
+	v := wantedView{Name: e.Name, Generation: e.Generation, Weight: 1, InFlight: inFlightAt(e)}
+	if e.Weight != 0 {
+		v.Weight = e.Weight
+	}
+	if e.Err != nil {
+		v.Error = e.Err.Error()
+	}
+	v.State = drainWord(e)
+	if v.State == "" {
+		v.State = "down"
+		if of, ok := e.Condition(); e.Ready && (!ok || of.State != health.Down) {
+			v.State = "ready"
+		}
+	}
+	return v
+}
+
+// drainWord says how far the drain of an engine is; empty: it is not drained.
+func drainWord(e *route.Engine) string {
+	switch {
+	case !e.Drained:
+		return ""
+	case inFlightAt(e) > 0:
+		return "draining"
+	}
+	return "drained"
+}
+
+// inFlightAt is how many requests an engine has.
+func inFlightAt(e *route.Engine) (n int64) {
+	for _, r := range e.Ranks {
+		open := int64(0)
+		if r.Books != nil {
+			open = r.Books.Rank.InFlight()
+		}
+		if r.Health != nil {
+			open = max(open, int64(r.Health.View().Open))
+		}
+		n += open
+	}
+	return n
+}
+
+func (p *process) fleetView(w http.ResponseWriter, _ *http.Request) {
+	v := p.views()
+	w.Header().Set("ETag", fmt.Sprintf("%q", strconv.FormatUint(v.Generation, 10)))
+	writeView(w, v)
+}
+
+// engineOf answers with one engine, or with the one of its name that leaves.
+func (p *process) engineOf(w http.ResponseWriter, r *http.Request) {
+	v, name := p.views(), r.PathValue("name")
+	for _, e := range slices.Concat(v.Engines, v.Leaving) {
+		if e.Name == name {
+			writeView(w, e)
+			return
+		}
+	}
+	p.changes.mu.Lock()
+	err := unknownEngine(&p.changes.desired, name)
+	p.changes.mu.Unlock()
+	writeRefusal(w, err)
+}

@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"weir/internal/config"
+)
+
+// call asks the admin listener for a change, or what there is, and reads its answer.
+func (f *adminFlag) call(method, path string, query url.Values, body, answer any) error {
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	var header http.Header
+	var data []byte
+	if body != nil {
+		var err error
+		if data, err = json.Marshal(body); err != nil {
+			return err
+		}
+		header = http.Header{"Content-Type": {"application/json"}}
+	}
+	said, err := f.ask(method, path, header, bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(said, answer); err != nil {
+		return errors.Join(f.noAdmin(), err)
+	}
+	return nil
+}
+
+// change asks for a change and prints what has become of it.
+func (f *adminFlag) change(s *streams, method, path string, query url.Values, body any) error {
+	var out outcome
+	if err := f.call(method, path, query, body, &out); err != nil {
+		return err
+	}
+	for _, step := range out.Steps {
+		sayLine(s.out, "%s", step)
+	}
+	if len(out.Steps) == 0 {
+		sayLine(s.out, "nothing to change")
+	}
+	for _, note := range out.Notes {
+		sayLine(s.out, "note: %s", note)
+	}
+	return nil
+}
+
+// engineAt is the path of an engine.
+func engineAt(name string) string { return "/admin/engines/" + url.PathEscape(name) }
+
+type enginesAdd struct {
+	adminFlag
+	Spec    string  `arg:"" placeholder:"[KIND=]URL[,OPTION=VALUE]..." help:"The engine, as --engine of weir serve has it."`
+	Weight  float64 `env:"-" placeholder:"SHARE" help:"Share of its models' requests that the engine may be given, above 0 and up to 1."`
+	Drained bool    `env:"-" help:"Add the engine drained: it is given requests once it is resumed."`
+	Replace bool    `env:"-" help:"Replace another engine of the same name. Its requests go on where they are."`
+}
+
+// Help implements kong's extended help.
+func (enginesAdd) Help() string {
+	return `The engine is there until the gateway ends; an engine that is to be there after a restart belongs in the configuration file. To add an engine that is there already changes nothing.
+
+Examples:
+  weir engines add http://10.0.0.3:8000
+  weir engines add openai=http://10.0.0.3:8000,name=canary --weight 0.1
+  weir engines add weir=10.0.0.3:9000,name=c --drained && weir engines resume c`
+}
+
+// Run implements the command.
+func (c *enginesAdd) Run(s *streams) error {
+	e, err := config.ParseEngine(c.Spec)
+	if err != nil {
+		return wrongUsage{err}
+	}
+	body := map[string]any{"spec": c.Spec}
+	if c.Weight != 0 {
+		body["weight"] = c.Weight
+	}
+	if c.Drained {
+		body["drained"] = true
+	}
+	var now fleetViews
+	if err := c.call(http.MethodGet, "/admin/fleet", nil, nil, &now); err != nil {
+		return err
+	}
+	for _, o := range now.Engines {
+		if o.Name == e.Name && o.Spec != c.Spec && !c.Replace {
+			return fmt.Errorf("there is an engine %q already, and it is another one: %s; --replace has it replaced", e.Name, o.Spec)
+		}
+	}
+	return c.change(s, http.MethodPut, engineAt(e.Name), nil, body)
+}
+
+type enginesDrain struct {
+	adminFlag
+	Name    string        `arg:"" help:"The engine's name, as weir engines shows it."`
+	Timeout time.Duration `env:"-" placeholder:"DURATION" help:"Report a drain that has not ended by then; its requests go on (--engine-drain-timeout of the gateway)."`
+	Wait    bool          `env:"-" help:"Wait until the engine has no requests. The exit status is 1 when that is not so by --timeout (5m)."`
+	Force   bool          `env:"-" help:"Drain the last engine of a model, too."`
+}
+
+// Help implements kong's extended help.
+func (enginesDrain) Help() string {
+	return `A drained engine is given no new requests, and those that it has end. It stays connected, and is drained still when it comes back after a restart of its own.
+
+Examples:
+  weir engines drain 10.0.0.1:8000
+  weir engines drain a --wait --timeout 2m && systemctl restart engine-a && weir engines resume a`
+}
+
+// Run implements the command.
+func (c *enginesDrain) Run(s *streams) error {
+	q := url.Values{}
+	if c.Timeout > 0 {
+		q.Set("timeout", c.Timeout.String())
+	}
+	if c.Force {
+		q.Set("force", "true")
+	}
+	if err := c.change(s, http.MethodPost, engineAt(c.Name)+"/drain", q, nil); err != nil || !c.Wait {
+		return err
+	}
+	patience := cmp.Or(c.Timeout, 5*time.Minute)
+	for late := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		var e wantedView
+		if err := c.call(http.MethodGet, engineAt(c.Name), nil, nil, &e); err != nil {
+			return err
+		}
+		switch {
+		case e.State == "drained":
+			sayLine(s.out, "engine %s has no requests", c.Name)
+			return nil
+		case e.State != "draining":
+			return fmt.Errorf("engine %s is %s: its drain was ended", c.Name, e.State)
+		case time.Now().After(late):
+			return fmt.Errorf("engine %s has %d requests after %v, and they go on", c.Name, e.InFlight, patience)
+		}
+	}
+}
+
+type enginesResume struct {
+	adminFlag
+	Name string `arg:"" help:"The engine's name."`
+}
+
+// Help implements kong's extended help.
+func (enginesResume) Help() string {
+	return `Ends an engine's drain: it is given requests again, once it is connected.
+
+Examples:
+  weir engines resume 10.0.0.1:8000`
+}
+
+// Run implements the command.
+func (c *enginesResume) Run(s *streams) error {
+	return c.change(s, http.MethodPost, engineAt(c.Name)+"/resume", nil, nil)
+}
+
+type enginesRemove struct {
+	adminFlag
+	Name    string        `arg:"" help:"The engine's name."`
+	Timeout time.Duration `env:"-" placeholder:"DURATION" help:"Cut the requests that have not ended by then (--engine-drain-timeout of the gateway)."`
+	Force   bool          `env:"-" help:"Remove the last engine of a model, too."`
+}
+
+// Help implements kong's extended help.
+func (enginesRemove) Help() string {
+	return `The engine is given no new requests, those that it has may end, and then its connections are closed. An engine of the configuration file stays removed until the gateway ends, until the file gives it otherwise, or until it is added.
+
+Examples:
+  weir engines remove 10.0.0.1:8000
+  weir engines remove a --timeout 30s`
+}
+
+// Run implements the command.
+func (c *enginesRemove) Run(s *streams) error {
+	q := url.Values{}
+	if c.Timeout > 0 {
+		q.Set("timeout", c.Timeout.String())
+	}
+	if c.Force {
+		q.Set("force", "true")
+	}
+	return c.change(s, http.MethodDelete, engineAt(c.Name), q, nil)
+}
+
+type enginesWeight struct {
+	adminFlag
+	Name   string  `arg:"" help:"The engine's name."`
+	Weight float64 `arg:"" help:"Share of its models' requests that the engine may be given, above 0 and up to 1."`
+}
+
+// Help implements kong's extended help.
+func (enginesWeight) Help() string {
+	return `An engine with a weight below 1 is considered for that share of its models' requests, so that it is given at most as many; for the others it is chosen only if no other engine takes them. 1 takes the bound away.
+
+Examples:
+  weir engines weight canary 0.1
+  weir engines weight canary 1`
+}
+
+// Run implements the command.
+func (c *enginesWeight) Run(s *streams) error {
+	return c.change(s, http.MethodPut, engineAt(c.Name)+"/weight", nil, map[string]any{"weight": c.Weight})
+}

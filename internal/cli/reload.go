@@ -1,0 +1,331 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"weir/internal/config"
+	"weir/internal/observe/metrics"
+)
+
+// sources are what says which engines there are, beside the admin listener: flags, the
+// configuration file, lists of engines and names with several addresses. All are read again.
+type sources struct {
+	// again reads the command line, the environment and the file anew; nil: they do not say
+	// which engines there are.
+	again func() (*serveCommand, settings, error)
+	path  string        // of the configuration file; empty: there is none
+	every time.Duration // a name is looked up
+	look  func(ctx context.Context, host string) ([]netip.Addr, error)
+
+	mu      sync.Mutex
+	seen    map[string]stamp // files as they were read last
+	failing map[string]bool  // names that could not be looked up
+	began   settings         // those of the start, which hold until a restart
+	pending []setting        // what the file says now and only a restart takes over
+}
+
+// stamp tells a file from what it was.
+type stamp struct {
+	at   time.Time
+	size int64
+	err  bool
+}
+
+func stampOf(path string) stamp {
+	info, err := os.Stat(path)
+	if err != nil {
+		return stamp{err: true}
+	}
+	return stamp{at: info.ModTime(), size: info.Size()}
+}
+
+const (
+	fileLook    = time.Second     // how often files are looked at
+	lookUpBound = 5 * time.Second // of one look-up
+	maxList     = 16 << 20        // bytes of a list of engines
+)
+
+// readLists reads the lists of engines that specifications name.
+func readLists(specs []string) (map[string][]string, error) {
+	lists := map[string][]string{}
+	for _, spec := range specs {
+		path, ok := strings.CutPrefix(spec, "file=")
+		if !ok {
+			continue
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, wrongf("--engine file=%s: %w", path, errors.Unwrap(err))
+		}
+		if len(data) > maxList {
+			return nil, wrongf("--engine file=%s: the list is longer than %d bytes", path, maxList)
+		}
+		if lists[path], err = config.ParseList(string(data)); err != nil {
+			return nil, wrongf("--engine file=%s: %w", path, err)
+		}
+	}
+	return lists, nil
+}
+
+// hosts are the names of engines at several addresses, each once.
+func hosts(specs []string, lists map[string][]string) (names []string) {
+	for _, spec := range slices.Concat(append(slices.Collect(maps.Values(lists)), specs)...) {
+		if strings.HasPrefix(spec, "file=") {
+			continue
+		}
+		if e, err := config.ParseEngine(spec); err == nil && e.Resolve != "" {
+			names = append(names, (&config.Wanted{Engine: e}).Host())
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// lookUp looks names up at once. A name that cannot be looked up, or has no address, keeps
+// those that it had: that no one answers for it does not say that its engines are gone. It is
+// told when it begins, and when it ends.
+func (s *sources) lookUp(ctx context.Context, names []string, had map[string][]netip.Addr, say func(format string, args ...any)) map[string][]netip.Addr {
+	ctx, cancel := context.WithTimeout(ctx, lookUpBound)
+	defer cancel()
+	type answer struct {
+		addrs []netip.Addr
+		err   error
+	}
+	answers := make([]answer, len(names))
+	var asking sync.WaitGroup
+	for i, name := range names {
+		asking.Go(func() {
+			answers[i].addrs, answers[i].err = s.look(ctx, name)
+			if answers[i].err == nil && len(answers[i].addrs) == 0 {
+				answers[i].err = errors.New("it has no address")
+			}
+		})
+	}
+	asking.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := map[string][]netip.Addr{}
+	for i, name := range names {
+		now[name] = answers[i].addrs
+		failed := answers[i].err != nil
+		if failed {
+			now[name] = had[name]
+		}
+		switch {
+		case failed && !s.failing[name]:
+			say("resolve   %s: %v; its %d engines stay", name, answers[i].err, len(had[name]))
+		case !failed && s.failing[name]:
+			say("resolve   %s has addresses again", name)
+		}
+		if s.failing == nil {
+			s.failing = map[string]bool{}
+		}
+		s.failing[name] = failed
+	}
+	return now
+}
+
+// resolver looks a name up by the machine's own means.
+func resolver(ctx context.Context, host string) ([]netip.Addr, error) {
+	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+}
+
+// saw notes the files as they are, before they are read, and says whether any is another one
+// than before.
+func (s *sources) saw(paths []string) (changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := map[string]stamp{}
+	for _, path := range paths {
+		now[path] = stampOf(path)
+		if was, ok := s.seen[path]; !ok || was != now[path] {
+			changed = true
+		}
+	}
+	s.seen = now
+	return changed
+}
+
+// files are those that are read again.
+func (p *process) files() (paths []string) {
+	if p.sources.path != "" {
+		paths = append(paths, p.sources.path)
+	}
+	p.changes.mu.Lock()
+	defer p.changes.mu.Unlock()
+	return append(paths, slices.Sorted(maps.Keys(p.changes.wishes.lists))...)
+}
+
+// watchSources reads files again when they have changed, and looks names up, until running
+// ends.
+func (p *process) watchSources(running context.Context) {
+	if p.sources == nil || p.sources.again == nil {
+		return
+	}
+	tick := time.NewTicker(fileLook)
+	defer tick.Stop()
+	looked := time.Now()
+	for {
+		select {
+		case <-running.Done():
+			return
+		case <-tick.C:
+		}
+		if p.sources.saw(p.files()) {
+			p.reread()
+			continue
+		}
+		if time.Since(looked) >= p.sources.every {
+			looked = time.Now()
+			p.resolve(running)
+		}
+	}
+}
+
+// resolve looks up the names of engines at several addresses.
+func (p *process) resolve(ctx context.Context) {
+	c := p.changes
+	c.mu.Lock()
+	names, had := hosts(c.wishes.flags, c.wishes.lists), maps.Clone(c.wishes.names)
+	c.mu.Unlock()
+	if len(names) == 0 {
+		return
+	}
+	now := p.sources.lookUp(ctx, names, had, p.say)
+	if ctx.Err() != nil {
+		return
+	}
+	_, err := c.change(func(w *wishes, _ *config.Desired) error {
+		for name, addrs := range now {
+			w.names[name] = addrs
+		}
+		return nil
+	})
+	if err != nil {
+		p.say("resolve   %v", err)
+	}
+}
+
+// reread reads again what says which engines there are, and has the fleet be so. Where any of
+// it is wrong all stays as it is.
+func (p *process) reread() (outcome, error) {
+	out, err := p.rereads()
+	result := metrics.Applied
+	switch {
+	case err != nil:
+		result = metrics.Failed
+		p.log.Error("the configuration cannot be read again, the old one stays", "error", err)
+		p.say("reload    the old configuration stays: %v", err)
+	case len(out.Steps) == 0:
+		result = metrics.Unchanged
+		p.say("reload    configuration read again, the engines and models are the same")
+	default:
+		p.say("reload    configuration read again, %d changes", len(out.Steps))
+	}
+	for _, note := range out.Notes {
+		p.say("reload    %s", note)
+	}
+	p.metrics.Reloaded(result, time.Now())
+	return out, err
+}
+
+func (p *process) rereads() (outcome, error) {
+	s := p.sources
+	s.saw(p.files())
+	next, flags, err := s.again()
+	if err != nil {
+		return outcome{}, err
+	}
+	lists, err := readLists(next.Engine)
+	if err != nil {
+		return outcome{}, err
+	}
+	models, err := parseModels(next.Model)
+	if err != nil {
+		return outcome{}, err
+	}
+	p.changes.mu.Lock()
+	had := maps.Clone(p.changes.wishes.names)
+	p.changes.mu.Unlock()
+	names := s.lookUp(context.Background(), hosts(next.Engine, lists), had, p.say)
+	out, err := p.changes.change(func(w *wishes, _ *config.Desired) error {
+		w.flags, w.models, w.lists, w.names = next.Engine, models, lists, names
+		return w.distinct()
+	})
+	if err != nil {
+		return outcome{}, err
+	}
+	s.saw(p.files()) // whose lists may be others now
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending = nil
+	for i, f := range flags.Flags {
+		if f.Name == "engine" || f.Name == "model" || f.Name == "config" || i >= len(s.began.Flags) {
+			continue
+		}
+		if was := s.began.Flags[i]; was.Name == f.Name && (was.Value != f.Value || was.Given != f.Given && f.Hidden) {
+			s.pending = append(s.pending, f)
+			line := fmt.Sprintf("--%s changes at a restart: it is %q, and would be %q", f.Name, was.Value, f.Value)
+			if f.Hidden || was.Hidden {
+				line = fmt.Sprintf("--%s changes at a restart", f.Name)
+			}
+			out.Notes = append(out.Notes, line)
+		}
+	}
+	return out, nil
+}
+
+// inForce are the flags as they are in force, with what the file says now and only a restart
+// takes over.
+func (p *process) inForce() settings {
+	s := p.settings
+	if p.changes == nil {
+		return s
+	}
+	s.Flags = slices.Clone(s.Flags)
+	p.changes.mu.Lock()
+	engines, models := []string{}, []string{}
+	for i := range p.changes.desired.Engines {
+		e := &p.changes.desired.Engines[i]
+		engines = append(engines, e.Spec)
+	}
+	for _, m := range p.changes.desired.Models {
+		if m.Dir != "" {
+			models = append(models, m.Name+"="+m.Dir)
+		}
+	}
+	p.changes.mu.Unlock()
+	s.Generation = p.changes.generation.Load()
+	for i := range s.Flags {
+		f := &s.Flags[i]
+		switch {
+		case s.Generation == 0:
+		case f.Name == "engine":
+			f.Value = withoutUsers(strings.Join(engines, "; "))
+		case f.Name == "model":
+			f.Value = withoutUsers(strings.Join(models, "; "))
+		}
+	}
+	if p.sources == nil {
+		return s
+	}
+	p.sources.mu.Lock()
+	defer p.sources.mu.Unlock()
+	for _, f := range p.sources.pending {
+		at := slices.IndexFunc(s.Flags, func(of setting) bool { return of.Name == f.Name })
+		if at >= 0 && !f.Hidden {
+			s.Flags[at].Pending = f.Value
+		}
+	}
+	return s
+}
