@@ -26,7 +26,6 @@ type changes struct {
 	fleet *fleet.Fleet
 	// members makes adapters of engines; models are all that are served then.
 	members func(engines []config.Engine, models servedModels) ([]fleet.Member, error)
-	forget  func(engine string) // drops the series of an engine that is no more
 	say     func(format string, args ...any)
 	bound   time.Duration // of drains that name none
 
@@ -311,7 +310,6 @@ func (c *changes) apply(steps []config.Step, want *config.Desired, patience map[
 	c.models = loaded
 	for _, name := range gone {
 		if want.Engine(name) == nil {
-			c.forget(name)
 			c.removed = append(slices.DeleteFunc(c.removed, func(n string) bool { return n == name }), name)
 		}
 	}

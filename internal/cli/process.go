@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 	"weir/internal/fleet"
 	"weir/internal/fleet/admission"
+	"weir/internal/fleet/route"
 	"weir/internal/gateway"
 	"weir/internal/observe/integrity"
 	"weir/internal/observe/metrics"
@@ -292,6 +294,9 @@ func (p *process) reload() {
 // emptied says how the drain of an engine has come out, and cuts what is left of one that was
 // removed: requests that are relayed; its adapter ends those of ids.
 func (p *process) emptied(m fleet.Member, e fleet.Emptied) {
+	if e.Removed {
+		time.AfterFunc(forgetAfter, func() { p.forget(m.Name) })
+	}
 	words := []any{"engine", m.Name, "requests", e.Left, "after", e.Took.Round(time.Millisecond)}
 	switch {
 	case e.Removed && e.Left > 0:
@@ -303,6 +308,19 @@ func (p *process) emptied(m fleet.Member, e fleet.Emptied) {
 		p.log.Warn("engine's drain has not ended in its time, and goes on", words...)
 	default:
 		p.log.Info("engine is drained", words...)
+	}
+}
+
+// forgetAfter is when the series of an engine that has left are dropped: its last requests have
+// been counted by then.
+const forgetAfter = 2 * time.Second
+
+// forget drops the series of an engine that is there no more, so that those of engines that
+// come and go do not add up.
+func (p *process) forget(name string) {
+	snap := p.fleet.Snapshot()
+	if named := func(e *route.Engine) bool { return e.Name == name }; !slices.ContainsFunc(snap.Engines, named) && !slices.ContainsFunc(snap.Leaving, named) {
+		p.metrics.Forget(name)
 	}
 }
 

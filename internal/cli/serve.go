@@ -204,7 +204,7 @@ func newProcess(f *gatewayFlags, opts gateway.Options, engines []config.Engine, 
 	if err != nil {
 		return nil, err
 	}
-	p.changes = &changes{fleet: p.fleet, members: members, forget: p.metrics.Forget, say: say, bound: f.EngineDrainTimeout, models: served}
+	p.changes = &changes{fleet: p.fleet, members: members, say: say, bound: f.EngineDrainTimeout, models: served}
 	p.metrics.Changes(p.changes.generation.Load, p.fleet.Snapshot)
 	return p, nil
 }
