@@ -179,6 +179,12 @@ func (p *process) mayChange(h http.HandlerFunc) http.HandlerFunc {
 
 const codeForbidden = "forbidden"
 
+// refusalStatus is the status of a refusal's code.
+var refusalStatus = map[string]int{
+	codeInvalid: http.StatusBadRequest, codeForbidden: http.StatusForbidden, codeUnknown: http.StatusNotFound,
+	codeConflict: http.StatusConflict, codeLast: http.StatusConflict, codeStale: http.StatusPreconditionFailed,
+}
+
 // refusalView is how a refusal is answered.
 type refusalView struct {
 	Error struct {
@@ -190,16 +196,11 @@ type refusalView struct {
 // writeRefusal answers that a change is not made, and why.
 func writeRefusal(w http.ResponseWriter, err error) {
 	code := codeOf(err)
-	status := map[string]int{codeUnknown: http.StatusNotFound, codeConflict: http.StatusConflict, codeLast: http.StatusConflict,
-		codeStale: http.StatusPreconditionFailed, codeForbidden: http.StatusForbidden}[code]
-	if status == 0 {
-		status = http.StatusBadRequest
-	}
 	var view refusalView
 	view.Error.Code, view.Error.Message = code, strings.ToValidUTF8(err.Error(), "?")
 	body, _ := json.Marshal(view) // strings always marshal
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
+	w.WriteHeader(refusalStatus[code])
 	fmt.Fprintf(w, "%s\n", body)
 }
 

@@ -54,7 +54,7 @@ func (f *adminFlag) ask(method, path string, header http.Header, body io.Reader)
 		return nil, errors.New(strings.TrimSpace(graphicLines(string(answer))))
 	}
 	var refused refusalView
-	if json.Unmarshal(answer, &refused) == nil && refused.Error.Message != "" {
+	if json.Unmarshal(answer, &refused) == nil && refusalStatus[refused.Error.Code] == resp.StatusCode {
 		hint := ""
 		if refused.Error.Code == codeLast {
 			hint = " (--force)"
