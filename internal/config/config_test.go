@@ -75,7 +75,7 @@ func TestFileErrorsNameLineAndFix(t *testing.T) {
 // An engine that is written as a mapping may have every option that its one line may.
 func TestMappingsHaveEveryOption(t *testing.T) {
 	for kind, all := range options {
-		for _, option := range slices.Concat(all, halves[kind], []string{"model", "name", "max-running"}) {
+		for _, option := range slices.Concat(all, halves[kind], nameOptions, shareOptions) {
 			f, problems := parse(fmt.Appendf(nil, "engine: {kind: %s, url: u, %s: v}\n", kind, option), flags)
 			if problems != nil || !strings.HasSuffix(f.Values["engine"][0], "u,"+option+"=v") {
 				t.Errorf("%s, %s: %v %v", kind, option, problems, f.Values)

@@ -133,7 +133,7 @@ func flagValue(key string, n ast.Node) (string, error) {
 
 // engineFields are the options of an engine that is given as a mapping: those of every kind.
 var engineFields = func() []string {
-	all := []string{"model", "name", "max-running", "kv-events", "kv-replay", "kv-topic"}
+	all := slices.Concat(nameOptions, shareOptions, eventOptions)
 	for _, of := range []map[string][]string{options, halves} {
 		for _, fields := range of {
 			all = append(all, fields...)

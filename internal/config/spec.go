@@ -152,9 +152,9 @@ func ParseEngine(s string) (Engine, error) {
 				return Engine{}, fmt.Errorf("engine %q: untried=%s: want true or false", s, value)
 			}
 		default:
-			known := slices.Concat([]string{"model", "name"}, options[kind], []string{"max-running", "weight"}, halves[kind])
+			known := slices.Concat(nameOptions, options[kind], shareOptions, halves[kind])
 			if kind != "openai" { // whose prompts have no ids here
-				known = append(known, "kv-events", "kv-replay", "kv-topic")
+				known = append(known, eventOptions...)
 			}
 			switch {
 			case slices.Contains(halves[kind], key):
@@ -187,7 +187,14 @@ func ParseWeight(s string) (float64, error) {
 // access are the options of what an engine is shown and known by.
 var access = []string{"key-file", "ca", "cert", "cert-key", "server-name"}
 
-// options are those of each kind, beyond model and name.
+// The options of every kind, and those of kinds whose prompts have ids here.
+var (
+	nameOptions  = []string{"model", "name"}
+	shareOptions = []string{"max-running", "weight"}
+	eventOptions = []string{"kv-events", "kv-replay", "kv-topic"}
+)
+
+// options are those of each kind, beyond these.
 var options = map[string][]string{
 	"auto":       append([]string{"pass-key", "verify", "resolve"}, access...),
 	"openai":     append([]string{"pass-key", "verify", "resolve"}, access...),
