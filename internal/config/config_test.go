@@ -59,6 +59,9 @@ func TestFileErrorsNameLineAndFix(t *testing.T) {
 		{"engine:\n- kind: weir\n", "needs url"},
 		{"listen: {a: b}\n", `key "listen" does not take a mapping`},
 		{"listen: [a\n", "1"},
+		{"listen: &x a\n", `line 1: key "listen" does not take an anchor`},
+		{"listen: a\nmax-body: *x\n", `line 2: key "max-body" does not take an anchor or an alias`},
+		{"engine:\n- url: u\n  name: [a, b]\n", `line 3: "name" takes one value, not 2`},
 	} {
 		_, problems := parse([]byte(c.file), flags)
 		if err := errors.Join(problems...); err == nil || !strings.Contains(err.Error(), c.want) {

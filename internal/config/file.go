@@ -123,6 +123,8 @@ func flagValue(key string, n ast.Node) (string, error) {
 		return "", fmt.Errorf("line %d: %q does not take a list of lists", line(n), key)
 	case *ast.NullNode:
 		return "", fmt.Errorf("line %d: key %q has no value", line(n), key)
+	case *ast.AnchorNode, *ast.AliasNode:
+		return "", fmt.Errorf("line %d: key %q does not take an anchor or an alias of YAML: write the value", line(n), key)
 	case *ast.StringNode:
 		return n.Value, nil
 	case ast.ScalarNode:
@@ -158,6 +160,11 @@ func mappingValue(key string, n ast.Node) (string, error) {
 	for _, entry := range entries(n) {
 		if err := inner.set(entry, known); err != nil {
 			return "", err
+		}
+	}
+	for _, entry := range entries(n) {
+		if field := entry.Key.String(); len(fields[field]) > 1 && field != "alias" && field != "lora" {
+			return "", fmt.Errorf("line %d: %q takes one value, not %d", line(entry.Key), field, len(fields[field]))
 		}
 	}
 	first := func(field string) string {
