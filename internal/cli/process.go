@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/pires/go-proxyproto"
 
 	"weir/internal/fleet"
@@ -226,10 +227,12 @@ func (p *process) serve(s *signals) error {
 			}
 		})
 	}
+	reportTo(p.log, daemon.SdNotifyReady)
 
 	var err error
 	select {
 	case <-s.stopping.Done():
+		reportTo(p.log, daemon.SdNotifyStopping)
 		err = p.linger(s.again, failed)
 	case err = <-failed:
 	}
@@ -252,7 +255,9 @@ func (p *process) reloadOn(running context.Context, asked <-chan os.Signal) {
 	for {
 		select {
 		case <-asked:
+			reportTo(p.log, reloading())
 			p.reload()
+			reportTo(p.log, daemon.SdNotifyReady)
 		case <-running.Done():
 			return
 		}
