@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -159,6 +160,21 @@ func TestPage(t *testing.T) {
 	for _, outside := range []string{"http://", "https://", "@import", "url("} {
 		if strings.Contains(out.String(), outside) {
 			t.Errorf("the page has %q in it", outside)
+		}
+	}
+	if strings.Contains(out.String(), "class=\"tiles\"") {
+		t.Error("headline figures of several cells at once")
+	}
+	// One cell has its figures first.
+	study.Cells, study.Answers = study.Cells[:1], nil
+	out.Reset()
+	if err := study.WriteHTML(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range study.Cells[0].Runs {
+		tile := fmt.Sprintf("<b>%.4g</b><span>ttft p99, ms, %s</span>", r.TTFT.P99, r.Policy)
+		if at := strings.Index(out.String(), tile); at < 0 || at > strings.Index(out.String(), "<figure>") {
+			t.Errorf("%s at %d", tile, at)
 		}
 	}
 }

@@ -76,6 +76,7 @@ func (s *Study) WriteHTML(w io.Writer) error {
 		}
 		p.Put("</p>\n")
 	}
+	p.Tiles(s.headline())
 	colours := s.colours()
 	s.curves(p, colours)
 	if len(s.Cells) > 1 {
@@ -98,6 +99,20 @@ func (s *Study) WriteHTML(w io.Writer) error {
 	p.Put("<h2>How it was simulated</h2>\n")
 	p.Facts(facts)
 	return p.End()
+}
+
+// headline are the figures of the policies where there is one cell; of several the answers
+// and the curves say more.
+func (s *Study) headline() (all []plot.Tile) {
+	const policies = 4
+	if len(s.Cells) != 1 {
+		return nil
+	}
+	for _, r := range s.Cells[0].Runs[:min(policies, len(s.Cells[0].Runs))] {
+		all = append(all, plot.Tile{Value: fmt.Sprintf("%.4g", r.TTFT.P99), Name: "ttft p99, ms, " + r.Policy},
+			plot.Tile{Value: fmt.Sprintf("%.4g", r.Goodput), Name: "goodput/s, " + r.Policy})
+	}
+	return all
 }
 
 // colours gives each policy its own.
