@@ -442,7 +442,7 @@ func (p *simProcess) bind(c *engineCommand) error {
 }
 
 func (p *simProcess) listen(kind, flag, addr string) error {
-	l, err := listen(flag, addr)
+	l, err := listen(flag, addr, false)
 	if err != nil {
 		return err
 	}

@@ -49,6 +49,7 @@ type gatewayFlags struct {
 type listenFlags struct {
 	Listen         string   `default:"127.0.0.1:8000" placeholder:"ADDR" help:"Address of the API (${default})."`
 	AdminListen    string   `default:"127.0.0.1:8001" placeholder:"ADDR" help:"Address of the operators' page and of the admin endpoints: /metrics, /healthz, /readyz, /engines, /requests (in flight), /records and /stages (of requests that have ended), /timeline/ID, /timeline (follows the records), /watch, /stalls and /profiles. Only operators should reach it. off serves none of them (${default})."`
+	ReusePort      bool     `help:"Let another weir with this flag listen at the same addresses, so that a new one can take this one's place: start it, and end this one (Linux; docs/operating.md)."`
 	AdminHost      []string `sep:";" placeholder:"NAME" help:"Another host name of the admin listener. It answers only to IP addresses, localhost, the name in --admin-listen and these names, so that a web page cannot read it through a name of its own. Repeatable."`
 	AdminChanges   string   `default:"local" enum:"local,any,off" help:"Who may change engines and models over the admin listener (weir engines add, drain, ...): local, callers on this machine; any, whoever reaches it; off, nobody (${default}; docs/changing.md)."`
 	PProf          bool     `name:"pprof" env:"WEIR_PPROF" help:"Serve Go's profiles on the admin listener, under /debug/pprof. Prompts can be read from them. Off by default."`

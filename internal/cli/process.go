@@ -89,21 +89,6 @@ func (s *streams) signals() *signals {
 	return &signals{ctx, again, reload, func() { stop(); ignore() }}
 }
 
-// listen binds an address; its error says which flag to change.
-func listen(flag, addr string) (net.Listener, error) {
-	if addr == "" { // which net.Listen takes for any port of all interfaces
-		return nil, wrongf("%s has no address: give HOST:PORT, such as 127.0.0.1:0 for a free port", flag)
-	}
-	l, err := net.Listen("tcp", addr)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%s is in use by another program; choose another with %s (port 0 takes a free one)", addr, flag)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", flag, addr, err)
-	}
-	return l, nil
-}
-
 // process is a gateway with all it needs, ready to serve.
 type process struct {
 	log          *slog.Logger
@@ -124,6 +109,7 @@ type process struct {
 	settings     settings     // shown by admin
 	started      time.Time
 	drain        time.Duration
+	shared       bool              // --reuse-port: another gateway may take this one's place
 	delay        time.Duration     // before it
 	proxies      admission.Proxies // that begin each connection with the PROXY protocol
 
@@ -329,20 +315,44 @@ func (p *process) forget(name string) {
 	}
 }
 
+// giveWayFor is how long a listener accepts what has come to it, once new connections go to the
+// gateway beside this one.
+const giveWayFor = 250 * time.Millisecond
+
 // linger waits while a load balancer turns away, or until another signal comes, or
 // something fails.
 func (p *process) linger(again <-chan struct{}, failed <-chan error) error {
-	if p.delay == 0 {
+	delay := p.delay
+	if p.shared {
+		// What has connected to this listener must be accepted before it is closed.
+		for _, l := range []net.Listener{p.listener, p.admin} {
+			if l == nil {
+				continue
+			}
+			if err := giveWay(l); err != nil {
+				p.log.Warn("connections cannot be left to the gateway beside this one", "listener", l.Addr(), "error", err)
+			}
+		}
+		delay = max(delay, giveWayFor)
+	}
+	l, handed := p.listener.(*handedOver)
+	if delay == 0 && !handed {
 		return nil
 	}
-	p.say("leaving: /readyz says so, and requests are taken for another %v; press Ctrl-C again to drain now", p.delay)
-	delay := time.NewTimer(p.delay)
-	defer delay.Stop()
+	if p.delay > 0 {
+		p.say("leaving: /readyz says so, and requests are taken for another %v; press Ctrl-C again to drain now", p.delay)
+	}
+	over := time.NewTimer(delay)
+	defer over.Stop()
 	select {
-	case <-delay.C:
+	case <-over.C:
 	case <-again:
 	case err := <-failed:
 		return err
+	}
+	if handed {
+		l.leave()
+		time.Sleep(giveWayFor)
 	}
 	return nil
 }

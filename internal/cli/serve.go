@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -258,13 +259,18 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 	p = &process{log: opts.Log, self: self, metrics: opts.Metrics, integrity: opts.Integrity, fleet: fl, timeline: opts.Timeline, spans: spans, drain: f.DrainTimeout, delay: f.ShutdownDelay,
 		certificate: certificate, h2c: f.H2C, hosts: f.adminHosts(), pprof: f.PProf, adminChanges: f.AdminChanges, settings: f.settings, started: time.Now(),
 		say: func(format string, args ...any) { sayLine(s.out, format, args...) }}
-	if p.listener = api; api == nil {
-		if p.listener, err = listen("--listen", f.Listen); err != nil {
+	given, err := takeActivated()
+	if err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	p.shared, p.admin = f.ReusePort && given.api == nil, given.admin
+	if p.listener = cmp.Or(api, given.api); p.listener == nil {
+		if p.listener, err = listen("--listen", f.Listen, f.ReusePort); err != nil {
 			return nil, errors.Join(err, p.close())
 		}
 	}
-	if f.AdminListen != "off" {
-		if p.admin, err = listen("--admin-listen", f.AdminListen); err != nil {
+	if f.AdminListen != "off" && p.admin == nil {
+		if p.admin, err = listen("--admin-listen", f.AdminListen, f.ReusePort); err != nil {
 			p.listener.Close()
 			return nil, errors.Join(err, p.close())
 		}

@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// activated are the listeners that systemd, or whoever speaks its protocol, has bound and hands
+// over: LISTEN_FDS of them from descriptor 3 on, for the process LISTEN_PID, named by
+// LISTEN_FDNAMES. They stay bound between one gateway and the next, and what connects meanwhile
+// waits in them.
+type activated struct{ api, admin net.Listener }
+
+// The names that say which is the admin listener. Any other is the API's.
+const adminSocket = "admin"
+
+// listenFDs is the first of the descriptors that are handed over.
+const listenFDs = 3
+
+// takeActivated takes them over; none where nobody hands any. The variables are unset, so that
+// no process that this one starts believes that they are its own.
+func takeActivated() (a activated, err error) {
+	pid, count, names := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS"), os.Getenv("LISTEN_FDNAMES")
+	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} {
+		_ = os.Unsetenv(name) // it is a name
+	}
+	if count == "" || pid != "" && pid != strconv.Itoa(os.Getpid()) {
+		return a, nil
+	}
+	n, err := strconv.Atoi(count)
+	if err != nil || n < 0 || n > 2 {
+		return a, wrongf("LISTEN_FDS=%s: want 1, the API's socket, or 2, the other one named admin (FileDescriptorName=admin)", count)
+	}
+	named := strings.Split(names, ":")
+	for i := range n {
+		l, err := inherited("LISTEN_FDS", listenFDs+i)
+		if err != nil {
+			return a, errors.Join(err, a.close())
+		}
+		to, what := &a.api, "the API's"
+		if i < len(named) && named[i] == adminSocket {
+			to, what = &a.admin, "the admin listener's"
+		}
+		if *to != nil {
+			return a, errors.Join(wrongf("LISTEN_FDNAMES=%s: two sockets are %s; name the admin listener's admin (FileDescriptorName=admin)", names, what), l.Close(), a.close())
+		}
+		*to = &handedOver{Listener: l, closed: make(chan struct{})}
+	}
+	return a, nil
+}
+
+// handedOver is a listener that outlasts this process: what connects from now on can be left to
+// the next one.
+type handedOver struct {
+	net.Listener
+	once   sync.Once
+	closed chan struct{}
+}
+
+// leave has it accept no more, and be open all the same.
+func (l *handedOver) leave() {
+	if of, ok := l.Listener.(interface{ SetDeadline(time.Time) error }); ok {
+		_ = of.SetDeadline(time.Unix(1, 0)) // one that is closed accepts no more either
+	}
+}
+
+// Accept implements net.Listener. Once it is left it ends with Close.
+func (l *handedOver) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		<-l.closed
+		err = net.ErrClosed
+	}
+	return c, err
+}
+
+// Close implements net.Listener.
+func (l *handedOver) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+func (a *activated) close() (err error) {
+	for _, l := range []net.Listener{a.api, a.admin} {
+		if l != nil {
+			err = errors.Join(err, l.Close())
+		}
+	}
+	return err
+}
+
+// listen binds an address; its error says which flag to change. One that is shared may be bound
+// by another gateway too that shares it.
+func listen(flag, addr string, shared bool) (net.Listener, error) {
+	if addr == "" { // which net.Listen takes for any port of all interfaces
+		return nil, wrongf("%s has no address: give HOST:PORT, such as 127.0.0.1:0 for a free port", flag)
+	}
+	var config net.ListenConfig
+	if shared {
+		config.Control = sharePort
+	}
+	l, err := config.Listen(context.Background(), "tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		hint := ""
+		if !shared {
+			hint = "; a gateway that takes another one's place needs --reuse-port, at both"
+		}
+		return nil, fmt.Errorf("%s is in use by another program; choose another with %s (port 0 takes a free one)%s", addr, flag, hint)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", flag, addr, err)
+	}
+	return l, nil
+}
