@@ -53,7 +53,10 @@ func (x *exchange) advance(w *worker) (verdict, error) {
 			x.leg.stop(part.Stops, part.Last)
 		}
 		if part.Last || part.Err != nil {
-			x.ending, x.told, x.err = true, part.Last, infer.AsError(part.Err)
+			x.ending, x.told, x.err = true, part.Last, x.blamed(part.Err)
+		}
+		if part.Err != nil && !x.response.begun && !x.relayed {
+			part.Out = nil // another attempt begins anew, or an error with its status follows
 		}
 		if len(part.Out) > 0 || part.Last {
 			if !x.response.begun {
@@ -77,6 +80,15 @@ func (x *exchange) advance(w *worker) (verdict, error) {
 			return ended, nil
 		}
 	}
+}
+
+// blamed is a failure with the engine's name.
+func (x *exchange) blamed(err error) *infer.Error {
+	e := infer.AsError(err)
+	if e != nil && e.Engine == "" && !x.relayed {
+		e.Engine = x.target.Name
+	}
+	return e
 }
 
 // send is stage 13, flush: one write to the client of all there is.

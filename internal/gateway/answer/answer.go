@@ -18,7 +18,8 @@ import (
 // time.
 type Answer interface {
 	// Next takes in what came from the engine, and gives what can be sent now. It is
-	// not called again after a part that is the last one or has an error.
+	// not called again after the last part. After one with an error it is called only
+	// where another engine goes on with what follows (Tokens).
 	Next(in *Input, s *Scratch, at Stages) Part
 	// AppendError appends what is still due of a stream that ends with an error, and
 	// the error's event. ok is false where an event cannot be appended, because the
@@ -52,7 +53,8 @@ type Part struct {
 	// Last says that the response is whole with Out.
 	Last bool
 	// Err is why the answer ends here. With Last, the response itself says that the
-	// engine failed; otherwise AppendError does, or another attempt follows.
+	// engine failed; otherwise AppendError does, or another attempt follows: one that
+	// begins anew with another answer, or one that goes on with this one.
 	Err error
 	// Failed is set where Out is the first of a relayed answer and ends with an error of the
 	// engine's that another engine may not share: another attempt may follow in place of it.

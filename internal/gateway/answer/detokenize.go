@@ -8,7 +8,7 @@ import (
 )
 
 // piece is what a cell says: the text that is certain with it, how many of its ids
-// count, up to a stop string, and whether the choice has ended.
+// count, up to a stop string, and whether the choice is whole.
 type piece struct {
 	text  []byte // the scratch's
 	used  int
@@ -23,7 +23,7 @@ func (t *Tokens) detokenize(ch *choice, c *stream.Cell, s *Scratch) piece {
 	t.findStopID(c)
 	if ch.detok == nil { // nobody wants the text
 		ch.tokens += len(c.IDs)
-		return piece{text: s.text[:0], used: len(c.IDs), ended: c.Finish != nil}
+		return piece{text: s.text[:0], used: len(c.IDs), ended: c.Finish != nil && t.whole(c.Finish)}
 	}
 	spoken := c.IDs
 	if t.endedBy(ch, c) {
@@ -48,7 +48,7 @@ func (t *Tokens) detokenize(ch *choice, c *stream.Cell, s *Scratch) piece {
 			c.Finish = nil // the answer is whole all the same
 		}
 	}
-	return piece{text, used, stopped || c.Finish != nil}
+	return piece{text, used, stopped || c.Finish != nil && t.whole(c.Finish)}
 }
 
 // append is the detokenizer's Append for the choice, which a call may end too. What is

@@ -32,14 +32,14 @@ func (t *Tokens) encode(out []byte, ch *choice, c *stream.Cell, p piece, events 
 	} else if len(text) > 0 {
 		out = t.enc.AppendText(out, int(ch.index), text)
 	}
-	if !p.ended {
+	switch {
+	case !p.ended && c.Finish != nil:
+		return out, t.engineError(c.Finish)
+	case !p.ended:
 		return out, nil
 	}
 	reason := infer.ReasonStop
 	if c.Finish != nil {
-		if err := t.engineError(c.Finish); err != nil {
-			return out, err
-		}
 		reason = c.Finish.Reason
 	}
 	return t.end(out, ch, c.Finish, reason), nil
@@ -101,28 +101,29 @@ func (t *Tokens) encodeSpan(out []byte, ch *choice, events []outputparse.Event, 
 	return t.enc.CloseDelta(out)
 }
 
-// engineError is why the engine ended a generation that is not whole. The
-// adapter may give one error for every generation of a lost connection, so it is copied
-// before it is changed.
+// whole says that an engine has ended a generation because it is whole, or as the caller
+// wants.
+func (t *Tokens) whole(f *infer.Finish) bool {
+	return f.Err == nil && (f.Reason == infer.ReasonStop || f.Reason == infer.ReasonLength || f.Reason == infer.ReasonAbort && t.aborted)
+}
+
+// engineError is why the engine ended a generation that is not whole. The adapter may give
+// one error for every generation of a lost connection, so it is a copy.
 func (t *Tokens) engineError(f *infer.Finish) *infer.Error {
-	err := infer.Error{Code: infer.CodeEngine, Retryable: true, Message: "the engine gave up the request before its answer was complete"}
-	switch {
-	case f.Err != nil:
-		err = *f.Err
-	case f.Reason == infer.ReasonStop || f.Reason == infer.ReasonLength, f.Reason == infer.ReasonAbort && t.aborted:
-		return nil
+	if f.Err != nil {
+		err := *f.Err
+		return &err
 	}
-	if err.Engine == "" {
-		err.Engine = t.o.Engine
-	}
-	return &err
+	return &infer.Error{Code: infer.CodeEngine, Retryable: true, Message: "the engine gave up the request before its answer was complete"}
 }
 
 // end encodes what follows a choice's last text, and after the last choice the end
 // of the answer. f is nil where a stop string or a call ended the choice.
 func (t *Tokens) end(out []byte, ch *choice, f *infer.Finish, reason infer.Reason) []byte {
 	if f != nil {
-		ch.cached = f.CachedTokens
+		if f.CachedTokens >= 0 {
+			ch.cached = f.CachedTokens
+		}
 		ch.tokens += f.Unsent
 		if t.o.EngineCounts && f.PromptTokens > 0 {
 			t.counted = f.PromptTokens

@@ -1,8 +1,6 @@
 package answer
 
 import (
-	"bytes"
-
 	"weir/internal/dialect"
 	"weir/internal/infer"
 	"weir/internal/model/outputparse"
@@ -19,9 +17,7 @@ type TokensOptions struct {
 	// known of it before the engine has said more.
 	PromptTokens int
 	EngineCounts bool
-	// Engine is the engine's name, for errors.
-	Engine    string
-	Tokenizer *tokenizer.Tokenizer
+	Tokenizer    *tokenizer.Tokenizer
 	// Stops are those of Request.Stop.
 	Stops *tokenizer.Stops
 	EOS   []uint32
@@ -50,8 +46,7 @@ type Tokens struct {
 	endsAt  bool            // Request.StopIDs end the answer, though an engine may go on behind them
 	only    [1]choice       // is choices, for most requests
 
-	o   TokensOptions
-	due []byte // encoded before an error
+	o TokensOptions
 }
 
 // choice is one of the answers to a request: n of each of its prompts, in the
@@ -106,8 +101,9 @@ func NewTokens(o TokensOptions) *Tokens {
 	return t
 }
 
-// Next implements Answer. A part with an error has no bytes: what came before the
-// error goes with it, or nowhere.
+// Next implements Answer. A part with an error has the bytes of what came before it.
+// Nothing is ended by it, so that the answer goes on where the next call has what
+// follows.
 func (t *Tokens) Next(in *Input, s *Scratch, at Stages) Part {
 	out := s.out[:0]
 	s.stops = s.stops[:0]
@@ -138,8 +134,7 @@ func (t *Tokens) Next(in *Input, s *Scratch, at Stages) Part {
 	}
 	s.out = out
 	if failed != nil {
-		t.due = bytes.Clone(out)
-		return Part{Err: failed, Stops: s.stops}
+		return Part{Out: out, Err: failed, Stops: s.stops}
 	}
 	return Part{Out: out, Last: t.left == 0, Stops: s.stops}
 }
@@ -161,8 +156,17 @@ func (t *Tokens) Generated(choice int) int { return t.choices[choice].tokens }
 
 // AppendError implements Answer.
 func (t *Tokens) AppendError(dst []byte, e *infer.Error) (out []byte, ok bool) {
-	return t.enc.AppendError(append(dst, t.due...), e), true
+	for i := range t.choices {
+		if ch := &t.choices[i]; ch.started && !ch.ended && ch.parser != nil && ch.scores == nil {
+			dst = t.encodeEvents(dst, ch, ch.parser.Append(nil, nil, true)) // what it has held back
+		}
+	}
+	return t.enc.AppendError(dst, e), true
 }
+
+// Found notes how much of a choice's prompt its engine had, where that was told before the
+// end, and another engine goes on with the choice, which finds something else.
+func (t *Tokens) Found(choice, cached int) { t.choices[choice].cached = cached }
 
 // Usage implements Answer. A prompt counts once, and what the engine had of it is
 // what the first of its choices found: the others find what that one has left

@@ -136,6 +136,16 @@ func (m *Mailbox) NextAttempt() uint32 {
 	return m.attempt
 }
 
+// Continue is NextAttempt for one that goes on where the last one was left, which has given
+// so many of the ids that each choice may have. Its own count begins at 0 all the same.
+func (m *Mailbox) Continue(given int) uint32 {
+	attempt := m.NextAttempt()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.limit -= given
+	return attempt
+}
+
 // CloseChoice drops what is pending of a choice and all that still comes of it,
 // its end too. The others go on. A failure that is pending stays: it is that of
 // all choices.
