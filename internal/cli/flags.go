@@ -33,6 +33,7 @@ type gatewayFlags struct {
 	limitFlags    `group:"Limits:"`
 	routeFlags    `group:"Choosing an engine:"`
 	queueFlags    `group:"Waiting for room at an engine:"`
+	continueFlags `group:"Continuing streams of engines that fail:"`
 	waitFlags     `group:"How long it waits:"`
 	tokenizeFlags `group:"Tokenizing:"`
 	answerFlags   `group:"Answers:"`
@@ -105,6 +106,14 @@ type queueFlags struct {
 	QueueTimeout  time.Duration `default:"0s" help:"Longest wait of a request for an engine with room. 0 takes --first-timeout. Callers may ask for a shorter wait."`
 	MaxQueue      int           `default:"0" placeholder:"N" help:"Largest number of waiting requests of a model. Further requests are refused with 429. 0 is no limit."`
 	MaxQueueBytes byteSize      `default:"1GiB" placeholder:"BYTES" help:"Memory for everything that waits, bodies and token ids (${default}). 0 is no limit."`
+}
+
+// continueFlags are how streams go on when their engines fail.
+type continueFlags struct {
+	Continuation        string        `default:"on" enum:"on,off" help:"Whether a stream goes on at another engine after its own has failed (on), or ends with an error (off) (${default}; docs/continuation.md). Retries before the first output are not affected."`
+	Continuations       int           `default:"32" placeholder:"N" help:"Number of streams of a model that may move to another engine at once, until each has its first output there (${default}). The others wait their turn."`
+	ContinuationTimeout time.Duration `default:"30s" help:"Longest wait of such a stream for its turn and for an engine with room (${default})."`
+	ContinuationMemory  byteSize      `default:"1GiB" placeholder:"BYTES" help:"Memory for the token ids of streams, three bytes each, which a continuation needs (${default}). A stream that does not fit cannot be continued. 0 is no limit."`
 }
 
 // waitFlags are the longest waits for clients and engines.
@@ -212,7 +221,7 @@ func words(values []string) (all []string) {
 func (f *gatewayFlags) options() (o gateway.Options, err error) {
 	var all []error
 	for _, set := range [...]func(*gateway.Options) error{
-		f.listenFlags.set, f.allowFlags.set, f.limitFlags.set, f.routeFlags.set, f.queueFlags.set,
+		f.listenFlags.set, f.allowFlags.set, f.limitFlags.set, f.routeFlags.set, f.queueFlags.set, f.continueFlags.set,
 		f.waitFlags.set, f.tokenizeFlags.set, f.answerFlags.set, f.recordFlags.set, f.watchFlags.set, f.loadFlags.set, f.stopFlags.set,
 	} {
 		all = append(all, set(&o))
@@ -338,6 +347,17 @@ func (f *queueFlags) set(o *gateway.Options) error {
 		return err
 	}
 	o.Queue = gateway.Queueing{Off: f.Queue == "off", Requests: f.MaxQueue, Bytes: orNone(int64(f.MaxQueueBytes)), Timeout: f.QueueTimeout}
+	return nil
+}
+
+func (f *continueFlags) set(o *gateway.Options) error {
+	if err := needPositive(amount{"--continuations", int64(f.Continuations)}, amount{"--continuation-timeout", int64(f.ContinuationTimeout)}); err != nil {
+		return err
+	}
+	if err := notNegative(amount{"--continuation-memory", int64(f.ContinuationMemory)}); err != nil {
+		return err
+	}
+	o.Continue = gateway.Continuing{Off: f.Continuation == "off", AtOnce: f.Continuations, Timeout: f.ContinuationTimeout, Memory: orNone(int64(f.ContinuationMemory))}
 	return nil
 }
 

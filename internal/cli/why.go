@@ -54,7 +54,10 @@ type receipt struct {
 type receiptAttempt struct {
 	Choice   *receiptChoice
 	Repeated bool
-	Legs     []struct{ Engine, Outcome string }
+	// Continued says that another engine went on behind the Given tokens.
+	Continued bool
+	Given     int `json:"given_tokens"`
+	Legs      []struct{ Engine, Outcome string }
 }
 
 // receiptQueue is how a request that might be would wait.
@@ -204,6 +207,9 @@ func (r *receipt) print(w io.Writer, was bool) (err error) {
 		}
 		if a.Repeated {
 			say("          it failed there (%s), and went elsewhere", graphic(a.failed(), ""))
+		}
+		if a.Continued {
+			say("          it gave %d tokens and failed (%s); the next one went on behind them", a.Given, graphic(a.failed(), ""))
 		}
 		told := "which the engine has not told"
 		switch {

@@ -16,8 +16,10 @@ type attempt struct {
 	leg    leg           // nil before the engine is asked, and once the attempt is settled
 	answer answer.Answer // of the latest attempt
 	booked booked
-	work   float64 // what it was predicted to be at the target, as workOf says
-	target route.Target
+	// answering says that a part of the answer has come from this attempt.
+	answering bool
+	work      float64 // what it was predicted to be at the target, as workOf says
+	target    route.Target
 	// partner is the other half of an attempt in two halves; nil: the target has it whole.
 	partner *partner
 }
@@ -85,9 +87,12 @@ func (x *exchange) settle(e *infer.Error) {
 // failure is what is known of the attempt at hand, which has failed.
 func (x *exchange) failure(e *infer.Error) retry.Failure {
 	f := retry.Failure{
-		Final: !e.Retryable, Seen: x.response.begun, NotRun: e.NotRun, Silent: e.Code == infer.CodeDeadline,
-		Effects:  x.target.Relay != nil && x.g.opts.Allow.Paths.Added(x.response.r.URL.Path),
+		Final: !continuable(e) || !e.Retryable && !x.response.begun, NotRun: e.NotRun, Silent: e.Code == infer.CodeDeadline,
+		Effects:  x.target.Relay != nil && x.g.opts.Allow.Paths.Added(x.rec.Endpoint),
 		Attempts: len(x.rec.Attempts), Begun: x.begun,
+	}
+	if x.response.begun {
+		f.Goes, f.Seen, f.Continued = x.bar == goesOn, x.bar != goesOn, x.continued
 	}
 	if !e.NotRun {
 		f.Begun++
@@ -101,9 +106,15 @@ func (r *routing) couldRetry(failed route.Target, f retry.Failure) bool {
 }
 
 // again says whether the request goes to another engine, once that is its turn: only
-// after a failure that another engine may not share, and while the client has nothing.
+// after a failure that another engine may not share, and while the client has nothing, or
+// where another one can go on behind what it has.
 func (x *exchange) again(e *infer.Error) bool {
-	if e == nil || !e.Retryable || x.response.begun || x.ctx.Err() != nil {
+	switch {
+	case e == nil || x.ctx.Err() != nil:
+		return false
+	case x.response.begun:
+		return x.goesElsewhere(e)
+	case !e.Retryable:
 		return false
 	}
 	failed := *x.culprit(e)

@@ -102,8 +102,9 @@ func (a *attempt) ended(e *infer.Error) health.End {
 	return judge.Of(e)
 }
 
-// expected is how many tokens an answer is expected to have, by the lengths of others.
-func (f *footprint) expected(lengths *cost.Lengths) float64 {
+// expected is how many tokens an answer is expected to have, by the lengths of others,
+// beside those that it has had.
+func (f *footprint) expected(lengths *cost.Lengths, had int) float64 {
 	if f.computed {
 		return 0
 	}
@@ -111,7 +112,7 @@ func (f *footprint) expected(lengths *cost.Lengths) float64 {
 	if limit == 0 {
 		limit = math.MaxInt32
 	}
-	return lengths.Expect(0, limit)
+	return lengths.Expect(had, limit)
 }
 
 // book enters a request into the books of the engine that was chosen. Each of its answers
@@ -294,7 +295,7 @@ func (x *exchange) unbook(e *infer.Error) {
 	})
 	books := x.booked.close(trace.Now(), how, own == nil)
 	x.guarded(func() {
-		x.learn(x.model, books, &x.rec.Attempts[len(x.rec.Attempts)-1], own)
+		x.learn(x.model, books, &x.rec.Attempts[len(x.rec.Attempts)-1], x.sent, own)
 	})
 }
 
@@ -332,15 +333,19 @@ func (b *booked) leave(books *route.Books, i int, whole bool) {
 	}
 }
 
-// learn learns from what the attempt at a request has turned out to be. record is its own.
-func (a *attempt) learn(m *route.Model, books *route.Books, record *trace.Attempt, e *infer.Error) {
+// learn learns from what the attempt at a request has turned out to be. record is its own,
+// and sent what attempts before it have given of the answer.
+func (a *attempt) learn(m *route.Model, books *route.Books, record *trace.Attempt, sent int, e *infer.Error) {
 	b, f := &a.booked, a.booked.of
 	u, known := infer.Usage{CachedTokens: -1}, false
 	if a.answer != nil && e == nil {
 		u, known = a.answer.Usage()
 	}
-	if !known {
+	switch {
+	case !known:
 		u.CachedTokens = -1
+	case sent > 0: // the answer's is its first engine's
+		u.PromptTokens, u.CachedTokens = f.length(), b.generations[0].cached
 	}
 	if a.partner == nil {
 		b.reported(books, record.Resident(), u)
@@ -363,7 +368,7 @@ func (a *attempt) learn(m *route.Model, books *route.Books, record *trace.Attemp
 		return
 	}
 	for i := range b.generations {
-		m.Lengths.Add(b.generations[i].tokens)
+		m.Lengths.Add(b.generations[i].tokens + sent)
 	}
 }
 

@@ -190,6 +190,8 @@ type story struct {
 	err    *apiError
 	done   bool
 	torn   string // what follows the last whole event
+	// continued counts the comments that say that the stream went on at another engine.
+	continued int
 }
 
 // story reads what has arrived of a stream.
@@ -204,6 +206,10 @@ func (c *caller) story() *story {
 			return s
 		}
 		rest = after
+		if strings.HasPrefix(event, continuedNote) {
+			s.continued++
+			continue
+		}
 		data, ok := strings.CutPrefix(event, "data: ")
 		if s.done || s.err != nil {
 			c.b.t.Fatalf("event %q after the end of the stream", event)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/gateway/answer"
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -16,7 +17,9 @@ import (
 // once the engine confirmed that it has it.
 func (x *exchange) dispatch() error {
 	x.booked.escape.begin(x)
-	x.rec.FirstReceived = 0
+	if x.answering = false; !x.response.begun {
+		x.rec.FirstReceived = 0
+	}
 	now := x.enter(trace.Dispatch)
 	if p := x.partner; p != nil {
 		p.begin(x)
@@ -30,6 +33,9 @@ func (x *exchange) dispatch() error {
 	}
 	m := x.g.opts.Metrics
 	wait := engineWait{stages: &x.stages, g: x.g, shown: shown{merged: m.Receive(x.target.Kind).Merged(), gaps: m.Gaps(x.model.Name)}, target: x.target, booked: &x.booked, partner: x.partner}
+	if x.lost != nil {
+		wait.resumed = x
+	}
 	if x.target.Relay != nil {
 		wait.handOver(now, x.work, x.response.r.URL.Path)
 		return x.forward(wait)
@@ -91,13 +97,16 @@ func (x *exchange) submit(wait engineWait) error {
 	if !x.abortable.ready(x.mailbox) {
 		return errAborted
 	}
-	if x.ignored != nil {
+	if x.ignored != nil && !x.response.begun {
 		x.tellIgnored(x.ignored)
 	}
 	if !x.needs.HasBytes() { // otherwise it may be relayed yet
 		x.forget()
 	}
-	a := x.newAnswer()
+	a, resumes := x.answer.(*answer.Tokens)
+	if resumes = resumes && x.lost != nil; !resumes {
+		a = x.newAnswer()
+	}
 	l := &tokenLeg{engineWait: wait, answer: a, streams: x.req.Stream, abort: &x.abortable, mailbox: x.mailbox, stamped: -1}
 	l.generations = l.only[:]
 	if n := x.count(); n > 1 {
@@ -111,6 +120,12 @@ func (x *exchange) submit(wait engineWait) error {
 		return err
 	}
 	l.acknowledged()
+	if !resumes {
+		x.remember()
+	}
+	if x.bar == goesOn {
+		l.history = &x.history
+	}
 	l.watch(x.ctx)
 	x.booked.escape.by(nil, nil, x.mailbox)
 	return nil
@@ -118,6 +133,7 @@ func (x *exchange) submit(wait engineWait) error {
 
 // forward hands the request to a relay engine.
 func (x *exchange) forward(wait engineWait) error {
+	x.bar = barRelay
 	id := relayID(x.id, len(x.rec.Attempts))
 	x.rec.Leg().RequestID = id
 	if x.ignored != nil {

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/gateway/answer"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -55,19 +56,14 @@ func (x *exchange) advance(w *worker) (verdict, error) {
 		if part.Last || part.Err != nil {
 			x.ending, x.told, x.err = true, part.Last, x.blamed(part.Err)
 		}
-		if part.Err != nil && !x.response.begun && !x.relayed {
+		if part.Err != nil && !x.response.begun && x.target.Relay == nil {
 			part.Out = nil // another attempt begins anew, or an error with its status follows
 		}
 		if len(part.Out) > 0 || part.Last {
-			if !x.response.begun {
-				if f := part.Failed; f != nil && x.couldRetry(x.target, x.failure(f)) {
-					f.Handover = x.partner != nil && f.Code == infer.CodeEngine // as by a status
-					return ended, f
-				}
-				if err := x.booked.escape.answers(); err != nil {
+			if !x.answering {
+				if err := x.begins(&part); err != nil {
 					return ended, err
 				}
-				x.open(part)
 			}
 			if x.timed && x.response.events {
 				part.Out = withTiming(&x.stages, part.Out, part.Last)
@@ -82,10 +78,32 @@ func (x *exchange) advance(w *worker) (verdict, error) {
 	}
 }
 
+// begins has the first part of an attempt's answer begin the response, or go on with it. An
+// error is why it does not: another attempt follows.
+func (x *exchange) begins(part *answer.Part) error {
+	if x.response.begun {
+		// The answer has taken in what came, so it is sent even where the attempt leaves.
+		_ = x.booked.escape.answers()
+		x.answering = true
+		part.Out = x.withNote(part.Out)
+		return nil
+	}
+	if f := part.Failed; f != nil && x.couldRetry(x.target, x.failure(f)) {
+		f.Handover = x.partner != nil && f.Code == infer.CodeEngine // as by a status
+		return f
+	}
+	if err := x.booked.escape.answers(); err != nil {
+		return err
+	}
+	x.answering = true
+	x.open(*part)
+	return nil
+}
+
 // blamed is a failure with the engine's name.
 func (x *exchange) blamed(err error) *infer.Error {
 	e := infer.AsError(err)
-	if e != nil && e.Engine == "" && !x.relayed {
+	if e != nil && e.Engine == "" && x.target.Relay == nil {
 		e.Engine = x.target.Name
 	}
 	return e
@@ -225,10 +243,15 @@ func (x *exchange) depart(v verdict) {
 	x.g.streams.Add(1)
 	defer x.rescue()
 	x.shard = x.g.outputs.assign()
+	x.proceed(v)
+}
+
+// proceed goes on with a stream that has left net/http, with a leg that is new.
+func (x *exchange) proceed(v verdict) {
 	x.state.Store(running)
 	switch {
 	case v == ended:
-		go x.finish()
+		go x.over()
 	case x.g.opts.FlushInterval == 0 && x.leg.drive(x):
 		if v == waits { // something may have come before it was driven
 			v = x.stepOnce()
@@ -238,7 +261,7 @@ func (x *exchange) depart(v verdict) {
 	default:
 		go func() {
 			x.follow(v)
-			x.finish()
+			x.over()
 		}()
 	}
 }
@@ -277,14 +300,14 @@ func (x *exchange) park(v verdict) {
 			v := x.sendRest()
 			x.g.blocked.Add(-1)
 			if v == ended {
-				x.finish()
+				x.over()
 			} else {
 				x.flight.tell(trace.Engine, trace.Now())
 				x.queueTurn()
 			}
 		}()
 	case ended:
-		go x.finish() // its connection may linger
+		go x.over() // its connection may linger
 	}
 }
 

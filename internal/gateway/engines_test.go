@@ -48,6 +48,7 @@ type call struct {
 	aborts    int
 	abortedAt time.Time
 	released  bool
+	scores    bool // its ids come with their log probabilities
 }
 
 var _ engine.Tokens = (*tokenEngine)(nil)
@@ -123,7 +124,11 @@ func (c *call) offer(ids []uint32, finish *infer.Finish) {
 
 // raw pushes a delta with any count.
 func (c *call) raw(ids []uint32, total int, finish *infer.Finish) {
-	c.sink.Offer(&infer.Delta{Attempt: c.attempt, IDs: ids, Total: total, Received: trace.Now(), Finish: finish})
+	d := &infer.Delta{Attempt: c.attempt, IDs: ids, Total: total, Received: trace.Now(), Finish: finish}
+	if top := c.req.Logprobs; c.scores {
+		d.Logprobs = scoreOf(*top, ids)
+	}
+	c.sink.Offer(d)
 }
 
 // send pushes ids and lets the gateway work on them until it waits.

@@ -16,7 +16,8 @@ import (
 // escape is how a request leaves an engine that goes down while the request waits there:
 // the attempt is aborted and repeated elsewhere, by the rules of any retry. It leaves only
 // where that is granted, and while nothing of an answer has gone to the client; otherwise it
-// stays, since the engine may go on. An attempt in two halves ends the same way where the
+// stays, since the engine may go on: but a stream that can go on elsewhere behind what its
+// client has does so. An attempt in two halves ends the same way where the
 // half fails that answers nobody.
 type escape struct {
 	x *exchange
@@ -37,6 +38,7 @@ type escapes uint8
 const (
 	stays   escapes = iota
 	answers         // the response has begun
+	moves           // the stream goes on elsewhere, if that is granted
 	leaves
 	fails // by its partner
 )
@@ -55,13 +57,25 @@ func (s *escape) Down(why string) { s.down(&s.x.target, why) }
 func (s *escape) down(at *route.Target, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state != stays {
+	x := s.x
+	if s.state > answers || s.state == answers && (at != &x.target || x.bar != goesOn) {
 		return
 	}
-	x := s.x
 	e := &infer.Error{Code: infer.CodeDeadline, Engine: at.Name, Retryable: true, Message: "the engine is down: " + why}
-	f := x.failure(e)
-	if f.Allow() != retry.Granted || !x.elsewhere(*at) {
+	var f retry.Failure
+	if s.state == answers { // where what the response is about to say is not looked at
+		f = retry.Failure{Goes: true, Silent: true, Continued: x.continued}
+	} else {
+		f = x.failure(e)
+	}
+	if f.Allow() != retry.Granted || !f.Goes && !x.elsewhere(*at) || f.Goes && !x.continuesAt(*at) {
+		return
+	}
+	if f.Goes {
+		if f.Continued == 0 || x.model.Retries.Left(trace.Now()) >= 1 {
+			s.state, s.err = moves, e
+			s.wake()
+		}
 		return
 	}
 	wait, refused := x.model.Retries.Decide(trace.Now(), &f, rand.Float64())
@@ -109,7 +123,7 @@ func (s *escape) by(cancel context.CancelFunc, abandon context.CancelCauseFunc, 
 	if m != nil {
 		s.mailbox = m
 	}
-	if s.state >= leaves {
+	if s.state >= moves {
 		s.wake()
 	}
 }
@@ -118,7 +132,7 @@ func (s *escape) by(cancel context.CancelFunc, abandon context.CancelCauseFunc, 
 func (s *escape) left() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state >= leaves {
+	if s.state >= moves {
 		return s.err
 	}
 	return nil
@@ -129,7 +143,7 @@ func (s *escape) left() error {
 func (s *escape) answers() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state >= leaves {
+	if s.state >= moves {
 		return s.err
 	}
 	s.state = answers

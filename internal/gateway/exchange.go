@@ -38,6 +38,7 @@ type exchange struct {
 	mailbox *stream.Mailbox // of all attempts; token engines only
 	request
 	routing
+	continuing
 	expiry *time.Timer // ends ctx when the whole request must be over; nil: never
 }
 

@@ -74,7 +74,7 @@ func (p *preparing) explained() (*trace.Record, *Waiting, error) {
 	h := p.g.held
 	asks := queue.Request{Model: p.model.Name, Class: uint64(p.model.Class(p.needs)) << 1, Answers: p.footprint.answers(), Bytes: p.held(), Expires: h.expires(now, p.beginBy)}
 	pick := func() (route.Target, *route.Target, bool) {
-		return p.pick(c, now, &p.footprint, p.g.session(p.header), p.footprint.expected(p.model.Lengths))
+		return p.pick(c, now, &p.footprint, p.g.session(p.header), p.footprint.expected(p.model.Lengths, 0))
 	}
 	patient := balance.Patient(p.model.Policy)
 	pushed := h.pushes(p.model)

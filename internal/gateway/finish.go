@@ -73,6 +73,8 @@ func (x *exchange) release() {
 	var v verdict
 	defer x.caught(&v)
 	x.gathers.stop()
+	x.leaveTurn()
+	x.history.drop()
 	x.g.rids.leave(x)
 	if x.ticket != nil {
 		x.g.held.drop(x.ticket)

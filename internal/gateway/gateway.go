@@ -76,6 +76,8 @@ type Options struct {
 	Pool     pool.Options
 	// Queue says how requests wait for engines.
 	Queue Queueing
+	// Continue says how streams go on at other engines when theirs fail.
+	Continue Continuing
 	// Batch is the one that the adapters of token engines were given; nil when
 	// they were given none.
 	Batch *Batch
@@ -162,6 +164,7 @@ func (o *Options) defaults() {
 	if o.Queue.Bytes == 0 {
 		o.Queue.Bytes = 1 << 30
 	}
+	o.Continue.defaults()
 	for _, d := range []struct {
 		field *time.Duration
 		value time.Duration
@@ -205,7 +208,9 @@ type Gateway struct {
 	flights  flights      // they themselves
 	waiting  atomic.Int64 // mailboxes with output pending
 	blocked  atomic.Int64 // streams whose clients do not read
-	meter    *busy.Meter  // nil: what is done is not measured
+	kept     atomic.Int64 // bytes of what is kept of streams so that they can go on elsewhere
+	continuations
+	meter *busy.Meter // nil: what is done is not measured
 	detached
 	handshaking handshakes
 	base        context.Context // of every request; Cut ends it
@@ -251,6 +256,7 @@ func New(opts Options) *Gateway {
 		detached: detached{returned: newReturnedConns(opts.BodyTimeout), tidy: newTidy()},
 	}
 	g.services = newServices(sglang.New(opts.Generate))
+	g.continuations.most = opts.Continue.AtOnce
 	cores := runtime.GOMAXPROCS(0)
 	g.handshaking = newHandshakes(cores)
 	g.outputs = newOutputs(cores, opts.Batch, opts.Metrics, g.meter)

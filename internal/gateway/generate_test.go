@@ -380,7 +380,7 @@ func TestMergesUnderABlockedClient(t *testing.T) {
 // is told.
 func TestAbortNobodyAskedFor(t *testing.T) {
 	a, z := &tokenEngine{name: "a"}, &tokenEngine{name: "z"}
-	inBubble(t, Options{}, []any{a, z}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Continue: Continuing{Off: true}}, []any{a, z}, func(t *testing.T, b *bench) {
 		c := b.post(chatPath, askStream(``))
 		call := a.call(t, 1)
 		call.send(words()[0])

@@ -88,6 +88,9 @@ func (h *holding) ticket(x *exchange) *ticket {
 	if t == nil {
 		t = &ticket{woken: make(chan struct{}, 1)}
 	}
+	if r := x.response.r; r != nil {
+		x.session = x.g.session(r.Header)
+	}
 	t.x, t.given, t.err, t.pushed = x, false, nil, h.pushes(x.model) || x.endpoint.Traits().Wants != dialect.Answer
 	select {
 	case <-t.woken: // of its life before
@@ -243,7 +246,7 @@ func (t *ticket) pick(now int64) (target route.Target, partner *route.Target, ok
 		q.Answers, q.Claims, q.First = t.Answers, x.g.held.waiting.Load() > 0, t.First()
 		c.Roomy = !balance.Patient(x.model.Policy)
 	}
-	return x.pick(c, now, &x.footprint, x.g.session(x.response.r.Header), x.footprint.expected(x.model.Lengths))
+	return x.pick(c, now, &x.footprint, x.session, x.footprint.expected(x.model.Lengths, x.sent))
 }
 
 // take gives the request the engine that it has chosen, if that has room, and has it wait
@@ -304,10 +307,10 @@ func (t *ticket) give(target route.Target, partner *route.Target, now int64) {
 	attempt.Legs = legs(&target, partner)
 	x.g.callers(x.rec, attempt.Legs)
 	x.rec.Attempts = append(x.rec.Attempts, attempt)
-	if len(x.tried) == 0 {
+	if len(x.rec.Attempts) == 1 {
 		x.model.Retries.Requested(now)
 	}
-	x.book(&t.choice, now, &x.request, x.footprint.expected(x.model.Lengths))
+	x.book(&t.choice, now, &x.request, x.footprint.expected(x.model.Lengths, x.sent))
 	x.booked.queue = x.g.held
 	if partner != nil {
 		x.partner = newPartner(x.g, partner, &t.choice, now, &x.request, x.model)
@@ -315,7 +318,9 @@ func (t *ticket) give(target route.Target, partner *route.Target, now int64) {
 	t.given = true
 	knows(x.rec, &x.flight)
 	x.flight.at(&x.target, x.partner)
-	x.rec.Routed = trace.Now()
+	if !x.response.begun {
+		x.rec.Routed = trace.Now()
+	}
 }
 
 // run gives engines to those that wait, until the holding is closed.

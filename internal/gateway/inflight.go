@@ -122,6 +122,7 @@ func soFar(x *exchange) (n int, ok bool) {
 		if !x.state.CompareAndSwap(parked, running) {
 			return 0, false // somebody else has its turn
 		}
+		n = x.sent
 		for i := range x.booked.generations {
 			n += x.booked.generations[i].tokens
 		}

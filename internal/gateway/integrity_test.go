@@ -26,7 +26,7 @@ func TestIntegrity(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a, z := &tokenEngine{name: "a"}, &tokenEngine{name: "z"}
-			inBubble(t, Options{}, []any{a, z}, func(t *testing.T, b *bench) {
+			inBubble(t, Options{Continue: Continuing{Off: true}}, []any{a, z}, func(t *testing.T, b *bench) {
 				c := b.post(chatPath, askStream(`,"max_tokens":5`))
 				call := a.call(t, 1)
 				call.send(words()[0])

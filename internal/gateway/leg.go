@@ -43,6 +43,8 @@ type engineWait struct {
 	g       *Gateway
 	target  route.Target
 	shown   shown
+	resumed *exchange // of a stream that goes on with this attempt; nil: it began with it
+	began   bool      // output has come
 	// stopWatching ends the watch of a context, whose end also ends the wait.
 	stopWatching func() bool
 }
@@ -66,12 +68,19 @@ func (s *shown) took(w *worker, now int64, deltas, tokens int) {
 
 // first notes the engine's first output.
 func (w *engineWait) first(at int64) {
+	if w.began {
+		return
+	}
+	w.began = true
+	w.partner.begins(at)
+	flowing(w.stages, at)
+	w.silence.limitTo(w.g.opts.IdleTimeout, nextOutput)
 	if w.rec.FirstReceived == 0 {
 		w.rec.FirstReceived = at
-		w.partner.begins(at)
-		flowing(w.stages, at)
-		w.silence.limitTo(w.g.opts.IdleTimeout, nextOutput)
 		w.rec.LiveAtFirstToken = int(w.g.live.Load())
+	}
+	if w.resumed != nil {
+		w.resumed.resumes()
 	}
 }
 

@@ -26,15 +26,21 @@ type tokenLeg struct {
 	abort   *abortable
 	engineWait
 	answer      *answer.Tokens
-	stamped     int  // the choice whose stamps the record has, the first that brought some; -1: none
-	streams     bool // the caller wants a stream
+	history     *history // takes down what comes; nil: the stream cannot go on elsewhere
+	stamped     int      // the choice whose stamps the record has, the first that brought some; -1: none
+	streams     bool     // the caller wants a stream
 	generations []engine.Generation
 	only        [1]engine.Generation // is generations, for most requests
 }
 
 // submit hands the choices over and returns once the engine has confirmed all.
 func (l *tokenLeg) submit(ctx context.Context, q *request) error {
-	attempt := l.mailbox.NextAttempt()
+	var attempt uint32
+	if l.resumed != nil {
+		attempt = l.mailbox.Continue(q.longest() - q.sent)
+	} else {
+		attempt = l.mailbox.NextAttempt()
+	}
 	l.partner.holds(l.mailbox)
 	ctx, cancel := context.WithTimeout(ctx, l.g.opts.SubmitTimeout)
 	defer cancel()
@@ -233,12 +239,18 @@ func (l *tokenLeg) take(w *worker, round int) (ok bool, err error) {
 			l.stamped = int(c.Choice)
 			l.rec.Leg().Stamps = *c.Stamps
 		}
-		if l.rec.FirstReceived == 0 && len(c.IDs) > 0 {
+		if !l.began && len(c.IDs) > 0 {
 			l.first(read)
 			l.rec.PendingAtFirstToken = int(l.g.waiting.Load())
 		}
+		if l.history != nil {
+			l.history.add(c.IDs)
+		}
 	}
 	l.booked.took(cells, &w.tally)
+	if l.resumed != nil {
+		forgetCounts(cells)
+	}
 	deltas, ids := 0, 0
 	for i := range cells {
 		deltas, ids = deltas+cells[i].Deltas, ids+len(cells[i].IDs)
@@ -246,6 +258,17 @@ func (l *tokenLeg) take(w *worker, round int) (ok bool, err error) {
 	l.shown.took(w, now, deltas, ids)
 	w.in.Cells = cells
 	return true, nil
+}
+
+// forgetCounts takes away what an engine says of a prompt that is not the caller's.
+func forgetCounts(cells []stream.Cell) {
+	for i := range cells {
+		c := &cells[i]
+		c.PromptTokens, c.CachedTokens, c.CachedKnown = 0, 0, false
+		if f := c.Finish; f != nil {
+			f.PromptTokens, f.CachedTokens = -1, -1
+		}
+	}
 }
 
 // stop implements leg: what still comes of them is not wanted either.

@@ -102,6 +102,7 @@ func TestMessages(t *testing.T) {
 func TestMessagesErrors(t *testing.T) {
 	e, other := &tokenEngine{name: "a"}, &tokenEngine{name: "b"}
 	opts := Options{MaxBody: 1000}
+	opts.Continue.Off = true
 	inBubble(t, opts, []any{e, other}, func(t *testing.T, b *bench) {
 		refused := func(c *caller, status int, kind, says string) {
 			t.Helper()

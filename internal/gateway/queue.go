@@ -19,6 +19,9 @@ type routing struct {
 	noIDs *infer.Error   // why engines that take ids cannot be given it, where it is relayed for that
 	tried []route.Target // by the attempts before
 	begun int            // those of them in which the engine may have begun with it
+	// session is what the request's head names, of which nothing is left once the response
+	// has begun.
+	session uint64
 
 	ticket    *ticket // its way to the next engine; nil: it has one, or does not ask yet
 	place     int64   // among those that wait; 0: it has none yet
@@ -33,10 +36,13 @@ func (x *exchange) queue() error {
 	if x.ticket == nil { // otherwise it waits already
 		begins(&x.stages) // of another attempt, too
 		now := x.enter(trace.Queue)
-		if x.rec.Queued = now; x.expiresAt == 0 {
+		if x.rec.Queued == 0 || !x.response.begun {
+			x.rec.Queued = now
+		}
+		if x.expiresAt == 0 {
 			x.expiresAt = x.g.held.expires(now, x.beginBy)
 		}
-		if err := x.undivided(&x.request, x.response.r.URL.Path); err != nil {
+		if err := x.undivided(&x.request, x.rec.Endpoint); err != nil {
 			return err
 		}
 		x.ticket = x.g.held.ticket(x)
@@ -91,7 +97,7 @@ func (x *exchange) refresh() (err error) {
 	if x.model, err = lookUp(x.fleet, x.head.Model); err != nil {
 		return err
 	}
-	if err := x.g.checkPath(x.model, x.endpoint, x.response.r.URL.Path); err != nil {
+	if err := x.g.checkPath(x.model, x.endpoint, x.rec.Endpoint); err != nil {
 		return err
 	}
 	if x.misfits() {

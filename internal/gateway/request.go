@@ -13,8 +13,9 @@ import (
 	"weir/internal/model/tokenizer"
 )
 
-// request is what is asked, as decode, gate, render and tokenize have found it. It
-// does not change once it is prepared; what is not needed any more is let go of.
+// request is what is asked, as decode, gate, render and tokenize have found it. Once it
+// is prepared, what is not needed any more is let go of, and nothing else changes but by
+// recall, for a stream that goes on at another engine.
 type request struct {
 	body        []byte
 	room        admission.Body // its share of what bodies may take
@@ -28,6 +29,7 @@ type request struct {
 
 	stops     *tokenizer.Stops // all choices search their text for them
 	ids       []uint32
+	sent      int      // of ids, those at the end that are the answer's so far
 	more      []prompt // the prompts after the first
 	footprint footprint
 	hasMedia  bool                 // then only the engine knows how many tokens the prompt has
@@ -94,9 +96,9 @@ func (q *request) submission(index int, model, id string, carries infer.Carries)
 		Model:     model,
 		Prompt:    p.ids,
 		Media:     q.req.Media,
-		MaxTokens: p.max,
+		MaxTokens: p.max - q.sent,
 		ToContext: q.toContext,
-		MinTokens: q.req.MinTokens, Priority: q.req.Priority,
+		MinTokens: max(q.req.MinTokens-q.sent, 0), Priority: q.req.Priority,
 		IgnoreEOS: q.req.IgnoreEOS,
 		StopIDs:   q.req.StopIDs,
 		Sampling:  q.req.Sampling,

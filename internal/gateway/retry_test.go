@@ -119,10 +119,10 @@ func TestNotRetried(t *testing.T) {
 }
 
 // Once the client has something, a failure is an error event and a broken
-// connection: never an end that looks whole, never a second engine.
+// connection where streams are not continued: never an end that looks whole.
 func TestFailureAfterTheFirstByte(t *testing.T) {
 	a, z := &tokenEngine{name: "a"}, &tokenEngine{name: "z"}
-	inBubble(t, Options{}, []any{a, z}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Continue: Continuing{Off: true}}, []any{a, z}, func(t *testing.T, b *bench) {
 		w := words()
 		c := b.post(chatPath, askStream(``))
 		call := a.call(t, 1)
@@ -178,8 +178,8 @@ type plot struct {
 	acts    []act
 }
 
-// Whatever engines and client do, in whatever order, the client sees exactly the
-// ids of the one attempt that served it, in order, and either the end of the
+// Whatever engines and client do, in whatever order, where streams are not continued the
+// client sees exactly the ids of the one attempt that served it, in order, and either the end of the
 // answer or an explicit error, never both and never an end that looks whole. A
 // client that reads now and then holds up its stream's writes meanwhile, and a
 // flush interval its output; one that hangs up has had a part of it, in order.
@@ -228,7 +228,7 @@ func perform(t *testing.T, dir string, scene scene, plots []plot, waits []bool) 
 			engines[i].accept = refuse(infer.CodeUnavailable, true)
 		}
 	}
-	b := newBench(t, dir, Options{FlushInterval: scene.flush}, []any{engines[0], engines[1]}, scene.way)
+	b := newBench(t, dir, Options{FlushInterval: scene.flush, Continue: Continuing{Off: true}}, []any{engines[0], engines[1]}, scene.way)
 	defer b.end()
 	body := askChat(`,"max_tokens":100`)
 	if scene.stream {

@@ -199,6 +199,7 @@ func (s *script) begin(verb, rest string) {
 			return resp, nil
 		}
 	}
+	s.rig.g.opts.Continue.Off = true // TestHoweverItContinues has that
 	s.rig.ask(cmp.Or(named["path"], chatPath), body, cmp.Or(s.num(named["window"]), 1<<20))
 }
 

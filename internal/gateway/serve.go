@@ -51,14 +51,18 @@ func (x *exchange) engine() (done bool, err error) {
 }
 
 // attempts takes the request to an engine, and to another one if need be, and its
-// answer to the client.
+// answer to the client. Of a stream that has left net/http and goes on at another engine it
+// takes only the request there.
 func (x *exchange) attempts() (v verdict) {
 	for {
 		done, err := x.engine()
-		if x.err = infer.AsError(err); x.err != nil || done {
+		if x.err = x.broken(infer.AsError(err)); x.err != nil || done {
 			return ended
 		}
 		if x.err = infer.AsError(x.dispatch()); x.err == nil {
+			if x.response.left() {
+				return waits // of a stream that goes on: proceed does
+			}
 			if v = x.follow(waits); x.response.left() {
 				return v // depart goes on
 			}
@@ -67,12 +71,39 @@ func (x *exchange) attempts() (v verdict) {
 		} else if sock.Starved(x.err) {
 			x.g.starved("dial", x.err)
 		}
-		if !x.response.begun {
-			x.err = x.partner.word(x.ctx, x.err)
-		}
-		e := x.err
-		if x.settle(e); !x.again(e) {
+		if !x.repeats() {
 			return ended
 		}
 	}
+}
+
+// repeats settles an attempt, and says whether another one follows.
+func (x *exchange) repeats() bool {
+	if !x.answering {
+		x.err = x.partner.word(x.ctx, x.err)
+	}
+	e := x.err
+	x.settle(e)
+	return x.again(e)
+}
+
+// over ends a stream that has left net/http, unless another engine goes on with it.
+func (x *exchange) over() {
+	if x.err == nil || x.told || !continuable(x.err) || x.ctx.Err() != nil {
+		x.finish()
+		return
+	}
+	var v verdict
+	func() {
+		defer x.caught(&v)
+		if v = ended; x.repeats() {
+			v = x.attempts()
+		}
+	}()
+	if v == ended {
+		x.finish()
+		return
+	}
+	defer x.rescue()
+	x.proceed(v)
 }

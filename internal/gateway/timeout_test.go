@@ -176,7 +176,7 @@ func TestFirstTimeout(t *testing.T) {
 
 func TestIdleTimeout(t *testing.T) {
 	a, z := &tokenEngine{name: "a"}, &tokenEngine{name: "z"}
-	inBubble(t, Options{}, []any{a, z}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Continue: Continuing{Off: true}}, []any{a, z}, func(t *testing.T, b *bench) {
 		c := b.post(chatPath, askStream(``))
 		call := a.call(t, 1)
 		for i := range 5 { // each output sets the bound anew

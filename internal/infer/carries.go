@@ -229,16 +229,22 @@ func (r *Request) Needs() (needs Carries) {
 	if r.MinTokens > 0 {
 		needs |= CarriesMinTokens
 	}
-	if s.Seed != nil && !s.greedy() {
+	if s.Seed != nil && s.Draws() {
 		needs |= CarriesSeed
 	}
 	return needs
 }
 
-// greedy says that the most probable id is taken each time, so that nothing is drawn
-// and a seed asks for nothing.
-func (s *Sampling) greedy() bool {
-	return s.Temperature != nil && *s.Temperature == 0 || s.TopK != nil && *s.TopK == 1
+// Draws says that ids are drawn. Otherwise the most probable one is taken each time, and a
+// seed asks for nothing.
+func (s *Sampling) Draws() bool {
+	return (s.Temperature == nil || *s.Temperature != 0) && (s.TopK == nil || *s.TopK != 1)
+}
+
+// Penalizes says that the output so far makes ids less probable, or more.
+func (s *Sampling) Penalizes() bool {
+	return s.PresencePenalty != nil && *s.PresencePenalty != 0 || s.FrequencyPenalty != nil && *s.FrequencyPenalty != 0 ||
+		s.RepetitionPenalty != nil && *s.RepetitionPenalty != 1
 }
 
 // Lacks gives an error when a wire that carries only so much is asked for more.

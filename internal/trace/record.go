@@ -56,6 +56,10 @@ type Attempt struct {
 	// Repeated says that the request went to another engine after it, and MayHaveRun that
 	// this one may have begun with it.
 	Repeated, MayHaveRun bool
+	// Continued says that another engine went on with the stream behind the Given ids that
+	// the attempt gave, of which the client has had each once.
+	Continued bool
+	Given     int32
 }
 
 // Choice says how the engine of an attempt was chosen, and what was predicted of it. Each

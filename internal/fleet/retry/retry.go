@@ -43,6 +43,11 @@ const (
 	// MaxAttempts is how often a request is tried in all, and MaxBegun how often where
 	// an engine may have begun with it: what is in it may be what ends engines.
 	MaxAttempts, MaxBegun = 4, 2
+	// MaxContinued is how often a stream goes on at another engine in all.
+	MaxContinued = 8
+	// Proven is how many ids an attempt has given that did not fail by what is in the
+	// request: one that ends engines ends the next one where it has ended the one before.
+	Proven = 16
 )
 
 // Budget is what one model's requests may be repeated. It may be used by several
@@ -142,8 +147,13 @@ type Failure struct {
 	// Effects says that engines may do more than compute an answer, so that what may
 	// have run must not be repeated.
 	Effects bool
-	// Attempts there were, and those of them in which an engine may have begun.
+	// Attempts there were, and those of them in which an engine may have begun. An attempt
+	// that gave Proven ids or more begins the count anew.
 	Attempts, Begun int
+	// Goes says that the client has had some of the answer, and another engine can go on
+	// behind it; then Seen is not set. Continued is how often that was done.
+	Goes      bool
+	Continued int
 }
 
 // Refusal is why a request is not repeated.
@@ -173,11 +183,16 @@ func (f *Failure) Allow() Refusal {
 		return Seen
 	case f.Effects && !f.NotRun:
 		return Effects
-	case f.Attempts >= MaxAttempts, f.Begun >= MaxBegun:
+	case f.Goes && f.Continued >= MaxContinued, !f.Goes && f.Attempts >= MaxAttempts, f.Begun >= MaxBegun:
 		return Exhausted
 	}
 	return Granted
 }
+
+// spends says that the budget pays for it. What a stream has had is lost for its client if
+// it ends, who asks for all of it once more. So each goes on once whatever is left of the
+// budget; how many do so at once is the gateway's to bound.
+func (f *Failure) spends() bool { return !f.Goes || f.Continued > 0 }
 
 // Decide says whether the request is repeated, and how long that waits. random is from
 // 0 to 1. What is granted is spent.
@@ -185,9 +200,11 @@ func (b *Budget) Decide(now int64, f *Failure, random float64) (wait time.Durati
 	if why = f.Allow(); why != Granted {
 		return 0, why
 	}
-	wait, ok := b.take(now, random)
-	if !ok {
-		return 0, Spent
+	if f.spends() {
+		var ok bool
+		if wait, ok = b.take(now, random); !ok {
+			return 0, Spent
+		}
 	}
 	if f.Silent {
 		wait = max(wait, AbortGrace)

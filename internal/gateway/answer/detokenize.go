@@ -34,7 +34,7 @@ func (t *Tokens) detokenize(ch *choice, c *stream.Cell, s *Scratch) piece {
 		used = len(c.IDs)
 	}
 	ch.tokens += used
-	if !stopped && c.Finish != nil && c.Finish.Err == nil {
+	if !stopped && c.Finish != nil && t.whole(c.Finish) {
 		text, stopped = ch.detok.Finish(text)
 	}
 	s.text = text

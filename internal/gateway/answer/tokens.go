@@ -156,11 +156,6 @@ func (t *Tokens) Generated(choice int) int { return t.choices[choice].tokens }
 
 // AppendError implements Answer.
 func (t *Tokens) AppendError(dst []byte, e *infer.Error) (out []byte, ok bool) {
-	for i := range t.choices {
-		if ch := &t.choices[i]; ch.started && !ch.ended && ch.parser != nil && ch.scores == nil {
-			dst = t.encodeEvents(dst, ch, ch.parser.Append(nil, nil, true)) // what it has held back
-		}
-	}
 	return t.enc.AppendError(dst, e), true
 }
 

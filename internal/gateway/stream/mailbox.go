@@ -136,13 +136,13 @@ func (m *Mailbox) NextAttempt() uint32 {
 	return m.attempt
 }
 
-// Continue is NextAttempt for one that goes on where the last one was left, which has given
-// so many of the ids that each choice may have. Its own count begins at 0 all the same.
-func (m *Mailbox) Continue(given int) uint32 {
+// Continue is NextAttempt for one that goes on where the last one was left, and may have so
+// many ids. It counts from 0 all the same.
+func (m *Mailbox) Continue(limit int) uint32 {
 	attempt := m.NextAttempt()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.limit -= given
+	m.limit = limit
 	return attempt
 }
 

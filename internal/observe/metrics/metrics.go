@@ -53,6 +53,7 @@ type Metrics struct {
 	// pairPoints and pairStages are those of pairs, as far as they are told.
 	pairPoints, pairStages *prometheus.HistogramVec
 	choices                choices
+	continuations          continuations
 	receiving              *receiving
 	models                 names
 	// reloads and reloaded are of the configuration, where it can be read again.
@@ -125,6 +126,7 @@ func New() *Metrics {
 	m.pairPoints = histogram("weir_pair_point_seconds", "From the hand-over of a request that two engines served to a point: its halves met (a), the prompt was prefilled (b), its KV transferred (c), it was running at the decode engine (d), and its first_output received (e). Points that nobody tells are left out.", "point")
 	m.pairStages = histogram("weir_pair_stage_seconds", "Time between the points of weir_pair_point_seconds, by stage, and decode until the end.", "stage")
 	m.choices = newChoices(counter, histogram)
+	m.continuations = newContinuations(m.registry, counter, histogram)
 	m.receiving = newReceiving()
 	m.registry.MustRegister(m.receiving)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

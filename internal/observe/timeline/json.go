@@ -201,6 +201,10 @@ func (o *object) attempt(a *trace.Attempt, delivered int64) {
 		o.bool("repeated", true)
 		o.bool("may_have_run", a.MayHaveRun)
 	}
+	if a.Continued {
+		o.bool("continued", true)
+		o.int("given_tokens", int64(a.Given))
+	}
 	if len(a.Choice.Best) > 0 {
 		o.choice("choice", &a.Choice, a.Prefill, delivered)
 	}

@@ -1,0 +1,378 @@
+package gateway
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"weir/internal/fleet/retry"
+	"weir/internal/fleet/route"
+	"weir/internal/gateway/answer"
+	"weir/internal/gateway/stream"
+	"weir/internal/infer"
+	"weir/internal/trace"
+)
+
+// A stream whose engine fails when its client has had a part of it goes on at another one:
+// the ids so far are that one's prompt, and what it generates feeds the same answer, which
+// does not notice. docs/continuation.md says when, and what it costs.
+
+// Continuing says how streams go on at other engines when theirs fail.
+type Continuing struct {
+	// Off has them end with an error.
+	Off bool
+	// AtOnce is how many of a model do so at once; 0 means 32. One has done so with its
+	// first output.
+	AtOnce int
+	// Timeout bounds the wait for that turn and for an engine with room, together; 0 means
+	// 30 s.
+	Timeout time.Duration
+	// Memory bounds what is kept of streams for it, in bytes; 0 means 1 GiB, and a negative
+	// one is no bound. A stream for which nothing is left is one that cannot go on.
+	Memory int64
+}
+
+func (c *Continuing) defaults() {
+	if c.AtOnce == 0 {
+		c.AtOnce = 32
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 30 * time.Second
+	}
+	if c.Memory == 0 {
+		c.Memory = 1 << 30
+	}
+	if c.Memory < 0 {
+		c.Memory = 1<<63 - 1
+	}
+}
+
+// bar is why a stream cannot go on at another engine.
+type bar uint8
+
+const (
+	goesOn bar = iota
+	barOff
+	barRelay
+	barWhole
+	barGuide
+	barChoices
+	barLogprobs
+	barSeed
+	barPenalties
+	barMedia
+	barVocabulary
+	barMemory
+	numBars
+)
+
+// bars is what forbids a continuation, in the order in which it is looked at. Word is for
+// metrics, and why follows "it could not go on at another engine: ". There is no row for a
+// bound of thinking, because no dialect takes a field that engines would count by.
+var bars = [numBars]struct {
+	word, why string
+	of        func(x *exchange) bool
+}{
+	goesOn:        {word: "none"},
+	barOff:        {"off", "that is switched off (--continuation)", func(x *exchange) bool { return x.g.opts.Continue.Off }},
+	barRelay:      {"relay", "the engine's ids are not known", func(x *exchange) bool { return x.target.Relay != nil }},
+	barWhole:      {"not_streamed", "the answer is not streamed", func(x *exchange) bool { return !x.req.Stream }},
+	barGuide:      {"guide", "the engine keeps where the output stands in its grammar", func(x *exchange) bool { return x.req.Guide != nil }},
+	barChoices:    {"choices", "the request has several choices", func(x *exchange) bool { return x.count() > 1 }},
+	barLogprobs:   {"logprobs", "the request has log probabilities, which other engines need not share", func(x *exchange) bool { return x.req.Logprobs != nil }},
+	barSeed:       {"seed", "the request has a seed, and the engine keeps the state of its generator", func(x *exchange) bool { return x.req.Sampling.Draws() && x.req.Sampling.Seed != nil }},
+	barPenalties:  {"penalties", "the request has penalties, which count the output apart from the prompt", func(x *exchange) bool { return x.req.Sampling.Penalizes() }},
+	barMedia:      {"media", "the request has media, which weir does not keep", func(x *exchange) bool { return x.hasMedia }},
+	barVocabulary: {"vocabulary", "the model has more ids than are kept", func(x *exchange) bool { return x.folder.VocabSize > maxPacked+1 }},
+	barMemory:     {"memory", "the memory for what is kept of streams is used up (--continuation-memory)", nil},
+}
+
+// continuing is what a stream needs to go on at another engine.
+type continuing struct {
+	bar       bar
+	continued int           // how often it went on
+	lost      *infer.Error  // the failure behind which it is to go on; nil: there was none, or it goes on
+	failedAt  int64         // when that was
+	slot      chan struct{} // its turn, until its first output; nil: it has none
+	history   history
+}
+
+// remember decides whether the stream can go on elsewhere, and begins to keep what that
+// needs. It is called once, when the first engine has the request, which is then computing:
+// that takes no time of the request's own.
+func (x *exchange) remember() {
+	if x.history.of != nil || x.bar != goesOn {
+		x.history.restart()
+		return
+	}
+	for b := goesOn + 1; b < numBars; b++ {
+		if of := bars[b].of; of != nil && of(x) {
+			x.bar = b
+			return
+		}
+	}
+	if !x.history.keep(x.ids, &x.g.kept, x.g.opts.Continue.Memory) {
+		x.bar = barMemory
+	}
+}
+
+// ends says whether the ids that have come are the whole answer, although the engine has not
+// said so, and for which reason.
+func (x *exchange) ends() (reason infer.Reason, ok bool) {
+	came := x.history.came()
+	if came >= x.req.MaxTokens {
+		return infer.ReasonLength, true
+	}
+	last, some := x.history.last()
+	stops := some && came > x.req.MinTokens && (slices.Contains(x.req.StopIDs, last) || !x.req.IgnoreEOS && slices.Contains(x.folder.EOS, last))
+	return infer.ReasonStop, stops
+}
+
+// continuable says that an attempt that has failed by e, after the client has had some of
+// the answer, may be continued at another engine as far as the failure goes.
+func continuable(e *infer.Error) bool { return e.Retryable || e.Code == infer.CodeIntegrity }
+
+// goesElsewhere is again for a stream that its client has a part of.
+func (x *exchange) goesElsewhere(e *infer.Error) bool {
+	if !continuable(e) {
+		return false
+	}
+	switch {
+	case x.bar == barOff, x.bar == barRelay && !x.elsewhere(*x.culprit(e)):
+		return false
+	case x.bar != goesOn:
+		x.g.opts.Metrics.ContinuationRefused(x.model.Name, bars[x.bar].word)
+		x.err = notContinued(e, bars[x.bar].why)
+		return false
+	}
+	if x.lost == nil {
+		x.lost, x.failedAt = e, trace.Now()
+		x.needs.Bytes |= infer.AnotherForm
+		x.expiresAt, x.beginBy = x.failedAt+int64(x.g.opts.Continue.Timeout), 0
+	}
+	if reason, whole := x.ends(); whole {
+		x.conclude(reason)
+		return false
+	}
+	if why := x.renew(); why != "" {
+		return x.staysBroken(e, "model", why)
+	}
+	failed := *x.culprit(e)
+	came := x.history.came()
+	if came-x.sent >= retry.Proven {
+		x.begun, x.tried = 0, nil
+	}
+	f := x.failure(e)
+	wait, why := time.Duration(0), retry.Granted
+	if x.elsewhere(failed) {
+		if wait, why = x.model.Retries.Decide(trace.Now(), &f, rand.Float64()); why != retry.Granted {
+			return x.staysBroken(e, why.String(), continuationRefusals[why])
+		}
+	} else {
+		return x.staysBroken(e, "no_engine", "no other engine of the model is there that could take it")
+	}
+	x.tried, x.begun = append(x.tried, failed), f.Begun
+	if other := x.partner.besides(e); other != nil && x.elsewhere(*other) {
+		x.tried = append(x.tried, *other)
+	}
+	x.g.opts.Log.Info("a stream goes on at another engine", "request_id", x.rec.RequestID, "engine", failed.Label, "tokens", came, "wait", wait, "error", e.Error(), "bound", e.Bound())
+	attempt := &x.rec.Attempts[len(x.rec.Attempts)-1]
+	attempt.Continued, attempt.Given = true, int32(came-x.sent)
+	begins(&x.stages)
+	x.enter(trace.Queue)
+	if g := x.booked.generations; len(g) == 1 && g[0].cached >= 0 && x.continued == 0 {
+		x.generated().Found(0, g[0].cached)
+	}
+	err := x.turnOfRetry(wait)
+	if err == nil {
+		err = x.takeTurn()
+	}
+	if err == nil {
+		if why := x.renew(); why != "" {
+			return x.staysBroken(e, "model", why)
+		}
+	}
+	if err != nil {
+		x.err = infer.AsError(err)
+		return false
+	}
+	if x.abortable.asked.Load() { // what has come is what its caller wants
+		x.generated().Abort()
+		x.conclude(infer.ReasonAbort)
+		return false
+	}
+	x.g.opts.Metrics.Continued(failed.Name, continuedWhy(e))
+	x.continued++
+	x.err, x.ending = nil, false
+	x.recall()
+	return true
+}
+
+// continuesAt says that an engine of ids is there besides the one that fails.
+func (r *routing) continuesAt(failed route.Target) bool {
+	needs := r.needs
+	needs.Bytes |= infer.AnotherForm
+	return r.model.Has(needs, append(r.tried[:len(r.tried):len(r.tried)], failed))
+}
+
+// renew takes the fleet as it is now. It says why no engine of it can go on with the stream,
+// whatever engines there are; empty: some may.
+func (x *exchange) renew() (why string) {
+	if err := x.refresh(); err != nil {
+		return infer.AsError(err).Message
+	}
+	if x.g.folder(x.model) != x.folder {
+		return "the model has changed meanwhile"
+	}
+	return ""
+}
+
+// continuationRefusals say why a stream was not continued, by the rules of retries.
+var continuationRefusals = [...]string{
+	retry.Exhausted: "it was continued often enough", retry.Spent: "the model's retries are spent (--retry-share, --retry-floor)",
+	retry.Final: "it could not succeed", retry.Seen: "", retry.Effects: "",
+}
+
+// staysBroken notes why a stream does not go on.
+func (x *exchange) staysBroken(e *infer.Error, word, why string) bool {
+	x.g.opts.Metrics.ContinuationRefused(x.model.Name, word)
+	x.err = notContinued(e, why)
+	return false
+}
+
+// continuedWhy is the word for a failure behind which a stream goes on.
+func continuedWhy(e *infer.Error) string {
+	switch e.Code {
+	case infer.CodeIntegrity:
+		return "integrity"
+	case infer.CodeDeadline:
+		return "silence"
+	}
+	return "lost"
+}
+
+// notContinued is a failure that says why the stream has ended by it.
+func notContinued(e *infer.Error, why string) *infer.Error {
+	with := *e // others may have it, too
+	with.Message += "; the stream could not go on at another engine: " + why
+	return &with
+}
+
+// recall makes the request again what an engine is asked: the ids so far are the prompt.
+func (x *exchange) recall() {
+	h, f := &x.history, &x.footprint
+	x.sent = h.came()
+	x.ids = h.all()
+	f.prompts[0] = extentOf(f.root, x.ids)
+	f.limit = x.longest() - x.sent
+}
+
+// generated is the answer of a stream that can go on.
+func (x *exchange) generated() *answer.Tokens { return x.answer.(*answer.Tokens) }
+
+// conclude ends an answer that is whole although its engine has failed before it said so.
+func (x *exchange) conclude(reason infer.Reason) {
+	w := x.g.worker()
+	defer x.g.workers.Put(w)
+	defer w.trim()
+	w.in.Cells = []stream.Cell{{Finish: &infer.Finish{Reason: reason, PromptTokens: -1, CachedTokens: -1}}}
+	part := x.answer.Next(&w.in, &w.scratch, &x.stages)
+	x.lost = nil
+	x.ending, x.told, x.err = true, part.Last, infer.AsError(part.Err)
+	if x.timed {
+		part.Out = withTiming(&x.stages, part.Out, part.Last)
+	}
+	switch v, err := x.send(w, part.Out, part.Last); {
+	case err != nil:
+		x.err, x.told = infer.AsError(err), false
+	case v == blocked:
+		x.sendRest()
+	}
+}
+
+// turns of continuations, by model. A dead engine's streams are as many prefills as it had
+// streams, each of which delays those that decode where it is computed; so they come in
+// order, some at a time.
+type continuations struct {
+	mu   sync.Mutex
+	most int
+	of   map[string]chan struct{}
+}
+
+// model gives the turns of a model's streams, of which each is an element.
+func (c *continuations) model(name string) chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	turns := c.of[name]
+	if turns == nil {
+		if c.of == nil {
+			c.of = map[string]chan struct{}{}
+		}
+		turns = make(chan struct{}, c.most)
+		c.of[name] = turns
+	}
+	return turns
+}
+
+// takeTurn waits, bounded, until the stream may go on.
+func (x *exchange) takeTurn() error {
+	if x.slot != nil {
+		return nil // of the attempt before, which has given nothing
+	}
+	turns := x.g.continuations.model(x.model.Name)
+	bound := time.NewTimer(time.Duration(x.expiresAt - trace.Now()))
+	defer bound.Stop()
+	m := x.g.opts.Metrics
+	m.ContinuationsWaiting(1)
+	defer m.ContinuationsWaiting(-1)
+	select {
+	case turns <- struct{}{}: // first come, first served
+	case <-bound.C:
+		m.ContinuationRefused(x.model.Name, "timeout")
+		return notContinued(x.lost, "others had their turn for "+x.g.opts.Continue.Timeout.String()+" (--continuation-timeout)")
+	case <-x.ctx.Done():
+		return gone(x.ctx)
+	}
+	m.ContinuationsUnderWay(1)
+	x.slot = turns
+	return nil
+}
+
+// leaveTurn has the next stream go on.
+func (x *exchange) leaveTurn() {
+	if x.slot == nil {
+		return
+	}
+	<-x.slot
+	x.slot = nil
+	x.g.opts.Metrics.ContinuationsUnderWay(-1)
+}
+
+// resumes notes the first output of a stream that goes on.
+func (x *exchange) resumes() {
+	x.leaveTurn()
+	x.g.opts.Metrics.ContinuationGap(trace.Now() - x.failedAt)
+	x.lost = nil
+	x.forgetAsking()
+}
+
+// continuedNote begins a comment in a stream whose head was sent: proxies and clients pass
+// over it, and whoever looks at the bytes finds it where the head's field would be.
+const continuedNote = ": x-weir-continued "
+
+// withNote puts the comment before the first output of a stream that goes on.
+func (x *exchange) withNote(out []byte) []byte {
+	note := strconv.AppendInt([]byte(continuedNote), int64(x.continued), 10)
+	return slices.Concat(note, []byte("\n\n"), out)
+}
+
+// broken is why an attempt of a stream that was to go on did not come about.
+func (x *exchange) broken(e *infer.Error) *infer.Error {
+	if x.lost == nil || e == nil || x.ctx.Err() != nil {
+		return e
+	}
+	x.g.opts.Metrics.ContinuationRefused(x.model.Name, "no_engine")
+	return notContinued(x.lost, e.Message)
+}

@@ -1,0 +1,295 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"weir/internal/engine"
+	"weir/internal/fleet/retry"
+	"weir/internal/infer"
+)
+
+// faults end a stream's attempt in each way that another engine can go on behind. Each gives
+// what the attempt's leg has ended as.
+var streamFaults = []struct {
+	name, leg, why string
+	happen         func(c *call)
+}{
+	{"lost", "engine", "lost", func(c *call) { c.fail(infer.CodeEngine, true) }},
+	{"lost with the last ids", "engine", "lost", func(c *call) { c.fail(infer.CodeEngine, true, words()[3]) }},
+	{"gave up", "engine", "lost", func(c *call) { c.end(infer.ReasonAbort) }},
+	{"silent", "deadline", "silence", func(*call) { time.Sleep(time.Minute); synctest.Wait() }},
+	{"wrong count", "integrity", "integrity", func(c *call) { c.raw(words()[9:10], 77, nil); synctest.Wait() }},
+	{"wrong count behind good ids", "integrity", "integrity", func(c *call) {
+		c.offer(words()[3:4], nil)
+		c.raw(words()[9:10], 77, nil)
+		synctest.Wait()
+	}},
+}
+
+// A stream whose engine fails goes on at another one exactly behind what its client has, and
+// its usage is that of one answer.
+func TestContinuation(t *testing.T) {
+	for _, f := range streamFaults {
+		t.Run(f.name, func(t *testing.T) {
+			a, z := &tokenEngine{name: "a"}, &tokenEngine{name: "z"}
+			inBubble(t, Options{IdleTimeout: time.Minute}, []any{a, z}, func(t *testing.T, b *bench) {
+				c := b.post(chatPath, askStream(`,"max_tokens":20,"min_tokens":6,"stream_options":{"include_usage":true}`))
+				first := a.call(t, 1)
+				prompt := slices.Clone(first.req.Prompt)
+				first.send(words()[0])
+				first.send(words()[1:3]...)
+				f.happen(first)
+				time.Sleep(time.Second)
+				second := z.call(t, 1)
+				given := len(second.req.Prompt) - len(prompt)
+				if want := append(prompt, words()[:given]...); given < 3 || given > 4 || !slices.Equal(second.req.Prompt, want) {
+					t.Fatalf("the other engine is asked with %v, want %v", second.req.Prompt, want)
+				}
+				if r := second.req; r.MaxTokens != 20-given || r.MinTokens != 6-given || r.Model != "m" && r.Model == "" {
+					t.Errorf("at most %d, at least %d tokens are left of 20 and 6 after %d", r.MaxTokens, r.MinTokens, given)
+				}
+				if !first.aborted() {
+					t.Error("the first attempt was not aborted")
+				}
+				first.offer(words()[11:12], nil) // comes too late
+				second.send(words()[given:6]...)
+				second.end(infer.ReasonStop, words()[6])
+				s := c.wantWhole(text(words()[:7]...), "stop")
+				if s.usage == nil || s.usage.Prompt != len(prompt) || s.usage.Completion != 7 || s.continued != 1 {
+					t.Errorf("usage %+v, continued %d times", s.usage, s.continued)
+				}
+				r := b.wantRecord(c, "finished", "")
+				wantLegs(t, r, "a "+f.leg, "z finished")
+				if n := b.sum("weir_continuations_total"); n != 1 {
+					t.Errorf("%v continuations", n)
+				}
+				if n := b.sum("weir_retries_total"); n != 0 {
+					t.Errorf("%v retries", n)
+				}
+			})
+		})
+	}
+}
+
+// What forbids a continuation ends the stream with an error that says so.
+func TestContinuationForbidden(t *testing.T) {
+	for _, test := range []struct {
+		bar    bar
+		fields string
+		opts   Options
+		parts  []string
+	}{
+		{barOff, ``, Options{Continue: Continuing{Off: true}}, []string{"scripted failure"}},
+		{barGuide, `,"response_format":{"type":"json_object"}`, Options{}, []string{"grammar"}},
+		{barChoices, `,"n":2`, Options{}, []string{"several choices"}},
+		{barLogprobs, `,"logprobs":true`, Options{}, []string{"log probabilities"}},
+		{barSeed, `,"seed":7`, Options{}, []string{"seed"}},
+		{barPenalties, `,"presence_penalty":0.5`, Options{}, []string{"penalties"}},
+		{barMemory, ``, Options{Continue: Continuing{Memory: 1}}, []string{"--continuation-memory"}},
+	} {
+		for _, f := range streamFaults {
+			t.Run(bars[test.bar].word+"/"+f.name, func(t *testing.T) {
+				facts := &engine.Facts{Carries: infer.CarriesAll}
+				a, z := &tokenEngine{name: "a", facts: facts}, &tokenEngine{name: "z", facts: facts}
+				test.opts.IdleTimeout = time.Minute
+				inWays(t, ways[:1], test.opts, []any{a, z}, func(t *testing.T, b *bench) {
+					c := b.post(chatPath, askStream(test.fields))
+					synctest.Wait()
+					one := a.handed()[0]
+					one.scores = test.bar == barLogprobs
+					one.send(words()[0])
+					f.happen(one)
+					time.Sleep(time.Second)
+					if n := z.count(); n != 0 {
+						t.Errorf("%d attempts elsewhere", n)
+					}
+					s := c.story()
+					if s.err == nil {
+						t.Fatalf("no error: %s", s.body)
+					}
+					if test.bar != barOff {
+						wantParts(t, s.err.Message, "could not go on at another engine")
+					}
+					if test.bar != barOff || f.name == "lost" {
+						wantParts(t, s.err.Message, test.parts...)
+					}
+					if n := b.sum("weir_continuations_refused_total"); test.bar != barOff && n != 1 {
+						t.Errorf("%v were refused", n)
+					}
+				})
+			})
+		}
+	}
+}
+
+// loss is how an attempt of a random history is lost, and what it has given before.
+type loss struct {
+	sizes []int // of its deltas
+	kind  string
+	late  int // ids that come of it when another engine has the stream
+}
+
+// However a stream's engines give and fail, another one is asked exactly for what follows,
+// and the client has what an engine that does not fail gives: text, reasoning, calls, end and
+// counts. It ends with an error only where it is not to go on, behind a beginning of that.
+func TestHoweverItContinues(t *testing.T) {
+	words()
+	dir := t.TempDir()
+	long := strings.Repeat("some more words of a longer answer, ", 12)
+	rapid.Check(t, func(rt *rapid.T) {
+		way := rapid.SampledFrom(ways).Draw(rt, "way")
+		reply := rapid.SampledFrom(replies).Draw(rt, "reply")
+		if rapid.Bool().Draw(rt, "long") {
+			reply.fields, reply.text, reply.reason, reply.want = "", long, infer.ReasonStop, told{content: long, finish: "stop"}
+		}
+		losses := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) loss {
+			return loss{
+				sizes: rapid.SliceOfN(rapid.IntRange(0, 9), 0, 8).Draw(rt, "sizes"),
+				kind:  rapid.SampledFrom([]string{"lost", "lost with ids", "count", "abort", "silence", "refused"}).Draw(rt, "kind"),
+				late:  rapid.IntRange(0, 3).Draw(rt, "late"),
+			}
+		}), 0, 10).Draw(rt, "losses")
+		var err error
+		synctest.Test(t, func(t *testing.T) {
+			err = continued(t, dir, way, reply.fields, said(t, reply.text), reply.reason, reply.want, losses)
+		})
+		if err != nil {
+			rt.Fatal(err)
+		}
+	})
+}
+
+// continued plays a history and says what was wrong. Which ids come is a function of all
+// before: the engine that is asked for others has been given others.
+func continued(t *testing.T, dir string, way way, fields string, ids []uint32, reason infer.Reason, want told, losses []loss) error {
+	engines := []*tokenEngine{{name: "a"}, {name: "b"}, {name: "z"}}
+	b := newBench(t, dir, Options{IdleTimeout: time.Minute, FirstTimeout: time.Minute}, []any{engines[0], engines[1], engines[2]}, way)
+	defer b.end()
+	c := b.post(chatPath, askStream(`,"stream_options":{"include_usage":true}`+fields))
+	seen := map[*call]bool{}
+	next := func() *call {
+		for range 40 {
+			synctest.Wait()
+			for _, e := range engines {
+				for _, call := range e.handed() {
+					if !seen[call] {
+						seen[call] = true
+						return call
+					}
+				}
+			}
+			time.Sleep(250 * time.Millisecond)
+		}
+		return nil
+	}
+	var prompt []uint32
+	given, begun, times, some, over := 0, 0, 0, false, false
+	var before *call
+	for i := 0; ; i++ {
+		at := next()
+		if at == nil {
+			break
+		}
+		if prompt == nil {
+			prompt = slices.Clone(at.req.Prompt)
+		}
+		if !some {
+			given = 0
+		}
+		if wanted := slices.Concat(prompt, ids[:given]); !slices.Equal(at.req.Prompt, wanted) {
+			return fmt.Errorf("attempt %d is asked with %d ids, want the %d of the prompt and %d", i, len(at.req.Prompt), len(prompt), given)
+		}
+		if over {
+			return fmt.Errorf("attempt %d, although the stream had failed %d times in a row and went on %d times", i, begun, times)
+		}
+		if i >= len(losses) {
+			sendReply(at, ids[given:], 5, reason)
+			break
+		}
+		l, from := losses[i], given
+		give := func(n int) []uint32 {
+			n = max(min(n, len(ids)-given-1), 0)
+			given += n
+			return ids[given-n : given]
+		}
+		for _, n := range l.sizes {
+			if part := give(n); len(part) > 0 && !at.aborted() {
+				at.offer(part, nil)
+				some = true
+			}
+			if n%3 == 0 {
+				synctest.Wait()
+			}
+		}
+		if before != nil {
+			before.offer(ids[:min(l.late, len(ids))], nil)
+		}
+		if synctest.Wait(); at.aborted() { // it has been told to stop: the answer is whole
+			break
+		}
+		switch l.kind {
+		case "lost with ids":
+			part := give(2)
+			some = some || len(part) > 0 && i > 0 && from > 0
+			if !some { // nothing of them has reached the client
+				given = from
+			}
+			at.fail(infer.CodeEngine, true, part...)
+		case "count":
+			if !some && given == from {
+				at.fail(infer.CodeEngine, true)
+				break
+			}
+			at.raw(ids[:1], 999, nil)
+		case "abort":
+			at.end(infer.ReasonAbort)
+		case "silence":
+			time.Sleep(time.Minute + time.Second)
+		case "refused":
+			at.fail(infer.CodeOverloaded, true)
+		default:
+			at.fail(infer.CodeEngine, true)
+		}
+		synctest.Wait()
+		if given-from >= retry.Proven {
+			begun = 0
+		}
+		begun++
+		if some {
+			over = begun >= retry.MaxBegun || times >= retry.MaxContinued
+			times++
+		} else {
+			over = begun >= retry.MaxBegun
+		}
+		before = at
+	}
+	s := c.story()
+	got := told{}
+	if s.status == http.StatusOK {
+		got = s.told(t)
+	}
+	if over && s.err != nil || s.status != http.StatusOK {
+		if !over {
+			return fmt.Errorf("it has failed with %q", s.body)
+		}
+		if !strings.HasPrefix(want.content, got.content) || !strings.HasPrefix(want.reasoning, got.reasoning) {
+			return fmt.Errorf("the client has %+v, which is no beginning of %+v", got, want)
+		}
+		return nil
+	}
+	if !got.same(want) || !s.done || s.err != nil {
+		return fmt.Errorf("the client has %+v, error %+v, want %+v", got, s.err, want)
+	}
+	if most := len(ids); s.usage.Prompt != len(prompt) || s.usage.Completion > most || s.usage.Completion < 1 || reason == infer.ReasonLength && s.usage.Completion != most {
+		return fmt.Errorf("usage %+v of a prompt of %d and %d ids", s.usage, len(prompt), most)
+	}
+	return nil
+}
