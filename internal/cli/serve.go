@@ -378,7 +378,7 @@ func dialled(e config.Engine, a *access.Access, f *gatewayFlags, additions func(
 	case "sglang":
 		return sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model, Additions: additions, ConnectTimeout: f.ConnectTimeout, Access: a, Batch: o.Batch, Panicked: panicked(e.Name, o)})
 	case "vllm":
-		return vllm.New(vllm.Options{Name: e.Name, URL: e.URL, Model: e.Model, Additions: additions, ConnectTimeout: f.ConnectTimeout, Access: a, Batch: o.Batch, Panicked: panicked(e.Name, o)}, e.Priority)
+		return vllm.New(vllm.Options{Name: e.Name, URL: e.URL, Model: e.Model, Additions: additions, ConnectTimeout: f.ConnectTimeout, Access: a, Batch: o.Batch, Panicked: panicked(e.Name, o)}, vllm.Flags{Priority: e.Priority, AskHalves: e.Halves.Ask()})
 	}
 	return plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Access: a, Batch: o.Batch, Panicked: panicked(e.Name, o)})
 }

@@ -31,6 +31,7 @@ var halves = map[string][]string{
 	"auto":       {"role", "handover", "bootstrap-host", "bootstrap-port", "engine-id", "side-channel"},
 	"openai":     {"role", "handover", "bootstrap-host", "bootstrap-port", "engine-id", "side-channel"},
 	"sglang":     {"role", "bootstrap-host", "bootstrap-port"},
+	"vllm":       {"role", "handover", "engine-id", "side-channel"},
 	"sglang-ipc": {"role", "bootstrap-host", "bootstrap-port"},
 	"vllm-core":  {"role", "handover", "engine-id", "side-channel"},
 }

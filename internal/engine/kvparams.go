@@ -9,6 +9,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/infer"
 )
 
 // prefillParams are the kv_transfer_params of vLLM's prefill half.
@@ -113,6 +115,32 @@ func CheckParams(params []byte) error {
 	}
 	_, err := readHanded(params)
 	return err
+}
+
+// PrefillOf gives a request as an engine of vLLM's is asked for it: of a prefill half the
+// prompt's first id and nothing about it, which nobody is shown.
+func PrefillOf(req *infer.Request) *infer.Request {
+	if req.Half == nil || req.Half.Role != infer.RolePrefill {
+		return req
+	}
+	one := *req
+	one.MaxTokens, one.MinTokens, one.Logprobs, one.Guide = 1, 0, nil, nil
+	return &one
+}
+
+// CheckHalf refuses a half that does not say what an engine of vLLM's must know. One that says
+// it in part would be the engine's end.
+func CheckHalf(h *infer.Half) *infer.Error {
+	if h == nil || h.Params == nil && h.Role == infer.RoleDecode {
+		return nil // a decode half whose prefill half has handed nothing on is whole
+	}
+	if jsontext.Value(h.Params).Kind() != '{' || !jsontext.Value(h.Params).IsValid() {
+		return infer.Errorf(infer.CodeInternal, "a %s half without kv_transfer_params", h.Role)
+	}
+	if err := CheckParams(h.Params); err != nil {
+		return &infer.Error{Code: infer.CodeInternal, Message: "a half's kv_transfer_params would end the engine", Cause: err}
+	}
+	return nil
 }
 
 // CheckHanded says what is wrong with a prefill half's answer that a decode half, which

@@ -2,6 +2,7 @@ package idstream
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"runtime"
@@ -119,6 +120,32 @@ func (h *Host) ask(ctx context.Context, req *upstream.Request) (resp *upstream.R
 		return resp, h.refusal(resp)
 	}
 	return resp, nil
+}
+
+// Whole hands over a request whose answer comes whole and of at most so many bytes, and gives
+// that. It ends with ctx, and with the engine's Run.
+func (h *Host) Whole(ctx context.Context, req *upstream.Request, most int64) ([]byte, error) {
+	running, err := h.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer h.live.Done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(running, func() { cancel(context.Cause(running)) })()
+	resp, err := h.ask(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
+	switch {
+	case err != nil:
+		return nil, upstream.Fault(h.Name, err)
+	case int64(len(body)) > most:
+		return nil, &infer.Error{Code: infer.CodeIntegrity, Engine: h.Name, Retryable: true, Message: fmt.Sprintf("the engine's answer has more than %d bytes", most)}
+	}
+	return body, nil
 }
 
 // MaxRefusal bounds what is read of a refusal.

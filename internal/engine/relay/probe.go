@@ -37,9 +37,12 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	facts.Role, facts.RoleSaid, facts.Meets, facts.Forgets = e.said.role, e.said.roleSaid, e.said.meets, e.said.forgets
 	e.alone.Store(e.said.alone)
 	if owner == "vllm" && e.opts.AskHalves {
-		if facts.Meets, err = e.vllmMeets(ctx, facts.Models[0]); err != nil {
-			return facts, err
+		if e.met.Way == engine.Nowhere {
+			if e.met, err = vllmserver.Meets(ctx, e.client, facts.Models[0]); err != nil {
+				return facts, err
+			}
 		}
+		facts.Meets = e.met
 	}
 	e.readLoad(ctx, owner)
 	return facts, nil

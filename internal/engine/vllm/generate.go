@@ -20,7 +20,7 @@ const rankHeader = "X-Data-Parallel-Rank"
 // bodyRoom is room for what most requests have besides their ids, of up to seven bytes each.
 const bodyRoom = 512
 
-// Generate implements engine.Tokens, of whole requests. The engine answers 200 as soon as it
+// Generate implements engine.Tokens, of whole requests and of halves. The engine answers 200 as soon as it
 // has read the request, which is its confirmation.
 func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint32, sink engine.Sink, leg *trace.Leg) (engine.Generation, error) {
 	leg.Engine = e.opts.Name
@@ -35,17 +35,14 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	if bad != nil {
 		return nil, bad
 	}
+	if prefills(req) {
+		return e.prefill(ctx, req, attempt, sink, leg, srv, generate)
+	}
 	body, bad := srv.appendRequest(make([]byte, 0, bodyRoom+7*len(req.Prompt)), req, generate)
 	if bad != nil {
 		return nil, bad
 	}
-	header := idstream.TraceOf(leg.Caller)
-	if leg.DPRank >= 0 {
-		if header == nil {
-			header = http.Header{}
-		}
-		header[rankHeader] = []string{strconv.Itoa(leg.DPRank)}
-	}
+	header := headerOf(leg)
 	g := e.newGeneration(req, attempt, sink, generate)
 	if err := e.host.Hand(ctx, &g.Generation, &upstream.Request{Method: http.MethodPost, Path: srv.path(generate), Header: header, Fields: idstream.Fields, Body: body, Leg: leg}); err != nil {
 		return nil, err
@@ -53,10 +50,25 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	return g, nil
 }
 
+// headerOf gives the fields of a request's head.
+func headerOf(leg *trace.Leg) http.Header {
+	header := idstream.TraceOf(leg.Caller)
+	if leg.DPRank >= 0 {
+		if header == nil {
+			header = http.Header{}
+		}
+		header[rankHeader] = []string{strconv.Itoa(leg.DPRank)}
+	}
+	return header
+}
+
 // newGeneration makes the generation of a request to one of the endpoints.
 func (e *Engine) newGeneration(req *infer.Request, attempt uint32, sink engine.Sink, generate bool) *generation {
 	g := &generation{e: e, generate: generate, prompt: len(req.Prompt), media: len(req.Media) > 0, tally: tally{limit: req.MaxTokens}}
 	g.Generation = idstream.Generation{Wire: g, Attempt: attempt, Sink: sink}
+	if h := req.Half; h != nil && h.Params != nil {
+		g.decodes, g.cached = true, engine.HandedCached(h.Params)
+	}
 	if req.Logprobs != nil {
 		g.scored, g.top = true, *req.Logprobs
 	}
@@ -72,6 +84,8 @@ type generation struct {
 	e        *Engine
 	generate bool // it is at /inference/v1/generate
 	prompt   int  // its ids
+	decodes  bool // it is a decode half, of whose prompt the prefill engine had
+	cached   int  // so many tokens in its cache; -1: it did not say
 	media    bool // only the engine knows the length of its prompt
 	scored   bool // its ids come with log probabilities, and with
 	top      int  // so many alternatives each
@@ -189,7 +203,9 @@ func (g *generation) counted(e *event, data []byte, now int64) (last bool) {
 		return true
 	}
 	f := *g.finish
-	f.CachedTokens = e.cached
+	if f.CachedTokens = e.cached; g.decodes {
+		f.CachedTokens = g.cached // all of its prompt comes from the other engine
+	}
 	d := g.last(&f)
 	d.Received = now
 	g.End(d)

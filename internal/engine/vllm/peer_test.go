@@ -356,7 +356,7 @@ func TestConformance(t *testing.T) {
 			t.Run(fmt.Sprintf("scale-out=%t/polled=%t", scaleOut, polled), func(t *testing.T) {
 				enginetest.Run(t, func(t *testing.T) enginetest.Rig {
 					p := newPeer(t, scaleOut)
-					e := New(p.options(), false)
+					e := New(p.options(), Flags{})
 					e.host.Polled = e.host.Polled && polled
 					return enginetest.Rig{Engine: e, Peer: p, Alone: true, Panics: &p.panics}
 				})

@@ -31,6 +31,9 @@ func (srv *server) generates(req *infer.Request) (bool, *infer.Error) {
 	case !srv.generate:
 		return false, nil
 	}
+	if req.Half != nil { // whose other half may be at a server without it, and is known by the path too
+		return media || whole, nil
+	}
 	return media || whole || req.Logprobs == nil || *req.Logprobs == 0, nil
 }
 
@@ -55,9 +58,19 @@ func (srv *server) appendRequest(b []byte, req *infer.Request, generate bool) ([
 		b = append(b, `,"priority":`...)
 		b = strconv.AppendInt(b, *req.Priority, 10)
 	}
-	b = append(b, `,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}`...)
+	if h := req.Half; h != nil && h.Params != nil {
+		b = append(append(b, `,"kv_transfer_params":`...), h.Params...)
+	}
+	if prefills(req) {
+		b = append(b, `,"stream":false`...)
+	} else {
+		b = append(b, `,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}`...)
+	}
 	if !generate {
-		b = append(b, `,"return_token_ids":true,"prompt":`...)
+		if !prefills(req) {
+			b = append(b, `,"return_token_ids":true`...)
+		}
+		b = append(b, `,"prompt":`...)
 		b = idstream.AppendIDs(b, req.Prompt)
 		if req.Logprobs != nil {
 			b = append(b, `,"return_tokens_as_token_ids":true`...)
@@ -143,7 +156,7 @@ func (srv *server) check(req *infer.Request) *infer.Error {
 	if req.MinTokens < 0 || req.MinTokens > req.MaxTokens {
 		return infer.Invalid("min_tokens", "must be between 0 and max_tokens")
 	}
-	if err := req.Whole(); err != nil {
+	if err := engine.CheckHalf(req.Half); err != nil {
 		return err
 	}
 	if err := req.Lacks(srv.carries); err != nil {

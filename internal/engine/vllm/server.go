@@ -42,6 +42,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 		again := *was
 		again.asked = false // it may come back as another
 		e.server.Store(&again)
+		e.met = engine.Meets{}
 		return engine.Facts{}, err
 	}
 	srv := &server{adapters: adapters, generate: was.generate}
@@ -75,13 +76,21 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	srv.note = srv.noted()
 	facts.Software = strings.TrimSpace("vLLM "+srv.version) + " by " + srv.path(srv.generate)
 	srv.carries = carries
-	if e.priority {
+	if e.flags.Priority {
 		srv.carries |= infer.CarriesPriority
 	}
 	if srv.generate {
 		srv.carries |= infer.CarriesMedia
 	}
 	facts.Carries = srv.carries
+	if e.flags.AskHalves {
+		if e.met.Way == engine.Nowhere {
+			if e.met, err = vllmserver.Meets(ctx, e.client, srv.model); err != nil {
+				return engine.Facts{}, err
+			}
+		}
+		facts.Meets = e.met
+	}
 	e.readFigures(ctx, srv, &facts)
 	e.server.Store(srv)
 	return facts, nil

@@ -40,7 +40,15 @@ type Engine struct {
 	host   *idstream.Host
 	server atomic.Pointer[server] // what the engine last said of itself
 
-	priority bool // it schedules by priority
+	flags Flags
+	met   engine.Meets // how its halves of requests meet, once it has said; the probe's
+}
+
+// Flags are what weir is told of how a server was started.
+type Flags struct {
+	Priority bool // it schedules by priority (--scheduling-policy priority)
+	// AskHalves has it asked how its halves of requests meet, by a prefill half of one token.
+	AskHalves bool
 }
 
 var (
@@ -50,11 +58,10 @@ var (
 	_ engine.Reachable = (*Engine)(nil)
 )
 
-// New makes the adapter; it connects when first used. priority says that the engine schedules
-// by priority (--scheduling-policy priority).
-func New(opts Options, priority bool) *Engine {
+// New makes the adapter; it connects when first used.
+func New(opts Options, flags Flags) *Engine {
 	host := idstream.NewHost("vllm", &opts, idstream.Failure)
-	e := &Engine{opts: opts, client: host.Client, host: host, priority: priority}
+	e := &Engine{opts: opts, client: host.Client, host: host, flags: flags}
 	e.server.Store(&server{carries: carries})
 	return e
 }

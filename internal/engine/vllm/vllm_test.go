@@ -153,7 +153,7 @@ func TestRefused(t *testing.T) {
 // played gives an answer's bytes by parts to a generation, and what became of it.
 func play(t *testing.T, req *infer.Request, generate bool, parts ...[]byte) (*enginetest.Recorder, *infer.Finish) {
 	t.Helper()
-	e := New(Options{Name: "a", URL: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}}, false)
+	e := New(Options{Name: "a", URL: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}}, Flags{})
 	sink := enginetest.NewRecorder(1)
 	if req.Logprobs != nil {
 		sink.Scores(*req.Logprobs)
@@ -306,7 +306,7 @@ func TestStopIDComesWithItsEnd(t *testing.T) {
 		"the marker": "data: [DONE]\n\n",
 		"a flaw":     `data: {"choices":[],"usage":{"prompt_tokens":2,"completion_tokens":9}}` + "\n\n",
 	} {
-		e := New(Options{Name: "a", URL: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}}, false)
+		e := New(Options{Name: "a", URL: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}}, Flags{})
 		sink := enginetest.NewRecorder(1)
 		g := e.newGeneration(&infer.Request{Prompt: make([]uint32, 2), MaxTokens: 9, StopIDs: []uint32{7}}, 1, sink, true)
 		g.Begin(t.Context(), e.host)
@@ -447,7 +447,7 @@ func FuzzUsual(f *testing.F) {
 // A server is asked once what it has, and again when it says another version.
 func TestFindsEndpoint(t *testing.T) {
 	p := newPeer(t, true)
-	e := New(p.options(), false)
+	e := New(p.options(), Flags{})
 	states := make(chan engine.State, 16)
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan struct{})
@@ -501,7 +501,7 @@ func TestReleases(t *testing.T) {
 	} {
 		p := newPeer(t, true)
 		p.pages["/version"] = fmt.Sprintf(`{"version":%q}`, version)
-		e := New(p.options(), false)
+		e := New(p.options(), Flags{})
 		facts, err := e.probe(t.Context())
 		note := e.server.Load().note
 		if facts.Software != want.software || (note == "") != (want.note == "") || !strings.Contains(note, want.note) || (err == nil) != (want.fails == "") || err != nil && !strings.Contains(err.Error(), want.fails) {
@@ -517,7 +517,7 @@ func TestRanks(t *testing.T) {
 	p := newPeer(t, true)
 	p.pages["/metrics"] = "vllm:num_requests_running{engine=\"0\"} 1\nvllm:num_requests_running{engine=\"1\"} 2\nvllm:cache_config_info{block_size=\"16\",engine=\"1\",num_gpu_blocks=\"10\"} 1\n"
 	p.pages["/kv_event_sources"] = `{"0":{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:5557","topic":""},"1":{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:5558","topic":""}}`
-	b := enginetest.Start(t, enginetest.Rig{Engine: New(p.options(), false), Peer: p, Alone: true, Panics: &p.panics})
+	b := enginetest.Start(t, enginetest.Rig{Engine: New(p.options(), Flags{}), Peer: p, Alone: true, Panics: &p.panics})
 	facts := b.WaitReady(true).Facts
 	if len(facts.Ranks) != 2 || facts.Ranks[1].KVTokens != 160 || facts.Ranks[1].KVEvents.Endpoint != "tcp://*:5558" || facts.SideBySide != 2 {
 		t.Errorf("%+v", facts)
@@ -572,7 +572,7 @@ func TestFolder(t *testing.T) {
 		`{"tokens":[]}`:      "", `[]`: "",
 	} {
 		p.pages["/tokenize"] = page
-		e := New(o, false)
+		e := New(o, Flags{})
 		_, err := e.probe(t.Context())
 		if note := e.server.Load().note; err != nil || (note == "") != (want == "") || !strings.Contains(note, want) {
 			t.Errorf("%s: %q, %v", page, note, err)

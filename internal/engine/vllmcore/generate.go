@@ -21,7 +21,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	if err := ctx.Err(); err != nil {
 		return nil, infer.AsError(err)
 	}
-	req = ofHalf(req)
+	req = engine.PrefillOf(req)
 	adapter := e.loraOf(req.Model)
 	guided, failed := speaks(req.Guide)
 	if failed != nil {
@@ -65,7 +65,9 @@ func newGeneration(s *session, req *infer.Request, attempt uint32, sink engine.S
 		g.End = s.opts.EndIDs
 	}
 	if h := req.Half; h != nil {
-		g.Role, g.Cached = h.Role, cachedByPrefill(h)
+		if g.Role, g.Cached = h.Role, -1; h.Role == infer.RoleDecode {
+			g.Cached = engine.HandedCached(h.Params) // to this engine all that it gets are
+		}
 	}
 	return g
 }

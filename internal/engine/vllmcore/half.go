@@ -6,51 +6,9 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tinylib/msgp/msgp"
-
-	"weir/internal/engine"
-	"weir/internal/infer"
 )
-
-// ofHalf gives the request as an engine is asked for it: of a prefill half the prompt's
-// first id and nothing about it, which nobody is shown.
-func ofHalf(req *infer.Request) *infer.Request {
-	if req.Half == nil || req.Half.Role != infer.RolePrefill {
-		return req
-	}
-	one := *req
-	one.MaxTokens, one.MinTokens, one.Logprobs, one.Guide = 1, 0, nil, nil
-	return &one
-}
-
-// checkHalf refuses a half that does not say what its engine must know. One that says it in
-// part would be the engine's end.
-func checkHalf(h *infer.Half) *infer.Error {
-	if h == nil || h.Params == nil && h.Role == infer.RoleDecode {
-		return nil // a decode half whose prefill half has handed nothing on is whole
-	}
-	if jsontext.Value(h.Params).Kind() != '{' || !jsontext.Value(h.Params).IsValid() {
-		return infer.Errorf(infer.CodeInternal, "a %s half without kv_transfer_params", h.Role)
-	}
-	if err := engine.CheckParams(h.Params); err != nil {
-		return &infer.Error{Code: infer.CodeInternal, Message: "a half's kv_transfer_params would end the engine", Cause: err}
-	}
-	return nil
-}
-
-// cachedByPrefill gives how many tokens of a decode half's prompt the prefill engine found
-// in its cache, -1 where it did not say. To the decode engine all that it gets are.
-func cachedByPrefill(h *infer.Half) int {
-	said := struct {
-		Cached *int `json:"remote_prefill_cached_tokens"`
-	}{}
-	if h == nil || h.Role != infer.RoleDecode || json.Unmarshal(h.Params, &said) != nil || said.Cached == nil {
-		return -1
-	}
-	return max(*said.Cached, -1)
-}
 
 // maxParams bounds the kv_transfer_params of an answer: a million blocks fit.
 const maxParams = 8 << 20

@@ -143,7 +143,7 @@ func TestMeets(t *testing.T) {
 		says  string
 		meets func(a coretest.Request) coretest.Output
 	}{
-		{"has not said yet", nil},
+		{"has not reported yet", nil},
 		{"--kv-transfer-config", answer("", 0, finishLength)},
 		{`prefill half with "error"`, answer("", 0, finishError)},
 		{"want an id that ends in _dp0", answer("e", 5600, finishLength)},

@@ -323,7 +323,7 @@ func check(req *infer.Request, o *Options, carries infer.Carries) *infer.Error {
 	case req.MinTokens < 0 || req.MinTokens > req.MaxTokens:
 		return infer.Invalid("min_tokens", "must be between 0 and max_tokens")
 	}
-	if err := checkHalf(req.Half); err != nil {
+	if err := engine.CheckHalf(req.Half); err != nil {
 		return err
 	}
 	if err := req.Lacks(carries); err != nil {

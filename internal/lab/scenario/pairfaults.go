@@ -57,6 +57,8 @@ func pairKinds() []faultKind {
 		{"sglang-openai-pair", "sglang", "openai=http://%s", &sglang},
 		{"vllm-pull", "vllm", "openai=http://%s", vllm("NixlConnector")},
 		{"vllm-push", "vllm", "openai=http://%s", vllm("NixlPushConnector")},
+		{"vllm-ids-pull", "vllm", "vllm=http://%s", vllm("NixlConnector")},
+		{"vllm-ids-push", "vllm", "vllm=http://%s", vllm("NixlPushConnector")},
 	}
 }
 

@@ -35,6 +35,10 @@ var wirePairs = map[string]struct {
 		[]string{"--nixl-side-channel-port", "0", "--kv-transfer-config", `{"kv_connector":"NixlConnector","kv_role":"kv_consumer","kv_connector_extra_config":{"kv_lease_duration":2}}`}, "role", []string{"prefilled", "first_output"}},
 	"relay to vllm, push": {"openai", "vllm", "nixl", []string{"--nixl-side-channel-port", "0", "--kv-transfer-config", `{"kv_connector":"NixlPushConnector","kv_role":"kv_producer","engine_id":"P","kv_connector_extra_config":{"kv_lease_duration":2}}`},
 		[]string{"--nixl-side-channel-port", "0", "--kv-transfer-config", `{"kv_connector":"NixlPushConnector","kv_role":"kv_consumer","kv_connector_extra_config":{"kv_lease_duration":2}}`}, "role", []string{"prefilled", "first_output"}},
+	"vllm, pull": {"vllm", "vllm", "nixl", []string{"--nixl-side-channel-port", "0", "--kv-transfer-config", `{"kv_connector":"NixlConnector","kv_role":"kv_producer","kv_connector_extra_config":{"kv_lease_duration":2}}`},
+		[]string{"--nixl-side-channel-port", "0", "--kv-transfer-config", `{"kv_connector":"NixlConnector","kv_role":"kv_consumer","kv_connector_extra_config":{"kv_lease_duration":2}}`}, "role", []string{"prefilled", "first_output"}},
+	"vllm, push": {"vllm", "vllm", "nixl", []string{"--nixl-side-channel-port", "0", "--kv-transfer-config", `{"kv_connector":"NixlPushConnector","kv_role":"kv_producer","engine_id":"P","kv_connector_extra_config":{"kv_lease_duration":2}}`},
+		[]string{"--nixl-side-channel-port", "0", "--kv-transfer-config", `{"kv_connector":"NixlPushConnector","kv_role":"kv_consumer","kv_connector_extra_config":{"kv_lease_duration":2}}`}, "role", []string{"prefilled", "first_output"}},
 }
 
 // startCouple starts both engines and the gateway. more are the decode engine's arguments.

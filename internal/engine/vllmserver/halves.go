@@ -1,4 +1,4 @@
-package relay
+package vllmserver
 
 import (
 	"bytes"
@@ -11,19 +11,17 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/engine"
+	"weir/internal/engine/upstream"
 )
 
-// meetsWithin bounds the request by which an engine of vLLM's says how its halves meet.
+// meetsWithin bounds the request by which a server says how its halves meet.
 const meetsWithin = time.Minute
 
-// vllmMeets asks an engine of vLLM's how its halves of requests meet. Nothing that it shows
-// says it but what it answers to a prefill half, so it is asked for one, of a word's prompt.
-func (e *Engine) vllmMeets(ctx context.Context, model string) (engine.Meets, error) {
-	if e.met.Way != engine.Nowhere {
-		return e.met, nil
-	}
+// Meets asks a server how its halves of requests meet. Nothing that it shows says it but what
+// it answers to a prefill half, so it is asked for one, of a word's prompt.
+func Meets(ctx context.Context, c *upstream.Client, model string) (engine.Meets, error) {
 	// A decode engine with this connector does not survive the question.
-	if data, _, err := e.client.Get(ctx, "/metrics"); err == nil && bytes.Contains(data, []byte("\nvllm:mooncake_")) {
+	if data, _, err := c.Get(ctx, "/metrics"); err == nil && bytes.Contains(data, []byte("\nvllm:mooncake_")) {
 		return engine.Meets{}, errors.New("it runs with MooncakeConnector; weir knows the halves of NixlConnector and NixlPushConnector: start it with one of these, or leave role= out")
 	}
 	ctx, cancel := context.WithTimeout(ctx, meetsWithin)
@@ -35,7 +33,7 @@ func (e *Engine) vllmMeets(ctx context.Context, model string) (engine.Meets, err
 	if err != nil {
 		return engine.Meets{}, err
 	}
-	answer, err := e.client.Generate(ctx, "/v1/completions", body)
+	answer, err := c.Generate(ctx, CompletionsPath, body)
 	if err != nil {
 		return engine.Meets{}, err
 	}
@@ -45,6 +43,5 @@ func (e *Engine) vllmMeets(ctx context.Context, model string) (engine.Meets, err
 	if err := json.Unmarshal(answer, &said); err != nil {
 		return engine.Meets{}, fmt.Errorf("its answer to a prefill half cannot be read: %w", err)
 	}
-	e.met, err = engine.ReadMeets(said.Params, -1)
-	return e.met, err
+	return engine.ReadMeets(said.Params, -1)
 }
