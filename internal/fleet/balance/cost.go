@@ -130,7 +130,8 @@ func (c *Candidate) used() float64 {
 
 // price finds what the request costs at each candidate, how many there are, and the
 // shortest step. Where it costs more than at the best, the cost is not found: in its place is
-// the negative of a bound, of which it is no less.
+// the negative of a bound, of which it is no less. Where the bound is the cost, as of a thousand
+// idle ranks, that is not found another time.
 func (d *Decision) price(q *Request, candidates []Candidate, last *stay) (n int, fastest float64) {
 	d.grow(len(candidates))
 	if len(candidates) == 0 {
@@ -152,10 +153,17 @@ func (d *Decision) price(q *Request, candidates []Candidate, last *stay) (n int,
 			n--
 			continue
 		}
-		total, step := d.exactly(q, c, &at, last, i)
-		worst = d.best(i, total)
-		if step < fastest { // min would look for NaN
-			fastest = step
+		total := -bound * (1 / inexact)
+		if fresh, same := q.least(c); same && bound < 0 && !q.Claims && c.Rank.Told(float64(fresh)) {
+			d.costs[i], d.fresh[i] = total, int32(fresh)
+		} else {
+			var step float64
+			if total, step = d.exactly(q, c, &at, last, i); step < fastest { // min would look for NaN
+				fastest = step
+			}
+		}
+		if total < worst {
+			worst = d.best(i, total)
 		}
 	}
 	return n + len(candidates), fastest
@@ -174,7 +182,8 @@ func (d *Decision) bounds(q *Request, candidates []Candidate, at *cost.Moment, l
 	costs, matches := d.costs[:len(candidates)], q.Matches
 	for i := range candidates {
 		c := &candidates[i]
-		if !c.Rank.Plain(at.Now) {
+		crowd, ok := c.Rank.Plain(at.Now)
+		if !ok {
 			costs[i] = 0
 			continue
 		}
@@ -185,7 +194,7 @@ func (d *Decision) bounds(q *Request, candidates []Candidate, at *cost.Moment, l
 			}
 		}
 		step, drag := c.Rank.Steps()
-		bound := c.Rank.Busy(at.Now) + c.Rank.Fill(fresh, fresh*(length-fresh/2))*(c.Rank.Crowd()+later) + outputs*(step+drag)
+		bound := c.Rank.Busy(at.Now) + c.Rank.Fill(fresh, fresh*(length-fresh/2))*(crowd+later) + c.Rank.Mixed() + outputs*(step+drag)
 		costs[i] = bound * -inexact
 		if step < fastest { // min would look for NaN
 			fastest = step
@@ -199,6 +208,19 @@ func (d *Decision) bounds(q *Request, candidates []Candidate, at *cost.Moment, l
 		}
 	}
 	return fastest
+}
+
+// least is the fewest tokens that the candidate may have to compute, with which it is bounded, and
+// whether it is sure that it has to compute no more.
+func (q *Request) least(c *Candidate) (fresh int, same bool) {
+	if int(c.Cache) >= len(q.Matches) {
+		return q.Length, true
+	}
+	m := &q.Matches[c.Cache]
+	if m.Soon <= 0 {
+		return q.Length, true
+	}
+	return max(q.Length-int(m.Soon)*q.BlockTokens, 1), m.Soon == m.Resident
 }
 
 // inexact is for what rounding may add to a bound.

@@ -157,11 +157,12 @@ func TestTotal(t *testing.T) {
 			if got, step := total(r, now, w); math.Abs(got-e.Total) > 1e-9*e.Total || step != e.StepTime {
 				t.Fatalf("%v and a step of %v, want %+v", got, step, e)
 			}
-			if at := m.Moment(now); r.Plain(now) {
+			at := m.Moment(now)
+			if crowd, ok := r.Plain(now); ok {
 				fresh, length := float64(w.New), float64(w.Length)
 				own, others := r.Steps()
-				least := r.Busy(now) + r.Fill(fresh, fresh*(length-fresh/2))*(r.Crowd()+1+at.Later) + min(w.Output, at.Horizon)*(own+others)
-				if own != e.StepTime || least > e.Total*(1+1e-9) {
+				least := r.Busy(now) + r.Fill(fresh, fresh*(length-fresh/2))*(crowd+1+at.Later) + r.Mixed() + min(w.Output, at.Horizon)*(own+others)
+				if own != e.StepTime || least > e.Total*(1+1e-9) || r.Told(fresh) && least < e.Total*(1-1e-9) {
 					t.Fatalf("at least %v and a step of %v, of %+v", least, own, e)
 				}
 			}

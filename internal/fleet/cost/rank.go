@@ -83,16 +83,21 @@ type quote struct {
 // bid is the line of a quote that a bound of Total needs (Plain), which is all that a decision
 // reads of most ranks.
 type bid struct {
-	// plain is until when the short way is right: nothing but what is in the quote is needed.
+	// plain is until when the short way is right: nothing but what is in the quote is needed. Its
+	// last bits are crowds (crowdBits).
 	plain   atomic.Int64
 	drained atomic.Int64 // when the booked prefills are predicted to be done
 	// start is no more than what a step costs beside its tokens, for each that waits for it: the
-	// coefficient, less what prompts that share the step pay of it.
+	// coefficient, less what prompts that share the step pay of it. It is negative where the
+	// bound is the cost (Told).
 	start          word
 	token, pair    word // Coefficients
-	crowd          word // crowds
+	mixed          word // no more than mixing's share of the work
 	stepTime, drag word // how long a step takes with one more, and by how much that one delays the others in it
 }
+
+// crowdBits are the last bits of plain, which are too few for a time to be told by.
+const crowdBits = 1<<16 - 1
 
 // word is a float64 that is read and written whole.
 type word struct{ bits atomic.Uint64 }
@@ -275,7 +280,8 @@ func (r *Rank) doubt(n int) float64 {
 // Total is Estimate's, for those who ask a thousand ranks of a model at the same moment.
 func (r *Rank) Total(at *Moment, w *Work) (total, stepTime float64) {
 	n := float64(w.New)
-	if at.Now > r.plain.Load() {
+	crowd, ok := r.Plain(at.Now)
+	if !ok {
 		return r.total(at, w)
 	}
 	if n > r.reach.load() {
@@ -298,7 +304,7 @@ func (r *Rank) Total(at *Moment, w *Work) (total, stepTime float64) {
 		steps = shared
 	}
 	// The arithmetic of Coefficients.estimate, which of a struct made of words would be slow.
-	share, k := math.Float64frombits(steps), r.crowd.load()
+	share, k := math.Float64frombits(steps), crowd
 	step, token := r.step.load(), r.token.load()
 	tokens := n * (token + r.pair.load()*(float64(w.Length)-n/2))
 	stepTime = r.stepTime.load()
@@ -310,10 +316,19 @@ func (r *Rank) Total(at *Moment, w *Work) (total, stepTime float64) {
 }
 
 // Plain says that at time now Total is no less than what the rank is busy with, what the prefill
-// takes for all that wait for it, and the steps of the outputs: Busy + Fill (Crowd + 1 + Later) +
-// outputs (Steps). Otherwise only Total tells. These are apart so that they are inlined in a loop
-// over a thousand ranks.
-func (r *Rank) Plain(now int64) bool { return now <= r.plain.Load() }
+// takes for all that wait for it, and the steps of the outputs: Busy + Fill (crowd + 1 + Later) +
+// Mixed + outputs (Steps), where crowd is how many requests decode there when all that is booked is
+// prefilled. Otherwise only Total tells. These are apart so that they are inlined in a loop over a
+// thousand ranks.
+func (r *Rank) Plain(now int64) (crowd float64, ok bool) {
+	until := r.plain.Load()
+	return float64(until & crowdBits), now <= until
+}
+
+// Told says that the bound is Total, for fresh tokens.
+func (r *Rank) Told(fresh float64) bool {
+	return math.Signbit(r.start.load()) && fresh <= r.reach.load()
+}
 
 // Busy is how long what is booked takes at least, in milliseconds.
 func (r *Rank) Busy(now int64) float64 {
@@ -322,11 +337,11 @@ func (r *Rank) Busy(now int64) float64 {
 
 // Fill is how long a prefill of fresh tokens takes at least that makes so many pairs.
 func (r *Rank) Fill(fresh, pairs float64) float64 {
-	return r.start.load() + (fresh*r.token.load() + pairs*r.pair.load())
+	return math.Abs(r.start.load()) + (fresh*r.token.load() + pairs*r.pair.load())
 }
 
-// Crowd is how many requests decode there when all that is booked is prefilled.
-func (r *Rank) Crowd() float64 { return r.crowd.load() }
+// Mixed is what decoding adds to the prefill's steps at least.
+func (r *Rank) Mixed() float64 { return r.mixed.load() }
 
 // Steps are how long a step of decoding takes with one more, and by how much that one delays
 // the others in it.
@@ -362,13 +377,19 @@ func (r *Rank) publish() {
 		mixing = l.Decode + l.Decoder*k
 	}
 	stepTime, drag := l.decoding(k)
-	r.crowd.store(k)
-	r.mixing.store(mixing)
-	start := l.Step
-	if floor := r.floor.Load(); floor > 0 || ^floor > 0 {
-		start *= k / (k + 1)
+	start, mixed := l.Step, mixing
+	switch floor := r.floor.Load(); {
+	case floor > 0 || ^floor > 0: // those share steps
+		start, mixed = start*k/(k+1), 0
+	case foreign == math.MinInt64 && r.space.Load()>>32 == 0:
+		start = -start
+	}
+	if n > crowdBits {
+		plain = math.MinInt64
 	}
 	r.start.store(start)
+	r.mixed.store(mixed)
+	r.mixing.store(mixing)
 	r.step.store(l.Step)
 	r.token.store(l.Token)
 	r.pair.store(l.Pair)
@@ -377,7 +398,7 @@ func (r *Rank) publish() {
 	r.budget.store(l.budget)
 	r.reach.store(min(l.budget, float64(r.left.Load())))
 	r.foreign.Store(foreign)
-	r.plain.Store(plain)
+	r.plain.Store(max(plain, math.MinInt64+2*crowdBits)&^crowdBits - (crowdBits + 1) | n&crowdBits) // earlier rather than later
 }
 
 // Room is how full a rank's cache is, in tokens.
