@@ -231,7 +231,7 @@ func (x *exchange) renew() (why string) {
 
 // continuationRefusals say why a stream was not continued, by the rules of retries.
 var continuationRefusals = [...]string{
-	retry.Exhausted: "it was continued often enough", retry.Spent: "the model's retries are spent (--retry-share, --retry-floor)",
+	retry.Exhausted: "it has failed at two engines in a row, or was continued eight times", retry.Spent: "the model's retries are spent (--retry-share, --retry-floor)",
 	retry.Final: "it could not succeed", retry.Seen: "", retry.Effects: "",
 }
 

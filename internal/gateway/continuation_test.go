@@ -293,3 +293,101 @@ func continued(t *testing.T, dir string, way way, fields string, ids []uint32, r
 	}
 	return nil
 }
+
+// Streams go on in turn, so many of a model at once as they may: one whose turn does not come
+// in time ends with an error, and so does one for which no engine is left. A client that hangs
+// up meanwhile is gone at once, and its turn is the next one's.
+func TestContinuationsInTurn(t *testing.T) {
+	a, z := &tokenEngine{name: "a"}, &tokenEngine{name: "z"}
+	inBubble(t, Options{Continue: Continuing{AtOnce: 1, Timeout: 10 * time.Second}}, []any{a, z}, func(t *testing.T, b *bench) {
+		var callers []*caller
+		for range 8 {
+			c := b.post(chatPath, askStream(``))
+			synctest.Wait()
+			callers = append(callers, c)
+		}
+		calls := slices.Concat(a.handed(), z.handed())
+		at, elsewhere := a, z
+		if a.count() < 4 {
+			at, elsewhere = z, a
+		}
+		for _, call := range calls {
+			call.send(words()[0])
+		}
+		had := elsewhere.count()
+		lost := at.handed()[:4]
+		for _, call := range lost {
+			call.fail(infer.CodeEngine, true)
+		}
+		if n := elsewhere.count() - had; n != 1 {
+			t.Fatalf("%d go on at once, want 1", n)
+		}
+		if n := b.sum("weir_continuations_waiting"); n != 3 {
+			t.Errorf("%v wait, want 3", n)
+		}
+		first := elsewhere.handed()[had]
+		first.send(words()[1]) // its first output is the next one's turn
+		if n := elsewhere.count() - had; n != 2 {
+			t.Fatalf("%d went on, want 2", n)
+		}
+		first.end(infer.ReasonStop)
+		time.Sleep(11 * time.Second) // the second gives nothing
+		synctest.Wait()
+		if n := b.sum("weir_continuations_refused_total"); n != 2 {
+			t.Errorf("%v had no turn in time, want 2", n)
+		}
+		for _, c := range callers {
+			c.answer()
+			c.conn.Close()
+		}
+		synctest.Wait()
+		if n := b.sum("weir_continuations_under_way"); n != 0 {
+			t.Errorf("%v are under way although nobody is there", n)
+		}
+		if n := b.g.kept.Load(); n != 0 {
+			t.Errorf("%d bytes are kept of streams that have ended", n)
+		}
+	})
+}
+
+// A stream goes on once more when the engine fails that went on with it, and ends with an
+// error where no other one is left.
+func TestContinuationOfContinuation(t *testing.T) {
+	a, y, z := &tokenEngine{name: "a"}, &tokenEngine{name: "y"}, &tokenEngine{name: "z"}
+	inBubble(t, Options{}, []any{a, y, z}, func(t *testing.T, b *bench) {
+		c := b.post(chatPath, askStream(`,"max_tokens":60`))
+		latest := func(n int) *call {
+			synctest.Wait()
+			var found *call
+			for _, e := range []*tokenEngine{a, y, z} {
+				for _, call := range e.handed() {
+					if call.attempt == uint32(n) {
+						found = call
+					}
+				}
+			}
+			if found == nil {
+				t.Fatalf("there is no attempt %d", n)
+			}
+			return found
+		}
+		given := 0
+		for i := 1; i <= 3; i++ { // each gives enough to show that the request is not what ends engines
+			call := latest(i)
+			if call.req.MaxTokens != 60-given {
+				t.Errorf("attempt %d may have %d tokens, want %d", i, call.req.MaxTokens, 60-given)
+			}
+			call.send(words()[given : given+17]...)
+			given += 17
+			call.fail(infer.CodeEngine, true)
+			time.Sleep(time.Second)
+		}
+		latest(4).send(words()[given])
+		latest(4).fail(infer.CodeEngine, true) // and a second one in a row
+		s := c.wantBroken(text(words()[:given+1]...), "engine_error")
+		wantParts(t, s.err.Message, "two engines in a row")
+		if s.continued != 3 {
+			t.Errorf("continued %d times for the client", s.continued)
+		}
+	})
+}
