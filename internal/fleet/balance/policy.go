@@ -164,11 +164,15 @@ func New(name string) (Policy, error) {
 	if p, ok := policies[name]; ok {
 		return p(), nil
 	}
-	names := Names()
+	return nil, Unknown(name, Names())
+}
+
+// Unknown says that no policy has that name, which one is the nearest, and what the names are.
+func Unknown(name string, names []string) error {
 	if near := spell.Nearest(name, names, 1+len(name)/3); near != "" {
-		return nil, fmt.Errorf("no policy %q; did you mean %q? The policies are %s", name, near, strings.Join(names, ", "))
+		return fmt.Errorf("no policy %q; did you mean %q? The policies are %s", name, near, strings.Join(names, ", "))
 	}
-	return nil, fmt.Errorf("no policy %q; the policies are %s", name, strings.Join(names, ", "))
+	return fmt.Errorf("no policy %q; the policies are %s", name, strings.Join(names, ", "))
 }
 
 // Work is the request as the candidate would have it. Where both are possible it is half of

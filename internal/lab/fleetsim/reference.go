@@ -1,13 +1,11 @@
 package fleetsim
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strings"
 
 	"weir/internal/fleet/balance"
-	"weir/internal/infer/spell"
 	"weir/internal/sim"
 )
 
@@ -297,11 +295,7 @@ func newPolicy(name string, g *gateway) (balance.Policy, error) {
 		p.chooser = &forced{divides: name == Divided}
 		return p, nil
 	}
-	near := ""
-	if n := spell.Nearest(name, Policies(), 1+len(name)/3); n != "" {
-		near = fmt.Sprintf("; did you mean %q", n)
-	}
-	return nil, fmt.Errorf("no policy %q%s? The policies are %s", name, near, strings.Join(Policies(), ", "))
+	return nil, balance.Unknown(name, Policies())
 }
 
 // Known says whether there is a policy of that name, and which ones there are.
