@@ -374,11 +374,11 @@ func halvesOf(e *config.Engine) (h fleet.Halves, err error) {
 func dialled(e config.Engine, a *access.Access, f *gatewayFlags, additions func(model string) engine.Additions, o *gateway.Options) engine.Adapter {
 	switch e.Kind {
 	case "openai":
-		return relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout, FirstByteTimeout: f.FirstTimeout, Access: a, PassKey: e.PassKey, VerifyIDs: e.VerifyIDs, AskHalves: e.Halves.Ask(), Panicked: panicked(e.Name, o)})
+		return relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout, FirstByteTimeout: f.FirstTimeout, Access: a, PassKey: e.PassKey, VerifyIDs: e.VerifyIDs, AskHalves: e.Halves.Ask(), Decodes: e.Halves.Role == "decode", Panicked: panicked(e.Name, o)})
 	case "sglang":
 		return sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model, Additions: additions, ConnectTimeout: f.ConnectTimeout, Access: a, Batch: o.Batch, Panicked: panicked(e.Name, o)})
 	case "vllm":
-		return vllm.New(vllm.Options{Name: e.Name, URL: e.URL, Model: e.Model, Additions: additions, ConnectTimeout: f.ConnectTimeout, Access: a, Batch: o.Batch, Panicked: panicked(e.Name, o)}, vllm.Flags{Priority: e.Priority, AskHalves: e.Halves.Ask()})
+		return vllm.New(vllm.Options{Name: e.Name, URL: e.URL, Model: e.Model, Additions: additions, ConnectTimeout: f.ConnectTimeout, Access: a, Batch: o.Batch, Panicked: panicked(e.Name, o)}, vllm.Flags{Priority: e.Priority, AskHalves: e.Halves.Ask(), Decodes: e.Halves.Role == "decode"})
 	}
 	return plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Access: a, Batch: o.Batch, Panicked: panicked(e.Name, o)})
 }

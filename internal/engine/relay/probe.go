@@ -38,7 +38,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	e.alone.Store(e.said.alone)
 	if owner == "vllm" && e.opts.AskHalves {
 		if e.met.Way == engine.Nowhere {
-			if e.met, err = vllmserver.Meets(ctx, e.client, facts.Models[0]); err != nil {
+			if e.met, err = vllmserver.Meets(ctx, e.client, facts.Models[0], e.opts.Decodes); err != nil {
 				return facts, err
 			}
 		}

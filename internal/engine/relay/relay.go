@@ -46,6 +46,9 @@ type Options struct {
 	// AskHalves has an engine of vLLM's asked how its halves of requests meet, by a prefill
 	// half of one id whenever it has come; without an answer it is not ready.
 	AskHalves bool
+	// Decodes says that the engine was given the role of a decode engine, which is asked only
+	// where that is known to be safe.
+	Decodes bool
 	// VerifyIDs has the engine's streams verified where it can be asked for their ids.
 	VerifyIDs bool
 }

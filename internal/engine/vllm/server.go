@@ -85,7 +85,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	facts.Carries = srv.carries
 	if e.flags.AskHalves {
 		if e.met.Way == engine.Nowhere {
-			if e.met, err = vllmserver.Meets(ctx, e.client, srv.model); err != nil {
+			if e.met, err = vllmserver.Meets(ctx, e.client, srv.model, e.flags.Decodes); err != nil {
 				return engine.Facts{}, err
 			}
 		}

@@ -18,11 +18,15 @@ import (
 const meetsWithin = time.Minute
 
 // Meets asks a server how its halves of requests meet. Nothing that it shows says it but what
-// it answers to a prefill half, so it is asked for one, of a word's prompt.
-func Meets(ctx context.Context, c *upstream.Client, model string) (engine.Meets, error) {
-	// A decode engine with this connector does not survive the question.
-	if data, _, err := c.Get(ctx, "/metrics"); err == nil && bytes.Contains(data, []byte("\nvllm:mooncake_")) {
+// it answers to a prefill half, so it is asked for one, of a word's prompt. A decode engine with
+// MooncakeConnector does not survive the question, and shows its connector from vLLM 0.33 on: so
+// one that was given this role (decodes) is asked only where it shows NIXL's.
+func Meets(ctx context.Context, c *upstream.Client, model string, decodes bool) (engine.Meets, error) {
+	switch data, _, err := c.Get(ctx, "/metrics"); {
+	case err == nil && bytes.Contains(data, []byte("\nvllm:mooncake_")):
 		return engine.Meets{}, errors.New("it runs with MooncakeConnector; weir knows the halves of NixlConnector and NixlPushConnector: start it with one of these, or leave role= out")
+	case decodes && (err != nil || !bytes.Contains(data, []byte("\nvllm:nixl_"))):
+		return engine.Meets{}, errors.New("its /metrics show no NixlConnector (vllm:nixl_...), and with another connector a decode engine may end when it is asked how its half of a request meets the other: add handover=pull or handover=push, or leave role= out")
 	}
 	ctx, cancel := context.WithTimeout(ctx, meetsWithin)
 	defer cancel()

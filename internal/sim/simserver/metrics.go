@@ -149,6 +149,11 @@ func (e *Engine) vllmMetrics(g *gather) {
 	g.seconds("vllm:request_prefill_time_seconds", "From admission to the first token.", &m.prefill)
 	g.seconds("vllm:request_decode_time_seconds", "From the first token to the last.", &m.decode)
 	g.seconds("vllm:request_inference_time_seconds", "From admission to the last token.", &m.whole)
+	if e.opts.VLLM.Transfer != nil { // by these its connector is known
+		for _, name := range []string{"failed_transfers", "failed_notifications", "kv_expired_reqs"} {
+			g.counter("vllm:nixl_num_"+name+"_total", alwaysZero, 0)
+		}
+	}
 	g.labels = model
 	for _, reason := range []string{"max_num_queued_reqs", "max_num_queued_tokens"} {
 		g.counter("vllm:admission_rejections_total", alwaysZero, 0, "reason", reason)
