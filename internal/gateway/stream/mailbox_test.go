@@ -453,3 +453,50 @@ func TestMailboxInterleavings(t *testing.T) {
 type notifiedFunc func()
 
 func (f notifiedFunc) Notify() { f() }
+
+// What is held is not taken and lets nobody spin, until it is released, fails, or belongs to an
+// attempt that was abandoned.
+func TestHold(t *testing.T) {
+	for name, let := range map[string]func(m *Mailbox){
+		"released": (*Mailbox).Release,
+		"failed": func(m *Mailbox) {
+			m.Offer(&infer.Delta{Attempt: 1, Total: 1, Received: 2, Finish: &infer.Finish{Reason: infer.ReasonError, Err: infer.Errorf(infer.CodeEngine, "it fails")}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := New(1, 9, nil, nil)
+				m.NextAttempt()
+				m.Hold()
+				m.Offer(&infer.Delta{Attempt: 1, IDs: []uint32{7}, Total: 1, Received: 1})
+				if cells := m.Take(nil); cells != nil {
+					t.Fatalf("%v was taken", cells)
+				}
+				woken := make(chan struct{})
+				go func() {
+					m.Wait()
+					close(woken)
+				}()
+				synctest.Wait()
+				select {
+				case <-woken:
+					t.Fatal("a wait ends while all is held")
+				default:
+				}
+				let(m)
+				<-woken
+				if cells := m.Take(nil); len(cells) != 1 || !slices.Equal(cells[0].IDs, []uint32{7}) {
+					t.Errorf("%v", cells)
+				}
+			})
+		})
+	}
+	m := New(1, 9, nil, nil)
+	m.NextAttempt()
+	m.Hold()
+	m.NextAttempt()
+	m.Offer(&infer.Delta{Attempt: 2, IDs: []uint32{7}, Total: 1, Received: 1})
+	if len(m.Take(nil)) != 1 {
+		t.Error("the next attempt is held, too")
+	}
+}
