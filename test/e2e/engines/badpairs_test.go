@@ -71,7 +71,7 @@ func TestBadPairsJoin(t *testing.T) {
 			t.Run("a role that the engine contradicts", func(t *testing.T) {
 				p, d := prefill(t), decode(t)
 				g := serve(t, p.url+",name=p", d.url+",name=d,role=prefill")
-				engineSays(t, g, "d", "role=prefill, and it says that it is a decode engine")
+				engineSays(t, g, "d", "role=prefill, but the engine reports that it is a decode engine")
 				wantAnswer(t, g, "", noEngine, "decode engine")
 			})
 			t.Run("prefill without decode", func(t *testing.T) {
