@@ -103,17 +103,6 @@ func (f *File) set(entry *ast.MappingValueNode, flags []string) error {
 	return nil
 }
 
-// check says what is wrong with an engine or a model, beyond how YAML has it.
-func check(key, value string) (err error) {
-	switch {
-	case key == "engine" && !strings.HasPrefix(value, "file="):
-		_, err = ParseEngine(value)
-	case key == "model":
-		_, err = ParseModel(value)
-	}
-	return err
-}
-
 // flagValue turns a value into the words of the command line.
 func flagValue(key string, n ast.Node) (string, error) {
 	switch n := n.(type) {
