@@ -85,7 +85,7 @@ func TestBadValues(t *testing.T) {
 		{"admin address in use", append(engine, "--listen", "127.0.0.1:0", "--admin-listen", taken.Addr().String()), 1, []string{"--admin-listen", "in use"}},
 		{"no address", append(engine, "--listen", ""), 2, []string{"--listen is empty"}},
 		{"no admin address", append(engine, "--listen", "127.0.0.1:0", "--admin-listen", ""), 2, []string{"--admin-listen is empty", "off"}},
-		{"wire without an address", []string{"engine", "--wire", "openai="}, 2, []string{"--wire openai has no address"}},
+		{"wire without an address", []string{"engine", "--wire", "openai="}, 2, []string{"--wire openai=HOST:PORT has no address"}},
 		{"simulated engine without an address", []string{"engine", "--listen", ""}, 2, []string{"--listen has no address"}},
 		{"simulated engine's address in use", []string{"engine", "--listen", taken.Addr().String()}, 1, []string{"choose another with --listen"}},
 		{"wire's address in use", []string{"engine", "--wire", "vllm=" + taken.Addr().String()}, 1, []string{"choose another with --wire vllm"}},

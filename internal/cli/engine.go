@@ -368,8 +368,8 @@ func (f *simFlags) manner() (mode content.Mode, think content.Effort, err error)
 
 var _ simserver.Tokenizer = (*model.Folder)(nil)
 
-// face is one listener of a simulated engine and what it speaks.
-type face struct {
+// server is one listener of a simulated engine and what it speaks.
+type server struct {
 	kind string
 	l    net.Listener
 }
@@ -379,7 +379,7 @@ var wires = []string{"sglang", "vllm", "openai", "weir"}
 
 // simProcess is a simulated engine with its listeners.
 type simProcess struct {
-	faces     []face
+	servers   []server
 	publisher *kvpub.Publisher // of KV events; nil: none
 	self      watcher          // its Watch is nil where another process's watches
 	log       *slog.Logger
@@ -397,7 +397,7 @@ func (p *simProcess) begin(c *engineCommand, s *streams, o simserver.Options, m 
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range p.faces {
+	for _, f := range p.servers {
 		switch {
 		case f.kind == "weir":
 			sayLine(s.out, "%-9s %s", f.kind, f.l.Addr())
@@ -446,12 +446,12 @@ func (p *simProcess) listen(kind, flag, addr string) error {
 	if err != nil {
 		return err
 	}
-	p.faces = append(p.faces, face{kind, l})
+	p.servers = append(p.servers, server{kind, l})
 	return nil
 }
 
 func (p *simProcess) close() {
-	for _, f := range p.faces {
+	for _, f := range p.servers {
 		f.l.Close()
 	}
 	if p.publisher != nil {
@@ -459,12 +459,12 @@ func (p *simProcess) close() {
 	}
 }
 
-// serve runs the engine and its faces until ctx ends or one of them fails.
+// serve runs the engine and its servers until ctx ends or one of them fails.
 func (p *simProcess) serve(ctx context.Context, e *simserver.Engine) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var tasks sync.WaitGroup
-	errs := make([]error, len(p.faces))
+	errs := make([]error, len(p.servers))
 	tasks.Go(func() {
 		e.Run(ctx)
 		cancel()
@@ -479,7 +479,7 @@ func (p *simProcess) serve(ctx context.Context, e *simserver.Engine) error {
 			}
 		})
 	}
-	for i, f := range p.faces {
+	for i, f := range p.servers {
 		serve := e.ServeOpenAI
 		switch f.kind {
 		case "sglang":

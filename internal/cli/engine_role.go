@@ -122,7 +122,7 @@ func hasLegs(wire string) bool {
 // legs listens for what other halves say: at the registry of a prefill engine that
 // speaks as SGLang does, and at the side channel of one that speaks as vLLM does.
 func (p *simProcess) legs(o *simserver.Options) error {
-	for _, f := range slices.Clone(p.faces) {
+	for _, f := range slices.Clone(p.servers) {
 		host, _, err := net.SplitHostPort(f.l.Addr().String())
 		if err != nil {
 			return err
@@ -148,7 +148,7 @@ func (p *simProcess) other(kind, flag, host string, port int) (int, error) {
 	if err := p.listen(kind, flag, net.JoinHostPort(host, strconv.Itoa(port))); err != nil {
 		return 0, err
 	}
-	if a, ok := p.faces[len(p.faces)-1].l.Addr().(*net.TCPAddr); ok {
+	if a, ok := p.servers[len(p.servers)-1].l.Addr().(*net.TCPAddr); ok {
 		port = a.Port
 	}
 	return port, nil

@@ -15,11 +15,11 @@ import (
 
 type timelineCommand struct {
 	ID      string        `arg:"" optional:"" help:"The id of a request that has ended: its X-Request-Id."`
-	Slowest int           `env:"-" placeholder:"N" help:"Show instead the N requests that took longest, a row each, with the time in each stage."`
-	By      string        `env:"-" default:"total" enum:"total,ttft" help:"What the slowest took longest for: the whole (total) or the first output (ttft) (${default})."`
-	Since   time.Duration `env:"-" default:"15m" help:"Of the requests that ended no longer ago than this (${default})."`
-	Model   string        `env:"-" placeholder:"NAME" help:"Of the requests of this model."`
-	Engine  string        `env:"-" placeholder:"NAME" help:"Of the requests that went to this engine."`
+	Slowest int           `env:"-" placeholder:"N" help:"Show the N slowest requests, one per row, with the time in each stage."`
+	By      string        `env:"-" default:"total" enum:"total,ttft" help:"With --slowest: sort by the whole time (total) or by the time to the first output (ttft) (${default})."`
+	Since   time.Duration `env:"-" default:"15m" help:"With --slowest: only requests that ended within this time (${default})."`
+	Model   string        `env:"-" placeholder:"NAME" help:"With --slowest: only requests for this model."`
+	Engine  string        `env:"-" placeholder:"NAME" help:"With --slowest: only requests that went to this engine."`
 	adminFlag
 	JSON bool `name:"json" env:"-" help:"Print the gateway's answer as JSON."`
 }

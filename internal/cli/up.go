@@ -162,7 +162,7 @@ func (c *upCommand) start(each upEngine, o simserver.Options, m *servedModel) (p
 	if e, err = newSim(&c.simFlags, o, m); err != nil {
 		return p, nil, found, err
 	}
-	found = config.Engine{Kind: each.wire, Addr: p.faces[0].l.Addr().String(), Name: each.name}
+	found = config.Engine{Kind: each.wire, Addr: p.servers[0].l.Addr().String(), Name: each.name}
 	if each.wire == "sglang" {
 		found.URL = &url.URL{Scheme: "http", Host: found.Addr}
 	}
@@ -201,7 +201,7 @@ func (c *upCommand) announce(p *process, sims []simProcess) {
 			wire = fmt.Sprintf("SGLang's API, a %s engine", each.role)
 		}
 		p.say("engine    %s on %s (%s), model %s, state http://%s/admin/state",
-			each.name, sims[i].faces[0].l.Addr(), wire, models.SimName, sims[i].faces[1].l.Addr())
+			each.name, sims[i].servers[0].l.Addr(), wire, models.SimName, sims[i].servers[1].l.Addr())
 	}
 	host := p.listener.Addr().String()
 	if _, port, err := net.SplitHostPort(host); err == nil {

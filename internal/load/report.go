@@ -211,7 +211,7 @@ func (r *Report) Facts() (all []Fact) {
 	if r.Interrupted {
 		more += " (interrupted)"
 	}
-	add("requests", "%d in %s: %d complete, %d corrupt, %d errored%s", r.Requests, seconds(r.Elapsed), r.Complete, r.Corrupt, r.Errored, more)
+	add("requests", "%d in %s: %d complete, %d corrupt, %d errored%s", r.Requests, latency.Seconds(r.Elapsed), r.Complete, r.Corrupt, r.Errored, more)
 	if r.ErroredShare > 0 {
 		add("errored", "%.4f %%", 100*r.ErroredShare)
 	}
@@ -327,16 +327,4 @@ func (r *Report) answerApart() latency.Judged {
 }
 
 // millis gives milliseconds at a useful precision.
-func millis(ms latency.Figure) string {
-	switch {
-	case ms.Refused():
-		return "-"
-	case ms >= 1000:
-		return strconv.FormatFloat(float64(ms), 'f', 0, 64)
-	}
-	return strconv.FormatFloat(float64(ms), 'f', 3, 64)
-}
-
-func seconds(s float64) string {
-	return time.Duration(s * float64(time.Second)).Round(time.Millisecond).String()
-}
+func millis(ms latency.Figure) string { return latency.Millis(float64(ms)) }

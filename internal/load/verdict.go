@@ -311,7 +311,7 @@ func (r *Report) trust() (all []Fact) {
 	}
 	if s := r.Steady; s.Why == "" {
 		add("steady", "%s to %s: %.2f/s arriving, %.2f/s ending, %.1f in flight (%.1f by Little's law)",
-			seconds(s.From), seconds(s.To), s.Arriving, s.Ending, s.InFlight, s.Little)
+			latency.Seconds(s.From), latency.Seconds(s.To), s.Arriving, s.Ending, s.InFlight, s.Little)
 	}
 	if r.Stream {
 		add("receiving", "%s", r.Receive.describe(r.TextEvents))

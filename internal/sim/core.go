@@ -77,7 +77,7 @@ func New(o Options) (*Core, error) {
 // Options are the engine's options with defaults filled in.
 func (c *Core) Options() *Options { return &c.opts }
 
-// Submit queues a request at time now; created is when its face read it. The
+// Submit queues a request at time now; created is when its server read it. The
 // error, CodeOverloaded, says that the queue is full.
 func (c *Core) Submit(now, created int64, r Request) (Ref, error) {
 	c.counts.Received++
@@ -104,7 +104,7 @@ func (c *Core) Submit(now, created int64, r Request) (Ref, error) {
 // with that step. Aborting twice is as aborting once.
 func (c *Core) Abort(now int64, ref Ref) { c.conclude(now, ref, endAborted) }
 
-// Stop ends a request as Abort does, because its face found a stop string in
+// Stop ends a request as Abort does, because its server found a stop string in
 // its text: it counts as finished.
 func (c *Core) Stop(now int64, ref Ref) { c.conclude(now, ref, endStopped) }
 

@@ -9,7 +9,7 @@ import (
 	"weir/internal/workload/content"
 )
 
-// Params is a request as a face received it.
+// Params is a request as a server received it.
 type Params struct {
 	Prompt []uint32
 	// MaxTokens bounds the output; 0 takes what the context and the KV cache

@@ -1016,7 +1016,7 @@ def image_errors(s):
         for param, make in (("messages[0].content[1].image_url.url", lambda url: s.chat(chat_with(url), stream=stream)),
                             ("input[0].content[1].image_url", lambda url: respond(s, input_with(url), stream=stream))):
             for url, word in ((image[:-1], "base64"), (image[:-3] + "!==", "base64"), ("data:image/png;base64,", "no data"),
-                              (data_url(png(28, 28, 1), "image/gif"), "say image/png"), (data_url(b"RIFF", "text/plain"), "no image"),
+                              (data_url(png(28, 28, 1), "image/gif"), "set it to image/png"), (data_url(b"RIFF", "text/plain"), "want one of kind image"),
                               ("file:///a.png", "http or https")):
                 fails(openai.BadRequestError, 400, param, lambda: make(url), says=(param, word))
             fails(openai.BadRequestError, 400, None, lambda: make(data_url(b"Low dams are no image.")), says=("image_data", "no PNG"))

@@ -265,14 +265,7 @@ func (s *stream) appendScores(dst []byte, choice int, t dialect.Tokens) []byte {
 }
 
 func appendIDs(dst []byte, ids []uint32) []byte {
-	dst = append(dst, '[')
-	for i, id := range ids {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = strconv.AppendUint(dst, uint64(id), 10)
-	}
-	return append(dst, ']')
+	return append(dialect.AppendIDs(append(dst, '['), ids), ']')
 }
 
 // AppendText implements dialect.Encoder.

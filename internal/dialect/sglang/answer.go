@@ -81,16 +81,6 @@ func newAnswer(s shape, o dialect.AnswerOptions) *answer {
 	return a
 }
 
-func appendIDs(dst []byte, ids []uint32) []byte {
-	for i, id := range ids {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = strconv.AppendUint(dst, uint64(id), 10)
-	}
-	return dst
-}
-
 // AppendStart implements dialect.Encoder.
 func (a *answer) AppendStart(dst []byte, index int) []byte {
 	a.at(index)
@@ -112,7 +102,7 @@ func (a *answer) at(index int) *choice {
 			prompt: `,"prompt_tokens":` + strconv.Itoa(prompted) + `,"completion_tokens":`,
 		}
 		if a.promptIDs {
-			c.head = append(appendIDs([]byte(`"prompt_token_ids":[`), prompt), "],"...)
+			c.head = append(dialect.AppendIDs([]byte(`"prompt_token_ids":[`), prompt), "],"...)
 		}
 		a.choices = append(a.choices, c)
 	}
@@ -158,7 +148,7 @@ func (a *answer) AppendTokens(dst []byte, index int, text []byte, t dialect.Toke
 	if len(t.IDs) > 0 && len(c.ids) > 0 {
 		c.ids = append(c.ids, ',')
 	}
-	c.ids = appendIDs(c.ids, t.IDs)
+	c.ids = dialect.AppendIDs(c.ids, t.IDs)
 	if a.scored {
 		a.score(c, t)
 	}

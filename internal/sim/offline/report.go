@@ -314,7 +314,7 @@ func (r *Report) Text(w io.Writer) error {
 	}
 	b.WriteString("\n")
 	if r.Interrupted {
-		fmt.Fprintf(&b, "INTERRUPTED after %s of virtual time: the figures are of the %d requests that arrived until then\n", seconds(r.VirtualSeconds), r.Requests)
+		fmt.Fprintf(&b, "INTERRUPTED after %s of virtual time: the figures are of the %d requests that arrived until then\n", latency.Seconds(r.VirtualSeconds), r.Requests)
 	}
 	fmt.Fprintf(&b, "requests    %d: %d finished, %d refused", r.Requests, r.Finished, r.Refused)
 	if r.Unfinished > 0 {
@@ -332,7 +332,7 @@ func (r *Report) Text(w io.Writer) error {
 	fmt.Fprintf(&b, "throughput  %.1f tokens/s, %.3f requests/s\n", r.TokensPerSecond, r.RequestsPerSecond)
 	fmt.Fprintf(&b, "steps       %d, busy %.1f %% of the time\n", r.Steps, 100*r.Busy)
 	fmt.Fprintf(&b, "retractions %d; %d tokens evicted from the KV cache\n", r.Retractions, r.EvictedTokens)
-	fmt.Fprintf(&b, "time        %s virtual in %s real", seconds(r.VirtualSeconds), seconds(r.RealSeconds))
+	fmt.Fprintf(&b, "time        %s virtual in %s real", latency.Seconds(r.VirtualSeconds), latency.Seconds(r.RealSeconds))
 	if r.RealSeconds > 0 {
 		fmt.Fprintf(&b, ", %.0f times as fast", r.VirtualSeconds/r.RealSeconds)
 	}
@@ -352,7 +352,7 @@ func (r *Report) tables(b *strings.Builder) {
 		{"ttft", r.TTFT}, {"tpot", r.TPOT}, {"itl", r.ITL}, {"e2e", r.E2E}, {"queue", r.Queue}, {"step", r.StepTime},
 	} {
 		if l := row.l; l.Count > 0 {
-			fmt.Fprintf(b, "%-14s %9d %9s %9s %9s %9s %9s\n", row.name, l.Count, millis(l.Mean), millis(l.P50), millis(l.P90), millis(l.P99), millis(l.Max))
+			fmt.Fprintf(b, "%-14s %9d %9s %9s %9s %9s %9s\n", row.name, l.Count, latency.Millis(l.Mean), latency.Millis(l.P50), latency.Millis(l.P90), latency.Millis(l.P99), latency.Millis(l.Max))
 		}
 	}
 	fmt.Fprintf(b, "\n%-14s %9s %9s %9s %9s %9s %9s\n", "level", "", "mean", "p50", "p90", "p99", "max")
@@ -372,16 +372,4 @@ func orUnlimited(n int) string {
 		return "unlimited"
 	}
 	return strconv.Itoa(n)
-}
-
-// millis gives milliseconds at a useful precision.
-func millis(ms float64) string {
-	if ms >= 1000 {
-		return strconv.FormatFloat(ms, 'f', 0, 64)
-	}
-	return strconv.FormatFloat(ms, 'f', 3, 64)
-}
-
-func seconds(s float64) string {
-	return time.Duration(s * float64(time.Second)).Round(time.Millisecond).String()
 }

@@ -69,7 +69,7 @@ func (e *Engine) postFaults(w http.ResponseWriter, r *http.Request) error {
 	return e.SetFaults(list)
 }
 
-// ServeAdmin serves the admin calls alone, for an engine without an HTTP face,
+// ServeAdmin serves the admin calls alone, for an engine without an HTTP server,
 // on l until ctx ends. Faults do not touch it.
 func (e *Engine) ServeAdmin(ctx context.Context, l net.Listener) error {
 	h := e.AdminHandler()

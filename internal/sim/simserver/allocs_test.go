@@ -27,7 +27,7 @@ func forms(t testing.TB) map[string]func() (*exchange, form) {
 	}
 	generation := func(o SGLangOptions) (*exchange, form) {
 		e := engine(o)
-		g := &generation{exchange: newExchange(e, nil, nil, "", 1), face: &sglangFace{e: e, weights: `,"num_retractions":`},
+		g := &generation{exchange: newExchange(e, nil, nil, "", 1), server: &sglangServer{e: e, weights: `,"num_retractions":`},
 			items: []item{{rid: strings.Repeat("r", 32), limit: 1 << 30}}, said: make([]said, 1), streams: true, incremental: o.Incremental}
 		g.begin(&g.said[0], &g.items[0])
 		g.outputs = []output{{prompt: []uint32{1}}}

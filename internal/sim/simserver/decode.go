@@ -17,7 +17,7 @@ import (
 // maxChoices bounds the choices of one request.
 const maxChoices = 128
 
-// completionRequest is what the faces read of a chat or text completion; all
+// completionRequest is what the servers read of a chat or text completion; all
 // other fields are accepted and have no effect, as temperature has none.
 type completionRequest struct {
 	Model               string         `json:"model"`

@@ -64,7 +64,9 @@ func appendText[T string | []byte](b []byte, text T) []byte {
 	return append(b, text...)
 }
 
-// appendIDs appends ids as the inside of a JSON array.
+// appendIDs appends ids as the inside of a JSON array. The gateway has the same in
+// package dialect; the simulated engine shares no code with it, so that each checks the
+// other.
 func appendIDs(b []byte, ids []uint32) []byte {
 	for i, id := range ids {
 		if i > 0 {

@@ -13,7 +13,7 @@
 // goroutines of their own.
 //
 // Goroutines: Run's, which owns the core and is the only one that touches it;
-// and those of each face's server, one per HTTP request or gRPC call. They
+// and those of each server, one per HTTP request or gRPC call. They
 // meet in two places. Requests and aborts go to the core through an inbox, with
 // the time they arrived at; results come back through one outbox per
 // connection of a client (a plane session, an HTTP answer), to which Run
@@ -58,7 +58,7 @@ type Tokenizer interface {
 // Options describe an engine and how it is served.
 type Options struct {
 	Sim sim.Options
-	// Tokenizer is needed by the HTTP faces, and by faults with a marker on the
+	// Tokenizer is needed by the HTTP servers, and by faults with a marker on the
 	// plane.
 	Tokenizer Tokenizer
 	// Placeholders are the ids that stand for an image or audio in a prompt; what
@@ -67,7 +67,7 @@ type Options struct {
 	// Speaker says what is not words alone. Without one, all is words, whatever
 	// is asked for.
 	Speaker *content.Speaker
-	// SGLang and VLLM shape the faces that speak like these engines.
+	// SGLang and VLLM shape the servers that speak like these engines.
 	SGLang SGLangOptions
 	VLLM   VLLMOptions
 	// Role is the engine's part where prefill and decode run on two engines.
@@ -121,7 +121,7 @@ type Engine struct {
 	meter   meter
 	again   []int // by DP rank: requests in the queue again
 
-	refused  atomic.Uint64 // by a face, before the core saw them
+	refused  atomic.Uint64 // by a server, before the core saw them
 	sessions sessions
 
 	abortsMu sync.Mutex

@@ -238,7 +238,7 @@ func TestServeAdmin(t *testing.T) {
 	})
 }
 
-// On real sockets and with the kernel's alarm it is the same engine: all faces
+// On real sockets and with the kernel's alarm it is the same engine: all servers
 // answer, and a reset is one.
 func TestOnLoopback(t *testing.T) {
 	b := startOnLoopback(t, Options{})

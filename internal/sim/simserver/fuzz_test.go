@@ -147,15 +147,15 @@ func FuzzEmbeddings(f *testing.F) {
 		f.Add([]byte(body))
 	}
 	e := toyEngine(f)
-	v, s := &vllmFace{e: e}, &sglangFace{e: e}
-	faces := map[string]http.HandlerFunc{
+	v, s := &vllmServer{e: e}, &sglangServer{e: e}
+	servers := map[string]http.HandlerFunc{
 		"embeddings": e.embeddings(writeVLLMError), "vllm's rerank": v.rerank, "score": v.score, "sglang's rerank": s.rerank,
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if bytes.Contains(body, []byte("dimensions")) && len(body) > 1<<10 {
 			return // many long vectors
 		}
-		for name, serve := range faces {
+		for name, serve := range servers {
 			w := httptest.NewRecorder()
 			serve(w, httptest.NewRequest("POST", "/", bytes.NewReader(body)))
 			if w.Code != 200 && (w.Code < 400 || w.Code >= 500) {

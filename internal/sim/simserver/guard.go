@@ -19,11 +19,11 @@ import (
 // Access says who may ask an engine, and how it is spoken to.
 type Access struct {
 	// Keys are those of which requests must show one, as "Authorization: Bearer KEY";
-	// none lets everybody in. Which paths they guard is up to the face.
+	// none lets everybody in. Which paths they guard is up to the server.
 	Keys []string
 	// AdminKey is asked for in place of Keys where SGLang does.
 	AdminKey string
-	// TLS is the faces' side of it; nil is none.
+	// TLS is the servers' side of it; nil is none.
 	TLS *tls.Config
 }
 

@@ -20,7 +20,7 @@ type op struct {
 	call    func()
 }
 
-// inbox is what the faces ask of Run, in the order of its stamps.
+// inbox is what the servers ask of Run, in the order of its stamps.
 type inbox struct {
 	mu     sync.Mutex
 	ops    []op

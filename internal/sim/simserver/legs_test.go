@@ -84,7 +84,7 @@ func (c *couple) start(name string, o Options) *half {
 		cancel()
 		for range 5 {
 			if err := <-ended; err != nil {
-				c.t.Errorf("%s: a face ended with %v", name, err)
+				c.t.Errorf("%s: a server ended with %v", name, err)
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"weir/internal/sim"
 )
 
-// listener is a face's listener: it refuses connections, or never hears them,
+// listener is a server's listener: it refuses connections, or never hears them,
 // when told to, and knows those it accepted, so that a fault can shape or break
 // one.
 type listener struct {
@@ -70,7 +70,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// hold keeps a connection that nobody reads until the face ends.
+// hold keeps a connection that nobody reads until the server ends.
 func (l *listener) hold(c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -40,7 +40,7 @@ const (
 	fetchTimeout = 5 * time.Second
 )
 
-// medium is an image or a piece of audio as a face received it: its bytes, or a
+// medium is an image or a piece of audio as a server received it: its bytes, or a
 // URL.
 type medium struct {
 	kind      infer.MediaKind

@@ -14,7 +14,7 @@ import (
 )
 
 // meter is what the engine measures of its steps, whatever wire the requests
-// came by. Run adds to it; the faces read it under the same lock.
+// came by. Run adds to it; the servers read it under the same lock.
 type meter struct {
 	mu sync.Mutex
 
@@ -193,7 +193,7 @@ func (e *Engine) lastOutput() int64 {
 	return e.meter.lastOutput
 }
 
-// gather makes a scrape of one face. What a face calls a thing is its own; the
+// gather makes a scrape of one server. What a server calls a thing is its own; the
 // figures are the engine's.
 type gather struct {
 	labels []string // name, value, name, value
@@ -240,7 +240,7 @@ func (g *gather) histogram(name, help string, bounds []float64, h *histogram, la
 	g.out <- prometheus.MustNewConstHistogram(d, h.n, h.sum, cumulative, values...)
 }
 
-// collector is a face's metrics, made anew at each scrape.
+// collector is a server's metrics, made anew at each scrape.
 type collector func(g *gather)
 
 // Describe implements prometheus.Collector. It says nothing, so that nothing is

@@ -210,7 +210,7 @@ func (f *modeFields) askTools(ask *content.Ask, messages jsontext.Value) error {
 			return infer.Invalid("tools", "tools must be a list of tools: %v", err)
 		}
 	}
-	// Not nil even if there are none: the face knows, and the prompt is not asked.
+	// Not nil even if there are none: the server knows, and the prompt is not asked.
 	ask.Tools = make([]content.Tool, 0, len(tools))
 	for i, raw := range tools {
 		t, err := content.ParseTool(raw, "tools["+strconv.Itoa(i)+"]")
@@ -308,7 +308,7 @@ func (f *modeFields) separate() bool {
 }
 
 // script gives a request what is to be said, unless that is words alone. Every
-// face calls it before it prepares a request; ask is what the request's own
+// server calls it before it prepares a request; ask is what the request's own
 // fields say, beside what its prompt does. scripted says that the output is no
 // plain text.
 func (e *Engine) script(p *sim.Params, ask content.Ask) (scripted bool, err error) {

@@ -127,7 +127,7 @@ func mustTools(t testing.TB) (tools []content.Tool) {
 	return tools
 }
 
-// Every face gives documents, calls and reasoning as real engines do, streamed
+// Every server gives documents, calls and reasoning as real engines do, streamed
 // or whole, and each part verifies from its text.
 func TestModesOverHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -44,12 +44,12 @@ func (e *Engine) ServeOpenAI(ctx context.Context, l net.Listener) error {
 }
 
 // wantTokenizer refuses to serve an engine without a tokenizer, and closes l.
-func (e *Engine) wantTokenizer(l net.Listener, face string) error {
+func (e *Engine) wantTokenizer(l net.Listener, server string) error {
 	if e.tokenizer != nil {
 		return nil
 	}
 	l.Close()
-	return fmt.Errorf("serve %s: the engine has no tokenizer", face)
+	return fmt.Errorf("serve %s: the engine has no tokenizer", server)
 }
 
 // serveHTTP serves until ctx ends and all handlers have returned.

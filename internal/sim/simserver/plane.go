@@ -35,7 +35,7 @@ type planeServer struct {
 	planepb.UnimplementedPlaneServer
 	e    *Engine
 	l    *listener
-	stop <-chan struct{} // the face is shutting down
+	stop <-chan struct{} // the server is shutting down
 }
 
 // ServePlane serves the weir plane on l until ctx ends; every call has

@@ -110,7 +110,7 @@ type vllmUsage struct {
 	TotalTokens  int `json:"total_tokens"`
 }
 
-func (f *vllmFace) rerank(w http.ResponseWriter, r *http.Request) {
+func (f *vllmServer) rerank(w http.ResponseWriter, r *http.Request) {
 	best, tokens, err := f.e.rerank(w, r)
 	if err != nil {
 		writeVLLMError(w, err)
@@ -136,7 +136,7 @@ func (f *vllmFace) rerank(w http.ResponseWriter, r *http.Request) {
 }
 
 // score answers in the order of text_2, or of text_1 where text_2 is one.
-func (f *vllmFace) score(w http.ResponseWriter, r *http.Request) {
+func (f *vllmServer) score(w http.ResponseWriter, r *http.Request) {
 	body, err := readBody(w, r)
 	var req scoreRequest
 	if err == nil {
@@ -179,7 +179,7 @@ func (f *vllmFace) score(w http.ResponseWriter, r *http.Request) {
 }
 
 // rerank answers as SGLang does: a bare list.
-func (f *sglangFace) rerank(w http.ResponseWriter, r *http.Request) {
+func (f *sglangServer) rerank(w http.ResponseWriter, r *http.Request) {
 	best, _, err := f.e.rerank(w, r)
 	if err != nil {
 		writeSGLangError(w, err)

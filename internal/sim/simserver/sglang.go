@@ -14,7 +14,7 @@ import (
 	"weir/internal/trace"
 )
 
-// SGLangOptions shape the face that speaks like SGLang, by SGLang's own flags.
+// SGLangOptions shape the server that speaks like SGLang, by SGLang's own flags.
 type SGLangOptions struct {
 	// Incremental makes each event of /generate hold what is new, in place of
 	// all so far (--incremental-streaming-output).
@@ -25,7 +25,7 @@ type SGLangOptions struct {
 	// Patched adds the timeline's own stamps to the answers of /generate, as servers do
 	// that were patched for it (--patched-stamps): infer.StampNames, in seconds since 1970.
 	Patched bool
-	// Version is the release that the face is; default SGLangVersion. What a request
+	// Version is the release that the server is; default SGLangVersion. What a request
 	// comes to that needs what the server was started without depends on it.
 	Version string
 	// SkipTokenizer takes and gives ids only (--skip-tokenizer-init).
@@ -44,11 +44,11 @@ type SGLangOptions struct {
 	Args map[string]any
 }
 
-// SGLangVersion is the release that the face is unless told otherwise.
+// SGLangVersion is the release that the server is unless told otherwise.
 const SGLangVersion = "0.5.16"
 
-// sglangFace is the face's own state.
-type sglangFace struct {
+// sglangServer is the server's own state.
+type sglangServer struct {
 	e       *Engine
 	weights string // of every meta_info: the weights, up to the retractions
 	started time.Time
@@ -68,7 +68,7 @@ func (e *Engine) ServeSGLang(ctx context.Context, l net.Listener) error {
 }
 
 func (e *Engine) sglangHandler() http.Handler {
-	f := &sglangFace{
+	f := &sglangServer{
 		e: e, started: time.Now(), jobs: map[string]*job{},
 		weights: `,"weight_version":` + quote(e.opts.SGLang.WeightVersion) + `,"num_retractions":`,
 	}
@@ -109,7 +109,7 @@ func (e *Engine) sglangHandler() http.Handler {
 
 // register notes an exchange's outputs by their request ids, so that they can
 // be aborted. One that is under way already is refused.
-func (f *sglangFace) register(x *exchange) error {
+func (f *sglangServer) register(x *exchange) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range x.outputs {
@@ -126,7 +126,7 @@ func (f *sglangFace) register(x *exchange) error {
 }
 
 // forget is the end of register.
-func (f *sglangFace) forget(x *exchange) {
+func (f *sglangServer) forget(x *exchange) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range x.outputs {
@@ -137,7 +137,7 @@ func (f *sglangFace) forget(x *exchange) {
 // abortRequest aborts all requests whose id begins with the one given: the
 // engine compares beginnings, so that conv-1 aborts conv-10 too. Unknown ids
 // are no error.
-func (f *sglangFace) abortRequest(w http.ResponseWriter, r *http.Request) {
+func (f *sglangServer) abortRequest(w http.ResponseWriter, r *http.Request) {
 	var req struct {
 		RID      string `json:"rid"`
 		AbortAll bool   `json:"abort_all"`
@@ -159,7 +159,7 @@ func (f *sglangFace) abortRequest(w http.ResponseWriter, r *http.Request) {
 }
 
 // completion serves one dialect of completions.
-func (f *sglangFace) completion(d *dialect) http.HandlerFunc {
+func (f *sglangServer) completion(d *dialect) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		a := &answer{exchange: newExchange(f.e, w, r, r.Header.Get("X-Request-Id"), trace.Now()), d: d, voice: sglang}
 		refuse := func(err error) { writeSGLangError(w, err) }
@@ -246,7 +246,7 @@ const (
 // health runs a generation of one token and is well as soon as anything came
 // from the scheduler since. It looks only when a second has passed, so that it
 // never answers sooner.
-func (f *sglangFace) health(w http.ResponseWriter, r *http.Request) {
+func (f *sglangServer) health(w http.ResponseWriter, r *http.Request) {
 	since := trace.Now()
 	ctx, cancel := context.WithTimeout(r.Context(), healthBound)
 	defer cancel()

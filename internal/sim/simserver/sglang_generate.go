@@ -19,7 +19,7 @@ import (
 // work for an event is to copy it.
 type generation struct {
 	exchange
-	face        *sglangFace
+	server      *sglangServer
 	items       []item
 	said        []said
 	batch       bool // events have an index, and a whole answer is a list
@@ -43,8 +43,8 @@ type said struct {
 	firstSent            int64  // when its first event was made, ns
 }
 
-func (f *sglangFace) generate(w http.ResponseWriter, r *http.Request) {
-	g := &generation{exchange: newExchange(f.e, w, r, r.Header.Get("X-Request-Id"), trace.Now()), face: f}
+func (f *sglangServer) generate(w http.ResponseWriter, r *http.Request) {
+	g := &generation{exchange: newExchange(f.e, w, r, r.Header.Get("X-Request-Id"), trace.Now()), server: f}
 	var req generateRequest
 	if err := f.bodyOf(w, r, &req); err != nil {
 		f.e.refused.Add(1)
@@ -382,7 +382,7 @@ func (g *generation) appendMeta(b []byte, o *output, s *said, it *item, first bo
 			b = strconv.AppendInt(b, int64(n), 10)
 		}
 	}
-	b = append(b, g.face.weights...)
+	b = append(b, g.server.weights...)
 	b = strconv.AppendInt(b, int64(o.retractions), 10)
 	b = append(b, `,"reasoning_tokens":0`...)
 	if !s.known && o.stamps.QueueEnd != 0 {

@@ -19,7 +19,7 @@ import (
 )
 
 // serverInfo tells the server's arguments and what its scheduler knows.
-func (f *sglangFace) serverInfo(w http.ResponseWriter, _ *http.Request) {
+func (f *sglangServer) serverInfo(w http.ResponseWriter, _ *http.Request) {
 	o, opts := f.e.prepare, &f.e.opts.SGLang
 	info := map[string]any{
 		"model_path":                   o.Model,
@@ -64,7 +64,7 @@ func (f *sglangFace) serverInfo(w http.ResponseWriter, _ *http.Request) {
 
 // kvEvents is where the engine publishes what its KV caches hold, as routers ask for it;
 // nil: nowhere.
-func (f *sglangFace) kvEvents() map[string]any {
+func (f *sglangServer) kvEvents() map[string]any {
 	if f.e.opts.KVEvents == nil {
 		return nil
 	}
@@ -107,7 +107,7 @@ func speculative(o *sim.Options) any {
 	return nil
 }
 
-func (f *sglangFace) internalStates() []map[string]any {
+func (f *sglangServer) internalStates() []map[string]any {
 	o := f.e.prepare
 	var list []map[string]any
 	for _, l := range f.e.loadOfRanks() {
@@ -132,7 +132,7 @@ func disaggregationMode(r infer.Role) string {
 }
 
 // modelInfo tells the model.
-func (f *sglangFace) modelInfo(w http.ResponseWriter, _ *http.Request) {
+func (f *sglangServer) modelInfo(w http.ResponseWriter, _ *http.Request) {
 	o := f.e.prepare
 	writeJSON(w, http.StatusOK, map[string]any{
 		"model_path":                o.Model,
@@ -177,7 +177,7 @@ type rankLoad struct {
 var loadSections = []string{"core", "memory", "spec", "lora", "disagg", "queues", "all"}
 
 // rankLoads gives the load of each rank, or of one.
-func (f *sglangFace) rankLoads(r *http.Request) ([]rankLoad, error) {
+func (f *sglangServer) rankLoads(r *http.Request) ([]rankLoad, error) {
 	q := r.URL.Query()
 	only := -1
 	if s := q.Get("dp_rank"); s != "" {
@@ -234,7 +234,7 @@ func (f *sglangFace) rankLoads(r *http.Request) ([]rankLoad, error) {
 	return list, nil
 }
 
-func (f *sglangFace) loads(w http.ResponseWriter, r *http.Request) {
+func (f *sglangServer) loads(w http.ResponseWriter, r *http.Request) {
 	list, err := f.rankLoads(r)
 	if err != nil {
 		writeSGLangError(w, err)
@@ -280,7 +280,7 @@ func writeLoadsText(w http.ResponseWriter, list []rankLoad) {
 }
 
 // getLoad is the older form of /v1/loads.
-func (f *sglangFace) getLoad(w http.ResponseWriter, _ *http.Request) {
+func (f *sglangServer) getLoad(w http.ResponseWriter, _ *http.Request) {
 	type load struct {
 		DPRank           int     `json:"dp_rank"`
 		NumReqs          int     `json:"num_reqs"`
@@ -297,7 +297,7 @@ func (f *sglangFace) getLoad(w http.ResponseWriter, _ *http.Request) {
 }
 
 // flushCache empties the prefix cache, which an engine with requests refuses.
-func (f *sglangFace) flushCache(w http.ResponseWriter, r *http.Request) {
+func (f *sglangServer) flushCache(w http.ResponseWriter, r *http.Request) {
 	ok, err := f.e.flushCache(r.Context())
 	switch {
 	case err != nil:
@@ -312,7 +312,7 @@ func (f *sglangFace) flushCache(w http.ResponseWriter, r *http.Request) {
 }
 
 // tokenize gives the ids of a text, a list of texts, or a chat.
-func (f *sglangFace) tokenize(w http.ResponseWriter, r *http.Request) {
+func (f *sglangServer) tokenize(w http.ResponseWriter, r *http.Request) {
 	var req struct {
 		Prompt   jsontext.Value `json:"prompt"`
 		Messages jsontext.Value `json:"messages"`
@@ -345,7 +345,7 @@ func (f *sglangFace) tokenize(w http.ResponseWriter, r *http.Request) {
 }
 
 // detokenize gives the text of ids, or of lists of them.
-func (f *sglangFace) detokenize(w http.ResponseWriter, r *http.Request) {
+func (f *sglangServer) detokenize(w http.ResponseWriter, r *http.Request) {
 	var req struct {
 		Tokens jsontext.Value `json:"tokens"`
 	}

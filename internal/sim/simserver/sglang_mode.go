@@ -12,7 +12,7 @@ import (
 	"weir/internal/sim/kvpub"
 )
 
-// ParseSGLangVersion reads the release of SGLang that the face is to be, as
+// ParseSGLangVersion reads the release of SGLang that the server is to be, as
 // "0.5.3.post1"; what follows its three numbers does not matter.
 func ParseSGLangVersion(s string) (release [3]int, err error) {
 	parts := strings.Split(s, ".")
@@ -29,7 +29,7 @@ func ParseSGLangVersion(s string) (release [3]int, err error) {
 	return release, nil
 }
 
-// before says that the face is of a release before one.
+// before says that the server is of a release before one.
 func (o *SGLangOptions) before(release ...int) bool {
 	own, err := ParseSGLangVersion(o.Version)
 	return err == nil && slices.Compare(own[:], release) < 0

@@ -576,7 +576,7 @@ func newRID() string {
 }
 
 // bodyOf reads a JSON body, as SGLang's routes do.
-func (f *sglangFace) bodyOf(w http.ResponseWriter, r *http.Request, into any) error {
+func (f *sglangServer) bodyOf(w http.ResponseWriter, r *http.Request, into any) error {
 	if err := wantJSON(r); err != nil {
 		return err
 	}

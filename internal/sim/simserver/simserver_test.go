@@ -81,7 +81,7 @@ func (t *toyTokenizer) Render(messages, _, _ []byte) (string, error) {
 	return b.String(), nil
 }
 
-// bench is a running engine with all its faces.
+// bench is a running engine with all its servers.
 type bench struct {
 	t      testing.TB
 	net    *network // nil: loopback
@@ -134,8 +134,8 @@ func run(t testing.TB, o Options, n *network) *bench {
 	ctx, cancel := context.WithCancel(context.Background())
 	b := &bench{t: t, e: e, net: n, words: words}
 	b.client = &http.Client{Transport: &http.Transport{DialContext: b.connect}}
-	const faces = 4
-	ended := make(chan error, faces+1)
+	const servers = 4
+	ended := make(chan error, servers+1)
 	serve := func(name string, f func(context.Context, net.Listener) error) string {
 		l := b.listen(name)
 		go func() { ended <- f(ctx, l) }()
@@ -148,9 +148,9 @@ func run(t testing.TB, o Options, n *network) *bench {
 	go func() { e.Run(ctx); ended <- nil }()
 	t.Cleanup(func() {
 		cancel()
-		for range faces + 1 {
+		for range servers + 1 {
 			if err := <-ended; err != nil {
-				t.Errorf("a face ended with %v", err)
+				t.Errorf("a server ended with %v", err)
 			}
 		}
 		b.client.CloseIdleConnections()

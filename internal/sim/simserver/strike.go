@@ -18,14 +18,14 @@ func errAborted() error {
 	return infer.Errorf(infer.CodeEngine, "aborted by fault")
 }
 
-// fail answers 500, in one shape on every face.
+// fail answers 500, in one shape on every server.
 func (x *exchange) fail() {
 	var body errorBody
 	body.Error.Message, body.Error.Type = "failed by fault", "internal_server_error"
 	writeJSON(x.w, http.StatusInternalServerError, &body)
 }
 
-// throttle answers 429, in OpenAI's words on every face: real engines do not
+// throttle answers 429, in OpenAI's words on every server: real engines do not
 // say it, but what stands before them does.
 func (x *exchange) throttle() {
 	x.w.Header().Set("Retry-After", strconv.Itoa(int((x.fault.Delay+time.Second-1)/time.Second)))

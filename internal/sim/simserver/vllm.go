@@ -13,7 +13,7 @@ import (
 	"weir/internal/infer"
 )
 
-// VLLMOptions shape the face that speaks like vLLM, by vLLM's own flags.
+// VLLMOptions shape the server that speaks like vLLM, by vLLM's own flags.
 type VLLMOptions struct {
 	// PerRequestMetrics adds the object metrics to answers
 	// (--enable-per-request-metrics).
@@ -32,12 +32,12 @@ type VLLMOptions struct {
 	Transfer *VLLMTransfer
 }
 
-// VLLMVersion is the version that the face says it is: the one whose documents
+// VLLMVersion is the version that the server says it is: the one whose documents
 // its shapes were taken from.
 const VLLMVersion = "0.32.0"
 
-// vllmFace is the face's own state.
-type vllmFace struct {
+// vllmServer is the server's own state.
+type vllmServer struct {
 	e    *Engine
 	load atomic.Int64 // requests under way
 }
@@ -53,7 +53,7 @@ func (e *Engine) ServeVLLM(ctx context.Context, l net.Listener) error {
 }
 
 func (e *Engine) vllmHandler() http.Handler {
-	f := &vllmFace{e: e}
+	f := &vllmServer{e: e}
 	mux := http.NewServeMux()
 	mux.Handle("POST /v1/chat/completions", f.tracked(e.completion(chatDialect, vllm)))
 	mux.Handle("POST /v1/completions", f.tracked(e.completion(textDialect, vllm)))
@@ -94,7 +94,7 @@ func (e *Engine) vllmHandler() http.Handler {
 }
 
 // tracked counts the requests under way.
-func (f *vllmFace) tracked(h http.HandlerFunc) http.Handler {
+func (f *vllmServer) tracked(h http.HandlerFunc) http.Handler {
 	if !f.e.opts.VLLM.LoadTracking {
 		return h
 	}
@@ -106,7 +106,7 @@ func (f *vllmFace) tracked(h http.HandlerFunc) http.Handler {
 }
 
 // kvEventSources tells where each rank publishes what its KV cache holds.
-func (f *vllmFace) kvEventSources(w http.ResponseWriter, _ *http.Request) {
+func (f *vllmServer) kvEventSources(w http.ResponseWriter, _ *http.Request) {
 	sources := map[string]any{}
 	if p := f.e.opts.KVEvents; p != nil {
 		for rank, c := range p.Sources() {
@@ -194,7 +194,7 @@ type tokenizeRequest struct {
 	modeFields
 }
 
-func (f *vllmFace) tokenize(w http.ResponseWriter, r *http.Request) {
+func (f *vllmServer) tokenize(w http.ResponseWriter, r *http.Request) {
 	var req tokenizeRequest
 	ids, err := func() ([]uint32, error) {
 		if err := f.read(w, r, &req); err != nil {
@@ -231,7 +231,7 @@ func (f *vllmFace) tokenize(w http.ResponseWriter, r *http.Request) {
 	}{len(ids), f.e.prepare.ContextLength, ids, nil})
 }
 
-func (f *vllmFace) detokenize(w http.ResponseWriter, r *http.Request) {
+func (f *vllmServer) detokenize(w http.ResponseWriter, r *http.Request) {
 	var req struct {
 		Model  string    `json:"model"`
 		Tokens *[]uint32 `json:"tokens"`
@@ -255,7 +255,7 @@ func (f *vllmFace) detokenize(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]string{"prompt": text})
 }
 
-func (f *vllmFace) read(w http.ResponseWriter, r *http.Request, into any) error {
+func (f *vllmServer) read(w http.ResponseWriter, r *http.Request, into any) error {
 	if err := wantJSON(r); err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ type idAnswer struct {
 }
 
 // generate serves /inference/v1/generate, to those that have it.
-func (f *vllmFace) generate(w http.ResponseWriter, r *http.Request) {
+func (f *vllmServer) generate(w http.ResponseWriter, r *http.Request) {
 	if !f.e.opts.VLLM.ScaleOut {
 		writeJSON(w, http.StatusForbidden, map[string]any{"error": map[string]any{
 			"message": "Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them.",

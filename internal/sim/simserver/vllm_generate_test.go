@@ -13,7 +13,7 @@ import (
 
 const generatePath = "/inference/v1/generate"
 
-// said posts to the vllm face and gives the answer as it came.
+// said posts to the vllm server and gives the answer as it came.
 func (b *bench) said(path, body string) (status int, text string) {
 	b.t.Helper()
 	resp, err := b.client.Post(b.vllm+path, "application/json", strings.NewReader(body))

@@ -285,7 +285,7 @@ func acceptMessages(a *answer, body []byte) (*completionRequest, api, error) {
 }
 
 // countTokens serves /v1/messages/count_tokens.
-func (f *vllmFace) countTokens(w http.ResponseWriter, r *http.Request) {
+func (f *vllmServer) countTokens(w http.ResponseWriter, r *http.Request) {
 	var req messagesRequest
 	n, err := func() (int, error) {
 		if err := f.read(w, r, &req); err != nil {

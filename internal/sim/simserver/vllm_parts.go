@@ -16,7 +16,7 @@ import (
 // served serves an API whose requests are made into chats: accept reads a body and gives
 // the chat, and how its answer is written. What is wrong with the body itself vLLM says in
 // its own words whatever the API; the rest is said by refuse.
-func (f *vllmFace) served(accept func(a *answer, body []byte) (*completionRequest, api, error), refuse func(http.ResponseWriter, error)) http.HandlerFunc {
+func (f *vllmServer) served(accept func(a *answer, body []byte) (*completionRequest, api, error), refuse func(http.ResponseWriter, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		a := f.e.newAnswer(w, r, chatDialect, vllm)
 		var body []byte

@@ -89,7 +89,7 @@ func (b *bench) complete(url, body string) (all []completed, done bool) {
 
 const hello = `"messages":[{"role":"user","content":"hello"}]`
 
-// Both engines say what the plain face says, whole and streamed, in their own
+// Both engines say what the plain server says, whole and streamed, in their own
 // shapes.
 func TestEngineVoices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

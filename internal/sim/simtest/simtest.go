@@ -60,7 +60,7 @@ func Start(t testing.TB, o simserver.Options) *Engine {
 		cancel()
 		for range len(listeners) + 1 {
 			if err := <-ended; err != nil {
-				t.Errorf("a face of the engine ended with %v", err)
+				t.Errorf("a server of the engine ended with %v", err)
 			}
 		}
 	})

@@ -16,7 +16,7 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// Faults strike on the engines' OpenAI faces as on the plain one.
+// Faults strike on the engines' OpenAI servers as on the plain one.
 func TestFaultsOverEngineVoices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, Options{})
