@@ -106,7 +106,7 @@ const checks = {
         ['messages[0].content[1].source.data is not base64', imageBlock(image.slice(0, -1))],
         ['messages[0].content[1].source.data is not base64', imageBlock(image.slice(0, -3) + '!==')],
         ['messages[0].content[1].source.media_type', imageBlock(image, 'image/gif')],
-        ['no PNG', imageBlock(Buffer.from('Low dams are no image.').toString('base64'))], // which the engine alone knows
+        ['not a PNG', imageBlock(Buffer.from('Low dams are no image.').toString('base64'))], // which the engine alone knows
       ].map(([says, block]) => [Anthropic.BadRequestError, 400, 'invalid_request_error', says, { messages: withImages(block) }]),
       [Anthropic.NotFoundError, 404, 'not_found_error', 'no-such-model', { model: 'no-such-model' }],
     ]) {

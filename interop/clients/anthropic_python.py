@@ -395,8 +395,8 @@ def image_errors(s):
     image, before = base64.b64encode(png(28, 28, 1)).decode(), s.looked()
     source = "messages[0].content[1].source."
     for wrong, *says in ((block(image[:-1]), source + "data", "base64"), (block(image[:-3] + "!=="), source + "data", "base64"),
-                         (block(""), source + "data"), (block(image, "image/gif"), source + "media_type", "say image/png"),
-                         (block(b"Low dams are no image."), "image_data", "no PNG")):
+                         (block(""), source + "data"), (block(image, "image/gif"), source + "media_type", "set it to image/png"),
+                         (block(b"Low dams are no image."), "image_data", "not a PNG")):
         bad(s, *says, messages=with_images(wrong))
     same(s.looked(), before, "what the engines looked at")
     fails(anthropic.BadRequestError, 400, "invalid_request_error",

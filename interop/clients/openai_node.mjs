@@ -493,8 +493,8 @@ const checks = {
       ]) {
         await bad(param, () => make(dataURL(image).slice(0, -1)), [param, 'base64']);
         await bad(param, () => make(dataURL(image).slice(0, -3) + '!=='), [param, 'base64']);
-        await bad(param, () => make(dataURL(image, 'image/gif')), [param, 'say image/png']);
-        await bad(null, () => make(dataURL(Buffer.from('Low dams are no image.'))), ['image_data', 'no PNG']);
+        await bad(param, () => make(dataURL(image, 'image/gif')), [param, 'set it to image/png']);
+        await bad(null, () => make(dataURL(Buffer.from('Low dams are no image.'))), ['image_data', 'not a PNG']);
       }
     }
     same(await looked(), before, 'what the engines looked at');

@@ -1019,7 +1019,7 @@ def image_errors(s):
                               (data_url(png(28, 28, 1), "image/gif"), "set it to image/png"), (data_url(b"RIFF", "text/plain"), "want one of kind image"),
                               ("file:///a.png", "http or https")):
                 fails(openai.BadRequestError, 400, param, lambda: make(url), says=(param, word))
-            fails(openai.BadRequestError, 400, None, lambda: make(data_url(b"Low dams are no image.")), says=("image_data", "no PNG"))
+            fails(openai.BadRequestError, 400, None, lambda: make(data_url(b"Low dams are no image.")), says=("image_data", "not a PNG"))
     same(s.looked(), before, "what the engines looked at")
     s.idle()
 
