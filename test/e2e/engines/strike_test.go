@@ -32,7 +32,7 @@ func TestFaultsThroughTheGateway(t *testing.T) {
 			t.Run(path+" "+strings.Fields(c.faults)[0], func(t *testing.T) {
 				harness.Beside(t, harness.Heavy)
 				bad, good := harness.StartSim(t, append(harness.FastSim, "--name", "bad")...), harness.StartSim(t, append(harness.FastSim, "--name", "good")...)
-				g := harness.StartGateway(t, "serve", "--policy", "round-robin", "--engine", bad.Spec(path), "--engine", good.Spec(path), "--idle-timeout", "4s", "--first-timeout", "20s")
+				g := harness.StartGateway(t, "serve", "--continuation", "off", "--policy", "round-robin", "--engine", bad.Spec(path), "--engine", good.Spec(path), "--idle-timeout", "4s", "--first-timeout", "20s")
 				harness.Eventually(t, "both ready", func() bool { return harness.Metric(t, g.Admin, "weir_engine_ready") == 2 })
 				before := g.Goroutines()
 				bad.SetFaults(strings.Fields(c.faults)...)
@@ -75,7 +75,7 @@ func TestDeafEngine(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			harness.Beside(t, harness.Light)
 			bad, good := harness.StartSim(t, append(harness.FastSim, "--name", "bad")...), harness.StartSim(t, append(harness.FastSim, "--name", "good")...)
-			g := harness.StartGateway(t, "serve", "--policy", "round-robin", "--engine", bad.Spec(path)+",name=bad", "--engine", good.Spec(path)+",name=good", "--wait-for-engines", "500ms", "--first-timeout", "3s")
+			g := harness.StartGateway(t, "serve", "--continuation", "off", "--policy", "round-robin", "--engine", bad.Spec(path)+",name=bad", "--engine", good.Spec(path)+",name=good", "--wait-for-engines", "500ms", "--first-timeout", "3s")
 			harness.Eventually(t, "both ready", func() bool { return harness.Metric(t, g.Admin, "weir_engine_ready") == 2 })
 			before := g.Goroutines()
 			// The first request takes the connection with it, which has just been used and

@@ -45,7 +45,7 @@ func TestEngineFaults(t *testing.T) {
 			t.Run(path+" "+c.fault, func(t *testing.T) {
 				harness.Beside(t, harness.Light)
 				bad, good := harness.StartSim(t, append(quick, "--fault", c.fault)...), harness.StartSim(t, quick...)
-				g := harness.StartGateway(t, append([]string{"serve", "--policy", "round-robin", "--engine", bad.Spec(path), "--engine", good.Spec(path)}, patience(c.fault)...)...)
+				g := harness.StartGateway(t, append([]string{"serve", "--continuation", "off", "--policy", "round-robin", "--engine", bad.Spec(path), "--engine", good.Spec(path)}, patience(c.fault)...)...)
 				harness.Eventually(t, "both ready", func() bool { return harness.Metric(t, g.Admin, "weir_engine_ready") == 2 })
 				broken := 0
 				for range 4 { // round-robin: the bad engine's turn comes
