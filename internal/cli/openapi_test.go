@@ -1,0 +1,187 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"weir/internal/config"
+)
+
+const openAPI = "../../docs/admin.openapi.json"
+
+// openAPIOf gives the operations that the document has, by method and path.
+func openAPIOf(t *testing.T) (operations map[string]map[string]any, schemas *jsonschema.Compiler) {
+	t.Helper()
+	data, err := os.ReadFile(openAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		Paths map[string]map[string]map[string]any
+	}
+	if err := json.Unmarshal(data, &doc); err != nil {
+		t.Fatal(err)
+	}
+	operations = map[string]map[string]any{}
+	for path, methods := range doc.Paths {
+		for method, operation := range methods {
+			operations[strings.ToUpper(method)+" "+path] = operation
+		}
+	}
+	whole, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	schemas = jsonschema.NewCompiler()
+	if err := schemas.AddResource("admin.json", whole); err != nil {
+		t.Fatal(err)
+	}
+	return operations, schemas
+}
+
+// The document has each call by which the fleet changes, and no other.
+func TestOpenAPIHasTheCalls(t *testing.T) {
+	operations, _ := openAPIOf(t)
+	p := &process{changes: &changes{}}
+	has, routes := slices.Sorted(maps.Keys(operations)), slices.Sorted(maps.Keys(p.changeRoutes()))
+	if !slices.Equal(has, routes) {
+		t.Errorf("docs/admin.openapi.json has\n%q, and the admin listener\n%q", has, routes)
+	}
+}
+
+// What the handlers answer is as the document says: the status is one of the operation's, and
+// the body is of its schema. So are the bodies that they take.
+func TestOpenAPIIsWhatTheHandlersDo(t *testing.T) {
+	operations, schemas := openAPIOf(t)
+	var all commands
+	parser, err := kong.New(&all, kong.Name("weir"), kong.Writers(io.Discard, io.Discard), kong.Vars{"version": ""})
+	if err != nil {
+		t.Fatal(err)
+	}
+	specs := []string{"weir=127.0.0.1:1,name=a", "weir=127.0.0.1:2,name=b"}
+	if _, err := parser.Parse([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--engine", specs[0], "--engine", specs[1]}); err != nil {
+		t.Fatal(err)
+	}
+	c := &all.Serve
+	parts, problems := c.judge(false)
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	want, _, err := parts.wishes.desired()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := newProcess(&c.gatewayFlags, parts.opts, []config.Engine{want.Engines[0].Engine, want.Engines[1].Engine}, parts.models, &streams{out: io.Discard, err: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.changes.wishes, p.changes.desired = parts.wishes, want
+	p.sources = &sources{again: func() (*serveCommand, settings, error) { return c, settings{}, nil }, look: resolver}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); p.fleet.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+		p.listener.Close()
+		p.admin.Close()
+		p.gateway.Close()
+		if err := p.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	handler := p.adminHandler(t.Context())
+	seen := map[string]bool{}
+	for _, call := range []struct {
+		method, path, body string
+		status             int
+	}{
+		{"GET", "/admin/fleet", "", 200},
+		{"GET", "/admin/engines/a", "", 200},
+		{"GET", "/admin/engines/z", "", 404},
+		{"PUT", "/admin/engines/c", `{"spec":"openai=http://127.0.0.1:3","weight":0.5,"drained":true}`, 200},
+		{"PUT", "/admin/engines/c", `{"spec":"openai=http://127.0.0.1:3","weight":0.5,"drained":true}`, 200},
+		{"PUT", "/admin/engines/d", `{"spec":"openai=http://127.0.0.1:3"}`, 409},
+		{"PUT", "/admin/engines/d", `{"spec":""}`, 400},
+		{"PUT", "/admin/engines/c/weight", `{"weight":0.25}`, 200},
+		{"PUT", "/admin/engines/c/weight", `{"weight":2}`, 400},
+		{"POST", "/admin/engines/c/resume", "", 200},
+		{"POST", "/admin/engines/c/drain?timeout=1s", "", 200},
+		{"POST", "/admin/engines/z/drain", "", 404},
+		{"DELETE", "/admin/engines/c?force=true", "", 200},
+		{"DELETE", "/admin/engines/c", "", 200},
+		{"DELETE", "/admin/engines/z", "", 404},
+		{"PUT", "/admin/models/m", `{"spec":"m,max-tokens=9"}`, 200},
+		{"DELETE", "/admin/models/m", "", 200},
+		{"DELETE", "/admin/models/z", "", 404},
+		{"POST", "/admin/reload", "", 200},
+	} {
+		r := httptest.NewRequest(call.method, "http://127.0.0.1"+call.path, strings.NewReader(call.body))
+		r.RemoteAddr = "127.0.0.1:4711"
+		if call.body != "" {
+			r.Header.Set("Content-Type", "application/json")
+		}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		if w.Code != call.status {
+			t.Errorf("%s %s: %d %s, want %d", call.method, call.path, w.Code, w.Body, call.status)
+			continue
+		}
+		at, _ := url.Parse(call.path)
+		template := at.Path
+		for _, kind := range []string{"engines", "models"} {
+			if parts := strings.Split(at.Path, "/"); len(parts) > 3 && parts[2] == kind {
+				parts[3] = "{name}"
+				template = strings.Join(parts, "/")
+			}
+		}
+		key := call.method + " " + template
+		seen[key] = true
+		responses, _ := operations[key]["responses"].(map[string]any)
+		of, ok := responses[strconv.Itoa(call.status)].(map[string]any)
+		if !ok {
+			t.Errorf("%s: the document has no %d", key, call.status)
+			continue
+		}
+		ref := of["content"].(map[string]any)["application/json"].(map[string]any)["schema"].(map[string]any)["$ref"].(string)
+		conforms(t, schemas, ref, w.Body.String(), key)
+		if body, ok := operations[key]["requestBody"].(map[string]any); ok && call.status == 200 {
+			ref := body["content"].(map[string]any)["application/json"].(map[string]any)["schema"].(map[string]any)["$ref"].(string)
+			conforms(t, schemas, ref, call.body, key)
+		}
+	}
+	for key := range operations {
+		if !seen[key] {
+			t.Errorf("%s was not called", key)
+		}
+	}
+}
+
+func conforms(t *testing.T, c *jsonschema.Compiler, ref, body, of string) {
+	t.Helper()
+	schema, err := c.Compile("admin.json" + ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, err := jsonschema.UnmarshalJSON(strings.NewReader(body))
+	if err != nil {
+		t.Fatalf("%s: %v: %s", of, err, body)
+	}
+	if err := schema.Validate(value); err != nil {
+		t.Errorf("%s: %s: %v", of, body, err)
+	}
+}
