@@ -191,6 +191,7 @@ func continued(t *testing.T, dir string, way way, fields string, ids []uint32, r
 		return nil
 	}
 	var prompt []uint32
+	most := 0 // tokens of the answer
 	given, begun, times, some, over := 0, 0, 0, false, false
 	var before *call
 	for i := 0; ; i++ {
@@ -199,13 +200,16 @@ func continued(t *testing.T, dir string, way way, fields string, ids []uint32, r
 			break
 		}
 		if prompt == nil {
-			prompt = slices.Clone(at.req.Prompt)
+			prompt, most = slices.Clone(at.req.Prompt), at.req.MaxTokens
 		}
 		if !some {
 			given = 0
 		}
 		if wanted := slices.Concat(prompt, ids[:given]); !slices.Equal(at.req.Prompt, wanted) {
 			return fmt.Errorf("attempt %d is asked with %d ids, want the %d of the prompt and %d", i, len(at.req.Prompt), len(prompt), given)
+		}
+		if at.req.MaxTokens != most-given {
+			return fmt.Errorf("attempt %d may have %d tokens, want %d without %d", i, at.req.MaxTokens, most, given)
 		}
 		if over {
 			return fmt.Errorf("attempt %d, although the stream had failed %d times in a row and went on %d times", i, begun, times)
@@ -288,8 +292,8 @@ func continued(t *testing.T, dir string, way way, fields string, ids []uint32, r
 	if !got.same(want) || !s.done || s.err != nil {
 		return fmt.Errorf("the client has %+v, error %+v, want %+v", got, s.err, want)
 	}
-	if most := len(ids); s.usage.Prompt != len(prompt) || s.usage.Completion > most || s.usage.Completion < 1 || reason == infer.ReasonLength && s.usage.Completion != most {
-		return fmt.Errorf("usage %+v of a prompt of %d and %d ids", s.usage, len(prompt), most)
+	if n := len(ids); s.usage.Prompt != len(prompt) || s.usage.Completion > n || s.usage.Completion < 1 || reason == infer.ReasonLength && s.usage.Completion != n {
+		return fmt.Errorf("usage %+v of a prompt of %d and %d ids", s.usage, len(prompt), n)
 	}
 	return nil
 }
