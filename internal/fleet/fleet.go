@@ -287,9 +287,10 @@ func (f *Fleet) Run(ctx context.Context) {
 	start := func(m *member) {
 		running, stop := context.WithCancel(ctx)
 		m.stop = stop
+		of := m.Member // as it joins: its setting is Run's to change
 		adapters.Go(func() {
 			defer stop()
-			f.serve(running, m)
+			f.serve(running, m, of)
 			select {
 			case f.ended <- m:
 			case <-ctx.Done():
@@ -324,10 +325,10 @@ func (f *Fleet) Run(ctx context.Context) {
 }
 
 // serve runs a member's adapter until ctx ends.
-func (f *Fleet) serve(ctx context.Context, m *member) {
+func (f *Fleet) serve(ctx context.Context, m *member, of Member) {
 	tell := func(s engine.State) {
 		if s.Err != nil && f.opts.Lost != nil && ctx.Err() == nil {
-			f.opts.Lost(m.Member, s.Err)
+			f.opts.Lost(of, s.Err)
 		}
 		// The adapter goes on when the snapshot says it: what it then ends looks for
 		// another engine.
@@ -340,12 +341,12 @@ func (f *Fleet) serve(ctx context.Context, m *member) {
 	}
 	// What an adapter reads it guards itself; this keeps the others going.
 	defer func() {
-		if p := engine.Caught(recover(), func(p *engine.Panic) { f.panicked(m.Member, p) }); p != nil {
+		if p := engine.Caught(recover(), func(p *engine.Panic) { f.panicked(of, p) }); p != nil {
 			tell(engine.State{Err: fmt.Errorf("its adapter has ended, restart weir: %w", p)})
 			<-ctx.Done()
 		}
 	}()
-	m.Adapter.Run(ctx, tell)
+	of.Adapter.Run(ctx, tell)
 }
 
 // report takes what an adapter says.
