@@ -1,8 +1,7 @@
-// Package engine is the contract between the gateway and an inference engine.
-// There are two kinds, because they want opposite directions of control: a
-// Tokens engine is handed ids and pushes ids back; a Relay is handed the
-// caller's own bytes and its answer is pulled. One adapter package per wire
-// implements one of them.
+// Package engine is the contract between the gateway and an inference engine. There are
+// two kinds, because control flows in opposite directions. A Tokens engine receives
+// token ids and pushes ids back. A Relay receives the caller's own bytes, and its
+// answer is pulled. Each wire has one adapter package, which implements one of them.
 package engine
 
 import (

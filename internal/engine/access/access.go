@@ -1,9 +1,10 @@
-// Package access is what weir shows the engines that it connects to, and what it knows
-// them by: a key, a certificate of its own, the authority that theirs are signed by.
+// Package access holds the credentials of connections to engines: the key and the
+// client certificate that weir presents, and the authority that must have signed the
+// engine's certificate.
 //
-// Keys and certificates are files, because what stands in an argument or a URL is read
-// by whoever can list processes, and ends up in logs. A file is read again when it
-// changes, so that an exchanged key needs no restart.
+// Keys and certificates are read from files, because arguments and URLs appear in
+// process lists and in logs. A file is read again when it changes, so a new key needs
+// no restart.
 package access
 
 import (

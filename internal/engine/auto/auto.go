@@ -1,26 +1,25 @@
-// Package auto is the adapter of an engine whose kind was not given: it finds out
-// what answers at the address, and from then on stands for the adapter of that kind.
+// Package auto is the adapter for an engine whose kind was not given. It detects what
+// answers at the address and then delegates to the adapter of that kind.
 //
-// What it takes for what:
+// The kinds are detected as follows:
 //
-//   - SGLang is whoever says so in its model list ("owned_by") or has its
-//     /server_info. It becomes kind sglang where the folder of a model that it serves
-//     is known, and is relayed otherwise: only with the folder's tokenizer and
-//     template can ids be exchanged, and then their counts are checked, its stamps
-//     read, and tool calls parsed here. It is kind sglang too where it was started
-//     without a tokenizer, as nothing else can serve it then.
-//   - vLLM is whoever says so in its model list. It becomes kind vllm where the folder of a
-//     model that it serves is known, its release takes all that is asked of it by ids, and
-//     it generates text; it is relayed otherwise. Its engine cores dial in by themselves, at
-//     an address that must be chosen: that kind (vllm-core) cannot be found by looking.
+//   - A server is SGLang if its model list says so ("owned_by") or if it has SGLang's
+//     /server_info. Its kind is sglang if the folder of a model that it serves is known;
+//     otherwise it is relayed. Only with the folder's tokenizer and template can weir
+//     exchange token ids, check their counts, read the engine's stamps and parse tool calls.
+//     Its kind is also sglang if it was started without a tokenizer, because no other
+//     adapter can serve it then.
+//   - A server is vLLM if its model list says so. Its kind is vllm if the folder of a model
+//     that it serves is known, its release supports every field by ids, and it generates
+//     text; otherwise it is relayed. The kind vllm-core cannot be detected: engine cores
+//     dial in, at an address that the operator chooses.
 //   - Every other HTTP server with a model list is relayed (openai).
-//   - Whoever does not speak HTTP/1.1 and answers a Describe is an engine on weir's
+//   - A server that does not speak HTTP/1.1 and answers a Describe is an engine on weir's
 //     plane.
 //
-// It decides when the engine first answers, and again whenever the adapter it stands
-// for says that something changed: that the engine is gone, or says something else
-// of itself. An engine of another kind has another adapter then; what ran on the one
-// before has ended with it.
+// It decides when the engine first answers, and again whenever the current adapter reports
+// that the engine is gone or describes itself differently. If the kind has changed, a new
+// adapter takes over, and all requests of the previous one have ended.
 package auto
 
 import (

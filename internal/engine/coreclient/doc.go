@@ -1,15 +1,16 @@
-// Package coreclient is what adapters to an engine's core process have in common. On
-// such a wire requests go one way and outputs come back another, a message per step
-// of the engine for all of its requests, and nothing is acknowledged. Fences stand
-// in for that: questions that change nothing, sent behind requests and aborts, whose
-// answers come behind all output before them.
+// Package coreclient is the common part of adapters for an engine's core process. On
+// such a wire, requests and outputs travel on separate connections. Each step of the
+// engine sends one message with the output of all requests, and nothing is
+// acknowledged. Fences replace acknowledgements: a fence is a call without side
+// effects, sent after requests and aborts. Its answer arrives after all output that
+// precedes it.
 //
-// The core is pure: a Generation is one request and how far its hand-over is, a Table
-// knows those of a session, an Outbox holds what is to be sent and what the engine has
-// taken in, and a Dispatcher gives each its deltas. Around it are a Host, which binds
-// the sockets that engines connect to, a Place, in which one engine serves at a time,
-// and a Session, an engine from its input connection to its loss. What the bytes mean
-// is the adapter's Wire.
+// The core is pure. A Generation is one request and the state of its hand-over. A Table
+// holds the generations of a session. An Outbox holds the messages to send and those
+// that the engine has received. A Dispatcher gives each generation its deltas. Around
+// the core are a Host, which binds the sockets that engines connect to; a Place, in
+// which one engine serves at a time; and a Session, which lasts from an engine's input
+// connection to its loss. The adapter's Wire encodes and decodes the messages.
 //
 // What must hold:
 //

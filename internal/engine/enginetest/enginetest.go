@@ -1,13 +1,13 @@
-// Package enginetest holds the conformance suite of engine.Tokens: what every
-// adapter must do whatever its wire. An adapter's test scripts the engine's
-// end of its wire as a Peer and calls Run:
+// Package enginetest holds the conformance suite of engine.Tokens: the behavior that
+// every adapter must have, independent of its wire. An adapter's test implements the
+// engine's end of the wire as a Peer and calls Run:
 //
 //	func TestConformance(t *testing.T) {
 //		enginetest.Run(t, func(t *testing.T) enginetest.Rig { ... })
 //	}
 //
-// The suite never sleeps. Where it must show that something does not happen,
-// it sends something else after it over the same wire and waits for that.
+// The suite never sleeps. To show that something does not happen, it sends something
+// else over the same wire and waits for that.
 package enginetest
 
 import (

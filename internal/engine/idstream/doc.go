@@ -1,10 +1,10 @@
-// Package idstream is what adapters have in common whose engine takes ids over HTTP and
-// streams ids back as server-sent events, a connection for each request: the hand-over,
-// the reading in turns, the one terminal delta, and what is kept of an answer that does
-// not add up. What the events say, and how the engine is told to stop, is the adapter's
-// own (Wire).
+// Package idstream is the common part of adapters for engines that receive token ids over
+// HTTP and stream ids back as server-sent events, with a connection for each request. It
+// does the hand-over, reads in steps that do not block, delivers exactly one terminal
+// delta, and keeps evidence of an answer whose counts do not match. The adapter's Wire
+// decodes the events and aborts requests.
 //
-// Goroutines: those of Host.Run, up to one per core that read what generations bring where
-// their sockets are polled (turns); one for each generation whose cannot be polled; and one
-// for each that ends. All have ended when Run returns.
+// Goroutines: those of Host.Run, up to one per core, which read the sockets that can be
+// polled (turns); one for each generation whose socket cannot be polled; and one for each
+// generation that ends. All have ended when Run returns.
 package idstream

@@ -1,9 +1,9 @@
-// Package mux is what adapters have in common that have many requests over one session,
-// with which all of them are lost: how far the hand-over of a request is and who
-// may call its sink (Generation), what a reader offers when things end badly
-// (Dispatcher), what is kept of what an engine sent as evidence (Fault), and why a
-// session ended (End). How a wire names its requests, and what its bytes mean, is the
-// adapter's.
+// Package mux is the common part of adapters that multiplex many requests over one
+// session and lose all of them with it. A Generation is the state of a request's
+// hand-over and decides who may call its sink. A Dispatcher ends generations whose
+// output is wrong or lost. A Fault keeps the engine's message as evidence. An End is
+// the reason why a session ended. The adapter decides how requests are named on the
+// wire and decodes its bytes.
 //
 // What must hold:
 //

@@ -1,6 +1,6 @@
-// Package relay is the adapter for engines that speak an OpenAI-compatible API
-// themselves. It hands the caller's bytes on as they are and gives the answer's
-// bytes back; it never parses either.
+// Package relay is the adapter for engines that serve an OpenAI-compatible API
+// themselves. It forwards the caller's bytes unchanged and returns the bytes of the
+// answer; it parses neither.
 package relay
 
 import (

@@ -1,6 +1,6 @@
-// Package remote is what adapters have in common about an engine that is another
-// process, perhaps on another machine: how its clock stands to ours, and when its
-// silence means that it is lost. It is pure: it is given times and reads none.
+// Package remote tracks an engine in another process, perhaps on another machine: the
+// offset of its clock, and the silence after which it counts as lost. It is pure: times
+// are arguments.
 package remote
 
 import (

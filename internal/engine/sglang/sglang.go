@@ -1,21 +1,20 @@
-// Package sglang is the adapter for SGLang's own HTTP API: ids go to /generate
-// and ids come back, a stream of events for each request. The engine's text is
-// not used: what the client reads is made of the ids, like on every wire that
-// carries them.
+// Package sglang is the adapter for SGLang's own HTTP API: ids go to /generate and ids
+// come back, a stream of events for each request. The engine's text is not used: weir
+// decodes the client's text from the ids, as on every wire that carries ids.
 //
-// What the wire makes necessary:
+// Properties of the wire:
 //
-//   - A chunk holds either all ids so far or the new ones, by a setting of the
-//     server. Every chunk has the engine's own count beside them, so that
-//     neither reading can lose or repeat any (tally). Of all ids only the new
-//     ones at the end are read (event): the whole array at each token would be
-//     work that grows with the square of the answer.
+//   - A chunk holds either all ids so far or only the new ones, depending on a setting
+//     of the server. Every chunk also has the engine's own count, so neither form can
+//     lose or repeat ids unnoticed (tally). When a chunk holds all ids, only the new
+//     ones at its end are read (event): reading the whole array for each token would
+//     take time quadratic in the length of the answer.
 //   - A refusal may come as 200 with an "abort" in the first event.
-//   - A request is aborted by a call of its own, which takes its id for a prefix:
-//     infer.Request.ID is unique and of fixed length. The engine notices a closed
+//   - A request is aborted by a separate call, which matches ids by prefix:
+//     infer.Request.ID is unique and has a fixed length. The engine notices a closed
 //     connection too, but only after seconds.
-//   - The engine's stamps are wall times of its machine, and only some servers
-//     send them (--enable-metrics).
+//   - The engine's stamps are wall-clock times on its machine. Only servers with
+//     --enable-metrics send them.
 //
 // Goroutines: Run's, which probes; those of the generations (idstream); and while there
 // are requests to abort, up to maxAborters. All have ended when Run returns.

@@ -1,9 +1,9 @@
-// Package sglangmode reads how an SGLang server was started, by what it says of
-// itself, and judges what that takes from requests: which fields the server passes
-// over in silence, refuses, or does not survive. It is the same server whether weir
-// exchanges ids with it, has the place of its front end, or relays requests to it.
+// Package sglangmode determines from an SGLang server's description of itself how it
+// was started, and which fields of requests it therefore ignores, refuses, or does not
+// survive. The answer is the same for all three adapters: by ids over HTTP, in place of
+// the front end, and relayed.
 //
-// The judgements are of SGLang's sources, 0.3.6 to 0.5.23 (docs/fields.md).
+// The rules were derived from SGLang's sources, 0.3.6 to 0.5.23 (docs/fields.md).
 package sglangmode
 
 import (

@@ -1,20 +1,21 @@
 // Package vllm is the adapter for vLLM's own HTTP server as released (`vllm serve`): ids go
 // in and ids come back, a stream of events for each request. The engine's text is not used:
-// what the client reads is made of the ids, like on every wire that carries them.
+// weir decodes the client's text from the ids, as on every wire that carries ids.
 //
-// What the wire makes necessary:
+// Properties of the wire:
 //
-//   - There are two endpoints (endpoint). /v1/completions takes ids and gives them beside
-//     text that nobody reads, in every server. /inference/v1/generate gives ids alone, in one
-//     started with --enable-scale-out. Which there is is found out by the probe, and a
-//     request goes to the other one where only that carries it.
+//   - There are two endpoints (endpoint). Every server has /v1/completions, which accepts ids
+//     and returns them beside text that weir ignores. A server started with
+//     --enable-scale-out also has /inference/v1/generate, which returns only ids. The probe
+//     detects which endpoints exist. A request that only one of them can carry goes to that
+//     one.
 //   - The first event of /v1/completions repeats all ids of the prompt. They are dropped as
-//     they come (echo), before an event is put together.
-//   - Every event has the engine's own count beside the new ids: they must agree (tally).
-//   - A field that a release does not know is passed over without a word: which release
-//     takes what is known here, from its own schema (request).
-//   - Closing weir's side of the connection aborts. What the engine has sent until then is
-//     read, and it closes its own.
+//     they arrive (echo), before an event is assembled.
+//   - Every event has the engine's own count beside the new ids. The two must match (tally).
+//   - A release silently ignores fields that it does not know. The adapter therefore knows
+//     the fields of each release, from the release's own schema (request).
+//   - Closing weir's side of the connection aborts the request. The output that the engine
+//     has already sent is read until the engine closes its side.
 //
 // Goroutines: Run's, which probes, and those of the generations (idstream). All have ended
 // when Run returns.

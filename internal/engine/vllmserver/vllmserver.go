@@ -1,6 +1,5 @@
-// Package vllmserver reads what vLLM's own HTTP server (`vllm serve`) tells of itself: its
-// release, which endpoints it was started with, how busy it is, and where its ranks publish
-// what their KV caches hold.
+// Package vllmserver reads what vLLM's own HTTP server (`vllm serve`) reports: its release,
+// its endpoints, its load, and the addresses at which its ranks publish KV cache events.
 package vllmserver
 
 import (

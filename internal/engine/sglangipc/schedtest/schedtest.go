@@ -1,6 +1,6 @@
-// Package schedtest plays the scheduler of an SGLang engine, for tests of what talks
-// to one: it hands over what a launcher would, connects, and then reads and says
-// what its test wants.
+// Package schedtest simulates the scheduler of an SGLang engine for tests of its
+// clients. It writes the launcher's manifest, connects, and then reads and sends
+// messages as the test directs.
 package schedtest
 
 import (

@@ -1,5 +1,5 @@
-// Package coretest plays a vLLM engine core, for tests of what talks to one: it
-// dials in, shakes hands, and then reads and says what its test wants.
+// Package coretest simulates a vLLM engine core for tests of its clients. It dials in,
+// does the handshake, and then reads and sends messages as the test directs.
 package coretest
 
 import (
