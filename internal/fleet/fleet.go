@@ -1,7 +1,7 @@
-// Package fleet owns the connections to the engines and publishes, as an
-// immutable snapshot, which engine serves which model. Its control side is one
-// goroutine that takes every adapter's reports in turn; the data side reads the
-// latest snapshot through an atomic pointer and never waits.
+// Package fleet owns the connections to the engines and publishes, as an immutable
+// snapshot, which engine serves which model. The control side is one goroutine that
+// handles the reports of all adapters in order. The data side reads the latest snapshot
+// through an atomic pointer and never waits.
 package fleet
 
 import (

@@ -1,5 +1,5 @@
-// Package admission decides whether a request may come in. It is pure: a lock and
-// counters, no goroutine and no clock.
+// Package admission decides whether a request is admitted. It has a lock and counters,
+// but no goroutine and no clock.
 package admission
 
 import (

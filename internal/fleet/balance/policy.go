@@ -1,7 +1,8 @@
-// Package balance chooses the engine rank for a request, by what it would cost there
-// (package cost) and by what of its prompt is resident there (package kvindex).
+// Package balance chooses the engine rank for a request, by its cost on each rank
+// (package cost) and by the part of its prompt that is resident there (package
+// kvindex).
 //
-// Policies are pure: time and chance come with the request. They are called
+// Policies are pure: the time and random numbers are arguments. They are called
 // concurrently, take no lock and allocate nothing.
 package balance
 

@@ -1,8 +1,8 @@
-// Package judge keeps the states of health of a gateway's engine ranks: it is the shell of
-// package health, with the lock, the ticks and the probes. The gateway tells it what
-// becomes of each attempt; whether a rank takes a request is an atomic load.
+// Package judge tracks the health of a gateway's engine ranks. It is the shell around
+// package health and owns the lock, the ticks and the probes. The gateway reports the
+// outcome of each attempt. Asking whether a rank accepts requests is an atomic load.
 //
-// What tokens show is read of the rank's books at each tick, so that the output path
+// The progress of streams is read from the rank's books at each tick, so the output path
 // pays nothing for it.
 //
 // Goroutines: Run's, and one for each probe under way, which has ended when Run returns.

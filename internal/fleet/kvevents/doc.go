@@ -1,34 +1,34 @@
-// Package kvevents knows what the KV cache of an engine rank holds by the events that
-// the engine publishes: blocks stored, blocks removed, all cleared. vLLM and SGLang
-// publish them alike, as numbered batches of msgpack over ZeroMQ.
+// Package kvevents tracks the content of an engine rank's KV cache from the events that
+// the engine publishes: blocks stored, blocks removed, all blocks cleared. vLLM and
+// SGLang both publish numbered batches of msgpack over ZeroMQ.
 //
-// It is pure. A Rank is handed the batches of one publisher, live ones and those that
-// were asked for again, and says what to ask for. Package kvsub has the sockets.
+// The package is pure. A Rank receives the batches of one publisher, both live and
+// replayed, and returns the batches to request again. Package kvsub owns the sockets.
 //
 // # What is known
 //
-// A publisher that was heard from its first batch on is Known: what its events do not
-// hold is not there. One that was running before is Partial: what was stored since is
-// there, and of the rest nothing can be said, so it is not taken for empty. A batch that
-// is missing is asked for. If it cannot be had, the rank is forgotten, because what it
-// removed would be believed for ever, and is Partial until its engine clears it or
-// restarts.
+// A rank is Known if all batches of its publisher were received: a block that its events
+// do not mention is not resident. It is Partial if the publisher was running before:
+// blocks stored since then are resident, and the rest is unknown rather than absent. A
+// missing batch is requested again. If it is not available, the blocks of the rank are
+// forgotten, because blocks that the batch removed would otherwise be believed resident
+// for ever. The rank is then Partial until its engine clears the cache or restarts.
 //
 // # Whose blocks
 //
-// The hash of a block is the engine's own affair: vLLM's depends on a random seed. Here
-// it is a name, by which blocks follow one another and are removed. What a block holds is
-// in the event: its token ids, and the LoRA adapter. Of these come the blocks of package
-// kvindex, by which a prompt is looked up.
+// The hash of a block has no meaning outside of the engine: vLLM's depends on a random
+// seed. Here it is only a name, by which events refer to parents and to removed blocks.
+// The event has the content of a block, its token ids and LoRA adapter. The blocks of
+// package kvindex, in which prompts are looked up, are computed from these.
 //
-// A prompt with a salt or with media cannot use a block of the same ids without. vLLM
-// says so beside each block (extra_keys). SGLang says it of salts in its latest releases
-// only, but the hash of a prompt's first block is one that can be computed: where it
-// differs, the block is somebody's own. Such blocks are kept by name alone.
+// A prompt with a salt or media cannot use a block with the same ids but without them.
+// vLLM reports salt and media with each block (extra_keys). SGLang reports salts only in
+// its latest releases, but the hash of a prompt's first block without a salt can be
+// computed: if it differs, the block is private. Private blocks are kept by name only.
 //
 // # Bounds
 //
-// Whatever a publisher sends, a batch is decoded in memory proportional to its bytes, and
-// the blocks of all ranks together take no more than their Budget: beyond it the rank
-// that grew is forgotten.
+// A batch is decoded in memory proportional to its size, whatever its content. The blocks
+// of all ranks together take at most their Budget. When a rank grows beyond it, the
+// blocks of that rank are forgotten.
 package kvevents

@@ -1,9 +1,9 @@
-// Package kvsub follows the KV events of an engine rank: it has the sockets, and package
-// kvevents what is made of what comes.
+// Package kvsub subscribes to the KV events of an engine rank. It owns the sockets;
+// package kvevents interprets the events.
 //
-// One goroutine follows one publisher. It keeps nothing but the message at hand: while it
-// is busy the publisher's queue fills, which drops what it has no room for, and what was
-// dropped shows as a gap.
+// One goroutine follows one publisher. It buffers only the current message. While it is
+// busy, the publisher's queue fills and then drops messages, which shows as a gap in the
+// numbers.
 package kvsub
 
 import (

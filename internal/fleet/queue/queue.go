@@ -1,43 +1,43 @@
-// Package queue holds requests until an engine rank has room for them, so that the rank is
-// chosen late: what sits in an engine's own queue can neither be reordered nor moved.
+// Package queue holds requests until an engine rank has room for them. The rank is chosen
+// late, because a request in an engine's own queue can be neither reordered nor moved.
 //
-// A rank has room by the gateway's own books (cost.Rank.Fits). Where it cannot be said how
-// much a rank takes, it always has room, and nothing waits.
+// The gateway's own books decide whether a rank has room (cost.Rank.Fits). A rank of unknown
+// capacity always has room, and nothing waits for it.
 //
 // # Order
 //
-// A request gets its place when it comes, and keeps it: in the queue, when it has decided
-// to wait for a rank, and when it comes back because its engine has failed it. The requests
-// of a flow, which is a model and a class, wait in one line and decide in the
-// order of their places, each with the books as they are then. A request that decides does
-// one of three things:
+// A request gets its place in the order when it arrives. It keeps the place while it is
+// queued, while it waits for a certain rank, and when it returns after a failed attempt. The
+// requests of a flow, which is a model and a class, wait in one line and decide in the order
+// of their places, each by the books at that time. A request decides one of three things:
 //
-//   - It takes the rank, which has room (Give).
-//   - It waits for the rank, which is full, because that costs less than any that has room:
-//     most of its prompt is there (Park). It lets the requests behind it by, to other
-//     ranks. Those that wait for a rank are first there, in the order of their places, and
-//     what they will take counts for all who look at that rank (cost.Rank.Claim).
-//   - It waits on, because no rank has room (Wait).
+//   - Give: the rank has room, and the request takes it.
+//   - Park: the rank is full, but waiting for it costs less than any rank with room, because
+//     most of the prompt is cached there. The request lets the requests behind it pass to
+//     other ranks. Parked requests are the first at their rank, in the order of their places,
+//     and their claims are visible to all others that consider the rank (cost.Rank.Claim).
+//   - Wait: no rank has room.
 //
-// So of two requests that go to one rank, the one that came first is there first, unless it
-// was not decided yet where it goes. Requests between which nothing differs leave
-// exactly in the order in which they came. No request waits behind one of another flow.
+// If two requests go to the same rank, the earlier one is sent first, unless it was undecided
+// when the later one left. Identical requests leave exactly in the order of their arrival. No
+// request waits behind one from another flow.
 //
 // # Bounds
 //
-// How many requests of a model wait, and how many bytes all of them hold, is bounded. A
-// request that could not leave within its time, at the rate at which those before it leave,
-// is refused as it comes. One whose time is over while it waits leaves by Expire.
+// The number of waiting requests of each model is bounded, and so are the bytes that all of
+// them hold. A request is refused on arrival if it could not leave in time at the rate at
+// which the requests before it leave. Expire removes requests whose time runs out while they
+// wait.
 //
 // # Shell
 //
-// A Queue is pure: it has no lock, clock or goroutine. Its owner tells it what happens, in one
-// goroutine at a time, and after each event gives them a Turn. Room comes by bookings that
-// have their first token or end, by engines that join or are well again, and by time: Due says
-// when to ask at the latest. Times are nanoseconds on any one clock.
+// A Queue is pure: it has no lock, clock or goroutine. Its owner reports each event, from one
+// goroutine at a time, and then calls Turn. Room appears when a booking has its first token or
+// ends, when an engine joins or recovers, and with time: Due returns the latest time for the
+// next Turn. Times are nanoseconds on any one clock.
 //
-// Bands and tenants, when there are any, choose between flows in next. Until then that is
-// by place.
+// The function next chooses between flows, by place. It is where bands and tenants would be
+// added.
 package queue
 
 import (

@@ -1,15 +1,15 @@
-// Package retry says whether a request that an engine failed is given to another one,
-// and when. It is pure: what has happened, the time and a random number come in, a
-// decision goes out.
+// Package retry decides whether and when a request that failed at an engine is sent to
+// another one. It is pure: the failure, the time and a random number are arguments, and the
+// decision is the result.
 //
-// A retry is repeated work: a few hide a sick engine from its clients, many bring down
-// those that are well. So each model has a budget. It is a token bucket, which each
-// request fills by a share of a retry, and the time by a floor, so that a model with few
-// requests has some too. What is not spent is forgotten within Memory: the bucket holds
-// what the load of the last seconds has earned, and no more. A retry that finds it empty
-// waits for its turn, up to Patience, since what many fail at once can be done again when
-// the others have room; beyond it the failure is the client's. So with all engines failing,
-// engines get at most Share of their requests once more, and Floor a second.
+// A retry is repeated work: a few retries hide a failing engine from its clients, and many
+// overload the healthy ones. Each model therefore has a budget. It is a token bucket that
+// each request fills by Share of a retry and that time fills at the rate Floor, so that a
+// model with few requests has retries too. Unspent retries expire within Memory, so the
+// bucket never holds more than the last seconds have earned. A retry that finds the bucket
+// empty waits for its turn, up to Patience; after that the client gets the failure. If all
+// engines fail, they receive at most Share of their requests a second time, and Floor
+// retries per second.
 package retry
 
 import (

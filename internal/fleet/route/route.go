@@ -1,6 +1,6 @@
-// Package route chooses the engine for a request. It is pure: it reads an
-// immutable snapshot of the fleet, published by package fleet, and never locks,
-// waits or talks to anyone.
+// Package route chooses the engine for a request. It is pure: it reads an immutable
+// snapshot of the fleet, published by package fleet. It takes no lock, does no I/O and
+// never waits.
 package route
 
 import (
