@@ -1,18 +1,17 @@
 // Package gateway is the request path: it takes a client's request through the
 // stages in their order and is the only package that knows that order.
 //
-// To follow a request, begin with serve.go, the spine. It shows the stages that
-// wait: read, prepare, queue, route and dispatch. prepare.go has those in between
-// that only need a CPU, and may visit the pool for it: decode.go, gate.go, render.go
-// and tokenize.go, in that order.
+// To follow a request, begin with serve.go. It has the stages that wait: read, prepare,
+// queue, route and dispatch. prepare.go calls the stages that only need a CPU and may
+// run in the pool: decode.go, gate.go, render.go and tokenize.go, in that order.
 //
-// From dispatch on there are three parts. A leg (leg.go) is the wire to one engine:
-// token engines push ids into a mailbox (leg_tokens.go), relay engines are pulled
-// (leg_relay.go). The answer (package answer) makes a response of what they send,
-// without I/O. A carrier (response.go) takes that to the client. The driver
-// (driver.go) moves these three on by steps that never wait; a goroutine waits in
-// between, or nobody does and workers give the stream its turns (workers.go).
-// finish.go ends every request.
+// After dispatch a request has three parts. A leg (leg.go) receives the output of one
+// engine: a token engine pushes ids into a mailbox (leg_tokens.go), and a relay engine
+// is read from (leg_relay.go). The answer (package answer) makes the response from that
+// output, without I/O. A carrier (response.go) writes the response to the client. The
+// driver (driver.go) advances the three by steps that never wait. Between the steps
+// either a goroutine waits, or none does and workers step the stream when an event
+// arrives (workers.go). finish.go ends every request.
 package gateway
 
 import (

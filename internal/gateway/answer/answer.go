@@ -1,10 +1,11 @@
-// Package answer makes the response to a request out of what an engine sends: ids
-// of a token engine ([Tokens]), bytes of a relay engine ([Relayed]). It is the
-// core of the output path, and pure: it has no clock, no socket and no goroutine.
-// Its arguments are the bytes or ids that came. Its results are the bytes that can be
-// sent, and the actions that others must take, as to tell an engine to stop.
+// Package answer makes the response to a request from the output of an engine: the ids
+// of a token engine ([Tokens]) or the bytes of a relay engine ([Relayed]). It is the
+// core of the output path, and pure: it has no clock, no socket and no goroutine. Its
+// arguments are the bytes or ids that were received. Its results are the bytes to send
+// to the client and the actions that the caller must take, such as aborting a
+// generation.
 //
-// The package's scripts (testdata) show what goes in and what comes out.
+// The scripts in testdata show inputs and outputs.
 package answer
 
 import (

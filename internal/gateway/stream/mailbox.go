@@ -1,5 +1,5 @@
-// Package stream holds the mailbox between an engine's reader, which must never
-// wait, and the one goroutine that serves a client, which may have to.
+// Package stream has the mailbox between an engine's reader, which must never wait, and
+// the goroutine that serves a client, which may have to wait.
 package stream
 
 import (
