@@ -1,8 +1,7 @@
-// Package model reads a model folder, as it is published beside a model's weights,
-// and makes it ready to use: a conversation becomes the text of a prompt by the
-// folder's chat template, text becomes ids and ids text by its tokenizer, and what
-// template and vocabulary show of the syntax in which the model calls tools and
-// reasons says how its answers are parsed.
+// Package model loads a model folder, as it is published beside a model's weights. The
+// folder's chat template renders conversations to prompts, and its tokenizer encodes
+// and decodes text. The template and the vocabulary also determine the syntax in which
+// the model calls tools and reasons, and so how its answers are parsed.
 package model
 
 import (

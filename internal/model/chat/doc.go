@@ -1,5 +1,5 @@
-// Package chat renders conversations into prompts with the chat template of a
-// model, as Hugging Face transformers does; the engine is package jinja.
+// Package chat renders conversations into prompts with the chat template of a model, as
+// Hugging Face transformers does. Package jinja is the template engine.
 //
 // A Set holds the templates of one model and is made once, when the model is
 // loaded (ParseSet, Parse). Rendering takes the request's messages, tools and
@@ -7,6 +7,6 @@
 // exact, because a template may print them. Both are safe for concurrent use
 // and pure: no goroutine, no clock (Input.Now), no file.
 //
-// A model without a template is ErrNoTemplate, never a guess: a prompt in the
-// wrong format is a silently worse model.
+// For a model without a template the error is ErrNoTemplate. The format is never
+// guessed, because a prompt in the wrong format silently makes the answers worse.
 package chat

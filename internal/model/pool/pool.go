@@ -1,46 +1,45 @@
-// Package pool runs the gateway's CPU work, tokenizing and rendering, on a
-// bounded number of workers, so that no amount of prompts keeps I/O from a
-// core.
+// Package pool runs the gateway's CPU work, tokenizing and rendering, on a bounded
+// number of workers, so that I/O gets a core however many prompts there are.
 //
 // # Order
 //
-// The goal is that a small prompt never waits long behind large ones, and that
-// large ones do not starve. Five things see to it:
+// A small prompt must never wait long behind large ones, and large ones must not
+// starve. Five rules achieve this:
 //
-//   - Waiting jobs go shortest first, with ageing: see queue. Of two jobs the
-//     larger goes first when it has waited 400 ns longer for each byte that it
-//     is larger, so a prompt of 160 KB is overtaken by small ones that come
-//     within 66 ms of it and, in the queue, by no others.
-//   - A job that runs lets one waiting job by each time it yields, on its own
-//     worker: a small one, of up to Options.Small bytes, or one of at most an
-//     eighth of its own cost. So with all workers on large jobs a small one
-//     starts at the next yield, after the small ones before it, and no more
-//     cores are used than there are workers. A job that is let by lets others
-//     by in turn, down to the small ones, which let by nobody.
-//   - Some work yields rarely or never. While all workers are at such work, small
-//     jobs have a lane: a goroutine beside the workers runs them once workers have
-//     taken none for Options.Lane. Only then do more than Options.Workers jobs
-//     work at once. A flood of small jobs does not open the lane, because workers
-//     take them, and so leaves I/O its core.
-//   - What a job gives away is bounded. To jobs that are not small it gives no
-//     more time than it has had for itself, and one job more. To small ones it
-//     gives one at each yield, whatever they cost; that is what their promise
-//     costs the large ones when small ones alone are more than the pool can do.
-//   - The queue is bounded in jobs and in cost, and each wait in time. Beyond
-//     that, or where the wait would outlast the caller's deadline or
-//     Options.MaxWait, a job is refused at once with a hint when to come back.
+//   - Waiting jobs go shortest first, with ageing: see queue. The larger of two jobs
+//     runs first if it has waited 400 ns longer for each byte that it is larger. A
+//     prompt of 160 KB in the queue is therefore overtaken only by small prompts that
+//     arrive within 66 ms of it.
+//   - Each time a job yields, one waiting job may run on its worker: a small one, of up
+//     to Options.Small bytes, or one of at most an eighth of its own cost. When all
+//     workers run large jobs, a small job therefore starts at the next yield, after the
+//     small jobs before it, and no more cores are used than there are workers. The job
+//     that runs meanwhile yields in the same way, except small ones, which do not
+//     yield.
+//   - Some work yields rarely or never. While all workers do such work, small jobs have
+//     a lane: a goroutine in addition to the workers runs them once workers have taken
+//     none for Options.Lane. Only then do more than Options.Workers jobs run at once. A
+//     flood of small jobs does not open the lane, because workers take them, so I/O
+//     keeps its core.
+//   - The time that a job yields is bounded. To jobs that are not small it yields at
+//     most the time that it has run itself, plus one job. To small jobs it yields one
+//     run at each yield, whatever their cost. When the small jobs alone exceed the
+//     capacity of the pool, large jobs pay for this rule.
+//   - The queue is bounded in jobs and in cost, and each wait in time. Beyond these
+//     bounds, or if the wait would exceed the caller's deadline or Options.MaxWait, a
+//     job is refused at once with a hint when to retry.
 //
-// How soon the next yield is depends on the work. Encoders yield every 20 to
-// 100 us in any text, with one stretch of 0.5 to 1 ms in a single piece of 1 MB
-// (tokenizer.BenchmarkYield). The JSON decoder, at about 1 ms for each MB of a
-// body, yields between its passes only, and so does the rendering of a chat
-// template, at about 5 ms for each MB (gateway.BenchmarkPrompt).
+// The time until the next yield depends on the work. Encoders yield every 20 to 100 us
+// in any text, with one stretch of 0.5 to 1 ms in a single piece of 1 MB
+// (tokenizer.BenchmarkYield). The JSON decoder, at about 1 ms for each MB of a body,
+// yields between its passes only, and so does the rendering of a chat template, at
+// about 5 ms for each MB (gateway.BenchmarkPrompt).
 //
-// First come, first served is the obvious way and was no good: behind forty
-// prompts of 160 KB on one worker every "hello" waits a third of a second. Nor
-// are yields enough without the lane: sixteen bodies of 8 MB that wait to be
-// decoded are decoded one after the other, because all of them have waited
-// longer than a small prompt that comes (gateway.BenchmarkSmallBesideLarge).
+// First come, first served was tried and does not suffice: behind forty prompts of 160
+// KB on one worker every "hello" waits a third of a second. Yields without the lane do
+// not suffice either: sixteen waiting bodies of 8 MB are decoded one after the other,
+// because all of them have waited longer than a small prompt that arrives later
+// (gateway.BenchmarkSmallBesideLarge).
 package pool
 
 import (

@@ -6,12 +6,12 @@
 //
 // # Goal
 //
-// A prompt rendered one byte wrong is a silently worse model. So the measure
-// is not "most templates look right" but the reference's own semantics, down
-// to where they surprise: Python's repr of floats and dictionaries, code-point
-// slices, scopes that end with their loop, an else branch that runs after a
-// loop whose every turn ended in continue. What is not supported is refused by
-// name when the template is parsed; it is never ignored.
+// A prompt that differs by one byte silently makes the answers worse. The package
+// therefore implements the reference's exact semantics, even where they are surprising:
+// Python's repr of floats and dictionaries, code-point slices, scopes that end with
+// their loop, an else branch that runs after a loop whose every turn ended in continue.
+// Unsupported features are refused by name when the template is parsed; they are never
+// ignored.
 //
 // # Form
 //
@@ -23,17 +23,16 @@
 //
 // # Bounds
 //
-// A template comes from a model's folder and runs on a conversation from a
-// client, so neither is trusted. A rendering counts steps, bytes written and
-// bytes of the values it creates, and ends with an error of KindLimit beyond
-// Options. Options.Check is called every 1024 steps, which is how a caller
-// cancels. The package starts no goroutine, reads no clock (Options.Now) and
-// opens nothing.
+// A template comes from a model's folder and runs on a conversation from a client, so
+// neither is trusted. A rendering counts steps, bytes written and bytes of the values
+// it creates, and ends with an error of KindLimit when it exceeds a limit in Options.
+// Options.Check is called every 1024 steps, which is how a caller cancels. The package
+// starts no goroutine, reads no clock (Options.Now) and opens nothing.
 //
 // # Not supported
 //
-// Statements: block, extends, include, import, from, autoescape. Filters:
-// pprint, random, striptags, urlize, wordwrap. Globals: lipsum, self. Format
-// operations on a string marked safe. Where Python prints an address
-// (generators, functions) the text has none.
+// Statements: block, extends, include, import, from, autoescape. Filters: pprint,
+// random, striptags, urlize, wordwrap. Globals: lipsum, self. Format operations on a
+// string marked safe. Where Python prints an address (generators, functions), the text
+// omits it.
 package jinja
