@@ -1,16 +1,14 @@
-// Package http1 is the client's side of the HTTP/1.1 wire (RFC 9112) as pure
-// functions over bytes: a request head is appended, a response head is found
-// and parsed, a chunked body is decoded. Of a server's side it reads whether a
-// caller accepts gzip. It knows no socket, goroutine or clock, and it keeps
-// nothing of the buffers it is handed.
+// Package http1 is the client's side of the HTTP/1.1 wire (RFC 9112) as pure functions
+// over bytes: a request head is appended, a response head is found and parsed, a
+// chunked body is decoded. Its one function for servers reports whether a caller
+// accepts gzip. It has no socket, goroutine or clock, and it does not retain the
+// buffers that it is given.
 //
-// It is stricter than it would have to be. A response whose framing can be
-// read in two ways is refused, because what one side takes for the end of an
-// answer the other may take for the beginning of the next: a length next to
-// chunked coding, two lengths, a coding other than chunked, bare line feeds,
-// folded fields. Nothing that net/http refuses is accepted, but for one case
-// that does not matter here: a Trailer field may name any field, since
-// trailers are checked and thrown away.
+// It is stricter than necessary. A response with ambiguous framing is refused, because
+// two parsers could disagree where it ends: a length next to chunked coding, two
+// lengths, a coding other than chunked, bare line feeds, folded fields. It accepts
+// nothing that net/http refuses, with one harmless exception: a Trailer field may name
+// any field, since trailers are checked and discarded.
 package http1
 
 // Error is a violation of the protocol. It says what was wrong.

@@ -1,17 +1,17 @@
 // Package sse is the framing of server-sent events: the stream of lines that
 // carries the chunks of a streamed answer.
 //
-// An event is a block of lines ended by a blank line. Lines end with LF, CRLF
-// or a lone CR, mixed at will, and a network may cut the stream at any byte,
-// also between a CR and its LF. Two sides of that live here:
+// An event is a block of lines ended by a blank line. Lines end with LF, CRLF or a lone
+// CR, mixed at will, and a network may cut the stream at any byte, also between a CR
+// and its LF. The package has two types:
 //
 //   - [Splitter] finds, in bytes that pass through untouched, where whole
 //     events end, so that a relay never forwards half an event before something
 //     of its own;
-//   - [Parser] takes events apart for a client.
+//   - [Parser] parses events for a client.
 //
-// A lone CR ends its line at once: the LF that may still come is taken as the
-// rest of that line end. So no event waits for a byte that might never be sent.
+// A lone CR ends its line at once, and an LF that follows belongs to the same line end.
+// No event therefore waits for a byte that might never be sent.
 package sse
 
 // bom may stand once, before the first line, and is no part of it.
