@@ -17,8 +17,8 @@ import (
 	"weir/internal/fleet/route"
 )
 
-// changeRoutes are the paths of the admin listener by which the fleet changes. docs/admin.openapi.json
-// describes them, and a test holds one against the other.
+// changeRoutes are the paths of the admin listener that change the fleet. docs/admin.openapi.json
+// describes them, and a test compares the two.
 func (p *process) changeRoutes() map[string]http.HandlerFunc {
 	c := p.changes
 	return map[string]http.HandlerFunc{
@@ -79,14 +79,14 @@ func (p *process) changeRoutes() map[string]http.HandlerFunc {
 	}
 }
 
-// edit changes what is wanted.
+// edit changes the desired fleet.
 type edit = func(*wishes, *config.Desired) error
 
 // maxChange bounds the body of a change.
 const maxChange = 64 << 10
 
-// readBody reads the JSON of a change. It knows each member, so that a word that is spelled
-// wrongly is no word that was left out.
+// readBody reads the JSON of a change. It refuses unknown members, so that a misspelled one
+// is not taken for one that was left out.
 func readBody(r *http.Request, to any) error {
 	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); strings.TrimSpace(kind) != "application/json" {
 		return refused(codeInvalid, "Content-Type: want application/json")
@@ -104,7 +104,8 @@ func readBody(r *http.Request, to any) error {
 	return nil
 }
 
-// drainQuery reads how long a drain may take, and whether the last engine may go.
+// drainQuery reads the time that a drain may take, and whether the last engine may be
+// drained.
 func drainQuery(r *http.Request) (patience time.Duration, force bool, err error) {
 	q := r.URL.Query()
 	if v := q.Get("timeout"); v != "" {
@@ -120,7 +121,7 @@ func drainQuery(r *http.Request) (patience time.Duration, force bool, err error)
 	return patience, force, nil
 }
 
-// changing answers a request for a change.
+// changing handles a request for the change that of reads from it.
 func (p *process) changing(of func(*http.Request) (edit, error)) http.HandlerFunc {
 	return p.mayChange(func(w http.ResponseWriter, r *http.Request) {
 		edit, err := of(r)
@@ -144,7 +145,7 @@ func (p *process) changing(of func(*http.Request) (edit, error)) http.HandlerFun
 	})
 }
 
-// reloads answers once the configuration was read again.
+// reloads reads the configuration again and then answers.
 func (p *process) reloads(w http.ResponseWriter, r *http.Request) {
 	p.mayChange(func(w http.ResponseWriter, _ *http.Request) {
 		if p.sources == nil || p.sources.again == nil {
@@ -160,7 +161,8 @@ func (p *process) reloads(w http.ResponseWriter, r *http.Request) {
 	})(w, r)
 }
 
-// mayChange lets those change the fleet that may: by default who is on this machine.
+// mayChange refuses callers that may not change the fleet. By default only callers on
+// this machine may.
 func (p *process) mayChange(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		from, err := netip.ParseAddrPort(r.RemoteAddr)
@@ -179,13 +181,13 @@ func (p *process) mayChange(h http.HandlerFunc) http.HandlerFunc {
 
 const codeForbidden = "forbidden"
 
-// refusalStatus is the status of a refusal's code.
+// refusalStatus maps the codes of refusals to HTTP statuses.
 var refusalStatus = map[string]int{
 	codeInvalid: http.StatusBadRequest, codeForbidden: http.StatusForbidden, codeUnknown: http.StatusNotFound,
 	codeConflict: http.StatusConflict, codeLast: http.StatusConflict, codeStale: http.StatusPreconditionFailed,
 }
 
-// refusalView is how a refusal is answered.
+// refusalView is the body of the answer to a refused change.
 type refusalView struct {
 	Error struct {
 		Code    string `json:"code"`
@@ -193,7 +195,7 @@ type refusalView struct {
 	} `json:"error"`
 }
 
-// writeRefusal answers that a change is not made, and why.
+// writeRefusal answers a change that is refused.
 func writeRefusal(w http.ResponseWriter, err error) {
 	code := codeOf(err)
 	var view refusalView
@@ -209,23 +211,23 @@ func writeOutcome(w http.ResponseWriter, out outcome) {
 	writeView(w, out)
 }
 
-// wantedView is an engine as it is wanted and as it is.
+// wantedView is the desired and the actual state of an engine.
 type wantedView struct {
 	Name       string  `json:"name"`
 	Spec       string  `json:"spec,omitzero"`
 	Origin     string  `json:"origin,omitzero"` // flags, admin, file=PATH, resolve=HOST
-	Generation uint64  `json:"generation"`      // of the engine: another one of its name has another
+	Generation uint64  `json:"generation"`      // of the engine: no two engines of the same name share it
 	State      string  `json:"state"`           // ready, down, draining, drained or leaving
 	Weight     float64 `json:"weight"`
 	InFlight   int64   `json:"in_flight"`
 	Error      string  `json:"error,omitzero"`
 }
 
-// fleetViews is the fleet as it is wanted and as it is.
+// fleetViews is the desired and the actual state of the fleet.
 type fleetViews struct {
 	Generation uint64       `json:"generation"` // counts changes
 	Engines    []wantedView `json:"engines"`
-	Leaving    []wantedView `json:"leaving"` // were removed, and have requests left
+	Leaving    []wantedView `json:"leaving"` // removed engines with requests left
 	Models     []modelView  `json:"models"`
 }
 
@@ -235,7 +237,7 @@ type modelView struct {
 	Aliases []string `json:"aliases,omitzero"`
 }
 
-// views gives the fleet.
+// views returns the view of the fleet.
 func (p *process) views() fleetViews {
 	p.changes.mu.Lock()
 	wanted := p.changes.desired
@@ -260,7 +262,7 @@ func (p *process) views() fleetViews {
 	return v
 }
 
-// viewOf is an engine without how it was given.
+// viewOf returns the view of an engine without its specification.
 func viewOf(e *route.Engine) wantedView {
 	v := wantedView{Name: e.Name, Generation: e.Generation, Weight: 1, InFlight: inFlightAt(e)}
 	if e.Weight != 0 {
@@ -279,7 +281,7 @@ func viewOf(e *route.Engine) wantedView {
 	return v
 }
 
-// drainWord says how far the drain of an engine is; empty: it is not drained.
+// drainWord returns the state of an engine's drain, or "" if it is not drained.
 func drainWord(e *route.Engine) string {
 	switch {
 	case !e.Drained:
@@ -290,7 +292,7 @@ func drainWord(e *route.Engine) string {
 	return "drained"
 }
 
-// inFlightAt is how many requests an engine has.
+// inFlightAt returns the number of requests at an engine.
 func inFlightAt(e *route.Engine) (n int64) {
 	for _, r := range e.Ranks {
 		open := int64(0)
@@ -311,7 +313,7 @@ func (p *process) fleetView(w http.ResponseWriter, _ *http.Request) {
 	writeView(w, v)
 }
 
-// engineOf answers with one engine, or with the one of its name that leaves.
+// engineOf answers with the engine of a name, or with one of that name that leaves.
 func (p *process) engineOf(w http.ResponseWriter, r *http.Request) {
 	v, name := p.views(), r.PathValue("name")
 	for _, e := range slices.Concat(v.Engines, v.Leaving) {

@@ -17,24 +17,25 @@ import (
 	"weir/internal/observe/metrics"
 )
 
-// sources are what says which engines there are, beside the admin listener: flags, the
-// configuration file, lists of engines and names with several addresses. All are read again.
+// sources holds the sources of the set of engines other than the admin listener: flags, the
+// configuration file, lists of engines and host names with several addresses. All of them
+// are read again while weir runs.
 type sources struct {
-	// again reads the command line, the environment and the file anew; nil: they do not say
-	// which engines there are.
+	// again reads the command line, the environment and the file anew. It is nil if they do
+	// not determine the engines.
 	again func() (*serveCommand, settings, error)
-	path  string        // of the configuration file; empty: there is none
-	every time.Duration // a name is looked up
+	path  string        // of the configuration file; empty if there is none
+	every time.Duration // interval between look-ups of a name
 	look  func(ctx context.Context, host string) ([]netip.Addr, error)
 
 	mu      sync.Mutex
-	seen    map[string]stamp // files as they were read last
+	seen    map[string]stamp // files as last read
 	failing map[string]bool  // names that could not be looked up
-	began   settings         // those of the start, which hold until a restart
-	pending []setting        // what the file says now and only a restart takes over
+	began   settings         // settings at the start, in force until a restart
+	pending []setting        // settings in the file that need a restart
 }
 
-// stamp tells a file from what it was.
+// stamp identifies a version of a file.
 type stamp struct {
 	at   time.Time
 	size int64
@@ -50,12 +51,12 @@ func stampOf(path string) stamp {
 }
 
 const (
-	fileLook    = time.Second     // how often files are looked at
+	fileLook    = time.Second     // interval between checks of files
 	lookUpBound = 5 * time.Second // of one look-up
 	maxList     = 16 << 20        // bytes of a list of engines
 )
 
-// readLists reads the lists of engines that specifications name.
+// readLists reads the lists of engines that are named in specs.
 func readLists(specs []string) (map[string][]string, error) {
 	lists := map[string][]string{}
 	for _, spec := range specs {
@@ -77,7 +78,8 @@ func readLists(specs []string) (map[string][]string, error) {
 	return lists, nil
 }
 
-// hosts are the names of engines at several addresses, each once.
+// hosts returns the names of engines with several addresses, sorted and without
+// duplicates.
 func hosts(specs []string, lists map[string][]string) (names []string) {
 	for _, spec := range slices.Concat(append(slices.Collect(maps.Values(lists)), specs)...) {
 		if strings.HasPrefix(spec, "file=") {
@@ -91,9 +93,9 @@ func hosts(specs []string, lists map[string][]string) (names []string) {
 	return slices.Compact(names)
 }
 
-// lookUp looks names up at once. A name that cannot be looked up, or has no address, keeps
-// those that it had: that no one answers for it does not say that its engines are gone. It is
-// told when it begins, and when it ends.
+// lookUp looks names up concurrently. A name keeps its addresses if the look-up fails or
+// finds none, because that does not mean that its engines are gone. It calls say when such
+// failures begin and when they end.
 func (s *sources) lookUp(ctx context.Context, names []string, had map[string][]netip.Addr, say func(format string, args ...any)) map[string][]netip.Addr {
 	ctx, cancel := context.WithTimeout(ctx, lookUpBound)
 	defer cancel()
@@ -135,13 +137,13 @@ func (s *sources) lookUp(ctx context.Context, names []string, had map[string][]n
 	return now
 }
 
-// resolver looks a name up by the machine's own means.
+// resolver looks a name up with the system's resolver.
 func resolver(ctx context.Context, host string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 }
 
-// saw notes the files as they are, before they are read, and says whether any is another one
-// than before.
+// saw records the current versions of the files, before they are read, and reports whether
+// any has changed.
 func (s *sources) saw(paths []string) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +158,7 @@ func (s *sources) saw(paths []string) (changed bool) {
 	return changed
 }
 
-// files are those that are read again.
+// files returns the files that are read again.
 func (p *process) files() (paths []string) {
 	if p.sources.path != "" {
 		paths = append(paths, p.sources.path)
@@ -166,8 +168,8 @@ func (p *process) files() (paths []string) {
 	return append(paths, slices.Sorted(maps.Keys(p.changes.wishes.lists))...)
 }
 
-// watchSources reads files again when they have changed, and looks names up, until running
-// ends.
+// watchSources reads files again when they change and looks names up, until running is
+// done.
 func (p *process) watchSources(running context.Context) {
 	if p.sources == nil || p.sources.again == nil {
 		return
@@ -216,8 +218,8 @@ func (p *process) resolve(ctx context.Context) {
 	}
 }
 
-// reread reads again what says which engines there are, and has the fleet be so. Where any of
-// it is wrong all stays as it is.
+// reread reads all sources again and changes the fleet accordingly. If one of them has an
+// error, nothing changes.
 func (p *process) reread() (outcome, error) {
 	out, err := p.rereads()
 	result := metrics.Applied
@@ -265,7 +267,7 @@ func (p *process) rereads() (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	s.saw(p.files()) // whose lists may be others now
+	s.saw(p.files()) // its lists may have changed
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pending = nil
@@ -285,8 +287,7 @@ func (p *process) rereads() (outcome, error) {
 	return out, nil
 }
 
-// inForce are the flags as they are in force, with what the file says now and only a restart
-// takes over.
+// inForce returns the flags in force, with the settings in the file that need a restart.
 func (p *process) inForce() settings {
 	s := p.settings
 	if p.changes == nil {
