@@ -13,23 +13,24 @@ import (
 	"weir/internal/trace"
 )
 
-// Setting is what an operator sets of an engine while it is a member.
+// Setting holds the properties of a member that an operator may change while it serves.
 type Setting struct {
-	// Drained has the engine be given no new requests; those that it has go on.
+	// Drained stops new requests to the engine; the requests that it has continue.
 	Drained bool
-	// Patience is after how long a drain is reported that has not ended; 0 is DefaultPatience.
+	// Patience is the time after which an unfinished drain is reported; 0 means
+	// DefaultPatience.
 	Patience time.Duration
-	// Weight is the share of its models' requests that the engine may be given, above 0 and
-	// below 1; 0 is all.
+	// Weight is the share of its models' requests that the engine may receive, above 0 and
+	// below 1; 0 means all.
 	Weight float64
 }
 
-// DefaultPatience is how long requests get to end at an engine that was removed.
+// DefaultPatience is the default time for requests to end at an engine that is removed.
 const DefaultPatience = 5 * time.Minute
 
 func (Setting) why() string { return "an operator has drained it" }
 
-// Models are what is known of models beside their engines; see Options.
+// Models configures models independently of their engines; see Options.
 type Models struct {
 	Folders  map[string][]string
 	Aliases  map[string][]string
@@ -37,38 +38,38 @@ type Models struct {
 	Policies map[string]string
 }
 
-// Removal takes an engine out of the fleet. Its requests may end within Patience, which 0 is
-// DefaultPatience of, and are cut then.
+// Removal takes an engine out of the fleet. Its requests may end within Patience, where 0
+// means DefaultPatience; the rest is cut off then.
 type Removal struct {
 	Name     string
 	Patience time.Duration
 }
 
-// Change is what becomes of a fleet at once: one snapshot has none of it, and the next all.
-// An engine that is removed and added begins anew, whatever it was before.
+// Change is an atomic change of a fleet: one snapshot has none of it, and the next all. An
+// engine that is both removed and added starts without state from before.
 type Change struct {
 	Remove []Removal
 	Add    []Member
-	// Set are settings of members, by their names.
+	// Set has settings by the names of their members.
 	Set map[string]Setting
-	// Models are those from now on; nil: they stay as they are.
+	// Models replaces the configuration of models; nil leaves it unchanged.
 	Models *Models
-	// Order are the names of all members then, in their order; nil: they stay in theirs, and
-	// those that join are the last.
+	// Order lists the names of all members after the change. If it is nil, the members keep
+	// their order, and new ones are the last.
 	Order []string
 }
 
-// change is one that waits for Run.
+// change is a Change that waits for Run.
 type change struct {
 	Change
 	done chan error
 }
 
-// ErrEnded says that the fleet does not run any more.
+// ErrEnded is returned when the fleet no longer runs.
 var ErrEnded = errors.New("the gateway ends")
 
-// Change changes the fleet while it runs: all of c, or nothing where there is an error. The
-// adapters of members that were not taken have not been run.
+// Change applies all of c to the running fleet, or nothing if it returns an error. In that
+// case the adapters of new members have not been run.
 func (f *Fleet) Change(c Change) error {
 	waits := change{c, make(chan error, 1)}
 	select {
@@ -79,7 +80,8 @@ func (f *Fleet) Change(c Change) error {
 	}
 }
 
-// change is Change, in Run's goroutine. start runs a member's adapter.
+// change implements Change in Run's goroutine. It calls start to run a member's
+// adapter.
 func (f *Fleet) change(c Change, start func(*member)) error {
 	left := slices.Clone(f.members)
 	var gone []*member
@@ -137,7 +139,7 @@ func (f *Fleet) change(c Change, start func(*member)) error {
 	return nil
 }
 
-// named gives the place of the member of a name, -1 if there is none.
+// named returns the index of the member with a name, or -1.
 func named(among []*member, name string) int {
 	return slices.IndexFunc(among, func(m *member) bool { return m.Name == name })
 }
@@ -149,20 +151,21 @@ func patienceOf(d time.Duration) time.Duration {
 	return d
 }
 
-// know takes what is known of models from now on. A model whose policy stays keeps it.
+// know replaces the configuration of models. A model whose policy has not changed keeps
+// its state.
 func (f *Fleet) know(m *Models) {
 	was := f.opts
 	f.opts.Folders, f.opts.Aliases, f.opts.Loaded, f.opts.Policies = m.Folders, m.Aliases, m.Loaded, m.Policies
 	f.aliases = aliasesOf(m.Folders, m.Aliases)
 	for name, kept := range f.served {
 		if before, after := was.policy(name, kept.base), f.opts.policy(name, kept.base); before != after {
-			kept.policy, _ = balance.New(after) // change has checked all
+			kept.policy, _ = balance.New(after) // change has checked it
 			kept.prefill, _ = balance.New(after)
 		}
 	}
 }
 
-// forget drops what is kept of models that are served no more and that no engine is of.
+// forget drops the state of models that are no longer served and have no engine.
 func (f *Fleet) forget() {
 	models := f.snapshot.Load().Models
 	maps.DeleteFunc(f.served, func(name string, _ *served) bool { return models[name] == nil })
@@ -173,28 +176,28 @@ func (f *Fleet) forget() {
 	maps.DeleteFunc(f.costs, func(base string, _ *cost.Model) bool { return !bases[base] && models[base] == nil })
 }
 
-// drain is an engine's way to having no requests.
+// drain is the progress of an engine that is being drained.
 type drain struct {
 	since, until int64
 	removed      bool
-	empty        bool // it was, at the look before
-	told         bool // how it has come out
+	empty        bool // it was at the previous look
+	told         bool // the outcome was reported
 }
 
-// drainLook is how often engines that are drained are looked at. Between two looks a request
-// that had chosen the engine before has come there.
+// drainLook is the interval between looks at engines that are being drained. It is long
+// enough for a request that had already chosen the engine to arrive there.
 const drainLook = 50 * time.Millisecond
 
-// Emptied says how the drain of an engine has come out.
+// Emptied is the outcome of an engine's drain.
 type Emptied struct {
-	Left    int // the requests that it still has; 0: it is empty
+	Left    int // requests that it still has; 0 if it is empty
 	Took    time.Duration
-	Removed bool // it was removed, and what is left is cut
-	// Generation is the engine's, which another one of its name does not have.
+	Removed bool // it was removed, and the requests left are cut off
+	// Generation distinguishes the engine from others that had or will have its name.
 	Generation uint64
 }
 
-// set gives a member a setting.
+// set applies a setting to a member.
 func (m *member) set(s Setting, now int64) {
 	m.Setting = s
 	switch {
@@ -214,7 +217,7 @@ func (m *member) set(s Setting, now int64) {
 	}
 }
 
-// open is how many requests an engine has that may still end.
+// open returns the number of unfinished requests at an engine.
 func (m *member) open() (n int) {
 	for _, r := range m.ranks {
 		open := r.health.View().Open
@@ -226,13 +229,13 @@ func (m *member) open() (n int) {
 	return n
 }
 
-// drains says whether there is a drain that has not come out.
+// drains reports whether some drain is unfinished.
 func (f *Fleet) drains() bool {
 	waits := func(m *member) bool { return m.drain != nil && !m.drain.told }
 	return slices.ContainsFunc(f.leaving, waits) || slices.ContainsFunc(f.members, waits)
 }
 
-// drained looks at the engines that are drained.
+// drained checks the engines that are being drained and reports those that are done.
 func (f *Fleet) drained(now int64) {
 	for _, m := range slices.Concat(f.leaving, f.members) {
 		d := m.drain
@@ -254,7 +257,7 @@ func (f *Fleet) drained(now int64) {
 	}
 }
 
-// departing is a member that leaves, as operators see it.
+// departing returns the operators' view of a member that leaves.
 func (m *member) departing() *route.Engine {
 	e := &route.Engine{Name: m.Name, Kind: m.Kind, Generation: m.generation, Drained: true}
 	if m.state.Kind != "" {
@@ -266,7 +269,7 @@ func (m *member) departing() *route.Engine {
 	return e
 }
 
-// leave ends the membership of one whose adapter has ended.
+// leave ends the membership of a member whose adapter has ended.
 func (f *Fleet) leave(m *member) {
 	at := slices.Index(f.leaving, m)
 	if at < 0 {
