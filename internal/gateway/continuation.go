@@ -15,22 +15,23 @@ import (
 	"weir/internal/trace"
 )
 
-// A stream whose engine fails when its client has had a part of it goes on at another one:
-// the ids so far are that one's prompt, and what it generates feeds the same answer, which
-// does not notice. docs/continuation.md says when, and what it costs.
+// If an engine fails after the client has received a part of a stream, the stream
+// continues at another engine. The ids so far become the new engine's prompt, and its
+// output feeds the same answer, which does not notice the change. docs/continuation.md
+// describes the conditions and the cost.
 
-// Continuing says how streams go on at other engines when theirs fail.
+// Continuing configures how streams continue at other engines when theirs fail.
 type Continuing struct {
-	// Off has them end with an error.
+	// Off disables continuations: a stream whose engine fails ends with an error.
 	Off bool
-	// AtOnce is how many of a model do so at once; 0 means 32. One has done so with its
-	// first output.
+	// AtOnce is the number of streams of a model that may be continuing at once; 0
+	// means 32. A continuation is over with its first output.
 	AtOnce int
-	// Timeout bounds the wait for that turn and for an engine with room, together; 0 means
-	// 30 s.
+	// Timeout bounds the total time that a stream waits for its turn and for an engine
+	// with room; 0 means 30 s.
 	Timeout time.Duration
-	// Memory bounds what is kept of streams for it, in bytes; 0 means 1 GiB, and a negative
-	// one is no bound. A stream for which nothing is left is one that cannot go on.
+	// Memory bounds the histories of all streams, in bytes; 0 means 1 GiB, and a negative
+	// value is no bound. A stream without room for its history cannot continue.
 	Memory int64
 }
 
@@ -49,7 +50,7 @@ func (c *Continuing) defaults() {
 	}
 }
 
-// bar is why a stream cannot go on at another engine.
+// bar is the reason why a stream cannot continue at another engine.
 type bar uint8
 
 const (
@@ -68,9 +69,10 @@ const (
 	numBars
 )
 
-// bars is what forbids a continuation, in the order in which it is looked at. Word is for
-// metrics, and why follows "it could not go on at another engine: ". There is no row for a
-// bound of thinking, because no dialect takes a field that engines would count by.
+// bars lists the conditions that prevent a continuation, in the order in which they are
+// checked. The field word is the label in metrics, and why follows "it could not go on at
+// another engine: " in messages. There is no row for a limit on thinking, because no
+// dialect has a field that engines would enforce by counting.
 var bars = [numBars]struct {
 	word, why string
 	of        func(x *exchange) bool
@@ -89,19 +91,19 @@ var bars = [numBars]struct {
 	barMemory:     {"memory", "the memory for what is kept of streams is used up (--continuation-memory)", nil},
 }
 
-// continuing is what a stream needs to go on at another engine.
+// continuing is the state of a stream that it needs to continue at another engine.
 type continuing struct {
 	bar       bar
-	continued int           // how often it went on
-	lost      *infer.Error  // the failure behind which it is to go on; nil: there was none, or it goes on
-	failedAt  int64         // when that was
-	slot      chan struct{} // its turn, until its first output; nil: it has none
+	continued int           // number of continuations
+	lost      *infer.Error  // the failure that it is to continue after; nil if none, or if it has continued
+	failedAt  int64         // when lost was set
+	slot      chan struct{} // its turn, held until its first output; nil if it has none
 	history   history
 }
 
-// remember decides whether the stream can go on elsewhere, and begins to keep what that
-// needs. It is called once, when the first engine has the request, which is then computing:
-// that takes no time of the request's own.
+// remember decides whether the stream can continue elsewhere, and if so begins its history.
+// It is called when an engine has the request and is already computing, so it does not
+// delay the request. After the first attempt it only restarts the history.
 func (x *exchange) remember() {
 	if x.history.of != nil || x.bar != goesOn {
 		x.history.restart()
@@ -118,8 +120,8 @@ func (x *exchange) remember() {
 	}
 }
 
-// ends says whether the ids that have come are the whole answer, although the engine has not
-// said so, and for which reason.
+// ends reports whether the ids so far are the whole answer, although the engine has not sent
+// its end, and the finish reason.
 func (x *exchange) ends() (reason infer.Reason, ok bool) {
 	came := x.history.came()
 	if came >= x.req.MaxTokens {
@@ -130,11 +132,11 @@ func (x *exchange) ends() (reason infer.Reason, ok bool) {
 	return infer.ReasonStop, stops
 }
 
-// continuable says that an attempt that has failed by e, after the client has had some of
-// the answer, may be continued at another engine as far as the failure goes.
+// continuable reports whether the failure e of an attempt allows the stream to continue
+// at another engine, when the client has received a part of the answer.
 func continuable(e *infer.Error) bool { return e.Retryable || e.Code == infer.CodeIntegrity }
 
-// goesElsewhere is again for a stream that its client has a part of.
+// goesElsewhere is like again, for a stream of which the client has received a part.
 func (x *exchange) goesElsewhere(e *infer.Error) bool {
 	if !continuable(e) {
 		return false
@@ -198,7 +200,7 @@ func (x *exchange) goesElsewhere(e *infer.Error) bool {
 		x.err = infer.AsError(err)
 		return false
 	}
-	if x.abortable.asked.Load() { // what has come is what its caller wants
+	if x.abortable.asked.Load() { // the caller wants the output so far
 		x.generated().Abort()
 		x.conclude(infer.ReasonAbort)
 		return false
@@ -210,15 +212,16 @@ func (x *exchange) goesElsewhere(e *infer.Error) bool {
 	return true
 }
 
-// continuesAt says that an engine of ids is there besides the one that fails.
+// continuesAt reports whether there is another token engine besides the one that
+// failed.
 func (r *routing) continuesAt(failed route.Target) bool {
 	needs := r.needs
 	needs.Bytes |= infer.AnotherForm
 	return r.model.Has(needs, append(r.tried[:len(r.tried):len(r.tried)], failed))
 }
 
-// renew takes the fleet as it is now. It says why no engine of it can go on with the stream,
-// whatever engines there are; empty: some may.
+// renew reads the current snapshot of the fleet. It returns the reason why no engine in it
+// can continue the stream, or "" if one might.
 func (x *exchange) renew() (why string) {
 	if err := x.refresh(); err != nil {
 		return infer.AsError(err).Message
@@ -229,20 +232,21 @@ func (x *exchange) renew() (why string) {
 	return ""
 }
 
-// continuationRefusals say why a stream was not continued, by the rules of retries.
+// continuationRefusals are the messages for streams that the rules of retries do not
+// allow to continue.
 var continuationRefusals = [...]string{
 	retry.Exhausted: "it has failed at two engines in a row, or was continued eight times", retry.Spent: "the model's retries are spent (--retry-share, --retry-floor)",
 	retry.Final: "it could not succeed", retry.Seen: "", retry.Effects: "",
 }
 
-// staysBroken notes why a stream does not go on.
+// staysBroken records why a stream does not continue.
 func (x *exchange) staysBroken(e *infer.Error, word, why string) bool {
 	x.g.opts.Metrics.ContinuationRefused(x.model.Name, word)
 	x.err = notContinued(e, why)
 	return false
 }
 
-// continuedWhy is the word for a failure behind which a stream goes on.
+// continuedWhy is the label in metrics for the failure after which a stream continues.
 func continuedWhy(e *infer.Error) string {
 	switch e.Code {
 	case infer.CodeIntegrity:
@@ -253,14 +257,14 @@ func continuedWhy(e *infer.Error) string {
 	return "lost"
 }
 
-// notContinued is a failure that says why the stream has ended by it.
+// notContinued returns a copy of e whose message adds why the stream did not continue.
 func notContinued(e *infer.Error, why string) *infer.Error {
-	with := *e // others may have it, too
+	with := *e // e may be shared
 	with.Message += "; the stream could not go on at another engine: " + why
 	return &with
 }
 
-// recall makes the request again what an engine is asked: the ids so far are the prompt.
+// recall prepares the request for the next engine: the ids so far become the prompt.
 func (x *exchange) recall() {
 	h, f := &x.history, &x.footprint
 	x.sent = h.came()
@@ -269,10 +273,11 @@ func (x *exchange) recall() {
 	f.limit = x.longest() - x.sent
 }
 
-// generated is the answer of a stream that can go on.
+// generated returns the answer of a stream that can continue.
 func (x *exchange) generated() *answer.Tokens { return x.answer.(*answer.Tokens) }
 
-// conclude ends an answer that is whole although its engine has failed before it said so.
+// conclude ends an answer that is whole although its engine failed before it sent the
+// end.
 func (x *exchange) conclude(reason infer.Reason) {
 	w := x.g.worker()
 	defer x.g.workers.Put(w)
@@ -292,16 +297,17 @@ func (x *exchange) conclude(reason infer.Reason) {
 	}
 }
 
-// turns of continuations, by model. A dead engine's streams are as many prefills as it had
-// streams, each of which delays those that decode where it is computed; so they come in
-// order, some at a time.
+// continuations holds the turns of continuations, by model. Each stream of a dead engine
+// needs a prefill at another engine, which delays the streams that decode there. The
+// streams therefore take turns, a few at a time.
 type continuations struct {
 	mu   sync.Mutex
 	most int
 	of   map[string]chan struct{}
 }
 
-// model gives the turns of a model's streams, of which each is an element.
+// model returns the turns of a model. Each stream that holds a turn is one element of
+// the channel.
 func (c *continuations) model(name string) chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -316,10 +322,10 @@ func (c *continuations) model(name string) chan struct{} {
 	return turns
 }
 
-// takeTurn waits, bounded, until the stream may go on.
+// takeTurn waits until the stream may continue, at most until its timeout.
 func (x *exchange) takeTurn() error {
 	if x.slot != nil {
-		return nil // of the attempt before, which has given nothing
+		return nil // kept from the previous attempt, which had no output
 	}
 	turns := x.g.continuations.model(x.model.Name)
 	bound := time.NewTimer(time.Duration(x.expiresAt - trace.Now()))
@@ -340,7 +346,7 @@ func (x *exchange) takeTurn() error {
 	return nil
 }
 
-// leaveTurn has the next stream go on.
+// leaveTurn lets the next stream continue.
 func (x *exchange) leaveTurn() {
 	if x.slot == nil {
 		return
@@ -350,7 +356,7 @@ func (x *exchange) leaveTurn() {
 	x.g.opts.Metrics.ContinuationsUnderWay(-1)
 }
 
-// resumes notes the first output of a stream that goes on.
+// resumes records the first output of a continued stream.
 func (x *exchange) resumes() {
 	x.leaveTurn()
 	x.g.opts.Metrics.ContinuationGap(trace.Now() - x.failedAt)
@@ -358,17 +364,19 @@ func (x *exchange) resumes() {
 	x.forgetAsking()
 }
 
-// continuedNote begins a comment in a stream whose head was sent: proxies and clients pass
-// over it, and whoever looks at the bytes finds it where the head's field would be.
+// continuedNote begins a comment in a stream, which replaces a header field because the
+// head has been sent. Proxies and clients ignore the comment; it is for people who read
+// the bytes.
 const continuedNote = ": x-weir-continued "
 
-// withNote puts the comment before the first output of a stream that goes on.
+// withNote prepends the comment to the first output of a continued stream.
 func (x *exchange) withNote(out []byte) []byte {
 	note := strconv.AppendInt([]byte(continuedNote), int64(x.continued), 10)
 	return slices.Concat(note, []byte("\n\n"), out)
 }
 
-// broken is why an attempt of a stream that was to go on did not come about.
+// broken returns the error for a stream that was to continue when an attempt did not
+// reach an engine.
 func (x *exchange) broken(e *infer.Error) *infer.Error {
 	if x.lost == nil || e == nil || x.ctx.Err() != nil {
 		return e

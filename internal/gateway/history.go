@@ -2,20 +2,20 @@ package gateway
 
 import "sync/atomic"
 
-// history is the ids of a stream that can go on at another engine: those of its prompt,
-// which the request lets go of once the answer begins, and those that have come.
+// history holds the ids of a stream that can continue at another engine: those of its
+// prompt, which the request releases when the answer begins, and those of its output.
 //
-// It is what continuation costs a stream that needs none: three bytes for each token of
-// prompt and answer, which is less than the text has. The other way, to render and tokenize
-// the request once more, would have to hold its body, which is more, and the output's ids
-// cannot be had of its text at all.
+// The history is the cost of continuation for a stream that never needs it: three bytes for
+// each token of prompt and answer, which is less than the text. The alternative, to render
+// and tokenize the request again, would have to keep the body, which is larger, and the ids
+// of the output cannot be derived from its text.
 type history struct {
 	prompt, out packedIDs
-	of          *atomic.Int64 // counts the bytes of all; nil: nothing is kept
+	of          *atomic.Int64 // counts the bytes of all histories; nil if this one is not kept
 }
 
-// keep begins a history with the prompt, whose bytes and those to come count in of. It is
-// false where they would be more than most.
+// keep begins a history with the prompt and counts its bytes, now and later, in of. It
+// returns false if of would exceed most.
 func (h *history) keep(prompt []uint32, of *atomic.Int64, most int64) bool {
 	size := int64(len(prompt)) * packedSize
 	if of.Add(size) > most {
@@ -27,7 +27,7 @@ func (h *history) keep(prompt []uint32, of *atomic.Int64, most int64) bool {
 	return true
 }
 
-// add adds what has come.
+// add appends ids of the output.
 func (h *history) add(ids []uint32) {
 	had := cap(h.out)
 	h.out = h.out.append(ids)
@@ -36,7 +36,7 @@ func (h *history) add(ids []uint32) {
 	}
 }
 
-// drop lets go of all.
+// drop releases the history and its bytes.
 func (h *history) drop() {
 	if h.of != nil {
 		h.of.Add(-int64(cap(h.prompt) + cap(h.out)))
@@ -44,21 +44,21 @@ func (h *history) drop() {
 	*h = history{}
 }
 
-// restart forgets what has come, of which the client has nothing.
+// restart discards the output, none of which the client has received.
 func (h *history) restart() {
 	h.out = h.out[:0]
 }
 
-// came counts the ids that have come.
+// came returns the number of ids of the output.
 func (h *history) came() int { return len(h.out) / packedSize }
 
-// all gives the prompt with what has come behind it.
+// all returns the ids of the prompt followed by those of the output.
 func (h *history) all() []uint32 {
 	ids := make([]uint32, 0, (len(h.prompt)+len(h.out))/packedSize)
 	return h.out.unpack(h.prompt.unpack(ids))
 }
 
-// last gives the last id that has come; ok is false where none has.
+// last returns the last id of the output; ok is false if there is none.
 func (h *history) last() (id uint32, ok bool) {
 	if len(h.out) == 0 {
 		return 0, false
