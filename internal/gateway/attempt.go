@@ -105,9 +105,9 @@ func (r *routing) couldRetry(failed route.Target, f retry.Failure) bool {
 	return f.Allow() == retry.Granted && r.elsewhere(failed) && r.model.Retries.Left(trace.Now()) >= 1
 }
 
-// again says whether the request goes to another engine, once that is its turn: only
-// after a failure that another engine may not share, and while the client has nothing, or
-// where another one can go on behind what it has.
+// again decides whether the request goes to another engine, and waits for its turn to do
+// so. A request does so only after a failure that another engine may not share, and only
+// while the client has received nothing or if another engine can continue the stream.
 func (x *exchange) again(e *infer.Error) bool {
 	switch {
 	case e == nil || x.ctx.Err() != nil:

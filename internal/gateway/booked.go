@@ -50,7 +50,7 @@ type generation struct {
 
 	blocks  []kvindex.Block // of what was generated
 	booking *cost.Booking
-	cached  int   // of its prompt, as the engine says; -1: it has not said
+	cached  int   // cached prompt tokens that the engine reported; -1: none reported
 	prefill int64 // when the engine began to compute its prompt; 0: it has not said
 	first   int64 // when its first ids came; 0: they have not
 	last    int64 // when its end came
@@ -220,9 +220,9 @@ func (b *booked) latest(choice int) kvindex.Block {
 	return b.of.root
 }
 
-// read notes that more came of a relayed answer. Of what came before it was found to
-// have so many tokens in all, of which with several generations nobody knows whose
-// they are.
+// read records that a relayed answer has more output. tokens is the number of tokens
+// counted in the output so far. With several generations it is unknown which tokens
+// belong to which.
 func (b *booked) read(now int64, tokens int) {
 	if b.books == nil || b.of.whole {
 		return
@@ -240,7 +240,8 @@ func (b *booked) read(now int64, tokens int) {
 	}
 }
 
-// tell tells the books what was noted and takes longer. What came before it is in t.
+// tell passes the notes that take longer to the books. The tally t has what precedes
+// them.
 func (b *booked) tell(t *tally) {
 	if !b.due {
 		return
@@ -372,8 +373,8 @@ func (a *attempt) learn(m *route.Model, books *route.Books, record *trace.Attemp
 	}
 }
 
-// reported learns from how much of the prompts their rank says that it had, where it says
-// anything. predicted is what was believed.
+// reported learns from the number of cached prompt tokens that the rank reported, if any.
+// predicted is the expected number.
 func (b *booked) reported(books *route.Books, predicted int, u infer.Usage) {
 	s := books.Shares
 	s.Given.Add(int64(b.of.length()))

@@ -5,13 +5,13 @@ import (
 	"weir/internal/infer"
 )
 
-// Bounds of what becomes of a request's body. A dialect bounds each field by itself;
-// what multiplies them, as n does, is bounded here, so that a request takes a small
-// multiple of its body whatever it asks for.
+// Bounds of the memory that a request takes beyond its body. A dialect bounds each
+// field by itself. Fields that multiply others, such as n, are bounded here, so that
+// every request takes at most a small multiple of its body.
 const (
-	// maxValues bounds the JSON values of a conversation, of tools and of
-	// chat_template_kwargs, each of which the chat template is handed as an object of
-	// its own, some 100 bytes.
+	// maxValues bounds the number of JSON values in a conversation, in tools and in
+	// chat_template_kwargs. The chat template receives each value as an object of some
+	// 100 bytes.
 	maxValues = 1 << 18
 	// maxMedia bounds the parts besides text.
 	maxMedia = 1024

@@ -11,8 +11,8 @@ import (
 	"weir/internal/infer"
 )
 
-// Cap bounds what requests for a model may ask for; 0 is no bound. A request that asks
-// for more is refused; one that names no bound of its own gets this one.
+// Cap limits the requests for a model; 0 is no limit. A request that asks for more is
+// refused. A request that sets no limit gets this one.
 type Cap struct {
 	MaxTokens int // of each answer
 	N         int // answers to a prompt

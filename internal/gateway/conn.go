@@ -121,10 +121,11 @@ func (c *conn) Read(p []byte) (int, error) {
 // unread is how much the client has sent that was not read.
 func (c *conn) unread() int { return sock.Unread(c.socket) }
 
-// headScan looks for what net/http does not tell: that a request declares its body's
-// length twice, by Content-Length and by chunks. It takes the latter, and a proxy before
-// it may take the former, and then what is the body's rest to one is the next request
-// to the other (RFC 9112, section 6.3). Only a head that came in one read is known.
+// headScan detects a request that declares the length of its body twice, by
+// Content-Length and by chunked coding, which net/http does not report. net/http uses
+// the chunks, and a proxy before it may use the length. The rest of the body to one is
+// then the next request to the other (RFC 9112, section 6.3). Only a head that arrives
+// in one read is scanned.
 type headScan struct {
 	whole    bool // the read had all of the head, from its first line on
 	declared bool
@@ -210,8 +211,8 @@ func (c *conn) arrival() int64 {
 	return trace.Now()
 }
 
-// done says that the request is over: a hang-up is nobody's any more, and the next
-// read is stamped.
+// done marks the end of the request: a hang-up no longer concerns it, and the next read
+// is stamped.
 func (c *conn) done() {
 	if c == nil {
 		return

@@ -74,12 +74,13 @@ const (
 	preflightAge = "600"
 )
 
-// admit puts what a browser must know before it lets a script of the origin read the
-// answer into the answer's head, and says whether it may.
+// admit adds the header fields that let a browser's script of the origin read the answer,
+// and reports whether the origin is allowed.
 //
-// A script of a listed origin may send the user's cookies and certificates along, for a
-// proxy before weir that knows the user by them. Of any origin it may not: any page at all
-// could act as the user. Keys that a script has itself it sends either way.
+// A script of a listed origin may send the user's cookies and certificates, for a proxy
+// before weir that authenticates the user by them. If all origins are allowed, scripts may
+// not send them, because any page could then act as the user. A script can send its own
+// keys in both cases.
 func (o Origins) admit(h http.Header, origin string) bool {
 	switch {
 	case o.none():
@@ -123,9 +124,9 @@ func (g *Gateway) crossOrigin(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// preflight answers what a browser asks before it sends a script's request. A script of an
-// allowed origin is let through to each path, so that it can read what weir says of one
-// that does not exist.
+// preflight answers the request that a browser sends before a script's request. A script
+// of an allowed origin may request every path, so that it can read the error for one that
+// does not exist.
 func (g *Gateway) preflight(w http.ResponseWriter, r *http.Request) {
 	h, origin := w.Header(), r.Header.Get("Origin")
 	h.Add("Vary", "Access-Control-Request-Method, Access-Control-Request-Headers")

@@ -52,10 +52,10 @@ const (
 	lateAck = time.Second
 )
 
-// handOver notes that the adapter is about to be given the request: from here on it is the
-// engine's turn to show something. now is when the stage began; its delay, if there is one,
-// is over. work is as workOf says, and path is a relayed request's. A decode half's turn
-// comes when the prefill half has ended.
+// handOver records that the adapter is about to receive the request: from now on the engine
+// owes progress. now is the time when the stage began, after its injected delay if any.
+// work is the result of workOf, and path is for a relayed request. A decode half owes
+// progress only when the prefill half has ended.
 func (w *engineWait) handOver(now int64, work float64, path string) {
 	if len(w.delays) > 0 {
 		now = trace.Now()

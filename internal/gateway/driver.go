@@ -266,8 +266,8 @@ func (x *exchange) proceed(v verdict) {
 	}
 }
 
-// rescue ends the stream after a panic outside of its steps. It is deferred by whoever
-// serves others as well, and then goes on to them.
+// rescue ends the stream after a panic outside of its steps. Goroutines that also serve
+// other streams defer it and then continue with those.
 func (x *exchange) rescue() {
 	if p := recover(); p != nil {
 		x.err, x.told = x.g.panicError(x.rec.RequestID, p), false

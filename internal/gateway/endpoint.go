@@ -98,7 +98,7 @@ func (s services) meant(path string) string {
 	return ""
 }
 
-// nothingAt answers whoever asks for a path that nobody serves.
+// nothingAt answers requests for a path that does not exist.
 func (s services) nothingAt(path string) *infer.Error {
 	path = dialect.Clip(path, 128)
 	switch meant := s.meant(path); {

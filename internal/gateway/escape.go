@@ -13,12 +13,11 @@ import (
 	"weir/internal/trace"
 )
 
-// escape is how a request leaves an engine that goes down while the request waits there:
-// the attempt is aborted and repeated elsewhere, by the rules of any retry. It leaves only
-// where that is granted, and while nothing of an answer has gone to the client; otherwise it
-// stays, since the engine may go on: but a stream that can go on elsewhere behind what its
-// client has does so. An attempt in two halves ends the same way where the
-// half fails that answers nobody.
+// escape lets a request leave an engine that goes down while the request waits there. The
+// attempt is aborted and repeated elsewhere, by the rules of any retry. The request leaves
+// only if a retry is granted and the client has received nothing, or if another engine can
+// continue its stream. Otherwise it stays, since the engine may recover. An attempt in two
+// halves ends the same way when its prefill half fails.
 type escape struct {
 	x *exchange
 
@@ -43,7 +42,7 @@ const (
 	fails // by its partner
 )
 
-// begin readies it for an attempt of x, of which nobody else knows yet.
+// begin prepares it for an attempt of x that no other goroutine can access yet.
 func (s *escape) begin(x *exchange) {
 	s.x, s.state, s.err, s.wait, s.cancel, s.abandon, s.mailbox = x, stays, nil, 0, nil, nil, nil
 }

@@ -24,11 +24,11 @@ type Waiting struct {
 	Drain int64 `json:"drain,omitempty"`
 }
 
-// Explain says where a request that came to path now would go, and why, without giving it
-// to an engine: the record is the one that it would have, with one attempt that nobody
-// has made. It takes the request through the stages up to route, counts it nowhere, and
-// takes no turn of any policy. How it would wait is nil where nobody does, with the queue off. An
-// error is what the caller would be told.
+// Explain returns where a request to path would go now, and why, without sending it to an engine.
+// The record is the one that the request would have, with one attempt that was not made. Explain
+// runs the stages up to route. It does not count the request, and it does not advance any policy.
+// The description of the wait is nil if the queue is off. An error is the one that the caller
+// would receive.
 func (g *Gateway) Explain(ctx context.Context, path string, header http.Header, body []byte) (*trace.Record, *Waiting, error) {
 	if _, err := g.services.method(path, http.MethodPost, g.opts.Allow.Paths); err != nil {
 		return nil, nil, err
@@ -103,9 +103,9 @@ func (p *preparing) explained() (*trace.Record, *Waiting, error) {
 	return p.rec, waiting, nil
 }
 
-// outlook says how a request that comes now and chooses the target, and its partner if it has
-// one, would wait. parks says that it would wait for them although others have room. An error
-// is why it may not wait.
+// outlook predicts the wait of a request that arrives now and chooses the target, and its
+// partner if it has one. parks is set if the request would wait for them although others have
+// room. An error is the reason why it may not wait.
 func (h *holding) outlook(r *queue.Request, target, partner *route.Target, parks bool, now int64) (*Waiting, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -94,8 +94,8 @@ func (x *exchange) release() {
 	}
 }
 
-// fail tells the client what went wrong, as far as it can still be told. It
-// reports whether the connection must be broken.
+// fail sends the error to the client if that is still possible. It reports whether the
+// connection must be broken.
 func (x *exchange) fail() (broken bool) {
 	r := &x.response
 	gone := x.err.Code == infer.CodeCancelled && x.err != errAborted

@@ -24,10 +24,11 @@ type footprint struct {
 	text        int           // bytes of the prompts where tokens are told by them, else 0
 	width       int           // answers to each prompt
 	limit       int           // the most tokens of an answer; 0: not known
-	// Computed says that nothing is generated, as for embeddings; whole that the answer
-	// comes at once, and its first token at a time that nobody sees.
+	// computed is set if nothing is generated, as for embeddings. whole is set if the
+	// answer arrives at once, so that the time of its first token is unknown.
 	computed, whole bool
-	// byIDs says that the blocks are of the prompts' ids alone, relayed that they are of text.
+	// byIDs is set if the blocks depend only on the prompts' ids, relayed if they are blocks
+	// of text.
 	byIDs, relayed bool
 	// bytes is what the request is in the books of relayed engines, where it can be given to
 	// those and to others; nil: there is one form of it.
@@ -114,9 +115,9 @@ type keyReader struct {
 	blocks []kvindex.Block
 }
 
-// footprintOfBody is that of a relayed request, whose tokens nobody knows here: its
-// blocks are of text. Where the prompt is not known either, its length is taken for the
-// body's.
+// footprintOfBody returns the footprint of a relayed request, whose tokens weir does
+// not know: its blocks are blocks of text. If the prompt is not known either, the
+// length of the body stands for its length.
 func (p *preparing) footprintOfBody(f *footprint) {
 	defer p.does(p.does(busy.Hash))
 	f.relayed = true

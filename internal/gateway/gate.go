@@ -245,9 +245,9 @@ func (p *preparing) findModel() error {
 	return err
 }
 
-// forms says which forms a request of a model is prepared in: ids for engines that take those,
-// the caller's own bytes for those that are relayed, and both while no engine is known. An
-// endpoint that only asks a tokenizer is answered by weir itself where it has the model's.
+// forms returns the forms in which a request for a model is prepared: ids for token engines,
+// the caller's own bytes for relay engines, and both while no engine is known. Weir itself
+// answers requests to a tokenizer if it has the model's tokenizer.
 func (g *Gateway) forms(m *route.Model, e dialect.Endpoint) (needs route.Needs) {
 	t, folder, unknown := e.Traits(), g.folder(m) != nil, !m.Known()
 	if !folder || !asksTokenizer(e) && (t.RelaysOnly || m.ByIDs.Kind == "" && !unknown) {

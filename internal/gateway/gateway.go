@@ -339,9 +339,9 @@ func (g *Gateway) known(r *http.Request) bool {
 	return known && r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/v1/")
 }
 
-// view serves what is no request to an engine: it has an id all the same, and
-// deadlines of its own, because a kept connection still has that of its last response,
-// and net/http reads on for what nobody has read of a body.
+// view serves requests that do not go to an engine. They have an id too. They also need
+// deadlines of their own, because a kept connection still has the deadline of its last
+// response, and net/http reads the rest of a body that the handler has not read.
 func (g *Gateway) view(serve http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Request-Id", requestID(r.Header.Get("X-Request-Id"), g.ids.request()))

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// handshakes are the turns in which TLS handshakes compute. A handshake takes some
-// hundred microseconds of a core, in one piece; where hundreds of clients connect at
-// once, a stream's next output would stand in line behind them all. So handshakes have half
-// of the cores, and those whose turn has not come wait in their order. What a handshake
-// waits for from its client is outside of its turn.
+// handshakes limits the TLS handshakes that compute at once. A handshake uses a core for
+// some hundred microseconds without a break. If hundreds of clients connect at once, the
+// next output of a stream would wait behind all of them. Handshakes therefore have half of
+// the cores and take turns in order. A handshake that waits for its client does not hold a
+// turn.
 type handshakes chan struct{}
 
 func newHandshakes(cores int) handshakes { return make(handshakes, max(1, cores/2)) }

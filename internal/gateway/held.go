@@ -60,9 +60,10 @@ func newHolding(opts *Options) *holding {
 	return h
 }
 
-// pushes says that the engines of a model are given everything at once. One that schedules
-// by priorities must have all those among which it is to choose, also the ones that carry no
-// priority: what came with a low one would hold the room for which others wait here.
+// pushes reports whether the engines of a model receive every request at once. An engine
+// that schedules by priority must have all requests to choose from, also those without a
+// priority. Otherwise a request of low priority could take the room for which others wait
+// here.
 func (h *holding) pushes(m *route.Model) bool {
 	return h.opts.Off || h.ordered && (m.ByIDs.Carries|m.Relayed.Carries)&infer.CarriesPriority != 0
 }
@@ -172,7 +173,7 @@ type outlook struct {
 	changed <-chan struct{}
 }
 
-// look says how a request stands. again says that it has waited.
+// look returns the state of a request. again is set if the request has waited.
 func (h *holding) look(t *ticket, again bool) (v outlook, err error) {
 	if !t.pushed {
 		h.mu.Lock()
@@ -351,9 +352,9 @@ func (h *holding) close() {
 	<-h.ended
 }
 
-// turn has those decide for whom there is room, and ends the wait of those whose time is
-// over. It gives when to look again at the latest, and what tells that the fleet has changed;
-// neither while nobody waits.
+// turn lets the requests decide for which there is room, and ends the wait of those whose
+// time is over. It returns the latest time to look again and a channel that reports a change
+// of the fleet. It returns neither if no request waits.
 func (h *holding) turn() (next time.Duration, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -418,8 +419,8 @@ func (h *holding) decide(r *queue.Request) {
 			t.wake()
 		}
 	}()
-	// The gateway's cut ends one request after the other. What the first of them frees must
-	// not go to one that ends next.
+	// The gateway's shutdown cuts requests off one by one. The room that the first ones
+	// free must not go to one that ends next.
 	for _, ctx := range [...]context.Context{x.g.base, x.ctx} {
 		if ctx.Err() != nil {
 			t.err = gone(ctx)

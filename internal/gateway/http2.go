@@ -141,8 +141,8 @@ type http2Writer struct {
 // Unwrap is for http.ResponseController.
 func (s *http2Writer) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// SetWriteDeadline is for http.ResponseController. Each write has a bound of its own
-// here; one that has passed breaks off the write that waits, if any does.
+// SetWriteDeadline is for http.ResponseController. Each write has its own bound here. A
+// deadline in the past interrupts a write that waits.
 func (s *http2Writer) SetWriteDeadline(t time.Time) error {
 	if t.IsZero() || time.Now().Before(t) {
 		return nil
@@ -161,8 +161,8 @@ func (s *http2Writer) WriteHeader(status int) {
 	s.ResponseWriter.WriteHeader(status)
 }
 
-// goAway has net/http send a GOAWAY for the stream's connection: with the head of a
-// response that says so, though the stream is reset and nobody gets it.
+// goAway makes net/http send a GOAWAY on the stream's connection. It does so by the
+// header of a response that is never delivered, because the stream is reset.
 func (s *http2Writer) goAway() {
 	s.Header().Set("Connection", "close")
 	s.ResponseWriter.WriteHeader(http.StatusTooManyRequests)

@@ -12,15 +12,16 @@ import (
 	"weir/internal/trace"
 )
 
-// This file shows the requests under way, tens of thousands of them, without having any of
-// them wait. What must hold: a token pays nothing for it, and no lock is held for longer
-// than a copy of pointers.
+// This file lists the requests in flight, which may be tens of thousands, without delaying
+// any of them. A token must pay nothing for it, and no lock may be held for longer than a
+// copy of pointers.
 //
-// The obvious way, an atomic store of each stage that a request enters, costs each token
-// half a dozen. So a request tells its stage until its first output, some ten times. From
-// then on it can be seen from what the output path keeps anyway: a driven stream is parked,
-// or has its turn, and since when the engine is waited for is known to the silence. How
-// many tokens there were is read by taking a parked stream's turn for a moment.
+// The obvious way, an atomic store for each stage that a request enters, costs each token
+// half a dozen stores. A request therefore publishes its stage only until its first output,
+// some ten times. After that the stage is derived from state that the output path keeps
+// anyway: a driven stream is either parked or in its turn, and silence has the time since
+// when the engine is awaited. The number of tokens is read by briefly taking the turn of a
+// parked stream.
 
 // flight is what others may read of a request at any time.
 type flight struct {
@@ -79,7 +80,8 @@ func staged(stage trace.Stage, now int64) int64 { return now/1000<<5 | int64(sta
 
 func unstaged(v int64) (stage trace.Stage, since int64) { return trace.Stage(v & 31), v >> 5 * 1000 }
 
-// knows tells what is known of the request now. Whoever owns it calls it.
+// knows publishes the facts about the request that are known now. Only the owner of the
+// request calls it.
 func knows(rec *trace.Record, f *flight) {
 	k := &known{id: rec.RequestID, model: rec.Model, stream: rec.Stream, prompt: rec.PromptTokens, attempt: len(rec.Attempts)}
 	if leg := rec.Leg(); leg != nil {
@@ -91,7 +93,7 @@ func knows(rec *trace.Record, f *flight) {
 	f.known.Store(k)
 }
 
-// tell tells that a stage begins.
+// tell publishes the beginning of a stage.
 func (f *flight) tell(stage trace.Stage, now int64) { f.stage.Store(staged(stage, now)) }
 
 // stageOf is the stage at hand and since when; 0 where that is not known.

@@ -5,15 +5,16 @@ import (
 	"sync"
 )
 
-// intake lets the requests of an HTTP/2 connection begin once net/http has taken in all
-// that the client has sent so far. net/http begins a request at its head. A client that
-// resets each stream right behind its head would otherwise make the gateway prepare and
-// dispatch as many requests as it can write heads, and wait for the answer of none. What
-// was sent together is taken in within microseconds, and a stream whose reset was among
-// it has ended before its request begins.
+// intake delays the requests of an HTTP/2 connection until net/http has processed all
+// frames that the client has sent so far. net/http begins a request when it has the
+// header. A client that resets each stream directly after its header could otherwise
+// make the gateway prepare and dispatch requests as fast as it can write headers,
+// without waiting for any answer. Frames that were sent together are processed within
+// microseconds, so a stream whose reset is among them has ended before its request
+// begins.
 //
-// net/http reads from a connection again only when it has taken in all frames of what it
-// read before, so its read is the sign.
+// net/http reads from a connection again only when it has processed all frames of the
+// previous read, so its next read is the signal.
 type intake struct {
 	mu      sync.Mutex
 	reading bool          // net/http asks for more

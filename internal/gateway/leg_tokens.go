@@ -17,9 +17,9 @@ import (
 )
 
 // tokenLeg is the leg of a token engine, which pushes its output into a mailbox. No
-// wire carries several choices, so each is a generation of its own, all on one
-// engine: what fails for one fails for all, and what goes to another engine goes
-// there whole.
+// wire carries several choices, so each choice is a separate generation, all on one
+// engine. A failure of one generation fails all of them, and a request moves to another
+// engine as a whole.
 type tokenLeg struct {
 	mailbox *stream.Mailbox
 	cells   []stream.Cell

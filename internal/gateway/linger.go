@@ -2,10 +2,11 @@ package gateway
 
 import "weir/internal/engine"
 
-// A decode half at an engine of SGLang's must not be aborted before its first output: the engine
-// gives the pages of an aborted request to others, while the prefill engine may still write
-// into them (sgl-project/sglang#35049). Over a relay hanging up is the abort. So it is held
-// back: the attempt may end, and the half goes on at the adapter as engine.Deferral says.
+// A decode half at an SGLang engine must not be aborted before its first output. The engine
+// gives the pages of an aborted request to other requests while the prefill engine may still
+// write to them (sgl-project/sglang#35049). Over a relay, closing the connection is the abort.
+// It is therefore delayed: the attempt may end, and the half continues at the adapter as
+// described by engine.Deferral.
 
 // defers says that the decode half must not be hung up on before its first output.
 func (p *partner) defers() bool {

@@ -20,10 +20,10 @@ func (q *request) mediaEstimate() int64 {
 	return int64(len(q.req.Media))*mediaTokens - int64(bytes/4)
 }
 
-// checkPlaceholders compares the placeholders in the prompt with the media. Too
-// many or too few would put an image into another's place, or none in some; text
-// of the conversation may spell one, too. Where the model's template writes
-// another token than the one that its config names, there is nothing to compare.
+// checkPlaceholders compares the number of placeholders in the prompt with the number
+// of media. With too many or too few, an image would be put in the wrong place. The
+// text of a conversation may contain a placeholder, too. If the model's template writes
+// a different token than its config names, the check does not apply.
 func (q *request) checkPlaceholders() error {
 	var media, places [infer.NumMediaKinds]int
 	for i := range q.req.Media {

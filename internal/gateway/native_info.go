@@ -28,7 +28,7 @@ func (g *Gateway) handleNative(mux *http.ServeMux) {
 // native is SGLang's own endpoint, for errors.
 func (g *Gateway) native() dialect.Endpoint { return g.services.endpointOf(sglang.Path) }
 
-// software is what a client is told that it speaks to.
+// software is the name of the server in answers to clients.
 const software = "weir"
 
 // served gives the models that engines have joined for, each once and without their

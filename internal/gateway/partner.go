@@ -16,20 +16,19 @@ import (
 	"weir/internal/trace"
 )
 
-// partner is the prefill half of an attempt that two engines serve: its engine computes
-// the prompt, and the engine of the attempt's leg generates what the client gets. The
-// attempt owns it from its booking to settle. Neither the leg's driver nor the answer knows
-// of it.
+// partner is the prefill half of an attempt that two engines serve: its engine computes the
+// prompt, and the engine of the attempt's leg generates the answer. The attempt owns it from
+// its booking to settle. The leg's driver and the answer do not know about it.
 //
-// A goroutine of its own (run) hands the half over. All else is events, each in whatever
-// goroutine it happens and under the half's lock: that the half ends (ends), that the decode
-// half has its first output (begins), which says that the KV was fetched, and that either
-// takes too long (late). The attempt learns of a failure as it does of an engine that goes
-// down, by its escape: so a failure ends the attempt wherever it waits, and changes nothing
-// once the response has begun.
+// A separate goroutine (run) hands the half over. Everything else is an event, handled under
+// the half's lock in the goroutine where it occurs: the half ends (ends), the decode half
+// has its first output (begins), which shows that the KV cache was fetched, or either takes
+// too long (late). A failure reaches the attempt by its escape, as for an engine that goes
+// down. It ends the attempt wherever that waits, and has no effect once the response has
+// begun.
 //
-// While the prefill half is under way the decode half owes nothing: its engine's health is
-// told of it when the prefill engine has answered.
+// While the prefill half is under way, the decode half owes no progress: the half is
+// reported to the health of its engine when the prefill engine has answered.
 type partner struct {
 	g        *Gateway
 	target   route.Target
@@ -58,7 +57,7 @@ type partner struct {
 	clock clock
 	prefillEnd
 	metAt int64           // when the decode half had its first output; 0: it has not
-	due   func(now int64) // tells the decode engine's health; nil: nothing is to be told
+	due   func(now int64) // reports to the decode engine's health; nil: nothing to report
 }
 
 // fetched is the KV that the decode engine fetches.
@@ -167,7 +166,7 @@ func (p *partner) answer(ctx context.Context) error {
 	return p.escape.left()
 }
 
-// run hands the half over, and where the wire has nobody else for it takes in what comes of it.
+// run hands the half over, and receives its output if the wire has no other goroutine for that.
 func (p *partner) run() {
 	if err := p.serve(); err != nil {
 		p.mu.Lock()
@@ -324,8 +323,9 @@ func (p *partner) giveUp(because string) {
 	p.cancel(e)
 }
 
-// answers tells the books and the engine's health how the half has ended. Of one that is
-// whole the KV is kept until it is fetched, which is no unfinished work.
+// answers reports the end of the half to the books and to the engine's health. After a
+// successful half the engine keeps the KV cache until it is fetched, which does not
+// count as unfinished work.
 func (p *partner) answers(e *infer.Error) {
 	b := &p.booked
 	if e != nil {
@@ -470,8 +470,8 @@ func (p *partner) blames(e *infer.Error) bool {
 // prefill half writes none.
 func (p *partner) owed() bool { return p.target.Meets.Way == engine.ByPush }
 
-// outlives says that the half is served to its end although nobody waits for the decode half
-// any more.
+// outlives reports whether the half is served to its end although no client waits for the
+// decode half.
 func (p *partner) outlives() bool {
 	if p == nil || p.wire == nil || p.over || !p.owed() || p.escape.x.ctx.Err() == nil {
 		return false
@@ -549,9 +549,10 @@ func (p *partner) handed(choice int, params []byte) {
 	p.g.failedAt(p.target.Name, p.id, &infer.Error{Code: infer.CodeEngine, Engine: p.target.Name, Message: "the prompt is computed once more by the decode engine", Cause: err})
 }
 
-// learn learns from how much of the prompts the prefill engine had, and gives it; -1: nobody
-// says. Where its wire does not, what the decode engine tells is its word, but by push: that
-// is of the decode engine's own cache.
+// learn learns from the number of cached prompt tokens at the prefill engine and returns it,
+// or -1 if it is unknown. If the prefill engine does not report it, the number that the
+// decode engine reports is used, except with ByPush, where that number refers to the decode
+// engine's own cache.
 func (p *partner) learn(decode infer.Usage) (cached int) {
 	switch {
 	case p.err == nil && p.ended() && p.usage.CachedTokens >= 0:
@@ -563,7 +564,7 @@ func (p *partner) learn(decode infer.Usage) (cached int) {
 	return decode.CachedTokens
 }
 
-// meeting is what the two halves of a choice have in common.
+// meeting is the state shared by the two halves of a choice.
 type meeting struct {
 	id     string // of both
 	at     infer.Bootstrap

@@ -114,8 +114,8 @@ func (h *relayPrefill) serve(ctx context.Context) error {
 func (h *relayPrefill) read()  {}
 func (h *relayPrefill) abort() {}
 
-// refusal gives what a prefill engine's status means. Of a failure nobody knows whose it is,
-// where the decode half was under way. The partner's lock is held.
+// refusal returns the error for the status of a prefill engine. If the decode half was under
+// way, either engine may have caused a failure. The partner's lock is held.
 func (h *relayPrefill) refusal(resp *engine.RelayResponse, body []byte) *infer.Error {
 	p := h.p
 	h.refused = &refusal{resp.Status, maps.Clone(resp.Header), body}
@@ -133,8 +133,8 @@ func (h *relayPrefill) refusal(resp *engine.RelayResponse, body []byte) *infer.E
 	return e
 }
 
-// said is what the client is answered where the attempt has failed by e and the prefill
-// engine has said so itself; nil where it has not.
+// said returns the prefill engine's own response for the client, if that response is
+// why the attempt failed by e, and nil otherwise.
 func (p *partner) said(e *infer.Error) *refusal {
 	if !p.blames(e) {
 		return nil
@@ -167,11 +167,11 @@ func (p *partner) ask(asked *dialect.Asked, role infer.Role, path string) {
 	}
 }
 
-// indivisible says why a relayed request cannot be served in two halves that meet in a way, and by
-// which of its fields; empty: it can. One that generates nothing has none. Over relays
-// several answers would meet in one place, and only SGLang's engines tell the prompts of a
-// list apart; and the log probabilities of a prompt are in the prefill engine's answer alone,
-// which is nobody's.
+// indivisible returns the reason, and the field, why a relayed request cannot be served in two
+// halves that meet in a way; it is empty if it can. A request that generates nothing has no
+// halves. Over relays several answers would meet in one place, and only SGLang's engines
+// distinguish the prompts of a list. The log probabilities of a prompt are only in the prefill
+// engine's answer, which is discarded.
 func (q *request) indivisible(way engine.Way, path string) (field, why string) {
 	f := q.footprint.bytes
 	if f == nil {

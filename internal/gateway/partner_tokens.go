@@ -9,9 +9,8 @@ import (
 	"weir/internal/trace"
 )
 
-// tokenPrefill is a prefill half at a token engine: for each choice a generation of its own,
-// of which the end alone is looked at, and when the engine did what. Its partner's lock
-// guards it.
+// tokenPrefill is a prefill half at a token engine. It has a generation for each choice, of
+// which only the end and the engine's stamps are used. The partner's lock guards it.
 type tokenPrefill struct {
 	p       *partner
 	atOnce  int // of the choices that are handed over at the same time
@@ -110,7 +109,7 @@ func (h *tokenPrefill) abort() {
 	}
 }
 
-// tells tells how the half has ended, if it has. The lock is held.
+// tells reports the end of the half, if it has ended. The lock is held.
 func (h *tokenPrefill) tells() {
 	if !h.handed || h.err == nil && h.left > 0 {
 		return

@@ -25,7 +25,7 @@ type routing struct {
 
 	ticket    *ticket // its way to the next engine; nil: it has one, or does not ask yet
 	place     int64   // among those that wait; 0: it has none yet
-	beginBy   int64   // when its answer must begin, as its caller says; 0: nothing is said
+	beginBy   int64   // time by which the caller wants the answer to begin; 0: not given
 	expiresAt int64   // when it waits no longer for an engine that has room
 }
 
@@ -113,8 +113,8 @@ var errMisfit = infer.Errorf(infer.CodeUnavailable, "the engines of the model ta
 // mostAnew bounds how often a request is prepared again.
 const mostAnew = 3
 
-// misfits says that the request's model has, since it was prepared, come to engines that take
-// requests in a form which it lacks, and that nobody else takes it.
+// misfits reports whether the request lacks the form that the engines of its model need,
+// because the engines have changed since it was prepared.
 func (x *exchange) misfits() bool {
 	if x.needs.HasIDs() && x.needs.HasBytes() || x.noIDs != nil || x.body == nil || x.anew == mostAnew || x.model.Has(x.needs, x.tried) {
 		return false

@@ -91,11 +91,10 @@ func (r *response) arm(ctx context.Context, now int64, timeout time.Duration) er
 	return nil
 }
 
-// carrier takes a response to the caller. There are two. Every response begins
-// on net/http's; a stream of events over plain HTTP/1.1 leaves it with its
-// first output and goes on over the bare connection (see leave), where a write
-// is one system call and nothing of net/http's is held for as long as the
-// stream lives.
+// carrier writes a response to the caller. There are two. Every response begins on the
+// carrier over net/http. A stream of events over plain HTTP/1.1 leaves it with its
+// first output and continues on the bare connection (see leave), where a write is one
+// system call and no state of net/http is kept for the life of the stream.
 type carrier interface {
 	// send sends what of b can be sent without waiting, before it the response head
 	// if that is still due. last says that the response is complete with b. When that
@@ -213,11 +212,11 @@ type watcher interface {
 
 // poller notices that sockets have something to read.
 type poller interface {
-	// poll calls ready, on a worker's goroutine, whenever something came in on a
-	// socket that is read without waiting; hup says that the peer has ended its
-	// side, too, or that the connection broke. ready must not block. stop ends the
-	// polling, though a call may be under way; it must be called before the socket
-	// is closed or handed on.
+	// poll calls ready, on a worker's goroutine, whenever a socket that is read without
+	// waiting has input; hup is set if the peer has also ended its side, or if the
+	// connection broke. ready must not block. stop ends the polling, although a call
+	// may still be under way; it must be called before the socket is closed or handed
+	// on.
 	poll(fd int, ready func(w *worker, hup bool)) (stop func(), err error)
 }
 

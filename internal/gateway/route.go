@@ -5,9 +5,10 @@ import (
 	"weir/internal/trace"
 )
 
-// route is stage 6: it picks the engine from the snapshot, and books the request there at
-// once, so that the next pick knows of it. Where the engine has no room the request waits,
-// and the stage before goes on. For one that has waited this was done when there was room.
+// route is stage 6. It picks the engine from the snapshot and books the request there at
+// once, so that the next pick takes it into account. If the engine has no room, the
+// request waits in the previous stage. A request that has waited was already routed when
+// there was room.
 func (x *exchange) route() error {
 	now := x.enter(trace.Route)
 	h := x.g.held

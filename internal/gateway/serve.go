@@ -18,8 +18,8 @@ func (g *Gateway) handle(w http.ResponseWriter, r *http.Request) {
 	x.finish()
 }
 
-// serve takes the request through the stages in their order, and leaves in x.err how
-// it ended; finish tells the client, if it can still be told.
+// serve runs the stages of the request in order and stores the error that ended it in
+// x.err. finish reports the error to the client if that is still possible.
 func (x *exchange) serve() (v verdict) {
 	defer x.caught(&v)
 	if x.err = infer.AsError(x.read()); x.err != nil {
@@ -50,9 +50,9 @@ func (x *exchange) engine() (done bool, err error) {
 	}
 }
 
-// attempts takes the request to an engine, and to another one if need be, and its
-// answer to the client. Of a stream that has left net/http and goes on at another engine it
-// takes only the request there.
+// attempts sends the request to an engine, and to others if necessary, and the answer to
+// the client. For a stream that has left net/http and continues at another engine, it only
+// sends the request.
 func (x *exchange) attempts() (v verdict) {
 	for {
 		done, err := x.engine()

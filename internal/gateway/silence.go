@@ -13,8 +13,8 @@ import (
 // silence bounds how long an engine may send nothing while weir waits for it.
 // The time that weir takes itself, and that it waits for a slow client, does not count.
 //
-// The timer is not touched per output. When it fires it looks at when the wait
-// began, and is set again for what is left.
+// The timer is not touched per output. When it fires, it compares the time at which the
+// wait began, and is set again for the rest.
 type silence struct {
 	engine string
 	late   func(*infer.Error) // the bound is reached; called off the stream's goroutine

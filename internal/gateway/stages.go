@@ -36,7 +36,7 @@ func (s *stages) enterAt(stage trace.Stage, now int64) {
 	}
 }
 
-// tell tells others of a stage, until the answer flows, and injects its delay.
+// tell publishes a stage, until the answer flows, and injects its delay.
 func tell(s *stages, stage trace.Stage, now int64) {
 	if !s.flows {
 		s.flight.tell(stage, now)
@@ -46,8 +46,8 @@ func tell(s *stages, stage trace.Stage, now int64) {
 	}
 }
 
-// begins says that stages are told from now on, and flowing that they are not, but where
-// delays are injected.
+// begins makes stages be published from now on. flowing ends that, except where delays
+// are injected.
 func begins(s *stages) {
 	s.tells, s.flows = true, false
 	s.flight.silence.Store(nil)

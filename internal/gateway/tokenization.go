@@ -14,8 +14,8 @@ import (
 	"weir/internal/trace"
 )
 
-// tokenization is a request to a model's tokenizer, which no engine hears of:
-// one of the two is set. docs/tokenize.md says what is asked and answered.
+// tokenization is a request to a model's tokenizer, which does not go to an engine. One
+// of the two fields is set. docs/tokenize.md describes the requests and answers.
 type tokenization struct {
 	encode *openai.TokenizeRequest
 	detok  *openai.DetokenizeRequest

@@ -24,7 +24,7 @@ func (g *Gateway) traceOf(h http.Header) *trace.Context {
 	return trace.NewTrace(rand.Float64() < g.opts.SpanShare)
 }
 
-// callers says what the engines of an attempt's legs are told of the trace.
+// callers sets the trace context that is sent to the engines of an attempt's legs.
 func (g *Gateway) callers(rec *trace.Record, legs []trace.Leg) {
 	if rec.Trace == nil {
 		return
@@ -38,8 +38,8 @@ func (g *Gateway) callers(rec *trace.Record, legs []trace.Leg) {
 	}
 }
 
-// tells has a relayed request tell its engine of weir's span; otherwise the caller's own
-// fields pass as they are.
+// tells puts weir's span into the fields of a relayed request. Without a span the
+// caller's own fields pass unchanged.
 func tells(req *engine.RelayRequest, leg *trace.Leg) *engine.RelayRequest {
 	c := leg.Caller
 	if c == nil || !c.Own {
@@ -54,7 +54,7 @@ func tells(req *engine.RelayRequest, leg *trace.Leg) *engine.RelayRequest {
 	return &own
 }
 
-// tellNoMore lets go of what the engines were told.
+// tellNoMore releases the trace context that was sent to the engines.
 func tellNoMore(rec *trace.Record) {
 	for i := range rec.Attempts {
 		for k := range rec.Attempts[i].Legs {

@@ -18,17 +18,17 @@ import (
 
 // outputs drives the output path of streams that have left net/http.
 //
-// Goal: a token costs its write and little else. What must hold: a stream's
-// turns never overlap and none is missed; no turn blocks, so that a slow client
-// delays nobody; what has not had its turn yet merges in its mailbox.
+// A token should cost its write and little else. A stream's turns must never overlap,
+// and none may be missed. No turn blocks, so a slow client delays no other stream.
+// Output that waits for a turn merges in its mailbox.
 //
-// The obvious way, a goroutine per stream that sleeps on its mailbox, costs
-// every token a wake-up, a park and often a system call to wake a thread: 2.8 of
-// 12.3 us per token at 2048 streams, where the write is 6.4. Here the engine's
-// reader puts the streams of a frame into the queues of a few workers, one per
-// core, and wakes each once for all of them; and a stream that waits has no
-// stack. Streams of relay engines have their turns where their sockets are polled
-// (sockets), and here only when something else ends their wait.
+// With the obvious way, a goroutine per stream that sleeps on its mailbox, each token
+// costs a wake-up, a park and often a system call to wake a thread: 2.8 of 12.3 us per
+// token at 2048 streams, where the write takes 6.4. Here the engine's reader puts the
+// streams of a frame into the queues of a few workers, one per core, and wakes each
+// worker once for all of them. A stream that waits has no stack. Streams of relay
+// engines have their turns where their sockets are polled (sockets), and here only when
+// another event ends their wait.
 type outputs struct {
 	shards  []*shard
 	metrics *metrics.Metrics
@@ -131,8 +131,8 @@ func (t *tally) add(r *cost.Rank, at int64, tokens int) {
 	t.tokens += tokens
 }
 
-// tell tells the books. It is called before a worker waits, and before a request's end is
-// told, of which they know all tokens then.
+// tell passes the tally to the books. It is called before a worker waits, and before the
+// end of a request is reported, so that the books then have all of its tokens.
 func (t *tally) tell() {
 	if t.tokens > 0 {
 		t.rank.Tokens(t.at, t.tokens)
@@ -143,8 +143,7 @@ func (t *tally) tell() {
 // keepFrame is what an idle worker's frame may hold, in bytes.
 const keepFrame = 64 << 10
 
-// trim lets go of what the turn before needed, if that was much, and of what it
-// referred to.
+// trim releases the buffers of the previous turn if they are large, and all references.
 func (w *worker) trim() {
 	w.in = answer.Input{}
 	w.scratch.Trim()

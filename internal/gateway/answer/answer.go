@@ -18,30 +18,31 @@ import (
 // Answer is the answer to one request by one attempt. It serves one goroutine at a
 // time.
 type Answer interface {
-	// Next takes in what came from the engine, and gives what can be sent now. It is
-	// not called again after the last part. After one with an error it is called only
-	// where another engine goes on with what follows (Tokens).
+	// Next reads input from the engine and returns the output that can be sent now. It
+	// is not called again after the last part. After a part with an error it is called
+	// only if another engine continues the answer (Tokens).
 	Next(in *Input, s *Scratch, at Stages) Part
-	// AppendError appends what is still due of a stream that ends with an error, and
-	// the error's event. ok is false where an event cannot be appended, because the
-	// stream stands inside one.
+	// AppendError appends the pending output of a stream that ends with an error, and
+	// the error's event. ok is false if the event cannot be appended because the stream
+	// has sent only a part of another event.
 	AppendError(dst []byte, e *infer.Error) (out []byte, ok bool)
-	// Usage gives the counts of tokens so far. ok is false where none are known.
+	// Usage returns the counts of tokens so far. ok is false if none are known.
 	Usage() (u infer.Usage, ok bool)
 }
 
-// Stages learns which stage of the request's time begins (package trace).
+// Stages is notified when a stage of the request's time begins (package trace).
 type Stages interface {
 	Enter(trace.Stage)
 }
 
-// Input is what came from an engine.
+// Input is output of an engine.
 type Input struct {
-	// Cells are what a mailbox held; for Tokens.
+	// Cells are the content of a mailbox, for Tokens.
 	Cells []stream.Cell
 
-	// N is how many bytes were read into Relayed.Room, and Err why no more can be:
-	// io.EOF, or what is wrong. Now is when. For Relayed.
+	// These are for Relayed. N is the number of bytes read into Relayed.Room. Err is
+	// set when no more can be read: io.EOF, or another error. Now is the time of the
+	// read.
 	N   int
 	Err error
 	Now int64
@@ -53,9 +54,9 @@ type Part struct {
 	Out []byte
 	// Last says that the response is whole with Out.
 	Last bool
-	// Err is why the answer ends here. With Last, the response itself says that the
-	// engine failed; otherwise AppendError does, or another attempt follows: one that
-	// begins anew with another answer, or one that goes on with this one.
+	// Err is the error that ends the answer. If Last is set, the response already
+	// contains the engine's error. Otherwise either AppendError adds it, or another
+	// attempt follows, which begins a new answer or continues this one.
 	Err error
 	// Failed is set where Out is the first of a relayed answer and ends with an error of the
 	// engine's that another engine may not share: another attempt may follow in place of it.

@@ -118,9 +118,9 @@ func (t *Tokens) findStopID(c *stream.Cell) {
 	}
 }
 
-// endedBy says whether a cell's last id is one that ended the answer (findStopID) and
-// whose text is left out, as engines leave it out: always, unless it is asked for, or
-// a parser looks for it.
+// endedBy reports whether a cell's last id ended the answer (findStopID) and has no
+// text in it. Engines leave that text out, and so does weir, unless the request asks
+// for it or a parser needs it.
 func (t *Tokens) endedBy(ch *choice, c *stream.Cell) bool {
 	f, n := c.Finish, len(c.IDs)
 	return f != nil && f.ByID && f.Unsent == 0 && n > 0 && !t.o.Request.IncludeStop && !ch.detok.Keeps(c.IDs[n-1])

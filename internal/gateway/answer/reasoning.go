@@ -2,10 +2,10 @@ package answer
 
 import "weir/internal/model/outputparse"
 
-// reasoningCount counts the tokens of an answer's reasoning: those up to the last
-// that said some of it, markers before it included, since content or a call. So
-// that the count does not depend on how output is merged, it has a parser of its
-// own, which reads the text token by token, until no more reasoning can come.
+// reasoningCount counts the reasoning tokens of an answer. A span of reasoning begins
+// after content or a call, includes the markers before it, and ends with the last token
+// that has reasoning text. The count must not depend on how output is merged, so a
+// separate parser reads the text token by token until no more reasoning can follow.
 type reasoningCount struct {
 	parser  *outputparse.Parser // nil once all that follows is content
 	events  []outputparse.Event

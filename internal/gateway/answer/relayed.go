@@ -21,10 +21,10 @@ const verifiedMax = 4 << 20
 // event.
 const keptTail = 1 << 10
 
-// EndGrace is how long an engine may take to end an answer whose stream has had its
-// end marker. The client has the whole stream then, and must not be held up for what
-// adds nothing to it; but nearly always the end is on its way, and with it the
-// engine's connection can be used again.
+// EndGrace is the time that an engine has to end its response after the end marker of
+// the stream. The client then has the whole stream and must not wait for the end.
+// Nearly always the end arrives soon, and then the connection to the engine can be
+// reused.
 const EndGrace = time.Second
 
 // RelayedOptions describe the answer of a relay engine, by its head.
@@ -39,11 +39,11 @@ type RelayedOptions struct {
 	// Verifier verifies what the Inspector found in order, and takes out what the
 	// caller did not ask for; nil where streams pass as they are.
 	Verifier dialect.Verifier
-	// JSON says that the answer is a JSON document.
+	// JSON is set if the answer is a JSON document.
 	JSON bool
-	// Framed says that the answer tells where it ends; otherwise it ends with its
-	// connection, and only what it says shows whether it is whole. Declared is the
-	// length that its head declares, or -1.
+	// Framed is set if HTTP's framing marks the end of the answer. Otherwise the answer
+	// ends with its connection, and only its content shows whether it is whole.
+	// Declared is the length that its head declares, or -1.
 	Framed   bool
 	Declared int64
 }
@@ -191,8 +191,8 @@ func (r *Relayed) due(in *Input, buf []byte, pass int) (last bool, wrong error) 
 	return true, nil
 }
 
-// ended says that an answer has said all by what it is: a document has been closed, a
-// stream has had its end marker.
+// ended reports whether the content of an answer is whole: a document was closed, or a
+// stream had its end marker.
 func (r *Relayed) ended() bool {
 	switch {
 	case !r.o.Events:

@@ -7,29 +7,30 @@ import (
 	"weir/internal/model/outputparse"
 )
 
-// scores finds the tokens that an answer's content was made of, for dialects that
-// tell log probabilities of those alone (dialect.Request.ContentLogprobs). A token
-// belongs to what was said when it was read, and with it those before it that had
-// said nothing yet: parts of runes, what could have become a marker or a stop
-// string. Where some of that is content, all of them are the content's. A token whose
-// text turned out to be syntax has no place. One without text, as an end id, goes
-// with the token before it.
+// scores finds the tokens that produced an answer's content, for dialects that report
+// log probabilities only for them (dialect.Request.ContentLogprobs). A token belongs to
+// the events that the parser returns when it reads the token. Earlier tokens without an
+// event yet belong to the same events: parts of runes, and text that could have become
+// a marker or a stop string. If some of these events are content, all of these tokens
+// count as content. A token whose text is syntax has no place. A token without text,
+// such as an end id, goes with the token before it.
 //
-// So that none of this depends on how output is merged, text is read token by token.
+// The text is read token by token, so that the result does not depend on how output is
+// merged.
 type scores struct {
 	top   int
-	steps []step // of the tokens of the cell at hand
+	steps []step // of the tokens of the current cell
 
-	events []outputparse.Event // of the cell at hand, one after each other
-	ends   []int               // how many of told go with each event and those before it
-	text   []byte              // of events, whose own is good only until the parser reads on
+	events []outputparse.Event // of the current cell, in order
+	ends   []int               // number of entries of told for each event and those before it
+	text   []byte              // copy of the text of events, which is valid only until the parser's next read
 	told   entries
 
-	pending entries // of tokens that said nothing yet
-	content bool    // the latest token that has a place is content's
+	pending entries // of tokens without an event yet
+	content bool    // the latest token that has a place belongs to content
 }
 
-// step is what a token did to the text.
+// step is the effect of a token on the text.
 type step struct {
 	end  int  // of the text that is certain with it
 	held bool // more is known and not certain
@@ -42,13 +43,13 @@ type entries struct {
 	values infer.Logprobs
 }
 
-// step notes what the next token of a cell did to the text.
+// step records the effect of the cell's next token on the text.
 func (s *scores) step(end int, held, mute bool) {
 	s.steps = append(s.steps, step{end, held, mute})
 }
 
-// read takes the text of a cell apart, of which used ids count. p is nil where all
-// of it is content. It reports whether the answer has ended, with the cell or before.
+// read parses the text of a cell, of which the first used ids count. p is nil if all
+// text is content. It reports whether the answer has ended, with the cell or before.
 func (s *scores) read(p *outputparse.Parser, text []byte, c *stream.Cell, used int, ended bool) {
 	s.events, s.ends, s.text = s.events[:0], s.ends[:0], s.text[:0]
 	s.told.reset()
@@ -57,7 +58,7 @@ func (s *scores) read(p *outputparse.Parser, text []byte, c *stream.Cell, used i
 		if p != nil && p.Plain() {
 			p = nil // from the next cell on it is gone, and how tokens come in cells must not matter
 		}
-		// What ended the answer and is not spoken has no text.
+		// The token that ended the answer has no text if it is left out.
 		step := step{end: at, mute: true}
 		if i < len(s.steps) {
 			step = s.steps[i]

@@ -101,9 +101,8 @@ func NewTokens(o TokensOptions) *Tokens {
 	return t
 }
 
-// Next implements Answer. A part with an error has the bytes of what came before it.
-// Nothing is ended by it, so that the answer goes on where the next call has what
-// follows.
+// Next implements Answer. A part with an error contains the output before the error. It
+// does not end the answer, which continues if the next call has more input.
 func (t *Tokens) Next(in *Input, s *Scratch, at Stages) Part {
 	out := s.out[:0]
 	s.stops = s.stops[:0]
@@ -144,8 +143,8 @@ func (s *Scratch) stop(ch *choice, running bool) {
 	s.stops = append(s.stops, Stop{ch.index, running})
 }
 
-// Abort says that the caller has the engine asked to stop: what it has generated is
-// the answer then.
+// Abort reports that the caller has asked to stop the generation. The output so far is
+// then the answer.
 func (t *Tokens) Abort() { t.aborted = true }
 
 // Ended says that a choice has ended.
@@ -159,8 +158,8 @@ func (t *Tokens) AppendError(dst []byte, e *infer.Error) (out []byte, ok bool) {
 	return t.enc.AppendError(dst, e), true
 }
 
-// Found notes how much of a choice's prompt its engine had, where that was told before the
-// end, and another engine goes on with the choice, which finds something else.
+// Found records the number of cached prompt tokens of a choice, as its first engine
+// reported it. If another engine continues the choice, the number that it reports differs.
 func (t *Tokens) Found(choice, cached int) { t.choices[choice].cached = cached }
 
 // Usage implements Answer. A prompt counts once, and what the engine had of it is

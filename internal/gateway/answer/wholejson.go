@@ -1,9 +1,9 @@
 package answer
 
-// wholeJSON finds out whether bytes that pass are one JSON object or array, to its
-// end. It does not judge them as JSON: it is for an answer whose end is that of its
-// connection, where what matters is whether the engine had said all. A part of a
-// valid object or array never looks whole to it, wherever it is cut.
+// wholeJSON detects whether the bytes that pass are one whole JSON object or array. It
+// does not validate JSON. It is for an answer that ends with its connection, to find
+// out whether the engine had sent all of it. A truncated object or array never counts
+// as whole, wherever it is cut.
 type wholeJSON struct {
 	depth   int  // objects and arrays that are open
 	inside  bool // a string

@@ -35,8 +35,8 @@ type Cell struct {
 // keepIDs is how many ids a cell that was taken may have room for.
 const keepIDs = 4 << 10
 
-// Trim lets go of what a cell needed that held much, and of what comes once. It is called
-// once the cell was used.
+// Trim releases large buffers of a cell and the parts that occur only once. It is called
+// after the cell was used.
 func (c *Cell) Trim() {
 	if l := c.Logprobs; cap(c.IDs) > keepIDs || l != nil && cap(l.Top) > 8*keepIDs {
 		c.IDs, c.Logprobs = nil, nil
@@ -49,21 +49,19 @@ func (c *Cell) Trim() {
 // Mailbox carries deltas from an engine's reader to the goroutine that serves
 // the client, losing none.
 //
-// Goal: thousands of mailboxes are filled by one reader per engine, step after
-// step, and a slow client must not delay that reader nor any other client. So
-// Offer never blocks: it takes a short lock, appends, and wakes the other side
-// only if that side said it went to sleep.
+// One reader per engine fills thousands of mailboxes, step after step, and a slow
+// client must not delay that reader or any other client. Offer therefore never blocks:
+// it takes a lock briefly, appends, and wakes the other side only if that side sleeps.
 //
-// What must hold: ids come out exactly as they went in, in order, once. What
-// is pending merges by concatenation, never "the latest wins". A delta whose
-// count does not add up ends the stream with an integrity error, as does one
-// after the end, one beyond the limit, or one whose log probabilities are not
-// those of its ids. Deltas of an abandoned attempt are
-// dropped and counted.
+// Ids must come out exactly once and in order. Pending deltas are merged by
+// concatenation; the latest never replaces an earlier one. A delta with a wrong count
+// ends the stream with an integrity error, as does one after the end, one beyond the
+// limit, or one whose log probabilities do not match its ids. Deltas of an abandoned
+// attempt are dropped and counted.
 //
-// The obvious way, a channel of deltas per stream, either blocks the reader
-// when full or grows without bound, costs a wake-up per delta, and hands over
-// one delta at a time where merging is what makes a backlog cheap.
+// The obvious way, a channel of deltas per stream, either blocks the reader when full
+// or grows without bound. It costs a wake-up per delta, and it hands over one delta at
+// a time, whereas merging makes a backlog cheap.
 type Mailbox struct {
 	mu sync.Mutex
 	taker
@@ -86,8 +84,8 @@ type Notified interface {
 	Notify()
 }
 
-// taker is how whoever takes is roused. An interface leads to it directly; a func would be
-// an object of its own, in a cache line of its own.
+// taker wakes the goroutine that takes from the mailbox. It is an interface because a func
+// would be a separate object in another cache line.
 type taker struct {
 	notify Notified      // nil: by wake
 	wake   chan struct{} // capacity 1; nil: nobody has waited yet
@@ -136,8 +134,8 @@ func (m *Mailbox) NextAttempt() uint32 {
 	return m.attempt
 }
 
-// Continue is NextAttempt for one that goes on where the last one was left, and may have so
-// many ids. It counts from 0 all the same.
+// Continue is like NextAttempt, for an attempt that continues the output of the last one
+// and may have limit ids. Its counts also begin at 0.
 func (m *Mailbox) Continue(limit int) uint32 {
 	attempt := m.NextAttempt()
 	m.mu.Lock()
@@ -265,7 +263,7 @@ func (m *Mailbox) offer(d *infer.Delta) (t taker, due bool) {
 	return m.taker, due
 }
 
-// choice is the one that a delta is of, nil when there is no such.
+// choice returns the choice of a delta, or nil if there is none.
 func (m *Mailbox) choice(d *infer.Delta) *choice {
 	if int(d.Choice) < len(m.choices) {
 		return &m.choices[d.Choice]
@@ -415,9 +413,9 @@ func (m *Mailbox) waits() {
 	}
 }
 
-// Wake ends a Wait, this one or the next, for whoever has something else to tell the
-// goroutine that waits: one channel to wait on is several hundred nanoseconds a token
-// cheaper than a select over three.
+// Wake ends the current or the next Wait, to notify the waiting goroutine of other
+// events. A single channel to wait on is several hundred nanoseconds per token cheaper
+// than a select over three.
 func (m *Mailbox) Wake() {
 	m.mu.Lock()
 	if m.notify == nil {
