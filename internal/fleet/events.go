@@ -19,8 +19,8 @@ type following struct {
 	done   sync.WaitGroup
 }
 
-// events has the events of an engine followed that is ready, of each of its ranks for as
-// long as the rank's books are kept. What they cannot be is said beside the engine.
+// events subscribes to the events of each rank of a ready engine, for as long as the
+// rank's books are kept. An error is shown with the engine.
 func (f *following) events(m *Member, l *life, e *route.Engine) {
 	if m.NoKVEvents || f.ctx == nil {
 		return
@@ -37,8 +37,8 @@ func (f *following) events(m *Member, l *life, e *route.Engine) {
 	}
 }
 
-// sourceOf says where a rank publishes, -1 of an engine that is one whole, and where to
-// follow it. Why says that it cannot be followed, and then there is nothing to follow.
+// sourceOf returns the address at which a rank publishes its events, where rank -1 is
+// an engine without ranks. why is the reason if they cannot be followed.
 func sourceOf(m *Member, rank int, facts *engine.Facts) (from engine.KVEvents, o kvsub.Options) {
 	from = facts.KVEvents
 	for i := range facts.Ranks {

@@ -42,8 +42,8 @@ type Member struct {
 	// MaxRunning is the most requests that it is given at once; 0 is as many as it says.
 	MaxRunning int
 	Adapter    engine.Adapter
-	// KVEvents says where it publishes what its KV cache holds, in place of its own word;
-	// NoKVEvents has them left alone.
+	// KVEvents is the address of the engine's KV events and overrides the address that it
+	// reports. NoKVEvents disables them.
 	KVEvents   engine.KVEvents
 	NoKVEvents bool
 	// Halves is its part where prefill and decode run on two engines.
@@ -73,20 +73,20 @@ type Options struct {
 	Retries retry.Limits
 	// IndexBytes bounds what is kept of the engines' caches; 0 is DefaultIndexBytes.
 	IndexBytes int64
-	// Lost, when set, is told why an engine is not ready whenever its adapter
-	// says so. It is called from the adapters' goroutines and must not block.
+	// Lost, if set, is called with the reason whenever an adapter reports that its
+	// engine is not ready. It is called from the adapters' goroutines and must not
+	// block.
 	Lost func(m Member, err error)
 	// Left, when set, is told of an engine that was ready and is not any more, or of a
 	// rank of an engine that still is; -1 is the whole engine. It must not block.
 	Left func(m Member, rank int, err error)
-	// Absent, when set, is told why an engine that has not been ready yet is not, once for each
-	// reason; and Came of an engine that is ready, of which Absent or Left was told before. They
-	// must not block.
+	// Absent, if set, is called with the reason why an engine has not been ready yet, once for
+	// each reason. Came is called for an engine that is ready after a call of Absent or Left.
+	// They must not block.
 	Absent func(m Member, err error)
 	Came   func(m Member, e *route.Engine)
-	// Judged, when set, is told of each engine rank that is suspected or out by its health,
-	// or takes requests again, with the id of the latest one that it was given. It must not
-	// block.
+	// Judged, if set, is called when the health of an engine rank becomes suspect or down,
+	// or it takes requests again, with the id of its latest request. It must not block.
 	Judged func(m health.Member, v health.View, request string)
 	// Events, when set, is told when the KV events of an engine begin to come, and with the
 	// reason when they cease. It must not block.
@@ -330,8 +330,8 @@ func (f *Fleet) serve(ctx context.Context, m *member, of Member) {
 		if s.Err != nil && f.opts.Lost != nil && ctx.Err() == nil {
 			f.opts.Lost(of, s.Err)
 		}
-		// The adapter goes on when the snapshot says it: what it then ends looks for
-		// another engine.
+		// The adapter continues after the snapshot has changed: requests that it then
+		// ends look for another engine.
 		r := report{m, s, make(chan struct{})}
 		select {
 		case f.reports <- r:
@@ -366,7 +366,7 @@ func (f *Fleet) panicked(m Member, p *engine.Panic) {
 	}
 }
 
-// told is what was told of an engine last.
+// told is the latest report about an engine.
 type told struct {
 	ready bool
 	came  bool   // it was ready once
@@ -374,7 +374,8 @@ type told struct {
 	why   string // it has not come, but for the numbers in it
 }
 
-// tell says which engines have come, have left, or have not come, as the snapshot has them.
+// tell reports the engines that have come, have left, or have not come, according to the
+// snapshot.
 func (f *Fleet) tell() {
 	for i, e := range f.Snapshot().Engines {
 		t, m := &f.members[i].told, f.members[i].Member
@@ -494,8 +495,8 @@ func (f *Fleet) publish() {
 	f.changed = changed
 }
 
-// latest gives an engine's state with what it said of itself last, where it is gone and
-// says nothing: it is one of the same models still.
+// latest returns an engine's state. If the engine is gone, its models are those that it
+// last reported.
 func (l *life) latest(s engine.State) (_ engine.State, recalled bool) {
 	if s.Ready {
 		l.said = s
@@ -510,9 +511,8 @@ func (l *life) latest(s engine.State) (_ engine.State, recalled bool) {
 	return s, true
 }
 
-// live gives an engine its ranks as they are now. It gives the numbers of those that begin
-// a life: that are ready, and of which nobody can say that they are the ones that were there
-// before.
+// live updates the ranks of an engine. It returns the numbers of those that begin a life:
+// ready ranks that may be another process than before.
 func (f *Fleet) live(of *member, e *route.Engine) (fresh []int) {
 	m, l := &of.Member, &of.life
 	was := l.ready
@@ -659,8 +659,8 @@ func (f *Fleet) place(snap *route.Snapshot, m Member, e *route.Engine) {
 	}
 }
 
-// adapters enters an engine under the names of its LoRA adapters, and says whether it
-// serves any. What is wrong with one of them keeps it from serving nothing else.
+// adapters enters an engine under the names of its LoRA adapters, and reports whether
+// it serves any. An error in one adapter does not affect the others.
 func (f *Fleet) adapters(snap *route.Snapshot, m Member, e *route.Engine, base string) (served bool) {
 	if canonical, ok := f.aliases[base]; ok {
 		base = canonical

@@ -13,17 +13,18 @@ import (
 	"weir/internal/infer"
 )
 
-// Halves is what an operator says of an engine's part where prefill and decode run on two
-// engines. What is empty is as the engine says.
+// Halves is an operator's configuration of an engine for prefill and decode on two
+// engines. An empty field has the value that the engine reports.
 type Halves struct {
 	Role  infer.Role
 	Given bool // Role is the operator's word
 	Meets engine.Meets
-	// Host is where engines reach this one by its address, if nobody says another place.
+	// Host is the host at which other engines reach this one, taken from its address
+	// unless configured otherwise.
 	Host string
 }
 
-// bootstrapPort is that of SGLang's registries where nobody says another one.
+// bootstrapPort is the default port of SGLang's registries.
 const bootstrapPort = 8998
 
 // part gives an engine its part in requests. The operator's word and its own must agree. Of
@@ -72,8 +73,8 @@ func (h *Halves) part(e *route.Engine) error {
 // meetings are where prefill engines are met, each by whom.
 type meetings map[string]string
 
-// add says that an engine is met where it says, if it is a prefill engine that is met
-// somewhere. No two are met at one place: a decode engine would find the wrong one.
+// add records where a prefill engine is met, if it is met anywhere. No two engines may
+// be met at the same place, because a decode engine would find the wrong one.
 func (m meetings) add(e *route.Engine) error {
 	if e.Role != infer.RolePrefill {
 		return nil

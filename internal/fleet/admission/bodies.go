@@ -10,14 +10,14 @@ import (
 // SmallBody is the size in bytes up to which a body is small.
 const SmallBody = 64 << 10
 
-// Bodies is the budget of the bytes of bodies that are in memory at once. A body
-// enters before it is read, with the size that it declares, and one that declares none
-// with what has arrived of it. An eighth of the budget is kept for small bodies, so
-// that large ones, however slowly they come, never keep those out.
+// Bodies is the budget of bytes for the bodies in memory. A body enters before it is
+// read, with its declared size; a body without one enters with the bytes that have
+// arrived. An eighth of the budget is reserved for small bodies, so that large ones
+// never keep them out, however slowly they arrive.
 //
-// A size that is only declared costs nothing. So a body that comes more slowly than it
-// must has its room while nobody else needs it: where another would be refused, it keeps
-// what it has filled, and must Grow again for the rest.
+// A declared size alone costs no memory. A body that arrives too slowly therefore keeps
+// its room only while no other body needs it. When another would be refused, the slow
+// body keeps the part that it has filled, and must Grow again for the rest.
 type Bodies struct {
 	limit int64 // 0: no limit
 

@@ -20,9 +20,9 @@ type ConnLimits struct {
 // many others come.
 const restTime = time.Second
 
-// Conns is the book of the connections that are open. At the limit those that have done
-// nothing for a while give way to new ones: first the one that has been idle longest
-// between requests, then the one that has been open longest without a request.
+// Conns tracks the open connections. At the limit, inactive connections are closed to
+// make room for new ones: first the one that has been idle longest between requests,
+// then the one that has been open longest without a request.
 type Conns struct {
 	limits ConnLimits
 

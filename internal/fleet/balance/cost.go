@@ -34,9 +34,9 @@ func (d *Decision) leastCost(q *Request, candidates []Candidate, last *stay) int
 	return d.Chosen
 }
 
-// Settle chooses by costs that were found elsewhere, none of them negative, where fastest is the
-// shortest step of a candidate; a cost that is infinite is of one that cannot be chosen. It gives
-// -1 where there is no other.
+// Settle chooses by given costs, which are not negative. fastest is the shortest step of any
+// candidate. A candidate of infinite cost cannot be chosen; if there is no other, Settle returns
+// -1.
 func (d *Decision) Settle(q *Request, candidates []Candidate, costs []float64, fastest float64) int {
 	d.Chosen, d.Of, d.Why, d.N = -1, len(candidates), NoneLeft, 0
 	d.grow(len(candidates))

@@ -37,8 +37,7 @@ type Request struct {
 	// Random decides between what is alike, and for policies that draw.
 	Random uint64
 	// Answers is the number of a rank's running requests that it takes (n choices take n).
-	// Among ranks that are alike, one that has room for them comes first. 0 says that room
-	// is not looked at.
+	// Among equal ranks, one with room for them is preferred. 0 ignores room.
 	Answers int
 	// Claims says that other requests wait for ranks, and that what they claim there counts
 	// (cost.Rank.Claim). First is the rank where the request goes before those, nil if there

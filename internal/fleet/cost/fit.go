@@ -74,8 +74,8 @@ const (
 	// one after it.
 	kept   = 64
 	memory = 0.98
-	// An observation that is off by so many errors counts half. A longer one may have
-	// had work in it that nobody told of; a shorter one may not.
+	// An observation that is off by this many standard errors has half its weight. A
+	// longer interval may contain unknown work; a shorter one cannot.
 	longer, shorter = 2.0, 3.0
 	// trusted is from how many observations on the fit is believed.
 	trusted = 8
@@ -104,9 +104,9 @@ type vector = [parameters]float64
 type matrix = [parameters]vector
 
 // Fit learns coefficients by robust least squares over the last observations, with a
-// prior. It is in units of the prior, so that coefficients are about one. Where the
-// observations cannot tell coefficients apart, each changes by its share of what the
-// prior says of them together; one that they do not show stays the prior's.
+// prior. It works in units of the prior, so that coefficients are about one. If the
+// observations cannot separate several coefficients, these change in proportion to the
+// prior. A coefficient that the observations do not depend on keeps the prior's value.
 type Fit struct {
 	sureness
 	center vector // of the prior, in units of it
@@ -169,8 +169,7 @@ func (f *Fit) Coefficients() Coefficients {
 // Seen is the number of observations.
 func (f *Fit) Seen() int { return f.seen }
 
-// Error is the standard error of what Coefficients.Of says of the amount, in
-// milliseconds.
+// Error returns the standard error of Coefficients.Of for the amount, in milliseconds.
 func (f *sureness) Error(a Amount) float64 { return math.Sqrt(f.variance(f.scaled(a))) }
 
 // variance is |L^-1 x|^2, where L is the factor.
@@ -193,10 +192,11 @@ func (f *sureness) scaled(a Amount) vector {
 	return x
 }
 
-// Observe learns that an amount took so many milliseconds, give or take unsure
-// besides what every interval is unsure by. ours is the share of what the engine had
-// to do that the amount is of, as far as others have told: what they did can only have
-// made it longer, so that a longer one says the less.
+// Observe learns that an amount took so many milliseconds. unsure is its standard error
+// in addition to the error of every interval. ours is the share of the engine's work
+// that the amount represents, as far as other gateways' work is known. Their work can
+// only have lengthened the interval, so the lower the share, the less weight has an
+// interval that is too long.
 func (f *Fit) Observe(sort Sort, a Amount, took, unsure, ours float64) {
 	if !(took >= 0) || took > longest {
 		return // a clock that jumped
@@ -226,8 +226,8 @@ func (f *Fit) Observe(sort Sort, a Amount, took, unsure, ours float64) {
 	f.refit()
 }
 
-// forget keeps no observation but the latest. What those do not show begins from what
-// it was.
+// forget keeps only the latest observations. Coefficients that these do not determine
+// start from their previous values.
 func (f *Fit) forget() {
 	var latest [window]observation
 	for i := range latest {
@@ -315,9 +315,9 @@ func median(values []float64) float64 {
 // longest is the longest interval that is believed, in milliseconds.
 const longest = 1e7
 
-// solve finds the coefficients of least squares, of which none is below least: one
-// that would be is set to it, and the others are found anew. Of normal it has the
-// lower half.
+// solve finds the coefficients of least squares with none below least: a coefficient
+// that would be below is set to least, and the others are solved again. Only the lower
+// half of normal is used.
 func (f *Fit) solve(normal *matrix, moment *vector) {
 	const weight = 1 / (spread * spread)
 	var fixed [parameters]bool

@@ -137,8 +137,8 @@ type books struct {
 	queue  []*Booking // without their first token, in the order of booking
 	done   Amount     // prefilled, of all requests whose group is closed
 	last   int64      // when that was
-	stood  int64      // an interval that began by then tells nothing of what work takes
-	// silent: the wait of what was given to it by then tells nothing of others' work.
+	stood  int64      // an interval that began by then is not used to learn the cost of work
+	// silent: waits of requests handed over by then are not used to learn others' work.
 	silent int64
 	group  group
 	capacity
@@ -264,9 +264,10 @@ func (r *Rank) estimate(now int64, w *Work, e *Estimate) {
 	}
 }
 
-// unproven is how many times as slow a rank may be of which too little was measured. It
-// counts as so slow once a step is booked there: a slow one has little to be late with,
-// and where all are unproven, or the others full, nobody waits for it to be measured.
+// unproven is the factor by which a rank may be slower of which too little was
+// measured. It counts as that much slower once a step is booked there, so that a slow
+// rank delays few requests. If all ranks are unproven, or the others are full, requests
+// do not wait for measurements.
 const unproven = 2
 
 // doubt is by how much n tokens more count where too little was measured.
@@ -315,17 +316,17 @@ func (r *Rank) Total(at *Moment, w *Work) (total, stepTime float64) {
 	return total, stepTime
 }
 
-// Plain says that at time now Total is no less than what the rank is busy with, what the prefill
-// takes for all that wait for it, and the steps of the outputs: Busy + Fill (crowd + 1 + Later) +
-// Mixed + outputs (Steps), where crowd is how many requests decode there when all that is booked is
-// prefilled. Otherwise only Total tells. These are apart so that they are inlined in a loop over a
-// thousand ranks.
+// Plain reports whether at time now the sum Busy + Fill (crowd + 1 + Later) + Mixed + outputs
+// (Steps) is a lower bound of Total: the rank's booked work, the prefill for all that wait for it,
+// and the steps of the outputs. crowd is the number of requests that decode there when all bookings
+// are prefilled. If ok is false, only Total is valid. The terms are separate functions so that they
+// are inlined in a loop over a thousand ranks.
 func (r *Rank) Plain(now int64) (crowd float64, ok bool) {
 	until := r.plain.Load()
 	return float64(until & crowdBits), now <= until
 }
 
-// Told says that the bound is Total, for fresh tokens.
+// Told reports whether the bound equals Total for so many fresh tokens.
 func (r *Rank) Told(fresh float64) bool {
 	return math.Signbit(r.start.load()) && fresh <= r.reach.load()
 }
@@ -410,8 +411,8 @@ type Room struct {
 	Reuse float64
 }
 
-// SetRoom says how full the rank's cache is. While nobody knows it, no request waits for
-// room and nothing is evicted.
+// SetRoom sets the fill of the rank's cache. While it is unknown, no request is expected
+// to wait for room, and no evictions are expected.
 func (r *Rank) SetRoom(m Room) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -575,8 +576,8 @@ func (r *Rank) crowds() int64 {
 	return n
 }
 
-// Error is the standard error of what Estimate says of the work's prefill, in
-// milliseconds, as far as the fit knows.
+// Error returns the standard error of the prefill in Estimate for the work, in
+// milliseconds, as far as the fit knows it.
 func (r *Rank) Error(w Work) float64 {
 	if w.Part == DecodePart {
 		return 0
@@ -719,9 +720,9 @@ func (r *Rank) counts(b *Booking, n int32) {
 // Predicted is what the work was estimated to cost when it was booked.
 func (b *Booking) Predicted() Estimate { return b.predicted }
 
-// Tokens says that a request on the rank got n more at time now. It looks at nothing of
-// the request, which among thousands would not be in the cache: how many it got in all,
-// its End says.
+// Tokens reports that a request on the rank got n more tokens at time now. It does not
+// access the request's booking, which would be a cache miss among thousands; End
+// reports the total.
 func (r *Rank) Tokens(now int64, n int) {
 	r.tokens.Add(int64(n))
 	if r.stepped.Load() != now {
@@ -729,9 +730,9 @@ func (r *Rank) Tokens(now int64, n int) {
 	}
 }
 
-// First says that the request's first token came at time now. cached is how much of
-// its prompt the engine says that it had, -1 where it does not say; began is when it
-// says that it began to prefill, 0 where it does not.
+// First reports that the request's first token arrived at time now. cached is the
+// number of cached prompt tokens that the engine reported, or -1. began is the time at
+// which the engine reported that prefill began, or 0.
 func (b *Booking) First(now int64, cached int, began int64) {
 	b.begins(now, cached, began)
 	b.rank.learn(now)
@@ -769,8 +770,8 @@ func (b *Booking) begins(now int64, cached int, began int64) {
 	r.schedule(now)
 }
 
-// End says that the request is over at time now, however it ended. tokens are those that
-// the rank was told of, from its first token on.
+// End reports that the request ended at time now, for whatever reason. tokens is the
+// number of its tokens that were reported to the rank, from the first token on.
 func (b *Booking) End(now int64, tokens int) {
 	b.ends(now, tokens)
 	b.rank.learn(now)
@@ -841,16 +842,17 @@ func (r *Rank) Stood(now int64) {
 	r.publish()
 }
 
-// Silent says that the rank showed nothing for so long, up to time now, that it may have
-// stood still. What waited meanwhile did not wait for others' work.
+// Silent reports that the rank made no visible progress for so long, up to time now,
+// that it may have stood still. Waits during that time are not attributed to others'
+// work.
 func (r *Rank) Silent(now int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.silent = now
 }
 
-// sane says whether a time can be one of the request, or the clock has jumped; 0 is
-// one that has not come.
+// sane reports whether a time is plausible for the request, or the clock has jumped; 0
+// is an event that has not happened.
 func (b *Booking) sane(t int64) bool {
 	return t == 0 || t >= b.at && t-b.at < longest*millisecond
 }
@@ -992,8 +994,8 @@ func (r *Rank) presume(now int64) {
 	})
 }
 
-// full says that the rank's cache may have no room for all that wait there and for what
-// they and those that decode will generate, for which engines leave room.
+// full reports whether the rank's cache may lack room for the waiting requests and for
+// the output of these and the decoding ones, for which engines reserve room.
 func (r *Rank) full() bool {
 	if len(r.queue) == 0 {
 		return false
@@ -1002,10 +1004,11 @@ func (r *Rank) full() bool {
 	return float64(r.left.Load()) < to
 }
 
-// prefilled is what the engine prefilled for the group, and in the same steps for the
-// prompts that follow. It is doubtful where nobody can say which those are; then the
-// interval goes on to the next first token, by which they are known. Where the cache is
-// full, those behind wait for room in it, and not for steps.
+// prefilled returns the amount that the engine prefilled for the group, and in the same
+// steps for the prompts that follow. It is doubtful if these prompts cannot be
+// determined; then the interval continues to the next first token, which determines
+// them. If the cache is full, the requests behind wait for room in it and not for
+// steps.
 func (r *Rank) prefilled(l *learned, full bool) (a Amount, doubtful bool) {
 	g := &r.group
 	room := max(l.budget-g.decoders, 1)
@@ -1119,9 +1122,10 @@ func (r *Rank) learn(now int64) {
 	r.schedule(now)
 }
 
-// freshen has the fit forget what it learned before a time in which nobody measured:
-// else the one request that a rank gets when it has drifted back to the median would
-// count for little beside the slow ones of then, and nobody would ask it again.
+// freshen makes the fit forget observations from before a long time without any.
+// Otherwise the one request that a rank gets when its estimate has drifted back to the
+// median would count little against the old slow ones, and the rank would get no
+// further requests.
 func (r *Rank) freshen(now int64) {
 	if l := r.learned.Load(); now-l.at > fresh {
 		r.fit.restart(l.drifted(now, r.model.median.Load()))

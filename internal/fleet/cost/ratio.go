@@ -6,11 +6,12 @@ import (
 	"sync/atomic"
 )
 
-// Ratio learns how many tokens there are to a byte of prompts, of those of one model of
-// which weir has the text and not the tokens. The zero value is ratioPrior.
+// Ratio learns the number of tokens per byte for prompts of one model whose text weir
+// has without the tokens. The zero value is ratioPrior.
 //
-// It is a mean by bytes, as a cost is: what a template adds to each prompt weighs by how
-// short prompts are. No request moves it by much, whatever its engine says.
+// It is a mean weighted by bytes, like a cost, so the tokens that a template adds to
+// each prompt count more for short prompts. No single request changes it by much,
+// whatever its engine reports.
 type Ratio struct {
 	// value is the logarithm of the ratio to the prior, as bits.
 	value atomic.Uint64

@@ -11,9 +11,9 @@ type Limits struct {
 	// Running is how many requests it runs at once; 0 or less: nobody knows, and it is
 	// learned from where its waiting begins.
 	Running int
-	// Strict says that it is never given more than Running, as an operator may want. An
-	// engine that says itself how many it runs is given more, which are there when others
-	// end: a sixteenth, or as many as end in two steps.
+	// Strict limits the rank to Running requests, as set by an operator. An engine that
+	// reports its own number gets more, so that they are there when others end: a
+	// sixteenth, or as many as end in two steps.
 	Strict bool
 	// Budget says that the budget of its steps is its own, so that it cannot compute more
 	// prompts at once than the books say.
@@ -42,9 +42,9 @@ func (r *Rank) SetLimits(l Limits) {
 	r.publish()
 }
 
-// places are for requests that the rank runs at once: as many as it says, else as it was seen to
-// run while others waited. Where nobody knows how much its cache holds, what waits there may wait
-// for room, of which the next one may need little.
+// places is the number of requests that the rank runs at once: the number that it reports, or
+// else the number that it ran while others waited. If the size of its cache is unknown, waiting
+// requests may wait for room in it, and the next request may need little.
 func (r *Rank) places() int64 {
 	switch l := r.capacity.limits.Load(); {
 	case l == nil:
@@ -63,8 +63,8 @@ func (r *Rank) places() int64 {
 // what is not there can still go elsewhere.
 const ahead = 2
 
-// Fits says whether the rank has room for a request of n generations at time now. It has where
-// nothing of this gateway's is there, so that nobody waits for ever.
+// Fits reports whether the rank has room for a request of n generations at time now. A rank
+// without requests of this gateway always has room, so that no request waits for ever.
 func (r *Rank) Fits(now int64, n int) bool {
 	if r.inFlight.Load() == 0 {
 		return true

@@ -27,8 +27,8 @@ const (
 	transferTokens = 2048
 	// transferMemory is how much a transfer counts after the next one.
 	transferMemory = 1 - 1.0/64
-	// transferMost bounds how long one counts, in what was expected: what has waited for
-	// something else says little of the way.
+	// transferMost bounds the observed time, as a multiple of the expected time: a
+	// transfer that waited for something else reveals little about the path.
 	transferMost = 4
 )
 

@@ -29,8 +29,8 @@ type Member struct {
 	Rank   int // of data parallelism; -1 where the wire names none
 	// Serves are its models. The guard leaves each of them a rank.
 	Serves []string
-	// Generates says that its probe makes the engine generate. An answer then also says
-	// that it does not fail all that it is asked.
+	// Generates is set if the probe makes the engine generate. An answer then also
+	// shows that the engine does not fail all requests.
 	Generates bool
 	// Samples says that its probe generates nothing, and that it can be sampled besides:
 	// asked for one token by a request of the gateway's own.

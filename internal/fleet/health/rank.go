@@ -60,7 +60,7 @@ type Rank struct {
 	holdUntil int64
 	calmFrom  int64
 
-	// Of one that came back.
+	// For a rank that came back.
 	returning bool
 	slowFrom  int64 // 0 until the first request shows progress
 	life      int
@@ -134,8 +134,8 @@ func (r *Rank) nextProbed() time.Duration {
 	return time.Duration(max(r.holdUntil, r.nextProbe) - r.fleet.seen)
 }
 
-// Joined says that its engine can be reached. fresh says that it is not the process
-// that was there before.
+// Joined reports that the rank's engine can be reached. fresh is set if it is not the
+// process that was there before.
 func (r *Rank) Joined(now int64, fresh bool) {
 	if r.present {
 		return
@@ -185,9 +185,9 @@ func (r *Rank) Undrain(now int64, why string) {
 	}
 }
 
-// HandedOver says that a request is being handed over. work is how many milliseconds it
-// is predicted to take the rank until the request shows anything, if it were alone there;
-// negative when nothing can be said. Each request that was handed over ends once.
+// HandedOver reports that a request is being handed over. work is the predicted time in
+// milliseconds until the request shows progress, if it were alone on the rank; it is
+// negative if unknown. Each request that was handed over ends once.
 func (r *Rank) HandedOver(q *Request, now int64, work float64) {
 	if r.tokens.n == 0 && r.fleet.at(now)-r.emptied >= int64(r.fleet.limits.Work*float64(r.work())) {
 		r.settle(0) // of what was given up nothing can be left
@@ -242,9 +242,9 @@ func (q *Request) Started(now int64) {
 	}
 }
 
-// Progressed says that requests of ours got tokens, or a step was made for them. left
-// is the predicted work that is still to be done before all of them have shown something,
-// in milliseconds; negative when nothing can be said.
+// Progressed reports that requests of this gateway got tokens, or that a step was made
+// for them. left is the predicted work in milliseconds until all of them have shown
+// progress; it is negative if unknown.
 func (r *Rank) Progressed(now int64, tokens int, left float64) {
 	if tokens <= 0 {
 		return
@@ -257,9 +257,9 @@ func (r *Rank) Progressed(now int64, tokens int, left float64) {
 	r.progress(at, aToken)
 }
 
-// Ahead says that of the work that is left only so much comes before some request shows
-// something, in milliseconds; 0 or less where that may be all of it. What waits behind that
-// explains no silence: in a queue of an hour something shows itself all the time.
+// Ahead sets the part of the work left that precedes the next progress of any request, in
+// milliseconds; 0 or less if that may be all of it. Work behind that does not explain a
+// silence: even in a queue of an hour some request always progresses.
 func (r *Rank) Ahead(now int64, ms float64) {
 	r.ahead = max(ms, 0)
 	r.explain(r.fleet.at(now))
@@ -273,7 +273,7 @@ func (r *Rank) next() int64 {
 	return r.work()
 }
 
-// Ended says how a request ended. What is said of it afterwards means nothing.
+// Ended reports how a request ended. Later reports about the request are ignored.
 func (q *Request) Ended(now int64, how End) {
 	r := q.rank
 	if r == nil {
@@ -479,9 +479,10 @@ func (r *Rank) sample(at int64) {
 	r.fleet.probes = append(r.fleet.probes, p)
 }
 
-// unsampled judges a rank by the sample that was waited for. It is probed once more, to hear
-// whether it has computed for others meanwhile (Alive). What its loop has made by then, the
-// sample's token among it, may be read a little later than that probe's answer.
+// unsampled judges a rank whose sample was not answered in time. The rank is probed once
+// more, to find out whether it has computed for others meanwhile (Alive). Output of its loop
+// by then, including the sample's token, may be read a little later than that probe's
+// answer.
 func (r *Rank) unsampled(at int64) {
 	if r.cleared < r.sampleUntil {
 		r.suspect(at, r.owing(at))
@@ -498,8 +499,8 @@ func (r *Rank) unsampled(at int64) {
 	r.evidence = owing // of the suspect that it stays where it cannot be spared
 }
 
-// Alive says that the engine's core is known to advance, by other work than ours: the
-// tokens that it counts grow. That can only speak for it.
+// Alive reports that the engine's core advances by other work than this gateway's: its
+// token counters grow. This can only count in the rank's favor.
 func (r *Rank) Alive(now int64) {
 	at := r.fleet.at(now)
 	r.cleared, r.sampleUntil = at, 0
@@ -519,7 +520,7 @@ const (
 	aWhole      // a request has ended well
 )
 
-// refutes says that a sign speaks against what the rank is suspected of.
+// refutes reports whether a sign contradicts the suspicion.
 func (s sign) refutes(c cause) bool {
 	switch c {
 	case byStarts:
@@ -711,7 +712,7 @@ func (r *Rank) again(at int64) {
 	limits := &r.fleet.limits
 	r.nextProbe = at + int64(limits.Retry)
 	p := Probe{Rank: r, Patience: 2 * limits.Retry, Beside: true}
-	if r.muted() { // its probe says only what it has computed for others
+	if r.muted() { // its probe shows only whether it has computed for others
 		r.fleet.probes = append(r.fleet.probes, p)
 		p.Sample, p.Patience = true, limits.Retry-limits.Tick
 	}

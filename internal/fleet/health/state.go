@@ -82,15 +82,15 @@ func (c Change) String() string {
 	return fmt.Sprintf("%s %v to %v: %s", c.Rank, c.From, c.To, c.Why)
 }
 
-// Probe is to be sent to a rank, over a connection of its own. Whoever sends it reports
-// its end with Rank.Probed, and gives it up after Patience, or when the rank has judged: that
-// has a clock that stands still while the gateway does.
+// Probe is a probe to send to a rank over a separate connection. The sender reports its end
+// with Rank.Probed, and gives it up after Patience or when the rank has judged. The rank's
+// clock stands still while the gateway does.
 //
 // A sample is a request of one token, whose end is reported with Rank.Sampled. Only a rank
 // that sets Member.Samples has any.
 //
-// A rank has one of either at a time that is waited for, and beside it one sample, or two
-// probes. A new sample takes the place of the one before.
+// A rank waits for at most one probe or sample at a time. Besides it there may be one more
+// sample, or two more probes. A new sample replaces the previous one.
 type Probe struct {
 	Rank     *Rank
 	Patience time.Duration
@@ -109,8 +109,8 @@ type View struct {
 	Present bool
 	Open    int // unfinished requests of ours
 	Given   int // requests that it was ever handed
-	// Next is in how long it may take requests again at the earliest, of one that takes
-	// none: when it is probed next. 0: nobody knows.
+	// Next is the time until the next probe of a rank that takes no requests, which is
+	// the earliest time at which it may take them again; 0 if unknown.
 	Next time.Duration
 	// Silence is how long it has owed progress, Gap how long it usually does.
 	Silence, Gap time.Duration

@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// broken says that an error is of a connection, and not of what was said over it.
+// broken reports whether an error is a failure of the connection, as opposed to an
+// error in what was received over it.
 func broken(err error) bool {
 	var network net.Error
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||

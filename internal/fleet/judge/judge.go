@@ -30,8 +30,8 @@ type Options struct {
 	// NoGeneration has no engine asked to generate for weir's own sake: where a probe would
 	// be a generation it only finds out whether the engine is there.
 	NoGeneration bool
-	// Changed is told of each rank that is suspected, is out, or takes requests again,
-	// with the id of the latest one that it was given. It must not block; nil is fine.
+	// Changed is called when a rank becomes suspect or down, or takes requests again,
+	// with the id of its latest request. It must not block, and may be nil.
 	Changed func(m health.Member, v health.View, request string)
 }
 
@@ -79,9 +79,8 @@ type Rank struct {
 	told   bool   // that it is suspected or out was told
 }
 
-// Add makes an engine's rank one of the judge's, -1 of an engine that names none. It is
-// absent until Is says otherwise. panicked is told of the panics of its probes; nil is
-// fine.
+// Add adds an engine's rank to the judge; rank -1 is an engine without ranks. The rank
+// is absent until a call of Is. panicked is called when a probe panics, and may be nil.
 func (j *Judge) Add(name string, rank int, panicked func(*engine.Panic)) *Rank {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -170,8 +169,8 @@ func (r *Rank) Takes() health.Takes {
 // MaxRest bounds how long a rank that asks for it is left alone.
 const MaxRest = 10 * time.Second
 
-// Rest says that the rank has asked not to be given requests for some time. It is no
-// judgement: one that is full is well.
+// Rest reports that the rank has asked to get no requests for some time. This is not a
+// judgement: a full rank is healthy.
 func (r *Rank) Rest(now int64, d time.Duration) {
 	if r == nil || d <= 0 {
 		return
@@ -216,10 +215,10 @@ type Attempt struct {
 // called under the judge's lock: it must not block, nor call the judge.
 type Waiting interface{ Down(why string) }
 
-// HandOver says that a request is being handed to the rank. work is the milliseconds
-// that it is predicted to take until it shows anything, negative where nothing can be
-// said; asked is what a probe is to be like, but for its rank. w, which may be nil, is told
-// if the rank goes down before the attempt's End.
+// HandOver reports that a request is being handed to the rank. work is the predicted time
+// in milliseconds until it shows progress, negative if unknown. asked is the model for a
+// probe, except for its rank. w, which may be nil, is notified if the rank goes down before
+// the attempt's End.
 func (r *Rank) HandOver(a *Attempt, now int64, work float64, request string, asked engine.Probe, w Waiting) {
 	if r == nil {
 		return
@@ -237,8 +236,8 @@ func (r *Rank) HandOver(a *Attempt, now int64, work float64, request string, ask
 	r.judge.publish(r)
 }
 
-// Late says that the gateway stood still for d, as whatever measures it has seen. It is
-// held against nobody. It may be called by anyone.
+// Late reports that the gateway itself stood still for d. No rank is blamed for that
+// time. It may be called from any goroutine.
 func (j *Judge) Late(d time.Duration) { j.late.Add(int64(d)) }
 
 // Missed is for how long the gateway was late so far, for which no engine answers.
@@ -299,7 +298,7 @@ func (a *Attempt) leave() {
 	a.prev, a.next, a.waiting = nil, nil, nil
 }
 
-// Of says how an attempt ended that ended with an error.
+// Of classifies the error of an attempt.
 func Of(e *infer.Error) health.End {
 	if e == nil {
 		return health.Done
@@ -416,11 +415,12 @@ func (j *Judge) look(ctx context.Context) {
 	}
 }
 
-// own gives how late the gateway was since the tick before. What is told a little after
-// it was is the next tick's; more than that a tick that was late itself has seen. Where
-// it was in time for a part of the tick it has read what had come by then, and the rest
-// hides nothing: on a machine that has no core free such moments add up to half of the
-// time, and an engine that hangs would be down as much later.
+// own returns the time by which the gateway was late since the previous tick. Lateness
+// that is reported a little after its tick counts for the next tick; any more has
+// already delayed the tick itself. Short lateness within a tick counts as none, because
+// for the rest of the tick the gateway has read all output that had arrived. On a
+// machine without a free core such moments add up to half of the time, and a hung
+// engine would go down that much later.
 func (j *Judge) own() time.Duration {
 	late := j.carry + time.Duration(j.late.Swap(0))
 	if j.carry == 0 && late < j.tick*9/10 {

@@ -18,9 +18,10 @@ type probes struct {
 	kind   ProbeKind                                 // of it
 	tokens engine.Tokens                             // to sample
 	counts ProbeCounts
-	// counting says how much the engine has computed, and computed is what it said last, if it
-	// was fenced since it was up last. sampled is how many samples may have had a part in what
-	// it computes after that: those under way then, which open counts, and those sent since.
+	// counting asks the engine for the amount that it has computed. computed is its last
+	// answer, if it was asked since it was last up. sampled is the number of samples that may
+	// have contributed to its work after that: those under way then, which open counts, and
+	// those sent since.
 	counting      engine.Counting
 	computed      uint64
 	fenced        bool
@@ -121,8 +122,8 @@ func (r *Rank) Probes() ProbeCounts {
 	return r.probes.counts
 }
 
-// by takes how a rank is probed from what its adapter is. It says whether its probe makes
-// the engine generate, and whether it can be sampled besides.
+// by chooses the probe of a rank by the type of its adapter. It reports whether the probe
+// makes the engine generate, and whether the rank can also be sampled.
 func (p *probes) by(of *Presence, noGeneration bool) (generates, samples bool) {
 	p.probe, p.tokens = nil, nil
 	p.counting, _ = of.Prober.(engine.Counting)

@@ -9,7 +9,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// Kind says what an event tells.
+// Kind is the kind of an event.
 type Kind uint8
 
 // The events that both engines publish.
@@ -34,8 +34,8 @@ type Event struct {
 	LoRA      string // the adapter's name; empty: none
 	// Salted says that the engine named a salt.
 	Salted bool
-	// Keyed says, if the engine says so, that the blocks hold something besides their ids
-	// and their adapter, block by block: a salt, media, embeddings.
+	// Keyed reports for each block, if the engine reports it, whether it depends on more
+	// than its ids and adapter: a salt, media, embeddings.
 	Keyed []bool
 	Tells bool // Keyed is the engine's word
 	// Medium is where the blocks are, Spec what kind of attention they are for, and Group
@@ -187,7 +187,7 @@ func kindOf(tag []byte) Kind {
 	return 0
 }
 
-// judge checks that what the event says is of one piece.
+// judge checks that the event is consistent.
 func (d *Decoder) judge() error {
 	e := &d.event
 	if e.Kind != Stored {

@@ -81,9 +81,8 @@ type counts struct {
 // Stats are what has come of a publisher so far.
 type Stats struct {
 	Batches, Events uint64
-	// Ignored events are of caches that do not count, of kinds that are not known, or do
-	// not go with what is known: blocks of another size, blocks that follow one that is
-	// not known.
+	// Ignored counts events for other caches, of unknown kinds, or inconsistent with the
+	// known blocks: blocks of another size, and blocks whose parent is unknown.
 	Ignored uint64
 	// Strange removals are of blocks that were not known.
 	Strange uint64
@@ -346,9 +345,9 @@ func (r *Rank) forget(k Knowledge) {
 	r.publish()
 }
 
-// publish says how much is known. Where every prompt's first block is somebody's own, as
-// those of SGLang before 0.5.6 look, nothing is; nor is anything while what is held may
-// be another publisher's.
+// publish publishes how much is known. Nothing is known if the first block of every
+// prompt looks private, as in SGLang before 0.5.6, and while the blocks may belong to
+// another publisher.
 func (r *Rank) publish() {
 	k := r.said
 	if r.lost || r.phase != following || r.tree.doubtful && !r.tree.proven {

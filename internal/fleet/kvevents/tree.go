@@ -10,13 +10,13 @@ import (
 	"weir/internal/fleet/kvindex"
 )
 
-// tree is the blocks of one rank by the engine's names, each below the one that it
-// follows. A block whose parent leaves is of no use to any prompt and leaves with it; so
-// where a block is resident, all before it are. Engines remove the last ones first, and
-// nothing is lost by that.
+// tree holds the blocks of one rank by the engine's names, each below its parent. A
+// block without its parent is useless and is removed together with it, so if a block is
+// resident, all blocks before it are. Engines remove the last blocks first, so this
+// loses nothing.
 //
-// An engine may hold copies of a block, which it stores and removes one by one. They are
-// counted.
+// An engine may hold copies of a block, which it stores and removes one by one, so the
+// copies are counted.
 type tree struct {
 	root     func(lora string) kvindex.Block
 	index    int // tokens of a block of the index
@@ -245,7 +245,8 @@ func (t *tree) tail(dst []uint32, i int32, last int) []uint32 {
 	return append(dst, ids[len(ids)-last:]...)
 }
 
-// remove takes what a BlockRemoved says, and says how many blocks were not known.
+// remove applies a BlockRemoved event and returns the number of blocks that were not
+// known.
 func (t *tree) remove(e *Event) (strange int, o outcome) {
 	if !t.counts(e) {
 		return 0, passed

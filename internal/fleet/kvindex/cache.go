@@ -57,9 +57,9 @@ func (x *Index) Cache(capacity int64) *Cache {
 	return c
 }
 
-// Place says that a prompt of these blocks will be in the cache from ready on, or
-// was there just now, where ready is 0: each of them becomes the newest. What was
-// there already stays so; had says how much that is.
+// Place records that a prompt of these blocks will be in the cache from time ready on,
+// or is there now if ready is 0. Each of them becomes the newest. had is the part that
+// was there already.
 func (c *Cache) Place(blocks []Block, ready int64) (had Had) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -255,10 +255,9 @@ func (c *Cache) shrink(last, blocks int32) {
 	})
 }
 
-// Hold says that a request uses the blocks, which were placed, from now on until
-// Release: an engine evicts nothing that a request uses, however old it is. It appends
-// to dst what Release takes. Of blocks that several requests have in common in part,
-// those that were used last are held.
+// Hold marks placed blocks as used by a request until Release: an engine never evicts a
+// block that a request uses, however old it is. It appends the argument for Release to
+// dst. If requests share some of the blocks, the most recently used ones are held.
 func (c *Cache) Hold(dst, blocks []Block) []Block {
 	c.mu.Lock()
 	defer c.mu.Unlock()

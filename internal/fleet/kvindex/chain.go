@@ -18,8 +18,8 @@ func Root(seed uint64, parts ...string) Block {
 	return Block(seed)
 }
 
-// Next is the block that has the data and follows after b, which is a root or a block. Of
-// a root it is another root, for what the data says besides.
+// Next returns the block with the data that follows b, which is a root or a block.
+// Applied to a root it can also extend the root by further data.
 func (b Block) Next(data []byte) Block { return Block(xxh3.HashSeed(data, uint64(b))) }
 
 // AppendChain appends the blocks of ids that follow after prev, which is a root or

@@ -80,10 +80,10 @@ func (s *segment) holder(cache uint32) *holder {
 	return nil
 }
 
-// change changes what the segment says of a cache that holds it. Another cache that
-// joins or leaves makes new holders of the old ones, and would lose what is changed in
-// the old ones meanwhile. The caller holds the cache's lock, and nobody else changes
-// what is said of it: to read it takes no lock.
+// change updates the segment's entry for a cache that holds it. When another cache
+// joins or leaves, the holders are copied, and a concurrent change of the old ones
+// would be lost. The caller holds the cache's lock, and only the lock's holder changes
+// the cache's entry, so reading it takes no lock.
 func (s *segment) change(cache uint32, do func(h *holder)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,8 +11,8 @@ type Match struct {
 	// Placed is when the latest of the resident ones were announced for, 0 where that is
 	// not known.
 	Placed int64
-	// Stale says that more was placed than the cache has turned out to hold: those beyond
-	// Resident are to be forgotten (Truncate). Match never says it.
+	// Stale is set if the cache was found to hold less than was placed: the blocks beyond
+	// Resident must be forgotten (Truncate). Match never sets it.
 	Stale bool
 }
 
@@ -46,8 +46,8 @@ func (x *Index) Match(m Matches, blocks []Block, now int64) Matches {
 				m = append(m, make(Matches, int(h.cache)+1-len(m))...)
 				m = m[:cap(m)]
 			}
-			// What has no unbroken way from the root is of no use to the prompt. The rest is what
-			// each of a thousand caches takes, so that nothing is called.
+			// Blocks without an unbroken path from the root are useless to the prompt. The rest
+			// runs for each of a thousand caches, so it calls no function.
 			e := &m[h.cache]
 			if e.Soon != at {
 				continue

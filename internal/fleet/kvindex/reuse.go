@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// reuse learns which share of what is evicted is asked for again: of a sample of the
-// blocks that no cache holds any more it remembers each until the cache that evicted it
-// has evicted as much again as it holds. Whoever asks for such a block would have found
-// it if less had been placed there.
+// reuse learns the share of evicted blocks that are needed again. It samples blocks
+// that no cache holds any more, and remembers each until the cache that evicted it has
+// evicted as much again as it holds. A request for such a block would have found it if
+// less had been placed there.
 type reuse struct {
 	// mask has the bits that no block of the sample has.
 	mask atomic.Uint64

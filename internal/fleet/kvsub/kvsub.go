@@ -134,7 +134,8 @@ func (f *follower) look() {
 // errForm is of a message that is not one of a publisher of KV events.
 var errForm = errors.New("a message that is not one of KV events: want topic, number and batch")
 
-// once follows a publisher over one connection. heard says that a message came.
+// once follows a publisher over one connection. heard reports whether a message
+// arrived.
 func (f *follower) once(ctx context.Context) (heard bool, err error) {
 	c, err := dial(ctx, f.Events, zmtp.Sub)
 	if err != nil {

@@ -27,8 +27,8 @@ const (
 	inChoice                    // tool_choice
 )
 
-// fields are those of a body that change its prompt. Those of which the engines' own
-// names are listed are of vLLM and SGLang.
+// fields are the fields of a body that change its prompt. Names specific to an engine
+// are those of vLLM and SGLang.
 var fields = map[string]int{
 	"messages": fieldMessages, "system": fieldSystem, "tools": fieldTools, "prompt": fieldPrompt,
 	"input": fieldInput, "instructions": fieldInstructions, "input_ids": fieldInputIDs,

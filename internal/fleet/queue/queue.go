@@ -186,9 +186,9 @@ func (q *Queue) model(name string) *model {
 	return m
 }
 
-// Enter gives a request that has just come its place, and says whether it may decide at once:
-// nobody of its flow waits who has not decided. It is not in the queue by that. A request
-// that comes back keeps its place.
+// Enter assigns a place to a request that has just arrived, and reports whether it may decide
+// at once, because no undecided request of its flow waits. It does not add the request to the
+// queue. A request that comes back keeps its place.
 func (q *Queue) Enter(r *Request) bool {
 	if r.Place == 0 {
 		q.places++
@@ -214,7 +214,7 @@ func (q *Queue) Give(r *Request, rank *cost.Rank, now int64) bool {
 	return true
 }
 
-// Open says whether the rank has room for the request, and nobody who came before it is to go
+// Open reports whether the rank has room for the request and no earlier request is to go
 // there first. A request that takes two ranks leaves when both are open to it.
 func (q *Queue) Open(r *Request, rank *cost.Rank, now int64) bool {
 	return rank.Fits(now, r.Answers) && (q.n == 0 || !q.behind(r, rank))
@@ -234,8 +234,8 @@ func (q *Queue) behind(r *Request, rank *cost.Rank) bool {
 	return false
 }
 
-// Free says whether a request that comes now would be given the rank at once: the rank has
-// room, and nobody that waits is to go there first.
+// Free reports whether a request that arrives now would get the rank at once: the rank has
+// room, and no waiting request is to go there first.
 func (q *Queue) Free(r *Request, rank *cost.Rank, now int64) bool {
 	last := *r
 	last.Place = math.MaxInt64
@@ -394,9 +394,9 @@ func (q *Queue) Cancel(r *Request, now int64) { q.remove(r, now) }
 // decides anew.
 const reconsider = int64(50 * time.Millisecond)
 
-// Turn has all decide for whom there is something to decide, each once: it calls decide with
-// the oldest for which a rank has room, until there is nobody left. decide ends with Give,
-// Park, Wait or Cancel, or with none of them where nothing can be decided.
+// Turn lets all requests decide that can, each once: it calls decide with the oldest request
+// for which a rank has room, until none is left. decide calls Give, Park, Wait or Cancel, or
+// none of them if it cannot decide.
 func (q *Queue) Turn(now int64, decide func(r *Request)) {
 	q.turn++
 	for r := q.next(now); r != nil; r = q.next(now) {

@@ -23,8 +23,8 @@ func (r Reason) String() string {
 // Reasons are all of them, but for None.
 func Reasons() []Reason { return []Reason{Full, Bytes, TooLate, Expired} }
 
-// Refuses says whether a request of the model would be refused now, if it had to wait, and
-// after how long what waits now has left; 0 where nobody knows.
+// Refuses reports whether a request for the model would be refused now if it had to wait,
+// and the time until the requests that wait now have left; 0 if unknown.
 func (q *Queue) Refuses(name string, expires, bytes, now int64) (Reason, time.Duration) {
 	m := q.models[name]
 	if m == nil || m.Waiting == 0 {

@@ -45,8 +45,9 @@ const (
 	MaxAttempts, MaxBegun = 4, 2
 	// MaxContinued is how often a stream goes on at another engine in all.
 	MaxContinued = 8
-	// Proven is how many ids an attempt has given that did not fail by what is in the
-	// request: one that ends engines ends the next one where it has ended the one before.
+	// Proven is the number of ids after which a failed attempt was not caused by the
+	// content of the request: a request that crashes engines crashes the next one at the
+	// same point as the previous one.
 	Proven = 16
 )
 
@@ -141,8 +142,8 @@ type Failure struct {
 	// Final says that no engine can do better, and Seen that the client has had some of
 	// the answer.
 	Final, Seen bool
-	// NotRun says that the engine cannot have begun with the request, and Silent that it
-	// may still be at it: nothing was heard.
+	// NotRun is set if the engine cannot have begun the request. Silent is set if the
+	// engine sent nothing and may still be working on it.
 	NotRun, Silent bool
 	// Effects says that engines may do more than compute an answer, so that what may
 	// have run must not be repeated.
@@ -189,13 +190,13 @@ func (f *Failure) Allow() Refusal {
 	return Granted
 }
 
-// spends says that the budget pays for it. What a stream has had is lost for its client if
-// it ends, who asks for all of it once more. So each goes on once whatever is left of the
-// budget; how many do so at once is the gateway's to bound.
+// spends reports whether the retry takes from the budget. If a stream ends, its client
+// loses the output so far and requests all of it again. Each stream therefore continues
+// once even without a budget; the gateway bounds the number that do so at once.
 func (f *Failure) spends() bool { return !f.Goes || f.Continued > 0 }
 
-// Decide says whether the request is repeated, and how long that waits. random is from
-// 0 to 1. What is granted is spent.
+// Decide returns whether the request is repeated, and the wait before that. random is
+// from 0 to 1. A granted retry is taken from the budget.
 func (b *Budget) Decide(now int64, f *Failure, random float64) (wait time.Duration, why Refusal) {
 	if why = f.Allow(); why != Granted {
 		return 0, why

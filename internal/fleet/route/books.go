@@ -41,7 +41,7 @@ type Books struct {
 // Shares count tokens of prompts, to say which part of them engines had.
 type Shares struct {
 	Given, Predicted atomic.Int64 // of all that were given to it, and of them those believed to be there
-	Told, Reported   atomic.Int64 // of those of which it said how much it had, and what it said
+	Told, Reported   atomic.Int64 // tokens of prompts with a report of cached tokens, and the sum of the reports
 }
 
 // NewBooks opens the books of a rank that joins a model's at time now, and has a KV cache
@@ -53,8 +53,8 @@ func NewBooks(m *cost.Model, x *kvindex.Index, s *Shares, f *engine.Facts, now i
 	return b
 }
 
-// Limit says how much the rank takes at once: what it says of itself, or most requests at
-// once, where an operator has set that.
+// Limit sets the capacity of the rank: the capacity that it reports, or at most the
+// number of requests that an operator has set.
 func (b *Books) Limit(most int, f *engine.Facts) {
 	l := cost.Limits{Running: f.MaxRunning, Budget: f.StepTokens > 0, Ranks: f.SideBySide}
 	if most > 0 {
@@ -106,12 +106,11 @@ func (b *Books) SizeBlocks(tokens int) {
 	}
 }
 
-// A report of cached tokens changes what a cache is believed to hold by at most resizing
-// of it, and one that confirms what was believed by a confirming-th of that. A report is as
-// believed where it is off by less than near tokens, or than nearShare of what was there:
-// engines have pages of up to so many tokens, and a relayed prompt's tokens are guessed.
-// While requests use more than crowded of what the cache is believed to hold, it says nothing
-// either.
+// A report of cached tokens changes the believed size of a cache by at most the share
+// resizing, and a report that confirms the belief by 1/confirming of that. A report confirms
+// the belief if it is off by less than near tokens, or by less than nearShare: engines have
+// pages of up to that many tokens, and the tokens of a relayed prompt are estimated. Reports
+// are ignored while requests use more than the share crowded of the believed size.
 const (
 	crowded    = 0.5
 	resizing   = 1.0 / 8
@@ -120,15 +119,15 @@ const (
 	nearShare  = 1.0 / 8
 )
 
-// Reported learns from what the engine says that it had of a prompt of so many tokens, of
-// whose blocks the cache was believed to have had.
+// Reported learns the size of the cache from the number of cached tokens that the engine
+// reports for a prompt. had is the part that the cache was believed to hold.
 //
-// What was surely there and is not was evicted, so that the cache holds less than it is
-// believed to. What is there and was believed to be gone says that it holds more. Few
-// prompts are given to where they are believed to be gone. So it is believed to hold a
-// little more for each prompt that is there as believed, while it is full, which settles
-// where one in some confirming prompts is not. Where an engine claims what is not so, it
-// is given more or fewer of the prompts that it was given before, and nobody waits.
+// If blocks that were surely there are missing, they were evicted, and the cache is
+// smaller than believed. If blocks are there that were believed evicted, it is larger.
+// Few prompts are sent to a cache that is believed to have evicted them, so while the
+// cache is full, each prompt found as believed also raises its size a little. The size
+// settles where about one in confirming prompts is missing. An engine with wrong reports
+// gets more or fewer of its earlier prompts, and no request waits because of that.
 func (b *Books) Reported(had kvindex.Had, prompt, cached int) {
 	if b.kv.Load() > 0 || b.forgets.Load() || b.events.Load() != nil || prompt <= 0 {
 		return

@@ -53,11 +53,11 @@ func (b *Books) Events() *Events { return b.events.Load() }
 type Prompt struct {
 	Blocks []kvindex.Block
 	Length int // in tokens
-	// ByIDs says that its blocks are of its ids alone, as those are of which engines
-	// publish events.
+	// ByIDs is set if the blocks depend only on the prompt's ids, as do the blocks in
+	// engines' events.
 	ByIDs bool
-	// Text are its blocks as engines have them that are relayed, where Blocks are of its ids;
-	// each is some TextTokens. Neither kind of block says anything of the other.
+	// Text are the blocks of the prompt's text, for relayed engines, if Blocks are those of
+	// its ids. Each has about TextTokens tokens. The two kinds of blocks are unrelated.
 	Text       []kvindex.Block
 	TextTokens float64
 }
@@ -120,9 +120,9 @@ func reach(m kvindex.Matches, id uint32) kvindex.Matches {
 // lag is how long after blocks should be there an engine's word of it may take.
 const lag = 500e6
 
-// late says that the engine may not have said yet that it has what should be there since
-// placed, behind so many blocks: it has removed nothing of that since, and its cache was
-// not empty.
+// late reports whether the engine's events may lag behind the blocks that should be
+// there since placed, after so many blocks: since then it has removed none of them, and
+// its cache was not empty.
 func (e *Events) late(p *Prompt, there int, placed, now int64) bool {
 	if placed == 0 || now-placed >= lag || placed < e.Rank.Empty() {
 		return false
@@ -131,8 +131,9 @@ func (e *Events) late(p *Prompt, there int, placed, now int64) bool {
 	return !removed || at < placed-lag // placed is a prediction
 }
 
-// correct puts right what was believed of a cache by what its engine says. Requests under
-// way are believed: of what they compute the engine has said nothing yet.
+// correct replaces the believed content of a cache by the content that its engine has
+// published. Blocks of requests under way stay believed, because the engine has not
+// published them yet.
 func (e *Events) correct(m *kvindex.Match, p *Prompt, now int64) {
 	unit := e.Rank.Unit()
 	whole := func(blocks int32) int32 {

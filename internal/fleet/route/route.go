@@ -136,13 +136,13 @@ type Target struct {
 	Model string
 }
 
-// Needs are what a request needs of its engine: of one that takes ids, and of one that is
-// relayed, which takes the caller's own bytes. A request without one of the two forms needs
-// infer.AnotherForm there.
+// Needs are the capabilities that a request needs: IDs from a token engine, and Bytes from
+// a relay engine, which receives the caller's own bytes. For a form that the request does
+// not have, it needs infer.AnotherForm.
 type Needs struct{ IDs, Bytes infer.Carries }
 
-// HasIDs says that the request can be given to an engine that takes ids, and HasBytes to one
-// that is relayed.
+// HasIDs reports whether the request can be sent to a token engine, and HasBytes whether to
+// a relay engine.
 func (n Needs) HasIDs() bool   { return n.IDs&infer.AnotherForm == 0 }
 func (n Needs) HasBytes() bool { return n.Bytes&infer.AnotherForm == 0 }
 
@@ -170,9 +170,10 @@ func (n Needs) String() string {
 type Side struct {
 	// Kind is that of one of them, empty while none is known.
 	Kind string
-	// Carries is what some of them carries beyond what every wire does, by the latest word of
-	// those that are not ready. It is everything where nothing can be said: while no engine
-	// of the model is ready, or of one that never was.
+	// Carries is the set of capabilities beyond those of every wire that some engine of the
+	// model has. For an engine that is not ready, its latest report counts. An engine that
+	// was never ready counts as having all capabilities, and so does a model without a ready
+	// engine.
 	Carries infer.Carries
 }
 
@@ -205,8 +206,8 @@ type Model struct {
 	// ByIDs are its engines that take ids, and Relayed those that take the caller's own bytes.
 	// There may be both.
 	ByIDs, Relayed Side
-	// Awaited says that some engine of the model is not ready. Settled says that each of
-	// them has been, so that none is starting that one could wait for.
+	// Awaited is set if some engine of the model is not ready. Settled is set if each of
+	// them has been ready, so that none is starting.
 	Awaited, Settled bool
 	// Left is when the latest of them left that are not ready but have been; 0: none.
 	Left int64
@@ -286,11 +287,11 @@ func (t *Target) does() balance.Does {
 type Choice struct {
 	Request  balance.Request
 	Decision balance.Decision // its places are those of the model's targets
-	// Unknown says that the request's prompt has no blocks, so that nobody knows what
-	// engines have of it.
+	// Unknown is set if the request's prompt has no blocks, so that the part of it in
+	// engines' caches is unknown.
 	Unknown bool
-	// Roomy says that only targets are chosen that have room for the request's answers.
-	// Otherwise a policy that knows what it costs to wait may choose one that has none.
+	// Roomy restricts the choice to targets with room for the request's answers.
+	// Otherwise a policy that knows the cost of waiting may choose one without room.
 	Roomy bool
 
 	// Regret is by how much more the request is predicted to cost at the target that was chosen
@@ -426,8 +427,8 @@ func (m *Model) Back(needs Needs, tried []Target) (least time.Duration) {
 	return least
 }
 
-// Room says whether some target that Pick might choose has room for a request of n answers:
-// one that serves it whole, or one with another that computes its prompt.
+// Room reports whether some target that Pick might choose has room for a request of n
+// answers: one that serves it whole, or one with a partner that computes its prompt.
 func (m *Model) Room(needs Needs, tried []Target, n int, now int64) bool {
 	takes := m.takes(needs, tried)
 	if takes == health.Never {
@@ -471,14 +472,13 @@ func (m *Model) Frees(needs Needs, tried []Target, now int64) (first int64) {
 	return first
 }
 
-// Pick chooses a ready target that carries what a request needs and is not among the
-// tried ones, by what c.Request says of the request. When all were tried there is none:
-// what failed a moment ago is not asked again. Other ranks of an engine that was tried are
-// asked where no other engine takes the request as freely: what has failed may be one rank,
-// and may be what they share.
+// Pick chooses, for c.Request, a ready target that carries what the request needs and is not
+// among the tried ones. If all were tried, it returns none: a target that has just failed is
+// not tried again. Other ranks of an engine that was tried are chosen only if no other
+// engine takes the request as freely, because the failure may be one rank's or a shared one.
 //
-// Where another rank computes the prompt, partner is that one, of the Prefills, of which the
-// same holds. A target that does not serve whole requests is chosen with a partner only.
+// If another rank computes the prompt, partner is that rank, chosen from Prefills by the
+// same rules. A target that does not serve whole requests is chosen only with a partner.
 func (m *Model) Pick(needs Needs, tried []Target, c *Choice) (target Target, partner *Target, ok bool) {
 	q := &c.Request
 	q.Tried, q.Halves = q.Tried[:0], nil
@@ -584,10 +584,11 @@ func (m *Model) partner(c *Choice) *Target {
 	return &m.Prefills[c.Prefill.Chosen]
 }
 
-// narrow gives a choice those of a side that can be given the request and take it so freely,
-// and says whether there are any; with others, only those of engines of which nothing was
-// tried. Of them it leaves out those that lack room, where that is asked. What follows a
-// prompt is left to nobody while none is there to compute it.
+// narrow restricts a choice to the targets of a side that can serve the request and take it
+// at least as freely as takes, and reports whether there are any. With others, it excludes
+// all ranks of engines that were tried. If c.Roomy is set, it leaves out targets without
+// room, which still count as existing. It excludes decode targets if no target is there to
+// compute the prompt.
 func (m *Model) narrow(s *subset, side []Target, candidates []balance.Candidate, needs Needs, tried []Target, takes health.Takes, c *Choice, others bool) (any bool) {
 	s.fit, s.places = s.fit[:0], s.places[:0]
 	for i := range side {
@@ -605,9 +606,9 @@ func (m *Model) narrow(s *subset, side []Target, candidates []balance.Candidate,
 // partial says that the target may be given a share of the requests only.
 func (t *Target) partial() bool { return t.Weight > 0 && t.Weight < 1 }
 
-// takes says how freely the target takes a request: one that is beyond its share is for
-// others, as long as one of them takes it. Which turns are its share looks random, so that it
-// meets no rhythm of a policy's.
+// takes returns how freely the target takes a request. A request beyond the target's share
+// goes to others, as long as one of them takes it. The turns within its share are
+// pseudorandom, so that they do not correlate with a policy's pattern.
 func (t *Target) takes(turn uint64) health.Takes {
 	takes := t.Health.Takes()
 	if takes == health.Freely && t.partial() && float64(scattered(turn)>>11)/(1<<53) >= t.Weight {
@@ -624,8 +625,7 @@ func scattered(turn uint64) uint64 {
 	return z ^ z>>31
 }
 
-// computes says that some of those that were found to be able to compute the prompt take it in a
-// form.
+// computes reports whether a target that can compute the prompt takes it in a form.
 func (m *Model) computes(f form, c *Choice) bool {
 	for k := range c.first.fit {
 		if m.Prefills[c.first.places[k]].form() == f {
