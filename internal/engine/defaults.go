@@ -44,7 +44,7 @@ func (d *Defaults) Check() error {
 	return err
 }
 
-// Without gives them without those of some names.
+// Without returns them without those of some names.
 func (d Defaults) Without(names []string) Defaults {
 	for _, name := range names {
 		switch name {
@@ -63,7 +63,7 @@ func (d Defaults) Without(names []string) Defaults {
 	return d
 }
 
-// Fill gives a request's parameters with what it did not say.
+// Fill returns a request's parameters with what it did not say.
 func (d *Defaults) Fill(s infer.Sampling) infer.Sampling {
 	s.Temperature = cmp.Or(s.Temperature, d.Temperature)
 	s.TopP = cmp.Or(s.TopP, d.TopP)

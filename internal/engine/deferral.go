@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// Released tells the generation of a decode half that its prefill half has ended without
-// handing over: nobody writes into its KV pages any more, so its abort need not wait. It
-// does nothing to other generations.
+// Released notifies the generation of a decode half that its prefill half has ended
+// without a hand-over. Its KV pages are no longer written, so its abort need not wait.
+// It has no effect on other generations.
 func Released(g Generation) {
 	if d, ok := g.(interface{ Released() }); ok {
 		d.Released()
 	}
 }
 
-// maxDeferral bounds how long an abort is held back.
+// maxDeferral bounds the time for which an abort is delayed.
 const maxDeferral = 30 * time.Second
 
-// Deferral holds back the abort of a decode half until the engine may be told: SGLang's
-// gives the pages of an aborted request to others, while the prefill engine may still
-// write into them. A first id shows that all was written. Its zero value is ready for use, a
-// nil one holds nothing back, and both are safe for concurrent use.
+// Deferral delays the abort of a decode half until it is safe: SGLang gives the pages of an
+// aborted request to other requests while the prefill engine may still write to them. The
+// first id shows that all pages were written. The zero value is ready for use, a nil
+// Deferral delays nothing, and both are safe for concurrent use.
 type Deferral struct {
 	mu    sync.Mutex
 	abort func()      // tells the engine
@@ -30,8 +30,8 @@ type Deferral struct {
 	done  chan struct{}
 }
 
-// Abort asks for the abort, by which the engine is told: at once or later, by a call that may
-// come from any goroutine. Of several only the first asks.
+// Abort requests the abort. It is called at once or later, from any goroutine. Only the first
+// call of Abort has an effect.
 func (d *Deferral) Abort(abort func()) {
 	if d == nil {
 		abort()
@@ -50,7 +50,7 @@ func (d *Deferral) Abort(abort func()) {
 	}
 }
 
-// Released says that nobody writes into the pages any more.
+// Released reports that the pages are no longer written.
 func (d *Deferral) Released() {
 	if d == nil {
 		return
@@ -64,7 +64,7 @@ func (d *Deferral) Released() {
 	}
 }
 
-// End says that the engine has ended the request.
+// End reports that the engine has ended the request.
 func (d *Deferral) End() {
 	if d == nil {
 		return
@@ -84,7 +84,8 @@ func (d *Deferral) ends() {
 	}
 }
 
-// Held gives what is closed when an abort is not held back any more; nil where none is.
+// Held returns what is closed when an abort is not held back any more; nil where none
+// is.
 func (d *Deferral) Held() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()

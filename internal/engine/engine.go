@@ -32,8 +32,9 @@ func Read(sink Sink, read func()) {
 	go read()
 }
 
-// Batch is told when deltas of many streams come at once, so that whoever the
-// sinks wake can be woken once for all of them, and so that it is known how they come.
+// Batch is notified around deltas that arrive at once for many streams. The goroutines
+// that the sinks wake can then be woken once for all of them, and the batches can be
+// measured.
 type Batch interface {
 	// Reader gives what whoever takes in the output of an engine of this kind tells.
 	Reader(kind string) Reader
@@ -48,7 +49,7 @@ type Reader interface {
 	End(streams int)
 }
 
-// NewReader gives a Reader of b, which may be nil.
+// NewReader returns a Reader of b, which may be nil.
 func NewReader(b Batch, kind string) Reader {
 	if b == nil {
 		return untold{}
@@ -92,11 +93,11 @@ type Generation interface {
 	Abort()
 }
 
-// Relay is an engine that takes the caller's request as it is.
+// Relay is an engine that receives the caller's request unchanged.
 //
-// Forward sends it and returns when the engine's response head was read, or
-// with an *infer.Error. The caller closes Response.Body, which abandons what
-// was not read and thereby tells the engine that nobody listens.
+// Forward sends it and returns when the engine's response head was read, or with an
+// *infer.Error. The caller closes Response.Body. If the body was not read to its end,
+// that closes the connection, by which the engine notices that the caller is gone.
 type Relay interface {
 	Forward(ctx context.Context, req *RelayRequest, leg *trace.Leg) (*RelayResponse, error)
 }
@@ -123,8 +124,8 @@ type RelayResponse struct {
 	// RetryAfter is how long the engine asks not to be asked again, by whoever it is; 0
 	// is nothing.
 	RetryAfter time.Duration
-	// Framed says that the answer tells where it ends, so that one which breaks off
-	// ends with an error; otherwise it ends where its connection does.
+	// Framed is set if HTTP's framing marks the end of the answer, so that a truncated
+	// answer ends with an error; otherwise the answer ends with its connection.
 	Framed bool
 	Body   io.ReadCloser
 }
@@ -172,12 +173,12 @@ type Facts struct {
 	Role     infer.Role
 	RoleSaid bool
 	Meets    Meets
-	// Forgets says that it finds nothing of a prompt in its KV cache that others had before:
+	// Forgets is set if it finds nothing of a prompt in its KV cache that others had before:
 	// it was started without a prefix cache.
 	Forgets bool
-	// Ranks are the data-parallel ranks in the order of their numbers. Empty: the wire
-	// names none, and the engine is one whole. What else is said here is of all of them
-	// together, but for StepTokens.
+	// Ranks are the data-parallel ranks in the order of their numbers. It is empty if
+	// the wire has no ranks. All other fields except StepTokens apply to all ranks
+	// together.
 	Ranks []Rank
 }
 
@@ -217,8 +218,8 @@ type RankLoad struct {
 	KVUsage          float64
 }
 
-// SumLoads gives the load of an engine from those of its ranks, of which it has at least
-// one: the mean share of their caches, and each of them where there are several.
+// SumLoads returns the load of an engine from those of its ranks, of which it has at
+// least one: the mean share of their caches, and each of them where there are several.
 func SumLoads(ranks []RankLoad) (sum Load) {
 	for _, r := range ranks {
 		sum.Running += r.Running
@@ -231,8 +232,8 @@ func SumLoads(ranks []RankLoad) (sum Load) {
 	return sum
 }
 
-// Loaded is an Adapter whose wire tells the engine's load. ok is false while it
-// has not said anything.
+// Loaded is an Adapter whose wire reports the engine's load. ok is false until the
+// first report.
 type Loaded interface {
 	Load() (l Load, ok bool)
 }

@@ -36,8 +36,8 @@ type pushParams struct {
 	TransferID string         `json:"transfer_id"`
 }
 
-// PrefillParams gives the kv_transfer_params of a prefill half at the engine. id is that of
-// both halves' requests, of this pair alone: vLLM 0.32 knows pushed pairs by it, later
+// PrefillParams returns the kv_transfer_params of a prefill half at the engine. id is that
+// of both halves' requests, of this pair alone: vLLM 0.32 knows pushed pairs by it, later
 // releases by the transfer_id.
 func (m *Meets) PrefillParams(id string) []byte {
 	p := prefillParams{Decode: true}
@@ -48,7 +48,7 @@ func (m *Meets) PrefillParams(id string) []byte {
 	return b
 }
 
-// DecodeParams gives the kv_transfer_params of the decode half whose prefill half is at a
+// DecodeParams returns the kv_transfer_params of the decode half whose prefill half is at a
 // rank of the engine, -1 where it names none, and which meet ByPush. Where they meet ByPull
 // the prefill half's answer has them.
 func (m *Meets) DecodeParams(rank int, id string) []byte {
@@ -106,8 +106,8 @@ func readHanded(params []byte) (h handed, err error) {
 	return h, nil
 }
 
-// CheckParams says what a decode engine would not survive, or wait for in vain, of the
-// kv_transfer_params of a half.
+// CheckParams returns what a decode engine would not survive, or wait for in vain, of
+// the kv_transfer_params of a half.
 func CheckParams(params []byte) error {
 	var h handed
 	if err := json.Unmarshal(params, &h); err != nil || !h.Prefill {
@@ -117,8 +117,8 @@ func CheckParams(params []byte) error {
 	return err
 }
 
-// PrefillOf gives a request as an engine of vLLM's is asked for it: of a prefill half the
-// prompt's first id and nothing about it, which nobody is shown.
+// PrefillOf returns a request as an engine of vLLM's is asked for it: of a prefill half
+// the prompt's first id and nothing about it, which nobody is shown.
 func PrefillOf(req *infer.Request) *infer.Request {
 	if req.Half == nil || req.Half.Role != infer.RolePrefill {
 		return req
@@ -143,9 +143,9 @@ func CheckHalf(h *infer.Half) *infer.Error {
 	return nil
 }
 
-// CheckHanded says what is wrong with a prefill half's answer that a decode half, which
-// meets it ByPull, is to be handed: its engine does not survive some of what is missing.
-// Without an error it is handed on as it came.
+// CheckHanded checks a prefill half's answer before it is passed to a decode half that
+// meets it ByPull, because the decode engine does not survive some missing fields. An
+// answer without an error is passed on unchanged.
 func CheckHanded(params []byte) error {
 	h, err := readHanded(params)
 	if err != nil {
@@ -158,8 +158,8 @@ func CheckHanded(params []byte) error {
 	return nil
 }
 
-// HandedCached is how many tokens of its prompt a prefill engine says that it had, in the
-// kv_transfer_params that answer its half; -1: it does not say.
+// HandedCached returns the number of cached prompt tokens that a prefill engine reports
+// in the kv_transfer_params of its answer, or -1 if it reports none.
 func HandedCached(params []byte) int {
 	said := struct {
 		Cached *int `json:"remote_prefill_cached_tokens"`
@@ -170,8 +170,8 @@ func HandedCached(params []byte) int {
 	return *said.Cached
 }
 
-// ReadMeets reads from what a prefill half at an engine was answered how others meet its
-// halves. rank is the one that answered, -1 where the engine names none.
+// ReadMeets reads from an engine's answer to a prefill half how other engines meet its
+// halves. rank is the rank that answered, or -1 if the engine has no ranks.
 func ReadMeets(params []byte, rank int) (Meets, error) {
 	h, err := readHanded(params)
 	if err != nil {

@@ -6,8 +6,8 @@ type Metric struct {
 	Name, Help string
 	Counter    bool // it never falls; otherwise it is a gauge
 	Value      float64
-	// Label and LabelValue tell metrics of one name apart; both are empty where there
-	// is one. The engine's name is added by whoever asks.
+	// Label and LabelValue distinguish metrics of the same name; both are empty if
+	// there is only one. The caller adds the engine's name.
 	Label, LabelValue string
 }
 
@@ -21,7 +21,7 @@ func NewGauge(name, help string, value float64) Metric {
 	return Metric{Name: name, Help: help, Value: value}
 }
 
-// With gives the metric with a label.
+// With returns the metric with a label.
 func (m Metric) With(label, value string) Metric {
 	m.Label, m.LabelValue = label, value
 	return m

@@ -21,7 +21,7 @@ type Meets struct {
 	// PageTokens is how many tokens a page of its KV cache has, which must be as many on both
 	// sides (ByRoom); 0: it does not say.
 	PageTokens int
-	// Whole says that the engine serves whole requests too, whatever its role.
+	// Whole is set if the engine serves whole requests too, whatever its role.
 	Whole bool
 }
 
@@ -38,7 +38,7 @@ const (
 
 var wayNames = [...]string{"nowhere", "room", "pull", "push"}
 
-// String gives the way's word.
+// String returns the way's word.
 func (w Way) String() string { return wayNames[w] }
 
 // ParseWay is the inverse of String, for those that lead somewhere.

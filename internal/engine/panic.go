@@ -18,8 +18,8 @@ type Panic struct {
 // Error implements error.
 func (p *Panic) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
 
-// Caught makes an error of what recover gave a deferred function, and tells of it; nil
-// if there was no panic. tell may be nil.
+// Caught converts the value that recover returned to a deferred function into an error
+// and passes it to tell. It returns nil if there was no panic. tell may be nil.
 func Caught(recovered any, tell func(*Panic)) *Panic {
 	if recovered == nil {
 		return nil

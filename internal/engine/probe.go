@@ -10,22 +10,22 @@ import (
 	"weir/internal/trace"
 )
 
-// Prober is an Adapter that can ask its engine for a sign of its core: of what
-// computes, not of what answers health checks. Each kind of adapter says what that is
-// on its wire: a fence through the engine's loop where there is one, else a request of
-// one token.
+// Prober is an Adapter that can request a sign of life from its engine's core, the part
+// that computes, and not from the part that answers health checks. The probe depends on
+// the adapter's wire: a fence through the engine's loop if there is one, or else a
+// request for one token.
 //
-// Probe waits until the engine has given the sign, and then returns nil. Its own end by
-// ctx says nothing about the engine: how long one may take is the caller's to judge. An
-// error that wraps syscall.ECONNREFUSED says that nobody is there, ErrBusy that the
-// engine has no room, ErrNoProbe that it cannot be asked; any other one is a failure of
-// the engine's. A Probe uses a connection of its own where the wire has one for each
-// request.
+// Probe waits until the engine has given the sign and then returns nil. If it ends
+// because of ctx, the state of the engine is unknown, and the caller judges the time
+// that a probe may take. An error that wraps syscall.ECONNREFUSED means that no process
+// is listening, ErrBusy that the engine has no room, and ErrNoProbe that the engine
+// cannot be probed; any other error is a failure of the engine. A Probe uses a separate
+// connection if the wire has one for each request.
 type Prober interface {
 	Adapter
 	Probe(ctx context.Context, p Probe) error
-	// Generates says that the probe makes the engine generate. A fence does not: it
-	// says nothing about an engine that fails all that it is asked.
+	// Generates is set if the probe makes the engine generate. A fence does not, so it
+	// cannot detect an engine that fails all requests.
 	Generates() bool
 }
 
@@ -54,10 +54,10 @@ type Probe struct {
 }
 
 var (
-	// ErrBusy says that the engine has no room for a probe. It speaks neither for nor
-	// against it.
+	// ErrBusy means that the engine has no room for a probe. It counts neither for nor
+	// against the engine.
 	ErrBusy = errors.New("the engine has no room for the probe")
-	// ErrNoProbe says that the engine does not know the probe, or refuses it.
+	// ErrNoProbe means that the engine does not know the probe, or refuses it.
 	ErrNoProbe = errors.New("the engine cannot be probed")
 )
 
@@ -65,11 +65,12 @@ var (
 // output's.
 const SampleTokens = 2
 
-// Sample has a Tokens engine generate one token after one id, which every vocabulary has, and
-// waits for it. rank is one of Facts.Ranks, -1 where these name none. The request has an id
-// that says whose it is, and is aborted when ctx ends. Of an engine that serves halves it is
-// a half that has no other, which its adapter gives (Alone). Its errors are those of Prober,
-// and context.DeadlineExceeded that nothing was heard of the engine until ctx's end.
+// Sample makes a Tokens engine generate one token after one id, which every vocabulary has,
+// and waits for it. rank is one of Facts.Ranks, or -1 if there are none. The id of the
+// request shows that weir sent it. The request is aborted when ctx ends. An engine that
+// serves halves gets a half without a counterpart, which its adapter makes (Alone). The
+// errors are those of Prober, and context.DeadlineExceeded if the engine sent nothing until
+// ctx's end.
 func Sample(ctx context.Context, t Tokens, model string, rank int) error {
 	end := make(sampled, 1)
 	req := &infer.Request{ID: fmt.Sprintf("weir-probe-%016x", rand.Uint64()), Model: model, Prompt: []uint32{0}, MaxTokens: 1, IgnoreEOS: true}

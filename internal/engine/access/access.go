@@ -23,8 +23,8 @@ import (
 type Options struct {
 	// KeyFile holds the key that the engine asks for.
 	KeyFile string
-	// TLS says that the engine is spoken to over TLS where its address does not say so,
-	// as that of a gRPC server.
+	// TLS enables TLS for an engine whose address does not show it, such as that of a
+	// gRPC server.
 	TLS bool
 	// CA holds the authorities that the engine's certificate may be signed by; empty:
 	// those of the system. ServerName is the name that the certificate must be for;
@@ -106,8 +106,8 @@ func parsePair(contents [][]byte) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// TLS is how the engine is spoken to over TLS; nil says nothing of it. Its owner must
-// clone it to change it.
+// TLS returns the TLS configuration for the engine, or nil if none was given. The
+// caller must clone it before changing it.
 func (a *Access) TLS() *tls.Config {
 	if a == nil {
 		return nil
@@ -124,7 +124,7 @@ func (a *Access) Authorization() string {
 	return a.key.get()
 }
 
-// Advice says what to do about an engine that refuses whoever asks (401 or 403).
+// Advice returns the advice for an engine that refuses weir's credentials (401 or 403).
 func (a *Access) Advice() string {
 	if a == nil || a.key == nil {
 		return "it asks for a key; give it with key-file=FILE"
@@ -179,7 +179,7 @@ func (f *file[T]) read() (changed bool, err error) {
 	return true, nil
 }
 
-// get gives the value, and looks at the files for it once a second at most. What
+// get returns the value, and looks at the files for it once a second at most. What
 // cannot be used leaves the value as it is: a file may be half exchanged.
 func (f *file[T]) get() T {
 	f.mu.Lock()

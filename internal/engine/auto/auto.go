@@ -215,8 +215,8 @@ func timedOut(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// judge decides about an HTTP server by its model list, and by what only one engine
-// has where that says nothing.
+// judge determines the kind of an HTTP server from its model list or, if that does not
+// show it, from endpoints that only one kind of engine has.
 func (e *Engine) judge(ctx context.Context, models []string, cards []upstream.Card) Finding {
 	owner := upstream.Owner(cards)
 	switch owner {
@@ -240,8 +240,8 @@ func (e *Engine) judge(ctx context.Context, models []string, cards []upstream.Ca
 	return f
 }
 
-// folder says whether the folder of a model that the engine serves is known, and the name
-// that it would be given for.
+// folder reports whether the folder of a model that the engine serves is known, and the
+// name that it would be given for.
 func (e *Engine) folder(models []string) (name string, known bool) {
 	if e.opts.Model != "" {
 		models = []string{e.opts.Model}

@@ -24,9 +24,9 @@ type Dispatcher struct {
 // Core implements Wire for what embeds a Dispatcher.
 func (d *Dispatcher) Core() *Dispatcher { return d }
 
-// Find gives the generation of an output's request, nil when nobody knows it. An
-// engine lists its running requests in the same order step after step, so what
-// followed last time is tried first, for the price of a comparison.
+// Find returns the generation of an output's request, nil when nobody knows it. An
+// engine lists its running requests in the same order step after step, so what followed
+// last time is tried first, for the price of a comparison.
 func (d *Dispatcher) Find(id []byte) *Generation {
 	var g *Generation
 	d.At = nil
@@ -48,11 +48,11 @@ func (d *Dispatcher) Find(id []byte) *Generation {
 	return g
 }
 
-// Stray has a request aborted, with the message's end, that goes on and that
-// nobody knows.
+// Stray requests the abort, at the end of the message, of a request that runs on the
+// engine but has no generation here.
 func (d *Dispatcher) Stray(id []byte) { d.strays = append(d.strays, string(id)) }
 
-// EndMessage is called behind the outputs of each message.
+// EndMessage is called after the outputs of each message.
 func (d *Dispatcher) EndMessage() {
 	d.last, d.At = nil, nil
 	if len(d.strays) > 0 {
@@ -75,13 +75,13 @@ func (d *Dispatcher) Offer(g *Generation) {
 	}
 }
 
-// offered gives how many streams the message had something for, which is over.
+// offered returns how many streams the message had something for, which is over.
 func (d *Dispatcher) offered() (n int) {
 	n, d.offers = d.offers, 0
 	return n
 }
 
-// Release says that the engine is done with a generation, whatever is wrong with its
+// Release reports that the engine is done with a generation, whatever is wrong with its
 // output. It is called before anyone can see that the generation ended.
 func (d *Dispatcher) Release(g *Generation) { d.table.Release(g) }
 

@@ -23,7 +23,7 @@ type Meters struct {
 	FenceLast atomic.Int64
 }
 
-// Figures gives the counters as they stand; gauges are the adapter's to add.
+// Figures returns the counters as they stand; gauges are the adapter's to add.
 func (m *Meters) Figures() Figures {
 	return Figures{Figures: m.Meters.Figures(), Fences: m.Fences.Load(), FenceLast: time.Duration(m.FenceLast.Load())}
 }

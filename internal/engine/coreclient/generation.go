@@ -20,7 +20,7 @@ type Generation struct {
 	// Role is that of the half that it is; RoleBoth: it is whole. Of a prefill half's prompt
 	// the engine may leave the end to the decode engine.
 	Role infer.Role
-	// Guided says that the output follows a guide that no empty text does.
+	// Guided is set if the output follows a guide that no empty text does.
 	Guided bool
 
 	out     *Outbox

@@ -73,7 +73,7 @@ func (h *Host) NoteUnless(ctx context.Context, err error) {
 	}
 }
 
-// Why gives what was noted last; nil: nothing yet.
+// Why returns what was noted last; nil: nothing yet.
 func (h *Host) Why() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -40,7 +40,7 @@ type Options struct {
 	Warn func(message string)
 }
 
-// WithDefaults fills in what was not said.
+// WithDefaults sets unset options to their defaults.
 func (o Options) WithDefaults() Options {
 	o.ProbeInterval = cmp.Or(o.ProbeInterval, 5*time.Second)
 	o.ProbeTimeout = cmp.Or(o.ProbeTimeout, 2*time.Minute)

@@ -47,7 +47,7 @@ type Outbox struct {
 	asked []chan struct{} // who waits for its answer
 }
 
-// Code is how a wire says what an Outbox adds of its own. Each appends whole
+// Code encodes the messages that an Outbox itself adds. Each function appends whole
 // messages in wire form.
 type Code interface {
 	AppendAborts(wire []byte, ids []string) []byte
@@ -138,8 +138,8 @@ func (o *Outbox) Probe() <-chan struct{} {
 	return answered
 }
 
-// Take gives what is to be written, with the generations whose requests are in it
-// and the number of aborts; Written must be called once it was.
+// Take returns what is to be written, with the generations whose requests are in it and
+// the number of aborts; Written must be called once it was.
 func (o *Outbox) Take(now int64) (wire []byte, adds []*Generation, aborts int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -208,7 +208,7 @@ func (o *Outbox) Answered(call int64) (f Fence, sent int64, ok bool) {
 	return f, o.sent, true
 }
 
-// Asked says whether a call is the fence that is under way.
+// Asked reports whether a call is the fence that is under way.
 func (o *Outbox) Asked(call int64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

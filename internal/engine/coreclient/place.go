@@ -2,10 +2,10 @@ package coreclient
 
 import "sync"
 
-// Place is where an engine serves, one at a time. If two come, the one that was accepted
-// later serves: the earlier one may be a process that died and was not seen
-// to. A connection whose handshake takes long may come to its place after one that
-// was accepted behind it.
+// Place is a slot in which one engine serves at a time. If two engines connect, the one
+// that was accepted later serves, because the earlier one may be a process that died
+// unnoticed. A connection with a slow handshake may reach its place after one that was
+// accepted later.
 type Place struct {
 	serving sync.Mutex // held by the connection that serves
 

@@ -74,7 +74,7 @@ func NewSession(ctx context.Context, c Config, w Wire) *Session {
 	return s
 }
 
-// Up says whether requests can be handed to the engine.
+// Up reports whether requests can be handed to the engine.
 func (s *Session) Up() bool { return s.use.Load() == serving }
 
 // Probe waits until the engine has answered a fence that was sent after the call.
@@ -89,7 +89,7 @@ func (s *Session) Probe(ctx context.Context) error {
 	}
 }
 
-// Err says why the session has ended; nil: it has not.
+// Err returns why the session has ended; nil: it has not.
 func (s *Session) Err() error { return context.Cause(s.ctx) }
 
 // End ends the session; the first to say why is believed.
@@ -261,10 +261,10 @@ func (s *Session) Answered(call, received int64) (f Fence, sent int64, ok bool) 
 	return f, sent, true
 }
 
-// ReadOutputs reads a connection over which an engine says things, to its end, which
-// is also that of its session. whose gives the session that a message, and with it
-// the connection, belongs to; nil: none yet, and then the message is of a time before
-// the session, and nobody's.
+// ReadOutputs reads an output connection of an engine until it ends, which also ends
+// its session. whose returns the session to which a message, and therefore the
+// connection, belongs. If it returns nil, the message is from before the session and is
+// dropped.
 func ReadOutputs(c *zmtp.Conn, whose func(frames [][]byte) *Session) {
 	var s *Session
 	defer func() {

@@ -33,7 +33,7 @@ func (t *Table) get(id []byte) *Generation {
 	return t.all[string(id)]
 }
 
-// Release says that nothing more comes of a generation.
+// Release reports that nothing more comes of a generation.
 func (t *Table) Release(g *Generation) {
 	g.Leave()
 	t.mu.Lock()

@@ -14,10 +14,10 @@ import (
 	"weir/internal/wire/zmtp"
 )
 
-// Write sends what the Outbox holds over a connection until ctx ends, asks the
-// engine for a sign of life when it gives none, and gives it up when none comes:
-// then it tells how the session was lost. heard counts the engine's signs of life;
-// tick, when it is not nil, is called once an interval.
+// Write sends the content of the Outbox over a connection until ctx ends. It requests a
+// sign of life from a silent engine. If none arrives, it gives the engine up and
+// returns how the session was lost. heard counts the engine's signs of life. tick, if
+// not nil, is called once per interval.
 func (o *Outbox) Write(ctx context.Context, c *zmtp.Conn, p *Options, heard *atomic.Uint64, m *Meters, tick func(now int64)) (mux.Loss, error) {
 	every := time.NewTicker(p.ProbeInterval)
 	defer every.Stop()

@@ -2,7 +2,7 @@ package enginetest
 
 import "runtime"
 
-// Allocated gives the bytes that f allocates, which nothing else may do meanwhile.
+// Allocated returns the bytes that f allocates, which nothing else may do meanwhile.
 func Allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -30,11 +30,11 @@ const Patience = time.Minute
 type Rig struct {
 	Engine Adapter
 	Peer   Peer
-	// Clock says that the wire carries engine stamps.
+	// Clock is set if the wire carries engine stamps.
 	Clock bool
 	// NoWord are the refusals that the wire has no way to say.
 	NoWord []infer.Code
-	// Alone says that each request has a connection of its own.
+	// Alone is set if each request has its own connection.
 	Alone bool
 	// Panics is told of the adapter's.
 	Panics *Panics
@@ -54,7 +54,7 @@ func (p *Panics) Await(ctx context.Context, n int) error {
 	return p.mu.Await(ctx, fmt.Sprintf("panic %d", n), func() bool { return len(p.all) >= n })
 }
 
-// All gives those told so far.
+// All returns those told so far.
 func (p *Panics) All() []*engine.Panic {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,7 +129,8 @@ func NewRecorder(attempt uint32) *Recorder {
 	return &Recorder{attempt: attempt, top: -1}
 }
 
-// Scores says that the ids come with log probabilities, and so many alternatives each.
+// Scores reports that the ids come with log probabilities, and so many alternatives
+// each.
 func (r *Recorder) Scores(top int) { r.top = top }
 
 // Panic has the next n Offers panic, as a defect of whoever takes output in would.
@@ -191,21 +192,21 @@ func (r *Recorder) faultf(format string, args ...any) {
 	r.faults = append(r.faults, fmt.Sprintf(format, args...))
 }
 
-// Seal says that Generate has failed: any delta from now on is a breach.
+// Seal reports that Generate has failed: any delta from now on is a breach.
 func (r *Recorder) Seal() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sealed = true
 }
 
-// IDs gives the ids received so far.
+// IDs returns the ids received so far.
 func (r *Recorder) IDs() []uint32 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]uint32(nil), r.ids...)
 }
 
-// Logprobs gives the log probabilities received so far.
+// Logprobs returns the log probabilities received so far.
 func (r *Recorder) Logprobs() infer.Logprobs {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -221,7 +222,7 @@ func (r *Recorder) Deltas() int {
 	return r.deltas
 }
 
-// Stamps gives the engine's stamps, or nil when none came.
+// Stamps returns the engine's stamps, or nil when none came.
 func (r *Recorder) Stamps() *infer.Stamps {
 	r.mu.Lock()
 	defer r.mu.Unlock()

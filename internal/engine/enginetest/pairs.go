@@ -22,7 +22,7 @@ type PairRig struct {
 	// half gets what the prefill half answers.
 	Way    engine.Way
 	Halves func(id string, number, rank int) (prefill, decode *infer.Half)
-	// Bounded says that the engines themselves end what does not meet.
+	// Bounded is set if the engines themselves end what does not meet.
 	Bounded bool
 }
 
@@ -31,8 +31,8 @@ type PairEngine struct {
 	Adapter Adapter
 	// Fault has faults strike the halves that come from now on.
 	Fault func(faults ...string)
-	// Left says how many requests the engine has, or holds KV for. gone says that a
-	// fault has ended it.
+	// Left returns the number of requests that the engine has or holds KV for. gone is
+	// set if a fault has ended the engine.
 	Left func() (requests int, gone bool)
 }
 
@@ -84,7 +84,7 @@ type pairs struct {
 	numbers                atomic.Int64
 }
 
-// number gives the next one.
+// number returns the next one.
 func (r *pairs) number() int { return int(r.numbers.Add(1)) }
 
 // halve makes the halves of a request.

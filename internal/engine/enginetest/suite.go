@@ -407,8 +407,8 @@ func lossDuringHandover(b *Bench) {
 func panicOnce(b *Bench)  { panics(b, 1) }
 func panicTwice(b *Bench) { panics(b, 2) }
 
-// panics has the sink of one of two requests panic so many times. What the panic ends
-// is told of once for each; everything else goes on.
+// panics makes the sink of one of two requests panic so many times. Each request that
+// the panic ends gets one terminal delta; everything else continues.
 func panics(b *Bench, times int) {
 	c, d := b.Accept(10), b.Accept(10)
 	c.Sink.Panic(int32(times))

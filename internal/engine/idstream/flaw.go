@@ -36,13 +36,13 @@ type flaw struct {
 	length int    // of all of it
 }
 
-// Unwrap gives what was wrong.
+// Unwrap returns what was wrong.
 func (f *flaw) Unwrap() error { return f.error }
 
 // FaultReason implements infer.Fault.
 func (f *flaw) FaultReason() string { return f.reason }
 
-// Evidence gives what was kept, for JSON.
+// Evidence returns what was kept, for JSON.
 func (f *flaw) Evidence() any {
 	e := struct {
 		Counts *Mismatch     `json:"counts,omitempty"`

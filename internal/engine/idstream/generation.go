@@ -36,7 +36,7 @@ type Generation struct {
 	Sink    engine.Sink
 	// Waits holds the abort back, as that of a decode half; nil: nothing does.
 	Waits *engine.Deferral
-	// Short says that the answer is one event: to leave Go's poller for it, and to come
+	// Short is set if the answer is one event: to leave Go's poller for it, and to come
 	// back for the next request, costs more than to wait in a read.
 	Short bool
 	// Trim takes out of the answer's bytes, in place, what is not to be read; nil: nothing.
@@ -70,7 +70,7 @@ func (g *Generation) Abort() { g.Waits.Abort(g.abort) }
 // Released is what engine.Released calls.
 func (g *Generation) Released() { g.Waits.Released() }
 
-// Aborted says whether the generation was told to stop.
+// Aborted reports whether the generation was aborted.
 func (g *Generation) Aborted() bool { return g.aborted.Load() != nil }
 
 // abort tells the engine to stop.
@@ -86,8 +86,8 @@ func (g *Generation) abort() {
 	g.Wire.Stop()
 }
 
-// HangUp ends weir's side of the connection. The engine sees that nobody listens, and what
-// it has sent until then is read.
+// HangUp closes weir's side of the connection, which the engine notices. Output that the
+// engine has sent until then is still read.
 func (g *Generation) HangUp() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -111,8 +111,7 @@ func (g *Generation) run() {
 		whole = g.Feed(w.scan, chunk, now)
 		workers.Put(w)
 	}
-	// What follows the end tells nothing but whether the connection is good for
-	// another request.
+	// Bytes after the end show only whether the connection can be reused.
 	if g.body.Whole() {
 		return
 	}
@@ -154,8 +153,8 @@ func (g *Generation) close() {
 	g.cancel(nil)
 }
 
-// Feed offers what a part of the answer brings, and says whether the terminal
-// delta was in it. What reads the answer calls it.
+// Feed offers the deltas in a part of the answer, and reports whether the terminal
+// delta was among them. Only the reader of the answer calls it.
 func (g *Generation) Feed(s *Scanner, chunk []byte, now int64) (whole bool) {
 	if g.Trim != nil {
 		chunk = g.Trim(chunk)

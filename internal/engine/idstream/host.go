@@ -24,9 +24,11 @@ type Host struct {
 	Name   string
 	Client *upstream.Client
 	Kind   string // of the engine
-	// Batch is told around the deltas of what was ready at once; nil is fine.
+	// Batch is notified around the deltas of sockets that were ready at once; it may be
+	// nil.
 	Batch engine.Batch
-	// Panicked is told of panics while what the engine says is taken in; nil is fine.
+	// Panicked is called for panics while the engine's output is processed; it may be
+	// nil.
 	Panicked func(*engine.Panic)
 	// AbortTimeout is how long an aborted generation may take to end before its
 	// connection is closed.

@@ -32,10 +32,11 @@ type Options struct {
 	AbortTimeout time.Duration
 	// ProbeInterval is the time between two looks at the engine; 0 means 10 s.
 	ProbeInterval time.Duration
-	// Panicked is told of panics while what the engine says is taken in, which end no
-	// more than a request; nil is fine.
+	// Panicked is called for panics while the engine's output is processed, each of
+	// which ends only one request; it may be nil.
 	Panicked func(*engine.Panic)
-	// Batch is told around the deltas of what was ready at once; nil is fine.
+	// Batch is notified around the deltas of sockets that were ready at once; it may be
+	// nil.
 	Batch engine.Batch
 	// Access is what the engine is shown and known by.
 	Access *access.Access

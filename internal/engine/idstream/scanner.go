@@ -136,8 +136,8 @@ func ParseID(b []byte) (uint32, error) {
 	return uint32(id), nil
 }
 
-// Tail gives the last n ids of an array's text, valid until the next call. There are at
-// least n.
+// Tail returns the last n ids of an array's text, valid until the next call. There are
+// at least n.
 func (s *Scanner) Tail(array []byte, n int) ([]uint32, error) {
 	if cap(s.ids) < n {
 		s.ids = make([]uint32, max(n, 2*cap(s.ids)))

@@ -12,10 +12,10 @@ import (
 	"weir/internal/wire/epoll"
 )
 
-// turns is how a generation is read where its socket is polled: in turns that
-// never wait, never overlap, and none of which is missed. A goroutine for each
-// generation, which waits in a read, costs a wake-up and a second read for every
-// event, which are most of what it costs to take one in.
+// turns reads a generation whose socket is polled: in turns that never wait or overlap,
+// and none of which is missed. With a goroutine per generation that waits in a read,
+// every event would cost a wake-up and a second read, which are most of the cost of an
+// event.
 type turns struct {
 	state   atomic.Int32
 	socket  *epoll.Socket[*worker]
@@ -155,8 +155,8 @@ func (g *Generation) turn(w *worker) {
 // holds up no other generation.
 const turnReads = 4
 
-// advance is a turn's work: it takes in what is there, and says whether nothing
-// more is to come.
+// advance does the work of a turn: it reads the available input and reports whether the
+// answer is over.
 func (g *Generation) advance(w *worker) (over bool) {
 	defer g.caught(&over)
 	for range turnReads {

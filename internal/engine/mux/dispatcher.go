@@ -22,7 +22,7 @@ type Dispatcher struct {
 // Keep keeps what a frame was, as evidence.
 func (d *Dispatcher) Keep(f Frame) { d.evidence.add(&f) }
 
-// Kept gives the last frames, oldest first.
+// Kept returns the last frames, oldest first.
 func (d *Dispatcher) Kept() []Frame { return d.evidence.last() }
 
 // Fault makes a fault of what was received last.
@@ -30,7 +30,7 @@ func (d *Dispatcher) Fault(reason FaultReason, detail string) *Fault {
 	return &Fault{Reason: reason, Detail: detail, Frames: d.Kept()}
 }
 
-// Faulty is what a generation is told of whose output does not add up.
+// Faulty is the error for a generation whose output fails a check.
 func (d *Dispatcher) Faulty(f *Fault) *infer.Error {
 	return &infer.Error{Code: infer.CodeIntegrity, Message: doesNotAddUp, Engine: d.Engine, Retryable: true, Cause: f}
 }

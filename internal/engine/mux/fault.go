@@ -37,10 +37,10 @@ type Fault struct {
 // FaultReason implements infer.Fault.
 func (f *Fault) FaultReason() string { return string(f.Reason) }
 
-// Shared says that the fault is the session's, and ends all its requests.
+// Shared reports whether the fault is the session's, and ends all its requests.
 func (f *Fault) Shared() bool { return f.RequestID == "" }
 
-// Evidence gives what was kept, for JSON.
+// Evidence returns what was kept, for JSON.
 func (f *Fault) Evidence() any {
 	return struct {
 		Place     string  `json:"place,omitzero"`
@@ -119,7 +119,7 @@ func (e *evidence) add(f *Frame) {
 	e.n++
 }
 
-// last gives the frames kept, oldest first.
+// last returns the frames kept, oldest first.
 func (e *evidence) last() []Frame {
 	var out []Frame
 	for i := max(0, e.n-evidenceFrames); i < e.n; i++ {

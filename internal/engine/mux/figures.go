@@ -36,8 +36,8 @@ func (m *Meters) Frame(ids int) {
 	m.IDs.Add(uint64(ids))
 }
 
-// Figures gives the counters as they stand. They are read one by one, so that two
-// of them may be a frame apart. Gauges are the adapter's to add.
+// Figures returns the counters as they stand. They are read one by one, so that two of
+// them may be a frame apart. Gauges are the adapter's to add.
 func (m *Meters) Figures() Figures {
 	f := Figures{
 		Sessions: m.Sessions.Load(), Frames: m.Frames.Load(), IDs: m.IDs.Load(), Dispatch: time.Duration(m.Dispatch.Load()),

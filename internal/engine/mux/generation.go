@@ -31,11 +31,11 @@ type Generation struct {
 
 	sink  engine.Sink
 	phase atomic.Uint32 // a phase; written under mu
-	// ended says that the terminal delta was offered. The reader writes it, while
+	// ended is set if the terminal delta was offered. The reader writes it, while
 	// handing under mu.
 	ended bool
-	// Scored says that its ids come with log probabilities, and with Top
-	// alternatives each.
+	// Scored is set if its ids come with log probabilities, and with Top alternatives
+	// each.
 	Scored  bool
 	Attempt uint32
 	Limit   int // of ids
@@ -51,8 +51,8 @@ type Generation struct {
 	mu    sync.Mutex
 	heard int64 // when the engine was first heard of it while handing; 0: it was not
 	why   *infer.Error
-	// settled is closed when the hand-over is over; nil where nobody waits for what the
-	// engine says of it.
+	// settled is closed when the hand-over is over. It is nil if no goroutine waits for
+	// the engine's answer to it.
 	settled chan struct{}
 }
 
@@ -136,10 +136,10 @@ func (g *Generation) Accept() bool {
 	return phase(g.phase.Load()) == accepted
 }
 
-// GiveUp ends the hand-over badly, for Generate. Word of the request that has come
-// says that the engine has it, whatever became of the question: then, unless the engine
-// refused it all the same, the generation is accepted after all. heard is the moment of
-// that word.
+// GiveUp ends the hand-over with an error, for Generate. If output for the request has
+// arrived, the engine has the request, whatever happened to the hand-over: the
+// generation is then accepted, unless the engine refused it nevertheless. heard is the
+// time of that output.
 func (g *Generation) GiveUp(refused bool) (heard int64, kept bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -166,15 +166,16 @@ func (g *Generation) Abandon(why *infer.Error) bool {
 	return phase(g.phase.Load()) == abandoned
 }
 
-// Outcome gives how a hand-over ended: when it was accepted, and why it was abandoned.
+// Outcome returns how a hand-over ended: when it was accepted, and why it was
+// abandoned.
 func (g *Generation) Outcome() (at int64, why *infer.Error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.heard, g.why
 }
 
-// Handing says whether nothing is known yet of whether the engine has the request. It
-// is the reader's.
+// Handing reports whether nothing is known yet of whether the engine has the request.
+// It is the reader's.
 func (g *Generation) Handing() bool {
 	if phase(g.phase.Load()) != handing {
 		return false
@@ -184,10 +185,10 @@ func (g *Generation) Handing() bool {
 	return g.heard == 0
 }
 
-// Abandoned says whether the hand-over ended badly.
+// Abandoned reports whether the hand-over ended badly.
 func (g *Generation) Abandoned() bool { return phase(g.phase.Load()) == abandoned }
 
-// Over says whether nobody waits for anything of it. It is the reader's.
+// Over reports whether no goroutine waits for its output. Only the reader calls it.
 func (g *Generation) Over() bool { return g.ended || g.Abandoned() }
 
 // AskAbort notes that an abort was asked for, and reports whether the engine has to be
@@ -197,11 +198,11 @@ func (g *Generation) AskAbort() bool { return !g.gone.Load() && !g.aborting.Swap
 // AskAgain has the next AskAbort tell the engine once more.
 func (g *Generation) AskAgain() { g.aborting.Store(false) }
 
-// Aborting says whether an abort was asked for.
+// Aborting reports whether an abort was asked for.
 func (g *Generation) Aborting() bool { return g.aborting.Load() }
 
 // Leave notes that the engine has nothing more to say about it.
 func (g *Generation) Leave() { g.gone.Store(true) }
 
-// Gone says whether Leave was called.
+// Gone reports whether Leave was called.
 func (g *Generation) Gone() bool { return g.gone.Load() }

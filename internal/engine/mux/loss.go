@@ -22,7 +22,7 @@ const (
 
 var lossNames = [NumLosses]string{"closed", "connection", "engine", "dead", "silent", "integrity", "restarted", "forgotten", "slots", "panic"}
 
-// String gives the word for metrics and logs.
+// String returns the word for metrics and logs.
 func (l Loss) String() string { return lossNames[l] }
 
 // End is why a session ended, as an error.
@@ -39,7 +39,7 @@ func (e *End) Error() string {
 	return "session ended: " + e.Why.String() + ": " + e.Cause.Error()
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *End) Unwrap() error { return e.Cause }
 
 // Terminal is what the generations of a lost session are told.

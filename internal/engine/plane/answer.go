@@ -44,7 +44,7 @@ func (a *answer) headers(f *http2.MetaHeadersFrame) error {
 	return nil
 }
 
-// trailers gives the engine's verdict on the call.
+// trailers returns the engine's verdict on the call.
 func trailers(f *http2.MetaHeadersFrame) error {
 	word := field(f, "grpc-status")
 	code, err := strconv.ParseUint(word, 10, 32)
@@ -70,7 +70,7 @@ func field(f *http2.MetaHeadersFrame, name string) string {
 	return ""
 }
 
-// isGRPC says whether a content type is application/grpc, with a subtype or
+// isGRPC reports whether a content type is application/grpc, with a subtype or
 // parameters or without.
 func isGRPC(kind string) bool {
 	rest, ok := strings.CutPrefix(strings.ToLower(kind), "application/grpc")

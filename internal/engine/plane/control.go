@@ -126,7 +126,7 @@ func (s *session) keep() {
 	}
 }
 
-// silent says in words of what nothing is heard any more.
+// silent names the connection that has become silent, for messages.
 func silent(engine, calls, steps bool) string {
 	switch {
 	case calls && steps:

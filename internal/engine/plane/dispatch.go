@@ -175,8 +175,8 @@ func (d *dispatcher) withNotice(g *generation, f *frame, ids []uint32, total uin
 	x.PromptTokens, x.CachedTokens, x.CachedKnown = 0, 0, false
 }
 
-// tell gives the stamps to hand over: those that came, if any did, and how often the request was
-// sent back to the queue, which its end says.
+// tell returns the stamps to deliver: those that arrived, if any, with the number of times that
+// the request was sent back to the queue, which is reported with its end.
 func (g *generation) tell(came *infer.Stamps, fin *planepb.Finish) *infer.Stamps {
 	if n := int64(fin.GetRetracted()); n > 0 {
 		s := infer.Stamps{}
@@ -193,7 +193,7 @@ func (g *generation) tell(came *infer.Stamps, fin *planepb.Finish) *infer.Stamps
 	return came
 }
 
-// entry takes in what one step says of one slot.
+// entry processes the part of a step for one slot.
 func (d *dispatcher) entry(g *generation, ids []uint32, total uint32, stamps *infer.Stamps, fin *planepb.Finish) {
 	if fin != nil {
 		// Whatever is wrong with the entry, the slot is free; and it is so before
@@ -276,8 +276,8 @@ func (d *dispatcher) wrong(g *generation, ids []uint32, want int, total uint32, 
 	return "", ""
 }
 
-// fail ends one generation with an integrity error of its own, for what the step
-// at hand says of it.
+// fail ends one generation with an integrity error, because of its part in the current
+// step.
 func (d *dispatcher) fail(g *generation, reason mux.FaultReason, detail string, part *mux.Part) {
 	d.meters.Broken.Add(1)
 	fault := d.Fault(reason, detail)

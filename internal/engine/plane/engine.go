@@ -232,7 +232,7 @@ func Describe(ctx context.Context, addr string, a *access.Access) (engine.Facts,
 	return e.factsOf(facts), nil
 }
 
-// advised says what to do about an engine that refuses whoever asks.
+// advised adds advice to the error of an engine that refuses weir's credentials.
 func advised(err error, a *access.Access) error {
 	if code := status.Code(err); code == codes.Unauthenticated || code == codes.PermissionDenied {
 		return fmt.Errorf("%w: %s", err, a.Advice())
@@ -255,8 +255,8 @@ func (e *Engine) factsOf(f *planepb.Facts) engine.Facts {
 	}
 }
 
-// kvEvents is where an engine of one rank publishes what its KV cache holds. Of those of
-// several the first one's is said, for what is said to the operator.
+// kvEvents returns the address at which an engine with one rank publishes its KV events.
+// For an engine with several ranks it is the first rank's, for messages to the operator.
 func (e *Engine) kvEvents(of []*planepb.KVEvents) engine.KVEvents {
 	if len(of) == 0 || of[0].GetEndpoint() == "" {
 		return engine.KVEvents{}

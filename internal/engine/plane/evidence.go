@@ -36,7 +36,7 @@ const (
 	FaultTwice     mux.FaultReason = "finished_twice" // two Finish of one slot in a step
 )
 
-// place says which slot a fault is about.
+// place returns which slot a fault is about.
 func place(slot uint32) string { return fmt.Sprintf("slot %d", slot) }
 
 // summary is what is kept of a step as evidence.

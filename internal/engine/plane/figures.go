@@ -64,8 +64,8 @@ func (m *meters) pinged(rtt int64) {
 	m.pingLast.Store(rtt)
 }
 
-// Figures gives the figures as they stand. They are read one by one, so that
-// two of them may be a step apart.
+// Figures returns the figures as they stand. They are read one by one, so that two of
+// them may be a step apart.
 func (e *Engine) Figures() Figures {
 	m := &e.meters
 	f := Figures{

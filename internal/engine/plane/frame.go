@@ -257,7 +257,7 @@ func appendFloats(dst []float32, b []byte) ([]float32, error) {
 // scores is how far the columns of log probabilities were handed out.
 type scores struct{ own, top int }
 
-// take gives the next n positions, with so many alternatives at each; false when
+// take returns the next n positions, with so many alternatives at each; false when
 // there are not so many left.
 func (c *scores) take(f *frame, n, top int) (l infer.Logprobs, ok bool) {
 	own, end := c.own+n, c.top+n*top
@@ -269,7 +269,7 @@ func (c *scores) take(f *frame, n, top int) (l infer.Logprobs, ok bool) {
 	return l, true
 }
 
-// check says whether the columns fit each other.
+// check reports whether the columns fit each other.
 func (f *frame) check() error {
 	if len(f.total) != len(f.slot) {
 		return fmt.Errorf("%d totals for %d slots", len(f.total), len(f.slot))

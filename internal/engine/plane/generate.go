@@ -173,7 +173,7 @@ func submitRequest(req *infer.Request, carries infer.Carries) (*planepb.SubmitRe
 // by, and their sum must not overflow.
 const maxLogprobs = 1 << 16
 
-// mediaOf gives media in the wire's words, in which data is bytes.
+// mediaOf returns media in the wire's words, in which data is bytes.
 func mediaOf(all []infer.Media) (wire []*planepb.Media, bad *infer.Error) {
 	for i := range all {
 		m := &all[i]

@@ -8,7 +8,7 @@ import (
 
 // generation is one request in one slot. It implements engine.Generation.
 type generation struct {
-	// noticed says that the current step has notices of the slot. The reader's.
+	// noticed is set if the current step has notices of the slot. The reader's.
 	noticed bool
 	slot    uint32
 	mux.Generation

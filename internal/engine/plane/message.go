@@ -32,8 +32,8 @@ const keepHeld = 1 << 20
 // the one before. It stays the caller's, who must not change it until then.
 func (m *messages) feed(payload []byte) { m.rest = payload }
 
-// next gives the next message, which is valid until the next call. ok is false
-// when it is not all there.
+// next returns the next message, which is valid until the next call. ok is false when
+// it is not all there.
 func (m *messages) next() (msg []byte, ok bool, err error) {
 	if len(m.held) == 0 {
 		m.held = infer.Reuse(m.held, keepHeld)
@@ -66,8 +66,8 @@ func (m *messages) hold(n int) {
 	m.rest = m.rest[k:]
 }
 
-// length gives the length of the message that begins at b, its prefix
-// included; 0 when the prefix is not all there.
+// length returns the length of the message that begins at b, its prefix included; 0
+// when the prefix is not all there.
 func (m *messages) length(b []byte) (int, error) {
 	if len(b) < messagePrefix {
 		return 0, nil
@@ -82,5 +82,5 @@ func (m *messages) length(b []byte) (int, error) {
 	return messagePrefix + int(n), nil
 }
 
-// partial says that a message has begun and not ended.
+// partial reports whether a message has begun and not ended.
 func (m *messages) partial() bool { return len(m.held) > 0 }

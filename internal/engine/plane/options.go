@@ -42,8 +42,8 @@ type Options struct {
 	MaxSubmit int
 	// Access is what the engine is shown and known by.
 	Access *access.Access
-	// Panicked is told of panics while what the engine says is taken in, which end no
-	// more than a session; nil is fine.
+	// Panicked is called for panics while the engine's output is processed, each of
+	// which ends only one session; it may be nil.
 	Panicked func(*engine.Panic)
 	// Batch is told around the deltas of each step, and around those that end
 	// the generations of a session; nil is fine.
@@ -73,9 +73,9 @@ type retry struct {
 	min, max, next time.Duration
 }
 
-// wait gives the time to wait before the next try, after one that lasted that
-// long. A session that outlived the longest wait was a success and starts the
-// waits over; one that came up and broke at once was not.
+// wait returns the time to wait before the next try, after one that lasted that long. A
+// session that outlived the longest wait was a success and resets the waits; one that
+// broke soon after its start does not.
 func (b *retry) wait(lasted time.Duration) time.Duration {
 	if b.next == 0 || lasted > b.max {
 		b.next = b.min

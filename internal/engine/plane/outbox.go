@@ -43,7 +43,7 @@ func (o *outbox) signal() {
 // maxAborts bounds one control message, far below any message size limit.
 const maxAborts = 4096
 
-// take gives what is to be sent next.
+// take returns what is to be sent next.
 func (o *outbox) take() (aborts []*planepb.Abort, ping bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

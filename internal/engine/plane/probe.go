@@ -12,8 +12,8 @@ import (
 	"weir/internal/engine/plane/planepb"
 )
 
-// Probe implements engine.Prober by a fence, over a connection of its own. It is of all
-// ranks, since the plane names none.
+// Probe implements engine.Prober by a fence over a separate connection. It applies to
+// all ranks, since the plane does not name ranks.
 func (e *Engine) Probe(ctx context.Context, _ engine.Probe) error {
 	dialing, cancel := context.WithTimeout(ctx, e.opts.ConnectTimeout)
 	defer cancel()

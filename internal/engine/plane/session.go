@@ -227,8 +227,8 @@ func (s *session) endRecv(err error) {
 	}
 }
 
-// offset gives the engine's clock offset as known now. On one clock it is
-// exactly zero.
+// offset returns the engine's clock offset as known now. On one clock it is exactly
+// zero.
 func (s *session) offset() remote.Offset {
 	if s.oneClock {
 		return remote.Offset{Known: true}

@@ -25,25 +25,25 @@ import (
 
 // stepStream is the Steps call, on a connection of its own.
 //
-// It carries one message per engine step, which makes it the hot path of weir:
-// at a thousand small steps a second, what a message costs beyond its content is
-// a good part of the gateway's CPU. Most of that is not the decoding but the
-// waking: gRPC's client reads the socket in one goroutine and hands each message
-// to another, which usually sleeps on another thread. So here one goroutine, the
-// session's reader, reads the socket, takes off the framing of HTTP/2 and gRPC,
-// and decodes and dispatches what is in it. Between the socket and the sinks
-// nothing waits for anything, and in steady state nothing is allocated.
+// It carries one message per engine step, which makes it the hot path of weir: at a
+// thousand small steps a second, the fixed cost of a message is a large part of the
+// gateway's CPU time. Most of that cost is wake-ups and not decoding: gRPC's client
+// reads the socket in one goroutine and passes each message to another, which usually
+// sleeps on another thread. Here a single goroutine, the session's reader, reads the
+// socket, removes the framing of HTTP/2 and gRPC, and decodes and dispatches the
+// messages. There is no wait between the socket and the sinks, and no allocation in
+// steady state.
 //
 // What must hold:
 //
-//   - Only the reader reads. It and the keeper write, under mu, with a deadline,
-//     a few bytes at a time; what the reader owes goes out in one write before it
-//     waits for the socket again.
-//   - Whatever the engine sends costs in proportion to its bytes: what is owed for
-//     it never exceeds what fits the read buffer, a message is bounded by its
-//     limit, a block of headers by maxHeaderList.
-//   - The windows are given back half a window at a time, so that an engine that
-//     keeps to them never waits for more than the reader.
+//   - Only the reader reads. The reader and the keeper write, under mu, with a
+//     deadline, a few bytes at a time. The reader sends all pending acknowledgements in
+//     one write before it waits for the socket again.
+//   - The cost of the engine's output is proportional to its bytes: pending
+//     acknowledgements are bounded by the read buffer, a message by its limit, and a
+//     block of headers by maxHeaderList.
+//   - Flow-control windows are replenished half a window at a time, so that a compliant
+//     engine only ever waits for the reader.
 //   - The connection is closed when its context ends, and by nothing else.
 type stepStream struct {
 	in       inlet
@@ -81,9 +81,9 @@ const (
 	defaultWindow = 1<<16 - 1
 )
 
-// openSteps makes the call on a new connection, in one write; the first recv says what came of
-// it. key is the authorization, or empty. The stream owns the connection from here on, also
-// when openSteps fails. heard counts what is read.
+// openSteps makes the call on a new connection, in one write; the first recv returns the
+// outcome. key is the authorization, or empty. The stream owns the connection from now on,
+// also if openSteps fails. heard counts reads.
 func openSteps(ctx context.Context, conn net.Conn, authority, key string, limit int, heard *atomic.Uint64, req *planepb.StepsRequest) (*stepStream, error) {
 	s := &stepStream{conn: conn, closed: make(chan struct{}), messages: messages{limit: limit}}
 	context.AfterFunc(ctx, func() {
@@ -216,8 +216,8 @@ func (s *stepStream) advance() error {
 		}
 		// It is leaving, but serves what it has.
 	}
-	// WINDOW_UPDATE speaks of what weir may send, which is nothing more. PRIORITY
-	// and what is unknown may be ignored.
+	// WINDOW_UPDATE permits weir to send, but it has nothing more to send. PRIORITY and
+	// unknown frames may be ignored.
 	return nil
 }
 
@@ -310,15 +310,14 @@ func (s *stepStream) write(frames func(*http2.Framer) error) error {
 	return err
 }
 
-// probe asks for a sign of life, unless one that was asked for is still due.
+// probe requests a sign of life, unless an earlier one is still due.
 //
 // It sends an empty SETTINGS, which the other end of any HTTP/2 connection must
-// acknowledge at once, where one would expect a PING. But gRPC's servers count
-// PINGs: by default they end a connection that brings more than two of them
-// within 5 minutes of each other while the server itself sends nothing, which is
-// what an idle engine's is like. TCP's keep-alive would do as well between two
-// hosts, but not through a proxy of TCP, nor is it there on every connection
-// that Options.Dial may make.
+// acknowledge at once, where one would expect a PING. But gRPC's servers count PINGs:
+// by default they end a connection that brings more than two of them within 5 minutes
+// of each other while the server itself sends nothing, as an idle engine does. TCP's
+// keep-alive would also work between two hosts, but not through a TCP proxy, and not
+// every connection that Options.Dial returns has it.
 func (s *stepStream) probe() {
 	if s.unacked.Load() > 0 {
 		return

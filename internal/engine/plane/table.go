@@ -26,7 +26,7 @@ type table struct {
 	closed bool
 }
 
-// get gives the generation in a slot, or nil.
+// get returns the generation in a slot, or nil.
 func (t *table) get(slot uint32) *generation {
 	if slot >= maxSlots {
 		return nil

@@ -15,10 +15,9 @@ var hopByHop = []string{
 	"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
-// EndToEnd gives the headers of a request that concern the two ends, with the values that h
-// has, and room for one more. Names with an
-// underscore are left out: servers that hand them to programs as variables take
-// Content_Length for Content-Length.
+// EndToEnd returns the headers of a request that concern the two ends, with the values that
+// h has, and room for one more. Names with an underscore are left out: servers that hand
+// them to programs as variables take Content_Length for Content-Length.
 func EndToEnd(h http.Header) http.Header {
 	out := make(http.Header, len(h)+1)
 	for name, values := range h {
@@ -46,7 +45,7 @@ var credentials = []string{"Authorization", "X-Api-Key", "Api-Key", "Cookie"}
 // identity has the engine's bytes be such as can be looked into.
 const identity = "Accept-Encoding: identity\r\n"
 
-// omits says which fields of a request the engine does not get.
+// omits returns which fields of a request the engine does not get.
 func (e *Engine) omits(name string) bool {
 	return name == "Accept-Encoding" || !e.opts.PassKey && slices.Contains(credentials, name)
 }
@@ -70,7 +69,7 @@ var answered = map[string]struct{ once bool }{
 // answeredBegin are beginnings of such fields: what hosted APIs say of a request's limits.
 var answeredBegin = []string{"X-Ratelimit-", "Anthropic-Ratelimit-", "Openai-"}
 
-// answerFields gives those of an answer that the caller gets.
+// answerFields returns those of an answer that the caller gets.
 func answerFields(said http1.Fields) http.Header {
 	h := make(http.Header)
 	for name, value := range said.All() {

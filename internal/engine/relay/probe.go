@@ -92,7 +92,7 @@ func (e *Engine) Probe(ctx context.Context, p engine.Probe) error {
 	return err
 }
 
-// kindOf gives what a request of one token at a path has.
+// kindOf returns what a request of one token at a path has.
 func kindOf(target string) (map[string]any, bool) {
 	if strings.HasSuffix(target, "/chat/completions") {
 		return probes["chat/completions"], true
@@ -174,7 +174,7 @@ func (e *Engine) vllm(ctx context.Context) ([]infer.Lack, error) {
 	return vllmLacks(version), nil
 }
 
-// vllmLacks gives what a release of vLLM passes over. Those before 0.12 had other
+// vllmLacks returns what a release of vLLM passes over. Those before 0.12 had other
 // fields, and are not judged.
 func vllmLacks(version string) []infer.Lack {
 	if r := vllmserver.ParseRelease(version); r == (vllmserver.Release{}) || r.Before(vllmserver.WithIDs) {

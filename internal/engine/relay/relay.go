@@ -37,8 +37,8 @@ type Options struct {
 	ProbeInterval time.Duration
 	// Access is what the engine is shown and known by.
 	Access *access.Access
-	// Panicked is told of panics while what the engine says is taken in, which end no
-	// more than a request; nil is fine.
+	// Panicked is called for panics while the engine's output is processed, each of
+	// which ends only one request; it may be nil.
 	Panicked func(*engine.Panic)
 	// PassKey has the engine judge its callers itself: their own credentials go with
 	// their requests, and its refusals to them. Otherwise these are weir's matter.
@@ -46,7 +46,7 @@ type Options struct {
 	// AskHalves has an engine of vLLM's asked how its halves of requests meet, by a prefill
 	// half of one id whenever it has come; without an answer it is not ready.
 	AskHalves bool
-	// Decodes says that the engine was given the role of a decode engine, which is asked only
+	// Decodes is set if the engine was given the role of a decode engine, which is asked only
 	// where that is known to be safe.
 	Decodes bool
 	// VerifyIDs has the engine's streams verified where it can be asked for their ids.

@@ -51,8 +51,8 @@ func (c *Clock) Add(sent, engine, received int64) bool {
 	if rtt < 0 {
 		return false
 	}
-	// What contradicts the estimate was stamped by a clock that was set since: then the
-	// samples before are of another one.
+	// A stamp that contradicts the estimate comes from a clock that was set meanwhile,
+	// so the earlier samples are no longer valid.
 	offset, half := engine-(sent+rtt/2), rtt/2+1
 	if was := c.Best(received); was.Known && max(offset-was.NS, was.NS-offset) > half+was.Uncertain {
 		c.n = 0
@@ -66,7 +66,7 @@ func (c *Clock) Add(sent, engine, received int64) bool {
 	return true
 }
 
-// Best gives the estimate at a moment.
+// Best returns the estimate at a moment.
 func (c *Clock) Best(now int64) Offset {
 	o := Offset{Uncertain: math.MaxInt64}
 	for i := range min(c.n, clockSamples) {
@@ -79,19 +79,16 @@ func (c *Clock) Best(now int64) Offset {
 	return o
 }
 
-// Watchdog decides when an engine that says nothing is lost, or a connection on
-// which nothing comes.
+// Watchdog decides when a silent engine, or a silent connection, is lost.
 //
-// Busy is not broken. Whatever the engine sends, a step or the answer to a
-// ping, is a sign of life, so that an engine whose control handler starves
-// while its steps flow is not given up, nor one in a long prefill that still
-// answers pings; and of a connection it is any byte. And our own lateness must
-// not count: when this process was
-// stopped or starved, answers sit unread in the socket and the wall clock says
-// nothing about the engine. So silence is added up from ticks, and a tick that
-// comes late counts for no more than one that comes in time. A process that
-// gets to run its ticks also gets to read what has arrived between them; only
-// a bound's worth of ticks in a row without anything read is a loss.
+// A busy engine is not a lost one. Every message of the engine, a step or the answer to
+// a ping, is a sign of life. An engine whose control handler starves while its steps
+// flow is therefore kept, and so is one in a long prefill that still answers pings. On
+// a connection every byte is a sign of life. Delays of this process must not count:
+// when it was stopped or starved, answers wait unread in the socket, and the wall clock
+// is meaningless. Silence is therefore the sum of ticks, and a late tick counts as much
+// as one on time. A process that runs its ticks also reads the input that arrives
+// between them. A loss is a bound's worth of ticks in a row without any input.
 type Watchdog struct {
 	Interval time.Duration // between ticks when all is well
 	Bound    time.Duration // of silence

@@ -20,8 +20,7 @@ const maxAborters = 16
 // abortTimeout bounds one.
 const abortTimeout = 5 * time.Second
 
-// aborts are the requests that an engine is still to be told to stop. Whoever
-// adds one does not wait.
+// aborts is the queue of requests to abort at an engine. Adding one does not block.
 type aborts struct {
 	post     func(ctx context.Context, id string)
 	panicked func(*engine.Panic)
@@ -61,7 +60,7 @@ func (a *aborts) work() {
 	}
 }
 
-// tell tells the engine of one.
+// tell sends one abort to the engine.
 func (a *aborts) tell(id string) {
 	defer func() { engine.Caught(recover(), a.panicked) }()
 	ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
@@ -77,9 +76,8 @@ func (a *aborts) close() {
 	a.ended.Wait()
 }
 
-// postAbort tells the engine to stop a request. That it cannot be told is no
-// news: its connection is broken then, and the generation ends by its own
-// timeout.
+// postAbort requests the abort of a request. A failure is not reported: the engine's
+// connection is then broken, and the generation ends by its own timeout.
 func (e *Engine) postAbort(ctx context.Context, id string) {
 	resp, err := e.client.Do(ctx, &upstream.Request{Method: http.MethodPost, Path: "/abort_request", Fields: idstream.Fields,
 		Body: []byte(`{"rid":` + strconv.Quote(id) + `}`), Leg: &trace.Leg{}})

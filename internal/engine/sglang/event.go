@@ -92,8 +92,8 @@ func (s *scanner) usual(data []byte, e *event) (ok bool, err error) {
 	return true, nil
 }
 
-// bounds gives where the text of output_ids stands; negative when the event is not
-// in the usual form. Which end is nearer to it depends on what meta_info holds.
+// bounds returns where the text of output_ids stands; negative when the event is not in
+// the usual form. Which end is nearer to it depends on what meta_info holds.
 func (s *scanner) bounds(data []byte) (from, to int) {
 	if len(data) == 0 || data[0] != '{' {
 		return -1, -1

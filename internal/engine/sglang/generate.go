@@ -71,7 +71,7 @@ func Failure(engine string, status int, message string) *infer.Error {
 	return err
 }
 
-// unpaired says whether a message is about what two engines are to each other.
+// unpaired reports whether a message is about what two engines are to each other.
 func unpaired(message string) bool {
 	for _, begin := range [...]string{"Prefill bootstrap failed", "Prefill transfer failed", "Decode handshake failed", "Decode transfer failed"} {
 		if strings.HasPrefix(message, begin) {
@@ -192,7 +192,7 @@ func (g *generation) event(s *scanner, data []byte, now int64) (last bool) {
 	return true
 }
 
-// stamp gives the engine's stamps so far, when an event has brought any.
+// stamp returns the engine's stamps so far, when an event has brought any.
 func (g *generation) stamp(e *event) *infer.Stamps {
 	srv := g.e.server.Load()
 	was := g.stamps

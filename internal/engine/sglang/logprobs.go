@@ -23,7 +23,8 @@ var (
 	logp    = []byte(`_logprobs`)
 )
 
-// listOf gives where the list of a member is kept whose name ends as given; nil: nowhere.
+// listOf returns where the list of a member is kept whose name ends as given; nil:
+// nowhere.
 func (e *event) listOf(name []byte, prompt bool) *[]byte {
 	name = bytes.TrimSuffix(name, logp)
 	name = name[bytes.LastIndexByte(name, '"')+1:]
@@ -66,10 +67,10 @@ func (s *scanner) cut(meta []byte, e *event) (rest []byte, known bool) {
 	return s.Rest, known
 }
 
-// listSize says how long the list is that stands at the beginning, without its
-// last bracket; negative when there are strings or objects in it. The next string is the name
-// of the next member, if there is one: to look for a quote is many times faster
-// than for brackets.
+// listSize returns how long the list is that stands at the beginning, without its last
+// bracket; negative when there are strings or objects in it. The next string is the name of
+// the next member, if there is one: to look for a quote is many times faster than for
+// brackets.
 func listSize(b []byte) int {
 	if end := bytes.IndexByte(b, '"'); end >= 0 {
 		b = bytes.TrimRight(bytes.TrimRight(b[:end], " "), ",")
@@ -217,7 +218,8 @@ func promptScores(e *event, ids []uint32, top int) (*infer.PromptLogprobs, error
 
 var openBracket = []byte{'['}
 
-// covers says whether a list of n is of fresh ids, in the form of the server.
+// covers reports whether a list of n entries fits the fresh ids, or all ids so far,
+// depending on the form of the server.
 func (t *tally) covers(n, fresh int) bool {
 	return n == fresh && t.form != cumulative || n == t.have && t.form != incremental
 }

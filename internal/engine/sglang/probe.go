@@ -40,7 +40,8 @@ func (e *Engine) Probe(ctx context.Context, p engine.Probe) error {
 			} `json:"finish_reason"`
 		} `json:"meta_info"`
 	}
-	// It may refuse with 200 and an abort. What else it says does not matter.
+	// The engine may refuse with 200 and an abort. The rest of its answer does not
+	// matter.
 	if err := json.Unmarshal(answer, &said, jsontext.AllowDuplicateNames(true)); err != nil {
 		return fmt.Errorf("probe of %s: not an answer: %w", e.opts.Name, err)
 	}

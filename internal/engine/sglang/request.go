@@ -111,7 +111,7 @@ func (srv *server) appendRequest(b []byte, req *infer.Request, rank int) ([]byte
 	return append(b, "}}"...), nil
 }
 
-// Limits gives the most ids that the engine is asked for, 0 for as many as its context
+// Limits returns the most ids that the engine is asked for, 0 for as many as its context
 // leaves, and the least. Of a prefill half that is one: the engine draws no more, and draws
 // it by the least that the request has.
 func Limits(req *infer.Request) (most, least int) {
@@ -124,8 +124,8 @@ func Limits(req *infer.Request) (most, least int) {
 	return req.MaxTokens, req.MinTokens
 }
 
-// appendHalf says where the halves meet, and both of which rank the prefill half is of: to
-// the prefill engine that is leave to serve it at another rank than the room's.
+// appendHalf appends where the halves meet, and for both halves the rank of the prefill
+// half. That permits the prefill engine to serve it at a rank other than the room's.
 func appendHalf(b []byte, h *infer.Half) []byte {
 	b = append(b, `,"bootstrap_host":`...)
 	b = idstream.AppendString(b, h.Bootstrap.Host)
@@ -163,15 +163,15 @@ func appendMedia(b []byte, all []infer.Media) []byte {
 	return b
 }
 
-// appendGuide says what the output must match in the engine's words.
+// appendGuide returns what the output must match in the engine's words.
 func appendGuide(b []byte, g *infer.Guide) []byte {
 	name, text := GuideField(g)
 	b = append(append(append(b, `,"`...), name...), `":`...)
 	return idstream.AppendString(b, text)
 }
 
-// GuideField gives the sampling parameter that says what the output must match, and
-// its value. A choice is said as the regular expression that it is.
+// GuideField returns the sampling parameter that constrains the output, and its value.
+// A choice is written as a regular expression.
 func GuideField(g *infer.Guide) (name, text string) {
 	switch g.Kind {
 	case infer.GuideRegex:

@@ -214,10 +214,10 @@ func (e *Engine) info(ctx context.Context, to *info) (*sglangmode.Mode, error) {
 	return sglangmode.Parse(data)
 }
 
-// understands says what media the server's model takes by its own word. To one
-// that does not say none are sent: a server whose model has no use for them takes
-// them and leaves them out. That videos are understood is not said; they are where
-// images are, and the model's template must have a place for them.
+// understands returns the kinds of media that the server's model accepts, as the server
+// reports them. If it reports none, no media are sent, because a server whose model
+// cannot use them silently drops them. Videos are not reported; they are assumed where
+// images are, and the model's template must have a placeholder for them.
 func (e *Engine) understands(ctx context.Context) (media infer.Carries) {
 	data, err := e.client.GetFirst(ctx, upstream.SGLangModelInfo...)
 	var model struct {
@@ -277,7 +277,7 @@ func wallTime(v jsontext.Value) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// local says whether a host is this machine.
+// local reports whether a host is this machine.
 func local(host string) bool {
 	if host == "localhost" {
 		return true

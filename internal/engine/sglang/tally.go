@@ -6,16 +6,16 @@ import (
 	"weir/internal/engine/idstream"
 )
 
-// form says what the chunks of a server hold.
+// form is the content of a server's chunks.
 type form uint8
 
 const (
-	unknownForm form = iota // not said: the counts will tell
+	unknownForm form = iota // not reported: the counts will show it
 	cumulative              // all ids so far
 	incremental             // the new ones
 )
 
-// String gives the form's name.
+// String returns the form's name.
 func (f form) String() string { return [...]string{"unknown", "cumulative", "incremental"}[f] }
 
 // tally is the rule of this wire: how the ids of an event and the engine's own
@@ -35,8 +35,8 @@ type tally struct {
 	last uint32 // of them, when there are any
 }
 
-// take says how many ids at the end of an event's array are new, and how many
-// the engine counts and does not send.
+// take returns how many ids at the end of an event's array are new, and how many the
+// engine counts and does not send.
 func (t *tally) take(s *scanner, e *event) (fresh, unsent int, err error) {
 	grown := e.completion - t.have
 	switch {
@@ -66,8 +66,8 @@ func (t *tally) take(s *scanner, e *event) (fresh, unsent int, err error) {
 	return fresh, unsent, nil
 }
 
-// fits says whether n ids are a chunk that brings fresh ones, and learns the
-// form of a server that did not say: from the second chunk on the two differ.
+// fits reports whether n ids are a chunk that brings fresh ones, and learns the form of
+// a server that did not say: from the second chunk on the two differ.
 func (t *tally) fits(n, fresh int) bool {
 	isDelta, isAll := n == fresh, n == t.have+fresh
 	if t.form == unknownForm && t.have > 0 && fresh > 0 {

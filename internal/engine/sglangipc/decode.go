@@ -69,7 +69,7 @@ type finish struct {
 	word    []byte
 	// Of a length.
 	length int
-	// Of an abort; a status of 0 was not said.
+	// For an abort; a status of 0 means that none was reported.
 	status  int
 	message []byte
 }
@@ -315,8 +315,8 @@ func (d *batch) answer(b []byte, n int) (_ []byte, err error) {
 	return skipN(b, n)
 }
 
-// state takes in what the scheduler says of itself: a map of all its settings, of
-// which three are read.
+// state reads the scheduler's description of itself: a map of all its settings, three
+// of which are used.
 func (d *batch) state(b []byte, n int) (_ []byte, err error) {
 	d.says = about{}
 	for range n {
@@ -611,7 +611,7 @@ func skipN(b []byte, n int) ([]byte, error) {
 	return b, nil
 }
 
-// sizeOf gives the size of a value's head and body, and how many values are in it.
+// sizeOf returns the size of a value's head and body, and how many values are in it.
 func sizeOf(b []byte) (head, body, values int, err error) {
 	c := b[0]
 	number := func(at, width int) int {

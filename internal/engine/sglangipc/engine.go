@@ -43,7 +43,7 @@ func New(o Options) *Engine {
 	return &Engine{opts: o.withDefaults(), host: coreclient.NewHost("sglangipc: "+o.Name, o.Panicked), outputs: map[*zmtp.Conn]bool{}}
 }
 
-// Figures gives the counters as they stand.
+// Figures returns the counters as they stand.
 func (e *Engine) Figures() coreclient.Figures {
 	f := e.meters.Figures()
 	if s := e.up(); s != nil {
@@ -52,7 +52,7 @@ func (e *Engine) Figures() coreclient.Figures {
 	return f
 }
 
-// up gives the session while requests can be handed to it, else nil.
+// up returns the session while requests can be handed to it, else nil.
 func (e *Engine) up() *session {
 	if s := e.current.Load(); s != nil && s.Up() {
 		return s

@@ -174,8 +174,8 @@ func parseVersion(s string) (v version, more, ok bool) {
 	return v, len(parts) > 3, true
 }
 
-// judge says whether an engine of this version can be spoken to. The wire is not
-// made for others, and a release may change what a field means.
+// judge reports whether an engine of this version is supported. The wire is not a
+// public interface, and a release may change the meaning of a field.
 func (h *manifest) judge(untried bool) (warning string, err error) {
 	v, more, ok := parseVersion(h.Version)
 	if ok && slices.Compare(v[:], oldest[:]) >= 0 && (slices.Compare(v[:], newest[:]) < 0 || v == newest && !more) {

@@ -147,10 +147,10 @@ func (e *Engine) output(ctx context.Context, conn net.Conn, nth uint64) {
 	}
 }
 
-// admit lets a connection of outputs become a session's. It says nothing of whose it
-// is: one that was accepted before a session ended may be of the engine that is gone,
-// however late its handshake is through, and must not end the next session with its
-// own end. The connection of an engine that lives is made again.
+// admit assigns an output connection to a session. The connection does not identify its
+// engine. One that was accepted before a session ended may belong to the engine that is
+// gone, even if its handshake completes much later, and its end must not end the next
+// session. A live engine connects again.
 func (e *Engine) admit(c *zmtp.Conn, nth uint64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -161,7 +161,7 @@ func (e *Engine) admit(c *zmtp.Conn, nth uint64) bool {
 	return true
 }
 
-// owner gives the session that an output connection belongs to, nil while there is
+// owner returns the session that an output connection belongs to, nil while there is
 // none.
 func (e *Engine) owner(c *zmtp.Conn) *coreclient.Session {
 	e.mu.Lock()

@@ -6,7 +6,7 @@ import (
 	"weir/internal/infer"
 )
 
-// APILacks gives what the server's own API loses of requests that are relayed to it,
+// APILacks returns what the server's own API loses of requests that are relayed to it,
 // and why: what its modes take from every request, and the fields that its API does not
 // read, which it passes over without a word.
 func (m *Mode) APILacks() []infer.Lack {

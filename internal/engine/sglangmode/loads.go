@@ -38,9 +38,9 @@ func ParseLoads(data []byte) (l Loads, err error) {
 	return l, err
 }
 
-// Load gives the requests of all ranks, those among the running ones whose KV is kept for a
-// decode engine, and the share of their caches that is in use; and the same of each. ok is
-// false where there is no rank.
+// Load returns the requests of all ranks, those among the running ones whose KV is kept for
+// a decode engine, and the share of their caches that is in use; and the same of each. ok
+// is false where there is no rank.
 func (l *Loads) Load() (sum engine.Load, ok bool) {
 	var ranks []engine.RankLoad
 	for _, r := range l.Ranks {

@@ -19,8 +19,8 @@ import (
 	"weir/internal/infer"
 )
 
-// Mode is what is read of a server's /server_info. Other kinds of server may answer
-// there too, so Known says whether it is SGLang that speaks.
+// Mode is the content of a server's /server_info. Other kinds of server may answer
+// there too, so Known reports whether the server is SGLang.
 type Mode struct {
 	Version         string         `json:"version"`
 	SkipTokenizer   *bool          `json:"skip_tokenizer_init"`
@@ -55,18 +55,18 @@ func Parse(data []byte) (*Mode, error) {
 	return m, nil
 }
 
-// Known says that this is SGLang's word: every release has the flag.
+// Known reports whether this is SGLang's word: every release has the flag.
 func (m *Mode) Known() bool { return m.SkipTokenizer != nil }
 
-// TakesRank says that a request may name the data-parallel rank that it is for, as
-// routed_dp_rank. Before 0.5.10 it has another name.
+// TakesRank reports whether a request may name the data-parallel rank that it is for,
+// as routed_dp_rank. Before 0.5.10 it has another name.
 func (m *Mode) TakesRank() bool { return m.Known() && !m.before(0, 5, 10) }
 
-// TellsAdapters says that its KV events tell an adapter's blocks from the model's: before
-// 0.5.23 both have the same names.
+// TellsAdapters reports whether its KV events distinguish an adapter's blocks from the
+// model's: before 0.5.23 both have the same names.
 func (m *Mode) TellsAdapters() bool { return m.Known() && !m.before(0, 5, 23) }
 
-// Lacks gives what the server does not do with requests, and why.
+// Lacks returns what the server does not do with requests, and why.
 func (m *Mode) Lacks() (lacks []infer.Lack) {
 	if !m.Known() {
 		return nil
@@ -153,8 +153,8 @@ func (m *Mode) StopIDs(req *infer.Request, ends []uint32) []uint32 {
 	return all
 }
 
-// Reasons says how a request's guide is held to from the end of reasoning on: by asking
-// for it, which require_reasoning does from 0.5.7 on where the server knows by
+// Reasons returns how a request's guide is held to from the end of reasoning on: by
+// asking for it, which require_reasoning does from 0.5.7 on where the server knows by
 // --reasoning-parser how reasoning ends. Before 0.5.7 such a server does so for every
 // request, and holds nothing to a guide that has no reasoning before it; and one without
 // the flag holds reasoning to the guide. Both are refused.
@@ -179,7 +179,7 @@ func (m *Mode) Reasons(req *infer.Request) (require bool, err *infer.Error) {
 	return false, nil
 }
 
-// before says that the server's release is known and older than one.
+// before reports whether the server's release is known and older than one.
 func (m *Mode) before(release ...int) bool {
 	v, ok := parseVersion(m.Version)
 	return ok && slices.Compare(v, release) < 0

@@ -11,7 +11,7 @@ import (
 // health checks name it.
 const fakeHost = "2.2.2.2"
 
-// Fault says why no request can be given to the server, if so.
+// Fault returns why no request can be given to the server, if so.
 func (m *Mode) Fault() error {
 	switch m.Disaggregation {
 	case "", "null", "prefill", "decode":
@@ -34,7 +34,7 @@ func (m *Mode) Role() infer.Role {
 	return infer.RoleBoth
 }
 
-// Meets says how halves of requests meet at the server, which is reached at a host.
+// Meets returns how halves of requests meet at the server, which is reached at a host.
 func (m *Mode) Meets(host string) engine.Meets {
 	switch m.Role() {
 	case infer.RolePrefill:
@@ -45,15 +45,16 @@ func (m *Mode) Meets(host string) engine.Meets {
 	return engine.Meets{}
 }
 
-// Forgets says that the server finds no prompt in its KV cache. One that serves decode halves
-// keeps none unless it was told to, and its arguments may not say so: from 0.5.19 on they are
-// what was given, and not what came of it.
+// Forgets reports whether the server never finds a prompt in its KV cache. A server of decode
+// halves keeps none unless it was configured to. Its arguments may not show that: from 0.5.19
+// on they are the arguments as given, not the resulting settings.
 func (m *Mode) Forgets() bool {
 	return m.Known() && (m.NoRadix || m.Role() == infer.RoleDecode && !m.DecodeRadix)
 }
 
-// Takes refuses a request that is not of the server's role. A server serves halves, or
-// whole requests. Of one that does not say which, the caller knows.
+// Takes refuses a request that does not match the server's role. A server serves either
+// halves or whole requests. If a server does not report its role, the caller must know
+// it.
 func (m *Mode) Takes(req *infer.Request) *infer.Error {
 	role := infer.RoleBoth
 	if req.Half != nil {

@@ -253,13 +253,13 @@ type badFraming struct {
 
 const foundBytes = 1 << 10
 
-// Unwrap gives the *http1.Error.
+// Unwrap returns the *http1.Error.
 func (e *badFraming) Unwrap() error { return e.error }
 
 // FaultReason implements infer.Fault.
 func (e *badFraming) FaultReason() string { return "framing" }
 
-// Found gives the first bytes that cannot be read on from.
+// Found returns the first bytes that cannot be read on from.
 func (e *badFraming) Found() []byte { return e.found }
 
 // end notes that the body is complete. Bytes behind it belong to no exchange,
@@ -276,11 +276,11 @@ func (b *Body) end(behind []byte) error {
 // of the request before its connection is given up.
 const uploadGrace = 10 * time.Millisecond
 
-// Whole says that all of the answer was read.
+// Whole reports whether all of the answer was read.
 func (b *Body) Whole() bool { return b.ended }
 
-// Close gives the connection back when the answer was read to its end, and
-// closes it otherwise, which tells the engine that nobody listens.
+// Close returns the connection to the pool if the answer was read to its end. Otherwise
+// it closes the connection, by which the engine notices that the caller is gone.
 func (b *Body) Close() error {
 	if b.closed {
 		return nil
@@ -314,9 +314,9 @@ func (b *Body) Close() error {
 	return nil
 }
 
-// HangUp ends this side of the connection: the engine sees that nobody listens, and what
-// it has sent until then can still be read. Another goroutine than the reader's may call
-// it, but not while the body is detached or closed.
+// HangUp closes this side of the connection, which the engine notices; output that it
+// has sent until then can still be read. HangUp may be called from any goroutine, but
+// not while the body is detached or closed.
 func (b *Body) HangUp() {
 	b.hungUp = true
 	b.in.conn.hangUp()

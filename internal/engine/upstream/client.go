@@ -32,8 +32,8 @@ type Options struct {
 	HeadTimeout time.Duration
 	// Access is what the engine is shown and known by.
 	Access *access.Access
-	// Panicked is told of panics while what the engine says is taken in, which end no
-	// more than an exchange; nil is fine.
+	// Panicked is called for panics while the engine's output is processed, each of
+	// which ends only one exchange; it may be nil.
 	Panicked func(*engine.Panic)
 }
 
@@ -119,7 +119,7 @@ func New(opts Options) *Client {
 	return c
 }
 
-// address gives what to dial for a URL.
+// address returns what to dial for a URL.
 func address(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
@@ -131,8 +131,8 @@ func address(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// authority gives the Host field for a URL. The zone of an IPv6 address means
-// nothing to the other side (RFC 6874).
+// authority returns the Host field for a URL. The zone of an IPv6 address means nothing
+// to the other side (RFC 6874).
 func authority(u *url.URL) string {
 	if from := strings.IndexByte(u.Host, '%'); from >= 0 {
 		if to := strings.LastIndexByte(u.Host, ']'); to > from {
@@ -142,7 +142,7 @@ func authority(u *url.URL) string {
 	return u.Host
 }
 
-// URL gives the whole address of a path, for messages.
+// URL returns the whole address of a path, for messages.
 func (c *Client) URL(path string) string {
 	scheme := "http"
 	if c.tls != nil {
@@ -320,7 +320,7 @@ func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Requ
 		reusable: !resp.Close && up.err == nil && !req.Alone}}, nil
 }
 
-// ended gives the reason why a caller gave up, where that is what failed.
+// ended returns the reason why a caller gave up, where that is what failed.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -65,7 +65,7 @@ func (c *conn) over(sock net.Conn) (err error) {
 	return err
 }
 
-// dup gives a second descriptor of the socket.
+// dup returns a second descriptor of the socket.
 func (c *conn) dup() (fd int, err error) {
 	fd = -1
 	failed := c.raw.Control(func(old uintptr) {
@@ -202,9 +202,8 @@ func (c *conn) bound(t time.Time) error {
 	return c.SetReadDeadline(t)
 }
 
-// usable says whether an idle connection can carry another exchange: that the
-// engine has neither closed it nor sent anything nobody asked for. It does not
-// wait.
+// usable reports whether an idle connection can carry another exchange: the engine has
+// neither closed it nor sent anything unrequested. It does not wait.
 func (c *conn) usable() bool {
 	c.open = false
 	return c.raw.Read(c.peeks) == nil && c.open
@@ -368,11 +367,10 @@ func (u *upload) wait() {
 // socket of an idle connection takes without waiting.
 const inline = bufferSize
 
-// send writes a request that begins with head and goes on with body. What the
-// socket takes at once, which is nearly always everything, it writes here.
-// Only when the engine does not read as fast is the rest left to a goroutine,
-// so that an answer given before the request was read to its end is seen: an
-// engine that refuses a body as too large does that. The goroutine ends when
+// send writes a request: head, then body. It directly writes the bytes that the socket
+// accepts at once, which is nearly always everything. If the engine reads more slowly,
+// a goroutine writes the rest, so that an answer before the end of the request is
+// noticed, as from an engine that refuses a body as too large. The goroutine ends when
 // all is written or the connection is aborted; wait waits for it.
 func (c *conn) send(head, body []byte) *upload {
 	u := &c.up

@@ -42,7 +42,7 @@ func Fault(engine string, err error) *infer.Error {
 	return f
 }
 
-// RetryAfter gives how long an engine that answers with a status asks not to be asked
+// RetryAfter returns how long an engine that answers with a status asks not to be asked
 // again; 0 where it does not say.
 func RetryAfter(status int, said http1.Fields) time.Duration {
 	if status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable {

@@ -20,7 +20,7 @@ type pool struct {
 	armed    bool // the timer will run evict
 }
 
-// take gives an idle connection that the engine still holds open, and is not about to
+// take returns an idle connection that the engine still holds open, and is not about to
 // close, or nil.
 func (p *pool) take() *conn {
 	for {
@@ -46,31 +46,32 @@ func (p *pool) closed(rested time.Duration) {
 	p.patience.closed(rested)
 }
 
-// trusts says whether a connection that is open after so long is given a request.
+// trusts reports whether a connection that is open after so long is given a request.
 func (p *pool) trusts(rested time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.patience.open(rested)
 }
 
-// patience is what is learned of how long an engine keeps idle connections. A request
-// that crosses with the closing of its connection is lost where the engine's kernel had
-// some of it: nobody can tell then whether the engine had begun with it. So a connection
-// is not used that has been idle for half as long as one which the engine had closed.
+// patience learns how long an engine keeps idle connections. A request that is sent
+// while the engine closes its connection is lost if the engine's kernel received some of
+// it, because it is then unknown whether the engine had begun the request. A connection
+// is therefore not reused if it was idle for half as long as another one that the engine
+// had closed.
 type patience struct {
 	least time.Duration // for which one was idle that was closed, and about none much longer was open; 0: none was
 }
 
-// closed learns of one that was found closed.
+// closed learns from a connection that was found closed.
 func (p *patience) closed(rested time.Duration) {
 	if p.least == 0 || rested < p.least {
 		p.least = max(rested, 1)
 	}
 }
 
-// open learns of one that was found open, and says whether to use it. One that was idle
-// for more than twice as long as another which was closed shows that the engine had
-// another reason to close that, or that the gateway counted too little of its time.
+// open learns from a connection that was found open, and reports whether to use it. If
+// it was idle for more than twice as long as another one that was closed, the engine
+// closed that one for another reason, or the gateway measured its idle time too short.
 func (p *patience) open(rested time.Duration) bool {
 	if p.least == 0 {
 		return true

@@ -38,7 +38,7 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("status %d", e.Status)
 }
 
-// Unauthorized says that an engine answered, and refuses whoever asks.
+// Unauthorized means that an engine answered but refuses weir's credentials.
 func Unauthorized(err error) bool {
 	var refused *StatusError
 	return errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden)
@@ -151,8 +151,8 @@ func (c *Client) Reach(ctx context.Context) error {
 
 var errNoModels = errors.New("the model list is empty; name the engine's model with model=NAME")
 
-// Nameless says that an engine answered, and has no list that tells a model: what
-// the operator named will do.
+// Nameless means that an engine answered without a model in its list: the model named
+// by the operator is used.
 func Nameless(err error) bool {
 	var refused *StatusError
 	return errors.Is(err, errNoModels) || errors.As(err, &refused) && refused.Status < 500 && !Unauthorized(err)

@@ -43,8 +43,8 @@ func (x *echo) trim(chunk []byte) []byte {
 	return append(chunk[:from], chunk[from+end:]...)
 }
 
-// find gives the place behind the key, of which the beginning may have come before; -1 is
-// nowhere yet.
+// find returns the place behind the key, of which the beginning may have come before; -1
+// is nowhere yet.
 func (x *echo) find(chunk []byte) int {
 	var room [2 * len(echoKey)]byte
 	seam := append(room[:0], x.tail[:x.kept]...)

@@ -23,8 +23,9 @@ var chats = [...]struct{ name, messages, tools string }{
 	{"a chat in other languages", `[{"role":"user","content":"Straße, naïve, ½ · 水は流れる 물 · вода · ماء · नदी 🌊👩‍👩‍👧 1234567890 \u0301e"}]`, ""},
 }
 
-// compare says how the folder of the server's model differs from what the server itself
-// makes of chats, by ids; empty: not at all, as far as the server can be asked.
+// compare returns how the ids of chats rendered with the model's folder differ from the
+// ids that the server itself makes of them. It is empty if they do not differ, as far
+// as the server can be asked.
 func (e *Engine) compare(ctx context.Context, model string, prompt engine.Prompts) string {
 	for _, c := range chats {
 		own, err := prompt([]byte(c.messages), []byte(c.tools))

@@ -50,7 +50,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	return g, nil
 }
 
-// headerOf gives the fields of a request's head.
+// headerOf returns the fields of a request's head.
 func headerOf(leg *trace.Leg) http.Header {
 	header := idstream.TraceOf(leg.Caller)
 	if leg.DPRank >= 0 {

@@ -15,7 +15,7 @@ import (
 	"weir/internal/trace"
 )
 
-// prefills says that a request is a prefill half.
+// prefills reports whether a request is a prefill half.
 func prefills(req *infer.Request) bool {
 	return req.Half != nil && req.Half.Role == infer.RolePrefill
 }
@@ -23,9 +23,9 @@ func prefills(req *infer.Request) bool {
 // maxPrefill bounds the answer to a prefill half: a million blocks fit.
 const maxPrefill = 8 << 20
 
-// prefill serves a prefill half. The server tells what its decode half fetches by in answers
-// that come whole alone, so that nothing confirms the request before its end; whoever owns the
-// sink reads it.
+// prefill serves a prefill half. The server returns the parameters for the decode half only in
+// answers that are not streamed, so nothing confirms the request before its end. The owner of
+// the sink reads the answer.
 func (e *Engine) prefill(ctx context.Context, req *infer.Request, attempt uint32, sink engine.Sink, leg *trace.Leg, srv *server, generate bool) (engine.Generation, error) {
 	body, bad := srv.appendRequest(make([]byte, 0, bodyRoom+7*len(req.Prompt)), engine.PrefillOf(req), generate)
 	if bad != nil {
@@ -67,7 +67,7 @@ func (h *half) serve(ctx context.Context) {
 	h.sink.Offer(&infer.Delta{Attempt: h.attempt, Received: trace.Now(), Finish: f})
 }
 
-// answer gives the end of a half that was answered.
+// answer returns the end of a half that was answered.
 func (h *half) answer(ctx context.Context) (*infer.Finish, error) {
 	body, err := h.e.host.Whole(ctx, h.request, maxPrefill)
 	if err != nil {

@@ -81,7 +81,8 @@ func (c *scores) place(all []entry, own entry, rank, top int, l *infer.Logprobs)
 			c.line = append(c.line, e)
 		}
 	}
-	// Of top alternatives and itself, none is left out where it is none of them.
+	// If the drawn id is not among the top alternatives, it is listed in addition to
+	// all of them.
 	if rank == 0 && len(c.line) < top {
 		rank = 1
 		for rank <= len(c.line) && c.line[rank-1].value > own.value {

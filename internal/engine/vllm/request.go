@@ -17,9 +17,10 @@ const carries = infer.CarriesAll &^ (infer.CarriesPromptLogprobs | infer.Carries
 // (--max-logprobs), which it names.
 const MaxLogprobs = 1000
 
-// generates says whether a request goes to /inference/v1/generate. That gives one
-// alternative less than it is asked for where the drawn id is none of them, so that
-// requests for alternatives go to /v1/completions, unless that does not carry them.
+// generates reports whether a request goes to /inference/v1/generate. That endpoint
+// returns one alternative less than requested if the drawn id is not among them.
+// Requests for alternatives therefore go to /v1/completions, unless it cannot carry
+// them.
 func (srv *server) generates(req *infer.Request) (bool, *infer.Error) {
 	const only = "on a server started with --enable-scale-out"
 	media, whole := len(req.Media) > 0, wholly(req.Guide)
@@ -37,8 +38,8 @@ func (srv *server) generates(req *infer.Request) (bool, *infer.Error) {
 	return media || whole || req.Logprobs == nil || *req.Logprobs == 0, nil
 }
 
-// wholly says that a guide holds from the first id on although the model may reason, which
-// the engine must be told.
+// wholly reports whether a guide applies from the first id on although the model may
+// reason, which the request must state.
 func wholly(g *infer.Guide) bool { return g != nil && g.Whole && g.Reasoning != infer.NoReasoning }
 
 // appendRequest appends req as the body of a request to one of the two endpoints. Every
@@ -92,7 +93,7 @@ func (srv *server) appendRequest(b []byte, req *infer.Request, generate bool) ([
 	return append(b, "}}"...), nil
 }
 
-// nameOf gives the name that the engine knows a request's model by.
+// nameOf returns the name that the engine knows a request's model by.
 func (srv *server) nameOf(model string) string {
 	if srv.adapters[model] {
 		return model
@@ -100,7 +101,7 @@ func (srv *server) nameOf(model string) string {
 	return srv.model
 }
 
-// top gives how many alternatives the engine is asked for.
+// top returns how many alternatives the engine is asked for.
 func top(req *infer.Request, generate bool) int {
 	switch {
 	case req.Logprobs == nil:

@@ -136,7 +136,7 @@ func (e *Engine) readFigures(ctx context.Context, srv *server, facts *engine.Fac
 	}
 }
 
-// known says which releases were compared.
+// known returns which releases were compared.
 func known() string {
 	return fmt.Sprintf("vLLM %v to %v", vllmserver.WithIDs, vllmserver.Newest)
 }

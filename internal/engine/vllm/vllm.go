@@ -50,7 +50,7 @@ type Flags struct {
 	Priority bool // it schedules by priority (--scheduling-policy priority)
 	// AskHalves has it asked how its halves of requests meet, by a prefill half of one token.
 	AskHalves bool
-	// Decodes says that it was given the role of a decode engine, which is asked only where that
+	// Decodes is set if it was given the role of a decode engine, which is asked only where that
 	// is known to be safe.
 	Decodes bool
 }

@@ -11,13 +11,13 @@ import (
 	"weir/internal/infer"
 )
 
-// batch is one message of an engine, EngineCoreOutputs: what one step brought for
-// all requests, or the answer to a call, or word of a wave. It is decoded in one
-// pass and without allocating, into room that is reused; what it points to lies in
-// the message's bytes.
+// batch is one message of an engine, EngineCoreOutputs: the output of one step for all
+// requests, or the answer to a call, or a notice about a wave. It is decoded in one
+// pass without allocating, into buffers that are reused; its slices point into the
+// message's bytes.
 //
-// What it is made of is positional and grows at its end. Positions that moved
-// between versions are told by what is in them.
+// Its structures are positional and grow at the end. Positions that moved between
+// versions are recognized by their content.
 type batch struct {
 	rank      int
 	timestamp int64 // engine's clock, ns
@@ -53,7 +53,7 @@ type output struct {
 
 	queued, scheduled int64 // engine's clock, ns; 0: not said
 	preempted         int   // times since the output before
-	// Of the first prefill; -1: not said.
+	// For the first prefill; -1: not reported.
 	promptTokens, cachedTokens int
 	// With finishError, of versions that say it.
 	errorCode, errorText []byte
@@ -83,17 +83,17 @@ const (
 	posStop        = 6
 	posEvents      = 7
 	posTransfer    = 8
-	posMoving      = 9 // from here on they are told by what is in them
+	posMoving      = 9 // from here on fields are recognized by their content
 	outputsMinimum = 8
 	batchMinimum   = 4
 )
 
 var errNoID = errors.New("an id that is not a 32-bit number")
 
-// logprobs gives an output's log probabilities as they were encoded.
+// logprobs returns an output's log probabilities as they were encoded.
 func (d *batch) logprobs(o *output) []byte { return d.message[o.scores:o.scoresEnd] }
 
-// params gives an output's kv_transfer_params as they were encoded.
+// params returns an output's kv_transfer_params as they were encoded.
 func (d *batch) params(o *output) []byte { return d.message[o.transfer:o.transferEnd] }
 
 // What a batch has room for that the message before has filled, in elements.
@@ -369,8 +369,8 @@ func (d *batch) schedulerStats(b []byte) ([]byte, error) {
 	})
 }
 
-// answer takes in the answer to a call: that it failed, and why, or what it gave, of
-// which only a false is told. A fence's is an answer whatever it is.
+// answer reads the answer to a call: an error, or a result, of which only false is
+// reported. For a fence any answer counts.
 func (d *batch) answer(b []byte) ([]byte, error) {
 	n, b, err := msgp.ReadArrayHeaderBytes(b)
 	if err != nil || n == 0 {

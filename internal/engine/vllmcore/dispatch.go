@@ -8,9 +8,8 @@ import (
 	"weir/internal/infer"
 )
 
-// dispatcher hands the deltas of each message to their sinks and checks that what
-// the engine says adds up. It belongs to whoever reads: no method may be called
-// concurrently.
+// dispatcher passes the deltas of each message to their sinks and checks the engine's
+// output. It belongs to the reader: its methods must not be called concurrently.
 type dispatcher struct {
 	coreclient.Dispatcher
 
@@ -50,7 +49,7 @@ func (d *dispatcher) note(b []byte, received int64) {
 		Requests: len(d.batch.outputs), IDs: len(d.batch.ids)})
 }
 
-// output takes in what one message says of one request.
+// output processes the part of a message for one request.
 func (d *dispatcher) output(o *output) {
 	g := d.Find(o.id)
 	if g == nil {

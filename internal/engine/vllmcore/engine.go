@@ -58,7 +58,7 @@ type rank struct {
 	refused bool     // this engine cannot be spoken to
 }
 
-// rank gives the place of an engine's index.
+// rank returns the place of an engine's index.
 func (e *Engine) rank(index int) *rank {
 	if i := index - e.opts.First; i >= 0 && i < len(e.ranks) {
 		return e.ranks[i]
@@ -66,8 +66,8 @@ func (e *Engine) rank(index int) *rank {
 	return nil
 }
 
-// up gives the session of an engine to which requests can be handed, else nil. adapter is
-// the index of what it must have loaded; -1 for none.
+// up returns the session of an engine to which requests can be handed, else nil. adapter
+// is the index of what it must have loaded; -1 for none.
 func (e *Engine) up(index, adapter int) *session {
 	r := e.rank(index)
 	if r == nil {
@@ -164,7 +164,7 @@ func (e *Engine) state() engine.State {
 	return e.host.Unready(why)
 }
 
-// rankFacts is what is said of one of several engines; s is nil while it is not up.
+// rankFacts returns the facts of one of several engines; s is nil while it is not up.
 func (e *Engine) rankFacts(index int, s *session) engine.Rank {
 	r := engine.Rank{Number: index}
 	if s != nil {
@@ -178,7 +178,7 @@ func (e *Engine) rankFacts(index int, s *session) engine.Rank {
 	return r
 }
 
-// nobody is what is said while no engine has come, and what to do about it.
+// nobody is the error while no engine has connected, with advice.
 func (e *Engine) nobody() error {
 	host, port, err := net.SplitHostPort(e.opts.Handshake.Address)
 	if err != nil {

@@ -200,9 +200,9 @@ func parseVersion(s string) (v version, ok bool) {
 	return v, err1 == nil && err2 == nil
 }
 
-// judge says whether an engine of this version can be spoken to, and what to warn
-// of. Releases up to 0.20 do not say which they are; what they do say is enough to
-// tell them from older ones.
+// judge reports whether an engine of this version is supported, and a warning if any.
+// Releases up to 0.20 do not report their version; what they do report distinguishes
+// them from older ones.
 func (r *ready) judge(coordinated bool) (warning string, err error) {
 	v, ok := parseVersion(r.version)
 	if coordinated && (r.version == "" || ok && v != version{} && v.before(selfWaking)) {
@@ -246,15 +246,16 @@ func (r *ready) carries(priorities bool) infer.Carries {
 	return c | carriesGuides
 }
 
-// placed says that it is known where a request has its priority, and what follows that.
+// placed reports whether it is known where a request has its priority, and what follows
+// that.
 func (r *ready) placed() bool {
 	v, ok := parseVersion(r.version)
 	return ok && v != version{} && !v.before(withPriority) && !newest.before(v)
 }
 
-// whole gives the request as the engine can be given it. The engine is told when all of
-// the answer must match a guide. A release for which the place of that word is not known
-// is given the guide alone, and refuses the request if reasoning would come first.
+// whole returns the request as the engine can be given it. The engine is told when all
+// of the answer must match a guide. A release for which the place of that word is not
+// known is given the guide alone, and refuses the request if reasoning would come first.
 func (r *ready) whole(req *infer.Request) (*infer.Request, *infer.Error) {
 	g := req.Guide
 	if g == nil || !g.Whole {
@@ -275,9 +276,9 @@ func (r *ready) whole(req *infer.Request) (*infer.Request, *infer.Error) {
 	return &plain, nil
 }
 
-// withPriority is the first release that says which it is of those that have a
-// request's priority at addPriority. In 0.20 it is elsewhere, and where it will be in
-// releases to come is not known.
+// withPriority is the first release that reports its version and has a request's
+// priority at addPriority. In 0.20 the priority is elsewhere, and its position in
+// future releases is unknown.
 var withPriority = version{0, 24}
 
 // guidesFail is the first release known in which a guide that does not compile

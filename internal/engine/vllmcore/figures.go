@@ -7,7 +7,7 @@ import (
 	"weir/internal/engine/coreclient"
 )
 
-// Figures gives the counters of all ranks together, as they stand.
+// Figures returns the counters of all ranks together, as they stand.
 func (e *Engine) Figures() coreclient.Figures {
 	f := e.meters.Figures()
 	for _, r := range e.ranks {

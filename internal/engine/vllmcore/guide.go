@@ -7,9 +7,9 @@ import (
 	"weir/internal/infer"
 )
 
-// speaks says whether a guide allows no empty text, so that an answer without any
-// shows that the engine does not take the guide. What can be seen here to be no
-// guide is an error.
+// speaks reports whether a guide excludes the empty text. An answer without text then
+// shows that the engine does not accept the guide. A guide that is found invalid here
+// is an error.
 func speaks(g *infer.Guide) (bool, *infer.Error) {
 	if g == nil {
 		return false, nil
@@ -30,7 +30,7 @@ func speaks(g *infer.Guide) (bool, *infer.Error) {
 	return true, nil
 }
 
-// matchesEmpty says whether the empty text matches.
+// matchesEmpty reports whether the empty text matches.
 func matchesEmpty(re *syntax.Regexp) bool {
 	switch re.Op {
 	case syntax.OpNoMatch, syntax.OpLiteral, syntax.OpCharClass, syntax.OpAnyChar, syntax.OpAnyCharNotNL:

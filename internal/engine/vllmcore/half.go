@@ -13,8 +13,8 @@ import (
 // maxParams bounds the kv_transfer_params of an answer: a million blocks fit.
 const maxParams = 8 << 20
 
-// paramsJSON gives an output's kv_transfer_params as JSON, nil where there are none that
-// JSON has words for.
+// paramsJSON returns an output's kv_transfer_params as JSON, nil where there are none
+// that JSON has words for.
 func paramsJSON(b []byte) []byte {
 	if len(b) == 0 || !isMap(b[0]) || len(b) > maxParams {
 		return nil

@@ -100,7 +100,7 @@ func wantLength(n, want uint32) error {
 	return fmt.Errorf("%d fields, want %d", n, want)
 }
 
-// knownType gives the one name of a type of numbers, which may be written in two
+// knownType returns the one name of a type of numbers, which may be written in two
 // ways.
 func knownType(name []byte) (string, error) {
 	switch string(name) {
@@ -116,7 +116,7 @@ func knownType(name []byte) (string, error) {
 
 func (t *table2D) size() int { return int(t.dtype[2] - '0') }
 
-// id gives a number that must be an id; false when it is none.
+// id returns a number that must be an id; false when it is none.
 func (t *table2D) id(i int) (uint32, bool) {
 	var v int64
 	switch t.dtype {

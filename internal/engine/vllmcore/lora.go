@@ -23,7 +23,7 @@ type lora struct {
 	id int32
 }
 
-// loraList gives the adapters by name.
+// loraList returns the adapters by name.
 func loraList(paths map[string]string) []lora {
 	var list []lora
 	for _, name := range slices.Sorted(maps.Keys(paths)) {
@@ -80,10 +80,10 @@ func newLoading(n int) loading {
 	return loading{first: 1<<56 + rand.Int64N(1<<48), of: make([]atomic.Pointer[loadResult], n)}
 }
 
-// asked says whether a call is one of loadAdapters.
+// asked reports whether a call is one of loadAdapters.
 func (l *loading) asked(call int64) bool { return call >= l.first && call-l.first < int64(len(l.of)) }
 
-// usable says whether the engine has loaded an adapter.
+// usable reports whether the engine has loaded an adapter.
 func (l *loading) usable(i int) bool {
 	r := l.of[i].Load()
 	return r != nil && r.fault == ""
@@ -122,7 +122,7 @@ func (s *session) keepLoaded(i int, fault string) {
 	s.e.host.Signal()
 }
 
-// loraFacts gives the adapters that an engine which is up has loaded, and those that
+// loraFacts returns the adapters that an engine which is up has loaded, and those that
 // none has.
 func (e *Engine) loraFacts() []engine.LoRA {
 	var facts []engine.LoRA
@@ -147,7 +147,7 @@ func (e *Engine) loraFacts() []engine.LoRA {
 	return facts
 }
 
-// loraOf gives the index of the adapter that a model's name is of; -1: of none.
+// loraOf returns the index of the adapter that a model's name is of; -1: of none.
 func (e *Engine) loraOf(model string) int {
 	return slices.IndexFunc(e.lora, func(l lora) bool { return l.name == model })
 }

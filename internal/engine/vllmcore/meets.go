@@ -19,13 +19,13 @@ type meeting struct {
 	told func() // is called when it has said it
 }
 
-// meetsSaid is what it has said: the params, or why there are none.
+// meetsSaid is the engine's answer: the params, or the reason why there are none.
 type meetsSaid struct {
 	params []byte
 	err    error
 }
 
-// asked says whether an output is of the half that was asked for.
+// asked reports whether an output belongs to the half that was sent as a question.
 func (m *meeting) asked(id []byte) bool { return m.id != "" && m.id == string(id) }
 
 // take takes in its end.
@@ -54,7 +54,7 @@ func (s *session) askHalves() {
 	s.e.wake()
 }
 
-// meets gives what the engine has said. While it has not, nobody can use it.
+// meets returns the engine's answer. Without one the engine cannot be used for halves.
 func (s *session) meets() (engine.Meets, error) {
 	said := s.meeting.said.Load()
 	switch {

@@ -23,10 +23,10 @@ type Options struct {
 	// LoRA are the adapters that the engines are told to load, by the names that they
 	// are served as: where the engines find them.
 	LoRA map[string]string
-	// Priorities says that the engines schedule by priority; they do not say it, and
-	// pass over what a request says where they do not.
+	// Priorities is set if the engines schedule by priority. They do not report it, and
+	// otherwise ignore the priority of a request.
 	Priorities bool
-	// Speculative says that the engines decode speculatively (--speculative-config),
+	// Speculative is set if the engines decode speculatively (--speculative-config),
 	// which they do not say before they have drafted something.
 	Speculative bool
 	// AskHalves has each engine asked how its halves of requests meet, by a prefill half of
@@ -35,12 +35,12 @@ type Options struct {
 	// First is the index of the first engine, and Engines how many there are: the
 	// ranks of a data-parallel group. Defaults 0 and 1.
 	First, Engines int
-	// Lockstep says that the ranks step together, as those of a mixture of experts
-	// do, and have to be woken together.
+	// Lockstep is set if the ranks step together, as those of a mixture of experts do,
+	// and have to be woken together.
 	Lockstep bool
 
-	// Coordinated says that a coordinator of vLLM's wakes the ranks. Engines tell
-	// it themselves what it needs for that since 0.33; older ones are refused.
+	// Coordinated is set if vLLM's coordinator wakes the ranks. Since 0.33 engines
+	// themselves send it the information that it needs; older ones are refused.
 	Coordinated bool
 
 	// Handshake is where engines say HELLO (vllm serve --headless), and Input and

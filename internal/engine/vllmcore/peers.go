@@ -22,7 +22,7 @@ func (e *Engine) config(kind zmtp.Type) zmtp.Config {
 	return zmtp.Config{Type: kind, MaxMessage: e.opts.MaxMessage, WriteTimeout: e.opts.WriteTimeout}
 }
 
-// identified gives the place of the engine at the other end of a DEALER, whose
+// identified returns the place of the engine at the other end of a DEALER, whose
 // identity is its index.
 func (e *Engine) identified(c *zmtp.Conn) (*rank, error) {
 	id := c.Identity()
@@ -38,8 +38,8 @@ func (e *Engine) identified(c *zmtp.Conn) (*rank, error) {
 	return r, nil
 }
 
-// handshake serves a connection to the handshake socket: the engine says HELLO and
-// is told where to connect to, and says READY at the end.
+// handshake serves a connection to the handshake socket: the engine sends HELLO,
+// receives the addresses to connect to, and sends READY at the end.
 func (e *Engine) handshake(ctx context.Context, conn net.Conn, nth uint64) {
 	c, err := zmtp.Handshake(conn, e.config(zmtp.Router))
 	if err != nil {
@@ -134,8 +134,8 @@ func (e *Engine) input(ctx context.Context, conn net.Conn, nth uint64) {
 	r.leave(lost)
 }
 
-// hear waits for an engine's word of itself. One that is known and connects again
-// says nothing; then what it said before still holds.
+// hear waits for an engine's description of itself. A known engine that connects again
+// sends none; its previous description then still applies.
 func (e *Engine) hear(r *rank, c *zmtp.Conn) (word []byte, adopted bool, err error) {
 	known, refused := r.saved()
 	if refused {

@@ -10,12 +10,12 @@ import (
 	"weir/internal/wire/zmtp"
 )
 
-// Place fills in where engines are told to connect to, and where what they said is
-// kept, from where they say HELLO. The places are the same after a restart of weir,
-// so that engines which are still there find it again.
+// Place derives from the handshake address the addresses that engines connect to, and
+// the place where their descriptions are kept. These are the same after a restart of
+// weir, so that running engines find it again.
 //
-// Engines on this machine, which are those that reach a loopback address, get Unix
-// sockets in a folder that only their user can open: the wire has no
+// If the handshake address is a loopback address, the engines are on this machine and
+// get Unix sockets in a folder that only their user can open, because the wire has no
 // authentication. Others get the two ports after the handshake's.
 func (o *Options) Place() error {
 	host, port, err := net.SplitHostPort(o.Handshake.Address)
@@ -42,7 +42,7 @@ func (o *Options) Place() error {
 	return nil
 }
 
-// privateDir gives a folder of this user's that nobody else can look into.
+// privateDir returns a folder of this user's that nobody else can look into.
 func privateDir() (string, error) {
 	dir := filepath.Join(os.TempDir(), "weir-"+strconv.Itoa(os.Getuid()))
 	if run := os.Getenv("XDG_RUNTIME_DIR"); run != "" {

@@ -74,8 +74,8 @@ func (s *session) carries() infer.Carries {
 	return s.ready.carries(s.opts.Priorities).Without(s.lacks())
 }
 
-// traced gives what the engine is told of the trace that a request is part of: where the
-// trace is kept, because the engine gives it back with each output.
+// traced returns what the engine is told of the trace that a request is part of: where
+// the trace is kept, because the engine gives it back with each output.
 func (s *session) traced(of *trace.Caller) *trace.Caller {
 	if of == nil || !of.Sampled() || !s.ready.placed() {
 		return nil
@@ -95,8 +95,8 @@ func (s *session) serve(in *zmtp.Conn) (lost []string) {
 	}, nil)
 }
 
-// asked says whether a message answers what this session has asked, which no
-// message of another engine, or of another time, does.
+// asked reports whether a message answers what this session has asked, which no message
+// of another engine, or of another time, does.
 func (s *session) asked(b []byte) bool {
 	var d batch
 	return d.decode(b) == nil && d.utility && (s.Out.Asked(d.call) || s.loras.asked(d.call))

@@ -10,8 +10,8 @@ type waves struct {
 	seen    int64 // wave that has ended last; -1: none
 }
 
-// submitted says which wave to start for a new request; ok is false when the
-// group is awake.
+// submitted returns which wave to start for a new request; ok is false when the group
+// is awake.
 func (w *waves) submitted() (wave int64, ok bool) {
 	if w.running {
 		return 0, false

@@ -224,7 +224,7 @@ const (
 	carriesGuides  = infer.CarriesJSONSchema | infer.CarriesRegex | infer.CarriesChoice | infer.CarriesStructuralTag
 )
 
-// union gives the ids of both lists, each once, in their order.
+// union returns the ids of both lists, each once, in their order.
 func union(a, b []uint32) []uint32 {
 	out := make([]uint32, 0, len(a)+len(b))
 	for _, ids := range [2][]uint32{a, b} {
@@ -263,7 +263,7 @@ func appendAbort(b []byte, ids []string) []byte {
 	return b
 }
 
-// code is how the wire says what an outbox adds of its own.
+// code encodes the messages that an outbox itself adds.
 type code struct{}
 
 func (code) AppendAborts(wire []byte, ids []string) []byte {
@@ -371,5 +371,5 @@ func check(req *infer.Request, o *Options, carries infer.Carries) *infer.Error {
 // maxTemperature is the engine's own bound.
 const maxTemperature = 2
 
-// beyond says whether the model has no such id.
+// beyond reports whether the model has no such id.
 func (o *Options) beyond(id uint32) bool { return o.Vocab > 0 && int(id) >= o.Vocab }

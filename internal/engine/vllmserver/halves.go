@@ -17,10 +17,10 @@ import (
 // meetsWithin bounds the request by which a server says how its halves meet.
 const meetsWithin = time.Minute
 
-// Meets asks a server how its halves of requests meet. Nothing that it shows says it but what
-// it answers to a prefill half, so it is asked for one, of a word's prompt. A decode engine with
-// MooncakeConnector does not survive the question, and shows its connector from vLLM 0.33 on: so
-// one that was given this role (decodes) is asked only where it shows NIXL's.
+// Meets asks a server how its halves of requests meet. Only the answer to a prefill half shows
+// that, so the server gets one with a prompt of one word. A decode engine with MooncakeConnector
+// does not survive this, and reports its connector only from vLLM 0.33 on. A server that was
+// given this role (decodes) is therefore asked only if it reports NIXL's connector.
 func Meets(ctx context.Context, c *upstream.Client, model string, decodes bool) (engine.Meets, error) {
 	switch data, _, err := c.Get(ctx, "/metrics"); {
 	case err == nil && bytes.Contains(data, []byte("\nvllm:mooncake_")):

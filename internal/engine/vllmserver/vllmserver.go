@@ -35,12 +35,12 @@ func ParseRelease(s string) (r Release) {
 	return r
 }
 
-// Before says that a release is older than another. One without a number is not.
+// Before reports whether a release is older than another. One without a number is not.
 func (r Release) Before(o Release) bool {
 	return r != Release{} && (r.Major < o.Major || r.Major == o.Major && r.Minor < o.Minor)
 }
 
-// String gives the number.
+// String returns the number.
 func (r Release) String() string { return fmt.Sprintf("%d.%d", r.Major, r.Minor) }
 
 // The releases whose definitions of the wire were compared (docs/engines.md).
@@ -75,8 +75,9 @@ const ScaleOut = "--enable-scale-out"
 // CompletionsPath is the endpoint that takes ids, and gives them beside text.
 const CompletionsPath = "/v1/completions"
 
-// Serves says whether a server has one of the two endpoints. It is asked by a request
-// without a prompt, which one that has it refuses, and one without ScaleOut forbids.
+// Serves reports whether a server has one of the two endpoints. It sends a request
+// without a prompt, which a server with the endpoint refuses and a server without
+// ScaleOut forbids.
 func Serves(ctx context.Context, c *upstream.Client, path string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -232,9 +233,9 @@ func rankOf(ranks map[int]*RankFigures, n int) *RankFigures {
 	return ranks[n]
 }
 
-// Apart says how many ranks a server has that a request can be for: as many as it has
-// engines, where these are numbered from 0; else 0. A server before which others stand, each
-// with a rank of its own, has one of another number.
+// Apart returns the number of ranks of a server that a request can choose: the number of its
+// engines if these are numbered from 0, and otherwise 0. A server that is one of several,
+// each with its own rank, has an engine with another number.
 func (f *Figures) Apart() int {
 	if f == nil || len(f.Ranks) < 2 || f.Ranks[len(f.Ranks)-1].Number != len(f.Ranks)-1 {
 		return 0

@@ -26,7 +26,7 @@ import (
 //go:embed manifest.json
 var manifest []byte
 
-// Manifest gives a launcher's manifest with some of its fields set to something else.
+// Manifest returns a launcher's manifest with some of its fields set to something else.
 func Manifest(set map[string]any) []byte {
 	var fields map[string]any
 	if err := json.Unmarshal(manifest, &fields); err != nil {
@@ -42,7 +42,7 @@ func Manifest(set map[string]any) []byte {
 	return b
 }
 
-// Fields gives the fields of one of the wire's structures.
+// Fields returns the fields of one of the wire's structures.
 func Fields(structure string) []string {
 	var w struct {
 		Wire map[string]struct{ Fields []string }
@@ -206,10 +206,10 @@ func named(names []string, values []any) map[string]any {
 	return fields
 }
 
-// ID gives the rid.
+// ID returns the rid.
 func (m Message) ID() string { id, _ := m.Fields["rid"].(string); return id }
 
-// Prompt gives the ids of a request.
+// Prompt returns the ids of a request.
 func (m Message) Prompt() []uint32 {
 	x, ok := m.Fields["input_ids"].(*msgp.RawExtension)
 	if !ok {
@@ -222,12 +222,12 @@ func (m Message) Prompt() []uint32 {
 	return ids
 }
 
-// Limit gives a request's max_new_tokens.
+// Limit returns a request's max_new_tokens.
 func (m Message) Limit() int {
 	return int(Number(m.Fields["sampling_params"].(map[string]any)["max_new_tokens"]))
 }
 
-// Number gives an integer.
+// Number returns an integer.
 func Number(v any) int64 {
 	switch v := v.(type) {
 	case int64:
@@ -238,7 +238,7 @@ func Number(v any) int64 {
 	panic(fmt.Sprintf("%T is no integer", v))
 }
 
-// Step says what a step brought, over a rank's connection of outputs.
+// Step returns what a step brought, over a rank's connection of outputs.
 func (s *Scheduler) Step(rank int, outs ...Output) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -280,7 +280,7 @@ func (s *Scheduler) Echo(id string, reason map[string]any) error {
 	return s.Say(AppendEcho(nil, id, reason))
 }
 
-// State says what a scheduler says of itself when it is asked.
+// State sends the answer to a call for the scheduler's internal state.
 func (s *Scheduler) State(maxRunning int) error {
 	return s.Say(AppendMessage(nil, "GetInternalStateReqOutput", nil, nil,
 		map[string]any{

@@ -37,7 +37,7 @@ type Options struct {
 	Connected func(c *Core)
 	// Receive is called for each message of the front end, from one goroutine.
 	Receive func(c *Core, m Message)
-	// NoLoRA says that it was started without --enable-lora, as releases from 0.32 on do.
+	// NoLoRA is set if it was started without --enable-lora, as releases from 0.32 on do.
 	NoLoRA bool
 	// Slow leaves the front end's messages unread.
 	Slow bool
@@ -98,7 +98,7 @@ type Output struct {
 	ErrorCode, ErrorText string
 }
 
-// Transfer gives the kv_transfer_params of a request, which make it a leg of a pair;
+// Transfer returns the kv_transfer_params of a request, which make it a leg of a pair;
 // nil: it has none.
 func (r *Request) Transfer() map[string]any {
 	extra, _ := r.Sampling["extra_args"].(map[string]any)
@@ -106,7 +106,7 @@ func (r *Request) Transfer() map[string]any {
 	return params
 }
 
-// Prefilled gives what a core with NixlConnector, or in push mode NixlPushConnector,
+// Prefilled returns what a core with NixlConnector, or in push mode NixlPushConnector,
 // answers to a prefill leg: where a decode engine finds its KV, in blocks of 16.
 func Prefilled(r *Request, engine, host string, port int, push bool) map[string]any {
 	blocks := []any{}
@@ -130,7 +130,7 @@ func Prefilled(r *Request, engine, host string, port int, push bool) map[string]
 type Logprobs struct {
 	Of, TopIDs []uint32
 	Own, Top   []float32
-	// Wide says that ids are written in 64 bits.
+	// Wide is set if ids are written in 64 bits.
 	Wide bool
 	// Frame, unless 0, is where the message has the data of the ids, and the frame
 	// after it that of the values; Frames gives what they hold.
@@ -268,7 +268,7 @@ func (c *Core) shake(ctx context.Context, identity []byte) (*zmtp.Conn, error) {
 	return hand, nil
 }
 
-// Addresses gives where the engine is connected, to come back without a handshake.
+// Addresses returns where the engine is connected, to come back without a handshake.
 func (c *Core) Addresses() (input, output string) { return c.o.Input, c.o.Output }
 
 // word is what the release says of itself.
@@ -451,7 +451,7 @@ func number(v any) int64 {
 	panic(fmt.Sprintf("%T is no integer", v))
 }
 
-// Number gives an integer of a Request's sampling parameters.
+// Number returns an integer of a Request's sampling parameters.
 func Number(v any) int64 { return number(v) }
 
 // Send says a batch.
@@ -611,7 +611,7 @@ func appendOutput(b []byte, o *Output, old bool) []byte {
 	return msgp.AppendBool(msgp.AppendString(b, "retryable"), o.ErrorCode == "engine_paused")
 }
 
-// Frames gives the data of ids and values.
+// Frames returns the data of ids and values.
 func (l *Logprobs) Frames() (ids, values []byte) {
 	k := len(l.TopIDs) / max(1, len(l.Own))
 	id := func(v uint32) {
