@@ -95,7 +95,7 @@ func (f *following) rank(m *Member, r *rank, base string, from engine.KVEvents, 
 	f.done.Go(func() { kvsub.Follow(ctx, o) })
 }
 
-// locate says where to follow.
+// locate returns where to follow.
 func locate(from engine.KVEvents) (o kvsub.Options, err error) {
 	o.Topic = from.Topic
 	if o.Events, err = kvsub.Locate(from.Endpoint, from.Host); err != nil || from.Replay == "" {

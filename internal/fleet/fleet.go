@@ -160,7 +160,7 @@ type life struct {
 	said  engine.State // when it was ready last
 	base  string
 	role  infer.Role
-	// relayed says that what is known of its caches is by the text of prompts. In another form
+	// relayed is set if what is known of its caches is by the text of prompts. In another form
 	// nothing is known of them.
 	relayed bool
 	shares  route.Shares // of all of its lives
@@ -211,7 +211,7 @@ func New(opts Options) (*Fleet, error) {
 	return f, nil
 }
 
-// checkPolicies says which of the policies there is none of.
+// checkPolicies returns which of the policies there is none of.
 func checkPolicies(of string, single map[string]string) error {
 	for _, name := range append(slices.Collect(maps.Values(single)), of) {
 		if _, err := balance.New(cmp.Or(name, DefaultPolicy)); err != nil {
@@ -226,7 +226,7 @@ func (o *Options) policy(name, base string) string {
 	return cmp.Or(o.Policies[name], o.Policies[base], o.Policy, DefaultPolicy)
 }
 
-// aliasesOf gives the names of models by their aliases.
+// aliasesOf returns the names of models by their aliases.
 func aliasesOf(of ...map[string][]string) map[string]string {
 	names := map[string]string{}
 	for _, all := range of {
@@ -239,7 +239,7 @@ func aliasesOf(of ...map[string][]string) map[string]string {
 	return names
 }
 
-// check says why members cannot join those that are there.
+// check returns why members cannot join those that are there.
 func check(there []*member, joining []Member) error {
 	seen := map[string]bool{}
 	for _, m := range there {
@@ -268,10 +268,10 @@ func (f *Fleet) join(of Member) *member {
 	return m
 }
 
-// Snapshot gives the fleet as it is now.
+// Snapshot returns the fleet as it is now.
 func (f *Fleet) Snapshot() *route.Snapshot { return f.snapshot.Load() }
 
-// Late says that the gateway stood still for d. It may be called by anyone.
+// Late reports that the gateway stood still for d. It may be called by anyone.
 func (f *Fleet) Late(d time.Duration) { f.judge.Late(d) }
 
 // Missed is for how long the gateway was late so far, for which no engine answers.
@@ -624,7 +624,7 @@ func (r *rank) close() {
 	}
 }
 
-// cost gives what is known of the ranks of a base model that have a role.
+// cost returns what is known of the ranks of a base model that have a role.
 func (f *Fleet) cost(base string, role infer.Role) *cost.Model {
 	m := f.costs[base]
 	if m == nil {
@@ -715,15 +715,15 @@ func (f *Fleet) adapter(snap *route.Snapshot, e *route.Engine, base string, l en
 // model by its name.
 var errAnotherModel = errors.New("another engine serves another model of that name")
 
-// relayedWith says that the relayed engines which list a name list the base model too. A relay
-// names adapters without saying whose they are.
+// relayedWith reports whether the relayed engines which list a name list the base model too. A
+// relay names adapters without saying whose they are.
 func (f *Fleet) relayedWith(snap *route.Snapshot, base, name string) bool {
 	return !slices.ContainsFunc(snap.Engines, func(e *route.Engine) bool {
 		return e.Relay != nil && slices.Contains(e.Facts.Models, name) && !f.lists(e, base)
 	})
 }
 
-// lists says that an engine serves a model, by its name or an alias.
+// lists reports whether an engine serves a model, by its name or an alias.
 func (f *Fleet) lists(e *route.Engine, name string) bool {
 	return slices.ContainsFunc(e.Facts.Models, func(said string) bool { return said == name || f.aliases[said] == name })
 }
@@ -787,7 +787,7 @@ func (f *Fleet) enlist(model *route.Model, e *route.Engine, upstream string) err
 	return nil
 }
 
-// sideOf gives the side of a model's engines that an engine belongs to.
+// sideOf returns the side of a model's engines that an engine belongs to.
 func sideOf(model *route.Model, e *route.Engine) *route.Side {
 	if e.Relay != nil {
 		return &model.Relayed
@@ -795,8 +795,8 @@ func sideOf(model *route.Model, e *route.Engine) *route.Side {
 	return &model.ByIDs
 }
 
-// model gives the model of a name. A LoRA adapter has the policy of its base, if it was
-// given none.
+// model returns the model of a name. A LoRA adapter has the policy of its base, if it
+// was given none.
 func (f *Fleet) model(snap *route.Snapshot, name, base string) *route.Model {
 	m := snap.Models[name]
 	if m == nil {

@@ -152,7 +152,7 @@ func (s *Body) Leave() {
 	delete(b.declared, s.share)
 }
 
-// Used tells how many bytes are reserved now.
+// Used returns how many bytes are reserved now.
 func (b *Bodies) Used() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -190,7 +190,7 @@ func (b *Conns) Request(client netip.Addr) (done func(), err error) {
 	}, nil
 }
 
-// Idle says that the connection waits for its next request.
+// Idle reports that the connection waits for its next request.
 func (c *Conn) Idle(now time.Time) {
 	c.book.mu.Lock()
 	defer c.book.mu.Unlock()
@@ -201,7 +201,7 @@ func (c *Conn) Idle(now time.Time) {
 	}
 }
 
-// Busy says that the connection has a request.
+// Busy reports that the connection has a request.
 func (c *Conn) Busy() {
 	c.book.mu.Lock()
 	defer c.book.mu.Unlock()
@@ -225,7 +225,7 @@ func (b *Conns) close(c *Conn) {
 	b.uncount(c.client)
 }
 
-// Stats gives the counts.
+// Stats returns the counts.
 func (b *Conns) Stats() ConnStats {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -54,8 +54,8 @@ func (g *Gate) Enter(tokens int64) (*Reservation, error) {
 	return &Reservation{g, tokens}, nil
 }
 
-// Check gives the error that Enter would give to the smallest request now. It reserves
-// nothing.
+// Check returns the error that Enter would give to the smallest request now. It
+// reserves nothing.
 //
 // A request counts from the gate on and not from its arrival: one whose body comes
 // slowly would hold a place that another could use. Here it is refused before its body
@@ -113,7 +113,7 @@ func (g *Gate) Drain() {
 	g.draining = true
 }
 
-// Load tells what is reserved now.
+// Load returns what is reserved now.
 func (g *Gate) Load() (requests int, tokens int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

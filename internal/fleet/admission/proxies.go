@@ -27,7 +27,7 @@ func ParseProxies(list []string) (Proxies, error) {
 	return p, nil
 }
 
-// Trusts says whether an address is a proxy's.
+// Trusts reports whether an address is a proxy's.
 func (p Proxies) Trusts(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
 	for _, n := range p {

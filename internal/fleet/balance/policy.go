@@ -31,7 +31,7 @@ type Request struct {
 	// Tried are the ranks that have failed the request. They are not chosen again, and
 	// the choice takes no turn.
 	Tried []*cost.Rank
-	// Dry says that the choice is only looked at: it takes no turn, and nothing is
+	// Dry is set if the choice is only looked at: it takes no turn, and nothing is
 	// remembered of it.
 	Dry bool
 	// Random decides between what is alike, and for policies that draw.
@@ -53,9 +53,9 @@ type Request struct {
 // rank fetches that and generates. The prefill rank is chosen first, as what it costs is the
 // same whichever rank decodes; then a rank that serves the caller is, with that one or alone.
 type Halves struct {
-	// Asks says that the candidates are asked for the prefill half.
+	// Asks is set if the candidates are asked for the prefill half.
 	Asks bool
-	// Partner says that there is a rank for it. Then Ready is in how many milliseconds the
+	// Partner is set if there is a rank for it. Then Ready is in how many milliseconds the
 	// prompt is computed there, and Delays is by how much others are delayed by that. The
 	// prompt's KV comes after Fixed more, and PerToken for each token that is fetched.
 	Partner         bool
@@ -129,8 +129,8 @@ func (w Why) String() string {
 	return [...]string{"none left", "only one", "least cost", "least KV in use", "turn", "chance", "fewest requests"}[w]
 }
 
-// Patient says whether a policy knows what it costs to wait for a rank that is full, and can
-// be asked about those beside others that have room.
+// Patient reports whether a policy knows what it costs to wait for a rank that is full, and
+// can be asked about those beside others that have room.
 func Patient(p Policy) bool {
 	switch p.(type) {
 	case *Cost, *Session:
@@ -218,7 +218,7 @@ func (q *Request) fresh(m *kvindex.Match, r *cost.Rank) int {
 // slack is the time, in milliseconds, below which costs and moments are alike.
 const slack = 2.0
 
-// tried says whether the candidate has failed the request.
+// tried reports whether the candidate has failed the request.
 func (q *Request) tried(c *Candidate) bool {
 	for _, r := range q.Tried {
 		if r == c.Rank {
@@ -228,7 +228,7 @@ func (q *Request) tried(c *Candidate) bool {
 	return false
 }
 
-// retry says that the request was given to another rank before.
+// retry reports whether the request was given to another rank before.
 func (q *Request) retry() bool { return len(q.Tried) > 0 }
 
 // left is the number of candidates that were not tried.
@@ -244,7 +244,7 @@ func (q *Request) left(candidates []Candidate) int {
 	return n
 }
 
-// nth gives the place of the n-th candidate that was not tried.
+// nth returns the place of the n-th candidate that was not tried.
 func (q *Request) nth(candidates []Candidate, n int) int {
 	if !q.retry() {
 		return n
@@ -290,5 +290,5 @@ func draw(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// below gives a number below n of a random one.
+// below returns a number below n of a random one.
 func below(x uint64, n int) int { return int(draw(x) % uint64(n)) }

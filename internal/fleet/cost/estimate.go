@@ -15,11 +15,11 @@ type State struct {
 	Budget         float64 // the most tokens that a step prefills
 	// Evicted are the tokens that leave the cache for the work and will be asked for again.
 	Evicted float64
-	// Shared says that prefills wait there, with which new ones share steps.
+	// Shared is set if prefills wait there, with which new ones share steps.
 	Shared bool
 }
 
-// Estimate says what the work would cost on a rank of these coefficients.
+// Estimate returns what the work would cost on a rank of these coefficients.
 func (c Coefficients) Estimate(s State, w Work) (e Estimate) {
 	c.estimate(&s, &w, &e)
 	return e

@@ -357,7 +357,7 @@ func (f *Fit) solve(normal *matrix, moment *vector) {
 	}
 }
 
-// cholesky gives the lower factor of a positive definite matrix.
+// cholesky returns the lower factor of a positive definite matrix.
 func cholesky(a matrix) (l matrix) {
 	for i := range a {
 		for j := range i + 1 {

@@ -15,7 +15,7 @@ type Work struct {
 	New    int // of them those that are not resident there
 	// Output is how many tokens are expected of it.
 	Output float64
-	// Unseen says that its first token does not show itself. It is believed to come when
+	// Unseen is set if its first token does not show itself. It is believed to come when
 	// that is predicted, and nothing is learned from it.
 	Unseen bool
 	// Part is that of the request which the rank has. After is in how many milliseconds the
@@ -49,7 +49,7 @@ type Estimate struct {
 	Decoders int // that are there without it when its prefill begins
 	// Total is all of these.
 	Total float64
-	// Cold says that too little was measured to rely on it.
+	// Cold is set if too little was measured to rely on it.
 	Cold bool
 }
 
@@ -226,7 +226,7 @@ func (r *Rank) Errors() Coefficients {
 	}
 }
 
-// Estimate says what the work would cost at time now. It takes no lock and allocates
+// Estimate returns what the work would cost at time now. It takes no lock and allocates
 // nothing.
 func (r *Rank) Estimate(now int64, w Work) (e Estimate) {
 	r.estimate(now, &w, &e)
@@ -626,7 +626,7 @@ func (r *Rank) Growing(blockTokens int64) int64 {
 // them.
 func (r *Rank) Generated() int64 { return r.tokens.Load() }
 
-// Cold says that too little was measured to rely on what is predicted of it.
+// Cold reports whether too little was measured to rely on what is predicted of it.
 func (r *Rank) Cold() bool { return r.learned.Load().seen < trusted }
 
 // Placed is the number of tokens that have ever been given to the rank's cache.
@@ -678,7 +678,7 @@ type Booking struct {
 	done  Amount // on the rank by then
 	all   int64  // generated on the rank by then
 	ended bool
-	// presumed says that first is when it was predicted to be.
+	// presumed is set if first is when it was predicted to be.
 	presumed bool
 }
 
@@ -831,8 +831,8 @@ func (r *Rank) computes(b *Booking) {
 	r.queue = slices.DeleteFunc(r.queue, func(o *Booking) bool { return o == b })
 }
 
-// Stood says that the rank did nothing for a while up to time now, for another reason
-// than its work. Nothing is learned from an interval that began before.
+// Stood reports that the rank did nothing for a while up to time now, for another
+// reason than its work. Nothing is learned from an interval that began before.
 func (r *Rank) Stood(now int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

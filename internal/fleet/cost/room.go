@@ -15,7 +15,7 @@ type Limits struct {
 	// reports its own number gets more, so that they are there when others end: a
 	// sixteenth, or as many as end in two steps.
 	Strict bool
-	// Budget says that the budget of its steps is its own, so that it cannot compute more
+	// Budget is set if the budget of its steps is its own, so that it cannot compute more
 	// prompts at once than the books say.
 	Budget bool
 	// Ranks are how many steps it computes side by side, by data parallelism; 0 is 1.
@@ -196,8 +196,8 @@ func (r *Rank) Frees(now int64) int64 {
 // where that was not seen.
 func (r *Rank) Learned() int { return int(r.capacity.learned.Load()) }
 
-// Claim says that requests that wait elsewhere for the rank will keep it for ms milliseconds
-// more, or less. It is called by one goroutine at a time.
+// Claim reports that requests that wait elsewhere for the rank will keep it for ms
+// milliseconds more, or less. It is called by one goroutine at a time.
 func (r *Rank) Claim(ms float64) {
 	c := math.Float64frombits(r.capacity.claimed.Load()) + ms
 	if c < 1e-6 {

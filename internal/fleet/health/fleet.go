@@ -77,14 +77,14 @@ func (f *Fleet) Tick(now int64, late time.Duration) []Probe {
 // No silence counts it.
 func (f *Fleet) Missed() time.Duration { return time.Duration(f.ticked - f.began - f.seen) }
 
-// at gives the time of an event on the clock of silences. Before a late tick is known
+// at returns the time of an event on the clock of silences. Before a late tick is known
 // as such it is late by little at most, so that an event is never too early.
 func (f *Fleet) at(now int64) int64 {
 	f.now = max(f.now, now)
 	return f.seen + min(max(now-f.ticked, 0), 2*int64(f.limits.Tick))
 }
 
-// Changes gives the transitions since it was called last, in a slice that is the
+// Changes returns the transitions since it was called last, in a slice that is the
 // caller's.
 func (f *Fleet) Changes() []Change {
 	changes := f.changes
@@ -92,7 +92,7 @@ func (f *Fleet) Changes() []Change {
 	return changes
 }
 
-// spares says whether a rank may be judged down.
+// spares reports whether a rank may be judged down.
 func (f *Fleet) spares(r *Rank) bool {
 	for _, model := range r.Serves {
 		total, judged, others := 1, 1, 0
@@ -126,7 +126,7 @@ func (f *Fleet) release(at int64) {
 	}
 }
 
-// last gives the rank to bring back: that which showed progress last. It is nil where
+// last returns the rank to bring back: that which showed progress last. It is nil where
 // some rank might serve the model without it, or none.
 func (f *Fleet) last(model string) (last *Rank) {
 	for _, r := range f.ranks {

@@ -88,7 +88,7 @@ func (r *Rank) String() string {
 
 func (r *Rank) serves(model string) bool { return slices.Contains(r.Serves, model) }
 
-// Takes says which requests it may be given now.
+// Takes returns which requests it may be given now.
 func (r *Rank) Takes() Takes {
 	switch {
 	case !r.present, r.state == Draining, r.state == Down:
@@ -112,7 +112,7 @@ func (r *Rank) room() int {
 	return max(2<<((r.fleet.seen-r.slowFrom)/int64(time.Second))-r.newer, 0)
 }
 
-// View gives it as it is now.
+// View returns it as it is now.
 func (r *Rank) View() View {
 	cause := ""
 	if r.state != Up && r.state != Draining {
@@ -159,14 +159,14 @@ func (r *Rank) Joined(now int64, fresh bool) {
 	r.fleet.release(at)
 }
 
-// Left says that its engine cannot be reached, which its adapter knows.
+// Left reports that its engine cannot be reached, which its adapter knows.
 func (r *Rank) Left(now int64) {
 	at := r.fleet.at(now)
 	r.present = false
 	r.fleet.release(at)
 }
 
-// Drain says that it takes no new requests.
+// Drain reports that it takes no new requests.
 func (r *Rank) Drain(now int64, why string) {
 	at := r.fleet.at(now)
 	if r.state != Draining {
@@ -175,7 +175,7 @@ func (r *Rank) Drain(now int64, why string) {
 	}
 }
 
-// Undrain says that it takes requests again.
+// Undrain reports that it takes requests again.
 func (r *Rank) Undrain(now int64, why string) {
 	at := r.fleet.at(now)
 	if r.state == Draining {
@@ -202,8 +202,8 @@ func (r *Rank) HandedOver(q *Request, now int64, work float64) {
 	r.explain(q.at)
 }
 
-// Sent says that the request was sent no earlier than sent, however early it was handed
-// over: what it waited until then was the gateway's doing.
+// Sent reports that the request was sent no earlier than sent, however early it was
+// handed over: what it waited until then was the gateway's doing.
 func (q *Request) Sent(now, sent int64) {
 	r := q.rank
 	if r == nil || q.started {
@@ -225,12 +225,12 @@ func (q *Request) Sent(now, sent int64) {
 	}
 }
 
-// overdue says that the rank is silent for longer than is usual there.
+// overdue reports whether the rank is silent for longer than is usual there.
 func (r *Rank) overdue(at int64) bool {
 	return r.tokens.silence(at) >= r.softBound(&r.tokens) || r.firsts.silence(at) >= r.softBound(&r.firsts)
 }
 
-// Started says that the request has had its first token.
+// Started reports that the request has had its first token.
 func (q *Request) Started(now int64) {
 	if r := q.rank; r != nil && !q.started {
 		at := r.fleet.at(now)
@@ -437,11 +437,11 @@ func (r *Rank) sampledDown(at int64, result Result) {
 	}
 }
 
-// muted says that only a sample can show that a rank that is down works again.
+// muted reports whether only a sample can show that a rank that is down works again.
 func (r *Rank) muted() bool { return r.state == Down && r.mute && r.Samples }
 
-// owesAll says that the rank's probe was answered, and that its requests show nothing all
-// the same: only a request can show that it works again.
+// owesAll reports whether the rank's probe was answered, and that its requests show
+// nothing all the same: only a request can show that it works again.
 func (r *Rank) owesAll() bool {
 	return (r.probed || r.trials > 0) && (r.cause == bySilence || r.cause == byStarts) && (r.state == Soft || r.state == Suspect || r.state == Probing)
 }
@@ -677,7 +677,7 @@ func (r *Rank) tickSoft(at int64) {
 	}
 }
 
-// owing says what the rank owes, in words.
+// owing returns what the rank owes, in words.
 func (r *Rank) owing(at int64) string {
 	if r.tokens.n == 0 {
 		return "its requests were given up without progress"
@@ -685,8 +685,8 @@ func (r *Rank) owing(at int64) string {
 	return fmt.Sprintf("no progress for %v with %d requests there", rounded(r.tokens.silence(at)), r.tokens.n)
 }
 
-// triable says that a client's request may be the trial of the rank. One that can be
-// sampled is sampled first.
+// triable reports whether a client's request may be the trial of the rank. One that can
+// be sampled is sampled first.
 func (r *Rank) triable(at int64) bool {
 	return at >= r.trialAt && (r.sampled > 0 || !r.Samples || !r.owesAll())
 }

@@ -19,7 +19,7 @@ const (
 	NumStates
 )
 
-// String gives the state's word in metrics and logs.
+// String returns the state's word in metrics and logs.
 func (s State) String() string {
 	return [...]string{"up", "soft", "suspect", "probing", "draining", "down"}[s]
 }
@@ -105,7 +105,7 @@ type View struct {
 	Why   string // and why
 	Cause string // of what is not up: silence, starts, transport or faults
 	Takes Takes
-	// Present says that the engine can be reached at all, by its adapter's word.
+	// Present is set if the engine can be reached at all, by its adapter's word.
 	Present bool
 	Open    int // unfinished requests of ours
 	Given   int // requests that it was ever handed

@@ -155,7 +155,7 @@ func (r *Rank) Is(p Presence) {
 	j.publish(r)
 }
 
-// Takes says which requests the rank takes.
+// Takes returns which requests the rank takes.
 func (r *Rank) Takes() health.Takes {
 	if r == nil {
 		return health.Freely
@@ -184,7 +184,7 @@ func (r *Rank) Rest(now int64, d time.Duration) {
 	}
 }
 
-// Rests gives how long the rank is still left alone because it has asked for it.
+// Rests returns how long the rank is still left alone because it has asked for it.
 func (r *Rank) Rests(now int64) time.Duration {
 	if r == nil {
 		return 0
@@ -195,7 +195,7 @@ func (r *Rank) Rests(now int64) time.Duration {
 	return 0
 }
 
-// View gives the rank's health as an operator sees it.
+// View returns the rank's health as an operator sees it.
 func (r *Rank) View() health.View {
 	r.judge.mu.Lock()
 	defer r.judge.mu.Unlock()
@@ -247,8 +247,8 @@ func (j *Judge) Missed() time.Duration {
 	return j.fleet.Missed()
 }
 
-// Sent says that the attempt was sent no earlier than sent: what it waited until then was
-// the gateway's doing.
+// Sent reports that the attempt was sent no earlier than sent: what it waited until then
+// was the gateway's doing.
 func (a *Attempt) Sent(now, sent int64) {
 	if a.of == nil {
 		return
@@ -259,7 +259,7 @@ func (a *Attempt) Sent(now, sent int64) {
 	a.of.judge.publish(a.of)
 }
 
-// Start says that the attempt has had its first token.
+// Start reports that the attempt has had its first token.
 func (a *Attempt) Start(now int64) {
 	if a.of == nil {
 		return

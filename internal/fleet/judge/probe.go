@@ -43,8 +43,9 @@ func (p *probes) give(why error) {
 	}
 }
 
-// advances says that the engine has computed something for others since the fence before, by
-// its own count: more than the samples that it was sent. A fence was answered just now.
+// advances reports whether the engine has computed something for others since the fence
+// before, by its own count: more than the samples that it was sent. A fence was answered
+// just now.
 func (p *probes) advances() bool {
 	if p.counting == nil {
 		return false
@@ -63,8 +64,8 @@ func (p *probes) giveSamples(why error) {
 	}
 }
 
-// under gives what a probe runs under. A sample outlasts the probes that are sent meanwhile,
-// and gives way to the next one of its kind.
+// under returns what a probe runs under. A sample outlasts the probes that are sent
+// meanwhile, and gives way to the next one of its kind.
 func (p *probes) under(ctx context.Context, probe *health.Probe) context.Context {
 	if probe.Sample {
 		at := &p.samples[0]
@@ -94,7 +95,7 @@ const (
 	NumProbeKinds
 )
 
-// String gives the kind's word in metrics.
+// String returns the kind's word in metrics.
 func (k ProbeKind) String() string { return [...]string{"page", "fence", "generation"}[k] }
 
 // ProbeEnd is how a probe ended.
@@ -107,7 +108,7 @@ const (
 	NumProbeEnds
 )
 
-// String gives the end's word in metrics.
+// String returns the end's word in metrics.
 func (e ProbeEnd) String() string {
 	return [...]string{"answered", "busy", "failed", "refused", "unanswered", "dropped"}[e]
 }
@@ -200,7 +201,7 @@ func (r *Rank) probe(ctx context.Context, p health.Probe) {
 	})
 }
 
-// resultOf says how a probe went that ended so.
+// resultOf returns how a probe went that ended so.
 func resultOf(ctx context.Context, err error) (how ProbeEnd, why string) {
 	switch {
 	case err == nil:

@@ -32,7 +32,7 @@ type Event struct {
 	Tokens    []uint32
 	BlockSize int
 	LoRA      string // the adapter's name; empty: none
-	// Salted says that the engine named a salt.
+	// Salted is set if the engine named a salt.
 	Salted bool
 	// Keyed reports for each block, if the engine reports it, whether it depends on more
 	// than its ids and adapter: a salt, media, embeddings.
@@ -42,7 +42,7 @@ type Event struct {
 	// which of the engine's caches they are in, -1 where there is one.
 	Medium, Spec string
 	Group        int
-	// Elsewhere says that the blocks are not in the publisher's own cache.
+	// Elsewhere is set if the blocks are not in the publisher's own cache.
 	Elsewhere bool
 }
 

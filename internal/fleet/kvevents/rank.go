@@ -33,7 +33,7 @@ type Options struct {
 	BlockTokens int
 	// Root gives where prompts for an adapter begin in the index; empty is none.
 	Root func(lora string) kvindex.Block
-	// Replays says that batches can be asked for again.
+	// Replays is set if batches can be asked for again.
 	Replays bool
 	Budget  *Budget
 }
@@ -129,7 +129,7 @@ func (r *Rank) Close() {
 	})
 }
 
-// Knowledge says how much is known.
+// Knowledge returns how much is known.
 func (r *Rank) Knowledge() Knowledge { return Knowledge(r.knowledge.Load()) }
 
 // Stats are the counts so far.
@@ -174,8 +174,8 @@ func (r *Rank) Resident(chain []kvindex.Block, length int) int {
 	return low * unit
 }
 
-// Removed says when the engine removed the block behind the first so many of a chain, if
-// that was among its latest ones.
+// Removed returns when the engine removed the block behind the first so many of a chain,
+// if that was among its latest ones.
 func (r *Rank) Removed(chain []kvindex.Block, blocks int) (at int64, ok bool) {
 	end := blocks + int(r.unit.Load())
 	if end > len(chain) || end == blocks {
@@ -196,7 +196,7 @@ type Request struct {
 	From   uint64
 }
 
-// Lost says that the connection to the publisher has ended.
+// Lost reports that the connection to the publisher has ended.
 func (r *Rank) Lost() {
 	r.lost = true
 	r.publish()

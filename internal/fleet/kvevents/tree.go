@@ -74,7 +74,7 @@ func (t *tree) bytes() int64 {
 	return blockBytes + 4*int64(t.size)
 }
 
-// aligned says that each of the engine's blocks ends where one of the index does.
+// aligned reports whether each of the engine's blocks ends where one of the index does.
 func (t *tree) aligned() bool { return t.size%t.index == 0 }
 
 // outcome says what became of an event.
@@ -88,8 +88,8 @@ const (
 	full             // the budget does not allow it
 )
 
-// counts says whether blocks are such that to have them means to have the prompt: those
-// of full attention, in the engine's own memory.
+// counts reports whether blocks are such that to have them means to have the prompt:
+// those of full attention, in the engine's own memory.
 func (t *tree) counts(e *Event) bool {
 	switch {
 	case e.Elsewhere, e.Medium != "" && e.Medium != "GPU":

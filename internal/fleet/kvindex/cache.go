@@ -180,7 +180,7 @@ func (c *Cache) joint(above, below int32) {
 	}
 }
 
-// Cancel says that what a placement announced for the time ready will not be
+// Cancel reports that what a placement announced for the time ready will not be
 // computed by it.
 func (c *Cache) Cancel(blocks []Block, ready int64) {
 	c.walk(blocks, func(h *holder, _ int32) {
@@ -190,7 +190,7 @@ func (c *Cache) Cancel(blocks []Block, ready int64) {
 	})
 }
 
-// Truncate says that the cache has turned out to hold no more than the first kept of
+// Truncate reports that the cache has turned out to hold no more than the first kept of
 // the blocks, whatever was placed.
 func (c *Cache) Truncate(blocks []Block, kept int) {
 	c.walk(blocks, func(h *holder, common int32) {

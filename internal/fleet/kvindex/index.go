@@ -141,8 +141,8 @@ func (s *segment) remove(x *Index, cache uint32) {
 	s.holders.Store(kept)
 }
 
-// copyOf gives holders with room for size, the given ones among them, and counts
-// what that changes.
+// copyOf returns holders with room for size, the given ones among them, and counts what
+// that changes.
 func (s *segment) copyOf(x *Index, old []holder, size int) *holders {
 	had := 0
 	if h := s.holders.Load(); h != nil {

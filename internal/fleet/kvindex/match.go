@@ -19,7 +19,7 @@ type Match struct {
 // Matches are those of all caches, by Cache.ID. A cache beyond its end has nothing.
 type Matches []Match
 
-// Of gives the match of the cache with the ID.
+// Of returns the match of the cache with the ID.
 func (m Matches) Of(id uint32) Match {
 	if int(id) >= len(m) {
 		return Match{}
@@ -27,7 +27,7 @@ func (m Matches) Of(id uint32) Match {
 	return m[id]
 }
 
-// Match says what each cache has of the chain at time now. It writes into m, which
+// Match returns what each cache has of the chain at time now. It writes into m, which
 // it returns grown to the caches there are; nothing else is allocated.
 func (x *Index) Match(m Matches, blocks []Block, now int64) Matches {
 	m = m[:cap(m)]

@@ -84,9 +84,9 @@ func Follow(ctx context.Context, o Options) {
 	}
 }
 
-// Locate gives where to reach an endpoint that is the engine's own word, of an engine that
-// is reached at host. An engine that publishes for all of its addresses is asked at that
-// one; another machine's is none of its own.
+// Locate returns where to reach an endpoint that is the engine's own word, of an engine
+// that is reached at host. An engine that publishes for all of its addresses is asked at
+// that one; another machine's is none of its own.
 func Locate(endpoint, host string) (zmtp.Endpoint, error) {
 	at, err := zmtp.ParseEndpoint(endpoint)
 	if err != nil || at.Network == "unix" {

@@ -289,7 +289,8 @@ func (r *Reader) contentPart(c *cursor, role []byte, depth int) bool {
 	return true
 }
 
-// url gives the URL of an object that has one, and adds what else is in it to a digest.
+// url returns the URL of an object that has one, and adds what else is in it to a
+// digest.
 func (r *Reader) url(raw []byte, digest *uint64) []byte {
 	m, more := r.object(&cursor{b: raw}, func(name []byte) int {
 		switch string(name) {

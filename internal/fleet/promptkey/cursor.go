@@ -10,7 +10,7 @@ type cursor struct {
 	comma bool // a value has come, so that a comma or an end must
 }
 
-// kind gives the first byte of the value that comes, 0 where there is none.
+// kind returns the first byte of the value that comes, 0 where there is none.
 func (c *cursor) kind() byte {
 	c.i = dialect.SkipSpace(c.b, c.i)
 	if c.i == len(c.b) {
@@ -25,7 +25,7 @@ func (c *cursor) open() {
 	c.comma = false
 }
 
-// more says whether another item or member comes, and goes past the end if not.
+// more reports whether another item or member comes, and goes past the end if not.
 func (c *cursor) more() bool {
 	k := c.kind()
 	if c.comma && k == ',' {
@@ -44,8 +44,8 @@ func (c *cursor) more() bool {
 	return !c.bad
 }
 
-// name gives a member's name, with its quotes, and goes to its value; nil where there is
-// none.
+// name returns a member's name, with its quotes, and goes to its value; nil where there
+// is none.
 func (c *cursor) name() []byte {
 	raw := c.value()
 	if len(raw) < 2 || raw[0] != '"' || c.kind() != ':' {
@@ -56,7 +56,7 @@ func (c *cursor) name() []byte {
 	return raw
 }
 
-// value gives the value that comes, and goes past it; nil where there is none. It
+// value returns the value that comes, and goes past it; nil where there is none. It
 // gives some bytes of a value that is not well-formed.
 func (c *cursor) value() []byte {
 	c.i = dialect.SkipSpace(c.b, c.i)
@@ -73,7 +73,7 @@ func (c *cursor) value() []byte {
 	return raw
 }
 
-// none says whether a value is as good as none: not there, null, or empty.
+// none reports whether a value is as good as none: not there, null, or empty.
 func none(raw []byte) bool {
 	switch {
 	case len(raw) == 0 || raw[0] == 'n':
@@ -86,7 +86,7 @@ func none(raw []byte) bool {
 	return false
 }
 
-// inside gives the inside of a string, nil of what is none.
+// inside returns the inside of a string, nil of what is none.
 func inside(raw []byte) []byte {
 	if len(raw) < 2 || raw[0] != '"' {
 		return nil

@@ -87,7 +87,7 @@ func (r *Reader) fields(h *dialect.Head, root kvindex.Block) (f [numFields][]byt
 	return f, root
 }
 
-// effort gives of thinking and its likes the member that changes a prompt.
+// effort returns of thinking and its likes the member that changes a prompt.
 func (r *Reader) effort(raw []byte) []byte {
 	if raw[0] != '{' {
 		return raw
@@ -107,8 +107,8 @@ func (r *Reader) effort(raw []byte) []byte {
 	return m[1]
 }
 
-// choice gives tool_choice where an engine may leave tools out of the prompt for it: it
-// is "none", or names one. Its other values ask for nothing that a template shows.
+// choice returns tool_choice where an engine may leave tools out of the prompt for it:
+// it is "none", or names one. Its other values ask for nothing that a template shows.
 func (r *Reader) choice(raw []byte) []byte {
 	if raw[0] != '"' {
 		return raw

@@ -39,11 +39,11 @@ var shapes = map[string]Shape{
 	"/v1/score":            Pairs,
 }
 
-// ShapeOf gives the shape of the bodies that are sent to a path.
+// ShapeOf returns the shape of the bodies that are sent to a path.
 func ShapeOf(path string) Shape { return shapes[path] }
 
-// Generates says that an answer is generated; otherwise the prompt is all there is to
-// compute.
+// Generates reports whether an answer is generated; otherwise the prompt is all there
+// is to compute.
 func (s Shape) Generates() bool { return s >= Chat && s <= Responses }
 
 // Key is what a body says of its prompt.
@@ -68,9 +68,9 @@ type Reader struct {
 	word   [128]byte
 }
 
-// Read gives the key of a body, and whether there is one. Its blocks are appended to dst
-// and follow after root, which stands for the model. The head's body and fields must be
-// there still.
+// Read returns the key of a body, and whether there is one. Its blocks are appended to
+// dst and follow after root, which stands for the model. The head's body and fields must
+// be there still.
 func (r *Reader) Read(dst []kvindex.Block, root kvindex.Block, shape Shape, h *dialect.Head) (k Key, ok bool) {
 	had := len(dst)
 	f, root := r.fields(h, root)
@@ -102,7 +102,7 @@ func (r *Reader) Read(dst []kvindex.Block, root kvindex.Block, shape Shape, h *d
 	return k, ok
 }
 
-// spelled gives what a short string spells, in room that the next call uses again. A
+// spelled returns what a short string spells, in room that the next call uses again. A
 // longer one that has escapes gives nothing: no word that is known is so long.
 func (r *Reader) spelled(raw []byte) []byte {
 	word := inside(raw)
@@ -270,7 +270,8 @@ func (r *Reader) part(raw []byte, system bool) {
 	r.string(text)
 }
 
-// roleOf gives a role: those that are known as one slice each, whatever their spelling.
+// roleOf returns a role: those that are known as one slice each, whatever their
+// spelling.
 func (r *Reader) roleOf(raw []byte) []byte {
 	switch string(r.spelled(raw)) {
 	case "system":

@@ -51,7 +51,7 @@ func (t *text) begin(root kvindex.Block, blocks []kvindex.Block, room int) {
 	t.prev, t.blocks, t.room, t.muted, t.done, t.n = root, blocks, room, false, 0, 0
 }
 
-// end gives what stands for all of the text.
+// end returns what stands for all of the text.
 func (t *text) end() uint64 { return uint64(t.prev.Next(t.block[:t.n])) }
 
 // bytes is how long the text is so far.

@@ -89,7 +89,7 @@ type Request struct {
 	turn    int64 // the latest in which it was to decide
 }
 
-// Waits says whether the request is in the queue.
+// Waits reports whether the request is in the queue.
 func (r *Request) Waits() bool { return r.line != nil }
 
 // Rank is the one that the request has decided to wait for, nil if none.
@@ -152,7 +152,7 @@ func (q *Queue) Len() int { return q.n }
 // Bytes is what they hold.
 func (q *Queue) Bytes() int64 { return q.bytes }
 
-// Stats gives those of the models of which some request came, by their names.
+// Stats returns those of the models of which some request came, by their names.
 func (q *Queue) Stats() map[string]Stats {
 	all := make(map[string]Stats, len(q.models))
 	for name, m := range q.models {
@@ -220,7 +220,7 @@ func (q *Queue) Open(r *Request, rank *cost.Rank, now int64) bool {
 	return rank.Fits(now, r.Answers) && (q.n == 0 || !q.behind(r, rank))
 }
 
-// behind says whether somebody is to go to the rank before r does.
+// behind reports whether somebody is to go to the rank before r does.
 func (q *Queue) behind(r *Request, rank *cost.Rank) bool {
 	for _, l := range q.lines {
 		first := l.waiting.items[0]
@@ -288,7 +288,7 @@ func (q *Queue) Park(r *Request, rank *cost.Rank, ms float64, now int64) Reason 
 	return None
 }
 
-// admit says whether a request may wait.
+// admit reports whether a request may wait.
 func (q *Queue) admit(r *Request, now int64) Reason {
 	if r.line != nil {
 		return None
@@ -427,8 +427,8 @@ func (r *Request) First() *cost.Rank {
 	return nil
 }
 
-// Changed says that other ranks are there, or take other requests. Those that wait for a
-// rank that cannot be given to them wait for any.
+// Changed reports that other ranks are there, or take other requests. Those that wait
+// for a rank that cannot be given to them wait for any.
 func (q *Queue) Changed(now int64) {
 	var back []*Request
 	for _, l := range q.lanes {
@@ -454,8 +454,9 @@ func (q *Queue) Expire(now int64) *Request {
 	return r
 }
 
-// Due says when Turn or Expire may have something to say without an event: when ranks are
-// predicted to have room, at the latest. It is 0 where only an event can change anything.
+// Due returns when Turn or Expire may have something to say without an event: when ranks
+// are predicted to have room, at the latest. It is 0 where only an event can change
+// anything.
 func (q *Queue) Due(now int64) int64 {
 	due := int64(math.MaxInt64)
 	if len(q.due.items) > 0 {

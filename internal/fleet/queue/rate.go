@@ -19,10 +19,10 @@ const (
 	enough, fewest = 8.0, 3.0
 )
 
-// begin says that something waits from now on.
+// begin reports that something waits from now on.
 func (r *rate) begin(now int64) { r.busy, r.at = true, now }
 
-// end says that nothing waits any more.
+// end reports that nothing waits any more.
 func (r *rate) end(now int64) {
 	r.pass(now)
 	r.busy = false

@@ -15,7 +15,7 @@ const (
 	numReasons
 )
 
-// String gives the word for metrics and headers.
+// String returns the word for metrics and headers.
 func (r Reason) String() string {
 	return [...]string{"none", "queue_full", "queue_bytes", "too_late", "timeout"}[r]
 }

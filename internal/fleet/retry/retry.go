@@ -145,13 +145,13 @@ type Failure struct {
 	// NotRun is set if the engine cannot have begun the request. Silent is set if the
 	// engine sent nothing and may still be working on it.
 	NotRun, Silent bool
-	// Effects says that engines may do more than compute an answer, so that what may
+	// Effects is set if engines may do more than compute an answer, so that what may
 	// have run must not be repeated.
 	Effects bool
 	// Attempts there were, and those of them in which an engine may have begun. An attempt
 	// that gave Proven ids or more begins the count anew.
 	Attempts, Begun int
-	// Goes says that the client has had some of the answer, and another engine can go on
+	// Goes is set if the client has had some of the answer, and another engine can go on
 	// behind it; then Seen is not set. Continued is how often that was done.
 	Goes      bool
 	Continued int
@@ -170,12 +170,13 @@ const (
 	Spent             // the model's budget is
 )
 
-// String gives the word for metrics.
+// String returns the word for metrics.
 func (r Refusal) String() string {
 	return [...]string{"granted", "final", "seen", "may_have_run", "attempts", "budget"}[r]
 }
 
-// Allow says whether the request may be repeated at all, whatever is left of the budget.
+// Allow reports whether the request may be repeated at all, whatever is left of the
+// budget.
 func (f *Failure) Allow() Refusal {
 	switch {
 	case f.Final:

@@ -109,7 +109,7 @@ func (m *Model) matchTexts(x *kvindex.Index, dst kvindex.Matches, c *Choice, p *
 	return dst
 }
 
-// reach gives matches that have a place for a cache.
+// reach returns matches that have a place for a cache.
 func reach(m kvindex.Matches, id uint32) kvindex.Matches {
 	for int(id) >= len(m) {
 		m = append(m, kvindex.Match{})

@@ -58,7 +58,7 @@ type Rank struct {
 	Number int // -1: the wire names none
 	// Label is the engine's name, and behind a slash the rank's number if it has one.
 	Label string
-	// There says that the rank can be reached.
+	// There is set if the rank can be reached.
 	There bool
 	// Health says which requests it takes; nil is all.
 	Health *judge.Rank
@@ -68,10 +68,10 @@ type Rank struct {
 	Without []string
 }
 
-// Whole gives what stands for an engine that names no ranks.
+// Whole returns what stands for an engine that names no ranks.
 func Whole(name string) *Rank { return &Rank{Number: -1, Label: name} }
 
-// Condition gives the health of an engine that is ready: that of its best rank, but with
+// Condition returns the health of an engine that is ready: that of its best rank, but with
 // the longest silence of any, and the requests of all. ok is false where nobody judges it.
 func (e *Engine) Condition() (v health.View, ok bool) {
 	for _, r := range e.Ranks {
@@ -92,7 +92,7 @@ func (e *Engine) Condition() (v health.View, ok bool) {
 	return v, ok
 }
 
-// AllBooks gives those of the engine's ranks that have been ready at some time.
+// AllBooks returns those of the engine's ranks that have been ready at some time.
 func (e *Engine) AllBooks() (of []*Books) {
 	for _, r := range e.Ranks {
 		if r.Books != nil {
@@ -112,7 +112,7 @@ func (e *Engine) Events() (of []*Events) {
 	return of
 }
 
-// Known says that the engine has been ready at some time.
+// Known reports whether the engine has been ready at some time.
 func (e *Engine) Known() bool { return len(e.AllBooks()) > 0 }
 
 // Carries is what a request for the engine may need. A relayed engine is given
@@ -124,7 +124,7 @@ func (e *Engine) Carries() infer.Carries {
 	return e.Facts.Carries
 }
 
-// Alone says that the engine serves requests whole.
+// Alone reports whether the engine serves requests whole.
 func (e *Engine) Alone() bool {
 	return e.Role == infer.RoleBoth || e.Role == infer.RoleDecode && e.Meets.Whole
 }
@@ -146,7 +146,7 @@ type Needs struct{ IDs, Bytes infer.Carries }
 func (n Needs) HasIDs() bool   { return n.IDs&infer.AnotherForm == 0 }
 func (n Needs) HasBytes() bool { return n.Bytes&infer.AnotherForm == 0 }
 
-// Of gives what the request needs of an engine.
+// Of returns what the request needs of an engine.
 func (n Needs) Of(e *Engine) infer.Carries {
 	if e.Relay != nil {
 		return n.Bytes
@@ -255,7 +255,7 @@ func (s *Snapshot) Names() []string {
 	return names
 }
 
-// Known says that some engine is known to serve the model.
+// Known reports whether some engine is known to serve the model.
 func (m *Model) Known() bool { return m.ByIDs.Kind != "" || m.Relayed.Kind != "" }
 
 // Add adds a target that is ready, and has books.
@@ -333,13 +333,13 @@ func (c *Choice) Available() int {
 	return max(min(int(most)*c.Request.BlockTokens, c.Request.Length-1), 0)
 }
 
-// Has says whether there is a ready target that carries what a request needs and is
+// Has reports whether there is a ready target that carries what a request needs and is
 // not among the tried ones. Unlike Pick it is no turn of the policy.
 func (m *Model) Has(needs Needs, tried []Target) bool {
 	return m.takes(needs, tried) != health.Never
 }
 
-// takes says how freely any target takes a request.
+// takes returns how freely any target takes a request.
 func (m *Model) takes(needs Needs, tried []Target) (most health.Takes) {
 	var halves [numForms]health.Takes
 	for i := range m.Targets {
@@ -375,7 +375,7 @@ func (e *Engine) form() form {
 	return byIDs
 }
 
-// fills says how freely any of the Prefills takes a request in a form.
+// fills returns how freely any of the Prefills takes a request in a form.
 func (m *Model) fills(f form, needs Needs, tried []Target) (most health.Takes) {
 	for i := range m.Prefills {
 		if t := &m.Prefills[i]; t.form() == f && t.fits(needs, tried) {
@@ -385,7 +385,8 @@ func (m *Model) fills(f form, needs Needs, tried []Target) (most health.Takes) {
 	return most
 }
 
-// all gives those that callers are served by, and then those that compute prompts for them.
+// all returns those that callers are served by, and then those that compute prompts for
+// them.
 func (m *Model) all() iter.Seq[*Target] {
 	return func(yield func(*Target) bool) {
 		for _, side := range [...][]Target{m.Targets, m.Prefills} {
@@ -398,7 +399,7 @@ func (m *Model) all() iter.Seq[*Target] {
 	}
 }
 
-// Rests gives after how long the first of the targets can be asked again that were
+// Rests returns after how long the first of the targets can be asked again that were
 // not tried, where none takes a request and some of them only because they have asked
 // to be left alone; 0: that is not so.
 func (m *Model) Rests(needs Needs, tried []Target, now int64) (least time.Duration) {
@@ -413,8 +414,8 @@ func (m *Model) Rests(needs Needs, tried []Target, now int64) (least time.Durati
 	return least
 }
 
-// Back gives in how long the first of the targets that were not tried may take a request
-// again, where none takes any: when it is probed next. 0: nobody knows.
+// Back returns in how long the first of the targets that were not tried may take a
+// request again, where none takes any: when it is probed next. 0: nobody knows.
 func (m *Model) Back(needs Needs, tried []Target) (least time.Duration) {
 	for t := range m.all() {
 		if t.Health == nil || !t.fits(needs, tried) {
@@ -448,7 +449,7 @@ func (m *Model) Room(needs Needs, tried []Target, n int, now int64) bool {
 	return false
 }
 
-// Takes says whether Pick might choose the rank, whether it has room or not.
+// Takes reports whether Pick might choose the rank, whether it has room or not.
 func (m *Model) Takes(needs Needs, tried []Target, rank *cost.Rank) bool {
 	for t := range m.all() {
 		if t.Books.Rank == rank {
@@ -603,7 +604,7 @@ func (m *Model) narrow(s *subset, side []Target, candidates []balance.Candidate,
 	return any
 }
 
-// partial says that the target may be given a share of the requests only.
+// partial reports whether the target may be given a share of the requests only.
 func (t *Target) partial() bool { return t.Weight > 0 && t.Weight < 1 }
 
 // takes returns how freely the target takes a request. A request beyond the target's share
@@ -635,8 +636,8 @@ func (m *Model) computes(f form, c *Choice) bool {
 	return false
 }
 
-// Class tells requests apart that not all targets can be given: it is what they need of what
-// some target does not carry, in either form.
+// Class distinguishes requests that only some targets can serve. It is the set of their
+// needs, in either form, that some target does not carry.
 func (m *Model) Class(needs Needs) Class {
 	common := infer.CarriesAnything
 	if !m.halves {
@@ -653,15 +654,15 @@ func (m *Model) Class(needs Needs) Class {
 	return Class(needs.IDs&^ids) | Class(needs.Bytes&^bytes)<<32
 }
 
-// Class tells requests apart that cannot be given to the same targets. It has 63 bits.
+// Class distinguishes requests that different targets can serve. It has 63 bits.
 type Class uint64
 
-// fits says whether a target can be given a request that was tried elsewhere.
+// fits reports whether a target can be given a request that was tried elsewhere.
 func (t *Target) fits(needs Needs, tried []Target) bool {
 	return t.carries(needs) && !t.among(tried, true)
 }
 
-// carries says whether a target can be given what a request needs.
+// carries reports whether a target can be given what a request needs.
 func (t *Target) carries(needs Needs) bool {
 	of := needs.Of(t.Engine)
 	if of&infer.Undivided != 0 {
@@ -670,8 +671,8 @@ func (t *Target) carries(needs Needs) bool {
 	return of&^t.Carries() == 0
 }
 
-// among says whether a target, or with rank false another rank of its engine, is one of
-// those that were tried, which may be of an earlier snapshot.
+// among reports whether a target, or with rank false another rank of its engine, is one
+// of those that were tried, which may be of an earlier snapshot.
 func (t *Target) among(tried []Target, rank bool) bool {
 	for i := range tried {
 		if tried[i].Name == t.Name && (!rank || tried[i].Number == t.Number) {
@@ -681,15 +682,15 @@ func (t *Target) among(tried []Target, rank bool) bool {
 	return false
 }
 
-// Alone says whether some engine carries all that a request needs by itself, where
-// each of it is carried by some (Carries). It is true while engines are not ready, so that
-// they are waited for.
+// Alone reports whether some engine carries all that a request needs by itself, where each
+// of it is carried by some (Carries). It is true while engines are not ready, so that they
+// are waited for.
 func (m *Model) Alone(needs Needs) bool {
 	return m.Awaited || len(m.Targets) == 0 || slices.ContainsFunc(m.Targets, func(t Target) bool { return t.carries(needs) })
 }
 
-// Missing says what the model's engines that are ready cannot serve a request without, empty
-// where that is not why none does.
+// Missing returns what the model's engines that are ready cannot serve a request without,
+// empty where that is not why none does.
 func (m *Model) Missing(needs Needs, tried []Target) string {
 	switch {
 	case m.halves && needs.Bytes&infer.Undivided != 0 && !slices.ContainsFunc(m.Targets, func(t Target) bool { return t.Alone() }):
@@ -704,7 +705,7 @@ func (m *Model) Missing(needs Needs, tried []Target) string {
 	return "its decode engines serve no whole requests, and no prefill engine is ready"
 }
 
-// Why gives the reasons for which engines do not carry something, each once.
+// Why returns the reasons for which engines do not carry something, each once.
 func (m *Model) Why(lacks infer.Carries) (reasons []string) {
 	for t := range m.all() {
 		for _, l := range t.Facts.Lacks {
