@@ -16,7 +16,7 @@ type attempt struct {
 	leg    leg           // nil before the engine is asked, and once the attempt is settled
 	answer answer.Answer // of the latest attempt
 	booked booked
-	// answering says that a part of the answer has come from this attempt.
+	// answering is set if a part of the answer has come from this attempt.
 	answering bool
 	work      float64 // what it was predicted to be at the target, as workOf says
 	target    route.Target
@@ -100,7 +100,8 @@ func (x *exchange) failure(e *infer.Error) retry.Failure {
 	return f
 }
 
-// couldRetry says that the request can go to another engine, at once, after a failure.
+// couldRetry reports whether the request can go to another engine, at once, after a
+// failure.
 func (r *routing) couldRetry(failed route.Target, f retry.Failure) bool {
 	return f.Allow() == retry.Granted && r.elsewhere(failed) && r.model.Retries.Left(trace.Now()) >= 1
 }

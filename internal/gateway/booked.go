@@ -81,8 +81,8 @@ func (f *footprint) workOf(chosen *balance.Option) float64 {
 	return chosen.Prefill
 }
 
-// ended says how the attempt ended for the engine. A relay's refusal or failure is passed
-// on as an answer. Halves that failed between them say nothing of either engine.
+// ended returns how the attempt ended for the engine. A relay's refusal or failure is
+// passed on as an answer. Halves that failed between them say nothing of either engine.
 func (a *attempt) ended(e *infer.Error) health.End {
 	if e != nil && e.Handover {
 		return health.GaveUp

@@ -18,7 +18,7 @@ type Cap struct {
 	N         int // answers to a prompt
 }
 
-// capOf gives the cap of the model that was found, which its LoRA adapters have too.
+// capOf returns the cap of the model that was found, which its LoRA adapters have too.
 func (p *preparing) capOf() Cap {
 	if l := p.model.Loaded; l != nil {
 		return Cap{MaxTokens: l.MaxTokens, N: l.MaxN}

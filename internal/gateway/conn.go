@@ -143,7 +143,7 @@ func (h *headScan) read(p []byte) {
 	}
 }
 
-// ambiguous says whether a request in chunks may have declared a length as well.
+// ambiguous reports whether a request in chunks may have declared a length as well.
 func (c *conn) ambiguous() bool {
 	return c == nil || c.tls || c.first.Load() == 0 || !c.head.whole || c.head.declared
 }
@@ -184,7 +184,7 @@ func connContext(ctx context.Context, nc net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// connFrom gives the connection that net/http serves, or nil when it is not one of
+// connFrom returns the connection that net/http serves, or nil when it is not one of
 // ours.
 func connFrom(nc net.Conn) *conn {
 	if over, ok := nc.(*tls.Conn); ok {
@@ -194,7 +194,7 @@ func connFrom(nc net.Conn) *conn {
 	return c
 }
 
-// connOf gives the connection of a request, or nil when it is not one of ours.
+// connOf returns the connection of a request, or nil when it is not one of ours.
 func connOf(ctx context.Context) *conn {
 	c, _ := ctx.Value(connKey{}).(*conn)
 	return c
@@ -223,7 +223,7 @@ func (c *conn) done() {
 	c.first.Store(0)
 }
 
-// Server gives an http.Server for the gateway with its bounds set. It speaks
+// Server returns an http.Server for the gateway with its bounds set. It speaks
 // HTTP/1.1, and HTTP/2 over TLS. It must serve Returned beside its listeners, or
 // streams stay with net/http.
 func (g *Gateway) Server() *http.Server {

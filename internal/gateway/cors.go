@@ -41,7 +41,7 @@ func ParseOrigins(words []string) (Origins, error) {
 	return o, nil
 }
 
-// parseOrigin gives an origin as browsers write it.
+// parseOrigin returns an origin as browsers write it.
 func parseOrigin(s string) (string, error) {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme == "" || u.Host == "" {
@@ -60,7 +60,7 @@ func parseOrigin(s string) (string, error) {
 	return u.Scheme + "://" + host, nil
 }
 
-// none says that no page may.
+// none reports whether no page may.
 func (o Origins) none() bool { return !o.any && len(o.listed) == 0 }
 
 // The heads of CORS.

@@ -23,8 +23,8 @@ var sdkTimeouts = []string{"X-Stainless-Timeout", "X-Stainless-Read-Timeout"}
 // longestTimeout bounds what a caller may say. It is no time that a request could wait.
 const longestTimeout = 365 * 24 * time.Hour
 
-// beginBy gives when the answer to a request must begin that has arrived at that time, in the
-// same clock; 0 where its caller does not say.
+// beginBy returns when the answer to a request must begin that has arrived at that time, in
+// the same clock; 0 where its caller does not say.
 func beginBy(h http.Header, arrival int64, now func() int64) (at int64, err error) {
 	sooner := func(t int64) {
 		if at == 0 || t < at {

@@ -7,9 +7,9 @@ import (
 	"weir/internal/infer"
 )
 
-// templateKwargs gives what the chat template gets besides the conversation: what
-// the caller gave, and the variable by which the template knows how much the
-// model is to reason.
+// templateKwargs returns what the chat template gets besides the conversation: what the
+// caller gave, and the variable by which the template knows how much the model is to
+// reason.
 func (p *preparing) templateKwargs() ([]byte, error) {
 	given, effort, field := p.req.ChatTemplateKwargs, p.req.Effort, p.req.Fields.Effort
 	if effort == "" {

@@ -46,7 +46,8 @@ func newServices(own dialect.Endpoint) services {
 	return all
 }
 
-// endpointOf gives the endpoint of a path. A path that weir does not know can be relayed.
+// endpointOf returns the endpoint of a path. A path that weir does not know can be
+// relayed.
 func (s services) endpointOf(path string) dialect.Endpoint {
 	if at, ok := s[path]; ok {
 		return at.Endpoint
@@ -86,7 +87,8 @@ func (s services) method(path, method string, relayed allow.Paths) (allowed stri
 // own.
 const twice = "/v1/v1/"
 
-// meant gives the path that a caller has put a slash behind or /v1 in front of, or "".
+// meant returns the path that a caller has put a slash behind or /v1 in front of, or
+// "".
 func (s services) meant(path string) string {
 	meant := strings.TrimRight(path, "/")
 	if strings.HasPrefix(meant, twice) {

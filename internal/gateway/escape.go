@@ -127,7 +127,7 @@ func (s *escape) by(cancel context.CancelFunc, abandon context.CancelCauseFunc, 
 	}
 }
 
-// left gives why the attempt leaves; nil where it stays.
+// left returns why the attempt leaves; nil where it stays.
 func (s *escape) left() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +149,7 @@ func (s *escape) answers() error {
 	return nil
 }
 
-// granted gives how long the retry waits that an escape was granted.
+// granted returns how long the retry waits that an escape was granted.
 func (s *escape) granted() (wait time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -35,7 +35,7 @@ type footprint struct {
 	bytes *footprint
 }
 
-// at gives what the request is in the books of an engine.
+// at returns what the request is in the books of an engine.
 func (f *footprint) at(e *route.Engine) *footprint {
 	if f.bytes != nil && e.Relay != nil {
 		return f.bytes

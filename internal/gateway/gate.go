@@ -76,8 +76,8 @@ func (p *preparing) gateBoth() (estimate int64, err error) {
 	return estimate, p.checkAlone()
 }
 
-// ofForm says that an error is about a form of the request: about what weir would have to
-// understand of it to give an engine ids.
+// ofForm reports whether an error is about a form of the request: about what weir would
+// have to understand of it to give an engine ids.
 func (p *preparing) ofForm(err error) bool {
 	switch infer.AsError(err).Code {
 	case infer.CodeInvalid, infer.CodeUnsupported, infer.CodeContext:
@@ -259,7 +259,7 @@ func (g *Gateway) forms(m *route.Model, e dialect.Endpoint) (needs route.Needs) 
 	return needs
 }
 
-// asksTokenizer says that an endpoint asks a model's tokenizer and no engine.
+// asksTokenizer reports whether an endpoint asks a model's tokenizer and no engine.
 func asksTokenizer(e dialect.Endpoint) bool {
 	wants := e.Traits().Wants
 	return wants == dialect.TokenIDs || wants == dialect.Text

@@ -277,7 +277,7 @@ func New(opts Options) *Gateway {
 // Drain refuses new requests; those in flight go on.
 func (g *Gateway) Drain() { g.gate.Drain() }
 
-// Live tells how many requests are in flight.
+// Live returns how many requests are in flight.
 func (g *Gateway) Live() int { return int(g.live.Load()) }
 
 // Load is what the gateway has to do now.
@@ -332,8 +332,8 @@ func (g *Gateway) Handler() http.Handler {
 	return g.crossOrigin(mux)
 }
 
-// known says that a request is to an engine, as nearly all are: then no mux has to go through
-// its patterns.
+// known reports whether a request is to an engine, as nearly all are: then no mux has to go
+// through its patterns.
 func (g *Gateway) known(r *http.Request) bool {
 	_, known := g.services[r.URL.Path]
 	return known && r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/v1/")

@@ -20,7 +20,7 @@ import (
 
 // Queueing says how requests wait while all engines that they could go to are full.
 type Queueing struct {
-	// Off says that they do not wait: engines are given everything at once. Engines that
+	// Off is set if they do not wait: engines are given everything at once. Engines that
 	// schedule by requests' priorities are, where clients may send those.
 	Off bool
 	// Requests is how many of a model wait at once; 0 is no bound.
@@ -222,7 +222,7 @@ func (h *holding) join(t *ticket, why queue.Reason, now int64) {
 
 func (h *holding) count() { h.waiting.Store(int64(h.queue.Len())) }
 
-// room says that an engine may have room now. It may be called by anyone.
+// room reports that an engine may have room now. It may be called by anyone.
 func (h *holding) room() {
 	if h != nil && h.waiting.Load() > 0 {
 		h.kick()
@@ -285,9 +285,9 @@ func (h *holding) take(t *ticket, target route.Target, partner *route.Target, ok
 	h.count()
 }
 
-// late says whether the answer cannot begin by the time that the caller has set. An engine
-// that has nothing to do is asked all the same: it would never be known to have become
-// faster.
+// late reports whether the answer cannot begin by the time that the caller has set. An
+// engine that has nothing to do is asked all the same: it would never be known to have
+// become faster.
 func (t *ticket) late(target route.Target, now int64) bool {
 	if t.x.beginBy == 0 {
 		return false

@@ -21,7 +21,7 @@ type leftOut struct {
 	counted bool
 }
 
-// leftOut gives what was left out of a request that weir has decoded.
+// leftOut returns what was left out of a request that weir has decoded.
 func (p *preparing) leftOut() (l leftOut) {
 	switch t := &p.tokenization; {
 	case p.req != nil:

@@ -170,7 +170,7 @@ func (fs *flights) leave(x *exchange) {
 	s.all = s.all[:len(s.all)-1]
 }
 
-// list gives all of them, in no order.
+// list returns all of them, in no order.
 func (fs *flights) list() []*exchange {
 	all := make([]*exchange, 0, fs.count.Load()+64)
 	for i := range fs.shards {
@@ -239,7 +239,7 @@ func (o *oldest) add(s seen) {
 	o.all = slices.Insert(o.all, at, s)
 }
 
-// InFlight gives the requests under way. No request waits for it.
+// InFlight returns the requests under way. No request waits for it.
 func (g *Gateway) InFlight(q InFlightQuery) InFlight {
 	all := g.flights.list()
 	found := InFlight{Total: len(all)}

@@ -27,8 +27,8 @@ type intake struct {
 // send without a pause.
 const maxIntake = 256 << 10
 
-// asks says that net/http asks for more. unread gives how much the client has sent that
-// was not read.
+// asks reports that net/http asks for more. unread gives how much the client has sent
+// that was not read.
 func (i *intake) asks(unread func() int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -91,9 +91,9 @@ func (l *relayLeg) expect() {
 	l.flight.silence.Store(l.silence)
 }
 
-// ask gives the body that the engine is sent: the caller's, with the name that the engine
-// knows the model by, where its stream is to be verified with what that needs, and of a
-// decode half with what it meets the other one by.
+// ask returns the body that the engine is sent: the caller's, with the name that the
+// engine knows the model by, where its stream is to be verified with what that needs, and
+// of a decode half with what it meets the other one by.
 func (l *relayLeg) ask(q *request, path string) []byte {
 	var asked *dialect.Asked
 	e, ok := q.endpoint.(dialect.Verifiable)
@@ -207,8 +207,8 @@ func (l *relayLeg) tryRead(in *answer.Input, s *answer.Scratch, round int) bool 
 	return false
 }
 
-// readError says why the engine's answer could not be read to its end. An
-// abandoned attempt carries its cause.
+// readError returns why the engine's answer could not be read to its end. An abandoned
+// attempt carries its cause.
 func (l *relayLeg) readError(err error) error {
 	if err == nil || err == io.EOF {
 		return err

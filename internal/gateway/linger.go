@@ -8,13 +8,14 @@ import "weir/internal/engine"
 // It is therefore delayed: the attempt may end, and the half continues at the adapter as
 // described by engine.Deferral.
 
-// defers says that the decode half must not be hung up on before its first output.
+// defers reports whether the decode half must not be hung up on before its first
+// output.
 func (p *partner) defers() bool {
 	return p != nil && p.target.Meets.Way == engine.ByRoom
 }
 
-// writesNoMore says that the prefill engine has ended the half by itself: it failed, or has
-// handed all KV over, since it answers no sooner.
+// writesNoMore reports whether the prefill engine has ended the half by itself: it failed,
+// or has handed all KV over, since it answers no sooner.
 func (p *partner) writesNoMore() bool { return p.ended() && (p.quit || p.err == nil) }
 
 // lingers sees to a decode half that goes on when the leg has been closed: it ends at the

@@ -15,7 +15,7 @@ import (
 	"weir/internal/wire/sock"
 )
 
-// Listener gives a listener whose connections are the gateway's clients: each is in
+// Listener returns a listener whose connections are the gateway's clients: each is in
 // the book of connections, and knows when the first byte of a request was read, which
 // net/http does not tell. Use it together with the gateway's Server.
 func (g *Gateway) Listener(l net.Listener) net.Listener { return listener{l, g} }
@@ -138,7 +138,7 @@ func (l serverLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// serverErrors gives the logger of an http.Server.
+// serverErrors returns the logger of an http.Server.
 func (g *Gateway) serverErrors() *log.Logger { return log.New(serverLog{g}, "", 0) }
 
 // spell logs trouble that comes again and again: when it begins, and once a minute

@@ -10,7 +10,7 @@ import (
 // or 32 by 32 pixels.
 const mediaTokens = 1024
 
-// mediaEstimate says by how much what a request holds besides text changes the
+// mediaEstimate returns by how much what a request holds besides text changes the
 // estimate of its tokens, in which each byte of the body counts.
 func (q *request) mediaEstimate() int64 {
 	bytes := 0

@@ -49,7 +49,7 @@ func (g *Gateway) modelInfo(name string, m *route.Model) openai.ModelInfo {
 	return info
 }
 
-// folder gives the model folder of a model; nil: it is not known.
+// folder returns the model folder of a model; nil: it is not known.
 func (g *Gateway) folder(m *route.Model) *model.Folder {
 	if m.Loaded != nil {
 		return m.Loaded.Folder

@@ -91,13 +91,13 @@ func (a *abortable) ask(cancel context.CancelCauseFunc) {
 	}
 }
 
-// ready says that the request goes to an engine now, unless it was aborted.
+// ready reports whether the request goes to an engine now, unless it was aborted.
 func (a *abortable) ready(box *stream.Mailbox) bool {
 	a.mailbox.Store(box)
 	return !a.asked.Load()
 }
 
-// timing gives the request's times so far.
+// timing returns the request's times so far.
 func (s *stages) timing() dialect.Timing {
 	now := trace.Now()
 	seconds := func(stamp int64) float64 {

@@ -31,7 +31,7 @@ func (g *Gateway) native() dialect.Endpoint { return g.services.endpointOf(sglan
 // software is the name of the server in answers to clients.
 const software = "weir"
 
-// served gives the models that engines have joined for, each once and without their
+// served returns the models that engines have joined for, each once and without their
 // LoRA adapters.
 func served(snap *route.Snapshot) (models []*route.Model) {
 	for _, name := range snap.Names() {

@@ -114,7 +114,7 @@ var errBereft = infer.Errorf(infer.CodeCancelled, "the prefill half has failed")
 // decode half is whole.
 const lastWord = 500 * time.Millisecond
 
-// first says that the prefill engine answers before the decode half is made.
+// first reports whether the prefill engine answers before the decode half is made.
 func (p *partner) first() bool { return p.target.Meets.Way == engine.ByPull }
 
 // begin has the half served. It is called once.
@@ -240,8 +240,8 @@ func (p *partner) fails(e *infer.Error) {
 	}
 }
 
-// unseen says that nothing shows when the KV was fetched: the decode half's answer comes whole,
-// or nothing was handed over.
+// unseen reports whether nothing shows when the KV was fetched: the decode half's answer comes
+// whole, or nothing was handed over.
 func (p *partner) unseen() bool {
 	return p.booked.of.whole || p.first() && p.meetings[0].params == nil
 }
@@ -381,14 +381,14 @@ func (p *partner) tell(now int64) {
 	}
 }
 
-// owes says that the decode half owes its first output from now on.
+// owes reports that the decode half owes its first output from now on.
 func (p *partner) owes(now int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.tell(now)
 }
 
-// begins says that the decode half has had its first output.
+// begins reports that the decode half has had its first output.
 func (p *partner) begins(at int64) {
 	if p == nil {
 		return
@@ -401,7 +401,7 @@ func (p *partner) begins(at int64) {
 	}
 }
 
-// ended says that the half has ended.
+// ended reports whether the half has ended.
 func (p *partner) ended() bool {
 	select {
 	case <-p.answered:
@@ -440,9 +440,9 @@ func (p *partner) scores(cells []stream.Cell) {
 // Down implements judge.Waiting.
 func (p *partner) Down(why string) { p.escape.down(&p.target, why) }
 
-// word gives what the attempt has failed by, where its decode half has failed by e before
-// there was any output: where that may be what it has seen of the prefill half's failure,
-// it is that.
+// word returns what the attempt has failed by, where its decode half has failed by e
+// before there was any output: where that may be what it has seen of the prefill half's
+// failure, it is that.
 func (p *partner) word(ctx context.Context, e *infer.Error) *infer.Error {
 	if p == nil || p.wire == nil || e == nil || !e.Handover {
 		return e
@@ -453,11 +453,11 @@ func (p *partner) word(ctx context.Context, e *infer.Error) *infer.Error {
 	return e
 }
 
-// hasQuit says that the prefill engine has ended the half without handing over, so that it
-// writes no KV any more.
+// hasQuit reports whether the prefill engine has ended the half without handing over, so
+// that it writes no KV any more.
 func (p *partner) hasQuit() bool { return p != nil && p.wire != nil && p.ended() && p.quit }
 
-// blames says that it is the prefill half that the attempt has failed by.
+// blames reports whether it is the prefill half that the attempt has failed by.
 func (p *partner) blames(e *infer.Error) bool {
 	if p == nil || p.wire == nil || e == nil {
 		return false
@@ -465,9 +465,9 @@ func (p *partner) blames(e *infer.Error) bool {
 	return e.Engine == p.target.Name || p.ended() && p.err == e
 }
 
-// owed says that the decode engine frees the pages of a half that was given up only when the
-// KV has been written into them. vLLM's does so by push, without a bound, and an aborted
-// prefill half writes none.
+// owed reports whether the decode engine frees the pages of a half that was given up only
+// when the KV has been written into them. vLLM's does so by push, without a bound, and an
+// aborted prefill half writes none.
 func (p *partner) owed() bool { return p.target.Meets.Way == engine.ByPush }
 
 // outlives reports whether the half is served to its end although no client waits for the
@@ -479,8 +479,8 @@ func (p *partner) outlives() bool {
 	return p.metAt == 0 && !p.ended()
 }
 
-// besides gives the engine that the attempt may have failed at as well as at its culprit,
-// where the halves have failed between them by e; nil: there is none.
+// besides returns the engine that the attempt may have failed at as well as at its
+// culprit, where the halves have failed between them by e; nil: there is none.
 func (p *partner) besides(e *infer.Error) *route.Target {
 	switch {
 	case p == nil || p.wire == nil || e == nil:

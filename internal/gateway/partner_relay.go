@@ -190,8 +190,8 @@ func (q *request) indivisible(way engine.Way, path string) (field, why string) {
 	return "", ""
 }
 
-// scoresPrompt gives the field by which the answer has log probabilities of the prompt, if it
-// has.
+// scoresPrompt returns the field by which the answer has log probabilities of the prompt, if
+// it has.
 func scoresPrompt(h *dialect.Head) string {
 	echo, scored := false, false
 	for _, f := range h.Fields {
@@ -211,7 +211,7 @@ func scoresPrompt(h *dialect.Head) string {
 	return ""
 }
 
-// several says that a completion may have several prompts. A list of ids is one.
+// several reports whether a completion may have several prompts. A list of ids is one.
 func several(h *dialect.Head) bool {
 	for _, f := range h.Fields {
 		value := h.Body[f.Start:f.End]

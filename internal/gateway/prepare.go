@@ -29,7 +29,7 @@ type preparing struct {
 	begun        bool    // it is set
 }
 
-// operation gives a stage in which a request is prepared as the watch knows it.
+// operation returns a stage in which a request is prepared as the watch knows it.
 func operation(s trace.Stage) (op busy.Op, ok bool) {
 	switch s {
 	case trace.Decode, trace.Gate:

@@ -50,9 +50,9 @@ func (x *exchange) queue() error {
 	return x.ticket.wait()
 }
 
-// absent says how long a request that waits since patience began waits for an engine, where
-// there is none: until another one can be expected, or those there are can be asked again,
-// where it has waited for them before.
+// absent returns how long a request that waits since patience began waits for an engine,
+// where there is none: until another one can be expected, or those there are can be asked
+// again, where it has waited for them before.
 func (r *routing) absent(now, patience int64, waits bool) (left time.Duration, err error) {
 	if len(r.tried) > 0 {
 		return 0, r.noEngine(now) // the ones there are have failed; do not wait for them
@@ -142,7 +142,7 @@ func (x *exchange) prepareAgain() (done bool, err error) {
 	return done, err
 }
 
-// elsewhere says that there is another target to go to.
+// elsewhere reports whether there is another target to go to.
 func (r *routing) elsewhere(failed route.Target) bool {
 	return r.model.Has(r.needs, append(r.tried[:len(r.tried):len(r.tried)], failed))
 }
@@ -171,7 +171,7 @@ func (r *routing) noEngine(now int64) error {
 	return e
 }
 
-// lacking says what of the request the engines do not carry that are there.
+// lacking returns what of the request the engines do not carry that are there.
 func (r *routing) lacking() (what string) {
 	if r.noIDs != nil {
 		return " that is relayed, which the request needs: others cannot be given it (" + r.noIDs.Message + ")"

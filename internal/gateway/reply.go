@@ -34,7 +34,7 @@ func (q *request) expect(text []byte) {
 	q.format = o
 }
 
-// keep gives the special tokens that an answer's parser must see.
+// keep returns the special tokens that an answer's parser must see.
 func (q *request) keep() []uint32 {
 	if o := q.format; o != nil && !o.ForcedAny && o.ForcedTool == "" {
 		return q.folder.KeptTokens(o.Calls)

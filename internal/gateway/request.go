@@ -49,7 +49,7 @@ func (q *request) width() int { return max(1, q.req.N) }
 // count is how many choices there are.
 func (q *request) count() int { return q.width() * (1 + len(q.more)) }
 
-// promptOf gives the prompt of a choice.
+// promptOf returns the prompt of a choice.
 func (q *request) promptOf(index int) prompt {
 	if i := index / q.width(); i > 0 {
 		return q.more[i-1]

@@ -67,7 +67,7 @@ func (b *breaking) end() {
 	b.mu.Unlock()
 }
 
-// left says that the response has left net/http.
+// left reports whether the response has left net/http.
 func (r *response) left() bool { return r.w == nil }
 
 // extendDeadline keeps the write deadline between one and one and a half
@@ -178,7 +178,7 @@ type tryWriter interface {
 	tryWrite(p []byte) (n int, err error)
 }
 
-// tryWriterOf gives a connection's own, or that of its socket.
+// tryWriterOf returns a connection's own, or that of its socket.
 func tryWriterOf(c net.Conn) (w tryWriter, ok bool) {
 	if own, ok := c.(tryWriter); ok {
 		return own, true
@@ -433,7 +433,7 @@ func (r *returnedConns) give(c *conn) bool {
 	}
 }
 
-// busy says that a connection has its next request, or has ended.
+// busy reports that a connection has its next request, or has ended.
 func (r *returnedConns) busy(c *conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -40,7 +40,7 @@ const (
 	answersEnd
 )
 
-// String gives what an operator calls it.
+// String returns what an operator calls it.
 func (b bound) String() string {
 	return [...]string{"--first-timeout", "--idle-timeout", "after the end of its answer"}[b]
 }
@@ -60,8 +60,8 @@ func (s *silence) limitTo(limit time.Duration, b bound) {
 	s.timer.Reset(limit)
 }
 
-// begin says that the wait for the engine begins, now, and pause that it is over
-// for the moment.
+// begin reports that the wait for the engine begins, now, and pause that it is over for
+// the moment.
 func (s *silence) begin(now int64) { s.since.Store(now) }
 func (s *silence) pause()          { s.since.Store(silenceAtWork) }
 

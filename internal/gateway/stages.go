@@ -69,7 +69,8 @@ func (s *stages) delay(stage trace.Stage) {
 	}
 }
 
-// due says whether the delay of a stage is to be injected now, and notes that it was.
+// due reports whether the delay of a stage is to be injected now, and notes that it
+// was.
 func (s *stages) due(stage trace.Stage) bool {
 	due := s.delays[stage] > 0 && !s.delayed[stage]
 	if due {

@@ -14,7 +14,7 @@ import (
 // field of the body would reach the engines of relayed requests.
 const timingHeader = "X-Weir-Timing"
 
-// asksTiming says whether the caller of a request wants to know.
+// asksTiming reports whether the caller of a request wants to know.
 func asksTiming(h http.Header) bool {
 	v := h.Get(timingHeader)
 	return v != "" && v != "0" && v != "off"

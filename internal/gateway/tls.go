@@ -57,8 +57,8 @@ func (c *Certificate) Config() *tls.Config {
 	}
 }
 
-// get gives the certificate for a handshake. One handshake a second looks at
-// the files; the others do not wait for it.
+// get returns the certificate for a handshake. One handshake a second looks at the
+// files; the others do not wait for it.
 func (c *Certificate) get(now time.Time) *tls.Certificate {
 	last := c.checked.Load()
 	since := now.UnixNano() - last // below 0 when the clock was set back

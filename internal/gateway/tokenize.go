@@ -66,7 +66,7 @@ func (p *preparing) tokenize(yield func()) error {
 	return nil
 }
 
-// promptTexts says whether a prompt is text, and the length of all that are; that of
+// promptTexts reports whether a prompt is text, and the length of all that are; that of
 // the first is given.
 func (q *request) promptTexts(first int) (size int, texts bool) {
 	if q.req.PromptIDs == nil {
@@ -88,7 +88,7 @@ func (q *request) promptField(i int) string {
 	return fmt.Sprintf("%s[%d]", q.req.Fields.Prompt, i)
 }
 
-// promptIDs gives the ids of a prompt that is text or ids. A rendered chat has its
+// promptIDs returns the ids of a prompt that is text or ids. A rendered chat has its
 // special tokens from the template; other text gets those that the model's
 // post-processor adds. Text that cannot fit the model is encoded as far as that takes
 // to be known.
@@ -109,7 +109,7 @@ func (p *preparing) promptIDs(field string, ids []uint32, text []byte, yield fun
 	return ids, err
 }
 
-// idsOf gives the ids of a text that came from a field. Where most is not 0 and there
+// idsOf returns the ids of a text that came from a field. Where most is not 0 and there
 // are more, the rest of the text may not be looked at.
 func (p *preparing) idsOf(text []byte, addSpecial bool, most int, field string, yield func()) ([]uint32, error) {
 	ids, err := p.folder.EncodeBytes(p.ctx, text, tokenizer.EncodeOptions{AddSpecial: addSpecial, Most: most, Yield: yield, Prefix: p.g.prefix})
@@ -136,7 +136,7 @@ func checkIDs(field string, ids []uint32, size int) error {
 	return nil
 }
 
-// unknownID gives the place of the first id that a model of so many does not have, or
+// unknownID returns the place of the first id that a model of so many does not have, or
 // -1.
 func unknownID(ids []uint32, size int) int {
 	return slices.IndexFunc(ids, func(id uint32) bool { return int(id) >= size })

@@ -285,7 +285,7 @@ func (s *shard) push(x *exchange) {
 	}
 }
 
-// due says whether the worker sleeps on work, and then counts it as awake: the
+// due reports whether the worker sleeps on work, and then counts it as awake: the
 // caller, who holds the lock, must rouse it.
 func (s *shard) due() bool {
 	due := s.asleep && len(s.queue) > 0

@@ -52,7 +52,7 @@ type Input struct {
 type Part struct {
 	// Out are the bytes to send. They are the scratch's and good until its next use.
 	Out []byte
-	// Last says that the response is whole with Out.
+	// Last is set if the response is whole with Out.
 	Last bool
 	// Err is the error that ends the answer. If Last is set, the response already
 	// contains the engine's error. Otherwise either AppendError adds it, or another

@@ -72,7 +72,7 @@ func (t *Tokens) encodeEvents(out []byte, ch *choice, events []outputparse.Event
 	return out
 }
 
-// spanOf gives the end of the events from one on that go on with each other.
+// spanOf returns the end of the events from one on that go on with each other.
 func spanOf(events []outputparse.Event, from int) (to int) {
 	first := &events[from]
 	to = from + 1
@@ -101,8 +101,8 @@ func (t *Tokens) encodeSpan(out []byte, ch *choice, events []outputparse.Event, 
 	return t.enc.CloseDelta(out)
 }
 
-// whole says that an engine has ended a generation because it is whole, or as the caller
-// wants.
+// whole reports whether an engine has ended a generation because it is whole, or as the
+// caller wants.
 func (t *Tokens) whole(f *infer.Finish) bool {
 	return f.Err == nil && (f.Reason == infer.ReasonStop || f.Reason == infer.ReasonLength || f.Reason == infer.ReasonAbort && t.aborted)
 }

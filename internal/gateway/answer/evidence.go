@@ -50,10 +50,10 @@ func (r *Relayed) kept(e *infer.Error, buf []byte, at int) *infer.Error {
 	return &with
 }
 
-// Unwrap gives what is wrong.
+// Unwrap returns what is wrong.
 func (f *relayFault) Unwrap() error { return f.Fault }
 
-// Evidence gives what was kept, for JSON.
+// Evidence returns what was kept, for JSON.
 func (f *relayFault) Evidence() any {
 	return struct {
 		Read   int64         `json:"bytes_read"`

@@ -32,8 +32,8 @@ type RelayedOptions struct {
 	Endpoint dialect.Endpoint
 	Engine   string // its name, for errors
 	Status   int
-	// Events says that the answer is a stream of events, which Inspector judges
-	// where the rules of such streams are known (docs/integrity.md); else it is nil.
+	// Events is set if the answer is a stream of events, which Inspector judges where
+	// the rules of such streams are known (docs/integrity.md); else it is nil.
 	Events    bool
 	Inspector dialect.Inspector
 	// Verifier verifies what the Inspector found in order, and takes out what the
@@ -74,7 +74,7 @@ func NewRelayed(o RelayedOptions) *Relayed {
 	return r
 }
 
-// Room gives the room for the engine's next bytes.
+// Room returns the room for the engine's next bytes.
 func (r *Relayed) Room(s *Scratch) []byte {
 	// A large event is read as far as it is there, so that it is not copied again for each
 	// few bytes more.
@@ -164,7 +164,7 @@ func (r *Relayed) look(buf []byte, in *Input) (held []byte, pass int) {
 	return buf, pass
 }
 
-// due says what comes after the part that passes: the response's end, or what is
+// due returns what comes after the part that passes: the response's end, or what is
 // wrong.
 func (r *Relayed) due(in *Input, buf []byte, pass int) (last bool, wrong error) {
 	whole := pass == len(buf)
@@ -256,7 +256,7 @@ func (r *Relayed) keep(tail []byte) {
 // that merges nothing has one token each.
 func (r *Relayed) Events() int { return r.events }
 
-// Done says that the stream has had its end marker, and nothing is wrong with it:
+// Done reports whether the stream has had its end marker, and nothing is wrong with it:
 // the answer's end must come within EndGrace.
 func (r *Relayed) Done() bool { return r.doneAt != 0 && r.fault == nil }
 

@@ -142,7 +142,7 @@ func (s *scores) tell(event int) {
 	}
 }
 
-// tokens gives those of the events from one to before another.
+// tokens returns those of the events from one to before another.
 func (s *scores) tokens(from, to int) dialect.Tokens {
 	first := 0
 	if from > 0 {

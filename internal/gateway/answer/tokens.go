@@ -147,7 +147,7 @@ func (s *Scratch) stop(ch *choice, running bool) {
 // then the answer.
 func (t *Tokens) Abort() { t.aborted = true }
 
-// Ended says that a choice has ended.
+// Ended reports whether a choice has ended.
 func (t *Tokens) Ended(choice int) bool { return t.choices[choice].ended }
 
 // Generated is how many ids a choice has so far.

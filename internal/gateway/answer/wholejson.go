@@ -36,5 +36,5 @@ func (j *wholeJSON) feed(b []byte) {
 	}
 }
 
-// whole says that the value is there, and nothing else.
+// whole reports whether the value is there, and nothing else.
 func (j *wholeJSON) whole() bool { return j.ended && !j.wrong }

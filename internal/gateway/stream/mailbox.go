@@ -217,7 +217,7 @@ func (m *Mailbox) Release() {
 	}
 }
 
-// ripe says that something is pending that may be taken. The lock is held.
+// ripe reports whether something is pending that may be taken. The lock is held.
 func (m *Mailbox) ripe() bool {
 	if len(m.pending) == 0 || !m.held {
 		return len(m.pending) > 0
@@ -445,8 +445,8 @@ func (t taker) rouse() {
 	}
 }
 
-// Late tells how many deltas were dropped because their attempt was abandoned
-// or had failed.
+// Late returns how many deltas were dropped because their attempt was abandoned or had
+// failed.
 func (m *Mailbox) Late() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
