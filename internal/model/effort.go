@@ -2,7 +2,7 @@ package model
 
 import "strconv"
 
-// EffortVariable gives the variable by which the chat template reads how much to
+// EffortVariable returns the variable by which the chat template reads how much to
 // reason, and its value for an effort, as JSON. The name is empty where the template
 // reads none. Effort "none" is no reasoning.
 func (m *Folder) EffortVariable(effort string) (name, value string) {
@@ -17,8 +17,8 @@ func (m *Folder) EffortVariable(effort string) (name, value string) {
 	return "", ""
 }
 
-// KnowsEffort says whether the model knows an effort by that word. Those of harmony's
-// syntax know three; of others no folder tells.
+// KnowsEffort reports whether the model knows an effort of that name. Models with
+// harmony's syntax know three; for others no folder lists them.
 func (m *Folder) KnowsEffort(effort string) bool {
 	if m.Format.Reasoning() != "harmony" {
 		return true

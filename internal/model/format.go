@@ -9,10 +9,10 @@ import (
 	"weir/internal/model/outputparse"
 )
 
-// chooseFormat gives the format that a model writes in: the one that template and
-// vocabulary tell, if it reads the call that the template itself writes, or else
-// the first that does. Where none does, the model's syntax is not known, and tools
-// are refused rather than their calls given out as text.
+// chooseFormat returns the format in which a model writes. It is the format detected by
+// template and vocabulary if that parses a call written by the template itself, or else
+// the first format that does. If none does, the model's syntax is unknown, and tools
+// are refused, because their calls would appear as text.
 func (m *Folder) chooseFormat(told outputparse.Format) outputparse.Format {
 	samples := m.Templates.Samples()
 	if len(samples) == 0 || m.readsAny(told, samples, false) {
@@ -31,8 +31,8 @@ func (m *Folder) chooseFormat(told outputparse.Format) outputparse.Format {
 	return f
 }
 
-// readsAny says whether a format reads one of the samples, or with alone reads
-// it as nothing but the call.
+// readsAny reports whether a format reads one of the samples, or with alone reads it as
+// nothing but the call.
 func (m *Folder) readsAny(f outputparse.Format, samples []chat.Sample, alone bool) bool {
 	for _, s := range samples {
 		if reads(f, s, m.spoken(f, s.Answer), alone) {
@@ -52,7 +52,7 @@ func (m *Folder) spoken(f outputparse.Format, answer string) string {
 	return answer
 }
 
-// reads says whether a format finds the sample's call in an answer, with alone
+// reads reports whether a format finds the sample's call in an answer, with alone
 // nothing before it.
 func reads(f outputparse.Format, s chat.Sample, answer string, alone bool) bool {
 	p := outputparse.New(outputparse.Options{Format: f, Calls: true, Tools: outputparse.ReadTools(s.Tools), Prompt: []byte(s.Prompt)})

@@ -160,7 +160,7 @@ func (m *Folder) EncodeBytes(ctx context.Context, text []byte, o tokenizer.Encod
 	return append(make([]uint32, 0, len(ids)), ids...), nil
 }
 
-// Encode gives the ids of a text: of a rendered prompt, which has its special tokens
+// Encode returns the ids of a text: of a rendered prompt, which has its special tokens
 // from the template, or with those that the model's post-processor adds.
 func (m *Folder) Encode(text string, addSpecial bool) ([]uint32, error) {
 	return m.EncodeBytes(context.Background(), []byte(text), tokenizer.EncodeOptions{AddSpecial: addSpecial})
@@ -177,12 +177,12 @@ func (m *Folder) EndIDs() []uint32 {
 	return ids
 }
 
-// Text gives the bytes of an id.
+// Text returns the bytes of an id.
 func (m *Folder) Text(id uint32) []byte { return m.Tokenizer.TokenBytes(id) }
 
-// Render gives the prompt of a chat: its messages and its tools are JSON
-// arrays, and kwargs is an object whose entries become variables of the
-// template. Tools and kwargs may be empty.
+// Render returns the prompt of a chat: its messages and its tools are JSON arrays, and
+// kwargs is an object whose entries become variables of the template. Tools and kwargs
+// may be empty.
 func (m *Folder) Render(messages, tools, kwargs []byte) (string, error) {
 	text, err := m.RenderChat(context.Background(), &chat.Input{
 		Messages: messages, Tools: tools, Kwargs: kwargs, AddGenerationPrompt: true, FromAPI: true,

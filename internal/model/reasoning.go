@@ -7,8 +7,8 @@ import (
 	"weir/internal/model/chat"
 )
 
-// Reasoning says whether the answer to a chat's prompt, of which the last
-// outputparse.PromptTail bytes will do, begins with reasoning.
+// Reasoning reports whether the answer to a chat's prompt begins with reasoning. The
+// last outputparse.PromptTail bytes of the prompt suffice.
 func (m *Folder) Reasoning(prompt []byte) infer.Reasoning {
 	switch open, closed := m.Format.Reasons(prompt); {
 	case open:
@@ -19,8 +19,8 @@ func (m *Folder) Reasoning(prompt []byte) infer.Reasoning {
 	return infer.NoReasoning
 }
 
-// closesReasoning says that the model reasons unless it is told not to, which the chat
-// template tells it by reasoning that has ended already.
+// closesReasoning reports whether the model reasons by default and the chat template
+// disables it by reasoning that has already ended.
 func (m *Folder) closesReasoning() bool {
 	closed := func(kwargs string) bool {
 		text, err := m.RenderChat(context.Background(), &chat.Input{

@@ -61,7 +61,7 @@ func (t *Template) prepareContinue(messages *jinja.List) (*continuation, error) 
 	return nil, infer.Invalid(fmt.Sprintf("messages[%d].content", n-1), "content must be a string or an array of parts")
 }
 
-// cut gives the length of the prompt up to the end of the final message.
+// cut returns the length of the prompt up to the end of the final message.
 func (c *continuation) cut(out []byte) (int, error) {
 	at := bytes.LastIndex(out, []byte(strings.TrimSpace(continueTag)))
 	if at < 0 || !bytes.Contains(out, []byte(trimSpace(c.final))) {

@@ -117,9 +117,9 @@ type Sample struct {
 	Arguments      string
 }
 
-// Samples gives the answers that the template for tools writes: one with an id
-// that most templates take, one with an id as Kimi has it, which holds the name.
-// There are none of a template that writes no calls.
+// Samples returns the answers that the template for tools writes: one with an id that
+// most templates take, one with an id as Kimi has it, which holds the name. There are
+// none of a template that writes no calls.
 func (s *Set) Samples() []Sample {
 	t, err := s.Select("", true)
 	if err != nil || !strings.Contains(t.source, "tool_calls") {
@@ -144,9 +144,8 @@ func (s *Set) Samples() []Sample {
 	return all
 }
 
-// answerAt gives where the answer begins in a conversation that ends with it: as
-// far as it is the prompt, but not within a tag with which both go on
-// differently.
+// answerAt returns where the answer begins in a conversation that ends with it: as far
+// as it is the prompt, but not within a tag with which both go on differently.
 func answerAt(prompt, whole []byte) int {
 	at := 0
 	for at < len(prompt) && at < len(whole) && prompt[at] == whole[at] {

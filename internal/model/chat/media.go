@@ -12,14 +12,14 @@ import (
 // mediaParts are the parts of one kind in the messages of one role.
 type mediaParts struct{ kind, role jinja.Str }
 
-// checkMedia says whether a template has put what stands for them in the place
-// of the parts that are no text; prompt is what it rendered.
+// checkMedia checks whether the prompt that a template rendered has placeholders for
+// the parts that are not text.
 //
-// Engines' front ends guess from a template's source whether it looks at parts,
-// and drop them unseen where it does not. Here the rendering itself tells: a
-// template that looks at the parts of a kind renders something else when they are
-// not there, or are an empty text. One that prints its message's content as it is
-// shows Python's or JSON's form of a part.
+// Engines' front ends guess from a template's source whether it handles parts, and
+// silently drop them if it does not. Here the rendering decides: a template that
+// handles the parts of a kind renders a different prompt without them, or with empty
+// text in their place. A template that prints its message's content unchanged shows the
+// Python or JSON form of a part.
 func (t *Template) checkMedia(ctx context.Context, in *Input, f *form, prompt []byte) error {
 	vars, err := in.variables(f)
 	if err != nil {
@@ -53,7 +53,7 @@ func cannotPlace(kind, why string) *infer.Error {
 	return infer.Invalid("messages", "the model's chat template cannot place %s input: %s; send text only, or use a model whose template takes it", kind, why)
 }
 
-// groups gives the kinds of parts besides text, by the role they come in.
+// groups returns the kinds of parts besides text, by the role they come in.
 func groups(messages *jinja.List) (all []mediaParts) {
 	seen := map[mediaParts]bool{}
 	for _, it := range messages.Items {

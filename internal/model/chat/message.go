@@ -40,8 +40,8 @@ func withoutNulls(m *jinja.Dict) *jinja.Dict {
 	return out
 }
 
-// aliasReasoning gives a message's reasoning, whichever name it came under,
-// the name that templates read, and thinking for those that read that.
+// aliasReasoning returns a message's reasoning, whichever name it came under, the name
+// that templates read, and thinking for those that read that.
 func aliasReasoning(m *jinja.Dict) *jinja.Dict {
 	for _, name := range reasoningFields() {
 		v, ok := m.Get(name)

@@ -11,8 +11,8 @@ import (
 	"weir/internal/model/chat/jinja"
 )
 
-// ErrNoTemplate says that a model has no chat template: such a model takes
-// completions only.
+// ErrNoTemplate means that a model has no chat template: such a model takes completions
+// only.
 var ErrNoTemplate = errors.New("the model has no chat template")
 
 // Named is one template's source under its name.
@@ -84,7 +84,7 @@ func ParseConfig(entry []byte) ([]Named, error) {
 	return nil, fmt.Errorf("chat_template: neither a string nor a list")
 }
 
-// Names gives the templates' names in order.
+// Names returns the templates' names in order.
 func (s *Set) Names() []string {
 	if s == nil {
 		return nil
@@ -92,9 +92,9 @@ func (s *Set) Names() []string {
 	return slices.Sorted(maps.Keys(s.byName))
 }
 
-// Select gives the template of that name. With no name it is the one for tool
-// use where the request has tools and there is such a template, else the
-// default. The error is an *infer.Error.
+// Select returns the template of that name. With no name it is the one for tool use
+// where the request has tools and there is such a template, else the default. The error
+// is an *infer.Error.
 func (s *Set) Select(name string, tools bool) (*Template, error) {
 	if s == nil || len(s.byName) == 0 {
 		return nil, &infer.Error{
@@ -119,8 +119,8 @@ func (s *Set) Select(name string, tools bool) (*Template, error) {
 		strings.Join(s.Names(), ", "))
 }
 
-// Reads says whether a variable's name stands in any of the templates, as it does
-// in those that read the variable.
+// Reads reports whether a variable's name stands in any of the templates, as it does in
+// those that read the variable.
 func (s *Set) Reads(variable string) bool {
 	if s == nil {
 		return false
@@ -140,7 +140,7 @@ func (s *Set) Reads(variable string) bool {
 	return false
 }
 
-// inName says whether a byte, or none, is one of a name, or of the path to an
+// inName reports whether a byte, or none, is one of a name, or of the path to an
 // attribute.
 func inName(s string) bool {
 	return s != "" && (s[0] == '_' || s[0] == '.' || '0' <= s[0] && s[0] <= '9' || 'a' <= s[0]|0x20 && s[0]|0x20 <= 'z')

@@ -61,16 +61,15 @@ type Input struct {
 	// ContinueFinalMessage ends the prompt within the last message, so that
 	// the model goes on with it.
 	ContinueFinalMessage bool
-	// FromAPI says that the messages are as the OpenAI API has them. The template
-	// is then given null content and the arguments of tool calls, which are JSON
-	// in a string, in the form that it was written for; nearly always "" and the
-	// object. Texts that it does not put together itself become one, each a line.
-	// Without, what is null is left out and all else as it is, which is
-	// what transformers does.
+	// FromAPI is set if the messages are as the OpenAI API has them. The template is
+	// then given null content and the arguments of tool calls, which are JSON in a
+	// string, in the form that it was written for; nearly always "" and the object.
+	// Texts that it does not put together itself become one, each a line. Without, what
+	// is null is left out and all else as it is, which is what transformers does.
 	FromAPI bool
-	// Media says that among the parts of messages are such as stand for an image,
-	// audio or video: {"type": KIND} and nothing else. Then rendering fails where
-	// the template does not look at them.
+	// Media is set if among the parts of messages are such as stand for an image, audio
+	// or video: {"type": KIND} and nothing else. Then rendering fails where the
+	// template does not look at them.
 	Media bool
 	// SpecialTokens are the tokenizer's special tokens by variable name
 	// (bos_token, eos_token, pad_token, ...); an empty one is not set.

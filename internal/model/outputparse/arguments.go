@@ -43,8 +43,8 @@ func (p *Parser) arguments(d []byte, eof bool) (int, bool) {
 	return n, true
 }
 
-// feed gives out arguments that are valid JSON so far. ended: the value is
-// whole; with p.wrong the byte after what was taken cannot be.
+// feed returns out arguments that are valid JSON so far. ended: the value is whole;
+// with p.wrong the byte after what was taken cannot be.
 func (p *Parser) feed(d []byte) (taken int, ended bool) {
 	for {
 		n, status := p.scan.scan(d[taken:])
@@ -138,8 +138,8 @@ func (p *Parser) unquoted(at int) {
 	p.emit(Arguments, text)
 }
 
-// unescape takes an escape at the beginning of d and says how long it is: 0 if
-// that is not all of it. What is no escape stands for itself.
+// unescape reads an escape at the beginning of d and returns its length, or 0 if it is
+// incomplete. A sequence that is not an escape stands for itself.
 func (p *Parser) unescape(d []byte) int {
 	if len(d) < 2 {
 		return 0

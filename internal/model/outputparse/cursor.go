@@ -76,7 +76,7 @@ func (c *cursor) tail(list []string) bool {
 	return false
 }
 
-// next gives the byte that comes next, 0 if that is not known or the end.
+// next returns the byte that comes next, 0 if that is not known or the end.
 func (c *cursor) next() byte {
 	if c.i == len(c.d) {
 		c.short = c.short || !c.eof
@@ -124,8 +124,8 @@ func newMarkers(lists ...[]string) *markers {
 	return m
 }
 
-// find gives where the first marker begins and its length, 0 if the text ends
-// before that is certain; at is -1 if none begins.
+// find returns where the first marker begins and its length, 0 if the text ends before
+// that is certain; at is -1 if none begins.
 func (m *markers) find(d []byte) (at, length int) {
 	if len(m.list) == 0 {
 		return -1, 0

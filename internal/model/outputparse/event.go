@@ -17,7 +17,7 @@ const (
 
 var kindNames = [...]string{"content", "reasoning", "call", "arguments", "end"}
 
-// String gives the kind's name in tests and goldens.
+// String returns the kind's name in tests and goldens.
 func (k Kind) String() string { return kindNames[k] }
 
 // Event is one thing that the text said.

@@ -165,9 +165,9 @@ func ReasoningNames() []string {
 	return names
 }
 
-// Named gives the format with a syntax of calls and one of reasoning by their
-// names; an empty name is none of that. Harmony is one thing: calls in it are
-// read as reasoning is. ok is false if there is no such name.
+// Named returns the format with a syntax of calls and one of reasoning by their names;
+// an empty name is none of that. Harmony is one thing: calls in it are read as
+// reasoning is. ok is false if there is no such name.
 func Named(tools, reasoning string) (f Format, ok bool) {
 	if tools != "" {
 		i := slices.IndexFunc(allTools, func(s *toolSyntax) bool { return s.name == tools })
@@ -202,11 +202,11 @@ func (f Format) Reasoning() string {
 	return f.think.name
 }
 
-// ShortIDs says that ids of calls must be nine letters and digits.
+// ShortIDs reports whether ids of calls must be nine letters and digits.
 func (f Format) ShortIDs() bool { return f.tools != nil && f.tools.shortIDs }
 
-// ReadsTools says whether the format needs to know the request's tools: the
-// types of their parameters, or their names.
+// ReadsTools reports whether the format needs to know the request's tools: the types of
+// their parameters, or their names.
 func (f Format) ReadsTools() bool {
 	return f.tools != nil && (f.tools.body == taggedBody || f.tools.bare != 0)
 }
@@ -219,16 +219,16 @@ func (f Format) WithoutTools() Format {
 	return f
 }
 
-// harmony says whether the whole answer is framed in messages.
+// harmony reports whether the whole answer is framed in messages.
 func (f Format) harmony() bool { return f.think != nil && f.think.harmony }
 
-// Keeps says whether a special token of the vocabulary is a marker of the
-// format or a part of one, so that it must stay in the text.
+// Keeps reports whether a special token of the vocabulary is a marker of the format or
+// a part of one, so that it must stay in the text.
 func (f Format) Keeps(token string) bool {
 	return token != "" && slices.ContainsFunc(f.markers(), func(m string) bool { return strings.Contains(m, token) })
 }
 
-// markers gives every string that the format reads as one.
+// markers returns every string that the format reads as one.
 func (f Format) markers() []string {
 	var all []string
 	if f.harmony() {
@@ -244,9 +244,9 @@ func (f Format) markers() []string {
 	return all
 }
 
-// Detect gives the format of a model by its chat template and its vocabulary;
-// has says whether a text is one token of it. What a template writes of an
-// earlier answer is what the model was trained to write.
+// Detect returns the format of a model by its chat template and its vocabulary; has
+// reports whether a text is a single token of it. A template renders earlier answers in
+// the syntax in which the model was trained to write.
 func Detect(template string, has func(token string) bool) Format {
 	shows := func(marker string) bool { return strings.Contains(template, marker) || has(marker) }
 	if shows(harmonyChannel) && shows(harmonyMessage) {
@@ -294,8 +294,9 @@ func Detect(template string, has func(token string) bool) Format {
 	return f
 }
 
-// Reasons says how a prompt ends, or its last PromptTail bytes: within reasoning, which
-// the answer then goes on with, or behind the end of some, so that none comes.
+// Reasons reports how a prompt, or its last PromptTail bytes, ends: within reasoning,
+// which the answer then continues, or after the end of reasoning, so that the answer
+// has none.
 func (f Format) Reasons(prompt []byte) (open, closed bool) {
 	if f.think == nil || f.harmony() {
 		return false, false
@@ -303,8 +304,7 @@ func (f Format) Reasons(prompt []byte) (open, closed bool) {
 	return f.think.opened(prompt), bytes.HasSuffix(bytes.TrimRight(prompt, " \t\r\n"), []byte(f.think.close))
 }
 
-// opened says whether a prompt leaves reasoning open, for the answer to go on
-// with.
+// opened reports whether a prompt leaves reasoning open, for the answer to go on with.
 func (t *thinkTags) opened(prompt []byte) bool {
 	return bytes.HasSuffix(bytes.TrimRight(prompt, " \t\r\n"), []byte(t.open))
 }

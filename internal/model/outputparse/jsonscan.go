@@ -47,7 +47,7 @@ const (
 
 func (s *jsonScan) reset() { *s = jsonScan{stack: s.stack[:0]} }
 
-// begun says whether anything but white space was taken.
+// begun reports whether anything but white space was taken.
 func (s *jsonScan) begun() bool { return s.state != jsonValue || len(s.stack) > 0 }
 
 // scan takes what it can of d and says how much and why no more. After
@@ -90,8 +90,8 @@ func (s *jsonScan) scan(d []byte) (n int, status jsonStatus) {
 	return n, jsonMore
 }
 
-// end says whether the value is whole when the text ends here: of a number
-// only that tells.
+// end reports whether the value is whole if the text ends here. For a number only the
+// end of the text shows that.
 func (s *jsonScan) end() bool {
 	if s.numberMayEnd() {
 		s.endValue()

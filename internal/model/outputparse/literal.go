@@ -210,8 +210,8 @@ func appendNumber(out []byte, word string) ([]byte, bool) {
 	return strconv.AppendFloat(out, f, 'f', -1, 64), true
 }
 
-// pythonEscape takes an escape of a string. What is no escape stands for
-// itself, as in Python. It gives 0 if it cannot tell yet.
+// pythonEscape reads an escape in a string. A sequence that is not an escape stands for
+// itself, as in Python. It returns 0 if the escape may be incomplete.
 func pythonEscape(out, d []byte) (_ []byte, n int, ok bool) {
 	if len(d) < 2 {
 		return out, 0, true

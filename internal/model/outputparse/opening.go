@@ -253,7 +253,7 @@ func (p *Parser) closeObject(c *cursor) bool {
 	return true
 }
 
-// known says whether the request has a tool of that name.
+// known reports whether the request has a tool of that name.
 func (p *Parser) known(name string) bool {
 	return strings.TrimSpace(name) != "" && p.listed.has(name)
 }

@@ -141,7 +141,7 @@ func (p *Parser) value(d []byte, eof bool) (int, bool) {
 // maxNull bounds null with white space around it.
 const maxNull = 64
 
-// couldBeNull says whether text that begins so may come to be null.
+// couldBeNull reports whether text that begins so may come to be null.
 func couldBeNull(d []byte) bool {
 	d = bytes.TrimLeft(d, " \t\r\n")
 	const null = "null"

@@ -17,8 +17,8 @@ const (
 // Options say how to read one answer.
 type Options struct {
 	Format Format
-	// Calls says that the request has tools. Without, calls are not looked for
-	// and their text is content.
+	// Calls is set if the request has tools. Without, calls are not looked for and
+	// their text is content.
 	Calls bool
 	// Tools are the request's tools, needed only where Format.ReadsTools.
 	Tools *Tools
@@ -39,12 +39,12 @@ const PromptTail = 256
 
 // Parser reads one answer. It serves one goroutine at a time.
 //
-// It is a machine with a state for each place in the syntax. A state is given
-// all text that was not taken yet, takes a part of it, and either sets the next
-// state or waits for more text; what it leaves is held. Where a state has to see
-// its text to the end before it can tell (a call's beginning, a value that is no
-// string), what it waits for is bounded, and where it is long, the state goes on
-// from where it was instead of reading again.
+// It is a state machine with a state for each place in the syntax. A state gets all
+// text that was not consumed yet, consumes a part of it, and either sets the next state
+// or waits for more text; the rest is held. Some states need their whole text before
+// they can decide (the beginning of a call, a value that is not a string). The text
+// that they wait for is bounded, and if it may be long, the state resumes where it was
+// instead of reading it again.
 type Parser struct {
 	tools  *toolSyntax // nil: none are looked for
 	think  *thinkTags
@@ -119,26 +119,26 @@ func New(o Options) *Parser {
 	return p
 }
 
-// Plain says that all text from here on is content as it is, so that the parser
+// Plain reports whether all text from here on is content as it is, so that the parser
 // is no longer needed.
 func (p *Parser) Plain() bool {
 	return p.tools == nil && p.span == Content && !p.blank && !p.exact && len(p.space) == 0 && len(p.held) == p.taken
 }
 
-// Holds says that text is held back whose meaning is not known yet. Other text that
-// no event has told is syntax.
+// Holds reports whether text is held back whose meaning is not known yet. Other text
+// that is in no event is syntax.
 func (p *Parser) Holds() bool { return len(p.held) > p.taken || len(p.space) > 0 }
 
-// Done says that the answer has ended: with its last piece, or with its first
-// call, as Options.Single asks. What follows is not read.
+// Done reports whether the answer has ended: with its last piece, or with its first
+// call if Options.Single is set. Further text is not read.
 func (p *Parser) Done() bool { return p.done }
 
 // Calls is how many calls have begun.
 func (p *Parser) Calls() int { return p.calls }
 
-// Append reads the next piece of the answer and appends what it tells to dst;
-// last says that the answer has ended with it. The events' texts are good until
-// the next call and as long as text is.
+// Append reads the next piece of the answer and appends its events to dst; last is set
+// if it is the last piece. The texts of the events are valid until the next call, and
+// only as long as text is.
 func (p *Parser) Append(dst []Event, text []byte, last bool) []Event {
 	if p.done {
 		return dst

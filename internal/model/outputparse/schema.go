@@ -63,7 +63,7 @@ func ReadTools(raw []byte) *Tools {
 	return t
 }
 
-// classesOf gives the classes of a tool's parameters, of those that have one.
+// classesOf returns the classes of a tool's parameters, of those that have one.
 func classesOf(schema []byte, nested *int) map[string]paramClass {
 	var parameters map[string]any
 	if schema == nil || json.Unmarshal(schema, &parameters) != nil {
@@ -85,7 +85,7 @@ func classesOf(schema []byte, nested *int) map[string]paramClass {
 	return classes
 }
 
-// has says whether there is a tool of that name.
+// has reports whether there is a tool of that name.
 func (t *Tools) has(name string) bool {
 	if t == nil {
 		return false
@@ -94,7 +94,7 @@ func (t *Tools) has(name string) bool {
 	return ok
 }
 
-// of gives the classes of a tool's parameters.
+// of returns the classes of a tool's parameters.
 func (t *Tools) of(name string) map[string]paramClass {
 	if t == nil {
 		return nil
@@ -108,7 +108,7 @@ type typeSet struct {
 	nested            *int // how many schemas inside of others may still be looked at
 }
 
-// class says how the text of such a value becomes JSON.
+// class returns how the text of such a value becomes JSON.
 func (t *typeSet) class() paramClass {
 	switch {
 	case t.other || t.null && !t.text:

@@ -224,8 +224,8 @@ func (p *Pool) RunYielding(ctx context.Context, cost int, fn func(yield func()))
 	return j.times, nil
 }
 
-// ended says why a context ended: with the coded error it was cancelled with,
-// where there is one.
+// ended returns why a context ended: with the coded error it was cancelled with, where
+// there is one.
 func ended(ctx context.Context) *infer.Error {
 	var e *infer.Error
 	if errors.As(context.Cause(ctx), &e) {
@@ -495,7 +495,7 @@ func (p *Pool) OldestWait() time.Duration {
 	return time.Duration(trace.Now() - at)
 }
 
-// Stats gives the counts so far.
+// Stats returns the counts so far.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()

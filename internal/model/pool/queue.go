@@ -21,8 +21,7 @@ type job struct {
 	failed *failure
 }
 
-// classOf gives the class of a cost: class k holds costs above 1<<(k-1), up to
-// 1<<k.
+// classOf returns the class of a cost: class k holds costs above 1<<(k-1), up to 1<<k.
 func classOf(cost int) int { return min(bits.Len(uint(cost-1)), classes-1) }
 
 // classes are enough for the cost of any body.
@@ -75,7 +74,7 @@ func (q *queue) pop(upTo int) *job {
 	return j
 }
 
-// peek gives the job that pop would take.
+// peek returns the job that pop would take.
 func (q *queue) peek(upTo int) *job {
 	best := q.next(upTo)
 	if best < 0 {
@@ -84,7 +83,7 @@ func (q *queue) peek(upTo int) *job {
 	return q.heaps[best][0]
 }
 
-// next gives the class of the job whose turn it is among those up to a class, or -1.
+// next returns the class of the job whose turn it is among those up to a class, or -1.
 func (q *queue) next(upTo int) int {
 	best := -1
 	if q.jobs == 0 {

@@ -46,7 +46,7 @@ func newFinder(tokens []AddedToken, patterns []string) *finder {
 	return f
 }
 
-// longest gives the longest token at s[i] and its end.
+// longest returns the longest token at s[i] and its end.
 func (f *finder) longest(s string, i int) (token, end int) {
 	token = -1
 	node := int32(0)
@@ -68,9 +68,9 @@ type match struct {
 	resume     int // where to look for the next one
 }
 
-// find gives the first token that begins at from or later; start never goes
-// below floor, the end of the match before. It pauses in long texts, by e's
-// pace, and finds nothing any more when that says to stop.
+// find returns the first token that begins at from or later; start never goes below
+// floor, the end of the match before. It pauses in long texts, by e's pace, and finds
+// nothing any more when that says to stop.
 func (f *finder) find(s string, from, floor int, e *Encoder) (match, bool) {
 	// A place where a token may begin costs as much as many bytes passed over.
 	const perCandidate, part = 16, 64 << 10
@@ -137,8 +137,8 @@ func wordAfter(s string, i int) bool {
 	return class(r)&bitWord != 0
 }
 
-// trimSpaceRight gives where the white space that ends at i begins, at floor
-// or after.
+// trimSpaceRight returns where the white space that ends at i begins, at floor or
+// after.
 func trimSpaceRight(s string, i, floor int, e *Encoder) int {
 	for pause := i - scanPart; i > floor; {
 		if i <= pause {
@@ -156,7 +156,7 @@ func trimSpaceRight(s string, i, floor int, e *Encoder) int {
 	return i
 }
 
-// trimSpaceLeft gives where the white space that begins at i ends.
+// trimSpaceLeft returns where the white space that begins at i ends.
 func trimSpaceLeft(s string, i int, e *Encoder) int {
 	for part := partAt(s, i); i < len(s); {
 		if i >= part {

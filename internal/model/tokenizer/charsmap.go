@@ -8,14 +8,13 @@ import (
 	"unicode/utf8"
 )
 
-// charsmap is the normalizer Precompiled: SentencePiece's table of what is
-// written instead of what. The table is a trie of bytes as a double array
-// whose leaves are offsets in a text of strings that each end in a zero byte.
+// charsmap is the normalizer Precompiled: SentencePiece's table of replacements. The
+// table is a trie of bytes as a double array. Its leaves are offsets into the
+// replacements, which end in zero bytes.
 //
-// A cluster of marks and letters (a grapheme) of at most five bytes is looked
-// up as a whole, where the shortest beginning of it that the table has stands
-// for all of it. Longer clusters, and short ones that are not found, are
-// looked up rune by rune.
+// A grapheme of at most five bytes is looked up as a whole, and the shortest prefix of
+// it in the table replaces all of it. Longer graphemes, and short ones that are not
+// found, are looked up rune by rune.
 type charsmap struct {
 	units []uint32
 	text  string
@@ -63,7 +62,7 @@ func parseCharsmap(data []byte) (*charsmap, error) {
 	return m, nil
 }
 
-// find gives what stands for the shortest beginning of s that the table has.
+// find returns what stands for the shortest beginning of s that the table has.
 func (m *charsmap) find(s string) (string, bool) {
 	at := offset(m.units[0])
 	for i := range len(s) {
@@ -98,7 +97,7 @@ func (m *charsmap) find(s string) (string, bool) {
 	return "", false
 }
 
-// offset gives how far a node's children are.
+// offset returns how far a node's children are.
 func offset(unit uint32) uint32 { return unit >> 10 << (unit & (1 << 9) >> 6) }
 
 func (m *charsmap) rewrite(_ *scratch, dst []byte, s string, p pauser) ([]byte, bool, error) {
@@ -132,8 +131,8 @@ func (m *charsmap) rewrite(_ *scratch, dst []byte, s string, p pauser) ([]byte, 
 	return dst, true, nil
 }
 
-// cluster gives the end of the grapheme at i, by the rules of Unicode's annex
-// 29, but for the one of flags, which joins only what is long already.
+// cluster returns the end of the grapheme at i, by the rules of Unicode's annex 29, but
+// for the one of flags, which joins only what is long already.
 func cluster(s string, i int, e *Encoder) int {
 	r, size := decode(s, i)
 	i += size
@@ -171,7 +170,7 @@ type clusterState struct {
 	conjunct int
 }
 
-// joins says whether a rune of a class belongs to the cluster.
+// joins reports whether a rune of a class belongs to the cluster.
 func (c *clusterState) joins(class byte) bool {
 	switch class {
 	case graphemeControl:
@@ -207,7 +206,7 @@ const zeroWidthJoiner = '\u200d'
 
 func graphemeClass(r rune) byte { return traits(r) & graphemeMask }
 
-// hangulJoined says whether two parts of Hangul syllables are one.
+// hangulJoined reports whether two parts of Hangul syllables are one.
 func hangulJoined(a, b byte) bool {
 	switch a {
 	case graphemeHangulL:

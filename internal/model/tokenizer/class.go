@@ -22,12 +22,12 @@ const (
 	setLower = 1<<gcLl | 1<<gcLm | 1<<gcLo | setMark
 )
 
-// class gives the class of a rune.
+// class returns the class of a rune.
 func class(r rune) byte {
 	return classData[int(classIndex[r>>8])<<8|int(r&0xff)]
 }
 
-// in says whether a class's general category is in a set.
+// in reports whether a class's general category is in a set.
 func in(class byte, set uint32) bool { return set>>(class&gcMask)&1 != 0 }
 
 // The kinds of byte the scanners look at first. Exactly one bit is set for an
@@ -63,8 +63,8 @@ func makeKinds() (k [256]byte) {
 	return k
 }
 
-// kindAt gives the kind of the rune at s[i], which must exist, with its length
-// in bytes; kindHigh is resolved.
+// kindAt returns the kind of the rune at s[i], which must exist, with its length in
+// bytes; kindHigh is resolved.
 func kindAt(s string, i int) (kind byte, size int) {
 	if k := kinds[s[i]]; k != kindHigh {
 		return k, 1
@@ -81,7 +81,7 @@ func kindAt(s string, i int) (kind byte, size int) {
 	return kindOther, size
 }
 
-// run gives the end of the run of runes of one kind that begins at or after i.
+// run returns the end of the run of runes of one kind that begins at or after i.
 func run(s string, i int, kind byte, e *Encoder) int {
 	for {
 		for part := partAt(s, i); i < part; {
@@ -101,7 +101,7 @@ func run(s string, i int, kind byte, e *Encoder) int {
 	}
 }
 
-// runIn gives the end of the run of runes whose category is in set.
+// runIn returns the end of the run of runes whose category is in set.
 func runIn(s string, i int, set uint32, e *Encoder) int {
 	for {
 		for part := partAt(s, i); i < part; {
@@ -124,7 +124,7 @@ func runIn(s string, i int, set uint32, e *Encoder) int {
 // 2 to 4 ns that a byte beyond ASCII takes, about 100 us.
 const scanPart = 32 << 10
 
-// partAt gives where a scan that has come to i pauses next.
+// partAt returns where a scan that has come to i pauses next.
 func partAt(s string, i int) int { return min(len(s), i+scanPart) }
 
 // The bits of a code point's traits beside its grapheme class, as in
@@ -137,7 +137,7 @@ const (
 	bitSplitWord   = 1 << 7 // \w of the split engine
 )
 
-// traits gives the traits of a rune.
+// traits returns the traits of a rune.
 func traits(r rune) byte {
 	return traitData[int(traitIndex[r>>8])<<8|int(r&0xff)]
 }

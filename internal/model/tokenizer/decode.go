@@ -162,8 +162,8 @@ func (d *decoding) readMetaspace(n node) error {
 	return nil
 }
 
-// token gives what a token decodes to. isByte says that it is one byte of what
-// need not be whole runes.
+// token returns the text of a token. isByte is set if the text is a single byte, which
+// may be a part of a rune.
 func (d *decoding) token(text string, first bool) (out []byte, isByte bool) {
 	if d.byteLevel {
 		if b, ok := fromByteAlphabet(text); ok {

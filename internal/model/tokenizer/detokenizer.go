@@ -5,11 +5,11 @@ import (
 	"unicode/utf8"
 )
 
-// Decode gives the text of ids. Ids that are no tokens have no text; with
-// skipSpecial special tokens have none either. Bytes that are not valid UTF-8
-// become U+FFFD: in a byte-level vocabulary one for each maximal part that
-// could have begun a rune; in one that falls back to bytes, one for each byte
-// of a run of bytes that as a whole is not valid.
+// Decode returns the text of ids. Ids that are no tokens have no text; with skipSpecial
+// special tokens have none either. Bytes that are not valid UTF-8 become U+FFFD: in a
+// byte-level vocabulary one for each maximal part that could have begun a rune; in one
+// that falls back to bytes, one for each byte of a run of bytes that as a whole is not
+// valid.
 func (t *Tokenizer) Decode(ids []uint32, skipSpecial bool) string {
 	d := NewDetokenizer(t, DetokenizerOptions{SkipSpecial: skipSpecial})
 	d.wholeRuns = true
@@ -76,10 +76,10 @@ func NewDetokenizer(t *Tokenizer, o DetokenizerOptions) *Detokenizer {
 	return d
 }
 
-// Append appends to dst the text that ids make certain. used is how many of
-// ids were taken: all, unless a stop string was completed, and then those up
-// to and including the one that completed it; stopped says so. The text ends
-// before the stop string, and from then on Append gives nothing.
+// Append appends to dst the text that ids make certain. used is the number of ids that
+// were consumed. It is all of them unless a stop string was completed; then stopped is
+// set, and used ends with the id that completed it. The text ends before the stop
+// string, and further calls append nothing.
 func (d *Detokenizer) Append(dst []byte, ids []uint32) (text []byte, used int, stopped bool) {
 	if d.matched >= 0 {
 		return dst, 0, true
@@ -125,7 +125,7 @@ func (d *Detokenizer) Finish(dst []byte) (text []byte, stopped bool) {
 // Stop is the index among the stop strings of the one that was found, or -1.
 func (d *Detokenizer) Stop() int { return d.matched }
 
-// Keeps says whether a special token is left in the text.
+// Keeps reports whether a special token is left in the text.
 func (d *Detokenizer) Keeps(id uint32) bool { return slices.Contains(d.kept, id) }
 
 // Held is how many bytes of text, incomplete runes included, are held back.
@@ -168,7 +168,7 @@ func (d *Detokenizer) runByte(dst []byte, b byte) []byte {
 	return d.replace(dst)
 }
 
-// replace gives U+FFFD for each byte of an incomplete rune.
+// replace returns U+FFFD for each byte of an incomplete rune.
 func (d *Detokenizer) replace(dst []byte) []byte {
 	n := d.tailLen
 	d.tailLen = 0
@@ -255,7 +255,7 @@ func (d *Detokenizer) emit(dst, text []byte) []byte {
 	return dst
 }
 
-// replacement gives U+FFFD without making garbage.
+// replacement returns U+FFFD without making garbage.
 func (d *Detokenizer) replacement() []byte {
 	d.tail = [utf8.UTFMax]byte{0xef, 0xbf, 0xbd}
 	return d.tail[:3]
@@ -309,7 +309,7 @@ func (d *Detokenizer) feed(dst, b []byte) []byte {
 	return dst
 }
 
-// validPrefix gives the length of the valid UTF-8 that b begins with.
+// validPrefix returns the length of the valid UTF-8 that b begins with.
 func validPrefix(b []byte) int {
 	i := 0
 	for i < len(b) {
@@ -326,5 +326,5 @@ func validPrefix(b []byte) int {
 	return i
 }
 
-// partial says whether b is a proper beginning of a rune's encoding.
+// partial reports whether b is a proper beginning of a rune's encoding.
 func partial(b []byte) bool { return len(b) > 0 && !utf8.FullRune(b) }

@@ -26,8 +26,8 @@ type node struct {
 	file  string
 	path  string // JSON pointer
 	value jsontext.Value
-	// part says that the value was read as a part of another, by which it is known
-	// to be JSON whose objects have no name twice. Vocabularies are large: they are
+	// part is set if the value was read as a part of another, by which it is known to
+	// be JSON whose objects have no name twice. Vocabularies are large: they are
 	// checked once.
 	part bool
 }
@@ -46,7 +46,7 @@ func (n node) unsupported(what string) error {
 	return n.errorf("%s is not supported, and loading without it would give other ids", what)
 }
 
-// at gives the node of a member, whose value the node's own reading gave.
+// at returns the node of a member, whose value the node's own reading gave.
 func (n node) at(path string, value jsontext.Value) node {
 	return node{n.file, n.path + path, value, true}
 }
@@ -61,7 +61,7 @@ func (n node) each(member string, values []jsontext.Value, read func(node) error
 	return nil
 }
 
-// null says whether the value is absent or null.
+// null reports whether the value is absent or null.
 func (n node) null() bool { return len(n.value) == 0 || n.value.Kind() == 'n' }
 
 // decode reads the value; members that into has no field for are errors.

@@ -53,8 +53,8 @@ type Encoder struct {
 	cache *pieceCache
 	merge merger
 	best  viterbi
-	// What normalizers rewrite goes back and forth between two buffers; each
-	// stage has memory of its own, which holds what the stages after it cut.
+	// Normalizers write alternately to two buffers. Each stage has its own memory,
+	// which holds the text that later stages cut.
 	normal  [2][]byte
 	scratch scratch
 	memory  []stageMemory
@@ -171,7 +171,7 @@ func (e *Encoder) validate(s string, base int) error {
 	return nil
 }
 
-// invalidUTF8 gives the offset of the first byte that is not valid.
+// invalidUTF8 returns the offset of the first byte that is not valid.
 func invalidUTF8(s string) int {
 	for i := 0; ; {
 		r, size := utf8.DecodeRuneInString(s[i:])
@@ -213,7 +213,7 @@ func (e *Encoder) pauseAt(n int) error {
 	return e.pause()
 }
 
-// fits says whether dst may have so many ids.
+// fits reports whether dst may have so many ids.
 func (e *Encoder) fits(n int) error {
 	if n > e.most {
 		return &TooManyError{AtLeast: n - e.before}
@@ -228,8 +228,8 @@ func (e *Encoder) raw(dst []uint32, s string, o EncodeOptions) ([]uint32, error)
 	return e.cut(dst, s, o, e.t.rawTokens, false, true)
 }
 
-// between goes on with what lies between two added tokens. first says that it
-// is the beginning of the text.
+// between encodes the text between two added tokens. first is set at the beginning of
+// the text.
 func (e *Encoder) between(dst []uint32, s string, o EncodeOptions, normal, first bool) ([]uint32, error) {
 	if normal {
 		return e.segment(dst, s, first, 0)
@@ -250,7 +250,7 @@ func (e *Encoder) normalized(dst []uint32, s string, o EncodeOptions, first bool
 	return e.cut(dst, s, o, e.t.normalTokens, true, first)
 }
 
-// normalize gives the normal form of s, which is valid until the next call.
+// normalize returns the normal form of s, which is valid until the next call.
 func (e *Encoder) normalize(s string) (string, error) {
 	into := 0
 	for _, r := range e.t.normalizers {

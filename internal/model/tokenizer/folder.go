@@ -110,7 +110,7 @@ func fingerprint(t *Tokenizer, data []byte) []byte {
 	return h.Sum(nil)
 }
 
-// readFile gives nil for a file that is not there.
+// readFile returns nil for a file that is not there.
 func readFile(folder fs.FS, name string) ([]byte, error) {
 	f, err := folder.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -22,8 +22,8 @@ type Grammar struct {
 	Name string
 	// Pattern is the regular expression of tokenizer.json's Split.
 	Pattern string
-	// covers says that the pattern matches every text from end to end, so that
-	// nothing lies between matches.
+	// covers is set if the pattern matches every text from end to end, so that nothing
+	// lies between matches.
 	covers bool
 	scan   scanner
 }

@@ -105,7 +105,7 @@ func (r *rankRun) push(at int32) {
 	r.more = append(r.more, append(make([]int32, 0, runPart), at))
 }
 
-// last gives the position pushed last, or -1.
+// last returns the position pushed last, or -1.
 func (r *rankRun) last() int32 {
 	part := r.positions
 	if len(r.more) > 0 {
@@ -117,7 +117,7 @@ func (r *rankRun) last() int32 {
 	return part[len(part)-1]
 }
 
-// advance goes on to the next position and says whether there is one.
+// advance moves to the next position and reports whether there is one.
 func (r *rankRun) advance() bool {
 	if r.head++; r.head < len(r.positions) {
 		return true
@@ -243,8 +243,8 @@ func (m *merger) symbols(v *vocab, piece []byte, p pauser) error {
 	return nil
 }
 
-// runeStart gives the last place at or before at where a rune begins or s
-// ends; of bytes that are no text, some place.
+// runeStart returns the last place at or before at where a rune begins or s ends; of
+// bytes that are no text, some place.
 func runeStart(s []byte, at int) int {
 	if at >= len(s) {
 		return len(s)

@@ -138,9 +138,9 @@ func (t *Tokenizer) readRunes(n node, m bpeModel) error {
 // byteToken is the token a byte falls back to.
 func byteToken(b byte) string { return fmt.Sprintf("<0x%02X>", b) }
 
-// findJoints gives the scanner that cuts words where merges cannot join them.
-// Where a merge takes the unknown token or a byte's, which stand for other
-// text than their own, words stay whole.
+// findJoints returns the scanner that cuts words where merges cannot join them. Where a
+// merge takes the unknown token or a byte's, which stand for other text than their own,
+// words stay whole.
 func (t *Tokenizer) findJoints(merges mergeList) scanner {
 	v := &t.vocab
 	stands := map[uint32]bool{v.unknown.id: true}

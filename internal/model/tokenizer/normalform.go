@@ -36,7 +36,7 @@ type normalForm struct {
 	compat, compose bool
 }
 
-// stable says whether text can be cut before a rune beyond ASCII.
+// stable reports whether text can be cut before a rune beyond ASCII.
 func (f normalForm) stable(r rune) bool {
 	return f.compose && !f.compat && class(r)&bitUnstable == 0
 }
@@ -73,7 +73,7 @@ func (f normalForm) rewrite(x *scratch, dst []byte, s string, p pauser) ([]byte,
 	return append(dst, s[copied:]...), true, nil
 }
 
-// unstable gives the end of the run of runes at i that are not stable.
+// unstable returns the end of the run of runes at i that are not stable.
 func (f normalForm) unstable(s string, i int) int {
 	for i < len(s) && s[i] >= utf8.RuneSelf {
 		r, size := utf8.DecodeRuneInString(s[i:])
@@ -224,7 +224,7 @@ func (x *scratch) countingSort(i, end int) {
 	}
 }
 
-// join gives the primary composite of two runes.
+// join returns the primary composite of two runes.
 func join(a, b rune) (rune, bool) {
 	if l, v := a-hangulL, b-hangulV; l >= 0 && l < 19 && v >= 0 && v < hangulVs {
 		return hangulBase + (l*hangulVs+v)*hangulTs, true

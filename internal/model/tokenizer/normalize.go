@@ -10,8 +10,8 @@ import (
 
 // A rewriter changes text before it is cut: one normalizer of the file.
 type rewriter interface {
-	// rewrite appends the new form of s to dst, or says that s is that form. It
-	// pauses every few thousand steps and gives up when that says so.
+	// rewrite appends the new form of s to dst, or reports that s already has that
+	// form. It pauses every few thousand steps and gives up if the pause asks for that.
 	rewrite(x *scratch, dst []byte, s string, p pauser) (out []byte, changed bool, err error)
 }
 
@@ -166,8 +166,8 @@ func appendReplaced(dst []byte, s, old, content string, p pauser) (out []byte, c
 	return append(dst, s[done:]...), true, nil
 }
 
-// onlyRunes says whether each match is a single rune that becomes exactly one
-// other, so that nothing moves.
+// onlyRunes reports whether each match is a single rune that becomes exactly one other,
+// so that nothing moves.
 func (r replace) onlyRunes() bool {
 	l, ok := r.m.(literal)
 	return ok && utf8.RuneCountInString(string(l)) == 1 && utf8.RuneCountInString(r.content) == 1
@@ -288,7 +288,7 @@ func keepsStart(normalizers []rewriter) (whole, parts bool) {
 	return whole, whole && parts
 }
 
-// normalizeToken gives the normal form of an added token.
+// normalizeToken returns the normal form of an added token.
 func (t *Tokenizer) normalizeToken(s string) (string, error) {
 	var x scratch
 	for _, r := range t.normalizers {

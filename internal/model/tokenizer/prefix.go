@@ -22,43 +22,41 @@ const (
 	prefixOverhead = 256
 )
 
-// PrefixCache remembers the ids of parts of earlier texts, so that of a
-// conversation that has grown by a turn only that turn is encoded. It is shared
-// by the encoders of any number of tokenizers and safe for concurrent use.
+// PrefixCache caches the ids of parts of earlier texts. When a conversation has grown
+// by a turn, only that turn is encoded. The cache is shared by the encoders of any
+// number of tokenizers and is safe for concurrent use.
 //
-// # What is reused
+// # Unit of reuse
 //
-// Added tokens cut a text exactly: what lies between two of them becomes ids
-// by itself, whatever stands around it. So the unit is that segment, not the
-// prefix up to it: a conversation's earlier turns are found one by one, each is
-// kept once however many conversations and turns go on from it, and memory is
-// linear in the text. The cuts themselves are found anew in every text, so that
-// tokens that swallow white space or want to stand alone cost no exactness.
+// Added tokens cut a text exactly: the ids of the segment between two of them do not
+// depend on the text around it. The cache therefore holds segments, not prefixes. The
+// earlier turns of a conversation are found one by one, each is stored once for all
+// conversations and turns that continue it, and memory is linear in the text. The cuts
+// are computed again for every text, so tokens that include white space or match only
+// single words do not make the cache inexact.
 //
-// A segment may be long: a document of 40,000 tokens with a question after it,
-// or a completion's prompt, in which no special token occurs. Where the
-// tokenizer's split pattern never joins a line break to the ASCII letter after
-// it (all patterns of [Grammars] that cut text into words; see lineCuts), long
-// segments are cut further, at the first such place after every 4 KiB. Counted
-// from the segment's beginning these places are the same in every text that
-// begins alike, so that a shared beginning is found here too, up to its last
-// whole part. Any other tokenizer, and text without such a place, is reused by
-// the whole segment or not at all. So is what is shared after the first
-// difference within a segment: the parts are counted anew from there.
+// A segment may be long: a document of 40,000 tokens with a question after it, or a
+// completion's prompt, in which no special token occurs. If the tokenizer's split
+// pattern never joins a line break to the ASCII letter after it (all patterns of
+// [Grammars] that cut text into words; see lineCuts), long segments are cut further, at
+// the first such place after every 4 KiB. The places depend only on the text since the
+// segment's beginning, so a shared beginning is found too, up to its last whole part.
+// With any other tokenizer, and for text without such a place, only whole segments are
+// reused. Text that is shared only after the first difference within a segment is not
+// reused, because the places are counted from its beginning.
 //
 // # Exactness
 //
-// A part is found by a hash of its bytes, and then its bytes, its tokenizer
-// and how it was encoded are compared: two parts of one hash cost a miss, never
-// wrong ids. The hash is seeded at random, so that nobody can choose such
-// parts.
+// A part is found by a hash of its bytes, and then its bytes, its tokenizer and how it
+// was encoded are compared: a collision costs a miss, never wrong ids. The hash is
+// seeded at random, so that collisions cannot be chosen.
 //
 // # Bounds
 //
-// Text, ids and bookkeeping are bounded together, in bytes, except for what
-// other goroutines add in the moment in which entries are evicted. What is
-// evicted is the least likely to be used again by the W-TinyLFU policy, which a
-// burst of texts that are seen once does not flush.
+// The total bytes of text, ids and bookkeeping are bounded, except for entries that
+// other goroutines add while entries are evicted. The W-TinyLFU policy evicts the
+// entries least likely to be used again; a burst of texts that are seen once does not
+// flush the cache.
 type PrefixCache struct {
 	parts *otter.Cache[uint64, *prefixEntry]
 	seed  uint64
@@ -78,7 +76,7 @@ type prefixEntry struct {
 type prefixMode struct {
 	t     *Tokenizer
 	plain bool // EncodeOptions.PlainText
-	// leads says that the part begins the text, which some normalizers treat
+	// leads is set if the part begins the text, which some normalizers treat
 	// differently.
 	leads bool
 }
@@ -122,7 +120,7 @@ type PrefixStats struct {
 	Bytes          uint64 // held now
 }
 
-// Stats gives the counts so far.
+// Stats returns the counts so far.
 func (c *PrefixCache) Stats() PrefixStats {
 	return PrefixStats{
 		Lookups: c.lookups.Load(), Hits: c.hits.Load(), Tokens: c.tokens.Load(), Reused: c.reused.Load(),
@@ -214,7 +212,7 @@ const (
 	cutsAnywhere
 )
 
-// part gives the end of the part that begins at from.
+// part returns the end of the part that begins at from.
 func (c lineCuts) part(s string, from int) int {
 	if c == noCuts || len(s)-from <= prefixPart {
 		return len(s)
@@ -267,7 +265,7 @@ type component struct {
 	PreTokenizers  []jsontext.Value `json:"pretokenizers"`
 }
 
-// readComponent gives no type for what is not there or unknown.
+// readComponent returns no type for what is not there or unknown.
 func readComponent(raw jsontext.Value) (c component) {
 	n := node{value: raw}
 	if n.null() || n.scan(&c) != nil {

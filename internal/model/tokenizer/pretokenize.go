@@ -207,7 +207,7 @@ func readSplit(n node) (stage, error) {
 	return split{m: m, behavior: b, invert: part.Invert}, err
 }
 
-// behavior says what becomes of a match that splits.
+// behavior is the treatment of a match that splits.
 type behavior int
 
 const (

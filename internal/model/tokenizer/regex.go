@@ -125,7 +125,7 @@ func (x *regex) find(f *found, s string, p pauser) error {
 	return nil
 }
 
-// search gives the first match at from or later, or -1.
+// search returns the first match at from or later, or -1.
 func (m *machine) search(prog []instruction, from int) (start, end int) {
 	for at := from; at <= len(m.s); {
 		m.stack = m.stack[:0]
@@ -275,7 +275,7 @@ func (m *machine) back(prog []instruction, base int) (pc int32, pos int, ok bool
 	return 0, 0, false
 }
 
-// oneMore gives where a lazy run ends that takes one more rune, or -1.
+// oneMore returns where a lazy run ends that takes one more rune, or -1.
 func (m *machine) oneMore(i *instruction, c *choice) int {
 	if c.count == 0 || c.pos == len(m.s) {
 		return -1
@@ -291,7 +291,7 @@ func (m *machine) oneMore(i *instruction, c *choice) int {
 	return c.pos
 }
 
-// look says whether what an instruction looks for is at pos, or before it.
+// look reports whether what an instruction looks for is at pos, or before it.
 func (m *machine) look(i *instruction, pos int) bool {
 	for k, sub := range i.sub {
 		at := pos
@@ -315,8 +315,8 @@ func (m *machine) look(i *instruction, pos int) bool {
 	return false
 }
 
-// lineEdge says whether a line begins or ends at pos. None begins after a line
-// break that ends the text.
+// lineEdge reports whether a line begins or ends at pos. None begins after a line break
+// that ends the text.
 func (m *machine) lineEdge(pos int, begin bool) bool {
 	if begin {
 		return pos == 0 || pos < len(m.s) && m.s[pos-1] == '\n'

@@ -65,8 +65,7 @@ const (
 	treeEdge
 )
 
-// width gives the least and the greatest number of runes that match; -1 is no
-// bound.
+// width returns the least and the greatest number of runes that match; -1 is no bound.
 func (t *regexTree) width() (least, most int) {
 	switch t.op {
 	case treeSet:
@@ -293,7 +292,7 @@ func edge(op opcode, second bool) *regexTree {
 	return &regexTree{op: treeEdge, edge: i}
 }
 
-// rune gives the tree of one rune.
+// rune returns the tree of one rune.
 func (r *regexReader) rune(c rune) (*regexTree, error) {
 	set := (&runeSet{ranges: [][2]rune{{c, c}}}).seal()
 	var err error

@@ -119,7 +119,7 @@ func (r *regexReader) property(negative bool) (*runeSet, error) {
 // categoryNames are the general categories, as numbered in classData.
 var categoryNames = strings.Fields("Cn Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Cs Co")
 
-// categorySet gives the set of a category, or of all that begin with a letter.
+// categorySet returns the set of a category, or of all that begin with a letter.
 func categorySet(name string) uint32 {
 	set := uint32(0)
 	for i, category := range categoryNames {

@@ -2,20 +2,20 @@ package tokenizer
 
 import "unicode/utf8"
 
-// A scanner cuts text into pieces as a split pattern does. next gives the end
-// of the piece that begins at i, with 0 <= i < len(s); every piece is at least
-// one rune long and every byte is in a piece. s is valid UTF-8 and one whole
-// segment: its end is an end to the pattern too.
+// A scanner cuts text into pieces as a split pattern does. next returns the end of the
+// piece that begins at i, with 0 <= i < len(s); every piece is at least one rune long
+// and every byte is in a piece. s is valid UTF-8 and one whole segment: the pattern
+// ends at its end.
 //
-// Scanners pause inside long runs, by e's pace. When that says that nobody
-// wants the result any more, a run may end anywhere. e may be nil.
+// Scanners pause inside long runs, by e's pace. If the pace reports that the result is
+// no longer needed, a run may end anywhere. e may be nil.
 type scanner interface {
 	next(s string, i int, e *Encoder) int
 }
 
-// contraction gives the length of the English contraction at s[i], which is
-// an apostrophe: (?i:'s|'t|'re|'ve|'m|'ll|'d), or 0. Folding case, the
-// reference finds one letter beyond ASCII: U+017F, the long s.
+// contraction returns the length of the English contraction at s[i], which is an
+// apostrophe: (?i:'s|'t|'re|'ve|'m|'ll|'d), or 0. Folding case, the reference finds one
+// letter beyond ASCII: U+017F, the long s.
 func contraction(s string, i int) int {
 	if i+1 >= len(s) {
 		return 0
@@ -39,7 +39,7 @@ func contraction(s string, i int) int {
 	return 0
 }
 
-// numbers gives the end of \p{N}{1,limit} at i, where a number begins.
+// numbers returns the end of \p{N}{1,limit} at i, where a number begins.
 func numbers(s string, i, limit int) int {
 	for n := 0; n < limit && i < len(s); n++ {
 		kind, size := kindAt(s, i)
@@ -51,7 +51,7 @@ func numbers(s string, i, limit int) int {
 	return i
 }
 
-// breaks gives the end of [\r\n]* at i, or of [\r\n/]* with slash.
+// breaks returns the end of [\r\n]* at i, or of [\r\n/]* with slash.
 func breaks(s string, i int, slash bool, e *Encoder) int {
 	for part := partAt(s, i); i < len(s) && (s[i] == '\r' || s[i] == '\n' || slash && s[i] == '/'); i++ {
 		if i == part {
@@ -64,11 +64,11 @@ func breaks(s string, i int, slash bool, e *Encoder) int {
 	return i
 }
 
-// spaces gives the end of the piece at i, where white space begins that
-// belongs to no word: \s*[\r\n]+|\s+(?!\S)|\s+, or without the first
-// alternative if lines is false. The first takes all up to the last line
-// break of the run; the second leaves the last rune of the run to the word
-// that follows it; the third takes a single rune before a word.
+// spaces returns the end of the piece at i, where white space begins that belongs to no
+// word: \s*[\r\n]+|\s+(?!\S)|\s+, or without the first alternative if lines is false.
+// The first takes all up to the last line break of the run; the second leaves the last
+// rune of the run to the word that follows it; the third takes a single rune before a
+// word.
 func spaces(s string, i int, lines bool, e *Encoder) int {
 	end, last, lastBreak := i, i, -1
 	for part := partAt(s, i); end < len(s); {
@@ -173,7 +173,7 @@ func (g cl100k) nextMarks(s string, i int, e *Encoder) int {
 	return spaces(s, i, true, e)
 }
 
-// runOther gives the end of [^\s\p{L}\p{M}\p{N}]* at i.
+// runOther returns the end of [^\s\p{L}\p{M}\p{N}]* at i.
 func runOther(s string, i int, e *Encoder) int {
 	for part := partAt(s, i); i < len(s); {
 		if i >= part {

@@ -89,7 +89,7 @@ const (
 		1<<gcSm | 1<<gcSc | 1<<gcSk | 1<<gcSo
 )
 
-// match gives the end of the match at i, or i.
+// match returns the end of the match at i, or i.
 func (g deepseek) match(s string, i int, e *Encoder) int {
 	if kinds[s[i]] == kindOther && s[i] > ' ' && s[i] < 0x7f {
 		j := i + 1

@@ -90,7 +90,7 @@ func (g kimi) small(s string, i int, e *Encoder) int {
 	return both
 }
 
-// run gives the end of the run of runes whose category is in set and that are not
+// run returns the end of the run of runes whose category is in set and that are not
 // Han.
 func (kimi) run(s string, i int, set uint32, e *Encoder) int {
 	for {
@@ -112,7 +112,7 @@ func (kimi) run(s string, i int, set uint32, e *Encoder) int {
 	}
 }
 
-// runHan gives the end of [\p{Han}]* at i.
+// runHan returns the end of [\p{Han}]* at i.
 func runHan(s string, i int, e *Encoder) int {
 	for {
 		for part := partAt(s, i); i < part; {
@@ -146,8 +146,8 @@ func scriptRanges(name string) (out [][2]rune) {
 	return out
 }
 
-// isHan says whether a rune's script is Han. Nearly all of Chinese, of kana and of
-// Hangul is told without the table.
+// isHan reports whether a rune's script is Han. Nearly all runes of Chinese, kana and
+// Hangul are classified without the table.
 func isHan(r rune) bool {
 	switch {
 	case r < 0x2e80 || r > 0x303b && r < 0x3400 || r > 0x9fff && r < 0xf900:

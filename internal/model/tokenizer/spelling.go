@@ -12,8 +12,8 @@ func (t *Tokenizer) layOutSpelling() {
 	}
 }
 
-// Token gives a token as tokenizer.json spells it, "Ġthe" and not " the"; the
-// empty string for an id that is no token.
+// Token returns a token as tokenizer.json spells it, "Ġthe" and not " the"; the empty
+// string for an id that is no token.
 func (t *Tokenizer) Token(id uint32) string {
 	t.spell.Do(t.layOutSpelling)
 	if int(id) >= len(t.spelling) {

@@ -32,7 +32,7 @@ func (t *runeTable) set(r rune, id uint32) {
 	t.ids[int(*page)<<8|int(r&0xff)] = id
 }
 
-// get gives the id of a rune, or noID.
+// get returns the id of a rune, or noID.
 func (t *runeTable) get(r rune) uint32 { return t.ids[int(t.pages[r>>8])<<8|int(r&0xff)] }
 
 // unknown is what a rune becomes that is no token: bytes, the unknown token,
@@ -166,7 +166,7 @@ func (j *joints) add(a, b rune) {
 	j.pairs.insert(pairOfRunes(a, b))
 }
 
-// joined says whether two runes side by side may end in one token.
+// joined reports whether two runes side by side may end in one token.
 func (j *joints) joined(a, b rune) bool {
 	if a < utf8.RuneSelf && b < utf8.RuneSelf {
 		if j.ascii[a][b>>6]>>(b&63)&1 != 0 {

@@ -30,8 +30,8 @@ type tekkenFile struct {
 	} `json:"special_tokens"`
 }
 
-// oldTekkenSpecial gives the special tokens of the files up to version 7, which
-// do not list them.
+// oldTekkenSpecial returns the special tokens of the files up to version 7, which do
+// not list them.
 func oldTekkenSpecial() []string {
 	return []string{"<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]",
 		"[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[PREFIX]", "[MIDDLE]", "[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]"}
@@ -74,7 +74,7 @@ func loadTekken(folder fs.FS) (*Tokenizer, []byte, error) {
 	return t, data, nil
 }
 
-// special gives the special tokens, with fillers for those that have no name.
+// special returns the special tokens, with fillers for those that have no name.
 func (f *tekkenFile) special(n node) (map[uint32]string, error) {
 	at := n.at("/config/default_num_special_tokens", nil)
 	if f.Config.Special < 1 || f.Config.Special >= f.Config.Size {
@@ -104,7 +104,7 @@ func (f *tekkenFile) special(n node) (map[uint32]string, error) {
 	return numbered(names, 0), nil
 }
 
-// ranks gives the tokens that are used, by their ids.
+// ranks returns the tokens that are used, by their ids.
 func (f *tekkenFile) ranks(n node) (map[string]uint32, error) {
 	used := f.Config.Size - f.Config.Special
 	if used > len(f.Vocab) || f.Config.Size > maxIDs {

@@ -22,10 +22,10 @@ const (
 	fileParams = "params.json"
 )
 
-// rankFile is a vocabulary in tiktoken's form: lines of a token in base64 and
-// its rank, which is its id and says too how early it is merged. How text is
-// split and which special tokens there are is not in the file; each model's
-// own code says it, and so it must be known from what lies beside the file.
+// rankFile is a vocabulary in tiktoken's form: lines of a token in base64 and its rank,
+// which is both its id and its priority in merging. The file has neither the split
+// pattern nor the special tokens, which are in each model's own code. They must
+// therefore be determined from other files of the folder.
 type rankFile struct {
 	name    string
 	pattern string
@@ -97,7 +97,7 @@ func tokenizerClass(folder fs.FS) (string, error) {
 	return c.Class, err
 }
 
-// qwenSpecial gives the special tokens of Qwen-1.
+// qwenSpecial returns the special tokens of Qwen-1.
 func qwenSpecial(_ fs.FS, ranks uint32) (map[uint32]string, error) {
 	names := []string{"<|endoftext|>", "<|im_start|>", "<|im_end|>"}
 	for i := range 205 {
@@ -106,7 +106,7 @@ func qwenSpecial(_ fs.FS, ranks uint32) (map[uint32]string, error) {
 	return numbered(names, ranks), nil
 }
 
-// kimiSpecial gives the 256 special tokens of Kimi models: those that
+// kimiSpecial returns the 256 special tokens of Kimi models: those that
 // tokenizer_config.json names, and the others by their ids.
 func kimiSpecial(folder fs.FS, ranks uint32) (map[uint32]string, error) {
 	n, err := readNode(folder, fileTokConfig)
@@ -142,8 +142,8 @@ func kimiSpecial(folder fs.FS, ranks uint32) (map[uint32]string, error) {
 	return out, nil
 }
 
-// llamaSpecial gives the special tokens of Llama 3, or those of Llama 3.1 and
-// later, whose params.json scales the positions.
+// llamaSpecial returns the special tokens of Llama 3, or those of Llama 3.1 and later,
+// whose params.json scales the positions.
 func llamaSpecial(folder fs.FS, ranks uint32) (map[uint32]string, error) {
 	n, err := readNode(folder, fileParams)
 	if err != nil {
@@ -272,7 +272,7 @@ func buildRanks(file string, ids map[string]uint32, pattern string, nfc bool) (*
 	return t, nil
 }
 
-// read gives the ranks by token.
+// read returns the ranks by token.
 func (f rankFile) read(data []byte) (map[string]uint32, error) {
 	ranks := make(map[string]uint32, bytes.Count(data, []byte("\n")))
 	lines := make(map[uint32]int)

@@ -19,8 +19,8 @@ type Tokenizer struct {
 	stages    []stage
 	byteLevel bool
 	last      scanner
-	// wholeFirst says that the place of the text's beginning is known only as
-	// long as nothing is cut from the normalized text.
+	// wholeFirst is set if the place of the text's beginning is known only as long as
+	// nothing is cut from the normalized text.
 	wholeFirst bool
 	vocab      vocab    // of a BPE model
 	unigram    *unigram // of a Unigram model, or nil
@@ -282,21 +282,21 @@ func (t *Tokenizer) layOut() {
 // Size is one more than the greatest id.
 func (t *Tokenizer) Size() int { return len(t.known) }
 
-// ID gives the id of a token by its content, as tokenizer.json spells it.
+// ID returns the id of a token by its content, as tokenizer.json spells it.
 func (t *Tokenizer) ID(content string) (uint32, bool) {
 	id, ok := t.ids[content]
 	return id, ok
 }
 
-// Known says whether an id is a token's.
+// Known reports whether an id is a token's.
 func (t *Tokenizer) Known(id uint32) bool { return int(id) < len(t.known) && t.known[id] }
 
-// Special says whether an id is left out of text decoded with skipSpecial.
+// Special reports whether an id is left out of text decoded with skipSpecial.
 func (t *Tokenizer) Special(id uint32) bool { return int(id) < len(t.special) && t.special[id] }
 
-// TokenBytes gives the bytes a token decodes to where others are before it,
-// which need not be whole runes, and which the caller does not change. An
-// unknown id has none.
+// TokenBytes returns the bytes a token decodes to where others are before it, which
+// need not be whole runes, and which the caller does not change. An unknown id has
+// none.
 func (t *Tokenizer) TokenBytes(id uint32) []byte {
 	if int(id) >= len(t.known) {
 		return nil
@@ -310,7 +310,7 @@ func (t *Tokenizer) OrdinaryBytes(id uint32) ([]byte, bool) {
 	return t.TokenBytes(id), t.Known(id) && !t.Special(id)
 }
 
-// AddedTokens gives the added tokens in the order of their ids.
+// AddedTokens returns the added tokens in the order of their ids.
 func (t *Tokenizer) AddedTokens() []AddedToken {
 	out := make([]AddedToken, 0, len(t.added))
 	for _, token := range t.added {

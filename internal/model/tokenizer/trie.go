@@ -23,8 +23,8 @@ type trieEdge struct {
 	node  int32
 }
 
-// newTrie builds a trie of strings, none of them empty, whose values are their
-// indexes. Of equal strings the first is found.
+// newTrie builds a trie of non-empty strings whose values are their indexes. If strings
+// are equal, the first is found.
 func newTrie(keys []string) *trie {
 	t := &trie{}
 	order := make([]int, len(keys))
@@ -67,7 +67,7 @@ func (t *trie) build(order []int, keys []string, depth int) int32 {
 	return at
 }
 
-// step gives the node that a byte leads to from a node, or -1.
+// step returns the node that a byte leads to from a node, or -1.
 func (t *trie) step(node int32, b byte) int32 {
 	if node == 0 {
 		return t.root[b]

@@ -166,7 +166,7 @@ type (
 	continueNode struct{ at }
 )
 
-// children gives a node's children in the reference's field order.
+// children returns a node's children in the reference's field order.
 func children(n node) []node {
 	switch n := n.(type) {
 	case *tupleNode:
@@ -229,7 +229,7 @@ func children(n node) []node {
 	return nil
 }
 
-// macroScope gives what of a macro belongs to the macro's own scope.
+// macroScope returns what of a macro belongs to the macro's own scope.
 func macroScope(n *macroNode) []node {
 	var out []node
 	for _, p := range n.params {
@@ -266,8 +266,8 @@ func walk(n node, visit func(node) bool) bool {
 	return true
 }
 
-// undeclared says which of names are read in nodes before they are assigned
-// there. Like the reference it looks only at the order of the text.
+// undeclared returns which of names are read in nodes before they are assigned there.
+// Like the reference it looks only at the order of the text.
 func undeclared(nodes []node, names ...string) map[string]bool {
 	open := make(map[string]bool, len(names))
 	for _, n := range names {

@@ -65,7 +65,7 @@ func getItem(st *state, obj, arg Value) (Value, error) {
 	return &Undefined{obj: obj, name: arg}, nil
 }
 
-// index gives the i-th item of a sequence, nil where there is none.
+// index returns the i-th item of a sequence, nil where there is none.
 func index(obj Value, i int64) Value {
 	pick := func(items []Value) Value {
 		if i < 0 {
@@ -98,7 +98,7 @@ func index(obj Value, i int64) Value {
 	return nil
 }
 
-// charAt gives the i-th code point, from the end for a negative i, or nil.
+// charAt returns the i-th code point, from the end for a negative i, or nil.
 func charAt(s string, i int64) Value {
 	if i < 0 {
 		for ; s != ""; i++ {
@@ -260,7 +260,7 @@ func sliceText(s string, n, lo, hi, by int) (string, error) {
 	return b.String(), nil
 }
 
-// runeOffset gives the byte offset of the n-th code point.
+// runeOffset returns the byte offset of the n-th code point.
 func runeOffset(s string, n int) int {
 	for i := range s {
 		if n == 0 {
@@ -279,7 +279,7 @@ func unsafeAttr(obj Value, name string) Value {
 	}
 }
 
-// attribute gives an attribute of obj's own type, nil where it has none such.
+// attribute returns an attribute of obj's own type, nil where it has none such.
 func attribute(st *state, obj Value, name string) (Value, error) {
 	if strings.HasPrefix(name, "__") && isDunder(name) {
 		return unsafeAttr(obj, name), nil
@@ -348,8 +348,8 @@ func attribute(st *state, obj Value, name string) (Value, error) {
 	return nil, nil
 }
 
-// isDunder says whether every Python object has the attribute, so that the
-// sandbox hides it rather than look for an item of that name.
+// isDunder reports whether every Python object has the attribute, so that the sandbox
+// hides it rather than look for an item of that name.
 func isDunder(name string) bool {
 	switch name {
 	case "__class__", "__doc__", "__dir__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__",
@@ -449,7 +449,7 @@ func numberAttr(v Value, name string) Value {
 	return nil
 }
 
-// sequenceMethod gives the methods that lists and tuples share.
+// sequenceMethod returns the methods that lists and tuples share.
 func sequenceMethod(obj Value, items []Value, name string) (Value, error) {
 	switch name {
 	case "count":

@@ -5,7 +5,7 @@ import "math"
 // maxRange is the sandbox's bound on range().
 const maxRange = 100000
 
-// builtin gives a global of the environment, nil where there is none such.
+// builtin returns a global of the environment, nil where there is none such.
 func builtin(name string) Value {
 	switch name {
 	case "range":
@@ -120,7 +120,7 @@ func newRange(_ *state, a args) (Value, error) {
 	return r, nil
 }
 
-// clampCount gives steps+1, or a number that is too big where it is so.
+// clampCount returns steps+1, or a number that is too big where it is so.
 func clampCount(steps uint64) int64 {
 	if steps >= math.MaxInt64 {
 		return math.MaxInt64

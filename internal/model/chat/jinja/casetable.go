@@ -2,7 +2,7 @@
 
 package jinja
 
-// specialCase gives the upper and title case of r where they are special.
+// specialCase returns the upper and title case of r where they are special.
 func specialCase(r rune) (upper, title string, ok bool) {
 	switch r {
 	case 0x00df:

@@ -56,7 +56,7 @@ type compiler struct {
 	body    []node
 }
 
-// lineOf gives the line where a name is first mentioned.
+// lineOf returns the line where a name is first mentioned.
 func (c *compiler) lineOf(name string) int {
 	line := 0
 	for _, n := range c.body {
@@ -80,8 +80,8 @@ func (c *compiler) global(name string) int {
 	return i
 }
 
-// variable says where a ref is as seen from the frame: how many functions up,
-// and the slot there.
+// variable returns where a ref is as seen from the frame: how many functions up, and
+// the slot there.
 func (f frame) variable(r ref) (hops, slot int) {
 	return f.sym.fn.depth - r.fn.depth, r.fn.slot(r.ident)
 }

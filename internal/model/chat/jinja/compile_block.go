@@ -1,7 +1,7 @@
 package jinja
 
-// forStatement compiles a loop. A loop whose body never says `loop` runs
-// without the loop object; a recursive one has a function of its own.
+// forStatement compiles a loop. A loop whose body does not use `loop` runs without the
+// loop object; a recursive loop has a separate function.
 func (c *compiler) forStatement(n *forNode, f frame) (exec, error) {
 	assigned := true
 	walk(n, func(n node) bool {

@@ -23,7 +23,7 @@ func NewDict(n int) *Dict {
 	return &Dict{keys: make([]Value, 0, n), vals: make([]Value, 0, n)}
 }
 
-// Len gives the number of keys.
+// Len returns the number of keys.
 func (d *Dict) Len() int { return len(d.keys) }
 
 // Get looks a string key up.
@@ -126,8 +126,8 @@ type (
 	tupleHash string
 )
 
-// hashKey gives a comparable Go value that is equal for exactly the values
-// that Python holds equal as keys: 1, 1.0 and True are one key.
+// hashKey returns a comparable Go value that is equal for exactly the values that
+// Python holds equal as keys: 1, 1.0 and True are one key.
 func hashKey(v Value) (any, error) {
 	switch v := v.(type) {
 	case Str:
@@ -198,7 +198,7 @@ func writeHash(b *strings.Builder, h any) error {
 	return nil
 }
 
-// All gives the entries with string keys, in order.
+// All returns the entries with string keys, in order.
 func (d *Dict) All() iter.Seq2[string, Value] {
 	return func(yield func(string, Value) bool) {
 		for i, k := range d.keys {

@@ -1,7 +1,7 @@
 package jinja
 
-// isDictAttr says whether a Python dict has an attribute of that name, which
-// then hides a key of the same name.
+// isDictAttr reports whether a Python dict has an attribute of that name, which then
+// hides a key of the same name.
 func isDictAttr(name string) bool {
 	switch name {
 	case "clear", "copy", "fromkeys", "get", "items", "keys", "pop", "popitem", "setdefault", "update", "values":
@@ -10,7 +10,7 @@ func isDictAttr(name string) bool {
 	return len(name) > 4 && name[:2] == "__"
 }
 
-// dictMethod gives a dictionary's method, nil where it has none such.
+// dictMethod returns a dictionary's method, nil where it has none such.
 func dictMethod(d *Dict, name string) (Value, error) {
 	switch name {
 	case "get":

@@ -41,7 +41,7 @@ func (e *Error) Error() string {
 	return e.Message
 }
 
-// Unwrap gives what Options.Check returned.
+// Unwrap returns what Options.Check returned.
 func (e *Error) Unwrap() error { return e.Cause }
 
 func errorf(k Kind, format string, args ...any) error {

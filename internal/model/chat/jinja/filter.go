@@ -3,7 +3,7 @@ package jinja
 // filter is a filter on its subject.
 type filter func(st *state, v Value, a args) (Value, error)
 
-// refusedFilter says that Jinja has a filter which this package has not.
+// refusedFilter reports whether Jinja has a filter which this package has not.
 func refusedFilter(name string) bool {
 	switch name {
 	case "pprint", "random", "striptags", "urlize", "wordwrap":
@@ -12,7 +12,7 @@ func refusedFilter(name string) bool {
 	return false
 }
 
-// lookupFilter gives a filter, nil where there is none of that name.
+// lookupFilter returns a filter, nil where there is none of that name.
 func lookupFilter(name string) filter {
 	switch name {
 	case "abs":
@@ -172,7 +172,7 @@ func ignoreCase(v Value) Value {
 	return v
 }
 
-// flag gives a boolean argument.
+// flag returns a boolean argument.
 func flag(v Value, def bool) (bool, error) {
 	if v == nil {
 		return def, nil
@@ -215,7 +215,7 @@ func mapItems(st *state, v Value, each func(*state, Value) (Value, error)) ([]Va
 	return out, nil
 }
 
-// mapper gives what map applies: an attribute or a filter by name.
+// mapper returns what map applies: an attribute or a filter by name.
 func mapper(a args) (func(*state, Value) (Value, error), error) {
 	if len(a.pos) == 0 {
 		var attr, def Value

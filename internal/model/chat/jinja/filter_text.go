@@ -151,8 +151,8 @@ func filterJoin(st *state, v Value, a args) (Value, error) {
 	}
 }
 
-// filterTitle gives a plain string of markup too, as the reference does: it joins
-// the words anew.
+// filterTitle returns a plain string of markup too, as the reference does: it joins the
+// words anew.
 func filterTitle(st *state, v Value, a args) (Value, error) {
 	if _, err := a.bind("title", 0); err != nil {
 		return nil, err
@@ -313,7 +313,7 @@ func filterTruncate(st *state, v Value, a args) (Value, error) {
 	return add(st, likeText(v, s), Str(end))
 }
 
-// likeText gives a text as markup where the value that it is made of is.
+// likeText returns a text as markup where the value that it is made of is.
 func likeText(v Value, s string) Value {
 	if _, ok := v.(Markup); ok {
 		return Markup(s)

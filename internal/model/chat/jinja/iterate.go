@@ -85,7 +85,7 @@ func stringIter(s string) iterator {
 	})
 }
 
-// at gives the i-th element of a view.
+// at returns the i-th element of a view.
 func (v *View) at(i int) Value {
 	switch v.kind {
 	case viewKeys:
@@ -202,8 +202,8 @@ func (l *Loop) peek(st *state) (Value, error) {
 	return v, nil
 }
 
-// len gives the number of items; where they come one by one, the rest of them
-// is read now.
+// len returns the number of items; where they come one by one, the rest of them is read
+// now.
 func (l *Loop) len(st *state) (int, error) {
 	if l.length >= 0 {
 		return l.length, nil
@@ -226,7 +226,7 @@ func (l *Loop) len(st *state) (int, error) {
 	return l.length, nil
 }
 
-// attr gives an attribute of the loop variable, nil if it has none such.
+// attr returns an attribute of the loop variable, nil if it has none such.
 func (l *Loop) attr(st *state, name string) (Value, error) {
 	switch name {
 	case "index":

@@ -63,8 +63,8 @@ type lexer struct {
 	src  string
 	pos  int
 	line int
-	// lineStart says that the previous match ended with a newline, so that a
-	// blank prefix belongs to the start of a line.
+	// lineStart is set if the previous match ended with a newline, so that a blank
+	// prefix belongs to the start of a line.
 	lineStart bool
 	out       []token
 }
@@ -175,8 +175,8 @@ func (l *lexer) data(text string, sign byte, lstrip bool) {
 	l.advance(len(text))
 }
 
-// rawBegin gives the length of `raw %}` at the start of s, 0 if it is not
-// there. White space after `-%}` belongs to it; a newline after `%}` does not.
+// rawBegin returns the length of `raw %}` at the start of s, 0 if it is not there.
+// White space after `-%}` belongs to it; a newline after `%}` does not.
 func rawBegin(s string) int {
 	rest := strings.TrimLeftFunc(s, isSpace)
 	if !strings.HasPrefix(rest, "raw") {
@@ -219,8 +219,8 @@ func (l *lexer) raw() error {
 	}
 }
 
-// tagEnd gives the length of a tag's end at the start of s with the white
-// space it takes along, 0 if there is none. c is the byte before the brace.
+// tagEnd returns the length of a tag's end at the start of s with the white space it
+// takes along, 0 if there is none. c is the byte before the brace.
 func tagEnd(s string, c byte, trim bool) int {
 	end := string([]byte{c, '}'})
 	if r, ok := strings.CutPrefix(s, "-"+end); ok {
@@ -341,7 +341,7 @@ func (l *lexer) number(s string) {
 	l.advance(n)
 }
 
-// digitsLen gives the length of digits with single underscores between them.
+// digitsLen returns the length of digits with single underscores between them.
 func digitsLen(s string, ok func(byte) bool) int {
 	n := 0
 	for n < len(s) {

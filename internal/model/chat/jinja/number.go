@@ -42,7 +42,7 @@ func (n number) big() *big.Int {
 	return n.b
 }
 
-// exactFloat says that an integer is a float without rounding.
+// exactFloat reports whether an integer is a float without rounding.
 func (n number) exactFloat() bool {
 	return n.small && n.i <= 1<<53 && n.i >= -1<<53
 }
@@ -69,7 +69,7 @@ func (n number) toFloat() (float64, error) {
 	return f, nil
 }
 
-// floatToInt gives the integer part of f; not for infinities and NaN.
+// floatToInt returns the integer part of f; not for infinities and NaN.
 func floatToInt(f float64) (*big.Int, bool) {
 	if math.IsInf(f, 0) || math.IsNaN(f) {
 		return nil, false

@@ -252,7 +252,7 @@ func intLiteral(t token) (Value, error) {
 	return bigValue(b), nil
 }
 
-// tupleEnd says that no further item of a tuple can follow.
+// tupleEnd reports whether no further item of a tuple can follow.
 func (p *parser) tupleEnd(ends []string) bool {
 	switch t := p.cur(); t.kind {
 	case tokVarEnd, tokBlockEnd:

@@ -112,7 +112,7 @@ func directive(t time.Time, c, flag byte) (string, bool) {
 	return "", false
 }
 
-// layout gives the directives that are one of Go's time layouts.
+// layout returns the directives that are one of Go's time layouts.
 func layout(c byte) string {
 	switch c {
 	case 'a':

@@ -9,9 +9,8 @@ import (
 // strFunc is a string method on its receiver.
 type strFunc func(st *state, s string, a args) (Value, error)
 
-// stringMethod gives a string's method, nil where it has none such. The
-// methods of a string marked safe escape their arguments and mark what they
-// return.
+// stringMethod returns a string's method, nil where it has none such. The methods of a
+// string marked safe escape their arguments and mark what they return.
 func stringMethod(obj Value, name string) (Value, error) {
 	fn := lookupStrMethod(name)
 	if fn == nil {
@@ -197,7 +196,7 @@ func plain(name string, f func(string) string) strFunc {
 	}
 }
 
-// argText gives a string argument.
+// argText returns a string argument.
 func argText(fn string, v Value) (string, error) {
 	s, ok := asText(v)
 	if !ok {

@@ -147,7 +147,7 @@ func (s *symbols) merge(branches ...*symbols) {
 	}
 }
 
-// starts gives the scope's loads in a fixed order.
+// starts returns the scope's loads in a fixed order.
 func (s *symbols) starts() []load {
 	out := make([]load, 0, len(s.loads))
 	for _, l := range s.loads {

@@ -3,7 +3,7 @@ package jinja
 // test is a test on its subject; it has the form of a filter.
 type test = filter
 
-// lookupTest gives a test, nil where there is none of that name.
+// lookupTest returns a test, nil where there is none of that name.
 func lookupTest(name string) test {
 	if op := testOperator(name); op != "" {
 		return func(st *state, v Value, a args) (Value, error) {
@@ -82,7 +82,7 @@ func remainder(st *state, v, by Value, want int) (Value, error) {
 	return Bool(ok), err
 }
 
-// predicate gives a test without arguments.
+// predicate returns a test without arguments.
 func predicate(name string) func(st *state, v Value) (Value, error) {
 	is := func(f func(v Value) bool) func(*state, Value) (Value, error) {
 		return func(_ *state, v Value) (Value, error) { return Bool(f(v)), nil }
@@ -122,7 +122,7 @@ func named(known func(string) bool) func(*state, Value) (Value, error) {
 	}
 }
 
-// typePredicate gives a test that looks only at what the value is.
+// typePredicate returns a test that looks only at what the value is.
 func typePredicate(name string) func(Value) bool {
 	switch name {
 	case "defined":

@@ -106,7 +106,7 @@ func isUpperRune(r rune) bool {
 	return unicode.IsUpper(r) || unicode.Is(unicode.Other_Uppercase, r)
 }
 
-// titleRune gives the title case of one code point.
+// titleRune returns the title case of one code point.
 func titleRune(r rune) string {
 	if _, t, ok := specialCase(r); ok {
 		return t

@@ -171,7 +171,7 @@ func reprOrType(v Value) string {
 	return v.typeName()
 }
 
-// asText gives the text of a string, marked safe or not.
+// asText returns the text of a string, marked safe or not.
 func asText(v Value) (string, bool) {
 	switch v := v.(type) {
 	case Str:
