@@ -39,9 +39,9 @@ type Poller[W Worker] struct {
 	free  []uint32
 }
 
-// place is where a socket is known. What the kernel hands back names a slot and its
-// generation, so that an event of a socket that was left, read in one batch with
-// its leaving, is nobody else's.
+// place is the slot of a socket. The kernel's events name a slot and its generation. An
+// event of a socket that was removed in the same batch is therefore not taken for
+// another socket's.
 type place[W Worker] struct {
 	generation uint32
 	ready      func(w W, hup bool)
@@ -102,9 +102,8 @@ func (e *Poller[W]) start() (err error) {
 	return nil
 }
 
-// Reads polls for what there is to read. The call back says whether the peer's
-// end has been reported as well. Before the socket is closed the polling must be
-// stopped.
+// Reads polls for input. The callback's argument reports whether the peer's end was
+// reported as well. The polling must be stopped before the socket is closed.
 func (e *Poller[W]) Reads(fd int, ready func(w W, hup bool)) (*Socket[W], error) {
 	return e.add(fd, unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLET, ready)
 }

@@ -38,7 +38,7 @@ type Chunks struct {
 	left     int64 // bytes of the chunk that are still to come
 }
 
-// Done says that the body's end was read.
+// Done reports whether the body's end was read.
 func (c *Chunks) Done() bool { return c.state == ended }
 
 // Decode decodes src into dst and gives how many bytes it wrote and how many

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// TakesGzip says whether a caller accepts gzip, by its Accept-Encoding.
+// TakesGzip reports whether a caller accepts gzip, by its Accept-Encoding.
 func TakesGzip(accept []string) bool {
 	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
 		name, weight, weighed := strings.Cut(part, ";")

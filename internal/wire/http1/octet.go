@@ -27,7 +27,7 @@ var octets = func() (t [256]uint8) {
 	return t
 }()
 
-// all says whether s consists of octets of a class.
+// all reports whether s consists of octets of a class.
 func all(s string, class uint8) bool {
 	for i := range len(s) {
 		if octets[s[i]]&class == 0 {
@@ -50,7 +50,7 @@ func trim(s string) string {
 	return s
 }
 
-// digit gives the value of a hexadecimal digit.
+// digit returns the value of a hexadecimal digit.
 func digit(c byte) int64 {
 	switch {
 	case c <= '9':

@@ -29,17 +29,17 @@ type Response struct {
 	Fields  Fields
 	Framing Framing
 	Length  int64 // of a Sized body, in bytes
-	// Close says that the connection cannot carry another exchange.
+	// Close is set if the connection cannot carry another exchange.
 	Close bool
 }
 
-// Informational says that this is not the answer yet.
+// Informational reports whether this is not the answer yet.
 func (r *Response) Informational() bool { return r.Status < 200 }
 
-// HeadLen gives the length of the response head that buf begins with, blank
-// line included, or 0 while its end has not arrived. Bytes below from were
-// already looked at by an earlier call. Bytes that cannot become a head are
-// refused as early as that shows.
+// HeadLen returns the length of the response head that buf begins with, blank line
+// included, or 0 while its end has not arrived. Bytes below from were already looked at
+// by an earlier call. Bytes that cannot become a head are refused as early as that
+// shows.
 func HeadLen(buf []byte, from int) (int, error) {
 	const version = "HTTP/1."
 	if n := min(len(buf), len(version)); string(buf[:n]) != version[:n] {
@@ -102,14 +102,14 @@ func parseStatus(line string) (status, minor int, err error) {
 // for their framing and one or two fields, so there is a map of them only for who asks.
 type Fields struct{ lines string } // which end with CRLF, but for the last
 
-// next gives the first of lines, and the others.
+// next returns the first of lines, and the others.
 func next(lines string) (name, value, rest string) {
 	line, rest, _ := strings.Cut(lines, "\r\n")
 	name, value, _ = strings.Cut(line, ":")
 	return name, trim(value), rest
 }
 
-// All gives the fields in their order, with canonical names.
+// All returns the fields in their order, with canonical names.
 func (f Fields) All() iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
 		for lines := f.lines; lines != ""; {
@@ -122,7 +122,7 @@ func (f Fields) All() iter.Seq2[string, string] {
 	}
 }
 
-// Get gives the first value of a field; empty where there is none.
+// Get returns the first value of a field; empty where there is none.
 func (f Fields) Get(name string) string {
 	for lines := f.lines; lines != ""; {
 		has, value, rest := next(lines)
@@ -134,7 +134,7 @@ func (f Fields) Get(name string) string {
 	return ""
 }
 
-// Header gives them as a map.
+// Header returns them as a map.
 func (f Fields) Header() http.Header {
 	h := http.Header{}
 	for name, value := range f.All() {

@@ -9,10 +9,9 @@ import (
 	"syscall"
 )
 
-// Reads gives the connection with reads that wait in Go's poller as ever, but
-// do not tell the scheduler of the system call that then fetches what is there.
-// One that has no socket of its own is given back as it is. Only one goroutine
-// may read.
+// Reads returns the connection with reads that wait in Go's poller as usual, but then
+// make the system call without notifying the scheduler. A connection without a socket
+// is returned unchanged. Only one goroutine may read.
 func Reads(c net.Conn) net.Conn {
 	s, ok := c.(syscall.Conn)
 	if !ok {

@@ -43,7 +43,7 @@ func call(trap uintptr, fd int, p []byte) (n int, err error) {
 	}
 }
 
-// Ready gives the events that an epoll instance has at once, without waiting.
+// Ready returns the events that an epoll instance has at once, without waiting.
 func Ready(epoll int, events []unix.EpollEvent) (n int, err error) {
 	for {
 		r, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, uintptr(epoll),

@@ -4,7 +4,7 @@ package sock
 
 import "errors"
 
-// ErrNoStamps says that this system does not tell when bytes arrived.
+// ErrNoStamps means that this system does not report when bytes arrived.
 var ErrNoStamps = errors.New("receive stamps need Linux")
 
 // Arrivals counts what the kernel has received on a TCP connection.

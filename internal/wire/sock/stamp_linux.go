@@ -46,10 +46,10 @@ type Receiver struct {
 	msg unix.Msghdr
 }
 
-// TryReceive is TryRead with the time at which the kernel received the last
-// segment of what was read, in nanoseconds of CLOCK_REALTIME; 0 where it has none.
-// A read may bring several segments, and the kernel joins those that wait: all
-// bytes but the last segment's arrived earlier than at says, never later.
+// TryReceive is like TryRead and also returns the time at which the kernel received the
+// last segment of the bytes, in nanoseconds of CLOCK_REALTIME, or 0 if it has none. A
+// read may return several segments, because the kernel joins those that wait: the bytes
+// before the last segment arrived earlier than at, never later.
 func (r *Receiver) TryReceive(fd int, p []byte) (n int, at int64, err error) {
 	if len(p) == 0 {
 		return 0, 0, syscall.EINVAL
@@ -74,7 +74,7 @@ func (r *Receiver) TryReceive(fd int, p []byte) (n int, at int64, err error) {
 	}
 }
 
-// stamp gives the stamp of the read at hand.
+// stamp returns the stamp of the read at hand.
 func (r *Receiver) stamp() int64 {
 	h := (*unix.Cmsghdr)(unsafe.Pointer(&r.oob[0]))
 	if r.msg.Controllen < unix.SizeofCmsghdr || h.Level != unix.SOL_SOCKET || h.Type != unix.SO_TIMESTAMPNS {

@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unread gives how many bytes have arrived on a connection that nobody has read. One that
-// has no socket of its own says it by a method of the name; otherwise there are none.
+// Unread returns the number of bytes that have arrived on a connection and were not read.
+// A connection without a socket reports it by a method of the same name; without one the
+// number is 0.
 func Unread(c net.Conn) (n int) {
 	if u, ok := c.(interface{ Unread() int }); ok {
 		return u.Unread()

@@ -4,8 +4,9 @@ package sock
 
 import "net"
 
-// Unread gives how many bytes have arrived on a connection that nobody has read, where the
-// connection says it by a method of the name; a socket is not asked on this system.
+// Unread returns the number of bytes that have arrived on a connection and were not read,
+// if the connection reports it by a method of the same name. Sockets are not queried on
+// this system.
 func Unread(c net.Conn) int {
 	if u, ok := c.(interface{ Unread() int }); ok {
 		return u.Unread()

@@ -24,8 +24,8 @@ func (l *lines) feed(chunk []byte) {
 	}
 }
 
-// next gives the next line without its end. When ended is false it is the
-// rest of the chunk, possibly empty, and the line goes on in the next chunk.
+// next returns the next line without its end. When ended is false it is the rest of the
+// chunk, possibly empty, and the line goes on in the next chunk.
 func (l *lines) next() (line []byte, ended bool) {
 	if l.lf < l.pos {
 		l.lf = l.find('\n')

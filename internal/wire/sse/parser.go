@@ -10,9 +10,8 @@ const DefaultMaxEvent = 16 << 20
 
 // Event is one event or one comment.
 type Event struct {
-	// Comment says that Data is the text of a comment line and not an event.
-	// Comments come when their line ends, also those inside an event, which
-	// comes after them.
+	// Comment is set if Data is the text of a comment line and not an event. Comments
+	// come when their line ends, also those inside an event, which comes after them.
 	Comment bool
 	// Name is the event's "event" field, empty when it has none.
 	Name []byte
@@ -50,9 +49,9 @@ type Parser struct {
 // Next has returned false, and Next must have done so for the chunk before.
 func (p *Parser) Feed(chunk []byte) { p.lines.feed(chunk) }
 
-// Next gives the next event or comment of the chunk; ok is false when the
-// chunk is used up or the stream is broken (see Err). The event's slices are
-// valid until the next call.
+// Next returns the next event or comment of the chunk; ok is false when the chunk is
+// used up or the stream is broken (see Err). The event's slices are valid until the
+// next call.
 func (p *Parser) Next() (ev Event, ok bool) {
 	if p.given {
 		p.given, p.name, p.data, p.count = false, p.name[:0], p.data[:0], 0
@@ -127,12 +126,12 @@ func (p *Parser) tooLarge(n int) bool {
 	return p.err != nil
 }
 
-// Err says why the stream cannot be parsed further.
+// Err returns why the stream cannot be parsed further.
 func (p *Parser) Err() error { return p.err }
 
-// Last says that nothing of the chunk follows what Next gave last.
+// Last reports whether nothing of the chunk follows what Next gave last.
 func (p *Parser) Last() bool { return p.lines.pos == len(p.lines.chunk) }
 
-// Partial says that the stream stands inside a line or a block: if it ends
-// here, it was cut.
+// Partial reports whether the stream stands inside a line or a block: if it ends here,
+// it was cut.
 func (p *Parser) Partial() bool { return p.partial }

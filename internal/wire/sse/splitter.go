@@ -45,14 +45,14 @@ type Region struct {
 	// Events counts the data events that end in the region. Comments and
 	// blocks without data are none.
 	Events int
-	// Done says that the last data event of the stream, up to the end of the
-	// region, was the [DONE] marker.
+	// Done is set if the last data event of the stream, up to the end of the region,
+	// was the [DONE] marker.
 	Done bool
 	// DoneAt is the offset in the region of the block that holds the marker,
 	// and -1 when the marker is not in this region or not from its start.
 	DoneAt int
-	// Open says that the region ends inside an event, because the event is
-	// larger than Max. Nothing may be put after it but the rest of the event.
+	// Open is set if the region ends inside an event, because the event is larger than
+	// Max. Nothing may be put after it but the rest of the event.
 	Open bool
 }
 
@@ -141,7 +141,7 @@ func (s *Splitter) endLine(line []byte, size int) (blank bool) {
 	return false
 }
 
-// dataValue gives the value of a data line.
+// dataValue returns the value of a data line.
 func dataValue(line []byte) (value []byte, ok bool) {
 	const name = "data"
 	if len(line) < len(name) || string(line[:len(name)]) != name {
@@ -159,12 +159,12 @@ func dataValue(line []byte) (value []byte, ok bool) {
 	return rest[1:], true
 }
 
-// Held gives the bytes of the stream that have not been released: the part of
-// an event that the end of the stream, if it comes now, has cut.
+// Held returns the bytes of the stream that have not been released: the part of an
+// event that the end of the stream, if it comes now, has cut.
 func (s *Splitter) Held() int { return s.held }
 
-// Open says that what was released ends inside an event.
+// Open reports whether what was released ends inside an event.
 func (s *Splitter) Open() bool { return s.open }
 
-// Done says that the last data event so far was the [DONE] marker.
+// Done reports whether the last data event so far was the [DONE] marker.
 func (s *Splitter) Done() bool { return s.done }

@@ -32,13 +32,12 @@ type Block struct {
 	// Lines counts the lines of data. Without any there is no event: the block was
 	// of comments, or of other fields.
 	Lines int
-	// Cut says that the event goes on after the region, and that Data is its
-	// beginning.
+	// Cut is set if the event continues after the region; Data is then its beginning.
 	Cut bool
 }
 
-// Begin gives the place in the next region from which on events are to be read:
-// after a byte order mark, and after the rest of an event too large to hold.
+// Begin returns the place in the next region from which on events are to be read: after
+// a byte order mark, and after the rest of an event too large to hold.
 func (w *Walker) Begin(region []byte) (at int) {
 	if !w.started && len(region) > 0 {
 		w.started = true
@@ -52,7 +51,7 @@ func (w *Walker) Begin(region []byte) (at int) {
 	return w.skip(region)
 }
 
-// Inside says that the latest region ended inside an event too large to hold.
+// Inside reports whether the latest region ended inside an event too large to hold.
 func (w *Walker) Inside() bool { return w.inside }
 
 // skip passes over the rest of an event too large to hold, and gives the place

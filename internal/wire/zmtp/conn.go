@@ -24,8 +24,8 @@ type Config struct {
 	// HandshakeTimeout bounds the way from the connection to its first message;
 	// default 10 s.
 	HandshakeTimeout time.Duration
-	// WriteTimeout bounds a Send or Write to a peer that does not read; default
-	// 30 s. After one that ran out of time the connection is of no use any more.
+	// WriteTimeout bounds a Send or Write to a peer that does not read; default 30 s.
+	// After a timeout the connection is unusable.
 	WriteTimeout time.Duration
 }
 
@@ -109,7 +109,7 @@ func (c *Conn) Identity() []byte { return c.peer.identity }
 // NetConn is the connection underneath, for its addresses.
 func (c *Conn) NetConn() net.Conn { return c.conn }
 
-// Recv gives the frames of the next message. They are valid until the next Recv.
+// Recv returns the frames of the next message. They are valid until the next Recv.
 // io.EOF says that the peer closed the connection between two messages.
 func (c *Conn) Recv() ([][]byte, error) {
 	for {
@@ -129,8 +129,8 @@ func (c *Conn) Recv() ([][]byte, error) {
 	}
 }
 
-// asMessage gives a SUB's command in the form of ZMTP 3.0, as Subscribe sends it; nil for
-// any other one.
+// asMessage returns a SUB's command in the form of ZMTP 3.0, as Subscribe sends it; nil
+// for any other one.
 func asMessage(command []byte) []byte {
 	name, topic, err := parseCommand(command)
 	switch {

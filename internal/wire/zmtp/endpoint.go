@@ -40,7 +40,7 @@ func ParseEndpoint(s string) (Endpoint, error) {
 	return Endpoint{}, fmt.Errorf("endpoint %q: the transport %q is not spoken; tcp and ipc are", s, scheme)
 }
 
-// String gives the endpoint as ParseEndpoint reads it.
+// String returns the endpoint as ParseEndpoint reads it.
 func (e Endpoint) String() string {
 	if e.Network == "unix" {
 		return "ipc://" + e.Address
@@ -48,8 +48,8 @@ func (e Endpoint) String() string {
 	return e.Network + "://" + e.Address
 }
 
-// EndpointOf gives the endpoint of a listener, whose port may have been chosen by
-// the system.
+// EndpointOf returns the endpoint of a listener, whose port may have been chosen by the
+// system.
 func EndpointOf(l net.Listener) Endpoint {
 	return Endpoint{l.Addr().Network(), l.Addr().String()}
 }

@@ -86,9 +86,9 @@ type reader struct {
 // span is a frame's place, counted from the beginning of its message.
 type span struct{ from, to int }
 
-// next gives the frames of the next message, or of the next command as one frame.
-// They are valid until the next call. io.EOF is the end of the stream between two
-// of them; within one it is io.ErrUnexpectedEOF.
+// next returns the frames of the next message, or of the next command as one frame.
+// They are valid until the next call. io.EOF is the end of the stream between two of
+// them; within one it is io.ErrUnexpectedEOF.
 func (r *reader) next() (frames [][]byte, command bool, err error) {
 	if r.start == r.end && len(r.buf) > keepSize {
 		r.buf, r.start, r.end = nil, 0, 0
@@ -141,7 +141,7 @@ func (r *reader) next() (frames [][]byte, command bool, err error) {
 	}
 }
 
-// take gives the frames of the message of n bytes that begins the buffer.
+// take returns the frames of the message of n bytes that begins the buffer.
 func (r *reader) take(n int) [][]byte {
 	r.frames = r.frames[:0]
 	for _, s := range r.spans {
