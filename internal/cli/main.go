@@ -107,7 +107,7 @@ func execute(args []string, s *streams) int {
 		return code
 	}
 	if err != nil {
-		fmt.Fprintln(s.err, "weir:", graphicLines(err.Error()))
+		fmt.Fprintln(s.err, "weir:", graphicLines(file.placedBut(args, err).Error()))
 		command := ""
 		if failed := (*kong.ParseError)(nil); errors.As(err, &failed) && failed.Context.Selected() != nil {
 			command = failed.Context.Selected().Path() + " "
@@ -120,7 +120,7 @@ func execute(args []string, s *streams) int {
 		if errors.As(err, &status) {
 			return int(status)
 		}
-		fmt.Fprintln(s.err, "weir:", graphicLines(err.Error()))
+		fmt.Fprintln(s.err, "weir:", graphicLines(file.placedBut(args, err).Error()))
 		var wrong wrongUsage
 		if errors.As(err, &wrong) {
 			fmt.Fprintf(s.err, "Run \"weir %s --help\" for the flags and examples.\n", ctx.Selected().Path())
@@ -236,6 +236,17 @@ func (r *fileResolver) placed(err error) error {
 	}
 	item = max(item, slices.IndexFunc(r.file.Values[m[1]], wrong))
 	return fmt.Errorf("config %s: line %d: %w", r.file.Path, lines[min(item, len(lines)-1)], err)
+}
+
+// placedBut is placed for an error at the start: a flag that the command line or the
+// environment sets is not the file's.
+func (r *fileResolver) placedBut(args []string, err error) error {
+	m := flagOf.FindStringSubmatch(err.Error())
+	if m == nil || os.Getenv("WEIR_"+strings.ToUpper(strings.ReplaceAll(m[1], "-", "_"))) != "" ||
+		slices.ContainsFunc(args, func(arg string) bool { return arg == m[0] || strings.HasPrefix(arg, m[0]+"=") }) {
+		return err
+	}
+	return r.placed(err)
 }
 
 // Validate implements kong.Resolver: the file was checked when it was read.
