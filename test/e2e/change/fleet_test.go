@@ -1,6 +1,7 @@
 package change
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -175,8 +176,9 @@ func TestManyChanges(t *testing.T) {
 	harness.Eventually(t, "back to the goroutines of a fleet that never changed", func() bool { return g.Goroutines() <= first.Goroutines()+4 })
 }
 
-// A stream at an engine that is removed goes on to its end, and one that does not end is cut
-// when its time is over, with an error that says so.
+// A stream at an engine that is removed goes on to its end. One that does not end in time
+// goes on at the other engine where its ids are known, without a token lost or repeated, and
+// is cut with an error that says so where they are not.
 func TestRemovalOfABusyEngine(t *testing.T) {
 	for _, path := range harness.Paths {
 		t.Run(path, func(t *testing.T) {
@@ -186,12 +188,13 @@ func TestRemovalOfABusyEngine(t *testing.T) {
 			ready := func() bool { return stateOf(g, "busy") == "ready" && stateOf(g, "other") == "ready" }
 			harness.Eventually(t, "of two engines", ready)
 			wants(g, http.MethodPost, engineAt("other")+"/drain", nil)
-			const body = `{"model":"weir-sim","prompt":"a b c","stream":true,"ignore_eos":true,"max_tokens":%d}`
+			const body = `{"model":"weir-sim","messages":[{"role":"user","content":"a b c"}],"stream":true,"stream_options":{"include_usage":true},"ignore_eos":true,"max_tokens":%d}`
 			answers := make(chan harness.Answer, 2)
 			var asking sync.WaitGroup
 			defer asking.Wait()
-			for _, n := range []int{100, 100000} {
-				asking.Go(func() { answers <- harness.Post(t, g.URL+"/v1/completions", fmt.Sprintf(body, n)) })
+			const long = 800 // more tokens than the removal waits for
+			for _, n := range []int{100, long} {
+				asking.Go(func() { answers <- harness.Post(t, g.URL+"/v1/chat/completions", fmt.Sprintf(body, n)) })
 			}
 			harness.Eventually(t, "given two requests", func() bool { return harness.EngineState(t, busy.Admin).Running == 2 })
 			wants(g, http.MethodPost, engineAt("other")+"/resume", nil)
@@ -203,11 +206,16 @@ func TestRemovalOfABusyEngine(t *testing.T) {
 			if a := <-answers; !strings.HasSuffix(strings.TrimSpace(string(a.Body)), "[DONE]") {
 				t.Errorf("the stream that ends in time: %d %.300s", a.Status, a.Body)
 			}
-			if a := <-answers; strings.Contains(string(a.Body), "[DONE]") || !strings.Contains(string(a.Body), `"error"`) {
+			a := <-answers
+			tokens, err := harness.Follow(harness.Words(t), bytes.NewReader(a.Body), nil)
+			switch goesOn := path != "relay"; {
+			case goesOn && (err != nil || tokens != long):
+				t.Errorf("the stream that goes on elsewhere has %d tokens, %v: %d ...%.400s", tokens, err, a.Status, a.Body[max(0, len(a.Body)-400):])
+			case !goesOn && (strings.Contains(string(a.Body), "[DONE]") || !strings.Contains(string(a.Body), `"error"`)):
 				t.Errorf("the stream that does not end: %d ...%.400s", a.Status, a.Body[max(0, len(a.Body)-400):])
 			}
 			harness.Eventually(t, "free of the engine", func() bool { return len(fleet(g).Leaving) == 0 && harness.EngineState(t, busy.Admin).Running == 0 })
-			if a := harness.Post(t, g.URL+"/v1/completions", fmt.Sprintf(body, 5)); a.Status != http.StatusOK {
+			if a := harness.Post(t, g.URL+"/v1/chat/completions", fmt.Sprintf(body, 5)); a.Status != http.StatusOK {
 				t.Errorf("afterwards: %d %s", a.Status, a.Body)
 			}
 			if !strings.Contains(g.Process.Stderr.String(), "engine was removed before its requests had ended") {
