@@ -39,7 +39,7 @@ func (d *decoding) tool(out []byte, path string, raw []byte) ([]byte, error) {
 	if dialect.KindOf(raw) != '{' {
 		return nil, dialect.WrongType(path, "an object", raw)
 	}
-	var kind, name, description, schema []byte
+	var kind, name, description, schema, strict []byte
 	var others [][2][]byte
 	err := dialect.EachMember(raw, func(field string, value []byte) error {
 		switch field {
@@ -75,12 +75,13 @@ func (d *decoding) tool(out []byte, path string, raw []byte) ([]byte, error) {
 			return nil, d.UnknownType(path+".type", word, "only tools of type \"custom\" are", toolTypes...)
 		}
 	}
-	strict := false
+	holds := false
 	for _, f := range others {
 		switch string(f[0]) {
 		case "strict":
 			if dialect.KindOf(f[1]) != 'n' {
-				if strict, err = dialect.BoolOf(path+".strict", f[1]); err != nil {
+				strict = f[1]
+				if holds, err = dialect.BoolOf(path+".strict", f[1]); err != nil {
 					return nil, err
 				}
 			}
@@ -110,7 +111,7 @@ func (d *decoding) tool(out []byte, path string, raw []byte) ([]byte, error) {
 	case dialect.KindOf(schema) != '{':
 		return nil, dialect.WrongType(path+".input_schema", "a JSON Schema, which is an object", schema)
 	}
-	d.Declared = append(d.Declared, dialect.Tool{Name: word, Parameters: schema, Strict: strict})
+	d.Declared = append(d.Declared, dialect.Tool{Name: word, Parameters: schema, Strict: holds})
 	if len(d.Declared) > 1 {
 		out = append(out, ',')
 	}
@@ -119,6 +120,9 @@ func (d *decoding) tool(out []byte, path string, raw []byte) ([]byte, error) {
 		out = append(append(out, `,"description":`...), description...)
 	}
 	out = append(append(out, `,"parameters":`...), schema...)
+	if strict != nil { // a template that writes a function as it is writes this too, as in chats
+		out = append(append(out, `,"strict":`...), strict...)
+	}
 	return append(out, `}}`...), nil
 }
 

@@ -195,7 +195,7 @@ func TestRequest(t *testing.T) {
 		!slices.Equal(r.Stop, []string{"a", "b"}) || string(r.ChatTemplateKwargs) != `{"x":1}` || r.Guide != nil {
 		t.Errorf("%+v", r)
 	}
-	const tools = `[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"}}},{"type":"function","function":{"name":"g"}}]`
+	const tools = `[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"},"strict":true}},{"type":"function","function":{"name":"g"}}]`
 	if string(r.Tools) != tools {
 		t.Errorf("tools %s", r.Tools)
 	}

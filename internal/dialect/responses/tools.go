@@ -16,6 +16,7 @@ const maxTools = 1024
 type tool struct {
 	dialect.Tool
 	rawName, description []byte
+	strict               []byte     // nil where it was not sent
 	space                *namespace // nil for a function in none
 }
 
@@ -112,6 +113,7 @@ func (d *decoding) function(path string, raw []byte, space *namespace) (t tool, 
 			t.Parameters = value
 		case "strict": // said back as false where nothing makes the model keep to the schema
 			if !isNull {
+				t.strict = value
 				t.Strict, err = dialect.BoolOf(at, value)
 				return err
 			}
@@ -390,7 +392,11 @@ func appendChatTools(dst []byte, tools []tool) []byte {
 		}
 		space = t.space
 		dst = append(dst, `{"type":"function","function":{`...)
-		dst = append(t.appendMembers(dst), `}}`...)
+		dst = t.appendMembers(dst)
+		if t.strict != nil { // a template that writes a function as it is writes this too, as in chats
+			dst = append(append(dst, `,"strict":`...), t.strict...)
+		}
+		dst = append(dst, `}}`...)
 	}
 	return append(dst, ']')
 }
