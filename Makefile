@@ -257,10 +257,11 @@ interop-full: interop-ready ## the same with every sample whole: 550 MB of text 
 # Clients as released, each in an environment of its own; the lists are pip freeze's, so
 # that nothing is left to resolve. Of the npm packages no script is run.
 RELEASED := $(VENV)/released
-$(RELEASED)/.done: $(wildcard interop/released/*.txt) interop/released/gosdk/go.mod
+$(RELEASED)/.done: $(wildcard interop/released/*.txt) interop/released/gosdk/go.mod $(wildcard interop/released/gosdk/*.go interop/released/gosdk/*/*.go)
 	set -e; for list in interop/released/*.txt; do client=$(RELEASED)/$$(basename $$list .txt); python3 -m venv $$client; \
 	  $(AGAIN) $$client/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $$list; done
 	$(AGAIN) $(GO) build -C interop/released/gosdk -o $(abspath $(RELEASED))/gosdk .
+	$(AGAIN) $(GO) build -C interop/released/gosdk -o $(abspath $(RELEASED))/gosdk-dialogues ./dialogues
 	@touch $@
 
 interop/released/node/node_modules/.done: interop/released/node/package-lock.json
@@ -283,8 +284,8 @@ $(REAL)/.done: interop/real/requirements.txt interop/real/nixl.txt
 	@touch $@
 
 .PHONY: interop-engines
-interop-engines: interop-setup $(REAL)/.done ## test against vLLM and transformers as released, on the CPU (slow; 6 GB of packages in .venv/real)
-	WEIR_REAL_VENV=$(abspath $(REAL)) $(GO) test -tags interop_engines -count=1 -v -timeout 60m ./interop/real
+interop-engines: interop-setup $(VENV)/.done interop/clients/node_modules/.done $(REAL)/.done $(RELEASED)/.done interop/released/node/node_modules/.done ## test against vLLM and transformers as released, on the CPU, and clients as released before that vLLM (slow; 6 GB of packages in .venv/real, and those of interop and interop-clients)
+	WEIR_REAL_VENV=$(abspath $(REAL)) WEIR_RELEASED=$(abspath $(RELEASED)) $(INTEROPENV) $(GO) test -tags interop_engines -count=1 -v -timeout 60m ./interop/real
 
 .PHONY: clean
 clean: ## remove what was built or set up

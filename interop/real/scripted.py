@@ -4,11 +4,14 @@ PYTHONPATH.
 
 A prompt asks with "say:" and the base64 of a text, and a full stop. Where it asks
 several times the last one counts. The answer is that text, encoded by the model's own
-tokenizer, and an end id. Any other prompt is answered by the model.
+tokenizer, and an end id. One with "slowly:" is answered by the same
+word over and over, a hundredth of a second each at least, so that there is time to leave.
+Any other prompt is answered by the model.
 """
 
 import base64
 import re
+import time
 
 import torch
 from transformers import AutoTokenizer
@@ -20,7 +23,8 @@ ASKED = re.compile(r"say:([A-Za-z0-9+/]+=*)\.")
 class Scripted(LogitsProcessor):
     def __init__(self, vllm_config, device, is_pin_memory):
         self.tokenizer = AutoTokenizer.from_pretrained(vllm_config.model_config.tokenizer)
-        self.scripts = {}  # by place in the batch: the ids to say, and those said so far
+        self.scripts = {}  # by place in the batch: the ids to say, those said so far, and the pause before each
+        self.endless = self.tokenizer.encode(" weir" * vllm_config.model_config.max_model_len, add_special_tokens=False)
 
     def is_argmax_invariant(self):
         return False
@@ -32,10 +36,13 @@ class Scripted(LogitsProcessor):
             self.scripts.pop(at, None)
         for at, _, prompt, said in batch_update.added:
             self.scripts.pop(at, None)
-            if asked := ASKED.findall(self.tokenizer.decode(prompt or [])):
+            read = self.tokenizer.decode(prompt or [])
+            if asked := ASKED.findall(read):
                 text = base64.b64decode(asked[-1]).decode()
                 ids = self.tokenizer.encode(text, add_special_tokens=False)
-                self.scripts[at] = (ids + [self.tokenizer.eos_token_id], said)
+                self.scripts[at] = (ids + [self.tokenizer.eos_token_id], said, 0)
+            elif "slowly:" in read:
+                self.scripts[at] = (self.endless, said, 0.01)
         for a, b, how in batch_update.moved:
             one, other = self.scripts.pop(a, None), self.scripts.pop(b, None)
             if one is not None:
@@ -44,7 +51,8 @@ class Scripted(LogitsProcessor):
                 self.scripts[a] = other
 
     def apply(self, logits):
-        for at, (ids, said) in self.scripts.items():
+        time.sleep(max((pause for _, _, pause in self.scripts.values()), default=0))
+        for at, (ids, said, _) in self.scripts.items():
             if len(said) < len(ids):
                 wanted = logits[at, ids[len(said)]].clone()
                 logits[at] = -torch.inf
