@@ -58,7 +58,7 @@ var classic = func() map[string]int {
 		"weir_receive_dispatch_seconds":    18 + 3,
 		"weir_inter_token_latency_seconds": 20 + 3,
 	}
-	for _, name := range []string{"stage", "residual", "ttft", "request", "acknowledgement", "output_path_delay", "pair", "pair_point", "pair_stage", "ttft_prediction_error", "regret"} {
+	for _, name := range []string{"stage", "residual", "ttft", "request", "acknowledgement", "output_path_delay", "pair", "pair_point", "pair_stage", "ttft_prediction_error", "regret", "continuation_gap"} {
 		all["weir_"+name+"_seconds"] = 22 + 3
 	}
 	return all
@@ -71,7 +71,7 @@ var values = map[string]int{
 	"outcome": int(infer.NumOutcomes), "code": codes() + 1, "stage": int(trace.NumStages), "part": len(trace.AckParts), "state": int(health.NumStates), "cause": 1,
 	"coefficient": 5, "knowledge": int(kvevents.Known) + 1, "what": 10, "result": int(judge.NumProbeEnds), "weir_probes_total/kind": int(judge.NumProbeKinds),
 	"weir_engine_faults_total/code": codes(), "weir_integrity_failures_total/reason": maxReasons, "weir_queue_refused_total/reason": len(queue.Reasons()), "verified": 8, "why": 5,
-	"weir_pair_seconds/part": 2, "point": int(trace.NumPairPoints), "weir_pair_stage_seconds/stage": len(trace.PairStages), "came": 2, "weir_cached_predictions_total/came": 3,
+	"weir_pair_seconds/part": 2, "point": int(trace.NumPairPoints), "weir_pair_stage_seconds/stage": len(trace.PairStages), "weir_continuations_total/why": 3, "weir_continuations_refused_total/why": 17, "came": 2, "weir_cached_predictions_total/came": 3,
 	"weir_ignored_fields_total/api": 1, "weir_ignored_fields_total/field": maxIgnored, "for": 3, "begun": 2, "endpoint": maxEndpoints, "held_by": maxHeldBy, "trigger": int(watch.NumTriggers), "operation": 7,
 }
 
