@@ -143,12 +143,8 @@ func (c *whyCommand) ask(s *streams) ([]byte, error) {
 		return nil, wrongf("--request %s: %w", c.Request, err)
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
-	for _, h := range c.Header {
-		name, value, ok := strings.Cut(h, ":")
-		if !ok {
-			return nil, wrongf("--header %q: want NAME:VALUE", h)
-		}
-		header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	if err := eachHeader(c.Header, header.Add); err != nil {
+		return nil, err
 	}
 	return c.adminFlag.ask(http.MethodPost, "/admin/why?path="+url.QueryEscape(c.Path), header, bytes.NewReader(body))
 }

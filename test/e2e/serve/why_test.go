@@ -102,7 +102,7 @@ func TestWhy(t *testing.T) {
 		want  string
 	}{
 		{"", []string{"nobody"}, "no request with that id"},
-		{"", nil, "give the id of a request, or --request FILE"},
+		{"", nil, "give the id of a request that has ended, or --request FILE"},
 		{"", []string{"a", "--request", "-"}, "not both"},
 		{"{", []string{"--request", "-"}, "would be refused"},
 		{"", []string{"--request", "-", "--header", "x"}, "want 'Name: value'"},
