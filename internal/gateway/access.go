@@ -16,9 +16,9 @@ type AccessLog struct {
 	Share float64
 }
 
-// logAccess writes the line of a request that has ended. Nothing in it is from a prompt, an
-// answer or a header, but for the caller's name of the request and the model's; an error is
-// told by its code and by the bound that it names, never by its words.
+// logAccess writes the line of a request that has ended. It contains nothing from a prompt,
+// an answer or a header except the caller's names of the request and the model. An error is
+// logged by its code and the bound that it names, never by its message.
 func (a *AccessLog) logAccess(rec *trace.Record, err *infer.Error) {
 	if a.Log == nil || rec.Outcome != infer.Failed && rand.Float64() >= a.Share {
 		return

@@ -68,9 +68,9 @@ func (r *routing) pick(c *route.Choice, now int64, f *footprint, session uint64,
 	return r.model.Pick(r.needs, r.tried, c)
 }
 
-// workOf is what an engine is predicted to do for the request until it shows anything, in
-// milliseconds; negative where nothing can be said. An answer that is not streamed shows
-// nothing before it is whole.
+// workOf returns the predicted work of an engine until the request shows progress, in
+// milliseconds; it is negative if unknown. An answer that is not streamed shows no
+// progress before it is whole.
 func (f *footprint) workOf(chosen *balance.Option) float64 {
 	switch {
 	case chosen.Cold:
@@ -163,7 +163,8 @@ func (b *booked) enter(books *route.Books, chosen *balance.Option, c *route.Choi
 	}
 }
 
-// took notes what came of generations, in t what their rank's books are to be told.
+// took records the output of generations, and adds to t the counts for their rank's
+// books.
 func (b *booked) took(cells []stream.Cell, t *tally) {
 	if b.books == nil {
 		return
@@ -334,8 +335,8 @@ func (b *booked) leave(books *route.Books, i int, whole bool) {
 	}
 }
 
-// learn learns from what the attempt at a request has turned out to be. record is its own,
-// and sent what attempts before it have given of the answer.
+// learn learns from the outcome of an attempt. record is the attempt's record, and sent
+// the number of ids of the answer from attempts before it.
 func (a *attempt) learn(m *route.Model, books *route.Books, record *trace.Attempt, sent int, e *infer.Error) {
 	b, f := &a.booked, a.booked.of
 	u, known := infer.Usage{CachedTokens: -1}, false
@@ -389,7 +390,7 @@ func (b *booked) reported(books *route.Books, predicted int, u infer.Usage) {
 	}
 }
 
-// chosen is an attempt as its choice begins it: what the record says of that.
+// chosen returns the record of an attempt that begins with a choice.
 func (r *routing) chosen(c *route.Choice) (a trace.Attempt) {
 	a.Choice = decided(c, &c.Decision, r.model.Targets)
 	if c.Decision.Choice().Work.Part == cost.DecodePart {
@@ -400,7 +401,7 @@ func (r *routing) chosen(c *route.Choice) (a trace.Attempt) {
 	return a
 }
 
-// decided is what the record says of a decision among some of the model's targets.
+// decided returns the record of a decision among some of the model's targets.
 func decided(c *route.Choice, d *balance.Decision, among []route.Target) trace.Choice {
 	out := trace.Choice{Why: d.Why.String(), Of: int32(d.Of), Length: int32(c.Request.Length), Cached: -1, Best: make([]trace.Option, d.N)}
 	for i := range d.Best[:d.N] {

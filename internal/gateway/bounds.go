@@ -25,7 +25,7 @@ const (
 	// may keep until it ends, some 70 bytes each.
 	maxAlternatives = 1 << 21
 	// maxPromptScores bounds the log probabilities of one prompt, alternatives included: an
-	// engine tells them in one event, of some 40 bytes each.
+	// engine sends them in one event, with some 40 bytes for each.
 	maxPromptScores = 1 << 18
 )
 

@@ -53,9 +53,9 @@ var capped = map[string]func(Cap) int{
 func (c Cap) tokens() int  { return c.MaxTokens }
 func (c Cap) choices() int { return c.N }
 
-// unbounded are the paths of relays at which an answer goes on to the end of the
-// context where its request has no bound, and the field that gives it one. Completions
-// have 16 then, and messages always say.
+// unbounded maps the paths of relays at which an answer without a limit continues to
+// the end of the context to the field that limits it. Completions have a default of 16,
+// and messages always have a limit.
 var unbounded = map[string]string{
 	"/v1/chat/completions": "max_tokens", "/v1/chat/completions/batch": "max_tokens", "/v1/responses": "max_output_tokens",
 }

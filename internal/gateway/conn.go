@@ -243,7 +243,7 @@ func (g *Gateway) Server() *http.Server {
 	}
 }
 
-// resetOften tells of a connection that resets streams as they begin.
+// resetOften reports a connection that resets streams as they begin.
 func (g *Gateway) resetOften(client string) {
 	g.opts.Metrics.SentAway()
 	g.resetting.trouble("a client's HTTP/2 connection was told to go away", fmt.Errorf("%s resets more than %d requests a second before they are answered", client, resetRate))

@@ -142,7 +142,7 @@ func (g *Gateway) preflight(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// options says which methods a path takes.
+// options answers with the methods of a path.
 func (g *Gateway) options(w http.ResponseWriter, r *http.Request, mux *http.ServeMux) {
 	path := r.URL.Path
 	methods := slices.Clone(g.services[path].methods)

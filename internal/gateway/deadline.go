@@ -10,9 +10,9 @@ import (
 	"weir/internal/infer"
 )
 
-// The headers by which a caller says when its answer must begin. The first two are weir's:
-// seconds from the request's arrival on, and a time. The others are sent by the SDKs of
-// OpenAI and Anthropic, in seconds; they give up then.
+// The headers that contain the time by which the answer must begin. The first two are
+// weir's: seconds from the request's arrival on, and a time. The others are sent by the
+// SDKs of OpenAI and Anthropic, in seconds, after which the SDK gives up.
 const (
 	timeoutHeader  = "X-Request-Timeout"
 	deadlineHeader = "X-Request-Deadline"

@@ -162,8 +162,8 @@ func (u *upload) late() error {
 	return infer.Errorf(infer.CodeBodyTimeout, "nothing more of the request body arrived within %v (--body-timeout)", o.BodyTimeout)
 }
 
-// read reads the body to its end, into memory that it reserves before: for as much as
-// is declared, or has arrived.
+// read reads the body to its end. It first reserves memory for the declared size, or
+// for the bytes that have arrived.
 func (u *upload) read(ctx context.Context, bodies *admission.Bodies, room *admission.Body) (body []byte, err error) {
 	limit, size := u.opts.MaxBody, u.r.ContentLength
 	if size > limit {

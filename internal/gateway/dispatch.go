@@ -45,10 +45,10 @@ func (x *exchange) dispatch() error {
 }
 
 const (
-	// ownDelay is how much later than it was handed over a request may be sent without
-	// its engine's health being told.
+	// ownDelay is the delay between a request's hand-over and its sending above which
+	// the delay is reported to the engine's health.
 	ownDelay = 100 * time.Millisecond
-	// lateAck is a part of an acknowledgement that the log tells of.
+	// lateAck is the shortest part of an acknowledgement that is logged.
 	lateAck = time.Second
 )
 
@@ -70,8 +70,8 @@ func (w *engineWait) handOver(now int64, work float64, path string) {
 	w.partner.awaits(func(now int64) { health.HandOver(&booked.health, now, work, id, probe, &booked.escape) })
 }
 
-// acknowledged looks at where the time of the acknowledgement went. Of a relay's there is
-// none: its answer is all that it gives.
+// acknowledged examines where the time of the acknowledgement went. A relay has no
+// acknowledgement other than its answer.
 func (w *engineWait) acknowledged() {
 	leg := w.rec.Leg()
 	leg.Known = trace.Now()

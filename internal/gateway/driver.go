@@ -23,9 +23,9 @@ const (
 	ended                  // with x.err
 )
 
-// step moves the stream on as far as it goes without waiting: it takes what the
-// engine has sent, and sends what the answer makes of it. A panic in it ends this
-// stream and no other.
+// step advances the stream as far as possible without waiting: it reads the engine's
+// output and sends the resulting part of the answer. A panic in it ends this stream and
+// no other.
 func (x *exchange) step(w *worker) (v verdict) {
 	w.begin()
 	defer w.trim()
@@ -82,7 +82,8 @@ func (x *exchange) advance(w *worker) (verdict, error) {
 // error is why it does not: another attempt follows.
 func (x *exchange) begins(part *answer.Part) error {
 	if x.response.begun {
-		// The answer has taken in what came, so it is sent even where the attempt leaves.
+		// The answer has consumed the input, so its output is sent even if the attempt
+		// leaves.
 		_ = x.booked.escape.answers()
 		x.answering = true
 		part.Out = x.withNote(part.Out)
@@ -180,8 +181,8 @@ func (x *exchange) stepOnce() verdict {
 	return v
 }
 
-// await blocks for what the stream needs after a step. It gives ended if there is
-// no further one.
+// await blocks until the stream can take its next step. It returns ended if there is
+// none.
 func (x *exchange) await(v verdict) verdict {
 	switch v {
 	case ended:
@@ -236,9 +237,9 @@ func (g *gathering) stop() {
 	}
 }
 
-// depart goes on with a stream that has left net/http, whose handler must return.
-// Its steps are turns from now on, but for a stream that cannot have them: with a
-// flush interval, or from an engine that cannot be polled.
+// depart continues a stream that has left net/http, whose handler must return. Its
+// steps are turns from now on, except if it has a flush interval or its engine cannot
+// be polled.
 func (x *exchange) depart(v verdict) {
 	x.g.streams.Add(1)
 	defer x.rescue()
@@ -246,7 +247,7 @@ func (x *exchange) depart(v verdict) {
 	x.proceed(v)
 }
 
-// proceed goes on with a stream that has left net/http, with a leg that is new.
+// proceed continues a stream that has left net/http with a new leg.
 func (x *exchange) proceed(v verdict) {
 	x.state.Store(running)
 	switch {
@@ -286,7 +287,7 @@ func (x *exchange) turn(w *worker) {
 	x.park(v)
 }
 
-// park leaves a driven stream to whoever has the next thing for it to do.
+// park leaves a driven stream until the next event.
 func (x *exchange) park(v verdict) {
 	switch v {
 	case waits:
@@ -320,7 +321,7 @@ const (
 	again
 )
 
-// turns says who gives a driven stream its turns, and when.
+// turns decides who gives a driven stream its turns, and when.
 type turns struct {
 	shard *shard
 	state atomic.Int32
@@ -359,7 +360,7 @@ func (t *turns) claim(state int32) bool {
 	}
 }
 
-// caught makes a panic the request's failure and nobody else's. It is deferred.
+// caught turns a panic into a failure of this request only. It is deferred.
 func (x *exchange) caught(v *verdict) {
 	if p := recover(); p != nil {
 		x.err, x.told = x.g.panicError(x.rec.RequestID, p), false

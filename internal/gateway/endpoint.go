@@ -55,7 +55,7 @@ func (s services) endpointOf(path string) dialect.Endpoint {
 	return openai.Other
 }
 
-// dialectOf is the name of the API that an endpoint is of.
+// dialectOf returns the name of the API to which an endpoint belongs.
 func dialectOf(e dialect.Endpoint) string {
 	switch e.(type) {
 	case anthropic.Endpoint:

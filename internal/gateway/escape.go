@@ -31,7 +31,7 @@ type escape struct {
 	mailbox *stream.Mailbox
 }
 
-// escapes says how far an attempt's escape is.
+// escapes are the states of an attempt's escape.
 type escapes uint8
 
 const (
@@ -108,7 +108,7 @@ func (s *escape) wake() {
 	}
 }
 
-// by says how the attempt is woken, and does that if it is to leave already. Nil changes
+// by sets how the attempt is woken, and wakes it if it is already to leave. Nil changes
 // nothing.
 func (s *escape) by(cancel context.CancelFunc, abandon context.CancelCauseFunc, m *stream.Mailbox) {
 	s.mu.Lock()
@@ -137,8 +137,8 @@ func (s *escape) left() error {
 	return nil
 }
 
-// answers says that the response begins, after which the attempt stays; an error where it
-// leaves already.
+// answers reports that the response begins, after which the attempt stays. It returns an
+// error if the attempt is already leaving.
 func (s *escape) answers() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

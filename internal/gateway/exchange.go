@@ -19,8 +19,8 @@ import (
 // exchange is one request on its way through the stages. It belongs to the one
 // goroutine that serves the request, or has its turn.
 type exchange struct {
-	// What each turn of a stream looks at stands together. Among thousands of streams
-	// every cache line of it is a miss.
+	// Fields that each turn of a stream uses are together, because with thousands of
+	// streams each of their cache lines is a miss.
 	turns
 	g *Gateway
 	stages
@@ -151,9 +151,9 @@ func (ids *requestIDs) next() string {
 // request makes the id of a request.
 func (ids *requestIDs) request() string { return "req-" + ids.next() }
 
-// requestID takes the client's id over when it can go into headers and logs as
-// it is, and weir's own otherwise. It is the caller's name for the request, which
-// others may use too, so engines are not told it.
+// requestID returns the client's id if it can be used unchanged in headers and logs,
+// and otherwise a new one. Other callers may use the same id, so it is not sent to
+// engines.
 func requestID(given, own string) string {
 	if given == "" || len(given) > 128 {
 		return own

@@ -19,8 +19,8 @@ type Waiting struct {
 	// Behind how many wait for the same before it.
 	For    string `json:"for,omitempty"`
 	Behind int    `json:"behind"`
-	// Drain is how long it takes until what waits now of its model has left, in nanoseconds;
-	// 0 where nobody knows.
+	// Drain is the time until the requests of its model that wait now have left, in
+	// nanoseconds; 0 if unknown.
 	Drain int64 `json:"drain,omitempty"`
 }
 

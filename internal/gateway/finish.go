@@ -14,9 +14,9 @@ import (
 	"weir/internal/trace"
 )
 
-// finish is stage 14: it tells the client about an error, gives back what the
-// request held, and closes its one record. It also runs after a panic, and one in any
-// part of it costs that part only, so that a request ends once whatever happens.
+// finish is stage 14: it reports an error to the client, releases the resources of the
+// request, and closes its record. It also runs after a panic. A panic in a part of
+// finish affects that part only, so that every request ends exactly once.
 func (x *exchange) finish() {
 	left := x.response.left()
 	if left {
@@ -205,8 +205,8 @@ func (x *exchange) record() {
 	}
 }
 
-// unreadTimeout bounds the wait for the rest of a body that nobody wants: net/http reads
-// it before it sends the answer, so that the connection can be kept.
+// unreadTimeout bounds the wait for the unused rest of a body: net/http reads it before
+// it sends the answer, so that the connection can be kept.
 const unreadTimeout = time.Second
 
 // dropBody is called before the answer to a request whose body was not read.

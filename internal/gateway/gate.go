@@ -103,8 +103,8 @@ func carriedByNone(forIDs, forBytes error) error {
 	return &e
 }
 
-// gateBytes is the gate for engines that take the caller's own bytes. What the request is in
-// their books is put into f.
+// gateBytes is the gate for engines that receive the caller's own bytes. It stores the
+// request's footprint in their books in f.
 func (p *preparing) gateBytes(f *footprint) (estimate int64, err error) {
 	if err := p.g.opts.Allow.CheckRelayed(p.head, p.header); err != nil {
 		return 0, err
@@ -151,7 +151,7 @@ func (p *preparing) refuseEarly() (err error) {
 	return p.g.held.early(p.model, p.beginBy, int64(cap(p.body)), !p.dry)
 }
 
-// checkFields refuses what only the model's folder tells of.
+// checkFields refuses fields that only the model's folder can show to be invalid.
 func (p *preparing) checkFields() error {
 	if err := p.checkNamedIDs(); err != nil {
 		return err
@@ -300,8 +300,8 @@ func lookUp(fleet *route.Snapshot, name string) (*route.Model, error) {
 	return model, nil
 }
 
-// onlyModel is the model of a body that names none: the only one that is served,
-// whatever adapters it has.
+// onlyModel returns the model for a body that names none: the only model that is
+// served, not counting adapters.
 func onlyModel(fleet *route.Snapshot) (name string, err error) {
 	switch models := served(fleet); len(models) {
 	case 0:

@@ -44,16 +44,16 @@ import (
 // Options configure a Gateway. Snapshot is needed; everything else has a
 // working zero value.
 type Options struct {
-	// Snapshot gives the fleet as it is now.
+	// Snapshot returns the current snapshot of the fleet.
 	Snapshot func() *route.Snapshot
-	// Models are the model folders, by canonical name, and Caps what may be asked of models:
-	// those of the beginning. Of a model that is known or has changed since, a snapshot has both
-	// (route.Loaded), so that a request goes by one word of its model.
+	// Models are the model folders at the start, by canonical name, and Caps the limits of
+	// models. For a model that was added or changed since, the snapshot has both (route.Loaded),
+	// so that a request sees a consistent state of its model.
 	Models map[string]*model.Folder
 	// Timeline takes the records of ended requests; nil keeps none.
 	Timeline *timeline.Recorder
-	// Spans takes the records of ended requests that are part of a trace. Nil takes none:
-	// then engines are told of callers' traces what the callers say.
+	// Spans receives the records of ended requests that are part of a trace. If it is
+	// nil, engines receive the trace context of callers unchanged.
 	Spans interface{ Add(*trace.Record) }
 	// SpanShare is how many of the requests have spans whose callers do not say that they
 	// want some, or none, as a share.
@@ -68,17 +68,18 @@ type Options struct {
 	Allow allow.Rules
 	// PassUnknown passes over fields of bodies that no table has, instead of refusing them.
 	PassUnknown bool
-	// AllowAbort serves /abort_request: whoever knows the rid of a request ends it.
+	// AllowAbort serves /abort_request, by which any caller that knows the rid of a
+	// request can end it.
 	AllowAbort bool
 	// Generate are the settings of /generate.
 	Generate sglang.Options
 	Pool     pool.Options
-	// Queue says how requests wait for engines.
+	// Queue configures how requests wait for engines.
 	Queue Queueing
-	// Continue says how streams go on at other engines when theirs fail.
+	// Continue configures how streams continue at other engines when theirs fail.
 	Continue Continuing
-	// Batch is the one that the adapters of token engines were given; nil when
-	// they were given none.
+	// Batch is the engine.Batch of the adapters of token engines, or nil if they have
+	// none.
 	Batch *Batch
 	// Sessions are the headers that name a session; none are those that clients send.
 	Sessions []string
@@ -124,8 +125,8 @@ type Options struct {
 	// FlushInterval is the least time between two writes of a stream; 0 writes
 	// output as it comes. A first token is never held.
 	FlushInterval time.Duration
-	// Reasoning are the members that tell reasoning in chat completions, each the
-	// same; empty is reasoning_content.
+	// Reasoning are the members that contain the reasoning in chat completions, all
+	// with the same text; the default is reasoning_content.
 	Reasoning []string
 	// StageDelay adds a delay to a stage, once per request. It exists to prove
 	// that dashboards and alerts built on the stages point where they should.
@@ -216,7 +217,7 @@ type Gateway struct {
 	cut         context.CancelCauseFunc
 }
 
-// spells are troubles of which the log tells once in a while.
+// spells are problems that are logged at most once in a while.
 type spells struct {
 	starving   spell    // of descriptors
 	crowded    spell    // by connections

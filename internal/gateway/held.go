@@ -18,24 +18,27 @@ import (
 	"weir/internal/trace"
 )
 
-// Queueing says how requests wait while all engines that they could go to are full.
+// Queueing configures how requests wait while all engines that they could go to are
+// full.
 type Queueing struct {
 	// Off is set if they do not wait: engines are given everything at once. Engines that
 	// schedule by requests' priorities are, where clients may send those.
 	Off bool
-	// Requests is how many of a model wait at once; 0 is no bound.
+	// Requests bounds the number of waiting requests of a model; 0 is no bound.
 	Requests int
-	// Bytes is what all of them hold; 0 means 1 GiB, and a negative one is no bound.
+	// Bytes bounds the bytes that all of them hold; 0 means 1 GiB, and a negative value
+	// is no bound.
 	Bytes int64
-	// Timeout is how long one waits; 0 means FirstTimeout.
+	// Timeout bounds the wait of a request; 0 means FirstTimeout.
 	Timeout time.Duration
 }
 
-// holding is the requests that wait until an engine has room: the shell of package queue.
+// holding holds the requests that wait until an engine has room. It is the shell around
+// package queue.
 //
-// A request for which an engine has room chooses and books it in its own goroutine. For those
-// that wait the holding's goroutine does that, so that what becomes free is given out in
-// their order and at once, however long it takes until each of them runs.
+// A request for which an engine has room chooses and books it in its own goroutine. For
+// requests that wait, the holding's goroutine does both. Room is therefore assigned at once
+// and in their order, however long it takes until each request's goroutine runs.
 type holding struct {
 	opts     Queueing
 	ordered  bool // clients may send priorities
@@ -68,8 +71,9 @@ func (h *holding) pushes(m *route.Model) bool {
 	return h.opts.Off || h.ordered && (m.ByIDs.Carries|m.Relayed.Carries)&infer.CarriesPriority != 0
 }
 
-// ticket is a request's way through stages 5 and 6. It belongs to the request's goroutine
-// until it waits, and then to whoever has the holding's lock, with the exchange.
+// ticket is the state of a request in stages 5 and 6. It belongs to the request's
+// goroutine until the request waits. Then it belongs, with the exchange, to the holder of
+// the holding's lock.
 type ticket struct {
 	queue.Request
 	x      *exchange
@@ -164,11 +168,11 @@ func (t *ticket) wait() error {
 	}
 }
 
-// outlook is what a request waits for.
+// outlook describes the wait of a request.
 type outlook struct {
-	over bool // for nothing any more
-	// Where no engine is there: how long it waits for one until it looks again, and what
-	// tells that the fleet has changed.
+	over bool // the wait is over
+	// If there is no engine: the time until the request looks again, and a channel that
+	// reports a change of the fleet.
 	left    time.Duration
 	changed <-chan struct{}
 }
@@ -385,8 +389,8 @@ func (h *holding) turn() (next time.Duration, changed <-chan struct{}) {
 	return time.Duration(h.armed - now), h.fleet.Changed
 }
 
-// lookFor wakes a request that no engine takes any more, so that it judges itself for how
-// long it waits for one.
+// lookFor wakes a request that no engine accepts any more, so that it decides how long to
+// wait for one.
 func (h *holding) lookFor(r *queue.Request) (all bool) {
 	t := r.Owner.(*ticket)
 	m := h.fleet.Models[r.Model]
@@ -483,8 +487,8 @@ func (h *holding) stats() map[string]metrics.QueueStats {
 	return all
 }
 
-// early refuses a request of the model that would have to wait in vain. bytes is what is known
-// of what it would hold, and counts whether it is counted.
+// early refuses a request for the model that would wait in vain. bytes is the known part of
+// the bytes that it would hold, and counts is set if the refusal is counted.
 func (h *holding) early(m *route.Model, due, bytes int64, counts bool) error {
 	if h.pushes(m) {
 		return nil

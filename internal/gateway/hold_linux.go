@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hold computes for a time and keeps its core from all others of the process, as work would
-// that the scheduler cannot interrupt: the signal by which it does so is held back, and
-// nothing that is called here looks whether another goroutine should run.
+// hold computes for a time and keeps its core from all other goroutines, like work that the
+// scheduler cannot interrupt: the signal for preemption is blocked, and no function called
+// here checks whether another goroutine should run.
 func hold(d time.Duration) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

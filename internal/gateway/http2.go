@@ -28,7 +28,7 @@ const (
 	resetBurst = 2 * maxStreams
 )
 
-// http2Conn is what a connection is known by that may speak HTTP/2.
+// http2Conn is the state of a connection that may use HTTP/2.
 type http2Conn struct {
 	resets resets
 	intake intake
@@ -43,7 +43,7 @@ type resets struct {
 	at    time.Time // when it was spent
 }
 
-// reset counts a stream that was reset, and says whether that is one too many.
+// reset counts a stream that was reset, and reports whether there were too many.
 func (a *resets) reset(now time.Time) (over bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -111,9 +111,9 @@ func (g *Gateway) http2Streams(next http.Handler) http.Handler {
 	})
 }
 
-// errUnread is a write through net/http that took too long. It is told apart from
-// other deadlines because it also ends its request's context, as a hang-up does:
-// by resetting the stream, over HTTP/2, and else by net/http's own hand.
+// errUnread is a write through net/http that took too long. It differs from other
+// deadlines because it also ends the request's context, like a hang-up: over HTTP/2 by
+// resetting the stream, and otherwise by net/http itself.
 var errUnread = fmt.Errorf("write through net/http: %w", os.ErrDeadlineExceeded)
 
 // http2Writer bounds each write to a stream. net/http's own deadline resets an

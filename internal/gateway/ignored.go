@@ -14,7 +14,7 @@ const ignoredHeader = "Weir-Ignored"
 // maxIgnored bounds its value, in bytes; what is beyond is counted.
 const maxIgnored = 1024
 
-// leftOut is what is told of a request's fields that were left out.
+// leftOut is the report of a request's fields that were left out.
 type leftOut struct {
 	*dialect.LeftOut
 	headers []string // of the request's head, by their names in the dialect's table
@@ -41,7 +41,7 @@ func (p *preparing) leftOut() (l leftOut) {
 	return l
 }
 
-// leaves tells what was left out, at once where no engine could be given it.
+// leaves reports the fields that were left out, at once if no engine supports them.
 func (x *exchange) leaves(p *preparing) {
 	l := p.leftOut()
 	if l.LeftOut == nil && l.headers == nil {

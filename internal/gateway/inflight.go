@@ -182,7 +182,7 @@ func (fs *flights) list() []*exchange {
 	return all
 }
 
-// InFlightQuery says which requests under way are wanted. Its zero value wants all.
+// InFlightQuery selects requests in flight. Its zero value selects all.
 type InFlightQuery struct {
 	Model  string
 	Engine string      // of the latest attempt
@@ -198,7 +198,7 @@ type InFlight struct {
 	Requests []Underway // the oldest first
 }
 
-// Underway is a request under way. What is not known yet has its zero value.
+// Underway is a request in flight. Fields that are not known yet are zero.
 type Underway struct {
 	RequestID, Model, Endpoint, Dialect string
 	Client                              netip.Addr
@@ -263,8 +263,8 @@ func (g *Gateway) InFlight(q InFlightQuery) InFlight {
 	return found
 }
 
-// underway is the view of a request. Of its record, only what was known when it began is
-// looked at.
+// underway returns the view of a request. It uses only those fields of the record that
+// were set when the request began.
 func underway(x *exchange, stage trace.Stage, since int64) Underway {
 	rec := x.rec
 	u := Underway{RequestID: x.id, Endpoint: rec.Endpoint, Dialect: dialectOf(x.endpoint), Client: rec.Client, Arrival: rec.Arrival, Stage: stage, Since: since, Tokens: -1}

@@ -40,8 +40,8 @@ type relayLeg struct {
 	unread []byte // of buf
 	err    error  // what the read said, due after unread
 	filled bool   // half of buf or more: there may be more that has waited already
-	// Where it stays one, its reads are batches of a single stream: of is nil before that is
-	// known, and since is when the one at hand was read, 0 where there is none.
+	// If its reads keep waiting, each is a batch of a single stream. of is nil until that is
+	// known. since is the time of the current read, or 0 if there is none.
 	of      *metrics.Receive
 	batches batches
 	since   int64
@@ -91,9 +91,9 @@ func (l *relayLeg) expect() {
 	l.flight.silence.Store(l.silence)
 }
 
-// ask returns the body that the engine is sent: the caller's, with the name that the
-// engine knows the model by, where its stream is to be verified with what that needs, and
-// of a decode half with what it meets the other one by.
+// ask returns the body to send to the engine. It is the caller's body with the engine's
+// name for the model, with the fields that verification of a stream needs, and for a
+// decode half with the fields by which it meets the prefill half.
 func (l *relayLeg) ask(q *request, path string) []byte {
 	var asked *dialect.Asked
 	e, ok := q.endpoint.(dialect.Verifiable)
@@ -121,7 +121,7 @@ func (l *relayLeg) ask(q *request, path string) []byte {
 	return asked.Splice(l.target.Model)
 }
 
-// verified says of a stream that has ended whole whether it was verified, and why not.
+// verified reports whether a stream that ended whole was verified, and if not, why.
 func (l *relayLeg) verified() (ok bool, why string) {
 	if l.verifier == nil {
 		return false, l.why

@@ -141,7 +141,8 @@ func (g *Gateway) handOverAll(ctx context.Context, id string, n, atOnce int, leg
 	return generations, failed
 }
 
-// guarded is a hand-over where nobody else makes a panic an error.
+// guarded does a hand-over and turns a panic into an error, where no other function
+// does.
 func (g *Gateway) guarded(id string, handOver func() (engine.Generation, error)) (made engine.Generation, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -151,8 +152,8 @@ func (g *Gateway) guarded(id string, handOver func() (engine.Generation, error))
 	return handOver()
 }
 
-// choiceSink says whose the deltas of a generation are. The delta is the
-// adapter's, and goes back as it came.
+// choiceSink adds the choice to the deltas of a generation. The delta belongs to the
+// adapter and is returned to it unchanged.
 type choiceSink struct {
 	engine.Sink
 	choice uint32
@@ -260,7 +261,7 @@ func (l *tokenLeg) take(w *worker, round int) (ok bool, err error) {
 	return true, nil
 }
 
-// forgetCounts takes away what an engine says of a prompt that is not the caller's.
+// forgetCounts removes an engine's counts of a prompt that is not the caller's.
 func forgetCounts(cells []stream.Cell) {
 	for i := range cells {
 		c := &cells[i]
@@ -286,7 +287,8 @@ func (l *tokenLeg) stop(choices []answer.Stop, last bool) {
 	}
 }
 
-// abortIfAsked tells the engine, once, that the caller wants what there is.
+// abortIfAsked aborts the generation at the engine, once, if the caller wants the
+// output so far.
 func (l *tokenLeg) abortIfAsked() {
 	if a := l.abort; !a.sent && a.asked.Load() {
 		a.sent = true

@@ -18,7 +18,7 @@ func (p *partner) defers() bool {
 // or has handed all KV over, since it answers no sooner.
 func (p *partner) writesNoMore() bool { return p.ended() && (p.quit || p.err == nil) }
 
-// lingers sees to a decode half that goes on when the leg has been closed: it ends at the
+// lingers tracks a decode half that continues after its leg was closed. It ends at the
 // gateway's cut at the latest.
 func (l *relayLeg) lingers() {
 	g, held := l.g, l.waits.Held()

@@ -56,9 +56,9 @@ func (l listener) Accept() (net.Conn, error) {
 	}
 }
 
-// starved notes that a socket could not be had. A connection that does nothing gives way,
-// if that helps and there is one: to a new connection only one that has done nothing for
-// a while, to a request under way any.
+// starved records that a socket could not be created. If it helps, it closes an inactive
+// connection, if there is one: for a new connection only one that has been inactive for a
+// while, and for a request in flight any.
 func (g *Gateway) starved(what string, err error) (helped bool) {
 	g.opts.Metrics.Starved(what)
 	g.starving.trouble("a socket cannot be had ("+what+"); raise the limit of descriptors (ulimit -n), or lower --max-connections", err)
@@ -92,7 +92,7 @@ func addrOf(a net.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// connState follows what net/http says of its connections into the book.
+// connState records the connection states that net/http reports.
 func (g *Gateway) connState(nc net.Conn, state http.ConnState) {
 	c := connFrom(nc)
 	if c == nil {
@@ -114,9 +114,9 @@ func (g *Gateway) connState(nc net.Conn, state http.ConnState) {
 	}
 }
 
-// serverLog takes what net/http logs. A panic there is a defect. Handshakes that fail are
-// counted, and told where they are more than a connection that was dropped. All
-// else that it logs is known here already, or concerns one client.
+// serverLog receives the log of net/http. A panic in it is a defect. Failed handshakes
+// are counted, and logged if they are more than a dropped connection. All other lines are
+// already known here, or concern a single client.
 type serverLog struct{ g *Gateway }
 
 // Write implements io.Writer, for one line.
@@ -153,7 +153,7 @@ type spell struct {
 
 func (s *spell) trouble(what string, err error) { s.tell(slog.LevelError, what, err) }
 
-// tell logs trouble with more words, which are the latest one's.
+// tell logs a problem with the details of its latest occurrence.
 func (s *spell) tell(level slog.Level, what string, err error, more ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,10 +4,10 @@ import (
 	"weir/internal/infer"
 )
 
-// mediaTokens is what a part of media is taken for where tokens in flight are
-// counted: what it has is known to the engine alone, once it has looked at it. An
-// image of a million pixels has about so many at models with patches of 28 by 28
-// or 32 by 32 pixels.
+// mediaTokens is the assumed number of tokens of a media part, for the count of tokens
+// in flight. Only the engine knows the number, after it has processed the part. An
+// image of a million pixels has about so many at models with patches of 28 by 28 or 32
+// by 32 pixels.
 const mediaTokens = 1024
 
 // mediaEstimate returns by how much what a request holds besides text changes the

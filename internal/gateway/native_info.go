@@ -96,8 +96,8 @@ func (g *Gateway) loads(w http.ResponseWriter, _ *http.Request) {
 	writeInfo(g, w, list)
 }
 
-// health says whether any engine is ready. No engine is asked: a health check
-// that generates is load.
+// health reports whether any engine is ready. It does not send a request to engines,
+// because a health check that generates is load.
 func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
 	for _, e := range g.opts.Snapshot().Engines {
 		if e.Ready {
@@ -120,9 +120,8 @@ func writeInfo[T sglang.ModelInfo | sglang.ServerInfo | sglang.Loads](g *Gateway
 // maxAbort bounds the body of /abort_request in bytes.
 const maxAbort = 16 << 10
 
-// abortRequest aborts the requests to /generate that were given an id. As at
-// SGLang it says nothing of how many there were: they may have ended by
-// themselves just now.
+// abortRequest aborts the requests to /generate that were given an id. Like SGLang it
+// does not return their number, because they may just have ended by themselves.
 func (g *Gateway) abortRequest(w http.ResponseWriter, r *http.Request) {
 	if !g.opts.AllowAbort {
 		writeError(w, g.native(), infer.Errorf(infer.CodeNotFound, "/abort_request is off: whoever knows a rid could end another caller's request. Close the request's connection instead, which frees the engine; an operator who trusts all clients allows it with --allow-abort"))

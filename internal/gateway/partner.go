@@ -41,8 +41,8 @@ type partner struct {
 	fetched
 	leg  *trace.Leg
 	wire prefill // nil: it was not begun
-	// scored is the wire where the prompt's log probabilities were asked for, which the answer
-	// begins with and the prefill engine alone tells; nil: they were not.
+	// scored is the wire if the prompt's log probabilities were requested, and nil otherwise.
+	// The answer begins with them, and only the prefill engine reports them.
 	scored *tokenPrefill
 	held   *stream.Mailbox // of the decode half's output, which waits for them
 
@@ -94,10 +94,10 @@ func newPartner(g *Gateway, at *route.Target, c *route.Choice, now int64, r *req
 
 // prefill is a prefill half on its wire. There are two kinds, as there are of legs.
 type prefill interface {
-	// serve hands the half over, and has ends called when the engine has ended it, which may be
-	// later, by whoever notices. Its error is that end, too.
+	// serve hands the half over. ends is called when the engine has ended the half, which may
+	// be later and from another goroutine. An error of serve also ends the half.
 	serve(ctx context.Context) error
-	// read takes in what the engine sends, where that is left to run's goroutine.
+	// read reads the engine's output, if that is left to run's goroutine.
 	read()
 	// abort ends the engine's work on what has not ended.
 	abort()
@@ -109,9 +109,9 @@ var errParted = infer.Errorf(infer.CodeCancelled, "the decode half has ended")
 // errBereft ends a decode half whose prefill half has failed.
 var errBereft = infer.Errorf(infer.CodeCancelled, "the prefill half has failed")
 
-// lastWord is how long the half that has failed waits for the other one's word, where it
-// may only have seen that one's failure, and how long a prefill half may take to end whose
-// decode half is whole.
+// lastWord is the time that a failed half waits for the other half's end, if the failure
+// may be a consequence of the other's. It is also the time that a prefill half has to end
+// after its decode half was successful.
 const lastWord = 500 * time.Millisecond
 
 // first reports whether the prefill engine answers before the decode half is made.
@@ -193,8 +193,8 @@ func (p *partner) serve() (err error) {
 	return err
 }
 
-// ends takes how the half has ended: whole, or by what it has failed. Only the first call
-// counts. The lock is held.
+// ends records the end of the half: whole, or by an error. Only the first call counts.
+// The lock is held.
 func (p *partner) ends(err error) {
 	if p.ended() {
 		return
@@ -303,8 +303,8 @@ func (p *partner) late() {
 		p.giveUp("did not confirm the request within " + p.clock.submit.String() + " (--submit-timeout)")
 	default:
 		if passed >= bound/2 {
-			// A half that waits for its decode engine shows as little as one that hangs. Late in
-			// its time both are looked at.
+			// A half that waits for its decode engine cannot be distinguished from one that
+			// hangs. Both engines are checked late in its time.
 			p.tell(now)
 		}
 		p.bound(now)
@@ -364,7 +364,7 @@ func lastWordOf(a, b <-chan struct{}) {
 	}
 }
 
-// awaits has tell called when the decode half owes its first output.
+// awaits arranges for tell to be called when the decode half owes its first output.
 func (p *partner) awaits(tell func(now int64)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -411,8 +411,9 @@ func (p *partner) ended() bool {
 	}
 }
 
-// holds has the decode half's output wait until the prefill half has told what the answer
-// begins with, if there is such. Its bounds hold meanwhile, and its failure ends the attempt.
+// holds delays the decode half's output until the prefill half has returned the beginning of
+// the answer, if it is to return one. The bounds of the prefill half apply meanwhile, and its
+// failure ends the attempt.
 func (p *partner) holds(m *stream.Mailbox) {
 	if p == nil || p.scored == nil {
 		return
@@ -425,7 +426,7 @@ func (p *partner) holds(m *stream.Mailbox) {
 	}
 }
 
-// scores adds to the decode half's output what the prefill half has told.
+// scores adds the log probabilities from the prefill half to the decode half's output.
 func (p *partner) scores(cells []stream.Cell) {
 	if p == nil || p.scored == nil {
 		return
@@ -440,9 +441,9 @@ func (p *partner) scores(cells []stream.Cell) {
 // Down implements judge.Waiting.
 func (p *partner) Down(why string) { p.escape.down(&p.target, why) }
 
-// word returns what the attempt has failed by, where its decode half has failed by e
-// before there was any output: where that may be what it has seen of the prefill half's
-// failure, it is that.
+// word returns the error of an attempt whose decode half has failed by e before any
+// output. If e may be a consequence of the prefill half's failure, it is the prefill
+// half's error.
 func (p *partner) word(ctx context.Context, e *infer.Error) *infer.Error {
 	if p == nil || p.wire == nil || e == nil || !e.Handover {
 		return e
@@ -610,9 +611,9 @@ func (p *partner) submission(q *request, choice int, role infer.Role, at *route.
 	return req
 }
 
-// room makes the number under which two halves meet at a prefill engine, which gives it to
-// one of its ranks by it: to the one that was picked, if any was. The prompts of a list have
-// those that follow.
+// room makes the number under which two halves meet at a prefill engine. The engine chooses
+// the rank by that number, so it selects the rank that was picked, if any. The prompts of a
+// list use the numbers that follow.
 func room(rank, ranks int) int64 {
 	n := int64(max(ranks, 1))
 	r := rand.Int64N(1 << 62)

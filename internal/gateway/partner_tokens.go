@@ -124,7 +124,7 @@ func (h *tokenPrefill) tells() {
 	}
 }
 
-// Read is what engine.Read calls. Of several choices each has a goroutine.
+// Read is called by engine.Read. Each of several choices has a goroutine.
 func (c *prefillChoice) Read(read func()) {
 	if len(c.h.choices) == 1 {
 		c.h.rest = read

@@ -72,7 +72,7 @@ func (p *preparing) rests() {
 	}
 }
 
-// prepare prepares the request. done says that the request is answered with that.
+// prepare prepares the request. done is set if that has already answered it.
 func (x *exchange) prepare() (done bool, err error) {
 	p := &preparing{
 		request: &x.request, stages: &x.stages, g: x.g, ctx: x.ctx, path: x.response.r.URL.Path, header: x.response.r.Header, named: func() { x.g.rids.take(x) },
@@ -105,8 +105,8 @@ func (x *exchange) prepare() (done bool, err error) {
 	return true, err
 }
 
-// promptForm is render and tokenize. A request of which no ids can be made is relayed, where it
-// has that form.
+// promptForm runs render and tokenize. If no ids can be made, the request is relayed if it has
+// that form.
 func (p *preparing) promptForm() error {
 	err := p.prompt()
 	if err == nil || !p.ofForm(err) || p.ctx.Err() != nil {
@@ -121,8 +121,8 @@ func (p *preparing) promptForm() error {
 // most (BenchmarkPrompt). A larger body goes to the pool.
 const inlineBody = 64 << 10
 
-// decodeShare is what decoding costs of what tokenizing the same bytes does, in
-// the pool's terms: one part in so many.
+// decodeShare is the cost of tokenizing divided by the cost of decoding the same bytes,
+// in the pool's units.
 const decodeShare = 8
 
 // accept is decode and gate. A large body is worked on in the pool, in two visits: the

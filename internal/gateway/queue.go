@@ -19,8 +19,8 @@ type routing struct {
 	noIDs *infer.Error   // why engines that take ids cannot be given it, where it is relayed for that
 	tried []route.Target // by the attempts before
 	begun int            // those of them in which the engine may have begun with it
-	// session is what the request's head names, of which nothing is left once the response
-	// has begun.
+	// session is the session that the request's head names. It is not available once the
+	// response has begun.
 	session uint64
 
 	ticket    *ticket // its way to the next engine; nil: it has one, or does not ask yet
@@ -50,9 +50,9 @@ func (x *exchange) queue() error {
 	return x.ticket.wait()
 }
 
-// absent returns how long a request that waits since patience began waits for an engine,
-// where there is none: until another one can be expected, or those there are can be asked
-// again, where it has waited for them before.
+// absent returns the time that a request, which began to wait at patience, waits for an
+// engine if there is none: until another engine can be expected, or, if it has waited for
+// the existing engines before, until these accept requests again.
 func (r *routing) absent(now, patience int64, waits bool) (left time.Duration, err error) {
 	if len(r.tried) > 0 {
 		return 0, r.noEngine(now) // the ones there are have failed; do not wait for them
@@ -106,8 +106,8 @@ func (x *exchange) refresh() (err error) {
 	return nil
 }
 
-// errMisfit ends the wait of a request that no engine can be given in the form in which it was
-// prepared, while there are some that take it in another one.
+// errMisfit ends the wait of a request if no engine accepts the form in which it was prepared
+// and some accept another one.
 var errMisfit = infer.Errorf(infer.CodeUnavailable, "the engines of the model take requests in another form than before; try again")
 
 // mostAnew bounds how often a request is prepared again.
@@ -203,7 +203,7 @@ const (
 	// newLook is how often it is looked for an engine that is not there; over the plane it
 	// may come to 5 s.
 	newLook = 2 * time.Second
-	// maxBack bounds what a client is told to wait for engines that are out.
+	// maxBack bounds the Retry-After that clients get while engines are down.
 	maxBack = 30 * time.Second
 )
 

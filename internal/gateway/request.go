@@ -13,9 +13,9 @@ import (
 	"weir/internal/model/tokenizer"
 )
 
-// request is what is asked, as decode, gate, render and tokenize have found it. Once it
-// is prepared, what is not needed any more is let go of, and nothing else changes but by
-// recall, for a stream that goes on at another engine.
+// request is the request as read by decode, gate, render and tokenize. Once it is
+// prepared, parts that are no longer needed are released. Otherwise only recall changes
+// it, for a stream that continues at another engine.
 type request struct {
 	body        []byte
 	room        admission.Body // its share of what bodies may take
@@ -116,13 +116,13 @@ func (q *request) submission(index int, model, id string, carries infer.Carries)
 	return req
 }
 
-// impossible is added to the logit of what must not come: after it the probability is 0 in
-// 32 bits.
+// impossible is the bias of an id that must not be generated: it makes the probability 0
+// in 32 bits.
 const impossible = -1e9
 
-// holdBack adds to biases those that keep the ids back which would end an answer. Of
-// an answer that may end nowhere before its limit this is what min_tokens is, for an
-// engine that does not know the ids itself.
+// holdBack adds biases against the ids that would end an answer. For an answer that
+// must not end before its limit this replaces min_tokens, for an engine that does not
+// know these ids itself.
 func (q *request) holdBack(biases []infer.Bias) []infer.Bias {
 	ends := slices.Concat(q.folder.EOS, q.req.StopIDs)
 	slices.Sort(ends)
@@ -148,8 +148,9 @@ func (q *request) forget() {
 	}
 }
 
-// forgetAsking lets go of what only another attempt would need, now that the answer has
-// begun: media, which may be the whole body, a prompt's ids, and what makes the encoder.
+// forgetAsking releases the parts that only another attempt would need, after the answer
+// has begun: media, which may be the whole body, the prompt's ids, and the inputs of the
+// encoder.
 func (q *request) forgetAsking() {
 	if q.hasMedia {
 		q.req.Media = nil

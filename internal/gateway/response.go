@@ -70,8 +70,8 @@ func (b *breaking) end() {
 // left reports whether the response has left net/http.
 func (r *response) left() bool { return r.w == nil }
 
-// extendDeadline keeps the write deadline between one and one and a half
-// timeouts ahead, so that it is not set for every write. It tells when it was.
+// extendDeadline keeps the write deadline between one and one and a half timeouts
+// ahead, so that it is not set for every write. It reports whether it was set.
 func (r *response) extendDeadline(now int64, timeout time.Duration) (extended bool) {
 	if r.bounded && r.deadline-now >= int64(timeout) {
 		return false
@@ -96,9 +96,9 @@ func (r *response) arm(ctx context.Context, now int64, timeout time.Duration) er
 // first output and continues on the bare connection (see leave), where a write is one
 // system call and no state of net/http is kept for the life of the stream.
 type carrier interface {
-	// send sends what of b can be sent without waiting, before it the response head
-	// if that is still due. last says that the response is complete with b. When that
-	// is not all, whole is false and the carrier keeps the rest.
+	// send sends the part of b that can be sent without waiting, after the response
+	// head if that is still due. last is set if b completes the response. If a part of
+	// b remains, whole is false and the carrier keeps the rest.
 	send(w *worker, b []byte, last bool) (whole bool, err error)
 	// rest waits until what send kept is sent.
 	rest() error
@@ -159,8 +159,8 @@ type bareCarrier struct {
 	conn *conn
 	head []byte // due before the first chunk
 
-	// What each write looks at: 32 bytes of one cache line, wherever a multiple of 32
-	// begins.
+	// Fields that each write uses: 32 bytes of one cache line, if the struct is aligned
+	// to a multiple of 32.
 	socket    tryWriter    // &fd, but where the connection writes by itself
 	fd        socketWriter // of its socket
 	due       bool         // the head
@@ -171,9 +171,9 @@ type bareCarrier struct {
 	returned *returnedConns
 }
 
-// tryWriter writes as much as a connection takes at once, without waiting; n is
-// -1 when that is nothing. It serves one goroutine at a time, and only while
-// nobody may close the connection.
+// tryWriter writes as much as a connection accepts without waiting; n is -1 if it
+// accepts nothing. Only one goroutine may use it at a time, and only while the
+// connection cannot be closed.
 type tryWriter interface {
 	tryWrite(p []byte) (n int, err error)
 }
@@ -414,7 +414,7 @@ func newReturnedConns(headTimeout time.Duration) *returnedConns {
 	return &returnedConns{headTimeout: headTimeout, conns: make(chan net.Conn), closed: make(chan struct{}), idle: map[*conn]struct{}{}}
 }
 
-// give hands a connection over; false when nobody takes it any more.
+// give hands a connection over. It returns false if it is no longer accepted.
 func (r *returnedConns) give(c *conn) bool {
 	r.mu.Lock()
 	if r.idle == nil {

@@ -27,8 +27,8 @@ func (x *exchange) route() error {
 	return err
 }
 
-// route has a request take what it has chosen. Where it waits from now on, it and its exchange
-// are the holding's, and nothing of them may be looked at without the lock.
+// route lets a request take the engine that it has chosen. If the request waits from now on,
+// it and its exchange belong to the holding and must not be accessed without the lock.
 func (h *holding) route(t *ticket, target route.Target, partner *route.Target, ok bool, now int64) (given bool, err error) {
 	if !t.pushed { // otherwise nobody else has a part in it
 		h.mu.Lock()

@@ -32,8 +32,8 @@ func (x *exchange) serve() (v verdict) {
 	return x.attempts()
 }
 
-// engine takes the request through queue and route until it has an engine. done says that it
-// is answered without one.
+// engine runs queue and route until the request has an engine. done is set if it was
+// answered without one.
 func (x *exchange) engine() (done bool, err error) {
 	for {
 		if err = x.queue(); err == nil {
@@ -77,7 +77,7 @@ func (x *exchange) attempts() (v verdict) {
 	}
 }
 
-// repeats settles an attempt, and says whether another one follows.
+// repeats settles an attempt, and reports whether another one follows.
 func (x *exchange) repeats() bool {
 	if !x.answering {
 		x.err = x.partner.word(x.ctx, x.err)
@@ -87,7 +87,7 @@ func (x *exchange) repeats() bool {
 	return x.again(e)
 }
 
-// over ends a stream that has left net/http, unless another engine goes on with it.
+// over ends a stream that has left net/http, unless another engine continues it.
 func (x *exchange) over() {
 	if x.err == nil || x.told || !continuable(x.err) || x.ctx.Err() != nil {
 		x.finish()

@@ -6,9 +6,9 @@ import (
 	"weir/internal/fleet/kvindex"
 )
 
-// sessionHeaders are those by which clients and other gateways name a session
-// (docs/routing.md says whose they are), where the operator names none. The
-// first one of this list that a request has counts.
+// sessionHeaders are the headers by which clients and other gateways name a session
+// (docs/routing.md lists their origins), if the operator names none. The first one of
+// this list that a request has counts.
 var sessionHeaders = []string{"X-Session-Id", "X-Session-Affinity", "X-Claude-Code-Session-Id", "Session-Id", "Session_id", "X-Dynamo-Session-Id"}
 
 // maxSession is how much of a session's name counts, in bytes.

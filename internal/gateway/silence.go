@@ -91,7 +91,7 @@ func (s *silence) check() {
 	}
 	s.passed.Store(true)
 	s.late(s.err())
-	// Where something has come after all, nobody may ask whether it is overdue.
+	// If output has arrived after all, it must not be checked for being overdue.
 	s.timer.Reset(time.Duration(s.limit.Load()))
 }
 

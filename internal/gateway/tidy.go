@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// tidy gives back the memory of a rush. A stream costs several times as much
-// while net/http serves it as when it has left, and an idle stream allocates
-// nothing: without tidy the garbage of thousands that came at once stays until
-// the heap has doubled, or for the two minutes after which the runtime collects
-// it in any case.
+// tidy gives back the memory of a rush. A stream costs several times as much while
+// net/http serves it as when it has left, and an idle stream allocates nothing: without
+// tidy the garbage of thousands of streams that began at once stays until the heap has
+// doubled, or until the runtime collects it after two minutes.
 //
 // It collects when many streams have left net/http and then none for a moment.
 // While they keep coming, the runtime's own pace is right.

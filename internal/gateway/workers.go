@@ -175,9 +175,9 @@ func (w *worker) begin() {
 	}
 }
 
-// yieldTurns is how many turns a worker gives before it lets others have its
-// core, about a third of a millisecond: under load it never waits, and what is to
-// become a new stream must not wait for all that go on.
+// yieldTurns is the number of turns after which a worker yields its core, about a third
+// of a millisecond. Under load a worker never waits, and new requests must not wait for
+// all existing streams.
 const yieldTurns = 32
 
 // Turned is called between turns.

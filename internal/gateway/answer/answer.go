@@ -62,13 +62,13 @@ type Part struct {
 	// engine's that another engine may not share: another attempt may follow in place of it.
 	// Otherwise Out is sent as it is.
 	Failed *infer.Error
-	// Stops are the choices of which nothing is wanted any more although the engine
-	// may go on. They are the scratch's too.
+	// Stops are the choices that need no further output although the engine may
+	// continue. They too belong to the scratch.
 	Stops []Stop
 }
 
-// Stop is a choice that has ended by its text. Running says that the engine does not
-// know yet.
+// Stop is a choice that has ended by its text. Running is set if the engine has not
+// ended it yet.
 type Stop struct {
 	Choice  uint32
 	Running bool
@@ -87,8 +87,8 @@ type Scratch struct {
 // keepScratch is what each buffer of an idle scratch may hold, in elements.
 const keepScratch = 64 << 10
 
-// Trim lets go of what a very large delta or event needed. It is called when nothing of
-// the scratch is in use.
+// Trim releases the buffers of very large deltas and events. It is called when no part
+// of the scratch is in use.
 func (s *Scratch) Trim() {
 	if cap(s.text) > keepScratch || cap(s.events) > keepScratch/64 {
 		s.text, s.events = nil, nil // events refer to the text

@@ -7,8 +7,8 @@ import (
 	"weir/internal/infer"
 )
 
-// piece is what a cell says: the text that is certain with it, how many of its ids
-// count, up to a stop string, and whether the choice is whole.
+// piece is the text of a cell: the text that is certain with it, the number of its ids
+// that count, up to a stop string, and whether the choice is whole.
 type piece struct {
 	text  []byte // the scratch's
 	used  int
@@ -51,9 +51,9 @@ func (t *Tokens) detokenize(ch *choice, c *stream.Cell, s *Scratch) piece {
 	return piece{text, used, stopped || c.Finish != nil && t.whole(c.Finish)}
 }
 
-// append is the detokenizer's Append for the choice, which a call may end too. What is
-// counted, scored or ended by single tokens reads the text token by token, so that none of
-// it depends on how output is merged.
+// append is the detokenizer's Append for the choice, which a call may also end. Counts,
+// scores and ends at single tokens need the text token by token, so that they do not
+// depend on how output is merged.
 func (ch *choice) append(dst []byte, ids []uint32) (text []byte, used int, stopped bool) {
 	if ch.scores != nil {
 		ch.scores.steps = ch.scores.steps[:0]
@@ -78,8 +78,8 @@ func (ch *choice) append(dst []byte, ids []uint32) (text []byte, used int, stopp
 	return dst, used, stopped
 }
 
-// endAtStopID ends a choice at the first of the request's stop ids where the engine
-// goes on behind it, which with ignore_eos SGLang does.
+// endAtStopID ends a choice at the first of the request's stop ids if the engine
+// continues after it, as SGLang does with ignore_eos.
 func (t *Tokens) endAtStopID(ch *choice, c *stream.Cell, s *Scratch) {
 	if !t.endsAt {
 		return
@@ -101,8 +101,8 @@ func (t *Tokens) endAtStopID(ch *choice, c *stream.Cell, s *Scratch) {
 	c.IDs, c.Finish = c.IDs[:n], &f
 }
 
-// findStopID finds out which id ended a choice, and takes it from those to tell
-// where the request does not want it there.
+// findStopID finds the id that ended a choice, and removes it from the ids to report if
+// the request excludes it.
 func (t *Tokens) findStopID(c *stream.Cell) {
 	f, n := c.Finish, len(c.IDs)
 	if f == nil || f.Err != nil || f.Reason != infer.ReasonStop || f.Unsent > 0 || n == 0 {

@@ -30,9 +30,8 @@ type relayFault struct {
 // evidenceBytes bounds each half of the evidence of a relay.
 const evidenceBytes = 1 << 10
 
-// kept adds to an error that says that the answer does not add up what is at
-// hand: what was found is at the end of buf from at on, and before it what was in
-// order. Other errors stay as they are.
+// kept adds evidence to an integrity error: the wrong bytes, which are in buf from at
+// on, and the bytes before them. Other errors are returned unchanged.
 func (r *Relayed) kept(e *infer.Error, buf []byte, at int) *infer.Error {
 	var fault infer.Fault
 	if !errors.As(e, &fault) {

@@ -11,7 +11,7 @@ import (
 	"weir/internal/wire/sse"
 )
 
-// readMax is the room for what is read: one held tail and one read.
+// readMax is the size of the read buffer: one held tail and one read.
 const readMax = sse.DefaultMax + 16<<10
 
 // verifiedMax is the same where the ids of a prompt may be in one event.
@@ -65,7 +65,7 @@ type Relayed struct {
 	usage    usageNote
 }
 
-// NewRelayed makes an answer of which nothing has come yet.
+// NewRelayed returns an empty answer.
 func NewRelayed(o RelayedOptions) *Relayed {
 	r := &Relayed{o: o}
 	if o.Verifier != nil {
@@ -129,8 +129,8 @@ func (r *Relayed) verify(dst, buf []byte, pass int) (out []byte, good int) {
 	return out, good
 }
 
-// look takes in the bytes at the end of buf. It gives what there is of the answer
-// that does not exceed its declared length, and how much of that passes.
+// look examines the bytes at the end of buf. It returns the part of them within the
+// answer's declared length, and the number of these that pass.
 func (r *Relayed) look(buf []byte, in *Input) (held []byte, pass int) {
 	r.read += int64(in.N)
 	if r.o.Declared >= 0 && r.read > r.o.Declared {
@@ -220,8 +220,8 @@ func (r *Relayed) told() error {
 	return nil
 }
 
-// failed is what an error of the engine's means that stands in a stream, whose head has
-// said 200: the same as the status that it names would have.
+// failed returns the meaning of an engine's error within a stream whose head has status
+// 200: it is that of the status that the error names.
 func (r *Relayed) failed() *infer.Error {
 	e := &infer.Error{Code: infer.CodeEngine, Engine: r.o.Engine, Message: "the engine ended the stream with an error of its own"}
 	switch status := r.o.Inspector.FailedAs(); {

@@ -133,7 +133,7 @@ func (s *scores) follow() {
 	s.pending.reset()
 }
 
-// tell gives what is pending to an event.
+// tell assigns the pending tokens to an event.
 func (s *scores) tell(event int) {
 	s.told.ids = append(s.told.ids, s.pending.ids...)
 	s.told.values.Append(&s.pending.values)

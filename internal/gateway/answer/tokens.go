@@ -13,17 +13,16 @@ type TokensOptions struct {
 	Request *dialect.Request
 	// Choices are all that are asked for, of all prompts.
 	Choices int
-	// PromptTokens is the length of all prompts, and with EngineCounts only what is
-	// known of it before the engine has said more.
+	// PromptTokens is the length of all prompts. With EngineCounts it is only an
+	// estimate until the engine reports the number.
 	PromptTokens int
 	EngineCounts bool
 	Tokenizer    *tokenizer.Tokenizer
 	// Stops are those of Request.Stop.
 	Stops *tokenizer.Stops
 	EOS   []uint32
-	// Format says that there may be more than content in the answer, and how that is
-	// written; nil: there is nothing but content. Keep are the special tokens that
-	// its parser must see.
+	// Format is the syntax of reasoning and calls in the answer; nil if the answer is
+	// only content. Keep are the special tokens that its parser needs.
 	Format *outputparse.Options
 	Keep   []uint32
 	// CallID makes the id of a tool call that the model has given none.
@@ -36,7 +35,7 @@ type TokensOptions struct {
 // Tokens is the answer of a token engine. Its ids pass three calls: detokenize,
 // parse and encode.
 type Tokens struct {
-	// What each delta looks at comes first, so that it lies in few cache lines.
+	// Fields that each delta uses are first, so that they are in few cache lines.
 	choices []choice
 	enc     dialect.Encoder // nil before the first output
 	left    int             // of choices, those whose end is not encoded
@@ -65,7 +64,7 @@ type choice struct {
 	cached    int                    // ids of its prompt that the engine had; -1: not said
 }
 
-// NewTokens makes an answer of which nothing has come yet.
+// NewTokens returns an empty answer.
 func NewTokens(o TokensOptions) *Tokens {
 	t := &Tokens{o: o, left: o.Choices, tokens: o.Request.Tokens}
 	t.choices = t.only[:]
