@@ -21,9 +21,9 @@ type Sink interface {
 	Offer(d *infer.Delta)
 }
 
-// Read has the output of a generation read by read, which returns when it is over: by a goroutine
-// of its own, or by that of the sink's owner, who is then left with it (interface{ Read(func()) })
-// and calls it when Generate has returned.
+// Read arranges for read to be called, which reads the output of a generation and returns at its
+// end. If the sink's owner implements interface{ Read(func()) }, the owner's goroutine calls it
+// when Generate has returned; otherwise a new goroutine does.
 func Read(sink Sink, read func()) {
 	if owner, ok := sink.(interface{ Read(read func()) }); ok {
 		owner.Read(read)

@@ -24,8 +24,8 @@ import (
 type Prober interface {
 	Adapter
 	Probe(ctx context.Context, p Probe) error
-	// Generates is set if the probe makes the engine generate. A fence does not, so it
-	// cannot detect an engine that fails all requests.
+	// Generates reports whether the probe makes the engine generate. A fence does not,
+	// so it cannot detect an engine that fails all requests.
 	Generates() bool
 }
 

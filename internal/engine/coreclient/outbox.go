@@ -7,15 +7,14 @@ import (
 	"weir/internal/wire/zmtp"
 )
 
-// Outbox holds what a session's writer is to send, and knows which of it the
-// engine has taken in.
+// Outbox holds the messages that a session's writer is to send, and tracks which of them
+// the engine has processed.
 //
-// The wire has no acknowledgements, and may say nothing of a request that the
-// front end aborts. A fence stands in for both: a question that changes nothing,
-// sent behind requests and aborts on the same connection. The engine's loop takes
-// what comes in turn, and answers go out behind all output before them. So with the
-// answer, the requests before the fence are known to be taken in, and the aborts
-// before it to be known.
+// The wire has no acknowledgements, and may have no output for a request that the front
+// end aborts. A fence replaces both: a call without side effects, sent after requests and
+// aborts on the same connection. The engine's loop processes messages in order, and
+// answers follow all output that precedes them. The answer therefore shows that the
+// engine has processed the requests and aborts before the fence.
 //
 // At most one fence is under way. Messages sent meanwhile wait for the next one,
 // so that fences cost an engine one question per turn of its loop at the most,
@@ -186,8 +185,8 @@ func (o *Outbox) Written(wire []byte) {
 	}
 }
 
-// Answered takes in an answer. ok is false when it is not the last one to the fence
-// that is under way; else it gives what is behind it, and when it was sent.
+// Answered processes an answer. ok is false if it is not the last answer to the fence
+// under way; otherwise it returns the fence and the time at which it was sent.
 func (o *Outbox) Answered(call int64) (f Fence, sent int64, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -67,16 +67,15 @@ const (
 	soundingInterval = 10 * time.Millisecond
 )
 
-// keep is the keeper: it has a ping sent at each tick and gives the engine up
-// when a watchdog says so. There are three of them: the engine may not say
-// nothing at all, and each connection must show that it still exists, since a
-// session with only one of them takes requests that never end.
+// keep is the keeper: it requests a ping at each tick and gives the engine up when a
+// watchdog expires. There are three watchdogs, for the engine and for each connection.
+// A session with only one live connection would accept requests that never end.
 //
-// A connection that is merely quiet is asked for a sign of life. That of the
-// steps is asked by HTTP/2's own means (see stepStream.probe), for which gRPC's
-// connection gives none that its servers put up with; there a call of Describe
-// must do, which needs no session, so that an engine whose control handler
-// starves is not taken for a connection that broke.
+// A sign of life is requested on a connection that is merely quiet. The connection of
+// the steps uses HTTP/2's own means (see stepStream.probe). grpc-go offers no such
+// means that its servers tolerate, so the other connection uses a call of Describe.
+// That call needs no session, so an engine whose control handler starves is not taken
+// for a broken connection.
 func (s *session) keep() {
 	s.out.askPing()
 	every := s.opts.PingInterval

@@ -15,10 +15,10 @@ import (
 // it is compressed, and its length in 4 bytes, big endian.
 const messagePrefix = 5
 
-// messages takes a call's messages out of its DATA, however that is cut. A
-// message that lies within one payload is not copied; of one that does not, what
-// has come so far is held in a buffer that is reused, and that grows with what
-// comes, not with what the prefix promises.
+// messages extracts a call's messages from its DATA frames, however these are cut. A
+// message within one payload is not copied. The beginning of a longer one is held in a
+// buffer that is reused. The buffer grows with the bytes that arrive, not with the
+// length that the prefix announces.
 type messages struct {
 	limit int    // bytes of a message
 	rest  []byte // of the payload at hand

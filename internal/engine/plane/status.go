@@ -23,10 +23,9 @@ type verdict struct {
 	forgotten bool
 }
 
-// judge gives a failed Submit its code. answered says that the status came
-// from the engine and was not made up by our end of the connection: an engine
-// answers a request with an error only when it did not take it, while a
-// connection that broke leaves that open.
+// judge gives a failed Submit its code. answered is set if the status came from the
+// engine and not from weir's end of the connection. An engine answers a request with an
+// error only if it did not accept it. After a broken connection that is unknown.
 //
 // Retryable is set wherever another engine may do better. That is safe also
 // when the outcome is unknown: whatever this engine still does, its ids never

@@ -63,9 +63,9 @@ var probes = map[string]map[string]any{
 	"rerank":           {"query": "x", "documents": []string{"x"}},
 }
 
-// Probe implements engine.Prober by a request of the same kind as that which was there
-// last, of one token where it generates; to an engine of SGLang's that serves halves, of a
-// half that has no other.
+// Probe implements engine.Prober by a request of the same kind as the latest one, with one
+// token if it generates. For an SGLang engine that serves halves, it is a half without a
+// counterpart.
 func (e *Engine) Probe(ctx context.Context, p engine.Probe) error {
 	target, _, _ := strings.Cut(p.Path, "?")
 	if target == "" {

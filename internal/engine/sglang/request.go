@@ -10,9 +10,10 @@ import (
 	"weir/internal/infer"
 )
 
-// Carries is what SGLang takes beyond what every engine does: all of it, but
-// priorities only where it was started to heed them, and media only where its
-// model understands them. The log probabilities of prompts are carried over HTTP alone.
+// Carries is the set of SGLang's capabilities beyond those of every engine: all of
+// them, but priorities only if it was started with priority scheduling, and media only
+// if its model understands them. The log probabilities of prompts are carried over HTTP
+// alone.
 const Carries = infer.CarriesAll &^ (infer.CarriesPriority | infer.CarriesMedia | infer.CarriesPromptLogprobs)
 
 // MaxLogprobs bounds the alternatives of an id, of which the engine would sort as

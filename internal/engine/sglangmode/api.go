@@ -7,8 +7,8 @@ import (
 )
 
 // APILacks returns what the server's own API loses of requests that are relayed to it,
-// and why: what its modes take from every request, and the fields that its API does not
-// read, which it passes over without a word.
+// and why: the capabilities that its modes disable for every request, and the fields
+// that its API silently ignores.
 func (m *Mode) APILacks() []infer.Lack {
 	if !m.Known() {
 		return nil

@@ -36,8 +36,8 @@ type Body struct {
 	headless bool             // its head has not come either
 }
 
-// Read implements io.Reader. Together with the last bytes it gives io.EOF,
-// which it gives only where the answer's framing says that it is complete.
+// Read implements io.Reader. It returns io.EOF together with the last bytes, and only
+// if the framing shows that the answer is complete.
 func (b *Body) Read(p []byte) (int, error) {
 	if b.err != nil || len(p) == 0 {
 		return 0, b.err
@@ -73,9 +73,9 @@ func (b *Body) begins() {
 	b.waits = nil
 }
 
-// linger has an answer go on that nobody waits for any more, and whose connection may not be
-// closed yet: what comes is read as far as the first byte of the body, in a goroutine that ends
-// by then, or when the connection is closed. Its caller has nothing to do with it any more.
+// linger lets an answer continue whose caller is gone but whose connection may not be closed
+// yet. A goroutine reads the input up to the first byte of the body, and ends then or when the
+// connection is closed. The caller must not use the body afterwards.
 func (b *Body) linger() {
 	cn := b.in.conn
 	b.stop()

@@ -9,8 +9,9 @@ import (
 	"weir/internal/infer"
 )
 
-// carries is what vLLM takes beyond what every engine does: all of it, but priorities only
-// where it was started to heed them, and media only where it has /inference/v1/generate.
+// carries is the set of vLLM's capabilities beyond those of every engine: all of them,
+// but priorities only if it was started with priority scheduling, and media only if it
+// has /inference/v1/generate.
 const carries = infer.CarriesAll &^ (infer.CarriesPromptLogprobs | infer.CarriesPriority | infer.CarriesMedia)
 
 // MaxLogprobs bounds the alternatives of an id. The engine has a bound of its own
@@ -43,8 +44,9 @@ func (srv *server) generates(req *infer.Request) (bool, *infer.Error) {
 func wholly(g *infer.Guide) bool { return g != nil && g.Whole && g.Reasoning != infer.NoReasoning }
 
 // appendRequest appends req as the body of a request to one of the two endpoints. Every
-// field of req is in it; what the caller did not say is left to the server, which takes
-// the model's defaults, or, where it does not, is the model's here.
+// field of req is in it; fields that the caller did not set are left to the server,
+// which uses the model's defaults; where it does not, they are set to the model's
+// defaults here.
 func (srv *server) appendRequest(b []byte, req *infer.Request, generate bool) ([]byte, *infer.Error) {
 	if err := srv.check(req); err != nil {
 		return nil, err

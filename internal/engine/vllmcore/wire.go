@@ -185,12 +185,11 @@ func appendSampling(b []byte, req *infer.Request, end []uint32, or *engine.Defau
 	return b
 }
 
-// guideBackend is what the engine has output follow a guide with. An engine uses one
-// for all its life, the first it is asked for; this one has the four kinds that are
-// carried, and does not take a schema it cannot hold output to, where the others pass
-// over the part that they do not know. It says so in the engine's log only, and
-// allows nothing but an end id then: what a front end must make an error of
-// (Generation.Guided).
+// guideBackend is the engine's backend for guides. An engine uses the first backend
+// that is requested for all its life. This backend supports all four kinds of guides.
+// It rejects a schema that it cannot enforce, while the others ignore the parts that
+// they do not know. A rejection appears only in the engine's log, and the engine then
+// allows only an end id, which a front end must turn into an error (Generation.Guided).
 const guideBackend = "guidance"
 
 // appendGuide appends structured_outputs.
