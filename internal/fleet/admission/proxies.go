@@ -38,9 +38,10 @@ func (p Proxies) Trusts(a netip.Addr) bool {
 	return false
 }
 
-// Client is whose request it is that came from peer with these X-Forwarded-For headers:
-// the rightmost address that is no trusted proxy's, because each proxy appends the one
-// that it was called by, and only what a trusted one has appended is true.
+// Client returns the client's address of a request from peer with these X-Forwarded-For
+// headers. It is the rightmost address that does not belong to a trusted proxy. Each
+// proxy appends the address of its caller, and only addresses appended by trusted
+// proxies can be relied on.
 func (p Proxies) Client(peer netip.Addr, forwarded []string) netip.Addr {
 	client := peer
 	for i := len(forwarded) - 1; i >= 0; i-- {

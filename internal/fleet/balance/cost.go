@@ -128,10 +128,10 @@ func (c *Candidate) used() float64 {
 	return float64(c.Rank.Held()) / float64(c.KV)
 }
 
-// price finds what the request costs at each candidate, how many there are, and the
-// shortest step. Where it costs more than at the best, the cost is not found: in its place is
-// the negative of a bound, of which it is no less. Where the bound is the cost, as of a thousand
-// idle ranks, that is not found another time.
+// price computes the cost of the request at each candidate, and returns the number of candidates
+// and the shortest step. For a candidate that costs more than the best ones, it only stores a
+// lower bound of the cost, as a negative number. If the bound equals the cost, as on a thousand
+// idle ranks, the cost is not computed again.
 func (d *Decision) price(q *Request, candidates []Candidate, last *stay) (n int, fastest float64) {
 	d.grow(len(candidates))
 	if len(candidates) == 0 {
@@ -299,8 +299,8 @@ func (d *Decision) priceHalves(q *Request, candidates []Candidate, last *stay) (
 	return n, fastest
 }
 
-// best puts a candidate of this cost among those of the least, if it is one of them, and gives
-// the cost that one must be below to be one.
+// best inserts a candidate of this cost among the cheapest ones, if it is one of them, and
+// returns the cost below which a candidate is one of them.
 func (d *Decision) best(i int, total float64) (worst float64) {
 	if d.N < len(d.Best) || total < d.costs[d.Best[d.N-1].Index] {
 		at := min(d.N, len(d.Best)-1)

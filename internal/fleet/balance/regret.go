@@ -2,8 +2,8 @@ package balance
 
 import "math"
 
-// Regret is by how much more the request is predicted to cost where the policy has it go than
-// where it would cost least, in milliseconds, of the candidates that it was asked about.
+// Regret is the predicted cost of the request at the candidate that the policy chose, minus
+// the cost at the cheapest candidate, in milliseconds.
 func (d *Decision) Regret(p Policy, q *Request, candidates []Candidate) float64 {
 	if d.Chosen < 0 || len(candidates) < 2 {
 		return 0

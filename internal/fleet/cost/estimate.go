@@ -73,10 +73,10 @@ func steps(n, budget float64, shared bool) (whole, own float64) {
 	return whole, whole
 }
 
-// prefill is how long n tokens that end a prompt take, what decoding adds to their
-// steps, and how long those k that decode there wait for it, and those later that come
-// when it is done. Steps that are shared with other prompts count in full for those:
-// else a rank on which prompts wait for room would draw more.
+// prefill returns the time for the last n tokens of a prompt, the time that decoding
+// adds to its steps, and the delay of the k requests that decode there and of those
+// that come later. Steps shared with other prompts count in full for these requests;
+// otherwise a rank on which prompts wait for room would attract more.
 func (c *Coefficients) prefill(n, length, k, later, whole, steps float64) (own, mixed, others float64) {
 	if k > 0 {
 		mixed = steps * (c.Decode + c.Decoder*k)

@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 )
 
-// Model is the ranks that serve one model, which learn from each other: a new one
-// begins with the median of the others, and one that was not measured for long goes
-// back to it, so that one slow minute starves no engine for good.
+// Model holds the ranks that serve one model. They learn from each other: a new rank
+// begins with the median of the others, and a rank without measurements for a long time
+// returns to it, so that one slow minute does not starve an engine for ever.
 type Model struct {
 	kind Coefficients // while no rank has been measured
 
@@ -39,8 +39,8 @@ func (m *Model) Prefills() *Model {
 	return m.prefills.Load()
 }
 
-// fill takes from those that compute prompts how long that takes, for a rank that knows too
-// little of it.
+// fill sets the prefill coefficients of a rank with too few observations to the median of
+// the ranks that compute prompts.
 func (m *Model) fill(l *learned) {
 	if p := m.prefills.Load(); p != nil && l.filled < trusted {
 		c := p.median.Load()
@@ -48,24 +48,24 @@ func (m *Model) fill(l *learned) {
 	}
 }
 
-// Moment is what a request would meet on each of a model's ranks alike.
+// Moment is the part of a request's situation that is the same on all ranks of a model.
 type Moment struct {
 	Now int64
-	// Horizon is for how many steps of an output its decoding counts: for as many as pass
-	// on a typical rank until the next request comes. That one finds the ranks as this one
-	// has left them, and evens out what is uneven for nothing. If the whole output counted,
-	// each request would be sent to repair what the next one repairs, away from where its
-	// prompt is resident.
+	// Horizon is the number of steps of an output for which its decoding counts: the steps
+	// of a typical rank until the next request arrives. The next request sees the imbalance
+	// that this one leaves, and can correct it at no cost. If the whole output counted,
+	// each request would be sent away from its cached prompt to correct an imbalance that
+	// the next one corrects anyway.
 	Horizon float64
-	// Later is how many requests that come later wait for a prefill too, each as long as it
-	// takes. While those wait that are there, requests come and none ends: as many more are
-	// there as come meanwhile. In the time that a request stays as many come as are there,
-	// so that in it those add to the steps of all what the prefill takes, times as many as
-	// are there, times the share of a step that decoders take from each other.
+	// Later is the number of later requests that also wait for a prefill, each for its
+	// whole length. During a prefill, requests arrive and none ends, so their number grows.
+	// During the stay of a request as many requests arrive as are there. The added delay is
+	// therefore the prefill, times the number of requests there, times the share of a step
+	// that decoding requests take from each other.
 	Later float64
 }
 
-// Moment is that of time now.
+// Moment returns the moment at time now.
 func (m *Model) Moment(now int64) Moment {
 	c := m.median.Load()
 	at := Moment{Now: now, Horizon: m.horizon(c)}

@@ -507,11 +507,11 @@ func (r *Rank) Booked(now int64) float64 {
 	return float64(booked) / millisecond
 }
 
-// queued is how long the rank takes for the prompts that this gateway has booked and for
-// those of them behind the oldest, in nanoseconds, and by how much the first token of the
-// oldest is late, in milliseconds: what nobody explains, beyond twice its own prefill. A
-// request that comes now has its turn after the oldest, and a token that has been late for so
-// long is expected to be late for as long again.
+// queued returns the time, in nanoseconds, that the rank takes for the prompts booked by this
+// gateway, and for those behind the oldest. late is the unexplained lateness of the oldest
+// one's first token, in milliseconds, beyond twice its own prefill. A request that arrives
+// now is served after the oldest, and a token that has been late for so long is expected to
+// be late for as long again.
 func (r *Rank) queued(now int64) (booked, behind int64, late float64) {
 	left, behind := r.drained.Load()-now, r.floor.Load()
 	if behind < 0 {
@@ -1035,11 +1035,12 @@ func (c *Coefficients) share(a Amount, room, k float64) float64 {
 	return (c.Of(final) + c.mixed(final, k)) / (c.Of(a) + c.mixed(a, k))
 }
 
-// doubt is how unsure it is when the last step began, as a share of its length.
+// doubt is the uncertainty of the last step's beginning, as a share of its length.
 const doubt = 0.3
 
-// fill takes what was left of the last step's budget from the prompts that waited
-// when it began, and gives what that is. It is doubtful where one may have waited.
+// fill uses the rest of the last step's budget for the prompts that waited when it
+// began, and returns that amount. It is doubtful if it is uncertain whether a prompt
+// waited.
 func (r *Rank) fill(room float64, began, doubt int64) (a Amount, doubtful bool) {
 	// Those that have no place were not in it.
 	places := int(r.places()) - int(r.group.decoders) - len(r.group.members)

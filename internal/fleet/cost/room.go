@@ -58,9 +58,9 @@ func (r *Rank) places() int64 {
 	return math.MaxInt32
 }
 
-// ahead is how many steps' worth of prompts a rank is given beside those that it has: what it
-// computes, and what it computes next. So much is there whatever the way to it takes, and
-// what is not there can still go elsewhere.
+// ahead is the number of steps whose prompts are sent to a rank in advance: the current step
+// and the next one. The rank then always has work, whatever the network delay, and all other
+// requests can still go elsewhere.
 const ahead = 2
 
 // Fits reports whether the rank has room for a request of n generations at time now. A rank
@@ -140,9 +140,9 @@ func (r *Rank) bound(limits *Limits) float64 {
 	return float64(ahead*max(limits.Ranks, 1)) * (l.Of(full) + l.mixed(full, float64(r.decoders.Load())))
 }
 
-// Turn is how long it takes until one of the rank's requests ends, in milliseconds, where so
-// many run as may at once: as long as one that waits for its place keeps the others that do.
-// It is 0 where their number is not what the rank lacks.
+// Turn returns the time until one of the rank's requests ends, in milliseconds, when the
+// most allowed are running. A waiting request delays the others that wait by that time. It
+// is 0 if the number of requests is not the limit that is reached.
 func (r *Rank) Turn() float64 {
 	limits := r.capacity.limits.Load()
 	if limits == nil {
@@ -159,9 +159,9 @@ func (r *Rank) Turn() float64 {
 	return math.Float64frombits(r.lasting.Load()) / float64(max(run, 1))
 }
 
-// Place is how long a request that the rank is given now may wait there until it is one of those
-// that run, in milliseconds; 0 where it is one at once, or nobody knows how many run. Ends come
-// at random, and it is one standard deviation more than the mean of so many.
+// Place returns the time that a request handed over now may wait on the rank until it runs, in
+// milliseconds. It is 0 if the request runs at once, or if the number of running requests is
+// unknown. Ends occur at random, so the time is one standard deviation above the mean.
 func (r *Rank) Place() float64 {
 	limits := r.capacity.limits.Load()
 	if limits == nil || limits.Running <= 0 {
@@ -171,8 +171,9 @@ func (r *Rank) Place() float64 {
 	return (before + math.Sqrt(before)) / float64(limits.Running) * math.Float64frombits(r.lasting.Load())
 }
 
-// Frees is when the rank is predicted to have computed so much of its prompts that it has room
-// by that; 0 where that is not predicted, or not what it lacks.
+// Frees returns the predicted time at which the rank has computed enough of its prompts to
+// have room. It is 0 if that cannot be predicted, or if prompts are not the limit that is
+// reached.
 func (r *Rank) Frees(now int64) int64 {
 	limits := r.capacity.limits.Load()
 	if limits == nil || !limits.Budget {

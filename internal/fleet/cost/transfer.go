@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// Transfer learns how long a prompt's KV is on its way from the rank that has computed it to
-// the one that decodes, of those of one model: so long whatever it has, and so long for each
-// token. The zero value is transferFixed and transferToken.
+// Transfer learns the time to transfer the KV cache of a prompt from the rank that computed
+// it to the rank that decodes, for one model: a fixed time and a time for each token. The
+// zero value is transferFixed and transferToken.
 type Transfer struct {
 	fixed, token atomic.Uint64 // beyond the prior, as bits of float64
 

@@ -34,8 +34,8 @@ type Event struct {
 	LoRA      string // the adapter's name; empty: none
 	// Salted is set if the engine named a salt.
 	Salted bool
-	// Keyed reports for each block, if the engine reports it, whether it depends on more
-	// than its ids and adapter: a salt, media, embeddings.
+	// Keyed has an entry for each block, if the engine reports it: whether the block
+	// depends on more than its ids and adapter, such as a salt, media or embeddings.
 	Keyed []bool
 	Tells bool // Keyed is the engine's word
 	// Medium is where the blocks are, Spec what kind of attention they are for, and Group

@@ -146,9 +146,9 @@ func (r *Rank) Stats() Stats {
 // Unit is how many blocks of the index the engine reuses together; 0: not known.
 func (r *Rank) Unit() int { return int(r.unit.Load()) }
 
-// Whole is how many of a prompt's blocks an engine can reuse of those that it has, if the
-// prompt has so many tokens: whole blocks of its own, before the last token, which it
-// always computes.
+// Whole returns the number of resident blocks that an engine can reuse for a prompt of so
+// many tokens. It reuses only whole blocks of its own size, before the last token, which
+// it always computes.
 func Whole(blocks, unit, length, indexTokens int) int {
 	blocks = min(blocks, max(length-1, 0)/indexTokens)
 	return blocks / max(unit, 1) * max(unit, 1)

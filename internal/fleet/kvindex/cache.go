@@ -98,9 +98,9 @@ func (c *Cache) Place(blocks []Block, ready int64) (had Had) {
 	return had
 }
 
-// Had is how many blocks of a prompt, from its beginning, a cache had before it was
-// placed: those that are Held to be there, or to come, and of them those of which that
-// is Sure, because a request has found or computed them.
+// Had is the number of blocks, from the beginning of a prompt, that a cache had before
+// the prompt was placed. Held counts those believed to be there or to come, and Sure
+// those among them that a request has found or computed.
 type Had struct{ Sure, Held int32 }
 
 // hold notes that the cache has n blocks of the segment, and gives their node and what

@@ -50,8 +50,8 @@ func (q *Queue) Refuses(name string, expires, bytes, now int64) (Reason, time.Du
 	return None, drained
 }
 
-// Early is Refuses for a request of which little is known yet: it is refused if those before
-// it wait for any rank, so that it will wait too.
+// Early is like Refuses, for a request before it is prepared: it is refused if the requests
+// before it wait for any rank, so that it would wait too.
 func (q *Queue) Early(name string, expires, bytes, now int64) (Reason, time.Duration) {
 	if m := q.models[name]; m == nil || m.undecided == 0 {
 		return None, 0

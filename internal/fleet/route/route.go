@@ -294,8 +294,8 @@ type Choice struct {
 	// Otherwise a policy that knows the cost of waiting may choose one without room.
 	Roomy bool
 
-	// Regret is by how much more the request is predicted to cost at the target that was chosen
-	// than where it would cost least, of those that it could be given to, in milliseconds.
+	// Regret is the predicted cost of the request at the chosen target, minus the cost at the
+	// cheapest possible target, in milliseconds.
 	Regret float64
 
 	// Prefill is how the rank was chosen that computes the prompt, where another one than the
@@ -399,9 +399,9 @@ func (m *Model) all() iter.Seq[*Target] {
 	}
 }
 
-// Rests returns after how long the first of the targets can be asked again that were
-// not tried, where none takes a request and some of them only because they have asked
-// to be left alone; 0: that is not so.
+// Rests returns the time until the first untried target accepts requests again, if none
+// does now and some only because they have asked to get no requests for a while.
+// Otherwise it returns 0.
 func (m *Model) Rests(needs Needs, tried []Target, now int64) (least time.Duration) {
 	if m.Has(needs, tried) {
 		return 0
@@ -563,8 +563,8 @@ func (s *subset) keep(kept func(k int) bool) {
 	s.fit, s.places = s.fit[:n], s.places[:n]
 }
 
-// partner chooses the rank that would compute the prompt, of those that were found to be able
-// to, and says in the request what it would cost there; nil where there is none.
+// partner chooses the rank to compute the prompt among those that can, and stores its cost
+// there in the request. It returns nil if there is none.
 func (m *Model) partner(c *Choice) *Target {
 	q, h := &c.Request, &c.halves
 	*h = balance.Halves{Asks: true}
