@@ -13,8 +13,8 @@ type job struct {
 	order int64 // the smallest goes first
 	index int   // in its heap; -1 once it has left
 	times Times
-	// lent is what others took that the job let by while it ran, in nanoseconds,
-	// and given what of that those took that are not small.
+	// lent is the time, in nanoseconds, of the jobs that ran while this job yielded.
+	// given is the part of it for jobs that are not small.
 	lent, given int64
 	done        chan struct{}
 	// failed is why the job has no result.

@@ -114,21 +114,19 @@ func (z *symbolizer) flush(v *vocab, dst []uint32) []uint32 {
 	return dst
 }
 
-// joints cuts a text where no merge can join what is on both sides, so that
-// the parts can be merged apart from each other. It makes words of prompts
-// that no pattern splits.
+// joints cuts a text where no merge can cross the cut, so that the parts can be merged
+// separately. It makes words of prompts that no pattern splits.
 //
-// The obvious way, one queue over the whole prompt, costs some 100 ns a rune
-// and remembers nothing of a word when it comes again. But a merge makes a
-// token, and a token holds the two runes next to the join side by side. So a
-// place between two runes that stand side by side in no token that a merge
-// makes is never joined; what merges on one side of it is independent of the
-// other, whatever the order of the queue; and the parts' ids in a row are the
-// whole's.
+// The obvious way, one queue over the whole prompt, costs some 100 ns a rune and cannot
+// reuse the ids of repeated words. The token that a merge makes contains the two runes
+// on both sides of the join as neighbors. If two runes are neighbors in no token that a
+// merge makes, no merge joins the place between them. The merges on both sides are then
+// independent, whatever the order of the queue, and the ids of the parts in order are
+// the ids of the whole text.
 //
-// Two unknown runes side by side may become one token, or pass each other, so
-// there is no cut between them; and if unknown runes become nothing, so that
-// what is around them stands side by side, there is no cut next to one.
+// Two adjacent unknown runes may become one token, or change their order, so there is
+// no cut between them. If unknown runes are dropped, the text around them becomes
+// adjacent, so there is no cut next to one.
 type joints struct {
 	ascii [utf8.RuneSelf][2]uint64 // bit b of ascii[a]: a stands before b in a token
 	pairs pairSet
