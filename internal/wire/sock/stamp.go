@@ -9,9 +9,9 @@ var ErrNoStamps = errors.New("receive stamps need Linux")
 
 // Arrivals counts what the kernel has received on a TCP connection.
 type Arrivals struct {
-	// Segments counts those with data: of one that the device or its driver joined
-	// (GRO), those that it was joined of; also what was sent again or came out of
-	// order.
+	// Segments counts the segments with data, including those that were sent again or
+	// arrived out of order. A segment that the device or its driver joined (GRO) counts
+	// as the segments that it was joined from.
 	Segments uint32
 	// OutOfOrder counts those of them that came before one that belongs before them.
 	OutOfOrder uint32

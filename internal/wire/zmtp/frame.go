@@ -68,8 +68,9 @@ const (
 	maxCommand = 64 << 10
 )
 
-// reader takes messages and commands out of a stream of bytes. What it gives lies
-// in its buffer, which grows with what comes and not with what a size promises.
+// reader reads messages and commands from a stream of bytes. They point into its
+// buffer, which grows with the bytes that arrive and not with the size that a frame
+// announces.
 type reader struct {
 	src   io.Reader
 	limit int // bytes of a message, its frames' heads included
