@@ -36,7 +36,7 @@ type Member struct {
 	Name  string // unique, in metrics and records
 	Kind  string
 	Model string // the name to serve it under; empty: the engine's own names
-	// LoRA are the names of the adapters that it is told to load, which are known
+	// LoRA are the names of the adapters that it is configured to load. They are known
 	// before it has answered.
 	LoRA []string
 	// MaxRunning is the most requests that it is given at once; 0 is as many as it says.
@@ -63,8 +63,8 @@ type Options struct {
 	Aliases map[string][]string
 	// Loaded are the folders of models that the gateway was not started with.
 	Loaded map[string]*route.Loaded
-	// Policy says by its name how engines are chosen, and Policies of single models;
-	// empty is DefaultPolicy.
+	// Policy is the name of the policy that chooses engines, and Policies are those of
+	// single models; the default is DefaultPolicy.
 	Policy   string
 	Policies map[string]string
 	// NoGeneration has no engine asked to generate for weir's own sake, by probes or samples.
@@ -77,8 +77,8 @@ type Options struct {
 	// engine is not ready. It is called from the adapters' goroutines and must not
 	// block.
 	Lost func(m Member, err error)
-	// Left, when set, is told of an engine that was ready and is not any more, or of a
-	// rank of an engine that still is; -1 is the whole engine. It must not block.
+	// Left, if set, is called when an engine that was ready no longer is, or when a
+	// rank of a ready engine is not; rank -1 is the whole engine. It must not block.
 	Left func(m Member, rank int, err error)
 	// Absent, if set, is called with the reason why an engine has not been ready yet, once for
 	// each reason. Came is called for an engine that is ready after a call of Absent or Left.
@@ -88,11 +88,11 @@ type Options struct {
 	// Judged, if set, is called when the health of an engine rank becomes suspect or down,
 	// or it takes requests again, with the id of its latest request. It must not block.
 	Judged func(m health.Member, v health.View, request string)
-	// Events, when set, is told when the KV events of an engine begin to come, and with the
+	// Events, if set, is called when the KV events of an engine begin to arrive, and with a
 	// reason when they cease. It must not block.
 	Events func(m Member, err error)
-	// Panicked is told of an adapter whose Run has ended by a panic, and with it its
-	// engine's service; nil is fine.
+	// Panicked is called when an adapter's Run has ended by a panic, which ends the
+	// service of its engine; it may be nil.
 	Panicked func(m Member, p *engine.Panic)
 	// Emptied is told how the drain of an engine has come out; nil is fine. It must not block.
 	Emptied func(m Member, e Emptied)
@@ -124,8 +124,8 @@ type memory struct {
 	index  *kvindex.Index
 	served map[string]*served     // models by name
 	costs  map[string]*cost.Model // by the name of a base model
-	// members are those that requests may be given to, in their order; leaving are those that
-	// were removed and have requests left, or whose adapters have not ended yet.
+	// members are the engines that may receive requests, in their order. leaving are the
+	// removed engines that still have requests, or whose adapters have not ended yet.
 	members, leaving []*member
 	generation       uint64 // of the member that joined last
 }
@@ -637,9 +637,8 @@ func (f *Fleet) cost(base string, role infer.Role) *cost.Model {
 	return m
 }
 
-// place enters an engine under every model name it serves. What keeps it from
-// serving one of them does not keep it from the others; when it can serve none,
-// it is not ready.
+// place enters an engine under every model name it serves. An error for one name does
+// not affect the others; if it can serve none, it is not ready.
 func (f *Fleet) place(snap *route.Snapshot, m Member, e *route.Engine) {
 	names := e.Facts.Models
 	if m.Model != "" {

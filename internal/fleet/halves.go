@@ -27,8 +27,9 @@ type Halves struct {
 // bootstrapPort is the default port of SGLang's registries.
 const bootstrapPort = 8998
 
-// part gives an engine its part in requests. The operator's word and its own must agree. Of
-// places where engines meet the operator's counts, since they may be reached by others.
+// part assigns an engine its part in requests. The operator's configuration and the
+// engine's report must agree, except for the places where engines meet: there the
+// operator's setting counts, since the engine may be reachable under another address.
 func (h *Halves) part(e *route.Engine) error {
 	f := &e.Facts
 	e.Role, e.Meets = f.Role, f.Meets
@@ -98,8 +99,8 @@ func (m meetings) add(e *route.Engine) error {
 	return nil
 }
 
-// join has an engine not be ready that cannot have its part in requests, for a fault of its own
-// or because another one is met where it is.
+// join marks an engine as not ready if it cannot have its part in requests, because of its own
+// error or because another engine is met at the same place.
 func (m meetings) join(e *route.Engine, fault error) {
 	if fault == nil {
 		fault = m.add(e)

@@ -61,8 +61,8 @@ func (b *Bodies) Enter(size int64) (Body, error) {
 	return s, b.grow(s.share, size)
 }
 
-// Declare is Enter for a body of which nothing has come, and which must come at a pace
-// in bytes a second to keep its room.
+// Declare is like Enter, for a body of which no bytes have arrived. The body must
+// arrive at a pace in bytes per second to keep its room.
 func (b *Bodies) Declare(size int64, pace float64, now time.Time) (Body, error) {
 	s := Body{bodies: b, share: &share{whole: size, pace: pace, since: now}}
 	b.mu.Lock()
@@ -74,8 +74,8 @@ func (b *Bodies) Declare(size int64, pace float64, now time.Time) (Body, error) 
 	return s, err
 }
 
-// reclaim takes the room that slow bodies have not filled, and says whether there was
-// any.
+// reclaim takes the room that slow bodies have not filled, and reports whether there
+// was any.
 func (b *Bodies) reclaim(now time.Time) (any bool) {
 	for s := range b.declared {
 		waited := now.Sub(s.since) - slack

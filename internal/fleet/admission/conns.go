@@ -10,14 +10,15 @@ import (
 // ConnLimits bound the connections of clients; zero means no bound.
 type ConnLimits struct {
 	Total int
-	// PerClient bounds the connections of one client address, and the requests in
-	// flight of one that comes through a proxy, whose connections are many clients'.
+	// PerClient bounds the connections of one client address. For a client behind a
+	// proxy, whose connections are shared by many clients, it bounds the requests in
+	// flight.
 	PerClient int
 }
 
-// restTime is how long a connection may be without a request before it has to give way to
-// a new one: a client that goes on at once must not find its connection closed, however
-// many others come.
+// restTime is the time without a request after which a connection may be closed for a new
+// one. A client that sends its next request at once must not find its connection closed,
+// however many others connect.
 const restTime = time.Second
 
 // Conns tracks the open connections. At the limit, inactive connections are closed to
@@ -83,8 +84,8 @@ func (c *Conn) unlink() {
 	}
 }
 
-// Open enters a connection, which shut closes without waiting. The error says why it
-// must be closed at once. At the limit another one is shut for it.
+// Open enters a connection, which shut closes without waiting. An error is the reason
+// why it must be closed at once. At the limit another connection is shut for it.
 func (b *Conns) Open(now time.Time, shut func()) (*Conn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"weir/internal/fleet/cost"
 )
 
-// Cost takes the candidate at which the request costs least: in delay of its own, and
-// of others.
+// Cost chooses the candidate with the least cost: the request's own delay plus the
+// delay of others.
 type Cost struct{}
 
 // Name implements Policy.
@@ -169,9 +169,9 @@ func (d *Decision) price(q *Request, candidates []Candidate, last *stay) (n int,
 	return n + len(candidates), fastest
 }
 
-// bounds puts into the place of each candidate's cost the negative of what it is at least, 0
-// where nothing is known, and gives the shortest step of the others. It is all that a decision
-// does for most of a thousand candidates: it calls nothing, and reads a line of each rank.
+// bounds stores a lower bound of each candidate's cost, as a negative number, or 0 if none is
+// known, and returns the shortest step of the others. For most of a thousand candidates a
+// decision does nothing else, so it calls no function and reads one cache line of each rank.
 func (d *Decision) bounds(q *Request, candidates []Candidate, at *cost.Moment, last *stay) (fastest float64) {
 	fastest = math.Inf(1)
 	if q.retry() { // no bound and no step of those that were tried may count
@@ -265,8 +265,8 @@ func (q *Request) with(c *Candidate, last *stay) (cost.Work, cost.Estimate) {
 	return w, e
 }
 
-// work is the request as the candidate would have it, if its session was last there: of what
-// it can do of it, what costs less.
+// work returns the request's work at the candidate, given whether its session was last
+// there. If the candidate can do it in several ways, it is the cheaper one.
 func (q *Request) work(c *Candidate, last *stay) cost.Work {
 	w := q.whole(c)
 	if last != nil {

@@ -24,8 +24,8 @@ type Request struct {
 	Output float64
 	// Session stands for the caller and the session that it names; 0 is none.
 	Session uint64
-	// Matches are what caches have of the prompt, in blocks of BlockTokens. There are
-	// none where nobody knows the prompt's blocks.
+	// Matches are the parts of the prompt in caches, in blocks of BlockTokens. There
+	// are none if the prompt's blocks are unknown.
 	Matches     kvindex.Matches
 	BlockTokens int
 	// Tried are the ranks that have failed the request. They are not chosen again, and
@@ -39,9 +39,8 @@ type Request struct {
 	// Answers is the number of a rank's running requests that it takes (n choices take n).
 	// Among equal ranks, one with room for them is preferred. 0 ignores room.
 	Answers int
-	// Claims says that other requests wait for ranks, and that what they claim there counts
-	// (cost.Rank.Claim). First is the rank where the request goes before those, nil if there
-	// is none.
+	// Claims is set if other requests wait for ranks and their claims count
+	// (cost.Rank.Claim). First is the rank where the request goes before those, or nil.
 	Claims bool
 	First  *cost.Rank
 	// Halves are those that it may be divided into; nil where the model's engines all serve
@@ -95,8 +94,8 @@ type Decision struct {
 	Chosen int // -1: none
 	Of     int // candidates there were
 	Why    Why
-	// Best are the candidates of the least cost, the least first. A policy that looks at
-	// no cost has the one that it chose.
+	// Best are the candidates of the least cost, in ascending order. For a policy
+	// without costs it has only the chosen one.
 	Best  [4]Option
 	N     int // of Best
 	costs []float64

@@ -2,10 +2,10 @@ package balance
 
 import "sync/atomic"
 
-// Session is Cost for sessions whose prompts nobody can match: where a session was
-// last, what its prompt had then counts as resident, until as much has been placed
-// there as the cache holds. It makes staying cheaper and pins nothing: where waiting
-// costs more than computing the prompt elsewhere, the session moves.
+// Session is like Cost, for sessions whose prompts cannot be matched. The session's
+// last prompt counts as resident at its rank until as much has been placed there as the
+// cache holds. This makes staying cheaper but does not pin sessions: if waiting costs
+// more than computing the prompt elsewhere, the session moves.
 //
 // It remembers the latest of about sessionSlots sessions.
 type Session struct{ slots []sessionSlot }

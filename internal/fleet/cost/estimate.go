@@ -58,9 +58,9 @@ func (c *Coefficients) decoding(k float64) (step, drag float64) {
 	return c.Decode + c.Decoder*(k+1), c.Decoder * k
 }
 
-// steps is how many steps n tokens of a prompt take whole, and how many of these are
-// theirs where prefills wait with which they share steps. It is apart from prefill so
-// that both are inlined, of which a decision calls a thousand.
+// steps returns the number of steps for n tokens of a prompt, and their share of these
+// steps if waiting prefills share them. It is separate from prefill so that both are
+// inlined, because a decision calls them a thousand times.
 func steps(n, budget float64, shared bool) (whole, own float64) {
 	if n > budget {
 		whole = math.Ceil(n / budget)

@@ -131,8 +131,8 @@ type observation struct {
 	ours  float64
 }
 
-// run is the recent intervals of a sort: what each was of what was expected of it, or
-// 1 where it was within the errors of both.
+// run holds the recent intervals of a sort, each divided by its expected value, or 1 if
+// the difference is within the errors of both.
 type run struct {
 	ratio [window]float64
 	n     int

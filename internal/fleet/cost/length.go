@@ -35,8 +35,8 @@ func lengthBucket(n int) int {
 	return min(4*(e-1)+n>>(e-2)&3, lengthBuckets-1)
 }
 
-// Add notes an output of n tokens that ended by itself or at its limit. One that a
-// hang-up ended says less, and is left out.
+// Add records an output of n tokens that ended by itself or at its limit. Outputs that
+// a hang-up ended are left out, because their full length is unknown.
 func (l *Lengths) Add(n int) {
 	b := lengthBucket(n)
 	l.mu.Lock()

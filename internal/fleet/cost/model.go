@@ -111,9 +111,9 @@ func (m *Model) came(now int64) {
 // often is how old the median may be.
 const often = 1e9
 
-// Typical are the coefficients of a mid-sized model on one GPU, with which a model
-// begins of which nothing is known: NVIDIA's for prefill, as the simulated engine has
-// them, and weir's for decode.
+// Typical are the coefficients of a mid-sized model on one GPU, the starting point for
+// an unknown model: NVIDIA's for prefill, as in the simulated engine, and weir's own
+// for decode.
 var Typical = Coefficients{Step: 16.5, Token: 0.0152, Pair: 8.42e-7, Decode: 6, Decoder: 0.35}
 
 // NewModel begins with what is typical of its kind.

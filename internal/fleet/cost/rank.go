@@ -108,8 +108,8 @@ func (w *word) store(x float64) { w.bits.Store(math.Float64bits(x)) }
 // books are what is booked on a rank, and what is learned of that.
 type books struct {
 	model *Model
-	// fitting is that of whoever fits, which takes a hundred times as long as a change of
-	// the books does.
+	// fitting is held during a fit, which takes a hundred times as long as a change of
+	// the books.
 	fitting sync.Mutex
 	fit     *Fit
 	taken   []interval   // those that are being learned from
@@ -474,11 +474,11 @@ func (r *Rank) Wait(now int64) float64 {
 	return r.Booked(now) + r.Unseen(now)
 }
 
-// Next is how long it may take until any of the requests on the rank shows something, in
-// milliseconds: others' work, the longest of the prompts that wait, and a step with as many
-// other prompts as it has room for. An engine computes several prompts at once only in a step.
-// It is no more than the whole work. ok is false where that is all that can be said: of
-// requests whose first token does not show itself, any may be the next to show something.
+// Next returns the longest time until some request on the rank shows progress, in
+// milliseconds: others' work, the longest waiting prompt, and a step with as many other
+// prompts as it has room for. An engine computes several prompts at once only in a step. The
+// time is at most the whole work. ok is false if no better bound is known: among requests
+// whose first token is not visible, any may be the next to show progress.
 func (r *Rank) Next(now int64) (ms float64, ok bool) {
 	l := r.learned.Load()
 	pending := float64(r.pending.Load())
@@ -600,8 +600,8 @@ func (r *Rank) Decoders() int64 { return r.decoders.Load() }
 // has not come.
 func (r *Rank) Pending() int64 { return r.pending.Load() }
 
-// Held is the number of tokens of the requests on the rank, prompts and outputs. What
-// several have in common counts for each.
+// Held returns the number of tokens of the requests on the rank, prompts and outputs.
+// Shared tokens count for each request.
 func (r *Rank) Held() int64 {
 	n := r.own()
 	if p := r.peers.Load(); p != nil {
@@ -616,8 +616,8 @@ func (r *Rank) own() int64 { return r.prompts.Load() + r.growing() }
 // growing is the number of tokens that the requests on the rank have generated so far.
 func (r *Rank) growing() int64 { return r.tokens.Load() - r.ended.Load() }
 
-// Growing is how many blocks of so many tokens hold what requests on the rank have
-// generated so far. Each has one that is not full.
+// Growing returns the number of blocks of so many tokens that hold the output of
+// requests on the rank so far. Each request has one that is not full.
 func (r *Rank) Growing(blockTokens int64) int64 {
 	return (r.growing() + (r.inFlight.Load()-int64(r.prefills.Load()))*blockTokens/2) / blockTokens
 }
@@ -648,8 +648,7 @@ func (r *Rank) SetBudget(tokens int) {
 // Budget is the most tokens that a step of the rank prefills.
 func (r *Rank) Budget() int { return int(r.learned.Load().budget) }
 
-// unseenHalf is how long it takes until half of what others were found to do is
-// forgotten.
+// unseenHalf is the half-life of the estimate of others' work.
 const unseenHalf = 5e9
 
 func (r *Rank) others(now int64) float64 {
@@ -662,9 +661,9 @@ func (r *Rank) others(now int64) float64 {
 	return max(u*halved(age/unseenHalf), u-age/millisecond)
 }
 
-// Booking is a request that was given to a rank. First is called once, and End once and
-// last; both take the rank's lock for a moment. Then they learn from the intervals that
-// have ended, while nobody waits for them but others that learn of the rank.
+// Booking is a request that was handed to a rank. First is called once, and End once
+// and last; both take the rank's lock briefly. Then they learn from the intervals that
+// have ended, during which only others that learn about the rank wait.
 type Booking struct {
 	rank      *Rank
 	work      Work
@@ -978,8 +977,8 @@ func (r *Rank) settle(now int64) {
 	}
 }
 
-// presume has requests whose first token nobody sees begin to decode when that was
-// predicted.
+// presume makes requests whose first token is not visible begin to decode at the
+// predicted time.
 func (r *Rank) presume(now int64) {
 	r.queue = slices.DeleteFunc(r.queue, func(b *Booking) bool {
 		due := b.at + int64(b.predicted.TTFT()*millisecond)
@@ -1091,9 +1090,9 @@ func (r *Rank) note(sort Sort, a Amount, took, unsure float64, at int64) {
 	}
 }
 
-// learn learns from the intervals that were noted, without the lock of the books, for
-// which a booking waits. What is noted while somebody else learns is left for the next
-// event.
+// learn learns from the recorded intervals. It does not hold the lock of the books, for
+// which a booking would wait. Intervals recorded while another goroutine learns are
+// left for the next event.
 func (r *Rank) learn(now int64) {
 	if !r.fitting.TryLock() {
 		return

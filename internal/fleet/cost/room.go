@@ -8,8 +8,8 @@ import (
 
 // Limits are what is known of how much a rank takes at once.
 type Limits struct {
-	// Running is how many requests it runs at once; 0 or less: nobody knows, and it is
-	// learned from where its waiting begins.
+	// Running is the number of requests that it runs at once. If it is 0 or less, it is
+	// unknown and learned from when requests begin to wait.
 	Running int
 	// Strict limits the rank to Running requests, as set by an operator. An engine that
 	// reports its own number gets more, so that they are there when others end: a
@@ -103,9 +103,9 @@ func (r *Rank) most(l *Limits) int64 {
 	return 0
 }
 
-// spare is how many requests an engine is given beside those that it runs, so that they are
-// there when others end. What ends in a step is replaced in the next but one, when what was
-// given for it has come. No more than all can end.
+// spare returns the number of requests sent to an engine in addition to those that it runs,
+// so that they are there when others end. A request that ends in a step is replaced in the
+// next but one, when its replacement has arrived. At most all running requests can end.
 func (r *Rank) spare(running int64) int64 {
 	most := max(running/16, 1)
 	if lives := math.Float64frombits(r.capacity.lives.Load()); lives > 0 {
@@ -207,8 +207,8 @@ func (r *Rank) Claim(ms float64) {
 	r.capacity.claimed.Store(math.Float64bits(c))
 }
 
-// Claimed is how long it will be kept by what waits for it elsewhere, in milliseconds. No
-// estimate has it.
+// Claimed returns the time for which requests that wait elsewhere will keep the rank, in
+// milliseconds. Estimates do not include it.
 func (r *Rank) Claimed() float64 { return math.Float64frombits(r.capacity.claimed.Load()) }
 
 const (

@@ -32,8 +32,8 @@ type Member struct {
 	// Generates is set if the probe makes the engine generate. An answer then also
 	// shows that the engine does not fail all requests.
 	Generates bool
-	// Samples says that its probe generates nothing, and that it can be sampled besides:
-	// asked for one token by a request of the gateway's own.
+	// Samples is set if the probe generates nothing and the rank can also be sampled:
+	// the gateway sends it a request of its own for one token.
 	Samples bool
 }
 
@@ -52,11 +52,11 @@ func (f *Fleet) Remove(r *Rank) {
 	f.release(f.seen)
 }
 
-// Tick is called every Limits.Tick. late is how late the gateway itself was since the
-// tick before, by whatever measures it: a canary, its readers, its pool. A tick that
-// comes late by itself, as after a process was stopped, need not be told: what lies
-// between it and the one before is not held against anyone. Tick gives the probes to
-// send now, in a slice that the next one reuses.
+// Tick is called every Limits.Tick. late is the time by which the gateway itself was
+// late since the previous tick, as measured by a canary, its readers or its pool. A
+// late tick, as after the process was stopped, need not be included, because the time
+// between two ticks beyond the interval never counts against a rank. Tick returns the
+// probes to send now, in a slice that the next call reuses.
 func (f *Fleet) Tick(now int64, late time.Duration) []Probe {
 	passed := now - f.ticked
 	if tick := int64(f.limits.Tick); passed > 2*tick {

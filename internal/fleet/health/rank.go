@@ -36,8 +36,8 @@ type Rank struct {
 	softAt   int64
 
 	tokens, firsts lane
-	// booked is the predicted work as of the latest progress, added what was handed over
-	// since, in milliseconds; unknown says that some of it cannot be predicted.
+	// booked is the predicted work at the latest progress plus the work handed over
+	// since, in milliseconds; unknown is set if some of it cannot be predicted.
 	booked, added float64
 	unknown       bool
 	ahead         float64 // see Ahead; 0: not said
@@ -574,9 +574,9 @@ func (r *Rank) settle(left float64) {
 	r.booked, r.added, r.abandoned, r.unknown = left, 0, 0, false
 }
 
-// explain takes down which work explains a silence: what was there when it began, and came
-// in its first moments. What came later waits behind that. If it counted, a rank that is
-// given as much as it can do would never be silent for longer than its work.
+// explain records the work that explains a silence: the work that was there when it began
+// or arrived in its first moments. Later work waits behind that. If it counted, a fully
+// loaded rank would never be silent for longer than its work.
 func (r *Rank) explain(at int64) {
 	for _, l := range [...]*lane{&r.tokens, &r.firsts} {
 		work := r.work()

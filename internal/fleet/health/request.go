@@ -1,7 +1,7 @@
 package health
 
 // Request is one attempt at one rank, for as long as it is unfinished there. The zero
-// value is ready for Rank.HandedOver; it belongs to whoever keeps the attempt.
+// value is ready for Rank.HandedOver; it belongs to the owner of the attempt.
 type Request struct {
 	rank    *Rank
 	at      int64   // handed over

@@ -91,8 +91,8 @@ func (j *Judge) Add(name string, rank int, panicked func(*engine.Panic)) *Rank {
 	return r
 }
 
-// Remove ends a rank's part in the judgement: its engine has no such rank any more. What
-// it was given may still end.
+// Remove removes a rank that its engine no longer has. Requests at the rank may still
+// end.
 func (r *Rank) Remove() {
 	j := r.judge
 	j.mu.Lock()
@@ -211,8 +211,8 @@ type Attempt struct {
 	prev, next *Attempt
 }
 
-// Waiting is told that the rank goes down at which an attempt is open, and why. Down is
-// called under the judge's lock: it must not block, nor call the judge.
+// Waiting is notified when the rank of an open attempt goes down, with the reason. Down
+// is called under the judge's lock: it must not block, nor call the judge.
 type Waiting interface{ Down(why string) }
 
 // HandOver reports that a request is being handed to the rank. work is the predicted time

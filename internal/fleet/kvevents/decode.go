@@ -62,10 +62,10 @@ type Decoder struct {
 // errForm is of a batch that is not of a form that is known.
 var errForm = errors.New("kvevents: not a batch of KV events")
 
-// Decode gives each event of a batch to do, in order, and says how many it passed over
-// because it does not know them. Arrays and maps are taken for events alike, members that
-// are missing are left out, and members that are not known are passed over. After an
-// error some events may have been given.
+// Decode calls do for each event of a batch, in order, and returns the number of unknown
+// events that it skipped. Events may be arrays or maps. Missing members are left zero,
+// and unknown members are skipped. Before an error do may have been called for some
+// events.
 func (d *Decoder) Decode(batch []byte, do func(*Event) error) (unknown int, err error) {
 	var events []byte
 	switch msgp.NextType(batch) {

@@ -202,8 +202,8 @@ func (r *Rank) Lost() {
 	r.publish()
 }
 
-// Connected says that a connection to the publisher stands, and that batches which were
-// sent before may be lost.
+// Connected reports that a connection to the publisher was made. Batches that were sent
+// before may be lost.
 func (r *Rank) Connected() Request {
 	r.lost = false
 	switch {
@@ -308,8 +308,8 @@ func (r *Rank) Replayed(now int64, seq uint64, batch []byte) {
 	}
 }
 
-// Ended says at time now that no more batches come of those that were asked for, whole
-// where none were cut off. Others may have to be asked for.
+// Ended reports at time now the end of a replay; whole is set if it was not cut off.
+// Another replay may be needed.
 func (r *Rank) Ended(now int64, whole bool) Request {
 	was := r.phase
 	r.phase = following
@@ -324,8 +324,8 @@ func (r *Rank) Ended(now int64, whole bool) Request {
 	case was == rebuilding: // there is nothing to rebuild it of
 		r.lose()
 		if whole {
-			// It has published nothing yet, and a cache is empty in the beginning. Where
-			// nothing is kept for replays, the first batch that comes says so by its number.
+			// It has published nothing yet, and a cache is empty at the start. If the
+			// publisher keeps nothing for replays, the number of the first batch shows that.
 			r.said = Known
 			r.empty.Store(now)
 		}

@@ -213,8 +213,8 @@ func (t *tree) add(above int32, name uint64, ids []uint32) (int32, bool) {
 	return n, true
 }
 
-// place finds the blocks of the index that end in a node, and says that the last of them
-// is resident if both end together.
+// place finds the blocks of the index that end in a node, and marks the last of them as
+// resident if both end together.
 func (t *tree) place(i int32, ids []uint32, lora string) {
 	n := &t.nodes[i]
 	if n.above == 0 {

@@ -300,8 +300,8 @@ func (c *Cache) Release(held []Block) {
 // InUse is the number of blocks that requests use, those of several once.
 func (c *Cache) InUse() int64 { return c.inUse.Load() }
 
-// SetGrowing says how many blocks hold what is being generated: they take room, and are
-// placed when it is known.
+// SetGrowing sets the number of blocks with output that is being generated. They take
+// room, and are placed when their content is known.
 func (c *Cache) SetGrowing(blocks int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -363,8 +363,8 @@ func (c *Cache) Drop() {
 	x.free = append(x.free, c.ID)
 }
 
-// evict takes the oldest until the rest has room. What requests use is spared, and as
-// new as what is used now, but where nothing else is left.
+// evict removes the oldest segments until the rest fits. Segments in use by requests
+// are spared and become as new as the latest, unless nothing else is left.
 func (c *Cache) evict() {
 	c.sample = c.sample[:0]
 	spared, room := 0, max(c.capacity-c.growing, 0)+c.coming

@@ -9,8 +9,8 @@ import (
 // Block is the hash of a block and of everything before it.
 type Block uint64
 
-// Root is where a chain begins: prompts of different roots share no block.
-// Parts are told apart by their places, so that ("a", "") is not ("", "a").
+// Root returns the beginning of a chain: prompts with different roots share no block.
+// The places of the parts matter, so that ("a", "") differs from ("", "a").
 func Root(seed uint64, parts ...string) Block {
 	for _, p := range parts {
 		seed = xxh3.HashStringSeed(p, seed)
@@ -22,9 +22,9 @@ func Root(seed uint64, parts ...string) Block {
 // Applied to a root it can also extend the root by further data.
 func (b Block) Next(data []byte) Block { return Block(xxh3.HashSeed(data, uint64(b))) }
 
-// AppendChain appends the blocks of ids that follow after prev, which is a root or
-// the last block of what comes before ids. Ids that fill no whole block are left
-// out. It allocates only to grow dst.
+// AppendChain appends the blocks of ids that follow prev, which is a root or the last
+// block before ids. Ids that do not fill a block are left out. It allocates only to
+// grow dst.
 func AppendChain(dst []Block, prev Block, ids []uint32, blockTokens int) []Block {
 	for len(ids) >= blockTokens {
 		block := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(ids))), 4*blockTokens)

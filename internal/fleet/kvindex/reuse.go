@@ -136,6 +136,7 @@ func (r *reuse) forget(c *returns) {
 	c.waiting = nil
 }
 
-// Reuse is the share of what the cache evicts that is asked for again before as much
-// has been evicted as it holds, while no other cache has it: 0 while that is not known.
+// Reuse returns the share of evicted blocks that are needed again before the cache has
+// evicted as much as it holds, while no other cache has them. It is 0 while that is
+// unknown.
 func (c *Cache) Reuse() float64 { return math.Float64frombits(c.returns.share.Load()) }

@@ -30,8 +30,8 @@ type Options struct {
 	Replays        bool
 	Topic          string
 	Rank           *kvevents.Rank
-	// ReplayPause is the least time from one replay to the next, so that a publisher whose
-	// numbers make no sense keeps nobody busy; default 1 s.
+	// ReplayPause is the least time from one replay to the next, so that a publisher with
+	// senseless numbers does not cause endless replays; default 1 s.
 	ReplayPause time.Duration
 	// Emptied is called when the engine has turned out to have begun with an empty cache, or
 	// to have cleared it: what was believed of it before is no more.

@@ -64,8 +64,8 @@ type Ranks interface {
 	Frees(r *Request, now int64) int64
 }
 
-// Request is one that goes through the queue. Its exported fields are set before Enter and
-// stay. The rest is the queue's.
+// Request is a request in the queue. Its exported fields are set before Enter and do not
+// change. The other fields belong to the queue.
 type Request struct {
 	Model string
 	// Class tells requests of a model apart that cannot go to the same ranks.
@@ -198,9 +198,9 @@ func (q *Queue) Enter(r *Request) bool {
 	return l == nil || len(l.waiting.items) == 0 || r.Place < l.waiting.items[0].Place
 }
 
-// Give has a request leave for the rank, which the caller then books. It is false, and changes
-// nothing, where the rank has no room for it, or another one that came before it is to go
-// there first.
+// Give lets a request leave for the rank, which the caller then books. It returns false and
+// changes nothing if the rank has no room for it, or if an earlier request is to go there
+// first.
 func (q *Queue) Give(r *Request, rank *cost.Rank, now int64) bool {
 	if !q.Open(r, rank, now) {
 		return false
@@ -418,8 +418,8 @@ func (q *Queue) next(now int64) (next *Request) {
 	return next
 }
 
-// First is the rank where the request goes before all that wait for it, nil if there is
-// none: what those claim is no wait of its own.
+// First returns the rank where the request goes before all that wait for it, or nil if
+// there is none: their claims do not delay the request.
 func (r *Request) First() *cost.Rank {
 	if l := r.line; l != nil && l.waiting.items[0] == r {
 		return l.rank

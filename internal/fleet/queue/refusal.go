@@ -62,8 +62,8 @@ func (q *Queue) Early(name string, expires, bytes, now int64) (Reason, time.Dura
 // Refuse counts a request that its owner refuses for a reason of the queue's.
 func (q *Queue) Refuse(name string, why Reason) { q.model(name).Refused[why]++ }
 
-// Drained is how long it takes until what waits of a model now has left, by the rate at which
-// its requests leave; 0 where nothing waits, or nobody knows.
+// Drained returns the time until the requests of a model that wait now have left, by the rate
+// at which they leave; 0 if none wait, or if it is unknown.
 func (q *Queue) Drained(name string, now int64) time.Duration {
 	if m := q.models[name]; m != nil {
 		return m.drained(now)

@@ -139,8 +139,8 @@ func (b *Budget) take(now int64, random float64) (wait time.Duration, ok bool) {
 
 // Failure is what is known of a request whose attempt has failed.
 type Failure struct {
-	// Final says that no engine can do better, and Seen that the client has had some of
-	// the answer.
+	// Final is set if no engine can do better, and Seen if the client has received a
+	// part of the answer.
 	Final, Seen bool
 	// NotRun is set if the engine cannot have begun the request. Silent is set if the
 	// engine sent nothing and may still be working on it.

@@ -12,9 +12,8 @@ import (
 // BlockTokens is how many tokens a block of the index has, where weir knows the tokens.
 const BlockTokens = 16
 
-// Where an engine does not say how many tokens its KV cache holds, it is believed to hold
-// usualKV, until what it reports says otherwise, and never less than fewestKV or more than
-// mostKV.
+// If an engine does not report the size of its KV cache in tokens, usualKV is assumed at
+// first and corrected by its reports of cached tokens, within fewestKV and mostKV.
 const (
 	usualKV  = 512 << 10
 	fewestKV = usualKV / 64
@@ -63,8 +62,8 @@ func (b *Books) Limit(most int, f *engine.Facts) {
 	b.Rank.SetLimits(l)
 }
 
-// Says notes what the engine says of its cache and of its steps, which it may do later than
-// when it joins.
+// Says records the engine's report of its cache and its steps, which may arrive after it
+// has joined.
 func (b *Books) Says(f *engine.Facts) {
 	if f.StepTokens > 0 {
 		b.Rank.SetBudget(f.StepTokens)
@@ -94,7 +93,7 @@ func (b *Books) resize(tokens float64) {
 	b.Cache.SetCapacity(int64(tokens) / b.blockTokens.Load())
 }
 
-// SizeBlocks says how many tokens a block of the engine's prompts has, where that is
+// SizeBlocks sets the number of tokens in a block of the engine's prompts, if that is
 // only learned. A size within 5 % of the one before changes nothing: prompts of several
 // models may be there.
 func (b *Books) SizeBlocks(tokens int) {
@@ -154,15 +153,15 @@ func (b *Books) Reported(had kvindex.Had, prompt, cached int) {
 	}
 }
 
-// Place says that the engine will have a prompt of these blocks at ready, or has it,
-// where ready is 0.
+// Place records that the engine will have a prompt of these blocks at ready, or has it
+// now if ready is 0.
 func (b *Books) Place(blocks []kvindex.Block, ready int64) kvindex.Had {
 	b.Cache.SetGrowing(b.Rank.Growing(b.blockTokens.Load()))
 	return b.Cache.Place(blocks, ready)
 }
 
-// Hold says that a request uses blocks that were placed, until Release is given what it
-// appends to dst.
+// Hold marks placed blocks as used by a request until Release is called with the blocks
+// that it appends to dst.
 func (b *Books) Hold(dst, blocks []kvindex.Block) []kvindex.Block {
 	dst = b.Cache.Hold(dst, blocks)
 	b.room()

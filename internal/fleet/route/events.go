@@ -28,8 +28,8 @@ func NewEvents(base string, blockTokens int, replays bool, budget *kvevents.Budg
 	})}
 }
 
-// Tell notes what keeps the events from coming, nil where they come, and says whether
-// that is news.
+// Tell records the error that keeps the events from arriving, or nil if they arrive,
+// and reports whether that is a change.
 func (e *Events) Tell(err error) (news bool) {
 	was := e.told.Swap(&err)
 	return was == nil || (*was == nil) != (err == nil)

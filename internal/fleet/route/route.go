@@ -46,8 +46,8 @@ type Engine struct {
 	Meets engine.Meets
 	// Generation tells it from others that had its name before, and will have it.
 	Generation uint64
-	// Drained says that an operator has it be given no requests, and Weight which share of its
-	// models' requests it may be given, above 0; 0 is all, as 1.
+	// Drained is set if an operator has stopped new requests to it. Weight is the share of its
+	// models' requests that it may receive, above 0; 0 means all, like 1.
 	Drained bool
 	Weight  float64
 }
@@ -72,7 +72,7 @@ type Rank struct {
 func Whole(name string) *Rank { return &Rank{Number: -1, Label: name} }
 
 // Condition returns the health of an engine that is ready: that of its best rank, but with
-// the longest silence of any, and the requests of all. ok is false where nobody judges it.
+// the longest silence of any, and the requests of all. ok is false if it is not judged.
 func (e *Engine) Condition() (v health.View, ok bool) {
 	for _, r := range e.Ranks {
 		if !e.Ready || !r.There || r.Health == nil {
@@ -188,8 +188,8 @@ type Model struct {
 	// serve halves meet in one way, Way.
 	Targets, Prefills []Target
 	Way               engine.Way
-	// Serves says that some of its engines, ready or not, serve callers, Whole that some
-	// serve them whole requests.
+	// Serves is set if some of its engines, ready or not, serve callers, and Whole if
+	// some serve whole requests.
 	Serves, Whole bool
 	// Candidates are the targets in their order, as policies see them; see Add.
 	Candidates, PrefillCandidates []balance.Candidate
@@ -414,8 +414,8 @@ func (m *Model) Rests(needs Needs, tried []Target, now int64) (least time.Durati
 	return least
 }
 
-// Back returns in how long the first of the targets that were not tried may take a
-// request again, where none takes any: when it is probed next. 0: nobody knows.
+// Back returns the time until the first untried target may take a request again, if
+// none takes any now: the time until its next probe. It is 0 if unknown.
 func (m *Model) Back(needs Needs, tried []Target) (least time.Duration) {
 	for t := range m.all() {
 		if t.Health == nil || !t.fits(needs, tried) {
