@@ -87,9 +87,9 @@ type Tokens interface {
 
 // Generation is an accepted request.
 type Generation interface {
-	// Abort tells the engine to stop. It does not wait, may be called more than
-	// once and after the end, and costs nothing then. Deltas in flight still
-	// reach the sink.
+	// Abort requests that the engine stop. It does not wait, and may be called several
+	// times and after the end, when it has no effect. Deltas in flight still reach the
+	// sink.
 	Abort()
 }
 
@@ -108,9 +108,9 @@ type RelayRequest struct {
 	Path   string      // with the query, "/v1/chat/completions"
 	Header http.Header // end-to-end headers only
 	Body   []byte
-	// Waits holds back what is the abort of a relayed request, that its connection is closed:
-	// until the first byte of the answer's body has come, or as it says. Forward and Read return
-	// at once all the same when ctx ends. nil: nothing is held back.
+	// Waits delays the abort of a relayed request, which is the closing of its connection, until
+	// the first byte of the answer's body has arrived or the Deferral ends. Forward and Read
+	// still return at once when ctx ends. If it is nil, the abort is not delayed.
 	Waits *Deferral
 }
 
@@ -121,8 +121,8 @@ type RelayResponse struct {
 	Header http.Header
 	// Length is what the answer says that it has of bytes, or -1.
 	Length int64
-	// RetryAfter is how long the engine asks not to be asked again, by whoever it is; 0
-	// is nothing.
+	// RetryAfter is the time for which the engine asks to get no requests from any
+	// caller; 0 if none.
 	RetryAfter time.Duration
 	// Framed is set if HTTP's framing marks the end of the answer, so that a truncated
 	// answer ends with an error; otherwise the answer ends with its connection.
@@ -194,8 +194,8 @@ type Rank struct {
 	Without    []string // of the engine's LoRA adapters, those that this rank cannot use
 }
 
-// LoRA is a low-rank adapter of an engine's model. It is asked for by its name, as a
-// model of its own that has the tokenizer and the template of the engine's.
+// LoRA is a low-rank adapter of an engine's model. Requests name it like a separate
+// model, which has the tokenizer and the template of the engine's model.
 type LoRA struct {
 	Name  string
 	Fault string // why the engine cannot use it; empty: it can
@@ -246,8 +246,8 @@ type State struct {
 	Err   error // why not ready
 	// Note is what the operator should know although nothing is wrong.
 	Note string
-	// Via is set by a Stand: the adapter that it stands for now, and the kind that
-	// it is of. While it is nil, nothing is known.
+	// Via is set by an adapter that delegates: the adapter that it delegates to now,
+	// and its kind. It is nil while that is unknown.
 	Via  Adapter
 	Kind string
 }

@@ -7,9 +7,9 @@ import (
 	"weir/internal/infer"
 )
 
-// Panic is a panic that was caught where an adapter takes in what an engine has sent.
-// As an error it is why a request, or the session that was read, has ended: a defect
-// of weir's must not end the process, and with it the requests of every other engine.
+// Panic is a panic that was caught while an adapter processed an engine's output. It is
+// the error with which the request, or the session that was read, ends: a defect in
+// weir must not end the process, and with it the requests of every other engine.
 type Panic struct {
 	Value any
 	Stack []byte
@@ -31,8 +31,9 @@ func Caught(recovered any, tell func(*Panic)) *Panic {
 	return p
 }
 
-// Failed is what a request is told that a panic has ended. Another engine is not asked:
-// the panic may be about the request, and would come there too.
+// Failed returns the error for a request that a panic has ended. It is not retried at
+// another engine, because the request may be the cause of the panic, which would happen
+// there too.
 func (p *Panic) Failed(engine string) *infer.Error {
 	return &infer.Error{Code: infer.CodeInternal, Message: "internal error", Engine: engine, Cause: p}
 }

@@ -30,8 +30,8 @@ type Options struct {
 	// those of the system. ServerName is the name that the certificate must be for;
 	// empty: the host of its address.
 	CA, ServerName string
-	// Cert and CertKey hold weir's own certificate, with its chain, and the key of it. An
-	// empty CertKey says that Cert holds both.
+	// Cert and CertKey hold weir's own certificate, with its chain, and the key of it. If
+	// CertKey is empty, Cert holds both.
 	Cert, CertKey string
 	// Log is told when a file that has changed cannot be used; nil is fine.
 	Log *slog.Logger
@@ -179,8 +179,8 @@ func (f *file[T]) read() (changed bool, err error) {
 	return true, nil
 }
 
-// get returns the value, and looks at the files for it once a second at most. What
-// cannot be used leaves the value as it is: a file may be half exchanged.
+// get returns the value, and looks at the files for it once a second at most. Unusable
+// files leave the value unchanged, because they may be in the middle of an exchange.
 func (f *file[T]) get() T {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"weir/internal/infer"
 )
 
-// Dispatcher hands a session's deltas to their sinks. It belongs to whoever reads:
-// no method may be called concurrently. Its Session fills it in.
+// Dispatcher passes a session's deltas to their sinks. It belongs to the reader: its
+// methods must not be called concurrently. Its Session initializes it.
 type Dispatcher struct {
 	mux.Dispatcher
 	rank   int
@@ -24,9 +24,9 @@ type Dispatcher struct {
 // Core implements Wire for what embeds a Dispatcher.
 func (d *Dispatcher) Core() *Dispatcher { return d }
 
-// Find returns the generation of an output's request, nil when nobody knows it. An
-// engine lists its running requests in the same order step after step, so what followed
-// last time is tried first, for the price of a comparison.
+// Find returns the generation of an output's request, or nil if it is unknown. An
+// engine lists its running requests in the same order in every step, so the generation
+// that followed last time is tried first, which costs one comparison.
 func (d *Dispatcher) Find(id []byte) *Generation {
 	var g *Generation
 	d.At = nil

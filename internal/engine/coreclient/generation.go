@@ -56,9 +56,9 @@ func (g *Generation) abort() {
 // Released lets an abort that waits go out (engine.Released).
 func (g *Generation) Released() { g.waits.Released() }
 
-// Await waits for the end of the hand-over and fills in leg's stamps. When ctx ends
-// before, nobody knows whether the engine has the request: then it is aborted, and
-// nothing reaches the sink.
+// Await waits for the end of the hand-over and sets leg's stamps. If ctx ends before,
+// it is unknown whether the engine has the request: it is then aborted, and no output
+// reaches the sink.
 func (g *Generation) Await(ctx context.Context, leg *trace.Leg) error {
 	select {
 	case <-g.Settled():

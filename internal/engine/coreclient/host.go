@@ -12,8 +12,8 @@ import (
 	"weir/internal/wire/zmtp"
 )
 
-// Host is where engines are waited for: it binds an adapter's sockets, serves
-// whoever connects to them, and reports the adapter's state when it changes.
+// Host waits for engines: it binds an adapter's sockets, serves the connections to
+// them, and reports the adapter's state when it changes.
 type Host struct {
 	label    string
 	panicked func(*engine.Panic)
@@ -25,8 +25,8 @@ type Host struct {
 }
 
 // NewHost makes a Host. The label, "KIND: NAME", begins the errors that it reports.
-// panicked is told of panics while a connection was served, which end it and nothing
-// else; nil is fine.
+// panicked is called for panics while a connection is served, which end only that
+// connection; it may be nil.
 func NewHost(label string, panicked func(*engine.Panic)) *Host {
 	return &Host{label: label, panicked: panicked, changed: make(chan struct{}, 1)}
 }
@@ -85,11 +85,10 @@ func (h *Host) Unready(why error) engine.State {
 	return engine.State{Err: fmt.Errorf("%s: %w", h.label, why)}
 }
 
-// Run binds the doors that open makes, and serves them until ctx ends. Where one of
-// them cannot be bound, those that open gave are closed, and it is tried again. state
-// is asked behind every Signal, and reported where it says something else than
-// before. Everything is served by goroutines that have ended when Run returns;
-// report is called from Run's own.
+// Run binds the doors that open makes, and serves them until ctx ends. If one of them
+// cannot be bound, all doors from open are closed, and it tries again. state is called
+// after every Signal, and reported if it has changed. Everything is served by
+// goroutines that have ended when Run returns; report is called from Run's own.
 func (h *Host) Run(ctx context.Context, open func() ([]Door, error), state func() engine.State, report func(engine.State)) {
 	var last string
 	tell := func(s engine.State) {

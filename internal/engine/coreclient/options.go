@@ -32,11 +32,11 @@ type Options struct {
 	MaxQueued int
 	// Batch is told around the deltas of each message; nil is fine.
 	Batch engine.Batch
-	// Panicked is told of panics while what engines say is taken in, which end no more
-	// than a session; nil is fine.
+	// Panicked is called for panics while engines' output is processed, each of which
+	// ends only one session; it may be nil.
 	Panicked func(*engine.Panic)
-	// Warn is told what an operator should know, such as a version that was not
-	// tested. It must not block; nil is fine.
+	// Warn is called with messages for the operator, such as about an untested version.
+	// It must not block, and may be nil.
 	Warn func(message string)
 }
 

@@ -20,8 +20,9 @@ import (
 type Wire interface {
 	// Core gives the part that knows no bytes. NewSession fills it in.
 	Core() *Dispatcher
-	// Message takes in a message, read at a moment of trace's clock. An error ends
-	// the session: an *mux.End as it says, and a *mux.Fault because it does not add up.
+	// Message takes in a message, read at a moment of trace's clock. An error ends the
+	// session: an *mux.End for the reason that it names, and a *mux.Fault because a
+	// check failed.
 	Message(frames [][]byte, received int64) error
 }
 
@@ -229,9 +230,9 @@ func (s *Session) Hand(g *Generation, payload func(b []byte) []byte, head ...[]b
 }
 
 // Await waits for the end of the hand-over. The answer to the fence behind a request
-// confirms it on such a wire, or its first output. When ctx ends before either,
-// nobody knows whether the engine has the request. Then it is aborted, and nothing
-// reaches the sink.
+// confirms it on such a wire, or its first output. If ctx ends before either, it is
+// unknown whether the engine has the request. It is then aborted, and no output reaches
+// the sink.
 func (s *Session) Await(ctx context.Context, g *Generation, leg *trace.Leg) (engine.Generation, error) {
 	if err := g.Await(ctx, leg); err != nil {
 		return nil, err

@@ -7,9 +7,10 @@ import (
 	"weir/internal/infer"
 )
 
-// Failure is what a status means where an engine has no meaning of its own for it, with
-// the engine's words. A full queue, a wait that was too long and a preemption are all 503,
-// and so is an engine that is starting or shutting down: another may take the request.
+// Failure returns the error for a status that has no special meaning for an engine, with
+// the engine's message. A full queue, a wait that was too long and a preemption are all
+// 503, and so is an engine that is starting or shutting down: another may take the
+// request.
 func Failure(engine string, status int, message string) *infer.Error {
 	err := &infer.Error{Engine: engine, Cause: fmt.Errorf("status %d: %s", status, message)}
 	switch {

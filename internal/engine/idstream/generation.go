@@ -16,7 +16,7 @@ import (
 
 // Wire is what an adapter has of its own for a generation.
 type Wire interface {
-	// Event takes in the data of an event, and says whether it was the last that
+	// Event processes the data of an event, and reports whether it was the last that
 	// matters: the terminal delta was offered. The data is valid until it returns.
 	Event(s *Scanner, data []byte, now int64) (last bool)
 	// Stop has the engine stop. It does not wait, and may be called from any
@@ -124,8 +124,7 @@ func (g *Generation) run() {
 	t.Stop()
 }
 
-// caught makes a panic the end of the generation, and says that it is over. It is
-// deferred.
+// caught ends the generation after a panic and marks it as over. It is deferred.
 func (g *Generation) caught(over *bool) {
 	p := engine.Caught(recover(), g.host.Panicked)
 	if p == nil {

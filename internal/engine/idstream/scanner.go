@@ -9,8 +9,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Scanner reads events. It keeps its memory from one to the next, and belongs to whoever
-// has a turn.
+// Scanner reads events. It reuses its memory between generations, and belongs to the
+// goroutine that has a turn.
 type Scanner struct {
 	Dec  *jsontext.Decoder
 	Rest []byte // room for a copy of a part of an event

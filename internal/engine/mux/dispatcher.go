@@ -48,9 +48,10 @@ func (d *Dispatcher) End(g *Generation, err *infer.Error) {
 	d.Finish(g, &infer.Finish{Reason: infer.ReasonError, PromptTokens: -1, CachedTokens: g.Cached, Err: err})
 }
 
-// Lose ends a generation whose session has ended. One that was not heard of is left to
-// its Generate. One that was at hand in a panic is not sent to another engine: it may
-// be what the panic is about, and would end the session there too.
+// Lose ends a generation whose session has ended. A generation without output so far is
+// left to its Generate. A generation that was being processed during a panic is not
+// sent to another engine, because it may be the cause of the panic, and would end the
+// session there too.
 func (d *Dispatcher) Lose(g *Generation, err *infer.Error) {
 	defer func() { engine.Caught(recover(), d.Panicked) }() // in its sink; the others go on
 	if g == d.At && err.Code == infer.CodeInternal {

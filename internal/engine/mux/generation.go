@@ -153,9 +153,9 @@ func (g *Generation) GiveUp(refused bool) (heard int64, kept bool) {
 	return g.heard, phase(g.phase.Load()) == accepted
 }
 
-// Abandon ends the hand-over badly, if nothing was heard of the request, and reports
-// whether it did or this was done before: then Generate returns the error, and the sink
-// is not bothered.
+// Abandon ends the hand-over with an error if there was no output for the request, and
+// reports whether the hand-over is abandoned, now or before: Generate then returns the
+// error, and the sink is not called.
 func (g *Generation) Abandon(why *infer.Error) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -191,8 +191,8 @@ func (g *Generation) Abandoned() bool { return phase(g.phase.Load()) == abandone
 // Over reports whether no goroutine waits for its output. Only the reader calls it.
 func (g *Generation) Over() bool { return g.ended || g.Abandoned() }
 
-// AskAbort notes that an abort was asked for, and reports whether the engine has to be
-// told.
+// AskAbort records that an abort was requested, and reports whether it must be sent to
+// the engine.
 func (g *Generation) AskAbort() bool { return !g.gone.Load() && !g.aborting.Swap(true) }
 
 // AskAgain has the next AskAbort tell the engine once more.

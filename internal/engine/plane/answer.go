@@ -17,9 +17,8 @@ type answer struct {
 	began bool // the headers have come, and messages may
 }
 
-// headers takes in a block of fields. An error ends the call, as gRPC's own
-// client would end it: io.EOF when the engine says that all is well, and else a
-// status.
+// headers processes a block of fields. An error ends the call, as in gRPC's own client:
+// io.EOF if the engine reports success, and otherwise a status.
 func (a *answer) headers(f *http2.MetaHeadersFrame) error {
 	if f.Truncated {
 		return status.Errorf(codes.Internal, "a header list of more than %d bytes", maxHeaderList)

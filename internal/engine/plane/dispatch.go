@@ -9,9 +9,8 @@ import (
 	"weir/internal/infer"
 )
 
-// dispatcher hands the deltas of each step to their sinks and checks that what
-// the engine says adds up. It belongs to the reader: no method may be called
-// concurrently.
+// dispatcher passes the deltas of each step to their sinks and checks the engine's
+// counts. It belongs to the reader: its methods must not be called concurrently.
 type dispatcher struct {
 	mux.Dispatcher
 	vocab    uint32 // ids are below it; 0: not known

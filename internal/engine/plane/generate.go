@@ -19,11 +19,11 @@ import (
 // Generate implements engine.Tokens. The sink is seated before the request
 // leaves, because its first ids may arrive before the engine's reply.
 //
-// When ctx ends, or the connection breaks, before the reply, nobody knows
-// whether the engine has the request. Then it is aborted, its slot stays
-// occupied until the engine's last word about it (or the session's end), and
-// nothing more reaches the sink. If ids of it have arrived already, that is
-// the engine's confirmation, and Generate succeeds without the reply.
+// If ctx ends, or the connection breaks, before the reply, it is unknown whether the
+// engine has the request. The request is then aborted, its slot stays occupied until
+// the engine's final message about it (or the session's end), and no more output
+// reaches the sink. If ids of the request have already arrived, they confirm it, and
+// Generate succeeds without the reply.
 func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint32, sink engine.Sink, leg *trace.Leg) (engine.Generation, error) {
 	leg.Engine, leg.DPRank = e.opts.Name, -1
 	if err := ctx.Err(); err != nil {
@@ -52,9 +52,9 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	var header, trailer metadata.MD
 	reply, err := s.client.Submit(ctx, wire, grpc.Header(&header), grpc.Trailer(&trailer))
 	if err != nil {
-		// What the engine itself answered has a header or a trailer; what our
-		// end of the connection made up has neither. (A connection that breaks
-		// between the two takes the session with it.)
+		// A status from the engine has a header or a trailer; one made by this end of
+		// the connection has neither. (A connection that breaks between the two takes
+		// the session with it.)
 		return s.settle(g, judge(ctx, e.opts.Name, err, len(header)+len(trailer) > 0), leg)
 	}
 	if !g.Accept() {
@@ -95,9 +95,9 @@ func (s *session) settle(g *generation, v verdict, leg *trace.Leg) (engine.Gener
 	return nil, v.err
 }
 
-// full is what a request is told for which there is no slot. When the slots
-// are mostly held by requests whose fate is unknown, they will not come free
-// by themselves, and a new session is the only remedy.
+// full returns the error for a request without a slot. If most slots are held by
+// requests whose state is unknown, they will not become free by themselves, and a new
+// session is the only remedy.
 func (s *session) full() *infer.Error {
 	if s.table.abandoned() > maxSlots/2 {
 		s.end(mux.LossSlots, nil)
@@ -111,8 +111,8 @@ func (s *session) full() *infer.Error {
 // wireCarries is what the wire has words for.
 const wireCarries = infer.CarriesAll &^ (infer.CarriesPriority | infer.CarriesPromptLogprobs)
 
-// submitRequest says req in the wire's words; the session and slot are the
-// caller's to fill in.
+// submitRequest converts req to the wire's message; the caller sets the session and
+// slot.
 func submitRequest(req *infer.Request, carries infer.Carries) (*planepb.SubmitRequest, *infer.Error) {
 	if req.MaxTokens <= 0 || int64(req.MaxTokens) > math.MaxUint32 {
 		return nil, infer.Invalid("max_tokens", "must be between 1 and %d", uint32(math.MaxUint32))

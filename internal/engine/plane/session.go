@@ -142,8 +142,8 @@ func (s *session) disconnect() {
 	s.conn.Close()
 }
 
-// run serves the session to its end and says why it ended. All its goroutines
-// but the caller's have then ended.
+// run serves the session to its end and returns the reason. All its goroutines but the
+// caller's have then ended.
 func (s *session) run() *mux.End {
 	for _, task := range []func(){s.writeControl, s.readControl, s.keep} {
 		s.tasks.Go(func() { s.guarded(task) })
@@ -209,8 +209,8 @@ func (s *session) step() *mux.Fault {
 }
 
 // endRecv ends the session because a stream gave no more messages. A status of
-// UNAVAILABLE may be the engine's word or that of our end of a broken
-// connection; nothing in it tells which.
+// UNAVAILABLE may come from the engine or from this end of a broken connection, and
+// does not show which.
 func (s *session) endRecv(err error) {
 	var fault *mux.Fault
 	code := status.Code(err)

@@ -269,8 +269,8 @@ func (s *stepStream) broken(err error) error {
 	return status.Errorf(codes.Unavailable, "the connection of the steps broke: %v", err)
 }
 
-// violation is the end of a connection whose other end does not speak HTTP/2 as
-// it must, so that nothing that follows can be trusted.
+// violation returns the error that ends a connection whose peer violates HTTP/2,
+// because no later frame can be trusted.
 func violation(format string, args ...any) error {
 	return status.Errorf(codes.Unavailable, "not valid HTTP/2: "+format, args...)
 }

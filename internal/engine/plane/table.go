@@ -13,10 +13,9 @@ const (
 
 type slotChunk [chunkSize]atomic.Pointer[generation]
 
-// table says which generation sits in which slot. Slots are dense small
-// numbers, so that they are short on the wire and lookup is two loads, without
-// a lock: the reader looks up every stream of every step. Chunks are added and
-// never moved.
+// table maps slots to generations. Slots are dense small numbers, so that they are
+// short on the wire and lookup is two loads, without a lock: the reader looks up every
+// stream of every step. Chunks are added and never moved.
 type table struct {
 	chunks [maxSlots / chunkSize]atomic.Pointer[slotChunk]
 
