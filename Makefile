@@ -141,6 +141,7 @@ bench: nginx build ## run the benchmarks: Go's, the scenarios (1 min each), the 
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 	bin/weir scenario backlog
 	bin/weir scenario collapse
+	bin/weir scenario continuation
 	bin/weir scenario loss
 	bin/weir scenario overload
 	bin/weir scenario starvation

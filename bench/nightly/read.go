@@ -22,7 +22,7 @@ func scenarioFigures(_, file []byte) ([]nightly.Figure, error) {
 	if err := json.Unmarshal(file, &report); err != nil {
 		return nil, fmt.Errorf("the scenario's report: %w", err)
 	}
-	if len(report.Rows) == 0 && len(report.Starved) == 0 && len(report.Collapsed) == 0 && len(report.Faulted) == 0 && len(report.Overloaded) == 0 {
+	if len(report.Rows) == 0 && len(report.Starved) == 0 && len(report.Collapsed) == 0 && len(report.Faulted) == 0 && len(report.Overloaded) == 0 && len(report.Continued) == 0 {
 		return nil, errors.New("the scenario's report has no rows")
 	}
 	if len(report.Starved) > 0 {
@@ -36,6 +36,9 @@ func scenarioFigures(_, file []byte) ([]nightly.Figure, error) {
 	}
 	if len(report.Overloaded) > 0 {
 		return overloadedFigures(&report), nil
+	}
+	if len(report.Continued) > 0 {
+		return continuedFigures(report.Continued), nil
 	}
 	var figures []nightly.Figure
 	one := func(name string, kind nightly.Kind, unit string, v float64) {
@@ -126,6 +129,24 @@ func overloadedFigures(report *scenario.Report) (figures []nightly.Figure) {
 		figures = append(figures, nightly.Of("CPU of a refusal", nightly.Time, "us", x.CPU), nightly.Of("a place is free", nightly.Delay, "ms", x.Freed))
 	}
 	return append(figures, nightly.Of("tokens lost", nightly.Same, "", float64(lost)))
+}
+
+// continuedFigures are of the streams that went on. The control's have no gaps.
+func continuedFigures(rows []scenario.Continued) (figures []nightly.Figure) {
+	lost, broken := 0, 0
+	for _, x := range rows {
+		if x.NotMeasured != "" {
+			continue
+		}
+		lost += x.Lost + x.Wrong
+		if x.Continued == 0 {
+			continue
+		}
+		broken += x.Streams - x.Complete
+		figures = append(figures, nightly.Of(x.Kind+": gap p99 of what is predicted", nightly.Delay, "", x.Gap99/x.Predicted),
+			nightly.Of(x.Kind+": most prefills of continuations", nightly.Delay, "prompts", float64(max(x.Prefills, x.Turns))))
+	}
+	return append(figures, nightly.Of("tokens lost or wrong", nightly.Same, "", float64(lost)), nightly.Of("streams broken that may be continued", nightly.Same, "", float64(broken)))
 }
 
 // faultedFigures are of all faults of each kind of engine together.

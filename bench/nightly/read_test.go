@@ -87,6 +87,16 @@ func TestScenarioFigures(t *testing.T) {
 			nightly.Of("a place is free", nightly.Delay, "ms", 0.2),
 			nightly.Of("tokens lost", nightly.Same, "", 3),
 		}},
+		"continuation": {scenario.Report{Rows: []scenario.Row{}, Continued: []scenario.Continued{
+			{Kind: "plane", Gateway: "weir", Streams: 1000, Complete: 998, Continued: 333, Predicted: 1.2, Gap99: 0.9, Prefills: 32, Turns: 30, Lost: 1, Wrong: 2},
+			{Kind: "plane", Gateway: "continuation off", Streams: 1000, Complete: 667, Broken: 333},
+			{Kind: "sglang", Gateway: "weir", NotMeasured: "no port", Lost: 9},
+		}}, []nightly.Figure{
+			nightly.Of("plane: gap p99 of what is predicted", nightly.Delay, "", 0.75),
+			nightly.Of("plane: most prefills of continuations", nightly.Delay, "prompts", 32),
+			nightly.Of("tokens lost or wrong", nightly.Same, "", 3),
+			nightly.Of("streams broken that may be continued", nightly.Same, "", 2),
+		}},
 		"faults": {scenario.Report{Rows: []scenario.Row{}, Faulted: []scenario.Faulted{
 			{Kind: "plane", Fault: "killed", Waited: 2, Out: 1, Knowable: 0, Back: 3, Lost: 1, Wrong: 2},
 			{Kind: "plane", Fault: "slow", Lives: true, Waited: 70, Out: 24, Knowable: 20, Late: 3, Back: 1, WronglyOut: 1},

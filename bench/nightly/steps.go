@@ -41,6 +41,7 @@ func steps() []nightly.Step {
 		},
 		scenario("backlog", "thousands of streams step at one instant, beside a control that falls behind and beside nginx"),
 		scenario("collapse", "920 prompts of 40k tokens at once on two engines, and a control that takes them out for its own lateness"),
+		scenario("continuation", "one of three engines is killed under 1,000 streams, beside a control that ends those that were there"),
 		scenario("loss", "batches land before their readers wake, beside a control that loses tokens"),
 		scenario("overload", "ten times what two engines can do is asked of them, beside a control that gives them everything at once"),
 		scenario("starvation", "prompts of 40k tokens beside small streams, and a control that tokenizes on its one loop and takes live engines out"),

@@ -6,12 +6,12 @@ import (
 )
 
 type scenarioCommand struct {
-	Name     string        `arg:"" optional:"" help:"backlog, collapse, faults, loss, overload or starvation."`
+	Name     string        `arg:"" optional:"" help:"backlog, collapse, continuation, faults, loss, overload or starvation."`
 	Duration time.Duration `group:"The load:" default:"1m" placeholder:"D" help:"Approximate length of the run (${default}). A load that must be raised until the control fails takes longer, and faults takes as long as its cases need."`
-	Streams  int           `group:"The load:" placeholder:"N" help:"Number of concurrent streams (4096). For starvation and collapse: concurrent large prompts (920). For faults: 200, and 48 with pairs. For overload: requests that the engines can run at once (64)."`
+	Streams  int           `group:"The load:" placeholder:"N" help:"Number of concurrent streams (4096). For starvation and collapse: concurrent large prompts (920). For continuation: 1000. For faults: 200, and 48 with pairs. For overload: requests that the engines can run at once (64)."`
 	JSON     string        `group:"Result:" name:"json" type:"path" placeholder:"FILE" help:"Write the report as one JSON object; - prints it instead of the text."`
 	Fault    []string      `group:"Only with faults:" sep:"," placeholder:"NAME,..." help:"With faults: run only these faults."`
-	Kind     []string      `group:"Only with faults:" sep:"," placeholder:"NAME,..." help:"With faults: run only these kinds of engines or pairs."`
+	Kind     []string      `group:"The load:" sep:"," placeholder:"NAME,..." help:"With faults: run only these kinds of engines or pairs. With continuation: the kinds of engines (plane)."`
 	Load     []float64     `group:"The load:" sep:"," placeholder:"X,..." help:"With overload: multiples of what the engines can serve (0.5,1,2,5,10)."`
 	Write    string        `group:"Only with faults:" type:"path" placeholder:"FILE" help:"With faults: write the tables into this Markdown file, in place of an earlier run's tables."`
 	Strict   bool          `group:"Result:" help:"Also exit with 1 when a figure was missed."`
@@ -26,6 +26,10 @@ func (scenarioCommand) Help() string {
   collapse     Hundreds of prompts of 40k tokens arrive at once at two engines. The control
                takes an engine out when an acknowledgement is 5 s late and must collapse.
                weir must keep both engines and answer what they can serve.
+  continuation One of three engines is killed under 1,000 streams. Those that may go on at
+               the others must, without a token lost or repeated and at most 32 at a time;
+               those with a seed must end with an error that says why. The control has
+               --continuation off and must break streams.
   faults       One of three engines fails under 200 streams in each way (killed, answers
                500, hangs, is cut off), over each kind of wire. Nothing may be lost or
                repeated, no request may fail that another engine could serve, and no
@@ -42,11 +46,13 @@ func (scenarioCommand) Help() string {
                a late acknowledgement as a dead engine. It must starve its I/O and answer
                fewer requests than weir.
 
-The exit status is 1 (FAIL) when weir loses a token, takes a working engine out, answers less than 95 % of what the engines of collapse can serve, or neither serves nor refuses a request of overload; when a control does not fail; and when a gateway could not be measured. A figure that was not reached is reported as "missed". Figures depend on the machine and on its other load, so they are an error only with --strict.
+The exit status is 1 (FAIL) when weir loses or repeats a token, takes a working engine out, answers less than 95 % of what the engines of collapse can serve, neither serves nor refuses a request of overload, or does not continue a stream that may be continued; when a control does not fail; and when a gateway could not be measured. A figure that was not reached is reported as "missed". Figures depend on the machine and on its other load, so they are an error only with --strict.
 
 Examples:
   weir scenario backlog
   weir scenario collapse
+  weir scenario continuation
+  weir scenario continuation --kind plane,sglang,vllm-ids --duration 3m
   weir scenario faults --kind plane,sglang --fault killed,stopped
   weir scenario faults --kind sglang-pair,sglang-openai-pair,vllm-pull,vllm-push
   weir scenario faults --write docs/faults.md
@@ -60,7 +66,7 @@ Examples:
 // Run implements the command.
 func (c *scenarioCommand) Run(s *streams) error {
 	if c.Name == "" {
-		return wrongf("no scenario: give one of backlog, collapse, faults, loss, overload, starvation, as in weir scenario loss")
+		return wrongf("no scenario: give one of backlog, collapse, continuation, faults, loss, overload, starvation, as in weir scenario loss")
 	}
 	return c.run(s)
 }

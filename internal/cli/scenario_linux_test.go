@@ -23,6 +23,8 @@ func TestWrongScenario(t *testing.T) {
 		{"an unknown fault", []string{"scenario", "faults", "--fault", "kiled"}, []string{"--fault", "kiled", "killed"}},
 		{"an unknown kind", []string{"scenario", "faults", "--kind", "grpc"}, []string{"--kind", "plane"}},
 		{"a kind of another", []string{"scenario", "loss", "--kind", "plane"}, []string{"--kind", "weir scenario faults"}},
+		{"a kind whose ids are not known", []string{"scenario", "continuation", "--kind", "openai"}, []string{"--kind", "openai", "vllm-ids"}},
+		{"too short to go on", []string{"scenario", "continuation", "--duration", "4s"}, []string{"--duration", "7s"}},
 		{"tables of another", []string{"scenario", "loss", "--write", "x.md"}, []string{"--write", "weir scenario faults"}},
 		{"as it was called before", []string{"bench", "--scenario", "loss"}, []string{"run weir scenario loss\n"}},
 		{"the same with flags", []string{"bench", "--scenario", "backlog", "--streams", "64", "--duration", "30s", "--json", "/x.json"},

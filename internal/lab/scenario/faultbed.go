@@ -82,6 +82,7 @@ type faultBedding struct {
 	kind    faultKind
 	network bool     // a forwarder in front of the first engine
 	engine  []string // flags of the engines
+	serve   []string // of weir serve, besides
 	env     []string // of the gateway
 }
 
@@ -96,7 +97,7 @@ func (r *runner) startFaultBed(ctx context.Context, of faultBedding) (*faultBed,
 			return b, err
 		}
 	}
-	var serve []string
+	serve := slices.Clone(of.serve)
 	for i := range faultEngines {
 		e := &faultEngine{addr: addrs[2*i], admin: addrs[2*i+1]}
 		e.args = append([]string{r.options.Binary, "engine", "--wire", of.kind.wire + "=" + e.addr, "--admin-listen", e.admin, "--cost", "constant",

@@ -29,11 +29,14 @@ type Report struct {
 
 	Collapsed []Collapsed `json:"collapse,omitempty"`
 	Faulted   []Faulted   `json:"faults,omitempty"`
-	// Others is how many CPUs other programs took during all of faults, on average.
+	// Others is how many CPUs other programs took during all of faults or continuation, on
+	// average.
 	Others float64 `json:"other_processes_cpus,omitempty"`
 
 	Overloaded []Overloaded `json:"overload,omitempty"`
 	Refusing   *Refusing    `json:"refusing,omitempty"`
+
+	Continued []Continued `json:"continuation,omitempty"`
 }
 
 // Row is one gateway under one load. Delays are from the engine's stamp before
@@ -139,6 +142,9 @@ func (r *Report) Text(w io.Writer) error {
 		for _, x := range r.Overloaded {
 			disturbed = max(disturbed, x.Others)
 		}
+	case len(r.Continued) > 0:
+		align(&b, continuedTable(r.Continued))
+		disturbed = r.Others
 	default:
 		notes, disturbed = r.rows(&b)
 		b.WriteString(legend)

@@ -51,6 +51,8 @@ func All() []Scenario {
 			Summary: "thousands of streams step at one instant, faster than a path with a write per token carries them"},
 		{Name: "collapse", Streams: 920, run: collapse,
 			Summary: "prompts of 40k tokens, hundreds at once, on two engines: does a late acknowledgement take them out?"},
+		{Name: "continuation", Streams: continuationStreams, run: continuation,
+			Summary: "one of three engines is killed under a thousand streams: do they go on at the others, and after how long?"},
 		{Name: "faults", Streams: faultStreams, run: faults,
 			Summary: "one of three engines fails in each way, over each kind of wire: what do its clients see?"},
 		{Name: "loss", Streams: 4096, run: loss,
@@ -92,9 +94,11 @@ type Options struct {
 	Binary string
 	// RoleCommand is the command of the binary that runs lab.RunRole.
 	RoleCommand string
-	// Faults and Kinds, of faults alone, are which of FaultNames and FaultKinds to run;
-	// all unless given.
-	Faults, Kinds []string
+	// Faults, of faults alone, are which of FaultNames to run; all unless given.
+	Faults []string
+	// Kinds are which kinds of engines to run: of FaultKinds for faults, all unless given,
+	// and of ContinuationKinds for continuation, the plane unless given.
+	Kinds []string
 	// Loads, of overload alone, are multiples of what the engines can do, from the least on;
 	// DefaultLoads unless given.
 	Loads []float64
@@ -141,17 +145,30 @@ func (o *Options) check(s Scenario) error {
 	if err := o.checkLoads(s); err != nil {
 		return err
 	}
-	for _, x := range []struct {
-		flag       string
-		given, are []string
-	}{{"--fault", o.Faults, FaultNames()}, {"--kind", o.Kinds, FaultKinds()}} {
-		for _, name := range x.given {
-			if s.Name != "faults" {
-				return Invalid{x.flag, errors.New("only weir scenario faults has it")}
-			}
-			if !slices.Contains(x.are, name) {
-				return Invalid{x.flag, fmt.Errorf("unknown: %q; there are %s", name, strings.Join(x.are, ", "))}
-			}
+	kinds := FaultKinds()
+	if s.Name == "continuation" {
+		kinds = ContinuationKinds()
+	}
+	if err := oneOf("--fault", o.Faults, FaultNames(), s.Name == "faults", "only weir scenario faults has it"); err != nil {
+		return err
+	}
+	if err := oneOf("--kind", o.Kinds, kinds, s.Name == "faults" || s.Name == "continuation", "only weir scenario faults and weir scenario continuation have it"); err != nil {
+		return err
+	}
+	if s.Name == "continuation" {
+		return o.checkContinuation()
+	}
+	return nil
+}
+
+// oneOf refuses a flag's names that a scenario does not have; without says which has any.
+func oneOf(flag string, given, are []string, has bool, without string) error {
+	for _, name := range given {
+		if !has {
+			return Invalid{flag, errors.New(without)}
+		}
+		if !slices.Contains(are, name) {
+			return Invalid{flag, fmt.Errorf("unknown: %q; there are %s", name, strings.Join(are, ", "))}
 		}
 	}
 	return nil

@@ -118,6 +118,9 @@ func lost(report scenario.Report) (n int64) {
 	for _, x := range report.Overloaded {
 		n += int64(x.LostTokens)
 	}
+	for _, x := range report.Continued {
+		n += int64(x.Lost + x.Wrong)
+	}
 	return n
 }
 
@@ -270,6 +273,34 @@ func TestScenarioOverload(t *testing.T) {
 		t.Errorf("pushed: %+v", x)
 	}
 	wantVerdicts(t, report, wanted...)
+}
+
+// An engine is killed under streams: those that may go on are whole, those with a seed say why
+// they are not, and with --continuation off streams break. How long they had nothing is a matter
+// of the machine.
+func TestScenarioContinuation(t *testing.T) {
+	harness.Beside(t, harness.Heavy)
+	wanted := []string{"plane, weir: no token is lost or comes twice: 0 lost, 0 streams", "plane: each stream that may be continued is: 48 of 48 are whole",
+		"plane: a stream with a seed ends with an error that says so", "plane: at most 32 continued streams", "plane, continuation off: no token is lost", "plane: the control, with --continuation off, breaks streams"}
+	report, r := measured(t, 12*time.Second, 2*time.Minute, func(r scenario.Report) bool { return held(r, wanted...) }, "continuation", "--streams", "48")
+	if len(report.Continued) != 2 {
+		t.Fatalf("%+v", report)
+	}
+	for _, x := range report.Continued {
+		if x.Lost != 0 || x.Wrong != 0 {
+			t.Errorf("%+v", x)
+		}
+	}
+	if harness.RaceEnabled {
+		return // it may be too slow for all streams to have begun in time
+	}
+	if x := report.Continued[0]; x.NotMeasured != "" || x.Continued == 0 || x.Prefills < 1 || x.Gap <= 0 || x.Predicted <= 0.5 {
+		t.Errorf("%+v", x)
+	}
+	wantVerdicts(t, report, wanted...)
+	if text := r.Output(); !strings.Contains(text, "plane: the gap's p99 is at most ceil(") {
+		t.Errorf("no prediction in\n%s", text)
+	}
 }
 
 // An engine is killed and comes back: nothing is lost, and the report says what clients saw,
