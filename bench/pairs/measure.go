@@ -295,7 +295,9 @@ func (r *row) joined(ctx context.Context, n int) error {
 
 // wait waits until something is so, for at most half a minute.
 func wait(ctx context.Context, what string, is func() (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	// Longer than the half minute for which the abort of a decode half may be delayed
+	// (engine.Deferral).
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	poll := time.NewTicker(50 * time.Millisecond)
 	defer poll.Stop()
@@ -306,7 +308,7 @@ func wait(ctx context.Context, what string, is func() (bool, error)) error {
 		select {
 		case <-poll.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%s: not within half a minute", what)
+			return fmt.Errorf("%s: not within a minute", what)
 		}
 	}
 }
@@ -474,14 +476,16 @@ func (r *row) books(ctx context.Context) (n [2]int, err error) {
 // rests waits until engines and books have nothing left of the row's requests, however
 // these have ended, and counts weir's goroutines again.
 func (r *row) rests(ctx context.Context) error {
+	var left []string
 	err := wait(ctx, "the end of all requests", func() (bool, error) {
-		r.result.Left = 0
+		r.result.Left, left = 0, nil
 		for _, url := range r.urls {
 			var s state
 			if err := get(ctx, url+"/admin/state", &s); err != nil {
 				return false, err
 			}
 			r.result.Left += s.Running + s.Waiting + s.Kept
+			left = append(left, fmt.Sprintf("an engine has %d running, %d waiting, %d kept", s.Running, s.Waiting, s.Kept))
 		}
 		if r.admin != "" {
 			books, err := r.books(ctx)
@@ -489,10 +493,14 @@ func (r *row) rests(ctx context.Context) error {
 				return false, err
 			}
 			r.result.Left += books[0] + books[1]
+			left = append(left, fmt.Sprintf("weir counts %d at prefill, %d decoding", books[0], books[1]))
 		}
 		return r.result.Left == 0, nil
 	})
-	if err == nil && r.admin != "" {
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, strings.Join(left, "; "))
+	}
+	if r.admin != "" {
 		r.result.Goroutines[1], err = r.goroutines(ctx)
 	}
 	return err
