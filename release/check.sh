@@ -60,10 +60,10 @@ unshare --mount --pid --fork bash -euc '
 say "image" "answers as nobody, read-only, without a shell; SIGTERM ends it with 0"
 
 if command -v systemd-analyze >/dev/null; then
-  install -D "$binary" "$work/unit/usr/local/bin/weir"
-  install -D integrations/systemd/weir.service "$work/unit/etc/systemd/system/weir.service"
-  systemd-analyze verify --root "$work/unit" weir.service
-  systemd-analyze security --offline=true --root "$work/unit" weir.service | tail -1
+  # The unit names where the binary will be installed; here it is elsewhere.
+  sed "s#^ExecStart=/usr/local/bin/weir#ExecStart=$binary#" integrations/systemd/weir.service >"$work/weir.service"
+  systemd-analyze verify --man=no "$work/weir.service"
+  say "unit" "accepted; $(systemd-analyze security --offline=true "$work/weir.service" | tail -1)"
 else
   echo "no systemd-analyze: the unit was not verified (apt-get install systemd)"
   exit 1

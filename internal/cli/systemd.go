@@ -7,7 +7,7 @@ import (
 )
 
 // reportTo tells the service manager that started the process about its state, as
-// Type=notify-reload of systemd wants it. Without NOTIFY_SOCKET in the environment it
+// Type=notify and Type=notify-reload of systemd want it. Without NOTIFY_SOCKET in the environment it
 // does nothing.
 func reportTo(log *slog.Logger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
