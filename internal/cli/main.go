@@ -107,7 +107,7 @@ func execute(args []string, s *streams) int {
 		return code
 	}
 	if err != nil {
-		fmt.Fprintln(s.err, "weir:", graphicLines(file.placedBut(args, err).Error()))
+		fmt.Fprintln(s.err, "weir:", graphicLines(file.placed(args, err).Error()))
 		command := ""
 		if failed := (*kong.ParseError)(nil); errors.As(err, &failed) && failed.Context.Selected() != nil {
 			command = failed.Context.Selected().Path() + " "
@@ -120,7 +120,7 @@ func execute(args []string, s *streams) int {
 		if errors.As(err, &status) {
 			return int(status)
 		}
-		fmt.Fprintln(s.err, "weir:", graphicLines(file.placedBut(args, err).Error()))
+		fmt.Fprintln(s.err, "weir:", graphicLines(file.placed(args, err).Error()))
 		var wrong wrongUsage
 		if errors.As(err, &wrong) {
 			fmt.Fprintf(s.err, "Run \"weir %s --help\" for the flags and examples.\n", ctx.Selected().Path())
@@ -144,20 +144,20 @@ func (s *streams) again() (*serveCommand, settings, error) {
 	}
 	k, err := parser.Parse(s.args)
 	if err != nil {
-		return nil, settings{}, file.placed(err)
+		return nil, settings{}, file.placed(s.args, err)
 	}
 	if len(c.Serve.Engine) == 0 {
 		return nil, settings{}, errors.New("it has no engine")
 	}
 	if _, err := c.Serve.options(); err != nil {
-		return nil, settings{}, file.placed(err)
+		return nil, settings{}, file.placed(s.args, err)
 	}
 	for _, judge := range []func() error{
 		func() error { _, err := parseEngines(c.Serve.Engine); return err },
 		func() error { _, err := parseModels(c.Serve.Model); return err },
 	} {
 		if err := judge(); err != nil {
-			return nil, settings{}, file.placed(err)
+			return nil, settings{}, file.placed(s.args, err)
 		}
 	}
 	return &c.Serve, flagsOf(k), nil
@@ -216,10 +216,13 @@ func (r *fileResolver) read(parser *kong.Kong, args []string) (err error) {
 	return err
 }
 
-// placed adds to an error about a flag where the file sets it.
-func (r *fileResolver) placed(err error) error {
+// placed adds to an error about a flag where the file sets it. A flag that the command line
+// or the environment sets is not the file's.
+func (r *fileResolver) placed(args []string, err error) error {
 	m := flagOf.FindStringSubmatch(err.Error())
-	if r.file == nil || m == nil || len(r.file.Lines[m[1]]) == 0 {
+	if r.file == nil || m == nil || len(r.file.Lines[m[1]]) == 0 ||
+		os.Getenv("WEIR_"+strings.ToUpper(strings.ReplaceAll(m[1], "-", "_"))) != "" ||
+		slices.ContainsFunc(args, func(arg string) bool { return arg == m[0] || strings.HasPrefix(arg, m[0]+"=") }) {
 		return err
 	}
 	lines, item := r.file.Lines[m[1]], 0
@@ -236,17 +239,6 @@ func (r *fileResolver) placed(err error) error {
 	}
 	item = max(item, slices.IndexFunc(r.file.Values[m[1]], wrong))
 	return fmt.Errorf("config %s: line %d: %w", r.file.Path, lines[min(item, len(lines)-1)], err)
-}
-
-// placedBut is placed for an error at the start: a flag that the command line or the
-// environment sets is not the file's.
-func (r *fileResolver) placedBut(args []string, err error) error {
-	m := flagOf.FindStringSubmatch(err.Error())
-	if m == nil || os.Getenv("WEIR_"+strings.ToUpper(strings.ReplaceAll(m[1], "-", "_"))) != "" ||
-		slices.ContainsFunc(args, func(arg string) bool { return arg == m[0] || strings.HasPrefix(arg, m[0]+"=") }) {
-		return err
-	}
-	return r.placed(err)
 }
 
 // Validate implements kong.Resolver: the file was checked when it was read.
