@@ -107,7 +107,7 @@ func (p platform) layer(src source) (v1.Layer, error) {
 	var b bytes.Buffer
 	t := newTape(&b, src.time)
 	t.copy("weir", p.binary, 0o755)
-	t.text("LICENSE", mustRead(filepath.Join(src.root, "LICENSE")), 0o644)
+	t.copy("LICENSE", filepath.Join(src.root, "LICENSE"), 0o644)
 	t.text("THIRD_PARTY_LICENSES", p.notices, 0o644)
 	t.folder("etc/")
 	t.text("etc/passwd", []byte("root:x:0:0:root:/:/nonexistent\nweir:x:65532:65532:weir:/:/nonexistent\n"), 0o644)
@@ -120,15 +120,6 @@ func (p platform) layer(src source) (v1.Layer, error) {
 	}
 	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil }
 	return tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer))
-}
-
-// mustRead reads a file of the repository, whose commit has it.
-func mustRead(path string) []byte {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		panic(err)
-	}
-	return text
 }
 
 // roots are the certificates of the authorities that Mozilla trusts, in PEM.

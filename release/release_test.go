@@ -3,6 +3,7 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"io"
@@ -84,7 +85,7 @@ func TestImage(t *testing.T) {
 				err = os.MkdirAll(path, 0o755)
 			} else {
 				err = os.MkdirAll(filepath.Dir(path), 0o755)
-				err = cmpErr(err, os.WriteFile(path, []byte(text), 0o644))
+				err = cmp.Or(err, os.WriteFile(path, []byte(text), 0o644))
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -138,15 +139,6 @@ func TestImage(t *testing.T) {
 			t.Errorf("the files are %v", len(files))
 		}
 	}
-}
-
-func cmpErr(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func TestBill(t *testing.T) {
