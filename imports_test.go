@@ -24,6 +24,9 @@ const directions = `
 	infer:
 	infer/spell:
 
+	# who asks: callers, their keys and limits
+	tenancy:
+
 	# the clock, the stages, the record of a request
 	trace: infer
 
@@ -172,6 +175,7 @@ const served = `
 const folders = `
 models:
 infer:
+tenancy:
 trace: infer
 wire:
 config: infer
