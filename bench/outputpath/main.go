@@ -35,6 +35,8 @@ func loads() []cell.Load {
 		{Name: "burst", Streams: 4096, Rate: 20},
 		{Name: "founding", Streams: 4096, Rate: 33, Probes: 400},
 		{Name: "flat out", Streams: 512},
+		{Name: "short", Streams: 64, Length: 2, Prompt: 400},
+		{Name: "answers", Streams: 2048, Rate: 20, Spread: true, Length: 120},
 		{Name: "idle", Streams: 9000, Idle: true},
 	}
 }

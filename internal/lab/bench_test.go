@@ -43,6 +43,19 @@ func TestCell(t *testing.T) {
 	}
 }
 
+// Requests follow each other on a connection, each whole, until the load's end.
+func TestCellOfShortRequests(t *testing.T) {
+	for _, name := range []string{ReverseProxy, OneWrite} {
+		r := testBench(t).Cell(t.Context(), cell.Load{Name: "short", Streams: 4, Rate: 200, Spread: true, Length: 5, Prompt: 200}, Named(name))
+		if r.Failed != "" || r.Lost > 0 || r.Wrong > 0 || r.Complete < 8 || r.Requests == 0 || r.CPUPerRequest == 0 && r.CPU > 0 {
+			t.Errorf("%s: %d complete, %.0f requests/s: %s", name, r.Complete, r.Requests, Line(r))
+		}
+		if name == OneWrite && r.Complete != r.Streams {
+			t.Errorf("%s: %d of %d complete: %s", name, r.Complete, r.Streams, Line(r))
+		}
+	}
+}
+
 func boundCell(t testing.TB, b *Bench, name string) {
 	r := b.Cell(t.Context(), cell.Load{Name: "small", Streams: 16, Rate: 50, Probes: 4}, Named(name))
 	if r.Failed != "" {

@@ -19,6 +19,9 @@ func Line(r *client.Result) string {
 	}
 	s := fmt.Sprintf("%-9s %-20s %7.0f tok/s %5.1f%%  %6.2f CPU s/M  %5.2f tok/write  delay %.2f %.2f %.1f ms  %.0f MB  lost %d  errors %d",
 		r.Load, r.Gateway, r.Delivered, 100*r.Share, r.CPUPerMega, r.PerWrite, r.P50, r.P99, r.Max, r.Resident, r.Lost, r.Broken())
+	if r.Requests > 0 {
+		s += fmt.Sprintf("  %.0f requests/s of %.0f us CPU", r.Requests, r.CPUPerRequest)
+	}
 	s += fmt.Sprintf("  (CPU s: gateway %.1f engine %.1f client %.1f others %.1f)", r.CPU, r.EngineCPU, r.ClientCPU, r.OtherCPU)
 	if r.FirstError != "" {
 		s += fmt.Sprintf("  first error: %.200s", r.FirstError)
@@ -64,6 +67,8 @@ func combine(r *client.Result, of []*client.Result) {
 		func(r *client.Result) *float64 { return &r.Share },
 		func(r *client.Result) *float64 { return &r.CPU },
 		func(r *client.Result) *float64 { return &r.CPUPerMega },
+		func(r *client.Result) *float64 { return &r.Requests },
+		func(r *client.Result) *float64 { return &r.CPUPerRequest },
 		func(r *client.Result) *float64 { return &r.EngineCPU },
 		func(r *client.Result) *float64 { return &r.ClientCPU },
 		func(r *client.Result) *float64 { return &r.OtherCPU },
@@ -135,8 +140,8 @@ func PrintTables(w io.Writer, medians []*client.Result, repeats int, measure tim
 				base = medians[i]
 			}
 			fmt.Fprintf(w, "\n### %s\n\n", load)
-			fmt.Fprintln(w, "| gateway | offered tok/s | delivered tok/s | % | CPU s/M | tokens/write | delay p50 ms | p99 ms | max ms | resident MB | KB/stream | lost | ended by error % | others | new: first token p99, max ms |")
-			fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+			fmt.Fprintln(w, "| gateway | offered tok/s | delivered tok/s | % | CPU s/M | tokens/write | delay p50 ms | p99 ms | max ms | resident MB | KB/stream | lost | ended by error % | others | requests/s | CPU us/request | new: first token p99, max ms |")
+			fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 		}
 		if r.Failed != "" {
 			fmt.Fprintf(w, "| %s | not measured: %s |\n", r.Gateway, r.Failed)
@@ -159,11 +164,15 @@ func PrintTables(w io.Writer, medians []*client.Result, repeats int, measure tim
 		if r.ProbeOwn != nil {
 			probes += fmt.Sprintf("; output_path_delay %.1f, %.1f (%d)", r.ProbeOwn.P99, r.ProbeOwn.Max, r.ProbeOwn.Count)
 		}
-		fmt.Fprintf(w, "| %s | %s | %.0f%s | %.1f | %.2f%s | %.2f | %.2f%s | %.2f%s | %.1f | %.0f | %.1f | %d | %.3f | %.2f | %s |\n",
+		requests, each := "–", "–"
+		if r.Requests > 0 {
+			requests, each = fmt.Sprintf("%.0f", r.Requests), fmt.Sprintf("%.0f%s", r.CPUPerRequest, against(func(r *client.Result) float64 { return r.CPUPerRequest }))
+		}
+		fmt.Fprintf(w, "| %s | %s | %.0f%s | %.1f | %.2f%s | %.2f | %.2f%s | %.2f%s | %.1f | %.0f | %.1f | %d | %.3f | %.2f | %s | %s | %s |\n",
 			r.Gateway, offered, r.Delivered, against(func(r *client.Result) float64 { return r.Delivered }), 100*r.Share,
 			r.CPUPerMega, against(func(r *client.Result) float64 { return r.CPUPerMega }), r.PerWrite,
 			r.P50, against(func(r *client.Result) float64 { return r.P50 }), r.P99, against(func(r *client.Result) float64 { return r.P99 }), r.Max,
-			r.Resident, r.KBPerStream, r.Lost, 100*r.ErrorShare(), r.OtherCPU/seconds, probes)
+			r.Resident, r.KBPerStream, r.Lost, 100*r.ErrorShare(), r.OtherCPU/seconds, requests, each, probes)
 	}
 	fmt.Fprintln(w)
 }
@@ -177,8 +186,8 @@ func PrintRanges(w io.Writer, results []*client.Result) {
 		if m.Load != load {
 			load = m.Load
 			fmt.Fprintf(w, "\n### %s\n\n", load)
-			fmt.Fprintln(w, "| gateway | runs | delivered tok/s | % | CPU s/M | tokens/write | p50 ms | p99 ms | first token p50 ms | p99 ms | KB/stream | resident MB | lost | wrong | ended by error | others |")
-			fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+			fmt.Fprintln(w, "| gateway | runs | delivered tok/s | % | CPU s/M | requests/s | CPU us/request | tokens/write | p50 ms | p99 ms | first token p50 ms | p99 ms | KB/stream | resident MB | lost | wrong | ended by error | others |")
+			fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 		}
 		var of []*client.Result
 		failed := ""
@@ -208,9 +217,10 @@ func PrintRanges(w io.Writer, results []*client.Result) {
 			}
 			return fmt.Sprintf("%s ("+format+" to "+format+")", mid, values[0], values[n-1])
 		}
-		fmt.Fprintf(w, "| %s | %d | %s | %s | %s | %.2f | %s | %s | %s | %s | %s | %.0f | %d | %d | %d of %d | %s |\n", m.Gateway, len(of),
+		fmt.Fprintf(w, "| %s | %d | %s | %s | %s | %s | %s | %.2f | %s | %s | %s | %s | %s | %.0f | %d | %d | %d of %d | %s |\n", m.Gateway, len(of),
 			in("%.0f", func(r *client.Result) float64 { return r.Delivered }), in("%.1f", func(r *client.Result) float64 { return 100 * r.Share }),
-			in("%.2f", func(r *client.Result) float64 { return r.CPUPerMega }), m.PerWrite,
+			in("%.2f", func(r *client.Result) float64 { return r.CPUPerMega }),
+			in("%.0f", func(r *client.Result) float64 { return r.Requests }), in("%.0f", func(r *client.Result) float64 { return r.CPUPerRequest }), m.PerWrite,
 			in("%.2f", func(r *client.Result) float64 { return r.P50 }), in("%.2f", func(r *client.Result) float64 { return r.P99 }),
 			in("%.2f", func(r *client.Result) float64 { return r.ProbeAdded.P50 }), in("%.2f", func(r *client.Result) float64 { return r.ProbeAdded.P99 }),
 			in("%.1f", func(r *client.Result) float64 { return r.KBPerStream }), m.Resident, m.Lost, m.Wrong, m.Broken(), m.Streams,

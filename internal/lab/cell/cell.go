@@ -15,6 +15,9 @@ const PlaneWindow = 64 << 20
 // ProbeID begins the request ids of probes.
 const ProbeID = "probe"
 
+// NoLimit is the max_tokens of a request that goes on until the load's end.
+const NoLimit = 1 << 20
+
 // Cell is what every process of a cell is told, as JSON in its argument.
 type Cell struct {
 	Load    Load
@@ -38,14 +41,22 @@ func (c *Cell) TokensEach() int {
 	if c.Relayed {
 		return 0 // its events carry their stamps
 	}
+	if c.Load.Length > 0 {
+		return max(c.Load.Length, ProbeTokens)
+	}
 	return max(NewSchedule(c.Load, c.Times).Tokens, ProbeTokens)
 }
 
-// Limit is the number of tokens of a stream; 0: as many as fit in the time.
-func (c *Cell) Limit(stream int) int {
+// Limit is the number of tokens of a stream's request, the first one or a later one; 0: as
+// many as fit in the time.
+func (c *Cell) Limit(stream int, first bool) int {
 	switch {
 	case stream >= c.Load.Streams:
 		return ProbeTokens
+	case c.Load.Length > 0 && first:
+		return 1 + stream*c.Load.Length/c.Load.Streams
+	case c.Load.Length > 0:
+		return c.Load.Length
 	case c.Load.Rate == 0 && !c.Load.Idle, c.Load.EndOnTime && c.Relayed:
 		return 0
 	}

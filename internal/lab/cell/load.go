@@ -26,6 +26,12 @@ type Load struct {
 	EndOnTime bool
 	// Idle streams get one token and then nothing until the load's end.
 	Idle bool
+	// Length is the tokens of a request, whose connection then carries the next one; 0 is
+	// one request for each stream. Those that run at the load's end stop there. A stream's first request is
+	// shorter, so that the streams do not end together.
+	Length int
+	// Prompt is the bytes of each prompt; 0 is a few words.
+	Prompt int
 	// Probes are new requests, each of ProbeTokens, that begin one after the
 	// other during the measured window.
 	Probes int

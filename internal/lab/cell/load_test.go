@@ -56,15 +56,19 @@ func TestLimit(t *testing.T) {
 	for _, c := range []struct {
 		load   Load
 		stream int
+		first  bool
 		want   int
 	}{
-		{Load{Streams: 2, Rate: 20, EndOnTime: true}, 1, 20},
-		{Load{Streams: 2, Rate: 20}, 1, 20},
-		{Load{Streams: 2, Rate: 20, Probes: 1}, 2, ProbeTokens},
-		{Load{Streams: 2}, 1, 0},
-		{Load{Streams: 2, Idle: true}, 1, 1},
+		{Load{Streams: 2, Rate: 20, EndOnTime: true}, 1, true, 20},
+		{Load{Streams: 2, Rate: 20}, 1, true, 20},
+		{Load{Streams: 2, Rate: 20, Probes: 1}, 2, true, ProbeTokens},
+		{Load{Streams: 2}, 1, true, 0},
+		{Load{Streams: 4, Length: 120}, 0, true, 1},
+		{Load{Streams: 4, Length: 120}, 2, true, 61},
+		{Load{Streams: 4, Length: 120}, 2, false, 120},
+		{Load{Streams: 2, Idle: true}, 1, true, 1},
 	} {
-		if got := (&Cell{Load: c.load, Times: times}).Limit(c.stream); got != c.want {
+		if got := (&Cell{Load: c.load, Times: times}).Limit(c.stream, c.first); got != c.want {
 			t.Errorf("%+v, stream %d: limit %d, want %d", c.load, c.stream, got, c.want)
 		}
 	}
@@ -73,7 +77,7 @@ func TestLimit(t *testing.T) {
 // A relayed engine that ends on time has no other limit.
 func TestLimitOnTime(t *testing.T) {
 	c := &Cell{Load: Load{Streams: 2, Rate: 20, EndOnTime: true, Probes: 1}, Times: Times{Measure: time.Second}, Relayed: true}
-	if c.Limit(1) != 0 || c.Limit(2) != ProbeTokens {
-		t.Errorf("limits %d and %d", c.Limit(1), c.Limit(2))
+	if c.Limit(1, true) != 0 || c.Limit(2, true) != ProbeTokens {
+		t.Errorf("limits %d and %d", c.Limit(1, true), c.Limit(2, true))
 	}
 }

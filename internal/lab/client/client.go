@@ -41,6 +41,8 @@ type client struct {
 	first     *hdrhistogram.Histogram // of the probes: of their first tokens
 	added     *hdrhistogram.Histogram // of the probes: to their first tokens, both ways
 	received  int                     // tokens in the window
+	requests  int                     // that ended in the window
+	total     Result                  // counts the requests that have ended
 	chunks    int                     // in the window
 	events    int
 	negative  int // delays below zero
@@ -58,6 +60,7 @@ type client struct {
 type clientStream struct {
 	fd       int
 	opened   int64 // when its request was written
+	asked    int   // requests before this one on its connection
 	account  account
 	response response
 	verdict  verdict
@@ -186,10 +189,9 @@ func (k *client) open(n int) error {
 	if err := unix.Connect(fd, &k.addr); err != nil {
 		return fmt.Errorf("connect %s: %w", k.cell.Gateway, err)
 	}
-	request := k.request(n)
-	opened := cell.Now()
-	if m, err := unix.Write(fd, request); err != nil || m < len(request) {
-		return fmt.Errorf("write request: %d of %d bytes: %w", m, len(request), err)
+	opened, err := k.ask(fd, n, true)
+	if err != nil {
+		return err
 	}
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return fmt.Errorf("nonblock: %w", err)
@@ -204,7 +206,17 @@ func (k *client) open(n int) error {
 	return nil
 }
 
-func (k *client) request(n int) []byte {
+// ask writes a stream's request.
+func (k *client) ask(fd, n int, first bool) (opened int64, err error) {
+	request := k.request(n, first)
+	opened = cell.Now()
+	if m, err := unix.Write(fd, request); err != nil || m < len(request) {
+		return 0, fmt.Errorf("write request: %d of %d bytes: %w", m, len(request), err)
+	}
+	return opened, nil
+}
+
+func (k *client) request(n int, first bool) []byte {
 	model, id := "weir-sim", "stream"
 	if k.cell.Relayed {
 		model = "bench"
@@ -212,11 +224,15 @@ func (k *client) request(n int) []byte {
 	if n >= k.cell.Load.Streams {
 		id = cell.ProbeID
 	}
-	limit := k.cell.Limit(n)
+	limit := k.cell.Limit(n, first)
 	if limit == 0 {
-		limit = 1 << 20
+		limit = cell.NoLimit
 	}
-	body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"Say something."}],"stream":true,"stream_options":{"include_usage":true},"max_tokens":%d,"seed":%d}`, model, limit, n)
+	prompt := "Say something."
+	for len(prompt) < k.cell.Load.Prompt {
+		prompt += " Say something else."
+	}
+	body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":%q}],"stream":true,"stream_options":{"include_usage":true},"max_tokens":%d,"seed":%d}`, model, prompt, limit, n)
 	b := fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nX-Request-Id: %s-%d\r\nContent-Type: application/json\r\n", k.cell.Gateway, id, n)
 	for _, line := range k.cell.Header {
 		b = append(append(b, line...), "\r\n"...)
@@ -243,7 +259,7 @@ func (k *client) read(n int) {
 	m, at, err := k.recv.TryReceive(s.fd, k.buf)
 	switch {
 	case err != nil, m == 0:
-		k.end(s, err)
+		k.end(n, err)
 		return
 	case m < 0:
 		return
@@ -262,7 +278,7 @@ func (k *client) read(n int) {
 		k.events += s.account.events - events
 	}
 	if err != nil || s.response.complete() {
-		k.end(s, err)
+		k.end(n, err)
 	}
 }
 
@@ -280,7 +296,7 @@ func (k *client) seen(sent int64) {
 	}
 	d := max((k.at-sent+500)/1000, 0)
 	_ = k.delays.RecordValue(d) // two minutes are never reached
-	if k.reading >= k.cell.Load.Streams && k.streams[k.reading].account.received == 1 {
+	if (k.reading >= k.cell.Load.Streams || k.streams[k.reading].asked > 0) && k.streams[k.reading].account.received == 1 {
 		_ = k.first.RecordValue(d)
 		if at, ok := k.board.Arrival(k.reading); ok {
 			_ = k.added.RecordValue(d + max((at-k.streams[k.reading].opened+500)/1000, 0))
@@ -288,8 +304,10 @@ func (k *client) seen(sent int64) {
 	}
 }
 
-// end judges a stream and closes its connection.
-func (k *client) end(s *clientStream, broken error) {
+// end judges a stream's request. It closes the connection, unless another request follows
+// on it.
+func (k *client) end(n int, broken error) {
+	s := &k.streams[n]
 	s.verdict = s.account.judge(&s.response, broken)
 	switch {
 	case broken != nil:
@@ -298,6 +316,16 @@ func (k *client) end(s *clientStream, broken error) {
 		s.why = s.account.errorText
 	default:
 		s.why = fmt.Sprintf("ended with finish %t, usage %d, [DONE] %t", s.account.finished, s.account.usage, s.account.done)
+	}
+	k.total.count(s)
+	if k.within {
+		k.requests++
+	}
+	if k.cell.Load.Length > 0 && n < k.cell.Load.Streams && s.verdict == complete && k.at < k.to {
+		if opened, err := k.ask(s.fd, n, false); err == nil {
+			*s = clientStream{fd: s.fd, opened: opened, asked: s.asked + 1, account: account{usage: -1}}
+			return
+		}
 	}
 	delete(k.byFD, int32(s.fd))
 	unix.Close(s.fd)

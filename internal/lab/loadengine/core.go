@@ -64,7 +64,7 @@ func (e *coreEngine) receive(m coretest.Message) {
 		e.mu.Lock()
 		e.ids[n] = m.Add.ID
 		e.mu.Unlock()
-		if _, err := e.Submit(context.Background(), &planepb.SubmitRequest{RequestId: m.Add.ID, Slot: uint32(n), Seed: &n}); err != nil {
+		if _, err := e.Submit(context.Background(), &planepb.SubmitRequest{RequestId: m.Add.ID, Slot: uint32(n), Seed: &n, MaxTokens: uint32(coretest.Number(m.Add.Sampling["max_tokens"]))}); err != nil {
 			panic(err)
 		}
 	case 1:

@@ -98,7 +98,7 @@ func (e *planeEngine) Submit(_ context.Context, r *planepb.SubmitRequest) (*plan
 	if r.Session != e.session || r.Seed == nil || n < 0 || n >= len(e.streams) || e.streams[n].live {
 		return nil, status.Errorf(codes.InvalidArgument, "session %x, seed %d", r.Session, n)
 	}
-	s := planeStream{slot: r.Slot, id: r.RequestId, live: true, fresh: true, limit: e.cell.Limit(n)}
+	s := planeStream{slot: r.Slot, id: r.RequestId, live: true, fresh: true, limit: int(r.MaxTokens)}
 	if n >= e.cell.Load.Streams {
 		at, _ := e.board.Started()
 		s.begins = e.sched.NextStep(cell.Now() - at)
@@ -222,9 +222,9 @@ func (e *planeEngine) fill(step *planepb.Step, at int64) (full bool) {
 		}
 	}
 	e.late = kept
-	if e.cell.Load.Idle && at >= int64(e.cell.Times.End()) {
+	if (e.cell.Load.Idle || e.cell.Load.Length > 0) && at >= int64(e.cell.Times.End()) {
 		for i := range e.streams {
-			if s := &e.streams[i]; s.live && s.sent == s.limit {
+			if s := &e.streams[i]; s.live && (s.sent == s.limit || e.cell.Load.Length > 0) {
 				e.finish(step, s)
 			}
 		}

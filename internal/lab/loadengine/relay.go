@@ -142,7 +142,7 @@ func (e *relayEngine) emit(at int64) (more bool) {
 			}
 		}
 	}
-	if (e.cell.Load.Idle || e.cell.Load.EndOnTime) && at >= int64(e.cell.Times.End()) {
+	if (e.cell.Load.Idle || e.cell.Load.EndOnTime || e.cell.Load.Length > 0) && at >= int64(e.cell.Times.End()) {
 		for _, c := range e.streams {
 			if c != nil {
 				e.push(c, at)
@@ -192,7 +192,7 @@ func (e *relayEngine) push(c *engineConn, at int64) (wrote bool) {
 			e.finish(c)
 			return true
 		}
-		if c.limit > 0 && c.sent >= c.limit || c.limit == 0 && at >= int64(e.cell.Times.End()) {
+		if c.limit > 0 && c.sent >= c.limit || (c.limit == 0 || e.cell.Load.Length > 0) && at >= int64(e.cell.Times.End()) {
 			if e.cell.Load.Idle && at < int64(e.cell.Times.End()) {
 				return wrote
 			}
@@ -308,6 +308,10 @@ func (e *relayEngine) request(c *engineConn) {
 	}
 	get := bytes.HasPrefix(head, []byte("get "))
 	stream := member(body, `"seed":`)
+	limit := member(body, `"max_tokens":`)
+	if limit == cell.NoLimit {
+		limit = 0
+	}
 	c.in = append(c.in[:0], c.in[len(head)+len(body):]...)
 	if get {
 		e.write(c, models("bench"))
@@ -321,7 +325,7 @@ func (e *relayEngine) request(c *engineConn) {
 		e.drop(c)
 		return
 	}
-	c.stream, c.limit = stream, e.cell.Limit(stream)
+	c.stream, c.limit = stream, limit
 	e.streams[stream] = c
 	e.board.Arrived(stream, c.arrived)
 	e.taken++
