@@ -1,10 +1,10 @@
 package sim
 
-// A request is admitted when its pages can be had and there is room beside them
-// for its output and for a share of what the running requests may still
-// generate; of each at most foresight ids are looked at. This is SGLang's rule.
-// The share is Conservativeness times a number that shrinks from initialShare to
-// leastShare over shareSteps steps, and is raised by a retraction.
+// A request is admitted when the KV cache has pages for its prompt, for its output and for
+// a share of what the running requests may still generate. This is SGLang's rule. At most
+// foresight ids are counted for each of them. The share is Conservativeness times a number
+// that shrinks from initialShare to leastShare over shareSteps steps and that a retraction
+// raises.
 const (
 	initialShare = 0.7
 	leastShare   = 0.098
@@ -43,10 +43,10 @@ func (c *Core) begin(at int64, out *Step) {
 	}
 }
 
-// compose makes a rank's batch. The running requests come first: a decode takes
-// one token of the budget, then prompts under way go on in their order, then
-// waiting ones are admitted. A step before which requests were retracted admits
-// nobody, unless nothing else would run.
+// compose makes a rank's batch. Running requests come first: a decode takes one token of
+// the budget. Then prompts under way go on in their order, and after them waiting requests
+// are admitted. A step before which requests were retracted admits no request, unless the
+// batch would be empty.
 func (c *Core) compose(k *rank, at int64, out *Step) {
 	c.arrive(k, at, out)
 	retracted := c.secure(k, out)
@@ -105,7 +105,7 @@ func (c *Core) ahead(k *rank) int {
 	return sum
 }
 
-// need is what a request needs to be admitted, and what there is.
+// need is what a request needs to be admitted, compared with what is available.
 type need struct {
 	found []uint64 // the keys of the pages that it finds
 	take  int      // pages to take
@@ -136,9 +136,9 @@ func (c *Core) need(k *rank, ref Ref) need {
 	}
 }
 
-// draftsOf is how many ids beyond its length a request needs pages for when it is
-// admitted. A decode leg goes on decoding at once: without room for its drafts it
-// would be sent back before it got anywhere.
+// draftsOf returns for how many ids beyond its length a request needs pages when it is
+// admitted. A decode leg decodes at once: without room for its drafts it would be retracted
+// in its first step.
 func (c *Core) draftsOf(d *details) int {
 	if d.leg == LegDecode {
 		return c.opts.drafts()
@@ -146,8 +146,8 @@ func (c *Core) draftsOf(d *details) int {
 	return 0
 }
 
-// fits says whether a waiting request may be admitted. One that is alone needs
-// no more than its pages at hand; Prepare has seen to it that these are enough.
+// fits reports whether a waiting request may be admitted. A request that is alone needs
+// only its current pages; Prepare has checked that the cache can hold them.
 func (c *Core) fits(k *rank, ref Ref) bool {
 	if k.running() >= c.opts.MaxRunning {
 		return false
@@ -159,9 +159,8 @@ func (c *Core) fits(k *rank, ref Ref) bool {
 	return n.met(k.kv.pageSize)
 }
 
-// admit takes a request out of the queue into the batch, or reserves the pages
-// for KV that comes from elsewhere. It says whether there is a prompt to be
-// computed.
+// admit moves a request from the queue into the batch, or reserves pages for KV that
+// another engine computes. It reports whether there is a prompt to compute.
 func (c *Core) admit(k *rank, ref Ref, at int64, out *Step) bool {
 	r, d := &c.requests[ref], &c.details[ref]
 	found := 0

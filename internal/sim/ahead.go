@@ -11,9 +11,9 @@ func (c *Core) Resident(rank int, r *Request) int {
 	return found * k.kv.pageSize
 }
 
-// Left is how many tokens of a request's prompt are still to be computed when the step
-// under way is over. It is false while the request waits, when nobody knows what will
-// be found in the cache.
+// Left returns how many tokens of a request's prompt remain to be computed after the step
+// under way. It returns false while the request waits, because the number of tokens found
+// in the cache is not known before admission.
 func (c *Core) Left(ref Ref) (tokens int, admitted bool) {
 	r, d := &c.requests[ref], &c.details[ref]
 	switch r.phase {

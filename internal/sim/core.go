@@ -1,17 +1,14 @@
-// Package sim is a simulated inference engine: continuous batching in steps
-// under a token budget, with chunked prefill mixed into decode steps, a waiting
-// queue, a paged KV cache with a prefix tree, a cost model, and content that
-// verifies itself. It generates no knowledge, but its timing, counts and
-// failures are those of an engine.
+// Package sim is a simulated inference engine: continuous batching in steps under a token
+// budget, with chunked prefill mixed into decode steps, a waiting queue, a paged KV cache
+// with a prefix tree, a cost model, and content that verifies itself. It generates no
+// knowledge, but its timing, counts and failures are those of an engine.
 //
-// This package is the core. It runs on virtual time: it is told of events with
-// their times and says what happened and when it wants to be called next. It
-// has no goroutine, clock or socket; simserver gives it those, and an offline
-// run needs none.
+// This package is the core. It runs on virtual time: the caller passes events with their
+// times, and the core returns what happened and when it must be called next. It has no
+// goroutine, clock or socket. Package simserver adds them; an offline run needs none.
 //
-// What is generated depends on the prompt and the seed alone. Batching,
-// caching, retraction, speculation, ranks and roles change when an id comes,
-// and never which.
+// The generated ids depend only on the prompt and the seed. Batching, caching, retraction,
+// speculation, ranks and roles change when an id is generated, but not which id it is.
 package sim
 
 import (
@@ -23,13 +20,13 @@ import (
 	"weir/internal/workload/content"
 )
 
-// Core is the engine's state. It belongs to one goroutine. Times are
-// nanoseconds on any clock and must not go back between calls.
+// Core is the engine's state. It belongs to one goroutine. Times are nanoseconds on any
+// clock and must not go back between calls.
 //
-// A step begins with a fixed batch and takes as long as the cost model says;
-// its results exist at its end, and the next step begins at that very moment,
-// however late Advance is called: deadlines are absolute, so lateness of the
-// driver does not add up. Events between begin and end wait for the next step.
+// A step begins with a fixed batch and takes as long as the cost model says. Its results
+// exist at its end, and the next step begins at the same time, however late Advance is
+// called: deadlines are absolute, so that delays of the driver do not add up. Events
+// between the begin and the end of a step wait for the next one.
 type Core struct {
 	opts   Options
 	hazard content.Hazard
@@ -77,8 +74,8 @@ func New(o Options) (*Core, error) {
 // Options are the engine's options with defaults filled in.
 func (c *Core) Options() *Options { return &c.opts }
 
-// Submit queues a request at time now; created is when its server read it. The
-// error, CodeOverloaded, says that the queue is full.
+// Submit queues a request at time now; created is the time when its server read it. It
+// fails with CodeOverloaded if the queue is full.
 func (c *Core) Submit(now, created int64, r Request) (Ref, error) {
 	c.counts.Received++
 	at := c.place(r.rank)
@@ -99,9 +96,9 @@ func (c *Core) Submit(now, created int64, r Request) (Ref, error) {
 	return ref, nil
 }
 
-// Abort ends a request because nobody wants it any more. It takes effect at the
-// end of the step under way: the request gets no more ids, and its Done comes
-// with that step. Aborting twice is as aborting once.
+// Abort ends a request that is no longer wanted. It takes effect at the end of the step
+// under way: the request gets no more ids, and its Done comes with that step. Aborting a
+// request twice has no further effect.
 func (c *Core) Abort(now int64, ref Ref) { c.conclude(now, ref, endAborted) }
 
 // Stop ends a request as Abort does, because its server found a stop string in
@@ -125,8 +122,8 @@ func (c *Core) rouse(now int64) {
 	}
 }
 
-// Due says when Advance must be called next, and false when nothing happens
-// before the next Submit or Abort.
+// Due returns when Advance must be called next, and false if nothing happens before the
+// next Submit or Abort.
 func (c *Core) Due() (int64, bool) {
 	switch {
 	case c.busy:
@@ -152,7 +149,7 @@ func (c *Core) Advance(now int64) *Step {
 	}
 }
 
-// turn is Advance at the one moment that is due.
+// turn is Advance for the single moment that is due.
 func (c *Core) turn(at, now int64) *Step {
 	out, stepped := &c.out, c.busy
 	out.reset()

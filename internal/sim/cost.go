@@ -7,11 +7,10 @@ type Batch struct {
 	// Prefill is the number of prompt tokens, and Chunks that of the requests
 	// they belong to.
 	Prefill, Chunks int
-	// Attended is the sum over the chunks of end² - start², where start and end
-	// are the chunk's bounds in its prompt: the share of the quadratic cost
-	// that falls to this step. The chunks of one prompt of t tokens sum to t²; a
-	// prompt of which c tokens were found in the cache begins at c, and costs
-	// t² - c².
+	// Attended is the sum over the chunks of end² - start², where start and end are the
+	// chunk's bounds in its prompt: the part of the quadratic cost that falls to this step.
+	// The chunks of one prompt of t tokens sum to t². A prompt with c tokens found in the
+	// cache begins at c and costs t² - c².
 	Attended int64
 	// Decode is the number of requests that get their next token, or tokens with
 	// speculation.
@@ -29,8 +28,8 @@ func (b *Batch) add(x Batch) {
 	b.Context += x.Context
 }
 
-// CostModel says how long a step takes. It must be a function of the batch
-// alone and may be called from any goroutine.
+// CostModel computes how long a step takes. The result must depend only on the batch, and
+// any goroutine may call it.
 type CostModel interface {
 	StepTime(b Batch) time.Duration
 }
@@ -53,12 +52,11 @@ func (c Constant) StepTime(b Batch) time.Duration {
 	return d
 }
 
-// PerBatch is quadratic in the prompt and linear in the decode batch:
-// prefill = Square t² + Linear t + PrefillBase, decode = DecodeBase + Each n,
-// and Base in every step. A mixed step takes the sum of all. The zero value has
-// the engine's default coefficients: prefill ms = 4.21e-7 t² + 0.0152 t + 16.5,
-// which rounds what NVIDIA publishes with Dynamo's mocker (see Profiles), and
-// decode ms = 6.0 + 0.35 n, which is weir's own.
+// PerBatch is quadratic in the prompt and linear in the decode batch: prefill = Square t² +
+// Linear t + PrefillBase, decode = DecodeBase + Each n, and Base in every step. A mixed
+// step costs the sum. The zero value has the engine's default coefficients: prefill ms =
+// 4.21e-7 t² + 0.0152 t + 16.5, a rounded form of what NVIDIA publishes with Dynamo's
+// mocker (see Profiles), and decode ms = 6.0 + 0.35 n, which is weir's own.
 type PerBatch struct {
 	// Milliseconds, per step.
 	Base float64

@@ -2,23 +2,22 @@ package sim
 
 import "time"
 
-// Profile is a cost model whose figures are published by somebody else.
+// Profile is a cost model with published figures of another project.
 type Profile struct {
 	// Name is how a command line calls it.
 	Name string
 	Cost CostModel
 	// KVTokens is the size of the KV cache that belongs to it, in tokens.
 	KVTokens int
-	// What was measured, and where the figures are published.
+	// What names what was measured, Source where the figures are published.
 	What, Source string
 }
 
-// Where the figures are from. BLIS (Apache-2.0) fits the step time of vLLM, in
-// microseconds, as beta0 + beta1 × prompt tokens not found in the cache + beta2
-// × decoding requests; total_kv_blocks are of vLLM's default of 16 tokens.
-// Dynamo (Apache-2.0) has a polynomial of the step's prompt tokens and one of
-// the share of the KV cache that is in use, and by default 16384 blocks of 64
-// tokens.
+// The figures come from two projects. BLIS (Apache-2.0) fits vLLM's step time, in
+// microseconds, as beta0 + beta1 × prompt tokens not found in the cache + beta2 × decoding
+// requests; its total_kv_blocks are blocks of vLLM's default size, 16 tokens. Dynamo
+// (Apache-2.0) has one polynomial in the step's prompt tokens and one in the used share of
+// the KV cache, and by default 16384 blocks of 64 tokens.
 const (
 	blis       = "BLIS, github.com/inference-sim/inference-sim, defaults.yaml at 1a6eb353, beta_coeffs"
 	dynamo     = "NVIDIA Dynamo, github.com/ai-dynamo/dynamo, the mocker's polynomial performance model"

@@ -14,12 +14,11 @@ import (
 
 // Table is a cost model of measured points, read from CSV by ReadTable.
 //
-// Each phase has a grid over the number of requests in the step and their mean
-// number of tokens; a step takes what its prefill part and its decode part take
-// together. Between points it goes on bilinearly. Below the first point of an
-// axis the cost is that point's; above the last it goes on with the slope of
-// the last two points, but never falls. An axis of tokens with a single point
-// does not matter.
+// Each phase has a grid over the number of requests in the step and their mean number of
+// tokens. A step costs the sum of its prefill part and its decode part. Values between
+// points are interpolated bilinearly. Below the first point of an axis the cost is that of
+// the point; above the last it continues with the slope of the last two points, but never
+// falls. An axis of tokens with a single point is ignored.
 type Table struct {
 	prefill, decode grid
 }
@@ -36,15 +35,15 @@ func (t *Table) StepTime(b Batch) time.Duration {
 	return milliseconds(ms)
 }
 
-// grid is the table of one phase: ms[i*len(tokens)+j] is the cost of batch[i]
-// requests of tokens[j] each. Where the rows leave one of the two out, its axis
-// is empty and the other one stands for the step: tokens are all its tokens.
+// grid is the table of one phase: ms[i*len(tokens)+j] is the cost of batch[i] requests of
+// tokens[j] each. If the rows leave out one of the two columns, its axis is empty and the
+// other column describes the whole step: tokens are then all tokens of the step.
 type grid struct {
 	batch, tokens []float64
 	ms            []float64
 }
 
-// at gives the cost of a step of so many tokens in so many requests.
+// at returns the cost of a step with this many tokens and requests.
 func (g *grid) at(tokens, requests float64) float64 {
 	if len(g.batch) > 0 {
 		tokens /= requests
@@ -72,8 +71,8 @@ func (g *grid) between(i, j int, u, v float64) float64 {
 	return a + u*(row(i+1)-a)
 }
 
-// locate gives the point before x and the share of the way to the next, which
-// is above 1 beyond the last point.
+// locate returns the index of the point before x, and the position of x between it and the
+// next point as a fraction. The fraction is above 1 beyond the last point.
 func locate(axis []float64, x float64) (int, float64) {
 	if len(axis) < 2 || x <= axis[0] {
 		return 0, 0
@@ -96,13 +95,13 @@ const (
 	msColumn
 )
 
-// ReadTable reads a cost model from CSV with the header phase,tokens,batch,ms,
-// its columns in any order. Lines that begin with # are comments. phase is
-// prefill or decode, and each needs at least one row. tokens are per request:
-// in a prefill row the prompt tokens of its chunk, in a decode row those it has
-// so far. batch is the number of requests. Rows of a phase form a whole grid, in
-// any order; all of them may leave batch empty, and then tokens are those of the
-// whole step, or all may leave tokens empty. name stands for the file in errors.
+// ReadTable reads a cost model from CSV with the header phase,tokens,batch,ms, with its
+// columns in any order. Lines that begin with # are comments. phase is prefill or decode,
+// and each needs at least one row. tokens are counted per request: the prompt tokens of its
+// chunk in a prefill row, its tokens so far in a decode row. batch is the number of
+// requests. The rows of a phase form a complete grid, in any order. All of them may leave
+// batch empty; then tokens are those of the whole step. Or all may leave tokens empty. name
+// stands for the file in errors.
 func ReadTable(r io.Reader, name string) (*Table, error) {
 	t := tableReader{name: name, csv: csv.NewReader(r)}
 	t.csv.Comment = '#'
@@ -147,8 +146,8 @@ type point struct {
 	line              int
 }
 
-// wrong says where something is wrong: in a column of the row last read, or in
-// the row where it is -1.
+// wrong returns an error with its place: a column of the row that was read last, or the
+// whole row if column is -1.
 func (t *tableReader) wrong(column int, format string, args ...any) error {
 	if column < 0 {
 		line, _ := t.csv.FieldPos(0)
@@ -241,8 +240,7 @@ func (t *tableReader) row(row []string) error {
 	return nil
 }
 
-// maxTableNumber bounds what a table may hold: a step of 11 days, in
-// milliseconds, of a billion tokens.
+// maxTableNumber bounds the values of a table. As milliseconds it is a step of 11 days.
 const maxTableNumber = 1e9
 
 // build makes a phase's grid of its points.

@@ -14,16 +14,16 @@ import (
 // flag, in the admin call and in the documents.
 type FaultKind uint8
 
-// The kinds. A result is a token's event over HTTP and a step over the plane;
-// what breaks a connection breaks the gateway's whole session over the plane.
-// "After After tokens" is when the next one would be sent: a request that has
-// no next one is spared.
+// The kinds of faults. A result is a token's event over HTTP and a step over the plane. A
+// fault that breaks a connection breaks the gateway's whole session over the plane. "After
+// After tokens" is the moment when the next token would be sent; a request that has no next
+// token is spared.
 const (
-	// Of connections.
+	// Faults of connections.
 	Refuse FaultKind = iota // closed as soon as it is accepted
 	Deaf                    // accepted, and nothing is ever read of it
 
-	// Of requests.
+	// Faults of requests.
 	Unavailable // answered 503, or UNAVAILABLE
 	Fail        // answered 500, or INTERNAL
 	Throttle    // answered 429 with a Retry-After of Delay, or RESOURCE_EXHAUSTED
@@ -43,19 +43,19 @@ const (
 	Drip        // from the result that follows After tokens on, Bytes are written at a time, Delay apart
 	Pause       // before the result that follows After tokens the whole engine stands still for Delay
 
-	// Of legs of pairs; whole requests are spared.
+	// Faults of the legs of pairs; whole requests are spared.
 	Unmet   // the legs never hear of each other
 	Misrank // the leg is, or looks for its partner, at another DP rank
 	Stuck   // its KV is never transferred
 	Evict   // the KV of a prefill leg is gone as soon as it is there
 	Die     // the engine ends when a leg comes to Stage
 
-	// Of the plane only; over HTTP nothing happens.
+	// Faults of the plane; over HTTP they have no effect.
 	Backward // the result that follows After tokens has a count below the one before
 	Swap     // the result that follows After tokens comes after the next one
 	Oversize // the result that follows After tokens is over the plane's limit of size
 
-	// Of the engine.
+	// Faults of the engine.
 	Retract   // every Every all that generate are sent back to the queue
 	Wedge     // the engine's loop, or that of one rank, stands still; all else goes on
 	NoPrefill // no prompt is computed, what generates goes on
@@ -80,7 +80,7 @@ var faultNames = [numFaultKinds]string{
 // String gives the kind's word.
 func (k FaultKind) String() string { return faultNames[k] }
 
-// scope is what a fault is drawn for.
+// scope is the thing that a fault is drawn for: a connection, a request or the engine.
 type scope uint8
 
 const (
@@ -99,8 +99,7 @@ func (k FaultKind) scope() scope {
 	return ofRequests
 }
 
-// defaultDelay is how long a kind's delay is when nobody says, 0 for one that
-// has none.
+// defaultDelay returns a kind's delay if none is given, and 0 for a kind without a delay.
 func (k FaultKind) defaultDelay() time.Duration {
 	switch k {
 	case Slow, Throttle, Pause:
@@ -113,7 +112,7 @@ func (k FaultKind) defaultDelay() time.Duration {
 	return 0
 }
 
-// What settings are when nobody gives them.
+// Defaults of a fault's settings.
 const (
 	defaultBytes = 16
 	defaultEvery = time.Second
@@ -141,15 +140,15 @@ type Fault struct {
 	Times  uint64  // how often it strikes at most; 0 is no bound
 }
 
-// LegStages are what a leg comes to, in their order. A prefill leg's are bootstrap
-// (the engine has it), prefill (its partner is met, or none is awaited) and transfer
-// (its KV is there); a decode leg's are bootstrap, transfer (its KV can be had) and
-// decode (it has it).
+// LegStages are the stages of a leg in their order. A prefill leg passes bootstrap (the
+// engine has the leg), prefill (its partner is met, or none is awaited) and transfer (its
+// KV is there). A decode leg passes bootstrap, transfer (its KV can be fetched) and decode
+// (it has its KV).
 var LegStages = []string{"bootstrap", "prefill", "transfer", "decode"}
 
-// ParseFault reads a fault as flags and the admin call write it: the kind's
-// word and settings, as in "cut,after=20,rate=0.01". The settings are after,
-// delay, at, bytes, every, by, rank, stage, rate, nth, id, marker and times.
+// ParseFault reads a fault in the form of flags and the admin call: the kind's name and its
+// settings, as in "cut,after=20,rate=0.01". The settings are after, delay, at, bytes,
+// every, by, rank, stage, rate, nth, id, marker and times.
 func ParseFault(text string) (Fault, error) {
 	word, rest, more := strings.Cut(text, ",")
 	f := Fault{Kind: numFaultKinds}
@@ -249,7 +248,7 @@ func (f *Fault) check() error {
 	return nil
 }
 
-// lasts says that the fault is a state of the engine's, and no event.
+// lasts reports whether the fault is a lasting state of the engine, not an event.
 func (f *Fault) lasts() bool {
 	switch f.Kind {
 	case Wedge, NoPrefill, Drag, Idle, Mute:
@@ -258,7 +257,7 @@ func (f *Fault) lasts() bool {
 	return false
 }
 
-// counts says whether the kind strikes after a number of tokens.
+// counts reports whether the fault takes effect after a number of tokens.
 func (k FaultKind) counts() bool {
 	switch k {
 	case Stall, Cut, Truncate, Reset, Abort, Skip, Repeat, Garble, Stray, Split, Drip, Pause, Backward, Swap, Oversize:
@@ -312,7 +311,7 @@ func (f Fault) String() string {
 	return string(b)
 }
 
-// Target is what a fault may strike.
+// Target is something that a fault may apply to.
 type Target struct {
 	ID string
 	// Prompt gives the text of the prompt; it is called only when a fault has a
@@ -370,8 +369,8 @@ type Condition struct {
 	Mute      bool // nobody hears its KV events
 }
 
-// Condition gives the state that the faults keep the engine in. Each of them counts as
-// having struck once.
+// Condition returns the engine's condition under the faults. Each of them counts as having
+// taken effect once.
 func (f *Faults) Condition() (c Condition) {
 	for i, x := range f.list {
 		switch {
@@ -395,8 +394,8 @@ func (f *Faults) Condition() (c Condition) {
 	return c
 }
 
-// Restart says whether the engine is to restart now: once, or as often as the fault
-// says.
+// Restart reports whether the engine must restart now. It does so once, or as often as the
+// fault's settings ask for.
 func (f *Faults) Restart() bool {
 	for i, x := range f.list {
 		if x.Kind == Restart && f.struck[i] < max(x.Times, 1) {

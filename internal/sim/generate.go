@@ -6,8 +6,8 @@ import (
 	"weir/internal/infer"
 )
 
-// finishDecode gives every generating request its next id, or ids. It is the
-// one loop that runs for every token.
+// finishDecode gives each generating request its next id or ids. It is the only loop that
+// runs for every token.
 func (c *Core) finishDecode(k *rank, out *Step) {
 	before := c.counts.Generated
 	kept := k.decode[:0]
@@ -68,7 +68,7 @@ func (c *Core) finishPrefill(k *rank, out *Step) {
 	k.prefill = kept
 }
 
-// join adds a request to those that decode.
+// join adds a request to the decoding ones.
 func (c *Core) join(k *rank, ref Ref) {
 	r := &c.requests[ref]
 	r.phase = phaseDecode
@@ -92,8 +92,7 @@ func (c *Core) generateSome(k *rank, ref Ref, r *request, out *Step) infer.Reaso
 	return ""
 }
 
-// generate appends the request's next id to the step and says whether it was
-// the last.
+// generate appends the request's next id to the step and reports whether it was the last.
 func (c *Core) generate(k *rank, ref Ref, r *request, out *Step) infer.Reason {
 	if r.special {
 		return c.generateSpecial(k, ref, r, out)
@@ -177,7 +176,7 @@ func (c *Core) push(k *rank, ref Ref, r *request, id uint32) {
 	}
 }
 
-// send appends to the step what was held back of a request.
+// send appends to the step the ids that were held back from a request.
 func (c *Core) send(ref Ref, r *request, d *details, out *Step) {
 	total := int(r.generated) - len(d.unsent)
 	for _, id := range d.unsent {
@@ -189,7 +188,7 @@ func (c *Core) send(ref Ref, r *request, d *details, out *Step) {
 	d.unsent = d.unsent[:0]
 }
 
-// first tells of a request's first id.
+// first reports a request's first id.
 func (c *Core) first(ref Ref, r *request, out *Step) {
 	d := &c.details[ref]
 	d.stamps.FirstToken = out.End

@@ -7,17 +7,15 @@ type pageID int32
 
 const noPage pageID = -1
 
-// kv is the KV cache of one rank: pages of PageSize tokens. A page is held by
-// the requests that read it, or it is idle, kept because a later prompt may
-// begin with the same tokens, or it is free. Idle pages are evicted in the order
-// in which they were last held.
+// kv is the KV cache of one rank: pages of PageSize tokens. A page is held (by the requests
+// that read it), idle (kept because a later prompt may begin with the same tokens) or free.
+// Idle pages are evicted in the order in which they were last held.
 //
-// Pages with a key form the prefix tree: a key is a hash of all tokens from the
-// beginning of a prompt to the end of the page, so that the page of a key has
-// one parent, whose key is that of the tokens without the page's own. A request
-// that holds a page holds all its ancestors, and lets go of the last one first;
-// therefore ancestors become idle after their descendants, and what is evicted
-// is always a leaf of the tree.
+// Pages with a key form the prefix tree. A key is a hash of all tokens from the beginning
+// of a prompt to the end of the page; so a page with a key has one parent, whose key hashes
+// the tokens before the page. A request that holds a page holds all its ancestors and
+// releases the last one first. Therefore ancestors become idle after their descendants, and
+// the evicted page is always a leaf of the tree.
 type kv struct {
 	pageSize int
 	total    int    // pages there may be
@@ -45,7 +43,7 @@ func newKV(tokens, pageSize int) *kv {
 	return &kv{pageSize: pageSize, total: tokens / pageSize, byKey: map[uint64]pageID{}, oldest: noPage, newest: noPage}
 }
 
-// pagesFor is the number of pages that hold so many tokens.
+// pagesFor returns the number of pages that hold this many tokens.
 func (k *kv) pagesFor(tokens int) int { return (tokens + k.pageSize - 1) / k.pageSize }
 
 // available is the number of pages that can be taken.
@@ -54,8 +52,7 @@ func (k *kv) available() int { return len(k.free) + k.total - len(k.pages) + k.i
 // inUse is the number of pages that requests hold.
 func (k *kv) inUse() int { return k.total - k.available() }
 
-// take gives a page to one request. The caller has looked that one is
-// available.
+// take gives a page to one request. The caller must have checked that one is available.
 func (k *kv) take() pageID {
 	var p pageID
 	switch {
@@ -147,8 +144,8 @@ func (k *kv) unlist(p pageID) {
 	k.idle--
 }
 
-// lookup gives how many pages of a prompt with these keys are there, and how
-// many of them are idle.
+// lookup returns how many pages of a prompt with these keys are cached, and how many of
+// them are idle.
 func (k *kv) lookup(keys []uint64) (found, idle int) {
 	for _, key := range keys {
 		p, ok := k.byKey[key]
@@ -163,9 +160,9 @@ func (k *kv) lookup(keys []uint64) (found, idle int) {
 	return found, idle
 }
 
-// put enters a request's page, which is complete now, in the tree and gives the
-// page to hold from now on: where another request was first, it is that one's, and the
-// tree has nothing new.
+// put enters a request's page, which is complete now, into the tree and returns the page to
+// hold from now on. If another request has entered the same key before, this is the other
+// request's page, and the tree is unchanged.
 func (k *kv) put(key uint64, p pageID) (held pageID, added bool) {
 	first, ok := k.byKey[key]
 	if ok {

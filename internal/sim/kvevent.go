@@ -1,6 +1,6 @@
 package sim
 
-// KVEventKind is what became of pages of a KV cache.
+// KVEventKind names a change of pages in a KV cache.
 type KVEventKind uint8
 
 // The kinds.
@@ -10,7 +10,7 @@ const (
 	KVCleared                    // there are none left
 )
 
-// KVEvent is a change of what a rank's KV cache holds for prompts to come.
+// KVEvent is a change in the part of a rank's KV cache that later prompts can reuse.
 type KVEvent struct {
 	Kind KVEventKind
 	// Page names the page: by all tokens up to its end, and the adapter.
@@ -36,7 +36,7 @@ func (c *Core) KVEvents(rank int, events []KVEvent) []KVEvent {
 	return events
 }
 
-// note notes an event, where somebody wants to know.
+// note records an event if events are wanted.
 func (k *kv) note(e KVEvent) {
 	if k.notes {
 		k.events = append(k.events, e)

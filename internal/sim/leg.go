@@ -9,11 +9,11 @@ import (
 	"weir/internal/infer"
 )
 
-// Leg is a request's part where prefill and decode run on two engines.
+// Leg is a request's part if prefill and decode run on two engines.
 //
-// The core knows nothing of the other engine. Whoever joins two legs (a wire, or
-// an offline driver, by way of a Rendezvous) reads Step.Reserved and Step.Kept,
-// and calls Meet, Offer, Release and Break.
+// The core knows nothing about the other engine. The code that joins two legs (a wire, or
+// an offline driver by means of a Rendezvous) reads Step.Reserved and Step.Kept, and calls
+// Meet, Offer, Release and Break.
 type Leg uint8
 
 // The legs.
@@ -41,8 +41,8 @@ func stageOf(p phase) Stage {
 	return StageTransfer
 }
 
-// Retraction is what becomes of a decode leg that was sent back to the queue and
-// is admitted again.
+// Retraction selects how a decode leg continues that was sent back to the queue and is
+// admitted again.
 type Retraction uint8
 
 // The retractions.
@@ -132,14 +132,14 @@ func (c *Core) reserve(k *rank, ref Ref, at int64, again bool, out *Step) {
 	}
 }
 
-// Offer is what is said of KV that can be had.
+// Offer describes KV that is ready to be fetched.
 type Offer struct {
 	Cached  int  // prompt tokens that the prefill engine found in its cache
 	Spoiled bool // it is not of the leg's prompt any more, which nobody noticed
 }
 
-// Offer says that the KV of a decode leg's prompt can be had from now on. It is
-// transferred when the leg has its pages.
+// Offer reports that the KV of a decode leg's prompt is ready. It is transferred when the
+// leg has its pages.
 func (c *Core) Offer(now int64, ref Ref, o Offer) {
 	r, d := &c.requests[ref], &c.details[ref]
 	if r.phase == phaseFree || d.leg != LegDecode || d.offered || r.ended != notEnded {
@@ -171,7 +171,7 @@ func (c *Core) transfer(k *rank, r *request, d *details, at int64) {
 	c.counts.Transferred += uint64(tokens)
 }
 
-// arrive lets the legs decode whose KV is there.
+// arrive lets legs decode when their KV has arrived.
 func (c *Core) arrive(k *rank, at int64, out *Step) {
 	kept := k.transfer[:0]
 	for _, ref := range k.transfer {
@@ -214,14 +214,14 @@ func (c *Core) keepKV(k *rank, ref Ref, reason infer.Reason, out *Step) {
 	out.Kept = append(out.Kept, one)
 }
 
-// Release gives back the KV that was kept of a prefill leg, which ends it. It is
-// false, and nothing happens, where none is kept.
+// Release frees the KV that was kept for a prefill leg, which ends the leg. It returns
+// false, and does nothing, if no KV is kept.
 func (c *Core) Release(now int64, ref Ref) bool { return c.letGo(now, ref, endFetched) }
 
 // Expire ends the lease of the KV that is kept of a prefill leg; likewise.
 func (c *Core) Expire(now int64, ref Ref) bool { return c.letGo(now, ref, endExpired) }
 
-// letGo ends a prefill leg whose KV is kept; false where none is.
+// letGo ends a prefill leg whose KV is kept. It returns false if none is kept.
 func (c *Core) letGo(now int64, ref Ref, how ending) bool {
 	if r := &c.requests[ref]; r.phase != phaseKept || r.ended != notEnded {
 		return false
@@ -272,7 +272,7 @@ func (c *Core) bound(k *rank, d *details, now int64, long time.Duration) {
 	}
 }
 
-// expire ends the waits and leases whose time is over.
+// expire ends waits and leases that have timed out.
 func (c *Core) expire(k *rank, at int64) {
 	if at < k.soon {
 		return
@@ -302,8 +302,8 @@ func (c *Core) expire(k *rank, at int64) {
 	k.soon = soon
 }
 
-// nextOfLegs says when a leg of a rank wants something to happen, if nothing
-// else does.
+// nextOfLegs returns the next time at which a leg of the rank needs attention if no other
+// event comes first.
 func (c *Core) nextOfLegs(k *rank) int64 {
 	next := k.soon
 	for _, ref := range k.transfer {
@@ -319,7 +319,7 @@ type owed struct {
 	table []pageID
 }
 
-// owe keeps the pages of a leg that ends, and gives what they are known by.
+// owe keeps the pages of a leg that ends, and returns the name by which Written frees them.
 func (c *Core) owe(r *request, d *details) int {
 	c.lastOwed++
 	k := &c.ranks[r.rank]
@@ -328,8 +328,8 @@ func (c *Core) owe(r *request, d *details) int {
 	return c.lastOwed
 }
 
-// Written says that the KV has come for which a leg's pages were kept beyond its end
-// (Done.Owed): they are free.
+// Written reports that the KV has been written for which a leg's pages were kept beyond its
+// end (Done.Owed). The pages become free.
 func (c *Core) Written(now int64, name int) {
 	for i := range c.ranks {
 		k := &c.ranks[i]
@@ -343,8 +343,8 @@ func (c *Core) Written(now int64, name int) {
 	}
 }
 
-// garbage gives an id that does not follow from those before it: what a model
-// says whose KV is that of another text.
+// garbage returns an id that does not follow from the ids before it: the output of a model
+// that reads the KV of another text.
 func (c *Core) garbage(r *request) uint32 {
 	other := r.stream
 	c.opts.Words.Push(&other, c.opts.Words.Next(&other))

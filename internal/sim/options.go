@@ -30,66 +30,62 @@ type Options struct {
 	// EOS are the ids that end an output. Without any, outputs end at their
 	// limit only.
 	EOS []uint32
-	// MeanTokens is the expected length of an output that nothing else ends,
-	// its end id included. Default 200; negative: outputs never end by
-	// themselves.
+	// MeanTokens is the expected length of an output that no limit ends, including its end
+	// id. Default 200; negative: outputs end only at a limit.
 	MeanTokens int
-	// PriorityScheduling makes the waiting queue order requests by
-	// Params.Priority, the highest first; requests of one priority keep their
-	// order. A request that finds the queue full ends the last one of the lowest
-	// priority, if that is lower than its own. Without it a request with a
-	// priority is refused.
+	// PriorityScheduling makes the waiting queue order requests by Params.Priority, the
+	// highest first; requests of equal priority keep their order. A request that finds the
+	// queue full ends the last one of the lowest priority, if that is lower than its own.
+	// Without PriorityScheduling a request with a priority is refused.
 	PriorityScheduling bool
-	// PreemptionThreshold, with PriorityScheduling, lets a waiting request take
-	// the place of running ones whose priority is lower by more than this. nil is
-	// 10; negative: never.
+	// PreemptionThreshold, with PriorityScheduling, lets a waiting request replace running
+	// ones whose priority is lower by more than this. nil is 10; negative: never.
 	PreemptionThreshold *int
 	// ChunkedPrefill bounds the prompt tokens of one step, and so the largest
 	// chunk of a prompt. Default: the step's budget alone does.
 	ChunkedPrefill int
-	// StreamInterval is how many ids of a request are sent at a time: the first
-	// at once, then every StreamInterval-th brings those since the last one, and
-	// the end brings the rest. Default 1.
+	// StreamInterval is how many ids of a request are sent at a time. The first id is sent
+	// at once, then every StreamInterval-th id brings all since the last one, and the end
+	// brings the rest. Default 1.
 	StreamInterval int
 	// Speculation is the mean number of ids that a decoding request gets in one
 	// step, from 1 to 8, as if drafts were verified. It changes no id. Default 1.
 	Speculation float64
-	// KVTokens is the size of the KV cache of each DP rank in tokens, rounded
-	// down to whole pages. 0 is unlimited: everything fits, nothing is kept when
-	// its request ends, and so no prompt is ever found in the cache.
+	// KVTokens is the size of the KV cache of each DP rank in tokens, rounded down to whole
+	// pages. 0 is unlimited: every request fits, nothing is kept when a request ends, and
+	// therefore no prompt is ever found in the cache.
 	KVTokens int
 	// PageSize is the number of tokens of a KV block. Default 16.
 	PageSize int
-	// KVEvents has the core note what becomes of the pages of its KV caches, for
-	// Core.KVEvents. It keeps the ids of requests for that.
+	// KVEvents makes the core record the changes of pages in its KV caches, for
+	// Core.KVEvents. For that it keeps the ids of requests.
 	KVEvents bool
-	// Conservativeness says how much room admission leaves for what running
-	// requests may still generate: it scales the share that is reserved, 0.7 at
-	// first. Less admits more requests, and makes retraction likely. Default 1.
+	// Conservativeness controls how much room admission leaves for what running requests
+	// may still generate: it scales the reserved share, which is 0.7 at first. A smaller
+	// value admits more requests and makes retraction more likely. Default 1.
 	Conservativeness float64
-	// DPSize is the number of data-parallel ranks. Each has a waiting queue, a
-	// running batch and a KV cache of its own, so that MaxRunning, MaxQueued,
-	// StepTokens and KVTokens hold for each; they step together, and a step takes
-	// as long as its slowest rank. Default 1.
+	// DPSize is the number of data-parallel ranks. Each has its own waiting queue, running
+	// batch and KV cache, and MaxRunning, MaxQueued, StepTokens and KVTokens apply to each
+	// of them. They step together, and a step takes as long as its slowest rank. Default 1.
 	DPSize int
 	// LoRAs are the adapters a request may name.
 	LoRAs []string
 	// Transfer is how KV comes from a prefill engine.
 	Transfer Transfer
-	// Retraction is what becomes of a decode leg that is sent back to the queue.
+	// Retraction selects how a decode leg continues that was sent back to the queue.
 	// Default RetractRecompute.
 	Retraction Retraction
-	// Cost says how long a step takes. Default PerBatch{} with its published
+	// Cost computes how long a step takes. Default PerBatch{} with its published
 	// coefficients.
 	Cost CostModel
 	// MaxLag is how far the engine may fall behind its schedule before it gives
 	// the lost time up instead of catching up. Default 100 ms.
 	MaxLag time.Duration
-	// Words is what the engine says. Required.
+	// Words generates the engine's text. Required.
 	Words *content.Words
 }
 
-// WithDefaults fills what was left zero and checks the rest.
+// WithDefaults fills in the zero fields and checks the others.
 func (o Options) WithDefaults() (Options, error) {
 	setDefault(&o.Name, "sim")
 	setDefault(&o.Model, "weir-sim")

@@ -2,9 +2,8 @@ package sim
 
 import "weir/internal/infer"
 
-// Pair drives a prefill engine and a decode engine whose legs meet by a
-// Rendezvous without delay. It is what two engines are to each other over a
-// wire, on virtual time.
+// Pair drives a prefill engine and a decode engine whose legs meet in a Rendezvous without
+// delay. It does on virtual time what a wire does between two engines.
 type Pair struct {
 	prefill, decode *Core
 	meet            *Rendezvous
@@ -13,7 +12,8 @@ type Pair struct {
 	pending         []pendingAction
 }
 
-// pendingAction is one that waits for what either engine does of its own at that time.
+// pendingAction is an action that waits until both engines have done their own work of that
+// time.
 type pendingAction struct {
 	at int64
 	Action
@@ -44,7 +44,7 @@ func (p *Pair) SubmitDecode(now, created int64, key string, r Request) (Ref, err
 	return ref, err
 }
 
-// Due says when Advance must be called next, as Core.Due does.
+// Due returns when Advance must be called next, as Core.Due does.
 func (p *Pair) Due() (int64, bool) {
 	at, ok := p.due()
 	if len(p.pending) > 0 && (!ok || p.pending[0].at < at) {
@@ -61,8 +61,8 @@ func (p *Pair) due() (int64, bool) {
 	return at, ok
 }
 
-// Advance is Core.Advance of the engine whose turn it is. Of two at the same
-// time it is the prefill engine's.
+// Advance is Core.Advance of the engine that is due first. If both are due at the same
+// time, the prefill engine goes first.
 func (p *Pair) Advance(now int64) (*Core, *Step) {
 	for {
 		at, ok := p.due()
@@ -100,7 +100,7 @@ func (p *Pair) prefilled(s *Step) {
 	}
 }
 
-// whyEnded is what the other leg of one that ended is told.
+// whyEnded returns the error that the partner of an ended leg gets.
 func whyEnded(d *Done) *infer.Error {
 	if d.Err != nil {
 		return d.Err
@@ -127,8 +127,8 @@ func (p *Pair) decoded(s *Step) {
 	}
 }
 
-// do has actions carried out at a time, after what the engines do of their own then:
-// they come over a wire.
+// do schedules actions for a time. They come over a wire, so they follow what the engines
+// themselves do at that time.
 func (p *Pair) do(now int64, actions []Action) {
 	for _, a := range actions {
 		p.pending = append(p.pending, pendingAction{now, a})

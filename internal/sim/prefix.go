@@ -10,8 +10,8 @@ import (
 // never is a length that no request reaches.
 const never = math.MaxInt32
 
-// saltOf gives what the keys of an adapter's pages are mixed with: the same
-// tokens have another KV under another adapter.
+// saltOf returns a value that is mixed into the keys of an adapter's pages, because the
+// same tokens have different KV under another adapter.
 func saltOf(lora string) uint64 {
 	if lora == "" {
 		return 0
@@ -63,9 +63,8 @@ func (k *kv) freed(table []pageID, keys []uint64) int {
 	return n
 }
 
-// occupy takes the pages for so many tokens of a request, at least those that it
-// has so far. Those found in the cache are taken first; it gives the number of
-// tokens that were found.
+// occupy takes pages for room tokens of a request, at least for those that it has so far.
+// It takes cached pages first and returns the number of tokens found in the cache.
 func (k *kv) occupy(r *request, d *details, room int) int {
 	tokens := r.length()
 	for _, key := range k.admissible(d, tokens) {
@@ -83,7 +82,7 @@ func (k *kv) occupy(r *request, d *details, room int) int {
 	return found
 }
 
-// enlarge takes pages until a request has so many.
+// enlarge takes pages until a request has this many.
 func (k *kv) enlarge(r *request, d *details, pages int) {
 	for len(d.table) < pages {
 		d.table = append(d.table, k.take())
@@ -91,8 +90,7 @@ func (k *kv) enlarge(r *request, d *details, pages int) {
 	r.room = int32(len(d.table) * k.pageSize)
 }
 
-// enter puts the pages that hold a request's first tokens, which are computed,
-// into the tree.
+// enter puts the pages of a request's first tokens, which are computed, into the tree.
 func (k *kv) enter(d *details, tokens int) {
 	for ; d.keyed < tokens/k.pageSize; d.keyed++ {
 		held, added := k.put(d.keys[d.keyed], d.table[d.keyed])
@@ -102,9 +100,9 @@ func (k *kv) enter(d *details, tokens int) {
 	}
 }
 
-// turn is called when a generating request's length reaches its mark: one page
-// is full of ids, and its key is known; or one id more was generated, and by
-// that the page's KV is complete.
+// turn is called when the length of a generating request reaches its mark. At the first
+// mark a page is full of ids, and its key is known. At the second one more id has been
+// generated, which completes the page's KV.
 func (k *kv) turn(r *request, d *details) {
 	tokens := r.length()
 	k.enter(d, tokens-1)

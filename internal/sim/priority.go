@@ -1,7 +1,7 @@
 package sim
 
-// displace ends the last request of the lowest priority in a full queue for one
-// of a higher priority, and says whether there was one to end.
+// displace ends the last request of the lowest priority in a full queue for one of a higher
+// priority. It reports whether there was such a request.
 func (c *Core) displace(k *rank, priority int, now int64) bool {
 	last, ok := k.waiting.last(func(ref Ref) bool { return c.requests[ref].ended == notEnded })
 	if !c.opts.PriorityScheduling || !ok || last.priority >= priority {
@@ -12,9 +12,9 @@ func (c *Core) displace(k *rank, priority int, now int64) bool {
 	return true
 }
 
-// preempt sends requests back to the queue for ref, which waits: those whose
-// priority is lower by more than the threshold, as few as make room for it, and
-// none if all of them do not. It says whether there is room now.
+// preempt sends running requests back to the queue to make room for ref. It takes requests
+// whose priority is lower by more than the threshold, as few as suffice, and none if all of
+// them would not suffice. It reports whether there is room now.
 func (c *Core) preempt(k *rank, ref Ref, out *Step) bool {
 	threshold := *c.opts.PreemptionThreshold
 	if !c.opts.PriorityScheduling || threshold < 0 {
@@ -47,8 +47,8 @@ func (c *Core) preempt(k *rank, ref Ref, out *Step) bool {
 	return enough
 }
 
-// roomWithout says whether a waiting request could be admitted if some of the
-// generating ones were gone.
+// roomWithout reports whether a waiting request could be admitted if the gone requests did
+// not run.
 func (c *Core) roomWithout(k *rank, ref Ref, gone []Ref) bool {
 	if k.running()-len(gone) >= c.opts.MaxRunning {
 		return false

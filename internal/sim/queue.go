@@ -1,8 +1,8 @@
 package sim
 
-// queue is the waiting queue of a rank: the highest priority first, and within
-// a priority the order of arrival. What was retracted goes before all others of
-// its priority. It is a binary heap.
+// queue is the waiting queue of a rank: the highest priority first, and within a priority
+// the order of arrival. Retracted requests go before all others of their priority. It is a
+// binary heap.
 type queue struct {
 	heap        []waiting
 	next, front int64 // orders to be given out, upwards and downwards
@@ -43,8 +43,7 @@ func (q *queue) add(w waiting) {
 	}
 }
 
-// last gives the request that is furthest from its turn of those that want
-// agrees to.
+// last returns, from the requests that want accepts, the one that is furthest back.
 func (q *queue) last(want func(Ref) bool) (at waiting, ok bool) {
 	for _, w := range q.heap {
 		if want(w.ref) && (!ok || at.before(w)) {
@@ -54,7 +53,7 @@ func (q *queue) last(want func(Ref) bool) (at waiting, ok bool) {
 	return at, ok
 }
 
-// peek gives the request whose turn it is.
+// peek returns the request at the front.
 func (q *queue) peek() Ref { return q.heap[0].ref }
 
 func (q *queue) pop() Ref {
@@ -82,7 +81,7 @@ func (q *queue) sink(i int) {
 	}
 }
 
-// keep removes what keep says no to.
+// keep removes the requests that keep rejects.
 func (q *queue) keep(keep func(Ref) bool) {
 	kept := q.heap[:0]
 	for _, w := range q.heap {

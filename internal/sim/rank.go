@@ -31,8 +31,8 @@ type rank struct {
 // running is the number of requests that were admitted.
 func (k *rank) running() int { return len(k.transfer) + len(k.prefill) + len(k.decode) }
 
-// place gives the rank that a request goes to: the one it asks for, or the one
-// with the fewest requests.
+// place returns the rank that a request goes to: the one that it asks for, or the one with
+// the fewest requests.
 func (c *Core) place(asked int) int {
 	if asked >= 0 {
 		return asked
@@ -47,7 +47,7 @@ func (c *Core) place(asked int) int {
 	return best
 }
 
-// Load is what a rank holds.
+// Load is the current load of a rank.
 type Load struct {
 	Awaiting     int // legs that are not queued, as their partner is not met
 	Running      int // requests in the running batch
@@ -56,9 +56,10 @@ type Load struct {
 	Waiting      int // requests in the queue
 	QueuedTokens int // prompt tokens of the requests in the queue, and their ids if they were retracted
 
-	// Tokens of the KV cache, in whole pages: all there are, those in use, those of them
-	// that are kept until they are Written, and those kept for prompts to come. Without a
-	// limit KVTotal is 0, KVUsed the tokens of the generating requests, and the others 0.
+	// Tokens of the KV cache, in whole pages: all, those in use, the part of those in use
+	// that is kept until it is Written, and those kept for later prompts. Without a limit
+	// KVTotal is 0, KVUsed counts the tokens of the generating requests, and the others are
+	// 0.
 	KVTotal, KVUsed, KVOwed, KVIdle int
 }
 

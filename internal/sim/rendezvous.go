@@ -7,16 +7,16 @@ import (
 	"weir/internal/infer"
 )
 
-// Rendezvous joins the legs of pairs at the prefill engine: its own legs, and
-// the decode legs that want their KV, which may come first. Legs of one key
-// belong together. It belongs to one goroutine, and says what to do; it does
-// nothing itself.
+// Rendezvous joins the legs of pairs at the prefill engine: its own legs, and the decode
+// legs that want their KV, which may come first. Legs with the same key belong together. A
+// Rendezvous belongs to one goroutine. It only returns actions; the caller carries them
+// out.
 type Rendezvous struct {
 	byKey map[string]*meeting
 	byRef map[Ref]string
 }
 
-// meeting is what is known of a key.
+// meeting is the state of a key.
 type meeting struct {
 	open bool // there is a prefill leg
 	ref  Ref  // its
@@ -39,7 +39,7 @@ type Action struct {
 	Why  *infer.Error
 }
 
-// ActionKind says what.
+// ActionKind is the kind of an Action.
 type ActionKind uint8
 
 // The kinds of actions.
@@ -75,8 +75,8 @@ func (v *Rendezvous) settle(key string) {
 	}
 }
 
-// Open says that a prefill leg was submitted. Of two legs of one key the later
-// one takes the place, and the first is never met.
+// Open reports that a prefill leg was submitted. If two legs have the same key, the later
+// one takes the place, and the first never meets a partner.
 func (v *Rendezvous) Open(key string, ref Ref) []Action {
 	m := v.at(key)
 	if m.open {
@@ -98,8 +98,8 @@ func (v *Rendezvous) Leg(key string) (Ref, bool) {
 	return 0, false
 }
 
-// Want says that a decode leg has its pages. Of two of one key the later one
-// takes the place.
+// Want reports that a decode leg has its pages. If two decode legs have the same key, the
+// later one takes the place.
 func (v *Rendezvous) Want(key string, w Want) []Action {
 	m := v.at(key)
 	m.want = &w
@@ -112,7 +112,7 @@ func (v *Rendezvous) Want(key string, w Want) []Action {
 	return []Action{{Kind: ActMeet, Ref: m.ref}}
 }
 
-// Kept says that the KV of a prefill leg is there.
+// Kept reports that the KV of a prefill leg is there.
 func (v *Rendezvous) Kept(kept Kept) []Action {
 	m := v.byKey[v.byRef[kept.Ref]]
 	if m == nil || !m.open || m.ref != kept.Ref {
@@ -125,7 +125,7 @@ func (v *Rendezvous) Kept(kept Kept) []Action {
 	return nil
 }
 
-// Fetched says that a decode leg has its KV.
+// Fetched reports that a decode leg has its KV.
 func (v *Rendezvous) Fetched(key string, w Want) []Action {
 	m := v.byKey[key]
 	if m == nil || m.want == nil || *m.want != w {
@@ -140,7 +140,7 @@ func (v *Rendezvous) Fetched(key string, w Want) []Action {
 	return do
 }
 
-// Free says that a decode leg ended, and that nobody wants the KV any more.
+// Free reports that a decode leg ended and that its KV is no longer wanted.
 func (v *Rendezvous) Free(key string, w Want) []Action {
 	m := v.byKey[key]
 	if m == nil {
@@ -157,7 +157,7 @@ func (v *Rendezvous) Free(key string, w Want) []Action {
 	return do
 }
 
-// Drop says that a decode leg ended before it had its KV.
+// Drop reports that a decode leg ended before it had its KV.
 func (v *Rendezvous) Drop(key string, w Want, why *infer.Error) []Action {
 	m := v.byKey[key]
 	if m == nil || m.want == nil || *m.want != w {
@@ -172,8 +172,8 @@ func (v *Rendezvous) Drop(key string, w Want, why *infer.Error) []Action {
 	return do
 }
 
-// Gone says that a connection is lost, and with it the decode legs behind it. why
-// gives what breaks the prefill leg of a key, nil for nothing.
+// Gone reports that a connection is lost, and with it the decode legs behind it. why
+// returns the error that breaks the prefill leg of a key, or nil to leave it alone.
 func (v *Rendezvous) Gone(peer uint64, why func(key string) *infer.Error) (do []Action) {
 	for _, key := range slices.Sorted(maps.Keys(v.byKey)) {
 		if m := v.byKey[key]; m.want != nil && m.want.Peer == peer {
@@ -183,8 +183,8 @@ func (v *Rendezvous) Gone(peer uint64, why func(key string) *infer.Error) (do []
 	return do
 }
 
-// Ended says that a prefill leg is over. A decode leg that still wants its KV
-// is told why, or, without a reason, goes on wanting it.
+// Ended reports that a prefill leg is over. If a decode leg still wants its KV, it gets the
+// reason; without a reason it continues to wait.
 func (v *Rendezvous) Ended(ref Ref, why *infer.Error) (do []Action) {
 	key, ok := v.byRef[ref]
 	if !ok {

@@ -22,25 +22,24 @@ type Params struct {
 	StopIDs []uint32
 	// Seed leads to another content; 0 is none.
 	Seed uint64
-	// Priority orders the waiting queue, the highest first. It needs
-	// Options.PriorityScheduling; 0 is what a request has that names none.
+	// Priority orders the waiting queue, the highest first. A value other than 0 needs
+	// Options.PriorityScheduling; 0 is the default.
 	Priority int
 	// LoRA is the name of an adapter, one of Options.LoRAs; empty is none.
 	LoRA string
-	// DPRank is the rank that must take the request, counted from 0; nil leaves
-	// it to the engine, which takes the one with the fewest requests.
+	// DPRank is the rank that must take the request, counted from 0. With nil the engine
+	// takes the rank with the fewest requests.
 	DPRank *int
 	// StreamInterval is how many ids are sent at a time; 0 takes the engine's.
 	StreamInterval int
-	// Script, unless nil, is what the engine says in place of words. When it is
-	// said, the output ends by an end id with ReasonStop (by the script's last id
-	// where the engine has no end ids); with IgnoreEOS, and up to MinTokens, words
-	// follow instead. A request that continues another one gives what is left.
-	// The engine keeps the slice.
+	// Script, unless nil, is the output instead of generated words. After it the output
+	// ends by an end id with ReasonStop (by the script's last id if the engine has no end
+	// ids). With IgnoreEOS, and up to MinTokens, words follow instead. A request that
+	// continues another one passes the rest of the script. The engine keeps the slice.
 	Script []uint32
 	// Leg is the request's part of a pair, Whole where it is none.
 	Leg Leg
-	// Await keeps a leg out of the queue until Meet says that its partner is there.
+	// Await keeps a leg out of the queue until Meet reports its partner.
 	Await bool
 	// Patience bounds how long a leg waits: one that Awaits for Meet, and then a
 	// decode leg that has its pages for its KV. 0 is no bound.
@@ -49,8 +48,8 @@ type Params struct {
 	Lease time.Duration
 	// Fresh makes a decode leg find nothing in the cache.
 	Fresh bool
-	// Pushed says that the prefill engine writes a decode leg's KV into its pages. If it is
-	// aborted before that, they are kept until Written.
+	// Pushed means that the prefill engine writes a decode leg's KV into its pages. If the
+	// leg is aborted before that, the pages are kept until Written.
 	Pushed bool
 	// Stall makes the engine hold the request for ever once it has generated
 	// StallAfter ids: it stays in the running batch and gets nothing more.
@@ -58,8 +57,8 @@ type Params struct {
 	StallAfter int
 }
 
-// Request is a request that was checked and whose prompt was digested. It may be
-// submitted again, to other engines of the same options too.
+// Request is a request that was checked and whose prompt was digested. It may be submitted
+// again, also to other engines with the same options.
 type Request struct {
 	prompt     int
 	max, min   int
@@ -98,9 +97,9 @@ func (r Request) Half(leg Leg, await, fresh bool) Request {
 // PromptTokens is the length of the prompt.
 func (r *Request) PromptTokens() int { return r.prompt }
 
-// Prepare checks a request against what the engine can ever do and reads its
-// prompt. It does the work that grows with the prompt, needs no state of the
-// engine and may run on any goroutine. Errors are *infer.Error.
+// Prepare checks a request against the engine's fixed limits and reads its prompt. It does
+// the work that grows with the prompt. It needs no state of the engine and may run on any
+// goroutine. Errors are *infer.Error.
 func (o *Options) Prepare(p Params) (Request, error) {
 	if len(p.Prompt) == 0 {
 		return Request{}, infer.Invalid("prompt", "the prompt is empty; send at least one token")
@@ -183,8 +182,8 @@ func (o *Options) limit(p *Params) (int, error) {
 	return limit, nil
 }
 
-// Room is how many ids may follow a prompt of that length, if any. What fits an idle
-// engine's cache runs sooner or later; what does not would wait for ever.
+// Room returns how many ids may follow a prompt of this length. A request that fits the
+// cache of an idle engine runs sooner or later; any other request would wait forever.
 func (o *Options) Room(prompt int) int {
 	room := o.ContextLength - prompt
 	if o.KVTokens > 0 {
@@ -196,7 +195,7 @@ func (o *Options) Room(prompt int) int {
 // kvRoom is how many ids of one request the KV cache holds.
 func (o *Options) kvRoom() int { return o.KVTokens/o.PageSize*o.PageSize - o.drafts() }
 
-// checkPlacement checks what a request says of where and how it runs.
+// checkPlacement checks the fields of a request that select where and how it runs.
 func (o *Options) checkPlacement(p *Params) error {
 	switch {
 	case p.Priority != 0 && !o.PriorityScheduling:
@@ -215,7 +214,7 @@ func (o *Options) checkPlacement(p *Params) error {
 	return nil
 }
 
-// tooLong says by how much a request does not fit.
+// tooLong returns an error with the number of tokens by which a request does not fit.
 func (o *Options) tooLong(prompt, limit int, what string, size int) error {
 	if prompt >= size {
 		return &infer.Error{Code: infer.CodeContext, Param: "prompt",

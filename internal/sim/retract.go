@@ -6,18 +6,17 @@ import (
 	"weir/internal/infer"
 )
 
-// Retract sends up to n generating requests of each rank back to the queue
-// before the next step, as if their pages were needed. What is already
-// generated stays: it counts as prompt when the request is admitted again. An
-// idle engine has none, and nothing happens.
+// Retract sends up to n generating requests of each rank back to the queue before the next
+// step, as if their pages were needed. The generated ids stay: they count as prompt when
+// the request is admitted again. It does nothing to an idle engine.
 func (c *Core) Retract(n int) {
 	if c.busy {
 		c.storm = max(c.storm, n)
 	}
 }
 
-// secure gets the pages that the next step needs, by retraction if need be, and
-// says whether there was one.
+// secure takes the pages that the next step needs, by retraction if necessary, and reports
+// whether it retracted a request.
 func (c *Core) secure(k *rank, out *Step) bool {
 	before := len(out.Retracted)
 	if c.storm > 0 {
@@ -71,10 +70,9 @@ func (c *Core) missing(k *rank, ref Ref) int {
 	return max(0, k.kv.pagesFor(r.length()+c.opts.drafts())-len(c.details[ref].table))
 }
 
-// victim gives the request to retract: of the lowest priority the one that has
-// generated the fewest ids, so that the least is computed again for the most
-// pages; then that of the longest prompt, then the one that came last. Stalled
-// requests keep their place.
+// victim returns the request to retract. It prefers the lowest priority, then the fewest
+// generated ids (the least work is repeated for the most pages), then the longest prompt,
+// then the latest arrival. Stalled requests are not retracted.
 func (c *Core) victim(k *rank) (Ref, bool) {
 	var best Ref
 	found := false
@@ -106,7 +104,7 @@ func (c *Core) victims(k *rank, n int) []Ref {
 	return list[:min(n, len(list))]
 }
 
-// sooner says whether a is to be retracted rather than b.
+// sooner reports whether a must be retracted before b.
 func (c *Core) sooner(a, b Ref) bool {
 	ra, rb := &c.requests[a], &c.requests[b]
 	if pa, pb := c.details[a].priority, c.details[b].priority; pa != pb {

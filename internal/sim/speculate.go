@@ -14,12 +14,12 @@ func (o *Options) drafts() int {
 	return 2*int(math.Ceil(o.Speculation)) - 1
 }
 
-// acceptance holds the chances that a step brings more than 1, 2, ... ids: each
-// draft is accepted with the same chance if those before it were. nil is a step
-// that brings one.
+// acceptance holds the probabilities that a step brings more than 1, 2, ... ids: each draft
+// is accepted with the same probability if those before it were. With nil a step brings one
+// id.
 type acceptance []float64
 
-// newAcceptance gives the chances whose mean is the one asked for.
+// newAcceptance returns the probabilities with the given mean.
 func newAcceptance(mean float64) acceptance {
 	o := Options{Speculation: mean}
 	n := o.drafts()

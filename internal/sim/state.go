@@ -19,7 +19,8 @@ const (
 	phaseKept           // a prefill leg that has its ids, and whose KV is kept
 )
 
-// ending is what Abort, Stop and their like ask for, a full queue, and time.
+// ending is the way in which a request ended: Abort, Stop and similar calls, a full queue,
+// or a timeout.
 type ending uint8
 
 const (
@@ -42,8 +43,8 @@ func (e ending) reason() infer.Reason {
 	return infer.ReasonAbort
 }
 
-// request is what the engine's innermost loop reads of a request: one cache
-// line. The rest is in its details.
+// request is the part of a request that the engine's innermost loop reads: one cache line.
+// The rest is in details.
 type request struct {
 	stream    content.Stream
 	prompt    int32

@@ -10,9 +10,9 @@ import (
 // Done was returned, and is given again afterwards.
 type Ref uint32
 
-// Step is the result of one engine step, as columns: request Ref[i] got ID[i],
-// its Total[i]-th. A request that got several, by speculation or a stream
-// interval, has a row for each, one after another. It is valid until the next call of Advance.
+// Step is the result of one engine step, as columns: request Ref[i] got ID[i] as its
+// Total[i]-th id. A request that got several ids, by speculation or a stream interval, has
+// consecutive rows, one for each. A Step is valid until the next call of Advance.
 type Step struct {
 	Start, End int64 // ns
 	Batch      Batch // of all ranks together
@@ -27,9 +27,9 @@ type Step struct {
 	// the step.
 	Retracted []Ref
 
-	// Reserved are the decode legs that have pages now and want the KV of their
-	// prompt, Fetched those that have got it, and Kept the prefill legs whose KV
-	// is there for a decode leg from now on.
+	// Reserved are the decode legs that have pages now and want the KV of their prompt.
+	// Fetched are those that have received it. Kept are the prefill legs whose KV is ready
+	// for a decode leg from now on.
 	Reserved []Reserved
 	Fetched  []Ref
 	Kept     []Kept
@@ -37,7 +37,7 @@ type Step struct {
 	Running, Waiting int // after the step
 }
 
-// First tells a request's stamps, with its first id.
+// First holds the times of a request's first id and what led to it.
 type First struct {
 	Ref    Ref
 	Stamps infer.Stamps
@@ -89,17 +89,16 @@ func (s *Step) reset() {
 type Counts struct {
 	Received, Finished, Aborted, Rejected uint64
 	Prefilled, Generated                  uint64 // ids computed of prompts, and generated
-	// Cached are ids of prompts that were found in the KV cache. A retracted
-	// request that comes back counts again, here and in Prefilled, with its own
-	// ids.
+	// Cached counts ids of prompts that were found in the KV cache. A retracted request
+	// that comes back counts again, here and in Prefilled, including its own ids.
 	Cached      uint64
 	Transferred uint64 // ids whose KV came from a prefill engine
 	Retracted   uint64 // times that a request was sent back to the queue
 	Evicted     uint64 // tokens, in whole pages, that left the KV cache
 	Steps       uint64
-	// Running are the requests in the running batch, Waiting those before it: in
-	// the queue, or with their partner or their KV awaited. Kept are the prefill
-	// legs that have their ids and whose KV is kept.
+	// Running are the requests in the running batch. Waiting are those before it: in the
+	// queue, or waiting for their partner or their KV. Kept are the prefill legs that have
+	// their ids and whose KV is kept.
 	Running, Waiting, Kept int
 	// Owed are the decode legs that have ended and whose pages are kept until they are
 	// Written. They count as aborted above.
