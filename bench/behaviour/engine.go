@@ -71,7 +71,7 @@ func (e *engine) follow(script func(*exchange)) {
 	e.script, e.tries, e.body = script, 0, nil
 }
 
-// asked gives the number of completions asked since the script stands, and the last
+// asked returns the number of completions asked since the script stands, and the last
 // one's body.
 func (e *engine) asked() (tries int, body []byte) {
 	e.mu.Lock()
@@ -128,7 +128,7 @@ func (x *exchange) begin() {
 	io.WriteString(x.conn, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n")
 }
 
-// say says what it is told as one chunk.
+// say returns what it is told as one chunk.
 func (x *exchange) say(text string) error {
 	_, err := fmt.Fprintf(x.conn, "%x\r\n%s\r\n", len(text), text)
 	return err

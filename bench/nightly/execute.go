@@ -92,7 +92,7 @@ func (sh *shell) wait(ctx context.Context, cmd *exec.Cmd) error {
 	return context.Cause(ctx)
 }
 
-// last gives the last lines of a text, indented.
+// last returns the last lines of a text, indented.
 func last(text []byte, lines int) string {
 	all := bytes.Split(bytes.TrimRight(text, "\n"), []byte("\n"))
 	all = all[max(0, len(all)-lines):]

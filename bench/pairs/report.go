@@ -62,7 +62,7 @@ func (c *collected) within(from, to int64, into *result) {
 	into.TTFT = lab.Median(ttft)
 }
 
-// of gives the median over the repeats of what f reads of a row.
+// of returns the median over the repeats of what f reads of a row.
 func of(results []*result, load, wire, row string, f func(*result) float64) float64 {
 	var all []float64
 	for _, r := range results {
@@ -123,7 +123,7 @@ func print(w io.Writer, results []*result) {
 	}
 }
 
-// judge says what makes a run fail: a token that was lost, or a request that failed.
+// judge returns what makes a run fail: a token that was lost, or a request that failed.
 // Figures that depend on the machine do not.
 func judge(results []*result) error {
 	var problems []error

@@ -122,7 +122,7 @@ func (c *cell) kept() keptCell {
 // most is what a quotient is at most: that of a goodput of nothing.
 const most = 1000
 
-// grew says that quotients are larger than they were, in the mean by more than besideSlack, and
+// grew reports whether quotients are larger than they were, in the mean by more than besideSlack, and
 // with 95 % confidence over the seeds.
 func grew(was, now []float64) bool {
 	if len(was) != len(now) {

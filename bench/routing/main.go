@@ -436,7 +436,7 @@ func mean(runs []*fleetsim.Report, of func(*fleetsim.Report) float64) (m float64
 	return m
 }
 
-// worse says that a's figure is above b's by more than bound, with 95 % confidence over
+// worse reports whether a's figure is above b's by more than bound, with 95 % confidence over
 // the pairs; with one pair, that it is.
 func worse(a, b []*fleetsim.Report, of func(*fleetsim.Report) float64, bound float64) bool {
 	m, unsure := paired(a, b, of)

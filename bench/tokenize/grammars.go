@@ -151,7 +151,7 @@ func has(vocab object, token string) bool {
 	return ok
 }
 
-// pieceText gives the text of a token in ByteLevel's alphabet.
+// pieceText returns the text of a token in ByteLevel's alphabet.
 func pieceText(token string) (string, bool) {
 	var b []byte
 	for _, r := range token {

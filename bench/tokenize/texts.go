@@ -62,7 +62,7 @@ func prefix(s string, size int) string {
 	return s
 }
 
-// goText gives text of Go's tree, taken from files all over it.
+// goText returns text of Go's tree, taken from files all over it.
 func goText(size int, suffixes ...string) (string, error) {
 	out, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {

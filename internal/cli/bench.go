@@ -173,7 +173,7 @@ func (c *benchCommand) check() error {
 	return nil
 }
 
-// several says that more than one run is asked for.
+// several reports whether more than one run is asked for.
 func (c *benchCommand) several() bool {
 	return c.SLO != "" || c.Rate.Several() || c.Concurrency.Several()
 }
@@ -288,7 +288,7 @@ func (c *benchCommand) plan(ctx context.Context, s *streams) (load.Plan, error) 
 // maxImage bounds an image's file.
 const maxImage = 64 << 20
 
-// imageURL gives what --image names as the URL that is sent.
+// imageURL returns what --image names as the URL that is sent.
 func imageURL(image string) (string, error) {
 	for _, scheme := range []string{"http://", "https://", "data:"} {
 		if strings.HasPrefix(image, scheme) {
@@ -510,7 +510,7 @@ func (c *benchCommand) calibrate(ctx context.Context, plan *load.Plan) (*load.Ca
 	return calibrate.Run(ctx, o)
 }
 
-// admin gives the base URL of the admin listener to follow, empty for none.
+// admin returns the base URL of the admin listener to follow, empty for none.
 func (c *benchCommand) admin() string {
 	switch c.Admin {
 	case "off":
@@ -557,7 +557,7 @@ func (c *benchCommand) findModel(ctx context.Context, plan *load.Plan, s *stream
 	return nil
 }
 
-// folder gives the plan what the model's folder says: how prompts are counted,
+// folder returns the plan what the model's folder says: how prompts are counted,
 // and the simulated engine's word list where the server's text follows it.
 func (c *benchCommand) folder(plan *load.Plan) error {
 	sim := plan.Model == models.SimName || c.Verify == "on"

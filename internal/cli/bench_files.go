@@ -116,7 +116,7 @@ func (c *benchCommand) open() (*outputFiles[oneRun], error) {
 	)
 }
 
-// wantsRows says whether any of the files has a row for each request.
+// wantsRows reports whether any of the files has a row for each request.
 func (c *benchCommand) wantsRows() bool {
 	return c.CSV != "" || c.JSONL != "" || c.HTML != "" || c.Perfetto != ""
 }

@@ -173,7 +173,7 @@ func prefix(series string) string {
 	return series + ": "
 }
 
-// unlessInterrupted gives an error that is not just how a run ended that was
+// unlessInterrupted returns an error that is not just how a run ended that was
 // called off.
 func (c *campaign) unlessInterrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
@@ -182,7 +182,7 @@ func (c *campaign) unlessInterrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// trial says what a run showed of a rate: the requests of its steady part, or
+// trial returns what a run showed of a rate: the requests of its steady part, or
 // all where there is none, in the order in which they were to be sent.
 func trial(objectives []slo.Objective, rate float64, r *report.Report, rows []report.Row) slo.Trial {
 	t := slo.Trial{Rate: rate, Unstable: r.Unstable(), Void: r.Overdriven()}
@@ -203,7 +203,7 @@ func trial(objectives []slo.Objective, rate float64, r *report.Report, rows []re
 	return t
 }
 
-// judged gives what objectives look at; ok is false where this client ended the
+// judged returns what objectives look at; ok is false where this client ended the
 // request itself.
 func judged(row *report.Row) (x slo.Request, ok bool) {
 	switch row.Outcome {

@@ -228,7 +228,7 @@ func (c *changes) change(edit func(w *wishes, now *config.Desired) error) (outco
 	return out, nil
 }
 
-// readAnew gives the engines that stay and whose adapters know the folder of a model that
+// readAnew returns the engines that stay and whose adapters know the folder of a model that
 // changes: those of ids. They begin anew with the new folder.
 func (c *changes) readAnew(steps []config.Step, want *config.Desired) (more []config.Step) {
 	changed := func(model string) bool {
@@ -613,7 +613,7 @@ type currentModels struct {
 	additions func(model string) engine.Additions
 }
 
-// set says which models there are.
+// set returns which models there are.
 func (l *current) set(models servedModels) error {
 	additions, err := models.additions()
 	if err != nil {

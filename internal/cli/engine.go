@@ -336,7 +336,7 @@ func (f *simFlags) core(name string) (sim.Options, error) {
 	return o, nil
 }
 
-// speaker gives what says more than words.
+// speaker returns what says more than words.
 func (f *simFlags) speaker(m *servedModel, words *content.Words) (*content.Speaker, error) {
 	mode, think, err := f.manner()
 	if err != nil {

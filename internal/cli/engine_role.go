@@ -113,7 +113,7 @@ func (f *roleFlags) connector(o *simserver.Options) error {
 	return nil
 }
 
-// hasLegs says whether requests may come in halves over a wire.
+// hasLegs reports whether requests may come in halves over a wire.
 func hasLegs(wire string) bool {
 	kind, _, _ := strings.Cut(wire, "=")
 	return kind == "sglang" || kind == "vllm"

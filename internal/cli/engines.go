@@ -124,7 +124,7 @@ func printEngines(w io.Writer, views []engineView) error {
 	return err
 }
 
-// line says how much is known by an engine's events, empty where it publishes none.
+// line returns how much is known by an engine's events, empty where it publishes none.
 func (e *events) line() string {
 	switch {
 	case e == nil:

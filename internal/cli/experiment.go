@@ -89,7 +89,7 @@ func parsed(args []string) (*commands, error) {
 	return &c, err
 }
 
-// loadCommand gives the weir bench of a cell.
+// loadCommand returns the weir bench of a cell.
 func loadCommand(e *experiment.Experiment, c experiment.Cell, url string) (*benchCommand, error) {
 	all, err := parsed(append([]string{"bench", url}, e.LoadArgs(c)...))
 	if err != nil {
@@ -192,7 +192,7 @@ func (c *experimentCommand) run(k *kong.Context, s *streams) error {
 	return run.finish(ctx, err, files)
 }
 
-// describeFleet says what each run is given.
+// describeFleet returns what each run is given.
 func describeFleet(e *experiment.Experiment) string {
 	engines := "engines as the cell says"
 	if !slices.ContainsFunc(e.Factors, func(f experiment.Factor) bool { return f.Name == experiment.EnginesFactor }) {

@@ -188,7 +188,7 @@ func (f *recordFlags) access(w io.Writer) gateway.AccessLog {
 	return gateway.AccessLog{Log: slog.New(logs.Plain(w, logs.Format(f.LogFormat), slog.LevelInfo)), Share: f.AccessLog}
 }
 
-// certificate gives what --tls-cert and --tls-key name, nil without them.
+// certificate returns what --tls-cert and --tls-key name, nil without them.
 func (f *listenFlags) certificate(log *slog.Logger) (*gateway.Certificate, error) {
 	if f.TLSCert == "" {
 		return nil, nil
@@ -207,7 +207,7 @@ func hostNames(hosts []string, addr string) names {
 	return hosts
 }
 
-// words gives what flags hold that may be repeated, and each have several words with
+// words returns what flags hold that may be repeated, and each have several words with
 // commas between.
 func words(values []string) (all []string) {
 	for _, v := range values {
@@ -312,7 +312,7 @@ func (f *limitFlags) set(o *gateway.Options) error {
 	return nil
 }
 
-// orNone gives an option whose default is not 0 the value of a flag for which 0 is none.
+// orNone returns an option whose default is not 0 the value of a flag for which 0 is none.
 func orNone[T int64 | float64](v T) T {
 	if v == 0 {
 		return -1
@@ -403,7 +403,7 @@ func (f *answerFlags) set(o *gateway.Options) error {
 	return nil
 }
 
-// written says that records are written to a file.
+// written reports whether records are written to a file.
 func (f *recordFlags) written() bool { return f.Timeline != "" && f.Timeline != "off" }
 
 // shelves are what stays in memory of each minute's records, some 10,000 in all.

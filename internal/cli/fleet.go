@@ -135,7 +135,7 @@ func (c *fleetCommand) Run(s *streams) error {
 	return outputs.write(study, study.Text, s.out)
 }
 
-// searches says that the number of engines is looked for.
+// searches reports whether the number of engines is looked for.
 func (c *fleetCommand) searches() bool { return c.SLO != "" && len(c.Engines) == 0 }
 
 // compare runs every policy in every cell that was asked for.

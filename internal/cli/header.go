@@ -30,7 +30,7 @@ func eachHeader(flags []string, add func(name, value string)) error {
 	return nil
 }
 
-// headers gives the headers as a map, in which the last one of a name is left.
+// headers returns the headers as a map, in which the last one of a name is left.
 func headers(flags []string) (map[string]string, error) {
 	all := map[string]string{}
 	err := eachHeader(flags, func(name, value string) { all[name] = value })

@@ -338,7 +338,7 @@ Each histogram has classic buckets and is a native histogram too. A scraper that
 	return b.String()
 }
 
-// relayed says whether engines of a kind have a metric that no adapter gives.
+// relayed reports whether engines of a kind have a metric that no adapter gives.
 func relayed(name, kind string) bool {
 	switch name {
 	case "weir_relay_streams_total":

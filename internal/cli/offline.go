@@ -265,7 +265,7 @@ type progressLine struct {
 // progressEvery is often enough to see it move.
 const progressEvery = 200 * time.Millisecond
 
-// newProgressLine gives nil where w is not a terminal.
+// newProgressLine returns nil where w is not a terminal.
 func newProgressLine(w io.Writer) *progressLine {
 	if _, ok := live.Terminal(w); !ok {
 		return nil

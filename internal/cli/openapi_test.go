@@ -23,7 +23,7 @@ import (
 
 const openAPI = "../../docs/admin.openapi.json"
 
-// openAPIOf gives the operations that the document has, by method and path.
+// openAPIOf returns the operations that the document has, by method and path.
 func openAPIOf(t *testing.T) (operations map[string]map[string]any, schemas *jsonschema.Compiler) {
 	t.Helper()
 	data, err := os.ReadFile(openAPI)

@@ -37,7 +37,7 @@ func notifyOfSignals(to chan<- os.Signal, some ...os.Signal) (stop func()) {
 	return func() { signal.Stop(to) }
 }
 
-// interrupt gives a context that the first signal ends, and a channel that has each
+// interrupt returns a context that the first signal ends, and a channel that has each
 // further one: the operator does not want to wait.
 func (s *streams) interrupt() (ctx context.Context, again <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -148,7 +148,7 @@ func here(addr string) string {
 	return addr
 }
 
-// server gives the API's server and how it serves the API's own listener.
+// server returns the API's server and how it serves the API's own listener.
 func (p *process) server() (api *http.Server, serve func(net.Listener) error) {
 	api = p.gateway.Server()
 	if p.certificate == nil {
@@ -162,7 +162,7 @@ func (p *process) server() (api *http.Server, serve func(net.Listener) error) {
 // proxyHeaderTimeout bounds the wait for a proxy's word on its client.
 const proxyHeaderTimeout = 10 * time.Second
 
-// clients gives the API's listener, whose connections know their clients' addresses: a
+// clients returns the API's listener, whose connections know their clients' addresses: a
 // trusted proxy must say whose a connection is where the PROXY protocol is asked for, and
 // nobody else may.
 func (p *process) clients() net.Listener {

@@ -141,7 +141,7 @@ type recordView struct {
 // ms rounds to microseconds.
 func ms(ns int64) float64 { return math.Round(float64(ns)/1e3) / 1e3 }
 
-// recordViewOf gives the view of a record at a time.
+// recordViewOf returns the view of a record at a time.
 func recordViewOf(f *timeline.Found, now int64) recordView {
 	rec := f.Record
 	v := recordView{

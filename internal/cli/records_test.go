@@ -11,7 +11,7 @@ import (
 	"weir/internal/trace"
 )
 
-// asked gives what the admin listener answers.
+// asked returns what the admin listener answers.
 func asked(t *testing.T, p *process, path string) (code int, body string) {
 	t.Helper()
 	w := httptest.NewRecorder()

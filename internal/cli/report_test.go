@@ -30,7 +30,7 @@ func measured(t *testing.T, args ...string) {
 	}
 }
 
-// ttftOf gives a figure of a report's times to the first token, in ms.
+// ttftOf returns a figure of a report's times to the first token, in ms.
 func ttftOf(t *testing.T, file, figure string) float64 {
 	t.Helper()
 	text, err := os.ReadFile(file)

@@ -271,7 +271,7 @@ func (x *execution) interrupt() {
 	}
 }
 
-// ends says whether it ends within a time.
+// ends reports whether it ends within a time.
 func (x *execution) ends(within time.Duration) bool {
 	select {
 	case <-x.done:

@@ -151,7 +151,7 @@ func (c *serveCommand) judge(all bool) (p serveParts, problems []error) {
 	return p, problems
 }
 
-// capsOf gives the caps of models that have any, by name.
+// capsOf returns the caps of models that have any, by name.
 func capsOf(specs []config.Model) map[string]gateway.Cap {
 	caps := map[string]gateway.Cap{}
 	for _, m := range specs {
@@ -162,7 +162,7 @@ func capsOf(specs []config.Model) map[string]gateway.Cap {
 	return caps
 }
 
-// policiesOf gives the policies of models that have one of their own, by name.
+// policiesOf returns the policies of models that have one of their own, by name.
 func policiesOf(specs []config.Model) (map[string]string, error) {
 	policies := map[string]string{}
 	for _, m := range specs {
@@ -177,7 +177,7 @@ func policiesOf(specs []config.Model) (map[string]string, error) {
 	return policies, nil
 }
 
-// aliasesOf gives the aliases of models that have no folder here, by name.
+// aliasesOf returns the aliases of models that have no folder here, by name.
 func aliasesOf(specs []config.Model) map[string][]string {
 	aliases := map[string][]string{}
 	for _, m := range specs {
@@ -418,7 +418,7 @@ func find(e config.Engine, a *access.Access, dialled func(config.Engine) engine.
 	})
 }
 
-// onlyRelayed says which option of an engine a relay alone has; empty: none is given.
+// onlyRelayed returns which option of an engine a relay alone has; empty: none is given.
 func onlyRelayed(e *config.Engine) string {
 	switch {
 	case e.PassKey:

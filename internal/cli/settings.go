@@ -40,12 +40,12 @@ var (
 	harmless    = []string{"tls-key", "session-header"}
 )
 
-// mayHoldSecret says whether a flag's value is to be left out.
+// mayHoldSecret reports whether a flag's value is to be left out.
 func mayHoldSecret(name string) bool {
 	return !slices.Contains(harmless, name) && slices.ContainsFunc(strings.Split(name, "-"), func(word string) bool { return slices.Contains(secretWords, word) })
 }
 
-// flagsOf gives the flags in force of the command that runs.
+// flagsOf returns the flags in force of the command that runs.
 func flagsOf(k *kong.Context) settings {
 	first, _, _ := strings.Cut(version(), "\n")
 	s := settings{Version: first, Command: k.Selected().Name, Flags: []setting{}}
@@ -65,7 +65,7 @@ func flagsOf(k *kong.Context) settings {
 	return s
 }
 
-// given says whether a flag was set: on the command line or by the file, which leave it in the
+// given reports whether a flag was set: on the command line or by the file, which leave it in the
 // path, or by the environment.
 func given(k *kong.Context, flag *kong.Flag) bool {
 	return slices.ContainsFunc(k.Path, func(p *kong.Path) bool { return p.Flag == flag }) ||

@@ -8,7 +8,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// inForce gives the flags in force as a command line has them.
+// inForce returns the flags in force as a command line has them.
 func inForce(t *testing.T, args ...string) (settings, map[string]setting) {
 	t.Helper()
 	parser, err := kong.New(&commands{}, kong.Name("weir"), kong.Writers(io.Discard, io.Discard), kong.DefaultEnvars("WEIR"), kong.Vars{"version": ""})

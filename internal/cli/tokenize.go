@@ -79,7 +79,7 @@ func (c *tokenizeCommand) load() (*tokenizer.Model, error) {
 	return m, nil
 }
 
-// read gives the input and its name in errors.
+// read returns the input and its name in errors.
 func (c *tokenizeCommand) read(stdin io.Reader) (name string, data []byte, err error) {
 	if c.File == "-" {
 		if data, err = io.ReadAll(stdin); err != nil {
@@ -176,7 +176,7 @@ func notJSON(data []byte, err error) error {
 	return at(data, len(data), "unexpected end; want a JSON array of ids such as [1,2,3]")
 }
 
-// at says where in the input something is: lines and columns from 1, columns
+// at returns where in the input something is: lines and columns from 1, columns
 // in characters.
 func at(data []byte, offset int, format string, args ...any) error {
 	before := data[:min(offset, len(data))]

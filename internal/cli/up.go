@@ -100,7 +100,7 @@ func (c *upCommand) Run(k *kong.Context, s *streams) error {
 	return p.serve(signals)
 }
 
-// named gives the model with its further names.
+// named returns the model with its further names.
 func (c *upCommand) named(m *servedModel) *servedModel {
 	as := m.Model
 	as.Aliases = words(c.Alias)

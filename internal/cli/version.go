@@ -60,7 +60,7 @@ func commitOf(info *debug.BuildInfo) string {
 	return commit
 }
 
-// describeBuild says what was built, in lines without an end. What the build did
+// describeBuild returns what was built, in lines without an end. What the build did
 // not record is said to be so.
 func describeBuild(info *debug.BuildInfo, release string) string {
 	settings := settingsOf(info)

@@ -149,7 +149,7 @@ func (c *whyCommand) ask(s *streams) ([]byte, error) {
 	return c.adminFlag.ask(http.MethodPost, "/admin/why?path="+url.QueryEscape(c.Path), header, bytes.NewReader(body))
 }
 
-// waits says how a request that might be would wait.
+// waits returns how a request that might be would wait.
 func waits(q *receiptQueue) string {
 	if !q.Waits {
 		return "it would not wait"
@@ -233,7 +233,7 @@ func (r *receipt) print(w io.Writer, was bool) (err error) {
 	return err
 }
 
-// stages says how long the stages of a pair lasted, as far as anybody has told.
+// stages returns how long the stages of a pair lasted, as far as anybody has told.
 func stages(pair map[string]int64) string {
 	var parts []string
 	for _, name := range append(trace.PairStages[:], "handover") {

@@ -26,7 +26,7 @@ type Wanted struct {
 	Drained bool
 }
 
-// Engine gives the wanted engine of a name; nil: there is none.
+// Engine returns the wanted engine of a name; nil: there is none.
 func (d *Desired) Engine(name string) *Wanted {
 	at := slices.IndexFunc(d.Engines, func(w Wanted) bool { return w.Name == name })
 	if at < 0 {
@@ -35,7 +35,7 @@ func (d *Desired) Engine(name string) *Wanted {
 	return &d.Engines[at]
 }
 
-// Model gives the model of a name or an alias; nil: there is none.
+// Model returns the model of a name or an alias; nil: there is none.
 func (d *Desired) Model(name string) *Model {
 	at := slices.IndexFunc(d.Models, func(m Model) bool { return m.Name == name || slices.Contains(m.Aliases, name) })
 	if at < 0 {
@@ -113,7 +113,7 @@ func (s Step) String() string {
 	return line
 }
 
-// Diff gives the steps from one fleet to another. An engine with the same name is kept if
+// Diff returns the steps from one fleet to another. An engine with the same name is kept if
 // nothing of it has changed but its weight and whether it is drained. There are none exactly
 // if the fleets are the same, but for the order of their engines.
 func Diff(from, to *Desired) (steps []Step) {
@@ -187,7 +187,7 @@ func modelsOf(d *Desired) map[string]string {
 // MaxAddresses bounds the engines behind one name.
 const MaxAddresses = 256
 
-// Resolved gives an engine for each address that a name has, in the order of the addresses.
+// Resolved returns an engine for each address that a name has, in the order of the addresses.
 // Those that cannot be an engine's are left out, and named in the error: a name that leads to
 // this machine, or nowhere, would have requests go to whatever listens here.
 func (w *Wanted) Resolved(addrs []netip.Addr) (engines []Wanted, err error) {
@@ -254,7 +254,7 @@ func (w *Wanted) hostPort() (host, port string) {
 	return w.URL.Hostname(), port
 }
 
-// local says that a name is this machine's by definition.
+// local reports whether a name is this machine's by definition.
 func local(host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")

@@ -74,7 +74,7 @@ func port(s string) (int, error) {
 	return int(n), err
 }
 
-// Ask says whether the engine is to be asked how its half of a request meets the other:
+// Ask reports whether the engine is to be asked how its half of a request meets the other:
 // it has a role, and the operator does not say all of it.
 func (h *Halves) Ask() bool {
 	switch {

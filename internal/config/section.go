@@ -68,7 +68,7 @@ func (s *Section) Check(known []string) error {
 	return nil
 }
 
-// Find gives the entry of a key, nil where there is none.
+// Find returns the entry of a key, nil where there is none.
 func (s *Section) Find(key string) *Entry {
 	if s == nil {
 		return nil

@@ -272,7 +272,7 @@ func (e *Engine) checkAccess() error {
 	return nil
 }
 
-// address says whether an engine's specification is an address without a kind.
+// address reports whether an engine's specification is an address without a kind.
 func address(s string) bool {
 	if before, _, ok := strings.Cut(s, "://"); ok {
 		return !strings.Contains(before, "=")

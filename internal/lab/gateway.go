@@ -65,7 +65,7 @@ func Gateways() []Gateway {
 	}
 }
 
-// Named gives the candidate of a name; there must be one.
+// Named returns the candidate of a name; there must be one.
 func Named(name string) Gateway {
 	for _, g := range Gateways() {
 		if g.Name == name {

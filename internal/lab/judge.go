@@ -8,7 +8,7 @@ import (
 	"weir/internal/lab/client"
 )
 
-// Judge says what makes a run fail: a cell that could not be measured, a
+// Judge returns what makes a run fail: a cell that could not be measured, a
 // gateway that lost or confused a token and is no peer, a clock that was set, and
 // a control that did not fail, by which the benchmark would be blind.
 func Judge(results []*client.Result) []string {
@@ -44,7 +44,7 @@ func Judge(results []*client.Result) []string {
 	return problems
 }
 
-// overloads says whether a load is more than can be written token by token on
+// overloads reports whether a load is more than can be written token by token on
 // any machine that two cores make. The founding load is not: they have become
 // faster.
 func overloads(load string) bool { return load == "flat out" }
@@ -59,7 +59,7 @@ func sameCell(results []*client.Result, load, gateway string) *client.Result {
 	return nil
 }
 
-// Behind says whether a control is clearly behind weir under the same load: it
+// Behind reports whether a control is clearly behind weir under the same load: it
 // delivered less than 97 % of weir's tokens, or with twice its p99. Without a
 // result of weir's it is not.
 func Behind(control, weir *client.Result) bool {

@@ -49,7 +49,7 @@ func (o *output) bytes() []byte {
 	return bytes.Clone(o.b.Bytes())
 }
 
-// String gives the beginning of what was written, where the cause stands.
+// String returns the beginning of what was written, where the cause stands.
 func (o *output) String() string { return fmt.Sprintf("%.500s", bytes.TrimSpace(o.bytes())) }
 
 // Start starts a command with an environment; nil is this process's own.
@@ -107,7 +107,7 @@ func (p *Process) Wait(ctx context.Context) (stdout []byte, err error) {
 // Problem is what the process said on its standard error.
 func (p *Process) Problem() string { return p.err.String() }
 
-// PIDs gives the process, its children and theirs.
+// PIDs returns the process, its children and theirs.
 func (p *Process) PIDs() []int {
 	pids := []int{p.cmd.Process.Pid}
 	for i := 0; i < len(pids); i++ {

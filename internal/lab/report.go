@@ -29,7 +29,7 @@ func Line(r *client.Result) string {
 	return s
 }
 
-// Medians gives one result per load and gateway: of each figure the median
+// Medians returns one result per load and gateway: of each figure the median
 // over the repeats, of each count of what went wrong the sum.
 func Medians(results []*client.Result) []*client.Result {
 	var medians []*client.Result

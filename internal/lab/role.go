@@ -55,7 +55,7 @@ func told[T any](run func(*T) error) func(spec string) error {
 	}
 }
 
-// IsRole says whether arguments are those of a process of a cell: a role, and
+// IsRole reports whether arguments are those of a process of a cell: a role, and
 // what it is told as JSON.
 func IsRole(args []string) bool { return len(args) == 2 && roles()[args[0]] != nil }
 

@@ -43,7 +43,7 @@ type Bench struct {
 	Log io.Writer
 }
 
-// selfArgs gives the command line of a role of this program.
+// selfArgs returns the command line of a role of this program.
 func (b *Bench) selfArgs(role string, c *cell.Cell) ([]string, error) {
 	spec, err := json.Marshal(c)
 	if err != nil {
@@ -57,7 +57,7 @@ func (b *Bench) selfArgs(role string, c *cell.Cell) ([]string, error) {
 // disturbed measurement counts.
 const disturbance = 0.1
 
-// Disturbed says whether other processes took more than a tenth of a CPU while
+// Disturbed reports whether other processes took more than a tenth of a CPU while
 // a result was measured.
 func (b *Bench) Disturbed(r *client.Result) bool {
 	return r.OtherCPU > disturbance*b.Times.Measure.Seconds()

@@ -151,7 +151,7 @@ func within(r *latency.Recorder, ns, low, high int64) {
 	r.AddWithin(ns, low, high)
 }
 
-// report gives the report so far.
+// report returns the report so far.
 func (a *account) report() *Report {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -182,7 +182,7 @@ func (a *account) report() *Report {
 	return &r
 }
 
-// cpuTime gives the CPU time this process used so far.
+// cpuTime returns the CPU time this process used so far.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -63,10 +63,10 @@ func (a *arrivals) read(n, room int, at int64, stamped bool) {
 	}
 }
 
-// exact says that the last byte of the last read arrived at its stamp.
+// exact reports whether the last byte of the last read arrived at its stamp.
 func (a *arrivals) exact() bool { return a.stamped && !a.full && !a.held }
 
-// oldest gives the earliest that any of the last read may have arrived, which has
+// oldest returns the earliest that any of the last read may have arrived, which has
 // a time. known are the kernel's counters since that read.
 func (a *arrivals) oldest(at int64, known sock.Arrivals, told bool) int64 {
 	a.asked, a.first = true, min(a.since, at)

@@ -73,7 +73,7 @@ func (b *buffer) fill() error {
 	return err
 }
 
-// since gives the earliest that what has been taken of the last read may have
+// since returns the earliest that what has been taken of the last read may have
 // arrived, where nothing but the end of a chunk's framing is left of it (last) or
 // else any of it.
 func (b *buffer) since(last bool) int64 {
@@ -93,7 +93,7 @@ func (b *buffer) release() { b.marked = false }
 // held is what was read and not yet taken.
 func (b *buffer) held() []byte { return b.data[b.start:b.end] }
 
-// take gives the next n bytes held; they stay valid until the next fill.
+// take returns the next n bytes held; they stay valid until the next fill.
 func (b *buffer) take(n int) []byte {
 	p := b.data[b.start : b.start+n]
 	b.start += n
@@ -146,7 +146,7 @@ type body struct {
 	frames  int   // chunks seen: what the server flushed apart
 }
 
-// next gives the next bytes of the body as far as they have arrived; they hold
+// next returns the next bytes of the body as far as they have arrived; they hold
 // until the next call. io.EOF is the body's proper end, io.ErrUnexpectedEOF a
 // connection that was closed before it. After errAgain it goes on where it was.
 func (b *body) next() ([]byte, error) {

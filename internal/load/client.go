@@ -95,7 +95,7 @@ type client struct {
 	idle []*conn
 }
 
-// get gives an idle connection that is still open, or a new one.
+// get returns an idle connection that is still open, or a new one.
 func (c *client) get(ctx context.Context) (cn *conn, reused bool, err error) {
 	if cn = c.spare(); cn != nil {
 		return cn, true, nil
@@ -104,7 +104,7 @@ func (c *client) get(ctx context.Context) (cn *conn, reused bool, err error) {
 	return cn, false, err
 }
 
-// spare gives an idle connection that is still open, nil where there is none.
+// spare returns an idle connection that is still open, nil where there is none.
 func (c *client) spare() *conn {
 	for {
 		c.mu.Lock()
@@ -213,7 +213,7 @@ func small(fd, size int) error {
 	return nil
 }
 
-// quiet says that an idle connection is open and has nothing to read: what a
+// quiet reports whether an idle connection is open and has nothing to read: what a
 // server sends unasked, and its closing, both forbid another request. It looks
 // without taking, so that a connection lost while idle is not mistaken for a
 // request lost.
@@ -237,14 +237,14 @@ func (cn *conn) quiet() bool {
 	return nothing
 }
 
-// empty says that a socket is open and has nothing to read.
+// empty reports whether a socket is open and has nothing to read.
 func empty(fd int) bool {
 	var one [1]byte
 	_, _, err := unix.Recvfrom(fd, one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
 	return errors.Is(err, unix.EAGAIN)
 }
 
-// kindOf gives the kind of a transport error, early when it came before the
+// kindOf returns the kind of a transport error, early when it came before the
 // response's head.
 func kindOf(err error, early bool) Kind {
 	switch {

@@ -155,7 +155,7 @@ type stops struct {
 	share         float64
 }
 
-// runs gives the first time from at on at which the generator runs.
+// runs returns the first time from at on at which the generator runs.
 func (f stops) runs(at int64) int64 {
 	if f.share == 0 {
 		return at

@@ -103,7 +103,7 @@ func (h *head) field(line []byte) bool {
 // is compares a header's name or token, ignoring case.
 func is(b []byte, s string) bool { return len(b) == len(s) && bytes.EqualFold(b, []byte(s)) }
 
-// body gives the reader of the body that the head announces.
+// body returns the reader of the body that the head announces.
 func (h *head) body(b *buffer) body {
 	switch {
 	case h.status == 204 || h.status == 304:

@@ -162,7 +162,7 @@ func (j *judge) content(now int64) {
 	s.Tokens = j.check.Words() + 1 // the last word is open until the next begins
 }
 
-// reasonName gives a finish_reason as a string without allocating for those
+// reasonName returns a finish_reason as a string without allocating for those
 // there usually are.
 func reasonName(b []byte) string {
 	switch string(b) {
@@ -174,7 +174,7 @@ func reasonName(b []byte) string {
 	return string(b)
 }
 
-// describe gives an error object in words.
+// describe returns an error object in words.
 func describe(c *chunk) string {
 	if len(c.message) == 0 {
 		return fmt.Sprintf("%.200s", c.failure)

@@ -48,12 +48,12 @@ func (r *Reading) Ended() int64 {
 	return r.Complete + r.Corrupt + r.Errored + r.Abandoned + r.Unfinished
 }
 
-// bucketOf gives the bucket of a latency.
+// bucketOf returns the bucket of a latency.
 func bucketOf(ns int64) int {
 	return min(liveBuckets-1, max(0, int(perOctave*math.Log2(float64(ns)/float64(liveShortest)))))
 }
 
-// Since gives what was counted since an earlier reading.
+// Since returns what was counted since an earlier reading.
 func (b LiveBuckets) Since(earlier *LiveBuckets) LiveBuckets {
 	for i := range b {
 		b[i] -= earlier[i]
@@ -61,7 +61,7 @@ func (b LiveBuckets) Since(earlier *LiveBuckets) LiveBuckets {
 	return b
 }
 
-// Quantile gives the latency below which a share of what was counted lies, to
+// Quantile returns the latency below which a share of what was counted lies, to
 // within a bucket; ok is false where nothing was.
 func (b *LiveBuckets) Quantile(share float64) (d time.Duration, ok bool) {
 	var n int64
@@ -104,7 +104,7 @@ func (l *Live) end(s *Sample) {
 	l.outcomes[s.Outcome].Add(1)
 }
 
-// Read gives the figures now.
+// Read returns the figures now.
 func (l *Live) Read() Reading {
 	var r Reading
 	// What has ended is read before what has begun, so that it is never more.

@@ -242,7 +242,7 @@ func (p *Plan) check() error {
 	return nil
 }
 
-// sessions says that requests hold what was said before them.
+// sessions reports whether requests hold what was said before them.
 func (p *Plan) sessions() bool {
 	return p.Workload != nil && p.Workload.Sessions != nil
 }
@@ -312,7 +312,7 @@ func joinHostPort(host, port string) string {
 	return host + ":" + port
 }
 
-// marshal gives a value's JSON; what the plan's own fields hold cannot fail.
+// marshal returns a value's JSON; what the plan's own fields hold cannot fail.
 func marshal(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {

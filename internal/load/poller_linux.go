@@ -124,7 +124,7 @@ func (s *socket) ready(_ *turner, hup bool) {
 	}
 }
 
-// listen gives the turns of a response to an exchange, after a first one, which
+// listen returns the turns of a response to an exchange, after a first one, which
 // no edge may be left to bring, and says whether the response is over with it.
 func (s *socket) listen(x *exchange, cn *conn) (over bool) {
 	s.mu.Lock()
@@ -241,14 +241,14 @@ func (s *socket) write(ctx context.Context, timeout *time.Timer, b []byte) error
 	return nil
 }
 
-// await says whether somebody waits for room.
+// await reports whether somebody waits for room.
 func (s *socket) await(room bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.full = room
 }
 
-// quiet says that the connection is open and has nothing to read.
+// quiet reports whether the connection is open and has nothing to read.
 func (s *socket) quiet() bool { return empty(s.fd) }
 
 func (s *socket) close() error {

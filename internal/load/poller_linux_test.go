@@ -12,7 +12,7 @@ import (
 	"weir/internal/trace"
 )
 
-// pipe gives a polled connection and the server's end of it.
+// pipe returns a polled connection and the server's end of it.
 func pipe(t *testing.T) (*conn, *net.TCPConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

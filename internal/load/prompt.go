@@ -72,7 +72,7 @@ func newPrompts(p *Plan) (prompts, error) {
 	return out, nil
 }
 
-// singleWords gives the words that are one token each wherever they stand. base is the
+// singleWords returns the words that are one token each wherever they stand. base is the
 // count of two.
 func singleWords(p *Plan, base int) (single []string, err error) {
 	for _, w := range words {

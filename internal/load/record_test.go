@@ -14,7 +14,7 @@ import (
 	"weir/internal/workload"
 )
 
-// schedule gives what a worker draws of a schedule: each request's index and
+// schedule returns what a worker draws of a schedule: each request's index and
 // time.
 func schedule(t *rapid.T, p Plan, worker, workers int) (drawn []string) {
 	p.Worker, p.Workers = worker, workers

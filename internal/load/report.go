@@ -136,10 +136,10 @@ type Report struct {
 	CPUPerEvent float64 `json:"cpu_us_per_event"`
 }
 
-// Clean says that every request that was to complete did.
+// Clean reports whether every request that was to complete did.
 func (r *Report) Clean() bool { return r.Corrupt == 0 && r.Errored == 0 && r.Complete > 0 }
 
-// Failed says that requests were not what they should be, or that nothing was
+// Failed reports whether requests were not what they should be, or that nothing was
 // measured. A run whose requests were all abandoned as planned did what it was
 // told.
 func (r *Report) Failed() bool {
@@ -189,7 +189,7 @@ type Fact struct{ Name, Text string }
 // lostFact is the one that errors are listed below.
 const lostFact = "lost"
 
-// Heading says what was loaded, and how.
+// Heading returns what was loaded, and how.
 func (r *Report) Heading() string {
 	model := ""
 	if r.Model != "" {
@@ -284,7 +284,7 @@ func (r *Report) Latencies() (all []Latency) {
 	return all
 }
 
-// open says that requests were sent however many were in flight.
+// open reports whether requests were sent however many were in flight.
 func (r *Report) open() bool { return r.Rate > 0 || r.Workload != "" && r.Concurrency == 0 }
 
 // mode describes how requests were sent.
@@ -306,7 +306,7 @@ func (r *Report) mode() string {
 	return fmt.Sprintf("%s, closed loop of %d, seed %d", kind, r.Concurrency, r.Seed)
 }
 
-// part says which part of a schedule it is.
+// part returns which part of a schedule it is.
 func (r *Report) part() string {
 	switch {
 	case r.Worker > 0:
@@ -326,5 +326,5 @@ func (r *Report) answerApart() latency.Judged {
 	return r.TTFTAnswer
 }
 
-// millis gives milliseconds at a useful precision.
+// millis returns milliseconds at a useful precision.
 func millis(ms latency.Figure) string { return latency.Millis(float64(ms)) }

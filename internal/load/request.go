@@ -160,7 +160,7 @@ func appendIndex(dst []byte, i int) []byte {
 	return append(dst, digits[:]...)
 }
 
-// id gives the id of the i-th request, empty where requests have none.
+// id returns the id of the i-th request, empty where requests have none.
 func (m *message) id(i int) string {
 	if !m.named {
 		return ""

@@ -171,7 +171,7 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 	return report, nil
 }
 
-// cores gives the schedule, which waits in the kernel, a place of its own in Go's
+// cores returns the schedule, which waits in the kernel, a place of its own in Go's
 // scheduler: it counts who waits there as running, and until it has found out would
 // leave what that woke up without a core.
 func (r *runner) cores() (restore func()) {

@@ -14,7 +14,7 @@ const (
 
 var outcomeNames = [...]string{"complete", "corrupt", "errored", "abandoned", "unfinished"}
 
-// String gives the outcome's name in reports.
+// String returns the outcome's name in reports.
 func (o Outcome) String() string { return outcomeNames[o] }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -217,7 +217,7 @@ func (s *Sample) doubt() {
 	s.loose[len(s.loose)-1].Low = max(0, since-before)
 }
 
-// Streamed says that the answer came in parts that have times of their own.
+// Streamed reports whether the answer came in parts that have times of their own.
 func (s *Sample) Streamed() bool { return !s.whole }
 
 // lateness makes the lateness of reads that brought what has no time of its own

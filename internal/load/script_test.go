@@ -42,7 +42,7 @@ func vocabulary(t testing.TB) *content.Words {
 	return w
 }
 
-// answer gives the first n words that a simulated engine would say.
+// answer returns the first n words that a simulated engine would say.
 func answer(t testing.TB, w *content.Words, n int) []string {
 	t.Helper()
 	s := w.Start([]uint32{1 << 20}, 7)
@@ -75,7 +75,7 @@ func whole(words []string) *reply {
 	return &reply{chat: true, words: words, finish: "length", usage: len(words), done: true, newline: "\n"}
 }
 
-// events gives the data of the reply's events.
+// events returns the data of the reply's events.
 func (r *reply) events() []string {
 	var out []string
 	if r.chat {

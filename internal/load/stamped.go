@@ -113,7 +113,7 @@ func (s *stamped) frame(p []byte) {
 	}
 }
 
-// between says that what was read last ended with a record.
+// between reports whether what was read last ended with a record.
 func (s *stamped) between() bool { return s.had == 0 }
 
 // begin says that nothing is left to read, and that a request is sent at a time.
@@ -125,7 +125,7 @@ func (s *stamped) begin(at int64) {
 	}
 }
 
-// oldest gives the earliest that any of what was read last may have arrived.
+// oldest returns the earliest that any of what was read last may have arrived.
 func (s *stamped) oldest() int64 {
 	if !s.history.asked {
 		s.ask()

@@ -39,7 +39,7 @@ func (f *feed) since(at int64, last bool) int64 {
 
 const turnTokens = 100
 
-// turns gives what takes in one answer whose tokens come so many at a read.
+// turns returns what takes in one answer whose tokens come so many at a read.
 func turns(tb testing.TB, each int) func() *Sample {
 	r := whole(nil)
 	for range turnTokens {

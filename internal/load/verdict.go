@@ -45,7 +45,7 @@ const (
 	longEnough                  = 0.2 // s: CPU and scheduling of shorter runs are those of starting up
 )
 
-// judge gives the verdict, and refuses latencies that have no meaning.
+// judge returns the verdict, and refuses latencies that have no meaning.
 func (r *Report) judge() {
 	v := Verdict{Trust: Valid, Reasons: []string{}}
 	say := func(t Trust, format string, args ...any) {
@@ -156,7 +156,7 @@ func (r *Report) punctual(say func(t Trust, format string, args ...any)) {
 	}
 }
 
-// uncertain says which percentiles of some latencies are not known well enough,
+// uncertain returns which percentiles of some latencies are not known well enough,
 // because they are made of events that have no time of their own.
 func (r *Report) uncertain(of ...string) (t Trust, why string) {
 	t = Valid
@@ -202,7 +202,7 @@ func (r *Report) uncertain(of ...string) (t Trust, why string) {
 		100*float64(c.Unknown)/float64(max(1, r.TextEvents)), 100*float64(c.UnknownFirst)/float64(max(1, r.Requests)), strings.Join(which, ", "))
 }
 
-// Unstable says why the rate was more than the server answers, empty where it
+// Unstable returns why the rate was more than the server answers, empty where it
 // was not.
 func (r *Report) Unstable() string {
 	if !r.open() {
@@ -211,7 +211,7 @@ func (r *Report) Unstable() string {
 	return r.Steady.Unstable
 }
 
-// Overdriven says why the load that was asked for was not the load that was
+// Overdriven returns why the load that was asked for was not the load that was
 // offered, or what objectives are about not measured; empty where both were. The
 // fault is the generator's, and nothing is known of the server.
 func (r *Report) Overdriven() string {
@@ -265,7 +265,7 @@ func readRuntime() runtimeFigures {
 	return runtimeFigures{s[0].Value.Float64Histogram(), s[1].Value.Float64Histogram(), s[2].Value.Uint64()}
 }
 
-// generator gives what the generator needed since the account was opened.
+// generator returns what the generator needed since the account was opened.
 func (a *account) generator(cpu, elapsed float64) Generator {
 	now := readRuntime()
 	g := Generator{Cores: a.cores, GCs: now.gcs - a.started.gcs}
@@ -279,7 +279,7 @@ func (a *account) generator(cpu, elapsed float64) Generator {
 	return g
 }
 
-// quantile gives the upper edge, in milliseconds, of the bucket in which a share
+// quantile returns the upper edge, in milliseconds, of the bucket in which a share
 // of what was counted between two readings lies; 0 where nothing was.
 func quantile(before, after *metrics.Float64Histogram, share float64) float64 {
 	var n uint64

@@ -25,7 +25,7 @@ func (w *walker) space() {
 	}
 }
 
-// peek gives the next byte, 0 at the end.
+// peek returns the next byte, 0 at the end.
 func (w *walker) peek() byte {
 	if w.at < len(w.data) {
 		return w.data[w.at]

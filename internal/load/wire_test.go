@@ -25,7 +25,7 @@ type wireConn struct {
 func (c wireConn) Read(p []byte) (int, error)  { return c.Reader.Read(p) }
 func (c wireConn) Write(p []byte) (int, error) { return len(p), nil }
 
-// memoryConn gives a connection that answers with what r has.
+// memoryConn returns a connection that answers with what r has.
 func memoryConn(r io.Reader) *conn {
 	cn := &conn{Conn: wireConn{Reader: r}}
 	cn.slow.src = reading{cn.Conn}
@@ -33,7 +33,7 @@ func memoryConn(r io.Reader) *conn {
 	return cn
 }
 
-// judgeWire gives the sample of a response that arrives in two reads cut at
+// judgeWire returns the sample of a response that arrives in two reads cut at
 // that byte, or byte by byte when cut is 0.
 func judgeWire(t interface{ Fatal(...any) }, wire string, p *Plan, cut int) *Sample {
 	p.URL, p.Requests = "http://x", 1

@@ -86,7 +86,7 @@ func (c *Core) compose(k *rank, at int64, out *Step) {
 	}
 }
 
-// share gives a share of what running requests may still generate.
+// share returns a share of what running requests may still generate.
 func (c *Core) share(x float64) float64 { return min(1, c.opts.Conservativeness*x) }
 
 // foreseen is the number of ids that count as still to come of a request.
@@ -185,7 +185,7 @@ func (c *Core) admit(k *rank, ref Ref, at int64, out *Step) bool {
 	return true
 }
 
-// plan gives a prompt its share of a step.
+// plan returns a prompt its share of a step.
 func (c *Core) plan(k *rank, ref Ref, budget int) int {
 	r, d := &c.requests[ref], &c.details[ref]
 	d.chunk = min(r.length()-int(r.prefilled), budget)

@@ -189,7 +189,7 @@ func (w *witness) submit(t *rapid.T) {
 	w.live[ref] = &ledger{params: p}
 }
 
-// outranks says whether in every full queue somebody waits with a lower
+// outranks reports whether in every full queue somebody waits with a lower
 // priority.
 func (w *witness) outranks(priority int) bool {
 	for i := range w.core.ranks {
@@ -401,7 +401,7 @@ func (w *witness) ended(d Done) {
 	w.done++
 }
 
-// alone gives what an engine says that has but this request, no cache, one rank
+// alone returns what an engine says that has but this request, no cache, one rank
 // and no drafts.
 func (w *witness) alone(p Params) (ids []uint32, reason infer.Reason, matched int) {
 	p.Priority, p.DPRank, p.LoRA, p.StreamInterval = 0, nil, "", 0

@@ -189,7 +189,7 @@ func (c *Core) turn(at, now int64) *Step {
 	return out
 }
 
-// Counts gives the totals.
+// Counts returns the totals.
 func (c *Core) Counts() Counts {
 	n := c.counts
 	for i := range c.ranks {

@@ -77,7 +77,7 @@ var faultNames = [numFaultKinds]string{
 	Retract: "retract", Wedge: "wedge", NoPrefill: "noprefill", Drag: "drag", Idle: "idle", Mute: "mute", Restart: "restart",
 }
 
-// String gives the kind's word.
+// String returns the kind's word.
 func (k FaultKind) String() string { return faultNames[k] }
 
 // scope is the thing that a fault is drawn for: a connection, a request or the engine.
@@ -328,7 +328,7 @@ type Faults struct {
 	conn    uint64 // connections drawn for
 }
 
-// NewFaults gives a set. Ordinals count from its making.
+// NewFaults returns a set. Ordinals count from its making.
 func NewFaults(list []Fault) (*Faults, error) {
 	for i := range list {
 		if err := list[i].check(); err != nil {
@@ -351,7 +351,7 @@ func (f *Faults) Connection() (Fault, bool) {
 	return f.draw(f.conn, Target{}, ofConnections)
 }
 
-// Storm gives how often all that generate are to be retracted, 0 for never.
+// Storm returns how often all that generate are to be retracted, 0 for never.
 func (f *Faults) Storm() time.Duration {
 	for i, x := range f.list {
 		if x.Kind == Retract && (x.Times == 0 || f.struck[i] < x.Times) {
@@ -443,7 +443,7 @@ func (f *Fault) matches(ordinal, salt uint64, t Target) bool {
 	return true
 }
 
-// share gives an even draw from [0, 1) for an ordinal (splitmix64), the same
+// share returns an even draw from [0, 1) for an ordinal (splitmix64), the same
 // in every run.
 func share(ordinal, salt uint64) float64 {
 	z := (ordinal + salt<<32) * 0x9e3779b97f4a7c15

@@ -82,7 +82,7 @@ func (c *Core) join(k *rank, ref Ref) {
 	}
 }
 
-// generateSome gives a request the ids that were accepted of its drafts.
+// generateSome returns a request the ids that were accepted of its drafts.
 func (c *Core) generateSome(k *rank, ref Ref, r *request, out *Step) infer.Reason {
 	for range c.accept.draw(r.stream.Hash()) {
 		if reason := c.generate(k, ref, r, out); reason != "" || r.held {
@@ -195,14 +195,14 @@ func (c *Core) first(ref Ref, r *request, out *Step) {
 	out.First = append(out.First, First{Ref: ref, Stamps: d.stamps, Cached: d.cached, DPRank: int(r.rank)})
 }
 
-// endID gives an end id and notes that it ended the output.
+// endID returns an end id and notes that it ended the output.
 func (c *Core) endID(ref Ref, r *request) uint32 {
 	id := c.opts.EOS[r.stream.Pick(len(c.opts.EOS))]
 	c.details[ref].matched = int64(id)
 	return id
 }
 
-// recite gives what comes next of a request with a script.
+// recite returns what comes next of a request with a script.
 func (c *Core) recite(ref Ref, r *request, d *details) (uint32, infer.Reason) {
 	said := int(r.generated)
 	switch {

@@ -52,7 +52,7 @@ func (k *kv) available() int { return len(k.free) + k.total - len(k.pages) + k.i
 // inUse is the number of pages that requests hold.
 func (k *kv) inUse() int { return k.total - k.available() }
 
-// take gives a page to one request. The caller must have checked that one is available.
+// take returns a page to one request. The caller must have checked that one is available.
 func (k *kv) take() pageID {
 	var p pageID
 	switch {

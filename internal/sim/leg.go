@@ -55,7 +55,7 @@ const (
 
 var retractionNames = [...]string{"recompute", "restore", "rebootstrap", "refuse"}
 
-// String gives the retraction's word.
+// String returns the retraction's word.
 func (r Retraction) String() string { return retractionNames[r] }
 
 // ParseRetraction is the inverse of String.
@@ -108,7 +108,7 @@ func (c *Core) Meet(now int64, ref Ref) {
 	c.rouse(now)
 }
 
-// without gives a list without one of its refs.
+// without returns a list without one of its refs.
 func without(list []Ref, ref Ref) []Ref {
 	if i := slices.Index(list, ref); i >= 0 {
 		return slices.Delete(list, i, i+1)

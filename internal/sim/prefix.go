@@ -21,7 +21,7 @@ func saltOf(lora string) uint64 {
 	return h.Sum64()
 }
 
-// keyOf gives the key of the page that ends where the stream is.
+// keyOf returns the key of the page that ends where the stream is.
 func keyOf(s *content.Stream, salt uint64) uint64 { return s.Hash() ^ salt }
 
 // digest advances a stream by a prompt and gives the keys of its full pages;
@@ -41,7 +41,7 @@ func (o *Options) digest(s *content.Stream, prompt []uint32, salt uint64) []uint
 	return keys
 }
 
-// admissible gives the keys of the pages that a prompt may find in the cache:
+// admissible returns the keys of the pages that a prompt may find in the cache:
 // its last token is always computed.
 func (k *kv) admissible(d *details, tokens int) []uint64 {
 	if d.fresh {

@@ -51,7 +51,7 @@ const (
 	ActLost                      // tell the decode leg that its partner is lost
 )
 
-// NewRendezvous gives one without legs.
+// NewRendezvous returns one without legs.
 func NewRendezvous() *Rendezvous {
 	return &Rendezvous{byKey: map[string]*meeting{}, byRef: map[Ref]string{}}
 }
@@ -90,7 +90,7 @@ func (v *Rendezvous) Open(key string, ref Ref) []Action {
 	return nil
 }
 
-// Leg gives the prefill leg of a key, if there is one.
+// Leg returns the prefill leg of a key, if there is one.
 func (v *Rendezvous) Leg(key string) (Ref, bool) {
 	if m := v.byKey[key]; m != nil && m.open {
 		return m.ref, true

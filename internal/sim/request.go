@@ -155,7 +155,7 @@ func (o *Options) Prepare(p Params) (Request, error) {
 	return r, nil
 }
 
-// limit gives the bound of the output.
+// limit returns the bound of the output.
 func (o *Options) limit(p *Params) (int, error) {
 	room := o.Room(len(p.Prompt))
 	switch {

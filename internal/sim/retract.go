@@ -50,7 +50,7 @@ func (c *Core) secure(k *rank, out *Step) bool {
 	return true
 }
 
-// keep gives the requests of a list that are in a phase.
+// keep returns the requests of a list that are in a phase.
 func (c *Core) keep(list []Ref, p phase) []Ref {
 	kept := list[:0]
 	for _, ref := range list {
@@ -84,7 +84,7 @@ func (c *Core) victim(k *rank) (Ref, bool) {
 	return best, found
 }
 
-// victims gives up to n requests to retract, in the order of victim.
+// victims returns up to n requests to retract, in the order of victim.
 func (c *Core) victims(k *rank, n int) []Ref {
 	var list []Ref
 	for _, ref := range slices.Backward(k.decode) {

@@ -62,7 +62,7 @@ func TestScripts(t *testing.T) {
 	scripttest.Files(t, runScript)
 }
 
-// runScript gives the script with its output replaced by what it prints now.
+// runScript returns the script with its output replaced by what it prints now.
 func runScript(t *testing.T, text string) string {
 	s := &script{t: t}
 	return scripttest.Run(text, &s.out, s.command)
@@ -418,7 +418,7 @@ func (s *script) print(step *Step) {
 	}
 }
 
-// ids gives what each request got: a3 is its third id, a3-5 are three.
+// ids returns what each request got: a3 is its third id, a3-5 are three.
 func (s *script) ids(step *Step) string {
 	e := s.on
 	first, last := map[string]uint32{}, map[string]uint32{}

@@ -45,7 +45,7 @@ func newAcceptance(mean float64) acceptance {
 	return a
 }
 
-// draw gives the number of ids of a step, from the hash of the ids so far, so
+// draw returns the number of ids of a step, from the hash of the ids so far, so
 // that it is the same in every run.
 func (a acceptance) draw(hash uint64) int {
 	u := share(hash, 1)

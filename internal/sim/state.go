@@ -130,7 +130,7 @@ func (c *Core) set(ref Ref, p *Request, rank int, created, now int64) {
 	}
 }
 
-// alloc gives a free ref.
+// alloc returns a free ref.
 func (c *Core) alloc() Ref {
 	if n := len(c.free); n > 0 {
 		ref := c.free[n-1]

@@ -64,7 +64,7 @@ func ParseLengths(text string) (Lengths, error) {
 	return Lengths{}, fmt.Errorf("%q is not N, uniform(MIN,MAX), lognormal(MEAN,SD) or exponential(MEAN)", text)
 }
 
-// draw gives a length, rounded, at least 0.
+// draw returns a length, rounded, at least 0.
 func (l Lengths) draw(rng *rand.Rand) int {
 	v := l.a
 	switch l.kind {

@@ -62,7 +62,7 @@ func (m *mooncake) Next(r *Request) error {
 	}
 }
 
-// read gives the next line. It is valid until the next call.
+// read returns the next line. It is valid until the next call.
 func (m *mooncake) read() ([]byte, error) {
 	m.line++
 	m.long = m.long[:0]
@@ -179,7 +179,7 @@ func jsonFault(err error) (field string, cause error) {
 	return "", err
 }
 
-// firstToken gives the name in the object at the top.
+// firstToken returns the name in the object at the top.
 func firstToken(p jsontext.Pointer) string {
 	for token := range p.Tokens() {
 		return token
@@ -187,7 +187,7 @@ func firstToken(p jsontext.Pointer) string {
 	return ""
 }
 
-// article says what a Go type stands for in JSON.
+// article returns what a Go type stands for in JSON.
 func article(kind string) string {
 	switch kind {
 	case "int64":

@@ -16,7 +16,7 @@ type Process struct {
 	Lag1 float64 `json:"gap_lag1"`
 }
 
-// Describe gives the figures of arrivals in order, in seconds. They are zero
+// Describe returns the figures of arrivals in order, in seconds. They are zero
 // where there are too few.
 func Describe(arrivals iter.Seq[float64]) Process {
 	var n, pairs int
@@ -51,7 +51,7 @@ func Describe(arrivals iter.Seq[float64]) Process {
 	return p
 }
 
-// Dispersion gives the index of dispersion of arrivals in order, in seconds:
+// Dispersion returns the index of dispersion of arrivals in order, in seconds:
 // the variance of the number of arrivals in a window of that many seconds, over
 // its mean. It is 1 for a Poisson process, 0 for constant arrivals, and above 1
 // for bursts, also for those that the gaps alone do not show. Windows are

@@ -52,7 +52,7 @@ func (r Rate) Length() time.Duration {
 	return time.Duration(sum * 1e9)
 }
 
-// flat gives the mean gap in seconds of a rate that never changes.
+// flat returns the mean gap in seconds of a rate that never changes.
 func (r Rate) flat() (gap float64, ok bool) {
 	if len(r.segments) == 1 && r.segments[0].length == 0 {
 		return 1 / r.segments[0].to, true

@@ -71,7 +71,7 @@ const (
 	ownParts   = 0x6f776e
 )
 
-// key gives the key of the n-th part of a kind. Seeds give other ids, and leave
+// key returns the key of the n-th part of a kind. Seeds give other ids, and leave
 // what is shared with what as it is.
 func key(seed, kind, n uint64) uint64 {
 	hi, lo := bits.Mul64(seed^kind^0x2d358dccaa6c78a5, 0x9e3779b97f4a7c15)
@@ -108,7 +108,7 @@ func (e *Error) Error() string {
 	return s + ": " + e.Err.Error()
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Bounds of what a trace may ask for. They keep a broken line from asking for

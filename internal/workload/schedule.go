@@ -80,7 +80,7 @@ func NewSchedule(l Loop, seed uint64) (*Schedule, error) {
 // prompts, which use the same seed.
 const scheduleStream = 0x61727269766c
 
-// Next gives the next arrival as an offset from the start of the run;
+// Next returns the next arrival as an offset from the start of the run;
 // math.MaxInt64 means never.
 func (s *Schedule) Next() time.Duration {
 	unit := s.gap

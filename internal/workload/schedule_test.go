@@ -108,7 +108,7 @@ func TestPoissonGaps(t *testing.T) {
 	}
 }
 
-// kolmogorov gives the largest distance of a sample from a distribution.
+// kolmogorov returns the largest distance of a sample from a distribution.
 func kolmogorov(sample []float64, cdf func(float64) float64) float64 {
 	slices.Sort(sample)
 	var most float64

@@ -71,7 +71,7 @@ func (w *Sessions) Users() int {
 	return w.Closed.Users
 }
 
-// Next says when the next session comes, and false where there is none. In a closed
+// Next returns when the next session comes, and false where there is none. In a closed
 // loop it means nothing.
 func (w *Sessions) Next() (time.Duration, bool) {
 	if w.schedule == nil {
@@ -84,7 +84,7 @@ func (w *Sessions) Next() (time.Duration, bool) {
 // mostTurns bounds a session whose turns branch.
 const mostTurns = 1 << 12
 
-// Session gives the turns of the n-th session. Those that follow on a turn come after
+// Session returns the turns of the n-th session. Those that follow on a turn come after
 // it.
 func (w *Sessions) Session(n int) []Turn {
 	r := rand.New(rand.NewPCG(w.seed^sessionStream, uint64(n)))

@@ -253,7 +253,7 @@ func (s *Synthetic) check(seen map[string]bool) error {
 	return nil
 }
 
-// open says whether requests, or sessions, come at a rate.
+// open reports whether requests, or sessions, come at a rate.
 func (s *Synthetic) open() bool { return s.Closed == nil || s.Closed.Users == 0 }
 
 // maxGroups bounds the memory for shares of popularity.

@@ -18,7 +18,7 @@ func newWorkload(t testing.TB, settings string, o Options) *Workload {
 	return w
 }
 
-// moments gives mean and standard deviation.
+// moments returns mean and standard deviation.
 func moments(xs []float64) (mean, sd float64) {
 	for _, x := range xs {
 		mean += x

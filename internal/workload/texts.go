@@ -136,7 +136,7 @@ func (t *texts) broken(err error) error {
 // answerers are who gives answers, in both forms.
 var answerers = []string{"gpt", "chatgpt", "bing", "bard", "assistant", "model"}
 
-// split gives what was said before the first answer, and that answer.
+// split returns what was said before the first answer, and that answer.
 func (c *conversation) split() (question, answer string) {
 	if c.Prompt != nil {
 		return *c.Prompt, c.Completion
@@ -188,7 +188,7 @@ func (l *lineReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// at gives the line of an offset, counted from 1. Offsets must not fall.
+// at returns the line of an offset, counted from 1. Offsets must not fall.
 func (l *lineReader) at(offset int64) int {
 	i, _ := slices.BinarySearch(l.ends, offset)
 	l.past += i

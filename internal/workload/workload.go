@@ -84,7 +84,7 @@ func SplitSpec(spec string) (kind Kind, rest string) {
 	return unknown, spec
 }
 
-// NewSynthetic gives a synthetic workload by its settings.
+// NewSynthetic returns a synthetic workload by its settings.
 func NewSynthetic(settings string, o Options) (*Workload, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func NewTrace(r io.Reader, name string, kind Kind, o Options) (*Workload, error)
 	return w, nil
 }
 
-// firstByte gives the first byte that is not white space, without taking it;
+// firstByte returns the first byte that is not white space, without taking it;
 // 0 where there is none.
 func firstByte(b *bufio.Reader) (byte, error) {
 	for n := 1; ; n++ {

@@ -219,7 +219,7 @@ func (m *samples) calibration(o *Options, r *load.Report) *load.Calibration {
 
 func ms(ns int64) float64 { return float64(ns) / 1e6 }
 
-// summed gives the figures of errors.
+// summed returns the figures of errors.
 func summed(ns []int64) load.ErrorOf {
 	if len(ns) == 0 {
 		return load.ErrorOf{}

@@ -73,7 +73,7 @@ func (b *Board) field(offset int) *atomic.Int64 {
 	return (*atomic.Int64)(unsafe.Pointer(&b.mem[offset]))
 }
 
-// Started gives the moment the load began or will begin, and false when nobody
+// Started returns the moment the load began or will begin, and false when nobody
 // has said so yet.
 func (b *Board) Started() (int64, bool) {
 	at := b.field(boardStart).Load()

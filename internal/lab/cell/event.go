@@ -15,7 +15,7 @@ type EventTemplate struct {
 // number, a space, 19 digits of its send time.
 const NumberedLen = 29
 
-// NewEventTemplate gives an event whose numbers are all 0.
+// NewEventTemplate returns an event whose numbers are all 0.
 func NewEventTemplate() *EventTemplate {
 	const head = `data: {"id":"chatcmpl-`
 	const middle = `","object":"chat.completion.chunk","created":1767225600,"model":"bench","choices":[{"index":0,"delta":{"content":" `
@@ -29,7 +29,7 @@ func NewEventTemplate() *EventTemplate {
 	return t
 }
 
-// Fill gives the event's bytes, valid until the next call.
+// Fill returns the event's bytes, valid until the next call.
 func (t *EventTemplate) Fill(stream, number int, stamp int64) []byte {
 	putDigits(t.bytes[t.stream:t.stream+8], int64(stream))
 	putDigits(t.bytes[t.number:t.number+8], int64(number))

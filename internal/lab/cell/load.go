@@ -61,7 +61,7 @@ type Schedule struct {
 	Tokens  int   // of each stream
 }
 
-// NewSchedule gives the schedule of a load with a rate.
+// NewSchedule returns the schedule of a load with a rate.
 func NewSchedule(l Load, t Times) Schedule {
 	if l.Idle {
 		return Schedule{Streams: l.Streams, Period: int64(t.End()), Tokens: 1}

@@ -62,16 +62,16 @@ func isWord(text string) bool {
 	return true
 }
 
-// at gives the number of the word that is a stream's token.
+// at returns the number of the word that is a stream's token.
 func (w *Words) at(stream, token int) int { return (stream*stride + token) % len(w.id) }
 
-// ID gives a stream's token.
+// ID returns a stream's token.
 func (w *Words) ID(stream, token int) uint32 { return w.id[w.at(stream, token)] }
 
-// Text gives a stream's token as the word that it is, a space in front.
+// Text returns a stream's token as the word that it is, a space in front.
 func (w *Words) Text(stream, token int) string { return w.text[w.at(stream, token)] }
 
-// Ahead says which of a stream's tokens a word is, as the number of tokens
+// Ahead returns which of a stream's tokens a word is, as the number of tokens
 // between it and the one expected; false for what is no word, and for a word
 // that came before the expected one. Half a turn of the list ahead is a gap,
 // half a turn back a repetition.
@@ -82,5 +82,5 @@ func (w *Words) Ahead(stream, expected int, word []byte) (int, bool) {
 	return ahead, ok && ahead <= n/2
 }
 
-// ByID gives the text of an id.
+// ByID returns the text of an id.
 func (w *Words) ByID(id uint32) string { return w.ofID[id] }

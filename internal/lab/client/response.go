@@ -81,7 +81,7 @@ func (r *response) feed(b []byte, event func([]byte)) error {
 	return nil
 }
 
-// complete says whether the body ended as a body ends, between two events.
+// complete reports whether the body ended as a body ends, between two events.
 func (r *response) complete() bool { return r.state == ended }
 
 // head reads up to the end of the response's head.

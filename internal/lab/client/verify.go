@@ -163,7 +163,7 @@ func (v *verifier) take(a *account, stream int) {
 	v.seen(sent)
 }
 
-// judge says how a stream ended whose response ended that way.
+// judge returns how a stream ended whose response ended that way.
 func (a *account) judge(r *response, broken error) verdict {
 	switch {
 	case a.errorText != "" || broken != nil:

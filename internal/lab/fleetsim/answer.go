@@ -60,7 +60,7 @@ func (f *figures) kept(objectives []slo.Objective) (all []Kept) {
 	return all
 }
 
-// Meets says that all objectives were kept.
+// Meets reports whether all objectives were kept.
 func (r *Report) Meets() bool {
 	return len(r.Objectives) > 0 && !slices.ContainsFunc(r.Objectives, func(k Kept) bool { return !k.Meets })
 }
@@ -250,7 +250,7 @@ func Judge(cells []*Cell) *Answer {
 	return a
 }
 
-// best says which policy of a cell had the highest goodput.
+// best returns which policy of a cell had the highest goodput.
 func (c *Cell) best() string {
 	best := slices.MaxFunc(c.Runs, func(a, b *Report) int { return cmp.Compare(a.Goodput, b.Goodput) })
 	var others []string
@@ -320,7 +320,7 @@ func Count(n int) string {
 	return fmt.Sprintf("%d engines", n)
 }
 
-// close says that of some objective the interval holds shares that would not do.
+// close reports whether of some objective the interval holds shares that would not do.
 func (r *Report) close() bool {
 	return slices.ContainsFunc(r.Objectives, func(k Kept) bool { return k.Interval[0] < k.Needed })
 }

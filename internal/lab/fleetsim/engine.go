@@ -176,7 +176,7 @@ func (e *engine) left() (ms float64) {
 	return ms
 }
 
-// submit gives the engine a request, or its half of one.
+// submit returns the engine a request, or its half of one.
 func (e *engine) submit(now int64, l *leg, r sim.Request) error {
 	ref, err := e.core.Submit(now, now, r)
 	if err != nil {

@@ -44,7 +44,7 @@ func (p *forced) pick(_ *gateway, q *balance.Request, candidates []balance.Candi
 	return p.Cost.Pick(q, p.candidates, d)
 }
 
-// patient says whether a policy knows what it costs to wait.
+// patient reports whether a policy knows what it costs to wait.
 func patient(p balance.Policy) bool {
 	if o, ok := p.(*outside); ok {
 		_, ok = o.chooser.(*forced)
@@ -53,10 +53,10 @@ func patient(p balance.Policy) bool {
 	return balance.Patient(p)
 }
 
-// alone says that decode engines serve whole requests, too.
+// alone reports whether decode engines serve whole requests, too.
 func (o *Options) alone() bool { return o.Way != engineapi.ByRoom }
 
-// apart says that some engines serve halves of requests.
+// apart reports whether some engines serve halves of requests.
 func (o *Options) apart() bool {
 	return slices.ContainsFunc(o.Engines, func(e Engine) bool { return e.Role != infer.RoleBoth })
 }
@@ -146,7 +146,7 @@ func (c *Cell) shape() string {
 	return Count(c.Engines)
 }
 
-// Shape says what a fleet's engines are: so many that do both halves of requests, or so many
+// Shape returns what a fleet's engines are: so many that do both halves of requests, or so many
 // prefill and decode engines, and others that do both.
 func Shape(engines []Engine) string {
 	var n [3]int

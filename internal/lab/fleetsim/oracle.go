@@ -106,7 +106,7 @@ func (e *engine) wait(now int64, c cost.Coefficients) float64 {
 	return wait + c.Of(all)
 }
 
-// tried says whether the candidate has failed the request.
+// tried reports whether the candidate has failed the request.
 func tried(q *balance.Request, c *balance.Candidate) bool {
 	return slices.Contains(q.Tried, c.Rank)
 }

@@ -115,7 +115,7 @@ func (s *Study) headline() (all []plot.Tile) {
 	return all
 }
 
-// colours gives each policy its own.
+// colours returns each policy its own.
 func (s *Study) colours() map[string]string {
 	all := map[string]string{Oracle: "#98a0ab"}
 	palette := slices.DeleteFunc(slices.Clone(plot.Palette), func(c string) bool { return c == all[Oracle] })

@@ -124,10 +124,10 @@ func (p *Plan) Span() time.Duration {
 	return p.arrivals[len(p.arrivals)-1]
 }
 
-// Open says whether sessions come at their times, and not when others have ended.
+// Open reports whether sessions come at their times, and not when others have ended.
 func (p *Plan) Open() bool { return p.users == 0 }
 
-// turns gives those of the n-th session.
+// turns returns those of the n-th session.
 func (p *Plan) turns(n int) []workload.Turn {
 	if p.sessions != nil {
 		return p.sessions.Session(n)
@@ -152,7 +152,7 @@ func (p *Plan) use(o *sim.Options, salted bool) {
 	p.made, p.salted = *o, salted
 }
 
-// prompt gives that of a turn. before is the prompt that it follows on, with what was
+// prompt returns that of a turn. before is the prompt that it follows on, with what was
 // answered to that.
 func (p *Plan) prompt(session, turn int, turns []workload.Turn, before *prompt, answer []uint32) *prompt {
 	for len(p.prompts) <= session {

@@ -13,7 +13,7 @@ import (
 // engine has room for them; those of the others are given to engines at once.
 const Queued = "+queue"
 
-// WithQueue gives the name of a policy behind the queue.
+// WithQueue returns the name of a policy behind the queue.
 func WithQueue(policy string) string { return strings.TrimSuffix(policy, Queued) + Queued }
 
 // holding is a gateway's queue.

@@ -167,10 +167,10 @@ func (c *choice) matched(i int) float64 {
 	return float64(min(int(m.Soon)*c.q.BlockTokens, c.q.Length))
 }
 
-// least gives the candidate of the least value, one of several at random.
+// least returns the candidate of the least value, one of several at random.
 func (c *choice) least(of func(i int) float64) int { return c.among(of, nil) }
 
-// among gives that of those which are right; -1 where none is.
+// among returns that of those which are right; -1 where none is.
 func (c *choice) among(of func(i int) float64, right func(i int) bool) int {
 	best, value, alike := -1, 0.0, uint64(0)
 	for _, i := range c.open {
@@ -298,7 +298,7 @@ func newPolicy(name string, g *gateway) (balance.Policy, error) {
 	return nil, balance.Unknown(name, Policies())
 }
 
-// Known says whether there is a policy of that name, and which ones there are.
+// Known reports whether there is a policy of that name, and which ones there are.
 func Known(name string) error {
 	_, err := newPolicy(strings.TrimSuffix(name, Queued), nil)
 	return err

@@ -276,7 +276,7 @@ func (r *run) close() *Report {
 // drawn is the number of parts that a run is cut into for plots, of so many slices each.
 const drawn = 200
 
-// loads gives those of equal parts of a run of length ns.
+// loads returns those of equal parts of a run of length ns.
 func loads(busy []int64, length int64) []float64 {
 	n := (length + slice - 1) / slice
 	each := max((n+drawn-1)/drawn, 1)

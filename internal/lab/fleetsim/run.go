@@ -241,7 +241,7 @@ func (r *run) loop(ctx context.Context) error {
 	}
 }
 
-// arrival says when the next session comes.
+// arrival returns when the next session comes.
 func (r *run) arrival() (int64, bool) {
 	if r.next >= len(r.o.Plan.arrivals) {
 		return 0, false
@@ -249,7 +249,7 @@ func (r *run) arrival() (int64, bool) {
 	return int64(float64(r.o.Plan.arrivals[r.next]) / r.o.Speed), true
 }
 
-// due gives the engine whose step ends next.
+// due returns the engine whose step ends next.
 func (r *run) due() (next *engine, at int64) {
 	for _, e := range r.engines {
 		if !e.up {
@@ -278,7 +278,7 @@ func (r *run) user() {
 	r.begin(n)
 }
 
-// enough says that a closed loop has begun all its requests.
+// enough reports whether a closed loop has begun all its requests.
 func (r *run) enough() bool {
 	p := r.o.Plan
 	return p.users > 0 && (p.until > 0 && r.now >= int64(p.until) || p.sessions.Requests > 0 && r.figures.requests >= p.sessions.Requests)
@@ -517,7 +517,7 @@ func (r *run) over(q *request) {
 	}
 }
 
-// trunk says whether a user waits for the request: whether it is on no branch.
+// trunk reports whether a user waits for the request: whether it is on no branch.
 func (q *request) trunk() bool {
 	for i := q.Turn; i > 0; i = q.turns[i].After {
 		if slices.IndexFunc(q.turns, func(t workload.Turn) bool { return t.After == q.turns[i].After }) != i {
@@ -642,7 +642,7 @@ func (t *timers) first() (int64, bool) {
 	return t.heap[0].at, true
 }
 
-// idle says that nothing but reports is to happen.
+// idle reports whether nothing but reports is to happen.
 func (t *timers) idle() bool { return len(t.heap) == t.ticks }
 
 func (t *timers) take() timer {

@@ -96,7 +96,7 @@ func TestOneEngine(t *testing.T) {
 	}
 }
 
-// shorter gives all cases, and the first one alone under -short: the race detector, which
+// shorter returns all cases, and the first one alone under -short: the race detector, which
 // make test has beside it, takes ten times as long, and a run is one goroutine.
 func shorter[T any](cases ...T) []T {
 	if testing.Short() {

@@ -43,7 +43,7 @@ func Saturation(ctx context.Context, o Options) (float64, error) {
 	return low, nil
 }
 
-// grows says that the engines fall behind, by more than the search can tell.
+// grows reports whether the engines fall behind, by more than the search can tell.
 func (r *Report) grows() bool { return r.Behind > 0.02 }
 
 // words are what engines say whose options leave that out.

@@ -95,7 +95,7 @@ func (f *Forwarder) Heal() {
 	f.set(func() { f.held, f.delay, f.loss, f.refuse = [2]bool{}, 0, 0, false })
 }
 
-// Carried gives how many bytes were passed on in a direction.
+// Carried returns how many bytes were passed on in a direction.
 func (f *Forwarder) Carried(d Direction) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

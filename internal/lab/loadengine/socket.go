@@ -83,7 +83,7 @@ func readAll(recv *sock.Receiver, fd int, buf []byte, in *[]byte) (stamp int64, 
 	}
 }
 
-// firstRequest gives the head, in lower case and with its empty line, and the body
+// firstRequest returns the head, in lower case and with its empty line, and the body
 // of the request that bytes begin with, if it is whole.
 func firstRequest(in []byte) (head, body []byte, ok bool) {
 	end := bytes.Index(in, []byte("\r\n\r\n"))

@@ -34,7 +34,7 @@ type Finding struct {
 	Why string
 }
 
-// Fails says whether a run with this finding fails.
+// Fails reports whether a run with this finding fails.
 func (f Finding) Fails(allowMissing bool) bool {
 	switch f.Verdict {
 	case Worse, Vanished, Broken, Changed:
@@ -107,7 +107,7 @@ func figure(all []Figure, name string) *Figure {
 	return &all[i]
 }
 
-// incomparable says why figures of a rule cannot be compared, or is empty.
+// incomparable returns why figures of a rule cannot be compared, or is empty.
 func incomparable(r Rule, old, now *Result) string {
 	switch {
 	case r.Needs == SameMachine && old.Machine != now.Machine:

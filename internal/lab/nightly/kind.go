@@ -33,7 +33,7 @@ const (
 	Higher Better = 1
 )
 
-// String gives the word used in documents.
+// String returns the word used in documents.
 func (b Better) String() string { return [...]string{"lower", "equal", "higher"}[b+1] }
 
 // Conditions are those under which figures can be compared.
@@ -46,7 +46,7 @@ const (
 	SameMachine            // as the figure depends on its speed
 )
 
-// String gives the words used in documents.
+// String returns the words used in documents.
 func (c Conditions) String() string { return [...]string{"any", "quiet", "quiet, same machine"}[c] }
 
 // Rule is how figures of a kind are compared.

@@ -74,7 +74,7 @@ type About struct {
 	Machine string `json:"machine"` // with the version of Go
 }
 
-// disturbed says whether other processes took more of the machine than a figure
+// disturbed reports whether other processes took more of the machine than a figure
 // that needs it quiet can bear.
 func (r *Result) disturbed() bool { return r.Others > 0.25 }
 

@@ -127,7 +127,7 @@ func (o *Options) beat(ctx context.Context, s Step, began time.Time, ended chan<
 	}
 }
 
-// Select gives the steps of a comma-separated list of names, in their own order; all
+// Select returns the steps of a comma-separated list of names, in their own order; all
 // if it is empty.
 func Select(steps []Step, only string) ([]Step, error) {
 	if only == "" {

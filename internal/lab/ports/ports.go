@@ -36,7 +36,7 @@ func Adjacent(n int) ([]string, error) {
 // given has the addresses that were given.
 var given sync.Map
 
-// take gives the n addresses from a port on; nil: one of them is not free.
+// take returns the n addresses from a port on; nil: one of them is not free.
 func take(port, n int) (addrs []string) {
 	for i := range n {
 		addr := fmt.Sprintf("127.0.0.1:%d", port+i)

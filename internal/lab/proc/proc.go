@@ -94,7 +94,7 @@ func Machine() string {
 	return fmt.Sprintf("%d CPUs, %s, Linux %s, %s", runtime.NumCPU(), model, strings.TrimSpace(string(release)), runtime.Version())
 }
 
-// MachineCPU gives the CPU seconds that the machine spent on anything.
+// MachineCPU returns the CPU seconds that the machine spent on anything.
 func MachineCPU() (float64, error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -123,7 +123,7 @@ func busySeconds(stat []byte) (float64, error) {
 	return float64(sum) / clockTicks, nil
 }
 
-// Children gives the processes whose parent is pid.
+// Children returns the processes whose parent is pid.
 func Children(pid int) []int {
 	var pids []int
 	paths, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is good

@@ -170,7 +170,7 @@ func (b *faultBed) stutter(stands, runs time.Duration) (end func()) {
 	return func() { cancel(); <-done }
 }
 
-// setAll gives all engines faults.
+// setAll returns all engines faults.
 func (b *faultBed) setAll(faults ...string) error {
 	var errs []error
 	for _, e := range b.engines {
@@ -514,7 +514,7 @@ type attempted struct {
 	Legs []struct{ Engine string }
 }
 
-// of says whether it was at the engine, whole or by half.
+// of reports whether it was at the engine, whole or by half.
 func (a *attempted) of(engine string) bool {
 	for _, leg := range a.Legs {
 		if leg.Engine == engine {

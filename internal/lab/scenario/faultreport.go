@@ -110,7 +110,7 @@ func (r *Report) WriteMarkdown(path string) error {
 	return os.WriteFile(path, []byte(b.String()), 0o666)
 }
 
-// Writable says whether WriteMarkdown can write into a file, which it makes if it is not there.
+// Writable reports whether WriteMarkdown can write into a file, which it makes if it is not there.
 func Writable(path string) error {
 	if _, _, err := around(path); err != nil {
 		return err
@@ -122,7 +122,7 @@ func Writable(path string) error {
 	return f.Close()
 }
 
-// around gives what stands in a file before and after the tables.
+// around returns what stands in a file before and after the tables.
 func around(path string) (before, after string, err error) {
 	old, err := os.ReadFile(path)
 	if err != nil && !os.IsNotExist(err) {

@@ -55,7 +55,7 @@ type victim struct {
 
 func (v *victim) signal(s syscall.Signal) error { return v.bed.engines[0].process.Signal(s) }
 
-// strike gives the engine faults of its own; none heals it.
+// strike returns the engine faults of its own; none heals it.
 func (v *victim) strike(faults ...string) error {
 	return setFaults(v.ctx, v.bed.engines[0].admin, faults)
 }

@@ -98,7 +98,7 @@ func allPairFaults() []pairFault {
 	}
 }
 
-// of says whether a kind of pair has the fault.
+// of reports whether a kind of pair has the fault.
 func (f *pairFault) of(p *pairing) bool { return (!f.ranks || !p.noRank) && (!f.evicts || !p.kept) }
 
 // knowable is how long after its request came to the engines the fault may be known.
@@ -226,7 +226,7 @@ func (x *Faulted) rests(ctx context.Context, b *faultBed, deferred bool) error {
 	}
 }
 
-// left says what engines still have.
+// left returns what engines still have.
 func (b *faultBed) left(ctx context.Context) (string, error) {
 	var all []string
 	for i, e := range b.engines {

@@ -73,7 +73,7 @@ func Names() []string {
 	return names
 }
 
-// Find gives the scenario of a name; its error lists the names.
+// Find returns the scenario of a name; its error lists the names.
 func Find(name string) (Scenario, error) {
 	for _, s := range All() {
 		if s.Name == name {
@@ -316,7 +316,7 @@ func (r *runner) measure(ctx context.Context, l cell.Load, gateway string) *clie
 	return result
 }
 
-// of gives the result of a gateway under a load, nil where there is none that
+// of returns the result of a gateway under a load, nil where there is none that
 // was measured.
 func (r *runner) of(l cell.Load, gateway string) *client.Result {
 	for _, x := range r.results {

@@ -128,7 +128,7 @@ func counted(family *dto.MetricFamily) (buckets, error) {
 	return b, nil
 }
 
-// since gives what was counted after earlier was read.
+// since returns what was counted after earlier was read.
 func (b buckets) since(earlier buckets) buckets {
 	d := buckets{bound: b.bound, total: b.total - earlier.total}
 	for i, n := range b.count {
@@ -137,7 +137,7 @@ func (b buckets) since(earlier buckets) buckets {
 	return d
 }
 
-// quantile gives the upper bound of the bucket that a share of all reaches, in
+// quantile returns the upper bound of the bucket that a share of all reaches, in
 // milliseconds: what it was at most.
 func (b buckets) quantile(share float64) (float64, error) {
 	if b.total == 0 {

@@ -120,7 +120,7 @@ func (e *Experiment) take(root *config.Section, known Known) error {
 	return nil
 }
 
-// one gives an entry's only value.
+// one returns an entry's only value.
 func one(e *config.Entry) (string, error) {
 	if e.Section != nil || e.Listed || len(e.Values) != 1 {
 		return "", fmt.Errorf("line %d: %s takes one value", e.Line, e.Key)
@@ -362,13 +362,13 @@ func fleetOf(text string) Fleet {
 	return f
 }
 
-// LoadArgs gives the flags of weir bench in a cell.
+// LoadArgs returns the flags of weir bench in a cell.
 func (e *Experiment) LoadArgs(c Cell) []string { return e.args(c, e.load) }
 
-// GatewayArgs gives the flags of weir serve in a cell.
+// GatewayArgs returns the flags of weir serve in a cell.
 func (e *Experiment) GatewayArgs(c Cell) []string { return e.args(c, e.gateway) }
 
-// EngineArgs gives the flags of weir engine of the n-th engine of a cell, from
+// EngineArgs returns the flags of weir engine of the n-th engine of a cell, from
 // 1: those of all, and then its own, which win.
 func (e *Experiment) EngineArgs(c Cell, n int) []string {
 	own := e.each[n]
@@ -392,7 +392,7 @@ func (e *Experiment) args(c Cell, all []setting) (args []string) {
 	return args
 }
 
-// Fixed gives what the file sets and does not vary, as "engine.decode-cost=20ms".
+// Fixed returns what the file sets and does not vary, as "engine.decode-cost=20ms".
 func (e *Experiment) Fixed() (all []string) {
 	add := func(section string, settings []setting) {
 		for _, s := range settings {

@@ -38,10 +38,10 @@ func ParseFleet(text string, most int) (f Fleet, err error) {
 // Engines is how many there are.
 func (f Fleet) Engines() int { return f.Prefill + f.Decode + f.Whole }
 
-// Apart says that some serve halves of requests.
+// Apart reports whether some serve halves of requests.
 func (f Fleet) Apart() bool { return f.Prefill > 0 }
 
-// String says what the engines are.
+// String returns what the engines are.
 func (f Fleet) String() string {
 	if !f.Apart() {
 		return fmt.Sprintf("%d simulated engines", f.Whole)

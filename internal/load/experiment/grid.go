@@ -14,7 +14,7 @@ type Factor struct {
 // Cell is a combination: the index of each factor's value.
 type Cell []int
 
-// Grid gives every combination of the factors' values; the last factor varies
+// Grid returns every combination of the factors' values; the last factor varies
 // fastest. Without factors it is one empty cell.
 func Grid(factors []Factor) []Cell {
 	cells := []Cell{{}}
@@ -30,7 +30,7 @@ func Grid(factors []Factor) []Cell {
 	return cells
 }
 
-// Value gives a cell's value of a factor; ok is false where it is not varied.
+// Value returns a cell's value of a factor; ok is false where it is not varied.
 func (c Cell) Value(factors []Factor, name string) (value string, ok bool) {
 	for i, f := range factors {
 		if f.Name == name {
@@ -64,7 +64,7 @@ type Run struct {
 // orderStream separates the draws of the order from others of the same seed.
 const orderStream = 0x6f72646572
 
-// Order gives the runs: every cell once in an order drawn from the seed, then
+// Order returns the runs: every cell once in an order drawn from the seed, then
 // every cell once more in another one, and so on.
 func Order(cells, repeats int, seed uint64) []Run {
 	rng := rand.New(rand.NewPCG(seed, orderStream))

@@ -94,7 +94,7 @@ func value(text string) (float64, error) {
 	return n, nil
 }
 
-// One gives the value where there is just one, and 0 where there is none.
+// One returns the value where there is just one, and 0 where there is none.
 func (v Values) One() float64 {
 	if len(v.List) == 1 {
 		return v.List[0]
@@ -102,10 +102,10 @@ func (v Values) One() float64 {
 	return 0
 }
 
-// Several says that there are several values, or a range.
+// Several reports whether there are several values, or a range.
 func (v Values) Several() bool { return len(v.List) > 1 || v.High > 0 }
 
-// Whole says that all values, and the ends of a range, are whole numbers.
+// Whole reports whether all values, and the ends of a range, are whole numbers.
 func (v Values) Whole() bool {
 	for _, n := range append([]float64{v.Low, v.High}, v.List...) {
 		if n != math.Trunc(n) || n > math.MaxInt32 {
@@ -115,7 +115,7 @@ func (v Values) Whole() bool {
 	return true
 }
 
-// Texts gives the values as they are written.
+// Texts returns the values as they are written.
 func (v Values) Texts() []string {
 	texts := make([]string, len(v.List))
 	for i, n := range v.List {

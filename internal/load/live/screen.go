@@ -29,7 +29,7 @@ const (
 	plainEvery = 5 * time.Second
 )
 
-// Terminal gives the terminal that a writer is; ok is false where it is none, or
+// Terminal returns the terminal that a writer is; ok is false where it is none, or
 // one that cannot move its cursor.
 func Terminal(w io.Writer) (f *os.File, ok bool) {
 	f, ok = w.(*os.File)
@@ -107,7 +107,7 @@ func (s *Screen) Close() {
 // painter draws lines over those it drew before.
 type painter struct{ drawn int }
 
-// draw gives what draws the lines, in one write. Lines do not wrap while they
+// draw returns what draws the lines, in one write. Lines do not wrap while they
 // are drawn: a terminal that became narrower in between cuts them.
 func (p *painter) draw(lines []string) []byte {
 	var b bytes.Buffer
@@ -121,7 +121,7 @@ func (p *painter) draw(lines []string) []byte {
 	return b.Bytes()
 }
 
-// clear gives what takes away what was drawn.
+// clear returns what takes away what was drawn.
 func (p *painter) clear() []byte {
 	var b bytes.Buffer
 	if p.drawn > 0 {

@@ -110,7 +110,7 @@ func (v *View) share() (share float64, ok bool) {
 	return min(1, share), ok
 }
 
-// extent says how much was done, of how much.
+// extent returns how much was done, of how much.
 func (v *View) extent() string {
 	of := func(text string) string {
 		if text == "" {
@@ -128,7 +128,7 @@ func (v *View) extent() string {
 	return fmt.Sprintf("%.0fs%s, %d%s requests begun", v.at.Seconds(), of(bound), v.now.Begun, of(count))
 }
 
-// failures says what went wrong, the most frequent kinds first.
+// failures returns what went wrong, the most frequent kinds first.
 func (v *View) failures() string {
 	kinds := slices.Collect(maps.Keys(v.now.Errors))
 	slices.SortFunc(kinds, func(a, b load.Kind) int {

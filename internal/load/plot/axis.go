@@ -13,7 +13,7 @@ type axis struct {
 	ticks       []float64
 }
 
-// at gives where a value lies: 0 is the lower end, 1 the upper one. A value beyond an end
+// at returns where a value lies: 0 is the lower end, 1 the upper one. A value beyond an end
 // lies beyond it, and is not moved to it.
 func (a axis) at(v float64) float64 {
 	if a.logarithmic {
@@ -32,7 +32,7 @@ var (
 	steps  = [][]float64{finest, {1, 1.5, 2, 3, 5, 7}, {1, 2, 5}, {1, 3}, {1}}
 )
 
-// logarithmic gives an axis that has low and high on it, both above 0.
+// logarithmic returns an axis that has low and high on it, both above 0.
 func logarithmic(low, high float64) axis {
 	a := axis{logarithmic: true, from: below(low), to: above(high)}
 	if a.to <= a.from { // one value, which is a step
@@ -52,7 +52,7 @@ func logarithmic(low, high float64) axis {
 // slack is what an end may be off by, as no power of ten below 1 is a binary number.
 const slack = 1e-9
 
-// below gives the greatest of the finest steps that is not above v.
+// below returns the greatest of the finest steps that is not above v.
 func below(v float64) float64 {
 	exponent := int(math.Floor(math.Log10(v)))
 	best := times(1, exponent)
@@ -64,7 +64,7 @@ func below(v float64) float64 {
 	return best
 }
 
-// above gives the least of them that is not below v.
+// above returns the least of them that is not below v.
 func above(v float64) float64 {
 	exponent := int(math.Floor(math.Log10(v)))
 	for _, k := range finest {
@@ -75,7 +75,7 @@ func above(v float64) float64 {
 	return times(1, exponent+1)
 }
 
-// times gives k * 10^exponent as its decimal is read, so that 0.3 is 0.3.
+// times returns k * 10^exponent as its decimal is read, so that 0.3 is 0.3.
 func times(k float64, exponent int) float64 {
 	v, err := strconv.ParseFloat(strconv.FormatFloat(k, 'f', -1, 64)+"e"+strconv.Itoa(exponent), 64)
 	if err != nil {
@@ -84,7 +84,7 @@ func times(k float64, exponent int) float64 {
 	return v
 }
 
-// decades gives the steps between two ends, of each decade or of one in several.
+// decades returns the steps between two ends, of each decade or of one in several.
 func decades(from, to float64, within []float64, apart int) (ticks []float64) {
 	for e := int(math.Floor(math.Log10(from))); e <= int(math.Ceil(math.Log10(to))); e++ {
 		if e%apart != 0 {
@@ -99,7 +99,7 @@ func decades(from, to float64, within []float64, apart int) (ticks []float64) {
 	return ticks
 }
 
-// linear gives an axis from 0 that has high on it.
+// linear returns an axis from 0 that has high on it.
 func linear(high float64) axis {
 	if high <= 0 {
 		high = 1
@@ -107,7 +107,7 @@ func linear(high float64) axis {
 	return between(0, high, step(high/4))
 }
 
-// between gives an axis from one multiple of a step to another, with low and high on it.
+// between returns an axis from one multiple of a step to another, with low and high on it.
 func between(low, high, step float64) axis {
 	first, last := math.Floor(low/step+slack), math.Ceil(high/step-slack)
 	if last <= first {
@@ -120,13 +120,13 @@ func between(low, high, step float64) axis {
 	return a
 }
 
-// exactly gives the multiple of a step as a decimal: 3 times 0.1 is 0.3.
+// exactly returns the multiple of a step as a decimal: 3 times 0.1 is 0.3.
 func exactly(i, step float64) float64 {
 	exponent := int(math.Floor(math.Log10(step) + slack))
 	return times(math.Round(i*step/math.Pow10(exponent)*10)/10, exponent)
 }
 
-// step gives the least of 1, 2, 2.5 and 5 times a power of ten that is not below v.
+// step returns the least of 1, 2, 2.5 and 5 times a power of ten that is not below v.
 func step(v float64) float64 {
 	exponent := int(math.Floor(math.Log10(v)))
 	for _, k := range []float64{1, 2, 2.5, 5} {
@@ -137,7 +137,7 @@ func step(v float64) float64 {
 	return times(1, exponent+1)
 }
 
-// upTo gives an axis from 0 to a length itself, such as that of a run.
+// upTo returns an axis from 0 to a length itself, such as that of a run.
 func upTo(length float64) axis {
 	a := linear(length)
 	a.to = length
@@ -147,7 +147,7 @@ func upTo(length float64) axis {
 	return a
 }
 
-// around gives an axis for values that somebody has chosen, such as loads or numbers of
+// around returns an axis for values that somebody has chosen, such as loads or numbers of
 // engines: with room on both sides, and logarithmic where they lie far apart.
 func around(low, high float64, whole bool) axis {
 	const far = 8
@@ -163,7 +163,7 @@ func around(low, high float64, whole bool) axis {
 	return a
 }
 
-// upwards gives an axis for figures: from 0, or logarithmic where they lie far apart.
+// upwards returns an axis for figures: from 0, or logarithmic where they lie far apart.
 func upwards(low, high float64) axis {
 	const far = 20
 	if low > 0 && high/low >= far {

@@ -191,7 +191,7 @@ func (p *Page) Table(rows [][]string, text int) {
 	p.Put("</tbody></table></div>\n")
 }
 
-// whole gives heads as they are understood alone: p99 beside ttft p50 is ttft p99.
+// whole returns heads as they are understood alone: p99 beside ttft p50 is ttft p99.
 func whole(heads []string) []string {
 	all := make([]string, len(heads))
 	of := ""

@@ -105,7 +105,7 @@ type Curve struct {
 // would take its room from the others.
 const widest = 3000
 
-// latencies gives the axis of some curves' values, which are in their order, and a note
+// latencies returns the axis of some curves' values, which are in their order, and a note
 // on those that are below it.
 func latencies(all []Curve) (a axis, note string, ok bool) {
 	high := 0.0
@@ -236,7 +236,7 @@ type Spot struct {
 	Title     string
 }
 
-// interval says whether it has one.
+// interval reports whether it has one.
 func (s *Spot) interval() bool { return !math.IsNaN(s.Low) && !math.IsNaN(s.High) }
 
 // Spots plots points that no line joins, of things that were counted: from 0 on.

@@ -210,7 +210,7 @@ func trueDatum(t *testing.T, ticks []tick, scale func(float64) []float64, v, at 
 	t.Fatalf("%v is drawn at %v, where the labels have it %v", v, at, scale(at))
 }
 
-// random gives values from a random magnitude over a random range, some of them the same,
+// random returns values from a random magnitude over a random range, some of them the same,
 // in their order.
 func random(r *rand.Rand, n int) []float64 {
 	from, decades := math.Pow(10, -3+9*r.Float64()), 4*r.Float64()*r.Float64()

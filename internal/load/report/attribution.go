@@ -272,7 +272,7 @@ func banded(metric string, all []taken) []Band {
 	return out
 }
 
-// average gives the means of some requests.
+// average returns the means of some requests.
 func average(some []taken) Band {
 	b := Band{Requests: len(some)}
 	n := float64(len(some)) * 1e6

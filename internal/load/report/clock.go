@@ -51,7 +51,7 @@ func (b *bounds) before(other, ours int64) {
 	}
 }
 
-// offset gives none where the stamps agree as they are, and otherwise the
+// offset returns none where the stamps agree as they are, and otherwise the
 // middle of what is possible.
 func (b *bounds) offset() Offset {
 	switch {

@@ -43,7 +43,7 @@ func counted(name string, of func(*Row) int) column {
 
 func said(name string, of func(*Row) string) column { return column{name, of} }
 
-// columns gives the columns: those of the design in its order, and then what
+// columns returns the columns: those of the design in its order, and then what
 // the client saw.
 func columns() []column {
 	return []column{
@@ -130,7 +130,7 @@ func columns() []column {
 	}
 }
 
-// paired says that two engines served the request.
+// paired reports whether two engines served the request.
 func (r *Row) paired() bool { return r.Gateway != nil && r.Gateway.Pair != nil }
 
 // stage is a stage of a pair.

@@ -95,7 +95,7 @@ type setting struct {
 	a, b any
 }
 
-// asked gives what was asked for in two runs, apart from its rate and amount.
+// asked returns what was asked for in two runs, apart from its rate and amount.
 func asked(a, b *Report) []setting {
 	return []setting{
 		{"api", a.API, b.API}, {"model", a.Model, b.Model}, {"arrival", a.Arrival, b.Arrival}, {"burst_cv", a.CV, b.CV}, {"workload", a.Workload, b.Workload},
@@ -103,7 +103,7 @@ func asked(a, b *Report) []setting {
 	}
 }
 
-// unlike says which settings differ.
+// unlike returns which settings differ.
 func unlike(all []setting) []string {
 	apart := []string{}
 	for _, x := range all {
@@ -116,7 +116,7 @@ func unlike(all []setting) []string {
 
 var nan = latency.Figure(math.NaN())
 
-// interval gives a figure's interval, of which nothing is known where it has
+// interval returns a figure's interval, of which nothing is known where it has
 // none.
 func interval(j latency.Judged, name string) latency.Range {
 	if ci, ok := j.CI95[name]; ok {
@@ -125,7 +125,7 @@ func interval(j latency.Judged, name string) latency.Range {
 	return latency.Range{nan, nan}
 }
 
-// rangeOf gives the bounds of a figure, which is itself where it has none.
+// rangeOf returns the bounds of a figure, which is itself where it has none.
 func rangeOf(j latency.Judged, name string, f latency.Figure) latency.Range {
 	if in, ok := j.Bounds[name]; ok {
 		return in
@@ -161,7 +161,7 @@ const (
 	notKnown = "not known"
 )
 
-// finding says what an interval does of the value that is no difference.
+// finding returns what an interval does of the value that is no difference.
 func finding(ci latency.Range, none latency.Figure) string {
 	switch {
 	case ci[0] > none:
@@ -196,7 +196,7 @@ func (c *Comparison) Text(w io.Writer) error {
 	return err
 }
 
-// text gives both figures and what lies between them, in columns.
+// text returns both figures and what lies between them, in columns.
 func (d *Difference) text() string {
 	return fmt.Sprintf("%12s %12s %12s  %-26s %s", figure(d.A), figure(d.B), figure(d.By), within(d.CI95), d.Finding)
 }

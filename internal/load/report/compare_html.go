@@ -97,7 +97,7 @@ func (p *page) notes(prefix string, lines []string) {
 	}
 }
 
-// curves gives one figure against the load, each series once of A and once of B,
+// curves returns one figure against the load, each series once of A and once of B,
 // where a series has several loads.
 func (c *SweepComparison) curves(n int) (all []plot.Scatter) {
 	loads := map[string]int{}

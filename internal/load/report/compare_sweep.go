@@ -101,7 +101,7 @@ func CompareSweeps(a, b *Sweep, nameA, nameB string) (*SweepComparison, error) {
 	return c, nil
 }
 
-// without gives what is in one list only.
+// without returns what is in one list only.
 func without(all, but []string) string {
 	var left []string
 	for _, x := range all {
@@ -128,7 +128,7 @@ func (p place) String() string {
 	return cmp.Or(strings.TrimSpace(p.factors+" "+load), "the only cell")
 }
 
-// places gives each point's.
+// places returns each point's.
 func (s *Sweep) places() []place {
 	ordered := s.orderedFactors()
 	all := make([]place, len(s.Points))
@@ -151,7 +151,7 @@ func (s *Sweep) places() []place {
 	return all
 }
 
-// orderedFactors gives for each series its values in the order of the factors'
+// orderedFactors returns for each series its values in the order of the factors'
 // names.
 func (s *Sweep) orderedFactors() map[string]string {
 	named := map[string]string{}
@@ -169,7 +169,7 @@ func (s *Sweep) orderedFactors() map[string]string {
 	return named
 }
 
-// first gives the report of a point's first run.
+// first returns the report of a point's first run.
 func (s *Sweep) first(point int) *Report { return s.Runs[s.Points[point].Runs[0]].Report }
 
 // only names the points that were run and are not compared. The rates that a
@@ -212,7 +212,7 @@ func comparedCell(a, b *Sweep, i, k int, at place) ComparedCell {
 	return c
 }
 
-// success gives the share of a point's requests that were complete, and its
+// success returns the share of a point's requests that were complete, and its
 // interval, the runs being batches of requests that may fail together.
 func (s *Sweep) success(p *SweepPoint) (latency.Figure, latency.Range) {
 	var t slo.Tally
@@ -306,7 +306,7 @@ func (c *SweepComparison) chance() (called, of int) {
 	return called, of
 }
 
-// caution says how to read many findings at once.
+// caution returns how to read many findings at once.
 func (c *SweepComparison) caution() string {
 	called, of := c.chance()
 	return fmt.Sprintf("%d of %d differences with an interval are called higher or lower; chance alone would call about %.0f", called, of, 0.05*float64(of))
@@ -350,7 +350,7 @@ func (c *SweepComparison) Text(w io.Writer) error {
 	return err
 }
 
-// missing says what only one of them has.
+// missing returns what only one of them has.
 func (c *SweepComparison) missing() (lines []string) {
 	for _, x := range []struct {
 		name string
@@ -363,7 +363,7 @@ func (c *SweepComparison) missing() (lines []string) {
 	return lines
 }
 
-// overallTable gives the figures over all cells as rows of text.
+// overallTable returns the figures over all cells as rows of text.
 func (c *SweepComparison) overallTable() [][]string {
 	rows := [][]string{{"over the cells", "cells", "B / A", "95 % interval", "cells higher", "lower", "B is"}}
 	for _, r := range c.Overall {
@@ -372,7 +372,7 @@ func (c *SweepComparison) overallTable() [][]string {
 	return rows
 }
 
-// figureTable gives one figure of all cells as rows of text.
+// figureTable returns one figure of all cells as rows of text.
 func (c *SweepComparison) figureTable(n int) [][]string {
 	rows := [][]string{{"cell", "runs", "A", "B", "B - A", "95 % interval", "B is"}}
 	for i := range c.Cells {
@@ -395,7 +395,7 @@ func (c *SweepComparison) figureTable(n int) [][]string {
 	return rows
 }
 
-// sentence says what two searches found.
+// sentence returns what two searches found.
 func (x *ComparedSearch) sentence() string {
 	ends := func(e [2]float64) string {
 		switch {

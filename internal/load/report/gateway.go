@@ -305,7 +305,7 @@ func disorder(records []*Record) (all []Disorder) {
 	return all
 }
 
-// advice says what has an engine of a kind give its stamps.
+// advice returns what has an engine of a kind give its stamps.
 func advice(kind string) string {
 	switch kind {
 	case "sglang":
@@ -366,7 +366,7 @@ func empty(records []*Record) (all []Empty) {
 // JSON writes it as one object.
 func (t *Timeline) JSON(w io.Writer) error { return load.WriteJSON(w, t) }
 
-// counts says how many there are of each.
+// counts returns how many there are of each.
 func counts(of map[string]int) string {
 	var parts []string
 	for _, name := range slices.SortedFunc(maps.Keys(of), func(a, b string) int { return cmp.Or(cmp.Compare(of[b], of[a]), cmp.Compare(a, b)) }) {

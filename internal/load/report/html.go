@@ -249,7 +249,7 @@ func (p *page) overTime(r *Report, rows []Row) {
 	}
 }
 
-// spiked says whether values come in bursts, with next to nothing between them.
+// spiked reports whether values come in bursts, with next to nothing between them.
 func spiked(values []float64) bool {
 	sum, top := 0.0, 0.0
 	for _, v := range values[1:] { // all begin at once

@@ -145,7 +145,7 @@ func (r *Row) because(b *strings.Builder, g *Record, most Span, of int64) {
 	b.WriteString(".")
 }
 
-// stalled gives for how long weir stood still within the request's time, and what held it
+// stalled returns for how long weir stood still within the request's time, and what held it
 // in the longest of these times.
 func (r *Record) stalled() (ns int64, why string) {
 	longest := int64(0)
@@ -189,7 +189,7 @@ func lasting(ns int64) string {
 	}
 }
 
-// round gives milliseconds to the microsecond.
+// round returns milliseconds to the microsecond.
 func round(ns int64) float64 { return float64(ns/1e3) / 1e3 }
 
 func requests(n int) string {

@@ -102,7 +102,7 @@ func streamedRows(records []*Record) (rows []Row) {
 	return rows
 }
 
-// Shares says where the time of streams went, as Attribute does, and behind the bands of
+// Shares returns where the time of streams went, as Attribute does, and behind the bands of
 // each metric that of the median.
 func Shares(records []*Record) []Band {
 	firsts, wholes := parted(streamedRows(records))
@@ -120,7 +120,7 @@ type Delay struct {
 	Stamped bool `json:"stamped"`
 }
 
-// DelayOf gives the output delay of a request, if it had output.
+// DelayOf returns the output delay of a request, if it had output.
 func DelayOf(g *Record) (d Delay, ok bool) {
 	from := g.FirstReceived
 	d = Delay{RequestID: g.RequestID, Live: g.LiveAtFirstToken, Pending: g.PendingAtFirstToken}
@@ -132,7 +132,7 @@ func DelayOf(g *Record) (d Delay, ok bool) {
 	return d, ok && g.Stream
 }
 
-// IsTimeline says whether a file has a gateway's timeline.
+// IsTimeline reports whether a file has a gateway's timeline.
 func IsTimeline(name string) (bool, error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -54,7 +54,7 @@ func (b *Book) Add(s *load.Sample) {
 	b.samples = append(b.samples, c)
 }
 
-// Rows gives the requests in the order of their index, with what was joined.
+// Rows returns the requests in the order of their index, with what was joined.
 func (b *Book) Rows() []Row {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,7 +71,7 @@ func (b *Book) Rows() []Row {
 	return rows
 }
 
-// Clock says how the other clocks' stamps were brought onto the client's. It is
+// Clock returns how the other clocks' stamps were brought onto the client's. It is
 // known once the rows are.
 func (b *Book) Clock() Clock {
 	b.mu.Lock()
@@ -134,7 +134,7 @@ func (r *Row) alone(o Offset) {
 	r.QueueStart = cmp.Or(o.apply(epoch(r.Server.QueueStart)), r.QueueStart)
 }
 
-// epoch gives the stamp of seconds since 1970, 0 of none.
+// epoch returns the stamp of seconds since 1970, 0 of none.
 func epoch(seconds float64) int64 {
 	if seconds <= 0 {
 		return 0

@@ -118,7 +118,7 @@ func (f sweepFigure) name() string {
 	return f.metric
 }
 
-// of gives the figure of a run and its interval.
+// of returns the figure of a run and its interval.
 func (f sweepFigure) of(r *Report) (latency.Figure, latency.Range) {
 	unknown := latency.Range{nan, nan}
 	var j latency.Judged
@@ -262,7 +262,7 @@ func addEngine(all []Engine, e Engine) []Engine {
 	return append(all, e)
 }
 
-// Failed says that requests failed in some run, or that not all was run.
+// Failed reports whether requests failed in some run, or that not all was run.
 func (s *Sweep) Failed() bool {
 	if s.Interrupted || len(s.Runs) == 0 {
 		return true
@@ -286,7 +286,7 @@ func (s *Sweep) axis() string {
 	return "rate"
 }
 
-// apart says that there are several series.
+// apart reports whether there are several series.
 func (s *Sweep) apart() bool {
 	return slices.ContainsFunc(s.Points, func(p SweepPoint) bool { return p.Series != s.Points[0].Series || p.Series != "" })
 }
@@ -302,7 +302,7 @@ func (p *SweepPoint) judgement() string {
 	return string(p.Trust)
 }
 
-// shares says how the requests of a point fell on its engines.
+// shares returns how the requests of a point fell on its engines.
 func (p *SweepPoint) shares() string {
 	var parts []string
 	for _, e := range p.Engines {
@@ -341,7 +341,7 @@ func ReadSweep(name string) (*Sweep, error) {
 	return &s, nil
 }
 
-// table gives the points as rows of text, the first one the heads. Series are told apart by the
+// table returns the points as rows of text, the first one the heads. Series are told apart by the
 // columns of varied, which gives the cells of one.
 func (s *Sweep) table(varied []string, of func(series string) []string) [][]string {
 	head := append(slices.Clone(varied), s.axis(), "runs", "verdict")

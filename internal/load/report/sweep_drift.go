@@ -7,7 +7,7 @@ import (
 	"weir/internal/workload/latency"
 )
 
-// meanOf gives the mean of the values of several runs and its interval; alone is
+// meanOf returns the mean of the values of several runs and its interval; alone is
 // that of a single run.
 func meanOf(values []float64, alone latency.Range) SweepFigure {
 	if len(values) == 1 {
@@ -17,7 +17,7 @@ func meanOf(values []float64, alone latency.Range) SweepFigure {
 	return SweepFigure{latency.Figure(mean), latency.Range{latency.Figure(max(0, mean-half)), latency.Figure(mean + half)}}
 }
 
-// studentOf gives the mean of at least two values and half its 95 % interval, by
+// studentOf returns the mean of at least two values and half its 95 % interval, by
 // Student's distribution.
 func studentOf(values []float64) (mean, half float64) {
 	mean = averageOf(values)

@@ -64,7 +64,7 @@ func (s *Sweep) WriteHTML(w io.Writer) error {
 	return p.End()
 }
 
-// headline says how much of the sweep can be trusted, and what its best points came to.
+// headline returns how much of the sweep can be trusted, and what its best points came to.
 func (s *Sweep) headline() (all []plot.Tile) {
 	valid := 0
 	for i := range s.Runs {

@@ -31,7 +31,7 @@ type Objective struct {
 	text  string
 }
 
-// String gives the objective as it was written.
+// String returns the objective as it was written.
 func (o Objective) String() string { return o.text }
 
 // Request is what objectives look at.
@@ -42,7 +42,7 @@ type Request struct {
 	TTFT, TTFTAnswer, TPOT, E2E time.Duration
 }
 
-// keeps says whether a request keeps the objective; counts is false where it
+// keeps reports whether a request keeps the objective; counts is false where it
 // cannot be judged by it.
 func (o *Objective) keeps(r *Request) (kept, counts bool) {
 	if !r.Complete {

@@ -108,7 +108,7 @@ func NewSearch(objectives []Objective, o Options) *Search {
 	return &Search{options: o, objectives: objectives, rechecked: map[[2]float64]bool{}}
 }
 
-// Next gives the next rate to be measured; ok is false when the search has
+// Next returns the next rate to be measured; ok is false when the search has
 // ended.
 func (s *Search) Next() (rate float64, ok bool) {
 	if s.ended != "" {
@@ -146,7 +146,7 @@ func (s *Search) Next() (rate float64, ok bool) {
 	return 0, false
 }
 
-// step gives the rate that narrows the answer; ok is false when it is narrow
+// step returns the rate that narrows the answer; ok is false when it is narrow
 // enough, which ended says why, or when nothing narrows it.
 func (s *Search) step() (rate float64, ok bool) {
 	if len(s.points) == 0 {
@@ -194,7 +194,7 @@ func (s *Search) step() (rate float64, ok bool) {
 	return math.Sqrt(between[len(between)-1] * to), true
 }
 
-// ends gives the highest rate that meets the objectives with none below that
+// ends returns the highest rate that meets the objectives with none below that
 // does not, and the lowest that misses them or could not be offered; nil where
 // there is none.
 func (s *Search) ends() (low, high *point) {
@@ -213,7 +213,7 @@ func (s *Search) ends() (low, high *point) {
 	return low, high
 }
 
-// undecided gives the rates between two that are neither.
+// undecided returns the rates between two that are neither.
 func (s *Search) undecided(from, to float64) (rates []float64) {
 	for _, p := range s.points {
 		if p.rate > from && p.rate < to && s.decide(p) == Undecided {
@@ -223,7 +223,7 @@ func (s *Search) undecided(from, to float64) (rates []float64) {
 	return rates
 }
 
-// decide says what is known of a rate.
+// decide returns what is known of a rate.
 func (s *Search) decide(p *point) Decision {
 	if p.void != "" {
 		return Void
@@ -265,7 +265,7 @@ func (s *Search) Add(t Trial) {
 	s.path = append(s.path, Step{Rate: p.rate, Repeat: p.trials, Decision: s.decide(p), Why: s.why(p)})
 }
 
-// why says what decided a rate, or is furthest from being decided.
+// why returns what decided a rate, or is furthest from being decided.
 func (s *Search) why(p *point) string {
 	switch {
 	case p.void != "":
@@ -322,7 +322,7 @@ func (s *Search) contradict(a, b *point) bool {
 	return false
 }
 
-// Result gives the answer so far.
+// Result returns the answer so far.
 func (s *Search) Result() Result {
 	low, high := s.ends()
 	r := Result{Path: s.path, Why: s.ended}

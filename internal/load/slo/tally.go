@@ -45,10 +45,10 @@ type Estimate struct {
 	Effect float64
 }
 
-// Estimate gives the share and its 99 % interval.
+// Estimate returns the share and its 99 % interval.
 func (t Tally) Estimate() Estimate { return t.Within(z) }
 
-// Within gives the share and its interval, so many standard deviations of the
+// Within returns the share and its interval, so many standard deviations of the
 // normal distribution to each side: Wilson's, of a number of requests reduced by
 // the design effect, the chi-square of the batches per degree of freedom.
 func (t Tally) Within(z float64) Estimate {
@@ -100,7 +100,7 @@ const (
 
 var decisionNames = [...]string{"undecided", "meets", "misses", "void"}
 
-// String gives the decision's name in reports.
+// String returns the decision's name in reports.
 func (d Decision) String() string { return decisionNames[d] }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -116,7 +116,7 @@ func (d *Decision) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Decide says whether the share of an objective is decided.
+// Decide reports whether the share of an objective is decided.
 func (o *Objective) Decide(e Estimate) Decision {
 	allowed := 1 - o.Share
 	switch {

@@ -38,7 +38,7 @@ const (
 
 var names = [NumOps]string{"decode", "template", "tokenize", "hash", "pick", "dispatch", "encode"}
 
-// String gives the operation's name.
+// String returns the operation's name.
 func (o Op) String() string { return names[o] }
 
 // numSlots is how many spans there may be at once that each have a slot. More of them are
@@ -163,7 +163,7 @@ func (m *Meter) keep(mark Mark, now int64) {
 	m.next = (m.next + 1) % numLong
 }
 
-// Running gives what runs now, the longest first.
+// Running returns what runs now, the longest first.
 func (m *Meter) Running() (all []Span) {
 	if m == nil {
 		return nil
@@ -186,7 +186,7 @@ func (m *Meter) Running() (all []Span) {
 	return all
 }
 
-// During gives what ran between two moments for Long or longer, what still runs among it.
+// During returns what ran between two moments for Long or longer, what still runs among it.
 func (m *Meter) During(from, to int64) (all []Span) {
 	if m == nil {
 		return nil
@@ -209,7 +209,7 @@ func (m *Meter) During(from, to int64) (all []Span) {
 // Spent is how long each operation took so far, what runs now among it.
 type Spent [NumOps]int64
 
-// Sub gives what was spent since an earlier time.
+// Sub returns what was spent since an earlier time.
 func (s Spent) Sub(before Spent) Spent {
 	for i := range s {
 		s[i] = max(s[i]-before[i], 0)
@@ -217,7 +217,7 @@ func (s Spent) Sub(before Spent) Spent {
 	return s
 }
 
-// Spent gives how long each operation took until now.
+// Spent returns how long each operation took until now.
 func (m *Meter) Spent(now int64) (s Spent) {
 	if m == nil {
 		return s
@@ -237,7 +237,7 @@ func (m *Meter) Spent(now int64) (s Spent) {
 	return s
 }
 
-// Totals gives how long each operation took and how often it was begun, as far as it has
+// Totals returns how long each operation took and how often it was begun, as far as it has
 // ended. Neither goes down.
 func (m *Meter) Totals() (spent Spent, ended [NumOps]int64) {
 	if m == nil {

@@ -136,7 +136,7 @@ func (r *Record) add(request string) {
 	}
 }
 
-// detail gives what the fault says, or, where that is only its reason, the error
+// detail returns what the fault says, or, where that is only its reason, the error
 // around it.
 func detail(err error, fault infer.Fault) string {
 	text := fault.Error()
@@ -162,7 +162,7 @@ func encode(evidence any) jsontext.Value {
 	return text
 }
 
-// Records gives the failures that are kept, the latest first.
+// Records returns the failures that are kept, the latest first.
 func (l *Log) Records() []Record {
 	if l == nil {
 		return nil

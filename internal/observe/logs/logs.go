@@ -77,7 +77,7 @@ type leftOut struct {
 	n int
 }
 
-// pass says whether a line is written, and how many of it were left out before. over are
+// pass reports whether a line is written, and how many of it were left out before. over are
 // others of which some were left out, and whose minute is over.
 func (l *lines) pass(of line, now time.Time) (ok bool, left int, over []leftOut) {
 	l.mu.Lock()

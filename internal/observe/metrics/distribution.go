@@ -125,7 +125,7 @@ func (t *Tally) Tell() {
 	t.of, t.low, t.high, t.sum = nil, 0, 0, 0
 }
 
-// metric gives a distribution as it stands.
+// metric returns a distribution as it stands.
 func (d *Distribution) metric(desc *prometheus.Desc, labels ...string) prometheus.Metric {
 	return distributed{d, desc, prometheus.MakeLabelPairs(desc, labels)}
 }

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// native gives the native buckets that hold anything, by their indices.
+// native returns the native buckets that hold anything, by their indices.
 func native(h *dto.Histogram) map[int]int64 {
 	by := map[int]int64{}
 	at, next, count := 0, 0, int64(0)

@@ -195,7 +195,7 @@ func (m *Metrics) RelayStream(engine string, verified bool, why string) {
 	m.relayed.WithLabelValues(engine, why).Inc()
 }
 
-// RelayStreams gives how many streams of an engine ended whole, verified and not.
+// RelayStreams returns how many streams of an engine ended whole, verified and not.
 func (m *Metrics) RelayStreams(engine string) (verified, not int) {
 	if at, ok := m.streams.Load(engine); ok {
 		s := at.(*relayStreams)

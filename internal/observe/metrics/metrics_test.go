@@ -15,7 +15,7 @@ import (
 	"weir/internal/trace"
 )
 
-// series gives the sum of a metric's counters and gauges, or of its
+// series returns the sum of a metric's counters and gauges, or of its
 // histograms' counts.
 func series(t testing.TB, m *Metrics, name string) (value float64, count uint64, labels []string) {
 	t.Helper()

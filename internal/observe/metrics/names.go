@@ -23,7 +23,7 @@ type names struct {
 	n      atomic.Int64
 }
 
-// label gives that of a name: the name itself, unless there are too many.
+// label returns that of a name: the name itself, unless there are too many.
 func (n *names) label(name string) string {
 	if l, ok := n.labels.Load(name); ok {
 		return l.(string)

@@ -67,7 +67,7 @@ func (c *receiving) Collect(ch chan<- prometheus.Metric) {
 	})
 }
 
-// Receive gives what is counted of the output of engines of a kind.
+// Receive returns what is counted of the output of engines of a kind.
 func (m *Metrics) Receive(kind string) *Receive {
 	of, ok := m.receiving.kinds.Load(kind)
 	if !ok {

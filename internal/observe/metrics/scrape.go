@@ -85,7 +85,7 @@ func (s *scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body) // it fails where the scraper is gone or slow, and nobody is to be told
 }
 
-// compress gives the answer as gzip: at a level that takes a quarter of the default's time for a
+// compress returns the answer as gzip: at a level that takes a quarter of the default's time for a
 // sixth more bytes, which are an eighth of the answer.
 func (s *buffers) compress() []byte {
 	if s.gzip == nil {

@@ -32,7 +32,7 @@ import (
 // protobuf is how Prometheus asks for native histograms.
 const protobuf = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.7,text/plain;version=0.0.4;q=0.3"
 
-// scrape gives what is scraped in a format.
+// scrape returns what is scraped in a format.
 func scrape(t testing.TB, h http.Handler, accept string) (families map[string]*dto.MetricFamily, size int) {
 	t.Helper()
 	r := httptest.NewRequest("GET", "/metrics", nil)

@@ -254,7 +254,7 @@ func (p *partial) Error() string {
 	return fmt.Sprintf("the collector refused %d spans: %s", p.spans, p.why)
 }
 
-// again says whether a call that failed may be made again, as the protocol has it.
+// again reports whether a call that failed may be made again, as the protocol has it.
 func again(err error) bool {
 	switch status.Code(err) {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Aborted, codes.OutOfRange, codes.Unavailable, codes.DataLoss, codes.ResourceExhausted:

@@ -78,7 +78,7 @@ func newCollector(t *testing.T, answer func(n int) (*collectorpb.ExportTraceServ
 	return c
 }
 
-// spans gives those that were taken.
+// spans returns those that were taken.
 func (c *collector) spans() (all []*tracepb.Span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,7 +19,7 @@ type builder struct {
 	spans []*tracepb.Span
 }
 
-// spans gives the spans of a record: its own, and below it one for each stage that has a
+// spans returns the spans of a record: its own, and below it one for each stage that has a
 // beginning and an end, one for each leg, and one for the output. There is none for a
 // token.
 func spans(r *trace.Record) []*tracepb.Span {

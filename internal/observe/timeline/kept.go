@@ -165,7 +165,7 @@ func (k *kept) place(minute int64) *bucket {
 	return &k.buckets[(minute%minutes+minutes)%minutes]
 }
 
-// find gives the bucket of a time, if it is kept.
+// find returns the bucket of a time, if it is kept.
 func (k *kept) find(at int64) *bucket {
 	minute := minuteOf(at)
 	if b := k.place(minute); b.begun && b.minute == minute {
@@ -174,7 +174,7 @@ func (k *kept) find(at int64) *bucket {
 	return nil
 }
 
-// bucket gives that of a time, which may begin it; nil where the time is past.
+// bucket returns that of a time, which may begin it; nil where the time is past.
 func (k *kept) bucket(at int64) *bucket {
 	minute := minuteOf(at)
 	b := k.place(minute)

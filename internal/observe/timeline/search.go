@@ -68,7 +68,7 @@ func (r *Recorder) Search(q Query, now int64) Result {
 	return result
 }
 
-// Sample gives a fair sample of the requests that the query wants, in no order: each of
+// Sample returns a fair sample of the requests that the query wants, in no order: each of
 // those that have ended is in it with the same probability, whichever minute it ended in.
 // Of a minute with many requests less is in memory, so less is given of the others.
 func (r *Recorder) Sample(q Query, now int64) (records []*trace.Record) {
@@ -95,7 +95,7 @@ func (r *Recorder) Sample(q Query, now int64) (records []*trace.Record) {
 	return records
 }
 
-// snapshot gives all that is in memory. It holds the lock for a copy of pointers.
+// snapshot returns all that is in memory. It holds the lock for a copy of pointers.
 func (r *Recorder) snapshot(now int64) ([]*held, Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,7 +124,7 @@ func (q *Query) wants(h *held, now int64) bool {
 	return true
 }
 
-// servedBy says whether a request was at an engine.
+// servedBy reports whether a request was at an engine.
 func servedBy(rec *trace.Record, engine string) bool {
 	for i := range rec.Attempts {
 		for k := range rec.Attempts[i].Legs {
@@ -136,7 +136,7 @@ func servedBy(rec *trace.Record, engine string) bool {
 	return false
 }
 
-// named says whether an id is a request's, or its name on an engine's wire.
+// named reports whether an id is a request's, or its name on an engine's wire.
 func named(rec *trace.Record, id string) bool {
 	if rec.RequestID == id {
 		return true
@@ -166,5 +166,5 @@ func (o Order) compare(a, b *trace.Record) int {
 	return cmp.Compare(b.Finished, a.Finished)
 }
 
-// fails says whether a record is written to the file whatever the share of the others.
+// fails reports whether a record is written to the file whatever the share of the others.
 func fails(rec *trace.Record) bool { return rec.Outcome == infer.Failed }

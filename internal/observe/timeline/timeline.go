@@ -125,7 +125,7 @@ func (r *Recorder) Add(rec *trace.Record) {
 	}
 }
 
-// Find gives the kept records of a request id as JSON, a line each, the latest first.
+// Find returns the kept records of a request id as JSON, a line each, the latest first.
 // Several callers may have used the same; weir's own ids are unique. An id on an engine's
 // wire finds them, too.
 func (r *Recorder) Find(requestID string) (lines []byte, ok bool) {

@@ -35,7 +35,7 @@ func (t *Turn) Take(who string) (holder string, ok bool) {
 	return who, true
 }
 
-// Give gives it back.
+// Give returns it back.
 func (t *Turn) Give() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -276,7 +276,7 @@ func (p *Profiles) write(name string, write func(io.Writer) error) (err error) {
 	return err
 }
 
-// evict gives the oldest files that must go so that there are no more than keep and they
+// evict returns the oldest files that must go so that there are no more than keep and they
 // have no more than bytes.
 func evict(newest []Profile, keep int, bytes int64) (names []string) {
 	for i, f := range newest {
@@ -300,7 +300,7 @@ func (p *Profiles) names() (names []string) {
 	return names
 }
 
-// List gives the files, the latest first.
+// List returns the files, the latest first.
 func (p *Profiles) List() []Profile {
 	all := []Profile{}
 	for _, name := range p.names() {

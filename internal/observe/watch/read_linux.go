@@ -137,7 +137,7 @@ func (s *system) throttledBy(path string) (time.Duration, bool) {
 	return 0, false
 }
 
-// descriptors gives how many the process has open, as far as that is cheap to know, and how
+// descriptors returns how many the process has open, as far as that is cheap to know, and how
 // many it may have.
 func descriptors() (open, limit int64) {
 	var at unix.Stat_t

@@ -70,7 +70,7 @@ const (
 
 func millis[T int64 | time.Duration](d T) float64 { return float64(int64(d)/1e3) / 1e3 }
 
-// explain says what held the core from one moment to another. before was taken at the
+// explain returns what held the core from one moment to another. before was taken at the
 // latest before the stall, and after at its end; spans are what ran meanwhile for long.
 //
 // It goes by what there is proof of. A collector that paused everything has held the core.
@@ -109,7 +109,7 @@ func explain(from, to int64, before, after *Sample, spans []busy.Span, cores int
 	return s
 }
 
-// foreign gives what others kept the process from its cores for, and who that was.
+// foreign returns what others kept the process from its cores for, and who that was.
 func (s *Stall) foreign(long float64) (ms float64, whose string) {
 	switch {
 	case s.ThrottledMS >= long:
@@ -158,7 +158,7 @@ func (o *Operation) words() string {
 	return s
 }
 
-// mostly gives the operation that took at least half of a time, in however many parts.
+// mostly returns the operation that took at least half of a time, in however many parts.
 func mostly(spent busy.Spent, of int64) (name string, took int64) {
 	for op, ns := range spent {
 		if ns >= of/2 && ns > took {

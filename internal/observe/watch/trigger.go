@@ -22,7 +22,7 @@ const (
 
 var triggerNames = [NumTriggers]string{"stall", "backlog", "output_delay", "queue_wait", "cpu"}
 
-// String gives the trigger's name.
+// String returns the trigger's name.
 func (t Trigger) String() string { return triggerNames[t] }
 
 // Limits are the bounds of the triggers; one that is 0 is off.
@@ -93,7 +93,7 @@ type Ended struct {
 	After   time.Duration
 }
 
-// holds says whether a trigger's condition holds, and for how long it must before it counts.
+// holds reports whether a trigger's condition holds, and for how long it must before it counts.
 func (d *Detector) holds(t Trigger, l *Look) (holds bool, needs time.Duration) {
 	switch t {
 	case TriggerStall:
@@ -142,7 +142,7 @@ func (d *Detector) Look(l Look) (c Change) {
 	return c
 }
 
-// Active gives the triggers that last.
+// Active returns the triggers that last.
 func (d *Detector) Active() (all []Trigger) {
 	for t := range NumTriggers {
 		if d.states[t].active {
@@ -158,7 +158,7 @@ type delays [delayClasses]atomic.Int64
 
 const delayClasses = 160
 
-// class gives the one of a duration, in microseconds of it.
+// class returns the one of a duration, in microseconds of it.
 func class(d time.Duration) int {
 	us := uint64(max(d.Microseconds(), 1))
 	n := bits.Len64(us) // 1 or more
@@ -166,7 +166,7 @@ func class(d time.Duration) int {
 	return min(4*(n-1)+int(sub), delayClasses-1)
 }
 
-// above gives the upper end of a class.
+// above returns the upper end of a class.
 func above(class int) time.Duration {
 	n, sub := class/4, class%4
 	return time.Duration(float64(uint64(1)<<n)*(1+float64(sub+1)/4)) * time.Microsecond
@@ -184,7 +184,7 @@ func (d *delays) read() (s spread) {
 	return s
 }
 
-// p99 gives the 99th percentile of what came between two readings, and how many came.
+// p99 returns the 99th percentile of what came between two readings, and how many came.
 func (s *spread) p99(before *spread) (p time.Duration, n int64) {
 	for i := range s {
 		n += s[i] - before[i]

@@ -141,7 +141,7 @@ func (f *figures) read(to *Sample) {
 	}
 }
 
-// schedP99 gives the 99th percentile of how long goroutines waited for a core since the
+// schedP99 returns the 99th percentile of how long goroutines waited for a core since the
 // call before, of those samples that the runtime takes.
 func (f *figures) schedP99() time.Duration {
 	v := f.runtime[1].Value
@@ -233,7 +233,7 @@ func (w *Watch) knows(s *Sample) {
 	w.known[0] = *s
 }
 
-// knownAt gives what was read before a moment: when a stall ends, a look may come before
+// knownAt returns what was read before a moment: when a stall ends, a look may come before
 // the canary, and it has seen what the stall had.
 func (w *Watch) knownAt(at int64) (s Sample) {
 	for _, s = range w.known {
@@ -244,7 +244,7 @@ func (w *Watch) knownAt(at int64) (s Sample) {
 	return s
 }
 
-// Stalls gives the latest, the latest first, and how many there were.
+// Stalls returns the latest, the latest first, and how many there were.
 func (w *Watch) Stalls() (latest []Stall, total int) {
 	latest = []Stall{}
 	if w == nil {
@@ -258,7 +258,7 @@ func (w *Watch) Stalls() (latest []Stall, total int) {
 	return latest, w.total
 }
 
-// Overlap gives the stalls that a time has seen, the latest of them, in their order. It costs a
+// Overlap returns the stalls that a time has seen, the latest of them, in their order. It costs a
 // request that has seen none two loads.
 func (w *Watch) Overlap(from, to int64) (seen []trace.Stall) {
 	if w == nil || w.o.StallThreshold == 0 {
@@ -416,7 +416,7 @@ type ActiveTrigger struct {
 	MS      float64 `json:"ms"`
 }
 
-// shares gives what was spent as shares of one core, the largest first.
+// shares returns what was spent as shares of one core, the largest first.
 func shares(spent busy.Spent, of int64) []Share {
 	all := []Share{}
 	for op, ns := range spent {
@@ -439,7 +439,7 @@ func runningSpans(running []busy.Span, now int64) []RunningSpan {
 	return all
 }
 
-// State gives what the latest look saw.
+// State returns what the latest look saw.
 func (w *Watch) State() State {
 	w.mu.Lock()
 	defer w.mu.Unlock()

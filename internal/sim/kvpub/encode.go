@@ -45,7 +45,7 @@ func newEncoder(form Form, rank, pageSize int) *encoder {
 	return &encoder{form: form, rank: rank, pageSize: pageSize, pages: map[uint64]page{}}
 }
 
-// batch gives the batch of some events, at a time in seconds since 1970.
+// batch returns the batch of some events, at a time in seconds since 1970.
 func (e *encoder) batch(now float64, events []sim.KVEvent) []byte {
 	b := msgp.AppendFloat64(msgp.AppendArrayHeader(nil, 3), now)
 	n := uint32(0)

@@ -116,7 +116,7 @@ func (p *Publisher) Sources() []Config {
 	return all
 }
 
-// Close gives the endpoints back; Serve does so itself.
+// Close returns the endpoints back; Serve does so itself.
 func (p *Publisher) Close() {
 	for _, r := range p.ranks {
 		r.end()

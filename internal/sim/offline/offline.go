@@ -163,7 +163,7 @@ func (r *runner) run(ctx context.Context) error {
 	}
 }
 
-// arrival says when the next request is sent, and false when there is none, for
+// arrival returns when the next request is sent, and false when there is none, for
 // now or for ever.
 func (r *runner) arrival() (int64, bool, error) {
 	closed := r.o.Workload.Closed
@@ -199,7 +199,7 @@ func (r *runner) pass(at int64) {
 	}
 }
 
-// send gives the pending request to the engine.
+// send returns the pending request to the engine.
 func (r *runner) send() error {
 	q := &r.next
 	r.pended = false

@@ -263,7 +263,7 @@ func (a *answer) end(b []byte) []byte {
 	return append(b, "data: [DONE]\n\n"...)
 }
 
-// wholeBody gives a complete answer that is not streamed.
+// wholeBody returns a complete answer that is not streamed.
 func (a *answer) wholeBody() []byte {
 	b := append([]byte(nil), a.headWhole...)
 	b = append(b, '[')
@@ -427,7 +427,7 @@ func (a *answer) appendUsage(b []byte, prompt, completion, cached int, brief boo
 	return append(b, '}')
 }
 
-// measured says whether the answer has vLLM's per-request metrics: they
+// measured reports whether the answer has vLLM's per-request metrics: they
 // describe one output, so a request for several has none.
 func (a *answer) measured() bool {
 	return a.e.opts.VLLM.PerRequestMetrics && len(a.outputs) == 1

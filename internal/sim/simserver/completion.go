@@ -304,13 +304,13 @@ func (a *answer) introduce(req *completionRequest, lora string, prompts int) err
 	return nil
 }
 
-// isIDs says whether a list is one of token ids.
+// isIDs reports whether a list is one of token ids.
 func isIDs(v jsontext.Value) bool {
 	var ids []uint32
 	return json.Unmarshal(v, &ids) == nil
 }
 
-// rid gives an output's request id on SGLang.
+// rid returns an output's request id on SGLang.
 func (a *answer) rid(slot int) string {
 	if a.rids == nil {
 		return ""
@@ -318,7 +318,7 @@ func (a *answer) rid(slot int) string {
 	return a.rids[slot]
 }
 
-// params gives what the engine is asked for, but for the prompt.
+// params returns what the engine is asked for, but for the prompt.
 func (a *answer) params(req *completionRequest) (sim.Params, error) {
 	limit, err := req.limit()
 	if err != nil {

@@ -66,10 +66,10 @@ type completionRequest struct {
 	modeFields
 }
 
-// showStop says whether what stops an output is shown.
+// showStop reports whether what stops an output is shown.
 func (r *completionRequest) showStop() bool { return r.IncludeStop || r.NoStopTrim }
 
-// dpRank gives the DP rank under either name, nil when none is asked for.
+// dpRank returns the DP rank under either name, nil when none is asked for.
 func (r *completionRequest) dpRank() *int {
 	if r.RoutedDPRank != nil {
 		return r.RoutedDPRank
@@ -80,7 +80,7 @@ func (r *completionRequest) dpRank() *int {
 // maxAlternatives bounds the alternatives of each token.
 const maxAlternatives = 20
 
-// alternatives gives how many alternatives are asked for at each token, -1 for
+// alternatives returns how many alternatives are asked for at each token, -1 for
 // no log probabilities at all. Chats ask by a flag and a number, texts by a
 // number.
 func (r *completionRequest) alternatives(d *dialect) (int, error) {
@@ -108,7 +108,7 @@ func (r *completionRequest) alternatives(d *dialect) (int, error) {
 	return n, nil
 }
 
-// limit gives max_tokens under either name; 0 when it was not given.
+// limit returns max_tokens under either name; 0 when it was not given.
 func (r *completionRequest) limit() (int, error) {
 	n, param := r.MaxCompletionTokens, "max_completion_tokens"
 	if n == nil {
@@ -123,7 +123,7 @@ func (r *completionRequest) limit() (int, error) {
 	return *n, nil
 }
 
-// choices gives n.
+// choices returns n.
 func (r *completionRequest) choices() (int, error) {
 	if r.N == nil {
 		return 1, nil
@@ -134,7 +134,7 @@ func (r *completionRequest) choices() (int, error) {
 	return *r.N, nil
 }
 
-// stops gives the stop strings.
+// stops returns the stop strings.
 func (r *completionRequest) stops() ([]string, error) {
 	var list []string
 	switch r.Stop.Kind() {

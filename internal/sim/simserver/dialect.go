@@ -43,7 +43,7 @@ const (
 	sglang
 )
 
-// quote gives s as a JSON string; what is not UTF-8 becomes U+FFFD.
+// quote returns s as a JSON string; what is not UTF-8 becomes U+FFFD.
 func quote(s string) string {
 	b, _ := jsontext.AppendQuote(nil, s)
 	return string(b)
@@ -77,7 +77,7 @@ func appendIDs(b []byte, ids []uint32) []byte {
 	return b
 }
 
-// head gives an answer's or an event's JSON up to the value of choices.
+// head returns an answer's or an event's JSON up to the value of choices.
 func head(id, object, model string, created int64) string {
 	return `{"id":` + quote(id) + `,"object":"` + object + `","created":` + strconv.FormatInt(created, 10) +
 		`,"model":` + quote(model) + `,"choices":`

@@ -242,7 +242,7 @@ func (e *Engine) Run(ctx context.Context) {
 	}
 }
 
-// rename gives the engine the name of a new process.
+// rename returns the engine the name of a new process.
 func (e *Engine) rename() {
 	var id [8]byte
 	rand.Read(id[:]) // it never fails
@@ -421,7 +421,7 @@ func (e *Engine) abort(j *job) {
 	e.aborted++
 }
 
-// Aborts gives the latest aborts, in no order.
+// Aborts returns the latest aborts, in no order.
 func (e *Engine) Aborts() []Abort {
 	e.abortsMu.Lock()
 	defer e.abortsMu.Unlock()
@@ -466,7 +466,7 @@ func (e *Engine) fault(id string, prompt func() []byte) (sim.Fault, bool) {
 	return e.faults.Request(sim.Target{ID: id, Prompt: prompt})
 }
 
-// promptText gives the text of a prompt, for faults with a marker.
+// promptText returns the text of a prompt, for faults with a marker.
 func (e *Engine) promptText(prompt []uint32) []byte {
 	if e.tokenizer == nil {
 		return nil

@@ -391,7 +391,7 @@ func (x *exchange) say(o *output, id uint32, times int) {
 	}
 }
 
-// runes gives the whole runes that an id's text completes, and keeps the
+// runes returns the whole runes that an id's text completes, and keeps the
 // beginning of one. Words, which are nearly all there is, pass.
 func (o *output) runes(text string) string {
 	if len(o.partial) == 0 && utf8.ValidString(text) {
@@ -520,7 +520,7 @@ func (x *exchange) breakOff(kind sim.FaultKind) {
 	c.Close()
 }
 
-// text gives what an id says. End ids say nothing.
+// text returns what an id says. End ids say nothing.
 func (e *Engine) text(id uint32) string {
 	text, isWord := e.prepare.Words.Text(id)
 	if isWord || e.tokenizer == nil || e.ends(id) {
@@ -529,5 +529,5 @@ func (e *Engine) text(id uint32) string {
 	return string(e.tokenizer.Text(id))
 }
 
-// ends says whether an id is one of the model's end ids.
+// ends reports whether an id is one of the model's end ids.
 func (e *Engine) ends(id uint32) bool { return slices.Contains(e.prepare.EOS, id) }

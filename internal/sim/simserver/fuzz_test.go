@@ -14,7 +14,7 @@ import (
 	"weir/internal/workload/content"
 )
 
-// toyEngine gives an engine that only reads requests.
+// toyEngine returns an engine that only reads requests.
 func toyEngine(t testing.TB) *Engine {
 	t.Helper()
 	tok := newToyTokenizer()

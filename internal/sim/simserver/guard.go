@@ -27,7 +27,7 @@ type Access struct {
 	TLS *tls.Config
 }
 
-// takes says whether an Authorization field shows one of keys. Like vLLM and SGLang, it
+// takes reports whether an Authorization field shows one of keys. Like vLLM and SGLang, it
 // takes the word Bearer in any case.
 func takes(field string, keys ...string) bool {
 	scheme, shown, _ := strings.Cut(field, " ")
@@ -60,7 +60,7 @@ func guarded(h http.Handler, keys func(r *http.Request) []string) http.Handler {
 // AuthenticationMiddleware); /metrics, /health, /version and /tokenize are open.
 var vllmGuarded = []string{"/v1", "/v2", "/inference", "/cohere"}
 
-// vllmKeys gives the keys that vLLM asks for, of which it takes any.
+// vllmKeys returns the keys that vLLM asks for, of which it takes any.
 func (a *Access) vllmKeys(r *http.Request) []string {
 	if len(a.Keys) == 0 || !slices.ContainsFunc(vllmGuarded, func(p string) bool { return strings.HasPrefix(r.URL.Path, p) }) {
 		return nil
@@ -68,7 +68,7 @@ func (a *Access) vllmKeys(r *http.Request) []string {
 	return a.Keys
 }
 
-// sglangKeys gives the key that SGLang asks for (its decide_request_auth): everywhere
+// sglangKeys returns the key that SGLang asks for (its decide_request_auth): everywhere
 // but for probes and metrics, and where requests are aborted or the cache is flushed
 // the admin's, if there is one.
 func (a *Access) sglangKeys(r *http.Request) []string {

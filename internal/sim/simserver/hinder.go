@@ -91,7 +91,7 @@ func (e *Engine) told(n int) uint32 {
 	return uint32(n)
 }
 
-// busy gives how many requests run and wait, as the engine tells them.
+// busy returns how many requests run and wait, as the engine tells them.
 func (e *Engine) busy() (running, waiting uint32) {
 	state := e.State()
 	return e.told(state.Running), e.told(state.Waiting)

@@ -42,7 +42,7 @@ func (b *inbox) put(o op) bool {
 	return true
 }
 
-// take gives all that is queued; spare becomes the next queue.
+// take returns all that is queued; spare becomes the next queue.
 func (b *inbox) take(spare []op) []op {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -83,7 +83,7 @@ func (e *Engine) sglangManner() manner {
 	return manner{tries: 15, every: time.Second, loss: e.opts.Legs.HeartbeatTimeout, gone: "Aborted by AbortReq."}
 }
 
-// leased says whether a prefill leg is vLLM's, whose KV has a lease and whose
+// leased reports whether a prefill leg is vLLM's, whose KV has a lease and whose
 // partner is nobody that it depends on.
 func (g *leg) leased() bool { return leasedKey(g.key) }
 
@@ -91,7 +91,7 @@ func leasedKey(key string) bool {
 	return strings.HasPrefix(key, "pull/") || strings.HasPrefix(key, "push/")
 }
 
-// struck says whether a fault strikes a leg.
+// struck reports whether a fault strikes a leg.
 func (g *leg) struck(kind sim.FaultKind) bool { return g.faulty && g.fault.Kind == kind }
 
 // dies ends the engine where a fault says so of a leg that comes to a stage. Nothing
@@ -341,7 +341,7 @@ func (l *legs) asked(p *linkPeer, m *linkMessage) {
 	}
 }
 
-// intact says whether the KV of a prefill leg that is over is still what it was.
+// intact reports whether the KV of a prefill leg that is over is still what it was.
 func (l *legs) intact(key string) bool {
 	for _, p := range slices.Backward(l.past) {
 		if p.key == key {
@@ -403,5 +403,5 @@ func (l *legs) each(k *link, f func(j *job)) {
 	}
 }
 
-// roomKey gives the key of a pair of SGLang's: a room is a room of one DP rank.
+// roomKey returns the key of a pair of SGLang's: a room is a room of one DP rank.
 func roomKey(rank int, room int64) string { return fmt.Sprintf("%d/%d", rank, room) }

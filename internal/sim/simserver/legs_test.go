@@ -289,7 +289,7 @@ func TestSGLangPairOpenAI(t *testing.T) {
 	})
 }
 
-// texts gives the texts of an answer's choices.
+// texts returns the texts of an answer's choices.
 func texts(t *testing.T, a saidAnswer) string {
 	t.Helper()
 	var all strings.Builder
@@ -421,7 +421,7 @@ func (e *Engine) inboxOpen() bool {
 	return !e.inbox.closed
 }
 
-// brief gives an answer's status, and its message or how it finished.
+// brief returns an answer's status, and its message or how it finished.
 func brief(t *testing.T, a saidAnswer) string {
 	t.Helper()
 	if a.err != nil && a.status == 0 {

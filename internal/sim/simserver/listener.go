@@ -103,7 +103,7 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// conn gives the connection from a remote address, or nil.
+// conn returns the connection from a remote address, or nil.
 func (l *listener) conn(remote string) *conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,7 +138,7 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// connOf gives a handler's connection, nil where it has none of ours.
+// connOf returns a handler's connection, nil where it has none of ours.
 func connOf(ctx context.Context) *conn {
 	c, _ := ctx.Value(connKey{}).(*conn)
 	return c

@@ -33,7 +33,7 @@ func (l *rankState) usage() float64 {
 	return float64(l.used) / float64(l.total)
 }
 
-// loadOfRanks gives each rank's state. What the engine measures of all its
+// loadOfRanks returns each rank's state. What the engine measures of all its
 // ranks together, each has an even share of.
 func (e *Engine) loadOfRanks() []rankState {
 	e.stateMu.Lock()
@@ -64,7 +64,7 @@ func (e *Engine) loadOfRanks() []rankState {
 	return list
 }
 
-// totals gives the core's counts.
+// totals returns the core's counts.
 func (e *Engine) totals() sim.Counts {
 	e.stateMu.Lock()
 	defer e.stateMu.Unlock()

@@ -11,14 +11,14 @@ import (
 // chosen id is always the likeliest; its k-th alternative is the id k above it
 // in the vocabulary, and half a nat less likely than the one before.
 
-// logprob gives the log probability of an id at a position: a multiple of 1/64
+// logprob returns the log probability of an id at a position: a multiple of 1/64
 // from (-2, 0].
 func logprob(id uint32, position int) float64 {
 	z := (uint64(id)<<32 | uint64(uint32(position))) * 0x9e3779b97f4a7c15
 	return -float64(z>>57) / 64
 }
 
-// alternative gives the k-th likeliest id at a position and its log
+// alternative returns the k-th likeliest id at a position and its log
 // probability; the 0th is the chosen one.
 func (e *Engine) alternative(id uint32, position, k int) (uint32, float64) {
 	other := uint64(id) + uint64(k)
@@ -40,7 +40,7 @@ func (o *output) scored() []uint32 {
 // appendLogprob appends a log probability.
 func appendLogprob(b []byte, lp float64) []byte { return strconv.AppendFloat(b, lp, 'f', -1, 64) }
 
-// tokenText gives the text of any id, an end id's too.
+// tokenText returns the text of any id, an end id's too.
 func (e *Engine) tokenText(id uint32) []byte {
 	if text, ok := e.prepare.Words.Text(id); ok {
 		return []byte(text)

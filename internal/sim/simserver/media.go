@@ -73,7 +73,7 @@ type Seen struct {
 // keepSeen bounds the media that are remembered.
 const keepSeen = 256
 
-// Seen gives the media that were looked at last, the latest last.
+// Seen returns the media that were looked at last, the latest last.
 func (e *Engine) Seen() []Seen {
 	e.seenMu.Lock()
 	defer e.seenMu.Unlock()
@@ -166,7 +166,7 @@ func (e *Engine) takes() string {
 	return "text only, as its model's config.json names no image_token_id and no audio_token_id"
 }
 
-// look gives the ids that stand for a piece of media.
+// look returns the ids that stand for a piece of media.
 func (e *Engine) look(ctx context.Context, m *medium) (ids []uint32, saw Seen, err error) {
 	field := m.kind.String() + "_data"
 	b := m.data

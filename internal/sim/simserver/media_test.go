@@ -17,7 +17,7 @@ import (
 	"weir/internal/sim"
 )
 
-// pngOf gives a PNG of one pixel whose head tells another size.
+// pngOf returns a PNG of one pixel whose head tells another size.
 func pngOf(t testing.TB, wide, high int) []byte {
 	t.Helper()
 	var file bytes.Buffer
@@ -32,7 +32,7 @@ func pngOf(t testing.TB, wide, high int) []byte {
 	return b
 }
 
-// wave gives a WAVE file of so many bytes of sound at so many a second, with a
+// wave returns a WAVE file of so many bytes of sound at so many a second, with a
 // chunk that nobody knows before it.
 func wave(rate, size uint32) []byte {
 	le := binary.LittleEndian

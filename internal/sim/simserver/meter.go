@@ -47,7 +47,7 @@ type traffic struct {
 	prompt, generated   uint64
 }
 
-// way gives the traffic that a request belongs to.
+// way returns the traffic that a request belongs to.
 func (m *meter) way(j *job) *traffic {
 	if j.atOnce {
 		return &m.ways[0]
@@ -55,7 +55,7 @@ func (m *meter) way(j *job) *traffic {
 	return &m.ways[1]
 }
 
-// both gives a histogram of all requests, streamed or not.
+// both returns a histogram of all requests, streamed or not.
 func (m *meter) both(of func(*traffic) *histogram) *histogram {
 	a, b := of(&m.ways[0]), of(&m.ways[1])
 	sum := &histogram{n: a.n + b.n, sum: a.sum + b.sum, counts: slices.Clone(a.counts)}

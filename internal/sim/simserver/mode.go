@@ -280,7 +280,7 @@ func (f *modeFields) askNamed(ask *content.Ask) error {
 	return infer.Invalid("tool_choice", "tool_choice names %q, which is none of the tools", named.Function.Name)
 }
 
-// offered gives the tools for the template: none when none may be called.
+// offered returns the tools for the template: none when none may be called.
 func (f *modeFields) offered() []byte {
 	var word string
 	if f.ToolChoice.Kind() == '"' && json.Unmarshal(f.ToolChoice, &word) == nil && word == "none" {
@@ -289,7 +289,7 @@ func (f *modeFields) offered() []byte {
 	return f.Tools
 }
 
-// speech gives what takes a chat's text apart.
+// speech returns what takes a chat's text apart.
 func (r *completionRequest) speech(d *dialect) *speech {
 	if !d.chat {
 		return nil
@@ -301,13 +301,13 @@ func (r *completionRequest) speech(d *dialect) *speech {
 	return s
 }
 
-// separate says whether reasoning is a field of its own in the answer, as it is
+// separate reports whether reasoning is a field of its own in the answer, as it is
 // unless asked otherwise.
 func (f *modeFields) separate() bool {
 	return f.SeparateReasoning == nil || *f.SeparateReasoning
 }
 
-// script gives a request what is to be said, unless that is words alone. Every
+// script returns a request what is to be said, unless that is words alone. Every
 // server calls it before it prepares a request; ask is what the request's own
 // fields say, beside what its prompt does. scripted says that the output is no
 // plain text.

@@ -219,7 +219,7 @@ func (e *Engine) noModel(name string) error {
 	return &infer.Error{Code: infer.CodeNotFound, Param: "model", Message: "the model " + strconv.Quote(name) + " does not exist; this engine serves " + strconv.Quote(e.prepare.Model)}
 }
 
-// lora gives the LoRA adapter that a request means by its model, or, on
+// lora returns the LoRA adapter that a request means by its model, or, on
 // SGLang, by its lora_path; empty is none. No model at all is the engine's own.
 // SGLang takes any name for it, and MODEL:ADAPTER.
 func (e *Engine) lora(v voice, model string, path *string) (string, error) {

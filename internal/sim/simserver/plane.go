@@ -311,7 +311,7 @@ func (p *planeServer) Fence(ctx context.Context, _ *planepb.FenceRequest) (*plan
 	return &planepb.FenceReply{Time: uint64(trace.Now()), Computed: computed}, nil
 }
 
-// asStatus gives an error the status that the protocol documents.
+// asStatus returns an error the status that the protocol documents.
 func asStatus(err error) error {
 	e := infer.AsError(err)
 	code := codes.Internal

@@ -35,7 +35,7 @@ type ranked struct {
 	score float64
 }
 
-// score says how well a document fits a query: the cosine of their vectors, as
+// score returns how well a document fits a query: the cosine of their vectors, as
 // embeddings gives them, moved to between 0 and 1.
 func (e *Engine) score(query, document []uint32) float64 {
 	var dot float64
@@ -46,7 +46,7 @@ func (e *Engine) score(query, document []uint32) float64 {
 	return (1 + dot) / 2
 }
 
-// rerank gives the documents of a request, the best first, and the tokens of query
+// rerank returns the documents of a request, the best first, and the tokens of query
 // and documents.
 func (e *Engine) rerank(w http.ResponseWriter, r *http.Request) (best []ranked, tokens int, err error) {
 	body, err := readBody(w, r)

@@ -100,7 +100,7 @@ func (c rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 // overLimit is more than a gateway takes for a step.
 const overLimit = 17 << 20
 
-// padding gives a field that no step has, of at least n bytes.
+// padding returns a field that no step has, of at least n bytes.
 func padding(n int) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, 1000, protowire.BytesType), make([]byte, n))
 }
@@ -173,7 +173,7 @@ func (s *session) releaseLocked(j *slotJob) {
 	}
 }
 
-// find gives the request of a slot if it is the one meant.
+// find returns the request of a slot if it is the one meant.
 func (s *session) find(wire uint32, id string) *slotJob {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -375,7 +375,7 @@ func (s *session) score(m *planepb.Step, index []uint32) {
 	}
 }
 
-// strike says which fault strikes a batch: that of the first slot which gets an
+// strike returns which fault strikes a batch: that of the first slot which gets an
 // id beyond the fault's count. A fault strikes once. One that ends the session
 // leaves in the batch what comes before that id; with a broken connection some
 // of it may still be lost on the way.
@@ -521,7 +521,7 @@ func (g *grouping) merge(t *batch, slots int, m *planepb.Step) {
 	}
 }
 
-// grow gives s the length n.
+// grow returns s the length n.
 func grow(s []uint32, n int) []uint32 {
 	if cap(s) < n {
 		return make([]uint32, n, n+n/4)

@@ -203,7 +203,7 @@ func (g *generation) stray(b []byte) []byte {
 // end implements form.
 func (g *generation) end(b []byte) []byte { return append(b, "data: [DONE]\n\n"...) }
 
-// wholeBody gives a complete answer that is not streamed.
+// wholeBody returns a complete answer that is not streamed.
 func (g *generation) wholeBody() []byte {
 	var b []byte
 	if g.batch {
@@ -283,14 +283,14 @@ func (g *generation) take(o *output, s *said, it *item) {
 	o.clear()
 }
 
-// abortedUnderWay says whether an output ended where the engine's scheduler had
+// abortedUnderWay reports whether an output ended where the engine's scheduler had
 // no say: refused, or aborted while it was queued, before it ran or after it
 // was sent back.
 func (g *generation) abortedUnderWay(o *output) bool {
 	return o.reason == infer.ReasonAbort && (o.failure != nil || o.queued || o.completion == 0)
 }
 
-// givenUp says whether the scheduler took an output in and gave it up at once. What it
+// givenUp reports whether the scheduler took an output in and gave it up at once. What it
 // runs then is a prompt of one token, so that the request ends as others do: with an
 // id, and counts, of that.
 func (g *generation) givenUp(o *output) bool { return g.items[o.slot].giveUp != nil }

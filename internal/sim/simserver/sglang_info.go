@@ -176,7 +176,7 @@ type rankLoad struct {
 // sections of /v1/loads that can be asked for.
 var loadSections = []string{"core", "memory", "spec", "lora", "disagg", "queues", "all"}
 
-// rankLoads gives the load of each rank, or of one.
+// rankLoads returns the load of each rank, or of one.
 func (f *sglangServer) rankLoads(r *http.Request) ([]rankLoad, error) {
 	q := r.URL.Query()
 	only := -1

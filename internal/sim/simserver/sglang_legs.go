@@ -38,7 +38,7 @@ type pairing struct {
 // checks send it.
 const fakeHost = "2.2.2.2"
 
-// each gives the pairings of so many prompts of n outputs each. A room that is no
+// each returns the pairings of so many prompts of n outputs each. A room that is no
 // list is the first one's, and each that follows has the next.
 func (p *pairFields) each(prompts, n int) ([]pairing, error) {
 	count := prompts * n
@@ -162,7 +162,7 @@ func (x *exchange) sglangLeg(o *output, p *sim.Params, g *pairing) error {
 	return nil
 }
 
-// transferError gives the words of SGLang's scheduler for a pair that came to
+// transferError returns the words of SGLang's scheduler for a pair that came to
 // nothing; those who look for the cause find them in its log and in the answer.
 func transferError(what, prefix, rid string, room int64, why *infer.Error) error {
 	reason := why.Message

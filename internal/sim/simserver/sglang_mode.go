@@ -29,7 +29,7 @@ func ParseSGLangVersion(s string) (release [3]int, err error) {
 	return release, nil
 }
 
-// before says that the server is of a release before one.
+// before reports whether the server is of a release before one.
 func (o *SGLangOptions) before(release ...int) bool {
 	own, err := ParseSGLangVersion(o.Version)
 	return err == nil && slices.Compare(own[:], release) < 0
@@ -83,7 +83,7 @@ func (e *Engine) die(why error) {
 	})
 }
 
-// Died says why the engine ended by itself; nil: it did not. It is asked when Run has
+// Died returns why the engine ended by itself; nil: it did not. It is asked when Run has
 // returned.
 func (e *Engine) Died() error {
 	select {

@@ -95,7 +95,7 @@ type samplingParams struct {
 // defaultNewTokens is max_new_tokens where none is given.
 const defaultNewTokens = 128
 
-// valueOr gives what a pointer points to.
+// valueOr returns what a pointer points to.
 func valueOr[T any](p *T, otherwise T) T {
 	if p == nil {
 		return otherwise
@@ -103,7 +103,7 @@ func valueOr[T any](p *T, otherwise T) T {
 	return *p
 }
 
-// given says whether a raw field asks for something.
+// given reports whether a raw field asks for something.
 func given(v jsontext.Value) bool {
 	switch v.Kind() {
 	case 0, 'n', 'f':
@@ -177,7 +177,7 @@ func (p *samplingParams) check(vocabulary int) error {
 // toContext is the limit of an output that ends where the context does.
 const toContext = -1
 
-// limit gives max_new_tokens.
+// limit returns max_new_tokens.
 func (p *samplingParams) limit() (int, error) {
 	switch p.MaxNewTokens.Kind() {
 	case 0:
@@ -340,7 +340,7 @@ func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (it
 	return items, batch, nil
 }
 
-// media gives what each of n prompts is shown. A request without a batch may have
+// media returns what each of n prompts is shown. A request without a batch may have
 // one of a kind or a list of them, one with a batch a list with one or a list of
 // them for each prompt.
 func (r *generateRequest) media(n int, batch bool) ([][]medium, error) {
@@ -418,7 +418,7 @@ func (e *Engine) fits(prompt, limit int) error {
 	return nil
 }
 
-// generatePrompts gives the prompts of a request, and whether they came as a
+// generatePrompts returns the prompts of a request, and whether they came as a
 // list.
 func (e *Engine) generatePrompts(req *generateRequest) (prompts [][]uint32, batch bool, err error) {
 	text, ids := given(req.Text), given(req.InputIDs)
@@ -533,7 +533,7 @@ func orElse(v jsontext.Value, otherwise string) jsontext.Value {
 	return v
 }
 
-// names gives the request ids of the outputs of so many prompts of n outputs
+// names returns the request ids of the outputs of so many prompts of n outputs
 // each. Where n is more than 1 the caller's are not used, and in a batch one
 // string is the beginning of all of them, as in SGLang.
 func names(v jsontext.Value, batch bool, prompts, n int) ([]string, error) {
@@ -568,7 +568,7 @@ func names(v jsontext.Value, batch bool, prompts, n int) ([]string, error) {
 	return list, nil
 }
 
-// newRID gives 32 hexadecimal digits.
+// newRID returns 32 hexadecimal digits.
 func newRID() string {
 	var id [16]byte
 	rand.Read(id[:]) // it never fails

@@ -75,7 +75,7 @@ func (a *answer) appendDelta(b []byte, p *part) []byte {
 	return append(b, `"}}]}`...)
 }
 
-// callID gives a call's id, in the form of the voice.
+// callID returns a call's id, in the form of the voice.
 func (a *answer) callID() string {
 	if a.voice == vllm {
 		return "chatcmpl-tool-" + rand.Text()

@@ -208,7 +208,7 @@ type jsonScan struct {
 	quoted, escape bool
 }
 
-// read gives how many bytes of a piece are of the value, and whether it is
+// read returns how many bytes of a piece are of the value, and whether it is
 // complete.
 func (s *jsonScan) read(text string) (int, bool) {
 	for i := range len(text) {

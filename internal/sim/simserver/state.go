@@ -110,7 +110,7 @@ func (l *lateness) add(d time.Duration) {
 	l.max = max(l.max, d)
 }
 
-// quantile gives the upper bound of the bucket that holds the quantile.
+// quantile returns the upper bound of the bucket that holds the quantile.
 func (l *lateness) quantile(q float64) time.Duration {
 	rank := uint64(q * float64(l.n))
 	for i, n := range l.bucket {

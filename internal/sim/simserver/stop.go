@@ -43,7 +43,7 @@ func (s *stopScanner) push(piece string) (shown string, stopped bool) {
 	return shown, false
 }
 
-// rest gives what was held back, at the end of the text.
+// rest returns what was held back, at the end of the text.
 func (s *stopScanner) rest() string {
 	rest := s.held
 	s.held = ""

@@ -153,7 +153,7 @@ func appendStreamError(b []byte, err error) []byte {
 	return append(b, "}}"...)
 }
 
-// statusOf gives an error's HTTP status and the name that vLLM and SGLang have
+// statusOf returns an error's HTTP status and the name that vLLM and SGLang have
 // for it.
 func statusOf(c infer.Code) (int, string) {
 	switch c {
@@ -266,7 +266,7 @@ func (f *vllmServer) read(w http.ResponseWriter, r *http.Request, into any) erro
 	return decode(body, into)
 }
 
-// detokenize gives the text of ids; what is not UTF-8 becomes U+FFFD.
+// detokenize returns the text of ids; what is not UTF-8 becomes U+FFFD.
 func (e *Engine) detokenize(param string, ids []uint32) (string, error) {
 	for i, id := range ids {
 		if n := e.prepare.VocabSize; n > 0 && int64(id) >= int64(n) {

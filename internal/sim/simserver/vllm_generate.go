@@ -80,7 +80,7 @@ func (a *idAnswer) accept() ([]sim.Request, error) {
 	return a.prepare(as)
 }
 
-// asCompletion gives the completion that a request asks for. What sampling_params has besides
+// asCompletion returns the completion that a request asks for. What sampling_params has besides
 // the fields of vLLM's own is passed over.
 func (a *idAnswer) asCompletion(req *generateIDs) (*completionRequest, error) {
 	switch {
@@ -128,7 +128,7 @@ func (a *idAnswer) asCompletion(req *generateIDs) (*completionRequest, error) {
 	return &as, nil
 }
 
-// prompt gives the ids of the prompt, with those of its media in their places.
+// prompt returns the ids of the prompt, with those of its media in their places.
 func (a *idAnswer) prompt(req *generateIDs) ([]uint32, error) {
 	if n := a.e.prepare.VocabSize; n > 0 {
 		for _, id := range *req.TokenIDs {
@@ -279,7 +279,7 @@ func (a *idAnswer) appendFinalUsage(b []byte) []byte {
 	return append(b, '}')
 }
 
-// wholeBody gives a complete answer that is not streamed.
+// wholeBody returns a complete answer that is not streamed.
 func (a *idAnswer) wholeBody() []byte {
 	b := append([]byte(`{"request_id":`), quote(a.requestID)...)
 	b = append(b, `,"model":`...)

@@ -116,7 +116,7 @@ func (a *answer) vllmLeg(o *output, p *sim.Params, raw jsontext.Value, index int
 	return nil
 }
 
-// keyOf gives the key of a pair: in pull mode the prefill leg's whole id, in push
+// keyOf returns the key of a pair: in pull mode the prefill leg's whole id, in push
 // mode what the ids of both legs begin with.
 func (t *VLLMTransfer) keyOf(whole, base string) string {
 	if t.Push {

@@ -14,7 +14,7 @@ import (
 	"weir/internal/sim"
 )
 
-// transferring gives the options of an engine of vLLM's that takes part in pairs.
+// transferring returns the options of an engine of vLLM's that takes part in pairs.
 func transferring(name string, push bool, kv int) Options {
 	return Options{
 		Sim:  sim.Options{KVTokens: kv, Transfer: sim.Transfer{BytesPerToken: 1000, Bandwidth: 1e6}},

@@ -68,7 +68,7 @@ type messagesBlock struct {
 	Thinking  string         `json:"thinking"`
 }
 
-// image gives the URL of an image block.
+// image returns the URL of an image block.
 func (b *messagesBlock) image() string {
 	if b.Source.Type == "url" {
 		return b.Source.URL
@@ -94,7 +94,7 @@ func blocksOf(param string, v jsontext.Value) (blocks []messagesBlock, err error
 // billing begins a block of Claude Code's that differs in each request; vLLM leaves it out.
 const billing = "x-anthropic-billing-header"
 
-// systemText gives the text of system blocks.
+// systemText returns the text of system blocks.
 func systemText(blocks []messagesBlock) string {
 	var text strings.Builder
 	for _, b := range blocks {
@@ -373,7 +373,7 @@ func (m *messagesAnswer) body() messagesBody {
 	return messagesBody{ID: m.d.idPrefix + m.id, Type: "message", Role: "assistant", Content: []any{}, Model: m.model}
 }
 
-// stopped gives the reason of an output's end, and the stop string, or nil.
+// stopped returns the reason of an output's end, and the stop string, or nil.
 func (m *messagesAnswer) stopped(o *output, complete bool) (reason string, sequence *string) {
 	switch {
 	case o.reason == infer.ReasonLength:

@@ -136,7 +136,7 @@ func sendEvent(b []byte, name string, data any) []byte {
 	return append(b, "\n\n"...)
 }
 
-// marshal gives the JSON of a value of our own types, with names in the order of their
+// marshal returns the JSON of a value of our own types, with names in the order of their
 // fields, or, of maps, sorted.
 func marshal(v any) []byte {
 	var buf bytes.Buffer

@@ -84,7 +84,7 @@ type namedTool struct {
 	custom          bool
 }
 
-// shown gives the tools that the model is shown, and what each one's calls are told as.
+// shown returns the tools that the model is shown, and what each one's calls are told as.
 func shown(tools []responsesTool) (all []chatTool, names map[string]namedTool) {
 	names = map[string]namedTool{}
 	add := func(t *responsesTool, name string, parameters jsontext.Value, as namedTool) {
@@ -410,7 +410,7 @@ func newText(text string) textPart {
 	return textPart{Type: "output_text", Text: text, Annotations: []any{}}
 }
 
-// call gives the item of a call.
+// call returns the item of a call.
 func (t namedTool) call(id, callID, arguments, status string) any {
 	if t.custom {
 		var of struct {
@@ -429,7 +429,7 @@ func (t namedTool) call(id, callID, arguments, status string) any {
 	return item
 }
 
-// named gives what a call is told as.
+// named returns what a call is told as.
 func (r *responsesAnswer) named(name string) namedTool {
 	if t, ok := r.names[name]; ok {
 		return t
@@ -465,7 +465,7 @@ func (r *responsesAnswer) usage() *responsesUsage {
 	return u
 }
 
-// response gives the object response.
+// response returns the object response.
 func (r *responsesAnswer) response(status string, items []any, usage *responsesUsage) any {
 	q := r.request
 	orNull := func(v jsontext.Value) any {

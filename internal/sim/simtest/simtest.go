@@ -83,7 +83,7 @@ func (e *Engine) Fault(list ...string) {
 	}
 }
 
-// Left says how many requests it has, or holds KV for. gone says that a fault has ended
+// Left returns how many requests it has, or holds KV for. gone says that a fault has ended
 // it.
 func (e *Engine) Left() (requests int, gone bool) {
 	s := e.State()

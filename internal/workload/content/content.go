@@ -104,10 +104,10 @@ func (w *Words) Len() int { return len(w.ids) }
 // CheckBits is the number of bits of each word that check the word before it.
 func (w *Words) CheckBits() int { return int(w.checkBits) }
 
-// ID gives the id of the word of that number, which is below Len.
+// ID returns the id of the word of that number, which is below Len.
 func (w *Words) ID(n int) uint32 { return w.ids[n] }
 
-// Text gives the text of a word's id, with its leading space, and false for an
+// Text returns the text of a word's id, with its leading space, and false for an
 // id that is not a word.
 func (w *Words) Text(id uint32) (string, bool) {
 	i := w.word(id)
@@ -117,7 +117,7 @@ func (w *Words) Text(id uint32) (string, bool) {
 	return w.text[i], true
 }
 
-// word gives the number of an id, or noWord.
+// word returns the number of an id, or noWord.
 func (w *Words) word(id uint32) uint16 {
 	if int(id) >= len(w.byID) {
 		return noWord
@@ -130,7 +130,7 @@ const checkAfterNone = 0x2a5
 
 func (w *Words) mask() uint16 { return 1<<w.checkBits - 1 }
 
-// after gives the check that the word following word must carry.
+// after returns the check that the word following word must carry.
 func (w *Words) after(word uint16) uint16 {
 	if word == noWord {
 		return checkAfterNone & w.mask()

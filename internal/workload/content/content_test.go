@@ -237,7 +237,7 @@ func TestCloseCutForgivesOnlyTheTail(t *testing.T) {
 	}
 }
 
-// seen says whether the verifier objects to ids.
+// seen reports whether the verifier objects to ids.
 func seen(w *Words, ids []uint32) bool {
 	v := w.Verifier()
 	v.WriteString(w.join(ids))

@@ -30,7 +30,7 @@ func (r *numberRange) meet(o numberRange) {
 	}
 }
 
-// commonMultiple gives the least number that is a multiple of both.
+// commonMultiple returns the least number that is a multiple of both.
 func commonMultiple(a, b *big.Rat) *big.Rat {
 	// Over the common denominator they are integers.
 	x := new(big.Int).Mul(a.Num(), b.Denom())
@@ -95,7 +95,7 @@ type grid struct {
 	n     int
 }
 
-// grid gives the numbers of a range that are written; false when there are
+// grid returns the numbers of a range that are written; false when there are
 // none. Numbers are written in hundredths where there is room for them.
 func (r *numberRange) grid(integer bool) (grid, bool) {
 	if r.multiple != nil {
@@ -191,7 +191,7 @@ func (g grid) at(i int) *big.Rat {
 	return new(big.Rat).Mul(new(big.Rat).SetInt(k), g.step)
 }
 
-// decimal gives a number whose denominator is a product of twos and fives.
+// decimal returns a number whose denominator is a product of twos and fives.
 func decimal(x *big.Rat) string {
 	n, exact := x.FloatPrec()
 	if !exact {

@@ -43,7 +43,7 @@ func compilePattern(text, path string) (*pattern, error) {
 	return &pattern{text, expr, tree, len(program.Inst)}, nil
 }
 
-// write gives a text that the node admits, and false if none was found.
+// write returns a text that the node admits, and false if none was found.
 func (x *pattern) write(n *node, draw func(int) int) (string, bool) {
 	work := 0
 	for try := 0; try < patternTries && work < maxPatternWork; try++ {
@@ -59,7 +59,7 @@ func (x *pattern) write(n *node, draw func(int) int) (string, bool) {
 	return "", false
 }
 
-// writable says whether the first tries all find a text: they are those of
+// writable reports whether the first tries all find a text: they are those of
 // draws that always take the first, always the last, and that change.
 func (x *pattern) writable(n *node) bool {
 	for _, draw := range []func(int) int{

@@ -47,7 +47,7 @@ func (p *pen) start(w *Words, variant uint64) {
 	p.w, p.last, p.hash = w, noWord, mix(variant%variants, 0x589965cc75374cc3)
 }
 
-// stopped says that nothing more is to be written or read.
+// stopped reports whether nothing more is to be written or read.
 func (p *pen) stopped() bool { return p.err != nil || p.full || p.over }
 
 var (
@@ -98,10 +98,10 @@ func (p *pen) wrote(n int) {
 	p.full = p.limit > 0 && len(p.ids) >= p.limit
 }
 
-// next gives the ways in which the text may go on with a word.
+// next returns the ways in which the text may go on with a word.
 func (p *pen) next(free uint16) uint16 { return free<<p.w.checkBits | p.w.after(p.last) }
 
-// wordFits says whether each word that may come next has at most room bytes,
+// wordFits reports whether each word that may come next has at most room bytes,
 // its space included.
 func (p *pen) wordFits(room int) bool {
 	for free := range uint16(1 << freeBits) {

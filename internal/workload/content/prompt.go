@@ -118,7 +118,7 @@ func (in *reading) readChat(end int) error {
 	return nil
 }
 
-// before gives the message that ends before end, and where it begins.
+// before returns the message that ends before end, and where it begins.
 func (in *reading) before(end int) (role string, body []uint32, begin int) {
 	for begin = end - 1; begin >= 0 && in.prompt[begin] != in.s.turn; begin-- {
 	}
@@ -132,7 +132,7 @@ func (in *reading) before(end int) (role string, body []uint32, begin int) {
 	return role, body, begin
 }
 
-// any gives the bytes of an id, also of one that must not be said.
+// any returns the bytes of an id, also of one that must not be said.
 func (s *Speaker) any(id uint32) []byte {
 	if int64(id) >= int64(s.o.Size) {
 		return nil
@@ -140,7 +140,7 @@ func (s *Speaker) any(id uint32) []byte {
 	return s.o.Text(id)
 }
 
-// begins says whether ids begin with a text.
+// begins reports whether ids begin with a text.
 func (s *Speaker) begins(ids []uint32, text string) bool {
 	var b []byte
 	for _, id := range ids {

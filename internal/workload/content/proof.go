@@ -58,7 +58,7 @@ func (p *Proof) Call(tools []Tool, name, arguments string, whole bool) error {
 	})
 }
 
-// Words gives a verifier of an answer in words that follows the parts so far.
+// Words returns a verifier of an answer in words that follows the parts so far.
 func (p *Proof) Words() *Verifier {
 	v := p.w.Verifier()
 	if len(p.pens) > 0 {

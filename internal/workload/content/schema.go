@@ -19,7 +19,7 @@ type Schema struct {
 	text string
 }
 
-// String gives the schema's JSON, without white space.
+// String returns the schema's JSON, without white space.
 func (s *Schema) String() string { return s.text }
 
 // SchemaError says what of a schema cannot be done.
@@ -69,7 +69,7 @@ const (
 	kindAny = kindObject<<1 - 1
 )
 
-// kindsOf gives the type of a value.
+// kindsOf returns the type of a value.
 func kindsOf(v *value) kinds {
 	switch v.kind {
 	case 'n':

@@ -76,7 +76,7 @@ func (c *chain) has(path string) bool {
 	return false
 }
 
-// under gives places with those that bring them.
+// under returns places with those that bring them.
 func under(of []place, up *chain) []place {
 	out := make([]place, len(of))
 	for i, p := range of {
@@ -112,7 +112,7 @@ type compiler struct {
 	todo  []func() error
 }
 
-// node gives the node of a conjunction: schemas, and choices yet to be made.
+// node returns the node of a conjunction: schemas, and choices yet to be made.
 func (c *compiler) node(of []place, choices []choice) (*node, error) {
 	var atoms []*atom
 	seen := map[string]bool{}

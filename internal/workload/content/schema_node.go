@@ -194,7 +194,7 @@ func (n *node) admitsString(s string) bool {
 		!slices.ContainsFunc(n.matches, func(p *pattern) bool { return !p.expr.MatchString(s) })
 }
 
-// admitsName says that a string surely fits, for the name of a member.
+// admitsName reports whether a string surely fits, for the name of a member.
 func (n *node) admitsName(s string) bool {
 	if n.anyOf != nil {
 		fit := 0
@@ -261,7 +261,7 @@ func (n *node) settleString() error {
 	return nil
 }
 
-// smallest gives the number of values of the smallest document, as far as it
+// smallest returns the number of values of the smallest document, as far as it
 // is known.
 func (n *node) smallest() float64 {
 	if n.never != "" || n.blocked != "" {
@@ -318,7 +318,7 @@ func (n *node) smallestOf(k kinds) float64 {
 	return cost
 }
 
-// item gives the schema of an array's item, nil for any.
+// item returns the schema of an array's item, nil for any.
 func (n *node) item(i int) *node {
 	if i < len(n.prefix) {
 		return n.prefix[i]
@@ -333,7 +333,7 @@ func costOf(n *node) float64 {
 	return n.cost
 }
 
-// unwritable says why there is no finite document.
+// unwritable returns why there is no finite document.
 func (n *node) unwritable(seen map[*node]bool) error {
 	if seen[n] {
 		return refuse(n.path, "the schema requires itself without end")
@@ -378,7 +378,7 @@ func (n *node) exclude() {
 	}
 }
 
-// disjoint says whether no value can fit both, as far as that is easy to see.
+// disjoint reports whether no value can fit both, as far as that is easy to see.
 func disjoint(a, b *node, depth int) bool {
 	if a == nil || b == nil || depth > 4 {
 		return false
@@ -401,7 +401,7 @@ func disjoint(a, b *node, depth int) bool {
 	return true
 }
 
-// admitted gives the types that values may have, which for a node without a
+// admitted returns the types that values may have, which for a node without a
 // type are more than those that are written.
 func (n *node) admitted() kinds {
 	if !n.hasEnum {
@@ -463,7 +463,7 @@ func disjointIn(k kinds, a, b *node, depth int) bool {
 	return false
 }
 
-// tellsApart says whether a requires a member that b has no place for.
+// tellsApart reports whether a requires a member that b has no place for.
 func tellsApart(a, b *node, depth int) bool {
 	for _, f := range a.members {
 		if !f.required {

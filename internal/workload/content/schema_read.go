@@ -207,7 +207,7 @@ func (a *atom) takeNumber(name string, v value) error {
 	return nil
 }
 
-// list gives the schemas of a keyword that holds a list of them.
+// list returns the schemas of a keyword that holds a list of them.
 func list(a *atom, name string, v value) ([]place, error) {
 	if v.kind != '[' || len(v.items) == 0 {
 		return nil, refuse(a.path, "%s must be a non-empty array of schemas", name)

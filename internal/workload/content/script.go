@@ -25,7 +25,7 @@ const (
 
 var modeNames = [...]string{"auto", "words", "echo", "json"}
 
-// String gives the mode's word.
+// String returns the mode's word.
 func (m Mode) String() string { return modeNames[m] }
 
 // ParseMode reads a mode's word.
@@ -130,10 +130,10 @@ type plan struct {
 	mean  int // words of an answer of words; 0 and below: they do not end
 }
 
-// fixed says that the answer is a script; it is words one by one otherwise.
+// fixed reports whether the answer is a script; it is words one by one otherwise.
 func (a *plan) fixed() bool { return a.mode != ModeWords || len(a.tools) > 0 || a.think > EffortNone }
 
-// closed says that the answer ends where it ends.
+// closed reports whether the answer ends where it ends.
 func (a *plan) closed() bool { return len(a.tools) > 0 || a.mode == ModeJSON }
 
 // say writes the answer.

@@ -43,7 +43,7 @@ type SpeakerOptions struct {
 	MeanTokens int
 }
 
-// Speaker gives the speaker of the vocabulary that the words were made of. The
+// Speaker returns the speaker of the vocabulary that the words were made of. The
 // error says what the vocabulary cannot write.
 func (w *Words) Speaker(o SpeakerOptions) (*Speaker, error) {
 	s := &Speaker{Speller: w.Speller(o.Size, o.Ordinary), o: o, turn: noToken, endTurn: noToken, toolCall: noToken, newline: noToken}
@@ -83,7 +83,7 @@ type Script struct {
 	Closed bool
 }
 
-// Script gives what is to be said to a request, and nil where that is words
+// Script returns what is to be said to a request, and nil where that is words
 // alone. Errors are *AskError or *SchemaError.
 func (s *Speaker) Script(r *Request) (*Script, error) {
 	in, err := s.read(r.Prompt)
@@ -117,7 +117,7 @@ func (s *Speaker) Script(r *Request) (*Script, error) {
 	panic("content: an answer to the whole prompt does not follow it")
 }
 
-// say gives what is left of an answer to the first at ids of the prompt, if
+// say returns what is left of an answer to the first at ids of the prompt, if
 // the others are the beginning of it.
 func (s *Speaker) say(a *plan, in *reading, stream *Stream, r *Request, at int, header bool) ([]uint32, error) {
 	said := r.Prompt[at:]
@@ -166,7 +166,7 @@ func (s *Speaker) plan(ask *Ask, in *reading) (*plan, error) {
 	return a, nil
 }
 
-// callable gives the tools of which one is to be called, none where none is.
+// callable returns the tools of which one is to be called, none where none is.
 func (s *Speaker) callable(ask *Ask, in *reading) ([]Tool, error) {
 	choice := firstSet(in.directive.Choice, ask.Choice)
 	if choice == ChoiceNone || choice == ChoiceAuto && (ask.Answered || in.answered) {
@@ -192,7 +192,7 @@ func (s *Speaker) callable(ask *Ask, in *reading) ([]Tool, error) {
 	return tools, nil
 }
 
-// firstSet gives the first of values that is not zero.
+// firstSet returns the first of values that is not zero.
 func firstSet[T comparable](values ...T) (zero T) {
 	for _, v := range values {
 		if v != zero {

@@ -25,7 +25,7 @@ type Speller struct {
 // the longest control token in use, </tool_response>.
 const longestSpelled = 16
 
-// Speller gives the speller of the vocabulary that the words were made of: size
+// Speller returns the speller of the vocabulary that the words were made of: size
 // and text are as for New.
 func (w *Words) Speller(size int, text func(id uint32) ([]byte, bool)) *Speller {
 	return &Speller{Words: w, size: size, text: text}
@@ -65,7 +65,7 @@ func (s *Speller) Spell(ids []uint32, text string) ([]uint32, error) {
 	return ids, nil
 }
 
-// Text gives the bytes of an id, none for one that must not be said.
+// Text returns the bytes of an id, none for one that must not be said.
 func (s *Speller) Text(id uint32) []byte {
 	if int64(id) >= int64(s.size) {
 		return nil

@@ -10,7 +10,7 @@ type Stream struct {
 	last uint16 // word of the last id, or noWord
 }
 
-// Start gives the stream that continues prompt. Seeds give different streams;
+// Start returns the stream that continues prompt. Seeds give different streams;
 // requests without a seed use 0.
 func (w *Words) Start(prompt []uint32, seed uint64) Stream {
 	s := Stream{seed: seed, last: noWord}
@@ -33,11 +33,11 @@ func (s *Stream) Hash() uint64 { return s.hash }
 
 func step(hash uint64, id uint32) uint64 { return mix(hash+0x632be59bd9b4e019, uint64(id)+1) }
 
-// draw gives a number that depends on the whole stream so far; purposes with
+// draw returns a number that depends on the whole stream so far; purposes with
 // different salts get independent ones.
 func (s *Stream) draw(salt uint64) uint64 { return mix(s.hash^s.seed*0xd6e8feb86659fd93, salt) }
 
-// Next gives the word that comes next. It does not advance the stream.
+// Next returns the word that comes next. It does not advance the stream.
 func (w *Words) Next(s *Stream) uint32 {
 	free := uint16(s.draw(0xa0761d6478bd642f) >> (64 - freeBits))
 	return w.ids[free<<w.checkBits|w.after(s.last)]
@@ -52,7 +52,7 @@ func (w *Words) Push(s *Stream, id uint32) {
 // Hazard is the chance of an end at each token, as a share of 2^32.
 type Hazard uint32
 
-// MeanLength gives the hazard whose outputs have n ids on average, the end id
+// MeanLength returns the hazard whose outputs have n ids on average, the end id
 // included. Zero and below never end by themselves.
 func MeanLength(n int) Hazard {
 	if n <= 0 {

@@ -21,7 +21,7 @@ type member struct {
 	value value
 }
 
-// get gives an object's member.
+// get returns an object's member.
 func (v *value) get(name string) (value, bool) {
 	for i := range v.members {
 		if v.members[i].name == name {
@@ -31,7 +31,7 @@ func (v *value) get(name string) (value, bool) {
 	return value{}, false
 }
 
-// text gives a string's value.
+// text returns a string's value.
 func (v *value) text() string {
 	b, err := jsontext.AppendUnquote(nil, v.raw)
 	if err != nil {
@@ -40,7 +40,7 @@ func (v *value) text() string {
 	return string(b)
 }
 
-// canonical gives a text that equal values share: 1.0 and 1, and objects
+// canonical returns a text that equal values share: 1.0 and 1, and objects
 // whatever the order of their names.
 func (v *value) canonical() string {
 	raw := jsontext.Value(bytes.Clone(v.raw))

@@ -34,7 +34,7 @@ type Verifier struct {
 	first   *Mismatch
 }
 
-// Verifier gives a verifier of a text from its beginning, for a reader who does
+// Verifier returns a verifier of a text from its beginning, for a reader who does
 // not know the prompt: the first word must be one that follows no word. That
 // holds for every chat, whose prompt ends in the template's own tokens, and for
 // any prompt that does not end in a word.
@@ -124,7 +124,7 @@ func (v *Verifier) CloseCut() error {
 	return v.Err()
 }
 
-// Err gives the first mismatch so far, or nil.
+// Err returns the first mismatch so far, or nil.
 func (v *Verifier) Err() error {
 	if v.first == nil {
 		return nil

@@ -12,7 +12,7 @@ import (
 // number or null.
 type Figure float64
 
-// Refused says that there is no such figure.
+// Refused reports whether there is no such figure.
 func (f Figure) Refused() bool { return math.IsNaN(float64(f)) }
 
 // MarshalJSON implements json.Marshaler.
@@ -72,7 +72,7 @@ var percentiles = [...]struct {
 	{"p999", 0.999, 1000, func(s *Summary) float64 { return s.P999 }, func(j *Judged) *Figure { return &j.P999 }},
 }
 
-// Judge gives the figures so far, without those that the values cannot carry,
+// Judge returns the figures so far, without those that the values cannot carry,
 // and with intervals when the values are independent of each other.
 func (r *Recorder) Judge(independent bool) Judged {
 	s := r.Summary()
@@ -123,7 +123,7 @@ func (j *Judged) Between() string {
 // z95 is the quantile of the normal distribution that leaves 2.5 % above it.
 const z95 = 1.959964
 
-// intervals gives the 95 % intervals: of the mean by the normal distribution,
+// intervals returns the 95 % intervals: of the mean by the normal distribution,
 // of percentiles by the order statistics whose ranks the binomial distribution
 // gives, which asks nothing of the values' own distribution.
 func (r *Recorder) intervals(s *Summary) map[string]Range {
@@ -140,7 +140,7 @@ func (r *Recorder) intervals(s *Summary) map[string]Range {
 	return ci
 }
 
-// rank gives the value of a rank from 1, NaN where there is none.
+// rank returns the value of a rank from 1, NaN where there is none.
 func (r *Recorder) rank(k, most float64) Figure {
 	n := float64(r.hist.TotalCount())
 	if k < 1 || k > n {

@@ -56,10 +56,10 @@ func (r *Recorder) AddN(ns, n int64) {
 	_ = r.hist.RecordValues(r.bucketed(ns), n) // in range
 }
 
-// bucketed gives what the histograms hold of ns, in microseconds.
+// bucketed returns what the histograms hold of ns, in microseconds.
 func (r *Recorder) bucketed(ns int64) int64 { return min((ns+500)/1000, r.top) }
 
-// Summary gives the figures so far.
+// Summary returns the figures so far.
 func (r *Recorder) Summary() Summary {
 	n := r.hist.TotalCount()
 	if n == 0 {

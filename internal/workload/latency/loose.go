@@ -31,7 +31,7 @@ func (r *Recorder) AddWithin(ns, low, high int64) {
 	}
 }
 
-// bounds gives the least and the most that the given figures of j may be. Where
+// bounds returns the least and the most that the given figures of j may be. Where
 // each value lies in its range, each order statistic lies between those of the
 // ranges' lower and of their upper ends.
 func (r *Recorder) bounds(j *Judged) map[string]Range {
@@ -58,7 +58,7 @@ func (r *Recorder) bounds(j *Judged) map[string]Range {
 	return b
 }
 
-// instead gives the values with others in place of those that were booked.
+// instead returns the values with others in place of those that were booked.
 func (r *Recorder) instead(others *hdrhistogram.Histogram) *hdrhistogram.Histogram {
 	s, booked, x := r.hist.Export(), r.loose.booked.Export(), others.Export()
 	for i := range s.Counts {

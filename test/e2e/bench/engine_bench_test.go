@@ -75,7 +75,7 @@ func BenchmarkEngineHTTP(b *testing.B) {
 	}
 }
 
-// processCPU gives the CPU seconds that a process has used.
+// processCPU returns the CPU seconds that a process has used.
 func processCPU(b *testing.B, pid int) float64 {
 	b.Helper()
 	f, err := os.Open(fmt.Sprintf("/proc/%d/stat", pid))

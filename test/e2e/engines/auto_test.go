@@ -8,7 +8,7 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// engineKinds gives what weir engines says of the engines, by name.
+// engineKinds returns what weir engines says of the engines, by name.
 func engineKinds(t *testing.T, g *harness.Gateway) map[string]string {
 	t.Helper()
 	var views []struct {

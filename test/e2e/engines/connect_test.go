@@ -43,7 +43,7 @@ func TestConnectTimeout(t *testing.T) {
 	g.Interrupt()
 }
 
-// full gives a listener whose queue fill fills: what connects then is not answered.
+// full returns a listener whose queue fill fills: what connects then is not answered.
 func full(t *testing.T) (l net.Listener, fill func()) {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)

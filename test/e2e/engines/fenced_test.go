@@ -112,7 +112,7 @@ func TestSickFencedEngine(t *testing.T) {
 	}
 }
 
-// learned says whether enough was measured of an engine to rely on what is predicted.
+// learned reports whether enough was measured of an engine to rely on what is predicted.
 func learned(t *testing.T, g *harness.Gateway, name string) bool {
 	t.Helper()
 	var engines []struct {

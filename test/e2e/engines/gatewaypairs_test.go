@@ -155,7 +155,7 @@ func TestPairsThroughGateway(t *testing.T) {
 	}
 }
 
-// pairs gives the legs of each request's last attempt, after the gateway has ended.
+// pairs returns the legs of each request's last attempt, after the gateway has ended.
 func (c *couple) pairs() (of [][]string) {
 	for _, r := range c.Records() {
 		if len(r.Attempts) == 0 {

@@ -72,7 +72,7 @@ func documentedMetrics(t *testing.T) (by map[string]documented, engines map[stri
 	return by, engines
 }
 
-// scraped gives what a gateway's metrics are.
+// scraped returns what a gateway's metrics are.
 func scraped(t *testing.T, g *harness.Gateway) map[string]*dto.MetricFamily {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)

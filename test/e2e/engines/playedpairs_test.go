@@ -71,7 +71,7 @@ func (p *playedPair) hold(stage string) {
 	p.advance()
 }
 
-// stands says whether a half stands at a stage.
+// stands reports whether a half stands at a stage.
 func (p *playedPair) stands(h *playedHalf, stage string) bool {
 	if p.held != stage {
 		return false
@@ -95,7 +95,7 @@ func (p *playedPair) add(prefill bool, h *playedHalf) {
 	p.advance()
 }
 
-// of gives the half of a key at the other engine.
+// of returns the half of a key at the other engine.
 func of(halves map[string]*playedHalf, key string) *playedHalf {
 	for _, h := range halves {
 		if h.key == key {
@@ -236,21 +236,21 @@ func (p *playedPair) notices(prefill bool) {
 	}
 }
 
-// aborts says how many halves were aborted before their end.
+// aborts returns how many halves were aborted before their end.
 func (p *playedPair) aborts() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.aborted
 }
 
-// left says what either engine has.
+// left returns what either engine has.
 func (p *playedPair) left() (prefills, decodes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.prefills), len(p.decodes)
 }
 
-// standing says how many halves are held, or have been.
+// standing returns how many halves are held, or have been.
 func (p *playedPair) standing() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 // request.
 var scoredMembers = []string{"prompt_tokens", "completion_tokens", "finish_reason", "input_token_logprobs", "input_top_logprobs", "output_token_logprobs", "output_top_logprobs"}
 
-// scoredAnswers gives what the answers to a request of /generate say, by their place in a list and
+// scoredAnswers returns what the answers to a request of /generate say, by their place in a list and
 // the number of their ids, which tells the events of a stream apart.
 func scoredAnswers(t *testing.T, url, body string) map[string]any {
 	t.Helper()

@@ -27,7 +27,7 @@ type rankNow struct {
 	}
 }
 
-// ranksOf gives the ranks of a gateway's only engine.
+// ranksOf returns the ranks of a gateway's only engine.
 func ranksOf(t *testing.T, g *harness.Gateway) []rankNow {
 	t.Helper()
 	var engines []struct{ Ranks []rankNow }

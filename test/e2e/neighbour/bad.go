@@ -182,7 +182,7 @@ func (b *bad) over(ctx context.Context, do func(conn *bare) string) string {
 	return do(conn)
 }
 
-// word gives an error in a word.
+// word returns an error in a word.
 func word(err error) string {
 	if errors.Is(err, context.Canceled) {
 		return "over"

@@ -285,7 +285,7 @@ func (c *good) one(ctx context.Context, transport *http.Transport) {
 	p.late = append(p.late, late...)
 }
 
-// late gives how much later than its step each word of a stream came. The stream's
+// late returns how much later than its step each word of a stream came. The stream's
 // first step is the latest one of which no word came before its step, as far as the
 // two clients' own lateness allows.
 func (c *good) late(arrivals []int64) []float64 {

@@ -37,7 +37,7 @@ func newRecorder(t *testing.T) *recorder {
 	return r
 }
 
-// taken gives what the engine was asked since the last call.
+// taken returns what the engine was asked since the last call.
 func (r *recorder) taken() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

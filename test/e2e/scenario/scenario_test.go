@@ -347,7 +347,7 @@ func wantVerdicts(t *testing.T, report scenario.Report, begins ...string) {
 	}
 }
 
-// held says whether a verdict that begins so is there and ok, of each text.
+// held reports whether a verdict that begins so is there and ok, of each text.
 func held(report scenario.Report, begins ...string) bool {
 	for _, text := range begins {
 		if !slices.ContainsFunc(report.Verdicts, func(v scenario.Verdict) bool { return v.Outcome == scenario.OK && strings.HasPrefix(v.Text, text) }) {
@@ -357,7 +357,7 @@ func held(report scenario.Report, begins ...string) bool {
 	return true
 }
 
-// unmeasured says that a cell was not measured, other than for the lack of a program.
+// unmeasured reports whether a cell was not measured, other than for the lack of a program.
 func unmeasured(x scenario.Row) bool { return x.NotMeasured != "" && x.Gateway != lab.Nginx }
 
 // Ctrl-C in the middle of a cell ends all that was started.

@@ -40,7 +40,7 @@ func send(t *testing.T, url, body string, fields ...string) (*http.Response, []b
 	return resp, answer
 }
 
-// ignored gives the names in a response's head.
+// ignored returns the names in a response's head.
 func ignored(resp *http.Response) []string {
 	value := resp.Header.Get("Weir-Ignored")
 	if value == "" {

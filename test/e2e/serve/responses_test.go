@@ -41,7 +41,7 @@ type responsesAnswer struct {
 	}
 }
 
-// said gives the items in short.
+// said returns the items in short.
 func (a *responsesAnswer) said() string {
 	var b strings.Builder
 	for _, it := range a.Output {
@@ -54,7 +54,7 @@ func (a *responsesAnswer) said() string {
 	return b.String()
 }
 
-// text gives the text of the first item of a type.
+// text returns the text of the first item of a type.
 func (a *responsesAnswer) text(kind string) string {
 	for _, it := range a.Output {
 		if it.Type == kind && len(it.Content) > 0 {
