@@ -38,7 +38,7 @@ func main() { lab.Main("pairs", run) }
 // spec is a load.
 type spec struct {
 	Name string
-	// Streams is a closed loop of so many, Rate an open one of so many requests a second.
+	// Streams is a closed loop of so many, Rate an open one of this many requests a second.
 	Streams int
 	Rate    float64
 	// Output are the lengths of answers, by the words of a synthetic workload.

@@ -28,7 +28,7 @@ type setting struct {
 	Given bool   `json:"given"` // otherwise it is the default
 	// Pending is what the configuration file says now, and a restart would take over.
 	Pending string `json:"pending,omitzero"`
-	// Hidden says that the value may hold a secret and is left out.
+	// Hidden reports whether the value may hold a secret and is left out.
 	Hidden bool   `json:"hidden,omitzero"`
 	Help   string `json:"help,omitzero"`
 }

@@ -54,7 +54,7 @@ type receipt struct {
 type receiptAttempt struct {
 	Choice   *receiptChoice
 	Repeated bool
-	// Continued says that another engine went on behind the Given tokens.
+	// Continued reports whether another engine went on behind the Given tokens.
 	Continued bool
 	Given     int `json:"given_tokens"`
 	Legs      []struct{ Engine, Outcome string }

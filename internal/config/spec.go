@@ -32,7 +32,7 @@ type Engine struct {
 	Lockstep bool
 	// Of vllm-core and vllm: they schedule by priority.
 	Priority bool
-	// Speculative says that they decode speculatively.
+	// Speculative reports whether they decode speculatively.
 	Speculative bool
 	// Of sglang-ipc: releases that were not tried are taken too.
 	Untried bool
@@ -48,7 +48,7 @@ type Engine struct {
 	// can be asked for again, and KVTopic which of it; empty is what it says itself, and
 	// KVEvents "off" none. Not of openai.
 	KVEvents, KVReplay, KVTopic string
-	// TLS says that a weir engine is spoken to over TLS.
+	// TLS reports whether a weir engine is spoken to over TLS.
 	TLS bool
 	// MaxRunning is the most requests that it is given at once; 0 is as many as it says.
 	MaxRunning int
@@ -361,7 +361,7 @@ type Model struct {
 	Name    string
 	Dir     string
 	Aliases []string
-	// Bare says that Dir is a name without a slash, and that nothing was said of the model
+	// Bare reports whether Dir is a name without a slash, and that nothing was said of the model
 	// that needs a folder: where there is no such folder the model has none here.
 	Bare bool
 	// LoRA are adapters that engines are told to load, in the order given.

@@ -21,7 +21,7 @@ type Gateway struct {
 	// Peer is a gateway that others publish and this program knows nothing of but
 	// its command line. What it loses is told, and fails no run.
 	Peer bool
-	// Weir says that it is weir, whose admin listener tells when it is ready, and Timed that
+	// Weir reports whether it is weir, whose admin listener tells when it is ready, and Timed that
 	// its timeline has the first outputs of new requests besides.
 	Weir, Timed bool
 	// Args give its command line; dir is a folder of its own, admin a second

@@ -36,7 +36,7 @@ type account struct {
 // longestLatency is that which percentiles tell apart.
 const longestLatency = 2 * time.Hour
 
-// newAccount opens the account of a run on so many cores; exact says that the
+// newAccount opens the account of a run on this many cores; exact says that the
 // lengths of prompts are in the server's tokens.
 func newAccount(exact bool, cores int) *account {
 	a := &account{cpuBefore: cpuTime(), started: readRuntime(), exact: exact, cores: cores}

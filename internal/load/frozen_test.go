@@ -105,7 +105,7 @@ var shapes = []struct {
 // apart is the time between what is sent in a row.
 const apart = int64(20 * time.Microsecond)
 
-// inSegments writes so many tokens at once, in so many segments, and what is not a
+// inSegments writes this many tokens at once, in this many segments, and what is not a
 // token with the first and the last one, or each apart.
 func inSegments(tokens []int64, together, pieces int, each bool) (out []segment) {
 	r := whole(make([]string, len(tokens)))
@@ -164,7 +164,7 @@ func (f stops) runs(at int64) int64 {
 	return at + max(0, int64(f.share*float64(f.period))-since)
 }
 
-// scripted has a generator that is stopped now and then measure so many answers of a
+// scripted has a generator that is stopped now and then measure this many answers of a
 // shape by each of its workers, and gives its report with the truth. In a closed loop
 // a worker sends when it runs, and in an open one the time at which it should have sent
 // counts.

@@ -42,7 +42,7 @@ func pipe(t *testing.T) (*conn, *net.TCPConn) {
 	return cn, other.(*net.TCPConn)
 }
 
-// await returns once so many bytes wait in a socket.
+// await returns once this many bytes wait in a socket.
 func await(t *testing.T, cn *conn, n int) {
 	t.Helper()
 	buf := make([]byte, n+1)

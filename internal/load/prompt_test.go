@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// counted counts a prompt as a tokenizer might: so many tokens around it, words
+// counted counts a prompt as a tokenizer might: this many tokens around it, words
 // of more than six letters in two.
 func counted(around int) func(string) (int, error) {
 	return func(prompt string) (int, error) {

@@ -16,7 +16,7 @@ type Receive struct {
 	Stamps Stamps `json:"stamps"`
 	// Why says why they are not the kernel's.
 	Why string `json:"why,omitempty"`
-	// DelayedAcks says that acknowledgements were delayed, as asked.
+	// DelayedAcks reports whether acknowledgements were delayed, as asked.
 	DelayedAcks bool `json:"delayed_acks,omitempty"`
 	// Unstamped counts reads that the kernel had no stamp for, and whose time is
 	// the reader's.

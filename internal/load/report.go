@@ -49,7 +49,7 @@ type Report struct {
 	Origin int64 `json:"-"`
 	// Elapsed is from the first intended time to the last byte, in seconds.
 	Elapsed float64 `json:"elapsed_seconds"`
-	// Interrupted says that the run was cancelled before its plan was done.
+	// Interrupted reports whether the run was cancelled before its plan was done.
 	Interrupted bool `json:"interrupted"`
 
 	// Verdict says whether the figures can be trusted.

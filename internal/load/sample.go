@@ -99,7 +99,7 @@ type Sample struct {
 	Tokens int
 	// AskedInput and AskedOutput are the lengths asked for, in tokens.
 	AskedInput, AskedOutput int
-	// HasUsage says that usage came; the counts are the server's.
+	// HasUsage reports whether usage came; the counts are the server's.
 	HasUsage                       bool
 	PromptTokens, CompletionTokens int
 	CachedTokens                   int

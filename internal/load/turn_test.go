@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// feed is a source that gives so many pieces at a read, each read a millisecond
+// feed is a source that gives this many pieces at a read, each read a millisecond
 // after the one before. since is what a socket would say.
 type feed struct {
 	pieces []string
@@ -39,7 +39,7 @@ func (f *feed) since(at int64, last bool) int64 {
 
 const turnTokens = 100
 
-// turns returns what takes in one answer whose tokens come so many at a read.
+// turns returns what takes in one answer whose tokens come this many at a read.
 func turns(tb testing.TB, each int) func() *Sample {
 	r := whole(nil)
 	for range turnTokens {

@@ -31,7 +31,7 @@ type Options struct {
 	Block int
 	// Speed divides the arrival times of a trace: 2 is twice its rate. Default 1.
 	Speed float64
-	// Requests and For cut the workload: so many requests, and those that arrive
+	// Requests and For cut the workload: this many requests, and those that arrive
 	// within so long, after Speed. 0 is all.
 	Requests int
 	For      time.Duration
@@ -61,7 +61,7 @@ func (o *Options) check() error {
 type Workload struct {
 	Source
 	Kind Kind
-	// Texts says that its prompts are texts, as far as these were asked for.
+	// Texts reports whether its prompts are texts, as far as these were asked for.
 	Texts bool
 	// Closed is set for a closed loop, which ignores arrival times.
 	Closed *Closed

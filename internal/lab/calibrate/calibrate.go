@@ -21,7 +21,7 @@ type Options struct {
 	// Self is the command line that makes this program a process of package lab,
 	// once a role and what it is told are appended to it.
 	Self []string
-	// Streams runs a closed loop, Rate an open one of so many requests a second.
+	// Streams runs a closed loop, Rate an open one of this many requests a second.
 	Streams int
 	Rate    float64
 	// Requests and their length; by default as many as take about three seconds.

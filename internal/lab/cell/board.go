@@ -34,7 +34,7 @@ const (
 )
 
 // OpenBoard maps a board file, making it when it is not there, with room for
-// the stamps of so many tokens of so many streams.
+// the stamps of this many tokens of this many streams.
 func OpenBoard(path string, streams, tokens int) (*Board, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -8,8 +8,8 @@ import "time"
 // times and stamps are of CLOCK_MONOTONIC, the clock of trace.Now.
 type Reference struct {
 	Listen string
-	// Board is the file of its stamps, with room for those of so many requests of
-	// so many tokens.
+	// Board is the file of its stamps, with room for those of this many requests of
+	// this many tokens.
 	Board            string
 	Requests, Tokens int
 	// TTFT is from the arrival of a whole request to its first token, ITL from each

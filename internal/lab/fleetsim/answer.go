@@ -312,7 +312,7 @@ func (a *Answer) say() {
 	}
 }
 
-// Count is so many engines in words.
+// Count is this many engines in words.
 func Count(n int) string {
 	if n == 1 {
 		return "1 engine"

@@ -19,9 +19,9 @@ type Engine struct {
 	Slow float64
 	// KVTokens is the size of its cache; 0 is that of Options.Engine.
 	KVTokens int
-	// Absent says that it joins later, by an event.
+	// Absent reports whether it joins later, by an event.
 	Absent bool
-	// Claims is what it tells gateways of a prompt's tokens of which so many were cached;
+	// Claims is what it tells gateways of a prompt's tokens of which this many were cached;
 	// nil tells the truth.
 	Claims func(cached, prompt int) int
 }

@@ -273,7 +273,7 @@ func (r *run) close() *Report {
 	return p
 }
 
-// drawn is the number of parts that a run is cut into for plots, of so many slices each.
+// drawn is the number of parts that a run is cut into for plots, of this many slices each.
 const drawn = 200
 
 // loads returns those of equal parts of a run of length ns.

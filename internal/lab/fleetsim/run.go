@@ -42,11 +42,11 @@ type Options struct {
 	// Age is how often engines report and gateways tell each other of their books: what
 	// is known is up to so old. At 0 it is always new.
 	Age time.Duration
-	// Stamps says that engines tell when prefill began, and how much was cached.
+	// Stamps reports whether engines tell when prefill began, and how much was cached.
 	Stamps bool
-	// Unsaid says that engines do not tell how many tokens their caches hold.
+	// Unsaid reports whether engines do not tell how many tokens their caches hold.
 	Unsaid bool
-	// Salted says that engines keep the KV of each session apart, by a salt of which
+	// Salted reports whether engines keep the KV of each session apart, by a salt of which
 	// gateways know nothing: their index is right within a session only.
 	Salted bool
 	Events []Event

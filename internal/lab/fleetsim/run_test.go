@@ -43,7 +43,7 @@ func seeded(t testing.TB, settings string, seed uint64) *fleetsim.Plan {
 	return p
 }
 
-// run replays on so many engines alike, but for what change says.
+// run replays on this many engines alike, but for what change says.
 func run(t testing.TB, p *fleetsim.Plan, engines int, policy string, change func(o *fleetsim.Options)) *fleetsim.Report {
 	t.Helper()
 	o := fleetsim.Options{
@@ -164,7 +164,7 @@ func TestSame(t *testing.T) {
 	}
 }
 
-// TestClosedLoop has users wait for their answers, until there were so many requests or
+// TestClosedLoop has users wait for their answers, until there were this many requests or
 // the time is over, as in weir bench.
 func TestClosedLoop(t *testing.T) {
 	p := plan(t, "concurrency=16,turns=4,think=500ms,requests=256,input=300,output=60,prefix=1000,groups=4")

@@ -23,7 +23,7 @@ func TestSaturation(t *testing.T) {
 		},
 		{
 			// 256 decode at most, 400 steps each, so that 0.64 begin in a step, and one
-			// begins at least in 47 of 100. They come to be so many in minutes, and till
+			// begins at least in 47 of 100. They come to be this many in minutes, and till
 			// then what is in hand grows at less.
 			"decode", "rate=6,arrival=constant,duration=3m,input=16,output=uniform(300,500)", 0,
 			0.9 * 1000 * 0.64 / (6 + 0.35*256 + 0.47*16.7), 1000 * 0.64 / (6 + 0.35*256 + 0.47*16.7),

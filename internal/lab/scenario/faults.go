@@ -67,11 +67,11 @@ type fault struct {
 	// knowable is how long after it began an engine may be known to fail; unknowable is
 	// never.
 	knowable time.Duration
-	// lives says that the engine works, if badly: it must not be taken out.
+	// lives reports whether the engine works, if badly: it must not be taken out.
 	lives bool
 	// answers is how long it takes to answer anything while it lives so.
 	answers time.Duration
-	// network says that the engine is behind a forwarder.
+	// network reports whether the engine is behind a forwarder.
 	network bool
 }
 
@@ -350,10 +350,10 @@ type condition struct {
 	env        []string // of the gateway
 	lasts      time.Duration
 	begin, end func(b *faultBed) error
-	// deaf says that weir cannot be asked meanwhile; answers is as of a fault.
+	// deaf reports whether weir cannot be asked meanwhile; answers is as of a fault.
 	deaf    bool
 	answers time.Duration
-	// slow says that the work explains so long a silence that an engine which is stopped
+	// slow reports whether the work explains so long a silence that an engine which is stopped
 	// for good is not out within minutes. Package health has that in virtual time.
 	slow bool
 }

@@ -69,10 +69,10 @@ type pairFault struct {
 	word       string // the engine's fault; empty: it is stopped
 	dies       bool
 	hangs      bool // nothing shows it before a bound
-	// between says that neither engine fails: each is well alone, and its probe says so. One
+	// between reports whether neither engine fails: each is well alone, and its probe says so. One
 	// that is avoided for it is tried by a request again after 10 s, 20 s and so on.
 	between bool
-	// ranks says that it needs wires that name them, evicts that the engines notice that a
+	// ranks reports whether it needs wires that name them, evicts that the engines notice that a
 	// page was taken.
 	ranks, evicts bool
 	// control has weir wait for an hour: the fault must be seen to matter.

@@ -82,7 +82,7 @@ func (r *runner) refusing(ctx context.Context, lasts time.Duration) (x Refusing,
 			c.Close()
 		}
 	}()
-	// call has so many more callers come, of whom so many then wait.
+	// call has this many more callers come, of whom this many then wait.
 	call := func(name string, n, wait int) error {
 		for i := range n {
 			c, err := b.call(ctx, fmt.Sprintf("%s-%d", name, i))

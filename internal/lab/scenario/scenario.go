@@ -338,7 +338,7 @@ const (
 )
 
 // stepping is a load in which all streams step at one instant and together say
-// so many tokens a second.
+// this many tokens a second.
 func (r *runner) stepping(name string, tokens float64) cell.Load {
 	return cell.Load{Name: name, Streams: r.options.Streams, Rate: tokens / float64(r.options.Streams), EndOnTime: true}
 }

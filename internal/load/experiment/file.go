@@ -36,7 +36,7 @@ type Experiment struct {
 	Search     slo.Options
 	// Wire is how the gateway reaches the engines: weir, openai, sglang or vllm.
 	Wire string
-	// Direct says that there is no gateway: the load goes to one engine.
+	// Direct reports whether there is no gateway: the load goes to one engine.
 	Direct  bool
 	Factors []Factor
 

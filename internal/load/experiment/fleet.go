@@ -13,7 +13,7 @@ import (
 // whole requests.
 type Fleet struct{ Prefill, Decode, Whole int }
 
-// ParseFleet reads a fleet of at most so many engines.
+// ParseFleet reads a fleet of at most this many engines.
 func ParseFleet(text string, most int) (f Fleet, err error) {
 	wrong := fmt.Errorf("%q is neither a number of engines from 1 to %d, nor numbers of prefill and decode engines, as in 1+3, with whole engines as a third number, as in 1+2+1", text, most)
 	parts := strings.Split(text, "+")

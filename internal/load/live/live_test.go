@@ -15,7 +15,7 @@ import (
 	"weir/internal/load"
 )
 
-// reading makes one with so many requests of some latencies.
+// reading makes one with this many requests of some latencies.
 func reading(begun, complete int64, ttft, tpot int) load.Reading {
 	r := load.Reading{Begun: begun, Complete: complete, Tokens: 10 * complete}
 	r.TTFT[ttft], r.TPOT[tpot] = complete, complete

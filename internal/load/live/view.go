@@ -239,7 +239,7 @@ func short(d time.Duration) string {
 	}
 }
 
-// cut shortens a line to so many columns, and puts a mark in place of what would
+// cut shortens a line to this many columns, and puts a mark in place of what would
 // move the cursor.
 func cut(text string, room int) string {
 	runes := []rune(strings.Map(func(r rune) rune {

@@ -11,7 +11,7 @@ type Choices struct {
 	// of all engines; 0 where no request has an engine.
 	Imbalance float64 `json:"imbalance"`
 	// CachedShare is the share of prompt tokens that engines found in their caches, of those
-	// requests of which they told it: Told, with so many prompt tokens.
+	// requests of which they told it: Told, with this many prompt tokens.
 	CachedShare  float64 `json:"cached_share"`
 	Told         int     `json:"told"`
 	PromptTokens int64   `json:"prompt_tokens"`

@@ -8,7 +8,7 @@ type Offset struct {
 	Add int64 `json:"add_ns"`
 	// Uncertain is the half-width of what else is possible; 0 on the same clock.
 	Uncertain int64 `json:"uncertain_ns"`
-	// Contradicted says that no offset agrees with all requests: the clock was set
+	// Contradicted reports whether no offset agrees with all requests: the clock was set
 	// during the run.
 	Contradicted bool `json:"contradicted,omitempty"`
 	known        bool

@@ -21,7 +21,7 @@ import (
 type Timeline struct {
 	Files    []string `json:"files"`
 	Requests int      `json:"requests"`
-	// Torn says that a file ended within a line, which a process leaves that was killed.
+	// Torn reports whether a file ended within a line, which a process leaves that was killed.
 	Torn     bool           `json:"torn,omitempty"`
 	Outcomes map[string]int `json:"outcomes"`
 	// Codes are those of the errors, by how many requests ended so.
@@ -230,9 +230,9 @@ func stalls(records []*Record) (all []Stalled) {
 type stamp struct {
 	name string
 	of   func(*Record, *Leg) int64
-	// engines says that it is the engine's, whose clock may be off.
+	// engines reports whether it is the engine's, whose clock may be off.
 	engines bool
-	// written says that it is when a write had returned: the other side may have read before.
+	// written reports whether it is when a write had returned: the other side may have read before.
 	written bool
 }
 

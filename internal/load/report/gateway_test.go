@@ -16,7 +16,7 @@ import (
 	"weir/internal/trace"
 )
 
-// recorded is the record of a stream of which each stage took so many milliseconds:
+// recorded is the record of a stream of which each stage took this many milliseconds:
 // tokenizing, the engine's queue, its prefill, and the output's way.
 func recorded(id string, tokenize, queue, prefill, output int64) *trace.Record {
 	const ms = 1e6

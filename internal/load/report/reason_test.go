@@ -11,7 +11,7 @@ import (
 	"weir/internal/trace"
 )
 
-// spent is a record with a stage of the gateway's that lasted so many milliseconds before
+// spent is a record with a stage of the gateway's that lasted this many milliseconds before
 // the request was sent to its engine.
 func spent(stage trace.Stage, ms int64) *trace.Record {
 	r := recorded("r", ms, 5, 20, 1)

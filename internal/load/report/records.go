@@ -115,7 +115,7 @@ type Delay struct {
 	Live      int     `json:"live"`    // requests in flight
 	Pending   int     `json:"pending"` // streams whose output waited to be taken
 	Delay     float64 `json:"delay_ms"`
-	// Stamped says that it is from the engine's stamp of its first output; otherwise it is
+	// Stamped reports whether it is from the engine's stamp of its first output; otherwise it is
 	// from the gateway's reading.
 	Stamped bool `json:"stamped"`
 }

@@ -35,7 +35,7 @@ type Sweep struct {
 	Factors []experiment.Factor `json:"factors"`
 	Started time.Time           `json:"started"`
 	Elapsed float64             `json:"elapsed_seconds"`
-	// Interrupted says that not all runs were carried out.
+	// Interrupted reports whether not all runs were carried out.
 	Interrupted bool `json:"interrupted"`
 
 	// Points are the cells of the grid, in its order, and of a search the rates, in
@@ -71,7 +71,7 @@ type SweepPoint struct {
 	At     float64    `json:"at"`
 	Runs   []int      `json:"runs"`    // by their places in Runs, from 0
 	Trust  load.Trust `json:"verdict"` // the worst of its runs
-	// Unstable says that in one of its runs at least more arrived than was
+	// Unstable reports whether in one of its runs at least more arrived than was
 	// answered.
 	Unstable bool     `json:"unstable"`
 	Reasons  []string `json:"reasons"`

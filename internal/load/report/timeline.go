@@ -246,7 +246,7 @@ func (f *Follower) end(err error, ctx context.Context) {
 const settleTime = time.Second
 
 // Close waits until the records of all requests that reached the gateway are
-// there, or none has come for a second, and ends following. It gives how many
+// there, or none has come for a second, and ends following. It returns how many
 // requests have none, and an error when the timeline broke off.
 func (f *Follower) Close() (missing int, err error) {
 	before, since := -1, time.Now()

@@ -64,7 +64,7 @@ type Result struct {
 	// where none did. The limit lies between them.
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
-	// Within says that they are as close as was asked for.
+	// Within reports whether they are as close as was asked for.
 	Within bool `json:"within_tolerance"`
 	// Ceiling is the lowest rate that could not be offered, 0 where all could.
 	Ceiling float64 `json:"ceiling,omitempty"`

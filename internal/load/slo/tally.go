@@ -48,7 +48,7 @@ type Estimate struct {
 // Estimate returns the share and its 99 % interval.
 func (t Tally) Estimate() Estimate { return t.Within(z) }
 
-// Within returns the share and its interval, so many standard deviations of the
+// Within returns the share and its interval, this many standard deviations of the
 // normal distribution to each side: Wilson's, of a number of requests reduced by
 // the design effect, the chi-square of the batches per degree of freedom.
 func (t Tally) Within(z float64) Estimate {

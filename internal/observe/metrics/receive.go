@@ -14,7 +14,7 @@ type Receive struct {
 	streams, wait, dispatch, merged *Distribution
 }
 
-// Batch counts a batch of so many streams, for which its reader waited and which took it so
+// Batch counts a batch of this many streams, for which its reader waited and which took it so
 // long, in nanoseconds. waited is negative for a reader's first.
 func (r *Receive) Batch(streams int, waited, took int64) {
 	r.streams.Add(int64(streams), 1)

@@ -145,7 +145,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// However many models there seem to be, a gateway has only so many series.
+// However many models there seem to be, a gateway has only this many series.
 func TestManyModels(t *testing.T) {
 	m := New()
 	models := map[string]*route.Model{}

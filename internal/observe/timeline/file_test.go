@@ -19,7 +19,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// smallDisk is a disk with room for so many bytes, on which files are made.
+// smallDisk is a disk with room for this many bytes, on which files are made.
 type smallDisk struct {
 	room  atomic.Int64
 	stuck bool // nothing can be taken back

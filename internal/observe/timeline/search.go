@@ -38,7 +38,7 @@ type Query struct {
 // Found is a record that was found. It must not be changed.
 type Found struct {
 	*trace.Record
-	// Sampled says that it is in the fair sample.
+	// Sampled reports whether it is in the fair sample.
 	Sampled bool
 }
 

@@ -220,7 +220,7 @@ type writer struct {
 	array bool
 }
 
-// begin begins an event of so many members.
+// begin begins an event of this many members.
 func (w *writer) begin(tag string, members int) {
 	if w.array {
 		w.b = msgp.AppendArrayHeader(w.b, uint32(members+1))

@@ -106,7 +106,7 @@ type runner struct {
 	next    workload.Request // taken from the source and not yet sent, when pended
 	pended  bool
 	drained bool
-	// interrupted says that the context ended before the workload did.
+	// interrupted reports whether the context ended before the workload did.
 	interrupted bool
 	ready       []int64 // when users of a closed loop send next, in order
 	taken       int

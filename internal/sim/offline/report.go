@@ -24,7 +24,7 @@ type Report struct {
 	Cost     string `json:"cost"`
 	Seed     uint64 `json:"seed"`
 	Engine   Engine `json:"engine"`
-	// Interrupted says that the replay ended before its workload did: what
+	// Interrupted reports whether the replay ended before its workload did: what
 	// follows is of the requests taken until then.
 	Interrupted bool `json:"interrupted"`
 

@@ -189,7 +189,7 @@ type job struct {
 	slot uint32 // the box's name for it
 	seed int64  // of its request
 	leg  *leg   // nil where it is whole
-	// atOnce says that the answer is not streamed.
+	// atOnce reports whether the answer is not streamed.
 	atOnce bool
 
 	// Run's:

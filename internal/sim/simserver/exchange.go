@@ -361,7 +361,7 @@ func (x *exchange) flush(b []byte, f form) []byte {
 	return b
 }
 
-// say adds an id to an output, so many times. The end id, or a matched stop
+// say adds an id to an output, this many times. The end id, or a matched stop
 // id, is counted; it is the wire's and the caller's to say whether it is shown
 // or sent.
 func (x *exchange) say(o *output, id uint32, times int) {

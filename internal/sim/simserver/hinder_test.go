@@ -153,7 +153,7 @@ func TestNoPrefill(t *testing.T) {
 	})
 }
 
-// A dragging engine takes so many times as long.
+// A dragging engine takes this many times as long.
 func TestDrag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, Options{})

@@ -32,7 +32,7 @@ func pngOf(t testing.TB, wide, high int) []byte {
 	return b
 }
 
-// wave returns a WAVE file of so many bytes of sound at so many a second, with a
+// wave returns a WAVE file of this many bytes of sound at this many a second, with a
 // chunk that nobody knows before it.
 func wave(rate, size uint32) []byte {
 	le := binary.LittleEndian

@@ -68,7 +68,7 @@ func (m *meter) both(of func(*traffic) *histogram) *histogram {
 	return sum
 }
 
-// asked notes what a request asks for: so many choices of at most so many tokens; 0 is
+// asked notes what a request asks for: this many choices of at most this many tokens; 0 is
 // no bound of its own.
 func (m *meter) asked(choices, maxTokens int) {
 	m.mu.Lock()

@@ -44,7 +44,7 @@ type SGLangOptions struct {
 	Args map[string]any
 }
 
-// SGLangVersion is the release that the server is unless told otherwise.
+// SGLangVersion is the release that the server is by default.
 const SGLangVersion = "0.5.16"
 
 // sglangServer is the server's own state.

@@ -30,7 +30,7 @@ type pairing struct {
 	room *int64
 	// prefillRank is disagg_prefill_dp_rank.
 	prefillRank *int
-	// shared says that the prompt has several outputs, which SGLang sends to one room.
+	// shared reports whether the prompt has several outputs, which SGLang sends to one room.
 	shared bool
 }
 
@@ -38,7 +38,7 @@ type pairing struct {
 // checks send it.
 const fakeHost = "2.2.2.2"
 
-// each returns the pairings of so many prompts of n outputs each. A room that is no
+// each returns the pairings of this many prompts of n outputs each. A room that is no
 // list is the first one's, and each that follows has the next.
 func (p *pairFields) each(prompts, n int) ([]pairing, error) {
 	count := prompts * n
@@ -87,7 +87,7 @@ func (p *pairFields) each(prompts, n int) ([]pairing, error) {
 	return all, err
 }
 
-// defaultBootstrapPort is where SGLang's registry is unless told otherwise.
+// defaultBootstrapPort is where SGLang's registry is by default.
 const defaultBootstrapPort = 8998
 
 // sglangLeg makes an output a leg of a pair, as the engine's role is. How much is

@@ -533,7 +533,7 @@ func orElse(v jsontext.Value, otherwise string) jsontext.Value {
 	return v
 }
 
-// names returns the request ids of the outputs of so many prompts of n outputs
+// names returns the request ids of the outputs of this many prompts of n outputs
 // each. Where n is more than 1 the caller's are not used, and in a batch one
 // string is the beginning of all of them, as in SGLang.
 func names(v jsontext.Value, batch bool, prompts, n int) ([]string, error) {

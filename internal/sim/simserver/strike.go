@@ -102,7 +102,7 @@ func (x *exchange) write(b []byte, flush func() error) error {
 	}
 	s := &shape{first: x.fault.At, delay: x.fault.Delay}
 	if x.fault.At == 0 {
-		// Of a whole answer not each byte: at most so many pieces.
+		// Of a whole answer not each byte: at most this many pieces.
 		s.bytes = max(1, (to-from)/maxPieces)
 	}
 	if from > 0 {

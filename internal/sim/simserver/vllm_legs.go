@@ -31,7 +31,7 @@ type VLLMTransfer struct {
 	Port int
 }
 
-// defaultLease is kv_lease_duration unless told otherwise.
+// defaultLease is kv_lease_duration by default.
 const defaultLease = 30 * time.Second
 
 // vllmPair is what is kept of an output's kv_transfer_params.

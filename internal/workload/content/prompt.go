@@ -36,7 +36,7 @@ type reading struct {
 	directive directive
 }
 
-// directive is what a prompt says about the answer in so many words: a first
+// directive is what a prompt says about the answer in this many words: a first
 // line [weir-sim {...}] of the last message, or of a prompt that is no chat. The
 // chat template of weir-sim writes one as a last message of the system's for
 // what is asked of it by chat_template_kwargs.

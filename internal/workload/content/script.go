@@ -96,9 +96,9 @@ type Ask struct {
 	Choice Choice
 	// Calls is how many calls are made in one answer; 0 is one.
 	Calls int
-	// Answered says that the last message is a tool's result.
+	// Answered reports whether the last message is a tool's result.
 	Answered bool
-	// Chat says that the prompt is a chat up to where the answer begins, which
+	// Chat reports whether the prompt is a chat up to where the answer begins, which
 	// needs to be said of templates that are not of the ChatML form.
 	Chat bool
 }

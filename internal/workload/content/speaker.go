@@ -79,7 +79,7 @@ type Request struct {
 // Script is what is left to say of an answer.
 type Script struct {
 	IDs []uint32 // not nil
-	// Closed says that nothing may follow but an end: it is a document or a call.
+	// Closed reports whether nothing may follow but an end: it is a document or a call.
 	Closed bool
 }
 

@@ -177,7 +177,7 @@ func TestPairsThroughGatewayEnd(t *testing.T) {
 	for name := range wirePairs {
 		t.Run(name, func(t *testing.T) {
 			c := startCouple(t, name, "--heartbeat-timeout", "200ms")
-			// Hung up on after so many bytes of the answer: before it, and in it.
+			// Hung up on after this many bytes of the answer: before it, and in it.
 			for _, after := range []int{0, 1} {
 				conn, err := net.Dial("tcp", strings.TrimPrefix(c.URL, "http://"))
 				if err != nil {

@@ -170,7 +170,7 @@ func wantReceived(t *testing.T, g *harness.Gateway, kind string, tokens int, pac
 	}
 }
 
-// wantLoad wants the engine's running and waiting requests, and those of so many ranks.
+// wantLoad wants the engine's running and waiting requests, and those of this many ranks.
 func wantLoad(t *testing.T, g *harness.Gateway, ranks int) {
 	t.Helper()
 	harness.Eventually(t, "the engine's load is told", func() bool {

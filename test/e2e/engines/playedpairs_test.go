@@ -59,7 +59,7 @@ type playedHalf struct {
 	fetched bool
 	gone    bool // its end was said
 	begun   bool // its first id was said
-	// said says ids, of which there are so many in all by then, and how it ends, if it does.
+	// said says ids, of which there are this many in all by then, and how it ends, if it does.
 	said func(ids []uint32, total int, end string)
 }
 
@@ -435,7 +435,7 @@ func (p *playedEngines) kill(which int) {
 	p.notices(which == 0)
 }
 
-// ready waits until so many engines of a gateway's are.
+// ready waits until this many engines of a gateway's are.
 func (p *playedEngines) ready(g *harness.Gateway, n int) {
 	p.t.Helper()
 	harness.Eventually(p.t, fmt.Sprint(n, " engines ready"), func() bool {

@@ -29,7 +29,7 @@ func TestVLLMEndpoints(t *testing.T) {
 		if s := harness.EngineState(t, admin); s.Finished != s.Received || s.Running != 0 || s.Finished < 32 {
 			t.Errorf("%s: %+v", test.path, s)
 		}
-		// A stop id and a stop string are weir's to tell, and n is so many generations.
+		// A stop id and a stop string are weir's to tell, and n is this many generations.
 		a := harness.Post(t, g.URL+"/v1/completions", `{"model":"weir-sim","prompt":"the same","max_tokens":6,"ignore_eos":true,"n":2,"temperature":0,"return_token_ids":true}`)
 		if a.Status != 200 || strings.Count(string(a.Body), `"token_ids":[`) < 2 || !strings.Contains(string(a.Body), `"completion_tokens":12`) {
 			t.Errorf("%s: %d %s", test.path, a.Status, a.Body)

@@ -86,7 +86,7 @@ func NativeAnswer(a Answer, stream, incremental bool) (got NativeResult, err err
 }
 
 // wantAborted wants a stream that ended with an abort on a broken connection,
-// after at least so many ids that are counted exactly.
+// after at least this many ids that are counted exactly.
 func WantAborted(t *testing.T, a Answer, least int) {
 	t.Helper()
 	got, err := NativeAnswer(a, true, false)

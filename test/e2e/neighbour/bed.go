@@ -263,7 +263,7 @@ func (b *Bed) limit(resource int, value uint64) {
 }
 
 // End ends the neighbour and waits until nothing of it is left: no request in the
-// engine, no descriptor, no goroutine, and who comes anew is served. It gives what the
+// engine, no descriptor, no goroutine, and who comes anew is served. It returns what the
 // neighbour saw.
 func (n *Neighbour) End() (standing int, answers map[string]int) {
 	b := n.bed
@@ -328,7 +328,7 @@ func (b *Bed) Peak() int64 {
 }
 
 // End ends the good streams, wants all of them whole, and the gateway's accounts to add
-// up. It gives the times of each phase.
+// up. It returns the times of each phase.
 func (b *Bed) End() map[string]Times {
 	b.t.Helper()
 	b.good.end()

@@ -10,7 +10,7 @@ import (
 
 type integrityFault struct {
 	fault, reason, code string
-	// late says that what the fault strikes has a good part, which the client gets
+	// late reports whether what the fault strikes has a good part, which the client gets
 	// first: no other engine can be asked then.
 	late bool
 }

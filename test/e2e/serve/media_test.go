@@ -20,7 +20,7 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// tone returns a WAVE file of so many samples at 16 kHz.
+// tone returns a WAVE file of this many samples at 16 kHz.
 func tone(samples int) []byte {
 	le := le.LittleEndian
 	b := append(le.AppendUint32([]byte("RIFF"), uint32(36+2*samples)), "WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00"...)

@@ -36,7 +36,7 @@ type reasonsSeen struct {
 	}
 }
 
-// recordsOf waits until a query finds so many records, at least.
+// recordsOf waits until a query finds this many records, at least.
 func recordsOf(t *testing.T, g *harness.Gateway, query string, n int) (found reasonsSeen) {
 	t.Helper()
 	g.Balanced()

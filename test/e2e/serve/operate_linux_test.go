@@ -158,7 +158,7 @@ func TestTimelineFull(t *testing.T) {
 			}
 		}
 	}
-	// whole wants the file to have so many lines, and the counts to say it.
+	// whole wants the file to have this many lines, and the counts to say it.
 	whole := func(least, most int) (lines int) {
 		t.Helper()
 		data, err := os.ReadFile(g.Timeline)

@@ -21,7 +21,7 @@ func full(t *testing.T, flags ...string) (s *harness.Sim, g *harness.Gateway, ru
 	return s, g, running
 }
 
-// wait waits until so many requests wait in the queue.
+// wait waits until this many requests wait in the queue.
 func wait(t *testing.T, g *harness.Gateway, n int) {
 	t.Helper()
 	harness.Eventually(t, fmt.Sprint(n, " wait"), func() bool { return harness.Metric(t, g.Admin, "weir_queue_requests") == float64(n) })
