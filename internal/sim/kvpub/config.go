@@ -55,7 +55,7 @@ func ParseConfig(text string) (c Config, err error) {
 	return c, err
 }
 
-// On reports whether there is anything to publish.
+// On reports whether there are events to publish.
 func (c *Config) On() bool { return c.Publisher == "zmq" && (c.Enable == nil || *c.Enable) }
 
 // at is where a rank's publisher of an endpoint is: at the port after that of the rank

@@ -1,11 +1,11 @@
-// Package kvpub publishes what the KV caches of a simulated engine hold, as vLLM and
-// SGLang do: numbered batches of events in msgpack over ZeroMQ, one publisher for each
-// data-parallel rank, and the latest batches again to those who ask for them.
+// Package kvpub publishes the content of a simulated engine's KV caches, as vLLM and SGLang
+// do: numbered batches of events in msgpack over ZeroMQ, one publisher for each
+// data-parallel rank, and the latest batches again for subscribers that ask for them.
 //
 // The encoder is pure; a Publisher has the sockets. It shares no code with package
-// kvevents, which reads these events for the gateway: each is the other's check.
+// kvevents, which reads these events for the gateway, so that each checks the other.
 //
-// Goroutines: Serve's, one for each listener, and two for each subscriber, of which one
-// writes. Publish never waits for any of them: what a subscriber does not take in time is
-// lost to it, as with ZeroMQ.
+// Goroutines: the one of Serve, one for each listener, and two for each subscriber, one of
+// which writes. Publish never waits for any of them: a subscriber that is too slow loses
+// batches, as with ZeroMQ.
 package kvpub

@@ -12,16 +12,16 @@ import (
 // Form is how an engine writes events, and names blocks.
 type Form uint8
 
-// The forms. Batches are arrays in all of them.
+// The forms. In all of them a batch is an array.
 const (
-	// VLLM is vLLM's since June 2026: events are maps, and say beside each block what it
-	// holds besides its ids. Its names of blocks mean nothing outside the engine.
+	// VLLM is vLLM's form since June 2026: events are maps, and list for each block what it
+	// contains besides its ids. Its names of blocks mean nothing outside of the engine.
 	VLLM Form = iota
 	// SGLang is SGLang's since 0.5.21: events are maps, and blocks are named by a chain of
 	// SHA-256 over their ids. Adapters are named as since 0.5.23.
 	SGLang
-	// SGLangArrays is SGLang's before: members without names, in their order, and nothing
-	// that tells an adapter's blocks from those of the model.
+	// SGLangArrays is SGLang's earlier form: members without names, in their order. It does
+	// not distinguish an adapter's blocks from those of the model.
 	SGLangArrays
 )
 
@@ -61,8 +61,8 @@ func (e *encoder) batch(now float64, events []sim.KVEvent) []byte {
 	return msgp.AppendInt(b, e.rank)
 }
 
-// together is how many of the next events are written as one: pages of which each follows
-// the one before, and with SGLang pages that are removed.
+// together returns how many of the next events are written as one: pages that follow each
+// other and, with SGLang, pages that are removed.
 func (e *encoder) together(events []sim.KVEvent) int {
 	n := 1
 	for ; n < len(events); n++ {
@@ -76,7 +76,7 @@ func (e *encoder) together(events []sim.KVEvent) int {
 	return n
 }
 
-// event appends what is written as one.
+// event appends events that are written as one.
 func (e *encoder) event(b []byte, events []sim.KVEvent) []byte {
 	e.names, e.tokens = e.names[:0], e.tokens[:0]
 	w := writer{b: b, array: e.form == SGLangArrays}
@@ -155,8 +155,8 @@ func (e *encoder) stored(w *writer, events []sim.KVEvent) {
 	w.word("kv_cache_spec_kind", "full_attention")
 }
 
-// add names a page as SGLang does: by the first bytes of a digest of the page's ids behind
-// the digest of those before it. Adapters have names apart since 0.5.23.
+// add names a page as SGLang does: by the first bytes of a digest of the digest before it
+// and the page's ids. Since 0.5.23 adapters have separate names.
 func (e *encoder) add(v *sim.KVEvent) {
 	if e.form == VLLM {
 		return
@@ -180,7 +180,8 @@ func (e *encoder) add(v *sim.KVEvent) {
 	e.pages[v.Page] = p
 }
 
-// apart is SGLang's name of an adapter's block, of which name would be the model's.
+// apart returns SGLang's name for an adapter's block; name is what the block would be
+// called for the model.
 func apart(lora string, name uint64) uint64 {
 	space := append([]byte("sglang-kv-event-namespace-v1"), 1)
 	space = binary.LittleEndian.AppendUint64(space, uint64(len(lora)))
@@ -206,7 +207,7 @@ func (e *encoder) hashes(w *writer) {
 	}
 }
 
-// hash appends a name, which is signed with SGLang.
+// hash appends a name, which SGLang writes as a signed number.
 func (e *encoder) hash(b []byte, name uint64) []byte {
 	if e.form == VLLM {
 		return msgp.AppendUint64(b, name)
@@ -214,13 +215,13 @@ func (e *encoder) hash(b []byte, name uint64) []byte {
 	return msgp.AppendInt64(b, int64(name))
 }
 
-// writer writes an event: a map of its members, or an array of what they hold.
+// writer writes an event: a map of its members, or an array of their values.
 type writer struct {
 	b     []byte
 	array bool
 }
 
-// begin begins an event of this many members.
+// begin begins an event with this many members.
 func (w *writer) begin(tag string, members int) {
 	if w.array {
 		w.b = msgp.AppendArrayHeader(w.b, uint32(members+1))

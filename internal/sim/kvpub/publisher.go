@@ -14,7 +14,7 @@ import (
 	"weir/internal/wire/zmtp"
 )
 
-// Options say whose events are published.
+// Options name the engine whose events are published.
 type Options struct {
 	Form     Form
 	PageSize int
@@ -67,7 +67,7 @@ func Listen(c Config, o Options) (*Publisher, error) {
 }
 
 func (p *Publisher) listen(o Options) error {
-	// What rank 0 has bound says where the others are.
+	// The other ranks bind relative to the port that rank 0 has bound.
 	at := p.config
 	for i := range o.Ranks {
 		r := &rank{config: at, bare: o.Form == SGLangArrays, encoder: newEncoder(o.Form, i, o.PageSize), subscribers: map[*subscriber]bool{}, conns: map[net.Conn]bool{}}
@@ -90,7 +90,8 @@ func (p *Publisher) listen(o Options) error {
 	return nil
 }
 
-// bind binds a rank's socket of an endpoint, and says where that is in the engine's words.
+// bind binds a rank's socket of an endpoint, and returns its address in the engine's
+// notation.
 func bind(c *Config, endpoint string, rank int) (l net.Listener, bound string, err error) {
 	at, err := c.at(endpoint, rank)
 	if err != nil {
@@ -116,14 +117,14 @@ func (p *Publisher) Sources() []Config {
 	return all
 }
 
-// Close returns the endpoints back; Serve does so itself.
+// Close gives the endpoints back; Serve also does this when it returns.
 func (p *Publisher) Close() {
 	for _, r := range p.ranks {
 		r.end()
 	}
 }
 
-// end ends what a rank has.
+// end closes a rank's sockets.
 func (r *rank) end() {
 	for _, l := range []net.Listener{r.events, r.replay} {
 		if l != nil {
@@ -218,7 +219,8 @@ func (r *rank) accept(tasks *sync.WaitGroup, l net.Listener, as zmtp.Type, serve
 		}
 		tasks.Go(func() {
 			defer r.forget(conn)
-			// Who does not read for so long as nobody waits loses batches, and no connection.
+			// A subscriber that does not read, even for a long time, loses batches but not
+			// its connection.
 			c, err := zmtp.Handshake(conn, zmtp.Config{Type: as, MaxMessage: 1 << 16, WriteTimeout: 24 * time.Hour})
 			if err == nil {
 				serve(c)

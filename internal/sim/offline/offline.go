@@ -1,11 +1,11 @@
-// Package offline replays a workload through the simulated engine on virtual
-// time: it jumps from event to event, so an hour of requests takes seconds, and
-// no clock, goroutine or socket takes part. The same workload, options and seed
-// give the same report, to the last digit.
+// Package offline replays a workload through the simulated engine on virtual time. It jumps
+// from event to event, so an hour of requests takes seconds, and it uses no clock,
+// goroutine or socket. The same workload, options and seed give the same report, to the
+// last digit.
 //
-// It answers what-if questions about an engine: how long requests wait, what
-// the batches look like, when the KV cache is too small. It knows nothing of
-// gateways, networks and clients.
+// It answers what-if questions about an engine: how long requests wait, what the batches
+// look like, when the KV cache is too small. It does not model gateways, networks and
+// clients.
 package offline
 
 import (
@@ -21,18 +21,18 @@ import (
 	"weir/internal/workload"
 )
 
-// Options say what is replayed on what.
+// Options define a replay: the workload and the engine.
 type Options struct {
 	Engine   sim.Options
 	Workload *workload.Workload
-	// OnRequest, when set, is told of each request as it ends or is refused. The
+	// OnRequest, if not nil, is called for each request when it ends or is refused. The
 	// record is reused after the call; an error ends the replay.
 	OnRequest func(*Record) error
-	// OnProgress, when set, is told now and then how far the replay is.
+	// OnProgress, if not nil, is called from time to time with the progress of the replay.
 	OnProgress func(Progress)
 }
 
-// Progress says how far a replay is.
+// Progress is how far a replay has come.
 type Progress struct {
 	Virtual          time.Duration // since the first arrival
 	Taken, Ended     int           // requests taken from the workload, and those of them that ended
@@ -40,8 +40,8 @@ type Progress struct {
 	Generated        uint64 // tokens
 }
 
-// Record is what became of one request. Times are nanoseconds since the first
-// arrival; those that never came are zero.
+// Record is the history of one request. Times are nanoseconds since the first arrival; a
+// time is zero if it was never reached.
 type Record struct {
 	Index   int // in the workload, from 0
 	Line    int // in its trace, from 1; 0 where there is none
@@ -78,8 +78,8 @@ const (
 	refusedPause = 50 * time.Millisecond
 )
 
-// Run replays a workload to its end, or until ctx ends: then the report is of
-// what was replayed so far, and says so. The error is about the workload or the
+// Run replays a workload to its end, or until ctx ends. In that case the report covers the
+// part until then and is marked as interrupted. An error concerns the workload or the
 // engine's options.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	core, err := sim.New(o.Engine)
@@ -118,7 +118,7 @@ type runner struct {
 	figures
 }
 
-// live is what is known of a request in the engine.
+// live is the state of a request in the engine.
 type live struct {
 	index, line int
 	input       int
@@ -145,7 +145,7 @@ func (r *runner) run(ctx context.Context) error {
 		due, busy := r.core.Due()
 		switch {
 		case more && (!busy || arrival <= due):
-			// What arrives as a step ends is there when the next one begins.
+			// A request that arrives when a step ends is present when the next one begins.
 			r.pass(arrival)
 			if err := r.send(); err != nil {
 				return err
@@ -163,8 +163,8 @@ func (r *runner) run(ctx context.Context) error {
 	}
 }
 
-// arrival returns when the next request is sent, and false when there is none, for
-// now or for ever.
+// arrival returns when the next request is sent. It returns false if there is none at
+// present or none at all.
 func (r *runner) arrival() (int64, bool, error) {
 	closed := r.o.Workload.Closed
 	if closed != nil && len(r.ready) == 0 {
@@ -214,7 +214,7 @@ func (r *runner) send() error {
 		return r.refuse(&l, errNoOutput)
 	}
 	if l.input+q.Output > r.opts.ContextLength {
-		// Said before the prompt is made, which may be far too large.
+		// Refused before the prompt is made, which may be far too large.
 		return r.refuse(&l, &infer.Error{Code: infer.CodeContext, Param: "prompt",
 			Message: fmt.Sprintf("%d tokens of prompt and %d of output; the engine's context is %d", l.input, q.Output, r.opts.ContextLength)})
 	}

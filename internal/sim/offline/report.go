@@ -17,19 +17,19 @@ import (
 	"weir/internal/workload/latency"
 )
 
-// Report is what a replay shows. Times are virtual, unless they say otherwise.
+// Report is the result of a replay. Times are virtual, unless stated otherwise.
 type Report struct {
 	// Workload, Cost and Seed are as the caller put them.
 	Workload string `json:"workload"`
 	Cost     string `json:"cost"`
 	Seed     uint64 `json:"seed"`
 	Engine   Engine `json:"engine"`
-	// Interrupted reports whether the replay ended before its workload did: what
-	// follows is of the requests taken until then.
+	// Interrupted reports whether the replay ended before its workload; the other fields
+	// then cover the requests taken until then.
 	Interrupted bool `json:"interrupted"`
 
-	// Requests = Finished + Refused + Unfinished, of which only an interrupted
-	// replay has any.
+	// Requests = Finished + Refused + Unfinished. Only an interrupted replay has unfinished
+	// requests.
 	Requests   int `json:"requests"`
 	Finished   int `json:"finished"`
 	Refused    int `json:"refused"`
@@ -51,35 +51,35 @@ type Report struct {
 	Retractions   uint64  `json:"retractions"`
 	EvictedTokens uint64  `json:"evicted_tokens"`
 
-	// VirtualSeconds is from the first arrival to the last event; RealSeconds,
-	// which the caller measures, what it took to replay.
+	// VirtualSeconds is the time from the first arrival to the last event. RealSeconds,
+	// which the caller measures, is the duration of the replay.
 	VirtualSeconds    float64 `json:"virtual_seconds"`
 	RealSeconds       float64 `json:"real_seconds"`
 	TokensPerSecond   float64 `json:"tokens_per_s"`
 	RequestsPerSecond float64 `json:"requests_per_s"` // finished
 
-	// TTFT is from arrival to the first token; TPOT the mean time per token
-	// after the first, of each request; ITL the gap between a request's outputs,
-	// which is a step, or several; E2E from arrival to the last token; Queue from
-	// arrival to the first place in a batch.
+	// TTFT is the time from arrival to the first token. TPOT is the mean time per token
+	// after the first, for each request. ITL is the gap between a request's outputs, which
+	// is one step or several. E2E is the time from arrival to the last token. Queue is the
+	// time from arrival to the first place in a batch.
 	TTFT  latency.Summary `json:"ttft_ms"`
 	TPOT  latency.Summary `json:"tpot_ms"`
 	ITL   latency.Summary `json:"itl_ms"`
 	E2E   latency.Summary `json:"e2e_ms"`
 	Queue latency.Summary `json:"queue_ms"`
 
-	// Levels over time: the mean and percentiles of the virtual time for which
-	// they were held. KVUsed are the tokens of the KV cache that requests hold,
-	// KVKept those kept for prompts to come; in a cache without a limit KVUsed are
-	// the tokens of generating requests, and nothing is kept.
+	// Levels over time: the mean and percentiles are weighted by the virtual time for which
+	// a level lasted. KVUsed are the tokens of the KV cache that requests hold, KVKept
+	// those kept for later prompts. In a cache without a limit KVUsed are the tokens of
+	// generating requests, and nothing is kept.
 	Running Level `json:"running"`
 	Waiting Level `json:"waiting"`
 	KVUsed  Level `json:"kv_used_tokens"`
 	KVKept  Level `json:"kv_kept_tokens"`
 
-	// Steps is the number of the engine's steps, Busy the share of time that
-	// they fill. Decode and Prefill are per step with any: requests that got
-	// their next token, and prompt tokens. StepTime is how long steps took.
+	// Steps is the number of the engine's steps, Busy the share of time that they fill.
+	// Decode and Prefill count per step, over steps that have any: requests that got their
+	// next token, and prompt tokens. StepTime is how long steps took.
 	Steps    uint64          `json:"steps"`
 	Busy     float64         `json:"busy"`
 	Decode   Level           `json:"decode_batch"`
@@ -116,10 +116,10 @@ type Level struct {
 	Max  int64   `json:"max"`
 }
 
-// longest is the latency that percentiles tell apart: a backlog of a month.
+// longest is the largest latency that percentiles resolve: a backlog of a month.
 const longest = 30 * 24 * time.Hour
 
-// mostLevel is the level that percentiles tell apart.
+// mostLevel is the largest level that percentiles resolve.
 const mostLevel = 1 << 40
 
 // level collects a Level.
@@ -175,7 +175,7 @@ func newFigures() figures {
 
 func (f *figures) arrive(at int64) { f.arrivals = append(f.arrivals, float64(at)/1e9) }
 
-// hold books that levels were what they are for a time.
+// hold records that levels kept their values for a time.
 func (f *figures) hold(loads []sim.Load, ns int64) {
 	var sum sim.Load
 	for i := range loads {

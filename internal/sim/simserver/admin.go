@@ -9,16 +9,16 @@ import (
 	"weir/internal/sim"
 )
 
-// faultsBody is what the admin call takes and gives.
+// faultsBody is the body of the admin call's request and response.
 type faultsBody struct {
 	Faults []string `json:"faults"`
 }
 
-// AdminHandler serves the engine's introspection: GET /admin/state gives the
-// State; POST /admin/faults replaces the faults by those of its body,
-// {"faults": ["cut,after=20,rate=0.01"]}, and GET gives them and how often each
-// struck; GET /admin/aborts gives the latest Aborts, and
-// GET /admin/media what the engine was Seen to look at.
+// AdminHandler serves the engine's introspection. GET /admin/state returns the State. POST
+// /admin/faults replaces the faults by those of its body, {"faults":
+// ["cut,after=20,rate=0.01"]}, and GET returns them and how often each took effect. GET
+// /admin/aborts returns the latest Aborts, and GET /admin/media the media that the engine
+// has Seen.
 func (e *Engine) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /admin/state", func(w http.ResponseWriter, _ *http.Request) {

@@ -11,10 +11,9 @@ import (
 	"weir/internal/trace"
 )
 
-// alarm rings when a moment of trace's clock has come. Go's own timers are up to
-// a millisecond late in a process that has nothing else to do, because the wait
-// for events that they sleep in counts in milliseconds; one of the kernel's that
-// is waited for like a socket is some 50 us late.
+// alarm fires at a time of trace's clock. In a process that has nothing else to do, Go's
+// timers are up to a millisecond late, because the runtime waits for events with a timeout
+// in milliseconds. A kernel timer that is polled like a socket is some 50 us late.
 type alarm struct {
 	c    chan struct{} // capacity 1
 	late *time.Timer   // Go's, where it is not the kernel's
@@ -23,7 +22,7 @@ type alarm struct {
 	done sync.WaitGroup
 }
 
-// newAlarm makes an alarm. goTimers keeps it to Go's own, whose time may be
+// newAlarm makes an alarm. With goTimers it uses only Go's timers, whose time may be
 // virtual.
 func newAlarm(goTimers bool) *alarm {
 	a := &alarm{c: make(chan struct{}, 1)}
@@ -58,8 +57,8 @@ func (a *alarm) ring() {
 	}
 }
 
-// set has it ring at a moment, and no more at the one set before. A ring may be
-// spurious.
+// set makes the alarm fire at a time, in place of the one set before. It may also fire
+// spuriously.
 func (a *alarm) set(at int64) {
 	if a.late != nil {
 		a.late.Reset(time.Duration(at - trace.Now()))

@@ -31,7 +31,7 @@ type answer struct {
 // event implements form.
 func (a *answer) event(b []byte, o *output) []byte {
 	if o.failure != nil {
-		// An abort by the engine itself is an error event, and the last one.
+		// When the engine itself aborts, the last event is an error event.
 		a.failed = true
 		b = append(b, "data: "...)
 		if a.voice == sglang {
@@ -45,7 +45,7 @@ func (a *answer) event(b []byte, o *output) []byte {
 		b = a.role(b, o)
 	}
 	if o.speech != nil {
-		// SGLang tells the ends of all choices at the end of the stream.
+		// SGLang reports the ends of all choices at the end of the stream.
 		if b = a.speak(b, o, a.voice != vllm); o.reason != "" && a.voice == plain {
 			b = a.finish(b, o)
 		}
@@ -75,7 +75,7 @@ func (a *answer) event(b []byte, o *output) []byte {
 	return b
 }
 
-// clear forgets what was written.
+// clear discards the output that was written.
 func (o *output) clear() {
 	o.sent += len(o.ids)
 	o.offset += len(o.text)
@@ -113,8 +113,8 @@ func (a *answer) choiceTail(b []byte, o *output, ended bool) []byte {
 	return append(b, "}\n\n"...)
 }
 
-// appendFingerprint appends vLLM's system_fingerprint, which is in the last event about
-// a choice, or in that of the usage where there is one.
+// appendFingerprint appends vLLM's system_fingerprint. It is in the last event about a
+// choice or, if there is an event of the usage, in that.
 func (a *answer) appendFingerprint(b []byte) []byte {
 	if a.voice != vllm || a.e.opts.VLLM.Fingerprint == "" {
 		return b
@@ -404,8 +404,8 @@ func (a *answer) cached() int {
 	return n
 }
 
-// appendUsage appends a usage object. cached is -1 where it is not reported;
-// brief leaves out what is null.
+// appendUsage appends a usage object. cached is -1 if it is not reported; brief leaves out
+// members that are null.
 func (a *answer) appendUsage(b []byte, prompt, completion, cached int, brief bool) []byte {
 	b = append(b, `{"prompt_tokens":`...)
 	b = strconv.AppendInt(b, int64(prompt), 10)
@@ -427,8 +427,8 @@ func (a *answer) appendUsage(b []byte, prompt, completion, cached int, brief boo
 	return append(b, '}')
 }
 
-// measured reports whether the answer has vLLM's per-request metrics: they
-// describe one output, so a request for several has none.
+// measured reports whether the answer has vLLM's per-request metrics. They describe one
+// output, so a request for several has none.
 func (a *answer) measured() bool {
 	return a.e.opts.VLLM.PerRequestMetrics && len(a.outputs) == 1
 }

@@ -29,7 +29,7 @@ func (e *Engine) completion(d *dialect, v voice) http.HandlerFunc {
 	}
 }
 
-// newAnswer begins the answer to a request, which has an id from here on.
+// newAnswer begins the answer to a request and gives it an id.
 func (e *Engine) newAnswer(w http.ResponseWriter, r *http.Request, d *dialect, v voice) *answer {
 	created := trace.Now()
 	id := r.Header.Get("X-Request-Id")
@@ -147,8 +147,8 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 			return nil, err
 		}
 	case vllm:
-		// Neither guided_json and its like, which it had up to 0.11, nor SGLang's words
-		// are fields of its API.
+		// vLLM's API has neither guided_json and similar fields, which were removed after
+		// 0.11, nor SGLang's fields.
 		req.GuidedJSON, req.GuidedRegex, req.GuidedChoice, req.GuidedGrammar = nil, nil, nil, nil
 		req.JSONSchema, req.Regex, req.EBNF, req.StructuralTag = nil, nil, nil, nil
 	}
@@ -209,7 +209,7 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 			if err != nil {
 				return nil, err
 			}
-			// What aborts are known by is the request's seed, not the choice's.
+			// Aborts are identified by the request's seed, not by the choice's.
 			a.outputs[len(a.outputs)-1].seed = int64(params.Seed)
 			requests = append(requests, prepared)
 		}
@@ -217,8 +217,8 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 	return requests, nil
 }
 
-// adapt takes from a request what its engine does not know, and refuses what
-// the engine can do and this one cannot.
+// adapt removes the fields that the request's engine does not know, and refuses what the
+// real engine can do and this one cannot.
 func (a *answer) adapt(req *completionRequest) error {
 	if a.voice != sglang {
 		req.InputIDs = nil
@@ -242,8 +242,7 @@ func (a *answer) adapt(req *completionRequest) error {
 	return nil
 }
 
-// asSGLang takes from a request what its engine passes over, and refuses what it gives
-// up.
+// asSGLang removes the fields that SGLang ignores, and refuses what SGLang refuses.
 func (a *answer) asSGLang(req *completionRequest, p *sim.Params) error {
 	flags := &a.e.opts.SGLang
 	if p.IgnoreEOS {
@@ -284,8 +283,8 @@ func (a *answer) introduce(req *completionRequest, lora string, prompts int) err
 		a.head, a.headWhole = head(id, a.d.chunk, model, now), head(id, a.d.object, model, now)
 		return nil
 	}
-	// SGLang says the name that it was asked for, whatever that is, and each
-	// output has a request id of its own, which is the id of its events.
+	// SGLang repeats the model's name as the request has it, and each output has its own
+	// request id, which is the id of its events.
 	if model = req.Model; model == "" {
 		model = "default"
 	}
@@ -304,7 +303,7 @@ func (a *answer) introduce(req *completionRequest, lora string, prompts int) err
 	return nil
 }
 
-// isIDs reports whether a list is one of token ids.
+// isIDs reports whether a list consists of token ids.
 func isIDs(v jsontext.Value) bool {
 	var ids []uint32
 	return json.Unmarshal(v, &ids) == nil
@@ -318,7 +317,7 @@ func (a *answer) rid(slot int) string {
 	return a.rids[slot]
 }
 
-// params returns what the engine is asked for, but for the prompt.
+// params returns the engine's parameters for a request, without the prompt.
 func (a *answer) params(req *completionRequest) (sim.Params, error) {
 	limit, err := req.limit()
 	if err != nil {

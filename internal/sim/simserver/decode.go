@@ -17,8 +17,8 @@ import (
 // maxChoices bounds the choices of one request.
 const maxChoices = 128
 
-// completionRequest is what the servers read of a chat or text completion; all
-// other fields are accepted and have no effect, as temperature has none.
+// completionRequest holds the fields of a chat or text completion that the servers read.
+// All other fields, such as temperature, are accepted and have no effect.
 type completionRequest struct {
 	Model               string         `json:"model"`
 	Messages            jsontext.Value `json:"messages"`
@@ -39,7 +39,7 @@ type completionRequest struct {
 		ContinuousUsageStats bool `json:"continuous_usage_stats"`
 	} `json:"stream_options"`
 
-	// Of vLLM, SGLang, or both.
+	// Fields of vLLM, SGLang, or both.
 	ReturnTokenIDs   bool           `json:"return_token_ids"`
 	TokensAsIDs      bool           `json:"return_tokens_as_token_ids"`
 	RequestID        string         `json:"request_id"`
@@ -53,7 +53,7 @@ type completionRequest struct {
 	DataParallelRank *int           `json:"data_parallel_rank"`
 	StreamInterval   int            `json:"stream_interval"`
 
-	// Of both, and not simulated.
+	// Fields of both that are not simulated.
 	Echo           jsontext.Value `json:"echo"`
 	Suffix         jsontext.Value `json:"suffix"`
 	BeamSearch     jsontext.Value `json:"use_beam_search"`
@@ -66,7 +66,7 @@ type completionRequest struct {
 	modeFields
 }
 
-// showStop reports whether what stops an output is shown.
+// showStop reports whether the string or id that stops an output is shown.
 func (r *completionRequest) showStop() bool { return r.IncludeStop || r.NoStopTrim }
 
 // dpRank returns the DP rank under either name, nil when none is asked for.
@@ -80,9 +80,8 @@ func (r *completionRequest) dpRank() *int {
 // maxAlternatives bounds the alternatives of each token.
 const maxAlternatives = 20
 
-// alternatives returns how many alternatives are asked for at each token, -1 for
-// no log probabilities at all. Chats ask by a flag and a number, texts by a
-// number.
+// alternatives returns how many alternatives are asked for at each token, or -1 for no log
+// probabilities at all. Chats have a flag and a number, texts a number.
 func (r *completionRequest) alternatives(d *dialect) (int, error) {
 	n, param := r.TopLogprobs, "top_logprobs"
 	switch kind := r.Logprobs.Kind(); {
@@ -179,8 +178,8 @@ func (e *Engine) chatPrompt(ctx context.Context, id string, r *completionRequest
 	return [][]uint32{full.ids}, err
 }
 
-// mediaOfChat takes media out of the messages of a chat; what they are known by in
-// a chat template stays in their place.
+// mediaOfChat takes media out of the messages of a chat, and leaves in their place the
+// markers by which a chat template knows them.
 func mediaOfChat(messages jsontext.Value) (rest jsontext.Value, all []medium, err error) {
 	if !bytes.Contains(messages, []byte("_url")) && !bytes.Contains(messages, []byte("input_audio")) {
 		return messages, nil, nil

@@ -7,7 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// dialect is what differs between chat and text completions.
+// dialect holds the differences between chat and text completions.
 type dialect struct {
 	chat          bool
 	idPrefix      string
@@ -37,20 +37,20 @@ type voice uint8
 const (
 	// plain is the API as its owner documents it: an event per token.
 	plain voice = iota
-	// vllm and sglang merge what is pending into one event, and have fields of
-	// their own.
+	// vllm and sglang merge all pending output into one event, and have fields of their
+	// own.
 	vllm
 	sglang
 )
 
-// quote returns s as a JSON string; what is not UTF-8 becomes U+FFFD.
+// quote returns s as a JSON string; invalid UTF-8 becomes U+FFFD.
 func quote(s string) string {
 	b, _ := jsontext.AppendQuote(nil, s)
 	return string(b)
 }
 
-// appendText appends text as the inside of a JSON string. Words, which are
-// nearly all there is, need no escape.
+// appendText appends text as the inside of a JSON string. Words, which are nearly all of
+// it, need no escape.
 func appendText[T string | []byte](b []byte, text T) []byte {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf || c == 0x7f {
@@ -64,8 +64,8 @@ func appendText[T string | []byte](b []byte, text T) []byte {
 	return append(b, text...)
 }
 
-// appendIDs appends ids as the inside of a JSON array. The gateway has the same in
-// package dialect; the simulated engine shares no code with it, so that each checks the
+// appendIDs appends ids as the inside of a JSON array. Package dialect of the gateway has
+// the same function; the simulated engine shares no code with it, so that each checks the
 // other.
 func appendIDs(b []byte, ids []uint32) []byte {
 	for i, id := range ids {

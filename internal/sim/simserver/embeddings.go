@@ -11,7 +11,7 @@ import (
 	"weir/internal/infer"
 )
 
-// embeddingsRequest asks for vectors; what else it says is accepted.
+// embeddingsRequest asks for vectors; its other fields are accepted and ignored.
 type embeddingsRequest struct {
 	Model      string         `json:"model"`
 	Input      jsontext.Value `json:"input"`
@@ -100,8 +100,8 @@ func base64Vector(v []float64) string {
 	return base64.StdEncoding.EncodeToString(b)
 }
 
-// vector draws a vector from the content that would follow ids. Its numbers are
-// such that a float32 holds them.
+// vector draws a vector from the content that would follow ids. Its numbers are exact as
+// float32.
 func (e *Engine) vector(ids []uint32, n int) []float64 {
 	const levels = 1 << 16
 	v := make([]float64, n)

@@ -1,23 +1,20 @@
-// Package simserver runs a simulated engine: it drives the core of package sim
-// against the real clock and puts wires on it, the batched plane of weir and
-// the HTTP APIs of SGLang, of vLLM and of OpenAI, and makes it fail where told
-// to.
+// Package simserver runs a simulated engine. It drives the core of package sim with the
+// real clock, connects it to wires (weir's batched plane and the HTTP APIs of SGLang, vLLM
+// and OpenAI), and injects faults.
 //
-// All HTTP answers share one path: an exchange takes the results of its
-// request, digests them into its outputs, and writes what is pending in the
-// words of a form, which is what differs between the wires. Faults strike in
-// the digest, and therefore on all of them.
+// All HTTP answers share one path: an exchange takes the results of its request, digests
+// them into its outputs, and writes all pending output through a form, which holds the
+// differences between the wires. Faults take effect in the digest, and therefore on all
+// wires.
 //
-// A request may be one leg of a pair, on two engines. Run joins legs (legs.go) by
-// what simulated engines say to each other (link.go), over connections that are
-// goroutines of their own.
+// A request may be one leg of a pair, on two engines. Run joins legs (legs.go) by messages
+// between simulated engines (link.go), over connections that have their own goroutines.
 //
-// Goroutines: Run's, which owns the core and is the only one that touches it;
-// and those of each server, one per HTTP request or gRPC call. They
-// meet in two places. Requests and aborts go to the core through an inbox, with
-// the time they arrived at; results come back through one outbox per
-// connection of a client (a plane session, an HTTP answer), to which Run
-// appends without ever waiting. All end when their context does.
+// Goroutines: the one of Run, which alone touches the core; and those of each server, one
+// per HTTP request or gRPC call. They meet in two places. Requests and aborts go to the
+// core through an inbox, with their times of arrival. Results come back through one outbox
+// per connection of a client (a plane session, an HTTP answer); Run appends to it and never
+// waits. All goroutines end when their context does.
 package simserver
 
 import (
@@ -39,19 +36,18 @@ import (
 	"weir/internal/workload/content"
 )
 
-// Software is what the engine calls itself.
+// Software is the name and version that the engine reports.
 const Software = "weir-sim 0.1"
 
 // Tokenizer turns text into ids and back. It is called from many goroutines.
 type Tokenizer interface {
-	// Encode gives the ids of a text, special tokens recognised. addSpecial adds those
-	// that the model puts around a text that no template has rendered.
+	// Encode returns the ids of a text, with special tokens recognised. addSpecial adds
+	// those that the model puts around a text that no template has rendered.
 	Encode(text string, addSpecial bool) ([]uint32, error)
 	// Text gives the bytes of an id.
 	Text(id uint32) []byte
-	// Render gives the prompt's text of a chat: messages and tools are JSON
-	// arrays, kwargs an object of variables for the template. Tools and kwargs may
-	// be empty.
+	// Render returns the text of a chat's prompt. messages and tools are JSON arrays,
+	// kwargs is an object of variables for the template. tools and kwargs may be empty.
 	Render(messages, tools, kwargs []byte) (string, error)
 }
 
@@ -64,8 +60,8 @@ type Options struct {
 	// Placeholders are the ids that stand for an image or audio in a prompt; what
 	// has none is not taken.
 	Placeholders map[infer.MediaKind]uint32
-	// Speaker says what is not words alone. Without one, all is words, whatever
-	// is asked for.
+	// Speaker generates tool calls, reasoning and documents. If it is nil, all output is
+	// words, whatever is asked for.
 	Speaker *content.Speaker
 	// SGLang and VLLM shape the servers that speak like these engines.
 	SGLang SGLangOptions
@@ -73,10 +69,10 @@ type Options struct {
 	// Role is the engine's part where prefill and decode run on two engines.
 	Role infer.Role
 	Legs LegsOptions
-	// Access says who may ask. The admin's listener is open.
+	// Access restricts who may ask. The admin listener is always open.
 	Access Access
-	// KVEvents publishes what the KV caches hold, if not nil. Sim.KVEvents must be
-	// set; whoever made it has it served.
+	// KVEvents, if not nil, publishes the content of the KV caches. Sim.KVEvents must be
+	// set, and the caller must run its Serve.
 	KVEvents *kvpub.Publisher
 	// Faults hold from the start; the admin call replaces them.
 	Faults []sim.Fault
@@ -217,7 +213,7 @@ func (e *Engine) Run(ctx context.Context) {
 		}
 		ops = e.inbox.take(ops)
 		for i := range ops {
-			// What was due before the event happens before it.
+			// Events that were due earlier happen first.
 			e.advance(ops[i].at)
 			e.apply(&ops[i])
 		}
@@ -274,7 +270,7 @@ func (e *Engine) apply(o *op) {
 	case o.call != nil:
 		o.call()
 	case o.reply == nil && !j.live:
-		// Before its submission, or after its end, which is as good as never.
+		// The abort came before the submission or after the end, which makes no difference.
 		j.ended = o.reason
 	case o.reply == nil && o.reason == infer.ReasonStop:
 		e.core.Stop(o.at, j.ref)
@@ -354,7 +350,7 @@ func (e *Engine) deliver(s *sim.Step) {
 		e.jobs[d.Ref] = nil
 	}
 	for _, ref := range s.Retracted {
-		// It is told with what comes next.
+		// The cause is reported with the next result.
 		j := e.jobs[ref]
 		e.requeued(j, true)
 		j.box.building.retracted = append(j.box.building.retracted, j.slot)
@@ -382,8 +378,8 @@ func (e *Engine) touch(b *outbox) {
 	}
 }
 
-// submit hands a request to the core and says whether it was queued. An error
-// of ctx leaves the request aborted.
+// submit hands a request to the core and reports whether it was queued. If it returns an
+// error of ctx, the request is aborted.
 func (e *Engine) submit(ctx context.Context, j *job, created int64, r sim.Request) error {
 	reply := make(chan error, 1)
 	if !e.inbox.put(op{job: j, created: created, request: r, reply: reply}) {
@@ -438,8 +434,8 @@ func (e *Engine) do(ctx context.Context, f func()) error {
 	return e.called(ctx, func(over func()) { f(); over() })
 }
 
-// called makes Run call f, and waits until over is called, then or later. An error says
-// that ctx has ended before, or the engine.
+// called makes Run call f, and waits until over is called, then or later. It returns an
+// error if ctx or the engine ends first.
 func (e *Engine) called(ctx context.Context, f func(over func())) error {
 	done := make(chan struct{})
 	if !e.inbox.put(op{call: func() { f(func() { close(done) }) }}) {

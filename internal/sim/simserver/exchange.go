@@ -12,10 +12,9 @@ import (
 	"weir/internal/workload/content"
 )
 
-// exchange is one HTTP request that the engine works on and its answer,
-// whatever the wire. Its goroutine is the handler's; results reach it through
-// its outbox, are digested into its outputs, and all that is pending is written
-// at once, in the words of a form.
+// exchange is one HTTP request in the engine and its answer, for all wires. It runs on the
+// handler's goroutine. Results reach it through its outbox and are digested into its
+// outputs, and all pending output is written at once by a form.
 type exchange struct {
 	e  *Engine
 	w  http.ResponseWriter
@@ -52,7 +51,7 @@ type output struct {
 
 	name   string // its own, where the wire has one
 	prompt []uint32
-	// What stopped it is shown in the text, and sent among the ids.
+	// showStop shows the text that stopped the output, sendStop sends its id.
 	showStop, sendStop bool
 	stops              stopScanner
 	partial            []byte // the beginning of a rune
@@ -62,7 +61,7 @@ type output struct {
 	part   *part       // that the next event tells of, with speech
 	called bool        // it ended by calls
 
-	// Not yet written; where nothing is streamed, all of it.
+	// text is not yet written; if nothing is streamed, it is the whole text.
 	text []byte
 	ids  []uint32
 
@@ -83,7 +82,7 @@ type output struct {
 	summary     sim.Done
 }
 
-// match is what stopped an output: an id, or a stop string.
+// match is the id or stop string that stopped an output.
 type match struct {
 	set  bool
 	id   uint32
@@ -134,8 +133,8 @@ func (x *exchange) add(o output, p sim.Params) (sim.Request, error) {
 	return prepared, nil
 }
 
-// delay is what the faults do before the engine is asked; refuse answers with
-// an error. It is false when the request ended here.
+// delay applies the faults that take effect before the engine is asked; refuse answers with
+// an error. It returns false if the request ended here.
 func (x *exchange) delay(refuse func(error)) bool {
 	if !x.faulty {
 		return true
@@ -183,7 +182,7 @@ func (x *exchange) submit(o *output, r sim.Request) error {
 	return nil
 }
 
-// abandon aborts what the engine still works on.
+// abandon aborts the outputs that the engine still works on.
 func (x *exchange) abandon() {
 	for i := range x.outputs {
 		if o := &x.outputs[i]; o.accepted && !o.over && o.reason == "" {
@@ -209,9 +208,8 @@ func (x *exchange) wait() bool {
 	}
 }
 
-// stream writes the answer as events, one write for all that is pending. each
-// asks for an event per token, where otherwise all that an output has pending
-// is one.
+// stream writes the answer as events, with one write for all pending output. each asks for
+// one event per token; otherwise all pending output of a choice is one event.
 func (x *exchange) stream(f form, each bool) {
 	flush := http.NewResponseController(x.w)
 	var buf []byte
@@ -268,9 +266,9 @@ func (x *exchange) whole(refuse func(error)) bool {
 	return true
 }
 
-// digest moves what was taken into the outputs, and, with a form, appends the
-// events of it. struck says that the answer breaks off after them; without a
-// form what comes after is digested all the same, as half of it is written.
+// digest moves results into the outputs and, if f is not nil, appends their events. struck
+// reports whether the answer breaks off after them. Without a form the results after the
+// fault are digested too, because half of the whole answer is written.
 func (x *exchange) digest(b []byte, f form, each bool) (out []byte, struck bool) {
 	for i := range x.taken.first {
 		first := &x.taken.first[i]
@@ -361,9 +359,8 @@ func (x *exchange) flush(b []byte, f form) []byte {
 	return b
 }
 
-// say adds an id to an output, this many times. The end id, or a matched stop
-// id, is counted; it is the wire's and the caller's to say whether it is shown
-// or sent.
+// say adds an id to an output the given number of times. The end id, or a matched stop id,
+// is counted; wire and caller decide whether it is shown or sent.
 func (x *exchange) say(o *output, id uint32, times int) {
 	text, send := "", true
 	if s := &o.summary; s.Reason == infer.ReasonStop && s.Matched >= 0 && s.Completion == o.completion {
@@ -391,8 +388,8 @@ func (x *exchange) say(o *output, id uint32, times int) {
 	}
 }
 
-// runes returns the whole runes that an id's text completes, and keeps the
-// beginning of one. Words, which are nearly all there is, pass.
+// runes returns the whole runes that an id's text completes, and keeps an incomplete one.
+// Words, which are nearly all of the text, take a short path.
 func (o *output) runes(text string) string {
 	if len(o.partial) == 0 && utf8.ValidString(text) {
 		return text
@@ -473,7 +470,7 @@ func (x *exchange) reported(o *output) int {
 	return o.completion
 }
 
-// writeWhole writes a complete answer, or as much of it as the fault leaves.
+// writeWhole writes a complete answer, or the part of it that the fault leaves.
 func (x *exchange) writeWhole(body []byte) {
 	if !x.faulty || x.tokens <= x.fault.After {
 		x.writeJSON(body, len(body))
@@ -502,8 +499,8 @@ func (x *exchange) writeJSON(body []byte, promised int) {
 	_ = x.write(body, http.NewResponseController(x.w).Flush)
 }
 
-// breakOff ends the connection as the fault says. Truncate ends the answer
-// only, which net/http does when the handler returns.
+// breakOff ends the connection as the fault demands. Truncate ends only the answer, which
+// net/http does when the handler returns.
 func (x *exchange) breakOff(kind sim.FaultKind) {
 	if kind == sim.Truncate {
 		return
@@ -520,7 +517,7 @@ func (x *exchange) breakOff(kind sim.FaultKind) {
 	c.Close()
 }
 
-// text returns what an id says. End ids say nothing.
+// text returns the text of an id. End ids have none.
 func (e *Engine) text(id uint32) string {
 	text, isWord := e.prepare.Words.Text(id)
 	if isWord || e.tokenizer == nil || e.ends(id) {

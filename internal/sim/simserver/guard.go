@@ -16,19 +16,19 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Access says who may ask an engine, and how it is spoken to.
+// Access defines who may ask an engine, and with which keys and TLS settings.
 type Access struct {
 	// Keys are those of which requests must show one, as "Authorization: Bearer KEY";
 	// none lets everybody in. Which paths they guard is up to the server.
 	Keys []string
 	// AdminKey is asked for in place of Keys where SGLang does.
 	AdminKey string
-	// TLS is the servers' side of it; nil is none.
+	// TLS is the configuration of the servers; nil is plain text.
 	TLS *tls.Config
 }
 
-// takes reports whether an Authorization field shows one of keys. Like vLLM and SGLang, it
-// takes the word Bearer in any case.
+// takes reports whether an Authorization field contains one of keys. Like vLLM and SGLang,
+// it accepts the word Bearer in any case.
 func takes(field string, keys ...string) bool {
 	scheme, shown, _ := strings.Cut(field, " ")
 	if !strings.EqualFold(scheme, "bearer") {
@@ -60,7 +60,7 @@ func guarded(h http.Handler, keys func(r *http.Request) []string) http.Handler {
 // AuthenticationMiddleware); /metrics, /health, /version and /tokenize are open.
 var vllmGuarded = []string{"/v1", "/v2", "/inference", "/cohere"}
 
-// vllmKeys returns the keys that vLLM asks for, of which it takes any.
+// vllmKeys returns the keys that vLLM asks for; any one of them is enough.
 func (a *Access) vllmKeys(r *http.Request) []string {
 	if len(a.Keys) == 0 || !slices.ContainsFunc(vllmGuarded, func(p string) bool { return strings.HasPrefix(r.URL.Path, p) }) {
 		return nil
@@ -68,9 +68,9 @@ func (a *Access) vllmKeys(r *http.Request) []string {
 	return a.Keys
 }
 
-// sglangKeys returns the key that SGLang asks for (its decide_request_auth): everywhere
-// but for probes and metrics, and where requests are aborted or the cache is flushed
-// the admin's, if there is one.
+// sglangKeys returns the key that SGLang asks for (its decide_request_auth). Probes and
+// metrics need none. Aborting requests and flushing the cache need the admin's key, if
+// there is one.
 func (a *Access) sglangKeys(r *http.Request) []string {
 	for _, open := range []string{"/health", "/ready", "/metrics"} {
 		if strings.HasPrefix(r.URL.Path, open) {

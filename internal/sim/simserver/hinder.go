@@ -11,9 +11,9 @@ import (
 	"weir/internal/trace"
 )
 
-// hindered puts the faults that last into force, and waits while they wedge the engine:
-// its pages are served meanwhile and its connections read, and what needs the core
-// waits. It is false when the engine is to end.
+// hindered applies the lasting faults, and waits while they wedge the engine. Meanwhile its
+// pages are served and its connections read, but everything that needs the core waits. It
+// returns false when the engine must end.
 func (e *Engine) hindered(ctx context.Context) bool {
 	for {
 		e.faultsMu.Lock()
@@ -70,7 +70,7 @@ func (e *Engine) fence(ctx context.Context) (uint64, error) {
 	return computed, nil
 }
 
-// pass lets the fences through whose step is over, unless a rank stands still.
+// pass releases the fences whose step is over, unless a rank stands still.
 func (e *Engine) pass(now int64) {
 	if !e.still {
 		e.fences = slices.DeleteFunc(e.fences, func(f fence) bool {
@@ -83,7 +83,7 @@ func (e *Engine) pass(now int64) {
 	}
 }
 
-// told is a number of requests as the engine tells it.
+// told returns a number of requests as the engine reports it.
 func (e *Engine) told(n int) uint32 {
 	if e.idle.Load() {
 		return 0
@@ -91,21 +91,21 @@ func (e *Engine) told(n int) uint32 {
 	return uint32(n)
 }
 
-// busy returns how many requests run and wait, as the engine tells them.
+// busy returns how many requests run and wait, as the engine reports them.
 func (e *Engine) busy() (running, waiting uint32) {
 	state := e.State()
 	return e.told(state.Running), e.told(state.Waiting)
 }
 
-// restart is how the engine begins anew, as a new process would, but for its ports.
+// restart restarts the engine as a new process would, on the same ports.
 type restart struct {
 	mu        sync.Mutex
 	listeners []*listener
 	underway  atomic.Bool // no connections are taken meanwhile
 }
 
-// begin ends all that the engine has. Connections are reset, which ends their requests,
-// and those that the core has are aborted.
+// begin ends all work of the engine. It resets connections, which ends their requests, and
+// aborts the requests in the core.
 func (e *Engine) begin() {
 	e.restart.underway.Store(true)
 	e.restart.mu.Lock()

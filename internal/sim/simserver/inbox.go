@@ -20,7 +20,7 @@ type op struct {
 	call    func()
 }
 
-// inbox is what the servers ask of Run, in the order of its stamps.
+// inbox holds the servers' requests to Run, in the order of their stamps.
 type inbox struct {
 	mu     sync.Mutex
 	ops    []op
@@ -51,7 +51,7 @@ func (b *inbox) take(spare []op) []op {
 	return ops
 }
 
-// close refuses what is queued and all that comes.
+// close refuses all queued requests and all later ones.
 func (b *inbox) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

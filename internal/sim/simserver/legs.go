@@ -19,17 +19,17 @@ import (
 // LegsOptions say how an engine takes part in pairs.
 type LegsOptions struct {
 	// BootstrapTimeout is how long a prefill leg of SGLang's waits for its partner
-	// (SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT), WaitingTimeout how long a decode
-	// leg waits for its KV (SGLANG_DISAGGREGATION_WAITING_TIMEOUT). Default 300 s.
+	// (SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT). WaitingTimeout is how long a decode leg
+	// waits for its KV (SGLANG_DISAGGREGATION_WAITING_TIMEOUT). Default 300 s.
 	BootstrapTimeout, WaitingTimeout time.Duration
 	// HeartbeatTimeout is how long a decode engine of SGLang's takes to find out
 	// that a prefill engine is lost. Default 10 s: two heartbeats of 5 s.
 	HeartbeatTimeout time.Duration
 	// BootstrapPort is that of the registry of bootstrap addresses.
 	BootstrapPort int
-	// EngineID is what a prefill engine of vLLM's is known by in kv_transfer_params.
+	// EngineID is the name of a vLLM prefill engine in kv_transfer_params.
 	EngineID string
-	// RadixCache lets decode legs of SGLang's find what is in the cache
+	// RadixCache lets SGLang's decode legs use the prefix cache
 	// (--disaggregation-decode-enable-radix-cache).
 	RadixCache bool
 	// Dial makes the connections to prefill engines. Default: the system's.
@@ -47,13 +47,13 @@ func (o *LegsOptions) setDefaults() {
 
 // leg is a job's part of a pair.
 type leg struct {
-	// Of a prefill leg.
+	// key belongs to a prefill leg.
 	key     string
 	request sim.Request // Run's, as the rest
 	fault   sim.Fault   // what strikes it, if faulty
 	faulty  bool
 
-	// Of a decode leg: where the prefill engine is, and what is wanted there.
+	// A decode leg has the address of the prefill engine and the key that it wants there.
 	addr   string
 	engine string // the prefill engine's id, if it must be that one
 	keyOf  func(hello *linkMessage) string
@@ -83,19 +83,19 @@ func (e *Engine) sglangManner() manner {
 	return manner{tries: 15, every: time.Second, loss: e.opts.Legs.HeartbeatTimeout, gone: "Aborted by AbortReq."}
 }
 
-// leased reports whether a prefill leg is vLLM's, whose KV has a lease and whose
-// partner is nobody that it depends on.
+// leased reports whether a prefill leg is vLLM's: its KV has a lease, and it does not
+// depend on its partner.
 func (g *leg) leased() bool { return leasedKey(g.key) }
 
 func leasedKey(key string) bool {
 	return strings.HasPrefix(key, "pull/") || strings.HasPrefix(key, "push/")
 }
 
-// struck reports whether a fault strikes a leg.
+// struck reports whether a fault applies to a leg.
 func (g *leg) struck(kind sim.FaultKind) bool { return g.faulty && g.fault.Kind == kind }
 
-// dies ends the engine where a fault says so of a leg that comes to a stage. Nothing
-// more is said to anybody then.
+// dies ends the engine if a fault demands it when a leg reaches a stage. After that the
+// engine sends nothing more.
 func (l *legs) dies(g *leg, stage string) bool {
 	if !g.struck(sim.Die) || g.fault.Stage != stage {
 		return false
@@ -117,7 +117,7 @@ func (e *Engine) crash(why error) {
 	e.die(why)
 }
 
-// legs are what Run knows of pairs.
+// legs is the state that Run keeps about pairs.
 type legs struct {
 	e       *Engine
 	ctx     context.Context // of the connections
@@ -133,13 +133,13 @@ type legs struct {
 	past    []pastLeg       // prefill legs that are over, the latest last
 }
 
-// owedLeg is a pushed decode leg whose pages are kept until its KV was written.
+// owedLeg is a pushed decode leg whose pages are kept until its KV has been written.
 type owedLeg struct {
 	*leg
 	name int // the core's
 }
 
-// pastLeg is a prefill leg whose KV is not kept any more.
+// pastLeg is a prefill leg whose KV is no longer kept.
 type pastLeg struct {
 	key     string
 	request sim.Request
@@ -147,7 +147,7 @@ type pastLeg struct {
 	evicted bool // by a fault
 }
 
-// keepPast is how many of them are remembered.
+// keepPast is the number of past legs that are remembered.
 const keepPast = 1024
 
 func newLegs(e *Engine) *legs {
@@ -205,7 +205,7 @@ func (l *legs) reach(j *job, now int64) {
 	}
 }
 
-// step carries out what a step has for legs, at its end.
+// step carries out what a step requires for legs, at its end.
 func (l *legs) step(s *sim.Step) {
 	jobs := l.e.jobs
 	for _, r := range s.Reserved {
@@ -276,12 +276,12 @@ func (l *legs) ended(j *job, d *sim.Done, now int64) {
 	}
 }
 
-// errPrefillLost is what a decode leg of SGLang's says whose partner failed.
+// errPrefillLost is the error of an SGLang decode leg whose partner failed.
 func errPrefillLost() *infer.Error {
 	return infer.Errorf(infer.CodeEngine, "Failed to get kvcache from prefill instance, it might be dead")
 }
 
-// errDropped is what a prefill leg of SGLang's says whose partner gave up.
+// errDropped is the error of an SGLang prefill leg whose partner gave up.
 func errDropped() *infer.Error {
 	return infer.Errorf(infer.CodeEngine, "Aborted by AbortReq.")
 }
@@ -315,7 +315,7 @@ func (l *legs) tell(w sim.Want, m linkMessage) {
 	}
 }
 
-// asked carries out what a decode engine says.
+// asked carries out a message of a decode engine.
 func (l *legs) asked(p *linkPeer, m *linkMessage) {
 	now, w := trace.Now(), sim.Want{Peer: p.id, Tag: m.Tag}
 	switch m.Op {
@@ -341,7 +341,7 @@ func (l *legs) asked(p *linkPeer, m *linkMessage) {
 	}
 }
 
-// intact reports whether the KV of a prefill leg that is over is still what it was.
+// intact reports whether the KV of a finished prefill leg is unchanged.
 func (l *legs) intact(key string) bool {
 	for _, p := range slices.Backward(l.past) {
 		if p.key == key {
@@ -352,7 +352,7 @@ func (l *legs) intact(key string) bool {
 	return false
 }
 
-// heard carries out what a prefill engine says.
+// heard carries out a message of a prefill engine.
 func (l *legs) heard(m *linkMessage) {
 	now := trace.Now()
 	if g, ok := l.owed[m.Tag]; ok {
@@ -383,7 +383,7 @@ func (l *legs) heard(m *linkMessage) {
 	}
 }
 
-// fail ends a decode leg whose KV will not come, or has its prompt computed here.
+// fail ends a decode leg whose KV will not come, or lets this engine compute its prompt.
 func (l *legs) fail(j *job, now int64, why *infer.Error) {
 	j.leg.wants = false
 	if j.leg.manner.recompute {

@@ -20,10 +20,10 @@ import (
 	"weir/internal/trace"
 )
 
-// What two simulated engines say to each other, in place of what real ones say
-// over ZeroMQ, NIXL and the like: lines of JSON over a connection that the decode
-// engine opens at the prefill engine's bootstrap port, or side channel, by an
-// upgrade of HTTP/1.1. The prefill engine begins with a hello.
+// The protocol between two simulated engines replaces what real ones send over ZeroMQ, NIXL
+// and similar transports. It consists of lines of JSON over a connection that the decode
+// engine opens to the prefill engine's bootstrap port, or side channel, by an upgrade of
+// HTTP/1.1. The prefill engine begins with a hello.
 
 // linkMessage is one line.
 type linkMessage struct {
@@ -37,13 +37,13 @@ type linkMessage struct {
 	Spoiled bool   `json:"spoiled,omitzero"` // of ready
 	Why     string `json:"why,omitzero"`     // of lost
 
-	// Of hello.
+	// Members of hello.
 	Engine string `json:"engine,omitzero"`
 	DPSize int    `json:"dp_size,omitzero"`
 }
 
-// What is said: the prefill engine says hello, ready and lost, the decode engine
-// the others.
+// The messages. The prefill engine sends hello, ready and lost, the decode engine the
+// others.
 const (
 	opHello   = "hello"
 	opWant    = "want"    // a decode leg has its pages
@@ -60,7 +60,7 @@ const (
 	linkProtocol = "weir-sim-link"
 )
 
-// linkOut holds what is to be written to the other engine: Run never waits.
+// linkOut holds the messages to be written to the other engine, so that Run never waits.
 type linkOut struct {
 	mu   sync.Mutex
 	list []linkMessage
@@ -178,7 +178,7 @@ type link struct {
 	hello *linkMessage // Run's; nil before it stands
 }
 
-// want tells of a decode leg that has its pages.
+// want reports a decode leg that has its pages.
 func (k *link) want(j *job) {
 	switch g := j.leg; {
 	case k.hello == nil, g.struck(sim.Unmet):
@@ -201,12 +201,13 @@ func (k *link) met(j *job, now int64) {
 // renew makes the lease of a leg's KV last longer.
 func (k *link) renew(j *job) {
 	if g := j.leg; g.manner.renew > 0 && !g.got && k.hello != nil {
-		// As vLLM does: a sixth of the lease between renewals, two thirds of it each.
+		// As in vLLM, renewals are a sixth of the lease apart, and each extends it by two
+		// thirds.
 		k.out.put(linkMessage{Op: opRenew, Key: g.keyOf(k.hello), Lease: int64(4 * g.manner.renew)})
 	}
 }
 
-// run reaches the prefill engine, and hears what it says until it is lost.
+// run connects to the prefill engine and reads its messages until the connection is lost.
 func (k *link) run(m manner) {
 	ctx := k.l.ctx
 	for try := 1; ; try++ {
@@ -347,7 +348,7 @@ func (e *Engine) bootstrapHandler() http.Handler {
 	return mux
 }
 
-// route tells what the registry knows.
+// route returns the content of the registry.
 func (e *Engine) route(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	var numbers [4]int
@@ -377,18 +378,16 @@ func (e *Engine) route(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]any{"rank_ip": host, "rank_port": n})
 }
 
-// ServeSideChannel serves what decode engines that are simulated say to one that
-// speaks as vLLM does, at the side channel of its NIXL, on l until ctx ends. It
-// closes l.
+// ServeSideChannel serves simulated decode engines at the NIXL side channel of an engine in
+// vLLM's form, on l until ctx ends. It closes l.
 func (e *Engine) ServeSideChannel(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+linkPath, e.serveLink)
 	return e.serveHTTP(ctx, e.listen(l), mux)
 }
 
-// ServeBootstrap serves a prefill engine's registry of bootstrap addresses, and
-// what decode engines that are simulated say to it, on l until ctx ends. It
-// closes l.
+// ServeBootstrap serves a prefill engine's registry of bootstrap addresses, and its
+// connections from simulated decode engines, on l until ctx ends. It closes l.
 func (e *Engine) ServeBootstrap(ctx context.Context, l net.Listener) error {
 	return e.serveHTTP(ctx, e.listen(l), e.bootstrapHandler())
 }

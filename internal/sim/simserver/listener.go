@@ -13,9 +13,8 @@ import (
 	"weir/internal/sim"
 )
 
-// listener is a server's listener: it refuses connections, or never hears them,
-// when told to, and knows those it accepted, so that a fault can shape or break
-// one.
+// listener is a server's listener. On demand it refuses or ignores connections. It keeps
+// the accepted ones, so that a fault can shape or break one.
 type listener struct {
 	net.Listener
 	strike func() (sim.Fault, bool)
@@ -119,7 +118,7 @@ type conn struct {
 	shape  atomic.Pointer[shape]
 }
 
-// shape says how writes are cut into pieces.
+// shape defines how writes are cut into pieces.
 type shape struct {
 	first int // bytes of the first piece; 0 is as the others
 	bytes int // of each piece after it; 0 is all the rest
@@ -152,7 +151,7 @@ func (c *conn) mold(s *shape) {
 	}
 }
 
-// Read implements net.Conn. What is read while the engine pauses is told of
+// Read implements net.Conn. Data that arrives while the engine pauses is delivered
 // afterwards.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)

@@ -8,7 +8,7 @@ import (
 	"weir/internal/trace"
 )
 
-// rankState is what one DP rank of the engine holds and does.
+// rankState is the state of one DP rank of the engine.
 type rankState struct {
 	rank                int
 	running, waiting    int
@@ -33,8 +33,8 @@ func (l *rankState) usage() float64 {
 	return float64(l.used) / float64(l.total)
 }
 
-// loadOfRanks returns each rank's state. What the engine measures of all its
-// ranks together, each has an even share of.
+// loadOfRanks returns each rank's state. Values that the engine measures for all its ranks
+// together are divided evenly.
 func (e *Engine) loadOfRanks() []rankState {
 	e.stateMu.Lock()
 	n, loads, again := e.counts, slices.Clone(e.loads), slices.Clone(e.waiting)

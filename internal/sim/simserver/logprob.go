@@ -6,10 +6,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Log probabilities are made up, as there is no model: a function of an id and
-// its position in the output, the same in every run and on every wire. A
-// chosen id is always the likeliest; its k-th alternative is the id k above it
-// in the vocabulary, and half a nat less likely than the one before.
+// Log probabilities are made up, as there is no model: they are a function of an id and its
+// position in the output, the same in every run and on every wire. A chosen id is always
+// the likeliest. Its k-th alternative is the id k above it in the vocabulary, and half a
+// nat less likely than the one before.
 
 // logprob returns the log probability of an id at a position: a multiple of 1/64
 // from (-2, 0].
@@ -28,8 +28,8 @@ func (e *Engine) alternative(id uint32, position, k int) (uint32, float64) {
 	return uint32(other), logprob(id, position) - 0.5*float64(k)
 }
 
-// scored are the ids of an output that have a log probability: those not yet
-// written, and at its end the one that stopped it though it is not sent.
+// scored returns the ids of an output that have a log probability: those not yet written
+// and, at its end, the id that stopped it even if that is not sent.
 func (o *output) scored() []uint32 {
 	if o.reason != "" && o.matched.set && o.matched.text == "" && !o.sendStop {
 		return append(o.ids[:len(o.ids):len(o.ids)], o.matched.id)
@@ -57,8 +57,7 @@ func (e *Engine) appendTokenText(b []byte, id uint32) []byte {
 	return b
 }
 
-// appendLogprobs appends the log probabilities of what a choice has pending, or
-// null.
+// appendLogprobs appends the log probabilities of a choice's pending output, or null.
 func (a *answer) appendLogprobs(b []byte, o *output) []byte {
 	ids := o.ids
 	if a.voice == sglang {
@@ -107,8 +106,8 @@ func (a *answer) appendChatLogprobs(b []byte, ids []uint32, position int) []byte
 	return append(b, "]}"...)
 }
 
-// appendTextLogprobs is the older shape, of text completions. SGLang knows no
-// offsets and says -1.
+// appendTextLogprobs writes the older form, used by text completions. SGLang has no offsets
+// and writes -1.
 func (a *answer) appendTextLogprobs(b []byte, ids []uint32, position, offset int) []byte {
 	b = append(b, `{"text_offset":[`...)
 	for i, id := range ids {

@@ -23,18 +23,18 @@ import (
 	"weir/internal/infer"
 )
 
-// The engine looks at media as a vision model's front end does: from the image's
-// size follows how many tokens it is, and they take the place of its placeholder
-// in the prompt. Which ids they are follows from a hash of all its bytes, as ids
-// that stand for an image do at real engines. So the output, the prefix cache, KV
-// and usage depend on every byte, and the core knows nothing of media.
+// The engine treats media as a vision model's front end does: an image's size determines
+// its number of tokens, and they replace its placeholder in the prompt. The ids follow from
+// a hash of all its bytes, like the ids that stand for an image at real engines. So the
+// output, the prefix cache, KV and usage depend on every byte, and the core need not know
+// about media.
 const (
 	patch          = 28      // pixels, square, of a token of an image
 	maxImageTokens = 1 << 14 // about 3,500 by 3,500 pixels
 	audioTokens    = 25      // of a second of audio
 )
 
-// Bounds of a fetch, which goes to this machine alone.
+// Bounds of a fetch, which may only reach this machine.
 const (
 	maxFetch     = 32 << 20
 	fetchTimeout = 5 * time.Second
@@ -59,7 +59,7 @@ func mediumOf(m *infer.Media) (medium, error) {
 	return out, err
 }
 
-// Seen is what the engine was shown and understood.
+// Seen describes media that the engine received and decoded.
 type Seen struct {
 	Request string `json:"request_id,omitempty"`
 	Kind    string `json:"kind"`
@@ -87,8 +87,8 @@ func (e *Engine) note(all []Seen) {
 	e.seen = slices.Delete(e.seen, 0, max(0, len(e.seen)-keepSeen))
 }
 
-// mediaCarries is what the engine takes besides text: that for which its model has
-// a placeholder, but for video.
+// mediaCarries returns the kinds of media that the engine accepts: those for which its
+// model has a placeholder, except video.
 func (e *Engine) mediaCarries() (c infer.Carries) {
 	for kind := range e.opts.Placeholders {
 		if kind != infer.MediaVideo {
@@ -244,8 +244,8 @@ func waveTokens(b []byte) (int, error) {
 
 var errElsewhere = errors.New("not a loopback address")
 
-// fetch reads what a URL names. This engine looks at no other machine: a reference
-// is an address that somebody outside chose.
+// fetch reads the content of a URL. It reaches no other machine, because the address was
+// chosen by a client.
 func fetch(ctx context.Context, field, ref string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()

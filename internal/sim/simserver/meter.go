@@ -13,8 +13,8 @@ import (
 	"weir/internal/sim"
 )
 
-// meter is what the engine measures of its steps, whatever wire the requests
-// came by. Run adds to it; the servers read it under the same lock.
+// meter measures the engine's steps, for requests of all wires. Run adds to it, and the
+// servers read it, both under the same lock.
 type meter struct {
 	mu sync.Mutex
 
@@ -22,8 +22,8 @@ type meter struct {
 	queued, prefill, decode, whole histogram  // a request's stages; whole is from its admission
 	betweenTokens                  histogram
 
-	// Of requests that ended: tokens of their prompts, those of them that were computed,
-	// tokens generated, and how often they were sent back to the queue.
+	// Of requests that ended: tokens of their prompts, how many of them were computed,
+	// tokens generated, and retractions.
 	prompt, computed, generated, retractions histogram
 	perStep                                  histogram // tokens
 	maxTokens, choices                       histogram // that were asked for
@@ -39,7 +39,7 @@ type meter struct {
 	windowIDs   int
 }
 
-// traffic is what is measured apart for requests that are streamed and for others.
+// traffic holds what is measured separately for streamed and other requests.
 type traffic struct {
 	firstToken, latency histogram // from a request's arrival
 	perToken            histogram // from its first token to its last, by those after the first
@@ -68,8 +68,8 @@ func (m *meter) both(of func(*traffic) *histogram) *histogram {
 	return sum
 }
 
-// asked notes what a request asks for: this many choices of at most this many tokens; 0 is
-// no bound of its own.
+// asked records a request for a number of choices with at most maxTokens tokens each; 0
+// means no limit of its own.
 func (m *meter) asked(choices, maxTokens int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -117,8 +117,7 @@ func (m *meter) rate(now int64) float64 {
 	return m.throughput
 }
 
-// step adds a step's results. jobs are by ref, and those that ended are still
-// there.
+// step adds a step's results. jobs are by ref, and still include those that ended.
 func (m *meter) step(s *sim.Step, jobs []*job) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -193,8 +192,8 @@ func (e *Engine) lastOutput() int64 {
 	return e.meter.lastOutput
 }
 
-// gather makes a scrape of one server. What a server calls a thing is its own; the
-// figures are the engine's.
+// gather makes a scrape of one server. The names are the server's; the values are the
+// engine's.
 type gather struct {
 	labels []string // name, value, name, value
 	out    chan<- prometheus.Metric
@@ -243,8 +242,8 @@ func (g *gather) histogram(name, help string, bounds []float64, h *histogram, la
 // collector is a server's metrics, made anew at each scrape.
 type collector func(g *gather)
 
-// Describe implements prometheus.Collector. It says nothing, so that nothing is
-// checked against it.
+// Describe implements prometheus.Collector. It sends nothing, so the registry makes no
+// checks.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.

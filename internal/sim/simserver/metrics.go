@@ -6,11 +6,12 @@ import (
 	"weir/internal/infer"
 )
 
-// alwaysZero is the help of what an engine tells as 0 that does not use what it is of.
+// alwaysZero is the help text of a metric that a real engine reports as 0 when the feature
+// behind it is unused.
 const alwaysZero = "Always 0: this is not simulated."
 
-// sglangMetrics are SGLang's, as far as a server of its own without further features tells
-// them and this one knows them.
+// sglangMetrics collects SGLang's metrics, as far as a single server without optional
+// features reports them and this engine has the values.
 func (e *Engine) sglangMetrics(g *gather) {
 	common := []string{"model_name", e.prepare.Model, "engine_type", sglangType(e.opts.Role)}
 	scheduler := append(common, "tp_rank", "0", "pp_rank", "0", "moe_ep_rank", "0")
@@ -52,7 +53,7 @@ func (e *Engine) sglangMetrics(g *gather) {
 	}
 }
 
-// sglangType is what SGLang calls an engine's part in requests.
+// sglangType is SGLang's name for an engine's part in requests.
 func sglangType(role infer.Role) string {
 	if role == infer.RoleBoth {
 		return "unified"
@@ -60,7 +61,7 @@ func sglangType(role infer.Role) string {
 	return role.String()
 }
 
-// sglangRank tells one rank's state.
+// sglangRank reports one rank's state.
 func (e *Engine) sglangRank(g *gather, l *rankState) {
 	g.gauge("sglang:num_running_reqs", "Requests in the running batch.", float64(l.running))
 	g.gauge("sglang:num_queue_reqs", "Requests in the waiting queue.", float64(l.queued))
@@ -91,7 +92,8 @@ func (e *Engine) sglangRank(g *gather, l *rankState) {
 	}
 }
 
-// vllmMetrics are vLLM's, as a server of its own without further features tells them.
+// vllmMetrics collects vLLM's metrics, as a single server without optional features reports
+// them.
 func (e *Engine) vllmMetrics(g *gather) {
 	model := []string{"model_name", e.prepare.Model}
 	n := e.totals()

@@ -13,8 +13,8 @@ import (
 	"weir/internal/workload/content"
 )
 
-// modeFields are the fields of a completion that say what the answer consists
-// of, in OpenAI's words, vLLM's and SGLang's.
+// modeFields are the fields of a completion that select the parts of the answer, of OpenAI,
+// vLLM and SGLang.
 type modeFields struct {
 	Tools             jsontext.Value `json:"tools"`
 	ToolChoice        jsontext.Value `json:"tool_choice"`
@@ -55,8 +55,7 @@ func (f *modeFields) ask(messages jsontext.Value) (ask content.Ask, err error) {
 	return ask, f.askTools(&ask, messages)
 }
 
-// askFormat reads the ways to ask for a document. What cannot be done is
-// refused.
+// askFormat reads the fields that ask for a document. It refuses unsupported forms.
 func (f *modeFields) askFormat(ask *content.Ask) error {
 	for _, x := range []struct {
 		name  string
@@ -86,7 +85,8 @@ func (f *modeFields) askFormat(ask *content.Ask) error {
 
 func isNull(v jsontext.Value) bool { return len(v) == 0 || v.Kind() == 'n' }
 
-// askSchema reads a JSON Schema, as JSON or as a string of it; nil is none.
+// askSchema reads a JSON Schema, given as JSON or as a string of JSON. It returns nil if
+// there is none.
 func askSchema(param string, v jsontext.Value) (*content.Schema, error) {
 	if isNull(v) {
 		return nil, nil
@@ -237,7 +237,7 @@ func (f *modeFields) askTools(ask *content.Ask, messages jsontext.Value) error {
 	return nil
 }
 
-// askChoice reads tool_choice, which without tools may only be auto or none.
+// askChoice reads tool_choice. Without tools it may only be auto or none.
 func (f *modeFields) askChoice(ask *content.Ask) error {
 	var word string
 	switch f.ToolChoice.Kind() {
@@ -301,16 +301,15 @@ func (r *completionRequest) speech(d *dialect) *speech {
 	return s
 }
 
-// separate reports whether reasoning is a field of its own in the answer, as it is
-// unless asked otherwise.
+// separate reports whether reasoning is a separate field of the answer, which is the
+// default.
 func (f *modeFields) separate() bool {
 	return f.SeparateReasoning == nil || *f.SeparateReasoning
 }
 
-// script returns a request what is to be said, unless that is words alone. Every
-// server calls it before it prepares a request; ask is what the request's own
-// fields say, beside what its prompt does. scripted says that the output is no
-// plain text.
+// script sets a request's script unless the output is only words. Every server calls it
+// before it prepares a request. ask holds what the request's own fields ask for, in
+// addition to its prompt. scripted reports whether the output is not plain text.
 func (e *Engine) script(p *sim.Params, ask content.Ask) (scripted bool, err error) {
 	s := e.opts.Speaker
 	if s == nil {

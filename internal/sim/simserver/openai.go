@@ -22,9 +22,8 @@ import (
 // maxBody bounds a request's body.
 const maxBody = 64 << 20
 
-// ServeOpenAI serves the OpenAI API and the admin calls on l until ctx ends;
-// every request has been answered or broken off then. It closes l. The engine
-// must have a Tokenizer.
+// ServeOpenAI serves the OpenAI API and the admin calls on l until ctx ends and every
+// request has been answered or broken off. It closes l. The engine must have a Tokenizer.
 func (e *Engine) ServeOpenAI(ctx context.Context, l net.Listener) error {
 	if err := e.wantTokenizer(l, "openai"); err != nil {
 		return err
@@ -219,9 +218,9 @@ func (e *Engine) noModel(name string) error {
 	return &infer.Error{Code: infer.CodeNotFound, Param: "model", Message: "the model " + strconv.Quote(name) + " does not exist; this engine serves " + strconv.Quote(e.prepare.Model)}
 }
 
-// lora returns the LoRA adapter that a request means by its model, or, on
-// SGLang, by its lora_path; empty is none. No model at all is the engine's own.
-// SGLang takes any name for it, and MODEL:ADAPTER.
+// lora returns the LoRA adapter that a request selects by its model or, on SGLang, by its
+// lora_path; empty is none. A request without a model gets the engine's own. SGLang accepts
+// any name for the model, and MODEL:ADAPTER.
 func (e *Engine) lora(v voice, model string, path *string) (string, error) {
 	if v == sglang {
 		if path != nil {

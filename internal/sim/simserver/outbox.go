@@ -45,8 +45,8 @@ func (b *batch) add(slot, id, total uint32) {
 	b.total = append(b.total, total)
 }
 
-// keep cuts the batch to its first n ids; ends are dropped, as nobody knows any
-// more which of them came before.
+// keep cuts the batch to its first n ids. It drops ends, because it is no longer known
+// which of them came before.
 func (b *batch) keep(n int) {
 	b.slot, b.id, b.total = b.slot[:n], b.id[:n], b.total[:n]
 	b.first = slices.DeleteFunc(b.first, func(f first) bool { return !slices.Contains(b.slot, f.slot) })
@@ -57,10 +57,9 @@ func (b *batch) reset() {
 	*b = batch{slot: b.slot[:0], id: b.id[:0], total: b.total[:0], retracted: b.retracted[:0], first: b.first[:0], done: b.done[:0], kept: b.kept[:0]}
 }
 
-// outbox carries results from Run to the goroutine that writes them to one
-// client. Run never waits: what the client does not take in time is merged,
-// losing nothing. It holds at most limit ids; with one more it bursts, which
-// is to break the client's connection.
+// outbox carries results from Run to the goroutine that writes them to one client. Run
+// never waits: results that the client has not taken are merged, without loss. It holds at
+// most limit ids. With one more it bursts, which breaks the client's connection.
 type outbox struct {
 	building batch // Run's, of the step at hand
 	touched  bool  // Run's
@@ -105,8 +104,8 @@ func (b *outbox) flush(end int64, running, waiting int) {
 	signal(b.wake)
 }
 
-// take moves all that is pending to into, whose buffers it reuses. It is false
-// when nothing is.
+// take moves all pending results to into, whose buffers it reuses. It returns false if
+// there are none.
 func (b *outbox) take(into *batch) bool {
 	into.reset()
 	b.mu.Lock()

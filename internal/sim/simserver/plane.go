@@ -140,12 +140,12 @@ func (p *planeServer) callerConn(ctx context.Context) *conn {
 	return nil
 }
 
-// planeCarries is what the plane takes beyond what all engines do. What changes
-// how an id is drawn changes nothing here, where none is.
+// planeCarries lists the fields that the plane accepts beyond those that all engines
+// accept. Sampling parameters have no effect here, because nothing is sampled.
 const planeCarries = infer.CarriesMinP | infer.CarriesPenalties | infer.CarriesRepetitionPenalty | infer.CarriesLogitBias | infer.CarriesJSONSchema |
 	infer.CarriesLogprobs
 
-// askOf reads what the output must match.
+// askOf reads the grammar or format that the output must match.
 func (p *planeServer) askOf(g *planepb.Guide) (ask content.Ask, err error) {
 	switch kind := g.GetKind().(type) {
 	case nil:
@@ -240,7 +240,7 @@ func mediaOf(wire []*planepb.Media) (all []medium) {
 	return all
 }
 
-// delay is what the faults do to a Submit before the engine has it.
+// delay applies the faults that take effect before the engine has a Submit.
 func (p *planeServer) delay(ctx context.Context, f sim.Fault) error {
 	switch f.Kind {
 	case sim.Unavailable:

@@ -12,8 +12,8 @@ import (
 	"weir/internal/infer"
 )
 
-// rerankRequest asks how well documents fit a query; what else it says is
-// accepted. Documents are strings, or objects with a text.
+// rerankRequest asks how well documents fit a query; its other fields are accepted and
+// ignored. Documents are strings, or objects with a text.
 type rerankRequest struct {
 	Model     string           `json:"model"`
 	Query     jsontext.Value   `json:"query"`
@@ -36,7 +36,7 @@ type ranked struct {
 }
 
 // score returns how well a document fits a query: the cosine of their vectors, as
-// embeddings gives them, moved to between 0 and 1.
+// embeddings returns them, mapped to the range from 0 to 1.
 func (e *Engine) score(query, document []uint32) float64 {
 	var dot float64
 	d := e.vector(document, defaultDimensions)

@@ -48,13 +48,13 @@ func (t *sessions) len() int {
 	return len(t.byID)
 }
 
-// session is one gateway's Steps stream and all that was submitted under it.
+// session is one gateway's Steps stream and all requests that were submitted under it.
 //
-// Its writer is the goroutine of the Steps call. A gateway that reads slower
-// than the engine steps gets the results of several steps merged into one
-// message, a slot's ids in one run; one that does not read at all fills the
-// outbox to its limit, and then its connection is reset, because a write that
-// flow control holds cannot be ended otherwise.
+// Its writer is the goroutine of the Steps call. A gateway that reads more slowly than the
+// engine steps gets the results of several steps merged into one message, with a slot's ids
+// next to each other. A gateway that does not read at all fills the outbox to its limit;
+// then its connection is reset, because there is no other way to end a write that flow
+// control blocks.
 type session struct {
 	e    *Engine
 	id   uint64
@@ -86,7 +86,7 @@ const straySlot = 1 << 31
 // rawStep is a message sent as these very bytes.
 type rawStep []byte
 
-// rawCodec sends raw steps beside all that gRPC's own codec does.
+// rawCodec sends raw steps, and everything else as gRPC's own codec does.
 type rawCodec struct{ encoding.CodecV2 }
 
 // Marshal implements encoding.CodecV2.
@@ -173,7 +173,7 @@ func (s *session) releaseLocked(j *slotJob) {
 	}
 }
 
-// find returns the request of a slot if it is the one meant.
+// find returns the request of a slot if its id matches.
 func (s *session) find(wire uint32, id string) *slotJob {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +183,7 @@ func (s *session) find(wire uint32, id string) *slotJob {
 	return nil
 }
 
-// close ends the session and aborts what is left of it.
+// close ends the session and aborts its remaining requests.
 func (s *session) close(e *Engine) {
 	e.sessions.mu.Lock()
 	delete(e.sessions.byID, s.id)
@@ -203,7 +203,7 @@ func (s *session) breakConn() {
 	}
 }
 
-// write sends what is pending. over says that the session ends, err how.
+// write sends all pending results. over reports whether the session ends, and err how.
 func (s *session) write(stream grpc.ServerStreamingServer[planepb.Step]) (over bool, err error) {
 	if !s.box.take(&s.taken) {
 		return false, nil
@@ -226,7 +226,7 @@ func (s *session) write(stream grpc.ServerStreamingServer[planepb.Step]) (over b
 			messages = nil
 		}
 	case sim.Swap:
-		// What comes next is not known yet: an empty step stands for it.
+		// The next step is not known yet: an empty one takes its place.
 		messages = []any{&planepb.Step{Sequence: s.sequence + 1, SendTime: s.step.SendTime}, &s.step}
 		s.sequence++
 	case sim.Garble, sim.Oversize:
@@ -270,8 +270,8 @@ func (s *session) write(stream grpc.ServerStreamingServer[planepb.Step]) (over b
 // noFault is encode's answer when nothing strikes.
 const noFault = sim.Refuse // which never reaches a session
 
-// encode turns what was taken into the step message, frees the slots that
-// finished, and says which fault strikes the session with this message.
+// encode turns the taken results into the step message, frees the slots that finished, and
+// returns the fault that hits the session with this message.
 func (s *session) encode() (broken sim.FaultKind) {
 	t, m := &s.taken, &s.step
 	broken = noFault
@@ -349,8 +349,8 @@ func (s *session) encode() (broken sim.FaultKind) {
 	return broken
 }
 
-// score fills in the log probabilities of those that asked for them; index says
-// whose the step's columns are.
+// score fills in the log probabilities of the requests that asked for them; index holds the
+// request of each row of the step.
 func (s *session) score(m *planepb.Step, index []uint32) {
 	at := 0
 	for i, box := range index {
@@ -375,10 +375,10 @@ func (s *session) score(m *planepb.Step, index []uint32) {
 	}
 }
 
-// strike returns which fault strikes a batch: that of the first slot which gets an
-// id beyond the fault's count. A fault strikes once. One that ends the session
-// leaves in the batch what comes before that id; with a broken connection some
-// of it may still be lost on the way.
+// strike returns the fault that hits a batch: that of the first slot which gets an id
+// beyond the fault's count. A fault takes effect once. If it ends the session, the batch
+// keeps what comes before that id; with a broken connection some of that may still be lost
+// on the way.
 func (s *session) strike(t *batch) sim.FaultKind {
 	for i, index := range t.slot {
 		j := s.byIndex[index]
@@ -388,7 +388,7 @@ func (s *session) strike(t *batch) sim.FaultKind {
 		switch j.fault.Kind {
 		case sim.Skip, sim.Repeat, sim.Garble, sim.Swap, sim.Oversize:
 		case sim.Backward:
-			// Of several steps in one message, the last total is what is sent.
+			// If one message holds several steps, the last total is sent.
 			first, last := slices.Index(t.slot, index), len(t.slot)-1
 			for t.slot[last] != index {
 				last--
@@ -441,8 +441,8 @@ func (s *session) giveUp(j *slotJob) {
 	s.e.end(&j.job, infer.ReasonAbort)
 }
 
-// bury takes out of a batch what is of requests that were given up, after the
-// fault's count, and frees the places of those that the core is done with.
+// bury removes from a batch the results of requests that were given up, beyond the fault's
+// count, and frees the slots of those that the core has finished.
 func (s *session) bury(t *batch) {
 	keep := 0
 	for i, index := range t.slot {

@@ -16,8 +16,8 @@ import (
 
 // SGLangOptions shape the server that speaks like SGLang, by SGLang's own flags.
 type SGLangOptions struct {
-	// Incremental makes each event of /generate hold what is new, in place of
-	// all so far (--incremental-streaming-output).
+	// Incremental makes each event of /generate contain only new output instead of all
+	// output so far (--incremental-streaming-output).
 	Incremental bool
 	// Metrics serves /metrics, and adds each stage's time to the answers of
 	// /generate (--enable-metrics).
@@ -25,26 +25,27 @@ type SGLangOptions struct {
 	// Patched adds the timeline's own stamps to the answers of /generate, as servers do
 	// that were patched for it (--patched-stamps): infer.StampNames, in seconds since 1970.
 	Patched bool
-	// Version is the release that the server is; default SGLangVersion. What a request
-	// comes to that needs what the server was started without depends on it.
+	// Version is the SGLang release that the server simulates; default SGLangVersion. It
+	// determines what happens to a request for a feature that the server was started
+	// without.
 	Version string
 	// SkipTokenizer takes and gives ids only (--skip-tokenizer-init).
 	SkipTokenizer bool
-	// Grammar is what holds outputs to schemas (--grammar-backend): xgrammar, outlines,
-	// llguidance or none. Default xgrammar.
+	// Grammar is the backend that makes outputs match schemas (--grammar-backend):
+	// xgrammar, outlines, llguidance or none. Default xgrammar.
 	Grammar string
 	// Deterministic heeds seeds (--enable-deterministic-inference).
 	Deterministic bool
 	// CacheReport adds cached_tokens to the usage (--enable-cache-report).
 	CacheReport bool
-	// WeightVersion is what answers say of the weights (--weight-version).
+	// WeightVersion is the version of the weights that answers report (--weight-version).
 	// Default "default".
 	WeightVersion string
-	// Args are told by /server_info besides what the engine knows itself.
+	// Args are reported by /server_info in addition to the engine's own values.
 	Args map[string]any
 }
 
-// SGLangVersion is the release that the server is by default.
+// SGLangVersion is the release that the server simulates by default.
 const SGLangVersion = "0.5.16"
 
 // sglangServer is the server's own state.
@@ -57,9 +58,8 @@ type sglangServer struct {
 	jobs map[string]*job // under way, by request id
 }
 
-// ServeSGLang serves SGLang's HTTP API, and the admin calls, on l until ctx
-// ends; every request has been answered or broken off then. It closes l. The
-// engine must have a Tokenizer.
+// ServeSGLang serves SGLang's HTTP API and the admin calls on l until ctx ends and every
+// request has been answered or broken off. It closes l. The engine must have a Tokenizer.
 func (e *Engine) ServeSGLang(ctx context.Context, l net.Listener) error {
 	if err := e.wantTokenizer(l, "sglang"); err != nil {
 		return err
@@ -134,9 +134,8 @@ func (f *sglangServer) forget(x *exchange) {
 	}
 }
 
-// abortRequest aborts all requests whose id begins with the one given: the
-// engine compares beginnings, so that conv-1 aborts conv-10 too. Unknown ids
-// are no error.
+// abortRequest aborts all requests whose id begins with the given one. Like SGLang it
+// compares prefixes, so that conv-1 aborts conv-10 too. Unknown ids are no error.
 func (f *sglangServer) abortRequest(w http.ResponseWriter, r *http.Request) {
 	var req struct {
 		RID      string `json:"rid"`
@@ -243,9 +242,8 @@ const (
 	healthBound = 20 * time.Second
 )
 
-// health runs a generation of one token and is well as soon as anything came
-// from the scheduler since. It looks only when a second has passed, so that it
-// never answers sooner.
+// health runs a generation of one token and reports success when any output has come from
+// the scheduler since. It looks only after a second, so it never answers sooner.
 func (f *sglangServer) health(w http.ResponseWriter, r *http.Request) {
 	since := trace.Now()
 	ctx, cancel := context.WithTimeout(r.Context(), healthBound)

@@ -10,13 +10,11 @@ import (
 	"weir/internal/trace"
 )
 
-// generation is the answer to one request to /generate. It is the form of its
-// own exchange.
+// generation is the answer to one request to /generate. It is the form of its own exchange.
 //
-// Where the server streams cumulatively, as it does by default, an event
-// repeats all of the output so far, so that the bytes of a stream grow with the
-// square of its length. Each output keeps what it has said as JSON, so that the
-// work for an event is to copy it.
+// By default the server streams cumulatively: an event repeats all of the output so far, so
+// the bytes of a stream grow with the square of its length. Each output keeps its previous
+// JSON, so that an event only needs to copy it.
 type generation struct {
 	exchange
 	server      *sglangServer
@@ -28,8 +26,8 @@ type generation struct {
 	promptIDs   bool
 }
 
-// said is the JSON of what an output has said: all of it, or, where the server
-// streams incrementally, what the next event says.
+// said is the JSON of an output so far or, if the server streams incrementally, of the next
+// event.
 type said struct {
 	text, ids             []byte
 	logprobs, top, wanted []byte
@@ -179,7 +177,7 @@ func errQueueFull() error {
 	return infer.Errorf(infer.CodeOverloaded, "The request queue is full.")
 }
 
-// begin puts together what the events of an output have in common.
+// begin composes the common part of an output's events.
 func (g *generation) begin(s *said, it *item) {
 	b := append([]byte(`],"meta_info":{"id":`), quote(it.rid)...)
 	s.head = string(append(b, `,"finish_reason":`...))
@@ -221,7 +219,7 @@ func (g *generation) wholeBody() []byte {
 	return b
 }
 
-// object appends the JSON of what an output has to say.
+// object appends the JSON of an output.
 func (g *generation) object(b []byte, o *output) []byte {
 	s, it := &g.said[o.slot], &g.items[o.slot]
 	if s.firstSent == 0 {
@@ -283,21 +281,19 @@ func (g *generation) take(o *output, s *said, it *item) {
 	o.clear()
 }
 
-// abortedUnderWay reports whether an output ended where the engine's scheduler had
-// no say: refused, or aborted while it was queued, before it ran or after it
-// was sent back.
+// abortedUnderWay reports whether an output ended outside of a running batch: refused, or
+// aborted while it was queued, before it ran or after a retraction.
 func (g *generation) abortedUnderWay(o *output) bool {
 	return o.reason == infer.ReasonAbort && (o.failure != nil || o.queued || o.completion == 0)
 }
 
-// givenUp reports whether the scheduler took an output in and gave it up at once. What it
-// runs then is a prompt of one token, so that the request ends as others do: with an
-// id, and counts, of that.
+// givenUp reports whether the scheduler accepted an output and gave it up at once. SGLang
+// then runs a prompt of one token, so the request ends as others do: with an id and with
+// the counts of that prompt.
 func (g *generation) givenUp(o *output) bool { return g.items[o.slot].giveUp != nil }
 
-// abortObject appends what is said of such an output. It is not like any other
-// object: it has no prompt_tokens, and in a stream it repeats the last id and
-// all of the text.
+// abortObject appends the object of such an output. It differs from other objects: it has
+// no prompt_tokens, and in a stream it repeats the last id and all of the text.
 func (g *generation) abortObject(b []byte, o *output, s *said) []byte {
 	b = append(b, '{')
 	if !g.e.opts.SGLang.SkipTokenizer {
@@ -412,7 +408,7 @@ func (g *generation) appendMeta(b []byte, o *output, s *said, it *item, first bo
 	return b
 }
 
-// appendStages appends what is known of an output from its first token on.
+// appendStages appends the stamps that an output has from its first token on.
 func (g *generation) appendStages(b []byte, o *output) []byte {
 	if g.e.prepare.DPSize > 1 {
 		b = append(b, `,"dp_rank":`...)
@@ -477,8 +473,8 @@ func appendEpoch(b []byte, stamp int64) []byte {
 	return b
 }
 
-// writeNativeError answers in the shapes of /generate's errors: what the caller
-// did wrong in one, what the server did in another.
+// writeNativeError answers in the forms of /generate's errors: one for errors of the
+// caller, one for errors of the server.
 func writeNativeError(w http.ResponseWriter, err error) {
 	e := infer.AsError(err)
 	code, _ := statusOf(e.Code)

@@ -18,7 +18,7 @@ import (
 	"weir/internal/trace"
 )
 
-// serverInfo tells the server's arguments and what its scheduler knows.
+// serverInfo returns the server's arguments and its scheduler's state.
 func (f *sglangServer) serverInfo(w http.ResponseWriter, _ *http.Request) {
 	o, opts := f.e.prepare, &f.e.opts.SGLang
 	info := map[string]any{
@@ -131,7 +131,7 @@ func disaggregationMode(r infer.Role) string {
 	return r.String()
 }
 
-// modelInfo tells the model.
+// modelInfo describes the model.
 func (f *sglangServer) modelInfo(w http.ResponseWriter, _ *http.Request) {
 	o := f.e.prepare
 	writeJSON(w, http.StatusOK, map[string]any{
@@ -296,7 +296,7 @@ func (f *sglangServer) getLoad(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, list)
 }
 
-// flushCache empties the prefix cache, which an engine with requests refuses.
+// flushCache empties the prefix cache. An engine with requests refuses.
 func (f *sglangServer) flushCache(w http.ResponseWriter, r *http.Request) {
 	ok, err := f.e.flushCache(r.Context())
 	switch {
@@ -344,7 +344,7 @@ func (f *sglangServer) tokenize(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// detokenize gives the text of ids, or of lists of them.
+// detokenize returns the text of ids, or of lists of ids.
 func (f *sglangServer) detokenize(w http.ResponseWriter, r *http.Request) {
 	var req struct {
 		Tokens jsontext.Value `json:"tokens"`

@@ -13,8 +13,8 @@ import (
 	"weir/internal/sim"
 )
 
-// pairFields are what SGLang reads of a pair, in /generate and in its OpenAI
-// endpoints. Each may be one value, or a list of one per item.
+// pairFields are the fields that describe a pair in SGLang's /generate and OpenAI
+// endpoints. Each may be one value, or a list with one per item.
 type pairFields struct {
 	BootstrapHost jsontext.Value `json:"bootstrap_host"`
 	BootstrapPort jsontext.Value `json:"bootstrap_port"`
@@ -23,14 +23,15 @@ type pairFields struct {
 	PrefillDPRank *int `json:"disagg_prefill_dp_rank"`
 }
 
-// pairing is what one item has of them.
+// pairing holds these fields for one item.
 type pairing struct {
 	host string
 	port int
 	room *int64
 	// prefillRank is disagg_prefill_dp_rank.
 	prefillRank *int
-	// shared reports whether the prompt has several outputs, which SGLang sends to one room.
+	// shared reports whether the prompt has several outputs, which SGLang sends to one
+	// room.
 	shared bool
 }
 
@@ -38,8 +39,8 @@ type pairing struct {
 // checks send it.
 const fakeHost = "2.2.2.2"
 
-// each returns the pairings of this many prompts of n outputs each. A room that is no
-// list is the first one's, and each that follows has the next.
+// each returns the pairings of a number of prompts with n outputs each. A room that is not
+// a list belongs to the first prompt, and each later prompt has the next room.
 func (p *pairFields) each(prompts, n int) ([]pairing, error) {
 	count := prompts * n
 	spread := func(name string, v jsontext.Value, kind jsontext.Kind, set func(i int, one jsontext.Value) error) error {
@@ -87,7 +88,7 @@ func (p *pairFields) each(prompts, n int) ([]pairing, error) {
 	return all, err
 }
 
-// defaultBootstrapPort is where SGLang's registry is by default.
+// defaultBootstrapPort is the default port of SGLang's registry.
 const defaultBootstrapPort = 8998
 
 // sglangLeg makes an output a leg of a pair, as the engine's role is. How much is

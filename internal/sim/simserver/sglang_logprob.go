@@ -52,8 +52,8 @@ func (e *Engine) appendWanted(b []byte, id uint32, position int, it *item) []byt
 	return append(b, ']')
 }
 
-// appendInputLogprobs appends the members about the prompt, which all events
-// have. The first position has none.
+// appendInputLogprobs appends the members about the prompt, which all events have. The
+// first position has no log probability.
 func (e *Engine) appendInputLogprobs(b []byte, it *item) []byte {
 	prompt := it.params.Prompt
 	from := len(prompt)

@@ -29,7 +29,7 @@ func ParseSGLangVersion(s string) (release [3]int, err error) {
 	return release, nil
 }
 
-// before reports whether the server is of a release before one.
+// before reports whether the server simulates a release before the given one.
 func (o *SGLangOptions) before(release ...int) bool {
 	own, err := ParseSGLangVersion(o.Version)
 	return err == nil && slices.Compare(own[:], release) < 0
@@ -45,11 +45,11 @@ func (o *SGLangOptions) KVEventForm() kvpub.Form {
 	return kvpub.SGLang
 }
 
-// errDies is in the chain of what a request does to the engine that it ends.
+// errDies is in the chain of an error that ends the engine.
 var errDies = errors.New("the engine ends")
 
-// guided judges a request whose output is to match something. Without a grammar backend
-// the scheduler gives it up, and up to 0.5.3 it does not survive it.
+// guided checks a request whose output must match something. Without a grammar backend the
+// scheduler gives the request up, and up to 0.5.3 the engine ends with it.
 func (o *SGLangOptions) guided() error {
 	switch {
 	case !o.SkipTokenizer && o.Grammar != "none":
@@ -83,8 +83,8 @@ func (e *Engine) die(why error) {
 	})
 }
 
-// Died returns why the engine ended by itself; nil: it did not. It is asked when Run has
-// returned.
+// Died returns why the engine ended by itself, or nil if it did not. It must be called
+// after Run has returned.
 func (e *Engine) Died() error {
 	select {
 	case <-e.dead:

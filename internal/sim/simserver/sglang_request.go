@@ -21,8 +21,8 @@ import (
 	"weir/internal/workload/content"
 )
 
-// generateRequest is what /generate reads. Fields that may be one value or a
-// list of one per item are raw; what else there is has no effect.
+// generateRequest holds the fields that /generate reads. Fields that may be one value or a
+// list with one per item are raw; other fields have no effect.
 type generateRequest struct {
 	RID            jsontext.Value `json:"rid"`
 	Text           jsontext.Value `json:"text"`
@@ -95,7 +95,7 @@ type samplingParams struct {
 // defaultNewTokens is max_new_tokens where none is given.
 const defaultNewTokens = 128
 
-// valueOr returns what a pointer points to.
+// valueOr returns the value of a pointer, or otherwise if it is nil.
 func valueOr[T any](p *T, otherwise T) T {
 	if p == nil {
 		return otherwise
@@ -103,7 +103,7 @@ func valueOr[T any](p *T, otherwise T) T {
 	return *p
 }
 
-// given reports whether a raw field asks for something.
+// given reports whether a raw field has a value other than null.
 func given(v jsontext.Value) bool {
 	switch v.Kind() {
 	case 0, 'n', 'f':
@@ -217,8 +217,7 @@ type item struct {
 	pair   pairing
 }
 
-// items takes a request apart into its outputs. batch says that the answer is
-// a list.
+// items divides a request into its outputs. batch reports whether the answer is a list.
 func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (items []item, batch bool, err error) {
 	for _, f := range []struct {
 		name  string
@@ -340,9 +339,9 @@ func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (it
 	return items, batch, nil
 }
 
-// media returns what each of n prompts is shown. A request without a batch may have
-// one of a kind or a list of them, one with a batch a list with one or a list of
-// them for each prompt.
+// media returns the media of each of n prompts. A request without a batch may have one
+// value of a kind or a list of them, a batch has a list with one or a list of them for each
+// prompt.
 func (r *generateRequest) media(n int, batch bool) ([][]medium, error) {
 	all := make([][]medium, n)
 	for kind, v := range [infer.NumMediaKinds]jsontext.Value{r.ImageData, r.AudioData, r.VideoData} {
@@ -405,8 +404,7 @@ func sglangMedium(field string, kind infer.MediaKind, text string) (medium, erro
 	return mediumOf(&m)
 }
 
-// fits says in SGLang's words that a request is too long; callers look for
-// them.
+// fits returns SGLang's error for a request that is too long; clients match its text.
 func (e *Engine) fits(prompt, limit int) error {
 	room := e.prepare.ContextLength
 	switch {
@@ -533,9 +531,9 @@ func orElse(v jsontext.Value, otherwise string) jsontext.Value {
 	return v
 }
 
-// names returns the request ids of the outputs of this many prompts of n outputs
-// each. Where n is more than 1 the caller's are not used, and in a batch one
-// string is the beginning of all of them, as in SGLang.
+// names returns the request ids of the outputs of a number of prompts with n outputs each.
+// As in SGLang, the caller's ids are not used if n is more than 1, and in a batch a single
+// string is the prefix of all ids.
 func names(v jsontext.Value, batch bool, prompts, n int) ([]string, error) {
 	var list []string
 	switch v.Kind() {

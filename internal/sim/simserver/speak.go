@@ -7,8 +7,8 @@ import (
 	"weir/internal/infer"
 )
 
-// speak appends the events of a chat's choice whose text is taken apart: one
-// for each part. alone says that the end is an event of its own.
+// speak appends the events of a chat's choice whose text is parsed into parts: one event
+// for each part. alone makes the end a separate event.
 func (a *answer) speak(b []byte, o *output, alone bool) []byte {
 	ended := o.reason != ""
 	parts := o.speech.push(string(o.text), ended)
@@ -17,7 +17,7 @@ func (a *answer) speak(b []byte, o *output, alone bool) []byte {
 	}
 	inside := ended && !alone
 	if len(parts) == 0 && ((a.tokenIDs || a.logprobs >= 0) && len(o.ids) > 0 && a.voice == vllm || inside) {
-		// What has no text yet is told of by its ids, where somebody wants them.
+		// If ids without complete text were asked for, an empty part carries them.
 		parts = append(parts, part{})
 	}
 	for i := range parts {
@@ -31,7 +31,7 @@ func (a *answer) speak(b []byte, o *output, alone bool) []byte {
 	return b
 }
 
-// reasoningField is what a voice calls reasoning.
+// reasoningField returns the dialect's name for reasoning.
 func (a *answer) reasoningField() string {
 	if a.voice == vllm {
 		return "reasoning"
@@ -83,8 +83,7 @@ func (a *answer) callID() string {
 	return "call_" + rand.Text()
 }
 
-// appendMessage appends the message of a whole answer whose text is taken
-// apart.
+// appendMessage appends the message of a whole answer whose text is parsed into parts.
 func (a *answer) appendMessage(b []byte, o *output) []byte {
 	said := o.speech.speak(string(o.text))
 	o.called = o.reason == infer.ReasonStop && len(said.calls) > 0

@@ -7,10 +7,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// speech takes an output's text apart as it comes: reasoning between <think>
-// and </think> at its beginning, calls between <tool_call> and </tool_call>, and
-// the rest. It is what engines do to their own output. What it cannot read comes
-// out as text, in order.
+// speech parses an output's text as it comes: reasoning between <think> and </think> at its
+// beginning, calls between <tool_call> and </tool_call>, and the rest. Real engines do the
+// same to their output. Unparsable text is passed on as text, in order.
 type speech struct {
 	tools bool // calls are taken apart
 
@@ -33,7 +32,7 @@ const (
 	afterCall // white space is dropped
 )
 
-// part is what an event tells of.
+// part is the content of one event.
 type part struct {
 	kind partKind
 	text string // of a beginning call, its name
@@ -56,14 +55,14 @@ const (
 	callClose  = "</tool_call>"
 )
 
-// callHead is what stands before a call's arguments.
+// callHead matches what stands before a call's arguments.
 var callHead = regexp.MustCompile(`^\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*`)
 
 // longestHead bounds what may stand there, with a name of 1024 bytes.
 const longestHead = 1100
 
-// push adds text and gives the parts that are certain; ended says that no more
-// comes.
+// push adds text and returns the parts that are certain; ended means that no more text
+// follows.
 func (s *speech) push(text string, ended bool) []part {
 	s.held += text
 	var parts []part
@@ -84,7 +83,7 @@ func (s *speech) push(text string, ended bool) []part {
 	return parts
 }
 
-// tell appends a part, to the one before where both are of one kind.
+// tell appends a part, or joins it to the previous one if both are of the same kind.
 func tell(parts *[]part, p part) {
 	if p.text == "" && p.kind != partCall {
 		return
@@ -96,7 +95,7 @@ func tell(parts *[]part, p part) {
 	*parts = append(*parts, p)
 }
 
-// step reads on and says whether it may go on at once.
+// step parses on and reports whether it can continue at once.
 func (s *speech) step(parts *[]part, ended bool) bool {
 	switch s.state {
 	case atBeginning:
@@ -148,7 +147,7 @@ func (s *speech) step(parts *[]part, ended bool) bool {
 	return true
 }
 
-// tellBut tells what is held, but for what may be the beginning of a mark.
+// tellBut emits the held text, except an end that may be the beginning of a mark.
 func (s *speech) tellBut(parts *[]part, p part, mark string) {
 	keep := 0
 	for n := min(len(mark)-1, len(s.held)); n > 0; n-- {
@@ -176,7 +175,7 @@ func (s *speech) beginCall(parts *[]part) bool {
 	}
 	name, err := jsontext.AppendUnquote(nil, s.held[m[2]:m[3]])
 	if err != nil || m[1] == len(s.held) {
-		// A name that is no string is no call; nor is anything certain before the
+		// A name that is not a string makes no call; and nothing is certain before the
 		// first byte of the arguments.
 		if err == nil {
 			return false
@@ -191,7 +190,7 @@ func (s *speech) beginCall(parts *[]part) bool {
 	return true
 }
 
-// arguments tells of a call's arguments up to their end.
+// arguments emits a call's arguments up to their end.
 func (s *speech) arguments(parts *[]part) bool {
 	n, complete := s.scan.read(s.held)
 	tell(parts, part{kind: partArguments, text: s.held[:n], call: s.calls - 1})
@@ -208,7 +207,7 @@ type jsonScan struct {
 	quoted, escape bool
 }
 
-// read returns how many bytes of a piece are of the value, and whether it is
+// read returns how many bytes of a piece belong to the value, and whether the value is
 // complete.
 func (s *jsonScan) read(text string) (int, bool) {
 	for i := range len(text) {

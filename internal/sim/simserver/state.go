@@ -7,8 +7,8 @@ import (
 	"weir/internal/sim"
 )
 
-// State is what the engine says of itself. Received = finished + aborted +
-// rejected + running + waiting + kept.
+// State is the state that the engine reports. Received = finished + aborted + rejected +
+// running + waiting + kept.
 type State struct {
 	Name     string `json:"name"`
 	Model    string `json:"model"`
@@ -17,11 +17,11 @@ type State struct {
 	Running int `json:"running"`
 	Waiting int `json:"waiting"`
 	Kept    int `json:"kept"` // prefill legs that have their ids, and whose KV is kept
-	// Owed are decode legs of vLLM's that were aborted before the KV came that was to be
-	// pushed into their pages, which are kept until then.
+	// Owed are vLLM decode legs that were aborted before their KV was pushed; their pages
+	// are kept until it arrives.
 	Owed int `json:"owed"`
 	// Tokens of the KV cache, in whole pages: those that requests hold, and those that are
-	// kept of legs that are owed their KV.
+	// kept for legs whose KV is still to be written.
 	KVUsed int `json:"kv_used_tokens"`
 	KVOwed int `json:"kv_owed_tokens"`
 
@@ -38,9 +38,8 @@ type State struct {
 	Retracted       uint64 `json:"retracted"` // times that a request was sent back to the queue
 	Sessions        int    `json:"sessions"`  // of the plane
 
-	// Lateness of the steps' results against their deadlines, and schedule time
-	// given up, in milliseconds. Percentiles are upper bounds within a factor of
-	// two.
+	// Lateness of the steps' results against their deadlines, and schedule time given up,
+	// in milliseconds. Percentiles are upper bounds within a factor of two.
 	LateP50  float64 `json:"late_p50_ms"`
 	LateP99  float64 `json:"late_p99_ms"`
 	LateMax  float64 `json:"late_max_ms"`

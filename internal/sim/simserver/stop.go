@@ -11,8 +11,8 @@ type stopScanner struct {
 	found string
 }
 
-// push adds a piece and gives what may be shown. stopped says that a stop
-// string was found; what is shown ends before it, or with it where it is kept.
+// push adds a piece and returns the text that may be shown. stopped reports whether a stop
+// string was found; the text then ends before it, or after it if the stop string is kept.
 func (s *stopScanner) push(piece string) (shown string, stopped bool) {
 	if len(s.list) == 0 {
 		return piece, false
@@ -43,7 +43,7 @@ func (s *stopScanner) push(piece string) (shown string, stopped bool) {
 	return shown, false
 }
 
-// rest returns what was held back, at the end of the text.
+// rest returns the held text, at the end of the output.
 func (s *stopScanner) rest() string {
 	rest := s.held
 	s.held = ""

@@ -13,7 +13,7 @@ import (
 // pause makes the whole engine stand still for d.
 func (e *Engine) pause(d time.Duration) { e.gate.shut(d) }
 
-// errAborted is what an engine says that gave a request up.
+// errAborted is the error of a request that the engine gave up.
 func errAborted() error {
 	return infer.Errorf(infer.CodeEngine, "aborted by fault")
 }
@@ -41,8 +41,8 @@ type splitting struct {
 	from, to int  // the event in what is written next; to is 0 when there is none
 }
 
-// strike does what a fault does before the next token, where that is more than
-// sending it otherwise.
+// strike applies a fault before the next token, if the fault does more than send it
+// differently.
 func (x *exchange) strike(b []byte, f form) []byte {
 	switch x.fault.Kind {
 	case sim.Pause:
@@ -71,7 +71,7 @@ func (x *exchange) splitEvent(b []byte) []byte {
 	return b
 }
 
-// giveUp ends an output as the engine's own failure, where the fault says so.
+// giveUp ends an output as a failure of the engine if the fault demands it.
 func (x *exchange) giveUp(o *output) bool {
 	if x.fault.Kind != sim.Abort {
 		return false
@@ -102,7 +102,7 @@ func (x *exchange) write(b []byte, flush func() error) error {
 	}
 	s := &shape{first: x.fault.At, delay: x.fault.Delay}
 	if x.fault.At == 0 {
-		// Of a whole answer not each byte: at most this many pieces.
+		// A whole answer is not cut into single bytes but into at most maxPieces pieces.
 		s.bytes = max(1, (to-from)/maxPieces)
 	}
 	if from > 0 {

@@ -32,8 +32,8 @@ type VLLMOptions struct {
 	Transfer *VLLMTransfer
 }
 
-// VLLMVersion is the version that the server says it is: the one whose documents
-// its shapes were taken from.
+// VLLMVersion is the version that the server reports. Its formats follow the documents of
+// that version.
 const VLLMVersion = "0.32.0"
 
 // vllmServer is the server's own state.
@@ -42,9 +42,9 @@ type vllmServer struct {
 	load atomic.Int64 // requests under way
 }
 
-// ServeVLLM serves the OpenAI API as vLLM does, with what vLLM has besides, and
-// the admin calls, on l until ctx ends; every request has been answered or
-// broken off then. It closes l. The engine must have a Tokenizer.
+// ServeVLLM serves the OpenAI API in vLLM's form, vLLM's additional paths and the admin
+// calls on l until ctx ends and every request has been answered or broken off. It closes l.
+// The engine must have a Tokenizer.
 func (e *Engine) ServeVLLM(ctx context.Context, l net.Listener) error {
 	if err := e.wantTokenizer(l, "vllm"); err != nil {
 		return err
@@ -105,7 +105,8 @@ func (f *vllmServer) tracked(h http.HandlerFunc) http.Handler {
 	})
 }
 
-// kvEventSources tells where each rank publishes what its KV cache holds.
+// kvEventSources returns the addresses at which each rank publishes the content of its KV
+// cache.
 func (f *vllmServer) kvEventSources(w http.ResponseWriter, _ *http.Request) {
 	sources := map[string]any{}
 	if p := f.e.opts.KVEvents; p != nil {
@@ -119,8 +120,7 @@ func (f *vllmServer) kvEventSources(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, sources)
 }
 
-// writeVLLMError answers in vLLM's shape of an error, whose code is the HTTP
-// status.
+// writeVLLMError answers in vLLM's error format, whose code is the HTTP status.
 func writeVLLMError(w http.ResponseWriter, err error) {
 	e := infer.AsError(err)
 	status, kind := statusOf(e.Code)
@@ -169,14 +169,14 @@ func statusOf(c infer.Code) (int, string) {
 	return http.StatusInternalServerError, "InternalServerError"
 }
 
-// retryAfter says when to come again after an error that load is to blame for.
+// retryAfter sets Retry-After on errors caused by load.
 func retryAfter(w http.ResponseWriter, c infer.Code) {
 	if c == infer.CodeOverloaded {
 		w.Header().Set("Retry-After", "1")
 	}
 }
 
-// wantJSON refuses a body that is not said to be JSON, as vLLM and SGLang do.
+// wantJSON refuses a body whose content type is not JSON, as vLLM and SGLang do.
 func wantJSON(r *http.Request) error {
 	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	if strings.EqualFold(strings.TrimSpace(kind), "application/json") {
@@ -266,7 +266,7 @@ func (f *vllmServer) read(w http.ResponseWriter, r *http.Request, into any) erro
 	return decode(body, into)
 }
 
-// detokenize returns the text of ids; what is not UTF-8 becomes U+FFFD.
+// detokenize returns the text of ids; invalid UTF-8 becomes U+FFFD.
 func (e *Engine) detokenize(param string, ids []uint32) (string, error) {
 	for i, id := range ids {
 		if n := e.prepare.VocabSize; n > 0 && int64(id) >= int64(n) {

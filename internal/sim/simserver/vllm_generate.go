@@ -14,7 +14,7 @@ import (
 	"weir/internal/trace"
 )
 
-// generateIDs is what is read of a request to /inference/v1/generate.
+// generateIDs holds the fields that are read from a request to /inference/v1/generate.
 type generateIDs struct {
 	RequestID      string         `json:"request_id"`
 	Model          string         `json:"model"`
@@ -41,7 +41,7 @@ type idAnswer struct {
 	promptIDs bool
 }
 
-// generate serves /inference/v1/generate, to those that have it.
+// generate serves /inference/v1/generate, if the server has that path.
 func (f *vllmServer) generate(w http.ResponseWriter, r *http.Request) {
 	if !f.e.opts.VLLM.ScaleOut {
 		writeJSON(w, http.StatusForbidden, map[string]any{"error": map[string]any{
@@ -80,8 +80,8 @@ func (a *idAnswer) accept() ([]sim.Request, error) {
 	return a.prepare(as)
 }
 
-// asCompletion returns the completion that a request asks for. What sampling_params has besides
-// the fields of vLLM's own is passed over.
+// asCompletion returns the completion that a request asks for. It ignores members of
+// sampling_params that vLLM does not have.
 func (a *idAnswer) asCompletion(req *generateIDs) (*completionRequest, error) {
 	switch {
 	case req.TokenIDs == nil || len(*req.TokenIDs) == 0:
@@ -205,7 +205,7 @@ func (a *idAnswer) event(b []byte, o *output) []byte {
 	return append(b, "]}\n\n"...)
 }
 
-// choice appends what a choice has pending.
+// choice appends a choice's pending output.
 func (a *idAnswer) choice(b []byte, o *output) []byte {
 	b = append(b, `{"index":`...)
 	b = strconv.AppendUint(b, uint64(o.slot), 10)
@@ -219,8 +219,8 @@ func (a *idAnswer) choice(b []byte, o *output) []byte {
 	return append(a.appendIDLogprobs(b, o), '}')
 }
 
-// appendIDLogprobs appends the log probabilities of what a choice has pending, or null. Of
-// the alternatives there are as many as were asked for, the id itself among them.
+// appendIDLogprobs appends the log probabilities of a choice's pending output, or null. It
+// lists as many alternatives as were asked for, including the id itself.
 func (a *idAnswer) appendIDLogprobs(b []byte, o *output) []byte {
 	if a.logprobs < 0 {
 		return append(b, "null"...)

@@ -15,33 +15,33 @@ import (
 	"weir/internal/sim"
 )
 
-// VLLMTransfer is what vLLM's --kv-transfer-config says, and where the engine is
-// found by others.
+// VLLMTransfer holds the settings of vLLM's --kv-transfer-config, and the address at which
+// others find the engine.
 type VLLMTransfer struct {
 	// Push has prefill engines write KV (NixlPushConnector), otherwise decode
 	// engines read it (NixlConnector).
 	Push bool
 	// Lease is kv_lease_duration; default 30 s.
 	Lease time.Duration
-	// Recompute computes a prompt whose KV did not come (kv_load_failure_policy),
-	// otherwise the request fails.
+	// Recompute computes a prompt whose KV did not come (kv_load_failure_policy); otherwise
+	// the request fails.
 	Recompute bool
 	// Host and Port are the side channel's.
 	Host string
 	Port int
 }
 
-// defaultLease is kv_lease_duration by default.
+// defaultLease is the default of kv_lease_duration.
 const defaultLease = 30 * time.Second
 
-// vllmPair is what is kept of an output's kv_transfer_params.
+// vllmPair holds an output's kv_transfer_params.
 type vllmPair struct {
 	id     string    // its request's in the engine, whose end is random
 	kept   *sim.Kept // a prefill leg, whose KV is kept
 	cached int       // a decode leg: prompt tokens that the prefill engine found; -1: not said
 }
 
-// baseID is what of a request's id both legs of a pushed pair have in common.
+// baseID returns the part of a request's id that both legs of a pushed pair have in common.
 func (a *answer) baseID(index int) string {
 	if a.d.chat {
 		return a.d.idPrefix + a.id
@@ -49,7 +49,7 @@ func (a *answer) baseID(index int) string {
 	return a.d.idPrefix + a.id + "-" + strconv.Itoa(index)
 }
 
-// errKeyless is what a member that is not there does to vLLM's engine core.
+// errKeyless is the failure of vLLM's engine core when a member is missing.
 func errKeyless(name string) error {
 	return fmt.Errorf("EngineCore encountered a fatal error: KeyError: '%s' (kv_transfer_params): %w", name, errDies)
 }
@@ -108,16 +108,16 @@ func (a *answer) vllmLeg(o *output, p *sim.Params, raw jsontext.Value, index int
 	}
 	for _, name := range []string{"remote_engine_id", "remote_request_id", "remote_host", "remote_port"} {
 		if members[name] == nil {
-			// "This request will not utilize KVTransfer", says its log, and the request
-			// waits for KV that nobody fetches.
+			// vLLM logs "This request will not utilize KVTransfer", and the request waits
+			// for KV that is never fetched.
 			o.leg.addr = ""
 		}
 	}
 	return nil
 }
 
-// keyOf returns the key of a pair: in pull mode the prefill leg's whole id, in push
-// mode what the ids of both legs begin with.
+// keyOf returns the key of a pair: the prefill leg's whole id in pull mode, the common
+// prefix of both legs' ids in push mode.
 func (t *VLLMTransfer) keyOf(whole, base string) string {
 	if t.Push {
 		return "push/" + base
@@ -125,8 +125,7 @@ func (t *VLLMTransfer) keyOf(whole, base string) string {
 	return "pull/" + whole
 }
 
-// appendTransferParams appends what a prefill leg answers under
-// kv_transfer_params, or null.
+// appendTransferParams appends the kv_transfer_params of a prefill leg's answer, or null.
 func (a *answer) appendTransferParams(b []byte, o *output) []byte {
 	t := a.e.opts.VLLM.Transfer
 	if o.pair == nil || o.pair.kept == nil {
@@ -135,7 +134,7 @@ func (a *answer) appendTransferParams(b []byte, o *output) []byte {
 	k := o.pair.kept
 	pages := k.Pages
 	if pages == nil {
-		// Of a cache without limit nobody counts the pages.
+		// In a cache without a limit pages are not counted.
 		for i := range (k.Tokens + a.e.prepare.PageSize - 1) / a.e.prepare.PageSize {
 			pages = append(pages, int32(i))
 		}

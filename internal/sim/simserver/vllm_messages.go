@@ -11,8 +11,7 @@ import (
 	"weir/internal/infer"
 )
 
-// messagesRequest is what vLLM reads of a request to /v1/messages, so far as it has an
-// effect here.
+// messagesRequest holds the fields of vLLM's /v1/messages that have an effect here.
 type messagesRequest struct {
 	Model         string            `json:"model"`
 	Messages      []messagesMessage `json:"messages"`
@@ -341,7 +340,7 @@ type messagesAnswer struct {
 	used    bool            // there was a call
 }
 
-// messagesUsage is Anthropic's, which does not count as input what was found in the cache.
+// messagesUsage is Anthropic's usage, which does not count cached tokens as input.
 type messagesUsage struct {
 	Input  int  `json:"input_tokens"`
 	Output int  `json:"output_tokens"`
@@ -446,7 +445,7 @@ func inputDelta(s string) any {
 	}{"input_json_delta", s}
 }
 
-// part appends what tells of a part.
+// part appends the events of a part.
 func (m *messagesAnswer) part(b []byte, p *part) []byte {
 	switch {
 	case p.kind == partText && m.begun && m.kind == partCall:
@@ -498,7 +497,7 @@ func (m *messagesAnswer) delta(b []byte, delta any) []byte {
 	return sendEvent(b, "content_block_delta", messagesEvent{Type: "content_block_delta", Index: max(0, m.block), Delta: delta})
 }
 
-// close ends the open block, and tells the text that waited for that.
+// close ends the open block, and writes the text that waited for that.
 func (m *messagesAnswer) close(b []byte) []byte {
 	if m.begun {
 		if m.kind == partReasoning {

@@ -10,12 +10,13 @@ import (
 	"weir/internal/infer"
 )
 
-// vLLM serves OpenAI's Responses and Anthropic's Messages by making a chat of the request,
-// and the API's answer of what the chat's answer is taken apart into. So does this.
+// vLLM serves OpenAI's Responses and Anthropic's Messages by converting the request to a
+// chat, and the parsed parts of the chat's answer to the API's answer. This file does the
+// same.
 
-// served serves an API whose requests are made into chats: accept reads a body and gives
-// the chat, and how its answer is written. What is wrong with the body itself vLLM says in
-// its own words whatever the API; the rest is said by refuse.
+// served serves an API whose requests are converted to chats. accept reads a body and
+// returns the chat and the form of its answer. Errors in the body itself have vLLM's own
+// format in every API; refuse writes the others.
 func (f *vllmServer) served(accept func(a *answer, body []byte) (*completionRequest, api, error), refuse func(http.ResponseWriter, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		a := f.e.newAnswer(w, r, chatDialect, vllm)
@@ -101,7 +102,7 @@ func chatJSON(param string, v any) (jsontext.Value, error) {
 	return b, nil
 }
 
-// partsOf takes apart what an output has pending. Its end is told by the output's reason.
+// partsOf parses an output's pending text. The output's reason reports its end.
 func partsOf(o *output) (parts []part) {
 	ended := o.reason != ""
 	if o.speech == nil {

@@ -12,8 +12,8 @@ import (
 	"weir/internal/infer"
 )
 
-// responsesRequest is what vLLM reads of a request to /v1/responses, so far as it has an
-// effect here or is told again in the answer.
+// responsesRequest holds the fields of vLLM's /v1/responses that have an effect here or are
+// repeated in the answer.
 type responsesRequest struct {
 	Model            string          `json:"model"`
 	Input            jsontext.Value  `json:"input"`
@@ -78,13 +78,13 @@ func (t *responsesTool) UnmarshalJSON(b []byte) error {
 // function of one string.
 const customInput = `{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}`
 
-// namedTool is what a call to a tool is told as.
+// namedTool is the name and type under which a call to a tool is reported.
 type namedTool struct {
 	name, namespace string
 	custom          bool
 }
 
-// shown returns the tools that the model is shown, and what each one's calls are told as.
+// shown returns the tools that the model sees, and how calls to each of them are reported.
 func shown(tools []responsesTool) (all []chatTool, names map[string]namedTool) {
 	names = map[string]namedTool{}
 	add := func(t *responsesTool, name string, parameters jsontext.Value, as namedTool) {
@@ -184,8 +184,8 @@ func (r *responsesRequest) chat() (jsontext.Value, error) {
 	return chatJSON("input", all)
 }
 
-// appendItem appends what an item is in a chat. What an assistant said, thought and called
-// in a row is one message.
+// appendItem appends an item as a message of a chat. Consecutive texts, reasoning and calls
+// of an assistant become one message.
 func appendItem(all []chatMessage, it *responsesItem) ([]chatMessage, error) {
 	assistant := func() *chatMessage {
 		if n := len(all); n > 0 && all[n-1].Role == "assistant" {
@@ -429,7 +429,7 @@ func (t namedTool) call(id, callID, arguments, status string) any {
 	return item
 }
 
-// named returns what a call is told as.
+// named returns how a call is reported.
 func (r *responsesAnswer) named(name string) namedTool {
 	if t, ok := r.names[name]; ok {
 		return t
@@ -437,7 +437,7 @@ func (r *responsesAnswer) named(name string) namedTool {
 	return namedTool{name: name}
 }
 
-// responsesUsage is what the answer has cost. Its lists have one turn.
+// responsesUsage is the usage of the answer. Its lists have one turn.
 type responsesUsage struct {
 	Input        int `json:"input_tokens"`
 	InputDetails struct {
@@ -513,7 +513,7 @@ func (r *responsesAnswer) response(status string, items []any, usage *responsesU
 	}
 }
 
-// send appends an event: its type, its number and what it has besides.
+// send appends an event: its type, its number and its other members.
 func (r *responsesAnswer) send(b []byte, name string, data map[string]any) []byte {
 	data["type"], data["sequence_number"] = name, r.sequence
 	r.sequence++
@@ -549,7 +549,7 @@ func (r *responsesAnswer) event(b []byte, o *output) []byte {
 	return b
 }
 
-// part appends what tells of a part.
+// part appends the events of a part.
 func (r *responsesAnswer) part(b []byte, p *part) []byte {
 	switch p.kind {
 	case partText:

@@ -1,4 +1,4 @@
-// Package simtest starts simulated engines on loopback, for tests of what speaks to
+// Package simtest starts simulated engines on loopback, for tests of code that talks to
 // engines.
 package simtest
 
@@ -25,7 +25,7 @@ type Engine struct {
 	Bootstrap, SideChannel int
 }
 
-// Start starts one. Where o says nothing of it a step takes a millisecond.
+// Start starts an engine. By default a step takes a millisecond.
 func Start(t testing.TB, o simserver.Options) *Engine {
 	t.Helper()
 	words, err := content.New(vocabulary, func(id uint32) ([]byte, bool) { return tokens{}.Text(id), true })
@@ -83,8 +83,8 @@ func (e *Engine) Fault(list ...string) {
 	}
 }
 
-// Left returns how many requests it has, or holds KV for. gone says that a fault has ended
-// it.
+// Left returns how many requests it has or holds KV for. gone reports whether a fault has
+// ended it.
 func (e *Engine) Left() (requests int, gone bool) {
 	s := e.State()
 	return s.Running + s.Waiting + s.Kept, e.Died() != nil
