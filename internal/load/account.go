@@ -33,10 +33,10 @@ type account struct {
 	cpuBefore time.Duration
 }
 
-// longestLatency is that which percentiles tell apart.
+// longestLatency is the largest latency that percentiles resolve.
 const longestLatency = 2 * time.Hour
 
-// newAccount opens the account of a run on this many cores; exact says that the
+// newAccount opens the account of a run on this many cores; exact reports whether the
 // lengths of prompts are in the server's tokens.
 func newAccount(exact bool, cores int) *account {
 	a := &account{cpuBefore: cpuTime(), started: readRuntime(), exact: exact, cores: cores}

@@ -6,25 +6,24 @@ import (
 	"io"
 )
 
-// errFraming says that a response's HTTP framing is broken.
+// errFraming reports that a response's HTTP framing is broken.
 var errFraming = errors.New("malformed HTTP framing")
 
-// source is what a connection's bytes come from.
+// source provides a connection's bytes.
 type source interface {
-	// receive reads. at is when the last of the bytes arrived, on the clock of
-	// trace.Now. errAgain says that there are none yet.
+	// receive reads. at is the time when the last of the bytes arrived, on the clock of
+	// trace.Now. It returns errAgain if there are no bytes yet.
 	receive(p []byte) (n int, at int64, err error)
-	// since gives the earliest that what receive gave last, at a time, may have
-	// arrived: its last byte, or else any of it.
+	// since returns the earliest time at which the bytes of the last receive may have
+	// arrived: its last byte (last), or else any of them.
 	since(at int64, last bool) int64
 }
 
-// errAgain says that more is awaited, of a connection that never waits.
+// errAgain reports that a connection that never waits has no bytes yet.
 var errAgain = errors.New("nothing has arrived")
 
-// buffer is a connection's read buffer. Unlike bufio.Reader it hands out what
-// it holds in place and reads once at a time, so that the caller knows when
-// each byte arrived.
+// buffer is a connection's read buffer. Unlike bufio.Reader it returns its content in place
+// and reads once at a time, so that the caller knows when each byte arrived.
 type buffer struct {
 	src        source
 	data       []byte
@@ -35,13 +34,13 @@ type buffer struct {
 	reads      int   // reads that brought bytes
 }
 
-// errFull says that a line is longer than the buffer.
+// errFull reports that a line is longer than the buffer.
 var errFull = errors.New("line longer than the read buffer")
 
-// maxKept bounds what a buffer grows to for what is kept in it.
+// maxKept bounds the size to which a buffer grows for kept content.
 const maxKept = 1 << 20
 
-// fill reads once; what is held stays, but may move.
+// fill reads once. Held content remains, but may move.
 func (b *buffer) fill() error {
 	from := b.start
 	if b.marked {
@@ -73,9 +72,8 @@ func (b *buffer) fill() error {
 	return err
 }
 
-// since returns the earliest that what has been taken of the last read may have
-// arrived, where nothing but the end of a chunk's framing is left of it (last) or
-// else any of it.
+// since returns the earliest time at which the bytes taken from the last read may have
+// arrived. With last, only the end of a chunk's framing is left of the read.
 func (b *buffer) since(last bool) int64 {
 	held := b.held()
 	return b.src.since(b.at, last && (len(held) == 0 || string(held) == "\r\n"))
@@ -84,13 +82,13 @@ func (b *buffer) since(last bool) int64 {
 // keep marks the place up to which rewind goes back.
 func (b *buffer) keep() { b.mark, b.marked = b.start, true }
 
-// rewind takes back what was taken since keep.
+// rewind undoes all takes since keep.
 func (b *buffer) rewind() { b.start, b.marked = b.mark, false }
 
 // release forgets the mark.
 func (b *buffer) release() { b.marked = false }
 
-// held is what was read and not yet taken.
+// held returns the bytes that were read and not yet taken.
 func (b *buffer) held() []byte { return b.data[b.start:b.end] }
 
 // take returns the next n bytes held; they stay valid until the next fill.
@@ -100,9 +98,8 @@ func (b *buffer) take(n int) []byte {
 	return p
 }
 
-// crlf reads a line that must end with CRLF, and gives it without. Chunked
-// framing allows nothing else: a reader that did would disagree with others on
-// where a body ends.
+// crlf reads a line that must end with CRLF, and returns it without. Chunked framing allows
+// nothing else: a tolerant reader would disagree with others about where a body ends.
 func (b *buffer) crlf() ([]byte, error) {
 	line, err := b.line()
 	if err != nil {
@@ -127,7 +124,7 @@ func (b *buffer) line() ([]byte, error) {
 	}
 }
 
-// framing is how a body's end is told.
+// framing is the way in which a body's end is marked.
 type framing uint8
 
 const (
@@ -146,9 +143,9 @@ type body struct {
 	frames  int   // chunks seen: what the server flushed apart
 }
 
-// next returns the next bytes of the body as far as they have arrived; they hold
-// until the next call. io.EOF is the body's proper end, io.ErrUnexpectedEOF a
-// connection that was closed before it. After errAgain it goes on where it was.
+// next returns the next bytes of the body as far as they have arrived. They are valid until
+// the next call. io.EOF is the proper end of the body; io.ErrUnexpectedEOF means that the
+// connection was closed before it. After errAgain it can be called again.
 func (b *body) next() ([]byte, error) {
 	switch b.framing {
 	case framedByLength:

@@ -18,16 +18,16 @@ type Calibration struct {
 	TTFT     float64 `json:"ttft_asked_ms"`
 	ITL      float64 `json:"itl_asked_ms"`
 
-	// TTFTError and ITLError are what the generator measured less what the engine
-	// did by its own stamps: from the arrival of the request in its kernel to before
-	// the first write, and from write to write.
+	// TTFTError and ITLError are the differences between the generator's measurements and
+	// the engine's own stamps: from the arrival of the request in the engine's kernel until
+	// just before the first write, and from write to write.
 	TTFTError ErrorOf `json:"ttft_error_ms"`
 	ITLError  ErrorOf `json:"itl_error_ms"`
 	// The same held against the times asked for: the engine's lateness is in them.
 	TTFTRaw ErrorOf `json:"ttft_error_raw_ms"`
 	ITLRaw  ErrorOf `json:"itl_error_raw_ms"`
-	// EngineLate is how late it wrote its tokens, EngineCPU the cores it used, of
-	// which one is all it can.
+	// EngineLate is how late the engine wrote its tokens. EngineCPU is the number of cores
+	// that it used; it can use one at most.
 	EngineLate ErrorOf `json:"engine_late_ms"`
 	EngineCPU  float64 `json:"engine_cpu"`
 
@@ -46,8 +46,7 @@ type Calibration struct {
 	Limit string `json:"limit,omitempty"`
 }
 
-// ErrorOf are the figures of an error. P50, P99 and Max are of its size, whatever
-// its sign.
+// ErrorOf holds the figures of an error. P50, P99 and Max are those of its absolute value.
 type ErrorOf struct {
 	Count int     `json:"count"`
 	Mean  float64 `json:"mean"`
@@ -74,7 +73,7 @@ func (c *Calibration) Judge() {
 	}
 }
 
-// reasons says what speaks against the generator's figures at this load.
+// reasons reports what makes the generator's figures at this load doubtful.
 func (c *Calibration) reasons(say func(t Trust, format string, args ...any)) {
 	if failed := c.Requests - c.Complete; failed > 0 {
 		say(Degraded, "in its calibration %d of %d requests failed", failed, c.Requests)

@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// chunk is what one event of a stream, or one whole response, says: the parts
-// of OpenAI's chunk that the verdict needs. Its slices point into the event or
-// into the chunk's own scratch, and hold until the next parse.
+// chunk is the content of one event of a stream, or of one whole response: the parts of
+// OpenAI's chunk that the verdict needs. Its slices point into the event or into the
+// chunk's scratch, and are valid until the next parse.
 type chunk struct {
 	text    []byte // delta.content, message.content or text of choice 0
 	hasText bool   // such a field was there, and not null
@@ -28,7 +28,7 @@ type chunk struct {
 	scratch []byte // unescaped strings
 }
 
-// errBadJSON says that an event is not a JSON object.
+// errBadJSON reports that an event is not a JSON object.
 var errBadJSON = errors.New("not a JSON object")
 
 // parse reads one event. It accepts exactly the JSON objects; fields of
@@ -179,8 +179,8 @@ func (c *chunk) readString(w *walker, dst *[]byte) bool {
 		*dst = raw
 		return true
 	}
-	// Growing the scratch may move it; earlier slices keep the old storage,
-	// which stays as it is.
+	// Growing the scratch may move it. Earlier slices keep the old storage, which does not
+	// change.
 	start := len(c.scratch)
 	c.scratch = appendUnescaped(c.scratch, raw)
 	*dst = c.scratch[start:]

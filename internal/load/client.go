@@ -200,9 +200,9 @@ func (c *client) prepare(_, _ string, raw syscall.RawConn) (err error) {
 	return err
 }
 
-// small makes a socket hold little: its receive buffer bounds the window it
-// announces, and small segments bound what the sender's kernel keeps for it,
-// which over a loopback device with its segments of 64 KB would be 3 MB.
+// small gives a socket small buffers. Its receive buffer bounds the window that it
+// announces, and small segments bound what the sender's kernel keeps for it. On a loopback
+// device with segments of 64 KB that would be 3 MB.
 func small(fd, size int) error {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, size); err != nil {
 		return fmt.Errorf("set receive buffer: %w", err)
@@ -213,10 +213,9 @@ func small(fd, size int) error {
 	return nil
 }
 
-// quiet reports whether an idle connection is open and has nothing to read: what a
-// server sends unasked, and its closing, both forbid another request. It looks
-// without taking, so that a connection lost while idle is not mistaken for a
-// request lost.
+// quiet reports whether an idle connection is open and has nothing to read. Unsolicited
+// bytes and a closed connection both forbid another request. It peeks, so that a connection
+// lost while idle does not count as a lost request.
 func (cn *conn) quiet() bool {
 	if cn.buf.start != cn.buf.end {
 		return false

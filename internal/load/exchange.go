@@ -16,11 +16,11 @@ import (
 	"weir/internal/workload/content"
 )
 
-// exchange carries out one request after another; what it allocated for one
-// serves the next. A goroutine of its own sends the request and settles how it
-// ended. What arrives is taken in by turns: where the connection is polled, they
-// are the poller's, each ending where more is awaited; otherwise one turn of the
-// same goroutine waits for everything.
+// exchange carries out one request after another and reuses its allocations. Its own
+// goroutine sends the request and determines its outcome. Incoming bytes are handled in
+// turns. On a polled connection the poller runs the turns, and each ends when no more bytes
+// are there. Otherwise the exchange's goroutine runs a single turn that waits for
+// everything.
 type exchange struct {
 	plan   *Plan
 	client *client
@@ -39,7 +39,7 @@ type exchange struct {
 	asked   *workload.Turn // what that turn asks; nil where there are none
 	bodyBuf []byte         // of a response that is not a stream
 
-	// Of the request at hand.
+	// State of the current request. ctx belongs to the run and is used in turns.
 	ctx      context.Context // of the run, for the turns
 	stage    stage
 	body     body
@@ -99,9 +99,9 @@ func (x *exchange) take(ctx context.Context, index int, intended int64) {
 	}
 }
 
-// launch sends the rendered request at once, where it can without waiting: over an
-// idle connection that is polled. do takes it from there. So the caller's time is
-// the request's, and no goroutine must be given a core first.
+// launch sends the rendered request at once if it can do so without waiting: over an idle,
+// polled connection. do continues from there. So the request is sent in the caller's time
+// and need not wait until a goroutine gets a core.
 func (x *exchange) launch(ctx context.Context, index int, intended int64) {
 	cn := x.client.spare()
 	if cn == nil {
@@ -117,7 +117,7 @@ func (x *exchange) launch(ctx context.Context, index int, intended int64) {
 	x.written, x.sendErr = cn.socket.try(x.wire)
 }
 
-// do sends the rendered request, or what launch has left of it, and settles the
+// do sends the rendered request, or the rest that launch has left, and determines the
 // sample's outcome.
 func (x *exchange) do(ctx context.Context, index int, intended int64) {
 	s := &x.sample
@@ -171,8 +171,8 @@ func (x *exchange) begin(ctx context.Context, cn *conn) {
 
 // converse writes the request and reads the response, waiting for both.
 func (x *exchange) converse(cn *conn) {
-	// A server may refuse before it has read everything; its answer says more
-	// than the failed write.
+	// A server may refuse before it has read everything; its answer says more than the
+	// failed write.
 	_, x.sendErr = cn.Write(x.wire)
 	x.turn(cn)
 }
@@ -203,8 +203,8 @@ func (x *exchange) polled(ctx context.Context, cn *conn) {
 	x.timer.Stop()
 }
 
-// turn takes in what has arrived, and says whether the response is over. It is
-// not where the connection never waits and more is to come.
+// turn reads what has arrived, and reports whether the response is over. On a connection
+// that never waits it returns false if more is to come.
 func (x *exchange) turn(cn *conn) (over bool) {
 	for {
 		var err error
@@ -329,7 +329,7 @@ func (x *exchange) abandon() error {
 	return errOver
 }
 
-// stopReading waits as the plan asks, and says whether to read on.
+// stopReading waits as the plan demands, and reports whether to continue reading.
 func (x *exchange) stopReading(ctx context.Context) (resume bool) {
 	if x.plan.StopReadingFor == 0 {
 		pause(ctx, x.plan.Timeout)
@@ -371,9 +371,8 @@ func (x *exchange) whole() error {
 	return errOver
 }
 
-// broken settles the outcome of a request whose connection failed. An answer
-// of the server's before that outranks how it then hung up; the end of the run is
-// nobody's fault.
+// broken determines the outcome of a request whose connection failed. A previous answer of
+// the server outranks the broken connection. The end of the run is not an error.
 func (x *exchange) broken(kind Kind, err error) {
 	s := &x.sample
 	switch {

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Halves say how requests are divided between a prefill engine and a decode engine of
-// SGLang's, as its mini load balancer does it: the same body goes to both at once, with a
-// room in which they meet, and the decode engine's answer is the request's. The plan's
-// URL is the decode engine's, or that of what stands before it.
+// Halves describes how requests are divided between a prefill engine and a decode engine of
+// SGLang. As with SGLang's mini load balancer, the same body goes to both at once, with a
+// room in which they meet, and the decode engine's answer is the answer of the request. The
+// plan's URL is that of the decode engine, or of a server in front of it.
 type Halves struct {
 	// Prefill is the prefill engine's URL.
 	Prefill string
@@ -23,15 +23,15 @@ type Halves struct {
 	rooms int64 // from here on
 }
 
-// client makes what the prefill halves are sent by, and chooses rooms that no run before
-// has used.
+// client makes the client that sends the prefill halves, and chooses rooms that no earlier
+// run has used.
 func (h *Halves) client(p *Plan) (*client, error) {
 	h.rooms = rand.Int64N(1 << 52)
 	at, err := p.targetAt(h.Prefill)
 	return &client{target: at}, err
 }
 
-// append appends what a request's two engines meet by.
+// append appends the fields by which a request's two engines meet.
 func (h *Halves) append(dst []byte, index int) []byte {
 	return fmt.Appendf(dst, `"bootstrap_host":%s,"bootstrap_port":%d,"bootstrap_room":%d,`, marshal(h.Host), h.Port, h.rooms+int64(index))
 }
@@ -62,8 +62,8 @@ func (h *half) end(s *Sample) {
 	h.cancel()
 }
 
-// one reads the answer to its end. What it holds is nobody's: a half that has failed shows
-// in its status, or in the decode engine's answer.
+// one reads the answer to its end and ignores its content: a failed half shows in its
+// status, or in the decode engine's answer.
 func (h *half) one(ctx context.Context, wire []byte) error {
 	cn, _, err := h.client.get(ctx)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// head is what a response's head says, as far as it matters here.
+// head holds the parts of a response's head that matter here.
 type head struct {
 	status      int
 	contentType string

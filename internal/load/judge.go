@@ -8,9 +8,8 @@ import (
 	"weir/internal/workload/content"
 )
 
-// judge decides whether one response is what a complete response must be. It
-// is fed the events in order and told how the body ended; it knows no socket
-// and no clock.
+// judge decides whether one response is complete. It receives the events in order and the
+// way in which the body ended. It knows no socket and no clock.
 type judge struct {
 	sample    *Sample
 	words     *content.Words // nil when the text is not verified
@@ -29,7 +28,7 @@ type judge struct {
 	fault    fault // the first of the event's faults
 }
 
-// fault is what was wrong, and the detail for a person.
+// fault is what was wrong, with a detail for people.
 type fault struct {
 	kind   Kind
 	detail string
@@ -47,8 +46,8 @@ func (j *judge) reset() {
 	}
 }
 
-// blame keeps the first fault. An error event outranks the others: it is the
-// server's own word for what went wrong.
+// blame keeps the first fault. An error event outranks the others, because it is the
+// server's own account of the failure.
 func (j *judge) blame(kind Kind, format string, args ...any) {
 	if j.fault.kind == "" || (kind == KindErrorEvent && j.fault.kind != KindErrorEvent) {
 		j.fault = fault{kind, fmt.Sprintf(format, args...)}
@@ -106,7 +105,7 @@ func (j *judge) whole(data []byte, now int64) {
 	}
 }
 
-// take books what the parsed chunk says.
+// take records the content of the parsed chunk.
 func (j *judge) take(now int64) {
 	s, c := j.sample, &j.chunk
 	if c.failure != nil {
@@ -157,7 +156,7 @@ func (j *judge) content(now int64) {
 		s.Tokens++
 		return
 	}
-	// A mismatch is judged at the end, together with the counts that tell why.
+	// A mismatch is judged at the end, together with the counts that show its cause.
 	_, _ = j.check.Write(j.chunk.text)
 	s.Tokens = j.check.Words() + 1 // the last word is open until the next begins
 }
@@ -185,8 +184,8 @@ func describe(c *chunk) string {
 	return fmt.Sprintf("%.200s", c.message)
 }
 
-// end gives the verdict on a body that reached its proper end; partial says
-// that it did so inside an event.
+// end judges a body that reached its proper end; partial reports that the end was inside an
+// event.
 func (j *judge) end(partial bool) {
 	s := j.sample
 	var broken error
@@ -210,7 +209,7 @@ func (j *judge) end(partial bool) {
 		s.fail(KindNoDone, fmt.Sprintf("the body ended after %d events without [DONE]", s.Events))
 		return
 	}
-	// From here on the caller was told that the answer is complete.
+	// From here on the server has claimed that the answer is complete.
 	if !j.finished {
 		j.blame(KindNoFinish, "no finish_reason")
 	}
@@ -227,8 +226,8 @@ func (j *judge) end(partial bool) {
 	s.Outcome, s.Kind, s.Detail = Corrupt, j.fault.kind, j.fault.detail
 }
 
-// count compares the words of verified text with what they should be, and
-// tells apart why they differ.
+// count compares the number of words of verified text with the expected one, and determines
+// why they differ.
 func (j *judge) count(words int, broken error) {
 	s := j.sample
 	full := 0 // what an answer that ended for its length must have
@@ -245,9 +244,9 @@ func (j *judge) count(words int, broken error) {
 		}
 		return
 	}
-	// A sound text of the full length contradicts a usage that says otherwise;
-	// a usage that agrees with a text short of it only shows that the loss
-	// happened before the counting.
+	// A sound text of full length contradicts a usage with another count. A usage that
+	// agrees with a text that is too short shows only that the loss happened before the
+	// counting.
 	if broken == nil && full > 0 && words == full && words != expected {
 		j.blame(KindUsage, "usage says %d tokens, the text has %d as asked", expected, words)
 		return

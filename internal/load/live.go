@@ -8,10 +8,9 @@ import (
 	"time"
 )
 
-// Live are the figures of a run while it is under way, for who watches it. The
-// requests add to it without locks, once when they begin and once when they end,
-// and a reader takes them as they are: between two of its reads a request may
-// end. The zero value is ready for use.
+// Live holds the figures of a run while it is under way, for display. Requests add to it
+// without locks, once when they begin and once when they end. A reader does not stop them:
+// a request may end between two of its reads. The zero value is ready for use.
 type Live struct {
 	begun    atomic.Int64
 	outcomes [len(outcomeNames)]atomic.Int64
@@ -23,8 +22,8 @@ type Live struct {
 	errors map[Kind]int
 }
 
-// Buckets of Live's latencies are an eighth of an octave wide, which is 9 %, and
-// reach from 10 us to an hour.
+// The buckets of Live's latencies are an eighth of an octave wide (9 %) and cover 10 us to
+// an hour.
 const (
 	liveBuckets  = 8 * 29
 	perOctave    = 8
@@ -34,7 +33,7 @@ const (
 // LiveBuckets counts latencies.
 type LiveBuckets [liveBuckets]int64
 
-// Reading is what Live showed at one moment, of all requests so far.
+// Reading is the state of Live at one moment, over all requests so far.
 type Reading struct {
 	Begun, Complete, Corrupt, Errored, Abandoned, Unfinished int64
 	// Tokens are those of requests that have ended.
@@ -61,8 +60,10 @@ func (b LiveBuckets) Since(earlier *LiveBuckets) LiveBuckets {
 	return b
 }
 
-// Quantile returns the latency below which a share of what was counted lies, to
-// within a bucket; ok is false where nothing was.
+// Quantile returns the latency below which a share of the counted values lies, to within a
+// bucket; ok is false if nothing was counted. Like the other quantiles over buckets it
+// looks at its own layout: an eighth of an octave is cheap enough to be counted without a
+// lock, and package latency's finer buckets are not.
 func (b *LiveBuckets) Quantile(share float64) (d time.Duration, ok bool) {
 	var n int64
 	for _, c := range b {
@@ -107,7 +108,7 @@ func (l *Live) end(s *Sample) {
 // Read returns the figures now.
 func (l *Live) Read() Reading {
 	var r Reading
-	// What has ended is read before what has begun, so that it is never more.
+	// Ended requests are read before begun ones, so that there are never more of them.
 	for i, to := range []*int64{&r.Complete, &r.Corrupt, &r.Errored, &r.Abandoned, &r.Unfinished} {
 		*to = l.outcomes[i].Load()
 	}

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// samplingFields are SGLang's sampling parameters, which /generate takes in an
-// object of their own.
+// samplingFields are SGLang's sampling parameters, which have their own object in
+// /generate.
 var samplingFields = map[string]bool{
 	"max_new_tokens": true, "min_new_tokens": true, "temperature": true, "top_p": true, "top_k": true, "min_p": true,
 	"frequency_penalty": true, "presence_penalty": true, "repetition_penalty": true, "stop": true, "stop_token_ids": true,
@@ -16,7 +16,7 @@ var samplingFields = map[string]bool{
 	"logit_bias": true, "sampling_seed": true, "custom_params": true,
 }
 
-// native renders what the requests of /generate share; the id comes before it.
+// native renders the common part of /generate requests; the id precedes it.
 func (m *message) native(p *Plan) error {
 	var b []byte
 	if !p.NoStream {
@@ -47,9 +47,9 @@ func (m *message) native(p *Plan) error {
 	return nil
 }
 
-// nativeReply reads the events of SGLang's /generate: whole answers so far, or
-// what is new when the server was started with --incremental-streaming-output.
-// Which of the two a server sends shows in the number of ids beside the count.
+// nativeReply reads the events of SGLang's /generate. They contain the whole answer so far,
+// or only new output if the server was started with --incremental-streaming-output. The
+// number of ids compared with the count shows which of the two a server sends.
 type nativeReply struct {
 	said      []byte // the answer so far
 	counted   int    // completion_tokens so far
@@ -105,7 +105,7 @@ func (n *nativeReply) fresh(c *chunk, ids int) {
 	if n.counted > 0 && !n.known && ids > 0 {
 		n.known, n.whole = true, ids > c.completedTokens-n.counted
 	}
-	// Of two events without ids only the text can tell.
+	// Without ids, only the texts of two events show whether they are cumulative.
 	whole := n.whole || !n.known && len(n.said) > 0 && bytes.HasPrefix(c.text, n.said)
 	n.counted = c.completedTokens
 	if !whole {

@@ -22,8 +22,7 @@ const (
 	Generate    API = "sglang-generate"    // POST /generate, SGLang's own
 )
 
-// Plan says what to send. URL and either Requests or Duration are needed; the
-// rest may be left at its zero value.
+// Plan defines what to send. URL and either Requests or Duration are required.
 type Plan struct {
 	// URL is the server's base, with or without "/v1": "http://127.0.0.1:8000".
 	URL string
@@ -36,22 +35,21 @@ type Plan struct {
 	// Concurrency runs a closed loop of that many workers, each sending its next
 	// request when its last one ended. It is 1 when Rate is zero too.
 	Concurrency int
-	// Rate runs an open loop of that many requests per second, however many are
-	// in flight.
+	// Rate runs an open loop of that many requests per second, however many are in flight.
 	Rate float64
 	// Arrival is the open loop's process; empty means Poisson.
 	Arrival workload.Arrival
 	// CV is the coefficient of variation of the gaps, of arrival gamma only.
 	CV float64
 
-	// Workload, when set, says what is sent and when, in place of the two loops and
-	// of the lengths: a trace or a synthetic workload. Its prompts are words, as many
-	// as it has tokens, and have a beginning in common where it says so.
+	// Workload, if set, defines what is sent and when: a trace or a synthetic workload. It
+	// replaces the two loops and the lengths. Its prompts consist of words, as many as it
+	// has tokens, and share prefixes where the workload asks for it.
 	Workload *workload.Workload
 
-	// Worker and Workers make the run one of several on one open loop: of the
-	// requests of the schedule it sends every Workers-th, beginning with that of
-	// its number, from 1. StartAt, when set, is when the schedule begins.
+	// Worker and Workers make the run one of several that share an open loop. It sends
+	// every Workers-th request of the schedule, beginning with number Worker, counted from
+	// 1. StartAt, if set, is when the schedule begins.
 	Worker, Workers int
 	StartAt         time.Time
 
@@ -88,13 +86,13 @@ type Plan struct {
 	// Body holds further fields of the request, such as ignore_eos. With
 	// Generate the sampling parameters among them are sent as such.
 	Body map[string]any
-	// RequestID begins the X-Request-Id of every request, which ends with the
-	// request's index; empty sends none. Generate sends it as rid too.
+	// RequestID is the prefix of every request's X-Request-Id, which ends with the
+	// request's index; empty sends none. Generate sends the id as rid too.
 	RequestID string
 
-	// Verify, when set, checks each text word by word: weir's simulated engines
-	// say only words of this list, each of which checks the one before it. Other
-	// servers' text has no such check, and their tokens are not words.
+	// Verify, if set, checks each text word by word. weir's simulated engines use only
+	// words of this list, and each word checks the one before it. The text of other servers
+	// has no such check, and their tokens are not words.
 	Verify *content.Words
 
 	// Halves, when set, has each request of Generate served by two engines of SGLang's
@@ -103,32 +101,32 @@ type Plan struct {
 
 	// HangUpAfter closes the connection once that many tokens arrived.
 	HangUpAfter int
-	// StopReadingAfter stops reading once that many tokens arrived, without
-	// closing the connection, for StopReadingFor; then the rest is read. When
-	// StopReadingFor is zero, the connection is held until the Timeout or the
-	// end of the run, and the request is abandoned.
+	// StopReadingAfter stops reading after that many tokens, without closing the
+	// connection, for StopReadingFor; then the rest is read. If StopReadingFor is zero, the
+	// connection is held until the Timeout or the end of the run, and the request is
+	// abandoned.
 	StopReadingAfter int
 	StopReadingFor   time.Duration
 	// ReadRate bounds how fast a response is read, in bytes per second.
 	ReadRate int
-	// ReceiveBuffer sets the sockets' receive buffer in bytes, and keeps their
-	// segments small, so that a slow reader is felt by the server after some 50 KB
-	// instead of megabytes; zero leaves the system's.
+	// ReceiveBuffer sets the sockets' receive buffer in bytes, and keeps their segments
+	// small, so that a slow reader blocks the server after some 50 KB instead of megabytes.
+	// Zero leaves the system's default.
 	ReceiveBuffer int
 
-	// DelayAcks delays TCP's acknowledgements where the kernel stamps, which spares
-	// client and server one for each read. A server that leaves Nagle's
-	// algorithm on (no TCP_NODELAY) waits for them, and would be measured waiting.
+	// DelayAcks delays TCP's acknowledgements if the kernel stamps, which saves client and
+	// server one packet for each read. A server that leaves Nagle's algorithm on (no
+	// TCP_NODELAY) waits for acknowledgements, and this wait would be measured.
 	DelayAcks bool
 
-	// Calibration, when set, is what the generator measured of itself at this load
-	// beforehand, and takes part in the verdict.
+	// Calibration, if set, is the generator's own error, measured beforehand at this load.
+	// It takes part in the verdict.
 	Calibration *Calibration
 
 	// OnSample, when set, is given each request's record as it ends, from the
 	// request's own goroutine. The sample is reused after the call returns.
 	OnSample func(*Sample)
-	// Live, when set, is told of each request as it begins and ends.
+	// Live, if set, is updated when a request begins and ends.
 	Live *Live
 	// KeepChunks records the receive time of every text event in the sample.
 	KeepChunks bool
@@ -242,7 +240,7 @@ func (p *Plan) check() error {
 	return nil
 }
 
-// sessions reports whether requests hold what was said before them.
+// sessions reports whether requests contain the earlier turns of their session.
 func (p *Plan) sessions() bool {
 	return p.Workload != nil && p.Workload.Sessions != nil
 }
@@ -312,7 +310,7 @@ func joinHostPort(host, port string) string {
 	return host + ":" + port
 }
 
-// marshal returns a value's JSON; what the plan's own fields hold cannot fail.
+// marshal returns a value's JSON. It cannot fail for the plan's own fields.
 func marshal(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -16,13 +16,13 @@ import (
 	"weir/internal/wire/sock"
 )
 
-// poller reads plain TCP connections, all of them by one goroutine per two cores
-// (package epoll), together with the kernel's receive stamps: an event's time is
-// that of its arrival in the kernel, and not that at which a thousand others have
-// been read, which is how load generators come to measure themselves.
+// poller reads plain TCP connections, all of them with one goroutine per two cores (package
+// epoll), and takes the kernel's receive stamps. So an event's time is its arrival in the
+// kernel, and not the time after a thousand other connections have been read; load
+// generators without stamps measure themselves.
 //
-// A turn reads until a read brings less than it had room for, or, where the peer
-// has ended its side, until the end.
+// A turn reads until a read brings less than it had room for or, if the peer has ended its
+// side, until the end.
 type poller struct {
 	*epoll.Poller[*turner]
 	delayAcks bool
@@ -44,8 +44,9 @@ func (p *poller) close() {
 	p.stop()
 }
 
-// turner implements epoll.Worker: it lets those run whose responses are over, and
-// the schedule, of whom the scheduler would not think before 10 ms of turns.
+// turner implements epoll.Worker. After a number of turns it yields to the goroutines whose
+// responses are over, and to the schedule; the scheduler would not run them before 10 ms of
+// turns have passed.
 type turner struct{ given int }
 
 // maxGiven is how many turns are given at once, some 100 us of work.
@@ -124,8 +125,8 @@ func (s *socket) ready(_ *turner, hup bool) {
 	}
 }
 
-// listen returns the turns of a response to an exchange, after a first one, which
-// no edge may be left to bring, and says whether the response is over with it.
+// listen passes the turns of a response to an exchange. It runs a first turn itself,
+// because no edge may be left to trigger it, and reports whether that ended the response.
 func (s *socket) listen(x *exchange, cn *conn) (over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +142,7 @@ func (s *socket) listen(x *exchange, cn *conn) (over bool) {
 	return false
 }
 
-// leave ends the turns, and says whether the response is over all the same.
+// leave ends the turns, and reports whether the response is over nevertheless.
 func (s *socket) leave(x *exchange) (over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,13 +171,13 @@ func (s *socket) receive(p []byte) (n int, at int64, err error) {
 	case n == 0:
 		return 0, at, io.EOF
 	}
-	// Of what came before an end that has been told, only the end itself tells that
-	// it was all.
+	// If the peer has closed, a short read does not prove that all was read: only the end
+	// does.
 	s.empty = n < len(p) && !s.hup
 	late := int64(unstamped) // and then it arrived when it was read
 	if stamp != 0 {
-		// A wall clock that was set meanwhile must not put a read before the one
-		// before it, or after its own time.
+		// If the wall clock was set meanwhile, the stamp must not lie before the previous
+		// read or after its own.
 		late = min(max(0, now.UnixNano()-stamp), at-s.arrived)
 		at -= late
 	}

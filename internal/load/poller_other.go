@@ -10,8 +10,8 @@ import (
 	"weir/internal/wire/sock"
 )
 
-// poller is where the kernel stamps what it receives; elsewhere each connection
-// is read by a goroutine.
+// poller needs the kernel's receive stamps. On other systems a goroutine reads each
+// connection.
 type poller struct{}
 
 func newPoller(bool) (*poller, error) { return nil, sock.ErrNoStamps }
@@ -20,7 +20,7 @@ func (*poller) close() {}
 
 func (*poller) conn(*net.TCPConn) (*conn, error) { return nil, sock.ErrNoStamps }
 
-// socket is a polled connection, of which there are none.
+// socket is a polled connection; other systems have none.
 type socket struct{ source }
 
 func (*socket) write(context.Context, *time.Timer, []byte) error { return sock.ErrNoStamps }

@@ -24,18 +24,18 @@ const leastWords = 32
 // exact lengths.
 const checkedPrompts = 8
 
-// newPrompts prepares the prompts of a plan. Where the tokens can be counted,
-// only those words are used that are one token each wherever they stand, so that
-// a prompt's length is that of its words and a constant; that it is so is counted
-// for some prompts of the run, and a tokenizer of which it is not true is refused.
+// newPrompts prepares the prompts of a plan. If the tokens can be counted, it uses only
+// words that are one token wherever they stand, so that a prompt's length is the number of
+// its words plus a constant. It verifies this for some prompts of the run, and refuses a
+// tokenizer for which it is not true.
 func newPrompts(p *Plan) (prompts, error) {
-	// What images, earlier turns and texts come to is the server's to say.
+	// Only the server knows the tokens of images, earlier turns and texts.
 	approximate := len(p.Images) > 0 || p.sessions() || p.Workload != nil && p.Workload.Texts
 	if p.Count == nil || p.Prompt != "" {
 		return prompts{words: words}, nil
 	}
-	// A word between others, of which the first and last may be counted
-	// otherwise for where they stand.
+	// A word between others; the first and the last may be counted differently because of
+	// their places.
 	base, err := p.Count("the the")
 	if err != nil {
 		return prompts{}, fmt.Errorf("input-tokens: %w", err)
@@ -91,10 +91,9 @@ func singleWords(p *Plan, base int) (single []string, err error) {
 	return single, nil
 }
 
-// appendParts appends the prompt of a workload's request, of n tokens in all:
-// each part has words of its own key, so that prompts have a beginning in common
-// where their parts do. What the server counts around a prompt is taken off its
-// end.
+// appendParts appends the prompt of a workload's request, of n tokens in all. Each part has
+// words of its own key, so that prompts share a prefix if their parts do. The tokens that
+// the server adds around a prompt are subtracted at its end.
 func (p *prompts) appendParts(dst []byte, seed uint64, parts []workload.Part, n int) []byte {
 	left, first := max(1, n-p.around), true
 	for _, part := range parts {
@@ -114,9 +113,9 @@ func (p *prompts) appendParts(dst []byte, seed uint64, parts []workload.Part, n 
 	return dst
 }
 
-// append appends the prompt of the i-th request: as many words as make up n
-// tokens, which depend on seed and i alone. No two prompts share a beginning
-// worth caching. They need no escaping in JSON.
+// append appends the prompt of the i-th request: as many words as make up n tokens. They
+// depend only on seed and i. No two prompts share a prefix worth caching. The words need no
+// escaping in JSON.
 func (p *prompts) append(dst []byte, seed uint64, i, n int) []byte {
 	rng := rand.NewPCG(seed^promptStream, uint64(i))
 	for k := range max(1, n-p.around) {

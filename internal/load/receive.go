@@ -8,37 +8,35 @@ import (
 	"weir/internal/workload/latency"
 )
 
-// Receive says how the times of what was received were taken, and how good they
-// are.
+// Receive describes how receive times were taken, and how accurate they are.
 type Receive struct {
-	// Stamps is whose clock reading an event's time is: the kernel's as its last
-	// byte arrived, or the reader's once it was read.
+	// Stamps names the clock of an event's time: the kernel's when the last byte arrived,
+	// or the reader's after reading.
 	Stamps Stamps `json:"stamps"`
-	// Why says why they are not the kernel's.
+	// Why is the reason if they are not the kernel's.
 	Why string `json:"why,omitempty"`
 	// DelayedAcks reports whether acknowledgements were delayed, as asked.
 	DelayedAcks bool `json:"delayed_acks,omitempty"`
-	// Unstamped counts reads that the kernel had no stamp for, and whose time is
-	// the reader's.
+	// Unstamped counts reads without a kernel stamp; their time is the reader's.
 	Unstamped int64 `json:"unstamped"`
-	// Late is from the arrival of each read's last byte to its reading, or, where an
-	// event in it is unknown, from the earliest that any of it may have arrived: how
-	// late the generator was. Kernel stamps keep that out of the latencies, but for
-	// what is unknown.
+	// Late is the time from the arrival of a read's last byte to the read or, if the read
+	// contains an event with an unknown time, from the earliest time at which any of it may
+	// have arrived. So it is the generator's lateness. Kernel stamps keep it out of the
+	// latencies, except for the unknown part.
 	Late latency.Judged `json:"late_ms"`
-	// Together counts events with content that one read brought with the one before,
-	// because the server sent them together or because the generator was late; the
-	// gap between the two is 0.
+	// Together counts events with content that came in the same read as the one before,
+	// because the server sent them together or because the generator was late. The gap
+	// between the two is 0.
 	Together int64 `json:"together"`
-	// Unknown counts events with content that came in one read with later bytes, and
-	// in several segments: they have the stamp of the last one, and arrived some time
-	// since nothing was left to read. UnknownFirst counts requests whose first
-	// content is one of them. Bounds of TTFT, TPOT and ITL say what that means.
+	// Unknown counts events with content that came in one read with later bytes, and in
+	// several segments. They have the stamp of the last segment, and arrived at some time
+	// since nothing was left to read. UnknownFirst counts requests whose first content is
+	// such an event. The bounds of TTFT, TPOT and ITL include this uncertainty.
 	Unknown      int64 `json:"unknown"`
 	UnknownFirst int64 `json:"unknown_first"`
 }
 
-// Stamps is whose clock reading a receive time is.
+// Stamps names the clock of a receive time.
 type Stamps string
 
 // Whose they are.

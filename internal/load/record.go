@@ -11,9 +11,9 @@ import (
 	"sync"
 )
 
-// Record is all that a run measured, request by request, from which its report
-// can be made again: alone, or together with those of the other workers of its
-// schedule ([Merge]). Its zero value is empty and ready for [Record.Add].
+// Record is everything that a run measured, request by request. Its report can be made from
+// it again, alone or together with the other workers of its schedule ([Merge]). The zero
+// value is empty and ready for [Record.Add].
 type Record struct {
 	// Report is the run's own.
 	Report *Report
@@ -22,7 +22,7 @@ type Record struct {
 	samples []recorded
 }
 
-// recorded is a sample with what it keeps to itself.
+// recorded is a sample with its unexported fields.
 type recorded struct {
 	Sample     Sample
 	Gaps, Late []int64
@@ -48,7 +48,7 @@ type recordHead struct {
 	Samples int
 }
 
-// Write writes the record. extra is kept beside it, for who has more to say of
+// Write writes the record. extra is stored with it, for callers that have more to say about
 // the run.
 func (r *Record) Write(w io.Writer, extra []byte) error {
 	r.mu.Lock()
@@ -102,10 +102,9 @@ func ReadRecord(in io.Reader) (r *Record, extra []byte, err error) {
 // that 0 still means never.
 const mergedOrigin = int64(1e18)
 
-// Merge makes the report that one worker would have made that sent all requests
-// of the schedule itself: every request is booked anew, with its times since its
-// own worker's beginning of the schedule. The records must be all workers' of one
-// schedule.
+// Merge makes the report that a single worker would have made if it had sent all requests
+// of the schedule. Every request is counted anew, with its times since its own worker's
+// start of the schedule. The records must be those of all workers of one schedule.
 func Merge(records []*Record) (*Report, error) {
 	if err := mergeable(records); err != nil {
 		return nil, err
@@ -164,7 +163,7 @@ func Merge(records []*Record) (*Report, error) {
 	return m, nil
 }
 
-// settings takes what was asked for from another report.
+// settings copies the settings of another report.
 func (r *Report) settings(from *Report) {
 	r.URL, r.API, r.Model, r.Stream, r.Verified = from.URL, from.API, from.Model, from.Stream, from.Verified
 	r.Concurrency, r.Rate, r.Arrival, r.CV = from.Concurrency, from.Rate, from.Arrival, from.CV

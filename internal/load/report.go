@@ -14,7 +14,7 @@ import (
 	"weir/internal/workload/latency"
 )
 
-// Report is what a run measured. Its JSON form is one object; latencies are in
+// Report is what a run measured. Its JSON form is one object. Latencies are in
 // milliseconds, over complete streams.
 type Report struct {
 	URL         string           `json:"url"`
@@ -26,9 +26,8 @@ type Report struct {
 	Rate        float64          `json:"rate,omitempty"`
 	Arrival     workload.Arrival `json:"arrival,omitempty"`
 	CV          float64          `json:"burst_cv,omitempty"`
-	// Workload is the kind of the workload that said what to send; Skipped counts
-	// its requests without output, which were not sent, and Problem says why it
-	// ended early.
+	// Workload is the kind of the workload that was sent. Skipped counts its requests
+	// without output, which were not sent, and Problem is the reason why it ended early.
 	Workload string `json:"workload,omitempty"`
 	Skipped  int    `json:"skipped,omitempty"`
 	// Sessions is how many conversations its users began, where they speak in turns.
@@ -40,8 +39,8 @@ type Report struct {
 	Problem    string `json:"problem,omitempty"`
 
 	Seed uint64 `json:"seed"`
-	// Worker of Workers says that the run sent a part of a schedule; Workers alone
-	// that the report is of all parts.
+	// Worker of Workers means that the run sent a part of a schedule; Workers without
+	// Worker means that the report covers all parts.
 	Worker  int       `json:"worker,omitempty"`
 	Workers int       `json:"workers,omitempty"`
 	Started time.Time `json:"started"`
@@ -52,12 +51,12 @@ type Report struct {
 	// Interrupted reports whether the run was cancelled before its plan was done.
 	Interrupted bool `json:"interrupted"`
 
-	// Verdict says whether the figures can be trusted.
+	// Verdict states whether the figures can be trusted.
 	Verdict Verdict `json:"verdict"`
 
-	// InputTokens is the length of prompts asked for. InputTokensExact says that it
-	// was made of the server's own tokens; InputTokensOff counts answers whose usage
-	// says another length all the same.
+	// InputTokens is the requested length of prompts. InputTokensExact reports whether it
+	// was made from the server's own tokens. InputTokensOff counts answers whose usage has
+	// another length nevertheless.
 	InputTokens      int  `json:"input_tokens"`
 	InputTokensExact bool `json:"input_tokens_exact"`
 	InputTokensOff   int  `json:"input_tokens_off"`
@@ -96,12 +95,12 @@ type Report struct {
 	EventsPerToken float64 `json:"events_per_token"`
 	FramesPerToken float64 `json:"frames_per_token"`
 
-	// TTFT is from the intended time to the first content of any channel, and
-	// TTFTAnswer to the first of the answer itself, which reasoning and tool calls
-	// may come before; TPOT the mean time per token after the first, of each
-	// request; ITL the gap between events with content, 0 for those that one read
-	// brought together; E2E from the intended time to the last byte. Where events
-	// have no time of their own the first four have bounds.
+	// TTFT is the time from the intended time to the first content of any channel,
+	// TTFTAnswer to the first content of the answer itself, after reasoning and tool calls.
+	// TPOT is the mean time per token after the first, of each request. ITL is the gap
+	// between events with content; it is 0 for events of one read. E2E is the time from the
+	// intended time to the last byte. The first four have bounds if events have no exact
+	// time.
 	TTFT       latency.Judged `json:"ttft_ms"`
 	TTFTAnswer latency.Judged `json:"ttft_answer_ms"`
 	TPOT       latency.Judged `json:"tpot_ms"`
@@ -117,7 +116,7 @@ type Report struct {
 	Slip    latency.Judged `json:"slip_ms"`
 	Connect latency.Judged `json:"connect_ms"`
 
-	// Receive says how the times of what was received were taken.
+	// Receive describes how receive times were taken.
 	Receive Receive `json:"receive"`
 
 	// Calibration is the generator's own error at this load, where it was measured.
@@ -127,7 +126,7 @@ type Report struct {
 	Realised Arrivals `json:"realised"`
 	// Steady is the part of the run in which load and answers were in balance.
 	Steady Steady `json:"steady"`
-	// Generator is what the load generator itself needed.
+	// Generator is what the load generator itself used.
 	Generator Generator `json:"generator"`
 	// CPUSeconds is the CPU time of this process during the run, user and
 	// system, whatever else runs in it included.
@@ -139,9 +138,8 @@ type Report struct {
 // Clean reports whether every request that was to complete did.
 func (r *Report) Clean() bool { return r.Corrupt == 0 && r.Errored == 0 && r.Complete > 0 }
 
-// Failed reports whether requests were not what they should be, or that nothing was
-// measured. A run whose requests were all abandoned as planned did what it was
-// told.
+// Failed reports whether requests failed, or nothing was measured. A run whose requests
+// were all abandoned as planned did what it was asked to do.
 func (r *Report) Failed() bool {
 	return r.Problem != "" || r.Corrupt > 0 || r.Errored > 0 || r.Complete+r.Abandoned == 0
 }
@@ -186,10 +184,10 @@ func (r *Report) Text(w io.Writer) error {
 // Fact is a line of the report that is no latency.
 type Fact struct{ Name, Text string }
 
-// lostFact is the one that errors are listed below.
+// lostFact is the fact below which errors are listed.
 const lostFact = "lost"
 
-// Heading returns what was loaded, and how.
+// Heading returns the server and the load.
 func (r *Report) Heading() string {
 	model := ""
 	if r.Model != "" {

@@ -11,8 +11,8 @@ import (
 	"weir/internal/workload"
 )
 
-// words are what generated prompts are made of: short, common, lower-case, so
-// that a word is about one token in any vocabulary trained on English.
+// words are the vocabulary of generated prompts: short, common, lower-case, so that a word
+// is about one token in any vocabulary trained on English.
 var words = strings.Fields(`the of and to in is that it was for on are as with they at be this have
 from or one had by word but not what all were we when your can said there use an each which she do
 how their if will up other about out many then them these so some her would make like him into time
@@ -42,7 +42,7 @@ type message struct {
 	tail    []byte // body after that
 }
 
-// ask is what one request of a run is.
+// ask is the variable part of one request of a run.
 type ask struct {
 	index         int
 	parts         []workload.Part // of its prompt, in a workload
@@ -56,8 +56,7 @@ type ask struct {
 // because SGLang takes an abort of "r-1" to mean "r-10" as well.
 const indexDigits = 8
 
-// newMessage renders what the requests of a plan share. model has been
-// settled.
+// newMessage renders the common part of a plan's requests. model is the resolved one.
 func newMessage(p *Plan, t *target, model string) (*message, error) {
 	m := &message{plan: p}
 
@@ -171,9 +170,8 @@ func (m *message) id(i int) string {
 // lengthDigits is room for any Content-Length that fits a body in memory.
 const lengthDigits = 19
 
-// render builds a request as it goes on the wire, in buf's storage, and
-// returns it and the storage for the next call. Generated prompts need no
-// escaping: they are lower-case words.
+// render builds a request as it goes on the wire, in buf's storage, and returns it and the
+// storage for the next call. Generated prompts need no escaping: they are lower-case words.
 func (m *message) render(buf []byte, a *ask) (wire, storage []byte) {
 	i := a.index
 	// The body's length is known only once it is written, so that the head is

@@ -22,7 +22,7 @@ type runner struct {
 	prefill *client        // of the requests' prefill halves; nil where they have none
 	wg      sync.WaitGroup // of the goroutines that carry out requests
 
-	// Of a workload, whose source is asked by one goroutine at a time.
+	// mu protects a workload, whose source serves one goroutine at a time.
 	mu       sync.Mutex
 	next     workload.Request
 	sessions int // begun
@@ -44,8 +44,8 @@ func (r *runner) prepare(x *exchange, at func() time.Duration) (when time.Durati
 	return when, true
 }
 
-// draw decides what the next request of this worker is: each worker draws those
-// of all, so that every one of them knows the same schedule.
+// draw determines the next request of this worker. Each worker draws those of all workers,
+// so that they share the schedule.
 func (r *runner) draw(x *exchange, at func() time.Duration) (when time.Duration, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,7 +63,7 @@ func (r *runner) draw(x *exchange, at func() time.Duration) (when time.Duration,
 	return when, ok
 }
 
-// drawAny decides what the next request of all is.
+// drawAny determines the next request of all workers.
 func (r *runner) drawAny(x *exchange, at func() time.Duration) (when time.Duration, ok bool) {
 	if r.plan.Requests > 0 && r.begun >= r.plan.Requests {
 		return 0, false
@@ -85,7 +85,7 @@ func (r *runner) drawAny(x *exchange, at func() time.Duration) (when time.Durati
 			}
 		}
 		if x.asked != nil && !w.Texts {
-			// The source says how many requests there are, the session what they ask.
+			// The source determines how many requests there are, the session what they ask.
 			r.next.Parts, r.next.Output = x.asked.Parts, x.asked.Output
 		}
 		when = r.next.At
@@ -94,10 +94,9 @@ func (r *runner) drawAny(x *exchange, at func() time.Duration) (when time.Durati
 	return when, true
 }
 
-// Run carries out a plan and reports what it measured. The report covers
-// everything begun, also when ctx ended the run early; an error means that
-// nothing was measured, because the plan is wrong or the server's models could
-// not be read.
+// Run carries out a plan and reports what it measured. The report covers all begun
+// requests, even if ctx ended the run early. An error means that nothing was measured,
+// because the plan is wrong or the server's models could not be read.
 func Run(ctx context.Context, plan Plan) (*Report, error) {
 	t, err := plan.normalize()
 	if err != nil {
@@ -171,9 +170,9 @@ func Run(ctx context.Context, plan Plan) (*Report, error) {
 	return report, nil
 }
 
-// cores returns the schedule, which waits in the kernel, a place of its own in Go's
-// scheduler: it counts who waits there as running, and until it has found out would
-// leave what that woke up without a core.
+// cores adds a processor to Go's scheduler for the schedule, which waits in the kernel. The
+// scheduler counts a thread that waits there as running, and until it notices, the
+// goroutines that the schedule woke would have no core.
 func (r *runner) cores() (restore func()) {
 	if r.plan.Concurrency > 0 {
 		return func() {}
@@ -239,7 +238,7 @@ func (r *runner) exchange() *exchange {
 // there.
 const reconnectPause = 50 * time.Millisecond
 
-// pause waits, and says whether ctx is still alive.
+// pause waits, and reports whether ctx is still alive.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -251,8 +250,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// open runs the open loop: the schedule begins requests, however many are in
-// flight. It keeps its OS thread, because it sleeps outside Go's timers.
+// open runs the open loop: the schedule begins requests, however many are in flight. It
+// keeps its OS thread, because it sleeps outside of Go's timers.
 func (r *runner) open(ctx context.Context) error {
 	var at func() time.Duration
 	if r.plan.Workload == nil {

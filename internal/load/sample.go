@@ -20,7 +20,7 @@ func (o Outcome) String() string { return outcomeNames[o] }
 // MarshalText implements encoding.TextMarshaler.
 func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// Kind is what was wrong with a request that is corrupt or errored.
+// Kind names what was wrong with a corrupt or errored request.
 type Kind string
 
 // The kinds of an errored request: the client could see that it failed.
@@ -55,15 +55,16 @@ const (
 	KindAfterDone   Kind = "after_done"   // anything after [DONE]
 )
 
-// Sample is the record of one request. Stamps are nanoseconds of trace.Now;
-// zero means the moment never came. The kernel stamps what is received, as the
-// package documentation says; otherwise the stamp is the time of its reading.
+// Sample is the record of one request. Stamps are nanoseconds of trace.Now; zero means that
+// the moment was not reached. Received bytes have the kernel's stamp, as the package
+// documentation explains, or otherwise the time of reading.
 type Sample struct {
 	// Index counts the run's requests from 0.
 	Index int
-	// Session and Turn are of a workload whose users speak in turns, from 1.
+	// Session and Turn are set for a workload with sessions, counted from 1.
 	Session, Turn int
-	// RequestID is the response's X-Request-Id, or else the one that was sent.
+	// RequestID is the response's X-Request-Id, or the one that was sent if the response
+	// has none.
 	RequestID string
 
 	Intended  int64 // when the arrival process wanted it sent
@@ -93,9 +94,9 @@ type Sample struct {
 	FinishReason string
 	Done         bool // [DONE] was seen
 
-	// Tokens is the number of answer tokens received: the words counted when
-	// the text is verified, otherwise the server's count, and the events with
-	// content where it gave none.
+	// Tokens is the number of answer tokens received: the words counted if the text is
+	// verified, otherwise the server's count, or the number of events with content if the
+	// server reported none.
 	Tokens int
 	// AskedInput and AskedOutput are the lengths asked for, in tokens.
 	AskedInput, AskedOutput int
@@ -103,7 +104,7 @@ type Sample struct {
 	HasUsage                       bool
 	PromptTokens, CompletionTokens int
 	CachedTokens                   int
-	// Server is what an SGLang server said of the request's stages.
+	// Server holds the stages that an SGLang server reported for the request.
 	Server ServerTimes
 
 	Outcome Outcome
@@ -125,9 +126,9 @@ type Sample struct {
 	whole bool    // not a stream: its text has no times of its own
 }
 
-// later says that bytes came after some content in one read. All that is known
-// then is that the content has come since a time, by so much before the stamp; read
-// counts the response's reads from 0, and text says that it was the answer's first.
+// later records that bytes came after some content in one read. Then it is only known that
+// the content has come since a time, at most this much before the stamp. read counts the
+// response's reads from 0, and text reports whether it was the answer's first.
 type later struct {
 	since, by int64
 	read      int
@@ -140,9 +141,8 @@ type loose struct {
 	Low, High int64
 }
 
-// ServerTimes are the stages of a request as an SGLang server that was started
-// with --enable-metrics tells them, in seconds since 1970 on its clock; zero
-// where it did not.
+// ServerTimes are the stages of a request as reported by an SGLang server with
+// --enable-metrics, in seconds since 1970 on its clock; zero for a missing one.
 type ServerTimes struct {
 	Received        float64 // request_received_ts
 	ForwardEntry    float64 // forward_entry_time: first placed in a batch
@@ -150,8 +150,8 @@ type ServerTimes struct {
 	PrefillFinished float64 // prefill_finished_time
 	ResponseSent    float64 // response_sent_to_client_ts: the first output
 	Finished        float64 // request_finished_ts
-	// Of servers that were patched for the names of weir's timeline, by which they give the
-	// others too.
+	// Reported by servers that were patched to use the names of weir's timeline; the other
+	// stamps then have these names as well.
 	QueueStart   float64 // queue_time_start
 	PrefillStart float64 // prefill_start_time
 	FirstToken   float64 // server_first_token_time
@@ -166,8 +166,8 @@ func (s *Sample) TPOT() (ns int64, ok bool) {
 	return (s.LastToken - s.FirstContent) / int64(s.Tokens-1), true
 }
 
-// content books content that was received at a time; text says that it is the
-// answer's.
+// content records content that was received at a time; text reports whether it belongs to
+// the answer.
 func (s *Sample) content(now int64, text bool) {
 	if s.later.by > 0 {
 		s.doubt()
@@ -191,9 +191,9 @@ func (s *Sample) content(now int64, text bool) {
 	}
 }
 
-// doubt says that the content that was booked last has no time of its own. It is
-// called where more content follows: what an answer has after its last content is
-// sent with it, so that its stamp is that content's too.
+// doubt marks the last recorded content as having no exact time. It is called when more
+// content follows. Bytes after an answer's last content are sent with it, so their stamp is
+// also that content's stamp.
 func (s *Sample) doubt() {
 	since := s.later.since
 	s.Unknown++
@@ -220,8 +220,7 @@ func (s *Sample) doubt() {
 // Streamed reports whether the answer came in parts that have times of their own.
 func (s *Sample) Streamed() bool { return !s.whole }
 
-// lateness makes the lateness of reads that brought what has no time of its own
-// that of the oldest of it.
+// lateness sets the lateness of reads with inexact content to that of their oldest content.
 func (s *Sample) lateness() {
 	for _, o := range s.older {
 		if o.read < len(s.late) && s.late[o.read] != unstamped {

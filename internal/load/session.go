@@ -2,8 +2,8 @@ package load
 
 import "weir/internal/workload"
 
-// session is one user's conversation under way: what was said is sent again with
-// each turn, as clients of a chat do.
+// session is one user's conversation under way. Each turn sends the earlier ones again, as
+// chat clients do.
 type session struct {
 	turns []workload.Turn // that are to come
 }
@@ -26,8 +26,8 @@ func (r *runner) begin(x *exchange, s *session) {
 	x.nth++
 }
 
-// end takes in what was said in a turn. A session ends with a turn that was not
-// answered: its next one would hold no answer.
+// end records what was said in a turn. A session ends with a turn that was not answered,
+// because the next turn would lack an answer.
 func (s *session) end(x *exchange) {
 	if x.session == 0 {
 		return

@@ -12,8 +12,8 @@ import (
 	"weir/internal/wire/sock"
 )
 
-// stamped is a connection that waits, read with the kernel's stamps. TLS lies over
-// it, whose records then have the stamp of the read that brought their last byte.
+// stamped is a connection that waits and is read with the kernel's stamps. TLS runs over
+// it; its records then have the stamp of the read that brought their last byte.
 type stamped struct {
 	net.Conn
 	raw     syscall.RawConn
@@ -22,7 +22,7 @@ type stamped struct {
 	counted func(fd uintptr)      // count, made once
 	history arrivals
 
-	// Of a read.
+	// p belongs to a read.
 	p       []byte
 	n       int
 	err     error
@@ -39,8 +39,8 @@ type stamped struct {
 	told  bool
 }
 
-// recordHeader is the length of a TLS record's header, whose last two bytes are
-// the length of the rest.
+// recordHeader is the length of a TLS record's header, whose last two bytes are the length
+// of the rest.
 const recordHeader = 5
 
 func newStamped(tcp *net.TCPConn) (*stamped, error) {
@@ -68,7 +68,7 @@ func (s *stamped) Read(p []byte) (int, error) {
 	return s.n, s.err
 }
 
-// read reads once, and says whether there was something to read.
+// read reads once, and reports whether there was anything to read.
 func (s *stamped) read(fd uintptr) bool {
 	n, stamp, err := s.recv.TryReceive(int(fd), s.p)
 	if n < 0 {
@@ -79,8 +79,8 @@ func (s *stamped) read(fd uintptr) bool {
 		now := time.Now()
 		at := trace.At(now)
 		if s.arrived = stamp != 0; s.arrived {
-			// A wall clock that was set meanwhile must not put a read before the one before
-			// it, or after its own time.
+			// If the wall clock was set meanwhile, the stamp must not lie before the
+			// previous read or after its own.
 			at -= min(max(0, now.UnixNano()-stamp), at-s.at)
 		}
 		s.at = at
@@ -91,7 +91,7 @@ func (s *stamped) read(fd uintptr) bool {
 	return true
 }
 
-// frame counts the records that end in what was read.
+// frame counts the records that end in the bytes of a read.
 func (s *stamped) frame(p []byte) {
 	s.ended = 0
 	for len(p) > 0 {
@@ -113,10 +113,10 @@ func (s *stamped) frame(p []byte) {
 	}
 }
 
-// between reports whether what was read last ended with a record.
+// between reports whether the last read ended with a record.
 func (s *stamped) between() bool { return s.had == 0 }
 
-// begin says that nothing is left to read, and that a request is sent at a time.
+// begin records that nothing is left to read, and that a request is sent at a time.
 func (s *stamped) begin(at int64) {
 	s.at = max(s.at, at)
 	s.history.begin(at)
@@ -125,7 +125,7 @@ func (s *stamped) begin(at int64) {
 	}
 }
 
-// oldest returns the earliest that any of what was read last may have arrived.
+// oldest returns the earliest time at which any of the last read may have arrived.
 func (s *stamped) oldest() int64 {
 	if !s.history.asked {
 		s.ask()
@@ -142,7 +142,7 @@ func (s *stamped) ask() {
 
 func (s *stamped) count(fd uintptr) { s.known, s.told = sock.Arrived(int(fd)) }
 
-// records is the source of what stamped brings under TLS.
+// records is the source of a TLS connection's bytes over stamped.
 type records struct {
 	*tls.Conn
 	wire  *stamped
@@ -156,7 +156,7 @@ type records struct {
 func (r *records) receive(p []byte) (n int, at int64, err error) {
 	n, err = r.Read(p)
 	now := trace.Now()
-	// The wire is read only where no whole record is left of what was read before.
+	// The wire is read only if no whole record is left from earlier reads.
 	if r.reads != r.wire.reads {
 		r.reads, r.taken = r.wire.reads, 0
 	}

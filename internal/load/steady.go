@@ -9,7 +9,7 @@ import (
 	"weir/internal/workload"
 )
 
-// moment is what the judgement of a whole run needs of each request.
+// moment is what the judgement of a whole run needs from each request.
 type moment struct {
 	intended, started, last int64
 	outcome                 Outcome
@@ -26,11 +26,10 @@ type Arrivals struct {
 	Stretch float64 `json:"stretch"`
 }
 
-// Steady is the part of a run after the first requests have been answered and
-// before the last one was begun, in which arrivals and answers should be in
-// balance.
+// Steady is the part of a run after the first requests have been answered and before the
+// last one was begun, in which arrivals and answers should be in balance.
 type Steady struct {
-	// Why says why there is no such part; then the figures are zero.
+	// Why is the reason if there is no such part; then the figures are zero.
 	Why      string  `json:"why,omitempty"`
 	From     float64 `json:"from_seconds"` // since the first intended time
 	To       float64 `json:"to_seconds"`
@@ -38,23 +37,23 @@ type Steady struct {
 
 	Arriving float64 `json:"arriving_per_second"`
 	Ending   float64 `json:"ending_per_second"`
-	// InFlight is the mean number of requests in flight, by integrating it over
-	// time. Little is what Little's law says it is: the rate of arrivals times their
-	// mean time. In balance the two are equal.
+	// InFlight is the mean number of requests in flight, by integrating it over time.
+	// Little is the same by Little's law: the rate of arrivals times their mean time. In
+	// balance the two are equal.
 	InFlight float64 `json:"in_flight"`
 	Little   float64 `json:"little"`
 	// InFlightThirds is InFlight in the thirds of the part.
 	InFlightThirds [3]float64 `json:"in_flight_thirds"`
-	// Unstable says that more arrived than was answered, and why it is thought so:
-	// latencies then depend on how long the run was, and are refused.
+	// Unstable is the evidence that more requests arrived than were answered. Latencies
+	// then depend on the length of the run, and are refused.
 	Unstable string `json:"unstable,omitempty"`
 }
 
-// leastSteady is the number of requests below which a part of a run says
-// nothing about balance.
+// leastSteady is the number of requests below which a part of a run reveals nothing about
+// balance.
 const leastSteady = 30
 
-// describe fills in what the report says of the run as a whole.
+// describe fills in the report's statements about the run as a whole.
 func (a *account) describe(r *Report) {
 	// Requests end out of order; the arrival process is that of their beginning.
 	slices.SortFunc(a.moments, func(x, y moment) int { return cmp.Compare(x.started, y.started) })
@@ -98,8 +97,8 @@ func findSteady(all []moment) Steady {
 		return Steady{Why: fmt.Sprintf("%d requests are fewer than %d", len(all), leastSteady)}
 	}
 	first, last := all[0].started, all[len(all)-1].started
-	// What is in flight has filled up after the time that the first ones take; that
-	// of all would be no measure where it grows.
+	// The number in flight has filled up after the time of the first requests. The time of
+	// all requests would be no measure if it grows.
 	early := all[:max(leastSteady/3, len(all)/10)]
 	var sum float64
 	for _, m := range early {
@@ -139,9 +138,8 @@ func findSteady(all []moment) Steady {
 	if float64(begun[2]) > 1.2*float64(begun[0])+2*math.Sqrt(float64(begun[0])) {
 		return s
 	}
-	// What is in flight varies like a Poisson number where nothing queues; growth
-	// beyond that, through all thirds, with answers falling behind, is a queue that
-	// has no end.
+	// If nothing queues, the number in flight varies like a Poisson number. Growth beyond
+	// that, through all thirds, with answers falling behind, is a queue that has no end.
 	if c > b && b > a && c-a > 4.5*math.Sqrt(a+1) && c > 1.3*a && s.Ending < 0.95*s.Arriving {
 		s.Unstable = fmt.Sprintf("%.1f requests a second arrive and %.1f end; in flight grows from %.0f to %.0f", s.Arriving, s.Ending, a, c)
 	}
@@ -151,8 +149,8 @@ func findSteady(all []moment) Steady {
 // littleTolerance is the share by which Little's law may be missed in any part.
 const littleTolerance = 0.1
 
-// tolerance is by how much Little's law may be missed: requests that lie across
-// an end of the part are counted with one side of it and not with the other.
+// tolerance is the deviation from Little's law that is allowed: requests across an end of
+// the part are counted on one side of it and not on the other.
 func (s *Steady) tolerance() float64 {
 	return max(s.InFlight, 1) * (littleTolerance + 2*s.InFlight/float64(max(1, s.Requests)))
 }

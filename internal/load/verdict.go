@@ -10,7 +10,7 @@ import (
 	"weir/internal/workload/latency"
 )
 
-// Trust says whether a run's figures can be trusted.
+// Trust states whether a run's figures can be trusted.
 type Trust string
 
 // The verdicts.
@@ -20,14 +20,14 @@ const (
 	Invalid  Trust = "INVALID"  // they say more about the generator or the run than about the server
 )
 
-// Verdict is what the run is worth, and why.
+// Verdict is how far the run can be trusted, and why.
 type Verdict struct {
 	Trust   Trust    `json:"trust"`
 	Reasons []string `json:"reasons"`
 }
 
-// Bounds of the verdict. Slip is that of the issue of every report: what was not
-// sent on time was not the load that was asked for.
+// Bounds of the verdict. Slip refers to requests that were not sent on time: then the load
+// was not the one that was asked for.
 const (
 	slipDegraded, slipInvalid   = 1, 10    // ms, p99
 	schedDegraded, schedInvalid = 1, 10    // ms, p99
@@ -127,7 +127,7 @@ func (r *Report) judge() {
 	r.Verdict = v
 }
 
-// punctual says what it means for the figures how late the generator was to read.
+// punctual reports what the generator's late reads mean for the figures.
 func (r *Report) punctual(say func(t Trust, format string, args ...any)) {
 	g, c := &r.Generator, &r.Receive
 	if c.Stamps != KernelStamps {
@@ -139,7 +139,7 @@ func (r *Report) punctual(say func(t Trust, format string, args ...any)) {
 		}
 		return
 	}
-	// What was read late is stamped right all the same, but for what waited together.
+	// Late reads do not affect stamps, except those of events that waited together.
 	late := c.Late.P99
 	if late.Refused() {
 		late = c.Late.Max
@@ -211,9 +211,9 @@ func (r *Report) Unstable() string {
 	return r.Steady.Unstable
 }
 
-// Overdriven returns why the load that was asked for was not the load that was
-// offered, or what objectives are about not measured; empty where both were. The
-// fault is the generator's, and nothing is known of the server.
+// Overdriven returns why the offered load was not the one that was asked for, or why the
+// quantities of objectives were not measured; empty if neither is the case. The fault is
+// the generator's, and nothing is known about the server.
 func (r *Report) Overdriven() string {
 	slip := r.Slip.P99
 	if slip.Refused() {
@@ -235,8 +235,8 @@ func (r *Report) Overdriven() string {
 	return ""
 }
 
-// Generator is what the load generator itself needed during the run. All of it
-// is this process's, whatever else runs in it included.
+// Generator is what the load generator itself used during the run. It covers the whole
+// process, with everything else that runs in it.
 type Generator struct {
 	Cores int `json:"cores"`
 	// CPUShare is the CPU time used, of all cores.
@@ -261,11 +261,12 @@ type runtimeFigures struct {
 func readRuntime() runtimeFigures {
 	s := []metrics.Sample{{Name: "/sched/latencies:seconds"}, {Name: "/sched/pauses/total/gc:seconds"}, {Name: "/gc/cycles/total:gc-cycles"}}
 	metrics.Read(s)
-	// The histograms' storage is the sample's own, which the next reading has anew.
+	// The storage of the histograms belongs to the sample and is replaced at the next
+	// reading.
 	return runtimeFigures{s[0].Value.Float64Histogram(), s[1].Value.Float64Histogram(), s[2].Value.Uint64()}
 }
 
-// generator returns what the generator needed since the account was opened.
+// generator returns what the generator used since the account was opened.
 func (a *account) generator(cpu, elapsed float64) Generator {
 	now := readRuntime()
 	g := Generator{Cores: a.cores, GCs: now.gcs - a.started.gcs}
@@ -279,8 +280,9 @@ func (a *account) generator(cpu, elapsed float64) Generator {
 	return g
 }
 
-// quantile returns the upper edge, in milliseconds, of the bucket in which a share
-// of what was counted between two readings lies; 0 where nothing was.
+// quantile returns the upper edge, in milliseconds, of the bucket in which a share of the
+// values between two readings lies; 0 if there are none. The buckets are those of the Go
+// runtime, so package latency cannot count them.
 func quantile(before, after *metrics.Float64Histogram, share float64) float64 {
 	var n uint64
 	for i, c := range after.Counts {
@@ -303,7 +305,7 @@ func quantile(before, after *metrics.Float64Histogram, share float64) float64 {
 	return 0
 }
 
-// trust are the lines that say what the figures are worth.
+// trust returns the lines that state what the figures are worth.
 func (r *Report) trust() (all []Fact) {
 	add := func(name, format string, args ...any) { all = append(all, Fact{name, fmt.Sprintf(format, args...)}) }
 	if p := r.Realised; r.open() && p.Rate > 0 {

@@ -11,9 +11,9 @@ import (
 // to a millisecond late on a busy machine.
 const timerSlack = int64(2 * time.Millisecond)
 
-// waitUntil sleeps until the clock of trace.Now shows at; false when ctx ended
-// first. The caller has locked its OS thread: the last part is slept in the
-// kernel, on an absolute time.
+// waitUntil sleeps until the clock of trace.Now shows at. It returns false if ctx ended
+// first. The caller has locked its OS thread: the last part is slept in the kernel, until
+// an absolute time.
 func waitUntil(ctx context.Context, at int64) bool {
 	if left := at - trace.Now() - timerSlack; left > 0 {
 		t := time.NewTimer(time.Duration(left))

@@ -8,8 +8,7 @@ import (
 	"weir/internal/trace"
 )
 
-// sleepUntil sleeps until the clock shows at, which is near. trace.Now is
-// CLOCK_MONOTONIC.
+// sleepUntil sleeps until the clock shows at, which is near. trace.Now is CLOCK_MONOTONIC.
 func sleepUntil(at int64) {
 	if at <= trace.Now() {
 		return

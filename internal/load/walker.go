@@ -2,12 +2,12 @@ package load
 
 import "bytes"
 
-// maxDepth bounds the nesting of what a server may send.
+// maxDepth bounds the nesting of JSON that a server may send.
 const maxDepth = 1000
 
-// walker reads JSON in place, without allocating: hundreds of thousands of
-// events a second are parsed by it. Every method leaves the position behind
-// what it read, and reports whether that was valid.
+// walker reads JSON in place, without allocating, because it parses hundreds of thousands
+// of events a second. Every method leaves the position after what it read, and reports
+// whether that was valid.
 type walker struct {
 	data []byte
 	at   int
@@ -129,7 +129,7 @@ func (w *walker) literal(s string) bool {
 	return true
 }
 
-// str reads a string and gives what is between its quotes.
+// str reads a string and returns the bytes between its quotes.
 func (w *walker) str() (raw []byte, escaped, ok bool) {
 	if w.peek() != '"' {
 		return nil, false, false

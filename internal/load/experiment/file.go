@@ -22,7 +22,7 @@ type setting struct {
 	factor string // the name of its factor; empty where it is not varied
 }
 
-// Experiment is what a file asks for.
+// Experiment is the content of a file.
 type Experiment struct {
 	Path, Name string
 	// Repeats is how often each cell is run; Seed draws the order, and is the seed
@@ -45,7 +45,7 @@ type Experiment struct {
 	each                  map[int][]setting // of one engine, from 1
 }
 
-// maxEngines and maxRuns bound what a file may ask for.
+// maxEngines and maxRuns bound an experiment.
 const (
 	maxEngines = 64
 	maxRuns    = 10000
@@ -276,8 +276,8 @@ func settings(s *config.Section, known []string) ([]setting, error) {
 	return all, nil
 }
 
-// loops takes rate and concurrency, which may be written as ranges, and puts
-// what is swept last.
+// loops reads rate and concurrency, which may be ranges, and makes the swept one the last
+// factor.
 func (e *Experiment) loops(load *config.Entry) error {
 	found := 0
 	for i := 0; i < len(e.load); i++ {
@@ -318,8 +318,8 @@ func (e *Experiment) loops(load *config.Entry) error {
 	return nil
 }
 
-// factors names what is varied. Where two sections vary a flag of one name, the
-// section stands before it.
+// factors names the varied settings. If two sections vary a flag of the same name, the
+// section's name precedes it.
 func (e *Experiment) factors() {
 	if len(e.engines) > 1 {
 		e.Factors = append(e.Factors, Factor{EnginesFactor, e.engines})
@@ -368,8 +368,8 @@ func (e *Experiment) LoadArgs(c Cell) []string { return e.args(c, e.load) }
 // GatewayArgs returns the flags of weir serve in a cell.
 func (e *Experiment) GatewayArgs(c Cell) []string { return e.args(c, e.gateway) }
 
-// EngineArgs returns the flags of weir engine of the n-th engine of a cell, from
-// 1: those of all, and then its own, which win.
+// EngineArgs returns the flags of weir engine for the n-th engine of a cell, counted from
+// 1: first the common ones, then its own, which override them.
 func (e *Experiment) EngineArgs(c Cell, n int) []string {
 	own := e.each[n]
 	shared := slices.DeleteFunc(slices.Clone(e.engine), func(s setting) bool {
@@ -392,7 +392,7 @@ func (e *Experiment) args(c Cell, all []setting) (args []string) {
 	return args
 }
 
-// Fixed returns what the file sets and does not vary, as "engine.decode-cost=20ms".
+// Fixed returns the settings of the file that do not vary, as "engine.decode-cost=20ms".
 func (e *Experiment) Fixed() (all []string) {
 	add := func(section string, settings []setting) {
 		for _, s := range settings {

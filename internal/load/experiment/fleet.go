@@ -8,9 +8,9 @@ import (
 	"weir/internal/infer"
 )
 
-// Fleet is how many engines there are of each role: "4" are four that serve whole requests,
-// "1+3" a prefill engine and three decode engines, and "1+2+1" has one beside them that serves
-// whole requests.
+// Fleet is the number of engines of each role: "4" is four engines that serve whole
+// requests, "1+3" one prefill engine and three decode engines, and "1+2+1" has an
+// additional engine that serves whole requests.
 type Fleet struct{ Prefill, Decode, Whole int }
 
 // ParseFleet reads a fleet of at most this many engines.
@@ -41,7 +41,7 @@ func (f Fleet) Engines() int { return f.Prefill + f.Decode + f.Whole }
 // Apart reports whether some serve halves of requests.
 func (f Fleet) Apart() bool { return f.Prefill > 0 }
 
-// String returns what the engines are.
+// String describes the engines.
 func (f Fleet) String() string {
 	if !f.Apart() {
 		return fmt.Sprintf("%d simulated engines", f.Whole)

@@ -77,7 +77,7 @@ func ParseValues(text string) (Values, error) {
 	}
 }
 
-// tidy takes off what is rounding error.
+// tidy removes rounding errors.
 func tidy(n float64) float64 {
 	t, err := strconv.ParseFloat(strconv.FormatFloat(n, 'g', 12, 64), 64)
 	if err != nil {

@@ -92,10 +92,10 @@ func Show(w io.Writer, mode Mode, t Target, figures *load.Live) *Screen {
 	return s
 }
 
-// The size of a terminal that does not tell.
+// The size of a terminal that does not report one.
 const defaultWidth, defaultHeight = 80, 24
 
-// Close ends showing; what was drawn in place is gone then.
+// Close ends the display and removes what was drawn in place.
 func (s *Screen) Close() {
 	if s == nil {
 		return
@@ -121,7 +121,7 @@ func (p *painter) draw(lines []string) []byte {
 	return b.Bytes()
 }
 
-// clear returns what takes away what was drawn.
+// clear returns the control sequence that erases the drawing.
 func (p *painter) clear() []byte {
 	var b bytes.Buffer
 	if p.drawn > 0 {
@@ -132,7 +132,7 @@ func (p *painter) clear() []byte {
 	return b.Bytes()
 }
 
-// home moves to the beginning of what was drawn.
+// home moves to the beginning of the drawing.
 func (p *painter) home(b *bytes.Buffer) {
 	if p.drawn > 0 {
 		fmt.Fprintf(b, "\x1b[%dA\r", p.drawn)

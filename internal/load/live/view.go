@@ -1,11 +1,10 @@
-// Package live draws a run while it is under way: a few lines in place on a
-// terminal, and a plain line now and then where there is none.
+// Package live shows a run while it is under way: a few lines that are redrawn in place on
+// a terminal, or a plain line from time to time without a terminal.
 //
-// A [View] is pure: it is given a reading and the time, and gives lines of a
-// width. A [Screen] is the shell about it: one goroutine that reads the run's
-// figures four times a second, which are atomic counters that no request waits
-// for, and writes. A terminal that is slow, narrow, or changes its size while it
-// is drawn on costs the view its looks at most.
+// A [View] is pure: it takes a reading and the time, and returns lines of a given width. A
+// [Screen] is its shell: one goroutine that reads the run's figures four times a second and
+// writes. The figures are atomic counters, for which no request waits. A terminal that is
+// slow, narrow or resized can only spoil the display.
 package live
 
 import (
@@ -19,16 +18,16 @@ import (
 	"weir/internal/load"
 )
 
-// Target is what a run is to do, as far as it is known.
+// Target is the goal of a run, as far as it is known.
 type Target struct {
-	// Title is what is loaded, and how.
+	// Title names the server and the load.
 	Title string
 	// Requests and For are the run's bounds; 0 is none.
 	Requests int
 	For      time.Duration
 }
 
-// View holds what is drawn of a run.
+// View holds what is shown of a run.
 type View struct {
 	target  Target
 	now     load.Reading
@@ -43,7 +42,7 @@ type mark struct {
 	r  load.Reading
 }
 
-// span is what happened between two marks.
+// span is the activity between two marks.
 type span struct {
 	length              time.Duration
 	begun, done, tokens float64 // a second
@@ -98,8 +97,8 @@ func (v *View) latest() span {
 	return v.history[len(v.history)-1]
 }
 
-// share is how much of the run is done; ok is false where it has no bound. Of
-// two bounds the nearer one counts.
+// share returns the finished share of the run; ok is false if the run has no bound. If it
+// has two, the nearer one counts.
 func (v *View) share() (share float64, ok bool) {
 	if n := v.target.Requests; n > 0 {
 		share, ok = float64(v.now.Ended())/float64(n), true
@@ -239,8 +238,8 @@ func short(d time.Duration) string {
 	}
 }
 
-// cut shortens a line to this many columns, and puts a mark in place of what would
-// move the cursor.
+// cut shortens a line to this many columns, and replaces characters that would move the
+// cursor.
 func cut(text string, room int) string {
 	runes := []rune(strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {

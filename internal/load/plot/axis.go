@@ -22,7 +22,7 @@ func (a axis) at(v float64) float64 {
 	return (v - a.from) / (a.to - a.from)
 }
 
-// mostTicks is how many labels have room beside one another on the narrowest plot.
+// mostTicks is the number of labels that fit on the narrowest plot.
 const mostTicks = 6
 
 // finest are the steps within a decade at which a logarithmic axis may end; the others
@@ -49,7 +49,8 @@ func logarithmic(low, high float64) axis {
 	return a
 }
 
-// slack is what an end may be off by, as no power of ten below 1 is a binary number.
+// slack is the rounding error allowed at an end, because no power of ten below 1 is a
+// binary number.
 const slack = 1e-9
 
 // below returns the greatest of the finest steps that is not above v.
@@ -64,7 +65,7 @@ func below(v float64) float64 {
 	return best
 }
 
-// above returns the least of them that is not below v.
+// above returns the smallest step that is not below v.
 func above(v float64) float64 {
 	exponent := int(math.Floor(math.Log10(v)))
 	for _, k := range finest {
@@ -137,7 +138,7 @@ func step(v float64) float64 {
 	return times(1, exponent+1)
 }
 
-// upTo returns an axis from 0 to a length itself, such as that of a run.
+// upTo returns an axis from 0 to length, such as that of a run.
 func upTo(length float64) axis {
 	a := linear(length)
 	a.to = length
@@ -147,8 +148,8 @@ func upTo(length float64) axis {
 	return a
 }
 
-// around returns an axis for values that somebody has chosen, such as loads or numbers of
-// engines: with room on both sides, and logarithmic where they lie far apart.
+// around returns an axis for chosen values, such as loads or numbers of engines: with a
+// margin on both sides, and logarithmic if they lie far apart.
 func around(low, high float64, whole bool) axis {
 	const far = 8
 	if low > 0 && high/low >= far {

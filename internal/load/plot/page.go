@@ -89,7 +89,7 @@ func (p *Page) Raw(html []byte) {
 	}
 }
 
-// Flush writes what is left of a page that has no end of its own.
+// Flush writes the rest of a page that has no end of its own.
 func (p *Page) Flush() error {
 	if p.err != nil {
 		return p.err
@@ -97,11 +97,11 @@ func (p *Page) Flush() error {
 	return p.w.Flush()
 }
 
-// Name is what a colour stands for.
+// Name is the meaning of a colour.
 type Name struct{ Name, Colour string }
 
-// Open begins a section, in which colours stand for names: the key says so once, and stays
-// in sight while the section is read. A single name needs none.
+// Open begins a section, in which colours stand for names. The key shows them once, and
+// stays visible while the section is read. A single name needs no key.
 func (p *Page) Open(heading string, names []Name) {
 	p.Put("<section>")
 	if heading != "" {
@@ -120,14 +120,14 @@ func (p *Page) Open(heading string, names []Name) {
 // Close ends a section.
 func (p *Page) Close() { p.Put("</section>\n") }
 
-// Grid lays out what is drawn by plots beside one another, as far as there is room.
+// Grid places the plots next to each other, as far as there is room.
 func (p *Page) Grid(plots func()) {
 	p.Put("<div class=\"grid\">\n")
 	plots()
 	p.Put("</div>\n")
 }
 
-// Note writes what must be known to read what is beside it.
+// Note writes a remark that explains the figures next to it.
 func (p *Page) Note(format string, args ...any) { p.Put("<p class=\"note\">"+format+"</p>\n", args...) }
 
 // Tile is a figure that is to be seen first.
@@ -154,9 +154,9 @@ func (p *Page) Facts(rows [][2]string) {
 	p.Put("</tbody></table>\n")
 }
 
-// Table writes rows of text, the first one the heads. A row of two cells under more heads
-// is a remark on the row above it. The columns from text on, if it is not negative, are of
-// words.
+// Table writes rows of text; the first row holds the heads. A row of two cells under more
+// heads is a remark on the row above it. The columns from text on, if it is not negative,
+// contain words.
 func (p *Page) Table(rows [][]string, text int) {
 	heads, alone := rows[0], whole(rows[0])
 	class := func(i int) string {
@@ -191,7 +191,7 @@ func (p *Page) Table(rows [][]string, text int) {
 	p.Put("</tbody></table></div>\n")
 }
 
-// whole returns heads as they are understood alone: p99 beside ttft p50 is ttft p99.
+// whole returns heads that can be understood alone: p99 next to ttft p50 becomes ttft p99.
 func whole(heads []string) []string {
 	all := make([]string, len(heads))
 	of := ""

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// fine is the size of the square that lines are drawn in, which is stretched to the plot's.
-// All else is placed by shares of the plot, so that texts keep their size at each width.
+// fine is the size of the square in which lines are drawn; it is stretched to the plot's
+// size. Everything else is placed by shares of the plot, so that texts keep their size at
+// each width.
 const fine = 1000.0
 
 // Series is a line over equal slices of time.
@@ -45,7 +46,7 @@ func (p *Page) up(a axis, label func(float64) string) {
 	}
 }
 
-// across writes the axis of its width, and what it is of.
+// across writes the horizontal axis and its unit.
 func (p *Page) across(a axis, unit string) {
 	for _, t := range a.ticks {
 		p.down(a.at(t), number(t))
@@ -59,7 +60,7 @@ func (p *Page) down(at float64, label string) {
 	p.Put("<line class=\"axis\" x1=\"%s\" x2=\"%s\" y1=\"0\" y2=\"100%%\"></line><text class=\"across\" x=\"%s\" y=\"100%%\" dy=\"16\" text-anchor=\"middle\">%s</text>\n", x, x, x, label)
 }
 
-// unit says what the axis across is of.
+// unit writes the unit of the horizontal axis.
 func (p *Page) unit(name string) {
 	p.Put("<text class=\"unit\" x=\"100%%\" y=\"100%%\" dy=\"32\" text-anchor=\"end\">%s</text>\n", name)
 }
@@ -105,8 +106,8 @@ type Curve struct {
 // would take its room from the others.
 const widest = 3000
 
-// latencies returns the axis of some curves' values, which are in their order, and a note
-// on those that are below it.
+// latencies returns the axis for the values of some curves, which are sorted, and a note on
+// values below it.
 func latencies(all []Curve) (a axis, note string, ok bool) {
 	high := 0.0
 	for _, c := range all {
@@ -162,7 +163,7 @@ func (p *Page) Distributions(title string, all []Curve) {
 		if n == from {
 			continue
 		}
-		// No more points than can be seen. The line begins at the share of those that
+		// No more points than are visible. The line begins at the share of the values that
 		// are not drawn.
 		count := min(n-from, 400)
 		points := make([]string, 0, count+1)
@@ -176,9 +177,8 @@ func (p *Page) Distributions(title string, all []Curve) {
 	p.close(note)
 }
 
-// Tails plots the latency of each percentile, on an axis on which each nine has
-// as much room as the one before it: there the slow ones can be seen. Values are in
-// their order.
+// Tails plots the latency of each percentile. On the axis each further nine has the same
+// width, so that the slow ones are visible. Values are sorted.
 func (p *Page) Tails(title string, all []Curve) {
 	most := 0
 	for _, c := range all {
@@ -229,7 +229,7 @@ type Scatter struct {
 	Points       []Spot
 }
 
-// Spot is a point and its interval, whose ends are NaN where it has none.
+// Spot is a point and its interval; the ends are NaN if it has none.
 type Spot struct {
 	X, Y      float64
 	Low, High float64

@@ -10,8 +10,8 @@ import (
 	"weir/internal/load"
 )
 
-// The stages of a request as a client sees it, in their order. Where an
-// engine gives no stamps, what could have been told apart is StageEngine.
+// The stages of a request as a client sees it, in their order. If an engine gives no
+// stamps, its stages are one: StageEngine.
 const (
 	StageClient    = "client"        // from the intended time until the request was sent
 	StageTransport = "transport"     // until the gateway, or without one the engine, had its first byte
@@ -52,10 +52,10 @@ type Span struct {
 	Start, For int64
 }
 
-// Spans takes a request apart, of which a stream's first output has its place. The spans follow one another
-// without gaps, from the intended time to the last byte; residual is what they
-// do not explain, which is negative where stamps of different clocks contradict
-// each other.
+// Spans divides a request into stages; for a stream the first output has its place. The
+// spans follow one another without gaps, from the intended time to the last byte. residual
+// is the time that they do not explain; it is negative if stamps of different clocks
+// contradict each other.
 func (r *Row) Spans() (spans []Span, residual int64) {
 	at := r.Intended
 	var sum int64
@@ -76,13 +76,13 @@ func (r *Row) Spans() (spans []Span, residual int64) {
 	}
 	r.engine(until)
 	if r.Gateway != nil {
-		// The client's kernel has the bytes before the gateway's write returns, and
-		// much before where the gateway loses its core inside of it.
+		// The client's kernel has the bytes before the gateway's write returns, much
+		// earlier if the gateway loses its core inside of the write.
 		until(StagePath, min(r.FirstFlushed, cmp.Or(r.FirstContent, r.FirstFlushed)))
 	}
 	until(StageDelivery, r.FirstContent)
 	if r.Gateway != nil && r.LastToken > at {
-		// What its writes took is known, and not when: they are put last.
+		// The duration of its writes is known, but not their times: they are put last.
 		until(StageDecode, r.LastToken-min(max(r.Gateway.Stages["flush"], 0), r.LastToken-at))
 		until(StageFlush, r.LastToken)
 	}
@@ -91,9 +91,9 @@ func (r *Row) Spans() (spans []Span, residual int64) {
 	return spans, r.LastByte - r.Intended - sum
 }
 
-// router takes the gateway's time before the engine apart: what its ledger says of its
-// stages, the attempts before the last, and the rest. A request that was sent to none has
-// all of its time there.
+// router divides the gateway's time before the engine into the stages of its ledger, the
+// attempts before the last, and the rest. A request that was sent to no engine has all of
+// its time there.
 func (r *Row) router(g *Record, until func(string, int64), at *int64) {
 	sent := r.ToServer
 	if sent == 0 && r.FirstReceived == 0 {
@@ -115,7 +115,8 @@ func (r *Row) router(g *Record, until func(string, int64), at *int64) {
 	until(StageRouter, sent)
 }
 
-// engine takes the engine's time to the first output apart, as far as it tells.
+// engine divides the engine's time to the first output, as far as the engine reports
+// stamps.
 func (r *Row) engine(until func(string, int64)) {
 	first := cmp.Or(r.FirstOutput, r.FirstReceived)
 	if first == 0 && r.Gateway != nil && r.ToServer != 0 { // it was waited for until the end
@@ -150,8 +151,8 @@ func (r *Row) engine(until func(string, int64)) {
 	until(StageEngine, first)
 }
 
-// pair takes the time of a pair apart up to where the decode engine runs it, as far as both
-// engines tell. Two stages that nobody tells apart are the engine's.
+// pair divides the time of a pair until the decode engine runs it, as far as both engines
+// report stamps. Two stages that cannot be separated count as the engine's.
 func (r *Row) pair(until func(string, int64)) {
 	untold := false
 	for _, p := range [...]struct {
@@ -170,7 +171,7 @@ func (r *Row) pair(until func(string, int64)) {
 	}
 }
 
-// Part is what a stage has of a band's mean time.
+// Part is a stage's part of a band's mean time.
 type Part struct {
 	Stage string  `json:"stage"`
 	Mean  float64 `json:"mean_ms"`
@@ -190,7 +191,7 @@ type Band struct {
 	// Excess is how much more it is than the mean of the faster half.
 	Excess float64 `json:"excess_ms"`
 	Stages []Part  `json:"stages"`
-	// Residual is what the stages do not explain, of the mean.
+	// Residual is the mean time that the stages do not explain.
 	Residual float64 `json:"residual_ms"`
 	Sentence string  `json:"sentence"`
 }
@@ -209,8 +210,8 @@ type taken struct {
 	by              map[string]int64
 }
 
-// Attribute says for bands of time to first content and of the whole which
-// stage holds what the slower ones take more than the faster half.
+// Attribute reports which stage holds the additional time of slow requests over the faster
+// half, for bands of time to first content and of the whole time.
 func Attribute(rows []Row) []Band {
 	firsts, wholes := parted(rows)
 	return append(banded("ttft", firsts), banded("e2e", wholes)...)
@@ -239,7 +240,7 @@ func parted(rows []Row) (firsts, wholes []taken) {
 	return firsts, wholes
 }
 
-// median attributes a metric of the requests around the median, which banded has sorted.
+// median attributes a metric of the requests around the median; banded has sorted them.
 func median(metric string, all []taken) []Band {
 	if len(all) < 100 {
 		return nil
@@ -298,7 +299,7 @@ func average(some []taken) Band {
 	return b
 }
 
-// compare fills in what a band takes more than the faster half.
+// compare fills in the additional time of a band over the faster half.
 func compare(b, half *Band) {
 	b.Excess = b.Mean - half.Mean
 	before := map[string]float64{}
@@ -336,7 +337,7 @@ func (b *Band) say(name string) string {
 	return fmt.Sprintf("%s; residual %.1f ms", text, tenths(b.Residual))
 }
 
-// tenths rounds to what is written, so that nothing is written as -0.0.
+// tenths rounds to the printed precision, so that nothing is printed as -0.0.
 func tenths(ms float64) float64 { return math.Round(ms*10)/10 + 0 }
 
 // upper begins a sentence.

@@ -2,7 +2,8 @@ package report
 
 import "fmt"
 
-// Choices say what came of the choice of engines, of the requests whose records tell it.
+// Choices describes the results of choosing engines, over the requests whose records
+// contain them.
 type Choices struct {
 	Requests int `json:"requests"`
 	// Engines is how many there were to choose from, at the most.
@@ -10,8 +11,8 @@ type Choices struct {
 	// Imbalance is how many requests the engine had that had most, as a multiple of the mean
 	// of all engines; 0 where no request has an engine.
 	Imbalance float64 `json:"imbalance"`
-	// CachedShare is the share of prompt tokens that engines found in their caches, of those
-	// requests of which they told it: Told, with this many prompt tokens.
+	// CachedShare is the share of prompt tokens that engines found in their caches, over
+	// the requests for which they reported it: Told, with this many prompt tokens.
 	CachedShare  float64 `json:"cached_share"`
 	Told         int     `json:"told"`
 	PromptTokens int64   `json:"prompt_tokens"`
@@ -20,7 +21,7 @@ type Choices struct {
 	Regret float64 `json:"regret_ms"`
 }
 
-// Choice is what the gateway's record says of an attempt's.
+// Choice is the gateway's record of the choice for an attempt.
 type Choice struct {
 	Engines int    `json:"engines"`
 	Prompt  int64  `json:"prompt_tokens"`
@@ -28,7 +29,7 @@ type Choice struct {
 	Regret  int64  `json:"predicted_regret"`
 }
 
-// choices adds up those of the rows; nil where no record tells any.
+// choices sums the choices of the rows; it returns nil if no record has any.
 func choices(rows []Row, engines []Engine) *Choices {
 	var all Choices
 	for i := range rows {

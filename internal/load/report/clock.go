@@ -4,9 +4,9 @@ import "math"
 
 // Offset brings the stamps of another clock onto the client's.
 type Offset struct {
-	// Add is what is added, in nanoseconds.
+	// Add is added to stamps, in nanoseconds.
 	Add int64 `json:"add_ns"`
-	// Uncertain is the half-width of what else is possible; 0 on the same clock.
+	// Uncertain is the half-width of the possible range; 0 on the same clock.
 	Uncertain int64 `json:"uncertain_ns"`
 	// Contradicted reports whether no offset agrees with all requests: the clock was set
 	// during the run.
@@ -37,22 +37,22 @@ type bounds struct {
 
 func newBounds() bounds { return bounds{least: math.MinInt64, most: math.MaxInt64} }
 
-// after says that a stamp of the other clock cannot be before one of ours.
+// after records that a stamp of the other clock cannot be before one of ours.
 func (b *bounds) after(other, ours int64) {
 	if other != 0 && ours != 0 {
 		b.least, b.any = max(b.least, ours-other), true
 	}
 }
 
-// before says that it cannot be after.
+// before records that a stamp of the other clock cannot be after one of ours.
 func (b *bounds) before(other, ours int64) {
 	if other != 0 && ours != 0 {
 		b.most, b.any = min(b.most, ours-other), true
 	}
 }
 
-// offset returns none where the stamps agree as they are, and otherwise the
-// middle of what is possible.
+// offset returns no offset if the stamps agree as they are, and otherwise the middle of the
+// possible range.
 func (b *bounds) offset() Offset {
 	switch {
 	case !b.any:
@@ -77,8 +77,8 @@ func settle(rows []Row) Clock {
 		if g := r.Gateway; g != nil {
 			same = same && g.sameClock
 			gateway.after(g.Arrival, r.Sent)
-			// A write returns after the other kernel has its bytes: it is what came before
-			// it that cannot be after their arrival.
+			// A write returns after the other kernel has its bytes. So the stamp before the
+			// write is the one that cannot be after their arrival.
 			gateway.before(g.FirstReceived, r.FirstContent)
 			continue
 		}

@@ -43,8 +43,7 @@ func counted(name string, of func(*Row) int) column {
 
 func said(name string, of func(*Row) string) column { return column{name, of} }
 
-// columns returns the columns: those of the design in its order, and then what
-// the client saw.
+// columns returns the columns: those of the design in its order, then the client's.
 func columns() []column {
 	return []column{
 		said("request_id", func(r *Row) string { return r.RequestID }),
@@ -146,7 +145,7 @@ func stage(of func(*Pair) *int64) func(*Row) (int64, bool) {
 	}
 }
 
-// Retracted is how often its engine sent it back to its queue, as far as it says so.
+// Retracted returns how often the engine retracted the request, as far as it reports this.
 func (r *Row) Retracted() int64 {
 	if r.Gateway == nil || r.Gateway.leg() == nil {
 		return 0
@@ -207,9 +206,9 @@ func WriteCSV(w io.Writer, rows []Row) error {
 	return out.Error()
 }
 
-// WriteJSONL writes an object for each row on a line of its own: the columns of
-// the CSV, the numbers as numbers and what is empty left out, wall_time, and as
-// gateway the timeline's record as it came, with all attempts and legs.
+// WriteJSONL writes one object per line and row: the columns of the CSV (numbers as
+// numbers, empty values left out), wall_time, and as gateway the unchanged record of the
+// timeline, with all attempts and legs.
 func WriteJSONL(w io.Writer, rows []Row) error {
 	out := bufio.NewWriter(w)
 	all := columns()

@@ -39,15 +39,14 @@ type Difference struct {
 	// as far as requests are independent; an end is null where it is not known.
 	By   latency.Figure `json:"by"`
 	CI95 latency.Range  `json:"ci95"`
-	// Finding is what that says: "higher", "lower", "no difference shown", or
-	// "not known".
+	// Finding is the conclusion: "higher", "lower", "no difference shown", or "not known".
 	Finding string `json:"finding"`
 }
 
 // Comparison compares two runs.
 type Comparison struct {
 	A, B string
-	// Apart lists what was asked for otherwise, which may explain any difference.
+	// Apart lists the settings that differ, which may explain any difference.
 	Apart       []string     `json:"apart"`
 	Differences []Difference `json:"differences"`
 	Verdicts    [2]load.Trust
@@ -89,13 +88,13 @@ func Compare(a, b *Report, nameA, nameB string) *Comparison {
 	return c
 }
 
-// setting is what was asked for in two runs.
+// setting is a setting of two runs.
 type setting struct {
 	name string
 	a, b any
 }
 
-// asked returns what was asked for in two runs, apart from its rate and amount.
+// asked returns the settings of two runs, except rate and amount.
 func asked(a, b *Report) []setting {
 	return []setting{
 		{"api", a.API, b.API}, {"model", a.Model, b.Model}, {"arrival", a.Arrival, b.Arrival}, {"burst_cv", a.CV, b.CV}, {"workload", a.Workload, b.Workload},
@@ -116,8 +115,7 @@ func unlike(all []setting) []string {
 
 var nan = latency.Figure(math.NaN())
 
-// interval returns a figure's interval, of which nothing is known where it has
-// none.
+// interval returns a figure's interval; both ends are unknown if it has none.
 func interval(j latency.Judged, name string) latency.Range {
 	if ci, ok := j.CI95[name]; ok {
 		return ci
@@ -125,7 +123,7 @@ func interval(j latency.Judged, name string) latency.Range {
 	return latency.Range{nan, nan}
 }
 
-// rangeOf returns the bounds of a figure, which is itself where it has none.
+// rangeOf returns the bounds of a figure, or the figure itself if it has none.
 func rangeOf(j latency.Judged, name string, f latency.Figure) latency.Range {
 	if in, ok := j.Bounds[name]; ok {
 		return in
@@ -133,17 +131,17 @@ func rangeOf(j latency.Judged, name string, f latency.Figure) latency.Range {
 	return latency.Range{f, f}
 }
 
-// widen adds to the interval what the figures' bounds leave open, which is no
-// chance and does not cancel.
+// widen adds the uncertainty of the figures' bounds to the interval. It is not random and
+// does not cancel.
 func (d *Difference) widen(ofA, ofB latency.Range) {
 	d.CI95[0] -= ofA[1] - d.A + d.B - ofB[0]
 	d.CI95[1] += d.A - ofA[0] + ofB[1] - d.B
 	d.Finding = finding(d.CI95, 0)
 }
 
-// difference compares two figures. Its interval is made of theirs by the method
-// of variance estimates recovery (Zou and Donner, Construction of confidence
-// limits about effect measures, 2008), which does not ask them to be symmetric.
+// difference compares two figures. Its interval is computed from theirs by the method of
+// variance estimates recovery (Zou and Donner, Construction of confidence limits about
+// effect measures, 2008), which does not require symmetric intervals.
 func difference(metric, figure string, a, b latency.Figure, ofA, ofB latency.Range) Difference {
 	by := b - a
 	apart := func(x, y latency.Figure) latency.Figure { return latency.Figure(math.Hypot(float64(x), float64(y))) }

@@ -20,15 +20,15 @@ import (
 type SweepComparison struct {
 	A string `json:"a"`
 	B string `json:"b"`
-	// Apart lists what was asked for otherwise, which may explain any difference.
+	// Apart lists the settings that differ, which may explain any difference.
 	Apart []string `json:"apart"`
-	// Overall is of each figure what B makes of A's, over all cells.
+	// Overall compares each figure of B with A's, over all cells.
 	Overall []Ratio `json:"overall"`
 	// Cells are those that both have, in A's order.
 	Cells []ComparedCell `json:"cells"`
 	// Searches are the answers of searches on fleets that both have.
 	Searches []ComparedSearch `json:"searches,omitempty"`
-	// OnlyA and OnlyB name what the other has no run of.
+	// OnlyA and OnlyB name the cells that the other has no run of.
 	OnlyA []string `json:"only_a"`
 	OnlyB []string `json:"only_b"`
 }
@@ -46,10 +46,9 @@ type ComparedCell struct {
 	Differences []Difference  `json:"differences"`
 }
 
-// Ratio is B's figure by A's: the geometric mean over the cells that have both,
-// and the interval in which it lies with 95 % confidence, by Student's
-// distribution of the cells' logarithms, as far as the cells are alike. An end is
-// null where there is one cell only.
+// Ratio is B's figure divided by A's: the geometric mean over the cells that have both,
+// with its 95 % confidence interval by Student's distribution of the cells' logarithms,
+// which assumes that the cells are alike. The ends are null if there is only one cell.
 type Ratio struct {
 	Metric string         `json:"metric"`
 	Figure string         `json:"figure"`
@@ -62,8 +61,8 @@ type Ratio struct {
 	Finding string `json:"finding"`
 }
 
-// ComparedSearch is two searches' answers: the limit lies between the ends, of
-// which 0 is one that is not known.
+// ComparedSearch is the results of two searches. The limit lies between the ends; 0 is an
+// unknown end.
 type ComparedSearch struct {
 	Series  string     `json:"series"`
 	A       [2]float64 `json:"a"`
@@ -74,9 +73,9 @@ type ComparedSearch struct {
 // errNothingShared is why there is no comparison.
 var errNothingShared = errors.New("they have no cell in common")
 
-// CompareSweeps compares two reports of several runs, named for a person. Cells
-// are the same when their factors have the same values, in whatever order, and
-// their rate or concurrency is the same, whether it was varied or not.
+// CompareSweeps compares two reports of several runs; the names are for people. Cells are
+// the same if their factors have the same values, in any order, and their rate or
+// concurrency is the same, whether it was varied or not.
 func CompareSweeps(a, b *Sweep, nameA, nameB string) (*SweepComparison, error) {
 	c := &SweepComparison{A: nameA, B: nameB, Overall: []Ratio{}, Cells: []ComparedCell{}}
 	inA, inB := a.places(), b.places()
@@ -101,7 +100,7 @@ func CompareSweeps(a, b *Sweep, nameA, nameB string) (*SweepComparison, error) {
 	return c, nil
 }
 
-// without returns what is in one list only.
+// without returns the elements that are only in the first list.
 func without(all, but []string) string {
 	var left []string
 	for _, x := range all {
@@ -350,7 +349,7 @@ func (c *SweepComparison) Text(w io.Writer) error {
 	return err
 }
 
-// missing returns what only one of them has.
+// missing returns what only one of the two has.
 func (c *SweepComparison) missing() (lines []string) {
 	for _, x := range []struct {
 		name string

@@ -17,11 +17,11 @@ import (
 	"weir/internal/workload/latency"
 )
 
-// Timeline is what a gateway's own records show. Its JSON form is one object.
+// Timeline is the content of a gateway's records. Its JSON form is one object.
 type Timeline struct {
 	Files    []string `json:"files"`
 	Requests int      `json:"requests"`
-	// Torn reports whether a file ended within a line, which a process leaves that was killed.
+	// Torn reports whether a file ended within a line, which a killed process leaves.
 	Torn     bool           `json:"torn,omitempty"`
 	Outcomes map[string]int `json:"outcomes"`
 	// Codes are those of the errors, by how many requests ended so.
@@ -37,10 +37,11 @@ type Timeline struct {
 	Pending []DelayBand `json:"output_delay_by_pending,omitempty"`
 	// Slowest are the requests that took longest to their first output, and as a whole.
 	Slowest []Slow `json:"slowest,omitempty"`
-	// Stalls are what held the gateway itself while requests were there, the longest first.
+	// Stalls are the stalls of the gateway itself while requests were in flight, the
+	// longest first.
 	Stalls []Stalled `json:"stalls,omitempty"`
-	// Disorder are stamps that contradict each other, and Empty those that engines did not
-	// give.
+	// Disorder lists stamps that contradict each other, Empty those that engines did not
+	// report.
 	Disorder []Disorder `json:"disorder,omitempty"`
 	Empty    []Empty    `json:"empty,omitempty"`
 
@@ -73,7 +74,7 @@ type Empty struct {
 	Kind     string   `json:"kind,omitempty"`
 	Requests int      `json:"requests"`
 	Stamps   []string `json:"stamps"`
-	// Advice says what gives them.
+	// Advice is how to get these stamps.
 	Advice string `json:"advice"`
 }
 
@@ -230,7 +231,7 @@ func stalls(records []*Record) (all []Stalled) {
 type stamp struct {
 	name string
 	of   func(*Record, *Leg) int64
-	// engines reports whether it is the engine's, whose clock may be off.
+	// engines reports whether it is the engine's stamp, whose clock may be off.
 	engines bool
 	// written reports whether it is when a write had returned: the other side may have read before.
 	written bool
@@ -260,11 +261,11 @@ var order = []stamp{
 	{"finish_time", func(g *Record, _ *Leg) int64 { return g.Finished }, false, false},
 }
 
-// slack is by how much a stamp may lie before the one that it follows: those that engines give
-// in seconds since 1970 are good to half a microsecond, and a clock's offset is an estimate.
+// slack is how much a stamp may precede the one that it follows. Engines' stamps in seconds
+// since 1970 are accurate to half a microsecond, and a clock's offset is an estimate.
 const slack = 1e6
 
-// disorder finds stamps out of order, beyond what is known of their clocks.
+// disorder finds stamps out of order, beyond the known uncertainty of their clocks.
 func disorder(records []*Record) (all []Disorder) {
 	type pair struct{ before, stamp int }
 	found := map[pair]*Disorder{}
@@ -481,7 +482,7 @@ func (t *Timeline) headline() (all []plot.Tile) {
 // maxSpots bounds the points of a plot.
 const maxSpots = 2000
 
-// delays writes the output delay against what was going on.
+// delays writes the output delay as a function of the load.
 func (p *page) delays(delays []Delay) {
 	if len(delays) < 2 {
 		return

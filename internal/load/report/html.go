@@ -27,8 +27,7 @@ func WriteHTML(w io.Writer, r *Report, rows []Row) error {
 	return p.End()
 }
 
-// run writes all that is known of one run: what it came to first, and how it was
-// measured last.
+// run writes everything about one run: the results first, and how they were measured last.
 func (p *page) run(r *Report, rows []Row) {
 	p.verdict(r)
 	p.Note("%s", r.Heading())
@@ -123,7 +122,7 @@ func (p *page) facts(r *Report) {
 	p.Facts(rows)
 }
 
-// figure writes milliseconds; - is what is refused.
+// figure writes milliseconds, or - for a refused figure.
 func figure(f latency.Figure) string {
 	if f.Refused() {
 		return "-"
@@ -269,11 +268,11 @@ var colours = map[string]string{
 // more of another one.
 const seldom = 0.01
 
-// elsewhere is what those are named together.
+// elsewhere is the common name of the others.
 const elsewhere = "all others"
 
-// stages writes where the time went: by bands of the requests, and of some of them. One key
-// serves all.
+// stages writes where the time went, by bands of requests and for single requests. One key
+// serves both.
 func (p *page) stages(bands []Band, rows []Row) {
 	chosen := choose(rows)
 	if len(bands)+len(chosen) == 0 {
@@ -314,7 +313,7 @@ func (p *page) stages(bands []Band, rows []Row) {
 	p.Close()
 }
 
-// other is the colour of what has none of its own.
+// other is the colour of a stage without its own.
 const other = "#c4c9d0"
 
 // bands writes the stages' shares of each band, and the sentences.

@@ -6,9 +6,9 @@ import (
 	"io"
 )
 
-// WritePerfetto writes the requests for ui.perfetto.dev, in the trace event
-// format: an engine is a process, a request a thread, and its stages are slices.
-// Requests that failed have one slice, with what was wrong.
+// WritePerfetto writes the requests for ui.perfetto.dev in the trace event format: an
+// engine is a process, a request is a thread, and its stages are slices. A failed request
+// has one slice, with its error.
 func WritePerfetto(w io.Writer, rows []Row) error {
 	out := bufio.NewWriter(w)
 	var failed error

@@ -8,13 +8,13 @@ import (
 	"weir/internal/infer"
 )
 
-// StageStall stands for a stage of which weir itself stood still for most of the time.
+// StageStall replaces a stage during most of which weir itself was stalled.
 const StageStall = "stall"
 
-// Reason says why a request took as long as it did.
+// Reason is why a request took as long as it did.
 type Reason struct {
-	// Stage is what took most of the longer part of its time, that until its first output
-	// or that from there on, and For how long that was, in milliseconds.
+	// Stage is the longest stage of the longer part of its time (before or after its first
+	// output), and For its length in milliseconds.
 	Stage    string   `json:"stage"`
 	For      float64  `json:"ms"`
 	Sentence string   `json:"sentence"`
@@ -28,7 +28,7 @@ type Lasted struct {
 	For   float64 `json:"ms"`
 }
 
-// reasons say what a stage means for a request; %s is the engine.
+// reasons explain what a stage means for a request; %s is the engine.
 var reasons = map[string]string{
 	StageRead:      "its client had not sent all of it",
 	StageTemplate:  "the model's chat template was rendered",
@@ -51,7 +51,7 @@ var reasons = map[string]string{
 	StageFlush:     "its client did not take what weir wrote",
 }
 
-// ReasonOf says it of a record.
+// ReasonOf returns the reason for a record.
 func ReasonOf(g *Record) Reason {
 	row := OfRecord(g)
 	streamed := g.Stream && g.FirstFlushed != 0
@@ -124,7 +124,7 @@ func ReasonOf(g *Record) Reason {
 	return r
 }
 
-// because says which stage took most of a time, and what that means.
+// because writes which stage took most of a time, and what that means.
 func (r *Row) because(b *strings.Builder, g *Record, most Span, of int64) {
 	if most.For == 0 || of <= 0 {
 		b.WriteString(".")
@@ -165,7 +165,7 @@ func tokens(n int) string {
 	return fmt.Sprintf("%d tokens", n)
 }
 
-// unknownHolder stands for what held weir where a request ended before that was known.
+// unknownHolder stands for the cause of a stall if the request ended before it was known.
 const unknownHolder = "what is not known"
 
 func times(n int64) string {

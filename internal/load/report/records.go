@@ -19,9 +19,8 @@ import (
 // recordBegins is how each line of a gateway's timeline begins.
 const recordBegins = `{"request_id":`
 
-// OfRecord makes the row of a request of which nobody knows but its gateway: the client
-// is where the gateway is, from the arrival of the request to the writing of its last
-// byte.
+// OfRecord makes the row of a request that only its gateway has seen. The client's times
+// are the gateway's, from the arrival of the request to the write of its last byte.
 func OfRecord(g *Record) Row {
 	r := Row{Gateway: g}
 	r.RequestID, r.Intended, r.Started, r.Sent = g.RequestID, g.Arrival, g.Arrival, g.Arrival
@@ -38,7 +37,7 @@ func OfRecord(g *Record) Row {
 	return r
 }
 
-// Of makes the record that is read of a timeline's line, of the record itself.
+// Of makes the Record of a trace record, as if it had been read from the timeline.
 func Of(t *trace.Record) *Record {
 	g := &Record{
 		RequestID: t.RequestID, Model: t.Model, Stream: t.Stream, Outcome: t.Outcome.String(), Code: t.Code, Error: t.Message, CompletionTokens: t.CompletionTokens,

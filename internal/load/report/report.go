@@ -14,17 +14,17 @@ import (
 // object.
 type Report struct {
 	*load.Report
-	// Joined says whether the gateway's timeline is in it.
+	// Joined reports whether the gateway's timeline is included.
 	Joined Joined `json:"timeline"`
-	// Engines is the share of each engine, where the gateway told which it was.
+	// Engines lists the share of each engine, if the gateway reported it.
 	Engines []Engine `json:"engines,omitempty"`
-	// Choices are what came of the choice of engines, where the gateway told it.
+	// Choices describes the choices of engines, if the gateway reported them.
 	Choices *Choices `json:"choices,omitempty"`
-	// Attribution says where the time went.
+	// Attribution shows where the time went.
 	Attribution []Band `json:"attribution,omitempty"`
 }
 
-// Joined says how far a gateway's timeline was joined to the requests.
+// Joined reports how many of the requests have a record of a gateway's timeline.
 type Joined struct {
 	// From is the admin listener it was read from; empty where there was none.
 	From string `json:"from,omitempty"`
@@ -40,12 +40,12 @@ type Joined struct {
 type Engine struct {
 	Name     string `json:"engine"`
 	Requests int    `json:"requests"`
-	// Share is of all requests that an engine was chosen for.
+	// Share is the share among all requests that an engine was chosen for.
 	Share    float64 `json:"share"`
 	Complete int     `json:"complete"`
-	// Judged are those that were not abandoned or cut short by this client.
+	// Judged counts the requests that this client did not abandon or cut short.
 	Judged int `json:"judged"`
-	// SuccessRate is of those judged; null where there are none.
+	// SuccessRate is the success rate of the judged ones; null if there are none.
 	SuccessRate *float64 `json:"success_rate"`
 }
 

@@ -31,7 +31,7 @@ type Row struct {
 	FirstFlushed               int64
 	TokenizeStart, TokenizeEnd int64
 	Received, Acked            int64
-	// Of a pair, as the timeline has them.
+	// The points of a pair, as in the timeline.
 	Met, Prefilled, Transferred, Running int64
 }
 
@@ -54,7 +54,7 @@ func (b *Book) Add(s *load.Sample) {
 	b.samples = append(b.samples, c)
 }
 
-// Rows returns the requests in the order of their index, with what was joined.
+// Rows returns the requests in the order of their index, with the joined records.
 func (b *Book) Rows() []Row {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -22,11 +22,11 @@ import (
 // an experiment. Its JSON form is one object.
 type Sweep struct {
 	Name string `json:"name"`
-	// URL is the server's; empty where each run had a fleet of its own, which
-	// Fleet then describes.
+	// URL is the server's address. It is empty if each run had its own fleet, which Fleet
+	// then describes.
 	URL   string `json:"url,omitempty"`
 	Fleet string `json:"fleet,omitempty"`
-	// Fixed is what an experiment set and did not vary.
+	// Fixed lists the settings of an experiment that do not vary.
 	Fixed []string `json:"fixed,omitempty"`
 	// SLO are the objectives of a search, as they were written.
 	SLO     string              `json:"slo,omitempty"`
@@ -43,7 +43,7 @@ type Sweep struct {
 	Points []SweepPoint `json:"points"`
 	// Searches has one for each cell, where there are objectives.
 	Searches []SweepSearch `json:"searches,omitempty"`
-	// Drift says what changed with time and not with the factors.
+	// Drift lists figures that changed over time independently of the factors.
 	Drift []string `json:"drift"`
 	// Runs are all runs, in the order in which they were carried out.
 	Runs []SweepRun `json:"runs"`
@@ -58,14 +58,14 @@ type SweepRun struct {
 	Repeat int     `json:"repeat"`
 	// After is when it began, in seconds since the sweep did.
 	After float64 `json:"after_seconds"`
-	// Decision is of a search: what the run made known of its rate.
+	// Decision belongs to a search: what the run revealed about its rate.
 	Decision string  `json:"decision,omitempty"`
 	Report   *Report `json:"report"`
 
 	page []byte // of the run, in the sweep's page
 }
 
-// SweepPoint is what is known of one load on one fleet, from all of its runs.
+// SweepPoint combines all runs of one load on one fleet.
 type SweepPoint struct {
 	Series string     `json:"series"`
 	At     float64    `json:"at"`
@@ -75,8 +75,8 @@ type SweepPoint struct {
 	// answered.
 	Unstable bool     `json:"unstable"`
 	Reasons  []string `json:"reasons"`
-	// SuccessRate is of the requests of all runs that were not abandoned or cut
-	// short by this client; null where there are none.
+	// SuccessRate covers the requests of all runs that this client did not abandon or cut
+	// short; null if there are none.
 	SuccessRate *float64 `json:"success_rate"`
 	Engines     []Engine `json:"engines,omitempty"`
 	Choices     *Choices `json:"choices,omitempty"`
@@ -84,9 +84,9 @@ type SweepPoint struct {
 	Figures map[string]SweepFigure `json:"figures"`
 }
 
-// SweepFigure is a figure of a point: the mean over its runs, and the 95 %
-// interval, of one run its own, of several that of Student's distribution between
-// them. An end that is not known is null.
+// SweepFigure is a figure of a point: the mean over its runs and the 95 % interval. With
+// one run it is the run's own interval, with several it follows Student's distribution
+// between them. An unknown end is null.
 type SweepFigure struct {
 	Mean latency.Figure `json:"mean"`
 	CI95 latency.Range  `json:"ci95"`
@@ -155,8 +155,8 @@ func (s *Sweep) Add(run SweepRun, rows []Row) error {
 	return nil
 }
 
-// Settle works out the points, in the order in which series and loads are given;
-// what is not among them comes after, by its load.
+// Settle computes the points, in the given order of series and loads. Points that are not
+// in it come last, ordered by load.
 func (s *Sweep) Settle(order []SweepPoint) {
 	s.Points = slices.Clone(order)
 	for i := range s.Runs {
@@ -202,7 +202,7 @@ func (s *Sweep) settle(p *SweepPoint) {
 		}
 		p.Unstable = p.Unstable || r.Unstable() != ""
 		for _, why := range r.Verdict.Reasons {
-			// Of reasons that differ in their figures only, the first.
+			// If reasons differ only in their figures, the first one is kept.
 			if !slices.ContainsFunc(p.Reasons, func(said string) bool { return wordsOf(said) == wordsOf(why) }) {
 				p.Reasons = append(p.Reasons, why)
 			}
@@ -276,7 +276,7 @@ func (s *Sweep) Failed() bool {
 // JSON writes the report as one object.
 func (s *Sweep) JSON(w io.Writer) error { return load.WriteJSON(w, s) }
 
-// axis names what a sweep's loads are.
+// axis names the loads of a sweep.
 func (s *Sweep) axis() string {
 	for _, f := range s.Factors {
 		if f.Name == experiment.Concurrency {
@@ -341,8 +341,8 @@ func ReadSweep(name string) (*Sweep, error) {
 	return &s, nil
 }
 
-// table returns the points as rows of text, the first one the heads. Series are told apart by the
-// columns of varied, which gives the cells of one.
+// table returns the points as rows of text; the first row holds the heads. The columns of
+// varied distinguish the series; of returns their cells for a series.
 func (s *Sweep) table(varied []string, of func(series string) []string) [][]string {
 	head := append(slices.Clone(varied), s.axis(), "runs", "verdict")
 	for _, f := range sweepFigures {
@@ -381,7 +381,7 @@ func (s *Sweep) table(varied []string, of func(series string) []string) [][]stri
 	return rows
 }
 
-// series is the column of a table that tells the series apart by their names, if they are
+// series returns the column of a table that distinguishes the series by name, if there are
 // several.
 func (s *Sweep) series() (varied []string, of func(series string) []string) {
 	if !s.apart() {

@@ -45,12 +45,12 @@ func student(freedom int) float64 {
 	return normal + (normal*normal*normal+normal)/(4*float64(freedom))
 }
 
-// driftFigures are those that are looked at for what changes with time.
+// driftFigures are the figures that are checked for changes over time.
 var driftFigures = []string{"ttft_p50_ms", "tpot_p50_ms", "e2e_p50_ms"}
 
-// drift finds figures that rise or fall with the order of the runs, apart from
-// what their points explain: the slope of the logarithm, less its point's mean,
-// over the order, where it is beyond 99.9 % of what chance does.
+// drift finds figures that rise or fall with the order of the runs, apart from the effect
+// of their points. It takes the slope of the logarithm, less its point's mean, over the
+// order, and reports it if it is beyond 99.9 % of what chance produces.
 func (s *Sweep) drift() []string {
 	found := []string{}
 	if len(s.Searches) > 0 {

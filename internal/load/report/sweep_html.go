@@ -112,7 +112,7 @@ func (s *Sweep) named() (all []plot.Name) {
 	return all
 }
 
-// runPage is what a page says of one run.
+// runPage holds what a page needs about one run.
 func runPage(r *Report, rows []Row) ([]byte, error) {
 	var b bytes.Buffer
 	p := &page{plot.New(&b)}
@@ -266,7 +266,7 @@ func (p *page) sweepTable(s *Sweep) {
 	}
 }
 
-// bound is an end of an interval; NaN is what is refused.
+// bound returns an end of an interval; NaN for a refused figure.
 func bound(f latency.Figure) float64 {
 	if f.Refused() {
 		return math.NaN()

@@ -15,7 +15,7 @@ import (
 	"weir/internal/trace"
 )
 
-// Record is what a gateway's timeline says of a request.
+// Record is a request's record in a gateway's timeline.
 type Record struct {
 	RequestID string `json:"request_id"`
 	BootID    string `json:"boot_id"`
@@ -63,8 +63,8 @@ type Stall struct {
 	Why   string `json:"why"` // what held it; empty: it was not known yet
 }
 
-// Pair is where the time went of a request that two engines served: points that it passed,
-// and how long its stages lasted. What nobody has told is 0, and nil.
+// Pair describes where the time of a request went that two engines served: the points that
+// it passed, and the lengths of its stages. Missing points are 0, missing lengths nil.
 type Pair struct {
 	Handed      int64 `json:"handed_time"`
 	Met         int64 `json:"met_time"`
@@ -80,7 +80,7 @@ type Pair struct {
 	Handover         *int64 `json:"handover"`
 }
 
-// Attempt is one try at one engine, or one pair of them.
+// Attempt is one try at one engine, or at a pair.
 type Attempt struct {
 	Legs   []Leg   `json:"legs"`
 	Choice *Choice `json:"choice"`
@@ -107,7 +107,7 @@ type Leg struct {
 	Retracted     int64 `json:"retracted"` // times
 }
 
-// leg is the one that served the client, as trace.Record.Leg says.
+// leg returns the leg that served the client, as trace.Record.Leg does.
 func (r *Record) leg() *Leg {
 	if len(r.Attempts) == 0 {
 		return nil
@@ -151,9 +151,9 @@ const maxRecord = 4 << 20
 // openTimeout bounds the connecting to an admin listener.
 const openTimeout = 2 * time.Second
 
-// Follow joins the records of a gateway into the book as they are written, from
-// now until the follower is closed. admin is the base URL of its admin listener.
-// An error means that there is no timeline to be had there.
+// Follow joins a gateway's records into the book as they are written, from now until the
+// follower is closed. admin is the base URL of its admin listener. It returns an error if
+// the timeline is not available there.
 func (b *Book) Follow(ctx context.Context, admin string) (*Follower, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(admin, "/")+"/timeline", nil)
@@ -241,13 +241,13 @@ func (f *Follower) end(err error, ctx context.Context) {
 	}
 }
 
-// settleTime is how long a record is waited for after the run: a gateway writes
-// it when it has finished with the request, which may be after its client has.
+// settleTime is how long a record is awaited after the run. A gateway writes it when it has
+// finished with the request, which may be later than the client.
 const settleTime = time.Second
 
-// Close waits until the records of all requests that reached the gateway are
-// there, or none has come for a second, and ends following. It returns how many
-// requests have none, and an error when the timeline broke off.
+// Close waits until the records of all requests that reached the gateway are there, or none
+// has come for a second, and ends following. It returns how many requests have none, and an
+// error if the timeline broke off.
 func (f *Follower) Close() (missing int, err error) {
 	before, since := -1, time.Now()
 	for {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Metric is what an objective bounds.
+// Metric is the quantity that an objective bounds.
 type Metric string
 
 // The metrics, each of a request, from its intended time.
@@ -26,7 +26,7 @@ type Objective struct {
 	Metric Metric
 	// Share is above 0 and below 1.
 	Share float64
-	// Bound is what a request may take; of Success there is none.
+	// Bound is the limit for a request; Success has none.
 	Bound time.Duration
 	text  string
 }
@@ -34,11 +34,11 @@ type Objective struct {
 // String returns the objective as it was written.
 func (o Objective) String() string { return o.text }
 
-// Request is what objectives look at.
+// Request holds the figures of a request that objectives use.
 type Request struct {
 	Complete bool
-	// TTFT to E2E are 0 where the request has none: an answer of one token has no
-	// TPOT. What a complete request does not have is not judged.
+	// TTFT to E2E are 0 if the request has no such figure: an answer of one token has no
+	// TPOT. A missing figure of a complete request is not judged.
 	TTFT, TTFTAnswer, TPOT, E2E time.Duration
 }
 
@@ -67,9 +67,9 @@ func (o *Objective) keeps(r *Request) (kept, counts bool) {
 // metrics are those with a percentile.
 var metrics = []Metric{TTFT, TTFTAnswer, TPOT, E2E}
 
-// Parse reads objectives separated by commas: METRIC_pNN=TIME, such as
-// ttft_p99=500ms or tpot_p99.9=50ms, and success=SHARE, such as success=99%. A bound
-// may also be written ttft_p99<500ms, and success>99%.
+// Parse reads objectives separated by commas: METRIC_pNN=TIME, such as ttft_p99=500ms or
+// tpot_p99.9=50ms, and success=SHARE, such as success=99%. A bound may also be written
+// ttft_p99<500ms, and success>99%.
 func Parse(text string) ([]Objective, error) {
 	var all []Objective
 	for part := range strings.SplitSeq(text, ",") {

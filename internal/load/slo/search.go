@@ -13,15 +13,14 @@ type Options struct {
 	Start float64
 	// Low and High bound the rates; 0 is no bound.
 	Low, High float64
-	// Tolerance is how close the two ends of the answer shall be, as a share; 0.05
-	// unless given.
+	// Tolerance is how close the two ends of the answer must be, as a share. Default 0.05.
 	Tolerance float64
 	// Repeats is how often a rate is measured before it is left undecided; 4 unless
 	// given. Trials bounds them all; 30 unless given.
 	Repeats, Trials int
 }
 
-// smallest is the lowest rate that is tried where Low says nothing.
+// smallest is the lowest rate that is tried if Low is not set.
 const smallest = 1e-3
 
 func (o *Options) defaults() {
@@ -35,19 +34,19 @@ func (o *Options) defaults() {
 	}
 }
 
-// Trial is what one run at a rate showed.
+// Trial is the result of one run at a rate.
 type Trial struct {
 	Rate float64
 	// Tallies has one for each objective.
 	Tallies []Tally
-	// Unstable says why the rate was found to be more than the server answers.
+	// Unstable is the reason why the rate was found to be more than the server answers.
 	Unstable string
-	// Void says why the run says nothing of the rate, which is then more than can
-	// be measured.
+	// Void is the reason why the run reveals nothing about the rate, which is then more
+	// than can be measured.
 	Void string
 }
 
-// Step is a trial on a search's path, and what was known of its rate after it.
+// Step is a trial on a search's path, and what was known about its rate after it.
 type Step struct {
 	Rate     float64  `json:"rate"`
 	Repeat   int      `json:"repeat"` // of the rate, from 1
@@ -59,9 +58,9 @@ type Step struct {
 
 // Result is a search's answer.
 type Result struct {
-	// Low is the highest rate that meets the objectives, with none below it that
-	// misses them; 0 where there is none. High is the lowest that misses them; 0
-	// where none did. The limit lies between them.
+	// Low is the highest rate that meets the objectives, with no lower rate that misses
+	// them; 0 if there is none. High is the lowest rate that misses them; 0 if none did.
+	// The limit lies between them.
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
 	// Within reports whether they are as close as was asked for.
@@ -73,7 +72,7 @@ type Result struct {
 	// Contradictions are pairs of rates of which the lower one is worse, beyond
 	// noise: then something else than the rate decides.
 	Contradictions []string `json:"contradictions,omitempty"`
-	// Why says why the search ended.
+	// Why is the reason why the search ended.
 	Why  string `json:"why"`
 	Path []Step `json:"path"`
 }
@@ -89,8 +88,8 @@ type point struct {
 	confirmed bool
 }
 
-// Search finds the highest rate that meets the objectives. It is asked for a
-// rate by Next and told what was measured by Add, in turn.
+// Search finds the highest rate that meets the objectives. The caller asks for a rate with
+// Next and reports the measurement with Add, in turn.
 type Search struct {
 	options    Options
 	objectives []Objective
@@ -119,7 +118,7 @@ func (s *Search) Next() (rate float64, ok bool) {
 		return 0, false
 	}
 	if p := s.last; p != nil && p.trials < s.options.Repeats {
-		// What could not be offered once may have been an accident of the machine.
+		// A rate that could not be offered once may have met an accident of the machine.
 		if d := s.decide(p); d == Undecided || d == Void && p.trials < 2 {
 			return p.rate, true
 		}
@@ -146,8 +145,8 @@ func (s *Search) Next() (rate float64, ok bool) {
 	return 0, false
 }
 
-// step returns the rate that narrows the answer; ok is false when it is narrow
-// enough, which ended says why, or when nothing narrows it.
+// step returns the rate that narrows the answer. ok is false if the answer is narrow
+// enough, with the reason in ended, or if nothing narrows it.
 func (s *Search) step() (rate float64, ok bool) {
 	if len(s.points) == 0 {
 		return s.options.Start, true
@@ -166,8 +165,8 @@ func (s *Search) step() (rate float64, ok bool) {
 		}
 		return rate, true
 	}
-	// Of the stretches between what meets, what is undecided and what misses, the
-	// wider one: between undecided rates nothing can be learnt.
+	// The rate splits the wider of two gaps: from meeting to undecided, or from undecided
+	// to missing. Between undecided rates nothing can be learnt.
 	from, to := low.rate, math.Inf(1)
 	if high != nil {
 		to = high.rate
@@ -194,9 +193,8 @@ func (s *Search) step() (rate float64, ok bool) {
 	return math.Sqrt(between[len(between)-1] * to), true
 }
 
-// ends returns the highest rate that meets the objectives with none below that
-// does not, and the lowest that misses them or could not be offered; nil where
-// there is none.
+// ends returns the highest rate that meets the objectives with no failing rate below it,
+// and the lowest rate that misses them or could not be offered; nil if there is none.
 func (s *Search) ends() (low, high *point) {
 	for _, p := range s.points {
 		switch s.decide(p) {
@@ -223,7 +221,7 @@ func (s *Search) undecided(from, to float64) (rates []float64) {
 	return rates
 }
 
-// decide returns what is known of a rate.
+// decide returns what is known about a rate.
 func (s *Search) decide(p *point) Decision {
 	if p.void != "" {
 		return Void
@@ -367,7 +365,7 @@ func (s *Search) Result() Result {
 // Round writes a rate with as many digits as it has meaning.
 func Round(rate float64) string { return fmt.Sprintf("%.4g", rate) }
 
-// Sentence says the answer.
+// Sentence writes the answer as a sentence.
 func (r *Result) Sentence() string {
 	switch {
 	case r.Low > 0 && r.High > 0:

@@ -9,12 +9,11 @@ const z = 2.575829
 // batches is the number of batches of neighbours that a trial is counted in.
 const batches = 12
 
-// Count is how many requests of a batch could be judged and how many of them
-// did not keep the objective.
+// Count is how many requests of a batch could be judged and how many of them missed the
+// objective.
 type Count struct{ N, Bad int }
 
-// Tally is what one objective saw, in batches of requests that were sent one
-// after another.
+// Tally counts for one objective, in batches of requests that were sent one after another.
 type Tally []Count
 
 // Take counts the requests of a trial, in the order of their sending, for one
@@ -48,9 +47,9 @@ type Estimate struct {
 // Estimate returns the share and its 99 % interval.
 func (t Tally) Estimate() Estimate { return t.Within(z) }
 
-// Within returns the share and its interval, this many standard deviations of the
-// normal distribution to each side: Wilson's, of a number of requests reduced by
-// the design effect, the chi-square of the batches per degree of freedom.
+// Within returns the share and its interval, this many standard deviations of the normal
+// distribution to each side. It is Wilson's interval with the number of requests reduced by
+// the design effect, which is the chi-square of the batches per degree of freedom.
 func (t Tally) Within(z float64) Estimate {
 	var e Estimate
 	for _, b := range t {
@@ -94,7 +93,7 @@ const (
 	Undecided Decision = iota
 	Meets
 	Misses
-	// Void is a load that could not be offered, so that nothing is known of it.
+	// Void is a load that could not be offered, so that nothing is known about it.
 	Void
 )
 
