@@ -16,8 +16,8 @@ import (
 	"syscall"
 )
 
-// Main is the main function of a benchmark whose processes are its own program:
-// it is one of them, or runs the benchmark until that ends or is interrupted.
+// Main is the main function of a benchmark whose processes run the same program: it runs
+// one of these processes, or the benchmark until that ends or is interrupted.
 func Main(name string, run func(ctx context.Context, args []string, stdout, stderr io.Writer) error) {
 	args := os.Args[1:]
 	var err error
@@ -54,7 +54,7 @@ func Median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// WriteJSON writes what a benchmark measured to a file; no name is no file.
+// WriteJSON writes a benchmark's results to a file; an empty name writes nothing.
 func WriteJSON(name string, v any) error {
 	if name == "" {
 		return nil

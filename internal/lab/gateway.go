@@ -18,14 +18,14 @@ type Gateway struct {
 	Relayed bool // reads a relayed engine; otherwise the plane
 	Control bool // must fail
 	dialsIn bool // its engine connects to it
-	// Peer is a gateway that others publish and this program knows nothing of but
-	// its command line. What it loses is told, and fails no run.
+	// Peer is a gateway published by others, of which this program knows only the command
+	// line. Its losses are reported, and fail no run.
 	Peer bool
-	// Weir reports whether it is weir, whose admin listener tells when it is ready, and Timed that
-	// its timeline has the first outputs of new requests besides.
+	// Weir reports whether it is weir, whose admin listener reports readiness, and Timed
+	// whether its timeline has the first outputs of new requests as well.
 	Weir, Timed bool
-	// Args give its command line; dir is a folder of its own, admin a second
-	// address for whatever it listens at besides.
+	// Args returns its command line. dir is a folder for it alone, admin a second address
+	// for anything else that it listens at.
 	Args func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error)
 	// Env are settings that it takes from its environment.
 	Env []string
@@ -119,7 +119,7 @@ http {
 }
 `
 
-// ErrNoNginx says that nginx is not there, and how to get it.
+// ErrNoNginx reports that nginx is not installed, and how to install it.
 var ErrNoNginx = errors.New("nginx is not installed: run apt-get install -y nginx-light (or nginx)")
 
 func nginxArgs(_ *Bench, c *cell.Cell, dir, _ string) ([]string, error) {

@@ -21,9 +21,9 @@ import (
 	"weir/internal/lab/proc"
 )
 
-// Process is a child that Stop ends. It leads a process group of its own, so
-// that a Ctrl-C at the terminal reaches only this program, which then stops its
-// children in order; and it dies when this program is killed.
+// Process is a child that Stop ends. It leads its own process group, so that a Ctrl-C at
+// the terminal reaches only this program, which then stops its children in order. It is
+// killed if this program is killed.
 type Process struct {
 	cmd  *exec.Cmd
 	out  output
@@ -31,7 +31,7 @@ type Process struct {
 	done chan struct{}
 }
 
-// output keeps what a child writes while others may read it.
+// output keeps a child's output and may be read while the child writes.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -49,7 +49,7 @@ func (o *output) bytes() []byte {
 	return bytes.Clone(o.b.Bytes())
 }
 
-// String returns the beginning of what was written, where the cause stands.
+// String returns the beginning of the output, which contains the cause.
 func (o *output) String() string { return fmt.Sprintf("%.500s", bytes.TrimSpace(o.bytes())) }
 
 // Start starts a command with an environment; nil is this process's own.
@@ -68,8 +68,8 @@ func Start(args, env []string) (*Process, error) {
 	return p, nil
 }
 
-// Environment is that of the processes of a run: this one's, without weir's own
-// settings, which would reach the gateways too.
+// Environment returns this process's environment without weir's settings, which would also
+// reach the gateways.
 func Environment() []string { return withoutSettings(os.Environ()) }
 
 func withoutSettings(of []string) []string {
@@ -93,8 +93,7 @@ func (p *Process) Signal(s syscall.Signal) error { return p.cmd.Process.Signal(s
 // Interrupt is a Ctrl-C.
 func (p *Process) Interrupt() { _ = p.cmd.Process.Signal(syscall.SIGINT) }
 
-// Wait waits for the process to end by itself and gives what it printed; ctx
-// bounds the wait.
+// Wait waits for the process to end by itself and returns its output; ctx bounds the wait.
 func (p *Process) Wait(ctx context.Context) (stdout []byte, err error) {
 	select {
 	case <-p.done:
@@ -104,7 +103,7 @@ func (p *Process) Wait(ctx context.Context) (stdout []byte, err error) {
 	}
 }
 
-// Problem is what the process said on its standard error.
+// Problem returns the process's standard error.
 func (p *Process) Problem() string { return p.err.String() }
 
 // PIDs returns the process, its children and theirs.
@@ -116,9 +115,9 @@ func (p *Process) PIDs() []int {
 	return pids
 }
 
-// AwaitQuiet waits until the process and all below it have used next to nothing for
-// half a second: workers that are still starting up would else miss the first
-// requests, which is no fair share of the work. It gives up after a minute.
+// AwaitQuiet waits until the process and its descendants have used next to no CPU for half
+// a second. Workers that are still starting would otherwise miss the first requests, and
+// the work would not be divided evenly. It gives up after a minute.
 func (p *Process) AwaitQuiet(ctx context.Context) error {
 	const span, little = 500 * time.Millisecond, 0.03
 	poll := time.NewTicker(span)

@@ -29,8 +29,8 @@ func Line(r *client.Result) string {
 	return s
 }
 
-// Medians returns one result per load and gateway: of each figure the median
-// over the repeats, of each count of what went wrong the sum.
+// Medians returns one result per load and gateway: the median of each figure over the
+// repeats, and the sum of each count of failures.
 func Medians(results []*client.Result) []*client.Result {
 	var medians []*client.Result
 	for i, r := range results {

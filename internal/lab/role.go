@@ -16,14 +16,14 @@ import (
 	"weir/internal/lab/loadengine"
 )
 
-// LoopRole is the control that tokenizes on the loop that carries I/O. It is told a
+// LoopRole is the control that tokenizes on the loop that carries I/O. It takes a
 // control.Loop.
 const LoopRole = "gateway-loop"
 
-// ReferenceRole is the reference engine, which a cell.Reference configures.
+// ReferenceRole is the reference engine. It takes a cell.Reference.
 const ReferenceRole = "engine-reference"
 
-// roles are what a process of a cell can be when it is this program itself.
+// roles maps the roles of this program's processes to their functions.
 func roles() map[string]func(spec string) error {
 	return map[string]func(spec string) error{
 		"engine-relay":         told(loadengine.RunRelay),
@@ -44,7 +44,7 @@ func roles() map[string]func(spec string) error {
 	}
 }
 
-// told makes a role of what is told a T, as JSON.
+// told makes a role from a function that takes a T, as JSON.
 func told[T any](run func(*T) error) func(spec string) error {
 	return func(spec string) error {
 		t := new(T)
@@ -55,12 +55,12 @@ func told[T any](run func(*T) error) func(spec string) error {
 	}
 }
 
-// IsRole reports whether arguments are those of a process of a cell: a role, and
-// what it is told as JSON.
+// IsRole reports whether arguments are those of a process of a cell: a role and its
+// specification as JSON.
 func IsRole(args []string) bool { return len(args) == 2 && roles()[args[0]] != nil }
 
-// RunRole is a process of a cell. It serves until it is killed, but for the
-// client, which prints its result as JSON.
+// RunRole runs a process of a cell. It serves until it is killed, except the client, which
+// prints its result as JSON.
 func RunRole(role, spec string) error {
 	run := roles()[role]
 	if run == nil {

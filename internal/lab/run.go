@@ -63,8 +63,8 @@ func (b *Bench) Disturbed(r *client.Result) bool {
 	return r.OtherCPU > disturbance*b.Times.Measure.Seconds()
 }
 
-// Cell runs one gateway under one load. A cell that could not be measured is a
-// result that says why.
+// Cell runs one gateway under one load. If a cell could not be measured, its result holds
+// the reason.
 func (b *Bench) Cell(ctx context.Context, l cell.Load, g Gateway) *client.Result {
 	var best *client.Result
 	for try := range 1 + b.Retries {
@@ -76,7 +76,7 @@ func (b *Bench) Cell(ctx context.Context, l cell.Load, g Gateway) *client.Result
 			r = &client.Result{Failed: err.Error()}
 		}
 		r.Load, r.Gateway, r.Peer, r.Again = l.Name, g.Name, g.Peer, try
-		// What went wrong in any try is never measured away.
+		// A failure in any try is kept.
 		if r.Failed != "" || r.Lost > 0 || r.Wrong > 0 {
 			return r
 		}
@@ -165,7 +165,7 @@ func (b *Bench) measure(ctx context.Context, l cell.Load, g Gateway) (*client.Re
 	return r, nil
 }
 
-// StartGateway starts a gateway in front of a relayed engine, by itself: c has the
+// StartGateway starts a gateway in front of a relayed engine, without a load: c has the
 // addresses of both. The caller stops it.
 func (b *Bench) StartGateway(ctx context.Context, g Gateway, c *cell.Cell) (*Process, error) {
 	dir, err := os.MkdirTemp(b.Dir, "gateway")

@@ -16,10 +16,10 @@ import (
 	"weir/internal/load"
 )
 
-// Options say what is measured.
+// Options define a measurement.
 type Options struct {
-	// Self is the command line that makes this program a process of package lab,
-	// once a role and what it is told are appended to it.
+	// Self is the command line that turns this program into a process of package lab when a
+	// role and its specification are appended to it.
 	Self []string
 	// Streams runs a closed loop, Rate an open one of this many requests a second.
 	Streams int
@@ -71,7 +71,7 @@ func (o *Options) normalize() error {
 	return nil
 }
 
-// plan is what the generator is asked to do.
+// plan returns the generator's plan.
 func (o *Options) plan(url string) load.Plan {
 	return load.Plan{
 		URL: url, Model: "exact", Concurrency: o.Streams, Rate: o.Rate, Requests: o.Requests, OutputTokens: o.Tokens,

@@ -58,20 +58,20 @@ func Run(ctx context.Context, o Options) (*load.Calibration, error) {
 	return c, nil
 }
 
-// Known is what the engine did by its own stamps while another generator loaded it.
-// Times are milliseconds.
+// Known holds an engine's own stamps while another generator loaded it. Times are
+// milliseconds.
 type Known struct {
 	Requests         int
 	TTFTP50, TTFTP99 float64
 	ITLMean          float64
 	ITLSigma         float64
 	EngineCPU        float64 // cores
-	// TTFT and ITL are all of them, in nanoseconds and no order.
+	// TTFT and ITL are all values, in nanoseconds and unsorted.
 	TTFT, ITL []int64 `json:"-"`
 }
 
-// Watch has an engine of known times loaded by somebody else, who is given its
-// URL, and tells what the engine did. Options.Requests bounds what it keeps.
+// Watch starts a reference engine, passes its URL to drive, which loads it, and returns
+// what the engine did. Options.Requests bounds the number of requests that it keeps.
 func Watch(ctx context.Context, o Options, drive func(url string) error) (*Known, error) {
 	engine, err := startEngine(ctx, &o)
 	if err != nil {
@@ -175,7 +175,7 @@ type samples struct {
 	missing         int     // tokens whose time is not known
 }
 
-// add compares what the generator measured of a request with what the engine did.
+// add compares the generator's measurement of a request with the engine's stamps.
 func (m *samples) add(s *load.Sample, truth cell.Truth, o *Options) {
 	if s.Outcome != load.Complete {
 		return

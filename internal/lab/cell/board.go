@@ -12,12 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Board is memory that the processes of a cell share: when the load began, how
-// far the engine is, when each request reached it, and, for the plane, when each
-// token was sent.
+// Board is memory that the processes of a cell share. It holds when the load began, how far
+// the engine is, when each request reached it and, for the plane, when each token was sent.
 //
-// A stamp is written before its token is sent and read after the token was
-// received, so the sockets order the two.
+// A stamp is written before its token is sent and read after the token was received, so the
+// sockets order the two.
 type Board struct {
 	mem      []byte
 	tokens   int
@@ -60,7 +59,7 @@ func OpenBoard(path string, streams, tokens int) (*Board, error) {
 // Close unmaps it.
 func (b *Board) Close() { _ = unix.Munmap(b.mem) }
 
-// Begin says when the load begins.
+// Begin sets the time when the load begins.
 func (b *Board) Begin(at int64) { b.field(boardStart).Store(at) }
 
 // Taken counts the requests that the engine has taken in so far.
@@ -73,8 +72,8 @@ func (b *Board) field(offset int) *atomic.Int64 {
 	return (*atomic.Int64)(unsafe.Pointer(&b.mem[offset]))
 }
 
-// Started returns the moment the load began or will begin, and false when nobody
-// has said so yet.
+// Started returns the time when the load began or will begin, and false if Begin has not
+// been called yet.
 func (b *Board) Started() (int64, bool) {
 	at := b.field(boardStart).Load()
 	return at, at != 0
@@ -83,8 +82,7 @@ func (b *Board) Started() (int64, bool) {
 // Arrived notes when a stream's request reached the engine.
 func (b *Board) Arrived(stream int, at int64) { b.arrivals[stream] = at }
 
-// Arrival tells when a stream's request reached the engine, and false for one that
-// did not.
+// Arrival returns when a stream's request reached the engine, and false if it did not.
 func (b *Board) Arrival(stream int) (int64, bool) {
 	at := b.arrivals[stream]
 	return at, at != 0
@@ -93,7 +91,7 @@ func (b *Board) Arrival(stream int) (int64, bool) {
 // Stamp notes when a token is sent.
 func (b *Board) Stamp(stream, token int, at int64) { b.stamps[stream*b.tokens+token] = at }
 
-// SentAt tells when a token was sent, and false for one that was not.
+// SentAt returns when a token was sent, and false if it was not.
 func (b *Board) SentAt(stream, token int) (int64, bool) {
 	if token >= b.tokens {
 		return 0, false

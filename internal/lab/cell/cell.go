@@ -1,11 +1,10 @@
 //go:build linux
 
-// Package cell is the vocabulary of the output path's benchmark: what one cell,
-// a gateway under a load, is told, and what its processes share. It holds the
-// load and its schedule, the board of shared memory, and the two ways in which
-// a stream's tokens can be told apart: numbered events for relays, words for
-// the plane. Times are nanoseconds of CLOCK_REALTIME, the clock of the kernel's
-// receive stamps. Linux only.
+// Package cell is the vocabulary of the output path's benchmark. A cell is a gateway under
+// a load. The package holds the load and its schedule, the board of shared memory, and the
+// two ways to distinguish a stream's tokens: numbered events for relays, words for the
+// plane. Times are nanoseconds of CLOCK_REALTIME, the clock of the kernel's receive stamps.
+// Linux only.
 package cell
 
 // PlaneWindow is how much of the plane a gateway may leave unread before the
@@ -18,7 +17,7 @@ const ProbeID = "probe"
 // NoLimit is the max_tokens of a request that goes on until the load's end.
 const NoLimit = 1 << 20
 
-// Cell is what every process of a cell is told, as JSON in its argument.
+// Cell is the specification that every process of a cell gets, as JSON in its argument.
 type Cell struct {
 	Load    Load
 	Times   Times
@@ -28,7 +27,7 @@ type Cell struct {
 	Gateway string // the gateway's
 	// Header are lines that the gateway wants in each request's head.
 	Header []string `json:",omitempty"`
-	// Of the client.
+	// PIDs are those of the gateway, for the client.
 	PIDs      []int // of the gateway
 	EnginePID int
 }

@@ -4,8 +4,8 @@ package cell
 
 import "fmt"
 
-// EventTemplate is an event of the relayed engine as a chunk of its response,
-// written as it is but for three numbers of fixed length.
+// EventTemplate is an event of the relayed engine as a chunk of its response. Only three
+// numbers of fixed length change between events.
 type EventTemplate struct {
 	bytes                 []byte
 	stream, number, stamp int // where they stand
@@ -44,8 +44,8 @@ func putDigits(b []byte, n int64) {
 	}
 }
 
-// Ending is what follows a stream's last token, with the usage where it was asked
-// for, and the end of the body.
+// Ending returns the bytes after a stream's last token: the usage if it was asked for, and
+// the end of the body.
 func Ending(stream, tokens int, usage bool) []byte {
 	const head = `data: {"id":"chatcmpl-%08d","object":"chat.completion.chunk","created":1767225600,"model":"bench","choices":[`
 	var b []byte

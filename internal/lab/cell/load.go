@@ -4,25 +4,24 @@ package cell
 
 import "time"
 
-// Tick is how often an engine wakes up to send what is due. It is no fraction
-// of the kernel's own tick, by which CPU profiles are sampled: in step with it
-// the samples would always meet the same part of the work.
+// Tick is the interval at which an engine sends what is due. It is not a fraction of the
+// kernel's tick, which samples CPU profiles: in step with it, the samples would always hit
+// the same part of the work.
 const Tick = 487_313 * time.Nanosecond
 
 // Load is what the engine and the clients do in a cell.
 type Load struct {
 	Name    string
 	Streams int
-	// Rate is tokens per second of each stream; 0 is as fast as its connection
-	// takes them, which only a relayed engine can know.
+	// Rate is tokens per second of each stream. 0 means as fast as the connection accepts
+	// them, which only a relayed engine can know.
 	Rate float64
 	// Spread puts the streams' tokens evenly over the step; otherwise all
 	// streams step at one instant.
 	Spread bool
-	// EndOnTime makes a relayed engine end its streams at the load's end, even
-	// where a gateway that was offered too much has kept it behind; otherwise
-	// each stream says all that its schedule holds, however long that takes. On
-	// the plane nothing keeps the engine behind.
+	// EndOnTime makes a relayed engine end its streams at the end of the load, even if a
+	// slow gateway has kept it behind. Otherwise each stream sends its whole schedule,
+	// however long that takes. On the plane nothing keeps the engine behind.
 	EndOnTime bool
 	// Idle streams get one token and then nothing until the load's end.
 	Idle bool
@@ -51,9 +50,9 @@ type Times struct {
 // End is when the streams end.
 func (t Times) End() time.Duration { return t.Warm + t.Measure + t.Tail }
 
-// Schedule says when each token is due, as nanoseconds after the start. Tokens
-// are numbered over all streams in the order they are due: token n belongs to
-// stream n mod streams and is its token n / streams.
+// Schedule determines when each token is due, as nanoseconds after the start. Tokens are
+// numbered over all streams in the order in which they are due: token n belongs to stream n
+// mod streams and is its token n / streams.
 type Schedule struct {
 	Streams int
 	Period  int64 // of one stream, ns
@@ -99,8 +98,8 @@ func (s Schedule) before(at int64) int {
 	return lo
 }
 
-// NextStep is the first moment at or after at when streams step, which is when
-// a stream that came late gets its first token.
+// NextStep returns the first time at or after at when streams step. A stream that came late
+// gets its first token then.
 func (s Schedule) NextStep(at int64) int64 {
 	if s.Step > 0 || s.Period == 0 {
 		return at

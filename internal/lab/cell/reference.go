@@ -4,8 +4,8 @@ package cell
 
 import "time"
 
-// Reference configures a reference engine, as JSON in its argument. Its
-// times and stamps are of CLOCK_MONOTONIC, the clock of trace.Now.
+// Reference configures a reference engine, as JSON in its argument. Its times and stamps
+// are of CLOCK_MONOTONIC, the clock of trace.Now.
 type Reference struct {
 	Listen string
 	// Board is the file of its stamps, with room for those of this many requests of
@@ -17,8 +17,8 @@ type Reference struct {
 	TTFT, ITL time.Duration
 }
 
-// Truth is what a reference engine did: the arrival of each request in its kernel,
-// and when it wrote each token.
+// Truth holds a reference engine's stamps: the arrival of each request in its kernel, and
+// the write of each token.
 type Truth struct{ board *Board }
 
 // OpenTruth maps the engine's board, making it when it is not there.
@@ -48,8 +48,8 @@ func (t Truth) Wrote(request, token int, at int64) {
 	}
 }
 
-// Arrival tells when a request was in the engine's kernel.
+// Arrival returns when a request was in the engine's kernel.
 func (t Truth) Arrival(request int) (int64, bool) { return t.board.SentAt(request, 0) }
 
-// Token tells when a token was written.
+// Token returns when a token was written.
 func (t Truth) Token(request, token int) (int64, bool) { return t.board.SentAt(request, token+1) }

@@ -9,10 +9,9 @@ import (
 	"weir/models"
 )
 
-// Words are what streams of the plane say: stream s says word s*stride as its
-// token 0, the next word as its token 1, and so on around the list. So a reader
-// knows every word it must see, and any one that it sees tells which token it
-// is, up to a whole turn of the list.
+// Words are the texts of streams on the plane: stream s has word s*stride as its token 0,
+// the next word as its token 1, and so on around the list. So a reader knows every word in
+// advance, and any word identifies its token, up to a full circle of the list.
 type Words struct {
 	id     []uint32
 	text   []string       // with a space in front
@@ -71,10 +70,10 @@ func (w *Words) ID(stream, token int) uint32 { return w.id[w.at(stream, token)] 
 // Text returns a stream's token as the word that it is, a space in front.
 func (w *Words) Text(stream, token int) string { return w.text[w.at(stream, token)] }
 
-// Ahead returns which of a stream's tokens a word is, as the number of tokens
-// between it and the one expected; false for what is no word, and for a word
-// that came before the expected one. Half a turn of the list ahead is a gap,
-// half a turn back a repetition.
+// Ahead returns which of a stream's tokens a word is, as the number of tokens between it
+// and the expected one. It returns false for an unknown word and for one that came before
+// the expected one. Up to half the list ahead is a gap, up to half the list back a
+// repetition.
 func (w *Words) Ahead(stream, expected int, word []byte) (int, bool) {
 	number, ok := w.number[string(word)]
 	n := len(w.id)

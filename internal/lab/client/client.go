@@ -1,13 +1,12 @@
 //go:build linux
 
-// Package client is the client of the output path's benchmark: it opens the
-// streams of a cell, reads them on one thread over epoll, and verifies each of
-// them to its end: every token once, in order; the count in the usage; the end
-// marker. The kernel stamps what it receives (SO_TIMESTAMPNS), so a token's
-// delay is from the engine's stamp to its arrival in the client's kernel, both
-// on CLOCK_REALTIME, and does not contain the client's own lateness. Where
-// several segments wait in one socket the kernel gives the last one's time: a
-// client that is behind makes delays look longer, never shorter.
+// Package client is the client of the output path's benchmark. It opens the streams of a
+// cell, reads them on one thread over epoll, and verifies each of them to its end: every
+// token once, in order; the count in the usage; the end marker. The kernel stamps received
+// data (SO_TIMESTAMPNS), so a token's delay is the time from the engine's stamp to the
+// arrival in the client's kernel, both on CLOCK_REALTIME. It does not contain the client's
+// own lateness. If several segments wait in one socket, the kernel returns the time of the
+// last one: a late client makes delays look longer, never shorter.
 package client
 
 import (
@@ -50,7 +49,7 @@ type client struct {
 	recv      sock.Receiver
 	buf       []byte
 
-	// Of the read at hand.
+	// State of the current read. reading is the stream.
 	reading int   // the stream
 	at      int64 // the kernel's stamp
 	within  bool  // the window
@@ -67,7 +66,7 @@ type clientStream struct {
 	why      string
 }
 
-// Run runs the cell's load and gives what it saw.
+// Run runs the cell's load and returns the result.
 func Run(c *cell.Cell) (*Result, error) {
 	b, err := c.OpenBoard()
 	if err != nil {
@@ -167,7 +166,7 @@ func (k *client) openAll() error {
 	}
 }
 
-// failure tells why the first failed stream failed.
+// failure returns why the first failed stream failed.
 func (k *client) failure() string {
 	for i := range k.streams {
 		if s := &k.streams[i]; s.verdict == errored || s.verdict == cut {
@@ -253,7 +252,7 @@ func (k *client) poll(wait int) error {
 	return nil
 }
 
-// read reads once; what is left makes the socket ready again.
+// read reads once; remaining data makes the socket ready again.
 func (k *client) read(n int) {
 	s := &k.streams[n]
 	m, at, err := k.recv.TryReceive(s.fd, k.buf)

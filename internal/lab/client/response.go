@@ -30,7 +30,7 @@ const (
 	ended
 )
 
-// maxHeld bounds what is held of one head, line or event.
+// maxHeld bounds the kept part of one head, line or event.
 const maxHeld = 1 << 20
 
 var errHeld = errors.New("an event, line or head of more than 1 MiB")
@@ -153,7 +153,7 @@ var blank = []byte("\n\n")
 func (r *response) events(b []byte, event func([]byte)) error {
 	if len(r.carry) > 0 {
 		from := len(r.carry)
-		// What ends the held event is looked for in b only as far as needed.
+		// Only the beginning of b is searched for the end of the held event.
 		i := bytes.Index(b, blank)
 		switch {
 		case r.carry[from-1] == '\n' && b[0] == '\n':

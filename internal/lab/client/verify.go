@@ -19,7 +19,7 @@ const (
 	cut                     // the connection ended before the body did
 )
 
-// account is what a stream has said so far.
+// account is what a stream has sent so far.
 type account struct {
 	next      int // number of the token that must come
 	received  int
@@ -32,8 +32,8 @@ type account struct {
 	errorText string
 }
 
-// lost is the number of tokens missing from a stream that ended as complete,
-// by the usage as well as by its own numbering.
+// lost returns the number of tokens missing from a stream that ended as complete, by its
+// usage or by its own numbering.
 func (a *account) lost() int { return max(a.usage-a.received, a.missing, 0) }
 
 // verifier checks a stream's events and hands each token's number and send
@@ -163,7 +163,7 @@ func (v *verifier) take(a *account, stream int) {
 	v.seen(sent)
 }
 
-// judge returns how a stream ended whose response ended that way.
+// judge returns how a stream ended, given the end of its response.
 func (a *account) judge(r *response, broken error) verdict {
 	switch {
 	case a.errorText != "" || broken != nil:

@@ -9,7 +9,7 @@ import (
 	"weir/internal/lab/proc"
 )
 
-// window is what was used within the measured window.
+// window is the usage within the measured window.
 type window struct {
 	gateway proc.Usage // CPU and writes within it, resident at its end
 	engine  float64

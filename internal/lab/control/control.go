@@ -1,12 +1,11 @@
 //go:build linux
 
-// Package control is the gateways that the output path's benchmark runs beside
-// the others and that are no products: httputil.ReverseProxy as people deploy
-// it, and controls that must fail. Latest-wins keeps only what a stream's
-// last step held, and so loses tokens; one-write-per-token merges nothing, and
-// so falls behind. Both read the plane as weir does. A third, loop, tokenizes
-// on the loop that sees what engines say, and takes an engine for dead when that
-// makes it late. A benchmark in which they do not fail is blind.
+// Package control holds the gateways of the output path's benchmark that are not products:
+// httputil.ReverseProxy as people deploy it, and controls that must fail. Latest-wins keeps
+// only the last step of a stream, and so loses tokens. One-write-per-token merges nothing,
+// and so falls behind. Both read the plane as weir does. A third, loop, tokenizes on the
+// loop that reads the engines' output, and takes an engine for dead when that makes it
+// late. A benchmark in which they do not fail measures nothing.
 package control
 
 import (
@@ -37,9 +36,8 @@ func RunReverseProxy(c *cell.Cell) error {
 	return http.ListenAndServe(c.Gateway, proxy)
 }
 
-// control is a gateway that reads the plane as weir does and hands the tokens
-// on in a way that is known to be wrong. It shows that the benchmark sees what
-// it is there to see.
+// control is a gateway that reads the plane as weir does but forwards the tokens in a way
+// that is known to be wrong. It shows that the benchmark detects such faults.
 type control struct {
 	*link
 	latest bool // keep only the last step's ids of a stream; otherwise one write per token
@@ -96,10 +94,10 @@ func run(c *cell.Cell, latest bool) error {
 	return <-failed
 }
 
-// steps are what an engine says.
+// steps is an engine's stream of steps.
 type steps = grpc.ServerStreamingClient[planepb.Step]
 
-// dial begins a session with an engine, whose connection lasts as long as the process.
+// dial begins a session with an engine. Its connection lasts as long as the process.
 func dial(engine string) (*link, steps, error) {
 	conn, err := grpc.NewClient("passthrough:///"+engine, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithInitialWindowSize(cell.PlaneWindow), grpc.WithInitialConnWindowSize(cell.PlaneWindow),
@@ -129,8 +127,8 @@ func (g *control) read(from steps) error {
 	}
 }
 
-// hand hands a step's ids to their streams, which have then what they had and these,
-// or these alone.
+// hand passes a step's ids to their streams: added to the pending ones, or with latest in
+// their place.
 func (l *link) hand(step *planepb.Step, latest bool) {
 	l.slots.mu.RLock()
 	defer l.slots.mu.RUnlock()
@@ -171,7 +169,7 @@ func (s *waiting) notify() {
 	}
 }
 
-// take hands over what is pending; ids is a buffer to swap with.
+// take returns all pending ids; ids is a buffer to swap with.
 func (s *waiting) take(ids []uint32) ([]uint32, *planepb.Finish) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,7 +28,7 @@ import (
 	"weir/models"
 )
 
-// Loop is what the gateway with one loop is told.
+// Loop is the specification of the gateway with one loop.
 type Loop struct {
 	Engines  []string // addresses of planes
 	Gateway  string   // its own address
@@ -36,8 +36,8 @@ type Loop struct {
 	// AckTimeout is how long it waits for an engine's acknowledgement before it takes
 	// the engine for dead.
 	AckTimeout time.Duration
-	// Encodes is how often it tokenizes each prompt, which makes it as slow as the
-	// tokenizer of its time was; 0 is once.
+	// Encodes is how often it tokenizes each prompt. It makes this gateway as slow as a
+	// tokenizer of its time; 0 is once.
 	Encodes int
 }
 
@@ -47,8 +47,8 @@ const (
 	noEngine    = "no_engine"   // all engines were taken for dead
 )
 
-// EngineReady is the name of the gauge that says of each engine whether it is asked;
-// weir's own has it, too.
+// EngineReady is the name of the gauge that shows for each engine whether it gets requests;
+// weir has the same gauge.
 const EngineReady = "weir_engine_ready"
 
 // outFor is how long an engine that was taken for dead is not asked.
@@ -62,9 +62,9 @@ type Line struct {
 	Delay        *int64 `json:"output_path_delay,omitempty"`
 }
 
-// loop is a gateway that does two things wrong: it tokenizes a prompt on the loop that
-// also sees what engines say, and takes an engine for dead whose acknowledgement it has
-// seen late. Its output merges.
+// loop is a gateway with two faults: it tokenizes a prompt on the loop that also reads the
+// engines' output, and takes an engine for dead if it has read its acknowledgement late.
+// Its output merges.
 type loop struct {
 	told      *Loop
 	tokenizer *tokenizer.Tokenizer
@@ -88,7 +88,7 @@ type loopEngine struct {
 
 func (e *loopEngine) ready() bool { return trace.Now() >= e.outUntil.Load() }
 
-// tasks is what the loop has to do, in its order.
+// tasks is the loop's work, in order.
 type tasks struct {
 	mu   sync.Mutex
 	more sync.Cond
@@ -178,7 +178,7 @@ func (g *loop) encode(text string) ([]uint32, error) {
 	return g.encoder.Encode(context.Background(), make([]uint32, 0, len(text)/4), text, tokenizer.EncodeOptions{})
 }
 
-// pick takes the engines in turn, but for those that are out.
+// pick takes the engines in turn, except those that are out.
 func (g *loop) pick() *loopEngine {
 	for range g.engines {
 		g.turn++
@@ -275,7 +275,7 @@ func (g *loop) generate(w http.ResponseWriter, r *http.Request, line *Line) erro
 	s := &waiting{wake: make(chan struct{}, 1)}
 	slot := e.slots.seat(s)
 	sent := trace.Now()
-	// The request's own context would abort what was submitted and keep its slot.
+	// The request's own context would abort the submitted request and keep its slot.
 	_, err = e.client.Submit(context.WithoutCancel(r.Context()), &planepb.SubmitRequest{
 		Session: e.session, Slot: slot, RequestId: fmt.Sprintf("loop-%d-%d", slot, sent), Prompt: prompt, MaxTokens: body.MaxTokens, IgnoreEos: body.IgnoreEOS,
 	})
@@ -296,7 +296,7 @@ func (g *loop) generate(w http.ResponseWriter, r *http.Request, line *Line) erro
 	return g.stream(w, r, e, s, slot, line)
 }
 
-// drain gives a slot back once its engine has said all.
+// drain gives a slot back once its engine has sent everything.
 func (e *loopEngine) drain(s *waiting, slot uint32) {
 	var ids []uint32
 	for range s.wake {
@@ -308,7 +308,7 @@ func (e *loopEngine) drain(s *waiting, slot uint32) {
 	}
 }
 
-// stream writes what the engine says, all that is pending as one event.
+// stream writes the engine's output, all pending tokens as one event.
 func (g *loop) stream(w http.ResponseWriter, r *http.Request, e *loopEngine, s *waiting, slot uint32, line *Line) error {
 	w.Header().Set("Content-Type", "text/event-stream")
 	flush := http.NewResponseController(w)
@@ -351,8 +351,8 @@ func (g *loop) stream(w http.ResponseWriter, r *http.Request, e *loopEngine, s *
 	return err
 }
 
-// PromptCost measures what it takes on this machine, now, to tokenize a prompt of this
-// many tokens: the least of three.
+// PromptCost measures how long this machine takes at present to tokenize a prompt of this
+// many tokens: the least of three measurements.
 func PromptCost(tokens int) (time.Duration, error) {
 	folder, err := tokenizer.Load(models.Sim())
 	if err != nil {

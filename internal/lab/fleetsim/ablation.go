@@ -58,7 +58,7 @@ func (p *ablated) pick(g *gateway, q *balance.Request, candidates []balance.Cand
 	return d.Settle(q, candidates, p.costs, fastest)
 }
 
-// total is what the request costs at the candidate.
+// total returns the cost of the request at the candidate.
 func (p *ablated) total(q *balance.Request, at *balance.Candidate) (total, step float64) {
 	w := q.Work(at)
 	e := at.Rank.Estimate(q.Now, w)
@@ -82,7 +82,7 @@ func (p *ablated) total(q *balance.Request, at *balance.Candidate) (total, step 
 	return e.Total, e.StepTime
 }
 
-// choose has other rules of what is alike.
+// choose applies different rules of which costs are equal.
 func (p *ablated) choose(g *gateway, q *balance.Request, candidates []balance.Candidate, d *balance.Decision) int {
 	least, bound := math.Inf(1), 0.0
 	for _, total := range p.costs {

@@ -15,8 +15,8 @@ import (
 // Kept is how many of a run's requests kept an objective.
 type Kept struct {
 	Objective string `json:"objective"`
-	// Share is of the requests that could be judged. Of such requests it is between
-	// Interval's ends with a confidence of 99 %.
+	// Share is the share of the requests that could be judged. With 99 % confidence the
+	// true share lies between Interval's ends.
 	Share    float64    `json:"share"`
 	Interval [2]float64 `json:"interval_99"`
 	Needed   float64    `json:"needed"`
@@ -65,8 +65,8 @@ func (r *Report) Meets() bool {
 	return len(r.Objectives) > 0 && !slices.ContainsFunc(r.Objectives, func(k Kept) bool { return !k.Meets })
 }
 
-// seen says of the objectives that decided how many requests kept them: of a run that
-// misses some, these.
+// seen reports how many requests kept the deciding objectives: the missed ones, if the run
+// misses any.
 func (r *Report) seen() string {
 	var all []string
 	for _, k := range r.Objectives {
@@ -77,12 +77,12 @@ func (r *Report) seen() string {
 	return strings.Join(all, ", ")
 }
 
-// Answer says which policy needs how many engines, in one setting of all else.
+// Answer states which policy needs how many engines, in one setting of everything else.
 type Answer struct {
 	Setting    string   `json:"setting,omitempty"` // where there are several
 	Objectives []string `json:"objectives,omitempty"`
 	Policies   []Sized  `json:"policies,omitempty"`
-	// Trials are what a search ran, in its order.
+	// Trials are the runs of a search, in order.
 	Trials []Trial `json:"trials,omitempty"`
 	// Sentences are the answer in words.
 	Sentences []string `json:"sentences"`
@@ -99,20 +99,20 @@ type Trial struct {
 // Sized is how many engines a policy needs.
 type Sized struct {
 	Policy string `json:"policy"`
-	// Engines is the least number that meets the objectives, 0 where none did; Run is
-	// what was seen with it.
+	// Engines is the least number that meets the objectives, 0 if none did. Run is the run
+	// with it.
 	Engines int     `json:"engines"`
 	Run     *Report `json:"-"`
 	// Fleet and FewerFleet are the roles of the engines, where they have any.
 	Fleet      string `json:"fleet,omitempty"`
 	FewerFleet string `json:"fewer_fleet,omitempty"`
-	// Fewer is the next smaller number that was tried and did not do, 0 where there is
-	// none, and FewerRun what was seen with that.
+	// Fewer is the next smaller number that was tried and did not suffice, 0 if there is
+	// none. FewerRun is the run with it.
 	Fewer    int     `json:"fewer,omitempty"`
 	FewerRun *Report `json:"-"`
 }
 
-// Fleets are those that a search may try.
+// Fleets are the fleets that a search may try.
 type Fleets struct {
 	Least, Most int
 	// Engines gives a fleet of n.
@@ -121,10 +121,10 @@ type Fleets struct {
 	Tell func(policy string, engines int, r *Report)
 }
 
-// Size finds the least number of engines with which each policy meets the objectives of
-// the options. It believes that more engines never do worse, doubles until a number
-// does, and halves the rest; so it ends with one number that does and one below that
-// does not. The cells are of the numbers that it ended with, with all policies.
+// Size finds the least number of engines with which each policy meets the objectives of the
+// options. It assumes that more engines never do worse. It doubles the number until one
+// suffices, and halves the remaining range, so it ends with a number that suffices and the
+// next smaller one, which does not. The cells contain the final numbers, with all policies.
 func Size(ctx context.Context, o Options, policies []string, f Fleets) (*Answer, []*Cell, error) {
 	if len(o.Objectives) == 0 {
 		return nil, nil, errors.New("a search for the number of engines needs objectives")
@@ -216,9 +216,8 @@ func Size(ctx context.Context, o Options, policies []string, f Fleets) (*Answer,
 	return a, cells, nil
 }
 
-// Judge answers from cells that differ in the number of engines, with the objectives
-// that they were run with; without objectives it says which policy had the highest
-// goodput.
+// Judge answers from cells that differ in the number of engines, with the objectives of
+// their runs. Without objectives it reports which policy had the highest goodput.
 func Judge(cells []*Cell) *Answer {
 	a := &Answer{}
 	cells = slices.Clone(cells)

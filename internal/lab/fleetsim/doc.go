@@ -1,11 +1,11 @@
-// Package fleetsim replays a workload through several simulated engines on virtual
-// time, with the real packages deciding which of them gets a request: balance, cost
-// and kvindex. None of these knows it, and neither does the simulator.
+// Package fleetsim replays a workload through several simulated engines on virtual time.
+// The real packages balance, cost and kvindex decide which engine gets a request. None of
+// them knows about fleetsim, and neither does the simulator.
 //
-// It answers what no engine alone shows: which policy, how many engines, of which
-// speeds, what a failure costs, what it costs that gateways and engines tell each other
-// late. An oracle, which sees what is true of every engine, says how much there was to
-// be had.
+// It answers questions that a single engine cannot: which policy, how many engines and of
+// which speeds, the cost of a failure, and the cost of late information between gateways
+// and engines. An oracle, which knows the true state of every engine, shows how much could
+// be gained.
 //
-// A run is a function of its options: no clock, goroutine or socket takes part.
+// A run is a function of its options: it uses no clock, goroutine or socket.
 package fleetsim

@@ -21,8 +21,8 @@ type Engine struct {
 	KVTokens int
 	// Absent reports whether it joins later, by an event.
 	Absent bool
-	// Claims is what it tells gateways of a prompt's tokens of which this many were cached;
-	// nil tells the truth.
+	// Claims returns how many cached tokens of a prompt the engine reports; nil reports the
+	// true number.
 	Claims func(cached, prompt int) int
 }
 
@@ -37,7 +37,7 @@ const (
 	Join EventKind = "join"
 	// Slow makes its steps take By times as long from now on; 1 is as in the beginning.
 	Slow EventKind = "slow"
-	// Evict empties its cache, and it tells nobody.
+	// Evict empties its cache without a report.
 	Evict EventKind = "evict"
 )
 
@@ -72,8 +72,8 @@ type engine struct {
 	up    bool
 	life  int    // how often it has begun
 	live  []*leg // by sim.Ref; nil: nobody wants it any more
-	// unstarted are those whose prompt it computes and that have no first token, in the order
-	// of their coming.
+	// unstarted are the legs whose prompt is being computed and that have no first token,
+	// in order of arrival.
 	unstarted []*leg
 	coming    int // of those whose prompt another one computes, the ones without a first token
 	decoding  int
@@ -117,8 +117,8 @@ func (e *engine) start() (err error) {
 	return nil
 }
 
-// Truth is what a cost model takes, in the terms of package cost: it is asked for steps
-// of which it says how long they take.
+// Truth returns a cost model's coefficients in the terms of package cost, by evaluating the
+// cost of single steps.
 func Truth(m sim.CostModel) cost.Coefficients {
 	ms := func(b sim.Batch) float64 { return m.StepTime(b).Seconds() * 1e3 }
 	const n, more, k = 4096, 1 << 30, 64
@@ -130,7 +130,7 @@ func Truth(m sim.CostModel) cost.Coefficients {
 		Decoder: (ms(sim.Batch{Decode: k, Context: k}) - one) / (k - 1),
 	}
 	c.Step = none - c.Token
-	// What decoding adds to a step that prefills may be less than a step of its own.
+	// In a step that prefills, decoding may add less than a separate step would take.
 	mixed := ms(sim.Batch{Prefill: 1, Chunks: 1, Decode: 1, Context: 1})
 	c.Decode = one - c.Decoder
 	if twice := none + one - mixed; twice > 0 {
@@ -148,8 +148,8 @@ func (e *engine) now() cost.Coefficients {
 	return c
 }
 
-// left is how long the engine would take for what it has been given, in milliseconds, if
-// it always had as many requests as it can decode at once.
+// left returns how many milliseconds the engine would need for its requests if it always
+// had as many of them as it can decode at once.
 func (e *engine) left() (ms float64) {
 	if !e.up {
 		return 0
@@ -209,8 +209,7 @@ func (e *engine) begins(l *leg) {
 	}
 }
 
-// abort ends what nobody wants any more. What the engine says of it afterwards is of no
-// interest.
+// abort ends a leg that is no longer wanted. Later output of the engine for it is ignored.
 func (e *engine) abort(now int64, l *leg) {
 	if !e.up || !l.there || l.life != e.life || e.live[l.ref] != l {
 		return

@@ -13,7 +13,7 @@ import (
 	"weir/internal/sim"
 )
 
-// gateway is one of those in front of the fleet: its books, its index, its policy.
+// gateway is one of the gateways in front of the fleet: its books, its index, its policy.
 type gateway struct {
 	run      *run
 	cost     *cost.Model
@@ -23,15 +23,15 @@ type gateway struct {
 	books    []*route.Books
 	shares   route.Shares
 	rates    []rate // of the engines, for references
-	// model are the engines that are up, as a gateway sees them, and at says which ones they
-	// are.
+	// model holds the engines that are up, as a gateway sees them; at maps them to the
+	// fleet's engines.
 	model  *route.Model
 	at     map[*cost.Rank]int
 	policy [2]balance.Policy // for those that serve callers, and for those that compute prompts
 	choice route.Choice
 	asking *request // that is chosen for
 	held   *holding // nil: nothing waits
-	// untold is what its peers have not heard of.
+	// untold are placements that its peers do not know yet.
 	untold []placement
 }
 
@@ -42,7 +42,7 @@ type placement struct {
 	ready  int64
 }
 
-// leg is what an engine has of a request: all of it, or one of its halves.
+// leg is an engine's part of a request: all of it, or one of its halves.
 type leg struct {
 	of      *request
 	kind    sim.Leg
@@ -196,7 +196,7 @@ func (g *gateway) enter(r *request, t route.Target, choice *balance.Option, kind
 	return l
 }
 
-// place notes a placement, and has peers hear of it.
+// place records a placement and reports it to peers.
 func (g *gateway) place(p placement) (had kvindex.Had) {
 	had = g.books[p.engine].Place(p.blocks, p.ready)
 	switch {
@@ -300,7 +300,7 @@ func (g *gateway) end(r *request) {
 	g.place(placement{r.serves.engine, kvindex.AppendChain(blocks, last, ids, size), 0})
 }
 
-// lost takes the end of a request whose engine is lost, the one or the other.
+// lost handles the end of a request of which one engine is lost.
 func (g *gateway) lost(r *request, by *leg) {
 	r.serves.booking.End(g.run.now, r.generated)
 	r.serves.books.Release(r.serves.held)

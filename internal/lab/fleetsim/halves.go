@@ -12,8 +12,8 @@ import (
 	"weir/internal/infer"
 )
 
-// Divided and Undivided are cost where it has no say in whether a decode engine has half of a
-// request or all of it, to hold cost's own choice against both. An engine that has no role
+// Divided and Undivided are cost with a fixed decision whether a decode engine has half of
+// a request or all of it, to compare cost's own choice with both. An engine without a role
 // serves whole requests under either.
 const (
 	Divided   = "cost-divided"
@@ -78,8 +78,8 @@ func (o *Options) serves() error {
 // alike is the share by which goodputs may differ that are alike.
 const alike = 0.01
 
-// Shapes says of cells that differ in the roles of their engines and in speed which roles have
-// the highest goodput at which speeds, for each policy.
+// Shapes reports, for cells that differ in the roles of their engines and in speed, which
+// roles have the highest goodput at which speeds, for each policy.
 func Shapes(cells []*Cell) (answers []*Answer) {
 	speed := func(c *Cell) float64 {
 		if c.Utilisation > 0 || len(c.Runs) == 0 {
@@ -146,8 +146,8 @@ func (c *Cell) shape() string {
 	return Count(c.Engines)
 }
 
-// Shape returns what a fleet's engines are: so many that do both halves of requests, or so many
-// prefill and decode engines, and others that do both.
+// Shape describes a fleet's engines: the number of those that do both halves of requests,
+// or of prefill and decode engines and others that do both.
 func Shape(engines []Engine) string {
 	var n [3]int
 	for _, e := range engines {

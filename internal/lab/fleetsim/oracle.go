@@ -9,9 +9,9 @@ import (
 	"weir/internal/fleet/cost"
 )
 
-// Oracle is the policy that sees what is true: it chooses by the same cost, from the
-// engines' own coefficients, caches and remaining work, and the request's own output.
-// It is greedy, so that it bounds nothing.
+// Oracle is the policy that knows the true state. It compares the same cost, from the
+// engines' own coefficients, caches and remaining work, and the request's actual output. It
+// is greedy, so it is not a bound.
 const Oracle = "oracle"
 
 type oracle struct {

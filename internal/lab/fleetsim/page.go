@@ -11,7 +11,7 @@ import (
 	"weir/internal/load/plot"
 )
 
-// Study is what the command writes: the answers, and the cells that they come from.
+// Study is the command's output: the answers, and the cells that they come from.
 type Study struct {
 	Workload string    `json:"workload"`
 	Settings []Setting `json:"settings"`
@@ -19,7 +19,7 @@ type Study struct {
 	Cells    []*Cell   `json:"cells"`
 }
 
-// Setting is one of those that all cells share.
+// Setting is a setting that all cells share.
 type Setting struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`

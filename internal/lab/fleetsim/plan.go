@@ -12,11 +12,11 @@ import (
 	"weir/internal/workload"
 )
 
-// Plan is what is asked of a fleet: sessions, whose prompts are made when they are
-// asked for the first time and kept, so that another run need not digest them again. A
-// plan serves one run at a time, of one kind of engine.
+// Plan is the load of a fleet: sessions, whose prompts are made when they are needed for
+// the first time and kept, so that another run need not digest them again. A plan serves
+// one run at a time, of one kind of engine.
 type Plan struct {
-	// Name is what the workload is called in reports.
+	// Name is the workload's name in reports.
 	Name string
 
 	users    int
@@ -48,7 +48,7 @@ type prompt struct {
 	refused error
 }
 
-// mostSessions bounds a closed loop's plan, which has no arrivals to be counted.
+// mostSessions bounds a closed loop's plan, whose sessions have no arrivals.
 const mostSessions = 1 << 22
 
 // NewSessions makes a plan of a synthetic workload.
@@ -136,7 +136,7 @@ func (p *Plan) turns(n int) []workload.Turn {
 	return []workload.Turn{{Parts: p.parts[t.from:t.to], Output: t.output, After: -1}}
 }
 
-// session is what a client that names its sessions would call the n-th one.
+// session returns the name that a client would give to the n-th session.
 func (p *Plan) session(n int) uint64 {
 	if p.sessions != nil {
 		return uint64(n + 1)
@@ -152,8 +152,8 @@ func (p *Plan) use(o *sim.Options, salted bool) {
 	p.made, p.salted = *o, salted
 }
 
-// prompt returns that of a turn. before is the prompt that it follows on, with what was
-// answered to that.
+// prompt returns the prompt of a turn. before is the previous turn's prompt, with its
+// answer.
 func (p *Plan) prompt(session, turn int, turns []workload.Turn, before *prompt, answer []uint32) *prompt {
 	for len(p.prompts) <= session {
 		p.prompts = append(p.prompts, nil)

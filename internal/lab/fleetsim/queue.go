@@ -9,8 +9,8 @@ import (
 	"weir/internal/fleet/route"
 )
 
-// Queued is what the name of a policy ends with whose requests wait in the gateway until an
-// engine has room for them; those of the others are given to engines at once.
+// Queued is the suffix of a policy whose requests wait in the gateway until an engine has
+// room for them. Other policies pass requests to engines at once.
 const Queued = "+queue"
 
 // WithQueue returns the name of a policy behind the queue.
@@ -23,7 +23,7 @@ type holding struct {
 	wake    int64 // when the gateway looks again; 0: at no time
 }
 
-// limits are those that engines state of themselves.
+// limits returns the limits that engines report of themselves.
 func (r *run) limits(e *engine) cost.Limits {
 	return cost.Limits{Running: e.o.MaxRunning, Budget: true, Ranks: e.o.DPSize}
 }
@@ -74,7 +74,7 @@ func (g *gateway) refused(r *request, why queue.Reason) {
 	}
 }
 
-// turn has those that wait decide, and ends the wait of those whose time is over.
+// turn lets waiting requests decide, and ends those whose time is over.
 func (g *gateway) turn() {
 	if g.held == nil || g.held.Len() == 0 {
 		return

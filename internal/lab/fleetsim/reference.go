@@ -9,7 +9,7 @@ import (
 	"weir/internal/sim"
 )
 
-// view is what an engine has reported of itself, and what was given to it since.
+// view is what an engine has reported, and what it was given since.
 type view struct {
 	load  sim.Load
 	loads []sim.Load
@@ -23,12 +23,12 @@ func (v *view) look(e *engine, _ int64) {
 
 func (v *view) given(q *request) { v.since += q.Input }
 
-// Reference is another gateway's policy as it is published, for comparison. It has the
-// same index and books, and the defaults that its publisher gives; where there are
-// none, a name says what was set.
+// Reference is the published policy of another gateway, for comparison. It has the same
+// index and books, and its publisher's defaults; if there are none, the name states what
+// was set.
 type Reference struct {
 	Name string
-	// What it chooses by, its settings, and where these are published.
+	// The policy's formula, its settings, and where they are published.
 	Formula, Settings, Source string
 	choose                    func(c *choice) int
 }
@@ -138,7 +138,8 @@ const (
 	smetricSource   = "vllm-router, smetric"
 )
 
-// choice is what a reference chooses by: its gateway's books and index, and reports.
+// choice holds the inputs of a reference policy: its gateway's books and index, and
+// reports.
 type choice struct {
 	g          *gateway
 	q          *balance.Request
@@ -161,7 +162,8 @@ func (c *choice) mean(of func(int) float64) (sum float64) {
 	return sum
 }
 
-// matched is how many tokens of the prompt the index says are there, or will be.
+// matched returns how many tokens of the prompt are there, or will be, according to the
+// index.
 func (c *choice) matched(i int) float64 {
 	m := c.q.Matches.Of(c.candidates[i].Cache)
 	return float64(min(int(m.Soon)*c.q.BlockTokens, c.q.Length))
@@ -170,7 +172,7 @@ func (c *choice) matched(i int) float64 {
 // least returns the candidate of the least value, one of several at random.
 func (c *choice) least(of func(i int) float64) int { return c.among(of, nil) }
 
-// among returns that of those which are right; -1 where none is.
+// among returns the best of the candidates that right accepts; -1 if there is none.
 func (c *choice) among(of func(i int) float64, right func(i int) bool) int {
 	best, value, alike := -1, 0.0, uint64(0)
 	for _, i := range c.open {
@@ -212,8 +214,8 @@ func (c *choice) smetric(slack float64) int {
 	})
 }
 
-// work is what n tokens that end a prompt take, but for the steps' own time, at the pace
-// that the engine has without others.
+// work returns how long the last n tokens of a prompt take, without the base cost of steps,
+// at the speed that the engine has without other requests.
 func (e *engine) work(n, length float64) float64 {
 	return e.truth.Token*n + e.truth.Pair*n*(length-n/2)
 }

@@ -8,7 +8,7 @@ import (
 	"weir/internal/infer"
 )
 
-// Report is what a run shows.
+// Report is the result of a run.
 type Report struct {
 	Workload string  `json:"workload"`
 	Policy   string  `json:"policy"`
@@ -29,8 +29,8 @@ type Report struct {
 	PromptTokens int64 `json:"prompt_tokens"`
 	CachedTokens int64 `json:"cached_tokens"`
 	OutputTokens int64 `json:"output_tokens"`
-	// HitRate is the cached share of prompt tokens, Regret the share of those computed
-	// that were resident at another engine.
+	// HitRate is the cached share of prompt tokens. Regret is the share of the computed
+	// ones that were resident at another engine.
 	HitRate float64 `json:"cache_hit_rate"`
 	Regret  float64 `json:"regret"`
 
@@ -44,30 +44,31 @@ type Report struct {
 	// Goodput is requests a second that ended whole, with a TTFT of at most 3 times
 	// that on an idle engine and 500 ms, and a TPOT of at most twice that alone.
 	Goodput float64 `json:"goodput_per_s"`
-	// Divided are those of the finished whose prompt another engine computed than the one that
-	// generated. Handover is the time in milliseconds from that one's end to the first token.
+	// Divided counts the finished requests whose prompt and output were computed by two
+	// engines. Handover is the time in milliseconds from the end of the prefill to the
+	// first token.
 	Divided  int     `json:"divided,omitempty"`
 	Handover *Spread `json:"handover_ms,omitempty"`
 	// Objectives are those of the options, and how many requests kept them.
 	Objectives []Kept `json:"objectives,omitempty"`
 
-	// Load is the share of time in which the engines' steps filled it. MaxMean is the
-	// busiest engine's load over the mean's, averaged over windows of 60 s in which the
-	// mean is at least 5 %. Where engines have roles it is the greatest of any side.
+	// Load is the share of time that the engines' steps filled. MaxMean is the busiest
+	// engine's load over the mean load, averaged over windows of 60 s in which the mean is
+	// at least 5 %. If engines have roles, it is the greatest of any side.
 	Load    float64        `json:"load"`
 	MaxMean float64        `json:"max_mean_load"`
 	Sides   []Side         `json:"sides,omitempty"`
 	Engines []EngineReport `json:"engines"`
-	// Behind is by how much the work in hand grows while the last half of sessions come,
-	// as a share of what the engines can do in that time. Work is the time that is left
-	// to prefill prompts and to decode outputs, in the largest batch. Where engines have
-	// roles it is the greatest of any side.
+	// Behind is how much the work in hand grows while the last half of the sessions come,
+	// as a share of what the engines can do in that time. Work is the time left to prefill
+	// prompts and to decode outputs, in the largest batch. If engines have roles, it is the
+	// greatest of any side.
 	Behind float64 `json:"behind"`
 
 	VirtualSeconds float64 `json:"virtual_seconds"`
 	RealSeconds    float64 `json:"real_seconds"`
 
-	// Samples are what the spreads are of, in ascending order, for plots.
+	// Samples are the values behind the spreads, in ascending order, for plots.
 	Samples Samples `json:"-"`
 }
 
@@ -138,7 +139,7 @@ type side struct {
 	hands   []hand
 }
 
-// sides are those that the run's engines are on.
+// sides returns the sides on which the run has engines.
 func (r *run) sides() (all []side) {
 	for _, e := range r.engines {
 		i := slices.IndexFunc(all, func(s side) bool { return s.role == e.role })
@@ -296,7 +297,7 @@ func within(busy []int64, from, n int64) (sum int64) {
 	return sum
 }
 
-// maxMean is over the windows that are whole until the last arrival, or over the one there is.
+// maxMean covers the windows that are complete before the last arrival, or the only one.
 func (s *side) maxMean(last int64) float64 {
 	windows := max(last/window, 1)
 	sum, n := 0.0, 0

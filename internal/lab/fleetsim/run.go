@@ -20,10 +20,10 @@ import (
 	"weir/internal/workload"
 )
 
-// Options say what is replayed on what.
+// Options define a replay: the workload and the fleet.
 type Options struct {
 	Plan *Plan
-	// Engine is what the fleet's engines have in common. Words may be left out.
+	// Engine holds the common options of the fleet's engines. Words may be left out.
 	Engine  sim.Options
 	Engines []Engine
 	// Way is how the halves of requests meet, where engines have roles; 0 is by pull. Those
@@ -39,12 +39,13 @@ type Options struct {
 	Speed float64
 	// Gateways share the sessions' requests at random; 0 is 1.
 	Gateways int
-	// Age is how often engines report and gateways tell each other of their books: what
-	// is known is up to so old. At 0 it is always new.
+	// Age is the interval at which engines report and gateways exchange their books, so
+	// information is up to this old. At 0 it is always current.
 	Age time.Duration
-	// Stamps reports whether engines tell when prefill began, and how much was cached.
+	// Stamps reports whether engines report when prefill began, and how many tokens were
+	// cached.
 	Stamps bool
-	// Unsaid reports whether engines do not tell how many tokens their caches hold.
+	// Unsaid reports whether engines do not report the size of their caches.
 	Unsaid bool
 	// Salted reports whether engines keep the KV of each session apart, by a salt of which
 	// gateways know nothing: their index is right within a session only.
@@ -52,13 +53,13 @@ type Options struct {
 	Events []Event
 	// Seed is that of chance: of ties, of the gateways that requests come to.
 	Seed uint64
-	// Objectives are what the report says of whether requests kept them.
+	// Objectives are the objectives that the report evaluates.
 	Objectives []slo.Objective
-	// OnRequest, when set, is told of each request as it ends.
+	// OnRequest, if set, is called with each request when it ends.
 	OnRequest func(*Record)
 }
 
-// Record is what became of a request. Times are nanoseconds since the run began.
+// Record is the history of a request. Times are nanoseconds since the run began.
 type Record struct {
 	Session, Turn  int
 	Gateway        int
@@ -136,7 +137,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return r.close(), nil
 }
 
-// newRun is one that has not begun. It fills what was left out of the options.
+// newRun prepares a run. It fills in defaults of the options.
 func newRun(o *Options) (*run, error) {
 	if o.Speed == 0 {
 		o.Speed = 1
@@ -219,7 +220,7 @@ func (r *run) loop(ctx context.Context) error {
 		e, due := r.due()
 		switch {
 		case at >= 0 && (e == nil || at <= due):
-			// What arrives as a step ends is there when the next one begins.
+			// A request that arrives when a step ends is present when the next one begins.
 			r.now = at
 			if arrives {
 				r.begin(r.next)
@@ -352,7 +353,7 @@ func (r *run) hand(q *request) {
 	}
 }
 
-// asked is what an engine is asked for.
+// asked returns the request that an engine gets.
 func (r *run) asked(l *leg) sim.Request {
 	room := r.o.Way == engineapi.ByRoom
 	switch l.kind {
@@ -527,7 +528,7 @@ func (q *request) trunk() bool {
 	return true
 }
 
-// fire does what a timer is for.
+// fire carries out a timer.
 func (r *run) fire(t timer) error {
 	switch {
 	case t.look != nil:
@@ -612,8 +613,8 @@ type timer struct {
 	seq int
 }
 
-// timers are what is to happen, as a heap by time; of one time, in the order in which
-// they were added.
+// timers is a heap of timers by time; timers of the same time keep the order in which they
+// were added.
 type timers struct {
 	heap  []timer
 	seq   int

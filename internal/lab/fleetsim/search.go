@@ -9,7 +9,7 @@ import (
 	"weir/internal/workload/content"
 )
 
-// Saturation is the highest speed at which what the oracle has in hand does not grow: a
+// Saturation returns the highest speed at which the oracle's work in hand does not grow: a
 // utilisation of 1. It is found by halving, to within 2 %.
 func Saturation(ctx context.Context, o Options) (float64, error) {
 	if !o.Plan.Open() {
@@ -43,10 +43,10 @@ func Saturation(ctx context.Context, o Options) (float64, error) {
 	return low, nil
 }
 
-// grows reports whether the engines fall behind, by more than the search can tell.
+// grows reports whether the engines fall behind by more than the search's resolution.
 func (r *Report) grows() bool { return r.Behind > 0.02 }
 
-// words are what engines say whose options leave that out.
+// words is the vocabulary of engines whose options leave it out.
 var words = sync.OnceValues(func() (*content.Words, error) {
 	return content.New(1024, func(n uint32) ([]byte, bool) {
 		return []byte{' ', 'a' + byte(n%26), 'a' + byte(n/26%26), 'a' + byte(n/676%26)}, true

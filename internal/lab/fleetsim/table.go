@@ -21,8 +21,8 @@ type Cell struct {
 	Runs   []*Report `json:"runs"`
 }
 
-// Captured is the share of the oracle's reuse that a run has. It means something beside
-// MaxMean only: one engine for all would win it.
+// Captured returns a run's reuse as a share of the oracle's. It is meaningful only together
+// with MaxMean: sending everything to one engine would maximise it.
 func (c *Cell) Captured(r *Report) float64 {
 	if c.Oracle == nil || c.Oracle.HitRate == 0 {
 		return 1
@@ -49,7 +49,7 @@ func Compare(ctx context.Context, o Options, policies []string) (*Cell, error) {
 	if o.apart() {
 		c.Fleet = Shape(o.Engines)
 	}
-	// The oracle is alone, and sees what is true now.
+	// The oracle runs alone, and with the current state.
 	alone := o
 	alone.Gateways, alone.Age = 1, 0
 	var err error
@@ -66,7 +66,7 @@ func Compare(ctx context.Context, o Options, policies []string) (*Cell, error) {
 	return c, nil
 }
 
-// timed runs a policy, and says how long that took.
+// timed runs a policy and records how long that took.
 func timed(ctx context.Context, o Options, policy string) (*Report, error) {
 	o.Policy = policy
 	start := time.Now()

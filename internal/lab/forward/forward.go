@@ -57,8 +57,8 @@ func (f *Forwarder) Close() {
 	f.tasks.Wait()
 }
 
-// Hold has nothing pass in these directions any more. Connections are still accepted
-// and read; what was read passes when Heal is called, as after a partition.
+// Hold stops the traffic in these directions. Connections are still accepted and read, and
+// the data read passes when Heal is called, as after a partition.
 func (f *Forwarder) Hold(directions ...Direction) {
 	f.set(func() {
 		for _, d := range directions {
@@ -70,14 +70,14 @@ func (f *Forwarder) Hold(directions ...Direction) {
 // Delay has everything pass d later, in both directions.
 func (f *Forwarder) Delay(d time.Duration) { f.set(func() { f.delay = d }) }
 
-// Lose has a share of what is read pass as what was lost on the way does: when TCP has
-// sent it again, 200 ms later, or 600 ms if that was lost, too.
+// Lose delays a share of the data as packet loss does: by TCP's retransmission after 200
+// ms, or 600 ms if that was lost, too.
 func (f *Forwarder) Lose(share float64) { f.set(func() { f.loss = share }) }
 
 // Refuse has new connections reset as soon as they are accepted.
 func (f *Forwarder) Refuse() { f.set(func() { f.refuse = true }) }
 
-// Cut resets the connections that there are. What they had under way is lost.
+// Cut resets the current connections. Data under way is lost.
 func (f *Forwarder) Cut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -129,8 +129,8 @@ func (f *Forwarder) accept() {
 	}
 }
 
-// own notes a connection, which Cut and the test's end close. It is false once that has
-// come.
+// own records a connection, which Cut and the end of the test close. It returns false if
+// that has already happened.
 func (f *Forwarder) own(c net.Conn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -167,7 +167,7 @@ func (f *Forwarder) serve(client net.Conn) {
 	both.Wait()
 }
 
-// When TCP sends again what was lost: at first, and what is waited for at most.
+// TCP's retransmission timeouts: the first one, and the longest.
 const (
 	firstAgain = 200 * time.Millisecond
 	lastAgain  = 400 * time.Millisecond

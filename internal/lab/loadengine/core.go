@@ -12,8 +12,8 @@ import (
 	"weir/internal/lab/cell"
 )
 
-// coreEngine says over vLLM's wire what planeEngine says over the plane: a step is
-// a message, and a slot is a stream's number.
+// coreEngine sends over vLLM's wire what planeEngine sends over the plane: a step is a
+// message, and a slot is a stream's number.
 type coreEngine struct {
 	planeEngine
 
@@ -56,7 +56,7 @@ func RunCore(c *cell.Cell) error {
 	return e.run(ctx, func(s *planepb.Step) error { return core.Send(e.batch(s)) }, func() error { return e.answer(core) })
 }
 
-// receive takes in a message. The seed says which stream a request is.
+// receive handles a message. The seed identifies a request's stream.
 func (e *coreEngine) receive(m coretest.Message) {
 	switch m.Type {
 	case 0:
@@ -101,7 +101,7 @@ func (e *coreEngine) answer(core *coretest.Core) error {
 	return nil
 }
 
-// batch says a step in the other wire's words.
+// batch converts a step to the other wire's form.
 func (e *coreEngine) batch(s *planepb.Step) coretest.Batch {
 	m := &e.message
 	e.mu.Lock()

@@ -1,11 +1,10 @@
 //go:build linux
 
-// Package loadengine is the two engines that load the output path, made for the
-// purpose and as cheap as they can be. For relays it is raw sockets and prepared
-// bytes, one event per write, each event carrying its number and the time just
-// before its write. For the plane it is a gRPC server that says the same as
-// steps; ids cannot carry a time, so it notes the time of every (stream, token)
-// on the board before it sends.
+// Package loadengine holds the two engines that load the output path, built to be as cheap
+// as possible. For relays it uses raw sockets and prepared bytes, with one event per write;
+// each event carries its number and the time just before its write. For the plane it is a
+// gRPC server that sends the same as steps. Ids cannot carry a time, so it writes the time
+// of every (stream, token) to the board before it sends.
 package loadengine
 
 import (
@@ -28,8 +27,8 @@ import (
 // maxBatch bounds the ids of one step when several are due at once.
 const maxBatch = 16384
 
-// planeEngine speaks the batched plane to one gateway: at each tick, what is
-// due as one step.
+// planeEngine speaks the batched plane to one gateway: at each tick it sends all due tokens
+// as one step.
 type planeEngine struct {
 	planepb.UnimplementedPlaneServer
 	cell  *cell.Cell
@@ -90,7 +89,7 @@ func (e *planeEngine) Describe(context.Context, *planepb.DescribeRequest) (*plan
 	}, nil
 }
 
-// Submit implements the plane. The seed says which stream it is.
+// Submit implements the plane. The seed identifies the stream.
 func (e *planeEngine) Submit(_ context.Context, r *planepb.SubmitRequest) (*planepb.SubmitReply, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -194,8 +193,8 @@ func (e *planeEngine) run(ctx context.Context, send func(*planepb.Step) error, t
 	}
 }
 
-// fill makes the next step of what is due at a moment after the start, and
-// says whether more is due than fits.
+// fill makes the next step from the tokens that are due at a time after the start, and
+// reports whether more is due than fits.
 func (e *planeEngine) fill(step *planepb.Step, at int64) (full bool) {
 	step.Slot, step.Total, step.Id, step.Notice = step.Slot[:0], step.Total[:0], step.Id[:0], step.Notice[:0]
 	e.mu.Lock()

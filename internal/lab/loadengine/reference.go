@@ -17,12 +17,11 @@ import (
 	"weir/internal/wire/sock"
 )
 
-// referenceEngine sends tokens at times that are known beforehand, to measure with
-// which error a load generator measures them. One thread, raw sockets, prepared
-// bytes, one write a token. Where it is late itself, because a thousand writes
-// take longer than the time they are due in or because the machine is not its
-// own, its stamps say by how much: an arrival is the kernel's stamp of the
-// request, a token's time is read right before its write.
+// referenceEngine sends tokens at times that are known beforehand, to measure the error of
+// a load generator. It uses one thread, raw sockets and prepared bytes, with one write per
+// token. If it is late itself, because a thousand writes take longer than their interval or
+// because others use the machine, its stamps show by how much: an arrival is the kernel's
+// stamp of the request, and a token's time is read right before its write.
 type referenceEngine struct {
 	spec     *cell.Reference
 	truth    cell.Truth
@@ -76,7 +75,7 @@ func RunReference(x *cell.Reference) error {
 // maxDue bounds the tokens written between two looks at the sockets.
 const maxDue = 64
 
-// run is the engine's loop: say what is due, take in what came, wait.
+// run is the engine's loop: determine what is due, read what came, wait.
 func (e *referenceEngine) run() error {
 	events := make([]unix.EpollEvent, 256)
 	for {
@@ -141,8 +140,8 @@ func (e *referenceEngine) say(c *referenceConn, now int64) {
 	e.down(c.at)
 }
 
-// write writes, after what is left of before, and says whether the connection
-// still is.
+// write writes b after earlier unsent data, and reports whether the connection is still
+// open.
 func (e *referenceEngine) write(c *referenceConn, b []byte) bool {
 	if len(c.rest) > 0 {
 		c.rest = append(c.rest, b...)
@@ -191,7 +190,7 @@ func (e *referenceEngine) accept() {
 	acceptAll(e.epoll, e.listener, func(fd int) { e.conns[int32(fd)] = &referenceConn{fd: fd, request: -1, at: -1} })
 }
 
-// read reads to the end of what is there, because readiness is told once.
+// read reads all available data, because readiness is reported only once.
 func (e *referenceEngine) read(c *referenceConn) {
 	at, open := readAll(&e.recv, c.fd, e.buf[:], &c.in)
 	if !open {
@@ -209,7 +208,7 @@ func (e *referenceEngine) read(c *referenceConn) {
 	}
 }
 
-// serve takes a whole request out of what was read, if it is there.
+// serve takes a request from the data read, if it is complete.
 func (e *referenceEngine) serve(c *referenceConn) {
 	head, body, ok := firstRequest(c.in)
 	if !ok {

@@ -14,10 +14,9 @@ import (
 	"weir/internal/wire/sock"
 )
 
-// relayEngine is an OpenAI-compatible engine that costs next to nothing: one
-// thread, raw sockets, prepared bytes, one write per event. Pending writes of a
-// stream whose connection is full are owed, and written one by one when it has
-// room again.
+// relayEngine is an OpenAI-compatible engine that costs next to nothing: one thread, raw
+// sockets, prepared bytes, one write per event. If a stream's connection is full, its
+// writes are counted and made one by one when there is room again.
 type relayEngine struct {
 	cell     *cell.Cell
 	board    *cell.Board
@@ -73,8 +72,8 @@ func RunRelay(c *cell.Cell) error {
 	return e.run()
 }
 
-// run is the engine's loop: read what came, send what is due, sleep to the
-// next tick. Ticks are absolute, so a late one is caught up.
+// run is the engine's loop: read what came, send what is due, sleep until the next tick.
+// Ticks are absolute, so a late one is made up for.
 func (e *relayEngine) run() error {
 	events := make([]unix.EpollEvent, 1024)
 	var start, next int64
@@ -118,8 +117,8 @@ func (e *relayEngine) run() error {
 // or an engine that is behind would look away for longer and longer.
 const maxEmit = 1024
 
-// emit sends what is due at a moment after the start, and says whether to go
-// on without a pause: more is due, or the load has no pauses.
+// emit sends what is due at a time after the start. It reports whether to continue without
+// a pause, because more is due or the load has no pauses.
 func (e *relayEngine) emit(at int64) (more bool) {
 	wrote := false
 	if e.sched.Streams > 0 {
@@ -174,7 +173,7 @@ func (e *relayEngine) emitLate(at int64) {
 	e.late = kept
 }
 
-// push writes what a stream is owed, as far as its connection takes it.
+// push writes the owed events of a stream, as far as its connection accepts them.
 func (e *relayEngine) push(c *engineConn, at int64) (wrote bool) {
 	if c.blocked {
 		return false
@@ -285,7 +284,7 @@ func (e *relayEngine) accept() {
 	})
 }
 
-// read reads to the end of what is there, because readiness is told once.
+// read reads all available data, because readiness is reported only once.
 func (e *relayEngine) read(c *engineConn) {
 	at, open := readAll(&e.recv, c.fd, e.buf[:], &c.in)
 	if !open {
@@ -300,7 +299,7 @@ func (e *relayEngine) read(c *engineConn) {
 	}
 }
 
-// request takes a whole request out of what was read, if it is there.
+// request takes a request from the data read, if it is complete.
 func (e *relayEngine) request(c *engineConn) {
 	head, body, ok := firstRequest(c.in)
 	if !ok {

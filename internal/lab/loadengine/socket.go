@@ -15,7 +15,7 @@ import (
 
 const responseHead = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\nTransfer-Encoding: chunked\r\n\r\n"
 
-// models is the whole answer that tells of one model.
+// models returns the whole response that lists one model.
 func models(id string) []byte {
 	body := `{"object":"list","data":[{"id":"` + id + `","object":"model","created":1767225600,"owned_by":"weir"}]}`
 	return []byte("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body)
@@ -64,12 +64,12 @@ func acceptAll(epoll, listener int, taken func(fd int)) {
 	}
 }
 
-// mostRequest bounds what is kept of a request that is not yet whole.
+// mostRequest bounds the kept part of an incomplete request.
 const mostRequest = 16 << 20
 
-// readAll appends to in what is there to be read, and gives the kernel's stamp of
-// its last byte, 0 where there is none; open is false when the connection has
-// ended, or sends more than any request has.
+// readAll appends all available data to in, and returns the kernel's stamp of its last
+// byte, or 0 if there is none. open is false if the connection has ended, or sends more
+// than any request has.
 func readAll(recv *sock.Receiver, fd int, buf []byte, in *[]byte) (stamp int64, open bool) {
 	for {
 		n, at, err := recv.TryReceive(fd, buf)
@@ -107,7 +107,7 @@ func member(b []byte, mark string) int {
 	return number(b[i+len(mark):])
 }
 
-// number reads a number after spaces, up to what is none.
+// number reads a number after spaces, up to the first other byte.
 func number(b []byte) int {
 	b = bytes.TrimLeft(b, " ")
 	n := 0

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Verdict is what comparing came to.
+// Verdict is the result of a comparison.
 type Verdict string
 
 // The verdicts. Those of figures come first, then those of whole steps.
@@ -30,7 +30,7 @@ type Finding struct {
 	Verdict Verdict
 	Old     *Figure
 	New     *Figure
-	// Why says more, where there is more to say.
+	// Why explains the verdict, if there is more to say.
 	Why string
 }
 
@@ -45,9 +45,9 @@ func (f Finding) Fails(allowMissing bool) bool {
 	return false
 }
 
-// Compare holds a run to a baseline. Steps names those that exist: a step of the
-// baseline that does not exist any more has vanished. One that exists and was not
-// asked for is left out.
+// Compare compares a run with a baseline. steps names the existing steps: a step of the
+// baseline that no longer exists has vanished. A step that exists and was not asked for is
+// left out.
 func Compare(base, run *Record, steps []string) []Finding {
 	var all []Finding
 	for i := range run.Steps {

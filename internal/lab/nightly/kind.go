@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Kind is what a figure measures, and thereby which way is better and how much
+// Kind is what a figure measures. It determines which direction is better and how much
 // worse is too much.
 type Kind string
 

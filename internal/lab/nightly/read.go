@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Readers of what programs print. A reader that finds nothing says so: output
-// without its figures is a failure, never a run in which all is well.
+// Readers of programs' output. A reader that finds nothing reports an error: output without
+// its figures is a failure, never a success.
 
 var (
 	benchLine   = regexp.MustCompile(`^Benchmark(\S+)\s+\d+\s+(.*)$`)
@@ -24,10 +24,9 @@ var (
 // in one run: the first as a share of the second.
 type Quotient struct{ Name, Of, By string }
 
-// Benchmarks reads the output of go test -bench, over one or several packages: the
-// time of each benchmark, with -benchmem its allocations, the medians of -count
-// repeats, and the quotients. The names are PACKAGE.BENCHMARK, the package without the
-// path that all have in common.
+// Benchmarks reads the output of go test -bench, over one or several packages: the time of
+// each benchmark, with -benchmem its allocations, the medians of -count repeats, and the
+// quotients. The names are PACKAGE.BENCHMARK, without the common path of the packages.
 func Benchmarks(quotients ...Quotient) func(printed, file []byte) ([]Figure, error) {
 	return func(printed, _ []byte) ([]Figure, error) {
 		times, allocs := newSamples(), newSamples()
@@ -127,7 +126,7 @@ func (s *samples) quotient(q Quotient, cut string) (Figure, error) {
 	return Of(q.Name, Ratio, "", shares...), nil
 }
 
-// units says what a figure of make measure is a measurement of, by its unit.
+// units maps the unit of a figure of make measure to its kind.
 var units = map[string]Kind{
 	"B": Memory, "KB": Memory, "MB": Memory, "KiB": Memory, "MiB": Memory, "goroutines": Goroutines,
 	"ns": Delay, "us": Delay, "ms": Delay, "s": Time, "cpu-s": Time,
@@ -136,9 +135,9 @@ var units = map[string]Kind{
 	"lost": Same, "errors": Same,
 }
 
-// Measures reads the lines "measure NAME VALUE UNIT" of an output, of which NAME may
-// have spaces, be they printed
-// or logged by a test. A name that comes more than once has repeats.
+// Measures reads the lines "measure NAME VALUE UNIT" of an output, whether they are printed
+// or logged by a test. NAME may contain spaces. A name that comes more than once has
+// repeats.
 func Measures(printed, _ []byte) ([]Figure, error) {
 	values := newSamples()
 	unitOf := map[string]string{}

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Figure is one measured value. Where it was measured more than once, Value is the
-// median of Samples.
+// Figure is one measured value. If it was measured more than once, Value is the median of
+// Samples.
 type Figure struct {
 	Name    string    `json:"name"`
 	Kind    Kind      `json:"kind"`
@@ -21,7 +21,7 @@ type Figure struct {
 	Samples []float64 `json:"samples,omitempty"`
 }
 
-// Of makes a figure of its repeats, of which there is at least one.
+// Of makes a figure from its repeats; there must be at least one.
 func Of(name string, kind Kind, unit string, samples ...float64) Figure {
 	f := Figure{Name: name, Kind: kind, Unit: unit, Value: median(samples)}
 	if len(samples) > 1 {
@@ -53,12 +53,12 @@ const (
 
 var outcomes = []Outcome{Passed, Failed, OutOfTime, NotRun, Interrupted}
 
-// Result is one step of a run: what was done, where, and what came of it.
+// Result is one step of a run: what was done, where, and its outcome.
 type Result struct {
 	Name    string  `json:"name"`
 	Command string  `json:"command"`
 	Outcome Outcome `json:"outcome"`
-	// Why says what went wrong.
+	// Why is what went wrong.
 	Why     string    `json:"why,omitempty"`
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`
@@ -68,7 +68,7 @@ type Result struct {
 	Figures []Figure `json:"figures,omitempty"`
 }
 
-// About says what was measured, and on what.
+// About describes what was measured, and on which machine.
 type About struct {
 	Commit  string `json:"commit"`
 	Machine string `json:"machine"` // with the version of Go
@@ -78,7 +78,7 @@ type About struct {
 // that needs it quiet can bear.
 func (r *Result) disturbed() bool { return r.Others > 0.25 }
 
-// Record is what a run measured, or, of several runs, what was accepted.
+// Record is what a run measured or, over several runs, what was accepted.
 type Record struct {
 	Steps []Result `json:"steps"`
 }
@@ -92,9 +92,9 @@ func (r *Record) step(name string) *Result {
 	return &r.Steps[i]
 }
 
-// Accept puts the steps of a run in the place of the baseline's, and says which, and
-// why not the others. Of a step that was disturbed only the figures that bear it are
-// taken, and none if the baseline's was not disturbed.
+// Accept replaces the baseline's steps by those of a run. It returns the accepted steps,
+// and the reasons for the others. From a disturbed step it takes only the figures that
+// tolerate disturbance, and none if the baseline's step was not disturbed.
 func (r *Record) Accept(run *Record) (accepted, refused []string) {
 	for _, s := range run.Steps {
 		old := r.step(s.Name)
@@ -148,7 +148,7 @@ func samplesInLine(text []byte) []byte {
 	}
 }
 
-// Read reads a record. Its error says what is wrong and where.
+// Read reads a record. Its error states what is wrong and where.
 func Read(text []byte) (*Record, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -174,7 +174,7 @@ func Read(text []byte) (*Record, error) {
 	return r, nil
 }
 
-// located says in which line of a text an error of package json is.
+// located adds the line of the text to an error of package json.
 func located(text []byte, err error) error {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError

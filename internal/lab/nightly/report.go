@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Report writes what comparing a run found: a line for each step, below it one for
-// each figure that is not as before, and at the end what makes the run fail. It says
-// whether anything does.
+// Report writes the result of a comparison: a line for each step, below it one for each
+// figure that changed, and at the end what makes the run fail. It reports whether anything
+// does.
 func Report(w io.Writer, run *Record, found []Finding, allowMissing bool) (fails bool, err error) {
 	var b strings.Builder
 	var failures []string
@@ -86,7 +86,7 @@ func because(why string) string {
 	return ": " + why
 }
 
-// line writes a figure, what it was and what it is.
+// line writes a figure with its old and new value.
 func line(b *strings.Builder, v Verdict, name string, old, now *Figure) {
 	fmt.Fprintf(b, "  %-10s %s", v, name)
 	switch {
@@ -102,7 +102,7 @@ func line(b *strings.Builder, v Verdict, name string, old, now *Figure) {
 	b.WriteString("\n")
 }
 
-// change says by how much a figure is another one, and how much is allowed.
+// change writes by how much a figure changed, and how much is allowed.
 func change(old, now *Figure) string {
 	rule, ok := old.Kind.rule()
 	if !ok || old.Value == 0 {
@@ -134,7 +134,7 @@ func short(d time.Duration) string {
 	return text
 }
 
-// List writes what the steps are: why each is there and how long it takes.
+// List writes the steps: the purpose and duration of each.
 func List(w io.Writer, steps []Step, missing func(Step) string) error {
 	var b strings.Builder
 	for _, s := range steps {

@@ -13,18 +13,18 @@ import (
 type Step struct {
 	Name    string
 	Command string // for a shell, in the module's root
-	// Why says what the step shows that nothing faster does.
+	// Why is what the step shows that no faster one does.
 	Why string
 	// Typical is about how long it takes, Limit after how long it is stopped.
 	Typical, Limit time.Duration
 	// Needs names the programs without which it cannot run.
 	Needs []string
-	// Read takes the figures from what the step printed, and from the file that it
-	// wrote, if its command names one. It may be nil.
+	// Read takes the figures from the step's output and from the file that it wrote, if its
+	// command names one. It may be nil.
 	Read func(printed, file []byte) ([]Figure, error)
 }
 
-// Output is what became of a step's command.
+// Output is the result of a step's command.
 type Output struct {
 	Printed, File []byte
 	// Others is how many CPUs other processes took meanwhile.
@@ -35,7 +35,7 @@ type Output struct {
 type Options struct {
 	Steps []Step
 	About About
-	// Missing says what a step lacks here; empty: nothing.
+	// Missing returns what the machine lacks for a step, or "".
 	Missing func(Step) string
 	// Execute runs a step's command to its end, or, when ctx ends, until it has
 	// stopped it. It gives the output in every case.
@@ -48,8 +48,8 @@ type Options struct {
 
 var errOutOfTime = errors.New("out of time")
 
-// Run carries out the steps in turn. When ctx ends, the step under way is stopped,
-// and what was measured before it is the result. The error is Keep's, or ctx's.
+// Run runs the steps in turn. When ctx ends, the step under way is stopped, and the earlier
+// steps are the result. The error is that of Keep or ctx.
 func Run(ctx context.Context, o Options) (*Record, error) {
 	record := &Record{Steps: []Result{}}
 	for i, s := range o.Steps {

@@ -10,9 +10,9 @@ import (
 	"sync"
 )
 
-// Free finds a loopback address that nobody listens at, and that no connection takes while
-// its program is restarted: its port is below those that the system gives to connections.
-// No address is given twice.
+// Free finds a loopback address that nobody listens at. No connection can take its port
+// while its program restarts, because the port is below those that the system gives to
+// connections. No address is returned twice.
 func Free() (string, error) {
 	addrs, err := Adjacent(1)
 	if err != nil {
@@ -21,7 +21,7 @@ func Free() (string, error) {
 	return addrs[0], nil
 }
 
-// Adjacent finds n addresses as Free does, whose ports follow each other.
+// Adjacent finds n addresses as Free does, with consecutive ports.
 func Adjacent(n int) ([]string, error) {
 	const lowest, tries = 10240, 200
 	below := ephemeral()
@@ -36,7 +36,7 @@ func Adjacent(n int) ([]string, error) {
 // given has the addresses that were given.
 var given sync.Map
 
-// take returns the n addresses from a port on; nil: one of them is not free.
+// take returns the n addresses from a port on, or nil if one of them is in use.
 func take(port, n int) (addrs []string) {
 	for i := range n {
 		addr := fmt.Sprintf("127.0.0.1:%d", port+i)

@@ -23,10 +23,10 @@ type Usage struct {
 	Faults   int64   // first touches of pages, in memory or from disk
 }
 
-// clockTicks is USER_HZ, which is 100 on every Linux that Go runs on.
+// clockTicks is USER_HZ, which is 100 on every Linux that Go supports.
 const clockTicks = 100
 
-// Of adds up the use of processes.
+// Of sums the usage of processes.
 func Of(pids []int) (Usage, error) {
 	var sum Usage
 	for _, pid := range pids {
@@ -80,7 +80,7 @@ func field(b []byte, name string) int64 {
 	return 0
 }
 
-// Machine describes where and what was measured.
+// Machine describes the machine and the system.
 func Machine() string {
 	model := "unknown CPU"
 	info, _ := os.ReadFile("/proc/cpuinfo") // without it the model stays unknown
@@ -103,7 +103,7 @@ func MachineCPU() (float64, error) {
 	return busySeconds(stat)
 }
 
-// busySeconds adds up the first line of /proc/stat but for idle and waiting.
+// busySeconds sums the first line of /proc/stat, except idle and waiting time.
 func busySeconds(stat []byte) (float64, error) {
 	line, _, _ := bytes.Cut(stat, []byte("\n"))
 	fields := strings.Fields(string(line))

@@ -12,15 +12,14 @@ import (
 	"weir/internal/lab/client"
 )
 
-// backlog is the founding incident: 850 to 1024 streams, whose tokens were
-// generated in 13 ms and reached the client 24 s later, because one loop did
-// work for each token. Here more streams step at one instant, at the incident's
-// rate and at four times it, and beside weir stands a gateway that writes each
-// token by itself. That one must fall behind.
+// backlog is the founding incident: 850 to 1024 streams, whose tokens were generated in 13
+// ms and reached the client 24 s later, because one loop did work for each token. Here more
+// streams step at the same instant, at the incident's rate and at four times that rate. The
+// control is a gateway that writes each token by itself; it must fall behind.
 func backlog(ctx context.Context, r *runner) *Report {
 	r.planned = 6
 	founding := r.founding()
-	// New requests all through the window: what a user who comes now feels.
+	// New requests throughout the window show what a new user experiences.
 	founding.Probes = max(10, int(r.times().Measure/(25*time.Millisecond)))
 	for _, gateway := range []string{lab.Nginx, lab.Relay, lab.Plane, lab.OneWrite} {
 		r.measure(ctx, founding, gateway)

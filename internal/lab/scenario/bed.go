@@ -15,7 +15,7 @@ import (
 	"weir/internal/lab/ports"
 )
 
-// bedding says what a bed is made of.
+// bedding describes the parts of a bed.
 type bedding struct {
 	name       string // of its files; that of the gateway unless given
 	gateway    string // lab.Plane, or a control with one loop
@@ -45,8 +45,8 @@ func (b *bed) stop() {
 	}
 }
 
-// startBed starts a gateway and its engines. What it has started when it fails is
-// in its result, too.
+// startBed starts a gateway and its engines. On failure the result contains what was
+// started.
 func (r *runner) startBed(ctx context.Context, of bedding) (*bed, error) {
 	b := &bed{timeline: filepath.Join(r.dir, cmp.Or(of.name, of.gateway)+".jsonl")}
 	binary := r.options.Binary

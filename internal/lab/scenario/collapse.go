@@ -24,16 +24,16 @@ import (
 	"weir/models"
 )
 
-// The collapse scenario's shape: two engines that compute five large prompts in a
-// step, so that they are what bounds, and a gateway has time to spare.
+// The collapse scenario: two engines that compute five large prompts in a step, so that the
+// engines are the bottleneck, and a gateway has time to spare.
 const (
 	collapseEngines = 2
 	collapsePrefill = 250 * time.Millisecond
 	collapseDecode  = 10 * time.Millisecond
 	collapseChunk   = 5 * promptTokens // prompt tokens of a step
-	// collapseLate is how late the control sees the acknowledgements of all prompts at
-	// once, as a multiple of its deadline. collapseShare is the least part of what the
-	// engines can do that weir has to answer.
+	// collapseLate is how late the control must see the acknowledgements of all prompts at
+	// once, as a multiple of its deadline. collapseShare is the least share of the engines'
+	// capacity that weir must reach.
 	collapseLate  = 3
 	collapseShare = 0.95
 )
@@ -46,16 +46,15 @@ type Collapsed struct {
 
 	Prompts float64 `json:"prompts_per_second"` // answered in full
 	Tokens  float64 `json:"prompt_tokens_each"`
-	// Capacity is what the engines can do of them, by their cost model, less what the
-	// machine kept them from (engine_lost_share).
+	// Capacity is how many of them the engines can compute, by their cost model, less the
+	// share that the machine took away (engine_lost_share).
 	Capacity float64 `json:"engines_can_do_per_second"`
 	Lost     float64 `json:"engine_lost_share"`
 	// TTFT is the client's, in seconds.
 	TTFT50   float64 `json:"ttft_p50_seconds"`
 	TTFT     float64 `json:"ttft_max_seconds"`
 	Timeouts int     `json:"acknowledgement_timeouts"`
-	// Ready is the least number of engines that were asked at any time; all of them are
-	// alive.
+	// Ready is the least number of engines in use at any time; all of them are alive.
 	Ready      int    `json:"least_engines_ready"`
 	Engines    int    `json:"engines"`
 	Errors     int    `json:"ended_by_error"`
@@ -63,11 +62,11 @@ type Collapsed struct {
 	FirstError string `json:"first_error,omitempty"`
 }
 
-// collapse is the incident's other half: 920 prompts of 40k tokens at once on two
-// engines, and a gateway that takes an engine out at the first acknowledgement that it
-// sees 5 s late. What is left then gets all of them, and is out next. The control has a
-// loop that tokenizes as slowly as the incident's did. weir must keep both engines, and
-// answer what they can do.
+// collapse is the incident's other half: 920 prompts of 40k tokens at once on two engines,
+// and a gateway that takes an engine out at the first acknowledgement that it sees 5 s
+// late. The remaining engine then gets all of them, and goes out next. The control has a
+// loop that tokenizes as slowly as the incident's did. weir must keep both engines in use,
+// and answer as many as they can compute.
 func collapse(ctx context.Context, r *runner) *Report {
 	report := &Report{Rows: []Row{}}
 	gateways := []string{lab.Plane, loopControl}
@@ -115,8 +114,8 @@ func simWords() (*content.Words, error) {
 	return content.New(m.VocabSize, m.Tokenizer.OrdinaryBytes)
 }
 
-// rush runs one gateway with all prompts at once. What is still under way at the end is
-// hung up on.
+// rush runs one gateway with all prompts at once, and hangs up on the unfinished ones at
+// the end.
 func (r *runner) rush(ctx context.Context, gateway string, words *content.Words, encodes int, each time.Duration) (row Collapsed, err error) {
 	flags := []string{"--cost", "constant", "--prefill-cost", collapsePrefill.String(), "--decode-cost", collapseDecode.String(),
 		"--max-running-requests", strconv.Itoa(stepTokens), "--chunked-prefill-size", strconv.Itoa(collapseChunk)}
@@ -231,8 +230,8 @@ func getJSON(ctx context.Context, url string, into any) error {
 	return nil
 }
 
-// engineCanDo is how many prompts a second one engine answers that always has enough of
-// them, by its cost model: a replay on virtual time.
+// engineCanDo returns how many prompts a second one engine answers if it always has enough
+// of them, by its cost model: a replay on virtual time.
 func (r *runner) engineCanDo(ctx context.Context, flags []string, tokens float64) (float64, error) {
 	users := max(1, r.options.Streams/collapseEngines)
 	return r.replayed(ctx, fmt.Sprintf("synthetic:concurrency=%d,duration=5m,input=%.0f,output=%d", users, tokens, largeOutput), flags)
@@ -321,7 +320,7 @@ func judgeCollapse(rows []Collapsed, ack time.Duration) []Verdict {
 	return append(verdicts, judged)
 }
 
-// example is how many there were, and one of them.
+// example returns how many there were, and the first of them.
 func example(n int, first string) string {
 	if n == 0 {
 		return "0"

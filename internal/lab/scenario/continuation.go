@@ -38,7 +38,7 @@ const (
 	seededShare, seededLeast = 20, 24
 	// continuationLeast is the least that a stream lasts.
 	continuationLeast = time.Second
-	// gapSpare is what the longest gap may have beside the prefills.
+	// gapSpare is how much longer than the prefills the longest gap may be.
 	gapSpare = 500 * time.Millisecond
 )
 
@@ -53,7 +53,8 @@ const (
 // mayNotGoOn is in the error of a stream with a seed.
 const mayNotGoOn = "the stream could not go on at another engine: the request has a seed"
 
-// continuationKinds are the kinds of engines whose ids weir knows and that can be simulated.
+// continuationKinds are the kinds of engines whose ids weir knows and that can be
+// simulated.
 func continuationKinds() []faultKind {
 	return slices.DeleteFunc(faultKinds(), func(k faultKind) bool { return k.wire == "openai" || strings.HasPrefix(k.spec, "openai=") })
 }
@@ -74,7 +75,7 @@ func (o *Options) continuationLife() time.Duration {
 	return o.Duration * 3 / 10 / time.Duration(2*max(1, len(o.continuationKinds())))
 }
 
-// checkContinuation is check of what only continuation has.
+// checkContinuation checks the options of continuation.
 func (o *Options) checkContinuation() error {
 	if o.Streams > continuationMost {
 		return Invalid{"--streams", fmt.Errorf("%d streams are more than one process can verify word by word; give at most %d", o.Streams, continuationMost)}
@@ -120,7 +121,7 @@ type Continued struct {
 	Prefill   float64 `json:"one_prefill_seconds"`
 	Predicted float64 `json:"predicted_gap_seconds"`
 	// The gaps are the clients': the longest time between two tokens of a stream that ended
-	// after the engine was killed. Others are of streams that were not continued.
+	// after the engine was killed. Others belong to streams that were not continued.
 	Gap50    float64 `json:"gap_p50_seconds"`
 	Gap99    float64 `json:"gap_p99_seconds"`
 	Gap      float64 `json:"gap_max_seconds"`
@@ -134,9 +135,9 @@ type Continued struct {
 	EngineLost float64 `json:"engine_lost_share"`
 }
 
-// continuation kills one of three engines under streams. Each of those that may go on has to
-// do so exactly once, one prefill after the other, and the others end with an error that says
-// why. The control ends all of them.
+// continuation kills one of three engines under streams. Each stream that may be continued
+// must be continued exactly once, with one prefill after the other, and the others must end
+// with an error that states why. The control ends all of them.
 func continuation(ctx context.Context, r *runner) *Report {
 	report := &Report{Rows: []Row{}}
 	words, err := simWords()
@@ -278,7 +279,7 @@ func (b *faultBed) strikeAmid(ctx context.Context, x *Continued, g *gaps, life t
 	}
 }
 
-// simState is what an engine says of itself.
+// simState is the state that an engine reports.
 type simState struct {
 	Running, Received int
 	Lost              float64 `json:"lost_ms"`
@@ -288,8 +289,8 @@ func stateOf(ctx context.Context, admin string) (s simState, err error) {
 	return s, getJSON(ctx, "http://"+admin+"/admin/state", &s)
 }
 
-// begun waits until all streams have come to engines, and gives the engine that has most of
-// them.
+// begun waits until all streams have reached engines, and returns the engine that has most
+// of them.
 func (b *faultBed) begun(ctx context.Context, streams int, ended <-chan struct{}) (busiest int, err error) {
 	for {
 		received, most := 0, -1
@@ -331,8 +332,8 @@ func (b *faultBed) turns(ctx context.Context, most *int) error {
 	return nil
 }
 
-// gaps are the longest times between two tokens of streams, of those tokens that came after
-// an engine was killed.
+// gaps are the longest times between two tokens of streams, for tokens that came after an
+// engine was killed.
 type gaps struct {
 	killed atomic.Int64 // 0: not yet
 
@@ -370,8 +371,8 @@ func (g *gaps) takeSeeded(s *load.Sample) {
 	g.refused++
 }
 
-// wentOn takes from the timeline which streams were continued, and how many of them computed
-// prompts at once. gaps are by the requests' ids.
+// wentOn takes from the timeline which streams were continued, and how many of them
+// computed prompts at once. gaps are by the requests' ids.
 func (x *Continued) wentOn(timeline []byte, gaps map[string]float64) error {
 	type edge struct {
 		at int64

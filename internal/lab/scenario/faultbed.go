@@ -77,7 +77,7 @@ func (b *faultBed) start(ctx context.Context, i int) (err error) {
 	return errors.Join(e.process.AwaitTCP(ctx, e.addr), e.process.AwaitTCP(ctx, e.admin))
 }
 
-// faultBedding says what a faultBed is made of.
+// faultBedding describes the parts of a faultBed.
 type faultBedding struct {
 	kind    faultKind
 	network bool     // a forwarder in front of the first engine
@@ -86,8 +86,8 @@ type faultBedding struct {
 	env     []string // of the gateway
 }
 
-// startFaultBed starts three engines of a kind and a gateway. What it has started when it
-// fails is in its result, too.
+// startFaultBed starts three engines of a kind and a gateway. On failure the result
+// contains what was started.
 func (r *runner) startFaultBed(ctx context.Context, of faultBedding) (*faultBed, error) {
 	b := &faultBed{environment: r.environment}
 	var addrs [2 * faultEngines]string
@@ -205,7 +205,7 @@ func setFaults(ctx context.Context, admin string, faults []string) error {
 	return nil
 }
 
-// engineNow is what the gateway thinks of an engine.
+// engineNow is the gateway's view of an engine.
 type engineNow struct {
 	Ready bool
 	Books struct {
@@ -223,7 +223,7 @@ type engineNow struct {
 func (e engineNow) takes() bool { return e.Ready && e.Health != nil && e.Health.Takes == "freely" }
 func (e engineNow) out() bool   { return !e.Ready || e.Health == nil || e.Health.State == "down" }
 
-// late is for how long the gateway itself has been late so far.
+// late returns for how long the gateway itself has been late so far.
 func (b *faultBed) late(ctx context.Context) (float64, error) {
 	families, err := scrape(ctx, b.admin+"/metrics")
 	if err != nil {
@@ -287,7 +287,7 @@ type watched struct {
 	// from and to are when the fault began and ended; 0 is not yet.
 	from, to int64
 	wrong    []bool
-	// Of an engine that was stopped: it was given something, and for how long nothing.
+	// For a stopped engine: it had work, and how long it produced nothing.
 	owed bool
 	idle float64
 
@@ -332,7 +332,7 @@ func (w *watched) look(ctx context.Context) ([]engineNow, error) {
 	return states, nil
 }
 
-// each looks again and again until done says so, or d has passed.
+// each looks repeatedly until done returns true, or d has passed.
 func (w *watched) each(ctx context.Context, d time.Duration, done func([]engineNow) bool) error {
 	for until := time.Now().Add(d); time.Now().Before(until); {
 		states, err := w.look(ctx)
@@ -374,8 +374,8 @@ func (w *watched) lives(ctx context.Context, began time.Time, d time.Duration) e
 	return err
 }
 
-// stopped is the control of what engines live with: the first one stands still, which
-// must be known as ever, and comes back.
+// stopped is the control of conditions that engines must survive: the first engine is
+// stopped, which must be detected as usual, and comes back.
 func (w *watched) stopped(ctx context.Context, v *victim) error {
 	w.x.Stopped, w.x.Knowable = true, (2*silentFor).Seconds()+w.x.Answers
 	if err := v.signal(syscall.SIGSTOP); err != nil {
@@ -397,7 +397,7 @@ func (w *watched) during(ctx context.Context, began time.Time) error {
 	return errors.Join(w.out(ctx, began, noticed), w.wait(ctx, faultWarm))
 }
 
-// out watches until the first engine is out, at most for so long.
+// out watches until the first engine is out, at most for this long.
 func (w *watched) out(ctx context.Context, began time.Time, lasts time.Duration) error {
 	before, err := w.bed.late(ctx)
 	if err != nil {
@@ -445,7 +445,7 @@ func (w *watched) avoided(a engineNow, began time.Time) {
 }
 
 // returned watches until the engine has half of its share of the requests again, at least
-// as long as it may take to be given new ones: those that wait there count, too.
+// as long as it may take to be given new ones. Requests that wait there count, too.
 func (w *watched) returned(ctx context.Context, ended time.Time) error {
 	err := w.each(ctx, returns, func(states []engineNow) bool {
 		a := states[0]

@@ -36,8 +36,8 @@ func spin() (stop func(), err error) {
 	return stop, nil
 }
 
-// spentByOthers is how many CPU seconds the machine has spent on what neither this process is
-// nor any that it has started and that has ended.
+// spentByOthers returns the machine's CPU seconds that neither this process nor its ended
+// children have used.
 func spentByOthers() float64 {
 	all, err := proc.MachineCPU()
 	if err != nil {
@@ -94,8 +94,8 @@ func headOf(pairs bool) []string {
 // generated parts what Markdown writes from what people write into the same file.
 const generatedBegins, generatedEnds = "<!-- weir scenario faults writes from here -->", "<!-- to here -->"
 
-// WriteMarkdown writes the tables and verdicts into a file, in place of those of an
-// earlier run; what else stands in it is left as it is.
+// WriteMarkdown writes the tables and verdicts into a file, in place of those of an earlier
+// run; other text in the file is kept.
 func (r *Report) WriteMarkdown(path string) error {
 	before, after, err := around(path)
 	if err != nil {
@@ -110,7 +110,8 @@ func (r *Report) WriteMarkdown(path string) error {
 	return os.WriteFile(path, []byte(b.String()), 0o666)
 }
 
-// Writable reports whether WriteMarkdown can write into a file, which it makes if it is not there.
+// Writable reports whether WriteMarkdown can write into a file. It creates the file if
+// there is none.
 func Writable(path string) error {
 	if _, _, err := around(path); err != nil {
 		return err

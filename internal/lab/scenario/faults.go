@@ -35,12 +35,12 @@ const (
 	noticed  = 40 * time.Second
 	livesFor = 2*silentFor + 4*time.Second
 	returns  = time.Minute
-	// later is when a request begins that must not wait for what hangs, waits how long it
-	// may take to its first token all the same.
+	// later is when a request begins that must not wait for hanging engines. waits is the
+	// time that it may take to its first token nevertheless.
 	later = 1500 * time.Millisecond
 	waits = time.Second
 
-	// What must come out.
+	// The required results.
 	mostWaiting = 3
 	downWithin  = 2 * time.Second
 	backWithin  = 5 * time.Second
@@ -75,7 +75,7 @@ type fault struct {
 	network bool
 }
 
-// unknowable is what a fault is of which no client sees anything.
+// unknowable marks a fault that no client can observe.
 const unknowable = -1
 
 // own is a fault of the engine's own.
@@ -125,8 +125,7 @@ func allFaults() []fault {
 	}
 }
 
-// faultKind is a kind of engine: what the simulated engine speaks, and what weir is told
-// of it.
+// faultKind is a kind of engine: the simulated engine's API, and weir's flags for it.
 type faultKind struct {
 	name, wire, spec string
 	pair             *pairing // nil: it serves whole requests
@@ -175,10 +174,10 @@ type Faulted struct {
 	NotMeasured string `json:"not_measured,omitempty"`
 	Lives       bool   `json:"lives"` // it must not be taken out
 
-	// What the clients saw.
+	// The clients' view.
 	Requests int `json:"requests"`
-	// Refused ended by an error before they had a token, which another engine could have
-	// served; Broken afterwards.
+	// Refused ended with an error before their first token, although another engine could
+	// have served them; Broken ended with one afterwards.
 	Refused    int     `json:"ended_by_error_without_a_token"`
 	Broken     int     `json:"ended_by_error_in_mid_answer"`
 	FirstError string  `json:"first_error,omitempty"`
@@ -187,10 +186,10 @@ type Faulted struct {
 	Waited     int     `json:"requests_that_waited_for_it"` // begun when it could be known
 	Longest    float64 `json:"longest_first_token_seconds"` // of all that began meanwhile
 
-	// When the engine was avoided, and out, since the fault began; and when it could be
-	// known to be out at the earliest, by an observer who is never late. Late is how long
-	// weir was meanwhile, which no engine answers for. Of what an engine lives with, all
-	// but Avoided are of the stop that follows it.
+	// When the engine was avoided, and out, since the fault began; and when a perfect
+	// observer could know that it is out at the earliest. Late is how long weir was late
+	// meanwhile, for which no engine is blamed. For a condition that an engine survives,
+	// all but Avoided refer to the stop that follows it.
 	Lasted   float64 `json:"lasted_seconds"`
 	Avoided  float64 `json:"avoided_seconds"`
 	Stopped  bool    `json:"stopped_while_it_lasted"`
@@ -198,15 +197,15 @@ type Faulted struct {
 	Why      string  `json:"out_why,omitempty"`
 	Knowable float64 `json:"knowable_seconds"`
 	Late     float64 `json:"own_lateness_seconds"`
-	// When it took requests again since it ended, and had half of its share of them.
-	// Answers is how long it took to answer anything, for another reason.
+	// When it took requests again after the fault ended, and had half of its share of them.
+	// Answers is how long it took to answer anything, if that took time for another reason.
 	Back    float64 `json:"back_seconds"`
 	Answers float64 `json:"answers_after_seconds,omitempty"`
 	Share   float64 `json:"half_its_share_seconds"`
 	// WronglyOut counts engines that were taken out and work.
 	WronglyOut int `json:"engines_wrongly_out"`
 
-	// Of pairs: requests that had neither a token nor an error in time; after how long no
+	// For pairs: requests that had neither a token nor an error in time; after how long no
 	// engine had anything left of them, and what it had otherwise.
 	Pair    bool    `json:"pair,omitempty"`
 	Between bool    `json:"between_engines,omitempty"` // neither engine fails
@@ -342,8 +341,8 @@ func (r *runner) faultCell(ctx context.Context, k faultKind, f fault, words *con
 	return x
 }
 
-// condition is what all engines live with, because weir or the machine does it, or the
-// work is honest: nothing may be taken out.
+// condition is something that all engines must survive, because weir or the machine causes
+// it, or the work takes that long: no engine may be taken out.
 type condition struct {
 	name, what string
 	engine     []string // flags of the engines
@@ -353,8 +352,9 @@ type condition struct {
 	// deaf reports whether weir cannot be asked meanwhile; answers is as of a fault.
 	deaf    bool
 	answers time.Duration
-	// slow reports whether the work explains so long a silence that an engine which is stopped
-	// for good is not out within minutes. Package health has that in virtual time.
+	// slow reports whether the work explains such a long silence that an engine which is
+	// stopped for good is not out within minutes. Package health tests that in virtual
+	// time.
 	slow bool
 }
 

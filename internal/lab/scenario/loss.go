@@ -11,12 +11,11 @@ import (
 	"weir/internal/lab/client"
 )
 
-// loss is the incident in which several batches of the engine landed before a
-// stream's reader woke, and only the last was kept: 1 to 3 % of the requests
-// lost tokens, silently. Yielding every batch instead halved the throughput.
-// Here the streams are offered so much that batches must land so; beside weir
-// stand a gateway that keeps the latest, which must lose, and one that writes
-// each token by itself.
+// loss is the incident in which several batches of the engine arrived before a stream's
+// reader woke, and only the last was kept: 1 to 3 % of the requests lost tokens, silently.
+// Yielding after every batch halved the throughput. Here the load is so high that batches
+// must arrive in this way. One control is a gateway that keeps the latest batch, which must
+// lose; the other writes each token by itself.
 func loss(ctx context.Context, r *runner) *Report {
 	r.planned = 4
 	r.measure(ctx, r.founding(), lab.Relay)

@@ -25,8 +25,8 @@ import (
 	"weir/internal/workload/content"
 )
 
-// The overload scenario's shape: two engines, whose batches bound what they answer, and
-// requests that come at a rate, however many are under way.
+// The overload scenario: two engines, whose batches bound what they answer, and requests at
+// a fixed rate, however many are under way.
 const (
 	overloadEngines = 2
 	overloadStreams = 64 // that the engines run at once, together
@@ -36,17 +36,17 @@ const (
 	overloadInput   = 200 // tokens
 	overloadOutput  = "uniform(16,48)"
 
-	// budget is how long each caller says that it waits. An answer is in time whose first
-	// token comes within three times what it takes on an idle engine and 500 ms, and each
-	// further one within twice of that.
+	// budget is how long each caller waits. An answer is in time if its first token comes
+	// within 500 ms plus three times the time that it takes on an idle engine, and each
+	// further token within twice its time there.
 	budget       = 500 * time.Millisecond
 	timelyTTFT   = 3*overloadPrefill + 500*time.Millisecond
 	timelyTPOT   = 2 * overloadDecode
 	peakShare    = 0.97
 	controlShare = 0.5
-	// slack is by how much a wait may exceed the budget for what the machine does.
+	// slack is how much a wait may exceed the budget, as an allowance for the machine.
 	slack = 50 * time.Millisecond
-	// controlLasts bounds a load of the control's: what is pushed stays under way.
+	// controlLasts bounds a load of the control, whose pushed requests stay under way.
 	controlLasts = 6 * time.Second
 )
 
@@ -56,10 +56,10 @@ const (
 	pushed = "pushed"
 )
 
-// DefaultLoads are what overload offers, as multiples of what the engines can do.
+// DefaultLoads are the loads of overload, as multiples of the engines' capacity.
 func DefaultLoads() []float64 { return []float64{0.5, 1, 2, 5, 10} }
 
-// Overloaded is one gateway under one load of overload. Rates are of a second.
+// Overloaded is one gateway under one load of overload. Rates are per second.
 type Overloaded struct {
 	Gateway string `json:"gateway"`
 	// Load is a multiple of Capacity, which is what the engines can do.
@@ -91,10 +91,10 @@ type Overloaded struct {
 // ideal is the goodput, had the machine had all their time for the engines.
 func (x *Overloaded) ideal() float64 { return x.Goodput / (1 - min(x.Lost, 0.9)) }
 
-// overload offers a fleet up to ten times what it can do. With everything pushed into the
-// engines, which is the control, all wait behind all that came before, and next to nothing
-// is in time. With the queue as much is in time as at the most, because what cannot be is
-// refused at once.
+// overload offers a fleet up to ten times its capacity. The control pushes everything into
+// the engines: all requests wait behind all earlier ones, and next to nothing is in time.
+// With the queue as much is in time as at the best load, because requests that would be
+// late are refused at once.
 func overload(ctx context.Context, r *runner) *Report {
 	report := &Report{Rows: []Row{}}
 	fail := func(format string, args ...any) *Report {
@@ -137,19 +137,19 @@ func (r *runner) overloadFlags() []string {
 		"--max-running-requests", strconv.Itoa(max(1, r.options.Streams/overloadEngines))}
 }
 
-// overloadWorkload is what comes, at a rate.
+// overloadWorkload returns the workload with a rate.
 func overloadWorkload(rate float64, lasts time.Duration) string {
 	return fmt.Sprintf("rate=%.3f,duration=%v,input=%d,output=%s", rate, lasts, overloadInput, overloadOutput)
 }
 
-// overloadCapacity is how many such requests the engines answer in a second that always
-// have enough of them, by their cost model: a replay on virtual time.
+// overloadCapacity returns how many such requests a second the engines answer if they
+// always have enough of them, by their cost model: a replay on virtual time.
 func (r *runner) overloadCapacity(ctx context.Context) (float64, error) {
 	each, err := r.replayed(ctx, "synthetic:"+overloadWorkload(overloadRate(r.options.Streams), 2*time.Minute), r.overloadFlags())
 	return each * overloadEngines, err
 }
 
-// overloadRate is about twice of what an engine can do.
+// overloadRate returns about twice the capacity of an engine.
 func overloadRate(streams int) float64 { return 2 * float64(max(1, streams/overloadEngines)) }
 
 // overloadConnections is about how many requests are under way at once when everything is
@@ -207,10 +207,11 @@ func (r *runner) overloaded(ctx context.Context, gateway string, capacity float6
 	return rows
 }
 
-// offer offers a load for so long, and hangs up on what is still under way then. span is
+// offer offers a load for this long, and then hangs up on the unfinished requests. span is
 // when its requests came.
 func (r *runner) offer(ctx context.Context, b *bed, row *Overloaded, seed uint64, words *content.Words, lasts time.Duration) (span [2]int64, err error) {
-	// What ends at first was pushed before all the rest came: it is over by half of the time.
+	// The first requests to end were pushed before the others came. Half of the time is
+	// enough for this to pass.
 	lead, measure := lasts/2, lasts*2/5
 	w, err := workload.NewSynthetic(overloadWorkload(row.Offered, lead+measure+time.Second), workload.Options{Seed: seed, Texts: true})
 	if err != nil {

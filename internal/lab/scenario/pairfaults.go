@@ -26,7 +26,7 @@ const (
 	// tellsWithin is how long after a fault could be known its request ends, or is answered by
 	// another pair.
 	tellsWithin = 2 * time.Second
-	// What is left of a request is gone within restsWithin, but of a decode half of SGLang's:
+	// The rest of a request must be gone within restsWithin, except an SGLang decode half:
 	// its abort waits for KV that may still be written.
 	restsWithin, deferral = 5 * time.Second, 30 * time.Second
 	pairLease             = 2 * time.Second
@@ -62,15 +62,16 @@ func pairKinds() []faultKind {
 	}
 }
 
-// pairFault is one way in which one engine of a pair fails, or what is between them.
+// pairFault is one way in which one engine of a pair, or the link between them, fails.
 type pairFault struct {
 	name, what string
 	decode     bool   // it is the decode engine's; otherwise the prefill engine's
 	word       string // the engine's fault; empty: it is stopped
 	dies       bool
 	hangs      bool // nothing shows it before a bound
-	// between reports whether neither engine fails: each is well alone, and its probe says so. One
-	// that is avoided for it is tried by a request again after 10 s, 20 s and so on.
+	// between reports whether neither engine fails: each works alone, and its probe
+	// succeeds. An engine that is avoided because of it is tried with a request again after
+	// 10 s, 20 s and so on.
 	between bool
 	// ranks reports whether it needs wires that name them, evicts that the engines notice that a
 	// page was taken.
@@ -109,8 +110,8 @@ func (f *pairFault) knowable(p *pairing) time.Duration {
 	return 0
 }
 
-// startPairBed starts two prefill and two decode engines and a gateway; the first one is of
-// the role that is to fail. What it has started when it fails is in its result, too.
+// startPairBed starts two prefill and two decode engines and a gateway; the first one has
+// the role that must fail. On failure the result contains what was started.
 func (r *runner) startPairBed(ctx context.Context, k faultKind, f *pairFault) (*faultBed, error) {
 	b := &faultBed{environment: r.environment}
 	const engines = 4
@@ -244,7 +245,7 @@ func (b *faultBed) left(ctx context.Context) (string, error) {
 	return strings.Join(all, "; "), nil
 }
 
-// judgePairs holds the cells of pairs to what must come out besides.
+// judgePairs checks the additional requirements of pairs.
 func judgePairs(cells []Faulted) (verdicts []Verdict) {
 	pairs, controls := 0, 0
 	worst := [3]string{}

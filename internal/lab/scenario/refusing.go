@@ -23,9 +23,9 @@ import (
 const (
 	statusRefused = http.StatusTooManyRequests
 
-	// Of a gateway whose queue is full: one engine runs refusingRunning requests, whose
-	// tokens come so seldom that they cost next to nothing, refusingWaiting wait behind
-	// them, and refusingLeave of these hang up.
+	// A gateway with a full queue: one engine runs refusingRunning requests, whose tokens
+	// are so rare that they cost next to nothing; refusingWaiting wait behind them, and
+	// refusingLeave of these hang up.
 	refusingRunning = 4
 	refusingDecode  = time.Second
 	refusingOutput  = 2000
@@ -33,12 +33,13 @@ const (
 	refusingLeave   = 32
 	refusingCallers = 8
 
-	// What must come out.
+	// The required results.
 	refusedCPU  = 50.0 // us
 	freedWithin = 100 * time.Millisecond
 )
 
-// Refusing is what it costs to refuse, and how soon a place is free that is left.
+// Refusing is the cost of a refusal, and how soon the place of a caller that leaves is
+// free.
 type Refusing struct {
 	// NotMeasured is why there are no figures.
 	NotMeasured string `json:"not_measured,omitempty"`
@@ -66,8 +67,8 @@ func (x Refusing) String() string {
 	return fmt.Sprintf("refusing: %d in %.1f s, %.1f us of CPU each; %d hung up in the queue, gone after %.1f ms at most", x.Refused, x.Seconds, x.CPU, x.HangUps, x.Freed)
 }
 
-// refusing fills a gateway's queue, has nothing but refusals for so long, and then callers
-// that wait hang up.
+// refusing fills a gateway's queue, sends only requests that are refused for this long, and
+// then lets waiting callers hang up.
 func (r *runner) refusing(ctx context.Context, lasts time.Duration) (x Refusing, err error) {
 	b, err := r.startBed(ctx, bedding{name: "refusing", gateway: lab.Plane, engines: 1,
 		engine: []string{"--cost", "constant", "--prefill-cost", overloadPrefill.String(), "--decode-cost", refusingDecode.String(), "--max-running-requests", strconv.Itoa(refusingRunning)},
@@ -135,7 +136,7 @@ func (r *runner) refusing(ctx context.Context, lasts time.Duration) (x Refusing,
 	return x, nil
 }
 
-// refused has callers come to a full queue for so long.
+// refused sends callers to a full queue for this long.
 func (b *bed) refused(ctx context.Context, x *Refusing, lasts time.Duration) error {
 	before, err := proc.Of(b.gateway.PIDs())
 	if err != nil {

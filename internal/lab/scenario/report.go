@@ -13,7 +13,7 @@ import (
 	"weir/internal/load"
 )
 
-// Report is what a run of a scenario showed. Its JSON form is one object.
+// Report is the result of a scenario. Its JSON form is one object.
 type Report struct {
 	Scenario string    `json:"scenario"`
 	Summary  string    `json:"summary"`
@@ -57,7 +57,7 @@ type Row struct {
 	P50      float64 `json:"delay_p50_ms"`
 	P99      float64 `json:"delay_p99_ms"`
 	Max      float64 `json:"delay_max_ms"`
-	// KBPerStream is resident memory above what it was before the first stream.
+	// KBPerStream is resident memory beyond that before the first stream.
 	KBPerStream float64 `json:"resident_kb_per_stream"`
 
 	Streams     int     `json:"streams"`
@@ -112,7 +112,7 @@ func (r *Report) Missed() (n int) {
 // JSON writes the report as one object.
 func (r *Report) JSON(w io.Writer) error { return load.WriteJSON(w, r) }
 
-// legend says what a share above or far below 100 % beside no loss means.
+// legend explains a share far from 100 % without a loss.
 const legend = `
 delivered  arrived within the window, as a share of what was due within it. The rest of
            a lower share arrived later, or was still on its way when the load's time was
@@ -161,8 +161,8 @@ func (r *Report) Text(w io.Writer) error {
 	return err
 }
 
-// rows writes the table of the gateways; notes tell of those that are missing,
-// disturbed is the most CPUs that anything else took.
+// rows writes the table of the gateways. It returns which are missing, and the most CPUs
+// that other processes took.
 func (r *Report) rows(b *strings.Builder) (missing string, disturbed float64) {
 	table := [][]string{
 		{"gateway", "offered", "delivered", "", "CPU s", "tokens", "delay", "", "", "KB per", "lost", "ended", "new requests"},

@@ -1,20 +1,17 @@
 //go:build linux
 
-// Package scenario runs the founding scenarios of weir: what happened to people
-// who run inference in production, repeated on this machine with weir in their
-// place, and beside it, in the same run, what failed then. Each of them is the
-// benchmark weir scenario NAME.
+// Package scenario runs the founding scenarios of weir: incidents in production, repeated
+// on this machine with weir, and in the same run with the gateway that failed then. The
+// command weir scenario NAME runs one.
 //
-// A scenario passes only when its control fails. A run in which the naive way
-// does as well as weir has shown nothing, and says so: the load is raised until
-// the control fails, within bounds, and a control that never did is a failure
-// of the run.
+// A scenario passes only if its control fails. A run in which the simple gateway does as
+// well as weir shows nothing, and is reported as such: the load is raised until the control
+// fails, within bounds, and a control that never did is a failure of the run.
 //
-// Everything runs on loopback addresses, in processes of this program's own
-// binary (package bench), and is gone when Run returns.
+// Everything runs on loopback addresses, in processes of this program's own binary (package
+// lab), and is gone when Run returns.
 //
-// A new scenario is an entry in All, with a function that runs its cells and
-// judges them.
+// A new scenario is an entry in All, with a function that runs its cells and judges them.
 package scenario
 
 import (
@@ -99,10 +96,10 @@ type Options struct {
 	// Kinds are which kinds of engines to run: of FaultKinds for faults, all unless given,
 	// and of ContinuationKinds for continuation, the plane unless given.
 	Kinds []string
-	// Loads, of overload alone, are multiples of what the engines can do, from the least on;
-	// DefaultLoads unless given.
+	// Loads, used by overload, are multiples of the engines' capacity, in ascending order;
+	// DefaultLoads if empty.
 	Loads []float64
-	// Commit is what Binary was built from, for the report.
+	// Commit is the commit that Binary was built from, for the report.
 	Commit string
 	// Progress gets a line per cell; nothing unless given.
 	Progress io.Writer
@@ -161,7 +158,8 @@ func (o *Options) check(s Scenario) error {
 	return nil
 }
 
-// oneOf refuses a flag's names that a scenario does not have; without says which has any.
+// oneOf refuses names in a flag that a scenario does not have; without states which
+// scenario has any.
 func oneOf(flag string, given, are []string, has bool, without string) error {
 	for _, name := range given {
 		if !has {
@@ -177,7 +175,7 @@ func oneOf(flag string, given, are []string, has bool, without string) error {
 // The bounds of Loads.
 const minLoad, maxLoad = 0.1, 20
 
-// checkLoads is check of what only overload has.
+// checkLoads checks the options of overload.
 func (o *Options) checkLoads(s Scenario) error {
 	if s.Name != "overload" {
 		if len(o.Loads) > 0 {
@@ -327,10 +325,9 @@ func (r *runner) of(l cell.Load, gateway string) *client.Result {
 	return nil
 }
 
-// The founding incident's rate: 4096 streams offered 135k tokens a second. The
-// overload is four times that, which is more than a write per token carries on
-// two cores of today; a control that carries it is offered four times as much
-// again, and so on.
+// The founding incident's rate: 4096 streams with 135k tokens a second. The overload is
+// four times that, more than a write per token achieves on two present-day cores. If a
+// control achieves it, it gets four times as much again, and so on.
 const (
 	foundingRate = 135_000
 	raise        = 4
@@ -357,7 +354,7 @@ func (r *runner) overload(n int) cell.Load {
 	return r.stepping(name, tokens)
 }
 
-// offered is what a load offers, in tokens a second.
+// offered returns the rate of a load, in tokens a second.
 func offered(l cell.Load) float64 { return l.Rate * float64(l.Streams) }
 
 // thousands writes a number so that its size can be seen.

@@ -19,9 +19,8 @@ import (
 	"weir/internal/observe/watch"
 )
 
-// buckets are what a gateway's canary has counted: of each bucket its upper
-// bound in seconds and how many were at or below it. What was above all of
-// them is in total only.
+// buckets are the counts of a gateway's canary: the upper bound of each bucket in seconds
+// and how many values were at or below it. Values above all bounds are in total only.
 type buckets struct {
 	bound []float64
 	count []uint64
@@ -62,13 +61,13 @@ func stalls(ctx context.Context, url string) (buckets, error) {
 	return counted(family)
 }
 
-// engineState is the name of weir's metric of what it thinks of an engine.
+// engineState is the name of weir's metric of its view of an engine.
 const engineState = "weir_engine_state"
 
-// ownLateness is the name of weir's metric of how late it was itself.
+// ownLateness is the name of weir's metric of its own lateness.
 const ownLateness = "weir_own_lateness_seconds_total"
 
-// readyEngines reads how many engines a gateway asks: those that are connected, but for
+// readyEngines reads how many engines a gateway uses: those that are connected, except
 // those that it has judged to be down.
 func readyEngines(ctx context.Context, url string) (n int, err error) {
 	families, err := scrape(ctx, url)
@@ -92,8 +91,7 @@ func readyEngines(ctx context.Context, url string) (n int, err error) {
 	return n, nil
 }
 
-// idle is a canary in a process that does nothing else: this one. What it sees
-// is the machine.
+// idle is a canary in a process that does nothing else: this one. It observes the machine.
 func idle(ctx context.Context) (read func() (buckets, error)) {
 	registry := prometheus.NewRegistry()
 	canary := watch.NewCanary(registry, nil)
@@ -137,8 +135,9 @@ func (b buckets) since(earlier buckets) buckets {
 	return d
 }
 
-// quantile returns the upper bound of the bucket that a share of all reaches, in
-// milliseconds: what it was at most.
+// quantile returns the upper bound, in milliseconds, of the bucket that holds the quantile.
+// It reads another process's Prometheus histogram, whose bounds are not those of package
+// latency.
 func (b buckets) quantile(share float64) (float64, error) {
 	if b.total == 0 {
 		return 0, errors.New("the gateway's canary has counted nothing")

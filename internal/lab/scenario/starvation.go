@@ -20,8 +20,8 @@ import (
 	"weir/internal/trace"
 )
 
-// The starvation scenario's shape: the incident's, but for the engine, which
-// costs next to nothing, so that the gateway is what is loaded.
+// The starvation scenario is the incident's, except for the engine, which costs next to
+// nothing, so that the gateway carries the load.
 const (
 	promptTokens = 40_000 // of a large prompt
 	largeOutput  = 16     // tokens
@@ -34,17 +34,17 @@ const (
 	// smallPrompt parts the small streams' records from the large ones'.
 	smallPrompt = 4096
 	engines     = 4
-	// The incident's gateways waited so long for an acknowledgement, on a loop that
-	// took ten times as long to tokenize a prompt.
+	// ackTimeout is how long the incident's gateways waited for an acknowledgement, on a
+	// loop that took ten times as long to tokenize a prompt.
 	ackTimeout    = 5 * time.Second
 	minAckTimeout = 50 * time.Millisecond
 )
 
-// loopControl is the gateway that tokenizes on the loop that carries I/O, and takes
-// an engine for dead whose acknowledgement it sees late.
+// loopControl is the gateway that tokenizes on the loop that carries I/O, and takes an
+// engine for dead whose acknowledgement it sees late.
 const loopControl = "one loop"
 
-// phase is what is offered beside the small streams.
+// phase is the load beside the small streams.
 type phase struct {
 	name        string
 	rate        float64 // open loop
@@ -69,24 +69,23 @@ type Starved struct {
 	// Stall is how late the gateway's I/O was, p99, by its own canary
 	// (watch.Canary).
 	Stall float64 `json:"io_stall_p99_ms"`
-	// Machine is the same of a process beside it that does nothing.
+	// Machine is the same for a process next to it that does nothing.
 	Machine  float64 `json:"machine_stall_p99_ms"`
 	Timeouts int     `json:"acknowledgement_timeouts"`
-	// Ready is the least number of engines that were asked at any time; all of them are
-	// alive.
+	// Ready is the least number of engines in use at any time; all of them are alive.
 	Ready   int `json:"least_engines_ready"`
 	Engines int `json:"engines"`
 	Errors  int `json:"ended_by_error"`
 	Lost    int `json:"lost_tokens"`
-	// FirstError is an example of what ended a request.
+	// FirstError is an example of an error that ended a request.
 	FirstError string `json:"first_error,omitempty"`
 }
 
-// starvation is the incident in which prompts of 40k tokens were tokenized on
-// the loop that also carries I/O: it stalled for 2.66 s, acknowledgements timed
-// out, live engines were taken out, and of 105 requests a second 14 were left. Here
-// such prompts come while small streams run; beside weir stands a gateway with such
-// a loop, which must collapse so.
+// starvation is the incident in which prompts of 40k tokens were tokenized on the loop that
+// also carries I/O: it stalled for 2.66 s, acknowledgements timed out, live engines were
+// taken out, and of 105 requests a second 14 remained. Here such prompts come while small
+// streams run. The control is a gateway with such a loop, which must collapse in the same
+// way.
 func starvation(ctx context.Context, r *runner) *Report {
 	phases := []phase{
 		{name: "none"},
@@ -156,14 +155,14 @@ func (r *runner) starve(ctx context.Context, gateway string, phases []phase, eac
 	return rows, nil
 }
 
-// starved is a bed whose gateway is to be starved.
+// starved is a bed whose gateway will be starved.
 type starved struct {
 	*bed
 	r *runner
 }
 
-// startStarved starts a gateway and its engines. What it has started when it fails is
-// in its result, too.
+// startStarved starts a gateway and its engines. On failure the result contains what was
+// started.
 func (r *runner) startStarved(ctx context.Context, gateway string) (*starved, error) {
 	b, err := r.startBed(ctx, bedding{
 		gateway: gateway, engines: engines, ackTimeout: r.ackTimeout,
@@ -177,7 +176,7 @@ func (t *starved) load(args ...string) (*lab.Process, error) {
 	return lab.Start(append([]string{t.r.options.Binary, "bench", t.url, "--model", "weir-sim", "--json", "-", "--admin", "off", "--field", "ignore_eos=true"}, args...), t.r.environment)
 }
 
-// phase runs one phase. What is still under way at its end is hung up on.
+// phase runs one phase, and hangs up on the unfinished requests at its end.
 func (t *starved) phase(ctx context.Context, p phase, each time.Duration) (Starved, [2]int64, error) {
 	var row Starved
 	var span [2]int64
@@ -276,8 +275,8 @@ func readReport(ctx context.Context, l *lab.Process) (*load.Report, error) {
 	return report, nil
 }
 
-// read takes from a timeline what the small streams that began in a span of
-// time saw, and the acknowledgements that did not come.
+// read takes from a timeline what happened to the small streams that began in a span of
+// time, and the missing acknowledgements.
 func (s *Starved) read(timeline []byte, span [2]int64) error {
 	var delays []float64
 	for text := range bytes.Lines(timeline) {
@@ -299,8 +298,7 @@ func (s *Starved) read(timeline []byte, span [2]int64) error {
 		unacked := line.Code == control.AckTimedOut
 		for _, a := range line.Attempts {
 			for _, leg := range a.Legs {
-				// A deadline is also what a wait for the pool or for a token may run
-				// into.
+				// A wait for the pool or for a token can also reach a deadline.
 				unacked = unacked || line.Code == "deadline" && leg.Sent > 0 && leg.Acked == 0
 			}
 		}

@@ -24,7 +24,7 @@ const (
 	Missed Outcome = "missed"
 )
 
-// Verdict is a requirement, how it fared, and what was seen.
+// Verdict is a requirement, whether it was met, and the evidence.
 type Verdict struct {
 	Outcome Outcome `json:"outcome"`
 	Text    string  `json:"text"`
@@ -83,8 +83,8 @@ func (r *runner) intact() []Verdict {
 	return verdicts
 }
 
-// control wants a control to have failed under at least one load, and says what
-// it did under the heaviest.
+// control requires that a control failed under at least one load, and reports what it did
+// under the heaviest.
 func (r *runner) control(gateway, must string, failed func(cell.Load) bool, what func(*client.Result) string) Verdict {
 	text := fmt.Sprintf("the control %s %s", gateway, must)
 	var last, worst *client.Result
