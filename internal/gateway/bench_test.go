@@ -383,6 +383,8 @@ func (b *bench) sum(name string) (total float64) {
 type record struct {
 	ID         string           `json:"request_id"`
 	Model      string           `json:"model"`
+	Key        string           `json:"key"`
+	Tenant     string           `json:"tenant"`
 	Outcome    string           `json:"outcome"`
 	Code       string           `json:"code"`
 	Status     int              `json:"status"`

@@ -24,6 +24,9 @@ import (
 // (golang/go#40747).
 func (x *exchange) read() error {
 	x.response.unread = true
+	if x.refused != nil {
+		return x.refused
+	}
 	url := x.response.r.URL
 	if err := allow.CheckPlain(url.EscapedPath()); err != nil {
 		return err

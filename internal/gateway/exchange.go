@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/dialect"
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -32,6 +33,7 @@ type exchange struct {
 	attempt
 	response response
 
+	refused error        // the caller is not known
 	id      string       // weir's own, whatever the caller calls the request
 	err     *infer.Error // how the request ended
 	cancel  context.CancelCauseFunc
@@ -54,6 +56,8 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 		LiveAtArrival:    int(g.live.Add(1)) - 1,
 		PendingAtArrival: int(g.waiting.Load()),
 	}}
+	x.caller, x.refused = g.callerOf(r)
+	x.rec.Key, x.rec.Tenant = dialect.Clip(x.caller.Key, maxCaller), dialect.Clip(x.caller.Tenant, maxCaller)
 	rc := http.NewResponseController(w)
 	x.response = response{carrier: &httpCarrier{w: w, rc: rc}, conn: c, w: w, rc: rc, r: r}
 	x.ctx, x.cancel = context.WithCancelCause(g.base)

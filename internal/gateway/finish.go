@@ -228,6 +228,9 @@ func writeError(w http.ResponseWriter, e dialect.Endpoint, err *infer.Error) int
 	if err.Reason != "" {
 		h.Set(reasonHeader, err.Reason)
 	}
+	if err.Code == infer.CodeUnauthorized {
+		h.Set("WWW-Authenticate", "Bearer") // RFC 9110 wants one with each 401
+	}
 	switch {
 	case err.RetryAfter == 0 && err.Reason != "":
 		// It is not known when to ask again.

@@ -38,6 +38,7 @@ import (
 	"weir/internal/observe/metrics"
 	"weir/internal/observe/timeline"
 	"weir/internal/observe/watch"
+	"weir/internal/tenancy"
 	"weir/internal/trace"
 )
 
@@ -62,8 +63,10 @@ type Options struct {
 	Integrity *integrity.Log
 	Metrics   *metrics.Metrics
 	Log       *slog.Logger
-	Limits    admission.Limits
-	Caps      map[string]Cap
+	// Callers says who sends a request; nil: every request is that of tenancy.Anyone.
+	Callers Callers
+	Limits  admission.Limits
+	Caps    map[string]Cap
 	// Allow is what may pass to engines.
 	Allow allow.Rules
 	// PassUnknown passes over fields of bodies that no table has, instead of refusing them.
@@ -142,6 +145,9 @@ type Options struct {
 func (o *Options) defaults() {
 	if o.Metrics == nil {
 		o.Metrics = metrics.New()
+	}
+	if o.Callers == nil {
+		o.Callers = anyone
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -314,11 +320,11 @@ func (g *Gateway) Close() {
 // Handler serves the API's paths.
 func (g *Gateway) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/models", g.view(g.listModels))
-	mux.HandleFunc("GET /v1/models/{id...}", g.view(g.getModel))
+	mux.HandleFunc("GET /v1/models", g.forCallers(g.listModels))
+	mux.HandleFunc("GET /v1/models/{id...}", g.forCallers(g.getModel))
 	mux.HandleFunc(responses.Path, g.handle) // not a redirect to the next
 	for _, kept := range []string{"GET " + responses.Path + "/{rest...}", "DELETE " + responses.Path + "/{rest...}", "POST " + responses.Path + "/{id}/cancel"} {
-		mux.HandleFunc(kept, g.view(g.noAnswersKept))
+		mux.HandleFunc(kept, g.forCallers(g.noAnswersKept))
 	}
 	mux.HandleFunc("/v1/", g.handle)
 	mux.HandleFunc("/tokenize", g.handle)
@@ -358,6 +364,6 @@ func (g *Gateway) notFound(w http.ResponseWriter, r *http.Request) {
 }
 
 // noAnswersKept answers who asks for an answer of the past.
-func (g *Gateway) noAnswersKept(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) noAnswersKept(w http.ResponseWriter, r *http.Request, _ *tenancy.Caller) {
 	writeError(w, responses.Endpoint{}, responses.Stateless(r.URL.Path))
 }

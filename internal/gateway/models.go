@@ -9,10 +9,11 @@ import (
 	"weir/internal/fleet/route"
 	"weir/internal/infer"
 	"weir/internal/model"
+	"weir/internal/tenancy"
 )
 
 // listModels answers GET /v1/models with every name that can be asked for.
-func (g *Gateway) listModels(w http.ResponseWriter, _ *http.Request) {
+func (g *Gateway) listModels(w http.ResponseWriter, _ *http.Request, _ *tenancy.Caller) {
 	snap := g.opts.Snapshot()
 	var list []openai.ModelInfo
 	for _, name := range snap.Names() {
@@ -24,7 +25,7 @@ func (g *Gateway) listModels(w http.ResponseWriter, _ *http.Request) {
 }
 
 // getModel answers GET /v1/models/{id}; an id may contain slashes.
-func (g *Gateway) getModel(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) getModel(w http.ResponseWriter, r *http.Request, _ *tenancy.Caller) {
 	snap := g.opts.Snapshot()
 	name := r.PathValue("id")
 	if name == "" {

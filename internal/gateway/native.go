@@ -9,6 +9,7 @@ import (
 	"weir/internal/dialect"
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
+	"weir/internal/tenancy"
 	"weir/internal/trace"
 )
 
@@ -60,13 +61,15 @@ func (r *rids) leave(x *exchange) {
 	x.abortable.rid = ""
 }
 
-// abort aborts the requests of that id. Unlike at SGLang it is the whole id, not
-// its beginning.
-func (r *rids) abort(rid string) {
+// abort aborts the requests of that id which the caller has sent, with the same key. Unlike at
+// SGLang it is the whole id, not its beginning.
+func (r *rids) abort(rid string, c *tenancy.Caller) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, x := range r.byID[rid] {
-		x.abortable.ask(x.cancel)
+		if x.caller.Key == c.Key && x.caller.Tenant == c.Tenant {
+			x.abortable.ask(x.cancel)
+		}
 	}
 }
 

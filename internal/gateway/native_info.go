@@ -9,18 +9,19 @@ import (
 	"weir/internal/dialect/sglang"
 	"weir/internal/fleet/route"
 	"weir/internal/infer"
+	"weir/internal/tenancy"
 )
 
 // handleNative serves what clients and routers of SGLang's ask of a server beside
 // /generate.
 func (g *Gateway) handleNative(mux *http.ServeMux) {
 	mux.HandleFunc(sglang.Path, g.handle)
-	mux.HandleFunc("POST /abort_request", g.view(g.abortRequest))
+	mux.HandleFunc("POST /abort_request", g.forCallers(g.abortRequest))
 	for _, prefix := range []string{"GET /", "GET /get_"} {
-		mux.HandleFunc(prefix+"model_info", g.view(g.modelInfoOf))
-		mux.HandleFunc(prefix+"server_info", g.view(g.serverInfo))
+		mux.HandleFunc(prefix+"model_info", g.forCallers(g.modelInfoOf))
+		mux.HandleFunc(prefix+"server_info", g.forCallers(g.serverInfo))
 	}
-	mux.HandleFunc("GET /v1/loads", g.view(g.loads))
+	mux.HandleFunc("GET /v1/loads", g.forCallers(g.loads))
 	mux.HandleFunc("GET /health", g.view(g.health))
 	mux.HandleFunc("GET /health_generate", g.view(g.health))
 }
@@ -44,7 +45,7 @@ func served(snap *route.Snapshot) (models []*route.Model) {
 
 // modelInfoOf answers GET /model_info, of the model named by the query or else of
 // the only one.
-func (g *Gateway) modelInfoOf(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) modelInfoOf(w http.ResponseWriter, r *http.Request, _ *tenancy.Caller) {
 	snap := g.opts.Snapshot()
 	name := r.URL.Query().Get("model")
 	if models := served(snap); name == "" && len(models) == 1 {
@@ -61,7 +62,7 @@ func (g *Gateway) modelInfoOf(w http.ResponseWriter, r *http.Request) {
 	writeInfo(g, w, sglang.ModelInfo{ModelPath: name, TokenizerPath: name, IsGeneration: true})
 }
 
-func (g *Gateway) serverInfo(w http.ResponseWriter, _ *http.Request) {
+func (g *Gateway) serverInfo(w http.ResponseWriter, _ *http.Request, _ *tenancy.Caller) {
 	snap := g.opts.Snapshot()
 	info := sglang.ServerInfo{
 		Version: software, Deterministic: true, Incremental: g.opts.Generate.Incremental, StreamOutput: g.opts.Generate.Incremental,
@@ -82,7 +83,7 @@ func (g *Gateway) serverInfo(w http.ResponseWriter, _ *http.Request) {
 	writeInfo(g, w, info)
 }
 
-func (g *Gateway) loads(w http.ResponseWriter, _ *http.Request) {
+func (g *Gateway) loads(w http.ResponseWriter, _ *http.Request, _ *tenancy.Caller) {
 	list := sglang.Loads{Timestamp: time.Now().UTC().Format(time.RFC3339Nano), Version: software, Loads: []sglang.Load{}}
 	for i, e := range g.opts.Snapshot().Engines {
 		if e.Load == nil {
@@ -122,7 +123,7 @@ const maxAbort = 16 << 10
 
 // abortRequest aborts the requests to /generate that were given an id. Like SGLang it
 // does not return their number, because they may just have ended by themselves.
-func (g *Gateway) abortRequest(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) abortRequest(w http.ResponseWriter, r *http.Request, c *tenancy.Caller) {
 	if !g.opts.AllowAbort {
 		writeError(w, g.native(), infer.Errorf(infer.CodeNotFound, "/abort_request is off: whoever knows a rid could end another caller's request. Close the request's connection instead, which frees the engine; an operator who trusts all clients allows it with --allow-abort"))
 		return
@@ -138,5 +139,5 @@ func (g *Gateway) abortRequest(w http.ResponseWriter, r *http.Request) {
 		writeError(w, g.native(), infer.AsError(err))
 		return
 	}
-	g.rids.abort(a.RID)
+	g.rids.abort(a.RID, c)
 }

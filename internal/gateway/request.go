@@ -11,12 +11,14 @@ import (
 	"weir/internal/model"
 	"weir/internal/model/outputparse"
 	"weir/internal/model/tokenizer"
+	"weir/internal/tenancy"
 )
 
 // request is the request as read by decode, gate, render and tokenize. Once it is
 // prepared, parts that are no longer needed are released. Otherwise only recall changes
 // it, for a stream that continues at another engine.
 type request struct {
+	caller      *tenancy.Caller // who sends it; never nil
 	body        []byte
 	room        admission.Body // its share of what bodies may take
 	uncount     func()         // ends its count as a client's; nil: its connection counts

@@ -12,6 +12,8 @@ import (
 type Record struct {
 	RequestID string   // the caller's, where it gave one, and then not always unique
 	Trace     *Context // of the trace that it is part of; nil: of none
+	Key       string   // the name of the caller's key; empty where it has none
+	Tenant    string   // whose key it is
 	Endpoint  string   // path of the API called
 	Model     string
 	Stream    bool

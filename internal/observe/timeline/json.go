@@ -23,6 +23,10 @@ func Append(dst []byte, r *trace.Record, bootID string) []byte {
 	}
 	o.str("wall_time", trace.Wall(r.Arrival).UTC().Format(time.RFC3339Nano))
 	o.str("boot_id", bootID)
+	if r.Key != "" {
+		o.str("key", r.Key)
+		o.str("tenant", r.Tenant)
+	}
 	o.str("endpoint", r.Endpoint)
 	if r.Client.IsValid() {
 		o.str("client", r.Client.String())

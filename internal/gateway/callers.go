@@ -1,0 +1,48 @@
+package gateway
+
+import (
+	"crypto/tls"
+	"net/http"
+
+	"weir/internal/infer"
+	"weir/internal/tenancy"
+)
+
+// Callers says who sends a request, by its head and by its TLS connection, which is nil where
+// there is none. It is asked before anything else is done for the request, on its goroutine, so
+// it must not wait. A caller that is not known is refused with the error, which has a code
+// (infer.CodeUnauthorized) and never what the caller presented.
+type Callers func(head http.Header, secure *tls.ConnectionState) (*tenancy.Caller, error)
+
+// anyone is Callers where no keys are configured.
+func anyone(http.Header, *tls.ConnectionState) (*tenancy.Caller, error) { return tenancy.Anyone, nil }
+
+// unknownCaller is the caller of a request that is refused for want of one. Its record names no tenant.
+var unknownCaller = &tenancy.Caller{Share: 1}
+
+// maxCaller bounds the names of keys and tenants in records, in bytes.
+const maxCaller = 128
+
+// callerOf says who sends a request. The caller is never nil.
+func (g *Gateway) callerOf(r *http.Request) (*tenancy.Caller, error) {
+	c, err := g.opts.Callers(r.Header, r.TLS)
+	if err != nil || c == nil {
+		if err == nil {
+			err = infer.Errorf(infer.CodeUnauthorized, "the caller is not known")
+		}
+		return unknownCaller, err
+	}
+	return c, nil
+}
+
+// forCallers serves requests that do not go to an engine, of known callers only.
+func (g *Gateway) forCallers(serve func(http.ResponseWriter, *http.Request, *tenancy.Caller)) http.HandlerFunc {
+	return g.view(func(w http.ResponseWriter, r *http.Request) {
+		c, err := g.callerOf(r)
+		if err != nil {
+			writeError(w, g.services.endpointOf(r.URL.Path), infer.AsError(err))
+			return
+		}
+		serve(w, r, c)
+	})
+}
