@@ -116,7 +116,7 @@ const directions = `
 	sim: infer workload/content
 	sim/kvpub: sim wire/zmtp
 	sim/offline: infer sim workload workload/latency
-	sim/simserver: dialect/media engine/plane/planepb infer sim sim/kvpub trace workload/content
+	sim/simserver: dialect/media engine/plane/planepb infer sim sim/kvpub trace workload/content workload/latency
 	sim/simtest: sim sim/simserver workload/content
 
 	# the load generator, and what judges and reports its runs
@@ -139,7 +139,7 @@ const directions = `
 	lab/nightly:
 	lab/ports:
 	lab/proc:
-	lab/scenario: lab lab/cell lab/client lab/control lab/forward lab/ports lab/proc load model/tokenizer models observe/watch trace workload workload/content
+	lab/scenario: lab lab/cell lab/client lab/control lab/forward lab/ports lab/proc load model/tokenizer models observe/watch trace workload workload/content workload/latency
 
 	# the process
 	config: infer/spell

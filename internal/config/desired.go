@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Desired is the fleet that an operator wants, from whatever it was put together. What is
-// running becomes it by the steps of Diff.
+// Desired is the fleet that an operator wants, from all sources together. Diff returns the
+// steps from the running fleet to it.
 type Desired struct {
 	Engines []Wanted
 	Models  []Model
@@ -52,8 +52,8 @@ func (d *Desired) Names() (names []string) {
 	return names
 }
 
-// key tells what cannot change in an engine without its becoming another one. What weir tells
-// engines at their start of a model is part of it where they are told.
+// key identifies an engine: if it changes, the engine is another one. It includes what weir
+// sends to engines about a model at their start, for engines that take it.
 func (d *Desired) key(w *Wanted) string {
 	e, at := w.Engine, ""
 	if e.URL != nil {
@@ -114,8 +114,8 @@ func (s Step) String() string {
 }
 
 // Diff returns the steps from one fleet to another. An engine with the same name is kept if
-// nothing of it has changed but its weight and whether it is drained. There are none exactly
-// if the fleets are the same, but for the order of their engines.
+// only its weight and whether it is drained have changed. There are no steps exactly if the
+// fleets are equal, apart from the order of their engines.
 func Diff(from, to *Desired) (steps []Step) {
 	had, has := modelsOf(from), modelsOf(to)
 	for _, name := range slices.Sorted(maps.Keys(had)) {
@@ -168,7 +168,7 @@ func Diff(from, to *Desired) (steps []Step) {
 	return slices.Concat(steps, removed, added, set)
 }
 
-// share is the weight, of which 0 is 1.
+// share returns the weight; 0 means 1.
 func (e *Engine) share() float64 {
 	if e.Weight == 0 {
 		return 1
@@ -236,7 +236,7 @@ func (w *Wanted) at(a netip.Addr, host, port string) Wanted {
 	return e
 }
 
-// Host is the name whose addresses the engine is at.
+// Host returns the name that is resolved to the engine's addresses.
 func (w *Wanted) Host() string {
 	host, _ := w.hostPort()
 	return host

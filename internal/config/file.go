@@ -18,11 +18,11 @@ type File struct {
 	Lines  map[string][]int
 }
 
-// ReadFile reads a YAML file whose top-level keys are flag names without their
-// dashes. A repeatable flag takes a list; engines and models may be written as
-// mappings instead of the command line's one-line form. Unknown keys are errors
-// that name the line and the nearest known key. The error has one for each key
-// that is wrong, and the file the keys that are not.
+// ReadFile reads a YAML file whose top-level keys are flag names without their dashes. A
+// repeatable flag takes a list; engines and models may be written as mappings instead of
+// the command line's one-line form. An unknown key is an error that names the line and the
+// nearest known key. The error has one entry for each wrong key, and the file contains the
+// correct keys.
 func ReadFile(path string, flags []string) (*File, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

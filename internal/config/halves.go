@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// Halves is an engine's part where prefill and decode run on two engines, as far as an
-// operator says it.
+// Halves holds an operator's settings for an engine's part if prefill and decode run on two
+// engines.
 type Halves struct {
 	Role string // both, prefill or decode; empty: as the engine says
 	// Handover is how the halves of a request meet: room, pull or push.
@@ -17,7 +17,7 @@ type Halves struct {
 	// its side channel's (push).
 	Host string
 	Port int
-	// EngineID is what a prefill engine calls itself (push).
+	// EngineID is a prefill engine's name for itself (push).
 	EngineID string
 }
 
@@ -36,7 +36,7 @@ var halves = map[string][]string{
 	"vllm-core":  {"role", "handover", "engine-id", "side-channel"},
 }
 
-// option reads one of them.
+// option reads one of these options.
 func (h *Halves) option(key, value string) (err error) {
 	switch key {
 	case "role":
@@ -74,8 +74,8 @@ func port(s string) (int, error) {
 	return int(n), err
 }
 
-// Ask reports whether the engine is to be asked how its half of a request meets the other:
-// it has a role, and the operator does not say all of it.
+// Ask reports whether weir must ask the engine how its half of a request meets the other:
+// it has a role, and the operator has not set everything.
 func (h *Halves) Ask() bool {
 	switch {
 	case h.Role != "prefill" && h.Role != "decode":
@@ -86,7 +86,7 @@ func (h *Halves) Ask() bool {
 	return h.Handover == ""
 }
 
-// check refuses what contradicts itself. keys are those that were given.
+// check refuses contradictory settings. keys are those that were given.
 func (h *Halves) check(keys []string) error {
 	registry := slices.Contains(keys, "bootstrap-port") || slices.Contains(keys, "bootstrap-host")
 	channel := slices.Contains(keys, "engine-id") || slices.Contains(keys, "side-channel")

@@ -23,7 +23,7 @@ type Section struct {
 type Entry struct {
 	Key  string
 	Line int
-	// Values has one value, or those of a list, which Listed says.
+	// Values has one value or, if Listed is set, those of a list.
 	Values []string
 	Listed bool
 	// Section is the value where it is a mapping.

@@ -1,6 +1,5 @@
-// Package config reads what an operator writes: the specifications of engines
-// and models, and the configuration file, whose keys are the names of the
-// flags.
+// Package config reads an operator's input: the specifications of engines and models, and
+// the configuration file, whose keys are the names of the flags.
 package config
 
 import (
@@ -27,42 +26,43 @@ type Engine struct {
 	Dir   string   // of sglang-ipc: the folder of the sockets
 	Model string   // the name to serve it under; empty: its own names
 	Name  string   // in metrics and records; defaults to host:port
-	// Of vllm-core: the data-parallel ranks, and whether they step together.
+	// For vllm-core: the data-parallel ranks, and whether they step together.
 	Ranks    int
 	Lockstep bool
-	// Of vllm-core and vllm: they schedule by priority.
+	// For vllm-core and vllm: they schedule by priority.
 	Priority bool
 	// Speculative reports whether they decode speculatively.
 	Speculative bool
-	// Of sglang-ipc: releases that were not tried are taken too.
+	// For sglang-ipc: untested releases are accepted too.
 	Untried bool
-	// Of engines that weir connects to over HTTP or gRPC: files of the key that they ask
-	// for, of their authorities, and of weir's own certificate with its key; the name
-	// that their certificate must be for.
+	// For engines that weir connects to over HTTP or gRPC: the files of the key that they
+	// ask for, of their certificate authorities, and of weir's own certificate with its
+	// key; and the name that their certificate must be for.
 	KeyFile, CA, Cert, CertKey, ServerName string
 	// PassKey hands the callers' own credentials on (auto, openai).
 	PassKey bool
 	// VerifyIDs has streams verified by their ids (auto, openai).
 	VerifyIDs bool
-	// KVEvents is where the engine publishes what its KV cache holds, KVReplay where that
-	// can be asked for again, and KVTopic which of it; empty is what it says itself, and
-	// KVEvents "off" none. Not of openai.
+	// KVEvents is the address at which the engine publishes the content of its KV cache,
+	// KVReplay the address for missed events, and KVTopic the topic to read. Empty means
+	// what the engine reports, and KVEvents "off" none. Not for openai.
 	KVEvents, KVReplay, KVTopic string
 	// TLS reports whether a weir engine is spoken to over TLS.
 	TLS bool
-	// MaxRunning is the most requests that it is given at once; 0 is as many as it says.
+	// MaxRunning is the most requests that the engine gets at the same time; 0 is the
+	// engine's own limit.
 	MaxRunning int
 	// Halves is its part where prefill and decode run on two engines.
 	Halves Halves
 	// Weight is the share of its models' requests that it may be given, above 0 and up to 1; 0
 	// is all.
 	Weight float64
-	// Resolve says that there is an engine at each address that its host has: each, or
-	// each+loopback, which takes addresses of this machine too. Empty: it is one engine.
+	// Resolve states that each address of the host is an engine: each, or each+loopback,
+	// which includes addresses of this machine. Empty: it is one engine.
 	Resolve string
 }
 
-// What Resolve may be.
+// The values of Resolve.
 const (
 	each           = "each"
 	eachOrLoopback = "each+loopback"
@@ -184,10 +184,10 @@ func ParseWeight(s string) (float64, error) {
 	return w, nil
 }
 
-// access are the options of what an engine is shown and known by.
+// access lists the options for credentials.
 var access = []string{"key-file", "ca", "cert", "cert-key", "server-name"}
 
-// The options of every kind, and those of kinds whose prompts have ids here.
+// The options of all kinds, and those of kinds whose prompts are tokenized by weir.
 var (
 	nameOptions  = []string{"model", "name"}
 	shareOptions = []string{"max-running", "weight"}
@@ -205,8 +205,7 @@ var options = map[string][]string{
 	"sglang-ipc": {"untried"},
 }
 
-// endpoint checks that a value is an endpoint of ZeroMQ's, whose host may be left to the
-// engine.
+// endpoint checks that a value is a ZeroMQ endpoint. Its host may be left to the engine.
 func endpoint(key, value string) error {
 	address, tcp := strings.CutPrefix(value, "tcp://")
 	if _, port, err := net.SplitHostPort(address); tcp && err == nil && port != "" {
@@ -218,7 +217,7 @@ func endpoint(key, value string) error {
 	return fmt.Errorf("%s=%s: want tcp://HOST:PORT or ipc://PATH, where the engine publishes", key, value)
 }
 
-// accessOption reads one of them.
+// accessOption reads one of these options.
 func (e *Engine) accessOption(key, value string) (err error) {
 	switch key {
 	case "key-file":
@@ -295,7 +294,8 @@ func (e *Engine) parseHandshake(s string) error {
 	return nil
 }
 
-// maxSocketDir is the length of a folder whose sockets still have an address.
+// maxSocketDir is the longest folder name for sockets: a socket's address has limited
+// length.
 const maxSocketDir = 100
 
 // parseDir reads the folder of a scheduler's sockets.
@@ -361,17 +361,17 @@ type Model struct {
 	Name    string
 	Dir     string
 	Aliases []string
-	// Bare reports whether Dir is a name without a slash, and that nothing was said of the model
-	// that needs a folder: where there is no such folder the model has none here.
+	// Bare reports whether Dir is a name without a slash, without settings that need a
+	// folder. If there is no such folder, the model has none here.
 	Bare bool
-	// LoRA are adapters that engines are told to load, in the order given.
+	// LoRA lists the adapters that engines are asked to load, in the given order.
 	LoRA []LoRA
-	// ToolParser and ReasoningParser name the syntaxes in which the model calls
-	// tools and reasons; empty is what its folder tells.
+	// ToolParser and ReasoningParser name the syntaxes in which the model calls tools and
+	// reasons; empty means what its folder defines.
 	ToolParser, ReasoningParser string
 	// MaxTokens and MaxN bound what may be asked of the model; 0 is no bound.
 	MaxTokens, MaxN int
-	// Policy says how its engines are chosen; empty is as for all models.
+	// Policy is the way in which its engines are chosen; empty is the policy of all models.
 	Policy string
 }
 
@@ -441,8 +441,8 @@ func ParseModel(s string) (Model, error) {
 	return m, nil
 }
 
-// nameOnly says that options are such as need nothing of a model but its name, and whether
-// an alias is among them.
+// nameOnly reports whether the options need only a model's name, and whether an alias is
+// among them.
 func nameOnly(options string) (only, aliased bool) {
 	for option := range strings.SplitSeq(options, ",") {
 		switch key, _, _ := strings.Cut(option, "="); key {

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"weir/internal/workload/latency"
 )
 
 // Live holds the figures of a run while it is under way, for display. Requests add to it
@@ -61,25 +63,13 @@ func (b LiveBuckets) Since(earlier *LiveBuckets) LiveBuckets {
 }
 
 // Quantile returns the latency below which a share of the counted values lies, to within a
-// bucket; ok is false if nothing was counted. Like the other quantiles over buckets it
-// looks at its own layout: an eighth of an octave is cheap enough to be counted without a
-// lock, and package latency's finer buckets are not.
+// bucket; ok is false if nothing was counted.
 func (b *LiveBuckets) Quantile(share float64) (d time.Duration, ok bool) {
-	var n int64
-	for _, c := range b {
-		n += c
-	}
-	if n <= 0 {
+	i, ok := latency.Bucket(b[:], share)
+	if !ok {
 		return 0, false
 	}
-	want := int64(math.Ceil(share * float64(n)))
-	var seen int64
-	for i, c := range b {
-		if seen += c; seen >= max(1, want) {
-			return time.Duration(float64(liveShortest) * math.Exp2((float64(i)+0.5)/perOctave)), true
-		}
-	}
-	return 0, false
+	return time.Duration(float64(liveShortest) * math.Exp2((float64(i)+0.5)/perOctave)), true
 }
 
 // begin counts a request that is taken up.

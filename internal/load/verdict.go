@@ -281,28 +281,21 @@ func (a *account) generator(cpu, elapsed float64) Generator {
 }
 
 // quantile returns the upper edge, in milliseconds, of the bucket in which a share of the
-// values between two readings lies; 0 if there are none. The buckets are those of the Go
-// runtime, so package latency cannot count them.
+// values between two readings lies; 0 if there are none.
 func quantile(before, after *metrics.Float64Histogram, share float64) float64 {
-	var n uint64
+	counts := make([]uint64, len(after.Counts))
 	for i, c := range after.Counts {
-		n += c - before.Counts[i]
+		counts[i] = c - before.Counts[i]
 	}
-	if n == 0 {
+	i, ok := latency.Bucket(counts, share)
+	if !ok {
 		return 0
 	}
-	want := uint64(math.Ceil(share * float64(n)))
-	var seen uint64
-	for i, c := range after.Counts {
-		if seen += c - before.Counts[i]; seen >= want {
-			edge := after.Buckets[i+1]
-			if math.IsInf(edge, 1) {
-				edge = after.Buckets[i]
-			}
-			return edge * 1e3
-		}
+	edge := after.Buckets[i+1]
+	if math.IsInf(edge, 1) {
+		edge = after.Buckets[i]
 	}
-	return 0
+	return edge * 1e3
 }
 
 // trust returns the lines that state what the figures are worth.

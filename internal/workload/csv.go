@@ -81,7 +81,7 @@ func newTable(r io.Reader, name string, kind Kind, o Options) (*table, error) {
 	return nil, &Error{File: name, Line: 1, Err: fmt.Errorf("neither a JSON object nor a known header; a trace is %s", knownForms())}
 }
 
-// knownForms describes what a trace file may begin with.
+// knownForms lists the beginnings of supported trace files.
 func knownForms() string {
 	var b strings.Builder
 	b.WriteString("JSON lines (mooncake)")

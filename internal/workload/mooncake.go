@@ -12,11 +12,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// mooncake reads traces in the form of Mooncake's (FAST '25): one JSON object a
-// line, with timestamp (milliseconds), input_length and output_length (tokens)
-// and hash_ids, one for each block of the prompt; the last block may be cut.
-// Requests with the same first hash ids have the same beginning. Other fields
-// are left alone.
+// mooncake reads traces in the form of Mooncake (FAST '25): one JSON object a line, with
+// timestamp (milliseconds), input_length and output_length (tokens) and hash_ids, one for
+// each block of the prompt; the last block may be cut. Requests with the same first hash
+// ids have the same prefix. Other fields are ignored.
 type mooncake struct {
 	o     Options
 	name  string
@@ -152,8 +151,8 @@ const blockSetting = "--trace-block"
 
 var errMissing = errors.New("it is missing")
 
-// jsonFault says in which top-level field a value was wrong, if in one, and how,
-// without the decoder's own account of where it was.
+// jsonFault returns the top-level field with a wrong value, if there is one, and the cause
+// without the decoder's own location.
 func jsonFault(err error) (field string, cause error) {
 	var sem *json.SemanticError
 	if errors.As(err, &sem) {
@@ -187,7 +186,7 @@ func firstToken(p jsontext.Pointer) string {
 	return ""
 }
 
-// article returns what a Go type stands for in JSON.
+// article returns the JSON name of a Go type, with its article.
 func article(kind string) string {
 	switch kind {
 	case "int64":

@@ -51,12 +51,11 @@ func Describe(arrivals iter.Seq[float64]) Process {
 	return p
 }
 
-// Dispersion returns the index of dispersion of arrivals in order, in seconds:
-// the variance of the number of arrivals in a window of that many seconds, over
-// its mean. It is 1 for a Poisson process, 0 for constant arrivals, and above 1
-// for bursts, also for those that the gaps alone do not show. Windows are
-// counted from the first arrival; the last one, which is cut, is left out. It
-// is 0 where fewer than two windows are whole.
+// Dispersion returns the index of dispersion of arrivals in order, in seconds: the variance
+// of the number of arrivals in a window of that many seconds, divided by its mean. It is 1
+// for a Poisson process, 0 for constant arrivals, and above 1 for bursts, even for those
+// that the gaps alone do not show. Windows are counted from the first arrival; the
+// incomplete last one is left out. It is 0 if fewer than two windows are complete.
 func Dispersion(arrivals iter.Seq[float64], window float64) float64 {
 	var windows, sum, sumSq, count float64
 	var end float64

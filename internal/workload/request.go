@@ -14,8 +14,7 @@ type Request struct {
 	// Parts is the prompt, in order. It is valid until the source is asked for
 	// the next request.
 	Parts []Part
-	// IDs is the prompt itself, where a workload has texts; then there are no
-	// Parts.
+	// IDs is the prompt itself if a workload has texts; then there are no Parts.
 	IDs []uint32
 	// Text is the prompt's text, where it was asked for; Words is its length then,
 	// if there are no ids to count.
@@ -24,7 +23,7 @@ type Request struct {
 	// Output is the number of tokens it generates, always that many. It is zero
 	// where a trace has a request that failed.
 	Output int
-	// Line is where the trace says it, 0 in a synthetic workload.
+	// Line is the request's line in the trace, 0 in a synthetic workload.
 	Line int
 }
 
@@ -44,15 +43,15 @@ func (r *Request) Input() int {
 	return n
 }
 
-// AppendPrompt appends the prompt's ids: those of its text, or some below size,
+// AppendPrompt appends the prompt's ids: those of its text, or generated ones below size,
 // which must be positive.
 func (r *Request) AppendPrompt(dst []uint32, size int) []uint32 {
 	dst = append(dst, r.IDs...)
 	for _, p := range r.Parts {
 		x := p.Key
 		for range p.Tokens {
-			// splitmix64; a multiply-shift instead of a remainder, whose bias is
-			// below size/2^64.
+			// splitmix64; a multiply-shift instead of a remainder, with a bias below
+			// size/2^64.
 			x += 0x9e3779b97f4a7c15
 			z := (x ^ x>>30) * 0xbf58476d1ce4e5b9
 			z = (z ^ z>>27) * 0x94d049bb133111eb
@@ -63,16 +62,16 @@ func (r *Request) AppendPrompt(dst []uint32, size int) []uint32 {
 	return dst
 }
 
-// The kinds of part, so that a trace's block 7, the 7th group of a synthetic
-// workload and what is its 7th request's own never have the same key.
+// The kinds of part. They keep the keys of a trace's block 7, the 7th group of a synthetic
+// workload and the 7th request's own part distinct.
 const (
 	blockParts = 0x626c6f636b
 	groupParts = 0x67726f7570
 	ownParts   = 0x6f776e
 )
 
-// key returns the key of the n-th part of a kind. Seeds give other ids, and leave
-// what is shared with what as it is.
+// key returns the key of the n-th part of a kind. Seeds change the ids, but not which parts
+// are shared.
 func key(seed, kind, n uint64) uint64 {
 	hi, lo := bits.Mul64(seed^kind^0x2d358dccaa6c78a5, 0x9e3779b97f4a7c15)
 	x := hi ^ lo ^ n // one to one in n: different parts have different keys
@@ -88,7 +87,7 @@ type Source interface {
 	Next(r *Request) error
 }
 
-// Error says what is wrong with a trace, and where.
+// Error states what is wrong with a trace, and where.
 type Error struct {
 	File  string
 	Line  int    // from 1; 0 where it is not about a line
@@ -111,8 +110,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Bounds of what a trace may ask for. They keep a broken line from asking for
-// a prompt that no memory holds.
+// Bounds for a trace. They keep a broken line from demanding a prompt that does not fit
+// into memory.
 const (
 	maxTokens = 1 << 28
 	maxLine   = 64 << 20 // bytes

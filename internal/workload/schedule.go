@@ -29,19 +29,18 @@ type Loop struct {
 	Arrival Arrival
 	// Rate is requests per second.
 	Rate Rate
-	// CV is the coefficient of variation of the gaps, of Gamma only: standard
-	// deviation over mean. Where the rate changes with time, it is that of the
-	// gaps measured in expected arrivals.
+	// CV is the coefficient of variation of the gaps, for Gamma only: standard deviation
+	// divided by mean. If the rate changes over time, it applies to the gaps measured in
+	// expected arrivals.
 	CV float64
 }
 
-// Schedule is an absolute plan of arrivals: offsets from the start of the run,
-// never decreasing, a function of the seed alone. It is never re-anchored: a
-// generator that fell behind sends at once and its lateness shows as slip,
-// instead of thinning the load it was asked for.
+// Schedule is an absolute plan of arrivals: offsets from the start of the run, never
+// decreasing, a function of the seed alone. It is never re-anchored: a generator that fell
+// behind sends at once, and its lateness shows as slip instead of a lower load.
 //
-// A process is drawn at a rate of one and its time is stretched by the rate's
-// integral, so ramps and steps have the process's own character everywhere.
+// A process is drawn at a rate of one and its time is stretched by the rate's integral, so
+// ramps and steps have the process's own character everywhere.
 type Schedule struct {
 	loop Loop
 	rng  *rand.Rand
@@ -76,8 +75,8 @@ func NewSchedule(l Loop, seed uint64) (*Schedule, error) {
 	return s, nil
 }
 
-// scheduleStream separates the draws of the arrival process from those of the
-// prompts, which use the same seed.
+// scheduleStream separates the draws of the arrival process from those of the prompts,
+// which use the same seed.
 const scheduleStream = 0x61727269766c
 
 // Next returns the next arrival as an offset from the start of the run;

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Sessions are the conversations of a synthetic workload: each begins with a prompt
-// like one of NewSynthetic, and what follows on an answer holds all that was said
-// before it. They come at the workload's rate, or are those of a closed loop's users,
-// who begin the next one where theirs has ended.
+// Sessions are the conversations of a synthetic workload. Each begins with a prompt like
+// one of NewSynthetic, and each later prompt contains the earlier ones and their answers.
+// They come at the workload's rate, or from a closed loop's users, who begin the next one
+// when theirs has ended.
 type Sessions struct {
 	Synthetic
 	seed     uint64
@@ -21,10 +21,10 @@ type Sessions struct {
 
 // Turn is a request of a session.
 type Turn struct {
-	// Parts is what it adds to what was said before it.
+	// Parts is what it adds to the earlier turns.
 	Parts  []Part
 	Output int
-	// After is the turn of the session on whose answer it follows; -1 in the first.
+	// After is the turn of the session whose answer it follows; -1 for the first.
 	After int
 }
 

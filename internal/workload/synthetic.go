@@ -20,12 +20,12 @@ type Synthetic struct {
 	// Requests and For bound the workload; 0 is no bound, and one is needed.
 	Requests int
 	For      time.Duration
-	// Input is the length of what is a request's own in its prompt, Output that
-	// of what it generates; either is at least 1.
+	// Input is the length of a request's own part of the prompt, Output that of its output;
+	// each is at least 1.
 	Input, Output Lengths
-	// Prefix is the length of what the requests of a group share, before their
-	// own; each group draws once. Of the Groups, the k-th most popular one has a
-	// share of requests in proportion to 1/k^Zipf: 0 makes all equal.
+	// Prefix is the length of the prefix that the requests of a group share; each group
+	// draws once. Of the Groups, the k-th most popular one has a share of requests in
+	// proportion to 1/k^Zipf: 0 makes all equal.
 	Prefix Lengths
 	Groups int
 	Zipf   float64
@@ -40,8 +40,8 @@ type Synthetic struct {
 type Closed struct {
 	Users int
 	Think time.Duration
-	// Turns is the length of a user's sessions, in requests: each of them but the
-	// first holds what was said before it. The zero value is sessions of one.
+	// Turns is the length of a user's sessions, in requests: each request but the first
+	// contains the earlier turns. The zero value means sessions of one request.
 	Turns Lengths
 	// Branch is how many requests follow at once on each answer: more than one are the
 	// parallel calls of an agent. The zero value is one.
@@ -221,8 +221,7 @@ func (l *Loop) parseArrival(v string) error {
 	return fmt.Errorf("%q is not poisson, constant or gamma(CV)", v)
 }
 
-// check refuses settings that do not go together. seen are those that were
-// given.
+// check refuses settings that contradict each other.
 func (s *Synthetic) check(seen map[string]bool) error {
 	for _, name := range []string{"input", "output", "prefix", "groups", "zipf"} {
 		if seen["texts"] && seen[name] {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +18,7 @@ import (
 
 	"weir/internal/lab/control"
 	"weir/internal/observe/watch"
+	"weir/internal/workload/latency"
 )
 
 // buckets are the counts of a gateway's canary: the upper bound of each bucket in seconds
@@ -136,16 +138,18 @@ func (b buckets) since(earlier buckets) buckets {
 }
 
 // quantile returns the upper bound, in milliseconds, of the bucket that holds the quantile.
-// It reads another process's Prometheus histogram, whose bounds are not those of package
-// latency.
 func (b buckets) quantile(share float64) (float64, error) {
-	if b.total == 0 {
+	counts := make([]uint64, len(b.count)+1)
+	below := uint64(0)
+	for i, n := range append(slices.Clone(b.count), b.total) {
+		counts[i], below = n-below, n
+	}
+	i, ok := latency.Bucket(counts, share)
+	if !ok {
 		return 0, errors.New("the gateway's canary has counted nothing")
 	}
-	for i, n := range b.count {
-		if float64(n) >= share*float64(b.total) {
-			return b.bound[i] * 1000, nil
-		}
+	if i == len(b.bound) {
+		return math.Inf(1), nil
 	}
-	return math.Inf(1), nil
+	return b.bound[i] * 1000, nil
 }

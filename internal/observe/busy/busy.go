@@ -1,10 +1,10 @@
-// Package busy knows what the process computes: for each named operation how long it took
-// so far, how often it was begun, and what runs now and for which request. A stall can
-// then say what held the core.
+// Package busy records what the process computes: for each named operation how much time it
+// took so far, how often it was begun, and what runs now and for which request. So the
+// cause of a stall can be named.
 //
-// An operation is begun and ended once for a request, or for a batch of output, and never
-// for a token. A span has a slot of its own while it lasts, so that begin and end touch one
-// cache line that nobody else writes.
+// An operation is begun and ended once for a request, or for a batch of output, never for a
+// token. A running span has a slot of its own, so that begin and end touch one cache line
+// that nobody else writes.
 package busy
 
 import (
@@ -23,8 +23,8 @@ import (
 // Op is a named operation.
 type Op uint8
 
-// The operations. Their times are by the clock: waits for a core are in them, and so is
-// what a worker of the pool lets by in between.
+// The operations. Their times are wall-clock times: they include waits for a core, and the
+// time that a worker of the pool yields in between.
 const (
 	Decode   Op = iota // a large body's JSON into a request, and its checks
 	Template           // the chat template
@@ -41,8 +41,8 @@ var names = [NumOps]string{"decode", "template", "tokenize", "hash", "pick", "di
 // String returns the operation's name.
 func (o Op) String() string { return names[o] }
 
-// numSlots is how many spans there may be at once that each have a slot. More of them are
-// counted all the same, and not shown.
+// numSlots is the number of concurrent spans with a slot of their own. Further spans are
+// counted, but not shown.
 const numSlots = 64
 
 // A Meter measures the operations of a process. The zero value is ready, and a nil one
@@ -67,13 +67,14 @@ type slot struct {
 	_     [64]byte // the next one's cache line is another
 }
 
-// nearby has, for each processor, the slot that it used last, whose lines are in its cache.
+// nearby holds, for each processor, the slot that it used last, whose lines are in its
+// cache.
 var nearby = sync.Pool{New: func() any { return new(rand.Uint32()) }}
 
 // probes is how many slots are looked at for a free one.
 const probes = 8
 
-// Mark is a span that has begun. The zero value is of none.
+// Mark is a span that has begun. The zero value marks no span.
 type Mark struct {
 	slot   *slot
 	region *trace.Region
@@ -85,8 +86,8 @@ type Mark struct {
 // Began is when the operation began.
 func (m *Mark) Began() int64 { return m.began }
 
-// Begin begins an operation at now, on trace's clock. id is the request's, nil where it is
-// of several; it must not change any more.
+// Begin begins an operation at now, on trace's clock. id is the request's, or nil for
+// several requests; it must not change any more.
 func (m *Meter) Begin(op Op, id *string, now int64) Mark {
 	if m == nil {
 		return Mark{}
@@ -113,8 +114,8 @@ func (m *Meter) Begin(op Op, id *string, now int64) Mark {
 	return mark
 }
 
-// End ends what Begin has begun. Where the runtime traces, it must be called by the
-// goroutine that called Begin.
+// End ends the span of a Begin. If the runtime traces, it must be called by the goroutine
+// that called Begin.
 func (m *Meter) End(mark Mark, now int64) {
 	if m == nil || !mark.on {
 		return
@@ -258,7 +259,7 @@ func (m *Meter) Totals() (spent Spent, ended [NumOps]int64) {
 	return spent, ended
 }
 
-// Now reads the clock of Begin and End; 0, which costs nothing, of a nil Meter.
+// Now reads the clock of Begin and End. A nil Meter returns 0 at no cost.
 func (m *Meter) Now() int64 {
 	if m == nil {
 		return 0

@@ -1,10 +1,10 @@
-// Package integrity keeps the latest failures of engines to send output that
-// adds up, with the evidence for each, so that an operator can show the engine's
-// makers what it sent. Everything is in memory and bounded: Keep records, of at
-// most maxEvidence bytes of evidence each.
+// Package integrity keeps the latest integrity failures of engines, such as counts that do
+// not match, with the evidence for each, so that an operator can show the engine's
+// developers what it sent. Everything is in memory and bounded: Keep records, with at most
+// maxEvidence bytes of evidence each.
 //
-// Evidence may hold users' text. It is shown to whoever may read the admin
-// listener, and nowhere else: what is logged of it is its size.
+// Evidence may contain users' text. It is available only at the admin listener; the log
+// contains only its size.
 package integrity
 
 import (
@@ -29,7 +29,7 @@ const (
 	maxRequests = 8
 )
 
-// Record is one failure. Detail says in numbers what does not add up.
+// Record is one failure. Detail states the contradiction in numbers.
 type Record struct {
 	Number   uint64    `json:"number"` // counts from 1 over the process's life
 	Time     time.Time `json:"time"`
@@ -38,10 +38,10 @@ type Record struct {
 	Reason   string    `json:"reason"`
 	Detail   string    `json:"detail"`
 	Requests int       `json:"requests"` // that it ended or sent elsewhere
-	// RequestIDs are the first of them, as clients know them.
+	// RequestIDs are the first of the failed requests' ids, as clients know them.
 	RequestIDs []string `json:"request_ids"`
-	// Evidence is what the engine sent, as the wire's adapter kept it; absent
-	// where nothing was at hand.
+	// Evidence is what the engine sent, as the wire's adapter kept it; absent if nothing
+	// was available.
 	Evidence jsontext.Value `json:"evidence,omitzero"`
 }
 
@@ -80,9 +80,9 @@ func New(o Options) *Log {
 	return &Log{opts: o}
 }
 
-// Add takes in the failure that err tells of; errors without an infer.Fault in
-// their chain are none. request is empty where no request is known to suffer. A
-// failure that ends many requests at once is one record and one count.
+// Add records the failure in err. Errors without an infer.Fault in their chain are ignored.
+// request is empty if no request is known to be affected. A failure that ends many requests
+// at once is one record and one count.
 func (l *Log) Add(wire, engine, request string, err error) {
 	var fault infer.Fault
 	if l == nil || !errors.As(err, &fault) {
@@ -136,8 +136,7 @@ func (r *Record) add(request string) {
 	}
 }
 
-// detail returns what the fault says, or, where that is only its reason, the error
-// around it.
+// detail returns the fault's text or, if that is only its reason, the error around it.
 func detail(err error, fault infer.Fault) string {
 	text := fault.Error()
 	if text == fault.FaultReason() {

@@ -1,5 +1,5 @@
-// Package logs makes the process's log: text or JSON, with repeats limited, so that trouble
-// which comes a thousand times a second is told of and does not fill a disk.
+// Package logs makes the process's log: text or JSON, with repeats limited, so that a
+// problem that occurs a thousand times a second is reported but does not fill a disk.
 package logs
 
 import (
@@ -38,7 +38,7 @@ const (
 	// PerMinute is how often a line is written in a minute: one of the same message, level
 	// and engine. The next minute's first has left_out, how many were not.
 	PerMinute = 20
-	// maxLines bounds the lines that are told apart.
+	// maxLines bounds the number of distinct lines.
 	maxLines = 1024
 )
 
@@ -77,8 +77,8 @@ type leftOut struct {
 	n int
 }
 
-// pass reports whether a line is written, and how many of it were left out before. over are
-// others of which some were left out, and whose minute is over.
+// pass reports whether a line is written, and how many repeats of it were suppressed
+// before. over lists other lines with suppressed repeats whose minute is over.
 func (l *lines) pass(of line, now time.Time) (ok bool, left int, over []leftOut) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,7 +102,7 @@ func (l *lines) pass(of line, now time.Time) (ok bool, left int, over []leftOut)
 	return c.seen <= PerMinute, left, over
 }
 
-// sweep forgets lines whose minute is over, but for one.
+// sweep forgets lines whose minute is over, except one.
 func (l *lines) sweep(but line, now time.Time) (over []leftOut) {
 	for of, c := range l.by {
 		if of == but || now.Sub(c.since) < time.Minute {

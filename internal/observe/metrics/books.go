@@ -8,7 +8,7 @@ import (
 	"weir/internal/trace"
 )
 
-// books reports what is kept of engines at scrape time (docs/routing.md).
+// books reports, at scrape time, the state that weir keeps about engines (docs/routing.md).
 type books struct {
 	snapshot                            func() *route.Snapshot
 	flight, wait, unseen, pending, seen *prometheus.Desc

@@ -7,9 +7,9 @@ import (
 	"weir/internal/trace"
 )
 
-// choices are what came of the choice of engines (docs/receipts.md). With what was
-// available and what was taken shows whether prompts go where their beginnings are, and
-// with what was delivered whether they are there.
+// choices holds the results of choosing engines (docs/receipts.md). The ratio of taken to
+// available shows whether prompts go where their prefixes are, and the ratio of delivered
+// to taken whether the prefixes are there.
 type choices struct {
 	prompt, available, taken, told, delivered *prometheus.CounterVec // tokens
 	predictions                               *prometheus.CounterVec

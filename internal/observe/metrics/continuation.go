@@ -33,7 +33,8 @@ func (m *Metrics) ContinuationRefused(model, why string) {
 	m.continuations.refused.WithLabelValues(m.models.label(model), why).Inc()
 }
 
-// ContinuationsUnderWay and ContinuationsWaiting count those that begin and end to be.
+// ContinuationsUnderWay and ContinuationsWaiting count continuations that run and that
+// wait.
 func (m *Metrics) ContinuationsUnderWay(n int) { m.continuations.underWay.Add(float64(n)) }
 
 // ContinuationsWaiting is described with ContinuationsUnderWay.

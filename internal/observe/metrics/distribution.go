@@ -10,13 +10,13 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// Distribution is a histogram of whole numbers that the output path can afford: whoever
-// gives thousands of streams their turns tallies what it sees, and adds that up once
-// before it waits (Tally). client_golang's takes one value at a time, and costs a token
-// several times as much.
+// Distribution is a histogram of whole numbers that is cheap enough for the output path. A
+// goroutine that runs thousands of streams tallies its values, and adds them once before it
+// waits (Tally). client_golang's histogram takes one value at a time, which costs several
+// times as much per token.
 //
-// Its buckets are those of a native histogram of schema 3, eight to each doubling. Of
-// these the classic buckets are whole doublings.
+// Its buckets are those of a native histogram of schema 3, eight for each doubling. The
+// classic buckets are whole doublings.
 type Distribution struct {
 	counts [numSlots]atomic.Uint64
 	sum    atomic.Int64
@@ -28,12 +28,12 @@ const (
 	schema    = 3
 	perDouble = 1 << schema
 	doublings = 30
-	// The first slot has what is at most the scale's least value, the last what is above
+	// The first slot counts values up to the scale's least one, the last slot those above
 	// all others.
 	numSlots = perDouble*doublings + 2
 )
 
-// scale says what the values of distributions are.
+// scale defines the values of distributions.
 type scale struct {
 	unit     float64 // of a value of 1
 	exponent int     // of two, the least value that is told from nothing
@@ -42,7 +42,7 @@ type scale struct {
 }
 
 var (
-	// Nanoseconds, told in seconds: from 1 us to a quarter of an hour.
+	// Nanoseconds, exported as seconds: from 1 us to a quarter of an hour.
 	scaleSeconds = &scale{1e-9, -20, -14, 5}
 	// Dispatching a batch takes microseconds.
 	scaleShort = &scale{1e-9, -20, -17, 0}
@@ -89,7 +89,8 @@ func (d *Distribution) Add(v int64, n int) {
 	d.sum.Add(v * int64(n))
 }
 
-// Tally is what one goroutine has seen and not told yet. The zero value is ready to use.
+// Tally holds one goroutine's values that are not yet added. The zero value is ready to
+// use.
 type Tally struct {
 	of        *Distribution
 	low, high int // of what is not zero in counts
@@ -110,7 +111,7 @@ func (t *Tally) Add(d *Distribution, v int64, n int) {
 	t.sum += v * int64(n)
 }
 
-// Tell adds what was noted to its distribution. It is called before the goroutine waits.
+// Tell adds the noted values to the distribution. It is called before the goroutine waits.
 func (t *Tally) Tell() {
 	if t.of == nil {
 		return

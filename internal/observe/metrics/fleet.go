@@ -25,7 +25,7 @@ func (m *Metrics) Fleet(snapshot func() *route.Snapshot) {
 		&adapters{snapshot}, newBooks(snapshot), newKVEvents(snapshot))
 }
 
-// Lateness reports for how long weir itself was late, as total says.
+// Lateness exports how long weir itself was late in total.
 func (m *Metrics) Lateness(total func() time.Duration) {
 	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "weir_own_lateness_seconds_total",
@@ -52,11 +52,11 @@ func (c *readiness) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// healths reports what is thought of engines that are connected, and of their ranks where
-// the wire names any.
+// healths exports the health of connected engines, and of their ranks if the wire names
+// any.
 type healths struct {
 	snapshot func() *route.Snapshot
-	// Of engines, and of ranks.
+	// Descriptions for engines and for ranks.
 	engine, rank healthDescs
 	ready, given *prometheus.Desc // of ranks: whether they are there, and what they were handed
 	probes, all  *prometheus.Desc // of engines
@@ -177,7 +177,7 @@ func (d *healthDescs) collect(ch chan<- prometheus.Metric, v *health.View, label
 	}
 }
 
-// retries reports what is left of models' budgets.
+// retries exports what is left of models' retry budgets.
 type retries struct {
 	models   *names
 	snapshot func() *route.Snapshot
@@ -201,8 +201,8 @@ func (c *retries) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// adapters reports what the engines' adapters count. It describes nothing, because
-// which adapters there are may show only while weir runs.
+// adapters exports the counts of the engines' adapters. It describes nothing, because
+// adapters may appear while weir runs.
 type adapters struct{ snapshot func() *route.Snapshot }
 
 // Describe implements prometheus.Collector.

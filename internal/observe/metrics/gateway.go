@@ -10,8 +10,8 @@ import (
 	"weir/internal/model/tokenizer"
 )
 
-// Prefix reports at scrape time what was reused of earlier prompts: the hit
-// rate in tokens is weir_prefix_reused_tokens_total of weir_prefix_tokens_total.
+// Prefix exports at scrape time how much of earlier prompts was reused: the hit rate in
+// tokens is weir_prefix_reused_tokens_total divided by weir_prefix_tokens_total.
 func (m *Metrics) Prefix(c *tokenizer.PrefixCache) {
 	counter := func(name, help string, value func(tokenizer.PrefixStats) uint64) prometheus.Collector {
 		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(value(c.Stats())) })
@@ -71,13 +71,13 @@ func (m *Metrics) Starved(what string) { m.starved.WithLabelValues(what).Inc() }
 // HandshakeError counts a client's TLS handshake that failed.
 func (m *Metrics) HandshakeError() { m.shakes.Inc() }
 
-// StreamCancelled counts a stream of HTTP/2 that its client reset before it was answered;
-// begun says that its request was received.
+// StreamCancelled counts an HTTP/2 stream that its client reset before it was answered;
+// begun reports whether its request was received.
 func (m *Metrics) StreamCancelled(begun bool) {
 	m.resets.WithLabelValues(strconv.FormatBool(begun)).Inc()
 }
 
-// SentAway counts a connection that was told to go away for such streams.
+// SentAway counts a connection that was closed with GOAWAY because of such streams.
 func (m *Metrics) SentAway() { m.away.Inc() }
 
 // Conns reports clients' connections at scrape time.

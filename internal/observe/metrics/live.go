@@ -8,9 +8,9 @@ import (
 	"weir/internal/model/pool"
 )
 
-// Live is what the gateway has counted, for whoever asks each second and takes
-// differences: the page. It is read of the metrics themselves and has a bounded size, but
-// for the queue's models.
+// Live is a reading of the gateway's counters, for readers that take differences each
+// second: the page. It is read from the metrics themselves and has a bounded size, except
+// for the models of the queue.
 type Live struct {
 	Received     int64            `json:"received"`
 	Ended        map[string]int64 `json:"ended"` // by outcome
@@ -32,15 +32,16 @@ type Live struct {
 	Queue map[string]LiveQueue `json:"queue"` // by model
 }
 
-// Histogram is one of durations, in seconds. Counts are for each bound those that were at
-// most that.
+// Histogram is a histogram of durations, in seconds. Counts holds, for each bound, the
+// number of values up to it.
 type Histogram struct {
 	Counts []uint64 `json:"counts"`
 	Count  uint64   `json:"count"`
 	Sum    float64  `json:"sum"`
 }
 
-// LiveQueue is what waits for the engines of a model, and what has.
+// LiveQueue is the number of requests that wait, and have waited, for the engines of a
+// model.
 type LiveQueue struct {
 	Waiting       int              `json:"waiting"`
 	Bytes         int64            `json:"bytes"`
@@ -51,7 +52,7 @@ type LiveQueue struct {
 	Refused       map[string]int64 `json:"refused"` // by reason
 }
 
-// liveSources are parts of the gateway that Live asks; those that are not there are nil.
+// liveSources are the parts of the gateway that Live reads; missing ones are nil.
 type liveSources struct {
 	pool    *pool.Pool
 	pending func() int64

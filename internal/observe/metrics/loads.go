@@ -12,8 +12,8 @@ import (
 // engine's word.
 const maxRanks = 64
 
-// loads reports what engines last said of their work, and of that of their data-parallel
-// ranks where they tell them apart.
+// loads exports the latest reports of engines about their work, and of data-parallel ranks
+// if they report separately.
 type loads struct {
 	snapshot     func() *route.Snapshot
 	engine, rank loadDescs
@@ -64,8 +64,8 @@ func (c *loads) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// collect gives a load. An engine that does not say how full its cache is says a negative
-// share.
+// collect exports a load. A negative share means that an engine does not report how full
+// its cache is.
 func (d *loadDescs) collect(ch chan<- prometheus.Metric, running, waiting int, usage float64, labels ...string) {
 	gauge := func(d *prometheus.Desc, v float64) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)

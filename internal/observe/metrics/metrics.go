@@ -1,6 +1,5 @@
-// Package metrics is the Prometheus view of the gateway: what a request's
-// record says, counted. The request path calls it once per request and once
-// per write, never per token.
+// Package metrics is the Prometheus view of the gateway: requests' records, counted. The
+// request path calls it once per request and once per write, never per token.
 package metrics
 
 import (
@@ -50,13 +49,13 @@ type Metrics struct {
 	output   prometheus.Observer
 	acks     *prometheus.HistogramVec
 	pairs    *prometheus.HistogramVec
-	// pairPoints and pairStages are those of pairs, as far as they are told.
+	// pairPoints and pairStages are those of pairs, as far as they are reported.
 	pairPoints, pairStages *prometheus.HistogramVec
 	choices                choices
 	continuations          continuations
 	receiving              *receiving
 	models                 names
-	// reloads and reloaded are of the configuration, where it can be read again.
+	// reloads and reloaded describe readings of the configuration, if it can be read again.
 	reloads  *prometheus.CounterVec
 	reloaded prometheus.Gauge
 
@@ -71,15 +70,15 @@ var durations = []float64{
 	.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600,
 }
 
-// Native makes a histogram a native one besides: a scraper that asks for them, such as
-// Prometheus with native histograms, has buckets that are never further than a tenth apart.
-// In the text format are the classic buckets alone.
+// Native adds a native histogram: a scraper that asks for it, such as Prometheus with
+// native histograms enabled, gets buckets that are at most a tenth apart. The text format
+// has only the classic buckets.
 func Native(o prometheus.HistogramOpts) prometheus.HistogramOpts {
 	o.NativeHistogramBucketFactor, o.NativeHistogramMaxBucketNumber, o.NativeHistogramMinResetDuration = 1.1, 160, time.Hour
 	return o
 }
 
-// New makes the metrics and registers Go's own and the process's beside them.
+// New makes the metrics and registers those of Go and of the process with them.
 func New() *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -146,8 +145,8 @@ func (m *Metrics) Received(endpoint string) {
 	m.live.Inc()
 }
 
-// Retry counts an attempt that will be repeated elsewhere. begun says that the engine
-// may have begun with it.
+// Retry counts an attempt that will be repeated at another engine. begun reports whether
+// the engine may have begun to work on it.
 func (m *Metrics) Retry(engine string, begun bool) {
 	m.retries.WithLabelValues(engine).Inc()
 	if begun {

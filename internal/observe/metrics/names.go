@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// MaxModels is how many models have series of their own. Engines say what they serve,
-	// and may say something else tomorrow.
+	// MaxModels is the number of models with separate series. Engines report the models
+	// that they serve, and may report others later.
 	MaxModels = 200
 	// otherModels is the label of all others.
 	otherModels = "other"
@@ -23,7 +23,7 @@ type names struct {
 	n      atomic.Int64
 }
 
-// label returns that of a name: the name itself, unless there are too many.
+// label returns the label for a name: the name itself, unless there are too many.
 func (n *names) label(name string) string {
 	if l, ok := n.labels.Load(name); ok {
 		return l.(string)

@@ -6,7 +6,7 @@ import (
 	"weir/internal/fleet/queue"
 )
 
-// QueueStats are what waits for the engines of a model.
+// QueueStats describes the requests that wait for the engines of a model.
 type QueueStats struct {
 	queue.Stats
 	OldestSeconds float64 // how long the one has waited that has waited longest

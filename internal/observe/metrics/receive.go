@@ -6,16 +6,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Receive is how the output of engines of one kind comes in, whichever they are: on which
-// side of the readers a backlog stands. A batch is what a reader hands on before it waits:
-// a frame of a wire with one connection for many streams, and elsewhere what of the streams'
-// sockets was ready at once.
+// Receive describes how the output of engines of one kind arrives, and on which side of the
+// readers a backlog is. A batch is what a reader passes on before it waits: a frame on a
+// wire with one connection for many streams, otherwise the data that was ready on the
+// streams' sockets at once.
 type Receive struct {
 	streams, wait, dispatch, merged *Distribution
 }
 
-// Batch counts a batch of this many streams, for which its reader waited and which took it so
-// long, in nanoseconds. waited is negative for a reader's first.
+// Batch counts a batch of this many streams. Its reader waited for it and processed it for
+// these times, in nanoseconds. waited is negative for a reader's first batch.
 func (r *Receive) Batch(streams int, waited, took int64) {
 	r.streams.Add(int64(streams), 1)
 	r.dispatch.Add(took, 1)
@@ -67,7 +67,7 @@ func (c *receiving) Collect(ch chan<- prometheus.Metric) {
 	})
 }
 
-// Receive returns what is counted of the output of engines of a kind.
+// Receive returns the counters for engines of a kind.
 func (m *Metrics) Receive(kind string) *Receive {
 	of, ok := m.receiving.kinds.Load(kind)
 	if !ok {

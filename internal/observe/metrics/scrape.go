@@ -17,34 +17,35 @@ import (
 const (
 	// MaxScrapes is how many scrapes may be answered at once.
 	MaxScrapes = 16
-	// scrapeTimeout bounds the writing of an answer, unless the scraper says that it
-	// waits for less.
+	// scrapeTimeout bounds the writing of an answer, unless the scraper announces a shorter
+	// timeout.
 	scrapeTimeout = 30 * time.Second
-	// keepScrape is what a buffer may hold that is kept, in bytes.
+	// keepScrape is the largest buffer that is kept, in bytes.
 	keepScrape = 4 << 20
 )
 
 // scrapes answers scrapers.
 //
-// What must hold: a scraper that reads slowly, or not at all, keeps no lock, none of what
-// was gathered, and no more memory than its answer, and its connection ends by a bound.
-// So an answer is gathered and encoded before any of it is written. No stream waits for a
-// scrape: an answer of some milliseconds gives the core away again and again (answered).
+// Invariants: a scraper that reads slowly, or not at all, keeps no lock, no gathered
+// metrics, and no more memory than its answer, and its connection ends after a bounded
+// time. Therefore an answer is gathered and encoded before any of it is written. No stream
+// waits for a scrape: encoding an answer, which takes some milliseconds, yields the core
+// repeatedly (answered).
 type scrapes struct {
 	encode http.Handler
 	turns  chan *buffers // for each that may begin now
 	within time.Duration
 }
 
-// buffers are what a scrape needs, and the next one uses again.
+// buffers are reused from scrape to scrape.
 type buffers struct {
 	plain, small bytes.Buffer
 	gzip         *gzip.Writer // nil before the first that wants it
 }
 
-// Serve answers scrapers with what a registry has, in each of Prometheus' formats: native
-// histograms to those that ask for protobuf. What cannot be gathered is left out, and
-// counted in promhttp_metric_handler_errors_total.
+// Serve answers scrapers with the metrics of a registry, in each of Prometheus' formats:
+// native histograms if they ask for protobuf. Metrics that cannot be gathered are left out,
+// and counted in promhttp_metric_handler_errors_total.
 func Serve(r *prometheus.Registry) http.Handler {
 	encode := promhttp.HandlerFor(r, promhttp.HandlerOpts{EnableOpenMetrics: true, ErrorHandling: promhttp.ContinueOnError, Registry: r, DisableCompression: true})
 	s := &scrapes{encode, make(chan *buffers, MaxScrapes), scrapeTimeout}
@@ -85,8 +86,8 @@ func (s *scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body) // it fails where the scraper is gone or slow, and nobody is to be told
 }
 
-// compress returns the answer as gzip: at a level that takes a quarter of the default's time for a
-// sixth more bytes, which are an eighth of the answer.
+// compress returns the answer as gzip. Its level takes a quarter of the default's time and
+// makes the answer a sixth larger; compressed, it is an eighth of its size.
 func (s *buffers) compress() []byte {
 	if s.gzip == nil {
 		s.gzip, _ = gzip.NewWriterLevel(nil, gzip.BestSpeed) // a level that exists
@@ -106,8 +107,8 @@ func (s *buffers) compress() []byte {
 // to make as many.
 const pause = 16 << 10
 
-// patience is how long a scraper's answer may take to be written. Prometheus says how long
-// it waits.
+// patience returns how long writing a scraper's answer may take. Prometheus announces its
+// timeout.
 func (s *scrapes) patience(r *http.Request) time.Duration {
 	said, err := strconv.ParseFloat(r.Header.Get("X-Prometheus-Scrape-Timeout-Seconds"), 64)
 	if err != nil || !(said > 0 && said < s.within.Seconds()) {
@@ -116,8 +117,8 @@ func (s *scrapes) patience(r *http.Request) time.Duration {
 	return time.Duration(said * float64(time.Second))
 }
 
-// answered is a ResponseWriter into memory, which lets others have their turn now and then:
-// what is encoded at once would keep a core from streams for milliseconds.
+// answered is a ResponseWriter into memory that yields from time to time: encoding without
+// a pause would keep a core from streams for milliseconds.
 type answered struct {
 	header http.Header
 	status int

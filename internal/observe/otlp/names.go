@@ -28,7 +28,7 @@ const (
 	nameVersion      = "service.version"
 )
 
-// The names of what the conventions have no word for. Durations are seconds.
+// Attribute names that the conventions do not define. Durations are seconds.
 const (
 	nameRequestID = "weir.request_id"
 	nameOutcome   = "weir.outcome"
@@ -45,7 +45,7 @@ const (
 	nameLive      = "weir.live_at_first_token"
 )
 
-// operation is what the conventions call what was asked for.
+// operation returns the conventions' name for the operation of a path.
 func operation(path string) string {
 	switch {
 	case strings.HasSuffix(path, "/embeddings"):

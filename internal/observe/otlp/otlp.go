@@ -1,10 +1,10 @@
 // Package otlp sends the records of requests (package trace) to a collector as spans, by
 // OpenTelemetry's protocol over gRPC.
 //
-// Spans are made of a record when its request has ended: a request pays for one send to a
-// channel, and a token for nothing. What must hold: nobody waits for the collector; what
-// waits for it is bounded, and what is lost is counted. OpenTelemetry's SDK would hold a
-// span for each stage while the request lives, and make them on its path.
+// Spans are made from a record when its request has ended: a request pays for one send to a
+// channel, and a token for nothing. Invariants: no goroutine waits for the collector; the
+// queue for it is bounded, and lost records are counted. OpenTelemetry's SDK would keep a
+// span for each stage while the request is in flight, and make them on its path.
 package otlp
 
 import (
@@ -38,15 +38,16 @@ import (
 type Options struct {
 	// URL is the collector's, http://HOST:PORT or https://HOST:PORT.
 	URL string
-	// Headers go with each call, NAME=VALUE between commas, as OTEL_EXPORTER_OTLP_HEADERS
-	// has them: what is not plain in a value is percent-encoded. They may hold a key.
+	// Headers are sent with each call, as comma-separated NAME=VALUE in the form of
+	// OTEL_EXPORTER_OTLP_HEADERS; special characters in a value are percent-encoded. They
+	// may contain a key.
 	Headers string
 	// Version is this program's.
 	Version string
 	// Queue bounds the records that wait; 0 means 4096.
 	Queue int
-	// Log is told when the collector cannot be reached, and when it can be again. Nil is
-	// told nothing.
+	// Log receives a line when the collector becomes unreachable or reachable again. With
+	// nil there is no log.
 	Log *slog.Logger
 }
 
@@ -102,10 +103,10 @@ func New(opts Options) (*Exporter, error) {
 	return e, nil
 }
 
-// ErrHeaders says that Options.Headers are wrong. Its words hold no value.
+// ErrHeaders reports that Options.Headers are wrong. Its text contains no value.
 var ErrHeaders = errors.New("want NAME=VALUE, several with commas between them")
 
-// parseHeaders reads headers. A name is a token of HTTP's, and gRPC keeps some to itself.
+// parseHeaders reads headers. A name is an HTTP token, and gRPC reserves some names.
 func parseHeaders(text string) (metadata.MD, error) {
 	headers := metadata.MD{}
 	if strings.TrimSpace(text) == "" {
@@ -131,8 +132,8 @@ func parseHeaders(text string) (metadata.MD, error) {
 	return headers, nil
 }
 
-// Add hands over the record of a request that has ended, which must not be changed any
-// more. It never waits. Records of traces that are not kept are left out.
+// Add hands over the record of a request that has ended, which must not change any more. It
+// never waits. It ignores records of traces that are not sampled.
 func (e *Exporter) Add(r *trace.Record) {
 	if r.Trace == nil || !r.Trace.Sampled() {
 		return
@@ -150,7 +151,7 @@ func (e *Exporter) Add(r *trace.Record) {
 	}
 }
 
-// Sent counts the records that the collector has taken, and Dropped those that it will
+// Sent counts the records that the collector has accepted, and Dropped those that it will
 // not get.
 func (e *Exporter) Sent() uint64 { return e.sent.Load() }
 
@@ -164,7 +165,7 @@ func (e *Exporter) Close() error {
 	return e.conn.Close()
 }
 
-// run sends batches until the exporter is closed, and then what is left.
+// run sends batches until the exporter is closed, and then the rest.
 func (e *Exporter) run() {
 	failed := false
 	for {
@@ -243,7 +244,7 @@ func (e *Exporter) gather() (batch []*trace.Record, open bool) {
 	return batch, true
 }
 
-// partial says that the collector has refused some spans.
+// partial is the error for spans that the collector rejected.
 type partial struct {
 	spans int64
 	why   string

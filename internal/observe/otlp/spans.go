@@ -129,7 +129,7 @@ func (b *builder) span(id, parent [8]byte, name string, from, to int64) *tracepb
 	return s
 }
 
-// fails has a span say that it failed, where what is not empty.
+// fails marks a span as failed if what is not empty.
 func fails(s *tracepb.Span, what, message string) {
 	if what != "" {
 		s.Attributes = append(s.Attributes, text(nameErrorType, what))

@@ -1,10 +1,10 @@
-// Package page is the operator's page: what the admin listener's endpoints say, for people
-// to look at. It is one document, one script and one style sheet, which are embedded and
-// ask for nothing but the listener that served them.
+// Package page is the operator's page: the data of the admin listener's endpoints, for
+// people. It consists of one document, one script and one style sheet, which are embedded
+// and request only the listener that served them.
 //
 // The sources are in src, in TypeScript without a framework. "make page" builds dist from
-// them, with what package-lock.json pins; dist is committed, so that weir builds without
-// Node.
+// them with the tools pinned in package-lock.json. dist is committed, so that weir builds
+// without Node.
 package page
 
 import (
@@ -24,8 +24,8 @@ import (
 //go:embed dist
 var dist embed.FS
 
-// policy lets the page load its own files and ask its own listener, and nothing else. No
-// script or style stands in the document itself, and no text becomes markup.
+// policy lets the page load its own files and request its own listener, and nothing else.
+// The document contains no inline script or style, and no text becomes markup.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
@@ -65,7 +65,7 @@ func compress(plain []byte) []byte {
 	return b.Bytes()
 }
 
-// Patterns are those of http.ServeMux for what Serve answers.
+// Patterns are the patterns for http.ServeMux that Serve answers.
 var Patterns = []string{"GET /{$}", "GET /page.js", "GET /page.css"}
 
 // Serve answers a request for one of the page's files. A browser keeps them and asks each

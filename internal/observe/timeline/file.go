@@ -11,20 +11,19 @@ import (
 	"time"
 )
 
-// Rotation says when a timeline's file is put aside and a new one begun. The file
-// becomes FILE.1, the one before it FILE.2, and so on. The zero value puts none
-// aside.
+// Rotation defines when a timeline's file is rotated. The file becomes FILE.1, the one
+// before it FILE.2, and so on. The zero value does not rotate.
 type Rotation struct {
 	Size int64         // the most bytes of a file, except for a single longer line; 0 is no limit
 	Age  time.Duration // from the file's opening by this process; 0 is no limit
 	Keep int           // files put aside that are kept; 0 means 5
 }
 
-// file appends lines to a file so that the file holds whole lines, whatever the disk
-// does, and counts what is in the file rather than what was handed over.
+// file appends lines to a file so that the file contains only whole lines even if the disk
+// fails, and counts the lines that are in the file rather than those handed over.
 //
-// The well-kept libraries for rotated files hand the bytes on and leave a line torn
-// where a disk is full. They could not say which lines are in the file.
+// Common libraries for rotated files pass the bytes on and leave a torn line when a disk is
+// full. They could not report which lines are in the file.
 //
 // A file has one writer. Its methods are called by one goroutine.
 type file struct {
@@ -39,7 +38,7 @@ type file struct {
 	stuck   error  // why the file could not be put aside when it should have been
 }
 
-// disk is what file needs of an open file.
+// disk is the part of an open file that file needs.
 type disk interface {
 	io.WriteCloser
 	Truncate(size int64) error
@@ -61,8 +60,8 @@ func appendTo(path string, mode os.FileMode) (disk, error) {
 // lineBegins is how a record begins.
 const lineBegins = `{"request_id":`
 
-// mendEnd takes back the beginning of a record at a file's end, which a process that
-// was killed has left there. A file that ends within anything else is none of weir's.
+// mendEnd removes an incomplete record from a file's end, which a killed process has left
+// there. A file with any other incomplete end does not belong to weir.
 func mendEnd(f *os.File, path string) error {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
@@ -96,8 +95,8 @@ func (f *file) waiting() uint64 { return uint64(bytes.Count(f.pending, newline))
 
 var newline = []byte{'\n'}
 
-// flush writes what is pending and returns how many lines more the file has now. What
-// could not be written stays pending. An error may come with lines written.
+// flush writes the pending lines and returns how many lines were added to the file.
+// Unwritten lines stay pending. Lines may have been written even if it returns an error.
 func (f *file) flush() (lines uint64, err error) {
 	for len(f.pending) > 0 {
 		n, err := f.flushOnce()
@@ -157,15 +156,15 @@ func (f *file) fitting(info os.FileInfo) int {
 	return chunk
 }
 
-// takeBack removes the beginning of a line from the end of a file of this size. It
-// leaves a file alone that is not as long as it must be: somebody else writes to it.
+// takeBack removes an incomplete line from the end of a file of this size. It does nothing
+// if the file has another length, because then another process writes to it.
 func (f *file) takeBack(size int64, torn int) bool {
 	info, err := f.disk.Stat()
 	return err == nil && info.Mode().IsRegular() && info.Size() == size && f.disk.Truncate(size-int64(torn)) == nil
 }
 
-// rotate puts the file aside and begins a new one. If that fails, the old one is still
-// written to. A file that somebody else has put aside already is left where it is.
+// rotate renames the file and begins a new one. If that fails, the old one is still written
+// to. A file that another process has already renamed stays where it is.
 func (f *file) rotate(info os.FileInfo) error {
 	if at, err := os.Stat(f.path); err == nil && os.SameFile(at, info) {
 		for i := cmp.Or(f.rotation.Keep, 5); i > 0; i-- {

@@ -11,16 +11,16 @@ import (
 // followQueue bounds the records that wait for a follower.
 const followQueue = 1 << 16
 
-// follower is somebody who is given every record from a moment on.
+// follower receives every record from a moment on.
 type follower struct {
 	queue   chan *trace.Record
 	dropped int // records that found the queue full
 }
 
-// Follow writes every record that is added from now on to w as a line of JSON,
-// until ctx ends or the recorder is closed; flush is called when none is waiting.
-// The request path never waits for it: what finds its queue full is left out, and
-// a line {"dropped":N} says how many were so far.
+// Follow writes every record that is added from now on to w as a line of JSON, until ctx
+// ends or the recorder is closed; flush is called when none is waiting. The request path
+// never waits for it: records that find its queue full are left out, and a line
+// {"dropped":N} reports their number so far.
 func (r *Recorder) Follow(ctx context.Context, w io.Writer, flush func() error) error {
 	f := &follower{queue: make(chan *trace.Record, followQueue)}
 	r.mu.Lock()

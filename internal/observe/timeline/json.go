@@ -10,10 +10,9 @@ import (
 	"weir/internal/trace"
 )
 
-// Append appends the record as one JSON object without a newline. All times
-// are nanoseconds: stamps on CLOCK_MONOTONIC of the boot that boot_id names,
-// and the rest durations. A moment that never came, or that an engine did not
-// stamp, is left out.
+// Append appends the record as one JSON object without a newline. All times are
+// nanoseconds: stamps on CLOCK_MONOTONIC of the boot with this boot_id, and durations.
+// Moments that were not reached, or that an engine did not stamp, are left out.
 func Append(dst []byte, r *trace.Record, bootID string) []byte {
 	o := object{dst: append(dst, '{'), first: true}
 	o.str("request_id", r.RequestID)
@@ -133,7 +132,7 @@ func (o *object) pair(r *trace.Record) {
 	o.close('}')
 }
 
-// stalls writes what the request lived through of the gateway's own.
+// stalls writes the gateway's stalls during the request.
 func (o *object) stalls(r *trace.Record) {
 	if len(r.Stalls) == 0 {
 		return
@@ -215,8 +214,8 @@ func (o *object) attempt(a *trace.Attempt, delivered int64) {
 	o.close('}')
 }
 
-// choice writes how an attempt's engine was chosen, and within that how the one was that
-// computed the prompt for it.
+// choice writes how an attempt's engine was chosen and, nested in it, how the engine that
+// computed the prompt was chosen.
 func (o *object) choice(key string, c, prefill *trace.Choice, delivered int64) {
 	o.key(key)
 	o.open('{')
@@ -310,7 +309,7 @@ func (o *object) bool(name string, v bool) {
 	o.dst = strconv.AppendBool(o.dst, v)
 }
 
-// str writes any string, replacing what is not UTF-8.
+// str writes any string, with invalid UTF-8 replaced.
 func (o *object) str(name, v string) {
 	o.key(name)
 	o.dst, _ = jsontext.AppendQuote(o.dst, v) // fails on invalid UTF-8 only, which it replaces

@@ -10,22 +10,22 @@ import (
 	"weir/internal/trace"
 )
 
-// Shelves say which records stay in memory for Window after their requests have ended,
-// whatever comes after them. Each number is of a minute. The zero value keeps none but
+// Shelves define which records stay in memory for Window after their requests have ended,
+// whatever comes after them. Each number applies to one minute. The zero value keeps only
 // the latest (Options.Keep).
 type Shelves struct {
-	// Slowest are those that took longest to their first output, and as many again that
-	// took longest as a whole.
+	// Slowest is the number of requests with the longest time to the first output, and also
+	// of those with the longest total time.
 	Slowest int
-	// Failed are requests that weir or an engine failed, and Refused those that were
-	// rejected or cancelled. Of more than that in a minute these are a fair sample.
+	// Failed are requests that weir or an engine failed; Refused are those that were
+	// rejected or cancelled. If a minute has more, a fair sample of them is kept.
 	Failed, Refused int
-	// Sample is a fair sample of all, the slow and the failed among them, so that
-	// percentiles of it are those of the traffic.
+	// Sample is the size of a fair sample of all requests, including slow and failed ones,
+	// so that its percentiles are those of the traffic.
 	Sample int
 }
 
-// Window is for how long the Shelves keep what they have.
+// Window is how long the Shelves keep records.
 const Window = 15 * time.Minute
 
 // minutes is how many minutes the window touches.
@@ -41,14 +41,13 @@ type held struct {
 	places  int8        // that hold it
 }
 
-// kept is the records in memory. It is pure, and its clock is the records' own. The
+// kept is the records in memory. It is pure, and its clock is the time of the records. The
 // Recorder's lock guards it.
 //
-// Goal: of thousands of requests a second the few thousand records are there that
-// somebody will ask for: the latest, all that was slow or failed, and enough of the rest
-// to compare it with. What must hold: memory is bounded whatever comes; putting a record
-// in costs a bounded number of steps; a reader copies pointers under the lock and
-// nothing else.
+// Goal: of thousands of requests a second, keep the few thousand records that will be asked
+// for: the latest, all slow or failed ones, and enough of the rest for a comparison.
+// Invariants: memory is bounded for any traffic; adding a record takes a bounded number of
+// steps; a reader only copies pointers under the lock.
 type kept struct {
 	shelves Shelves
 	random  func(n int) int // below n
@@ -62,7 +61,7 @@ type kept struct {
 	leaving []*held // of minutes that are over, to be let go of a few at a time
 }
 
-// bucket is what is kept of one minute.
+// bucket holds the records of one minute.
 type bucket struct {
 	begun   bool
 	minute  int64 // of the clock
@@ -136,7 +135,8 @@ func (k *kept) shelve(b *bucket, h *held) {
 	}
 }
 
-// release has a record held by one place less, and lets go of it with the last.
+// release removes one of the places that hold a record, and forgets the record with the
+// last.
 func (k *kept) release(h *held) {
 	if h.places--; h.places > 0 {
 		return
@@ -174,7 +174,7 @@ func (k *kept) find(at int64) *bucket {
 	return nil
 }
 
-// bucket returns that of a time, which may begin it; nil where the time is past.
+// bucket returns the bucket for a time, and creates it if needed; nil if the time is past.
 func (k *kept) bucket(at int64) *bucket {
 	minute := minuteOf(at)
 	b := k.place(minute)
@@ -210,13 +210,14 @@ func firstOf(r *trace.Record) int64 {
 	return r.FirstFlushed - r.Arrival
 }
 
-// slowest is the records that took longest, as a heap with the fastest of them first.
+// slowest is the slowest records, as a heap with the fastest of them first.
 type slowest struct {
 	all   []*held
 	times []int64
 }
 
-// put takes a record in, and gives what it has put out: another one, itself, or none.
+// put adds a record, and returns the one that it displaces: another one, the record itself,
+// or nil.
 func (s *slowest) put(h *held, room int, took int64) (out *held) {
 	switch {
 	case took < 0 || room == 0:
@@ -254,13 +255,14 @@ func (s *slowest) Push(x any) {
 // Pop implements heap.Interface. A full heap has its first replaced instead.
 func (s *slowest) Pop() any { panic("timeline: nothing is popped") }
 
-// reservoir is a sample in which each of those seen is with the same probability.
+// reservoir is a sample that contains each record seen with the same probability.
 type reservoir struct {
 	all  []*held
 	seen int
 }
 
-// put takes a record in, and gives what it has put out: another one, itself, or none.
+// put adds a record, and returns the one that it displaces: another one, the record itself,
+// or nil.
 func (r *reservoir) put(h *held, room int, random func(int) int) (out *held) {
 	r.seen++
 	if len(r.all) < room {

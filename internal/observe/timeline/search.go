@@ -21,7 +21,7 @@ const (
 	ByTotal  Order = "total"
 )
 
-// Query says which of the records in memory are wanted. Its zero value wants all.
+// Query selects records in memory. Its zero value selects all.
 type Query struct {
 	ID      string // the request's, or one on an engine's wire
 	Model   string
@@ -42,10 +42,10 @@ type Found struct {
 	Sampled bool
 }
 
-// Result is what was found, and what there is.
+// Result holds the found records, and how many there are.
 type Result struct {
-	// Ended are the requests that have ended within Window, and Passed those of them whose
-	// records were let go of because there were too many.
+	// Ended counts the requests that have ended within Window. Passed counts those of them
+	// whose records were dropped because there were too many.
 	Ended, Passed int
 	Kept          int // records in memory
 	Matched       int // those of them that the query wants
@@ -68,9 +68,9 @@ func (r *Recorder) Search(q Query, now int64) Result {
 	return result
 }
 
-// Sample returns a fair sample of the requests that the query wants, in no order: each of
-// those that have ended is in it with the same probability, whichever minute it ended in.
-// Of a minute with many requests less is in memory, so less is given of the others.
+// Sample returns a fair sample of the requests that the query selects, in no order: it
+// contains each ended request with the same probability, whichever minute it ended in. The
+// minute with the smallest kept share determines this probability.
 func (r *Recorder) Sample(q Query, now int64) (records []*trace.Record) {
 	r.mu.Lock()
 	share := 1.0

@@ -1,7 +1,6 @@
-// Package timeline keeps and exports the records of package trace: one JSON
-// line per request in a file, and in memory the latest ones, the slow and the
-// failed of the last minutes, and a fair sample of the rest ([Shelves]), to be
-// asked for ([Recorder.Search]).
+// Package timeline keeps and exports the records of package trace: one JSON line per
+// request in a file, and in memory the latest ones, the slow and the failed of the last
+// minutes, and a fair sample of the rest ([Shelves]). [Recorder.Search] queries them.
 package timeline
 
 import (
@@ -31,20 +30,20 @@ type Options struct {
 	Share float64
 	// Keep is how many of the latest records stay in memory; 0 means 1024.
 	Keep int
-	// Shelves are what else stays there.
+	// Shelves define which other records stay there.
 	Shelves Shelves
 	// Queue bounds the records that wait to be written; 0 means 8192. A record
 	// that finds it full is dropped and counted.
 	Queue int
-	// Log is told when the file cannot be written, and when it can be again. Nil
-	// is told nothing.
+	// Log receives a line when the file becomes unwritable or writable again. With nil
+	// there is no log.
 	Log *slog.Logger
 
 	open func(path string, mode os.FileMode) (disk, error) // nil means appendTo
 }
 
 // Recorder takes finished records. Its one goroutine encodes and writes them, so that the
-// request path pays for a channel send only. Where no records are to be kept it is nil.
+// request path pays only for a channel send. A nil Recorder keeps no records.
 type Recorder struct {
 	queue   chan *trace.Record
 	reopen  chan chan error
@@ -104,8 +103,7 @@ func New(opts Options) (*Recorder, error) {
 	return r, nil
 }
 
-// Add hands over a finished record, which must not be changed any more. It
-// never waits.
+// Add hands over a finished record, which must not change any more. It never waits.
 func (r *Recorder) Add(rec *trace.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,8 +141,8 @@ func (r *Recorder) Find(requestID string) (lines []byte, ok bool) {
 	return lines, len(all) > 0
 }
 
-// Kept is how many records are in memory, and Passed counts those that were let go of
-// before Window was over, because there were too many.
+// Kept returns how many records are in memory. Passed returns how many were dropped before
+// Window was over, because there were too many.
 func (r *Recorder) Kept() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -164,9 +162,9 @@ func (r *Recorder) Written() uint64 { return r.written.Load() }
 // Dropped counts the records that the file does not have and will not get.
 func (r *Recorder) Dropped() uint64 { return r.dropped.Load() }
 
-// Reopen goes on in the file that has the path now, which is a new one after
-// somebody has renamed the old one. Records queued before go to the old one, if it can be
-// written. It returns false without a file, as it does of a nil Recorder.
+// Reopen continues in the file that has the path now, which is a new one after the old one
+// was renamed. Records queued before go to the old one, if it can be written. Without a
+// file, and for a nil Recorder, it returns false.
 func (r *Recorder) Reopen() (bool, error) {
 	if r == nil || r.file == nil {
 		return false, nil
@@ -180,8 +178,8 @@ func (r *Recorder) Reopen() (bool, error) {
 	}
 }
 
-// Close writes what is queued and closes the file. Its error says how many records
-// could not be written. A nil Recorder has none.
+// Close writes the queued records and closes the file. Its error contains the number of
+// records that could not be written. Closing a nil Recorder does nothing.
 func (r *Recorder) Close() error {
 	if r == nil {
 		return nil
@@ -248,8 +246,8 @@ func (w *writer) add(rec *trace.Record) {
 	}
 }
 
-// flush writes the lines, unless it is too early to try again. It says once that the
-// file cannot be written, and once that it can be again.
+// flush writes the lines, unless it is too early to try again. It logs once that the file
+// cannot be written, and once that it can be again.
 func (w *writer) flush(now bool) {
 	if w.failed != nil && !now && time.Since(w.tried) < retryInterval {
 		return

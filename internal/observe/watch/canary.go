@@ -1,10 +1,11 @@
-// Package watch keeps an eye on the process itself, so that weir's own lateness
-// is not taken for an engine's or a client's.
+// Package watch observes the process itself, so that weir's own lateness is not blamed on
+// an engine or a client.
 //
-// The canary tells of each time for which nothing was read. A longer one is a stall, which
-// is explained by what package busy and the system know of it (explain). A Detector tells
-// from looks, four each second, which Triggers last. Profiles keeps what the runtime has
-// seen when one begins. Watch is the shell of these, which are told what there was and when.
+// The canary reports each time during which nothing was read. A long one is a stall, whose
+// cause is determined from the records of package busy and the system (explain). A Detector
+// derives from looks, four each second, which Triggers last. Profiles keeps the runtime's
+// recordings when one begins. Watch is the shell: it feeds the others with events and
+// times.
 package watch
 
 import (
@@ -27,11 +28,10 @@ var buckets = []float64{
 	.0065, .008, .01, .015, .02, .03, .05, .075, .1, .15, .2, .3, .5, 1, 2, 5,
 }
 
-// Canary measures how late the process's I/O is: from the moment a file
-// descriptor became ready until a goroutine had read it. The moments are on a
-// schedule that the process does not keep, and those that pass while everything
-// stands still count too. The wait of the process for one of the machine's cores
-// is in it, whoever has them.
+// Canary measures how late the process's I/O is: the time from a file descriptor's
+// readiness until a goroutine has read it. The moments follow a schedule that the process
+// does not keep, so moments during a stall count too. The time includes the process's wait
+// for one of the machine's cores, whoever uses them.
 type Canary struct {
 	stall prometheus.Histogram
 	stood func(time.Duration)
@@ -39,15 +39,15 @@ type Canary struct {
 	due   atomic.Int64                      // the schedule's next moment
 }
 
-// NewCanary makes a canary whose metric is in r; Run lets it sing. stood is told of each
-// time for which the process's I/O stood still that is longer than the canary looks; nil
-// is fine.
+// NewCanary makes a canary whose metric is in r; Run starts it. stood, if not nil, is
+// called with each time during which the process's I/O stood still for longer than the
+// canary's interval.
 func NewCanary(r prometheus.Registerer, stood func(time.Duration)) *Canary {
 	c := &Canary{stall: prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    StallMetric,
 		Help:    "How long a file descriptor was ready until a goroutine had read it, sampled every 10 ms.",
 		Buckets: buckets,
-		// As metrics.Native has it.
+		// As in metrics.Native.
 		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160, NativeHistogramMinResetDuration: time.Hour,
 	}), stood: stood}
 	r.MustRegister(c.stall)

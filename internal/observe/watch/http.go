@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Handlers are the pages of the operator's listener, by their patterns. Whoever mounts them sees
-// to who may ask.
+// Handlers returns the pages of the operator's listener, by their patterns. The caller
+// restricts access to them.
 func (w *Watch) Handlers() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"GET /watch":           w.serveState,

@@ -49,7 +49,7 @@ func (t *Turn) Holder() string {
 	return t.holder
 }
 
-// ProfileOptions are what profiles are kept by.
+// ProfileOptions control where and how many profiles are kept.
 type ProfileOptions struct {
 	Dir      string
 	Keep     int   // files; 0 means 20
@@ -68,12 +68,12 @@ const DefaultCPU = 5 * time.Second
 // LeastMaxBytes is the least of ProfileOptions.MaxBytes: four files of some size.
 const LeastMaxBytes = 4 << 20
 
-// maxFile bounds a file; the flight recorder's window, of which the runtime gives no
+// maxFile bounds a file. The flight recorder's window, which the runtime does not
 // guarantee, is a quarter of it.
 const maxFile = 32 << 20
 
-// Profiles keeps what the runtime's flight recorder has seen of the seconds before a
-// trigger, and a CPU profile of those after it, as files of a folder that is bounded.
+// Profiles keeps the runtime's flight recording of the seconds before a trigger and a CPU
+// profile of those after it, as files in a folder of bounded size.
 type Profiles struct {
 	o        ProfileOptions
 	root     *os.Root
@@ -102,7 +102,7 @@ const (
 	partial   = ".part"
 )
 
-// parseName tells what a file of the folder is; ok is false of anything else.
+// parseName parses the name of a file in the folder; ok is false for other files.
 func parseName(name string) (p Profile, ok bool) {
 	m := profileName.FindStringSubmatch(name)
 	if m == nil {
@@ -147,7 +147,7 @@ func NewProfiles(o ProfileOptions) (*Profiles, error) {
 	return p, nil
 }
 
-// sweep removes what a process has left that was killed.
+// sweep removes what a killed process has left.
 func (p *Profiles) sweep() {
 	for _, name := range p.names() {
 		if base, ok := strings.CutSuffix(name, partial); ok {
@@ -180,9 +180,9 @@ func (p *Profiles) allowed(now time.Time) bool {
 	return true
 }
 
-// Capture keeps what went on before now and what goes on from now on, unless somebody
-// takes a profile already or the hour has had its captures. It takes some seconds, or
-// until ctx ends.
+// Capture keeps a recording of the time before now and a profile of the time after it,
+// unless another profile is being taken or the hour has had its captures. It takes some
+// seconds, or until ctx ends.
 func (p *Profiles) Capture(ctx context.Context, why Trigger) {
 	who := "weir itself, because of " + why.String()
 	if holder, ok := p.o.Turn.Take(who); !ok {
@@ -238,7 +238,8 @@ func (b *bounded) Write(data []byte) (int, error) {
 	return n, err
 }
 
-// keep writes a file and gives it its name when it is whole. What fails leaves nothing.
+// keep writes a file and gives it its name when it is complete. A failed write leaves
+// nothing.
 func (p *Profiles) keep(name string, write func(io.Writer) error) {
 	err := p.write(name, write)
 	p.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuTime is what the process has used of its cores.
+// cpuTime returns the CPU time that the process has used.
 func cpuTime() time.Duration {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
@@ -19,7 +19,7 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// system reads what the kernel counts of the process's threads, its group and the machine.
+// system reads the kernel's counters of the process's threads, its group and the machine.
 // It is used by one goroutine at a time.
 type system struct {
 	throttle string // the group's file; empty where there is none
@@ -40,7 +40,7 @@ func newSystem() *system {
 	return s
 }
 
-// groupFiles are where the CPU limit of the process's group may be told of.
+// groupFiles returns the files that may contain the CPU limit of the process's group.
 func groupFiles() (paths []string) {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *system) file(path string) []byte {
 	return s.buf[:n]
 }
 
-// read adds what the system counts to a sample.
+// read adds the system's counters to a sample.
 func (s *system) read(to *Sample) {
 	to.RunDelay = s.runDelay()
 	to.Steal = s.steal()

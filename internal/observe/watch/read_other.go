@@ -7,7 +7,7 @@ import "time"
 // cpuTime is not known here.
 func cpuTime() time.Duration { return 0 }
 
-// system tells nothing here.
+// system reads nothing on this system.
 type system struct{}
 
 func newSystem() *system { return &system{} }

@@ -10,8 +10,8 @@ import (
 	"weir/internal/observe/busy"
 )
 
-// Sample is what the process and its machine have used until a moment. All but At are
-// totals since some beginning; what the system does not tell stays 0.
+// Sample is what the process and its machine have used until a moment. All fields except At
+// are totals since some beginning; values that the system does not report stay 0.
 type Sample struct {
 	At        int64 // on trace's clock
 	CPU       time.Duration
@@ -23,7 +23,7 @@ type Sample struct {
 	Busy      busy.Spent
 }
 
-// Kinds of what held the core in a stall, besides the names of operations.
+// Causes of a stall, besides the names of operations.
 const (
 	HeldByGC     = "gc"
 	HeldByNobody = "nobody of ours"
@@ -40,7 +40,7 @@ type Stall struct {
 	HeldBy     string      `json:"held_by"`
 	Why        string      `json:"why"`
 	Operations []Operation `json:"operations"`
-	// What the process and the machine did meanwhile.
+	// The activity of the process and the machine during the stall.
 	CPUMS       float64 `json:"cpu_ms"`
 	GCPauseMS   float64 `json:"gc_pause_ms"`
 	RunDelayMS  float64 `json:"run_delay_ms"`
@@ -50,7 +50,7 @@ type Stall struct {
 	Pending     int64   `json:"pending"`
 }
 
-// Operation is what an operation had of a stall.
+// Operation is an operation's part of a stall.
 type Operation struct {
 	Operation  string   `json:"operation"`
 	MS         float64  `json:"ms"` // of all its spans together
@@ -62,7 +62,7 @@ type Operation struct {
 // end is when it was over, on the timeline's clock.
 func (s *Stall) end() int64 { return s.StartNS + int64(s.MS*1e6) }
 
-// Bounds of what a stall keeps.
+// Bounds of a stall's record.
 const (
 	maxStallIDs = 8
 	maxStalls   = 128
@@ -71,11 +71,12 @@ const (
 func millis[T int64 | time.Duration](d T) float64 { return float64(int64(d)/1e3) / 1e3 }
 
 // explain returns what held the core from one moment to another. before was taken at the
-// latest before the stall, and after at its end; spans are what ran meanwhile for long.
+// latest before the stall, and after at its end; spans are operations that ran for long
+// meanwhile.
 //
-// It goes by what there is proof of. A collector that paused everything has held the core.
-// A process that has used no CPU was kept from it, and then the kernel says by whom. Else
-// it was one of ours: the operation that ran longest, or all the short ones of a kind.
+// It uses only evidence. If the garbage collector paused everything, it held the core. If
+// the process used no CPU, it was kept from it, and the kernel reports by whom. Otherwise
+// it was weir: the operation that ran longest, or all the short ones of a kind.
 func explain(from, to int64, before, after *Sample, spans []busy.Span, cores int) Stall {
 	lasted := to - from
 	s := Stall{

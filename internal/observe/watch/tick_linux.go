@@ -12,11 +12,11 @@ import (
 	"weir/internal/trace"
 )
 
-// maxMissed bounds what is booked at once: a minute, for a machine that slept.
+// maxMissed bounds what is recorded at once: a minute, for a machine that slept.
 const maxMissed = 6000
 
-// tick calls saw when moments of the schedule have come: the kernel keeps it,
-// and the poller that carries all other I/O of the process tells of it.
+// tick calls saw when moments of the schedule have come. The kernel keeps the schedule, and
+// the poller of all other I/O of the process reports it.
 func tick(ctx context.Context, saw func(last, read int64, n uint64)) error {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {

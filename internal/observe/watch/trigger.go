@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Trigger is a reason to look closer: while one lasts the log says every few seconds what
-// goes on, and as it begins a profile is kept.
+// Trigger is a reason to look closer: while one lasts the log reports the activity every
+// few seconds, and when it begins a profile is kept.
 type Trigger uint8
 
 // The triggers.
@@ -39,7 +39,7 @@ type Limits struct {
 	CPU float64
 }
 
-// Look is what was seen at a moment, of the time since the look before.
+// Look is what was observed since the look before.
 type Look struct {
 	At       int64
 	CPUShare float64
@@ -62,7 +62,7 @@ const (
 	backlogMin  = 8
 )
 
-// Detector tells from looks which triggers last. It takes the time as input.
+// Detector derives from looks which triggers last. It takes the time as input.
 type Detector struct {
 	limits Limits
 	last   int64 // the look before
@@ -109,7 +109,7 @@ func (d *Detector) holds(t Trigger, l *Look) (holds bool, needs time.Duration) {
 	}
 }
 
-// Look takes in what was seen.
+// Look processes a look.
 func (d *Detector) Look(l Look) (c Change) {
 	if d.last == 0 {
 		d.last = l.At
@@ -158,7 +158,7 @@ type delays [delayClasses]atomic.Int64
 
 const delayClasses = 160
 
-// class returns the one of a duration, in microseconds of it.
+// class returns the class of a duration, in microseconds.
 func class(d time.Duration) int {
 	us := uint64(max(d.Microseconds(), 1))
 	n := bits.Len64(us) // 1 or more
@@ -174,7 +174,7 @@ func above(class int) time.Duration {
 
 func (d *delays) observe(of time.Duration) { d[class(of)].Add(1) }
 
-// spread is what delays counted until a moment.
+// spread is the delays counted until a moment.
 type spread [delayClasses]int64
 
 func (d *delays) read() (s spread) {
@@ -184,7 +184,8 @@ func (d *delays) read() (s spread) {
 	return s
 }
 
-// p99 returns the 99th percentile of what came between two readings, and how many came.
+// p99 returns the 99th percentile of the delays between two readings, and their number.
+// The gateway does not use package latency for it: that belongs to what measures it.
 func (s *spread) p99(before *spread) (p time.Duration, n int64) {
 	for i := range s {
 		n += s[i] - before[i]

@@ -21,8 +21,8 @@ import (
 	"weir/internal/trace"
 )
 
-// Options are what a Watch needs to know. Registry is needed; everything else has a
-// working zero value.
+// Options configure a Watch. Registry is required; everything else has a working zero
+// value.
 type Options struct {
 	Registry prometheus.Registerer
 	Log      *slog.Logger
@@ -33,13 +33,13 @@ type Options struct {
 	StallThreshold time.Duration
 	Limits         Limits
 	Profiles       *Profiles // nil: none are kept
-	// Load says what the process has to do, and Pending of that, which is cheap, how many
-	// streams have output that was not taken. Nil: nothing is known.
+	// Load returns the work of the process. Pending returns, cheaply, how many streams have
+	// output that was not taken. Nil means unknown.
 	Load    func() Load
 	Pending func() int64
 }
 
-// Load is what a process has to do.
+// Load is the work that a process has.
 type Load struct {
 	Streams, Pending int64
 	// Blocked is how many streams wait for clients that do not read.
@@ -47,10 +47,10 @@ type Load struct {
 	QueueWait time.Duration // of the request that waits longest for an engine
 }
 
-// Watch watches the process: by the canary for stalls, and by looks for triggers.
+// Watch observes the process: stalls by the canary, triggers by looks.
 //
 // Goroutines: the canary's, one that looks, and one while a profile is taken. All have
-// ended when Run returns. A nil Watch watches nothing.
+// ended when Run returns. A nil Watch does nothing.
 type Watch struct {
 	o      Options
 	canary *Canary
@@ -82,7 +82,7 @@ type Watch struct {
 // delaySeconds is how long back a percentile goes.
 const delaySeconds = 10
 
-// lookEvery is how often the watch looks; what the kernel counts costs it some 100 us.
+// lookEvery is the interval of looks; reading the kernel's counters costs some 100 us.
 const lookEvery = 250 * time.Millisecond
 
 // New makes a watch; Run lets it watch.
@@ -119,7 +119,7 @@ func (w *Watch) Delayed(d time.Duration) {
 	}
 }
 
-// figures reads what a sample has besides what is read with each tick.
+// figures reads the parts of a sample that are not read with each tick.
 type figures struct {
 	system  *system
 	gc      debug.GCStats
@@ -141,8 +141,8 @@ func (f *figures) read(to *Sample) {
 	}
 }
 
-// schedP99 returns the 99th percentile of how long goroutines waited for a core since the
-// call before, of those samples that the runtime takes.
+// schedP99 returns the 99th percentile of the time that goroutines waited for a core since
+// the call before, according to the runtime's samples.
 func (f *figures) schedP99() time.Duration {
 	v := f.runtime[1].Value
 	if v.Kind() != metrics.KindFloat64Histogram {
@@ -176,9 +176,9 @@ func (f *figures) schedP99() time.Duration {
 	return time.Duration(p * 1e9)
 }
 
-// saw is called by the canary at each of its moments: everything was read at read that was
-// late by at most d. It reads what costs less than a microsecond, so that what a stall had
-// is known to 10 ms.
+// saw is called by the canary at each of its moments: at read everything was read that was
+// late by at most d. It reads what costs less than a microsecond, so that the activity
+// during a stall is known to within 10 ms.
 func (w *Watch) saw(read int64, d time.Duration) {
 	now := Sample{At: read, CPU: cpuTime(), Busy: w.meter.Spent(read)}
 	pending := w.o.Pending()
@@ -191,7 +191,7 @@ func (w *Watch) saw(read int64, d time.Duration) {
 	w.tick = now
 }
 
-// stall books one that has ended, says so, and has what went on kept.
+// stall records and logs a stall that has ended, and starts a capture.
 func (w *Watch) stall(from, to int64, after *Sample) {
 	spans := w.meter.During(from, to)
 	w.reading.Lock()
@@ -227,14 +227,14 @@ func (w *Watch) stall(from, to int64, after *Sample) {
 	}
 }
 
-// knows keeps what was read.
+// knows keeps a sample.
 func (w *Watch) knows(s *Sample) {
 	copy(w.known[1:], w.known[:])
 	w.known[0] = *s
 }
 
-// knownAt returns what was read before a moment: when a stall ends, a look may come before
-// the canary, and it has seen what the stall had.
+// knownAt returns the latest sample from before a moment. When a stall ends, a look may
+// come before the canary, and such a sample includes the stall.
 func (w *Watch) knownAt(at int64) (s Sample) {
 	for _, s = range w.known {
 		if s.At <= at {
@@ -258,8 +258,8 @@ func (w *Watch) Stalls() (latest []Stall, total int) {
 	return latest, w.total
 }
 
-// Overlap returns the stalls that a time has seen, the latest of them, in their order. It costs a
-// request that has seen none two loads.
+// Overlap returns the stalls within a time, the latest of them, in order. A request without
+// a stall pays two loads.
 func (w *Watch) Overlap(from, to int64) (seen []trace.Stall) {
 	if w == nil || w.o.StallThreshold == 0 {
 		return nil
@@ -282,7 +282,7 @@ func (w *Watch) Overlap(from, to int64) (seen []trace.Stall) {
 	w.mu.Unlock()
 	slices.Reverse(seen)
 	if now && (len(seen) == 0 || seen[len(seen)-1].End <= due) {
-		// It goes on, or has just ended: the canary has not said so yet.
+		// It continues, or has just ended: the canary has not reported it yet.
 		seen = append(seen[max(0, len(seen)+1-trace.MaxStalls):], trace.Stall{Start: due, End: to})
 	}
 	return seen
@@ -334,7 +334,7 @@ func (w *Watch) look(ctx context.Context, tasks *sync.WaitGroup) {
 	}
 }
 
-// judge makes a look of two samples, and gives what it changed.
+// judge makes a look of two samples, and returns what it changed.
 func (w *Watch) judge(before, after *Sample, sched time.Duration) (Change, *State) {
 	load, passed := w.o.Load(), max(after.At-before.At, 1)
 	open, limit := descriptors()
@@ -371,7 +371,7 @@ func (w *Watch) judge(before, after *Sample, sched time.Duration) (Change, *Stat
 	return c, &state
 }
 
-// State is what the watch saw at its latest look, of the time since the look before.
+// State is the latest look: what was observed since the look before.
 type State struct {
 	At       time.Time `json:"at"`
 	OverMS   float64   `json:"over_ms"`
@@ -416,7 +416,7 @@ type ActiveTrigger struct {
 	MS      float64 `json:"ms"`
 }
 
-// shares returns what was spent as shares of one core, the largest first.
+// shares returns the time spent as shares of one core, the largest first.
 func shares(spent busy.Spent, of int64) []Share {
 	all := []Share{}
 	for op, ns := range spent {
@@ -428,7 +428,7 @@ func shares(spent busy.Spent, of int64) []Share {
 	return all
 }
 
-// maxRunning is how many of the operations that run are told.
+// maxRunning is how many of the running operations are reported.
 const maxRunning = 16
 
 func runningSpans(running []busy.Span, now int64) []RunningSpan {
@@ -439,14 +439,14 @@ func runningSpans(running []busy.Span, now int64) []RunningSpan {
 	return all
 }
 
-// State returns what the latest look saw.
+// State returns the state at the latest look.
 func (w *Watch) State() State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.state
 }
 
-// tell has the log say what begins, what goes on and what is over.
+// tell logs what begins, what continues and what is over.
 func (w *Watch) tell(c *Change, s *State) {
 	for _, e := range c.Ended {
 		w.o.Log.Info("a trigger is over", "trigger", e.Trigger.String(), "after", e.After.Round(time.Millisecond))

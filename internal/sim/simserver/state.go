@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"weir/internal/sim"
+	"weir/internal/workload/latency"
 )
 
 // State is the state that the engine reports. Received = finished + aborted + rejected +
@@ -111,12 +112,9 @@ func (l *lateness) add(d time.Duration) {
 
 // quantile returns the upper bound of the bucket that holds the quantile.
 func (l *lateness) quantile(q float64) time.Duration {
-	rank := uint64(q * float64(l.n))
-	for i, n := range l.bucket {
-		if rank < n {
-			return min(time.Duration(1<<i)*time.Microsecond, l.max)
-		}
-		rank -= n
+	i, ok := latency.Bucket(l.bucket[:], q)
+	if !ok {
+		return 0
 	}
-	return l.max
+	return min(time.Duration(1<<i)*time.Microsecond, l.max)
 }

@@ -1,20 +1,19 @@
-// Package content makes what a simulated engine says, so that whoever reads it
-// can tell whether it arrived whole.
+// Package content makes the text of a simulated engine, so that a reader can tell whether
+// it arrived whole.
 //
-// The text consists of words: tokens whose text is one space and two or more
-// lower-case ASCII letters. Words are numbered; the low bits of a word's
-// number are a check of the word before it, the two bits above them are free.
-// Because the check is never equal to the check of the word before, a word
-// that is missing, repeated or exchanged with its neighbour always shows, from
-// the text alone. Any other damage (several words lost in a row, a word of
-// another stream) goes unseen with probability 1/(2^bits-1), where bits is at
-// least 8. What text alone cannot show is a loss at its very end: compare the
-// count of words with the usage reported.
+// The text consists of words: tokens whose text is one space and two or more lower-case
+// ASCII letters. Words are numbered; the low bits of a word's number are a check of the
+// word before it, the two bits above them are free. Because the check is never equal to the
+// check of the word before, the text alone always shows a word that is missing, repeated or
+// exchanged with its neighbour. Any other damage (several words lost in a row, a word of
+// another stream) is missed with probability 1/(2^bits-1), where bits is at least 8. The
+// text alone cannot show a loss at its very end: compare the count of words with the
+// reported usage.
 //
-// What comes next depends on all ids so far and on the request's seed, on
-// nothing else: an engine that is given prompt and generated ids as its prompt
-// goes on exactly where another one stopped. The chance of an end is therefore
-// the same at each token, whatever the limit of the request.
+// The next id depends only on all ids so far and on the request's seed. So an engine whose
+// prompt is the prompt and generated ids of another one continues exactly where that one
+// stopped. Consequently the probability of an end is the same at each token, whatever the
+// limit of the request.
 package content
 
 import (
@@ -43,11 +42,10 @@ type Words struct {
 	longest   int // bytes of the longest word, without the space
 }
 
-// New collects the words of a vocabulary: ids below size whose text is a space
-// followed by two or more lower-case ASCII letters, in the order of ids, cut to
-// the largest power of two up to 4096. text gives an id's bytes and false for
-// an id that must not be used. It fails on vocabularies of fewer than 1024
-// words.
+// New collects the words of a vocabulary: ids below size whose text is a space followed by
+// two or more lower-case ASCII letters, in the order of ids, cut to the largest power of
+// two up to 4096. text returns an id's bytes, and false for an id that must not be used.
+// New fails on vocabularies with fewer than 1024 words.
 func New(size int, text func(id uint32) ([]byte, bool)) (*Words, error) {
 	w := &Words{byText: make(map[string]uint16, maxWords)}
 	for id := uint32(0); int(id) < size && len(w.ids) < maxWords; id++ {
@@ -104,7 +102,7 @@ func (w *Words) Len() int { return len(w.ids) }
 // CheckBits is the number of bits of each word that check the word before it.
 func (w *Words) CheckBits() int { return int(w.checkBits) }
 
-// ID returns the id of the word of that number, which is below Len.
+// ID returns the id of word number n, which must be below Len.
 func (w *Words) ID(n int) uint32 { return w.ids[n] }
 
 // Text returns the text of a word's id, with its leading space, and false for an
@@ -138,13 +136,12 @@ func (w *Words) after(word uint16) uint16 {
 	return w.follow[word]
 }
 
-// follow builds the table behind after. For each value of the free bits it
-// holds one cycle through all checks (Sattolo's shuffle). A cycle has no fixed
-// point, so a word's check never equals the check of the word before, and
-// single losses are certain to be seen; and it is a permutation, so all checks
-// stay equally likely and longer losses have no better odds than chance. The
-// table depends on nothing but the number of words: every engine and every
-// verifier must have the same.
+// follow builds the table behind after. For each value of the free bits it holds one cycle
+// through all checks (Sattolo's shuffle). A cycle has no fixed point, so a word's check
+// never equals the check of the word before, and single losses are always seen. It is also
+// a permutation, so all checks stay equally likely, and longer losses are missed only by
+// chance. The table depends only on the number of words: every engine and every verifier
+// must have the same.
 func follow(words int, checkBits uint) []uint16 {
 	checks := 1 << checkBits
 	next := make([]uint16, words)

@@ -19,8 +19,8 @@ const (
 // document writes a document by a schema.
 func (p *pen) document(s *Schema) { p.node(s.root, 0) }
 
-// node writes a value. Its size is what the schema requires where the document
-// is deep or long already, which keeps recursive schemas finite.
+// node writes a value. If the document is already deep or long, it writes only what the
+// schema requires, which keeps recursive schemas finite.
 func (p *pen) node(n *node, depth int) {
 	if p.stopped() {
 		return
@@ -178,7 +178,7 @@ func (p *pen) object(n *node, depth int, tight bool) {
 	p.literal("}")
 }
 
-// free writes members of a map, whose names the schema leaves open.
+// free writes members of a map, whose names the schema does not define.
 func (p *pen) free(n *node, depth int) {
 	count := 1 + p.draw(arrayItems)
 	if n.size.max >= 0 {

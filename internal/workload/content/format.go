@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// formats are the formats that are written, each from its draws. All texts of one
-// are equally long: that one of them fits minLength and maxLength is asked when a
-// schema is compiled, and holds for all.
+// formats are the formats that can be written, each from its draws. All texts of a format
+// have the same length, so whether it fits minLength and maxLength is checked once, when a
+// schema is compiled.
 var formats = map[string]func(draw func(int) int) string{
 	"date":      date,
 	"time":      clock,

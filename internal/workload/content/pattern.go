@@ -84,8 +84,7 @@ type patternWriter struct {
 	failed bool
 }
 
-// maxPatternSteps bounds the work on a text, which repetitions of nothing could
-// make endless.
+// maxPatternSteps bounds the work on a text. Repetitions of nothing could make it endless.
 const maxPatternSteps = 1 << 16
 
 func (w *patternWriter) write(re *syntax.Regexp) {

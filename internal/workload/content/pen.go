@@ -6,16 +6,15 @@ import (
 	"strings"
 )
 
-// pen is what documents, calls and reasoning are written with, and read with
-// again: what writes them makes the same calls either way, so that a text can
-// be held against the only ones that could have been written.
+// pen writes documents, calls and reasoning, and also reads them: the writing code makes
+// the same calls in both cases, so that a text can be compared with the only texts that
+// could have been written.
 //
-// A text consists of literals, words, and choices that show in both. Words
-// follow each other by the check of the words' list, whatever stands between
-// them. Choices are a function of the variant, of the choices before and of the
-// words so far; there are few variants, so that a reader tries them all. The
-// words' free bits alone depend on the whole prompt, and a reader takes them
-// from the text.
+// A text consists of literals, words, and choices that both reveal. Words follow each other
+// by the check of the word list, whatever stands between them. Choices are a function of
+// the variant, of the choices before and of the words so far; there are few variants, so a
+// reader tries them all. Only the words' free bits depend on the whole prompt, and a reader
+// takes them from the text.
 type pen struct {
 	w    *Words
 	last uint16 // the word before, or noWord
@@ -87,7 +86,7 @@ func (p *pen) literal(text string) {
 	}
 }
 
-// wrote holds what was written since n against what is expected.
+// wrote compares the text written since n with the expected one.
 func (p *pen) wrote(n int) {
 	for ; n < len(p.ids); n++ {
 		if n < len(p.expect) && p.ids[n] != p.expect[n] {

@@ -9,7 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// AskError says what of a request cannot be done.
+// AskError reports an unsupported part of a request.
 type AskError struct {
 	Param  string // the field, as the OpenAI API calls it
 	Reason string
@@ -22,7 +22,7 @@ func askError(param, format string, args ...any) error {
 	return &AskError{Param: param, Reason: fmt.Sprintf(format, args...)}
 }
 
-// reading is what a prompt says.
+// reading is the parsed prompt.
 type reading struct {
 	s      *Speaker
 	prompt []uint32
@@ -36,10 +36,9 @@ type reading struct {
 	directive directive
 }
 
-// directive is what a prompt says about the answer in this many words: a first
-// line [weir-sim {...}] of the last message, or of a prompt that is no chat. The
-// chat template of weir-sim writes one as a last message of the system's for
-// what is asked of it by chat_template_kwargs.
+// directive is an instruction in a prompt about the answer: a first line [weir-sim {...}]
+// of the last message, or of a prompt that is not a chat. The chat template of weir-sim
+// writes one into a last system message for chat_template_kwargs.
 type directive struct {
 	Ask
 	tool string // the one to call
@@ -51,8 +50,8 @@ const (
 	longestDirective = 256 << 10 // bytes
 )
 
-// read finds out what a prompt says. It looks at the ends of a chat and at its
-// first message, not at all of its text.
+// read parses a prompt. It looks at the end of a chat and at its first message, not at all
+// of its text.
 func (s *Speaker) read(prompt []uint32) (reading, error) {
 	in := reading{s: s, prompt: prompt}
 	at := len(prompt) - 1
@@ -65,7 +64,7 @@ func (s *Speaker) read(prompt []uint32) (reading, error) {
 			return in, in.readChat(at)
 		}
 	}
-	// What has no text, as a token of beginning, may come before a directive.
+	// Ids without text, such as a token of beginning, may precede a directive.
 	for in.from < len(prompt) && len(s.Text(prompt[in.from])) == 0 {
 		in.from++
 	}
@@ -132,7 +131,7 @@ func (in *reading) before(end int) (role string, body []uint32, begin int) {
 	return role, body, begin
 }
 
-// any returns the bytes of an id, also of one that must not be said.
+// any returns the bytes of an id, even of one that must not be generated.
 func (s *Speaker) any(id uint32) []byte {
 	if int64(id) >= int64(s.o.Size) {
 		return nil
@@ -151,9 +150,8 @@ func (s *Speaker) begins(ids []uint32, text string) bool {
 	return strings.HasPrefix(string(b), text)
 }
 
-// take reads a directive on the first line of a message and gives what follows
-// it, all of the message where there is none. What a second one says replaces
-// what the first one did.
+// take reads a directive on the first line of a message and returns the rest, or the whole
+// message if there is none. A second directive overrides the first.
 func (in *reading) take(body []uint32) ([]uint32, error) {
 	if !in.s.begins(body, directiveOpen) {
 		return body, nil

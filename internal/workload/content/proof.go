@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Proof holds an answer against what an engine can have said, from its text
-// alone, part by part in the order of the answer: reasoning, then calls, a
-// document, or words. It tells a part that lost, repeated or exchanged anything,
-// words and structure alike, as long as no other answer to the same schema or
-// tools has just that text. A part may be the last one and cut.
+// Proof compares an answer with what an engine can have generated, from its text alone,
+// part by part in the order of the answer: reasoning, then calls, a document, or words. It
+// detects a part that lost, repeated or exchanged anything, words and structure alike,
+// unless another answer to the same schema or tools has exactly that text. A part may be
+// the last one and cut.
 //
-// It takes an answer from its beginning. Where that is not known, as with an
-// answer in words that goes on another one's, a Verifier does.
+// It needs an answer from its beginning. If the beginning is not known, as with an answer
+// in words that continues another one, use a Verifier.
 type Proof struct {
 	w    *Words
 	pens []pen // one for each variant that the parts so far can be of
@@ -28,8 +28,8 @@ func (w *Words) Proof() *Proof {
 	return p
 }
 
-// Reasoning holds the reasoning against what an effort asks for. White space
-// around it is no part of it. whole says that it was not cut.
+// Reasoning checks the reasoning for an effort. White space around it is ignored. whole
+// reports that it was not cut.
 func (p *Proof) Reasoning(e Effort, text string, whole bool) error {
 	text = strings.TrimRight(strings.TrimLeft(text, "\n"), "\n")
 	if whole {
@@ -67,8 +67,8 @@ func (p *Proof) Words() *Verifier {
 	return v
 }
 
-// part keeps the variants that a part can be of; none is an error, the one of
-// the variant that came furthest.
+// part keeps the variants that a part can belong to. If there are none, it returns the
+// error of the variant that came furthest.
 func (p *Proof) part(what, text string, whole bool, read func(*pen)) error {
 	kept := p.pens[:0]
 	var nearest error

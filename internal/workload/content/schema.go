@@ -5,15 +5,14 @@ import (
 	"math/big"
 )
 
-// Schema is a JSON Schema that documents can be written by. It is immutable.
+// Schema is a JSON Schema by which documents can be written. It is immutable.
 //
-// Of draft 2020-12 it takes type, enum, const, properties, required,
-// additionalProperties, minProperties, maxProperties, items, prefixItems,
-// minItems, maxItems, uniqueItems, minLength, maxLength, pattern, format,
-// minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf, anyOf,
-// oneOf, allOf, and $ref within the document, recursive ones included.
-// Annotations have no effect. All else, and any combination that documents
-// cannot be made for with certainty, is refused by its name.
+// From draft 2020-12 it supports type, enum, const, properties, required,
+// additionalProperties, minProperties, maxProperties, items, prefixItems, minItems,
+// maxItems, uniqueItems, minLength, maxLength, pattern, format, minimum, maximum,
+// exclusiveMinimum, exclusiveMaximum, multipleOf, anyOf, oneOf, allOf, and $ref within the
+// document, including recursive ones. Annotations have no effect. Every other keyword, and
+// any combination for which documents cannot be made with certainty, is refused by name.
 type Schema struct {
 	root *node
 	text string
@@ -22,7 +21,7 @@ type Schema struct {
 // String returns the schema's JSON, without white space.
 func (s *Schema) String() string { return s.text }
 
-// SchemaError says what of a schema cannot be done.
+// SchemaError reports an unsupported part of a schema.
 type SchemaError struct {
 	Path   string // JSON pointer of the schema it stands in, as in "/properties/a"
 	Reason string
@@ -36,7 +35,7 @@ func (e *SchemaError) Error() string {
 	return e.Reason + ", at " + e.Path
 }
 
-// Bounds of a schema and of what is written by it.
+// Bounds of a schema and of its documents.
 const (
 	maxSchemaNodes  = 5000
 	maxAlternatives = 256

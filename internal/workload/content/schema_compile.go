@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// compileSchema reads a schema whose documents are objects, where that is
-// asked for.
+// compileSchema reads a schema; with object its documents must be objects.
 func compileSchema(root value, object bool) (*Schema, error) {
 	c := &compiler{root: root, atoms: map[string]*atom{}, nodes: map[string]*node{}}
 	of := []place{{value: root}}
@@ -28,8 +27,8 @@ func compileSchema(root value, object bool) (*Schema, error) {
 	return &Schema{root: n, text: string(root.raw)}, nil
 }
 
-// atom is one schema of the document by itself: its keywords, without what
-// $ref, allOf, anyOf and oneOf bring.
+// atom is one schema of the document alone: its keywords, without those that $ref, allOf,
+// anyOf and oneOf add.
 type atom struct {
 	path     string
 	never    bool // the schema false
@@ -54,8 +53,8 @@ type atom struct {
 	choices  []choice       // anyOf and oneOf
 }
 
-// place is a schema and where it stands. up leads to those that brought it by
-// $ref, allOf, anyOf or oneOf, for the same value.
+// place is a schema and its location. up leads to the schemas that refer to it for the same
+// value, by $ref, allOf, anyOf or oneOf.
 type place struct {
 	value value
 	path  string
@@ -76,7 +75,7 @@ func (c *chain) has(path string) bool {
 	return false
 }
 
-// under returns places with those that bring them.
+// under returns places with the schemas that refer to them.
 func under(of []place, up *chain) []place {
 	out := make([]place, len(of))
 	for i, p := range of {
@@ -151,8 +150,8 @@ func (c *compiler) node(of []place, choices []choice) (*node, error) {
 	return n, nil
 }
 
-// flatten collects the atoms of schemas, following $ref and allOf, and their
-// choices. What is reached twice counts once.
+// flatten collects the atoms of schemas, following $ref and allOf, and their choices.
+// Schemas reached twice count once.
 func (c *compiler) flatten(of []place, seen map[string]bool, atoms *[]*atom, choices *[]choice) error {
 	for _, p := range of {
 		if p.up.has(p.path) {
@@ -172,7 +171,7 @@ func (c *compiler) flatten(of []place, seen map[string]bool, atoms *[]*atom, cho
 		}
 		*atoms = append(*atoms, a)
 		if p.value.kind == 0 {
-			// An atom whose choices are being made; what it brings is here too.
+			// This atom's choices are being made; its other schemas are here too.
 			continue
 		}
 		up := &chain{p.path, p.up}
@@ -232,8 +231,8 @@ func (c *compiler) fill(n *node, atoms []*atom) error {
 	return n.settle()
 }
 
-// conjunction defers the making of a child until its parent is known, which
-// keeps the stack flat and lets recursion find it.
+// conjunction defers the making of a child until its parent is known, which keeps the stack
+// flat and lets recursion find it.
 func (c *compiler) conjunction(of []place, set func(*node)) {
 	if len(of) == 0 {
 		return
@@ -329,8 +328,7 @@ func (c *compiler) fillObject(n *node, atoms []*atom) error {
 	return nil
 }
 
-// finish makes what was deferred, and finds out which places have a finite
-// document.
+// finish makes the deferred nodes, and finds out which places have a finite document.
 func (c *compiler) finish(root *node) error {
 	for len(c.todo) > 0 {
 		next := c.todo[len(c.todo)-1]

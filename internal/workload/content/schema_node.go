@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// node is what holds of one place in a document: the conjunction of all
-// schemas that apply to it. Where it has alternatives, one of them holds, each
-// with all the rest in it.
+// node holds the constraints of one place in a document: the conjunction of all schemas
+// that apply to it. If it has alternatives, one of them holds, and each includes all other
+// constraints.
 type node struct {
 	path  string
 	never string // why no value fits, where that is so
@@ -139,8 +139,8 @@ func (n *node) dropKind(k kinds, format string, args ...any) {
 	}
 }
 
-// impliedKind is the type to write where the schema names none: the one its
-// other keywords are about.
+// impliedKind returns the type to write if the schema names none: the one that its other
+// keywords apply to.
 func (n *node) impliedKind() kinds {
 	switch {
 	case len(n.members) > 0 || n.others != nil || n.named || n.size != (countRange{0, -1}):
@@ -211,7 +211,7 @@ func (n *node) admitsName(s string) bool {
 	return !n.hasEnum || slices.ContainsFunc(n.enum, func(v value) bool { return v.kind == '"' && v.text() == s })
 }
 
-// rename leaves out the members whose names do not fit, and says whether those of other
+// rename removes the members whose names do not fit, and reports whether members with other
 // names may be written.
 func (n *node) rename() {
 	if n.freely = !n.named; n.names == nil {
@@ -401,8 +401,8 @@ func disjoint(a, b *node, depth int) bool {
 	return true
 }
 
-// admitted returns the types that values may have, which for a node without a
-// type are more than those that are written.
+// admitted returns the types that values may have. For a node without a type these are more
+// than those that are written.
 func (n *node) admitted() kinds {
 	if !n.hasEnum {
 		return n.kinds
@@ -424,7 +424,7 @@ func disjointIn(k kinds, a, b *node, depth int) bool {
 		a, b = b, a
 	}
 	if a.hasEnum {
-		// Values of this type, which the other admits none of.
+		// Values of this type that the other schema does not admit.
 		return !slices.ContainsFunc(a.enum, func(v value) bool {
 			if kindsOf(&v) != k {
 				return false

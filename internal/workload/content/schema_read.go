@@ -26,7 +26,7 @@ func (c *compiler) read(p place) (*atom, error) {
 	return a, nil
 }
 
-// keyword adds what one keyword says to an atom.
+// keyword adds one keyword to an atom.
 func (c *compiler) keyword(a *atom, name string, v value) (err error) {
 	switch name {
 	case "$schema", "$id", "$comment", "$defs", "definitions", "$anchor", "title", "description", "default",
@@ -148,8 +148,7 @@ func kindNames(name string) kinds {
 	return 0
 }
 
-// addEnum leaves what the atom's enum and another one, or a const, have in
-// common.
+// addEnum intersects the atom's enum with another one, or with a const.
 func (a *atom) addEnum(values []value) {
 	n := node{enum: a.enum, hasEnum: a.hasEnum}
 	n.meetEnum(values)

@@ -5,14 +5,13 @@ import (
 	"slices"
 )
 
-// Mode is what an answer consists of.
+// Mode is the kind of content of an answer.
 type Mode uint8
 
 // The modes.
 const (
-	// ModeAuto is what the request asks for: calls where it offers tools and the
-	// last message is no tool's result, a document where it gives a schema, and
-	// words otherwise.
+	// ModeAuto follows the request: calls if it offers tools and the last message is not a
+	// tool's result, a document if it has a schema, and words otherwise.
 	ModeAuto Mode = iota
 	// ModeWords is words, whatever else the request asks for.
 	ModeWords
@@ -51,8 +50,8 @@ const (
 
 var effortNames = [...]string{"", "none", "low", "medium", "high"}
 
-// ParseEffort reads an effort's word: none, low, medium or high, and minimal
-// and xhigh, which are as low and high.
+// ParseEffort reads an effort: none, low, medium or high; minimal and xhigh are the same as
+// low and high.
 func ParseEffort(word string) (Effort, error) {
 	switch word {
 	case "minimal":
@@ -75,7 +74,7 @@ type Tool struct {
 	Parameters *Schema // nil takes no arguments
 }
 
-// Choice says whether tools are called.
+// Choice determines whether tools are called.
 type Choice uint8
 
 // The choices. ChoiceAuto calls one unless a tool's result was the last
@@ -86,8 +85,8 @@ const (
 	ChoiceRequired
 )
 
-// Ask is what a request asks for by its fields. The zero value asks for nothing
-// but what the prompt says.
+// Ask holds what the fields of a request ask for. The zero value adds nothing to the
+// prompt.
 type Ask struct {
 	Mode   Mode
 	Schema *Schema // of the document
@@ -98,8 +97,8 @@ type Ask struct {
 	Calls int
 	// Answered reports whether the last message is a tool's result.
 	Answered bool
-	// Chat reports whether the prompt is a chat up to where the answer begins, which
-	// needs to be said of templates that are not of the ChatML form.
+	// Chat reports whether the prompt is a chat up to the beginning of the answer. It must
+	// be set for templates that do not have the ChatML form.
 	Chat bool
 }
 
@@ -110,7 +109,7 @@ const maxCalls = 16
 const anyObject = `{"type":"object","properties":{"answer":{"type":"string"},"score":{"type":"integer"},` +
 	`"tags":{"type":"array","items":{"type":"string"}}},"required":["answer","score"]}`
 
-// AnyObject is what a document is written by where none is given.
+// AnyObject returns the schema of a document if none is given.
 func AnyObject() *Schema {
 	s, err := CompileSchema([]byte(anyObject))
 	if err != nil {
@@ -119,7 +118,7 @@ func AnyObject() *Schema {
 	return s
 }
 
-// plan is an answer as it was asked for, before a word of it is chosen.
+// plan is an answer as it was asked for, before its words are chosen.
 type plan struct {
 	mode  Mode // not ModeAuto; without meaning where there are tools
 	think Effort
@@ -189,7 +188,7 @@ func (p *pen) arguments(t *Tool) {
 	p.document(t.Parameters)
 }
 
-// copy writes ids as they are, but for those that have no text.
+// copy writes ids unchanged, except those without text.
 func (p *pen) copy(ids []uint32) {
 	for _, id := range ids {
 		if p.stopped() {

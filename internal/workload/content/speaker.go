@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// Speaker says answers that are not words alone. What it says is, like words, a
-// function of all ids so far and of the seed, so that an engine given prompt and
-// generated ids goes on where another one stopped.
+// Speaker generates answers that are not only words. Like words, its answers are a function
+// of all ids so far and of the seed, so that an engine that gets prompt and generated ids
+// continues where another one stopped.
 //
-// It finds out by itself where the prompt ended. In a chat whose template is of
-// the ChatML form that is after the last header of an assistant's turn; of other
-// chats it is told. In any other prompt an answer begins with a line end, and the prompt ends at the
-// first place from which on the ids are those that the engine would say there;
-// that place stays the first one whatever is generated.
+// It finds the end of the prompt itself. In a chat whose template has the ChatML form the
+// prompt ends after the last header of an assistant's turn; for other chats the caller
+// passes it. In any other prompt an answer begins with a line end, and the prompt ends at
+// the first place from which on the ids are those that the engine would generate there;
+// generation does not change that place.
 //
 // It is safe for concurrent use.
 type Speaker struct {
@@ -33,18 +33,18 @@ type SpeakerOptions struct {
 	Size int
 	// Text gives an id's bytes, special tokens included.
 	Text func(id uint32) []byte
-	// Ordinary gives the bytes of an id that may be said, as New takes it.
+	// Ordinary returns the bytes of an id that may be generated, as in New.
 	Ordinary func(id uint32) ([]byte, bool)
-	// Mode and Think hold for requests whose prompt does not say otherwise,
-	// whatever their fields say.
+	// Mode and Think apply to requests whose prompt does not ask for another mode, and
+	// override their fields.
 	Mode  Mode
 	Think Effort
 	// MeanTokens is the mean length of an answer in words after reasoning.
 	MeanTokens int
 }
 
-// Speaker returns the speaker of the vocabulary that the words were made of. The
-// error says what the vocabulary cannot write.
+// Speaker returns the speaker for the vocabulary of the words. The error names what the
+// vocabulary cannot write.
 func (w *Words) Speaker(o SpeakerOptions) (*Speaker, error) {
 	s := &Speaker{Speller: w.Speller(o.Size, o.Ordinary), o: o, turn: noToken, endTurn: noToken, toolCall: noToken, newline: noToken}
 	for id := range uint32(o.Size) {
@@ -76,15 +76,15 @@ type Request struct {
 	Ask       Ask
 }
 
-// Script is what is left to say of an answer.
+// Script is the rest of an answer.
 type Script struct {
 	IDs []uint32 // not nil
 	// Closed reports whether nothing may follow but an end: it is a document or a call.
 	Closed bool
 }
 
-// Script returns what is to be said to a request, and nil where that is words
-// alone. Errors are *AskError or *SchemaError.
+// Script returns the answer to a request, or nil if it is only words. Errors are *AskError
+// or *SchemaError.
 func (s *Speaker) Script(r *Request) (*Script, error) {
 	in, err := s.read(r.Prompt)
 	if err != nil {
@@ -117,8 +117,8 @@ func (s *Speaker) Script(r *Request) (*Script, error) {
 	panic("content: an answer to the whole prompt does not follow it")
 }
 
-// say returns what is left of an answer to the first at ids of the prompt, if
-// the others are the beginning of it.
+// say returns the rest of an answer to the first at ids of the prompt, if the other ids are
+// its beginning.
 func (s *Speaker) say(a *plan, in *reading, stream *Stream, r *Request, at int, header bool) ([]uint32, error) {
 	said := r.Prompt[at:]
 	p := pen{speller: s.Speller, prompt: stream.draw(0xd6e8feb86659fd93), expect: said, limit: len(said) + r.MaxTokens}
@@ -142,8 +142,8 @@ func (s *Speaker) say(a *plan, in *reading, stream *Stream, r *Request, at int, 
 	return []uint32{}, nil
 }
 
-// plan makes one of what the request's fields, the engine's options and the
-// prompt say. The prompt's directive comes first, then the engine.
+// plan combines the request's fields, the engine's options and the prompt. The prompt's
+// directive has priority, then the engine's options.
 func (s *Speaker) plan(ask *Ask, in *reading) (*plan, error) {
 	d := &in.directive
 	a := &plan{mode: firstSet(d.Mode, s.o.Mode, ask.Mode), think: firstSet(d.Think, s.o.Think, ask.Think), mean: s.o.MeanTokens, echo: in.echo}

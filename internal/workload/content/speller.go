@@ -5,12 +5,11 @@ import (
 	"sync"
 )
 
-// Speller writes any text in the ids of one vocabulary. It is safe for
-// concurrent use.
+// Speller writes any text in the ids of one vocabulary. It is safe for concurrent use.
 //
-// It takes the longest token at each place, which is not what a tokenizer makes
-// of the text, but reads the same: ids are concatenated texts here, and what an
-// engine says need not be what an encoder would.
+// It takes the longest token at each place. A tokenizer would give other ids, but the text
+// is the same: ids are concatenated texts here, and the ids that an engine generates need
+// not be those of an encoder.
 type Speller struct {
 	*Words
 	size int
@@ -65,7 +64,7 @@ func (s *Speller) Spell(ids []uint32, text string) ([]uint32, error) {
 	return ids, nil
 }
 
-// Text returns the bytes of an id, none for one that must not be said.
+// Text returns the bytes of an id, none for one that must not be generated.
 func (s *Speller) Text(id uint32) []byte {
 	if int64(id) >= int64(s.size) {
 		return nil

@@ -52,8 +52,8 @@ func (w *Words) Push(s *Stream, id uint32) {
 // Hazard is the chance of an end at each token, as a share of 2^32.
 type Hazard uint32
 
-// MeanLength returns the hazard whose outputs have n ids on average, the end id
-// included. Zero and below never end by themselves.
+// MeanLength returns the hazard whose outputs have n ids on average, including the end id.
+// With zero and below they never end by themselves.
 func MeanLength(n int) Hazard {
 	if n <= 0 {
 		return 0

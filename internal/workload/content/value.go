@@ -50,7 +50,7 @@ func (v *value) canonical() string {
 	return string(raw)
 }
 
-// maxValueDepth bounds the nesting of what is read.
+// maxValueDepth bounds the nesting of values.
 const maxValueDepth = 200
 
 // parseValue reads one JSON document; a name given twice is an error.
@@ -117,7 +117,7 @@ func readValue(d *jsontext.Decoder, depth int) (value, error) {
 	return v, nil
 }
 
-// appendQuoted appends s as a JSON string; what is not UTF-8 becomes U+FFFD.
+// appendQuoted appends s as a JSON string; invalid UTF-8 becomes U+FFFD.
 func appendQuoted(b []byte, s string) []byte {
 	b, _ = jsontext.AppendQuote(b, strings.ToValidUTF8(s, "\ufffd"))
 	return b

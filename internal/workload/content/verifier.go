@@ -19,9 +19,8 @@ func (m *Mismatch) Error() string {
 	return fmt.Sprintf("word %d (%q at byte %d, after %q): %s", m.Word, m.Got, m.Offset, m.Before, m.Reason)
 }
 
-// Verifier reads a text piece by piece and says whether each word follows the
-// one before. It holds one incomplete word and allocates nothing after its
-// first pieces.
+// Verifier reads a text piece by piece and reports whether each word follows the one
+// before. It holds one incomplete word and allocates nothing after its first pieces.
 type Verifier struct {
 	w       *Words
 	last    uint16
@@ -34,17 +33,17 @@ type Verifier struct {
 	first   *Mismatch
 }
 
-// Verifier returns a verifier of a text from its beginning, for a reader who does
-// not know the prompt: the first word must be one that follows no word. That
-// holds for every chat, whose prompt ends in the template's own tokens, and for
-// any prompt that does not end in a word.
+// Verifier returns a verifier of a text from its beginning, for a reader who does not know
+// the prompt: the first word must be one that follows no word. That is the case for every
+// chat, because its prompt ends in the template's own tokens, and for any prompt that does
+// not end in a word.
 func (w *Words) Verifier() *Verifier { return &Verifier{w: w, last: noWord} }
 
-// After says that the text follows an id, the last one of the prompt.
+// After sets the id that precedes the text, the last one of the prompt.
 func (v *Verifier) After(id uint32) { v.last, v.free = v.w.word(id), false }
 
-// Trust makes the verifier take the next word without a check, for a text
-// whose prompt may end in a word that the reader does not know.
+// Trust makes the verifier accept the next word without a check, for a text whose prompt
+// may end in a word that the reader does not know.
 func (v *Verifier) Trust() { v.free = true }
 
 // Write reads the next piece. It returns the first mismatch of the text, now
@@ -117,8 +116,8 @@ func (v *Verifier) Close() error {
 	return v.Err()
 }
 
-// CloseCut ends a text that was cut at an arbitrary byte, as by a stop string:
-// its last word may be incomplete, so it is neither judged nor counted.
+// CloseCut ends a text that was cut at an arbitrary byte, as by a stop string. Its last
+// word may be incomplete, so it is neither judged nor counted.
 func (v *Verifier) CloseCut() error {
 	v.partial = v.partial[:0]
 	return v.Err()

@@ -32,8 +32,8 @@ func (f *Figure) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*float64)(f))
 }
 
-// Range is a confidence interval in milliseconds. An end that lies beyond what
-// was seen is NaN, in JSON null.
+// Range is a confidence interval in milliseconds. An end beyond the observed values is NaN,
+// null in JSON.
 type Range [2]Figure
 
 // Judged is a summary in which what too few values cannot carry is refused.
@@ -52,7 +52,7 @@ type Judged struct {
 	// Bounds holds between which values a figure lies, by its name, where some of
 	// the values are known only to lie in a range. It is absent where all are known.
 	Bounds map[string]Range `json:"bounds,omitempty"`
-	// Refused says why a figure is null, by its name.
+	// Refused maps the name of a refused figure, which is null, to the reason.
 	Refused map[string]string `json:"refused,omitempty"`
 }
 
@@ -72,8 +72,8 @@ var percentiles = [...]struct {
 	{"p999", 0.999, 1000, func(s *Summary) float64 { return s.P999 }, func(j *Judged) *Figure { return &j.P999 }},
 }
 
-// Judge returns the figures so far, without those that the values cannot carry,
-// and with intervals when the values are independent of each other.
+// Judge returns the figures so far. It leaves out figures for which there are too few
+// values, and adds intervals if the values are independent of each other.
 func (r *Recorder) Judge(independent bool) Judged {
 	s := r.Summary()
 	nan := Figure(math.NaN())
@@ -100,7 +100,7 @@ func (r *Recorder) Judge(independent bool) Judged {
 	return j
 }
 
-// Refuse refuses every figure for a reason, and says it.
+// Refuse refuses every figure for a reason.
 func (j *Judged) Refuse(why string) {
 	nan := Figure(math.NaN())
 	*j = Judged{Count: j.Count, Mean: nan, P50: nan, P90: nan, P99: nan, P999: nan, Max: nan, Refused: map[string]string{"all": why}}
@@ -123,9 +123,9 @@ func (j *Judged) Between() string {
 // z95 is the quantile of the normal distribution that leaves 2.5 % above it.
 const z95 = 1.959964
 
-// intervals returns the 95 % intervals: of the mean by the normal distribution,
-// of percentiles by the order statistics whose ranks the binomial distribution
-// gives, which asks nothing of the values' own distribution.
+// intervals returns the 95 % intervals: for the mean by the normal distribution, for
+// percentiles by the order statistics whose ranks the binomial distribution determines,
+// whatever the distribution of the values.
 func (r *Recorder) intervals(s *Summary) map[string]Range {
 	n := float64(s.Count)
 	half := z95 * math.Sqrt(max(0, r.squares/n-s.Mean*s.Mean)*n/(n-1)) / math.Sqrt(n)

@@ -1,10 +1,9 @@
-// Package latency summarises latencies for reports: every tool of weir prints
-// the same figures under the same names.
+// Package latency summarises latencies for reports: every tool of weir prints the same
+// figures under the same names.
 //
-// A [Summary] has every figure a recorder can name, as a simulation without
-// error of measurement wants it. A measurement has too few values for some of
-// them: [Recorder.Judge] gives the same figures with those refused that the
-// values do not carry, and how sure the others are.
+// A [Summary] has all figures of a recorder, as for a simulation without measurement error.
+// A measurement has too few values for some of them: [Recorder.Judge] refuses those and
+// adds confidence intervals to the others.
 package latency
 
 import (
@@ -24,8 +23,8 @@ type Summary struct {
 	Max   float64 `json:"max"`
 }
 
-// Recorder collects one kind of latency. Percentiles are of microseconds at
-// three digits; mean and maximum are exact.
+// Recorder collects one kind of latency. Percentiles are of microseconds at three digits;
+// mean and maximum are exact.
 type Recorder struct {
 	hist *hdrhistogram.Histogram
 	top  int64 // us
@@ -43,7 +42,7 @@ func New(longest time.Duration) Recorder {
 	return Recorder{hist: hdrhistogram.New(1, top, 3), top: top}
 }
 
-// Add records ns; what is negative counts as 0.
+// Add records ns; negative values count as 0.
 func (r *Recorder) Add(ns int64) { r.AddN(ns, 1) }
 
 // AddN records the same latency n times.
@@ -56,7 +55,7 @@ func (r *Recorder) AddN(ns, n int64) {
 	_ = r.hist.RecordValues(r.bucketed(ns), n) // in range
 }
 
-// bucketed returns what the histograms hold of ns, in microseconds.
+// bucketed returns the value of ns in the histograms, in microseconds.
 func (r *Recorder) bucketed(ns int64) int64 { return min((ns+500)/1000, r.top) }
 
 // Summary returns the figures so far.

@@ -2,15 +2,15 @@ package latency
 
 import "github.com/HdrHistogram/hdrhistogram-go"
 
-// loose holds the values that are known only to lie in a range, beside what they
-// were booked as.
+// loose holds the values that are known only to lie in a range, in addition to their
+// recorded values.
 type loose struct {
 	booked, low, high     *hdrhistogram.Histogram
 	sumLow, sumHigh, most int64 // ns
 }
 
-// AddWithin records ns as Add does, of which it is known only that it is from low
-// to high. The figures are made of ns; [Judged.Bounds] says what else they may be.
+// AddWithin records ns as Add does, with the knowledge that the value is between low and
+// high. The figures use ns; [Judged.Bounds] are their possible values.
 func (r *Recorder) AddWithin(ns, low, high int64) {
 	r.Add(ns)
 	if r.loose == nil {
@@ -31,9 +31,9 @@ func (r *Recorder) AddWithin(ns, low, high int64) {
 	}
 }
 
-// bounds returns the least and the most that the given figures of j may be. Where
-// each value lies in its range, each order statistic lies between those of the
-// ranges' lower and of their upper ends.
+// bounds returns the least and the greatest possible value of the given figures of j. If
+// each value lies in its range, each order statistic lies between that of the ranges' lower
+// ends and that of their upper ends.
 func (r *Recorder) bounds(j *Judged) map[string]Range {
 	l := r.loose
 	if l == nil {
@@ -58,7 +58,7 @@ func (r *Recorder) bounds(j *Judged) map[string]Range {
 	return b
 }
 
-// instead returns the values with others in place of those that were booked.
+// instead returns the values with others in place of the recorded ones.
 func (r *Recorder) instead(others *hdrhistogram.Histogram) *hdrhistogram.Histogram {
 	s, booked, x := r.hist.Export(), r.loose.booked.Export(), others.Export()
 	for i := range s.Counts {

@@ -7,7 +7,7 @@ import (
 )
 
 // Millis prints milliseconds for a report: to a microsecond below a second, otherwise
-// whole. NaN, which is a figure that is not given, is a dash.
+// whole. NaN, a missing figure, is a dash.
 func Millis(ms float64) string {
 	switch {
 	case math.IsNaN(ms):
