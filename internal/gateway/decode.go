@@ -48,7 +48,7 @@ func (x *exchange) read() error {
 	if size := x.response.r.ContentLength; size < 0 || size > admission.SmallBody {
 		// A body that would be refused once it is here need not come. For a small one
 		// this would save little, and cost its connection.
-		if err := x.g.gate.Check(); err != nil {
+		if err := x.g.gate.Check(x.rec.Arrival); err != nil {
 			return err
 		}
 	}

@@ -211,6 +211,7 @@ type Gateway struct {
 	ids      *requestIDs
 	started  int64        // Unix seconds, the models' creation time
 	live     atomic.Int64 // requests between arrival and finish
+	leaving  atomic.Bool  // answers close their connections
 	flights  flights      // they themselves
 	waiting  atomic.Int64 // mailboxes with output pending
 	blocked  atomic.Int64 // streams whose clients do not read
@@ -281,8 +282,15 @@ func New(opts Options) *Gateway {
 	return g
 }
 
-// Drain refuses new requests; those in flight go on.
-func (g *Gateway) Drain() { g.gate.Drain() }
+// Leave has each answer that begins from now on close its connection, so that clients whose
+// connections are kept send their next request elsewhere.
+func (g *Gateway) Leave() { g.leaving.Store(true) }
+
+// Unread returns how many connections were accepted since a time and have had no request yet.
+func (g *Gateway) Unread(since time.Time) int { return g.conns.Fresh(since) }
+
+// Drain refuses requests that arrive from now on; those in flight go on.
+func (g *Gateway) Drain() { g.gate.Drain(trace.Now()) }
 
 // Live returns how many requests are in flight.
 func (g *Gateway) Live() int { return int(g.live.Load()) }

@@ -151,3 +151,39 @@ func TestServerLog(t *testing.T) {
 		}
 	})
 }
+
+// A gateway that leaves serves what comes, and closes each connection behind its answer, so that
+// clients go elsewhere. It knows which connections have brought nothing yet.
+func TestLeave(t *testing.T) {
+	e := &tokenEngine{name: "a"}
+	inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {
+		began := time.Now()
+		kept, silent := b.dial(0), b.dial(0)
+		synctest.Wait()
+		if n := b.g.Unread(began); n != 2 {
+			t.Errorf("%d connections have brought nothing, want 2", n)
+		}
+		kept.send("POST", chatPath, askStream(``))
+		e.call(t, 1).end(infer.ReasonStop, words()[0])
+		kept.wantWhole(text(words()[0]), "stop")
+		if a := kept.answer(); a.closed {
+			t.Error("a connection is closed, and nobody leaves")
+		}
+		if n := b.g.Unread(began); n != 1 {
+			t.Errorf("%d connections have brought nothing, want 1", n)
+		}
+		time.Sleep(time.Second)
+		if n := b.g.Unread(time.Now()); n != 0 {
+			t.Errorf("%d connections count that are older", n)
+		}
+		b.g.Leave()
+		for i, c := range []*caller{kept, silent} {
+			c.send("POST", chatPath, askStream(``))
+			e.call(t, 2+i).end(infer.ReasonStop, words()[0])
+			c.wantWhole(text(words()[0]), "stop")
+			if a := c.answer(); !a.closed || !bytes.Contains(c.raw, []byte("\r\nConnection: close\r\n")) {
+				t.Errorf("closed: %v, and the answer is %q", a.closed, c.raw)
+			}
+		}
+	})
+}

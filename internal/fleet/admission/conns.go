@@ -226,6 +226,16 @@ func (b *Conns) close(c *Conn) {
 	b.uncount(c.client)
 }
 
+// Fresh returns how many connections were opened since a time and have had no request.
+func (b *Conns) Fresh(since time.Time) (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for c := b.fresh.root.prev; c != &b.fresh.root && !c.since.Before(since); c = c.prev {
+		n++
+	}
+	return n
+}
+
 // Stats returns the counts.
 func (b *Conns) Stats() ConnStats {
 	b.mu.Lock()

@@ -23,6 +23,7 @@ type Gate struct {
 
 	mu       sync.Mutex
 	draining bool
+	drained  int64 // when Drain was called
 	requests int
 	tokens   int64
 }
@@ -41,12 +42,12 @@ type Reservation struct {
 // not known here; a second spreads retries without losing the client.
 const retryAfter = time.Second
 
-// Enter reserves room for a request, or refuses with CodeOverloaded, or with
-// CodeUnavailable after Drain.
-func (g *Gate) Enter(tokens int64) (*Reservation, error) {
+// Enter reserves room for a request that arrived at a time, or refuses with CodeOverloaded,
+// or with CodeUnavailable if it arrived after Drain.
+func (g *Gate) Enter(arrived, tokens int64) (*Reservation, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err := g.check(tokens); err != nil {
+	if err := g.check(arrived, tokens); err != nil {
 		return nil, err
 	}
 	g.requests++
@@ -54,21 +55,21 @@ func (g *Gate) Enter(tokens int64) (*Reservation, error) {
 	return &Reservation{g, tokens}, nil
 }
 
-// Check returns the error that Enter would give to the smallest request now. It
-// reserves nothing.
+// Check returns the error that Enter would give now to the smallest request that arrived
+// at a time. It reserves nothing.
 //
 // A request counts from the gate on and not from its arrival: one whose body comes
 // slowly would hold a place that another could use. Here it is refused before its body
 // is read, when there is no place as it arrives.
-func (g *Gate) Check() error {
+func (g *Gate) Check(arrived int64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.check(0)
+	return g.check(arrived, 0)
 }
 
-func (g *Gate) check(tokens int64) error {
+func (g *Gate) check(arrived, tokens int64) error {
 	switch {
-	case g.draining:
+	case g.draining && arrived >= g.drained:
 		return &infer.Error{Code: infer.CodeUnavailable, RetryAfter: retryAfter, Reason: "draining", Message: "the gateway is shutting down"}
 	case g.limits.Requests > 0 && g.requests >= g.limits.Requests:
 		e := infer.Errorf(infer.CodeOverloaded, "%d requests are in flight, which is the limit; try again later", g.requests)
@@ -106,11 +107,12 @@ func (r *Reservation) Leave() {
 	g.tokens -= r.tokens
 }
 
-// Drain refuses every request from now on.
-func (g *Gate) Drain() {
+// Drain refuses every request that arrives from now on. One that has arrived may enter later:
+// its client cannot know that another gateway would have taken it.
+func (g *Gate) Drain(now int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.draining = true
+	g.draining, g.drained = true, now
 }
 
 // Load returns what is reserved now.
