@@ -106,6 +106,7 @@ func listen(flag, addr string, shared bool) (net.Listener, error) {
 	var config net.ListenConfig
 	if shared {
 		config.Control = sharePort
+		config.SetMultipathTCP(false) // whose sockets cannot be given a program for the choice (giveWay)
 	}
 	l, err := config.Listen(context.Background(), "tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {

@@ -2,7 +2,10 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"net"
+	"os"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -39,3 +42,49 @@ func giveWay(l net.Listener) error {
 	}
 	return err
 }
+
+// kernelQueue returns what Linux has for a listener.
+func kernelQueue(l *net.TCPListener) *acceptQueue {
+	port := l.Addr().(*net.TCPAddr).Port
+	return &acceptQueue{
+		length: func() (n int, err error) {
+			raw, err := l.SyscallConn()
+			if err != nil {
+				return 0, err
+			}
+			failed := raw.Control(func(fd uintptr) {
+				var info *unix.TCPInfo
+				if info, err = unix.GetsockoptTCPInfo(int(fd), unix.SOL_TCP, unix.TCP_INFO); err == nil {
+					n = int(info.Unacked) // which a listener has for this
+				}
+			})
+			return n, errors.Join(failed, err)
+		},
+		handshakes: func() (map[string]struct{}, error) { return handshakes(port) },
+	}
+}
+
+// handshakes returns the clients of a port to which the kernel has answered and which have not
+// confirmed that.
+func handshakes(port int) (map[string]struct{}, error) {
+	clients := map[string]struct{}{}
+	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		table, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // a kernel without IPv6
+		}
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(string(table)) {
+			// sl local_address rem_address st ...
+			f := strings.Fields(line)
+			if len(f) > 3 && f[3] == synReceived && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) {
+				clients[f[2]] = struct{}{}
+			}
+		}
+	}
+	return clients, nil
+}
+
+const synReceived = "03" // TCP_SYN_RECV

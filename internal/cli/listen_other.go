@@ -13,3 +13,5 @@ func sharePort(_, _ string, _ syscall.RawConn) error {
 }
 
 func giveWay(net.Listener) error { return errors.ErrUnsupported }
+
+func kernelQueue(*net.TCPListener) *acceptQueue { return nil }

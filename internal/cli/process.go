@@ -315,16 +315,12 @@ func (p *process) forget(name string) {
 	}
 }
 
-// giveWayFor is how long a listener accepts what has come to it, once new connections go to the
-// gateway beside this one.
-const giveWayFor = 250 * time.Millisecond
-
 // linger waits while a load balancer turns away, or until another signal comes, or
 // something fails.
 func (p *process) linger(again <-chan struct{}, failed <-chan error) error {
-	delay := p.delay
+	in := arriving{since: time.Now().Add(-letInFor), unread: p.gateway.Unread}
+	p.gateway.Leave()
 	if p.shared {
-		// What has connected to this listener must be accepted before it is closed.
 		for _, l := range []net.Listener{p.listener, p.admin} {
 			if l == nil {
 				continue
@@ -333,26 +329,28 @@ func (p *process) linger(again <-chan struct{}, failed <-chan error) error {
 				p.log.Warn("connections cannot be left to the gateway beside this one", "listener", l.Addr(), "error", err)
 			}
 		}
-		delay = max(delay, giveWayFor)
-	}
-	l, handed := p.listener.(*handedOver)
-	if delay == 0 && !handed {
-		return nil
+		in.queue = queueOf(p.listener) // which is lost when the listener is closed
 	}
 	if p.delay > 0 {
 		p.say("leaving: /readyz says so, and requests are taken for another %v; press Ctrl-C again to drain now", p.delay)
+		over := time.NewTimer(p.delay)
+		defer over.Stop()
+		select {
+		case <-over.C:
+		case <-again:
+		case err := <-failed:
+			return err
+		}
 	}
-	over := time.NewTimer(delay)
-	defer over.Stop()
-	select {
-	case <-over.C:
-	case <-again:
-	case err := <-failed:
-		return err
-	}
+	l, handed := p.listener.(*handedOver)
 	if handed {
 		l.leave()
-		time.Sleep(giveWayFor)
+	}
+	if !handed && !p.shared {
+		return nil
+	}
+	if left := in.wait(again); left > 0 {
+		p.log.Warn("connections that brought no request are closed", "connections", left)
 	}
 	return nil
 }

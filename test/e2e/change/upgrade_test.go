@@ -3,13 +3,17 @@
 package change
 
 import (
+	"bufio"
+	"io"
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"weir/test/e2e/harness"
 )
@@ -111,4 +115,67 @@ func TestUpgradeInPlace(t *testing.T) {
 			t.Logf("%d requests answered, none failed", answered)
 		})
 	}
+}
+
+// The gateway that leaves is stopped again and again, for longer than any moment that it could be
+// given: all that has connected to it, before there was another one, is answered and sent elsewhere.
+func TestUpgradeOfAStalledGateway(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	sim := harness.StartSim(t, engineFlags...)
+	addr := harness.FreeAddress(t)
+	begin := func() *harness.Gateway {
+		p := harness.Start(t, "serve", "--engine", sim.Spec("relay"), "--listen", addr, "--admin-listen", "127.0.0.1:0", "--reuse-port")
+		g := &harness.Gateway{Process: p, URL: p.Line("gateway"), Admin: p.Line("admin")}
+		harness.Eventually(t, "ready", func() bool { return harness.Get(t, g.Admin+"/readyz").Status == http.StatusOK })
+		return g
+	}
+	old := begin()
+	signal := func(s syscall.Signal) {
+		if err := old.Cmd.Process.Signal(s); err != nil {
+			t.Error(err)
+		}
+	}
+	signal(syscall.SIGSTOP)
+	const n = 1000
+	conns := make([]net.Conn, n)
+	for i := range conns {
+		c, err := net.Dial("tcp", addr) // the kernel answers
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		conns[i] = c
+	}
+	for _, c := range conns {
+		const body = `{"model":"weir-sim","prompt":"a","max_tokens":2}`
+		if _, err := io.WriteString(c, "POST /v1/completions HTTP/1.1\r\nHost: weir\r\nContent-Type: application/json\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := begin()
+	signal(syscall.SIGTERM)
+	for range 8 {
+		signal(syscall.SIGCONT)
+		time.Sleep(2 * time.Millisecond)
+		signal(syscall.SIGSTOP)
+		time.Sleep(300 * time.Millisecond)
+	}
+	signal(syscall.SIGCONT)
+	broken, kept := 0, 0
+	for _, c := range conns {
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		switch {
+		case err != nil:
+			broken++
+		case resp.StatusCode != http.StatusOK:
+			broken++
+		case !resp.Close:
+			kept++
+		}
+	}
+	if broken > 0 || kept > 0 {
+		t.Errorf("of %d requests %d failed, and %d were answered without being sent elsewhere", n, broken, kept)
+	}
+	old.Exits(0)
+	harness.WantComplete(t, harness.Post(t, next.URL+"/v1/completions", `{"model":"weir-sim","prompt":"a","stream":true,"max_tokens":2}`))
 }
