@@ -26,6 +26,7 @@ const directions = `
 
 	# who asks: callers, their keys and limits
 	tenancy:
+	tenancy/fair: tenancy
 
 	# the clock, the stages, the record of a request
 	trace: infer
@@ -88,12 +89,12 @@ const directions = `
 	fleet/kvindex:
 	fleet/kvsub: engine fleet/kvevents trace wire/zmtp
 	fleet/promptkey: dialect fleet/kvindex
-	fleet/queue: fleet/cost
+	fleet/queue: fleet/cost tenancy tenancy/fair
 	fleet/retry:
 	fleet/route: engine fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/kvindex fleet/retry infer model
 
 	# the path of a request
-	gateway: dialect dialect/allow dialect/anthropic dialect/openai dialect/responses dialect/sglang engine engine/relay fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kvindex fleet/promptkey fleet/queue fleet/retry fleet/route gateway/answer gateway/stream infer model model/chat model/outputparse model/pool model/tokenizer observe/busy observe/integrity observe/metrics observe/timeline observe/watch tenancy trace wire/epoll wire/sock
+	gateway: dialect dialect/allow dialect/anthropic dialect/openai dialect/responses dialect/sglang engine engine/relay fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kvindex fleet/promptkey fleet/queue fleet/retry fleet/route gateway/answer gateway/stream infer model model/chat model/outputparse model/pool model/tokenizer observe/busy observe/integrity observe/metrics observe/timeline observe/watch tenancy tenancy/fair trace wire/epoll wire/sock
 	gateway/answer: dialect gateway/stream infer model/outputparse model/tokenizer trace wire/sse
 	gateway/stream: infer
 
@@ -143,7 +144,7 @@ const directions = `
 
 	# the process
 	config: infer/spell
-	cli: config dialect/allow dialect/sglang engine engine/access engine/auto engine/coreclient engine/plane engine/relay engine/sglang engine/sglangipc engine/vllm engine/vllmcore fleet fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/retry fleet/route gateway infer infer/spell lab lab/calibrate lab/fleetsim lab/proc lab/scenario load load/experiment load/live load/report load/slo model model/pool model/tokenizer models observe/integrity observe/logs observe/metrics observe/otlp observe/page observe/timeline observe/watch sim sim/kvpub sim/offline sim/simserver trace wire/zmtp workload workload/content
+	cli: config dialect/allow dialect/sglang engine engine/access engine/auto engine/coreclient engine/plane engine/relay engine/sglang engine/sglangipc engine/vllm engine/vllmcore fleet fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/retry fleet/route gateway infer infer/spell lab lab/calibrate lab/fleetsim lab/proc lab/scenario load load/experiment load/live load/report load/slo model model/pool model/tokenizer models observe/integrity observe/logs observe/metrics observe/otlp observe/page observe/timeline observe/watch sim sim/kvpub sim/offline sim/simserver tenancy/fair trace wire/zmtp workload workload/content
 	cmd/weir: cli
 
 	# beyond internal/
@@ -183,13 +184,13 @@ workload:
 dialect: infer wire
 model: infer trace
 engine: infer trace wire dialect
-fleet: infer trace wire dialect model engine
+fleet: infer tenancy trace wire dialect model engine
 observe: infer trace wire model engine fleet
 gateway: infer tenancy trace wire dialect model engine fleet observe
 sim: infer trace wire workload dialect engine
 load: infer trace wire config workload
 lab: models infer trace wire workload model engine fleet observe sim load
-cli: models infer trace wire config workload dialect model engine fleet observe gateway sim load lab
+cli: models infer tenancy trace wire config workload dialect model engine fleet observe gateway sim load lab
 cmd: cli
 test: models trace workload model engine load lab cli
 `

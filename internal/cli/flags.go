@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
@@ -23,6 +24,7 @@ import (
 	"weir/internal/observe/logs"
 	"weir/internal/observe/otlp"
 	"weir/internal/observe/timeline"
+	"weir/internal/tenancy/fair"
 	"weir/internal/trace"
 )
 
@@ -105,6 +107,7 @@ type queueFlags struct {
 	Queue         string        `default:"on" enum:"on,off" help:"Whether requests wait in weir until an engine has room for them (on), or are passed to engines at once (off) (${default}; docs/queue.md)."`
 	QueueTimeout  time.Duration `default:"0s" help:"Longest wait of a request for an engine with room. 0 takes --first-timeout. Callers may ask for a shorter wait."`
 	MaxQueue      int           `default:"0" placeholder:"N" help:"Largest number of waiting requests of a model. Further requests are refused with 429. 0 is no limit."`
+	Band          []string      `placeholder:"NAME=SHARE" help:"Share of a band of tenants in the engines, in the memory for bodies and in the tokenizer, beside other bands. Repeatable. A band that is not named has a share of 1 (docs/fairness.md)."`
 	MaxQueueBytes byteSize      `default:"1GiB" placeholder:"BYTES" help:"Memory for everything that waits, bodies and token ids (${default}). 0 is no limit."`
 }
 
@@ -346,7 +349,11 @@ func (f *queueFlags) set(o *gateway.Options) error {
 	if err := notNegative(amount{"--queue-timeout", int64(f.QueueTimeout)}, amount{"--max-queue", int64(f.MaxQueue)}, amount{"--max-queue-bytes", int64(f.MaxQueueBytes)}); err != nil {
 		return err
 	}
-	o.Queue = gateway.Queueing{Off: f.Queue == "off", Requests: f.MaxQueue, Bytes: orNone(int64(f.MaxQueueBytes)), Timeout: f.QueueTimeout}
+	bands, err := fair.ParseBands(f.Band)
+	if err != nil {
+		return fmt.Errorf("--band: %w", err)
+	}
+	o.Queue = gateway.Queueing{Bands: bands, Off: f.Queue == "off", Requests: f.MaxQueue, Bytes: orNone(int64(f.MaxQueueBytes)), Timeout: f.QueueTimeout}
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
+	"weir/internal/tenancy/fair"
 	"weir/internal/trace"
 )
 
@@ -37,6 +38,9 @@ type booked struct {
 	held        []kvindex.Block  // of the prompts, in the engine's cache
 	few         [4]kvindex.Block // is held, for most requests
 	queue       *holding         // learns that there is room
+	turn        fair.Turn        // that the request has taken
+	resident    int              // of the first prompt's tokens, as predicted
+	beside      int              // requests that decoded there when it was booked
 	escape      escape
 }
 
@@ -126,7 +130,8 @@ func (a *attempt) book(c *route.Choice, now int64, r *request, output float64) {
 
 // enter opens the bookings of a request at a rank, as chosen says what it is there.
 func (b *booked) enter(books *route.Books, chosen *balance.Option, c *route.Choice, now int64, f *footprint, output float64) {
-	*b = booked{books: books, of: f, ready: now + int64(chosen.TTFT()*1e6)}
+	*b = booked{books: books, of: f, ready: now + int64(chosen.TTFT()*1e6), beside: chosen.Decoders}
+	b.resident = resident(c)
 	b.held = b.few[:0]
 	if b.generations = b.only[:]; f.answers() > 1 {
 		b.generations = make([]generation, f.answers())
@@ -296,9 +301,38 @@ func (x *exchange) unbook(e *infer.Error) {
 		x.partner.close(e)
 	})
 	books := x.booked.close(trace.Now(), how, own == nil)
+	x.guarded(func() { x.settles(books.Rank, how) })
 	x.guarded(func() {
 		x.learn(x.model, books, &x.rec.Attempts[len(x.rec.Attempts)-1], x.sent, own)
 	})
+}
+
+// settles has the request's turn cost what the attempt has taken of the engine: the prompt,
+// unless that was never computed because the engine failed, and what was generated.
+func (a *attempt) settles(rank *cost.Rank, how health.End) {
+	b := &a.booked
+	if b.turn.Tenant() == nil {
+		return
+	}
+	tokens, began, resident := 0, false, b.resident
+	for i := range b.generations {
+		g := &b.generations[i]
+		tokens += g.tokens
+		began = began || g.began
+		if i == 0 && g.cached >= 0 {
+			resident = g.cached
+		}
+	}
+	if a.answer != nil {
+		if u, known := a.answer.Usage(); known {
+			tokens, began = max(tokens, u.CompletionTokens), true
+		}
+	}
+	ms := 0.0
+	if began || how != health.Refused && how != health.Cut && how != health.Fault && how != health.Overload {
+		ms = b.of.charge(rank, resident, b.beside, float64(tokens)/float64(b.of.answers()))
+	}
+	b.queue.settle(&b.turn, ms)
 }
 
 // close ends the bookings, once, and gives whose books they were in; nil where they have

@@ -73,7 +73,7 @@ func (p *preparing) explained() (*trace.Record, *Waiting, error) {
 	c := new(route.Choice)
 	c.Request.Dry = true
 	h := p.g.held
-	asks := queue.Request{Model: p.model.Name, Class: uint64(p.model.Class(p.needs)) << 1, Answers: p.footprint.answers(), Bytes: p.held(), Expires: h.expires(now, p.beginBy)}
+	asks := queue.Request{Model: p.model.Name, Pool: p.model.Base, Caller: p.caller, Class: uint64(p.model.Class(p.needs)) << 1, Answers: p.footprint.answers(), Bytes: p.held(), Expires: h.expires(now, p.beginBy)}
 	pick := func() (route.Target, *route.Target, bool) {
 		return p.pick(c, now, &p.footprint, p.g.session(p.header), p.footprint.expected(p.model.Lengths, 0))
 	}
@@ -124,8 +124,8 @@ func (h *holding) outlook(r *queue.Request, target, partner *route.Target, parks
 		}
 	}
 	w.Waits = true
-	if why, _ := h.queue.Refuses(r.Model, r.Expires, r.Bytes, now); why != queue.None {
-		return nil, h.refusal(why, r.Model, now)
+	if why, _ := h.queue.Refuses(r.Caller, r.Model, r.Expires, r.Bytes, now); why != queue.None {
+		return nil, h.refusal(why, r.Caller, r.Model, now)
 	}
 	return w, nil
 }

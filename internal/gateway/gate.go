@@ -148,7 +148,7 @@ func (p *preparing) refuseEarly() (err error) {
 	if p.beginBy, err = beginBy(p.header, p.rec.Arrival, trace.Now); err != nil {
 		return err
 	}
-	return p.g.held.early(p.model, p.beginBy, int64(cap(p.body)), !p.dry)
+	return p.g.held.early(p.caller, p.model, p.beginBy, int64(cap(p.body)), !p.dry)
 }
 
 // checkFields refuses fields that only the model's folder can show to be invalid.

@@ -15,6 +15,8 @@ import (
 	"weir/internal/infer"
 	"weir/internal/observe/busy"
 	"weir/internal/observe/metrics"
+	"weir/internal/tenancy"
+	"weir/internal/tenancy/fair"
 	"weir/internal/trace"
 )
 
@@ -31,6 +33,8 @@ type Queueing struct {
 	Bytes int64
 	// Timeout bounds the wait of a request; 0 means FirstTimeout.
 	Timeout time.Duration
+	// Bands are the shares of the bands in which tenants' requests wait.
+	Bands fair.Bands
 }
 
 // holding holds the requests that wait until an engine has room. It is the shell around
@@ -59,7 +63,7 @@ type holding struct {
 func newHolding(opts *Options) *holding {
 	o := opts.Queue
 	h := &holding{opts: o, ordered: opts.Allow.Fields.Order(), snapshot: opts.Snapshot, kicked: make(chan struct{}, 1), over: make(chan struct{}), ended: make(chan struct{})}
-	h.queue = queue.New(queue.Limits{Requests: o.Requests, Bytes: max(o.Bytes, 0)}, h)
+	h.queue = queue.New(queue.Limits{Requests: o.Requests, Bytes: max(o.Bytes, 0), Bands: o.Bands}, h)
 	return h
 }
 
@@ -101,9 +105,16 @@ func (h *holding) ticket(x *exchange) *ticket {
 	case <-t.woken: // of its life before
 	default:
 	}
-	t.Request = queue.Request{Place: x.place, Owner: t, Model: x.model.Name, Class: uint64(x.model.Class(x.needs)) << 1, Answers: x.footprint.answers(), Bytes: x.held(), Expires: x.expiresAt}
+	t.Request = queue.Request{
+		Place: x.place, Due: x.dueBy, Owner: t, Model: x.model.Name, Pool: x.model.Base, Caller: x.caller, Class: uint64(x.model.Class(x.needs)) << 1,
+		Answers: x.footprint.answers(), Bytes: x.held(), Deadline: x.beginBy, Expires: x.expiresAt,
+	}
 	if len(x.tried) > 0 {
 		t.Class |= 1 // it cannot go where others can
+		t.Again = true
+	}
+	if !t.pushed && len(x.model.Targets) > 0 {
+		t.Cost = x.footprint.charge(x.model.Targets[0].Books.Rank, 0, 0, x.footprint.expected(x.model.Lengths, x.sent))
 	}
 	return t
 }
@@ -126,7 +137,7 @@ func (h *holding) leave(t *ticket) {
 }
 
 func (h *holding) put(t *ticket) {
-	t.x.place, t.x.ticket = t.Place, nil
+	t.x.place, t.x.dueBy, t.x.ticket = t.Place, t.Due, nil
 	t.x, t.Owner = nil, nil
 	h.tickets.Put(t)
 }
@@ -201,7 +212,7 @@ func (h *holding) look(t *ticket, again bool) (v outlook, err error) {
 		v.left, v.changed = min(v.left, queueLook), x.fleet.Changed
 		return v, nil
 	}
-	if t.pushed || !t.Waits() && h.queue.Enter(&t.Request) {
+	if t.pushed || !t.Waits() && h.queue.Enter(&t.Request, now) {
 		return outlook{over: true}, nil
 	}
 	if !t.Waits() {
@@ -212,8 +223,13 @@ func (h *holding) look(t *ticket, again bool) (v outlook, err error) {
 
 // join takes down that a request waits, unless there is a reason against it. The lock is held.
 func (h *holding) join(t *ticket, why queue.Reason, now int64) {
+	for r := h.queue.Displaced(); r != nil; r = h.queue.Displaced() {
+		o := r.Owner.(*ticket)
+		o.err = h.refusal(queue.Full, o.Caller, o.Model, now)
+		o.wake()
+	}
 	if why != queue.None {
-		t.err = h.refusal(why, t.Model, now)
+		t.err = h.refusal(why, t.Caller, t.Model, now)
 		return
 	}
 	h.count()
@@ -266,6 +282,10 @@ func (h *holding) take(t *ticket, target route.Target, partner *route.Target, ok
 		return
 	}
 	why := queue.None
+	if ok {
+		d := t.choice.Decision.Choice()
+		t.Cost = t.x.footprint.charge(target.Books.Rank, resident(&t.choice), d.Decoders, t.choice.Request.Output/float64(t.Answers))
+	}
 	full, chosen := &target, &t.choice.Decision
 	if partner != nil && !h.queue.Open(&t.Request, partner.Books.Rank, now) {
 		full, chosen = partner, &t.choice.Prefill
@@ -275,7 +295,7 @@ func (h *holding) take(t *ticket, target route.Target, partner *route.Target, ok
 		why = h.queue.Wait(&t.Request, now)
 	case t.late(target, now):
 		h.queue.Refuse(t.Model, queue.TooLate)
-		t.err = h.refusal(queue.TooLate, t.Model, now)
+		t.err = h.refusal(queue.TooLate, t.Caller, t.Model, now)
 	case chosen == &t.choice.Decision && h.queue.Give(&t.Request, full.Books.Rank, now):
 		t.give(target, partner, now)
 	case balance.Patient(t.x.model.Policy) && h.Room(&t.Request, now):
@@ -316,7 +336,7 @@ func (t *ticket) give(target route.Target, partner *route.Target, now int64) {
 		x.model.Retries.Requested(now)
 	}
 	x.book(&t.choice, now, &x.request, x.footprint.expected(x.model.Lengths, x.sent))
-	x.booked.queue = x.g.held
+	x.booked.queue, x.booked.turn = x.g.held, t.Turn
 	if partner != nil {
 		x.partner = newPartner(x.g, partner, &t.choice, now, &x.request, x.model)
 	}
@@ -373,7 +393,7 @@ func (h *holding) turn() (next time.Duration, changed <-chan struct{}) {
 	}
 	for r := h.queue.Expire(now); r != nil; r = h.queue.Expire(now) {
 		t := r.Owner.(*ticket)
-		t.err = h.refusal(queue.Expired, t.Model, now)
+		t.err = h.refusal(queue.Expired, t.Caller, t.Model, now)
 		t.wake()
 	}
 	h.queue.Turn(now, h.decide)
@@ -489,7 +509,7 @@ func (h *holding) stats() map[string]metrics.QueueStats {
 
 // early refuses a request for the model that would wait in vain. bytes is the known part of
 // the bytes that it would hold, and counts is set if the refusal is counted.
-func (h *holding) early(m *route.Model, due, bytes int64, counts bool) error {
+func (h *holding) early(who *tenancy.Caller, m *route.Model, due, bytes int64, counts bool) error {
 	if h.pushes(m) {
 		return nil
 	}
@@ -508,14 +528,49 @@ func (h *holding) early(m *route.Model, due, bytes int64, counts bool) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	why, _ := h.queue.Early(name, h.expires(now, due), bytes, now)
+	why, _ := h.queue.Early(who, name, h.expires(now, due), bytes, now)
 	if why == queue.None {
 		return nil
 	}
 	if counts {
 		h.queue.Refuse(name, why)
 	}
-	return h.refusal(why, name, now)
+	return h.refusal(why, who, name, now)
+}
+
+// settle replaces what an attempt's turn was charged by what it has cost.
+func (h *holding) settle(turn *fair.Turn, ms float64) {
+	if h == nil || turn.Tenant() == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.queue.Settle(turn, ms)
+}
+
+// resident is how many tokens of the first prompt are not computed.
+func resident(c *route.Choice) int {
+	d := c.Decision.Choice()
+	if d.Work.Part == cost.DecodePart {
+		d = c.Prefill.Choice()
+	}
+	return c.Request.Length - d.Work.New
+}
+
+// charge is what a request takes of a rank of its model at the model's median rates, where so
+// many tokens of its first prompt are cached, so many others decode beside it, and each answer
+// has so many tokens.
+func (f *footprint) charge(rank *cost.Rank, resident, beside int, output float64) (ms float64) {
+	c, budget, k := rank.Model().Median(), float64(max(rank.Budget(), 1)), float64(beside)
+	for i := range f.prompts {
+		length := float64(f.prompts[i].tokens)
+		n := length
+		if i == 0 {
+			n = max(length-float64(resident), 1)
+		}
+		ms += c.Charge(n, length, output*float64(f.width), k, budget)
+	}
+	return ms
 }
 
 // expires is until when a request waits that begins to wait now and whose answer must begin
@@ -531,10 +586,10 @@ func (h *holding) expires(now, due int64) int64 {
 // maxRetryAfter bounds the wait that is suggested.
 const maxRetryAfter = 30 * time.Second
 
-// refusal is the error of a request that is refused. The lock is held.
-func (h *holding) refusal(why queue.Reason, name string, now int64) *infer.Error {
+// refusal is the error of a caller's request that is refused. The lock is held.
+func (h *holding) refusal(why queue.Reason, who *tenancy.Caller, name string, now int64) *infer.Error {
 	e := &infer.Error{Code: infer.CodeOverloaded, Reason: why.String()}
-	drained := h.queue.Drained(name, now)
+	drained := h.queue.DrainedFor(who, name, now)
 	e.RetryAfter = min(drained, maxRetryAfter)
 	after := ""
 	if drained > 0 {

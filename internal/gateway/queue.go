@@ -25,6 +25,7 @@ type routing struct {
 
 	ticket    *ticket // its way to the next engine; nil: it has one, or does not ask yet
 	place     int64   // among those that wait; 0: it has none yet
+	dueBy     int64   // when it is to have its turn among those of its tenant, if it has a place
 	beginBy   int64   // time by which the caller wants the answer to begin; 0: not given
 	expiresAt int64   // when it waits no longer for an engine that has room
 }
@@ -136,9 +137,9 @@ func (x *exchange) prepareAgain() (done bool, err error) {
 	}
 	x.reservation.Leave()
 	was := x.routing
-	x.request = request{body: x.body, room: x.room, uncount: x.uncount, endpoint: x.endpoint}
+	x.request = request{caller: x.caller, body: x.body, room: x.room, uncount: x.uncount, endpoint: x.endpoint}
 	done, err = x.prepare()
-	x.tried, x.begun, x.place, x.expiresAt, x.anew = was.tried, was.begun, was.place, was.expiresAt, was.anew+1
+	x.tried, x.begun, x.place, x.dueBy, x.expiresAt, x.anew = was.tried, was.begun, was.place, was.dueBy, was.expiresAt, was.anew+1
 	return done, err
 }
 

@@ -52,6 +52,14 @@ func (c *Coefficients) estimate(s *State, w *Work, e *Estimate) {
 // those that decode beside them while the tokens are computed anew: as many as decode here.
 func (c *Coefficients) evicts(tokens, k float64) float64 { return tokens * c.Token * (1 + k) }
 
+// Charge is what a request takes of an engine, in milliseconds: to prefill n tokens that end a
+// prompt of some length, and to decode output tokens, where k others decode beside it. It has
+// its part of the fixed cost of steps: of those that prefill by their budget of tokens, and of
+// those that decode as one of those that do.
+func (c *Coefficients) Charge(n, length, output, k, budget float64) float64 {
+	return c.Step*n/budget + n*(c.Token+c.Pair*(length-n/2)) + output*(c.Decoder+c.Decode/(k+1))
+}
+
 // decoding is how long a step takes with one more decoder beside k, and by how much the one
 // delays the others in it.
 func (c *Coefficients) decoding(k float64) (step, drag float64) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"weir/internal/fleet/cost"
+	"weir/internal/tenancy"
 )
 
 const crowd = 100_000
@@ -20,7 +21,7 @@ func crowded(n int) (w *world, waiting []*Request) {
 	for i := range all {
 		waiting[i] = &all[i]
 		all[i] = Request{Model: "m", Answers: 1, Expires: w.now + 3600e9 + int64(i), Bytes: 1000}
-		w.q.Enter(waiting[i])
+		w.q.Enter(waiting[i], w.now)
 		w.q.Wait(waiting[i], w.now)
 	}
 	return w, waiting
@@ -40,7 +41,7 @@ func BenchmarkIdle(b *testing.B) {
 	for b.Loop() {
 		r.Place = 0
 		w.now++
-		if !w.q.Enter(r) || !w.q.Give(r, w.ranks[3], w.now) || turned(w) {
+		if !w.q.Enter(r, w.now) || !w.q.Give(r, w.ranks[3], w.now) || turned(w) {
 			b.Fatal("it had to wait")
 		}
 	}
@@ -55,7 +56,7 @@ func BenchmarkEnqueue(b *testing.B) {
 	for b.Loop() {
 		r := &more[n]
 		*r = Request{Model: "m", Answers: 1, Expires: w.now + 7200e9, Bytes: 1000}
-		if w.q.Enter(r) || w.q.Wait(r, w.now) != None || turned(w) {
+		if w.q.Enter(r, w.now) || w.q.Wait(r, w.now) != None || turned(w) {
 			b.Fatal("it did not wait")
 		}
 		if n++; n == len(more) {
@@ -90,7 +91,7 @@ func BenchmarkPick(b *testing.B) {
 		b.StopTimer()
 		r := left
 		r.Place = 0
-		w.q.Enter(r)
+		w.q.Enter(r, w.now)
 		w.q.Wait(r, w.now)
 		b.StartTimer()
 	}
@@ -109,7 +110,7 @@ func BenchmarkCancel(b *testing.B) {
 		}
 		b.StopTimer()
 		r.Place = 0
-		w.q.Enter(r)
+		w.q.Enter(r, w.now)
 		w.q.Wait(r, w.now)
 		i = (i + 7919) % len(waiting)
 		b.StartTimer()
@@ -122,7 +123,7 @@ func BenchmarkRefuse(b *testing.B) {
 	w.q.limits.Requests = crowd
 	b.ReportAllocs()
 	for b.Loop() {
-		if why, _ := w.q.Refuses("m", 0, 1000, w.now); why != Full {
+		if why, _ := w.q.Refuses(tenancy.Anyone, "m", 0, 1000, w.now); why != Full {
 			b.Fatal(why)
 		}
 	}
@@ -151,7 +152,7 @@ func TestAllocatesNothing(t *testing.T) {
 	w.come(r)
 	if n := testing.AllocsPerRun(100, func() {
 		r.Place = 0
-		if !w.q.Enter(r) || !w.q.Give(r, w.ranks[1], w.now) || turned(w) {
+		if !w.q.Enter(r, w.now) || !w.q.Give(r, w.ranks[1], w.now) || turned(w) {
 			t.Fatal("it had to wait")
 		}
 	}); n != 0 {

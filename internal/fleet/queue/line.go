@@ -1,19 +1,48 @@
 package queue
 
-import "weir/internal/fleet/cost"
+import (
+	"weir/internal/fleet/cost"
+	"weir/internal/tenancy/fair"
+)
 
 // line is requests that wait for the same: those of a flow that have not decided, or those
-// that wait for a rank.
+// that wait for a rank. They are in groups by tenant, whose turns a fair.Clock gives.
 type line struct {
-	flow    flow
-	rank    *cost.Rank // nil: they have not decided
-	waiting heap       // by place
-	index   int        // among the queue's lines
+	flow  flow
+	rank  *cost.Rank // nil: they have not decided
+	turns fair.Line
+	again group // those that have had their turn, before all others
+	n     int
+	index int // among the queue's lines
+}
+
+// group is what waits of one tenant in one line.
+type group struct {
+	fair.Group
+	line    *line
+	waiting heap // by due
+}
+
+// first returns the request whose turn is next in the line, which is not empty.
+func (l *line) first() *Request {
+	if len(l.again.waiting.items) > 0 {
+		return l.again.waiting.items[0]
+	}
+	return l.turns.First().Of.(*group).waiting.items[0]
+}
+
+// each calls do with the requests of the line by groups, each with its first one first, until
+// it returns false.
+func (l *line) each(do func(some []*Request) bool) {
+	if some := l.again.waiting.items; len(some) > 0 && !do(some) {
+		return
+	}
+	l.turns.Each(func(g *fair.Group) bool { return do(g.Of.(*group).waiting.items) })
 }
 
 // The orders in which requests wait.
 const (
-	byPlace = iota
+	byDue = iota
 	byExpiry
 	orders
 )
@@ -26,10 +55,13 @@ type heap struct {
 }
 
 func (h *heap) less(a, b *Request) bool {
-	if h.by == byExpiry && a.Expires != b.Expires {
-		return a.Expires < b.Expires
+	if h.by == byExpiry {
+		if a.Expires != b.Expires {
+			return a.Expires < b.Expires
+		}
+		return a.Place < b.Place
 	}
-	return a.Place < b.Place
+	return a.earlier(b)
 }
 
 func (h *heap) set(i int, r *Request) {

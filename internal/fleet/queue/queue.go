@@ -6,28 +6,41 @@
 //
 // # Order
 //
+// Requests take turns by what their tenants have had: bands by their shares, and the tenants of
+// a band by theirs, in request-milliseconds (package fair). There is one account of turns for
+// each Pool, which is the models whose requests can go to the same ranks. A turn is charged by
+// Give and settled by Settle. Among a tenant's own requests the one with the earliest deadline
+// is first. One without a deadline, or with a distant one, counts as one that is due in 30 s,
+// so that no request is overtaken by those that come 30 s after it, and requests without
+// deadlines keep the order of arrival.
+//
 // A request gets its place in the order when it arrives. It keeps the place while it is
-// queued, while it waits for a certain rank, and when it returns after a failed attempt. The
-// requests of a flow, which is a model and a class, wait in one line and decide in the order
-// of their places, each by the books at that time. A request decides one of three things:
+// queued, while it waits for a certain rank, and when it returns after a failed attempt. A
+// request that returns has had its turn: it goes before all that have not, by place.
+//
+// The requests of a flow, which is a model and a class, wait in one line. The one whose turn it
+// is decides, by the books at that time. A request decides one of three things:
 //
 //   - Give: the rank has room, and the request takes it.
 //   - Park: the rank is full, but waiting for it costs less than any rank with room, because
 //     most of the prompt is cached there. The request lets the requests behind it pass to
-//     other ranks. Parked requests are the first at their rank, in the order of their places,
-//     and their claims are visible to all others that consider the rank (cost.Rank.Claim).
+//     other ranks. Parked requests take their turns at their rank, and their claims are visible
+//     to all others that consider the rank (cost.Rank.Claim).
 //   - Wait: no rank has room.
 //
-// If two requests go to the same rank, the earlier one is sent first, unless it was undecided
-// when the later one left. Identical requests leave exactly in the order of their arrival. No
-// request waits behind one from another flow.
+// If two requests go to the same rank, the one whose turn is earlier is sent first, unless it
+// was undecided when the other one left. Identical requests of a tenant leave exactly in the
+// order of their arrival. No request waits behind one from another flow. Within a flow all wait
+// for the same ranks, and the one whose turn it is may need more places than are free: the
+// others let it have them, or it would never get them.
 //
 // # Bounds
 //
 // The number of waiting requests of each model is bounded, and so are the bytes that all of
-// them hold. A request is refused on arrival if it could not leave in time at the rate at
-// which the requests before it leave. Expire removes requests whose time runs out while they
-// wait.
+// them hold. At the bound the largest user gives way, by shares (fair.Usage): either the
+// request that arrives is refused, or one of the largest user's is put out (Displaced). A
+// request is refused on arrival if it could not leave in time at the rate at which its own
+// tenant's requests leave. Expire removes requests whose time runs out while they wait.
 //
 // # Shell
 //
@@ -35,9 +48,6 @@
 // goroutine at a time, and then calls Turn. Room appears when a booking has its first token or
 // ends, when an engine joins or recovers, and with time: Due returns the latest time for the
 // next Turn. Times are nanoseconds on any one clock.
-//
-// The function next chooses between flows, by place. It is where bands and tenants would be
-// added.
 package queue
 
 import (
@@ -45,12 +55,16 @@ import (
 	"time"
 
 	"weir/internal/fleet/cost"
+	"weir/internal/tenancy"
+	"weir/internal/tenancy/fair"
 )
 
 // Limits bound what waits; 0 is no bound.
 type Limits struct {
 	Requests int   // of one model
 	Bytes    int64 // of all
+	// Bands are the shares of bands.
+	Bands fair.Bands
 }
 
 // Ranks says where requests can go. Its methods are called by those of the Queue.
@@ -68,20 +82,36 @@ type Ranks interface {
 // change. The other fields belong to the queue.
 type Request struct {
 	Model string
+	// Pool is the name that the models have in common whose requests can go to the same ranks;
+	// "" is the model's own.
+	Pool string
+	// Caller is whose it is; nil is tenancy.Anyone.
+	Caller *tenancy.Caller
 	// Class tells requests of a model apart that cannot go to the same ranks.
 	Class uint64
 	// Answers is the number of a rank's running requests that it takes (n choices take n).
 	Answers int
+	// Again is set if it has had its turn, and its engine has failed it.
+	Again bool
+	// Deadline is when its caller wants it to be served; 0 is at no time.
+	Deadline int64
 	// Expires is when it leaves undone; 0 is never.
 	Expires int64
 	// Bytes is what it holds while it waits.
 	Bytes int64
-	// Place is among all that ever came; 0: Enter gives it one.
-	Place int64
+	// Cost is what its turn is predicted to cost, in milliseconds. It may change until Give.
+	Cost float64
+	// Place is among all that ever came, and Due is by when it is to have its turn among those
+	// of its tenant; 0: Enter gives it one.
+	Place, Due int64
 	// Owner is whatever its owner needs to find again.
 	Owner any
+	// Turn is the turn that it has taken, to be settled when it has ended.
+	Turn fair.Turn
 
-	line    *line // that it waits in; nil: it does not
+	group   *group // that it waits in; nil: it does not
+	account *account
+	waits   float64 // the cost that its account has for it while it waits
 	at      [orders]int32
 	since   int64 // when it began to wait
 	decided int64 // when it decided on its rank
@@ -89,15 +119,26 @@ type Request struct {
 	turn    int64 // the latest in which it was to decide
 }
 
+// patience is after how long a request is due that has no deadline.
+const patience = int64(30 * time.Second)
+
+// earlier reports whether the request goes before another one of its tenant.
+func (r *Request) earlier(o *Request) bool {
+	if r.Due != o.Due {
+		return r.Due < o.Due
+	}
+	return r.Place < o.Place
+}
+
 // Waits reports whether the request is in the queue.
-func (r *Request) Waits() bool { return r.line != nil }
+func (r *Request) Waits() bool { return r.group != nil }
 
 // Rank is the one that the request has decided to wait for, nil if none.
 func (r *Request) Rank() *cost.Rank {
-	if r.line == nil {
+	if r.group == nil {
 		return nil
 	}
-	return r.line.rank
+	return r.group.line.rank
 }
 
 // Queue is what waits.
@@ -106,10 +147,15 @@ type Queue struct {
 	ranks  Ranks
 
 	models map[string]*model
+	pools  map[string]*fair.Clock
+	users  *fair.Usage          // of the bytes
 	flows  map[flow]*line       // of those that have not decided
 	lanes  map[*cost.Rank]*line // of those that wait for a rank
 	lines  []*line              // all that are not empty
 	due    heap                 // of those that expire
+	out    []*Request           // were put out, and nobody knows yet
+	free   []*group
+	book   book
 	places int64
 	turn   int64
 	n      int
@@ -125,8 +171,9 @@ type flow struct {
 // model is what is kept of the requests of one model.
 type model struct {
 	Stats
-	undecided int // of those that wait, the ones that wait for any rank
-	drain     rate
+	clock *fair.Clock
+	users *fair.Usage // of the places
+	drain rate
 }
 
 // Stats say what became of a model's requests.
@@ -143,7 +190,10 @@ type Stats struct {
 
 // New makes an empty queue.
 func New(l Limits, r Ranks) *Queue {
-	return &Queue{limits: l, ranks: r, models: map[string]*model{}, flows: map[flow]*line{}, lanes: map[*cost.Rank]*line{}, due: heap{by: byExpiry}}
+	return &Queue{
+		limits: l, ranks: r, models: map[string]*model{}, pools: map[string]*fair.Clock{}, users: fair.NewUsage(l.Bands),
+		flows: map[flow]*line{}, lanes: map[*cost.Rank]*line{}, due: heap{by: byExpiry},
+	}
 }
 
 // Len is how many requests wait.
@@ -162,17 +212,21 @@ func (q *Queue) Stats() map[string]Stats {
 }
 
 // Oldest is since when the one waits that has waited longest of a model's; 0 where none does.
+// Of a flow only those are looked at that are the first of their tenants: one that waits longer
+// because others have deadlines has done so for no more than 30 s.
 func (q *Queue) Oldest(name string) (since int64) {
 	for _, l := range q.lines {
-		some := l.waiting.items
-		if l.rank == nil {
-			some = some[:1] // the line's are of one model, and the first came first
-		}
-		for _, r := range some {
-			if r.Model == name && (since == 0 || r.since < since) {
-				since = r.since
+		l.each(func(some []*Request) bool {
+			if l.rank == nil {
+				some = some[:1] // the line's are of one model
 			}
-		}
+			for _, r := range some {
+				if r.Model == name && (since == 0 || r.since < since) {
+					since = r.since
+				}
+			}
+			return true
+		})
 	}
 	return since
 }
@@ -180,22 +234,72 @@ func (q *Queue) Oldest(name string) (since int64) {
 func (q *Queue) model(name string) *model {
 	m := q.models[name]
 	if m == nil {
-		m = new(model)
+		m = &model{users: fair.NewUsage(q.limits.Bands)}
 		q.models[name] = m
 	}
 	return m
 }
 
+// clock is the account of turns that the request's model has with others.
+func (q *Queue) clock(m *model, r *Request) *fair.Clock {
+	if m.clock != nil {
+		return m.clock
+	}
+	pool := r.Pool
+	if pool == "" {
+		pool = r.Model
+	}
+	c := q.pools[pool]
+	if c == nil {
+		c = fair.NewClock(q.limits.Bands)
+		q.pools[pool] = c
+	}
+	m.clock = c
+	return c
+}
+
+func (r *Request) caller() *tenancy.Caller {
+	if r.Caller == nil {
+		return tenancy.Anyone
+	}
+	return r.Caller
+}
+
+// tenant is whose a request is that may not wait.
+func (q *Queue) tenant(r *Request) *fair.Tenant {
+	if r.account != nil {
+		return r.account.tenant
+	}
+	return q.clock(q.model(r.Model), r).Tenant(r.caller())
+}
+
+// before reports whether a goes before b, whose tenant is given. The former waits.
+func before(a, b *Request, of *fair.Tenant) bool {
+	own := a.account.tenant
+	switch {
+	case a.Again != b.Again:
+		return a.Again
+	case a.Again || own.Clock() != of.Clock():
+		return a.Place < b.Place
+	case own == of:
+		return a.earlier(b)
+	}
+	return own.Clock().Before(own, of)
+}
+
 // Enter assigns a place to a request that has just arrived, and reports whether it may decide
-// at once, because no undecided request of its flow waits. It does not add the request to the
-// queue. A request that comes back keeps its place.
-func (q *Queue) Enter(r *Request) bool {
+// at once, because no undecided request of its flow goes before it. It does not add the request
+// to the queue. A request that comes back keeps its place.
+func (q *Queue) Enter(r *Request, now int64) bool {
 	if r.Place == 0 {
 		q.places++
-		r.Place = q.places
+		r.Place, r.Due = q.places, now+patience
+		if r.Deadline != 0 {
+			r.Due = min(r.Due, r.Deadline)
+		}
 	}
 	l := q.flows[flow{r.Model, r.Class}]
-	return l == nil || len(l.waiting.items) == 0 || r.Place < l.waiting.items[0].Place
+	return l == nil || l.n == 0 || !before(l.first(), r, q.tenant(r))
 }
 
 // Give lets a request leave for the rank, which the caller then books. It returns false and
@@ -210,8 +314,25 @@ func (q *Queue) Give(r *Request, rank *cost.Rank, now int64) bool {
 	if m.Waiting > 0 {
 		m.drain.count(now)
 	}
+	clock := q.clock(m, r)
+	t := clock.Tenant(r.caller())
+	if m.Waiting > 0 {
+		if a, _ := t.Of.(*account); a != nil && a.waiting > 0 {
+			a.drain.count(now)
+		}
+	}
+	r.Turn = clock.Take(t, r.Cost)
 	q.remove(r, now)
 	return true
+}
+
+// Settle replaces what a turn was charged by what it has cost, in milliseconds. Only the first
+// call counts.
+func (q *Queue) Settle(turn *fair.Turn, ms float64) {
+	if t := turn.Tenant(); t != nil {
+		q.book.of(t).ServedMS += ms
+		t.Clock().Settle(turn, ms)
+	}
 }
 
 // Open reports whether the rank has room for the request and no earlier request is to go
@@ -222,9 +343,10 @@ func (q *Queue) Open(r *Request, rank *cost.Rank, now int64) bool {
 
 // behind reports whether somebody is to go to the rank before r does.
 func (q *Queue) behind(r *Request, rank *cost.Rank) bool {
+	of := q.tenant(r)
 	for _, l := range q.lines {
-		first := l.waiting.items[0]
-		if first == r || first.Place > r.Place {
+		first := l.first()
+		if first == r || !before(first, r, of) {
 			continue
 		}
 		if l.rank == rank || l.rank == nil && q.ranks.Takes(first, rank) {
@@ -238,13 +360,14 @@ func (q *Queue) behind(r *Request, rank *cost.Rank) bool {
 // room, and no waiting request is to go there first.
 func (q *Queue) Free(r *Request, rank *cost.Rank, now int64) bool {
 	last := *r
-	last.Place = math.MaxInt64
+	last.Place, last.Due = math.MaxInt64, math.MaxInt64
 	return q.Open(&last, rank, now)
 }
 
 // Before is how many wait whose turn comes before that of a request that comes now: for the
-// rank, or of its flow where that is nil.
-func (q *Queue) Before(r *Request, rank *cost.Rank) int {
+// rank, or of its flow where that is nil. Those are its tenant's own, and one of each other
+// tenant that has had less.
+func (q *Queue) Before(r *Request, rank *cost.Rank) (n int) {
 	l := q.flows[flow{r.Model, r.Class}]
 	if rank != nil {
 		l = q.lanes[rank]
@@ -252,7 +375,17 @@ func (q *Queue) Before(r *Request, rank *cost.Rank) int {
 	if l == nil {
 		return 0
 	}
-	return len(l.waiting.items)
+	of := q.tenant(r)
+	n = len(l.again.waiting.items)
+	l.turns.Each(func(g *fair.Group) bool {
+		if t := g.Tenant(); t == of {
+			n += len(g.Of.(*group).waiting.items)
+		} else if t.Clock() != of.Clock() || t.Clock().Before(t, of) {
+			n++
+		}
+		return true
+	})
+	return n
 }
 
 // Wait has a request wait until some rank has room. One that does not wait yet may be refused.
@@ -263,11 +396,18 @@ func (q *Queue) Wait(r *Request, now int64) Reason {
 	key := flow{r.Model, r.Class}
 	l := q.flows[key]
 	if l == nil {
-		l = &line{flow: key, waiting: heap{by: byPlace}}
+		l = newLine()
+		l.flow = key
 		q.flows[key] = l
 	}
 	q.move(r, l, now)
 	return None
+}
+
+func newLine() *line {
+	l := new(line)
+	l.again.line = l
+	return l
 }
 
 // Park has a request wait for a rank that has no room now, and which it will keep for ms
@@ -279,7 +419,8 @@ func (q *Queue) Park(r *Request, rank *cost.Rank, ms float64, now int64) Reason 
 	}
 	l := q.lanes[rank]
 	if l == nil {
-		l = &line{rank: rank, waiting: heap{by: byPlace}}
+		l = newLine()
+		l.rank = rank
 		q.lanes[rank] = l
 	}
 	q.move(r, l, now)
@@ -288,21 +429,82 @@ func (q *Queue) Park(r *Request, rank *cost.Rank, ms float64, now int64) Reason 
 	return None
 }
 
-// admit reports whether a request may wait.
+// admit reports whether a request may wait. It puts out others for it.
 func (q *Queue) admit(r *Request, now int64) Reason {
-	if r.line != nil {
+	if r.group != nil {
 		return None
 	}
-	why, _ := q.Refuses(r.Model, r.Expires, r.Bytes, now)
+	m := q.model(r.Model)
+	clock, who := q.clock(m, r), r.caller()
+	why, _ := q.Refuses(who, r.Model, r.Expires, r.Bytes, now)
 	if why != None {
-		q.model(r.Model).Refused[why]++
+		m.Refused[why]++
+		q.book.of(clock.Tenant(who)).Refused++
+		return why
 	}
-	return why
+	if most := q.limits.Requests; most > 0 && m.Waiting >= most {
+		if u := m.users.Yields(m.users.User(who), 1, 1); u != nil && !q.putOut(u, r.Model, Full, now) {
+			m.Refused[Full]++
+			q.book.of(clock.Tenant(who)).Refused++
+			return Full
+		}
+	}
+	for most := q.limits.Bytes; most > 0 && q.n > 0 && q.bytes+r.Bytes > most; {
+		u := q.users.Yields(q.users.User(who), r.Bytes, q.bytes+r.Bytes-most)
+		if u == nil || !q.putOut(u, "", Bytes, now) {
+			break // what is left of the others is too little to matter
+		}
+	}
+	return None
+}
+
+// putOut takes out one of the user's that wait, of a model or of any.
+func (q *Queue) putOut(u *fair.User, name string, why Reason, now int64) bool {
+	who := tenancy.Caller{Band: u.Band, Tenant: u.Tenant, Share: 1}
+	for _, clock := range q.pools {
+		t := clock.Find(&who)
+		if t == nil {
+			continue
+		}
+		a, _ := t.Of.(*account)
+		if a == nil {
+			continue
+		}
+		for _, g := range a.groups {
+			// A leaf of the heap, which is one of those that have come late.
+			for i := len(g.waiting.items) - 1; i >= 0; i-- {
+				r := g.waiting.items[i]
+				if name != "" && r.Model != name {
+					if g.line.rank == nil {
+						break
+					}
+					continue
+				}
+				q.model(r.Model).Refused[why]++
+				q.book.of(t).Refused++
+				q.remove(r, now)
+				q.out = append(q.out, r)
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Displaced returns a request that was put out for another one, nil if there is none.
+func (q *Queue) Displaced() *Request {
+	if len(q.out) == 0 {
+		return nil
+	}
+	r := q.out[0]
+	q.out[0] = nil
+	q.out = q.out[1:]
+	return r
 }
 
 // move puts a request into a line.
 func (q *Queue) move(r *Request, to *line, now int64) {
-	if r.line != nil {
+	if r.group != nil {
 		q.unlink(r)
 	} else {
 		m := q.model(r.Model)
@@ -318,30 +520,72 @@ func (q *Queue) move(r *Request, to *line, now int64) {
 		if r.Expires != 0 {
 			q.due.push(r)
 		}
+		who, clock := r.caller(), q.clock(m, r)
+		t := clock.Tenant(who)
+		clock.Enter(t)
+		r.account = q.account(t)
+		r.account.enter(r, now)
+		if q.limits.Requests > 0 {
+			m.users.Hold(m.users.User(who), 1)
+		}
+		if q.limits.Bytes > 0 {
+			q.users.Hold(q.users.User(who), r.Bytes)
+		}
 	}
-	if len(to.waiting.items) == 0 {
+	if to.n == 0 {
 		to.index = len(q.lines)
 		q.lines = append(q.lines, to)
 	}
-	to.waiting.push(r)
-	r.line = to
+	to.n++
+	r.group = q.group(r, to)
+	r.group.waiting.push(r)
 	if to.rank == nil {
-		q.model(r.Model).undecided++
+		r.account.undecided++
 	}
+}
+
+// group is where the request waits in a line.
+func (q *Queue) group(r *Request, in *line) (g *group) {
+	if r.Again {
+		return &in.again
+	}
+	a := r.account
+	for _, g := range a.groups {
+		if g.line == in {
+			return g
+		}
+	}
+	if n := len(q.free); n > 0 {
+		g, q.free = q.free[n-1], q.free[:n-1]
+	} else {
+		g = new(group)
+		g.Of = g
+	}
+	g.line = in
+	a.groups = append(a.groups, g)
+	in.turns.Add(&g.Group, a.tenant)
+	return g
 }
 
 // unlink takes a request out of its line.
 func (q *Queue) unlink(r *Request) {
-	l := r.line
-	r.line = nil
+	g := r.group
+	l := g.line
+	r.group = nil
 	if l.rank != nil {
 		l.rank.Claim(-r.claim)
 		r.claim = 0
 	} else {
-		q.model(r.Model).undecided--
+		r.account.undecided--
 	}
-	l.waiting.remove(r)
-	if len(l.waiting.items) > 0 {
+	g.waiting.remove(r)
+	if len(g.waiting.items) == 0 && g != &l.again {
+		l.turns.Remove(&g.Group)
+		r.account.leave(g)
+		g.line = nil
+		q.free = append(q.free, g)
+	}
+	if l.n--; l.n > 0 {
 		return
 	}
 	last := q.lines[len(q.lines)-1]
@@ -357,7 +601,7 @@ func (q *Queue) unlink(r *Request) {
 
 // remove takes a request out of the queue, if it is there.
 func (q *Queue) remove(r *Request, now int64) {
-	if r.line == nil {
+	if r.group == nil {
 		return
 	}
 	q.unlink(r)
@@ -372,17 +616,34 @@ func (q *Queue) remove(r *Request, now int64) {
 	if r.Expires != 0 {
 		q.due.remove(r)
 	}
+	who := r.caller()
+	if q.limits.Requests > 0 {
+		m.users.Hold(m.users.User(who), -1)
+	}
+	if q.limits.Bytes > 0 {
+		q.users.Hold(q.users.User(who), -r.Bytes)
+	}
+	r.account.exit(r, now)
+	m.clock.Leave(r.account.tenant)
+	r.account = nil
 }
 
 // Heads calls do with the first of each line, and with all that wait in the line where do
 // asks for the rest of it.
 func (q *Queue) Heads(do func(r *Request) (rest bool)) {
 	for _, l := range q.lines {
-		if do(l.waiting.items[0]) {
-			for _, r := range l.waiting.items[1:] {
-				do(r)
-			}
+		first := l.first()
+		if !do(first) {
+			continue
 		}
+		l.each(func(some []*Request) bool {
+			for _, r := range some {
+				if r != first {
+					do(r)
+				}
+			}
+			return true
+		})
 	}
 }
 
@@ -394,8 +655,8 @@ func (q *Queue) Cancel(r *Request, now int64) { q.remove(r, now) }
 // decides anew.
 const reconsider = int64(50 * time.Millisecond)
 
-// Turn lets all requests decide that can, each once: it calls decide with the oldest request
-// for which a rank has room, until none is left. decide calls Give, Park, Wait or Cancel, or
+// Turn lets all requests decide that can, each once: it calls decide with the request whose
+// turn it is among those for which a rank has room, until none is left. decide calls Give, Park, Wait or Cancel, or
 // none of them if it cannot decide.
 func (q *Queue) Turn(now int64, decide func(r *Request)) {
 	q.turn++
@@ -407,8 +668,8 @@ func (q *Queue) Turn(now int64, decide func(r *Request)) {
 
 func (q *Queue) next(now int64) (next *Request) {
 	for _, l := range q.lines {
-		r := l.waiting.items[0]
-		if r.turn == q.turn || next != nil && next.Place < r.Place {
+		r := l.first()
+		if r.turn == q.turn || next != nil && before(next, r, r.account.tenant) {
 			continue
 		}
 		if l.rank != nil && l.rank.Fits(now, r.Answers) || (l.rank == nil || now-r.decided >= reconsider) && q.ranks.Room(r, now) {
@@ -421,8 +682,8 @@ func (q *Queue) next(now int64) (next *Request) {
 // First returns the rank where the request goes before all that wait for it, or nil if
 // there is none: their claims do not delay the request.
 func (r *Request) First() *cost.Rank {
-	if l := r.line; l != nil && l.waiting.items[0] == r {
-		return l.rank
+	if r.group != nil && r.group.line.rank != nil && r.group.line.first() == r {
+		return r.group.line.rank
 	}
 	return nil
 }
@@ -432,11 +693,14 @@ func (r *Request) First() *cost.Rank {
 func (q *Queue) Changed(now int64) {
 	var back []*Request
 	for _, l := range q.lanes {
-		for _, r := range l.waiting.items {
-			if !q.ranks.Takes(r, l.rank) {
-				back = append(back, r)
+		l.each(func(some []*Request) bool {
+			for _, r := range some {
+				if !q.ranks.Takes(r, l.rank) {
+					back = append(back, r)
+				}
 			}
-		}
+			return true
+		})
 	}
 	for _, r := range back {
 		q.Wait(r, now)
@@ -450,6 +714,7 @@ func (q *Queue) Expire(now int64) *Request {
 	}
 	r := q.due.items[0]
 	q.model(r.Model).Refused[Expired]++
+	q.book.of(r.account.tenant).Refused++
 	q.remove(r, now)
 	return r
 }
@@ -463,7 +728,7 @@ func (q *Queue) Due(now int64) int64 {
 		due = q.due.items[0].Expires
 	}
 	for _, l := range q.lines {
-		r := l.waiting.items[0]
+		r := l.first()
 		if at := q.ranks.Frees(r, now); at != 0 {
 			due = min(due, at)
 		}

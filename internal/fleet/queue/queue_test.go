@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"weir/internal/fleet/cost"
+	"weir/internal/tenancy"
 )
 
 const ms = int64(1e6)
@@ -57,7 +58,7 @@ func (w *world) come(r *Request) {
 	if _, ok := w.wants[r]; !ok {
 		w.wants[r] = -1
 	}
-	if w.q.Enter(r) {
+	if w.q.Enter(r, w.now) {
 		w.decide(r)
 	} else if why := w.q.Wait(r, w.now); why != None {
 		w.refused[r] = why
@@ -373,7 +374,7 @@ func TestNoFlowStarves(t *testing.T) {
 		// There is room, and nobody has decided yet.
 		w.bookings[now].End(w.now, 0)
 		late := &Request{Model: "m", Class: 2}
-		if !w.q.Enter(late) || w.q.Give(late, w.ranks[0], w.now) {
+		if !w.q.Enter(late, w.now) || w.q.Give(late, w.ranks[0], w.now) {
 			t.Fatal("one that came last took the rank")
 		}
 		w.turn()
@@ -406,7 +407,7 @@ func TestBefore(t *testing.T) {
 	parked, waiting := &Request{Model: "m"}, &Request{Model: "m"}
 	for _, r := range []*Request{parked, waiting} {
 		r.Answers = 1
-		if !w.q.Enter(r) {
+		if !w.q.Enter(r, w.now) {
 			t.Fatal("somebody waits")
 		}
 		if r == parked {
@@ -439,7 +440,7 @@ func TestTooLate(t *testing.T) {
 		running = append(running, r)
 		w.come(r)
 	}
-	if why, after := w.q.Refuses("m", w.now+ms, 0, w.now); why != None || after != 0 {
+	if why, after := w.q.Refuses(tenancy.Anyone, "m", w.now+ms, 0, w.now); why != None || after != 0 {
 		t.Fatalf("refused for %v after %v, when nothing has left", why, after)
 	}
 	for i := range 10 {
@@ -447,21 +448,21 @@ func TestTooLate(t *testing.T) {
 		w.end(running[i])
 	}
 	// Nine wait, and one leaves in 100 ms.
-	if why, after := w.q.Refuses("m", w.now+500*ms, 0, w.now); why != TooLate || after.Milliseconds() < 890 || after.Milliseconds() > 910 {
+	if why, after := w.q.Refuses(tenancy.Anyone, "m", w.now+500*ms, 0, w.now); why != TooLate || after.Milliseconds() < 890 || after.Milliseconds() > 910 {
 		t.Errorf("refused for %v after %v", why, after)
 	}
-	if why, _ := w.q.Refuses("m", w.now+920*ms, 0, w.now); why != None {
+	if why, _ := w.q.Refuses(tenancy.Anyone, "m", w.now+920*ms, 0, w.now); why != None {
 		t.Errorf("one that has the time is refused for %v", why)
 	}
-	if why, _ := w.q.Refuses("other", w.now+ms, 0, w.now); why != None {
+	if why, _ := w.q.Refuses(tenancy.Anyone, "other", w.now+ms, 0, w.now); why != None {
 		t.Errorf("another model's is refused for %v", why)
 	}
-	if why, _ := w.q.Refuses("m", w.now-ms, 0, w.now); why != Expired {
+	if why, _ := w.q.Refuses(tenancy.Anyone, "m", w.now-ms, 0, w.now); why != Expired {
 		t.Errorf("one of the past is refused for %v", why)
 	}
 	// Nothing leaves any more: what was measured becomes less true.
 	w.now += 1000 * ms
-	if _, after := w.q.Refuses("m", 0, 0, w.now); after.Milliseconds() < 1750 || after.Milliseconds() > 1850 {
+	if _, after := w.q.Refuses(tenancy.Anyone, "m", 0, 0, w.now); after.Milliseconds() < 1750 || after.Milliseconds() > 1850 {
 		t.Errorf("it drains in %v", after)
 	}
 	for _, r := range running[10:] {
@@ -469,7 +470,7 @@ func TestTooLate(t *testing.T) {
 			w.cancel(r)
 		}
 	}
-	if why, _ := w.q.Refuses("m", w.now+ms, 0, w.now); why != None {
+	if why, _ := w.q.Refuses(tenancy.Anyone, "m", w.now+ms, 0, w.now); why != None {
 		t.Errorf("with nobody waiting it is refused for %v", why)
 	}
 }

@@ -1,6 +1,10 @@
 package queue
 
-import "time"
+import (
+	"time"
+
+	"weir/internal/tenancy"
+)
 
 // Reason is why a request does not wait, or not on.
 type Reason uint8
@@ -23,26 +27,21 @@ func (r Reason) String() string {
 // Reasons are all of them, but for None.
 func Reasons() []Reason { return []Reason{Full, Bytes, TooLate, Expired} }
 
-// Refuses reports whether a request for the model would be refused now if it had to wait,
-// and the time until the requests that wait now have left; 0 if unknown.
-func (q *Queue) Refuses(name string, expires, bytes, now int64) (Reason, time.Duration) {
+// Refuses reports whether a request of a caller for the model would be refused now if it had
+// to wait, and the time until the tenant's requests that wait now have left; 0 if unknown. At a
+// bound it is refused if no other tenant uses more of its share.
+func (q *Queue) Refuses(who *tenancy.Caller, name string, expires, bytes, now int64) (Reason, time.Duration) {
 	m := q.models[name]
-	if m == nil || m.Waiting == 0 {
-		switch { // whatever the limits, one may wait
-		case expires != 0 && expires <= now:
-			return Expired, 0
-		case q.limits.Bytes > 0 && q.n > 0 && q.bytes+bytes > q.limits.Bytes:
-			return Bytes, 0
-		}
-		return None, 0
+	drained := time.Duration(0)
+	if m != nil && m.Waiting > 0 {
+		drained = m.own(who).drained(now)
 	}
-	drained := m.drained(now)
-	switch {
+	switch { // whatever the limits, one may wait
 	case expires != 0 && expires <= now:
 		return Expired, drained
-	case q.limits.Requests > 0 && m.Waiting >= q.limits.Requests:
+	case m != nil && m.Waiting > 0 && q.limits.Requests > 0 && m.Waiting >= q.limits.Requests && m.users.Yields(m.users.User(who), 1, 1) == nil:
 		return Full, drained
-	case q.limits.Bytes > 0 && q.bytes+bytes > q.limits.Bytes:
+	case q.limits.Bytes > 0 && q.n > 0 && q.bytes+bytes > q.limits.Bytes && q.users.Yields(q.users.User(who), bytes, q.bytes+bytes-q.limits.Bytes) == nil:
 		return Bytes, drained
 	case expires != 0 && drained > time.Duration(expires-now):
 		return TooLate, drained
@@ -50,13 +49,30 @@ func (q *Queue) Refuses(name string, expires, bytes, now int64) (Reason, time.Du
 	return None, drained
 }
 
+// own is the account of a tenant that may have none.
+func (m *model) own(who *tenancy.Caller) *account {
+	if m.clock == nil {
+		return nil
+	}
+	t := m.clock.Find(who)
+	if t == nil {
+		return nil
+	}
+	a, _ := t.Of.(*account)
+	return a
+}
+
 // Early is like Refuses, for a request before it is prepared: it is refused if the requests
-// before it wait for any rank, so that it would wait too.
-func (q *Queue) Early(name string, expires, bytes, now int64) (Reason, time.Duration) {
-	if m := q.models[name]; m == nil || m.undecided == 0 {
+// of its tenant before it wait for any rank, so that it would wait too.
+func (q *Queue) Early(who *tenancy.Caller, name string, expires, bytes, now int64) (Reason, time.Duration) {
+	m := q.models[name]
+	if m == nil || m.Waiting == 0 {
 		return None, 0
 	}
-	return q.Refuses(name, expires, bytes, now)
+	if a := m.own(who); a == nil || a.undecided == 0 {
+		return None, 0
+	}
+	return q.Refuses(who, name, expires, bytes, now)
 }
 
 // Refuse counts a request that its owner refuses for a reason of the queue's.
@@ -66,15 +82,33 @@ func (q *Queue) Refuse(name string, why Reason) { q.model(name).Refused[why]++ }
 // at which they leave; 0 if none wait, or if it is unknown.
 func (q *Queue) Drained(name string, now int64) time.Duration {
 	if m := q.models[name]; m != nil {
-		return m.drained(now)
+		return drained(m.Waiting, &m.drain, now)
 	}
 	return 0
 }
 
-func (m *model) drained(now int64) time.Duration {
-	perSecond := m.drain.perSecond(now)
-	if m.Waiting == 0 || perSecond == 0 {
+// DrainedFor is Drained for the requests of one tenant, by the rate at which those leave. Where
+// that is unknown it is the model's.
+func (q *Queue) DrainedFor(who *tenancy.Caller, name string, now int64) time.Duration {
+	if m := q.models[name]; m != nil {
+		if own := m.own(who).drained(now); own > 0 {
+			return own
+		}
+	}
+	return q.Drained(name, now)
+}
+
+func (a *account) drained(now int64) time.Duration {
+	if a == nil {
 		return 0
 	}
-	return time.Duration(min(float64(m.Waiting)/perSecond, 1e9) * 1e9)
+	return drained(a.waiting, &a.drain, now)
+}
+
+func drained(waiting int, r *rate, now int64) time.Duration {
+	perSecond := r.perSecond(now)
+	if waiting == 0 || perSecond == 0 {
+		return 0
+	}
+	return time.Duration(min(float64(waiting)/perSecond, 1e9) * 1e9)
 }

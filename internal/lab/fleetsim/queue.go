@@ -58,7 +58,7 @@ func (g *gateway) ask(r *request) {
 	} else if bound := g.run.o.Patience; bound > 0 {
 		r.ticket.Expires = now + int64(bound)
 	}
-	if g.held.Enter(&r.ticket) {
+	if g.held.Enter(&r.ticket, now) {
 		g.choose(r, true)
 	} else {
 		g.refused(r, g.held.Wait(&r.ticket, now))

@@ -1,0 +1,87 @@
+package fair
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// Default is the band of callers that are given none.
+const Default = "default"
+
+// Bands are the shares of bands, by their names. A band that is not named has a share of 1.
+type Bands map[string]float64
+
+// The bounds of a band's share and name, and of how many there are.
+const (
+	leastShare, mostShare = 1e-3, 1e6
+	longestName           = 64
+	mostBands             = 100
+)
+
+// Share is that of a band.
+func (b Bands) Share(name string) float64 {
+	if s, ok := b[name]; ok {
+		return positive(s)
+	}
+	return 1
+}
+
+func positive(share float64) float64 {
+	if share > 0 && !math.IsInf(share, 0) {
+		return share
+	}
+	return 1
+}
+
+// ParseBands reads bands as name=share.
+func ParseBands(words []string) (Bands, error) {
+	if len(words) > mostBands {
+		return nil, fmt.Errorf("%d bands; there can be %d", len(words), mostBands)
+	}
+	bands := Bands{}
+	for _, word := range words {
+		name, number, ok := strings.Cut(word, "=")
+		if !ok {
+			return nil, fmt.Errorf("%q is no band; give its name and share, as interactive=3", word)
+		}
+		if err := CheckName(name); err != nil {
+			return nil, fmt.Errorf("the band %q: %w", word, err)
+		}
+		share, err := strconv.ParseFloat(number, 64)
+		if err != nil || !(share >= leastShare && share <= mostShare) {
+			return nil, fmt.Errorf("the share of band %s is %q; give a number from %v to %v", name, number, leastShare, mostShare)
+		}
+		if _, twice := bands[name]; twice {
+			return nil, fmt.Errorf("band %s is given twice", name)
+		}
+		bands[name] = share
+	}
+	return bands, nil
+}
+
+// CheckName reports what is wrong with the name of a band or a tenant.
+func CheckName(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("its name is empty")
+	case len(name) > longestName:
+		return fmt.Errorf("its name has %d bytes; it can have %d", len(name), longestName)
+	case strings.ContainsFunc(name, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) || r == ' ' || r == '"' }):
+		return fmt.Errorf("its name can have no space, quotation mark or character that does not print")
+	}
+	return nil
+}
+
+// String writes the bands as they are given.
+func (b Bands) String() string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(b)) {
+		words = append(words, name+"="+strconv.FormatFloat(b[name], 'g', -1, 64))
+	}
+	return strings.Join(words, " ")
+}

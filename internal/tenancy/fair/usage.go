@@ -1,0 +1,168 @@
+package fair
+
+import "weir/internal/tenancy"
+
+// Usage is what tenants hold of something that can be taken back, such as places in a queue.
+// When there is no more, the largest user gives way: the tenant that holds most of its share,
+// in the band that holds most of its own.
+type Usage struct {
+	bands Bands
+	users map[key]*User
+	list  []*used
+
+	caller *tenancy.Caller
+	latest *User
+}
+
+// used is what the tenants of a band hold.
+type used struct {
+	name  string
+	share float64
+	held  int64
+	users []*User // a heap, the largest first
+}
+
+// User is what one tenant of a band holds.
+type User struct {
+	Band, Tenant string
+	band         *used
+	share        float64
+	held         int64
+	at           int // -1: it holds nothing
+}
+
+// NewUsage makes a Usage in which nobody holds anything.
+func NewUsage(bands Bands) *Usage { return &Usage{bands: bands, users: map[key]*User{}} }
+
+// User returns the tenant of a caller. It is valid until another call, unless it holds
+// something.
+func (u *Usage) User(who *tenancy.Caller) *User {
+	if who == u.caller {
+		return u.latest
+	}
+	x := u.users[keyOf(who)]
+	if x == nil {
+		x = &User{Band: who.Band, Tenant: who.Tenant, band: u.band(who.Band), at: -1}
+		u.users[keyOf(who)] = x
+	}
+	x.share = positive(who.Share)
+	if u.latest != nil && u.latest != x && u.latest.held == 0 {
+		delete(u.users, key{u.latest.Band, u.latest.Tenant})
+	}
+	u.caller, u.latest = who, x
+	return x
+}
+
+func (u *Usage) band(name string) *used {
+	for _, b := range u.list {
+		if b.name == name {
+			return b
+		}
+	}
+	b := &used{name: name, share: u.bands.Share(name)}
+	u.list = append(u.list, b)
+	return b
+}
+
+// Hold has a tenant hold n more, or less.
+func (u *Usage) Hold(x *User, n int64) {
+	b := x.band
+	b.held += n
+	x.held += n
+	switch {
+	case x.at < 0 && x.held > 0:
+		x.at = len(b.users)
+		b.users = append(b.users, x)
+		b.up(x)
+	case x.held <= 0:
+		if x.at >= 0 {
+			b.remove(x)
+		}
+		if u.latest != x {
+			delete(u.users, key{x.Band, x.Tenant})
+		}
+	case len(b.users) == 1:
+	case n > 0:
+		b.up(x)
+	default:
+		b.down(x)
+	}
+}
+
+// Held is what it holds.
+func (x *User) Held() int64 { return x.held }
+
+// Yields returns the tenant that gives up need, so that x can hold n more; nil if x itself is
+// to go without. Whoever gives way holds no less of its share afterwards than x does.
+func (u *Usage) Yields(x *User, n, need int64) *User {
+	b := x.band
+	for _, o := range u.list {
+		if o != b && float64(o.held)/o.share > float64(b.held)/b.share {
+			b = o
+		}
+	}
+	if len(b.users) == 0 || b.users[0] == x || b.users[0].held < need {
+		return nil
+	}
+	first := b.users[0]
+	if b == x.band {
+		if float64(x.held+n)/x.share > float64(first.held-need)/first.share {
+			return nil
+		}
+	} else if float64(x.band.held+n)/x.band.share > float64(b.held-need)/b.share {
+		return nil
+	}
+	return first
+}
+
+func (x *User) more(o *User) bool { return float64(x.held)/x.share > float64(o.held)/o.share }
+
+func (b *used) set(i int, x *User) {
+	b.users[i] = x
+	x.at = i
+}
+
+func (b *used) up(x *User) {
+	i := x.at
+	for i > 0 {
+		above := (i - 1) / 2
+		if !x.more(b.users[above]) {
+			break
+		}
+		b.set(i, b.users[above])
+		i = above
+	}
+	b.set(i, x)
+}
+
+func (b *used) down(x *User) {
+	i := x.at
+	for n := len(b.users); ; {
+		most := 2*i + 1
+		if most >= n {
+			break
+		}
+		if most+1 < n && b.users[most+1].more(b.users[most]) {
+			most++
+		}
+		if !b.users[most].more(x) {
+			break
+		}
+		b.set(i, b.users[most])
+		i = most
+	}
+	b.set(i, x)
+}
+
+func (b *used) remove(x *User) {
+	end := len(b.users) - 1
+	last := b.users[end]
+	b.users[end] = nil
+	b.users = b.users[:end]
+	if last != x {
+		b.set(x.at, last)
+		b.up(last)
+		b.down(last)
+	}
+	x.at = -1
+}
