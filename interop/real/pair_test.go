@@ -15,10 +15,10 @@ import (
 )
 
 // couple is two vLLMs, of which one computes prompts for the other over NIXL, behind a
-// gateway that relays to their servers, or whose cores dial in to it.
+// gateway that relays to their servers, asks those by ids, or that their cores dial in to.
 type couple struct {
 	t               *testing.T
-	core            bool
+	core            bool // they have no servers
 	prefill, decode *harness.Process
 	urls            [2]string // of their servers
 	gateway         gateway
@@ -29,8 +29,8 @@ type couple struct {
 // lease is how long a prefill engine keeps KV that nobody fetches, in seconds.
 const lease = 12
 
-func newCouple(t *testing.T, core, push bool) *couple {
-	c := &couple{t: t, core: core}
+func newCouple(t *testing.T, wire string, push bool) *couple {
+	c := &couple{t: t, core: wire == "vllm-core"}
 	connector := "NixlConnector"
 	if push {
 		connector = "NixlPushConnector"
@@ -40,12 +40,12 @@ func newCouple(t *testing.T, core, push bool) *couple {
 		port, side := freePort(t), freePort(t)
 		args := []string{"--kv-transfer-config", fmt.Sprintf(`{"kv_connector":%q,"kv_role":%q,"kv_buffer_device":"cpu","kv_connector_extra_config":{"kv_lease_duration":%d}}`, connector, kvRole, lease)}
 		env := []string{"UCX_TLS=tcp,shm,self", "VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1", "VLLM_NIXL_SIDE_CHANNEL_PORT=" + side}
-		if core {
+		if c.core {
 			gateway = append(gateway, "--engine", "vllm-core=tcp://127.0.0.1:"+port+",model=tiny,role="+role)
 			args = append(args, "--headless", "--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", port)
 		} else {
 			url := "http://127.0.0.1:" + port
-			gateway = append(gateway, "--engine", "openai="+url+",role="+role)
+			gateway = append(gateway, "--engine", wire+"="+url+",role="+role)
 			args = append(args, "--port", port)
 			c.urls[len(gateway)/2-1] = url
 		}
@@ -54,7 +54,7 @@ func newCouple(t *testing.T, core, push bool) *couple {
 	prefill := engine("prefill", "kv_producer")
 	c.dial = engine("decode", "kv_consumer")
 	c.prefill, c.decode = prefill(), c.dial()
-	if core {
+	if wire != "openai" {
 		gateway = append(gateway, "--model", "tiny="+folder)
 	}
 	// By cost short prompts stay with the decode engine; in turn every request is divided.
@@ -64,21 +64,18 @@ func newCouple(t *testing.T, core, push bool) *couple {
 	return c
 }
 
-// TestVLLMPair: a pair of released vLLMs answers as one of them alone, by either wire and
+// TestVLLMPair: a pair of released vLLMs answers as one of them alone, by each wire and
 // in either of NIXL's ways, and what goes wrong leaves nothing in the other.
 func TestVLLMPair(t *testing.T) {
 	alone := alone100(t)
-	for _, core := range []bool{false, true} {
+	for _, wire := range []string{"openai", "vllm", "vllm-core"} {
 		for _, push := range []bool{false, true} {
-			wire, mode := "relay", "pull"
-			if core {
-				wire = "vllm-core"
-			}
+			mode := "pull"
 			if push {
 				mode = "push"
 			}
 			t.Run(wire+" "+mode, func(t *testing.T) {
-				c := newCouple(t, core, push)
+				c := newCouple(t, wire, push)
 				t.Run("answers", func(t *testing.T) { c.answers(t, &alone) })
 				t.Run("hang-ups", c.hangUps)
 				t.Run("decode killed", c.decodeKilled)
