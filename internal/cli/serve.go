@@ -395,7 +395,7 @@ func panicked(name string, o *gateway.Options) func(*engine.Panic) {
 func find(e config.Engine, a *access.Access, dialled func(config.Engine) engine.Adapter, now *current, o *gateway.Options, say func(format string, args ...any)) engine.Adapter {
 	return auto.New(auto.Options{
 		Name: e.Name, URL: e.URL, Model: e.Model, Access: a, Panicked: panicked(e.Name, o),
-		Relayed: onlyRelayed(&e),
+		PassKey: e.PassKey,
 		Describe: func(ctx context.Context, addr string) (engine.Facts, error) {
 			return plane.Describe(ctx, addr, a)
 		},
@@ -416,17 +416,6 @@ func find(e config.Engine, a *access.Access, dialled func(config.Engine) engine.
 			}
 		},
 	})
-}
-
-// onlyRelayed returns which option of an engine a relay alone has; empty: none is given.
-func onlyRelayed(e *config.Engine) string {
-	switch {
-	case e.PassKey:
-		return "pass-key=true wants"
-	case e.Halves.Role == "prefill" || e.Halves.Role == "decode":
-		return "role=" + e.Halves.Role + " wants"
-	}
-	return ""
 }
 
 // ofRank puts the rank that a line of the log is about behind the engine's name.

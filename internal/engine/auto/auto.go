@@ -54,8 +54,9 @@ type Options struct {
 	URL    *url.URL // as of an HTTP engine
 	Model  string   // the name given by the operator
 	Access *access.Access
-	// Relayed says why a vLLM is relayed whatever is known of it; empty: nothing asks for it.
-	Relayed string
+	// PassKey says that the engine judges the callers' own keys, which only a relay forwards: a
+	// vLLM is relayed then, whatever is known of it.
+	PassKey bool
 	// Folder says whether a model's folder is known, under its name or an alias.
 	Folder func(model string) bool
 	// Describe asks an engine on the plane for its facts.
@@ -258,9 +259,9 @@ func (e *Engine) judgeVLLM(ctx context.Context, models []string) Finding {
 	f := Finding{Kind: OpenAI, Software: software("vLLM", version)}
 	name, known := e.folder(models)
 	switch {
-	case e.opts.Relayed != "":
+	case e.opts.PassKey:
 		if known {
-			f.Note = "is vLLM and relayed, as " + e.opts.Relayed
+			f.Note = "is vLLM and relayed, as pass-key=true wants"
 		}
 		return f
 	case err != nil: // it is asked again

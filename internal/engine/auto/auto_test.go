@@ -141,8 +141,8 @@ func TestRelayedVLLM(t *testing.T) {
 	s, u := start(t)
 	s.is(vllmServer)
 	for _, folder := range []bool{true, false} {
-		e := New(Options{Name: "e", URL: u, Relayed: "role=prefill wants", Folder: func(string) bool { return folder }, Describe: noPlane})
-		if f, err := e.find(t.Context()); err != nil || f.Kind != OpenAI || (f.Note != "") != folder || folder && !strings.Contains(f.Note, "role=prefill") {
+		e := New(Options{Name: "e", URL: u, PassKey: true, Folder: func(string) bool { return folder }, Describe: noPlane})
+		if f, err := e.find(t.Context()); err != nil || f.Kind != OpenAI || (f.Note != "") != folder || folder && !strings.Contains(f.Note, "pass-key=true") {
 			t.Errorf("%+v, %v", f, err)
 		}
 		e.client.CloseIdle()

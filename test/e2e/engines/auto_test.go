@@ -88,3 +88,24 @@ func TestAutoAtJoin(t *testing.T) {
 	}
 	g.Interrupt()
 }
+
+// Engines of vLLM's that were given roles exchange ids too where the model's folder is known,
+// and serve a request in two halves.
+func TestAutoPair(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	start := func(role string) half {
+		return startHalf(t, "vllm", "nixl", "--nixl-side-channel-port", "0", "--kv-transfer-config", `{"kv_connector":"NixlConnector","kv_role":"`+role+`"}`)
+	}
+	g := harness.StartGateway(t, "serve", "--policy", "round-robin", "--engine", start("kv_producer").url+",name=p,role=prefill", "--engine", start("kv_consumer").url+",name=d,role=decode")
+	harness.Eventually(t, "kind vllm", func() bool {
+		kinds := engineKinds(t, g)
+		return kinds["p"] == "vllm, noted" && kinds["d"] == "vllm, noted" // for want of --enable-scale-out
+	})
+	if a := harness.Post(t, g.URL+"/v1/chat/completions", harness.AskStream); a.Status != 200 || !strings.HasSuffix(string(a.Body), "data: [DONE]\n\n") {
+		t.Errorf("%d, %.200s", a.Status, a.Body)
+	}
+	g.Interrupt()
+	if r := g.Records(); len(r) != 1 || len(r[0].Attempts) != 1 || len(r[0].Attempts[0].Legs) != 2 {
+		t.Errorf("it was not served in two halves: %+v", r)
+	}
+}
