@@ -12,7 +12,7 @@ import typing_extensions as te
 from anthropic.types import message_count_tokens_params, message_create_params
 from anthropic.types.beta import message_count_tokens_params as beta_count_params
 from anthropic.types.beta import message_create_params as beta_params
-from openai.types import completion_create_params
+from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_params
 from openai.types.responses import response_create_params
 
@@ -75,6 +75,7 @@ def main():
         ("chat", chat_params.CompletionCreateParamsStreaming),
         ("completions", completion_create_params.CompletionCreateParamsStreaming),
         ("responses", response_create_params.ResponseCreateParamsStreaming),
+        ("embeddings", embedding_create_params.EmbeddingCreateParams),
         ("messages", message_create_params.MessageCreateParamsStreaming),
         ("messages", beta_params.MessageCreateParamsStreaming),
         ("count_tokens", message_count_tokens_params.MessageCountTokensParams),

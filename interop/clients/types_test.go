@@ -43,6 +43,7 @@ func TestRequestTypes(t *testing.T) {
 		"completions":  rowsOn(openai.Fields(), 1<<openai.Completions),
 		"responses":    responses.Fields(),
 		"messages":     rowsOn(anthropic.Fields(), 1<<anthropic.Messages),
+		"embeddings":   openai.EmbeddingFields(),
 		"count_tokens": rowsOn(anthropic.Fields(), 1<<anthropic.CountTokens),
 	}
 	walked := map[string]int{}
@@ -60,7 +61,7 @@ func TestRequestTypes(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	for name, least := range map[string]int{"chat": 120, "completions": 20, "responses": 500, "messages": 500, "count_tokens": 400} {
+	for name, least := range map[string]int{"chat": 120, "completions": 20, "responses": 500, "messages": 500, "count_tokens": 400, "embeddings": 5} {
 		if walked[name] < least {
 			t.Errorf("%s: walked %d fields, want %d at least", name, walked[name], least)
 		}

@@ -593,4 +593,5 @@ func TestManual(t *testing.T) {
 		rows[i].On >>= Chat // the columns begin with it
 	}
 	dialecttest.Manual(t, "../../../docs/apis.md", "<!-- openai fields -->", rows, "chat", "completions", "tokenize", "detokenize")
+	dialecttest.Manual(t, "../../../docs/apis.md", "<!-- embedding fields -->", EmbeddingFields())
 }

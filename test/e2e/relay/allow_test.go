@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"weir/internal/dialect"
+	"weir/internal/dialect/openai"
 	"weir/test/e2e/harness"
 )
 
@@ -132,4 +134,39 @@ func TestCaps(t *testing.T) {
 	if took := engine.taken(); len(took) != 1 || !strings.HasSuffix(took[0], ` {"max_tokens":9,"model":"m","messages":[]}`) {
 		t.Errorf("the engine was asked %q", took)
 	}
+}
+
+// What the manual says of each field of /v1/embeddings is so: one that is carried reaches the
+// engine as it was written, one that steers engines is refused by its name.
+func TestEmbeddingFields(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	engine := newRecorder(t)
+	g := harness.StartGateway(t, "serve", "--engine", "openai="+engine.URL)
+	values := map[string]string{"model": `"m"`, "messages": `[{"role":"user","content":"a"}]`}
+	refused := 0
+	for _, f := range openai.EmbeddingFields() {
+		value := values[f.Name]
+		if value == "" {
+			value = `[ "as\u0020it", {"came" :1}]`
+		}
+		body := `{"model":"m", "` + f.Name + `" : ` + value + `}`
+		if f.Name == "model" {
+			body = `{"model" : "m"}`
+		}
+		a := harness.Post(t, g.URL+"/v1/embeddings", body)
+		took := engine.taken()
+		if f.Treatment == dialect.Refused {
+			if refused++; a.Status != 400 || len(took) != 0 || !strings.Contains(string(a.Body), "--allow-field "+f.Name) {
+				t.Errorf("%s: %d %s, and the engine was asked %q", f.Name, a.Status, a.Body, took)
+			}
+			continue
+		}
+		if a.Status != 200 || len(took) != 1 || !strings.HasSuffix(took[0], " "+body) {
+			t.Errorf("%s: %d %s, and the engine was asked %q, want %s", f.Name, a.Status, a.Body, took, body)
+		}
+	}
+	if refused == 0 {
+		t.Error("no field is refused")
+	}
+	g.Interrupt()
 }
