@@ -72,6 +72,13 @@ func (e *echo) appendTools(dst []byte) []byte {
 			dst = append(dst, `,"tools":[`...)
 		}
 		space = t.space
+		if t.custom {
+			as := *t
+			as.Parameters = nil
+			dst = as.appendMembers(append(dst, `{"type":"custom",`...))
+			dst = append(appendRaw(dst, "format", t.format, `{"type":"text"}`), '}')
+			continue
+		}
 		dst = t.appendMembers(append(dst, `{"type":"function",`...))
 		dst = append(dst, `,"strict":`...)
 		dst = append(strconv.AppendBool(dst, e.strict), '}')

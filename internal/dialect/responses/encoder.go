@@ -17,8 +17,8 @@ type encoderOptions struct {
 	// logprobs says that log probabilities come with the text, and with how many
 	// alternatives to each token; nil: none do.
 	logprobs *int
-	// spaces has what the caller knows functions in namespaces by; nil where there are none.
-	spaces map[string]spaced
+	// known has what the caller knows tools by that the model knows as something else.
+	known map[string]known
 }
 
 // encoder appends one answer. It implements dialect.Encoder.
@@ -32,7 +32,8 @@ type encoder struct {
 	sequence int // of the next event
 	said     []byte
 	items    []item
-	open     bool // the last item is still under way
+	open     bool       // the last item is still under way
+	text     customText // of a custom tool's call under way
 	reason   infer.Reason
 
 	scorer openai.Scorer
@@ -47,6 +48,7 @@ const (
 	message kind = iota
 	reasoning
 	call
+	custom // a call of a custom tool
 )
 
 // item is an item of the output: said[from:to] is its text or its arguments, and
@@ -105,8 +107,11 @@ func (e *encoder) AppendTokens(dst []byte, _ int, _ []byte, t dialect.Tokens) []
 func (e *encoder) AppendCall(dst []byte, _, _ int, id, name string) []byte {
 	dst = e.closeItem(dst, "completed")
 	it := item{kind: call, callID: id, name: name}
-	if s, ok := e.spaces[name]; ok {
-		it.namespace, it.name = s.namespace, s.name
+	if k, ok := e.known[name]; ok {
+		it.namespace, it.name = k.namespace, k.name
+		if k.custom {
+			it.kind, e.text = custom, customText{}
+		}
 	}
 	return e.openItem(dst, it)
 }
@@ -114,6 +119,9 @@ func (e *encoder) AppendCall(dst []byte, _, _ int, id, name string) []byte {
 // OpenDelta implements dialect.Encoder.
 func (e *encoder) OpenDelta(dst []byte, _ int, d dialect.Delta, _ int) []byte {
 	want := [...]kind{dialect.DeltaContent: message, dialect.DeltaReasoning: reasoning, dialect.DeltaArguments: call}[d]
+	if want == call && e.open && e.items[len(e.items)-1].kind == custom {
+		want = custom
+	}
 	if !e.open || e.items[len(e.items)-1].kind != want {
 		dst = e.closeItem(dst, "completed")
 		dst = e.openItem(dst, item{kind: want})
@@ -126,6 +134,8 @@ func (e *encoder) OpenDelta(dst []byte, _ int, d dialect.Delta, _ int) []byte {
 		dst = e.appendEvent(dst, "response.output_text.delta")
 	case want == call:
 		dst = e.appendEvent(dst, "response.function_call_arguments.delta")
+	case want == custom:
+		dst = e.appendEvent(dst, "response.custom_tool_call_input.delta")
 	case e.summary:
 		dst = e.appendEvent(dst, "response.reasoning_summary_text.delta")
 	default:
@@ -137,9 +147,13 @@ func (e *encoder) OpenDelta(dst []byte, _ int, d dialect.Delta, _ int) []byte {
 
 // AppendDelta implements dialect.Encoder.
 func (e *encoder) AppendDelta(dst, text []byte) []byte {
-	from := len(e.said)
-	e.said = dialect.AppendEscaped(e.said, text)
-	e.items[len(e.items)-1].to = len(e.said)
+	from, it := len(e.said), &e.items[len(e.items)-1]
+	if it.kind == custom {
+		e.said = e.text.append(e.said, text)
+	} else {
+		e.said = dialect.AppendEscaped(e.said, text)
+	}
+	it.to = len(e.said)
 	if !e.stream {
 		return dst
 	}
@@ -234,7 +248,7 @@ func (e *encoder) openItem(dst []byte, it item) []byte {
 	dst = e.appendItem(dst, len(e.items)-1, "in_progress", true)
 	dst = endEvent(dst)
 	switch {
-	case it.kind == call:
+	case it.kind == call || it.kind == custom:
 		return dst
 	case it.kind == reasoning && e.summary:
 		dst = e.appendEvent(dst, "response.reasoning_summary_part.added")
@@ -253,12 +267,20 @@ func (e *encoder) closeItem(dst []byte, status string) []byte {
 		return dst
 	}
 	e.open = false
+	last := len(e.items) - 1
+	it := &e.items[last]
+	if it.kind == custom {
+		dst = e.appendRest(dst, it)
+	}
 	if !e.stream {
 		return dst
 	}
-	last := len(e.items) - 1
-	it := &e.items[last]
 	switch {
+	case it.kind == custom:
+		dst = e.appendEvent(dst, "response.custom_tool_call_input.done")
+		dst = e.appendPlace(dst)
+		dst = append(append(dst, `,"input":"`...), e.said[it.from:it.to]...)
+		dst = endEvent(append(dst, '"'))
 	case it.kind == call:
 		dst = e.appendEvent(dst, "response.function_call_arguments.done")
 		dst = e.appendPlace(dst)
@@ -275,6 +297,20 @@ func (e *encoder) closeItem(dst []byte, status string) []byte {
 	dst = e.appendIndex(dst)
 	dst = append(dst, `,"item":`...)
 	dst = e.appendItem(dst, last, status, false)
+	return endEvent(dst)
+}
+
+// appendRest ends the text of a custom tool's call with what was held back of it.
+func (e *encoder) appendRest(dst []byte, it *item) []byte {
+	e.said = e.text.end(e.said)
+	rest := e.said[it.to:]
+	it.to = len(e.said)
+	if !e.stream || len(rest) == 0 {
+		return dst
+	}
+	dst = e.appendEvent(dst, "response.custom_tool_call_input.delta")
+	dst = e.appendPlace(dst)
+	dst = append(append(append(dst, `,"delta":"`...), rest...), '"')
 	return endEvent(dst)
 }
 
@@ -311,7 +347,7 @@ func (e *encoder) appendPlace(dst []byte) []byte {
 	dst = append(e.appendItemID(dst, last), '"')
 	dst = e.appendIndex(dst)
 	switch k := e.items[last].kind; {
-	case k == call:
+	case k == call || k == custom:
 		return dst
 	case k == reasoning && e.summary:
 		return append(dst, `,"summary_index":0`...)
@@ -321,7 +357,7 @@ func (e *encoder) appendPlace(dst []byte) []byte {
 
 // appendItemID appends an item's id, which is the answer's with the item's index.
 func (e *encoder) appendItemID(dst []byte, i int) []byte {
-	dst = append(dst, [...]string{message: "msg_", reasoning: "rs_", call: "fc_"}[e.items[i].kind]...)
+	dst = append(dst, [...]string{message: "msg_", reasoning: "rs_", call: "fc_", custom: "ctc_"}[e.items[i].kind]...)
 	dst = append(append(dst, e.answer.ID...), '_')
 	return strconv.AppendInt(dst, int64(i), 10)
 }
@@ -353,7 +389,7 @@ func (e *encoder) appendItem(dst []byte, i int, status string, empty bool) []byt
 	it := &e.items[i]
 	dst = append(dst, `{"id":"`...)
 	dst = e.appendItemID(dst, i)
-	dst = append(append(append(dst, `","type":"`...), [...]string{message: "message", reasoning: "reasoning", call: "function_call"}[it.kind]...), `","status":"`...)
+	dst = append(append(append(dst, `","type":"`...), [...]string{message: "message", reasoning: "reasoning", call: "function_call", custom: "custom_tool_call"}[it.kind]...), `","status":"`...)
 	dst = append(append(dst, status...), '"')
 	part := func(name string, has bool) {
 		dst = append(append(append(dst, `,"`...), name...), `":[`...)
@@ -370,8 +406,12 @@ func (e *encoder) appendItem(dst []byte, i int, status string, empty bool) []byt
 		part("summary", e.summary)
 		part("content", !e.summary)
 		dst = append(dst, `,"encrypted_content":null`...)
-	case call:
-		dst = append(append(append(dst, `,"arguments":"`...), e.said[it.from:it.to]...), `","call_id":`...)
+	case call, custom:
+		member := `,"arguments":"`
+		if it.kind == custom {
+			member = `,"input":"`
+		}
+		dst = append(append(append(dst, member...), e.said[it.from:it.to]...), `","call_id":`...)
 		dst = append(dialect.AppendString(dst, it.callID), `,"name":`...)
 		dst = dialect.AppendString(dst, it.name)
 		if it.namespace != "" {

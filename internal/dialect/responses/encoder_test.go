@@ -121,6 +121,9 @@ func TestGolden(t *testing.T) {
 		{"namespace", `,"tools":[` + own + `,` + crm + `,` + shop + `]`, []span{
 			{kind: dialect.DeltaArguments, name: "crm__get", text: `{"id": 1}`}, {kind: dialect.DeltaArguments, name: "get"}, {kind: dialect.DeltaArguments, name: "mcp__shop__get"}, {kind: dialect.DeltaArguments, name: "crm__none"},
 		}, infer.ReasonToolCalls},
+		{"custom", `,"tools":[{"type":"custom","name":"run","description":"Runs."},{"type":"custom","name":"say","format":{"type": "text"}},` + own + `]`, []span{
+			{kind: dialect.DeltaArguments, name: "run", text: "{\"input\": \"print(\\\"é\\\")\\n\\ud83d\\ude00\"}"}, {kind: dialect.DeltaArguments, name: "say", text: "ls\n"}, {kind: dialect.DeltaArguments, name: "get", text: "{}"}, {kind: dialect.DeltaArguments, name: "run"},
+		}, infer.ReasonToolCalls},
 		{"logprobs", `,"top_logprobs":1,"include":["message.output_text.logprobs"]`, []span{
 			{kind: dialect.DeltaReasoning, text: "hm"}, {kind: dialect.DeltaContent, text: "Öh"}, {kind: dialect.DeltaArguments, name: "f", text: "{}"}, {kind: dialect.DeltaContent, text: "So"},
 		}, infer.ReasonStop},
@@ -178,9 +181,9 @@ type object struct {
 }
 
 type outputItem struct {
-	ID, Type, Status, Role, Arguments, Name, Namespace string
-	CallID                                             string `json:"call_id"`
-	Content, Summary                                   []textPart
+	ID, Type, Status, Role, Arguments, Input, Name, Namespace string
+	CallID                                                    string `json:"call_id"`
+	Content, Summary                                          []textPart
 }
 
 // textPart is a part of an item.
@@ -202,7 +205,7 @@ func (it *outputItem) text() string {
 	for _, p := range append(it.Content, it.Summary...) {
 		return p.Text
 	}
-	return it.Arguments
+	return it.Arguments + it.Input
 }
 
 // reader is a client that takes nothing for granted: every event must fit what
@@ -240,7 +243,7 @@ func read(t interface {
 			Text     string
 			Logprobs []entry
 
-			Arguments, Code, Message string
+			Arguments, Input, Code, Message string
 		}
 		if err := json.Unmarshal([]byte(data), &ev, json.MatchCaseInsensitiveNames(true)); !ok || err != nil || ev.Type != name || ev.Sequence != i {
 			t.Fatalf("event %d: %v: %s", i, err, block)
@@ -267,7 +270,7 @@ func read(t interface {
 			added[ev.Index] = true
 		case "response.content_part.added", "response.reasoning_summary_part.added":
 			about()
-		case "response.output_text.delta", "response.function_call_arguments.delta", "response.reasoning_text.delta", "response.reasoning_summary_text.delta":
+		case "response.output_text.delta", "response.function_call_arguments.delta", "response.custom_tool_call_input.delta", "response.reasoning_text.delta", "response.reasoning_summary_text.delta":
 			about()
 			texts[ev.Index] += ev.Delta
 			scores[ev.Index] = append(scores[ev.Index], ev.Logprobs...)
@@ -281,6 +284,10 @@ func read(t interface {
 			}
 		case "response.function_call_arguments.done":
 			if about(); ev.Arguments != texts[ev.Index] {
+				t.Fatalf("event %d: %q was said: %s", i, texts[ev.Index], block)
+			}
+		case "response.custom_tool_call_input.done":
+			if about(); ev.Input != texts[ev.Index] {
 				t.Fatalf("event %d: %q was said: %s", i, texts[ev.Index], block)
 			}
 		case "response.output_item.done":
@@ -316,12 +323,14 @@ func TestStreamIsTheWhole(t *testing.T) {
 			s := span{kind: rapid.SampledFrom([]dialect.Delta{dialect.DeltaContent, dialect.DeltaReasoning, dialect.DeltaArguments}).Draw(t, "kind")}
 			s.text = rapid.StringOfN(rapid.RuneFrom([]rune("ab \"\\\n\x01é日😀")), 1, 12, -1).Draw(t, "text")
 			if s.kind == dialect.DeltaArguments {
-				s.name = rapid.StringMatching("[a-c]").Draw(t, "name")
+				if s.name = rapid.StringMatching("[a-c]").Draw(t, "name"); s.name == "b" && rapid.Bool().Draw(t, "custom") {
+					s.text = string(appendCustomArguments(nil, s.text))
+				}
 			}
 			spans = append(spans, s)
 		}
 		reason := rapid.SampledFrom([]infer.Reason{infer.ReasonStop, infer.ReasonLength, infer.ReasonToolCalls}).Draw(t, "reason")
-		o := encoderOptions{summary: rapid.Bool().Draw(t, "summary"), echo: []byte(`,"tools":[]`), spaces: map[string]spaced{"a": {"s", "f"}}}
+		o := encoderOptions{summary: rapid.Bool().Draw(t, "summary"), echo: []byte(`,"tools":[]`), known: map[string]known{"a": {namespace: "s", name: "f"}, "b": {name: "b", custom: true}}}
 		if top := rapid.IntRange(-1, 2).Draw(t, "top"); top >= 0 {
 			o.logprobs = &top
 		}

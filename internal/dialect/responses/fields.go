@@ -58,13 +58,13 @@ const (
 // fields are the top-level fields. Defaults are in canonical JSON (RFC 8785).
 var fields = []field{
 	carry("model", "a string", func(*decoding, []byte) error { return nil }),
-	carry("input", "a string, or a non-empty array of items: messages, function_call, function_call_output, reasoning", takeInput),
+	carry("input", "a string, or a non-empty array of items: messages, function_call, custom_tool_call, their outputs, reasoning", takeInput),
 	carry("instructions", "a string; becomes the system message", takeInstructions),
 	carry("max_output_tokens", "an integer from 1", takeMaxOutputTokens),
 	carry("temperature", "a number from 0 to 2", sampling("temperature", dialect.Temperature)),
 	carry("top_p", "a number above 0, at most 1", sampling("top_p", dialect.TopP)),
-	carry("tools", "an array of tools, of which the model is told of those of type function, each with a unique name, and of those in namespaces", takeTools),
-	carry("tool_choice", `"auto" or "none"; "required", a function by its name, or allowed_tools with the mode required where the engine can be told a JSON schema`, takeToolChoice),
+	carry("tools", "an array of tools, of which the model is told of those of type function and custom, each with a unique name, and of functions in namespaces", takeTools),
+	carry("tool_choice", `"auto" or "none"; "required", a function or custom tool by its name, or allowed_tools with the mode required where the engine can be told a JSON schema`, takeToolChoice),
 	carry("parallel_tool_calls", "a boolean; false ends the answer with its first call", takeParallel),
 	carry("text", "an object with format: text, json_object or json_schema, the latter two where the engine can be told a JSON schema; and verbosity", takeText),
 	carry("reasoning", "an object with effort, as far as the model's chat template knows one, and summary, which gives the reasoning itself in the summary's place", takeReasoning),
@@ -123,12 +123,14 @@ var innerFields = slices.Concat([]dialect.Field{
 	{Name: "input[] message", Note: "role and content; a user's, an assistant's, system or developer"},
 	{Name: "input[] function_call", Note: "call_id, name and arguments"},
 	{Name: "input[] function_call_output", Note: "output, and the call_id of a function_call before it; or name, for what a tool says uncalled"},
+	{Name: "input[] custom_tool_call", Note: "call_id, name and input: the call of a function of one text, as the model made it"},
+	{Name: "input[] custom_tool_call_output", Note: "output, and the call_id of a custom_tool_call before it"},
 	{Name: "input[] reasoning", Note: "content, or else summary"},
 }, refusedItems(
 	"file_search_call", "computer_call", "computer_call_output", "web_search_call", "tool_search_call", "tool_search_output", "additional_tools",
 	"configuration_update", "compaction", "compaction_trigger", "image_generation_call", "code_interpreter_call", "local_shell_call", "local_shell_call_output",
 	"shell_call", "shell_call_output", "apply_patch_call", "apply_patch_call_output", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "mcp_call",
-	"custom_tool_call", "custom_tool_call_output", "item_reference", "program", "program_output",
+	"item_reference", "program", "program_output",
 ), []dialect.Field{
 	{Name: "input[].id", Note: "a string, of no effect"},
 	{Name: "input[].status", Note: "a string, of no effect"},
@@ -138,6 +140,7 @@ var innerFields = slices.Concat([]dialect.Field{
 	{Name: "input[].call_id", Note: "a string"},
 	{Name: "input[].name", Note: "a string"},
 	{Name: "input[].arguments", Note: "a string"},
+	{Name: "input[].input", Note: "a string"},
 	{Name: "input[].output", Whole: true, Note: "a string, or an array of parts as those of a user's content"},
 	{Name: "input[].summary", Whole: true, Note: "an array of texts"},
 	{Name: "input[].encrypted_content", Note: "a string; an item that has nothing else is refused"},
@@ -161,7 +164,7 @@ var innerFields = slices.Concat([]dialect.Field{
 
 	{Name: "tools[] function", Note: "a function that the caller runs"},
 	{Name: "tools[] namespace", Note: "functions under one name: the model is told of each as NAMESPACE__FUNCTION, as by vLLM, and calls have both names apart again"},
-	{Name: "tools[] custom", Treatment: dialect.Ignored, Note: "a tool that takes free text, which no template tells a model of", Elsewhere: "both make it a function that takes a text"},
+	{Name: "tools[] custom", Note: "a tool that takes free text: the model is told of it as a function of one text, input, as by vLLM and SGLang, and its calls are items custom_tool_call"},
 	{Name: "tools[] tool_search", Treatment: dialect.Ignored, Note: "finds tools: the model is told of all", Elsewhere: bothLeave},
 	{Name: "tools[] web_search*", Treatment: dialect.Ignored, Note: serverTool, Elsewhere: bothTool},
 	{Name: "tools[] code_interpreter", Treatment: dialect.Ignored, Note: serverTool, Elsewhere: bothTool},
@@ -181,9 +184,12 @@ var innerFields = slices.Concat([]dialect.Field{
 	{Name: outputSchema, Treatment: dialect.Ignored, Note: "for calls by programs, which there are none of", Elsewhere: dialect.BothPass},
 	{Name: toolAsync, Treatment: dialect.Refused, Defaults: []string{"false"}, Elsewhere: dialect.BothPass},
 	{Name: allowedCallers, Treatment: dialect.Refused, Defaults: []string{`["direct"]`}, Elsewhere: dialect.BothPass},
+	{Name: "tools[].format", Note: "of a tool of type custom: an object"},
+	{Name: "tools[].format text", Whole: true, Note: "any text, as without a format"},
+	{Name: grammarTool, Treatment: dialect.Ignored, Note: "the tool is left out: nothing would hold its calls to the grammar", Elsewhere: "vLLM refuses it, SGLang describes it to the model"},
 	{Name: "tools[].tools", Note: "of a namespace: an array of tools"},
 	{Name: "tools[].tools[] function", Note: "as outside, each with a name that is unique in the namespace"},
-	{Name: "tools[].tools[] custom", Treatment: dialect.Ignored, Note: "as outside", Elsewhere: "vLLM leaves it out, SGLang makes it a function that takes a text"},
+	{Name: "tools[].tools[] custom", Treatment: dialect.Ignored, Note: "in a namespace such a tool is left out", Elsewhere: "vLLM leaves it out, SGLang makes it a function that takes a text"},
 	{Name: "tools[].tools[].name", Note: "as outside"},
 	{Name: "tools[].tools[].description", Note: "a string"},
 	{Name: "tools[].tools[].parameters", Whole: true, Note: "a JSON Schema, which is an object"},
@@ -194,6 +200,7 @@ var innerFields = slices.Concat([]dialect.Field{
 	{Name: "tools[].tools[].allowed_callers", Treatment: dialect.Refused, Defaults: []string{`["direct"]`}, Elsewhere: dialect.BothPass},
 
 	{Name: "tool_choice function", Note: "name"},
+	{Name: "tool_choice custom", Note: "name"},
 	{Name: "tool_choice allowed_tools", Note: "mode and tools"},
 	{Name: "tool_choice *", Treatment: dialect.Refused, Note: "it forces a tool that is left out", Elsewhere: "vLLM refuses it, SGLang takes it for auto"},
 	{Name: "tool_choice.name", Note: "a string; of a function in a namespace its own name, or both names joined"},
@@ -226,7 +233,7 @@ func refusedItems(kinds ...string) (rows []dialect.Field) {
 		switch kind {
 		case "item_reference":
 			note = "weir keeps no items: send the item itself"
-		case "additional_tools", "configuration_update", "compaction", "compaction_trigger", "program", "program_output", "custom_tool_call", "custom_tool_call_output":
+		case "additional_tools", "configuration_update", "compaction", "compaction_trigger", "program", "program_output":
 			note = "leave it out"
 		}
 		rows = append(rows, dialect.Field{Name: "input[] " + kind, Treatment: dialect.Refused, Note: note, Elsewhere: "both refuse it, or render what they know of it"})
@@ -244,6 +251,7 @@ const (
 	outputSchema    = "tools[].output_schema"
 	toolAsync       = "tools[].async"
 	allowedCallers  = "tools[].allowed_callers"
+	grammarTool     = "tools[].format grammar"
 	verbosity       = "text.verbosity"
 	obfuscation     = "stream_options.include_obfuscation"
 	includePath     = "include[] "

@@ -88,14 +88,14 @@ func (in *input) item(path string, raw []byte) error {
 	switch kind {
 	case "":
 		if !isEasy(raw) {
-			return infer.Invalid(path+".type", "%s.type is required: send message, function_call, function_call_output or reasoning", path)
+			return infer.Invalid(path+".type", "%s.type is required: send message, function_call, custom_tool_call, an output of either or reasoning", path)
 		}
 		return in.takeMessage(path, raw)
 	case "message":
 		return in.takeMessage(path, raw)
-	case "function_call":
-		return in.takeCall(path, raw)
-	case "function_call_output":
+	case "function_call", "custom_tool_call":
+		return in.takeCall(path, raw, kind)
+	case "function_call_output", "custom_tool_call_output":
 		return in.takeCallOutput(path, raw)
 	case "reasoning":
 		return in.takeReasoning(path, raw)
@@ -104,7 +104,7 @@ func (in *input) item(path string, raw []byte) error {
 			Message: fmt.Sprintf("%s.type \"item_reference\" is not supported: weir keeps no items; send the item itself", path)}
 	}
 	return &infer.Error{Code: infer.CodeUnsupported, Param: path + ".type",
-		Message: fmt.Sprintf("%s.type %q is not supported by engine kind %q; messages, function_call, function_call_output and reasoning are", path, dialect.Clip(kind, 32), in.d.Kind)}
+		Message: fmt.Sprintf("%s.type %q is not supported by engine kind %q; messages, function_call, custom_tool_call, their outputs and reasoning are", path, dialect.Clip(kind, 32), in.d.Kind)}
 }
 
 // isEasy says whether an item without a type is to be read as a message: it has a role, or
@@ -113,7 +113,7 @@ func isEasy(raw []byte) bool {
 	role, other := false, false
 	_ = dialect.EachMember(raw, func(name string, _ []byte) error {
 		role = role || name == "role"
-		other = other || slices.Contains([]string{"call_id", "arguments", "output", "summary", "encrypted_content"}, name)
+		other = other || slices.Contains([]string{"call_id", "arguments", "input", "output", "summary", "encrypted_content"}, name)
 		return nil
 	})
 	return role || !other
@@ -302,8 +302,14 @@ func (in *input) textPart(path string, raw []byte) ([]byte, error) {
 	return inside(text), nil
 }
 
-func (in *input) takeCall(path string, raw []byte) error {
+// takeCall reads a call of an earlier answer: of a function, whose arguments it has, or of a
+// custom tool, whose text was an argument as the model wrote it.
+func (in *input) takeCall(path string, raw []byte, kind string) error {
 	var id, name, space, arguments []byte
+	said := "arguments"
+	if kind == "custom_tool_call" {
+		said = "input"
+	}
 	err := in.members(path, raw, func(field, at string, value []byte) (bool, error) {
 		switch field {
 		case "call_id":
@@ -314,7 +320,7 @@ func (in *input) takeCall(path string, raw []byte) error {
 			if space = value; dialect.KindOf(value) == 'n' {
 				return true, nil
 			}
-		case "arguments":
+		case said:
 			arguments = value
 		default:
 			return false, nil
@@ -330,15 +336,22 @@ func (in *input) takeCall(path string, raw []byte) error {
 	for _, f := range []struct {
 		name string
 		raw  []byte
-	}{{"call_id", id}, {"name", name}, {"arguments", arguments}} {
+	}{{"call_id", id}, {"name", name}, {said, arguments}} {
 		if f.raw == nil {
 			return infer.Invalid(path+"."+f.name, "%s.%s is required", path, f.name)
 		}
 	}
 	if in.callIDs[string(dialect.Spelled(id))] {
-		return infer.Invalid(path+".call_id", "%s.call_id is that of an earlier function_call; each has its own", path)
+		return infer.Invalid(path+".call_id", "%s.call_id is that of an earlier call; each has its own", path)
 	}
 	in.callIDs[string(dialect.Spelled(id))] = true
+	if said == "input" {
+		text, err := dialect.StringOf(path+".input", arguments)
+		if err != nil {
+			return err
+		}
+		arguments = dialect.AppendString(nil, string(appendCustomArguments(nil, text)))
+	}
 	in.calls = append(in.calls, `,{"id":`...)
 	in.calls = append(append(in.calls, id...), `,"type":"function","function":{"name":`...)
 	in.calls = append(append(in.calls, joined(space, name)...), `,"arguments":`...)

@@ -94,7 +94,10 @@ func (s *toolSet) namespace(path string, raw []byte) error {
 
 // named is a tool as tool_choice names it: a function, which may be in a namespace, or with
 // an empty name all functions of a namespace.
-type named struct{ space, name string }
+type named struct {
+	space, name string
+	custom      bool // it takes free text
+}
 
 // find gives the place of a function among the tools, or -1. One in a namespace is found by
 // both names, by the two joined, and by its own where no other function has that.
@@ -123,19 +126,27 @@ func (d *decoding) find(path string, n named) (int, error) {
 	return at, nil
 }
 
-// spaced is what the caller knows a function in a namespace by.
-type spaced struct{ namespace, name string }
+// known is what the caller knows a tool by.
+type known struct {
+	namespace, name string
+	custom          bool // a call has a text, not arguments
+}
 
-// spaces gives what the caller knows functions by that the model calls by another name; nil
-// where there are none.
-func spaces(tools []tool) (all map[string]spaced) {
+// knownBy gives what the caller knows those tools by that the model knows as something else:
+// functions in namespaces, and custom tools. It is nil where there are none.
+func knownBy(tools []tool) (all map[string]known) {
 	for i := range tools {
-		if t := &tools[i]; t.space != nil {
-			if all == nil {
-				all = map[string]spaced{}
-			}
-			all[t.Name] = spaced{t.space.name, strings.TrimPrefix(t.Name, t.space.call(""))}
+		t := &tools[i]
+		k := known{name: t.Name, custom: t.custom}
+		if t.space != nil {
+			k.namespace, k.name = t.space.name, strings.TrimPrefix(t.Name, t.space.call(""))
+		} else if !t.custom {
+			continue
 		}
+		if all == nil {
+			all = map[string]known{}
+		}
+		all[t.Name] = k
 	}
 	return all
 }

@@ -22,9 +22,11 @@ func TestNested(t *testing.T) {
 			`{"type":"message","role":"assistant","phase":"commentary","content":[{"type":"output_text","text":"b","logprobs":[]}]},{"role":"user","content":"c"}]}`,
 		`{"model":"m","input":[{"role":"user","content":"a"},{"type":"reasoning","id":"r","summary":[{"type":"summary_text","text":"s"}],"content":[{"type":"reasoning_text","text":"t"}],"encrypted_content":"e"},`+
 			`{"type":"function_call","call_id":"c","name":"f","namespace":"n","arguments":"{}"},{"type":"function_call_output","call_id":"c","name":"f","output":"x"},`+
+			`{"type":"custom_tool_call","call_id":"d","name":"run","input":"x"},{"type":"custom_tool_call_output","call_id":"d","output":"x"},`+
 			`{"type":"function_call_output","call_id":"c","output":[{"type":"input_text","text":"a"}]}]}`,
 		`{"model":"m","input":"x","tools":[`+function+`,`+namespace+`],"tool_choice":{"type":"function","name":"f","namespace":"n"}}`,
 		`{"model":"m","input":"x","tools":[`+function+`],"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"f"}]},"metadata":{"a":"b"}}`,
+		`{"model":"m","input":"x","tools":[`+run+`],"tool_choice":{"type":"custom","name":"run"}}`,
 		`{"model":"m","input":"x","text":{"format":{"type":"json_schema","name":"n","description":"d","strict":true,"schema":{}}},"reasoning":{"effort":"low","summary":"auto","generate_summary":"auto"}}`,
 		`{"model":"m","input":"x","stream":true,"stream_options":{"include_usage":true},"include":["reasoning.encrypted_content"],"stop":["a"]}`,
 	)

@@ -79,7 +79,7 @@ func (d *decoding) finish() error {
 	if d.Messages = d.input.messages(d.instructions); len(d.Messages) == len("[]") {
 		return infer.Invalid("input", "input has nothing to answer; send at least one message")
 	}
-	o := encoderOptions{stream: d.Stream, summary: d.showSummary, spaces: spaces(d.tools), echo: d.echo.members(&d.Request), logprobs: d.Logprobs}
+	o := encoderOptions{stream: d.Stream, summary: d.showSummary, known: knownBy(d.tools), echo: d.echo.members(&d.Request), logprobs: d.Logprobs}
 	d.Encoder = func(a dialect.AnswerOptions) dialect.Encoder { return newEncoder(a, o) }
 	return nil
 }

@@ -151,8 +151,8 @@ func TestRefused(t *testing.T) {
 		{`,"input":"x","text":{"format":{"type":"grammar"}}`, infer.CarriesAll, infer.CodeInvalid, "text.format.type", "must be text, json_object or json_schema"},
 		{`,"input":"x","tools":[{"type":"wbe_search"}]`, none, infer.CodeUnsupported, "tools[0].type", `did you mean web_search?`},
 		{`,"input":"x","tools":[{"type":"web_search"}],"tool_choice":"required"`, infer.CarriesAll, infer.CodeUnsupported, "tool_choice", `runs none of those in tools (web_search)`},
-		{`,"input":"x","tools":[{"type":"custom","name":"c"}],"tool_choice":{"type":"function","name":"c"}`, infer.CarriesAll, infer.CodeUnsupported, "tool_choice", `runs none of those in tools (custom, c)`},
-		{`,"input":"x","tools":[{"type":"custom","name":"c"},{"type":"function","name":"f"}],"tool_choice":{"type":"function","name":"c"}`, infer.CarriesAll, infer.CodeUnsupported, "tool_choice.name", `a tool that engine kind "weir" cannot run`},
+		{`,"input":"x","tools":[{"type":"custom","name":"c","format":{"type":"grammar"}}],"tool_choice":{"type":"function","name":"c"}`, infer.CarriesAll, infer.CodeUnsupported, "tool_choice", `runs none of those in tools (custom, c)`},
+		{`,"input":"x","tools":[{"type":"custom","name":"c","format":{"type":"grammar"}},{"type":"function","name":"f"}],"tool_choice":{"type":"function","name":"c"}`, infer.CarriesAll, infer.CodeUnsupported, "tool_choice.name", `a tool that engine kind "weir" cannot run`},
 		{`,"input":"x","tools":[{"type":"web_search"}],"tool_choice":{"type":"allowed_tools","mode":"required","tools":[{"type":"web_search"}]}`, infer.CarriesAll, infer.CodeUnsupported, "tool_choice", `runs none`},
 		{`,"input":"x","tools":[{"name":"f"}]`, none, infer.CodeInvalid, "tools[0].type", "is required"},
 		{`,"input":"x","tools":[{"type":"function"}]`, none, infer.CodeInvalid, "tools[0].name", "is required"},
@@ -383,6 +383,9 @@ func TestLeftOut(t *testing.T) {
 		{`"input":"x","tools":[` + function + `],"text":{"format":{"type":"json_object"}}`, strictTool, func(r *dialect.Request) bool { return r.Guide.Text == dialect.AnyObject }},
 		{`"input":"x","tools":[{"type":"web_search"},` + function + `],"tool_choice":{"type":"allowed_tools","mode":"required","tools":[{"type":"web_search"},{"type":"function","name":"f"}]}`, "tools[] web_search*", func(r *dialect.Request) bool { return r.ForcedAny }},
 	}
+	tests = append(tests, want{`"input":"x","tools":[{"type":"custom","name":"c","format":{"type":"grammar","syntax":"regex","definition":"a"}},{"type":"function","name":"f"}]`, grammarTool, func(r *dialect.Request) bool {
+		return string(r.Tools) == `[{"type":"function","function":{"name":"f"}}]`
+	}})
 	tests = append(tests, want{`"input":"x","tools":[` + shop + `]`, "tools[].tools[].defer_loading tools[].tools[].output_schema tools[].tools[] custom", nil})
 	for _, f := range innerFields {
 		kind, ok := strings.CutPrefix(f.Name, "tools[] ")

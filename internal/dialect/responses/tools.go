@@ -2,6 +2,7 @@ package responses
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"weir/internal/dialect"
@@ -12,12 +13,14 @@ import (
 const maxTools = 1024
 
 // tool is a function as the request has it, which the model calls by dialect.Tool's Name. Its
-// parts are raw JSON.
+// parts are raw JSON, nil where they were not sent.
 type tool struct {
 	dialect.Tool
 	rawName, description []byte
-	strict               []byte     // nil where it was not sent
+	strict               []byte
 	space                *namespace // nil for a function in none
+	custom               bool       // it takes free text (custom.go)
+	format               []byte     // of a custom tool
 }
 
 func takeTools(d *decoding, raw []byte) error {
@@ -62,11 +65,14 @@ func (s *toolSet) take(path string, raw []byte, space *namespace) error {
 	switch {
 	case kind == "":
 		return infer.Invalid(path+".type", "%s.type is required: send \"function\"", path)
-	case kind == "function":
-		t, err := s.d.function(path, raw, space)
+	case kind == "function", kind == "custom" && space == nil:
+		t, grammar, err := s.d.function(path, raw, space, kind == "custom")
 		switch {
 		case err != nil:
 			return err
+		case grammar:
+			s.d.leaveOut(grammarTool, kind, raw)
+			return nil
 		case s.seen[t.Name]:
 			return infer.Invalid(path+".name", "%s.name: %q is the name of two tools", path, t.Name)
 		}
@@ -83,14 +89,24 @@ func (s *toolSet) take(path string, raw []byte, space *namespace) error {
 	return nil
 }
 
-// function reads a tool that the caller runs.
-func (d *decoding) function(path string, raw []byte, space *namespace) (t tool, err error) {
-	t.space = space
+// function reads a tool that the caller runs; grammar reports that it is a custom one whose text
+// is to match a grammar.
+func (d *decoding) function(path string, raw []byte, space *namespace, custom bool) (t tool, grammar bool, err error) {
+	t.space, t.custom = space, custom
+	known := functionMembers
+	if custom {
+		known, t.Parameters = customMembers, []byte(customParameters)
+	}
 	err = dialect.EachMember(raw, func(name string, value []byte) error {
 		at := path + "." + dialect.Clip(name, 64)
 		isNull := dialect.KindOf(value) == 'n'
+		if !slices.Contains(known, name) {
+			if !isNull {
+				return d.UnknownMember(at, known[:len(known)-2]...)
+			}
+			return nil
+		}
 		switch name {
-		case "type":
 		case "name":
 			t.rawName = value
 			t.Name, err = dialect.StringOf(at, value)
@@ -117,26 +133,34 @@ func (d *decoding) function(path string, raw []byte, space *namespace) (t tool, 
 				t.Strict, err = dialect.BoolOf(at, value)
 				return err
 			}
+		case "format":
+			if !isNull {
+				t.format = value
+				grammar, err = d.customFormat(at, value)
+				return err
+			}
 		case "defer_loading", "async", "allowed_callers", "output_schema":
 			return d.judge(space.row()+"."+name, at, value)
-		default:
-			if !isNull {
-				return d.UnknownMember(at, "type", "name", "description", "parameters", "strict")
-			}
 		}
 		return nil
 	})
 	switch {
 	case err != nil:
-		return t, err
+		return t, grammar, err
 	case t.rawName == nil:
-		return t, infer.Invalid(path+".name", "%s.name is required", path)
+		return t, grammar, infer.Invalid(path+".name", "%s.name is required", path)
 	case !dialect.ToolName(t.Name):
-		return t, infer.Invalid(path+".name", "%s.name is %q; a name has 1 to 128 letters, digits, underscores, hyphens, dots, colons and slashes", path, dialect.Clip(t.Name, 64))
+		return t, grammar, infer.Invalid(path+".name", "%s.name is %q; a name has 1 to 128 letters, digits, underscores, hyphens, dots, colons and slashes", path, dialect.Clip(t.Name, 64))
 	}
 	t.Name = space.call(t.Name)
-	return t, nil
+	return t, grammar, nil
 }
+
+// Members of tools that the caller runs; those of the last two are judged by their rows.
+var (
+	functionMembers = []string{"type", "name", "description", "parameters", "strict", "async", "output_schema", "defer_loading", "allowed_callers"}
+	customMembers   = []string{"type", "name", "description", "format", "async", "defer_loading", "allowed_callers"}
+)
 
 // toolTypes are the types of tools that are known.
 var toolTypes = func() (words []string) {
@@ -192,7 +216,7 @@ func takeToolChoice(d *decoding, raw []byte) error {
 		return err
 	}
 	switch kind {
-	case "function":
+	case "function", "custom":
 		d.forced, err = d.namedTool(field, raw)
 	case "allowed_tools":
 		err = d.allowedTools(raw)
@@ -292,8 +316,9 @@ func (d *decoding) allowedTool(path string, raw []byte) error {
 	switch {
 	case err != nil:
 		return err
-	case kind == "function":
+	case kind == "function", kind == "custom":
 		n, err := d.namedTool(path, raw)
+		n.custom = kind == "custom"
 		d.allowed = append(d.allowed, n)
 		return err
 	case kind == "namespace":
@@ -349,6 +374,8 @@ func (d *decoding) keepAllowed(field string) error {
 			switch {
 			case err != nil:
 				return err
+			case at < 0 && n.custom: // it was left out
+				continue
 			case at < 0:
 				return infer.Invalid(path, "%s is %q, which is not in tools", path, dialect.Clip(n.name, 64))
 			}

@@ -76,7 +76,7 @@ func (t *responsesTool) UnmarshalJSON(b []byte) error {
 
 // customInput are the parameters of a tool that takes any text: a model is shown it as a
 // function of one string.
-const customInput = `{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}`
+const customInput = `{"type":"object","properties":{"input":{"type":"string","description":"The freeform text payload for this tool."}},"required":["input"],"additionalProperties":false}`
 
 // namedTool is the name and type under which a call to a tool is reported.
 type namedTool struct {
