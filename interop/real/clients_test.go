@@ -30,7 +30,8 @@ func TestClientsBeforeVLLM(t *testing.T) {
 		t.Fatal(err)
 	}
 	folder, port := withoutPrefix(t), freePort(t)
-	server := vllmOf(t, folder, []string{"PYTHONPATH=" + here}, "--logits-processors", "scripted:Scripted", "--port", port,
+	widen(t, folder)
+	server := vllmOf(t, folder, []string{"PYTHONPATH=" + here}, "--max-model-len", fmt.Sprint(wide), "--logits-processors", "scripted:Scripted", "--port", port,
 		"--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--reasoning-parser", "deepseek_v3", "--enable-prompt-tokens-details")
 	direct := "http://127.0.0.1:" + port
 	relay := serve(t, "--engine", "openai="+direct)
@@ -51,6 +52,10 @@ func TestClientsBeforeVLLM(t *testing.T) {
 		{"litellm", 14, nil, []string{filepath.Join(released, "litellm", "bin", "python"), "clients/via_litellm.py"}},
 		{"LangChain", 24, nil, []string{filepath.Join(released, "langchain", "bin", "python"), "clients/via_langchain.py"}},
 		{"AI SDK", 28, node("released/node"), []string{"node", "clients/via_ai.mjs"}},
+		{"Agents SDK", 18, []string{"OPENAI_AGENTS_DISABLE_TRACING=1"}, []string{filepath.Join(released, "agents", "bin", "python"), "clients/via_agents.py"}},
+		{"instructor", 14, nil, []string{filepath.Join(released, "instructor", "bin", "python"), "clients/via_instructor.py"}},
+		{"pydantic-ai", 26, nil, []string{filepath.Join(released, "pydantic-ai", "bin", "python"), "clients/via_pydantic_ai.py"}},
+		{"LlamaIndex", 10, nil, []string{filepath.Join(released, "llamaindex", "bin", "python"), "clients/via_llamaindex.py"}},
 	} {
 		t.Run(client.name, func(t *testing.T) {
 			ask := func(url string) map[string]outcome {
@@ -82,10 +87,37 @@ func TestClientsBeforeVLLM(t *testing.T) {
 			}
 		})
 	}
+	t.Run("programs", func(t *testing.T) {
+		programsBefore(t, folder, []way{{"vLLM itself", direct, "tiny"}, {"its relay", relay.URL, "tiny"}, {"weir by its ids", ids.URL, "tiny"}})
+	})
 	for _, g := range []gateway{relay, ids} {
 		if n, ok := metric(g.Admin, "weir_integrity_failures_total"); ok && n > 0 {
 			t.Errorf("%v streams were found wanting", n)
 		}
+	}
+}
+
+// wide is the length of a model's context that holds the prompt of a program with all its tools.
+const wide = 65536
+
+// widen gives a model's folder that context.
+func widen(t *testing.T, folder string) {
+	t.Helper()
+	file := filepath.Join(folder, "config.json")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var members map[string]any
+	if err := json.Unmarshal(text, &members); err != nil {
+		t.Fatal(err)
+	}
+	members["max_position_embeddings"] = wide
+	if text, err = json.Marshal(members); err == nil {
+		err = os.WriteFile(file, text, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -1,5 +1,6 @@
 """A server of the Model Context Protocol on its standard input and output, of one tool
-that takes nothing. Each call of it is a line in the file named by the first argument."""
+that takes nothing. Each call of it is a line in the file named by the first argument, and
+its result is the second argument."""
 
 import json
 import sys
@@ -20,7 +21,7 @@ def answer(method, params):
     if method == "tools/call":
         with open(sys.argv[1], "a", encoding="utf-8") as calls:
             print(json.dumps(params["name"]), file=calls)
-        return {"content": [{"type": "text", "text": "The bell has rung."}], "isError": False}
+        return {"content": [{"type": "text", "text": sys.argv[2]}], "isError": False}
     return {}
 
 

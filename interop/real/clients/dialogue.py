@@ -3,6 +3,7 @@ and that of the engine behind it, and prints a JSON object for each dialogue:
 {"dialogue": NAME, "outcome": OBJECT}, where an outcome is what the client gave its caller.
 The engine says what a prompt asks for (../scripted.py)."""
 
+import asyncio
 import base64
 import json
 import sys
@@ -14,8 +15,16 @@ BASE, ENGINE = (url.rstrip("/") for url in sys.argv[1:3])
 MODEL = "tiny"
 
 
-def say(text):
-    return "say:" + base64.b64encode(text.encode()).decode() + "."
+def say(*texts):
+    """Has the engine say a text, the first of several that it may begin with where its answer is guided."""
+    return "say:" + "|".join(base64.b64encode(text.encode()).decode() for text in texts) + "."
+
+
+def must_call(name, arguments):
+    """Has the engine call a tool that it must call. vLLM has it write a call as its parser reads
+    it, weir an array of calls, and the arguments alone where the tool was named."""
+    return say(json.dumps([{"name": name, "parameters": arguments}]), json.dumps(arguments),
+               f'<tool_call>{{"name": "{name}", "arguments": {json.dumps(arguments)}}}</tool_call>')
 
 
 TEXT = "The weir holds the river back, 世界."
@@ -35,11 +44,30 @@ def metric(name):
 
 
 def hang_up(stream, close):
-    """Reads five parts of a long answer, and leaves: the engine must end it long before it would."""
-    before, parts = metric("vllm:generation_tokens_total"), iter(stream)
-    for _ in range(5):
-        next(parts)
-    close(parts)
+    """Reads five parts of a long answer, and leaves."""
+    def leave():
+        parts = iter(stream)
+        for _ in range(5):
+            next(parts)
+        close(parts)
+
+    return left(leave)
+
+
+def hang_up_async(parts):
+    """hang_up on an asynchronous iterator."""
+    async def leave():
+        for _ in range(5):
+            await anext(parts)
+        await parts.aclose()
+
+    return left(lambda: asyncio.run(leave()))
+
+
+def left(leave):
+    """Says what the engine does with a long answer that a client leaves: it must end it long before it would."""
+    before = metric("vllm:generation_tokens_total")
+    leave()
     end = time.monotonic() + 120
     while metric("vllm:num_requests_running") > 0:
         if time.monotonic() > end:
