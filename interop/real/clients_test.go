@@ -46,7 +46,7 @@ func TestClientsBeforeVLLM(t *testing.T) {
 		env     []string
 		command []string
 	}{
-		{"OpenAI's and Anthropic's for Python", 29, nil, []string{pythonPath, "clients/official.py"}},
+		{"OpenAI's and Anthropic's for Python", 31, nil, []string{pythonPath, "clients/official.py"}},
 		{"OpenAI's and Anthropic's for Node", 21, node("clients"), []string{"node", "clients/official.mjs"}},
 		{"openai-go", 11, nil, []string{filepath.Join(released, "gosdk-dialogues")}},
 		{"litellm", 14, nil, []string{filepath.Join(released, "litellm", "bin", "python"), "clients/via_litellm.py"}},

@@ -5,7 +5,7 @@ import json
 import anthropic
 import openai
 
-from dialogue import BASE, CALL, CHAT_TOOL, ENDLESS, LONG, MODEL, SAY, SCHEMA, SUNNY, hang_up, run
+from dialogue import BASE, CALL, CHAT_TOOL, ENDLESS, LONG, MODEL, SAY, SCHEMA, SUNNY, hang_up, run, say
 
 o = openai.OpenAI(base_url=BASE + "/v1", api_key="none", max_retries=0, timeout=300)
 a = anthropic.Anthropic(base_url=BASE, api_key="none", max_retries=0, timeout=300)
@@ -120,6 +120,25 @@ def responses_loop():
     return {"first": response_of(first), "last": response_of(respond(turns, tools=[RESPONSE_TOOL]))}
 
 
+CUSTOM_TOOL = {"type": "custom", "name": "run", "description": "Runs a program."}
+RUN = say('<tool_call>\n{"name": "run", "arguments": {"input": "print(\\"é\\")\\n"}}\n</tool_call>')
+
+
+def responses_custom_loop():
+    first = respond(RUN, tools=[CUSTOM_TOOL])
+    call = next(i for i in first.output if i.type == "custom_tool_call")
+    turns = user(RUN) + first.output + [{"type": "custom_tool_call_output", "call_id": call.call_id, "output": SUNNY}]
+    return {"call": [call.name, call.input], "first": response_of(first), "last": response_of(respond(turns, tools=[CUSTOM_TOOL]))}
+
+
+def responses_custom_streamed():
+    deltas, done = "", None
+    for e in respond(RUN, tools=[CUSTOM_TOOL], stream=True):
+        deltas += e.delta if e.type == "response.custom_tool_call_input.delta" else ""
+        done = e.input if e.type == "response.custom_tool_call_input.done" else done
+    return {"deltas": deltas, "done": done}
+
+
 def responses_forced():
     return {"calls": response_of(respond("How?", tools=[RESPONSE_TOOL], tool_choice={"type": "function", "name": "weather"}))["calls"]}
 
@@ -178,6 +197,8 @@ run({
     "responses whole": lambda: response_of(respond()),
     "responses streamed": responses_streamed,
     "responses tool loop": responses_loop,
+    "responses custom tool loop": responses_custom_loop,
+    "responses custom tool streamed": responses_custom_streamed,
     "responses forced tool": responses_forced,
     "responses bad field": lambda: respond(temperature=-1),
     "responses unknown model": lambda: respond(model="no-such-model"),
