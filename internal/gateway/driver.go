@@ -120,7 +120,10 @@ func (x *exchange) send(w *worker, b []byte, last bool) (verdict, error) {
 	case err != nil:
 		return ended, lost(x.ctx, err, x.g.opts.WriteTimeout)
 	case !whole:
-		x.response.blocked = len(b)
+		x.response.blocked += len(b)
+		if !x.response.left() && !x.ending && x.leg.ready() {
+			return waits, nil // what has come joins the write
+		}
 		return blocked, nil
 	}
 	w.writes++
@@ -140,6 +143,7 @@ func (x *exchange) sendRest() (v verdict) {
 	}
 	x.g.opts.Metrics.Wrote(1, x.response.blocked)
 	x.noteWrite(x.response.blocked)
+	x.response.blocked = 0
 	if x.ending {
 		return ended
 	}
@@ -164,12 +168,33 @@ func (x *exchange) noteWrite(n int) {
 // until it leaves net/http. It begins with what v, the step before, waits for.
 func (x *exchange) follow(v verdict) (last verdict) {
 	defer x.caught(&last)
-	for left := x.response.left(); x.await(v) != ended; {
-		if v = x.stepOnce(); x.response.left() != left {
-			return v
+	for x.await(v) != ended {
+		if v = x.stepOnce(); v != blocked || x.ending {
+			continue
+		}
+		if first, ok := x.response.leave(x.g); ok {
+			return x.sendFirst(first)
 		}
 	}
 	return ended
+}
+
+// sendFirst writes what a stream has that has just left net/http.
+func (x *exchange) sendFirst(b []byte) (v verdict) {
+	defer x.caught(&v)
+	x.response.blocked = 0
+	w := x.g.worker()
+	defer x.g.workers.Put(w)
+	defer w.Idle()
+	w.begin()
+	defer w.trim()
+	v, err := x.send(w, b, false)
+	if err != nil {
+		x.err, x.told = infer.AsError(err), false
+	} else if v == waits {
+		x.enter(trace.Engine)
+	}
+	return v
 }
 
 // stepOnce is a step by a goroutine that is no worker.

@@ -25,6 +25,8 @@ type leg interface {
 	stop(choices []answer.Stop, last bool)
 	// more says that there may be something to take already.
 	more() bool
+	// ready reports that take gives something now, although the leg is not driven.
+	ready() bool
 	// wait blocks until there may be something to take.
 	wait()
 	// drive has turn or Notify called when there may be something to take; false

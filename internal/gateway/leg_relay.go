@@ -163,6 +163,9 @@ func (l *relayLeg) take(w *worker, round int) (ok bool, err error) {
 		l.ending = true
 		l.silence.limitTo(min(answer.EndGrace, l.g.opts.IdleTimeout), answersEnd)
 	}
+	if len(l.unread) == 0 && l.err == nil && l.ready() {
+		l.read()
+	}
 	switch {
 	case l.ctx.Err() != nil:
 		in.Err = context.Cause(l.ctx)
@@ -229,11 +232,25 @@ func (l *relayLeg) stop([]answer.Stop, bool) {}
 // more implements leg.
 func (l *relayLeg) more() bool { return l.filled }
 
+// ready implements leg: a part of the answer was read from the socket together with the head,
+// so that reading it does not wait.
+func (l *relayLeg) ready() bool {
+	if l.polled != nil {
+		return false
+	}
+	b, ok := l.response.Body.(interface{ Buffered() bool })
+	return len(l.unread) > 0 || l.err != nil || ok && b.Buffered()
+}
+
 // wait implements leg: it reads.
 func (l *relayLeg) wait() {
 	if len(l.unread) > 0 || l.err != nil {
 		return // it came with the head
 	}
+	l.read()
+}
+
+func (l *relayLeg) read() {
 	if l.filled && len(l.buf) < relayBufferMax {
 		l.buf = make([]byte, 2*len(l.buf))
 	}

@@ -309,6 +309,9 @@ func (l *tokenLeg) abortRunning() {
 // more implements leg.
 func (l *tokenLeg) more() bool { return false }
 
+// ready implements leg: take has given all there was.
+func (l *tokenLeg) ready() bool { return false }
+
 // wait implements leg.
 func (l *tokenLeg) wait() {
 	l.enter(trace.Engine)

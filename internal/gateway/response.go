@@ -92,9 +92,10 @@ func (r *response) arm(ctx context.Context, now int64, timeout time.Duration) er
 }
 
 // carrier writes a response to the caller. There are two. Every response begins on the
-// carrier over net/http. A stream of events over plain HTTP/1.1 leaves it with its
-// first output and continues on the bare connection (see leave), where a write is one
-// system call and no state of net/http is kept for the life of the stream.
+// carrier over net/http, and one that is whole at its first write ends there. A stream of
+// events over plain HTTP/1.1 leaves it otherwise, with its first write, and continues on the
+// bare connection (see leave), where a write is one system call and no state of net/http is
+// kept for the life of the stream.
 type carrier interface {
 	// send sends the part of b that can be sent without waiting, after the response
 	// head if that is still due. last is set if b completes the response. If a part of
@@ -113,18 +114,27 @@ type carrier interface {
 // httpCarrier answers through net/http, whose server owns the connection. It cannot
 // write without waiting.
 type httpCarrier struct {
-	w     http.ResponseWriter
-	rc    *http.ResponseController
-	kept  []byte
-	until time.Time // the deadline of writes
+	w      http.ResponseWriter
+	rc     *http.ResponseController
+	status int // of the head, if that is still due
+	kept   []byte
+	last   bool      // kept completes the response
+	until  time.Time // the deadline of writes
 }
 
-func (c *httpCarrier) send(_ *worker, b []byte, _ bool) (whole bool, err error) {
-	c.kept = append(c.kept, b...)
+func (c *httpCarrier) send(_ *worker, b []byte, last bool) (whole bool, err error) {
+	c.kept, c.last = append(c.kept, b...), last
 	return false, nil
 }
 
 func (c *httpCarrier) rest() error {
+	if c.status != 0 {
+		if h := c.w.Header(); c.last && h["Content-Length"] == nil {
+			h["Content-Length"] = []string{strconv.Itoa(len(c.kept))} // net/http would write the end by itself
+		}
+		c.w.WriteHeader(c.status)
+		c.status = 0
+	}
 	_, err := c.w.Write(c.kept)
 	if err == nil {
 		err = c.rc.Flush()
@@ -309,21 +319,18 @@ func (x *exchange) open(first answer.Part) {
 	x.begin(status, events)
 }
 
-// begin begins the response, on the carrier on which it goes on. From here on the
-// request cannot be retried.
+// begin begins the response. From here on the request cannot be retried.
 func (x *exchange) begin(status int, events bool) {
 	r := &x.response
 	r.begun, r.events = true, events
+	r.carrier.(*httpCarrier).status = status
 	x.rec.Status = status
 	x.forget()
 	x.forgetAsking()
-	if !r.leave(x.g, status) {
-		r.w.WriteHeader(status)
-	}
 }
 
-// leave takes the stream off net/http with its first output, if it can: from here on
-// another carrier has it. That frees the buffers of 10 KB and the two goroutines that
+// leave takes the stream off net/http before its first write, which it returns, if it can:
+// from here on another carrier has it. That frees the buffers of 10 KB and the two goroutines that
 // net/http held for the request. It leaves responses where they are that
 // it cannot serve: those that are no streams, HTTP/2, HTTP/1.0, TLS, and systems
 // without epoll.
@@ -332,18 +339,19 @@ func (x *exchange) begin(status int, events bool) {
 // (returnedConns gives it back, with what the client sent ahead), ending on shutdown
 // (the gateway waits for live requests, and Cut), and closing so that a last event
 // arrives (linger). Noticing the hang-up was weir's before (conn.follow).
-func (r *response) leave(g *Gateway, status int) bool {
-	if !r.events || r.r.ProtoMajor != 1 || r.r.ProtoMinor < 1 || r.r.TLS != nil || !g.returned.serving.Load() || !r.watched {
-		return false
+func (r *response) leave(g *Gateway) (first []byte, ok bool) {
+	was, ok := r.carrier.(*httpCarrier)
+	if !ok || was.status == 0 || !r.events || r.r.ProtoMajor != 1 || r.r.ProtoMinor < 1 || r.r.TLS != nil || !g.returned.serving.Load() || !r.watched {
+		return nil, false
 	}
 	c := r.conn
 	socket, ok := tryWriterOf(c.socket)
 	if !ok {
-		return false
+		return nil, false
 	}
 	_, rw, err := r.rc.Hijack()
 	if err != nil {
-		return false
+		return nil, false
 	}
 	if n := rw.Reader.Buffered(); n > 0 {
 		ahead, _ := rw.Reader.Peek(n) // buffered, so it cannot fail
@@ -354,12 +362,13 @@ func (r *response) leave(g *Gateway, status int) bool {
 	if fd, ok := socket.(socketWriter); ok {
 		bare.fd, bare.socket = fd, &bare.fd
 	}
-	bare.due, bare.head = true, responseHead(r.w.Header(), status, bare.keepAlive)
+	bare.due, bare.head = true, responseHead(r.w.Header(), was.status, bare.keepAlive)
 	r.carrier = bare
+	r.bounded = false // net/http has taken the deadline away
 	// net/http's buffers live as long as anything of its request does.
 	r.w, r.rc, r.r = nil, nil, nil
 	g.tidy.leave()
-	return true
+	return was.kept, true
 }
 
 // lost is why a write failed.

@@ -232,6 +232,11 @@ var (
 	usual = regexp.MustCompile(`^(Cache-Control|Content-Type|X-Request-Id|Date|Connection|Transfer-Encoding): `)
 )
 
+// printed is output as the scripts have it.
+func printed(out string) string {
+	return "+" + strings.ReplaceAll(same.ReplaceAllString(strings.TrimRight(out, "\r\n"), "~"), "\n\n", "\n+")
+}
+
 // print reads up to n bytes as the client, and prints them by chunks.
 func (s *script) print(n int) {
 	arrived, closed := s.rig.read(n)
@@ -241,9 +246,8 @@ func (s *script) print(n int) {
 			chunk = arrived[:i+2]
 		}
 		arrived = arrived[len(chunk):]
-		line := same.ReplaceAllString(strings.TrimRight(string(chunk), "\r\n"), "~")
-		if line != "" && !usual.MatchString(line) {
-			s.say("+%s", strings.ReplaceAll(line, "\n\n", "\n+"))
+		if line := printed(string(chunk)); line != "+" && !usual.MatchString(line[1:]) {
+			s.say("%s", line)
 		}
 	}
 	if closed && !s.shut {
@@ -284,7 +288,7 @@ func (s *script) told() {
 		s.say("ended: %s %s", rec.Outcome, cmp.Or(rec.Code, "-"))
 		s.say("%d prompt tokens, %d of the answer, %d writes, %d bytes", rec.PromptTokens, rec.CompletionTokens, rec.Flushes, rec.BytesOut)
 		if body := s.rig.whole.Body.String(); body != "" {
-			s.say("+%s", body)
+			s.say("%s whole:\n%s", cmp.Or(s.rig.whole.Header().Get("Content-Length"), "no length,"), printed(body))
 		}
 		if s.rig.cut.Load() {
 			s.say("the connection is broken")

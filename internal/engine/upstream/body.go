@@ -66,6 +66,10 @@ func (b *Body) Read(p []byte) (int, error) {
 	}
 }
 
+// Buffered reports whether a part of the answer has come and was not read yet, as far as it
+// is known without a system call.
+func (b *Body) Buffered() bool { return b.err == nil && !b.detached && len(b.in.rest) > 0 }
+
 // begins notes that the connection may be closed from now on: the answer has begun, or is over.
 func (b *Body) begins() {
 	b.in.conn.giveUpBy(closing)

@@ -6,10 +6,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strconv"
 )
 
-// response reads an HTTP/1.1 response with a chunked body of server-sent
-// events, in pieces cut anywhere, and hands over each event. It allocates
+// response reads an HTTP/1.1 response with a body of server-sent events, in chunks or, where
+// it was whole when it began, of a known length, in pieces cut anywhere, and hands over each event. It allocates
 // nothing once its buffer holds the longest event.
 type response struct {
 	state  responseState
@@ -17,6 +18,7 @@ type response struct {
 	carry  []byte // the beginning of a line or event
 	chunks int    // with content, so far
 	status int
+	sized  bool // the body is one chunk, of the head's Content-Length
 }
 
 type responseState uint8
@@ -50,7 +52,13 @@ func (r *response) feed(b []byte, event func([]byte)) error {
 			n = min(r.left, len(b))
 			r.left -= n
 			err = r.events(b[:n], event)
-			if r.left == 0 {
+			switch {
+			case r.left > 0:
+			case r.sized && len(r.carry) > 0:
+				return fmt.Errorf("the body ends inside an event: %.80q", r.carry)
+			case r.sized:
+				r.state = ended
+			default:
 				r.state, r.left = afterChunk, 2
 			}
 		case afterChunk:
@@ -109,11 +117,24 @@ func (r *response) head(b []byte) (int, error) {
 	if r.status != 200 {
 		return 0, fmt.Errorf("status %d: %.200s", r.status, r.carry[end:])
 	}
-	if !bytes.Contains(bytes.ToLower(head), []byte("transfer-encoding: chunked")) {
-		return 0, errors.New("the response is not chunked")
-	}
+	lower := bytes.ToLower(head)
+	_, length, sized := bytes.Cut(lower, []byte("\r\ncontent-length: "))
+	chunked := bytes.Contains(lower, []byte("\r\ntransfer-encoding: chunked\r\n"))
 	r.carry = r.carry[:0]
-	r.state = inSize
+	switch {
+	case chunked == sized:
+		return 0, errors.New("the response needs either chunks or a length")
+	case chunked:
+		r.state = inSize
+		return end - from, nil
+	}
+	length = length[:bytes.IndexByte(length, '\r')]
+	n, err := strconv.Atoi(string(length))
+	if err != nil || n <= 0 {
+		return 0, fmt.Errorf("content-length %q", length)
+	}
+	r.state, r.left, r.sized = inChunk, n, true
+	r.chunks++
 	return end - from, nil
 }
 

@@ -73,6 +73,20 @@ func TestResponseChunks(t *testing.T) {
 	}
 }
 
+// A response that was whole when it began has a length.
+func TestResponseOfALength(t *testing.T) {
+	wire := "HTTP/1.1 200 OK\r\ncontent-length: 18\r\nDate: x\r\n\r\ndata: a\n\ndata: b\n\n"
+	for cut := range wire {
+		events, r, err := readAll(wire[:cut], wire[cut:])
+		if err != nil || len(events) != 2 || r.chunks != 1 || !r.complete() {
+			t.Errorf("cut at %d: %q, %d chunks, complete %t, %v", cut, events, r.chunks, r.complete(), err)
+		}
+		if _, r, err := readAll(wire[:cut]); err != nil || r.complete() {
+			t.Fatalf("the first %d bytes: complete %t, %v", cut, r.complete(), err)
+		}
+	}
+}
+
 func TestResponseIncomplete(t *testing.T) {
 	whole := testHead + body("data: a\n\n")
 	for n := range len(whole) {
@@ -85,7 +99,10 @@ func TestResponseIncomplete(t *testing.T) {
 func TestResponseRefused(t *testing.T) {
 	for _, wire := range []string{
 		"HTTP/1.1 502 Bad Gateway\r\nTransfer-Encoding: chunked\r\n\r\n",
-		"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc",
+		"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc", // no whole event
+		"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nabc",
+		"HTTP/1.1 200 OK\r\n\r\ndata: a\n\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\ndata: a\n\n",
 		"HTTP/1.0 200 OK\r\n\r\n",
 		"GET / HTTP/1.1\r\n\r\n",
 		testHead + "5x\r\n",
