@@ -185,6 +185,8 @@ func TestLeftOut(t *testing.T) {
 		{0, `,"tools":[{"type":"custom","custom":{"name":"c"}}],"tool_choice":"required"`, nil, "", "tool_choice", "runs none of those in tools (c)", "", ""},
 		{2, `,"tools":[{"type":"namespace","name":"n","tools":[]},{"type":"web_search"},` + respTool("f") + `],"client_metadata":{"a":"b"},"truncation":"auto"`, nil, "tools[] web_search* client_metadata truncation", "", "", `"name":"f"`, "web_search"},
 		{2, `,"tools":[{"type":"namespace","name":"n","tools":[` + respTool("f") + `,{"type":"custom","name":"c"}]},` + respTool("f") + `],"max_output_tokens":200,"tool_choice":{"type":"function","namespace":"n","name":"f"}`, nil, "tools[].tools[] custom", "", "", `"name":"f","namespace":"n"`, ""},
+		{2, `,"tools":[{"type":"custom","name":"p","format":{"type":"grammar","syntax":"lark","definition":"start: X"}},{"type":"custom","name":"c"}],"max_output_tokens":200,"tool_choice":"required"`, nil, "tools[].format grammar", "", "", `"type":"custom_tool_call"`, `"name":"p"`},
+		{2, `,"tools":[{"type":"custom","name":"c","format":{"type":"xml"}}]`, nil, "", "tools[0].format.type", "must be text or grammar", "", ""},
 		{2, `,"tools":[` + list(200, func(i int) string { return respTool(fmt.Sprint("f", i)) }) + `]`, nil, "", "", "", `"name":"f199"`, ""},
 		{2, `,"tools":[` + respTool(long+"n") + `]`, nil, "", "tools[0].name", "1 to 128", "", ""},
 		{2, `,"tools":[{"type":"web_search"}],"tool_choice":{"type":"web_search_preview"}`, nil, "", "tool_choice.type", "forces a tool", "", ""},

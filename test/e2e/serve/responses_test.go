@@ -231,3 +231,47 @@ func TestResponsesFailed(t *testing.T) {
 	}
 	g.Interrupt()
 }
+
+// A tool that takes free text: the model calls it, streamed and whole, and what came of the call
+// goes back to it.
+func TestCustomTool(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	g := harness.StartGateway(t, append([]string{"up"}, harness.FastSim...)...)
+	const head = `{"model":"weir-sim","max_output_tokens":300,"tools":[{"type":"custom","name":"run","description":"Runs a program."}],`
+	type item struct {
+		Type, Name, Input, Status string
+		CallID                    string `json:"call_id"`
+	}
+	var whole struct{ Output []item }
+	ask := head + `"tool_choice":{"type":"custom","name":"run"},"input":"Hello"`
+	a := harness.Post(t, g.URL+"/v1/responses", ask+`}`)
+	if err := json.Unmarshal(a.Body, &whole); err != nil || len(whole.Output) != 1 {
+		t.Fatalf("%d %s: %v", a.Status, a.Body, err)
+	}
+	call := whole.Output[0]
+	if call.Type != "custom_tool_call" || call.Name != "run" || call.Input == "" || strings.HasPrefix(call.Input, "{") || call.CallID == "" {
+		t.Errorf("the call: %+v", call)
+	}
+	var deltas, done string
+	for line := range strings.Lines(string(harness.Post(t, g.URL+"/v1/responses", ask+`,"stream":true}`).Body)) {
+		var e struct{ Type, Delta, Input string }
+		if data, ok := strings.CutPrefix(line, "data: "); ok && json.Unmarshal([]byte(data), &e) == nil {
+			switch e.Type {
+			case "response.custom_tool_call_input.delta":
+				deltas += e.Delta
+			case "response.custom_tool_call_input.done":
+				done = e.Input
+			}
+		}
+	}
+	if deltas != call.Input || done != call.Input {
+		t.Errorf("streamed %q, then %q, and whole %q", deltas, done, call.Input)
+	}
+	text, _ := json.Marshal(call.Input)
+	a = harness.Post(t, g.URL+"/v1/responses", head+`"input":[{"role":"user","content":"Hello"},{"type":"custom_tool_call","call_id":"`+call.CallID+`","name":"run","input":`+string(text)+`},{"type":"custom_tool_call_output","call_id":"`+call.CallID+`","output":"done"}]}`)
+	if a.Status != 200 || !strings.Contains(string(a.Body), `"type":"message"`) {
+		t.Errorf("what came of the call: %d %s", a.Status, a.Body)
+	}
+	g.Balanced()
+	g.Interrupt()
+}
