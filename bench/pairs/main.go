@@ -7,14 +7,17 @@
 // docs/bench/pairs.md has its figures.
 //
 //	go run ./bench/pairs                    # all loads, medians of 3
-//	go run ./bench/pairs -loads short,long -n 5
+//	go run ./bench/pairs -loads short,ordinary -n 12 -warm 1s -measure 3s
 //	go run ./bench/pairs -quick             # a smoke test of the benchmark
 //
 // Engines, gateway and nginx are processes of their own, and the client (internal/load) is
-// this one. What a gateway uses is read from /proc at both ends of a window, in which each
-// row of a load has been under way for a while; a load's rows run one after the other in each
-// repeat, so that what changes on the machine touches all alike. Every stream is verified
-// word by word, and each engine must have nothing left at the end of a row.
+// this one. All rows of a load are started once. They have their windows by turns, each repeat
+// in the opposite order of the one before, or all at the same time where they leave most of
+// the machine idle. So what changes on the machine touches all alike, and a ratio is that of
+// two windows beside each other: of single windows a gateway's CPU time differs by half on a
+// virtual machine that has nothing else to do. What a gateway uses is read at both
+// ends of a window, in which its load has been under way for a while. Every stream is verified
+// word by word, and each engine must have nothing left at the end of a window.
 package main
 
 import (
@@ -27,6 +30,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"weir/internal/lab"
@@ -41,13 +45,18 @@ type spec struct {
 	// Streams is a closed loop of so many, Rate an open one of this many requests a second.
 	Streams int
 	Rate    float64
-	// Output are the lengths of answers, by the words of a synthetic workload.
+	// Input is the length of prompts, Output those of answers, by the words of a synthetic
+	// workload.
+	Input  int
 	Output string
 	// Prefill and Decode are how long a step of the engines takes, Transfer how long KV is
 	// on its way.
 	Prefill, Decode, Transfer time.Duration
 	Wires                     []string
 	Rows                      []string
+	// Together has the rows' windows at the same time, and not by turns: they use a small part
+	// of the machine.
+	Together bool
 }
 
 // The rows of a load: what is between client and engines.
@@ -62,15 +71,16 @@ const (
 func specs() []spec {
 	forms := []string{incremental, cumulative}
 	paced := func(streams int) spec {
-		return spec{Name: fmt.Sprintf("paced %d", streams), Streams: streams, Output: "uniform(32,224)", Prefill: 5 * time.Millisecond,
+		return spec{Name: fmt.Sprintf("paced %d", streams), Streams: streams, Input: 32, Output: "uniform(32,224)", Prefill: 5 * time.Millisecond,
 			Decode: time.Duration(streams) * time.Second / pacedRate, Transfer: time.Millisecond, Wires: forms, Rows: []string{direct, pair}}
 	}
 	return []spec{
 		paced(2048), paced(4096),
-		{Name: "flat out", Streams: 2048, Output: "uniform(32,224)", Prefill: time.Millisecond, Decode: time.Millisecond, Wires: forms, Rows: []string{proxy, pair}},
-		{Name: "first token", Rate: 60, Output: "64", Prefill: 20 * time.Millisecond, Decode: 20 * time.Millisecond, Transfer: 5 * time.Millisecond, Wires: forms, Rows: []string{direct, pair}},
-		{Name: "short", Rate: 300, Output: "4", Prefill: 2 * time.Millisecond, Decode: 5 * time.Millisecond, Wires: wires(), Rows: []string{one, pair}},
-		{Name: "long", Rate: 30, Output: "256", Prefill: 2 * time.Millisecond, Decode: 10 * time.Millisecond, Wires: wires(), Rows: []string{one, pair}},
+		{Name: "flat out", Streams: 2048, Input: 32, Output: "uniform(32,224)", Prefill: time.Millisecond, Decode: time.Millisecond, Wires: forms, Rows: []string{proxy, pair}},
+		{Name: "first token", Rate: 60, Input: 32, Output: "64", Prefill: 20 * time.Millisecond, Decode: 20 * time.Millisecond, Transfer: 5 * time.Millisecond, Wires: forms, Rows: []string{direct, pair}},
+		{Name: "short", Rate: 300, Input: 32, Output: "4", Prefill: 2 * time.Millisecond, Decode: 5 * time.Millisecond, Wires: wires(), Rows: []string{one, pair}, Together: true},
+		{Name: "ordinary", Rate: 30, Input: 1000, Output: "128", Prefill: 10 * time.Millisecond, Decode: 10 * time.Millisecond, Transfer: 5 * time.Millisecond, Wires: wires(), Rows: []string{one, pair}, Together: true},
+		{Name: "long", Rate: 30, Input: 32, Output: "256", Prefill: 2 * time.Millisecond, Decode: 10 * time.Millisecond, Wires: wires(), Rows: []string{one, pair}, Together: true},
 	}
 }
 
@@ -152,21 +162,75 @@ func choose(only, wires string) (chosen []spec, err error) {
 	return chosen, nil
 }
 
-// all measures every row of the loads.
+// all measures the loads, over each of their wires.
 func (b *bencher) all(ctx context.Context, loads []spec, repeats int) (results []*result, err error) {
-	for i := range repeats {
-		for _, s := range loads {
-			for _, wire := range s.Wires {
-				for _, row := range s.Rows {
-					r := &result{Load: s.Name, Wire: wire, Row: row, Repeat: i + 1}
-					if err := b.measure(ctx, &s, r); err != nil {
-						return results, fmt.Errorf("%s, %s, %s: %w", s.Name, wire, row, err)
-					}
-					fmt.Fprintf(b.log, "%d/%d %s\n", i+1, repeats, r)
-					results = append(results, r)
-				}
+	for _, s := range loads {
+		for _, wire := range s.Wires {
+			of, err := b.load(ctx, &s, wire, repeats)
+			results = append(results, of...)
+			if err != nil {
+				return results, fmt.Errorf("%s, %s, %w", s.Name, wire, err)
 			}
 		}
+	}
+	return results, nil
+}
+
+// load measures every row of a load.
+func (b *bencher) load(ctx context.Context, s *spec, wire string, repeats int) (results []*result, err error) {
+	var rows []*row
+	defer func() {
+		for _, r := range rows {
+			r.stop()
+		}
+	}()
+	for _, name := range s.Rows {
+		r, err := b.start(ctx, s, wire, name)
+		rows = append(rows, r)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	turns := make([][]*row, 0, len(rows))
+	for _, r := range rows {
+		turns = append(turns, []*row{r})
+	}
+	if s.Together {
+		turns = [][]*row{rows}
+	}
+	for i := range repeats {
+		for _, turn := range turns {
+			of, err := together(ctx, turn, i+1)
+			if err != nil {
+				return results, err
+			}
+			for _, r := range of {
+				fmt.Fprintf(b.log, "%d/%d %s\n", i+1, repeats, r)
+			}
+			results = append(results, of...)
+		}
+		slices.Reverse(turns)
+	}
+	return results, nil
+}
+
+// together measures one window of some rows, at the same time.
+func together(ctx context.Context, rows []*row, repeat int) ([]*result, error) {
+	results, errs := make([]*result, len(rows)), make([]error, len(rows))
+	var all sync.WaitGroup
+	for i, r := range rows {
+		all.Go(func() { results[i], errs[i] = r.measure(ctx, repeat) })
+	}
+	all.Wait()
+	ours := 0.0
+	for i, r := range rows {
+		if errs[i] != nil {
+			return nil, fmt.Errorf("%s: %w", r.name, errs[i])
+		}
+		ours += (results[i].Gateway + results[i].Engines) / results[i].seconds
+	}
+	for _, r := range results { // the other rows are none of the others
+		r.Others -= ours - (r.Gateway+r.Engines)/r.seconds
 	}
 	return results, nil
 }

@@ -52,6 +52,7 @@ type bencher struct {
 	times              times
 	verify             *content.Words
 	log                io.Writer
+	rows               int // so many have begun
 }
 
 // words are what simulated engines say.
@@ -101,11 +102,14 @@ func (r *result) String() string {
 		r.Load, r.Wire, r.Row, r.Tokens/r.seconds, r.Requests/r.seconds, r.Gateway, r.Engines, r.Client, 100*r.Used, r.Others, r.TTFT, r.Complete, r.Failed, r.Lost, r.Why, r.Prefills, r.Decodes, r.Gauges, r.Goroutines)
 }
 
-// row is what is under way of a row.
+// row is a row whose processes run, for one window after the other.
 type row struct {
 	*bencher
 	spec      *spec
-	result    *result
+	wire      string
+	name      string
+	number    int
+	result    *result // of the window at hand
 	processes []*lab.Process
 	engines   []*lab.Process
 	gateway   *lab.Process
@@ -114,22 +118,35 @@ type row struct {
 	plan      load.Plan
 }
 
-func (b *bencher) measure(ctx context.Context, s *spec, into *result) error {
+// start starts what a row needs. Its processes run until stop, also when start fails.
+func (b *bencher) start(ctx context.Context, s *spec, wire, name string) (*row, error) {
+	b.rows++
+	r := &row{bencher: b, spec: s, wire: wire, name: name, number: b.rows, plan: load.Plan{API: load.Generate, KeepChunks: true, Verify: b.verify, InputTokens: s.Input, Body: map[string]any{"ignore_eos": true}}}
+	return r, r.begin(ctx)
+}
+
+func (r *row) stop() {
+	for _, p := range slices.Backward(r.processes) {
+		p.Stop()
+	}
+}
+
+// measure measures one window of a row.
+func (r *row) measure(ctx context.Context, repeat int) (*result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &row{bencher: b, spec: s, result: into, plan: load.Plan{API: load.Generate, KeepChunks: true, Verify: b.verify, InputTokens: 32, Seed: uint64(into.Repeat), Body: map[string]any{"ignore_eos": true}}}
-	defer func() {
-		for _, p := range slices.Backward(r.processes) {
-			p.Stop()
+	r.result = &result{Load: r.spec.Name, Wire: r.wire, Row: r.name, Repeat: repeat}
+	r.plan.Seed = uint64(repeat)
+	var err error
+	if r.admin != "" {
+		if r.result.Goroutines[0], err = r.goroutines(ctx); err != nil {
+			return nil, err
 		}
-	}()
-	if err := r.start(ctx); err != nil {
-		return err
 	}
 	if err := r.window(ctx); err != nil {
-		return err
+		return nil, err
 	}
-	return r.rests(ctx)
+	return r.result, r.rests(ctx)
 }
 
 func (r *row) process(ctx context.Context, line string, args ...string) (*lab.Process, string, error) {
@@ -144,7 +161,7 @@ func (r *row) process(ctx context.Context, line string, args ...string) (*lab.Pr
 
 // engine starts an engine of a role, and gives what --engine says of it.
 func (r *row) engine(ctx context.Context, role string) (spec string, err error) {
-	s, w := r.spec, r.result.Wire
+	s, w := r.spec, r.wire
 	args := []string{"engine", "--role=" + role, "--cost=constant", "--prefill-cost=" + s.Prefill.String(), "--decode-cost=" + s.Decode.String(), "--max-running-requests=16384"}
 	wire, kind := "sglang", "openai"
 	switch {
@@ -171,7 +188,7 @@ func (r *row) engine(ctx context.Context, role string) (spec string, err error) 
 		return "", fmt.Errorf("engine: %w", err)
 	}
 	r.engines, r.urls = append(r.engines, p), append(r.urls, url)
-	if role == "prefill" && wire == "sglang" && r.result.Row != pair {
+	if role == "prefill" && wire == "sglang" && r.name != pair {
 		registry, err := p.AwaitLine(ctx, "bootstrap ")
 		if err != nil {
 			return "", err
@@ -188,17 +205,17 @@ func (r *row) engine(ctx context.Context, role string) (spec string, err error) 
 	return spec, nil
 }
 
-// start starts what the row needs.
-func (r *row) start(ctx context.Context) error {
-	serve := []string{"serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--log-level=error", "--timeline=" + filepath.Join(r.dir, "timeline")}
-	if r.result.Wire == incremental {
+// begin starts the row's processes.
+func (r *row) begin(ctx context.Context) error {
+	serve := []string{"serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--log-level=error", "--timeline=" + filepath.Join(r.dir, fmt.Sprintf("timeline-%d", r.number))}
+	if r.wire == incremental {
 		serve = append(serve, "--incremental-streaming-output")
 	}
 	if r.profile != "" {
 		serve = append(serve, "--pprof")
 	}
 	roles := []string{"prefill", "decode"}
-	if r.result.Row == one {
+	if r.name == one {
 		roles = []string{"both"}
 	}
 	for _, role := range roles {
@@ -209,10 +226,10 @@ func (r *row) start(ctx context.Context) error {
 		serve = append(serve, "--engine="+spec)
 	}
 	decode := r.urls[len(r.urls)-1]
-	if r.result.Wire != incremental && r.result.Wire != cumulative {
+	if r.wire != incremental && r.wire != cumulative {
 		r.plan.API = load.Chat
 	}
-	switch r.result.Row {
+	switch r.name {
 	case direct:
 		r.plan.URL = decode
 	case proxy:
@@ -229,11 +246,7 @@ func (r *row) start(ctx context.Context) error {
 		if err := gateway.AwaitHTTP(ctx, r.admin+"/readyz"); err != nil {
 			return err
 		}
-		if err := r.joined(ctx, len(roles)); err != nil {
-			return err
-		}
-		r.result.Goroutines[0], err = r.goroutines(ctx)
-		return err
+		return r.joined(ctx, len(roles))
 	}
 	return nil
 }
@@ -360,9 +373,9 @@ func (r *row) used() (u used, err error) {
 func (r *row) window(ctx context.Context) (err error) {
 	length := r.times.Warm + r.times.Measure
 	s, res := r.spec, r.result
-	settings := fmt.Sprintf("rate=%v,duration=%v,input=32,output=%s", s.Rate, length, s.Output)
+	settings := fmt.Sprintf("rate=%v,duration=%v,input=%d,output=%s", s.Rate, length, s.Input, s.Output)
 	if s.Streams > 0 {
-		settings = fmt.Sprintf("concurrency=%d,duration=%v,input=32,output=%s", s.Streams, length, s.Output)
+		settings = fmt.Sprintf("concurrency=%d,duration=%v,input=%d,output=%s", s.Streams, length, s.Input, s.Output)
 	}
 	if r.plan.Workload, err = workload.NewSynthetic(settings, workload.Options{Seed: r.plan.Seed}); err != nil {
 		return err

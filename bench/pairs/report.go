@@ -62,15 +62,35 @@ func (c *collected) within(from, to int64, into *result) {
 	into.TTFT = lab.Median(ttft)
 }
 
-// of returns the median over the repeats of what f reads of a row.
-func of(results []*result, load, wire, row string, f func(*result) float64) float64 {
-	var all []float64
+// of returns what f reads of a row, by repeat.
+func of(results []*result, load, wire, row string, f func(*result) float64) (all []float64) {
 	for _, r := range results {
 		if r.Load == load && r.Wire == wire && r.Row == row {
 			all = append(all, f(r))
 		}
 	}
-	return lab.Median(all)
+	return all
+}
+
+// ratios are those of two rows' windows beside each other. A window without a value has none.
+func ratios(row, base []float64) (all []float64) {
+	for i := range min(len(row), len(base)) {
+		if row[i] > 0 && base[i] > 0 {
+			all = append(all, row[i]/base[i])
+		}
+	}
+	return all
+}
+
+// spread is the median and, of several values, their range.
+func spread(values []float64) string {
+	switch len(values) {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("%.3f", values[0])
+	}
+	return fmt.Sprintf("%.3f (%.3f to %.3f)", lab.Median(values), slices.Min(values), slices.Max(values))
 }
 
 // print prints a table of each load.
@@ -83,23 +103,22 @@ func print(w io.Writer, results []*result) {
 					continue
 				}
 				if t == nil {
-					fmt.Fprintf(w, "\n%s: prefill %v, transfer %v, a token each %v, answers %s\n", s.Name, s.Prefill, s.Transfer, s.Decode, s.Output)
+					fmt.Fprintf(w, "\n%s: prefill %v, transfer %v, a token each %v, prompts of %d, answers of %s; a ratio is the median of those of adjacent windows (and their range)\n", s.Name, s.Prefill, s.Transfer, s.Decode, s.Input, s.Output)
 					t = tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 					fmt.Fprintln(t, "wire\t\ttokens/s\tratio\trequests/s\tCPU us a request\tratio\tCPU s/M tokens\tratio\tTTFT p50 ms\tat prefill\tat decode\tas weir counts\tmachine used\tothers, CPUs\tlost\tfailed\t")
 				}
-				m := func(f func(*result) float64) float64 { return of(results, s.Name, wire, row, f) }
+				m := func(f func(*result) float64) float64 { return lab.Median(of(results, s.Name, wire, row, f)) }
 				ratio := func(f func(*result) float64) string {
-					base := of(results, s.Name, wire, s.Rows[0], f)
-					if row == s.Rows[0] || base == 0 {
+					if row == s.Rows[0] {
 						return ""
 					}
-					return fmt.Sprintf("%.3f", m(f)/base)
+					return spread(ratios(of(results, s.Name, wire, row, f), of(results, s.Name, wire, s.Rows[0], f)))
 				}
 				speed := func(r *result) float64 { return r.Tokens / r.seconds }
-				cpu, ratios := [2]string{}, [2]string{}
+				cpu, beside := [2]string{}, [2]string{}
 				if row != direct {
 					cpu = [2]string{fmt.Sprintf("%.0f", m((*result).perRequest)), fmt.Sprintf("%.2f", m((*result).perToken))}
-					ratios = [2]string{ratio((*result).perRequest), ratio((*result).perToken)}
+					beside = [2]string{ratio((*result).perRequest), ratio((*result).perToken)}
 				}
 				gauges := ""
 				if row == pair || row == one {
@@ -112,7 +131,7 @@ func print(w io.Writer, results []*result) {
 					}
 				}
 				fmt.Fprintf(t, "%s\t%s\t%.0f\t%s\t%.0f\t%s\t%s\t%s\t%s\t%.1f\t%.1f\t%.0f\t%s\t%.0f%%\t%.2f\t%d\t%d\t\n", wire, row, m(speed), ratio(speed),
-					m(func(r *result) float64 { return r.Requests / r.seconds }), cpu[0], ratios[0], cpu[1], ratios[1],
+					m(func(r *result) float64 { return r.Requests / r.seconds }), cpu[0], beside[0], cpu[1], beside[1],
 					m(func(r *result) float64 { return r.TTFT }), m(func(r *result) float64 { return r.Prefills }), m(func(r *result) float64 { return r.Decodes }),
 					gauges, 100*m(func(r *result) float64 { return r.Used }), m(func(r *result) float64 { return r.Others }), lost, failed)
 			}

@@ -13,6 +13,8 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Usage is what processes have used so far.
@@ -39,7 +41,11 @@ func Of(pids []int) (Usage, error) {
 		if err != nil {
 			return sum, err
 		}
-		sum.CPU += float64(ticks) / clockTicks
+		if cpu, ok := clock(pid); ok {
+			sum.CPU += cpu
+		} else {
+			sum.CPU += float64(ticks) / clockTicks
+		}
 		sum.Faults += faults
 		status, err := os.ReadFile(dir + "status")
 		if err != nil {
@@ -51,6 +57,17 @@ func Of(pids []int) (Usage, error) {
 		}
 	}
 	return sum, nil
+}
+
+// clock reads a process's CPU clock, in seconds. It counts nanoseconds, where stat has ticks
+// of 10 ms, a twentieth of what a gateway uses in a window of a second.
+func clock(pid int) (seconds float64, ok bool) {
+	const scheduler = 2 // CPUCLOCK_SCHED, which is user + system
+	var at unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|scheduler), &at); err != nil {
+		return 0, false
+	}
+	return float64(at.Nano()) / 1e9, true
 }
 
 // readStat reads utime + stime, and minflt + majflt. The process's name may hold
