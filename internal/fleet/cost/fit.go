@@ -272,6 +272,9 @@ func (f *Fit) refit() {
 			e := o.noise * f.scale
 			w := remembered[age] / (1 + z*z) / (e * e)
 			for j, x := range o.x {
+				if x == 0 { // an interval is mostly of one sort
+					continue
+				}
 				moment[j] += w * x * o.took
 				for k, y := range o.x[:j+1] {
 					normal[j][k] += w * x * y
@@ -302,14 +305,40 @@ func near(a, b *vector) bool {
 	return true
 }
 
-// median is that of the absolute values.
+// median is that of the absolute values, the upper one of two. It selects and does not sort,
+// since each request has it found several times.
 func median(values []float64) float64 {
-	var sorted [kept]float64
-	for i, v := range values {
-		sorted[i] = math.Abs(v)
+	var room [kept]float64
+	v := room[:len(values)]
+	for i, x := range values {
+		v[i] = math.Abs(x)
 	}
-	slices.Sort(sorted[:len(values)])
-	return sorted[len(values)/2]
+	at := len(v) / 2
+	for low, high := 0, len(v)-1; low < high; {
+		pivot := v[(low+high)/2]
+		i, j := low, high
+		for i <= j {
+			for v[i] < pivot {
+				i++
+			}
+			for v[j] > pivot {
+				j--
+			}
+			if i <= j {
+				v[i], v[j] = v[j], v[i]
+				i, j = i+1, j-1
+			}
+		}
+		switch { // what is between j and i equals the pivot
+		case at <= j:
+			high = j
+		case at >= i:
+			low = i
+		default:
+			return v[at]
+		}
+	}
+	return room[at]
 }
 
 // longest is the longest interval that is believed, in milliseconds.
