@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -151,20 +152,33 @@ func CheckHanded(params []byte) error {
 	if err != nil {
 		return err
 	}
-	var blocks []jsontext.Value
-	if err := json.Unmarshal(h.BlockIDs, &blocks); err != nil || len(blocks) == 0 {
+	if !filled(h.BlockIDs) {
 		return errors.New("the kv_transfer_params that answer a prefill half have no remote_block_ids: it kept no KV")
 	}
 	return nil
 }
 
+// filled reports whether a value is an array that has items.
+func filled(value jsontext.Value) bool {
+	if value.Kind() != '[' {
+		return false
+	}
+	const space = " \t\r\n"
+	items := bytes.TrimLeft(bytes.TrimLeft(value, space)[1:], space)
+	return items[0] != ']'
+}
+
 // HandedCached returns the number of cached prompt tokens that a prefill engine reports
 // in the kv_transfer_params of its answer, or -1 if it reports none.
 func HandedCached(params []byte) int {
+	const member = "remote_prefill_cached_tokens"
+	if !bytes.Contains(params, []byte(member)) { // as of most releases, whose lists of blocks are long
+		return -1
+	}
 	said := struct {
 		Cached *int `json:"remote_prefill_cached_tokens"`
 	}{}
-	if len(params) == 0 || json.Unmarshal(params, &said) != nil || said.Cached == nil || *said.Cached < 0 {
+	if json.Unmarshal(params, &said) != nil || said.Cached == nil || *said.Cached < 0 {
 		return -1
 	}
 	return *said.Cached

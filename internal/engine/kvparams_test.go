@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // What vLLM 0.32 answered to a prefill half (NixlConnector, and NixlPushConnector).
@@ -80,6 +81,14 @@ func TestCheckHanded(t *testing.T) {
 			if err := CheckHanded(b); err == nil {
 				t.Errorf("%s may be %v", name, value)
 			}
+		}
+	}
+}
+
+func TestFilled(t *testing.T) {
+	for value, want := range map[string]bool{`[[1]]`: true, " [\n 1 ]": true, `[]`: false, " [ \t] ": false, `null`: false, `{"a":1}`: false, `"[1]"`: false} {
+		if got := filled(jsontext.Value(value)); got != want {
+			t.Errorf("%s: %v", value, got)
 		}
 	}
 }

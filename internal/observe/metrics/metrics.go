@@ -42,19 +42,17 @@ type Metrics struct {
 	ignored  *prometheus.CounterVec
 	streams  sync.Map // of engines: *relayStreams
 
-	stage    [trace.NumStages]prometheus.Observer
-	residual prometheus.Observer
-	ttft     *prometheus.HistogramVec
-	total    *prometheus.HistogramVec
-	output   prometheus.Observer
-	acks     *prometheus.HistogramVec
-	pairs    *prometheus.HistogramVec
-	// pairPoints and pairStages are those of pairs, as far as they are reported.
-	pairPoints, pairStages *prometheus.HistogramVec
-	choices                choices
-	continuations          continuations
-	receiving              *receiving
-	models                 names
+	stage         [trace.NumStages]prometheus.Observer
+	residual      prometheus.Observer
+	ttft          *prometheus.HistogramVec
+	total         *prometheus.HistogramVec
+	output        prometheus.Observer
+	acks          *prometheus.HistogramVec
+	pair          *pairSeries
+	choices       choices
+	continuations continuations
+	receiving     *receiving
+	models        names
 	// reloads and reloaded describe readings of the configuration, if it can be read again.
 	reloads  *prometheus.CounterVec
 	reloaded prometheus.Gauge
@@ -121,9 +119,7 @@ func New() *Metrics {
 	m.total = histogram("weir_request_seconds", "Arrival to finish.", "model", "outcome")
 	m.acks = histogram("weir_acknowledgement_seconds", "Where the time went until an engine's confirmation of a request was known, by part: send and read are the gateway's waits, engine all else, of it queue and write what the engine took before and after it had taken the request in, where its wire tells.", "engine", "part")
 	m.output = histogram("weir_output_path_delay_seconds", "First token sent by the engine to first token written to the client, where the engine stamps it.").WithLabelValues()
-	m.pairs = histogram("weir_pair_seconds", "Parts of requests that two engines served, by the gateway's clock: prefill is from the hand-over to the prefill engine's answer, handover from there to the decode engine's first output.", "part")
-	m.pairPoints = histogram("weir_pair_point_seconds", "From the hand-over of a request that two engines served to a point: its halves met (a), the prompt was prefilled (b), its KV transferred (c), it was running at the decode engine (d), and its first_output received (e). Points that nobody tells are left out.", "point")
-	m.pairStages = histogram("weir_pair_stage_seconds", "Time between the points of weir_pair_point_seconds, by stage, and decode until the end.", "stage")
+	m.pair = newPairSeries(histogram)
 	m.choices = newChoices(counter, histogram)
 	m.continuations = newContinuations(m.registry, counter, histogram)
 	m.receiving = newReceiving()
@@ -232,34 +228,13 @@ func (m *Metrics) Ended(r *trace.Record) {
 			m.acknowledged(&r.Attempts[i].Legs[k])
 		}
 	}
-	m.pair(r)
+	m.pair.ended(r)
 	m.choices.ended(r, model)
 	if r.FirstFlushed > 0 {
 		m.ttft.WithLabelValues(model).Observe(seconds(r.FirstFlushed - r.Arrival))
 		if leg := r.Leg(); leg != nil && leg.Stamps.FirstOutput > 0 {
 			m.output.Observe(seconds(r.FirstFlushed - leg.Stamps.FirstOutput))
 		}
-	}
-}
-
-// pair counts the parts of a pair that has served the client.
-func (m *Metrics) pair(r *trace.Record) {
-	p, ok := r.Pair()
-	if !ok {
-		return
-	}
-	observe := func(in *prometheus.HistogramVec, label string, ns int64) {
-		if ns >= 0 {
-			in.WithLabelValues(label).Observe(seconds(ns))
-		}
-	}
-	observe(m.pairs, "prefill", p.Prefill())
-	observe(m.pairs, "handover", p.Handover())
-	for at := range trace.NumPairPoints {
-		observe(m.pairPoints, at.String(), p.Since(at))
-	}
-	for i, ns := range p.Stages() {
-		observe(m.pairStages, trace.PairStages[i], ns)
 	}
 }
 
