@@ -198,6 +198,7 @@ type relayEngine struct {
 	most   int  // how many requests it is given at once; 0: nobody knows
 	role   infer.Role
 	meets  engine.Meets
+	unsent bool // its requests are not written
 
 	mu       sync.Mutex
 	forwards []*forward
@@ -339,7 +340,9 @@ func (e *relayEngine) answers(ctx context.Context, req *engine.RelayRequest, leg
 	e.mu.Lock()
 	e.forwards = append(e.forwards, f)
 	e.mu.Unlock()
-	leg.ToServer = trace.Now()
+	if !e.unsent {
+		leg.ToServer = trace.Now()
+	}
 	if e.reply != nil {
 		resp, err := e.reply(ctx, f)
 		if err == nil {

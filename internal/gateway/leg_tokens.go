@@ -306,6 +306,16 @@ func (l *tokenLeg) abortRunning() {
 	}
 }
 
+// ended reports whether all generations have ended.
+func (l *tokenLeg) ended() bool {
+	for i := range l.generations {
+		if !l.answer.Ended(i) {
+			return false
+		}
+	}
+	return true
+}
+
 // more implements leg.
 func (l *tokenLeg) more() bool { return false }
 
@@ -329,9 +339,11 @@ func (l *tokenLeg) close() {
 	l.engineWait.close()
 	l.mailbox.Notify(nil)
 	l.abortRunning()
-	if l.partner.hasQuit() {
-		for _, g := range l.generations {
-			engine.Released(g)
-		}
+	if l.partner != nil && !l.ended() {
+		l.partner.frees(func() {
+			for _, g := range l.generations {
+				engine.Released(g)
+			}
+		})
 	}
 }

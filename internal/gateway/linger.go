@@ -1,6 +1,9 @@
 package gateway
 
-import "weir/internal/engine"
+import (
+	"weir/internal/engine"
+	"weir/internal/infer"
+)
 
 // A decode half at an SGLang engine must not be aborted before its first output. The engine
 // gives the pages of an aborted request to other requests while the prefill engine may still
@@ -14,27 +17,73 @@ func (p *partner) defers() bool {
 	return p != nil && p.target.Meets.Way == engine.ByRoom
 }
 
-// writesNoMore reports whether the prefill engine has ended the half by itself: it failed,
-// or has handed all KV over, since it answers no sooner.
-func (p *partner) writesNoMore() bool { return p.ended() && (p.quit || p.err == nil) }
+// writesNoMore reports whether the prefill engine writes none of the half's KV any more: it has
+// failed by itself, has handed all KV over (SGLang's answers no sooner), says that it had begun
+// with nothing of it, or was never sent the whole of it. The lock is held.
+func (p *partner) writesNoMore() bool {
+	if !p.ended() {
+		return false
+	}
+	return p.ceased || p.quit || p.err == nil && p.defers() || p.unsent()
+}
+
+// unsent reports whether the half has ended before its engine had all of the request.
+func (p *partner) unsent() bool {
+	select {
+	case <-p.gone:
+		return p.leg.ToServer == 0 && p.leg.Acked == 0 && p.err != nil && p.err.Code != infer.CodeInternal // a panic may come after that
+	default:
+		return false
+	}
+}
+
+// frees has release called when the prefill engine writes none of the half's KV any more, which
+// may be now. It is called once the decode half is to be aborted.
+func (p *partner) frees(release func()) {
+	p.mu.Lock()
+	p.release = release
+	p.mu.Unlock()
+	p.freed()
+}
+
+// freed calls release if it is time to, once.
+func (p *partner) freed() {
+	p.mu.Lock()
+	release := p.release
+	if release != nil && p.writesNoMore() {
+		p.release = nil
+	} else {
+		release = nil
+	}
+	p.mu.Unlock()
+	if release != nil {
+		release()
+	}
+}
 
 // lingers tracks a decode half that continues after its leg was closed. It ends at the
 // gateway's cut at the latest.
 func (l *relayLeg) lingers() {
-	g, held := l.g, l.waits.Held()
-	switch {
-	case held == nil:
-	case g.base.Err() != nil || l.partner.writesNoMore():
-		l.waits.Released()
-	default:
-		g.streams.Add(1)
-		go func() {
-			defer g.streams.Done()
-			select {
-			case <-held:
-			case <-g.base.Done():
-				l.waits.Released()
-			}
-		}()
+	g := l.g
+	if l.waits.Held() == nil {
+		return
 	}
+	if g.base.Err() != nil {
+		l.waits.Released()
+		return
+	}
+	l.partner.frees(l.waits.Released)
+	held := l.waits.Held()
+	if held == nil {
+		return
+	}
+	g.streams.Add(1)
+	go func() {
+		defer g.streams.Done()
+		select {
+		case <-held:
+		case <-g.base.Done():
+			l.waits.Released()
+		}
+	}()
 }

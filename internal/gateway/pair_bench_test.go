@@ -24,15 +24,21 @@ import (
 )
 
 // BenchmarkPair is what a request of four tokens costs that two engines serve, and one that
-// one engine does, over loopback: of a token engine (SGLang's /generate) and of a relay. The
+// one engine does, over loopback: of a token engine (SGLang's /generate) and of relays to
+// SGLang, whose halves go at once, and to vLLM, whose decode half follows. The
 // engines and the client are of the same process; they allocate nothing, and their part of the
 // CPU is that of two system calls for each message.
 func BenchmarkPair(b *testing.B) {
-	for _, relayed := range []bool{false, true} {
-		for _, halves := range []bool{false, true} {
-			name := map[bool]string{false: "sglang", true: "relay"}[relayed] + "/" + map[bool]string{false: "one engine", true: "pair"}[halves]
-			b.Run(name, func(b *testing.B) { benchmarkPair(b, relayed, halves) })
-		}
+	room, pull := engine.Meets{Way: engine.ByRoom, Host: "127.0.0.1", Port: 8998, Ranks: 1}, engine.Meets{Way: engine.ByPull}
+	for _, c := range []struct {
+		name    string
+		relayed bool
+		meets   *engine.Meets // of a pair
+	}{
+		{"sglang/one engine", false, nil}, {"sglang/pair", false, &room},
+		{"relay/one engine", true, nil}, {"relay/pair", true, &room}, {"relay/pair by pull", true, &pull},
+	} {
+		b.Run(c.name, func(b *testing.B) { benchmarkPair(b, c.relayed, c.meets) })
 	}
 }
 
@@ -106,12 +112,17 @@ func cannedEvents(list ...string) string {
 }
 
 // cannedAnswers are those of a prefill engine and of one that generates four tokens.
-func cannedAnswers(relayed bool) (prefill, decode string) {
+func cannedAnswers(relayed bool, meets *engine.Meets) (prefill, decode string) {
 	if relayed {
 		body := func(end string) string {
 			return `{"id":"c","object":"text_completion","created":1,"model":"relayed","choices":[{"index":0,"text":" a","logprobs":null,"finish_reason":` + end + `}`
 		}
-		whole := body(`"length"`) + `],"usage":{"prompt_tokens":9,"completion_tokens":1,"total_tokens":10}}`
+		whole := body(`"length"`) + `],"usage":{"prompt_tokens":9,"completion_tokens":1,"total_tokens":10}`
+		if meets != nil && meets.Way == engine.ByPull {
+			whole += `,"kv_transfer_params":{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1,2,3,4,5,6]],"remote_engine_id":"p","remote_request_id":"cmpl-1",` +
+				`"remote_host":"127.0.0.1","remote_port":5601,"tp_size":1,"dcp_size":1,"pp_size":1,"remote_num_tokens":96,"transfer_mode":"pull"}`
+		}
+		whole += "}"
 		prefill = fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(whole), whole)
 		text := body("null") + "]}"
 		return prefill, cannedEvents(text, text, text, body(`"length"`)+"]}")
@@ -130,10 +141,12 @@ func cannedAnswers(relayed bool) (prefill, decode string) {
 	return generated(1), generated(4)
 }
 
-func benchmarkPair(b *testing.B, relayed, halves bool) {
-	prefill, decode := cannedAnswers(relayed)
+func benchmarkPair(b *testing.B, relayed bool, meets *engine.Meets) {
+	prefill, decode := cannedAnswers(relayed, meets)
 	roles, answers := []infer.Role{infer.RoleBoth}, []string{decode}
-	if halves {
+	if meets == nil {
+		meets = &engine.Meets{}
+	} else {
 		roles, answers = []infer.Role{infer.RolePrefill, infer.RoleDecode}, []string{prefill, decode}
 	}
 	ctx, cancel := context.WithCancel(b.Context())
@@ -143,19 +156,15 @@ func benchmarkPair(b *testing.B, relayed, halves bool) {
 	var engines []any
 	var adapters []engine.Adapter
 	for i, role := range roles {
-		meets := engine.Meets{}
-		if halves {
-			meets = engine.Meets{Way: engine.ByRoom, Host: "127.0.0.1", Port: 8998, Ranks: 1}
-		}
 		at, name, model := cannedEngine(b, answers[i]), role.String(), models.SimName
 		var adapter engine.Adapter
 		if relayed {
 			model = "relayed"
 			adapter = relay.New(relay.Options{Name: name, URL: at, Model: model})
-			engines = append(engines, &relayEngine{name: name, role: role, meets: meets})
+			engines = append(engines, &relayEngine{name: name, role: role, meets: *meets})
 		} else {
 			adapter = sglang.New(sglang.Options{Name: name, URL: at, Model: model})
-			engines = append(engines, &tokenEngine{name: name, role: role, meets: meets})
+			engines = append(engines, &tokenEngine{name: name, role: role, meets: *meets})
 		}
 		ready := make(chan struct{})
 		once := sync.OnceFunc(func() { close(ready) })

@@ -20,7 +20,8 @@ import (
 // prompt, and the engine of the attempt's leg generates the answer. The attempt owns it from
 // its booking to settle. The leg's driver and the answer do not know about it.
 //
-// A separate goroutine (run) hands the half over. Everything else is an event, handled under
+// A separate goroutine (run) hands the half over, or the attempt's own if that has nothing to
+// do until the prefill engine's answer. Everything else is an event, handled under
 // the half's lock in the goroutine where it occurs: the half ends (ends), the decode half
 // has its first output (begins), which shows that the KV cache was fetched, or either takes
 // too long (late). A failure reaches the attempt by its escape, as for an engine that goes
@@ -56,8 +57,10 @@ type partner struct {
 	over  bool // settled
 	clock clock
 	prefillEnd
-	metAt int64           // when the decode half had its first output; 0: it has not
-	due   func(now int64) // reports to the decode engine's health; nil: nothing to report
+	ceased  bool            // the engine has ended the half after that, and writes none of its KV any more
+	release func()          // lets the decode half's abort go out (linger.go); nil: none waits
+	metAt   int64           // when the decode half had its first output; 0: it has not
+	due     func(now int64) // reports to the decode engine's health; nil: nothing to report
 }
 
 // fetched is the KV that the decode engine fetches.
@@ -117,6 +120,10 @@ const lastWord = 500 * time.Millisecond
 // first reports whether the prefill engine answers before the decode half is made.
 func (p *partner) first() bool { return p.target.Meets.Way == engine.ByPull }
 
+// alone reports whether the attempt's goroutine hands the half over: the answer is all that it
+// waits for, and a relayed half is read to its end by then.
+func (p *partner) alone() bool { return p.first() && p.target.Relay != nil }
+
 // begin has the half served. It is called once.
 func (p *partner) begin(x *exchange) {
 	attempt := &x.rec.Attempts[len(x.rec.Attempts)-1]
@@ -143,28 +150,41 @@ func (p *partner) begin(x *exchange) {
 	p.clock.began = p.leg.Handed
 	p.bound(p.leg.Handed)
 	p.mu.Unlock()
-	go p.run()
+	if !p.alone() {
+		go p.run()
+	}
 }
 
 // answer waits for the prefill engine's answer.
 func (p *partner) answer(ctx context.Context) error {
-	woken, cancel := context.WithCancel(ctx)
-	defer cancel()
-	p.escape.by(cancel, nil, nil)
-	select {
-	case <-p.answered:
-	case <-woken.Done():
+	if p.alone() {
+		stop := context.AfterFunc(ctx, p.parts)
+		p.escape.by(p.parts, nil, nil)
+		p.run()
+		stop()
+	} else {
+		woken, cancel := context.WithCancel(ctx)
+		defer cancel()
+		p.escape.by(cancel, nil, nil)
+		select {
+		case <-p.answered:
+		case <-woken.Done():
+		}
 	}
-	switch {
-	case p.ended() && p.err != nil:
-		return p.err
-	case p.ended():
-		return nil
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return gone(ctx)
 	}
-	return p.escape.left()
+	if left := p.escape.left(); left != nil {
+		return left
+	}
+	if p.err != nil {
+		return p.err
+	}
+	return nil
 }
+
+// parts ends the hand-over, and with it the half.
+func (p *partner) parts() { p.cancel(errParted) }
 
 // run hands the half over, and receives its output if the wire has no other goroutine for that.
 func (p *partner) run() {
@@ -454,10 +474,6 @@ func (p *partner) word(ctx context.Context, e *infer.Error) *infer.Error {
 	return e
 }
 
-// hasQuit reports whether the prefill engine has ended the half without handing over, so
-// that it writes no KV any more.
-func (p *partner) hasQuit() bool { return p != nil && p.wire != nil && p.ended() && p.quit }
-
 // blames reports whether it is the prefill half that the attempt has failed by.
 func (p *partner) blames(e *infer.Error) bool {
 	if p == nil || p.wire == nil || e == nil {
@@ -519,6 +535,7 @@ func (p *partner) close(e *infer.Error) {
 	p.cancel(errParted)
 	<-p.gone
 	p.part()
+	p.freed()
 	p.wire.abort()
 	p.leg.Outcome = infer.Finished.String()
 	if p.err != nil {

@@ -329,6 +329,21 @@ func TestRelayHangUpWaits(t *testing.T) {
 	}
 }
 
+// A relayed decode half whose prefill half was not sent is hung up on at once.
+func TestRelayHangUpUnsent(t *testing.T) {
+	p, d := relayCouple(engine.ByRoom)
+	p.unsent = true
+	inBubble(t, Options{}, []any{p, d}, func(t *testing.T, b *bench) {
+		c := b.post(chatPath, relayBody)
+		f := d.forward(t, 1)
+		began := time.Now()
+		c.hangUp()
+		if synctest.Wait(); f.ctx.Err() == nil && !f.abandoned() || time.Since(began) != 0 {
+			t.Error("it goes on")
+		}
+	})
+}
+
 // A client that hangs up, wherever its pair stands, frees both engines at once, but for a
 // decode half that has pages which the prefill engine may write into, and for the prefill half
 // that meets the other by push before its KV was written (TestOwedKV).

@@ -317,8 +317,9 @@ func TestPairTimeouts(t *testing.T) {
 				if test.decoding || p.meets.Way != engine.ByPull {
 					decode := d.call(t, 1)
 					wantAborted(t, decode)
-					if decode.released { // the prefill engine may still write its KV
-						t.Error("the decode half was released")
+					// Where it has not answered, the prefill engine may still write its KV.
+					if written := test.answers && p.meets.Way == engine.ByRoom; decode.released != written {
+						t.Errorf("the decode half was released: %v", decode.released)
 					}
 				} else {
 					d.call(t, 0)
@@ -432,6 +433,59 @@ func TestPairHangUp(t *testing.T) {
 					}
 				}
 				b.wantRecord(c, "cancelled", "cancelled")
+			})
+		})
+	}
+}
+
+// A decode half that SGLang may be writing KV for is aborted late, and at once as soon as its
+// prefill engine is known to write none: it was sent nothing, says that it had computed nothing,
+// or had handed all over before it knew of the abort.
+func TestDecodeIsFreed(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		sent  bool // the prefill half
+		ends  func(c *call)
+		freed bool
+	}{
+		{"the prefill half was not sent", false, nil, true},
+		{"it waited in its engine's queue", true, func(c *call) {
+			c.offer(nil, &infer.Finish{Reason: infer.ReasonAbort, PromptTokens: -1, CachedTokens: -1, Unbegun: true})
+		}, true},
+		{"it had been computed", true, func(c *call) { c.prefilled() }, true},
+		{"it was being computed", true, func(c *call) { c.end(infer.ReasonAbort) }, false},
+		{"it fails", true, func(c *call) { c.fail(infer.CodeEngine, true) }, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p, d := couple(engine.ByRoom)
+			if !test.sent {
+				var of *trace.Leg
+				p.told = func(leg *trace.Leg) { of = leg }
+				p.accept = func(ctx context.Context, c *call) error {
+					of.ToServer = 0
+					return never(ctx, c)
+				}
+			}
+			inBubble(t, Options{}, []any{p, d}, func(t *testing.T, b *bench) {
+				c := b.post(chatPath, askStream(``))
+				prefill, decode := p.call(t, 1), d.call(t, 1)
+				c.hangUp()
+				wantAborted(t, prefill, decode)
+				decode.mu.Lock()
+				early := decode.released
+				decode.mu.Unlock()
+				if early == test.sent {
+					t.Errorf("released at once: %v", early)
+				}
+				if test.ends != nil {
+					time.Sleep(time.Second)
+					test.ends(prefill)
+				}
+				decode.mu.Lock()
+				defer decode.mu.Unlock()
+				if decode.released != test.freed {
+					t.Errorf("released: %v", decode.released)
+				}
 			})
 		})
 	}

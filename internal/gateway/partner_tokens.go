@@ -135,10 +135,20 @@ func (c *prefillChoice) Read(read func()) {
 
 // Offer implements engine.Sink.
 func (c *prefillChoice) Offer(d *infer.Delta) {
+	if c.offer(d); d.Finish != nil {
+		c.h.p.freed()
+	}
+}
+
+func (c *prefillChoice) offer(d *infer.Delta) {
 	h := c.h
 	h.p.mu.Lock()
 	defer h.p.mu.Unlock()
-	if c.ended || h.p.ended() {
+	switch {
+	case c.ended:
+		return
+	case h.p.ended():
+		c.ends(d.Finish)
 		return
 	}
 	if d.Stamps != nil {
@@ -156,6 +166,23 @@ func (c *prefillChoice) Offer(d *infer.Delta) {
 	}
 	c.end(d.Finish)
 	h.tells()
+}
+
+// ends takes how the engine has ended the choice of a half that had ended before: it was
+// aborted, or given up. If no choice can have KV that is still written, none of the half is.
+// The lock is held.
+func (c *prefillChoice) ends(f *infer.Finish) {
+	if f == nil {
+		return
+	}
+	h := c.h
+	c.ended, c.generation = true, nil
+	if f.Reason == infer.ReasonError || f.Reason == infer.ReasonAbort && !f.Unbegun {
+		return // its KV may be on its way
+	}
+	if h.left--; h.left == 0 {
+		h.p.ceased = true
+	}
 }
 
 // end takes how the choice has ended. The lock is held.

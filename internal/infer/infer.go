@@ -179,6 +179,9 @@ type Finish struct {
 	ByID   bool
 	// Err is set with ReasonError.
 	Err *Error
+	// Unbegun is set for a prefill half that was aborted if the engine says that it had computed
+	// nothing of it, and so writes none of its KV.
+	Unbegun bool
 	// Params are the kv_transfer_params that vLLM's prefill half answers, as JSON.
 	Params []byte
 }

@@ -71,14 +71,27 @@ func Failure(engine string, status int, message string) *infer.Error {
 	return err
 }
 
+const bootstrapFailed = "Prefill bootstrap failed"
+
 // unpaired reports whether a message is about what two engines are to each other.
 func unpaired(message string) bool {
-	for _, begin := range [...]string{"Prefill bootstrap failed", "Prefill transfer failed", "Decode handshake failed", "Decode transfer failed"} {
+	for _, begin := range [...]string{bootstrapFailed, "Prefill transfer failed", "Decode handshake failed", "Decode transfer failed"} {
 		if strings.HasPrefix(message, begin) {
 			return true
 		}
 	}
 	return false
+}
+
+// Unbegun reports whether an engine's words for the end of a prefill half say that it had not
+// met its decode half, and so was computed by nobody.
+func Unbegun(message string) bool { return strings.HasPrefix(message, bootstrapFailed) }
+
+// unbegun reports whether an abort's event says that the engine had computed nothing of a
+// prefill half. One that was aborted in the queue is no batch's, and so nobody has counted its
+// prompt.
+func (e *event) unbegun() bool {
+	return e.finish == "abort" && e.prompt <= 0 && !unpaired(e.message) || Unbegun(e.message)
 }
 
 // generation is a request that the engine has.
@@ -116,6 +129,9 @@ func (g *generation) event(s *scanner, data []byte, now int64) (last bool) {
 	if err := s.scan(data, &e); err != nil {
 		g.Flawed("bad_event", err, data, now)
 		return true
+	}
+	if e.failed && g.role == infer.RolePrefill && g.Aborted() && e.unbegun() {
+		e.failed, e.finish = false, "abort"
 	}
 	if e.failed {
 		g.Fail(Failure(g.e.opts.Name, e.status, e.message), now)
@@ -183,7 +199,8 @@ func (g *generation) event(s *scanner, data []byte, now int64) (last bool) {
 			g.Fail(Failure(g.e.opts.Name, e.status, e.message), now)
 			return true
 		}
-		d.Finish = &infer.Finish{Reason: infer.ReasonAbort, PromptTokens: e.prompt, CachedTokens: e.cached}
+		d.Finish = &infer.Finish{Reason: infer.ReasonAbort, PromptTokens: e.prompt, CachedTokens: e.cached,
+			Unbegun: g.role == infer.RolePrefill && g.tally.have == 0 && e.unbegun()}
 	default:
 		g.Flawed("finish_reason", fmt.Errorf("no finish reason %.40q is known", e.finish), data, now)
 		return true

@@ -52,6 +52,28 @@ func TestAppendHalf(t *testing.T) {
 	}
 }
 
+// The end of an aborted prefill half says whether anything of it was computed: in the words of
+// SGLang 0.5.3 and of later releases.
+func TestUnbegun(t *testing.T) {
+	for said, want := range map[string]bool{
+		`{"text":"","output_ids":[],"meta_info":{"id":"r","finish_reason":{"type":"abort","message":"Abort in waiting queue"},"weight_version":"default","e2e_latency":0.1,"completion_tokens":0}}`:                                                                                                                                                       true,
+		`{"text":"","meta_info":{"id":"r","finish_reason":{"type":"abort","message":"Abort before prefill"},"prompt_tokens":0,"completion_tokens":0}}`:                                                                                                                                                                                                    true,
+		`{"text":"","output_ids":[],"meta_info":{"id":"r","finish_reason":{"type":"abort","message":"Prefill bootstrap failed for request rank=0 req.rid='r' req.bootstrap_room=7 with exception KVTransferError(bootstrap_room=7): Aborted by AbortReq.","status_code":500,"err_type":null},"prompt_tokens":9,"completion_tokens":0,"cached_tokens":0}}`: true,
+		`{"error":{"message":"Prefill bootstrap failed for request rank=0 req.rid='r'","type":"InternalServerError","param":null,"code":500}}`:                                                                                                                                                                                                            true,
+		`{"text":"","output_ids":[],"meta_info":{"id":"r","finish_reason":{"type":"abort","message":"Prefill transfer failed for request rank=0 req.rid='r'","status_code":500,"err_type":null},"completion_tokens":0}}`:                                                                                                                                  false,
+		`{"text":"","output_ids":[],"meta_info":{"id":"r","finish_reason":{"type":"abort","message":"Aborted","status_code":null,"err_type":null},"prompt_tokens":9,"completion_tokens":0,"cached_tokens":0}}`:                                                                                                                                            false,
+		`{"text":"","output_ids":[5],"meta_info":{"id":"r","finish_reason":{"type":"length","length":0},"prompt_tokens":9,"completion_tokens":1,"cached_tokens":0}}`:                                                                                                                                                                                      false,
+	} {
+		var e event
+		if err := newScanner().scan([]byte(said), &e); err != nil {
+			t.Fatalf("%s: %v", said, err)
+		}
+		if got := e.unbegun(); got != want {
+			t.Errorf("%s: %v", said, got)
+		}
+	}
+}
+
 // A half's times in the queue are those at which it met the other, or had its KV.
 func TestHalfStamps(t *testing.T) {
 	for role, want := range map[infer.Role]infer.Stamps{

@@ -148,7 +148,7 @@ func (d *dispatcher) finish(g *coreclient.Generation, end *finish) *infer.Finish
 	case end.how == full:
 		f.Reason = infer.ReasonLength
 	case g.Aborting():
-		f.Reason = infer.ReasonAbort
+		f.Reason, f.Unbegun = infer.ReasonAbort, g.Role == infer.RolePrefill && sglang.Unbegun(string(end.message))
 	default:
 		f.Reason, f.Err = infer.ReasonError, d.failure(end)
 	}
@@ -176,7 +176,7 @@ func (d *dispatcher) echoed() {
 	case g.Over():
 		d.Late()
 	case g.Aborting():
-		d.Aborted(g, d.Delta.Received)
+		d.Finish(g, &infer.Finish{Reason: infer.ReasonAbort, PromptTokens: g.Prompt, CachedTokens: g.Cached, Unbegun: g.Role == infer.RolePrefill})
 	default:
 		why := d.failure(&d.batch.end)
 		if !g.Abandon(why) {

@@ -301,6 +301,9 @@ func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Requ
 		stop()
 		cn.abort()
 		up.wait()
+		if req.Leg.ToServer == 0 { // who gives up is to know whether the engine may have it
+			req.Leg.ToServer = up.written.Load()
+		}
 		in.release()
 		if up.err != nil && in.first == 0 {
 			err = up.err
