@@ -3,16 +3,21 @@
 // Command observing measures what it costs to see what weir does: everything that watches it
 // on, against everything off, over the batched plane.
 //
-//	go run ./bench/observing                        # 2,048 streams, 7 pairs: some 6 minutes
+//	go run ./bench/observing                        # 2,048 streams, 7 rounds: some 6 minutes
 //	go run ./bench/observing -without otlp,scrape   # to find what costs
+//	go run ./bench/observing -each -measure 10s     # the same, each part by itself
 //	go run ./bench/observing -quick                 # a smoke test of the benchmark
 //
-// On are: records in memory and in a file, spans to a collector (which is this process), an
-// access line for each request, the watch with its flight recorder, a scrape of /metrics each
-// second, and what an open page asks for. A pair is one cell with and one without, which of
-// them first by turns, so that what changes on the machine touches both alike. The load is
-// bench/outputpath's: streams at an even rate, and new requests besides, which are what
-// records, spans and lines are made of. What counts is the median of the pairs' ratios.
+// On are: records in memory and in a file, spans to a collector, an access line for each
+// request, the watch with its flight recorder, a scrape of /metrics each second, and what an
+// open page asks for. A round is one cell with everything off and one with everything on, or
+// one for each part, and each round has the opposite order of the one before, so that what
+// changes on the machine touches all alike. The load is bench/outputpath's: streams at an even
+// rate, and new requests besides, which are what records, spans and lines are made of. What
+// counts is the median of the rounds' ratios.
+//
+// Collector, scraper and browser are a process of the lowest priority: they are elsewhere in
+// a fleet, and would take the cores here that the measured processes share.
 package main
 
 import (
@@ -22,25 +27,27 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
-
-	collectorpb "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
-	"google.golang.org/grpc"
 
 	"weir/internal/lab"
 	"weir/internal/lab/cell"
 	"weir/internal/lab/client"
 )
 
-func main() { lab.Main("observing", run) }
+func main() {
+	if len(os.Args) == 4 && os.Args[1] == watching {
+		if err := watch(os.Args[2], os.Args[3]); err != nil {
+			fmt.Fprintf(os.Stderr, "observing: %v\n", err)
+			os.Exit(1)
+		}
+		return
+	}
+	lab.Main("observing", run)
+}
 
 // part is one thing that watches weir.
 type part struct {
@@ -72,45 +79,76 @@ func known() (names []string) {
 	return names
 }
 
-// observed makes the gateway with the parts that are wanted, all others off. asks collects
-// what is asked of it, at its admin listener's address.
-func observed(name string, wanted func(string) bool, collector string, asks func(admin string, paths []string)) lab.Gateway {
+// observed makes the gateway with the parts that are wanted, all others off. watched starts
+// what observes it: it has the admin listener's address and the paths to ask for there, and
+// returns the collector's address.
+func observed(name string, wanted func(string) bool, watched func(admin string, paths []string) (collector string, err error)) lab.Gateway {
 	return lab.Gateway{Name: name, Weir: true, Args: func(b *lab.Bench, c *cell.Cell, dir, admin string) ([]string, error) {
+		var paths []string
+		for _, p := range parts("", "") {
+			if wanted(p.name) {
+				paths = append(paths, p.asks...)
+			}
+		}
+		collector, err := watched(admin, paths)
+		if err != nil {
+			return nil, err
+		}
 		args := []string{b.Weir, "serve", "--listen", c.Gateway, "--admin-listen", admin, "--engine", "weir=" + c.Engine, "--log-level", "warn"}
 		if b.Profile != "" {
 			args = append(args, "--pprof")
 		}
-		var paths []string
 		for _, p := range parts(dir, collector) {
 			if wanted(p.name) {
-				args, paths = append(args, p.on...), append(paths, p.asks...)
+				args = append(args, p.on...)
 			} else {
 				args = append(args, p.off...)
 			}
 		}
-		asks(admin, paths)
 		return args, nil
 	}}
 }
 
-// Compared is what a pair showed, with everything on over everything off.
+// Compared is what a cell showed that has something on, beside the cell of its round that
+// has everything off.
 type Compared struct {
+	Name    string
 	Off, On *client.Result
 	// CPU is of CPU a token, P99 of tokens' delay, First of new requests' first output.
 	CPU, P99, First float64
+}
+
+// variant is a kind of cell: the parts that are on.
+type variant struct {
+	name string
+	on   []string
+}
+
+// variants are the cells of a round, everything off first; without leaves parts off, and each
+// has one more for each part by itself.
+func variants(without []string, each bool) []variant {
+	all := slices.DeleteFunc(known(), func(name string) bool { return slices.Contains(without, name) })
+	list := []variant{{name: "off"}}
+	if each {
+		for _, name := range all {
+			list = append(list, variant{name, []string{name}})
+		}
+	}
+	return append(list, variant{"on", all})
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("observing", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	var (
-		pairs   = flags.Int("n", 7, "pairs")
+		rounds  = flags.Int("n", 7, "rounds")
+		each    = flags.Bool("each", false, "a cell for each part by itself besides")
 		streams = flags.Int("streams", 2048, "streams")
 		rate    = flags.Float64("rate", 20, "tokens a second of each")
 		probes  = flags.Int("probes", 400, "new requests in each window")
 		measure = flags.Duration("measure", 20*time.Second, "measured window of each cell")
 		without = flags.String("without", "", "parts to leave off in the cells that have the others on, comma-separated: "+strings.Join(known(), ", "))
-		quick   = flags.Bool("quick", false, "a smoke test: a sixteenth of the streams, short windows, one pair")
+		quick   = flags.Bool("quick", false, "a smoke test: a sixteenth of the streams, short windows, one round")
 		profile = flags.String("profile", "", "folder for a CPU profile of each kind of cell, the last of its kind; profiles cost CPU")
 		weir    = flags.String("weir", "", "weir's binary; built from ./cmd/weir unless given")
 		out     = flags.String("json", "", "write every cell's result to this file")
@@ -127,7 +165,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	load := cell.Load{Name: "spread", Streams: *streams, Rate: *rate, Spread: true, Probes: *probes}
 	times := cell.Times{Warm: 3 * time.Second, Measure: *measure, Tail: time.Second, Drain: 20 * time.Second}
 	if *quick {
-		load.Streams, load.Probes, *pairs = load.Streams/16, load.Probes/20, 1
+		load.Streams, load.Probes, *rounds = load.Streams/16, load.Probes/20, 1
 		times = cell.Times{Warm: 500 * time.Millisecond, Measure: 2 * time.Second, Tail: 500 * time.Millisecond, Drain: 10 * time.Second}
 	}
 	b, clean, err := prepare(ctx, *weir, times, stderr)
@@ -140,60 +178,56 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	collector, err := collect()
-	if err != nil {
-		return err
-	}
-	defer collector.server.Stop()
-
-	one := func(name string, wanted func(string) bool) *client.Result {
-		asking, stop := context.WithCancel(ctx)
-		var asked sync.WaitGroup
-		g := observed(name, wanted, collector.addr, func(admin string, paths []string) {
-			asked.Go(func() { ask(asking, admin, paths) })
-		})
+	cellOf := func(v variant) (*client.Result, int, error) {
+		w := &watcher{self: b.Self}
+		defer w.stop()
+		g := observed(v.name, func(name string) bool { return slices.Contains(v.on, name) }, w.start)
 		r := b.Cell(ctx, load, g)
-		stop()
-		asked.Wait()
 		fmt.Fprintln(stderr, lab.Line(r))
-		return r
+		if r.Failed != "" || r.Lost > 0 || r.Wrong > 0 || r.Errors > 0 {
+			return nil, 0, cmp.Or(ctx.Err(), fmt.Errorf("a cell went wrong: %s", lab.Line(r)))
+		}
+		spans := w.stop()
+		if slices.Contains(v.on, "otlp") && spans == 0 {
+			return nil, 0, errors.New("the collector was sent nothing")
+		}
+		return r, spans, nil
 	}
 	var all []Compared
-	for i := range *pairs {
-		var c Compared
-		steps := []func(){
-			func() { c.Off = one("off", func(string) bool { return false }) },
-			func() { c.On = one("on", func(name string) bool { return !slices.Contains(left, name) }) },
-		}
+	kinds, spans := variants(left, *each), 0
+	for i := range *rounds {
+		round := slices.Clone(kinds)
 		if i%2 == 1 {
-			slices.Reverse(steps)
+			slices.Reverse(round)
 		}
-		for _, step := range steps {
-			step()
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		for _, r := range []*client.Result{c.Off, c.On} {
-			if r.Failed != "" || r.Lost > 0 || r.Wrong > 0 || r.Errors > 0 {
-				return fmt.Errorf("a cell went wrong: %s", lab.Line(r))
+		results := map[string]*client.Result{}
+		for _, v := range round {
+			r, n, err := cellOf(v)
+			if err != nil {
+				return err
 			}
+			results[v.name], spans = r, spans+n
 		}
-		c.CPU, c.P99, c.First = c.On.CPUPerMega/c.Off.CPUPerMega, c.On.P99/c.Off.P99, c.On.ProbeFirst.P99/c.Off.ProbeFirst.P99
-		all = append(all, c)
-		fmt.Fprintf(stdout, "pair %d: CPU a token %.3f (%.2f of %.2f CPU s/M), p99 of the delay %.3f (%.2f of %.2f ms), of first outputs %.3f (%.2f of %.2f ms)\n",
-			i+1, c.CPU, c.On.CPUPerMega, c.Off.CPUPerMega, c.P99, c.On.P99, c.Off.P99, c.First, c.On.ProbeFirst.P99, c.Off.ProbeFirst.P99)
+		off := results[kinds[0].name]
+		for _, v := range kinds[1:] {
+			on := results[v.name]
+			c := Compared{Name: v.name, Off: off, On: on, CPU: on.CPUPerMega / off.CPUPerMega, P99: on.P99 / off.P99, First: on.ProbeFirst.P99 / off.ProbeFirst.P99}
+			all = append(all, c)
+			fmt.Fprintf(stdout, "round %d, %s: CPU a token %.3f (%.2f of %.2f CPU s/M), p99 of the delay %.3f (%.2f of %.2f ms), of first outputs %.3f (%.2f of %.2f ms); others had %.2f and %.2f CPUs\n",
+				i+1, v.name, c.CPU, on.CPUPerMega, off.CPUPerMega, c.P99, on.P99, off.P99, c.First, on.ProbeFirst.P99, off.ProbeFirst.P99,
+				on.OtherCPU/times.Measure.Seconds(), off.OtherCPU/times.Measure.Seconds())
+		}
 	}
 	if err := lab.WriteJSON(*out, all); err != nil {
 		return err
 	}
-	on := slices.DeleteFunc(known(), func(name string) bool { return slices.Contains(left, name) })
-	fmt.Fprintf(stdout, "on over off, %s, %d streams, median of %d pairs and their range: CPU a token %s, p99 of the delay %s, of first outputs %s; the collector took %d spans\n",
-		strings.Join(on, ", "), load.Streams, len(all), spread(all, func(c *Compared) float64 { return c.CPU }), spread(all, func(c *Compared) float64 { return c.P99 }),
-		spread(all, func(c *Compared) float64 { return c.First }), collector.taken.Load())
-	if !slices.Contains(left, "otlp") && collector.taken.Load() == 0 {
-		return errors.New("the collector was sent nothing")
+	fmt.Fprintf(stdout, "beside everything off, %d streams, medians of %d rounds and their range:\n", load.Streams, *rounds)
+	for _, v := range kinds[1:] {
+		of := slices.DeleteFunc(slices.Clone(all), func(c Compared) bool { return c.Name != v.name })
+		fmt.Fprintf(stdout, "%s (%s): CPU a token %s, p99 of the delay %s, of first outputs %s\n", v.name, strings.Join(v.on, ", "),
+			spread(of, func(c *Compared) float64 { return c.CPU }), spread(of, func(c *Compared) float64 { return c.P99 }), spread(of, func(c *Compared) float64 { return c.First }))
 	}
+	fmt.Fprintf(stdout, "the collector took %d spans\n", spans)
 	return nil
 }
 
@@ -229,57 +263,4 @@ func prepare(ctx context.Context, weir string, times cell.Times, stderr io.Write
 		return nil, nil, err
 	}
 	return b, clean, nil
-}
-
-// ask asks an admin listener for some pages once a second, each to its end, until ctx ends.
-func ask(ctx context.Context, admin string, paths []string) {
-	each := time.NewTicker(time.Second)
-	defer each.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-each.C:
-		}
-		for _, path := range paths {
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+path, nil)
-			if err != nil {
-				return
-			}
-			if resp, err := http.DefaultClient.Do(req); err == nil { // it may not be up, or be gone
-				_, _ = io.Copy(io.Discard, resp.Body)
-				resp.Body.Close()
-			}
-		}
-	}
-}
-
-// taker is a collector of spans, which keeps none.
-type taker struct {
-	addr   string
-	server *grpc.Server
-	taken  atomic.Int64 // spans
-}
-
-func collect() (*taker, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	t := &taker{addr: l.Addr().String(), server: grpc.NewServer()}
-	t.server.RegisterService(&grpc.ServiceDesc{ServiceName: "opentelemetry.proto.collector.trace.v1.TraceService", HandlerType: (*any)(nil),
-		Methods: []grpc.MethodDesc{{MethodName: "Export", Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-			r := &collectorpb.ExportTraceServiceRequest{}
-			if err := decode(r); err != nil {
-				return nil, err
-			}
-			for _, of := range r.GetResourceSpans() {
-				for _, s := range of.GetScopeSpans() {
-					t.taken.Add(int64(len(s.GetSpans())))
-				}
-			}
-			return &collectorpb.ExportTraceServiceResponse{}, nil
-		}}}}, nil)
-	go func() { _ = t.server.Serve(l) }() // it ends with the server
-	return t, nil
 }

@@ -29,3 +29,21 @@ func TestParts(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+// A round has everything off first, then each part by itself where that is wanted, and last
+// all that are not left off.
+func TestVariants(t *testing.T) {
+	names := func(list []variant) (all []string) {
+		for _, v := range list {
+			all = append(all, v.name+":"+strings.Join(v.on, "+"))
+		}
+		return all
+	}
+	if got := names(variants(nil, false)); !slices.Equal(got, []string{"off:", "on:" + strings.Join(known(), "+")}) {
+		t.Error(got)
+	}
+	got := names(variants([]string{"records", "otlp", "page", "scrape", "profiles"}, true))
+	if !slices.Equal(got, []string{"off:", "access:access", "watch:watch", "on:access+watch"}) {
+		t.Error(got)
+	}
+}
