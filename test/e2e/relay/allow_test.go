@@ -136,7 +136,7 @@ func TestCaps(t *testing.T) {
 	}
 }
 
-// What the manual says of each field of /v1/embeddings is so: one that is carried reaches the
+// Each field of /v1/embeddings is treated as the manual says: one that is carried reaches the
 // engine as it was written, one that steers engines is refused by its name.
 func TestEmbeddingFields(t *testing.T) {
 	harness.Beside(t, harness.Light)
