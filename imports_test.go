@@ -134,7 +134,7 @@ const directions = `
 	lab/cell: model/tokenizer models
 	lab/client: lab/cell lab/proc wire/sock
 	lab/control: engine/plane/planepb lab/cell model/tokenizer models observe/watch trace
-	lab/fleetsim: engine fleet/balance fleet/cost fleet/kvindex fleet/queue fleet/route infer infer/spell load/plot load/slo sim workload workload/content
+	lab/fleetsim: engine fleet/balance fleet/cost fleet/kvindex fleet/queue fleet/route infer infer/spell load/plot load/slo sim tenancy workload workload/content
 	lab/forward:
 	lab/loadengine: engine/plane/planepb engine/vllmcore/coretest lab/cell trace wire/sock
 	lab/nightly:
@@ -189,7 +189,7 @@ observe: infer trace wire model engine fleet
 gateway: infer tenancy trace wire dialect model engine fleet observe
 sim: infer trace wire workload dialect engine
 load: infer trace wire config workload
-lab: models infer trace wire workload model engine fleet observe sim load
+lab: models infer tenancy trace wire workload model engine fleet observe sim load
 cli: models infer tenancy trace wire config workload dialect model engine fleet observe gateway sim load lab
 cmd: cli
 test: models trace workload model engine load lab cli

@@ -267,6 +267,17 @@ func (t *ticket) pick(now int64) (target route.Target, partner *route.Target, ok
 		q.Answers, q.Claims, q.First = t.Answers, x.g.held.waiting.Load() > 0, t.First()
 		c.Roomy = !balance.Patient(x.model.Policy)
 	}
+	return t.among(now)
+}
+
+// roomy is pick among the engines that have room.
+func (t *ticket) roomy(now int64) (target route.Target, partner *route.Target, ok bool) {
+	t.choice.Roomy = true
+	return t.among(now)
+}
+
+func (t *ticket) among(now int64) (target route.Target, partner *route.Target, ok bool) {
+	x, c := t.x, &t.choice
 	return x.pick(c, now, &x.footprint, x.session, x.footprint.expected(x.model.Lengths, x.sent))
 }
 
@@ -282,6 +293,15 @@ func (h *holding) take(t *ticket, target route.Target, partner *route.Target, ok
 		return
 	}
 	why := queue.None
+	if ok && t.choice.Decision.Choice().Work.New > t.choice.Request.Length/2 && balance.Patient(t.x.model.Policy) &&
+		!target.Books.Rank.Fits(now, t.Answers) && h.queue.Contended(&t.Request) && h.Room(&t.Request, now) {
+		// Beside other tenants it waits for a full engine only if its prompt is there.
+		if a, b, other := t.roomy(now); other {
+			target, partner = a, b
+		} else {
+			target, partner, ok = t.pick(now)
+		}
+	}
 	if ok {
 		d := t.choice.Decision.Choice()
 		t.Cost = t.x.footprint.charge(target.Books.Rank, resident(&t.choice), d.Decoders, t.choice.Request.Output/float64(t.Answers))

@@ -364,6 +364,21 @@ func (q *Queue) Free(r *Request, rank *cost.Rank, now int64) bool {
 	return q.Open(&last, rank, now)
 }
 
+// Contended reports whether requests of other tenants wait for the ranks of the request's pool.
+// One that lets its turn pass then, to wait for a rank that is full, must gain what is certain:
+// not a shorter queue, which is a prediction, but a prompt that is cached there.
+func (q *Queue) Contended(r *Request) bool {
+	if q.n == 0 {
+		return false
+	}
+	t := q.tenant(r)
+	n := t.Clock().Waiting()
+	if t.Waiting() > 0 {
+		n--
+	}
+	return n > 0
+}
+
 // Before is how many wait whose turn comes before that of a request that comes now: for the
 // rank, or of its flow where that is nil. Those are its tenant's own, and one of each other
 // tenant that has had less.
@@ -443,16 +458,24 @@ func (q *Queue) admit(r *Request, now int64) Reason {
 		return why
 	}
 	if most := q.limits.Requests; most > 0 && m.Waiting >= most {
-		if u := m.users.Yields(m.users.User(who), 1, 1); u != nil && !q.putOut(u, r.Model, Full, now) {
-			m.Refused[Full]++
-			q.book.of(clock.Tenant(who)).Refused++
-			return Full
-		}
+		why = q.makeRoom(m.users.Yields(m.users.User(who), 1, 1), r.Model, Full, now, func() bool { return m.Waiting < most })
 	}
-	for most := q.limits.Bytes; most > 0 && q.n > 0 && q.bytes+r.Bytes > most; {
+	if most := q.limits.Bytes; why == None && most > 0 && q.n > 0 && q.bytes+r.Bytes > most {
 		u := q.users.Yields(q.users.User(who), r.Bytes, q.bytes+r.Bytes-most)
-		if u == nil || !q.putOut(u, "", Bytes, now) {
-			break // what is left of the others is too little to matter
+		why = q.makeRoom(u, "", Bytes, now, func() bool { return q.n == 0 || q.bytes+r.Bytes <= most })
+	}
+	if why != None {
+		m.Refused[why]++
+		q.book.of(clock.Tenant(who)).Refused++
+	}
+	return why
+}
+
+// makeRoom puts out requests of a user until there is room.
+func (q *Queue) makeRoom(u *fair.User, name string, why Reason, now int64, enough func() bool) Reason {
+	for !enough() {
+		if u == nil || !q.putOut(u, name, why, now) {
+			return why
 		}
 	}
 	return None

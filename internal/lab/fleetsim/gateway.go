@@ -152,7 +152,7 @@ func (g *gateway) refresh() {
 }
 
 // pick chooses an engine for the request, or two for its halves.
-func (g *gateway) pick(r *request, queued bool) (target route.Target, partner *route.Target, ok bool) {
+func (g *gateway) pick(r *request, queued, roomy bool) (target route.Target, partner *route.Target, ok bool) {
 	now, c := g.run.now, &g.choice
 	q := &c.Request
 	*q = balance.Request{
@@ -166,7 +166,7 @@ func (g *gateway) pick(r *request, queued bool) (target route.Target, partner *r
 	c.Roomy = false
 	if queued {
 		q.Answers, q.Claims, q.First = 1, g.held.Len() > 0, r.ticket.First()
-		c.Roomy = !g.held.patient
+		c.Roomy = roomy || !g.held.patient
 	}
 	g.asking = r
 	return g.model.Pick(route.Needs{}, r.tried, c)
@@ -285,6 +285,7 @@ func (g *gateway) computed(l *leg, f *sim.First) {
 
 // end takes a request's end.
 func (g *gateway) end(r *request) {
+	g.settle(r, max(r.Input-r.Cached, 1))
 	r.serves.booking.End(g.run.now, r.generated)
 	r.serves.books.Release(r.serves.held)
 	g.lengths.Add(r.generated)
@@ -302,6 +303,7 @@ func (g *gateway) end(r *request) {
 
 // lost handles the end of a request of which one engine is lost.
 func (g *gateway) lost(r *request, by *leg) {
+	g.settle(r, 0)
 	r.serves.booking.End(g.run.now, r.generated)
 	r.serves.books.Release(r.serves.held)
 	if f := r.fills; f != nil && r.First == 0 {

@@ -25,7 +25,7 @@ type holding struct {
 
 // limits returns the limits that engines report of themselves.
 func (r *run) limits(e *engine) cost.Limits {
-	return cost.Limits{Running: e.o.MaxRunning, Budget: true, Ranks: e.o.DPSize}
+	return cost.Limits{Running: e.o.MaxRunning, Strict: r.o.Strict, Budget: true, Ranks: e.o.DPSize}
 }
 
 // Room implements queue.Ranks.
@@ -52,9 +52,9 @@ func (g *gateway) ask(r *request) {
 		return
 	}
 	now := g.run.now
-	r.ticket = queue.Request{Owner: r, Place: r.ticket.Place, Answers: 1}
+	r.ticket = queue.Request{Owner: r, Caller: r.caller, Place: r.ticket.Place, Due: r.ticket.Due, Answers: 1}
 	if len(r.tried) > 0 {
-		r.ticket.Class = 1
+		r.ticket.Class, r.ticket.Again = 1, true
 	} else if bound := g.run.o.Patience; bound > 0 {
 		r.ticket.Expires = now + int64(bound)
 	}
@@ -101,7 +101,15 @@ func (g *gateway) turn() {
 
 // choose has a request choose an engine, or two, and go there where it may.
 func (g *gateway) choose(r *request, queued bool) {
-	target, partner, ok := g.pick(r, queued)
+	target, partner, ok := g.pick(r, queued, false)
+	// Beside other tenants it waits for a full engine only if its prompt is there.
+	if queued && ok && g.held.patient && g.choice.Decision.Choice().Work.New > g.choice.Request.Length/2 && g.held.Contended(&r.ticket) && !target.Books.Rank.Fits(g.run.now, 1) {
+		if a, b, other := g.pick(r, queued, true); other {
+			target, partner = a, b
+		} else {
+			target, partner, ok = g.pick(r, queued, false)
+		}
+	}
 	if !queued {
 		if !ok {
 			r.Failed = true
@@ -113,6 +121,14 @@ func (g *gateway) choose(r *request, queued bool) {
 		return
 	}
 	now := g.run.now
+	if ok {
+		d := g.choice.Decision.Choice()
+		r.beside = d.Decoders
+		if partner != nil {
+			d = g.choice.Prefill.Choice()
+		}
+		r.ticket.Cost = g.charge(target.Books.Rank, r, d.Work.New, g.choice.Request.Output)
+	}
 	full, chosen := &target, &g.choice.Decision
 	if partner != nil && !g.held.Open(&r.ticket, partner.Books.Rank, now) {
 		full, chosen = partner, &g.choice.Prefill
@@ -131,5 +147,18 @@ func (g *gateway) choose(r *request, queued bool) {
 		g.refused(r, g.held.Park(&r.ticket, full.Books.Rank, chosen.Choice().Prefill, now))
 	default:
 		g.refused(r, g.held.Wait(&r.ticket, now))
+	}
+}
+
+// charge is what a request takes at the model's median rates.
+func (g *gateway) charge(rank *cost.Rank, r *request, n int, output float64) float64 {
+	c := rank.Model().Median()
+	return c.Charge(float64(n), float64(r.prompt.input), output, float64(r.beside), float64(rank.Budget()))
+}
+
+// settle has a request's turn cost what it has taken, where computed tokens of its prompt were.
+func (g *gateway) settle(r *request, computed int) {
+	if g.held != nil {
+		g.held.Settle(&r.ticket.Turn, g.charge(r.serves.books.Rank, r, computed, float64(r.generated)))
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/load/slo"
 	"weir/internal/sim"
+	"weir/internal/tenancy"
 	"weir/internal/workload"
 )
 
@@ -51,6 +52,11 @@ type Options struct {
 	// gateways know nothing: their index is right within a session only.
 	Salted bool
 	Events []Event
+	// Strict says that engines are given no more than they run at once, as with max-running.
+	Strict bool
+	// Tenant is whose the requests of a session are; nil: they are all of one tenant. A session
+	// of nil is left out.
+	Tenant func(session int) *tenancy.Caller
 	// Seed is that of chance: of ties, of the gateways that requests come to.
 	Seed uint64
 	// Objectives are the objectives that the report evaluates.
@@ -95,12 +101,14 @@ func (r *Record) TPOT() float64 {
 type request struct {
 	Record
 	session uint64
+	caller  *tenancy.Caller
 	turns   []workload.Turn
 	prompt  *prompt
 	gateway *gateway
 	serves  *leg // at the engine that generates
 	fills   *leg // at the one that computes the prompt, where that is another one
 	ticket  queue.Request
+	beside  int   // requests that decoded where it went
 	came    int64 // when it came to the gateway, or came back
 	handed  int64 // when its engines were chosen
 	tried   []route.Target
@@ -265,8 +273,14 @@ func (r *run) due() (next *engine, at int64) {
 
 // begin begins a session.
 func (r *run) begin(n int) {
+	caller := tenancy.Anyone
+	if r.o.Tenant != nil {
+		if caller = r.o.Tenant(n); caller == nil {
+			return
+		}
+	}
 	turns := r.o.Plan.turns(n)
-	r.ask(&request{Record: Record{Session: n}, session: r.o.Plan.session(n), turns: turns, prompt: r.o.Plan.prompt(n, 0, turns, nil, nil)})
+	r.ask(&request{Record: Record{Session: n}, caller: caller, session: r.o.Plan.session(n), turns: turns, prompt: r.o.Plan.prompt(n, 0, turns, nil, nil)})
 }
 
 // user has a user of a closed loop begin a session.
@@ -546,7 +560,7 @@ func (r *run) fire(t timer) error {
 	case t.after != nil:
 		q := t.after
 		r.ask(&request{
-			Record: Record{Session: q.Session, Turn: t.turn}, session: q.session, turns: q.turns,
+			Record: Record{Session: q.Session, Turn: t.turn}, caller: q.caller, session: q.session, turns: q.turns,
 			prompt: r.o.Plan.prompt(q.Session, t.turn, q.turns, q.prompt, q.answer),
 		})
 	}

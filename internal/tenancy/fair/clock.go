@@ -12,7 +12,8 @@
 //   - A turn is charged when it is taken, by a prediction, and settled when it has ended, by
 //     what it really cost. A tenant that was charged too little is served later next time.
 //   - A tenant for which nothing waits collects nothing: when it comes back it begins where
-//     the others are. It keeps what it owes.
+//     the others are, by turns that are settled. It keeps what it owes. Predictions do not
+//     count there: if they are too high, it would begin behind tenants that have much under way.
 //   - Nobody starves: each turn moves its tenant and its band back, and those that wait stay
 //     where they are.
 //
@@ -31,7 +32,7 @@ type Clock struct {
 	bands   Bands
 	tenants map[key]*Tenant
 	list    []*band
-	v       float64 // where the bands are
+	at      float64 // where the bands are
 	entered int64   // how often a tenant began to wait
 	waiting int     // tenants that wait
 	forget  int     // at so many tenants, those of which nothing need be known are forgotten
@@ -45,36 +46,59 @@ type key struct{ band, tenant string }
 
 func keyOf(c *tenancy.Caller) key { return key{c.Band, c.Tenant} }
 
+// had is what a tenant or a band has had, divided by its share.
+type had struct {
+	per  float64 // 1 divided by the share
+	done float64 // what the turns have cost that are settled
+	due  float64 // what those are predicted to cost that are not
+	open int     // how many those are
+}
+
+func (h *had) all() float64 { return h.done + h.due }
+
+func (h *had) take(ms float64) {
+	h.due += ms * h.per
+	h.open++
+}
+
+func (h *had) settle(predicted, ms float64) {
+	h.done += ms * h.per
+	if h.open--; h.open == 0 {
+		h.due = 0
+	} else {
+		h.due -= predicted * h.per
+	}
+}
+
 // band is what the tenants of a band have had together.
 type band struct {
+	had
 	name    string
 	index   int
-	per     float64 // 1 divided by its share
-	v       float64 // what it has had, divided by its share
-	clock   float64 // where its tenants are
+	at      float64 // where its tenants are
 	waiting int
-	lifts   uint32 // how often something was forgiven
 }
 
 // Tenant is what one tenant of a band has had.
 type Tenant struct {
 	Name string
 	// Of belongs to the clock's owner.
-	Of      any
-	clock   *Clock
-	band    *band
-	per     float64 // 1 divided by its share
-	v       float64 // what it has had, divided by its share
-	last    float64 // what its latest turn added to that
+	Of    any
+	clock *Clock
+	band  *band
+	had
+	v       float64 // all of it
+	last    float64 // what it was charged for its latest turn
 	waiting int
-	open    int   // turns that are not settled
 	since   int64 // when it began to wait, in the order in which tenants did
-	lifts   uint32
 	groups  []*Group
 }
 
 // Band is the tenant's.
 func (t *Tenant) Band() string { return t.band.name }
+
+// Waiting is how many of its requests wait.
+func (t *Tenant) Waiting() int { return t.waiting }
 
 // Clock is the tenant's.
 func (t *Tenant) Clock() *Clock { return t.clock }
@@ -103,7 +127,8 @@ func (c *Clock) Tenant(who *tenancy.Caller) *Tenant {
 			c.sweep()
 		}
 		t = &Tenant{Name: who.Tenant, clock: c, band: c.band(who.Band)}
-		t.v = t.band.clock
+		t.done = t.band.at
+		t.v = t.done
 		c.tenants[keyOf(who)] = t
 	}
 	t.per = 1 / positive(who.Share)
@@ -122,7 +147,7 @@ func (c *Clock) Find(who *tenancy.Caller) *Tenant {
 // sweep forgets tenants that have nothing here and owe no more than a turn.
 func (c *Clock) sweep() {
 	for k, t := range c.tenants {
-		if t.waiting == 0 && t.open == 0 && t.v-t.last <= t.band.clock {
+		if t.waiting == 0 && t.open == 0 && t.v-t.last <= t.band.at {
 			delete(c.tenants, k)
 		}
 	}
@@ -136,7 +161,7 @@ func (c *Clock) band(name string) *band {
 			return b
 		}
 	}
-	b := &band{name: name, index: len(c.list), per: 1 / c.bands.Share(name), v: c.v}
+	b := &band{name: name, index: len(c.list), had: had{per: 1 / c.bands.Share(name), done: c.at}}
 	c.list = append(c.list, b)
 	return b
 }
@@ -164,21 +189,19 @@ func (c *Clock) Leave(t *Tenant) {
 // lift has a tenant for which nothing waited begin where the others are.
 func (c *Clock) lift(t *Tenant) {
 	b := t.band
-	if b.waiting == 0 && b.v < c.v {
-		b.v = c.v
-		b.lifts++
+	if b.waiting == 0 {
+		b.done = max(b.done, c.at)
 	}
-	if t.v < b.clock {
-		t.v = b.clock
-		t.lifts++
+	if t.done < b.at {
+		t.done = b.at
+		t.v = t.all()
 	}
 }
 
 // Turn is one that a tenant has taken. Its zero value is none.
 type Turn struct {
-	tenant     *Tenant
-	ms         float64
-	lifts, all uint32 // of the tenant and its band, at the time
+	tenant *Tenant
+	ms     float64
 }
 
 // Tenant is whose turn it was.
@@ -193,13 +216,12 @@ func (c *Clock) Take(t *Tenant, ms float64) Turn {
 	if t.waiting == 0 {
 		c.lift(t)
 	}
-	c.v, b.clock = max(c.v, b.v), max(b.clock, t.v)
+	c.at, b.at = max(c.at, b.done), max(b.at, t.done)
 	t.last = ms * t.per
-	t.v += t.last
-	b.v += ms * b.per
-	t.open++
+	t.take(ms)
+	b.take(ms)
 	t.sink()
-	return Turn{tenant: t, ms: ms, lifts: t.lifts, all: b.lifts}
+	return Turn{tenant: t, ms: ms}
 }
 
 // Settle replaces what a turn was charged by what it has cost. Only the first call counts.
@@ -209,43 +231,36 @@ func (c *Clock) Settle(turn *Turn, ms float64) {
 		return
 	}
 	turn.tenant = nil
-	t.open--
-	more := ms - turn.ms
-	// What was forgiven meanwhile is not given back, or idle time would be collected.
-	if more > 0 || turn.lifts == t.lifts {
-		t.v += more * t.per
-		t.sink()
-	}
-	if more > 0 || turn.all == t.band.lifts {
-		t.band.v += more * t.band.per
-	}
+	t.settle(turn.ms, ms)
+	t.band.settle(turn.ms, ms)
+	t.sink()
 }
 
 // Before reports whether a's turn comes before b's. A tenant for which nothing waits yet
 // comes after those that wait and have had as much.
 func (c *Clock) Before(a, b *Tenant) bool {
 	if a.band != b.band {
-		av, bv := c.at(a.band), c.at(b.band)
+		av, bv := c.from(a.band), c.from(b.band)
 		return av < bv || av == bv && a.band.index < b.band.index
 	}
 	if a.waiting > 0 && b.waiting > 0 {
 		return a.before(b)
 	}
-	av, bv := a.at(), b.at()
+	av, bv := a.from(), b.from()
 	return av < bv || av == bv && a.waiting > 0
 }
 
-// at is where the band is, or would begin.
-func (c *Clock) at(b *band) float64 {
+// from is what the band has had, or would begin with.
+func (c *Clock) from(b *band) float64 {
 	if b.waiting == 0 {
-		return max(b.v, c.v)
+		return max(b.done, c.at) + b.due
 	}
-	return b.v
+	return b.all()
 }
 
-func (t *Tenant) at() float64 {
+func (t *Tenant) from() float64 {
 	if t.waiting == 0 {
-		return max(t.v, t.band.clock)
+		return max(t.done, t.band.at) + t.due
 	}
 	return t.v
 }
@@ -332,7 +347,7 @@ func (l *Line) First() *Group {
 		}
 		if first != nil {
 			f := first.tenant.band
-			if f.v < b.band.v || f.v == b.band.v && f.index < b.band.index {
+			if fv, bv := f.all(), b.band.all(); fv < bv || fv == bv && f.index < b.band.index {
 				continue
 			}
 		}
@@ -352,8 +367,9 @@ func (l *Line) Each(do func(*Group) bool) {
 	}
 }
 
-// sink finds the tenant's places in its lines anew.
+// sink adds up what the tenant has had, and finds its places in its lines anew.
 func (t *Tenant) sink() {
+	t.v = t.all()
 	for _, g := range t.groups {
 		if b := g.line.of(t.band); len(b.groups) > 1 {
 			b.down(b.up(g.at, g), g)

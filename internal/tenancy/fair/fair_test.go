@@ -183,15 +183,20 @@ func TestAnyTurns(t *testing.T) {
 				turn := opened[i]
 				opened = slices.Delete(opened, i, i+1)
 				x := turn.Tenant()
-				before, lifts := x.v, x.lifts
+				before := x.done
 				ms := rapid.Float64Range(0, 200).Draw(t, "ms")
 				c.clock.Settle(&turn, ms)
-				want := before + (ms-turn.ms)*x.per
-				if ms < turn.ms && turn.lifts != lifts {
-					want = before
+				if want := before + ms*x.per; math.Abs(x.done-want) > 1e-6 {
+					t.Fatalf("it is at %v after the settlement, want %v", x.done, want)
 				}
-				if math.Abs(x.v-want) > 1e-6 {
-					t.Fatalf("it is at %v after the settlement, want %v", x.v, want)
+				due := 0.0
+				for _, o := range opened {
+					if o.tenant == x {
+						due += o.ms * x.per
+					}
+				}
+				if math.Abs(x.due-due) > 1e-6 || math.Abs(x.v-x.done-x.due) > 1e-9 {
+					t.Fatalf("it is charged %v for what is under way, want %v", x.due, due)
 				}
 				after := x.v
 				if c.clock.Settle(&turn, 1e6); x.v != after {
@@ -229,6 +234,31 @@ func TestIdleCollectsNothing(t *testing.T) {
 	}
 	if math.Abs(had[0]-had[1]) > 20 {
 		t.Errorf("since both wait, they have had %v", had)
+	}
+}
+
+// Predictions that are too high do not put those that come anew behind one that has much under
+// way, whatever becomes of that.
+func TestTooHighPredictions(t *testing.T) {
+	c := newCrew(nil, caller("b", "greedy", 1), caller("b", "small", 1))
+	var opened []Turn
+	for range 1000 {
+		c.come(0)
+	}
+	for range 100 {
+		_, turn := c.turn(1000)
+		opened = append(opened, turn)
+	}
+	for n := range 200 {
+		c.come(1)
+		i, small := c.turn(1000)
+		if i != 1 {
+			t.Fatalf("the greedy one was before the %d-th of the small one", n)
+		}
+		c.clock.Settle(&small, 10)
+		c.clock.Settle(&opened[0], 10)
+		_, turn := c.turn(1000)
+		opened = append(opened[1:], turn)
 	}
 }
 
