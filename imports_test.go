@@ -80,7 +80,7 @@ const directions = `
 
 	# who serves what: what a request costs where, which engines are well, what waits
 	fleet: engine fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/kvindex fleet/kvsub fleet/retry fleet/route infer trace
-	fleet/admission: infer
+	fleet/admission: infer tenancy tenancy/fair
 	fleet/balance: fleet/cost fleet/kvindex infer/spell
 	fleet/cost:
 	fleet/health:

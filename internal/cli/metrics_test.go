@@ -67,7 +67,7 @@ var classic = func() map[string]int {
 // values is how many values a label has at most, of one engine, rank or model; a metric's
 // own are behind its name and a slash.
 var values = map[string]int{
-	"engine": 1, "rank": 1, "model": 1, "kind": 1,
+	"engine": 1, "rank": 1, "model": 1, "kind": 1, "band": 1, "tenant": maxTenants,
 	"outcome": int(infer.NumOutcomes), "code": codes() + 1, "stage": int(trace.NumStages), "part": len(trace.AckParts), "state": int(health.NumStates), "cause": 1,
 	"coefficient": 5, "knowledge": int(kvevents.Known) + 1, "what": 10, "result": int(judge.NumProbeEnds), "weir_probes_total/kind": int(judge.NumProbeKinds),
 	"weir_engine_faults_total/code": codes(), "weir_integrity_failures_total/reason": maxReasons, "weir_queue_refused_total/reason": len(queue.Reasons()), "verified": 8, "why": 5,
@@ -80,8 +80,9 @@ var values = map[string]int{
 const (
 	maxReasons   = 48 // docs/integrity.md lists them
 	maxEndpoints = 24
-	maxIgnored   = 64 // of all APIs, by their tables
-	maxHeldBy    = 10 // the operations, gc, unnamed work and nobody of ours
+	maxIgnored   = 64   // of all APIs, by their tables
+	maxTenants   = 1001 // of all bands together, and the rest of one
+	maxHeldBy    = 10   // the operations, gc, unnamed work and nobody of ours
 )
 
 func codes() (n int) {

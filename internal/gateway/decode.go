@@ -16,6 +16,7 @@ import (
 	"weir/internal/fleet/admission"
 	"weir/internal/infer"
 	"weir/internal/model/tokenizer"
+	"weir/internal/tenancy"
 	"weir/internal/trace"
 )
 
@@ -48,11 +49,11 @@ func (x *exchange) read() error {
 	if size := x.response.r.ContentLength; size < 0 || size > admission.SmallBody {
 		// A body that would be refused once it is here need not come. For a small one
 		// this would save little, and cost its connection.
-		if err := x.g.gate.Check(x.rec.Arrival); err != nil {
+		if err := x.g.gate.Check(x.caller, x.rec.Arrival); err != nil {
 			return err
 		}
 	}
-	u := upload{r: x.response.r, rc: x.response.rc, opts: &x.g.opts, began: time.Now()}
+	u := upload{who: x.caller, r: x.response.r, rc: x.response.rc, opts: &x.g.opts, began: time.Now()}
 	if bound := x.g.opts.RequestTimeout; bound > 0 {
 		u.expires = trace.Wall(x.rec.Arrival).Add(bound)
 	}
@@ -118,6 +119,7 @@ func contentType(h http.Header) error {
 // for the next bytes is bounded, and so is the whole of it, by a time and by a least
 // rate.
 type upload struct {
+	who     *tenancy.Caller
 	r       *http.Request
 	rc      *http.ResponseController
 	opts    *Options
@@ -173,9 +175,9 @@ func (u *upload) read(ctx context.Context, bodies *admission.Bodies, room *admis
 		return nil, tooLarge(limit)
 	}
 	if size < 0 {
-		*room, err = bodies.Enter(0)
+		*room, err = bodies.Enter(u.who, 0, u.began)
 	} else {
-		*room, err = bodies.Declare(size, max(float64(u.opts.UploadRate), float64(size)/u.opts.UploadTimeout.Seconds()), u.began)
+		*room, err = bodies.Declare(u.who, size, max(float64(u.opts.UploadRate), float64(size)/u.opts.UploadTimeout.Seconds()), u.began)
 	}
 	if err != nil {
 		return nil, err

@@ -30,7 +30,7 @@ func (p *preparing) gate() error {
 	if err != nil {
 		return err
 	}
-	p.reservation, err = p.g.gate.Enter(p.rec.Arrival, estimate)
+	p.reservation, err = p.g.gate.Enter(p.caller, p.rec.Arrival, estimate)
 	return err
 }
 

@@ -251,8 +251,8 @@ func New(opts Options) *Gateway {
 	opts.defaults()
 	g := &Gateway{
 		opts:     opts,
-		gate:     admission.NewGate(opts.Limits),
-		bodies:   admission.NewBodies(max(0, opts.MaxBodyMemory)),
+		gate:     admission.NewGate(admission.Limits{Requests: opts.Limits.Requests, Tokens: opts.Limits.Tokens, Bands: opts.Queue.Bands}),
+		bodies:   admission.NewBodies(max(0, opts.MaxBodyMemory), opts.Queue.Bands),
 		conns:    admission.NewConns(opts.Conns),
 		spells:   spells{starving: spell{log: opts.Log}, crowded: spell{log: opts.Log}, resetting: spell{log: opts.Log}, handshakes: spell{log: opts.Log}},
 		pool:     pool.New(opts.Pool),
@@ -279,6 +279,7 @@ func New(opts Options) *Gateway {
 	opts.Metrics.Bodies(g.bodies.Used)
 	opts.Metrics.Conns(g.conns.Stats)
 	opts.Metrics.Queue(g.held.stats)
+	opts.Metrics.Tenants(g.held.tenants)
 	return g
 }
 

@@ -527,6 +527,13 @@ func (h *holding) stats() map[string]metrics.QueueStats {
 	return all
 }
 
+// tenants are what metrics show of tenants.
+func (h *holding) tenants() []queue.Tenant {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.queue.Tenants()
+}
+
 // early refuses a request for the model that would wait in vain. bytes is the known part of
 // the bytes that it would hold, and counts is set if the refusal is counted.
 func (h *holding) early(who *tenancy.Caller, m *route.Model, due, bytes int64, counts bool) error {

@@ -52,7 +52,7 @@ func newRig(t testing.TB, opts Options) *rig {
 	opts.Metrics = rigMetrics
 	opts.defaults()
 	g := &Gateway{
-		opts: opts, gate: admission.NewGate(opts.Limits), bodies: admission.NewBodies(0), conns: admission.NewConns(opts.Conns), ids: &requestIDs{instance: strings.Repeat("0", 16)}, services: newServices(openai.Other), held: newHolding(&opts),
+		opts: opts, gate: admission.NewGate(opts.Limits), bodies: admission.NewBodies(0, nil), conns: admission.NewConns(opts.Conns), ids: &requestIDs{instance: strings.Repeat("0", 16)}, services: newServices(openai.Other), held: newHolding(&opts),
 		detached: detached{
 			returned: newReturnedConns(opts.BodyTimeout), tidy: newTidy(), hangups: memHangups{}, polls: memPolls{},
 			outputs: &outputs{shards: []*shard{{batch: opts.Batch}}},

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"weir/internal/infer"
+	"weir/internal/tenancy"
+	"weir/internal/tenancy/fair"
 )
 
 // SmallBody is the size in bytes up to which a body is small.
@@ -18,17 +20,20 @@ const SmallBody = 64 << 10
 // A declared size alone costs no memory. A body that arrives too slowly therefore keeps
 // its room only while no other body needs it. When another would be refused, the slow
 // body keeps the part that it has filled, and must Grow again for the rest.
+//
+// Tenants have shares of the budget (fair.Room): the last eighth of what a body may have is for
+// those with less than their share.
 type Bodies struct {
 	limit int64 // 0: no limit
 
 	mu       sync.Mutex
-	used     int64
+	used     *fair.Room
 	declared map[*share]struct{} // that have not arrived whole
 }
 
 // NewBodies makes a budget; 0 is no limit.
-func NewBodies(limit int64) *Bodies {
-	return &Bodies{limit: limit, declared: map[*share]struct{}{}}
+func NewBodies(limit int64, bands fair.Bands) *Bodies {
+	return &Bodies{limit: limit, used: fair.NewRoom(bands), declared: map[*share]struct{}{}}
 }
 
 // Body is a body's share of the budget. It belongs to the goroutine that serves the
@@ -40,7 +45,8 @@ type Body struct {
 
 // share is what a body has of the budget.
 type share struct {
-	size int64
+	holder *fair.Holder
+	size   int64
 	// Of one whose size was declared:
 	whole  int64
 	pace   float64 // bytes a second, at least
@@ -54,19 +60,19 @@ const slack = time.Second
 
 // Enter reserves room for a body, or refuses with CodeOverloaded. A body larger than
 // the whole budget gets in alone.
-func (b *Bodies) Enter(size int64) (Body, error) {
-	s := Body{bodies: b, share: new(share)}
+func (b *Bodies) Enter(who *tenancy.Caller, size int64, now time.Time) (Body, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	s := Body{bodies: b, share: &share{holder: b.used.Holder(who, now.UnixNano())}}
 	return s, b.grow(s.share, size)
 }
 
 // Declare is like Enter, for a body of which no bytes have arrived. The body must
 // arrive at a pace in bytes per second to keep its room.
-func (b *Bodies) Declare(size int64, pace float64, now time.Time) (Body, error) {
-	s := Body{bodies: b, share: &share{whole: size, pace: pace, since: now}}
+func (b *Bodies) Declare(who *tenancy.Caller, size int64, pace float64, now time.Time) (Body, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	s := Body{bodies: b, share: &share{holder: b.used.Holder(who, now.UnixNano()), whole: size, pace: pace, since: now}}
 	err := b.growBy(s.share, size, now)
 	if err == nil && size > SmallBody {
 		b.declared[s.share] = struct{}{}
@@ -80,7 +86,7 @@ func (b *Bodies) reclaim(now time.Time) (any bool) {
 	for s := range b.declared {
 		waited := now.Sub(s.since) - slack
 		if keeps := max(s.filled, SmallBody); waited > 0 && float64(s.came) < s.pace*waited.Seconds() && s.size > keeps {
-			b.used -= s.size - keeps
+			b.used.Hold(s.holder, keeps-s.size)
 			s.size, any = keeps, true
 		}
 	}
@@ -129,13 +135,14 @@ func (b *Bodies) grow(s *share, size int64) error {
 	if size > SmallBody {
 		limit -= limit / 8
 	}
-	used := b.used + size - s.size
-	if b.limit > 0 && used > limit && b.used > s.size {
-		e := infer.Errorf(infer.CodeOverloaded, "the bodies in flight have %d bytes, and %d more would pass the limit (--max-body-memory); try again later", b.used, size-s.size)
+	used := b.used.Held()
+	if b.limit > 0 && used > s.size && !b.used.Admits(s.holder, size-s.size, limit) {
+		e := infer.Errorf(infer.CodeOverloaded, "the bodies in flight have %d bytes, and %d more would pass the limit (--max-body-memory); try again later", used, size-s.size)
 		e.RetryAfter, e.Reason = retryAfter, "max_body_memory"
 		return e
 	}
-	b.used, s.size = used, size
+	b.used.Hold(s.holder, size-s.size)
+	s.size = size
 	return nil
 }
 
@@ -148,7 +155,7 @@ func (s *Body) Leave() {
 	s.bodies = nil
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.used -= s.size
+	b.used.Hold(s.holder, -s.size)
 	delete(b.declared, s.share)
 }
 
@@ -156,5 +163,5 @@ func (s *Body) Leave() {
 func (b *Bodies) Used() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.used
+	return b.used.Held()
 }

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"weir/internal/infer"
+	"weir/internal/tenancy"
 )
 
 // A budget holds the sum of what is in, never above its limit but by one body alone,
@@ -14,7 +15,7 @@ import (
 func TestBodiesConserve(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.Int64Range(0, 1<<20).Draw(t, "limit")
-		b := NewBodies(limit)
+		b := NewBodies(limit, nil)
 		var in []*Body
 		sum := int64(0)
 		enter := func(s *Body, size int64) {
@@ -38,7 +39,7 @@ func TestBodiesConserve(t *testing.T) {
 			size := rapid.Int64Range(0, 1<<18).Draw(t, "size")
 			switch i := rapid.IntRange(0, max(2, len(in)-1)).Draw(t, "i"); rapid.IntRange(0, 2).Draw(t, "op") {
 			case 0:
-				s := &Body{bodies: b, share: new(share)}
+				s := &Body{bodies: b, share: &share{holder: b.used.Holder(tenancy.Anyone, 0)}}
 				in = append(in, s)
 				enter(s, size)
 			case 1:
@@ -68,16 +69,16 @@ func TestBodiesConserve(t *testing.T) {
 
 // Large bodies leave room for small ones.
 func TestSmallBodiesEnterBesideLargeOnes(t *testing.T) {
-	b := NewBodies(8 << 20)
+	b := NewBodies(8<<20, nil)
 	for range 7 {
-		if _, err := b.Enter(1 << 20); err != nil {
+		if _, err := b.Enter(tenancy.Anyone, 1<<20, time.Time{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := b.Enter(SmallBody + 1); err == nil {
+	if _, err := b.Enter(tenancy.Anyone, SmallBody+1, time.Time{}); err == nil {
 		t.Error("a large body is in the last eighth")
 	}
-	if _, err := b.Enter(SmallBody); err != nil {
+	if _, err := b.Enter(tenancy.Anyone, SmallBody, time.Time{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -87,10 +88,10 @@ func TestSmallBodiesEnterBesideLargeOnes(t *testing.T) {
 // in time keeps its room whatever happens.
 func TestDeclaredBodies(t *testing.T) {
 	const mib = 1 << 20
-	b := NewBodies(8 * mib)
+	b := NewBodies(8*mib, nil)
 	at := func(s float64) time.Time { return time.Unix(1000, 0).Add(time.Duration(s * float64(time.Second))) }
 	declare := func(when float64) (*Body, error) {
-		s, err := b.Declare(3*mib, mib, at(when))
+		s, err := b.Declare(tenancy.Anyone, 3*mib, mib, at(when))
 		return &s, err
 	}
 	honest, err := declare(0)

@@ -7,12 +7,16 @@ import (
 	"time"
 
 	"weir/internal/infer"
+	"weir/internal/tenancy"
+	"weir/internal/tenancy/fair"
 )
 
 // Limits bound what is in the gateway at once; zero means no bound.
 type Limits struct {
 	Requests int   // requests between gate and finish
 	Tokens   int64 // their prompt and output tokens, estimated, then settled
+	// Bands are the shares of tenants' bands in both.
+	Bands fair.Bands
 }
 
 // Gate is the cheap refusal before any expensive work. A request reserves its
@@ -24,17 +28,21 @@ type Gate struct {
 	mu       sync.Mutex
 	draining bool
 	drained  int64 // when Drain was called
-	requests int
-	tokens   int64
+	requests *fair.Room
+	tokens   *fair.Room
 }
 
 // NewGate makes a gate.
-func NewGate(limits Limits) *Gate { return &Gate{limits: limits} }
+func NewGate(limits Limits) *Gate {
+	return &Gate{limits: limits, requests: fair.NewRoom(limits.Bands), tokens: fair.NewRoom(limits.Bands)}
+}
 
 // Reservation is a request's share of the limits. It belongs to the goroutine
 // that serves the request.
 type Reservation struct {
 	gate   *Gate
+	place  *fair.Holder
+	among  *fair.Holder // of tokens
 	tokens int64
 }
 
@@ -42,44 +50,50 @@ type Reservation struct {
 // not known here; a second spreads retries without losing the client.
 const retryAfter = time.Second
 
-// Enter reserves room for a request that arrived at a time, or refuses with CodeOverloaded,
+// Enter reserves room for a caller's request that arrived at a time, or refuses with CodeOverloaded,
 // or with CodeUnavailable if it arrived after Drain.
-func (g *Gate) Enter(arrived, tokens int64) (*Reservation, error) {
+func (g *Gate) Enter(who *tenancy.Caller, arrived, tokens int64) (*Reservation, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err := g.check(arrived, tokens); err != nil {
+	if err := g.check(who, arrived, tokens); err != nil {
 		return nil, err
 	}
-	g.requests++
-	g.tokens += tokens
-	return &Reservation{g, tokens}, nil
+	r := &Reservation{g, g.requests.Holder(who, arrived), g.tokens.Holder(who, arrived), tokens}
+	g.requests.Hold(r.place, 1)
+	g.tokens.Hold(r.among, tokens)
+	return r, nil
 }
 
-// Check returns the error that Enter would give now to the smallest request that arrived
-// at a time. It reserves nothing.
+// Check returns the error that Enter would give now to the smallest request of a caller that
+// arrived at a time. It reserves nothing.
 //
 // A request counts from the gate on and not from its arrival: one whose body comes
 // slowly would hold a place that another could use. Here it is refused before its body
 // is read, when there is no place as it arrives.
-func (g *Gate) Check(arrived int64) error {
+func (g *Gate) Check(who *tenancy.Caller, arrived int64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.check(arrived, 0)
+	return g.check(who, arrived, 0)
 }
 
-func (g *Gate) check(arrived, tokens int64) error {
+func (g *Gate) check(who *tenancy.Caller, arrived, tokens int64) error {
+	requests, all := g.requests.Held(), g.tokens.Held()
 	switch {
 	case g.draining && arrived >= g.drained:
 		return &infer.Error{Code: infer.CodeUnavailable, RetryAfter: retryAfter, Reason: "draining", Message: "the gateway is shutting down"}
-	case g.limits.Requests > 0 && g.requests >= g.limits.Requests:
-		e := infer.Errorf(infer.CodeOverloaded, "%d requests are in flight, which is the limit; try again later", g.requests)
+	case g.limits.Requests > 0 && !g.requests.Admits(g.requests.Holder(who, arrived), 1, int64(g.limits.Requests)):
+		message := "%d requests are in flight, which is the limit; try again later"
+		if requests < int64(g.limits.Requests) {
+			message = "%d requests are in flight, and the rest of the limit is for tenants with less than their share; try again later"
+		}
+		e := infer.Errorf(infer.CodeOverloaded, message, requests)
 		e.RetryAfter, e.Reason = retryAfter, "max_requests"
 		return e
-	case g.limits.Tokens > 0 && g.tokens > 0 && g.tokens+tokens > g.limits.Tokens:
+	case g.limits.Tokens > 0 && all > 0 && !g.tokens.Admits(g.tokens.Holder(who, arrived), tokens, g.limits.Tokens):
 		// A request larger than the whole limit still gets in alone: refusing it
 		// for ever would be no overload but a wrong answer.
 		e := infer.Errorf(infer.CodeOverloaded, "%d tokens are in flight and about %d more would pass the limit of %d; try again later",
-			g.tokens, tokens, g.limits.Tokens)
+			all, tokens, g.limits.Tokens)
 		e.RetryAfter, e.Reason = retryAfter, "max_inflight_tokens"
 		return e
 	}
@@ -90,7 +104,7 @@ func (g *Gate) check(arrived, tokens int64) error {
 func (r *Reservation) Settle(tokens int64) {
 	r.gate.mu.Lock()
 	defer r.gate.mu.Unlock()
-	r.gate.tokens += tokens - r.tokens
+	r.gate.tokens.Hold(r.among, tokens-r.tokens)
 	r.tokens = tokens
 }
 
@@ -103,8 +117,8 @@ func (r *Reservation) Leave() {
 	r.gate = nil
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.requests--
-	g.tokens -= r.tokens
+	g.requests.Hold(r.place, -1)
+	g.tokens.Hold(r.among, -r.tokens)
 }
 
 // Drain refuses every request that arrives from now on. One that has arrived may enter later:
@@ -119,5 +133,5 @@ func (g *Gate) Drain(now int64) {
 func (g *Gate) Load() (requests int, tokens int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.requests, g.tokens
+	return int(g.requests.Held()), g.tokens.Held()
 }

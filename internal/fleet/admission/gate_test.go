@@ -6,6 +6,7 @@ import (
 	"pgregory.net/rapid"
 
 	"weir/internal/infer"
+	"weir/internal/tenancy"
 )
 
 // Under any sequence of calls the gate's load is the sum of what is reserved,
@@ -24,7 +25,7 @@ func TestGateConserves(t *testing.T) {
 			switch op := rapid.IntRange(0, 2).Draw(t, "op"); {
 			case op == 0:
 				n := rapid.Int64Range(0, 150).Draw(t, "n")
-				r, err := g.Enter(0, n)
+				r, err := g.Enter(tenancy.Anyone, 0, n)
 				full := limits.Requests > 0 && len(in) >= limits.Requests || limits.Tokens > 0 && sum > 0 && sum+n > limits.Tokens
 				if (err != nil) != full {
 					t.Fatalf("entered %v with %d requests and %d tokens in, %d more", err, len(in), sum, n)
@@ -65,13 +66,13 @@ func TestGateConserves(t *testing.T) {
 func TestDrain(t *testing.T) {
 	g := NewGate(Limits{})
 	g.Drain(100)
-	if _, err := g.Enter(100, 1); infer.AsError(err) == nil || infer.AsError(err).Code != infer.CodeUnavailable {
+	if _, err := g.Enter(tenancy.Anyone, 100, 1); infer.AsError(err) == nil || infer.AsError(err).Code != infer.CodeUnavailable {
 		t.Fatalf("entered a draining gate: %v", err)
 	}
-	if err := g.Check(100); infer.AsError(err) == nil || infer.AsError(err).Code != infer.CodeUnavailable {
+	if err := g.Check(tenancy.Anyone, 100); infer.AsError(err) == nil || infer.AsError(err).Code != infer.CodeUnavailable {
 		t.Fatalf("may enter a draining gate: %v", err)
 	}
-	if _, err := g.Enter(99, 1); err != nil {
+	if _, err := g.Enter(tenancy.Anyone, 99, 1); err != nil {
 		t.Fatalf("refused, although it had arrived before the drain: %v", err)
 	}
 }
@@ -81,7 +82,7 @@ func BenchmarkGate(b *testing.B) {
 	g := NewGate(Limits{Requests: 4096, Tokens: 1 << 30})
 	b.ReportAllocs()
 	for b.Loop() {
-		r, err := g.Enter(0, 1000)
+		r, err := g.Enter(tenancy.Anyone, 0, 1000)
 		if err != nil {
 			b.Fatal(err)
 		}

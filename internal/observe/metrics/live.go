@@ -1,6 +1,9 @@
 package metrics
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
@@ -29,8 +32,22 @@ type Live struct {
 	Total  Histogram `json:"total"`
 	Output Histogram `json:"output_delay"`
 
-	Queue map[string]LiveQueue `json:"queue"` // by model
+	Queue   map[string]LiveQueue `json:"queue"` // by model
+	Tenants []LiveTenant         `json:"tenants"`
 }
+
+// LiveTenant is what waits of a tenant, and what it has had of the engines.
+type LiveTenant struct {
+	Band           string  `json:"band"`
+	Tenant         string  `json:"tenant"`
+	Waiting        int     `json:"waiting"`
+	WaitingSeconds float64 `json:"waiting_seconds"`
+	ServedSeconds  float64 `json:"served_seconds"`
+	Refused        int64   `json:"refused"`
+}
+
+// liveTenants bounds the tenants of Live: those with the most that waits, then those that had most.
+const liveTenants = 50
 
 // Histogram is a histogram of durations, in seconds. Counts holds, for each bound, the
 // number of values up to it.
@@ -57,6 +74,7 @@ type liveSources struct {
 	pool    *pool.Pool
 	pending func() int64
 	queue   func() map[string]QueueStats
+	tenants func() []queue.Tenant
 }
 
 // Live reads what has been counted so far.
@@ -85,6 +103,15 @@ func (m *Metrics) Live() Live {
 				of.Refused[why.String()] = s.Refused[why]
 			}
 			l.Queue[model] = of
+		}
+	}
+	if m.sources.tenants != nil {
+		all := m.sources.tenants()
+		slices.SortStableFunc(all, func(a, b queue.Tenant) int {
+			return cmp.Or(cmp.Compare(b.WaitingMS, a.WaitingMS), cmp.Compare(b.ServedMS, a.ServedMS))
+		})
+		for _, t := range all[:min(len(all), liveTenants)] {
+			l.Tenants = append(l.Tenants, LiveTenant{t.Band, t.Name, t.Waiting, t.WaitingMS / 1e3, t.ServedMS / 1e3, t.Refused})
 		}
 	}
 	return l

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"strings"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"weir/internal/fleet/queue"
@@ -30,6 +32,47 @@ func (m *Metrics) Queue(stats func() map[string]QueueStats) {
 		held:     desc("weir_queue_held_total", "Requests that have waited until an engine had room."),
 		refused:  desc("weir_queue_refused_total", "Requests that were refused rather than kept waiting, by reason: queue_full, queue_bytes, too_late (it could not have been served in its time), timeout (its time was over).", "reason"),
 	})
+}
+
+// Tenants reports at scrape time what waits and was served of tenants. The queue tells a bounded
+// number of them apart.
+func (m *Metrics) Tenants(stats func() []queue.Tenant) {
+	m.sources.tenants = stats
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, []string{"band", "tenant"}, nil)
+	}
+	m.registry.MustRegister(&tenants{
+		stats:    stats,
+		requests: desc("weir_tenant_queue_requests", "Requests of a tenant that wait until an engine has room. Beyond 1,000 tenants the rest of a band is \"other\"."),
+		seconds:  desc("weir_tenant_queue_seconds", "What those requests are predicted to take of engines: prefill and decode, at the model's median rates."),
+		served:   desc("weir_tenant_served_seconds_total", "What a tenant's requests have taken of engines, in the same unit, by which turns are given."),
+		refused:  desc("weir_tenant_refused_total", "Requests of a tenant that were refused rather than kept waiting, put out for others, or have waited too long."),
+	})
+}
+
+type tenants struct {
+	stats                              func() []queue.Tenant
+	requests, seconds, served, refused *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (c *tenants) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.requests, c.seconds, c.served, c.refused} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *tenants) Collect(ch chan<- prometheus.Metric) {
+	for _, t := range c.stats() {
+		metric := func(d *prometheus.Desc, kind prometheus.ValueType, v float64) {
+			ch <- prometheus.MustNewConstMetric(d, kind, v, strings.ToValidUTF8(t.Band, "?"), strings.ToValidUTF8(t.Name, "?"))
+		}
+		metric(c.requests, prometheus.GaugeValue, float64(t.Waiting))
+		metric(c.seconds, prometheus.GaugeValue, t.WaitingMS/1e3)
+		metric(c.served, prometheus.CounterValue, t.ServedMS/1e3)
+		metric(c.refused, prometheus.CounterValue, float64(t.Refused))
+	}
 }
 
 type waiting struct {

@@ -110,6 +110,8 @@ func (r *Room) expire(now int64) {
 		r.idle[0] = nil
 		r.idle = r.idle[1:]
 		switch {
+		case r.users[h.key] != h:
+			continue // it was forgotten before
 		case h.held > 0:
 			h.idles = false
 			continue

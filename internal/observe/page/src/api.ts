@@ -84,6 +84,17 @@ export interface Live {
   total: Histogram;
   output_delay: Histogram;
   queue: Record<string, QueueOf>;
+  tenants: TenantOf[] | null;
+}
+
+/** What waits of a tenant, and what it has had of the engines. */
+export interface TenantOf {
+  band: string;
+  tenant: string;
+  waiting: number;
+  waiting_seconds: number;
+  served_seconds: number;
+  refused: number;
 }
 
 export interface InFlight {

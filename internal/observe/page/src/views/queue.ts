@@ -20,6 +20,8 @@ export function queue(c: Context): View {
           models.map(([model, q]) => [model, f.count(q.waiting), f.seconds(q.oldest_seconds), q.waiting && q.drain_seconds ? f.seconds(q.drain_seconds) : f.unknown,
             f.count(q.held), f.count(q.released), Object.entries(q.refused).filter(([, n]) => n > 0).map(([why, n]) => `${why} ${f.count(n)}`).join(", ") || "0", f.bytes(q.bytes)])),
       all.length > models.length && el("p", { class: "note" }, `${f.count(all.length - models.length)} more models, of which fewer requests wait.`),
+      l.tenants && l.tenants.length > 0 && table("Whose turn it is, by tenant", ["band", "tenant", "waiting", "which would take", "has had", "refused"],
+        l.tenants.map((t) => [t.band, t.tenant, f.count(t.waiting), f.seconds(t.waiting_seconds), f.seconds(t.served_seconds), f.count(t.refused)])),
       el("h2", {}, "Tokenizing pool"),
       el("p", {}, `${f.count(l.pool_running)} jobs run, ${f.count(l.pool_waiting)} wait.`));
   };
