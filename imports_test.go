@@ -53,7 +53,7 @@ const directions = `
 	model/chat: infer model/chat/jinja
 	model/chat/jinja:
 	model/outputparse:
-	model/pool: infer trace
+	model/pool: infer tenancy tenancy/fair trace
 	model/tokenizer: infer
 
 	# engines: the contract, its suite, an adapter per wire
@@ -182,7 +182,7 @@ wire:
 config: infer
 workload:
 dialect: infer wire
-model: infer trace
+model: infer tenancy trace
 engine: infer trace wire dialect
 fleet: infer tenancy trace wire dialect model engine
 observe: infer trace wire model engine fleet

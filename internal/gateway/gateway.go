@@ -249,9 +249,10 @@ type detached struct {
 // New makes a gateway. Close must be called after the HTTP server has ended.
 func New(opts Options) *Gateway {
 	opts.defaults()
+	opts.Limits.Bands, opts.Pool.Bands = opts.Queue.Bands, opts.Queue.Bands
 	g := &Gateway{
 		opts:     opts,
-		gate:     admission.NewGate(admission.Limits{Requests: opts.Limits.Requests, Tokens: opts.Limits.Tokens, Bands: opts.Queue.Bands}),
+		gate:     admission.NewGate(opts.Limits),
 		bodies:   admission.NewBodies(max(0, opts.MaxBodyMemory), opts.Queue.Bands),
 		conns:    admission.NewConns(opts.Conns),
 		spells:   spells{starving: spell{log: opts.Log}, crowded: spell{log: opts.Log}, resetting: spell{log: opts.Log}, handshakes: spell{log: opts.Log}},

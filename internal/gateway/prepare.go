@@ -172,7 +172,7 @@ func (p *preparing) prompt() error {
 func (p *preparing) inPool(s trace.Stage, cost int, work func(yield func()) error) error {
 	p.enter(trace.PoolWait)
 	var failed error
-	_, err := p.g.pool.RunYielding(p.ctx, cost, func(yield func()) {
+	_, err := p.g.pool.RunFor(p.ctx, p.caller, cost, func(yield func()) {
 		defer p.rests()
 		p.enter(s)
 		failed = work(yield)

@@ -35,6 +35,11 @@
 // yields between its passes only, and so does the rendering of a chat template, at
 // about 5 ms for each MB (gateway.BenchmarkPrompt).
 //
+// Tenants take turns at the pool by their shares, in time of work (package fair), and the rules
+// above are those of each tenant's own jobs. A tenant's small job still waits for no other
+// tenant's large one beyond its next yield. At the bounds of the queue the largest user gives
+// way.
+//
 // First come, first served was tried and does not suffice: behind forty prompts of 160
 // KB on one worker every "hello" waits a third of a second. Yields without the lane do
 // not suffice either: sixteen waiting bodies of 8 MB are decoded one after the other,
@@ -43,6 +48,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,6 +58,8 @@ import (
 	"time"
 
 	"weir/internal/infer"
+	"weir/internal/tenancy"
+	"weir/internal/tenancy/fair"
 	"weir/internal/trace"
 )
 
@@ -84,6 +92,8 @@ type Options struct {
 	// MaxWait bounds the wait of a job whose context has no earlier deadline.
 	// Zero is DefaultMaxWait.
 	MaxWait time.Duration
+	// Bands are the shares of tenants' bands.
+	Bands fair.Bands
 }
 
 // Times are the stamps of one job, on the timeline's clock.
@@ -106,7 +116,7 @@ type Pool struct {
 	mu      sync.Mutex
 	wake    sync.Cond // a job was queued, or the pool closed
 	stuck   sync.Cond // a small job was queued that no worker is free for, or the pool closed
-	queue   queue
+	queue   *line
 	running int
 	idle    int   // workers that wait
 	served  int64 // when a worker, or a job that yields, took a small job last
@@ -152,6 +162,7 @@ func New(o Options) *Pool {
 		o.Small = DefaultSmall
 	}
 	p.small = classOf(o.Small)
+	p.queue = newLine(o.Bands, p.small)
 	if p.maxWait <= 0 {
 		p.maxWait = DefaultMaxWait
 	}
@@ -173,7 +184,7 @@ func New(o Options) *Pool {
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
-	for j := p.queue.pop(classes - 1); j != nil; j = p.queue.pop(classes - 1) {
+	for j := p.pop(classes - 1); j != nil; j = p.pop(classes - 1) {
 		p.stats.Refused++
 		j.failed = &failure{err: closing()}
 		close(j.done)
@@ -195,7 +206,12 @@ func (p *Pool) Run(ctx context.Context, cost int, fn func()) (Times, error) {
 // RunYielding is Run for work that can let others by: fn calls yield every
 // 250 us or so, from the goroutine it was called on and holding no locks.
 func (p *Pool) RunYielding(ctx context.Context, cost int, fn func(yield func())) (Times, error) {
-	j := &job{fn: fn, cost: max(cost, 1), done: make(chan struct{})}
+	return p.RunFor(ctx, tenancy.Anyone, cost, fn)
+}
+
+// RunFor is RunYielding for a caller, whose tenant takes turns with others by their shares.
+func (p *Pool) RunFor(ctx context.Context, who *tenancy.Caller, cost int, fn func(yield func())) (Times, error) {
+	j := &job{who: who, fn: fn, cost: max(cost, 1), done: make(chan struct{})}
 	j.times.Queued = trace.Now()
 	if err := p.enqueue(ctx, j); err != nil {
 		return j.times, err
@@ -245,13 +261,9 @@ func (p *Pool) enqueue(ctx context.Context, j *job) error {
 		return closing()
 	}
 	wait := p.rate.estimate(p.ahead(j), p.workers)
-	if n := p.queue.len(); n >= p.queueLimit || n > 0 && p.queue.cost(classes-1)+int64(j.cost) > p.queueCost {
+	if !p.makeRoom(j) {
 		p.stats.Refused++
-		return &infer.Error{
-			Code:       infer.CodeOverloaded,
-			Message:    fmt.Sprintf("%d prompts wait to be tokenized and no more may: try again later", n),
-			RetryAfter: retryAfter(wait),
-		}
+		return p.full(wait)
 	}
 	bound := p.maxWait
 	if deadline, ok := ctx.Deadline(); ok {
@@ -269,13 +281,50 @@ func (p *Pool) enqueue(ctx context.Context, j *job) error {
 	return nil
 }
 
+// makeRoom reports whether there is room for one more job. If another tenant uses more of its
+// share, its jobs are put out.
+func (p *Pool) makeRoom(j *job) bool {
+	for p.queue.len() > 0 {
+		var out *job
+		if n := p.queue.len(); n >= p.queueLimit {
+			out = p.queue.yields(j.who, p.queue.places, 1, 1)
+		} else if over := p.queue.cost(classes-1) + int64(j.cost) - p.queueCost; over > 0 {
+			out = p.queue.yields(j.who, p.queue.work, int64(j.cost), over)
+		} else {
+			return true
+		}
+		if out == nil {
+			return false
+		}
+		p.stats.Refused++
+		out.failed = &failure{err: p.full(p.rate.estimate(p.queue.ahead(out.who, classes-1), p.workers))}
+		close(out.done)
+	}
+	return true
+}
+
+// full refuses a job for which there is no room.
+func (p *Pool) full(wait time.Duration) *infer.Error {
+	return &infer.Error{
+		Code:       infer.CodeOverloaded,
+		Message:    fmt.Sprintf("%d prompts wait to be tokenized and no more may: try again later", p.queue.len()),
+		RetryAfter: retryAfter(wait),
+	}
+}
+
+// pop takes the job whose turn it is among those up to a class.
+func (p *Pool) pop(upTo int) *job { return p.queue.pop(upTo, cmp.Or(p.rate.perUnit, usualRate)) }
+
+// usualRate is what a unit of cost is taken to take before the first job, in nanoseconds.
+const usualRate = 50
+
 // ahead is the cost of the work that goes before a new job, roughly: small jobs
 // pass larger ones.
 func (p *Pool) ahead(j *job) int64 {
 	if classOf(j.cost) <= p.small {
-		return p.queue.cost(p.small)
+		return p.queue.ahead(j.who, p.small)
 	}
-	return p.queue.cost(classes - 1)
+	return p.queue.ahead(j.who, classes-1)
 }
 
 // late refuses a job whose wait would be, or was, longer than it may be.
@@ -328,7 +377,7 @@ func (p *Pool) work() {
 
 // take takes the job whose turn it is among those up to a class, for a worker.
 func (p *Pool) take(upTo int) *job {
-	j := p.queue.pop(upTo)
+	j := p.pop(upTo)
 	if j != nil && j.class <= p.small {
 		p.served = trace.Now()
 	}
@@ -353,7 +402,7 @@ func (p *Pool) workLane() {
 			continue
 		}
 		p.stats.Lane++
-		p.run(p.queue.pop(p.small))
+		p.run(p.pop(p.small))
 		p.mu.Unlock()
 		runtime.Gosched()
 		p.mu.Lock()
@@ -411,6 +460,7 @@ func (p *Pool) run(j *job) {
 	worked := j.times.End - j.times.Start - j.lent
 	p.stats.Work += time.Duration(worked)
 	p.rate.add(j.cost, worked)
+	p.queue.settle(j, worked)
 	close(j.done)
 }
 

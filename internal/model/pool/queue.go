@@ -3,6 +3,9 @@ package pool
 import (
 	"container/heap"
 	"math/bits"
+
+	"weir/internal/tenancy"
+	"weir/internal/tenancy/fair"
 )
 
 // job is one call of Run.
@@ -17,6 +20,9 @@ type job struct {
 	// given is the part of it for jobs that are not small.
 	lent, given int64
 	done        chan struct{}
+	who         *tenancy.Caller
+	member      *member // whose it is while it waits
+	turn        fair.Turn
 	// failed is why the job has no result.
 	failed *failure
 }
