@@ -48,7 +48,7 @@ type benchCommand struct {
 	workerFlags    `group:"Several generators for one load:"`
 	runOutputFlags `group:"Output:"`
 
-	// What other commands do now. They are read to name the new command.
+	// Options of other commands now. They are parsed to name the new command.
 	Scenario   string `hidden:"" env:"-" help:"Replaced by weir scenario NAME."`
 	Streams    int    `hidden:"" env:"-" help:"Belonged to --scenario."`
 	Experiment string `hidden:"" env:"-" help:"Replaced by weir experiment FILE."`
@@ -112,7 +112,7 @@ type workerFlags struct {
 	Record  string `type:"path" placeholder:"FILE" help:"Write everything that was measured, for weir report --merge."`
 }
 
-// runOutputFlags say what is shown of a run and written of it.
+// runOutputFlags control what is shown and written of a run.
 type runOutputFlags struct {
 	sweepOutputFlags
 	JSONL    string `name:"jsonl" type:"path" placeholder:"FILE" help:"Write a JSON object for each request, with all its attempts if the gateway's timeline is joined; - prints them instead of the report."`
@@ -219,8 +219,8 @@ func (c *benchCommand) Run(s *streams) error {
 	return nil
 }
 
-// plan makes the plan that the flags ask for. What it lacks for want of an answer of
-// the server's is said on s.
+// plan makes the plan that the flags ask for. If the server does not answer a question, s
+// shows what the plan lacks.
 func (c *benchCommand) plan(ctx context.Context, s *streams) (load.Plan, error) {
 	plan := load.Plan{
 		URL: c.URL, API: load.API(c.API), Model: c.Model, Concurrency: int(c.Concurrency.One()), Rate: c.Rate.One(), Arrival: workload.Arrival(c.Arrival), CV: c.CV,
@@ -313,8 +313,8 @@ func imageURL(image string) (string, error) {
 	return "data:" + kind + ";base64," + base64.StdEncoding.EncodeToString(data), nil
 }
 
-// maxLate is how long after its schedule's beginning a worker may still start:
-// then its slip says what it missed. A time before that is a mistake.
+// maxLate is how long after its schedule's beginning a worker may still start; its slip
+// then shows what it missed. An earlier time is a mistake.
 const maxLate = time.Minute
 
 // worker reads --worker and what belongs to it.
@@ -403,8 +403,7 @@ func readThrough(open func() (*workload.Workload, error)) (*workload.Workload, e
 	return w, nil
 }
 
-// load carries out the plan and writes its report, and says whether requests
-// failed.
+// load carries out the plan and writes its report. It reports whether requests failed.
 func (c *benchCommand) load(ctx context.Context, plan load.Plan, files *outputFiles[oneRun], s *streams) (failed bool, err error) {
 	var record *load.Record
 	if c.Record != "" {
@@ -438,9 +437,9 @@ func (f *sweepOutputFlags) watched(s *streams, which string, plan load.Plan, run
 	return run(plan)
 }
 
-// measure carries out a plan. admin is the admin listener of the gateway that is
-// loaded, empty for none; guessed says that there may be none, or another's. The
-// rows are kept where they are wanted or have something to tell.
+// measure carries out a plan. admin is the admin listener of the loaded gateway, or empty;
+// guessed means that there may be none, or that it may belong to another gateway. The rows
+// are kept if they are wanted or contain a finding.
 func measure(ctx context.Context, plan load.Plan, admin string, guessed, keep bool) (*report.Report, []report.Row, error) {
 	var book report.Book
 	var follower *report.Follower
@@ -480,7 +479,7 @@ func measure(ctx context.Context, plan load.Plan, admin string, guessed, keep bo
 				joined.Requests++
 			}
 		}
-		// What was found at the next port need not be the gateway that was loaded.
+		// The listener at the next port need not belong to the loaded gateway.
 		if joined.Requests == 0 && guessed {
 			joined = report.Joined{}
 		}
@@ -530,9 +529,9 @@ func (c *benchCommand) admin() string {
 	return "http://" + net.JoinHostPort(u.Hostname(), strconv.Itoa(port+1))
 }
 
-// findModel asks the server whether it serves the simulated engine's model, whose
-// folder is built in. A server that does not list its models is loaded all the same
-// where the API needs no name; otherwise the run says why it cannot be.
+// findModel asks the server whether it serves the simulated engine's model, whose folder is
+// built in. A server that does not list its models is loaded nevertheless if the API needs
+// no name; otherwise the run fails with the reason.
 func (c *benchCommand) findModel(ctx context.Context, plan *load.Plan, s *streams) error {
 	names, err := load.Models(ctx, *plan)
 	switch {
@@ -557,8 +556,8 @@ func (c *benchCommand) findModel(ctx context.Context, plan *load.Plan, s *stream
 	return nil
 }
 
-// folder returns the plan what the model's folder says: how prompts are counted,
-// and the simulated engine's word list where the server's text follows it.
+// folder adds to the plan what the model's folder provides: how prompts are counted, and
+// the simulated engine's word list if the server's text follows it.
 func (c *benchCommand) folder(plan *load.Plan) error {
 	sim := plan.Model == models.SimName || c.Verify == "on"
 	var counting *model.Folder

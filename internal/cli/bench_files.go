@@ -18,15 +18,14 @@ type outputFile[T any] struct {
 	out   *output // nil where it is standard output
 }
 
-// outputFiles are those that were asked for, open from the start: a file that
-// cannot be written is known before the time is spent.
+// outputFiles are the requested files. They are opened at the start, so that an unwritable
+// file is known before the run.
 type outputFiles[T any] struct {
 	files []*outputFile[T]
 	text  bool // the document is printed as text
 }
 
-// openOutputs opens those that have a path; "-" prints one of them in place of
-// the text.
+// openOutputs opens those that have a path; "-" prints one of them instead of the text.
 func openOutputs[T any](all ...outputFile[T]) (*outputFiles[T], error) {
 	b := &outputFiles[T]{text: true}
 	for _, f := range all {

@@ -21,7 +21,7 @@ type campaign struct {
 	output *sweepOutputFlags
 	doc    *report.Sweep
 	s      *streams
-	// prepare makes what a cell of the grid is run on, until it is ended.
+	// prepare starts what a cell of the grid runs on.
 	prepare func(ctx context.Context, c experiment.Cell) (*ground, error)
 	factors []experiment.Factor
 	cells   []experiment.Cell
@@ -165,7 +165,7 @@ func (c *campaign) searchOne(ctx context.Context, cell experiment.Cell, objectiv
 	return nil
 }
 
-// prefix sets a series before what is said of it.
+// prefix puts a series in front of a message about it.
 func prefix(series string) string {
 	if series == "" {
 		return ""
@@ -182,8 +182,8 @@ func (c *campaign) unlessInterrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// trial returns what a run showed of a rate: the requests of its steady part, or
-// all where there is none, in the order in which they were to be sent.
+// trial returns what a run showed about a rate: the requests of its steady part, or all if
+// there is none, in the order in which they were intended.
 func trial(objectives []slo.Objective, rate float64, r *report.Report, rows []report.Row) slo.Trial {
 	t := slo.Trial{Rate: rate, Unstable: r.Unstable(), Void: r.Overdriven()}
 	slices.SortFunc(rows, func(a, b report.Row) int { return int(min(1, max(-1, a.Intended-b.Intended))) })
@@ -203,7 +203,7 @@ func trial(objectives []slo.Objective, rate float64, r *report.Report, rows []re
 	return t
 }
 
-// judged returns what objectives look at; ok is false where this client ended the
+// judged returns the figures that objectives use; ok is false if this client ended the
 // request itself.
 func judged(row *report.Row) (x slo.Request, ok bool) {
 	switch row.Outcome {

@@ -18,9 +18,9 @@ import (
 	"weir/internal/fleet/route"
 )
 
-// changes is how the fleet of a running gateway changes. Whatever asks for a change, the
-// configuration file, a list of engines, a name's addresses or an operator over the admin
-// listener, changes what is wanted. What is wanted as a whole is compared with what there is,
+// changes applies changes to the fleet of a running gateway. A change by the configuration
+// file, a list of engines, a name's addresses or an operator over the admin listener
+// changes the wanted fleet. The wanted fleet as a whole is compared with the running one,
 // and the difference is applied at once, or not at all.
 type changes struct {
 	fleet *fleet.Fleet
@@ -38,7 +38,7 @@ type changes struct {
 	generation atomic.Uint64 // counts changes
 }
 
-// wishes are what is wanted, by who wants it.
+// wishes is the wanted fleet, by source.
 type wishes struct {
 	fixed  []config.Wanted // engines that no specification says, of weir up
 	flags  []string        // specifications of --engine, by flag or file
@@ -46,8 +46,8 @@ type wishes struct {
 	lists  map[string][]string
 	names  map[string][]netip.Addr
 
-	// What an operator has changed since, which stays until the process ends, or until the name
-	// is given nowhere any more.
+	// Changes by an operator. They last until the process ends, or until no source gives
+	// the name any more.
 	added   []config.Wanted
 	gone    map[string]string // engines that are given and were removed: their specifications
 	drained map[string]bool
@@ -83,8 +83,8 @@ func (w *wishes) clone() wishes {
 	return c
 }
 
-// given are the engines that flags, file, lists and names give. notes are what is left out of
-// them and why.
+// given returns the engines that flags, file, lists and names give. notes explain which are
+// left out and why.
 func (w *wishes) given() (engines []config.Wanted, notes []error, err error) {
 	engines = slices.Clone(w.fixed)
 	add := func(spec, origin string) error {
@@ -134,8 +134,8 @@ func unique(engines []config.Wanted) {
 	}
 }
 
-// desired puts together what is wanted. It drops what an operator has changed of engines and
-// models that are given no more.
+// desired combines the wishes. It drops an operator's changes to engines and models that no
+// source gives any more.
 func (w *wishes) desired() (d config.Desired, notes []error, err error) {
 	given, notes, err := w.given()
 	if err != nil {
@@ -187,14 +187,14 @@ func (w *wishes) desired() (d config.Desired, notes []error, err error) {
 	return d, notes, nil
 }
 
-// outcome is what has come of a change.
+// outcome is the result of a change.
 type outcome struct {
 	Generation uint64        `json:"generation"`
 	Steps      []config.Step `json:"changes"`
 	Notes      []string      `json:"notes,omitzero"`
 }
 
-// change has an edit of what is wanted take place. Two changes come one after the other.
+// change applies an edit to the wanted fleet. Changes are serialized.
 func (c *changes) change(edit func(w *wishes, now *config.Desired) error) (outcome, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -228,8 +228,8 @@ func (c *changes) change(edit func(w *wishes, now *config.Desired) error) (outco
 	return out, nil
 }
 
-// readAnew returns the engines that stay and whose adapters know the folder of a model that
-// changes: those of ids. They begin anew with the new folder.
+// readAnew returns the engines that stay and whose adapters know the folder of a changed
+// model: those that take ids. They are started again with the new folder.
 func (c *changes) readAnew(steps []config.Step, want *config.Desired) (more []config.Step) {
 	changed := func(model string) bool {
 		return slices.ContainsFunc(steps, func(s config.Step) bool {
@@ -252,7 +252,7 @@ func (c *changes) readAnew(steps []config.Step, want *config.Desired) (more []co
 	return more
 }
 
-// apply makes the fleet what is wanted.
+// apply turns the fleet into the wanted one.
 func (c *changes) apply(steps []config.Step, want *config.Desired, patience map[string]time.Duration) error {
 	loaded := maps.Clone(c.models)
 	ofModels := false
@@ -317,15 +317,15 @@ func (c *changes) apply(steps []config.Step, want *config.Desired, patience map[
 	return nil
 }
 
-// maxRemoved bounds the names of removed engines that are remembered, whose removal may be
-// asked for again.
+// maxRemoved bounds the names of removed engines that are remembered, so that their removal
+// may be asked for again.
 const maxRemoved = 1000
 
 func (c *changes) setting(w *config.Wanted, patience map[string]time.Duration) fleet.Setting {
 	return fleet.Setting{Drained: w.Drained, Weight: w.Weight, Patience: cmp.Or(patience[w.Name], c.bound)}
 }
 
-// known is what the fleet and the gateway are to know of the models.
+// known returns what the fleet and the gateway must know about the models.
 func (c *changes) known(models []config.Model, loaded servedModels) (*fleet.Models, error) {
 	policies, err := policiesOf(models)
 	if err != nil {
@@ -366,7 +366,8 @@ const (
 	codeStale    = "stale"    // the fleet has changed since
 )
 
-// unknownEngine says that there is no engine of a name, and which is near.
+// unknownEngine is the error for an engine name that does not exist; it names a similar
+// one.
 func unknownEngine(now *config.Desired, name string) error {
 	all := strings.Join(now.Names(), ", ")
 	if all == "" {
@@ -375,8 +376,8 @@ func unknownEngine(now *config.Desired, name string) error {
 	return refused(codeUnknown, "there is no engine %q; the engines are: %s", name, all)
 }
 
-// put adds an engine, or has the one of its name be another one. unless keeps one that is
-// there: it is a conflict then if it is another one.
+// put adds an engine, or replaces the one with its name. With unless an existing engine
+// stays, and it is a conflict if it differs.
 func put(name, spec string, unless bool, weight float64, drained *bool) func(*wishes, *config.Desired) error {
 	return func(w *wishes, now *config.Desired) error {
 		e, err := config.ParseEngine(spec)
@@ -432,7 +433,8 @@ func put(name, spec string, unless bool, weight float64, drained *bool) func(*wi
 }
 
 // knowsFiles refuses an engine whose key or certificate is in a file that the configuration
-// does not name: whoever reaches the admin listener could have any file be sent anywhere.
+// does not name. Otherwise a client of the admin listener could have any file sent
+// anywhere.
 func (w *wishes) knowsFiles(e *config.Engine) error {
 	given, _, err := w.given()
 	if err != nil {

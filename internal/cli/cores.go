@@ -47,12 +47,12 @@ func newSGLangIPC(e *config.Engine, served servedModels, g *gateway.Options) (*s
 	return sglangipc.New(o), nil
 }
 
-// coreOptions are those that all engines without their front end have.
+// coreOptions are the options of all engines without their own front end.
 func coreOptions(name, model string, g *gateway.Options) coreclient.Options {
 	return coreclient.Options{Name: name, Model: model, Batch: g.Batch, Panicked: panicked(name, g), Warn: func(message string) { g.Log.Warn(message) }}
 }
 
-// additions are what an engine's own front end would add by the model's folder.
+// additions returns what an engine's own front end would add from the model's folder.
 func (m *servedModel) additions() (a engine.Additions, err error) {
 	a.EndIDs = m.folder.EndIDs()
 	if a.Defaults, err = samplingDefaults(m.folder.Files); err != nil {
@@ -82,8 +82,8 @@ func (all servedModels) additions() (func(model string) engine.Additions, error)
 	return func(model string) engine.Additions { return of[all.find(model)] }, nil
 }
 
-// samplingDefaults are what a model's folder says is drawn by where a request does
-// not say.
+// samplingDefaults returns the sampling parameters that a model's folder sets for requests
+// that do not.
 func samplingDefaults(folder fs.FS) (d engine.Defaults, err error) {
 	const name = "generation_config.json"
 	b, err := fs.ReadFile(folder, name)

@@ -185,7 +185,7 @@ func (c *engineCommand) Run(k *kong.Context, s *streams) error {
 	return run.serve(ctx, e)
 }
 
-// model loads the one that the engine speaks.
+// model loads the engine's model.
 func (c *engineCommand) model() (*servedModel, error) {
 	if c.Model == "" {
 		return builtInModel()
@@ -197,8 +197,8 @@ func (c *engineCommand) model() (*servedModel, error) {
 	return loadModel(m)
 }
 
-// serving turns the flags into the options of an engine that serves, but for what
-// only its model tells.
+// serving turns the flags into the options of an engine that serves, except those that come
+// from its model.
 func (c *engineCommand) serving() (o simserver.Options, err error) {
 	if o, err = c.simFlags.options(c.Name); err != nil {
 		return o, err
@@ -285,8 +285,8 @@ func speakModel(o *sim.Options, m *servedModel) (err error) {
 	return nil
 }
 
-// options turns the flags into options, but for what only the engine's model
-// tells: a wrong flag need not wait for that to be loaded.
+// options turns the flags into options, except those that come from the engine's model: a
+// wrong flag is reported before that is loaded.
 func (f *simFlags) options(name string) (o simserver.Options, err error) {
 	if o.Sim, err = f.core(name); err != nil {
 		return o, err
@@ -336,7 +336,7 @@ func (f *simFlags) core(name string) (sim.Options, error) {
 	return o, nil
 }
 
-// speaker returns what says more than words.
+// speaker returns the generator of answers that are not only words.
 func (f *simFlags) speaker(m *servedModel, words *content.Words) (*content.Speaker, error) {
 	mode, think, err := f.manner()
 	if err != nil {
@@ -368,13 +368,13 @@ func (f *simFlags) manner() (mode content.Mode, think content.Effort, err error)
 
 var _ simserver.Tokenizer = (*model.Folder)(nil)
 
-// server is one listener of a simulated engine and what it speaks.
+// server is one listener of a simulated engine and its API.
 type server struct {
 	kind string
 	l    net.Listener
 }
 
-// wires are what a simulated engine speaks.
+// wires are the APIs of a simulated engine.
 var wires = []string{"sglang", "vllm", "openai", "weir"}
 
 // simProcess is a simulated engine with its listeners.
@@ -385,7 +385,7 @@ type simProcess struct {
 	log       *slog.Logger
 }
 
-// begin binds the listeners, makes the engine, and says where it is.
+// begin binds the listeners, makes the engine, and prints its addresses.
 func (p *simProcess) begin(c *engineCommand, s *streams, o simserver.Options, m *servedModel) (*simserver.Engine, error) {
 	if err := p.bind(c); err != nil {
 		return nil, err

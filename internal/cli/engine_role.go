@@ -16,8 +16,8 @@ import (
 	"weir/internal/sim/simserver"
 )
 
-// roleFlags give an engine one half of requests; those that begin with
-// disaggregation are SGLang's.
+// roleFlags give an engine one half of requests. Flags that begin with disaggregation are
+// SGLang's.
 type roleFlags struct {
 	Role string `default:"both" enum:"both,prefill,decode" help:"Part of a request that the engine serves: both halves, or one of them (docs/simulated-engine.md#prefill-and-decode-apart)."`
 
@@ -63,7 +63,7 @@ func (f *roleFlags) apply(o *simserver.Options, wires []string) error {
 	}
 	o.Sim.Transfer = sim.Transfer{BytesPerToken: f.KVBytesPerToken, Bandwidth: float64(f.KVBandwidth), Latency: f.KVLatency}
 	if o.Role == infer.RoleDecode && slices.ContainsFunc(wires, func(wire string) bool { return wire == "sglang" || strings.HasPrefix(wire, "sglang=") }) {
-		// vLLM computes again what it has sent back.
+		// vLLM recomputes a retracted request.
 		if o.Sim.Retraction = sim.RetractRestore; f.DisaggregationBackup == "none" {
 			o.Sim.Retraction = sim.RetractRefuse
 		}
@@ -119,8 +119,8 @@ func hasLegs(wire string) bool {
 	return kind == "sglang" || kind == "vllm"
 }
 
-// legs listens for what other halves say: at the registry of a prefill engine that
-// speaks as SGLang does, and at the side channel of one that speaks as vLLM does.
+// legs listens for the engines of other halves: at the registry of a prefill engine in
+// SGLang's form, and at the side channel of one in vLLM's form.
 func (p *simProcess) legs(o *simserver.Options) error {
 	for _, f := range slices.Clone(p.servers) {
 		host, _, err := net.SplitHostPort(f.l.Addr().String())
@@ -143,7 +143,7 @@ func (p *simProcess) legs(o *simserver.Options) error {
 	return nil
 }
 
-// other listens at a port, and gives the one that it is.
+// other listens at a port, and returns the actual one.
 func (p *simProcess) other(kind, flag, host string, port int) (int, error) {
 	if err := p.listen(kind, flag, net.JoinHostPort(host, strconv.Itoa(port))); err != nil {
 		return 0, err

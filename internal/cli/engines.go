@@ -68,8 +68,8 @@ func (c *enginesList) Run(s *streams) error {
 	return exitStatus(1)
 }
 
-// printEngines prints the engines as a table, and below it why those that are
-// not ready are not, and what could be better.
+// printEngines prints the engines as a table, and below it why some are not ready, and
+// advice.
 func printEngines(w io.Writer, views []engineView) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	roles := slices.ContainsFunc(views, func(v engineView) bool { return v.Role != "" })
@@ -137,7 +137,7 @@ func (e *events) line() string {
 	return fmt.Sprintf("its KV cache is %s by events, %d blocks", e.Knowledge, e.Blocks)
 }
 
-// word is the state in the table, of what is ready or not.
+// word returns the state in the table.
 func (s *state) word(ready bool) string {
 	switch {
 	case !ready:
@@ -168,8 +168,8 @@ func (s *state) lines() (lines []string) {
 	return lines
 }
 
-// columns are the books' in the table: what is booked, the wait, and the cached shares
-// that were predicted and reported.
+// columns returns the columns of the books in the table: what is booked, the wait, and the
+// predicted and reported cached shares.
 func (b *books) columns() (booked, wait, cached string) {
 	if b == nil {
 		return "-", "-", "-"

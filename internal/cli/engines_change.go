@@ -38,7 +38,7 @@ func (f *adminFlag) call(method, path string, query url.Values, body, answer any
 	return nil
 }
 
-// change asks for a change and prints what has become of it.
+// change asks for a change and prints its result.
 func (f *adminFlag) change(s *streams, method, path string, query url.Values, body any) error {
 	var out outcome
 	if err := f.call(method, path, query, body, &out); err != nil {

@@ -49,15 +49,15 @@ func (c *benchCommand) asExperiment() string {
 	return line
 }
 
-// Flags that the sections of an experiment may not hold: what a fleet decides
-// itself, and what says where to write or what else to be.
+// Flags that the sections of an experiment may not hold: the fleet sets them, or they
+// select outputs and modes.
 var (
 	notLoad    = []string{"repeats", "slo", "tolerance", "trials", "admin", "progress", "csv", "json", "jsonl", "html", "perfetto", "seed", "config", "worker", "start-at", "record", "calibrate"}
 	notEngine  = []string{"offline", "wire", "listen", "admin-listen", "name"}
 	notGateway = []string{"engine", "listen", "admin-listen", "config", "tls-cert", "tls-key", "h2c", "log-level"}
 )
 
-// knownFlags are those that an experiment may set, by command.
+// knownFlags returns the flags that an experiment may set, by command.
 func knownFlags(k *kong.Context) experiment.Known {
 	of := func(command string, but []string) (names []string) {
 		for _, node := range k.Model.Children {

@@ -16,7 +16,7 @@ import (
 	"weir/internal/load/experiment"
 )
 
-// testFleet is the engines and the gateway that a run has for itself.
+// testFleet is the engines and the gateway of a single run.
 type testFleet struct {
 	processes []*lab.Process
 	url       string // of what is loaded
@@ -30,7 +30,7 @@ func (f *testFleet) stop() {
 	}
 }
 
-// kinds is how the gateway is told of an engine by its wire.
+// kinds maps a wire to the gateway's engine option.
 var kinds = map[string]string{"weir": "weir=%s", "openai": "openai=http://%s", "sglang": "sglang=http://%s", "vllm": "openai=http://%s"}
 
 // startFleet starts the engines and the gateway of a cell, in processes of this
@@ -122,10 +122,9 @@ func (f *testFleet) ready(ctx context.Context, n int) error {
 	}
 }
 
-// Before its load a fleet answers requests that are not counted. The first ones
-// that a process ever serves touch its code and memory for the first time, some
-// 80 page faults, which made the first request of a run 1 to 3 ms slower than the
-// next, however long the fleet had rested.
+// Before its load a fleet answers requests that are not counted. The first requests of a
+// process touch its code and memory for the first time, some 80 page faults. They made the
+// first request of a run 1 to 3 ms slower than the next, however long the fleet had rested.
 const (
 	// warmFaults is how many page faults a request may cost all processes together
 	// once they are warm.
@@ -197,7 +196,7 @@ func (f *testFleet) pids() (all []int) {
 	return all
 }
 
-// up counts the engines that are ready, and says why another one is not.
+// up counts the engines that are ready, and returns why another one is not.
 func (f *testFleet) up(ctx context.Context) (n int, problem string) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.admin+"/engines", nil)
 	if err != nil {

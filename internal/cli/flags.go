@@ -64,7 +64,7 @@ type listenFlags struct {
 	ProxyProtocol  bool     `help:"The trusted proxies begin each connection with the PROXY protocol, version 1 or 2."`
 }
 
-// allowFlags are what of a request may pass to engines.
+// allowFlags control what part of a request may pass to engines.
 type allowFlags struct {
 	AllowField    []string `sep:";" placeholder:"NAME" help:"Let clients send a field or header that steers engines rather than answers, such as priority, cache_salt or kv_transfer_params. Otherwise such a field is refused, for every kind of engine (docs/apis.md has the list). Repeatable."`
 	Media         []string `sep:";" default:"data" placeholder:"WORD" help:"Media that requests may refer to by URL: data allows none, so media must be sent in the request; a prefix such as https://images.example/public/ allows the URLs below it; any allows whatever the engine can fetch or open, including its own files (${default}). Repeatable."`
@@ -96,7 +96,7 @@ type routeFlags struct {
 
 	ResolveInterval time.Duration `default:"10s" help:"Time between two look-ups of the host names of engines with resolve=each (${default}, at least 1s)."`
 
-	// policies are those of single models, which are no flags of their own.
+	// policies are those of single models; they have no flags of their own.
 	policies map[string]string `kong:"-"`
 	// aliases are those of models that have no folder here.
 	aliases map[string][]string `kong:"-"`
@@ -134,7 +134,7 @@ type waitFlags struct {
 	WriteTimeout    time.Duration `default:"30s" help:"Longest wait for a client that does not read (${default})."`
 }
 
-// tokenizeFlags are what tokenizing may take.
+// tokenizeFlags bound tokenizing.
 type tokenizeFlags struct {
 	TokenizeWorkers int           `default:"0" placeholder:"N" help:"Number of workers of the tokenizing pool. 0 uses all cores but one, which is left to I/O."`
 	TokenizeTimeout time.Duration `default:"30s" help:"Longest wait for the tokenizing pool (${default}). A request that would wait longer is refused at once."`
@@ -148,7 +148,7 @@ type answerFlags struct {
 	Reasoning     string        `name:"reasoning-field" default:"reasoning_content" enum:"reasoning_content,reasoning,both" help:"Field that contains the reasoning in chat completions: reasoning_content (DeepSeek, SGLang), reasoning (vLLM, OpenRouter) or both."`
 }
 
-// recordFlags are what is written down of requests.
+// recordFlags control what is recorded about requests.
 type recordFlags struct {
 	Timeline        string        `placeholder:"FILE" help:"Append one JSON line per request, which shows where its time went. SIGHUP opens the file again. off also keeps no records in memory, so that /records, /stages and /timeline are empty (docs/timeline.md); write ./off for a file of that name."`
 	TimelineSample  float64       `default:"1" placeholder:"SHARE" help:"Share of the requests that are written to the timeline, above 0 and up to 1 (${default}). Failed requests are always written."`
@@ -164,10 +164,10 @@ type recordFlags struct {
 	DebugHoldCore   bool                     `help:"Make those delays compute and keep their core, to prove that a stall is noticed and named (docs/watching.md)."`
 }
 
-// stopFlags are what becomes of requests when the process is to end.
+// stopFlags control the end of requests when the process stops.
 type stopFlags struct {
 	ShutdownDelay time.Duration `default:"0s" help:"Time after SIGTERM or Ctrl-C during which /readyz answers 503 but requests are still accepted, so that a load balancer can turn away first. A second signal ends it."`
-	// EngineDrainTimeout is of an engine, not of the process.
+	// EngineDrainTimeout applies to an engine, not to the process.
 	EngineDrainTimeout time.Duration `default:"5m" help:"Time that requests at an engine get after it was removed; what is left then is cut. A drain of an engine that stays is reported after it (${default}). A change may name its own."`
 	DrainTimeout       time.Duration `default:"30s" help:"Time that requests in flight are given to finish after Ctrl-C (${default})."`
 }
@@ -183,7 +183,7 @@ func (f *logFlags) logger(w io.Writer) *slog.Logger {
 	return logs.New(w, logs.Format(f.LogFormat), f.LogLevel)
 }
 
-// access is the log of requests, of which each line counts.
+// access returns the log of requests.
 func (f *recordFlags) access(w io.Writer) gateway.AccessLog {
 	if f.AccessLog == 0 {
 		return gateway.AccessLog{}
@@ -315,7 +315,7 @@ func (f *limitFlags) set(o *gateway.Options) error {
 	return nil
 }
 
-// orNone returns an option whose default is not 0 the value of a flag for which 0 is none.
+// orNone converts a flag for which 0 means none to an option whose default is not 0.
 func orNone[T int64 | float64](v T) T {
 	if v == 0 {
 		return -1
@@ -413,7 +413,7 @@ func (f *answerFlags) set(o *gateway.Options) error {
 // written reports whether records are written to a file.
 func (f *recordFlags) written() bool { return f.Timeline != "" && f.Timeline != "off" }
 
-// shelves are what stays in memory of each minute's records, some 10,000 in all.
+// shelves define which of each minute's records stay in memory, some 10,000 in all.
 var shelves = timeline.Shelves{Slowest: 50, Failed: 128, Refused: 64, Sample: 300}
 
 // recorder opens the records; nil with --timeline off.
@@ -494,9 +494,9 @@ func (f *stopFlags) set(*gateway.Options) error {
 	return notNegative(amount{"--shutdown-delay", int64(f.ShutdownDelay)}, amount{"--drain-timeout", int64(f.DrainTimeout)})
 }
 
-// connectionLimit is how many connections clients may have unless it is given: what is
-// left of the process's descriptors is for engines and files. Go has raised the soft
-// limit to the hard one by now.
+// connectionLimit is the default of the number of client connections: the rest of the
+// process's descriptors is for engines and files. Go has already raised the soft limit to
+// the hard one.
 func connectionLimit() int {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || limit.Cur > math.MaxInt32 {

@@ -248,13 +248,13 @@ func (*fleetCommand) spread(gateways int, age time.Duration) string {
 	return fmt.Sprintf(", %d gateways, reports %v old", gateways, age)
 }
 
-// defaultEngines is the number of engines where nothing says how many.
+// defaultEngines is the number of engines if none is given.
 const defaultEngines = "4"
 
 // maxFleet is the most engines that there may be.
 const maxFleet = 1000
 
-// options are those that all runs share.
+// options returns the options that all runs share.
 func (c *fleetCommand) options() (o fleetsim.Options, policies []string, err error) {
 	f := simFlags{Cost: c.Cost, PrefillCost: c.PrefillCost, DecodeCost: c.DecodeCost}
 	model, err := f.cost()
@@ -342,7 +342,7 @@ func (c *fleetCommand) queued(policies []string) (all []string) {
 	return all
 }
 
-// engines are those of a fleet, some of them slow.
+// engines returns the engines of a fleet, some of them slow.
 func (c *fleetCommand) engines(f experiment.Fleet) ([]fleetsim.Engine, error) {
 	n := f.Engines()
 	all := make([]fleetsim.Engine, n)

@@ -23,9 +23,8 @@ import (
 	"weir/internal/wire/zmtp"
 )
 
-// frontendCommand is weir in the place of vLLM's own front end. vLLM starts it with
-// arguments of its own choosing, which differ between releases; what else there is
-// to set is set by the environment.
+// frontendCommand is weir in the place of vLLM's front end. vLLM starts it with its own
+// arguments, which differ between releases. Other settings come from the environment.
 type frontendCommand struct {
 	gatewayFlags
 	ListenFD         int    `group:"Set by vLLM:" name:"listen-fd" required:"" env:"-" placeholder:"FD" help:"Socket of the API, already bound."`
@@ -98,7 +97,7 @@ func (c *frontendCommand) Run(k *kong.Context, s *streams) error {
 	return p.serve(signals)
 }
 
-// coreName is what the engines that vLLM starts are called in metrics and records.
+// coreName is the name of the engines that vLLM starts, in metrics and records.
 const coreName = "vllm"
 
 // core makes the adapter to the engines that vLLM starts.
@@ -161,7 +160,7 @@ func bound(flag, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// serveArgs are what vllm serve was given, where it is not the default.
+// serveArgs holds the arguments of vllm serve that differ from their defaults.
 type serveArgs struct {
 	Model     string          `json:"model_tag"`
 	Served    json.RawMessage `json:"served_model_name"`
@@ -260,7 +259,7 @@ func parseServeArgs(s string) (*serveArgs, error) {
 	return a, nil
 }
 
-// names are those that clients know the model by: the first, and others.
+// names returns the model's names for clients: the first one, and the others.
 func (a *serveArgs) names() (string, []string) {
 	if len(a.served) > 0 {
 		return a.served[0], a.served[1:]

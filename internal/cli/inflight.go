@@ -10,7 +10,7 @@ import (
 // maxRequests bounds the requests in flight of one answer.
 const maxRequests = 1000
 
-// inFlightView is what /requests answers.
+// inFlightView is the answer of /requests.
 type inFlightView struct {
 	Total    int            `json:"total"`
 	Stages   []stageCount   `json:"stages"` // those with any, in their order
@@ -24,7 +24,7 @@ type stageCount struct {
 	Requests int    `json:"requests"`
 }
 
-// inFlightItem is a request that has not ended. What is not known yet is left out.
+// inFlightItem is a request that has not ended. Unknown values are left out.
 type inFlightItem struct {
 	RequestID     string   `json:"request_id"`
 	Model         string   `json:"model,omitzero"`

@@ -244,8 +244,8 @@ func (r *fileResolver) placed(args []string, err error) error {
 // Validate implements kong.Resolver: the file was checked when it was read.
 func (r *fileResolver) Validate(*kong.Application) error { return nil }
 
-// Resolve implements kong.Resolver. The environment, which kong takes for a
-// default as well, wins over the file.
+// Resolve implements kong.Resolver. The environment, which kong also treats as a default,
+// has priority over the file.
 func (r *fileResolver) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	if r.file == nil || len(flag.Envs) == 0 { // a flag of the command line alone
 		return nil, nil

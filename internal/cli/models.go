@@ -13,15 +13,13 @@ import (
 	"weir/models"
 )
 
-// servedModel is a model folder with the names that it is served by, and what else
-// --model says of it.
+// servedModel is a model folder with its served names and the other settings of --model.
 type servedModel struct {
 	config.Model
 	folder *model.Folder
 }
 
-// adapters are the LoRA adapters that engines are told to load, by name: where they
-// find them.
+// adapters returns the LoRA adapters that engines are asked to load: their paths by name.
 func (m *servedModel) adapters() map[string]string {
 	paths := map[string]string{}
 	for _, l := range m.LoRA {
@@ -90,7 +88,7 @@ func parseModels(specs []string) ([]config.Model, error) {
 	return parsed, nil
 }
 
-// loadModels reads the folders of models, of those that have one.
+// loadModels reads the folders of the models that have one.
 func loadModels(specs []config.Model) (loaded servedModels, err error) {
 	loaded = servedModels{}
 	for _, m := range specs {
@@ -120,8 +118,8 @@ func loadModel(m config.Model) (*servedModel, error) {
 	return readModel(m, os.DirFS(m.Dir))
 }
 
-// builtInModel is the one of the simulated engines. Nothing changes a model once it is
-// read, so it is read once, whoever asks.
+// builtInModel is the model of the simulated engines. A model does not change after it is
+// read, so it is read once.
 var builtInModel = sync.OnceValues(func() (*servedModel, error) {
 	return readModel(config.Model{Name: models.SimName}, models.Sim())
 })

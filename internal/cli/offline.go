@@ -33,8 +33,8 @@ type offlineFlags struct {
 	JSONL         string        `name:"jsonl" type:"path" placeholder:"FILE" help:"Write a JSON line for each request: its stamps in nanoseconds and its numbers of tokens."`
 }
 
-// offlineOnly are the flags that mean nothing without --offline, and coreFlags
-// those of the engine's core, which are all the others that it takes.
+// offlineOnly are the flags that need --offline, and coreFlags those of the engine's core,
+// which are all the others that it takes.
 var (
 	offlineOnly = []string{"seed", "trace-speed", "trace-requests", "trace-duration", "trace-block", "json", "jsonl"}
 	coreFlags   = []string{
@@ -246,7 +246,7 @@ func create(path string) (*output, error) {
 	return &output{bufio.NewWriter(f), f}, nil
 }
 
-// close writes what is left; of two failures the first is the cause.
+// close writes the rest; if both fail, the first error is the cause.
 func (o *output) close() error {
 	err := o.Flush()
 	if closed := o.file.Close(); err == nil {

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// sayLine prints a line. What an argument has that a terminal would obey is shown
-// instead: names come from engines and servers.
+// sayLine prints a line with the control characters of its arguments escaped, because names
+// come from engines and servers.
 func sayLine(w io.Writer, format string, args ...any) {
 	shown := make([]any, len(args))
 	for i, arg := range args {
@@ -27,8 +27,8 @@ func sayLine(w io.Writer, format string, args ...any) {
 	fmt.Fprintf(w, format+"\n", shown...) // a closed terminal is no reason to stop
 }
 
-// graphic is a text with every rune escaped that is neither to be seen nor among those
-// allowed besides.
+// graphic returns a text with every rune escaped that is neither visible nor among those in
+// besides.
 func graphic(text, besides string) string {
 	var b strings.Builder
 	for i, r := range text {

@@ -16,7 +16,7 @@ import (
 	"weir/internal/trace"
 )
 
-// This file has what the admin listener says of requests (docs/timeline.md).
+// This file has the admin listener's answers about requests (docs/timeline.md).
 
 // params reads the parameters of a query, and keeps the first that is wrong.
 type params struct {
@@ -46,7 +46,7 @@ func (p *params) wrong(format string, args ...any) {
 
 func (p *params) text(name string) string { return p.values.Get(name) }
 
-// word is one of some, the first of them where none is given.
+// word returns a parameter that must be one of words; by default the first one.
 func (p *params) word(name string, words ...string) string {
 	v := p.text(name)
 	if v == "" {
@@ -95,7 +95,7 @@ func (p *params) refused(w http.ResponseWriter) bool {
 // maxRecords bounds the records of one answer.
 const maxRecords = 10000
 
-// recordsView is what /records answers.
+// recordsView is the answer of /records.
 type recordsView struct {
 	Window  float64      `json:"window_seconds"`
 	Ended   int          `json:"ended"`       // requests, within the window
@@ -105,7 +105,7 @@ type recordsView struct {
 	Records []recordView `json:"records"`
 }
 
-// recordView is a record in short. What is not known is left out.
+// recordView is a short record. Unknown values are left out.
 type recordView struct {
 	RequestID     string   `json:"request_id"`
 	WallTime      string   `json:"wall_time"` // of its arrival
@@ -134,7 +134,7 @@ type recordView struct {
 	Sampled       bool     `json:"sampled"`
 	Stalls        int      `json:"stalls,omitzero"` // that it lived through (docs/watching.md)
 	StalledFor    float64  `json:"stalled_ms,omitzero"`
-	// Reason says why it took so long, where that was asked for.
+	// Reason explains the request's duration, if that was asked for.
 	Reason *report.Reason `json:"reason,omitzero"`
 }
 

@@ -26,7 +26,7 @@ type setting struct {
 	Group string `json:"group,omitzero"`
 	Value string `json:"value"`
 	Given bool   `json:"given"` // otherwise it is the default
-	// Pending is what the configuration file says now, and a restart would take over.
+	// Pending is the value in the configuration file that a restart would apply.
 	Pending string `json:"pending,omitzero"`
 	// Hidden reports whether the value may hold a secret and is left out.
 	Hidden bool   `json:"hidden,omitzero"`
@@ -65,8 +65,8 @@ func flagsOf(k *kong.Context) settings {
 	return s
 }
 
-// given reports whether a flag was set: on the command line or by the file, which leave it in the
-// path, or by the environment.
+// given reports whether a flag was set: on the command line or by the file, which leave it
+// in the path, or by the environment.
 func given(k *kong.Context, flag *kong.Flag) bool {
 	return slices.ContainsFunc(k.Path, func(p *kong.Path) bool { return p.Flag == flag }) ||
 		slices.ContainsFunc(flag.Envs, func(env string) bool { return os.Getenv(env) != "" })
@@ -95,9 +95,9 @@ func valueOf(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// withoutUsers replaces names and passwords of URLs within a value, whose parts stand
-// between commas, semicolons and spaces, or behind KIND=; so too what comes behind a URL's
-// question mark.
+// withoutUsers replaces names and passwords of URLs within a value, whose parts are
+// separated by commas, semicolons and spaces, or follow KIND=. It also replaces the query
+// of a URL.
 func withoutUsers(value string) string {
 	parts := strings.FieldsFunc(value, func(r rune) bool { return r == ',' || r == ';' || r == ' ' })
 	for _, part := range parts {

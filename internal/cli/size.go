@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// byteSize is a number of bytes, which flags and the configuration file may write with
-// a unit, such as 32MiB.
+// byteSize is a number of bytes. Flags and the configuration file may write it with a unit,
+// such as 32MiB.
 type byteSize int64
 
 // units are those of sizes. The binary ones come first, the largest before the others,
@@ -47,7 +47,7 @@ func (b byteSize) String() string {
 	return strconv.FormatInt(int64(b), 10)
 }
 
-// byteRate is a number of bytes per second, which need not be whole.
+// byteRate is a number of bytes per second; it may have a fraction.
 type byteRate float64
 
 // UnmarshalText implements [encoding.TextUnmarshaler].

@@ -7,8 +7,8 @@ import (
 	"weir/internal/config"
 )
 
-// parseEngines reads the specifications of engines, those of lists too, and gives each a name
-// of its own. One that stands for several, whose name is to be looked up, is one here.
+// parseEngines reads the specifications of engines, including those of lists, and gives
+// each a unique name. An engine whose host name stands for several counts as one here.
 func parseEngines(specs []string) ([]config.Engine, error) {
 	lists, err := readLists(specs)
 	if err != nil {
@@ -32,9 +32,9 @@ func parseEngines(specs []string) ([]config.Engine, error) {
 	return engines, nil
 }
 
-// agree judges engines and models together, before any folder is read. It says which
-// model an engine without its front end serves, where the engine's specification does
-// not: the only one that was given.
+// agree judges engines and models together, before any folder is read. It sets the model of
+// an engine without its front end if the specification does not: the only model that was
+// given.
 func agree(engines []config.Engine, served []config.Model) error {
 	told := map[string]bool{} // models whose adapters an engine is told to load
 	for i := range engines {

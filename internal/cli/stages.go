@@ -10,14 +10,14 @@ import (
 // maxDelays bounds the output delays of one answer.
 const maxDelays = 2000
 
-// stagesView is what /stages answers.
+// stagesView is the answer of /stages.
 type stagesView struct {
 	Requests int            `json:"requests"`
 	Bands    []report.Band  `json:"bands"`
 	Delays   []report.Delay `json:"delays"`
 }
 
-// stages says where the time of streams went that have ended, by the fair sample.
+// stages reports where the time of ended streams went, by the fair sample.
 func (p *process) stages(w http.ResponseWriter, r *http.Request) {
 	if p.timeline == nil {
 		noRecords(w)

@@ -6,8 +6,8 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// reportTo tells the service manager that started the process about its state, as
-// Type=notify and Type=notify-reload of systemd want it. Without NOTIFY_SOCKET in the environment it
+// reportTo reports the process's state to the service manager that started it, as systemd's
+// Type=notify and Type=notify-reload require. Without NOTIFY_SOCKET in the environment it
 // does nothing.
 func reportTo(log *slog.Logger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
@@ -15,8 +15,8 @@ func reportTo(log *slog.Logger, state string) {
 	}
 }
 
-// reloading is the state of a process that reads its configuration again. The time
-// has systemd tell the report that belongs to its own request from an older one.
+// reloading returns the state of a process that reads its configuration again. By the time
+// systemd distinguishes the report on its own request from an older one.
 func reloading() string {
 	return daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec()
 }

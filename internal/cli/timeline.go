@@ -40,7 +40,7 @@ Examples:
 // mostSlowest is how many requests are shown at most.
 const mostSlowest = 1000
 
-// timedRequest is what is read of a request.
+// timedRequest is the part of a record that is read.
 type timedRequest struct {
 	ID            string `json:"request_id"`
 	Model         string
@@ -125,7 +125,7 @@ func (r *timedRequest) print(w io.Writer) error {
 		row(s.Stage, s.Start, s.For)
 		at = max(at, s.Start+s.For)
 	}
-	// What stamps do not explain is not hidden: the rows add up to the total.
+	// Time that no stamp explains has its own row, so that the rows add up to the total.
 	if rest := r.Total - at; rest >= 0.001 {
 		row("(not known)", at, rest)
 	}
@@ -136,7 +136,7 @@ func (r *timedRequest) print(w io.Writer) error {
 	return err
 }
 
-// head prints what the request was. Its errors are those of what follows.
+// head prints a summary of the request. Its errors are those of the following writes.
 func (r *timedRequest) head(w io.Writer) {
 	ended := r.Outcome
 	if r.Code != "" {

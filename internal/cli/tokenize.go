@@ -93,8 +93,8 @@ func (c *tokenizeCommand) read(stdin io.Reader) (name string, data []byte, err e
 	return c.File, data, err
 }
 
-// withoutOp leaves out the call and the path of a file's error: the caller
-// names the file itself.
+// withoutOp removes the call and the path from a file's error: the caller names the file
+// itself.
 func withoutOp(err error) error {
 	var e *fs.PathError
 	if errors.As(err, &e) {
@@ -163,7 +163,8 @@ func decodeIDs(w *bufio.Writer, m *tokenizer.Model, data []byte) error {
 	return err
 }
 
-// placed is an error about what the decoder has just read, or is about to.
+// placed returns an error about the value that the decoder has just read, or is about to
+// read.
 func placed(data []byte, dec *jsontext.Decoder, format string, args ...any) error {
 	return at(data, int(dec.InputOffset()), format, args...)
 }

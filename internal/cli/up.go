@@ -129,15 +129,15 @@ func (c *upCommand) parts() (all []upEngine) {
 	return all
 }
 
-// What an engine with a role fetches KV by.
+// The transports by which an engine with a role fetches KV.
 const (
 	upKVBytes     = 128 << 10 // of a token, as of Llama 3.1 8B
 	upKVBandwidth = 25e9      // bytes in a second, as of 200 Gb/s
 	upKVTokens    = 512 << 10 // that it holds: without a bound it would find no prompt again
 )
 
-// start binds the listeners of an engine, and says how the gateway finds it. What it has bound
-// is its own also where it cannot be started.
+// start binds the listeners of an engine, and returns how the gateway finds it. The engine
+// owns what it has bound even if it cannot be started.
 func (c *upCommand) start(each upEngine, o simserver.Options, m *servedModel) (p simProcess, e *simserver.Engine, found config.Engine, err error) {
 	if each.role != infer.RoleBoth {
 		o.Role = each.role

@@ -68,7 +68,7 @@ func counted(n int, of string) string {
 	return fmt.Sprintf("%d %s", n, of)
 }
 
-// validation is what was found wrong with a file.
+// validation collects the problems of a file.
 type validation struct {
 	file   *config.File
 	broken bool // nothing in it could be read
@@ -87,8 +87,8 @@ var (
 	lineOf = regexp.MustCompile(`^(?:line ([0-9]+): |\[([0-9]+):[0-9]+\] )`)
 )
 
-// problem adds what an error says of a key, with the line of the key. item is which of a list
-// it is, -1 where that is not known. An error is added once.
+// problem adds an error about a key, with the line of the key. item is the index in a list,
+// -1 if unknown. An error is added once.
 func (v *validation) problem(key string, err error, item int) {
 	text := err.Error()
 	if m := flagOf.FindStringSubmatch(text); m != nil {
@@ -131,7 +131,7 @@ func (p problem) String() string {
 	return fmt.Sprintf("%d: %s", p.line, p.text)
 }
 
-// values judges each key's value alone, and gives the flags of those that can be read.
+// values judges the value of each key alone, and returns the valid ones as flags.
 func (v *validation) values() *serveCommand {
 	good := &config.File{Path: v.file.Path, Values: map[string][]string{}}
 	parse := func(of *config.File) (*serveCommand, error) {
@@ -165,7 +165,7 @@ func (v *validation) line(key string) int {
 	return 0
 }
 
-// parts judges what the values come to, together.
+// parts judges the values together.
 func (v *validation) parts(c *serveCommand) {
 	if len(c.Engine) == 0 && v.file.Lines["engine"] == nil && !v.broken {
 		v.problem("", errors.New(`no engine is given: add "engine: http://HOST:PORT"`), -1)

@@ -30,10 +30,10 @@ func (versionCommand) Run(s *streams) error {
 	return err
 }
 
-// version is what weir version prints.
+// version returns the output of weir version.
 func version() string { return describeBuild(build(), release) }
 
-// build is what was recorded of this build.
+// build returns the build information of this binary.
 func build() *debug.BuildInfo {
 	info, ok := debug.ReadBuildInfo()
 	if !ok { // a binary that was not built by the go command
@@ -60,8 +60,8 @@ func commitOf(info *debug.BuildInfo) string {
 	return commit
 }
 
-// describeBuild returns what was built, in lines without an end. What the build did
-// not record is said to be so.
+// describeBuild describes the build, in lines without an end. It states what was not
+// recorded.
 func describeBuild(info *debug.BuildInfo, release string) string {
 	settings := settingsOf(info)
 	name := cmp.Or(release, strings.TrimPrefix(info.Main.Version, "(devel)"), "devel")

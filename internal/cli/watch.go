@@ -15,7 +15,7 @@ import (
 	"weir/internal/sim/simserver"
 )
 
-// watchFlags are how a process watches itself, the same in every command that serves.
+// watchFlags control how a process observes itself, the same in every command that serves.
 type watchFlags struct {
 	StallThreshold   time.Duration `default:"250ms" help:"Report a stall when nothing could be read for this long (${default}). The log, /stalls and the records of the affected requests name what held the core. 0 disables the check."`
 	WatchCPU         float64       `name:"watch-cpu" default:"0.8" placeholder:"SHARE" help:"Watch closely while the process uses this share of its cores for 5 s (${default}). Watching closely writes a log line every 5 s, and a profile if --profiles-dir is set (docs/watching.md). 0 disables this trigger."`
@@ -25,7 +25,7 @@ type watchFlags struct {
 	ProfilesMaxBytes byteSize      `default:"256MiB" placeholder:"BYTES" help:"Largest total size of the profile files (${default})."`
 }
 
-// loadFlags are when a gateway looks closer besides.
+// loadFlags control when a gateway looks closer.
 type loadFlags struct {
 	WatchStreams     int64         `default:"800" placeholder:"N" help:"Watch closely while this many streams are open and, for a second, at least one in 20 had output that was not taken (${default}). 0 disables this trigger."`
 	WatchOutputDelay time.Duration `default:"1s" help:"Watch closely while the 99th percentile, over 10 s, of the time of a first token from its engine to its client is above this (${default}). 0 disables this trigger."`
@@ -63,14 +63,14 @@ func (f *loadFlags) limits(cpu float64) watch.Limits {
 	return watch.Limits{Streams: f.WatchStreams, OutputDelay: f.WatchOutputDelay, QueueWait: f.WatchQueueWait, CPU: cpu}
 }
 
-// watcher is a process's watch and what it keeps.
+// watcher is a process's watch and the profiles that it keeps.
 type watcher struct {
 	*watch.Watch
 	profiles *watch.Profiles // nil: none are kept
 	turn     *watch.Turn     // of whoever takes a profile
 }
 
-// newWatcher makes one; o has what is of the process.
+// newWatcher makes a watcher; o holds the options that depend on the process.
 func (f *watchFlags) newWatcher(o watch.Options) (w watcher, err error) {
 	w.turn = new(watch.Turn)
 	if f.ProfilesDir != "" {
@@ -84,14 +84,14 @@ func (f *watchFlags) newWatcher(o watch.Options) (w watcher, err error) {
 	return w, nil
 }
 
-// close lets go of what is kept; the watch has ended.
+// close releases the kept profiles; the watch has ended.
 func (w *watcher) close() {
 	if w.profiles != nil {
 		w.profiles.Close()
 	}
 }
 
-// alone has a profile taken only while weir itself takes none.
+// alone serves a profile only while weir itself takes none.
 func (w *watcher) alone(h http.HandlerFunc) http.HandlerFunc {
 	return func(to http.ResponseWriter, r *http.Request) {
 		holder, ok := w.turn.Take("/debug/pprof/")
@@ -105,12 +105,12 @@ func (w *watcher) alone(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// canaryEnded says that the watch is blind.
+// canaryEnded logs that the watch has ended.
 func canaryEnded(log *slog.Logger, err error) {
 	log.Warn("no canary: "+watch.StallMetric+" stays empty, and no stall is seen", "error", err)
 }
 
-// engineWatch is the watch of a simulated engine, and what its admin's listener serves of it.
+// engineWatch is the watch of a simulated engine, and its pages on the admin listener.
 func (f *watchFlags) engineWatch(log *slog.Logger, admin string, state func() simserver.State) (self watcher, h http.Handler, err error) {
 	if err := f.check(); err != nil {
 		return self, nil, err

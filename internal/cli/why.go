@@ -38,7 +38,7 @@ Examples:
   weir why --request body.json --header "X-Session-Id: a" --admin http://gateway-1:8001`
 }
 
-// receipt is what is read of a record.
+// receipt is the part of a record that is read.
 type receipt struct {
 	ID       string `json:"request_id"`
 	Model    string
@@ -165,7 +165,7 @@ func waits(q *receiptQueue) string {
 	return fmt.Sprintf("it would wait behind %d for %s%s", q.Behind, what, after)
 }
 
-// print says why. was is false of a request that might be.
+// print prints the reason. was is false for a request that was not sent.
 func (r *receipt) print(w io.Writer, was bool) (err error) {
 	say := func(format string, args ...any) {
 		if err == nil {
@@ -233,7 +233,7 @@ func (r *receipt) print(w io.Writer, was bool) (err error) {
 	return err
 }
 
-// stages returns how long the stages of a pair lasted, as far as anybody has told.
+// stages returns how long the stages of a pair lasted, as far as they are known.
 func stages(pair map[string]int64) string {
 	var parts []string
 	for _, name := range append(trace.PairStages[:], "handover") {
@@ -244,8 +244,8 @@ func stages(pair map[string]int64) string {
 	return strings.Join(parts, ", ")
 }
 
-// failed is how the attempt has ended at the engine that has failed it. Where one of two has,
-// it is not the one that was given up for that.
+// failed returns how the attempt ended at the engine that failed. If one of two failed, it
+// is not the one that was given up because of that.
 func (a *receiptAttempt) failed() string {
 	for _, leg := range a.Legs {
 		if leg.Outcome != "" && leg.Outcome != infer.Finished.String() && leg.Outcome != infer.CodeCancelled.String() {
