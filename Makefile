@@ -286,7 +286,7 @@ $(REAL)/.done: interop/real/requirements.txt interop/real/nixl.txt
 
 .PHONY: interop-engines
 interop-engines: interop-setup $(VENV)/.done interop/clients/node_modules/.done $(REAL)/.done $(RELEASED)/.done interop/released/node/node_modules/.done ## test against vLLM and transformers as released, on the CPU, and clients as released before that vLLM (slow; 6 GB of packages in .venv/real, and those of interop and interop-clients)
-	WEIR_REAL_VENV=$(abspath $(REAL)) WEIR_RELEASED=$(abspath $(RELEASED)) $(INTEROPENV) $(GO) test -tags interop_engines -count=1 -v -timeout 60m ./interop/real
+	WEIR_REAL_VENV=$(abspath $(REAL)) WEIR_RELEASED=$(abspath $(RELEASED)) $(INTEROPENV) $(GO) test -tags interop_engines -count=1 -v -timeout 90m ./interop/real
 
 .PHONY: clean
 clean: ## remove what was built or set up

@@ -82,8 +82,8 @@ func steps() []nightly.Step {
 			Command: "make interop-clients", Read: nightly.Tests,
 		},
 		{
-			Name: "engines", Why: "vLLM and transformers' server as released, on the CPU: 6 GB to install and slow to start",
-			Typical: 30 * time.Minute, Limit: 75 * time.Minute, Needs: []string{python},
+			Name: "engines", Why: "vLLM and transformers' server as released, on the CPU, and clients as released before it: 8 GB to install and slow to start",
+			Typical: 45 * time.Minute, Limit: 105 * time.Minute, Needs: []string{python, npm},
 			Command: "make interop-engines", Read: nightly.Tests,
 		},
 		{
