@@ -69,6 +69,7 @@ func (r *routing) pick(c *route.Choice, now int64, f *footprint, session uint64,
 	c.Unknown = len(f.prompts[0].blocks) == 0
 	prompt := f.prompt()
 	r.model.Match(r.fleet.Index, c, &prompt, now)
+	c.Before, c.Spare = r.before, int64(r.spare)
 	return r.model.Pick(r.needs, r.tried, c)
 }
 

@@ -12,8 +12,10 @@ import (
 	"pgregory.net/rapid"
 
 	"weir/internal/engine"
+	"weir/internal/fleet/balance"
 	"weir/internal/fleet/retry"
 	"weir/internal/infer"
+	"weir/models"
 )
 
 // faults end a stream's attempt in each way that another engine can go on behind. Each gives
@@ -350,6 +352,62 @@ func TestContinuationsInTurn(t *testing.T) {
 		}
 		if n := b.g.kept.Load(); n != 0 {
 			t.Errorf("%d bytes are kept of streams that have ended", n)
+		}
+	})
+}
+
+// A turn that an engine's output frees is the next one's at that engine, whose next step begins
+// soonest, and not at one that is in the midst of its step, although by the number of requests
+// either would do.
+func TestTurnsStayWithTheirEngine(t *testing.T) {
+	a, y, z := &tokenEngine{name: "a"}, &tokenEngine{name: "y"}, &tokenEngine{name: "z"}
+	engines := []*tokenEngine{a, y, z}
+	inBubble(t, Options{Continue: Continuing{AtOnce: 8}}, []any{a, y, z}, func(t *testing.T, b *bench) {
+		b.snapshot.Load().Models[models.SimName].Policy = balance.LeastLoad{}
+		var callers []*caller
+		for range 72 {
+			callers = append(callers, b.post(chatPath, askStream(``)))
+			synctest.Wait()
+		}
+		for _, e := range engines {
+			for _, call := range e.handed() {
+				call.send(words()[0])
+			}
+		}
+		had := map[*tokenEngine]int{y: y.count(), z: z.count()}
+		for _, call := range a.handed() {
+			call.fail(infer.CodeEngine, true)
+		}
+		synctest.Wait()
+		given := func(e *tokenEngine) []*call { return e.handed()[had[e]:] }
+		if len(given(y)) != 4 || len(given(z)) != 4 {
+			t.Fatalf("%d and %d go on at once, want 4 and 4", len(given(y)), len(given(z)))
+		}
+		// Steps of y and z end by turns.
+		for range 2 {
+			for _, e := range []*tokenEngine{y, z} {
+				other := y
+				if e == y {
+					other = z
+				}
+				step, before := given(e), len(given(other))
+				had[e] += len(step)
+				for _, call := range step {
+					call.send(words()[1])
+				}
+				synctest.Wait()
+				if n := len(given(e)); n != len(step) || len(given(other)) != before {
+					t.Fatalf("a step of %d at %s has freed turns, and %d of them are there, %d at %s", len(step), e.name, n, len(given(other))-before, other.name)
+				}
+			}
+		}
+		for _, c := range callers {
+			c.answer()
+			c.conn.Close()
+		}
+		synctest.Wait()
+		if n := b.sum("weir_continuations_under_way"); n != 0 {
+			t.Errorf("%v are under way although nobody is there", n)
 		}
 	})
 }

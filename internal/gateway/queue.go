@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/fleet/cost"
 	"weir/internal/fleet/route"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -19,6 +20,10 @@ type routing struct {
 	noIDs *infer.Error   // why engines that take ids cannot be given it, where it is relayed for that
 	tried []route.Target // by the attempts before
 	begun int            // those of them in which the engine may have begun with it
+	// before is where a continuation goes, if the policy does not mind, and spare by how much
+	// (route.Choice).
+	before *cost.Rank
+	spare  int
 	// session is the session that the request's head names. It is not available once the
 	// response has begun.
 	session uint64

@@ -121,11 +121,12 @@ const (
 	Turn                 // it was its turn
 	Chance
 	FewestRequests
+	FreedTurn // a continuation has just begun there (Decision.Follow)
 )
 
 // String names it as the timeline does.
 func (w Why) String() string {
-	return [...]string{"none left", "only one", "least cost", "least KV in use", "turn", "chance", "fewest requests"}[w]
+	return [...]string{"none left", "only one", "least cost", "least KV in use", "turn", "chance", "fewest requests", "freed turn"}[w]
 }
 
 // Patient reports whether a policy knows what it costs to wait for a rank that is full, and
@@ -270,6 +271,21 @@ func (d *Decision) Note(q *Request, candidates []Candidate, i int, why Why) int 
 		d.Best[0].Estimate = q.estimate(&candidates[i], &d.Best[0].Work)
 	}
 	return i
+}
+
+// Follow changes a choice that compared no costs: it takes the rank before where that is among the
+// candidates, has not failed the request, and has at most spare more requests than the one that
+// was chosen. It returns the candidate that is chosen now.
+func (d *Decision) Follow(q *Request, candidates []Candidate, before *cost.Rank, spare int64) int {
+	if before == nil || d.Chosen < 0 || d.Why == LeastCost || d.Why == LeastKV || d.Why == Only {
+		return d.Chosen
+	}
+	for i := range candidates {
+		if c := &candidates[i]; c.Rank == before && i != d.Chosen && !q.tried(c) && c.Rank.InFlight() <= candidates[d.Chosen].Rank.InFlight()+spare {
+			return d.Note(q, candidates, i, FreedTurn)
+		}
+	}
+	return d.Chosen
 }
 
 // estimate is what the work would cost at the candidate, and at its partner.

@@ -294,6 +294,13 @@ type Choice struct {
 	// Otherwise a policy that knows the cost of waiting may choose one without room.
 	Roomy bool
 
+	// Before is the rank where another request has just had its first output, in whose place this
+	// one begins; nil: none. A policy without costs gives way to it, as long as it has at most
+	// Spare more requests than the one that was chosen: its next step begins soonest, while
+	// others are in the midst of one.
+	Before *cost.Rank
+	Spare  int64
+
 	// Regret is the predicted cost of the request at the chosen target, minus the cost at the
 	// cheapest possible target, in milliseconds.
 	Regret float64
@@ -520,6 +527,9 @@ func (m *Model) Pick(needs Needs, tried []Target, c *Choice) (target Target, par
 	i := m.Policy.Pick(q, candidates, d)
 	if i < 0 {
 		return Target{}, nil, false
+	}
+	if partner == nil {
+		i = d.Follow(q, candidates, c.Before, c.Spare)
 	}
 	c.Regret = d.Regret(m.Policy, q, candidates)
 	if !all {
