@@ -166,6 +166,8 @@ type Facts struct {
 	LoRA []LoRA
 	// Verify is how a Relay's streams are verified.
 	Verify infer.Verify
+	// Salts says whether requests to it carry a cache salt.
+	Salts Salts
 	// KVEvents is where the engine publishes what its KV cache holds, if it is one whole.
 	KVEvents KVEvents
 	// Role is the engine's part in requests as it says itself, where RoleSaid; Meets is how
@@ -180,6 +182,32 @@ type Facts struct {
 	// the wire has no ranks. All other fields except StepTokens apply to all ranks
 	// together.
 	Ranks []Rank
+}
+
+// Salts says whether the requests to an engine carry a cache salt, by which prompts of
+// different callers share nothing in its prefix cache.
+type Salts struct {
+	// Carried is set if they do.
+	Carried bool
+	// Why says why they do not, and what to do. Its subject is the engine.
+	Why string
+	// At says, for a Relay, under which names a body for a path carries the salt; none if it
+	// does not. For a token engine it is nil.
+	At func(path string) []string
+	// Untold is set if the engine's KV events name no salts, so that they tell nothing of
+	// prompts that have one.
+	Untold bool
+}
+
+// Check refuses a request with a salt where none is carried. The gateway hands an engine no
+// such request; this is for an engine that has changed since.
+func (s *Salts) Check(req *infer.Request) *infer.Error {
+	if req.CacheSalt == "" || s.Carried {
+		return nil
+	}
+	err := infer.Errorf(infer.CodeUnsupported, "the engine cannot keep callers' caches apart: it %s", s.Why)
+	err.Retryable = true // another may
+	return err
 }
 
 // Rank is one data-parallel rank of an engine: a queue, a batch and a KV cache of its own.

@@ -26,7 +26,7 @@ func TestPromptThatWasEvictedIsOnItsWayAgain(t *testing.T) {
 		for i := range ids {
 			ids[i] = uint32(10 + i)
 		}
-		prompt := route.Prompt{Blocks: kvindex.AppendChain(nil, route.Root(m.Name, ""), ids, route.BlockTokens), Length: len(ids), ByIDs: true}
+		prompt := route.Prompt{Blocks: kvindex.AppendChain(nil, route.Root(m.Name, "", ""), ids, route.BlockTokens), Length: len(ids), ByIDs: true}
 		match := func() kvindex.Match {
 			var c route.Choice
 			m.Match(snap.Index, &c, &prompt, trace.Now())

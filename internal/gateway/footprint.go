@@ -103,7 +103,7 @@ func (p *preparing) modelRoot() kvindex.Block {
 	if base == "" {
 		base, lora = lora, ""
 	}
-	return route.Root(base, lora)
+	return route.Root(base, lora, p.salt)
 }
 
 // keys are the readers that are not in use.

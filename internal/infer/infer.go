@@ -40,6 +40,10 @@ type Request struct {
 	// engine's own sense of the number; nil is what the engine gives those that do
 	// not say.
 	Priority *int64
+	// CacheSalt divides the engine's prefix cache: the prompt finds there only what requests
+	// of the same salt left. Empty is none. An engine whose Facts do not say that its
+	// requests carry a salt is handed none that has one.
+	CacheSalt string
 	// Logprobs asks for the log probability of each id, and says how many of the
 	// most probable ids there come with it; nil asks for none.
 	Logprobs *int

@@ -13,7 +13,7 @@ const (
 // KVEvent is a change in the part of a rank's KV cache that later prompts can reuse.
 type KVEvent struct {
 	Kind KVEventKind
-	// Page names the page: by all tokens up to its end, and the adapter.
+	// Page names the page: by all tokens up to its end, the adapter and the cache salt.
 	Page uint64
 	// Parent names the page before it, if Chained, in the prompts that it is of.
 	Parent  uint64
@@ -21,6 +21,7 @@ type KVEvent struct {
 	// Tokens are a stored page's own. They must not be changed.
 	Tokens []uint32
 	LoRA   string // a stored page's adapter; empty: none
+	Salt   string // and its request's cache salt
 }
 
 // KVEvents appends what has changed of a rank's KV cache since it was called last, in
@@ -48,7 +49,7 @@ func (k *kv) stored(d *details, i int) {
 	if !k.notes {
 		return
 	}
-	e := KVEvent{Kind: KVStored, Page: d.keys[i], Tokens: d.ids[i*k.pageSize : (i+1)*k.pageSize], LoRA: d.lora}
+	e := KVEvent{Kind: KVStored, Page: d.keys[i], Tokens: d.ids[i*k.pageSize : (i+1)*k.pageSize], LoRA: d.lora, Salt: d.cacheSalt}
 	if i > 0 {
 		e.Parent, e.Chained = d.keys[i-1], true
 	}

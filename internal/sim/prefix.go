@@ -10,14 +10,17 @@ import (
 // never is a length that no request reaches.
 const never = math.MaxInt32
 
-// saltOf returns a value that is mixed into the keys of an adapter's pages, because the
-// same tokens have different KV under another adapter.
-func saltOf(lora string) uint64 {
-	if lora == "" {
+// saltOf returns a value that is mixed into the keys of pages, because the same tokens have
+// different KV under another adapter, and must not be found under another cache salt.
+func saltOf(lora, cacheSalt string) uint64 {
+	if lora == "" && cacheSalt == "" {
 		return 0
 	}
 	h := fnv.New64a()
 	h.Write([]byte(lora))
+	if cacheSalt != "" {
+		h.Write([]byte("\x00" + cacheSalt))
+	}
 	return h.Sum64()
 }
 

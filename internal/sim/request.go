@@ -27,6 +27,9 @@ type Params struct {
 	Priority int
 	// LoRA is the name of an adapter, one of Options.LoRAs; empty is none.
 	LoRA string
+	// CacheSalt divides the prefix cache: the request finds there what those of the same salt
+	// left.
+	CacheSalt string
 	// DPRank is the rank that must take the request, counted from 0. With nil the engine
 	// takes the rank with the fewest requests.
 	DPRank *int
@@ -81,6 +84,7 @@ type Request struct {
 	lease      time.Duration
 	salt       uint64 // of the keys
 	lora       string
+	cacheSalt  string
 	ids        []uint32 // with Options.KVEvents, the prompt
 	keys       []uint64 // of the prompt's full pages
 }
@@ -138,8 +142,9 @@ func (o *Options) Prepare(p Params) (Request, error) {
 		pushed:     p.Pushed,
 		patience:   p.Patience,
 		lease:      p.Lease,
-		salt:       saltOf(p.LoRA),
+		salt:       saltOf(p.LoRA, p.CacheSalt),
 		lora:       p.LoRA,
+		cacheSalt:  p.CacheSalt,
 		stream:     o.Words.Start(nil, p.Seed),
 	}
 	if p.DPRank != nil {

@@ -90,12 +90,12 @@ type details struct {
 	reason   infer.Reason // of a leg whose KV is kept
 	failure  *infer.Error // of a pair that came to nothing
 
-	salt  uint64
-	lora  string
-	ids   []uint32 // of prompt and output, with Options.KVEvents
-	keys  []uint64 // of the full pages of prompt and output
-	table []pageID // the pages it holds
-	keyed int      // of the table, those in the tree
+	salt            uint64
+	lora, cacheSalt string
+	ids             []uint32 // of prompt and output, with Options.KVEvents
+	keys            []uint64 // of the full pages of prompt and output
+	table           []pageID // the pages it holds
+	keyed           int      // of the table, those in the tree
 
 	chunk       int // prompt tokens in the step under way
 	admitted    bool
@@ -124,7 +124,7 @@ func (c *Core) set(ref Ref, p *Request, rank int, created, now int64) {
 		stop: p.stop, script: p.script, scripted: p.scripted, priority: p.priority,
 		interval: p.interval, unsent: d.unsent[:0],
 		leg: p.leg, patience: p.patience, lease: p.lease, fresh: p.fresh, pushed: p.pushed, ready: forever, until: forever,
-		salt: p.salt, lora: p.lora, ids: p.ids, keys: p.keys, table: d.table[:0],
+		salt: p.salt, lora: p.lora, cacheSalt: p.cacheSalt, ids: p.ids, keys: p.keys, table: d.table[:0],
 		matched: -1,
 		stamps:  infer.Stamps{ServerCreated: created, QueueStart: now},
 	}

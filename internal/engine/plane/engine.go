@@ -251,8 +251,17 @@ func (e *Engine) factsOf(f *planepb.Facts) engine.Facts {
 		Software:      f.GetSoftware(),
 		Instance:      f.GetInstance(),
 		Carries:       infer.ParseCarries(f.GetCarries())&wireCarries | infer.CarriesUsual,
+		Salts:         salts(f.GetCacheSalt()),
 		KVEvents:      e.kvEvents(f.GetKvEvents()),
 	}
+}
+
+// salts says whether an engine acts on the cache salts of requests.
+func salts(carried bool) engine.Salts {
+	if carried {
+		return engine.Salts{Carried: true}
+	}
+	return engine.Salts{Why: "does not say cache_salt in its Facts: it is older than that field of the plane; start a newer one"}
 }
 
 // kvEvents returns the address at which an engine with one rank publishes its KV events.

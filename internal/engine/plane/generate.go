@@ -34,6 +34,9 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 		return nil, mux.Unavailable(e.opts.Name, nil)
 	}
 	wire, bad := submitRequest(req, s.facts.Carries)
+	if bad == nil {
+		bad = s.facts.Salts.Check(req)
+	}
 	if bad != nil {
 		return nil, bad
 	}
@@ -148,6 +151,7 @@ func submitRequest(req *infer.Request, carries infer.Carries) (*planepb.SubmitRe
 		FrequencyPenalty:  req.Sampling.FrequencyPenalty,
 		RepetitionPenalty: req.Sampling.RepetitionPenalty,
 		Guide:             guideOf(req.Guide),
+		CacheSalt:         req.CacheSalt,
 	}
 	for _, b := range req.Sampling.LogitBias {
 		wire.LogitBias = append(wire.LogitBias, &planepb.LogitBias{Id: b.ID, Value: b.Value})

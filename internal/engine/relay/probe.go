@@ -33,7 +33,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 		return facts, err
 	}
 	e.said = e.software(ctx, owner)
-	facts.Lacks = e.said.lacks
+	facts.Lacks, facts.Salts = e.said.lacks, e.said.salts
 	facts.Role, facts.RoleSaid, facts.Meets, facts.Forgets = e.said.role, e.said.roleSaid, e.said.meets, e.said.forgets
 	e.alone.Store(e.said.alone)
 	if owner == "vllm" && e.opts.AskHalves {
@@ -122,6 +122,7 @@ func verify(owner string) infer.Verify {
 type software struct {
 	owner    string // as in its model list
 	lacks    []infer.Lack
+	salts    engine.Salts
 	role     infer.Role
 	roleSaid bool
 	meets    engine.Meets
@@ -133,11 +134,11 @@ type software struct {
 // software finds out, of engines that name themselves in their model list. One that does not say this time is
 // what it said it was before, unless its model list has another owner now.
 func (e *Engine) software(ctx context.Context, owner string) software {
-	now := software{owner: owner}
+	now := software{owner: owner, salts: engine.Salts{Why: untoldSalts}}
 	var err error
 	switch owner {
 	case "vllm":
-		now.lacks, err = e.vllm(ctx)
+		now.lacks, now.salts, err = e.vllm(ctx)
 	case "sglang":
 		err = e.sglang(ctx, &now)
 	}
@@ -158,6 +159,7 @@ func (e *Engine) sglang(ctx context.Context, now *software) error {
 	if err != nil {
 		return err
 	}
+	now.salts = mode.Salts()
 	now.lacks, now.roleSaid, now.loads = mode.APILacks(), mode.Known(), mode.LoadsPath()
 	now.forgets = mode.Forgets()
 	now.role, now.meets, now.alone = mode.Role(), mode.Meets(e.opts.URL.Hostname()), mode.Alone(-1)
@@ -166,12 +168,43 @@ func (e *Engine) sglang(ctx context.Context, now *software) error {
 
 // vllm reads a vLLM server's release. No mode of it loses anything without a word: its
 // front end refuses what its engine does not do.
-func (e *Engine) vllm(ctx context.Context) ([]infer.Lack, error) {
+func (e *Engine) vllm(ctx context.Context) ([]infer.Lack, engine.Salts, error) {
 	version, err := vllmserver.Version(ctx, e.client)
 	if err != nil {
-		return nil, err
+		return nil, engine.Salts{Why: untoldSalts}, err
 	}
-	return vllmLacks(version), nil
+	return vllmLacks(version), vllmSalts(version), nil
+}
+
+// untoldSalts is why an engine is not trusted with a salt: a server that does not know the
+// field passes over it without a word.
+const untoldSalts = "does not say that it is vLLM or SGLang, whose API reads cache_salt, and may pass over it"
+
+// vllmSalts says at which paths a release of vLLM reads cache_salt.
+func vllmSalts(version string) engine.Salts {
+	r := vllmserver.ParseRelease(version)
+	if r == (vllmserver.Release{}) || r.Before(vllmserver.WithIDs) {
+		return engine.Salts{Why: fmt.Sprintf("is vLLM %q, of which it is not known that its API reads cache_salt; 0.12 and later read it", version)}
+	}
+	return engine.Salts{Carried: true, At: func(target string) []string {
+		since, ok := vllmSalted[strings.TrimPrefix(target[strings.LastIndex(target, "/v1/")+1:], "/")]
+		if !ok || r.Before(since) {
+			return nil
+		}
+		return saltFields
+	}}
+}
+
+var saltFields = []string{"cache_salt"}
+
+// vllmSalted are the paths at which vLLM reads cache_salt, and since which of the releases
+// whose definitions were compared (docs/isolation.md).
+var vllmSalted = map[string]vllmserver.Release{
+	"v1/chat/completions": vllmserver.WithIDs, "v1/completions": vllmserver.WithIDs, "v1/responses": vllmserver.WithIDs,
+	"v1/messages": {Major: 0, Minor: 28}, "v1/chat/completions/batch": vllmserver.WithGenerate,
+	"v1/embeddings": vllmserver.WithGenerate, "pooling": vllmserver.WithGenerate, "classify": vllmserver.WithGenerate,
+	"score": vllmserver.WithGenerate, "v1/score": vllmserver.WithGenerate,
+	"rerank": vllmserver.WithGenerate, "v1/rerank": vllmserver.WithGenerate, "v2/rerank": vllmserver.WithGenerate,
 }
 
 // vllmLacks returns what a release of vLLM passes over. Those before 0.12 had other

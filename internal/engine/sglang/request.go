@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"weir/internal/engine/idstream"
+	"weir/internal/engine/sglangmode"
 	"weir/internal/infer"
 )
 
@@ -73,6 +74,12 @@ func (srv *server) appendRequest(b []byte, req *infer.Request, rank int) ([]byte
 		b = strconv.AppendInt(b, int64(from), 10)
 		b = append(b, `,"top_logprobs_num":`...)
 		b = strconv.AppendInt(b, int64(*req.Logprobs), 10)
+	}
+	if req.CacheSalt != "" {
+		for _, name := range sglangmode.SaltFields {
+			b = append(append(append(b, `,"`...), name...), `":`...)
+			b = idstream.AppendString(b, req.CacheSalt)
+		}
 	}
 	if reasons {
 		b = append(b, `,"require_reasoning":true`...)

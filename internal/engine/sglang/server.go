@@ -166,7 +166,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	}
 	srv.lacks = srv.mode.Lacks()
 	srv.carries = srv.carries.Without(srv.lacks)
-	facts.Carries, facts.Lacks = srv.carries, srv.lacks
+	facts.Carries, facts.Lacks, facts.Salts = srv.carries, srv.lacks, srv.mode.Salts()
 	e.add(srv, &facts)
 	e.readLoads(ctx, srv)
 	e.server.Store(srv)

@@ -38,6 +38,7 @@ type codec struct {
 	idsAsPair         bool             // ids are written as a pair, not as an extension
 
 	ranks bool // a request names the rank that it is for
+	salts int  // fields of a request by which it carries a cache salt
 
 	columns []column // of the outputs, by position; those after the last are not read
 	finish  int      // where an AbortReq has its reason
@@ -122,6 +123,12 @@ func newCodec(wire map[string]structure) (*codec, error) {
 	if c.ranks = slices.Contains(wire[tagRequest].Fields, "routed_dp_rank"); c.ranks { // from 0.5.10 on
 		fields["routed_dp_rank"], fields["disagg_prefill_dp_rank"] = ofInt, ofInt
 	}
+	for _, name := range sglangmode.SaltFields { // from 0.5.3 and 0.5.18 on
+		if slices.Contains(wire[tagRequest].Fields, name) {
+			fields[name] = ofText
+			c.salts++
+		}
+	}
 	if c.request, err = newForm(tagRequest, tagRequest, wire[tagRequest], fields); err != nil {
 		return nil, err
 	}
@@ -156,6 +163,14 @@ func newCodec(wire map[string]structure) (*codec, error) {
 		return nil, fmt.Errorf("%s has no field finished_reason", tagAbort)
 	}
 	return c, c.setColumns(wire[tagOutputs].Fields)
+}
+
+// saltsOf says whether requests to a release carry a cache salt.
+func (c *codec) saltsOf(release string) engine.Salts {
+	if c.salts == 0 {
+		return engine.Salts{Why: fmt.Sprintf("is SGLang %s, whose requests have no extra_key; 0.5.3 and later have it", release)}
+	}
+	return engine.Salts{Carried: true, Untold: c.salts < len(sglangmode.SaltFields)}
 }
 
 // newForm cuts a sample at the fields given, all of which it must have.
@@ -239,6 +254,10 @@ func (c *codec) appendRequest(b []byte, req *infer.Request, or *engine.Additions
 		case "bootstrap_host", "bootstrap_port", "bootstrap_room", "disagg_prefill_dp_rank":
 			if req.Half != nil {
 				return appendHalf(b, field, &req.Half.Bootstrap)
+			}
+		case "extra_key", "cache_salt":
+			if req.CacheSalt != "" {
+				return msgp.AppendString(b, req.CacheSalt)
 			}
 		case "priority":
 			if req.Priority != nil {

@@ -102,7 +102,7 @@ func (e *Engine) state() engine.State {
 			Models: models, LoRA: lora, ContextLength: s.manifest.ContextLength, MaxRunning: a.maxRunning * s.manifest.Ranks, SideBySide: s.manifest.Ranks, Ranks: ranks,
 			KVTokens: a.kv * s.manifest.Ranks, StepTokens: a.chunk, KVEvents: events,
 			Role: s.manifest.Started.Role(), RoleSaid: s.manifest.Started.Known(), Meets: s.manifest.Started.Meets(s.manifest.BootstrapHost),
-			Forgets: s.manifest.Started.Forgets(), Software: s.software(), Instance: s.manifest.Instance, Carries: s.manifest.carries(), Lacks: s.manifest.lacks,
+			Forgets: s.manifest.Started.Forgets(), Software: s.software(), Instance: s.manifest.Instance, Carries: s.manifest.carries(), Lacks: s.manifest.lacks, Salts: s.codec.saltsOf(s.manifest.Version),
 		}}
 	}
 	err := e.host.Why()

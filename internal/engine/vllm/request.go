@@ -61,6 +61,10 @@ func (srv *server) appendRequest(b []byte, req *infer.Request, generate bool) ([
 		b = append(b, `,"priority":`...)
 		b = strconv.AppendInt(b, *req.Priority, 10)
 	}
+	if req.CacheSalt != "" {
+		b = append(b, `,"cache_salt":`...)
+		b = idstream.AppendString(b, req.CacheSalt)
+	}
 	if h := req.Half; h != nil && h.Params != nil {
 		b = append(append(b, `,"kv_transfer_params":`...), h.Params...)
 	}

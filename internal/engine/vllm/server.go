@@ -82,7 +82,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	if srv.generate {
 		srv.carries |= infer.CarriesMedia
 	}
-	facts.Carries = srv.carries
+	facts.Carries, facts.Salts = srv.carries, engine.Salts{Carried: true}
 	if e.flags.AskHalves {
 		if e.met.Way == engine.Nowhere {
 			if e.met, err = vllmserver.Meets(ctx, e.client, srv.model, e.flags.Decodes); err != nil {

@@ -109,7 +109,7 @@ func (e *Engine) bind() (doors []coreclient.Door, err error) {
 
 // state is what to report.
 func (e *Engine) state() engine.State {
-	facts := engine.Facts{Models: []string{e.opts.Model}, Carries: infer.CarriesAll, LoRA: e.loraFacts()}
+	facts := engine.Facts{Models: []string{e.opts.Model}, Carries: infer.CarriesAll, Salts: engine.Salts{Carried: true}, LoRA: e.loraFacts()}
 	up := 0
 	var why error
 	for _, r := range e.ranks {

@@ -65,7 +65,7 @@ func appendAdd(b []byte, req *infer.Request, with *lora, of *trace.Caller, o *Op
 	} else {
 		b = msgp.AppendNil(b) // lora_request
 	}
-	b = msgp.AppendNil(b) // cache_salt
+	b = appendSalt(b, req.CacheSalt)
 	b = msgp.AppendNil(b) // data_parallel_rank
 	if fields > addPriority {
 		b = msgp.AppendNil(b)    // prompt_embeds
@@ -83,6 +83,14 @@ func appendAdd(b []byte, req *infer.Request, with *lora, of *trace.Caller, o *Op
 		b = msgp.AppendBool(b, true)  // reasoning_ended
 	}
 	return b
+}
+
+// appendSalt appends cache_salt: the engine takes one that is empty for a value.
+func appendSalt(b []byte, salt string) []byte {
+	if salt == "" {
+		return msgp.AppendNil(b)
+	}
+	return msgp.AppendString(b, salt)
 }
 
 // appendTrace appends trace_headers. The engine gives them back with each output, which is

@@ -32,8 +32,9 @@ type Event struct {
 	Tokens    []uint32
 	BlockSize int
 	LoRA      string // the adapter's name; empty: none
-	// Salted is set if the engine named a salt.
-	Salted bool
+	// Salt is the cache salt of the prompt, where the engine names it; vLLM does so with the
+	// first block alone.
+	Salt string
 	// Keyed has an entry for each block, if the engine reports it: whether the block
 	// depends on more than its ids and adapter, such as a salt, media or embeddings.
 	Keyed []bool
@@ -57,6 +58,7 @@ const (
 type Decoder struct {
 	event Event
 	keyed []bool
+	salt  bool // the event's salt is a key of its first block
 }
 
 // errForm is of a batch that is not of a form that is known.
@@ -116,7 +118,7 @@ func (d *Decoder) Decode(batch []byte, do func(*Event) error) (unknown int, err 
 func (d *Decoder) reset() {
 	e := &d.event
 	*e = Event{Hashes: e.Hashes[:0], Tokens: e.Tokens[:0], Group: -1}
-	d.keyed = d.keyed[:0]
+	d.keyed, d.salt = d.keyed[:0], false
 }
 
 // trim lets go of buffers that one large event has made.
@@ -200,6 +202,9 @@ func (d *Decoder) judge() error {
 		if len(d.keyed) != len(e.Hashes) {
 			return fmt.Errorf("a BlockStored of %d blocks with extra keys of %d", len(e.Hashes), len(d.keyed))
 		}
+		if d.salt && (e.Chained || d.keyed[0]) { // it is no prompt's first block, or has other keys too
+			e.Salt, d.keyed[0] = "", true
+		}
 		e.Keyed = d.keyed
 	}
 	return nil
@@ -238,9 +243,7 @@ func (d *Decoder) member(name string, b []byte) ([]byte, error) {
 		}
 		e.LoRA, b, err = word(b)
 	case "cache_salt":
-		var salt string
-		salt, b, err = word(b)
-		e.Salted = salt != ""
+		e.Salt, b, err = word(b)
 	case "extra_keys":
 		e.Tells = true
 		return each(b, maxHashes, d.extra)
@@ -271,18 +274,25 @@ func (d *Decoder) salt(b []byte) ([]byte, error) {
 }
 
 // extra takes the keys of a block: nothing, or a list of them, of which the name of the
-// adapter is one.
+// adapter is one. If the only other key of a prompt's first block is a word, it is the salt.
 func (d *Decoder) extra(b []byte) ([]byte, error) {
 	keyed := false
 	if msgp.IsNil(b) {
 		d.keyed = append(d.keyed, keyed)
 		return msgp.ReadNilBytes(b)
 	}
-	first := true
+	e := &d.event
+	first, salt := true, len(d.keyed) == 0 && !e.Chained
 	rest, err := each(b, maxHashes, func(b []byte) ([]byte, error) {
-		if name, rest, err := msgp.ReadStringZC(b); first && err == nil && d.event.LoRA != "" && string(name) == d.event.LoRA {
-			first = false
-			return rest, nil
+		if name, rest, err := msgp.ReadStringZC(b); err == nil {
+			switch {
+			case first && e.LoRA != "" && string(name) == e.LoRA:
+				first = false
+				return rest, nil
+			case salt && !d.salt && !keyed && len(name) <= maxSalt:
+				e.Salt, d.salt, first = string(name), true, false
+				return rest, nil
+			}
 		}
 		keyed, first = true, false
 		return msgp.Skip(b)
@@ -290,6 +300,9 @@ func (d *Decoder) extra(b []byte) ([]byte, error) {
 	d.keyed = append(d.keyed, keyed)
 	return rest, err
 }
+
+// maxSalt bounds a salt that is told as a key; vLLM takes no longer ones.
+const maxSalt = 1 << 10
 
 // each calls do for every member of an array, of which there may be most.
 func each(b []byte, most int, do func(b []byte) ([]byte, error)) ([]byte, error) {

@@ -22,9 +22,11 @@
 // package kvindex, in which prompts are looked up, are computed from these.
 //
 // A prompt with a salt or media cannot use a block with the same ids but without them.
-// vLLM reports salt and media with each block (extra_keys). SGLang reports salts only in
-// its latest releases, but the hash of a prompt's first block without a salt can be
-// computed: if it differs, the block is private. Private blocks are kept by name only.
+// vLLM reports salt and media with each block (extra_keys), the salt with a prompt's first.
+// SGLang reports salts from 0.5.18 on (cache_salt). Blocks with a salt are found by prompts
+// with the same one: their chain begins at another root. All other blocks with keys are
+// private, and kept by name only. So is a first block of SGLang's that names no salt and does
+// not have the hash that its ids alone give.
 //
 // # Bounds
 //

@@ -17,14 +17,14 @@ import (
 
 const index = 16
 
-func root(lora string) kvindex.Block { return kvindex.Root(0, "model", lora) }
+func root(lora, salt string) kvindex.Block { return kvindex.Root(0, "model", lora, salt) }
 
 func newRank(replays bool) *Rank {
 	return New(Options{IndexTokens: index, Root: root, Replays: replays, Budget: NewBudget(math.MaxInt64)})
 }
 
 func chainOf(lora string, ids []uint32) []kvindex.Block {
-	return kvindex.AppendChain(nil, root(lora), ids, index)
+	return kvindex.AppendChain(nil, root(lora, ""), ids, index)
 }
 
 func idsFrom(seed, n int) []uint32 {
@@ -155,7 +155,7 @@ func TestNotResident(t *testing.T) {
 		forms []form
 		e     Event
 	}{
-		"salted":         {[]form{vllmMap, vllmArray, sglangArray, sglangMap}, event(func(e *Event) { e.Salted = true })},
+		"salted":         {[]form{vllmMap, vllmArray, sglangArray, sglangMap}, event(func(e *Event) { e.Salt = "salt" })},
 		"salted unsaid":  {[]form{sglangArray, sglangMap}, event(func(e *Event) { e.Hashes = named(append(slices.Clone(ids), 5), 17)[:1]; e.Tokens = ids[:16] })},
 		"in memory":      {[]form{vllmMap, sglangArray}, event(func(e *Event) { e.Medium = "CPU_PINNED" })},
 		"sliding window": {[]form{vllmMap, vllmArray}, event(func(e *Event) { e.Spec = "sliding_window" })},
@@ -168,12 +168,15 @@ func TestNotResident(t *testing.T) {
 			if got := r.Resident(chainOf("", ids), 321); got != 0 {
 				t.Errorf("%s, form %d: %d blocks are there", name, f, got)
 			}
-			want := 0
-			if name == "an adapter's" {
-				want = 21
-			}
-			if got := r.Resident(chainOf("adapter", append(slices.Clone(ids), idsFrom(8, 16)...)), 340); got != want {
-				t.Errorf("%s, form %d: %d blocks of the adapter's are there", name, f, got)
+			for who, chain := range map[string]kvindex.Block{"an adapter's": root("adapter", ""), "salted": root("", "salt"), "another salt's": root("", "other")} {
+				want := 0
+				if name == who {
+					want = 21
+				}
+				all := append(slices.Clone(ids), idsFrom(8, 16)...)
+				if got := r.Resident(kvindex.AppendChain(nil, chain, all, index), 340); got != want {
+					t.Errorf("%s, form %d: %d blocks are there of what is %s, want %d", name, f, got, who, want)
+				}
 			}
 		}
 	}

@@ -31,8 +31,9 @@ type Options struct {
 	// BlockTokens is how many tokens a block of the engine has, 0 where only its events
 	// say it.
 	BlockTokens int
-	// Root gives where prompts for an adapter begin in the index; empty is none.
-	Root func(lora string) kvindex.Block
+	// Root gives where prompts for an adapter and with a cache salt begin in the index; empty
+	// is none of either.
+	Root func(lora, salt string) kvindex.Block
 	// Replays is set if batches can be asked for again.
 	Replays bool
 	Budget  *Budget

@@ -18,7 +18,7 @@ import (
 // An engine may hold copies of a block, which it stores and removes one by one, so the
 // copies are counted.
 type tree struct {
-	root     func(lora string) kvindex.Block
+	root     func(lora, salt string) kvindex.Block
 	index    int // tokens of a block of the index
 	budget   *Budget
 	named    map[uint64]int32
@@ -50,7 +50,7 @@ type node struct {
 	opaque       bool  // it is not known by its ids
 }
 
-func newTree(root func(lora string) kvindex.Block, index, size int, budget *Budget) *tree {
+func newTree(root func(lora, salt string) kvindex.Block, index, size int, budget *Budget) *tree {
 	t := &tree{root: root, index: index, budget: budget, resident: xsync.NewMap[kvindex.Block, int32]()}
 	t.size = size
 	t.clear()
@@ -132,13 +132,13 @@ func (t *tree) store(e *Event) outcome {
 			at, first = n, false
 			continue
 		}
-		opaque := t.nodes[at].opaque || e.Salted || e.Tells && e.Keyed[i]
-		if !opaque && first && !e.Tells && e.LoRA == "" {
+		opaque := t.nodes[at].opaque || e.Tells && e.Keyed[i]
+		if !opaque && first && !e.Tells && e.LoRA == "" && e.Salt == "" {
 			if opaque = name != FirstHash(ids); opaque {
 				t.doubtful = true
 			}
 		}
-		if !opaque && first {
+		if !opaque && first && e.Salt == "" {
 			t.proven = true
 		}
 		if t.nodes[at].end > maxPrompt-int32(t.size) {
@@ -149,7 +149,7 @@ func (t *tree) store(e *Event) outcome {
 			return full
 		}
 		if t.nodes[n].opaque = opaque; !opaque {
-			t.place(n, ids, e.LoRA)
+			t.place(n, ids, e)
 		}
 		at, first = n, false
 	}
@@ -215,10 +215,10 @@ func (t *tree) add(above int32, name uint64, ids []uint32) (int32, bool) {
 
 // place finds the blocks of the index that end in a node, and marks the last of them as
 // resident if both end together.
-func (t *tree) place(i int32, ids []uint32, lora string) {
+func (t *tree) place(i int32, ids []uint32, e *Event) {
 	n := &t.nodes[i]
 	if n.above == 0 {
-		n.chain = t.root(lora)
+		n.chain = t.root(e.LoRA, e.Salt)
 	}
 	before := int(n.end) - t.size
 	if over := before % t.index; over > 0 {

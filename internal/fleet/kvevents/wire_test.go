@@ -91,8 +91,8 @@ func appendEvent(b []byte, f form, e *Event) []byte {
 					if e.LoRA != "" {
 						keys = append(keys, e.LoRA)
 					}
-					if e.Salted && i == 0 && !e.Chained {
-						keys = append(keys, "salt")
+					if e.Salt != "" && i == 0 && !e.Chained {
+						keys = append(keys, e.Salt)
 					}
 					if len(keys) == 0 {
 						b = msgp.AppendNil(b)
@@ -109,13 +109,13 @@ func appendEvent(b []byte, f form, e *Event) []byte {
 					return msgp.AppendMapStrStr(b, map[string]string{"a": "b"})
 				}})
 		case sglangMap:
-			if e.Salted {
-				members = append(members, member{"cache_salt", text("salt")})
+			if e.Salt != "" {
+				members = append(members, member{"cache_salt", text(e.Salt)})
 			}
 			members = append(members, member{"lora_name", text(e.LoRA)})
 		case sglangArray:
-			if e.Salted {
-				members = append(members, member{"", func(b []byte) []byte { return msgp.AppendMapStrStr(b, map[string]string{"cache_salt": "salt"}) }})
+			if e.Salt != "" {
+				members = append(members, member{"", func(b []byte) []byte { return msgp.AppendMapStrStr(b, map[string]string{"cache_salt": e.Salt}) }})
 			}
 		}
 	}

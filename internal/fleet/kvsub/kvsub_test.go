@@ -170,7 +170,7 @@ func stored(id uint32) []byte {
 
 func newRank(replays bool) *kvevents.Rank {
 	return kvevents.New(kvevents.Options{IndexTokens: 16, Replays: replays, Budget: kvevents.NewBudget(1 << 20),
-		Root: func(string) kvindex.Block { return kvindex.Root(0) }})
+		Root: func(_, _ string) kvindex.Block { return kvindex.Root(0) }})
 }
 
 // has says whether the rank believes that the prompt of an id is there.

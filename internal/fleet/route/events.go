@@ -8,9 +8,16 @@ import (
 	"weir/internal/fleet/kvindex"
 )
 
-// Root is where the blocks of prompts for a model begin, and for an adapter of it, whose
-// name is empty where there is none.
-func Root(base, lora string) kvindex.Block { return kvindex.Root(0, base, lora) }
+// Root is where the blocks of prompts for a model begin, for an adapter of it and with a cache
+// salt; either is empty where there is none. Prompts of different salts have no block in
+// common.
+func Root(base, lora, salt string) kvindex.Block {
+	root := kvindex.Root(0, base, lora)
+	if salt != "" {
+		root = kvindex.Root(uint64(root), salt)
+	}
+	return root
+}
 
 // Events are what an engine publishes of its KV cache during one life.
 type Events struct {
@@ -24,7 +31,7 @@ type Events struct {
 func NewEvents(base string, blockTokens int, replays bool, budget *kvevents.Budget) *Events {
 	return &Events{base: base, Rank: kvevents.New(kvevents.Options{
 		IndexTokens: BlockTokens, BlockTokens: blockTokens, Replays: replays, Budget: budget,
-		Root: func(lora string) kvindex.Block { return Root(base, lora) },
+		Root: func(lora, salt string) kvindex.Block { return Root(base, lora, salt) },
 	})}
 }
 

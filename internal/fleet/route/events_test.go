@@ -52,7 +52,7 @@ func TestEventsCorrect(t *testing.T) {
 	for i := range ids {
 		ids[i] = uint32(i + 1)
 	}
-	blocks := kvindex.AppendChain(nil, Root("m", ""), ids, BlockTokens)
+	blocks := kvindex.AppendChain(nil, Root("m", "", ""), ids, BlockTokens)
 	prompt := Prompt{Blocks: blocks, Length: 400, ByIDs: true}
 	var c Choice
 	match := func(now int64) kvindex.Match {
@@ -156,7 +156,7 @@ func TestForgets(t *testing.T) {
 			of[forgets] = r
 		}
 		ids := make([]uint32, 400)
-		blocks := kvindex.AppendChain(nil, Root("m", ""), ids, BlockTokens)
+		blocks := kvindex.AppendChain(nil, Root("m", "", ""), ids, BlockTokens)
 		for forgets, r := range of {
 			r.Books.Place(blocks, 0)
 			var c Choice

@@ -3,6 +3,7 @@ package kvpub
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 
 	"github.com/tinylib/msgp/msgp"
 
@@ -67,7 +68,7 @@ func (e *encoder) together(events []sim.KVEvent) int {
 	n := 1
 	for ; n < len(events); n++ {
 		a, b := &events[n-1], &events[n]
-		stored := a.Kind == sim.KVStored && b.Kind == sim.KVStored && b.Chained && b.Parent == a.Page && b.LoRA == a.LoRA
+		stored := a.Kind == sim.KVStored && b.Kind == sim.KVStored && b.Chained && b.Parent == a.Page && b.LoRA == a.LoRA && b.Salt == a.Salt
 		removed := a.Kind == sim.KVRemoved && b.Kind == sim.KVRemoved
 		if !(stored && e.form != SGLangArrays || removed && e.form == SGLang) {
 			break
@@ -117,8 +118,12 @@ func (e *encoder) stored(w *writer, events []sim.KVEvent) {
 	switch {
 	case e.form == VLLM:
 		members = 10
-	case e.form == SGLang && first.LoRA != "":
-		members = 7
+	case e.form == SGLang:
+		for _, word := range []string{first.LoRA, first.Salt} {
+			if word != "" {
+				members++
+			}
+		}
 	}
 	w.begin("BlockStored", members)
 	e.hashes(w)
@@ -136,7 +141,10 @@ func (e *encoder) stored(w *writer, events []sim.KVEvent) {
 	w.number("block_size", e.pageSize)
 	w.word("lora_id", "")
 	w.word("medium", "GPU")
-	if members > 6 {
+	if e.form == SGLang && first.Salt != "" {
+		w.word("cache_salt", first.Salt)
+	}
+	if e.form == VLLM || e.form == SGLang && first.LoRA != "" {
 		w.word("lora_name", first.LoRA)
 	}
 	if e.form != VLLM {
@@ -144,19 +152,33 @@ func (e *encoder) stored(w *writer, events []sim.KVEvent) {
 	}
 	w.member("extra_keys")
 	w.b = msgp.AppendArrayHeader(w.b, uint32(len(events)))
-	for range events {
-		if first.LoRA == "" {
-			w.b = msgp.AppendNil(w.b)
-		} else {
-			w.b = msgp.AppendString(msgp.AppendArrayHeader(w.b, 1), first.LoRA)
+	for i := range events {
+		salt := ""
+		if !events[i].Chained { // the names of the blocks behind follow from the first one's
+			salt = first.Salt
 		}
+		w.b = appendKeys(w.b, first.LoRA, salt)
 	}
 	w.number("group_idx", 0)
 	w.word("kv_cache_spec_kind", "full_attention")
 }
 
-// add names a page as SGLang does: by the first bytes of a digest of the digest before it
-// and the page's ids. Since 0.5.23 adapters have separate names.
+// appendKeys appends the extra keys of a block: the words that are not empty, or nil.
+func appendKeys(b []byte, words ...string) []byte {
+	words = slices.DeleteFunc(words, func(w string) bool { return w == "" })
+	if len(words) == 0 {
+		return msgp.AppendNil(b)
+	}
+	b = msgp.AppendArrayHeader(b, uint32(len(words)))
+	for _, w := range words {
+		b = msgp.AppendString(b, w)
+	}
+	return b
+}
+
+// add names a page as SGLang does: by the first bytes of a digest of the digest before it,
+// which is the salt's for a first page, and the page's ids. Since 0.5.23 adapters have
+// separate names.
 func (e *encoder) add(v *sim.KVEvent) {
 	if e.form == VLLM {
 		return
@@ -165,6 +187,9 @@ func (e *encoder) add(v *sim.KVEvent) {
 	if v.Chained {
 		before := e.pages[v.Parent].digest
 		h.Write(before[:])
+	} else if e.form == SGLang && v.Salt != "" {
+		seed := sha256.Sum256([]byte("sglang-cache-salt-v1\x00" + v.Salt))
+		h.Write(seed[:])
 	}
 	var word [4]byte
 	for _, id := range v.Tokens {

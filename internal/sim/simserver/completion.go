@@ -124,6 +124,18 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 		return nil, err
 	}
 	params.LoRA = lora
+	switch a.voice {
+	case vllm:
+		params.CacheSalt, err = req.saltFields.vllm()
+	case sglang: // one for all prompts
+		var one []string
+		if one, err = req.saltFields.sglang(1); err == nil {
+			params.CacheSalt = one[0]
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
 	if a.n, err = req.choices(); err != nil {
 		return nil, err
 	}

@@ -64,6 +64,7 @@ type completionRequest struct {
 
 	pairFields
 	modeFields
+	saltFields
 }
 
 // showStop reports whether the string or id that stops an output is shown.

@@ -87,6 +87,7 @@ func (p *planeServer) Describe(context.Context, *planepb.DescribeRequest) (*plan
 		StepTokens:    uint32(min(o.StepTokens, o.ChunkedPrefill)),
 		Ranks:         uint32(o.DPSize),
 		KvEvents:      p.kvEvents(),
+		CacheSalt:     true,
 	}, nil
 }
 
@@ -186,7 +187,7 @@ func (p *planeServer) Submit(ctx context.Context, req *planepb.SubmitRequest) (*
 	}
 	params := sim.Params{
 		Prompt: prompt.ids, MaxTokens: int(req.MaxTokens), MinTokens: int(req.MinTokens),
-		IgnoreEOS: req.IgnoreEos, StopIDs: req.StopIds, Seed: uint64(req.GetSeed()),
+		IgnoreEOS: req.IgnoreEos, StopIDs: req.StopIds, Seed: uint64(req.GetSeed()), CacheSalt: req.GetCacheSalt(),
 		Stall: faulty && fault.Kind == sim.Stall, StallAfter: fault.After,
 	}
 	if req.GetToContext() {

@@ -54,6 +54,7 @@ type generateRequest struct {
 	ReturnRoutedExperts  jsontext.Value `json:"return_routed_experts"`
 
 	pairFields
+	saltFields
 }
 
 // samplingParams are /generate's sampling_params. Null means the default;
@@ -269,6 +270,10 @@ func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (it
 	if err != nil {
 		return nil, false, err
 	}
+	salts, err := req.saltFields.sglang(len(prompts))
+	if err != nil {
+		return nil, false, err
+	}
 	pairs, err := req.pairFields.each(len(prompts), n)
 	if err != nil {
 		return nil, false, err
@@ -311,7 +316,7 @@ func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (it
 		it.params = sim.Params{
 			Prompt: prompt, MaxTokens: max(1, it.limit), MinTokens: valueOr(s.MinNewTokens, 0),
 			IgnoreEOS: valueOr(s.IgnoreEOS, false), StopIDs: s.StopTokenIDs,
-			Priority: req.Priority, LoRA: loras[i], DPRank: req.RoutedDPRank,
+			Priority: req.Priority, LoRA: loras[i], CacheSalt: salts[i], DPRank: req.RoutedDPRank,
 			StreamInterval: valueOr(s.StreamInterval, 0),
 		}
 		if it.params.IgnoreEOS {

@@ -31,6 +31,8 @@ type generateIDs struct {
 	StreamOptions    jsontext.Value `json:"stream_options"`
 	Priority         int            `json:"priority"`
 	KVTransferParams jsontext.Value `json:"kv_transfer_params"`
+
+	saltFields
 }
 
 // idAnswer is the answer to a request to /inference/v1/generate: that to a completion, of
@@ -119,6 +121,7 @@ func (a *idAnswer) asCompletion(req *generateIDs) (*completionRequest, error) {
 		return nil, err
 	}
 	as.Prompt, as.Model, as.Priority, as.KVTransferParams, as.ReturnTokenIDs = b, req.Model, req.Priority, req.KVTransferParams, true
+	as.saltFields = req.saltFields
 	as.Stream, as.StreamOptions = req.Stream, nil
 	if req.Stream && given(req.StreamOptions) {
 		if err := decode(req.StreamOptions, &as.StreamOptions); err != nil {

@@ -42,6 +42,7 @@ type messagesRequest struct {
 	} `json:"output_config"`
 	TemplateKwargs   jsontext.Value `json:"chat_template_kwargs"`
 	KVTransferParams jsontext.Value `json:"kv_transfer_params"`
+	saltFields
 }
 
 type messagesMessage struct {
@@ -193,7 +194,7 @@ func appendMessage(all []chatMessage, role string, blocks []messagesBlock) ([]ch
 
 // completion makes a chat of the request.
 func (r *messagesRequest) completion() (req *completionRequest, err error) {
-	req = &completionRequest{Model: r.Model, MaxTokens: r.MaxTokens, Stream: r.Stream, KVTransferParams: r.KVTransferParams}
+	req = &completionRequest{Model: r.Model, MaxTokens: r.MaxTokens, Stream: r.Stream, KVTransferParams: r.KVTransferParams, saltFields: r.saltFields}
 	req.TemplateKwargs = r.TemplateKwargs
 	if req.Messages, err = r.chat(); err != nil {
 		return nil, err

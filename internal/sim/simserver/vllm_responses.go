@@ -38,6 +38,7 @@ type responsesRequest struct {
 	Structured       jsontext.Value  `json:"structured_outputs"`
 	TemplateKwargs   jsontext.Value  `json:"chat_template_kwargs"`
 	KVTransferParams jsontext.Value  `json:"kv_transfer_params"`
+	saltFields
 
 	// Told again.
 	Metadata         jsontext.Value `json:"metadata"`
@@ -249,7 +250,7 @@ func appendItem(all []chatMessage, it *responsesItem) ([]chatMessage, error) {
 // completion makes a chat of the request.
 func (r *responsesRequest) completion(tools []chatTool) (req *completionRequest, err error) {
 	req = &completionRequest{Model: r.Model, MaxTokens: r.MaxOutputTokens, Stream: r.Stream, Seed: r.Seed, Stop: r.Stop, StopTokenIDs: r.StopTokenIDs,
-		IgnoreEOS: r.IgnoreEOS, Priority: r.Priority, KVTransferParams: r.KVTransferParams}
+		IgnoreEOS: r.IgnoreEOS, Priority: r.Priority, KVTransferParams: r.KVTransferParams, saltFields: r.saltFields}
 	req.StructuredOutputs, req.TemplateKwargs, req.ParallelToolCalls = r.Structured, r.TemplateKwargs, r.Parallel != nil && *r.Parallel
 	if req.Messages, err = r.chat(); err != nil {
 		return nil, err

@@ -289,7 +289,10 @@ type Facts struct {
 	Ranks uint32 `protobuf:"varint,13,opt,name=ranks,proto3" json:"ranks,omitempty"`
 	// Where each rank publishes what its KV cache holds, in the order of their numbers; empty:
 	// nowhere. A gateway follows them where there is one.
-	KvEvents      []*KVEvents `protobuf:"bytes,14,rep,name=kv_events,json=kvEvents,proto3" json:"kv_events,omitempty"`
+	KvEvents []*KVEvents `protobuf:"bytes,14,rep,name=kv_events,json=kvEvents,proto3" json:"kv_events,omitempty"`
+	// The engine acts on SubmitRequest.cache_salt. A gateway that has to keep callers apart
+	// gives no others their requests.
+	CacheSalt     bool `protobuf:"varint,15,opt,name=cache_salt,json=cacheSalt,proto3" json:"cache_salt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -420,6 +423,13 @@ func (x *Facts) GetKvEvents() []*KVEvents {
 		return x.KvEvents
 	}
 	return nil
+}
+
+func (x *Facts) GetCacheSalt() bool {
+	if x != nil {
+		return x.CacheSalt
+	}
+	return false
 }
 
 // KVEvents is where a rank publishes what its KV cache holds, with ZeroMQ and in the form of
@@ -961,7 +971,10 @@ type SubmitRequest struct {
 	Media []*Media `protobuf:"bytes,20,rep,name=media,proto3" json:"media,omitempty"`
 	// max_tokens is only what the context leaves beside prompt: where media take
 	// more of it, the output ends where the context does.
-	ToContext     bool `protobuf:"varint,21,opt,name=to_context,json=toContext,proto3" json:"to_context,omitempty"`
+	ToContext bool `protobuf:"varint,21,opt,name=to_context,json=toContext,proto3" json:"to_context,omitempty"`
+	// The prompt shares what the engine keeps of prompts only with requests of the same salt;
+	// empty is one of its own, for all that have none.
+	CacheSalt     string `protobuf:"bytes,22,opt,name=cache_salt,json=cacheSalt,proto3" json:"cache_salt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1141,6 +1154,13 @@ func (x *SubmitRequest) GetToContext() bool {
 		return x.ToContext
 	}
 	return false
+}
+
+func (x *SubmitRequest) GetCacheSalt() string {
+	if x != nil {
+		return x.CacheSalt
+	}
+	return ""
 }
 
 // Media is an image, audio or video: data with its type, or where to fetch it.
@@ -1702,7 +1722,7 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"FenceReply\x12\x12\n" +
 	"\x04time\x18\x01 \x01(\x06R\x04time\x12\x1a\n" +
 	"\bcomputed\x18\x02 \x01(\x04R\bcomputed\"\x11\n" +
-	"\x0fDescribeRequest\"\xae\x03\n" +
+	"\x0fDescribeRequest\"\xcd\x03\n" +
 	"\x05Facts\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1a\n" +
@@ -1721,7 +1741,9 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"\vstep_tokens\x18\f \x01(\rR\n" +
 	"stepTokens\x12\x14\n" +
 	"\x05ranks\x18\r \x01(\rR\x05ranks\x124\n" +
-	"\tkv_events\x18\x0e \x03(\v2\x17.weir.plane.v1.KVEventsR\bkvEvents\"\x88\x01\n" +
+	"\tkv_events\x18\x0e \x03(\v2\x17.weir.plane.v1.KVEventsR\bkvEvents\x12\x1d\n" +
+	"\n" +
+	"cache_salt\x18\x0f \x01(\bR\tcacheSalt\"\x88\x01\n" +
 	"\bKVEvents\x12\x1a\n" +
 	"\bendpoint\x18\x01 \x01(\tR\bendpoint\x12'\n" +
 	"\x0freplay_endpoint\x18\x02 \x01(\tR\x0ereplayEndpoint\x12\x14\n" +
@@ -1774,7 +1796,7 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"\vREASON_STOP\x10\x01\x12\x11\n" +
 	"\rREASON_LENGTH\x10\x02\x12\x10\n" +
 	"\fREASON_ABORT\x10\x03\x12\x10\n" +
-	"\fREASON_ERROR\x10\x04\"\xe7\x06\n" +
+	"\fREASON_ERROR\x10\x04\"\x86\a\n" +
 	"\rSubmitRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\x12\x12\n" +
 	"\x04slot\x18\x02 \x01(\rR\x04slot\x12\x1d\n" +
@@ -1803,7 +1825,9 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"\blogprobs\x18\x13 \x01(\rH\bR\blogprobs\x88\x01\x01\x12*\n" +
 	"\x05media\x18\x14 \x03(\v2\x14.weir.plane.v1.MediaR\x05media\x12\x1d\n" +
 	"\n" +
-	"to_context\x18\x15 \x01(\bR\ttoContextB\x0e\n" +
+	"to_context\x18\x15 \x01(\bR\ttoContext\x12\x1d\n" +
+	"\n" +
+	"cache_salt\x18\x16 \x01(\tR\tcacheSaltB\x0e\n" +
 	"\f_temperatureB\b\n" +
 	"\x06_top_pB\b\n" +
 	"\x06_top_kB\a\n" +
