@@ -79,7 +79,7 @@ const directions = `
 	engine/vllmserver: engine engine/upstream trace
 
 	# who serves what: what a request costs where, which engines are well, what waits
-	fleet: engine fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/kvindex fleet/kvsub fleet/retry fleet/route infer trace
+	fleet: engine fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/kvindex fleet/kvsub fleet/retry fleet/route infer tenancy trace
 	fleet/admission: infer tenancy tenancy/fair
 	fleet/balance: fleet/cost fleet/kvindex infer/spell
 	fleet/cost:
@@ -91,7 +91,7 @@ const directions = `
 	fleet/promptkey: dialect fleet/kvindex
 	fleet/queue: fleet/cost tenancy tenancy/fair
 	fleet/retry:
-	fleet/route: engine fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/kvindex fleet/retry infer model
+	fleet/route: engine fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/kvindex fleet/retry infer model tenancy
 
 	# the path of a request
 	gateway: dialect dialect/allow dialect/anthropic dialect/openai dialect/responses dialect/sglang engine engine/relay fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kvindex fleet/promptkey fleet/queue fleet/retry fleet/route gateway/answer gateway/stream infer model model/chat model/outputparse model/pool model/tokenizer observe/busy observe/integrity observe/metrics observe/timeline observe/watch tenancy tenancy/fair trace wire/epoll wire/sock
@@ -143,8 +143,8 @@ const directions = `
 	lab/scenario: lab lab/cell lab/client lab/control lab/forward lab/ports lab/proc load model/tokenizer models observe/watch trace workload workload/content workload/latency
 
 	# the process
-	config: infer/spell
-	cli: config dialect/allow dialect/sglang engine engine/access engine/auto engine/coreclient engine/plane engine/relay engine/sglang engine/sglangipc engine/vllm engine/vllmcore fleet fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/retry fleet/route gateway infer infer/spell lab lab/calibrate lab/fleetsim lab/proc lab/scenario load load/experiment load/live load/report load/slo model model/pool model/tokenizer models observe/integrity observe/logs observe/metrics observe/otlp observe/page observe/timeline observe/watch sim sim/kvpub sim/offline sim/simserver tenancy/fair trace wire/zmtp workload workload/content
+	config: infer/spell tenancy
+	cli: config dialect/allow dialect/sglang engine engine/access engine/auto engine/coreclient engine/plane engine/relay engine/sglang engine/sglangipc engine/vllm engine/vllmcore fleet fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/retry fleet/route gateway infer infer/spell lab lab/calibrate lab/fleetsim lab/proc lab/scenario load load/experiment load/live load/report load/slo model model/pool model/tokenizer models observe/integrity observe/logs observe/metrics observe/otlp observe/page observe/timeline observe/watch sim sim/kvpub sim/offline sim/simserver tenancy tenancy/fair trace wire/zmtp workload workload/content
 	cmd/weir: cli
 
 	# beyond internal/
@@ -179,7 +179,7 @@ infer:
 tenancy:
 trace: infer
 wire:
-config: infer
+config: infer tenancy
 workload:
 dialect: infer wire
 model: infer tenancy trace

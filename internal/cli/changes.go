@@ -28,6 +28,8 @@ type changes struct {
 	members func(engines []config.Engine, models servedModels) ([]fleet.Member, error)
 	say     func(format string, args ...any)
 	bound   time.Duration // of drains that name none
+	// check refuses settings of models that do not go with those of the gateway.
+	check func([]config.Model) error
 
 	mu      sync.Mutex
 	wishes  wishes
@@ -327,11 +329,14 @@ func (c *changes) setting(w *config.Wanted, patience map[string]time.Duration) f
 
 // known returns what the fleet and the gateway must know about the models.
 func (c *changes) known(models []config.Model, loaded servedModels) (*fleet.Models, error) {
+	if err := c.check(models); err != nil {
+		return nil, err
+	}
 	policies, err := policiesOf(models)
 	if err != nil {
 		return nil, err
 	}
-	known := &fleet.Models{Folders: map[string][]string{}, Aliases: aliasesOf(models), Policies: policies, Loaded: map[string]*route.Loaded{}}
+	known := &fleet.Models{Folders: map[string][]string{}, Aliases: aliasesOf(models), Policies: policies, Isolations: isolationsOf(models), Loaded: map[string]*route.Loaded{}}
 	for _, m := range models {
 		l := &route.Loaded{MaxTokens: m.MaxTokens, MaxN: m.MaxN}
 		if of := loaded[m.Name]; of != nil {

@@ -24,6 +24,7 @@ import (
 	"weir/internal/observe/logs"
 	"weir/internal/observe/otlp"
 	"weir/internal/observe/timeline"
+	"weir/internal/tenancy"
 	"weir/internal/tenancy/fair"
 	"weir/internal/trace"
 )
@@ -96,8 +97,10 @@ type routeFlags struct {
 
 	ResolveInterval time.Duration `default:"10s" help:"Time between two look-ups of the host names of engines with resolve=each (${default}, at least 1s)."`
 
-	// policies are those of single models; they have no flags of their own.
-	policies map[string]string `kong:"-"`
+	Isolation string `enum:"off,tenant,key" default:"off" placeholder:"WHOSE" help:"Whose requests for a model share the prefix caches of its engines, which show in the time to the first token what others have asked: everybody's (off), those of one tenant (tenant) or of one key (key) (${default}). A caller's own cache_salt divides further, except with off. --model NAME,isolation=WHOSE sets it for one model (docs/isolation.md)."`
+	// policies are those of single models, which have no flags of their own.
+	policies   map[string]string            `kong:"-"`
+	isolations map[string]tenancy.Isolation `kong:"-"`
 	// aliases are those of models that have no folder here.
 	aliases map[string][]string `kong:"-"`
 }

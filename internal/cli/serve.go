@@ -32,13 +32,14 @@ import (
 	"weir/internal/observe/metrics"
 	"weir/internal/observe/otlp"
 	"weir/internal/observe/watch"
+	"weir/internal/tenancy"
 	"weir/models"
 )
 
 type serveCommand struct {
 	gatewayFlags
 	Engine []string `group:"Engines and models:" sep:";" placeholder:"[KIND=]URL[,OPTION=VALUE]..." help:"An engine. A URL alone lets weir find out its kind (auto). openai=URL relays bytes unchanged; sglang=URL speaks SGLang's own API; vllm=URL speaks to vLLM's server in token ids; sglang-ipc=DIR speaks to SGLang's schedulers, without its server; vllm-core=tcp://HOST:PORT[,dp=N] is where vLLM's engine cores connect, without its API server; weir=HOST:PORT speaks the batched plane. Options: model=NAME is the model that it serves, name=NAME its own name. key-file=FILE has the key that the engine requires. ca=FILE, cert=FILE[,cert-key=FILE] and server-name=NAME configure TLS (https://, or weir=HOST:PORT,tls=true). pass-key=true forwards the callers' own keys. verify=ids checks the streams of a relayed vLLM or SGLang by their token ids (docs/engines.md). kv-events=tcp://HOST:PORT[,kv-replay=...][,kv-topic=...] is where the engine publishes the content of its KV cache, if it does not report that itself; kv-events=off ignores them (docs/kv-events.md). role=prefill or role=decode declares that the engine serves halves of requests, if it does not report that itself (docs/disaggregation.md). Repeatable."`
-	Model  []string `group:"Engines and models:" sep:";" placeholder:"[NAME=]DIR[,alias=NAME][,lora=NAME=PATH][,max-tokens=N][,max-n=N][,policy=NAME]" help:"A Hugging Face model folder. Each model of an sglang, sglang-ipc, vllm, vllm-core or weir engine needs one; weir-sim is built in. Options: lora=NAME=PATH makes vllm-core engines load an adapter and serves it as a model (docs/engines.md). tool-parser=NAME and reasoning-parser=NAME replace the parsers that weir detects for tool calls and reasoning (docs/parsers.md). max-tokens=N and max-n=N limit requests (docs/apis.md). alias=NAME is another name of the model. policy=NAME sets --policy for this model alone. A model without a folder here may have the last four: NAME,max-tokens=N. Repeatable."`
+	Model  []string `group:"Engines and models:" sep:";" placeholder:"[NAME=]DIR[,alias=NAME][,lora=NAME=PATH][,max-tokens=N][,max-n=N][,policy=NAME][,isolation=WHOSE]" help:"A Hugging Face model folder. Each model of an sglang, sglang-ipc, vllm, vllm-core or weir engine needs one; weir-sim is built in. Options: lora=NAME=PATH makes vllm-core engines load an adapter and serves it as a model (docs/engines.md). tool-parser=NAME and reasoning-parser=NAME replace the parsers that weir detects for tool calls and reasoning (docs/parsers.md). max-tokens=N and max-n=N limit requests (docs/apis.md). alias=NAME is another name of the model. policy=NAME sets --policy for this model alone, and isolation=WHOSE sets --isolation. A model without a folder here may have the last five: NAME,max-tokens=N. Repeatable."`
 	Config string   `group:"Engines and models:" type:"path" placeholder:"FILE" help:"A YAML file with any of these flags."`
 }
 
@@ -134,6 +135,7 @@ func (c *serveCommand) judge(all bool) (p serveParts, problems []error) {
 			_, _, err := p.wishes.desired()
 			return err
 		},
+		func() error { return c.checkIsolations(specs) },
 		func() (err error) { c.policies, err = policiesOf(specs); return err },
 		func() (err error) { p.models, err = loadModels(specs); return err },
 	} {
@@ -147,7 +149,7 @@ func (c *serveCommand) judge(all bool) (p serveParts, problems []error) {
 			return p, problems
 		}
 	}
-	p.opts.Caps, c.aliases = capsOf(specs), aliasesOf(specs)
+	p.opts.Caps, c.aliases, c.isolations = capsOf(specs), aliasesOf(specs), isolationsOf(specs)
 	return p, problems
 }
 
@@ -175,6 +177,17 @@ func policiesOf(specs []config.Model) (map[string]string, error) {
 		policies[m.Name] = m.Policy
 	}
 	return policies, nil
+}
+
+// isolationsOf returns the isolations of models that have one of their own, by name.
+func isolationsOf(specs []config.Model) map[string]tenancy.Isolation {
+	isolations := map[string]tenancy.Isolation{}
+	for _, m := range specs {
+		if m.Isolation != nil {
+			isolations[m.Name] = *m.Isolation
+		}
+	}
+	return isolations
 }
 
 // aliasesOf returns the aliases of models that have no folder here, by name.
@@ -205,7 +218,7 @@ func newProcess(f *gatewayFlags, opts gateway.Options, engines []config.Engine, 
 	if err != nil {
 		return nil, err
 	}
-	p.changes = &changes{fleet: p.fleet, members: members, say: say, bound: f.EngineDrainTimeout, models: served}
+	p.changes = &changes{fleet: p.fleet, members: members, say: say, bound: f.EngineDrainTimeout, models: served, check: f.checkIsolations}
 	p.metrics.Changes(p.changes.generation.Load, p.fleet.Snapshot)
 	return p, nil
 }
@@ -428,7 +441,7 @@ func ofRank(words []any, rank int) []any {
 
 // newFleet puts the engines in front of the models.
 func newFleet(members []fleet.Member, served servedModels, f *gatewayFlags, g *gateway.Options, emptied func(fleet.Member, fleet.Emptied)) (*fleet.Fleet, error) {
-	o := fleet.Options{Members: members, Folders: map[string][]string{}, Aliases: f.aliases, Policy: f.Policy, Policies: f.policies, Retries: f.retries(), IndexBytes: int64(f.IndexMemory), NoGeneration: f.GenerationProbes == "off",
+	o := fleet.Options{Members: members, Folders: map[string][]string{}, Aliases: f.aliases, Policy: f.Policy, Policies: f.policies, Isolation: f.isolation(), Isolations: f.isolations, Retries: f.retries(), IndexBytes: int64(f.IndexMemory), NoGeneration: f.GenerationProbes == "off",
 		Lost: func(m fleet.Member, err error) { g.Integrity.Add(m.Kind, m.Name, "", err) },
 		Left: func(m fleet.Member, rank int, err error) {
 			g.Log.Warn("engine left", ofRank([]any{"engine", m.Name, "kind", m.Kind, "error", err}, rank)...)

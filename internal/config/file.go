@@ -140,7 +140,7 @@ func mappingValue(key string, n ast.Node) (string, error) {
 	fields := map[string][]string{}
 	known := map[string][]string{
 		"engine": slices.Concat([]string{"kind", "url"}, engineFields),
-		"model":  {"name", "dir", "alias", "lora", "tool-parser", "reasoning-parser", "max-tokens", "max-n", "policy"},
+		"model":  {"name", "dir", "alias", "lora", "tool-parser", "reasoning-parser", "max-tokens", "max-n", "policy", "isolation"},
 	}[key]
 	if known == nil {
 		return "", fmt.Errorf("line %d: key %q does not take a mapping", line(n), key)
@@ -179,8 +179,8 @@ func mappingValue(key string, n ast.Node) (string, error) {
 		return b.String(), nil
 	}
 	switch name, dir := first("name"), first("dir"); {
-	case dir == "" && (name == "" || first("max-tokens")+first("max-n")+first("policy")+first("alias") == ""):
-		return "", fmt.Errorf("line %d: a model needs dir, or name with alias, max-tokens, max-n or policy", line(n))
+	case dir == "" && (name == "" || first("max-tokens")+first("max-n")+first("policy")+first("isolation")+first("alias") == ""):
+		return "", fmt.Errorf("line %d: a model needs dir, or name with alias, max-tokens, max-n, policy or isolation", line(n))
 	case name == "":
 		b.WriteString(dir)
 	default:
@@ -191,7 +191,7 @@ func mappingValue(key string, n ast.Node) (string, error) {
 			b.WriteString("," + field + "=" + v)
 		}
 	}
-	for _, field := range []string{"tool-parser", "reasoning-parser", "max-tokens", "max-n", "policy"} {
+	for _, field := range []string{"tool-parser", "reasoning-parser", "max-tokens", "max-n", "policy", "isolation"} {
 		if v := first(field); v != "" {
 			b.WriteString("," + field + "=" + v)
 		}

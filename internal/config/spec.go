@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"weir/internal/infer/spell"
+	"weir/internal/tenancy"
 )
 
 // Engine is one --engine [KIND=]URL[,model=NAME][,name=NAME][,OPTION=VALUE]...;
@@ -354,8 +355,8 @@ func withoutCredentials(s string) string {
 }
 
 // Model is one --model
-// [NAME=]DIR[,alias=NAME]...[,lora=NAME=PATH]...[,tool-parser=NAME][,reasoning-parser=NAME][,max-tokens=N][,max-n=N][,policy=NAME],
-// or NAME= with alias and the last three alone, which has no Dir; a NAME without a slash
+// [NAME=]DIR[,alias=NAME]...[,lora=NAME=PATH]...[,tool-parser=NAME][,reasoning-parser=NAME][,max-tokens=N][,max-n=N][,policy=NAME][,isolation=WHOSE],
+// or NAME= with alias and the last four alone, which has no Dir; a NAME without a slash
 // needs no =.
 type Model struct {
 	Name    string
@@ -373,6 +374,8 @@ type Model struct {
 	MaxTokens, MaxN int
 	// Policy is the way in which its engines are chosen; empty is the policy of all models.
 	Policy string
+	// Isolation says whose requests share the engines' caches; nil is as for all models.
+	Isolation *tenancy.Isolation
 }
 
 // LoRA is an adapter: the name that it is served as, and where engines find it.
@@ -424,6 +427,12 @@ func ParseModel(s string) (Model, error) {
 			m.ReasoningParser = value
 		case key == "policy":
 			m.Policy = value
+		case key == "isolation":
+			is, err := tenancy.ParseIsolation(value)
+			if err != nil {
+				return Model{}, fmt.Errorf("model %q: isolation=%s: %w", s, value, err)
+			}
+			m.Isolation = &is
 		case key == "max-tokens", key == "max-n":
 			n, err := strconv.Atoi(value)
 			if err != nil || n < 1 || n > math.MaxInt32 {
@@ -446,7 +455,7 @@ func ParseModel(s string) (Model, error) {
 func nameOnly(options string) (only, aliased bool) {
 	for option := range strings.SplitSeq(options, ",") {
 		switch key, _, _ := strings.Cut(option, "="); key {
-		case "max-tokens", "max-n", "policy":
+		case "max-tokens", "max-n", "policy", "isolation":
 		case "alias":
 			aliased = true
 		default:
@@ -457,7 +466,7 @@ func nameOnly(options string) (only, aliased bool) {
 }
 
 func badModelOption(s, option string) error {
-	return fmt.Errorf("model %q: unknown option %q; the options are alias=NAME, lora=NAME=PATH, tool-parser=NAME, reasoning-parser=NAME, max-tokens=N, max-n=N and policy=NAME", s, option)
+	return fmt.Errorf("model %q: unknown option %q; the options are alias=NAME, lora=NAME=PATH, tool-parser=NAME, reasoning-parser=NAME, max-tokens=N, max-n=N, policy=NAME and isolation=WHOSE", s, option)
 }
 
 // Unique gives engines that share a name a number each, in their order.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -167,6 +168,14 @@ func (h *Head) takeModel(value []byte) (err error) {
 		return infer.Invalid("model", "model is empty: name the model to use")
 	}
 	return err
+}
+
+// Omit returns the head without the i-th field, for readers of fields. The body still has the
+// field, so neither Splice nor Ask may be called of what it returns.
+func (h *Head) Omit(i int) *Head {
+	without := *h
+	without.Fields = slices.Delete(slices.Clone(h.Fields), i, i+1)
+	return &without
 }
 
 // NeedModel refuses a body without a model.

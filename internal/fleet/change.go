@@ -10,6 +10,7 @@ import (
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/cost"
 	"weir/internal/fleet/route"
+	"weir/internal/tenancy"
 	"weir/internal/trace"
 )
 
@@ -32,10 +33,11 @@ func (Setting) why() string { return "an operator has drained it" }
 
 // Models configures models independently of their engines; see Options.
 type Models struct {
-	Folders  map[string][]string
-	Aliases  map[string][]string
-	Loaded   map[string]*route.Loaded
-	Policies map[string]string
+	Folders    map[string][]string
+	Aliases    map[string][]string
+	Loaded     map[string]*route.Loaded
+	Policies   map[string]string
+	Isolations map[string]tenancy.Isolation
 }
 
 // Removal takes an engine out of the fleet. Its requests may end within Patience, where 0
@@ -155,7 +157,7 @@ func patienceOf(d time.Duration) time.Duration {
 // its state.
 func (f *Fleet) know(m *Models) {
 	was := f.opts
-	f.opts.Folders, f.opts.Aliases, f.opts.Loaded, f.opts.Policies = m.Folders, m.Aliases, m.Loaded, m.Policies
+	f.opts.Folders, f.opts.Aliases, f.opts.Loaded, f.opts.Policies, f.opts.Isolations = m.Folders, m.Aliases, m.Loaded, m.Policies, m.Isolations
 	f.aliases = aliasesOf(m.Folders, m.Aliases)
 	for name, kept := range f.served {
 		if before, after := was.policy(name, kept.base), f.opts.policy(name, kept.base); before != after {

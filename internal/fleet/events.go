@@ -8,6 +8,7 @@ import (
 	"weir/internal/fleet/kvevents"
 	"weir/internal/fleet/kvsub"
 	"weir/internal/fleet/route"
+	"weir/internal/tenancy"
 )
 
 // following is what follows the KV events of engines: a goroutine for each life of an
@@ -31,11 +32,17 @@ func (f *following) events(m *Member, l *life, e *route.Engine) {
 		}
 		if from, o := sourceOf(m, r.number, &e.Facts); from.Why != "" {
 			note(e, from.Why)
+		} else if from.Endpoint != "" && e.Facts.Salts.Untold && f.opts.isolation(l.base, "") != tenancy.Shared {
+			note(e, saltsUntold)
+			r.cease()
 		} else if from.Endpoint != "" {
 			f.rank(m, r, l.base, from, o)
 		}
 	}
 }
+
+// saltsUntold says why the KV events of an engine whose model isolates callers are not used.
+const saltsUntold = "its KV events are not used: before SGLang 0.5.18 they do not tell the blocks of isolated callers apart"
 
 // sourceOf returns the address at which a rank publishes its events, where rank -1 is
 // an engine without ranks. why is the reason if they cannot be followed.

@@ -225,7 +225,7 @@ func TestClearedCacheIsForgotten(t *testing.T) {
 			t.Fatal("it has no books")
 		}
 	}
-	cache.Place(kvindex.AppendChain(nil, route.Root("m", ""), make([]uint32, 4*route.BlockTokens), route.BlockTokens), 0)
+	cache.Place(kvindex.AppendChain(nil, route.Root("m", "", ""), make([]uint32, 4*route.BlockTokens), route.BlockTokens), 0)
 	if cache.Used() != 4 {
 		t.Fatalf("%d blocks are placed", cache.Used())
 	}

@@ -27,6 +27,7 @@ import (
 	"weir/internal/fleet/retry"
 	"weir/internal/fleet/route"
 	"weir/internal/infer"
+	"weir/internal/tenancy"
 	"weir/internal/trace"
 )
 
@@ -67,6 +68,10 @@ type Options struct {
 	// single models; the default is DefaultPolicy.
 	Policy   string
 	Policies map[string]string
+	// Isolation says whose requests for a model share its engines' caches, and Isolations the
+	// same of single models.
+	Isolation  tenancy.Isolation
+	Isolations map[string]tenancy.Isolation
 	// NoGeneration has no engine asked to generate for weir's own sake, by probes or samples.
 	NoGeneration bool
 	// Retries bound what of each model's requests may be repeated.
@@ -224,6 +229,17 @@ func checkPolicies(of string, single map[string]string) error {
 // policy is that of a model, or of a LoRA adapter of a base.
 func (o *Options) policy(name, base string) string {
 	return cmp.Or(o.Policies[name], o.Policies[base], o.Policy, DefaultPolicy)
+}
+
+// isolation returns whose requests for a model share its engines' caches. A LoRA adapter has
+// the isolation of its base, if it was given none.
+func (o *Options) isolation(name, base string) tenancy.Isolation {
+	for _, of := range [...]string{name, base} {
+		if is, ok := o.Isolations[of]; ok {
+			return is
+		}
+	}
+	return o.Isolation
 }
 
 // aliasesOf returns the names of models by their aliases.
@@ -758,6 +774,11 @@ func (f *Fleet) enlist(model *route.Model, e *route.Engine, upstream string) err
 	if err := halved(model, e); err != nil {
 		return err
 	}
+	if s := &e.Facts.Salts; e.Ready && model.Isolation != tenancy.Shared && !s.Carried {
+		err := fmt.Errorf("cannot keep the caches of callers apart, as isolation=%s of model %s wants: it %s. Give another engine, or --model %s=,isolation=off to let callers share the cache", model.Isolation, model.Name, s.Why, model.Name)
+		model.Fault = err.Error()
+		return err
+	}
 	model.Serves, model.Whole = model.Serves || e.Role != infer.RolePrefill, model.Whole || e.Alone()
 	model.Settled = (!model.Known() || model.Settled) && e.Known()
 	side := sideOf(model, e)
@@ -807,7 +828,8 @@ func (f *Fleet) model(snap *route.Snapshot, name, base string) *route.Model {
 			kept.prefill, _ = balance.New(policy)
 			f.served[name] = kept
 		}
-		m = &route.Model{Name: name, Policy: kept.policy, Prefill: kept.prefill, Lengths: &kept.lengths, Ratio: &kept.ratio, Transfer: &kept.transfer, Retries: kept.retries, Turns: &kept.turns}
+		m = &route.Model{Name: name, Policy: kept.policy, Prefill: kept.prefill, Lengths: &kept.lengths, Ratio: &kept.ratio, Transfer: &kept.transfer, Retries: kept.retries, Turns: &kept.turns,
+			Isolation: f.opts.isolation(name, cmp.Or(base, kept.base))}
 		snap.Models[name] = m
 	}
 	return m

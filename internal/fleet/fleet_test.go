@@ -17,6 +17,7 @@ import (
 	"weir/internal/fleet/kvindex"
 	"weir/internal/fleet/route"
 	"weir/internal/infer"
+	"weir/internal/tenancy"
 	"weir/internal/trace"
 )
 
@@ -559,6 +560,34 @@ func TestCarriesOfEngines(t *testing.T) {
 		if m.ByIDs.Carries != c.want || m.Awaited != c.awaited {
 			t.Errorf("carries %s, awaited %t; want %s, %t", m.ByIDs.Carries, m.Awaited, c.want, c.awaited)
 		}
+	}
+}
+
+// An engine whose requests carry no salt is given none of a model that isolates its callers, and
+// says why; of other models it is.
+func TestIsolationWantsSalts(t *testing.T) {
+	salted := ready("m", "open")
+	salted.Facts.Salts.Carried = true
+	plain := ready("m", "open")
+	plain.Facts.Salts.Why = "has no salts"
+	f, err := New(Options{Members: []Member{relayMember("a", ""), relayMember("b", "")}, Isolation: tenancy.ByKey, Isolations: map[string]tenancy.Isolation{"open": tenancy.Shared}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.publishes([]engine.State{salted, plain})
+	s := f.Snapshot()
+	if got, open := targets(s.Models["m"]), targets(s.Models["open"]); got != "a:m" || open != "a:open b:open" {
+		t.Errorf("m is served by %q, open by %q", got, open)
+	}
+	if m := s.Models["m"]; m.Isolation != tenancy.ByKey || m.Fault != "" || s.Models["open"].Isolation != tenancy.Shared {
+		t.Errorf("%+v", m)
+	}
+	if err := s.Engines[1].Err; err == nil || !strings.Contains(err.Error(), "has no salts") || !strings.Contains(err.Error(), "isolation=off") {
+		t.Errorf("the engine without salts: %v", err)
+	}
+	f.publishes([]engine.State{plain, plain})
+	if m := f.Snapshot().Models["m"]; targets(m) != "" || !strings.Contains(m.Fault, "has no salts") {
+		t.Errorf("no engine has salts, and the model's fault is %q", m.Fault)
 	}
 }
 

@@ -87,7 +87,7 @@ func (p *preparing) decode() error {
 func (p *preparing) decodeFields() error {
 	p.enter(trace.Decode)
 	defer p.enter(trace.Gate)
-	req, err := p.endpoint.Request(p.head, p.model.ByIDs.Kind, p.model.ByIDs.Carries)
+	req, err := p.endpoint.Request(p.plain, p.model.ByIDs.Kind, p.model.ByIDs.Carries)
 	if err != nil {
 		return p.explain(err)
 	}

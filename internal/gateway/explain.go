@@ -75,7 +75,7 @@ func (p *preparing) explained() (*trace.Record, *Waiting, error) {
 	h := p.g.held
 	asks := queue.Request{Model: p.model.Name, Pool: p.model.Base, Caller: p.caller, Class: uint64(p.model.Class(p.needs)) << 1, Answers: p.footprint.answers(), Bytes: p.held(), Expires: h.expires(now, p.beginBy)}
 	pick := func() (route.Target, *route.Target, bool) {
-		return p.pick(c, now, &p.footprint, p.g.session(p.header), p.footprint.expected(p.model.Lengths, 0))
+		return p.pick(c, now, &p.footprint, p.g.session(p.header, p.caller), p.footprint.expected(p.model.Lengths, 0))
 	}
 	patient := balance.Patient(p.model.Policy)
 	pushed := h.pushes(p.model)

@@ -22,6 +22,9 @@ func (p *preparing) gate() error {
 	if err := p.g.checkPath(p.model, p.endpoint, p.path); err != nil {
 		return err
 	}
+	if err := p.isolate(); err != nil {
+		return err
+	}
 	p.needs = p.g.forms(p.model, p.endpoint)
 	if err := p.refuseEarly(); err != nil {
 		return err
@@ -106,7 +109,10 @@ func carriedByNone(forIDs, forBytes error) error {
 // gateBytes is the gate for engines that receive the caller's own bytes. It stores the
 // request's footprint in their books in f.
 func (p *preparing) gateBytes(f *footprint) (estimate int64, err error) {
-	if err := p.g.opts.Allow.CheckRelayed(p.head, p.header); err != nil {
+	if err := p.g.opts.Allow.CheckRelayed(p.plain, p.header); err != nil {
+		return 0, err
+	}
+	if err := p.checkSalted(); err != nil {
 		return 0, err
 	}
 	if err := p.capRelayed(); err != nil {
@@ -125,7 +131,7 @@ func (p *preparing) gateIDs() (estimate int64, err error) {
 	if err := p.decodeFields(); err != nil {
 		return 0, err
 	}
-	if err := p.g.opts.Allow.CheckDecoded(p.head, p.req); err != nil {
+	if err := p.g.opts.Allow.CheckDecoded(p.plain, p.req); err != nil {
 		return 0, err
 	}
 	if err := p.checkCap(); err != nil {

@@ -98,7 +98,7 @@ func (h *holding) ticket(x *exchange) *ticket {
 		t = &ticket{woken: make(chan struct{}, 1)}
 	}
 	if r := x.response.r; r != nil {
-		x.session = x.g.session(r.Header)
+		x.session = x.g.session(r.Header, x.caller)
 	}
 	t.x, t.given, t.err, t.pushed = x, false, nil, h.pushes(x.model) || x.endpoint.Traits().Wants != dialect.Answer
 	select {

@@ -109,6 +109,7 @@ func (l *relayLeg) ask(q *request, path string) []byte {
 			asked = nil
 		}
 	}
+	asked = q.salted(asked, l.target.Engine, path)
 	if l.partner != nil {
 		if asked == nil {
 			asked = q.head.Ask()

@@ -33,7 +33,7 @@ type refusal struct {
 const maxPrefillAnswer = 16 << 20
 
 func newRelayPrefill(p *partner, q *request, r *http.Request) *relayPrefill {
-	asked := q.head.Ask()
+	asked := q.salted(q.head.Ask(), p.target.Engine, r.URL.Path)
 	p.ask(asked, infer.RolePrefill, r.URL.Path)
 	return &relayPrefill{p: p, request: relayed(r, p.meetings[0].id, asked.Splice(p.target.Model))}
 }

@@ -20,8 +20,9 @@ type preparing struct {
 	ctx          context.Context
 	path         string
 	header       http.Header
-	named        func() // is called once the head is known
-	text         []byte // the rendered prompt
+	named        func()        // is called once the head is known
+	text         []byte        // the rendered prompt
+	plain        *dialect.Head // without the caller's own cache salt, if weir has taken it
 	tokenization tokenization
 	dry          bool // nothing comes of it
 	doing        busy.Mark

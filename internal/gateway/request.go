@@ -23,6 +23,7 @@ type request struct {
 	room        admission.Body // its share of what bodies may take
 	uncount     func()         // ends its count as a client's; nil: its connection counts
 	head        *dialect.Head
+	salt        string // divides the caches of its model's engines, and weir's own; empty: they are everybody's
 	endpoint    dialect.Endpoint
 	req         *dialect.Request // token engines only; nil: it is relayed whatever engines there are
 	ignored     *leftOut         // is told if one of them answers; nil: nothing was left out, or it was told at once
@@ -106,6 +107,7 @@ func (q *request) submission(index int, model, id string, carries infer.Carries)
 		Sampling:  q.req.Sampling,
 		Guide:     q.req.Guide,
 		Logprobs:  q.req.Logprobs, LogprobsFrom: q.req.LogprobsFrom,
+		CacheSalt: q.salt,
 	}
 	// The same seed would give the same answer n times.
 	if k := index % q.width(); k > 0 && req.Sampling.Seed != nil {

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"weir/internal/fleet/kvindex"
+	"weir/internal/tenancy"
 )
 
 // sessionHeaders are the headers by which clients and other gateways name a session
@@ -15,8 +16,8 @@ var sessionHeaders = []string{"X-Session-Id", "X-Session-Affinity", "X-Claude-Co
 const maxSession = 8 << 10
 
 // session stands for the session that a request's head names, among those of its
-// caller, who is known by the key; 0 is none.
-func (g *Gateway) session(h http.Header) uint64 {
+// caller; 0 is none. Where callers are not known, the key that they present tells them apart.
+func (g *Gateway) session(h http.Header, c *tenancy.Caller) uint64 {
 	names := g.opts.Sessions
 	if len(names) == 0 {
 		names = sessionHeaders
@@ -27,7 +28,7 @@ func (g *Gateway) session(h http.Header) uint64 {
 			if key == "" {
 				key = h.Get("X-Api-Key")
 			}
-			return max(uint64(kvindex.Root(0, key, v[:min(len(v), maxSession)])), 1)
+			return max(uint64(kvindex.Root(0, c.Tenant, c.Key, key, v[:min(len(v), maxSession)])), 1)
 		}
 	}
 	return 0

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"weir/internal/tenancy"
 )
 
 // A session is its caller's own, whatever header names it, and of any length.
@@ -14,7 +16,7 @@ func TestSession(t *testing.T) {
 		for i := 0; i < len(pairs); i += 2 {
 			h.Set(pairs[i], pairs[i+1])
 		}
-		return g.session(h)
+		return g.session(h, tenancy.Anyone)
 	}
 	if n := of("Authorization", "Bearer a"); n != 0 {
 		t.Errorf("no session is %d", n)

@@ -112,7 +112,7 @@ func (p *preparing) promptIDs(field string, ids []uint32, text []byte, yield fun
 // idsOf returns the ids of a text that came from a field. Where most is not 0 and there
 // are more, the rest of the text may not be looked at.
 func (p *preparing) idsOf(text []byte, addSpecial bool, most int, field string, yield func()) ([]uint32, error) {
-	ids, err := p.folder.EncodeBytes(p.ctx, text, tokenizer.EncodeOptions{AddSpecial: addSpecial, Most: most, Yield: yield, Prefix: p.g.prefix})
+	ids, err := p.folder.EncodeBytes(p.ctx, text, tokenizer.EncodeOptions{AddSpecial: addSpecial, Most: most, Yield: yield, Prefix: p.g.prefix, Division: p.division()})
 	var many *tokenizer.TooManyError
 	if err == nil || errors.As(err, &many) {
 		return ids, err

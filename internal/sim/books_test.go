@@ -140,7 +140,7 @@ func (w *witness) listen(rank int) error {
 			}
 			prompt := slices.Concat(before, e.Tokens)
 			s := w.opts.Words.Start(prompt, 0)
-			if _, ok := heard[e.Page]; ok || keyOf(&s, saltOf(e.LoRA)) != e.Page {
+			if _, ok := heard[e.Page]; ok || keyOf(&s, saltOf(e.LoRA, e.Salt)) != e.Page {
 				return fmt.Errorf("page %x is stored, and was there: %v; its tokens are %v of %q", e.Page, ok, prompt, e.LoRA)
 			}
 			heard[e.Page] = prompt

@@ -324,7 +324,7 @@ func (s *script) prompt(text string) []uint32 {
 				s.t.Fatal(err)
 			}
 			for i := range n {
-				ids = append(ids, uint32(saltOf(word))%1000+uint32(i))
+				ids = append(ids, uint32(saltOf(word, ""))%1000+uint32(i))
 			}
 		}
 	}

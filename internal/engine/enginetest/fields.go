@@ -18,7 +18,7 @@ var wireFields = map[string]string{
 	"Temperature": "temperature", "TopP": "top_p", "TopK": "top_k", "Seed": "seed", "MinP": "min_p",
 	"PresencePenalty": "presence_penalty", "FrequencyPenalty": "frequency_penalty", "RepetitionPenalty": "repetition_penalty",
 	"LogitBias": "logit_bias", "Guide": "response_format", "Logprobs": "logprobs", "LogprobsFrom": "logprob_start_len", "Media": "image_url", "ToContext": "", "Priority": "priority",
-	"Half": "half of a pair",
+	"Half": "half of a pair", "CacheSalt": "cache_salt",
 }
 
 // picture is the beginning of an image.

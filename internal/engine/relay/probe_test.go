@@ -63,7 +63,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("got %+v, want not ready", s)
 	}
 	for _, name := range []string{"one", "two"} {
-		want := engine.State{Ready: true, Facts: engine.Facts{Models: []string{name}, Software: "test/1"}}
+		want := engine.State{Ready: true, Facts: engine.Facts{Models: []string{name}, Software: "test/1", Salts: engine.Salts{Why: untoldSalts}}}
 		if diff := cmp.Diff(want, next(t, states)); diff != "" {
 			t.Error(diff)
 		}
@@ -86,7 +86,7 @@ func TestRunNamedModel(t *testing.T) {
 		w.request()
 		w.send("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
 	})
-	want := engine.State{Ready: true, Facts: engine.Facts{Models: []string{"named"}}}
+	want := engine.State{Ready: true, Facts: engine.Facts{Models: []string{"named"}, Salts: engine.Salts{Why: untoldSalts}}}
 	if diff := cmp.Diff(want, next(t, run(t, p.engine(Options{Model: "named"})))); diff != "" {
 		t.Error(diff)
 	}

@@ -56,9 +56,9 @@ const (
 
 // Decoder decodes batches. It keeps its buffers from one to the next.
 type Decoder struct {
-	event Event
-	keyed []bool
-	salt  bool // the event's salt is a key of its first block
+	event     Event
+	keyed     []bool
+	keyedSalt bool // the event's salt is a key of its first block
 }
 
 // errForm is of a batch that is not of a form that is known.
@@ -118,7 +118,7 @@ func (d *Decoder) Decode(batch []byte, do func(*Event) error) (unknown int, err 
 func (d *Decoder) reset() {
 	e := &d.event
 	*e = Event{Hashes: e.Hashes[:0], Tokens: e.Tokens[:0], Group: -1}
-	d.keyed, d.salt = d.keyed[:0], false
+	d.keyed, d.keyedSalt = d.keyed[:0], false
 }
 
 // trim lets go of buffers that one large event has made.
@@ -202,7 +202,7 @@ func (d *Decoder) judge() error {
 		if len(d.keyed) != len(e.Hashes) {
 			return fmt.Errorf("a BlockStored of %d blocks with extra keys of %d", len(e.Hashes), len(d.keyed))
 		}
-		if d.salt && (e.Chained || d.keyed[0]) { // it is no prompt's first block, or has other keys too
+		if d.keyedSalt && (e.Chained || d.keyed[0]) { // it is no prompt's first block, or has other keys too
 			e.Salt, d.keyed[0] = "", true
 		}
 		e.Keyed = d.keyed
@@ -239,7 +239,7 @@ func (d *Decoder) member(name string, b []byte) ([]byte, error) {
 		e.Medium, b, err = word(b)
 	case "lora_name":
 		if msgp.NextType(b) == msgp.MapType { // SGLang's salt, where vLLM has the name
-			return d.salt(b)
+			return d.salts(b)
 		}
 		e.LoRA, b, err = word(b)
 	case "cache_salt":
@@ -264,7 +264,7 @@ func (d *Decoder) member(name string, b []byte) ([]byte, error) {
 	return b, err
 }
 
-func (d *Decoder) salt(b []byte) ([]byte, error) {
+func (d *Decoder) salts(b []byte) ([]byte, error) {
 	return eachMember(b, func(name, b []byte) ([]byte, error) {
 		if string(name) != "cache_salt" || msgp.IsNil(b) {
 			return msgp.Skip(b)
@@ -289,8 +289,8 @@ func (d *Decoder) extra(b []byte) ([]byte, error) {
 			case first && e.LoRA != "" && string(name) == e.LoRA:
 				first = false
 				return rest, nil
-			case salt && !d.salt && !keyed && len(name) <= maxSalt:
-				e.Salt, d.salt, first = string(name), true, false
+			case salt && !d.keyedSalt && !keyed && len(name) <= maxSalt:
+				e.Salt, d.keyedSalt, first = string(name), true, false
 				return rest, nil
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	"weir/internal/fleet/retry"
 	"weir/internal/infer"
 	models "weir/internal/model"
+	"weir/internal/tenancy"
 )
 
 // Engine is one engine as the data side sees it. Exactly one of Tokens and
@@ -124,6 +125,15 @@ func (e *Engine) Carries() infer.Carries {
 	return e.Facts.Carries
 }
 
+// SaltAt returns the fields by which a relayed body for a path carries a cache salt to the
+// engine; none if it carries none.
+func (e *Engine) SaltAt(path string) []string {
+	if !e.Facts.Salts.Carried || e.Facts.Salts.At == nil {
+		return nil
+	}
+	return e.Facts.Salts.At(path)
+}
+
 // Alone reports whether the engine serves requests whole.
 func (e *Engine) Alone() bool {
 	return e.Role == infer.RoleBoth || e.Role == infer.RoleDecode && e.Meets.Whole
@@ -215,6 +225,9 @@ type Model struct {
 	ContextLength int
 	// Fault says why the model cannot be served, whatever the engines' state.
 	Fault string
+	// Isolation says whose requests share the engines' caches. Unless that is everybody's, all
+	// its targets carry a cache salt.
+	Isolation tenancy.Isolation
 	// Loaded is what else the gateway is to know of it; nil: what it was started with.
 	Loaded *Loaded
 	// Turns counts the requests where an engine may be given a share of them only.
@@ -713,6 +726,17 @@ func (m *Model) Missing(needs Needs, tried []Target) string {
 		return "its decode engines serve no whole requests, and no prefill engine that is left takes the request"
 	}
 	return "its decode engines serve no whole requests, and no prefill engine is ready"
+}
+
+// Unsalted returns a relayed engine of the model to which a body for a path carries no cache
+// salt; nil if there is none.
+func (m *Model) Unsalted(path string) *Engine {
+	for t := range m.all() {
+		if t.Relay != nil && t.SaltAt(path) == nil {
+			return t.Engine
+		}
+	}
+	return nil
 }
 
 // Why returns the reasons for which engines do not carry something, each once.

@@ -36,6 +36,9 @@ type EncodeOptions struct {
 	// Prefix has the ids of parts of earlier texts, and takes those of this
 	// one; nil reuses nothing. The ids are the same either way.
 	Prefix *PrefixCache
+	// Division is the part of Prefix that is used: nothing in it comes from a text of another
+	// division, so that the time that a text takes tells nothing of those.
+	Division uint64
 }
 
 // TooManyError says that a text has more ids than EncodeOptions.Most: at least so

@@ -72,13 +72,14 @@ type prefixEntry struct {
 	mode prefixMode
 }
 
-// prefixMode is all besides the bytes that ids depend on.
+// prefixMode is all besides the bytes that ids depend on, and whose they are.
 type prefixMode struct {
 	t     *Tokenizer
 	plain bool // EncodeOptions.PlainText
 	// leads is set if the part begins the text, which some normalizers treat
 	// differently.
-	leads bool
+	leads    bool
+	division uint64 // EncodeOptions.Division
 }
 
 // seed keeps parts of the same bytes and different modes out of each other's
@@ -91,7 +92,7 @@ func (m prefixMode) seed(seed uint64) uint64 {
 	if m.leads {
 		seed += 2
 	}
-	return seed
+	return seed ^ m.division
 }
 
 // NewPrefixCache makes a cache that holds at most so many bytes.
@@ -168,7 +169,7 @@ func (e *Encoder) reuse(dst []uint32, s string, o EncodeOptions) ([]uint32, erro
 
 func (e *Encoder) reusePart(dst []uint32, s string, o EncodeOptions) ([]uint32, error) {
 	u := &e.prefix
-	mode := prefixMode{e.t, o.PlainText, u.offset(s) == 0}
+	mode := prefixMode{e.t, o.PlainText, u.offset(s) == 0, o.Division}
 	if len(s) < prefixShortest {
 		return e.encodePart(dst, s, o, mode.leads)
 	}

@@ -381,3 +381,25 @@ func TestPrefixAllocates(t *testing.T) {
 		}
 	}
 }
+
+// What a division has is not found in another, and the ids are the same.
+func TestPrefixCacheDivisions(t *testing.T) {
+	enc := prefixModels(t)["sim"].NewEncoder()
+	o := EncodeOptions{Prefix: NewPrefixCache(1 << 20)}
+	text := strings.Repeat("one ", 100)
+	hits := func(division uint64) uint64 {
+		o.Division = division
+		before := o.Prefix.Stats().Hits
+		got, err := enc.Encode(t.Context(), nil, text, o)
+		want, _ := enc.Encode(t.Context(), nil, text, EncodeOptions{})
+		if err != nil || !slices.Equal(got, want) {
+			t.Fatalf("division %d: other ids (%v)", division, err)
+		}
+		return o.Prefix.Stats().Hits - before
+	}
+	for _, c := range []struct{ division, want uint64 }{{0, 0}, {0, 1}, {7, 0}, {7, 1}, {8, 0}, {0, 1}} {
+		if got := hits(c.division); got != c.want {
+			t.Errorf("division %d: %d hits, want %d", c.division, got, c.want)
+		}
+	}
+}

@@ -38,8 +38,8 @@ func testWords(t *testing.T) *content.Words {
 	return words
 }
 
-// root is where prompts of an adapter begin in the index.
-func root(lora string) kvindex.Block { return kvindex.Root(uint64(len(lora))) }
+// root is where prompts of an adapter and with a salt begin in the index.
+func root(lora, salt string) kvindex.Block { return kvindex.Root(0, lora, salt) }
 
 // What is published of an engine that is used at random is what its cache holds: a reader
 // of the batches knows of every prompt how much of it would be found. It does in each
@@ -80,6 +80,9 @@ func TestWhatIsPublishedIsWhatIsThere(t *testing.T) {
 			if form != SGLangArrays && rapid.IntRange(0, 3).Draw(t, "lora") == 0 {
 				p.LoRA = "x"
 			}
+			if form != SGLangArrays {
+				p.CacheSalt = rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "salt")
+			}
 			return p
 		}
 		look := func() {
@@ -88,7 +91,7 @@ func TestWhatIsPublishedIsWhatIsThere(t *testing.T) {
 			if err != nil {
 				return
 			}
-			chain := kvindex.AppendChain(nil, root(p.LoRA), p.Prompt, 16)
+			chain := kvindex.AppendChain(nil, root(p.LoRA, p.CacheSalt), p.Prompt, 16)
 			if got, want := known.Resident(chain, len(p.Prompt))*16, core.Resident(0, &r); got != want && known.Unit() > 0 {
 				t.Fatalf("%d of %d tokens are believed to be there, %d are", got, len(p.Prompt), want)
 			}

@@ -1,0 +1,191 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"weir/internal/dialect"
+	"weir/internal/dialect/openai"
+	"weir/internal/engine"
+	"weir/internal/fleet/route"
+	"weir/internal/infer"
+	"weir/internal/tenancy"
+	"weir/internal/trace"
+	"weir/models"
+)
+
+// isolated has all models of the bench isolate their callers, and all engines carry salts.
+func isolated(b *bench, is tenancy.Isolation) {
+	for _, m := range b.g.opts.Snapshot().Models {
+		m.Isolation = is
+		for _, t := range m.Targets {
+			t.Facts.Salts = engine.Salts{Carried: true, At: func(path string) []string {
+				if path == "/v1/messages" {
+					return nil
+				}
+				return []string{"cache_salt"}
+			}}
+		}
+	}
+}
+
+// saltsOf asks a token engine and a relay with the same prompt and gives the salts that arrive.
+func saltsOf(t *testing.T, b *bench, e *tokenEngine, r *relayEngine, key, fields string) (ids, relayed string) {
+	t.Helper()
+	n := len(e.handed())
+	c := b.post(chatPath, askChat(fields), "Test-Caller", key)
+	call := e.call(t, n+1)
+	ids = call.req.CacheSalt
+	call.end(infer.ReasonStop)
+	c.whole()
+	d := b.post(chatPath, `{"model":"relayed","messages":[]`+fields+`}`, "Test-Caller", key)
+	f := r.forward(t, len(r.handed()))
+	var body struct {
+		Salt string `json:"cache_salt"`
+	}
+	if err := json.Unmarshal(f.req.Body, &body); err != nil {
+		t.Fatal(err)
+	}
+	f.end()
+	d.answer()
+	return ids, body.Salt
+}
+
+// Every engine is handed the salt of the caller's tenant or key, whatever salt the caller has
+// sent; the caller's own only divides further.
+func TestIsolation(t *testing.T) {
+	for _, is := range []tenancy.Isolation{tenancy.ByTenant, tenancy.ByKey} {
+		e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
+		inBubble(t, Options{Callers: byHeader}, []any{e, r}, func(t *testing.T, b *bench) {
+			isolated(b, is)
+			victim := &tenancy.Caller{Key: "k1", Tenant: "tenant-k1"}
+			for _, c := range []struct{ key, fields, own string }{
+				{"k1", ``, ""}, {"k1", `,"cache_salt":null`, ""}, {"k2", ``, ""}, {"k1", `,"cache_salt":"mine"`, "mine"}, {"k2", `,"cache\u005fsalt":"m\u0069ne"`, "mine"},
+				{"k2", fmt.Sprintf(`,"cache_salt":%q`, is.Salt(victim, "relayed", "")), is.Salt(victim, "relayed", "")},
+			} {
+				who := &tenancy.Caller{Key: c.key, Tenant: "tenant-" + c.key}
+				ids, relayed := saltsOf(t, b, e, r, c.key, c.fields)
+				if want := is.Salt(who, models.SimName, c.own); ids != want {
+					t.Errorf("%v, %s%s: by ids %q, want %q", is, c.key, c.fields, ids, want)
+				}
+				if want := is.Salt(who, "relayed", c.own); relayed != want {
+					t.Errorf("%v, %s%s: relayed %q, want %q", is, c.key, c.fields, relayed, want)
+				}
+			}
+			if a := b.post("/v1/messages", `{"model":"relayed","max_tokens":1,"messages":[{"role":"user","content":"a"}]}`, "Test-Caller", "k1").answer(); a.status != 400 || !strings.Contains(string(a.body), "/v1/messages") {
+				t.Errorf("at a path without salts: %d %s", a.status, a.body)
+			}
+		})
+	}
+}
+
+// Bad salts are refused by name; where callers are not isolated, a salt is refused as before.
+func TestIsolationBadSalts(t *testing.T) {
+	e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
+	inOneWay(t, Options{Callers: byHeader}, []any{e, r}, func(t *testing.T, b *bench) {
+		for _, is := range []tenancy.Isolation{tenancy.ByTenant, tenancy.Shared} {
+			isolated(b, is)
+			for _, c := range []struct{ fields, says string }{
+				{`,"cache_salt":1`, "cache_salt must be a string, found a number"}, {`,"cache_salt":["a"]`, "must be a string"}, {`,"cache_salt":""`, "cache_salt is empty"},
+				{`,"cache_salt":"` + strings.Repeat("a", 1<<20) + `"`, "it may have at most 1024"}, {`,"cache_salt":"` + strings.Repeat("é", 600) + `"`, "1200 bytes"},
+				{`,"cache_salt":"a","cache_salt":"b"`, "twice"}, {`,"extra_key":"a"`, "extra_key"}, {`,"CACHE_SALT":"a"`, ""},
+			} {
+				for _, model := range []string{models.SimName, "relayed"} {
+					a := b.post(chatPath, `{"model":"`+model+`","messages":[{"role":"user","content":"hi"}]`+c.fields+`}`, "Test-Caller", "k1").answer()
+					says := c.says
+					if is == tenancy.Shared {
+						says = ""
+					}
+					if a.status != 400 || !strings.Contains(string(a.body), says) {
+						t.Errorf("%v, %s%.60s: %d %s", is, model, c.fields, a.status, a.body)
+					}
+				}
+			}
+		}
+		if len(e.handed())+len(r.handed()) != 0 {
+			t.Error("an engine was handed a request")
+		}
+	})
+}
+
+// What weir itself keeps is divided as the engines' caches are: the index of blocks, the ids of
+// earlier texts, sessions.
+func TestIsolationOfOwnCaches(t *testing.T) {
+	e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
+	inOneWay(t, Options{Callers: byHeader}, []any{e, r}, func(t *testing.T, b *bench) {
+		of := func(is tenancy.Isolation, key string) (root, division uint64) {
+			q := &preparing{request: &request{caller: &tenancy.Caller{Key: key, Tenant: key}}, g: b.g}
+			q.endpoint, q.path = openai.Chat, chatPath
+			q.model = &route.Model{Name: "m", Isolation: is}
+			var err error
+			if q.head, err = q.endpoint.ParseHead([]byte(`{"model":"m","messages":[]}`)); err == nil {
+				err = q.isolate()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return uint64(q.modelRoot()), q.division()
+		}
+		shared, none := of(tenancy.Shared, "k1")
+		if again, _ := of(tenancy.Shared, "k2"); again != shared || none != 0 || shared != uint64(route.Root("m", "", "")) {
+			t.Error("callers who are not isolated have roots of their own")
+		}
+		r1, d1 := of(tenancy.ByTenant, "k1")
+		r2, d2 := of(tenancy.ByTenant, "k2")
+		if r1 == r2 || r1 == shared || d1 == d2 || d1 == 0 {
+			t.Errorf("roots %x, %x, %x, divisions %x, %x", shared, r1, r2, d1, d2)
+		}
+	})
+}
+
+// A body into which a salt is put has it once, whatever way it is read, and every other field
+// byte for byte as it came.
+func FuzzIsolate(f *testing.F) {
+	for _, s := range []string{`{}`, `{"model":"m"}`, `{ "cache_salt" : "a" , "x" : [1, {"cache_salt":2}] } `, `{"cache\u005fsalt":null,"a":"}"}`, "{\"a\":1,\n\"cache_salt\":\"\\u0000\"}", `{"cache_salt":"a","cache_salt":"b"}`} {
+		f.Add([]byte(s), "tenant")
+	}
+	f.Fuzz(func(t *testing.T, body []byte, tenant string) {
+		head, err := openai.Chat.ParseHead(body)
+		if err != nil {
+			return
+		}
+		p := &preparing{request: &request{caller: &tenancy.Caller{Tenant: tenant}, head: head, endpoint: openai.Chat}}
+		p.stages = &stages{rec: new(trace.Record)}
+		p.model = &route.Model{Name: "m", Isolation: tenancy.ByTenant}
+		if err := p.isolate(); err != nil {
+			return
+		}
+		e := &route.Engine{Facts: engine.Facts{Salts: engine.Salts{Carried: true, At: func(string) []string { return []string{"cache_salt"} }}}}
+		out := p.salted(nil, e, chatPath).Splice(head.Model)
+		after, err := openai.Chat.ParseHead(out)
+		if err != nil {
+			t.Fatalf("%q became %q: %v", body, out, err)
+		}
+		others := func(h *dialect.Head) (all []string) {
+			for _, at := range h.Fields {
+				if at.Name != "cache_salt" {
+					all = append(all, at.Name+string(h.Body[at.Start:at.End]))
+				}
+			}
+			return all
+		}
+		if !slices.Equal(others(head), others(after)) {
+			t.Fatalf("%q became %q", body, out)
+		}
+		salts := 0
+		for _, at := range after.Fields {
+			if at.Name == "cache_salt" {
+				salts++
+				if got := string(out[at.Start:at.End]); got != `"`+p.salt+`"` {
+					t.Fatalf("%q became %q, with the salt %s", body, out, got)
+				}
+			}
+		}
+		if salts != 1 {
+			t.Fatalf("%q became %q, with %d salts", body, out, salts)
+		}
+	})
+}
