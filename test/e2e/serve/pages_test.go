@@ -1,0 +1,140 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"weir/test/e2e/harness"
+)
+
+// TestPages runs each command of the pages that a newcomer reads first, in order. A
+// command that serves runs until the next one that serves; any other one must succeed and
+// print something. Simulated engines stand for vLLM and SGLang.
+func TestPages(t *testing.T) {
+	for _, page := range []string{"quickstart.md", "in-front-of-engines.md", "replacing.md"} {
+		t.Run(page, func(t *testing.T) {
+			commands := shell(t, "../../../docs/"+page)
+			one, two := harness.StartSim(t, "--name", "gpu1"), harness.StartSim(t, "--name", "gpu2")
+			api, admin := harness.FreeAddress(t), harness.FreeAddress(t)
+			real := strings.NewReplacer(
+				"vllm=http://gpu1:8000", "vllm="+one.VLLM, "vllm=http://gpu2:8000", "vllm="+two.VLLM,
+				"sglang=http://gpu1:30000", "sglang="+one.SGLang, "sglang=http://gpu2:30000", "sglang="+two.SGLang,
+				"http://gpu1:8000", one.OpenAI, "http://gpu2:8000", two.OpenAI,
+				"=MODEL", "=../../../models/weir-sim",
+				"127.0.0.1:8000", api, "127.0.0.1:8001", admin)
+			path := filepath.Dir(harness.Binary) + ":" + os.Getenv("PATH")
+			var gateway *harness.Process
+			for _, command := range commands {
+				text := real.Replace(command)
+				if serves.MatchString(text) {
+					if gateway != nil {
+						gateway.Kill()
+						<-gateway.Exited
+					}
+					gateway = harness.StartCommand(t, bash(t.Context(), path, "exec "+text+" --admin-listen "+admin+listens(text, api)))
+					harness.Eventually(t, command, func() bool {
+						answer, err := http.Get("http://" + admin + "/readyz")
+						if err != nil {
+							return false
+						}
+						answer.Body.Close()
+						return answer.StatusCode == http.StatusOK
+					}, gateway)
+					continue
+				}
+				cmd := bash(harness.Context(t), path, "set -o pipefail; "+text)
+				cmd.Env = append(cmd.Env, "WEIR_ADMIN=http://"+admin)
+				var errs bytes.Buffer
+				cmd.Stderr = &errs
+				out, err := cmd.Output()
+				if err != nil || len(bytes.TrimSpace(out)) == 0 || bytes.Contains(out, []byte(`"error":{`)) {
+					t.Errorf("%s\n%v\n%s\n%s", command, err, out, errs.String())
+				}
+			}
+			if gateway == nil {
+				t.Error("the page starts no gateway")
+			}
+		})
+	}
+}
+
+// serves matches commands that serve until they are stopped.
+var serves = regexp.MustCompile(`^weir (serve|up)\b`)
+
+// listens returns the flag for the API's address, unless a command has it.
+func listens(command, api string) string {
+	if strings.Contains(command, "--listen") {
+		return ""
+	}
+	return " --listen " + api
+}
+
+func bash(ctx context.Context, path, script string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "bash", "-c", script)
+	cmd.Env = append(os.Environ(), "PATH="+path)
+	return cmd
+}
+
+// shell returns the commands in the sh blocks of a page, continued lines joined.
+func shell(t *testing.T, page string) (commands []string) {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```").FindAllStringSubmatch(string(text), -1) {
+		joined := strings.ReplaceAll(block[1], "\\\n", "")
+		for line := range strings.Lines(joined) {
+			if line = strings.TrimSpace(line); line != "" {
+				commands = append(commands, line)
+			}
+		}
+	}
+	if len(commands) == 0 {
+		t.Fatalf("%s has no commands", page)
+	}
+	return commands
+}
+
+// TestReplacingNamesFlags holds the last column of docs/replacing.md to what weir serve
+// has, and its metrics to docs/metrics.md.
+func TestReplacingNamesFlags(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/replacing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics, err := os.ReadFile("../../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	help, _, _ := harness.Finish(t, "", "serve", "--help")
+	seen := 0
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 4 {
+			continue
+		}
+		for _, flag := range regexp.MustCompile("`(--[a-z-]+)").FindAllStringSubmatch(cells[2], -1) {
+			seen++
+			if !regexp.MustCompile(regexp.QuoteMeta(flag[1]) + `\b[^-]`).MatchString(help) {
+				t.Errorf("weir serve has no %s", flag[1])
+			}
+		}
+		for _, metric := range regexp.MustCompile("`(weir_[a-z_]+)`").FindAllStringSubmatch(cells[2], -1) {
+			seen++
+			if !bytes.Contains(metrics, []byte("`"+metric[1]+"`")) {
+				t.Errorf("docs/metrics.md has no %s", metric[1])
+			}
+		}
+	}
+	if seen < 40 {
+		t.Errorf("found %d flags and metrics only", seen)
+	}
+}
