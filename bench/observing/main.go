@@ -6,6 +6,7 @@
 //	go run ./bench/observing                        # 2,048 streams, 7 rounds: some 6 minutes
 //	go run ./bench/observing -without otlp,scrape   # to find what costs
 //	go run ./bench/observing -each -measure 10s     # the same, each part by itself
+//	go run ./bench/observing -together              # on a machine that has other work
 //	go run ./bench/observing -quick                 # a smoke test of the benchmark
 //
 // On are: records in memory and in a file, spans to a collector, an access line for each
@@ -31,6 +32,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"weir/internal/lab"
@@ -143,6 +145,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var (
 		rounds  = flags.Int("n", 7, "rounds")
 		each    = flags.Bool("each", false, "a cell for each part by itself besides")
+		atOnce  = flags.Bool("together", false, "the cells of a round at the same time, which divide streams and new requests: their ratio is less disturbed by other work, and what costs by the second counts for more")
 		streams = flags.Int("streams", 2048, "streams")
 		rate    = flags.Float64("rate", 20, "tokens a second of each")
 		probes  = flags.Int("probes", 400, "new requests in each window")
@@ -178,6 +181,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
+	kinds, spans := variants(left, *each), 0
+	if *atOnce {
+		load.Streams, load.Probes = load.Streams/len(kinds), load.Probes/len(kinds)
+	}
 	cellOf := func(v variant) (*client.Result, int, error) {
 		w := &watcher{self: b.Self}
 		defer w.stop()
@@ -194,19 +201,30 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return r, spans, nil
 	}
 	var all []Compared
-	kinds, spans := variants(left, *each), 0
 	for i := range *rounds {
 		round := slices.Clone(kinds)
 		if i%2 == 1 {
 			slices.Reverse(round)
 		}
-		results := map[string]*client.Result{}
+		results, failed := map[string]*client.Result{}, error(nil)
+		var mu sync.Mutex
+		var cells sync.WaitGroup
 		for _, v := range round {
-			r, n, err := cellOf(v)
-			if err != nil {
-				return err
+			cells.Go(func() {
+				r, n, err := cellOf(v)
+				mu.Lock()
+				defer mu.Unlock()
+				results[v.name], spans, failed = r, spans+n, cmp.Or(failed, err)
+			})
+			if *atOnce {
+				continue
 			}
-			results[v.name], spans = r, spans+n
+			if cells.Wait(); failed != nil {
+				return failed
+			}
+		}
+		if cells.Wait(); failed != nil {
+			return failed
 		}
 		off := results[kinds[0].name]
 		for _, v := range kinds[1:] {
@@ -221,7 +239,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := lab.WriteJSON(*out, all); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "beside everything off, %d streams, medians of %d rounds and their range:\n", load.Streams, *rounds)
+	fmt.Fprintf(stdout, "beside everything off, %d streams each, medians of %d rounds and their range:\n", load.Streams, *rounds)
 	for _, v := range kinds[1:] {
 		of := slices.DeleteFunc(slices.Clone(all), func(c Compared) bool { return c.Name != v.name })
 		fmt.Fprintf(stdout, "%s (%s): CPU a token %s, p99 of the delay %s, of first outputs %s\n", v.name, strings.Join(v.on, ", "),
