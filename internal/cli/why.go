@@ -51,8 +51,18 @@ type receipt struct {
 	Attempts []receiptAttempt
 }
 
+// receiptTurn is whose turn it was.
+type receiptTurn struct {
+	Band, Tenant string
+	Own          int   `json:"waiting_own"`
+	Others       int   `json:"waiting_others"`
+	Tenants      int   `json:"waiting_tenants"`
+	Charged      int64 `json:"charged_ns"`
+}
+
 type receiptAttempt struct {
 	Choice   *receiptChoice
+	Turn     *receiptTurn
 	Repeated bool
 	// Continued reports whether another engine went on behind the Given tokens.
 	Continued bool
@@ -200,6 +210,9 @@ func (r *receipt) print(w io.Writer, was bool) (err error) {
 			say("decode    %s, of %d: %s", graphic(c.Engine, ""), c.Engines, c.Why)
 		} else {
 			say("engine    %s, of %d: %s", graphic(c.Engine, ""), c.Engines, c.Why)
+		}
+		if t := a.Turn; t != nil {
+			say("turn      tenant %s, band %s: when it came, %d of its tenant's requests waited, and %d of %d others; charged %s", graphic(t.Tenant, ""), graphic(t.Band, ""), t.Own, t.Others, t.Tenants, milliseconds(t.Charged))
 		}
 		if a.Repeated {
 			say("          it failed there (%s), and went elsewhere", graphic(a.failed(), ""))

@@ -408,7 +408,14 @@ type record struct {
 		} `json:"legs"`
 		Repeated   bool `json:"repeated"`
 		MayHaveRun bool `json:"may_have_run"`
-		Choice     struct {
+		Turn       *struct {
+			Tenant  string `json:"tenant"`
+			Own     int    `json:"waiting_own"`
+			Others  int    `json:"waiting_others"`
+			Tenants int    `json:"waiting_tenants"`
+			Charged int64  `json:"charged_ns"`
+		} `json:"turn"`
+		Choice struct {
 			Cached int `json:"cached_tokens"`
 		} `json:"choice"`
 	} `json:"attempts"`

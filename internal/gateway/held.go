@@ -89,6 +89,7 @@ type ticket struct {
 	// What has become of it: it was given an engine, which is booked, or will not be.
 	given bool
 	err   error
+	turn  *trace.Turn // what it found when it began to wait; nil: it has not waited
 }
 
 // ticket begins a request's way to its next engine.
@@ -100,7 +101,7 @@ func (h *holding) ticket(x *exchange) *ticket {
 	if r := x.response.r; r != nil {
 		x.session = x.g.session(r.Header, x.caller)
 	}
-	t.x, t.given, t.err, t.pushed = x, false, nil, h.pushes(x.model) || x.endpoint.Traits().Wants != dialect.Answer
+	t.x, t.given, t.err, t.turn, t.pushed = x, false, nil, nil, h.pushes(x.model) || x.endpoint.Traits().Wants != dialect.Answer
 	select {
 	case <-t.woken: // of its life before
 	default:
@@ -232,6 +233,11 @@ func (h *holding) join(t *ticket, why queue.Reason, now int64) {
 		t.err = h.refusal(why, t.Caller, t.Model, now)
 		return
 	}
+	if t.turn == nil {
+		own, others, tenants := h.queue.Company(&t.Request)
+		who := t.x.caller
+		t.turn = &trace.Turn{Band: dialect.Clip(who.Band, maxCaller), Tenant: dialect.Clip(who.Tenant, maxCaller), Own: int32(own), Others: int32(others), Tenants: int32(tenants)}
+	}
 	h.count()
 	if h.queue.Len() == 1 {
 		h.kick()
@@ -351,6 +357,9 @@ func (t *ticket) give(target route.Target, partner *route.Target, now int64) {
 	attempt := x.chosen(&t.choice)
 	attempt.Legs = legs(&target, partner)
 	x.g.callers(x.rec, attempt.Legs)
+	if attempt.Turn = t.turn; t.turn != nil {
+		t.turn.Charged = float32(t.Cost)
+	}
 	x.rec.Attempts = append(x.rec.Attempts, attempt)
 	if len(x.rec.Attempts) == 1 {
 		x.model.Retries.Requested(now)

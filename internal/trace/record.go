@@ -55,6 +55,8 @@ type Attempt struct {
 	// than generates. Then the wait of Choice's options is that for the prompt's KV, and their
 	// others are also those that the prompt delays.
 	Prefill *Choice
+	// Turn is whose turn it was, nil if the request did not wait for one.
+	Turn *Turn
 	// Repeated says that the request went to another engine after it, and MayHaveRun that
 	// this one may have begun with it.
 	Repeated, MayHaveRun bool
@@ -62,6 +64,16 @@ type Attempt struct {
 	// the attempt gave, of which the client has had each once.
 	Continued bool
 	Given     int32
+}
+
+// Turn is what a request found before it when it began to wait for its turn, and what it was
+// charged for it.
+type Turn struct {
+	Band, Tenant string
+	Own          int32   // requests of its tenant that waited
+	Others       int32   // requests of other tenants
+	Tenants      int32   // those tenants
+	Charged      float32 // milliseconds
 }
 
 // Choice says how the engine of an attempt was chosen, and what was predicted of it. Each

@@ -379,6 +379,13 @@ func (q *Queue) Contended(r *Request) bool {
 	return n > 0
 }
 
+// Company returns what waits beside a request that waits, for the ranks of its pool: of its own
+// tenant, of others, and how many tenants those are.
+func (q *Queue) Company(r *Request) (own, others, tenants int) {
+	t := r.account.tenant
+	return t.Waiting() - 1, t.Clock().Requests() - t.Waiting(), t.Clock().Waiting() - 1
+}
+
 // Before is how many wait whose turn comes before that of a request that comes now: for the
 // rank, or of its flow where that is nil. Those are its tenant's own, and one of each other
 // tenant that has had less.

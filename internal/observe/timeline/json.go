@@ -208,6 +208,17 @@ func (o *object) attempt(a *trace.Attempt, delivered int64) {
 		o.bool("continued", true)
 		o.int("given_tokens", int64(a.Given))
 	}
+	if t := a.Turn; t != nil {
+		o.key("turn")
+		o.open('{')
+		o.str("band", t.Band)
+		o.str("tenant", t.Tenant)
+		o.int("waiting_own", int64(t.Own))
+		o.int("waiting_others", int64(t.Others))
+		o.int("waiting_tenants", int64(t.Tenants))
+		o.int("charged_ns", int64(t.Charged*1e6))
+		o.close('}')
+	}
 	if len(a.Choice.Best) > 0 {
 		o.choice("choice", &a.Choice, a.Prefill, delivered)
 	}

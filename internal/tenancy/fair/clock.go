@@ -103,6 +103,14 @@ func (t *Tenant) Waiting() int { return t.waiting }
 // Clock is the tenant's.
 func (t *Tenant) Clock() *Clock { return t.clock }
 
+// Requests is how many requests wait.
+func (c *Clock) Requests() (n int) {
+	for _, b := range c.list {
+		n += b.waiting
+	}
+	return n
+}
+
 // Waiting is how many tenants wait.
 func (c *Clock) Waiting() int { return c.waiting }
 
