@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/tenancy"
 )
 
 var flags = []string{"listen", "engine", "model", "max-body", "drain-timeout"}
@@ -209,6 +211,7 @@ func TestParseModel(t *testing.T) {
 		"m,max-tokens=9,max-n=2":     {Name: "m", MaxTokens: 9, MaxN: 2},
 		"a/m=,max-n=2":               {Name: "a/m", MaxN: 2},
 		"/a/m,max-n=2":               {Name: "m", Dir: "/a/m", MaxN: 2},
+		"m,isolation=tenant":         {Name: "m", Isolation: new(tenancy.ByTenant)},
 		"m,policy=random,max-n=2":    {Name: "m", Policy: "random", MaxN: 2},
 		"n=d,policy=session":         {Name: "n", Dir: "d", Policy: "session"},
 		"m,max-n=2,alias=p":          {Name: "m", Dir: "m", Bare: true, Aliases: []string{"p"}, MaxN: 2},
@@ -222,7 +225,7 @@ func TestParseModel(t *testing.T) {
 			t.Errorf("%q: %+v, %v", s, got, err)
 		}
 	}
-	for _, s := range []string{"", "n=", "=d", ".", "n=d,alias", "n=d,x=y", "n=d,tool-parser=", "n=d,lora=a", "n=d,lora==/l", "n=d,lora=a=", "m,max-n=0", "m,max-tokens=x", "n=,alias=", "n=,lora=a=/l", "=,alias=p", "=,max-n=1", "..,max-n=1"} {
+	for _, s := range []string{"", "n=", "=d", ".", "n=d,alias", "n=d,x=y", "n=d,tool-parser=", "n=d,lora=a", "n=d,lora==/l", "n=d,lora=a=", "m,max-n=0", "m,max-tokens=x", "n=,alias=", "n=,lora=a=/l", "=,alias=p", "=,max-n=1", "..,max-n=1", "m,isolation=on"} {
 		if m, err := ParseModel(s); err == nil {
 			t.Errorf("%q: accepted as %+v", s, m)
 		}
