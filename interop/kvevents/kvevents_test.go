@@ -120,13 +120,21 @@ func resident(r *kvevents.Rank, ids []uint32) int {
 	return r.Resident(kvindex.AppendChain(nil, kvindex.Root(0), ids, 16), len(ids)+1)
 }
 
+// root is where prompts with a salt begin; those without begin at 0.
+func root(_, salt string) kvindex.Block {
+	if salt == "" {
+		return kvindex.Root(0)
+	}
+	return kvindex.Root(0, salt)
+}
+
 // follow follows until the test ends.
 func follow(t *testing.T, port int, budget *kvevents.Budget) *kvevents.Rank {
 	t.Helper()
 	at := func(port int) zmtp.Endpoint {
 		return zmtp.Endpoint{Network: "tcp", Address: fmt.Sprintf("127.0.0.1:%d", port)}
 	}
-	r := kvevents.New(kvevents.Options{IndexTokens: 16, Replays: true, Budget: budget, Root: func(string) kvindex.Block { return kvindex.Root(0) }})
+	r := kvevents.New(kvevents.Options{IndexTokens: 16, Replays: true, Budget: budget, Root: root})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
