@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,7 +19,7 @@ import (
 // command that serves runs until the next one that serves; any other one must succeed and
 // print something. Simulated engines stand for vLLM and SGLang.
 func TestPages(t *testing.T) {
-	for _, page := range []string{"quickstart.md", "in-front-of-engines.md", "replacing.md"} {
+	for _, page := range []string{"quickstart.md", "in-front-of-engines.md", "replacing.md", "when.md"} {
 		t.Run(page, func(t *testing.T) {
 			commands := shell(t, "../../../docs/"+page)
 			one, two := harness.StartSim(t, "--name", "gpu1"), harness.StartSim(t, "--name", "gpu2")
@@ -136,5 +137,24 @@ func TestReplacingNamesFlags(t *testing.T) {
 	}
 	if seen < 40 {
 		t.Errorf("found %d flags and metrics only", seen)
+	}
+}
+
+// TestWhenNamesAlerts holds docs/when.md to the alerts: each has its line, and no other.
+func TestWhenNamesAlerts(t *testing.T) {
+	names := func(path, pattern string) (all []string) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
+			all = append(all, m[1])
+		}
+		slices.Sort(all)
+		return all
+	}
+	alerts := names("../../../integrations/prometheus/weir.rules.yml", `alert: (\w+)`)
+	if in := names("../../../docs/when.md", "`(Weir\\w+)`"); len(alerts) == 0 || !slices.Equal(in, alerts) {
+		t.Errorf("docs/when.md has %v, the rules have %v", in, alerts)
 	}
 }
