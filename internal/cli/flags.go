@@ -110,7 +110,7 @@ type queueFlags struct {
 	Queue         string        `default:"on" enum:"on,off" help:"Whether requests wait in weir until an engine has room for them (on), or are passed to engines at once (off) (${default}; docs/queue.md)."`
 	QueueTimeout  time.Duration `default:"0s" help:"Longest wait of a request for an engine with room. 0 takes --first-timeout. Callers may ask for a shorter wait."`
 	MaxQueue      int           `default:"0" placeholder:"N" help:"Largest number of waiting requests of a model. Further requests are refused with 429. 0 is no limit."`
-	Band          []string      `placeholder:"NAME=SHARE" help:"Share of a band of tenants in the engines, in the memory for bodies and in the tokenizer, beside other bands. Repeatable. A band that is not named has a share of 1 (docs/fairness.md)."`
+	Band          []string      `sep:";" placeholder:"NAME=SHARE" help:"Share of a band of tenants in the engines, in the memory for bodies and in the tokenizer, beside other bands. Repeatable. A band that is not named has a share of 1 (docs/fairness.md)."`
 	MaxQueueBytes byteSize      `default:"1GiB" placeholder:"BYTES" help:"Memory for everything that waits, bodies and token ids (${default}). 0 is no limit."`
 }
 
