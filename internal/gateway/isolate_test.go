@@ -21,7 +21,7 @@ import (
 func isolated(b *bench, is tenancy.Isolation) {
 	for _, m := range b.g.opts.Snapshot().Models {
 		m.Isolation = is
-		for _, t := range m.Targets {
+		for _, t := range slices.Concat(m.Targets, m.Prefills) {
 			t.Facts.Salts = engine.Salts{Carried: true, At: func(path string) []string {
 				if path == "/v1/messages" {
 					return nil
@@ -80,6 +80,45 @@ func TestIsolation(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Both halves of a pair have the caller's one salt, by ids and relayed.
+func TestIsolationOfPairs(t *testing.T) {
+	who := &tenancy.Caller{Key: "k1", Tenant: "tenant-k1"}
+	inRelayPairs(t, Options{Callers: byHeader}, nil, func(t *testing.T, b *bench, p, d *relayEngine) {
+		isolated(b, tenancy.ByTenant)
+		c := b.post(chatPath, `{"model":"relayed","messages":[{"role":"user","content":"hi"}],"cache_salt":"mine","stream":true}`, "Test-Caller", "k1")
+		prefill := p.forward(t, 1)
+		if p.meets.Way == engine.ByPull {
+			prefill.replies("200", prefillAnswer)
+		}
+		decode := d.forward(t, 1)
+		want := `"cache_salt":"` + tenancy.ByTenant.Salt(who, "relayed", "mine") + `"`
+		for _, body := range [][]byte{prefill.req.Body, decode.req.Body} {
+			if n := strings.Count(string(body), want); n != 1 || strings.Contains(string(body), "mine") {
+				t.Errorf("%s has %s %d times", body, want, n)
+			}
+		}
+		if decode.send(relayToken); p.meets.Way != engine.ByPull {
+			prefill.replies("200", prefillAnswer)
+		}
+		decode.send(relayEnd)
+		decode.end()
+		c.answer()
+	})
+	inPairs(t, Options{Callers: byHeader}, nil, func(t *testing.T, b *bench, p, d *tokenEngine) {
+		isolated(b, tenancy.ByTenant)
+		c := b.post(chatPath, askStream(``), "Test-Caller", "k1")
+		prefill := p.call(t, 1)
+		prefill.prefilled()
+		decode := d.call(t, 1)
+		want := tenancy.ByTenant.Salt(who, models.SimName, "")
+		if a, z := prefill.req.CacheSalt, decode.req.CacheSalt; a != want || z != want {
+			t.Errorf("the halves have the salts %q and %q, want %q", a, z, want)
+		}
+		decode.end(infer.ReasonStop)
+		c.answer()
+	})
 }
 
 // Bad salts are refused by name; where callers are not isolated, a salt is refused as before.
