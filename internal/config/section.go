@@ -37,14 +37,14 @@ func ReadSections(path string) (*Section, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := parseSections(data)
+	s, err := ParseSections(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, nil
 }
 
-func parseSections(data []byte) (*Section, error) {
+func ParseSections(data []byte) (*Section, error) {
 	tree, err := parseYAML(data)
 	if err != nil {
 		return nil, err

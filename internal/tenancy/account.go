@@ -1,0 +1,179 @@
+package tenancy
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Limits are what a key may use; 0 is no limit.
+type Limits struct {
+	Requests          int   `json:"max_requests,omitzero"` // at once
+	RequestsPerMinute int   `json:"requests_per_minute,omitzero"`
+	TokensPerMinute   int   `json:"tokens_per_minute,omitzero"` // of prompts and answers
+	TokensPerDay      int64 `json:"tokens_per_day,omitzero"`    // likewise, from midnight to midnight UTC
+	PromptTokens      int   `json:"max_prompt_tokens,omitzero"` // of one prompt
+	OutputTokens      int   `json:"max_output_tokens,omitzero"` // of one answer
+}
+
+// The reasons of a Refusal, as callers see them.
+const (
+	OverRequests          = "key_max_requests"
+	OverRequestsPerMinute = "key_requests_per_minute"
+	OverTokensPerMinute   = "key_tokens_per_minute"
+	OverTokensPerDay      = "key_tokens_per_day"
+)
+
+// Refusal is why a request may not begin now. The zero value is no refusal.
+type Refusal struct {
+	Reason string
+	Limit  int64
+	After  time.Duration // when to ask again; 0: it is not known
+}
+
+// Account holds what a key has used of its limits. Tokens are charged as they come, so that a
+// limit on tokens is exceeded by no more than what the requests under way still get: one that
+// has begun is not cut. A charge is two additions; Enter books them.
+//
+// Times are those of time.Now. Rates use its monotonic part, so that a clock that steps changes
+// nothing. A day ends when the wall clock says so, but not sooner than minDay after the last
+// one: a clock that is set back and forth over midnight does not renew a budget each time.
+type Account struct {
+	used   atomic.Int64 // tokens of the day
+	unpaid atomic.Int64 // tokens that the rate does not know yet
+
+	mu       sync.Mutex
+	limits   Limits
+	running  int
+	requests *rate.Limiter
+	tokens   *rate.Limiter
+	day      int64     // of the wall clock
+	renewed  time.Time // when it began, if it did within this process's life
+}
+
+// minDay is the least time between two renewals of a budget.
+const minDay = 23 * time.Hour
+
+// NewAccount makes the account of a key that has used nothing.
+func NewAccount(l Limits, now time.Time) *Account {
+	a := &Account{day: dayOf(now)}
+	a.Set(l, now)
+	return a
+}
+
+func dayOf(now time.Time) int64 { return now.Unix() / 86400 }
+
+// Set changes the limits. What was used counts against the new ones.
+func (a *Account) Set(l Limits, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.limits = l
+	a.requests = limiter(a.requests, l.RequestsPerMinute, now)
+	a.tokens = limiter(a.tokens, l.TokensPerMinute, now)
+}
+
+// limiter gives a rate its new limit; one without a limit needs none.
+func limiter(r *rate.Limiter, perMinute int, now time.Time) *rate.Limiter {
+	switch {
+	case perMinute == 0:
+		return nil
+	case r == nil:
+		return rate.NewLimiter(rate.Limit(float64(perMinute)/60), perMinute)
+	}
+	r.SetLimitAt(now, rate.Limit(float64(perMinute)/60))
+	r.SetBurstAt(now, perMinute)
+	return r
+}
+
+// Limits returns the limits in force.
+func (a *Account) Limits() Limits {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.limits
+}
+
+// Usage is what an account shows.
+type Usage struct {
+	Running     int   `json:"running"`
+	TokensToday int64 `json:"tokens_today"`
+}
+
+// Usage returns what is used now.
+func (a *Account) Usage(now time.Time) Usage {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.turn(now, dayOf(now))
+	return Usage{Running: a.running, TokensToday: a.used.Load()}
+}
+
+// turn begins a new day if it is time. a.mu is held.
+func (a *Account) turn(now time.Time, day int64) {
+	if day == a.day {
+		return
+	}
+	if day > a.day && (a.renewed.IsZero() || now.Sub(a.renewed) >= minDay) {
+		a.renewed = now
+		a.used.Store(0)
+	} else if day > a.day {
+		return // too soon: it begins when minDay has passed
+	}
+	a.day = day
+}
+
+// Enter lets a request begin, unless a limit forbids it. Each one that may begin must Leave.
+func (a *Account) Enter(now time.Time) Refusal { return a.enter(now, dayOf(now)) }
+
+// enter is Enter on a day of the wall clock.
+func (a *Account) enter(now time.Time, day int64) Refusal {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := &a.limits
+	a.turn(now, day)
+	if l.Requests > 0 && a.running >= l.Requests {
+		return Refusal{OverRequests, int64(l.Requests), 0}
+	}
+	if l.TokensPerDay > 0 && a.used.Load() >= l.TokensPerDay {
+		return Refusal{OverTokensPerDay, l.TokensPerDay, time.Duration(86400-now.Unix()%86400) * time.Second}
+	}
+	if unpaid := a.unpaid.Swap(0); a.tokens != nil {
+		pay(a.tokens, unpaid, now)
+		if has := a.tokens.TokensAt(now); has < 1 {
+			return Refusal{OverTokensPerMinute, int64(l.TokensPerMinute), wait(1-has, a.tokens)}
+		}
+	}
+	if a.requests != nil && !a.requests.AllowN(now, 1) {
+		return Refusal{OverRequestsPerMinute, int64(l.RequestsPerMinute), wait(1-a.requests.TokensAt(now), a.requests)}
+	}
+	a.running++
+	return Refusal{}
+}
+
+// wait is how long a rate needs to have so many more.
+func wait(lacks float64, r *rate.Limiter) time.Duration {
+	return time.Duration(lacks / float64(r.Limit()) * float64(time.Second))
+}
+
+// pay takes tokens that were used from what a rate has, which may fall below 0. A limiter takes
+// at most its burst at once.
+func pay(r *rate.Limiter, tokens int64, now time.Time) {
+	for tokens > 0 {
+		n := min(tokens, int64(r.Burst()))
+		r.ReserveN(now, int(n))
+		tokens -= n
+	}
+}
+
+// Leave ends a request that Enter let begin.
+func (a *Account) Leave() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.running--
+}
+
+// Charge adds tokens to what is used; a negative number takes back what was estimated too high.
+func (a *Account) Charge(tokens int64) {
+	a.used.Add(tokens)
+	a.unpaid.Add(tokens)
+}

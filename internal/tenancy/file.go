@@ -1,0 +1,301 @@
+package tenancy
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"weir/internal/config"
+)
+
+// MaxName bounds the names of keys, tenants and bands, in bytes.
+const MaxName = 64
+
+// File is a keys file: who may ask, and what each may use. It holds hashes, never keys.
+type File struct {
+	keys  []key
+	certs map[string]*Caller // by a name in a client's certificate
+	// tenants has the callers of tokens, by tenant; tokens of other tenants are those of rest,
+	// nil: they are refused.
+	tenants map[string]*Caller
+	rest    *Caller
+}
+
+// key is a key of the file.
+type key struct {
+	hash   Hash
+	caller *Caller
+	role   Role
+	limits Limits
+}
+
+// fields of an entry of a keys file, and where they may stand.
+var (
+	limitFields = []string{"max_requests", "requests_per_minute", "tokens_per_minute", "tokens_per_day", "max_prompt_tokens", "max_output_tokens"}
+	grantFields = append([]string{"tenant", "models", "band", "share"}, limitFields...)
+	keyFields   = append([]string{"hash"}, grantFields...)
+	adminFields = []string{"hash", "role"}
+)
+
+// rate.Limiter takes a burst of type int; no real limit comes near.
+const maxLimit = 1 << 40
+
+// ParseFile reads a keys file of callers, or of operators. Errors name the line, and never
+// what may be a key.
+func ParseFile(data []byte, admin bool) (*File, error) {
+	f, err := parse(data, admin)
+	if err != nil {
+		return nil, plain(err)
+	}
+	return f, nil
+}
+
+func parse(data []byte, admin bool) (*File, error) {
+	root, err := config.ParseSections(data)
+	if err != nil {
+		return nil, err
+	}
+	sections := []string{"keys", "certificates", "tokens"}
+	if admin {
+		sections = sections[:1]
+	}
+	if err := root.Check(sections); err != nil {
+		return nil, err
+	}
+	f := &File{certs: map[string]*Caller{}, tenants: map[string]*Caller{}}
+	for _, section := range root.Entries {
+		if section.Section == nil {
+			if len(section.Values) == 0 {
+				continue
+			}
+			return nil, fmt.Errorf("line %d: %s: want a mapping of names", section.Line, section.Key)
+		}
+		seen := map[string]int{}
+		for i := range section.Section.Entries {
+			e := &section.Section.Entries[i]
+			name := unquoted(e.Key)
+			if err := checkName(section.Key, name); err != nil {
+				return nil, fmt.Errorf("line %d: %w", e.Line, err)
+			}
+			if at, twice := seen[name]; twice {
+				return nil, fmt.Errorf("line %d: %s: the name %q is that of line %d, too; give each its own", e.Line, section.Key, name, at)
+			}
+			seen[name] = e.Line
+			if err := f.entry(section.Key, name, e, admin); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return f, f.distinct()
+}
+
+// like is what looks like a key, and place what begins an error about YAML.
+var (
+	like  = regexp.MustCompile(`(weir_|sk-)[A-Za-z0-9_-]+`)
+	place = regexp.MustCompile(`^\[(\d+):\d+\] `)
+)
+
+// plain is the first line of an error, with its place in words: an error about YAML goes on
+// with an excerpt of the file. Nothing that looks like a key stays in it.
+func plain(err error) error {
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	return errors.New(like.ReplaceAllString(place.ReplaceAllString(first, "line $1: "), "$1(hidden)"))
+}
+
+// unquoted is a name as YAML has it between quotes.
+func unquoted(name string) string {
+	if len(name) >= 2 && (name[0] == '"' || name[0] == '\'') && name[len(name)-1] == name[0] {
+		if s, err := strconv.Unquote(name); err == nil {
+			return s
+		}
+		return name[1 : len(name)-1]
+	}
+	return name
+}
+
+// checkName refuses names that could not be read in a log, a metric or a table.
+func checkName(what, name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%s: a name is empty", what)
+	case len(name) > MaxName && what != "certificates":
+		return fmt.Errorf("%s: the name %.16q... is longer than %d bytes", what, name, MaxName)
+	case strings.HasPrefix(name, Prefix) || strings.HasPrefix(name, "sk-"):
+		return fmt.Errorf("%s: a name looks like a key itself; the file holds names and hashes only", what)
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || !unicode.IsPrint(r) }):
+		return fmt.Errorf("%s: the name %q has characters that cannot be printed", what, name)
+	}
+	return nil
+}
+
+// entry reads an entry of a section.
+func (f *File) entry(section, name string, e *config.Entry, admin bool) error {
+	if e.Section == nil {
+		if len(e.Values) > 0 {
+			return fmt.Errorf("line %d: %s: want fields, such as hash; a key in plain is never in the file: make one with weir keys add", e.Line, name)
+		}
+		e.Section = &config.Section{Line: e.Line}
+	}
+	known := grantFields
+	switch {
+	case admin:
+		known = adminFields
+	case section == "keys":
+		known = keyFields
+	}
+	if of := e.Section.Find("key"); of != nil {
+		return fmt.Errorf("line %d: %s: key: the file holds hashes only, and this key must be taken for known; make another with weir keys add", of.Line, name)
+	}
+	if err := e.Section.Check(known); err != nil {
+		return fmt.Errorf("%w (of %s)", err, name)
+	}
+	k := key{caller: &Caller{Key: name, Tenant: name, Band: Anyone.Band, Share: 1}}
+	for i := range e.Section.Entries {
+		field := &e.Section.Entries[i]
+		if err := k.set(field); err != nil {
+			return fmt.Errorf("line %d: %s: %s: %w", field.Line, name, field.Key, err)
+		}
+	}
+	k.caller.Account = NewAccount(k.limits, time.Now())
+	switch {
+	case section == "certificates":
+		k.caller.Key = "certificate:" + name
+		f.certs[name] = k.caller
+		return nil
+	case section == "tokens":
+		k.caller.Key = "token:" + name
+		if name == "*" {
+			if e.Section.Find("tenant") != nil {
+				return fmt.Errorf("line %d: *: tenant: the token says which tenant it is", e.Line)
+			}
+			f.rest = k.caller
+			return nil
+		}
+		f.tenants[name] = k.caller
+		return nil
+	case k.hash == Hash{}:
+		return fmt.Errorf("line %d: %s has no hash; make a key with weir keys add", e.Line, name)
+	case admin && k.role == NoRole:
+		return fmt.Errorf("line %d: %s has no role; want role: read or role: operate", e.Line, name)
+	}
+	f.keys = append(f.keys, k)
+	return nil
+}
+
+// set reads a field.
+func (k *key) set(e *config.Entry) (err error) {
+	if e.Section != nil {
+		return fmt.Errorf("want a value, not a mapping")
+	}
+	if e.Key == "models" {
+		k.caller.Models = slices.Compact(slices.Sorted(slices.Values(e.Values)))
+		if len(k.caller.Models) == 0 {
+			return fmt.Errorf("the list is empty; leave it out to allow all models")
+		}
+		return nil
+	}
+	if len(e.Values) != 1 {
+		return fmt.Errorf("want one value")
+	}
+	value := e.Values[0]
+	switch e.Key {
+	case "hash":
+		var ok bool
+		if k.hash, ok = parseHash(value); !ok {
+			return fmt.Errorf("it is not %s and 64 hexadecimal digits. If it is the key itself, it must be taken for known now; make another with weir keys add", hashWord)
+		}
+	case "role":
+		k.role = map[string]Role{"read": Read, "operate": Operate}[value]
+		if k.role == NoRole {
+			return fmt.Errorf("want read or operate")
+		}
+	case "tenant":
+		k.caller.Tenant, err = value, checkName("tenant", value)
+	case "band":
+		k.caller.Band, err = value, checkName("band", value)
+	case "share":
+		if k.caller.Share, err = strconv.ParseFloat(value, 64); err != nil || !(k.caller.Share >= 1 && k.caller.Share <= 1000) {
+			return fmt.Errorf("want a weight from 1 to 1000")
+		}
+	default:
+		var n int64
+		if n, err = strconv.ParseInt(value, 10, 64); err != nil || n < 1 || n > maxLimit {
+			return fmt.Errorf("want a whole number from 1 on; leave it out for no limit")
+		}
+		k.limits.set(e.Key, n)
+	}
+	return err
+}
+
+// set sets the limit of a field of limitFields.
+func (l *Limits) set(field string, n int64) {
+	switch field {
+	case "max_requests":
+		l.Requests = int(n)
+	case "requests_per_minute":
+		l.RequestsPerMinute = int(n)
+	case "tokens_per_minute":
+		l.TokensPerMinute = int(n)
+	case "tokens_per_day":
+		l.TokensPerDay = n
+	case "max_prompt_tokens":
+		l.PromptTokens = int(n)
+	case "max_output_tokens":
+		l.OutputTokens = int(n)
+	}
+}
+
+// distinct refuses two names for one key: which of them asks could not be told.
+func (f *File) distinct() error {
+	byHash := map[Hash]string{}
+	for _, k := range f.keys {
+		if other, twice := byHash[k.hash]; twice {
+			return fmt.Errorf("keys: %s and %s have the same hash; a key has one name", other, k.caller.Key)
+		}
+		byHash[k.hash] = k.caller.Key
+	}
+	return nil
+}
+
+// ReadFile reads a keys file by its path.
+func ReadFile(path string, admin bool) (*File, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := ParseFile(data, admin)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
+}
+
+// Ring returns the keys of the file, to be looked up.
+func (f *File) Ring() *Ring {
+	r := &Ring{byHash: make(map[Hash]*entry, len(f.keys))}
+	for _, k := range f.keys {
+		r.byHash[k.hash] = &entry{k.hash, k.caller, k.role}
+	}
+	return r
+}
+
+// callers returns all callers of the file.
+func (f *File) callers() []*Caller {
+	all := slices.Collect(maps.Values(f.certs))
+	for _, k := range f.keys {
+		all = append(all, k.caller)
+	}
+	all = slices.AppendSeq(all, maps.Values(f.tenants))
+	if f.rest != nil {
+		all = append(all, f.rest)
+	}
+	return all
+}
