@@ -47,7 +47,11 @@ func (p *process) adminHandler(stopping context.Context) http.Handler {
 	mux := http.NewServeMux()
 	var paths []string
 	handle := func(pattern string, h http.HandlerFunc) {
-		mux.Handle(pattern, p.hosts.known(own(h)))
+		served := http.Handler(h)
+		if !openPath(pattern, page.Patterns) {
+			served = p.keys.guard(served)
+		}
+		mux.Handle(pattern, p.hosts.known(own(served)))
 		if _, path, ok := strings.Cut(pattern, " "); ok {
 			paths = append(paths, path)
 		}

@@ -2,10 +2,13 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -14,7 +17,45 @@ import (
 
 // adminFlag names the admin listener of a running gateway.
 type adminFlag struct {
-	Admin string `default:"http://127.0.0.1:8001" placeholder:"URL" help:"Base URL of the gateway's admin listener (${default})."`
+	Admin        string `default:"http://127.0.0.1:8001" placeholder:"URL" help:"Base URL of the gateway's admin listener (${default})."`
+	AdminKeyFile string `type:"path" placeholder:"FILE" help:"File with the operator's key, if the admin listener wants one. Or set WEIR_ADMIN_KEY to the key itself."`
+	AdminCA      string `name:"admin-ca" type:"path" placeholder:"FILE" help:"Certificates, as PEM, of the authority of the admin listener's certificate, if the system does not know it."`
+}
+
+// key reads the operator's key; empty if there is none.
+func (f *adminFlag) key() (string, error) {
+	if f.AdminKeyFile == "" {
+		return strings.TrimSpace(os.Getenv("WEIR_ADMIN_KEY")), nil
+	}
+	data, err := os.ReadFile(f.AdminKeyFile)
+	if err != nil {
+		return "", wrongf("--admin-key-file: %w", err)
+	}
+	key := strings.TrimSpace(string(data))
+	if key == "" || strings.ContainsAny(key, "\r\n") {
+		return "", wrongf("--admin-key-file %s: want one line with the key", f.AdminKeyFile)
+	}
+	return key, nil
+}
+
+// client is an HTTP client that knows the admin listener's certificate. It follows no redirect:
+// the key is for the listener that was named.
+func (f *adminFlag) client() (*http.Client, error) {
+	c := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	if f.AdminCA == "" {
+		return c, nil
+	}
+	pem, err := os.ReadFile(f.AdminCA)
+	if err != nil {
+		return nil, wrongf("--admin-ca: %w", err)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{RootCAs: x509.NewCertPool()}
+	if !transport.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, wrongf("--admin-ca %s has no certificate as PEM", f.AdminCA)
+	}
+	c.Transport = transport
+	return c, nil
 }
 
 const (
@@ -39,7 +80,18 @@ func (f *adminFlag) ask(method, path string, header http.Header, body io.Reader)
 	for name, values := range header {
 		req.Header[name] = values
 	}
-	resp, err := http.DefaultClient.Do(req)
+	key, err := f.key()
+	if err != nil {
+		return nil, err
+	}
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
+	client, err := f.client()
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("%w; is a gateway running, with --admin-listen at that address?", err)
 	}

@@ -32,6 +32,7 @@ import (
 // gatewayFlags are the gateway's flags, the same in up, serve and frontend.
 type gatewayFlags struct {
 	listenFlags   `group:"Where it listens:"`
+	keyFlags      `group:"Who may ask:"`
 	allowFlags    `group:"What clients may ask:"`
 	limitFlags    `group:"Limits:"`
 	routeFlags    `group:"Choosing an engine:"`
@@ -227,7 +228,7 @@ func words(values []string) (all []string) {
 func (f *gatewayFlags) options() (o gateway.Options, err error) {
 	var all []error
 	for _, set := range [...]func(*gateway.Options) error{
-		f.listenFlags.set, f.allowFlags.set, f.limitFlags.set, f.routeFlags.set, f.queueFlags.set, f.continueFlags.set,
+		f.listenFlags.set, f.setKeys, f.allowFlags.set, f.limitFlags.set, f.routeFlags.set, f.queueFlags.set, f.continueFlags.set,
 		f.waitFlags.set, f.tokenizeFlags.set, f.answerFlags.set, f.recordFlags.set, f.watchFlags.set, f.loadFlags.set, f.stopFlags.set,
 	} {
 		all = append(all, set(&o))

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -101,12 +103,14 @@ type process struct {
 	metrics      *metrics.Metrics
 	integrity    *integrity.Log
 	self         watcher
-	listener     net.Listener // of the API
-	admin        net.Listener // nil: there is none
-	hosts        names        // of admin
-	pprof        bool         // served by admin
-	adminChanges string       // who may change the fleet over it
-	settings     settings     // shown by admin
+	keys         *keys
+	adminTLS     *gateway.Certificate // nil: admin is served without TLS
+	listener     net.Listener         // of the API
+	admin        net.Listener         // nil: there is none
+	hosts        names                // of admin
+	pprof        bool                 // served by admin
+	adminChanges string               // who may change the fleet over it
+	settings     settings             // shown by admin
 	started      time.Time
 	drain        time.Duration
 	shared       bool              // --reuse-port: another gateway may take this one's place
@@ -114,6 +118,7 @@ type process struct {
 	proxies      admission.Proxies // that begin each connection with the PROXY protocol
 
 	certificate *gateway.Certificate // nil: the API is served without TLS
+	authorities *x509.CertPool       // of client certificates; nil: none are asked for
 	h2c         bool                 // and then HTTP/2 too
 	say         func(format string, args ...any)
 }
@@ -130,14 +135,25 @@ func (p *process) url(addr string) string {
 // address of the admin listener.
 func (p *process) announce(more string) {
 	if p.admin != nil {
-		p.say("page      http://%s/ (in a browser: engines, requests, where the time goes)", here(p.admin.Addr().String()))
+		p.say("page      %s/ (in a browser: engines, requests, where the time goes)", p.adminURL(here(p.admin.Addr().String())))
 	}
 	p.say("gateway   %s", p.url(p.listener.Addr().String()))
+	if line := p.keys.line(); line != "" {
+		p.say("keys      %s", line)
+	}
 	if p.admin == nil {
 		p.say("admin     off")
 		return
 	}
-	p.say("admin     http://%s%s", p.admin.Addr(), more)
+	p.say("admin     %s%s", p.adminURL(p.admin.Addr().String()), more)
+}
+
+// adminURL is the admin listener's base URL at an address.
+func (p *process) adminURL(addr string) string {
+	if p.adminTLS != nil {
+		return "https://" + addr
+	}
+	return "http://" + addr
 }
 
 // here is an address as this machine reaches it.
@@ -155,7 +171,11 @@ func (p *process) server() (api *http.Server, serve func(net.Listener) error) {
 		api.Protocols.SetUnencryptedHTTP2(p.h2c)
 		return api, api.Serve
 	}
-	api.TLSConfig = p.gateway.TLS(p.certificate.Config())
+	config := p.certificate.Config()
+	if p.authorities != nil {
+		config.ClientCAs, config.ClientAuth = p.authorities, tls.VerifyClientCertIfGiven
+	}
+	api.TLSConfig = p.gateway.TLS(config)
 	return api, func(l net.Listener) error { return api.ServeTLS(l, "", "") }
 }
 
@@ -202,7 +222,12 @@ func (p *process) serve(s *signals) error {
 	}
 	all := []served{{serveAPI, p.gateway.Listener(p.clients())}, {api.Serve, p.gateway.Returned()}}
 	admin := p.adminServer(s.stopping)
-	if p.admin != nil {
+	switch {
+	case p.admin == nil:
+	case p.adminTLS != nil:
+		admin.TLSConfig = p.adminTLS.Config()
+		all = append(all, served{func(l net.Listener) error { return admin.ServeTLS(l, "", "") }, p.admin})
+	default:
 		all = append(all, served{admin.Serve, p.admin})
 	}
 	failed := make(chan error, len(all))
@@ -250,19 +275,26 @@ func (p *process) reloadOn(running context.Context, asked <-chan os.Signal) {
 	}
 }
 
-// reload reads the certificate and opens the timeline's file again, and says so.
+// reload reads the certificates and the keys, and opens the timeline's file again, and says so.
 func (p *process) reload() {
 	did := false
-	if p.certificate != nil {
+	for _, c := range []*gateway.Certificate{p.certificate, p.adminTLS} {
+		if c == nil {
+			continue
+		}
 		did = true
-		switch changed, err := p.certificate.Reload(); {
+		switch changed, err := c.Reload(); {
 		case err != nil:
 			p.say("reload    the old certificate stays: %v", err)
 		case changed:
-			p.say("reload    certificate read again, valid until %s", p.certificate.Expires().Format(time.RFC3339))
+			p.say("reload    certificate read again, valid until %s", c.Expires().Format(time.RFC3339))
 		default:
 			p.say("reload    certificate read again, it is the same")
 		}
+	}
+	if len(p.keys.files()) > 0 {
+		did = true
+		p.keys.reload(p.log, p.say)
 	}
 	if had, err := p.timeline.Reopen(); had {
 		did = true
@@ -278,7 +310,7 @@ func (p *process) reload() {
 		return
 	}
 	if !did {
-		p.say("reload    nothing to read again: there is neither --tls-cert nor --timeline, and other flags change at a restart")
+		p.say("reload    nothing to read again: there is no certificate, keys file or timeline, and other flags change at a restart")
 	}
 }
 

@@ -171,7 +171,8 @@ func (p *process) files() (paths []string) {
 // watchSources reads files again when they change and looks names up, until running is
 // done.
 func (p *process) watchSources(running context.Context) {
-	if p.sources == nil || p.sources.again == nil {
+	flags := p.sources != nil && p.sources.again != nil
+	if !flags && len(p.keys.files()) == 0 {
 		return
 	}
 	tick := time.NewTicker(fileLook)
@@ -182,6 +183,12 @@ func (p *process) watchSources(running context.Context) {
 		case <-running.Done():
 			return
 		case <-tick.C:
+		}
+		if p.keys.seen.saw(p.keys.files()) {
+			p.keys.reload(p.log, p.say)
+		}
+		if !flags {
+			continue
 		}
 		if p.sources.saw(p.files()) {
 			p.reread()

@@ -232,6 +232,21 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 	if err != nil {
 		return nil, err
 	}
+	adminTLS, err := f.adminCertificate(opts.Log)
+	if err != nil {
+		return nil, err
+	}
+	authorities, err := f.clientAuthorities()
+	if err != nil {
+		return nil, err
+	}
+	known, err := f.openKeys()
+	if err != nil {
+		return nil, err
+	}
+	if known.callers != nil {
+		opts.Callers = known.callers.Identify
+	}
 	opts.Models = served.folders()
 	opts.Batch = new(gateway.Batch)
 	opts.Metrics = metrics.New()
@@ -270,11 +285,14 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 	}
 	opts.Watch = self.Watch
 	p = &process{log: opts.Log, self: self, metrics: opts.Metrics, integrity: opts.Integrity, fleet: fl, timeline: opts.Timeline, spans: spans, drain: f.DrainTimeout, delay: f.ShutdownDelay,
-		certificate: certificate, h2c: f.H2C, hosts: f.adminHosts(), pprof: f.PProf, adminChanges: f.AdminChanges, settings: f.settings, started: time.Now(),
+		keys: known, adminTLS: adminTLS, authorities: authorities, certificate: certificate, h2c: f.H2C, hosts: f.adminHosts(), pprof: f.PProf, adminChanges: f.AdminChanges, settings: f.settings, started: time.Now(),
 		say: func(format string, args ...any) { sayLine(s.out, format, args...) }}
 	given, err := takeActivated()
 	if err != nil {
 		return nil, errors.Join(err, p.close())
+	}
+	if err := errors.Join(f.fit("LISTEN_FDS:", given.api, f.identifies(), "--keys"), f.fit("LISTEN_FDS, admin:", given.admin, f.AdminKeys != "", "--admin-keys")); err != nil {
+		return nil, errors.Join(err, given.close(), p.close())
 	}
 	p.shared, p.admin = f.ReusePort && given.api == nil, given.admin
 	if p.listener = cmp.Or(api, given.api); p.listener == nil {

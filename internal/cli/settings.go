@@ -37,7 +37,7 @@ type setting struct {
 // that have such a word and hold a path, or the names of headers.
 var (
 	secretWords = []string{"key", "keys", "token", "secret", "password", "header", "headers", "auth", "credential", "credentials", "cookie"}
-	harmless    = []string{"tls-key", "session-header"}
+	harmless    = []string{"tls-key", "session-header", "keys", "admin-keys", "admin-tls-key"}
 )
 
 // mayHoldSecret reports whether a flag's value is to be left out.

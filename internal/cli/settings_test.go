@@ -57,7 +57,7 @@ func TestSettings(t *testing.T) {
 // The name of a flag says that it may hold a secret, unless somebody has looked.
 func TestSettingsHide(t *testing.T) {
 	for name, want := range map[string]bool{
-		"api-key": true, "keys": true, "otlp-header": true, "otlp-headers": true, "auth": true, "token": true, "admin-password": true,
+		"api-key": true, "provider-keys": true, "keys": false, "admin-keys": false, "otlp-header": true, "otlp-headers": true, "auth": true, "token": true, "admin-password": true,
 		"tls-key": false, "session-header": false, "max-inflight-tokens": false, "tokenize-workers": false, "monkey": false,
 	} {
 		if mayHoldSecret(name) != want {

@@ -206,6 +206,15 @@ func (v *validation) parts(c *serveCommand) {
 	if _, err := c.certificate(log); err != nil {
 		v.problem("tls-cert", err, -1)
 	}
+	if _, err := c.adminCertificate(log); err != nil {
+		v.problem("admin-tls-cert", err, -1)
+	}
+	if _, err := c.clientAuthorities(); err != nil {
+		v.problem("client-ca", err, -1)
+	}
+	if _, err := c.openKeys(); err != nil {
+		v.problem("keys", err, -1)
+	}
 	for _, at := range []struct{ key, addr string }{{"listen", c.Listen}, {"admin-listen", c.AdminListen}} {
 		if _, _, err := net.SplitHostPort(at.addr); err != nil && at.addr != "" && (at.key == "listen" || at.addr != "off") {
 			v.problem(at.key, fmt.Errorf("--%s %s: want HOST:PORT, such as 127.0.0.1:8000", at.key, at.addr), -1)

@@ -23,7 +23,7 @@ func TestExampleOutOfComment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string][]byte{"cert.pem": cert, "key.pem": key, "ca.pem": cert, "engine.key": []byte("secret\n")} {
+	for name, content := range map[string][]byte{"cert.pem": cert, "key.pem": key, "ca.pem": cert, "engine.key": []byte("secret\n"), "keys.yaml": []byte("keys: {}\n")} {
 		writeFile(t, filepath.Join(dir, name), string(content))
 	}
 	folder, err := filepath.Abs("../../models/weir-sim")

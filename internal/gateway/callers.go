@@ -32,6 +32,9 @@ func (g *Gateway) callerOf(r *http.Request) (*tenancy.Caller, error) {
 		}
 		return unknownCaller, err
 	}
+	if c.Key != "" {
+		tenancy.Conceal(r.Header) // from engines and records
+	}
 	return c, nil
 }
 

@@ -14,16 +14,36 @@ import (
 // Cap limits the requests for a model; 0 is no limit. A request that asks for more is
 // refused. A request that sets no limit gets this one.
 type Cap struct {
-	MaxTokens int // of each answer
-	N         int // answers to a prompt
+	MaxTokens int  // of each answer
+	N         int  // answers to a prompt
+	byKey     bool // MaxTokens is a limit of the caller's key
 }
 
-// capOf returns the cap of the model that was found, which its LoRA adapters have too.
-func (p *preparing) capOf() Cap {
+// capOf returns the cap of the model that was found, which its LoRA adapters have too, and of the
+// caller's key.
+func (p *preparing) capOf() (c Cap) {
 	if l := p.model.Loaded; l != nil {
-		return Cap{MaxTokens: l.MaxTokens, N: l.MaxN}
+		c = Cap{MaxTokens: l.MaxTokens, N: l.MaxN}
+	} else {
+		c = p.g.opts.Caps[cmp.Or(p.model.Base, p.model.Name)]
 	}
-	return p.g.opts.Caps[cmp.Or(p.model.Base, p.model.Name)]
+	if a := p.caller.Account; a != nil {
+		if most := a.Limits().OutputTokens; most > 0 && (c.MaxTokens == 0 || most < c.MaxTokens) {
+			c.MaxTokens, c.byKey = most, true
+		}
+	}
+	return c
+}
+
+// checkPrompt refuses a prompt that is longer than the caller's key may send. A prompt that is
+// relayed has an estimated length.
+func (p *preparing) checkPrompt(field string, tokens int) error {
+	if a := p.caller.Account; a != nil {
+		if most := a.Limits().PromptTokens; most > 0 && tokens > most {
+			return tooLong(field, "the prompt has %d tokens; the key %s may send at most %d", tokens, p.caller.Key, most)
+		}
+	}
+	return nil
 }
 
 // checkCap refuses a decoded request that asks for more than its model's cap. fit gives
@@ -40,6 +60,9 @@ func (p *preparing) checkCap() error {
 }
 
 func (p *preparing) overCap(field, value string, limit int) error {
+	if c := p.capOf(); c.byKey && limit == c.MaxTokens {
+		return infer.Invalid(field, "%s is %s; for the key %s it may be at most %d", field, dialect.Clip(value, 32), p.caller.Key, limit)
+	}
 	return infer.Invalid(field, "%s is %s; for model %s it may be at most %d", field, dialect.Clip(value, 32), p.model.Name, limit)
 }
 

@@ -41,6 +41,9 @@ func (x *exchange) read() error {
 	if err := contentType(x.response.r.Header); err != nil {
 		return err
 	}
+	if err := x.spends.enter(x.caller, time.Now()); err != nil {
+		return err
+	}
 	done, err := x.g.admitClient(x.rec.Client, x.response.r.RemoteAddr)
 	if err != nil {
 		return err

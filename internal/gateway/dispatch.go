@@ -33,6 +33,10 @@ func (x *exchange) dispatch() error {
 	}
 	m := x.g.opts.Metrics
 	wait := engineWait{stages: &x.stages, g: x.g, shown: shown{merged: m.Receive(x.target.Kind).Merged(), gaps: m.Gaps(x.model.Name)}, target: x.target, booked: &x.booked, partner: x.partner}
+	if x.spends.account != nil {
+		x.spends.chargePrompt(x.footprint.length())
+		wait.shown.spends = &x.spends
+	}
 	if x.lost != nil {
 		wait.resumed = x
 	}

@@ -33,7 +33,8 @@ type exchange struct {
 	attempt
 	response response
 
-	refused error        // the caller is not known
+	refused error // the caller is not known
+	spends  spending
 	id      string       // weir's own, whatever the caller calls the request
 	err     *infer.Error // how the request ended
 	cancel  context.CancelCauseFunc

@@ -86,6 +86,7 @@ func (x *exchange) release() {
 		x.reservation.Leave()
 	}
 	x.room.Leave()
+	x.spends.leave()
 	if x.uncount != nil {
 		x.uncount()
 	}
@@ -174,15 +175,18 @@ func (x *exchange) record() {
 	defer x.response.conn.done()
 	defer x.g.flights.leave(x)
 	rec := x.rec
+	used := false
 	x.guarded(func() {
 		if x.answer == nil {
 			return
 		}
 		if u, ok := x.answer.Usage(); ok {
+			used = true
 			rec.PromptTokens, rec.CompletionTokens, rec.CachedTokens = u.PromptTokens, u.CompletionTokens, max(u.CachedTokens, 0)
 		}
 	})
 	rec.Outcome = x.err.Outcome()
+	x.settleSpending(used)
 	if x.err != nil {
 		rec.Code, rec.Message = x.err.Code.String(), x.err.Message
 		if x.err.Code == infer.CodeInternal || x.err.Code == infer.CodeIntegrity {
@@ -202,6 +206,18 @@ func (x *exchange) record() {
 	}
 	if x.g.opts.Timeline != nil {
 		x.guarded(func() { x.g.opts.Timeline.Add(rec) })
+	}
+}
+
+// settleSpending corrects what was charged to the caller's key. used says that the record has the tokens
+// that the request used; otherwise they are those that came, and none if no engine
+// answered.
+func (x *exchange) settleSpending(used bool) {
+	switch {
+	case x.rec.FirstReceived == 0 && x.rec.Outcome != infer.Finished:
+		x.spends.settle(0)
+	case used:
+		x.spends.settle(x.rec.PromptTokens + x.rec.CompletionTokens)
 	}
 }
 

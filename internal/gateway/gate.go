@@ -8,6 +8,7 @@ import (
 	"weir/internal/dialect"
 	"weir/internal/fleet/route"
 	"weir/internal/infer"
+	"weir/internal/tenancy"
 	"weir/internal/trace"
 )
 
@@ -123,7 +124,7 @@ func (p *preparing) gateBytes(f *footprint) (estimate int64, err error) {
 	}
 	estimate = int64(len(p.body) / 4)
 	p.footprintOfBody(f)
-	return estimate, nil
+	return estimate, p.checkPrompt("", int(estimate))
 }
 
 // gateIDs is the gate for engines that take ids.
@@ -238,13 +239,13 @@ func (p *preparing) explain(err error) error {
 func (p *preparing) findModel() error {
 	p.fleet = p.g.opts.Snapshot()
 	if p.head.Model == "" {
-		name, err := onlyModel(p.fleet)
+		name, err := onlyModel(p.fleet, p.caller)
 		if err != nil {
 			return err
 		}
 		p.head.Model = name
 	}
-	model, err := lookUp(p.fleet, p.head.Model)
+	model, err := lookUp(p.fleet, p.head.Model, p.caller)
 	if model != nil {
 		p.model, p.rec.Model = model, model.Name
 	}
@@ -292,11 +293,11 @@ func (g *Gateway) checkPath(m *route.Model, e dialect.Endpoint, path string) err
 	return nil
 }
 
-// lookUp finds a model by its name. One that cannot be served comes with an error.
-func lookUp(fleet *route.Snapshot, name string) (*route.Model, error) {
+// lookUp finds a model by its name. One that the caller may not use is not there for it. One that cannot be served comes with an error.
+func lookUp(fleet *route.Snapshot, name string, c *tenancy.Caller) (*route.Model, error) {
 	model := fleet.Models[name]
-	if model == nil {
-		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", dialect.Clip(name, 128), servedModels(fleet))
+	if model == nil || !c.Uses(name, model.Name) {
+		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", dialect.Clip(name, 128), servedModels(fleet, c))
 		e.Param = "model"
 		return nil, e
 	}
@@ -308,19 +309,19 @@ func lookUp(fleet *route.Snapshot, name string) (*route.Model, error) {
 
 // onlyModel returns the model for a body that names none: the only model that is
 // served, not counting adapters.
-func onlyModel(fleet *route.Snapshot) (name string, err error) {
-	switch models := served(fleet); len(models) {
+func onlyModel(fleet *route.Snapshot, c *tenancy.Caller) (name string, err error) {
+	switch models := served(fleet, c); len(models) {
 	case 0:
 		return "", infer.Errorf(infer.CodeUnavailable, "no engine has joined yet")
 	case 1:
 		return models[0].Name, nil
 	}
-	return "", infer.Invalid("model", "the body names no model, and there are several; add a field model: %s", servedModels(fleet))
+	return "", infer.Invalid("model", "the body names no model, and there are several; add a field model: %s", servedModels(fleet, c))
 }
 
-// servedModels names the models that an engine has joined for.
-func servedModels(snap *route.Snapshot) string {
-	names := slices.DeleteFunc(snap.Names(), func(name string) bool { return !snap.Models[name].Known() })
+// servedModels names the models that an engine has joined for and the caller may use.
+func servedModels(snap *route.Snapshot, c *tenancy.Caller) string {
+	names := slices.DeleteFunc(snap.Names(), func(name string) bool { return !snap.Models[name].Known() || !c.Uses(name, snap.Models[name].Name) })
 	switch {
 	case len(names) == 0:
 		return "no engine has joined yet"

@@ -51,10 +51,12 @@ type engineWait struct {
 	stopWatching func() bool
 }
 
-// shown is what metrics are told of a stream's output, as it is taken.
+// shown is what metrics and the account of the caller's key are told of a stream's output, as
+// it is taken.
 type shown struct {
 	merged, gaps *metrics.Distribution // of the engine's kind, and of the model
 	last         int64                 // when output was taken last; 0: none was
+	spends       *spending             // of the caller's key; nil: it has no account
 }
 
 // took notes that deltas with so many tokens were taken.
@@ -65,6 +67,9 @@ func (s *shown) took(w *worker, now int64, deltas, tokens int) {
 	}
 	if tokens > 0 {
 		s.last = now
+		if s.spends != nil {
+			s.spends.charge(tokens)
+		}
 	}
 }
 

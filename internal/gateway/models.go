@@ -12,12 +12,12 @@ import (
 	"weir/internal/tenancy"
 )
 
-// listModels answers GET /v1/models with every name that can be asked for.
-func (g *Gateway) listModels(w http.ResponseWriter, _ *http.Request, _ *tenancy.Caller) {
+// listModels answers GET /v1/models with every name that the caller can ask for.
+func (g *Gateway) listModels(w http.ResponseWriter, _ *http.Request, c *tenancy.Caller) {
 	snap := g.opts.Snapshot()
 	var list []openai.ModelInfo
 	for _, name := range snap.Names() {
-		if m := snap.Models[name]; len(m.Targets) > 0 {
+		if m := snap.Models[name]; len(m.Targets) > 0 && c.Uses(name, m.Name) {
 			list = append(list, g.modelInfo(name, m))
 		}
 	}
@@ -25,7 +25,7 @@ func (g *Gateway) listModels(w http.ResponseWriter, _ *http.Request, _ *tenancy.
 }
 
 // getModel answers GET /v1/models/{id}; an id may contain slashes.
-func (g *Gateway) getModel(w http.ResponseWriter, r *http.Request, _ *tenancy.Caller) {
+func (g *Gateway) getModel(w http.ResponseWriter, r *http.Request, c *tenancy.Caller) {
 	snap := g.opts.Snapshot()
 	name := r.PathValue("id")
 	if name == "" {
@@ -33,8 +33,8 @@ func (g *Gateway) getModel(w http.ResponseWriter, r *http.Request, _ *tenancy.Ca
 		return
 	}
 	m := snap.Models[name]
-	if m == nil {
-		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", name, servedModels(snap))
+	if m == nil || !c.Uses(name, m.Name) {
+		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", name, servedModels(snap, c))
 		e.Param = "model"
 		writeError(w, openai.Other, e)
 		return

@@ -67,7 +67,7 @@ func (r *rids) abort(rid string, c *tenancy.Caller) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, x := range r.byID[rid] {
-		if x.caller.Key == c.Key && x.caller.Tenant == c.Tenant {
+		if x.caller.Same(c) {
 			x.abortable.ask(x.cancel)
 		}
 	}

@@ -32,11 +32,11 @@ func (g *Gateway) native() dialect.Endpoint { return g.services.endpointOf(sglan
 // software is the name of the server in answers to clients.
 const software = "weir"
 
-// served returns the models that engines have joined for, each once and without their
-// LoRA adapters.
-func served(snap *route.Snapshot) (models []*route.Model) {
+// served returns the models that engines have joined for and the caller may use, each once and
+// without their LoRA adapters.
+func served(snap *route.Snapshot, c *tenancy.Caller) (models []*route.Model) {
 	for _, name := range snap.Names() {
-		if m := snap.Models[name]; m.Known() && m.Name == name && m.Base == "" { // no alias
+		if m := snap.Models[name]; m.Known() && m.Name == name && m.Base == "" && c.Uses(name) { // no alias
 			models = append(models, m)
 		}
 	}
@@ -45,15 +45,15 @@ func served(snap *route.Snapshot) (models []*route.Model) {
 
 // modelInfoOf answers GET /model_info, of the model named by the query or else of
 // the only one.
-func (g *Gateway) modelInfoOf(w http.ResponseWriter, r *http.Request, _ *tenancy.Caller) {
+func (g *Gateway) modelInfoOf(w http.ResponseWriter, r *http.Request, c *tenancy.Caller) {
 	snap := g.opts.Snapshot()
 	name := r.URL.Query().Get("model")
-	if models := served(snap); name == "" && len(models) == 1 {
+	if models := served(snap, c); name == "" && len(models) == 1 {
 		name = models[0].Name
-	} else if m := snap.Models[name]; m == nil || !m.Known() {
-		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", name, servedModels(snap))
+	} else if m := snap.Models[name]; m == nil || !m.Known() || !c.Uses(name, m.Name) {
+		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", name, servedModels(snap, c))
 		if name == "" {
-			e = infer.Invalid("model", "there is not one model here but %d; name one: %s?model=NAME; %s", len(models), r.URL.Path, servedModels(snap))
+			e = infer.Invalid("model", "there is not one model here but %d; name one: %s?model=NAME; %s", len(models), r.URL.Path, servedModels(snap, c))
 		}
 		e.Param = "model"
 		writeError(w, g.native(), e)
@@ -62,13 +62,13 @@ func (g *Gateway) modelInfoOf(w http.ResponseWriter, r *http.Request, _ *tenancy
 	writeInfo(g, w, sglang.ModelInfo{ModelPath: name, TokenizerPath: name, IsGeneration: true})
 }
 
-func (g *Gateway) serverInfo(w http.ResponseWriter, _ *http.Request, _ *tenancy.Caller) {
+func (g *Gateway) serverInfo(w http.ResponseWriter, _ *http.Request, c *tenancy.Caller) {
 	snap := g.opts.Snapshot()
 	info := sglang.ServerInfo{
 		Version: software, Deterministic: true, Incremental: g.opts.Generate.Incremental, StreamOutput: g.opts.Generate.Incremental,
 		DPSize: max(1, len(snap.Engines)), InternalStates: []sglang.EngineState{}, Models: []string{},
 	}
-	models := served(snap)
+	models := served(snap, c)
 	for _, m := range models {
 		info.Models = append(info.Models, m.Name)
 	}

@@ -12,6 +12,7 @@ import (
 	"weir/internal/dialect/openai"
 	"weir/internal/dialect/sglang"
 	"weir/internal/infer"
+	"weir/internal/tenancy"
 	"weir/models"
 )
 
@@ -201,7 +202,7 @@ func TestForeignIDs(t *testing.T) {
 
 // preparingFor prepares a request that no server serves.
 func preparingFor(b *bench, path string) (*preparing, context.CancelCauseFunc) {
-	p := &preparing{g: b.g, request: &request{folder: simModel(), endpoint: b.g.services.endpointOf(path)}}
+	p := &preparing{g: b.g, request: &request{caller: tenancy.Anyone, folder: simModel(), endpoint: b.g.services.endpointOf(path)}}
 	p.req = &dialect.Request{Fields: &dialect.FieldNames{Prompt: map[string]string{chatPath: "messages", completionsPath: "prompt"}[path]}}
 	p.model = b.snapshot.Load().Models[models.SimName]
 	ctx, cancel := context.WithCancelCause(b.g.base)

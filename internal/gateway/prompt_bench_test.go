@@ -97,7 +97,7 @@ func BenchmarkPrompt(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	p := &preparing{ctx: b.Context(), request: &request{folder: m, req: req}}
+	p := &preparing{ctx: b.Context(), request: &request{caller: tenancy.Anyone, folder: m, req: req}}
 	if err := p.renderChat(nil); err != nil {
 		b.Fatal(err)
 	}

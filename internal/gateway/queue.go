@@ -100,7 +100,7 @@ func (r *routing) worthwhile(now, patience int64) time.Duration {
 // refresh takes the fleet as it is now.
 func (x *exchange) refresh() (err error) {
 	x.fleet = x.g.opts.Snapshot()
-	if x.model, err = lookUp(x.fleet, x.head.Model); err != nil {
+	if x.model, err = lookUp(x.fleet, x.head.Model, x.caller); err != nil {
 		return err
 	}
 	if err := x.g.checkPath(x.model, x.endpoint, x.rec.Endpoint); err != nil {

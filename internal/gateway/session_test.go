@@ -16,7 +16,7 @@ func TestSession(t *testing.T) {
 		for i := 0; i < len(pairs); i += 2 {
 			h.Set(pairs[i], pairs[i+1])
 		}
-		return g.session(h, tenancy.Anyone)
+		return g.session(h, &tenancy.Caller{Key: h.Get("Test-Caller")})
 	}
 	if n := of("Authorization", "Bearer a"); n != 0 {
 		t.Errorf("no session is %d", n)
@@ -27,6 +27,9 @@ func TestSession(t *testing.T) {
 	}
 	if a == of("x-session-id", "s", "Authorization", "Bearer b") || a == of("x-session-id", "s") {
 		t.Error("two callers have one session")
+	}
+	if of("x-session-id", "s", "Test-Caller", "a") == of("x-session-id", "s", "Test-Caller", "b") {
+		t.Error("two keys have one session")
 	}
 	if a == of("x-session-id", "t", "Authorization", "Bearer a") {
 		t.Error("two sessions are one")

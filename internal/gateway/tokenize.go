@@ -42,6 +42,9 @@ func (p *preparing) tokenize(yield func()) error {
 	if p.endpoint.Traits().Wants == dialect.PromptLength {
 		return nil
 	}
+	if err := p.checkPrompt(p.promptField(0), p.longestPrompt()); err != nil {
+		return err
+	}
 	reserve := int64(p.rec.PromptTokens) + int64(len(req.Media))*mediaTokens
 	given := req.MaxTokens
 	p.toContext = p.hasMedia && given == 0 && p.capOf().MaxTokens == 0

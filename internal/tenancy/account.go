@@ -1,6 +1,8 @@
 package tenancy
 
 import (
+	"encoding/json"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +18,15 @@ type Limits struct {
 	TokensPerDay      int64 `json:"tokens_per_day,omitzero"`    // likewise, from midnight to midnight UTC
 	PromptTokens      int   `json:"max_prompt_tokens,omitzero"` // of one prompt
 	OutputTokens      int   `json:"max_output_tokens,omitzero"` // of one answer
+}
+
+// String writes the limits that there are, as a keys file does.
+func (l Limits) String() string {
+	data, err := json.Marshal(l)
+	if err != nil || string(data) == "{}" {
+		return "none"
+	}
+	return strings.Trim(strings.ReplaceAll(string(data), `"`, ""), "{}")
 }
 
 // The reasons of a Refusal, as callers see them.

@@ -1,15 +1,19 @@
-package tenancy
+package keyfile
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
+	"weir/internal/tenancy"
 )
 
 // fileOf writes a keys file of entries.
@@ -24,7 +28,7 @@ func fileOf(t testing.TB, text string) string {
 
 func TestFile(t *testing.T) {
 	key, hash := NewKey()
-	r, err := Open(Options{Path: fileOf(t, fmt.Sprintf(`
+	r, err := Open(fileOf(t, fmt.Sprintf(`
 # who may ask
 keys:
   alice:
@@ -39,7 +43,7 @@ keys:
     tokens_per_day: 50000
     max_prompt_tokens: 100
     max_output_tokens: 200
-`, hash))})
+`, hash)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +55,7 @@ keys:
 		if err != nil || c.Key != "alice" || c.Tenant != "research" || c.Band != "interactive" || c.Share != 2.5 || !c.Uses("qwen") || c.Uses("gpt") {
 			t.Errorf("caller %+v, %v", c, err)
 		}
-		if want := (Limits{3, 60, 1000, 50000, 100, 200}); err == nil && c.Account.Limits() != want {
+		if want := (tenancy.Limits{Requests: 3, RequestsPerMinute: 60, TokensPerMinute: 1000, TokensPerDay: 50000, PromptTokens: 100, OutputTokens: 200}); err == nil && c.Account.Limits() != want {
 			t.Errorf("limits %+v, want %+v", c.Account.Limits(), want)
 		}
 	}
@@ -87,7 +91,7 @@ func TestBadFiles(t *testing.T) {
 		{"keys: [a]", "line 1: keys: want a mapping"},
 		{"keys:\n\ta: b", "line 2: found character"},
 	} {
-		_, err := Open(Options{Path: fileOf(t, test.file)})
+		_, err := Open(fileOf(t, test.file))
 		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), key) {
 			t.Errorf("%q:\n  error %v\n  want  %s", test.file, err, test.want)
 		}
@@ -95,15 +99,15 @@ func TestBadFiles(t *testing.T) {
 }
 
 // What was used stays used when the file is read again, with other limits; a broken file
-// changes nothing, and limits set live stay until the file's own change.
+// changes nothing.
 func TestReload(t *testing.T) {
 	key, hash := NewKey()
 	path := fileOf(t, "keys:\n  a:\n    hash: "+hash.String()+"\n    tokens_per_day: 100\n")
-	r, err := Open(Options{Path: path})
+	r, err := Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	caller := func() *Caller {
+	caller := func() *tenancy.Caller {
 		c, err := r.Identify(http.Header{"X-Api-Key": {key}}, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -118,23 +122,14 @@ func TestReload(t *testing.T) {
 	}
 	now := time.Now()
 	caller().Account.Charge(100)
-	if got := caller().Account.Enter(now); got.Reason != OverTokensPerDay {
+	if got := caller().Account.Enter(now); got.Reason != tenancy.OverTokensPerDay {
 		t.Fatalf("refusal %+v", got)
 	}
-	if err := write("keys:\n  a:\n    hash: nonsense\n"); err == nil || caller().Account.Enter(now).Reason != OverTokensPerDay {
+	if err := write("keys:\n  a:\n    hash: nonsense\n"); err == nil || caller().Account.Enter(now).Reason != tenancy.OverTokensPerDay {
 		t.Fatalf("a broken file: %v; the old one must stay", err)
 	}
 	if err := write("keys:\n  a:\n    hash: " + hash.String() + "\n    tokens_per_day: 101\n"); err != nil || caller().Account.Enter(now).Reason != "" {
 		t.Fatalf("a higher limit does not apply: %v", err)
-	}
-	if !r.SetLimits("a", Limits{TokensPerDay: 50}, now) || r.SetLimits("b", Limits{}, now) {
-		t.Fatal("limits can be set of keys that there are, and of no others")
-	}
-	if err := r.Reload(); err != nil || caller().Account.Limits().TokensPerDay != 50 {
-		t.Fatalf("limits set live did not stay: %+v, %v", caller().Account.Limits(), err)
-	}
-	if err := write("keys:\n  a:\n    hash: " + hash.String() + "\n    tokens_per_day: 102\n"); err != nil || caller().Account.Limits().TokensPerDay != 102 {
-		t.Fatalf("the file's new limits do not apply: %+v, %v", caller().Account.Limits(), err)
 	}
 	if err := write("keys: {}\n"); err != nil {
 		t.Fatal(err)
@@ -144,107 +139,34 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// request is a request of a simulation.
-type simulated struct{ left int64 }
-
-// A budget of a day, and a rate of tokens, are exceeded by no more than what the requests under
-// way still got, whatever is charged when, and however the clock steps.
-func TestBudgets(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		start := time.Now()
-		l := Limits{TokensPerDay: rapid.Int64Range(1, 1000).Draw(t, "day"), TokensPerMinute: rapid.IntRange(1, 500).Draw(t, "minute"), Requests: rapid.IntRange(0, 8).Draw(t, "requests")}
-		a := NewAccount(l, start)
-		now := start
-		var under []*simulated
-		var day, total, inFlight int64 // charged of the day and in all, and what is to come
-		mostFlight := int64(0)
-		for range rapid.IntRange(1, 200).Draw(t, "steps") {
-			switch rapid.IntRange(0, 3).Draw(t, "what") {
-			case 0:
-				now = now.Add(time.Duration(rapid.IntRange(0, 20_000).Draw(t, "ms")) * time.Millisecond)
-			case 1:
-				if refusal := a.Enter(now); refusal.Reason == "" {
-					x := &simulated{rapid.Int64Range(1, 300).Draw(t, "tokens")}
-					under, inFlight = append(under, x), inFlight+x.left
-					mostFlight = max(mostFlight, inFlight)
-					if day >= l.TokensPerDay {
-						t.Fatalf("a request began with %d of %d tokens used", day, l.TokensPerDay)
-					}
-					if l.Requests > 0 && len(under) > l.Requests {
-						t.Fatalf("%d requests at once, of %d", len(under), l.Requests)
-					}
-				}
-			default:
-				if len(under) == 0 {
-					continue
-				}
-				i := rapid.IntRange(0, len(under)-1).Draw(t, "which")
-				n := rapid.Int64Range(1, under[i].left).Draw(t, "n")
-				a.Charge(n)
-				day, total, inFlight = day+n, total+n, inFlight-n
-				if under[i].left -= n; under[i].left == 0 {
-					a.Leave()
-					under = append(under[:i], under[i+1:]...)
-				}
-			}
-			if dayOf(now) != dayOf(start) {
-				return // another day has a budget of its own
-			}
-			if day > l.TokensPerDay+mostFlight {
-				t.Fatalf("%d tokens used of %d, with at most %d under way", day, l.TokensPerDay, mostFlight)
-			}
-			if may := float64(l.TokensPerMinute) * (1 + now.Sub(start).Minutes()); float64(total) > may+float64(mostFlight)+1 {
-				t.Fatalf("%d tokens within %v at %d a minute, with at most %d under way", total, now.Sub(start), l.TokensPerMinute, mostFlight)
-			}
+// A verified certificate is a caller by one of its names; one that was not verified is nobody.
+func TestCertificates(t *testing.T) {
+	r, err := Open(fileOf(t, "certificates:\n  batch.example:\n    tenant: batch\n  \"CN=old,O=Example\": {tenant: old, max_requests: 1}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse("spiffe://example/other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		cert   *x509.Certificate
+		tenant string
+	}{
+		{&x509.Certificate{DNSNames: []string{"x.example", "batch.example"}}, "batch"},
+		{&x509.Certificate{Subject: pkix.Name{CommonName: "old", Organization: []string{"Example"}}}, "old"},
+		{&x509.Certificate{Subject: pkix.Name{CommonName: "batch.example"}, URIs: []*url.URL{u}}, "batch"},
+		{&x509.Certificate{Subject: pkix.Name{CommonName: "old"}}, ""},
+	} {
+		state := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{test.cert}}
+		if c, err := r.Identify(http.Header{}, state); err == nil {
+			t.Errorf("a certificate that was not verified is %+v", c)
 		}
-	})
-}
-
-// A clock that is set over midnight and back renews the budget once, and one that was set far
-// ahead and back does not keep it from being renewed the next day.
-func TestSteppingClock(t *testing.T) {
-	now := time.Now() // goes on as it should, whatever the wall clock says
-	today := dayOf(now)
-	a := NewAccount(Limits{TokensPerDay: 10}, now)
-	renewals := 0
-	for _, ahead := range []int64{1, 0, 1, 0, 400, 0, -3, 0, 1, 0} {
-		a.Charge(10)
-		now = now.Add(time.Minute)
-		if a.enter(now, today+ahead).Reason == "" {
-			renewals++
+		state.VerifiedChains = [][]*x509.Certificate{{test.cert}}
+		c, err := r.Identify(http.Header{}, state)
+		if (err == nil) != (test.tenant != "") || err == nil && c.Tenant != test.tenant {
+			t.Errorf("%+v: caller %+v, %v; want tenant %q", test.cert.Subject, c, err, test.tenant)
 		}
-	}
-	if renewals != 1 {
-		t.Errorf("%d renewals within minutes, want 1", renewals)
-	}
-	if a.Charge(10); a.enter(now.Add(24*time.Hour), today+1).Reason != "" {
-		t.Error("the day after does not renew the budget")
-	}
-}
-
-// Rates say when to ask again, and a request that waits for that long is admitted.
-func TestRates(t *testing.T) {
-	now := time.Now()
-	a := NewAccount(Limits{RequestsPerMinute: 6}, now)
-	for range 6 {
-		if r := a.Enter(now); r.Reason != "" {
-			t.Fatalf("%+v", r)
-		}
-	}
-	r := a.Enter(now)
-	if r.Reason != OverRequestsPerMinute || r.Limit != 6 || r.After < 9*time.Second || r.After > 11*time.Second {
-		t.Fatalf("%+v, want a wait of 10 s", r)
-	}
-	if r := a.Enter(now.Add(r.After + time.Millisecond)); r.Reason != "" {
-		t.Fatalf("%+v after the wait", r)
-	}
-	a = NewAccount(Limits{TokensPerMinute: 60}, now)
-	a.Charge(180)
-	if r = a.Enter(now); r.Reason != OverTokensPerMinute || r.After < 120*time.Second || r.After > 122*time.Second {
-		t.Fatalf("%+v, want a wait of 121 s", r)
-	}
-	if r := a.Enter(now.Add(r.After + time.Millisecond)); r.Reason != "" {
-		t.Fatalf("%+v after the wait", r)
 	}
 }
 
@@ -261,7 +183,7 @@ func BenchmarkIdentify(b *testing.B) {
 		}
 		fmt.Fprintf(&text, "  key-%d:\n    hash: %s\n    tokens_per_minute: 1000000000\n    tokens_per_day: 1000000000000\n    requests_per_minute: 1000000000\n    max_requests: 10\n", i, hash)
 	}
-	r, err := Open(Options{Path: fileOf(b, text.String())})
+	r, err := Open(fileOf(b, text.String()))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,4 +1,6 @@
-package tenancy
+// Package keyfile reads keys files: who may ask, by the hashes of keys and by certificates, and
+// what each may use. It finds the callers of requests by them.
+package keyfile
 
 import (
 	"crypto/rand"
@@ -6,8 +8,9 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/hex"
-	"net/http"
 	"strings"
+
+	"weir/internal/tenancy"
 )
 
 // Prefix begins each key that weir makes, so that scanners for leaked secrets can find them.
@@ -51,7 +54,7 @@ type Ring struct {
 // entry is a key of a ring.
 type entry struct {
 	hash   Hash
-	caller *Caller
+	caller *tenancy.Caller
 	role   Role
 }
 
@@ -61,7 +64,7 @@ func (r *Ring) Keys() int { return len(r.byHash) }
 // Find returns the caller of a key, nil if there is none. The time that it takes depends on the
 // length of what was presented, not on its value: the map is searched by the hash, of which a
 // caller cannot choose the bits, and the hashes are compared in constant time.
-func (r *Ring) Find(presented string) *Caller {
+func (r *Ring) Find(presented string) *tenancy.Caller {
 	if e := r.find(presented); e != nil {
 		return e.caller
 	}
@@ -100,38 +103,4 @@ func (r *Ring) Role(presented string) (role Role, name string) {
 		return e.role, e.caller.Key
 	}
 	return NoRole, ""
-}
-
-// credentials are the header fields in which clients present a key, in the order in which they
-// are looked at: OpenAI's SDKs, vLLM's and SGLang's clients send the first, Anthropic's SDK the
-// second (or the first, of an auth token), Azure's the third.
-var credentials = [...]string{"Authorization", "X-Api-Key", "Api-Key"}
-
-// Presented returns what a request presents as its key; "" if it presents nothing.
-func Presented(h http.Header) string {
-	for _, name := range credentials {
-		values := h[name]
-		if len(values) == 0 {
-			continue
-		}
-		key := values[0]
-		if name == "Authorization" {
-			scheme, rest, _ := strings.Cut(key, " ")
-			if !strings.EqualFold(scheme, "Bearer") {
-				continue
-			}
-			key = rest
-		}
-		if key = strings.TrimSpace(key); key != "" {
-			return key
-		}
-	}
-	return ""
-}
-
-// Conceal removes what a request presents, so that no engine and no record gets it.
-func Conceal(h http.Header) {
-	for _, name := range credentials {
-		delete(h, name)
-	}
 }

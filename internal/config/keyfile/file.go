@@ -1,4 +1,4 @@
-package tenancy
+package keyfile
 
 import (
 	"errors"
@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"weir/internal/config"
+	"weir/internal/tenancy"
 )
 
 // MaxName bounds the names of keys, tenants and bands, in bytes.
@@ -21,20 +22,16 @@ const MaxName = 64
 
 // File is a keys file: who may ask, and what each may use. It holds hashes, never keys.
 type File struct {
-	keys  []key
-	certs map[string]*Caller // by a name in a client's certificate
-	// tenants has the callers of tokens, by tenant; tokens of other tenants are those of rest,
-	// nil: they are refused.
-	tenants map[string]*Caller
-	rest    *Caller
+	keys  []Key
+	certs map[string]*tenancy.Caller // by a name in a client's certificate
 }
 
-// key is a key of the file.
-type key struct {
-	hash   Hash
-	caller *Caller
-	role   Role
-	limits Limits
+// Key is a key of a file.
+type Key struct {
+	Hash   Hash
+	Caller *tenancy.Caller
+	Role   Role // of an operator's
+	limits tenancy.Limits
 }
 
 // fields of an entry of a keys file, and where they may stand.
@@ -63,14 +60,14 @@ func parse(data []byte, admin bool) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	sections := []string{"keys", "certificates", "tokens"}
+	sections := []string{"keys", "certificates"}
 	if admin {
 		sections = sections[:1]
 	}
 	if err := root.Check(sections); err != nil {
 		return nil, err
 	}
-	f := &File{certs: map[string]*Caller{}, tenants: map[string]*Caller{}}
+	f := &File{certs: map[string]*tenancy.Caller{}}
 	for _, section := range root.Entries {
 		if section.Section == nil {
 			if len(section.Values) == 0 {
@@ -81,7 +78,7 @@ func parse(data []byte, admin bool) (*File, error) {
 		seen := map[string]int{}
 		for i := range section.Section.Entries {
 			e := &section.Section.Entries[i]
-			name := unquoted(e.Key)
+			name := NameOf(e)
 			if err := checkName(section.Key, name); err != nil {
 				return nil, fmt.Errorf("line %d: %w", e.Line, err)
 			}
@@ -110,8 +107,9 @@ func plain(err error) error {
 	return errors.New(like.ReplaceAllString(place.ReplaceAllString(first, "line $1: "), "$1(hidden)"))
 }
 
-// unquoted is a name as YAML has it between quotes.
-func unquoted(name string) string {
+// NameOf is the name of an entry, which YAML may have between quotes.
+func NameOf(e *config.Entry) string {
+	name := e.Key
 	if len(name) >= 2 && (name[0] == '"' || name[0] == '\'') && name[len(name)-1] == name[0] {
 		if s, err := strconv.Unquote(name); err == nil {
 			return s
@@ -157,33 +155,22 @@ func (f *File) entry(section, name string, e *config.Entry, admin bool) error {
 	if err := e.Section.Check(known); err != nil {
 		return fmt.Errorf("%w (of %s)", err, name)
 	}
-	k := key{caller: &Caller{Key: name, Tenant: name, Band: Anyone.Band, Share: 1}}
+	k := Key{Caller: &tenancy.Caller{Key: name, Tenant: name, Band: tenancy.Anyone.Band, Share: 1}}
 	for i := range e.Section.Entries {
 		field := &e.Section.Entries[i]
 		if err := k.set(field); err != nil {
 			return fmt.Errorf("line %d: %s: %s: %w", field.Line, name, field.Key, err)
 		}
 	}
-	k.caller.Account = NewAccount(k.limits, time.Now())
+	k.Caller.Account = tenancy.NewAccount(k.limits, time.Now())
 	switch {
 	case section == "certificates":
-		k.caller.Key = "certificate:" + name
-		f.certs[name] = k.caller
+		k.Caller.Key = "certificate:" + name
+		f.certs[name] = k.Caller
 		return nil
-	case section == "tokens":
-		k.caller.Key = "token:" + name
-		if name == "*" {
-			if e.Section.Find("tenant") != nil {
-				return fmt.Errorf("line %d: *: tenant: the token says which tenant it is", e.Line)
-			}
-			f.rest = k.caller
-			return nil
-		}
-		f.tenants[name] = k.caller
-		return nil
-	case k.hash == Hash{}:
+	case k.Hash == Hash{}:
 		return fmt.Errorf("line %d: %s has no hash; make a key with weir keys add", e.Line, name)
-	case admin && k.role == NoRole:
+	case admin && k.Role == NoRole:
 		return fmt.Errorf("line %d: %s has no role; want role: read or role: operate", e.Line, name)
 	}
 	f.keys = append(f.keys, k)
@@ -191,13 +178,13 @@ func (f *File) entry(section, name string, e *config.Entry, admin bool) error {
 }
 
 // set reads a field.
-func (k *key) set(e *config.Entry) (err error) {
+func (k *Key) set(e *config.Entry) (err error) {
 	if e.Section != nil {
 		return fmt.Errorf("want a value, not a mapping")
 	}
 	if e.Key == "models" {
-		k.caller.Models = slices.Compact(slices.Sorted(slices.Values(e.Values)))
-		if len(k.caller.Models) == 0 {
+		k.Caller.Models = slices.Compact(slices.Sorted(slices.Values(e.Values)))
+		if len(k.Caller.Models) == 0 {
 			return fmt.Errorf("the list is empty; leave it out to allow all models")
 		}
 		return nil
@@ -209,20 +196,20 @@ func (k *key) set(e *config.Entry) (err error) {
 	switch e.Key {
 	case "hash":
 		var ok bool
-		if k.hash, ok = parseHash(value); !ok {
+		if k.Hash, ok = parseHash(value); !ok {
 			return fmt.Errorf("it is not %s and 64 hexadecimal digits. If it is the key itself, it must be taken for known now; make another with weir keys add", hashWord)
 		}
 	case "role":
-		k.role = map[string]Role{"read": Read, "operate": Operate}[value]
-		if k.role == NoRole {
+		k.Role = map[string]Role{"read": Read, "operate": Operate}[value]
+		if k.Role == NoRole {
 			return fmt.Errorf("want read or operate")
 		}
 	case "tenant":
-		k.caller.Tenant, err = value, checkName("tenant", value)
+		k.Caller.Tenant, err = value, checkName("tenant", value)
 	case "band":
-		k.caller.Band, err = value, checkName("band", value)
+		k.Caller.Band, err = value, checkName("band", value)
 	case "share":
-		if k.caller.Share, err = strconv.ParseFloat(value, 64); err != nil || !(k.caller.Share >= 1 && k.caller.Share <= 1000) {
+		if k.Caller.Share, err = strconv.ParseFloat(value, 64); err != nil || !(k.Caller.Share >= 1 && k.Caller.Share <= 1000) {
 			return fmt.Errorf("want a weight from 1 to 1000")
 		}
 	default:
@@ -230,13 +217,13 @@ func (k *key) set(e *config.Entry) (err error) {
 		if n, err = strconv.ParseInt(value, 10, 64); err != nil || n < 1 || n > maxLimit {
 			return fmt.Errorf("want a whole number from 1 on; leave it out for no limit")
 		}
-		k.limits.set(e.Key, n)
+		set(&k.limits, e.Key, n)
 	}
 	return err
 }
 
 // set sets the limit of a field of limitFields.
-func (l *Limits) set(field string, n int64) {
+func set(l *tenancy.Limits, field string, n int64) {
 	switch field {
 	case "max_requests":
 		l.Requests = int(n)
@@ -257,10 +244,10 @@ func (l *Limits) set(field string, n int64) {
 func (f *File) distinct() error {
 	byHash := map[Hash]string{}
 	for _, k := range f.keys {
-		if other, twice := byHash[k.hash]; twice {
-			return fmt.Errorf("keys: %s and %s have the same hash; a key has one name", other, k.caller.Key)
+		if other, twice := byHash[k.Hash]; twice {
+			return fmt.Errorf("keys: %s and %s have the same hash; a key has one name", other, k.Caller.Key)
 		}
-		byHash[k.hash] = k.caller.Key
+		byHash[k.Hash] = k.Caller.Key
 	}
 	return nil
 }
@@ -278,24 +265,28 @@ func ReadFile(path string, admin bool) (*File, error) {
 	return f, nil
 }
 
+// Keys returns the keys of the file in its order.
+func (f *File) Keys() []Key { return f.keys }
+
+// Has reports whether there is a key of that name.
+func (f *File) Has(name string) bool {
+	return slices.ContainsFunc(f.keys, func(k Key) bool { return k.Caller.Key == name })
+}
+
 // Ring returns the keys of the file, to be looked up.
 func (f *File) Ring() *Ring {
 	r := &Ring{byHash: make(map[Hash]*entry, len(f.keys))}
 	for _, k := range f.keys {
-		r.byHash[k.hash] = &entry{k.hash, k.caller, k.role}
+		r.byHash[k.Hash] = &entry{k.Hash, k.Caller, k.Role}
 	}
 	return r
 }
 
 // callers returns all callers of the file.
-func (f *File) callers() []*Caller {
+func (f *File) callers() []*tenancy.Caller {
 	all := slices.Collect(maps.Values(f.certs))
 	for _, k := range f.keys {
-		all = append(all, k.caller)
-	}
-	all = slices.AppendSeq(all, maps.Values(f.tenants))
-	if f.rest != nil {
-		all = append(all, f.rest)
+		all = append(all, k.Caller)
 	}
 	return all
 }

@@ -1,0 +1,169 @@
+package cli
+
+import (
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+
+	"weir/internal/config/keyfile"
+	"weir/internal/gateway"
+)
+
+// keyFlags are who may ask, and who may operate.
+type keyFlags struct {
+	Keys      string `type:"path" placeholder:"FILE" help:"Keys file: only callers with a key in it, or with another identity below, may use the API (docs/keys.md). It holds hashes, never keys; weir keys add makes one. Read again when it changes."`
+	AdminKeys string `type:"path" placeholder:"FILE" help:"Keys file of operators: the admin listener wants one of its keys, whose role is read or operate. /healthz, /readyz and the page's own files need none. Read again when it changes."`
+	ClientCA  string `name:"client-ca" type:"path" placeholder:"FILE" help:"Certificates, as PEM, of the authorities that sign client certificates. A caller whose certificate has a name under certificates: in the keys file needs no key. Needs --tls-cert and --keys."`
+
+	AdminTLSCert string `name:"admin-tls-cert" type:"path" placeholder:"FILE" help:"Serve the admin listener over TLS. FILE is the PEM certificate chain, and is read again when it changes."`
+	AdminTLSKey  string `name:"admin-tls-key" type:"path" placeholder:"FILE" help:"Private key of the admin listener's certificate, as PEM."`
+	Insecure     bool   `help:"Allow listeners that other machines reach without keys: whoever reaches --listen may use the engines, and whoever reaches --admin-listen sees every request. Otherwise an address beyond this machine needs --keys or --admin-keys."`
+}
+
+// identifies reports whether callers of the API must say who they are.
+func (f *keyFlags) identifies() bool { return f.Keys != "" }
+
+func (f *gatewayFlags) setKeys(*gateway.Options) error {
+	switch {
+	case (f.AdminTLSCert == "") != (f.AdminTLSKey == ""):
+		return wrongf("--admin-tls-cert and --admin-tls-key belong together: give both or neither")
+	case f.ClientCA != "" && (f.TLSCert == "" || f.Keys == ""):
+		return wrongf("--client-ca verifies the certificates of callers over TLS, whose places are in the keys file: add --tls-cert, --tls-key and --keys")
+	}
+	if os.Getenv("LISTEN_FDS") == "" { // otherwise the sockets that are handed over are judged
+		if err := f.mayListen("--listen", f.Listen, f.identifies(), "--keys"); err != nil {
+			return err
+		}
+	}
+	if f.AdminListen == "off" {
+		return nil
+	}
+	return f.mayListen("--admin-listen", f.AdminListen, f.AdminKeys != "", "--admin-keys")
+}
+
+// mayListen refuses an address that other machines reach where nobody has to say who they are.
+func (f *keyFlags) mayListen(flag, addr string, keys bool, add string) error {
+	if keys || f.Insecure || onlyHere(addr) {
+		return nil
+	}
+	return wrongf("%s %s: other machines reach this address, and without keys they need none to use it: add %s FILE (weir keys add makes keys), listen at 127.0.0.1, or add --insecure if something else keeps others away", flag, addr, add)
+}
+
+// onlyHere reports whether an address is reached from this machine only.
+func onlyHere(addr string) bool {
+	host, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		return true // listening says what is wrong with it
+	}
+	if at, err := netip.ParseAddr(host); err == nil {
+		return at.IsLoopback()
+	}
+	return strings.EqualFold(host, "localhost") || strings.HasSuffix(strings.ToLower(host), ".localhost")
+}
+
+// fit is mayListen for a socket that somebody else has bound.
+func (f *keyFlags) fit(flag string, l net.Listener, keys bool, add string) error {
+	if l == nil {
+		return nil
+	}
+	return f.mayListen(flag, l.Addr().String(), keys, add)
+}
+
+// keys are who may ask and who may operate, as files say. A nil one is not wanted.
+type keys struct {
+	callers   *keyfile.Registry
+	operators *operators
+	seen      sources // its files, as last read
+}
+
+// openKeys reads the files.
+func (f *keyFlags) openKeys() (k *keys, err error) {
+	k = new(keys)
+	if f.Keys != "" {
+		if k.callers, err = keyfile.Open(f.Keys); err != nil {
+			return nil, wrongf("--keys %w", err)
+		}
+	}
+	if f.AdminKeys != "" {
+		if k.operators, err = openOperators(f.AdminKeys); err != nil {
+			return nil, wrongf("--admin-keys %w", err)
+		}
+	}
+	k.seen.saw(k.files())
+	return k, nil
+}
+
+func (k *keys) files() (paths []string) {
+	if k.callers != nil {
+		paths = append(paths, k.callers.Path())
+	}
+	if k.operators != nil {
+		paths = append(paths, k.operators.path)
+	}
+	return paths
+}
+
+// reload reads the files again, and says so. A file with an error changes nothing.
+func (k *keys) reload(log *slog.Logger, say func(format string, args ...any)) {
+	k.seen.saw(k.files())
+	tell := func(flag string, count int, err error) {
+		if err != nil {
+			log.Error("a keys file cannot be read again, the old one stays", "flag", flag, "error", err)
+			say("reload    the old %s stay: %v", flag, err)
+			return
+		}
+		say("reload    %s read again, %d keys", flag, count)
+	}
+	if k.callers != nil {
+		err := k.callers.Reload()
+		tell("--keys", k.callers.Keys(), err)
+	}
+	if k.operators != nil {
+		err := k.operators.reload()
+		tell("--admin-keys", k.operators.ring.Load().Keys(), err)
+	}
+}
+
+// adminCertificate gives what --admin-tls-cert and --admin-tls-key name, nil without them.
+func (f *keyFlags) adminCertificate(log *slog.Logger) (*gateway.Certificate, error) {
+	if f.AdminTLSCert == "" {
+		return nil, nil
+	}
+	return gateway.LoadCertificate(f.AdminTLSCert, f.AdminTLSKey, log)
+}
+
+// clientAuthorities reads the certificates of --client-ca.
+func (f *keyFlags) clientAuthorities() (*x509.CertPool, error) {
+	if f.ClientCA == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(f.ClientCA)
+	if err != nil {
+		return nil, wrongf("--client-ca: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(data) {
+		return nil, wrongf("--client-ca %s has no certificate as PEM", f.ClientCA)
+	}
+	return pool, nil
+}
+
+// line says how many keys there are, as a gateway starts.
+func (k *keys) line() string {
+	switch {
+	case k.callers != nil && k.operators != nil:
+		return fmt.Sprintf("%d of callers, %d of operators", k.callers.Keys(), k.operators.ring.Load().Keys())
+	case k.callers != nil:
+		return fmt.Sprintf("%d of callers; the admin listener wants none", k.callers.Keys())
+	case k.operators != nil:
+		return fmt.Sprintf("%d of operators; the API wants none", k.operators.ring.Load().Keys())
+	}
+	return ""
+}

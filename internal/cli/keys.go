@@ -1,0 +1,235 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"weir/internal/config"
+	"weir/internal/config/keyfile"
+)
+
+type keysCommand struct {
+	Add    keysAddCommand    `cmd:"" help:"Make a key, print it once, and add its hash to the keys file."`
+	List   keysListCommand   `cmd:"" help:"List the keys of a keys file."`
+	Revoke keysRevokeCommand `cmd:"" help:"Remove a key from the keys file."`
+}
+
+// Help implements kong's extended help.
+func (keysCommand) Help() string {
+	return `Examples:
+  weir keys add alice --keys keys.yaml --tenant research
+  weir keys add batch --keys keys.yaml --tenant research --models llama --tokens-per-day 5000000
+  weir keys add me --keys admin.yaml --role operate
+  weir keys list --keys keys.yaml
+  weir keys revoke alice --keys keys.yaml
+
+A gateway with --keys FILE reads the file again within a second (docs/keys.md).`
+}
+
+// keysFile names a keys file.
+type keysFile struct {
+	Keys string `required:"" type:"path" placeholder:"FILE" help:"The keys file, as for weir serve --keys or --admin-keys."`
+}
+
+type keysAddCommand struct {
+	keysFile
+	Name   string `arg:"" help:"Name of the key, which logs and metrics show."`
+	Role   string `env:"-" enum:",read,operate" default:"" help:"Make a key for the admin listener: read (look) or operate (change too)."`
+	Tenant string `env:"-" help:"Tenant that the key belongs to. Otherwise the key is a tenant of its own."`
+	Models string `env:"-" placeholder:"NAME,..." help:"Models that the key may use. Otherwise all."`
+	Band   string `env:"-" help:"Band in which its requests wait."`
+	Share  string `env:"-" placeholder:"N" help:"Weight among the tenants of the band, from 1."`
+
+	MaxRequests       int   `env:"-" placeholder:"N" help:"Largest number of requests at once."`
+	RequestsPerMinute int   `env:"-" placeholder:"N" help:"Largest number of requests a minute."`
+	TokensPerMinute   int   `env:"-" placeholder:"N" help:"Largest number of tokens a minute, of prompts and answers."`
+	TokensPerDay      int64 `env:"-" placeholder:"N" help:"Largest number of tokens a day (UTC)."`
+	MaxPromptTokens   int   `env:"-" placeholder:"N" help:"Longest prompt, in tokens."`
+	MaxOutputTokens   int   `env:"-" placeholder:"N" help:"Longest answer, in tokens."`
+}
+
+// Run implements the command.
+func (c *keysAddCommand) Run(s *streams) error {
+	key, hash := keyfile.NewKey()
+	var block bytes.Buffer
+	fmt.Fprintf(&block, "  %s:\n    hash: %s\n", strconv.Quote(c.Name), hash)
+	for _, field := range []struct{ name, value string }{
+		{"role", c.Role}, {"tenant", quoted(c.Tenant)}, {"band", quoted(c.Band)}, {"share", c.Share},
+		{"max_requests", number(int64(c.MaxRequests))}, {"requests_per_minute", number(int64(c.RequestsPerMinute))},
+		{"tokens_per_minute", number(int64(c.TokensPerMinute))}, {"tokens_per_day", number(c.TokensPerDay)},
+		{"max_prompt_tokens", number(int64(c.MaxPromptTokens))}, {"max_output_tokens", number(int64(c.MaxOutputTokens))},
+	} {
+		if field.value != "" {
+			fmt.Fprintf(&block, "    %s: %s\n", field.name, field.value)
+		}
+	}
+	if c.Models != "" {
+		block.WriteString("    models:\n")
+		for _, name := range words([]string{c.Models}) {
+			fmt.Fprintf(&block, "      - %s\n", strconv.Quote(name))
+		}
+	}
+	err := changeFile(c.Keys, c.Role != "", func(lines []string, file *keyfile.File, root *config.Section) ([]string, error) {
+		if file.Has(c.Name) {
+			return nil, fmt.Errorf("there is a key %q already; revoke it first, or choose another name", c.Name)
+		}
+		at := root.Find("keys")
+		if at == nil {
+			return append(lines, "keys:", strings.TrimSuffix(block.String(), "\n")), nil
+		}
+		if at.Section != nil && len(at.Section.Entries) == 0 {
+			lines[at.Line-1] = "keys:"
+		} else if at.Section == nil || at.Section.Entries[0].Line == at.Line {
+			return nil, fmt.Errorf("line %d: keys: give each key lines of its own, below keys:, so that another can be added", at.Line)
+		}
+		return slices.Insert(lines, at.Line, strings.TrimSuffix(block.String(), "\n")), nil
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(s.err, "This is the key. It is shown this once; the file has its hash:")
+	fmt.Fprintln(s.out, key)
+	return nil
+}
+
+func quoted(s string) string {
+	if s == "" {
+		return ""
+	}
+	return strconv.Quote(s)
+}
+
+// number writes a limit; 0 was not given.
+func number(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// changeFile changes the lines of a keys file, and puts the result in its place at once, if it
+// is a keys file again. A file that does not exist is an empty one.
+func changeFile(path string, admin bool, change func(lines []string, file *keyfile.File, root *config.Section) ([]string, error)) error {
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := keyfile.ParseFile(data, admin)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	root, err := config.ParseSections(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	var lines []string
+	if text := strings.TrimSuffix(string(data), "\n"); text != "" {
+		lines = strings.Split(text, "\n")
+	}
+	lines, err = change(lines, file, root)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	data = []byte(strings.Join(lines, "\n") + "\n")
+	if _, err := keyfile.ParseFile(data, admin); err != nil {
+		return fmt.Errorf("%s stays as it is: %w", path, err)
+	}
+	return replaceFile(path, data)
+}
+
+// replaceFile puts a file that only its owner may read in the place of another, at once: who
+// reads it sees the one or the other, whole.
+func replaceFile(path string, data []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+type keysListCommand struct {
+	keysFile
+	Admin bool `env:"-" help:"The file is one of operators (--admin-keys)."`
+}
+
+// Run implements the command.
+func (c *keysListCommand) Run(s *streams) error {
+	file, err := keyfile.ReadFile(c.Keys, c.Admin)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	if c.Admin {
+		fmt.Fprintln(w, "KEY\tROLE\tHASH")
+	} else {
+		fmt.Fprintln(w, "KEY\tTENANT\tBAND\tSHARE\tMODELS\tLIMITS\tHASH")
+	}
+	for _, k := range file.Keys() {
+		if c.Admin {
+			fmt.Fprintf(w, "%s\t%s\t%s\n", k.Caller.Key, k.Role, k.Hash.String()[:15])
+			continue
+		}
+		models := "all"
+		if k.Caller.Models != nil {
+			models = strings.Join(k.Caller.Models, ",")
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%g\t%s\t%s\t%s\n", k.Caller.Key, k.Caller.Tenant, k.Caller.Band, k.Caller.Share, models, k.Caller.Account.Limits(), k.Hash.String()[:15])
+	}
+	return w.Flush()
+}
+
+type keysRevokeCommand struct {
+	keysFile
+	Name  string `arg:"" help:"Name of the key."`
+	Admin bool   `env:"-" help:"The file is one of operators (--admin-keys)."`
+}
+
+// Run implements the command.
+func (c *keysRevokeCommand) Run(s *streams) error {
+	err := changeFile(c.Keys, c.Admin, func(lines []string, file *keyfile.File, root *config.Section) ([]string, error) {
+		at := root.Find("keys")
+		if at == nil || at.Section == nil || !file.Has(c.Name) {
+			return nil, fmt.Errorf("there is no key %q; weir keys list has them", c.Name)
+		}
+		for i := range at.Section.Entries {
+			e := &at.Section.Entries[i]
+			if keyfile.NameOf(e) != c.Name {
+				continue
+			}
+			from, to := e.Line-1, e.Line
+			for to < len(lines) && (strings.TrimSpace(lines[to]) == "" || indent(lines[to]) > indent(lines[from])) {
+				to++
+			}
+			if len(at.Section.Entries) == 1 { // YAML has no mapping without entries but this
+				lines[at.Line-1] = "keys: {}"
+			}
+			return slices.Delete(lines, from, to), nil
+		}
+		return nil, fmt.Errorf("there is no key %q", c.Name)
+	})
+	if err != nil {
+		return err
+	}
+	sayLine(s.out, "revoked %s; requests that are under way with it go on", c.Name)
+	return nil
+}
+
+// indent is how far a line is indented.
+func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }

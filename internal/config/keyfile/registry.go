@@ -1,0 +1,118 @@
+package keyfile
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"weir/internal/infer"
+	"weir/internal/tenancy"
+)
+
+// Registry knows the callers of a keys file, which it reads again when it is asked to.
+type Registry struct {
+	path string // of the keys file
+	now  atomic.Pointer[state]
+
+	mu       sync.Mutex // of those who change it
+	accounts map[string]*tenancy.Account
+}
+
+// state is what a file comes to.
+type state struct {
+	file *File
+	ring *Ring
+}
+
+// Open reads the keys file.
+func Open(path string) (*Registry, error) {
+	r := &Registry{path: path, accounts: map[string]*tenancy.Account{}}
+	return r, r.Reload()
+}
+
+// Path is that of the keys file.
+func (r *Registry) Path() string { return r.path }
+
+// Reload reads the file again. Accounts go on by the names of their keys. If the file has an
+// error, nothing changes.
+func (r *Registry) Reload() error {
+	f, err := ReadFile(r.path, false)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	accounts := map[string]*tenancy.Account{}
+	for _, c := range f.callers() {
+		wants := c.Account.Limits()
+		if had := r.accounts[c.Key]; had != nil {
+			c.Account = had
+		}
+		c.Account.Set(wants, now)
+		accounts[c.Key] = c.Account
+	}
+	r.accounts = accounts
+	r.now.Store(&state{f, f.Ring()})
+	return nil
+}
+
+// Keys returns how many keys there are.
+func (r *Registry) Keys() int { return len(r.now.Load().file.keys) }
+
+// The messages of refusals. None has anything of what was presented.
+const (
+	wantsKey   = "this gateway wants a key, and the request has none; send it as Authorization: Bearer KEY (or x-api-key: KEY)"
+	unknownKey = "the key is not known here: it is mistyped, was revoked, or belongs to another gateway"
+)
+
+// Identify says who sends a request, by its head and its TLS connection. A key comes
+// before a certificate: what a caller sends with the request is meant for it.
+func (r *Registry) Identify(h http.Header, secure *tls.ConnectionState) (*tenancy.Caller, error) {
+	s := r.now.Load()
+	presented := tenancy.Presented(h)
+	if presented == "" {
+		if c := s.file.certified(secure); c != nil {
+			return c, nil
+		}
+		return nil, infer.Errorf(infer.CodeUnauthorized, wantsKey)
+	}
+	if c := s.ring.Find(presented); c != nil {
+		return c, nil
+	}
+	return nil, infer.Errorf(infer.CodeUnauthorized, unknownKey)
+}
+
+// certified returns the caller of a verified client certificate, by its DNS names, e-mail
+// addresses and URIs, its whole subject, and its common name; nil if none of them has a place.
+func (f *File) certified(secure *tls.ConnectionState) *tenancy.Caller {
+	if secure == nil || len(secure.VerifiedChains) == 0 || len(f.certs) == 0 {
+		return nil
+	}
+	for name := range namesOf(secure.PeerCertificates[0]) {
+		if c := f.certs[name]; c != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// namesOf goes through the names of a certificate, the most specific first.
+func namesOf(cert *x509.Certificate) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for _, u := range cert.URIs {
+			if !yield(u.String()) {
+				return
+			}
+		}
+		for _, name := range slices.Concat(cert.DNSNames, cert.EmailAddresses, []string{cert.Subject.String(), cert.Subject.CommonName}) {
+			if name != "" && !yield(name) {
+				return
+			}
+		}
+	}
+}
