@@ -37,6 +37,28 @@ func told(kind string, ids []uint32, size int) []byte {
 	return b
 }
 
+// salted is told of ids whose prompt has a cache salt of one letter, in one block.
+func salted(ids []uint32, salt byte) []byte {
+	b := told("BlockStored", ids, len(ids))
+	b = b[:len(b)-1] // without the nil
+	return msgp.AppendString(msgp.AppendArrayHeader(b, 1), string(salt))
+}
+
+// An engine's events of blocks with a salt tell of prompts with the same salt, and of no others.
+func TestEventsOfSalts(t *testing.T) {
+	ids := make([]uint32, 128)
+	for i := range ids {
+		ids[i] = uint32(i + 1)
+	}
+	e := NewEvents("m", 0, false, kvevents.NewBudget(1<<20))
+	e.Rank.Live(0, 0, salted(ids, 'a'))
+	for salt, want := range map[string]int{"a": 8, "b": 0, "": 0} {
+		if got := e.Rank.Resident(kvindex.AppendChain(nil, Root("m", "", salt), ids, BlockTokens), 129); got != want {
+			t.Errorf("%d blocks are there of a prompt with salt %q, want %d", got, salt, want)
+		}
+	}
+}
+
 // What is believed of a cache is put right by what its engine says: what it has and what
 // it has not, in whole blocks of its own and without the last token; but not what requests
 // under way will compute, what it may not have said yet, and not where too little is known.
