@@ -3,6 +3,10 @@ package engines
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -108,6 +112,52 @@ func TestCacheIsolation(t *testing.T) {
 				t.Logf("%s: isolated, the attacker waited %.1f times as long as the victim's second request", path, longer)
 			}
 		})
+	}
+}
+
+// Keys of one tenant share what the engine keeps of their prompts, and tenants do not, unless
+// every key is apart.
+func TestCacheIsolationByKeys(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	file := filepath.Join(t.TempDir(), "keys.yaml")
+	var keys []string
+	for _, k := range [][2]string{{"a1", "A"}, {"a2", "A"}, {"b1", "B"}} {
+		out, _, code := harness.Finish(t, "", "keys", "add", "--keys", file, "--tenant", k[1], k[0])
+		key := regexp.MustCompile(`weir_[A-Za-z0-9_-]+`).FindString(out)
+		if code != 0 || key == "" {
+			t.Fatalf("weir keys add: %d %q", code, out)
+		}
+		keys = append(keys, key)
+	}
+	sim := harness.StartSim(t, "--max-total-tokens", "400000", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
+	for is, want := range map[string][3]bool{"off": {true, true, true}, "tenant": {true, true, false}, "key": {true, false, false}} {
+		g := harness.StartGateway(t, "serve", "--engine", "weir="+sim.Plane, "--keys", file, "--isolation", is)
+		ask := func(key string) bool {
+			t.Helper()
+			body := fmt.Sprintf(`{"model":"weir-sim","max_tokens":1,"prompt":%q}`, strings.Repeat(is+" is the secret of the cellar. ", 100))
+			req, err := http.NewRequest(http.MethodPost, g.URL+"/v1/completions", strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+key)
+			req.Header.Set("Content-Type", "application/json")
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			said, err := io.ReadAll(resp.Body)
+			if err != nil || resp.StatusCode != 200 {
+				t.Fatalf("%d %s, %v", resp.StatusCode, said, err)
+			}
+			return !strings.Contains(string(said), `"cached_tokens":0`)
+		}
+		if ask(keys[0]) {
+			t.Errorf("%s: a new prompt was cached", is)
+		}
+		if got := [3]bool{ask(keys[0]), ask(keys[1]), ask(keys[2])}; got != want {
+			t.Errorf("%s: found again by the key, its tenant's other key, another tenant: %v, want %v", is, got, want)
+		}
 	}
 }
 
