@@ -129,6 +129,7 @@ def main(suite):
     p.add_argument("--idle-metric", action="append", default=[], help="must be 0 when nothing runs; repeatable")
     p.add_argument("--engine-state", action="append", default=[],
                    help="URL of a simulated engine's state, whose counts must be 0 then too; repeatable")
+    p.add_argument("--engine-pid", action="append", default=[], help="process of the engine at each --engine-state, which the suite may kill")
     p.add_argument("--overlong-words", type=int, default=150_000)
     p.add_argument("--only", help="run this check alone")
     p.add_argument("files", nargs="*", help="prompts of real text")
