@@ -18,7 +18,7 @@ import (
 // adminFlag names the admin listener of a running gateway.
 type adminFlag struct {
 	Admin        string `default:"http://127.0.0.1:8001" placeholder:"URL" help:"Base URL of the gateway's admin listener (${default})."`
-	AdminKeyFile string `type:"path" placeholder:"FILE" help:"File with the operator's key, if the admin listener wants one. Or set WEIR_ADMIN_KEY to the key itself."`
+	AdminKeyFile string `type:"path" placeholder:"FILE" help:"File with the operator's key, if the admin listener requires one. Or set WEIR_ADMIN_KEY to the key itself."`
 	AdminCA      string `name:"admin-ca" type:"path" placeholder:"FILE" help:"Certificates, as PEM, of the authority of the admin listener's certificate, if the system does not know it."`
 }
 

@@ -11,12 +11,12 @@ import (
 )
 
 type enginesCommand struct {
-	List   enginesList   `cmd:"" default:"withargs" help:"Show the engines (without a further word, too)."`
+	List   enginesList   `cmd:"" default:"withargs" help:"Show the engines. The default command."`
 	Add    enginesAdd    `cmd:"" help:"Add an engine."`
-	Drain  enginesDrain  `cmd:"" help:"Give an engine no new requests; those that it has end."`
+	Drain  enginesDrain  `cmd:"" help:"Stop giving an engine new requests, and let its present ones finish."`
 	Resume enginesResume `cmd:"" help:"Give a drained engine requests again."`
 	Remove enginesRemove `cmd:"" help:"Drain an engine and take it out."`
-	Weight enginesWeight `cmd:"" help:"Bound the share of requests that an engine is given."`
+	Weight enginesWeight `cmd:"" help:"Limit the share of requests that an engine gets."`
 }
 
 // Help implements kong's extended help.

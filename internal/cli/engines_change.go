@@ -61,15 +61,15 @@ func engineAt(name string) string { return "/admin/engines/" + url.PathEscape(na
 
 type enginesAdd struct {
 	adminFlag
-	Spec    string  `arg:"" placeholder:"[KIND=]URL[,OPTION=VALUE]..." help:"The engine, as --engine of weir serve has it."`
-	Weight  float64 `env:"-" placeholder:"SHARE" help:"Share of its models' requests that the engine may be given, above 0 and up to 1."`
-	Drained bool    `env:"-" help:"Add the engine drained: it is given requests once it is resumed."`
-	Replace bool    `env:"-" help:"Replace another engine of the same name. Its requests go on where they are."`
+	Spec    string  `arg:"" placeholder:"[KIND=]URL[,OPTION=VALUE]..." help:"The engine, in the form of weir serve --engine."`
+	Weight  float64 `env:"-" placeholder:"SHARE" help:"Largest share of its models' requests that the engine gets, above 0 and up to 1."`
+	Drained bool    `env:"-" help:"Add the engine drained: it gets no requests until weir engines resume."`
+	Replace bool    `env:"-" help:"Replace another engine of the same name. Requests of the old engine finish there."`
 }
 
 // Help implements kong's extended help.
 func (enginesAdd) Help() string {
-	return `The engine is there until the gateway ends; an engine that is to be there after a restart belongs in the configuration file. To add an engine that is there already changes nothing.
+	return `The engine stays until the gateway ends. To have it after a restart too, put it in the configuration file. Adding an engine that exists already changes nothing.
 
 Examples:
   weir engines add http://10.0.0.3:8000
@@ -105,14 +105,14 @@ func (c *enginesAdd) Run(s *streams) error {
 type enginesDrain struct {
 	adminFlag
 	Name    string        `arg:"" help:"The engine's name, as weir engines shows it."`
-	Timeout time.Duration `env:"-" placeholder:"DURATION" help:"Report a drain that has not ended by then; its requests go on (--engine-drain-timeout of the gateway)."`
-	Wait    bool          `env:"-" help:"Wait until the engine has no requests. The exit status is 1 when that is not so by --timeout (5m)."`
-	Force   bool          `env:"-" help:"Drain the last engine of a model, too."`
+	Timeout time.Duration `env:"-" placeholder:"DURATION" help:"Report a drain that has not ended after this time; its requests continue (--engine-drain-timeout of the gateway)."`
+	Wait    bool          `env:"-" help:"Wait until the engine has no requests. The exit status is 1 if it still has some after --timeout (5m)."`
+	Force   bool          `env:"-" help:"Allow draining the last engine of a model."`
 }
 
 // Help implements kong's extended help.
 func (enginesDrain) Help() string {
-	return `A drained engine is given no new requests, and those that it has end. It stays connected, and is drained still when it comes back after a restart of its own.
+	return `A drained engine gets no new requests, and its present ones finish. It stays connected, and stays drained after a restart of its own.
 
 Examples:
   weir engines drain 10.0.0.1:8000
@@ -156,7 +156,7 @@ type enginesResume struct {
 
 // Help implements kong's extended help.
 func (enginesResume) Help() string {
-	return `Ends an engine's drain: it is given requests again, once it is connected.
+	return `Ends the drain of an engine: it gets requests again as soon as it is connected.
 
 Examples:
   weir engines resume 10.0.0.1:8000`
@@ -170,13 +170,13 @@ func (c *enginesResume) Run(s *streams) error {
 type enginesRemove struct {
 	adminFlag
 	Name    string        `arg:"" help:"The engine's name."`
-	Timeout time.Duration `env:"-" placeholder:"DURATION" help:"Cut the requests that have not ended by then (--engine-drain-timeout of the gateway)."`
-	Force   bool          `env:"-" help:"Remove the last engine of a model, too."`
+	Timeout time.Duration `env:"-" placeholder:"DURATION" help:"Cut the requests that have not ended after this time (--engine-drain-timeout of the gateway)."`
+	Force   bool          `env:"-" help:"Allow removing the last engine of a model."`
 }
 
 // Help implements kong's extended help.
 func (enginesRemove) Help() string {
-	return `The engine is given no new requests, those that it has may end, and then its connections are closed. An engine of the configuration file stays removed until the gateway ends, until the file gives it otherwise, or until it is added.
+	return `The engine gets no new requests, its present ones may finish, and then its connections are closed. An engine of the configuration file stays removed until the gateway ends, its entry in the file changes, or it is added again.
 
 Examples:
   weir engines remove 10.0.0.1:8000
@@ -198,12 +198,12 @@ func (c *enginesRemove) Run(s *streams) error {
 type enginesWeight struct {
 	adminFlag
 	Name   string  `arg:"" help:"The engine's name."`
-	Weight float64 `arg:"" help:"Share of its models' requests that the engine may be given, above 0 and up to 1."`
+	Weight float64 `arg:"" help:"Largest share of its models' requests that the engine gets, above 0 and up to 1."`
 }
 
 // Help implements kong's extended help.
 func (enginesWeight) Help() string {
-	return `An engine with a weight below 1 is considered for that share of its models' requests, so that it is given at most as many; for the others it is chosen only if no other engine takes them. 1 takes the bound away.
+	return `An engine with a weight below 1 is a candidate for that share of its models' requests, so it gets no larger share. It gets the other requests only if no other engine takes them. 1 removes the limit.
 
 Examples:
   weir engines weight canary 0.1

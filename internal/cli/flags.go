@@ -56,7 +56,7 @@ type listenFlags struct {
 	AdminListen    string   `default:"127.0.0.1:8001" placeholder:"ADDR" help:"Address of the operators' page and of the admin endpoints: /metrics, /healthz, /readyz, /engines, /requests (in flight), /records and /stages (of requests that have ended), /timeline/ID, /timeline (follows the records), /watch, /stalls and /profiles. Only operators should reach it. off serves none of them (${default})."`
 	ReusePort      bool     `help:"Let another weir with this flag listen at the same addresses, so that a new one can take this one's place: start it, and end this one (Linux; docs/operating.md)."`
 	AdminHost      []string `sep:";" placeholder:"NAME" help:"Another host name of the admin listener. It answers only to IP addresses, localhost, the name in --admin-listen and these names, so that a web page cannot read it through a name of its own. Repeatable."`
-	AdminChanges   string   `default:"local" enum:"local,any,off" help:"Who may change engines and models over the admin listener (weir engines add, drain, ...): local, callers on this machine; any, whoever reaches it; off, nobody (${default}; docs/changing.md)."`
+	AdminChanges   string   `default:"local" enum:"local,any,off" help:"Who may change engines and models over the admin listener (weir engines add, drain, ...): local (callers on this machine), any (every caller that can reach it) or off (${default}; docs/changing.md)."`
 	PProf          bool     `name:"pprof" env:"WEIR_PPROF" help:"Serve Go's profiles on the admin listener, under /debug/pprof. Prompts can be read from them. Off by default."`
 	TLSCert        string   `name:"tls-cert" type:"path" placeholder:"FILE" help:"Serve the API over TLS, with HTTP/2 and HTTP/1.1. FILE is the PEM certificate chain, and is read again when it changes."`
 	TLSKey         string   `name:"tls-key" type:"path" placeholder:"FILE" help:"Private key of the certificate, as PEM."`
@@ -98,7 +98,7 @@ type routeFlags struct {
 
 	ResolveInterval time.Duration `default:"10s" help:"Time between two look-ups of the host names of engines with resolve=each (${default}, at least 1s)."`
 
-	Isolation string `enum:"off,tenant,key" default:"off" placeholder:"WHOSE" help:"Whose requests for a model share the prefix caches of its engines, which show in the time to the first token what others have asked: everybody's (off), those of one tenant (tenant) or of one key (key) (${default}). A caller's own cache_salt divides further, except with off. --model NAME,isolation=WHOSE sets it for one model (docs/isolation.md)."`
+	Isolation string `enum:"off,tenant,key" default:"off" placeholder:"WHOSE" help:"Which requests for a model share the prefix caches of its engines: all (off), those of one tenant (tenant) or those of one key (key) (${default}). A shared cache can reveal, by the time to the first token, what others have asked. A caller's own cache_salt divides further, except with off. --model NAME,isolation=WHOSE sets it for one model (docs/isolation.md)."`
 	// policies are those of single models, which have no flags of their own.
 	policies   map[string]string            `kong:"-"`
 	isolations map[string]tenancy.Isolation `kong:"-"`
@@ -111,7 +111,7 @@ type queueFlags struct {
 	Queue         string        `default:"on" enum:"on,off" help:"Whether requests wait in weir until an engine has room for them (on), or are passed to engines at once (off) (${default}; docs/queue.md)."`
 	QueueTimeout  time.Duration `default:"0s" help:"Longest wait of a request for an engine with room. 0 takes --first-timeout. Callers may ask for a shorter wait."`
 	MaxQueue      int           `default:"0" placeholder:"N" help:"Largest number of waiting requests of a model. Further requests are refused with 429. 0 is no limit."`
-	Band          []string      `sep:";" placeholder:"NAME=SHARE" help:"Share of a band of tenants in the engines, in the memory for bodies and in the tokenizer, beside other bands. Repeatable. A band that is not named has a share of 1 (docs/fairness.md)."`
+	Band          []string      `sep:";" placeholder:"NAME=SHARE" help:"Weight of a band of tenants: bands share the engines, the memory for bodies and the tokenizer by their weights. Repeatable. A band without this flag has a weight of 1 (docs/fairness.md)."`
 	MaxQueueBytes byteSize      `default:"1GiB" placeholder:"BYTES" help:"Memory for everything that waits, bodies and token ids (${default}). 0 is no limit."`
 }
 
@@ -170,9 +170,9 @@ type recordFlags struct {
 
 // stopFlags control the end of requests when the process stops.
 type stopFlags struct {
-	ShutdownDelay time.Duration `default:"0s" help:"Time after SIGTERM or Ctrl-C during which /readyz answers 503 but requests are still accepted, so that a load balancer can turn away first. A second signal ends it."`
+	ShutdownDelay time.Duration `default:"0s" help:"Time after SIGTERM or Ctrl-C during which /readyz answers 503 but requests are still accepted, so that a load balancer can stop sending requests first. A second signal ends it."`
 	// EngineDrainTimeout applies to an engine, not to the process.
-	EngineDrainTimeout time.Duration `default:"5m" help:"Time that requests at an engine get after it was removed; what is left then is cut. A drain of an engine that stays is reported after it (${default}). A change may name its own."`
+	EngineDrainTimeout time.Duration `default:"5m" help:"Time in which requests may finish at an engine that is removed; then they are cut. If an engine is only drained, the log reports a drain that takes longer (${default}). --timeout of weir engines overrides it."`
 	DrainTimeout       time.Duration `default:"30s" help:"Time that requests in flight are given to finish after Ctrl-C (${default})."`
 }
 

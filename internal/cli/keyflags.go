@@ -15,13 +15,13 @@ import (
 
 // keyFlags are who may ask, and who may operate.
 type keyFlags struct {
-	Keys      string `type:"path" placeholder:"FILE" help:"Keys file: only callers with a key in it, or with another identity below, may use the API (docs/keys.md). It holds hashes, never keys; weir keys add makes one. Read again when it changes."`
-	AdminKeys string `type:"path" placeholder:"FILE" help:"Keys file of operators: the admin listener wants one of its keys, whose role is read or operate. /healthz, /readyz and the page's own files need none. Read again when it changes."`
-	ClientCA  string `name:"client-ca" type:"path" placeholder:"FILE" help:"Certificates, as PEM, of the authorities that sign client certificates. A caller whose certificate has a name under certificates: in the keys file needs no key. Needs --tls-cert and --keys."`
+	Keys      string `type:"path" placeholder:"FILE" help:"Keys file: only callers with a key in it, or with a certificate (--client-ca), may use the API (docs/keys.md). The file contains hashes, never keys; weir keys add makes both. Read again when it changes."`
+	AdminKeys string `type:"path" placeholder:"FILE" help:"Keys file of operators: the admin listener requires one of its keys, with the role read or operate. /healthz, /readyz and the page's own files need none. Read again when it changes."`
+	ClientCA  string `name:"client-ca" type:"path" placeholder:"FILE" help:"Certificates, as PEM, of the authorities that sign client certificates. A caller needs no key if the section certificates: of the keys file lists a name in its certificate. Needs --tls-cert and --keys."`
 
 	AdminTLSCert string `name:"admin-tls-cert" type:"path" placeholder:"FILE" help:"Serve the admin listener over TLS. FILE is the PEM certificate chain, and is read again when it changes."`
 	AdminTLSKey  string `name:"admin-tls-key" type:"path" placeholder:"FILE" help:"Private key of the admin listener's certificate, as PEM."`
-	Insecure     bool   `help:"Allow listeners that other machines reach without keys: whoever reaches --listen may use the engines, and whoever reaches --admin-listen sees every request. Otherwise an address beyond this machine needs --keys or --admin-keys."`
+	Insecure     bool   `help:"Allow listeners without keys at addresses that other machines can reach: anyone who reaches --listen may use the engines, and anyone who reaches --admin-listen sees every request. Without this flag such an address needs --keys or --admin-keys."`
 }
 
 // identifies reports whether callers of the API must say who they are.

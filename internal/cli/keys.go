@@ -42,10 +42,10 @@ type keysFile struct {
 type keysAddCommand struct {
 	keysFile
 	Name   string `arg:"" help:"Name of the key, which logs and metrics show."`
-	Role   string `env:"-" enum:",read,operate" default:"" help:"Make a key for the admin listener: read (look) or operate (change too)."`
+	Role   string `env:"-" enum:",read,operate" default:"" help:"Make a key for the admin listener: read (look only) or operate (also change)."`
 	Tenant string `env:"-" help:"Tenant that the key belongs to. Otherwise the key is a tenant of its own."`
 	Models string `env:"-" placeholder:"NAME,..." help:"Models that the key may use. Otherwise all."`
-	Band   string `env:"-" help:"Band in which its requests wait."`
+	Band   string `env:"-" help:"Band of the tenant, as in weir serve --band (docs/fairness.md)."`
 	Share  string `env:"-" placeholder:"N" help:"Weight among the tenants of the band, from 1."`
 
 	MaxRequests       int   `env:"-" placeholder:"N" help:"Largest number of requests at once."`

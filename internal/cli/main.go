@@ -55,7 +55,7 @@ type streams struct {
 
 const description = `A gateway for LLM inference. It stands between clients and engines, carries their token streams without losing a token, and reports where each millisecond went.
 
-A flag can also be set by an environment variable, such as WEIR_LISTEN for --listen, and a flag of weir serve in a YAML file under its own name (--config). The command line wins over the environment, and the environment over the file.`
+A flag can also be set by an environment variable, such as WEIR_LISTEN for --listen, and a flag of weir serve in a YAML file under its own name (--config). The command line takes precedence over the environment, and the environment over the file.`
 
 // Main runs the command line and gives the process's exit code: 0 after a clean
 // end, 1 when the work failed, 2 when the command line is wrong.

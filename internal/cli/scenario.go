@@ -26,10 +26,10 @@ func (scenarioCommand) Help() string {
   collapse     Hundreds of prompts of 40k tokens arrive at once at two engines. The control
                takes an engine out when an acknowledgement is 5 s late and must collapse.
                weir must keep both engines and answer what they can serve.
-  continuation One of three engines is killed under 1,000 streams. Those that may go on at
-               the others must, without a token lost or repeated and at most 32 at a time;
-               those with a seed must end with an error that says why. The control has
-               --continuation off and must break streams.
+  continuation One of three engines is killed under 1,000 streams. Streams that can be
+               continued must go on at the others, without a token lost or repeated and at
+               most 32 at a time. Streams with a seed must end with an error that says why.
+               The control has --continuation off and must break streams.
   faults       One of three engines fails under 200 streams in each way (killed, answers
                500, hangs, is cut off), over each kind of wire. Nothing may be lost or
                repeated, no request may fail that another engine could serve, and no

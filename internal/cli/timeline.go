@@ -26,7 +26,7 @@ type timelineCommand struct {
 
 // Help implements kong's extended help.
 func (timelineCommand) Help() string {
-	return `Shows where the time of a request went, or of the slowest requests of the last minutes. Times are milliseconds, START since the request's arrival; docs/bench.md lists the stages. The gateway keeps the slow, the failed and a sample of the last 15 minutes (docs/timeline.md). GET /timeline/ID has the raw record, and GET /timeline follows all of them.
+	return `Shows where the time of a request went, or of the slowest requests of the last minutes. Times are milliseconds, START since the request's arrival; docs/bench.md lists the stages. The gateway keeps the slow and failed requests of the last 15 minutes, and a sample of the others (docs/timeline.md). GET /timeline/ID has the raw record, and GET /timeline follows all of them.
 
 The exit status is 1 when there is no such request.
 
