@@ -42,7 +42,7 @@ func (p *process) adminServer(stopping context.Context) *http.Server {
 	return &http.Server{Handler: p.adminHandler(stopping), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
 }
 
-// adminHandler answers for it.
+// adminHandler returns its handler.
 func (p *process) adminHandler(stopping context.Context) http.Handler {
 	mux := http.NewServeMux()
 	var paths []string
@@ -107,7 +107,7 @@ func (p *process) adminHandler(stopping context.Context) http.Handler {
 	return mux
 }
 
-// nothingAt says that there is nothing, and what there is.
+// nothingAt answers that a path does not exist, and lists those that do.
 func nothingAt(w http.ResponseWriter, r *http.Request, paths []string) {
 	if slices.Contains(paths, r.URL.Path) {
 		http.Error(w, fmt.Sprintf("%s does not take %s", r.URL.Path, r.Method), http.StatusMethodNotAllowed)
@@ -132,9 +132,9 @@ func setDeadlines(w http.ResponseWriter, within time.Duration) {
 // names are those by which an admin listener is reached, beyond IP addresses and localhost.
 type names []string
 
-// known refuses requests to names that are not the listener's. A web page may have its
-// own name lead to an address of this machine, and its reader's browser would then let
-// it read the answers.
+// known refuses requests to names that are not the listener's. A web page may point its
+// own name to an address of this machine. The browser of its reader would then let the
+// page read the answers.
 func (p names) known(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if host := hostOf(r.Host); !p.reachedBy(host) {
@@ -145,9 +145,9 @@ func (p names) known(h http.Handler) http.Handler {
 	})
 }
 
-// own refuses what a browser sends for a page that is not this listener's: that page could
-// not read the answers, but would have weir make them, profiles of minutes among them. A
-// link that somebody follows to here is no such thing, but for those to profiles.
+// own refuses requests that a browser sends for a page of another site. That page could not
+// read the answers, but weir would compute them, including profiles of minutes. Links from
+// other sites are allowed, except those to profiles.
 func own(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if foreign(r) {
@@ -158,8 +158,8 @@ func own(h http.Handler) http.Handler {
 	})
 }
 
-// foreign says whether another site's page is behind a request. Browsers say so of what
-// they send to this machine or over TLS; elsewhere they say at least whose page it is that
+// foreign reports whether a page of another site causes a request. Browsers mark requests to
+// this machine or over TLS. For other requests they name at least the origin of a page that
 // posts, or that wants to read the answer.
 func foreign(r *http.Request) bool {
 	if origin := r.Header.Get("Origin"); origin != "" {
@@ -182,8 +182,8 @@ func hostOf(host string) string {
 	return strings.TrimSuffix(strings.Trim(host, "[]"), ".")
 }
 
-// reachedBy says whether the admin listener is reached by a host. A page cannot have
-// an IP address for its name. Only clients older than HTTP/1.1 name none.
+// reachedBy reports whether host is a name of the admin listener. An IP address is one, since
+// no page can have it as its own name. Only clients older than HTTP/1.1 send no host.
 func (p names) reachedBy(host string) bool {
 	if _, err := netip.ParseAddr(host); err == nil || host == "" {
 		return true
@@ -192,7 +192,7 @@ func (p names) reachedBy(host string) bool {
 	return same("localhost") || strings.HasSuffix(strings.ToLower(host), ".localhost") || slices.ContainsFunc(p, same)
 }
 
-// ready says whether requests should be sent here, and if not, why.
+// ready reports whether requests should be sent here, and if not, why.
 func (p *process) ready(w http.ResponseWriter, stopping context.Context) {
 	if stopping.Err() != nil {
 		http.Error(w, "shutting down", http.StatusServiceUnavailable)
@@ -304,8 +304,8 @@ type events struct {
 	Overflows   uint64 `json:"overflows"`
 }
 
-// eventsOf gives the view of the events of ranks, nil where they publish none. Of
-// several, what is known least is what is known.
+// eventsOf returns the view of the events of ranks, or nil if they publish none. For
+// several ranks it shows the state of the one that is known least.
 func eventsOf(of ...*route.Events) *events {
 	if len(of) == 0 {
 		return nil
@@ -324,7 +324,7 @@ func eventsOf(of ...*route.Events) *events {
 	return v
 }
 
-// books are what is kept of an engine, to choose by (docs/routing.md). Times are in
+// books are the figures by which an engine is chosen (docs/routing.md). Times are in
 // milliseconds.
 type books struct {
 	InFlight     int64         `json:"in_flight"`
@@ -336,8 +336,8 @@ type books struct {
 	Observations int           `json:"observations"`
 	Learned      bool          `json:"learned"` // from enough observations to be believed
 	Coefficients []coefficient `json:"coefficients"`
-	// Shares of the prompts' tokens that were in its KV cache; a missing one is of no
-	// requests at all, or none of which the engine said it.
+	// Shares of the prompts' tokens that were in its KV cache. A share is missing if there
+	// were no requests, or if the engine did not report it for any.
 	Predicted *float64 `json:"cached_share_predicted,omitzero"`
 	Reported  *float64 `json:"cached_share_reported,omitzero"`
 }
@@ -349,7 +349,7 @@ type coefficient struct {
 	Error float64 `json:"standard_error_ms"`
 }
 
-// booksOf gives the view of the books of ranks together; nil of none.
+// booksOf returns the view of the books of all ranks together, or nil if there are none.
 func booksOf(of ...*route.Books) *books {
 	if len(of) == 0 {
 		return nil
@@ -419,8 +419,8 @@ func ranksOf(e *route.Engine) (views []rankView) {
 	return views
 }
 
-// restsOf is how long it takes until the first rank of an engine that asks to be left alone
-// can be asked again; 0 where one can be asked now.
+// restsOf returns the time until the first rank of an engine that asked for a pause takes
+// requests again, or 0 if one takes them now.
 func restsOf(e *route.Engine) (least time.Duration) {
 	for i, r := range e.Ranks {
 		if d := r.Health.Rests(trace.Now()); i == 0 || d < least {
@@ -476,7 +476,7 @@ func (p *process) engines(w http.ResponseWriter, _ *http.Request) {
 	writeView(w, views)
 }
 
-// live shows what has been counted so far; who asks again takes the differences.
+// live shows the counts so far; a client that asks again computes the differences.
 func (p *process) live(w http.ResponseWriter, _ *http.Request) {
 	now := time.Now()
 	writeView(w, struct {
@@ -489,7 +489,7 @@ func (p *process) live(w http.ResponseWriter, _ *http.Request) {
 
 // writeView answers with a value as JSON.
 func writeView(w http.ResponseWriter, view any) {
-	// Names that clients and engines give may be anything.
+	// Names from clients and engines may contain anything.
 	body, err := json.Marshal(view, jsontext.Multiline(true), jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -499,7 +499,7 @@ func writeView(w http.ResponseWriter, view any) {
 	fmt.Fprintf(w, "%s\n", body)
 }
 
-// integrityFailures shows what engines sent lately that does not add up, the
+// integrityFailures shows the latest output of engines whose counts did not match, the
 // latest first (docs/integrity.md).
 func (p *process) integrityFailures(w http.ResponseWriter, _ *http.Request) {
 	writeView(w, struct {
@@ -517,8 +517,7 @@ func (p *process) follow(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/jsonl")
 	to := &stream{w, http.NewResponseController(w)}
 	out := bufio.NewWriterSize(to, 64<<10)
-	// The write fails when the caller is gone or does not read, and there is nobody to
-	// tell.
+	// The write fails if the caller is gone or does not read; then nobody can get the error.
 	_ = p.timeline.Follow(r.Context(), out, func() error {
 		return errors.Join(out.Flush(), to.flush())
 	})
@@ -540,11 +539,11 @@ func (s *stream) flush() error {
 	return s.control.Flush()
 }
 
-// maxWhy bounds the body of a request of which is asked where it would go.
+// maxWhy bounds the body of a request to /admin/why.
 const maxWhy = 64 << 20
 
-// why shows the record that a request would have which came to the path that is asked
-// about, with the engine that it would go to and why.
+// why shows the record that a request to the given path would have, with the engine that
+// it would go to and the reason.
 func (p *process) why(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxWhy))
 	if err != nil {

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// arriving is what clients have sent to a gateway that leaves its place to another one, and
-// what it has not read yet. It must read all of it before it closes its listener: a connection
-// that the kernel has queued is reset by that, and nobody else is given it.
+// arriving is the input from clients that a gateway has not read yet when another gateway
+// replaces it. The gateway must read all of it before it closes its listener, because the
+// close resets connections that the kernel has queued; no other process gets them.
 type arriving struct {
 	queue  *acceptQueue                  // nil: it goes to the next gateway
 	since  time.Time                     // connections that are older and have had no request are idle
 	unread func(since time.Time) (n int) // connections that were accepted and have had no request
 }
 
-// acceptQueue reports what the kernel has for a listener.
+// acceptQueue reports what the kernel has queued for a listener.
 type acceptQueue struct {
 	length     func() (int, error)                 // connections that were not accepted
 	handshakes func() (map[string]struct{}, error) // clients that were answered and are to confirm that
@@ -28,9 +28,9 @@ const (
 	emptyLooks = 4
 )
 
-// wait returns when nothing is left that arrives, or when it has looked for letInFor, or at
-// another signal. Time in which the process is stopped counts as one look. It returns the number
-// of connections that are left.
+// wait waits until nothing more arrives, until it has checked for letInFor, or until another
+// signal. Time in which the process is stopped counts as one check. It returns the number of
+// remaining connections.
 func (a *arriving) wait(again <-chan struct{}) (left int) {
 	tick := time.NewTicker(letInEvery)
 	defer tick.Stop()
@@ -61,7 +61,7 @@ func (a *arriving) wait(again <-chan struct{}) (left int) {
 	return left
 }
 
-// stillShaking returns those of before that have not confirmed yet; at first all.
+// stillShaking returns the earlier handshakes that are not confirmed yet; at first all.
 func (q *acceptQueue) stillShaking(before map[string]struct{}, first bool) map[string]struct{} {
 	now, err := q.handshakes()
 	if err != nil || first {

@@ -25,8 +25,8 @@ const adminSocket = "admin"
 // listenFDs is the first of the descriptors that are handed over.
 const listenFDs = 3
 
-// takeActivated takes them over; none where nobody hands any. The variables are unset, so that
-// no process that this one starts believes that they are its own.
+// takeActivated takes these listeners over, if there are any. It unsets the variables, so that
+// no child process takes the listeners as its own.
 func takeActivated() (a activated, err error) {
 	pid, count, names := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS"), os.Getenv("LISTEN_FDNAMES")
 	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} {
@@ -57,22 +57,22 @@ func takeActivated() (a activated, err error) {
 	return a, nil
 }
 
-// handedOver is a listener that outlasts this process: what connects from now on can be left to
-// the next one.
+// handedOver is a listener that outlives this process, so new connections can be left to the
+// next process.
 type handedOver struct {
 	net.Listener
 	once   sync.Once
 	closed chan struct{}
 }
 
-// leave has it accept no more, and be open all the same.
+// leave makes Accept stop accepting, but keeps the listener open.
 func (l *handedOver) leave() {
 	if of, ok := l.Listener.(interface{ SetDeadline(time.Time) error }); ok {
 		_ = of.SetDeadline(time.Unix(1, 0)) // one that is closed accepts no more either
 	}
 }
 
-// Accept implements net.Listener. Once it is left it ends with Close.
+// Accept implements net.Listener. After leave it returns only when Close is called.
 func (l *handedOver) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -97,8 +97,8 @@ func (a *activated) close() (err error) {
 	return err
 }
 
-// listen binds an address; its error says which flag to change. One that is shared may be bound
-// by another gateway too that shares it.
+// listen binds an address. Its error names the flag to change. If the address is shared,
+// another gateway that shares it may bind it too.
 func listen(flag, addr string, shared bool) (net.Listener, error) {
 	if addr == "" { // which net.Listen takes for any port of all interfaces
 		return nil, wrongf("%s has no address: give HOST:PORT, such as 127.0.0.1:0 for a free port", flag)

@@ -30,7 +30,7 @@ import (
 	"weir/internal/observe/timeline"
 )
 
-// inFlightQuery says which requests under way are wanted.
+// inFlightQuery selects requests that are in flight.
 type inFlightQuery = gateway.InFlightQuery
 
 // notifyOfSignals sends some of the process's own signals to a channel.
@@ -39,8 +39,8 @@ func notifyOfSignals(to chan<- os.Signal, some ...os.Signal) (stop func()) {
 	return func() { signal.Stop(to) }
 }
 
-// interrupt returns a context that the first signal ends, and a channel that has each
-// further one: the operator does not want to wait.
+// interrupt returns a context that the first signal ends, and a channel with the further
+// signals, by which the operator asks not to wait.
 func (s *streams) interrupt() (ctx context.Context, again <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	received := make(chan os.Signal, 2)
@@ -73,7 +73,7 @@ func (s *streams) interrupt() (ctx context.Context, again <-chan struct{}, stop 
 	}
 }
 
-// signals are those that a gateway heeds, from before its models are loaded.
+// signals are the signals that a gateway handles. It catches them before it loads models.
 type signals struct {
 	stopping context.Context  // ended by the first SIGINT or SIGTERM
 	again    <-chan struct{}  // has each further one
@@ -81,8 +81,8 @@ type signals struct {
 	stop     func()
 }
 
-// signals catches those of a gateway, which is ended neither by losing its terminal
-// nor by a reader of its output that goes away.
+// signals catches the signals of a gateway. A gateway ends neither when it loses its terminal
+// nor when the reader of its output goes away.
 func (s *streams) signals() *signals {
 	reload := make(chan os.Signal, 1) // further ones, while one waits, ask for the same
 	ignore := s.notify(reload, syscall.SIGHUP)
@@ -91,7 +91,7 @@ func (s *streams) signals() *signals {
 	return &signals{ctx, again, reload, func() { stop(); ignore() }}
 }
 
-// process is a gateway with all it needs, ready to serve.
+// process is a gateway with everything that it needs, ready to serve.
 type process struct {
 	log          *slog.Logger
 	gateway      *gateway.Gateway
@@ -131,7 +131,7 @@ func (p *process) url(addr string) string {
 	return "http://" + addr
 }
 
-// announce prints where the gateway is reached, the page first; more is printed behind the
+// announce prints the addresses of the gateway, the page first. It prints more behind the
 // address of the admin listener.
 func (p *process) announce(more string) {
 	if p.admin != nil {
@@ -179,12 +179,12 @@ func (p *process) server() (api *http.Server, serve func(net.Listener) error) {
 	return api, func(l net.Listener) error { return api.ServeTLS(l, "", "") }
 }
 
-// proxyHeaderTimeout bounds the wait for a proxy's word on its client.
+// proxyHeaderTimeout bounds the wait for the PROXY header of a connection.
 const proxyHeaderTimeout = 10 * time.Second
 
-// clients returns the API's listener, whose connections know their clients' addresses: a
-// trusted proxy must say whose a connection is where the PROXY protocol is asked for, and
-// nobody else may.
+// clients returns the API's listener, whose connections know the addresses of their clients.
+// With the PROXY protocol, a trusted proxy must send the client's address, and no other
+// client may send one.
 func (p *process) clients() net.Listener {
 	if len(p.proxies) == 0 {
 		return p.listener
@@ -198,11 +198,10 @@ func (p *process) clients() net.Listener {
 		}}
 }
 
-// serve runs the process until it is asked to stop. Then /readyz says so while requests
-// are still taken, for as long as --shutdown-delay says; and then the process is
-// drained: new requests are refused, those in flight may end within the drain time, and what is left
-// after that, or at the second signal, is cut. It returns when everything has
-// ended.
+// serve runs the process until a signal or a failure stops it. During --shutdown-delay
+// requests are still accepted, and /readyz is not ready. Then the process drains: new
+// requests are refused, and those in flight may end within the drain time. After that time,
+// or at the second signal, the rest is cut. It returns when everything has ended.
 func (p *process) serve(s *signals) error {
 	running, stopFleet := context.WithCancel(context.Background())
 	var tasks sync.WaitGroup
@@ -261,7 +260,7 @@ func (p *process) close() error {
 	return errors.Join(closed(p.spans), p.timeline.Close())
 }
 
-// reloadOn reads again what can be read again, whenever it is asked to.
+// reloadOn reloads the process's files whenever it is asked to.
 func (p *process) reloadOn(running context.Context, asked <-chan os.Signal) {
 	for {
 		select {
@@ -275,7 +274,8 @@ func (p *process) reloadOn(running context.Context, asked <-chan os.Signal) {
 	}
 }
 
-// reload reads the certificates and the keys, and opens the timeline's file again, and says so.
+// reload reads the certificates and the keys again, opens the timeline's file again, and
+// prints both.
 func (p *process) reload() {
 	did := false
 	for _, c := range []*gateway.Certificate{p.certificate, p.adminTLS} {
@@ -314,8 +314,8 @@ func (p *process) reload() {
 	}
 }
 
-// emptied says how the drain of an engine has come out, and cuts what is left of one that was
-// removed: requests that are relayed; its adapter ends those of ids.
+// emptied reports the result of an engine's drain. If the engine was removed, it cuts the
+// relayed requests that are left; the adapter ends the others.
 func (p *process) emptied(m fleet.Member, e fleet.Emptied) {
 	if e.Removed {
 		time.AfterFunc(forgetAfter, func() { p.forget(m.Name) })
@@ -338,8 +338,8 @@ func (p *process) emptied(m fleet.Member, e fleet.Emptied) {
 // been counted by then.
 const forgetAfter = 2 * time.Second
 
-// forget drops the series of an engine that is there no more, so that those of engines that
-// come and go do not add up.
+// forget drops the series of an engine that has left, so that series do not accumulate while
+// engines come and go.
 func (p *process) forget(name string) {
 	snap := p.fleet.Snapshot()
 	if named := func(e *route.Engine) bool { return e.Name == name }; !slices.ContainsFunc(snap.Engines, named) && !slices.ContainsFunc(snap.Leaving, named) {
@@ -347,8 +347,8 @@ func (p *process) forget(name string) {
 	}
 }
 
-// linger waits while a load balancer turns away, or until another signal comes, or
-// something fails.
+// linger gives a load balancer time to stop sending requests. It ends early at another
+// signal or a failure.
 func (p *process) linger(again <-chan struct{}, failed <-chan error) error {
 	in := arriving{since: time.Now().Add(-letInFor), unread: p.gateway.Unread}
 	p.gateway.Leave()

@@ -106,16 +106,16 @@ func (c *serveCommand) Run(k *kong.Context, s *streams) error {
 	return p.serve(signals)
 }
 
-// serveParts are what the flags of weir serve come to.
+// serveParts are the results of checking the flags of weir serve.
 type serveParts struct {
 	opts   gateway.Options
 	wishes wishes // names are not looked up yet
 	models servedModels
 }
 
-// judge judges the flags, and reads the folders of models. Nothing is bound, and no engine is
-// asked. What is cheap to judge comes first, because a folder may take seconds to read: the
-// first problem is the last, unless all are wanted.
+// judge checks the flags, and reads the folders of models. It binds no port and asks no
+// engine. Cheap checks come first, because a folder may take seconds to read. It returns at
+// the first problem, unless all are wanted.
 func (c *serveCommand) judge(all bool) (p serveParts, problems []error) {
 	var specs []config.Model
 	for _, step := range [...]func() error{
@@ -321,8 +321,8 @@ func closed(spans *otlp.Exporter) error {
 	return spans.Close()
 }
 
-// newEngines makes an adapter for each engine. say is told what those are that have to
-// be found out about.
+// newEngines makes an adapter for each engine. It calls say with the kind of each engine
+// that was given without one.
 func newEngines(engines []config.Engine, f *gatewayFlags, now *current, o *gateway.Options, say func(format string, args ...any)) ([]fleet.Member, error) {
 	served := now.of.Load().models
 	var members []fleet.Member
@@ -365,7 +365,7 @@ func newEngines(engines []config.Engine, f *gatewayFlags, now *current, o *gatew
 	return members, nil
 }
 
-// accessTo reads what an engine is shown and known by.
+// accessTo reads the credentials for an engine and the certificate that it must have.
 func accessTo(e *config.Engine, log *slog.Logger) (*access.Access, error) {
 	secure := e.TLS || e.URL != nil && e.URL.Scheme == "https"
 	a, err := access.New(access.Options{KeyFile: e.KeyFile, TLS: secure, CA: e.CA, ServerName: e.ServerName, Cert: e.Cert, CertKey: e.CertKey, Log: log})
@@ -449,7 +449,7 @@ func find(e config.Engine, a *access.Access, dialled func(config.Engine) engine.
 	})
 }
 
-// ofRank puts the rank that a line of the log is about behind the engine's name.
+// ofRank appends the rank of a log line to the engine's name.
 func ofRank(words []any, rank int) []any {
 	if rank < 0 {
 		return words
