@@ -145,6 +145,7 @@ bench: nginx build ## run the benchmarks: Go's, the scenarios (1 min each), the 
 	bin/weir scenario loss
 	bin/weir scenario overload
 	bin/weir scenario starvation
+	bin/weir scenario tenants
 	WEIR_PYTHON=$(wildcard $(abspath $(PYTHON))) $(GO) run ./bench/tokenize
 	$(GO) run ./bench/outputpath $(BENCHFLAGS)
 

@@ -22,7 +22,7 @@ func scenarioFigures(_, file []byte) ([]nightly.Figure, error) {
 	if err := json.Unmarshal(file, &report); err != nil {
 		return nil, fmt.Errorf("the scenario's report: %w", err)
 	}
-	if len(report.Rows) == 0 && len(report.Starved) == 0 && len(report.Collapsed) == 0 && len(report.Faulted) == 0 && len(report.Overloaded) == 0 && len(report.Continued) == 0 {
+	if len(report.Rows) == 0 && len(report.Starved) == 0 && len(report.Collapsed) == 0 && len(report.Faulted) == 0 && len(report.Overloaded) == 0 && len(report.Continued) == 0 && len(report.Tenants) == 0 {
 		return nil, errors.New("the scenario's report has no rows")
 	}
 	if len(report.Starved) > 0 {
@@ -39,6 +39,9 @@ func scenarioFigures(_, file []byte) ([]nightly.Figure, error) {
 	}
 	if len(report.Continued) > 0 {
 		return continuedFigures(report.Continued), nil
+	}
+	if len(report.Tenants) > 0 {
+		return tenantFigures(report.Tenants), nil
 	}
 	var figures []nightly.Figure
 	one := func(name string, kind nightly.Kind, unit string, v float64) {
@@ -129,6 +132,29 @@ func overloadedFigures(report *scenario.Report) (figures []nightly.Figure) {
 		figures = append(figures, nightly.Of("CPU of a refusal", nightly.Time, "us", x.CPU), nightly.Of("a place is free", nightly.Delay, "ms", x.Freed))
 	}
 	return append(figures, nightly.Of("tokens lost", nightly.Same, "", float64(lost)))
+}
+
+// tenantFigures are those of the tenants beside the greedy one: the first row has none.
+func tenantFigures(rows []scenario.Tenanted) (figures []nightly.Figure) {
+	lost := 0
+	var without *scenario.Tenanted
+	for i := range rows {
+		x := &rows[i]
+		if x.NotMeasured != "" {
+			continue
+		}
+		lost += x.LostTokens + x.Corrupt
+		switch x.Run {
+		case "without":
+			without = x
+		case "by shares":
+			figures = append(figures, nightly.Of("least of a tenant's share", nightly.Share, "", x.Least))
+			if without != nil && without.TTFT99 > 0 {
+				figures = append(figures, nightly.Of("TTFT p99 of that without the greedy tenant", nightly.Delay, "", x.TTFT99/without.TTFT99))
+			}
+		}
+	}
+	return append(figures, nightly.Of("tokens lost or wrong", nightly.Same, "", float64(lost)))
 }
 
 // continuedFigures are of the streams that went on. The control's have no gaps.

@@ -97,6 +97,15 @@ func TestScenarioFigures(t *testing.T) {
 			nightly.Of("tokens lost or wrong", nightly.Same, "", 3),
 			nightly.Of("streams broken that may be continued", nightly.Same, "", 2),
 		}},
+		"tenants": {scenario.Report{Rows: []scenario.Row{}, Tenants: []scenario.Tenanted{
+			{Run: "without", Least: 1, TTFT99: 0.25, LostTokens: 1},
+			{Run: "by shares", Least: 0.98, TTFT99: 0.375, Corrupt: 1},
+			{Run: "one key", TTFT99: 4},
+		}}, []nightly.Figure{
+			nightly.Of("least of a tenant's share", nightly.Share, "", 0.98),
+			nightly.Of("TTFT p99 of that without the greedy tenant", nightly.Delay, "", 1.5),
+			nightly.Of("tokens lost or wrong", nightly.Same, "", 2),
+		}},
 		"faults": {scenario.Report{Rows: []scenario.Row{}, Faulted: []scenario.Faulted{
 			{Kind: "plane", Fault: "killed", Waited: 2, Out: 1, Knowable: 0, Back: 3, Lost: 1, Wrong: 2},
 			{Kind: "plane", Fault: "slow", Lives: true, Waited: 70, Out: 24, Knowable: 20, Late: 3, Back: 1, WronglyOut: 1},

@@ -45,6 +45,7 @@ func steps() []nightly.Step {
 		scenario("loss", "batches land before their readers wake, beside a control that loses tokens"),
 		scenario("overload", "ten times what two engines can do is asked of them, beside a control that gives them everything at once"),
 		scenario("starvation", "prompts of 40k tokens beside small streams, and a control that tokenizes on its one loop and takes live engines out"),
+		scenario("tenants", "ten times what two engines can do is asked of them, nearly all by one of a hundred tenants, beside a control with one key for all"),
 		{
 			Name: "outputpath", Why: "what carrying a token costs beside nginx, in the same run",
 			Typical: 6 * time.Minute, Limit: 30 * time.Minute, Needs: []string{"nginx"},

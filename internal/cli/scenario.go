@@ -6,9 +6,9 @@ import (
 )
 
 type scenarioCommand struct {
-	Name     string        `arg:"" optional:"" help:"backlog, collapse, continuation, faults, loss, overload or starvation."`
+	Name     string        `arg:"" optional:"" help:"backlog, collapse, continuation, faults, loss, overload, starvation or tenants."`
 	Duration time.Duration `group:"The load:" default:"1m" placeholder:"D" help:"Approximate length of the run (${default}). A load that must be raised until the control fails takes longer, and faults takes as long as its cases need."`
-	Streams  int           `group:"The load:" placeholder:"N" help:"Number of concurrent streams (4096). For starvation and collapse: concurrent large prompts (920). For continuation: 1000. For faults: 200, and 48 with pairs. For overload: requests that the engines can run at once (64)."`
+	Streams  int           `group:"The load:" placeholder:"N" help:"Number of concurrent streams (4096). For starvation and collapse: concurrent large prompts (920). For continuation: 1000. For faults: 200, and 48 with pairs. For overload and tenants: requests that the engines can run at once (64 and 128)."`
 	JSON     string        `group:"Result:" name:"json" type:"path" placeholder:"FILE" help:"Write the report as one JSON object; - prints it instead of the text."`
 	Fault    []string      `group:"Only with faults:" sep:"," placeholder:"NAME,..." help:"With faults: run only these faults."`
 	Kind     []string      `group:"The load:" sep:"," placeholder:"NAME,..." help:"With faults: run only these kinds of engines or pairs. With continuation: the kinds of engines (plane)."`
@@ -45,8 +45,12 @@ func (scenarioCommand) Help() string {
                several engines. The control tokenizes in the request's goroutine and treats
                a late acknowledgement as a dead engine. It must starve its I/O and answer
                fewer requests than weir.
+  tenants      A hundred tenants, each with a key, ask two engines for ten times what they
+               can serve, and one tenant sends 95 % of it. Each of the others must get at
+               least 85 % of its share, with a TTFT p99 of at most twice what it is without
+               the greedy tenant. The control has one key for all and must miss both.
 
-The exit status is 1 (FAIL) when weir loses or repeats a token, takes a working engine out, answers less than 95 % of what the engines of collapse can serve, neither serves nor refuses a request of overload, or does not continue a stream that may be continued; when a control does not fail; and when a gateway could not be measured. A figure that was not reached is reported as "missed". Figures depend on the machine and on its other load, so they are an error only with --strict.
+The exit status is 1 (FAIL) when weir loses or repeats a token, takes a working engine out, answers less than 95 % of what the engines of collapse can serve, neither serves nor refuses a request of overload or tenants, or does not continue a stream that may be continued; when a control does not fail; and when a gateway could not be measured. A figure that was not reached is reported as "missed". Figures depend on the machine and on its other load, so they are an error only with --strict.
 
 Examples:
   weir scenario backlog
@@ -60,13 +64,14 @@ Examples:
   weir scenario overload --strict --json overload.json
   weir scenario overload --load 1,2,10 --duration 2m
   weir scenario starvation --strict
+  weir scenario tenants --duration 2m
   weir scenario backlog --streams 1024 --json backlog.json`
 }
 
 // Run implements the command.
 func (c *scenarioCommand) Run(s *streams) error {
 	if c.Name == "" {
-		return wrongf("no scenario: give one of backlog, collapse, continuation, faults, loss, overload, starvation, as in weir scenario loss")
+		return wrongf("no scenario: give one of backlog, collapse, continuation, faults, loss, overload, starvation, tenants, as in weir scenario loss")
 	}
 	return c.run(s)
 }

@@ -21,6 +21,7 @@ type bedding struct {
 	gateway    string // lab.Plane, or a control with one loop
 	engines    int
 	engine     []string // flags of each of them
+	options    string   // of each --engine, such as ",max-running=8"
 	serve      []string // of weir serve, besides
 	ackTimeout time.Duration
 	encodes    int // of the control: how often it tokenizes each prompt
@@ -88,7 +89,7 @@ func (r *runner) startBed(ctx context.Context, of bedding) (*bed, error) {
 	}
 	args = append(args, of.serve...)
 	for _, addr := range planes {
-		args = append(args, "--engine", "weir="+addr)
+		args = append(args, "--engine", "weir="+addr+of.options)
 	}
 	if of.gateway != lab.Plane {
 		spec, err := json.Marshal(&control.Loop{Engines: planes, Gateway: api, Timeline: b.timeline, AckTimeout: of.ackTimeout, Encodes: of.encodes})

@@ -29,14 +29,16 @@ type Report struct {
 
 	Collapsed []Collapsed `json:"collapse,omitempty"`
 	Faulted   []Faulted   `json:"faults,omitempty"`
-	// Others is how many CPUs other programs took during all of faults or continuation, on
-	// average.
+	// Others is how many CPUs other programs took during all of faults, continuation or
+	// tenants, on average.
 	Others float64 `json:"other_processes_cpus,omitempty"`
 
 	Overloaded []Overloaded `json:"overload,omitempty"`
 	Refusing   *Refusing    `json:"refusing,omitempty"`
 
 	Continued []Continued `json:"continuation,omitempty"`
+
+	Tenants []Tenanted `json:"tenants,omitempty"`
 }
 
 // Row is one gateway under one load. Delays are from the engine's stamp before
@@ -144,6 +146,9 @@ func (r *Report) Text(w io.Writer) error {
 		}
 	case len(r.Continued) > 0:
 		align(&b, continuedTable(r.Continued))
+		disturbed = r.Others
+	case len(r.Tenants) > 0:
+		align(&b, tenantsTable(r.Tenants))
 		disturbed = r.Others
 	default:
 		notes, disturbed = r.rows(&b)

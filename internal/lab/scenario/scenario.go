@@ -36,7 +36,7 @@ type Scenario struct {
 	Summary string // in one line
 	// Streams is how many there are unless Options say otherwise; of starvation and
 	// collapse it is the number of large prompts in their closed loops, and of overload
-	// how many requests the engines run at once.
+	// and tenants how many requests the engines run at once.
 	Streams int
 	run     func(ctx context.Context, r *runner) *Report
 }
@@ -58,6 +58,8 @@ func All() []Scenario {
 			Summary: "up to ten times what a fleet can do is asked of it: what does the queue still have in time, and what if everything is pushed?"},
 		{Name: "starvation", Streams: 920, run: starvation,
 			Summary: "prompts of 40k tokens, a hundred a second and hundreds at once, while small streams run: which engines stay in?"},
+		{Name: "tenants", Streams: tenantStreams, run: tenants,
+			Summary: "ten times what a fleet can do is asked of it, nearly all by one of a hundred tenants: what do the others get?"},
 	}
 }
 
@@ -155,6 +157,9 @@ func (o *Options) check(s Scenario) error {
 	if s.Name == "continuation" {
 		return o.checkContinuation()
 	}
+	if s.Name == "tenants" {
+		return o.checkTenants()
+	}
 	return nil
 }
 
@@ -204,7 +209,11 @@ func (o *Options) checkLoads(s Scenario) error {
 
 // enoughFiles refuses what would have more connections than a process may have.
 func (s Scenario) enoughFiles(o *Options, limit uint64) error {
-	if s.Name != "overload" {
+	switch s.Name {
+	case "overload":
+	case "tenants": // as many connections as requests run and wait, and one for each tenant
+		return enoughFiles((1+tenantQueue)*o.Streams+tenantCount, limit)
+	default:
 		return enoughFiles(o.Streams, limit)
 	}
 	n := overloadConnections(o)

@@ -121,6 +121,9 @@ func lost(report scenario.Report) (n int64) {
 	for _, x := range report.Continued {
 		n += int64(x.Lost + x.Wrong)
 	}
+	for _, x := range report.Tenants {
+		n += int64(x.LostTokens + x.Corrupt)
+	}
 	return n
 }
 
@@ -301,6 +304,30 @@ func TestScenarioContinuation(t *testing.T) {
 	if text := r.Output(); !strings.Contains(text, "plane: the gap's p99 is at most ceil(") {
 		t.Errorf("no prediction in\n%s", text)
 	}
+}
+
+// One of a hundred tenants sends nearly all of ten times what the engines can do: the others are
+// served beside it, and are not where all have one key. How much of their shares they get, and
+// how soon, are matters of the machine.
+func TestScenarioTenants(t *testing.T) {
+	harness.Beside(t, harness.Heavy)
+	wanted := []string{"weir loses no token: 0 lost, 0 answers", "requests are served or refused with 429, and end in no other way: 0 did", "the control, one key for all, gives a tenant less than 85 %"}
+	report, _ := measured(t, 12*time.Second, 2*time.Minute, func(r scenario.Report) bool { return held(r, wanted...) }, "tenants", "--streams", "64")
+	if len(report.Tenants) != 3 {
+		t.Fatalf("%+v", report)
+	}
+	if harness.RaceEnabled {
+		return // too little is served within so short a load
+	}
+	without, with, control := report.Tenants[0], report.Tenants[1], report.Tenants[2]
+	if without.Served == 0 || with.Asked == 0 || with.Refused <= 0 || with.Greedy <= 0 {
+		t.Errorf("%+v", report.Tenants)
+	}
+	// The same requests come in each run.
+	if with.Served*2 <= with.Asked || control.Served*2 >= control.Asked {
+		t.Errorf("the control: %+v, weir: %+v", control, with)
+	}
+	wantVerdicts(t, report, wanted...)
 }
 
 // An engine is killed and comes back: nothing is lost, and the report says what clients saw,
