@@ -103,15 +103,18 @@ func TestKeys(t *testing.T) {
 		t.Errorf("%d requests of some 37 tokens each began, with a budget of 40", begun)
 	}
 
-	for _, path := range []string{"/engines", "/requests", "/records", "/metrics", "/config", "/timeline/x", "/admin/fleet", "/live", "/nothing"} {
+	for _, path := range []string{"/engines", "/requests", "/records", "/stages", "/stalls", "/profiles", "/metrics", "/config", "/timeline/x", "/admin/fleet", "/live", "/nothing"} {
 		want(401, "GET", operator+path, "", "", "", "operator's key")
 		want(401, "GET", operator+path, "", "Authorization", "Bearer "+alice, "operator's key")
 	}
 	want(200, "GET", operator+"/healthz", "", "", "", "ok")
 	want(200, "GET", operator+"/", "", "", "", "<html")
+	want(200, "GET", operator+"/page.js", "", "", "", "Authorization") // the form asks for the key
+	want(200, "GET", operator+"/page.css", "", "", "", "{")
 	for _, path := range []string{"/engines", "/records", "/metrics", "/config", "/live"} {
 		want(200, "GET", operator+path, "", "Authorization", "Bearer "+viewer, "")
 	}
+	want(403, "GET", operator+"/profiles", "", "Authorization", "Bearer "+viewer, "role read")
 	want(403, "POST", operator+"/admin/engines/sim-1/drain", "", "Authorization", "Bearer "+viewer, "role read")
 	want(200, "POST", operator+"/admin/engines/sim-1/drain", "", "Authorization", "Bearer "+root, "")
 

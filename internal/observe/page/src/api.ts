@@ -1,6 +1,8 @@
 // The admin listener's answers, as far as the page reads them, and asking for them.
 // docs/operating.md has their shapes. A field that is not known is absent.
 
+import { current } from "./key.ts";
+
 export interface Health {
   state: string;
   for_seconds: number;
@@ -330,12 +332,40 @@ export class Refused extends Error {
 
 const patience = 10_000;
 
+/** Asks with a key, none where it is empty. An answer other than 200 is thrown as Refused. */
+export async function answerTo(path: string, key: string, signal?: AbortSignal): Promise<Response> {
+  const headers: Record<string, string> = key === "" ? {} : { Authorization: "Bearer " + key };
+  const answer = await fetch(path, { headers, signal: signal ?? null, cache: "no-store", credentials: "omit" });
+  if (!answer.ok) throw new Refused(answer.status, (await answer.text()).slice(0, 500));
+  return answer;
+}
+
+let wanted = () => {};
+
+/** Calls back whenever the key of this tab, or its lack, is refused. */
+export function onKeyWanted(back: () => void): void {
+  wanted = back;
+}
+
+async function ask(path: string, signal?: AbortSignal): Promise<Response> {
+  const key = current();
+  try {
+    return await answerTo(path, key, signal);
+  } catch (e) {
+    // An answer to an older key says nothing about the one that took its place.
+    if (e instanceof Refused && e.status === 401 && key === current()) wanted();
+    throw e;
+  }
+}
+
+/** A whole file, however long it takes. */
+export async function getBlob(path: string): Promise<Blob> {
+  return (await ask(path)).blob();
+}
+
 export async function getText(path: string, stop?: AbortSignal): Promise<string> {
   const late = AbortSignal.timeout(patience);
-  const answer = await fetch(path, { signal: stop ? AbortSignal.any([stop, late]) : late, cache: "no-store", credentials: "omit" });
-  const text = await answer.text();
-  if (!answer.ok) throw new Refused(answer.status, text.slice(0, 500));
-  return text;
+  return (await ask(path, stop ? AbortSignal.any([stop, late]) : late)).text();
 }
 
 export async function get<T>(path: string, stop?: AbortSignal): Promise<T> {

@@ -2,16 +2,18 @@
 
 import "uplot/dist/uPlot.min.css";
 import "./page.css";
-import type { Live } from "./api.ts";
+import { onKeyWanted, type Live } from "./api.ts";
 import { el, put, say } from "./dom.ts";
 import { focusFilter } from "./fields.ts";
 import * as f from "./format.ts";
 import { History } from "./history.ts";
-import { poll } from "./poll.ts";
+import * as key from "./key.ts";
+import { poll, type Poll } from "./poll.ts";
 import { toggle } from "./theme.ts";
 import type { Context, Make, View } from "./view.ts";
 import { fleet } from "./views/fleet.ts";
 import { flight } from "./views/flight.ts";
+import { keyForm, type Form } from "./views/key.ts";
 import { live } from "./views/live.ts";
 import { queue } from "./views/queue.ts";
 import { records } from "./views/records.ts";
@@ -38,7 +40,12 @@ const state = el("p", { class: "alive", role: "status" }, "○ asking weir");
 const main = el("main", { id: "main", tabindex: "-1" });
 const heading = el("h1", {}, "");
 const links = views.filter((v) => v.tab).map((v) => el("a", { href: "#" + v.name, "data-view": v.name }, v.title));
+// Loading again leaves nothing in memory of what the key has shown.
+const forget = el("button", { type: "button", class: "quiet", hidden: true, on: { click: () => { key.forget(); location.reload(); } } }, "Forget key");
 let current: View | null = null;
+let pulse: Poll | null = null;
+/** The form in the place of a view, as long as weir wants a key. */
+let form: Form | null = null;
 
 /** Where the hash leads: a view, one word, and words by name. */
 function parse(): { name: string; rest: string; params: URLSearchParams } {
@@ -54,6 +61,7 @@ function parse(): { name: string; rest: string; params: URLSearchParams } {
 }
 
 function show(): void {
+  if (form) return;
   const { name, rest, params } = parse();
   const view = views.find((v) => v.name === name) ?? views[0];
   if (!view) return;
@@ -81,9 +89,10 @@ document.addEventListener("keydown", (e) => {
   if (e.key === "/" && !typing && !e.ctrlKey && !e.metaKey && !e.altKey && focusFilter()) e.preventDefault();
 });
 document.addEventListener("visibilitychange", () => {
-  if (document.hidden) say(state, "‖ not asking while the page is hidden");
+  if (document.hidden && !form) say(state, "‖ not asking while the page is hidden");
 });
 addEventListener("hashchange", () => {
+  if (form) return;
   show();
   main.focus({ preventScroll: true });
   scrollTo(0, 0);
@@ -91,22 +100,50 @@ addEventListener("hashchange", () => {
 
 document.body.replaceChildren(
   el("a", { class: "skip", href: "#main", on: { click: (e) => { e.preventDefault(); main.focus(); } } }, "Skip to the content"),
-  el("header", {}, el("a", { class: "brand", href: "#fleet" }, "weir"), state, toggle()),
+  el("header", {}, el("a", { class: "brand", href: "#fleet" }, "weir"), state, forget, toggle()),
   el("nav", { "aria-label": "Views" }, ...links),
   main,
 );
-show();
-poll<Live>({
-  path: () => "live", every: 1000,
-  got: (l) => {
-    // A clock that goes on evenly, whatever the wall clock is set to meanwhile.
-    history_.add(l, (performance.timeOrigin + performance.now()) / 1000);
-    say(state, `● live · ${l.version} · up ${f.since(l.uptime_seconds)}`);
-    state.classList.remove("bad");
-    for (const back of told) back(l);
-  },
-  failed: (e, wait) => {
-    say(state, `✕ weir does not answer (${e.message}); asking again in ${Math.ceil(wait / 1000)} s`);
-    state.classList.add("bad");
-  },
+
+/** Asks how weir is, and shows the view that the address names. */
+function begin(): void {
+  forget.hidden = key.current() === "";
+  show();
+  pulse = poll<Live>({
+    path: () => "live", every: 1000,
+    got: (l) => {
+      // A clock that goes on evenly, whatever the wall clock is set to meanwhile.
+      history_.add(l, (performance.timeOrigin + performance.now()) / 1000);
+      say(state, `● live · ${l.version} · up ${f.since(l.uptime_seconds)}`);
+      state.classList.remove("bad");
+      for (const back of told) back(l);
+    },
+    failed: (e, wait) => {
+      say(state, `✕ weir does not answer (${e.message}); asking again in ${Math.ceil(wait / 1000)} s`);
+      state.classList.add("bad");
+    },
+  });
+}
+
+onKeyWanted(() => {
+  if (form) return;
+  const had = key.current() !== "";
+  key.forget();
+  forget.hidden = true;
+  pulse?.stop();
+  current?.stop();
+  current = null;
+  form = keyForm(had ? "weir no longer knows the key that this tab had. Give another one." : "weir shows this page's data to operators with a key (--admin-keys).", () => {
+    form = null;
+    begin();
+    main.focus({ preventScroll: true });
+  });
+  say(heading, "Key");
+  document.title = "weir: key";
+  say(state, "○ weir wants an operator's key");
+  state.classList.remove("bad");
+  for (const a of links) a.removeAttribute("aria-current");
+  put(main, heading, form.root);
+  form.focus();
 });
+begin();

@@ -1,8 +1,9 @@
 // Stalls of weir itself and what held it, and the profiles that were kept.
 
-import type { Profiles, Stall, Stalls } from "../api.ts";
+import { getBlob, Refused, type Profiles, type Stall, type Stalls } from "../api.ts";
 import { el, put, requestLink, say, table, type Child } from "../dom.ts";
 import * as f from "../format.ts";
+import { current } from "../key.ts";
 import { poll } from "../poll.ts";
 import type { Context, View } from "../view.ts";
 
@@ -14,6 +15,22 @@ function held(s: Stall): Child {
   const by = s.held_by || "nobody of ours";
   const why = s.why?.startsWith(by) ? s.why.slice(by.length) : s.why ? ": " + s.why : "";
   return el("div", {}, el("b", {}, by), why, operations.length > 0 && el("ul", {}, ...operations));
+}
+
+/** A link to a profile. A browser that follows a link sends no key, so with one the file is
+ * fetched, and handed over from memory. */
+function profile(name: string, failed: (e: Error) => void): HTMLElement {
+  const path = "profiles/" + encodeURIComponent(name);
+  const save = async () => {
+    const url = URL.createObjectURL(await getBlob(path));
+    el("a", { href: url, download: name }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 60_000); // the browser has read it by then
+  };
+  return el("a", { href: path, download: name, on: { click: (e) => {
+    if (current() === "") return;
+    e.preventDefault();
+    save().catch((e: unknown) => failed(e instanceof Error ? e : new Error(String(e))));
+  } } }, name);
 }
 
 // few is how many are shown before all are asked for, so that the profiles below are found.
@@ -45,15 +62,17 @@ export function stalls(_: Context): View {
     },
     failed: (e) => say(status, e.message),
   });
+  const deny = (e: Error) => put(kept, el("p", { class: "note" },
+    e instanceof Refused && e.status === 403 && current() !== "" ? `Profiles are not shown with this key: ${e.message}. Forget it, and give one with the role operate.` : e.message));
   const profiles = poll<Profiles>({
     path: () => "profiles", every: 5000,
     got: (p) => {
       if (kept.contains(document.activeElement)) return;
       const all = p.profiles ?? [];
       put(kept, all.length === 0 ? el("p", {}, p.on ? "None was triggered yet." : "They are off.") :
-        table("Profiles", ["file", "kind", "why", "taken", "size"], all.map((x) => [el("a", { href: "profiles/" + encodeURIComponent(x.name), download: x.name }, x.name), x.kind, x.trigger, f.clock(new Date(x.time)), f.bytes(x.bytes)]), ["why"], true));
+        table("Profiles", ["file", "kind", "why", "taken", "size"], all.map((x) => [profile(x.name, deny), x.kind, x.trigger, f.clock(new Date(x.time)), f.bytes(x.bytes)]), ["why"], true));
     },
-    failed: (e) => put(kept, el("p", { class: "note" }, e.message)),
+    failed: deny,
   });
   return {
     root: el("section", {}, el("p", { class: "note" }, "A stall is a time in which weir had work and nothing of it went on. What it did meanwhile says whose it was."), status, list, more, el("h2", {}, "Profiles that were kept"), kept),
