@@ -303,7 +303,7 @@ func TestOperatorsPage(t *testing.T) {
 	// The switch wins over what the system has.
 	paper := "getComputedStyle(document.body).backgroundColor"
 	dark := js[string](p, paper)
-	p.click("header button")
+	p.click("header button:not([hidden])")
 	if light := js[string](p, paper); light == dark {
 		t.Errorf("light and dark are %s", light)
 	}
