@@ -26,9 +26,6 @@ const (
 	// A packet that another core works on while the listener gives way may still become a
 	// connection of it, so one look is not enough.
 	emptyLooks = 4
-	// Where the queue is the next gateway's, nothing tells of a connection that was accepted and
-	// is not known to the server yet.
-	sharedLooks = 50
 )
 
 // wait waits until nothing more arrives, until it has checked for letInFor, or until another
@@ -37,12 +34,8 @@ const (
 func (a *arriving) wait(again <-chan struct{}) (left int) {
 	tick := time.NewTicker(letInEvery)
 	defer tick.Stop()
-	enough := emptyLooks
-	if a.queue == nil {
-		enough = sharedLooks
-	}
 	var shaking map[string]struct{}
-	for look, empty := 1, 0; look <= int(letInFor/letInEvery) && empty < enough; look++ {
+	for look, empty := 1, 0; look <= int(letInFor/letInEvery) && empty < emptyLooks; look++ {
 		select {
 		case <-tick.C:
 		case <-again:

@@ -159,3 +159,50 @@ func TestGiveWay(t *testing.T) {
 		}
 	}
 }
+
+// A process to which the socket was handed as well may have made it blocking. An Accept that is
+// under way then is over before the server drains.
+func TestHandedOverBlocks(t *testing.T) {
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := tcp.(*net.TCPListener).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if failed := raw.Control(func(fd uintptr) { err = syscall.SetNonblock(int(fd), false) }); failed != nil || err != nil {
+		t.Fatal(failed, err)
+	}
+	l := newHandedOver(tcp)
+	over := make(chan error)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				over <- err
+				return
+			}
+			c.Close()
+		}
+	}()
+	c, err := net.Dial("tcp", tcp.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.ReadAll(c) // Accept was left, and is called again
+	c.Close()
+	l.leave()
+	l.awaitLeft(nil)
+	select {
+	case <-l.left:
+	default:
+		t.Fatal("Accept goes on")
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-over; !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+}

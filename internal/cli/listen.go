@@ -52,7 +52,7 @@ func takeActivated() (a activated, err error) {
 		if *to != nil {
 			return a, errors.Join(wrongf("LISTEN_FDNAMES=%s: two sockets are %s; name the admin listener's admin (FileDescriptorName=admin)", names, what), l.Close(), a.close())
 		}
-		*to = &handedOver{Listener: l, closed: make(chan struct{})}
+		*to = newHandedOver(l)
 	}
 	return a, nil
 }
@@ -61,8 +61,13 @@ func takeActivated() (a activated, err error) {
 // next process.
 type handedOver struct {
 	net.Listener
-	once   sync.Once
-	closed chan struct{}
+	out, shut sync.Once
+	left      chan struct{} // Accept accepts no more
+	closed    chan struct{}
+}
+
+func newHandedOver(l net.Listener) *handedOver {
+	return &handedOver{Listener: l, left: make(chan struct{}), closed: make(chan struct{})}
 }
 
 // leave makes Accept stop accepting, but keeps the listener open.
@@ -72,10 +77,35 @@ func (l *handedOver) leave() {
 	}
 }
 
+// knockEvery is how often awaitLeft connects to the listener.
+const knockEvery = 20 * time.Millisecond
+
+// awaitLeft waits after leave until Accept accepts no more, for letInFor, or until another
+// signal. Whoever hands the socket to the next process may make it blocking, for this process
+// too. An Accept that began then does not notice the deadline: it takes one more connection,
+// which must come before the server drains. If no client's does, one of awaitLeft's own does.
+func (l *handedOver) awaitLeft(again <-chan struct{}) {
+	tick := time.NewTicker(knockEvery)
+	defer tick.Stop()
+	for range letInFor / knockEvery {
+		select {
+		case <-l.left:
+			return
+		case <-again:
+			return
+		case <-tick.C:
+		}
+		if c, err := net.DialTimeout(l.Addr().Network(), l.Addr().String(), knockEvery); err == nil {
+			c.Close() // another process may have it
+		}
+	}
+}
+
 // Accept implements net.Listener. After leave it returns only when Close is called.
 func (l *handedOver) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
+		l.out.Do(func() { close(l.left) })
 		<-l.closed
 		err = net.ErrClosed
 	}
@@ -84,7 +114,7 @@ func (l *handedOver) Accept() (net.Conn, error) {
 
 // Close implements net.Listener.
 func (l *handedOver) Close() error {
-	l.once.Do(func() { close(l.closed) })
+	l.shut.Do(func() { close(l.closed) })
 	return l.Listener.Close()
 }
 

@@ -377,6 +377,7 @@ func (p *process) linger(again <-chan struct{}, failed <-chan error) error {
 	l, handed := p.listener.(*handedOver)
 	if handed {
 		l.leave()
+		l.awaitLeft(again)
 	}
 	if !handed && !p.shared {
 		return nil
