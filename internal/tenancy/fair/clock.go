@@ -282,10 +282,10 @@ type Line struct {
 	n     int
 }
 
-// lined is the tenants of one band in a line: a heap.
+// lined is the tenants of one band in a line.
 type lined struct {
 	band   *band
-	groups []*Group
+	groups heap[*Group]
 }
 
 // Group is what waits of one tenant in one line. Of belongs to its owner.
@@ -298,6 +298,10 @@ type Group struct {
 
 // Tenant is whose it is.
 func (g *Group) Tenant() *Tenant { return g.tenant }
+
+func (g *Group) before(o *Group) bool { return g.tenant.before(o.tenant) }
+
+func (g *Group) place() *int { return &g.at }
 
 // Len is how many tenants are in the line.
 func (l *Line) Len() int { return l.n }
@@ -312,8 +316,7 @@ func (l *Line) Add(g *Group, t *Tenant) {
 		l.bands = append(l.bands, lined{band: t.band})
 		b = &l.bands[len(l.bands)-1]
 	}
-	b.groups = append(b.groups, g)
-	b.up(len(b.groups)-1, g)
+	b.groups.push(g)
 }
 
 // Remove takes a tenant out of the line.
@@ -325,14 +328,7 @@ func (l *Line) Remove(g *Group) {
 	t.groups[i] = t.groups[last]
 	t.groups[last] = nil
 	t.groups = t.groups[:last]
-	b := l.of(t.band)
-	end := len(b.groups) - 1
-	moved := b.groups[end]
-	b.groups[end] = nil
-	b.groups = b.groups[:end]
-	if g != moved {
-		b.down(b.up(g.at, moved), moved)
-	}
+	l.of(t.band).groups.remove(g)
 	g.tenant, g.line = nil, nil
 }
 
@@ -380,43 +376,7 @@ func (t *Tenant) sink() {
 	t.v = t.all()
 	for _, g := range t.groups {
 		if b := g.line.of(t.band); len(b.groups) > 1 {
-			b.down(b.up(g.at, g), g)
+			b.groups.moved(g)
 		}
 	}
-}
-
-func (b *lined) set(i int, g *Group) {
-	b.groups[i] = g
-	g.at = i
-}
-
-func (b *lined) up(i int, g *Group) int {
-	for i > 0 {
-		above := (i - 1) / 2
-		if !g.tenant.before(b.groups[above].tenant) {
-			break
-		}
-		b.set(i, b.groups[above])
-		i = above
-	}
-	b.set(i, g)
-	return i
-}
-
-func (b *lined) down(i int, g *Group) {
-	for n := len(b.groups); ; {
-		least := 2*i + 1
-		if least >= n {
-			break
-		}
-		if least+1 < n && b.groups[least+1].tenant.before(b.groups[least].tenant) {
-			least++
-		}
-		if !b.groups[least].tenant.before(g.tenant) {
-			break
-		}
-		b.set(i, b.groups[least])
-		i = least
-	}
-	b.set(i, g)
 }

@@ -19,7 +19,7 @@ type used struct {
 	name  string
 	share float64
 	held  int64
-	users []*User // a heap, the largest first
+	users heap[*User] // the largest first
 }
 
 // User is what one tenant of a band holds.
@@ -71,21 +71,17 @@ func (u *Usage) Hold(x *User, n int64) {
 	x.held += n
 	switch {
 	case x.at < 0 && x.held > 0:
-		x.at = len(b.users)
-		b.users = append(b.users, x)
-		b.up(x)
+		b.users.push(x)
 	case x.held <= 0:
 		if x.at >= 0 {
-			b.remove(x)
+			b.users.remove(x)
+			x.at = -1
 		}
 		if u.latest != x {
 			delete(u.users, key{x.Band, x.Tenant})
 		}
-	case len(b.users) == 1:
-	case n > 0:
-		b.up(x)
-	default:
-		b.down(x)
+	case len(b.users) > 1:
+		b.users.moved(x)
 	}
 }
 
@@ -115,54 +111,6 @@ func (u *Usage) Yields(x *User, n, need int64) *User {
 	return first
 }
 
-func (x *User) more(o *User) bool { return float64(x.held)/x.share > float64(o.held)/o.share }
+func (x *User) before(o *User) bool { return float64(x.held)/x.share > float64(o.held)/o.share }
 
-func (b *used) set(i int, x *User) {
-	b.users[i] = x
-	x.at = i
-}
-
-func (b *used) up(x *User) {
-	i := x.at
-	for i > 0 {
-		above := (i - 1) / 2
-		if !x.more(b.users[above]) {
-			break
-		}
-		b.set(i, b.users[above])
-		i = above
-	}
-	b.set(i, x)
-}
-
-func (b *used) down(x *User) {
-	i := x.at
-	for n := len(b.users); ; {
-		most := 2*i + 1
-		if most >= n {
-			break
-		}
-		if most+1 < n && b.users[most+1].more(b.users[most]) {
-			most++
-		}
-		if !b.users[most].more(x) {
-			break
-		}
-		b.set(i, b.users[most])
-		i = most
-	}
-	b.set(i, x)
-}
-
-func (b *used) remove(x *User) {
-	end := len(b.users) - 1
-	last := b.users[end]
-	b.users[end] = nil
-	b.users = b.users[:end]
-	if last != x {
-		b.set(x.at, last)
-		b.up(last)
-		b.down(last)
-	}
-	x.at = -1
-}
+func (x *User) place() *int { return &x.at }
