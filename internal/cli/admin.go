@@ -20,6 +20,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"weir/internal/config"
 	"weir/internal/engine"
 	"weir/internal/fleet/cost"
 	"weir/internal/fleet/health"
@@ -188,8 +189,7 @@ func (p names) reachedBy(host string) bool {
 	if _, err := netip.ParseAddr(host); err == nil || host == "" {
 		return true
 	}
-	same := func(name string) bool { return strings.EqualFold(name, host) }
-	return same("localhost") || strings.HasSuffix(strings.ToLower(host), ".localhost") || slices.ContainsFunc(p, same)
+	return config.IsLocalhost(host) || slices.ContainsFunc(p, func(name string) bool { return strings.EqualFold(name, host) })
 }
 
 // ready reports whether requests should be sent here, and if not, why.

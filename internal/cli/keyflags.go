@@ -7,8 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"strings"
 
+	"weir/internal/config"
 	"weir/internal/config/keyfile"
 	"weir/internal/gateway"
 )
@@ -65,7 +65,7 @@ func onlyHere(addr string) bool {
 	if at, err := netip.ParseAddr(host); err == nil {
 		return at.IsLoopback()
 	}
-	return strings.EqualFold(host, "localhost") || strings.HasSuffix(strings.ToLower(host), ".localhost")
+	return config.IsLocalhost(host)
 }
 
 // fit is mayListen for a socket that somebody else has bound.

@@ -200,7 +200,7 @@ func (w *Wanted) Resolved(addrs []netip.Addr) (engines []Wanted, err error) {
 	addrs = slices.Compact(addrs)
 	for _, a := range addrs {
 		switch {
-		case a.IsLoopback() && w.Resolve != eachOrLoopback && !local(host):
+		case a.IsLoopback() && w.Resolve != eachOrLoopback && !IsLocalhost(strings.TrimSuffix(host, ".")):
 			err = fmt.Errorf("%s has the address %s, which is this machine's own; resolve=%s takes those too", host, a, eachOrLoopback)
 			continue
 		case a.IsUnspecified() || a.IsMulticast() || a.IsLinkLocalUnicast():
@@ -254,10 +254,9 @@ func (w *Wanted) hostPort() (host, port string) {
 	return w.URL.Hostname(), port
 }
 
-// local reports whether a name is this machine's by definition.
-func local(host string) bool {
-	host = strings.ToLower(strings.TrimSuffix(host, "."))
-	return host == "localhost" || strings.HasSuffix(host, ".localhost")
+// IsLocalhost reports whether a name is this machine's by definition.
+func IsLocalhost(host string) bool {
+	return strings.EqualFold(host, "localhost") || strings.HasSuffix(strings.ToLower(host), ".localhost")
 }
 
 // ParseList reads a list of engines, one specification a line; what begins with # is a
