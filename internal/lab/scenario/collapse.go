@@ -73,13 +73,11 @@ func collapse(ctx context.Context, r *runner) *Report {
 	each := r.options.Duration / time.Duration(len(gateways))
 	cost, err := control.PromptCost(promptTokens)
 	if err != nil {
-		report.Verdicts = []Verdict{verdict(false, Failed, "tokenizing could not be measured: %v", err)}
-		return report
+		return report.failed("tokenizing could not be measured: %v", err)
 	}
 	words, err := simWords()
 	if err != nil {
-		report.Verdicts = []Verdict{verdict(false, Failed, "the engines' words: %v", err)}
-		return report
+		return report.failed("the engines' words: %v", err)
 	}
 	r.ackTimeout = min(ackTimeout, each/6).Round(time.Millisecond)
 	all := cost * time.Duration(r.options.Streams)
@@ -89,8 +87,7 @@ func collapse(ctx context.Context, r *runner) *Report {
 	for _, gateway := range gateways {
 		fmt.Fprintf(r.options.Progress, "%-12s %d prompts at once ... ", gateway, r.options.Streams)
 		row, err := r.rush(ctx, gateway, words, encodes, each)
-		if ctx.Err() != nil {
-			fmt.Fprintln(r.options.Progress, "interrupted")
+		if r.interrupted(ctx) {
 			return report
 		}
 		if row.Gateway, row.Engines = gateway, collapseEngines; err != nil {

@@ -142,8 +142,7 @@ func continuation(ctx context.Context, r *runner) *Report {
 	report := &Report{Rows: []Row{}}
 	words, err := simWords()
 	if err != nil {
-		report.Verdicts = []Verdict{verdict(false, Failed, "the engines' words: %v", err)}
-		return report
+		return report.failed("the engines' words: %v", err)
 	}
 	kinds := r.options.continuationKinds()
 	life := r.options.continuationLife()
@@ -153,13 +152,11 @@ func continuation(ctx context.Context, r *runner) *Report {
 			fmt.Fprintf(r.options.Progress, "%-9s %-17s one of %d engines is killed ... ", k.name, gateway, faultEngines)
 			x := Continued{Kind: k.name, Gateway: gateway}
 			err := r.outlive(ctx, &x, k, words, life)
-			if ctx.Err() != nil {
-				fmt.Fprintln(r.options.Progress, "interrupted")
+			if r.interrupted(ctx) {
 				return report
 			}
 			if err != nil {
-				x.NotMeasured = strings.TrimSpace(err.Error())
-				fmt.Fprintln(r.options.Progress, "not measured:", x.NotMeasured)
+				x.NotMeasured = r.unmeasured(err)
 			} else {
 				fmt.Fprintf(r.options.Progress, "%d went on, %d of %d complete, gap p99 %.3f s\n", x.Continued, x.Complete, x.Streams, x.Gap99)
 			}

@@ -220,8 +220,7 @@ func faults(ctx context.Context, r *runner) *Report {
 	report := &Report{Rows: []Row{}}
 	words, err := simWords()
 	if err != nil {
-		report.Verdicts = []Verdict{verdict(false, Failed, "the engines' words: %v", err)}
-		return report
+		return report.failed("the engines' words: %v", err)
 	}
 	chosen := func(names []string, name string) bool { return len(names) == 0 || slices.Contains(names, name) }
 	var cells []func() Faulted

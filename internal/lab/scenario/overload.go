@@ -97,23 +97,18 @@ func (x *Overloaded) ideal() float64 { return x.Goodput / (1 - min(x.Lost, 0.9))
 // late are refused at once.
 func overload(ctx context.Context, r *runner) *Report {
 	report := &Report{Rows: []Row{}}
-	fail := func(format string, args ...any) *Report {
-		report.Verdicts = append(report.Verdicts, verdict(false, Failed, format, args...))
-		return report
-	}
 	words, err := simWords()
 	if err != nil {
-		return fail("the engines' words: %v", err)
+		return report.failed("the engines' words: %v", err)
 	}
 	capacity, err := r.overloadCapacity(ctx)
 	if err != nil {
-		return fail("what the engines can do could not be found: %v", err)
+		return report.failed("what the engines can do could not be found: %v", err)
 	}
 	fmt.Fprintf(r.options.Progress, "the engines can do %.1f requests/s; each caller waits %v\n", capacity, budget)
 	for _, gateway := range []string{queued, pushed} {
 		rows := r.overloaded(ctx, gateway, capacity, words)
-		if ctx.Err() != nil {
-			fmt.Fprintln(r.options.Progress, "interrupted")
+		if r.interrupted(ctx) {
 			return report
 		}
 		report.Overloaded = append(report.Overloaded, rows...)
@@ -187,8 +182,7 @@ func (r *runner) overloaded(ctx context.Context, gateway string, capacity float6
 			return rows
 		}
 		if err != nil {
-			row.NotMeasured = strings.TrimSpace(err.Error())
-			fmt.Fprintln(r.options.Progress, "not measured:", row.NotMeasured)
+			row.NotMeasured = r.unmeasured(err)
 			return append(rows, row)
 		}
 		fmt.Fprintf(r.options.Progress, "%.1f/s served, %.1f in time, %.1f refused\n", row.Served, row.Goodput, row.Refused)

@@ -296,6 +296,22 @@ func (r *runner) times() cell.Times {
 	return cell.Times{Warm: share / 10, Measure: share * 6 / 10, Tail: share / 20, Drain: max(5*time.Second, share)}
 }
 
+// interrupted reports whether the run was cancelled, and ends its line of progress then.
+func (r *runner) interrupted(ctx context.Context) bool {
+	if ctx.Err() == nil {
+		return false
+	}
+	fmt.Fprintln(r.options.Progress, "interrupted")
+	return true
+}
+
+// unmeasured returns why something was not measured, and ends its line of progress with that.
+func (r *runner) unmeasured(err error) string {
+	why := strings.TrimSpace(err.Error())
+	fmt.Fprintln(r.options.Progress, "not measured:", why)
+	return why
+}
+
 // measure runs one gateway under one load; nil once the run is interrupted.
 func (r *runner) measure(ctx context.Context, l cell.Load, gateway string) *client.Result {
 	if ctx.Err() != nil {
@@ -308,14 +324,12 @@ func (r *runner) measure(ctx context.Context, l cell.Load, gateway string) *clie
 	fmt.Fprintf(r.options.Progress, "%2d/%d  %-20s %s tokens/s offered ... ", len(r.results)+1, max(r.planned, len(r.results)+1), gateway, thousands(offered(l)))
 	began := time.Now()
 	result := r.cell(ctx, l, r.times(), gateway)
-	if ctx.Err() != nil {
-		fmt.Fprintln(r.options.Progress, "interrupted")
+	if r.interrupted(ctx) {
 		return nil
 	}
-	switch {
-	case result.Failed != "":
+	if result.Failed != "" {
 		fmt.Fprintln(r.options.Progress, "not measured:", result.Failed)
-	default:
+	} else {
 		fmt.Fprintf(r.options.Progress, "%s delivered, p99 %.1f ms, lost %d (%v)\n", thousands(result.Delivered), result.P99, result.Lost,
 			time.Since(began).Round(100*time.Millisecond))
 	}

@@ -97,8 +97,7 @@ func starvation(ctx context.Context, r *runner) *Report {
 	report := &Report{Rows: []Row{}}
 	cost, err := control.PromptCost(promptTokens)
 	if err != nil {
-		report.Verdicts = []Verdict{verdict(false, Failed, "tokenizing could not be measured: %v", err)}
-		return report
+		return report.failed("tokenizing could not be measured: %v", err)
 	}
 	// A loop with all of the prompts at once sees an acknowledgement as late as it takes
 	// to tokenize them. A quarter of that is the incident's deadline on this machine.

@@ -98,21 +98,17 @@ func (x *Tenanted) fair(without *Tenanted) (share, soon bool) {
 // control sends the same with one key for all: the others wait behind the greedy one.
 func tenants(ctx context.Context, r *runner) *Report {
 	report := &Report{Rows: []Row{}}
-	fail := func(format string, args ...any) *Report {
-		report.Verdicts = append(report.Verdicts, verdict(false, Failed, format, args...))
-		return report
-	}
 	words, err := simWords()
 	if err != nil {
-		return fail("the engines' words: %v", err)
+		return report.failed("the engines' words: %v", err)
 	}
 	callers, err := newTenantKeys(filepath.Join(r.dir, "keys.yaml"))
 	if err != nil {
-		return fail("the keys: %v", err)
+		return report.failed("the keys: %v", err)
 	}
 	each, err := r.replayed(ctx, fmt.Sprintf("synthetic:rate=%d,duration=2m,%s", r.options.Streams, tenantWork), r.tenantFlags())
 	if err != nil {
-		return fail("what the engines can do could not be found: %v", err)
+		return report.failed("what the engines can do could not be found: %v", err)
 	}
 	capacity := each * tenantEngines
 	fmt.Fprintf(r.options.Progress, "the engines can do %.1f requests/s, and are asked for %.4g times as much\n", capacity, tenantLoad)
@@ -121,13 +117,11 @@ func tenants(ctx context.Context, r *runner) *Report {
 		fmt.Fprintf(r.options.Progress, "%-9s %d tenants ... ", run, tenantCount-one(run == withoutGreedy))
 		x := Tenanted{Run: run, Capacity: capacity}
 		err := r.tenanted(ctx, &x, callers, words)
-		if ctx.Err() != nil {
-			fmt.Fprintln(r.options.Progress, "interrupted")
+		if r.interrupted(ctx) {
 			return report
 		}
 		if err != nil {
-			x.NotMeasured = strings.TrimSpace(err.Error())
-			fmt.Fprintln(r.options.Progress, "not measured:", x.NotMeasured)
+			x.NotMeasured = r.unmeasured(err)
 		} else {
 			fmt.Fprintf(r.options.Progress, "%d of %d of the others' served, TTFT p99 %.3f s\n", x.Served, x.Asked, x.TTFT99)
 		}

@@ -38,6 +38,12 @@ func verdict(held bool, otherwise Outcome, format string, args ...any) Verdict {
 	return v
 }
 
+// failed adds why a scenario could not be run.
+func (r *Report) failed(format string, args ...any) *Report {
+	r.Verdicts = append(r.Verdicts, verdict(false, Failed, format, args...))
+	return r
+}
+
 // figure is a verdict that may be missed.
 func figure(reached bool, format string, args ...any) Verdict {
 	return verdict(reached, Missed, format, args...)
