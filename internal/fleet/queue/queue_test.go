@@ -164,6 +164,58 @@ func (w *world) check(t *rapid.T, all []*Request) {
 	}
 }
 
+// The events that any history may have.
+
+func (w *world) hangUp(r *Request) {
+	if r != nil {
+		w.cancel(r)
+		w.refused[r] = None
+	}
+}
+
+func (w *world) rank(t *rapid.T) {
+	i := rapid.IntRange(0, len(w.ranks)-1).Draw(t, "rank")
+	w.up[i] = !w.up[i]
+	w.q.Changed(w.now)
+	w.turn()
+}
+
+func (w *world) time(t *rapid.T) {
+	w.now += int64(rapid.IntRange(1, 300).Draw(t, "ms")) * ms
+	w.turn()
+}
+
+// fail has the engine fail a request, which then has no rank.
+func (w *world) fail(r *Request) {
+	w.bookings[r].End(w.now, 0)
+	delete(w.bookings, r)
+	delete(w.at, r)
+	i := slices.Index(w.left, r)
+	w.left = slices.Delete(w.left, i, i+1)
+}
+
+// choosy has a request take only some ranks, and perhaps wait for one of them.
+func (w *world) choosy(t *rapid.T, r *Request) {
+	r.Class = uint64(rapid.IntRange(0, 1<<len(w.ranks)-2).Draw(t, "class"))
+	if rapid.Bool().Draw(t, "wants") {
+		w.wants[r] = rapid.IntRange(0, len(w.ranks)-1).Draw(t, "want")
+	}
+}
+
+// anyOf draws one of the requests for which keep holds, nil if there is none.
+func anyOf(t *rapid.T, all []*Request, keep func(*Request) bool) *Request {
+	var some []*Request
+	for _, r := range all {
+		if keep(r) {
+			some = append(some, r)
+		}
+	}
+	if len(some) == 0 {
+		return nil
+	}
+	return rapid.SampledFrom(some).Draw(t, "which")
+}
+
 // Whatever comes, ends, hangs up and expires: the bound binds, each request leaves once or is
 // refused once, nobody waits while there is room or beyond his time, and of those who go
 // to the same ranks the one that came first leaves first.
@@ -174,20 +226,10 @@ func TestAnyHistory(t *testing.T) {
 		picky := rapid.Bool().Draw(t, "picky")
 		w.takes = func(r *Request, rank int) bool { return r.Class&(1<<rank) == 0 }
 		var all []*Request
-		one := func(keep func(*Request) bool) *Request {
-			var some []*Request
-			for _, r := range all {
-				if keep(r) {
-					some = append(some, r)
-				}
-			}
-			if len(some) == 0 {
-				return nil
-			}
-			return rapid.SampledFrom(some).Draw(t, "which")
-		}
+		one := func(keep func(*Request) bool) *Request { return anyOf(t, all, keep) }
 		t.Repeat(map[string]func(*rapid.T){
-			"": func(t *rapid.T) { w.check(t, all) },
+			"":        func(t *rapid.T) { w.check(t, all) },
+			"hang up": func(t *rapid.T) { w.hangUp(one((*Request).Waits)) }, "rank": w.rank, "time": w.time,
 			"come": func(t *rapid.T) {
 				r := &Request{Model: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "model"), Bytes: int64(rapid.IntRange(0, 300).Draw(t, "bytes"))}
 				if rapid.IntRange(0, 3).Draw(t, "expires") == 0 {
@@ -195,10 +237,7 @@ func TestAnyHistory(t *testing.T) {
 					r.Expires = max(r.Expires, 1)
 				}
 				if picky {
-					r.Class = uint64(rapid.IntRange(0, 1<<len(w.ranks)-2).Draw(t, "class"))
-					if rapid.Bool().Draw(t, "wants") {
-						w.wants[r] = rapid.IntRange(0, len(w.ranks)-1).Draw(t, "want")
-					}
+					w.choosy(t, r)
 				}
 				all = append(all, r)
 				w.come(r)
@@ -208,31 +247,11 @@ func TestAnyHistory(t *testing.T) {
 					w.end(r)
 				}
 			},
-			"hang up": func(t *rapid.T) {
-				if r := one((*Request).Waits); r != nil {
-					w.cancel(r)
-					w.refused[r] = None
-				}
-			},
 			"again": func(t *rapid.T) {
 				if r := one(func(r *Request) bool { return w.bookings[r] != nil }); r != nil {
-					w.bookings[r].End(w.now, 0)
-					delete(w.bookings, r)
-					delete(w.at, r)
-					i := slices.Index(w.left, r)
-					w.left = slices.Delete(w.left, i, i+1)
+					w.fail(r)
 					w.come(r)
 				}
-			},
-			"rank": func(t *rapid.T) {
-				i := rapid.IntRange(0, len(w.ranks)-1).Draw(t, "rank")
-				w.up[i] = !w.up[i]
-				w.q.Changed(w.now)
-				w.turn()
-			},
-			"time": func(t *rapid.T) {
-				w.now += int64(rapid.IntRange(1, 300).Draw(t, "ms")) * ms
-				w.turn()
 			},
 		})
 	})

@@ -190,18 +190,7 @@ func TestAnyTenants(t *testing.T) {
 				w.refused[r] = Full
 			}
 		}
-		one := func(keep func(*Request) bool) *Request {
-			var some []*Request
-			for _, r := range all {
-				if keep(r) {
-					some = append(some, r)
-				}
-			}
-			if len(some) == 0 {
-				return nil
-			}
-			return rapid.SampledFrom(some).Draw(t, "which")
-		}
+		one := func(keep func(*Request) bool) *Request { return anyOf(t, all, keep) }
 		t.Repeat(map[string]func(*rapid.T){
 			"": func(t *rapid.T) {
 				displaced()
@@ -227,6 +216,7 @@ func TestAnyTenants(t *testing.T) {
 					t.Fatalf("%d bytes wait", w.q.Bytes())
 				}
 			},
+			"hang up": func(t *rapid.T) { w.hangUp(one((*Request).Waits)) }, "rank": w.rank, "time": w.time,
 			"come": func(t *rapid.T) {
 				r := &Request{
 					Model: rapid.SampledFrom([]string{"m", "m-lora"}).Draw(t, "model"), Pool: "m", Caller: rapid.SampledFrom(who).Draw(t, "who"),
@@ -239,10 +229,7 @@ func TestAnyTenants(t *testing.T) {
 					r.Expires = max(w.now+int64(rapid.IntRange(-10, 500).Draw(t, "in"))*ms, 1)
 				}
 				if picky {
-					r.Class = uint64(rapid.IntRange(0, 1<<len(w.ranks)-2).Draw(t, "class"))
-					if rapid.Bool().Draw(t, "wants") {
-						w.wants[r] = rapid.IntRange(0, len(w.ranks)-1).Draw(t, "want")
-					}
+					w.choosy(t, r)
 				}
 				all = append(all, r)
 				w.come(r)
@@ -256,33 +243,13 @@ func TestAnyTenants(t *testing.T) {
 					w.end(r)
 				}
 			},
-			"hang up": func(t *rapid.T) {
-				if r := one((*Request).Waits); r != nil {
-					w.cancel(r)
-					w.refused[r] = None
-				}
-			},
 			"again": func(t *rapid.T) {
 				if r := one(func(r *Request) bool { return w.bookings[r] != nil }); r != nil {
 					w.q.Settle(&r.Turn, 0)
-					w.bookings[r].End(w.now, 0)
-					delete(w.bookings, r)
-					delete(w.at, r)
-					i := slices.Index(w.left, r)
-					w.left = slices.Delete(w.left, i, i+1)
+					w.fail(r)
 					r.Again = true
 					w.come(r)
 				}
-			},
-			"rank": func(t *rapid.T) {
-				i := rapid.IntRange(0, len(w.ranks)-1).Draw(t, "rank")
-				w.up[i] = !w.up[i]
-				w.q.Changed(w.now)
-				w.turn()
-			},
-			"time": func(t *rapid.T) {
-				w.now += int64(rapid.IntRange(1, 300).Draw(t, "ms")) * ms
-				w.turn()
 			},
 		})
 	})
