@@ -128,7 +128,7 @@ func (x *exchange) begin() {
 	io.WriteString(x.conn, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n")
 }
 
-// say returns what it is told as one chunk.
+// say returns a text as one chunk.
 func (x *exchange) say(text string) error {
 	_, err := fmt.Fprintf(x.conn, "%x\r\n%s\r\n", len(text), text)
 	return err

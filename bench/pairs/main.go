@@ -15,7 +15,7 @@
 // in the opposite order of the one before, or all at the same time where they leave most of
 // the machine idle. So what changes on the machine touches all alike, and a ratio is that of
 // two windows beside each other: of single windows a gateway's CPU time differs by half on a
-// virtual machine that has nothing else to do. What a gateway uses is read at both
+// virtual machine that has nothing else to do. The CPU time of a gateway is read at both
 // ends of a window, in which its load has been under way for a while. Every stream is verified
 // word by word, and each engine must have nothing left at the end of a window.
 package main

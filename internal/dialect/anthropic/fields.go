@@ -63,7 +63,7 @@ var fields = []field{
 	carry("model", "a string", nothing),
 	carry("messages", "a non-empty array of messages; a last one of the assistant's is continued", takeMessages),
 	carry("system", "a string, or an array of text blocks; becomes a first message, of which an empty array makes none", takeSystem),
-	carry("tools", "an array of tools, of which the model is told of those of type custom, each with a unique name", takeTools),
+	carry("tools", "an array of tools, each with a unique name; the prompt has those of type custom", takeTools),
 	carry("tool_choice", "an object whose type is auto, none, any or tool; the last two where the engine can be told a JSON schema", takeToolChoice),
 	carry("thinking", "an object whose type is enabled, adaptive, between_tools or disabled; becomes enable_thinking and thinking, true or false, for the chat template", takeThinking),
 	carry("output_config", "an object with effort (becomes reasoning_effort for the chat template) and format", takeOutputConfig),

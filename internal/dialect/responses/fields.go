@@ -63,7 +63,7 @@ var fields = []field{
 	carry("max_output_tokens", "an integer from 1", takeMaxOutputTokens),
 	carry("temperature", "a number from 0 to 2", sampling("temperature", dialect.Temperature)),
 	carry("top_p", "a number above 0, at most 1", sampling("top_p", dialect.TopP)),
-	carry("tools", "an array of tools, of which the model is told of those of type function and custom, each with a unique name, and of functions in namespaces", takeTools),
+	carry("tools", "an array of tools, each with a unique name; the prompt has those of type function and custom, and functions in namespaces", takeTools),
 	carry("tool_choice", `"auto" or "none"; "required", a function or custom tool by its name, or allowed_tools with the mode required where the engine can be told a JSON schema`, takeToolChoice),
 	carry("parallel_tool_calls", "a boolean; false ends the answer with its first call", takeParallel),
 	carry("text", "an object with format: text, json_object or json_schema, the latter two where the engine can be told a JSON schema; and verbosity", takeText),
@@ -164,7 +164,7 @@ var innerFields = slices.Concat([]dialect.Field{
 
 	{Name: "tools[] function", Note: "a function that the caller runs"},
 	{Name: "tools[] namespace", Note: "functions under one name: the model is told of each as NAMESPACE__FUNCTION, as by vLLM, and calls have both names apart again"},
-	{Name: "tools[] custom", Note: "a tool that takes free text: the model is told of it as a function of one text, input, as by vLLM and SGLang, and its calls are items custom_tool_call"},
+	{Name: "tools[] custom", Note: "a tool that takes free text; the prompt has it as a function with one string, input, as vLLM and SGLang do; its calls are items custom_tool_call"},
 	{Name: "tools[] tool_search", Treatment: dialect.Ignored, Note: "finds tools: the model is told of all", Elsewhere: bothLeave},
 	{Name: "tools[] web_search*", Treatment: dialect.Ignored, Note: serverTool, Elsewhere: bothTool},
 	{Name: "tools[] code_interpreter", Treatment: dialect.Ignored, Note: serverTool, Elsewhere: bothTool},
