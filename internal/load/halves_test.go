@@ -6,6 +6,7 @@ import (
 	"net"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 )
 
@@ -29,9 +30,13 @@ func TestHalves(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bodies := make(chan map[string]any, 2)
+			var asked sync.WaitGroup // an answer may break off the other half before it is sent
+			asked.Add(2)
 			engine := func(says string) string {
 				return serve(t, func(_ int, body map[string]any, conn *net.TCPConn) {
 					bodies <- body
+					asked.Done()
+					asked.Wait()
 					if _, err := io.WriteString(conn, says); err != nil {
 						t.Error(err)
 					}
