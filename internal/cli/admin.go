@@ -52,7 +52,7 @@ func (p *process) adminHandler(stopping context.Context) http.Handler {
 		if !openPath(pattern, page.Patterns) {
 			served = p.keys.guard(served)
 		}
-		mux.Handle(pattern, p.hosts.known(own(served)))
+		mux.Handle(pattern, p.admin.hosts.known(own(served)))
 		if _, path, ok := strings.Cut(pattern, " "); ok {
 			paths = append(paths, path)
 		}
@@ -89,7 +89,7 @@ func (p *process) adminHandler(stopping context.Context) http.Handler {
 		}
 	}
 	within("/", func(w http.ResponseWriter, r *http.Request) { nothingAt(w, r, paths) })
-	if !p.pprof {
+	if !p.admin.pprof {
 		within("/debug/pprof/", func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "profiles are off; start weir with --pprof", http.StatusNotFound)
 		})

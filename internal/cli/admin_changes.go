@@ -167,8 +167,8 @@ func (p *process) mayChange(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		from, err := netip.ParseAddrPort(r.RemoteAddr)
 		switch {
-		case p.adminChanges == "any":
-		case p.adminChanges == "off":
+		case p.admin.changes == "any":
+		case p.admin.changes == "off":
 			writeRefusal(w, refused(codeForbidden, "changes over the admin listener are off (--admin-changes)"))
 			return
 		case err != nil || !from.Addr().Unmap().IsLoopback():

@@ -30,7 +30,7 @@ func adminOf(t *testing.T, f gatewayFlags) *process {
 			t.Error(err)
 		}
 	})
-	return &process{metrics: metrics.New(), timeline: records, hosts: f.adminHosts(), pprof: f.PProf}
+	return &process{metrics: metrics.New(), timeline: records, admin: adminListener{hosts: f.adminHosts(), pprof: f.PProf}}
 }
 
 // What is not there names the nearest that is, and how the timeline is read.

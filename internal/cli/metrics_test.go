@@ -154,8 +154,8 @@ func gatewayOf(t *testing.T, args ...string) *process {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		p.listener.Close()
-		p.admin.Close()
+		p.api.listener.Close()
+		p.admin.listener.Close()
 		p.gateway.Close()
 		if err := p.close(); err != nil {
 			t.Error(err)

@@ -97,8 +97,8 @@ func TestOpenAPIIsWhatTheHandlersDo(t *testing.T) {
 	t.Cleanup(func() {
 		cancel()
 		<-ended
-		p.listener.Close()
-		p.admin.Close()
+		p.api.listener.Close()
+		p.admin.listener.Close()
 		p.gateway.Close()
 		if err := p.close(); err != nil {
 			t.Error(err)

@@ -2,26 +2,19 @@ package cli
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
-	"os/signal"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
-	"github.com/pires/go-proxyproto"
 
 	"weir/internal/fleet"
-	"weir/internal/fleet/admission"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway"
 	"weir/internal/observe/integrity"
@@ -33,169 +26,42 @@ import (
 // inFlightQuery selects requests that are in flight.
 type inFlightQuery = gateway.InFlightQuery
 
-// notifyOfSignals sends some of the process's own signals to a channel.
-func notifyOfSignals(to chan<- os.Signal, some ...os.Signal) (stop func()) {
-	signal.Notify(to, some...)
-	return func() { signal.Stop(to) }
-}
-
-// interrupt returns a context that the first signal ends, and a channel with the further
-// signals, by which the operator asks not to wait.
-func (s *streams) interrupt() (ctx context.Context, again <-chan struct{}, stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	received := make(chan os.Signal, 2)
-	ignore := s.notify(received, os.Interrupt, syscall.SIGTERM)
-	further := make(chan struct{}, 1)
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			select {
-			case <-received:
-			case <-done:
-				return
-			}
-			if ctx.Err() == nil {
-				cancel()
-				continue
-			}
-			select {
-			case further <- struct{}{}:
-			default: // one waits to be heeded
-			}
-		}
-	}()
-	return ctx, further, func() {
-		ignore()
-		cancel()
-		close(done)
-		<-ended
-	}
-}
-
-// signals are the signals that a gateway handles. It catches them before it loads models.
-type signals struct {
-	stopping context.Context  // ended by the first SIGINT or SIGTERM
-	again    <-chan struct{}  // has each further one
-	reload   <-chan os.Signal // SIGHUP
-	stop     func()
-}
-
-// signals catches the signals of a gateway. A gateway ends neither when it loses its terminal
-// nor when the reader of its output goes away.
-func (s *streams) signals() *signals {
-	reload := make(chan os.Signal, 1) // further ones, while one waits, ask for the same
-	ignore := s.notify(reload, syscall.SIGHUP)
-	signal.Ignore(syscall.SIGPIPE)
-	ctx, again, stop := s.interrupt()
-	return &signals{ctx, again, reload, func() { stop(); ignore() }}
-}
-
 // process is a gateway with everything that it needs, ready to serve.
 type process struct {
-	log          *slog.Logger
-	gateway      *gateway.Gateway
-	fleet        *fleet.Fleet
-	changes      *changes           // nil: its engines are given once and for all
-	sources      *sources           // what else says which engines there are; nil: nothing
-	timeline     *timeline.Recorder // nil: no records are kept
-	spans        *otlp.Exporter     // nil: there are none
-	metrics      *metrics.Metrics
-	integrity    *integrity.Log
-	self         watcher
-	keys         *keys
-	adminTLS     *gateway.Certificate // nil: admin is served without TLS
-	listener     net.Listener         // of the API
-	admin        net.Listener         // nil: there is none
-	hosts        names                // of admin
-	pprof        bool                 // served by admin
-	adminChanges string               // who may change the fleet over it
-	settings     settings             // shown by admin
-	started      time.Time
-	drain        time.Duration
-	shared       bool              // --reuse-port: another gateway may take this one's place
-	delay        time.Duration     // before it
-	proxies      admission.Proxies // that begin each connection with the PROXY protocol
-
-	certificate *gateway.Certificate // nil: the API is served without TLS
-	authorities *x509.CertPool       // of client certificates; nil: none are asked for
-	h2c         bool                 // and then HTTP/2 too
-	say         func(format string, args ...any)
-}
-
-// url is the API's base URL at an address.
-func (p *process) url(addr string) string {
-	if p.certificate != nil {
-		return "https://" + addr
-	}
-	return "http://" + addr
+	log       *slog.Logger
+	gateway   *gateway.Gateway
+	fleet     *fleet.Fleet
+	changes   *changes           // nil: its engines are given once and for all
+	sources   *sources           // what else says which engines there are; nil: nothing
+	timeline  *timeline.Recorder // nil: no records are kept
+	spans     *otlp.Exporter     // nil: there are none
+	metrics   *metrics.Metrics
+	integrity *integrity.Log
+	self      watcher
+	keys      *keys
+	api       apiListener
+	admin     adminListener
+	leaving   leaving
+	settings  settings // shown by admin
+	started   time.Time
+	say       func(format string, args ...any)
 }
 
 // announce prints the addresses of the gateway, the page first. It prints more behind the
 // address of the admin listener.
 func (p *process) announce(more string) {
-	if p.admin != nil {
-		p.say("page      %s/ (in a browser: engines, requests, where the time goes)", p.adminURL(here(p.admin.Addr().String())))
+	if p.admin.listener != nil {
+		p.say("page      %s/ (in a browser: engines, requests, where the time goes)", p.admin.url(here(p.admin.listener.Addr().String())))
 	}
-	p.say("gateway   %s", p.url(p.listener.Addr().String()))
+	p.say("gateway   %s", p.api.url(p.api.listener.Addr().String()))
 	if line := p.keys.line(); line != "" {
 		p.say("keys      %s", line)
 	}
-	if p.admin == nil {
+	if p.admin.listener == nil {
 		p.say("admin     off")
 		return
 	}
-	p.say("admin     %s%s", p.adminURL(p.admin.Addr().String()), more)
-}
-
-// adminURL is the admin listener's base URL at an address.
-func (p *process) adminURL(addr string) string {
-	if p.adminTLS != nil {
-		return "https://" + addr
-	}
-	return "http://" + addr
-}
-
-// here is an address as this machine reaches it.
-func here(addr string) string {
-	if at, err := netip.ParseAddrPort(addr); err == nil && at.Addr().IsUnspecified() {
-		return fmt.Sprintf("127.0.0.1:%d", at.Port())
-	}
-	return addr
-}
-
-// server returns the API's server and how it serves the API's own listener.
-func (p *process) server() (api *http.Server, serve func(net.Listener) error) {
-	api = p.gateway.Server()
-	if p.certificate == nil {
-		api.Protocols.SetUnencryptedHTTP2(p.h2c)
-		return api, api.Serve
-	}
-	config := p.certificate.Config()
-	if p.authorities != nil {
-		config.ClientCAs, config.ClientAuth = p.authorities, tls.VerifyClientCertIfGiven
-	}
-	api.TLSConfig = p.gateway.TLS(config)
-	return api, func(l net.Listener) error { return api.ServeTLS(l, "", "") }
-}
-
-// proxyHeaderTimeout bounds the wait for the PROXY header of a connection.
-const proxyHeaderTimeout = 10 * time.Second
-
-// clients returns the API's listener, whose connections know the addresses of their clients.
-// With the PROXY protocol, a trusted proxy must send the client's address, and no other
-// client may send one.
-func (p *process) clients() net.Listener {
-	if len(p.proxies) == 0 {
-		return p.listener
-	}
-	return &proxyproto.Listener{Listener: p.listener, ReadHeaderTimeout: proxyHeaderTimeout,
-		ConnPolicy: func(o proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) {
-			if tcp, ok := o.Upstream.(*net.TCPAddr); ok && p.proxies.Trusts(tcp.AddrPort().Addr()) {
-				return proxyproto.REQUIRE, nil
-			}
-			return proxyproto.SKIP, nil
-		}}
+	p.say("admin     %s%s", p.admin.url(p.admin.listener.Addr().String()), more)
 }
 
 // serve runs the process until a signal or a failure stops it. During --shutdown-delay
@@ -214,20 +80,20 @@ func (p *process) serve(s *signals) error {
 	tasks.Go(func() { p.reloadOn(running, s.reload) })
 	tasks.Go(func() { p.watchSources(running) })
 
-	api, serveAPI := p.server()
+	api, serveAPI := p.api.server(p.gateway)
 	type served struct {
 		serve    func(net.Listener) error
 		listener net.Listener
 	}
-	all := []served{{serveAPI, p.gateway.Listener(p.clients())}, {api.Serve, p.gateway.Returned()}}
+	all := []served{{serveAPI, p.gateway.Listener(p.api.clients())}, {api.Serve, p.gateway.Returned()}}
 	admin := p.adminServer(s.stopping)
 	switch {
-	case p.admin == nil:
-	case p.adminTLS != nil:
-		admin.TLSConfig = p.adminTLS.Config()
-		all = append(all, served{func(l net.Listener) error { return admin.ServeTLS(l, "", "") }, p.admin})
+	case p.admin.listener == nil:
+	case p.admin.certificate != nil:
+		admin.TLSConfig = p.admin.certificate.Config()
+		all = append(all, served{func(l net.Listener) error { return admin.ServeTLS(l, "", "") }, p.admin.listener})
 	default:
-		all = append(all, served{admin.Serve, p.admin})
+		all = append(all, served{admin.Serve, p.admin.listener})
 	}
 	failed := make(chan error, len(all))
 	for _, of := range all {
@@ -278,7 +144,7 @@ func (p *process) reloadOn(running context.Context, asked <-chan os.Signal) {
 // prints both.
 func (p *process) reload() {
 	did := false
-	for _, c := range []*gateway.Certificate{p.certificate, p.adminTLS} {
+	for _, c := range []*gateway.Certificate{p.api.certificate, p.admin.certificate} {
 		if c == nil {
 			continue
 		}
@@ -345,87 +211,4 @@ func (p *process) forget(name string) {
 	if named := func(e *route.Engine) bool { return e.Name == name }; !slices.ContainsFunc(snap.Engines, named) && !slices.ContainsFunc(snap.Leaving, named) {
 		p.metrics.Forget(name)
 	}
-}
-
-// linger gives a load balancer time to stop sending requests. It ends early at another
-// signal or a failure.
-func (p *process) linger(again <-chan struct{}, failed <-chan error) error {
-	in := arriving{since: time.Now().Add(-letInFor), unread: p.gateway.Unread}
-	p.gateway.Leave()
-	if p.shared {
-		for _, l := range []net.Listener{p.listener, p.admin} {
-			if l == nil {
-				continue
-			}
-			if err := giveWay(l); err != nil {
-				p.log.Warn("connections cannot be left to the gateway beside this one", "listener", l.Addr(), "error", err)
-			}
-		}
-		in.queue = queueOf(p.listener) // which is lost when the listener is closed
-	}
-	if p.delay > 0 {
-		p.say("leaving: /readyz says so, and requests are taken for another %v; press Ctrl-C again to drain now", p.delay)
-		over := time.NewTimer(p.delay)
-		defer over.Stop()
-		select {
-		case <-over.C:
-		case <-again:
-		case err := <-failed:
-			return err
-		}
-	}
-	l, handed := p.listener.(*handedOver)
-	if handed {
-		l.leave()
-		l.awaitLeft(again)
-	}
-	if !handed && !p.shared {
-		return nil
-	}
-	if left := in.wait(again); left > 0 {
-		p.log.Warn("connections that brought no request are closed", "connections", left)
-	}
-	return nil
-}
-
-// shutDown drains the API's server, until another signal comes.
-func (p *process) shutDown(api *http.Server, again <-chan struct{}) {
-	p.gateway.Drain()
-	if n := p.gateway.Live(); n > 0 {
-		p.say("draining: %d requests in flight, up to %v; press Ctrl-C again to cut them", n, p.drain)
-	}
-	patience, cancel := context.WithTimeout(context.Background(), p.drain)
-	defer cancel()
-	go func() {
-		select {
-		case <-again:
-			cancel()
-		case <-patience.Done():
-		}
-	}()
-	// The server does not know of streams that have left net/http.
-	if api.Shutdown(patience) == nil && p.atRest(patience) {
-		return
-	}
-	p.say("cutting %d requests", p.gateway.Live())
-	p.gateway.Cut()
-	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	p.atRest(last)
-	api.Close()
-	p.atRest(last)
-}
-
-// atRest waits until no request is in flight; false when ctx ended before.
-func (p *process) atRest(ctx context.Context) bool {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for p.gateway.Live() > 0 {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return false
-		}
-	}
-	return true
 }

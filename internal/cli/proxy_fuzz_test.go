@@ -53,7 +53,7 @@ func FuzzProxyProtocol(f *testing.F) {
 	trusted := admission.Proxies{netip.MustParsePrefix("10.0.0.0/8")}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		through := func(from net.Addr) (got []byte, addr net.Addr, err error) {
-			c, err := (&process{proxies: trusted, listener: &one{conn: &saying{from: from, said: bytes.NewReader(data)}}}).clients().Accept()
+			c, err := (&apiListener{proxies: trusted, listener: &one{conn: &saying{from: from, said: bytes.NewReader(data)}}}).clients().Accept()
 			if err != nil {
 				return nil, nil, err
 			}

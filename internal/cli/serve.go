@@ -284,9 +284,11 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 		return nil, errors.Join(err, opts.Timeline.Close(), closed(spans))
 	}
 	opts.Watch = self.Watch
-	p = &process{log: opts.Log, self: self, metrics: opts.Metrics, integrity: opts.Integrity, fleet: fl, timeline: opts.Timeline, spans: spans, drain: f.DrainTimeout, delay: f.ShutdownDelay,
-		keys: known, adminTLS: adminTLS, authorities: authorities, certificate: certificate, h2c: f.H2C, hosts: f.adminHosts(), pprof: f.PProf, adminChanges: f.AdminChanges, settings: f.settings, started: time.Now(),
-		say: func(format string, args ...any) { sayLine(s.out, format, args...) }}
+	p = &process{log: opts.Log, self: self, metrics: opts.Metrics, integrity: opts.Integrity, fleet: fl, timeline: opts.Timeline, spans: spans, keys: known, settings: f.settings, started: time.Now(),
+		api:     apiListener{certificate: certificate, authorities: authorities, h2c: f.H2C},
+		admin:   adminListener{certificate: adminTLS, hosts: f.adminHosts(), pprof: f.PProf, changes: f.AdminChanges},
+		leaving: leaving{delay: f.ShutdownDelay, drain: f.DrainTimeout},
+		say:     func(format string, args ...any) { sayLine(s.out, format, args...) }}
 	given, err := takeActivated()
 	if err != nil {
 		return nil, errors.Join(err, p.close())
@@ -294,20 +296,20 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 	if err := errors.Join(f.fit("LISTEN_FDS:", given.api, f.identifies(), "--keys"), f.fit("LISTEN_FDS, admin:", given.admin, f.AdminKeys != "", "--admin-keys")); err != nil {
 		return nil, errors.Join(err, given.close(), p.close())
 	}
-	p.shared, p.admin = f.ReusePort && given.api == nil, given.admin
-	if p.listener = cmp.Or(api, given.api); p.listener == nil {
-		if p.listener, err = listen("--listen", f.Listen, f.ReusePort); err != nil {
+	p.leaving.shared, p.admin.listener = f.ReusePort && given.api == nil, given.admin
+	if p.api.listener = cmp.Or(api, given.api); p.api.listener == nil {
+		if p.api.listener, err = listen("--listen", f.Listen, f.ReusePort); err != nil {
 			return nil, errors.Join(err, p.close())
 		}
 	}
-	if f.AdminListen != "off" && p.admin == nil {
-		if p.admin, err = listen("--admin-listen", f.AdminListen, f.ReusePort); err != nil {
-			p.listener.Close()
+	if f.AdminListen != "off" && p.admin.listener == nil {
+		if p.admin.listener, err = listen("--admin-listen", f.AdminListen, f.ReusePort); err != nil {
+			p.api.listener.Close()
 			return nil, errors.Join(err, p.close())
 		}
 	}
 	if f.ProxyProtocol {
-		p.proxies = opts.Proxies
+		p.api.proxies = opts.Proxies
 	}
 	p.gateway = gateway.New(opts)
 	return p, nil

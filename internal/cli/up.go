@@ -191,7 +191,7 @@ func (c *upCommand) publisher(o *simserver.Options) (*kvpub.Publisher, error) {
 // announce prints what runs where, and how to try it.
 func (c *upCommand) announce(p *process, sims []simProcess) {
 	paths := "    /metrics /healthz /readyz /engines /requests /records /stages /timeline/ID /timeline (follows) /admin/integrity"
-	if p.pprof {
+	if p.admin.pprof {
 		paths += " /debug/pprof/"
 	}
 	p.announce(paths)
@@ -203,16 +203,16 @@ func (c *upCommand) announce(p *process, sims []simProcess) {
 		p.say("engine    %s on %s (%s), model %s, state http://%s/admin/state",
 			each.name, sims[i].servers[0].l.Addr(), wire, models.SimName, sims[i].servers[1].l.Addr())
 	}
-	host := p.listener.Addr().String()
+	host := p.api.listener.Addr().String()
 	if _, port, err := net.SplitHostPort(host); err == nil {
 		host = "127.0.0.1:" + port
 	}
 	p.say("\nTry it:\n")
 	curl := "curl -N"
-	if p.certificate != nil {
+	if p.api.certificate != nil {
 		curl += " --cacert " + c.TLSCert
 	}
 	p.say(`  %s %s/v1/chat/completions -H 'Content-Type: application/json' \
-    -d '{"model": "%s", "stream": true, "max_tokens": 32, "messages": [{"role": "user", "content": "Hello"}]}'`, curl, p.url(host), models.SimName)
+    -d '{"model": "%s", "stream": true, "max_tokens": 32, "messages": [{"role": "user", "content": "Hello"}]}'`, curl, p.api.url(host), models.SimName)
 	p.say("\nCtrl-C drains and stops.")
 }
