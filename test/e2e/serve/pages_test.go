@@ -3,6 +3,7 @@ package serve
 import (
 	"bytes"
 	"context"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,19 +18,26 @@ import (
 
 // TestPages runs each command of the pages that a newcomer reads first, in order. A
 // command that serves runs until the next one that serves; any other one must succeed and
-// print something. Simulated engines stand for vLLM and SGLang.
+// print something, in a folder that has what the commands before it wrote. Simulated engines
+// stand for vLLM and SGLang.
 func TestPages(t *testing.T) {
 	for _, page := range []string{"quickstart.md", "in-front-of-engines.md", "replacing.md", "when.md"} {
 		t.Run(page, func(t *testing.T) {
 			commands := shell(t, "../../../docs/"+page)
 			one, two := harness.StartSim(t, "--name", "gpu1"), harness.StartSim(t, "--name", "gpu2")
 			api, admin := harness.FreeAddress(t), harness.FreeAddress(t)
+			_, port, _ := net.SplitHostPort(api)
+			model, err := filepath.Abs("../../../models/weir-sim")
+			if err != nil {
+				t.Fatal(err)
+			}
+			folder := t.TempDir()
 			real := strings.NewReplacer(
 				"vllm=http://gpu1:8000", "vllm="+one.VLLM, "vllm=http://gpu2:8000", "vllm="+two.VLLM,
 				"sglang=http://gpu1:30000", "sglang="+one.SGLang, "sglang=http://gpu2:30000", "sglang="+two.SGLang,
 				"http://gpu1:8000", one.OpenAI, "http://gpu2:8000", two.OpenAI,
-				"=MODEL", "=../../../models/weir-sim",
-				"127.0.0.1:8000", api, "127.0.0.1:8001", admin)
+				"=MODEL", "="+model,
+				"127.0.0.1:8000", api, "0.0.0.0:8000", api, "localhost:8000", "localhost:"+port, "127.0.0.1:8001", admin)
 			path := filepath.Dir(harness.Binary) + ":" + os.Getenv("PATH")
 			var gateway *harness.Process
 			for _, command := range commands {
@@ -39,7 +47,7 @@ func TestPages(t *testing.T) {
 						gateway.Kill()
 						<-gateway.Exited
 					}
-					gateway = harness.StartCommand(t, bash(t.Context(), path, "exec "+text+" --admin-listen "+admin+listens(text, api)))
+					gateway = harness.StartCommand(t, bash(t.Context(), folder, path, "exec "+text+" --admin-listen "+admin+listens(text, api)))
 					harness.Eventually(t, command, func() bool {
 						answer, err := http.Get("http://" + admin + "/readyz")
 						if err != nil {
@@ -50,13 +58,11 @@ func TestPages(t *testing.T) {
 					}, gateway)
 					continue
 				}
-				cmd := bash(harness.Context(t), path, "set -o pipefail; "+text)
+				cmd := bash(harness.Context(t), folder, path, "set -o pipefail; "+text)
 				cmd.Env = append(cmd.Env, "WEIR_ADMIN=http://"+admin)
-				var errs bytes.Buffer
-				cmd.Stderr = &errs
-				out, err := cmd.Output()
+				out, err := cmd.CombinedOutput()
 				if err != nil || len(bytes.TrimSpace(out)) == 0 || bytes.Contains(out, []byte(`"error":{`)) {
-					t.Errorf("%s\n%v\n%s\n%s", command, err, out, errs.String())
+					t.Errorf("%s\n%v\n%s", command, err, out)
 				}
 			}
 			if gateway == nil {
@@ -77,8 +83,9 @@ func listens(command, api string) string {
 	return " --listen " + api
 }
 
-func bash(ctx context.Context, path, script string) *exec.Cmd {
+func bash(ctx context.Context, folder, path, script string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "bash", "-c", script)
+	cmd.Dir = folder
 	cmd.Env = append(os.Environ(), "PATH="+path)
 	return cmd
 }
