@@ -4,10 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
-	"weir/internal/fleet/cost"
 	"weir/internal/fleet/retry"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/answer"
@@ -95,10 +93,10 @@ var bars = [numBars]struct {
 // continuing is the state of a stream that it needs to continue at another engine.
 type continuing struct {
 	bar       bar
-	continued int             // number of continuations
-	lost      *infer.Error    // the failure that it is to continue after; nil if none, or if it has continued
-	failedAt  int64           // when lost was set
-	slot      chan *cost.Rank // its turn, held until its first output; nil if it has none
+	continued int          // number of continuations
+	lost      *infer.Error // the failure that it is to continue after; nil if none, or if it has continued
+	failedAt  int64        // when lost was set
+	slot      turn         // held until its first output
 	history   history
 }
 
@@ -298,42 +296,9 @@ func (x *exchange) conclude(reason infer.Reason) {
 	}
 }
 
-// continuations holds the turns of continuations, by model. Each stream of a dead engine
-// needs a prefill at another engine, which delays the streams that decode there. The
-// streams therefore take turns, a few at a time.
-//
-// An engine computes the prompts that it has when a step begins, and all of them have their
-// first output when it ends. So the turns of one step become free together, and whoever takes
-// them goes to the same engine (route.Choice.Before), whose next step begins soonest. At the
-// others a step is under way, to whose end such a turn would be held for nothing.
-type continuations struct {
-	mu   sync.Mutex
-	most int
-	of   map[string]chan *cost.Rank
-}
-
-// model returns the turns of a model that are free: each is an element of the channel, with
-// the rank where it was held last, or nil.
-func (c *continuations) model(name string) chan *cost.Rank {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	turns := c.of[name]
-	if turns == nil {
-		if c.of == nil {
-			c.of = map[string]chan *cost.Rank{}
-		}
-		turns = make(chan *cost.Rank, c.most)
-		for range c.most {
-			turns <- nil
-		}
-		c.of[name] = turns
-	}
-	return turns
-}
-
 // takeTurn waits until the stream may continue, at most until its timeout.
 func (x *exchange) takeTurn() error {
-	if x.before = nil; x.slot != nil {
+	if x.before = nil; x.slot.of != nil {
 		return nil // kept from the previous attempt, which had no output
 	}
 	turns := x.g.continuations.model(x.model.Name)
@@ -343,7 +308,7 @@ func (x *exchange) takeTurn() error {
 	m.ContinuationsWaiting(1)
 	defer m.ContinuationsWaiting(-1)
 	select {
-	case x.before = <-turns: // first come, first served
+	case x.before = <-turns.free: // first come, first served
 		x.spare = x.g.continuations.most
 	case <-bound.C:
 		m.ContinuationRefused(x.model.Name, "timeout")
@@ -352,24 +317,23 @@ func (x *exchange) takeTurn() error {
 		return gone(x.ctx)
 	}
 	m.ContinuationsUnderWay(1)
-	x.slot = turns
+	x.slot = turn{of: turns}
 	return nil
 }
 
-// leaveTurn lets the next stream continue, at the rank where this one has had its first
-// output, if it has.
-func (x *exchange) leaveTurn(at *cost.Rank) {
-	if x.slot == nil {
+// leaveTurn lets another stream continue; first says that this one has had its first output.
+func (x *exchange) leaveTurn(first bool) {
+	if x.slot.of == nil {
 		return
 	}
-	x.slot <- at // which has room for all turns
-	x.slot, x.before = nil, nil
+	x.slot.ends(first)
+	x.before = nil
 	x.g.opts.Metrics.ContinuationsUnderWay(-1)
 }
 
 // resumes records the first output of a continued stream.
 func (x *exchange) resumes() {
-	x.leaveTurn(x.target.Books.Rank)
+	x.leaveTurn(true)
 	x.g.opts.Metrics.ContinuationGap(trace.Now() - x.failedAt)
 	x.lost = nil
 	x.forgetAsking()

@@ -412,6 +412,68 @@ func TestTurnsStayWithTheirEngine(t *testing.T) {
 	})
 }
 
+// First outputs of one step that come one after the other free their turns together, so that the
+// streams that follow are in one step too; but a turn is not kept for one whose step comes later
+// than the next.
+func TestTurnsAreGivenOnTogether(t *testing.T) {
+	a, y := &tokenEngine{name: "a"}, &tokenEngine{name: "y"}
+	inBubble(t, Options{Continue: Continuing{AtOnce: 4}}, []any{a, y}, func(t *testing.T, b *bench) {
+		b.snapshot.Load().Models[models.SimName].Policy = balance.LeastLoad{}
+		var callers []*caller
+		for range 24 {
+			callers = append(callers, b.post(chatPath, askStream(``)))
+			synctest.Wait()
+		}
+		for _, e := range []*tokenEngine{a, y} {
+			for _, call := range e.handed() {
+				call.send(words()[0])
+			}
+		}
+		had := y.count()
+		for _, call := range a.handed() {
+			call.fail(infer.CodeEngine, true)
+		}
+		synctest.Wait()
+		next := func(want int) []*call {
+			t.Helper()
+			synctest.Wait()
+			calls := y.handed()[had:]
+			if len(calls) != want {
+				t.Fatalf("%d have gone on, want %d", len(calls), want)
+			}
+			return calls
+		}
+		step := next(4)
+		time.Sleep(75 * time.Millisecond) // the step
+		for _, call := range step[:3] {
+			call.send(words()[1])
+			time.Sleep(5 * time.Millisecond)
+			next(4)
+		}
+		step[3].send(words()[1])
+		step = next(8)[4:]
+		time.Sleep(75 * time.Millisecond)
+		for _, call := range step[:3] {
+			call.send(words()[1])
+		}
+		time.Sleep(74 * time.Millisecond)
+		next(8)
+		time.Sleep(2 * time.Millisecond)
+		next(11)
+		for _, c := range callers {
+			c.conn.Close()
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := b.sum("weir_continuations_under_way"); n != 0 {
+			t.Errorf("%v are under way although nobody is there", n)
+		}
+		if turns := b.g.continuations.model(models.SimName); len(turns.free) != 4 || len(turns.at) != 0 {
+			t.Errorf("%d turns are free, and %d ranks have some", len(turns.free), len(turns.at))
+		}
+	})
+}
+
 // A stream goes on once more when the engine fails that went on with it, and ends with an
 // error where no other one is left.
 func TestContinuationOfContinuation(t *testing.T) {

@@ -73,7 +73,7 @@ func (x *exchange) release() {
 	var v verdict
 	defer x.caught(&v)
 	x.gathers.stop()
-	x.leaveTurn(nil)
+	x.leaveTurn(false)
 	x.history.drop()
 	x.g.rids.leave(x)
 	if x.ticket != nil {

@@ -366,6 +366,7 @@ func (t *ticket) give(target route.Target, partner *route.Target, now int64) {
 	}
 	x.book(&t.choice, now, &x.request, x.footprint.expected(x.model.Lengths, x.sent))
 	x.booked.queue, x.booked.turn = x.g.held, t.Turn
+	x.slot.goes(target.Books.Rank)
 	if partner != nil {
 		x.partner = newPartner(x.g, partner, &t.choice, now, &x.request, x.model)
 	}
