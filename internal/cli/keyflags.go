@@ -15,7 +15,7 @@ import (
 
 // keyFlags are who may ask, and who may operate.
 type keyFlags struct {
-	Keys      string `type:"path" placeholder:"FILE" help:"Keys file: only callers with a key in it, or with a certificate (--client-ca), may use the API (docs/keys.md). The file contains hashes, never keys; weir keys add makes both. Read again when it changes."`
+	Keys      string `type:"path" placeholder:"FILE" help:"Keys file: only callers with a key in it, with a token (JWT) of one of its issuers, or with a certificate (--client-ca), may use the API (docs/keys.md). The file contains hashes, never keys; weir keys add makes both. Read again when it changes."`
 	AdminKeys string `type:"path" placeholder:"FILE" help:"Keys file of operators: the admin listener requires one of its keys, with the role read or operate. /healthz, /readyz and the page's own files need none. Read again when it changes."`
 	ClientCA  string `name:"client-ca" type:"path" placeholder:"FILE" help:"Certificates, as PEM, of the authorities that sign client certificates. A caller needs no key if the section certificates: of the keys file lists a name in its certificate. Needs --tls-cert and --keys."`
 
@@ -110,6 +110,19 @@ func (k *keys) files() (paths []string) {
 	return paths
 }
 
+// start fetches the keys of the issuers of tokens, and close ends that.
+func (k *keys) start(log *slog.Logger) {
+	if k.callers != nil {
+		k.callers.Start(log)
+	}
+}
+
+func (k *keys) close() {
+	if k.callers != nil {
+		k.callers.Close()
+	}
+}
+
 // reload reads the files again, and says so. A file with an error changes nothing.
 func (k *keys) reload(log *slog.Logger, say func(format string, args ...any)) {
 	k.seen.saw(k.files())
@@ -157,11 +170,18 @@ func (f *keyFlags) clientAuthorities() (*x509.CertPool, error) {
 
 // line says how many keys there are, as a gateway starts.
 func (k *keys) line() string {
+	callers := ""
+	if k.callers != nil {
+		callers = fmt.Sprintf("%d of callers", k.callers.Keys())
+		if n := k.callers.Issuers(); n > 0 {
+			callers += fmt.Sprintf(" and the tokens of %d issuers", n)
+		}
+	}
 	switch {
 	case k.callers != nil && k.operators != nil:
-		return fmt.Sprintf("%d of callers, %d of operators", k.callers.Keys(), k.operators.ring.Load().Keys())
+		return fmt.Sprintf("%s, %d of operators", callers, k.operators.ring.Load().Keys())
 	case k.callers != nil:
-		return fmt.Sprintf("%d of callers; the admin listener wants none", k.callers.Keys())
+		return callers + "; the admin listener wants none"
 	case k.operators != nil:
 		return fmt.Sprintf("%d of operators; the API wants none", k.operators.ring.Load().Keys())
 	}

@@ -71,6 +71,7 @@ func (p *process) announce(more string) {
 func (p *process) serve(s *signals) error {
 	running, stopFleet := context.WithCancel(context.Background())
 	var tasks sync.WaitGroup
+	p.keys.start(p.log)
 	tasks.Go(func() { p.fleet.Run(running) })
 	tasks.Go(func() {
 		if err := p.self.Run(running); running.Err() == nil {
@@ -123,6 +124,7 @@ func (p *process) serve(s *signals) error {
 // close ends what writes files.
 func (p *process) close() error {
 	p.self.close()
+	p.keys.close()
 	return errors.Join(closed(p.spans), p.timeline.Close())
 }
 

@@ -9,9 +9,9 @@ import (
 )
 
 // Callers says who sends a request, by its head and by its TLS connection, which is nil where
-// there is none. It is asked before anything else is done for the request, on its goroutine, so
-// it must not wait. A caller that is not known is refused with the error, which has a code
-// (infer.CodeUnauthorized) and never what the caller presented.
+// there is none. It is asked before anything else is done for the request, on its goroutine, and
+// may wait a few seconds for the key of a token. A caller that is not known is refused with the
+// error, which has a code (infer.CodeUnauthorized) and never what the caller presented.
 type Callers func(head http.Header, secure *tls.ConnectionState) (*tenancy.Caller, error)
 
 // anyone is Callers where no keys are configured.

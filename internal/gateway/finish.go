@@ -230,7 +230,16 @@ func dropBody(rc *http.ResponseController) {
 	_ = rc.SetReadDeadline(time.Now().Add(unreadTimeout)) // as in httpCarrier
 }
 
-// reasonHeader names why a request was refused for load.
+// challenge is how a caller that is not known may name itself (RFC 6750). A reason is which
+// check a token has failed.
+func challenge(err *infer.Error) string {
+	if err.Reason == "" {
+		return "Bearer"
+	}
+	return `Bearer error="invalid_token", error_description="` + err.Reason + `"`
+}
+
+// reasonHeader names why a request was refused for load, or why a token was.
 const reasonHeader = "X-Refusal-Reason"
 
 // writeError answers with an error in the endpoint's shape and gives the size of
@@ -245,7 +254,7 @@ func writeError(w http.ResponseWriter, e dialect.Endpoint, err *infer.Error) int
 		h.Set(reasonHeader, err.Reason)
 	}
 	if err.Code == infer.CodeUnauthorized {
-		h.Set("WWW-Authenticate", "Bearer") // RFC 9110 wants one with each 401
+		h.Set("WWW-Authenticate", challenge(err)) // RFC 9110 wants one with each 401
 	}
 	switch {
 	case err.RetryAfter == 0 && err.Reason != "":

@@ -105,6 +105,15 @@ func (a *Account) Limits() Limits {
 	return a.limits
 }
 
+// Unused reports whether the account is like a new one.
+func (a *Account) Unused(now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.turn(now, dayOf(now))
+	full := func(r *rate.Limiter) bool { return r == nil || r.TokensAt(now) >= float64(r.Burst()) }
+	return a.running == 0 && a.used.Load() == 0 && full(a.requests) && full(a.tokens)
+}
+
 // Usage is what an account shows.
 type Usage struct {
 	Running     int   `json:"running"`

@@ -22,8 +22,9 @@ const MaxName = 64
 
 // File is a keys file: who may ask, and what each may use. It holds hashes, never keys.
 type File struct {
-	keys  []Key
-	certs map[string]*tenancy.Caller // by a name in a client's certificate
+	keys    []Key
+	certs   map[string]*tenancy.Caller // by a name in a client's certificate
+	issuers map[string]*issuer         // of tokens, by their names in the file
 }
 
 // Key is a key of a file.
@@ -60,14 +61,14 @@ func parse(data []byte, admin bool) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	sections := []string{"keys", "certificates"}
+	sections := []string{"keys", "certificates", "issuers"}
 	if admin {
 		sections = sections[:1]
 	}
 	if err := root.Check(sections); err != nil {
 		return nil, err
 	}
-	f := &File{certs: map[string]*tenancy.Caller{}}
+	f := &File{certs: map[string]*tenancy.Caller{}, issuers: map[string]*issuer{}}
 	for _, section := range root.Entries {
 		if section.Section == nil {
 			if len(section.Values) == 0 {
@@ -128,14 +129,22 @@ func checkName(what, name string) error {
 		return fmt.Errorf("%s: the name %.16q... is longer than %d bytes", what, name, MaxName)
 	case strings.HasPrefix(name, Prefix) || strings.HasPrefix(name, "sk-"):
 		return fmt.Errorf("%s: a name looks like a key itself; the file holds names and hashes only", what)
-	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || !unicode.IsPrint(r) }):
+	case !printable(name):
 		return fmt.Errorf("%s: the name %q has characters that cannot be printed", what, name)
 	}
 	return nil
 }
 
+// printable reports whether a name can be shown as it is.
+func printable(name string) bool {
+	return utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || !unicode.IsPrint(r) })
+}
+
 // entry reads an entry of a section.
 func (f *File) entry(section, name string, e *config.Entry, admin bool) error {
+	if section == "issuers" {
+		return f.issuer(name, e)
+	}
 	if e.Section == nil {
 		if len(e.Values) > 0 {
 			return fmt.Errorf("line %d: %s: want fields, such as hash; a key in plain is never in the file: make one with weir keys add", e.Line, name)
@@ -240,10 +249,14 @@ func set(l *tenancy.Limits, field string, n int64) {
 	}
 }
 
-// distinct refuses two names for one key: which of them asks could not be told.
+// distinct refuses two names for one key: which of them asks could not be told. It refuses a
+// key with a name that the callers of a certificate or a token have.
 func (f *File) distinct() error {
 	byHash := map[Hash]string{}
 	for _, k := range f.keys {
+		if of, _, ok := strings.Cut(k.Caller.Key, ":"); ok && (of == "certificate" || f.issuers[of] != nil) {
+			return fmt.Errorf("keys: %s: the name begins as those of callers by %s; choose another", k.Caller.Key, map[bool]string{true: "certificate", false: "the issuer's tokens"}[of == "certificate"])
+		}
 		if other, twice := byHash[k.Hash]; twice {
 			return fmt.Errorf("keys: %s and %s have the same hash; a key has one name", other, k.Caller.Key)
 		}

@@ -3,12 +3,14 @@ package keyfile
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"weir/internal/config/jwt"
 	"weir/internal/infer"
 	"weir/internal/tenancy"
 )
@@ -20,18 +22,34 @@ type Registry struct {
 
 	mu       sync.Mutex // of those who change it
 	accounts map[string]*tenancy.Account
+	tokens   tokens
 }
 
 // state is what a file comes to.
 type state struct {
-	file *File
-	ring *Ring
+	file   *File
+	ring   *Ring
+	tokens *jwt.Issuers // nil: no tokens are taken
 }
 
-// Open reads the keys file.
+// Open reads the keys file. Nothing is asked for issuers' keys before Start or a token.
 func Open(path string) (*Registry, error) {
 	r := &Registry{path: path, accounts: map[string]*tenancy.Account{}}
 	return r, r.Reload()
+}
+
+// Start fetches the keys of the issuers of tokens, in the background.
+func (r *Registry) Start(log *slog.Logger) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tokens.start(log)
+}
+
+// Close ends what Start has begun.
+func (r *Registry) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tokens.close()
 }
 
 // Path is that of the keys file.
@@ -57,9 +75,12 @@ func (r *Registry) Reload() error {
 		accounts[c.Key] = c.Account
 	}
 	r.accounts = accounts
-	r.now.Store(&state{f, f.Ring()})
+	r.now.Store(&state{f, f.Ring(), r.tokens.reload(f, now, r.caller)})
 	return nil
 }
+
+// Issuers returns from how many issuers tokens are taken.
+func (r *Registry) Issuers() int { return len(r.now.Load().file.issuers) }
 
 // Keys returns how many keys there are.
 func (r *Registry) Keys() int { return len(r.now.Load().file.keys) }
@@ -70,7 +91,7 @@ const (
 	unknownKey = "the key is not known here: it is mistyped, was revoked, or belongs to another gateway"
 )
 
-// Identify says who sends a request, by its head and its TLS connection. A key comes
+// Identify says who sends a request, by its head and its TLS connection. A key or a token comes
 // before a certificate: what a caller sends with the request is meant for it.
 func (r *Registry) Identify(h http.Header, secure *tls.ConnectionState) (*tenancy.Caller, error) {
 	s := r.now.Load()
@@ -83,6 +104,9 @@ func (r *Registry) Identify(h http.Header, secure *tls.ConnectionState) (*tenanc
 	}
 	if c := s.ring.Find(presented); c != nil {
 		return c, nil
+	}
+	if s.tokens != nil && jwt.Like(presented) {
+		return s.tokens.Caller(presented)
 	}
 	return nil, infer.Errorf(infer.CodeUnauthorized, unknownKey)
 }

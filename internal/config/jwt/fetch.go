@@ -1,0 +1,116 @@
+package jwt
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+
+	"weir/internal/config"
+)
+
+// name is the URL that is asked.
+func (l Location) name() string { return cmp.Or(l.JWKS, l.Issuer) }
+
+// fetch gets the keys, within the time of ctx.
+func (l Location) fetch(ctx context.Context) ([]byte, error) {
+	transport, err := l.transport()
+	if err != nil {
+		return nil, err
+	}
+	client := &http.Client{Transport: bounded{transport}, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return errors.New("it redirects; name the place itself")
+	}}
+	at := l.JWKS
+	if at == "" {
+		var place struct {
+			JWKS string `json:"jwks_uri"`
+		}
+		provider, err := oidc.NewProvider(oidc.ClientContext(ctx, client), l.Issuer)
+		if err != nil {
+			return nil, err
+		}
+		if err := provider.Claims(&place); err != nil {
+			return nil, err
+		}
+		if at = place.JWKS; !Safe(at) {
+			return nil, errors.New("jwks_uri in its description is no https:// URL")
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s answers %s", at, resp.Status)
+	}
+	return io.ReadAll(resp.Body)
+}
+
+// transport makes connections for one fetch. None is kept: fetches are minutes apart.
+func (l Location) transport() (*http.Transport, error) {
+	t := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: 64 << 10}
+	if l.CA == "" {
+		return t, nil
+	}
+	pem, err := os.ReadFile(l.CA)
+	if err != nil {
+		return nil, fmt.Errorf("ca: %w", err)
+	}
+	t.TLSClientConfig = &tls.Config{RootCAs: x509.NewCertPool()}
+	if !t.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("ca: %s has no certificate as PEM", l.CA)
+	}
+	return t, nil
+}
+
+// Safe reports whether what is read from a URL is what its server sent: by TLS, or on this
+// machine.
+func Safe(raw string) bool {
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
+		return false
+	}
+	at := net.ParseIP(u.Hostname())
+	return u.Scheme == "https" || u.Scheme == "http" && (config.IsLocalhost(u.Hostname()) || at.IsLoopback())
+}
+
+// bounded ends answers that are longer than maxBody with an error.
+type bounded struct{ under http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.under.RoundTrip(r)
+	if err == nil {
+		resp.Body = &boundedBody{resp.Body, maxBody}
+	}
+	return resp, err
+}
+
+type boundedBody struct {
+	io.ReadCloser
+	left int
+}
+
+// Read implements io.Reader.
+func (b *boundedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.left+1)])
+	if b.left -= n; b.left < 0 {
+		return 0, fmt.Errorf("the answer is longer than %d bytes", maxBody)
+	}
+	return n, err
+}
