@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"weir/test/e2e/harness"
 )
 
@@ -185,19 +187,27 @@ func TestStallOfNobody(t *testing.T) {
 	stopped(e.Process, e.Admin)
 }
 
-// TestProfilesOnAFullDisk has a stall while the folder of profiles takes nothing, because its disk
-// is full or because it is gone: the request is served, the log and the metric say what failed,
-// and nothing half written is left. When there is room again, profiles are kept.
+// TestProfilesOnAFullDisk has a stall while the folder of profiles takes nothing, or too little:
+// because the process may write no more into a file, because its disk is full, or because it is
+// gone. The request is served, the log and the metric say what failed, and nothing half written is
+// left. When there is room again, profiles are kept. The limit of a process breaks a file in the
+// middle wherever the test runs; a small disk needs the right to mount one.
 func TestProfilesOnAFullDisk(t *testing.T) {
-	for name, breaks := range map[string]func(t *testing.T, dir string) (mends func() error){
-		"full": fill,
-		"gone": func(t *testing.T, dir string) func() error {
+	breaks := map[string]func(t *testing.T, g *harness.Gateway, dir string) (mends func() error){
+		"limit": limitFiles,
+		"full":  func(t *testing.T, _ *harness.Gateway, dir string) func() error { return fill(t, dir) },
+		"gone": func(t *testing.T, _ *harness.Gateway, dir string) func() error {
 			if err := os.RemoveAll(dir); err != nil {
 				t.Fatal(err)
 			}
 			return nil
 		},
-	} {
+	}
+	if !mayMount(t) {
+		t.Log("nothing may be mounted here: no disk is full, and the limit stands for it")
+		delete(breaks, "full")
+	}
+	for name, breaks := range breaks {
 		t.Run(name, func(t *testing.T) {
 			harness.Beside(t, harness.Light)
 			dir := filepath.Join(t.TempDir(), "profiles")
@@ -209,7 +219,7 @@ func TestProfilesOnAFullDisk(t *testing.T) {
 			}
 			g := harness.StartGatewayWith(t, []string{"GOMAXPROCS=1"}, "up", "--profiles-dir", dir, "--profiles-per-hour", "20",
 				"--debug-stage-delay", "tokenize=400ms", "--debug-hold-core")
-			mends := breaks(t, dir)
+			mends := breaks(t, g, dir)
 			asked(t, g, "no-room")
 			harness.Eventually(t, "both files fail", func() bool {
 				return harness.Metric(t, g.Admin, "weir_profiles_failed_total") >= 2
@@ -237,10 +247,35 @@ func TestProfilesOnAFullDisk(t *testing.T) {
 	}
 }
 
+// limitFiles allows a gateway a kilobyte of each file, until mends lifts that.
+func limitFiles(t *testing.T, g *harness.Gateway, _ string) (mends func() error) {
+	pid := g.Cmd.Process.Pid
+	var had unix.Rlimit
+	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, nil, &had); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1 << 10, Max: had.Max}, nil); err != nil {
+		t.Fatal(err)
+	}
+	return func() error { return unix.Prlimit(pid, unix.RLIMIT_FSIZE, &had, nil) }
+}
+
+// mayMount reports whether the test may mount a disk.
+func mayMount(t *testing.T) bool {
+	dir := t.TempDir()
+	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=4m"); err != nil {
+		return false
+	}
+	if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	return true
+}
+
 // small makes of a folder a disk of its own with room for a few files.
 func small(t *testing.T, dir string) {
 	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=4m"); err != nil {
-		t.Skipf("only who may mount has a small disk: %v", err)
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
