@@ -23,6 +23,7 @@ func (p *process) changeRoutes() map[string]http.HandlerFunc {
 	c := p.changes
 	return map[string]http.HandlerFunc{
 		"GET /admin/fleet":          p.fleetView,
+		"GET /admin/pending":        p.pendingPage,
 		"GET /admin/engines/{name}": p.engineOf,
 		"PUT /admin/engines/{name}": p.changing(func(r *http.Request) (edit, error) {
 			var body struct {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 
 	"weir/internal/config"
 	"weir/internal/config/keyfile"
@@ -81,6 +82,7 @@ type keys struct {
 	callers   *keyfile.Registry
 	operators *operators
 	seen      sources // its files, as last read
+	unread    unread
 }
 
 // openKeys reads the files.
@@ -127,6 +129,7 @@ func (k *keys) close() {
 func (k *keys) reload(log *slog.Logger, say func(format string, args ...any)) {
 	k.seen.saw(k.files())
 	tell := func(flag string, count int, err error) {
+		k.unread.note(flag, err, time.Now())
 		if err != nil {
 			log.Error("a keys file cannot be read again, the old one stays", "flag", flag, "error", err)
 			say("reload    the old %s stay: %v", flag, err)

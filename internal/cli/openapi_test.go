@@ -111,6 +111,7 @@ func TestOpenAPIIsWhatTheHandlersDo(t *testing.T) {
 		status             int
 	}{
 		{"GET", "/admin/fleet", "", 200},
+		{"GET", "/admin/pending", "", 200},
 		{"GET", "/admin/engines/a", "", 200},
 		{"GET", "/admin/engines/z", "", 404},
 		{"PUT", "/admin/engines/c", `{"spec":"openai=http://127.0.0.1:3","weight":0.5,"drained":true}`, 200},
@@ -129,6 +130,7 @@ func TestOpenAPIIsWhatTheHandlersDo(t *testing.T) {
 		{"DELETE", "/admin/models/m", "", 200},
 		{"DELETE", "/admin/models/z", "", 404},
 		{"POST", "/admin/reload", "", 200},
+		{"GET", "/admin/pending", "", 200},
 	} {
 		r := httptest.NewRequest(call.method, "http://127.0.0.1"+call.path, strings.NewReader(call.body))
 		r.RemoteAddr = "127.0.0.1:4711"

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -32,7 +31,7 @@ type sources struct {
 	seen    map[string]stamp // files as last read
 	failing map[string]bool  // names that could not be looked up
 	began   settings         // settings at the start, in force until a restart
-	pending []setting        // settings in the file that need a restart
+	last    reading
 }
 
 // stamp identifies a version of a file.
@@ -229,14 +228,16 @@ func (p *process) resolve(ctx context.Context) {
 // error, nothing changes.
 func (p *process) reread() (outcome, error) {
 	out, err := p.rereads()
-	result := metrics.Applied
-	switch {
-	case err != nil:
-		result = metrics.Failed
+	now := time.Now()
+	p.sources.mu.Lock()
+	p.sources.last.done(out, err, now)
+	result := p.sources.last.result
+	p.sources.mu.Unlock()
+	switch result {
+	case metrics.Failed:
 		p.log.Error("the configuration cannot be read again, the old one stays", "error", err)
 		p.say("reload    the old configuration stays: %v", err)
-	case len(out.Steps) == 0:
-		result = metrics.Unchanged
+	case metrics.Unchanged:
 		p.say("reload    configuration read again, the engines and models are the same")
 	default:
 		p.say("reload    configuration read again, %d changes", len(out.Steps))
@@ -244,7 +245,7 @@ func (p *process) reread() (outcome, error) {
 	for _, note := range out.Notes {
 		p.say("reload    %s", note)
 	}
-	p.metrics.Reloaded(result, time.Now())
+	p.metrics.Reloaded(result, now)
 	return out, err
 }
 
@@ -277,19 +278,9 @@ func (p *process) rereads() (outcome, error) {
 	s.saw(p.files()) // its lists may have changed
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pending = nil
-	for i, f := range flags.Flags {
-		if f.Name == "engine" || f.Name == "model" || f.Name == "config" || i >= len(s.began.Flags) {
-			continue
-		}
-		if was := s.began.Flags[i]; was.Name == f.Name && (was.Value != f.Value || was.Given != f.Given && f.Hidden) {
-			s.pending = append(s.pending, f)
-			line := fmt.Sprintf("--%s changes at a restart: it is %q, and would be %q", f.Name, was.Value, f.Value)
-			if f.Hidden || was.Hidden {
-				line = fmt.Sprintf("--%s changes at a restart", f.Name)
-			}
-			out.Notes = append(out.Notes, line)
-		}
+	s.last.restart = needRestart(s.began, flags)
+	for i := range s.last.restart {
+		out.Notes = append(out.Notes, s.last.restart[i].String())
 	}
 	return out, nil
 }
@@ -329,10 +320,10 @@ func (p *process) inForce() settings {
 	}
 	p.sources.mu.Lock()
 	defer p.sources.mu.Unlock()
-	for _, f := range p.sources.pending {
+	for _, f := range p.sources.last.restart {
 		at := slices.IndexFunc(s.Flags, func(of setting) bool { return of.Name == f.Name })
 		if at >= 0 && !f.Hidden {
-			s.Flags[at].Pending = f.Value
+			s.Flags[at].Pending = f.Wanted
 		}
 	}
 	return s

@@ -31,6 +31,8 @@ type setting struct {
 	// Hidden reports whether the value may hold a secret and is left out.
 	Hidden bool   `json:"hidden,omitzero"`
 	Help   string `json:"help,omitzero"`
+
+	secret string // the value of a hidden one, to notice that it changes
 }
 
 // secretWords are words in the names of flags that may hold secrets. harmless are names
@@ -57,7 +59,9 @@ func flagsOf(k *kong.Context) settings {
 		if flag.Group != nil {
 			v.Group = strings.TrimSuffix(flag.Group.Title, ":")
 		}
-		if v.Hidden = v.Given && mayHoldSecret(flag.Name); !v.Hidden {
+		if v.Hidden = v.Given && mayHoldSecret(flag.Name); v.Hidden {
+			v.secret = valueOf(flag.Target)
+		} else {
 			v.Value = withoutUsers(valueOf(flag.Target))
 		}
 		s.Flags = append(s.Flags, v)

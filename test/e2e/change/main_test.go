@@ -101,6 +101,26 @@ func fleet(g *harness.Gateway) (v struct {
 	return v
 }
 
+// restart is a flag that waits for a restart.
+type restart struct {
+	Name    string `json:"name"`
+	InForce string `json:"in_force"`
+	Wanted  string `json:"wanted"`
+}
+
+// pending is what a gateway wants and has not in force.
+func pending(g *harness.Gateway) (v struct {
+	Reading struct{ Result, Error string }
+	Restart []restart
+	Engines []wanted
+}) {
+	g.T.Helper()
+	if a := harness.Get(g.T, g.Admin+"/admin/pending"); json.Unmarshal(a.Body, &v) != nil {
+		g.T.Fatalf("%d %s", a.Status, a.Body)
+	}
+	return v
+}
+
 // stateOf is how an engine is.
 func stateOf(g *harness.Gateway, name string) string {
 	for _, e := range fleet(g).Engines {

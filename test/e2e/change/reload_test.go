@@ -79,6 +79,9 @@ func TestReload(t *testing.T) {
 	if got := fmt.Sprint(names()); got != "[a ready c ready b ready]" || fleet(g).Generation != before {
 		t.Errorf("after files that are broken: %s", got)
 	}
+	if p := pending(g); p.Reading.Result != "failed" || !strings.Contains(p.Reading.Error, "it has no engine") || len(p.Restart) > 0 || len(p.Engines) > 0 {
+		t.Errorf("pending after files that are broken: %+v", p)
+	}
 	if n := harness.Metric(t, g.Admin, "weir_config_reloads_total", `result="failed"`); n < 3 { // two of the files may have been read as one
 		t.Errorf("%v readings failed, and files were broken that must have been read in 3", n)
 	}
@@ -92,6 +95,10 @@ func TestReload(t *testing.T) {
 	}
 	if a := harness.Get(t, g.Admin+"/config"); !strings.Contains(string(a.Body), `"pending"`) {
 		t.Errorf("/config does not say what waits for a restart: %s", a.Body)
+	}
+
+	if p := pending(g); p.Reading.Result == "failed" || len(p.Restart) != 1 || p.Restart[0] != (restart{Name: "max-body", InForce: "1MiB", Wanted: "2MiB"}) {
+		t.Errorf("pending: %+v", p)
 	}
 
 	for range 50 {

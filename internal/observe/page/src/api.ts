@@ -251,6 +251,25 @@ export interface Settings {
   flags: Flag[];
 }
 
+/** What is wanted and not in force. */
+export interface Pending {
+  generation: number;
+  reading?: { at: string; result: string; error?: string };
+  restart: { name: string; in_force: string; wanted: string; hidden?: boolean }[];
+  engines: Wanted[];
+  names: string[];
+  keys: { flag: string; since: string; error: string }[];
+}
+
+/** An engine as the fleet wants it and as it is. */
+export interface Wanted {
+  name: string;
+  state: string;
+  origin?: string;
+  in_flight: number;
+  error?: string;
+}
+
 export interface Leg {
   role: string;
   engine: string;

@@ -13,7 +13,8 @@ export interface Poll {
 
 export interface Watched<T> {
   path: () => string;
-  every: number;
+  /** In milliseconds, by the answer that came. */
+  every: number | (() => number);
   got: (answer: T) => void;
   /** There was no answer, or none of use; the next try is in so many milliseconds. */
   failed?: (error: Error, next: number) => void;
@@ -25,6 +26,7 @@ export function poll<T>(w: Watched<T>): Poll {
   let asking: AbortController | null = null;
   let stopped = false;
 
+  const every = () => (typeof w.every === "number" ? w.every : w.every());
   const later = (wait: number) => {
     clearTimeout(timer);
     if (!stopped && !document.hidden) timer = window.setTimeout(() => void ask(), wait);
@@ -32,17 +34,18 @@ export function poll<T>(w: Watched<T>): Poll {
   const ask = async () => {
     asking?.abort();
     const mine = (asking = new AbortController());
-    let wait = w.every;
+    let wait = 0;
     try {
       const answer = await get<T>(w.path(), mine.signal);
       if (mine.signal.aborted) return;
       failures = 0;
       w.got(answer);
+      wait = every();
     } catch (e) {
       if (mine.signal.aborted) return;
       const error = e instanceof Error ? e : new Error(String(e));
       // What is refused is refused for a reason that a second does not change.
-      wait = error instanceof Refused ? slowest : Math.min(slowest, w.every * 2 ** Math.min(++failures, 6));
+      wait = error instanceof Refused ? slowest : Math.min(slowest, every() * 2 ** Math.min(++failures, 6));
       w.failed?.(error, wait);
     }
     if (asking === mine) asking = null;

@@ -11,6 +11,9 @@ import { glyph, type Context, type View } from "../view.ts";
 const known = ["id", "model", "engine", "outcome", "code", "order", "since", "limit"];
 const many = 1000;
 
+/** A list that may be longer than many shows so many rows first: ten thousand are megabytes. */
+const few = 200;
+
 export function records(c: Context): View {
   const filters = new URLSearchParams();
   for (const k of known) {
@@ -31,23 +34,32 @@ export function records(c: Context): View {
     { head: "in / out", width: "7em", wide: true, number: true, cell: (r) => `${f.count(r.prompt_tokens)} / ${f.count(r.completion_tokens)}` },
     { head: "output delay", width: "8em", wide: true, number: true, cell: (r) => f.ms(r.output_delay_ms) },
   ], (r) => r.request_id, (r) => { location.hash = requestHref(r.request_id); });
+  const long = () => Number(filters.get("limit") ?? many) > many;
+  /** The next question is for a few rows of a long list, and there are more. */
+  let brief = long();
+  let more = false;
   const set = (k: string, v: string) => {
     if (v) filters.set(k, v);
     else filters.delete(k);
     c.remember(filters);
     hold.checked = false;
+    brief = long();
     asked.now();
   };
   const asked = poll<Records>({
     path: () => {
       const ask = new URLSearchParams(filters);
-      if (!ask.has("limit")) ask.set("limit", String(many));
+      if (brief) ask.set("limit", String(few));
+      else if (!ask.has("limit")) ask.set("limit", String(many));
       return "records?" + ask.toString();
     },
-    every: 2000,
+    // Many rows take weir and the browser tens of milliseconds each time.
+    every: () => (more ? 0 : long() ? 10_000 : 2000),
     got: (r) => {
-      if (hold.checked) return;
       const rows = r.records ?? [];
+      more = brief && rows.length < r.matched;
+      brief = false;
+      if (hold.checked) return;
       say(status, `${f.count(r.ended)} ended in the last ${f.seconds(r.window_seconds)}; ${f.count(r.kept)} are kept${r.passed_over ? `, ${f.count(r.passed_over)} are not` : ""}. ` +
         `${f.count(r.matched)} match${rows.length < r.matched ? `, ${f.count(rows.length)} are shown` : ""}.`);
       if (rows.length) grid.show(rows);
