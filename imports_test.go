@@ -85,6 +85,7 @@ const directions = `
 	fleet/cost:
 	fleet/health:
 	fleet/judge: engine fleet/cost fleet/health infer trace
+	fleet/kubernetes:
 	fleet/kvevents: fleet/kvindex
 	fleet/kvindex:
 	fleet/kvsub: engine fleet/kvevents trace wire/zmtp
@@ -136,6 +137,7 @@ const directions = `
 	lab/control: engine/plane/planepb lab/cell model/tokenizer models observe/watch trace
 	lab/fleetsim: engine fleet/balance fleet/cost fleet/kvindex fleet/queue fleet/route infer infer/spell load/plot load/slo sim tenancy workload workload/content
 	lab/forward:
+	lab/kubeapi:
 	lab/loadengine: engine/plane/planepb engine/vllmcore/coretest lab/cell trace wire/sock
 	lab/nightly:
 	lab/ports:
@@ -144,9 +146,8 @@ const directions = `
 
 	# the process
 	config: infer/spell tenancy
-	config/jwt: config infer tenancy
-	config/keyfile: config config/jwt infer tenancy
-	cli: config config/keyfile dialect/allow dialect/sglang engine engine/access engine/auto engine/coreclient engine/plane engine/relay engine/sglang engine/sglangipc engine/vllm engine/vllmcore fleet fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/retry fleet/route gateway infer infer/spell lab lab/calibrate lab/fleetsim lab/proc lab/scenario load load/experiment load/live load/report load/slo model model/pool model/tokenizer models observe/integrity observe/logs observe/metrics observe/otlp observe/page observe/timeline observe/watch sim sim/kvpub sim/offline sim/simserver tenancy tenancy/fair trace wire/zmtp workload workload/content
+	config/keyfile: config infer tenancy
+	cli: config config/keyfile dialect/allow dialect/sglang engine engine/access engine/auto engine/coreclient engine/plane engine/relay engine/sglang engine/sglangipc engine/vllm engine/vllmcore fleet fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kubernetes fleet/kvevents fleet/retry fleet/route gateway infer infer/spell lab lab/calibrate lab/fleetsim lab/proc lab/scenario load load/experiment load/live load/report load/slo model model/pool model/tokenizer models observe/integrity observe/logs observe/metrics observe/otlp observe/page observe/timeline observe/watch sim sim/kvpub sim/offline sim/simserver tenancy tenancy/fair trace wire/zmtp workload workload/content
 	cmd/weir: cli
 
 	# beyond internal/
