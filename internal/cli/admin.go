@@ -211,6 +211,16 @@ func (p *process) ready(w http.ResponseWriter, stopping context.Context) {
 	}
 	w.WriteHeader(http.StatusServiceUnavailable)
 	fmt.Fprintln(w, "no engine is ready")
+	for _, d := range p.discovered() {
+		switch {
+		case d.Error != "":
+			fmt.Fprintf(w, "%s: %s\n", d.Source, d.Error)
+		case !d.Complete:
+			fmt.Fprintf(w, "%s: the API server has not been read yet\n", d.Source)
+		case d.Engines == 0:
+			fmt.Fprintf(w, "%s: there are no engines\n", d.Source)
+		}
+	}
 	for _, e := range snap.Engines {
 		if e.Ready {
 			fmt.Fprintf(w, "%s %s: it is drained\n", e.Kind, e.Name)

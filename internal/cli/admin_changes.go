@@ -216,7 +216,7 @@ func writeOutcome(w http.ResponseWriter, out outcome) {
 type wantedView struct {
 	Name       string  `json:"name"`
 	Spec       string  `json:"spec,omitzero"`
-	Origin     string  `json:"origin,omitzero"` // flags, admin, file=PATH, resolve=HOST
+	Origin     string  `json:"origin,omitzero"` // flags, admin, file=PATH, resolve=HOST, kubernetes=WHAT
 	Generation uint64  `json:"generation"`      // of the engine: no two engines of the same name share it
 	State      string  `json:"state"`           // ready, down, draining, drained or leaving
 	Weight     float64 `json:"weight"`
@@ -230,6 +230,8 @@ type fleetViews struct {
 	Engines    []wantedView `json:"engines"`
 	Leaving    []wantedView `json:"leaving"` // removed engines with requests left
 	Models     []modelView  `json:"models"`
+	// Discovery is the state of each --discover.
+	Discovery []discoveryView `json:"discovery,omitempty"`
 }
 
 type modelView struct {
@@ -241,13 +243,14 @@ type modelView struct {
 // views returns the view of the fleet.
 func (p *process) views() fleetViews {
 	p.changes.mu.Lock()
-	wanted := p.changes.desired
+	wanted := p.changes.desired.ByName()
 	snap := p.fleet.Snapshot()
 	v := fleetViews{Generation: p.changes.generation.Load(), Engines: []wantedView{}, Leaving: []wantedView{}, Models: []modelView{}}
+	models := p.changes.desired.Models
 	p.changes.mu.Unlock()
 	for _, e := range snap.Engines {
 		of := viewOf(e)
-		if w := wanted.Engine(e.Name); w != nil {
+		if w := wanted[e.Name]; w != nil {
 			of.Spec, of.Origin = withoutUsers(w.Spec), w.Origin
 		}
 		v.Engines = append(v.Engines, of)
@@ -257,9 +260,10 @@ func (p *process) views() fleetViews {
 		of.State = "leaving"
 		v.Leaving = append(v.Leaving, of)
 	}
-	for _, m := range wanted.Models {
+	for _, m := range models {
 		v.Models = append(v.Models, modelView{m.Name, m.Dir, m.Aliases})
 	}
+	v.Discovery = p.discovered()
 	return v
 }
 

@@ -47,6 +47,9 @@ type wishes struct {
 	models []config.Model  // of --model
 	lists  map[string][]string
 	names  map[string][]netip.Addr
+	// discover are the specifications of --discover, and found what each has found.
+	discover []string
+	found    map[string][]config.Wanted
 
 	// Changes by an operator. They last until the process ends, or until no source gives
 	// the name any more.
@@ -62,7 +65,7 @@ type wishes struct {
 
 func (w *wishes) clone() wishes {
 	c := *w
-	c.lists, c.names = maps.Clone(w.lists), maps.Clone(w.names)
+	c.lists, c.names, c.found = maps.Clone(w.lists), maps.Clone(w.names), maps.Clone(w.found)
 	c.added, c.more = slices.Clone(w.added), slices.Clone(w.more)
 	c.gone, c.drained, c.weights, c.less, c.patience = maps.Clone(w.gone), maps.Clone(w.drained), maps.Clone(w.weights), maps.Clone(w.less), map[string]time.Duration{}
 	for _, m := range []*map[string]bool{&c.drained, &c.less} {
@@ -82,10 +85,13 @@ func (w *wishes) clone() wishes {
 	if c.names == nil {
 		c.names = map[string][]netip.Addr{}
 	}
+	if c.found == nil {
+		c.found = map[string][]config.Wanted{}
+	}
 	return c
 }
 
-// given returns the engines that flags, file, lists and names give. notes explain which are
+// given returns the engines that flags, file, lists, names and discoveries give. notes explain which are
 // left out and why.
 func (w *wishes) given() (engines []config.Wanted, notes []error, err error) {
 	engines = slices.Clone(w.fixed)
@@ -118,6 +124,23 @@ func (w *wishes) given() (engines []config.Wanted, notes []error, err error) {
 			if err := add(spec, "file="+path); err != nil {
 				return nil, nil, fmt.Errorf("%s: %w", path, err)
 			}
+		}
+	}
+	taken := make(map[string]*config.Wanted, len(engines))
+	if len(w.discover) > 0 {
+		for i := range engines {
+			taken[engines[i].Address()] = &engines[i]
+		}
+	}
+	for _, spec := range w.discover {
+		for i := range w.found[spec] {
+			e := &w.found[spec][i]
+			if by := taken[e.Address()]; by != nil {
+				notes = append(notes, fmt.Errorf("%s is at %s, and so is %s (%s): it is left out", e.Name, e.Address(), by.Name, by.Origin))
+				continue
+			}
+			taken[e.Address()] = e
+			engines = append(engines, *e)
 		}
 	}
 	unique(engines)
@@ -159,7 +182,9 @@ func (w *wishes) desired() (d config.Desired, notes []error, err error) {
 	d.Engines = append(d.Engines, w.added...)
 	for i := range d.Engines {
 		e := &d.Engines[i]
-		e.Drained = w.drained[e.Name]
+		if w.drained[e.Name] {
+			e.Drained, e.Why = true, ""
+		}
 		if weight, set := w.weights[e.Name]; set {
 			e.Weight = weight
 		}
@@ -196,8 +221,13 @@ type outcome struct {
 	Notes      []string      `json:"notes,omitzero"`
 }
 
-// change applies an edit to the wanted fleet. Changes are serialized.
+// change applies an edit to the wanted fleet, and prints its steps. Changes are serialized.
 func (c *changes) change(edit func(w *wishes, now *config.Desired) error) (outcome, error) {
+	return c.changeAnd(edit, func(s config.Step) { c.say("change    %s", s) })
+}
+
+// changeAnd is change with another way to report a step.
+func (c *changes) changeAnd(edit func(w *wishes, now *config.Desired) error, tell func(config.Step)) (outcome, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next := c.wishes.clone()
@@ -216,7 +246,7 @@ func (c *changes) change(edit func(w *wishes, now *config.Desired) error) (outco
 		}
 		c.generation.Add(1)
 		for _, s := range steps {
-			c.say("change    %s", s)
+			tell(s)
 		}
 	}
 	c.wishes, c.desired = next, want
@@ -233,6 +263,9 @@ func (c *changes) change(edit func(w *wishes, now *config.Desired) error) (outco
 // readAnew returns the engines that stay and whose adapters know the folder of a changed
 // model: those that take ids. They are started again with the new folder.
 func (c *changes) readAnew(steps []config.Step, want *config.Desired) (more []config.Step) {
+	if !slices.ContainsFunc(steps, func(s config.Step) bool { return s.Verb == config.ChangeModel || s.Verb == config.AddModel }) {
+		return nil
+	}
 	changed := func(model string) bool {
 		return slices.ContainsFunc(steps, func(s config.Step) bool {
 			if s.Verb != config.ChangeModel && s.Verb != config.AddModel {
@@ -324,7 +357,7 @@ func (c *changes) apply(steps []config.Step, want *config.Desired, patience map[
 const maxRemoved = 1000
 
 func (c *changes) setting(w *config.Wanted, patience map[string]time.Duration) fleet.Setting {
-	return fleet.Setting{Drained: w.Drained, Weight: w.Weight, Patience: cmp.Or(patience[w.Name], c.bound)}
+	return fleet.Setting{Drained: w.Drained, Why: w.Why, Weight: w.Weight, Patience: cmp.Or(patience[w.Name], c.bound)}
 }
 
 // known returns what the fleet and the gateway must know about the models.
@@ -532,8 +565,11 @@ func (c *changes) drain(name string, patience time.Duration, force bool) func(*w
 // resume has it be given requests again.
 func resume(name string) func(*wishes, *config.Desired) error {
 	return func(w *wishes, now *config.Desired) error {
-		if now.Engine(name) == nil {
+		switch e := now.Engine(name); {
+		case e == nil:
 			return unknownEngine(now, name)
+		case e.Drained && e.Why != "":
+			return refused(codeConflict, "engine %q is drained by %s: %s; it takes requests again when that has changed", name, e.Origin, e.Why)
 		}
 		delete(w.drained, name)
 		return nil

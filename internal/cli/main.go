@@ -147,7 +147,7 @@ func (s *streams) again() (*serveCommand, settings, error) {
 	if err != nil {
 		return nil, settings{}, file.placed(s.args, err)
 	}
-	if len(c.Serve.Engine) == 0 {
+	if len(c.Serve.Engine)+len(c.Serve.Discover) == 0 {
 		return nil, settings{}, errors.New("it has no engine")
 	}
 	if _, err := c.Serve.options(); err != nil {
@@ -156,6 +156,7 @@ func (s *streams) again() (*serveCommand, settings, error) {
 	for _, judge := range []func() error{
 		func() error { _, err := parseEngines(c.Serve.Engine); return err },
 		func() error { _, err := parseModels(c.Serve.Model); return err },
+		func() error { return checkDiscoveries(c.Serve.Discover) },
 	} {
 		if err := judge(); err != nil {
 			return nil, settings{}, file.placed(s.args, err)
@@ -232,6 +233,8 @@ func (r *fileResolver) placed(args []string, err error) error {
 		case "engine":
 			_, err := parseEngines([]string{value})
 			return err != nil
+		case "discover":
+			return checkDiscoveries([]string{value}) != nil
 		case "model":
 			_, err := parseModels([]string{value})
 			return err != nil

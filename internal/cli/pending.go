@@ -52,7 +52,7 @@ type waiting struct {
 // the flags that a running process does not change.
 func needRestart(began, next settings) (all []waiting) {
 	for i, f := range next.Flags {
-		if f.Name == "engine" || f.Name == "model" || f.Name == "config" || i >= len(began.Flags) {
+		if f.Name == "engine" || f.Name == "model" || f.Name == "discover" || f.Name == "config" || i >= len(began.Flags) {
 			continue
 		}
 		was := began.Flags[i]

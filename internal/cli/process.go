@@ -79,6 +79,10 @@ func (p *process) serve(s *signals) error {
 		}
 	})
 	tasks.Go(func() { p.reloadOn(running, s.reload) })
+	if p.sources != nil {
+		p.sources.discoveries = startDiscoveries(running, p)
+		tasks.Go(p.sources.discoveries.wait)
+	}
 	tasks.Go(func() { p.watchSources(running) })
 
 	api, serveAPI := p.api.server(p.gateway)

@@ -26,6 +26,8 @@ type sources struct {
 	path  string        // of the configuration file; empty if there is none
 	every time.Duration // interval between look-ups of a name
 	look  func(ctx context.Context, host string) ([]netip.Addr, error)
+	// discoveries run from the process's start on; nil: it has not begun to serve.
+	discoveries *discoveries
 
 	mu      sync.Mutex
 	seen    map[string]stamp // files as last read
@@ -269,11 +271,15 @@ func (p *process) rereads() (outcome, error) {
 	p.changes.mu.Unlock()
 	names := s.lookUp(context.Background(), hosts(next.Engine, lists), had, p.say)
 	out, err := p.changes.change(func(w *wishes, _ *config.Desired) error {
-		w.flags, w.models, w.lists, w.names = next.Engine, models, lists, names
+		w.flags, w.models, w.lists, w.names, w.discover = next.Engine, models, lists, names, next.Discover
+		maps.DeleteFunc(w.found, func(spec string, _ []config.Wanted) bool { return !slices.Contains(next.Discover, spec) })
 		return w.distinct()
 	})
 	if err != nil {
 		return outcome{}, err
+	}
+	if s.discoveries != nil {
+		s.discoveries.set(next.Discover)
 	}
 	s.saw(p.files()) // its lists may have changed
 	s.mu.Lock()

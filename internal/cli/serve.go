@@ -38,9 +38,10 @@ import (
 
 type serveCommand struct {
 	gatewayFlags
-	Engine []string `group:"Engines and models:" sep:";" placeholder:"[KIND=]URL[,OPTION=VALUE]..." help:"An engine. A URL alone lets weir find out its kind (auto). openai=URL relays bytes unchanged; sglang=URL speaks SGLang's own API; vllm=URL speaks to vLLM's server in token ids; sglang-ipc=DIR speaks to SGLang's schedulers, without its server; vllm-core=tcp://HOST:PORT[,dp=N] is where vLLM's engine cores connect, without its API server; weir=HOST:PORT speaks the batched plane. Options: model=NAME is the model that it serves, name=NAME its own name. key-file=FILE has the key that the engine requires. ca=FILE, cert=FILE[,cert-key=FILE] and server-name=NAME configure TLS (https://, or weir=HOST:PORT,tls=true). pass-key=true forwards the callers' own keys. verify=ids checks the streams of a relayed vLLM or SGLang by their token ids (docs/engines.md). kv-events=tcp://HOST:PORT[,kv-replay=...][,kv-topic=...] is where the engine publishes the content of its KV cache, if it does not report that itself; kv-events=off ignores them (docs/kv-events.md). role=prefill or role=decode declares that the engine serves halves of requests, if it does not report that itself (docs/disaggregation.md). Repeatable."`
-	Model  []string `group:"Engines and models:" sep:";" placeholder:"[NAME=]DIR[,alias=NAME][,lora=NAME=PATH][,max-tokens=N][,max-n=N][,policy=NAME][,isolation=WHOSE]" help:"A Hugging Face model folder. Each model of an sglang, sglang-ipc, vllm, vllm-core or weir engine needs one; weir-sim is built in. Options: lora=NAME=PATH makes vllm-core engines load an adapter and serves it as a model (docs/engines.md). tool-parser=NAME and reasoning-parser=NAME replace the parsers that weir detects for tool calls and reasoning (docs/parsers.md). max-tokens=N and max-n=N limit requests (docs/apis.md). alias=NAME is another name of the model. policy=NAME sets --policy for this model alone, and isolation=WHOSE sets --isolation. A model without a folder here may have the last five: NAME,max-tokens=N. Repeatable."`
-	Config string   `group:"Engines and models:" type:"path" placeholder:"FILE" help:"A YAML file with any of these flags."`
+	Engine   []string `group:"Engines and models:" sep:";" placeholder:"[KIND=]URL[,OPTION=VALUE]..." help:"An engine. A URL alone lets weir find out its kind (auto). openai=URL relays bytes unchanged; sglang=URL speaks SGLang's own API; vllm=URL speaks to vLLM's server in token ids; sglang-ipc=DIR speaks to SGLang's schedulers, without its server; vllm-core=tcp://HOST:PORT[,dp=N] is where vLLM's engine cores connect, without its API server; weir=HOST:PORT speaks the batched plane. Options: model=NAME is the model that it serves, name=NAME its own name. key-file=FILE has the key that the engine requires. ca=FILE, cert=FILE[,cert-key=FILE] and server-name=NAME configure TLS (https://, or weir=HOST:PORT,tls=true). pass-key=true forwards the callers' own keys. verify=ids checks the streams of a relayed vLLM or SGLang by their token ids (docs/engines.md). kv-events=tcp://HOST:PORT[,kv-replay=...][,kv-topic=...] is where the engine publishes the content of its KV cache, if it does not report that itself; kv-events=off ignores them (docs/kv-events.md). role=prefill or role=decode declares that the engine serves halves of requests, if it does not report that itself (docs/disaggregation.md). Repeatable."`
+	Model    []string `group:"Engines and models:" sep:";" placeholder:"[NAME=]DIR[,alias=NAME][,lora=NAME=PATH][,max-tokens=N][,max-n=N][,policy=NAME][,isolation=WHOSE]" help:"A Hugging Face model folder. Each model of an sglang, sglang-ipc, vllm, vllm-core or weir engine needs one; weir-sim is built in. Options: lora=NAME=PATH makes vllm-core engines load an adapter and serves it as a model (docs/engines.md). tool-parser=NAME and reasoning-parser=NAME replace the parsers that weir detects for tool calls and reasoning (docs/parsers.md). max-tokens=N and max-n=N limit requests (docs/apis.md). alias=NAME is another name of the model. policy=NAME sets --policy for this model alone, and isolation=WHOSE sets --isolation. A model without a folder here may have the last five: NAME,max-tokens=N. Repeatable."`
+	Discover []string `group:"Engines and models:" sep:";" placeholder:"kubernetes=WHAT[,OPTION=VALUE]..." help:"Find engines in a Kubernetes cluster, and follow its changes (docs/kubernetes.md). WHAT is service/NAME (the endpoints of a Service), pool/NAME (an InferencePool) or pods (with selector=KEY=VALUE). Options: namespace=NAME (weir's own), port=NAME or NUMBER (several with + are one engine each, as of data-parallel ranks), selector=KEY=VALUE, prefill-selector= and decode-selector= (each may be repeated), model-from=label:KEY or annotation:KEY, kind=KIND (auto), scheme=http or https, kubeconfig=FILE (outside of the cluster), and the options of --engine. Repeatable."`
+	Config   string   `group:"Engines and models:" type:"path" placeholder:"FILE" help:"A YAML file with any of these flags."`
 }
 
 // Help implements kong's extended help.
@@ -60,13 +61,14 @@ func (serveCommand) Help() string {
   weir serve --engine http://a:8000 --otlp http://127.0.0.1:4317
   weir serve --engine http://a:8000 --log-format json --access-log 0.01
   weir serve --engine http://a:8000 --stall-threshold 100ms --profiles-dir /var/lib/weir/profiles
+  weir serve --discover kubernetes=service/vllm,namespace=models
   weir serve --config weir.yaml`
 }
 
 // Run implements the command.
 func (c *serveCommand) Run(k *kong.Context, s *streams) error {
-	if len(c.Engine) == 0 {
-		return wrongf("no engine was given; add --engine http://HOST:PORT, or run \"weir up\" to try weir with simulated engines")
+	if len(c.Engine)+len(c.Discover) == 0 {
+		return wrongf("no engine was given; add --engine http://HOST:PORT or --discover kubernetes=service/NAME, or run \"weir up\" to try weir with simulated engines")
 	}
 	signals := s.signals()
 	defer signals.stop()
@@ -122,11 +124,12 @@ func (c *serveCommand) judge(all bool) (p serveParts, problems []error) {
 		func() (err error) { p.opts, err = c.options(); return err },
 		func() (err error) {
 			if p.wishes.lists, err = readLists(c.Engine); err == nil {
-				p.wishes.flags = c.Engine
+				p.wishes.flags, p.wishes.discover = c.Engine, c.Discover
 				_, _, err = p.wishes.given()
 			}
 			return err
 		},
+		func() error { return checkDiscoveries(c.Discover) },
 		func() (err error) { specs, err = parseModels(c.Model); p.wishes.models = specs; return err },
 		func() error {
 			if problems != nil { // what is missing would be blamed on the others

@@ -22,8 +22,12 @@ type Desired struct {
 type Wanted struct {
 	Engine
 	Spec    string // as it was given
-	Origin  string // what gave it: flags, admin, file=PATH or resolve=HOST
+	Origin  string // what gave it: flags, admin, file=PATH, resolve=HOST or kubernetes=WHAT
 	Drained bool
+	Why     string // it is drained; empty: an operator has drained it
+	// Instance differs between engines that have the same name and address one after the
+	// other, where their source knows that.
+	Instance string
 }
 
 // Engine returns the wanted engine of a name; nil: there is none.
@@ -66,7 +70,28 @@ func (d *Desired) key(w *Wanted) string {
 			told = fmt.Sprint(m.Dir, m.LoRA)
 		}
 	}
-	return fmt.Sprintf("%+v %q %q", e, at, told)
+	return fmt.Sprintf("%+v %q %q %q", e, at, told, w.Instance)
+}
+
+// same reports whether an engine of one fleet is the one of its name in another. It compares
+// keys only if the specifications do not decide, because fleets of a thousand engines are
+// compared several times a second.
+func same(from *Desired, was *Wanted, to *Desired, w *Wanted) bool {
+	if w.Spec != "" && was.Spec == w.Spec && was.Instance == w.Instance && was.Origin == w.Origin && was.Address() == w.Address() && w.Kind != "vllm-core" && w.Kind != "sglang-ipc" {
+		return true
+	}
+	return from.key(was) == to.key(w)
+}
+
+// ByName returns the engines by their names.
+func (d *Desired) ByName() map[string]*Wanted {
+	all := make(map[string]*Wanted, len(d.Engines))
+	for i := range d.Engines {
+		if w := &d.Engines[i]; all[w.Name] == nil {
+			all[w.Name] = w
+		}
+	}
+	return all
 }
 
 // Address is where the engine is: no two engines are useful there.
@@ -133,25 +158,26 @@ func Diff(from, to *Desired) (steps []Step) {
 		}
 	}
 	var removed, added, set []Step
+	before, after := from.ByName(), to.ByName()
 	for i := range from.Engines {
-		if w := &from.Engines[i]; to.Engine(w.Name) == nil {
+		if w := &from.Engines[i]; after[w.Name] == nil {
 			removed = append(removed, Step{Remove, w.Name, ""})
 		}
 	}
 	for i := range to.Engines {
 		w := &to.Engines[i]
-		was := from.Engine(w.Name)
+		was := before[w.Name]
 		switch {
 		case was == nil:
 			added = append(added, Step{Add, w.Name, w.Spec})
 			if w.Drained {
-				set = append(set, Step{Drain, w.Name, ""})
+				set = append(set, Step{Drain, w.Name, w.Why})
 			}
 			continue
-		case from.key(was) != to.key(w):
+		case !same(from, was, to, w):
 			added = append(added, Step{Replace, w.Name, w.Spec})
 			if w.Drained {
-				set = append(set, Step{Drain, w.Name, ""})
+				set = append(set, Step{Drain, w.Name, w.Why})
 			}
 			continue
 		}
@@ -160,7 +186,7 @@ func Diff(from, to *Desired) (steps []Step) {
 		}
 		switch {
 		case w.Drained && !was.Drained:
-			set = append(set, Step{Drain, w.Name, ""})
+			set = append(set, Step{Drain, w.Name, w.Why})
 		case was.Drained && !w.Drained:
 			set = append(set, Step{Resume, w.Name, ""})
 		}

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,8 +17,10 @@ import (
 
 // Setting holds the properties of a member that an operator may change while it serves.
 type Setting struct {
-	// Drained stops new requests to the engine; the requests that it has continue.
+	// Drained stops new requests to the engine; the requests that it has continue. Why is
+	// the reason, if it is not an operator.
 	Drained bool
+	Why     string
 	// Patience is the time after which an unfinished drain is reported; 0 means
 	// DefaultPatience.
 	Patience time.Duration
@@ -29,7 +32,7 @@ type Setting struct {
 // DefaultPatience is the default time for requests to end at an engine that is removed.
 const DefaultPatience = 5 * time.Minute
 
-func (Setting) why() string { return "an operator has drained it" }
+func (s Setting) why() string { return cmp.Or(s.Why, "an operator has drained it") }
 
 // Models configures models independently of their engines; see Options.
 type Models struct {
@@ -131,7 +134,11 @@ func (f *Fleet) change(c Change, start func(*member)) error {
 		f.know(c.Models)
 	}
 	if c.Order != nil {
-		slices.SortStableFunc(f.members, func(a, b *member) int { return slices.Index(c.Order, a.Name) - slices.Index(c.Order, b.Name) })
+		place := make(map[string]int, len(c.Order)) // of those that are not in it: the first
+		for i, name := range c.Order {
+			place[name] = i + 1
+		}
+		slices.SortStableFunc(f.members, func(a, b *member) int { return place[a.Name] - place[b.Name] })
 	}
 	f.publish()
 	f.forget()
@@ -214,7 +221,7 @@ func (m *member) set(s Setting, now int64) {
 		if s.Drained {
 			r.health.Drain(s.why())
 		} else {
-			r.health.Undrain("an operator has resumed it")
+			r.health.Undrain("it is no longer drained")
 		}
 	}
 }
