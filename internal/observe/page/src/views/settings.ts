@@ -33,7 +33,7 @@ function pendingOf(p: Pending): Child[] {
   if (p.names.length > 0) failed.push(el("p", { class: "why" }, el("b", {}, "Names that cannot be looked up, whose engines stay: "), p.names.join(", ")));
   const rest: Child[] = [];
   if (p.restart.length > 0)
-    rest.push(table("Flags that wait for a restart", ["flag", "in force", "after a restart"], p.restart.map((x) => ["--" + x.name, x.hidden ? unshown() : x.in_force || f.unknown, x.hidden ? unshown() : x.wanted || f.unknown]), ["in force", "after a restart"], true));
+    rest.push(table("Flags that wait for a restart", ["flag", "in force", "after a restart"], p.restart.map((x) => ["--" + x.name, x.hidden ? unshown() : x.in_force || f.unknown, x.hidden ? unshown() : x.wanted || f.unknown]), ["in force", "after a restart"]));
   if (p.engines.length > 0)
     rest.push(table("Engines that are not as they are wanted", ["engine", "state", "because", "from"], p.engines.map((e) => [e.name, e.state, waitsFor(e), e.origin ?? f.unknown]), ["state", "because", "from"], true));
   if (failed.length + rest.length > 0) return [...failed, ...rest];
