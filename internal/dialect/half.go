@@ -18,17 +18,21 @@ func (a *Asked) Half(h *infer.Half, path string) bool {
 	return h.Role != infer.RolePrefill || a.FirstID(path)
 }
 
-// TransferParams gives the kv_transfer_params of a prefill half's answer, a whole one, and
-// nil where it has none.
-func TransferParams(answer []byte) []byte {
+// PrefillAnswer reads a prefill half's answer, a whole one: its usage, if it states one, and
+// its kv_transfer_params, nil where it has none. The parameters are a part of the answer.
+func PrefillAnswer(answer []byte) (u infer.Usage, stated bool, params []byte) {
 	at := SkipSpace(answer, 0)
 	end, _, ok := CheckJSON(answer, at)
 	if !ok || answer[at] != '{' {
-		return nil
+		return u, false, nil
 	}
-	var params []byte
 	_ = Members(answer[at:end], func(name, value []byte) error {
-		if string(name) == transferParams {
+		switch string(name) {
+		case "usage":
+			if said, ok := ParseUsage(value); ok {
+				u, stated = said, true
+			}
+		case transferParams:
 			params = nil
 			if KindOf(value) == '{' {
 				params = value
@@ -36,5 +40,5 @@ func TransferParams(answer []byte) []byte {
 		}
 		return nil
 	})
-	return params
+	return u, stated, params
 }

@@ -31,21 +31,33 @@ func TestHalf(t *testing.T) {
 	}
 }
 
-func TestTransferParams(t *testing.T) {
+func TestPrefillAnswer(t *testing.T) {
 	for answer, want := range map[string]string{
 		` {"id":"cmpl-1","choices":[{"kv_transfer_params":{"a":1}}],"kv_transfer_params": {"remote_block_ids" : [[1, 2]], "x":"}"} , "usage":null} `: `{"remote_block_ids" : [[1, 2]], "x":"}"}`,
-		`{"kv_transfer_params":null}`:   "",
-		`{"kv_transfer_params":[1]}`:    "",
-		`{"choices":[]}`:                "",
-		`{"kv_transfer_params":{"a":1}`: "", // cut
-		`[{"kv_transfer_params":{}}]`:   "",
-		`not JSON`:                      "",
-		"":                              "",
-		" ":                             "",
-		`"`:                             "",
+		`{"\u006bv_transfer_params":{"a":1}}`: `{"a":1}`,
+		`{"kv_transfer_params":null}`:         "",
+		`{"kv_transfer_params":[1]}`:          "",
+		`{"choices":[]}`:                      "",
+		`{"kv_transfer_params":{"a":1}`:       "", // cut
+		`[{"kv_transfer_params":{}}]`:         "",
+		`not JSON`:                            "",
+		"":                                    "",
+		" ":                                   "",
+		`"`:                                   "",
 	} {
-		if got := string(TransferParams([]byte(answer))); got != want {
+		if _, _, got := PrefillAnswer([]byte(answer)); string(got) != want {
 			t.Errorf("%s: %s, want %s", answer, got, want)
+		}
+	}
+	for answer, want := range map[string]infer.Usage{
+		`{"usage":{"prompt_tokens":9,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":4}},"kv_transfer_params":null}`: {PromptTokens: 9, CompletionTokens: 1, CachedTokens: 4},
+		`{"choices":[{"usage":{"prompt_tokens":3}}],"usage":{"prompt_tokens":9}}`:                                                   {PromptTokens: 9, CachedTokens: -1},
+		`{"usage":{"prompt_tokens":"nine"}}`: {},
+		`{"usage":[9]}`:                      {},
+		`{"usage":{"prompt_tokens":9}`:       {},
+	} {
+		if got, stated, _ := PrefillAnswer([]byte(answer)); got != want || stated != (want != infer.Usage{}) {
+			t.Errorf("%s: %+v, %t; want %+v", answer, got, stated, want)
 		}
 	}
 }

@@ -1,11 +1,7 @@
 package dialect
 
 import (
-	"bytes"
 	"strconv"
-
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
 )
@@ -83,42 +79,51 @@ func cachedOf(details []byte, cached *int) error {
 // what follows it is not looked at. CachedTokens is -1 where the engine does not say. It
 // fails on anything that is not such an object.
 func ParseUsage(text []byte) (infer.Usage, bool) {
-	type details struct {
-		Cached *int `json:"cached_tokens"`
-	}
-	var u struct {
-		Prompt       int      `json:"prompt_tokens"`
-		Completion   int      `json:"completion_tokens"`
-		Details      *details `json:"prompt_tokens_details"`
-		Input        int      `json:"input_tokens"`
-		Output       int      `json:"output_tokens"`
-		InputDetails *details `json:"input_tokens_details"`
-		// In Anthropic's words the input is what was neither found in the cache nor put
-		// there.
-		Read    *int `json:"cache_read_input_tokens"`
-		Created *int `json:"cache_creation_input_tokens"`
-	}
-	dec := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true))
-	if err := json.UnmarshalDecode(dec, &u); err != nil || min(u.Prompt, u.Completion, u.Input, u.Output) < 0 {
+	at := SkipSpace(text, 0)
+	end, _, ok := CheckJSON(text, at)
+	if !ok {
 		return infer.Usage{}, false
 	}
-	cached := -1
-	for _, d := range []*details{u.Details, u.InputDetails} {
-		if d != nil && d.Cached != nil {
-			cached = *d.Cached
+	switch KindOf(text[at:end]) {
+	case 'n':
+		return infer.Usage{CachedTokens: -1}, true
+	case '{':
+	default:
+		return infer.Usage{}, false
+	}
+	// In Anthropic's words the input is what was neither found in the cache nor put there.
+	var prompt, completion, input, output int
+	details, inputDetails, read, created := -1, -1, -1, -1
+	err := Members(text[at:end], func(name, value []byte) error {
+		switch string(name) {
+		case "prompt_tokens":
+			return CountOf("prompt_tokens", value, &prompt)
+		case "completion_tokens":
+			return CountOf("completion_tokens", value, &completion)
+		case "input_tokens":
+			return CountOf("input_tokens", value, &input)
+		case "output_tokens":
+			return CountOf("output_tokens", value, &output)
+		case "cache_read_input_tokens":
+			return CountOf("cache_read_input_tokens", value, &read)
+		case "cache_creation_input_tokens":
+			return CountOf("cache_creation_input_tokens", value, &created)
+		case "prompt_tokens_details":
+			return cachedOf(value, &details)
+		case "input_tokens_details":
+			return cachedOf(value, &inputDetails)
+		}
+		return nil
+	})
+	if err != nil {
+		return infer.Usage{}, false
+	}
+	cached := details
+	for _, n := range [...]int{inputDetails, read} {
+		if n >= 0 {
+			cached = n
 		}
 	}
-	for _, n := range []*int{u.Read, u.Created} {
-		switch {
-		case n == nil:
-		case *n < 0:
-			return infer.Usage{}, false
-		default:
-			u.Input += *n
-		}
-	}
-	if u.Read != nil {
-		cached = *u.Read
-	}
-	return infer.Usage{PromptTokens: max(u.Prompt, u.Input), CompletionTokens: max(u.Completion, u.Output), CachedTokens: cached}, true
+	input += max(read, 0) + max(created, 0)
+	return infer.Usage{PromptTokens: max(prompt, input), CompletionTokens: max(completion, output), CachedTokens: cached}, true
 }

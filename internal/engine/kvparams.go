@@ -14,12 +14,16 @@ import (
 	"weir/internal/infer"
 )
 
-// prefillParams are the kv_transfer_params of vLLM's prefill half.
+// prefillParams are the kv_transfer_params of vLLM's prefill half that meets its decode half
+// ByPush.
 type prefillParams struct {
 	Decode     bool   `json:"do_remote_decode"`
 	Prefill    bool   `json:"do_remote_prefill"`
-	TransferID string `json:"transfer_id,omitzero"`
+	TransferID string `json:"transfer_id"`
 }
+
+// pullParams are those of one that meets its decode half ByPull.
+const pullParams = `{"do_remote_decode":true,"do_remote_prefill":false}`
 
 // pushParams are the kv_transfer_params of a decode half whose KV is pushed. vLLM's engine
 // ends where a member that it relies on is not there, so none is ever left out.
@@ -41,11 +45,10 @@ type pushParams struct {
 // of both halves' requests, of this pair alone: vLLM 0.32 knows pushed pairs by it, later
 // releases by the transfer_id.
 func (m *Meets) PrefillParams(id string) []byte {
-	p := prefillParams{Decode: true}
-	if m.Way == ByPush {
-		p.TransferID = id
+	if m.Way != ByPush {
+		return []byte(pullParams)
 	}
-	b, _ := json.Marshal(p) // it cannot fail: id is UTF-8
+	b, _ := json.Marshal(prefillParams{Decode: true, TransferID: id}) // it cannot fail: id is UTF-8
 	return b
 }
 

@@ -72,29 +72,19 @@ func (h *relayPrefill) serve(ctx context.Context) error {
 		return err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxPrefillAnswer+1))
+	body, err := readWhole(resp)
 	switch {
 	case err != nil:
 		return err
 	case len(body) > maxPrefillAnswer:
 		return &infer.Error{Code: infer.CodeIntegrity, Engine: p.target.Name, Retryable: true, Message: fmt.Sprintf("the prefill engine answered more than %d bytes", maxPrefillAnswer)}
 	}
-	usage, handed := p.usage, []byte(nil)
-	if end, _, ok := dialect.CheckJSON(body, 0); ok {
-		_ = dialect.Members(body[:end], func(name, value []byte) error {
-			if string(name) != "usage" {
-				return nil
-			}
-			if u, ok := dialect.ParseUsage(value); ok {
-				usage = u
-			}
-			return nil
-		})
+	usage, stated, handed := dialect.PrefillAnswer(body)
+	if !stated {
+		usage = p.usage
 	}
-	if p.target.Meets.Way != engine.ByRoom {
-		if handed = dialect.TransferParams(body); usage.CachedTokens < 0 { // the usage has it with a flag only
-			usage.CachedTokens = engine.HandedCached(handed)
-		}
+	if p.target.Meets.Way != engine.ByRoom && usage.CachedTokens < 0 { // the usage has it with a flag only
+		usage.CachedTokens = engine.HandedCached(handed)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,6 +98,18 @@ func (h *relayPrefill) serve(ctx context.Context) error {
 		p.ends(nil)
 	}
 	return nil
+}
+
+// readWhole reads an answer up to one byte more than it may have. Most say how long they are.
+func readWhole(resp *engine.RelayResponse) ([]byte, error) {
+	if resp.Length < 0 || resp.Length > maxPrefillAnswer {
+		return io.ReadAll(io.LimitReader(resp.Body, maxPrefillAnswer+1))
+	}
+	body := make([]byte, resp.Length)
+	if _, err := io.ReadFull(resp.Body, body); err != nil {
+		return nil, err
+	}
+	return body, nil
 }
 
 // read and abort implement prefill: all is read, and the end of the hand-over's context hangs up.
