@@ -318,8 +318,9 @@ type event struct {
 	version string
 }
 
-// watch watches from a version on, until the server ends it, which is no error.
-func (c *client) watch(ctx context.Context, kind Kind, selectors url.Values, version string, take func(event) error) error {
+// watch watches from a version on, until the server ends it, which is no error. It calls
+// opened when the server has accepted the watch.
+func (c *client) watch(ctx context.Context, kind Kind, selectors url.Values, version string, opened func(), take func(event) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// A watch that is silent may have been forgotten by the server, or by the network.
@@ -334,6 +335,7 @@ func (c *client) watch(ctx context.Context, kind Kind, selectors url.Values, ver
 	body, err := c.ask(ctx, kind, query)
 	if err == nil {
 		defer body.Close()
+		opened()
 		err = c.events(kind, body, func(e event) error {
 			silent.Reset(silence)
 			return take(e)

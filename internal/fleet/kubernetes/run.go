@@ -212,7 +212,14 @@ func (s *Source) follow(ctx context.Context, kind Kind, selectors url.Values) {
 				s.state(kind, errEmpty, true)
 			}
 		case watch:
-			err := s.client.watch(ctx, kind, selectors, step.version, func(e event) error {
+			// A watch that stays open works, though nothing changes.
+			var open *time.Timer
+			opened := func() {
+				if !behind {
+					open = time.AfterFunc(openFor, func() { s.state(kind, nil, false) })
+				}
+			}
+			err := s.client.watch(ctx, kind, selectors, step.version, opened, func(e event) error {
 				f.watched(e.version, map[string]int{"ADDED": 1, "DELETED": -1}[e.kind])
 				behind = false
 				s.state(kind, nil, false)
@@ -221,6 +228,9 @@ func (s *Source) follow(ctx context.Context, kind Kind, selectors url.Values) {
 				}
 				return s.send(ctx, change{kind: kind, event: e})
 			})
+			if open != nil {
+				open.Stop()
+			}
 			switch {
 			case ctx.Err() != nil:
 				return
@@ -237,6 +247,9 @@ func (s *Source) follow(ctx context.Context, kind Kind, selectors url.Values) {
 		}
 	}
 }
+
+// openFor is for how long a watch must be open, until the API server is taken to work.
+const openFor = 2 * time.Second
 
 // lostOften is after how many lost versions in a row weir reports that.
 const lostOften = 3

@@ -1,6 +1,5 @@
 // Package kubeapi is a small Kubernetes API server for tests: lists with pages, watches with
-// bookmarks, versions and 410 Gone, and faults on demand. interop/kubernetes compares its
-// answers with a kube-apiserver's.
+// bookmarks, versions and 410 Gone, and faults on demand.
 package kubeapi
 
 import (
