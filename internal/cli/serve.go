@@ -230,6 +230,7 @@ func newProcess(f *gatewayFlags, opts gateway.Options, engines []config.Engine, 
 // last, so that an address that answers belongs to a gateway that works; that of the API may
 // have been bound by somebody else.
 func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Options) ([]fleet.Member, error), served servedModels, s *streams, api net.Listener) (*process, error) {
+	keepHeapFloor()
 	opts.Log, opts.Access = f.logger(s.err), f.access(s.err)
 	certificate, err := f.certificate(opts.Log)
 	if err != nil {
