@@ -159,6 +159,10 @@ type recordFlags struct {
 	TimelineMaxSize byteSize      `placeholder:"BYTES" help:"Rename the timeline to FILE.1 before it grows beyond this size, such as 100MiB. 0 is no limit."`
 	TimelineMaxAge  time.Duration `placeholder:"DURATION" help:"Rename the timeline to FILE.1 after this time. 0 is no limit."`
 	TimelineKeep    int           `default:"5" placeholder:"N" help:"Number of renamed timelines to keep; FILE.1 is the latest (${default})."`
+	UsageLog        string        `placeholder:"FILE" help:"Append one JSON line per request with its key's name, tenant, model and tokens (docs/keys.md). SIGHUP opens the file again."`
+	UsageLogMaxSize byteSize      `placeholder:"BYTES" help:"Rename the usage log to FILE.1 before it grows beyond this size, such as 100MiB. 0 is no limit."`
+	UsageLogKeep    int           `default:"5" placeholder:"N" help:"Number of renamed usage logs to keep; FILE.1 is the latest (${default})."`
+	RelayUsage      string        `default:"auto" enum:"auto,off" placeholder:"WHEN" help:"auto asks relayed engines for the usage of streamed chats and completions (stream_options.include_usage) if there is --keys or --usage-log, and leaves it out of the answer if the caller has not asked for it. off: such a stream is counted by its events (${default})."`
 	OTLP            string        `name:"otlp" placeholder:"URL" help:"Send spans of requests to an OpenTelemetry collector over gRPC: http://HOST:4317, or https:// (docs/timeline.md). Spans join the caller's trace (traceparent)."`
 	OTLPHeaders     string        `name:"otlp-headers" env:"WEIR_OTLP_HEADERS,OTEL_EXPORTER_OTLP_HEADERS" placeholder:"NAME=VALUE,..." help:"Headers of each call to the collector, such as its key. Percent-encode special characters. Set it in the environment or the file to keep it out of the process list."`
 	OTLPShare       float64       `name:"otlp-share" default:"1" placeholder:"SHARE" help:"Share of the requests that get spans, from 0 to 1, if the caller does not decide (${default})."`
@@ -433,6 +437,15 @@ func (f *recordFlags) recorder(log *slog.Logger) (*timeline.Recorder, error) {
 		Rotation: timeline.Rotation{Size: int64(f.TimelineMaxSize), Age: f.TimelineMaxAge, Keep: f.TimelineKeep}})
 }
 
+// usage opens the usage log; nil without one.
+func (f *recordFlags) usage(log *slog.Logger) (*timeline.Recorder, error) {
+	if f.UsageLog == "" {
+		return nil, nil
+	}
+	return timeline.New(timeline.Options{File: kong.ExpandPath(f.UsageLog), Form: timeline.Usage, Keep: -1, Log: log,
+		Rotation: timeline.Rotation{Size: int64(f.UsageLogMaxSize), Keep: f.UsageLogKeep}})
+}
+
 // exporter makes what sends spans; nil without --otlp.
 func (f *recordFlags) exporter(log *slog.Logger) (*otlp.Exporter, error) {
 	if f.OTLP == "" {
@@ -460,6 +473,14 @@ func (f *recordFlags) set(o *gateway.Options) error {
 		return wrongf("--timeline-sample must be above 0 and at most 1, which writes every request")
 	case !f.written() && (f.TimelineMaxSize > 0 || f.TimelineMaxAge > 0):
 		return wrongf("--timeline-max-size and --timeline-max-age decide when a timeline is renamed: add --timeline FILE")
+	case f.UsageLogMaxSize < 0:
+		return wrongf("--usage-log-max-size must not be negative")
+	case f.UsageLogKeep < 1:
+		return wrongf("--usage-log-keep must be at least 1")
+	case f.UsageLog == "" && f.UsageLogMaxSize > 0:
+		return wrongf("--usage-log-max-size decides when a usage log is renamed: add --usage-log FILE")
+	case f.UsageLog != "" && f.written() && kong.ExpandPath(f.UsageLog) == kong.ExpandPath(f.Timeline):
+		return wrongf("--usage-log and --timeline name the same file, %s: give each its own", f.UsageLog)
 	case !(f.OTLPShare >= 0 && f.OTLPShare <= 1):
 		return wrongf("--otlp-share must be from 0 to 1")
 	case !f.written() && f.TimelineSample < 1:

@@ -34,6 +34,7 @@ type process struct {
 	changes   *changes           // nil: its engines are given once and for all
 	sources   *sources           // what else says which engines there are; nil: nothing
 	timeline  *timeline.Recorder // nil: no records are kept
+	usage     *timeline.Recorder // nil: no usage log is written
 	spans     *otlp.Exporter     // nil: there are none
 	metrics   *metrics.Metrics
 	integrity *integrity.Log
@@ -129,7 +130,7 @@ func (p *process) serve(s *signals) error {
 func (p *process) close() error {
 	p.self.close()
 	p.keys.close()
-	return errors.Join(closed(p.spans), p.timeline.Close())
+	return errors.Join(closed(p.spans), p.timeline.Close(), p.usage.Close())
 }
 
 // reloadOn reloads the process's files whenever it is asked to.
@@ -146,8 +147,8 @@ func (p *process) reloadOn(running context.Context, asked <-chan os.Signal) {
 	}
 }
 
-// reload reads the certificates and the keys again, opens the timeline's file again, and
-// prints both.
+// reload reads the certificates and the keys again, opens the files of the timeline and of
+// the usage log again, and prints each.
 func (p *process) reload() {
 	did := false
 	for _, c := range []*gateway.Certificate{p.api.certificate, p.admin.certificate} {
@@ -168,13 +169,16 @@ func (p *process) reload() {
 		did = true
 		p.keys.reload(p.log, p.say)
 	}
-	if had, err := p.timeline.Reopen(); had {
-		did = true
-		if err != nil {
-			p.log.Error("the timeline's file cannot be opened again, the old one stays", "error", err)
-			p.say("reload    the timeline's old file stays: %v", err)
-		} else {
-			p.say("reload    timeline opened again")
+	for _, f := range []struct {
+		name string
+		of   *timeline.Recorder
+	}{{"timeline", p.timeline}, {"usage log", p.usage}} {
+		had, err := f.of.Reopen()
+		if did = did || had; err != nil {
+			p.log.Error("the "+f.name+"'s file cannot be opened again, the old one stays", "error", err)
+			p.say("reload    the %s's old file stays: %v", f.name, err)
+		} else if had {
+			p.say("reload    %s opened again", f.name)
 		}
 	}
 	if p.sources != nil && p.sources.again != nil {
@@ -182,7 +186,7 @@ func (p *process) reload() {
 		return
 	}
 	if !did {
-		p.say("reload    nothing to read again: there is no certificate, keys file or timeline, and other flags change at a restart")
+		p.say("reload    nothing to read again: there is no certificate, keys file, timeline or usage log, and other flags change at a restart")
 	}
 }
 

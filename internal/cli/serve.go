@@ -58,6 +58,7 @@ func (serveCommand) Help() string {
   weir serve --engine http://a:8000 --engine http://b:8000 --policy round-robin
   weir serve --engine http://a:8000,role=prefill --engine http://b:8000,role=decode
   weir serve --engine http://a:8000 --timeline timeline.jsonl --timeline-sample 0.01
+  weir serve --engine http://a:8000 --keys keys.yaml --usage-log usage.jsonl --usage-log-max-size 100MiB
   weir serve --engine http://a:8000 --otlp http://127.0.0.1:4317
   weir serve --engine http://a:8000 --log-format json --access-log 0.01
   weir serve --engine http://a:8000 --stall-threshold 100ms --profiles-dir /var/lib/weir/profiles
@@ -281,14 +282,21 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 	if opts.Timeline != nil {
 		opts.Metrics.Timeline(opts.Timeline)
 	}
+	if opts.Usage, err = f.usage(opts.Log); err != nil {
+		return nil, errors.Join(err, opts.Timeline.Close(), closed(spans))
+	}
+	opts.Counting = f.RelayUsage == "auto" && (f.identifies() || opts.Usage != nil)
+	if opts.Usage != nil {
+		opts.Metrics.UsageLog(opts.Usage)
+	}
 	self, err := f.newWatcher(watch.Options{Registry: opts.Metrics.Registry(), Log: opts.Log, Stood: fl.Late, Limits: f.limits(f.WatchCPU),
 		Load:    func() watch.Load { return p.gateway.Load() },
 		Pending: func() int64 { return p.gateway.Pending() }})
 	if err != nil {
-		return nil, errors.Join(err, opts.Timeline.Close(), closed(spans))
+		return nil, errors.Join(err, opts.Timeline.Close(), opts.Usage.Close(), closed(spans))
 	}
 	opts.Watch = self.Watch
-	p = &process{log: opts.Log, self: self, metrics: opts.Metrics, integrity: opts.Integrity, fleet: fl, timeline: opts.Timeline, spans: spans, keys: known, settings: f.settings, started: time.Now(),
+	p = &process{log: opts.Log, self: self, metrics: opts.Metrics, integrity: opts.Integrity, fleet: fl, timeline: opts.Timeline, usage: opts.Usage, spans: spans, keys: known, settings: f.settings, started: time.Now(),
 		api:     apiListener{certificate: certificate, authorities: authorities, h2c: f.H2C},
 		admin:   adminListener{certificate: adminTLS, hosts: f.adminHosts(), pprof: f.PProf, changes: f.AdminChanges},
 		leaving: leaving{delay: f.ShutdownDelay, drain: f.DrainTimeout},

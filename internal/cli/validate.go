@@ -236,13 +236,18 @@ func (v *validation) folders(c *serveCommand, p *serveParts) {
 
 // outputs looks for the folders of files that will be written.
 func (v *validation) outputs(c *serveCommand) {
-	if c.Timeline == "" || c.Timeline == "off" {
-		return
-	}
-	dir := filepath.Dir(kong.ExpandPath(c.Timeline))
-	if info, err := os.Stat(dir); err != nil {
-		v.problem("timeline", fmt.Errorf("--timeline %s: %w", c.Timeline, err), -1)
-	} else if !info.IsDir() {
-		v.problem("timeline", fmt.Errorf("--timeline %s: %s is no folder", c.Timeline, dir), -1)
+	for _, f := range []struct {
+		flag, file string
+		written    bool
+	}{{"timeline", c.Timeline, c.written()}, {"usage-log", c.UsageLog, c.UsageLog != ""}} {
+		if !f.written {
+			continue
+		}
+		dir := filepath.Dir(kong.ExpandPath(f.file))
+		if info, err := os.Stat(dir); err != nil {
+			v.problem(f.flag, fmt.Errorf("--%s %s: %w", f.flag, f.file, err), -1)
+		} else if !info.IsDir() {
+			v.problem(f.flag, fmt.Errorf("--%s %s: %s is no folder", f.flag, f.file, dir), -1)
+		}
 	}
 }

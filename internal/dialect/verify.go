@@ -13,6 +13,15 @@ type Verifiable interface {
 	Verify(h *Head, engine infer.Verify) (body *Asked, v Verifier, why string)
 }
 
+// Counted is an Endpoint whose relayed streams state what they used only if the request asks
+// for it.
+type Counted interface {
+	Endpoint
+	// Count gives the body that asks for it, and the Verifier that takes out of the stream
+	// what the caller did not ask for. It gives nil if the caller asks for it too.
+	Count(h *Head) (body *Asked, v Verifier)
+}
+
 // Verifier verifies a stream. It is shown what an Inspector found in order, and is used
 // by one goroutine, not again after an error.
 type Verifier interface {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weir/internal/dialect"
+	"weir/internal/gateway/answer"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -186,7 +187,7 @@ func (x *exchange) record() {
 		}
 	})
 	rec.Outcome = x.err.Outcome()
-	x.settleSpending(used)
+	x.guarded(func() { x.settleUsage(used) })
 	if x.err != nil {
 		rec.Code, rec.Message = x.err.Code.String(), x.err.Message
 		if x.err.Code == infer.CodeInternal || x.err.Code == infer.CodeIntegrity {
@@ -207,17 +208,37 @@ func (x *exchange) record() {
 	if x.g.opts.Timeline != nil {
 		x.guarded(func() { x.g.opts.Timeline.Add(rec) })
 	}
+	if x.refused != nil {
+		return // it was nobody's
+	}
+	x.guarded(func() { x.g.opts.Metrics.Used(rec) })
+	if x.g.opts.Usage != nil {
+		x.guarded(func() { x.g.opts.Usage.Add(rec) })
+	}
 }
 
-// settleSpending corrects what was charged to the caller's key. used says that the record has the tokens
-// that the request used; otherwise they are those that came, and none if no engine
-// answered.
-func (x *exchange) settleSpending(used bool) {
-	switch {
-	case x.rec.FirstReceived == 0 && x.rec.Outcome != infer.Finished:
+// settleUsage records what the request used, and corrects what was charged to the caller's key.
+// stated says that the record has the answer's tokens; otherwise they are those that came, and
+// none if no engine answered.
+func (x *exchange) settleUsage(stated bool) {
+	rec := x.rec
+	if rec.FirstReceived == 0 && rec.Outcome != infer.Finished {
 		x.spends.settle(0)
-	case used:
-		x.spends.settle(x.rec.PromptTokens + x.rec.CompletionTokens)
+		return
+	}
+	relayed, _ := x.answer.(*answer.Relayed)
+	if stated {
+		rec.Used = trace.Used{Prompt: rec.PromptTokens, Cached: rec.CachedTokens, Completion: rec.CompletionTokens}
+	}
+	if relayed != nil && (!stated || rec.Outcome != infer.Finished) && relayed.Events() > rec.Used.Completion {
+		// The engine has not stated its counts, or not their last.
+		rec.Used.Completion, rec.Used.Estimated = relayed.Events(), true
+		if rec.Used.Prompt == 0 {
+			rec.Used.Prompt = x.footprint.length()
+		}
+	}
+	if stated || rec.Used.Estimated {
+		x.spends.settle(rec.Used.Prompt + rec.Used.Completion)
 	}
 }
 

@@ -53,6 +53,12 @@ type Options struct {
 	Models map[string]*model.Folder
 	// Timeline takes the records of ended requests; nil keeps none.
 	Timeline *timeline.Recorder
+	// Usage takes the records of ended requests of known callers, for the usage log; nil
+	// writes none.
+	Usage *timeline.Recorder
+	// Counting has relayed engines state the usage of streams whose callers do not ask for
+	// it, and takes it out of the answers.
+	Counting bool
 	// Spans receives the records of ended requests that are part of a trace. If it is
 	// nil, engines receive the trace context of callers unchanged.
 	Spans interface{ Add(*trace.Record) }

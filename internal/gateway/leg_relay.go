@@ -92,8 +92,8 @@ func (l *relayLeg) expect() {
 }
 
 // ask returns the body to send to the engine. It is the caller's body with the engine's
-// name for the model, with the fields that verification of a stream needs, and for a
-// decode half with the fields by which it meets the prefill half.
+// name for the model, with the fields that verification of a stream needs or that make it
+// state its usage, and for a decode half with the fields by which it meets the prefill half.
 func (l *relayLeg) ask(q *request, path string) []byte {
 	var asked *dialect.Asked
 	e, ok := q.endpoint.(dialect.Verifiable)
@@ -109,6 +109,11 @@ func (l *relayLeg) ask(q *request, path string) []byte {
 			asked = nil
 		}
 	}
+	if c, ok := q.endpoint.(dialect.Counted); ok && l.verifier == nil && q.head.Stream && l.g.opts.Counting {
+		if counting, v := c.Count(q.head); v != nil {
+			asked, l.verifier = counting, &counted{v, l.why}
+		}
+	}
 	asked = q.salted(asked, l.target.Engine, path)
 	if l.partner != nil {
 		if asked == nil {
@@ -121,6 +126,15 @@ func (l *relayLeg) ask(q *request, path string) []byte {
 	}
 	return asked.Splice(l.target.Model)
 }
+
+// counted is a Verifier that only has the stream state its usage.
+type counted struct {
+	dialect.Verifier
+	why string // the stream is not verified, in a word
+}
+
+// Verified implements dialect.Verifier.
+func (c *counted) Verified() (ok bool, why string) { return false, c.why }
 
 // verified reports whether a stream that ended whole was verified, and if not, why.
 func (l *relayLeg) verified() (ok bool, why string) {

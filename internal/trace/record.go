@@ -25,6 +25,7 @@ type Record struct {
 
 	PromptTokens, CompletionTokens, CachedTokens int
 	BytesIn                                      int64
+	Used                                         Used
 
 	Arrival, Received, Decoded, Rendered int64
 	TokenizeStart, TokenizeEnd           int64
@@ -45,6 +46,16 @@ type Record struct {
 	PendingAtArrival, PendingAtFirstToken int
 
 	Stalls []Stall // that the request lived through
+}
+
+// Used is what a request counts as used by its tenant: the tokens of an answer that came from an
+// engine, whole or not. A request without output uses nothing. A prompt counts once, also where
+// a second engine computed it again.
+type Used struct {
+	Prompt, Cached, Completion int
+	// Estimated is set for a relayed answer whose engine has not stated its last counts:
+	// the prompt is estimated by its size, and the completion is the events that came.
+	Estimated bool
 }
 
 // Attempt is one try at one engine, or one prefill/decode pair.

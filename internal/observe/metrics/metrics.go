@@ -53,6 +53,7 @@ type Metrics struct {
 	continuations continuations
 	receiving     *receiving
 	models        names
+	usage         usage
 	// reloads and reloaded describe readings of the configuration, if it can be read again.
 	reloads  *prometheus.CounterVec
 	reloaded prometheus.Gauge
@@ -122,6 +123,7 @@ func New() *Metrics {
 	m.pair = newPairSeries(histogram)
 	m.choices = newChoices(counter, histogram)
 	m.continuations = newContinuations(m.registry, counter, histogram)
+	m.usage = newUsage(counter)
 	m.receiving = newReceiving()
 	m.registry.MustRegister(m.receiving)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -79,7 +79,7 @@ func mendEnd(f *os.File, path string) error {
 	}
 	tail = tail[bytes.LastIndexByte(tail, '\n')+1:]
 	if n := min(len(tail), len(lineBegins)); string(tail[:n]) != lineBegins[:n] {
-		return fmt.Errorf("%s is not a timeline, because its last line has no end; name another file", path)
+		return fmt.Errorf("%s is no file of records, because its last line has no end; name another file", path)
 	}
 	if len(tail) == 0 {
 		return nil

@@ -1,11 +1,11 @@
 // Package timeline keeps and exports the records of package trace: one JSON line per
 // request in a file, and in memory the latest ones, the slow and the failed of the last
-// minutes, and a fair sample of the rest ([Shelves]). [Recorder.Search] queries them.
+// minutes, and a fair sample of the rest ([Shelves]). [Recorder.Search] queries them. [Usage] is
+// another form of the file: what each request used.
 package timeline
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -28,7 +28,10 @@ type Options struct {
 	// Share is how much of the finished, rejected and cancelled requests' records the file
 	// gets, between 0 and 1; 0 means all. It gets all that failed.
 	Share float64
-	// Keep is how many of the latest records stay in memory; 0 means 1024.
+	// Form is what the lines are; the zero value is the timeline's.
+	Form Form
+	// Keep is how many of the latest records stay in memory; 0 means 1024, and a negative
+	// number keeps none, for a Recorder that only writes its file.
 	Keep int
 	// Shelves define which other records stay there.
 	Shelves Shelves
@@ -42,6 +45,15 @@ type Options struct {
 	open func(path string, mode os.FileMode) (disk, error) // nil means appendTo
 }
 
+// Form is what a Recorder writes of each record.
+type Form struct {
+	// Name is what the log calls the file.
+	Name string
+	// Append appends a line without its end. The line begins with the request's id, as lineBegins
+	// has it.
+	Append func(dst []byte, r *trace.Record, bootID string) []byte
+}
+
 // Recorder takes finished records. Its one goroutine encodes and writes them, so that the
 // request path pays only for a channel send. A nil Recorder keeps no records.
 type Recorder struct {
@@ -53,10 +65,12 @@ type Recorder struct {
 	err     error         // of closing the file; to be read when done is closed
 	log     *slog.Logger
 	boot    string
+	form    Form
 	written atomic.Uint64
 	dropped atomic.Uint64
 
 	share float64
+	keeps bool // records stay in memory
 
 	mu     sync.Mutex
 	kept   kept
@@ -69,6 +83,9 @@ type Recorder struct {
 func New(opts Options) (*Recorder, error) {
 	if opts.Keep == 0 {
 		opts.Keep = 1024
+	}
+	if opts.Form.Append == nil {
+		opts.Form = Form{Name: "timeline", Append: Append}
 	}
 	if opts.Queue == 0 {
 		opts.Queue = 8192
@@ -86,8 +103,10 @@ func New(opts Options) (*Recorder, error) {
 		done:    make(chan struct{}),
 		log:     opts.Log,
 		boot:    trace.BootID(),
+		form:    opts.Form,
 		share:   opts.Share,
-		kept:    newKept(opts.Keep, opts.Shelves),
+		keeps:   opts.Keep > 0,
+		kept:    newKept(max(0, opts.Keep), opts.Shelves),
 
 		followers: map[*follower]struct{}{},
 	}
@@ -97,7 +116,7 @@ func New(opts Options) (*Recorder, error) {
 	}
 	r.file = &file{path: opts.File, rotation: opts.Rotation, open: opts.open}
 	if err := r.file.reopen(0o600); err != nil {
-		return nil, fmt.Errorf("timeline: %w", err)
+		return nil, fmt.Errorf("%s: %w", opts.Form.Name, err)
 	}
 	go r.write()
 	return r, nil
@@ -111,8 +130,10 @@ func (r *Recorder) Add(rec *trace.Record) {
 		r.dropped.Add(1)
 		return
 	}
-	r.kept.add(rec)
-	r.tell(rec)
+	if r.keeps {
+		r.kept.add(rec)
+		r.tell(rec)
+	}
 	if r.file == nil || r.share > 0 && !fails(rec) && rand.Float64() >= r.share {
 		return
 	}
@@ -174,7 +195,7 @@ func (r *Recorder) Reopen() (bool, error) {
 	case r.reopen <- result:
 		return true, <-result
 	case <-r.done:
-		return true, errors.New("timeline: it is closed")
+		return true, fmt.Errorf("%s: it is closed", r.form.Name)
 	}
 }
 
@@ -240,7 +261,7 @@ type writer struct {
 
 // add takes a record into the lines to write.
 func (w *writer) add(rec *trace.Record) {
-	w.file.pending = append(Append(w.file.pending, rec, w.boot), '\n')
+	w.file.pending = append(w.form.Append(w.file.pending, rec, w.boot), '\n')
 	if w.file.full() {
 		w.flush(false)
 	}
@@ -256,15 +277,15 @@ func (w *writer) flush(now bool) {
 	w.written.Add(lines)
 	w.tried = time.Now()
 	if stuck := w.file.stuck; stuck != nil && !w.stuck {
-		w.log.Error("the timeline's file cannot be put aside, and grows on", "file", w.file.path, "error", stuck)
+		w.log.Error("the "+w.form.Name+"'s file cannot be put aside, and grows on", "file", w.file.path, "error", stuck)
 	}
 	w.stuck = w.file.stuck != nil
 	switch {
 	case err != nil && w.failed == nil:
 		w.dropped = w.Dropped()
-		w.log.Error(fmt.Sprintf("the timeline cannot be written; up to %d records wait until it can be, further ones are dropped", cap(w.queue)), "file", w.file.path, "error", err)
+		w.log.Error(fmt.Sprintf("the %s cannot be written; up to %d records wait until it can be, further ones are dropped", w.form.Name, cap(w.queue)), "file", w.file.path, "error", err)
 	case err == nil && w.failed != nil:
-		w.log.Warn("the timeline is written again", "file", w.file.path, "dropped", w.Dropped()-w.dropped)
+		w.log.Warn("the "+w.form.Name+" is written again", "file", w.file.path, "dropped", w.Dropped()-w.dropped)
 	}
 	w.failed = err
 }
@@ -289,9 +310,9 @@ func (w *writer) end() error {
 	err := w.file.disk.Close()
 	switch {
 	case lost > 0:
-		return fmt.Errorf("timeline: %d records were not written: %w", lost, cmp.Or(w.failed, err))
+		return fmt.Errorf("%s: %d records were not written: %w", w.form.Name, lost, cmp.Or(w.failed, err))
 	case err != nil:
-		return fmt.Errorf("timeline: %w", err)
+		return fmt.Errorf("%s: %w", w.form.Name, err)
 	}
 	return nil
 }
