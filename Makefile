@@ -102,7 +102,7 @@ vet: ## go vet
 	$(GO) vet ./...
 	$(GO) vet -tags measure ./test/e2e/measure
 	$(GO) vet -tags interop ./interop/...
-	$(GO) vet -tags interop_engines ./interop/real
+	$(GO) vet -tags interop_engines ./interop/real ./interop/kubernetes
 	$(GO) vet -tags interop_clients ./interop/released
 
 .PHONY: staticcheck
@@ -288,6 +288,12 @@ $(REAL)/.done: interop/real/requirements.txt interop/real/nixl.txt
 .PHONY: interop-engines
 interop-engines: interop-setup $(VENV)/.done interop/clients/node_modules/.done $(REAL)/.done $(RELEASED)/.done interop/released/node/node_modules/.done ## test against vLLM and transformers as released, on the CPU, and clients as released before that vLLM (slow; 6 GB of packages in .venv/real, and those of interop and interop-clients)
 	WEIR_REAL_VENV=$(abspath $(REAL)) WEIR_RELEASED=$(abspath $(RELEASED)) $(INTEROPENV) $(GO) test -tags interop_engines -count=1 -v -timeout 90m ./interop/real
+	$(MAKE) interop-kubernetes
+
+.PHONY: interop-kubernetes
+interop-kubernetes: ## test against Kubernetes' own API server, built from its Go modules (the first time ten minutes)
+	$(GO) build -C interop/kubernetes/apiserver -trimpath -ldflags='-s -w' -o $(CURDIR)/bin/apiserver .
+	WEIR_APISERVER=$(CURDIR)/bin/apiserver $(GO) test -tags interop_engines -count=1 -v ./interop/kubernetes
 
 .PHONY: clean
 clean: ## remove what was built or set up
