@@ -78,9 +78,11 @@ def client(key="none", certificate=None):
     if certificate:
         path = args.certificates + "/" + certificate
         context.load_cert_chain(path + ".pem", path + ".key")
-    http_client = openai.DefaultHttpxClient(verify=context)
-    without = {"Authorization": openai.Omit()} if certificate else None  # a key comes before a certificate
-    return openai.OpenAI(base_url=args.base_url + "/v1", api_key=key, max_retries=0, timeout=60, http_client=http_client, default_headers=without)
+    hooks = {}
+    if certificate:  # the client wants a key, and one would come before the certificate
+        hooks = {"request": [lambda request: request.headers.pop("Authorization")]}
+    http_client = openai.DefaultHttpxClient(verify=context, event_hooks=hooks)
+    return openai.OpenAI(base_url=args.base_url + "/v1", api_key=key, max_retries=0, timeout=60, http_client=http_client)
 
 
 def chat(c):
