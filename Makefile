@@ -180,12 +180,12 @@ nginx:
 	@command -v nginx >/dev/null || { [ "$$(id -u)" = 0 ] && $(AGAIN) apt-get update -q && $(AGAIN) apt-get install -qy --no-install-recommends nginx-light; } || \
 	  echo "no nginx: its rows will say so (apt-get install nginx-light)"
 
-.PHONY: metrics-doc
-metrics-doc: ## write docs/metrics.md from what a gateway registers
-	$(GO) test ./internal/cli -run '^TestMetricsDocument$$' -count=1 -rewrite $(ADVICE)
+.PHONY: docs
+docs: ## write docs/metrics.md and docs/reference from the code
+	$(GO) test ./internal/cli -run '^Test(Metrics|Reference)Document$$' -count=1 -rewrite $(ADVICE)
 
 .PHONY: generate
-generate: page metrics-doc ## regenerate the plane's Go code from its protocol, the operators' page from its sources, and docs/metrics.md
+generate: page docs ## regenerate the plane's Go code from its protocol, the operators' page from its sources, and the generated pages of docs/
 	$(TOOL) buf lint
 	$(TOOL) buf generate --template tools/buf.gen.yaml
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net"
 	"net/http"
@@ -64,30 +65,11 @@ func (p *process) adminHandler(stopping context.Context) http.Handler {
 			h(w, r)
 		})
 	}
-	for _, pattern := range page.Patterns {
-		within(pattern, page.Serve)
+	routes := p.adminRoutes(stopping)
+	for _, pattern := range slices.Sorted(maps.Keys(routes)) {
+		within(pattern, routes[pattern])
 	}
-	within("GET /metrics", p.metrics.Handler().ServeHTTP)
-	within("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	within("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { p.ready(w, stopping) })
-	within("GET /engines", p.engines)
-	within("GET /live", p.live)
-	within("GET /config", func(w http.ResponseWriter, _ *http.Request) { writeView(w, p.inForce()) })
-	handle("GET /timeline", p.follow)
-	within("GET /timeline/{id}", p.request)
-	within("GET /requests", p.requests)
-	within("GET /records", p.records)
-	within("GET /stages", p.stages)
-	within("GET /admin/integrity", p.integrityFailures)
-	within("POST /admin/why", p.why)
-	for pattern, h := range p.self.Handlers() {
-		within(pattern, h)
-	}
-	if p.changes != nil {
-		for pattern, h := range p.changeRoutes() {
-			within(pattern, h)
-		}
-	}
+	handle(followPattern, p.follow)
 	within("/", func(w http.ResponseWriter, r *http.Request) { nothingAt(w, r, paths) })
 	if !p.admin.pprof {
 		within("/debug/pprof/", func(w http.ResponseWriter, _ *http.Request) {
@@ -106,6 +88,36 @@ func (p *process) adminHandler(stopping context.Context) http.Handler {
 		})
 	}
 	return mux
+}
+
+// followPattern is the pattern of the route whose answer has no end.
+const followPattern = "GET /timeline"
+
+// adminRoutes returns the handlers of the admin listener that answer in one go, by the patterns
+// of http.ServeMux. Go's profiles are not among them.
+func (p *process) adminRoutes(stopping context.Context) map[string]http.HandlerFunc {
+	routes := map[string]http.HandlerFunc{
+		"GET /metrics":         p.metrics.Handler().ServeHTTP,
+		"GET /healthz":         func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") },
+		"GET /readyz":          func(w http.ResponseWriter, _ *http.Request) { p.ready(w, stopping) },
+		"GET /engines":         p.engines,
+		"GET /live":            p.live,
+		"GET /config":          func(w http.ResponseWriter, _ *http.Request) { writeView(w, p.inForce()) },
+		"GET /timeline/{id}":   p.request,
+		"GET /requests":        p.requests,
+		"GET /records":         p.records,
+		"GET /stages":          p.stages,
+		"GET /admin/integrity": p.integrityFailures,
+		"POST /admin/why":      p.why,
+	}
+	for _, pattern := range page.Patterns {
+		routes[pattern] = page.Serve
+	}
+	maps.Copy(routes, p.self.Handlers())
+	if p.changes != nil {
+		maps.Copy(routes, p.changeRoutes())
+	}
+	return routes
 }
 
 // nothingAt answers that a path does not exist, and lists those that do.

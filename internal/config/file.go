@@ -140,7 +140,7 @@ func mappingValue(key string, n ast.Node) (string, error) {
 	fields := map[string][]string{}
 	known := map[string][]string{
 		"engine": slices.Concat([]string{"kind", "url"}, engineFields),
-		"model":  {"name", "dir", "alias", "lora", "tool-parser", "reasoning-parser", "max-tokens", "max-n", "policy", "isolation"},
+		"model":  slices.Concat([]string{"name", "dir"}, modelOptions),
 	}[key]
 	if known == nil {
 		return "", fmt.Errorf("line %d: key %q does not take a mapping", line(n), key)
@@ -191,7 +191,7 @@ func mappingValue(key string, n ast.Node) (string, error) {
 			b.WriteString("," + field + "=" + v)
 		}
 	}
-	for _, field := range []string{"tool-parser", "reasoning-parser", "max-tokens", "max-n", "policy", "isolation"} {
+	for _, field := range modelOptions[2:] { // these have one value each
 		if v := first(field); v != "" {
 			b.WriteString("," + field + "=" + v)
 		}

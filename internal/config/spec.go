@@ -69,7 +69,6 @@ const (
 	eachOrLoopback = "each+loopback"
 )
 
-// Kinds are the engine kinds that can be given.
 var kinds = []string{"auto", "openai", "sglang", "sglang-ipc", "vllm", "vllm-core", "weir"}
 
 // ParseEngine reads an engine's specification.
@@ -153,10 +152,7 @@ func ParseEngine(s string) (Engine, error) {
 				return Engine{}, fmt.Errorf("engine %q: untried=%s: want true or false", s, value)
 			}
 		default:
-			known := slices.Concat(nameOptions, options[kind], shareOptions, halves[kind])
-			if kind != "openai" { // whose prompts have no ids here
-				known = append(known, eventOptions...)
-			}
+			known := EngineOptions(kind)
 			switch {
 			case slices.Contains(halves[kind], key):
 				err = e.Halves.option(key, value)
@@ -205,6 +201,24 @@ var options = map[string][]string{
 	"vllm-core":  {"dp", "lockstep", "priority", "speculative"},
 	"sglang-ipc": {"untried"},
 }
+
+// Kinds returns the kinds of engines that can be given.
+func Kinds() []string { return slices.Clone(kinds) }
+
+// EngineOptions returns the options of an engine of the kind.
+func EngineOptions(kind string) []string {
+	all := slices.Concat(nameOptions, options[kind], shareOptions, halves[kind])
+	if kind != "openai" { // whose prompts have no ids here
+		all = append(all, eventOptions...)
+	}
+	return all
+}
+
+// modelOptions are the options of a model.
+var modelOptions = []string{"alias", "lora", "tool-parser", "reasoning-parser", "max-tokens", "max-n", "policy", "isolation"}
+
+// ModelOptions returns the options of a model.
+func ModelOptions() []string { return slices.Clone(modelOptions) }
 
 // endpoint checks that a value is a ZeroMQ endpoint. Its host may be left to the engine.
 func endpoint(key, value string) error {
