@@ -74,7 +74,11 @@ func (c *serveCommand) Run(k *kong.Context, s *streams) error {
 	signals := s.signals()
 	defer signals.stop()
 	c.settings = flagsOf(k)
+	loaded := ifSlow(func() {
+		sayLine(s.out, "loading   the folders of models (%s); weir listens after that", strings.Join(c.Model, "; "))
+	})
 	parts, problems := c.judge(false)
+	loaded()
 	if problems != nil {
 		return errors.Join(problems...)
 	}

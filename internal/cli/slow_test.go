@@ -1,0 +1,25 @@
+package cli
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// What takes longer than a second is reported once, and what is quick is not.
+func TestIfSlow(t *testing.T) {
+	for _, c := range []struct {
+		took time.Duration
+		want int
+	}{{slowAfter - time.Millisecond, 0}, {slowAfter + time.Millisecond, 1}, {time.Hour, 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			reports := 0
+			stop := ifSlow(func() { reports++ })
+			time.Sleep(c.took)
+			stop()
+			if reports != c.want {
+				t.Errorf("%v: %d reports, want %d", c.took, reports, c.want)
+			}
+		})
+	}
+}
