@@ -17,13 +17,8 @@ func (e Endpoint) Count(h *dialect.Head) (*dialect.Asked, dialect.Verifier) {
 	}
 	var options []byte
 	for _, f := range h.Fields {
-		if f.Name != "stream_options" {
-			continue
-		}
-		if value := h.Body[f.Start:f.End]; dialect.KindOf(value) == '{' {
+		if value := h.Body[f.Start:f.End]; f.Name == "stream_options" && dialect.KindOf(value) == '{' {
 			options = value
-		} else if dialect.KindOf(value) != 'n' {
-			return nil, nil // the engine refuses it
 		}
 	}
 	wanted, rest := usageWanted(options)

@@ -56,7 +56,6 @@ func TestCountedRequest(t *testing.T) {
 		`{"model":"m","stream":true,"stream_options":{"include_usage":false}}`:      `"stream_options":{"include_usage":true}`,
 		`{"model":"m","stream":true,"stream_options":{"include_obfuscation":true}}`: `"stream_options":{"include_usage":true,"include_obfuscation":true}`,
 		`{"model":"m","stream":true,"stream_options":{"include_usage":true}}`:       "",
-		`{"model":"m","stream":true,"stream_options":7}`:                            "",
 	} {
 		h, err := Chat.ParseHead([]byte(body))
 		if err != nil {
