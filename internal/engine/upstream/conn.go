@@ -30,7 +30,6 @@ type conn struct {
 	keep     time.Duration // how long the engine keeps it; 0: it did not say
 	rested   time.Duration // for which it was idle when it was taken out of the pool
 	open     bool          // what usable has found
-	next     [1]byte       // what it has peeked at
 	acked    uint64        // bytes that the engine had when it was taken out of the pool; 0: unknown
 	up       upload        // the request on its way
 	in       arrival       // what is being read
@@ -211,8 +210,7 @@ func (c *conn) usable() bool {
 
 // peek looks at what usable asks. It never waits.
 func (c *conn) peek(fd uintptr) bool {
-	_, _, err := unix.Recvfrom(int(fd), c.next[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-	if c.open = err == unix.EAGAIN || err == unix.EINTR; c.open {
+	if c.open, _ = sock.TryPeek(int(fd)); c.open {
 		c.acked, _ = sock.Acknowledged(int(fd))
 	}
 	return true

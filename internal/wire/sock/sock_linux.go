@@ -19,6 +19,24 @@ func TryRead(fd int, p []byte) (n int, err error) {
 	return call(syscall.SYS_RECVFROM, fd, p)
 }
 
+// TryPeek reports what a socket's next read would: whether a byte has come, or the end of the
+// peer's side. It reads nothing. waits is true if the read would wait.
+func TryPeek(fd int) (waits bool, err error) {
+	var next [1]byte
+	for {
+		_, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&next[0])), 1, flags|syscall.MSG_PEEK, 0, 0)
+		switch errno {
+		case 0:
+			return false, nil
+		case syscall.EINTR:
+		case syscall.EAGAIN:
+			return true, nil
+		default:
+			return false, errno
+		}
+	}
+}
+
 // TryWrite writes as much as the socket takes at once: n is -1 when that is
 // nothing. The error is a system call's.
 func TryWrite(fd int, p []byte) (n int, err error) {

@@ -200,3 +200,38 @@ func TestReads(t *testing.T) {
 		t.Error("what has no socket was not given back as it is")
 	}
 }
+
+// A peek tells whether a read would wait, takes nothing and allocates nothing.
+func TestTryPeek(t *testing.T) {
+	fd, other := pair(t)
+	if waits, err := TryPeek(fd); !waits || err != nil {
+		t.Fatalf("nothing there: %t, %v", waits, err)
+	}
+	if n := testing.AllocsPerRun(100, func() { _, _ = TryPeek(fd); Acknowledged(fd) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if _, err := other.Write([]byte("a")); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, fd, 1); string(got) != "a" {
+		t.Fatalf("%q", got)
+	}
+	if waits, err := TryPeek(fd); !waits || err != nil {
+		t.Fatalf("all was read: %t, %v", waits, err)
+	}
+	other.Close()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		waits, err := TryPeek(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !waits {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the end of the peer's side was not seen within a minute")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
