@@ -133,7 +133,7 @@ var errSignature = errors.New("not verified")
 
 // VerifySignature implements oidc.KeySet.
 func (s *signer) VerifySignature(_ context.Context, token string) ([]byte, error) {
-	jws, err := jose.ParseSigned(token, s.issuer.algs)
+	jws, err := jose.ParseSignedCompact(token, s.issuer.algs)
 	if err != nil || len(jws.Signatures) != 1 {
 		s.err = refuse(malformed, "the token is no JWT with one signature")
 		return nil, errSignature
