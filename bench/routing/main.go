@@ -1,5 +1,5 @@
-// Command routing replays workloads through fleets of simulated engines under weir's
-// policies and those that others publish, and writes the table of this folder.
+// Command routing replays workloads through fleets of simulated engines, under weir's
+// policies and under published ones, and writes the table of this folder.
 //
 //	go run ./bench/routing -o bench/routing/table.md
 //	go run ./bench/routing -queue -o bench/routing/queue.md
@@ -7,11 +7,11 @@
 //	go run ./bench/routing -only 'chat.*0\.95'
 //	go run ./bench/routing -check bench/routing/part.json
 //
-// A cell is a workload at a utilisation, with a number of gateways and an age of what
-// they and the engines tell each other, with stamps or without. In each, cost is held
-// against the reference that is best there: a figure is lost where it is worse by more
-// than 5 % (and 1 ms) and the 95 % interval of the paired difference over the seeds
-// leaves out less.
+// A cell is a workload at a utilisation, with a number of gateways, an age of the
+// reports between gateways and engines, and with stamps or without. Each cell compares
+// cost with the reference that is best there. A figure is lost if it is worse by more
+// than 5 % (and 1 ms), and the 95 % interval of the paired difference over the seeds
+// lies above that bound.
 package main
 
 import (
@@ -33,7 +33,7 @@ import (
 	"weir/internal/workload"
 )
 
-// load is a workload and the fleet that it is for.
+// load is a workload and its fleet.
 type load struct {
 	key, name, settings string
 	engines, kv         int
@@ -41,8 +41,8 @@ type load struct {
 	caches              []int  // tokens of each engine's KV cache where they are unlike
 }
 
-// Rates are about what the fleets can do, so that a utilisation spreads the workload
-// over some minutes, of which sessions take a small part.
+// Rates are near the capacity of the fleets. So a utilisation spreads the workload over
+// some minutes, and a session takes a small part of them.
 var loads = []load{
 	{"chat", "chat: 8 system prompts of 2k, sessions of 1 to 8 turns", "rate=8,turns=uniform(1,8),think=5s,duration=150s,input=lognormal(600,600),output=lognormal(200,150),prefix=2000,groups=8", 4, 400_000, "", nil},
 	{"agents", "agents: 3 prompts of 4k, 1 to 4 calls at once", "rate=5,turns=uniform(1,6),branch=uniform(1,4),think=1s,duration=150s,input=lognormal(1500,2500),output=lognormal(80,80),prefix=4000,groups=3", 4, 400_000, "", nil},
@@ -59,14 +59,14 @@ type setting struct {
 	stamps      bool
 }
 
-// settings are thinned: every utilisation with one gateway that sees everything, and of
-// several gateways, ages and engines without stamps those that are named.
+// settings are not the full grid. They have every utilisation with one gateway that sees
+// everything, and a few cells with several gateways, with ages and without stamps.
 var settings = []setting{
 	{0.5, 1, 0, true}, {0.5, 4, 100 * time.Millisecond, false}, {0.8, 1, 0, true}, {0.95, 1, 0, true}, {1.1, 1, 0, true},
 	{0.8, 1, 0, false}, {0.5, 2, time.Second, false}, {0.5, 2, 10 * time.Millisecond, false}, {0.5, 4, time.Second, false},
 }
 
-// ask is what is asked for on the command line.
+// ask has the choices of the command line.
 type ask struct {
 	seeds    int
 	trace    string
@@ -77,14 +77,14 @@ type ask struct {
 	first    uint64 // seed
 }
 
-// field is who is compared: the best of the rivals is the one to be beaten.
+// field has the policies that are compared: ours must beat the best of the rivals.
 type field struct {
 	ours   string
 	rivals []string
-	beside []string // that run as well, and are no rivals
+	beside []string // run as well, but are no rivals
 }
 
-// pushed has every policy as it is published: each request is given to an engine at once.
+// pushed has every policy as it is published: a request goes to an engine at once.
 func pushed() field { return field{ours: "cost", rivals: others()} }
 
 // behind has cost behind the queue, and the references both ways.
@@ -154,7 +154,7 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// others are the references, and what weir has besides cost and session.
+// others returns the references, and weir's policies besides cost and session.
 func others() (names []string) {
 	for _, name := range balance.Names() {
 		if name != "cost" && name != "session" {
@@ -167,11 +167,11 @@ func others() (names []string) {
 	return names
 }
 
-// figures are what is compared; of each, less is better.
+// figures are the compared figures. A smaller value is better in each.
 var figures = []struct {
 	name string
 	of   func(r *fleetsim.Report) float64
-	atMS float64 // what a difference must exceed besides 5 %
+	atMS float64 // a difference must exceed this, besides 5 %
 }{
 	{"TTFT p50", func(r *fleetsim.Report) float64 { return r.TTFT.P50 }, 1},
 	{"TTFT p99", func(r *fleetsim.Report) float64 { return r.TTFT.P99 }, 1},
@@ -191,7 +191,7 @@ func (c *cell) key() string {
 	return fmt.Sprintf("%s %g %d %v %v", c.load.key, c.utilisation, c.gateways, c.age, c.stamps)
 }
 
-// cells calls do with each cell that is asked for.
+// cells calls do with each cell that a chooses.
 func cells(a ask, policies func(seed int, runs map[string][]*fleetsim.Report) []string, do func(c *cell)) error {
 	all := loads
 	if a.trace != "" {
@@ -254,12 +254,12 @@ func cells(a ask, policies func(seed int, runs map[string][]*fleetsim.Report) []
 	return nil
 }
 
-// contenders are how many of the references go on after the first seed, of the best in
-// each figure.
+// contenders is the number of references that go on after the first seed: the best ones
+// in each figure.
 const contenders = 2
 
-// further are the policies that are run with a seed: all with the first, then ours and
-// the references that may be the best.
+// further returns the policies to run with a seed: all policies with the first seed, then
+// ours and the references that may be the best.
 func (who *field) further(seed int, runs map[string][]*fleetsim.Report) []string {
 	names := append([]string{who.ours}, who.beside...)
 	if seed == 0 {
@@ -274,7 +274,7 @@ func (who *field) further(seed int, runs map[string][]*fleetsim.Report) []string
 	return slices.Compact(names)
 }
 
-// captured is NaN where the oracle reuses next to nothing.
+// captured returns NaN if the oracle reuses next to nothing.
 func captured(runs, oracle []*fleetsim.Report) float64 {
 	hits := func(r *fleetsim.Report) float64 { return r.HitRate }
 	if mean(oracle, hits) < 0.001 {
@@ -294,11 +294,11 @@ func (l *load) String() string { return fmt.Sprintf("%s (%d x %dk KV)", l.name, 
 // verdict is one figure of a cell.
 type verdict struct {
 	cost, best, oracle float64
-	by                 string // whose best is
+	by                 string // the policy that reached best
 	lost               bool
 }
 
-// judge holds our figures against the best rival's that was run with every seed.
+// judge compares our figures with those of the best rival that ran with every seed.
 func (c *cell) judge() (all []verdict) {
 	for _, f := range figures {
 		v := verdict{cost: mean(c.runs[c.ours], f.of), best: math.Inf(1), oracle: mean(c.runs[fleetsim.Oracle], f.of)}
@@ -369,7 +369,7 @@ func table(w io.Writer, a ask) error {
 	return nil
 }
 
-// portion writes a share; where there is nothing to have a share of it is NaN.
+// portion writes a share. A share of nothing is NaN.
 func portion(v float64) string {
 	if math.IsNaN(v) {
 		return "-"
@@ -437,14 +437,14 @@ func mean(runs []*fleetsim.Report, of func(*fleetsim.Report) float64) (m float64
 }
 
 // worse reports whether a's figure is above b's by more than bound, with 95 % confidence over
-// the pairs; with one pair, that it is.
+// the pairs. A single pair has no interval, and its difference alone decides.
 func worse(a, b []*fleetsim.Report, of func(*fleetsim.Report) float64, bound float64) bool {
 	m, unsure := paired(a, b, of)
 	return m-unsure > bound
 }
 
-// paired is by how much a's figure is above b's in the mean of the pairs, and half of its
-// 95 % interval.
+// paired returns the mean over the pairs of a's figure minus b's, and half of its 95 %
+// interval.
 func paired(a, b []*fleetsim.Report, of func(*fleetsim.Report) float64) (m, half float64) {
 	by := make([]float64, len(a))
 	for i := range a {
@@ -453,7 +453,7 @@ func paired(a, b []*fleetsim.Report, of func(*fleetsim.Report) float64) (m, half
 	return spread(by)
 }
 
-// spread is the mean of values, and half of its 95 % interval: nothing of one value.
+// spread returns the mean of values, and half of its 95 % interval, which is 0 for one value.
 func spread(values []float64) (m, half float64) {
 	n, s := float64(len(values)), 0.0
 	for _, x := range values {
