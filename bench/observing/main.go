@@ -1,24 +1,24 @@
 //go:build linux
 
-// Command observing measures what it costs to see what weir does: everything that watches it
-// on, against everything off, over the batched plane.
+// Command observing measures the cost of observing weir over the batched plane: it compares
+// a gateway with everything on that observes it and a gateway with everything off.
 //
 //	go run ./bench/observing                        # 2,048 streams, 7 rounds: some 6 minutes
-//	go run ./bench/observing -without otlp,scrape   # to find what costs
+//	go run ./bench/observing -without otlp,scrape   # to find the costly part
 //	go run ./bench/observing -each -measure 10s     # the same, each part by itself
 //	go run ./bench/observing -together              # on a machine that has other work
 //	go run ./bench/observing -quick                 # a smoke test of the benchmark
 //
-// On are: records in memory and in a file, spans to a collector, an access line for each
-// request, the watch with its flight recorder, a scrape of /metrics each second, and what an
-// open page asks for. A round is one cell with everything off and one with everything on, or
-// one for each part, and each round has the opposite order of the one before, so that what
-// changes on the machine touches all alike. The load is bench/outputpath's: streams at an even
-// rate, and new requests besides, which are what records, spans and lines are made of. What
-// counts is the median of the rounds' ratios.
+// The parts are: records in memory and in a file, spans to a collector, an access line for
+// each request, the watch with its flight recorder, a scrape of /metrics each second, and the
+// calls of an open page. A round is one cell with everything off and one with everything on,
+// or one for each part. Each round has the opposite order of the round before, so that changes
+// of the machine affect all cells alike. The load is that of bench/outputpath: streams at an
+// even rate, and new requests besides, which cause the records, spans and lines. The result is
+// the median of the rounds' ratios.
 //
-// Collector, scraper and browser are a process of the lowest priority: they are elsewhere in
-// a fleet, and would take the cores here that the measured processes share.
+// Collector, scraper and browser are one process of the lowest priority. In a fleet they run
+// on other machines; here they would take the cores that the measured processes share.
 package main
 
 import (
@@ -51,16 +51,16 @@ func main() {
 	lab.Main("observing", run)
 }
 
-// part is one thing that watches weir.
+// part is one kind of observation of weir.
 type part struct {
 	name string
 	// on and off are the flags with and without it.
 	on, off []string
-	// asks are what is asked of the admin listener each second.
+	// asks are the paths that are fetched from the admin listener each second.
 	asks []string
 }
 
-// parts are all of them; dir is the gateway's folder and collector an address.
+// parts returns all parts. dir is the gateway's folder, and collector an address.
 func parts(dir, collector string) []part {
 	return []part{
 		{name: "records", on: []string{"--timeline", filepath.Join(dir, "timeline.jsonl")}, off: []string{"--timeline", "off"}},
@@ -73,7 +73,7 @@ func parts(dir, collector string) []part {
 	}
 }
 
-// known are their names.
+// known returns the names of all parts.
 func known() (names []string) {
 	for _, p := range parts("", "") {
 		names = append(names, p.name)
@@ -81,9 +81,9 @@ func known() (names []string) {
 	return names
 }
 
-// observed makes the gateway with the parts that are wanted, all others off. watched starts
-// what observes it: it has the admin listener's address and the paths to ask for there, and
-// returns the collector's address.
+// observed makes the gateway with the wanted parts on and all others off. watched starts the
+// process that observes the gateway. It gets the admin listener's address and the paths to
+// fetch there, and returns the collector's address.
 func observed(name string, wanted func(string) bool, watched func(admin string, paths []string) (collector string, err error)) lab.Gateway {
 	return lab.Gateway{Name: name, Weir: true, Args: func(b *lab.Bench, c *cell.Cell, dir, admin string) ([]string, error) {
 		var paths []string
@@ -111,23 +111,24 @@ func observed(name string, wanted func(string) bool, watched func(admin string, 
 	}}
 }
 
-// Compared is what a cell showed that has something on, beside the cell of its round that
-// has everything off.
+// Compared has the figures of a cell with some parts on, as ratios to the cell of the same
+// round with everything off.
 type Compared struct {
 	Name    string
 	Off, On *client.Result
-	// CPU is of CPU a token, P99 of tokens' delay, First of new requests' first output.
+	// CPU is the ratio of CPU per token, P99 that of the tokens' delay, and First that of the
+	// time to the first output of new requests.
 	CPU, P99, First float64
 }
 
-// variant is a kind of cell: the parts that are on.
+// variant is a kind of cell, defined by the parts that are on.
 type variant struct {
 	name string
 	on   []string
 }
 
-// variants are the cells of a round, everything off first; without leaves parts off, and each
-// has one more for each part by itself.
+// variants returns the cells of a round, the one with everything off first. without leaves
+// parts off. each adds a cell for each part by itself.
 func variants(without []string, each bool) []variant {
 	all := slices.DeleteFunc(known(), func(name string) bool { return slices.Contains(without, name) })
 	list := []variant{{name: "off"}}
@@ -249,7 +250,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// spread is the median of a figure and its range.
+// spread returns the median of a figure and its range.
 func spread(all []Compared, of func(*Compared) float64) string {
 	values := make([]float64, len(all))
 	for i := range all {
@@ -258,7 +259,7 @@ func spread(all []Compared, of func(*Compared) float64) string {
 	return fmt.Sprintf("%.3f (%.3f to %.3f)", lab.Median(values), slices.Min(values), slices.Max(values))
 }
 
-// prepare makes what the cells need; clean removes it.
+// prepare makes the bench that the cells need; clean removes it.
 func prepare(ctx context.Context, weir string, times cell.Times, stderr io.Writer) (b *lab.Bench, clean func(), err error) {
 	if _, err := lab.RaiseFiles(); err != nil {
 		return nil, nil, err

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A part that is not there is refused before anything is built or run, by its name.
+// An unknown part is refused by its name, before anything is built or run.
 func TestUnknownPart(t *testing.T) {
 	var out bytes.Buffer
 	if err := run(t.Context(), []string{"-without", "otlp,spans"}, &out, &out); err == nil || !strings.Contains(err.Error(), "records, otlp, access") {
@@ -30,8 +30,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// A round has everything off first, then each part by itself where that is wanted, and last
-// all that are not left off.
+// A round begins with everything off. Then come the parts by themselves, if they are wanted,
+// and last the cell with all parts that are not left off.
 func TestVariants(t *testing.T) {
 	names := func(list []variant) (all []string) {
 		for _, v := range list {

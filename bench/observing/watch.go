@@ -23,20 +23,20 @@ import (
 	"weir/internal/lab"
 )
 
-// watching is the first argument of a process that observes a gateway. The others are its
-// admin listener's address, and the paths that it is asked for each second.
+// watching is the first argument of a process that observes a gateway. The others are the
+// address of the gateway's admin listener, and the paths to fetch there each second.
 const watching = "watch"
 
-// watcher is such a process.
+// watcher is a process that observes a gateway.
 type watcher struct {
 	self    []string
 	process *lab.Process
 	spans   int
 }
 
-// start starts it, and returns its collector's address.
+// start starts the process, and returns its collector's address.
 func (w *watcher) start(admin string, paths []string) (collector string, err error) {
-	w.stop() // of a cell that is measured again
+	w.stop() // one of a cell that is measured again may still run
 	if w.process, err = lab.Start(slices.Concat([]string{"nice", "-n", "19"}, w.self, []string{watching, admin, strings.Join(paths, " ")}), lab.Environment()); err != nil {
 		return "", err
 	}
@@ -45,7 +45,7 @@ func (w *watcher) start(admin string, paths []string) (collector string, err err
 	return w.process.AwaitLine(ctx, "collector ")
 }
 
-// stop ends it, and returns how many spans its collector has taken.
+// stop ends the process, and returns the number of spans that its collector has taken.
 func (w *watcher) stop() int {
 	if p := w.process; p != nil {
 		w.process = nil
@@ -61,7 +61,7 @@ func (w *watcher) stop() int {
 	return w.spans
 }
 
-// watch is the process itself. It ends when it is interrupted.
+// watch is the body of the process. It ends at an interrupt.
 func watch(admin, paths string) error {
 	collector, err := collect()
 	if err != nil {
@@ -76,7 +76,7 @@ func watch(admin, paths string) error {
 	return nil
 }
 
-// ask asks an admin listener for some pages once a second, each to its end, until ctx ends.
+// ask fetches some pages of an admin listener once a second, each to its end, until ctx ends.
 func ask(ctx context.Context, admin string, paths []string) {
 	each := time.NewTicker(time.Second)
 	defer each.Stop()
@@ -99,7 +99,7 @@ func ask(ctx context.Context, admin string, paths []string) {
 	}
 }
 
-// taker is a collector of spans, which keeps none.
+// taker is a collector of spans. It counts them and keeps none.
 type taker struct {
 	addr   string
 	server *grpc.Server
