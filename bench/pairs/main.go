@@ -1,23 +1,24 @@
 //go:build linux
 
-// Command pairs measures what weir costs between clients and pairs of simulated engines,
-// one that computes prompts and one that generates: beside the same engines with no gateway
-// (a client that sends both halves itself, as SGLang's mini load balancer does), beside nginx
-// before the decode engine, and beside weir before one engine that serves whole requests.
-// docs/bench/pairs.md has its figures.
+// Command pairs measures the cost of weir between clients and pairs of simulated engines, a
+// prefill engine and a decode engine. It compares weir with the same engines and no gateway
+// (the client sends both halves itself, as SGLang's mini load balancer does), with nginx
+// before the decode engine, and with weir before one engine that serves whole requests.
+// docs/bench/pairs.md has the figures.
 //
 //	go run ./bench/pairs                    # all loads, medians of 3
 //	go run ./bench/pairs -loads short,ordinary -n 12 -warm 1s -measure 3s
 //	go run ./bench/pairs -quick             # a smoke test of the benchmark
 //
-// Engines, gateway and nginx are processes of their own, and the client (internal/load) is
-// this one. All rows of a load are started once. They have their windows by turns, each repeat
-// in the opposite order of the one before, or all at the same time where they leave most of
-// the machine idle. So what changes on the machine touches all alike, and a ratio is that of
-// two windows beside each other: of single windows a gateway's CPU time differs by half on a
-// virtual machine that has nothing else to do. The CPU time of a gateway is read at both
-// ends of a window, in which its load has been under way for a while. Every stream is verified
-// word by word, and each engine must have nothing left at the end of a window.
+// Engines, gateway and nginx are processes of their own. The client (internal/load) is this
+// process. All rows of a load are started once. Their windows come in turn, each repeat in the
+// opposite order of the repeat before. Rows that leave most of the machine idle have their
+// windows at the same time. So changes of the machine affect all rows alike, and a ratio
+// compares two neighbouring windows. Single windows cannot be compared: a gateway's CPU time
+// differs by half between them, even on a virtual machine that has nothing else to do. The CPU
+// time of a gateway is read at both ends of a window, which begins when the load has been under
+// way for a while. Every stream is verified word by word, and each engine must have nothing
+// left at the end of a window.
 package main
 
 import (
@@ -42,24 +43,23 @@ func main() { lab.Main("pairs", run) }
 // spec is a load.
 type spec struct {
 	Name string
-	// Streams is a closed loop of so many, Rate an open one of this many requests a second.
+	// Streams is the size of a closed loop, Rate the requests a second of an open one.
 	Streams int
 	Rate    float64
-	// Input is the length of prompts, Output those of answers, by the words of a synthetic
-	// workload.
+	// Input is the length of prompts and Output are the lengths of answers, in the words of a
+	// synthetic workload.
 	Input  int
 	Output string
-	// Prefill and Decode are how long a step of the engines takes, Transfer how long KV is
-	// on its way.
+	// Prefill and Decode are the durations of an engine's step, Transfer that of moving KV.
 	Prefill, Decode, Transfer time.Duration
 	Wires                     []string
 	Rows                      []string
-	// Together has the rows' windows at the same time, and not by turns: they use a small part
-	// of the machine.
+	// Together has the rows' windows at the same time instead of in turn, because the rows use
+	// a small part of the machine.
 	Together bool
 }
 
-// The rows of a load: what is between client and engines.
+// The rows of a load differ in what is between client and engines.
 const (
 	direct = "no gateway"
 	proxy  = "nginx"
@@ -67,7 +67,7 @@ const (
 	one    = "weir, one engine"
 )
 
-// specs are the loads. Paced ones leave the machine idle for two fifths of the time and more.
+// specs returns the loads. Paced loads leave the machine idle for two fifths of the time or more.
 func specs() []spec {
 	forms := []string{incremental, cumulative}
 	paced := func(streams int) spec {
@@ -84,7 +84,7 @@ func specs() []spec {
 	}
 }
 
-// pacedRate is how many tokens a second the paced loads have, of all streams.
+// pacedRate is the number of tokens a second of all streams of a paced load together.
 const pacedRate = 12_000
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -141,7 +141,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return judge(results)
 }
 
-// choose finds what comma-separated lists name; empty ones have all.
+// choose finds the loads and wires that comma-separated lists name. An empty list means all.
 func choose(only, wires string) (chosen []spec, err error) {
 	var known []string
 	for _, s := range specs() {
@@ -162,7 +162,7 @@ func choose(only, wires string) (chosen []spec, err error) {
 	return chosen, nil
 }
 
-// all measures the loads, over each of their wires.
+// all measures the loads over each of their wires.
 func (b *bencher) all(ctx context.Context, loads []spec, repeats int) (results []*result, err error) {
 	for _, s := range loads {
 		for _, wire := range s.Wires {
@@ -229,7 +229,7 @@ func together(ctx context.Context, rows []*row, repeat int) ([]*result, error) {
 		}
 		ours += (results[i].Gateway + results[i].Engines) / results[i].seconds
 	}
-	for _, r := range results { // the other rows are none of the others
+	for _, r := range results { // the other rows do not count as other processes
 		r.Others -= ours - (r.Gateway+r.Engines)/r.seconds
 	}
 	return results, nil

@@ -24,8 +24,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// What lies within the window counts, an event for as many tokens as those of its request
-// have in the mean.
+// Only events within the window count. An event counts as many tokens as the events of its
+// request have in the mean.
 func TestWithin(t *testing.T) {
 	var c collected
 	c.add(&load.Sample{Intended: 10, Started: 10, FirstToken: 2e6 + 10, Chunks: []int64{100, 200, 300}, Tokens: 6})

@@ -43,7 +43,7 @@ const (
 
 func wires() []string { return []string{incremental, cumulative, relayed, pulled, pushed} }
 
-// times of a row: its window begins at Warm.
+// times are the two parts of a row's run: the window begins after Warm and lasts Measure.
 type times struct{ Warm, Measure time.Duration }
 
 // bencher measures rows, one at a time.
@@ -55,7 +55,7 @@ type bencher struct {
 	rows               int // so many have begun
 }
 
-// words are what simulated engines say.
+// words returns the words that simulated engines write.
 func words() (*content.Words, error) {
 	m, err := model.Load(models.Sim())
 	if err != nil {
@@ -64,29 +64,30 @@ func words() (*content.Words, error) {
 	return content.New(m.VocabSize, m.Tokenizer.OrdinaryBytes)
 }
 
-// result is what was measured of a row.
+// result has the measurements of a row.
 type result struct {
 	Load, Wire, Row string
 	Repeat          int
-	// Within the window: output tokens, requests begun, and CPU seconds.
+	// These count the window only: output tokens, requests begun, and CPU seconds.
 	Tokens, Requests         float64
 	Gateway, Engines, Client float64
-	// Used is the share of the machine that was used, Others what other processes did, in CPUs.
+	// Used is the share of the machine that was busy. Others is the work of other processes, in
+	// CPUs.
 	Used, Others float64
 	TTFT         float64 // ms, median
-	// Of the whole row.
+	// These count the whole row.
 	Complete, Failed, Lost int
 	Why                    string
-	// Prefills and Decodes are how many requests were at the prefill and the decode engine,
-	// as these say, in the mean; Gauges are weir's own.
+	// Prefills and Decodes are the mean numbers of requests at the prefill and the decode
+	// engine, as the engines report them. Gauges are weir's numbers of the same.
 	Prefills, Decodes float64
 	Gauges            [2]float64
-	Left              int    // that the engines and weir's books had at the row's end
+	Left              int    // requests that engines and weir's books still had at the row's end
 	Goroutines        [2]int // of weir, before the row's requests and after
 	seconds           float64
 }
 
-// perRequest and perToken are the gateway's microseconds; 0 where there was none.
+// perRequest and perToken return the gateway's microseconds, or 0 without a gateway.
 func (r *result) perRequest() float64 { return r.micros(r.Requests) }
 func (r *result) perToken() float64   { return r.micros(r.Tokens) }
 
@@ -102,7 +103,7 @@ func (r *result) String() string {
 		r.Load, r.Wire, r.Row, r.Tokens/r.seconds, r.Requests/r.seconds, r.Gateway, r.Engines, r.Client, 100*r.Used, r.Others, r.TTFT, r.Complete, r.Failed, r.Lost, r.Why, r.Prefills, r.Decodes, r.Gauges, r.Goroutines)
 }
 
-// row is a row whose processes run, for one window after the other.
+// row is a row whose processes run. It measures one window after the other.
 type row struct {
 	*bencher
 	spec      *spec
@@ -118,7 +119,7 @@ type row struct {
 	plan      load.Plan
 }
 
-// start starts what a row needs. Its processes run until stop, also when start fails.
+// start starts the processes of a row. They run until stop, even if start fails.
 func (b *bencher) start(ctx context.Context, s *spec, wire, name string) (*row, error) {
 	b.rows++
 	r := &row{bencher: b, spec: s, wire: wire, name: name, number: b.rows, plan: load.Plan{API: load.Generate, KeepChunks: true, Verify: b.verify, InputTokens: s.Input, Body: map[string]any{"ignore_eos": true}}}
@@ -159,7 +160,7 @@ func (r *row) process(ctx context.Context, line string, args ...string) (*lab.Pr
 	return p, word, err
 }
 
-// engine starts an engine of a role, and gives what --engine says of it.
+// engine starts an engine of a role, and returns its value for --engine.
 func (r *row) engine(ctx context.Context, role string) (spec string, err error) {
 	s, w := r.spec, r.wire
 	args := []string{"engine", "--role=" + role, "--cost=constant", "--prefill-cost=" + s.Prefill.String(), "--decode-cost=" + s.Decode.String(), "--max-running-requests=16384"}
@@ -251,7 +252,7 @@ func (r *row) begin(ctx context.Context) error {
 	return nil
 }
 
-// goroutines is how many weir has.
+// goroutines returns the number of weir's goroutines.
 func (r *row) goroutines(ctx context.Context) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.admin+"/metrics", nil)
 	if err != nil {
@@ -289,7 +290,7 @@ func (r *row) nginx(ctx context.Context, decode string) error {
 	return nil
 }
 
-// joined waits until the gateway has all engines.
+// joined waits until the gateway has all n engines.
 func (r *row) joined(ctx context.Context, n int) error {
 	return wait(ctx, "the gateway's engines", func() (bool, error) {
 		var page []struct{ Ready bool }
@@ -306,7 +307,7 @@ func (r *row) joined(ctx context.Context, n int) error {
 	})
 }
 
-// wait waits until something is so, for at most half a minute.
+// wait waits until is reports true, for at most a minute.
 func wait(ctx context.Context, what string, is func() (bool, error)) error {
 	// Longer than the half minute for which the abort of a decode half may be delayed
 	// (engine.Deferral).
@@ -339,7 +340,7 @@ func get(ctx context.Context, url string, v any) error {
 	return json.NewDecoder(resp.Body).Decode(v)
 }
 
-// used is what everything has used at one moment.
+// used has the CPU time of all processes up to one moment.
 type used struct {
 	at                                time.Time
 	gateway, engines, client, machine float64
@@ -415,7 +416,7 @@ func (r *row) window(ctx context.Context) (err error) {
 		return err
 	}
 	if s.Streams > 0 {
-		end() // streams end at whatever they are at
+		end() // streams end in the middle
 	}
 	o := <-ended
 	if o.err != nil {
@@ -445,10 +446,10 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// state is what an engine says of itself.
+// state is an engine's report about itself.
 type state struct{ Running, Waiting, Kept int }
 
-// look adds what is at the engines to the result's sums.
+// look adds the requests at the engines to the result's sums.
 func (r *row) look(ctx context.Context) error {
 	for i, url := range r.urls {
 		var s state
@@ -471,7 +472,7 @@ func (r *row) look(ctx context.Context) error {
 	return err
 }
 
-// books are what weir counts as at prefill engines, and as decoding.
+// books returns the requests that weir counts at prefill engines, and as decoding.
 func (r *row) books(ctx context.Context) (n [2]int, err error) {
 	var page []struct {
 		Books struct {
@@ -486,8 +487,8 @@ func (r *row) books(ctx context.Context) (n [2]int, err error) {
 	return n, err
 }
 
-// rests waits until engines and books have nothing left of the row's requests, however
-// these have ended, and counts weir's goroutines again.
+// rests waits until engines and books have nothing left of the row's requests, and counts
+// weir's goroutines again. It does not matter how the requests ended.
 func (r *row) rests(ctx context.Context) error {
 	var left []string
 	err := wait(ctx, "the end of all requests", func() (bool, error) {

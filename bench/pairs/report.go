@@ -24,10 +24,10 @@ type request struct {
 	started int64
 	ttft    int64   // 0: there was no token
 	each    float64 // tokens of an event
-	events  []int64 // when they came
+	events  []int64 // arrival times
 }
 
-// add is told of a request that has ended, or was broken off.
+// add adds a request that has ended, or was broken off.
 func (c *collected) add(s *load.Sample) {
 	r := request{started: s.Started, events: slices.Clone(s.Chunks), each: 1}
 	if s.FirstToken != 0 {
@@ -41,7 +41,7 @@ func (c *collected) add(s *load.Sample) {
 	c.all = append(c.all, r)
 }
 
-// within says what of them lies in a window.
+// within adds to a result the part of the requests that lies in a window.
 func (c *collected) within(from, to int64, into *result) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +62,7 @@ func (c *collected) within(from, to int64, into *result) {
 	into.TTFT = lab.Median(ttft)
 }
 
-// of returns what f reads of a row, by repeat.
+// of returns the values that f reads from a row's results, by repeat.
 func of(results []*result, load, wire, row string, f func(*result) float64) (all []float64) {
 	for _, r := range results {
 		if r.Load == load && r.Wire == wire && r.Row == row {
@@ -72,7 +72,8 @@ func of(results []*result, load, wire, row string, f func(*result) float64) (all
 	return all
 }
 
-// ratios are those of two rows' windows beside each other. A window without a value has none.
+// ratios divides the values of a row by those of the neighbouring windows of another row. A
+// window without a value has no ratio.
 func ratios(row, base []float64) (all []float64) {
 	for i := range min(len(row), len(base)) {
 		if row[i] > 0 && base[i] > 0 {
@@ -82,7 +83,7 @@ func ratios(row, base []float64) (all []float64) {
 	return all
 }
 
-// spread is the median and, of several values, their range.
+// spread returns the median and, for several values, their range.
 func spread(values []float64) string {
 	switch len(values) {
 	case 0:
@@ -137,7 +138,7 @@ func print(w io.Writer, results []*result) {
 			}
 		}
 		if t != nil {
-			_ = t.Flush() // nobody is left to be told
+			_ = t.Flush() // there is nowhere left to report it
 		}
 	}
 }
