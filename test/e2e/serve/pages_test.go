@@ -21,10 +21,15 @@ import (
 // print something, in a folder that has what the commands before it wrote. Simulated engines
 // stand for vLLM and SGLang.
 func TestPages(t *testing.T) {
-	for _, page := range []string{"quickstart.md", "in-front-of-engines.md", "replacing.md", "when.md"} {
+	for _, page := range []string{"quickstart.md", "in-front-of-engines.md", "in-front-of-disaggregated.md", "replacing.md", "when.md"} {
 		t.Run(page, func(t *testing.T) {
 			commands := shell(t, "../../../docs/"+page)
-			one, two := harness.StartSim(t, "--name", "gpu1"), harness.StartSim(t, "--name", "gpu2")
+			first, second := []string{"--name", "gpu1"}, []string{"--name", "gpu2"}
+			if page == "in-front-of-disaggregated.md" {
+				first = []string{"--name", "prefill1", "--role", "prefill", "--disaggregation-bootstrap-port", "0", "--nixl-side-channel-port", "0"}
+				second = []string{"--name", "decode1", "--role", "decode", "--nixl-side-channel-port", "0"}
+			}
+			one, two := harness.StartSim(t, first...), harness.StartSim(t, second...)
 			api, admin := harness.FreeAddress(t), harness.FreeAddress(t)
 			_, port, _ := net.SplitHostPort(api)
 			model, err := filepath.Abs("../../../models/weir-sim")
@@ -35,9 +40,12 @@ func TestPages(t *testing.T) {
 			real := strings.NewReplacer(
 				"vllm=http://gpu1:8000", "vllm="+one.VLLM, "vllm=http://gpu2:8000", "vllm="+two.VLLM,
 				"sglang=http://gpu1:30000", "sglang="+one.SGLang, "sglang=http://gpu2:30000", "sglang="+two.SGLang,
+				"http://prefill1:30000", one.SGLang, "http://decode1:30000", two.SGLang,
+				"http://prefill1:8000", one.VLLM, "http://decode1:8000", two.VLLM,
 				"http://gpu1:8000", one.OpenAI, "http://gpu2:8000", two.OpenAI,
 				"=MODEL", "="+model,
 				"127.0.0.1:8000", api, "0.0.0.0:8000", api, "localhost:8000", "localhost:"+port, "127.0.0.1:8001", admin)
+			pairs := 0
 			path := filepath.Dir(harness.Binary) + ":" + os.Getenv("PATH")
 			var gateway *harness.Process
 			for _, command := range commands {
@@ -64,9 +72,15 @@ func TestPages(t *testing.T) {
 				if err != nil || len(bytes.TrimSpace(out)) == 0 || bytes.Contains(out, []byte(`"error":{`)) {
 					t.Errorf("%s\n%v\n%s", command, err, out)
 				}
+				if regexp.MustCompile(`(?m)^pair +\S`).Match(out) {
+					pairs++
+				}
 			}
 			if gateway == nil {
 				t.Error("the page starts no gateway")
+			}
+			if page == "in-front-of-disaggregated.md" && pairs != 2 {
+				t.Errorf("%d requests were served by a prefill and a decode engine, not those before SGLang and vLLM", pairs)
 			}
 		})
 	}
