@@ -1,21 +1,21 @@
 //go:build linux
 
-// Command liveoffline asks whether what `weir fleet` says of a fleet holds live. The
-// same workload, users who hold conversations, goes through simulated engines offline,
-// and in real time through as many `weir engine` behind `weir serve`, asked by `weir
-// bench`. It prints both, and fails where a policy's median time to the first token, or
-// its cached share of prompt tokens, is off by more than -within.
+// Command liveoffline checks whether the predictions of `weir fleet` hold live. The
+// workload consists of users who hold conversations. It goes through simulated engines
+// offline, and in real time through as many `weir engine` behind `weir serve`, with
+// `weir bench` as the client. The command prints both. It fails if a policy's median time
+// to the first token, or its cached share of prompt tokens, is off by more than -within.
 //
 //	go run ./bench/liveoffline
 //	go run ./bench/liveoffline -seeds 1 -duration 60s -policies cost
 //	go run ./bench/liveoffline -policies cost+queue,round-robin -beside
 //
-// A policy's name with +queue is that policy behind the queue; the others give engines
-// everything at once. With -beside it also prints the first policy's times to the first token
-// over the last one's, live and offline.
+// A name with +queue is that policy behind the queue. A policy without it gives engines
+// each request at once. With -beside the command also prints the ratio of the first policy's
+// times to the first token to the last one's, live and offline.
 //
-// Each pair of runs has a seed of its own. A closed loop goes its own way from the first
-// difference on, so that the means over the seeds are held against each other.
+// Each pair of runs has a seed of its own. From the first difference on, the two closed
+// loops of a pair part. The command therefore compares the means over the seeds.
 package main
 
 import (
@@ -44,21 +44,21 @@ import (
 
 func main() { lab.Main("liveoffline", run) }
 
-// fleet is what is asked, and of what.
+// fleet has the engines and the workload.
 type fleet struct {
 	weir     string
 	engines  int
-	sessions string // settings of the workload, but for how they come
+	sessions string // settings of the workload, without those of arrivals
 	users    int
 	duration time.Duration
-	engine   []string // flags that `weir engine` and `weir fleet` have in common
+	engine   []string // flags that `weir engine` and `weir fleet` share
 }
 
 func (f *fleet) workload() string {
 	return fmt.Sprintf("synthetic:concurrency=%d,duration=%v,%s", f.users, f.duration, f.sessions)
 }
 
-// figures are what is compared.
+// figures are the compared figures.
 type figures struct {
 	TTFT     float64 `json:"ttft_p50_ms"`
 	TTFT99   float64 `json:"ttft_p99_ms"`
@@ -68,7 +68,7 @@ type figures struct {
 	Prompt   float64 `json:"prompt_tokens_a_request"`
 }
 
-// pair is a workload offline and live.
+// pair is one workload, run offline and live.
 type pair struct {
 	Policy  string  `json:"policy"`
 	Seed    uint64  `json:"seed"`
@@ -159,7 +159,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return errors.Join(problems...)
 }
 
-// means are those of a policy's runs.
+// means returns the mean figures of a policy's runs.
 func means(pairs []pair, policy string) (off, live figures) {
 	n := 0
 	for _, p := range pairs {
@@ -179,7 +179,7 @@ func (f *figures) add(o figures) {
 	*f = figures{f.TTFT + o.TTFT, f.TTFT99 + o.TTFT99, f.Cached + o.Cached, f.TPOT + o.TPOT, f.Requests + o.Requests, f.Prompt + o.Prompt}
 }
 
-// cell is what is read of a cell that `weir fleet --json` writes.
+// cell is the part that is read of a cell of `weir fleet --json`.
 type cell struct {
 	Runs []struct {
 		Speed    float64 `json:"speed"`
@@ -211,7 +211,7 @@ func (f *fleet) offlineRun(ctx context.Context, workload, policy string, more ..
 	return study.Cells[0], nil
 }
 
-// chosenBy are the flags of a policy, which weir fleet and weir serve have in common.
+// chosenBy returns the flags of a policy, which weir fleet and weir serve share.
 func chosenBy(policy string) []string {
 	name, queued := strings.CutSuffix(policy, "+queue")
 	if queued {
@@ -220,7 +220,7 @@ func chosenBy(policy string) []string {
 	return []string{"--policy=" + name, "--queue=off"}
 }
 
-// saturation is how many requests a second are a utilisation of 1.
+// saturation returns the requests a second at a utilisation of 1.
 func (f *fleet) saturation(ctx context.Context) (float64, error) {
 	const rate, span = 1, 600
 	c, err := f.offlineRun(ctx, fmt.Sprintf("synthetic:rate=%d,duration=%ds,%s", rate, span, f.sessions), "round-robin", "--utilisation=1")
@@ -239,7 +239,7 @@ func (f *fleet) offline(ctx context.Context, p *pair) (g figures, err error) {
 	return figures{r.TTFT.P50, r.TTFT.P99, r.Cached, r.TPOT.P50, r.Requests, r.Prompt / float64(r.Requests)}, nil
 }
 
-// live starts the engines and the gateway, and has them asked.
+// live starts the engines and the gateway, and runs the client against them.
 func (f *fleet) live(ctx context.Context, p *pair) (g figures, err error) {
 	var processes []*lab.Process
 	defer func() {
@@ -332,7 +332,7 @@ func (f *fleet) command(ctx context.Context, v any, args []string) error {
 	return json.Unmarshal(out, v)
 }
 
-// metric is the sum of a gateway's metric over its labels.
+// metric returns the sum of a gateway's metric over its labels.
 func metric(ctx context.Context, admin, name string) (sum float64, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, admin+"/metrics", nil)
 	if err != nil {

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package peers starts the gateways that others publish, for the benchmarks to
-// stand beside weir's: at pinned versions, from the folder that make bench-peers
-// sets up. What each is told is here; docs/bench/peers.md says why.
+// Package peers starts gateways that others publish, so that benchmarks can compare
+// weir with them. Their versions are pinned, and make bench-peers sets up their
+// folder. Their settings are here; docs/bench/peers.md gives the reasons.
 package peers
 
 import (
@@ -34,7 +34,7 @@ const (
 // Folder is where make bench-peers sets them up, seen from the module's root.
 const Folder = ".venv/peers"
 
-// All are the gateways, from the folder that they were set up in.
+// All returns the gateways that are set up in a folder.
 func All(folder string) []lab.Gateway {
 	if abs, err := filepath.Abs(folder); err == nil {
 		folder = abs // a gateway may change its working directory
@@ -49,10 +49,10 @@ func All(folder string) []lab.Gateway {
 	}
 }
 
-// args is how a gateway is started.
+// args returns the command that starts a gateway.
 type args = func(b *lab.Bench, c *cell.Cell, dir, admin string) ([]string, error)
 
-// installed finds a gateway's program, or says how it gets there.
+// installed finds a gateway's program. Its error names the command that installs it.
 func installed(path ...string) (string, error) {
 	name := filepath.Join(path...)
 	if _, err := os.Stat(name); err != nil {
@@ -61,8 +61,8 @@ func installed(path ...string) (string, error) {
 	return name, nil
 }
 
-// router starts one of the three that descend from SGLang's router: one worker,
-// which leaves nothing to choose, so that no policy keeps a tree of prompts.
+// router starts one of the three gateways that descend from SGLang's router. It has
+// one worker, which leaves nothing to choose, so no policy keeps a tree of prompts.
 func router(folder, name string) args {
 	return func(_ *lab.Bench, c *cell.Cell, _, admin string) ([]string, error) {
 		path, err := installed(folder, name, "bin", name)
@@ -86,8 +86,8 @@ func router(folder, name string) args {
 	}
 }
 
-// litellmConfig is that of LiteLLM's own benchmarks: no callbacks, no retries, no
-// database.
+// litellmConfig is the configuration of LiteLLM's own benchmarks: no callbacks, no
+// retries, no database.
 const litellmConfig = `model_list:
   - model_name: bench
     litellm_params:
@@ -101,14 +101,14 @@ litellm_settings:
   telemetry: false
 `
 
-// litellmKey is the key without which it does not start.
+// litellmKey is the master key. LiteLLM does not start without one.
 const litellmKey = "sk-5f0c1d7be2a94863b4f87d1c30e95a26"
 
-// litellmHeader shows it the key.
+// litellmHeader carries the key.
 func litellmHeader(*cell.Cell) []string { return []string{"Authorization: Bearer " + litellmKey} }
 
-// litellmEnv is what its guide to production advises: a production's mode, and no
-// log below errors. Its price list is the one it was published with.
+// litellmEnv follows LiteLLM's guide to production: the mode of production, and no
+// log below errors. The price list is the one of the release.
 var litellmEnv = []string{"LITELLM_MASTER_KEY=" + litellmKey, "LITELLM_MODE=PRODUCTION", "LITELLM_LOG=ERROR", "LITELLM_LOCAL_MODEL_COST_MAP=True", "NO_DOCS=True", "NO_REDOC=True"}
 
 func litellm(folder string) args {
@@ -129,11 +129,11 @@ func litellm(folder string) args {
 	}
 }
 
-// portkeyEnv is a production's, without the console. Portkey itself has no setting
-// for the address that it listens at.
+// portkeyEnv is the environment of production, without the console. Portkey itself
+// has no setting for the address that it listens at.
 var portkeyEnv = []string{"NODE_ENV=production"}
 
-// loopback makes Node listen at a loopback address where none was asked for.
+// loopback makes Node listen at a loopback address if the program names no address.
 const loopback = `const net = require('node:net');
 const listen = net.Server.prototype.listen;
 net.Server.prototype.listen = function (port, ...rest) {
@@ -163,15 +163,15 @@ func portkey(folder string) args {
 	}
 }
 
-// portkeyHeader tells it in each request where the engine is.
+// portkeyHeader names the engine's address in each request.
 func portkeyHeader(c *cell.Cell) []string {
 	return []string{"x-portkey-provider: openai", "x-portkey-custom-host: http://" + c.Engine + "/v1", "Authorization: Bearer none"}
 }
 
-// haproxyConfig has a thread per core, kept connections shared, and as many of them
-// as there are files. A request ends with its client's connection (abortonclose),
-// and what arrives is sent on at once: without http-no-delay HAProxy tells the
-// kernel that more is to come, and a token waits for it.
+// haproxyConfig has a thread per core. Threads share kept connections, as many as
+// there are files. A request ends with its client's connection (abortonclose).
+// HAProxy sends on at once what arrives: without http-no-delay it announces to the
+// kernel that more is to come, and a token waits for that.
 const haproxyConfig = `global
   nbthread %d
 defaults
@@ -209,8 +209,8 @@ func haproxyPath() (string, error) {
 	return path, nil
 }
 
-// Version tells which version of a gateway is set up, by what its package says of
-// itself; empty for one that is not there.
+// Version returns the version of a gateway that is set up, as its package states it.
+// It is empty if the gateway is not there.
 func Version(folder, name string) string {
 	switch name {
 	case HAProxy:

@@ -33,7 +33,7 @@ func TestAll(t *testing.T) {
 	}
 }
 
-// Whatever is set up is told by its lock file, and its version by its package.
+// A gateway's package states its version. A gateway that is not set up has none.
 func TestVersion(t *testing.T) {
 	folder := t.TempDir()
 	for _, c := range []struct{ name, file, text, want string }{
