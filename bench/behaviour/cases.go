@@ -26,12 +26,12 @@ type rig struct {
 	gateway string
 	header  []string
 	memory  func() int64 // resident bytes of the gateway
-	// patience is how long the gateway may take for an answer, flood how long it may
-	// take in what a client does not read.
+	// patience bounds the time of an answer. flood is the time for which the gateway may
+	// take in output that its client does not read.
 	patience, flood time.Duration
 }
 
-// testCase is a question to a gateway. Its answer is a few words.
+// testCase is a question about a gateway. The answer is a few words.
 type testCase struct {
 	name string
 	ask  func(context.Context, *rig) string
@@ -54,7 +54,7 @@ func cases() []testCase {
 // body is the smallest completion.
 const body = `{"model":"bench","messages":[{"role":"user","content":"Say something."}],"stream":true}`
 
-// open sends a completion and gives the response.
+// open sends a completion request and returns the response.
 func (r *rig) open(ctx context.Context, body string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+r.gateway+"/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
@@ -69,7 +69,7 @@ func (r *rig) open(ctx context.Context, body string) (*http.Response, error) {
 	return client.Do(req)
 }
 
-// complete sends a completion, reads it to its end, and tells how it ended.
+// complete sends a completion request, reads the response to its end, and returns how it ended.
 func (r *rig) complete(ctx context.Context, body string) (text string, end string, status int) {
 	ctx, cancel := context.WithTimeout(ctx, r.patience)
 	defer cancel()
@@ -88,7 +88,7 @@ func (r *rig) complete(ctx context.Context, body string) (text string, end strin
 	return string(b), "a broken connection", resp.StatusCode
 }
 
-// ending says in words how a stream ended.
+// ending describes how a stream ended.
 func ending(text, end string) string {
 	var parts []string
 	if strings.Contains(text, `"error"`) {
@@ -113,15 +113,15 @@ func cut(ctx context.Context, r *rig) string {
 	r.engine.follow(func(x *exchange) {
 		x.begin()
 		for i := range 3 {
-			_ = x.say(event(i)) // who has hung up needs no more
+			_ = x.say(event(i)) // a client that has hung up needs no more
 		}
-		time.Sleep(200 * time.Millisecond) // what was said is on its way
+		time.Sleep(200 * time.Millisecond) // the events are on their way by then
 	})
 	text, end, _ := r.complete(ctx, body)
 	return ending(text, end) + missing(text, 3)
 }
 
-// missing tells of words that did not come.
+// missing describes the words that did not come.
 func missing(text string, want int) string {
 	if got := words(text); got != want {
 		return fmt.Sprintf(" (%d of %d words)", got, want)
@@ -141,7 +141,7 @@ func unfinished(ctx context.Context, r *rig) string {
 	return ending(text, end) + missing(text, 3)
 }
 
-// engineError is what an engine says that fails in mid-stream.
+// engineError is the event of an engine that fails in mid-stream.
 const engineError = `{"error":{"message":"CUDA out of memory","type":"internal_error","code":500}}`
 
 func errorEvent(ctx context.Context, r *rig) string {
@@ -175,8 +175,8 @@ func refused(ctx context.Context, r *rig) string {
 	return fmt.Sprintf("%d, %d", status, tries)
 }
 
-// odd is a body whose parts are lost by whoever makes it anew: a field that is
-// nobody's, an integer above 2^53, a number's spelling, an escape that needs none,
+// odd is a body with parts that are lost if a gateway decodes and writes it anew: an
+// unknown field, an integer above 2^53, the spelling of a number, a needless escape,
 // white space, and the order of keys.
 const odd = `{"model": "bench", "zeta": {"b": [1, 2.50, null], "a": true}, "messages": [{"role": "user", "content": "a <b> \u00e9 \/"}], "seed": 9007199254740993, "temperature": 1.0, "stream": true}`
 
@@ -208,7 +208,7 @@ func requestKept(ctx context.Context, r *rig) string {
 
 func spaceless(b []byte) []byte { return bytes.ReplaceAll(b, []byte(" "), nil) }
 
-// compact is JSON without its white space.
+// compact returns JSON without its white space.
 func compact(b []byte) (string, error) {
 	var out bytes.Buffer
 	err := json.Compact(&out, b)
@@ -229,8 +229,8 @@ func kept(what string, is bool) string {
 	return what + " lost"
 }
 
-// oddStream is a stream that says the same things that odd does, a comment, and a
-// usage with a part that is nobody's.
+// oddStream is a stream with the odd parts of odd, a comment, and a usage with an
+// unknown field.
 const oddStream = ": ping\n\n" +
 	`data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1767225600,"model":"bench","choices":[{"index":0,"delta":{"role":"assistant","content":" w0","mood":"calm"},"logprobs":null,"finish_reason":null,"token_ids":[9007199254740993]}],"zeta":1.0}` + "\n\n" +
 	finish +
@@ -260,11 +260,11 @@ func streamKept(ctx context.Context, r *rig) string {
 	}, ", ")
 }
 
-// hangUps is how often hanging up is measured.
+// hangUps is the number of hang-ups that are measured.
 const hangUps = 5
 
 // hangUp measures the time from the client's hang-up to the end of the engine's
-// connection. An engine that has begun says a word every 20 ms.
+// connection. An engine that has begun sends a word every 20 ms.
 func hangUp(begun bool) func(context.Context, *rig) string {
 	return func(ctx context.Context, r *rig) string {
 		var took []time.Duration
@@ -351,7 +351,7 @@ func (r *rig) hangUpOnce(ctx context.Context, begun bool) (time.Duration, error)
 	}
 }
 
-// floodBytes is what the engine has for a client that does not read.
+// floodBytes is the size of the output for a client that does not read.
 const floodBytes = 256 << 20
 
 func slow(ctx context.Context, r *rig) string {
@@ -383,7 +383,7 @@ func slow(ctx context.Context, r *rig) string {
 	return fmt.Sprintf("%.0f MB, %+.0f MB", float64(taken.Load())/1e6, float64(r.memory()-before)/1e6)
 }
 
-// resident adds up what processes hold.
+// resident adds up the resident memory of processes.
 func resident(pids []int) int64 {
 	used, err := proc.Of(pids)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// engine is an OpenAI-compatible engine that follows a script: whatever else it is
-// asked, a completion is answered by the script that stands.
+// engine is an OpenAI-compatible engine that follows a script. The current script
+// answers each completion request.
 type engine struct {
 	listener net.Listener
 	wait     sync.WaitGroup
@@ -24,7 +24,7 @@ type engine struct {
 	conns  map[net.Conn]bool
 }
 
-// exchange is one completion at the engine.
+// exchange is one completion request at the engine.
 type exchange struct {
 	conn net.Conn
 	// gone is closed when the peer has closed or broken the connection.
@@ -64,22 +64,23 @@ func (e *engine) close() {
 	e.wait.Wait()
 }
 
-// follow sets the script for what is asked from now on.
+// follow sets the script for all later requests.
 func (e *engine) follow(script func(*exchange)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.script, e.tries, e.body = script, 0, nil
 }
 
-// asked returns the number of completions asked since the script stands, and the last
-// one's body.
+// asked returns the number of completion requests since the script was set, and the
+// body of the last one.
 func (e *engine) asked() (tries int, body []byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.tries, e.body
 }
 
-// serve answers one request after the other, each connection's end included.
+// serve answers the requests of a connection one after the other, until the connection
+// ends or a completion request is answered.
 func (e *engine) serve(conn net.Conn) {
 	defer func() {
 		conn.Close()
@@ -111,7 +112,7 @@ func (e *engine) serve(conn net.Conn) {
 			return
 		}
 		x := &exchange{conn: conn, gone: make(chan struct{})}
-		// Nothing but the connection's end comes before the answer is over.
+		// Only the end of the connection can come before the answer is over.
 		e.wait.Go(func() {
 			defer close(x.gone)
 			_, _ = in.ReadByte()
@@ -128,16 +129,16 @@ func (x *exchange) begin() {
 	io.WriteString(x.conn, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n")
 }
 
-// say returns a text as one chunk.
+// say sends a text as one chunk.
 func (x *exchange) say(text string) error {
 	_, err := fmt.Fprintf(x.conn, "%x\r\n%s\r\n", len(text), text)
 	return err
 }
 
-// end ends the body as a body ends.
+// end sends the chunk that ends a body.
 func (x *exchange) end() { io.WriteString(x.conn, "0\r\n\r\n") }
 
-// event is a stream's n-th word.
+// event returns the n-th word of a stream.
 func event(n int) string {
 	return fmt.Sprintf(`data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1767225600,"model":"bench","choices":[{"index":0,"delta":{"content":" w%d"},"logprobs":null,"finish_reason":null}]}`+"\n\n", n)
 }

@@ -1,9 +1,9 @@
 //go:build linux
 
-// Command behaviour asks gateways, weir's relay and those that others publish, what
-// they do where an engine or a client does not behave: each stands in front of an
-// engine that follows a script, and what the client and the engine saw is the
-// answer. docs/bench/peers.md has the table.
+// Command behaviour shows what gateways do when an engine or a client misbehaves. It
+// runs weir's relay, and gateways that others publish. Each stands in front of an
+// engine that follows a script. The answer to a case is what the client and the engine
+// saw. docs/bench/peers.md has the table.
 package main
 
 import (
@@ -86,7 +86,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return failed
 }
 
-// ask puts every case to one gateway.
+// ask runs every case against one gateway.
 func ask(ctx context.Context, b *lab.Bench, g lab.Gateway, progress io.Writer) ([]string, error) {
 	e, err := newEngine()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// answers puts every case to a gateway in this process.
+// answers runs every case against a gateway in this process.
 func answers(t *testing.T, gateway func(engine string) http.Handler) map[string]string {
 	e, err := newEngine()
 	if err != nil {
@@ -47,7 +47,7 @@ func check(t *testing.T, got map[string]string, want map[string]string) {
 	}
 }
 
-// A gateway that carries bytes and ends as its engine did.
+// TestFaithful runs a gateway that carries bytes and ends as its engine did.
 func TestFaithful(t *testing.T) {
 	got := answers(t, func(engine string) http.Handler {
 		return &httputil.ReverseProxy{
@@ -73,14 +73,14 @@ func TestFaithful(t *testing.T) {
 	}
 }
 
-// A gateway that reads all there is, makes it anew and knows no failure.
+// TestUnfaithful runs a gateway that reads everything, writes it anew and reports no failure.
 func TestUnfaithful(t *testing.T) {
 	got := answers(t, func(engine string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			body = bytes.ReplaceAll(body, []byte("9007199254740993"), []byte("9007199254740992"))
 			body = bytes.ReplaceAll(body, []byte(`"zeta": {"b": [1, 2.50, null], "a": true}, `), nil)
-			// Nobody's hang-up reaches the engine before the patience with it is over.
+			// No hang-up reaches the engine before this time is over.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 3*time.Second)
 			defer cancel()
 			for range 3 {

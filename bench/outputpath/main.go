@@ -1,9 +1,9 @@
 //go:build linux
 
-// Command outputpath measures what it costs to carry the output of thousands of
-// streams from an engine to their clients, beside nginx, httputil.ReverseProxy
-// and two controls that must fail. docs/bench/outputpath.md says how, and
-// package internal/lab does it.
+// Command outputpath measures the cost of carrying the output of thousands of
+// streams from an engine to their clients. It compares weir with nginx,
+// httputil.ReverseProxy and two controls that must fail. Package internal/lab
+// measures; docs/bench/outputpath.md describes the method.
 package main
 
 import (
@@ -41,7 +41,7 @@ func loads() []cell.Load {
 	}
 }
 
-// quick makes a load small enough for a smoke test of the benchmark itself.
+// quick makes a load small, for a smoke test of the benchmark itself.
 func quick(l cell.Load) cell.Load {
 	l.Probes /= 20
 	if l.Rate > 0 || l.Idle {
@@ -50,9 +50,9 @@ func quick(l cell.Load) cell.Load {
 	return l
 }
 
-// forGateway adapts a load to a gateway: an engine on the plane has no
-// connection per stream that could slow it down, so "as fast as possible" is a
-// rate above what anything here carries.
+// forGateway adapts a load to a gateway. An engine on the plane has no connection
+// per stream that could slow it down. There "as fast as possible" is a rate that
+// no gateway here can carry.
 func forGateway(l cell.Load, g lab.Gateway) cell.Load {
 	if g.Relayed {
 		return l
@@ -136,14 +136,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// selection is what to run.
+// selection has the loads and gateways to run.
 type selection struct {
 	loads    []cell.Load
 	gateways []lab.Gateway
 }
 
-// choose finds what comma-separated lists name; the empty list has all but the
-// gateways that others publish.
+// choose finds the loads and gateways that comma-separated lists name. An empty
+// list means all, without the gateways that others publish.
 func choose(only, who, folder string) (selection, error) {
 	s := selection{loads: loads()}
 	if only != "" {
@@ -171,9 +171,9 @@ func choose(only, who, folder string) (selection, error) {
 	return s, nil
 }
 
-// load finds a load by its name, with another number of streams behind it where one
-// is wanted. Where streams step at one instant it is the step that matters, so the
-// rate of all stays.
+// load finds a load by its name. A number behind the name replaces the number of
+// streams. If streams step at one instant, the size of the step matters, so the rate
+// of all streams together stays.
 func load(name string) (cell.Load, error) {
 	var known []string
 	for _, l := range loads() {
@@ -198,7 +198,7 @@ func load(name string) (cell.Load, error) {
 	return cell.Load{}, fmt.Errorf("-loads %q: the loads are %s, each with a number of streams behind it where another is wanted (1 to 20000)", name, strings.Join(known, ", "))
 }
 
-// prepare finds, makes or builds what the run needs; clean removes it.
+// prepare finds, makes or builds the files that the run needs; clean removes them.
 func prepare(ctx context.Context, b *lab.Bench, stderr io.Writer) (clean func(), err error) {
 	if _, err := lab.RaiseFiles(); err != nil {
 		return nil, err
@@ -228,8 +228,8 @@ func prepare(ctx context.Context, b *lab.Bench, stderr io.Writer) (clean func(),
 	return clean, nil
 }
 
-// runCells runs every cell, the gateways of a load one after the other in each
-// repeat, so that what changes on the machine touches all alike.
+// runCells runs every cell. In each repeat the gateways of a load run one after the
+// other, so that changes of the machine affect all alike.
 func runCells(ctx context.Context, b *lab.Bench, s selection, repeats int) []*client.Result {
 	var results []*client.Result
 	for i := range repeats {
@@ -254,8 +254,8 @@ func runCells(ctx context.Context, b *lab.Bench, s selection, repeats int) []*cl
 	return results
 }
 
-// saturated names a load of fewer streams of which another's gateway delivered less
-// than half, under which more of them say nothing new and take long to end.
+// saturated names a load of fewer streams of which the gateway delivered less than
+// half. A load of more streams then shows nothing new and takes long to end.
 func saturated(results []*client.Result, l cell.Load, g lab.Gateway) string {
 	for _, r := range results {
 		if r.Gateway != g.Name || !g.Peer || r.Failed != "" || r.Share >= 0.5 || l.Rate == 0 {
@@ -279,7 +279,7 @@ func kind(name string) string {
 	return name
 }
 
-// printKept prints what earlier runs kept as one.
+// printKept prints the results that earlier runs kept as one table.
 func printKept(stdout io.Writer, files []string) error {
 	var all []*client.Result
 	for _, name := range files {

@@ -41,7 +41,8 @@ func TestChoose(t *testing.T) {
 }
 
 func TestLoadOfStreams(t *testing.T) {
-	// Spread over the step a stream keeps its rate, at one instant the step its size.
+	// Streams that are spread over the step keep the rate of each. Streams that step at one
+	// instant keep the size of the step.
 	if l, err := load("spread 64"); err != nil || l.Name != "spread 64" || l.Streams != 64 || l.Rate != 20 || !l.Spread {
 		t.Errorf("spread 64: %+v %v", l, err)
 	}
@@ -90,7 +91,7 @@ func TestSaturated(t *testing.T) {
 	}
 }
 
-// Results that runs have kept are one table, with the range of each figure.
+// Kept results of several runs make one table, with the range of each figure.
 func TestRead(t *testing.T) {
 	var files []string
 	for i, cpu := range []float64{3, 1, 2} {
