@@ -1,9 +1,9 @@
 //go:build linux
 
-// Command accuracy measures with which error weir bench measures: at 100, 500
-// and 1000 streams, at 500 requests a second, at 10,000 streams, and how many
-// events a second one core takes, against an engine of known times.
-// docs/bench/accuracy.md says how.
+// Command accuracy measures the error of weir bench, against an engine of known
+// times: at 100, 500 and 1000 streams, at 500 requests a second, and at 10,000
+// streams. It also measures how many events a second one core takes.
+// docs/bench/accuracy.md describes the method.
 package main
 
 import (
@@ -32,7 +32,7 @@ type cell struct {
 	o    calibrate.Options
 }
 
-// cells are the matrix: TTFT 50 ms and ITL 10 ms but where it says otherwise.
+// cells returns the matrix. TTFT is 50 ms and ITL is 10 ms unless a cell sets them.
 func cells() []cell {
 	closed := func(streams, tokens int) calibrate.Options {
 		return calibrate.Options{Streams: streams, Requests: 2 * streams, Tokens: tokens}
@@ -57,7 +57,7 @@ type Result struct {
 	Cell   string
 	Repeat int
 	Failed string `json:",omitempty"`
-	// Others is what the machine spent on anything but engine and generator, in CPUs.
+	// Others is the work of all processes but engine and generator, in CPUs.
 	Others float64
 	*load.Calibration
 }
@@ -137,11 +137,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return judge(b.Results)
 }
 
-// mostPeerStreams is how many streams a peer is asked for.
+// mostPeerStreams is the largest number of streams that a peer runs.
 const mostPeerStreams = 1000
 
-// peers has a published tool run the same cells, after ours so that nothing is left
-// of it when ours are measured.
+// peers runs the same cells with a published tool. It comes after our own cells, so
+// that nothing of the tool runs while ours are measured.
 func peers(ctx context.Context, b *Baseline, python string, chosen []cell, small bool, self string, stdout io.Writer) error {
 	tokenizer, err := filepath.Abs("models/weir-sim")
 	if err != nil {
@@ -228,7 +228,7 @@ func line(r *Result) string {
 		r.CPUShare*float64(r.Cores), r.EngineCPU, r.EngineLate.P99, of(r.Receive.Together), of(r.Receive.Unknown), r.Others)
 }
 
-// judge fails where anything went wrong that no slow machine explains.
+// judge returns an error for every failure that a slow machine does not explain.
 func judge(results []Result) error {
 	for i := range results {
 		r := &results[i]

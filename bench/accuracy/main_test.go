@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Every token of both kinds of load is compared with the engine's stamp of it, and
-// what was measured is written as it was.
+// TestQuick compares every token of both kinds of load with the engine's stamp, and
+// reads the written results back.
 func TestQuick(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "r.json")
 	var out, problem bytes.Buffer
@@ -47,8 +47,8 @@ func TestQuick(t *testing.T) {
 			r.Receive.Stamps != "kernel" || (r.Slip != nil) != (r.Rate > 0) || !strings.Contains(out.String(), r.Cell) {
 			t.Errorf("%+v %+v", r, r.Calibration)
 		}
-		// The raw error is the error and how late the engine was. No write is told of
-		// before it was begun, so that nothing is received before it was due.
+		// The raw error is the error plus the lateness of the engine. The engine stamps a
+		// write after it has begun, so nothing is received before it was due.
 		if r.TTFTRaw.Mean < -1 || r.EngineLate.Mean < 0 {
 			t.Errorf("%s: %+v %+v", r.Cell, r.TTFTRaw, r.EngineLate)
 		}

@@ -14,10 +14,10 @@ import (
 	"weir/internal/lab/calibrate"
 )
 
-// Peer is what a published load generator said of the engine of known times, and
-// what the engine did by its own stamps. Times are milliseconds. The error of a
-// percentile is the difference of the two percentiles: which request is which the
-// other tool does not tell.
+// Peer has the figures of a published load generator about the engine of known times,
+// and those of the engine's own stamps. Times are milliseconds. The error of a
+// percentile is the difference of the two percentiles, because the other tool does not
+// identify requests.
 type Peer struct {
 	Cell, Tool string
 	Completed  int
@@ -29,7 +29,7 @@ type Peer struct {
 	Known      *calibrate.Known
 }
 
-// sglang has SGLang's load generator run a closed loop's cell.
+// sglang runs the cell of a closed loop with SGLang's load generator.
 func sglang(ctx context.Context, python, tokenizer string, c cell) (*Peer, error) {
 	o := c.o
 	if o.Streams == 0 || o.DelayAcks {
@@ -62,7 +62,7 @@ func sglang(ctx context.Context, python, tokenizer string, c cell) (*Peer, error
 	if err != nil {
 		return nil, err
 	}
-	// Python writes the rate of requests, which is none, as no JSON has it.
+	// Python writes the unlimited rate of requests as Infinity, which is not JSON.
 	if err := json.Unmarshal(bytes.ReplaceAll(text, []byte("Infinity"), []byte("null")), p); err != nil {
 		return nil, fmt.Errorf("sglang.bench_serving's report: %w", err)
 	}

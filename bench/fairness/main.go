@@ -1,13 +1,13 @@
-// Command fairness asks a fleet on virtual time for ten times what it can do, for a hundred
-// tenants of which one sends 95 % of the requests, and shows what the others get: with turns by
-// shares, with turns by arrival, and without the greedy tenant.
+// Command fairness gives a fleet on virtual time ten times the load that it can serve. One of a
+// hundred tenants sends 95 % of the requests. The command shows the service that the others get:
+// with turns by shares, with turns by arrival, and without the greedy tenant.
 //
 //	go run ./bench/fairness
 //	go run ./bench/fairness -seeds 5 -for 2m
 //
-// It ends with 1 unless each of the others gets its share within 5 %, and their TTFT p99 is
-// within 1.5 times of what it is without the greedy one. The queue by arrival must miss both in
-// the same run: otherwise the load was none, and the run shows nothing.
+// It ends with 1 unless each of the others gets its share within 5 %, and their TTFT p99 is at
+// most 1.5 times the one without the greedy tenant. The queue by arrival must miss both bounds in
+// the same run. Otherwise there was no overload, and the run shows nothing.
 package main
 
 import (

@@ -17,10 +17,10 @@ import (
 // object is a JSON object.
 type object = map[string]any
 
-// grammarDir writes a model folder for each grammar under dir and gives them in
-// order. All have the tokens of the built-in vocabulary, so that what differs
-// is the grammar: the byte-level ones have its merges under another split
-// pattern; SentencePiece's have those of its tokens that are text.
+// grammarDirs writes a model folder for each grammar under dir, and returns the
+// folders in order. All have the tokens of the built-in vocabulary, so that only
+// the grammars differ. The byte-level grammars have its merges under another
+// split pattern. SentencePiece's have the merges of its tokens that are text.
 func grammarDirs(dir string) ([]grammarDir, error) {
 	data, err := fs.ReadFile(models.Sim(), "tokenizer.json")
 	if err != nil {
@@ -104,8 +104,8 @@ func writeJSON(dir, name string, v any) error {
 	return err
 }
 
-// piecesOf makes a SentencePiece-style vocabulary of a byte-level one: its
-// tokens that are text, with the sign for spaces, and its merges of them.
+// piecesOf makes a SentencePiece-style vocabulary of a byte-level one. It keeps
+// the tokens that are text, with the sign for spaces, and the merges of these.
 func piecesOf(sim object) object {
 	model := sim["model"].(object)
 	vocab := object{"<unk>": 0, "<s>": 1, "</s>": 2}
@@ -172,7 +172,7 @@ func pieceText(token string) (string, bool) {
 }
 
 // unigramOf makes a Unigram vocabulary of a SentencePiece-style one. Scores
-// fall with the id, as those of trained ones do.
+// fall with the id, as in trained vocabularies.
 func unigramOf(words object) object {
 	model := words["model"].(object)
 	vocab := model["vocab"].(object)
@@ -183,8 +183,8 @@ func unigramOf(words object) object {
 	return with(words, object{"model": object{"type": "Unigram", "unk_id": 0, "byte_fallback": true, "vocab": tokens}})
 }
 
-// writeRanks writes the built-in vocabulary in tiktoken's form, as a folder of
-// Llama 3's.
+// writeRanks writes the built-in vocabulary in tiktoken's form, as a folder like
+// that of Llama 3.
 func writeRanks(dir, pattern string) error {
 	m, err := tokenizer.Load(models.Sim())
 	if err != nil {

@@ -3,15 +3,16 @@
 //	WEIR_PYTHON=.venv/bin/python go run ./bench/tokenize
 //
 // It encodes prompts of 2 KB and 160 KB (English, code, Chinese, emoji, white
-// space) and runs of a megabyte under every grammar, on one core, and prints a
-// Markdown table: tokens a second cold (the encoder's cache emptied before each
-// text) and warm, allocations, and what Hugging Face's tokenizers, or tiktoken
-// for its own form, give in the same run, if WEIR_PYTHON names a Python that
-// has them. Each figure is the best of the passes that fit into -t; the
-// libraries keep caches of their own, which are warm.
+// space), and runs of a megabyte, under every grammar on one core. It prints a
+// Markdown table: tokens a second cold (the encoder's cache is emptied before
+// each text) and warm, and allocations. If WEIR_PYTHON names a Python that has
+// Hugging Face's tokenizers and tiktoken, the table also has their figures of
+// the same run; tiktoken reads its own form, tokenizers all others. Each figure
+// is the best of the passes that fit into -t. The libraries keep caches of their
+// own, which are warm.
 //
-// All vocabularies are made of the built-in one, so that what differs is the
-// grammar. It fails where ids differ in number from the library's.
+// All vocabularies are made of the built-in one, so that only the grammars
+// differ. The command fails if the number of ids differs from the library's.
 package main
 
 import (
@@ -118,7 +119,7 @@ func run(w io.Writer, each time.Duration, only string, longest int) error {
 
 func textFile(dir string, i int) string { return filepath.Join(dir, fmt.Sprintf("text-%d", i)) }
 
-// result is what one text gave.
+// result has the figures of one text.
 type result struct {
 	tokens      int
 	cold, warm  float64 // tokens a second
@@ -195,7 +196,7 @@ func (r *reference) close() {
 	}
 }
 
-// answer is what the library gave.
+// answer has the library's figures.
 type answer struct {
 	Tokens int     `json:"tokens"`
 	Rate   float64 `json:"tokens_per_second"`

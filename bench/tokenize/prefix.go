@@ -12,8 +12,8 @@ import (
 // turnBytes is the length of a turn of the conversations.
 const turnBytes = 2 << 10
 
-// prefixReuse prints what a conversation of 160 KB costs whose turns but for
-// the last twentieth have been seen, with a PrefixCache and without.
+// prefixReuse prints the cost of a conversation of 160 KB, with a PrefixCache and
+// without. The tokenizer has seen all turns but the last twentieth.
 func prefixReuse(w io.Writer, t *tokenizer.Tokenizer, text string, each time.Duration) error {
 	var turns []string
 	for len(text) >= turnBytes {

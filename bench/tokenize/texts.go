@@ -20,10 +20,11 @@ const (
 	longPrompt  = 160 << 10
 )
 
-// longEnglish is the place among samples of the long English prompt.
+// longEnglish is the index of the long English prompt among the samples.
 const longEnglish = 5
 
-// samples are the prompts: of Go's own documentation and sources, and made up.
+// samples returns the prompts. Some come from Go's own documentation and sources,
+// the others are made up.
 func samples() ([]sample, error) {
 	english, err := goText(longPrompt, ".html", ".md")
 	if err != nil {
