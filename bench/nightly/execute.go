@@ -24,12 +24,12 @@ const file = "{file}"
 
 // shell executes steps.
 type shell struct {
-	folder string        // for what they print and write
-	grace  time.Duration // that a step has to end after it was asked to
+	folder string        // for the output and files of steps
+	grace  time.Duration // a step has this time to end after an interrupt
 }
 
 // execute runs a step's command by a shell, in a process group of its own, so that
-// all that it started can be stopped.
+// everything that the command starts can be stopped.
 func (sh *shell) execute(ctx context.Context, s nightly.Step) (nightly.Output, error) {
 	var out nightly.Output
 	results := filepath.Join(sh.folder, s.Name+".json")
@@ -69,7 +69,7 @@ func (sh *shell) execute(ctx context.Context, s nightly.Step) (nightly.Output, e
 }
 
 // wait waits for a command, and stops its group when ctx ends: by an interrupt, and
-// by force if that does not do. The command's own children are stopped too.
+// then by force. The command's own children are stopped too.
 func (sh *shell) wait(ctx context.Context, cmd *exec.Cmd) error {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()

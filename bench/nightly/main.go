@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command nightly runs what is too slow for every change, keeps its figures and
-// fails when one of them got worse than its baseline. docs/tests.md says how to
-// use it, and package internal/lab/nightly does the comparing.
+// Command nightly runs the steps that are too slow for every change, keeps their
+// figures, and fails if a figure is worse than its baseline. docs/tests.md describes
+// the use; package internal/lab/nightly compares the figures.
 package main
 
 import (
@@ -39,7 +39,7 @@ func main() {
 	os.Exit(status)
 }
 
-// asked is what the command line asks for.
+// asked has the choices of the command line.
 type asked struct {
 	only, baseline, keep, from           string
 	list, dryRun, accept, allowedMissing bool
@@ -124,10 +124,10 @@ func dryRun(w io.Writer, chosen []nightly.Step) error {
 	return err
 }
 
-// measure carries the steps out, or takes the results of an earlier run, and holds
-// them to the baseline. An error means that nothing was judged.
+// measure carries the steps out, or takes the results of an earlier run, and compares
+// them with the baseline. An error means that nothing was judged.
 func (a *asked) measure(ctx context.Context, all, chosen []nightly.Step, stdout, stderr io.Writer) (status int, err error) {
-	// The baseline is read first: hours later is too late to learn that it is broken.
+	// The baseline is read first, so that a broken one is reported before hours of work.
 	base, err := readBaseline(a.baseline)
 	if err != nil {
 		return 0, err
@@ -157,7 +157,7 @@ func (a *asked) measure(ctx context.Context, all, chosen []nightly.Step, stdout,
 	return fine, nil
 }
 
-// acceptInto writes the new baseline. It accepts figures that got worse, and no step
+// acceptInto writes the new baseline. It accepts figures that got worse, but no step
 // that did not pass.
 func (a *asked) acceptInto(base, record *nightly.Record, stdout io.Writer) (int, error) {
 	accepted, refused := base.Accept(record)
@@ -176,8 +176,8 @@ func (a *asked) acceptInto(base, record *nightly.Record, stdout io.Writer) (int,
 	return fine, nil
 }
 
-// carryOut runs the steps and keeps what they measure. stopped says that ctx ended
-// before they had.
+// carryOut runs the steps and keeps their figures. stopped reports whether ctx ended
+// before the steps did.
 func (a *asked) carryOut(ctx context.Context, chosen []nightly.Step, stderr io.Writer) (record *nightly.Record, stopped bool, err error) {
 	folder := filepath.Join(a.keep, time.Now().UTC().Format("2006-01-02T15-04-05.000"))
 	if err := os.MkdirAll(folder, 0o755); err != nil {
@@ -200,7 +200,7 @@ func (a *asked) carryOut(ctx context.Context, chosen []nightly.Step, stderr io.W
 	return record, stopped, err
 }
 
-// readBaseline reads the baseline; while there is none, it is empty.
+// readBaseline reads the baseline. A file that is not there is an empty baseline.
 func readBaseline(name string) (*nightly.Record, error) {
 	r, err := readRecord(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -221,7 +221,8 @@ func readRecord(name string) (*nightly.Record, error) {
 	return r, nil
 }
 
-// write replaces a file at once, so that an interruption leaves the old or the new.
+// write replaces a file at once, so that an interruption leaves the old file or the
+// new one.
 func write(name string, r *nightly.Record) error {
 	file, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
 	if err != nil {
@@ -242,8 +243,8 @@ func write(name string, r *nightly.Record) error {
 	return os.Rename(file.Name(), name)
 }
 
-// missing returns the program that a step lacks here. The make targets install
-// programs of Debian's packages where they may.
+// missing returns the program that a step lacks on this machine. The make targets
+// install programs from Debian's packages where they may.
 func missing(s nightly.Step) string {
 	_, apt := exec.LookPath("apt-get")
 	if apt == nil && os.Getuid() == 0 {
@@ -257,7 +258,7 @@ func missing(s nightly.Step) string {
 	return ""
 }
 
-// commit names the commit that is measured, and says so if files differ from it.
+// commit names the commit that is measured, with a mark if files differ from it.
 func commit(ctx context.Context) (string, error) {
 	head, err := exec.CommandContext(ctx, "git", "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"weir/internal/lab/nightly"
 )
 
-// fake are steps of a few milliseconds.
+// fake returns steps that take a few milliseconds.
 func fake(command string) []nightly.Step {
 	return []nightly.Step{
 		{Name: "fast", Command: command, Why: "because", Typical: time.Second, Limit: time.Minute, Read: nightly.Measures},
@@ -29,7 +29,7 @@ func fake(command string) []nightly.Step {
 	}
 }
 
-// bed is a folder with a baseline and what runs keep.
+// bed is a folder with a baseline and the files that runs keep.
 type bed struct {
 	t              *testing.T
 	baseline, keep string
@@ -41,7 +41,7 @@ func newBed(t *testing.T) *bed {
 	return &bed{t: t, baseline: filepath.Join(dir, "baseline.json"), keep: filepath.Join(dir, "runs")}
 }
 
-// run runs the program, wants an exit status, and wants each text in what it says.
+// run runs the program, and wants an exit status and each text in its output.
 func (b *bed) run(status int, steps []nightly.Step, args string, says ...string) {
 	b.t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -64,7 +64,7 @@ func (b *bed) check(want, got int, stdout, stderr string, says []string) {
 }
 
 // TestBaseline: a figure has no baseline, is accepted, holds, gets worse, is accepted
-// again from what the run kept, and vanishes.
+// again from the files that the run kept, and vanishes.
 func TestBaseline(t *testing.T) {
 	b := newBed(t)
 	b.run(fine, fake("echo measure a 1 lost"), "", "no baseline yet", "a: 1 lost", "nothing got worse", "kept in "+b.keep)
@@ -93,7 +93,7 @@ func put(t *testing.T, name, text string) {
 	}
 }
 
-// TestOutcomes: what becomes of steps that do not pass, and of those after them.
+// TestOutcomes: steps that do not pass, and the steps after them, have their outcomes.
 func TestOutcomes(t *testing.T) {
 	b := newBed(t)
 	b.run(worse, fake("echo broken; exit 3"), "--accept", "fast", "exit status 3", "fast.log ends with:\n      broken", "has this run's figures of other now", "not accepted: fast: failed")
@@ -106,8 +106,8 @@ func TestOutcomes(t *testing.T) {
 	b.run(fine, file, "--only fast", "from.file: 3 lost")
 }
 
-// TestInterrupt: the step under way is stopped with all that it has started, and what
-// was measured before it is kept.
+// TestInterrupt: the step under way is stopped with everything that it has started, and
+// the figures of earlier steps are kept.
 func TestInterrupt(t *testing.T) {
 	b := newBed(t)
 	fifo, begun, ended := watch(t)
@@ -131,7 +131,7 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestForce: a step that does not end when it is asked to is made to.
+// TestForce: a step that does not end after an interrupt is killed.
 func TestForce(t *testing.T) {
 	fifo, begun, ended := watch(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -145,8 +145,8 @@ func TestForce(t *testing.T) {
 	<-ended
 }
 
-// watch makes a pipe with a name: begun is closed when something was written to it,
-// and ended when nobody holds it open for writing any more.
+// watch makes a named pipe. It closes begun when a process has written to the pipe, and
+// ended when no process holds it open for writing any more.
 func watch(t *testing.T) (name string, begun, ended chan struct{}) {
 	t.Helper()
 	name, begun, ended = filepath.Join(t.TempDir(), "fifo"), make(chan struct{}), make(chan struct{})
@@ -161,14 +161,14 @@ func watch(t *testing.T) (name string, begun, ended chan struct{}) {
 			return
 		}
 		defer file.Close()
-		file.Read(make([]byte, 1)) // what it was does not matter
+		file.Read(make([]byte, 1)) // the byte itself does not matter
 		close(begun)
 		io.Copy(io.Discard, file)
 	}()
 	return name, begun, ended
 }
 
-// TestAsking: what is asked wrongly, and what runs nothing.
+// TestAsking: wrong command lines are refused, and some command lines run nothing.
 func TestAsking(t *testing.T) {
 	b := newBed(t)
 	steps := fake("echo measure a 1 lost")
@@ -189,7 +189,8 @@ func TestAsking(t *testing.T) {
 	}
 }
 
-// TestMissing: a step that cannot run here fails the run, unless that is allowed.
+// TestMissing: a step that cannot run on this machine fails the run, unless that is
+// allowed.
 func TestMissing(t *testing.T) {
 	t.Setenv("PATH", pathWithout(t, "sh", "git", "cat", "sleep"))
 	b := newBed(t)
@@ -201,8 +202,8 @@ func TestMissing(t *testing.T) {
 	b.run(fine, steps, "--list", "cannot run here: there is no no-such-program")
 }
 
-// TestSteps holds the steps to what they name: targets of the Makefile, packages,
-// benchmarks.
+// TestSteps checks that everything that steps name exists: targets of the Makefile,
+// packages, benchmarks.
 func TestSteps(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	if err != nil {
@@ -255,7 +256,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// pathWithout makes a PATH on which there are these programs only.
+// pathWithout makes a PATH that has these programs and no others.
 func pathWithout(t *testing.T, programs ...string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -15,8 +15,8 @@ import (
 	"weir/internal/lab/scenario"
 )
 
-// scenarioFigures reads the report of weir scenario. The controls have no
-// figures: that they must fail is the scenario's own verdict.
+// scenarioFigures reads the report of weir scenario. The controls have no figures:
+// the scenario itself judges that they fail.
 func scenarioFigures(_, file []byte) ([]nightly.Figure, error) {
 	var report scenario.Report
 	if err := json.Unmarshal(file, &report); err != nil {
@@ -54,7 +54,7 @@ func scenarioFigures(_, file []byte) ([]nightly.Figure, error) {
 		}
 		lost += row.Lost + row.Wrong
 		name := row.Load + ", " + row.Gateway + ": "
-		if row.Load == "founding" { // an overload is not delivered in full, by as much as the machine is slow
+		if row.Load == "founding" { // an overload is delivered in part: the slower the machine, the less
 			one(name+"delivered", nightly.Share, "", row.Share)
 			one(name+"resident of a stream", nightly.Memory, "KB", row.KBPerStream)
 		}
@@ -72,7 +72,7 @@ func scenarioFigures(_, file []byte) ([]nightly.Figure, error) {
 	return figures, nil
 }
 
-// starvedFigures are of the small streams beside the large prompts.
+// starvedFigures returns the figures of the small streams beside the large prompts.
 func starvedFigures(rows []scenario.Starved) []nightly.Figure {
 	var figures []nightly.Figure
 	lost, timeouts, taken := 0, 0, 0
@@ -95,7 +95,7 @@ func starvedFigures(rows []scenario.Starved) []nightly.Figure {
 		nightly.Of("acknowledgement timeouts", nightly.Same, "", float64(timeouts)))
 }
 
-// collapsedFigures are those of weir's row of collapse.
+// collapsedFigures returns the figures of weir's row of collapse.
 func collapsedFigures(rows []scenario.Collapsed) (figures []nightly.Figure) {
 	for _, row := range rows {
 		if row.NotMeasured != "" || row.Gateway != lab.Plane {
@@ -110,7 +110,8 @@ func collapsedFigures(rows []scenario.Collapsed) (figures []nightly.Figure) {
 	return figures
 }
 
-// overloadedFigures are weir's under the heaviest load, and those of refusals.
+// overloadedFigures returns weir's figures under the heaviest load, and the figures of
+// refusals.
 func overloadedFigures(report *scenario.Report) (figures []nightly.Figure) {
 	lost := 0
 	var most *scenario.Overloaded
@@ -134,7 +135,8 @@ func overloadedFigures(report *scenario.Report) (figures []nightly.Figure) {
 	return append(figures, nightly.Of("tokens lost", nightly.Same, "", float64(lost)))
 }
 
-// tenantFigures are those of the tenants beside the greedy one: the first row has none.
+// tenantFigures returns the figures of the tenants beside the greedy one. The first row
+// has no greedy tenant.
 func tenantFigures(rows []scenario.Tenanted) (figures []nightly.Figure) {
 	lost := 0
 	var without *scenario.Tenanted
@@ -157,7 +159,8 @@ func tenantFigures(rows []scenario.Tenanted) (figures []nightly.Figure) {
 	return append(figures, nightly.Of("tokens lost or wrong", nightly.Same, "", float64(lost)))
 }
 
-// continuedFigures are of the streams that went on. The control's have no gaps.
+// continuedFigures returns the figures of the streams that went on. The streams of the
+// control have no gaps.
 func continuedFigures(rows []scenario.Continued) (figures []nightly.Figure) {
 	lost, broken := 0, 0
 	for _, x := range rows {
@@ -175,7 +178,7 @@ func continuedFigures(rows []scenario.Continued) (figures []nightly.Figure) {
 	return append(figures, nightly.Of("tokens lost or wrong", nightly.Same, "", float64(lost)), nightly.Of("streams broken that may be continued", nightly.Same, "", float64(broken)))
 }
 
-// faultedFigures are of all faults of each kind of engine together.
+// faultedFigures returns the figures of each kind of engine, over all faults together.
 func faultedFigures(cells []scenario.Faulted) (figures []nightly.Figure) {
 	lost, refused, out := 0, 0, 0
 	type kind struct {
@@ -218,7 +221,7 @@ func faultedFigures(cells []scenario.Faulted) (figures []nightly.Figure) {
 }
 
 // outputPathFigures reads the cells of bench/outputpath: weir's CPU per token as a
-// share of nginx's, repeat by repeat, and what idle streams hold.
+// share of nginx's, repeat by repeat, and the memory that idle streams hold.
 func outputPathFigures(_, file []byte) ([]nightly.Figure, error) {
 	var results []*client.Result
 	if err := json.Unmarshal(file, &results); err != nil {
@@ -263,7 +266,7 @@ func outputPathFigures(_, file []byte) ([]nightly.Figure, error) {
 }
 
 // measureFigures reads the output of make measure: its figures, and the times of its
-// benchmarks but for those that are about a bound, which they judge themselves.
+// benchmarks. Benchmarks that check a bound judge themselves and are left out.
 func measureFigures(printed, _ []byte) ([]nightly.Figure, error) {
 	figures, err := nightly.Measures(printed, nil)
 	if err != nil {
@@ -276,8 +279,8 @@ func measureFigures(printed, _ []byte) ([]nightly.Figure, error) {
 	return append(figures, slices.DeleteFunc(benchmarks, func(f nightly.Figure) bool { return strings.Contains(f.Name, ".Bound") })...), nil
 }
 
-// routingFigures counts the cells of bench/routing -check. That none has got worse is
-// its own verdict.
+// routingFigures counts the cells of bench/routing -check. The check itself judges that
+// none has got worse.
 func routingFigures(printed, _ []byte) ([]nightly.Figure, error) {
 	cells := 0
 	for line := range strings.Lines(string(printed)) {

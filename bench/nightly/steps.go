@@ -8,9 +8,9 @@ import (
 	"weir/internal/lab/nightly"
 )
 
-// steps are what is run, the shortest first. A step is here because it takes too long
-// for .ci/run or because it ends in a figure; its Why says what it shows that nothing
-// faster does.
+// steps returns the steps, the shortest first. A step is here because it takes too long
+// for .ci/run, or because it ends in a figure. The Why of a step names the property that
+// nothing faster shows.
 func steps() []nightly.Step {
 	python, npm := "python3", "npm"
 	scenario := func(name, why string) nightly.Step {
@@ -27,8 +27,8 @@ func steps() []nightly.Step {
 			Read:    nightly.Benchmarks(hotQuotients...),
 		},
 		{
-			// Allocations of encoders are no figures: encoders yield by time, and
-			// allocate where they do.
+			// Allocations of encoders are no figures: encoders yield by time, and a
+			// yield allocates.
 			Name: "tokenizer", Why: "time of tokenizing large texts and hostile ones, and back, and what seen prompts save",
 			Typical: 2 * time.Minute, Limit: 15 * time.Minute,
 			Command: "go test -run '^$' -bench '^Benchmark(Encode|Run|Prefix|Detokenize)$' -benchtime 200ms -count 5 ./internal/model/tokenizer",
@@ -95,15 +95,15 @@ func steps() []nightly.Step {
 	}
 }
 
-// The benchmarks of the code that every token passes, from the engine's frame to
-// the client's bytes, and every request, at its admission and in the pool. Sinks
-// that copy are left out: what they allocate is the benchmark's.
+// These benchmarks cover the code that every token passes, from the engine's frame to
+// the client's bytes, and the code that every request passes at its admission and in the
+// pool. Sinks that copy are left out, because they allocate for the benchmark only.
 const (
 	hotBenchmarks = "^Benchmark(OfferTake|AppendText|Decode|NewStream|ParseAndEncode|Delta|Turn|RelayTurn|Read|Chunks|ParseResponse|Splitter|Parser|Content|Dispatch|Gate|Run)$"
 	hotPackages   = "./internal/gateway/stream ./internal/dialect/openai ./internal/gateway ./internal/gateway/answer ./internal/wire/http1 ./internal/wire/sse ./internal/model/outputparse ./internal/engine/plane ./internal/fleet/admission ./internal/model/pool"
 )
 
-// Benchmarks of one run as shares of each other, which hold on whatever machine.
+// Ratios of benchmarks of one run, which are comparable between machines.
 var (
 	hotQuotients = []nightly.Quotient{
 		{Name: "a delta where reasoning may come, beside no parser", Of: "gateway/answer.ParseAndEncode/reasoning", By: "gateway/answer.ParseAndEncode/none"},
