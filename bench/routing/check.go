@@ -20,33 +20,33 @@ import (
 type kept struct {
 	Seeds int    `json:"seeds"`
 	Only  string `json:"only"` // the cells, by their keys
-	// References are those that cost is held against.
+	// References are the policies that cost is compared with.
 	References []string            `json:"references"`
 	Cells      map[string]keptCell `json:"cells"`
 }
 
-// keptCell is what was found in a cell.
+// keptCell has the results of a cell.
 type keptCell struct {
 	Captured float64  `json:"captured"` // 0 where nothing is to be reused
 	MaxMean  float64  `json:"max_mean"`
 	Lost     []string `json:"lost,omitempty"`
-	// Beside is, by seed, cost's figure over the best reference's; of goodput the best
-	// reference's over cost's: less is better.
+	// Beside is cost's figure divided by the best reference's, by seed. For goodput it is the
+	// best reference's divided by cost's. So less is better in both.
 	Beside map[string][]float64 `json:"beside"`
 }
 
-// How much worse a figure may be than it was. A figure beside the best reference's may be so
-// in the mean of the seeds, and by any amount that is chance over them: the TTFT p99 of one seed
-// is that of the few requests behind its two longest prompts, which any change of a decision
-// moves by a fifth.
+// These constants bound how much worse a figure may get. For a ratio to the best reference, the
+// bound applies to the mean of the seeds, and differences that may be chance over the seeds are
+// allowed too. The TTFT p99 of one seed comes from the few requests behind its two longest
+// prompts, and any change of a decision moves it by a fifth.
 const (
 	captureSlack = 0.01
 	evenSlack    = 0.02
 	besideSlack  = 0.05
 )
 
-// check runs a part of the table, of it some cells, and says where it has got worse. With
-// accept it writes what it found.
+// check runs some cells of a part of the table, and reports where they have got worse. With
+// accept it writes the new results.
 func check(w io.Writer, name string, some *regexp.Regexp, accept bool) error {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -97,7 +97,7 @@ func check(w io.Writer, name string, some *regexp.Regexp, accept bool) error {
 	return nil
 }
 
-// kept is what there is to keep of a cell.
+// kept returns the results to keep of a cell.
 func (c *cell) kept() keptCell {
 	r := keptCell{Captured: captured(c.runs["cost"], c.runs[fleetsim.Oracle]), MaxMean: mean(c.runs["cost"], maxMean), Beside: map[string][]float64{}}
 	if math.IsNaN(r.Captured) {
@@ -109,7 +109,7 @@ func (c *cell) kept() keptCell {
 		}
 		for seed, best := range c.runs[v.by] {
 			x := figures[i].of(c.runs["cost"][seed]) / figures[i].of(best)
-			if v.best < 0 { // of which more is better
+			if v.best < 0 { // a figure of which more is better
 				x = 1 / x
 			}
 			r.Beside[figures[i].name] = append(r.Beside[figures[i].name], math.Round(1000*min(x, most))/1000)
@@ -119,7 +119,7 @@ func (c *cell) kept() keptCell {
 	return r
 }
 
-// most is what a quotient is at most: that of a goodput of nothing.
+// most is the largest quotient. A goodput of zero has it.
 const most = 1000
 
 // grew reports whether quotients are larger than they were, in the mean by more than besideSlack, and
@@ -136,7 +136,7 @@ func grew(was, now []float64) bool {
 	return m > math.Log1p(besideSlack) && m > unsure
 }
 
-// worse says in which way a cell has got worse than it was.
+// worse describes each way in which a cell has got worse.
 func (was *keptCell) worse(key string, now keptCell) (all []string) {
 	say := func(format string, args ...any) { all = append(all, key+": "+fmt.Sprintf(format, args...)) }
 	if now.Captured < was.Captured-captureSlack {

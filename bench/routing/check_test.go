@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestWorse has a cell get worse in each way, and not by what may be chance.
+// TestWorse makes a cell worse in each way, and by differences that may be chance.
 func TestWorse(t *testing.T) {
 	was := keptCell{Captured: 0.98, MaxMean: 1.01, Lost: []string{"goodput"}, Beside: map[string][]float64{"TTFT p50": {1, 1, 1}, "TTFT p99": {1.2, 1, 0.9}}}
 	for _, test := range []struct {

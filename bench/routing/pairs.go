@@ -11,8 +11,8 @@ import (
 	"weir/internal/sim"
 )
 
-// pairLoads are what decides whether a request is worth dividing: how long its prompt is, and
-// how much of it the engine has that would generate.
+// pairLoads vary the two things that decide whether dividing a request pays: the length of its
+// prompt, and the part of it that is cached at the engine that would decode.
 var pairLoads = []load{
 	{key: "short", name: "short: prompts of 200", settings: "rate=20,duration=120s,input=lognormal(200,200),output=lognormal(200,150)"},
 	{key: "long", name: "long: prompts of 6k", settings: "rate=6,duration=120s,input=lognormal(6000,4000),output=lognormal(200,150)"},
@@ -20,7 +20,7 @@ var pairLoads = []load{
 	{key: "mixed", name: "mixed: sessions of 1 to 4 turns, prompts from some tokens to 30k", settings: "rate=4,turns=uniform(1,4),think=2s,duration=120s,input=lognormal(2000,5000),output=lognormal(150,150)"},
 }
 
-// pairFleets are those that the loads are for, by the roles of their engines.
+// pairFleets are the fleets of these loads, by the roles of their engines.
 var pairFleets = []string{"2+2", "1+3"}
 
 // pairProfiles are the engines' costs of a step; the empty one is sim.PerBatch's default.
@@ -29,10 +29,10 @@ var pairProfiles = []string{"", "llama-3.1-8b-h100"}
 // pairSettings are the utilisations, with stamps and without.
 var pairSettings = []setting{{0.5, 1, 0, true}, {0.8, 1, 0, true}, {0.95, 1, 0, true}, {0.8, 1, 0, false}}
 
-// pairMost is by how much the goodput of cost may be less than the better one's.
+// pairMost bounds how much less the goodput of cost may be than that of the better policy.
 const pairMost = 0.03
 
-// pairs writes cost beside the policies that always and never divide a request.
+// pairs writes cost beside two policies: one always divides a request, the other never.
 func pairs(w io.Writer, a ask) error {
 	start := time.Now()
 	ours := []string{"cost", fleetsim.WithQueue("cost")}
