@@ -29,8 +29,8 @@ func guardedEngine(t *testing.T, wire, addr, key string, more ...string) *harnes
 	return p
 }
 
-// An engine that asks for a key is served with the one in the file, which is read again
-// when it changes; without, weir says what is missing. No key is told anywhere.
+// weir serves an engine that asks for a key with the key in a file, and reads the file again
+// when it changes. Without a key, weir reports what is missing. No key is in any output.
 func TestEngineKeys(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	for _, test := range []struct{ wire, spec, kind string }{
@@ -131,8 +131,8 @@ func TestEngineTLS(t *testing.T) {
 	}
 }
 
-// Where an engine judges its callers itself, their keys go with their requests, and its
-// refusals go to them; otherwise neither does.
+// If an engine judges its callers itself, their keys go with their requests and its refusals
+// go back to them. Otherwise neither is passed on.
 func TestCallersKeys(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	addr := harness.FreeAddress(t)

@@ -8,8 +8,8 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// A late acknowledgement of the engine's is the engine's, in the metrics, in the record
-// and in the log, which names the request.
+// A late acknowledgement counts as the engine's time in the metrics, in the record and in the
+// log, which names the request.
 func TestLateAcknowledgement(t *testing.T) {
 	t.Parallel()
 	for _, path := range harness.Paths {
@@ -42,7 +42,7 @@ func TestLateAcknowledgement(t *testing.T) {
 	}
 }
 
-// What a request waits in weir before an engine is given it is held against no engine.
+// The time that a request waits in weir before an engine is given it counts against no engine.
 func TestOwnLateness(t *testing.T) {
 	t.Parallel()
 	for _, path := range harness.Paths {

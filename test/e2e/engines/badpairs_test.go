@@ -48,8 +48,8 @@ func wantAnswer(t *testing.T, g *harness.Gateway, more string, status int, words
 	}
 }
 
-// Fleets of halves that cannot be are found out when their engines join, and those who ask
-// meanwhile are told what is missing, by the binary before simulated engines.
+// The binary detects fleets of halves that cannot work together when their engines join.
+// Requests that arrive meanwhile get an error that names what is missing.
 func TestBadPairsJoin(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	prefill := func(t *testing.T, more ...string) half {
@@ -125,8 +125,8 @@ func received(t *testing.T, h half) int {
 	return s.Received
 }
 
-// Requests that no pair may be given are refused by name, or served whole where an engine
-// does that. A prefill engine's error is the client's at once, though decode waits.
+// A request that no pair can serve is refused by name, or served whole by an engine that can.
+// A prefill engine's error reaches the client at once, though the decode engine still waits.
 func TestBadPairsAsk(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	for name, w := range wirePairs {

@@ -14,8 +14,8 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// An engine whose machine takes no connections any more is waited for no longer
-// than --connect-timeout, whose default is 5s.
+// A gateway waits no longer than --connect-timeout, 5s by default, for an engine whose machine
+// accepts no more connections.
 func TestConnectTimeout(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	l, fill := full(t)

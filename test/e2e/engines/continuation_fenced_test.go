@@ -142,8 +142,8 @@ func steppingScheduler(t *testing.T, ids []uint32, dir string) (kill func()) {
 	return scheduler.Close
 }
 
-// One of three engines whose front end is weir breaks its connections in the midst of streams:
-// each is what it is without that, with its usage.
+// One of three engines whose front end is weir breaks its connections while it streams. Each
+// stream, with its usage, is the same as without the break.
 func TestStreamsOutliveTheirFencedEngine(t *testing.T) {
 	const streams, tokens = 60, 120
 	for name, start := range map[string]func(t *testing.T, ids []uint32) (g *harness.Gateway, kill func()){

@@ -13,8 +13,8 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// A request with media, and any of a model with more ids than are kept, ends with an error
-// event that names this, and the same one without goes on.
+// A request with media, or for a model with more ids than are kept, ends with an error event
+// that names this reason. The same request without it continues.
 func TestContinuationForbidden(t *testing.T) {
 	wide := modelFolder(t)
 	name := filepath.Join(wide, "config.json")

@@ -10,9 +10,10 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// One of three engines is killed in the midst of many streams: each goes on at one of the
-// others, and no token of any is lost or comes twice. Those of which an engine keeps more than
-// ids end with an error that says so, as all do that are relayed, and all with it switched off.
+// One of three engines is killed while it streams to many clients. Each stream continues at
+// another engine, and no token is lost or repeated. Some streams cannot continue: relayed
+// ones, those whose engine keeps more than ids, and all of them with continuation off. They
+// end with an error that gives the reason.
 func TestStreamsOutliveTheirEngine(t *testing.T) {
 	const streams, tokens = 120, 150
 	for _, test := range []struct {

@@ -13,8 +13,8 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// A priority goes to an engine that schedules by it, in the engine's own sense, and is
-// refused by name for one that does not.
+// A request's priority reaches an engine that schedules by it, in the engine's own order. A
+// request with a priority is refused by name for an engine that does not.
 func TestPriority(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	for _, scheduled := range []bool{false, true} {

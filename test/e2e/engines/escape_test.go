@@ -8,9 +8,9 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// What an engine has read and will never answer does not stay there until its deadline: once
-// the engine is down it is repeated at another one, and the engine has it no more. The plane's
-// engine goes on answering fences.
+// A request that an engine has read and will never answer does not stay there until its
+// deadline. Once the engine is down, the request is repeated at another engine and removed
+// from the first. The plane's engine goes on answering fences.
 func TestRequestsLeaveWhatIsDown(t *testing.T) {
 	for path, fault := range map[string]string{"relay": "hang", "sglang": "hang", "plane": "noprefill"} {
 		t.Run(path, func(t *testing.T) {

@@ -38,8 +38,8 @@ func pair(t *testing.T, path string, args ...string) (bad, good *harness.Sim, g 
 	return bad, good, g
 }
 
-// An engine that answers 500 is out, its probes among them or not, and comes back by
-// itself. No client sees anything of it, neither of one that answers so to every second
+// An engine that answers 500 is out, whether or not its probes fail too, and comes back by
+// itself. No client sees a failure, not even of an engine that answers 500 to every second
 // request.
 func TestFailingEngine(t *testing.T) {
 	t.Parallel()
@@ -76,8 +76,8 @@ func TestFailingEngine(t *testing.T) {
 	}
 }
 
-// Where all engines of a model fail, one of them at least may still be asked, and nobody
-// needs to say that they are well again.
+// If all engines of a model fail, at least one of them may still be asked, and they come back
+// without an operator.
 func TestLastEngine(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	bad, good, g := pair(t, "relay")
@@ -144,8 +144,9 @@ func TestEngineThatAnswersProbesOnly(t *testing.T) {
 	}
 }
 
-// An engine whose every page but those of requests is of 10 MB serves, and one whose list of
-// models is has a reason in its state; neither keeps the other from anything.
+// An engine serves though each of its pages, other than the requests', has 10 MB. An engine
+// whose list of models has 10 MB gives that as a reason in its state. Neither disturbs the
+// other.
 func TestHugePages(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	page := strings.Repeat("x", 10<<20)

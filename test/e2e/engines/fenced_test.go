@@ -50,9 +50,10 @@ func corePair(t *testing.T) *sayers {
 	return &sayers{g, bad.Sayer, good.Sayer, func() { first.Close() }, start}
 }
 
-// An engine that stands still is avoided, and out once its fence is not answered; one that
-// is gone is known at once. Nobody who comes then waits for either, what an engine had is
-// whole when it goes on, and both come back by themselves.
+// The gateway avoids an engine that stands still, and takes it out once its fence is not
+// answered. It notices at once that an engine is gone. Later requests wait for neither engine.
+// The answers that an engine had begun are whole when it goes on, and both engines come back
+// by themselves.
 func TestSickFencedEngine(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) *sayers{"sglang-ipc": schedulerPair, "vllm-core": corePair} {
 		t.Run(name, func(t *testing.T) {

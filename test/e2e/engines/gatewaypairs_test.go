@@ -88,8 +88,8 @@ func (c *couple) end() {
 	c.decode.Interrupt()
 }
 
-// A pair says what one engine says, streamed and not, of many requests at once, and leaves
-// nothing behind.
+// A pair gives the same answers as a single engine, streamed and whole, to many requests at
+// once. It leaves nothing behind.
 func TestPairsThroughGateway(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	for name, w := range wirePairs {
@@ -170,8 +170,8 @@ func (c *couple) pairs() (of [][]string) {
 	return of
 }
 
-// A prefill engine that is killed while its decode engine waits ends the request, which says
-// so, and a client that hangs up in any stage frees both engines.
+// A prefill engine that is killed while its decode engine waits ends the request with an
+// error. A client that hangs up in any stage frees both engines.
 func TestPairsThroughGatewayEnd(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	for name := range wirePairs {
@@ -209,9 +209,9 @@ func TestPairsThroughGatewayEnd(t *testing.T) {
 	}
 }
 
-// A decode engine of vLLM's keeps the pages of a pushed half that was given up until its KV
-// has been written into them. Clients that leave before that cost it nothing, since weir has
-// the prefill half served to its end. The control gives both halves up, and has them leak.
+// A vLLM decode engine keeps the pages of a pushed half that was given up until its KV has
+// been written into them. Clients that leave earlier leak no pages, since weir lets the
+// prefill half run to its end. The control gives both halves up, and the pages leak.
 func TestPushedPairsOwe(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	const name, n = "relay to vllm, push", 8
@@ -269,9 +269,10 @@ func TestPushedPairsOwe(t *testing.T) {
 	c.end()
 }
 
-// Engines that do both stand beside pairs of one model, and cost chooses among all: with a
-// few long prompts under way some requests go whole to the engine that does both, some to a
-// pair, and short ones to vLLM's decode engine alone. Everybody is answered as by one engine.
+// Engines that do both halves stand beside pairs of the same model, and the cost chooses among
+// them. With a few long prompts under way, some requests go whole to the engine that does
+// both, some go to a pair, and short ones go to vLLM's decode engine alone. Every answer is
+// the one that a single engine gives.
 func TestPairsBesideWhole(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	for name, w := range wirePairs {
@@ -331,8 +332,9 @@ func TestPairsBesideWhole(t *testing.T) {
 	}
 }
 
-// Of a prompt that was there before, the prefill engine is believed to have it, and says so;
-// of SGLang's decode engine, which keeps no prompts unless it was told to, nothing is.
+// For a repeated prompt the gateway predicts that the prefill engine has it cached, and the
+// engine reports the same. The gateway predicts nothing for SGLang's decode engine, which
+// caches no prompts without a flag.
 func TestPairsCached(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	for name, w := range wirePairs {

@@ -16,8 +16,8 @@ func up(t *testing.T, g *harness.Gateway) int {
 	return int(harness.Metric(t, g.Admin, "weir_engine_state", `state="up"`))
 }
 
-// An engine that stands still, that nothing reaches, or that is gone is avoided while
-// there are others: no request that comes then waits for it. It comes back by itself.
+// An engine that stands still, cannot be reached or is gone is avoided while there are others.
+// Later requests do not wait for it. It comes back by itself.
 func TestSickEngine(t *testing.T) {
 	t.Parallel()
 	for _, path := range harness.Paths {
@@ -93,8 +93,8 @@ func TestSickEngine(t *testing.T) {
 	}
 }
 
-// A gateway that was stopped finds all of its engines well: what only it did late is held
-// against none of them.
+// A gateway that was stopped finds all of its engines well: its own delay counts against none
+// of them.
 func TestStoppedGateway(t *testing.T) {
 	t.Parallel()
 	for _, path := range harness.Paths {

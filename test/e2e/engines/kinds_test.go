@@ -10,9 +10,9 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// A model moves from relays to engines that take ids, engine by engine, while clients ask: no
-// request fails, none is lost, and each engine has its part while it is there. Then the last
-// relay's own fields are refused by name.
+// A model moves from relays to engines that take ids, one engine at a time, while clients send
+// requests. No request fails or is lost, and each engine serves some while it is there. Then
+// fields that only a relay supports are refused by name.
 func TestRollingMove(t *testing.T) {
 	for _, wire := range []string{"vllm", "sglang"} {
 		t.Run(wire, func(t *testing.T) {

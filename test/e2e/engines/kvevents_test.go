@@ -210,10 +210,10 @@ func (g *kvGateway) right(what string, n int) {
 	g.t.Logf("%s: %d of %d requests had something cached", what, hits, n)
 }
 
-// What simulated engines publish of their caches, which are so small that they evict all
-// the time, is known to the token: from the first batch on, behind a gap that was filled,
-// after the engines began anew with empty caches, and to a gateway that came later. With
-// several ranks each one's events are its own.
+// The gateway knows to the token what simulated engines publish of their caches, which are so
+// small that they evict all the time. It knows this from the first batch on, after a gap was
+// filled, after the engines restarted with empty caches, and when the gateway came later. Each
+// of several ranks has its own events.
 func TestKVEventsOfEngines(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -180,8 +180,8 @@ func wantLoad(t *testing.T, g *harness.Gateway, ranks int) {
 	})
 }
 
-// Over every wire it is seen how output comes in and how it leaves, and what engines say of
-// their work; and nothing is there that is not documented.
+// For every wire the metrics show how output arrives and leaves, and what the engines report
+// about their work. Every metric is documented.
 func TestMetricsOfEveryWire(t *testing.T) {
 	const streams, tokens = 20, 40
 	secure := certify(t, filepath.Join(t.TempDir(), "engine.pem"), "engine.internal")
@@ -287,8 +287,8 @@ func TestModelsThatNobodyServes(t *testing.T) {
 	}
 }
 
-// A scraper that reads a byte a second is given up when it says that it will not wait any
-// longer; the gateway serves others meanwhile, scrapers too.
+// A scraper that reads a byte a second is given up at the timeout that it states. The gateway
+// serves other clients meanwhile, scrapers too.
 func TestSlowScraper(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	sim := harness.StartSim(t, harness.FastSim...)

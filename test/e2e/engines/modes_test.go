@@ -34,9 +34,10 @@ func wantRefused(t *testing.T, g *harness.Gateway, path, body string, words ...s
 	}
 }
 
-// What an SGLang server cannot do for how it was started is refused by name, with the
-// flag, in the caller's API; nothing of it reaches the engine, and the rest is served.
-// It was the founding incident that such a field was lost without a word.
+// A request for something that an SGLang server cannot do, because of how it was started, is
+// refused by name, with the flag, in the caller's API. Nothing of it reaches the engine, and
+// other requests are served. The loss of such a field without an error was the founding
+// incident.
 func TestSGLangWithoutGrammar(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	for _, c := range []struct {
@@ -81,7 +82,8 @@ func TestSGLangWithoutGrammar(t *testing.T) {
 	}
 }
 
-// Of engines of one model that differ in it, a request goes to those that can.
+// If the engines of one model differ in what they can do, a request goes to those that can
+// serve it.
 func TestSGLangEnginesDiffer(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	bare := harness.StartSim(t, append([]string{"--skip-tokenizer-init"}, harness.FastSim...)...)
@@ -109,7 +111,7 @@ func TestSGLangEnginesDiffer(t *testing.T) {
 	wantRefused(t, g, "/v1/completions", `"prompt":"x","regex":"a+","prompt_logprobs":1`, "prompt_logprobs")
 }
 
-// What else SGLang passes over without a word is refused, or done here.
+// Other fields that SGLang silently ignores are refused, or done here.
 func TestSGLangPassesOver(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	p := harness.Start(t, append([]string{"engine", "--wire", "sglang=127.0.0.1:0", "--sglang-version", "0.5.9", "--speculation", "2"}, harness.FastSim...)...)
@@ -138,9 +140,9 @@ func TestSGLangPassesOver(t *testing.T) {
 	}
 }
 
-// A relayed SGLang server is given nothing that it would lose without a word, for how it
-// was started or because its API has no such field: the field is refused by name, with
-// the flag. What it does not lose it gets.
+// A relayed SGLang server gets no field that it would silently ignore, because of how it was
+// started or because its API has no such field. The field is refused by name, with the flag.
+// All other fields reach it.
 func TestSGLangRelayed(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	p := harness.Start(t, append([]string{"engine", "--wire", "sglang=127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--grammar-backend", "none", "--speculation", "2"}, harness.FastSim...)...)

@@ -105,8 +105,8 @@ func TestHalvesOfSGLang(t *testing.T) {
 	alone.Interrupt()
 }
 
-// What a prefill engine of vLLM's answers is handed on to a decode engine; one whose KV
-// nobody fetches lets go of it when its lease is over.
+// A vLLM prefill engine's answer is handed on to a decode engine. A prefill engine whose KV
+// nobody fetches frees it when its lease ends.
 func TestHalvesOfVLLM(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	start := func(role string, more ...string) half {

@@ -551,9 +551,10 @@ func beginStream(t *testing.T, g *harness.Gateway) net.Conn {
 	return conn
 }
 
-// Either engine is killed in any stage of a pair. The client gets all of its answer, or an
-// error that says so, while the other engine still stands where it stood. Nothing is left
-// in either, but for what vLLM's decode engine keeps by push until KV comes that never does.
+// Either engine is killed in each stage of a pair. The client gets its whole answer, or an
+// error that gives the reason, while the other engine still stands at its stage. Neither
+// engine keeps anything, except that vLLM's decode engine keeps pages for pushed KV that never
+// comes.
 func TestPlayedPairsKilled(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	for name, w := range playedWires {

@@ -12,8 +12,8 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// An engine that says when to ask it again is not asked before, while another one takes
-// everything; where it is alone, its callers are told.
+// An engine that states when to ask it again is not asked earlier, and another engine takes
+// all requests meanwhile. If there is no other engine, the callers get that time.
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	const rest = 10 * time.Second // the longest for which one is left alone
@@ -63,8 +63,9 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// What an engine breaks off before the first byte goes to the other one, is said to have
-// been begun twice, and is not repeated by a gateway whose budget is nothing.
+// A request that an engine breaks off before the first byte goes to the other engine, and its
+// answer states that it was begun twice. A gateway whose retry budget is zero does not repeat
+// it.
 func TestRetryBudget(t *testing.T) {
 	t.Parallel()
 	for _, path := range harness.Paths {
@@ -109,8 +110,8 @@ func TestRetryBudget(t *testing.T) {
 	}
 }
 
-// Where all engines of a model have been there and are gone, nothing is waited for,
-// however long one would wait for engines that start.
+// If all engines of a model were there and are gone, requests do not wait, however long they
+// may wait for engines that start.
 func TestNobodyThere(t *testing.T) {
 	t.Parallel()
 	for _, path := range harness.Paths {
@@ -129,8 +130,8 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// A connection that is lost and comes back within a second costs the requests that arrive
-// in between nothing but that.
+// A connection that is lost and comes back within a second delays the requests that arrive in
+// between by that second only.
 func TestShortDeparture(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	s := harness.StartSim(t, harness.FastSim...)

@@ -7,9 +7,9 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// An engine whose loop goes on, so that its fences are answered, and that answers no request
-// is asked for a token by weir itself until it does. Its clients' requests end at the other
-// one, and nothing of weir's own is among them.
+// An engine's loop answers fences but no requests. weir asks it for a token of its own until
+// it answers. The clients' requests end at the other engine, and weir's own requests are not
+// among them.
 func TestSampledEngine(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	bad, _, g := pair(t, "plane", "--policy", "round-robin")

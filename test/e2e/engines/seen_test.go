@@ -10,10 +10,10 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// What is thought of an engine is seen wherever an operator looks: in /engines, weir
-// engines and metrics with since when and why, in the log once each way with the id of the
-// latest request that it was given. A request that ends by a bound says which, and its
-// value.
+// The gateway's judgement of an engine is visible to an operator in /engines, weir engines and
+// the metrics, with its reason and the time since when it holds. The log has it once for each
+// change, with the id of the latest request that the engine was given. A request that ends by
+// a bound names the bound and its value.
 func TestSeen(t *testing.T) {
 	t.Parallel()
 	for _, path := range harness.Paths {

@@ -8,10 +8,9 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// Every fault that leaves the bytes of an answer right, or says that it does
-// not: through the gateway each stream is whole, every word checked, or has an
-// error; what the client counts is what the gateway does, and nothing is left
-// running.
+// Faults strike the engine that leave an answer's bytes right or report that they are wrong.
+// Each stream through the gateway is whole, every word checked, or has an error. The client's
+// counts equal the gateway's, and nothing is left running.
 func TestFaultsThroughTheGateway(t *testing.T) {
 	t.Parallel()
 	const requests, tokens = 32, 24
@@ -64,11 +63,11 @@ func TestFaultsThroughTheGateway(t *testing.T) {
 	}
 }
 
-// An engine that accepts connections and never reads them loses no token of another
-// one's, and takes part again when it reads. On the plane it is out meanwhile: its
-// session is lost, and no request is tried there. Behind a relay nothing but refused
-// connections takes an engine out, so it has its turns, and each request that meets it
-// goes to the other one when its deadline has come.
+// An engine accepts connections and never reads them. The other engine loses no token, and the
+// first takes part again when it reads. On the plane it is out meanwhile: its session is lost,
+// and no request is tried there. Behind a relay only refused connections take an engine out.
+// So the engine still gets its turns, and each request that meets it goes to the other engine
+// at its deadline.
 func TestDeafEngine(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"plane", "relay"} {

@@ -52,8 +52,8 @@ func TestVLLMCore(t *testing.T) {
 	}
 }
 
-// TestLoRA: adapters are models of their own on an engine core that is told to load
-// them; one that it cannot load is named and refused, and hides nothing else.
+// Adapters are models of their own on an engine core that is configured to load them. An
+// adapter that the core cannot load is named and refused, and the others are served.
 func TestLoRA(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	c := harness.NewCores(t)
