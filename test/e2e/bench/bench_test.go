@@ -340,9 +340,8 @@ func TestBenchCalibrate(t *testing.T) {
 	}
 }
 
-// A generator that is stopped now and then says which of its figures are not known,
-// and between what they lie. How long it is stopped and runs is the machine's to
-// say; that events waited for it is certain.
+// A generator that is stopped now and then reports which of its figures are unknown, and their
+// bounds. The durations of stops depend on the machine; events certainly waited for it.
 func TestBenchHeldUp(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	e := harness.Start(t, "engine", "--wire", "openai=127.0.0.1:0", "--cost", "constant", "--prefill-cost", "5ms", "--decode-cost", "5ms")

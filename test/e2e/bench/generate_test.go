@@ -8,8 +8,8 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// What the load generator measures of an engine it measures of the gateway, and
-// every word of every stream is verified.
+// The load generator takes the same measurements of an engine and of the gateway, and verifies
+// every word of every stream.
 func TestGenerateBench(t *testing.T) {
 	harness.Beside(t, harness.Heavy)
 	s := harness.StartSim(t, harness.FastSim...)

@@ -225,7 +225,7 @@ func TestRemovalOfABusyEngine(t *testing.T) {
 	}
 }
 
-// What is asked for wrongly changes nothing, and is answered with what is wrong.
+// A bad request for a change changes nothing, and its answer names the error.
 func TestBadChanges(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	g := harness.StartGateway(t, "up", "--engines", "2")
@@ -279,8 +279,8 @@ func TestBadChanges(t *testing.T) {
 	}
 }
 
-// Two that change the same at once come one after the other: what is there at the end is what
-// one of them wanted.
+// Two concurrent changes of the same thing are made one after the other: the final state is
+// the one that one of them asked for.
 func TestChangesAtOnce(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	sim := harness.StartSim(t)

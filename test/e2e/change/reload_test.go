@@ -20,9 +20,9 @@ func rewrite(t *testing.T, path, text string) {
 	}
 }
 
-// The configuration file and a list that it names are read again, when they change and at
-// SIGHUP. A file that is broken changes nothing and is named with its line, and so is what only
-// a restart takes over. Streams in flight notice nothing of a storm of signals.
+// The configuration file and a list that it names are read again when they change and at
+// SIGHUP. A broken file changes nothing and is named with its line. A change that needs a
+// restart is named likewise. Streams in flight are not disturbed by a storm of signals.
 func TestReload(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	var sims []*harness.Sim

@@ -18,9 +18,9 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// A gateway takes the place of another one, which drains: by sharing its port, or by the
-// socket that both are handed. No request fails that is sent meanwhile, each over a connection
-// of its own.
+// A gateway takes the place of another one, which drains, by sharing its port or by a socket
+// that both inherit. Requests are sent meanwhile, each over a connection of its own, and none
+// fails.
 func TestUpgradeInPlace(t *testing.T) {
 	for _, way := range []string{"reuse-port", "activation"} {
 		t.Run(way, func(t *testing.T) {
@@ -117,8 +117,8 @@ func TestUpgradeInPlace(t *testing.T) {
 	}
 }
 
-// The gateway that leaves is stopped again and again, for longer than any moment that it could be
-// given: all that has connected to it, before there was another one, is answered and sent elsewhere.
+// The gateway that leaves is stopped again and again, for longer than any grace period. Every
+// connection made to it before there was another gateway is answered and sent elsewhere.
 func TestUpgradeOfAStalledGateway(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	sim := harness.StartSim(t, engineFlags...)

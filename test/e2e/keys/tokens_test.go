@@ -131,9 +131,9 @@ func playedEngine(t testing.TB) (url string, got func() string) {
 	}
 }
 
-// Callers with tokens of four issuers, the server of one of which changes its keys; those of the
-// others hang, answer garbage, or 100 MB. Each bad token is refused for its reason, in the
-// caller's dialect. No token is in any output, and none reaches an engine.
+// Callers have tokens of four issuers. One issuer's server changes its keys; the others' hang,
+// or answer garbage or 100 MB. Each bad token is refused with its reason, in the caller's
+// dialect. No token is in any output, and none reaches an engine.
 func TestTokens(t *testing.T) {
 	dir := t.TempDir()
 	login, hangs, garbage, huge := newIssuer(t), newIssuer(t), newIssuer(t), newIssuer(t)

@@ -150,10 +150,10 @@ func startFleet(t *testing.T, args ...string) *fleet {
 	return f
 }
 
-// The usage log, the metrics and the engines' own counters add up: streams and whole answers,
-// several choices, requests that were refused, that failed, whose clients hung up, whose engine
-// gave them up, that went on at another engine, pairs, embeddings, and streams of relayed
-// engines with and without usage.
+// The usage log, the metrics and the engines' own counters add up. The requests are streams
+// and whole answers, with several choices, pairs, embeddings, and streams of relayed engines
+// with and without usage. Some are refused, some fail, some are given up by client or engine,
+// and some continue at another engine.
 func TestUsage(t *testing.T) {
 	dir := t.TempDir()
 	callers, log := filepath.Join(dir, "keys.yaml"), filepath.Join(dir, "usage.jsonl")

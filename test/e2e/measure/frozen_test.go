@@ -18,10 +18,10 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// A load generator that is stopped now and then says of each percentile what it may
-// be, and of none that it is known when it is not. The truth is the engine's, by its own
-// stamps. The same in virtual time, of many more ways to be stopped, is
-// TestStoppedGenerator of internal/load.
+// A load generator that is stopped now and then reports the range of each percentile, and
+// reports none as known that is not. The truth is the engine's own stamps.
+// TestStoppedGenerator of internal/load does the same in virtual time, with many more kinds of
+// stops.
 func TestFrozenGenerator(t *testing.T) {
 	harness.Beside(t, harness.Alone)
 	worst, valid := 0.0, 0

@@ -25,11 +25,11 @@ func steady(t *testing.T, what string, figure func() float64) float64 {
 	return last
 }
 
-// What a stream holds of the gateway's memory while nothing comes from its
-// engine, and while its client does not read and its engine has said all that
-// the request's bound lets it (plane), or as much as there is room for on the
-// way (relay). The bounds are generous; the figures are printed, and those of a
-// quiet machine are in docs/status.md.
+// The memory of the gateway that a stream holds is measured twice: while nothing comes from
+// its engine, and while its client does not read. In the second case the engine has sent all
+// that the request's bound allows (plane), or as much as there is room for on the way (relay).
+// The bounds are generous. The figures are printed, and those of a quiet machine are in
+// docs/status.md.
 func TestMemoryOfStreams(t *testing.T) {
 	const tokens = 20_000
 	const idle, stalled = 2000, 200

@@ -285,9 +285,9 @@ func (c *good) one(ctx context.Context, transport *http.Transport) {
 	p.late = append(p.late, late...)
 }
 
-// late returns how much later than its step each word of a stream came. The stream's
-// first step is the latest one of which no word came before its step, as far as the
-// two clients' own lateness allows.
+// late returns how much later than its step each word of a stream came. The stream's first
+// step is the latest one for which no word came before its step, within the lateness of the
+// two clients themselves.
 func (c *good) late(arrivals []int64) []float64 {
 	c.witness.Lock()
 	steps := c.witness.steps[:len(c.witness.steps):len(c.witness.steps)]

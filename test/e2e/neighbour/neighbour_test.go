@@ -9,10 +9,10 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// The small form of the matrix: each bad neighbour in turn beside good streams, over
-// each protocol. Each good stream is whole, the memory stays below what the docs state,
-// nothing of a neighbour is left when it has gone, and whoever comes then is served.
-// What the streams' times are, and all of it at full scale, is make measure's.
+// The small form of the matrix: each bad neighbour in turn beside good streams, over each
+// protocol. Each good stream is whole, and the memory stays below the documented bound.
+// Nothing of a neighbour is left when it has gone, and new clients are served. make measure
+// measures the streams' times, and runs the matrix at full scale.
 func TestBadNeighbours(t *testing.T) {
 	t.Parallel()
 	for _, p := range Protocols {

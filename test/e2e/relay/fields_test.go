@@ -9,9 +9,9 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// Of an engine's answer its caller gets the fields that are about it, each once, and
-// weir's own; a type that the engine does not name is not guessed. A length where no
-// body can be is none that is missing.
+// A caller gets the fields of an engine's answer that describe it, each once, and weir's own.
+// A type that the engine does not name is not guessed. A missing length is no error where no
+// body can be.
 func TestAnswerHeads(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	e := startRawEngine(t)

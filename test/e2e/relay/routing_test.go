@@ -9,9 +9,9 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// Turns of conversations go where their beginning is, also over engines that are relayed,
-// of whose prompts weir has the text alone: what the engines report of their caches is
-// clearly more than by turns.
+// Turns of conversations go to the engine that has their beginning, also over relayed engines,
+// for which weir has only the text of the prompts. The cached tokens that engines report are
+// clearly more than with round-robin.
 func TestRelayedConversationsStay(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	// A busy machine makes an engine slow for a while, so that it costs more or is avoided.

@@ -7,9 +7,9 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// An answer that ends with its connection looks as one does whose engine has died. It
-// ends as whole only where it shows itself that it is; otherwise the client can tell
-// that it was cut, and it is kept as what does not add up.
+// An answer that ends with its connection looks like one whose engine has died. It counts as
+// whole only if its own bytes show that. Otherwise the client can detect the cut, and the
+// gateway keeps it as an integrity failure.
 func TestUnframedAnswers(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	const (

@@ -8,9 +8,8 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// Tokens that an engine's front end drops are seen where its streams are verified, and
-// nowhere else; what is not verified is counted as such. A caller sees nothing of it in
-// a stream that is whole.
+// Tokens that an engine's front end drops are detected only where its streams are verified.
+// Other streams count as unverified. The caller of a whole stream sees no difference.
 func TestVerifiedStreams(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	const (

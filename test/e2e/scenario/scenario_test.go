@@ -225,9 +225,9 @@ func TestScenarioStarvation(t *testing.T) {
 	wantVerdicts(t, report, wanted...)
 }
 
-// Prompts of 40k tokens at once: weir keeps both engines, and a gateway that takes an engine
-// out for what it sees late collapses. How much weir answers of what the engines can do is
-// a matter of the machine.
+// Prompts of 40k tokens arrive at once. weir keeps both engines, and a gateway that takes an
+// engine out for its own late reads collapses. The share of requests that weir answers depends
+// on the machine.
 func TestScenarioCollapse(t *testing.T) {
 	harness.Beside(t, harness.Heavy)
 	wanted := []string{"weir loses no token: 0", "weir takes no live engine out: 2 of 2", "the control takes live engines out for an acknowledgement"}
@@ -278,9 +278,9 @@ func TestScenarioOverload(t *testing.T) {
 	wantVerdicts(t, report, wanted...)
 }
 
-// An engine is killed under streams: those that may go on are whole, those with a seed say why
-// they are not, and with --continuation off streams break. How long they had nothing is a matter
-// of the machine.
+// An engine is killed while it streams. Streams that may continue are whole, and those with a
+// seed give the reason why they are not. With --continuation off the streams break. The length
+// of their pauses depends on the machine.
 func TestScenarioContinuation(t *testing.T) {
 	harness.Beside(t, harness.Heavy)
 	wanted := []string{"plane, weir: no token is lost or comes twice: 0 lost, 0 streams", "plane: each stream that may be continued is: 48 of 48 are whole",

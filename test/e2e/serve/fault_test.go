@@ -155,7 +155,7 @@ func TestEngineRefusals(t *testing.T) {
 	})
 }
 
-// Of many streams, those that a fault struck say so and all others are whole:
+// Among many streams, those that a fault struck end with an error and all others are whole:
 // nothing is lost silently.
 func TestFaultsUnderLoad(t *testing.T) {
 	harness.Beside(t, harness.Heavy)

@@ -238,8 +238,8 @@ func TestGenerateAbort(t *testing.T) {
 	}
 }
 
-// What a stop string or a stop id cuts, what the caller's fields choose, what is
-// refused and in what words; and which model serves a body that names none.
+// Stop strings and stop ids cut an answer, fields choose its members, and bad requests are
+// refused with the right message. The default model serves a body that names none.
 func TestGenerateForms(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	s := harness.StartSim(t, harness.FastSim...)

@@ -147,8 +147,8 @@ func TestWrongTypes(t *testing.T) {
 	g.Interrupt()
 }
 
-// What clients send that nothing here can do: left out and named, or refused with the
-// nearest name, in the caller's dialect; tools of other kinds, 200 of them, names at their
+// Clients send fields that nothing here can do. They are left out and named, or refused with
+// the nearest name, in the caller's dialect: tools of other kinds, 200 tools, names at their
 // limits, unknown words of include and unknown betas.
 func TestLeftOut(t *testing.T) {
 	harness.Beside(t, harness.Light)

@@ -15,9 +15,9 @@ type integrityFault struct {
 	late bool
 }
 
-// What an engine sends that does not add up, on either wire: after the first
-// byte the stream ends with an error event, before it another engine answers.
-// Either way it is counted and logged once, and the evidence is kept.
+// An engine sends output that does not add up, on either wire. After the first byte the stream
+// ends with an error event; before it another engine answers. Each case is counted and logged
+// once, and the evidence is kept.
 func TestIntegrityFaults(t *testing.T) {
 	t.Parallel()
 	quick := []string{"--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "3ms"}

@@ -39,8 +39,8 @@ func kvBatch(kind string, ids []uint32, from int) []byte {
 	return msgp.AppendInt(b, 0)
 }
 
-// What an engine publishes of its KV cache decides where a prompt would go, although weir
-// has sent none there, and is believed no longer than the publisher can be heard.
+// The events that an engine publishes of its KV cache decide where a prompt would go, although
+// weir has sent it none. The gateway stops trusting them when the publisher cannot be heard.
 func TestKVEvents(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -27,9 +27,9 @@ func wait(t *testing.T, g *harness.Gateway, n int) {
 	harness.Eventually(t, fmt.Sprint(n, " wait"), func() bool { return harness.Metric(t, g.Admin, "weir_queue_requests") == float64(n) })
 }
 
-// What an engine has no room for waits in the gateway: one that hangs up frees its place, one
-// more than may is refused in the shape of its API, and those that wait are served when there
-// is room.
+// Requests for which an engine has no room wait in the gateway. A client that hangs up frees
+// its place. A request beyond the queue's bound is refused in the shape of its API. Waiting
+// requests are served when there is room.
 func TestQueue(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	s, g, running := full(t, "--max-queue", "2")

@@ -183,7 +183,7 @@ func TestResponses(t *testing.T) {
 	}
 }
 
-// What a client of OpenAI's is told where weir is not OpenAI.
+// Error messages for clients of OpenAI's API name where weir differs from OpenAI.
 func TestResponsesRefused(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	g := harness.StartGateway(t, append([]string{"up"}, harness.FastSim...)...)

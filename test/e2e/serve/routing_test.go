@@ -234,8 +234,8 @@ func do(req *http.Request) *http.Response {
 	return resp
 }
 
-// What weir fleet says of a workload is what comes of it live: the same sessions, with as
-// much of their prompts in the engines' caches. How long anything takes is not judged.
+// The predictions of weir fleet for a workload hold live: the same sessions, with as much of
+// their prompts in the engines' caches. The test does not judge times.
 func TestLiveAsOffline(t *testing.T) {
 	const settings = "concurrency=16,turns=6,think=200ms,requests=96,input=200,output=4,prefix=200,groups=4"
 	sim := []string{"--max-total-tokens", "200000"}

@@ -305,8 +305,8 @@ func TestFlushInterval(t *testing.T) {
 	}
 }
 
-// What the output must match reaches the engine on every path that can carry it,
-// and is refused by name where it cannot be.
+// A constraint on the output reaches the engine on every path that can carry it, and is
+// refused by name on the others.
 func TestGuides(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	s := harness.StartSim(t, harness.FastSim...)

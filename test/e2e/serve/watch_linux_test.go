@@ -157,8 +157,8 @@ func stallIsNamed(t *testing.T, stage, operation string) {
 	}
 }
 
-// A gateway that is stopped from outside, and an engine that is, say that it was nobody of
-// theirs.
+// If the gateway or an engine is stopped from outside, the report does not blame an operation
+// of theirs.
 func TestStallOfNobody(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	g := harness.StartGateway(t, "up")

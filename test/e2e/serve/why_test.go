@@ -11,8 +11,8 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// weir why says of a request which engine it went to, what was predicted and what came of
-// it, and of one that might be where it would go, of which no engine hears.
+// weir why reports which engine a request went to, what was predicted for it and how it ended.
+// For a request that was not sent it reports where it would go, and no engine receives it.
 func TestWhy(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	p := startPair(t, "plane", kvSim, kvSim)
