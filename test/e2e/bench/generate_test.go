@@ -8,8 +8,8 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// The load generator takes the same measurements of an engine and of the gateway, and verifies
-// every word of every stream.
+// The load generator loads the gateway's /generate as it does an engine's, and verifies every
+// word of every stream.
 func TestGenerateBench(t *testing.T) {
 	harness.Beside(t, harness.Heavy)
 	s := harness.StartSim(t, harness.FastSim...)

@@ -117,8 +117,9 @@ func TestUpgradeInPlace(t *testing.T) {
 	}
 }
 
-// The gateway that leaves is stopped again and again, for longer than any grace period. Every
-// connection made to it before there was another gateway is answered and sent elsewhere.
+// The gateway that leaves is stopped again and again, for longer than any fixed delay would
+// cover. Every connection made to it before there was another gateway is answered and sent
+// elsewhere.
 func TestUpgradeOfAStalledGateway(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	sim := harness.StartSim(t, engineFlags...)

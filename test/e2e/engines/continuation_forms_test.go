@@ -13,8 +13,9 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// A request with media, or for a model with more ids than are kept, ends with an error event
-// that names this reason. The same request without it continues.
+// A request with media, or for a model whose vocabulary is larger than is kept, ends with an
+// error event that names this reason. The same request without media, or for another model,
+// continues.
 func TestContinuationForbidden(t *testing.T) {
 	wide := modelFolder(t)
 	name := filepath.Join(wide, "config.json")

@@ -11,9 +11,8 @@ import (
 )
 
 // One of three engines is killed while it streams to many clients. Each stream continues at
-// another engine, and no token is lost or repeated. Some streams cannot continue: relayed
-// ones, those whose engine keeps more than ids, and all of them with continuation off. They
-// end with an error that gives the reason.
+// another engine, and no token is lost or repeated. Relayed streams, streams with a seed, and
+// all streams with continuation off end with an error that gives the reason.
 func TestStreamsOutliveTheirEngine(t *testing.T) {
 	const streams, tokens = 120, 150
 	for _, test := range []struct {

@@ -63,9 +63,9 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// A request that an engine breaks off before the first byte goes to the other engine, and its
-// answer states that it was begun twice. A gateway whose retry budget is zero does not repeat
-// it.
+// A request that an engine breaks off before the first byte goes to the other engine. The
+// metrics and the records show that it may have been begun twice. A gateway whose retry budget
+// is zero does not repeat it.
 func TestRetryBudget(t *testing.T) {
 	t.Parallel()
 	for _, path := range harness.Paths {
@@ -130,8 +130,8 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// A connection that is lost and comes back within a second delays the requests that arrive in
-// between by that second only.
+// A connection is lost and comes back within a second. A request that arrives in between waits
+// and is served.
 func TestShortDeparture(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	s := harness.StartSim(t, harness.FastSim...)

@@ -8,9 +8,9 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// Faults strike the engine that leave an answer's bytes right or report that they are wrong.
-// Each stream through the gateway is whole, every word checked, or has an error. The client's
-// counts equal the gateway's, and nothing is left running.
+// Every fault here leaves an answer's bytes right, or reports that they are wrong. Each stream
+// through the gateway is whole, every word checked, or has an error. The client's counts equal
+// the gateway's, and nothing is left running.
 func TestFaultsThroughTheGateway(t *testing.T) {
 	t.Parallel()
 	const requests, tokens = 32, 24

@@ -10,8 +10,8 @@ import (
 )
 
 // A caller gets the fields of an engine's answer that describe it, each once, and weir's own.
-// A type that the engine does not name is not guessed. A missing length is no error where no
-// body can be.
+// A type that the engine does not name is not guessed. A length on an answer that can have no
+// body does not count as missing bytes.
 func TestAnswerHeads(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	e := startRawEngine(t)

@@ -157,8 +157,8 @@ func stallIsNamed(t *testing.T, stage, operation string) {
 	}
 }
 
-// If the gateway or an engine is stopped from outside, the report does not blame an operation
-// of theirs.
+// A gateway or an engine that is stopped from outside records a stall that no operation of its
+// own held.
 func TestStallOfNobody(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	g := harness.StartGateway(t, "up")
