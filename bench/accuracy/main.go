@@ -62,7 +62,7 @@ type Result struct {
 	*load.Calibration
 }
 
-// Baseline is what -json writes.
+// Baseline is the document that -json writes.
 type Baseline struct {
 	Machine string
 	Started time.Time
