@@ -16,12 +16,12 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// TestPages runs each command of the pages that a newcomer reads first, in order. A
+// TestPages runs the commands of the pages that a newcomer reads first, in order. A
 // command that serves runs until the next one that serves; any other one must succeed and
 // print something, in a folder that has what the commands before it wrote. Simulated engines
 // stand for vLLM and SGLang.
 func TestPages(t *testing.T) {
-	for _, page := range []string{"quickstart.md", "in-front-of-engines.md", "in-front-of-disaggregated.md", "replacing.md", "when.md"} {
+	for _, page := range []string{"quickstart.md", "in-front-of-engines.md", "in-front-of-disaggregated.md", "disaggregation.md", "replacing.md", "when.md", "keys.md", "changing.md"} {
 		t.Run(page, func(t *testing.T) {
 			commands := shell(t, "../../../docs/"+page)
 			first, second := []string{"--name", "gpu1"}, []string{"--name", "gpu2"}
@@ -42,9 +42,11 @@ func TestPages(t *testing.T) {
 				"sglang=http://gpu1:30000", "sglang="+one.SGLang, "sglang=http://gpu2:30000", "sglang="+two.SGLang,
 				"http://prefill1:30000", one.SGLang, "http://decode1:30000", two.SGLang,
 				"http://prefill1:8000", one.VLLM, "http://decode1:8000", two.VLLM,
+				"http://10.0.0.1:8000", one.OpenAI, "http://10.0.0.3:8000", two.OpenAI,
+				"10.0.0.1:8000", strings.TrimPrefix(one.OpenAI, "http://"), "10.0.0.3:8000", strings.TrimPrefix(two.OpenAI, "http://"),
 				"http://gpu1:8000", one.OpenAI, "http://gpu2:8000", two.OpenAI,
 				"=MODEL", "="+model,
-				"127.0.0.1:8000", api, "0.0.0.0:8000", api, "localhost:8000", "localhost:"+port, "127.0.0.1:8001", admin)
+				"127.0.0.1:8000", api, "0.0.0.0:8000", api, "localhost:8000", "localhost:"+port, "127.0.0.1:8001", admin, "localhost:8001", admin)
 			pairs := 0
 			path := filepath.Dir(harness.Binary) + ":" + os.Getenv("PATH")
 			var gateway *harness.Process
@@ -65,6 +67,9 @@ func TestPages(t *testing.T) {
 						return answer.StatusCode == http.StatusOK
 					}, gateway)
 					continue
+				}
+				if strings.HasPrefix(text, "tail ") { // of a file that is written a moment later
+					text = "until " + text + " | grep .; do sleep 0.05; done"
 				}
 				cmd := bash(harness.Context(t), folder, path, "set -o pipefail; "+text)
 				cmd.Env = append(cmd.Env, "WEIR_ADMIN=http://"+admin)
@@ -104,17 +109,19 @@ func bash(ctx context.Context, folder, path, script string) *exec.Cmd {
 	return cmd
 }
 
-// shell returns the commands in the sh blocks of a page, continued lines joined.
+// shell returns the commands of a page: the lines of its sh blocks, continued ones joined,
+// and the lines behind $ in its console blocks.
 func shell(t *testing.T, page string) (commands []string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```").FindAllStringSubmatch(string(text), -1) {
-		joined := strings.ReplaceAll(block[1], "\\\n", "")
+	for _, block := range regexp.MustCompile("(?ms)^```(sh|console)\n(.*?)^```").FindAllStringSubmatch(string(text), -1) {
+		joined := strings.ReplaceAll(block[2], "\\\n", "")
 		for line := range strings.Lines(joined) {
-			if line = strings.TrimSpace(line); line != "" {
+			line, prompt := strings.CutPrefix(strings.TrimSpace(line), "$ ")
+			if line != "" && prompt == (block[1] == "console") {
 				commands = append(commands, line)
 			}
 		}
