@@ -1,0 +1,145 @@
+package peers
+
+import (
+	"encoding/binary"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"weir/internal/fleet/cost"
+	"weir/internal/fleet/kvindex"
+	"weir/internal/fleet/peers/peerspb"
+)
+
+// Protocol is the version of the protocol that this package speaks.
+const Protocol = 1
+
+// Key names a rank of an engine, by the name that all gateways know the engine by. Rank -1
+// is an engine without ranks.
+type Key struct {
+	Engine string
+	Rank   int
+}
+
+// MostBlocks is the most blocks of prompts that a ledger holds until they are taken. Further
+// prompts are left out and counted.
+const MostBlocks = 1 << 20
+
+// Ledger collects what this gateway tells its peers.
+//
+// Place is called for each request, from many goroutines. All else is called by one
+// goroutine.
+type Ledger struct {
+	followed atomic.Bool
+
+	mu     sync.Mutex
+	placed []placement
+	blocks []byte // of all that were placed, one after another
+	lost   uint64
+
+	told map[Key]cost.Peers
+}
+
+// placement is a prompt that was placed since the last Take. Its blocks end at end.
+type placement struct {
+	key   Key
+	ready int64
+	end   int
+}
+
+// SetFollowed says whether anybody follows. Otherwise Place does nothing.
+func (l *Ledger) SetFollowed(is bool) {
+	l.followed.Store(is)
+	if is {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.placed, l.blocks, l.lost = nil, nil, 0
+}
+
+// Place notes that a prompt of these blocks was sent to a rank, which will have computed it
+// at ready, or has if ready is 0.
+func (l *Ledger) Place(of Key, blocks []kvindex.Block, ready int64) {
+	if len(blocks) == 0 || !l.followed.Load() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.blocks)/8+len(blocks) > MostBlocks {
+		l.lost++
+		return
+	}
+	for _, b := range blocks {
+		l.blocks = binary.LittleEndian.AppendUint64(l.blocks, uint64(b))
+	}
+	l.placed = append(l.placed, placement{of, ready, len(l.blocks)})
+}
+
+// Take returns the placements since the last call, and how many were left out.
+func (l *Ledger) Take(now int64) (all []*peerspb.Placement, lost uint64) {
+	l.mu.Lock()
+	placed, blocks, lost := l.placed, l.blocks, l.lost
+	l.placed, l.blocks, l.lost = nil, nil, 0 // the messages keep them
+	l.mu.Unlock()
+	from := 0
+	for i := range placed {
+		p := &placed[i]
+		m := &peerspb.Placement{Engine: p.key.Engine, Rank: int32(p.key.Rank), Blocks: blocks[from:p.end]}
+		if p.ready != 0 {
+			m.ReadyNs = uint64(max(p.ready-now, 1))
+		}
+		all = append(all, m)
+		from = p.end
+	}
+	return all, lost
+}
+
+// unchanged is by how much the end of a rank's prompts may move without being told anew.
+const unchanged = int64(time.Millisecond)
+
+// Changes returns the ranks whose books differ from what was told last, among all that this
+// gateway knows. Those that it no longer knows have nothing booked.
+func (l *Ledger) Changes(now int64, books iter.Seq2[Key, cost.Peers]) (ranks []*peerspb.Rank) {
+	here := make(map[Key]struct{}, len(l.told))
+	for k, p := range books {
+		here[k] = struct{}{}
+		old := l.told[k]
+		moved := max(p.Drained, now) - max(old.Drained, now)
+		if p.InFlight != old.InFlight || p.Decoders != old.Decoders || p.Held != old.Held || moved > unchanged || moved < -unchanged {
+			ranks = append(ranks, rank(k, p, now))
+			l.tell(k, p)
+		}
+	}
+	for k := range l.told {
+		if _, ok := here[k]; !ok {
+			ranks = append(ranks, rank(k, cost.Peers{}, now))
+			delete(l.told, k)
+		}
+	}
+	return ranks
+}
+
+// All returns every rank with something booked, for a full update.
+func (l *Ledger) All(now int64, books iter.Seq2[Key, cost.Peers]) (ranks []*peerspb.Rank) {
+	clear(l.told)
+	for k, p := range books {
+		if p.InFlight != 0 || p.Decoders != 0 || p.Held != 0 || p.Drained > now {
+			ranks = append(ranks, rank(k, p, now))
+			l.tell(k, p)
+		}
+	}
+	return ranks
+}
+
+func (l *Ledger) tell(k Key, p cost.Peers) {
+	if l.told == nil {
+		l.told = map[Key]cost.Peers{}
+	}
+	l.told[k] = p
+}
+
+func rank(k Key, p cost.Peers, now int64) *peerspb.Rank {
+	return &peerspb.Rank{Engine: k.Engine, Rank: int32(k.Rank), DrainedNs: uint64(max(p.Drained-now, 0)), InFlight: p.InFlight, Decoders: p.Decoders, HeldTokens: p.Held}
+}

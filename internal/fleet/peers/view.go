@@ -1,0 +1,165 @@
+package peers
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"weir/internal/fleet/cost"
+	"weir/internal/fleet/kvindex"
+	"weir/internal/fleet/peers/peerspb"
+)
+
+// What a gateway may tell of itself. A peer that tells more is broken, and is not believed.
+const (
+	mostDrained = uint64(time.Hour)
+	mostCount   = 1 << 40
+)
+
+// ForgetAfter is how long the last word of a silent peer stands. Its requests are assumed to
+// be still there, because they most often are: a connection breaks more often than a gateway.
+// A gateway that has ended has no requests, and an engine that nobody uses must not stay
+// avoided for ever.
+const ForgetAfter = 10 * time.Second
+
+// View is what other gateways have told. It is used by one goroutine at a time.
+type View struct {
+	peers map[string]*peer // by instance
+}
+
+type peer struct {
+	heard int64 // when it told something last
+	next  uint64
+	whole bool // nothing is missing since the last full update
+	ranks map[Key]cost.Peers
+}
+
+// Hear takes an update of a peer at time now. It returns the ranks of which the peer has told
+// something new. An error says why the update is not believed: nothing of it counts.
+func (v *View) Hear(now int64, instance string, u *peerspb.Update) (changed []Key, err error) {
+	if err := check(u); err != nil {
+		return nil, err
+	}
+	p := v.peers[instance]
+	if p == nil {
+		if v.peers == nil {
+			v.peers = map[string]*peer{}
+		}
+		p = &peer{ranks: map[Key]cost.Peers{}}
+		v.peers[instance] = p
+	}
+	p.heard = now
+	p.whole = u.Full || p.whole && u.Sequence == p.next
+	p.next = u.Sequence + 1
+	told := make(map[Key]struct{}, len(u.Ranks))
+	for _, r := range u.Ranks {
+		k := Key{r.Engine, int(r.Rank)}
+		told[k] = struct{}{}
+		p.ranks[k] = cost.Peers{Drained: now + int64(r.DrainedNs), InFlight: r.InFlight, Decoders: r.Decoders, Held: r.HeldTokens}
+		changed = append(changed, k)
+	}
+	if !u.Full {
+		return changed, nil
+	}
+	for k := range p.ranks {
+		if _, ok := told[k]; !ok {
+			delete(p.ranks, k)
+			changed = append(changed, k)
+		}
+	}
+	return changed, nil
+}
+
+// check returns why an update cannot be believed.
+func check(u *peerspb.Update) error {
+	for _, r := range u.Ranks {
+		switch {
+		case r.Engine == "" || r.Rank < -1:
+			return errors.New("a rank without an engine")
+		case r.DrainedNs > mostDrained || r.InFlight < 0 || r.InFlight > mostCount || r.Decoders < 0 || r.Decoders > mostCount || r.HeldTokens < 0 || r.HeldTokens > mostCount:
+			return fmt.Errorf("what is booked on %s is not possible", r.Engine)
+		}
+	}
+	for _, p := range u.Placements {
+		switch {
+		case p.Engine == "" || p.Rank < -1:
+			return errors.New("a prompt without an engine")
+		case p.ReadyNs > mostDrained || len(p.Blocks)%8 != 0 || len(p.Blocks) > 8*MostBlocks:
+			return fmt.Errorf("a prompt at %s is not possible", p.Engine)
+		}
+	}
+	return nil
+}
+
+// Sum is what all peers together have booked on a rank. Their prompts are computed one after
+// another.
+func (v *View) Sum(now int64, of Key) cost.Peers {
+	all := cost.Peers{Drained: now}
+	for _, p := range v.peers {
+		r, ok := p.ranks[of]
+		if !ok {
+			continue
+		}
+		all.Drained += max(r.Drained-now, 0)
+		all.InFlight += r.InFlight
+		all.Decoders += r.Decoders
+		all.Held += r.Held
+	}
+	return all
+}
+
+// Keys are the ranks of which some peer has told something.
+func (v *View) Keys() (all []Key) {
+	for _, p := range v.peers {
+		for k := range p.ranks {
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+// Silent forgets the peers that have told nothing for ForgetAfter, and returns the ranks
+// where they had something, and the peers.
+func (v *View) Silent(now int64) (changed []Key, forgotten []string) {
+	for instance, p := range v.peers {
+		if now-p.heard < int64(ForgetAfter) {
+			continue
+		}
+		changed = append(changed, v.Forget(instance)...)
+		forgotten = append(forgotten, instance)
+	}
+	slices.Sort(forgotten)
+	return changed, forgotten
+}
+
+// Forget forgets a peer that has said that it ends, and returns the ranks where it had
+// something.
+func (v *View) Forget(instance string) (changed []Key) {
+	if p := v.peers[instance]; p != nil {
+		for k := range p.ranks {
+			changed = append(changed, k)
+		}
+		delete(v.peers, instance)
+	}
+	return changed
+}
+
+// Age is how long ago a peer has told something, and whether nothing that it has told since
+// its last full update is missing.
+func (v *View) Age(now int64, instance string) (age time.Duration, whole, ok bool) {
+	p := v.peers[instance]
+	if p == nil {
+		return 0, false, false
+	}
+	return time.Duration(now - p.heard), p.whole, true
+}
+
+// Blocks appends the blocks of a placement to dst.
+func Blocks(dst []kvindex.Block, p *peerspb.Placement) []kvindex.Block {
+	for b := p.Blocks; len(b) >= 8; b = b[8:] {
+		dst = append(dst, kvindex.Block(binary.LittleEndian.Uint64(b)))
+	}
+	return dst
+}
