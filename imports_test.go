@@ -89,6 +89,9 @@ const directions = `
 	fleet/kvevents: fleet/kvindex
 	fleet/kvindex:
 	fleet/kvsub: engine fleet/kvevents trace wire/zmtp
+	fleet/peering: fleet/cost fleet/kvindex fleet/peers fleet/peers/peerspb fleet/route trace
+	fleet/peers: fleet/cost fleet/kvindex fleet/peers/peerspb
+	fleet/peers/peerspb:
 	fleet/promptkey: dialect fleet/kvindex
 	fleet/queue: fleet/cost tenancy tenancy/fair
 	fleet/retry:
@@ -148,7 +151,7 @@ const directions = `
 	config: infer/spell tenancy
 	config/jwt: config infer tenancy
 	config/keyfile: config config/jwt infer tenancy
-	cli: config config/keyfile dialect/allow dialect/sglang engine engine/access engine/auto engine/coreclient engine/plane engine/relay engine/sglang engine/sglangipc engine/vllm engine/vllmcore fleet fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kubernetes fleet/kvevents fleet/retry fleet/route gateway infer infer/spell lab lab/calibrate lab/fleetsim lab/proc lab/scenario load load/experiment load/live load/report load/slo model model/pool model/tokenizer models observe/integrity observe/logs observe/metrics observe/otlp observe/page observe/timeline observe/watch sim sim/kvpub sim/offline sim/simserver tenancy tenancy/fair trace wire/zmtp workload workload/content
+	cli: config config/keyfile dialect/allow dialect/sglang engine engine/access engine/auto engine/coreclient engine/plane engine/relay engine/sglang engine/sglangipc engine/vllm engine/vllmcore fleet fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kubernetes fleet/kvevents fleet/peering fleet/retry fleet/route gateway infer infer/spell lab lab/calibrate lab/fleetsim lab/proc lab/scenario load load/experiment load/live load/report load/slo model model/pool model/tokenizer models observe/integrity observe/logs observe/metrics observe/otlp observe/page observe/timeline observe/watch sim sim/kvpub sim/offline sim/simserver tenancy tenancy/fair trace wire/zmtp workload workload/content
 	cmd/weir: cli
 
 	# beyond internal/
@@ -165,7 +168,7 @@ const directions = `
 // share a package, but those that load a server, simulate an engine or read a model's
 // folder do not know the gateway.
 const served = `
-	gateway: cores.go flags.go frontend.go keyflags.go listeners.go process.go serve.go
+	gateway: cores.go flags.go frontend.go keyflags.go listeners.go peers.go process.go serve.go
 	engine/auto: serve.go
 	engine/plane: serve.go
 	engine/relay: serve.go

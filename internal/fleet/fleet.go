@@ -96,6 +96,8 @@ type Options struct {
 	// Events, if set, is called when the KV events of an engine begin to arrive, and with a
 	// reason when they cease. It must not block.
 	Events func(m Member, err error)
+	// Placed, if set, returns what is called with each prompt that is sent to an engine's rank.
+	Placed func(engine string, rank int) func(blocks []kvindex.Block, ready int64)
 	// Panicked is called when an adapter's Run has ended by a panic, which ends the
 	// service of its engine; it may be nil.
 	Panicked func(m Member, p *engine.Panic)
@@ -609,6 +611,9 @@ func (f *Fleet) settle(l *life, m *Member, e *route.Engine) (fresh []int) {
 		}
 		if r.instance = n.Instance; r.books == nil {
 			r.books = route.NewBooks(f.cost(base, e.Role), f.index, &l.shares, &facts, trace.Now())
+			if f.opts.Placed != nil {
+				r.books.Placed = f.opts.Placed(m.Name, r.number)
+			}
 			fresh = append(fresh, r.number)
 		}
 		r.books.Says(&facts)

@@ -566,6 +566,14 @@ func (r *Rank) SetPeers(p Peers) {
 	r.model.theirs.Add(more)
 }
 
+// Others returns what SetPeers was given last.
+func (r *Rank) Others() Peers {
+	if p := r.peers.Load(); p != nil {
+		return *p
+	}
+	return Peers{}
+}
+
 // crowds is the number of requests that decode on the rank when what is booked there
 // has been prefilled. Those are none of it that decode elsewhere.
 func (r *Rank) crowds() int64 {

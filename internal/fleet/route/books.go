@@ -27,6 +27,8 @@ type Books struct {
 	Cache *kvindex.Cache
 	// Shares are of all lives of the engine.
 	Shares *Shares
+	// Placed, if set, is called with each prompt that this gateway sends to the rank.
+	Placed func(blocks []kvindex.Block, ready int64)
 
 	kv          atomic.Int64 // tokens that the cache holds; 0: the engine does not say
 	blockTokens atomic.Int64 // by which the cache counts them
@@ -156,6 +158,9 @@ func (b *Books) Reported(had kvindex.Had, prompt, cached int) {
 // Place records that the engine will have a prompt of these blocks at ready, or has it
 // now if ready is 0.
 func (b *Books) Place(blocks []kvindex.Block, ready int64) kvindex.Had {
+	if b.Placed != nil {
+		b.Placed(blocks, ready)
+	}
 	b.Cache.SetGrowing(b.Rank.Growing(b.blockTokens.Load()))
 	return b.Cache.Place(blocks, ready)
 }

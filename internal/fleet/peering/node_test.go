@@ -1,0 +1,215 @@
+package peering
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/test/bufconn"
+
+	"weir/internal/engine"
+	"weir/internal/fleet/cost"
+	"weir/internal/fleet/kvindex"
+	"weir/internal/fleet/peers"
+	"weir/internal/fleet/route"
+)
+
+// now is the clock of a bubble. trace.Now has its zero long after the bubble begins.
+func now() int64 { return time.Now().UnixNano() }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// cluster is some gateways in front of the same engines, in one memory.
+type cluster struct {
+	t     *testing.T
+	mu    sync.Mutex
+	nodes map[string]*member // by address
+	down  map[string]bool    // addresses that do not answer
+	dns   []string
+	err   error // of a look-up
+}
+
+// member is one of them.
+type member struct {
+	*Node
+	addr     string
+	snapshot atomic.Pointer[route.Snapshot]
+	model    *cost.Model
+	listener *bufconn.Listener
+	stop     context.CancelFunc
+	done     chan struct{}
+}
+
+func newCluster(t *testing.T) *cluster {
+	return &cluster{t: t, nodes: map[string]*member{}, down: map[string]bool{}}
+}
+
+func (c *cluster) dial(ctx context.Context, addr string) (net.Conn, error) {
+	c.mu.Lock()
+	m, down := c.nodes[addr], c.down[addr]
+	c.mu.Unlock()
+	if m == nil || down {
+		return nil, errors.New("connection refused")
+	}
+	return m.listener.DialContext(ctx)
+}
+
+func (c *cluster) look(context.Context, string) ([]string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.dns), c.err
+}
+
+// start begins a gateway at an address of the name that all look up.
+func (c *cluster) start(host string, engines ...string) *member {
+	m := &member{addr: net.JoinHostPort(host, "7"), listener: bufconn.Listen(1 << 20), done: make(chan struct{}), model: cost.NewModel(cost.Typical)}
+	m.serves(engines...)
+	m.Node = New(Options{Peers: []string{"gateways:7"}, Look: c.look, LookEvery: time.Second, Snapshot: m.snapshot.Load, Dial: c.dial, Now: now})
+	c.mu.Lock()
+	c.nodes[m.addr] = m
+	if !slices.Contains(c.dns, host) {
+		c.dns = append(c.dns, host)
+	}
+	c.mu.Unlock()
+	ctx, stop := context.WithCancel(context.Background())
+	m.stop = sync.OnceFunc(func() { stop(); <-m.done })
+	go func() {
+		defer close(m.done)
+		if err := m.Run(ctx, m.listener); err != nil {
+			c.t.Error(err)
+		}
+	}()
+	c.t.Cleanup(m.stop)
+	return m
+}
+
+// serves publishes a snapshot with these engines.
+func (m *member) serves(engines ...string) {
+	s := &route.Snapshot{Index: kvindex.New(1 << 20)}
+	for _, name := range engines {
+		r := route.Whole(name)
+		r.Books = route.NewBooks(m.model, s.Index, new(route.Shares), &engine.Facts{}, now())
+		if m.Node != nil {
+			r.Books.Placed = m.Placed(name, -1)
+		}
+		s.Engines = append(s.Engines, &route.Engine{Name: name, Ranks: []*route.Rank{r}})
+	}
+	m.snapshot.Store(s)
+}
+
+func (m *member) books(engine string) *route.Books {
+	for k, b := range booksOf(m.snapshot.Load()) {
+		if k.Engine == engine {
+			return b
+		}
+	}
+	return nil
+}
+
+// theirs is how many requests others are believed to have at an engine.
+func (m *member) theirs(engine string) int64 {
+	return m.books(engine).Rank.Others().InFlight
+}
+
+// What one gateway books, the others know within two intervals; a joiner knows at once what
+// was booked before, and nothing of a gateway that has left counts.
+func TestGatewaysKnowOfEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		a, b := c.start("a", "e", "f"), c.start("b", "e", "f")
+		time.Sleep(3 * time.Second) // both have found each other
+		t.Logf("%+v %+v", a.Links(), b.Links())
+		booking := a.books("e").Rank.Book(now(), cost.Work{Length: 100, New: 100, Output: 10})
+		a.books("e").Rank.Book(now(), cost.Work{Length: 100, New: 100, Output: 10})
+		time.Sleep(2 * tellEvery)
+		if got := b.theirs("e"); got != 2 || b.theirs("f") != 0 || a.theirs("e") != 0 {
+			t.Errorf("b believes %d requests of others at e, and %d at f; a %d", got, b.theirs("f"), a.theirs("e"))
+		}
+		joiner := c.start("c", "e", "f")
+		time.Sleep(2 * time.Second)
+		if got := joiner.theirs("e"); got != 2 {
+			t.Errorf("a joiner believes %d requests at e", got)
+		}
+		booking.End(now(), 0)
+		time.Sleep(2 * tellEvery)
+		if b.theirs("e") != 1 || joiner.theirs("e") != 1 {
+			t.Errorf("one has ended, and b believes %d, the joiner %d", b.theirs("e"), joiner.theirs("e"))
+		}
+		b.serves("f", "e") // its engines are new ranks
+		time.Sleep(2 * time.Second)
+		if got := b.theirs("e"); got != 1 {
+			t.Errorf("new ranks believe %d requests of others", got)
+		}
+		a.stop()
+		time.Sleep(2 * tellEvery)
+		if b.theirs("e") != 0 || joiner.theirs("e") != 0 {
+			t.Errorf("a has left, and b believes %d, the joiner %d", b.theirs("e"), joiner.theirs("e"))
+		}
+	})
+}
+
+// A prompt that one gateway places is found by the other, when it is computed.
+func TestPlacementsAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		a, b := c.start("a", "e"), c.start("b", "e")
+		a.serves("e")
+		time.Sleep(3 * time.Second)
+		prompt := []kvindex.Block{1, 2, 3}
+		a.books("e").Place(prompt, now()+int64(time.Second))
+		time.Sleep(2 * tellEvery)
+		has := func() kvindex.Match {
+			return b.snapshot.Load().Index.Match(nil, prompt, now()).Of(b.books("e").Cache.ID)
+		}
+		if m := has(); m.Resident != 0 || m.Soon != 3 {
+			t.Errorf("while it is computed: %+v", m)
+		}
+		time.Sleep(time.Second)
+		if m := has(); m.Resident != 3 {
+			t.Errorf("when it is: %+v", m)
+		}
+	})
+}
+
+// A gateway that vanishes counts by its last word until it is forgotten; one that comes back
+// sooner is believed at once. A name server that fails changes nothing.
+func TestPartition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		a, b := c.start("a", "e"), c.start("b", "e")
+		time.Sleep(3 * time.Second)
+		a.books("e").Rank.Book(now(), cost.Work{Length: 100, New: 100, Output: 10})
+		time.Sleep(2 * tellEvery)
+		cut := func(is bool) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.down[a.addr] = is
+			if c.err = nil; is {
+				c.err = errors.New("no name server")
+			}
+		}
+		cut(true)
+		a.server.Stop() // its connections break, and it lives on
+		time.Sleep(peers.ForgetAfter - time.Second)
+		if got := b.theirs("e"); got != 1 {
+			t.Errorf("its last word counts no more: %d", got)
+		}
+		time.Sleep(3 * time.Second)
+		if got := b.theirs("e"); got != 0 {
+			t.Errorf("it is still believed: %d", got)
+		}
+		for _, l := range b.Links() {
+			if l.Address == a.addr && l.Err == nil {
+				t.Errorf("%+v has no error", l)
+			}
+		}
+		cut(false)
+	})
+}
