@@ -102,6 +102,7 @@ func (p *process) adminRoutes(stopping context.Context) map[string]http.HandlerF
 		"GET /readyz":          func(w http.ResponseWriter, _ *http.Request) { p.ready(w, stopping) },
 		"GET /engines":         p.engines,
 		"GET /live":            p.live,
+		"GET /peers":           p.peers,
 		"GET /config":          func(w http.ResponseWriter, _ *http.Request) { writeView(w, p.inForce()) },
 		"GET /timeline/{id}":   p.request,
 		"GET /requests":        p.requests,
@@ -350,6 +351,7 @@ func eventsOf(of ...*route.Events) *events {
 // milliseconds.
 type books struct {
 	InFlight     int64         `json:"in_flight"`
+	Others       int64         `json:"others_in_flight,omitzero"`  // of other gateways (docs/peers.md)
 	Prefills     int64         `json:"inflight_prefills,omitzero"` // prefill halves of requests
 	Decoding     int64         `json:"running_decodes,omitzero"`
 	WaitMS       float64       `json:"booked_wait_ms"`
@@ -383,7 +385,7 @@ func booksOf(of ...*route.Books) *books {
 	e := b.Rank.Errors()
 	idle := b.Rank.Estimate(now, cost.Work{Length: 1, New: 1, Output: 1})
 	v := &books{
-		InFlight: sum.InFlight, Prefills: sum.Prefills, Decoding: sum.Decoding, WaitMS: sum.Wait, UnseenMS: sum.Unseen, Prefill: sum.Pending, Observations: seen, Learned: !idle.Cold,
+		InFlight: sum.InFlight, Others: sum.Others, Prefills: sum.Prefills, Decoding: sum.Decoding, WaitMS: sum.Wait, UnseenMS: sum.Unseen, Prefill: sum.Pending, Observations: seen, Learned: !idle.Cold,
 		Coefficients: []coefficient{{"step", c.Step, e.Step}, {"token", c.Token, e.Token}, {"pair", c.Pair, e.Pair}, {"decode", c.Decode, e.Decode}, {"decoder", c.Decoder, e.Decoder}},
 	}
 	share := func(part, whole int64) *float64 {

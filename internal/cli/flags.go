@@ -45,6 +45,7 @@ type gatewayFlags struct {
 	watchFlags    `group:"Watching itself:"`
 	loadFlags     `group:"Watching itself:"`
 	stopFlags     `group:"Stopping:"`
+	peerFlags     `group:"Several gateways:"`
 
 	// settings are these flags and those of the command around them, as operators are shown them.
 	settings settings `kong:"-"`
@@ -233,7 +234,7 @@ func (f *gatewayFlags) options() (o gateway.Options, err error) {
 	var all []error
 	for _, set := range [...]func(*gateway.Options) error{
 		f.listenFlags.set, f.setKeys, f.allowFlags.set, f.limitFlags.set, f.routeFlags.set, f.queueFlags.set, f.continueFlags.set,
-		f.waitFlags.set, f.tokenizeFlags.set, f.answerFlags.set, f.recordFlags.set, f.watchFlags.set, f.loadFlags.set, f.stopFlags.set,
+		f.waitFlags.set, f.tokenizeFlags.set, f.answerFlags.set, f.recordFlags.set, f.watchFlags.set, f.loadFlags.set, f.stopFlags.set, f.setPeers,
 	} {
 		all = append(all, set(&o))
 	}

@@ -60,6 +60,9 @@ func (c *frontendCommand) Run(k *kong.Context, s *streams) error {
 		return wrongf("--grpc-port of vllm serve: weir has no gRPC front end; leave it out")
 	}
 	c.settings = flagsOf(k)
+	if len(c.Peers) > 0 {
+		return wrongf("--peers: vLLM's engine cores have one front end, so several gateways cannot share them")
+	}
 	opts, err := c.options()
 	if err != nil {
 		return err

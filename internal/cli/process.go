@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,6 +41,7 @@ type process struct {
 	integrity *integrity.Log
 	self      watcher
 	keys      *keys
+	peer      *peer // among several gateways; nil: there are no others
 	api       apiListener
 	admin     adminListener
 	leaving   leaving
@@ -57,6 +59,9 @@ func (p *process) announce(more string) {
 	p.say("gateway   %s", p.api.url(p.api.listener.Addr().String()))
 	if line := p.keys.line(); line != "" {
 		p.say("keys      %s", line)
+	}
+	if p.peer != nil {
+		p.say("peers     %s, at %s", strings.Join(p.peer.of, " "), p.peer.listener.Addr())
 	}
 	if p.admin.listener == nil {
 		p.say("admin     off")
@@ -80,6 +85,9 @@ func (p *process) serve(s *signals) error {
 		}
 	})
 	tasks.Go(func() { p.reloadOn(running, s.reload) })
+	if p.peer != nil {
+		tasks.Go(func() { p.peer.run(running, p.log) })
+	}
 	if p.sources != nil {
 		p.sources.discoveries = startDiscoveries(running, p)
 		tasks.Go(p.sources.discoveries.wait)

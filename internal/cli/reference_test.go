@@ -402,6 +402,7 @@ var adminRouteTexts = map[string]string{
 	"GET /healthz":         "200 while the process serves; for a liveness probe.",
 	"GET /readyz":          "200 while an engine is ready and weir does not drain, otherwise 503 with the reasons; for a readiness probe.",
 	"GET /engines":         "The engines, with their state, load and models (`weir engines`).",
+	"GET /peers":           "The other gateways in front of the same engines, and whether they are heard ([peers.md](../peers.md)).",
 	"GET /live":            "What the page shows, in one answer ([page.md](../page.md)).",
 	"GET /config":          "The flags in force. Values that may be secret are left out.",
 	"GET /timeline":        "Follows the records of requests as they end, one JSON line each ([timeline.md](../timeline.md)).",

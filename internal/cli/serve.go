@@ -93,10 +93,7 @@ func (c *serveCommand) Run(k *kong.Context, s *streams) error {
 	for _, note := range notes {
 		say("resolve   %v", note)
 	}
-	var engines []config.Engine
-	for i := range want.Engines {
-		engines = append(engines, want.Engines[i].Engine)
-	}
+	engines := enginesOf(&want)
 	p, err := newProcess(&c.gatewayFlags, parts.opts, engines, parts.models, s)
 	if err != nil {
 		return err
@@ -111,6 +108,14 @@ func (c *serveCommand) Run(k *kong.Context, s *streams) error {
 		p.say("engine    %s (%s)", e.Name, e.Kind)
 	}
 	return p.serve(signals)
+}
+
+// enginesOf returns the engines of a wanted fleet.
+func enginesOf(want *config.Desired) (all []config.Engine) {
+	for i := range want.Engines {
+		all = append(all, want.Engines[i].Engine)
+	}
+	return all
 }
 
 // serveParts are the results of checking the flags of weir serve.
@@ -140,8 +145,11 @@ func (c *serveCommand) judge(all bool) (p serveParts, problems []error) {
 			if problems != nil { // what is missing would be blamed on the others
 				return nil
 			}
-			_, _, err := p.wishes.desired()
-			return err
+			want, _, err := p.wishes.desired()
+			if err != nil {
+				return err
+			}
+			return c.oneFrontEnd(enginesOf(&want))
 		},
 		func() error { return c.checkIsolations(specs) },
 		func() (err error) { c.policies, err = policiesOf(specs); return err },
@@ -265,7 +273,12 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 		return nil, err
 	}
 	var p *process
-	fl, err := newFleet(members, served, f, &opts, func(m fleet.Member, e fleet.Emptied) { p.emptied(m, e) })
+	var fl *fleet.Fleet
+	peer, err := f.peer(opts.Log, func() *route.Snapshot { return fl.Snapshot() })
+	if err != nil {
+		return nil, err
+	}
+	fl, err = newFleet(members, served, f, &opts, peer, func(m fleet.Member, e fleet.Emptied) { p.emptied(m, e) })
 	if err != nil {
 		return nil, err
 	}
@@ -324,6 +337,13 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 			return nil, errors.Join(err, p.close())
 		}
 	}
+	if peer != nil {
+		if peer.listener, err = listen("--peer-listen", f.PeerListen, f.ReusePort); err != nil {
+			return nil, errors.Join(err, p.api.listener.Close(), p.close())
+		}
+		opts.Metrics.Peers(peer.figures)
+		p.peer = peer
+	}
 	if f.ProxyProtocol {
 		p.api.proxies = opts.Proxies
 	}
@@ -342,6 +362,9 @@ func closed(spans *otlp.Exporter) error {
 // newEngines makes an adapter for each engine. It calls say with the kind of each engine
 // that was given without one.
 func newEngines(engines []config.Engine, f *gatewayFlags, now *current, o *gateway.Options, say func(format string, args ...any)) ([]fleet.Member, error) {
+	if err := f.oneFrontEnd(engines); err != nil {
+		return nil, err
+	}
 	served := now.of.Load().models
 	var members []fleet.Member
 	for _, e := range engines {
@@ -476,7 +499,7 @@ func ofRank(words []any, rank int) []any {
 }
 
 // newFleet puts the engines in front of the models.
-func newFleet(members []fleet.Member, served servedModels, f *gatewayFlags, g *gateway.Options, emptied func(fleet.Member, fleet.Emptied)) (*fleet.Fleet, error) {
+func newFleet(members []fleet.Member, served servedModels, f *gatewayFlags, g *gateway.Options, peer *peer, emptied func(fleet.Member, fleet.Emptied)) (*fleet.Fleet, error) {
 	o := fleet.Options{Members: members, Folders: map[string][]string{}, Aliases: f.aliases, Policy: f.Policy, Policies: f.policies, Isolation: f.isolation(), Isolations: f.isolations, Retries: f.retries(), IndexBytes: int64(f.IndexMemory), NoGeneration: f.GenerationProbes == "off",
 		Lost: func(m fleet.Member, err error) { g.Integrity.Add(m.Kind, m.Name, "", err) },
 		Left: func(m fleet.Member, rank int, err error) {
@@ -511,6 +534,9 @@ func newFleet(members []fleet.Member, served servedModels, f *gatewayFlags, g *g
 	}
 	for name, m := range served {
 		o.Folders[name] = m.Aliases
+	}
+	if peer != nil {
+		o.Placed = peer.node.Placed
 	}
 	return fleet.New(o)
 }

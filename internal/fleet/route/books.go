@@ -203,7 +203,9 @@ type Sums struct {
 	// Prefills are prefill halves of requests, and Decoding the requests that have begun to
 	// decode.
 	Prefills, Decoding int64
-	Indexed            int64
+	// Others are the requests that other gateways have there.
+	Others  int64
+	Indexed int64
 	// Wait and Unseen are those of the rank where a prompt that came now would wait least,
 	// in milliseconds.
 	Wait, Unseen float64
@@ -217,6 +219,7 @@ func Sum(of []*Books, now int64) (s Sums) {
 	for i, b := range of {
 		s.InFlight += b.Rank.InFlight()
 		s.Pending += b.Rank.Pending()
+		s.Others += b.Rank.Others().InFlight
 		s.Prefills += b.Rank.Prefills()
 		s.Decoding += b.Rank.Decoders()
 		s.Indexed += b.Cache.Used()
