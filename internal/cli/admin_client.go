@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+
+	"weir/internal/engine/access"
 )
 
 // adminFlag names the admin listener of a running gateway.
@@ -45,15 +46,12 @@ func (f *adminFlag) client() (*http.Client, error) {
 	if f.AdminCA == "" {
 		return c, nil
 	}
-	pem, err := os.ReadFile(f.AdminCA)
+	authorities, err := access.Authorities(f.AdminCA)
 	if err != nil {
 		return nil, wrongf("--admin-ca: %w", err)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig = &tls.Config{RootCAs: x509.NewCertPool()}
-	if !transport.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, wrongf("--admin-ca %s has no certificate as PEM", f.AdminCA)
-	}
+	transport.TLSClientConfig = &tls.Config{RootCAs: authorities}
 	c.Transport = transport
 	return c, nil
 }

@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +16,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"weir/internal/config"
+	"weir/internal/engine/access"
 	"weir/internal/model"
 	"weir/internal/sim"
 	"weir/internal/sim/kvpub"
@@ -122,14 +121,10 @@ func (f *accessFlags) options() (a simserver.Access, err error) {
 	}
 	a.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
 	if f.SSLCACerts != "" {
-		pem, err := os.ReadFile(f.SSLCACerts)
-		if err != nil {
+		if a.TLS.ClientCAs, err = access.Authorities(f.SSLCACerts); err != nil {
 			return a, wrongf("--ssl-ca-certs: %w", err)
 		}
-		a.TLS.ClientCAs, a.TLS.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
-		if !a.TLS.ClientCAs.AppendCertsFromPEM(pem) {
-			return a, wrongf("--ssl-ca-certs: %s holds no certificate in PEM", f.SSLCACerts)
-		}
+		a.TLS.ClientAuth = tls.RequireAndVerifyClientCert
 	}
 	return a, nil
 }

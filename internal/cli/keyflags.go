@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/config"
 	"weir/internal/config/keyfile"
+	"weir/internal/engine/access"
 	"weir/internal/gateway"
 )
 
@@ -160,13 +161,9 @@ func (f *keyFlags) clientAuthorities() (*x509.CertPool, error) {
 	if f.ClientCA == "" {
 		return nil, nil
 	}
-	data, err := os.ReadFile(f.ClientCA)
+	pool, err := access.Authorities(f.ClientCA)
 	if err != nil {
 		return nil, wrongf("--client-ca: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(data) {
-		return nil, wrongf("--client-ca %s has no certificate as PEM", f.ClientCA)
 	}
 	return pool, nil
 }

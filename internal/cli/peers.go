@@ -3,12 +3,10 @@ package cli
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"time"
 
 	"weir/internal/config"
@@ -113,13 +111,9 @@ func (f *gatewayFlags) peer(log *slog.Logger, snapshot func() *route.Snapshot) (
 	if err != nil {
 		return nil, wrongf("--peer-cert: %w", err)
 	}
-	pem, err := os.ReadFile(p.PeerCA)
+	authorities, err := access.Authorities(p.PeerCA)
 	if err != nil {
 		return nil, wrongf("--peer-ca: %w", err)
-	}
-	authorities := x509.NewCertPool()
-	if !authorities.AppendCertsFromPEM(pem) {
-		return nil, wrongf("--peer-ca %s: it has no certificate as PEM", p.PeerCA)
 	}
 	o.TLS = own.Config()
 	o.TLS.ClientAuth, o.TLS.ClientCAs, o.TLS.NextProtos = tls.RequireAndVerifyClientCert, authorities, []string{"h2"}

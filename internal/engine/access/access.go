@@ -44,6 +44,19 @@ type Access struct {
 	cert *file[*tls.Certificate]
 }
 
+// Authorities reads a file with the certificates of authorities, as PEM.
+func Authorities(file string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s has no certificate as PEM", file)
+	}
+	return pool, nil
+}
+
 // New reads the files.
 func New(o Options) (*Access, error) {
 	if o == (Options{Log: o.Log}) {
@@ -61,13 +74,9 @@ func New(o Options) (*Access, error) {
 	}
 	a.tls = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: o.ServerName}
 	if o.CA != "" {
-		pem, err := os.ReadFile(o.CA)
-		if err != nil {
+		var err error
+		if a.tls.RootCAs, err = Authorities(o.CA); err != nil {
 			return nil, fmt.Errorf("ca: %w", err)
-		}
-		a.tls.RootCAs = x509.NewCertPool()
-		if !a.tls.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("ca: %s holds no certificate in PEM", o.CA)
 		}
 	}
 	if o.Cert == "" {
