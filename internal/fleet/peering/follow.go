@@ -28,8 +28,6 @@ const (
 // mostUpdate is the largest update that is read.
 const mostUpdate = 64 << 20
 
-func compare(a, b string) int { return cmp.Compare(a, b) }
-
 // find looks up the addresses of peers, and follows each of them while it is there.
 func (n *Node) find(ctx context.Context) {
 	var following sync.WaitGroup
@@ -46,15 +44,15 @@ func (n *Node) find(ctx context.Context) {
 	defer sweep.Stop()
 	for {
 		wanted, failed := n.addresses(ctx)
-		for at := range wanted {
-			if stops[at.addr] == nil {
+		for addr, host := range wanted {
+			if stops[addr] == nil {
 				one, stop := context.WithCancel(ctx)
-				stops[at.addr] = stop
-				following.Go(func() { n.follow(one, at) })
+				stops[addr] = stop
+				following.Go(func() { n.follow(one, addr, host) })
 			}
 		}
 		for addr, stop := range stops {
-			if !failed && !has(wanted, addr) { // an address of a name that cannot be looked up may still be there
+			if _, there := wanted[addr]; !there && !failed { // what cannot be looked up may still be there
 				stop()
 				delete(stops, addr)
 			}
@@ -72,21 +70,10 @@ func (n *Node) find(ctx context.Context) {
 	}
 }
 
-// address is where a peer may be, and the name that its certificate must be for.
-type address struct{ addr, host string }
-
-func has(all map[address]struct{}, addr string) bool {
-	for at := range all {
-		if at.addr == addr {
-			return true
-		}
-	}
-	return false
-}
-
-// addresses looks up all peers. failed is set if some name could not be looked up.
-func (n *Node) addresses(ctx context.Context) (all map[address]struct{}, failed bool) {
-	all = map[address]struct{}{}
+// addresses looks up all peers. It returns the host of each address, which the certificate
+// there must be for. failed is set if some host could not be looked up.
+func (n *Node) addresses(ctx context.Context) (hosts map[string]string, failed bool) {
+	hosts = map[string]string{}
 	for _, p := range n.opts.Peers {
 		host, port, err := net.SplitHostPort(p)
 		if err != nil {
@@ -101,19 +88,19 @@ func (n *Node) addresses(ctx context.Context) (all map[address]struct{}, failed 
 			continue
 		}
 		for _, a := range found {
-			all[address{net.JoinHostPort(a, port), host}] = struct{}{}
+			hosts[net.JoinHostPort(a, port)] = host
 		}
 	}
-	return all, failed
+	return hosts, failed
 }
 
-// follow follows one address until ctx ends.
-func (n *Node) follow(ctx context.Context, at address) {
-	link := &Link{Address: at.addr}
-	n.heard.set(func() { n.heard.links[at.addr] = link })
+// follow follows one address of a host until ctx ends.
+func (n *Node) follow(ctx context.Context, addr, host string) {
+	link := &Link{Address: addr}
+	n.heard.set(func() { n.heard.links[addr] = link })
 	defer n.lost(link)
 	for pause := firstPause; ; {
-		heard, err := n.once(ctx, at, link)
+		heard, err := n.once(ctx, host, link)
 		if ctx.Err() != nil {
 			return
 		}
@@ -127,11 +114,11 @@ func (n *Node) follow(ctx context.Context, at address) {
 			pause = longPause
 		case !news:
 		case link.Instance == "":
-			n.opts.Log.Info("another gateway is not there yet", "address", at.addr, "error", err)
+			n.opts.Log.Info("another gateway is not there yet", "address", addr, "error", err)
 		case errors.Is(err, errLeft):
-			n.opts.Log.Info("another gateway has ended", "address", at.addr)
+			n.opts.Log.Info("another gateway has ended", "address", addr)
 		default:
-			n.opts.Log.Warn("another gateway is not followed; its requests count as they were last known, for a while", "address", at.addr, "error", err)
+			n.opts.Log.Warn("another gateway is not followed; its requests count as they were last known, for a while", "address", addr, "error", err)
 		}
 		select {
 		case <-time.After(pause):
@@ -172,12 +159,12 @@ var (
 )
 
 // once follows an address as long as updates come. heard reports whether any came.
-func (n *Node) once(ctx context.Context, at address, link *Link) (heard bool, err error) {
+func (n *Node) once(ctx context.Context, host string, link *Link) (heard bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	quiet := time.AfterFunc(silence, func() { cancel(fmt.Errorf("nothing came for %v", silence)) })
 	defer quiet.Stop()
-	conn, err := n.connect(at)
+	conn, err := n.connect(link.Address, host)
 	if err != nil {
 		return false, err
 	}
@@ -199,21 +186,24 @@ func (n *Node) once(ctx context.Context, at address, link *Link) (heard bool, er
 	return heard, err
 }
 
-// connect prepares a connection to an address. It dials once: find and follow decide whether
-// to dial again.
-func (n *Node) connect(at address) (*grpc.ClientConn, error) {
+// connect prepares a connection to an address. The certificate there must be for the host.
+func (n *Node) connect(addr, host string) (*grpc.ClientConn, error) {
 	transport := insecure.NewCredentials()
 	if n.opts.Client != nil {
 		config := n.opts.Client.Clone()
-		config.ServerName = cmp.Or(config.ServerName, at.host)
+		config.ServerName = cmp.Or(config.ServerName, host)
 		transport = credentials.NewTLS(config)
 	}
-	return grpc.NewClient("passthrough:///"+at.addr,
+	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(transport),
-		grpc.WithContextDialer(n.opts.Dial),
 		grpc.WithNoProxy(), grpc.WithUserAgent("weir"), grpc.WithIdleTimeout(0),
 		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithDisableHealthCheck(),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostUpdate)))
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostUpdate)),
+	}
+	if n.opts.Dial != nil {
+		options = append(options, grpc.WithContextDialer(n.opts.Dial))
+	}
+	return grpc.NewClient("passthrough:///"+addr, options...)
 }
 
 // hear takes an update from an address.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,7 +57,8 @@ type Options struct {
 	// Snapshot is the fleet as it is.
 	Snapshot func() *route.Snapshot
 	Log      *slog.Logger
-	Dial     func(ctx context.Context, addr string) (net.Conn, error)
+	// Dial replaces the dialer of TCP, in tests.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// Now is the clock of the books; nil is trace.Now.
 	Now func() int64
 }
@@ -99,12 +101,6 @@ func New(o Options) *Node {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.Dial == nil {
-		o.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "tcp", addr)
-		}
-	}
 	if o.Now == nil {
 		o.Now = trace.Now
 	}
@@ -129,8 +125,8 @@ func (n *Node) Placed(engine string, rank int) func(blocks []kvindex.Block, read
 	return func(blocks []kvindex.Block, ready int64) { n.ledger.Place(of, blocks, ready) }
 }
 
-// Run serves others at l, and follows them, until ctx ends. It tells followers that this gateway leaves, and
-// returns when all has ended.
+// Run serves others at l, and follows them, until ctx ends. It tells followers that this
+// gateway leaves, and returns when all has ended.
 func (n *Node) Run(ctx context.Context, l net.Listener) error {
 	var tasks sync.WaitGroup
 	failed := make(chan error, 1)
@@ -327,6 +323,6 @@ func (n *Node) Links() []Link {
 		one.Age, _, _ = n.heard.view.Age(now, l.Instance)
 		all = append(all, one)
 	}
-	slices.SortFunc(all, func(a, b Link) int { return compare(a.Address, b.Address) })
+	slices.SortFunc(all, func(a, b Link) int { return strings.Compare(a.Address, b.Address) })
 	return all
 }
