@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -95,12 +96,7 @@ func (d *discoveries) set(specs []string) {
 			d.say("discover  %s: %v", of.Spec, err)
 			continue
 		}
-		namespace := of.Namespace
-		if namespace == "" {
-			if namespace = access.Namespace; namespace == "" {
-				namespace = "default"
-			}
-		}
+		namespace := cmp.Or(of.Namespace, access.Namespace, "default")
 		one.source = kubernetes.New(kubernetes.Options{
 			Query: kubernetes.Query{Service: of.Service, Pool: of.Pool, Selector: of.Selector, Prefill: of.Prefill, Decode: of.Decode,
 				Ports: of.Ports, ModelFrom: of.ModelFrom, Loopback: of.Loopback},

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -234,6 +233,3 @@ func (d *Discovery) What() string {
 	}
 	return "pods " + strings.Join(slices.Concat(d.Selector, d.Prefill, d.Decode), ",")
 }
-
-// Place returns the namespace, as a person reads it.
-func (d *Discovery) Place() string { return cmp.Or(d.Namespace, "weir's own namespace") }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -271,7 +270,7 @@ func decodeItems[T any, P object[T]](r io.Reader) (p page, err error) {
 		} `json:"metadata"`
 		Items *[]T `json:"items"`
 	}
-	if err := jsonv2.UnmarshalRead(r, &l); err != nil {
+	if err := json.UnmarshalRead(r, &l); err != nil {
 		return p, fmt.Errorf("the API server's answer cannot be read: %w", err)
 	}
 	if !strings.HasSuffix(l.Kind, "List") || l.Metadata.ResourceVersion == "" {
@@ -357,7 +356,7 @@ func (c *client) events(kind Kind, r io.Reader, take func(event) error) error {
 			Type   string         `json:"type"`
 			Object jsontext.Value `json:"object"`
 		}
-		if err := jsonv2.UnmarshalDecode(d, &e); err != nil {
+		if err := json.UnmarshalDecode(d, &e); err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) && len(d.UnreadBuffer()) == 0 {
 				return nil
 			}
@@ -365,7 +364,7 @@ func (c *client) events(kind Kind, r io.Reader, take func(event) error) error {
 		}
 		if e.Type == "ERROR" {
 			var s status
-			if err := jsonv2.Unmarshal(e.Object, &s); err != nil {
+			if err := json.Unmarshal(e.Object, &s); err != nil {
 				return fmt.Errorf("the watch of %s has an error that cannot be read: %w", kind, err)
 			}
 			return &problem{code: s.Code, message: c.words(kind, s.Code, s.Message)}
@@ -379,7 +378,7 @@ func (c *client) events(kind Kind, r io.Reader, take func(event) error) error {
 		default:
 			o = new(InferencePool)
 		}
-		if err := jsonv2.Unmarshal(e.Object, o); err != nil {
+		if err := json.Unmarshal(e.Object, o); err != nil {
 			return fmt.Errorf("the watch of %s cannot be read: %w", kind, err)
 		}
 		of := event{e.Type, o, o.meta().ResourceVersion}
