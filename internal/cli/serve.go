@@ -293,14 +293,17 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 		opts.Spans = spans
 		opts.Metrics.Spans(spans.Sent, spans.Dropped)
 	}
+	undo := func(err error) error {
+		return errors.Join(err, opts.Timeline.Close(), opts.Usage.Close(), closed(spans))
+	}
 	if opts.Timeline, err = f.recorder(opts.Log); err != nil {
-		return nil, errors.Join(err, closed(spans))
+		return nil, undo(err)
 	}
 	if opts.Timeline != nil {
 		opts.Metrics.Timeline(opts.Timeline)
 	}
 	if opts.Usage, err = f.usage(opts.Log); err != nil {
-		return nil, errors.Join(err, opts.Timeline.Close(), closed(spans))
+		return nil, undo(err)
 	}
 	opts.Counting = f.RelayUsage == "auto" && (f.identifies() || opts.Usage != nil)
 	if opts.Usage != nil {
@@ -310,7 +313,7 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 		Load:    func() watch.Load { return p.gateway.Load() },
 		Pending: func() int64 { return p.gateway.Pending() }})
 	if err != nil {
-		return nil, errors.Join(err, opts.Timeline.Close(), opts.Usage.Close(), closed(spans))
+		return nil, undo(err)
 	}
 	opts.Watch = self.Watch
 	p = &process{log: opts.Log, self: self, metrics: opts.Metrics, integrity: opts.Integrity, fleet: fl, timeline: opts.Timeline, usage: opts.Usage, spans: spans, keys: known, settings: f.settings, started: time.Now(),
