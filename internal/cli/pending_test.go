@@ -10,7 +10,7 @@ import (
 )
 
 // A flag that differs from the start waits for a restart, a secret one without its values.
-// What a running process changes does not wait.
+// A flag that a running process changes does not wait for a restart.
 func TestNeedRestart(t *testing.T) {
 	args := []string{"serve", "--engine", "http://a:1", "--otlp", "http://c:4317"}
 	began, _ := inForce(t, append(args, "--otlp-headers", "a=s3cret", "--policy", "round-robin")...)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What takes longer than a second is reported once, and what is quick is not.
+// Work that takes longer than a second is reported once, and shorter work is not.
 func TestIfSlow(t *testing.T) {
 	for _, c := range []struct {
 		took time.Duration
