@@ -31,7 +31,7 @@ type simFlags struct {
 	Cost               string        `default:"per-batch" placeholder:"MODEL" help:"Cost model of a step: per-batch (6 ms, and 0.35 ms per running request), constant, table=FILE (CSV; docs/offline.md) or profile=NAME (published figures of a real engine; weir engine --help lists them) (${default})."`
 	PrefillCost        time.Duration `default:"16.5ms" help:"With --cost constant: time of a step with prefill (${default})."`
 	DecodeCost         time.Duration `default:"20ms" help:"With --cost constant: time of a step with decode (${default})."`
-	MeanOutputTokens   int           `default:"200" placeholder:"N" help:"Mean output length of requests that nothing else ends (${default})."`
+	MeanOutputTokens   int           `default:"200" placeholder:"N" help:"Mean output length of requests that reach neither a limit nor a stop string (${default})."`
 	ContextLength      int           `default:"0" placeholder:"N" help:"Largest number of prompt and output tokens of a request. 0 takes the model's own."`
 	ChunkedPrefillSize int           `default:"0" placeholder:"N" help:"Largest number of prompt tokens in one step. 0 takes as many as fit."`
 	MaxTotalTokens     int           `default:"0" placeholder:"N" help:"Size of the KV cache of each data-parallel rank, in tokens. 0 is no limit, and prompts are then never found in the cache."`

@@ -112,7 +112,7 @@ type queueFlags struct {
 	Queue         string        `default:"on" enum:"on,off" help:"Whether requests wait in weir until an engine has room for them (on), or are passed to engines at once (off) (${default}; docs/queue.md)."`
 	QueueTimeout  time.Duration `default:"0s" help:"Longest wait of a request for an engine with room. 0 takes --first-timeout. Callers may ask for a shorter wait."`
 	MaxQueue      int           `default:"0" placeholder:"N" help:"Largest number of waiting requests of a model. Further requests are refused with 429. 0 is no limit."`
-	Band          []string      `sep:";" placeholder:"NAME=SHARE" help:"Weight of a band of tenants: bands share the engines, the memory for bodies and the tokenizer by their weights. Repeatable. A band without this flag has a weight of 1 (docs/fairness.md)."`
+	Band          []string      `sep:";" placeholder:"NAME=WEIGHT" help:"Weight of a band of tenants: bands share the engines, the memory for bodies and the tokenizer by their weights. Repeatable. A band without this flag has a weight of 1 (docs/fairness.md)."`
 	MaxQueueBytes byteSize      `default:"1GiB" placeholder:"BYTES" help:"Memory for everything that waits, bodies and token ids (${default}). 0 is no limit."`
 }
 
@@ -132,7 +132,7 @@ type waitFlags struct {
 	PrefillTimeout  time.Duration `default:"1m" help:"Longest wait for the answer of a prefill engine, if another engine decodes (${default})."`
 	TransferTimeout time.Duration `default:"30s" help:"Longest wait for the first output of a decode engine after the prefill engine's answer (${default})."`
 	FirstTimeout    time.Duration `default:"10m" help:"Longest wait for an engine's first output, or for the whole answer if it is not streamed (${default})."`
-	IdleTimeout     time.Duration `default:"5m" help:"Longest wait for an engine's next output (${default}). A stream that continues has no limit."`
+	IdleTimeout     time.Duration `default:"5m" help:"Longest wait for an engine's next output (${default}). A stream may last any time while output arrives."`
 	BodyTimeout     time.Duration `default:"30s" help:"Longest wait for a request's head, and for the next bytes of a body (${default})."`
 	UploadTimeout   time.Duration `default:"5m" help:"Longest wait for a whole body (${default})."`
 	RequestTimeout  time.Duration `default:"0s" help:"Longest time of a whole request, from its first byte to the end of its answer. 0 is no limit."`
@@ -170,7 +170,7 @@ type recordFlags struct {
 	logFlags
 	AccessLog       float64                  `default:"0" placeholder:"SHARE" help:"Share of the requests that get a log line when they end: 1 is each, 0.01 is one in a hundred, 0 is none (${default}). Above 0, all failed requests are logged too. A line contains no prompt, answer or key."`
 	DebugStageDelay map[string]time.Duration `placeholder:"STAGE=DURATION" mapsep:";" help:"Delay a stage once per request, to prove that dashboards built on the stages point at the right one."`
-	DebugHoldCore   bool                     `help:"Make those delays compute and keep their core, to prove that a stall is noticed and named (docs/watching.md)."`
+	DebugHoldCore   bool                     `help:"Let the delays of --debug-stage-delay compute instead of sleep, so that they keep their core, to prove that a stall is noticed and named (docs/watching.md)."`
 }
 
 // stopFlags control the end of requests when the process stops.
@@ -178,7 +178,7 @@ type stopFlags struct {
 	ShutdownDelay time.Duration `default:"0s" help:"Time after SIGTERM or Ctrl-C during which /readyz answers 503 but requests are still accepted, so that a load balancer can stop sending requests first. A second signal ends it."`
 	// EngineDrainTimeout applies to an engine, not to the process.
 	EngineDrainTimeout time.Duration `default:"5m" help:"Time in which requests may finish at an engine that is removed; then they are cut. If an engine is only drained, the log reports a drain that takes longer (${default}). --timeout of weir engines overrides it."`
-	DrainTimeout       time.Duration `default:"30s" help:"Time that requests in flight are given to finish after Ctrl-C (${default})."`
+	DrainTimeout       time.Duration `default:"30s" help:"Time that requests in flight are given to finish after SIGTERM or Ctrl-C (${default})."`
 }
 
 // logFlags are the form of the log.

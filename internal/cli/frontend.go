@@ -43,7 +43,7 @@ type frontendCommand struct {
 
 // Help implements kong's extended help.
 func (frontendCommand) Help() string {
-	return `vLLM starts this itself, in place of its own API server, when it is started with
+	return `vLLM does so when it is started with
 
   VLLM_USE_RUST_FRONTEND=1 VLLM_RUST_FRONTEND_PATH=$(which weir) vllm serve MODEL
 

@@ -19,7 +19,7 @@ import (
 
 // peerFlags are the other gateways in front of the same engines.
 type peerFlags struct {
-	Peers      []string `sep:"," placeholder:"HOST:PORT,..." help:"Gateways in front of the same engines: they tell each other what each has sent where (docs/peers.md). A host may have several addresses, as that of a headless Service of Kubernetes has, and this gateway may be among them. The names are looked up each --resolve-interval."`
+	Peers      []string `sep:"," placeholder:"HOST:PORT,..." help:"Gateways in front of the same engines. Each reports to the others which work it has sent to which engine (docs/peers.md). A host may have several addresses, like a headless Service of Kubernetes, and this gateway's own may be among them. Hosts are looked up at each --resolve-interval."`
 	PeerListen string   `placeholder:"ADDR" help:"Address at which the other gateways reach this one, such as :8002."`
 	PeerCert   string   `type:"path" placeholder:"FILE" help:"This gateway's certificate among gateways, as PEM, for serving and for connecting. It must be for the host in --peers. Read again when it changes."`
 	PeerKey    string   `type:"path" placeholder:"FILE" help:"Private key of the certificate, as PEM."`

@@ -19,7 +19,7 @@ type scenarioCommand struct {
 
 // Help implements kong's extended help.
 func (scenarioCommand) Help() string {
-	return `Repeats an incident that weir was built for, on this machine. The same run has a control: a gateway built in the way that failed then, which must fail again.
+	return `Everything runs on this machine. The control is a gateway built in the way that failed then, and must fail again.
 
   backlog      Thousands of streams step at the same instant. The control writes each
                token by itself and must fall behind.

@@ -25,7 +25,7 @@ type validateCommand struct {
 
 // Help implements kong's extended help.
 func (validateCommand) Help() string {
-	return `Checks a file as weir serve --config FILE would read it, and prints every problem with its line: unknown keys with the nearest known one, values, engines' specifications, their key and certificate files, models' folders, the gateway's certificate. Nothing is started, no port is bound and no engine is asked. As for weir serve, environment variables (WEIR_...) take precedence over the file.
+	return `Reads the file as weir serve --config FILE would, and prints every problem with its line: unknown keys with the nearest known one, values, engines' specifications, their key and certificate files, models' folders, the gateway's certificate. No port is bound and no engine is asked. As for weir serve, environment variables (WEIR_...) take precedence over the file.
 
 The exit status is 0 if weir serve would start, 1 if something is wrong, and 2 if the file cannot be read.
 

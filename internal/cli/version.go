@@ -16,7 +16,7 @@ type versionCommand struct{}
 
 // Help implements kong's extended help.
 func (versionCommand) Help() string {
-	return `Prints the version, the commit it was built from, Go's version, and the system and processor it was built for. A build in a clone has the version and the commit of the repository. A build by go install MODULE@VERSION has the version only.
+	return `The build is Go's version, and the system and processor that the program was built for. A build in a clone has the version and the commit of the repository. A build by go install MODULE@VERSION has the version only.
 
 Examples:
   weir version
