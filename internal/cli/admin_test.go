@@ -33,7 +33,8 @@ func adminOf(t *testing.T, f gatewayFlags) *process {
 	return &process{metrics: metrics.New(), timeline: records, admin: adminListener{hosts: f.adminHosts(), pprof: f.PProf}}
 }
 
-// What is not there names the nearest that is, and how the timeline is read.
+// A name that does not exist is answered with the nearest one that does, and with how the timeline
+// is read.
 func TestAdminSaysWhatThereIs(t *testing.T) {
 	h := adminOf(t, gatewayFlags{listenFlags: listenFlags{AdminListen: "127.0.0.1:8001"}}).adminHandler(t.Context())
 	for _, c := range []struct {
@@ -56,8 +57,8 @@ func TestAdminSaysWhatThereIs(t *testing.T) {
 	}
 }
 
-// What a browser sends for another site's page is refused, whatever it is; a link that is
-// followed to here is not, nor what no browser sends.
+// Requests that a browser sends for another site's page are refused. A link that is followed to a
+// page here is not refused, and neither are requests that no browser sends.
 func TestAdminRefusesOtherSites(t *testing.T) {
 	h := adminOf(t, gatewayFlags{listenFlags: listenFlags{AdminListen: "127.0.0.1:8001", PProf: true}}).adminHandler(t.Context())
 	for _, c := range []struct {

@@ -63,8 +63,8 @@ func TestOpenAPIHasTheCalls(t *testing.T) {
 	}
 }
 
-// What the handlers answer is as the document says: the status is one of the operation's, and
-// the body is of its schema. So are the bodies that they take.
+// The handlers answer as the document describes: the status is one of the operation's, and the body
+// matches its schema. So do the bodies that they take.
 func TestOpenAPIIsWhatTheHandlersDo(t *testing.T) {
 	operations, schemas := openAPIOf(t)
 	var all commands

@@ -19,7 +19,7 @@ func TestSayLine(t *testing.T) {
 	}
 }
 
-// What an engine says of itself cannot move a terminal's cursor.
+// Names and errors of an engine cannot move a terminal's cursor.
 func TestEnginesAreQuoted(t *testing.T) {
 	var out strings.Builder
 	view := engineView{Name: "n\x1b[1A", Kind: "k\x07", Software: "s\u009b", Models: []string{"m\n", "\x1bm"}, Error: "e\x1b[2J", Note: "o\x1b"}

@@ -64,7 +64,7 @@ func TestSettingsHide(t *testing.T) {
 			t.Errorf("--%s: %t", name, !want)
 		}
 	}
-	// What is written of URLs with users, wherever one stands.
+	// URLs with users, in every place where one may be written.
 	for value, want := range map[string]string{
 		"":                       "",
 		"plain, text":            "plain, text",

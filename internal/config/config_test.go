@@ -241,8 +241,7 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// What is taken for an engine or a model has a name, no credentials, and what its kind
-// needs.
+// A specification that is accepted has a name, no credentials, and the fields that its kind needs.
 func FuzzSpecs(f *testing.F) {
 	for _, s := range []string{"http://127.0.0.1:30000", "openai=https://h/v1,model=m,key-file=k,ca=c,pass-key=false", "weir=h:1,tls=true", "vllm-core=tcp://h:1,dp=4,lockstep=true",
 		"sglang-ipc=/run/x,untried=true", "sglang=http://u:p@h", "llama=/models/llama,alias=a,lora=x=/y,tool-parser=t", "weir-sim"} {

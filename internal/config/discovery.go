@@ -223,7 +223,7 @@ func ParseDiscoveries(specs []string) (all []Discovery, err error) {
 	return all, nil
 }
 
-// What returns what is looked for, as in service/NAME.
+// What returns the object to look for, such as service/NAME.
 func (d *Discovery) What() string {
 	switch {
 	case d.Service != "":

@@ -88,8 +88,8 @@ func TestFirstID(t *testing.T) {
 	}
 }
 
-// Whatever the body is, and whatever is set or taken out: the result has what was set,
-// once, nothing that was taken out, and every other field in its place with all its bytes.
+// For any body and any fields to set or remove: the result has each field that was set once, none
+// that was removed, and every other field in its place with all its bytes.
 func FuzzAsked(f *testing.F) {
 	for _, body := range []string{
 		`{"model":"m"}`, `{"a":9007199254740993,"model" :  "m\u0065" ,"b":[1.0,{"<":null}],"b":2}`,

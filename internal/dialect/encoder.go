@@ -54,19 +54,18 @@ type Timing struct {
 	FirstSent  float64 // first part of the answer written
 	Ended      float64 // now
 	Duration   float64 // from Received to Ended
-	// Of the engine's own stamps.
+	// From the engine's own stamps.
 	Queue     float64 // a duration: in the engine's waiting queue
 	Started   float64 // first placed in a batch
 	Prefilled float64 // last part of the prompt read
 }
 
-// Encoder appends one answer in a dialect's shape. That of a stream appends
-// events as the output comes. That of a whole answer keeps what comes, appends
-// nothing before AppendEnd, and has the same content for the same output.
+// Encoder appends one answer in a dialect's shape. The encoder of a stream appends events as the
+// output comes. The encoder of a whole answer keeps the output, appends nothing before AppendEnd,
+// and has the same content for the same output.
 //
-// Of each choice AppendStart is called first and AppendFinish last; between
-// choices there is no order. Appending text to a stream allocates nothing but
-// the room in dst.
+// For each choice AppendStart is called first and AppendFinish last. Calls for different choices
+// come in any order. Appending text to a stream allocates nothing but the room in dst.
 type Encoder interface {
 	// AppendStart begins a choice.
 	AppendStart(dst []byte, choice int) []byte

@@ -35,7 +35,7 @@ type EventWalk struct {
 // Inside says that the stream stands inside an event that was cut.
 func (w *EventWalk) Inside() bool { return w.walk.Inside() }
 
-// What can be wrong with an event's data, as words for a metric's label.
+// Words for a metric's label: each fault that an event's data may have.
 const (
 	FlawJSON  infer.Flaw = "not_json" // neither JSON nor [DONE]
 	FlawShape infer.Flaw = "shape"    // a value of another type than the API's

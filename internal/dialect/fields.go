@@ -55,8 +55,8 @@ type Field struct {
 	Needs infer.Carries
 }
 
-// What vLLM's and SGLang's own servers do with fields (Field.Elsewhere), as vLLM 0.33 and
-// SGLang 0.5.23 have them.
+// The treatment of fields by vLLM's and SGLang's own servers (Field.Elsewhere), in vLLM 0.33 and
+// SGLang 0.5.23.
 const (
 	BothRead    = "both read it"
 	BothPass    = "both pass over it"

@@ -8,7 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Whatever JSON an object or an array is, it is walked as a decoder walks it.
+// Any JSON object or array is walked as a decoder walks it.
 func FuzzMembers(f *testing.F) {
 	for _, s := range []string{`{}`, ` { "a" : 1 , "b":[{"c":"}]"},2] ,"\u0061":null}`, `{"a":{},"b":"\\\"","c":-1.5e3}`, `[]`, "[\t1,\"]\", [ [ ] ] ,{ }\n]\r", `[[[]],{"a":[]},true]`} {
 		f.Add([]byte(s))

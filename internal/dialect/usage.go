@@ -12,9 +12,9 @@ type UsageNames struct {
 	Prompt, Completion, PromptDetails string
 }
 
-// UsageOf reads a usage as an engine states it, which is known to be JSON, for a judge. What must hold: it is
-// an object, its counts are non-negative integers, and its total_tokens is their sum.
-// What it does not state is 0, CachedTokens -1; null is no usage.
+// UsageOf reads a usage as an engine states it, for a judge; raw is known to be JSON. A usage is an
+// object with non-negative integers as counts, whose total_tokens is their sum. A count that is not
+// stated is 0, and CachedTokens -1; null is no usage.
 func UsageOf(raw []byte, names *UsageNames) (u infer.Usage, stated bool, err error) {
 	switch KindOf(raw) {
 	case 'n':

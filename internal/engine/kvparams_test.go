@@ -8,7 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// What vLLM 0.32 answered to a prefill half (NixlConnector, and NixlPushConnector).
+// Answers of vLLM 0.32 to a prefill half (NixlConnector, and NixlPushConnector).
 const (
 	pulled = `{"do_remote_prefill": true, "do_remote_decode": false, "remote_block_ids": [[1,2,3]], "remote_engine_id": "0e7b", "remote_request_id": "cmpl-a-0-80d7c9d5", "remote_host": "127.0.0.1", "remote_port": 5601, "tp_size": 2, "dcp_size": 1, "pp_size": 1, "remote_num_tokens": 722, "remote_blocks_expiry_time": null, "transfer_mode": "pull"}`
 	pushed = `{"do_remote_prefill": true, "do_remote_decode": false, "remote_block_ids": [[1]], "remote_engine_id": "P1_dp3", "remote_request_id": "r", "remote_host": "10.0.0.1", "remote_port": 5604, "tp_size": 4, "dcp_size": 1, "pp_size": 2, "remote_num_tokens": 1, "transfer_mode": "push"}`
@@ -59,7 +59,7 @@ func TestReadMeets(t *testing.T) {
 	}
 }
 
-// What a decode engine would not survive is not handed on.
+// Parameters that would end a decode engine are not handed on.
 func TestCheckHanded(t *testing.T) {
 	if err := CheckHanded([]byte(pulled)); err != nil {
 		t.Error(err)

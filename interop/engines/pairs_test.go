@@ -17,9 +17,9 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// TestPairs puts what SGLang publishes for prefill and decode apart before two
-// halves: its mini load balancer, its router, and the gateway that the router became.
-// What a client of theirs has is what an engine alone says, field by field.
+// TestPairs puts what SGLang publishes for prefill and decode apart before two halves: its mini
+// load balancer, its router, and the gateway that the router became. A client of each gets the
+// answer of a single engine, field by field.
 func TestPairs(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	alone := startEngine(t, "--max-total-tokens", "100000", "--incremental-streaming-output").sglang

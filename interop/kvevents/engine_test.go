@@ -163,8 +163,8 @@ func (c *cache) take(b read) {
 	}
 }
 
-// What the simulated engine publishes SGLang's own classes read, over libzmq, in the form
-// of either release: live and asked for again, while it evicts, clears, and begins anew.
+// SGLang's own classes read the events that the simulated engine publishes, over libzmq, in the
+// form of either release: live and replayed, while it evicts, clears, and begins anew.
 func TestEngineIsRead(t *testing.T) {
 	for form, file := range releases(t) {
 		t.Run(form, func(t *testing.T) {

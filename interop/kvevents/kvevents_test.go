@@ -201,13 +201,14 @@ func TestSGLangPublisher(t *testing.T) {
 			p.do(map[string]any{"store": ids(5, 64), "page": 16})
 			has("and some stored", ids(5, 64), 4, kvevents.Known)
 
-			// What is no batch: what it may have removed is not believed.
+			// A message that is not a batch: the blocks that it may have removed are no longer
+			// believed.
 			p.do(map[string]any{"raw": []string{"6b76406d", "0000000000000007", "c1c1"}})
 			harness.Eventually(t, "garbage", func() bool { return r.Stats().Bad == 1 })
 			if resident(r, ids(5, 64)) != 0 || r.Knowledge() == kvevents.Known {
 				t.Errorf("%d blocks, %v", resident(r, ids(5, 64)), r.Knowledge())
 			}
-			// What is no message ends the connection, and all is had again.
+			// Bytes that are not a message end the connection, and everything is fetched again.
 			p.do(map[string]any{"raw": []string{"6b76406d", "00"}})
 			has("it comes back", ids(5, 64), 4, kvevents.Known)
 

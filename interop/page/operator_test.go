@@ -422,7 +422,8 @@ func TestOperatorsPageOfMany(t *testing.T) {
 		t.Errorf("%d rows exist", n)
 	}
 	p.text("onerror")
-	// Of thousands of models those that wait are shown, and how many more there are.
+	// If there are thousands of models, the page shows those that wait, and the number of the
+	// others.
 	p.show("#queue")
 	p.text("4,801 more")
 	if n := js[int](p, "document.querySelectorAll('main tbody tr').length"); n != 200 {

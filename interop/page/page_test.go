@@ -341,7 +341,7 @@ func TestRunPage(t *testing.T) {
 			}
 		}
 	}
-	// Of 200 requests each has its step in the distribution, and the line's start.
+	// Each of the 200 requests has its step in the distribution, beside the line's start.
 	if n := p.Plots[2].Lines[0]; n != 201 {
 		t.Errorf("the distribution of 200 requests has %d points", n)
 	}

@@ -205,7 +205,7 @@ func (s *said) note(kind, path string, v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for name, value := range v {
-			// What a schema or a call's arguments hold is the caller's or the model's.
+			// The content of a schema or of a call's arguments comes from the caller or the model.
 			at := strings.TrimPrefix(path+"."+name, ".")
 			s.fields[kind][at] = true
 			if name != "parameters" && name != "input" {
@@ -465,9 +465,9 @@ func forced(theirs, ours *said) {
 
 func user(text string) []fields { return []fields{{"role": "user", "content": text}} }
 
-// What weir says in these APIs over vLLM's engine core is what vLLM's own server says,
-// and what it relays is not a byte different. How the two differ in the events and
-// their members is in testdata/events.txt, and judged in docs/engines.md.
+// weir's answers in these APIs over vLLM's engine core equal those of vLLM's own server, and
+// relayed answers do not differ by a byte. The differences in events and their members are listed
+// in testdata/events.txt and judged in docs/engines.md.
 func TestVLLMDialects(t *testing.T) {
 	f := newDialectFleet(t)
 	t.Run("answers", f.answers)

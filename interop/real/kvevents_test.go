@@ -187,8 +187,8 @@ func TestKVEvents(t *testing.T) {
 	}{
 		{"first", 300, 1, 0.99},
 		{"after a restart of weir", 200, 1, 0.99},
-		// What an engine evicts for one request after another was given to it, nobody knows
-		// when that is chosen.
+		// Nobody can know, when an engine is chosen, which blocks it will evict for one request
+		// after it was given another.
 		{"several at once", 300, 3, 0.95},
 	} {
 		if share := run(phase.name, "", phase.n, phase.callers, c); share < phase.least {

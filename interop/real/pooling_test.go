@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What vLLM's server says of embeddings, scores and ranks comes through a relay as it
-// is: the same values as without it, the bytes that the server wrote, its own errors.
+// Embeddings, scores and ranks of vLLM's server come through a relay unchanged: the same values as
+// without the relay, the bytes that the server wrote, its own errors.
 func TestVLLMPooling(t *testing.T) {
 	port := freePort(t)
 	direct := "127.0.0.1:" + port

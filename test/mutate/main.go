@@ -102,7 +102,7 @@ func parse(text string) (all []mutation, err error) {
 	return all, nil
 }
 
-// What becomes of a mutation.
+// The verdicts on a mutation.
 const (
 	caught   = "caught"
 	survived = "SURVIVED"

@@ -334,7 +334,8 @@ func TestRotation(t *testing.T) {
 	})
 }
 
-// Whatever keys tokens name, the list is read once in an interval, by one request for all.
+// The list is read at most once in an interval, by one request for all, whichever keys the tokens
+// name.
 func TestUnknownKeysFetchSeldom(t *testing.T) {
 	two := signing{"two", "ES256", ecKey()}
 	synctest.Test(t, func(t *testing.T) {
@@ -388,7 +389,7 @@ func TestServerHangs(t *testing.T) {
 	})
 }
 
-// What is no list of keys changes nothing, and is logged once until it is over.
+// An answer that is not a list of keys changes nothing, and is logged once until the next good one.
 func TestServerAnswersGarbage(t *testing.T) {
 	one := signing{"one", "RS256", rsaKey()}
 	synctest.Test(t, func(t *testing.T) {
@@ -419,7 +420,7 @@ func TestServerAnswersGarbage(t *testing.T) {
 	})
 }
 
-// What an HTTP server may do: 100 MB, redirects, errors, discovery of another issuer.
+// Each thing that an HTTP server may do: 100 MB, redirects, errors, discovery of another issuer.
 func TestFetch(t *testing.T) {
 	one := signing{"one", "RS256", rsaKey()}
 	var base string

@@ -109,8 +109,8 @@ func TestHeadersAreRefused(t *testing.T) {
 	}
 }
 
-// What a part of a conversation claims of its media, which engines share by it, is
-// refused there and nowhere else.
+// A part of a conversation may not name its own media hash, by which engines share caches. The
+// field is refused there and nowhere else.
 func TestPartsAreRefused(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:,"},"uuid":"a"}]}]}`:      "messages[0].content[0].uuid",

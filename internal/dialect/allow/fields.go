@@ -29,7 +29,7 @@ type Field struct {
 	Why, Source string
 }
 
-// What the fields do.
+// The effects of the fields.
 const (
 	whyReach   = "it names addresses that the engine connects to"
 	whyPlace   = "it says on which of the engine's workers the request runs"

@@ -46,7 +46,7 @@ func ignore(name, what, elsewhere string, defaults ...string) field {
 	return field{Field: dialect.Field{Name: name, Treatment: dialect.Ignored, Note: what, Elsewhere: elsewhere, Defaults: defaults}}
 }
 
-// What ignored fields ask for.
+// The services that ignored fields ask for.
 const (
 	whyCache = "a hint for a cache: engines keep the KV of prompts by themselves, and usage says what was found"
 	whoAsks  = "says who asks"

@@ -136,7 +136,7 @@ func TestInspectorAtEveryCut(t *testing.T) {
 	})
 }
 
-// What weir's own encoder writes is in order.
+// The inspector accepts the output of weir's own encoder.
 func TestInspectorAgreesWithStream(t *testing.T) {
 	parts := []said{{kind: thinking, text: "hm"}, {kind: text, text: "I look."}, {kind: toolUse, id: "t", name: "f", text: `{"a":"}\\\""}`}, {kind: toolUse, id: "u", name: "g"}}
 	o := dialect.AnswerOptions{ID: "1", Model: "m", PromptIDs: []uint32{1, 2}}

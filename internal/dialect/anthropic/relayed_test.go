@@ -6,7 +6,8 @@ import (
 	"weir/internal/infer"
 )
 
-// What a relayed body asks an engine's own /v1/messages for, and which field it is.
+// Each need of a body that is relayed to an engine's own /v1/messages, and the field that it comes
+// from.
 func TestAsks(t *testing.T) {
 	for _, c := range []struct {
 		fields string

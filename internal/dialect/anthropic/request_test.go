@@ -45,7 +45,7 @@ const (
 	weather = `{"name":"get_weather","description":"d","input_schema":{"type":"object","properties":{"city":{"type":"string"}}}}`
 )
 
-// What a conversation becomes for the chat template.
+// The form that a conversation gets for the chat template.
 func TestConversation(t *testing.T) {
 	for _, test := range []struct{ body, want string }{
 		{messages(`[` + userHi + `]`), `[` + userHi + `]`},
@@ -86,7 +86,7 @@ func TestConversation(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-// What each field becomes.
+// The value that each field gets.
 func TestRequestAccepts(t *testing.T) {
 	const tools = `[{"type":"function","function":{"name":"get_weather","description":"d","parameters":{"type":"object","properties":{"city":{"type":"string"}}}}}]`
 	for _, test := range []struct {
@@ -157,7 +157,7 @@ func TestRequestAccepts(t *testing.T) {
 	}
 }
 
-// What is refused is named.
+// A refusal names the field.
 func TestRequestRefuses(t *testing.T) {
 	block := func(b string) string { return messages(`[{"role":"user","content":[` + b + `]}]`) }
 	said := func(b string) string {
@@ -306,8 +306,8 @@ func TestFieldTable(t *testing.T) {
 	}
 }
 
-// What asks for a service beside the answer is left out and named; all else of the
-// request is as it was.
+// A field that asks for a service beside the answer is left out and named. The rest of the request
+// is unchanged.
 func TestLeftOut(t *testing.T) {
 	block := func(b string) string { return messages(`[{"role":"user","content":[` + b + `]}]`) }
 	said := func(b string) string {

@@ -114,9 +114,9 @@ func (b *contentBlock) append(dst []byte) []byte {
 	return append(dst, `"}`...)
 }
 
-// appendInput appends a call's arguments, which the API wants to be an object.
-// What is none, because the answer was cut or the model wrote something else,
-// stands in one under the name that Anthropic's documentation proposes for it.
+// appendInput appends a call's arguments, which the API wants to be an object. Arguments that are
+// not an object, because the answer was cut or the model wrote something else, are put into one,
+// under the name that Anthropic's documentation proposes for it.
 func appendInput(dst, arguments []byte) []byte {
 	arguments = bytes.TrimSpace(arguments)
 	if len(arguments) == 0 {

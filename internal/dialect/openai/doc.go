@@ -9,18 +9,17 @@
 //     stands and reads the few that steer the gateway. A relayed request needs
 //     no more: its bytes go on as they came, with at most the model's name
 //     spliced in ([dialect.Head.Splice]).
-//   - [Endpoint.Request] decodes every field for an engine that takes ids. What changes
-//     the answer and such an engine cannot carry is refused by name; what asks for a
-//     service beside the answer is left out and named; [Fields] lists how each field is
-//     treated. [DecodeTokenize] and [DecodeDetokenize] do
-//     the same for the endpoints that ask a tokenizer.
+//   - [Endpoint.Request] decodes every field for an engine that takes ids. A field that changes
+//     the answer and that such an engine cannot carry is refused by name. A field that asks for
+//     a service beside the answer is left out and named. [Fields] lists how each field is
+//     treated. [DecodeTokenize] and [DecodeDetokenize] do the same for the endpoints that ask a
+//     tokenizer.
 //
-// What a body must be, for both: one JSON object in UTF-8. Bytes that are not
-// UTF-8 are refused, since no engine can read them either. A relay passes names
-// that occur twice, except those that weir itself acts on (model, stream, n,
-// stream_options), and an escape that is half a surrogate pair: both are JSON,
-// and judging them is the engine's business. For an engine that takes ids weir
-// is the judge, and both are refused in every field that it reads.
+// Both steps want one JSON object in UTF-8. Bytes that are not UTF-8 are refused, since no engine
+// can read them either. A relay passes names that occur twice, except those that weir itself acts
+// on (model, stream, n, stream_options), and an escape that is half a surrogate pair: both are
+// JSON, and judging them is the engine's business. For an engine that takes ids weir is the judge,
+// and both are refused in every field that it reads.
 //
 // Answers are appended to the caller's buffer, by the request's encoder
 // ([dialect.Encoder]), and refusals by [AppendError]. Appending a chunk allocates

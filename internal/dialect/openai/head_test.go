@@ -100,8 +100,8 @@ func TestParseHeadReads(t *testing.T) {
 			dialect.Head{Model: "a\n😀", Stream: true, N: 3}},
 		{Completions, `{"model":"m","stream":null,"n":null,"stream_options":null}`, dialect.Head{Model: "m", N: 1}},
 		{Completions, `{"model":"m","stream_options":{"include_usage":null,"x":1}}`, dialect.Head{Model: "m", N: 1}},
-		// What a relay lets pass: names twice that weir does not act on, half
-		// a surrogate pair, any depth and size of number.
+		// A relay passes names that occur twice, if weir does not act on them, half a surrogate
+		// pair, and numbers of any depth and size.
 		{Chat, `{"seed":1,"seed":2,"x":1,"x":2,"a":{"b":1,"b":2},"t":"\ud800","big":1e999,"model":"m"}`, dialect.Head{Model: "m", N: 1}},
 		{Other, `{"model":"m","stream":true,"n":"all","stream_options":7}`, dialect.Head{Model: "m", Stream: true, N: 1}},
 		{Other, `{"model":"m","stream":"later"}`, dialect.Head{Model: "m", N: 1}},

@@ -17,7 +17,7 @@ const maxChoices = 1 << 16
 // is shown each region of whole events, as cut by sse.Splitter, before the
 // region is forwarded, and says how much of it is good.
 //
-// What must hold of the stream:
+// The rules of a stream:
 //
 //   - Every event's data is one JSON object, or exactly [DONE]. An event whose
 //     data is empty is a keep-alive, as is a comment.
@@ -132,7 +132,7 @@ func (in *Inspector) Cut(_, _ []byte) error {
 
 var errAfterDone = dialect.Flawf(flawAfterDone, "comes after [DONE]")
 
-// What can be wrong with an event, as words for a metric's label.
+// Words for a metric's label: each fault that an event may have.
 const (
 	flawAfterDone infer.Flaw = "after_done"          // an event after [DONE]
 	flawUnended   infer.Flaw = "no_finish_reason"    // [DONE] before a choice had one

@@ -236,7 +236,7 @@ func TestInspectorCuts(t *testing.T) {
 		for _, chunks := range cuts(stream) {
 			got := inspect(t, newInspector(c.n), 0, chunks)
 			if want.fault != "" {
-				// Of what follows a fault the splitter may have seen more or less.
+				// The splitter may have seen more or less of the bytes after a fault.
 				got.split = want.split
 			}
 			if got != want {
@@ -285,8 +285,8 @@ func TestInspectorOversized(t *testing.T) {
 	}
 }
 
-// Whatever a stream of well-formed events says, reading only the telling ones
-// in full gives the verdict that reading each in full gives.
+// For any stream of well-formed events, reading in full only those that may say something gives the
+// same verdict as reading each in full.
 func TestInspectorReadsWhatTells(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 3).Draw(t, "n")

@@ -9,8 +9,8 @@ import (
 	"weir/internal/infer"
 )
 
-// What asks for a service beside the answer is left out and named; all else of the
-// request is as it was.
+// A field that asks for a service beside the answer is left out and named. The rest of the request
+// is unchanged.
 func TestLeftOut(t *testing.T) {
 	const tools = `"tools":[{"type":"custom","custom":{"name":"c"}},{"type":"function","function":{"name":"f","strict":true}},{"type":"function","function":{"name":"g"}}]`
 	const schema = `"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"object"}}}`

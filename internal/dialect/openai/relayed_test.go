@@ -6,7 +6,7 @@ import (
 	"weir/internal/infer"
 )
 
-// What a relayed body asks an engine's own API for, and which field it is.
+// Each need of a body that is relayed to an engine's own API, and the field that it comes from.
 func TestAsks(t *testing.T) {
 	for _, c := range []struct {
 		e      Endpoint
@@ -58,8 +58,7 @@ func TestAsks(t *testing.T) {
 	}
 }
 
-// Whatever stands in a body, what it asks for is found without a panic, and by a field
-// that is there.
+// For any body, its needs are found without a panic, and each names a field of the body.
 func FuzzAsks(f *testing.F) {
 	f.Add(`{"model":"m","seed":1,"temperature":0,"response_format":{"type":"json_schema"},"tool_choice":"required","tools":[1],"parallel_tool_calls":false}`)
 	f.Add(`{"model":"m","max_completion_tokens":1,"best_of":0,"tool_choice":{},"response_format":1,"regex":[],"ebnf":""}`)

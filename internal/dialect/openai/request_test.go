@@ -121,7 +121,7 @@ func TestRequestAccepts(t *testing.T) {
 	}
 }
 
-// What a body says of its answer reaches the encoder.
+// The options of the answer in a body reach the encoder.
 func TestRequestEncoder(t *testing.T) {
 	for body, want := range map[string]string{
 		chatBody(``):              `"object":"chat.completion",`,
@@ -449,8 +449,7 @@ func testFieldTable(t *testing.T, carries infer.Carries) {
 	}
 }
 
-// What not every wire carries reaches those that do, and each says by name what
-// is wrong with it.
+// Fields that only some wires carry reach those wires, and an error in one names the field.
 func TestSamplingBeyond(t *testing.T) {
 	schema := func(text string) *infer.Guide { return &infer.Guide{Kind: infer.GuideJSONSchema, Text: text} }
 	for _, test := range []struct {
@@ -537,7 +536,7 @@ func TestSamplingBeyond(t *testing.T) {
 	wantError(t, err, infer.CodeUnsupported, "structured_outputs.regex", `structured_outputs.regex is not supported by engine kind "able"; leave it out`)
 }
 
-// What a request says of its choices and of log probabilities.
+// The choices and log probabilities that a request asks for.
 func TestChoices(t *testing.T) {
 	one, none := 1, 0
 	for _, test := range []struct {

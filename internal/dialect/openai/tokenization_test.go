@@ -109,7 +109,7 @@ func TestTokenizationErrors(t *testing.T) {
 	}
 }
 
-// Whatever the ids and texts are, the answers are JSON that says them.
+// For any ids and texts, the answers are JSON that contains them.
 func TestTokenizationAnswers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		batch := rapid.Bool().Draw(t, "batch")

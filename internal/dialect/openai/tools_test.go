@@ -12,7 +12,7 @@ import (
 const twoTools = `"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object","properties":{"a":{"$ref":"#/$defs/A"}},"$defs":{"A":{"type":"string"}}}}},` +
 	`{"type":"function","function":{"name":"g","strict":true}}]`
 
-// What tools and who decides on them become.
+// The form that tools and the choice of tools get.
 func TestTools(t *testing.T) {
 	const f = `{"type":"object","properties":{"a":{"$ref":"#/$defs/A"}},"$defs":{"A":{"type":"string"}}}`
 	const items = `"items":{"anyOf":[` +

@@ -109,7 +109,7 @@ func usageWanted(raw []byte) (w wantedUsage, rest string) {
 	return w, rest
 }
 
-// What can be wrong with the ids of a stream, as words for a metric's label.
+// Words for a metric's label: each fault that the ids of a stream may have.
 const (
 	flawTotal infer.Flaw = "total_mismatch" // not as many ids as the engine counts
 	flawStop  infer.Flaw = "stop_mismatch"  // an end by an id that is not the last

@@ -266,7 +266,7 @@ func TestVerify(t *testing.T) {
 	})
 }
 
-// What is not verified, and why.
+// The streams that are not verified, and the reasons.
 func TestUnverified(t *testing.T) {
 	for _, c := range []struct {
 		e      Endpoint
@@ -309,7 +309,7 @@ func TestUnverified(t *testing.T) {
 	}
 }
 
-// What does not add up names the event.
+// An error in the counts names the event.
 func TestVerifyFaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		engine infer.Verify

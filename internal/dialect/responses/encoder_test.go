@@ -314,8 +314,8 @@ func read(t interface {
 	return c
 }
 
-// Whatever is said in whatever pieces: a client that adds up a stream has the
-// object that it says at its end, and that is the whole answer's.
+// For any output in any pieces: a client that adds up a stream gets the object that the stream has
+// at its end, and that object equals the whole answer's.
 func TestStreamIsTheWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var spans []span

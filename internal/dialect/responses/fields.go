@@ -48,7 +48,7 @@ func ignore(name, what, elsewhere string, defaults ...string) field {
 	return field{Field: dialect.Field{Name: name, Treatment: dialect.Ignored, Note: what, Elsewhere: elsewhere, Defaults: defaults}}
 }
 
-// What to do without the fields that need a server with a memory.
+// Advice for fields that need a server with a memory.
 const (
 	sendAll = "weir keeps no answers: send the conversation in input, which is its earlier items, the output items of each answer among them, and the new ones"
 	wait    = "weir keeps no answers, so there would be nothing to fetch later: leave it out and read the answer, or its stream"
@@ -74,7 +74,7 @@ var fields = []field{
 	carry("stream_options", "an object, with stream: true", takeStreamOptions),
 	carry("metadata", "an object of up to 16 strings of up to 512 characters, with names of up to 64 bytes; given back with the answer", takeMetadata),
 
-	// Of weir and the engines, not of OpenAI's API.
+	// Fields of weir and the engines, which OpenAI's API does not have.
 	carry("top_k", "an integer from 1, or -1 or 0 for no limit", sampling("top_k", dialect.TopK)),
 	carry("seed", "a 64-bit integer", sampling("seed", dialect.Seed)),
 	carry("stop", "a string, or an array of up to 16 strings, each of 1 to 1024 bytes", takeStop),

@@ -57,8 +57,7 @@ func (in *Inspector) Usage() (infer.Usage, bool) { return in.usage, in.hasUsage 
 // Events implements dialect.Inspector.
 func (in *Inspector) Events(region []byte) (good int, err error) { return in.walk.Events(region, in) }
 
-// What can be wrong with an event, as words for a metric's label, beside those of
-// api.
+// Words for a metric's label: each fault that an event may have, beside those of package dialect.
 const (
 	flawAfterEnd infer.Flaw = "after_end" // an event after the one that ends the stream
 	flawSequence infer.Flaw = "sequence"  // an event is missing, or comes twice

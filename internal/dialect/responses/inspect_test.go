@@ -106,7 +106,7 @@ func TestInspector(t *testing.T) {
 	}
 }
 
-// What weir's own encoder says is in order, and is not once an event is missing.
+// The output of weir's own encoder is in order, and is not once an event is missing.
 func TestInspectorOfOwnStreams(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var spans []span

@@ -26,7 +26,7 @@ var relayed = dialect.Asks{
 	"include_stop_str_in_output": {Needs: infer.SpelledResponses, Defaults: []string{"false"}},
 	"structured_outputs":         {Needs: infer.SpelledResponses | infer.SpelledStructured, Defaults: []string{"{}"}},
 
-	// Of the other APIs.
+	// Fields of the other APIs.
 	"response_format":       {Needs: infer.SpelledNowhere, Defaults: []string{`{"type":"text"}`}},
 	"max_tokens":            {Read: unbounded},
 	"max_completion_tokens": {Read: unbounded},

@@ -77,7 +77,7 @@ func TestInput(t *testing.T) {
 	}
 }
 
-// What is refused, by which field and with which words.
+// Each refusal, with its field and its words.
 func TestRefused(t *testing.T) {
 	const none = 0
 	for _, test := range []struct {
@@ -355,8 +355,8 @@ func TestManual(t *testing.T) {
 	dialecttest.Manual(t, "../../../docs/apis.md", "<!-- responses fields -->", Fields())
 }
 
-// What asks for a service beside the answer is left out and named; all else of the
-// request is as it was.
+// A field that asks for a service beside the answer is left out and named. The rest of the request
+// is unchanged.
 func TestLeftOut(t *testing.T) {
 	const function = `{"type":"function","name":"f","strict":true}`
 	item := func(part string) string {

@@ -126,7 +126,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// What the table says of a field is what happens to it.
+// Each field is treated as the table says.
 func TestFieldTable(t *testing.T) {
 	with := func(name, value string) string {
 		body := map[string]json.RawMessage{"text": json.RawMessage(`"a"`)}

@@ -50,7 +50,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(body))
 }
 
-// What servers answer.
+// Answers of servers.
 var (
 	sglangServer = map[string]string{
 		"/v1/models":   `{"data":[{"id":"m","owned_by":"sglang"}]}`,
@@ -136,7 +136,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// What a relay alone has keeps a vLLM relayed, and says so where ids could be exchanged.
+// A vLLM stays relayed if a feature of it exists on relays only, and the log says so where ids
+// could be exchanged.
 func TestRelayedVLLM(t *testing.T) {
 	s, u := start(t)
 	s.is(vllmServer)
@@ -149,7 +150,7 @@ func TestRelayedVLLM(t *testing.T) {
 	}
 }
 
-// What cannot be told is not guessed.
+// A kind that cannot be told is not guessed.
 func TestNotFound(t *testing.T) {
 	s, u := start(t)
 	s.is(nil)

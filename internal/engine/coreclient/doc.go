@@ -12,7 +12,7 @@
 // which one engine serves at a time; and a Session, which lasts from an engine's input
 // connection to its loss. The adapter's Wire encodes and decodes the messages.
 //
-// What must hold:
+// Invariants:
 //
 //   - A generation that Await confirmed gets exactly one terminal delta.
 //   - After Await returned an error its sink is never called again.

@@ -72,7 +72,8 @@ func (g *Generation) Await(ctx context.Context, leg *trace.Leg) error {
 	if why != nil {
 		return why
 	}
-	// What came at once may have been read before the writer's clock was.
+	// The acknowledgement of a request that was sent at once may have been read before the writer
+	// took its stamp.
 	leg.Acked = max(acked, leg.ToServer)
 	return nil
 }

@@ -196,8 +196,8 @@ func TestPanicEndsTheConnection(t *testing.T) {
 	}
 }
 
-// Of two connections the one that was accepted later serves, in whatever order they
-// come to the place.
+// If two connections claim one place, the connection that was accepted later serves, in whichever
+// order they come.
 func TestPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p Place

@@ -47,7 +47,7 @@ type Host struct {
 // Run lets generations in while serve runs, and returns when they have ended. Those that
 // are left then end with an error.
 func (h *Host) Run(ctx context.Context, serve func()) {
-	// What breaks off because Run ends is not what the client wanted.
+	// An error that follows from the end of Run is not a hang-up of the client.
 	running, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	polls := epoll.New(runtime.GOMAXPROCS(0), func() *worker { return newWorker(engine.NewReader(h.Batch, h.Kind)) })
 	h.mu.Lock()

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What a very large event needed is let go of with the next one.
+// Buffers that a very large event needed are dropped with the next event.
 func TestLargeEventIsNotKept(t *testing.T) {
 	s := NewScanner()
 	for _, n := range []int{500_000, 1} {

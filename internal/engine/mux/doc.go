@@ -5,7 +5,7 @@
 // the reason why a session ended. The adapter decides how requests are named on the
 // wire and decodes its bytes.
 //
-// What must hold:
+// Invariants:
 //
 //   - A generation that was accepted gets exactly one terminal delta.
 //   - After a hand-over was abandoned its sink is never called again.

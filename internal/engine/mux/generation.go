@@ -27,7 +27,7 @@ const (
 // The reader pays one atomic load per delta to know that the hand-over is over; only
 // deltas that come before that take the lock.
 type Generation struct {
-	// What each delta needs comes first, to lie in one cache line.
+	// The fields that each delta needs come first, to lie in one cache line.
 
 	sink  engine.Sink
 	phase atomic.Uint32 // a phase; written under mu

@@ -109,7 +109,7 @@ func (s *session) keep() {
 			if calls.Silent >= s.opts.PingTimeout/2 && !asking.Swap(true) {
 				s.tasks.Go(func() {
 					defer asking.Store(false)
-					// What it answers does not matter, only that it does.
+					// The content of the answer does not matter: any answer is a sign of life.
 					_, _ = s.client.Describe(s.ctx, &planepb.DescribeRequest{})
 				})
 			}

@@ -195,8 +195,8 @@ func (g *generation) tell(came *infer.Stamps, fin *planepb.Finish) *infer.Stamps
 // entry processes the part of a step for one slot.
 func (d *dispatcher) entry(g *generation, ids []uint32, total uint32, stamps *infer.Stamps, fin *planepb.Finish) {
 	if fin != nil {
-		// Whatever is wrong with the entry, the slot is free; and it is so before
-		// anyone can see that the generation ended.
+		// The slot is free even if the entry is wrong, and it is free before anyone can see that
+		// the generation ended.
 		d.table.release(g)
 	}
 	if g.Over() {

@@ -138,8 +138,8 @@ func TestFaultsOfOneGeneration(t *testing.T) {
 			if (core.t.get(0) == nil) != finished {
 				t.Fatal("a slot is free exactly when the engine said Finish")
 			}
-			// What else comes of it is dropped, whatever it counts; its Finish
-			// frees the slot; and the other generation goes on.
+			// Later output of the generation is dropped, with any count; its Finish frees the slot;
+			// and the other generation goes on.
 			step := &planepb.Step{Sequence: 3, Slot: []uint32{1}, Total: []uint32{1}, Id: []uint32{9}}
 			if !finished {
 				step.Slot, step.Total, step.Id = append(step.Slot, 0), append(step.Total, 77), append(step.Id, 8)
@@ -346,9 +346,9 @@ type model struct {
 	finished bool
 }
 
-// Whatever the order of hand-overs, ids, aborts and the end of the session,
-// each sink gets exactly its engine's sequence and exactly one end, or nothing
-// from the moment its hand-over failed; and a slot belongs to one at a time.
+// For any order of hand-overs, ids, aborts and the end of the session: each sink gets exactly its
+// engine's sequence and one end, or nothing from the moment at which its hand-over failed; and a
+// slot belongs to one generation at a time.
 func TestAnyInterleaving(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		core := newCore()

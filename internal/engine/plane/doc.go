@@ -23,7 +23,7 @@
 //   - the keeper: requests pings and signs of life on both connections, and ends the
 //     session when none arrive
 //
-// What must hold:
+// Invariants:
 //
 //   - A generation that Generate confirmed gets exactly one terminal delta:
 //     the engine's Finish, an integrity error, or the loss of the session.

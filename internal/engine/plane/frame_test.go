@@ -148,7 +148,7 @@ func TestCheckColumns(t *testing.T) {
 	}
 }
 
-// What a step costs is bounded by its bytes, whatever lengths it claims.
+// The cost of a step is bounded by its bytes, whatever lengths it claims.
 func TestClaims(t *testing.T) {
 	empty := []byte{fieldNotice<<3 | 2, 0}
 	for name, wire := range map[string][]byte{
@@ -173,7 +173,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// What a very large step needed is let go of with the next one.
+// Buffers that a very large step needed are dropped with the next step.
 func TestLargeStepIsNotKept(t *testing.T) {
 	ids := make([]uint32, 1<<20)
 	large, err := proto.Marshal(&planepb.Step{Slot: []uint32{1}, Count: []uint32{1 << 20}, Total: []uint32{1 << 20}, Id: ids, Logprob: make([]float32, 1<<20)})

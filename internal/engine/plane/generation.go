@@ -16,8 +16,8 @@ type generation struct {
 
 	// The rest belongs to the reader alone.
 	reaborted bool
-	// What the current step's notices say of the slot, and where in the step's
-	// columns its last ids are, so that both travel in one delta.
+	// The content of the current step's notices for the slot, and the place of its last ids in the
+	// step's columns, so that both travel in one delta.
 	stamps *planepb.Stamps
 	finish *planepb.Finish
 	last   int

@@ -358,7 +358,7 @@ func TestStepsConnectionRefusals(t *testing.T) {
 	}
 }
 
-// What the engine says when it ends the stream reaches the operator.
+// The engine's message at the end of the stream reaches the operator.
 func TestEngineWordsAtTheEnd(t *testing.T) {
 	p := newPeer(t, "bufconn")
 	b, _ := start(t, p, p.options())

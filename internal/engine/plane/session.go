@@ -194,7 +194,7 @@ func (s *session) read() {
 			s.end(mux.LossIntegrity, fault)
 			return
 		}
-		// Of several steps that came in one read, only the first was waited for.
+		// If several steps came in one read, the reader waited only for the first.
 		began, now := max(s.frame.received, free), trace.Now()
 		s.meters.dispatched(began-free, now-began)
 		free = now

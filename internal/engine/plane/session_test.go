@@ -46,8 +46,8 @@ func slotOf(p *peer, c *enginetest.Call) uint32 {
 	return p.requests[c.Request.ID].slot
 }
 
-// What breaks a session ends its generations with an integrity error that
-// holds evidence, and the next session works.
+// A fault that ends a session ends its generations with an integrity error that holds evidence, and
+// the next session works.
 func TestSessionFaultsOverTheWire(t *testing.T) {
 	marshal := func(s *planepb.Step) raw {
 		b, err := proto.Marshal(s)

@@ -34,7 +34,7 @@ import (
 // messages. There is no wait between the socket and the sinks, and no allocation in
 // steady state.
 //
-// What must hold:
+// Invariants:
 //
 //   - Only the reader reads. The reader and the keeper write, under mu, with a
 //     deadline, a few bytes at a time. The reader sends all pending acknowledgements in

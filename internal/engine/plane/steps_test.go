@@ -294,8 +294,8 @@ func TestFrames(t *testing.T) {
 			if steps != c.steps || !c.end(err) {
 				t.Errorf("%d steps, want %d, then %v", steps, c.steps, err)
 			}
-			// What is owed goes out before the next wait for the socket, and so not
-			// when there is none.
+			// Pending acknowledgements are sent before the next wait for the socket, and so not
+			// when there is no wait.
 			if err := s.settle(); err != nil {
 				t.Fatal(err)
 			}

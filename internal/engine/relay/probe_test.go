@@ -105,8 +105,8 @@ func pages(t *testing.T, docs map[string]string) *peer {
 	})
 }
 
-// What an engine's own API loses is read from engines that say what they are, and of no
-// other is anything known.
+// The fields that an engine's own API loses are known for engines that say what they are, and for
+// no others.
 func TestLacks(t *testing.T) {
 	const sglang, vllm = `{"data":[{"id":"m","owned_by":"sglang"}]}`, `{"data":[{"id":"m","owned_by":"vllm"}]}`
 	const info = `{"version":"0.5.23","skip_tokenizer_init":false,"grammar_backend":"none","enable_deterministic_inference":true}`

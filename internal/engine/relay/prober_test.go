@@ -11,8 +11,8 @@ import (
 	"weir/internal/engine"
 )
 
-// What an engine does with a probe says how it is, and how long it takes is the caller's
-// to judge. Each probe has a connection of its own.
+// An engine's answer to a probe shows its state; the caller judges how long the answer may take.
+// Each probe has a connection of its own.
 func TestProbe(t *testing.T) {
 	answers, came := make(chan string), make(chan string)
 	p := play(t, func(_ int, w *wire) {

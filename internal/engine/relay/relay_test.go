@@ -18,7 +18,7 @@ import (
 	"weir/internal/trace"
 )
 
-// What the caller sent arrives as it was, but for what belongs to a connection.
+// The caller's bytes arrive unchanged, except for header fields that belong to a connection.
 func TestForward(t *testing.T) {
 	type seen struct {
 		method, uri, host string
@@ -160,8 +160,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// What breaks the protocol or the answer is an error that names the engine,
-// never an end.
+// An answer that breaks the protocol is an error that names the engine, never an end.
 func TestBrokenAnswers(t *testing.T) {
 	const chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 	for name, answer := range map[string]string{
@@ -392,7 +391,8 @@ func TestDetachRefused(t *testing.T) {
 	resp.Body.Close()
 }
 
-// Of an engine's fields those about the answer pass, once where they may stand once.
+// Of an engine's header fields, those about the answer pass, and once where they may occur only
+// once.
 func TestAnswerFields(t *testing.T) {
 	p := play(t, func(_ int, w *wire) {
 		w.request()

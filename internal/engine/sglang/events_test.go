@@ -9,8 +9,7 @@ import (
 	"weir/internal/engine/sglangmode"
 )
 
-// What /server_info says of KV events is read: where rank 0 publishes, and by that where
-// the others do.
+// The KV events of /server_info are read: the address of rank 0, from which the others follow.
 func TestKVEvents(t *testing.T) {
 	for text, want := range map[string]engine.KVEvents{
 		`{"kv_events":{"publisher":"zmq","endpoint_host":"*","endpoint_port_base":5557,"replay_endpoint_port_base":5600,"topic":"kv","block_size":64,"dp_size":2}}`: {

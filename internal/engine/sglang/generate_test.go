@@ -20,8 +20,8 @@ import (
 	"weir/internal/wire/sse"
 )
 
-// What this adapter asks is what the gateway's own /generate reads: the two
-// chain, and nothing of a request is lost between them.
+// The requests of this adapter are read by the gateway's own /generate without losing anything, so
+// the two can be chained.
 func TestRequestsChain(t *testing.T) {
 	endpoint := sglang.New(sglang.Options{})
 	rapid.Check(t, func(t *rapid.T) {
@@ -97,8 +97,8 @@ func TestRequestsChain(t *testing.T) {
 	})
 }
 
-// What the gateway's own /generate answers, in either form and however it
-// merges, this adapter takes in exactly, stop ids and failures included.
+// This adapter takes in exactly the answers of the gateway's own /generate, in either form and with
+// any merging, stop ids and failures included.
 func TestAnswersChain(t *testing.T) {
 	endpoint := sglang.New(sglang.Options{})
 	rapid.Check(t, func(t *rapid.T) {

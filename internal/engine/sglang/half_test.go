@@ -121,7 +121,7 @@ func TestPatchedStamps(t *testing.T) {
 	}
 }
 
-// What two engines are to each other is not the fault of the one that says it.
+// A failure between two engines does not count against the engine that reports it.
 func TestHandoverFailure(t *testing.T) {
 	for message, want := range map[string]bool{
 		"Decode transfer failed for request rank=0 decode_req.req.rid='r' with exception KVTransferError(bootstrap_room=7): Failed to get kvcache from prefill instance, it might be dead": true,

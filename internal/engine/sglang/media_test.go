@@ -41,8 +41,8 @@ func TestAppendMedia(t *testing.T) {
 	}
 }
 
-// What a server understands is what it says, under the newer name of the path or
-// the older; one that does not say is sent none.
+// A server understands the media that it reports, under the newer name of the path or the older
+// one. A server that reports none is sent none.
 func TestUnderstands(t *testing.T) {
 	for _, test := range []struct {
 		path, says string

@@ -119,9 +119,9 @@ func TestRanksChange(t *testing.T) {
 	<-ended
 }
 
-// What a server says of how many requests it runs is said of each of its data-parallel ranks,
-// unless those share the attention. A release that takes no rank's number is one whole, and
-// runs as many as its ranks together.
+// The number of running requests that a server reports applies to each of its data-parallel ranks,
+// unless these share the attention. A release that cannot be told a rank counts as one engine,
+// which runs as many as its ranks together.
 func TestRunningOfAllRanks(t *testing.T) {
 	said := make(chan string, 1)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -96,8 +96,8 @@ func TestFields(t *testing.T) {
 	})
 }
 
-// What the model's folder adds: end ids where the server does not know all of them,
-// and the defaults that the server's other API takes from there.
+// The additions of the model's folder: end ids if the server does not know all of them, and the
+// defaults that the server's other API takes from there.
 func TestAdditions(t *testing.T) {
 	yes, no := true, false
 	request := func(set func(r *infer.Request)) *infer.Request {

@@ -281,9 +281,9 @@ func BenchmarkScanScored(b *testing.B) {
 	}
 }
 
-// Whatever chunks a server makes of an answer, in either form, its stop counted
-// and sent, or counted only: each id comes with its log probabilities, wherever in
-// meta_info they are and however they are written.
+// For any chunks that a server makes of an answer, in either form, with its stop counted and sent
+// or counted only: each id comes with its log probabilities, wherever they are in meta_info and
+// however they are written.
 func TestScores(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		form := rapid.SampledFrom([]form{cumulative, incremental, unknownForm}).Draw(t, "form")
@@ -372,8 +372,8 @@ func TestScores(t *testing.T) {
 	})
 }
 
-// Whatever two events say, the log probabilities that are taken are those of the ids
-// that are, and an answer that does not add up is an error.
+// For any two events, the log probabilities that are taken belong to the ids that are taken, and
+// contradictory counts are an error.
 func FuzzScores(f *testing.F) {
 	both := `,"output_token_logprobs":[[-0.5,1,null]],"output_top_logprobs":[[[-0.5,1,null],[-1,2,null]]]`
 	one := `{"output_ids":[1],"meta_info":{"finish_reason":null,"completion_tokens":1` + both + `}}`

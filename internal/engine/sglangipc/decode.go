@@ -63,11 +63,11 @@ type output struct {
 // finish is how a request ended.
 type finish struct {
 	how finishKind
-	// Of a stop: the id, the last of several, or the text.
+	// If the reason is a stop: the id, the last of several, or the text.
 	isID    bool
 	matched int64
 	word    []byte
-	// Of a length.
+	// If the reason is a length.
 	length int
 	// For an abort; a status of 0 means that none was reported.
 	status  int

@@ -58,8 +58,8 @@ func (d *dispatcher) output(o *output) {
 		return
 	}
 	if o.end.how != running {
-		// Whatever is wrong with the output, the engine is done with the request;
-		// and it is so before anyone can see that the generation ended.
+		// The engine is done with the request even if the output is wrong, and the slot is free
+		// before anyone can see that the generation ended.
 		d.Release(g)
 	}
 	if g.Over() {

@@ -150,7 +150,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// What is right in every way that a generation can end.
+// Correct output for each way in which a generation can end.
 func TestEnds(t *testing.T) {
 	for _, test := range []struct {
 		name      string
@@ -272,8 +272,8 @@ func TestStrays(t *testing.T) {
 	}
 }
 
-// What ends the session: nothing of the message is delivered, and every generation
-// has its terminal delta.
+// Faults that end the session: nothing of the message is delivered, and every generation gets its
+// terminal delta.
 func TestFaultsOfTheSession(t *testing.T) {
 	whole := schedtest.AppendStep(nil, schedtest.Output{ID: requestID, IDs: ids(1), Count: 1, Prompt: 5})
 	for name, frames := range map[string][][]byte{
@@ -311,7 +311,7 @@ func TestFaultsOfTheSession(t *testing.T) {
 	}
 }
 
-// Whatever is said is understood.
+// Each message is understood.
 func TestDecode(t *testing.T) {
 	_, codec, err := parseManifest(schedtest.Manifest(nil))
 	if err != nil {
@@ -415,7 +415,7 @@ func TestSkip(t *testing.T) {
 	})
 }
 
-// What a message costs is bounded by its bytes, whatever numbers it claims.
+// The cost of a message is bounded by its bytes, whatever numbers it claims.
 func TestClaims(t *testing.T) {
 	_, codec, err := parseManifest(schedtest.Manifest(nil))
 	if err != nil {
@@ -460,7 +460,7 @@ func FuzzMessage(f *testing.F) {
 				t.Fatalf("ids %d to %d of %d", o.from, o.to, len(d.ids))
 			}
 		}
-		// What the engine says reaches a session of one request whole or not at all.
+		// An error of the engine reaches a session of one request whole or not at all.
 		c.wire(wire)
 		c.Close(&mux.End{Why: mux.LossClosed})
 		if faults := c.sink.Faults(); len(faults) > 0 {
@@ -493,7 +493,7 @@ func FuzzWord(f *testing.F) {
 	})
 }
 
-// What a very large message needed is let go of with the next one.
+// Buffers that a very large message needed are dropped with the next message.
 func TestLargeMessageIsNotKept(t *testing.T) {
 	_, codec, err := parseManifest(schedtest.Manifest(nil))
 	if err != nil {

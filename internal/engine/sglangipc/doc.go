@@ -25,7 +25,7 @@
 // listener, one per connection, and one that waits for the end of each input. The
 // goroutine of an input connection is also its session's writer.
 //
-// What must hold:
+// Invariants:
 //
 //   - A generation that Generate confirmed gets exactly one terminal delta.
 //   - After Generate returned an error its sink is never called again.

@@ -235,7 +235,7 @@ func TestCodecRefuses(t *testing.T) {
 	}
 }
 
-// What would be the end of an engine, or of its output's meaning, is refused here.
+// A request that would end an engine, or make its output meaningless, is refused here.
 func TestRefusedHere(t *testing.T) {
 	h, _, err := parseManifest(schedtest.Manifest(nil))
 	if err != nil {
@@ -280,7 +280,7 @@ func TestRefusedHere(t *testing.T) {
 	}
 }
 
-// What a request says reaches the scheduler, in its words.
+// The fields of a request reach the scheduler, in its words.
 func TestRequest(t *testing.T) {
 	p := newPeer(t, 1)
 	b := start(t, p, func(o *Options) { o.Defaults = engine.Defaults{TopK: ptr(20), Temperature: ptr(0.6)} })

@@ -42,7 +42,8 @@ func loadsFile(t *testing.T, slots ...map[string]any) string {
 	return path
 }
 
-// What all ranks say of their load is added up; what is at its default is left out there.
+// The loads that all ranks report are added up; fields with default values are left out of a
+// report.
 func TestLoads(t *testing.T) {
 	path := loadsFile(t, map[string]any{"timestamp": 1.5, "num_running_reqs": 7, "num_waiting_reqs": 2, "token_usage": 0.5, "memory": map[string]any{"x": 1.0}},
 		map[string]any{"num_running_reqs": 1, "token_usage": 1}, map[string]any{}, nil)

@@ -7,8 +7,8 @@ import (
 	"weir/internal/infer"
 )
 
-// What the server's own API reads of relayed requests grew with its releases; what it
-// never reads is lost in each, and what a flag takes away is lost besides.
+// The server's own API reads more fields with each release. Fields that it never reads are lost in
+// each, and flags lose further ones.
 func TestAPILacks(t *testing.T) {
 	const never = infer.SpelledGuided | infer.SpelledStructured | infer.SpelledVLLM | infer.SpelledResponses | infer.SpelledNowhere | infer.SpelledSuffix
 	const flags = `"skip_tokenizer_init":false,"enable_deterministic_inference":true`

@@ -11,7 +11,7 @@ import (
 
 const deterministic = `"enable_deterministic_inference":true`
 
-// What the flags and releases of a server take from requests.
+// The fields that flags and releases of a server take from requests.
 func TestLacks(t *testing.T) {
 	for _, c := range []struct {
 		info string
@@ -93,7 +93,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// Whatever a server says of itself is judged.
+// Any answer of a server is judged without a panic.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"version":"0.5.23","skip_tokenizer_init":true,"grammar_backend":"none","speculative_algorithm":"EAGLE","disaggregation_mode":"prefill","internal_states":[{"grammar_backend":"xgrammar"}]}`))
 	f.Add([]byte(`{"version":"0.3.6.post1","skip_tokenizer_init":false,"sampling_defaults":"model","preferred_sampling_params":{"temperature":0.5},"max_req_input_len":10}`))

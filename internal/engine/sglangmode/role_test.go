@@ -8,8 +8,8 @@ import (
 	"weir/internal/infer"
 )
 
-// What a server's --disaggregation-mode makes of it: its role, where halves meet, and which
-// requests it takes.
+// The effect of a server's --disaggregation-mode: its role, where halves meet, and which requests
+// it takes.
 func TestRole(t *testing.T) {
 	requests := map[infer.Role]*infer.Request{
 		infer.RoleBoth:    {},

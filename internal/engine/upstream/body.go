@@ -31,7 +31,7 @@ type Body struct {
 	closed   bool
 	hungUp   bool
 	lent     *buffer // what Next gave
-	// Of one whose connection must not be closed before the first byte has come.
+	// For a body whose connection must not be closed before the first byte has come.
 	waits    *engine.Deferral // nil: it has come, or nothing was held back
 	headless bool             // its head has not come either
 }

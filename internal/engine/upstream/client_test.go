@@ -249,8 +249,8 @@ func TestCrossing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What the engine does once the connection was found to be good: before the request
-	// is sent, and when it has come.
+	// The engine's behaviour once the connection was found to be good: before the request is sent,
+	// and after it arrived.
 	closes := func(c net.Conn) { c.Close() }
 	nothing := func(net.Conn) {}
 	reads := func(bytes int) func(net.Conn) {
@@ -363,7 +363,7 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
-// Whatever stands in a model list, the models that it names have names.
+// For any model list, the models that are read have names.
 func FuzzModels(f *testing.F) {
 	f.Add([]byte(`{"object":"list","data":[{"id":"m","owned_by":"vllm","max_model_len":4096,"parent":null},{"id":"a","parent":"m"}]}`))
 	f.Add([]byte(`{"data":[{"id":""},{"id":"x","max_model_len":-1}]}`))

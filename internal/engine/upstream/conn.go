@@ -143,7 +143,7 @@ func (c *conn) abort() {
 	}
 }
 
-// What giveUp does, while the connection has an exchange.
+// The effect of giveUp, while the connection has an exchange.
 type givingUp uint8
 
 const (

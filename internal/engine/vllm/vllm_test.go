@@ -61,8 +61,8 @@ func TestFields(t *testing.T) {
 	})
 }
 
-// What is written is what vLLM's schema has, under its names and nothing besides: what it
-// does not know it passes over.
+// The fields that are written are those of vLLM's schema, under its names and without others,
+// because vLLM ignores fields that it does not know.
 func TestRequests(t *testing.T) {
 	f := func(v float64) *float64 { return &v }
 	k, seed, priority, top := 0, int64(7), int64(-3), 2
@@ -131,7 +131,7 @@ func TestEndpoint(t *testing.T) {
 	}
 }
 
-// What vLLM would take for something else is refused by name.
+// A value that vLLM would take for something else is refused by name.
 func TestRefused(t *testing.T) {
 	minus := -1
 	for want, set := range map[string]func(r *infer.Request){
@@ -230,7 +230,7 @@ func TestEchoOfALongPrompt(t *testing.T) {
 	}
 }
 
-// What does not add up ends the answer by its name.
+// A contradiction ends the answer with an error that names it.
 func TestFlaws(t *testing.T) {
 	event := func(index, count, prompt int, ids, finish, stop string) []byte {
 		return fmt.Appendf(nil, `data: {"choices":[{"index":%d,"logprobs":null,"finish_reason":%s,"stop_reason":%s,"token_ids":%s}],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}`+"\n\n", index, finish, stop, ids, prompt, count)
@@ -395,7 +395,7 @@ func TestAlternatives(t *testing.T) {
 	})
 }
 
-// Whatever a server sends, it is one end, or none yet, and never a panic.
+// For any bytes of a server, the answer has one end or none yet, and nothing panics.
 func FuzzAnswer(f *testing.F) {
 	for _, generate := range []bool{false, true} {
 		p, q := &peer{}, &played{generate: generate, prompt: 2, told: 2}

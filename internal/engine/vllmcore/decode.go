@@ -96,7 +96,7 @@ func (d *batch) logprobs(o *output) []byte { return d.message[o.scores:o.scoresE
 // params returns an output's kv_transfer_params as they were encoded.
 func (d *batch) params(o *output) []byte { return d.message[o.transfer:o.transferEnd] }
 
-// What a batch has room for that the message before has filled, in elements.
+// The number of elements to make room for in a batch, which the message before has filled.
 const (
 	keepOutputs = 1 << 15
 	keepIDs     = 1 << 16

@@ -195,7 +195,7 @@ func TestGuideNotTaken(t *testing.T) {
 	}
 }
 
-// What is right in every way that a generation can end.
+// Correct output for each way in which a generation can end.
 func TestEnds(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -254,8 +254,8 @@ func TestStrays(t *testing.T) {
 	}
 }
 
-// What ends the session: nothing of the message is delivered, and every generation
-// has its terminal delta.
+// Faults that end the session: nothing of the message is delivered, and every generation gets its
+// terminal delta.
 func TestFaultsOfTheSession(t *testing.T) {
 	whole := coretest.Append(nil, coretest.Batch{Outputs: []coretest.Output{{ID: "r", IDs: ids(1), Finish: -1}}}, "0.33.0")
 	for _, test := range []struct {
@@ -289,7 +289,7 @@ func TestFaultsOfTheSession(t *testing.T) {
 	}
 }
 
-// Whatever is said is understood, in the words of every release.
+// Each message is understood, in the words of every release.
 func TestDecode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		release := rapid.SampledFrom([]string{"0.20.0", "0.24.0", "0.28.0", "0.33.0"}).Draw(t, "release")
@@ -444,7 +444,7 @@ func FuzzOutputs(f *testing.F) {
 	})
 }
 
-// What a message costs is bounded by its bytes, whatever numbers it claims.
+// The cost of a message is bounded by its bytes, whatever numbers it claims.
 func TestClaims(t *testing.T) {
 	head := []byte{0x94, 0} // of a batch: the engine's index, and then its outputs
 	output := []byte{0x98, 0xa0, 0x90, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0}
@@ -567,7 +567,7 @@ func FuzzLogprobs(f *testing.F) {
 	})
 }
 
-// What a very large message needed is let go of with the next one.
+// Buffers that a very large message needed are dropped with the next message.
 func TestLargeMessageIsNotKept(t *testing.T) {
 	var d batch
 	for _, ids := range [][]uint32{make([]uint32, 1<<20), {1}} {

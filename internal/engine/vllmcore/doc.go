@@ -22,7 +22,7 @@
 //   - one that waits for the end of each input connection
 //   - one per output connection, which reads and dispatches: it calls the sinks
 //
-// What must hold:
+// Invariants:
 //
 //   - A generation that Generate confirmed gets exactly one terminal delta. The engine sends
 //     no final output for a request that the front end aborted. The adapter makes its

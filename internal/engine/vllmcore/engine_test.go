@@ -73,7 +73,7 @@ func TestFactsAndCachedTokens(t *testing.T) {
 	}
 }
 
-// What a request carries, as the engine reads it, and nothing else.
+// The fields of a request as the engine reads them, and nothing else.
 func TestSampling(t *testing.T) {
 	p := newPeer(t, "0.33.0")
 	b := startBench(t, p, nil)
@@ -127,8 +127,8 @@ func TestSampling(t *testing.T) {
 	}
 }
 
-// What a core that decodes speculatively would pass over is refused: where the operator
-// says that it does, and from when its statistics have drafts in them.
+// Fields that a core with speculative decoding would ignore are refused: if the operator says that
+// it decodes so, and once its statistics contain drafts.
 func TestSpeculative(t *testing.T) {
 	const lost = infer.CarriesMinP | infer.CarriesLogitBias
 	for _, said := range []bool{true, false} {
@@ -274,7 +274,7 @@ func TestGuideOfAllTheAnswer(t *testing.T) {
 	}
 }
 
-// What a model's folder says holds where a request does not say.
+// The defaults of a model's folder apply where a request says nothing.
 func TestDefaults(t *testing.T) {
 	number := func(v float64) *float64 { return &v }
 	k := 20
@@ -301,7 +301,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// What an engine would not survive, or could not hold to, never leaves.
+// A request that would end an engine, or that it could not fulfil, is not sent.
 func TestRefusedHere(t *testing.T) {
 	number := func(v float64) *float64 { return &v }
 	integer := func(v int) *int { return &v }
@@ -410,7 +410,7 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// Of two engines with one index the new one serves.
+// If two engines have one index, the new one serves.
 func TestRestart(t *testing.T) {
 	p := newPeer(t, "0.33.0")
 	b := startBench(t, p, nil)
@@ -867,7 +867,7 @@ func TestWaves(t *testing.T) {
 	b.Must(p.mu.Await(b.Ctx, "wave 1", func() bool { return slices.Equal(p.waves, []int64{0, 1}) }))
 }
 
-// What engines said of themselves outlives weir.
+// The facts that engines report outlive weir.
 func TestMemory(t *testing.T) {
 	p := newPeer(t, "0.33.0")
 	keep := func(o *Options) { o.Memory, o.AdoptAfter = p.dir+"/memory", 20*time.Millisecond }

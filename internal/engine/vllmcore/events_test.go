@@ -8,8 +8,8 @@ import (
 	"weir/internal/engine"
 )
 
-// What an engine says of its KV events is read, and what is no publisher's word is no
-// reason not to serve.
+// The address of an engine's KV events is read. A value that is not an address does not keep the
+// engine from serving.
 func TestKVEvents(t *testing.T) {
 	word := func(events map[string]any) []byte {
 		b, err := msgp.AppendMapStrIntf(nil, map[string]any{"max_model_len": 4096, "block_size": 128, "kv_events_config": events})

@@ -156,8 +156,8 @@ func TestMeets(t *testing.T) {
 	}
 }
 
-// What would end the engine, or says nothing, is not sent. A decode half to which nothing
-// was handed on is a whole request.
+// Parameters that would end the engine, or say nothing, are not sent. A decode half without
+// handed-over parameters is a whole request.
 func TestHalvesRefused(t *testing.T) {
 	push := &engine.Meets{Way: engine.ByPush, Host: "h", Port: 1, EngineID: "e"}
 	good := string(push.DecodeParams(-1, "r"))

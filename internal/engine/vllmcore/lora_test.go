@@ -129,7 +129,7 @@ func TestLoRADisabled(t *testing.T) {
 	}
 }
 
-// What an adapter is known by is the same whatever others there are, and no other's.
+// The id of an adapter does not depend on the other adapters, and belongs to it alone.
 func TestLoRAIDs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.StringMatching(`[a-c]{1,3}`)

@@ -10,7 +10,8 @@ import (
 	"weir/internal/engine/mux"
 )
 
-// What dashboards read keeps its name and shows the figure that it is named after.
+// The metrics that dashboards read keep their names, and show the figures after which they are
+// named.
 func TestMetricNames(t *testing.T) {
 	f := coreclient.Figures{
 		Figures: mux.Figures{Frames: 1, IDs: 2, Dispatch: 3 * time.Second, Aborts: 4, Late: 5, Live: 8,

@@ -94,7 +94,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Whatever stands among a server's metrics, its load is none, or one that can be.
+// For any metrics of a server, its load is unknown or plausible.
 func FuzzMetrics(f *testing.F) {
 	f.Add(twoRanks)
 	f.Add("vllm:num_requests_running} 1\nvllm:num_requests_waiting{}} -Inf\n")

@@ -407,7 +407,7 @@ func TestBenchInterrupted(t *testing.T) {
 	e := harness.StartSim(t, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "5ms")
 	dir := t.TempDir()
 	p := harness.Start(t, "bench", e.OpenAI, "--rate", "50", "--duration", "1h", "--output-tokens", "40", "--csv", filepath.Join(dir, "r.csv"), "--jsonl", filepath.Join(dir, "r.jsonl"), "--json", filepath.Join(dir, "r.json"))
-	// What ends at once leaves the next ones in flight.
+	// A request that ends at once leaves the next ones in flight.
 	harness.Eventually(t, "at twenty requests behind the engine and more before it", func() bool {
 		s := harness.EngineState(t, e.Admin)
 		return s.Finished > 20 && s.Running > 1

@@ -54,7 +54,7 @@ func TestReload(t *testing.T) {
 	becomes("[a ready]")
 	generation := fleet(g).Engines[0].Generation
 
-	// Whatever changes from here on, this stream goes on.
+	// This stream goes on during all changes below.
 	long := make(chan harness.Answer, 1)
 	go func() {
 		long <- harness.Post(t, g.URL+"/v1/completions", `{"model":"weir-sim","prompt":"a","stream":true,"ignore_eos":true,"max_tokens":1000}`)

@@ -133,7 +133,7 @@ func TestBadPairsAsk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := startCouple(t, name)
 			g := c.Gateway
-			// What steers engines: over ids no field of that name is known, either.
+			// Fields that steer engines. Over token ids, no field of these names is known either.
 			before := received(t, c.decode)
 			for _, field := range []string{`"bootstrap_host":"10.0.0.1"`, `"bootstrap_port":9`, `"bootstrap_room":7`, `"kv_transfer_params":{"do_remote_prefill":true}`} {
 				key, _, _ := strings.Cut(strings.TrimPrefix(field, `"`), `"`)

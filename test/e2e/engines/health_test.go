@@ -75,7 +75,7 @@ func TestSickEngine(t *testing.T) {
 				if r := harness.RunPlan(t, plan); r.Complete != 24 {
 					t.Errorf("while it is %s: %d complete: %v %v", what, r.Complete, r.Errors, r.Examples)
 				}
-				// What had met it would still be there.
+				// A stream that had met the fault would still be there.
 				if more := open(t, g, "bad") - there; more > 3 {
 					t.Errorf("while it is %s %d requests more are there", what, more)
 				}

@@ -84,7 +84,8 @@ func TestRollingMove(t *testing.T) {
 			}
 			t.Logf("%v over the move; retries %v", ended, harness.Metric(t, g.Admin, "weir_retries_total"))
 
-			// What only a relay would take waits for one, and is a 503 that says so.
+			// A request that only a relay would take waits for a relay, and gets a 503 that says
+			// so.
 			a := harness.Post(t, g.URL+"/v1/chat/completions", strings.Replace(harness.AskStream, `"max_tokens":40`, `"max_tokens":40,"engines_own":1`, 1))
 			if a.Status != 503 || !strings.Contains(string(a.Body), "engines_own") || !strings.Contains(string(a.Body), "relayed") {
 				t.Errorf("a field of relays alone: %d %s", a.Status, a.Body)

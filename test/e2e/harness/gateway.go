@@ -27,14 +27,14 @@ type Failure struct {
 	Requests   int
 	RequestIDs []string `json:"request_ids"`
 	Evidence   struct {
-		// Of engines with one session for many requests.
+		// For engines with one session for many requests.
 		Frames []struct{ Sequence, Bytes int } `json:"last_frames"`
 		Part   *struct {
 			Before int `json:"received_before"`
 			IDs    []int
 			Total  int
 		}
-		// Of a relay.
+		// For a relay.
 		Before, Found struct{ Text, Quoted string }
 	}
 }

@@ -76,7 +76,7 @@ func HangUps(t *testing.T, path string, streams int, streaming bool, step time.D
 		buf := make([]byte, 64<<10)
 		var few, rest []Streamer
 		for _, c := range conns {
-			// What was not read would turn a hang-up into a reset.
+			// Unread bytes would turn a hang-up into a reset.
 			if _, err := c.Read(buf); err != nil {
 				t.Fatal(err)
 			}

@@ -28,7 +28,7 @@ func TestAliases(t *testing.T) {
 			harness.WantComplete(t, a)
 		}
 	}
-	// What is said of the model holds for its further names.
+	// The settings of the model apply to its aliases.
 	if a := harness.Post(t, other.URL+"/v1/chat/completions", `{"model":"gpt-4o","max_tokens":51,"messages":[{"role":"user","content":"x"}]}`); a.Status != 400 || !strings.Contains(string(a.Body), "50") {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}

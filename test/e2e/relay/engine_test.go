@@ -42,9 +42,9 @@ func TestRelayOfEngineWires(t *testing.T) {
 	}
 }
 
-// What an engine does to its streams a gateway's client sees: a cut is an error
-// event and a broken connection, an engine's own error event passes, and
-// another engine answers where nothing had come.
+// A gateway's client sees the faults that an engine has in its streams: a cut is an error event and
+// a broken connection, an engine's own error event passes, and another engine answers if nothing
+// had come yet.
 func TestRelayOfEngineFaults(t *testing.T) {
 	t.Parallel()
 	for _, wire := range []string{"vllm", "sglang"} {

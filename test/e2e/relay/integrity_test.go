@@ -152,9 +152,8 @@ const (
 
 func chunk(s string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(s), s) }
 
-// Whatever is wrong with a relay's answer: after the first event it ends with
-// an error event and a broken connection, before it another engine is asked.
-// Nothing is left behind.
+// For each fault of a relay's answer: after the first event, the answer ends with an error event
+// and a broken connection; before it, another engine is asked. Nothing is left behind.
 func TestRelayFaults(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	huge := "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"" + strings.Repeat("x", 300<<10) + "\"}}]}\n\n"

@@ -66,9 +66,9 @@ func TestPagesOfOtherOrigins(t *testing.T) {
 	g.Interrupt()
 }
 
-// What Open WebUI 0.9 and LibreChat (@librechat/agents 3.9, which is LangChain) send for a chat, for a
-// title and for the list of models; and clients whose base URL is a little wrong are told
-// how to mend it.
+// The requests that Open WebUI 0.9 and LibreChat (@librechat/agents 3.9, which is LangChain) send
+// for a chat, for a title and for the list of models are answered. Clients whose base URL is
+// slightly wrong get an error that names the right one.
 func TestChatsRequests(t *testing.T) {
 	const chatWeather = `{"type":"function","function":{"name":"weather","description":"w","parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}}}`
 	harness.Beside(t, harness.Light)

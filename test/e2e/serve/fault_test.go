@@ -22,9 +22,8 @@ func patience(fault string) []string {
 	return nil
 }
 
-// What a client sees when an engine fails: before the first byte nothing,
-// because another engine answers; after it an error event and a broken
-// connection, never [DONE].
+// A client's view of a failing engine: before the first byte nothing, because another engine
+// answers; after it an error event and a broken connection, never [DONE].
 func TestEngineFaults(t *testing.T) {
 	t.Parallel()
 	quick := []string{"--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms"}

@@ -21,8 +21,8 @@ type integrityFault struct {
 func TestIntegrityFaults(t *testing.T) {
 	t.Parallel()
 	quick := []string{"--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "3ms"}
-	// What a starved engine has not sent yet leaves with what the fault strikes, in one
-	// message. So the fault comes long after the first output, or it would come before.
+	// A starved engine sends the output that it holds in one message together with the output that
+	// the fault changes. So the fault comes long after the first output, or it would come before.
 	const late = ",after=30"
 	// And long before the last, which a starved engine merges with what comes before it.
 	long := strings.Replace(harness.AskStream, `"max_tokens":40`, `"max_tokens":200`, 1)

@@ -80,9 +80,9 @@ func quiet(t *testing.T, name string, p *harness.Process, lines int) {
 	}
 }
 
-// What a caller writes and the key that it shows are in no line of any output: whatever the
-// dialect, whether the request is served, refused, or failed by its engine, and at the most
-// talkative level of the log.
+// The text of a request and the key that it shows are in no line of any output: in any dialect,
+// whether the request is served, refused, or failed by its engine, and at the most talkative level
+// of the log.
 func TestLogsHoldNoPrompt(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	for _, path := range harness.Paths {

@@ -234,8 +234,8 @@ func TestMedia(t *testing.T) {
 	}
 }
 
-// What cannot be carried is refused by name, before anything is sent; what is
-// wrong with an image names its field.
+// Media that cannot be carried are refused by name, before anything is sent. An error in an image
+// names its field.
 func TestMediaRefused(t *testing.T) {
 	s := harness.StartSim(t, harness.FastSim...)
 	g := harness.StartGateway(t, "serve", "--engine", s.Spec("sglang"), "--media", "any")

@@ -12,8 +12,8 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// What is asked of the simulated engine over the plane, where it sees ids only,
-// arrives through the gateway and verifies from the text alone.
+// Content that the simulated engine is asked for over the plane, where it sees ids only, arrives
+// through the gateway and verifies from the text alone.
 func TestContentOverThePlane(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	g := harness.StartGateway(t, append([]string{"up"}, harness.FastSim...)...)

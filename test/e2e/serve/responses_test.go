@@ -157,7 +157,7 @@ func TestResponses(t *testing.T) {
 			t.Errorf("%s: %v in %s", path, err, a.said())
 		}
 
-		// Of reasoning and text, the text's tokens alone have log probabilities.
+		// Only the tokens of the text have log probabilities, not those of the reasoning.
 		a = ask(`"input":"Low dams","reasoning":{"effort":"low"},"max_output_tokens":40,"ignore_eos":true,"top_logprobs":2,"include":["message.output_text.logprobs"]`)
 		var spoken []byte
 		for _, it := range a.Output {

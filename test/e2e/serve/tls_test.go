@@ -196,7 +196,7 @@ func TestProtocols(t *testing.T) {
 		for range 3 {
 			c.whole(t, 1, 4)
 		}
-		// Of HTTP/1.1, net/http's client keeps two idle connections.
+		// Over HTTP/1.1, net/http's client keeps two idle connections.
 		if n := c.dialed.Load(); n != before {
 			t.Errorf("%d connections, then %d: none was used again", before, n)
 		}
