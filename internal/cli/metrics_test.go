@@ -37,9 +37,10 @@ type family struct {
 	series           int      // of adapters' metrics, for each engine
 }
 
-// scope is what a metric is counted by: the engine, the rank, the model, or the process.
+// scope returns what a metric is counted by: the rank, the engine, the model, the kind or the
+// source of engines, or the process.
 func (f *family) scope() string {
-	for _, of := range []string{"rank", "engine", "model", "kind"} {
+	for _, of := range []string{"rank", "engine", "model", "kind", "source"} {
 		if slices.Contains(f.labels, of) && !(of == "kind" && f.name != "weir_build_info" && slices.Contains(f.labels, "engine")) {
 			return of
 		}
@@ -72,7 +73,7 @@ var values = map[string]int{
 	"coefficient": 5, "knowledge": int(kvevents.Known) + 1, "what": 10, "result": int(judge.NumProbeEnds), "weir_probes_total/kind": int(judge.NumProbeKinds),
 	"weir_engine_faults_total/code": codes(), "weir_integrity_failures_total/reason": maxReasons, "weir_queue_refused_total/reason": len(queue.Reasons()), "verified": 8, "why": 5,
 	"weir_pair_seconds/part": 2, "point": int(trace.NumPairPoints), "weir_pair_stage_seconds/stage": len(trace.PairStages), "weir_continuations_total/why": 3, "weir_continuations_refused_total/why": 17, "came": 2, "weir_cached_predictions_total/came": 3,
-	"weir_ignored_fields_total/api": 1, "weir_ignored_fields_total/field": maxIgnored, "for": 3, "begun": 2, "endpoint": maxEndpoints, "held_by": maxHeldBy, "trigger": int(watch.NumTriggers), "operation": 7,
+	"weir_ignored_fields_total/api": 1, "weir_ignored_fields_total/field": maxIgnored, "for": 3, "begun": 2, "endpoint": maxEndpoints, "held_by": maxHeldBy, "source": 1, "direction": 3, "weir_peers/state": 2, "trigger": int(watch.NumTriggers), "operation": 7,
 }
 
 // How many values labels have that are words of the code; the end-to-end test sees that a
@@ -175,12 +176,16 @@ func families(t *testing.T) []*family {
 		args = append(args, "--engine", spec+",name="+kind)
 	}
 	p := gatewayOf(t, args...)
+	// Engines with one front end have no gateway beside this one, so another one has peers.
+	among := gatewayOf(t, "--engine", specs["weir"], "--peers", "127.0.0.1:1", "--peer-listen", "127.0.0.1:0")
+	among.metrics.Discovery(new(discoveries).figures) // as startDiscoveries does
 	by := map[string]*family{}
-	registry := p.metrics.Registry().(*prometheus.Registry)
 	descs := make(chan *prometheus.Desc)
 	go func() {
 		defer close(descs)
-		registry.Describe(descs)
+		for _, of := range []*process{p, among} {
+			of.metrics.Registry().(*prometheus.Registry).Describe(descs)
+		}
 	}()
 	for d := range descs {
 		f := described(t, d)
@@ -311,10 +316,10 @@ Each histogram has classic buckets and is a native histogram too. A scraper that
 	for _, kind := range kinds {
 		fmt.Fprintf(&b, "| engine of kind `%s` | %d |\n", kind, perEngine[kind])
 	}
-	fmt.Fprintf(&b, "| data-parallel rank that an engine names | %d |\n| model | %d |\n| kind of engines | %d |\n| gateway | %d |\n", perScope["rank"], perScope["model"], perScope["kind"], perScope["process"])
+	fmt.Fprintf(&b, "| data-parallel rank that an engine names | %d |\n| model | %d |\n| kind of engines | %d |\n| source of engines | %d |\n| gateway | %d |\n", perScope["rank"], perScope["model"], perScope["kind"], perScope["source"], perScope["process"])
 	b.WriteString("\n## All metrics\n\n\"Series\" is how many the metric has at most of one of what it is counted by.\n\n")
 	for _, section := range []struct{ scope, title string }{
-		{"process", "Of the gateway"}, {"model", "Of each model"}, {"engine", "Of each engine"}, {"rank", "Of each data-parallel rank that an engine names"}, {"kind", "Of each kind of engines"}} {
+		{"process", "Of the gateway"}, {"model", "Of each model"}, {"engine", "Of each engine"}, {"rank", "Of each data-parallel rank that an engine names"}, {"kind", "Of each kind of engines"}, {"source", "Of each source of engines"}} {
 		fmt.Fprintf(&b, "### %s\n\n| metric | type | unit | labels | series | meaning |\n|---|---|---|---|---|---|\n", section.title)
 		for _, f := range all {
 			if f.scope() != section.scope {

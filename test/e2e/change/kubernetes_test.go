@@ -109,6 +109,7 @@ users: [{name: u, user: {tokenFile: token}}]
 
 	whole, wrong := stop()
 	ended := g.Balanced()
+	harness.WantDocumented(t, g)
 	if wrong != nil || ended["failed"]+ended["rejected"]+ended["cancelled"] > 0 || whole == 0 {
 		t.Errorf("%d whole, %v; %v", whole, ended, wrong)
 	}

@@ -63,6 +63,7 @@ func TestPeers(t *testing.T) {
 	if share := found(a, b, "told"); share < 0.95 {
 		t.Errorf("%.2f of prompts that the other gateway has sent are found in a cache, want 0.95", share)
 	}
+	harness.WantDocumented(t, a)
 	alone := []*harness.Gateway{harness.StartGateway(t, append([]string{"serve"}, engines...)...), harness.StartGateway(t, append([]string{"serve"}, engines...)...)}
 	if share := found(alone[0], alone[1], "not told"); share > 0.9 {
 		t.Errorf("gateways that do not know of each other find %.2f, so this test shows nothing", share)

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,135 +14,17 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
 	"weir/internal/engine/sglangipc/schedtest"
 	"weir/internal/engine/vllmcore/coretest"
 	"weir/test/e2e/harness"
 )
 
-// documented is a metric in docs/metrics.md.
-type documented struct {
-	kind, scope string
-	series      int
-}
-
-// scopes are the document's sections, by the labels that a metric is counted by.
-var scopes = map[string]string{"Of the gateway": "", "Of each model": "model", "Of each engine": "engine", "Of each data-parallel rank that an engine names": "engine rank", "Of each kind of engines": "kind"}
-
-// documentedMetrics reads the tables of docs/metrics.md, and what it says of how many series
-// an engine has.
-func documentedMetrics(t *testing.T) (by map[string]documented, engines map[string]int) {
-	t.Helper()
-	text, err := os.ReadFile("../../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	by, engines = map[string]documented{}, map[string]int{}
-	scope := ""
-	for line := range strings.Lines(string(text)) {
-		if title, ok := strings.CutPrefix(line, "### "); ok {
-			if scope, ok = scopes[strings.TrimSpace(title)]; !ok {
-				t.Fatalf("what is counted %q?", title)
-			}
-		}
-		cells := strings.Split(strings.TrimSpace(line), " | ")
-		if kind, ok := strings.CutPrefix(cells[0], "| engine of kind `"); ok {
-			n, err := strconv.Atoi(strings.TrimSuffix(cells[1], " |"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			engines[strings.TrimSuffix(kind, "`")] = n
-		}
-		if len(cells) < 6 || !strings.HasPrefix(cells[0], "| `weir_") {
-			continue
-		}
-		n, err := strconv.Atoi(cells[4])
-		if err != nil {
-			t.Fatalf("%q: %v", line, err)
-		}
-		by[strings.Trim(cells[0], "|` ")] = documented{cells[1], scope, n}
-	}
-	if len(by) < 100 || len(engines) != 6 {
-		t.Fatalf("%d metrics and %d kinds of engines are documented", len(by), len(engines))
-	}
-	return by, engines
-}
-
-// scraped returns what a gateway's metrics are.
-func scraped(t *testing.T, g *harness.Gateway) map[string]*dto.MetricFamily {
-	t.Helper()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(bytes.NewReader(harness.Get(t, g.Admin+"/metrics").Body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return families
-}
-
-// lines is how many series a metric's sample has in the text format.
-func lines(m *dto.Metric) int {
-	if h := m.GetHistogram(); h != nil {
-		return len(h.GetBucket()) + 2
-	}
-	return 1
-}
-
-// wantDocumented holds what a gateway says against docs/metrics.md: each metric is there, is
-// of that type, and has no more series than it says.
-func wantDocumented(t *testing.T, g *harness.Gateway) {
-	t.Helper()
-	by, most := documentedMetrics(t)
-	perEngine, kinds := map[string]int{}, map[string]string{}
-	for name, f := range scraped(t, g) {
-		if !strings.HasPrefix(name, "weir_") {
-			continue
-		}
-		d, ok := by[name]
-		if !ok || d.kind != strings.ToLower(f.GetType().String()) {
-			t.Errorf("%s, a %s, is documented as %+v", name, f.GetType(), d)
-			continue
-		}
-		n := map[string]int{}
-		for _, m := range f.GetMetric() {
-			of, engine := "", ""
-			for _, l := range m.GetLabel() {
-				if strings.Contains(" "+d.scope+" ", " "+l.GetName()+" ") {
-					of += l.GetName() + "=" + l.GetValue() + " "
-				}
-				switch l.GetName() {
-				case "engine":
-					engine = l.GetValue()
-				case "kind":
-					if name == "weir_engine_ready" {
-						kinds[engine] = l.GetValue()
-					}
-				}
-			}
-			n[of] += lines(m)
-			if d.scope == "engine" {
-				perEngine[engine] += lines(m)
-			}
-		}
-		for of, n := range n {
-			if n > d.series {
-				t.Errorf("%s has %d series of %s, and is documented with %d", name, n, of, d.series)
-			}
-		}
-	}
-	for engine, n := range perEngine {
-		if kind, ok := kinds[engine]; ok && (n > most[kind] || n < 40) {
-			t.Errorf("engine %s has %d series, at most %d of kind %s are documented", engine, n, most[kind], kind)
-		}
-	}
-}
-
 // wantReceived wants figures of what came in of engines of a kind.
 func wantReceived(t *testing.T, g *harness.Gateway, kind string, tokens int, paced bool) {
 	t.Helper()
 	of := func(name, label string) *dto.Histogram {
-		for _, m := range scraped(t, g)[name].GetMetric() {
+		for _, m := range harness.Scraped(t, g)[name].GetMetric() {
 			for _, l := range m.GetLabel() {
 				if l.GetValue() == label {
 					return m.GetHistogram()
@@ -174,7 +54,7 @@ func wantReceived(t *testing.T, g *harness.Gateway, kind string, tokens int, pac
 func wantLoad(t *testing.T, g *harness.Gateway, ranks int) {
 	t.Helper()
 	harness.Eventually(t, "the engine's load is told", func() bool {
-		families := scraped(t, g)
+		families := harness.Scraped(t, g)
 		return len(families["weir_engine_running_requests"].GetMetric()) > 0 && len(families["weir_engine_waiting_requests"].GetMetric()) > 0 &&
 			len(families["weir_engine_rank_running_requests"].GetMetric()) == ranks && len(families["weir_engine_rank_waiting_requests"].GetMetric()) == ranks
 	})
@@ -255,7 +135,7 @@ func TestMetricsOfEveryWire(t *testing.T) {
 			if c.loads {
 				wantLoad(t, g, c.ranks)
 			}
-			wantDocumented(t, g)
+			harness.WantDocumented(t, g)
 		})
 	}
 }
