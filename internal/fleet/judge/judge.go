@@ -349,6 +349,9 @@ func (j *Judge) publish(r *Rank) {
 		if (c.From == health.Down || c.To == health.Down) && r.books != nil {
 			r.books.Stood(trace.Now())
 		}
+		if c.To == health.Soft && r.books != nil {
+			r.books.Silent(trace.Now()) // or one standstill would keep requests away for half a minute
+		}
 		if c.To == health.Soft || c.To == health.Draining {
 			continue // it is only avoided, or an operator's doing
 		}

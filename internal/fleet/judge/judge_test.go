@@ -462,3 +462,40 @@ func TestOwnLatenessWhileProbing(t *testing.T) {
 		attempt.End(trace.Now(), health.GaveUp)
 	})
 }
+
+// A rank that stood still until it was avoided, and goes on before a probe is due, is not
+// believed to have others' work: requests would be kept away from it for half a minute.
+func TestStoodStillIsNobodysWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(-time.Duration(trace.Now()) + time.Second) // books' times are positive, and a bubble begins in 2000
+		a, _, _, _, books := rig(t)
+		ask := func(tokens int, standing time.Duration) {
+			now := trace.Now()
+			b := books.Book(now, cost.Work{Length: tokens, New: tokens, Output: 8})
+			var attempt Attempt
+			a.HandOver(&attempt, now, 10, "req", engine.Probe{}, nil)
+			time.Sleep(standing)
+			if soft := a.View().State == health.Soft; soft != (standing > 0) {
+				t.Errorf("after %v: %+v", standing, a.View())
+			}
+			began := trace.Now()
+			time.Sleep(time.Duration(tokens) * 50 * time.Microsecond)
+			b.First(trace.Now(), -1, began)
+			attempt.Start(trace.Now())
+			for range 8 {
+				books.Tokens(trace.Now(), 1)
+				time.Sleep(5 * time.Millisecond)
+			}
+			b.End(trace.Now(), 8)
+			attempt.End(trace.Now(), health.Done)
+		}
+		for i := range 40 {
+			ask(500+i*397%4000, 0)
+		}
+		before := books.Unseen(trace.Now())
+		ask(500, 1500*time.Millisecond)
+		if more := books.Unseen(trace.Now()) - before; books.Cold() || more > 1 {
+			t.Errorf("%.0f ms of others' work; nothing was learned: %v", more, books.Cold())
+		}
+	})
+}

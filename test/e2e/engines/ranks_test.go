@@ -72,8 +72,8 @@ func TestWedgedRank(t *testing.T) {
 			wedge(true)
 			var stuck sync.WaitGroup
 			harness.Eventually(t, "one rank is known to stand still", func() bool {
-				if ranksOf(t, g)[1].Health.Requests < 2 { // that met it before anybody could know
-					stuck.Go(func() { ask(1) })
+				if ranksOf(t, g)[1].Health.Requests == 0 { // that met it before anybody could know
+					stuck.Go(func() { ask(4) })
 				}
 				return ups("0")()
 			})
