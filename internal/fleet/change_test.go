@@ -88,9 +88,9 @@ func drawWish(t *rapid.T) wish {
 	return w
 }
 
-// Whatever fleets were wanted one after the other, what there is at the end is what there is
-// where the last one was wanted from the start. Engines that stay keep their adapters, their
-// books and their requests, and those that go have ended once their requests have.
+// For any sequence of wanted fleets, the fleet at the end is the one that results if only the last
+// was wanted from the start. Engines that stay keep their adapters, their books and their requests;
+// those that leave have ended once their requests have.
 func TestChangesComeToTheLastOne(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		wishes := rapid.SliceOfN(rapid.Custom(drawWish), 1, 6).Draw(r, "wishes")

@@ -187,7 +187,7 @@ func TestSourceOfRanks(t *testing.T) {
 	}
 }
 
-// What an engine was believed to hold is forgotten when it has cleared its cache.
+// The blocks that an engine was believed to hold are forgotten when it has cleared its cache.
 func TestClearedCacheIsForgotten(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -105,7 +105,7 @@ type Options struct {
 	Emptied func(m Member, e Emptied)
 }
 
-// What holds where the options do not say.
+// Defaults of the options.
 const (
 	DefaultPolicy     = "cost"
 	DefaultIndexBytes = 256 << 20
@@ -357,7 +357,7 @@ func (f *Fleet) serve(ctx context.Context, m *member, of Member) {
 		case <-ctx.Done():
 		}
 	}
-	// What an adapter reads it guards itself; this keeps the others going.
+	// An adapter's readers catch their own panics; this one keeps the other engines going.
 	defer func() {
 		if p := engine.Caught(recover(), func(p *engine.Panic) { f.panicked(of, p) }); p != nil {
 			tell(engine.State{Err: fmt.Errorf("its adapter has ended, restart weir: %w", p)})

@@ -204,8 +204,8 @@ func consistent(s *route.Snapshot) error {
 	return nil
 }
 
-// Whatever engines report, in whatever order, what is published is consistent,
-// and depends on their latest states alone, and on those in which they were ready last.
+// For any reports of engines in any order: a published snapshot is consistent, and depends only on
+// the latest state of each engine and on the state in which it was ready last.
 func TestSnapshotsAreConsistent(t *testing.T) {
 	names := []string{"x", "y", "folder", "nick"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -468,8 +468,8 @@ func (p *prompt) Run(_ context.Context, report func(engine.State)) {
 	}
 }
 
-// What an adapter has reported is in the snapshot: the requests that it ends then find
-// another engine, and not the one that is lost.
+// A report of an adapter is in the snapshot by the time it ends requests, so they find another
+// engine and not the one that is lost.
 func TestReportsArePublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &prompt{}

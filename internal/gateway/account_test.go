@@ -24,14 +24,14 @@ type errand struct {
 	leaves time.Duration // when the client hangs up, 0 for never
 }
 
-// What an engine, or a client, does for each kind of errand.
+// The behaviour of an engine, or a client, for each kind of errand.
 var errandKinds = []string{
 	"finish", "fail", "break", "silent", "refuse", "miscount", "panic", "unread",
 	"bad json", "no model", "no body", "relay", "relay cut", "relay status",
 }
 
-// Whatever a crowd of requests asks and whatever becomes of them, each ends
-// once, and records, metrics and gate agree (newBench's end checks that).
+// For any crowd of requests and any of their fates: each ends once, and records, metrics and gate
+// agree (newBench's end checks that).
 func TestAccounts(t *testing.T) {
 	words()
 	dir := t.TempDir()

@@ -15,8 +15,8 @@ import (
 	"weir/internal/trace"
 )
 
-// What an engine's acknowledgement took is in the record, by whose part it was; the log tells
-// of one that was late, and of which request's.
+// The record has the parts of an engine's acknowledgement time. The log reports a late
+// acknowledgement and its request.
 func TestLateAcknowledgement(t *testing.T) {
 	var log bytes.Buffer
 	a := &tokenEngine{name: "a", accept: func(context.Context, *call) error {
@@ -40,8 +40,8 @@ func TestLateAcknowledgement(t *testing.T) {
 	})
 }
 
-// What passes before a request is handed over is the gateway's own, and no engine is
-// avoided for it.
+// Time that passes before a request is handed over is the gateway's own, and no engine is avoided
+// for it.
 func TestOwnDelayBeforeTheHandOver(t *testing.T) {
 	a := &tokenEngine{name: "a"}
 	inBubble(t, Options{StageDelay: map[trace.Stage]time.Duration{trace.Dispatch: 6 * time.Second}}, []any{a}, func(t *testing.T, b *bench) {

@@ -45,7 +45,7 @@ func TestSteeringIsRefused(t *testing.T) {
 	})
 }
 
-// What the operator allows by name passes, as it came.
+// A field that the operator allows by name passes unchanged.
 func TestSteeringIsAllowed(t *testing.T) {
 	fields, err := allow.ParseFields([]string{"priority", "x-data-parallel-rank"})
 	if err != nil {

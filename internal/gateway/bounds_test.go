@@ -16,7 +16,7 @@ import (
 // list gives n copies of a JSON value with commas between.
 func list(n int, value string) string { return strings.Repeat(value+",", n-1) + value }
 
-// What multiplies a request is refused by the name of the field in its dialect, before
+// A field that multiplies a request beyond the bounds is refused by its name in the dialect, before
 // any of it is made.
 func TestProductsAreBounded(t *testing.T) {
 	const model = `"model":"` + models.SimName + `"`

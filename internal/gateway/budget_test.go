@@ -107,8 +107,8 @@ func TestHangUpBeforeRetry(t *testing.T) {
 	})
 }
 
-// What no engine has begun with is offered to the others, and what may end engines to two
-// of them.
+// A request that no engine has begun is offered to the others. A request that may end engines is
+// offered to two of them.
 func TestAttempts(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -147,8 +147,8 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-// Of a path that an operator has added nobody knows what comes of a request: it is
-// repeated only where the engine cannot have begun with it.
+// Requests on a path that an operator has added may have unknown effects: they are repeated only if
+// the engine cannot have begun them.
 func TestEffectsAreNotRepeated(t *testing.T) {
 	paths, err := allow.RelayPaths([]string{"/v1/things"})
 	if err != nil {
@@ -240,7 +240,7 @@ func TestRetryAfterOfEngines(t *testing.T) {
 	})
 }
 
-// What an engine of ids refuses is told with its own word of when to come again.
+// The refusal of an engine that takes ids reaches the client with the engine's own Retry-After.
 func TestRetryAfterReachesTheClient(t *testing.T) {
 	a := &tokenEngine{name: "a", accept: func(_ context.Context, c *call) error {
 		e := c.engine.fault(infer.CodeOverloaded, true)

@@ -134,7 +134,7 @@ func TestBudgetWhileStreaming(t *testing.T) {
 	})
 }
 
-// What no engine worked on costs nothing, and leaves no request behind.
+// A request on which no engine worked costs nothing, and leaves no request behind.
 func TestRefusedCostsNothing(t *testing.T) {
 	e := &tokenEngine{name: "a", accept: refuse(infer.CodeOverloaded, false)}
 	inBubble(t, Options{Callers: byHeader}, []any{e}, func(t *testing.T, b *bench) {

@@ -9,8 +9,8 @@ import (
 	"weir/models"
 )
 
-// What is over a model's cap is refused in every dialect, of engines of both kinds,
-// however the number is spelled.
+// A number above a model's cap is refused in every dialect, for engines of both kinds, however the
+// number is written.
 func TestCapsRefuse(t *testing.T) {
 	limit := Cap{MaxTokens: 100, N: 2}
 	e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}

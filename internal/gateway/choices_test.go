@@ -22,7 +22,7 @@ type scored struct {
 	tokens []string
 	values []float64
 	texts  [][]string
-	// Of completions.
+	// For completions.
 	offsets []int
 }
 
@@ -264,8 +264,8 @@ func TestPromptList(t *testing.T) {
 	})
 }
 
-// What fails for one choice fails for all: the others are aborted, and the client
-// is told, or another engine takes all of them while nothing has been sent.
+// A failure of one choice is a failure of all: the others are aborted, and the client gets an
+// error, or another engine takes all of them if nothing has been sent.
 func TestChoiceFails(t *testing.T) {
 	t.Run("after output", func(t *testing.T) {
 		e := &tokenEngine{name: "a"}

@@ -81,7 +81,7 @@ func TestContinuation(t *testing.T) {
 	}
 }
 
-// What forbids a continuation ends the stream with an error that says so.
+// Each reason that forbids a continuation ends the stream with an error that names it.
 func TestContinuationForbidden(t *testing.T) {
 	for _, test := range []struct {
 		bar    bar

@@ -29,10 +29,9 @@ func (r *rig) response() (body []byte, whole bool) {
 
 var contentOf = regexp.MustCompile(`"content":"([^"]*)"`)
 
-// Whatever an engine and a client do, and whenever, the client has the text of all
-// tokens that the engine reported, once and in order, and then the end; or the text of
-// the first of them and an explicit error, or a broken connection that nobody takes
-// for whole. Nothing is left behind.
+// For any actions of an engine and a client at any time: the client has the text of all tokens that
+// the engine reported, once and in order, and then the end; or the text of the first of them and an
+// explicit error, or a broken connection that nobody takes for whole. Nothing is left behind.
 func TestDriverExactlyOnce(t *testing.T) {
 	words()
 	rapid.Check(t, func(rt *rapid.T) {

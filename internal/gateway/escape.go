@@ -26,7 +26,7 @@ type escape struct {
 	err    *infer.Error  // why it leaves
 	wait   time.Duration // for the turn of the retry, which is spent
 	cancel context.CancelFunc
-	// What wakes the attempt, whichever it waits in.
+	// abandon wakes the attempt, in whichever wait it is.
 	abandon context.CancelCauseFunc
 	mailbox *stream.Mailbox
 }

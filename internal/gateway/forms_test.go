@@ -170,8 +170,8 @@ func TestNarrowedToAForm(t *testing.T) {
 	})
 }
 
-// What only engines of a form carry that are not there waits for them, as for any engine, and
-// then is refused with the reason. It holds up nobody.
+// A request that only absent engines of one form carry waits for them, as for any engine, and is
+// then refused with the reason. It holds up nobody.
 func TestOnlyTheOtherFormIsThere(t *testing.T) {
 	mixed(t, Options{EngineTimeout: time.Second}, func(t *testing.T, b *bench, ids *tokenEngine, relay *relayEngine) {
 		b.publish(ids)
@@ -216,8 +216,8 @@ func TestFormsDoNotBlockEachOther(t *testing.T) {
 	})
 }
 
-// What is known of a prompt by its ids is not believed of a relay, nor the other way round: the
-// same prompt is resident where it was served, in whichever form, and nowhere else.
+// A prompt that is known by its ids is not believed to be at a relay, nor the reverse: the same
+// prompt is resident where it was served, in whichever form, and nowhere else.
 func TestPrefixesOfForms(t *testing.T) {
 	mixed(t, Options{}, func(t *testing.T, b *bench, ids *tokenEngine, relay *relayEngine) {
 		relay.reply = held

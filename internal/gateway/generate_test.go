@@ -201,7 +201,7 @@ func TestRuneAcrossTokens(t *testing.T) {
 				t.Fatalf("after byte %d the client has %q", i, s.text)
 			}
 		}
-		// What is left of a rune at the end becomes a replacement character.
+		// The rest of a cut rune at the end becomes a replacement character.
 		call.send(ids[:2]...)
 		call.end(infer.ReasonLength)
 		c.wantWhole("\U0001F30A\uFFFD", "length")

@@ -66,8 +66,8 @@ func TestHangUp(t *testing.T) {
 			return c
 		}},
 	}
-	// What a client sends ahead of the answer hides nothing: not in the segment of the
-	// request, nor, which blinds net/http, in one of its own.
+	// Bytes that a client sends ahead of the answer do not hide its hang-up: neither bytes in the
+	// segment of the request, nor bytes in a segment of their own, which blind net/http.
 	for _, p := range phases[1:] {
 		for name, ahead := range map[string]string{"a byte ahead": "\n", "a request ahead": "GET /v1/models HTTP/1.1\r\nHost: weir\r\n\r\n"} {
 			phases = append(phases, phase{p.name + ", " + name, p.engines, func(t *testing.T, b *bench) *caller {

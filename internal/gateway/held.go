@@ -86,7 +86,7 @@ type ticket struct {
 	// It is given to an engine at once, and is none of the queue's: because of the engines, or
 	// because it asks for no answer of the model and takes none of what others wait for.
 	pushed bool
-	// What has become of it: it was given an engine, which is booked, or will not be.
+	// The result: the request was given an engine, which is booked, or it will get none.
 	given bool
 	err   error
 	turn  *trace.Turn // what it found when it began to wait; nil: it has not waited

@@ -33,8 +33,8 @@ func order(e *tokenEngine) (ids []string) {
 	return ids
 }
 
-// What does not fit waits in the gateway and goes to the engine in the order in which it came,
-// as soon as there is room; the stage queue has its time, and nothing is left unexplained.
+// A request that does not fit waits in the gateway, and goes to the engine in the order of arrival,
+// as soon as there is room. The stage queue has its time, and no time is left unexplained.
 func TestHoldsWhatDoesNotFit(t *testing.T) {
 	a := &tokenEngine{name: "a", most: 2}
 	inBubble(t, Options{}, []any{a}, func(t *testing.T, b *bench) {
@@ -99,8 +99,8 @@ func TestPlaceIsHeldToTheEnd(t *testing.T) {
 	})
 }
 
-// What asks for no answer of the model does not wait for room: an engine's front end counts and
-// cuts tokens beside what its model computes. What is computed waits.
+// A request for no answer of the model does not wait for room, because an engine's front end counts
+// and cuts tokens beside the model. A request that the model computes waits.
 func TestCountsDoNotWait(t *testing.T) {
 	r := &relayEngine{name: "a", most: 1}
 	inBubble(t, Options{}, []any{r}, func(t *testing.T, b *bench) {
@@ -457,8 +457,8 @@ func TestBadDeadlines(t *testing.T) {
 	}
 }
 
-// What is over the bounds is refused with 429, which says how long what waits will take, by
-// the rate at which it has left.
+// A request beyond the bounds is refused with 429. The refusal has the time until the waiting
+// requests have left, by the rate of the latest ones.
 func TestQueueIsBounded(t *testing.T) {
 	a := &tokenEngine{name: "a", most: 1}
 	inBubble(t, Options{Queue: Queueing{Requests: 4}}, []any{a}, func(t *testing.T, b *bench) {

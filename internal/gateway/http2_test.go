@@ -246,7 +246,7 @@ func TestIntakeIsBounded(t *testing.T) {
 	i.wait(t.Context(), always) // nothing more will come
 }
 
-// What is answered gives back what resets take.
+// Answered requests restore the allowance that resets consume.
 func TestResetsAllowance(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var a resets

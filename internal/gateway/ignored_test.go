@@ -8,8 +8,8 @@ import (
 	"weir/models"
 )
 
-// What was left out of a request is named in the head of its answer, whole or streamed,
-// in every dialect, and counted; nothing is where nothing was.
+// A field that was left out of a request is named in the head of its answer, whole or streamed, in
+// every dialect, and counted. Without such a field nothing is named.
 func TestIgnored(t *testing.T) {
 	e := &tokenEngine{name: "a"}
 	inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {

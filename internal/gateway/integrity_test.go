@@ -10,8 +10,7 @@ import (
 	"weir/models"
 )
 
-// What an engine sends that does not add up ends the stream with an error, and
-// the engine's request with it.
+// Contradictory output of an engine ends the stream with an error, and aborts the engine's request.
 func TestIntegrity(t *testing.T) {
 	for _, test := range []struct {
 		name string

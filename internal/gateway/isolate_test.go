@@ -150,8 +150,8 @@ func TestIsolationBadSalts(t *testing.T) {
 	})
 }
 
-// What weir itself keeps is divided as the engines' caches are: the index of blocks, the ids of
-// earlier texts, sessions.
+// weir's own caches are divided in the same way as the engines' caches: the index of blocks, the
+// ids of earlier texts, sessions.
 func TestIsolationOfOwnCaches(t *testing.T) {
 	e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
 	inOneWay(t, Options{Callers: byHeader}, []any{e, r}, func(t *testing.T, b *bench) {

@@ -35,7 +35,7 @@ type relayLeg struct {
 	taken    int64            // when it was read last
 	told     int              // of its events, those that shown was told of
 
-	// Of a leg whose reads wait.
+	// For a leg whose reads wait.
 	buf    []byte
 	unread []byte // of buf
 	err    error  // what the read said, due after unread
@@ -46,7 +46,7 @@ type relayLeg struct {
 	batches batches
 	since   int64
 
-	// Of a leg that is polled.
+	// For a leg that is polled.
 	polled   engine.Polled
 	stopPoll func()
 	hup      atomic.Bool // the engine has ended its side: the socket is read to its end

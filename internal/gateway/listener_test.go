@@ -129,8 +129,8 @@ func TestStarvedAccept(t *testing.T) {
 	})
 }
 
-// What net/http logs is seen where it matters: panics always, handshakes that are more
-// than a dropped connection once a minute.
+// Lines that net/http logs reach the operator where they matter: panics always, and once a minute
+// handshakes that fail by more than a dropped connection.
 func TestServerLog(t *testing.T) {
 	var log bytes.Buffer
 	inBubble(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, nil, func(t *testing.T, b *bench) {

@@ -17,8 +17,8 @@ func lacking(name string, lacks ...infer.Lack) *tokenEngine {
 	return &tokenEngine{name: name, facts: &engine.Facts{Carries: infer.CarriesAll.Without(lacks), Lacks: lacks}}
 }
 
-// Of engines that differ in what they carry, a request goes to those that carry what
-// it needs, and any other to all of them in turn.
+// If engines differ in what they carry, a request goes to those that carry what it needs, and any
+// other request to all of them in turn.
 func TestRequestsGoWhereTheyAreCarried(t *testing.T) {
 	plain := lacking("plain", infer.Lack{What: infer.CarriesGuides | infer.CarriesMinTokens, Why: "runs with --skip-tokenizer-init"})
 	whole := lacking("whole")
@@ -60,8 +60,8 @@ func TestRetryGoesWhereItIsCarried(t *testing.T) {
 	})
 }
 
-// What no engine carries is refused by its name in the caller's dialect, and why they
-// do not.
+// A field that no engine carries is refused by its name in the caller's dialect, with the reason of
+// each engine.
 func TestRefusalsSayWhy(t *testing.T) {
 	const why = "runs with --skip-tokenizer-init"
 	e := lacking("a", infer.Lack{What: infer.CarriesGuides | infer.CarriesMinTokens, Why: why}, infer.Lack{What: infer.CarriesSeed, Why: "draws without seeds"})
@@ -98,8 +98,8 @@ func TestRefusalsSayWhy(t *testing.T) {
 	})
 }
 
-// What a relayed engine is known to lose is refused by the field's name in the caller's
-// dialect, with the reason; nothing of it is sent. All else passes byte for byte.
+// A field that a relayed engine is known to lose is refused by its name in the caller's dialect,
+// with the reason; nothing of the request is sent. All else passes byte for byte.
 func TestRelaysRefuseWhatIsLost(t *testing.T) {
 	const why = "runs with --grammar-backend none"
 	r := &relayEngine{name: "r", lacks: []infer.Lack{
@@ -144,8 +144,8 @@ func TestRelaysRefuseWhatIsLost(t *testing.T) {
 	})
 }
 
-// Of relayed engines that differ in what they lose, a request goes to those that do not
-// lose what it asks for, and any other to all of them.
+// If relayed engines differ in what they lose, a request goes to those that do not lose what it
+// asks for, and any other request to all of them.
 func TestRelaysDiffer(t *testing.T) {
 	plain, whole := &relayEngine{name: "plain", lacks: []infer.Lack{{What: infer.SpelledGuided, Why: "has no such field"}}}, &relayEngine{name: "whole"}
 	inBubble(t, Options{}, []any{plain, whole}, func(t *testing.T, b *bench) {
@@ -178,8 +178,8 @@ func TestRelaysDiffer(t *testing.T) {
 	})
 }
 
-// What each engine by itself cannot do is refused, though between them they carry all
-// of it; while another engine is awaited it is not known.
+// A request that no single engine can serve is refused, even if the engines together carry all of
+// it. It is not refused while another engine is awaited.
 func TestNoEngineCarriesAll(t *testing.T) {
 	a := lacking("a", infer.Lack{What: infer.CarriesGuides, Why: "has no grammar"})
 	z := lacking("z", infer.Lack{What: infer.CarriesMinP, Why: "has no min_p"})

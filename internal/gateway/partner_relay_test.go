@@ -150,7 +150,7 @@ func TestRelayPrefillRefuses(t *testing.T) {
 	}
 }
 
-// What becomes of a pair over relays where either engine fails, breaks off or is silent.
+// A pair over relays if either engine fails, breaks off or is silent.
 func TestRelayPairFails(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -210,9 +210,9 @@ func TestRelayPairFails(t *testing.T) {
 	}
 }
 
-// Of an answer that is not streamed nobody sees the first output, so that the transfer has no
-// bound of its own: the whole answer has --first-timeout, from when the decode half is handed
-// over. It ends the pair as any bound does, and counts against the decode engine.
+// If an answer is not streamed, nobody sees the first output, so the transfer has no bound of its
+// own: the whole answer has --first-timeout, from when the decode half is handed over. It ends the
+// pair as any bound does, and counts against the decode engine.
 func TestRelayPairNotStreamed(t *testing.T) {
 	opts := Options{FirstTimeout: 2 * time.Minute, PrefillTimeout: 20 * time.Second, TransferTimeout: 5 * time.Second}
 	inRelayPairs(t, opts, nil, func(t *testing.T, b *bench, p, d *relayEngine) {
@@ -470,8 +470,8 @@ func TestRelayPairErrorEvent(t *testing.T) {
 	})
 }
 
-// What has no two halves goes whole to a decode engine that serves such requests, and is
-// refused where none does.
+// A request that cannot be divided goes whole to a decode engine that serves such requests, and is
+// refused if none does.
 func TestIndivisible(t *testing.T) {
 	for _, test := range []struct {
 		way        engine.Way

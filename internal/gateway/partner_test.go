@@ -189,8 +189,8 @@ func TestPairChoices(t *testing.T) {
 	})
 }
 
-// What the prefill engine refuses is the client's to know, at once, and nothing against the
-// decode engine, which is told to stop.
+// A refusal by the prefill engine reaches the client at once. It does not count against the decode
+// engine, whose half is aborted.
 func TestPrefillFails(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -246,7 +246,7 @@ func TestPrefillFails(t *testing.T) {
 	}
 }
 
-// Whatever a prefill engine does after the decode engine's first output changes nothing.
+// Nothing that a prefill engine does after the decode engine's first output has an effect.
 func TestPrefillAfterOutput(t *testing.T) {
 	for _, test := range []struct {
 		name string

@@ -117,8 +117,8 @@ func TestSpeltPaths(t *testing.T) {
 	})
 }
 
-// What the tokenizer refuses names the field that the text came from, and a
-// client that leaves while its prompt is encoded has cancelled.
+// An error of the tokenizer names the field that the text came from. A client that leaves while its
+// prompt is encoded has cancelled.
 func TestTokenizerErrors(t *testing.T) {
 	e := &tokenEngine{name: "a"}
 	inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {

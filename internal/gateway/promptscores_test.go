@@ -130,8 +130,8 @@ func TestPromptScores(t *testing.T) {
 	})
 }
 
-// What is asked of a prompt must be there, and within bounds; an engine that does not tell it is
-// asked for nothing.
+// Scores of a prompt must be asked for within bounds, for tokens that exist. An engine that does
+// not report them is asked for nothing.
 func TestPromptScoresRefused(t *testing.T) {
 	able, plain := &tokenEngine{name: "a", facts: &engine.Facts{Carries: infer.CarriesAll}}, &tokenEngine{name: "b", facts: &engine.Facts{Carries: infer.CarriesAll &^ infer.CarriesPromptLogprobs}}
 	for _, c := range []struct {

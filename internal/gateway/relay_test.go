@@ -317,7 +317,7 @@ func TestRelayBreaksInsideAHugeEvent(t *testing.T) {
 	})
 }
 
-// What an engine answers that is no stream passes as it is, refusals included.
+// An answer of an engine that is not a stream passes unchanged, refusals included.
 func TestRelayStatuses(t *testing.T) {
 	for _, test := range []struct {
 		status        int

@@ -106,7 +106,7 @@ var replies = []struct {
 	{"plain", ``, "just words", infer.ReasonStop, told{content: "just words", finish: "stop"}},
 }
 
-// Whatever way the engine's tokens come, streamed or whole.
+// For each way in which the engine's tokens may come, streamed or whole.
 func TestReplies(t *testing.T) {
 	for _, test := range replies {
 		t.Run(test.name, func(t *testing.T) {

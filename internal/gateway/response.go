@@ -28,7 +28,7 @@ type response struct {
 	blocked  int   // bytes of the write that is under way
 
 	conn *conn // nil when it is not one of Listener's
-	// Of net/http, until the response leaves it.
+	// The writer of net/http, until the response leaves it.
 	w             http.ResponseWriter
 	rc            *http.ResponseController
 	r             *http.Request

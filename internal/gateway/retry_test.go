@@ -58,7 +58,7 @@ func TestRetriesElsewhere(t *testing.T) {
 				if first.req.ID == second.req.ID || len(first.req.ID) != len(second.req.ID) {
 					t.Errorf("attempts named %q and %q: want distinct ids of one length", first.req.ID, second.req.ID)
 				}
-				// What the abandoned engine still says reaches nobody.
+				// Further output of the abandoned engine reaches nobody.
 				first.offer(words()[20:22], nil)
 				second.send(words()[0])
 				first.offer(words()[22:24], ending(infer.ReasonStop))
@@ -78,8 +78,7 @@ func TestRetriesElsewhere(t *testing.T) {
 	}
 }
 
-// What cannot succeed elsewhere, or has been tried elsewhere, is the client's
-// to know.
+// A failure that cannot succeed elsewhere, or has been tried elsewhere, reaches the client.
 func TestNotRetried(t *testing.T) {
 	down := refuse(infer.CodeUnavailable, true)
 	for _, test := range []struct {
@@ -178,11 +177,11 @@ type plot struct {
 	acts    []act
 }
 
-// Whatever engines and client do, in whatever order, where streams are not continued the
-// client sees exactly the ids of the one attempt that served it, in order, and either the end of the
-// answer or an explicit error, never both and never an end that looks whole. A
-// client that reads now and then holds up its stream's writes meanwhile, and a
-// flush interval its output; one that hangs up has had a part of it, in order.
+// For any actions of engines and client in any order, if streams are not continued: the client sees
+// exactly the ids of the one attempt that served it, in order, and either the end of the answer or
+// an explicit error, never both and never an end that looks whole. A client that reads slowly holds
+// up its stream's writes meanwhile, and a flush interval its output; one that hangs up has had a
+// part of it, in order.
 func TestExactlyOnce(t *testing.T) {
 	words()
 	dir := t.TempDir()

@@ -71,8 +71,8 @@ func responseItems(body []byte) ([]responseItem, error) {
 	return last.Output, nil
 }
 
-// Of /v1/responses: each token of a text has its entry with it and no other token has
-// one, whatever comes between the texts, however output is merged, streamed or whole.
+// In /v1/responses each token of a text has its entry, and no other token has one, whatever comes
+// between the texts, however output is merged, streamed or whole.
 func TestLogprobsOfContent(t *testing.T) {
 	m := simModel()
 	parts := []string{"Low dams ", "日本", "😀 é", "\n", " ", "a < b", "<tool_call>\n{\"na", "<think>", "STOP", weatherCall, weatherCall + "\n"}
@@ -170,8 +170,8 @@ func TestLogprobsOfContent(t *testing.T) {
 	})
 }
 
-// What becomes of each token: markers have no entry, nor has reasoning; an end id has
-// one where text comes before it.
+// The place of each token: markers have no entry, nor has reasoning; an end id has one if text
+// comes before it.
 func TestPlacesOfTokens(t *testing.T) {
 	for _, test := range []struct {
 		text string

@@ -34,7 +34,7 @@ import (
 //	                                  of a body of TYPE; not framed, the body ends where
 //	                                  its connection does
 //
-// What the engine does:
+// Actions of the engine:
 //
 //	offer N... [choice=I]             tokens, each a word, by their numbers
 //	say TEXT [choice=I]               tokens of a text
@@ -44,7 +44,7 @@ import (
 //	close                             their end
 //	break                             their end by an error
 //
-// What the client and its operator do:
+// Actions of the client and of its operator:
 //
 //	read [N]                          it reads so many bytes, or all
 //	hang up

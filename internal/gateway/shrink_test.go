@@ -11,8 +11,8 @@ import (
 	"weir/models"
 )
 
-// What a very large delta needed is let go of with its turn: the worker, which lives as
-// long as the process, keeps little, and so does the stream, which may wait for long.
+// Buffers that a very large delta needed are dropped with its turn: the worker, which lives as long
+// as the process, keeps little, and so does the stream, which may wait for long.
 func TestLargeDeltaIsNotKept(t *testing.T) {
 	words()
 	synctest.Test(t, func(t *testing.T) {

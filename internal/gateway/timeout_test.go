@@ -58,8 +58,8 @@ func TestNobodyThere(t *testing.T) {
 	})
 }
 
-// What has left a moment ago is waited for until a second after that: it may be
-// connecting anew.
+// An engine that has left a moment ago is waited for until a second after that: it may be
+// connecting again.
 func TestDeparture(t *testing.T) {
 	leave := func(b *bench) {
 		for _, m := range b.snapshot.Load().Models {
@@ -527,7 +527,7 @@ func (l late) Write([]byte) (int, error) {
 	return 0, &net.OpError{Op: "write", Err: os.ErrDeadlineExceeded}
 }
 
-// What net/http does when a write has taken too long is no hang-up.
+// net/http's reaction to a write that took too long is not a hang-up.
 func TestUnreadIsNoHangUp(t *testing.T) {
 	ctx, hangUp := context.WithCancel(t.Context())
 	w := late{httptest.NewRecorder(), hangUp}

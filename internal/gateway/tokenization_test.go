@@ -41,8 +41,8 @@ func idsOf(t *testing.T, text string, o tokenizer.EncodeOptions) []uint32 {
 	return ids
 }
 
-// What /tokenize gives are the ids that an engine would be sent, and the answer
-// holds the fields of vLLM's and SGLang's.
+// The ids of /tokenize are those that an engine would be sent, and the answer has the fields of
+// vLLM's and SGLang's.
 func TestTokenizeEndpoint(t *testing.T) {
 	e := &tokenEngine{name: "a"}
 	inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {

@@ -17,8 +17,8 @@ import (
 	"weir/internal/trace"
 )
 
-// What is done for a request is known by name while it is done, and counted when it is over:
-// a template that takes a second is seen to run for its request.
+// An operation for a request is known by name while it runs, and counted when it is over: a
+// template that takes a second is seen to run for its request.
 func TestOperations(t *testing.T) {
 	a := &tokenEngine{name: "a"}
 	w := watch.New(watch.Options{Registry: prometheus.NewRegistry(), StallThreshold: time.Second})

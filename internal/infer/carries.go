@@ -174,7 +174,7 @@ func (g *Guide) Before() Reasoning {
 // Reasoning says whether an answer begins with reasoning.
 type Reasoning uint8
 
-// What is known of it.
+// The state of knowledge about it.
 const (
 	NoReasoning   Reasoning = iota // none comes, or nothing is known
 	OwnReasoning                   // the model begins with it by itself, unless it must write something else

@@ -2,7 +2,7 @@ package infer
 
 import "testing"
 
-// What a request needs of a wire. A seed needs nothing where nothing is drawn.
+// The needs of requests. A seed needs nothing if nothing is drawn.
 func TestNeeds(t *testing.T) {
 	seed, zero, half, one, forty := int64(7), 0.0, 0.5, 1, 40
 	for _, c := range []struct {

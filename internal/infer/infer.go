@@ -115,7 +115,7 @@ type Stamps struct {
 	FirstOutput    int64 // first token sent to the gateway
 	ClockUncertain int64 // half-width of the clock offset's error; 0 on one clock
 
-	// Of prefill and decode on two engines.
+	// For prefill and decode on two engines.
 	BootstrapStart, BootstrapEnd int64 // the legs looked for each other, and met
 	TransferStart, TransferEnd   int64 // KV handed from prefill to decode
 	WaitingToRunning             int64 // admitted to the running batch of the decode engine

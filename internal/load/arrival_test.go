@@ -6,8 +6,8 @@ import (
 	"weir/internal/wire/sock"
 )
 
-// What came in one segment has its time, and of what came in several, or may have,
-// it is known only that it came after the read before.
+// Data that came in one segment has its time. Data that came in several segments, or may have, is
+// known only to have come after the read before.
 func TestArrivals(t *testing.T) {
 	const room = 100
 	type step struct {

@@ -278,7 +278,8 @@ func TestStoppedGenerator(t *testing.T) {
 						if !ok {
 							in = latency.Range{latency.Figure(got), latency.Figure(got)}
 						}
-						// Of an open loop the bounds do not have the slip, which is told apart.
+						// In an open loop the bounds do not have the slip, which is reported
+						// separately.
 						late := 0.0
 						if open && m.name == "TTFT" {
 							late = float64(r.Slip.Max)
@@ -303,7 +304,8 @@ func TestStoppedGenerator(t *testing.T) {
 		}
 	}
 	t.Logf("verdicts by share of the time stopped: %v", verdicts)
-	// Of tokens further apart than it is stopped for, the kernel's stamps say all.
+	// If tokens are further apart than the process is stopped for, the kernel's stamps show
+	// everything.
 	if runs := len(periods) * (len(shapes) + 3); verdicts[0.8][Invalid] < runs*7/10 {
 		t.Errorf("of %d runs of a generator stopped for 80 %% of the time: %v", runs, verdicts[0.8])
 	}

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What is counted is read again, to within a bucket, also while it is counted,
-// and never more has ended than has begun.
+// Counts are read back to within a bucket, also during counting, and never more has ended than has
+// begun.
 func TestLive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ms := rapid.Float64Range(0.02, 1e6).Draw(t, "ms")

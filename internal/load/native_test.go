@@ -106,7 +106,7 @@ func nativeSample(wire string, p *Plan) Sample {
 	return x.sample
 }
 
-// What is wrong with an answer is told apart, in both forms.
+// Each fault of an answer is distinguished, in both forms.
 func TestNativeVerdict(t *testing.T) {
 	vocab := vocabulary(t)
 	words := answer(t, vocab, answerLen)

@@ -57,8 +57,8 @@ func await(t *testing.T, cn *conn, n int) {
 	}
 }
 
-// What is read late has the time of its arrival, and how late it was read is
-// known; what waited together has the last one's.
+// Data that is read late has the time of its arrival, and how late it was read is known. Data that
+// waited together has the last one's time.
 func TestArrivalTimes(t *testing.T) {
 	cn, server := pipe(t)
 	s := cn.socket

@@ -183,7 +183,7 @@ func TestMergeRefuses(t *testing.T) {
 	}
 }
 
-// What is taken for a record can be merged into a report or is refused.
+// Bytes that are accepted as a record can be merged into a report or are refused.
 func FuzzRecord(f *testing.F) {
 	var b bytes.Buffer
 	var r Record

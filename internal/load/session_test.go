@@ -75,7 +75,7 @@ func TestSessions(t *testing.T) {
 		if len(c.Messages) != 2*turn+1 || c.MaxTokens != 5 || samples[i].Session != i/3+1 || samples[i].Turn != turn+1 {
 			t.Fatalf("request %d: %+v, session %d turn %d", i, c, samples[i].Session, samples[i].Turn)
 		}
-		// What sessions of a group begin with is said once.
+		// The common beginning of a group's sessions is sent once.
 		own := 4
 		if turn == 0 {
 			own += 20

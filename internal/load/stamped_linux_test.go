@@ -97,7 +97,7 @@ func TestStampsUnderTLS(t *testing.T) {
 	// after the last one has.
 	send := func(texts ...string) (from, to int64) {
 		t.Helper()
-		// What is acknowledged late is sent again, and the kernel counts it twice.
+		// A segment that is acknowledged late is sent again, and the kernel counts it twice.
 		if err := wire.raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_QUICKACK, 1) }); err != nil {
 			t.Fatal(err)
 		}

@@ -77,7 +77,7 @@ func TestTurnAllocates(t *testing.T) {
 	}
 }
 
-// What an event costs between the read that brought it and its booking.
+// The cost of an event between the read that brought it and its booking.
 func BenchmarkTurn(b *testing.B) {
 	for _, each := range []int{1, 4} {
 		b.Run(fmt.Sprintf("%d at a read", each), func(b *testing.B) {

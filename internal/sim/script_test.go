@@ -17,8 +17,8 @@ import (
 
 // TestScripts runs testdata/*.txt (package scripttest has their form).
 //
-// A fresh engine, with a cost that is constant; of a second engine in one script
-// the name is given, and "on NAME" goes back to it:
+// A fresh engine, with a constant cost. A second engine in one script has a name, and "on NAME"
+// goes back to it:
 //
 //	engine [NAME] [max_running=N] [max_queued=N] [step_tokens=N] [chunk=N]
 //	       [prefill=DURATION] [decode=DURATION] [kv=TOKENS] [page=TOKENS] [dp=N]
@@ -33,7 +33,7 @@ import (
 //	       [rank=N] [interval=N] [leg=prefill|decode] [await=yes] [patience=DURATION]
 //	       [lease=DURATION] [fresh=yes]
 //
-// What joins legs, by hand:
+// Commands that join legs, by hand:
 //
 //	meet NAME
 //	offer NAME [cached=N] [spoiled=yes]

@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// Isolation says whose requests for a model share what engines and weir keep of prompts.
-// Whoever shares a prefix cache can guess another's prompts from the time to the first token
+// Isolation says whose requests for a model share the caches of prompts, in engines and in weir. A
+// caller that shares a prefix cache can guess another's prompts from the time to the first token
 // (CVE-2025-46570).
 type Isolation uint8
 

@@ -18,7 +18,7 @@ var anchorTime, anchorMono = readAnchor()
 
 func readAnchor() (time.Time, int64) {
 	var ts unix.Timespec
-	// Of several tries the one with the tightest bracket is the anchor.
+	// The anchor is the try with the tightest bracket.
 	best := time.Duration(1<<63 - 1)
 	var at time.Time
 	var mono int64

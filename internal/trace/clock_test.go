@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Whatever the wall clock is set to, the timeline's clock goes on as it was, and stamps are
-// told in the wall time that there is now.
+// For any setting of the wall clock, the timeline's clock goes on, and stamps are reported in the
+// wall time of the moment.
 func TestWallClockIsSet(t *testing.T) {
 	t.Cleanup(func() { settings.Store(nil) })
 	for _, step := range []time.Duration{time.Hour, -time.Hour, 2 * time.Millisecond, -2 * time.Millisecond, 40 * 365 * 24 * time.Hour} {
 		before := Now()
-		// What the clock said before it was set.
+		// The time of the clock before it was set.
 		now := read()
 		settings.Store(&reading{now.at.Add(-step), now.mono})
 		for _, stamp := range []int64{Now(), before, before - int64(10*time.Minute)} {

@@ -38,9 +38,9 @@ type Pair struct {
 // Pair gives the points that the request has passed; ok is false where it was not served by
 // two engines, or has no output.
 //
-// Of each point the engine's own stamp is taken where there is one, on the gateway's clock.
-// Where there is none, the prefill engine's answer says that the prompt is computed, or, of
-// engines that answer no sooner, that its KV is at the decode engine. Nothing is guessed.
+// A point is the engine's own stamp if there is one, on the gateway's clock. Otherwise the prefill
+// engine's answer shows that the prompt is computed, or, for engines that answer later, that its KV
+// is at the decode engine. Nothing is guessed.
 func (r *Record) Pair() (p Pair, ok bool) {
 	decode := r.Leg()
 	if decode == nil || decode.Role != "decode" || r.FirstReceived == 0 {

@@ -32,7 +32,7 @@ type Record struct {
 	Queued, Routed                       int64
 	Finished                             int64
 
-	// What each turn of a stream touches stands together.
+	// The fields that each turn of a stream touches are next to each other.
 	Ledger                      Ledger
 	Flushes                     int // writes that carried output
 	BytesOut                    int64

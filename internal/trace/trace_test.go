@@ -11,8 +11,8 @@ import (
 	"weir/internal/infer"
 )
 
-// Whatever a handler does with its ledger, the stages partition its time: none
-// is negative, and together they are all of it.
+// For any use of a ledger by a handler, the stages partition its time: none is negative, and
+// together they are all of it.
 func TestLedgerPartitions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		stage := rapid.Map(rapid.IntRange(0, int(NumStages)-1), func(i int) Stage { return Stage(i) })
@@ -60,7 +60,7 @@ func TestLedgerPartitions(t *testing.T) {
 	})
 }
 
-// What the stages miss is the residual, whatever its sign.
+// The time that the stages miss is the residual, with either sign.
 func TestResidual(t *testing.T) {
 	r := Record{Arrival: 100, Finished: 200}
 	r.Ledger.Start(Read, 110) // ten late

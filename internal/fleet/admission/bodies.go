@@ -47,7 +47,7 @@ type Body struct {
 type share struct {
 	holder *fair.Holder
 	size   int64
-	// Of one whose size was declared:
+	// For a body whose size was declared:
 	whole  int64
 	pace   float64 // bytes a second, at least
 	since  time.Time

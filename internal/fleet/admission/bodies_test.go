@@ -83,9 +83,9 @@ func TestSmallBodiesEnterBesideLargeOnes(t *testing.T) {
 	}
 }
 
-// What is declared and does not come keeps nobody out: where another would be refused,
-// it keeps what it has filled. It gets the rest again once there is room, and what comes
-// in time keeps its room whatever happens.
+// A declared body that does not come keeps nobody out: where another request would be refused, the
+// declared one keeps only the room that it has filled. It gets the rest again once there is room. A
+// body that comes in time keeps its room in any case.
 func TestDeclaredBodies(t *testing.T) {
 	const mib = 1 << 20
 	b := NewBodies(8*mib, nil)

@@ -127,7 +127,7 @@ func (b *Conns) giveWay(now time.Time, rest time.Duration) bool {
 	return false
 }
 
-// Of says whose connection it is. The error says why it must be closed.
+// Of states the client of the connection. The error says why the connection must be closed.
 func (c *Conn) Of(client netip.Addr) error {
 	b := c.book
 	b.mu.Lock()

@@ -77,7 +77,7 @@ func (d *Decision) settle(q *Request, candidates []Candidate, last *stay, n int,
 	least, at := d.costs[d.Chosen], candidates[0].Rank.Model().Moment(q.Now)
 	own := max(least-min(q.Output, at.Horizon)*fastest, 0)
 	bound := least + max(slack, alike*own, min(candidates[d.Chosen].Rank.Error(d.Best[0].Work), own))
-	// What is computed twice is lost, so the least to compute comes first.
+	// Work that is done twice is lost, so the candidate with the least to compute comes first.
 	fresh, share, ties := q.Length, math.Inf(1), 0
 	x, block := q.Random, max(q.BlockTokens, 1)
 	for i, total := range d.costs {

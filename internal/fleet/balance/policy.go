@@ -73,7 +73,7 @@ type Candidate struct {
 // Does is what a candidate can do of a request.
 type Does uint8
 
-// What candidates can do.
+// The abilities of candidates.
 const (
 	All    Does = iota // all of it
 	Either             // all of it, or only what follows the prompt
@@ -112,7 +112,7 @@ type Option struct {
 // Why says what decided.
 type Why uint8
 
-// What decides.
+// The reasons for a choice.
 const (
 	NoneLeft  Why = iota // all were tried
 	Only                 // there was one

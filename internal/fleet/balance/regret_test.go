@@ -28,7 +28,7 @@ func TestRegret(t *testing.T) {
 			t.Errorf("turn %d is regretted by %v ms, want %v", i, got, want)
 		}
 	}
-	// What has failed the request is none that it could go to.
+	// An engine that has failed the request is no choice for it.
 	q.Tried = append(q.Tried, f.candidates[1].Rank)
 	var d balance.Decision
 	if turns.Pick(q, f.candidates[:2], &d); d.Chosen != 0 || d.Regret(turns, q, f.candidates[:2]) != 0 {

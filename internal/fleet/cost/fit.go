@@ -38,7 +38,7 @@ func coefficients(v [parameters]float64) Coefficients {
 	return Coefficients{v[0], v[1], v[2], v[3], v[4]}
 }
 
-// Of is how long the amount takes, in milliseconds.
+// Of returns how long the amount takes, in milliseconds.
 func (c Coefficients) Of(a Amount) float64 {
 	return c.Step*a.Steps + c.Token*a.Tokens + c.Pair*a.Pairs + c.Decode*a.Decodes + c.Decoder*a.Decoded
 }

@@ -147,7 +147,7 @@ type books struct {
 	lost float64
 
 	_ [64]byte // so that tokens slow down no estimate
-	// What each token changes.
+	// Fields that each token changes.
 	tokens  atomic.Int64 // generated, of all requests
 	ended   atomic.Int64 // of them those of requests that have ended
 	stepped atomic.Int64 // when some came last
@@ -529,7 +529,7 @@ func (r *Rank) Unseen(now int64) float64 {
 		unseen = r.others(now)
 	}
 	if p := r.peers.Load(); p != nil {
-		// What was not seen is what peers did, until they are known to do more.
+		// Work that was not seen belongs to peers, until they are known to do more.
 		unseen = max(unseen, float64(p.Drained-now)/millisecond)
 	}
 	return unseen
@@ -665,7 +665,7 @@ func (r *Rank) others(now int64) float64 {
 		return 0
 	}
 	age := float64(max(now-r.unseenAt.Load(), 0))
-	// What was waited for so long is not done in less.
+	// Work that was waited for so long cannot be done in less time.
 	return max(u*halved(age/unseenHalf), u-age/millisecond)
 }
 
@@ -1077,7 +1077,7 @@ func (r *Rank) decoded(b *Booking, now int64, n int) {
 	a := r.done.Minus(b.done)
 	// All that was generated since its first token came, which is counted after that.
 	a.Decodes, a.Decoded = float64(n), float64(r.tokens.Load()-b.all-1)
-	// What is prefilled at either end is in no count.
+	// Prompts that are prefilled at either end are in no count.
 	l := r.learned.Load()
 	under := 0.0
 	if len(r.queue) > 0 {

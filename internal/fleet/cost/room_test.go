@@ -138,7 +138,7 @@ func TestTurn(t *testing.T) {
 	}
 }
 
-// What an engine is given beside what it runs waits there until others end.
+// Requests that an engine is given beside those that it runs wait there until others end.
 func TestPlace(t *testing.T) {
 	r := newRoom(cost.Limits{Running: 2}, 0)
 	var open []*cost.Booking
@@ -183,7 +183,7 @@ func TestFitsPrefill(t *testing.T) {
 	}
 }
 
-// What requests that wait elsewhere claim is in no estimate, and in what is claimed.
+// The claims of requests that wait elsewhere are in no estimate, but in what is claimed.
 func TestClaim(t *testing.T) {
 	r := newRoom(cost.Limits{}, 0)
 	before := r.Estimate(0, short)

@@ -447,7 +447,7 @@ func TestOurLateness(t *testing.T) {
 				step:    time.Duration(rapid.IntRange(10, 8000).Draw(t, "step ms")) * time.Millisecond,
 				prefill: time.Duration(rapid.IntRange(1, 1000).Draw(t, "prefill ms")) * time.Millisecond,
 			}
-			// What a step takes beside the prefills is work, too.
+			// The time that a step takes beside the prefills is work, too.
 			e.predict = float64((e.step + e.prefill).Milliseconds())
 			e.samples = !e.generates && rapid.Bool().Draw(t, "samples")
 			w.engine(e, rapid.IntRange(1, 2).Draw(t, "ranks"))

@@ -53,7 +53,7 @@ type Rank struct {
 	probeUntil int64
 	nextProbe  int64
 
-	// Of a rank that is down.
+	// For a rank that is down.
 	refused   bool // nobody accepts its connections
 	revived   bool // it has shown progress
 	ejections int
@@ -70,7 +70,7 @@ type Rank struct {
 	trialAt   int64 // when the next one may be
 	vouched   int   // of them those by a sample
 
-	// Of one whose probe was answered and whose requests show nothing all the same.
+	// For a rank whose probe was answered and whose requests show nothing all the same.
 	sampled     int64 // when the first sample was sent, without any progress since; 0: none was
 	sampleAt    int64 // when the next one may be
 	sampleSent  int64 // when the one was that is waited for
@@ -732,7 +732,7 @@ func (r *Rank) probe(at, bound int64) {
 // unanswered takes down that a suspect's probe was not answered.
 func (r *Rank) unanswered(at int64) {
 	if r.tokens.shown > r.probeSent {
-		// What waits behind others' work is not evidence of anything.
+		// A wait behind others' work is not evidence.
 		r.nextProbe = at + int64(r.fleet.limits.Retry)
 		r.to(Suspect, r.evidence+", and its probe waits while others go on")
 		return

@@ -20,7 +20,7 @@ import (
 //	gateway NAME [share=F]  there is one, "gateway", unless a script names its own
 //	traffic [GATEWAY] every=DURATION [tokens=20] [patience=1m] [model=NAME]
 //
-// What happens to an engine, or with NAME/N to one of its ranks:
+// Events of an engine, or with NAME/N of one of its ranks:
 //
 //	hang       its core stands still, its connections stay
 //	mute       it answers probes and nothing else; with samples=yes what it is sampled by, too
@@ -34,7 +34,7 @@ import (
 //	heal       all is well again
 //	drain, undrain
 //
-// What happens to a gateway:
+// Events of a gateway:
 //
 //	pause [GATEWAY] for=DURATION  it stands still
 //	behind [GATEWAY] by=DURATION  what engines say is read so much later
@@ -254,7 +254,7 @@ func (s *script) states() {
 	}
 }
 
-// What the gateway sent late is the engine's only from when it was sent.
+// A request that the gateway sent late counts against the engine only from when it was sent.
 func TestSentLate(t *testing.T) {
 	f := NewFleet(Limits{}, 0)
 	r := f.Add(Member{Engine: "a", Rank: -1, Serves: []string{"m"}})

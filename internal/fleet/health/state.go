@@ -27,7 +27,7 @@ func (s State) String() string {
 // Takes says which requests a rank may be given.
 type Takes uint8
 
-// What a rank takes.
+// The requests that a rank takes.
 const (
 	Never     Takes = iota
 	AtLast          // only what no other rank takes

@@ -125,7 +125,7 @@ func TestHungEngine(t *testing.T) {
 	})
 }
 
-// What the engine's books count of tokens is progress.
+// Tokens that the engine's books count are progress.
 func TestTokensAreProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _, core, tell, books := rig(t)
@@ -326,8 +326,8 @@ func TestProbeEndedByAnotherBound(t *testing.T) {
 	})
 }
 
-// What a step has room for explains no more silence than that step, however many requests came
-// since the engine showed something.
+// A step's work explains no more silence than that step, however many requests have come since the
+// engine last showed progress.
 func TestHungUnderSmallRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _, _, _, books := rig(t)

@@ -191,8 +191,8 @@ type counting struct {
 
 func (c *counting) Computed() uint64 { return c.computed.Load() }
 
-// What an engine computes for others speaks for it, by its fence. Once it computes nothing any
-// more it is down, and back as soon as it does again, although samples wait behind others' work.
+// Work for others is a sign of life, if the fence reports it. Without further work the engine is
+// down, and it is back as soon as it works again, although samples wait behind others' work.
 func TestComputesForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &counting{fenced: fenced{core: *newCore()}}
@@ -231,8 +231,8 @@ func (p *prefilling) Generate(ctx context.Context, req *infer.Request, attempt u
 	return p.counting.Generate(ctx, req, attempt, sink, leg)
 }
 
-// What an engine computes of the samples themselves does not speak for it: one that answers
-// none of them is down, and stays so.
+// Work on the samples themselves is no sign of life: an engine that answers none of them goes down
+// and stays down.
 func TestComputesSamplesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &prefilling{counting{fenced: fenced{core: *newCore()}}}
@@ -296,7 +296,7 @@ func (r *refusing) Generate(context.Context, *infer.Request, uint32, engine.Sink
 	return nil, r.err
 }
 
-// What an engine says of a sample.
+// The errors with which an engine answers a sample.
 func TestSampleErrors(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -40,11 +40,11 @@ type step struct {
 // follower keeps the objects of one kind up to date: it lists them page by page, watches
 // from the list's version on, and lists anew where a watch has fallen behind. It is pure.
 //
-// Whatever fails, the objects stay as they were last known. A list is used as a whole or
-// not at all. An empty list after one with objects is believed only if lists stay empty for
-// some time: a server that has just started, or was restored, may report nothing for a
-// moment, and engines whose pods are really gone are noticed by the gateway itself. A watch
-// that reports each object as deleted is believed at once.
+// After any failure the objects stay as they were last known. A list is used as a whole or not at
+// all. An empty list after one with objects is believed only if lists stay empty for some time: a
+// server that has just started, or was restored, may report nothing for a moment, and engines whose
+// pods are really gone are noticed by the gateway itself. A watch that reports each object as
+// deleted is believed at once.
 type follower struct {
 	next     step
 	page     []Object

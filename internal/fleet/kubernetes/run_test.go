@@ -184,8 +184,8 @@ func TestFollows(t *testing.T) {
 	})
 }
 
-// Whatever an API server does, the engines stay as they were last seen, the reason is stated
-// with what helps, and the server is not overrun. When it works again, so does the view.
+// For each fault of an API server: the engines stay as they were last seen, the reason is stated
+// with the remedy, and the server is not overrun. When it works again, so does the view.
 func TestFaults(t *testing.T) {
 	answer := func(code int, reason, message string) kubeapi.Fault {
 		return func(w http.ResponseWriter, _ *http.Request) bool {

@@ -141,8 +141,8 @@ func TestAddresses(t *testing.T) {
 	wants(t, v, "several ports", "", "the Service vllm has the ports a, b: add port=NAME")
 }
 
-// What pods say of themselves, in weir's, SMG's and llm-d's words. A value that is wrong is
-// named, and the engine stays what it was.
+// Labels and annotations of pods, in weir's, SMG's and llm-d's words. A wrong value is named, and
+// the engine stays as it was.
 func TestLabels(t *testing.T) {
 	for _, c := range []struct {
 		query      Query

@@ -22,6 +22,6 @@ func (b *Budget) take(n int64) bool {
 	return false
 }
 
-// What a block costs, in bytes: the node with its share of the free ones, and its entries
-// in the maps, with their share of free places.
+// blockBytes is the cost of a block: its node with its share of the free ones, and its entries in
+// the maps with their share of free places.
 const blockBytes = 160

@@ -87,8 +87,8 @@ func TestHashVectors(t *testing.T) {
 	}
 }
 
-// What was stored is found, in each form and for blocks of any size: whole blocks of the
-// engine's and of the index, without the last token.
+// Stored blocks are found, in each form and for blocks of any size: whole blocks of the engine's
+// and of the index, without the last token.
 func TestStored(t *testing.T) {
 	for name, f := range map[string]form{"vLLM": vllmMap, "vLLM as array": vllmArray, "SGLang": sglangArray, "SGLang as map": sglangMap} {
 		for size, unit := range map[int]int{1: 1, 4: 1, 16: 1, 24: 3, 64: 4, 100: 25, 128: 8} {
@@ -281,8 +281,8 @@ func (p *publisher) serve(r *Rank, q Request, cut bool) {
 	}
 }
 
-// Whatever is lost, comes twice or begins anew, a rank never believes of a block that it
-// is there which is not, and where it is Known it misses none.
+// For any lost, repeated and restarted messages: a rank never believes in a block that is not
+// there, and where it is Known it misses none.
 func TestNeverTooMuch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.SampledFrom([]int{16, 32}).Draw(t, "size")

@@ -55,8 +55,8 @@ type holder struct {
 	ready  atomic.Int64
 }
 
-// What a segment and a holder cost beside the hashes, in bytes: the structs, with
-// what the allocator adds, and the entry of the map with its share of free places.
+// The cost in bytes of a segment and of a holder beside the hashes: the structs, the overhead of
+// the allocator, and the entry of the map with its share of free places.
 const (
 	segmentBytes = 160
 	holderBytes  = 24

@@ -102,7 +102,7 @@ func TestMatchIsThatOfAnLRU(t *testing.T) {
 				if got := x.Match(nil, p, 0).Of(caches[i].ID); int(got.Soon) > kept {
 					t.Fatalf("%+v after it held no more than %d", got, kept)
 				}
-				// What stands behind is orphaned; begin anew.
+				// The blocks behind are orphaned; begin anew.
 				old := caches[i]
 				caches[i], want[i] = x.Cache(int64(want[i].capacity)), &lru{capacity: want[i].capacity}
 				old.Drop()

@@ -229,9 +229,9 @@ func next[T any](t *testing.T, from chan T) (v T) {
 	return v
 }
 
-// What was published before, what is published, and what is lost on the way are all
-// known; a connection that breaks costs nothing, and a publisher that begins anew is
-// known from its beginning.
+// Events from before, events from now on, and events that are lost on the way are all known. A
+// connection that breaks costs nothing, and a publisher that begins anew is known from its
+// beginning.
 func TestFollow(t *testing.T) {
 	for _, bare := range []bool{false, true} {
 		p := newPublisher(t)
@@ -334,8 +334,8 @@ func cleared() []byte {
 	return msgp.AppendString(msgp.AppendString(b, "type"), "AllBlocksCleared")
 }
 
-// What is no message of a publisher ends the connection, and the next one is tried; what
-// is none of a replay ends the replay.
+// Bytes that are no message of a publisher end the connection, and the next one is tried. Bytes
+// that are no message of a replay end the replay.
 func TestGarbage(t *testing.T) {
 	p := newPublisher(t)
 	r, told := follow(t, p, true)

@@ -118,8 +118,8 @@ func (m *member) theirs(engine string) int64 {
 	return m.books(engine).Rank.Others().InFlight
 }
 
-// What one gateway books, the others know within two intervals; a joiner knows at once what
-// was booked before, and nothing of a gateway that has left counts.
+// The others know the bookings of a gateway within two intervals. A new gateway knows at once what
+// was booked before, and the bookings of a gateway that has left do not count.
 func TestGatewaysKnowOfEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)

@@ -44,8 +44,8 @@ func (g *gateway) update(t *rapid.T, now int64, full bool) *peerspb.Update {
 	return u
 }
 
-// Whatever gateways do, and whichever of their updates are missed, a view is right about each
-// of them after its next full update, and until the next one that is missed.
+// For any actions of gateways and any missed updates: a view of a gateway is right after its next
+// full update, and until the next one that is missed.
 func TestViewFollowsBooks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := []string{"a", "b"}
@@ -175,7 +175,7 @@ func TestPlacements(t *testing.T) {
 	}
 }
 
-// What cannot be is not believed, and nothing of the update counts.
+// An impossible value is not believed, and nothing of its update counts.
 func TestImpossibleUpdates(t *testing.T) {
 	for name, u := range map[string]*peerspb.Update{
 		"no engine":         {Ranks: []*peerspb.Rank{{InFlight: 1}}},

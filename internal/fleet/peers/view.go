@@ -12,7 +12,7 @@ import (
 	"weir/internal/fleet/peers/peerspb"
 )
 
-// What a gateway may tell of itself. A peer that tells more is broken, and is not believed.
+// The bounds of an update. A peer that exceeds them is broken, and is not believed.
 const (
 	mostDrained = uint64(time.Hour)
 	mostCount   = 1 << 40

@@ -273,7 +273,7 @@ func (r *Reader) contentPart(c *cursor, role []byte, depth int) bool {
 	case "tool_result":
 		return r.toolResult(&m, role, depth)
 	default:
-		// What this is made of depends on its type. All of it counts.
+		// The meaning of this value depends on its type. All of it counts.
 		for at, raw := range m {
 			if none(raw) {
 				continue

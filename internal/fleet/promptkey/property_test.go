@@ -253,7 +253,7 @@ func TestDifference(t *testing.T) {
 			if len(other.messages) == 0 || at < len(other.messages) && fmt.Sprint(other.messages[at]) == fmt.Sprint(c.messages[at]) {
 				t.Skip("nothing else")
 			}
-			// What follows may begin as what was left out.
+			// The text that follows may begin like the text that was left out.
 			most = s.key(conversation{c.tools, c.messages[:at+1], c.effort}).Bytes
 		case "effort":
 			other.effort = "high"

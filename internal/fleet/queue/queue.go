@@ -211,9 +211,9 @@ func (q *Queue) Stats() map[string]Stats {
 	return all
 }
 
-// Oldest is since when the one waits that has waited longest of a model's; 0 where none does.
-// Of a flow only those are looked at that are the first of their tenants: one that waits longer
-// because others have deadlines has done so for no more than 30 s.
+// Oldest is the time since when the longest-waiting request of a model waits; 0 if none waits. It
+// looks only at the first request of each tenant in a flow: a later one that has waited longer,
+// because others have deadlines, has done so for at most 30 s longer.
 func (q *Queue) Oldest(name string) (since int64) {
 	for _, l := range q.lines {
 		l.each(func(some []*Request) bool {

@@ -216,9 +216,9 @@ func anyOf(t *rapid.T, all []*Request, keep func(*Request) bool) *Request {
 	return rapid.SampledFrom(some).Draw(t, "which")
 }
 
-// Whatever comes, ends, hangs up and expires: the bound binds, each request leaves once or is
-// refused once, nobody waits while there is room or beyond his time, and of those who go
-// to the same ranks the one that came first leaves first.
+// For any arrivals, ends, hang-ups and deadlines: the bounds hold, each request leaves once or is
+// refused once, none waits while there is room or beyond its time, and among requests for the same
+// ranks the first to come is the first to leave.
 func TestAnyHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := Limits{Requests: rapid.SampledFrom([]int{0, 0, 3, 10}).Draw(t, "requests"), Bytes: rapid.SampledFrom([]int64{0, 0, 500}).Draw(t, "bytes")}
@@ -348,7 +348,7 @@ func TestDecidesAnew(t *testing.T) {
 	}
 }
 
-// What comes back from an engine that failed it is before all that came later.
+// A request that comes back from an engine that failed it is before all that came later.
 func TestComesBack(t *testing.T) {
 	w := newWorld(Limits{Requests: 1}, 1, 1)
 	a, b, c := &Request{Model: "m"}, &Request{Model: "m"}, &Request{Model: "m"}
@@ -380,8 +380,7 @@ func TestNobodyWaitsForAnothersRanks(t *testing.T) {
 	}
 }
 
-// Of two flows that go to the same rank, neither takes the other's turn, even if one keeps
-// coming.
+// If two flows go to the same rank, neither takes the other's turn, even if one keeps coming.
 func TestNoFlowStarves(t *testing.T) {
 	w := newWorld(Limits{}, 1, 1)
 	rare, now := &Request{Model: "m", Class: 1}, &Request{Model: "m"}
@@ -449,8 +448,8 @@ func TestBefore(t *testing.T) {
 	ask(false, 1, 1)
 }
 
-// What could not leave within its time is refused as it comes, once the rate is known, and
-// what waits at all is told how long.
+// A request that could not leave within its time is refused when it comes, once the rate is known.
+// A request that waits gets the length of the wait.
 func TestTooLate(t *testing.T) {
 	w := newWorld(Limits{}, 1, 1)
 	var running []*Request

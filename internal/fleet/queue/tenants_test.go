@@ -146,8 +146,8 @@ func TestLargestUserGivesWay(t *testing.T) {
 	}
 }
 
-// What a tenant waits is known by its own rate: another one's thousand requests do not make it
-// too late for it.
+// A tenant's wait is predicted by its own rate: another tenant's thousand requests do not make its
+// requests too late.
 func TestOwnDrain(t *testing.T) {
 	w := newWorld(Limits{}, 1, 1)
 	greedy, small := caller("default", "greedy", 1), caller("default", "small", 1)
@@ -167,9 +167,9 @@ func TestOwnDrain(t *testing.T) {
 	}
 }
 
-// Whatever tenants send, and whatever ends, hangs up, fails and expires: the bounds bind, nobody
-// waits while there is room, what waits and is settled adds up by tenant, and at each rank those
-// that leave are the ones whose turn it is.
+// For any requests, ends, hang-ups, failures and deadlines of tenants: the bounds hold, nobody
+// waits while there is room, the numbers of waiting and settled requests add up by tenant, and at
+// each rank the request that leaves is the one whose turn it is.
 func TestAnyTenants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := Limits{

@@ -27,7 +27,7 @@ type Limits struct {
 	Floor float64
 }
 
-// What does not need to be set.
+// Defaults.
 const (
 	// Memory is how long what was not spent is kept: a bucket left alone falls, or
 	// rises, to Memory of Floor with this time constant.

@@ -21,8 +21,8 @@ func TestFloor(t *testing.T) {
 	}
 }
 
-// What many fail at once waits for its turns, one behind the other, and beyond
-// Patience fails.
+// Many requests that fail at once wait for their turns, one behind the other. Those that would wait
+// longer than Patience fail.
 func TestBurst(t *testing.T) {
 	b := New(Limits{Floor: 10, Share: -1}, 0)
 	granted, latest := 0, time.Duration(0)
@@ -105,8 +105,8 @@ func TestAllow(t *testing.T) {
 	}
 }
 
-// Whatever fails, and whenever: in no stretch of time do more retries begin than the
-// share of its requests, the floor, and what the bucket may have held at its beginning.
+// For any failures at any times: in no stretch of time do more retries begin than the share of its
+// requests, the floor, and the content that the bucket may have had at its beginning.
 func TestNeverExceeded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := Limits{Share: rapid.SampledFrom([]float64{-1, 0.05, 0.2, 1}).Draw(t, "share"), Floor: rapid.SampledFrom([]float64{-1, 0.5, 10}).Draw(t, "floor")}

@@ -59,9 +59,10 @@ func TestEventsOfSalts(t *testing.T) {
 	}
 }
 
-// What is believed of a cache is put right by what its engine says: what it has and what
-// it has not, in whole blocks of its own and without the last token; but not what requests
-// under way will compute, what it may not have said yet, and not where too little is known.
+// The engine's events correct the beliefs about its cache: the blocks that it has and those that it
+// has not, in its own whole blocks and without the last token. They do not correct prompts that
+// requests under way will compute, blocks that the engine may not have published yet, and caches
+// about which too little is known.
 func TestEventsCorrect(t *testing.T) {
 	const s = 1e9
 	index := kvindex.New(math.MaxInt64)
@@ -135,7 +136,7 @@ func TestEventsCorrect(t *testing.T) {
 	check("all is cleared", 5.2*s, 0, 0, true)
 	prompt.Length, prompt.Blocks = 384, blocks[:24]
 
-	// What was never placed here is known too.
+	// Blocks that were never placed here are known too.
 	other := NewEvents("m", 0, false, budget)
 	r.Books.Cache.Truncate(blocks, 0)
 	r.Books.Follow(other)
@@ -163,8 +164,8 @@ func TestEventsTell(t *testing.T) {
 	}
 }
 
-// Of an engine that keeps no prompts nothing is expected to be found, whatever was placed
-// there; what requests use there takes room all the same.
+// For an engine that keeps no prompts, no cached blocks are expected, whatever was placed there.
+// The blocks of requests in use take room all the same.
 func TestForgets(t *testing.T) {
 	for _, byIDs := range []bool{true, false} {
 		index := kvindex.New(math.MaxInt64)

@@ -44,9 +44,9 @@ func asking(length int) *Choice {
 	return c
 }
 
-// Whatever the engines, the policy and what was tried: nobody who cannot serve a request whole
-// is given it without a partner, a partner computes prompts only, neither was tried, both carry
-// what is needed, and there is a choice exactly where Has says so.
+// For any engines, policy and earlier tries: an engine that cannot serve a request whole gets it
+// only with a partner, a partner only computes prompts, neither was tried before, both carry what
+// is needed, and there is a choice exactly where Has says so.
 func TestPickHalves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := []string{"a", "b", "c", "d", "e"}[:rapid.IntRange(0, 5).Draw(t, "n")]

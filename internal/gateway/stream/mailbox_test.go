@@ -253,11 +253,11 @@ func BenchmarkOfferTake(b *testing.B) {
 	}
 }
 
-// Whatever is offered, taken, left for a while, abandoned, ended or closed, in any order: each
-// choice gives exactly its ids of the last attempt, in order, up to its end or the first delta
-// that does not add up, after which there is nothing but the failure. Whoever sleeps is woken
-// by what comes next, once, whoever asked to be notified by all that enters, and the gauge
-// counts the mailbox exactly while something is pending.
+// For anything offered, taken, left for a while, abandoned, ended or closed, in any order: each
+// choice gives exactly its ids of the last attempt, in order, up to its end or the first delta that
+// does not add up, after which there is nothing but the failure. A sleeper is woken once, by the
+// next thing that comes. A caller that asked for notifications gets one for everything that enters.
+// The gauge counts the mailbox exactly while something is pending.
 func TestMailboxInterleavings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		choices := rapid.IntRange(1, 3).Draw(t, "choices")
@@ -454,7 +454,7 @@ type notifiedFunc func()
 
 func (f notifiedFunc) Notify() { f() }
 
-// What is held is not taken and lets nobody spin, until it is released, fails, or belongs to an
+// Output on hold is not taken and lets nobody spin, until it is released, fails, or belongs to an
 // attempt that was abandoned.
 func TestHold(t *testing.T) {
 	for name, let := range map[string]func(m *Mailbox){

@@ -31,8 +31,8 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// What so many edits made of a word is no further away than that, and no nearer
-// than the lengths say.
+// A word that was made by some number of edits is no further away than that, and no nearer than the
+// lengths allow.
 func TestDistance(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.StringMatching(`[ab]{0,8}`).Draw(t, "word")

@@ -100,7 +100,7 @@ func TestOnePair(t *testing.T) {
 	for due, ok := pair.Due(); ok; due, ok = pair.Due() {
 		advance(due)
 	}
-	// What happens at the same time happens in another order there now and then.
+	// Simultaneous events sometimes happen in another order there.
 	same, off := 0, 0.0
 	for at, first := range want {
 		if got[at] == first {

@@ -64,9 +64,9 @@ func TestQueueKeepsEnginesFull(t *testing.T) {
 	}
 }
 
-// What waits for an engine counts there as what it waits for, a place: by the little that its
-// prompt takes, all would wait for the one engine whose steps have prompts anyway, while the
-// other runs empty.
+// A request that waits for an engine counts there as the place that it waits for. If only the small
+// time of its prompt counted, all would wait for the one engine whose steps have prompts anyway,
+// while the other runs empty.
 func TestQueueWaitsForPlaces(t *testing.T) {
 	p := plan(t, "rate=120,duration=40s,input=200,output=uniform(8,24)")
 	p50 := func(policy string) float64 {
@@ -79,7 +79,7 @@ func TestQueueWaitsForPlaces(t *testing.T) {
 	}
 }
 
-// Whatever happens to engines, each request that waits ends; where none is left it fails.
+// Each request that waits ends, whatever happens to engines; if none is left it fails.
 func TestQueueOutlivesEngines(t *testing.T) {
 	p := plan(t, "rate=20,duration=1m,input=500,output=100")
 	r := run(t, p, 3, "cost+queue", func(o *fleetsim.Options) {

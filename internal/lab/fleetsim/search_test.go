@@ -48,7 +48,8 @@ func TestSaturation(t *testing.T) {
 			r := run(t, p, engines, fleetsim.Oracle, nil)
 			rate := speed * float64(r.Requests) / p.Span().Seconds() / engines
 			t.Logf("%.2f requests a second, want %.2f to %.2f", rate, test.low, test.high)
-			// What grows by less than 2 % is not seen to grow, and the search goes as far as 2 %.
+			// A backlog that grows by less than 2 % is not seen to grow, and the search goes as far
+			// as 2 %.
 			if rate < 0.97*test.low || rate > 1.04*test.high {
 				t.Errorf("%.2f requests a second, want %.2f to %.2f", rate, test.low, test.high)
 			}

@@ -136,7 +136,7 @@ func TestForwarder(t *testing.T) {
 	if n := f.Carried(ToClient); n != len("hello"+"held"+"held"+"later"+"slow"+"again"+"last"+"lost") {
 		t.Errorf("%d bytes were carried", n)
 	}
-	// What a partition holds does not keep a test from ending.
+	// Data that a partition holds does not keep a test from ending.
 	f.Hold(ToServer, ToClient)
 	say(dial(), "never")
 }

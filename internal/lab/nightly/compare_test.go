@@ -135,8 +135,8 @@ func TestHeld(t *testing.T) {
 	})
 }
 
-// Of one figure: what is on the better side of the baseline is never worse, what is
-// within the tolerance is held, and what is further than something worse is worse.
+// For one figure: a value on the better side of the baseline is never worse, a value within the
+// tolerance is held, and a value beyond a worse one is worse.
 func TestJudge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		old := drawFigures(t)[0]

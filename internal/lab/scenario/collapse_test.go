@@ -51,7 +51,7 @@ func TestJudgeCollapse(t *testing.T) {
 	}
 }
 
-// What counts are the requests that ended whole within the span.
+// Only requests that ended whole within the span count.
 func TestSeen(t *testing.T) {
 	s := seen{span: [2]int64{10e9, 20e9}}
 	for _, x := range []load.Sample{

@@ -82,7 +82,7 @@ func TestWaited(t *testing.T) {
 	if err := w.waited(timeline); err != nil || w.x.Waited != 2 || w.x.Longest != 9 || w.x.Back != 0.9 {
 		t.Errorf("%+v, %v", w.x, err)
 	}
-	// Of a pair what took longer than its attempts may.
+	// For a pair: time beyond what its attempts may take.
 	w = &watched{x: &Faulted{Back: -1, Pair: true, Knowable: 3}, from: 10e9, to: 20e9}
 	timeline = []byte(`{"request_id":"in time","arrival_time":12000000000,"ttft":7900000000,"attempts":[{"legs":[{"engine":"a"},{"engine":"b"}]},{"legs":[{"engine":"c"},{"engine":"b"}]}]}
 {"request_id":"late","arrival_time":12000000000,"ttft":5100000000,"attempts":[{"legs":[{"engine":"c"},{"engine":"b"}]}]}

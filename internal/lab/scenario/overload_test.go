@@ -63,8 +63,8 @@ func TestJudgeOverload(t *testing.T) {
 	}
 }
 
-// What counts are the requests that ended within the span, in time where their first token and
-// the others came soon enough. What failed counts whenever it ended.
+// The requests that ended within the span count, as in time if their first token and the others
+// came soon enough. Failed requests count whenever they ended.
 func TestInTime(t *testing.T) {
 	s := inTime{from: 10e9, to: 20e9}
 	answered := func(at, ttft, tpot time.Duration) load.Sample {

@@ -209,7 +209,7 @@ func TestText(t *testing.T) {
 			t.Errorf("%q is not in\n%s", part, text.String())
 		}
 	}
-	// What a share of delivery beside no loss means stands below the table.
+	// The meaning of a share of delivery beside no loss stands below the table.
 	if !strings.Contains(text.String(), "late, and not lost") {
 		t.Errorf("no legend:\n%s", text.String())
 	}

@@ -63,8 +63,8 @@ func TestJudgeStarvation(t *testing.T) {
 	}
 }
 
-// Of a timeline only the small streams that began in the span count, and the
-// acknowledgements that did not come in it.
+// In a timeline only the small streams that began in the span count, and the acknowledgements that
+// did not come in it.
 func TestStarvedTimeline(t *testing.T) {
 	timeline := []byte(`{"request_id":"a","arrival_time":99,"prompt_tokens":10,"output_path_delay":9000000}
 {"request_id":"b","arrival_time":100,"prompt_tokens":10,"output_path_delay":1000000}

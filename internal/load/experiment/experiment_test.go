@@ -35,7 +35,7 @@ func TestParseValues(t *testing.T) {
 	}
 }
 
-// What is parsed is positive, rises where it is a range, and is never endless.
+// A parsed value is positive, a range rises, and no range is endless.
 func FuzzParseValues(f *testing.F) {
 	for _, seed := range []string{"1,2", "1..64x2", "1..1e300+1e-300", "10..100+10"} {
 		f.Add(seed)
@@ -160,7 +160,7 @@ fleet:
 	}
 }
 
-// What is wrong is said with its line, its key, and the nearest known one.
+// An error has its line, its key, and the nearest known one.
 func TestReadErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "the section load is missing",

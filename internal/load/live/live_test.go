@@ -84,8 +84,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// Whatever is read and however wide the terminal is, no line is wider than it,
-// holds what moves the cursor, or is not text; and memory stays bounded.
+// For any input and any width of the terminal, no line is wider than the terminal, moves the
+// cursor, or is not text; and memory stays bounded.
 func TestLinesFit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := NewView(Target{Title: rapid.String().Draw(t, "title"), Requests: rapid.IntRange(0, 100).Draw(t, "requests"), For: time.Duration(rapid.Int64Range(0, 1e12).Draw(t, "for"))})
@@ -158,8 +158,8 @@ func (s *tty) put(line string) {
 	s.lines[s.row] = line
 }
 
-// What is drawn stands in place of what was drawn before, also when it is
-// shorter, and is gone when it is cleared; what stood above stays.
+// A new drawing replaces the one before, also when it is shorter, and is gone when it is cleared;
+// lines above it stay.
 func TestPainter(t *testing.T) {
 	screen := &tty{}
 	screen.write(t, "before\r\n")

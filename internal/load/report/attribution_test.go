@@ -13,8 +13,8 @@ import (
 	"weir/internal/trace"
 )
 
-// Whatever stamps there are and whatever they say, spans follow one another
-// without a gap, and with the residual they are all of the request's time.
+// For any stamps with any values, spans follow one another without a gap, and with the residual
+// they are all of the request's time.
 func TestSpansPartition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := Row{Sample: *sample(0, 1e18)}
@@ -61,8 +61,7 @@ func TestSpansPartition(t *testing.T) {
 	})
 }
 
-// What is put into one stage of the slow requests is found there, whichever
-// stage it is.
+// A delay in one stage of the slow requests is found there, whichever stage it is.
 func TestAttribution(t *testing.T) {
 	for _, c := range []struct {
 		stage string

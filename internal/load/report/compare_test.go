@@ -52,8 +52,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// What is known only to lie in a range widens the interval of a difference by as
-// much as it may be wrong.
+// A value that is known only to lie in a range widens the interval of a difference by as much as it
+// may be wrong.
 func TestCompareBounded(t *testing.T) {
 	of := func(loose int64) *Report {
 		rec := latency.New(time.Hour)

@@ -52,7 +52,7 @@ func written(t *testing.T, records ...*trace.Record) string {
 	return name
 }
 
-// What a record becomes directly is what its line is read as.
+// A record that is converted directly equals the one that is read from its line.
 func TestOfIsWhatIsWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		number := func(name string) int64 { return rapid.Int64Range(0, 50).Draw(t, name) }
@@ -191,7 +191,7 @@ func TestTimelineDisorder(t *testing.T) {
 	}
 }
 
-// Of each kind of engine that leaves stamps empty the report says what gives them.
+// For each kind of engine that leaves stamps empty, the report says which setting gives them.
 func TestTimelineEmptyStamps(t *testing.T) {
 	for kind, want := range map[string]string{"sglang": "--enable-metrics", "vllm-core": "--disable-log-stats", "openai": "no flag", "sglang-ipc": "no flag", "weir": "plane.proto", "": "older weir"} {
 		r := recorded("r", 1, 1, 1, 1)

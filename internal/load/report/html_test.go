@@ -107,7 +107,7 @@ func TestHTML(t *testing.T) {
 			t.Errorf("the page has %q in it", outside)
 		}
 	}
-	// Of nothing and of one failure there is a page too.
+	// There is also a page for nothing, and for one failure.
 	for _, few := range [][]Row{nil, rows[7:8]} {
 		out.Reset()
 		if err := WriteHTML(&out, New(&load.Report{}, few, Joined{}), few); err != nil {

@@ -20,7 +20,7 @@ func spent(stage trace.Stage, ms int64) *trace.Record {
 	return r
 }
 
-// Whatever took long is named, with whose it was.
+// The stage that took longest is named, and whose time it was.
 func TestReason(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -88,8 +88,8 @@ func TestReason(t *testing.T) {
 	}
 }
 
-// Whatever a record has, its stages follow one another from its arrival on, and their names
-// are those of all reports.
+// For any record, its stages follow one another from its arrival on, and their names are those of
+// all reports.
 func TestReasonPartitions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ms := func(name string) int64 { return rapid.Int64Range(0, 500).Draw(t, name) }

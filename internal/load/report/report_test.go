@@ -185,8 +185,8 @@ func TestRowAlone(t *testing.T) {
 	}
 }
 
-// Whatever another clock shows, stamps brought onto the client's lie between
-// the sending and the answer of their own request, within the uncertainty.
+// For any other clock, stamps brought onto the client's lie between the sending and the answer of
+// their own request, within the uncertainty.
 func TestClock(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		skew := rapid.Int64Range(-1e15, 1e15).Draw(t, "skew")

@@ -117,7 +117,7 @@ func TestSweepRefusals(t *testing.T) {
 	}
 }
 
-// What changes with time is said, and noise is not taken for it.
+// A change over time is reported, and noise is not taken for one.
 func TestSweepDrift(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	noisy := func(at float64) float64 { return 10 * at * math.Exp(0.05*rng.NormFloat64()) }

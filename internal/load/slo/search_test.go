@@ -71,8 +71,8 @@ func (s *system) run(o []Objective, options Options) (Result, int) {
 	}
 }
 
-// Whatever the system, a search ends within its trials, its ends are in order,
-// its path is what it did, and rates stay within their bounds.
+// For any system, a search ends within its trials, its ends are in order, its path is what it did,
+// and rates stay within their bounds.
 func TestSearchIsBounded(t *testing.T) {
 	o := objectives(t, "ttft_p90=100ms")
 	rapid.Check(t, func(t *rapid.T) {
@@ -134,8 +134,8 @@ func TestSearchFindsTheLimit(t *testing.T) {
 	})
 }
 
-// Of noisy systems, also of those in which requests are late together, the true
-// limit lies in the answer's interval at least as often as promised.
+// For noisy systems, also those in which requests are late together, the true limit lies in the
+// answer's interval at least as often as promised.
 func TestSearchInterval(t *testing.T) {
 	o := objectives(t, "ttft_p95=100ms")
 	for _, c := range []struct {
@@ -194,7 +194,7 @@ func TestSearchSeesDrift(t *testing.T) {
 	}
 }
 
-// What cannot be offered ends the search below it, and is no miss.
+// A rate that cannot be offered ends the search below it, and is no miss.
 func TestSearchCeiling(t *testing.T) {
 	o := objectives(t, "ttft_p99=100ms")
 	search := NewSearch(o, Options{Start: 1})

@@ -294,8 +294,8 @@ func TestNoTemplate(t *testing.T) {
 	}
 }
 
-// Whatever a folder calls its templates is refused or renders, and renders a
-// conversation the same twice.
+// Any names of templates in a folder are refused or render, and render a conversation the same
+// twice.
 func FuzzSet(f *testing.F) {
 	f.Add([]byte(`"{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"`))
 	f.Add([]byte(`[{"name":"default","template":"{{ messages[0].content | trim }}"},{"name":"tool_use","template":"{{ tools | tojson }}"}]`))

@@ -50,7 +50,7 @@ type toolSyntax struct {
 	// separator stands between calls that are objects, in list brackets or not.
 	separator byte
 
-	// Of taggedBody: key, keyEnd or keyEndJSON, tagBegin, the value, tagEnd.
+	// For taggedBody: key, keyEnd or keyEndJSON, tagBegin, the value, tagEnd.
 	key                []string
 	keyEnd, keyEndJSON string
 	tagBegin           string

@@ -65,7 +65,7 @@ func (p *Parser) messageHead(d []byte, eof bool) (int, bool) {
 	case ok:
 		return c.i, false
 	}
-	// What is no message is content, up to where one may begin.
+	// Text that is not a message is content, up to where a message may begin.
 	p.span, p.mail.call = Content, false
 	p.mail.first = false
 	n, _ := p.reject(d, c.i)
@@ -101,7 +101,7 @@ func (p *Parser) readHead(c *cursor) bool {
 	if !c.lit(harmonyMessage) || c.short {
 		return false
 	}
-	// Whatever is not known here would be lost: such a head is content.
+	// A recipient that is not known here would be lost: such a head is content.
 	name, isFunction := bytes.CutPrefix(to, []byte(harmonyFunctions))
 	isCall := isFunction && len(name) > 0 && p.tools != nil
 	if to != nil && !isCall || !slices.Contains(harmonyKinds, kind) || !isCall && !slices.Contains(harmonyChannels, channel) ||

@@ -57,7 +57,7 @@ type Parser struct {
 	taken  int     // of held, by the call before
 	out    []byte  // texts of events that are not in the input
 
-	// Of the span of text at hand.
+	// The state of the current span of text.
 	span     Kind    // Content or Reasoning
 	blank    bool    // it has nothing but white space so far
 	edge     bool    // it began at a marker
@@ -69,7 +69,7 @@ type Parser struct {
 	thinking *markers // of reasoning
 	ends     *markers // of arguments that are not valid JSON, or of a value in tags
 
-	// Of calls.
+	// The state of calls.
 	calls  int  // begun
 	open   bool // a call has begun and not ended
 	again  bool // the call to open follows another
@@ -227,7 +227,7 @@ func (p *Parser) text(d []byte, eof bool) (int, bool) {
 		p.say(d)
 		return len(d), true
 	case at > 0:
-		// What comes before may have changed what counts as a marker.
+		// The text before may have changed what counts as a marker.
 		p.say(d[:at])
 		return at, false
 	case length == 0 && eof:

@@ -27,7 +27,7 @@ func ExamplePool_RunYielding() {
 	// 1000 <nil> true
 }
 
-// What ends while it waits does not run, and says why in the gateway's own errors.
+// A job that ends while it waits does not run, and gives the reason in the gateway's own errors.
 func ExamplePool_Run() {
 	p := pool.New(pool.Options{})
 	p.Close()

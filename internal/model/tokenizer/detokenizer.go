@@ -46,7 +46,7 @@ type DetokenizerOptions struct {
 // its runes are given out as they are complete, and stand; only from the first
 // bad byte to the run's end each byte becomes U+FFFD.
 type Detokenizer struct {
-	// What each token looks at comes first, so that it lies in few cache lines.
+	// The fields that each token reads come first, so that they lie in few cache lines.
 	t       *Tokenizer
 	matched int          // index of the stop string found, or -1
 	early   int          // ids to come in which no stop string is complete

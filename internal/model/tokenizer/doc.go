@@ -8,7 +8,7 @@
 //
 // # What is supported
 //
-// Of tokenizer.json:
+// In tokenizer.json:
 //
 //   - models: BPE, over bytes (with pre-tokenizer ByteLevel) or over runes as
 //     SentencePiece does it, with unk_token, fuse_unk, byte_fallback and

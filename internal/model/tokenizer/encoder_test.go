@@ -185,7 +185,7 @@ func cancelEarly(t *testing.T, tok *Tokenizer) {
 				t.Errorf("%s: %v after %d yields, want an end after %d", kind, err, yields, at)
 			}
 		}
-		// What was broken off leaves nothing behind.
+		// An encoding that was broken off leaves nothing behind.
 		part := text[:len(text)/64]
 		part = strings.ToValidUTF8(part, "")
 		got, err := enc.Encode(t.Context(), nil, part, EncodeOptions{})

@@ -45,7 +45,7 @@ func TestMost(t *testing.T) {
 	}
 }
 
-// What is too long is left soon after that is known, be it many pieces or one.
+// A text that is too long is left soon after that is known, whether it has many pieces or one.
 func TestMostSavesWork(t *testing.T) {
 	tok := loadSim(t).Tokenizer
 	size := 4 << 20

@@ -134,8 +134,8 @@ func TestLineCuts(t *testing.T) {
 	}
 }
 
-// Whatever texts come one after the other, and whatever the cache holds, ids
-// and errors are those that an encoder without cache gives.
+// For any sequence of texts and any content of the cache, ids and errors are those that an encoder
+// without cache gives.
 func TestPrefixChangesNothing(t *testing.T) {
 	models := prefixModels(t)
 	fragments := []string{
@@ -382,7 +382,7 @@ func TestPrefixAllocates(t *testing.T) {
 	}
 }
 
-// What a division has is not found in another, and the ids are the same.
+// Entries of one division are not found in another, and the ids are the same.
 func TestPrefixCacheDivisions(t *testing.T) {
 	enc := prefixModels(t)["sim"].NewEncoder()
 	o := EncodeOptions{Prefix: NewPrefixCache(1 << 20)}

@@ -4,8 +4,7 @@ package tokenizer
 // not change once they are made, so that detokenizers share them: a table has four
 // times as many bytes as its string.
 //
-// Of several that are complete at the same character the longest counts. Empty
-// strings never match.
+// If several are complete at the same character, the longest counts. Empty strings never match.
 type Stops struct{ list []stopString }
 
 // NewStops makes the tables of stop strings, and gives nil for none. It takes time in

@@ -11,7 +11,7 @@ import (
 
 const ms = int64(time.Millisecond)
 
-// What runs is shown with its request, and what it spends counts while it runs.
+// A running operation is shown with its request, and its time counts while it runs.
 func TestRunning(t *testing.T) {
 	var m Meter
 	first, second := "req-1", "req-2"

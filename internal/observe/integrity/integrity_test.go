@@ -25,7 +25,7 @@ func failure(f infer.Fault) error {
 	return fmt.Errorf("somewhere: %w", &infer.Error{Code: infer.CodeIntegrity, Message: "3 where 2 were received", Cause: f})
 }
 
-// What is kept is bounded, whatever is added, and the latest comes first.
+// The log is bounded, whatever is added, and the latest comes first.
 func TestBounded(t *testing.T) {
 	counted := map[string]int{}
 	l := New(Options{Count: func(engine, reason string) { counted[engine+" "+reason]++ }})
@@ -76,7 +76,7 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// What says nothing of an engine's output is no failure, and a log is not needed.
+// An error that is not about an engine's output is no failure, and a log is not needed.
 func TestOthers(t *testing.T) {
 	l := New(Options{})
 	l.Add("weir", "e", "r", errors.New("the connection was lost"))

@@ -35,8 +35,7 @@ func written(t rapid.TB, m prometheus.Metric) *dto.Histogram {
 	return to.GetHistogram()
 }
 
-// What is counted stands in the buckets that client_golang would count it in, whether it
-// was tallied or not.
+// Counts are in the buckets in which client_golang would count them, tallied or not.
 func TestDistribution(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		of := rapid.SampledFrom([]*scale{scaleSeconds, scaleShort, scaleCount}).Draw(t, "scale")

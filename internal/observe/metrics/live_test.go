@@ -8,7 +8,7 @@ import (
 	"weir/internal/model/pool"
 )
 
-// What Live says is what was counted, over all models and engines.
+// Live returns what was counted, over all models and engines.
 func TestLive(t *testing.T) {
 	m := New()
 	if l := m.Live(); l.Received != 0 || l.TTFT.Count != 0 || len(l.TTFT.Counts) != len(l.Bounds) || len(l.Queue) != 0 {

@@ -141,7 +141,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// What is scraped is well-formed and says what the fleet is.
+// A scrape is well-formed and describes the fleet.
 func TestScrape(t *testing.T) {
 	m := New()
 	engines := []*route.Engine{{Name: "a", Kind: "weir", Ready: true}, {Name: "b", Kind: "openai"}}
@@ -174,8 +174,8 @@ func TestScrape(t *testing.T) {
 	}
 }
 
-// What adapters count is scraped under the names that they give, whichever adapters
-// there are at the time.
+// The figures of adapters are scraped under the names that they give, whichever adapters there are
+// at the time.
 func TestAdaptersMetrics(t *testing.T) {
 	m := New()
 	count := func(n float64) func() []engine.Metric {

@@ -179,7 +179,7 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// Whatever texts a record has, its spans are what protobuf takes, and bounded.
+// For any texts in a record, its spans are valid protobuf, and bounded.
 func TestSpansOfHostileTexts(t *testing.T) {
 	bad := strings.Repeat("\xff\x00<script>", 1000)
 	r := served(bad)
@@ -268,8 +268,8 @@ func TestCollectorFails(t *testing.T) {
 	}
 }
 
-// What a collector refuses for good is dropped and counted, and so is what it refuses in
-// part.
+// Spans that a collector refuses for good are dropped and counted, and so are those that it refuses
+// in part.
 func TestCollectorRefuses(t *testing.T) {
 	for name, answer := range map[string]func(int) (*collectorpb.ExportTraceServiceResponse, error){
 		"all": func(int) (*collectorpb.ExportTraceServiceResponse, error) {

@@ -135,7 +135,7 @@ func TestFullDisk(t *testing.T) {
 	})
 }
 
-// What cannot be written at the end is counted, and said.
+// Records that cannot be written at the end are counted and reported.
 func TestFullDiskAtTheEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "t.jsonl")
 	d := &smallDisk{}
@@ -276,7 +276,7 @@ func TestRotationFails(t *testing.T) {
 	})
 }
 
-// Whatever the disk does, the file and those put aside have the lines that are counted
+// For any behaviour of the disk, the current and the rotated files have the lines that are counted
 // as written, in order, and nothing else.
 func TestFileHoldsWholeLines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

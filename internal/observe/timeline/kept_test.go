@@ -23,9 +23,9 @@ func ended(id int, at, took time.Duration, how infer.Outcome) *trace.Record {
 	return r
 }
 
-// Whatever comes, memory holds what the shelves say and nothing else: the latest, the
-// slowest of each minute, the failed as far as there is room, a sample. Each record that
-// was let go of before its time is counted.
+// For any records, memory holds exactly what the shelves describe: the latest, the slowest of each
+// minute, the failed as far as there is room, a sample. Each record that was dropped before its
+// time is counted.
 func TestKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		shelves := Shelves{

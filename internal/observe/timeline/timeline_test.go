@@ -118,7 +118,7 @@ func TestAppendPair(t *testing.T) {
 	}
 }
 
-// Whatever the strings hold, the line is valid JSON.
+// For any strings, the line is valid JSON.
 func TestAppendIsJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := sample(string(rapid.SliceOf(rapid.Byte()).Draw(t, "id")))

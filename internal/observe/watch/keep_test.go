@@ -148,7 +148,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// What the folder holds is bounded in files and bytes, and what is not weir's is left alone.
+// The folder is bounded in files and bytes, and files that are not weir's are left alone.
 func TestEvict(t *testing.T) {
 	dir := t.TempDir()
 	for i, name := range []string{"20260101T000000.000Z-stall.trace", "20260101T000000.000Z-stall.pprof", "20260102T000000.000Z-cpu.trace", "notes.txt", "20260103T000000.000Z-cpu.trace.part"} {

@@ -71,7 +71,7 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// What a stall had is counted from before it, although a look came between its end and the
+// The figures of a stall are counted from before it, although a look came between its end and the
 // canary.
 func TestKnownBefore(t *testing.T) {
 	w, _ := newWatch(Options{})
@@ -147,7 +147,7 @@ func TestLines(t *testing.T) {
 	})
 }
 
-// What watches a real process tells what it takes, and ends with its context.
+// A watch of a real process reports its usage, and ends with its context.
 func TestRealProcess(t *testing.T) {
 	w, _ := newWatch(Options{})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -41,9 +41,9 @@ func testWords(t *testing.T) *content.Words {
 // root is where prompts of an adapter and with a salt begin in the index.
 func root(lora, salt string) kvindex.Block { return kvindex.Root(0, lora, salt) }
 
-// What is published of an engine that is used at random is what its cache holds: a reader
-// of the batches knows of every prompt how much of it would be found. It does in each
-// form, but that an adapter's blocks cannot be told from the model's in the one of arrays.
+// The published events of an engine that is used at random describe what its cache holds: a reader
+// of the batches knows of every prompt how much of it would be found. It does in each form, except
+// that an adapter's blocks cannot be told from the model's in the form of arrays.
 func TestWhatIsPublishedIsWhatIsThere(t *testing.T) {
 	words := testWords(t)
 	rapid.Check(t, func(t *rapid.T) {

@@ -250,8 +250,8 @@ func TestClosedLoop(t *testing.T) {
 	if report.Requests != 50 || report.Running.Max != 1 || report.VirtualSeconds != 9.9 {
 		t.Errorf("%d requests, at most %d at once, in %v s", report.Requests, report.Running.Max, report.VirtualSeconds)
 	}
-	// What a user sends on an answer comes too late for the step that begins with
-	// that answer: four may have been answered at once, and wait.
+	// A user's next request comes too late for the step that begins with the answer: four may have
+	// been answered at once, and wait.
 	report, _ = replay(t, Options{Engine: engine, Workload: synthetic(t, "concurrency=6,requests=100,input=5,output=10", 1)})
 	if report.Requests != 100 || report.Running.Max != 4 || report.Waiting.Max != 4 || report.Running.P50 != 4 || report.Waiting.P50 != 2 {
 		t.Errorf("report %+v", report)

@@ -34,8 +34,8 @@ func (b *bench) status(url string) int {
 	return resp.StatusCode
 }
 
-// A wedged engine serves its pages, takes connections, and gives no token on any wire.
-// What waited is computed when it goes on.
+// A wedged engine serves its pages, takes connections, and gives no token on any wire. Requests
+// that waited are computed when it goes on.
 func TestWedge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, Options{})

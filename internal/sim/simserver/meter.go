@@ -22,7 +22,7 @@ type meter struct {
 	queued, prefill, decode, whole histogram  // a request's stages; whole is from its admission
 	betweenTokens                  histogram
 
-	// Of requests that ended: tokens of their prompts, how many of them were computed,
+	// Figures of requests that ended: tokens of their prompts, how many of them were computed,
 	// tokens generated, and retractions.
 	prompt, computed, generated, retractions histogram
 	perStep                                  histogram // tokens

@@ -226,7 +226,7 @@ func TestModesOverHTTP(t *testing.T) {
 				}
 			}
 		}
-		// What a native request is asked to write.
+		// A native request that asks for a document.
 		got := b.generate(`{"input_ids":[1,2,3],"sampling_params":{"max_new_tokens":500,"json_schema":` + quote(schemaText) + `}}`)
 		if err := b.words.Proof().Document(schema, strings.TrimPrefix(*got.last().Text, "\n"), true); err != nil || got.last().Meta.FinishReason.Type != "stop" {
 			t.Errorf("generate: %v: %s", err, got.raw)
@@ -341,8 +341,8 @@ func TestModesOverPlane(t *testing.T) {
 	})
 }
 
-// What a text is taken apart into does not depend on how it was cut, and no
-// byte of it is lost where it is not what engines write.
+// The parts of a text do not depend on how it was cut, and no byte of it is lost if it is not in
+// the form that engines write.
 func TestSpeech(t *testing.T) {
 	texts := []string{
 		" some words", "", "<think>\n a b\n</think>\n\n c d", "<think>\n never ends", "<thin", "<think> not",

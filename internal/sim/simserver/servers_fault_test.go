@@ -67,8 +67,7 @@ func TestFaultsOverEngineVoices(t *testing.T) {
 	})
 }
 
-// What a client of /generate has when a stream breaks: all that came before,
-// and no end.
+// A client of /generate whose stream breaks has everything that came before, and no end.
 func TestFaultsOverGenerate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, incremental := range []bool{false, true} {

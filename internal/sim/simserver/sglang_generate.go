@@ -51,7 +51,7 @@ func (f *sglangServer) generate(w http.ResponseWriter, r *http.Request) {
 	}
 	refuse := func(err error) { writeNativeError(w, err) }
 	if req.Stream {
-		// Whatever is wrong, the answer is a stream, and its status 200.
+		// For any error, the answer is a stream, and its status 200.
 		refuse = func(err error) {
 			eventStream(w, "text/event-stream; charset=utf-8")
 			b := append([]byte("data: "), appendNativeStreamError(nil, err)...)

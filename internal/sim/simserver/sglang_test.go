@@ -136,8 +136,8 @@ func sglangBench(t *testing.T, s SGLangOptions, o sim.Options) *bench {
 	return start(t, Options{SGLang: s, Sim: o})
 }
 
-// What is said is the same however it is asked for: as text or ids, whole or
-// streamed, cumulatively or not; and counts and ids agree at every event.
+// The answer is the same however it is asked for: as text or ids, whole or streamed, cumulatively
+// or not; and counts and ids agree at every event.
 func TestGenerate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cumulative, incremental := sglangBench(t, SGLangOptions{}, sim.Options{}), sglangBench(t, SGLangOptions{Incremental: true}, sim.Options{})

@@ -288,7 +288,7 @@ func TestVLLMAPIsEvents(t *testing.T) {
 		if len(space.calls) != 1 || space.calls[0].name != "ns__f" {
 			t.Errorf("%s", space.raw)
 		}
-		// What is counted is what is computed.
+		// The count equals the number of computed tokens.
 		whole := b.ask(b.vllm+"/v1/messages", `{"model":"weir-sim","max_tokens":1,`+hello+`,`+tools+`}`)
 		resp, err := b.client.Post(b.vllm+"/v1/messages/count_tokens", "application/json", strings.NewReader(`{"model":"weir-sim",`+hello+`,`+tools+`}`))
 		if err != nil {
@@ -301,7 +301,7 @@ func TestVLLMAPIsEvents(t *testing.T) {
 		if n := seen.Usage.Input + seen.Usage.Read; !strings.Contains(string(counted), fmt.Sprintf(`"input_tokens":%d`, n)) {
 			t.Errorf("counted %s, computed %d: %s", counted, n, whole.raw)
 		}
-		// Of an answer that its engine breaks off the stream tells.
+		// The stream reports that its engine broke off the answer.
 		b.faults("abort,after=3")
 		for _, body := range []string{"/v1/messages" + `{"model":"weir-sim","max_tokens":90,"stream":true,` + hello + `}`, "/v1/responses" + `{"input":"hello","stream":true}`} {
 			path, body, _ := strings.Cut(body, "{")
@@ -312,7 +312,7 @@ func TestVLLMAPIsEvents(t *testing.T) {
 	})
 }
 
-// What is wrong is refused in vLLM's words, or those that it has for the API.
+// An error is refused in vLLM's words, or those that it has for the API.
 func TestVLLMAPIsRefuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, Options{})

@@ -118,8 +118,8 @@ func TestGenerateIDsShapes(t *testing.T) {
 	})
 }
 
-// What is asked for beside ids: log probabilities by id, several choices, a stop id, which
-// is sent, and refusals by name.
+// Requests beside ids: log probabilities by id, several choices, a stop id, which is sent, and
+// refusals by name.
 func TestGenerateIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, Options{VLLM: VLLMOptions{ScaleOut: true}})

@@ -320,7 +320,7 @@ func (b *bench) get(url string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// What the engines tell of themselves.
+// The facts that the engines report about themselves.
 func TestEngineInfo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, Options{SGLang: SGLangOptions{Metrics: true, WeightVersion: "v7"}, VLLM: VLLMOptions{LoadTracking: true},

@@ -122,9 +122,9 @@ func TestSharesConverge(t *testing.T) {
 	})
 }
 
-// Whatever comes, ends and hangs up: turns go by what all have had, in the order that is found
-// by looking at all; nobody waits for more than the others' shares; what is charged and settled
-// adds up.
+// For any arrivals, ends and hang-ups: turns go by what all have had, in the same order as a search
+// through all of them would find; nobody waits for more than the others' shares; charges and
+// settlements add up.
 func TestAnyTurns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bands, who := callers(t)
@@ -426,7 +426,7 @@ func TestRoom(t *testing.T) {
 	if n := fill(greedy) + 70; n != 80 || r.Held() != 80 {
 		t.Errorf("alone again it has %d of 80, and %d are held", n, r.Held())
 	}
-	// What there is one of is given to whoever comes first.
+	// A single unit goes to the first one that comes.
 	r = NewRoom(nil)
 	r.Holder(small, now)
 	if h := r.Holder(greedy, now); !r.Admits(h, 1, 1) {
@@ -434,8 +434,8 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// Whoever is there: what is held never exceeds the limit, and sums of shares stay those of who
-// is present.
+// For any tenants: the amounts held never exceed the limit, and sums of shares are those of the
+// tenants that are present.
 func TestRoomAddsUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bands, who := callers(t)

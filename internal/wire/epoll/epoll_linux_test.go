@@ -119,7 +119,7 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// What was left is not called back, also when its place is taken by another.
+// A socket that was left is not called back, even if another one takes its place.
 func TestStop(t *testing.T) {
 	p := New(1, func() *idle { return new(idle) })
 	defer p.Close()

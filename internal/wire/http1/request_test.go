@@ -71,8 +71,7 @@ func TestRequestRefusals(t *testing.T) {
 	}
 }
 
-// Whatever is accepted is read by a server as exactly one request, with the
-// parts it was made of.
+// Any accepted request is read by a server as exactly one request, with the parts it was made of.
 func FuzzRequest(f *testing.F) {
 	f.Add("POST", "/v1/x?y=z", "engine:80", "X-Name", "value", []byte("{}"))
 	f.Add("GET", "/", "[::1]:80", "A", " b ", []byte(nil))
@@ -85,7 +84,7 @@ func FuzzRequest(f *testing.F) {
 		in := bufio.NewReader(bytes.NewReader(append(head, body...)))
 		got, err := http.ReadRequest(in)
 		if err != nil {
-			// What a URL may hold is more than HTTP's grammar says.
+			// A URL has more rules than HTTP's grammar.
 			if strings.Contains(err.Error(), "invalid URI") || strings.Contains(err.Error(), "parse ") || strings.Contains(err.Error(), "malformed Host") {
 				return
 			}

@@ -183,7 +183,7 @@ func whole(in []byte, piece int, inPlace bool) (r Response, body []byte, err err
 	return r, body, err
 }
 
-// What is accepted, net/http accepts too and reads the same.
+// Any accepted response is also accepted by net/http, and read the same.
 func FuzzResponse(f *testing.F) {
 	for _, in := range malformedHeads {
 		f.Add([]byte(in))

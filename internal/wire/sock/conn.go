@@ -31,7 +31,7 @@ type reads struct {
 	raw syscall.RawConn
 	try func(fd uintptr) bool // tryRead, as a value made once
 
-	// Of the read at hand.
+	// The state of the current read.
 	p   []byte
 	n   int
 	err error

@@ -12,10 +12,9 @@ const DefaultMax = 64 << 10
 //	write(buf[:r.Len])
 //	held = copy(buf, buf[r.Len:held+n])
 //
-// What must hold: the forwarded regions concatenate to the stream; what is
-// counted in it does not depend on where chunks were cut; held is never above
-// Max after Feed, so a buffer of Max plus the size of a read is enough; a byte
-// is looked at once however small the chunks are.
+// Invariants: the forwarded regions concatenate to the stream; counts do not depend on where chunks
+// were cut; held is never above Max after Feed, so a buffer of Max plus the size of a read is
+// enough; each byte is looked at once, however small the chunks are.
 //
 // The zero value is ready to use.
 type Splitter struct {

@@ -166,7 +166,7 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// What a peer may say at the beginning, byte by byte.
+// Each beginning that a peer may send, byte by byte.
 func TestPeersThatDoNotFit(t *testing.T) {
 	hello := func(edit func(g []byte)) string {
 		g := greeting()

@@ -145,7 +145,7 @@ func TestFormatsHaveOneLength(t *testing.T) {
 	}
 }
 
-// What cannot be written by is refused, and said where.
+// A schema by which no document can be written is refused, with the place.
 func TestSchemasRefused(t *testing.T) {
 	for text, mention := range map[string]string{
 		`{`:                               "not valid JSON",
@@ -332,8 +332,8 @@ func randomSchema(t *rapid.T, depth int) map[string]any {
 	return m
 }
 
-// Whatever schema is not refused, its documents are valid by another's reading,
-// pass their proof, and are found again by ids that go on anywhere.
+// For any schema that is not refused, its documents are valid for a second implementation, pass
+// their proof, and are found again by ids that go on anywhere.
 func TestRandomSchemas(t *testing.T) {
 	s := newSpeaker(t, SpeakerOptions{})
 	written, refused := 0, 0

@@ -228,8 +228,8 @@ func TestAnyPrompt(t *testing.T) {
 	})
 }
 
-// What an engine says is the same wherever another engine goes on with it, in
-// every mode, for chats and for other prompts.
+// An engine's text is the same wherever another engine goes on with it, in every mode, for chats
+// and for other prompts.
 func TestScriptContinuation(t *testing.T) {
 	prompts := []string{
 		toolSys + asked + header,
@@ -433,8 +433,7 @@ func FuzzPrompt(f *testing.F) {
 	})
 }
 
-// What is prepared for a request with tools, a schema and a directive costs
-// little beside its prompt.
+// The preparation of a request with tools, a schema and a directive costs little beside its prompt.
 func BenchmarkScript(b *testing.B) {
 	s := newSpeaker(b, SpeakerOptions{})
 	for _, c := range []struct{ name, text string }{

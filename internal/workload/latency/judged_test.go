@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What too few values cannot carry is null, with the reason; the rest is what
-// the summary says. Both come back from JSON.
+// A figure that too few values cannot support is null, with the reason; the others are those of the
+// summary. Both come back from JSON.
 func TestJudge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.SampledFrom([]int{0, 1, 2, 9, 10, 99, 100, 999, 1000, 1001}).Draw(t, "n")
@@ -55,8 +55,7 @@ func TestJudge(t *testing.T) {
 	})
 }
 
-// Of 400 samples of a known distribution, 95 % have the true percentile in
-// their interval.
+// In 400 samples of a known distribution, 95 % have the true percentile in their interval.
 func TestIntervalsCover(t *testing.T) {
 	const runs, n = 400, 500
 	true50, true90, mean := math.Log(2)*10, math.Log(10)*10, 10.0

@@ -1,4 +1,4 @@
-// What gateways in front of the same engines tell each other. Each gateway serves its own
+// The messages that gateways in front of the same engines exchange. Each gateway serves its own
 // books, and follows the books of every other one, so between two gateways there are two
 // streams. No message is answered, and none is needed for a request to be served: a gateway
 // that hears nothing decides by what it knows itself.

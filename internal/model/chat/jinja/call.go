@@ -34,8 +34,8 @@ func (a *args) spread(v Value) error {
 	return nil
 }
 
-// bind assigns arguments to parameters; the first need of them must be given.
-// What was not given is nil.
+// bind assigns arguments to parameters; the first need of them must be given. An argument that was
+// not given is nil.
 func (a args) bind(fn string, need int, names ...string) ([]Value, error) {
 	if len(a.pos) > len(names) {
 		return nil, typeErrorf("%s() takes at most %d arguments (%d given)", fn, len(names), len(a.pos))

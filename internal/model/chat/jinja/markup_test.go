@@ -2,8 +2,8 @@ package jinja
 
 import "testing"
 
-// What of markup stays markup: a plain string put before it is escaped then.
-// What is wanted is what Jinja2 3.1 gives.
+// The results of filters that keep markup: a plain string put before it is escaped then. The
+// expected values are those of Jinja2 3.1.
 func TestFiltersOfMarkup(t *testing.T) {
 	for _, c := range []struct{ filter, want string }{
 		{`title`, `<&lt;a B&gt;`},
