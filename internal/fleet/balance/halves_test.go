@@ -46,7 +46,7 @@ func TestLeastPair(t *testing.T) {
 		if policy.Pick(q, d.candidates, &then) < 0 {
 			t.Fatal("no rank serves it")
 		}
-		// Any change that a transfer could make.
+		// The least cost of all possible choices.
 		whole := cost.Work{Length: q.Length, New: q.Length, Output: q.Output}
 		half, least, fastest, unsure := whole, math.Inf(1), math.Inf(1), 0.0
 		half.Part, half.Output = cost.PrefillPart, 0
