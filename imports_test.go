@@ -31,11 +31,16 @@ const directions = `
 	# the clock, the stages, the record of a request
 	trace: infer
 
-	# bytes on sockets; they know nothing of weir
+	# files that are replaced as a whole
+	disk:
+
+	# bytes on sockets, and whom to trust there; they know nothing of weir
+	wire/bounded:
 	wire/epoll: wire/sock
 	wire/http1:
 	wire/sock:
 	wire/sse:
+	wire/trust:
 	wire/zmtp:
 
 	# the APIs of callers
@@ -58,7 +63,7 @@ const directions = `
 
 	# engines: the contract, its suite, an adapter per wire
 	engine: infer trace
-	engine/access:
+	engine/access: wire/trust
 	engine/auto: engine engine/access engine/upstream engine/vllmserver
 	engine/coreclient: engine engine/mux engine/remote infer trace wire/zmtp
 	engine/enginetest: engine infer trace
@@ -74,7 +79,7 @@ const directions = `
 	engine/sglangmode: engine infer
 	engine/upstream: engine engine/access infer trace wire/http1 wire/sock
 	engine/vllm: engine engine/idstream engine/upstream engine/vllmserver infer trace
-	engine/vllmcore: engine engine/coreclient engine/mux infer trace wire/sock wire/zmtp
+	engine/vllmcore: disk engine engine/coreclient engine/mux infer trace wire/sock wire/zmtp
 	engine/vllmcore/coretest: trace wire/zmtp
 	engine/vllmserver: engine engine/upstream trace
 
@@ -85,7 +90,7 @@ const directions = `
 	fleet/cost:
 	fleet/health:
 	fleet/judge: engine fleet/cost fleet/health infer trace
-	fleet/kubernetes:
+	fleet/kubernetes: wire/bounded wire/trust
 	fleet/kvevents: fleet/kvindex
 	fleet/kvindex:
 	fleet/kvsub: engine fleet/kvevents trace wire/zmtp
@@ -149,9 +154,9 @@ const directions = `
 
 	# the process
 	config: infer/spell tenancy
-	config/jwt: config infer tenancy
+	config/jwt: config infer tenancy wire/bounded wire/trust
 	config/keyfile: config config/jwt infer tenancy
-	cli: config config/keyfile dialect/allow dialect/sglang engine engine/access engine/auto engine/coreclient engine/plane engine/relay engine/sglang engine/sglangipc engine/vllm engine/vllmcore fleet fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kubernetes fleet/kvevents fleet/peering fleet/retry fleet/route gateway infer infer/spell lab lab/calibrate lab/fleetsim lab/proc lab/scenario load load/experiment load/live load/report load/slo model model/pool model/tokenizer models observe/integrity observe/logs observe/metrics observe/otlp observe/page observe/timeline observe/watch sim sim/kvpub sim/offline sim/simserver tenancy tenancy/fair trace wire/zmtp workload workload/content
+	cli: config config/keyfile dialect/allow dialect/sglang engine engine/access engine/auto engine/coreclient engine/plane engine/relay engine/sglang engine/sglangipc engine/vllm engine/vllmcore fleet fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kubernetes fleet/kvevents fleet/peering fleet/retry fleet/route gateway infer infer/spell lab lab/calibrate lab/fleetsim lab/proc lab/scenario load load/experiment load/live load/report load/slo model model/pool model/tokenizer models observe/integrity observe/logs observe/metrics observe/otlp observe/page observe/timeline observe/watch sim sim/kvpub sim/offline sim/simserver tenancy tenancy/fair trace wire/trust wire/zmtp workload workload/content
 	cmd/weir: cli
 
 	# beyond internal/
@@ -185,12 +190,13 @@ models:
 infer:
 tenancy:
 trace: infer
+disk:
 wire:
-config: infer tenancy
+config: infer tenancy wire
 workload:
 dialect: infer wire
 model: infer tenancy trace
-engine: infer trace wire dialect
+engine: infer trace disk wire dialect
 fleet: infer tenancy trace wire dialect model engine
 observe: infer trace wire model engine fleet
 gateway: infer tenancy trace wire dialect model engine fleet observe

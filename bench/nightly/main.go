@@ -6,6 +6,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -20,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"weir/internal/disk"
 	"weir/internal/lab/nightly"
 	"weir/internal/lab/proc"
 )
@@ -224,23 +226,11 @@ func readRecord(name string) (*nightly.Record, error) {
 // write replaces a file at once, so that an interruption leaves the old file or the
 // new one.
 func write(name string, r *nightly.Record) error {
-	file, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
-	if err != nil {
+	var text bytes.Buffer
+	if err := r.Write(&text); err != nil {
 		return err
 	}
-	defer os.Remove(file.Name()) // gone already when all went well
-	if err := r.Write(file); err != nil {
-		file.Close()
-		return err
-	}
-	if err := file.Chmod(0o644); err != nil {
-		file.Close()
-		return err
-	}
-	if err := file.Close(); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), name)
+	return disk.Replace(name, 0o644, text.Bytes())
 }
 
 // missing returns the program that a step lacks on this machine. The make targets

@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"weir/internal/engine/access"
+	"weir/internal/wire/trust"
 )
 
 // adminFlag names the admin listener of a running gateway.
@@ -46,7 +46,7 @@ func (f *adminFlag) client() (*http.Client, error) {
 	if f.AdminCA == "" {
 		return c, nil
 	}
-	authorities, err := access.Authorities(f.AdminCA)
+	authorities, err := trust.Authorities(f.AdminCA)
 	if err != nil {
 		return nil, wrongf("--admin-ca: %w", err)
 	}

@@ -16,11 +16,11 @@ import (
 	"github.com/alecthomas/kong"
 
 	"weir/internal/config"
-	"weir/internal/engine/access"
 	"weir/internal/model"
 	"weir/internal/sim"
 	"weir/internal/sim/kvpub"
 	"weir/internal/sim/simserver"
+	"weir/internal/wire/trust"
 	"weir/internal/workload/content"
 )
 
@@ -121,7 +121,7 @@ func (f *accessFlags) options() (a simserver.Access, err error) {
 	}
 	a.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
 	if f.SSLCACerts != "" {
-		if a.TLS.ClientCAs, err = access.Authorities(f.SSLCACerts); err != nil {
+		if a.TLS.ClientCAs, err = trust.Authorities(f.SSLCACerts); err != nil {
 			return a, wrongf("--ssl-ca-certs: %w", err)
 		}
 		a.TLS.ClientAuth = tls.RequireAndVerifyClientCert

@@ -11,8 +11,8 @@ import (
 
 	"weir/internal/config"
 	"weir/internal/config/keyfile"
-	"weir/internal/engine/access"
 	"weir/internal/gateway"
+	"weir/internal/wire/trust"
 )
 
 // keyFlags are who may ask, and who may operate.
@@ -161,7 +161,7 @@ func (f *keyFlags) clientAuthorities() (*x509.CertPool, error) {
 	if f.ClientCA == "" {
 		return nil, nil
 	}
-	pool, err := access.Authorities(f.ClientCA)
+	pool, err := trust.Authorities(f.ClientCA)
 	if err != nil {
 		return nil, wrongf("--client-ca: %w", err)
 	}

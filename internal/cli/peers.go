@@ -15,6 +15,7 @@ import (
 	"weir/internal/fleet/route"
 	"weir/internal/gateway"
 	"weir/internal/observe/metrics"
+	"weir/internal/wire/trust"
 )
 
 // peerFlags are the other gateways in front of the same engines.
@@ -111,7 +112,7 @@ func (f *gatewayFlags) peer(log *slog.Logger, snapshot func() *route.Snapshot) (
 	if err != nil {
 		return nil, wrongf("--peer-cert: %w", err)
 	}
-	authorities, err := access.Authorities(p.PeerCA)
+	authorities, err := trust.Authorities(p.PeerCA)
 	if err != nil {
 		return nil, wrongf("--peer-ca: %w", err)
 	}

@@ -4,18 +4,18 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 
 	"weir/internal/config"
+	"weir/internal/wire/bounded"
+	"weir/internal/wire/trust"
 )
 
 // name is the URL that is asked.
@@ -27,7 +27,7 @@ func (l Location) fetch(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := &http.Client{Transport: bounded{transport}, CheckRedirect: func(*http.Request, []*http.Request) error {
+	client := &http.Client{Transport: short{transport}, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return errors.New("it redirects; name the place itself")
 	}}
 	at := l.JWKS
@@ -67,14 +67,11 @@ func (l Location) transport() (*http.Transport, error) {
 	if l.CA == "" {
 		return t, nil
 	}
-	pem, err := os.ReadFile(l.CA)
+	authorities, err := trust.Authorities(l.CA)
 	if err != nil {
 		return nil, fmt.Errorf("ca: %w", err)
 	}
-	t.TLSClientConfig = &tls.Config{RootCAs: x509.NewCertPool()}
-	if !t.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("ca: %s has no certificate as PEM", l.CA)
-	}
+	t.TLSClientConfig = &tls.Config{RootCAs: authorities}
 	return t, nil
 }
 
@@ -89,28 +86,19 @@ func Safe(raw string) bool {
 	return u.Scheme == "https" || u.Scheme == "http" && (config.IsLocalhost(u.Hostname()) || at.IsLoopback())
 }
 
-// bounded ends answers that are longer than maxBody with an error.
-type bounded struct{ under http.RoundTripper }
+// short fails to read answers that are longer than maxBody.
+type short struct{ under http.RoundTripper }
+
+var errLong = fmt.Errorf("the answer is longer than %d bytes", maxBody)
 
 // RoundTrip implements http.RoundTripper.
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := b.under.RoundTrip(r)
+func (s short) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := s.under.RoundTrip(r)
 	if err == nil {
-		resp.Body = &boundedBody{resp.Body, maxBody}
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{&bounded.Reader{R: resp.Body, Left: maxBody, Err: errLong}, resp.Body}
 	}
 	return resp, err
-}
-
-type boundedBody struct {
-	io.ReadCloser
-	left int
-}
-
-// Read implements io.Reader.
-func (b *boundedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p[:min(len(p), b.left+1)])
-	if b.left -= n; b.left < 0 {
-		return 0, fmt.Errorf("the answer is longer than %d bytes", maxBody)
-	}
-	return n, err
 }

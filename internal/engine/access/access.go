@@ -10,13 +10,14 @@ package access
 import (
 	"bytes"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"sync"
 	"time"
+
+	"weir/internal/wire/trust"
 )
 
 // Options say what there is for one engine. All are optional.
@@ -44,19 +45,6 @@ type Access struct {
 	cert *file[*tls.Certificate]
 }
 
-// Authorities reads a file with the certificates of authorities, as PEM.
-func Authorities(file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s has no certificate as PEM", file)
-	}
-	return pool, nil
-}
-
 // New reads the files.
 func New(o Options) (*Access, error) {
 	if o == (Options{Log: o.Log}) {
@@ -75,7 +63,7 @@ func New(o Options) (*Access, error) {
 	a.tls = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: o.ServerName}
 	if o.CA != "" {
 		var err error
-		if a.tls.RootCAs, err = Authorities(o.CA); err != nil {
+		if a.tls.RootCAs, err = trust.Authorities(o.CA); err != nil {
 			return nil, fmt.Errorf("ca: %w", err)
 		}
 	}

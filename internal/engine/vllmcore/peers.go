@@ -12,6 +12,7 @@ import (
 
 	"github.com/tinylib/msgp/msgp"
 
+	"weir/internal/disk"
 	"weir/internal/engine/coreclient"
 	"weir/internal/engine/mux"
 	"weir/internal/wire/sock"
@@ -245,13 +246,9 @@ func (e *Engine) keep() {
 	}
 	e.mu.Lock() // of two that write
 	defer e.mu.Unlock()
-	temporary := e.opts.Memory + ".new"
 	err := os.MkdirAll(filepath.Dir(e.opts.Memory), 0o700)
 	if err == nil {
-		err = os.WriteFile(temporary, b, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(temporary, e.opts.Memory)
+		err = disk.Replace(e.opts.Memory, 0o600, b)
 	}
 	if err != nil {
 		e.opts.Warn(fmt.Sprintf("engine %s: its engines will not be known after a restart of weir: %v", e.opts.Name, err))

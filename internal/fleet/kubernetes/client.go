@@ -3,7 +3,6 @@ package kubernetes
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,9 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/wire/bounded"
+	"weir/internal/wire/trust"
 )
 
 // Bounds of what the API server may send and of how long it may take.
@@ -88,9 +90,8 @@ func (c *client) client() (*http.Client, error) {
 	if transport == nil {
 		config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.access.ServerName, InsecureSkipVerify: c.access.Insecure}
 		if pem != "" {
-			config.RootCAs = x509.NewCertPool()
-			if !config.RootCAs.AppendCertsFromPEM([]byte(pem)) {
-				return nil, fmt.Errorf("%s has no certificate", c.access.caName())
+			if config.RootCAs, err = trust.Pool([]byte(pem), c.access.caName()); err != nil {
+				return nil, err
 			}
 		}
 		if c.access.Certificate != nil {
@@ -235,7 +236,7 @@ func (c *client) list(ctx context.Context, kind Kind, selectors url.Values, limi
 	if err == nil {
 		defer body.Close()
 		var p page
-		if p, err = decodePage(kind, &bounded{r: body, left: maxPage}); err == nil {
+		if p, err = resources[kind].page(&bounded.Reader{R: body, Left: maxPage, Err: errTooLong}); err == nil {
 			return p, nil
 		}
 	}
@@ -245,23 +246,14 @@ func (c *client) list(ctx context.Context, kind Kind, selectors url.Values, limi
 	return page{}, err
 }
 
-func decodePage(kind Kind, r io.Reader) (p page, err error) {
-	switch kind {
-	case Pods:
-		return decodeItems[Pod](r)
-	case Slices:
-		return decodeItems[EndpointSlice](r)
-	}
-	return decodeItems[InferencePool](r)
-}
-
 // object is a pointer to an object of a kind.
 type object[T any] interface {
 	*T
 	Object
 }
 
-func decodeItems[T any, P object[T]](r io.Reader) (p page, err error) {
+// decodePage reads an answer to a list of objects of one kind.
+func decodePage[T any, P object[T]](r io.Reader) (p page, err error) {
 	var l struct {
 		Kind     string `json:"kind"`
 		Metadata struct {
@@ -348,10 +340,10 @@ func (c *client) watch(ctx context.Context, kind Kind, selectors url.Values, ver
 
 // events reads the events of a watch until its end.
 func (c *client) events(kind Kind, r io.Reader, take func(event) error) error {
-	b := &bounded{r: r}
+	b := &bounded.Reader{R: r, Err: errTooLong}
 	d := jsontext.NewDecoder(b)
 	for {
-		b.left = maxEvent
+		b.Left = maxEvent
 		var e struct {
 			Type   string         `json:"type"`
 			Object jsontext.Value `json:"object"`
@@ -369,15 +361,7 @@ func (c *client) events(kind Kind, r io.Reader, take func(event) error) error {
 			}
 			return &problem{code: s.Code, message: c.words(kind, s.Code, s.Message)}
 		}
-		var o Object
-		switch kind {
-		case Pods:
-			o = new(Pod)
-		case Slices:
-			o = new(EndpointSlice)
-		default:
-			o = new(InferencePool)
-		}
+		o := resources[kind].object()
 		if err := json.Unmarshal(e.Object, o); err != nil {
 			return fmt.Errorf("the watch of %s cannot be read: %w", kind, err)
 		}
@@ -397,19 +381,4 @@ func (c *client) events(kind Kind, r io.Reader, take func(event) error) error {
 	}
 }
 
-// bounded reads only so many bytes.
-type bounded struct {
-	r    io.Reader
-	left int
-}
-
 var errTooLong = errors.New("it is longer than weir takes")
-
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, errTooLong
-	}
-	n, err := b.r.Read(p[:min(len(p), b.left)])
-	b.left -= n
-	return n, err
-}

@@ -8,6 +8,7 @@
 package kubernetes
 
 import (
+	"io"
 	"slices"
 	"strings"
 )
@@ -23,11 +24,16 @@ const (
 	kinds // their number
 )
 
-// resources are the paths and words of each kind.
-var resources = [kinds]struct{ group, version, plural string }{
-	Pods:   {"", "v1", "pods"},
-	Slices: {"discovery.k8s.io", "v1", "endpointslices"},
-	Pools:  {"inference.networking.k8s.io", "v1", "inferencepools"},
+// resources are the paths, the words and the decoding of each kind.
+var resources = [kinds]struct {
+	group, version, plural string
+
+	object func() Object                 // makes one to decode into
+	page   func(io.Reader) (page, error) // decodes an answer to a list
+}{
+	Pods:   {"", "v1", "pods", func() Object { return new(Pod) }, decodePage[Pod]},
+	Slices: {"discovery.k8s.io", "v1", "endpointslices", func() Object { return new(EndpointSlice) }, decodePage[EndpointSlice]},
+	Pools:  {"inference.networking.k8s.io", "v1", "inferencepools", func() Object { return new(InferencePool) }, decodePage[InferencePool]},
 }
 
 // String is the kind's resource, as RBAC rules name it.
