@@ -320,7 +320,7 @@ func (n *Node) Links() []Link {
 	var all []Link
 	for _, l := range n.heard.links {
 		one := *l
-		one.Age, _, _ = n.heard.view.Age(now, l.Instance)
+		one.Age = n.heard.view.Age(now, l.Instance)
 		all = append(all, one)
 	}
 	slices.SortFunc(all, func(a, b Link) int { return strings.Compare(a.Address, b.Address) })

@@ -31,8 +31,6 @@ type View struct {
 
 type peer struct {
 	heard int64 // when it told something last
-	next  uint64
-	whole bool // nothing is missing since the last full update
 	ranks map[Key]cost.Peers
 }
 
@@ -51,8 +49,6 @@ func (v *View) Hear(now int64, instance string, u *peerspb.Update) (changed []Ke
 		v.peers[instance] = p
 	}
 	p.heard = now
-	p.whole = u.Full || p.whole && u.Sequence == p.next
-	p.next = u.Sequence + 1
 	told := make(map[Key]struct{}, len(u.Ranks))
 	for _, r := range u.Ranks {
 		k := Key{r.Engine, int(r.Rank)}
@@ -146,14 +142,13 @@ func (v *View) Forget(instance string) (changed []Key) {
 	return changed
 }
 
-// Age is how long ago a peer has told something, and whether nothing that it has told since
-// its last full update is missing.
-func (v *View) Age(now int64, instance string) (age time.Duration, whole, ok bool) {
+// Age is how long ago a peer has sent its latest update; 0 if it has sent none.
+func (v *View) Age(now int64, instance string) time.Duration {
 	p := v.peers[instance]
 	if p == nil {
-		return 0, false, false
+		return 0
 	}
-	return time.Duration(now - p.heard), p.whole, true
+	return time.Duration(now - p.heard)
 }
 
 // Blocks appends the blocks of a placement to dst.
