@@ -38,6 +38,24 @@ func positive(share float64) float64 {
 	return 1
 }
 
+// named is the name of a band, for what is kept of it.
+type named string
+
+func (n named) is(name string) bool { return string(n) == name }
+
+// ofBand returns the element of a list that belongs to a band. If there is none, it adds the
+// one that first makes. There are few bands.
+func ofBand[T interface{ is(name string) bool }](list *[]T, name string, first func() T) T {
+	for _, t := range *list {
+		if t.is(name) {
+			return t
+		}
+	}
+	t := first()
+	*list = append(*list, t)
+	return t
+}
+
 // ParseBands reads bands as name=share.
 func ParseBands(words []string) (Bands, error) {
 	if len(words) > mostBands {

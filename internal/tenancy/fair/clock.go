@@ -72,8 +72,8 @@ func (h *had) settle(predicted, ms float64) {
 
 // band is what the tenants of a band have had together.
 type band struct {
+	named
 	had
-	name    string
 	index   int
 	at      float64 // where its tenants are
 	waiting int
@@ -95,7 +95,7 @@ type Tenant struct {
 }
 
 // Band is the tenant's.
-func (t *Tenant) Band() string { return t.band.name }
+func (t *Tenant) Band() string { return string(t.band.named) }
 
 // Waiting is how many of its requests wait.
 func (t *Tenant) Waiting() int { return t.waiting }
@@ -164,14 +164,9 @@ func (c *Clock) sweep() {
 }
 
 func (c *Clock) band(name string) *band {
-	for _, b := range c.list {
-		if b.name == name {
-			return b
-		}
-	}
-	b := &band{name: name, index: len(c.list), had: had{per: 1 / c.bands.Share(name), done: c.at}}
-	c.list = append(c.list, b)
-	return b
+	return ofBand(&c.list, name, func() *band {
+		return &band{named: named(name), index: len(c.list), had: had{per: 1 / c.bands.Share(name), done: c.at}}
+	})
 }
 
 // Enter has one more request of the tenant wait.

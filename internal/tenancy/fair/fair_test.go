@@ -454,7 +454,7 @@ func TestRoomAddsUp(t *testing.T) {
 						}
 					}
 					if math.Abs(sum-b.shares) > 1e-6 {
-						t.Fatalf("the shares of %s are %v, want %v", b.name, b.shares, sum)
+						t.Fatalf("the shares of %s are %v, want %v", string(b.named), b.shares, sum)
 					}
 					if b.there > 0 {
 						all += b.share

@@ -29,7 +29,7 @@ type Room struct {
 
 // present is the tenants of a band that are present.
 type present struct {
-	name   string
+	named
 	share  float64
 	shares float64 // theirs
 	there  int
@@ -85,14 +85,7 @@ func (r *Room) Holder(who *tenancy.Caller, now int64) *Holder {
 }
 
 func (r *Room) band(name string) *present {
-	for _, b := range r.list {
-		if b.name == name {
-			return b
-		}
-	}
-	b := &present{name: name, share: r.bands.Share(name)}
-	r.list = append(r.list, b)
-	return b
+	return ofBand(&r.list, name, func() *present { return &present{named: named(name), share: r.bands.Share(name)} })
 }
 
 // rests adds a tenant that holds nothing to those that may be forgotten.

@@ -16,7 +16,7 @@ type Usage struct {
 
 // used is what the tenants of a band hold.
 type used struct {
-	name  string
+	named
 	share float64
 	held  int64
 	users heap[*User] // the largest first
@@ -54,14 +54,7 @@ func (u *Usage) User(who *tenancy.Caller) *User {
 }
 
 func (u *Usage) band(name string) *used {
-	for _, b := range u.list {
-		if b.name == name {
-			return b
-		}
-	}
-	b := &used{name: name, share: u.bands.Share(name)}
-	u.list = append(u.list, b)
-	return b
+	return ofBand(&u.list, name, func() *used { return &used{named: named(name), share: u.bands.Share(name)} })
 }
 
 // Hold has a tenant hold n more, or less.
