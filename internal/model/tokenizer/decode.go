@@ -15,6 +15,7 @@ import (
 type decoding struct {
 	byteLevel bool // tokens are bytes in ByteLevel's alphabet, and nothing else below
 	steps     []tokenStep
+	leading   bool // a step depends on whether a token is before
 	bytes     bool // tokens like <0x0A> are bytes
 	fused     bool // what follows is done to the whole text
 	strip     rune // taken from the beginning of the whole text,
@@ -28,6 +29,7 @@ type tokenStep func(text string, first bool) string
 func (t *Tokenizer) readDecoder(n node) error {
 	if n.null() {
 		// The reference then writes a space between tokens.
+		t.decoding.leading = true
 		t.decoding.steps = []tokenStep{func(text string, first bool) string {
 			if first {
 				return text
@@ -97,9 +99,11 @@ func (d *decoding) addReplace(n node, r replace) error {
 	if _, _, err := r.rewrite(&x, nil, "a", neverPause{}); err != nil {
 		return n.errorf("%v", err)
 	}
+	var out []byte
 	d.steps = append(d.steps, func(text string, _ bool) string {
-		var x scratch
-		out, changed, err := r.rewrite(&x, nil, text, neverPause{})
+		var changed bool
+		var err error
+		out, changed, err = r.rewrite(&x, out[:0], text, neverPause{})
 		if err != nil || !changed {
 			return text
 		}
@@ -153,6 +157,7 @@ func (d *decoding) readMetaspace(n node) error {
 	if err != nil {
 		return err
 	}
+	d.leading = true
 	d.steps = append(d.steps, func(text string, first bool) string {
 		if first && scheme != "never" {
 			return strings.ReplaceAll(text, part.Replacement, "")
@@ -162,24 +167,24 @@ func (d *decoding) readMetaspace(n node) error {
 	return nil
 }
 
-// token returns the text of a token. isByte is set if the text is a single byte, which
+// token appends the text of a token. isByte is set if the text is a single byte, which
 // may be a part of a rune.
-func (d *decoding) token(text string, first bool) (out []byte, isByte bool) {
+func (d *decoding) token(dst []byte, text string, first bool) (out []byte, isByte bool) {
 	if d.byteLevel {
-		if b, ok := fromByteAlphabet(text); ok {
-			return b, false
+		if out, ok := appendFromByteAlphabet(dst, text); ok {
+			return out, false
 		}
-		return []byte(text), false
+		return append(dst, text...), false
 	}
 	for _, step := range d.steps {
 		text = step(text, first)
 	}
 	if d.bytes {
 		if b, ok := byteOf(text); ok {
-			return []byte{b}, true
+			return append(dst, b), true
 		}
 	}
-	return []byte(text), false
+	return append(dst, text...), false
 }
 
 // byteOf reads a token like <0x0A>.

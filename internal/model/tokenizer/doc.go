@@ -48,8 +48,9 @@
 // the pre-tokenizers, the last of a byte-level vocabulary being a hand-written
 // scanner of its pattern; and a piece becomes ids by
 //
-//  1. one probe of a table shared by all encoders, with every token whose own bytes
-//     encode to it: most words of most texts end here;
+//  1. one probe of a table shared by all encoders, with the bytes of every token and a
+//     mark that says whether they encode to it, which is set when the token is first
+//     met: most words of most texts end here;
 //  2. one probe of the encoder's own cache of pieces of several tokens;
 //  3. merging: linear for short pieces, and with a priority queue for long ones, so
 //     that a hundred kilobytes of one letter are not an attack; or, for Unigram, the

@@ -200,8 +200,8 @@ func (l *mergeList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 			if err != nil {
 				return err
 			}
-			a, b, ok := strings.Cut(tok.String(), " ")
-			if !ok || strings.Contains(b, " ") {
+			a, b, ok := cutPair(tok.String())
+			if !ok {
 				return fmt.Errorf("merge %q is not two tokens with a space between", tok.String())
 			}
 			pair = [2]string{a, b}
@@ -212,6 +212,12 @@ func (l *mergeList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	}
 	_, err := d.ReadToken()
 	return err
+}
+
+// cutPair cuts a merge that is written with a space between its tokens.
+func cutPair(s string) (a, b string, ok bool) {
+	a, b, ok = strings.Cut(s, " ")
+	return a, b, ok && !strings.Contains(b, " ")
 }
 
 // readPair reads a list of two strings.

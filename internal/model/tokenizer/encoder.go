@@ -319,8 +319,10 @@ func (e *Encoder) word(dst []uint32, s string) ([]uint32, error) {
 	if e.t.unigram != nil {
 		return e.path(dst, s)
 	}
-	if id, ok := e.t.vocab.words[s]; ok {
-		return append(dst, id), nil
+	if end := e.t.vocab.words; end > 0 {
+		if token := e.t.ids.find(s); token != nil && token.from < end {
+			return append(dst, token.id), nil
+		}
 	}
 	return e.pieces(dst, s, e.t.vocab.cut)
 }
@@ -371,9 +373,16 @@ func (e *Encoder) pieces(dst []uint32, s string, scan scanner) ([]uint32, error)
 		if n <= shortPiece {
 			k := keyOf(b, i, end)
 			hash := k.hash(n)
-			if id, ok := v.whole.find(k, hash, n); ok {
-				dst = append(dst, id)
-			} else if dst, ok = e.cache.getShort(dst, k, hash, n); !ok {
+			slot, mark := v.whole.find(k, hash, n)
+			if mark == pieceUndecided {
+				mark = v.decideShort(b[i:end], slot)
+				e.work -= missFactor * n
+			}
+			if mark == pieceWhole {
+				dst = append(dst, slot.id)
+			} else if cached, ok := e.cache.getShort(dst, k, hash, n); ok {
+				dst = cached
+			} else {
 				dst = e.short(dst, b[i:end], k, hash)
 			}
 		} else {
@@ -411,10 +420,8 @@ func (e *Encoder) short(dst []uint32, piece []byte, k pieceKey, hash uint64) []u
 // long encodes a piece that is longer than shortPiece.
 func (e *Encoder) long(dst []uint32, piece []byte) ([]uint32, error) {
 	v := &e.t.vocab
-	if len(piece) <= v.longest {
-		if id, ok := v.wholeLong[string(piece)]; ok {
-			return append(dst, id), nil
-		}
+	if id, ok := v.findLong(piece); ok {
+		return append(dst, id), nil
 	}
 	if len(piece) > cachePiece {
 		if e.t.byteLevel { // each byte is in a token, and none has more than the widest

@@ -1,10 +1,12 @@
 package tokenizer
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"math"
@@ -66,10 +68,15 @@ func Load(folder fs.FS) (*Model, error) {
 		return nil, err
 	}
 	var t *Tokenizer
+	hashed := make(chan hash.Hash, 1)
 	if data != nil {
+		go func() { hashed <- hashOf(data) }() // takes a quarter of the time of parsing
 		t, err = parse(data)
-	} else if t, data, err = loadRanks(folder); err == nil && t == nil {
-		t, data, err = loadTekken(folder)
+	} else {
+		if t, data, err = loadRanks(folder); err == nil && t == nil {
+			t, data, err = loadTekken(folder)
+		}
+		hashed <- hashOf(data)
 	}
 	if err == nil && t == nil {
 		err = fmt.Errorf("%s: the model's folder has neither this file, nor a vocabulary in tiktoken's format, nor Mistral's %s", fileTokenizer, fileTekken)
@@ -77,7 +84,7 @@ func Load(folder fs.FS) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum := fingerprint(t, data)
+	sum := fingerprint(t, <-hashed)
 	m := &Model{
 		Tokenizer:     t,
 		SpecialTokens: make(map[string]string),
@@ -97,11 +104,15 @@ func Load(folder fs.FS) (*Model, error) {
 	return m, nil
 }
 
-// fingerprint hashes what ids depend on: the file, and the special tokens that
-// a rank file does not hold.
-func fingerprint(t *Tokenizer, data []byte) []byte {
+func hashOf(data []byte) hash.Hash {
 	h := sha256.New()
 	h.Write(data)
+	return h
+}
+
+// fingerprint hashes what ids depend on: the file, whose hash the caller has, and the
+// special tokens that a rank file does not hold.
+func fingerprint(t *Tokenizer, h hash.Hash) []byte {
 	if t.ranked {
 		for _, token := range t.AddedTokens() {
 			fmt.Fprintf(h, "%d %q\n", token.ID, token.Content)
@@ -121,17 +132,21 @@ func readFile(folder fs.FS, name string) ([]byte, error) {
 	}
 	defer f.Close()
 	tooLarge := fmt.Errorf("%s: the file is larger than %d MiB", name, maxFile>>20)
-	if info, err := f.Stat(); err == nil && info.Size() > maxFile {
+	info, err := f.Stat()
+	if err == nil && info.Size() > maxFile {
 		return nil, tooLarge
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
+	var data bytes.Buffer
+	if info != nil && info.Mode().IsRegular() {
+		data.Grow(int(info.Size()) + bytes.MinRead) // with room to find the end
+	}
+	if _, err := data.ReadFrom(io.LimitReader(f, maxFile+1)); err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
-	if len(data) > maxFile { // it is no regular file, or grows
+	if data.Len() > maxFile { // it is no regular file, or grows
 		return nil, tooLarge
 	}
-	return data, nil
+	return data.Bytes(), nil
 }
 
 // readNode reads a JSON file's top, if the file is there.

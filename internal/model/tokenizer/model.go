@@ -2,15 +2,17 @@ package tokenizer
 
 import (
 	"fmt"
-	"slices"
+	"sync"
 	"unicode/utf8"
+	"unsafe"
 )
 
 // maxIDs bounds the ids of a vocabulary; far above any real one.
 const maxIDs = 1 << 24
 
-// readModel takes the model. That without a type is BPE.
-func (t *Tokenizer) readModel(n node) error {
+// readModel takes the model; one without a type is BPE. read has the vocabulary and the
+// merges if skim has read them.
+func (t *Tokenizer) readModel(n node, read skimmed) error {
 	if n.null() {
 		return n.errorf("there is no model")
 	}
@@ -20,7 +22,7 @@ func (t *Tokenizer) readModel(n node) error {
 	}
 	switch kind {
 	case "", "BPE":
-		return t.readBPE(n)
+		return t.readBPE(n, read)
 	case "Unigram":
 		return t.readUnigram(n)
 	}
@@ -28,7 +30,7 @@ func (t *Tokenizer) readModel(n node) error {
 }
 
 // readBPE takes the vocabulary and the merges.
-func (t *Tokenizer) readBPE(n node) error {
+func (t *Tokenizer) readBPE(n node, read skimmed) error {
 	var m bpeModel
 	if err := n.decode(&m); err != nil {
 		return err
@@ -43,61 +45,64 @@ func (t *Tokenizer) readBPE(n node) error {
 	case m.Vocab == nil:
 		return n.errorf("there is no vocab")
 	}
-	t.ids, t.size = m.Vocab, len(m.Vocab)
-	if err := t.checkIDs(n); err != nil {
+	t.ids = read.vocab
+	if t.ids == nil {
+		t.ids = lexiconOf(m.Vocab)
+	}
+	t.size = t.ids.count
+	tokens, err := t.checkIDs(n)
+	if err != nil {
 		return err
 	}
-	var err error
 	if t.byteLevel {
 		err = t.readByteAlphabet(n)
 	} else {
-		err = t.readRunes(n, m)
+		err = t.readRunes(n, m, tokens)
 	}
 	if err != nil {
 		return err
 	}
-	if err := t.readMerges(n, m.Merges); err != nil {
-		return err
+	rules := read.merges
+	if read.vocab == nil {
+		if rules, err = t.readMerges(n, m.Merges); err != nil {
+			return err
+		}
 	}
-	t.findWhole(m.IgnoreMerges && t.byteLevel)
-	if t.byteLevel {
-		return nil
+	// What encoding looks up is laid out in three places at once; none reads another.
+	var work sync.WaitGroup
+	work.Go(func() { t.vocab.layOutMerges(rules) })
+	if !t.byteLevel {
+		if m.IgnoreMerges {
+			t.vocab.words = uint32(len(t.ids.text))
+		}
+		work.Go(func() { t.vocab.cut = t.findJoints(rules, tokens) })
 	}
-	if m.IgnoreMerges {
-		t.vocab.words = m.Vocab
-	}
-	t.vocab.cut = t.findJoints(m.Merges)
+	t.layOutPieces(tokens, m.IgnoreMerges && t.byteLevel)
+	work.Wait()
 	return nil
 }
 
-// checkIDs checks that ids are tokens' one by one.
-func (t *Tokenizer) checkIDs(n node) error {
-	most := uint32(0)
-	for token, id := range t.ids {
+// checkIDs checks that ids are tokens' one by one, and returns the tokens by their ids.
+func (t *Tokenizer) checkIDs(n node) ([]string, error) {
+	for token, id := range t.ids.all() {
 		if id >= maxIDs {
-			return n.at("/vocab/"+token, nil).errorf("id %d is not below %d", id, maxIDs)
+			return nil, n.at("/vocab/"+token, nil).errorf("id %d is not below %d", id, maxIDs)
 		}
-		most = max(most, id)
 	}
-	taken := make([]bool, most+1)
-	for token, id := range t.ids {
-		if taken[id] {
-			for other, same := range t.ids {
-				if same == id && other != token {
-					return n.at("/vocab/"+token, nil).errorf("id %d is also that of %q", id, other)
-				}
-			}
+	tokens := t.ids.byID()
+	for token, id := range t.ids.all() {
+		if tokens[id] != token {
+			return nil, n.at("/vocab/"+token, nil).errorf("id %d is also that of %q", id, tokens[id])
 		}
-		taken[id] = true
 	}
-	return nil
+	return tokens, nil
 }
 
 // readByteAlphabet checks that every byte that valid text can hold is a token.
 func (t *Tokenizer) readByteAlphabet(n node) error {
 	for b := range 256 {
 		never := b == 0xc0 || b == 0xc1 || b >= 0xf5 // in no valid UTF-8
-		id, ok := t.ids[toByteAlphabet(string([]byte{byte(b)}))]
+		id, ok := t.ids.get(toByteAlphabet(string([]byte{byte(b)})))
 		if !ok && !never {
 			return n.at("/vocab", nil).unsupported(fmt.Sprintf("a vocabulary without a token for byte 0x%02x", b))
 		}
@@ -107,24 +112,24 @@ func (t *Tokenizer) readByteAlphabet(n node) error {
 }
 
 // readRunes finds the tokens of single runes, and what becomes of others.
-func (t *Tokenizer) readRunes(n node, m bpeModel) error {
+func (t *Tokenizer) readRunes(n node, m bpeModel, tokens []string) error {
 	v := &t.vocab
 	v.runes = newRuneTable()
-	for token, id := range t.ids {
+	for id, token := range tokens {
 		if r, size := utf8.DecodeRuneInString(token); size == len(token) && size > 0 {
-			v.runes.set(r, id)
+			v.runes.set(r, uint32(id))
 		}
 	}
 	v.unknown = unknown{id: noID, fuse: m.FuseUnk, fallback: m.ByteFallback, all: m.ByteFallback}
 	for b := range v.unknown.bytes {
-		id, ok := t.ids[byteToken(byte(b))]
+		id, ok := t.ids.get(byteToken(byte(b)))
 		if !ok {
 			id, v.unknown.all = noID, false
 		}
 		v.unknown.bytes[b] = id
 	}
 	if m.UnkToken != nil {
-		id, ok := t.ids[*m.UnkToken]
+		id, ok := t.ids.get(*m.UnkToken)
 		if !ok && !v.unknown.all {
 			return n.at("/unk_token", nil).errorf("token %q is not in the vocabulary", *m.UnkToken)
 		}
@@ -138,10 +143,54 @@ func (t *Tokenizer) readRunes(n node, m bpeModel) error {
 // byteToken is the token a byte falls back to.
 func byteToken(b byte) string { return fmt.Sprintf("<0x%02X>", b) }
 
+// mergeRule is a merge: two tokens, and the one that they make. Its rank is its place in
+// the list.
+type mergeRule struct{ a, b, made uint32 }
+
+// ruleOf returns the merge of two tokens that stand one after the other in both.
+func ruleOf(vocab *lexicon, both []byte, cut int) (mergeRule, bool) {
+	s := unsafe.String(unsafe.SliceData(both), len(both)) // only read here
+	a, okA := vocab.get(s[:cut])
+	b, okB := vocab.get(s[cut:])
+	made, okMade := vocab.get(s)
+	return mergeRule{a, b, made}, cut > 0 && cut < len(s) && okA && okB && okMade
+}
+
+// readMerges finds the ids of merges.
+func (t *Tokenizer) readMerges(n node, merges mergeList) ([]mergeRule, error) {
+	rules := make([]mergeRule, len(merges))
+	var both []byte
+	for rank, pair := range merges {
+		at := func() node { return n.at(fmt.Sprintf("/merges/%d", rank), nil) }
+		if pair[0] == "" || pair[1] == "" {
+			return nil, at().errorf("a merge with an empty token")
+		}
+		both = append(append(both[:0], pair[0]...), pair[1]...)
+		rule, ok := ruleOf(t.ids, both, len(pair[0]))
+		if !ok {
+			for _, token := range [...]string{pair[0], pair[1], pair[0] + pair[1]} {
+				if _, ok := t.ids.get(token); !ok {
+					return nil, at().errorf("token %q is not in the vocabulary", token)
+				}
+			}
+		}
+		rules[rank] = rule
+	}
+	return rules, nil
+}
+
+// layOutMerges enters the merges into their table.
+func (v *vocab) layOutMerges(rules []mergeRule) {
+	v.merges, v.ranks = newMergeTable(len(rules)), len(rules)
+	for rank, r := range rules {
+		v.merges.insert(r.a, r.b, uint64(rank)<<32|uint64(r.made))
+	}
+}
+
 // findJoints returns the scanner that cuts words where merges cannot join them. Where a
 // merge takes the unknown token or a byte's, which stand for other text than their own,
 // words stay whole.
-func (t *Tokenizer) findJoints(merges mergeList) scanner {
+func (t *Tokenizer) findJoints(rules []mergeRule, tokens []string) scanner {
 	v := &t.vocab
 	stands := map[uint32]bool{v.unknown.id: true}
 	if v.unknown.fallback {
@@ -149,83 +198,73 @@ func (t *Tokenizer) findJoints(merges mergeList) scanner {
 			stands[id] = true
 		}
 	}
-	made := make([]string, len(merges))
-	for i, pair := range merges {
-		if stands[t.ids[pair[0]]] || stands[t.ids[pair[1]]] {
+	made := make([]bool, len(tokens))
+	for _, r := range rules {
+		if stands[r.a] || stands[r.b] {
 			return wholeText{}
 		}
-		made[i] = pair[0] + pair[1]
+		made[r.made] = true
 	}
-	return newJoints(v, made)
+	count := 0
+	for _, is := range made {
+		if is {
+			count++
+		}
+	}
+	texts := make([]string, 0, count)
+	for id, is := range made {
+		if is {
+			texts = append(texts, tokens[id])
+		}
+	}
+	return newJoints(v, texts)
 }
 
-func (t *Tokenizer) readMerges(n node, merges mergeList) error {
-	t.vocab.merges = newMergeTable(len(merges))
-	t.vocab.ranks = len(merges)
-	for rank, pair := range merges {
-		if pair[0] == "" || pair[1] == "" {
-			return n.at(fmt.Sprintf("/merges/%d", rank), nil).errorf("a merge with an empty token")
-		}
-		var ids [3]uint32
-		for i, token := range [...]string{pair[0], pair[1], pair[0] + pair[1]} {
-			id, ok := t.ids[token]
-			if !ok {
-				return n.at(fmt.Sprintf("/merges/%d", rank), nil).errorf("token %q is not in the vocabulary", token)
-			}
-			ids[i] = id
-		}
-		t.vocab.merges.insert(ids[0], ids[1], uint64(rank)<<32|uint64(ids[2]))
+// layOutPieces enters the tokens as pieces of text. Whether a token's own bytes encode to it
+// is decided when the token is first met in a text, because a text has few of a
+// vocabulary's tokens and merging all of them takes longer than everything else in
+// loading. With all, tokens are found whole whatever their bytes would merge to.
+func (t *Tokenizer) layOutPieces(tokens []string, all bool) {
+	v := &t.vocab
+	mark := pieceUndecided
+	if all {
+		mark = pieceWhole
 	}
-	return nil
-}
-
-// findWhole collects the tokens that their own bytes encode to; with all, the
-// tokens that are found whole whatever their bytes would merge to.
-func (t *Tokenizer) findWhole(all bool) {
-	type entry struct {
-		text []byte
-		id   uint32
-	}
-	entries := make([]entry, 0, len(t.ids))
-	var ids []uint32
-	var m merger
-	for token, id := range t.ids {
-		text, ok := []byte(token), true
-		if t.byteLevel {
-			text, ok = fromByteAlphabet(token)
-			t.vocab.widest = max(t.vocab.widest, len(text))
+	// The bytes of all tokens, so that the alphabet is read once.
+	bytes := make([]byte, 0, len(t.ids.text))
+	ends := make([]int, len(tokens))
+	short, long, longBytes := 0, 0, 0
+	for id, token := range tokens {
+		from, ok := len(bytes), true
+		if !t.byteLevel {
+			bytes = append(bytes, token...)
+		} else if out, isText := appendFromByteAlphabet(bytes, token); isText {
+			bytes, v.widest = out, max(v.widest, len(out)-from)
+		} else {
+			ok = false
 		}
-		if !ok || len(text) == 0 {
-			continue
-		}
-		if !all {
-			if len(text) <= shortMerge {
-				ids = t.vocab.mergeShort(ids[:0], text)
-			} else {
-				ids, _ = m.merge(&t.vocab, ids[:0], text, neverPause{})
-			}
-			if len(ids) != 1 || ids[0] != id {
-				continue
-			}
-		}
-		entries = append(entries, entry{text, id})
-	}
-	// Tokens of small ids are the frequent ones: first come, nearest found.
-	slices.SortFunc(entries, func(a, b entry) int { return int(a.id) - int(b.id) })
-	short := 0
-	for _, e := range entries {
-		if len(e.text) <= shortPiece {
+		ends[id] = len(bytes)
+		switch n := len(bytes) - from; {
+		case !ok || n == 0:
+		case n <= shortPiece:
 			short++
+		default:
+			long, longBytes, v.longest = long+1, longBytes+n, max(v.longest, n)
 		}
 	}
-	t.vocab.whole = newPieceTable(short)
-	t.vocab.wholeLong = make(map[string]uint32, len(entries)-short)
-	for _, e := range entries {
-		if len(e.text) <= shortPiece {
-			t.vocab.whole.insert(e.text, e.id)
-			continue
+	v.whole = newPieceTable(short)
+	v.wholeLong, v.long = newLexicon(long, longBytes), make([]longPiece, 0, long)
+	// Tokens of small ids are the frequent ones: first come, nearest found.
+	from := 0
+	for id, end := range ends {
+		piece := bytes[from:end]
+		switch from = end; {
+		case len(piece) == 0:
+		case len(piece) <= shortPiece:
+			v.whole.insert(piece, uint32(id), mark)
+		default:
+			v.wholeLong.set(string(piece), uint32(len(v.long)))
+			v.long = append(v.long, longPiece{uint32(id), mark})
 		}
-		t.vocab.wholeLong[string(e.text)] = e.id
-		t.vocab.longest = max(t.vocab.longest, len(e.text))
 	}
 }

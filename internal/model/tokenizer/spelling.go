@@ -4,7 +4,7 @@ package tokenizer
 // when it is asked for first: serving needs only what tokens decode to.
 func (t *Tokenizer) layOutSpelling() {
 	t.spelling = make([]string, len(t.known))
-	for content, id := range t.ids {
+	for content, id := range t.ids.all() {
 		t.spelling[id] = content
 	}
 	for id, content := range t.repeated {

@@ -67,7 +67,7 @@ func loadTekken(folder fs.FS) (*Tokenizer, []byte, error) {
 	if err := t.addSpecial(fileTekken, special); err != nil {
 		return nil, nil, err
 	}
-	if bos, ok := t.ids["<s>"]; ok {
+	if bos, ok := t.ids.get("<s>"); ok {
 		t.prefix = []uint32{bos}
 	}
 	t.layOut()

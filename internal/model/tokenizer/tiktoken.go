@@ -246,10 +246,10 @@ func (f rankFile) load(folder fs.FS, data []byte) (*Tokenizer, error) {
 // buildRanks makes a tokenizer of tokens with their ids, the lower of which are
 // merged earlier. It has no special tokens yet.
 func buildRanks(file string, ids map[string]uint32, pattern string, nfc bool) (*Tokenizer, error) {
-	t := &Tokenizer{byteLevel: true, ranked: true, size: len(ids), ids: make(map[string]uint32, len(ids)+256), added: make(map[uint32]AddedToken), repeated: make(map[uint32]string)}
+	t := &Tokenizer{byteLevel: true, ranked: true, size: len(ids), ids: newLexicon(len(ids)+256, 8*len(ids)), added: make(map[uint32]AddedToken), repeated: make(map[uint32]string)}
 	t.decoding.byteLevel = true
 	for token, id := range ids {
-		t.ids[toByteAlphabet(token)] = id
+		t.ids.set(toByteAlphabet(token), id)
 	}
 	if nfc {
 		t.normalizers = []rewriter{normalForm{compose: true}}
@@ -258,7 +258,7 @@ func buildRanks(file string, ids map[string]uint32, pattern string, nfc bool) (*
 		return nil, err
 	}
 	t.mergeRanks(ids)
-	t.findWhole(true)
+	t.layOutPieces(t.ids.byID(), true)
 	if g, ok := grammar(pattern); ok {
 		t.stages, t.lineCuts = []stage{isolate{g.scan}}, cutsAnywhere
 	} else {
@@ -328,7 +328,7 @@ func (t *Tokenizer) mergeRanks(ranks map[string]uint32) {
 // addSpecial adds special tokens, which are found in the text as it comes.
 func (t *Tokenizer) addSpecial(file string, special map[uint32]string) error {
 	t.known = make([]bool, t.size+len(special))
-	for _, id := range t.ids {
+	for _, id := range t.ids.all() {
 		t.known[id] = true
 	}
 	var tokens []AddedToken
@@ -347,10 +347,10 @@ func (t *Tokenizer) addSpecial(file string, special map[uint32]string) error {
 	slices.SortFunc(tokens, func(a, b AddedToken) int { return strings.Compare(a.Content, b.Content) })
 	for _, token := range tokens {
 		patterns = append(patterns, token.Content)
-		if rank, ok := t.ids[token.Content]; ok {
+		if rank, ok := t.ids.get(token.Content); ok {
 			t.repeated[rank] = token.Content // an ordinary token of the same text
 		}
-		t.ids[token.Content] = token.ID
+		t.ids.set(token.Content, token.ID)
 	}
 	t.rawTokens = newFinder(tokens, patterns)
 	return nil

@@ -34,7 +34,7 @@ type Tokenizer struct {
 	spell    sync.Once
 	spelling []string // see layOutSpelling
 
-	ids      map[string]uint32 // by content, added tokens included
+	ids      *lexicon          // by content, those of the model first and then added ones
 	size     int               // tokens of the model
 	repeated map[uint32]string // tokens that another id has too
 	added    map[uint32]AddedToken
@@ -54,8 +54,15 @@ type Tokenizer struct {
 func parse(data []byte) (*Tokenizer, error) {
 	root := node{file: fileTokenizer, value: jsontext.Value(data)}
 	var doc document
-	if err := root.decode(&doc); err != nil {
-		return nil, err
+	read, ok := skim(data)
+	if ok {
+		ok = node{file: fileTokenizer, value: jsontext.Value(read.rest)}.decode(&doc) == nil
+	}
+	if !ok { // the general reader finds what is wrong, and where
+		doc, read = document{}, skimmed{}
+		if err := root.decode(&doc); err != nil {
+			return nil, err
+		}
 	}
 	if doc.Version != "1.0" {
 		return nil, root.at("/version", nil).errorf("version %q is not known; 1.0 is", doc.Version)
@@ -68,7 +75,7 @@ func parse(data []byte) (*Tokenizer, error) {
 	}{
 		{"/normalizer", doc.Normalizer, t.readNormalizer},
 		{"/pre_tokenizer", doc.PreTokenizer, t.readPreTokenizer},
-		{"/model", doc.Model, t.readModel},
+		{"/model", doc.Model, func(n node) error { return t.readModel(n, read) }},
 		{"/decoder", doc.Decoder, t.readDecoder},
 		{"/added_tokens", nil, func(n node) error { return t.readAdded(n, doc.AddedTokens) }},
 		{"/post_processor", doc.PostProcessor, t.readPostProcessor},
@@ -183,7 +190,7 @@ func (t *Tokenizer) readAdded(n node, entries []addedEntry) error {
 		if _, twice := model[e.Content]; twice {
 			return at.errorf("token %q is added twice", e.Content)
 		}
-		want, inModel := t.ids[e.Content]
+		want, inModel := t.ids.get(e.Content)
 		if !inModel {
 			want = next
 		}
@@ -213,10 +220,10 @@ func (t *Tokenizer) readAdded(n node, entries []addedEntry) error {
 		normal, normalText = append(normal, token), append(normalText, text)
 	}
 	for content, id := range model {
-		t.ids[content] = id
+		t.ids.set(content, id)
 	}
 	t.known = make([]bool, max(int(next), t.span()))
-	for _, id := range t.ids {
+	for _, id := range t.ids.all() {
 		t.known[id] = true
 	}
 	for id := range t.repeated {
@@ -229,7 +236,7 @@ func (t *Tokenizer) readAdded(n node, entries []addedEntry) error {
 // span is one more than the greatest id.
 func (t *Tokenizer) span() int {
 	top := t.size - 1
-	for _, id := range t.ids {
+	for _, id := range t.ids.all() {
 		top = max(top, int(id))
 	}
 	return top + 1
@@ -237,10 +244,7 @@ func (t *Tokenizer) span() int {
 
 // layOut writes out the text of every token for decoding.
 func (t *Tokenizer) layOut() {
-	byID := make([]string, len(t.known))
-	for content, id := range t.ids {
-		byID[id] = content
-	}
+	byID := append(t.ids.byID(), make([]string, len(t.known))...)[:len(t.known)]
 	for id, content := range t.repeated {
 		byID[id] = content
 	}
@@ -257,15 +261,16 @@ func (t *Tokenizer) layOut() {
 	}
 	t.firstText = make(map[uint32]string)
 	t.offsets = make([]uint32, 1, len(byID)+1)
+	t.text = make([]byte, 0, len(t.ids.text))
+	var first []byte
 	for id, content := range byID {
 		if t.known[id] {
-			text, isByte := t.decoding.token(content, false)
-			if isByte {
+			from, isByte := len(t.text), false
+			if t.text, isByte = t.decoding.token(t.text, content, false); isByte {
 				t.isByte[id] = true
 			}
-			t.text = append(t.text, text...)
-			if len(t.decoding.steps) > 0 {
-				if first, _ := t.decoding.token(content, true); string(first) != string(text) {
+			if t.decoding.leading {
+				if first, _ = t.decoding.token(first[:0], content, true); string(first) != string(t.text[from:]) {
 					t.firstText[uint32(id)] = string(first)
 				}
 			}
@@ -284,8 +289,7 @@ func (t *Tokenizer) Size() int { return len(t.known) }
 
 // ID returns the id of a token by its content, as tokenizer.json spells it.
 func (t *Tokenizer) ID(content string) (uint32, bool) {
-	id, ok := t.ids[content]
-	return id, ok
+	return t.ids.get(content)
 }
 
 // Known reports whether an id is a token's.
@@ -323,7 +327,10 @@ func (t *Tokenizer) AddedTokens() []AddedToken {
 // fromByteAlphabet reads a token in the alphabet that ByteLevel writes bytes
 // in: printable bytes stand for themselves, the others for runes from U+0100.
 func fromByteAlphabet(token string) ([]byte, bool) {
-	out := make([]byte, 0, len(token))
+	return appendFromByteAlphabet(make([]byte, 0, len(token)), token)
+}
+
+func appendFromByteAlphabet(out []byte, token string) ([]byte, bool) {
 	for _, r := range token {
 		b, ok := alphabetByte(r)
 		if !ok {

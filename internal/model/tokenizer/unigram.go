@@ -14,7 +14,7 @@ import (
 type unigram struct {
 	tokens  *trie
 	scores  []float64 // by id
-	ids     map[string]uint32
+	ids     *lexicon
 	longest int // bytes of the longest token
 	unk     uint32
 	// unkScore is that of a rune that is no token.
@@ -44,17 +44,17 @@ func (t *Tokenizer) readUnigram(n node) error {
 	case int(*m.UnkID) >= len(m.Vocab):
 		return n.at("/unk_id", nil).errorf("id %d is not below the vocabulary's size, %d", *m.UnkID, len(m.Vocab))
 	}
-	u := &unigram{unk: *m.UnkID, fallback: m.ByteFallback, ids: make(map[string]uint32, len(m.Vocab)), scores: make([]float64, len(m.Vocab))}
+	u := &unigram{unk: *m.UnkID, fallback: m.ByteFallback, ids: newLexicon(len(m.Vocab), 8*len(m.Vocab)), scores: make([]float64, len(m.Vocab))}
 	lowest := math.Inf(1)
 	keys := make([]string, 0, len(m.Vocab))
 	keyIDs := make([]int32, 0, len(m.Vocab))
 	for id, token := range m.Vocab {
-		u.ids[token.token] = uint32(id) // of equal tokens the last counts
+		u.ids.set(token.token, uint32(id)) // of equal tokens the last counts
 		u.scores[id] = token.score
 		lowest = min(lowest, token.score)
 	}
 	for id, token := range m.Vocab {
-		if token.token != "" && u.ids[token.token] == uint32(id) {
+		if last, _ := u.ids.get(token.token); token.token != "" && last == uint32(id) {
 			keys, keyIDs = append(keys, token.token), append(keyIDs, int32(id))
 			u.longest = max(u.longest, len(token.token))
 		}
@@ -67,7 +67,7 @@ func (t *Tokenizer) readUnigram(n node) error {
 	}
 	u.unkScore = lowest - unknownPenalty
 	for b := range u.bytes {
-		id, ok := u.ids[byteToken(byte(b))]
+		id, ok := u.ids.get(byteToken(byte(b)))
 		if !ok {
 			id = noID
 		}
@@ -76,7 +76,7 @@ func (t *Tokenizer) readUnigram(n node) error {
 	t.unigram, t.ids, t.size = u, u.ids, len(m.Vocab)
 	t.repeated = make(map[uint32]string)
 	for id, token := range m.Vocab {
-		if u.ids[token.token] != uint32(id) {
+		if last, _ := u.ids.get(token.token); last != uint32(id) {
 			t.repeated[uint32(id)] = token.token
 		}
 	}
@@ -191,7 +191,7 @@ func (w *viterbi) forward(u *unigram, s string, p pauser) error {
 // token appends the ids of one part of the path: a token, or unknown runes.
 func (u *unigram) token(dst []uint32, part string) []uint32 {
 	if len(part) <= u.longest {
-		if id, ok := u.ids[part]; ok {
+		if id, ok := u.ids.get(part); ok {
 			return append(dst, id)
 		}
 	}

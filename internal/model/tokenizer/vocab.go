@@ -3,6 +3,8 @@ package tokenizer
 import (
 	"encoding/binary"
 	"math/bits"
+	"sync/atomic"
+	"unsafe"
 )
 
 // shortPiece is the longest piece, in bytes, that is its own key in a table.
@@ -36,9 +38,9 @@ func (k pieceKey) hash(n int) uint64 {
 	return (h ^ l) * 0xff51afd7ed558ccd
 }
 
-// pieceTable maps short pieces to the one id that each becomes. It is written
-// while loading and then only read. Its slots are a power of two, at least
-// twice the entries, probed linearly.
+// pieceTable maps short pieces to the token of the same bytes. Apart from the marks, it is
+// written while loading and then only read. Its slots are a power of two, at least twice
+// the entries, probed linearly.
 type pieceTable struct {
 	slots []pieceSlot
 	shift uint
@@ -47,8 +49,19 @@ type pieceTable struct {
 type pieceSlot struct {
 	key pieceKey
 	id  uint32
-	n   uint8 // length of the piece; 0 is an empty slot
+	// note is the length of the piece and its mark; 0 is an empty slot. Every encoder may
+	// write the mark, each the same one, so it is read and written by atomic operations.
+	note uint32
 }
+
+// The marks of a piece whose bytes are a token's.
+const (
+	pieceUndecided uint32 = iota << 8 // nobody has asked yet
+	pieceWhole                        // the bytes encode to the token
+	pieceSplit                        // they encode to other ids
+
+	pieceMarks = pieceWhole | pieceSplit
+)
 
 func newPieceTable(entries int) pieceTable {
 	width := tableWidth(entries)
@@ -58,28 +71,71 @@ func newPieceTable(entries int) pieceTable {
 // tableWidth is the log2 of the slots of a table that is at most half full.
 func tableWidth(entries int) uint { return uint(max(4, bits.Len(uint(2*entries)))) }
 
-func (t *pieceTable) insert(piece []byte, id uint32) {
+func (t *pieceTable) insert(piece []byte, id, mark uint32) {
 	k, n := keyOf(piece, 0, len(piece)), len(piece)
 	mask := uint64(len(t.slots) - 1)
 	for at := k.hash(n) >> t.shift; ; at = (at + 1) & mask {
-		if t.slots[at].n == 0 {
-			t.slots[at] = pieceSlot{key: k, id: id, n: uint8(n)}
+		if t.slots[at].note == 0 {
+			t.slots[at] = pieceSlot{key: k, id: id, note: uint32(n) | mark}
 			return
 		}
 	}
 }
 
-func (t *pieceTable) find(k pieceKey, hash uint64, n int) (id uint32, ok bool) {
+// find returns the slot of a piece, and its mark; no slot if no token has these bytes.
+func (t *pieceTable) find(k pieceKey, hash uint64, n int) (slot *pieceSlot, mark uint32) {
 	mask := uint64(len(t.slots) - 1)
 	for at := hash >> t.shift; ; at = (at + 1) & mask {
 		slot := &t.slots[at&mask]
-		if slot.key == k && int(slot.n) == n {
-			return slot.id, true
+		note := atomic.LoadUint32(&slot.note)
+		if slot.key == k && note&^pieceMarks == uint32(n) {
+			return slot, note & pieceMarks
 		}
-		if slot.n == 0 {
-			return 0, false
+		if note == 0 {
+			return nil, pieceSplit
 		}
 	}
+}
+
+// decide finds out whether a piece, whose bytes are those of a token, encodes to it.
+func (v *vocab) decide(piece []byte, id uint32) (mark uint32) {
+	var ids []uint32
+	if len(piece) <= shortMerge {
+		var buf [shortMerge]uint32
+		ids = v.mergeShort(buf[:0], piece)
+	} else {
+		var m merger
+		ids, _ = m.merge(v, nil, piece, neverPause{})
+	}
+	if len(ids) == 1 && ids[0] == id {
+		return pieceWhole
+	}
+	return pieceSplit
+}
+
+// decideShort is decide of a short piece, which is not asked again.
+func (v *vocab) decideShort(piece []byte, slot *pieceSlot) (mark uint32) {
+	mark = v.decide(piece, slot.id)
+	atomic.StoreUint32(&slot.note, uint32(len(piece))|mark)
+	return mark
+}
+
+// findLong returns the token that a long piece is.
+func (v *vocab) findLong(piece []byte) (id uint32, ok bool) {
+	if len(piece) > v.longest {
+		return 0, false
+	}
+	slot := v.wholeLong.find(unsafe.String(unsafe.SliceData(piece), len(piece)))
+	if slot == nil {
+		return 0, false
+	}
+	token := &v.long[slot.id]
+	mark := atomic.LoadUint32(&token.mark)
+	if mark == pieceUndecided {
+		mark = v.decide(piece, token.id)
+		atomic.StoreUint32(&token.mark, mark)
+	}
+	return token.id, mark == pieceWhole
 }
 
 // noMerge is the value of a pair that does not merge. It sorts after all that
@@ -132,22 +188,27 @@ func (t *mergeTable) find(a, b uint32) uint64 {
 	}
 }
 
-// vocab is a BPE vocabulary, ready to encode with. It is immutable.
+// longPiece is a token of more than shortPiece bytes, with the mark of its piece.
+type longPiece struct{ id, mark uint32 }
+
+// vocab is a BPE vocabulary, ready to encode with. But for the marks of pieces, which
+// every encoder sets alike, it is immutable.
 type vocab struct {
 	byteIDs [256]uint32 // symbols of a byte-level vocabulary
 	runes   *runeTable  // symbols of the others, or nil
 	unknown unknown     // what a rune becomes that has no symbol
 	merges  mergeTable
 	ranks   int // number of merges
-	// whole and wholeLong hold the tokens that their own bytes encode to, or
-	// every token of a byte-level vocabulary if merges are ignored for pieces
-	// that are tokens.
+	// whole and wholeLong hold the tokens as pieces of text, with a mark that says whether
+	// their own bytes encode to them. If merges are ignored for pieces that are
+	// tokens, all of a byte-level vocabulary are marked so.
 	whole     pieceTable
-	wholeLong map[string]uint32
+	wholeLong *lexicon // places in long
+	long      []longPiece
 	longest   int // length of the longest in wholeLong
 	widest    int // length of the longest token of a byte-level vocabulary
-	// words holds the tokens of other vocabularies that are found whatever
-	// their merges give; nil if merges are never ignored.
-	words map[string]uint32
+	// words is set if the tokens of another vocabulary are found whatever their merges
+	// give. They end there in the text of Tokenizer.ids; added tokens come after them.
+	words uint32
 	cut   scanner // cuts words where no merge can join; nil if byte-level
 }
