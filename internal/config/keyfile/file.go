@@ -10,15 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"weir/internal/config"
 	"weir/internal/tenancy"
 )
-
-// MaxName bounds the names of keys, tenants and bands, in bytes.
-const MaxName = 64
 
 // File is a keys file: who may ask, and what each may use. It holds hashes, never keys.
 type File struct {
@@ -120,24 +115,16 @@ func NameOf(e *config.Entry) string {
 	return name
 }
 
-// checkName refuses names that could not be read in a log, a metric or a table.
+// checkName refuses names that cannot be shown, and those that look like keys. A name in a
+// certificate may be longer than others.
 func checkName(what, name string) error {
-	switch {
-	case name == "":
-		return fmt.Errorf("%s: a name is empty", what)
-	case len(name) > MaxName && what != "certificates":
-		return fmt.Errorf("%s: the name %.16q... is longer than %d bytes", what, name, MaxName)
-	case strings.HasPrefix(name, Prefix) || strings.HasPrefix(name, "sk-"):
+	if strings.HasPrefix(name, Prefix) || strings.HasPrefix(name, "sk-") {
 		return fmt.Errorf("%s: a name looks like a key itself; the file holds names and hashes only", what)
-	case !printable(name):
-		return fmt.Errorf("%s: the name %q has characters that cannot be printed", what, name)
+	}
+	if err := tenancy.CheckName(name); err != nil && (what != "certificates" || name == "" || !tenancy.Printable(name)) {
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
-}
-
-// printable reports whether a name can be shown as it is.
-func printable(name string) bool {
-	return utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || !unicode.IsPrint(r) })
 }
 
 // entry reads an entry of a section.

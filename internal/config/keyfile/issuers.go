@@ -165,7 +165,7 @@ func (i *issuer) of(tenant string) Key {
 func (i *issuer) caller(c *jwt.Claims) (*tenancy.Caller, error) {
 	tenant := i.grant.Caller.Tenant
 	if i.tenantClaim != "" {
-		text, err := textOf(c, i.tenantClaim, MaxName)
+		text, err := textOf(c, i.tenantClaim, tenancy.MaxName)
 		switch {
 		case err != nil:
 			return nil, err
@@ -183,7 +183,7 @@ func (i *issuer) caller(c *jwt.Claims) (*tenancy.Caller, error) {
 	}
 	caller.Key = i.config.Name + ":" + subject
 	if i.bandClaim != "" {
-		band, err := textOf(c, i.bandClaim, MaxName)
+		band, err := textOf(c, i.bandClaim, tenancy.MaxName)
 		if err != nil {
 			return nil, err
 		}
@@ -225,7 +225,7 @@ func textOf(c *jwt.Claims, claim string, most int) (text string, err error) {
 	switch {
 	case len(text) > most:
 		return "", fmt.Errorf("its claim %s is longer than %d bytes", claim, most)
-	case !printable(text):
+	case !tenancy.Printable(text):
 		return "", fmt.Errorf("its claim %s has characters that cannot be printed", claim)
 	}
 	return text, nil

@@ -7,7 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
+
+	"weir/internal/tenancy"
 )
 
 // Default is the band of callers that are given none.
@@ -19,7 +20,6 @@ type Bands map[string]float64
 // The bounds of a band's share and name, and of how many there are.
 const (
 	leastShare, mostShare = 1e-3, 1e6
-	longestName           = 64
 	mostBands             = 100
 )
 
@@ -67,7 +67,7 @@ func ParseBands(words []string) (Bands, error) {
 		if !ok {
 			return nil, fmt.Errorf("%q is no band; give its name and share, as interactive=3", word)
 		}
-		if err := CheckName(name); err != nil {
+		if err := tenancy.CheckName(name); err != nil {
 			return nil, fmt.Errorf("the band %q: %w", word, err)
 		}
 		share, err := strconv.ParseFloat(number, 64)
@@ -82,24 +82,10 @@ func ParseBands(words []string) (Bands, error) {
 	return bands, nil
 }
 
-// CheckName reports what is wrong with the name of a band or a tenant.
-func CheckName(name string) error {
-	switch {
-	case name == "":
-		return fmt.Errorf("its name is empty")
-	case len(name) > longestName:
-		return fmt.Errorf("its name has %d bytes; it can have %d", len(name), longestName)
-	case strings.ContainsFunc(name, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) || r == ' ' || r == '"' }):
-		return fmt.Errorf("its name can have no space, quotation mark or character that does not print")
-	}
-	return nil
-}
-
-// String writes the bands as they are given.
-func (b Bands) String() string {
-	var words []string
+// words returns the bands as they are given.
+func (b Bands) words() (words []string) {
 	for _, name := range slices.Sorted(maps.Keys(b)) {
 		words = append(words, name+"="+strconv.FormatFloat(b[name], 'g', -1, 64))
 	}
-	return strings.Join(words, " ")
+	return words
 }
