@@ -115,6 +115,7 @@ func (p *process) adminRoutes(stopping context.Context) map[string]http.HandlerF
 		routes[pattern] = page.Serve
 	}
 	maps.Copy(routes, p.self.Handlers())
+	maps.Copy(routes, p.limitRoutes())
 	if p.changes != nil {
 		maps.Copy(routes, p.changeRoutes())
 	}

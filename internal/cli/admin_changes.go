@@ -146,17 +146,25 @@ func (p *process) changing(of func(*http.Request) (edit, error)) http.HandlerFun
 	})
 }
 
-// reloads reads the configuration again and then answers.
+// reloads reads the configuration and the keys files again and then answers.
 func (p *process) reloads(w http.ResponseWriter, r *http.Request) {
 	p.mayChange(func(w http.ResponseWriter, _ *http.Request) {
-		if p.sources == nil || p.sources.again == nil {
+		flags, files := p.sources != nil && p.sources.again != nil, len(p.keys.files()) > 0
+		if !flags && !files {
 			writeRefusal(w, refused(codeInvalid, "there is no configuration to be read again"))
 			return
 		}
-		out, err := p.reread()
-		if err != nil {
-			writeRefusal(w, err)
-			return
+		out := outcome{Generation: p.changes.generation.Load(), Steps: []config.Step{}}
+		if flags {
+			var err error
+			if out, err = p.reread(); err != nil {
+				writeRefusal(w, err)
+				return
+			}
+		}
+		if files {
+			steps, notes := p.keys.reload(p.log, p.say)
+			out.Steps, out.Notes = append(out.Steps, steps...), append(out.Notes, notes...)
 		}
 		writeOutcome(w, out)
 	})(w, r)

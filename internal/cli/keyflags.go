@@ -126,27 +126,41 @@ func (k *keys) close() {
 	}
 }
 
-// reload reads the files again, and says so. A file with an error changes nothing.
-func (k *keys) reload(log *slog.Logger, say func(format string, args ...any)) {
+// reload reads the files again, and says so. It returns what has changed of callers. A file with
+// an error changes nothing, and is a note.
+func (k *keys) reload(log *slog.Logger, say func(format string, args ...any)) (steps []config.Step, notes []string) {
 	k.seen.saw(k.files())
 	tell := func(flag string, count int, err error) {
 		k.unread.note(flag, err, time.Now())
 		if err != nil {
 			log.Error("a keys file cannot be read again, the old one stays", "flag", flag, "error", err)
 			say("reload    the old %s stay: %v", flag, err)
+			notes = append(notes, fmt.Sprintf("the old %s stay: %v", flag, err))
 			return
 		}
 		say("reload    %s read again, %d keys", flag, count)
 	}
 	if k.callers != nil {
-		err := k.callers.Reload()
+		var err error
+		steps, err = k.callers.Reload()
 		tell("--keys", k.callers.Keys(), err)
+		for i, step := range steps {
+			if i == mostSteps {
+				say("change    and %d callers more", len(steps)-i)
+				break
+			}
+			say("change    %s", step)
+		}
 	}
 	if k.operators != nil {
 		err := k.operators.reload()
 		tell("--admin-keys", k.operators.ring.Load().Keys(), err)
 	}
+	return steps, notes
 }
+
+// mostSteps bounds the lines that a reload prints about callers.
+const mostSteps = 100
 
 // adminCertificate gives what --admin-tls-cert and --admin-tls-key name, nil without them.
 func (f *keyFlags) adminCertificate(log *slog.Logger) (*gateway.Certificate, error) {

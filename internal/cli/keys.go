@@ -2,11 +2,7 @@ package cli
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,7 +73,7 @@ func (c *keysAddCommand) Run(s *streams) error {
 			fmt.Fprintf(&block, "      - %s\n", strconv.Quote(name))
 		}
 	}
-	err := changeFile(c.Keys, c.Role != "", func(lines []string, file *keyfile.File, root *config.Section) ([]string, error) {
+	err := keyfile.Update(c.Keys, c.Role != "", func(lines []string, file *keyfile.File, root *config.Section) ([]string, error) {
 		if file.Has(c.Name) {
 			return nil, fmt.Errorf("there is a key %q already; revoke it first, or choose another name", c.Name)
 		}
@@ -113,55 +109,6 @@ func number(n int64) string {
 		return ""
 	}
 	return strconv.FormatInt(n, 10)
-}
-
-// changeFile changes the lines of a keys file, and puts the result in its place at once, if it
-// is a keys file again. A file that does not exist is an empty one.
-func changeFile(path string, admin bool, change func(lines []string, file *keyfile.File, root *config.Section) ([]string, error)) error {
-	data, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	file, err := keyfile.ParseFile(data, admin)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	root, err := config.ParseSections(data)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	var lines []string
-	if text := strings.TrimSuffix(string(data), "\n"); text != "" {
-		lines = strings.Split(text, "\n")
-	}
-	lines, err = change(lines, file, root)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	data = []byte(strings.Join(lines, "\n") + "\n")
-	if _, err := keyfile.ParseFile(data, admin); err != nil {
-		return fmt.Errorf("%s stays as it is: %w", path, err)
-	}
-	return replaceFile(path, data)
-}
-
-// replaceFile puts a file that only its owner may read in the place of another, at once: who
-// reads it sees the one or the other, whole.
-func replaceFile(path string, data []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	_, err = f.Write(data)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }
 
 type keysListCommand struct {
@@ -203,26 +150,8 @@ type keysRevokeCommand struct {
 
 // Run implements the command.
 func (c *keysRevokeCommand) Run(s *streams) error {
-	err := changeFile(c.Keys, c.Admin, func(lines []string, file *keyfile.File, root *config.Section) ([]string, error) {
-		at := root.Find("keys")
-		if at == nil || at.Section == nil || !file.Has(c.Name) {
-			return nil, fmt.Errorf("there is no key %q; weir keys list has them", c.Name)
-		}
-		for i := range at.Section.Entries {
-			e := &at.Section.Entries[i]
-			if keyfile.NameOf(e) != c.Name {
-				continue
-			}
-			from, to := e.Line-1, e.Line
-			for to < len(lines) && (strings.TrimSpace(lines[to]) == "" || indent(lines[to]) > indent(lines[from])) {
-				to++
-			}
-			if len(at.Section.Entries) == 1 { // YAML has no mapping without entries but this
-				lines[at.Line-1] = "keys: {}"
-			}
-			return slices.Delete(lines, from, to), nil
-		}
-		return nil, fmt.Errorf("there is no key %q", c.Name)
+	err := keyfile.Update(c.Keys, c.Admin, func(lines []string, file *keyfile.File, root *config.Section) ([]string, error) {
+		return keyfile.Remove(lines, file, root, c.Name)
 	})
 	if err != nil {
 		return err
@@ -230,6 +159,3 @@ func (c *keysRevokeCommand) Run(s *streams) error {
 	sayLine(s.out, "revoked %s; requests that are under way with it go on", c.Name)
 	return nil
 }
-
-// indent is how far a line is indented.
-func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }

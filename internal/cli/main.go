@@ -34,6 +34,7 @@ type commands struct {
 	BenchProcess benchProcessCommand `cmd:"" hidden:"" help:"Run as a process of weir scenario or weir bench --calibrate."`
 
 	Keys     keysCommand     `cmd:"" help:"Make, list and revoke the keys of callers and operators."`
+	Limits   limitsCommand   `cmd:"" help:"Show and set the limits of the callers of a running gateway."`
 	Engines  enginesCommand  `cmd:"" help:"Show the engines of a running gateway."`
 	Timeline timelineCommand `cmd:"" help:"Show where the time of a request went, or of the slowest requests."`
 	Why      whyCommand      `cmd:"" help:"Explain why a request went to its engine, or where a request would go."`

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"weir/internal/config"
+	"weir/internal/config/keyfile"
 )
 
 const openAPI = "../../docs/admin.openapi.json"
@@ -53,11 +55,13 @@ func openAPIOf(t *testing.T) (operations map[string]map[string]any, schemas *jso
 	return operations, schemas
 }
 
-// The document has each call by which the fleet changes, and no other.
+// The document has each call by which the fleet and limits change, and no other.
 func TestOpenAPIHasTheCalls(t *testing.T) {
 	operations, _ := openAPIOf(t)
 	p := &process{changes: &changes{}}
-	has, routes := slices.Sorted(maps.Keys(operations)), slices.Sorted(maps.Keys(p.changeRoutes()))
+	calls := p.changeRoutes()
+	maps.Copy(calls, p.limitRoutes())
+	has, routes := slices.Sorted(maps.Keys(operations)), slices.Sorted(maps.Keys(calls))
 	if !slices.Equal(has, routes) {
 		t.Errorf("docs/admin.openapi.json has\n%q, and the admin listener\n%q", has, routes)
 	}
@@ -72,8 +76,13 @@ func TestOpenAPIIsWhatTheHandlersDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	keysFile := filepath.Join(t.TempDir(), "keys.yaml")
+	_, hash := keyfile.NewKey()
+	if err := os.WriteFile(keysFile, []byte("keys:\n  a: {hash: \""+hash.String()+"\"}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	specs := []string{"weir=127.0.0.1:1,name=a", "weir=127.0.0.1:2,name=b"}
-	if _, err := parser.Parse([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--engine", specs[0], "--engine", specs[1]}); err != nil {
+	if _, err := parser.Parse([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--engine", specs[0], "--engine", specs[1], "--keys", keysFile}); err != nil {
 		t.Fatal(err)
 	}
 	c := &all.Serve
@@ -131,6 +140,16 @@ func TestOpenAPIIsWhatTheHandlersDo(t *testing.T) {
 		{"DELETE", "/admin/models/z", "", 404},
 		{"POST", "/admin/reload", "", 200},
 		{"GET", "/admin/pending", "", 200},
+		{"PATCH", "/admin/limits/a", `{"models":["x","y"],"band":"b","share":2.5,"max_requests":1,"requests_per_minute":2,"tokens_per_minute":3,"tokens_per_day":4,"max_prompt_tokens":5,"max_output_tokens":6}`, 200},
+		{"GET", "/admin/limits/a", "", 200},
+		{"GET", "/admin/limits", "", 200},
+		{"GET", "/admin/limits?tenant=nobody", "", 200},
+		{"GET", "/admin/limits/z", "", 404},
+		{"PATCH", "/admin/limits/a", `{"models":null,"tokens_per_day":null}`, 200},
+		{"PATCH", "/admin/limits/a", `{"tokens_per_day":0}`, 400},
+		{"PATCH", "/admin/limits/a", `{"tokens_per_dya":1}`, 400},
+		{"PATCH", "/admin/limits/a", `{}`, 400},
+		{"PATCH", "/admin/limits/z", `{"share":2}`, 404},
 	} {
 		r := httptest.NewRequest(call.method, "http://127.0.0.1"+call.path, strings.NewReader(call.body))
 		r.RemoteAddr = "127.0.0.1:4711"
@@ -145,7 +164,7 @@ func TestOpenAPIIsWhatTheHandlersDo(t *testing.T) {
 		}
 		at, _ := url.Parse(call.path)
 		template := at.Path
-		for _, kind := range []string{"engines", "models"} {
+		for _, kind := range []string{"engines", "models", "limits"} {
 			if parts := strings.Split(at.Path, "/"); len(parts) > 3 && parts[2] == kind {
 				parts[3] = "{name}"
 				template = strings.Join(parts, "/")

@@ -116,20 +116,24 @@ const (
 	Drain       Verb = "drained"
 	Resume      Verb = "resumed"
 	Weigh       Verb = "weight"
+
+	CallerRemoved Verb = "caller removed"
+	CallerAdded   Verb = "caller added"
+	CallerChanged Verb = "caller changed"
 )
 
 // Step is one line of a change.
 type Step struct {
 	Verb Verb   `json:"verb"`
-	Name string `json:"name"`          // the engine's, or the model's
-	What string `json:"what,omitzero"` // as what it is added, or its weight
+	Name string `json:"name"`          // the engine's, the model's, or that of a caller's grant
+	What string `json:"what,omitzero"` // as what it is added, its weight, or which fields change
 }
 
 // String is the line.
 func (s Step) String() string {
-	subject, does, model := "engine", string(s.Verb), false
-	if does, model = strings.CutPrefix(does, "model "); model {
-		subject = "model"
+	subject, does, ok := strings.Cut(string(s.Verb), " ")
+	if !ok {
+		subject, does = "engine", subject
 	}
 	line := fmt.Sprintf("%s %s %s", subject, s.Name, does)
 	if s.What != "" {

@@ -28,7 +28,7 @@ func (p *preparing) capOf() (c Cap) {
 		c = p.g.opts.Caps[cmp.Or(p.model.Base, p.model.Name)]
 	}
 	if a := p.caller.Account; a != nil {
-		if most := a.Limits().OutputTokens; most > 0 && (c.MaxTokens == 0 || most < c.MaxTokens) {
+		if most := int(a.Limits().OutputTokens); most > 0 && (c.MaxTokens == 0 || most < c.MaxTokens) {
 			c.MaxTokens, c.byKey = most, true
 		}
 	}
@@ -39,7 +39,7 @@ func (p *preparing) capOf() (c Cap) {
 // relayed has an estimated length.
 func (p *preparing) checkPrompt(field string, tokens int) error {
 	if a := p.caller.Account; a != nil {
-		if most := a.Limits().PromptTokens; most > 0 && tokens > most {
+		if most := int(a.Limits().PromptTokens); most > 0 && tokens > most {
 			return tooLong(field, "the prompt has %d tokens; the key %s may send at most %d", tokens, p.caller.Key, most)
 		}
 	}

@@ -2,6 +2,7 @@ package tenancy
 
 import (
 	"encoding/json"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,12 +13,12 @@ import (
 
 // Limits are what a key may use; 0 is no limit.
 type Limits struct {
-	Requests          int   `json:"max_requests,omitzero"` // at once
-	RequestsPerMinute int   `json:"requests_per_minute,omitzero"`
-	TokensPerMinute   int   `json:"tokens_per_minute,omitzero"` // of prompts and answers
+	Requests          int64 `json:"max_requests,omitzero"` // at once
+	RequestsPerMinute int64 `json:"requests_per_minute,omitzero"`
+	TokensPerMinute   int64 `json:"tokens_per_minute,omitzero"` // of prompts and answers
 	TokensPerDay      int64 `json:"tokens_per_day,omitzero"`    // likewise, from midnight to midnight UTC
-	PromptTokens      int   `json:"max_prompt_tokens,omitzero"` // of one prompt
-	OutputTokens      int   `json:"max_output_tokens,omitzero"` // of one answer
+	PromptTokens      int64 `json:"max_prompt_tokens,omitzero"` // of one prompt
+	OutputTokens      int64 `json:"max_output_tokens,omitzero"` // of one answer
 }
 
 // String writes the limits that there are, as a keys file does.
@@ -57,7 +58,7 @@ type Account struct {
 
 	mu       sync.Mutex
 	limits   Limits
-	running  int
+	running  int64
 	requests *rate.Limiter
 	tokens   *rate.Limiter
 	day      int64     // of the wall clock
@@ -86,15 +87,15 @@ func (a *Account) Set(l Limits, now time.Time) {
 }
 
 // limiter gives a rate its new limit; one without a limit needs none.
-func limiter(r *rate.Limiter, perMinute int, now time.Time) *rate.Limiter {
+func limiter(r *rate.Limiter, perMinute int64, now time.Time) *rate.Limiter {
 	switch {
 	case perMinute == 0:
 		return nil
 	case r == nil:
-		return rate.NewLimiter(rate.Limit(float64(perMinute)/60), perMinute)
+		return rate.NewLimiter(rate.Limit(float64(perMinute)/60), int(perMinute))
 	}
 	r.SetLimitAt(now, rate.Limit(float64(perMinute)/60))
-	r.SetBurstAt(now, perMinute)
+	r.SetBurstAt(now, int(perMinute))
 	return r
 }
 
@@ -114,10 +115,22 @@ func (a *Account) Unused(now time.Time) bool {
 	return a.running == 0 && a.used.Load() == 0 && full(a.requests) && full(a.tokens)
 }
 
-// Usage is what an account shows.
+// Usage is what an account shows: what is used of each limit, and what is left of those that
+// there are.
 type Usage struct {
-	Running     int   `json:"running"`
-	TokensToday int64 `json:"tokens_today"`
+	Running     int64  `json:"running"` // requests under way
+	TokensToday int64  `json:"tokens_today"`
+	Day         string `json:"day"` // of the budget, in UTC
+	Left        Left   `json:"left"`
+}
+
+// Left is what is left of limits, nil where there is none. A number below 0 is owed: requests
+// that have begun are not cut.
+type Left struct {
+	Requests          *int64 `json:"max_requests,omitzero"`
+	RequestsPerMinute *int64 `json:"requests_per_minute,omitzero"`
+	TokensPerMinute   *int64 `json:"tokens_per_minute,omitzero"`
+	TokensPerDay      *int64 `json:"tokens_per_day,omitzero"`
 }
 
 // Usage returns what is used now.
@@ -125,7 +138,20 @@ func (a *Account) Usage(now time.Time) Usage {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.turn(now, dayOf(now))
-	return Usage{Running: a.running, TokensToday: a.used.Load()}
+	u := Usage{Running: a.running, TokensToday: a.used.Load(), Day: time.Unix(a.day*86400, 0).UTC().Format(time.DateOnly)}
+	if l := a.limits.Requests; l > 0 {
+		u.Left.Requests = new(l - a.running)
+	}
+	if l := a.limits.TokensPerDay; l > 0 {
+		u.Left.TokensPerDay = new(l - u.TokensToday)
+	}
+	if a.requests != nil {
+		u.Left.RequestsPerMinute = new(int64(math.Floor(a.requests.TokensAt(now))))
+	}
+	if a.tokens != nil {
+		u.Left.TokensPerMinute = new(int64(math.Floor(a.tokens.TokensAt(now))) - a.unpaid.Load())
+	}
+	return u
 }
 
 // turn begins a new day if it is time. a.mu is held.
@@ -152,7 +178,7 @@ func (a *Account) enter(now time.Time, day int64) Refusal {
 	l := &a.limits
 	a.turn(now, day)
 	if l.Requests > 0 && a.running >= l.Requests {
-		return Refusal{OverRequests, int64(l.Requests), 0}
+		return Refusal{OverRequests, l.Requests, 0}
 	}
 	if l.TokensPerDay > 0 && a.used.Load() >= l.TokensPerDay {
 		return Refusal{OverTokensPerDay, l.TokensPerDay, time.Duration(86400-now.Unix()%86400) * time.Second}
@@ -160,11 +186,11 @@ func (a *Account) enter(now time.Time, day int64) Refusal {
 	if unpaid := a.unpaid.Swap(0); a.tokens != nil {
 		pay(a.tokens, unpaid, now)
 		if has := a.tokens.TokensAt(now); has < 1 {
-			return Refusal{OverTokensPerMinute, int64(l.TokensPerMinute), wait(1-has, a.tokens)}
+			return Refusal{OverTokensPerMinute, l.TokensPerMinute, wait(1-has, a.tokens)}
 		}
 	}
 	if a.requests != nil && !a.requests.AllowN(now, 1) {
-		return Refusal{OverRequestsPerMinute, int64(l.RequestsPerMinute), wait(1-a.requests.TokensAt(now), a.requests)}
+		return Refusal{OverRequestsPerMinute, l.RequestsPerMinute, wait(1-a.requests.TokensAt(now), a.requests)}
 	}
 	a.running++
 	return Refusal{}

@@ -15,7 +15,7 @@ type simulated struct{ left int64 }
 func TestBudgets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		start := time.Now()
-		l := Limits{TokensPerDay: rapid.Int64Range(1, 1000).Draw(t, "day"), TokensPerMinute: rapid.IntRange(1, 500).Draw(t, "minute"), Requests: rapid.IntRange(0, 8).Draw(t, "requests")}
+		l := Limits{TokensPerDay: rapid.Int64Range(1, 1000).Draw(t, "day"), TokensPerMinute: rapid.Int64Range(1, 500).Draw(t, "minute"), Requests: rapid.Int64Range(0, 8).Draw(t, "requests")}
 		a := NewAccount(l, start)
 		now := start
 		var under []*simulated
@@ -33,7 +33,7 @@ func TestBudgets(t *testing.T) {
 					if day >= l.TokensPerDay {
 						t.Fatalf("a request began with %d of %d tokens used", day, l.TokensPerDay)
 					}
-					if l.Requests > 0 && len(under) > l.Requests {
+					if l.Requests > 0 && int64(len(under)) > l.Requests {
 						t.Fatalf("%d requests at once, of %d", len(under), l.Requests)
 					}
 				}

@@ -3,7 +3,6 @@ package keyfile
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -18,8 +17,8 @@ import (
 // File is a keys file: who may ask, and what each may use. It holds hashes, never keys.
 type File struct {
 	keys    []Key
-	certs   map[string]*tenancy.Caller // by a name in a client's certificate
-	issuers map[string]*issuer         // of tokens, by their names in the file
+	certs   map[string]*Key    // by a name in a client's certificate
+	issuers map[string]*issuer // of tokens, by their names in the file
 }
 
 // Key is a key of a file.
@@ -63,7 +62,7 @@ func parse(data []byte, admin bool) (*File, error) {
 	if err := root.Check(sections); err != nil {
 		return nil, err
 	}
-	f := &File{certs: map[string]*tenancy.Caller{}, issuers: map[string]*issuer{}}
+	f := &File{certs: map[string]*Key{}, issuers: map[string]*issuer{}}
 	for _, section := range root.Entries {
 		if section.Section == nil {
 			if len(section.Values) == 0 {
@@ -77,6 +76,9 @@ func parse(data []byte, admin bool) (*File, error) {
 			name := NameOf(e)
 			if err := checkName(section.Key, name); err != nil {
 				return nil, fmt.Errorf("line %d: %w", e.Line, err)
+			}
+			if section.Key == "issuers" && strings.Contains(name, ":") {
+				return nil, fmt.Errorf("line %d: issuers: the name %q has a colon, which parts it from a subject's or a tenant's", e.Line, name)
 			}
 			if at, twice := seen[name]; twice {
 				return nil, fmt.Errorf("line %d: %s: the name %q is that of line %d, too; give each its own", e.Line, section.Key, name, at)
@@ -162,7 +164,7 @@ func (f *File) entry(section, name string, e *config.Entry, admin bool) error {
 	switch {
 	case section == "certificates":
 		k.Caller.Key = "certificate:" + name
-		f.certs[name] = k.Caller
+		f.certs[name] = &k
 		return nil
 	case k.Hash == Hash{}:
 		return fmt.Errorf("line %d: %s has no hash; make a key with weir keys add", e.Line, name)
@@ -182,6 +184,11 @@ func (k *Key) set(e *config.Entry) (err error) {
 		k.Caller.Models = slices.Compact(slices.Sorted(slices.Values(e.Values)))
 		if len(k.Caller.Models) == 0 {
 			return fmt.Errorf("the list is empty; leave it out to allow all models")
+		}
+		for _, name := range e.Values {
+			if name == "" || !tenancy.Printable(name) {
+				return fmt.Errorf("the name %q is empty or has characters that cannot be printed", name)
+			}
 		}
 		return nil
 	}
@@ -209,31 +216,30 @@ func (k *Key) set(e *config.Entry) (err error) {
 			return fmt.Errorf("want a weight from 1 to 1000")
 		}
 	default:
-		var n int64
-		if n, err = strconv.ParseInt(value, 10, 64); err != nil || n < 1 || n > maxLimit {
-			return fmt.Errorf("want a whole number from 1 on; leave it out for no limit")
+		n, bad := strconv.ParseInt(value, 10, 64)
+		if bad != nil || n < 1 || n > maxLimit {
+			return fmt.Errorf("want a whole number from 1 on; without the field there is no limit")
 		}
-		set(&k.limits, e.Key, n)
+		*limitOf(&k.limits, e.Key) = n
 	}
 	return err
 }
 
-// set sets the limit of a field of limitFields.
-func set(l *tenancy.Limits, field string, n int64) {
+// limitOf returns the limit of a field of limitFields.
+func limitOf(l *tenancy.Limits, field string) *int64 {
 	switch field {
 	case "max_requests":
-		l.Requests = int(n)
+		return &l.Requests
 	case "requests_per_minute":
-		l.RequestsPerMinute = int(n)
+		return &l.RequestsPerMinute
 	case "tokens_per_minute":
-		l.TokensPerMinute = int(n)
+		return &l.TokensPerMinute
 	case "tokens_per_day":
-		l.TokensPerDay = n
+		return &l.TokensPerDay
 	case "max_prompt_tokens":
-		l.PromptTokens = int(n)
-	case "max_output_tokens":
-		l.OutputTokens = int(n)
+		return &l.PromptTokens
 	}
+	return &l.OutputTokens
 }
 
 // distinct refuses two names for one key: which of them asks could not be told. It refuses a
@@ -283,8 +289,10 @@ func (f *File) Ring() *Ring {
 }
 
 // callers returns all callers of the file.
-func (f *File) callers() []*tenancy.Caller {
-	all := slices.Collect(maps.Values(f.certs))
+func (f *File) callers() (all []*tenancy.Caller) {
+	for _, k := range f.certs {
+		all = append(all, k.Caller)
+	}
 	for _, k := range f.keys {
 		all = append(all, k.Caller)
 	}

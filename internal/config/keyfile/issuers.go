@@ -133,6 +133,9 @@ func (i *issuer) readTenants(e *config.Entry) error {
 		if err := checkName("tenants", name); err != nil {
 			return fmt.Errorf("line %d: %s: %w", t.Line, i.config.Name, err)
 		}
+		if name == anyTenant {
+			return fmt.Errorf("line %d: %s: tenants: %s cannot be the name of a tenant; the limits of tenants without an entry are the issuer's own", t.Line, i.config.Name, name)
+		}
 		if t.Section == nil {
 			return fmt.Errorf("line %d: %s: tenants: %s: want fields, such as share", t.Line, i.config.Name, name)
 		}

@@ -195,7 +195,7 @@ func TestTokensShareAnAccount(t *testing.T) {
 		if err := os.WriteFile(path, []byte(step.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Reload(); err != nil {
+		if _, err := r.Reload(); err != nil {
 			t.Fatal(err)
 		}
 		a := account("acme", "alice")
@@ -210,7 +210,7 @@ func TestTokensShareAnAccount(t *testing.T) {
 	if err := os.WriteFile(path, []byte("keys: {}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Reload(); err != nil {
+	if _, err := r.Reload(); err != nil {
 		t.Fatal(err)
 	}
 	if c, err := r.Identify(bearer(l.token(t, map[string]any{"org": "acme"})), nil); err == nil {

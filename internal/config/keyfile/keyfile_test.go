@@ -118,7 +118,8 @@ func TestReload(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return r.Reload()
+		_, err := r.Reload()
+		return err
 	}
 	now := time.Now()
 	caller().Account.Charge(100)

@@ -1,15 +1,18 @@
 package keyfile
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"weir/internal/config"
 	"weir/internal/config/jwt"
 	"weir/internal/infer"
 	"weir/internal/tenancy"
@@ -35,7 +38,8 @@ type state struct {
 // Open reads the keys file. Nothing is asked for issuers' keys before Start or a token.
 func Open(path string) (*Registry, error) {
 	r := &Registry{path: path, accounts: map[string]*tenancy.Account{}}
-	return r, r.Reload()
+	_, err := r.Reload()
+	return r, err
 }
 
 // Start fetches the keys of the issuers of tokens, in the background.
@@ -55,15 +59,19 @@ func (r *Registry) Close() {
 // Path is that of the keys file.
 func (r *Registry) Path() string { return r.path }
 
-// Reload reads the file again. Accounts go on by the names of their keys. If the file has an
-// error, nothing changes.
-func (r *Registry) Reload() error {
-	f, err := ReadFile(r.path, false)
-	if err != nil {
-		return err
-	}
+// Reload reads the file again, and returns what has changed by it. Accounts go on by the names
+// of their keys. If the file has an error, nothing changes.
+func (r *Registry) Reload() ([]config.Step, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	f, err := ReadFile(r.path, false)
+	if err != nil {
+		return nil, err
+	}
+	var steps []config.Step
+	if had := r.now.Load(); had != nil {
+		steps = Diff(had.file, f)
+	}
 	now := time.Now()
 	accounts := map[string]*tenancy.Account{}
 	for _, c := range f.callers() {
@@ -76,7 +84,57 @@ func (r *Registry) Reload() error {
 	}
 	r.accounts = accounts
 	r.now.Store(&state{f, f.Ring(), r.tokens.reload(f, now, r.caller)})
-	return nil
+	return steps, nil
+}
+
+// Set changes fields of a grant in the file, and reads it again.
+func (r *Registry) Set(name string, fields []Field) ([]config.Step, error) {
+	err := Update(r.path, false, func(lines []string, file *File, root *config.Section) ([]string, error) {
+		return Set(lines, file, root, name, fields)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r.Reload()
+}
+
+// Standing is a grant in force, with what is used of it.
+type Standing struct {
+	Grant
+	Account *tenancy.Account // nil if nothing was used yet
+}
+
+// Standings returns all grants in force, sorted by name. A tenant of tokens is there if the file
+// has an entry for it, or if it has an account because of a request.
+func (r *Registry) Standings() (all []Standing) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := r.now.Load().file
+	seen := map[string]bool{}
+	for _, g := range f.Grants() {
+		seen[g.Name] = true
+		s := Standing{Grant: g, Account: g.Caller.Account}
+		if g.Kind == kindTenant || g.Kind == kindIssuer {
+			issuer, tenant, _ := strings.Cut(g.Name, ":")
+			if tenant == anyTenant {
+				tenant = g.Caller.Tenant
+			}
+			if s.Account = nil; g.Kind == kindTenant || f.issuers[issuer].tenantClaim == "" {
+				s.Account = r.tokens.accounts[tokenTenant{issuer, tenant}]
+			}
+		}
+		all = append(all, s)
+	}
+	for at, account := range r.tokens.accounts {
+		name := tenantName(at.issuer, at.tenant)
+		if i := f.issuers[at.issuer]; i != nil && i.tenantClaim != "" && !seen[name] {
+			caller := *i.grant.Caller
+			caller.Tenant = at.tenant
+			all = append(all, Standing{Grant{name, kindTenant, &caller, i.grant.limits}, account})
+		}
+	}
+	slices.SortFunc(all, func(a, b Standing) int { return cmp.Compare(a.Name, b.Name) })
+	return all
 }
 
 // Issuers returns from how many issuers tokens are taken.
@@ -118,8 +176,8 @@ func (f *File) certified(secure *tls.ConnectionState) *tenancy.Caller {
 		return nil
 	}
 	for name := range namesOf(secure.PeerCertificates[0]) {
-		if c := f.certs[name]; c != nil {
-			return c
+		if k := f.certs[name]; k != nil {
+			return k.Caller
 		}
 	}
 	return nil
