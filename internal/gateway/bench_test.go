@@ -275,7 +275,7 @@ func (b *bench) end() {
 	if requests, tokens := b.g.gate.Load(); requests != 0 || tokens != 0 {
 		t.Errorf("at rest the gate holds %d requests and %d tokens", requests, tokens)
 	}
-	if n := b.g.waiting.Load(); n != 0 {
+	if n := b.g.Pending(); n != 0 {
 		t.Errorf("at rest %d mailboxes have output pending", n)
 	}
 	for i, r := range b.ranks {

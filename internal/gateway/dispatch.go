@@ -96,7 +96,8 @@ func (w *engineWait) acknowledged() {
 // submit hands the request to a token engine.
 func (x *exchange) submit(wait engineWait) error {
 	if x.mailbox == nil {
-		x.mailbox = stream.New(x.count(), x.longest(), x.req.Logprobs, &x.g.waiting)
+		x.shard = x.g.outputs.assign()
+		x.mailbox = stream.New(x.count(), x.longest(), x.req.Logprobs, &x.shard.pending)
 	}
 	if !x.abortable.ready(x.mailbox) {
 		return errAborted

@@ -268,7 +268,9 @@ func (g *gathering) stop() {
 func (x *exchange) depart(v verdict) {
 	x.g.streams.Add(1)
 	defer x.rescue()
-	x.shard = x.g.outputs.assign()
+	if x.shard == nil {
+		x.shard = x.g.outputs.assign()
+	}
 	x.proceed(v)
 }
 

@@ -3,6 +3,7 @@ package gateway
 import (
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,27 +59,11 @@ func BenchmarkTurns(b *testing.B) {
 	fleet := fleetOf(nil, r.tokens) // one engine, which takes all
 	r.g.opts.Snapshot = func() *route.Snapshot { return fleet }
 	r.g.held = newHolding(&r.g.opts)
-	var all []*exchange
-	for range streams {
-		r.left.Store(false)
-		r.ask(chatPath, askStream(``), 1<<20)
-		for r.x.abortable.mailbox.Load() == nil || len(r.calls()) == len(all) {
-			runtime.Gosched()
-		}
-		all = append(all, r.x)
-	}
+	all := r.many(streams)
 	calls := r.calls()
 	deltas := make([]infer.Delta, streams)
-	for i, c := range calls {
+	for i := range deltas {
 		deltas[i] = infer.Delta{Attempt: 1, IDs: words()[:1], Total: 1}
-		c.sink.Offer(&deltas[i])
-	}
-	time.Sleep(100 * time.Millisecond)
-	for _, x := range all {
-		for x.state.Load() != parked || x.shard == nil {
-			runtime.Gosched()
-		}
-		x.response.carrier.(*bareCarrier).socket = discard{}
 	}
 	shard := r.g.outputs.shards[0]
 	other := make([]byte, 4<<20) // the kernel's part of the sockets
@@ -110,6 +95,93 @@ func BenchmarkTurns(b *testing.B) {
 		x.cancel(nil)
 	}
 	r.leave()
+}
+
+// BenchmarkTurnsTogether is BenchmarkTurns on every core at the same time: each has an
+// engine's reader and a worker with streams of their own, so whatever takes longer than on
+// one core (-cpu 1,2) is shared by streams that have nothing to do with each other, or is
+// the machine's.
+func BenchmarkTurnsTogether(b *testing.B) {
+	const each, step = 512, 41
+	r := newRig(b, Options{})
+	r.loose = true
+	fleet := fleetOf(nil, r.tokens)
+	r.g.opts.Snapshot = func() *route.Snapshot { return fleet }
+	r.g.held = newHolding(&r.g.opts)
+	cores := runtime.GOMAXPROCS(0)
+	for range cores - 1 {
+		r.g.outputs.shards = append(r.g.outputs.shards, &shard{batch: r.g.opts.Batch})
+	}
+	all, calls := r.many(each*cores), r.calls()
+	var next atomic.Int32
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(p *testing.PB) {
+		s, w := r.g.outputs.shards[next.Add(1)-1], &worker{metrics: rigMetrics}
+		var sinks []*call
+		for i, x := range all {
+			if x.shard == s {
+				sinks = append(sinks, calls[i])
+			}
+		}
+		deltas := make([]infer.Delta, len(sinks))
+		for i := range deltas {
+			deltas[i] = infer.Delta{Attempt: 1, IDs: words()[:1], Total: 1}
+		}
+		at, queue := 0, []*exchange(nil)
+		for p.Next() {
+			if len(queue) == 0 {
+				w.Idle()
+				now := trace.Now()
+				for range step {
+					d := &deltas[at]
+					d.Total++
+					d.Received = now
+					sinks[at].sink.Offer(d)
+					at = (at + 97) % len(sinks)
+				}
+				queue, s.queue = s.queue, queue[:0]
+			}
+			x := queue[0]
+			queue = queue[1:]
+			x.turn(w)
+		}
+		for _, x := range queue {
+			x.turn(w)
+		}
+	})
+	b.StopTimer()
+	for _, x := range all {
+		x.cancel(nil)
+	}
+	r.leave()
+}
+
+// many begins streams, each of which has had its first token and waits. The number of a
+// stream is that of its call.
+func (r *rig) many(streams int) []*exchange {
+	var all []*exchange
+	for range streams {
+		r.left.Store(false)
+		r.ask(chatPath, askStream(``), 1<<20)
+		for r.x.abortable.mailbox.Load() == nil || len(r.calls()) == len(all) {
+			runtime.Gosched()
+		}
+		all = append(all, r.x)
+	}
+	for _, c := range r.calls() {
+		c.sink.Offer(&infer.Delta{Attempt: 1, IDs: words()[:1], Total: 1})
+	}
+	time.Sleep(100 * time.Millisecond)
+	for _, x := range all {
+		c, bare := x.response.carrier.(*bareCarrier)
+		for !bare || x.state.Load() != parked {
+			runtime.Gosched()
+			c, bare = x.response.carrier.(*bareCarrier)
+		}
+		c.socket = discard{}
+	}
+	return all
 }
 
 // calls gives what the engine was handed.
@@ -158,14 +230,15 @@ func (r *rig) awaitTurns() {
 // leave hangs up.
 func (r *rig) leave() {
 	r.x.cancel(nil)
-	shard := r.g.outputs.shards[0]
 	for r.g.live.Load() > 0 {
-		shard.mu.Lock()
-		queue := shard.queue
-		shard.queue = nil
-		shard.mu.Unlock()
-		for _, x := range queue {
-			x.turn(r.w)
+		for _, shard := range r.g.outputs.shards {
+			shard.mu.Lock()
+			queue := shard.queue
+			shard.queue = nil
+			shard.mu.Unlock()
+			for _, x := range queue {
+				x.turn(r.w)
+			}
 		}
 		runtime.Gosched()
 	}

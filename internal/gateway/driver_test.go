@@ -121,8 +121,8 @@ func (r *rig) check(sent [][]uint32, end string) error {
 	if n := r.g.live.Load(); n != 0 {
 		return fmt.Errorf("the request is live after its end by %s", end)
 	}
-	if requests, tokens := r.g.gate.Load(); requests != 0 || tokens != 0 || r.g.waiting.Load() != 0 {
-		return fmt.Errorf("at rest the gate holds %d requests and %d tokens, and %d mailboxes have output pending", requests, tokens, r.g.waiting.Load())
+	if requests, tokens := r.g.gate.Load(); requests != 0 || tokens != 0 || r.g.Pending() != 0 {
+		return fmt.Errorf("at rest the gate holds %d requests and %d tokens, and %d mailboxes have output pending", requests, tokens, r.g.Pending())
 	}
 	rec := r.x.rec
 	if rec.Residual() != 0 {

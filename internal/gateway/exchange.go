@@ -55,7 +55,7 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 		Endpoint:         r.URL.Path,
 		Arrival:          arrival(w, c),
 		LiveAtArrival:    int(g.live.Add(1)) - 1,
-		PendingAtArrival: int(g.waiting.Load()),
+		PendingAtArrival: int(g.Pending()),
 	}}
 	x.caller, x.refused = g.callerOf(r)
 	x.rec.Key, x.rec.Tenant = dialect.Clip(x.caller.Key, maxCaller), dialect.Clip(x.caller.Tenant, maxCaller)

@@ -219,7 +219,6 @@ type Gateway struct {
 	live     atomic.Int64 // requests between arrival and finish
 	leaving  atomic.Bool  // answers close their connections
 	flights  flights      // they themselves
-	waiting  atomic.Int64 // mailboxes with output pending
 	blocked  atomic.Int64 // streams whose clients do not read
 	kept     atomic.Int64 // bytes of what is kept of streams so that they can go on elsewhere
 	continuations
@@ -282,7 +281,7 @@ func New(opts Options) *Gateway {
 		opts.Metrics.Prefix(g.prefix)
 	}
 	go g.held.run()
-	opts.Metrics.Gateway(g.pool, func() int64 { return g.waiting.Load() })
+	opts.Metrics.Gateway(g.pool, g.Pending)
 	opts.Metrics.Bodies(g.bodies.Used)
 	opts.Metrics.Conns(g.conns.Stats)
 	opts.Metrics.Queue(g.held.stats)
@@ -305,7 +304,7 @@ func (g *Gateway) Live() int { return int(g.live.Load()) }
 
 // Load is what the gateway has to do now.
 func (g *Gateway) Load() watch.Load {
-	l := watch.Load{Streams: g.live.Load(), Pending: g.waiting.Load(), Blocked: g.blocked.Load()}
+	l := watch.Load{Streams: g.live.Load(), Pending: g.Pending(), Blocked: g.blocked.Load()}
 	for _, s := range g.held.stats() {
 		l.QueueWait = max(l.QueueWait, time.Duration(s.OldestSeconds*1e9))
 	}
@@ -313,7 +312,7 @@ func (g *Gateway) Load() watch.Load {
 }
 
 // Pending is how many streams have output that was not taken.
-func (g *Gateway) Pending() int64 { return g.waiting.Load() }
+func (g *Gateway) Pending() int64 { return g.outputs.pending() }
 
 // Cut ends every request in flight with an error that says so.
 func (g *Gateway) Cut() {

@@ -345,7 +345,7 @@ func TestMergesUnderABlockedClient(t *testing.T) {
 		c.send("POST", chatPath, askStream(`,"max_tokens":400`))
 		call := e.call(t, 1)
 		sent := 0
-		for b.g.waiting.Load() == 0 { // until the handler is stuck in a write
+		for b.g.Pending() == 0 { // until the handler is stuck in a write
 			if sent == 399 {
 				t.Fatal("a client that reads nothing blocks no write")
 			}
@@ -356,7 +356,7 @@ func TestMergesUnderABlockedClient(t *testing.T) {
 		for ; sent < 399; sent++ {
 			call.send(w[sent])
 		}
-		if n := b.g.waiting.Load(); n != 1 {
+		if n := b.g.Pending(); n != 1 {
 			t.Errorf("%d streams have output pending, want 1", n)
 		}
 		call.end(infer.ReasonLength, w[399])

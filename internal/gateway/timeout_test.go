@@ -484,7 +484,7 @@ func TestWriteTimeout(t *testing.T) {
 		stuck := b.dial(512)
 		stuck.send("POST", chatPath, askStream(`,"max_tokens":10000`))
 		call := e.call(t, 1)
-		for i := 0; b.g.waiting.Load() == 0; i++ {
+		for i := 0; b.g.Pending() == 0; i++ {
 			if i == 100 {
 				t.Fatal("a client that reads nothing blocks no write")
 			}

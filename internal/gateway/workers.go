@@ -37,8 +37,12 @@ type outputs struct {
 	ended   sync.WaitGroup
 }
 
-// shard is a worker and its queue, first come, first served.
+// shard is a worker and its queue, first come, first served. What each token changes is
+// here and not in what all streams share: only the engine's reader and this worker pass it
+// to and fro.
 type shard struct {
+	pending atomic.Int64 // mailboxes of its streams with output pending
+
 	batch   *Batch
 	metrics *metrics.Metrics
 	meter   *busy.Meter
@@ -48,6 +52,8 @@ type shard struct {
 	queue  []*exchange
 	asleep bool
 	closed bool
+
+	_ [64]byte // so that another shard's are not in the same cache line
 }
 
 // worker is what a goroutine that gives streams their turns has at hand, so that
@@ -263,6 +269,15 @@ func newOutputs(workers int, b *Batch, m *metrics.Metrics, meter *busy.Meter) *o
 
 // assign gives a stream its worker.
 func (o *outputs) assign() *shard { return o.shards[int(o.next.Add(1))%len(o.shards)] }
+
+// pending is how many mailboxes have output that was not taken.
+func (o *outputs) pending() int64 {
+	n := int64(0)
+	for _, s := range o.shards {
+		n += s.pending.Load()
+	}
+	return n
+}
 
 // close ends the workers once their queues are empty, and waits for them.
 func (o *outputs) close() {
