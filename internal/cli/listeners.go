@@ -75,6 +75,14 @@ func (l *apiListener) clients() net.Listener {
 		}}
 }
 
+// listen returns the API's listener as the gateway knows it.
+func (l *apiListener) listen(g *gateway.Gateway) net.Listener {
+	if l.certificate == nil {
+		return g.PlainListener(l.clients())
+	}
+	return g.Listener(l.clients())
+}
+
 // url is the admin listener's base URL at an address.
 func (l *adminListener) url(addr string) string {
 	if l.certificate != nil {

@@ -99,7 +99,7 @@ func (p *process) serve(s *signals) error {
 		serve    func(net.Listener) error
 		listener net.Listener
 	}
-	all := []served{{serveAPI, p.gateway.Listener(p.api.clients())}, {api.Serve, p.gateway.Returned()}}
+	all := []served{{serveAPI, p.api.listen(p.gateway)}, {api.Serve, p.gateway.Returned()}}
 	admin := p.adminServer(s.stopping)
 	switch {
 	case p.admin.listener == nil:

@@ -172,7 +172,7 @@ func newBench(t testing.TB, dir string, opts Options, engines []any, way way) *b
 	b.g.polls = memPolls{}
 	server := b.g.Server()
 	b.protocols = server.Protocols
-	listeners := []net.Listener{b.g.Listener(b.net)}
+	listeners := []net.Listener{b.g.PlainListener(b.net)}
 	if way != wayKept {
 		listeners = append(listeners, b.g.Returned())
 	}

@@ -30,6 +30,7 @@ type conn struct {
 	returned atomic.Pointer[returnedConns]
 	tls      bool // what is read here is records, handshakes among them
 	head     headScan
+	peer     *peer                      // nil: only net/http serves it
 	http2    *http2Conn                 // nil: it is known to speak HTTP/1.1
 	turn     atomic.Pointer[handshakes] // while its handshake computes
 
@@ -84,14 +85,16 @@ func (c *conn) hangUp() {
 	}
 }
 
-// leave ends the wait for the next request.
-func (c *conn) leave() {
+// leave ends the wait for the next request. It returns false if the connection is closed
+// with those that wait.
+func (c *conn) leave() (open bool) {
 	if c.returned.Load() == nil {
-		return // nearly always: one of many reads
+		return true // nearly always: one of many reads
 	}
 	if r := c.returned.Swap(nil); r != nil {
-		r.busy(c)
+		return r.busy(c)
 	}
+	return true
 }
 
 func (c *conn) Read(p []byte) (int, error) {
@@ -159,6 +162,14 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 		t = time.Now().Add(keepAliveTimeout)
 	}
 	return c.Conn.SetReadDeadline(t)
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	if c.peer != nil {
+		c.peer.late.Store(true)
+	}
+	return c.Conn.SetWriteDeadline(t)
 }
 
 // stamp is called after a read that brought something.

@@ -100,6 +100,9 @@ func (r *response) heed(g *Gateway, ctx context.Context, hungUp func()) {
 		r.stopFollowing = context.AfterFunc(r.r.Context(), hungUp)
 		return
 	}
+	if w, ok := r.w.(*directWriter); ok {
+		w.stopped = ctx
+	}
 	r.breaking.breakOff(ctx, r.conn)
 	err := r.conn.follow(g.hangups, hungUp)
 	r.watched = err == nil

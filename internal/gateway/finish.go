@@ -34,6 +34,9 @@ func (x *exchange) finish() {
 		x.expiry.Stop()
 	}
 	x.response.breaking.end()
+	if w, ok := x.response.w.(*directWriter); ok {
+		w.stopped = nil
+	}
 	x.response.bounded = false // the context's end may have moved it
 	broken := x.err != nil && !x.told
 	if broken {

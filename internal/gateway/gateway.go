@@ -280,6 +280,7 @@ func New(opts Options) *Gateway {
 		g.prefix = tokenizer.NewPrefixCache(opts.PrefixCache)
 		opts.Metrics.Prefix(g.prefix)
 	}
+	g.returned.direct = newDirect(g)
 	go g.held.run()
 	opts.Metrics.Gateway(g.pool, g.Pending)
 	opts.Metrics.Bodies(g.bodies.Used)
@@ -325,6 +326,7 @@ func (g *Gateway) Close() {
 	g.Cut()
 	g.returned.Close()
 	g.streams.Wait()
+	g.returned.direct.serving.Wait()
 	g.held.close()
 	g.outputs.close()
 	g.sockets.Close()

@@ -18,11 +18,16 @@ import (
 // Listener returns a listener whose connections are the gateway's clients: each is in
 // the book of connections, and knows when the first byte of a request was read, which
 // net/http does not tell. Use it together with the gateway's Server.
-func (g *Gateway) Listener(l net.Listener) net.Listener { return listener{l, g} }
+func (g *Gateway) Listener(l net.Listener) net.Listener { return listener{l, g, false} }
+
+// PlainListener is Listener without TLS. The gateway serves most requests there itself, and
+// the server only gets the connections of the others: from Returned.
+func (g *Gateway) PlainListener(l net.Listener) net.Listener { return listener{l, g, true} }
 
 type listener struct {
 	net.Listener
-	g *Gateway
+	g     *Gateway
+	plain bool
 }
 
 // Accept implements net.Listener. It closes connections that are refused by itself.
@@ -50,6 +55,9 @@ func (l listener) Accept() (net.Conn, error) {
 				_ = tcp.SetLinger(0) // what refuses thousands must not remember them
 			}
 			wrapped.socket.Close()
+			continue
+		}
+		if l.plain && g.returned.direct.accept(wrapped) {
 			continue
 		}
 		return wrapped, nil

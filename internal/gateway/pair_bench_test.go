@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"weir/internal/engine"
 	"weir/internal/engine/relay"
@@ -194,11 +195,14 @@ func benchmarkPair(b *testing.B, relayed bool, meets *engine.Meets) {
 		b.Fatal(err)
 	}
 	server := g.Server()
-	for _, l := range []net.Listener{g.Listener(l), g.Returned()} {
+	for _, l := range []net.Listener{g.PlainListener(l), g.Returned()} {
 		go func() { _ = server.Serve(l) }() // ends by Close
 	}
 	defer g.Close()
 	defer server.Close()
+	for !g.returned.serving.Load() { // before that, net/http serves each connection
+		time.Sleep(time.Millisecond)
+	}
 	name := models.SimName
 	if relayed {
 		name = "relayed"

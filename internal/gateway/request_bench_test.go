@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"weir/internal/fleet/route"
 	"weir/internal/model"
@@ -26,11 +27,14 @@ func BenchmarkRequest(b *testing.B) {
 		b.Fatal(err)
 	}
 	server := g.Server()
-	for _, l := range []net.Listener{g.Listener(l), g.Returned()} {
+	for _, l := range []net.Listener{g.PlainListener(l), g.Returned()} {
 		go func() { _ = server.Serve(l) }()
 	}
 	defer g.Close()
 	defer server.Close()
+	for !g.returned.serving.Load() { // before that, net/http serves each connection
+		time.Sleep(time.Millisecond)
+	}
 	body := fmt.Sprintf(`{"model":%q,"tokens":[1,2,3,4]}`, models.SimName)
 	ask := []byte(fmt.Sprintf("POST /detokenize HTTP/1.1\r\nHost: weir\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
 	dial := func() (net.Conn, *bufio.Reader) {

@@ -236,6 +236,11 @@ func (c *bareCarrier) frame(out, b []byte, last bool) []byte {
 		out = append(out, c.head...)
 		c.due, c.head = false, nil
 	}
+	return appendChunk(out, b, last)
+}
+
+// appendChunk appends a part of a body in chunks, and if it is the last one their end.
+func appendChunk(out, b []byte, last bool) []byte {
 	if len(b) > 0 {
 		out = strconv.AppendInt(out, int64(len(b)), 16)
 		out = append(out, "\r\n"...)
@@ -282,7 +287,7 @@ func (c *bareCarrier) end(whole, unread bool) {
 		}
 		c.conn.Close()
 	case whole || unread:
-		c.linger()
+		c.conn.linger()
 	default:
 		// Nobody reads: what is in the socket's buffer is dropped, not held for
 		// minutes by the kernel.
@@ -302,12 +307,12 @@ const (
 // linger ends our side and reads on for a moment before it closes: closing
 // with unread bytes in the socket would reset the connection, and the reset
 // would overtake the last event.
-func (c *bareCarrier) linger() {
-	if half, ok := c.conn.socket.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
-		_ = c.conn.SetReadDeadline(time.Now().Add(lingerTime))
-		_, _ = io.CopyN(io.Discard, c.conn, lingerBytes) // however it ends, the connection is closed
+func (c *conn) linger() {
+	if half, ok := c.socket.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		_ = c.SetReadDeadline(time.Now().Add(lingerTime))
+		_, _ = io.CopyN(io.Discard, c, lingerBytes) // however it ends, the connection is closed
 	}
-	c.conn.Close()
+	c.Close()
 }
 
 // open decides on the response's head, by the first part of the answer.
@@ -349,20 +354,26 @@ func (r *response) leave(g *Gateway) (first []byte, ok bool) {
 	if !ok {
 		return nil, false
 	}
-	_, rw, err := r.rc.Hijack()
-	if err != nil {
-		return nil, false
+	if w, ok := r.w.(*directWriter); ok {
+		w.left = true
+	} else {
+		_, rw, err := r.rc.Hijack()
+		if err != nil {
+			return nil, false
+		}
+		if n := rw.Reader.Buffered(); n > 0 {
+			ahead, _ := rw.Reader.Peek(n) // buffered, so it cannot fail
+			c.ahead = append(bytes.Clone(ahead), c.ahead...)
+		}
+		c.http2 = nil
 	}
-	if n := rw.Reader.Buffered(); n > 0 {
-		ahead, _ := rw.Reader.Peek(n) // buffered, so it cannot fail
-		c.ahead = bytes.Clone(ahead)
-	}
-	c.http2 = nil
 	bare := &bareCarrier{conn: c, socket: socket, keepAlive: !r.r.Close, returned: g.returned}
 	if fd, ok := socket.(socketWriter); ok {
 		bare.fd, bare.socket = fd, &bare.fd
 	}
-	bare.due, bare.head = true, responseHead(r.w.Header(), was.status, bare.keepAlive)
+	h := r.w.Header()
+	h.Del("Content-Length")
+	bare.due, bare.head = true, appendResponseHead(make([]byte, 0, 512), h, was.status, bare.keepAlive, true)
 	r.carrier = bare
 	r.bounded = false // net/http has taken the deadline away
 	// net/http's buffers live as long as anything of its request does.
@@ -382,29 +393,6 @@ func lost(ctx context.Context, err error, timeout time.Duration) error {
 	return &infer.Error{Code: infer.CodeCancelled, Message: "the client closed the connection", Cause: err}
 }
 
-// responseHead is the head that net/http would have written.
-func responseHead(h http.Header, status int, keepAlive bool) []byte {
-	h.Del("Content-Length")
-	h.Del("Connection")
-	b := bytes.NewBuffer(make([]byte, 0, 512))
-	b.WriteString("HTTP/1.1 ")
-	b.Write(strconv.AppendInt(b.AvailableBuffer(), int64(status), 10))
-	b.WriteByte(' ')
-	b.WriteString(http.StatusText(status))
-	b.WriteString("\r\n")
-	_ = h.Write(b) // a buffer does not fail
-	if h.Get("Date") == "" {
-		b.WriteString("Date: ")
-		b.Write(time.Now().UTC().AppendFormat(b.AvailableBuffer(), http.TimeFormat))
-		b.WriteString("\r\n")
-	}
-	if !keepAlive {
-		b.WriteString("Connection: close\r\n")
-	}
-	b.WriteString("Transfer-Encoding: chunked\r\n\r\n")
-	return b.Bytes()
-}
-
 // returnedConns is a listener whose connections come from detached streams
 // that have ended: the HTTP server serves their next requests. Until the next
 // one's first byte the server takes such a connection for a new one, which its
@@ -412,7 +400,8 @@ func responseHead(h http.Header, status int, keepAlive bool) []byte {
 type returnedConns struct {
 	conns       chan net.Conn
 	closed      chan struct{}
-	serving     atomic.Bool   // somebody accepts
+	serving     atomic.Bool // somebody accepts
+	direct      *direct
 	headTimeout time.Duration // of a request's head, once it has begun
 
 	mu   sync.Mutex
@@ -423,17 +412,33 @@ func newReturnedConns(headTimeout time.Duration) *returnedConns {
 	return &returnedConns{headTimeout: headTimeout, conns: make(chan net.Conn), closed: make(chan struct{}), idle: map[*conn]struct{}{}}
 }
 
-// give hands a connection over. It returns false if it is no longer accepted.
-func (r *returnedConns) give(c *conn) bool {
+// rest notes that a connection waits for its next request. It returns false if none is
+// accepted any more.
+func (r *returnedConns) rest(c *conn) bool {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.idle == nil {
-		r.mu.Unlock()
 		return false
 	}
 	r.idle[c] = struct{}{}
 	c.returned.Store(r)
-	r.mu.Unlock()
+	return true
+}
+
+// give has the next request of a connection served. It returns false if none is accepted
+// any more.
+func (r *returnedConns) give(c *conn) bool {
 	c.entry.Idle(time.Now())
+	if c.peer != nil {
+		c.peer.bounded = time.Time{} // the stream has taken the deadlines away
+		r.direct.serve(c, keepAliveTimeout)
+		return true
+	}
+	return r.rest(c) && r.hand(c)
+}
+
+// hand hands a connection over to net/http.
+func (r *returnedConns) hand(c *conn) bool {
 	select {
 	case r.conns <- c:
 		return true
@@ -442,11 +447,13 @@ func (r *returnedConns) give(c *conn) bool {
 	}
 }
 
-// busy reports that a connection has its next request, or has ended.
-func (r *returnedConns) busy(c *conn) {
+// busy reports that a connection has its next request, or has ended. It returns false once
+// all that wait are closed.
+func (r *returnedConns) busy(c *conn) (open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.idle, c)
+	return r.idle != nil
 }
 
 // Accept implements net.Listener.

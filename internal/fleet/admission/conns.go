@@ -202,11 +202,13 @@ func (c *Conn) Idle(now time.Time) {
 	}
 }
 
-// Busy reports that the connection has a request.
-func (c *Conn) Busy() {
+// Busy reports that the connection has a request. It returns false if the connection was
+// shut before.
+func (c *Conn) Busy() (open bool) {
 	c.book.mu.Lock()
 	defer c.book.mu.Unlock()
 	c.unlink()
+	return !c.closed
 }
 
 // Close takes the connection out of the book; only the first call counts.

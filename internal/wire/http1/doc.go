@@ -1,7 +1,7 @@
 // Package http1 is the client's side of the HTTP/1.1 wire (RFC 9112) as pure functions
 // over bytes: a request head is appended, a response head is found and parsed, a
-// chunked body is decoded. Its one function for servers reports whether a caller
-// accepts gzip. It has no socket, goroutine or clock, and it does not retain the
+// chunked body is decoded. For servers it has the head of a plain request
+// (ParsePlain), and whether a caller accepts gzip. It has no socket, goroutine or clock, and it does not retain the
 // buffers that it is given.
 //
 // It is stricter than necessary. A response with ambiguous framing is refused, because

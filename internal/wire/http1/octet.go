@@ -5,12 +5,18 @@ const (
 	tokenOctet = 1 << iota // in a method or a field's name
 	valueOctet             // in a field's value or a reason phrase
 	hexOctet
+	printableOctet // in a field's value, and ASCII
+	hostOctet      // in a host with its port, without escapes
+	pathOctet      // in a path that is the same escaped and not
 )
 
 var octets = func() (t [256]uint8) {
 	for c := range t {
 		if c == '\t' || c >= ' ' && c != 0x7f {
 			t[c] |= valueOctet
+		}
+		if c == '\t' || c >= ' ' && c < 0x7f {
+			t[c] |= printableOctet
 		}
 		switch {
 		case '0' <= c && c <= '9':
@@ -24,6 +30,15 @@ var octets = func() (t [256]uint8) {
 	for _, c := range []byte("!#$%&'*+-.^_`|~") {
 		t[c] |= tokenOctet
 	}
+	for c := range t {
+		if '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '-' || c == '.' || c == '_' {
+			t[c] |= hostOctet | pathOctet
+		}
+	}
+	for _, c := range []byte("[]:") {
+		t[c] |= hostOctet
+	}
+	t['/'] |= pathOctet
 	return t
 }()
 

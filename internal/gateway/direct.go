@@ -1,0 +1,211 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"weir/internal/trace"
+	"weir/internal/wire/http1"
+	"weir/internal/wire/sock"
+)
+
+// direct serves plain requests (http1.ParsePlain) without net/http, whose reader, writer and
+// goroutine for hang-ups take a fifth of a short request's CPU. net/http gets everything else,
+// with the bytes that were read: a request of any other form, one that did not come whole in
+// one read, and one with another behind it. So direct serves no request that another reader
+// could understand otherwise.
+//
+// A goroutine serves a connection, from its beginning and again after a stream that had left
+// it, until net/http gets it or it ends.
+type direct struct {
+	g       *Gateway
+	handler http.Handler
+	urls    map[string]*url.URL // of the paths served
+	buffers sync.Pool           // of *[]byte
+	serving sync.WaitGroup
+}
+
+// directBuffer bounds a request that is served without net/http, in bytes.
+const directBuffer = 16 << 10
+
+func newDirect(g *Gateway) *direct {
+	d := &direct{g: g, handler: g.Handler(), urls: map[string]*url.URL{}}
+	for path := range g.services {
+		d.urls[path] = &url.URL{Path: path}
+	}
+	d.buffers.New = func() any { b := make([]byte, directBuffer); return &b }
+	return d
+}
+
+// peer is what the requests of a connection have in common.
+type peer struct {
+	base    http.Request // with the connection's context
+	writer  tryWriter
+	raw     syscall.RawConn // nil: the connection is read as it is
+	polled  func(fd uintptr) bool
+	spare   *sync.Pool
+	buf     *[]byte // what polled has read into
+	n       int
+	bounded time.Time     // when the wait for the next request was bounded last
+	within  time.Duration // and by what
+	late    atomic.Bool   // writes have a deadline
+}
+
+// accept begins to serve a connection; false if only net/http can. Its client's hang-up must
+// be noticed without net/http, and its address be known.
+func (d *direct) accept(c *conn) bool {
+	if c.Conn != c.socket || !d.g.returned.serving.Load() {
+		return false
+	}
+	w, ok := tryWriterOf(c.socket)
+	if !ok || c.follow(d.g.hangups, nil) != nil {
+		return false
+	}
+	p := &peer{writer: w, spare: &d.buffers}
+	base := &http.Request{Method: http.MethodPost, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RemoteAddr: c.RemoteAddr().String()}
+	p.base = *base.WithContext(context.WithValue(d.g.base, connKey{}, c))
+	if sys, ok := c.socket.(syscall.Conn); ok {
+		raw, err := sys.SyscallConn()
+		if err != nil {
+			return false
+		}
+		p.raw, p.polled = raw, p.read
+	}
+	c.peer = p
+	d.serve(c, d.g.opts.BodyTimeout)
+	return true
+}
+
+// serve serves a connection. Its first request must begin within a time.
+func (d *direct) serve(c *conn, within time.Duration) {
+	if !d.g.returned.rest(c) {
+		c.Close()
+		return
+	}
+	d.serving.Go(func() {
+		for c.bound(within); d.next(c); c.bound(keepAliveTimeout) {
+			c.entry.Idle(time.Now())
+			if !d.g.returned.rest(c) {
+				c.Close()
+				return
+			}
+		}
+	})
+}
+
+// bound bounds the wait for the next request, by a deadline that is at most a second early.
+func (c *conn) bound(within time.Duration) {
+	p := c.peer
+	if now := time.Now(); now.Sub(p.bounded) >= time.Second || p.within != within {
+		p.bounded, p.within = now, within
+		_ = c.Conn.SetReadDeadline(now.Add(within)) // fails only on a closed connection, as reads will
+	}
+}
+
+// read reads what the socket has into a buffer, which the connection has only then.
+func (p *peer) read(fd uintptr) bool {
+	buf := p.spare.Get().(*[]byte)
+	var err error
+	if p.n, err = sock.TryRead(int(fd), *buf); p.n < 0 && err == nil {
+		p.spare.Put(buf)
+		return false
+	}
+	p.buf = buf
+	return true
+}
+
+// await waits for the first bytes of a request, and returns how many there are in the buffer;
+// none if none will come.
+func (c *conn) await() (n int) {
+	p := c.peer
+	if p.raw == nil || len(c.ahead) > 0 {
+		p.buf = p.spare.Get().(*[]byte)
+		if n = copy(*p.buf, c.ahead); n > 0 {
+			c.ahead = c.ahead[n:]
+			return n
+		}
+		n, _ = c.Conn.Read(*p.buf) // an error comes again
+		return n
+	}
+	p.n = 0
+	if p.raw.Read(p.polled) != nil {
+		return 0
+	}
+	return p.n
+}
+
+// next serves the next request, and reports whether another one may follow.
+func (d *direct) next(c *conn) (kept bool) {
+	n := c.await()
+	p := c.peer
+	body := directBody{spare: p.spare, buf: p.buf}
+	p.buf = nil
+	defer body.release()
+	// Whoever closes an idle connection may do so until it has left both books; then its
+	// descriptor belongs to this request.
+	if n <= 0 || !c.leave() || !c.entry.Busy() {
+		c.Close() // the client has, or it is too late
+		return false
+	}
+	text := (*body.buf)[:n]
+	head, size := http1.ParsePlain(text)
+	at := d.urls[head.Path]
+	if size == 0 || at == nil || size+head.Length != n || len(c.ahead) > 0 {
+		c.ahead = append(bytes.Clone(text), c.ahead...)
+		p.bounded = time.Time{} // net/http sets deadlines of its own
+		if !d.g.returned.hand(c) {
+			c.Close()
+		}
+		return false
+	}
+	c.first.Store(trace.Now())
+	r := new(http.Request)
+	*r = p.base
+	body.rest = text[size:]
+	r.URL, r.RequestURI, r.Host, r.Header = at, head.Path, head.Host, head.Header
+	r.ContentLength, r.Body = int64(head.Length), &body
+	w := &directWriter{conn: c, r: r, header: make(http.Header, 8)}
+	return w.serve(d)
+}
+
+// unbound takes the deadline of writes away, which few requests have needed.
+func (c *conn) unbound() {
+	if c.peer.late.Swap(false) {
+		_ = c.Conn.SetWriteDeadline(time.Time{}) // fails only on a closed connection, as writes will
+	}
+}
+
+// directBody is a request's body, all of which is there. Its buffer is given back at its end,
+// because the request may wait for its engine for long.
+type directBody struct {
+	spare *sync.Pool
+	buf   *[]byte
+	rest  []byte // of buf
+}
+
+func (b *directBody) release() {
+	if b.buf != nil {
+		b.spare.Put(b.buf)
+		b.buf, b.rest = nil, nil
+	}
+}
+
+// Read implements io.Reader.
+func (b *directBody) Read(p []byte) (n int, err error) {
+	n = copy(p, b.rest)
+	if b.rest = b.rest[n:]; len(b.rest) == 0 {
+		b.release()
+		err = io.EOF
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *directBody) Close() error { return nil }

@@ -1,0 +1,232 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// directWriter is the http.ResponseWriter of a request that net/http does not serve. It writes
+// a response that is whole at its end with one system call, head and body together. It
+// belongs to the goroutine that serves the request.
+type directWriter struct {
+	conn     *conn
+	r        *http.Request
+	header   http.Header
+	status   int // 0: not decided
+	body     []byte
+	declared int64 // what Content-Length says; -1: nothing
+	written  int64 // bytes of the body
+	sent     bool  // the head is
+	chunked  bool
+	left     bool // a stream goes on with the connection
+	until    time.Time
+	stopped  context.Context // whose end ends a write that waits; nil: nothing does
+	failed   error
+}
+
+// maxDirect is how much of a body is gathered before it is sent.
+const maxDirect = 32 << 10
+
+// serve serves the request and reports whether the connection can have another one.
+func (w *directWriter) serve(d *direct) (kept bool) {
+	c := w.conn
+	defer func() {
+		p := recover()
+		if p != nil && p != http.ErrAbortHandler {
+			d.g.opts.Log.Error("panic in a handler", "panic", p)
+		}
+		if p != nil {
+			kept = false
+			c.Close()
+		}
+	}()
+	d.handler.ServeHTTP(w, w.r)
+	if w.left {
+		return false
+	}
+	if w.finish(); w.failed != nil || w.declared >= 0 && w.written != w.declared {
+		c.Close()
+		return false
+	}
+	c.unbound()
+	if w.closes() {
+		c.linger()
+		return false
+	}
+	return true
+}
+
+// closes reports whether the response is the connection's last one.
+func (w *directWriter) closes() bool { return w.r.Close || w.header.Get("Connection") == "close" }
+
+// Header implements http.ResponseWriter.
+func (w *directWriter) Header() http.Header { return w.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *directWriter) WriteHeader(status int) {
+	if w.status != 0 {
+		return
+	}
+	w.status, w.declared = status, -1
+	if v := w.header["Content-Length"]; len(v) == 1 {
+		if n, err := strconv.ParseInt(v[0], 10, 64); err == nil && n >= 0 {
+			w.declared = n
+		}
+	}
+	if !bodied(status) {
+		w.declared = -1
+	}
+}
+
+// bodied reports whether a response of a status has a body.
+func bodied(status int) bool {
+	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
+}
+
+// Write implements io.Writer.
+func (w *directWriter) Write(b []byte) (n int, err error) {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	switch {
+	case w.failed != nil:
+		return 0, w.failed
+	case !bodied(w.status):
+		return 0, http.ErrBodyNotAllowed
+	case w.declared >= 0 && w.written+int64(len(b)) > w.declared:
+		return 0, http.ErrContentLength
+	}
+	w.body = append(w.body, b...)
+	w.written += int64(len(b))
+	if len(w.body) >= maxDirect {
+		err = w.FlushError()
+	}
+	return len(b), err
+}
+
+// FlushError is for http.ResponseController.
+func (w *directWriter) FlushError() error {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	return w.send(false)
+}
+
+// finish sends what is left of the response.
+func (w *directWriter) finish() {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if !w.sent && w.declared < 0 && bodied(w.status) {
+		w.declared = int64(len(w.body))
+		w.header["Content-Length"] = []string{strconv.Itoa(len(w.body))}
+	}
+	if !w.sent || w.chunked || len(w.body) > 0 {
+		_ = w.send(true) // which keeps the error
+	}
+}
+
+// send sends what there is of the response, and its end if that is last.
+func (w *directWriter) send(last bool) error {
+	if w.failed != nil {
+		return w.failed
+	}
+	buf := w.conn.peer.spare.Get().(*[]byte)
+	defer w.conn.peer.spare.Put(buf)
+	out := (*buf)[:0]
+	if !w.sent {
+		w.sent, w.chunked = true, w.declared < 0 && bodied(w.status)
+		out = w.appendHead(out)
+	}
+	switch {
+	case w.chunked:
+		out = appendChunk(out, w.body, last)
+	default:
+		out = append(out, w.body...)
+	}
+	w.body = w.body[:0]
+	if len(out) == 0 {
+		return nil
+	}
+	if w.conn.peer.late.Load() {
+		w.bound()
+	}
+	n, err := w.conn.peer.writer.tryWrite(out)
+	if err == nil && n < len(out) {
+		w.bound()
+		_, err = w.conn.Write(out[max(n, 0):])
+	}
+	w.failed = err
+	return err
+}
+
+// bound sets the deadline of a write that may wait. stopped may have ended before, and its end
+// have set another one (breaking).
+func (w *directWriter) bound() {
+	_ = w.conn.SetWriteDeadline(w.until) // fails only on a closed connection, as writes will
+	if w.stopped != nil && w.stopped.Err() != nil {
+		_ = w.conn.SetWriteDeadline(time.Unix(1, 0))
+	}
+}
+
+// SetWriteDeadline is for http.ResponseController. Only a write that waits needs it.
+func (w *directWriter) SetWriteDeadline(t time.Time) error {
+	w.until = t
+	return nil
+}
+
+// SetReadDeadline is for http.ResponseController. All of the request was read.
+func (w *directWriter) SetReadDeadline(time.Time) error { return nil }
+
+// appendHead appends the response's head.
+func (w *directWriter) appendHead(out []byte) []byte {
+	h := w.header
+	if _, ok := h["Content-Type"]; !ok && len(w.body) > 0 {
+		h["Content-Type"] = []string{http.DetectContentType(w.body)}
+	}
+	if w.declared < 0 {
+		delete(h, "Content-Length")
+	}
+	return appendResponseHead(out, h, w.status, !w.closes(), w.chunked)
+}
+
+// appendResponseHead appends the head that net/http would write.
+func appendResponseHead(out []byte, h http.Header, status int, keepAlive, chunked bool) []byte {
+	out = append(out, "HTTP/1.1 "...)
+	out = strconv.AppendInt(out, int64(status), 10)
+	out = append(append(append(out, ' '), http.StatusText(status)...), "\r\n"...)
+	var most [16]string
+	names := most[:0]
+	for name := range h {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if name == "Connection" {
+			continue
+		}
+		for _, value := range h[name] {
+			if strings.ContainsAny(value, "\r\n") {
+				value = lineEnds.Replace(value)
+			}
+			out = append(append(append(append(out, name...), ": "...), strings.TrimSpace(value)...), "\r\n"...)
+		}
+	}
+	if h.Get("Date") == "" {
+		out = append(time.Now().UTC().AppendFormat(append(out, "Date: "...), http.TimeFormat), "\r\n"...)
+	}
+	if !keepAlive {
+		out = append(out, "Connection: close\r\n"...)
+	}
+	if chunked {
+		out = append(out, "Transfer-Encoding: chunked\r\n"...)
+	}
+	return append(out, "\r\n"...)
+}
+
+// lineEnds keeps a field's value in its line.
+var lineEnds = strings.NewReplacer("\n", " ", "\r", " ")
