@@ -35,7 +35,12 @@ type relayLeg struct {
 	taken    int64            // when it was read last
 	told     int              // of its events, those that shown was told of
 
-	// For a leg whose reads wait.
+	waitingReads
+	polledReads
+}
+
+// waitingReads is the state of a relay's leg whose reads wait.
+type waitingReads struct {
 	buf    []byte
 	unread []byte // of buf
 	err    error  // what the read said, due after unread
@@ -45,8 +50,10 @@ type relayLeg struct {
 	of      *metrics.Receive
 	batches batches
 	since   int64
+}
 
-	// For a leg that is polled.
+// polledReads is the state of a relay's leg whose socket is polled.
+type polledReads struct {
 	polled   engine.Polled
 	stopPoll func()
 	hup      atomic.Bool // the engine has ended its side: the socket is read to its end

@@ -57,7 +57,12 @@ type Parser struct {
 	taken  int     // of held, by the call before
 	out    []byte  // texts of events that are not in the input
 
-	// The state of the current span of text.
+	spanState
+	callState
+}
+
+// spanState is the state of the current span of text.
+type spanState struct {
 	span     Kind    // Content or Reasoning
 	blank    bool    // it has nothing but white space so far
 	edge     bool    // it began at a marker
@@ -68,8 +73,10 @@ type Parser struct {
 	inside   *markers // of content
 	thinking *markers // of reasoning
 	ends     *markers // of arguments that are not valid JSON, or of a value in tags
+}
 
-	// The state of calls.
+// callState is the state of the calls of an answer, and of the one that is read now.
+type callState struct {
 	calls  int  // begun
 	open   bool // a call has begun and not ended
 	again  bool // the call to open follows another
@@ -86,7 +93,7 @@ type Parser struct {
 
 // New makes a parser for one answer.
 func New(o Options) *Parser {
-	p := &Parser{think: o.Format.think, single: o.Single, state: (*Parser).text, blank: true}
+	p := &Parser{think: o.Format.think, single: o.Single, state: (*Parser).text, spanState: spanState{blank: true}}
 	if o.Calls {
 		p.tools = o.Format.tools
 		p.listed = o.Tools
