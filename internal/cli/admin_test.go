@@ -30,7 +30,7 @@ func adminOf(t *testing.T, f gatewayFlags) *process {
 			t.Error(err)
 		}
 	})
-	return &process{metrics: metrics.New(), timeline: records, admin: adminListener{hosts: f.adminHosts(), pprof: f.PProf}}
+	return &process{metrics: metrics.New(), written: written{timeline: records}, admin: adminListener{hosts: f.adminHosts(), pprof: f.PProf}}
 }
 
 // A name that does not exist is answered with the nearest one that does, and with how the timeline

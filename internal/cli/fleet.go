@@ -26,38 +26,66 @@ import (
 type fleetCommand struct {
 	Workload string `arg:"" placeholder:"WORKLOAD" help:"A trace (FILE in the format of Mooncake, Azure or BurstGPT, KIND:FILE, or - for standard input), or synthetic:SETTINGS."`
 
-	Engines     []string        `group:"The fleet:" sep:"," placeholder:"N,..." help:"Numbers of engines (4; with --slo, weir looks for the smallest number). 1+3 is one prefill engine and three decode engines; 1+2+1 adds an engine that serves whole requests."`
-	SLO         string          `group:"Comparing policies:" name:"slo" aliases:"objective" placeholder:"METRIC=BOUND,..." help:"Find which policy meets these objectives with how many engines, as in ttft_p99=2s,tpot_p99=50ms,success=99%."`
-	MostEngines int             `group:"Comparing policies:" default:"64" placeholder:"N" help:"Largest number of engines that --slo tries (${default})."`
-	Policy      []string        `group:"Comparing policies:" default:"cost,round-robin" sep:"," placeholder:"NAME,..." help:"Policies to compare (${default}). all is every policy of weir, reference is every published one."`
-	Queue       string          `group:"Comparing policies:" default:"off" enum:"off,on,both" help:"Whether requests wait in the gateways until an engine has room, as in weir serve: on, off, or both, which runs each policy twice (${default}). The name of a policy may also end with +queue."`
-	Speed       []float64       `group:"The workload:" sep:"," placeholder:"X,..." help:"Divide arrival times by these factors: 2 doubles the rate (1)."`
-	Utilisation []float64       `group:"The workload:" sep:"," placeholder:"U,..." help:"Set the speed relative to the fleet, instead of --speed: 1 is the highest speed at which the oracle's backlog does not grow."`
-	Gateways    []int           `group:"The fleet:" default:"1" sep:"," placeholder:"N,..." help:"Numbers of gateways that share the requests (${default})."`
-	Age         []time.Duration `group:"The fleet:" default:"0s" sep:"," placeholder:"D,..." help:"Intervals at which engines report, and gateways exchange their books. 0 is at once (${default})."`
-	Stamps      bool            `group:"The fleet:" default:"true" negatable:"" help:"Engines report when prefill began and how many tokens were cached (${default})."`
-	Slow        []string        `group:"The fleet:" sep:"," placeholder:"ENGINE=X,..." help:"Engines, counted from 1, whose steps take X times as long."`
-	Event       []string        `group:"The fleet:" sep:";" placeholder:"TIME,KIND,ENGINE[,X]" help:"An event at an engine: fail, join (empty, after a failure), slow (steps take X times as long) or evict (its cache, without a report). Repeatable."`
+	fleetFlags       `group:"The fleet:"`
+	policyFlags      `group:"Comparing policies:"`
+	replayFlags      `group:"The workload:"`
+	fleetEngineFlags `group:"Each simulated engine:"`
+	fleetHalfFlags   `group:"Separate prefill and decode:"`
+	fleetOutputFlags `group:"Output:"`
+}
 
-	Cost               string        `group:"Each simulated engine:" default:"per-batch" placeholder:"MODEL" help:"Cost model of a step, as in weir engine (${default})."`
-	PrefillCost        time.Duration `group:"Each simulated engine:" default:"16.5ms" help:"With --cost constant: time of a step with prefill (${default})."`
-	DecodeCost         time.Duration `group:"Each simulated engine:" default:"20ms" help:"With --cost constant: time of a step with decode (${default})."`
-	MaxTotalTokens     int           `group:"Each simulated engine:" default:"400000" placeholder:"N" help:"Size of each engine's KV cache in tokens (${default})."`
-	PageSize           int           `group:"Each simulated engine:" default:"16" placeholder:"N" help:"Number of tokens in a page of the KV cache and in a block of the gateway's index (${default})."`
-	MaxRunningRequests int           `group:"Each simulated engine:" default:"256" placeholder:"N" help:"Largest number of requests in an engine's running batch (${default})."`
-	ChunkedPrefillSize int           `group:"Each simulated engine:" default:"0" placeholder:"N" help:"Largest number of prompt tokens in one step. 0 takes as many as fit."`
-	Handover           string        `group:"Separate prefill and decode:" default:"pull" enum:"pull,push,room" help:"How the halves of a request meet if engines have roles: pull or push, as in vLLM, whose decode engines serve whole requests too, or room, as in SGLang (${default})."`
-	KVBytesPerToken    int           `group:"Separate prefill and decode:" name:"kv-bytes-per-token" default:"131072" placeholder:"N" help:"Size of a token's KV in a transfer to a decode engine (${default}, as for Llama 3.1 8B)."`
-	KVBandwidth        byteRate      `group:"Separate prefill and decode:" name:"kv-bandwidth" default:"25e9" placeholder:"BYTES/S" help:"Bandwidth of the link over which KV reaches a decode engine (${default}, as for 200 Gb/s). 0 is no limit."`
-	KVLatency          time.Duration `group:"Separate prefill and decode:" name:"kv-latency" default:"0s" help:"Latency of each transfer of KV."`
-	ContextLength      int           `group:"Each simulated engine:" default:"131072" placeholder:"N" help:"Largest number of prompt and output tokens of a request (${default})."`
+// fleetFlags are the fleets that are compared, and the changes in them.
+type fleetFlags struct {
+	Engines  []string        `sep:"," placeholder:"N,..." help:"Numbers of engines (4; with --slo, weir looks for the smallest number). 1+3 is one prefill engine and three decode engines; 1+2+1 adds an engine that serves whole requests."`
+	Gateways []int           `default:"1" sep:"," placeholder:"N,..." help:"Numbers of gateways that share the requests (${default})."`
+	Age      []time.Duration `default:"0s" sep:"," placeholder:"D,..." help:"Intervals at which engines report, and gateways exchange their books. 0 is at once (${default})."`
+	Stamps   bool            `default:"true" negatable:"" help:"Engines report when prefill began and how many tokens were cached (${default})."`
+	Slow     []string        `sep:"," placeholder:"ENGINE=X,..." help:"Engines, counted from 1, whose steps take X times as long."`
+	Event    []string        `sep:";" placeholder:"TIME,KIND,ENGINE[,X]" help:"An event at an engine: fail, join (empty, after a failure), slow (steps take X times as long) or evict (its cache, without a report). Repeatable."`
+}
 
-	Seed          uint64        `group:"The workload:" default:"1" placeholder:"N" help:"Seed of prompts, arrivals, lengths and ties (${default})."`
-	TraceRequests int           `group:"The workload:" default:"0" placeholder:"N" help:"Replay only the first N requests of a trace. 0 is all."`
-	TraceDuration time.Duration `group:"The workload:" default:"0s" placeholder:"D" help:"Replay only the requests that arrive within this virtual time of a trace. 0 is all."`
-	TraceBlock    int           `group:"The workload:" default:"512" placeholder:"N" help:"Tokens per hash id of a Mooncake trace (${default})."`
-	HTML          string        `group:"Output:" name:"html" type:"path" placeholder:"FILE" help:"Write a page with plots, which opens without a network; - prints it instead of the table."`
-	JSON          string        `group:"Output:" name:"json" type:"path" placeholder:"FILE" help:"Write the runs as one JSON object; - prints it instead of the table."`
+// policyFlags say which policies are compared, and by which objectives.
+type policyFlags struct {
+	SLO         string   `name:"slo" aliases:"objective" placeholder:"METRIC=BOUND,..." help:"Find which policy meets these objectives with how many engines, as in ttft_p99=2s,tpot_p99=50ms,success=99%."`
+	MostEngines int      `default:"64" placeholder:"N" help:"Largest number of engines that --slo tries (${default})."`
+	Policy      []string `default:"cost,round-robin" sep:"," placeholder:"NAME,..." help:"Policies to compare (${default}). all is every policy of weir, reference is every published one."`
+	Queue       string   `default:"off" enum:"off,on,both" help:"Whether requests wait in the gateways until an engine has room, as in weir serve: on, off, or both, which runs each policy twice (${default}). The name of a policy may also end with +queue."`
+}
+
+// replayFlags say how the workload is replayed.
+type replayFlags struct {
+	Speed         []float64     `sep:"," placeholder:"X,..." help:"Divide arrival times by these factors: 2 doubles the rate (1)."`
+	Utilisation   []float64     `sep:"," placeholder:"U,..." help:"Set the speed relative to the fleet, instead of --speed: 1 is the highest speed at which the oracle's backlog does not grow."`
+	Seed          uint64        `default:"1" placeholder:"N" help:"Seed of prompts, arrivals, lengths and ties (${default})."`
+	TraceRequests int           `default:"0" placeholder:"N" help:"Replay only the first N requests of a trace. 0 is all."`
+	TraceDuration time.Duration `default:"0s" placeholder:"D" help:"Replay only the requests that arrive within this virtual time of a trace. 0 is all."`
+	TraceBlock    int           `default:"512" placeholder:"N" help:"Tokens per hash id of a Mooncake trace (${default})."`
+}
+
+// fleetEngineFlags describe each simulated engine.
+type fleetEngineFlags struct {
+	Cost               string        `default:"per-batch" placeholder:"MODEL" help:"Cost model of a step, as in weir engine (${default})."`
+	PrefillCost        time.Duration `default:"16.5ms" help:"With --cost constant: time of a step with prefill (${default})."`
+	DecodeCost         time.Duration `default:"20ms" help:"With --cost constant: time of a step with decode (${default})."`
+	MaxTotalTokens     int           `default:"400000" placeholder:"N" help:"Size of each engine's KV cache in tokens (${default})."`
+	PageSize           int           `default:"16" placeholder:"N" help:"Number of tokens in a page of the KV cache and in a block of the gateway's index (${default})."`
+	MaxRunningRequests int           `default:"256" placeholder:"N" help:"Largest number of requests in an engine's running batch (${default})."`
+	ChunkedPrefillSize int           `default:"0" placeholder:"N" help:"Largest number of prompt tokens in one step. 0 takes as many as fit."`
+	ContextLength      int           `default:"131072" placeholder:"N" help:"Largest number of prompt and output tokens of a request (${default})."`
+}
+
+// fleetHalfFlags describe engines with roles.
+type fleetHalfFlags struct {
+	Handover        string        `default:"pull" enum:"pull,push,room" help:"How the halves of a request meet if engines have roles: pull or push, as in vLLM, whose decode engines serve whole requests too, or room, as in SGLang (${default})."`
+	KVBytesPerToken int           `name:"kv-bytes-per-token" default:"131072" placeholder:"N" help:"Size of a token's KV in a transfer to a decode engine (${default}, as for Llama 3.1 8B)."`
+	KVBandwidth     byteRate      `name:"kv-bandwidth" default:"25e9" placeholder:"BYTES/S" help:"Bandwidth of the link over which KV reaches a decode engine (${default}, as for 200 Gb/s). 0 is no limit."`
+	KVLatency       time.Duration `name:"kv-latency" default:"0s" help:"Latency of each transfer of KV."`
+}
+
+// fleetOutputFlags are the files that results are written to.
+type fleetOutputFlags struct {
+	HTML string `name:"html" type:"path" placeholder:"FILE" help:"Write a page with plots, which opens without a network; - prints it instead of the table."`
+	JSON string `name:"json" type:"path" placeholder:"FILE" help:"Write the runs as one JSON object; - prints it instead of the table."`
 }
 
 // Help implements kong's extended help.
@@ -254,41 +282,53 @@ const defaultEngines = "4"
 // maxFleet is the most engines that there may be.
 const maxFleet = 1000
 
+// engine returns the options of each simulated engine.
+func (f *fleetEngineFlags) engine() (sim.Options, error) {
+	cost := simFlags{Cost: f.Cost, PrefillCost: f.PrefillCost, DecodeCost: f.DecodeCost}
+	model, err := cost.cost()
+	return sim.Options{
+		Cost: model, KVTokens: f.MaxTotalTokens, PageSize: f.PageSize, MaxRunning: f.MaxRunningRequests,
+		ChunkedPrefill: f.ChunkedPrefillSize, ContextLength: f.ContextLength,
+	}, err
+}
+
+// policies returns the names of the policies to compare. The oracle is always compared.
+func (f *policyFlags) policies() (names []string, err error) {
+	for _, name := range f.Policy {
+		switch name {
+		case "all":
+			names = append(names, balance.Names()...)
+		case "reference":
+			for _, r := range fleetsim.References() {
+				names = append(names, r.Name)
+			}
+		case fleetsim.Oracle:
+		default:
+			if err := fleetsim.Known(name); err != nil {
+				return nil, wrongf("--policy: %w", err)
+			}
+			names = append(names, name)
+		}
+	}
+	return f.queued(names), nil
+}
+
 // options returns the options that all runs share.
 func (c *fleetCommand) options() (o fleetsim.Options, policies []string, err error) {
-	f := simFlags{Cost: c.Cost, PrefillCost: c.PrefillCost, DecodeCost: c.DecodeCost}
-	model, err := f.cost()
-	if err != nil {
+	o = fleetsim.Options{Stamps: c.Stamps, Seed: c.Seed}
+	if o.Engine, err = c.engine(); err != nil {
 		return o, nil, err
 	}
-	o = fleetsim.Options{Stamps: c.Stamps, Seed: c.Seed, Engine: sim.Options{
-		Cost: model, KVTokens: c.MaxTotalTokens, PageSize: c.PageSize, MaxRunning: c.MaxRunningRequests,
-		ChunkedPrefill: c.ChunkedPrefillSize, ContextLength: c.ContextLength,
-		Transfer: sim.Transfer{BytesPerToken: c.KVBytesPerToken, Bandwidth: float64(c.KVBandwidth), Latency: c.KVLatency},
-	}}
+	o.Engine.Transfer = sim.Transfer{BytesPerToken: c.KVBytesPerToken, Bandwidth: float64(c.KVBandwidth), Latency: c.KVLatency}
 	if o.Way, err = engine.ParseWay(c.Handover); err != nil {
 		return o, nil, wrongf("--handover: %w", err)
 	}
 	if o.Way == engine.ByRoom {
 		o.Engine.Retraction = sim.RetractRestore
 	}
-	for _, name := range c.Policy {
-		switch name {
-		case "all":
-			policies = append(policies, balance.Names()...)
-		case "reference":
-			for _, r := range fleetsim.References() {
-				policies = append(policies, r.Name)
-			}
-		case fleetsim.Oracle:
-		default:
-			if err := fleetsim.Known(name); err != nil {
-				return o, nil, wrongf("--policy: %w", err)
-			}
-			policies = append(policies, name)
-		}
+	if policies, err = c.policies(); err != nil {
+		return o, nil, err
 	}
-	policies = c.queued(policies)
 	for _, text := range c.Event {
 		e, err := parseEvent(text)
 		if err != nil {
@@ -330,12 +370,12 @@ func (c *fleetCommand) options() (o fleetsim.Options, policies []string, err err
 }
 
 // queued are the policies as --queue has them.
-func (c *fleetCommand) queued(policies []string) (all []string) {
+func (f *policyFlags) queued(policies []string) (all []string) {
 	for _, p := range policies {
-		if c.Queue != "on" {
+		if f.Queue != "on" {
 			all = append(all, p)
 		}
-		if q := fleetsim.WithQueue(p); c.Queue != "off" && !slices.Contains(all, q) {
+		if q := fleetsim.WithQueue(p); f.Queue != "off" && !slices.Contains(all, q) {
 			all = append(all, q)
 		}
 	}

@@ -20,8 +20,6 @@ import (
 	"weir/internal/gateway"
 	"weir/internal/observe/integrity"
 	"weir/internal/observe/metrics"
-	"weir/internal/observe/otlp"
-	"weir/internal/observe/timeline"
 )
 
 // inFlightQuery selects requests that are in flight.
@@ -29,14 +27,12 @@ type inFlightQuery = gateway.InFlightQuery
 
 // process is a gateway with everything that it needs, ready to serve.
 type process struct {
-	log       *slog.Logger
-	gateway   *gateway.Gateway
-	fleet     *fleet.Fleet
-	changes   *changes           // nil: its engines are given once and for all
-	sources   *sources           // what else says which engines there are; nil: nothing
-	timeline  *timeline.Recorder // nil: no records are kept
-	usage     *timeline.Recorder // nil: no usage log is written
-	spans     *otlp.Exporter     // nil: there are none
+	log     *slog.Logger
+	gateway *gateway.Gateway
+	fleet   *fleet.Fleet
+	changes *changes // nil: its engines are given once and for all
+	sources *sources // what else says which engines there are; nil: nothing
+	written
 	metrics   *metrics.Metrics
 	integrity *integrity.Log
 	self      watcher
@@ -138,7 +134,7 @@ func (p *process) serve(s *signals) error {
 func (p *process) close() error {
 	p.self.close()
 	p.keys.close()
-	return errors.Join(closed(p.spans), p.timeline.Close(), p.usage.Close())
+	return p.written.finish()
 }
 
 // reloadOn reloads the process's files whenever it is asked to.
@@ -177,17 +173,8 @@ func (p *process) reload() {
 		did = true
 		p.keys.reload(p.log, p.say)
 	}
-	for _, f := range []struct {
-		name string
-		of   *timeline.Recorder
-	}{{"timeline", p.timeline}, {"usage log", p.usage}} {
-		had, err := f.of.Reopen()
-		if did = did || had; err != nil {
-			p.log.Error("the "+f.name+"'s file cannot be opened again, the old one stays", "error", err)
-			p.say("reload    the %s's old file stays: %v", f.name, err)
-		} else if had {
-			p.say("reload    %s opened again", f.name)
-		}
+	if p.written.reopen(p.log, p.say) {
+		did = true
 	}
 	if p.sources != nil && p.sources.again != nil {
 		_, _ = p.reread() // which says what is wrong

@@ -316,7 +316,7 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 		return nil, undo(err)
 	}
 	opts.Watch = self.Watch
-	p = &process{log: opts.Log, self: self, metrics: opts.Metrics, integrity: opts.Integrity, fleet: fl, timeline: opts.Timeline, usage: opts.Usage, spans: spans, keys: known, settings: f.settings, started: time.Now(),
+	p = &process{log: opts.Log, self: self, metrics: opts.Metrics, integrity: opts.Integrity, fleet: fl, written: written{opts.Timeline, opts.Usage, spans}, keys: known, settings: f.settings, started: time.Now(),
 		api:     apiListener{certificate: certificate, authorities: authorities, h2c: f.H2C},
 		admin:   adminListener{certificate: adminTLS, hosts: f.adminHosts(), pprof: f.PProf, changes: f.AdminChanges},
 		leaving: leaving{delay: f.ShutdownDelay, drain: f.DrainTimeout},
