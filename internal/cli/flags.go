@@ -121,6 +121,7 @@ type continueFlags struct {
 	Continuation        string        `default:"on" enum:"on,off" help:"Whether a stream goes on at another engine after its own has failed (on), or ends with an error (off) (${default}; docs/continuation.md). Retries before the first output are not affected."`
 	Continuations       int           `default:"32" placeholder:"N" help:"Number of streams of a model that may move to another engine at once, until each has its first output there (${default}). The others wait their turn."`
 	ContinuationTimeout time.Duration `default:"30s" help:"Longest wait of such a stream for its turn and for an engine with room (${default})."`
+	StallTimeout        time.Duration `default:"20s" help:"Longest time for which an engine may send nothing for a stream while it goes on with others (${default}). Then the stream goes on at another engine, if it can. 0 leaves it there until --idle-timeout (docs/continuation.md)."`
 	ContinuationMemory  byteSize      `default:"1GiB" placeholder:"BYTES" help:"Memory for the token ids of streams, three bytes each, which a continuation needs (${default}). A stream that does not fit cannot be continued. 0 is no limit."`
 }
 
@@ -370,7 +371,7 @@ func (f *continueFlags) set(o *gateway.Options) error {
 	if err := needPositive(amount{"--continuations", int64(f.Continuations)}, amount{"--continuation-timeout", int64(f.ContinuationTimeout)}); err != nil {
 		return err
 	}
-	if err := notNegative(amount{"--continuation-memory", int64(f.ContinuationMemory)}); err != nil {
+	if err := notNegative(amount{"--continuation-memory", int64(f.ContinuationMemory)}, amount{"--stall-timeout", int64(f.StallTimeout)}); err != nil {
 		return err
 	}
 	o.Continue = gateway.Continuing{Off: f.Continuation == "off", AtOnce: f.Continuations, Timeout: f.ContinuationTimeout, Memory: orNone(int64(f.ContinuationMemory))}

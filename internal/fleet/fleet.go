@@ -74,6 +74,9 @@ type Options struct {
 	Isolations map[string]tenancy.Isolation
 	// NoGeneration has no engine asked to generate for weir's own sake, by probes or samples.
 	NoGeneration bool
+	// Stall is for how long a stream may stand still while its engine goes on with others;
+	// 0 is for ever.
+	Stall time.Duration
 	// Retries bound what of each model's requests may be repeated.
 	Retries retry.Limits
 	// IndexBytes bounds what is kept of the engines' caches; 0 is DefaultIndexBytes.
@@ -205,7 +208,7 @@ func New(opts Options) (*Fleet, error) {
 		return nil, err
 	}
 	f.follow = following{budget: kvevents.NewBudget(opts.IndexBytes), opts: &f.opts}
-	f.judge = judge.New(judge.Options{Changed: opts.Judged, NoGeneration: opts.NoGeneration})
+	f.judge = judge.New(judge.Options{Changed: opts.Judged, NoGeneration: opts.NoGeneration, Stall: opts.Stall})
 	f.aliases = aliasesOf(opts.Folders, opts.Aliases)
 	if err := check(nil, opts.Members); err != nil {
 		return nil, err
@@ -471,7 +474,7 @@ func (f *Fleet) publish() {
 			serves = []string{m.Model}
 		}
 		for _, r := range e.Ranks {
-			p := judge.Presence{Ready: e.Ready && r.There, Fresh: slices.Contains(fresh, r.Number), Serves: serves, Prober: prober, Tokens: e.Tokens}
+			p := judge.Presence{Ready: e.Ready && r.There, Fresh: slices.Contains(fresh, r.Number), Serves: serves, Prober: prober, Tokens: e.Tokens, Several: r.Number < 0 && e.Facts.SideBySide > 1}
 			if r.Books != nil {
 				p.Books = r.Books.Rank
 			}

@@ -33,8 +33,10 @@ func refuseUnread(code infer.Code) func(context.Context, *call) error {
 
 // judged gives each engine of the fleet a health, which must be done before anything is
 // asked for.
-func (b *bench) judged() *judge.Judge {
-	j := judge.New(judge.Options{})
+func (b *bench) judged() *judge.Judge { return b.judgedBy(judge.Options{}) }
+
+func (b *bench) judgedBy(o judge.Options) *judge.Judge {
+	j := judge.New(o)
 	for _, e := range b.snapshot.Load().Engines {
 		e.Ranks[0].Health = j.Add(e.Name, -1, nil)
 		e.Ranks[0].Health.Is(judge.Presence{Ready: true, Fresh: true, Serves: []string{"m"}})

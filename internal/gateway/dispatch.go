@@ -17,6 +17,9 @@ import (
 // once the engine confirmed that it has it.
 func (x *exchange) dispatch() error {
 	x.booked.escape.begin(x)
+	if x.req != nil && x.req.Priority != nil {
+		x.booked.health.Priority = *x.req.Priority
+	}
 	if x.answering = false; !x.response.begun {
 		x.rec.FirstReceived = 0
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -53,14 +54,33 @@ func (s *escape) begin(x *exchange) {
 func (s *escape) Down(why string) { s.down(&s.x.target, why) }
 
 // down is Down for either engine of the attempt.
-func (s *escape) down(at *route.Target, why string) {
+func (s *escape) down(at *route.Target, why string) { s.leave(at, "the engine is down: "+why) }
+
+// Stalled implements judge.Waiting: the engine goes on with others. What it has had of the
+// attempt stands still, for which Down has the reason.
+func (s *escape) Stalled(d time.Duration) {
+	s.leave(&s.x.target, fmt.Sprintf("the engine sent nothing for %v while it went on with other requests (--stall-timeout)", d.Round(time.Second)))
+}
+
+// Had implements judge.Waiting. A relayed answer's tokens are not counted.
+func (s *escape) Had() (tokens int, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mailbox == nil || s.state >= moves {
+		return 0, false
+	}
+	return s.mailbox.Had()
+}
+
+// leave has the attempt end at one of its engines, for the reason why, if it may.
+func (s *escape) leave(at *route.Target, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := s.x
 	if s.state > answers || s.state == answers && (at != &x.target || x.bar != goesOn) {
 		return
 	}
-	e := &infer.Error{Code: infer.CodeDeadline, Engine: at.Name, Retryable: true, Message: "the engine is down: " + why}
+	e := &infer.Error{Code: infer.CodeDeadline, Engine: at.Name, Retryable: true, Message: why}
 	var f retry.Failure
 	if s.state == answers { // where what the response is about to say is not looked at
 		f = retry.Failure{Goes: true, Silent: true, Continued: x.continued}

@@ -461,6 +461,12 @@ func (p *partner) scores(cells []stream.Cell) {
 // Down implements judge.Waiting.
 func (p *partner) Down(why string) { p.escape.down(&p.target, why) }
 
+// Had implements judge.Waiting: a prefill half has no tokens that could stand still.
+func (p *partner) Had() (tokens int, ok bool) { return 0, false }
+
+// Stalled implements judge.Waiting.
+func (p *partner) Stalled(time.Duration) {}
+
 // word returns the error of an attempt whose decode half has failed by e before any
 // output. If e may be a consequence of the prefill half's failure, it is the prefill
 // half's error.

@@ -424,6 +424,13 @@ func (r *Rank) SetRoom(m Room) {
 	r.publish()
 }
 
+// Roomy reports whether at least half of the rank's cache is known to be free, besides what the
+// requests on it are expected to need yet.
+func (r *Rank) Roomy() bool {
+	kv := r.kv.Load()
+	return kv > 0 && r.left.Load() >= kv/2
+}
+
 // evicted is how many tokens that will be asked for again have to leave a cache of so much
 // space for n more.
 func evicted(space uint64, n float64) float64 {

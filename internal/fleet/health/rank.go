@@ -76,6 +76,9 @@ type Rank struct {
 	sampleSent  int64 // when the one was that is waited for
 	sampleUntil int64 // until when; 0: none is
 	mute        bool  // of one that is down: it answers its probe and no sample
+
+	latest []begun // requests, by priority
+	looked int64   // when Look was called last
 }
 
 // String names it.
@@ -235,6 +238,7 @@ func (q *Request) Started(now int64) {
 	if r := q.rank; r != nil && !q.started {
 		at := r.fleet.at(now)
 		q.started = true
+		r.begins(q)
 		r.tokens.show(at)
 		r.firsts.show(at)
 		r.firsts.remove(q, false)

@@ -3,13 +3,14 @@ package health
 // Request is one attempt at one rank, for as long as it is unfinished there. The zero
 // value is ready for Rank.HandedOver; it belongs to the owner of the attempt.
 type Request struct {
-	rank    *Rank
-	at      int64   // handed over
-	work    float64 // predicted
-	epoch   int     // of the rank's work that it is counted in
-	life    int     // of the rank, between two returns
-	started bool
-	links   [2]link // by lane
+	rank     *Rank
+	at       int64   // handed over
+	work     float64 // predicted
+	epoch    int     // of the rank's work that it is counted in
+	life     int     // of the rank, between two returns
+	started  bool
+	links    [2]link // by lane
+	progress progress
 }
 
 type link struct{ prev, next *Request }

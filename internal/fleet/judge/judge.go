@@ -30,6 +30,9 @@ type Options struct {
 	// NoGeneration has no engine asked to generate for weir's own sake: where a probe would
 	// be a generation it only finds out whether the engine is there.
 	NoGeneration bool
+	// Stall is for how long a stream may stand still while its rank goes on with others
+	// (package health says when that counts); 0 is for ever.
+	Stall time.Duration
 	// Changed is called when a rank becomes suspect or down, or takes requests again,
 	// with the id of its latest request. It must not block, and may be nil.
 	Changed func(m health.Member, v health.View, request string)
@@ -41,6 +44,7 @@ type Judge struct {
 	tick time.Duration
 
 	mu    sync.Mutex
+	looks int // ticks until the progress of streams is compared next
 	fleet *health.Fleet
 	ranks []*Rank
 	byOwn map[*health.Rank]*Rank
@@ -69,14 +73,15 @@ type Rank struct {
 	rests atomic.Int64 // until when it has asked to be left alone; 0: it has not
 
 	// Under the judge's lock.
-	own    *health.Rank
-	probes probes
-	books  *cost.Rank
-	tokens int64 // of the books, at the tick before
-	asked  engine.Probe
-	open   *Attempt
-	latest string // the id of the latest request
-	told   bool   // that it is suspected or out was told
+	own     *health.Rank
+	probes  probes
+	books   *cost.Rank
+	several bool  // it is several ranks that its wire does not name
+	tokens  int64 // of the books, at the tick before
+	asked   engine.Probe
+	open    *Attempt
+	latest  string // the id of the latest request
+	told    bool   // that it is suspected or out was told
 }
 
 // Add adds an engine's rank to the judge; rank -1 is an engine without ranks. The rank
@@ -130,6 +135,9 @@ type Presence struct {
 	Prober engine.Prober // nil: it has none
 	Tokens engine.Tokens // nil: it takes no ids, or is not there
 	Books  *cost.Rank
+	// Several is set of an engine whose data-parallel ranks have no names on its wire: the
+	// progress of one of its streams shows nothing of those at another rank.
+	Several bool
 }
 
 // Is says how a rank is connected.
@@ -138,7 +146,7 @@ func (r *Rank) Is(p Presence) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := trace.Now()
-	r.own.Serves = slices.Clone(p.Serves)
+	r.own.Serves, r.several = slices.Clone(p.Serves), p.Several
 	r.own.Generates, r.own.Samples = r.probes.by(&p, j.opts.NoGeneration)
 	if r.books != p.Books && p.Books != nil {
 		r.books = p.Books
@@ -204,6 +212,9 @@ func (r *Rank) View() health.View {
 
 // Attempt is one request at one rank. The zero value is ready for HandOver.
 type Attempt struct {
+	// Priority is what the request has in the engine's queue. It is set before HandOver.
+	Priority int64
+
 	of      *Rank
 	request health.Request
 	waiting Waiting
@@ -211,14 +222,23 @@ type Attempt struct {
 	prev, next *Attempt
 }
 
-// Waiting is notified when the rank of an open attempt goes down, with the reason. Down
-// is called under the judge's lock: it must not block, nor call the judge.
-type Waiting interface{ Down(why string) }
+// Waiting is the owner of an open attempt. Its methods are called under the judge's lock:
+// they must not block, nor call the judge.
+type Waiting interface {
+	// Down reports that the rank goes down, with the reason.
+	Down(why string)
+	// Had returns how many tokens the attempt has had. ok is false if that is not known, or if
+	// the engine owes it nothing more.
+	Had() (tokens int, ok bool)
+	// Stalled reports that the attempt has had no token for so long while its rank went on
+	// with others. It is called again after as long.
+	Stalled(d time.Duration)
+}
 
 // HandOver reports that a request is being handed to the rank. work is the predicted time
 // in milliseconds until it shows progress, negative if unknown. asked is the model for a
-// probe, except for its rank. w, which may be nil, is notified if the rank goes down before
-// the attempt's End.
+// probe, except for its rank. w, which may be nil, is notified of what happens to the attempt
+// before its End.
 func (r *Rank) HandOver(a *Attempt, now int64, work float64, request string, asked engine.Probe, w Waiting) {
 	if r == nil {
 		return
@@ -233,6 +253,7 @@ func (r *Rank) HandOver(a *Attempt, now int64, work float64, request string, ask
 	asked.Rank = r.own.Member.Rank
 	r.latest, r.asked = request, asked
 	r.own.HandedOver(&a.request, now, work)
+	a.request.Prioritized(a.Priority)
 	r.judge.publish(r)
 }
 
@@ -416,6 +437,7 @@ func (j *Judge) look(ctx context.Context) {
 	for _, r := range j.ranks {
 		j.publish(r)
 	}
+	j.compare(now)
 }
 
 // own returns the time by which the gateway was late since the previous tick. Lateness

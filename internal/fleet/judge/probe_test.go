@@ -121,7 +121,9 @@ func TestSample(t *testing.T) {
 // waiting is a request that notes that its engine went down.
 type waiting struct{ why chan string }
 
-func (w waiting) Down(why string) { w.why <- why }
+func (w waiting) Down(why string)       { w.why <- why }
+func (w waiting) Had() (int, bool)      { return 0, false }
+func (w waiting) Stalled(time.Duration) {}
 
 // An engine that answers its fences and no request goes down when the sample that is waited for
 // was not answered: who waits there is told. Its fences do not bring it back, a sample does.

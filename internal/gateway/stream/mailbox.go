@@ -195,6 +195,20 @@ func (m *Mailbox) Received() (n int, ok bool) {
 	return n, true
 }
 
+// Had counts the ids that came so far of an attempt that the engine owes more. ok is false if
+// it owes none, or while somebody else is at the mailbox. It never waits.
+func (m *Mailbox) Had() (n int, ok bool) {
+	if !m.mu.TryLock() {
+		return 0, false
+	}
+	defer m.mu.Unlock()
+	for i := range m.choices {
+		n += m.choices[i].total
+		ok = ok || !m.choices[i].finished && !m.choices[i].closed
+	}
+	return n, ok && !m.failed
+}
+
 // Hold keeps what is pending of this attempt from being taken, until Release or a failure.
 func (m *Mailbox) Hold() {
 	m.mu.Lock()
