@@ -75,5 +75,6 @@ var FastSim = []string{"--cost", "constant", "--prefill-cost", "2ms", "--decode-
 type State struct {
 	Running, Waiting                      int
 	Received, Finished, Aborted, Rejected int
+	Retracted                             int // times that a request was sent back to the queue
 	GeneratedTokens                       int `json:"generated_tokens"`
 }
