@@ -82,7 +82,11 @@ func TestStallIsNamed(t *testing.T) {
 func stallIsNamed(t *testing.T, stage, operation string) {
 	harness.Beside(t, harness.Light)
 	dir := filepath.Join(t.TempDir(), "profiles")
-	g := harness.StartGatewayWith(t, []string{"GOMAXPROCS=1"}, "up", "--profiles-dir", dir, "--pprof",
+	env := []string{"GOMAXPROCS=1"}
+	if stage == "render" { // as the image and the unit have it
+		env = append(env, "GODEBUG=traceadvanceperiod=2100000000")
+	}
+	g := harness.StartGatewayWith(t, env, "up", "--profiles-dir", dir, "--pprof",
 		"--debug-stage-delay", stage+"=400ms", "--debug-hold-core")
 	const id = "held-the-core"
 	asked(t, g, id)

@@ -270,6 +270,33 @@ export interface Wanted {
   error?: string;
 }
 
+/** Another gateway in front of the same engines, or this one. */
+export interface Gateway {
+  address: string;
+  instance?: string;
+  state: string;
+  error?: string;
+  seconds_since_heard?: number;
+}
+
+export interface Peers {
+  peers: Gateway[];
+}
+
+/** A source that finds engines. */
+export interface Discovered {
+  source: string;
+  engines: number;
+  complete: boolean;
+  error?: string;
+  for_seconds?: number;
+  notes?: string[];
+}
+
+export interface Fleet {
+  discovery?: Discovered[];
+}
+
 export interface Leg {
   role: string;
   engine: string;

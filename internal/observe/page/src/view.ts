@@ -1,6 +1,7 @@
 // What a view is: something of the page that is shown for a hash, as long as that holds.
 
 import type { Live } from "./api.ts";
+import { el } from "./dom.ts";
 import type { History } from "./history.ts";
 
 export interface View {
@@ -27,8 +28,14 @@ export type Make = (c: Context) => View;
 const glyphs: Record<string, string> = {
   up: "●", soft: "◐", suspect: "◔", probing: "◔", draining: "▽", down: "✕", "not ready": "○",
   finished: "●", failed: "✕", rejected: "◇", cancelled: "▽",
+  followed: "●", current: "●", unreachable: "✕", failing: "✕", "this gateway": "◆",
 };
 
 export function glyph(state: string): string {
   return glyphs[state] ?? "○";
+}
+
+/** A state with its sign. */
+export function badge(state: string): HTMLElement {
+  return el("span", { class: "state", "data-state": state }, el("span", { "aria-hidden": "true" }, glyph(state) + " "), state);
 }

@@ -6,7 +6,8 @@ import { el, put, requestLink, say } from "../dom.ts";
 import * as f from "../format.ts";
 import { text } from "../fields.ts";
 import { poll } from "../poll.ts";
-import { glyph, type Context, type View } from "../view.ts";
+import { badge, type Context, type View } from "../view.ts";
+import { around } from "./around.ts";
 
 /** A figure with its name. */
 function figure(name: string, value: string, title = ""): HTMLElement {
@@ -35,10 +36,6 @@ const titles = {
 function named(all: string[]): string {
   const some = 8;
   return all.slice(0, some).join(", ") + (all.length > some ? ` and ${f.count(all.length - some)} more` : "");
-}
-
-function badge(state: string): HTMLElement {
-  return el("span", { class: "state", "data-state": state }, el("span", { "aria-hidden": "true" }, glyph(state) + " "), state);
 }
 
 function rankRow(r: Rank): HTMLElement {
@@ -124,10 +121,11 @@ export function fleet(c: Context): View {
     },
     failed: () => { slowestToo.hidden = true; },
   });
+  const others = around();
   return {
     root: el("section", {}, strip,
       slowestToo,
-      el("h2", {}, "Engines"), el("div", { class: "fields" }, filter), counted, list),
-    stop: () => { ended(); asked.stop(); records.stop(); },
+      el("h2", {}, "Engines"), el("div", { class: "fields" }, filter), counted, list, others.root),
+    stop: () => { ended(); asked.stop(); records.stop(); others.stop(); },
   };
 }
