@@ -197,6 +197,11 @@ internal/observe/page/node_modules/.done: internal/observe/page/package-lock.jso
 page: internal/observe/page/node_modules/.done ## check and build the operators' page (internal/observe/page/dist; needs Node)
 	cd internal/observe/page && npm run --silent build
 
+.PHONY: page-pictures
+page-pictures: chromium ## take the pictures of docs/page anew
+	WEIR_SCREENSHOTS=$(abspath docs/page) $(GO) test -tags interop -count=1 ./interop/page -run '^TestPageUnderLoad$$'
+	cd docs/page && for name in operator-*.png; do mv $$name $${name#operator-}; done
+
 $(VENV)/.done: interop/requirements.txt interop/engines/requirements.txt interop/engines/requirements-alone.txt interop/parsers/requirements.txt interop/published/requirements.txt interop/sglang/requirements.txt
 	python3 -m venv $(VENV)
 	$(AGAIN) $(PYTHON) -m pip install --quiet --disable-pip-version-check -r interop/requirements.txt -r interop/engines/requirements.txt -r interop/sglang/requirements.txt

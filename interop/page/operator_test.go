@@ -361,6 +361,10 @@ func TestOperatorsPageOfMany(t *testing.T) {
 		name := fmt.Sprintf("tenant-%04d/%s", i, evil)
 		waits[name], served = map[string]any{"waiting": i % 3, "refused": map[string]int{}}, append(served, name)
 	}
+	tenants := make([]map[string]any, 50) // as many as weir answers with
+	for i := range tenants {
+		tenants[i] = map[string]any{"band": evil, "tenant": fmt.Sprint(i, evil), "waiting": i}
+	}
 	engine := map[string]any{"name": evil, "kind": evil, "role": evil, "ready": false, "error": evil, "note": evil, "models": served, "software": evil,
 		"health": map[string]any{"state": evil, "for_seconds": 1, "why": evil, "takes": evil}, "ranks": []any{map[string]any{"rank": 0, "health": map[string]any{"state": evil, "for_seconds": 1, "why": evil}}}}
 	histogram := map[string]any{"counts": []int{0}, "count": 0, "sum": 0}
@@ -372,7 +376,7 @@ func TestOperatorsPageOfMany(t *testing.T) {
 	for path, view := range map[string]any{
 		"/engines": []any{engine},
 		"/live": map[string]any{"version": evil, "wall_time": "", "uptime_seconds": 5, "received": 1, "ended": map[string]int{evil: 1}, "bounds_seconds": []float64{1}, "ttft": histogram, "total": histogram, "output_delay": histogram,
-			"queue": waits},
+			"queue": waits, "tenants": tenants},
 		"/config": map[string]any{"version": evil, "command": evil, "flags": []any{map[string]any{"name": evil, "group": evil, "value": evil, "help": evil}}}, "/timeline/{id}": record,
 		"/admin/pending": map[string]any{"generation": 1, "reading": map[string]any{"at": "2026-01-02T03:04:05Z", "result": "failed", "error": evil}, "restart": []any{map[string]any{"name": evil, "in_force": evil, "wanted": evil}},
 			"engines": []any{map[string]any{"name": evil, "state": evil, "in_flight": 1, "error": evil}}, "names": []string{evil}, "keys": []any{map[string]any{"flag": evil, "since": "2026-01-02T03:04:05Z", "error": evil}}},
@@ -438,8 +442,11 @@ func TestOperatorsPageOfMany(t *testing.T) {
 	// others.
 	p.show("#queue")
 	p.text("4,801 more")
-	if n := js[int](p, "document.querySelectorAll('main tbody tr').length"); n != 200 {
+	if n := js[int](p, "document.querySelectorAll('[aria-label=\"The queue, by model\"] tbody tr').length"); n != 200 {
 		t.Errorf("%d models are shown", n)
+	}
+	if n := js[int](p, "document.querySelectorAll('[aria-label=\"Whose turn it is, by tenant\"] tbody tr').length"); n != len(tenants) {
+		t.Errorf("%d tenants are shown", n)
 	}
 	p.show("#fleet")
 	p.text("4,993 more")

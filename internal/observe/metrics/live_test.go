@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"strconv"
 	"testing"
 
 	"weir/internal/fleet/queue"
@@ -52,5 +53,24 @@ func TestLive(t *testing.T) {
 	}
 	if q := l.Queue["m"]; q.Waiting != 4 || q.OldestSeconds != 1.5 || q.Refused[queue.Full.String()] != 2 {
 		t.Errorf("%+v", q)
+	}
+}
+
+// Of thousands of tenants Live has those with the most that waits, then those that had most.
+func TestLiveOfManyTenants(t *testing.T) {
+	m := New()
+	m.Tenants(func() (all []queue.Tenant) {
+		for i := range 5000 {
+			of := queue.Tenant{Band: "b", Name: strconv.Itoa(i), ServedMS: float64(i)}
+			if i%1000 == 7 {
+				of.WaitingMS = 1000
+			}
+			all = append(all, of)
+		}
+		return all
+	})
+	l := m.Live()
+	if len(l.Tenants) != liveTenants || l.Tenants[0].Tenant != "4007" || l.Tenants[4].Tenant != "7" || l.Tenants[5].Tenant != "4999" {
+		t.Errorf("%d tenants: %+v", len(l.Tenants), l.Tenants)
 	}
 }

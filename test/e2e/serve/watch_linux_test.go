@@ -89,6 +89,8 @@ func stallIsNamed(t *testing.T, stage, operation string) {
 	g := harness.StartGatewayWith(t, env, "up", "--profiles-dir", dir, "--pprof",
 		"--debug-stage-delay", stage+"=400ms", "--debug-hold-core")
 	const id = "held-the-core"
+	// On a busy machine the watch begins after the first request may be sent.
+	harness.Eventually(t, "it watches", func() bool { return page[struct{ Cores int }](t, g.Admin+"/watch").Cores > 0 }, g.Process)
 	asked(t, g, id)
 	heldBy := "" // the operation, unless a busy machine gave the core to others meanwhile
 	named := func(p stallsPage) bool {

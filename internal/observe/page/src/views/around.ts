@@ -18,12 +18,12 @@ interface Card {
 function gateway(g: Gateway): Card {
   const heard = g.state === "followed" && g.instance;
   const state = g.state === "followed" && !heard ? "not heard yet" : g.state === "self" ? "this gateway" : g.state;
-  return { state, name: g.address, note: heard ? "heard " + (f.since(g.seconds_since_heard ?? 0) === "now" ? "now" : f.since(g.seconds_since_heard) + " ago") : "", why: g.error ?? "" };
+  return { state, name: g.address, note: heard ? ((g.seconds_since_heard ?? 0) < 1 ? "heard now" : `heard ${f.since(g.seconds_since_heard)} ago`) : "", why: g.error ?? "" };
 }
 
 function source(d: Discovered): Card {
   const state = d.error ? "failing" : d.complete ? "current" : "being read";
-  return { state, name: d.source, note: `${f.count(d.engines)} ${d.engines === 1 ? "engine" : "engines"} found` + (d.error ? ` · failing for ${f.since(d.for_seconds)}` : ""), why: [d.error, ...(d.notes ?? [])].filter(Boolean).join("; ") };
+  return { state, name: d.source, note: `${f.count(d.engines)} ${d.engines === 1 ? "engine" : "engines"} found` + (d.error && (d.for_seconds ?? 0) >= 1 ? ` · failing for ${f.since(d.for_seconds)}` : ""), why: [d.error, ...(d.notes ?? [])].filter(Boolean).join("; ") };
 }
 
 function card(c: Card): HTMLElement {

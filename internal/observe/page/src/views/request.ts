@@ -79,13 +79,18 @@ function attempt(a: Attempt, i: number, n: number, r: Record_): HTMLElement {
     a.choice && decision(a.choice, "The decision"), a.choice?.prefill && decision(a.choice.prefill, "The prefill engine's"));
 }
 
+/** A path, which breaks before a slash where it is too long for its place. */
+function paths(path: string): Child {
+  return el("span", {}, ...path.split(/(?=\/)/).flatMap((p): Child[] => [el("wbr"), p]));
+}
+
 function facts(r: Record_): HTMLElement {
   const leg = lastLeg(r);
   const d = (name: string, value: Child) => el("div", {}, el("dt", {}, name), el("dd", {}, value));
   return el("dl", { class: "figures" },
     d("outcome", el("span", {}, el("span", { "aria-hidden": "true" }, glyph(r.outcome) + " "), r.outcome + (r.status ? ` (${r.status})` : ""))), d("began", f.clock(new Date(r.wall_time))), d("first output", r.stream ? ns(r.ttft) : "not streamed"), d("whole", ns(end(r) - r.arrival_time)),
     d("output delay", r.stream ? ns(r.output_path_delay) : f.unknown), d("model", r.model || f.unknown), d("engine", leg?.engine ?? f.unknown), d("tokens in / out", `${f.count(r.prompt_tokens)} / ${f.count(r.completion_tokens)}`),
-    d("cached", f.count(r.cached_tokens)), d("in flight at arrival", f.count(r.live_at_arrival)), d("pending then", f.count(r.pending_at_arrival)), d("endpoint", r.endpoint), d("client", r.client ?? f.unknown));
+    d("cached", f.count(r.cached_tokens)), d("in flight at arrival", f.count(r.live_at_arrival)), d("pending then", f.count(r.pending_at_arrival)), d("endpoint", paths(r.endpoint)), d("client", r.client ?? f.unknown));
 }
 
 function whole(r: Record_, why: Reason | undefined): Child[] {
