@@ -21,6 +21,8 @@ type keyFlags struct {
 	AdminKeys string `type:"path" placeholder:"FILE" help:"Keys file of operators: the admin listener requires one of its keys, with the role read or operate. /healthz, /readyz and the page's own files need none. Read again when it changes."`
 	ClientCA  string `name:"client-ca" type:"path" placeholder:"FILE" help:"Certificates, as PEM, of the authorities that sign client certificates. A caller needs no key if the section certificates: of the keys file lists a name in its certificate. Needs --tls-cert and --keys."`
 
+	BudgetFile string `name:"budget-file" placeholder:"FILE" help:"File with what callers have used of their tokens_per_day, so that a restart renews no budget. It is written once a second where that changed; gateways that share it count together. By default the name of the keys file with .used. off keeps nothing (docs/keys.md)."`
+
 	AdminTLSCert string `name:"admin-tls-cert" type:"path" placeholder:"FILE" help:"Serve the admin listener over TLS. FILE is the PEM certificate chain, and is read again when it changes."`
 	AdminTLSKey  string `name:"admin-tls-key" type:"path" placeholder:"FILE" help:"Private key of the admin listener's certificate, as PEM."`
 	Insecure     bool   `help:"Allow listeners without keys at addresses that other machines can reach: anyone who reaches --listen may use the engines, and anyone who reaches --admin-listen sees every request. Without this flag such an address needs --keys or --admin-keys."`
@@ -82,6 +84,7 @@ func (f *keyFlags) fit(flag string, l net.Listener, keys bool, add string) error
 type keys struct {
 	callers   *keyfile.Registry
 	operators *operators
+	budgets   *budgets
 	seen      sources // its files, as last read
 	unread    unread
 }
@@ -93,6 +96,9 @@ func (f *keyFlags) openKeys() (k *keys, err error) {
 		if k.callers, err = keyfile.Open(f.Keys); err != nil {
 			return nil, wrongf("--keys %w", err)
 		}
+	}
+	if k.budgets, err = f.budgets(k.callers); err != nil {
+		return nil, err
 	}
 	if f.AdminKeys != "" {
 		if k.operators, err = openOperators(f.AdminKeys); err != nil {
@@ -113,14 +119,16 @@ func (k *keys) files() (paths []string) {
 	return paths
 }
 
-// start fetches the keys of the issuers of tokens, and close ends that.
+// start fetches the keys of the issuers of tokens and keeps what is used; close ends that.
 func (k *keys) start(log *slog.Logger) {
 	if k.callers != nil {
 		k.callers.Start(log)
 	}
+	k.budgets.start(log)
 }
 
 func (k *keys) close() {
+	k.budgets.close()
 	if k.callers != nil {
 		k.callers.Close()
 	}

@@ -154,6 +154,47 @@ func (a *Account) Usage(now time.Time) Usage {
 	return u
 }
 
+// Spent is what an account has used of a day's budget, in a form that outlives the process.
+type Spent struct {
+	Day    int64 `json:"day"` // since 1970, of the wall clock
+	Tokens int64 `json:"tokens"`
+	// Renewed is when the budget was renewed last, in Unix seconds; 0 if it was not since its
+	// account was first made.
+	Renewed int64 `json:"renewed,omitzero"`
+}
+
+// Spent returns what is used of the day, and the limit that it counts against.
+func (a *Account) Spent(now time.Time) (s Spent, limit int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.turn(now, dayOf(now))
+	s = Spent{Day: a.day, Tokens: a.used.Load()}
+	if !a.renewed.IsZero() {
+		s.Renewed = a.renewed.Unix()
+	}
+	return s, a.limits.TokensPerDay
+}
+
+// Restore gives a new account what another process has used. If the day has ended since, the
+// budget is renewed as in that process: not sooner than minDay after the last time. A wall clock
+// that was set back since counts as if no time had passed.
+func (a *Account) Restore(s Spent, now time.Time) { a.restore(s, now, now.Unix()) }
+
+// restore is Restore at a time of the wall clock.
+func (a *Account) restore(s Spent, now time.Time, wall int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.day = s.Day
+	a.used.Add(s.Tokens)
+	if s.Renewed != 0 {
+		a.renewed = now.Add(-time.Duration(min(max(wall-s.Renewed, 0), 2*86400)) * time.Second)
+	}
+	a.turn(now, wall/86400)
+}
+
+// Join adds what other processes have used of the same budget.
+func (a *Account) Join(tokens int64) { a.used.Add(tokens) }
+
 // turn begins a new day if it is time. a.mu is held.
 func (a *Account) turn(now time.Time, day int64) {
 	if day == a.day {

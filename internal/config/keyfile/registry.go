@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"crypto/tls"
 	"crypto/x509"
+	"iter"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -26,6 +28,52 @@ type Registry struct {
 	mu       sync.Mutex // of those who change it
 	accounts map[string]*tenancy.Account
 	tokens   tokens
+	memory   Memory // nil: there is none
+}
+
+// Memory gives accounts what was used before they were made, by other processes or before their
+// keys were revoked.
+type Memory interface {
+	Restore(name string, a *tenancy.Account, now time.Time)
+}
+
+// Remember has the memory restore all accounts, and those that are made from now on.
+func (r *Registry) Remember(m Memory) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.memory = m
+	for name, a := range r.all() {
+		r.restore(name, a, time.Now())
+	}
+}
+
+func (r *Registry) restore(name string, a *tenancy.Account, now time.Time) {
+	if r.memory != nil {
+		r.memory.Restore(name, a, now)
+	}
+}
+
+// all goes through the accounts by the names of their grants. r.mu is held.
+func (r *Registry) all() iter.Seq2[string, *tenancy.Account] {
+	return func(yield func(string, *tenancy.Account) bool) {
+		for name, a := range r.accounts {
+			if !yield(name, a) {
+				return
+			}
+		}
+		for at, a := range r.tokens.accounts {
+			if !yield(tenantName(at.issuer, at.tenant), a) {
+				return
+			}
+		}
+	}
+}
+
+// Accounts returns the accounts that there are now, by the names of their grants.
+func (r *Registry) Accounts() map[string]*tenancy.Account {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Collect(r.all())
 }
 
 // state is what a file comes to.
@@ -78,6 +126,8 @@ func (r *Registry) Reload() ([]config.Step, error) {
 		wants := c.Account.Limits()
 		if had := r.accounts[c.Key]; had != nil {
 			c.Account = had
+		} else {
+			r.restore(c.Key, c.Account, now)
 		}
 		c.Account.Set(wants, now)
 		accounts[c.Key] = c.Account

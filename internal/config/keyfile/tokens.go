@@ -109,8 +109,12 @@ func (r *Registry) caller(name string, c *jwt.Claims) (*tenancy.Caller, error) {
 	if err != nil {
 		return nil, err
 	}
+	at, now := tokenTenant{name, caller.Tenant}, time.Now()
+	had := r.tokens.accounts[at]
 	var swept bool
-	caller.Account, swept = r.tokens.account(tokenTenant{name, caller.Tenant}, i.of(caller.Tenant).limits, time.Now())
+	if caller.Account, swept = r.tokens.account(at, i.of(caller.Tenant).limits, now); had == nil {
+		r.restore(tenantName(name, caller.Tenant), caller.Account, now)
+	}
 	if swept {
 		s.tokens.Forget() // callers whose account was dropped
 	}

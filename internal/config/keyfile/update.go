@@ -8,9 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"weir/internal/config"
+	"weir/internal/config/wholefile"
 )
 
 // Update changes the lines of a keys file, and puts the result in its place at once, if it is a
@@ -20,7 +20,7 @@ func Update(path string, admin bool, change func(lines []string, file *File, roo
 	if at, err := filepath.EvalSymlinks(path); err == nil {
 		path = at // a link stays one
 	}
-	unlock, err := lock(filepath.Dir(path))
+	unlock, err := wholefile.Lock(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func Update(path string, admin bool, change func(lines []string, file *File, roo
 	if _, err := ParseFile(changed, admin); err != nil {
 		return fmt.Errorf("%s stays as it is: %w", path, err)
 	}
-	return Replace(path, changed)
+	return wholefile.Replace(path, changed)
 }
 
 // edited returns the text of a file with its lines changed.
@@ -68,43 +68,3 @@ func linesOf(data []byte) []string {
 }
 
 func textOfLines(lines []string) []byte { return []byte(strings.Join(lines, "\n") + "\n") }
-
-// lock keeps other processes that lock the same folder waiting. It leaves no file behind.
-func lock(dir string) (unlock func(), err error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close())
-	}
-	return func() { _ = f.Close() }, nil // which unlocks
-}
-
-// Replace puts a file in the place of another at once: who reads it sees the one or the other,
-// whole. It has the mode of the other one, and its owner if this process may give it away. A new
-// file may be read by its owner only.
-func Replace(path string, data []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	if had, err := os.Stat(path); err == nil {
-		if owner, ok := had.Sys().(*syscall.Stat_t); ok {
-			_ = f.Chown(int(owner.Uid), int(owner.Gid)) // only root may
-		}
-		if err := f.Chmod(had.Mode().Perm()); err != nil {
-			return errors.Join(err, f.Close())
-		}
-	}
-	_, err = f.Write(data)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
-}

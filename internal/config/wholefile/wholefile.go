@@ -1,0 +1,52 @@
+// Package wholefile changes files that other processes read or change at the same time: nobody
+// sees a part of one.
+package wholefile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// Lock keeps other processes that lock the same folder waiting, until unlock is called. It
+// leaves no file behind.
+func Lock(dir string) (unlock func(), err error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close())
+	}
+	return func() { _ = f.Close() }, nil // which unlocks
+}
+
+// Replace puts a file in the place of another at once: who reads it sees the one or the other,
+// whole. It has the mode of the other one, and its owner if this process may give it away. A new
+// file may be read by its owner only.
+func Replace(path string, data []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	if had, err := os.Stat(path); err == nil {
+		if owner, ok := had.Sys().(*syscall.Stat_t); ok {
+			_ = f.Chown(int(owner.Uid), int(owner.Gid)) // only root may
+		}
+		if err := f.Chmod(had.Mode().Perm()); err != nil {
+			return errors.Join(err, f.Close())
+		}
+	}
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
