@@ -89,7 +89,7 @@ var pages = []document{
 func TestPages(t *testing.T) {
 	for _, p := range pages {
 		t.Run(strings.TrimSuffix(p.name, ".md"), func(t *testing.T) {
-			t.Parallel()
+			harness.Beside(t, harness.Light)
 			p.run(t)
 		})
 	}
