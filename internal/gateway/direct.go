@@ -148,9 +148,7 @@ func (d *direct) next(c *conn) (kept bool) {
 	body := directBody{spare: p.spare, buf: p.buf}
 	p.buf = nil
 	defer body.release()
-	// Whoever closes an idle connection may do so until it has left both books; then its
-	// descriptor belongs to this request.
-	if n <= 0 || !c.leave() || !c.entry.Busy() {
+	if n <= 0 || !c.leave() {
 		c.Close() // the client has, or it is too late
 		return false
 	}
@@ -163,6 +161,12 @@ func (d *direct) next(c *conn) (kept bool) {
 		if !d.g.returned.hand(c) {
 			c.Close()
 		}
+		return false
+	}
+	// Whoever closes idle connections may close this one until it is busy; from then on its
+	// descriptor belongs to the request.
+	if !c.entry.Busy() {
+		c.Close()
 		return false
 	}
 	c.first.Store(trace.Now())
