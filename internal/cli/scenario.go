@@ -6,12 +6,12 @@ import (
 )
 
 type scenarioCommand struct {
-	Name     string        `arg:"" optional:"" help:"backlog, collapse, continuation, faults, loss, overload, starvation or tenants."`
+	Name     string        `arg:"" optional:"" help:"backlog, collapse, continuation, faults, loss, overload, replicas, starvation or tenants."`
 	Duration time.Duration `group:"The load:" default:"1m" placeholder:"D" help:"Approximate length of the run (${default}). A load that must be raised until the control fails takes longer, and faults takes as long as its cases need."`
-	Streams  int           `group:"The load:" placeholder:"N" help:"Number of concurrent streams (4096). For starvation and collapse: concurrent large prompts (920). For continuation: 1000. For faults: 200, and 48 with pairs. For overload and tenants: requests that the engines can run at once (64 and 128)."`
+	Streams  int           `group:"The load:" placeholder:"N" help:"Number of concurrent streams (4096). For starvation and collapse: concurrent large prompts (920). For continuation and replicas: 1000. For faults: 200, and 48 with pairs. For overload and tenants: requests that the engines can run at once (64 and 128)."`
 	JSON     string        `group:"Result:" name:"json" type:"path" placeholder:"FILE" help:"Write the report as one JSON object; - prints it instead of the text."`
 	Fault    []string      `group:"Only with faults:" sep:"," placeholder:"NAME,..." help:"With faults: run only these faults."`
-	Kind     []string      `group:"The load:" sep:"," placeholder:"NAME,..." help:"With faults: run only these kinds of engines or pairs. With continuation: the kinds of engines (plane)."`
+	Kind     []string      `group:"The load:" sep:"," placeholder:"NAME,..." help:"With faults: run only these kinds of engines or pairs. With continuation: the kinds of engines (plane). With replicas: those behind the gateways that are restarted (plane,vllm,vllm-ids)."`
 	Load     []float64     `group:"The load:" sep:"," placeholder:"X,..." help:"With overload: multiples of what the engines can serve (0.5,1,2,5,10)."`
 	Write    string        `group:"Only with faults:" type:"path" placeholder:"FILE" help:"With faults: write the tables into this Markdown file, in place of an earlier run's tables."`
 	Strict   bool          `group:"Result:" help:"Also exit with 1 when a figure was missed."`
@@ -41,6 +41,13 @@ func (scenarioCommand) Help() string {
   overload     Clients that wait half a second ask two engines for up to ten times what
                they can serve. With the queue, as many answers must be in time as at the
                best load. The control sends everything at once and must reach less than half.
+  replicas     One, two and four gateways choose among eight engines, of whose capacity 0.8
+               is asked. Several must find at least 95 % of the prompt tokens in caches that
+               one finds, with a TTFT p99 of at most 1.1 times one's. The control's gateways
+               do not know of each other and must miss both. Then one of four is killed,
+               which only its own clients may notice, and two are restarted one after the
+               other under 1,000 streams: none may be lost where --drain-timeout covers
+               them, and each must end with an explicit error where it does not.
   starvation   A hundred prompts of 40k tokens per second arrive beside small streams on
                several engines. The control tokenizes in the request's goroutine and treats
                a late acknowledgement as a dead engine. It must starve its I/O and answer
@@ -50,7 +57,7 @@ func (scenarioCommand) Help() string {
                least 85 % of its share, with a TTFT p99 of at most twice what it is without
                the greedy tenant. The control has one key for all and must miss both.
 
-The exit status is 1 (FAIL) when weir loses or repeats a token, takes a working engine out, answers less than 95 % of what the engines of collapse can serve, neither serves nor refuses a request of overload or tenants, or does not continue a stream that may be continued; when a control does not fail; and when a gateway could not be measured. A figure that was not reached is reported as "missed". Figures depend on the machine and on its other load, so they are an error only with --strict.
+The exit status is 1 (FAIL) when weir loses or repeats a token, takes a working engine out, answers less than 95 % of what the engines of collapse can serve, neither serves nor refuses a request of overload or tenants, does not continue a stream that may be continued, or fails a request of replicas that it should serve; when a control does not fail; and when a gateway could not be measured. A figure that was not reached is reported as "missed". Figures depend on the machine and on its other load, so they are an error only with --strict.
 
 Examples:
   weir scenario backlog
@@ -63,6 +70,7 @@ Examples:
   weir scenario loss --duration 30s
   weir scenario overload --strict --json overload.json
   weir scenario overload --load 1,2,10 --duration 2m
+  weir scenario replicas --duration 8m --json replicas.json
   weir scenario starvation --strict
   weir scenario tenants --duration 2m
   weir scenario backlog --streams 1024 --json backlog.json`
@@ -71,7 +79,7 @@ Examples:
 // Run implements the command.
 func (c *scenarioCommand) Run(s *streams) error {
 	if c.Name == "" {
-		return wrongf("no scenario: give one of backlog, collapse, continuation, faults, loss, overload, starvation, tenants, as in weir scenario loss")
+		return wrongf("no scenario: give one of backlog, collapse, continuation, faults, loss, overload, replicas, starvation, tenants, as in weir scenario loss")
 	}
 	return c.run(s)
 }

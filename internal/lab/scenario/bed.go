@@ -51,30 +51,12 @@ func (b *bed) stop() {
 func (r *runner) startBed(ctx context.Context, of bedding) (*bed, error) {
 	b := &bed{timeline: filepath.Join(r.dir, cmp.Or(of.name, of.gateway)+".jsonl")}
 	binary := r.options.Binary
-	var planes []string
-	for range of.engines {
-		addr, err := ports.Free()
-		if err != nil {
-			return b, err
-		}
-		admin, err := ports.Free()
-		if err != nil {
-			return b, err
-		}
-		e, err := lab.Start(append([]string{binary, "engine", "--wire", "weir=" + addr, "--admin-listen", admin}, of.engine...), r.environment)
-		if err != nil {
-			return b, err
-		}
-		b.engines, b.admins, planes = append(b.engines, e), append(b.admins, admin), append(planes, addr)
-	}
-	for i, e := range b.engines {
-		if err := e.AwaitTCP(ctx, planes[i]); err != nil {
-			return b, err
-		}
+	planes, err := r.startEngines(ctx, b, "weir", of.engines, of.engine)
+	if err != nil {
+		return b, err
 	}
 	var api, admin string
 	for _, addr := range []*string{&api, &admin} {
-		var err error
 		if *addr, err = ports.Free(); err != nil {
 			return b, err
 		}
@@ -99,7 +81,6 @@ func (r *runner) startBed(ctx context.Context, of bedding) (*bed, error) {
 		args = []string{binary, r.options.RoleCommand, lab.LoopRole, string(spec)}
 		b.metrics, ready = b.url, b.url
 	}
-	var err error
 	if b.gateway, err = lab.Start(args, r.environment); err != nil {
 		return b, err
 	}
@@ -107,6 +88,31 @@ func (r *runner) startBed(ctx context.Context, of bedding) (*bed, error) {
 		return b, err
 	}
 	return b, b.allReady(ctx)
+}
+
+// startEngines starts engines of a bed, and returns where they serve.
+func (r *runner) startEngines(ctx context.Context, b *bed, wire string, n int, flags []string) (at []string, err error) {
+	for range n {
+		addr, err := ports.Free()
+		if err != nil {
+			return nil, err
+		}
+		admin, err := ports.Free()
+		if err != nil {
+			return nil, err
+		}
+		e, err := lab.Start(append([]string{r.options.Binary, "engine", "--wire", wire + "=" + addr, "--admin-listen", admin}, flags...), r.environment)
+		if err != nil {
+			return nil, err
+		}
+		b.engines, b.admins, at = append(b.engines, e), append(b.admins, admin), append(at, addr)
+	}
+	for i, e := range b.engines {
+		if err := e.AwaitTCP(ctx, at[i]); err != nil {
+			return nil, err
+		}
+	}
+	return at, nil
 }
 
 // allReady waits until the gateway asks every engine.

@@ -29,8 +29,8 @@ type Report struct {
 
 	Collapsed []Collapsed `json:"collapse,omitempty"`
 	Faulted   []Faulted   `json:"faults,omitempty"`
-	// Others is how many CPUs other programs took during all of faults, continuation or
-	// tenants, on average.
+	// Others is how many CPUs other programs took during all of faults, continuation,
+	// replicas or tenants, on average.
 	Others float64 `json:"other_processes_cpus,omitempty"`
 
 	Overloaded []Overloaded `json:"overload,omitempty"`
@@ -39,6 +39,8 @@ type Report struct {
 	Continued []Continued `json:"continuation,omitempty"`
 
 	Tenants []Tenanted `json:"tenants,omitempty"`
+
+	Replicas *Replicas `json:"replicas,omitempty"`
 }
 
 // Row is one gateway under one load. Delays are from the engine's stamp before
@@ -133,12 +135,7 @@ func (r *Report) Text(w io.Writer) error {
 	case len(r.Collapsed) > 0:
 		align(&b, collapsedTable(r.Collapsed))
 	case len(r.Faulted) > 0:
-		for i, table := range faultedTables(r.Faulted) {
-			if i > 0 {
-				b.WriteString("\n")
-			}
-			align(&b, table)
-		}
+		alignAll(&b, faultedTables(r.Faulted))
 	case len(r.Overloaded) > 0:
 		align(&b, overloadedTable(r.Overloaded))
 		for _, x := range r.Overloaded {
@@ -149,6 +146,9 @@ func (r *Report) Text(w io.Writer) error {
 		disturbed = r.Others
 	case len(r.Tenants) > 0:
 		align(&b, tenantsTable(r.Tenants))
+		disturbed = r.Others
+	case r.Replicas != nil:
+		alignAll(&b, replicasTables(r.Replicas))
 		disturbed = r.Others
 	default:
 		notes, disturbed = r.rows(&b)
@@ -201,6 +201,16 @@ func (r *Report) rows(b *strings.Builder) (missing string, disturbed float64) {
 	}
 	align(b, table)
 	return notes.String(), disturbed
+}
+
+// alignAll writes tables one below the other.
+func alignAll(b *strings.Builder, tables [][][]string) {
+	for i, table := range tables {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		align(b, table)
+	}
 }
 
 // align writes a table's cells in columns, the first to the left and the others

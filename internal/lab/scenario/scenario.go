@@ -35,8 +35,9 @@ type Scenario struct {
 	Name    string
 	Summary string // in one line
 	// Streams is how many there are unless Options say otherwise; of starvation and
-	// collapse it is the number of large prompts in their closed loops, and of overload
-	// and tenants how many requests the engines run at once.
+	// collapse it is the number of large prompts in their closed loops, of overload
+	// and tenants how many requests the engines run at once, and of replicas the streams
+	// under which gateways are restarted.
 	Streams int
 	run     func(ctx context.Context, r *runner) *Report
 }
@@ -56,6 +57,8 @@ func All() []Scenario {
 			Summary: "several engine batches land before a stream's reader wakes: which of them arrive?"},
 		{Name: "overload", Streams: overloadStreams, run: overload,
 			Summary: "up to ten times what a fleet can do is asked of it: what does the queue still have in time, and what if everything is pushed?"},
+		{Name: "replicas", Streams: replicaStreams, run: replicas,
+			Summary: "eight engines behind one, two and four gateways: what do several lose, and what do their clients see when one is killed or restarted?"},
 		{Name: "starvation", Streams: 920, run: starvation,
 			Summary: "prompts of 40k tokens, a hundred a second and hundreds at once, while small streams run: which engines stay in?"},
 		{Name: "tenants", Streams: tenantStreams, run: tenants,
@@ -96,7 +99,8 @@ type Options struct {
 	// Faults, of faults alone, are which of FaultNames to run; all unless given.
 	Faults []string
 	// Kinds are which kinds of engines to run: of FaultKinds for faults, all unless given,
-	// and of ContinuationKinds for continuation, the plane unless given.
+	// of ContinuationKinds for continuation, the plane unless given, and of ReplicaKinds for
+	// the restarts of replicas.
 	Kinds []string
 	// Loads, used by overload, are multiples of the engines' capacity, in ascending order;
 	// DefaultLoads if empty.
@@ -144,20 +148,27 @@ func (o *Options) check(s Scenario) error {
 	if err := o.checkLoads(s); err != nil {
 		return err
 	}
-	kinds := FaultKinds()
-	if s.Name == "continuation" {
+	var kinds []string
+	switch s.Name {
+	case "faults":
+		kinds = FaultKinds()
+	case "continuation":
 		kinds = ContinuationKinds()
+	case "replicas":
+		kinds = ReplicaKinds()
 	}
 	if err := oneOf("--fault", o.Faults, FaultNames(), s.Name == "faults", "only weir scenario faults has it"); err != nil {
 		return err
 	}
-	if err := oneOf("--kind", o.Kinds, kinds, s.Name == "faults" || s.Name == "continuation", "only weir scenario faults and weir scenario continuation have it"); err != nil {
+	if err := oneOf("--kind", o.Kinds, kinds, kinds != nil, "only weir scenario faults, weir scenario continuation and weir scenario replicas have it"); err != nil {
 		return err
 	}
-	if s.Name == "continuation" {
+	switch s.Name {
+	case "continuation":
 		return o.checkContinuation()
-	}
-	if s.Name == "tenants" {
+	case "replicas":
+		return o.checkReplicas()
+	case "tenants":
 		return o.checkTenants()
 	}
 	return nil
@@ -213,6 +224,8 @@ func (s Scenario) enoughFiles(o *Options, limit uint64) error {
 	case "overload":
 	case "tenants": // as many connections as requests run and wait, and one for each tenant
 		return enoughFiles((1+tenantQueue)*o.Streams+tenantCount, limit)
+	case "replicas": // a service carries them in this process too
+		return enoughFiles(3*o.Streams, limit)
 	default:
 		return enoughFiles(o.Streams, limit)
 	}
