@@ -144,6 +144,7 @@ bench: nginx build ## run the benchmarks: Go's, the scenarios (1 min each), the 
 	bin/weir scenario continuation
 	bin/weir scenario loss
 	bin/weir scenario overload
+	bin/weir scenario replicas --duration 2m
 	bin/weir scenario starvation
 	bin/weir scenario tenants
 	WEIR_PYTHON=$(wildcard $(abspath $(PYTHON))) $(GO) run ./bench/tokenize
@@ -295,10 +296,23 @@ interop-engines: interop-setup $(VENV)/.done interop/clients/node_modules/.done 
 	WEIR_REAL_VENV=$(abspath $(REAL)) WEIR_RELEASED=$(abspath $(RELEASED)) $(INTEROPENV) $(GO) test -tags interop_engines -count=1 -v -timeout 90m ./interop/real
 	$(MAKE) interop-kubernetes
 
+# Modules that only a test of Kubernetes' manifests reads: definitions of the operator's objects.
+OPERATOR := github.com/prometheus-operator/prometheus-operator@v0.85.0
+HELM = $(GO) run -C tools/helm -trimpath helm.sh/helm/v4/cmd/helm
+
 .PHONY: interop-kubernetes
-interop-kubernetes: ## test against Kubernetes' own API server, built from its Go modules (the first time ten minutes)
+interop-kubernetes: ## test against Kubernetes' own API server and helm, built from their Go modules (the first time ten minutes)
 	$(GO) build -C interop/kubernetes/apiserver -trimpath -ldflags='-s -w' -o $(CURDIR)/bin/apiserver .
-	WEIR_APISERVER=$(CURDIR)/bin/apiserver $(GO) test -tags interop_engines -count=1 -v ./interop/kubernetes
+	$(GO) build -C tools/helm -trimpath -o $(CURDIR)/bin/helm helm.sh/helm/v4/cmd/helm
+	WEIR_APISERVER=$(CURDIR)/bin/apiserver WEIR_HELM=$(CURDIR)/bin/helm \
+	  WEIR_SERVICEMONITOR=$$($(GO) mod download -json $(OPERATOR) | sed -n 's/^.*"Dir": "\(.*\)",$$/\1/p')/example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml \
+	  $(GO) test -tags interop_engines -count=1 -v ./interop/kubernetes
+
+.PHONY: manifests
+manifests: ## make the plain Kubernetes manifests of the Helm chart
+	cp integrations/prometheus/weir.dashboard.json integrations/kubernetes/weir/files/
+	$(HELM) template weir $(CURDIR)/integrations/kubernetes/weir --namespace default --set 'discover={service/vllm}' > integrations/kubernetes/manifests/weir.yaml
+	$(HELM) template weir $(CURDIR)/integrations/kubernetes/weir --namespace default --set simulatedEngines.enabled=true > integrations/kubernetes/manifests/weir-simulated.yaml
 
 .PHONY: clean
 clean: ## remove what was built or set up
