@@ -343,7 +343,7 @@ Official clients try again by themselves at 408, 409, 429 and 5xx.
 		b.WriteString("\n")
 	}
 	documented(t, "codes", codeAdvice, names)
-	b.WriteString("\nOf several, the second belongs to the field `model`, or to an engine that took too long.\n\n## Reasons of refusals\n\nThe header `X-Refusal-Reason` of a refusal for load, with `Retry-After` where weir knows when to ask again.\n\n| reason | when | what to do |\n|---|---|---|\n")
+	b.WriteString("\nIf an API has two, the second one is for the field `model`, or for an engine that took too long.\n\n## Reasons of refusals\n\nThe header `X-Refusal-Reason` of a refusal for load, with `Retry-After` where weir knows when to ask again.\n\n| reason | when | what to do |\n|---|---|---|\n")
 	reasons := []string{tenancy.OverRequests, tenancy.OverRequestsPerMinute, tenancy.OverTokensPerMinute, tenancy.OverTokensPerDay}
 	for _, r := range queue.Reasons() {
 		reasons = append(reasons, r.String())

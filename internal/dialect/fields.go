@@ -59,11 +59,11 @@ type Field struct {
 // SGLang 0.5.23.
 const (
 	BothRead    = "both read it"
-	BothPass    = "both pass over it"
+	BothPass    = "both ignore it"
 	BothRefuse  = "both refuse it"
-	VLLMReads   = "vLLM reads it, SGLang passes over it"
-	SGLangReads = "SGLang reads it, vLLM passes over it"
-	VLLMEchoes  = "vLLM only says it back, SGLang passes over it"
+	VLLMReads   = "vLLM reads it, SGLang ignores it"
+	SGLangReads = "SGLang reads it, vLLM ignores it"
+	VLLMEchoes  = "vLLM only returns it, SGLang ignores it"
 )
 
 // Judge says whether the value of a field, which stands at path, is to be read: that

@@ -48,10 +48,10 @@ func ignore(name, what, elsewhere string, defaults ...string) field {
 
 // The services that ignored fields ask for.
 const (
-	whyCache = "a hint for a cache: engines keep the KV of prompts by themselves, and usage says what was found"
+	whyCache = "a hint for a cache: engines cache the KV of prompts by themselves, and usage reports the cached tokens"
 	whoAsks  = "says who asks"
-	whyTool  = "a tool of Anthropic's, which its servers run or its models were trained on"
-	notHere  = "leave it out: there are no tools of the server's here"
+	whyTool  = "a tool of Anthropic, which its servers run or its models were trained on"
+	notHere  = "leave it out: this server has no tools"
 
 	leavesTool  = "vLLM refuses it, SGLang leaves it out"
 	readsBlock  = "vLLM refuses it, SGLang reads it"
@@ -62,9 +62,9 @@ const (
 var fields = []field{
 	carry("model", "a string", nothing),
 	carry("messages", "a non-empty array of messages; a last one of the assistant's is continued", takeMessages),
-	carry("system", "a string, or an array of text blocks; becomes a first message, of which an empty array makes none", takeSystem),
+	carry("system", "a string, or an array of text blocks; becomes a first message, unless the array is empty", takeSystem),
 	carry("tools", "an array of tools, each with a unique name; the prompt has those of type custom", takeTools),
-	carry("tool_choice", "an object whose type is auto, none, any or tool; the last two where the engine can be told a JSON schema", takeToolChoice),
+	carry("tool_choice", "an object whose type is auto, none, any or tool; the last two if an engine of the model enforces JSON schemas", takeToolChoice),
 	carry("thinking", "an object whose type is enabled, adaptive, between_tools or disabled; becomes enable_thinking and thinking, true or false, for the chat template", takeThinking),
 	carry("output_config", "an object with effort (becomes reasoning_effort for the chat template) and format", takeOutputConfig),
 	carry("output_format", "as output_config.format, whose older name it is", takeOutputFormat),
@@ -78,17 +78,17 @@ var fields = []field{
 	answer("top_k", "an integer from 0, which is no limit", takeTopK),
 
 	refuse("thread", "leave it out: weir keeps no conversations, send all messages", dialect.BothPass),
-	refuse("inference_geo", "leave it out: where the engines stand is for their operator to say", dialect.BothPass),
+	refuse("inference_geo", "leave it out: the operator decides where the engines are", dialect.BothPass),
 
-	ignore("container", "keeps what the server's tools wrote, and loads skills", dialect.BothPass),
-	ignore("mcp_servers", "has the server call tools of others", dialect.BothPass, "[]"),
-	ignore("context_management", "clears what is old from long conversations", dialect.BothPass, "{}", `{"edits":[]}`),
+	ignore("container", "keeps files that the server's tools wrote, and loads skills", dialect.BothPass),
+	ignore("mcp_servers", "lets the server call tools of other servers", dialect.BothPass, "[]"),
+	ignore("context_management", "removes old parts of long conversations", dialect.BothPass, "{}", `{"edits":[]}`),
 	ignore("compaction", "makes long conversations shorter", dialect.BothPass),
-	ignore("fallbacks", "names models to try where this one refuses", dialect.BothPass, "[]"),
+	ignore("fallbacks", "names models to try if this one refuses", dialect.BothPass, "[]"),
 	ignore("fallback_credit_token", "names who pays for a fallback", dialect.BothPass),
 	ignore("billing_policy", "names who pays", dialect.BothPass),
 	ignore("diagnostics", "asks why a cache was missed", dialect.BothPass),
-	ignore("speed", "a faster answer, for more", dialect.BothPass, `"standard"`),
+	ignore("speed", "a faster answer, at a higher price", dialect.BothPass, `"standard"`),
 	ignore("metadata", whoAsks, dialect.BothPass, "{}"),
 	ignore("user_profile_id", whoAsks, dialect.BothPass),
 	ignore("service_tier", "there is one tier; the answer says standard", dialect.BothPass, `"auto"`, `"standard_only"`),
@@ -123,7 +123,7 @@ var innerFields = []dialect.Field{
 	{Name: "messages[].content[] mcp_tool_result", Treatment: dialect.Refused, Note: notHere, Elsewhere: refuseBlock},
 	{Name: "messages[].content[] mcp_tool_listing", Treatment: dialect.Refused, Note: notHere, Elsewhere: refuseBlock},
 	{Name: "messages[].content[] container_upload", Treatment: dialect.Refused, Note: notHere, Elsewhere: refuseBlock},
-	{Name: "messages[].content[] compaction", Treatment: dialect.Refused, Note: "send the messages that it stands for", Elsewhere: refuseBlock},
+	{Name: "messages[].content[] compaction", Treatment: dialect.Refused, Note: "send the messages that it replaces", Elsewhere: refuseBlock},
 	{Name: "messages[].content[] fallback", Treatment: dialect.Refused, Note: "leave it out", Elsewhere: refuseBlock},
 	{Name: "messages[].content[] tool_addition", Treatment: dialect.Refused, Note: "send the tool in tools", Elsewhere: "vLLM reads it, SGLang refuses it"},
 	{Name: "messages[].content[] tool_removal", Treatment: dialect.Refused, Note: "leave the tool out of tools", Elsewhere: "vLLM reads it, SGLang refuses it"},
@@ -138,14 +138,14 @@ var innerFields = []dialect.Field{
 	{Name: "messages[].content[].signature", Note: "any, of no effect: weir signs nothing; its own thinking blocks say \"unsigned\""},
 	{Name: "messages[].content[].source", Whole: true, Note: "an object"},
 	{Name: "messages[].content[].cache_control", Treatment: dialect.Ignored, Note: whyCache, Elsewhere: dialect.BothPass},
-	{Name: "messages[].content[].citations", Treatment: dialect.Ignored, Defaults: []string{"[]"}, Note: "what an earlier answer cited", Elsewhere: dialect.BothPass},
+	{Name: "messages[].content[].citations", Treatment: dialect.Ignored, Defaults: []string{"[]"}, Note: "the citations of an earlier answer", Elsewhere: dialect.BothPass},
 	{Name: "messages[].content[].caller", Treatment: dialect.Refused, Defaults: []string{`{"type":"direct"}`}, Elsewhere: dialect.BothPass},
 	{Name: "messages[].content[].toolset_name", Treatment: dialect.Refused, Elsewhere: dialect.BothPass},
 	{Name: "messages[].content[].transformations", Treatment: dialect.Ignored, Note: "makes images smaller", Elsewhere: dialect.BothPass},
 	{Name: "system[] text", Note: "text"},
 	{Name: "system[].text", Note: "a string"},
 	{Name: "system[].cache_control", Treatment: dialect.Ignored, Note: whyCache, Elsewhere: dialect.BothPass},
-	{Name: "system[].citations", Treatment: dialect.Ignored, Defaults: []string{"[]"}, Note: "what an earlier answer cited", Elsewhere: dialect.BothPass},
+	{Name: "system[].citations", Treatment: dialect.Ignored, Defaults: []string{"[]"}, Note: "the citations of an earlier answer", Elsewhere: dialect.BothPass},
 
 	{Name: "tools[] custom", Note: "a tool that the caller runs; the type may be left out"},
 	{Name: "tools[] web_search_*", Treatment: dialect.Ignored, Note: whyTool, Elsewhere: leavesTool},
@@ -157,7 +157,7 @@ var innerFields = []dialect.Field{
 	{Name: "tools[] browser_toolset_*", Treatment: dialect.Ignored, Note: whyTool, Elsewhere: dialect.BothRefuse},
 	{Name: "tools[] memory_*", Treatment: dialect.Ignored, Note: whyTool, Elsewhere: dialect.BothRefuse},
 	{Name: "tools[] advisor_*", Treatment: dialect.Ignored, Note: whyTool, Elsewhere: dialect.BothRefuse},
-	{Name: "tools[] tool_search_tool_*", Treatment: dialect.Ignored, Note: "finds tools: the model is told of all", Elsewhere: dialect.BothRefuse},
+	{Name: "tools[] tool_search_tool_*", Treatment: dialect.Ignored, Note: "finds tools; the model gets all of them", Elsewhere: dialect.BothRefuse},
 	{Name: "tools[] mcp_toolset", Treatment: dialect.Ignored, Note: whyTool, Elsewhere: dialect.BothRefuse},
 	{Name: "tools[].name", Note: "1 to 128 letters, digits, underscores, hyphens, dots, colons and slashes"},
 	{Name: "tools[].description", Note: "a string"},
@@ -165,8 +165,8 @@ var innerFields = []dialect.Field{
 	{Name: "tools[].type", Note: "custom, or a type of the rows above"},
 	{Name: "tools[].cache_control", Treatment: dialect.Ignored, Note: whyCache, Elsewhere: dialect.BothPass},
 	{Name: "tools[].eager_input_streaming", Note: "any: arguments are always streamed as they come", Elsewhere: dialect.BothPass},
-	{Name: strictTool, Note: "a boolean; true holds where a call is forced, and is named as ignored elsewhere", Elsewhere: "both hold to it, with the tool parsers that can"},
-	{Name: "tools[].defer_loading", Treatment: dialect.Ignored, Defaults: []string{"false"}, Note: "the model is told of the tool at once", Elsewhere: "both hand it to the chat template"},
+	{Name: strictTool, Note: "a boolean; true is enforced if a call is forced, and otherwise named as ignored", Elsewhere: "both hold to it, with the tool parsers that can"},
+	{Name: "tools[].defer_loading", Treatment: dialect.Ignored, Defaults: []string{"false"}, Note: "the model gets the tool at once", Elsewhere: "both hand it to the chat template"},
 	{Name: "tools[].input_examples", Treatment: dialect.Refused, Defaults: []string{"[]"}, Note: "put them into the description", Elsewhere: dialect.BothPass},
 	{Name: "tools[].allowed_callers", Treatment: dialect.Refused, Defaults: []string{`["direct"]`}, Elsewhere: dialect.BothPass},
 	{Name: "tool_choice auto", Note: "the model decides"},
@@ -181,14 +181,14 @@ var innerFields = []dialect.Field{
 	{Name: "thinking disabled", Note: "it does not"},
 	{Name: thinkingBudget, Note: "checked to be an integer from 1024 below max_tokens, and named as ignored: engines cannot bound thinking apart from max_tokens", Elsewhere: dialect.BothPass},
 	{Name: "thinking.display", Note: "summarized or updates: thinking blocks have their text; omitted: they come without it"},
-	{Name: blockBinding, Treatment: dialect.Ignored, Note: "what becomes of thinking blocks of another conversation", Elsewhere: dialect.BothPass},
+	{Name: blockBinding, Treatment: dialect.Ignored, Note: "the treatment of thinking blocks from another conversation", Elsewhere: dialect.BothPass},
 	{Name: "output_config.effort", Note: "low, medium, high, xhigh or max; the last two become high; none when thinking is disabled"},
-	{Name: outputFormat, Note: "null, or an object with type json_schema and schema, where the engine can be told a JSON schema. A tool_choice that forces a call wins over it; then it is named as ignored"},
+	{Name: outputFormat, Note: "null, or an object with type json_schema and schema, if an engine of the model enforces JSON schemas. A tool_choice that forces a call wins over it; then it is named as ignored"},
 	{Name: "output_config.format json_schema", Note: "JSON of the schema"},
 	{Name: "output_config.format.schema", Whole: true, Note: "a JSON schema"},
-	{Name: taskBudget, Treatment: dialect.Ignored, Note: "how much a task of many requests is to take", Elsewhere: "vLLM passes over it, SGLang hands it on as a hint"},
+	{Name: taskBudget, Treatment: dialect.Ignored, Note: "the budget of a task of many requests", Elsewhere: "vLLM ignores it, SGLang passes it on as a hint"},
 	{Name: "header anthropic-version", Note: "any: there has been one version since 2023-06-01"},
-	{Name: "header anthropic-beta", Treatment: dialect.Ignored, Note: "any names: what a beta adds to a body is judged by its field", Elsewhere: dialect.BothPass},
+	{Name: "header anthropic-beta", Treatment: dialect.Ignored, Note: "any names: fields that a beta adds to a body are treated one by one", Elsewhere: dialect.BothPass},
 	{Name: "header anthropic-user-profile-id", Treatment: dialect.Ignored, Note: whoAsks, Elsewhere: dialect.BothPass},
 	{Name: "header anthropic-workspace-id", Treatment: dialect.Ignored, Note: whoAsks, Elsewhere: dialect.BothPass},
 	{Name: "header x-api-key", Note: "any: weir asks for no key; relayed requests carry it"},

@@ -87,7 +87,7 @@ func named(f *dialect.Field, endpoints []string) (of []string) {
 func noteOf(f *dialect.Field) string {
 	var parts []string
 	if f.Treatment != dialect.Carried && len(f.Defaults) > 0 {
-		parts = append(parts, "but for `"+strings.Join(f.Defaults, "`, `")+"`")
+		parts = append(parts, "except `"+strings.Join(f.Defaults, "`, `")+"`")
 	}
 	if f.Note != "" {
 		parts = append(parts, f.Note)

@@ -16,7 +16,7 @@ func TestTable(t *testing.T) {
 	}
 	const want = "| field | of | treatment |  |\n| --- | --- | --- | --- |\n" +
 		"| `a` | one, two | carried | a string; needs min_p, regex |\n" +
-		"| `b[]` text | one | refused | but for `0`, `\"x\"`; send a |\n" +
+		"| `b[]` text | one | refused | except `0`, `\"x\"`; send a |\n" +
 		"| `header c` | two | ignored | why |\n" +
 		"| `d` | one, two | refused |  |\n"
 	if got := table(fields, []string{"one", "two"}); got != want {

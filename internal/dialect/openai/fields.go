@@ -92,7 +92,7 @@ var fields = []field{
 	carry(onMessages, "continue_final_message", "a boolean, not together with add_generation_prompt: true", takeContinueFinal),
 
 	carry(onChat, "tools", "an array of tools of type function, each with a unique name", takeChatTools),
-	carry(onChat, "tool_choice", `"auto" or "none"; "required" or a tool by its name where the engine can be told a JSON schema`, takeToolChoice),
+	carry(onChat, "tool_choice", `"auto" or "none"; "required" or a tool by its name if an engine of the model enforces JSON schemas`, takeToolChoice),
 	carry(onChat, "parallel_tool_calls", "a boolean; false ends the answer with its first call", takeParallel),
 
 	carry(onTokenize, "prompt", "a string, or an array of strings; not together with messages", takeTexts),
@@ -148,23 +148,23 @@ var fields = []field{
 	carry(onCompletions, "best_of", "an integer, equal to n", takeBestOf),
 	refuse(onCompletions, "suffix", dialect.BothRead, `""`),
 
-	ignore(onChat, "prediction", "a guess at the answer, to be faster", dialect.BothPass),
-	ignore(onChat, "verbosity", "a shorter or longer answer, of models that were trained for the word", dialect.BothPass, `"medium"`),
+	ignore(onChat, "prediction", "a guess at the answer, for speed", dialect.BothPass),
+	ignore(onChat, "verbosity", "a shorter or longer answer, from models that were trained with this option", dialect.BothPass, `"medium"`),
 	ignore(onChat, "web_search_options", "a search by the server", dialect.BothPass),
 	ignore(onAll, "user", "names the end user", dialect.BothPass),
-	ignore(onAll, "metadata", "is kept with a stored answer", dialect.BothPass, "{}"),
+	ignore(onAll, "metadata", "kept with a stored answer", dialect.BothPass, "{}"),
 	ignore(onAll, "store", "keeps the answer", dialect.BothPass, "false"),
-	ignore(onAll, "service_tier", "names a tier of OpenAI's", dialect.BothPass, `"auto"`, `"default"`),
+	ignore(onAll, "service_tier", "names a service tier of OpenAI", dialect.BothPass, `"auto"`, `"default"`),
 	ignore(onAll, "safety_identifier", "names the end user", dialect.BothPass),
 	ignore(onAll, "prompt_cache_key", whyCache, dialect.BothPass),
 	ignore(onAll, "prompt_cache_retention", whyCache, dialect.BothPass),
 	ignore(onAll, "prompt_cache_options", whyCache, dialect.BothPass, "{}", `{"mode":"implicit"}`),
 	ignore(onBoth, "session_id", "names a conversation", dialect.BothRead),
-	ignore(onChat, "chat_id", "names a conversation, of Open WebUI's", dialect.BothPass),
+	ignore(onChat, "chat_id", "names a conversation of Open WebUI", dialect.BothPass),
 }
 
 // whyCache is what caching hints ask for.
-const whyCache = "a hint for a cache: engines keep the KV of prompts by themselves, and usage says what was found"
+const whyCache = "a hint for a cache: engines cache the KV of prompts by themselves, and usage reports the cached tokens"
 
 // tables find an endpoint's field by its name. For Other they hold the fields
 // that steer the gateway.

@@ -132,7 +132,7 @@ func TestRefused(t *testing.T) {
 		{`,"input":"x","conversation":"c"`, none, infer.CodeUnsupported, "conversation", "send the conversation in input"},
 		{`,"input":"x","background":true`, none, infer.CodeUnsupported, "background", "nothing to fetch later"},
 		{`,"input":"x","prompt":{"id":"p"}`, none, infer.CodeUnsupported, "prompt", "send the text"},
-		{`,"input":"x","moderation":{"model":"m"}`, none, infer.CodeUnsupported, "moderation", "nothing here judges"},
+		{`,"input":"x","moderation":{"model":"m"}`, none, infer.CodeUnsupported, "moderation", "weir does not moderate"},
 		{`,"input":"x","metadata":{"a":1}`, none, infer.CodeInvalid, "metadata.a", "must be a string"},
 		{`,"input":"x","messages":[]`, none, infer.CodeUnsupported, "messages", "it is input"},
 		{`,"input":"x","max_tokens":1`, none, infer.CodeUnsupported, "max_tokens", "it is max_output_tokens"},
