@@ -45,13 +45,13 @@ type Refusal struct {
 	After  time.Duration // when to ask again; 0: it is not known
 }
 
-// Account holds what a key has used of its limits. Tokens are charged as they come, so that a
-// limit on tokens is exceeded by no more than what the requests under way still get: one that
-// has begun is not cut. A charge is two additions; Enter books them.
+// Account holds the usage of a key. Tokens are charged as they come, and a request that has begun
+// is not cut. So a limit on tokens is exceeded by no more than the tokens that the requests under
+// way still get. A charge is two additions; Enter books them.
 //
 // Times are those of time.Now. Rates use its monotonic part, so that a clock that steps changes
-// nothing. A day ends when the wall clock says so, but not sooner than minDay after the last
-// one: a clock that is set back and forth over midnight does not renew a budget each time.
+// nothing. A day ends by the wall clock, but not sooner than minDay after the last one: a clock
+// that is set back and forth over midnight does not renew a budget each time.
 type Account struct {
 	used   atomic.Int64 // tokens of the day
 	unpaid atomic.Int64 // tokens that the rate does not know yet
@@ -237,7 +237,7 @@ func (a *Account) enter(now time.Time, day int64) Refusal {
 	return Refusal{}
 }
 
-// wait is how long a rate needs to have so many more.
+// wait is how long a rate needs for the lacking amount.
 func wait(lacks float64, r *rate.Limiter) time.Duration {
 	return time.Duration(lacks / float64(r.Limit()) * float64(time.Second))
 }

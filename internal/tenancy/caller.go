@@ -1,4 +1,4 @@
-// Package tenancy says who sends a request and what that caller may have.
+// Package tenancy has the callers of requests, and their rights and limits.
 package tenancy
 
 import "slices"
@@ -13,7 +13,7 @@ type Caller struct {
 	Share float64
 	// Models are those that it may use, sorted; nil: all.
 	Models []string
-	// Account has its limits and what it has used; nil: it has no limits.
+	// Account has the caller's limits and its usage; nil: it has no limits.
 	Account *Account
 }
 

@@ -15,8 +15,8 @@ import (
 	"weir/internal/tenancy"
 )
 
-// Algorithms are those that an issuer may sign with: all have a public key. With a symmetric one,
-// whoever can verify tokens could issue them, and the public key would pass for the secret.
+// Algorithms are the ones with which an issuer may sign: all have a public key. With a symmetric
+// key, each verifier could also issue tokens, and the public key would pass for the secret.
 var Algorithms = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.EdDSA,
 }
@@ -112,7 +112,7 @@ func seconds(t float64) int64 {
 	return int64(min(max(t, 0), 1<<40))
 }
 
-// Claims are those of a token that was verified.
+// Claims are the claims of a verified token.
 type Claims struct {
 	Subject string
 	all     map[string]any

@@ -107,7 +107,7 @@ func newSource(at Location, get func(context.Context) ([]byte, error)) *Source {
 // At returns where the keys are.
 func (s *Source) At() Location { return s.at }
 
-// Start fetches the keys in the background, and says from now on in the log when that fails.
+// Start fetches the keys in the background, and from now on logs failures of fetches.
 func (s *Source) Start(log *slog.Logger) {
 	s.mu.Lock()
 	s.log = log

@@ -170,7 +170,7 @@ func (c *client) ask(ctx context.Context, kind Kind, query url.Values) (io.ReadC
 	}
 }
 
-// explain makes an answer an error that says what to do.
+// explain turns an answer into an error that names the remedy.
 func (c *client) explain(kind Kind, resp *http.Response) error {
 	p := &problem{code: resp.StatusCode}
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {

@@ -142,7 +142,7 @@ func (s *Source) Run(ctx context.Context) {
 	}
 }
 
-// selectors are those of a list, as the API takes them.
+// selectors are the parameters of a list in the form of the API.
 func selectors(labels Selector, fields string) url.Values {
 	v := url.Values{}
 	if len(labels) > 0 {

@@ -60,7 +60,7 @@ func podObject(name, ip, ready string) kubeapi.Object {
 	}
 }
 
-// watched is a source that runs, and what it has reported.
+// watched is a running source with its reports.
 type watched struct {
 	*Source
 	mu      sync.Mutex
@@ -134,7 +134,7 @@ func wantNames(t *testing.T, w *watched, what, want string) {
 	}
 }
 
-// Engines are those of the cluster within half a second, whichever way it changes.
+// The engines found are those of the cluster within half a second, whichever way it changes.
 func TestFollows(t *testing.T) {
 	run(t, "token", func(api *kubeapi.Server, w *watched) {
 		for i := range 1200 { // three pages

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Query says which engines are looked for: those behind a Service, those of an
-// InferencePool, or else Pods by their labels.
+// Query selects engines: those behind a Service, those of an InferencePool, or Pods by their
+// labels.
 type Query struct {
 	Service, Pool string
 	// Selector narrows the Pods. Without a Service and a Pool it chooses them.
@@ -304,7 +304,7 @@ func (v *View) halves(p *Pod) bool {
 	return len(q.Prefill) > 0 && q.Prefill.Matches(p.Labels) || len(q.Decode) > 0 && q.Decode.Matches(p.Labels)
 }
 
-// portName names the engine at a port of a pod that has so many.
+// portName names the engine at one port of a pod with this number of ports.
 func portName(pod string, port, of int) string {
 	if of == 1 {
 		return pod
@@ -429,7 +429,7 @@ func (v *View) behindService(note func(string, ...any)) (all []candidate) {
 	return all
 }
 
-// is returns a condition, and what it means where it is absent.
+// is returns a condition, or its default if it is absent.
 func is(condition *bool, absent bool) bool {
 	if condition == nil {
 		return absent

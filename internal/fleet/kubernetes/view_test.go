@@ -53,7 +53,7 @@ func line(engines []Engine) string {
 	return strings.Join(parts, "; ")
 }
 
-// wants compares a view with what it should have, and a part of its notes; empty: none.
+// wants compares a view with the expected engines, and a part of its notes; empty: no notes.
 func wants(t *testing.T, v *View, what, want, note string) []Engine {
 	t.Helper()
 	engines, notes := v.Engines()
@@ -181,7 +181,7 @@ func TestLabels(t *testing.T) {
 	wants(t, v, "mistyped later", "p@10.0.0.1:8000 decode", "decoed")
 }
 
-// An InferencePool says which pods and ports. Each target port is an engine.
+// An InferencePool names pods and ports. Each target port is an engine.
 func TestPool(t *testing.T) {
 	v := NewView(Query{Pool: "pool"})
 	v.Replace(Pods, []Object{pod(t, "p", "10.0.0.1", "True", `,"labels":{"app":"a"}`), pod(t, "q", "10.0.0.2", "True", `,"labels":{"app":"b"}`)})

@@ -272,8 +272,8 @@ func (n *Node) sweep() {
 	n.apply(now, changed)
 }
 
-// apply has the books of ranks know what all peers have there. In a new snapshot ranks may
-// be new, so all of them are told then. The lock is held.
+// apply gives the books of ranks the sums of all peers. In a new snapshot ranks may be new, so all
+// ranks get them then. The lock is held.
 func (n *Node) apply(now int64, changed []peers.Key) {
 	h := &n.heard
 	if s := n.opts.Snapshot(); s != h.of {

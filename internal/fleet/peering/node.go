@@ -29,7 +29,7 @@ import (
 
 // Intervals of a node.
 const (
-	// tellEvery is the longest that a change of the books waits until it is told.
+	// tellEvery is the longest time until a change of the books is sent.
 	tellEvery = 10 * time.Millisecond
 	// fullEvery is the time from one full update to the next.
 	fullEvery = time.Second
@@ -86,7 +86,7 @@ type follower struct {
 	behind  bool // it has missed an update, and is sent nothing before a full one
 }
 
-// heard is what other gateways have told, and where they are.
+// heard is the content of other gateways' updates, and the addresses of these gateways.
 type heard struct {
 	mu     sync.Mutex
 	view   peers.View
@@ -125,7 +125,7 @@ func (n *Node) Placed(engine string, rank int) func(blocks []kvindex.Block, read
 	return func(blocks []kvindex.Block, ready int64) { n.ledger.Place(of, blocks, ready) }
 }
 
-// Run serves others at l, and follows them, until ctx ends. It tells followers that this
+// Run serves others at l, and follows them, until ctx ends. It reports to its followers that this
 // gateway leaves, and returns when all has ended.
 func (n *Node) Run(ctx context.Context, l net.Listener) error {
 	var tasks sync.WaitGroup
@@ -191,7 +191,7 @@ func (n *Node) part(f *follower) {
 	}
 }
 
-// tell sends what has changed to the followers, until ctx ends.
+// tell sends changes to the followers, until ctx ends.
 func (n *Node) tell(ctx context.Context) {
 	tick := time.NewTicker(tellEvery)
 	defer tick.Stop()

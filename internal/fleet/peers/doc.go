@@ -1,9 +1,9 @@
-// Package peers is what several gateways in front of the same engines know of each other:
-// what each has booked on the engines' ranks, and which prompts it has sent there. It is pure:
+// Package peers is the knowledge of several gateways in front of the same engines about each other:
+// the bookings of each on the engines' ranks, and the prompts that it has sent there. It is pure:
 // package peering has the sockets.
 //
-// A Ledger collects what this gateway tells the others, as differences to what it has told
-// before. A View is what the others have told. Neither is needed for a request to be served.
-// A gateway that hears nothing of another one decides as if its last word still stood, and
-// after a while as if it were alone: its decisions become worse, and none becomes wrong.
+// A Ledger collects the updates of this gateway, as differences to earlier ones. A View holds the
+// updates of the others. Neither is needed to serve a request. Without updates from another
+// gateway, this one decides as if the last update still held, and after a while as if it were
+// alone: its decisions become worse, but none becomes wrong.
 package peers

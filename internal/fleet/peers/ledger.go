@@ -26,7 +26,7 @@ type Key struct {
 // prompts are left out and counted.
 const MostBlocks = 1 << 20
 
-// Ledger collects what this gateway tells its peers.
+// Ledger collects this gateway's updates for its peers.
 //
 // Place is called for each request, from many goroutines. All else is called by one
 // goroutine.
@@ -48,7 +48,7 @@ type placement struct {
 	end   int
 }
 
-// SetFollowed says whether anybody follows. Otherwise Place does nothing.
+// SetFollowed reports to the ledger whether anybody follows. Without followers Place does nothing.
 func (l *Ledger) SetFollowed(is bool) {
 	l.followed.Store(is)
 	if is {
@@ -96,11 +96,11 @@ func (l *Ledger) Take(now int64) (all []*peerspb.Placement, lost uint64) {
 	return all, lost
 }
 
-// unchanged is by how much the end of a rank's prompts may move without being told anew.
+// unchanged is the time by which the end of a rank's prompts may move without another update.
 const unchanged = int64(time.Millisecond)
 
-// Changes returns the ranks whose books differ from what was told last, among all that this
-// gateway knows. Those that it no longer knows have nothing booked.
+// Changes returns the ranks whose books differ from the latest update, among all that this gateway
+// knows. A rank that it no longer knows has nothing booked.
 func (l *Ledger) Changes(now int64, books iter.Seq2[Key, cost.Peers]) (ranks []*peerspb.Rank) {
 	here := make(map[Key]struct{}, len(l.told))
 	for k, p := range books {

@@ -16,7 +16,7 @@ import (
 	"weir/internal/fleet/peers/peerspb"
 )
 
-// gateway is one that tells, with the books that it really has.
+// gateway sends updates, and has the books that they describe.
 type gateway struct {
 	ledger   Ledger
 	books    map[Key]cost.Peers
@@ -25,7 +25,7 @@ type gateway struct {
 
 func (g *gateway) all() iter.Seq2[Key, cost.Peers] { return maps.All(g.books) }
 
-// update is what the gateway tells now, as it comes over the wire.
+// update is the gateway's update at this time, as it arrives over the wire.
 func (g *gateway) update(t *rapid.T, now int64, full bool) *peerspb.Update {
 	u := &peerspb.Update{Sequence: g.sequence, Full: full}
 	if g.sequence++; full {

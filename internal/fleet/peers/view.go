@@ -24,7 +24,7 @@ const (
 // avoided for ever.
 const ForgetAfter = 10 * time.Second
 
-// View is what other gateways have told. It is used by one goroutine at a time.
+// View holds the updates of other gateways. It is used by one goroutine at a time.
 type View struct {
 	peers map[string]*peer // by instance
 }
@@ -34,8 +34,8 @@ type peer struct {
 	ranks map[Key]cost.Peers
 }
 
-// Hear takes an update of a peer at time now. It returns the ranks of which the peer has told
-// something new. An error says why the update is not believed: nothing of it counts.
+// Hear takes an update of a peer at time now. It returns the ranks that the update changes. An
+// error is the reason why the update is not believed: then nothing of it counts.
 func (v *View) Hear(now int64, instance string, u *peerspb.Update) (changed []Key, err error) {
 	if err := check(u); err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func (v *View) Sum(now int64, of Key) cost.Peers {
 	return all
 }
 
-// Keys are the ranks of which some peer has told something.
+// Keys are the ranks in the updates of any peer.
 func (v *View) Keys() (all []Key) {
 	for _, p := range v.peers {
 		for k := range p.ranks {
@@ -116,8 +116,8 @@ func (v *View) Keys() (all []Key) {
 	return all
 }
 
-// Silent forgets the peers that have told nothing for ForgetAfter, and returns the ranks
-// where they had something, and the peers.
+// Silent forgets the peers without an update for ForgetAfter. It returns the ranks where they had
+// bookings, and the peers.
 func (v *View) Silent(now int64) (changed []Key, forgotten []string) {
 	for instance, p := range v.peers {
 		if now-p.heard < int64(ForgetAfter) {
@@ -130,8 +130,7 @@ func (v *View) Silent(now int64) (changed []Key, forgotten []string) {
 	return changed, forgotten
 }
 
-// Forget forgets a peer that has said that it ends, and returns the ranks where it had
-// something.
+// Forget forgets a peer that has reported its end, and returns the ranks where it had bookings.
 func (v *View) Forget(instance string) (changed []Key) {
 	if p := v.peers[instance]; p != nil {
 		for k := range p.ranks {

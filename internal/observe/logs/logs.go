@@ -71,7 +71,7 @@ type lines struct {
 	swept time.Time
 }
 
-// leftOut is a line of which some were.
+// leftOut is a line that was left out some times.
 type leftOut struct {
 	line
 	n int

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A line that repeats is written so often in a minute, and then says how many were left
-// out. Others are not touched by it: of another message, level or engine.
+// A line that repeats is written a limited number of times in a minute, and the next one has the
+// number that was left out. Lines with another message, level or engine are not affected.
 func TestLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -35,7 +35,7 @@ func TestLimit(t *testing.T) {
 		time.Sleep(time.Minute)
 		log.Warn("it fails", "engine", "a")
 		text = out.String()
-		// Those that repeat no more are told of, too, once.
+		// Lines that have stopped repeating are reported once, too.
 		for part, want := range map[string]int{"msg=\"it fails\" engine=a left_out=80": 1, `msg="lines were left out" line="it fails" engine=b left_out=80`: 1, "level=ERROR": 1} {
 			if n := strings.Count(text, part); n != want {
 				t.Errorf("%d times %q, want %d, in\n%s", n, part, want, text)

@@ -58,8 +58,8 @@ func operation(path string) string {
 	return strings.Trim(path, "/")
 }
 
-// failure is the class of error that a request ended with; empty where it ended well, or
-// its client did not stay to the end.
+// failure is the class of error with which a request ended; empty if it ended well, or if its
+// client did not stay to the end.
 func failure(r *trace.Record) string {
 	if r.Outcome == infer.Finished || r.Outcome == infer.Cancelled {
 		return ""

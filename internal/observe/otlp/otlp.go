@@ -210,7 +210,7 @@ func (e *Exporter) lost(records int, err error) {
 	}
 }
 
-// told logs that the collector fails, once, and that it does no longer.
+// told logs once that the collector fails, and once that it works again.
 func (e *Exporter) told(failed bool, err error) bool {
 	switch {
 	case err != nil && !failed:

@@ -123,8 +123,8 @@ func served(id string) *trace.Record {
 	return r
 }
 
-// A record becomes a span of its caller's trace with children for its stages and legs, each
-// within its parent's trace, with ids that engines were told, and none for a token.
+// A record becomes a span of its caller's trace. Its children are its stages and legs, each in the
+// parent's trace, with the ids that engines received, and none for a token.
 func TestSpans(t *testing.T) {
 	r := served("x")
 	all := spans(r)

@@ -137,7 +137,7 @@ func fails(s *tracepb.Span, what, message string) {
 	}
 }
 
-// clip makes a text one that protobuf takes, whoever has written it.
+// clip makes any text valid for protobuf.
 func clip(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), maxText)], "\ufffd")
 }

@@ -28,10 +28,9 @@ var buckets = []float64{
 	.0065, .008, .01, .015, .02, .03, .05, .075, .1, .15, .2, .3, .5, 1, 2, 5,
 }
 
-// Canary measures how late the process's I/O is: the time from a file descriptor's
-// readiness until a goroutine has read it. The moments follow a schedule that the process
-// does not keep, so moments during a stall count too. The time includes the process's wait
-// for one of the machine's cores, whoever uses them.
+// Canary measures how late the process's I/O is: the time from a file descriptor's readiness until
+// a goroutine has read it. The moments follow a schedule that the process does not keep, so moments
+// during a stall count too. The time includes the process's wait for a core of the machine.
 type Canary struct {
 	stall prometheus.Histogram
 	stood func(time.Duration)

@@ -18,13 +18,13 @@ import (
 	"time"
 )
 
-// Turn lets one at a time take a profile, whoever asks for it.
+// Turn lets one caller at a time take a profile.
 type Turn struct {
 	mu     sync.Mutex
 	holder string
 }
 
-// Take takes the turn; where it is taken it gives by whom.
+// Take takes the turn. If another caller has it, Take returns the name of that caller.
 func (t *Turn) Take(who string) (holder string, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,8 +116,7 @@ func parseName(name string) (p Profile, ok bool) {
 	return p, err == nil
 }
 
-// NewProfiles opens the folder, makes it where it is not there, and starts the flight
-// recorder.
+// NewProfiles opens the folder, creates it if it does not exist, and starts the flight recorder.
 func NewProfiles(o ProfileOptions) (*Profiles, error) {
 	o.Keep, o.MaxBytes, o.PerHour, o.CPU = cmp.Or(o.Keep, 20), cmp.Or(o.MaxBytes, 256<<20), cmp.Or(o.PerHour, 4), cmp.Or(o.CPU, DefaultCPU)
 	if o.Turn == nil {

@@ -86,7 +86,7 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// One at a time takes a profile, whoever it is.
+// Only one caller at a time takes a profile.
 func TestOneAtATime(t *testing.T) {
 	p, log := newProfiles(t, ProfileOptions{})
 	if _, ok := p.o.Turn.Take("/debug/pprof/"); !ok {
@@ -130,8 +130,8 @@ func (f *full) Write(b []byte) (int, error) {
 
 func (*full) Close() error { return nil }
 
-// A disk that is full, whether from the start or in the middle, is told of once for each
-// file and leaves nothing behind.
+// A full disk, whether from the start or in the middle, is reported once for each file, and no part
+// of the file is left.
 func TestFullDisk(t *testing.T) {
 	for _, left := range []int{-1, 0, 100} {
 		p, log := newProfiles(t, ProfileOptions{create: func(string) (io.WriteCloser, error) {

@@ -61,7 +61,7 @@ func groupFiles() (paths []string) {
 	return paths
 }
 
-// file reads a small file into the buffer; nil where it cannot be read.
+// file reads a small file into the buffer; nil if it cannot be read.
 func (s *system) file(path string) []byte {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

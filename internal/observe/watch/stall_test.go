@@ -8,7 +8,7 @@ import (
 	"weir/internal/observe/busy"
 )
 
-// Each cause of a stall of 400 ms is told from the others by what the system counted.
+// Each cause of a stall of 400 ms is distinguished from the others by the system's counters.
 func TestExplain(t *testing.T) {
 	const ms = time.Millisecond
 	from, to := int64(1000*ms), int64(1400*ms)

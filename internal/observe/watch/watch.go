@@ -446,7 +446,7 @@ func (w *Watch) State() State {
 	return w.state
 }
 
-// tell logs what begins, what continues and what is over.
+// tell logs each trigger that begins, continues or ends.
 func (w *Watch) tell(c *Change, s *State) {
 	for _, e := range c.Ended {
 		w.o.Log.Info("a trigger is over", "trigger", e.Trigger.String(), "after", e.After.Round(time.Millisecond))

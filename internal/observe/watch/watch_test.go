@@ -30,8 +30,8 @@ func newWatch(o Options) (*Watch, *bytes.Buffer) {
 
 const second = int64(time.Second)
 
-// A moment that is late by more than the threshold is a stall, which the log, the list and
-// the records of those tell that lived through it.
+// A moment that is late by more than the threshold is a stall. The log, the list of stalls and the
+// records of the requests in flight report it.
 func TestStall(t *testing.T) {
 	w, log := newWatch(Options{Load: func() Load { return Load{Streams: 900, Pending: 700} }})
 	ms := int64(time.Millisecond)
@@ -45,8 +45,8 @@ func TestStall(t *testing.T) {
 	if total != 1 || latest[0].MS != 400 || latest[0].end() != 11*second || latest[0].Streams != 900 || latest[0].Pending != 700 {
 		t.Fatalf("%d stalls: %+v", total, latest)
 	}
-	// The process of the test has hardly computed for those 400 ms, so it was nobody's doing;
-	// what ran is told all the same.
+	// The process of the test has hardly computed in those 400 ms, so no operation held the core;
+	// the running operation is reported all the same.
 	if s := latest[0]; s.HeldBy != HeldByNobody || len(s.Operations) != 1 || s.Operations[0].Operation != "template" || !slices.Equal(s.Operations[0].RequestIDs, []string{id}) {
 		t.Errorf("%+v", s)
 	}
@@ -62,7 +62,7 @@ func TestStall(t *testing.T) {
 		{10 * second, 12 * second, []trace.Stall{{Start: 10*second + 600*ms, End: 11 * second, Why: HeldByNobody}}},
 		{10*second + 700*ms, 10*second + 800*ms, []trace.Stall{{Start: 10*second + 600*ms, End: 11 * second, Why: HeldByNobody}}},
 		{11 * second, 12 * second, nil},
-		// The canary is overdue: there is one of which it has not told yet.
+		// The canary is overdue: there is a stall that it has not reported yet.
 		{11 * second, 12*second + 300*ms, []trace.Stall{{Start: 12 * second, End: 12*second + 300*ms}}},
 	} {
 		if got := w.Overlap(c.from, c.to); !slices.Equal(got, c.want) {
@@ -116,8 +116,8 @@ func TestOff(t *testing.T) {
 	}
 }
 
-// While a trigger lasts the log has a line every five seconds, which says what goes on, and
-// a line when it is over. All of it is in virtual time.
+// While a trigger lasts, the log has a line about the process every five seconds, and a line at the
+// end. All of it is in virtual time.
 func TestLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		load := Load{Streams: 1000, Pending: 400}
@@ -226,7 +226,7 @@ func BenchmarkLook(b *testing.B) {
 	}
 }
 
-// BenchmarkOverlap is what it costs a request that has seen no stall.
+// BenchmarkOverlap measures the cost for a request that has seen no stall.
 func BenchmarkOverlap(b *testing.B) {
 	w, _ := newWatch(Options{})
 	w.saw(second, 0)

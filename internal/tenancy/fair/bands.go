@@ -23,7 +23,7 @@ const (
 	mostBands             = 100
 )
 
-// Share is that of a band.
+// Share is the share of a band.
 func (b Bands) Share(name string) float64 {
 	if s, ok := b[name]; ok {
 		return positive(s)

@@ -4,10 +4,10 @@
 // # Turns
 //
 // A turn costs request-milliseconds. There are two levels: bands share what there is, and the
-// tenants of a band share what the band gets. A Clock keeps for each band and each tenant what
-// it was charged, divided by its share; the one that has had least of its share is next. This
-// is deficit round robin with a quantum that goes to zero. Round robin with a quantum would
-// have a tenant with one short request wait for the quanta of all others.
+// tenants of a band share what the band gets. A Clock keeps the charges of each band and each
+// tenant, divided by its share; the tenant with the smallest quotient is next. This is deficit
+// round robin with a quantum that goes to zero. Round robin with a quantum would have a tenant with
+// one short request wait for the quanta of all others.
 //
 //   - A turn is charged when it is taken, by a prediction, and settled when it has ended, by
 //     what it really cost. A tenant that was charged too little is served later next time.
@@ -210,7 +210,7 @@ type Turn struct {
 // Tenant is whose turn it was.
 func (t *Turn) Tenant() *Tenant { return t.tenant }
 
-// Charged is what it was charged.
+// Charged is the charge of the turn.
 func (t *Turn) Charged() float64 { return t.ms }
 
 // Take has the tenant take its turn, which is predicted to cost so much.
@@ -227,7 +227,7 @@ func (c *Clock) Take(t *Tenant, ms float64) Turn {
 	return Turn{tenant: t, ms: ms}
 }
 
-// Settle replaces what a turn was charged by what it has cost. Only the first call counts.
+// Settle replaces the charge of a turn by its real cost. Only the first call counts.
 func (c *Clock) Settle(turn *Turn, ms float64) {
 	t := turn.tenant
 	if t == nil {
@@ -271,7 +271,7 @@ func (t *Tenant) from() float64 {
 // before is Before for two tenants of a band that wait.
 func (t *Tenant) before(o *Tenant) bool { return t.v < o.v || t.v == o.v && t.since < o.since }
 
-// Line is tenants of which something waits for the same, in the order of their turns.
+// Line has the tenants whose requests wait for the same thing, in the order of their turns.
 type Line struct {
 	bands []lined
 	n     int

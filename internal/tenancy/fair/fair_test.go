@@ -302,7 +302,7 @@ func TestNewcomer(t *testing.T) {
 	}
 }
 
-// Tenants of which nothing need be known are forgotten, and others are not.
+// Tenants without bookings or debts are forgotten, and others are not.
 func TestForgets(t *testing.T) {
 	c := newCrew(nil, caller("b", "waits", 1), caller("b", "owes", 1), caller("b", "runs", 1))
 	c.come(0)
@@ -541,7 +541,7 @@ func FuzzParseBands(f *testing.F) {
 	})
 }
 
-// BenchmarkTurn is one that comes and takes its turn, beside so many tenants that wait.
+// BenchmarkTurn measures a request that comes and takes its turn, beside this many waiting tenants.
 func BenchmarkTurn(b *testing.B) {
 	for _, n := range []int{1, 100, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

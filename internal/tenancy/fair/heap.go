@@ -35,7 +35,7 @@ func (h *heap[T]) remove(x T) {
 // moved finds an item's place anew.
 func (h heap[T]) moved(x T) { h.down(h.up(*x.place(), x), x) }
 
-// up puts x at i or, where it comes before those there, nearer to the front.
+// up puts x at i or, if it comes before those there, nearer to the front.
 func (h heap[T]) up(i int, x T) int {
 	for i > 0 {
 		above := (i - 1) / 2
@@ -49,7 +49,7 @@ func (h heap[T]) up(i int, x T) int {
 	return i
 }
 
-// down puts x at i or, where it comes after those there, farther from the front.
+// down puts x at i or, if it comes after those there, farther from the front.
 func (h heap[T]) down(i int, x T) {
 	for n := len(h); ; {
 		first := 2*i + 1

@@ -9,11 +9,10 @@ import (
 // presence is how long a tenant counts as present after it was there.
 const presence = int64(time.Minute)
 
-// Room divides among tenants something that is bounded and cannot be taken back, such as
-// memory for bodies. The last eighth of it is for those that have less than their share. So a
-// tenant that fills the rest leaves room for the others, and what it gives back goes to them
-// first. A tenant that is alone may have everything; it is, when nobody else has been there
-// for a minute.
+// Room divides among tenants a bounded amount that cannot be taken back, such as memory for bodies.
+// The last eighth of it is for tenants with less than their share. So a tenant that fills the rest
+// leaves room for the others, and the room that it gives back goes to them first. A tenant that is
+// alone may have everything. It is alone if no other tenant was there for a minute.
 type Room struct {
 	bands  Bands
 	users  map[key]*Holder

@@ -78,7 +78,7 @@ func (u *Usage) Hold(x *User, n int64) {
 	}
 }
 
-// Held is what it holds.
+// Held is the amount that the user holds.
 func (x *User) Held() int64 { return x.held }
 
 // Yields returns the tenant that gives up need, so that x can hold n more; nil if x itself is

@@ -86,8 +86,8 @@ func (c *Completion) take(data []byte) error {
 	return nil
 }
 
-// Says asks for n sentences from an engine that says these ids over and over, and
-// returns an error unless the whole answer is there.
+// Says asks for n sentences from an engine that repeats these ids, and returns an error unless the
+// whole answer is there.
 func (g *Gateway) Says(ctx context.Context, ids []uint32, n int) error {
 	c, err := g.Complete(ctx, "weir-sim", fmt.Sprintf(`,"max_tokens":%d`, n*len(ids)), nil)
 	switch {

@@ -16,7 +16,7 @@ import (
 	"weir/internal/trace"
 )
 
-// Said is the sentence that an engine core says, over and over.
+// Said is the sentence that an engine core repeats.
 const Said = "The quick brown fox jumps over the lazy dog and counts to seven. "
 
 // Sayer is what engines in this process that say the sentence share. They say one

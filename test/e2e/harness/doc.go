@@ -3,6 +3,6 @@
 // command, asks it over real sockets, reads its metrics and its timeline, and
 // ends it with the test.
 //
-// A package of tests calls [Main] from its TestMain. A test calls [Beside] first,
-// which says how much of the machine the test needs while it runs.
+// A package of tests calls [Main] from its TestMain. A test calls [Beside] first, and declares how
+// much of the machine it needs.
 package harness

@@ -184,7 +184,7 @@ func (g *Gateway) Engines() []string {
 // Whole wants an answer of n sentences.
 func (g *Gateway) Whole(c *Cores, n int) { g.T.Helper(); g.Sentences(c.IDs, n) }
 
-// Sentences wants an answer of n sentences from an engine that says these ids.
+// Sentences wants an answer of n sentences from an engine that repeats these ids.
 func (g *Gateway) Sentences(ids []uint32, n int) {
 	g.T.Helper()
 	if err := g.Says(Context(g.T), ids, n); err != nil {

@@ -21,9 +21,9 @@ func Python(t testing.TB) string {
 	return path
 }
 
-// Checks runs a script to its end that prints a JSON object for each of its checks,
-// {"check": NAME, "ok": BOOL, "detail": TEXT}, and last {"checks": COUNT}. Each
-// check is a subtest, and there are at least so many.
+// Checks runs a script to its end that prints a JSON object for each of its checks, {"check": NAME,
+// "ok": BOOL, "detail": TEXT}, and last {"checks": COUNT}. Each check is a subtest, and there must
+// be at least this many.
 func Checks(t *testing.T, least int, cmd *exec.Cmd) {
 	t.Helper()
 	p := StartCommand(t, cmd)
@@ -71,8 +71,8 @@ func (p *Process) Counts(matches func(n map[string]int) bool) map[string]int {
 	return n.Counts
 }
 
-// Peer is a running program that answers on its standard output what it is asked on
-// its standard input: a reference library, in interop.
+// Peer is a running program that answers questions from its standard input on its standard output:
+// a reference library, in interop.
 type Peer struct {
 	io.Writer
 	*bufio.Reader

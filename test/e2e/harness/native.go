@@ -26,8 +26,7 @@ type Native struct {
 	} `json:"meta_info"`
 }
 
-// NativeResult is what an answer of /generate says, and whether its end marker
-// came.
+// NativeResult is the content of an answer of /generate, and whether its end marker came.
 type NativeResult struct {
 	Text   string
 	IDs    []uint32

@@ -158,8 +158,7 @@ func (p *Process) Line(prefix string) string {
 	return word
 }
 
-// Find waits for a line that matches, and returns it. The failure names what it
-// waited for.
+// Find waits for a line that matches, and returns it. The error of a failure has the words in what.
 func (p *Process) Find(what string, matches func(line string) bool) string {
 	p.T.Helper()
 	deadline := time.After(Patience)

@@ -108,7 +108,8 @@ func TestLimits(t *testing.T) {
 		t.Errorf("shown to the role read: status %d, %s", status, text)
 	}
 
-	// The file has what is in force. An edit by hand holds without a restart, and a reload says so.
+	// The file has the limits in force. An edit by hand takes effect without a restart, and a
+	// reload reports it.
 	text := read(t, callers)
 	for _, want := range []string{"# who may ask\n", "share: 3\n", `band: "night shift"`} {
 		if !strings.Contains(text, want) {

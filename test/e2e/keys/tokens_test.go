@@ -23,7 +23,7 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// issuer is a provider of identities: it signs tokens, and publishes its keys as it is told to.
+// issuer is an identity provider: it signs tokens, and publishes the keys that the test chooses.
 type issuer struct {
 	t   testing.TB
 	url string

@@ -38,7 +38,7 @@ func (s sums) plus(u used) sums {
 	return sums{s.requests + 1, s.prompt + u.Prompt, s.cached + u.Cached, s.completion + u.Completion}
 }
 
-// usageOf reads a usage log and the files that were put aside, each line of which is whole.
+// usageOf reads a usage log and its rotated files, in which each line must be whole.
 func usageOf(t *testing.T, path string) (all []used, text string) {
 	t.Helper()
 	files, err := filepath.Glob(path + "*")
@@ -128,9 +128,9 @@ func (f *fleet) hangUp(id, key, body string) {
 	}
 }
 
-// startFleet starts engines of four models and a gateway before them: "weir-sim" has two engines that
-// exchange ids with weir, "vllm" a relayed vLLM, "openai" a relayed engine of which nothing
-// but OpenAI's API is known, and "pair" a prefill and a decode engine.
+// startFleet starts engines of four models and a gateway before them: "weir-sim" has two engines
+// that exchange ids with weir, "vllm" a relayed vLLM, "openai" a relayed engine with only OpenAI's
+// API, and "pair" a prefill and a decode engine.
 func startFleet(t *testing.T, args ...string) *fleet {
 	f := &fleet{t: t, engines: map[string][]metered{}}
 	start := func(model, wire string, more ...string) *harness.Process {

@@ -60,7 +60,7 @@ func TestMemoryOfStreams(t *testing.T) {
 				}
 				harness.Eventually(t, "all there", func() bool { return harness.Metric(t, g.Admin, "weir_requests_in_flight") == float64(n+1) })
 				if kind == "stalled" && path == "plane" {
-					// All has been said, and waits for clients.
+					// The engines have sent everything, and it waits for clients.
 					harness.Eventually(t, "done", func() bool { return harness.EngineState(t, s.Admin).Running == 0 })
 				} else {
 					steady(t, "as much as there is room for", func() float64 { return harness.Metric(t, g.Admin, "weir_output_bytes_total") })

@@ -38,7 +38,7 @@ const (
 // Kinds are all of them.
 var Kinds = []Kind{SlowUpload, StalledReader, HalfClose, BytesAhead, Reset, HugeField, NoDescriptors, FullDisk, Idle}
 
-// badOrder is what a bad neighbour is told.
+// badOrder describes the behaviour of a bad neighbour.
 type badOrder struct {
 	Kind Kind
 	Scale
@@ -219,8 +219,8 @@ func (b *bad) post(ctx context.Context, body io.Reader) string {
 	return strconv.Itoa(resp.StatusCode)
 }
 
-// upload is a body of which three quarters come at once and the rest, while it stands,
-// byte by byte.
+// upload is a body whose first three quarters come at once. The rest comes byte by byte while the
+// upload lasts.
 type upload struct {
 	ctx  context.Context
 	size int

@@ -19,7 +19,7 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// Options are those of a Bed.
+// Options are the options of a Bed.
 type Options struct {
 	Protocol Protocol
 	Path     string // to the engine: one of harness.Paths

@@ -20,7 +20,7 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// goodOrder is what the client of the good streams is told.
+// goodOrder describes the load of the client of the good streams.
 type goodOrder struct {
 	Engine      string        // the base URL of the engine's own API, for the witness
 	Streams     int           // at once, each followed by the next one
@@ -218,8 +218,8 @@ func (c *good) ask(ctx context.Context, transport *http.Transport, base string, 
 	return resp, nil
 }
 
-// watch reads one stream of the engine's own: at each step the engine says a word to
-// all that run, so the words of this one tell when the steps were.
+// watch reads one stream of the engine's own. At each step the engine sends a word to all running
+// streams, so the words of this one show when the steps were.
 func (c *good) watch(ctx context.Context) error {
 	words, err := harness.SimWords()
 	if err != nil {

@@ -24,8 +24,8 @@ type role struct {
 	Bad    *badOrder  `json:",omitempty"`
 }
 
-// Role does what the process was started for, and exits, where it was started by a
-// Bed. It returns in all other processes.
+// Role plays the role for which a Bed has started this process, and exits. It returns in all other
+// processes.
 func Role() {
 	text, ok := os.LookupEnv(roleVariable)
 	if !ok {

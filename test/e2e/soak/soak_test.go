@@ -21,9 +21,9 @@ type soakSample struct {
 	goroutines float64
 }
 
-// Streams come and go for a while, of which 2 % are read slowly and 5 % hung up
-// on: every stream is whole, and the gateway's memory and goroutines do not
-// grow. WEIR_SOAK, as in 20m, makes it long, and as large as it is meant to be.
+// Streams come and go for a while, of which 2 % are read slowly and 5 % hung up on: every stream is
+// whole, and the gateway's memory and goroutines do not grow. WEIR_SOAK, for example 20m, sets its
+// length, and its full size.
 func TestSoak(t *testing.T) {
 	duration, streams, step := 15*time.Second, 256, 50*time.Millisecond
 	if text := os.Getenv("WEIR_SOAK"); text != "" {
@@ -41,8 +41,8 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// soakEngine starts a simulated engine that serves as a model, and gives what
-// the gateway must be told of it.
+// soakEngine starts a simulated engine that serves as a model, and returns the flags with which the
+// gateway finds it.
 func soakEngine(t *testing.T, path, model string, streams int, step time.Duration) (*harness.Sim, []string) {
 	args := []string{"--cost", "constant", "--prefill-cost", "2ms", "--decode-cost", step.String(), "--max-running-requests", fmt.Sprint(2 * streams)}
 	var flags []string
@@ -154,11 +154,11 @@ func soak(t *testing.T, path string, duration time.Duration, streams int, step t
 	g.Interrupt()
 }
 
-// growth wants the last third's median close to the middle third's, and says what is
-// not; the first warms up. The margins are those of a heap between collections, and of
-// goroutines of requests that are just beginning: the streams drift apart, so
-// that there are more of these at any moment as time goes on. One leaked by each
-// request would soon be several times the streams.
+// growth wants the last third's median close to the middle third's, and returns the figures that
+// are not; the first third warms up. The margins are those of a heap between collections, and of
+// goroutines of requests that are just beginning: the streams drift apart, so that there are more
+// of these at any moment as time goes on. One leaked by each request would soon be several times
+// the streams.
 func growth(t *testing.T, samples []soakSample, streams int) (grew string) {
 	t.Helper()
 	var table strings.Builder
