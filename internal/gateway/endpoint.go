@@ -115,7 +115,9 @@ func (s services) nothingAt(path string) *infer.Error {
 // setRequestID puts a request's id into a response's head: where every caller
 // finds it, and where those of the endpoint's dialect look for it.
 func setRequestID(h http.Header, e dialect.Endpoint, id string) {
-	h.Set("X-Request-Id", id)
+	if v := h["X-Request-Id"]; len(v) != 1 || v[0] != id {
+		h["X-Request-Id"] = []string{id}
+	}
 	if field := e.Traits().RequestIDField; field != "" {
 		h.Set(field, id)
 	}

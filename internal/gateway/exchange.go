@@ -25,7 +25,7 @@ type exchange struct {
 	turns
 	g *Gateway
 	stages
-	ctx       context.Context // ends when the client hangs up, or at Cut
+	ctx       context.Context // ends when the client hangs up, or at Cut: by end
 	abortable abortable
 	ending    bool // the answer has had its last part, and err is how it ended
 	told      bool // and that part has told the client
@@ -61,7 +61,7 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	x.rec.Key, x.rec.Tenant = dialect.Clip(x.caller.Key, maxCaller), dialect.Clip(x.caller.Tenant, maxCaller)
 	rc := http.NewResponseController(w)
 	x.response = response{carrier: &httpCarrier{w: w, rc: rc}, conn: c, w: w, rc: rc, r: r}
-	x.ctx, x.cancel = context.WithCancelCause(g.base)
+	x.ctx, x.cancel = context.WithCancelCause(context.Background())
 	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		x.rec.Client = g.opts.Proxies.Client(peer.Addr().Unmap(), r.Header["X-Forwarded-For"])
 	}
@@ -69,19 +69,33 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 		r.Close = true // and nothing that follows on the connection is taken for a request
 		w.Header().Set("Connection", "close")
 	}
-	x.response.heed(g, x.ctx, func() { x.cancel(nil) })
+	x.response.heed(g, x.ctx, func() { x.end(nil) })
 	if bound := g.opts.RequestTimeout; bound > 0 {
-		x.expiry = time.AfterFunc(bound-time.Duration(trace.Now()-x.rec.Arrival), func() { x.cancel(expired(&g.opts)) })
+		x.expiry = time.AfterFunc(bound-time.Duration(trace.Now()-x.rec.Arrival), func() { x.end(expired(&g.opts)) })
 	}
 	x.rec.Ledger.Start(trace.Read, x.rec.Arrival)
 	begins(&x.stages)
 	x.timed, x.rec.Trace = asksTiming(r.Header), g.traceOf(r.Header)
 	x.flight.tell(trace.Read, x.rec.Arrival)
 	g.flights.enter(x)
+	if g.base.Err() != nil { // Cut may not have found it
+		x.end(context.Cause(g.base))
+	}
 	setRequestID(w.Header(), x.endpoint, x.rec.RequestID)
 	g.opts.Metrics.Received(g.services.label(r.URL.Path))
 	x.delay(trace.Read)
 	return x
+}
+
+// end ends the request's context, and a write that waits for the client. It may be called by
+// anyone and does not block.
+func (x *exchange) end(cause error) {
+	x.cancel(cause)
+	if x.response.conn == nil { // a write over HTTP/2 may be under way, for which this would wait
+		go x.response.breaking.breakOff()
+		return
+	}
+	x.response.breaking.breakOff()
 }
 
 // arrival is when the request's first byte came, as far as that is known.
@@ -96,14 +110,14 @@ func arrival(w http.ResponseWriter, c *conn) int64 {
 // client end with ctx.
 func (r *response) heed(g *Gateway, ctx context.Context, hungUp func()) {
 	if r.conn == nil {
-		r.breaking.breakOff(ctx, r.rc)
+		r.breaking.begin(r.rc)
 		r.stopFollowing = context.AfterFunc(r.r.Context(), hungUp)
 		return
 	}
 	if w, ok := r.w.(*directWriter); ok {
 		w.stopped = ctx
 	}
-	r.breaking.breakOff(ctx, r.conn)
+	r.breaking.begin(r.conn)
 	err := r.conn.follow(g.hangups, hungUp)
 	r.watched = err == nil
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {

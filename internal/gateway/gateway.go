@@ -225,7 +225,7 @@ type Gateway struct {
 	meter *busy.Meter // nil: what is done is not measured
 	detached
 	handshaking handshakes
-	base        context.Context // of every request; Cut ends it
+	base        context.Context // Cut ends it, and each request
 	cut         context.CancelCauseFunc
 }
 
@@ -318,6 +318,9 @@ func (g *Gateway) Pending() int64 { return g.outputs.pending() }
 // Cut ends every request in flight with an error that says so.
 func (g *Gateway) Cut() {
 	g.cut(infer.Errorf(infer.CodeShutdown, "the gateway was shut down before the answer was complete"))
+	for _, x := range g.flights.list() {
+		x.end(context.Cause(g.base))
+	}
 }
 
 // Close cuts what is left, waits for the streams that have left net/http, and

@@ -59,7 +59,7 @@ func (g *Gateway) CutAt(name string, generation uint64) (n int) {
 	e := &infer.Error{Code: infer.CodeUnavailable, Engine: name, Message: "the engine was removed before the answer was complete"}
 	for _, x := range g.flights.list() {
 		if x.flight.engines[0].Load() == generation || x.flight.engines[1].Load() == generation {
-			x.cancel(e)
+			x.end(e)
 			n++
 		}
 	}

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -68,7 +67,7 @@ func (r *rids) abort(rid string, c *tenancy.Caller) {
 	defer r.mu.Unlock()
 	for _, x := range r.byID[rid] {
 		if x.caller.Same(c) {
-			x.abortable.ask(x.cancel)
+			x.abortable.ask(x.end)
 		}
 	}
 }
@@ -85,12 +84,12 @@ type abortable struct {
 
 var errAborted = infer.Errorf(infer.CodeCancelled, "the request was aborted by /abort_request")
 
-func (a *abortable) ask(cancel context.CancelCauseFunc) {
+func (a *abortable) ask(end func(cause error)) {
 	a.asked.Store(true)
 	if box := a.mailbox.Load(); box != nil {
 		box.Wake()
 	} else {
-		cancel(errAborted)
+		end(errAborted)
 	}
 }
 

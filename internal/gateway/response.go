@@ -43,29 +43,28 @@ type response struct {
 // breaking ends a write that waits for the client when the request's context ends,
 // for a hang-up or at Cut, by a deadline that has passed.
 type breaking struct {
-	stop func() bool
-	mu   sync.Mutex
-	over bool
+	mu sync.Mutex
+	w  interface{ SetWriteDeadline(time.Time) error } // nil: it has not begun, or is over
 }
 
-// breakOff begins it.
-func (b *breaking) breakOff(ctx context.Context, w interface{ SetWriteDeadline(time.Time) error }) {
-	b.stop = context.AfterFunc(ctx, func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if !b.over {
-			_ = w.SetWriteDeadline(time.Unix(1, 0)) // fails only on a closed connection, as writes will
-		}
-	})
+// begin has breakOff end the writes to w.
+func (b *breaking) begin(w interface{ SetWriteDeadline(time.Time) error }) {
+	b.mu.Lock()
+	b.w = w
+	b.mu.Unlock()
+}
+
+// breakOff ends a write that waits, and those that follow.
+func (b *breaking) breakOff() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.w != nil {
+		_ = b.w.SetWriteDeadline(time.Unix(1, 0)) // fails only on a closed connection, as writes will
+	}
 }
 
 // end ends it. From here on deadlines are the caller's own, and w need not live.
-func (b *breaking) end() {
-	b.stop()
-	b.mu.Lock()
-	b.over = true
-	b.mu.Unlock()
-}
+func (b *breaking) end() { b.begin(nil) }
 
 // left reports whether the response has left net/http.
 func (r *response) left() bool { return r.w == nil }

@@ -181,7 +181,10 @@ type relayStreams struct{ verified, not atomic.Int64 }
 // RelayStream counts a relayed stream that ended whole, and whether it was verified;
 // why not is a word.
 func (m *Metrics) RelayStream(engine string, verified bool, why string) {
-	at, _ := m.streams.LoadOrStore(engine, new(relayStreams))
+	at, ok := m.streams.Load(engine)
+	if !ok {
+		at, _ = m.streams.LoadOrStore(engine, new(relayStreams))
+	}
 	s := at.(*relayStreams)
 	if verified {
 		s.verified.Add(1)
