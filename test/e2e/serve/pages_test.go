@@ -163,9 +163,8 @@ func (p document) run(t *testing.T) {
 			p.await(t, command, text, admin, gateway)
 			continue
 		case simulates.MatchString(text):
-			address := regexp.MustCompile(`--listen (\S+)`).FindStringSubmatch(text)
-			if address == nil {
-				text, address = text+" --listen 127.0.0.1:0", []string{"", ""}
+			if !strings.Contains(text, "--listen ") {
+				text += " --listen 127.0.0.1:0"
 			}
 			harness.StartCommand(t, bash(t.Context(), folder, path, "exec "+text+" --admin-listen 127.0.0.1:0")).Line("admin")
 			continue
