@@ -76,15 +76,16 @@ func TestOpenAIClient(t *testing.T) {
 }
 
 // A tool loop, structured output and reasoning, as the official client sees
-// them.
+// them. The engine takes a millisecond for a step: nothing here looks at time.
 func TestModes(t *testing.T) {
 	harness.Beside(t, harness.Light)
-	e := startEngine(t)
+	e := startEngine(t, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
 	runScript(t, "modes_client.py", e.vllm, e.sglang, startGateway(t, "openai="+e.vllm))
 }
 
 // SGLang's load generator counts as many tokens as were generated, and finds as
-// many again in the text that it received.
+// many again in the text that it received. One process makes all its runs, because to import
+// what it imports takes longer than to run it.
 func TestSGLangLoadGenerator(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	model, err := filepath.Abs("../../models/weir-sim")
@@ -93,6 +94,9 @@ func TestSGLangLoadGenerator(t *testing.T) {
 	}
 	e := startEngine(t, "--max-total-tokens", "200000")
 	gateway := startGateway(t, "weir="+e.plane)
+	const prompts = 64
+	dir := t.TempDir()
+	names, runs := []string{}, [][]string{}
 	for _, c := range []struct{ backend, url string }{
 		{"sglang", gateway}, {"sglang", e.sglang}, {"sglang-oai", e.sglang}, {"sglang-oai-chat", e.sglang}, {"vllm", e.vllm}, {"vllm-chat", e.vllm},
 	} {
@@ -100,19 +104,25 @@ func TestSGLangLoadGenerator(t *testing.T) {
 		if c.url == gateway {
 			name, extra = "gateway", "{}" // where it would be a field of the wrong place
 		}
+		names = append(names, name)
+		runs = append(runs, []string{"--backend", c.backend, "--base-url", c.url,
+			"--dataset-name", "random-ids", "--model", "weir-sim", "--tokenizer", model, "--num-prompts", fmt.Sprint(prompts),
+			"--random-input-len", "256", "--random-output-len", "64", "--random-range-ratio", "0.5", "--max-concurrency", "16",
+			"--extra-request-body", extra, "--disable-tqdm", "--output-file", filepath.Join(dir, name)})
+	}
+	list, err := json.Marshal(runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(harness.Context(t), harness.Python(t), "bench_serving.py", string(list))
+	cmd.Env = append(os.Environ(), "HF_HUB_OFFLINE=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
-			const prompts = 64
-			file := filepath.Join(t.TempDir(), "report.jsonl")
-			cmd := exec.CommandContext(harness.Context(t), harness.Python(t), "-m", "sglang.bench_serving", "--backend", c.backend, "--base-url", c.url,
-				"--dataset-name", "random-ids", "--model", "weir-sim", "--tokenizer", model, "--num-prompts", fmt.Sprint(prompts),
-				"--random-input-len", "256", "--random-output-len", "64", "--random-range-ratio", "0.5", "--max-concurrency", "16",
-				"--extra-request-body", extra, "--disable-tqdm", "--output-file", file)
-			cmd.Env = append(os.Environ(), "HF_HUB_OFFLINE=1")
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-			line, err := os.ReadFile(file)
+			line, err := os.ReadFile(filepath.Join(dir, name))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -237,15 +237,19 @@ func experiment(t *testing.T, text string) (page string, object []byte) {
 	return file("experiment.html"), object
 }
 
-// TestSweepPage looks at the page of an experiment: a curve for each series with
-// a point for each load, and every run with its own plots.
+// TestSweepPage looks at the page of an experiment with two rates and two of the gateway's
+// policies: a curve for each series with a point for each load, what came of the choices for
+// each series, and every run with its own plots. One experiment shows all of it, because
+// each run of one starts a fleet and warms it up.
 func TestSweepPage(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	page, object := experiment(t, `
-name: two sizes
-load: {rate: [20, 40, 60], requests: 60, output-tokens: 8, field: {ignore_eos: true}}
+name: policies
+load: {rate: [20, 40], requests: 40, output-tokens: 8, field: {ignore_eos: true}}
 fleet:
-  engine: {max-running-requests: [4, 64], cost: constant, prefill-cost: 5ms, decode-cost: 5ms}
+  engines: 2
+  engine: {cost: constant, prefill-cost: 5ms, decode-cost: 5ms, max-total-tokens: 100000}
+  gateway: {policy: [cost, round-robin], queue: ["on"]}
 `)
 	var sweep struct {
 		Points []struct {
@@ -258,8 +262,19 @@ fleet:
 		t.Fatal(err)
 	}
 	p := everywhere(t, browser(t), page)
-	if len(sweep.Points) != 6 || len(sweep.Runs) != 6 || p.Runs != 6 {
+	if len(sweep.Points) != 4 || len(sweep.Runs) != 4 || p.Runs != 4 {
 		t.Fatalf("%d points, %d runs, %d in the page", len(sweep.Points), len(sweep.Runs), p.Runs)
+	}
+	drawn := func(title string) (circles, lines, onLines int) {
+		for _, plot := range p.Plots {
+			if plot.Title == title {
+				circles, lines = circles+plot.Circles, lines+len(plot.Lines)
+				for _, n := range plot.Lines {
+					onLines += n
+				}
+			}
+		}
+		return circles, lines, onLines
 	}
 	// On a slow machine rates may be unstable, and have no latencies.
 	for title, name := range map[string]string{"ttft p50, ms": "ttft_p50_ms", "ttft p99, ms": "ttft_p99_ms",
@@ -270,42 +285,12 @@ fleet:
 				want++
 			}
 		}
-		drawn, circles := 0, 0
-		for _, plot := range p.Plots {
-			if plot.Title == title {
-				circles += plot.Circles
-				for _, n := range plot.Lines {
-					drawn += n
-				}
-			}
-		}
-		if circles != want || drawn != want || name == "tokens_per_second" && want != 6 {
-			t.Errorf("%s: %d points, %d on lines, want %d", title, circles, drawn, want)
+		if circles, _, onLines := drawn(title); circles != want || onLines != want || name == "tokens_per_second" && want != 4 {
+			t.Errorf("%s: %d points, %d on lines, want %d", title, circles, onLines, want)
 		}
 	}
-}
-
-// TestChoicesPage looks at the page of an experiment with the gateway's policy and queue: what
-// came of the choices is drawn for each series.
-func TestChoicesPage(t *testing.T) {
-	harness.Beside(t, harness.Light)
-	page, _ := experiment(t, `
-name: policies
-load: {concurrency: [2, 4], requests: 24, output-tokens: 8, field: {ignore_eos: true}}
-fleet:
-  engines: 2
-  engine: {cost: constant, prefill-cost: 5ms, decode-cost: 5ms, max-total-tokens: 100000}
-  gateway: {policy: [cost, round-robin], queue: ["on"]}
-`)
-	p := everywhere(t, browser(t), page)
 	for _, title := range []string{"requests of the engine with most, over the mean", "prompt tokens found in caches, %", "predicted regret, mean, ms"} {
-		circles, lines := 0, 0
-		for _, plot := range p.Plots {
-			if plot.Title == title {
-				circles, lines = circles+plot.Circles, lines+len(plot.Lines)
-			}
-		}
-		if circles != 4 || lines != 2 {
+		if circles, lines, _ := drawn(title); circles != 4 || lines != 2 {
 			t.Errorf("%s: %d points on %d lines, want 4 on 2", title, circles, lines)
 		}
 	}
