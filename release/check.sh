@@ -9,8 +9,10 @@ work=$(mktemp -d)
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 say() { printf '%-28s %s\n' "$1" "$2"; }
 
+commit=$(git rev-parse HEAD) # of both, whatever is committed meanwhile
 for n in one two; do
-  git clone -q . "$work/$n/weir"
+  git clone -q --no-checkout . "$work/$n/weir"
+  git -C "$work/$n/weir" checkout -q "$commit"
   GOCACHE=$work/$n/cache go run -C "$work/$n/weir/release" . --out "$work/$n/dist" --version v0.0.0-check --only linux/amd64,linux/arm64 >"$work/$n.log"
 done
 diff -r "$work/one/dist" "$work/two/dist"
