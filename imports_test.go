@@ -31,7 +31,7 @@ const directions = `
 	# the clock, the stages, the record of a request
 	trace: infer
 
-	# files that are replaced as a whole
+	# files that other processes read or change at the same time
 	disk:
 
 	# bytes on sockets, and whom to trust there; they know nothing of weir
@@ -155,9 +155,8 @@ const directions = `
 	# the process
 	config: infer/spell tenancy
 	config/jwt: config infer tenancy wire/bounded wire/trust
-	config/wholefile:
-	config/budget: config/wholefile tenancy
-	config/keyfile: config config/jwt config/wholefile infer infer/spell tenancy
+	config/budget: disk tenancy
+	config/keyfile: config config/jwt disk infer infer/spell tenancy
 	cli: config config/budget config/keyfile dialect/allow dialect/sglang engine engine/access engine/auto engine/coreclient engine/plane engine/relay engine/sglang engine/sglangipc engine/vllm engine/vllmcore fleet fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kubernetes fleet/kvevents fleet/peering fleet/retry fleet/route gateway infer infer/spell lab lab/calibrate lab/fleetsim lab/proc lab/scenario load load/experiment load/live load/report load/slo model model/pool model/tokenizer models observe/integrity observe/logs observe/metrics observe/otlp observe/page observe/timeline observe/watch sim sim/kvpub sim/offline sim/simserver tenancy tenancy/fair trace wire/trust wire/zmtp workload workload/content
 	cmd/weir: cli
 
@@ -194,7 +193,7 @@ tenancy:
 trace: infer
 disk:
 wire:
-config: infer tenancy wire
+config: infer tenancy disk wire
 workload:
 dialect: infer wire
 model: infer tenancy trace

@@ -230,7 +230,7 @@ func write(name string, r *nightly.Record) error {
 	if err := r.Write(&text); err != nil {
 		return err
 	}
-	return disk.Replace(name, 0o644, text.Bytes())
+	return disk.Replace(name, text.Bytes())
 }
 
 // missing returns the program that a step lacks on this machine. The make targets

@@ -1,17 +1,33 @@
-// Package disk replaces files as a whole.
+// Package disk changes files that other processes read or change at the same time: nobody sees
+// a part of one.
 package disk
 
 import (
 	"errors"
-	"io/fs"
+	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
-// Replace puts a file with the data and the mode in the place of another, or where none was.
-// A reader sees the old file or the new one, whole, and so does a process that comes after a
-// crash. An error leaves the old file, and nothing beside it.
-func Replace(path string, mode fs.FileMode, data []byte) (err error) {
+// Lock keeps other processes that lock the same folder waiting, until unlock is called. It
+// leaves no file behind.
+func Lock(dir string) (unlock func(), err error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close())
+	}
+	return func() { _ = f.Close() }, nil // which unlocks
+}
+
+// Replace puts a file in the place of another at once: a reader sees the one or the other, whole,
+// and so does a process that starts after a crash. The new file has the mode of the old one, and
+// its owner if this process may give files away. Where no file was, only the owner may read the
+// new one. An error leaves the old file, and nothing beside it.
+func Replace(path string, data []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
 	if err != nil {
 		return err
@@ -21,8 +37,16 @@ func Replace(path string, mode fs.FileMode, data []byte) (err error) {
 			err = errors.Join(err, os.Remove(f.Name()))
 		}
 	}()
+	if had, err := os.Stat(path); err == nil {
+		if owner, ok := had.Sys().(*syscall.Stat_t); ok {
+			_ = f.Chown(int(owner.Uid), int(owner.Gid)) // only root may
+		}
+		if err := f.Chmod(had.Mode().Perm()); err != nil {
+			return errors.Join(err, f.Close())
+		}
+	}
 	_, err = f.Write(data)
-	if err := errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), path)

@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,16 +10,25 @@ import (
 func TestReplace(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.json")
-	for _, text := range []string{"first, and longer", "second"} {
-		if err := Replace(path, 0o640, []byte(text)); err != nil {
+	for i, text := range []string{"first, and longer", "second", "third"} {
+		if err := Replace(path, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		info, err := os.Stat(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if data, _ := os.ReadFile(path); string(data) != text || info.Mode().Perm() != 0o640 {
-			t.Errorf("the file has %q and mode %v, want %q and 0640", data, info.Mode().Perm(), text)
+		mode := fs.FileMode(0o600)
+		if i > 1 {
+			mode = 0o640
+		}
+		if data, _ := os.ReadFile(path); string(data) != text || info.Mode().Perm() != mode {
+			t.Errorf("the file has %q and mode %v, want %q and %v", data, info.Mode().Perm(), text, mode)
+		}
+		if i > 0 {
+			if err := os.Chmod(path, 0o640); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
@@ -33,7 +43,7 @@ func TestReplaceFails(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(path, "b"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := Replace(path, 0o600, []byte("x")); err == nil {
+	if err := Replace(path, []byte("x")); err == nil {
 		t.Fatal("a folder was replaced")
 	}
 	if entries, _ := os.ReadDir(dir); len(entries) != 1 || !entries[0].IsDir() {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"weir/internal/config/wholefile"
+	"weir/internal/disk"
 	"weir/internal/tenancy"
 )
 
@@ -107,7 +107,7 @@ func (b *Book) Write(accounts iter.Seq2[string, *tenancy.Account], now time.Time
 	} else if errors.Is(err, fs.ErrNotExist) && b.info == nil && !b.due(accounts, now) {
 		return nil // no file is needed yet
 	}
-	unlock, err := wholefile.Lock(filepath.Dir(b.path))
+	unlock, err := disk.Lock(filepath.Dir(b.path))
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (b *Book) Write(accounts iter.Seq2[string, *tenancy.Account], now time.Time
 		if err != nil {
 			return err
 		}
-		if err := wholefile.Replace(b.path, append(data, '\n')); err != nil {
+		if err := disk.Replace(b.path, append(data, '\n')); err != nil {
 			return err
 		}
 		b.file = next

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"weir/internal/config"
-	"weir/internal/config/wholefile"
+	"weir/internal/disk"
 )
 
 // Update changes the lines of a keys file, and puts the result in its place at once, if it is a
@@ -20,7 +20,7 @@ func Update(path string, admin bool, change func(lines []string, file *File, roo
 	if at, err := filepath.EvalSymlinks(path); err == nil {
 		path = at // a link stays one
 	}
-	unlock, err := wholefile.Lock(filepath.Dir(path))
+	unlock, err := disk.Lock(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func Update(path string, admin bool, change func(lines []string, file *File, roo
 	if _, err := ParseFile(changed, admin); err != nil {
 		return fmt.Errorf("%s stays as it is: %w", path, err)
 	}
-	return wholefile.Replace(path, changed)
+	return disk.Replace(path, changed)
 }
 
 // edited returns the text of a file with its lines changed.

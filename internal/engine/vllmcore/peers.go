@@ -248,7 +248,7 @@ func (e *Engine) keep() {
 	defer e.mu.Unlock()
 	err := os.MkdirAll(filepath.Dir(e.opts.Memory), 0o700)
 	if err == nil {
-		err = disk.Replace(e.opts.Memory, 0o600, b)
+		err = disk.Replace(e.opts.Memory, b)
 	}
 	if err != nil {
 		e.opts.Warn(fmt.Sprintf("engine %s: its engines will not be known after a restart of weir: %v", e.opts.Name, err))
