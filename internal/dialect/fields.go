@@ -55,6 +55,27 @@ type Field struct {
 	Needs infer.Carries
 }
 
+// Taken is a top-level field of a dialect's table. Take decodes it into d when it is carried and
+// not null.
+type Taken[D any] struct {
+	Field
+	Take func(d D, raw []byte) error
+}
+
+// Rows returns the rows of a table, with those of the inner fields last. The caller may change
+// them.
+func Rows[D any](top []Taken[D], inner []Field) []Field {
+	rows := make([]Field, 0, len(top)+len(inner))
+	for _, f := range top {
+		rows = append(rows, f.Field)
+	}
+	rows = append(rows, inner...)
+	for i := range rows {
+		rows[i].Defaults = slices.Clone(rows[i].Defaults)
+	}
+	return rows
+}
+
 // The treatment of fields by vLLM's and SGLang's own servers (Field.Elsewhere), in vLLM 0.33 and
 // SGLang 0.5.23.
 const (

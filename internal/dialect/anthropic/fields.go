@@ -2,7 +2,6 @@ package anthropic
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"weir/internal/dialect"
@@ -11,31 +10,17 @@ import (
 
 // Fields lists every field that weir knows by name, in a fixed order. Any other
 // is refused.
-func Fields() []dialect.Field {
-	var out []dialect.Field
-	for _, f := range fields {
-		out = append(out, f.Field)
-	}
-	out = append(out, innerFields...)
-	for i := range out {
-		out[i].Defaults = slices.Clone(out[i].Defaults)
-	}
-	return out
-}
+func Fields() []dialect.Field { return dialect.Rows(fields, innerFields) }
 
-// field is a top-level field; take decodes it when it is carried and not null.
-type field struct {
-	dialect.Field
-	take func(d *decoding, raw []byte) error
-}
+type field = dialect.Taken[*decoding]
 
 func carry(name, accepts string, take func(*decoding, []byte) error) field {
-	return field{dialect.Field{Name: name, Note: accepts}, take}
+	return field{Field: dialect.Field{Name: name, Note: accepts}, Take: take}
 }
 
 // answer is carry of a field that only a request for an answer has.
 func answer(name, accepts string, take func(*decoding, []byte) error) field {
-	return field{dialect.Field{Name: name, Note: accepts, On: 1 << Messages}, take}
+	return field{Field: dialect.Field{Name: name, Note: accepts, On: 1 << Messages}, Take: take}
 }
 
 func refuse(name, instead, elsewhere string, defaults ...string) field {
@@ -261,7 +246,7 @@ func (d *decoding) field(name string, raw []byte) error {
 	if !read || dialect.KindOf(raw) == 'n' && name != "messages" && name != "max_tokens" {
 		return err
 	}
-	return f.take(d, raw)
+	return f.Take(d, raw)
 }
 
 // within judges a field of an object inside the body that is not carried there:

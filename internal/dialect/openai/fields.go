@@ -1,8 +1,6 @@
 package openai
 
 import (
-	"slices"
-
 	"weir/internal/dialect"
 	"weir/internal/infer"
 )
@@ -16,29 +14,15 @@ const (
 
 // Fields lists every field that weir knows by name, in a fixed order, each with the
 // endpoints that have it (Endpoint.On). Any other is refused.
-func Fields() []dialect.Field {
-	var out []dialect.Field
-	for _, f := range fields {
-		out = append(out, f.Field)
-	}
-	out = append(out, innerFields...)
-	for i := range out {
-		out[i].Defaults = slices.Clone(out[i].Defaults)
-	}
-	return out
-}
+func Fields() []dialect.Field { return dialect.Rows(fields, innerFields) }
 
-// field is a top-level field; take decodes it when it is carried and not null.
-type field struct {
-	dialect.Field
-	take func(d *decoding, raw []byte) error
-}
+type field = dialect.Taken[*decoding]
 
 // on gives the bit of an endpoint in dialect.Field.On.
 func (e Endpoint) on() uint8 { return 1 << e }
 
 func carry(on uint8, name, accepts string, take func(*decoding, []byte) error) field {
-	return field{dialect.Field{Name: name, On: on, Note: accepts}, take}
+	return field{Field: dialect.Field{Name: name, On: on, Note: accepts}, Take: take}
 }
 
 // carryBy is carry on wires that can, and refuse on others.

@@ -87,7 +87,7 @@ func (d *decoding) field(name string, raw []byte) error {
 	if dialect.KindOf(raw) == 'n' && (d.endpoint.tokenizes() || name != "messages" && name != "prompt") {
 		return nil
 	}
-	return f.take(d, raw)
+	return f.Take(d, raw)
 }
 
 // unsupported refuses a field that cannot be carried.

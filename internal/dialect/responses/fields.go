@@ -11,33 +11,22 @@ import (
 // Fields lists every field that weir knows by name, in a fixed order. Any other
 // is refused.
 func Fields() []dialect.Field {
-	var out []dialect.Field
-	for _, f := range fields {
-		out = append(out, f.Field)
-	}
-	out = append(out, innerFields...)
+	inner := slices.Clone(innerFields)
 	for _, f := range includes {
 		f.Name = includePath + f.Name
-		out = append(out, f)
+		inner = append(inner, f)
 	}
-	for i := range out {
-		out[i].Defaults = slices.Clone(out[i].Defaults)
-	}
-	return out
+	return dialect.Rows(fields, inner)
 }
 
-// field is a top-level field; take decodes it when it is carried and not null.
-type field struct {
-	dialect.Field
-	take func(d *decoding, raw []byte) error
-}
+type field = dialect.Taken[*decoding]
 
 func carry(name, accepts string, take func(*decoding, []byte) error) field {
-	return field{dialect.Field{Name: name, Note: accepts}, take}
+	return field{Field: dialect.Field{Name: name, Note: accepts}, Take: take}
 }
 
 func carryBy(needs infer.Carries, name, accepts, nothing string, take func(*decoding, []byte) error) field {
-	return field{dialect.Field{Name: name, Note: accepts, Needs: needs, Defaults: []string{nothing}}, take}
+	return field{Field: dialect.Field{Name: name, Note: accepts, Needs: needs, Defaults: []string{nothing}}, Take: take}
 }
 
 func refuse(name, instead, elsewhere string, defaults ...string) field {
@@ -312,7 +301,7 @@ func (d *decoding) field(name string, raw []byte) error {
 	if read, err := d.Judge(&f.Field, name, raw); !read || dialect.KindOf(raw) == 'n' && name != "input" {
 		return err
 	}
-	return f.take(d, raw)
+	return f.Take(d, raw)
 }
 
 // unsupported refuses a field, or a part of one, that the engine kind cannot
