@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -19,11 +20,18 @@ import (
 	"weir/internal/fleet/route"
 )
 
-// Pauses between two attempts to follow an address.
+// Pauses between two attempts to follow an address. A gateway that is gone leaves the name that
+// is looked up, so attempts at it are few, and one that a network has cut off must be found soon
+// after that.
 const (
 	firstPause = 100 * time.Millisecond
-	longPause  = 5 * time.Second
+	mostPause  = 400 * time.Millisecond
+	longPause  = 5 * time.Second // where there is nobody else to follow
 )
+
+// connecting bounds one attempt to connect. Without a bound of its own an attempt that began
+// while a network lost everything would last for 20 s, whatever the network does by then.
+const connecting = 2 * time.Second
 
 // mostUpdate is the largest update that is read.
 const mostUpdate = 64 << 20
@@ -125,7 +133,7 @@ func (n *Node) follow(ctx context.Context, addr, host string) {
 		case <-ctx.Done():
 			return
 		}
-		pause = min(2*pause, longPause)
+		pause = min(2*pause, mostPause)
 	}
 }
 
@@ -199,6 +207,7 @@ func (n *Node) connect(addr, host string) (*grpc.ClientConn, error) {
 		grpc.WithNoProxy(), grpc.WithUserAgent("weir"), grpc.WithIdleTimeout(0),
 		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithDisableHealthCheck(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostUpdate)),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connecting}),
 	}
 	if n.opts.Dial != nil {
 		options = append(options, grpc.WithContextDialer(n.opts.Dial))

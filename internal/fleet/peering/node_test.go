@@ -34,6 +34,8 @@ type cluster struct {
 	down  map[string]bool    // addresses that do not answer
 	dns   []string
 	err   error // of a look-up
+	conns []net.Conn
+	hangs bool // addresses that are down lose what is sent to them, and refuse nothing
 }
 
 // member is one of them.
@@ -53,12 +55,42 @@ func newCluster(t *testing.T) *cluster {
 
 func (c *cluster) dial(ctx context.Context, addr string) (net.Conn, error) {
 	c.mu.Lock()
-	m, down := c.nodes[addr], c.down[addr]
+	m, down, hangs := c.nodes[addr], c.down[addr], c.hangs
 	c.mu.Unlock()
-	if m == nil || down {
+	switch {
+	case down && hangs:
+		<-ctx.Done()
+		return nil, ctx.Err()
+	case m == nil || down:
 		return nil, errors.New("connection refused")
 	}
-	return m.listener.DialContext(ctx)
+	conn, err := m.listener.DialContext(ctx)
+	if err == nil {
+		c.mu.Lock()
+		c.conns = append(c.conns, conn)
+		c.mu.Unlock()
+	}
+	return conn, err
+}
+
+// part breaks all connections, and lets none be made.
+func (c *cluster) part(hangs bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for addr := range c.nodes {
+		c.down[addr] = true
+	}
+	for _, conn := range c.conns {
+		conn.Close()
+	}
+	c.conns, c.hangs = nil, hangs
+}
+
+// heal ends part.
+func (c *cluster) heal() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.down)
 }
 
 func (c *cluster) look(context.Context, string) ([]string, error) {
@@ -212,4 +244,36 @@ func TestPartition(t *testing.T) {
 		}
 		cut(false)
 	})
+}
+
+// However long gateways were cut off from each other, they agree soon after it: within a second
+// where connections were refused, and an attempt later where nothing came back at all.
+func TestPartitionHeals(t *testing.T) {
+	for name, within := range map[string]time.Duration{"refused": time.Second, "lost": connecting + time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				a, b := c.start("a", "e"), c.start("b", "e")
+				time.Sleep(3 * time.Second)
+				for _, lasts := range []time.Duration{time.Second, 7 * time.Second, 61300 * time.Millisecond} {
+					c.part(name == "lost")
+					time.Sleep(lasts)
+					booked := a.books("e").Rank.Book(now(), cost.Work{Length: 100, New: 100, Output: 10})
+					other := b.books("e").Rank.Book(now(), cost.Work{Length: 100, New: 100, Output: 10})
+					time.Sleep(100 * time.Millisecond)
+					if a.theirs("e") != 0 || b.theirs("e") != 0 {
+						t.Errorf("they know of each other while they are parted")
+					}
+					c.heal()
+					time.Sleep(within)
+					if a.theirs("e") != 1 || b.theirs("e") != 1 {
+						t.Errorf("%v after a partition of %v they believe in %d and %d requests of each other, want 1", within, lasts, a.theirs("e"), b.theirs("e"))
+					}
+					booked.End(now(), 0)
+					other.End(now(), 0)
+					time.Sleep(5 * time.Second)
+				}
+			})
+		})
+	}
 }

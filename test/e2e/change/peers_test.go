@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/lab/forward"
 	"weir/test/e2e/harness"
 )
 
@@ -86,6 +87,59 @@ func TestPeers(t *testing.T) {
 	harness.Eventually(t, "it is followed again", func() bool {
 		return harness.Metric(t, b.Admin, "weir_peers", `state="followed"`) == 1 && harness.Metric(t, again.Admin, "weir_peers", `state="followed"`) == 1
 	})
+}
+
+// Nothing passes between two gateways for a while. Both serve meanwhile, and soon after it each
+// knows again what the other one has under way.
+func TestPeersParted(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	engine := harness.StartSim(t)
+	at := [2]string{harness.FreeAddress(t), harness.FreeAddress(t)}
+	between := [2]*forward.Forwarder{harness.Forward(t, at[0]), harness.Forward(t, at[1])}
+	var gateways [2]*harness.Gateway
+	for i := range gateways { // each knows itself by its own address, and the other by a forwarder's
+		gateways[i] = harness.StartGateway(t, "serve", "--peers", at[i]+","+between[1-i].Addr, "--peer-listen", at[i], "--engine", engine.Spec("plane")+",name=one")
+	}
+	state := func(want string) {
+		t.Helper()
+		for _, g := range gateways {
+			harness.Eventually(t, "the other gateway is "+want, func() bool { return harness.Metric(t, g.Admin, "weir_peers", fmt.Sprintf("state=%q", want)) == 1 })
+		}
+	}
+	others := func(g *harness.Gateway) int {
+		var engines []struct {
+			Books struct {
+				Others int `json:"others_in_flight"`
+			}
+		}
+		if err := json.Unmarshal(harness.Get(t, g.Admin+"/engines").Body, &engines); err != nil || len(engines) != 1 {
+			t.Fatalf("%v: %d engines", err, len(engines))
+		}
+		return engines[0].Books.Others
+	}
+	state("followed")
+	for _, f := range between {
+		f.Hold(forward.ToServer, forward.ToClient)
+	}
+	state("unreachable")
+	for _, g := range gateways {
+		harness.WantComplete(t, harness.Post(t, g.URL+"/v1/completions", `{"model":"weir-sim","prompt":"a","stream":true,"max_tokens":2}`))
+	}
+	stream, err := http.Post(gateways[0].URL+"/v1/completions", "application/json", strings.NewReader(`{"model":"weir-sim","prompt":"a","stream":true,"max_tokens":9000,"ignore_eos":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Body.Close()
+	if n := others(gateways[1]); n != 0 {
+		t.Errorf("a request that was begun meanwhile is known: %d", n)
+	}
+	healed := time.Now()
+	for _, f := range between {
+		f.Heal()
+	}
+	harness.Eventually(t, "the stream of the other gateway is known", func() bool { return others(gateways[1]) == 1 })
+	t.Logf("known %v after it was over", time.Since(healed))
+	state("followed")
 }
 
 // Flags that cannot be meant are refused by name.
