@@ -225,7 +225,7 @@ func (s Scenario) enoughFiles(o *Options, limit uint64) error {
 	case "tenants": // as many connections as requests run and wait, and one for each tenant
 		return enoughFiles((1+tenantQueue)*o.Streams+tenantCount, limit)
 	case "replicas": // a service carries them in this process too
-		return enoughFiles(3*o.Streams, limit)
+		return enoughFiles(4*o.Streams, limit)
 	default:
 		return enoughFiles(o.Streams, limit)
 	}
