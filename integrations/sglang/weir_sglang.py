@@ -53,7 +53,7 @@ def structures():
 # What of SGLang's arguments decides which fields of a request its schedulers act on.
 SAID = ("skip_tokenizer_init", "grammar_backend", "speculative_algorithm", "enable_deterministic_inference", "allow_auto_truncate",
         "sampling_defaults", "preferred_sampling_params", "reasoning_parser", "disaggregation_mode", "disaggregation_bootstrap_port",
-        "disable_radix_cache", "disaggregation_decode_enable_radix_cache")
+        "disaggregation_transfer_backend", "disable_radix_cache", "disaggregation_decode_enable_radix_cache")
 
 
 def arguments(server_args):

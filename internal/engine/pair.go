@@ -21,6 +21,9 @@ type Meets struct {
 	// PageTokens is how many tokens a page of its KV cache has, which must be as many on both
 	// sides (ByRoom); 0: it does not say.
 	PageTokens int
+	// HoldsPages is set if a decode engine keeps the pages of an aborted half until nobody
+	// writes to them (ByRoom). The abort of its halves need not wait (Deferral).
+	HoldsPages bool
 	// Whole is set if the engine serves whole requests too, whatever its role.
 	Whole bool
 }

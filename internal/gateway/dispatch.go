@@ -164,7 +164,7 @@ func (x *exchange) forward(wait engineWait) error {
 		req = relayed(x.response.r, id, body)
 	}
 	req = tells(req, leg)
-	if x.partner.defers() {
+	if x.partner.defers() && !x.target.Meets.HoldsPages {
 		l.waits = new(engine.Deferral)
 		req.Waits = l.waits
 		l.expect() // the wait for the head is to end by no bound of the adapter's, which hangs up

@@ -30,23 +30,25 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	if bad != nil {
 		return nil, bad
 	}
-	g := e.newGeneration(req, attempt, sink, srv.form)
+	g := e.newGeneration(req, attempt, sink, srv)
 	if err := e.host.Hand(ctx, &g.Generation, &upstream.Request{Method: http.MethodPost, Path: "/generate", Header: idstream.TraceOf(leg.Caller), Fields: idstream.Fields, Body: body, Leg: leg}); err != nil {
 		return nil, err
 	}
 	return g, nil
 }
 
-// newGeneration makes the generation of a request to a server whose chunks have a form.
-func (e *Engine) newGeneration(req *infer.Request, attempt uint32, sink engine.Sink, f form) *generation {
-	g := &generation{e: e, id: req.ID, prompt: len(req.Prompt), media: len(req.Media) > 0, tally: tally{form: f}}
+// newGeneration makes the generation of a request to a server.
+func (e *Engine) newGeneration(req *infer.Request, attempt uint32, sink engine.Sink, srv *server) *generation {
+	g := &generation{e: e, id: req.ID, prompt: len(req.Prompt), media: len(req.Media) > 0, tally: tally{form: srv.form}}
 	g.Generation = idstream.Generation{Wire: g, Attempt: attempt, Sink: sink}
 	if req.Half != nil {
 		switch g.role = req.Half.Role; g.role {
 		case infer.RoleDecode:
-			g.Waits = new(engine.Deferral)
+			if !srv.mode.Meets("").HoldsPages {
+				g.Waits = new(engine.Deferral)
+			}
 		case infer.RolePrefill:
-			g.Short = true
+			g.Short, g.chunks = true, srv.mode.AbortsChunks()
 		}
 	}
 	if req.Logprobs != nil {
@@ -89,9 +91,9 @@ func Unbegun(message string) bool { return strings.HasPrefix(message, bootstrapF
 
 // unbegun reports whether an abort's event says that the engine had computed nothing of a
 // prefill half. One that was aborted in the queue is no batch's, and so nobody has counted its
-// prompt.
-func (e *event) unbegun() bool {
-	return e.finish == "abort" && e.prompt <= 0 && !unpaired(e.message) || Unbegun(e.message)
+// prompt. chunks is set where one that was aborted between two chunks looks the same.
+func (e *event) unbegun(chunks bool) bool {
+	return !chunks && e.finish == "abort" && e.prompt <= 0 && !unpaired(e.message) || Unbegun(e.message)
 }
 
 // generation is a request that the engine has.
@@ -101,6 +103,7 @@ type generation struct {
 	id     string
 	role   infer.Role
 	prompt int      // its ids
+	chunks bool     // of a prefill half: see unbegun
 	media  bool     // only the engine knows the length of its prompt
 	top    int      // alternatives of each id, where they come with log probabilities
 	asked  []uint32 // of the prompt, whose log probabilities are still to come
@@ -130,7 +133,7 @@ func (g *generation) event(s *scanner, data []byte, now int64) (last bool) {
 		g.Flawed("bad_event", err, data, now)
 		return true
 	}
-	if e.failed && g.role == infer.RolePrefill && g.Aborted() && e.unbegun() {
+	if e.failed && g.role == infer.RolePrefill && g.Aborted() && e.unbegun(g.chunks) {
 		e.failed, e.finish = false, "abort"
 	}
 	if e.failed {
@@ -200,7 +203,7 @@ func (g *generation) event(s *scanner, data []byte, now int64) (last bool) {
 			return true
 		}
 		d.Finish = &infer.Finish{Reason: infer.ReasonAbort, PromptTokens: e.prompt, CachedTokens: e.cached,
-			Unbegun: g.role == infer.RolePrefill && g.tally.have == 0 && e.unbegun()}
+			Unbegun: g.role == infer.RolePrefill && g.tally.have == 0 && e.unbegun(g.chunks)}
 	default:
 		g.Flawed("finish_reason", fmt.Errorf("no finish reason %.40q is known", e.finish), data, now)
 		return true

@@ -190,7 +190,7 @@ func TestPromptThatWasCut(t *testing.T) {
 			req.Media = []infer.Media{{}}
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
-		g := e.newGeneration(req, 1, sink, incremental)
+		g := e.newGeneration(req, 1, sink, serverOf(infer.CarriesAll))
 		g.Begin(ctx, e.host)
 		last := g.event(newScanner(), fmt.Appendf(nil, `{"output_ids":[7],"meta_info":{"finish_reason":null,"prompt_tokens":%d,"completion_tokens":1,"cached_tokens":0,"response_sent_to_client_ts":1.5}}`, c.count), 1)
 		if last != c.fails {
@@ -222,7 +222,7 @@ func TestGivenUp(t *testing.T) {
 	for _, form := range []form{cumulative, incremental} {
 		sink := enginetest.NewRecorder(1)
 		ctx, cancel := context.WithCancelCause(t.Context())
-		g := e.newGeneration(&infer.Request{Prompt: make([]uint32, 4), MaxTokens: 9}, 1, sink, form)
+		g := e.newGeneration(&infer.Request{Prompt: make([]uint32, 4), MaxTokens: 9}, 1, sink, &server{form: form})
 		g.Begin(ctx, e.host)
 		if !g.event(newScanner(), []byte(`{"text":"","output_ids":[0],"meta_info":{"finish_reason":{"type":"abort","message":"no grammar","status_code":400,"err_type":"BadRequestError"},"prompt_tokens":1,"completion_tokens":1,"cached_tokens":0}}`), 1) {
 			t.Error("it goes on")

@@ -2,6 +2,7 @@ package sglang
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"weir/internal/engine"
@@ -68,8 +69,12 @@ func TestUnbegun(t *testing.T) {
 		if err := newScanner().scan([]byte(said), &e); err != nil {
 			t.Fatalf("%s: %v", said, err)
 		}
-		if got := e.unbegun(); got != want {
+		if got := e.unbegun(false); got != want {
 			t.Errorf("%s: %v", said, got)
+		}
+		// Releases that abort between two chunks say so only of one that has met nobody.
+		if got := e.unbegun(true); got != strings.Contains(said, bootstrapFailed) {
+			t.Errorf("%s: %v from one that aborts between chunks", said, got)
 		}
 	}
 }

@@ -176,7 +176,7 @@ func (d *dispatcher) echoed() {
 	case g.Over():
 		d.Late()
 	case g.Aborting():
-		d.Finish(g, &infer.Finish{Reason: infer.ReasonAbort, PromptTokens: g.Prompt, CachedTokens: g.Cached, Unbegun: g.Role == infer.RolePrefill})
+		d.Finish(g, &infer.Finish{Reason: infer.ReasonAbort, PromptTokens: g.Prompt, CachedTokens: g.Cached}) // a prefill half, perhaps, between two of its chunks
 	default:
 		why := d.failure(&d.batch.end)
 		if !g.Abandon(why) {

@@ -130,7 +130,7 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	}
 	g := coreclient.NewGeneration(s.Out, req, attempt, sink)
 	if req.Half != nil {
-		if g.Role = req.Half.Role; g.Role == infer.RoleDecode {
+		if g.Role = req.Half.Role; g.Role == infer.RoleDecode && !s.manifest.Started.Meets("").HoldsPages {
 			g.Defer()
 		}
 	}

@@ -38,8 +38,10 @@ type Mode struct {
 	BootstrapPort      int    `json:"disaggregation_bootstrap_port"`
 	Ranks              int    `json:"dp_size"`
 	PageSize           int    `json:"page_size"`
-	NoRadix            bool   `json:"disable_radix_cache"`
-	DecodeRadix        bool   `json:"disaggregation_decode_enable_radix_cache"`
+	// Transfer is what carries KV from prefill engines to decode engines.
+	Transfer    string `json:"disaggregation_transfer_backend"`
+	NoRadix     bool   `json:"disable_radix_cache"`
+	DecodeRadix bool   `json:"disaggregation_decode_enable_radix_cache"`
 	// States are those of its schedulers, which know what they really run with.
 	States []struct {
 		Grammar string `json:"grammar_backend"`
@@ -183,6 +185,12 @@ func (m *Mode) Reasons(req *infer.Request) (require bool, err *infer.Error) {
 func (m *Mode) before(release ...int) bool {
 	v, ok := parseVersion(m.Version)
 	return ok && slices.Compare(v, release) < 0
+}
+
+// since reports whether the release is known, and not before the given one.
+func (m *Mode) since(release ...int) bool {
+	v, ok := parseVersion(m.Version)
+	return ok && slices.Compare(v, release) >= 0
 }
 
 // parseVersion reads the numbers that "0.5.3.post1" and "0.5.10rc1" begin with.

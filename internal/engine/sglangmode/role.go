@@ -40,10 +40,29 @@ func (m *Mode) Meets(host string) engine.Meets {
 	case infer.RolePrefill:
 		return engine.Meets{Way: engine.ByRoom, Host: host, Port: m.BootstrapPort, Ranks: max(m.Ranks, 1), PageTokens: m.PageSize}
 	case infer.RoleDecode:
-		return engine.Meets{Way: engine.ByRoom, PageTokens: m.PageSize}
+		return engine.Meets{Way: engine.ByRoom, PageTokens: m.PageSize, HoldsPages: m.holdsPages()}
 	}
 	return engine.Meets{}
 }
+
+// holdsPages reports whether a server of decode halves keeps the pages of an aborted half until
+// its prefill engine says that nobody writes to them. Releases do so by default from 0.5.21 on
+// (SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE, which no server reports), with the
+// transfer backends that can say it. What is not known of a server does not count for it.
+func (m *Mode) holdsPages() bool {
+	switch m.Transfer {
+	case "mooncake", "nixl":
+		return m.since(0, 5, 21)
+	case "mori":
+		return m.since(0, 5, 22)
+	}
+	return false
+}
+
+// AbortsChunks reports whether a prefill half that is aborted between two chunks of its prompt
+// ends in the same words as one that had only waited. Its first chunks may still be on their
+// way to the decode engine. Releases do so from 0.5.13 or 0.5.14 on.
+func (m *Mode) AbortsChunks() bool { return !m.before(0, 5, 13) }
 
 // Forgets reports whether the server never finds a prompt in its KV cache. A server of decode
 // halves keeps none unless it was configured to. Its arguments may not show that: from 0.5.19

@@ -30,6 +30,17 @@ func TestRole(t *testing.T) {
 			engine.Meets{Way: engine.ByRoom, Host: "h", Port: 9, Ranks: 4}, []infer.Role{infer.RolePrefill}},
 		{`{"skip_tokenizer_init":false,"disaggregation_mode":"decode","disaggregation_bootstrap_port":8998,"dp_size":2,"page_size":64}`, infer.RoleDecode,
 			engine.Meets{Way: engine.ByRoom, PageTokens: 64}, []infer.Role{infer.RoleDecode}},
+		{`{"skip_tokenizer_init":false,"disaggregation_mode":"decode","version":"0.5.20","disaggregation_transfer_backend":"mooncake"}`, infer.RoleDecode,
+			engine.Meets{Way: engine.ByRoom}, []infer.Role{infer.RoleDecode}},
+		{`{"skip_tokenizer_init":false,"disaggregation_mode":"decode","version":"0.5.21","disaggregation_transfer_backend":"mori"}`, infer.RoleDecode,
+			engine.Meets{Way: engine.ByRoom}, []infer.Role{infer.RoleDecode}},
+		{`{"skip_tokenizer_init":false,"disaggregation_mode":"decode","version":"0.5.21","disaggregation_transfer_backend":"nixl"}`, infer.RoleDecode,
+			engine.Meets{Way: engine.ByRoom, HoldsPages: true}, []infer.Role{infer.RoleDecode}},
+		{`{"skip_tokenizer_init":false,"disaggregation_mode":"decode","version":"0.5.22.post1","disaggregation_transfer_backend":"mori"}`, infer.RoleDecode,
+			engine.Meets{Way: engine.ByRoom, HoldsPages: true}, []infer.Role{infer.RoleDecode}},
+		{`{"skip_tokenizer_init":false,"disaggregation_mode":"decode","version":"unknown","disaggregation_transfer_backend":"mooncake"}`, infer.RoleDecode,
+			engine.Meets{Way: engine.ByRoom}, []infer.Role{infer.RoleDecode}},
+		{`{"skip_tokenizer_init":false,"disaggregation_mode":"prefill","version":"0.5.23","disaggregation_transfer_backend":"mooncake","disaggregation_bootstrap_port":8998}`, infer.RolePrefill, room, []infer.Role{infer.RolePrefill}},
 		// Another server, or one that has not said anything yet: the caller knows.
 		{`{"disaggregation_mode":"prefill"}`, infer.RoleBoth, engine.Meets{}, []infer.Role{infer.RoleBoth, infer.RolePrefill, infer.RoleDecode}},
 	} {
