@@ -80,7 +80,7 @@ type sglangFlags struct {
 
 	EnableDeterministicInference bool `help:"sglang: honour seeds."`
 
-	SGLangVersion string `name:"sglang-version" placeholder:"RELEASE" help:"sglang: release to imitate; 0.5.16 by default. Up to 0.5.3 a schema without a grammar backend ends the engine, and up to 0.5.13 min_new_tokens without a tokenizer does."`
+	SGLangVersion string `name:"sglang-version" placeholder:"RELEASE" help:"sglang: release to imitate; 0.5.23 by default. Up to 0.5.3 a schema without a grammar backend ends the engine, and up to 0.5.13 min_new_tokens without a tokenizer does."`
 
 	EnableCacheReport bool   `help:"sglang: report cached_tokens in the usage."`
 	WeightVersion     string `default:"default" placeholder:"NAME" help:"sglang: weight version in answers (${default})."`

@@ -163,7 +163,9 @@ func (w *witness) submit(t *rapid.T) {
 	if p.Leg = Leg(rapid.IntRange(0, 2).Draw(t, "leg")); p.Leg != Whole {
 		p.Await = rapid.Bool().Draw(t, "await")
 		p.Fresh = rapid.Bool().Draw(t, "fresh")
-		p.Pushed = p.Leg == LegDecode && rapid.Bool().Draw(t, "pushed")
+		if p.Leg == LegDecode {
+			p.Pages = Pages(rapid.IntRange(int(PagesFreed), int(PagesOwed)).Draw(t, "pages"))
+		}
 		p.Patience = time.Duration(rapid.IntRange(0, 30).Draw(t, "patience")) * time.Millisecond
 		p.Lease = time.Duration(rapid.IntRange(0, 30).Draw(t, "lease")) * time.Millisecond
 	}
@@ -364,7 +366,7 @@ func (w *witness) ended(d Done) {
 	if l == nil {
 		t.Fatalf("%d done twice or never submitted", d.Ref)
 	}
-	if owed := d.Owed != 0; owed && (!l.params.Pushed || d.Reason != infer.ReasonAbort || w.owed[d.Owed]) {
+	if owed := d.Owed != 0; owed && (l.params.Pages != PagesOwed || d.Reason != infer.ReasonAbort || w.owed[d.Owed]) {
 		t.Fatalf("the pages of %+v are kept: %+v", l, d)
 	} else if owed {
 		w.owed[d.Owed] = true
@@ -405,7 +407,7 @@ func (w *witness) ended(d Done) {
 // and no drafts.
 func (w *witness) alone(p Params) (ids []uint32, reason infer.Reason, matched int) {
 	p.Priority, p.DPRank, p.LoRA, p.StreamInterval = 0, nil, "", 0
-	p.Leg, p.Await, p.Fresh, p.Pushed, p.Patience, p.Lease = Whole, false, false, false, 0, 0
+	p.Leg, p.Await, p.Fresh, p.Pages, p.Patience, p.Lease = Whole, false, false, PagesFreed, 0, 0
 	c, err := New(Options{Words: w.opts.Words, EOS: w.opts.EOS, MeanTokens: w.opts.MeanTokens, Cost: Constant{}})
 	if err != nil {
 		w.t.Fatal(err)

@@ -101,6 +101,30 @@ func (c *Core) Submit(now, created int64, r Request) (Ref, error) {
 // request twice has no further effect.
 func (c *Core) Abort(now int64, ref Ref) { c.conclude(now, ref, endAborted) }
 
+// Aborted is how a prefill engine treats an aborted leg whose prompt it computes.
+type Aborted uint8
+
+// The treatments.
+const (
+	AbortedDropped  Aborted = iota // it ends after the step, and its KV is dropped
+	AbortedLast                    // the same, unless the step computes the last of its prompt: then it has no effect
+	AbortedFinished                // it has no effect
+)
+
+// AbortPrefill is Abort of a prefill leg that does not depend on its partner's server, as
+// SGLang's scheduler does it: a leg that waits for its partner, or whose KV is kept, fails
+// by why.
+func (c *Core) AbortPrefill(now int64, ref Ref, how Aborted, why *infer.Error) {
+	r, d := &c.requests[ref], &c.details[ref]
+	switch last := int(r.prefilled)+d.chunk >= r.length(); {
+	case r.phase == phaseAwait, r.phase == phaseKept:
+		c.Break(now, ref, why)
+	case r.phase == phasePrefill && (how == AbortedFinished || how == AbortedLast && last):
+	default:
+		c.Abort(now, ref)
+	}
+}
+
 // Stop ends a request as Abort does, because its server found a stop string in
 // its text: it counts as finished.
 func (c *Core) Stop(now int64, ref Ref) { c.conclude(now, ref, endStopped) }
@@ -151,7 +175,7 @@ func (c *Core) Advance(now int64) *Step {
 
 // turn is Advance for the single moment that is due.
 func (c *Core) turn(at, now int64) *Step {
-	out, stepped := &c.out, c.busy
+	out, stepped, settled := &c.out, c.busy, false
 	out.reset()
 	out.Start, out.End = at, at
 	if stepped {
@@ -170,6 +194,7 @@ func (c *Core) turn(at, now int64) *Step {
 			c.finishDecode(k, out)
 			c.finishPrefill(k, out)
 		}
+		settled = c.settle(k, at) || settled
 		c.expire(k, at)
 		if c.ended > 0 {
 			c.reap(k, out)
@@ -183,7 +208,7 @@ func (c *Core) turn(at, now int64) *Step {
 	c.begin(at, out)
 	n := c.Counts()
 	out.Running, out.Waiting = n.Running, n.Waiting
-	if !stepped && len(out.Done) == 0 && len(out.Retracted) == 0 && len(out.Reserved) == 0 && len(out.Fetched) == 0 {
+	if !stepped && !settled && len(out.Done) == 0 && len(out.Retracted) == 0 && len(out.Reserved) == 0 && len(out.Fetched) == 0 {
 		return nil
 	}
 	return out
@@ -237,6 +262,7 @@ func (c *Core) finish(k *rank, ref Ref, reason infer.Reason, out *Step) {
 	done := Done{
 		Ref: ref, Reason: reason, PromptTokens: int(r.prompt), Completion: int(r.generated),
 		Cached: d.cached, Matched: int(d.matched), Retractions: d.retractions, DPRank: int(r.rank),
+		Prefilled: r.phase == phasePrefill && int(r.prefilled)+d.chunk >= r.length(),
 	}
 	switch {
 	case r.ended == endDisplaced:
@@ -268,8 +294,8 @@ func (c *Core) finish(k *rank, ref Ref, reason infer.Reason, out *Step) {
 	case r.phase == phaseWaiting:
 		k.queued -= int64(r.length())
 	}
-	if d.pushed && r.phase == phaseTransfer && !d.offered && r.ended == endAborted {
-		out.Done[len(out.Done)-1].Owed = c.owe(r, d)
+	if r.phase == phaseTransfer && r.ended == endAborted {
+		c.leavePages(k, r, d, out)
 	}
 	if k.kv != nil {
 		k.kv.leave(d)

@@ -30,12 +30,12 @@ type Stage uint8
 const (
 	StageNone      Stage = iota
 	StageBootstrap       // before the leg was queued, or admitted
-	StageTransfer        // while KV was awaited, under way, or kept
+	StageTransfer        // while its prompt was computed, or its KV awaited, under way, or kept
 )
 
 func stageOf(p phase) Stage {
 	switch p {
-	case phaseAwait, phaseWaiting, phasePrefill:
+	case phaseAwait, phaseWaiting:
 		return StageBootstrap
 	}
 	return StageTransfer
@@ -79,6 +79,17 @@ type Transfer struct {
 	// Latency is added to each transfer.
 	Latency time.Duration
 }
+
+// Pages is what becomes of a decode leg's pages if it is aborted before it has its KV.
+type Pages uint8
+
+// The rules.
+const (
+	PagesFreed       Pages = iota // the engine reads the KV itself, and stops
+	PagesOverwritten              // the prefill engine may write into them, and others have them at once
+	PagesHeld                     // they are kept until what is on its way has come
+	PagesOwed                     // they are kept until Written, without a bound
+)
 
 // forever is a time that never comes.
 const forever = math.MaxInt64
@@ -299,6 +310,9 @@ func (c *Core) expire(k *rank, at int64) {
 			}
 		}
 	}
+	for i := range k.owed {
+		soon = min(soon, k.owed[i].until)
+	}
 	k.soon = soon
 }
 
@@ -312,21 +326,54 @@ func (c *Core) nextOfLegs(k *rank) int64 {
 	return next
 }
 
-// owed are the pages of a pushed decode leg that was aborted before its KV came: whoever is
-// to write that does not know, so that nobody else may have them, as with vLLM.
+// owed are the pages of a decode leg that was aborted before its KV came: whoever writes into
+// them may do so yet, so that nobody else may have them.
 type owed struct {
 	name  int
 	table []pageID
+	until int64 // when its KV has come; forever: when it is Written
+}
+
+// leavePages decides about the pages of a decode leg that was aborted before it had its KV.
+func (c *Core) leavePages(k *rank, r *request, d *details, out *Step) {
+	coming := d.offered && d.ready > out.End
+	switch {
+	case d.pages == PagesOverwritten && coming:
+		c.counts.Overwritten++
+	case d.pages == PagesHeld && coming:
+		c.owe(k, d, d.ready)
+		k.soon = min(k.soon, d.ready)
+	case d.pages == PagesOwed && !d.offered:
+		out.Done[len(out.Done)-1].Owed = c.owe(k, d, forever)
+	}
 }
 
 // owe keeps the pages of a leg that ends, and returns the name by which Written frees them.
-func (c *Core) owe(r *request, d *details) int {
+func (c *Core) owe(k *rank, d *details, until int64) int {
 	c.lastOwed++
-	k := &c.ranks[r.rank]
-	k.owed = append(k.owed, owed{c.lastOwed, slices.Clone(d.table)})
+	k.owed = append(k.owed, owed{c.lastOwed, slices.Clone(d.table), until})
 	d.table, d.keyed = d.table[:0], 0
 	return c.lastOwed
 }
+
+// settle frees the pages whose KV has come, and reports whether there were any.
+func (c *Core) settle(k *rank, at int64) bool {
+	n := len(k.owed)
+	k.owed = slices.DeleteFunc(k.owed, func(o owed) bool {
+		if o.until > at {
+			return false
+		}
+		if k.kv != nil {
+			k.kv.release(o.table)
+		}
+		return true
+	})
+	return len(k.owed) < n
+}
+
+// Overwrite reports that KV was written into pages of a decode leg that had ended and did not
+// keep them.
+func (c *Core) Overwrite() { c.counts.Overwritten++ }
 
 // Written reports that the KV has been written for which a leg's pages were kept beyond its
 // end (Done.Owed). The pages become free.

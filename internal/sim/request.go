@@ -51,9 +51,8 @@ type Params struct {
 	Lease time.Duration
 	// Fresh makes a decode leg find nothing in the cache.
 	Fresh bool
-	// Pushed means that the prefill engine writes a decode leg's KV into its pages. If the
-	// leg is aborted before that, the pages are kept until Written.
-	Pushed bool
+	// Pages is what becomes of a decode leg's pages if it is aborted before it has its KV.
+	Pages Pages
 	// Stall makes the engine hold the request for ever once it has generated
 	// StallAfter ids: it stays in the running batch and gets nothing more.
 	Stall      bool
@@ -79,7 +78,7 @@ type Request struct {
 	leg        Leg
 	await      bool
 	fresh      bool
-	pushed     bool
+	pages      Pages
 	patience   time.Duration
 	lease      time.Duration
 	salt       uint64 // of the keys
@@ -139,7 +138,7 @@ func (o *Options) Prepare(p Params) (Request, error) {
 		leg:        p.Leg,
 		await:      p.Await,
 		fresh:      p.Fresh,
-		pushed:     p.Pushed,
+		pages:      p.Pages,
 		patience:   p.Patience,
 		lease:      p.Lease,
 		salt:       saltOf(p.LoRA, p.CacheSalt),

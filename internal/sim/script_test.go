@@ -151,7 +151,12 @@ func (s *script) command(text string) {
 	case "submit":
 		s.submit(l)
 	case "abort":
-		s.on.core.Abort(s.on.now, s.on.refs[l.name])
+		how, ok := map[string]Aborted{"dropped": AbortedDropped, "last": AbortedLast, "finished": AbortedFinished}[l.word("prefill")]
+		if ref := s.on.refs[l.name]; ok {
+			s.on.core.AbortPrefill(s.on.now, ref, how, infer.Errorf(infer.CodeEngine, "aborted"))
+		} else {
+			s.on.core.Abort(s.on.now, ref)
+		}
 	case "meet":
 		s.on.core.Meet(s.on.now, s.on.refs[l.name])
 	case "offer":
@@ -271,10 +276,11 @@ func (s *script) submit(l *line) {
 func (s *script) params(l *line) Params {
 	_, stall := l.args["stall"]
 	legs := map[string]Leg{"prefill": LegPrefill, "decode": LegDecode}
+	pages := map[string]Pages{"overwritten": PagesOverwritten, "held": PagesHeld, "owed": PagesOwed}
 	p := Params{
 		Prompt: s.prompt(l.word("prompt")), MaxTokens: l.num("max"), MinTokens: l.num("min"), Stall: stall, StallAfter: l.num("stall"),
 		Priority: l.num("priority"), LoRA: l.word("lora"), StreamInterval: l.num("interval"),
-		Leg: legs[l.word("leg")], Await: l.word("await") == "yes", Patience: l.dur("patience"), Lease: l.dur("lease"), Fresh: l.word("fresh") == "yes", Pushed: l.word("pushed") == "yes",
+		Leg: legs[l.word("leg")], Await: l.word("await") == "yes", Patience: l.dur("patience"), Lease: l.dur("lease"), Fresh: l.word("fresh") == "yes", Pages: pages[l.word("pages")],
 	}
 	if l.has("rank") {
 		p.DPRank = new(l.num("rank"))

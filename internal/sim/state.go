@@ -82,7 +82,7 @@ type details struct {
 	patience time.Duration
 	lease    time.Duration
 	fresh    bool         // finds nothing in the cache
-	pushed   bool         // its KV is written into its pages by another engine
+	pages    Pages        // what becomes of them if it is aborted
 	offered  bool         // its KV can be had
 	spoiled  bool         // the KV that it has is not of its prompt
 	ready    int64        // when its transfer ends, never before it began
@@ -123,7 +123,7 @@ func (c *Core) set(ref Ref, p *Request, rank int, created, now int64) {
 		min: p.min, ignoreEOS: p.ignoreEOS, stall: p.stall, stallAfter: p.stallAfter,
 		stop: p.stop, script: p.script, scripted: p.scripted, priority: p.priority,
 		interval: p.interval, unsent: d.unsent[:0],
-		leg: p.leg, patience: p.patience, lease: p.lease, fresh: p.fresh, pushed: p.pushed, ready: forever, until: forever,
+		leg: p.leg, patience: p.patience, lease: p.lease, fresh: p.fresh, pages: p.pages, ready: forever, until: forever,
 		salt: p.salt, lora: p.lora, cacheSalt: p.cacheSalt, ids: p.ids, keys: p.keys, table: d.table[:0],
 		matched: -1,
 		stamps:  infer.Stamps{ServerCreated: created, QueueStart: now},

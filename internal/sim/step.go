@@ -58,7 +58,8 @@ type Done struct {
 	DPRank       int   // the rank that had it
 	Stage        Stage // of a leg, with Err: where its pair came to nothing
 	Expired      bool  // of a prefill leg: its KV was not fetched in time
-	Owed         int   // of a pushed decode leg: what its pages are known by until they are Written; 0: none are kept
+	Prefilled    bool  // it ended in the step that computed the last of its prompt, before its first id
+	Owed         int   // of a decode leg with PagesOwed: what its pages are known by until they are Written; 0: none are kept
 }
 
 // Reserved is a decode leg that wants the KV of its prompt.
@@ -101,8 +102,11 @@ type Counts struct {
 	// their ids and whose KV is kept.
 	Running, Waiting, Kept int
 	// Owed are the decode legs that have ended and whose pages are kept until they are
-	// Written. They count as aborted above.
+	// Written, or their KV has come. They count as aborted above.
 	Owed int
+	// Overwritten are the aborted decode legs whose KV was on its way into pages that others
+	// could have by then.
+	Overwritten uint64
 	// Lost is schedule time given up because the engine was driven too late.
 	Lost time.Duration
 }

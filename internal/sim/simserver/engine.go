@@ -275,7 +275,7 @@ func (e *Engine) apply(o *op) {
 	case o.reply == nil && o.reason == infer.ReasonStop:
 		e.core.Stop(o.at, j.ref)
 	case o.reply == nil:
-		e.core.Abort(o.at, j.ref)
+		e.abortNow(j, o.at)
 	default:
 		ref, err := e.core.Submit(o.at, o.created, o.request)
 		if err == nil {
@@ -288,12 +288,22 @@ func (e *Engine) apply(o *op) {
 				e.legs.opened(j, o.request, o.at)
 			}
 			if j.ended != "" {
-				e.core.Abort(o.at, ref)
+				e.abortNow(j, o.at)
 			}
 		}
 		e.publish()
 		o.reply <- err
 	}
+}
+
+// abortNow aborts a request that the core has.
+func (e *Engine) abortNow(j *job, at int64) {
+	if g := j.leg; g == nil || g.key == "" || g.leased() || g.struck(sim.Abort) {
+		e.core.Abort(at, j.ref)
+		return
+	}
+	j.leg.aborted = true
+	e.core.AbortPrefill(at, j.ref, e.opts.SGLang.aborted(), errDropped())
 }
 
 func (e *Engine) advance(now int64) {

@@ -52,6 +52,7 @@ type leg struct {
 	request sim.Request // Run's, as the rest
 	fault   sim.Fault   // what strikes it, if faulty
 	faulty  bool
+	aborted bool // of a prefill leg of SGLang's; its partner is not told
 
 	// A decode leg has the address of the prefill engine and the key that it wants there.
 	addr   string
@@ -61,6 +62,7 @@ type leg struct {
 	link   *link
 	tag    uint64
 	wants  bool // it has its pages, and not its KV
+	ready  bool // its KV can be had
 	got    bool // it has its KV
 }
 
@@ -127,16 +129,16 @@ type legs struct {
 	peers   map[uint64]*linkPeer // decode engines that are connected here
 	links   map[string]*link     // to prefill engines, by address
 	byTag   map[uint64]*job      // decode legs
-	owed    map[uint64]owedLeg   // decode legs that have ended, and whose pages are kept
+	owed    map[uint64]owedLeg   // decode legs that have ended, and whose KV comes yet
 	lastTag uint64
 	mute    map[string]bool // keys of prefill legs that a fault keeps from being met
 	past    []pastLeg       // prefill legs that are over, the latest last
 }
 
-// owedLeg is a pushed decode leg whose pages are kept until its KV has been written.
+// owedLeg is a decode leg that has ended, and whose KV is written into its pages all the same.
 type owedLeg struct {
 	*leg
-	name int // the core's
+	name int // the core's for the pages; 0: they are not kept
 }
 
 // pastLeg is a prefill leg whose KV is no longer kept.
@@ -253,6 +255,12 @@ func (l *legs) step(s *sim.Step) {
 			}
 			if g.manner.frees {
 				g.link.out.put(linkMessage{Op: opFree, Key: g.keyOf(g.link.hello), Tag: g.tag})
+			} else if g.wants && d.Err == nil && !l.e.opts.SGLang.tellsAborts() {
+				if g.ready { // it is on its way
+					g.link.out.put(linkMessage{Op: opFetched, Key: g.keyOf(g.link.hello), Tag: g.tag})
+				} else {
+					l.owed[g.tag] = owedLeg{g, 0}
+				}
 			} else if g.wants {
 				g.link.out.put(linkMessage{Op: opDrop, Key: g.keyOf(g.link.hello), Tag: g.tag})
 			}
@@ -263,8 +271,8 @@ func (l *legs) step(s *sim.Step) {
 // ended notes that a prefill leg is over.
 func (l *legs) ended(j *job, d *sim.Done, now int64) {
 	why := errPrefillLost()
-	if j.leg.leased() {
-		why = nil // vLLM's decode engine is not told
+	if j.leg.leased() || j.leg.aborted {
+		why = nil // the decode engine is not told
 	}
 	l.do(now, l.meet.Ended(d.Ref, why))
 	if len(l.past) == keepPast {
@@ -360,7 +368,11 @@ func (l *legs) heard(m *linkMessage) {
 			return
 		}
 		delete(l.owed, m.Tag)
-		l.e.core.Written(now, g.name)
+		if g.name == 0 {
+			l.e.core.Overwrite()
+		} else {
+			l.e.core.Written(now, g.name)
+		}
 		l.e.publish() // there may be no step in which anybody would see it
 		g.link.out.put(linkMessage{Op: opFetched, Key: g.keyOf(g.link.hello), Tag: g.tag})
 		return
@@ -374,6 +386,7 @@ func (l *legs) heard(m *linkMessage) {
 		if l.dies(j.leg, "transfer") || j.leg.struck(sim.Stuck) {
 			return
 		}
+		j.leg.ready = true
 		l.e.core.Offer(now, j.ref, sim.Offer{Cached: m.Cached, Spoiled: m.Spoiled})
 	case opLost:
 		if j.leg.got {

@@ -349,7 +349,7 @@ func TestSGLangPairFails(t *testing.T) {
 			decodeSays: "500 Decode transfer failed for request rank=0 decode_req.req.rid='r' decode_req.req.bootstrap_room=7 with exception KVTransferError(bootstrap_room=7): Lost connection with prefill instance (bootstrap_addr: p:8998)", decodeAt: 10005 * time.Millisecond},
 		{name: "decode engine killed", prefill: `"bootstrap_room":7`, decode: `"bootstrap_room":7`,
 			do:          func(_, d *half) { time.Sleep(5 * time.Millisecond); d.kill() },
-			prefillSays: "500 Prefill bootstrap failed for request rank=0 req.rid='r' req.bootstrap_room=7", prefillAt: 10 * time.Millisecond,
+			prefillSays: "500 Prefill transfer failed for request rank=0 req.rid='r' req.bootstrap_room=7", prefillAt: 10 * time.Millisecond,
 			decodeAt: 5 * time.Millisecond},
 		{name: "prefill leg aborted", prefill: `"bootstrap_room":7`, decode: `"bootstrap_room":7`,
 			do: func(p, _ *half) {
@@ -357,13 +357,19 @@ func TestSGLangPairFails(t *testing.T) {
 				p.c.post(context.Background(), p.sgl+"/abort_request", `{"rid":"r"}`)
 			},
 			prefillSays: "200 abort", prefillAt: 10 * time.Millisecond,
-			decodeSays: "500 Decode transfer failed for request rank=0 decode_req.req.rid='r' decode_req.req.bootstrap_room=7 with exception KVTransferError(bootstrap_room=7): Failed to get kvcache from prefill instance, it might be dead", decodeAt: 10 * time.Millisecond},
+			decodeSays: "500 Decode transfer failed for request rank=0 decode_req.req.rid='r' decode_req.req.bootstrap_room=7 with exception KVTransferError(bootstrap_room=7): Request 7 timed out after 300.0s in KVPoll.WaitingForInput", decodeAt: 300 * time.Second},
+		{name: "prefill leg aborted before it met", prefill: `"bootstrap_room":7`,
+			do: func(p, _ *half) {
+				time.Sleep(5 * time.Millisecond)
+				p.c.post(context.Background(), p.sgl+"/abort_request", `{"rid":"r"}`)
+			},
+			prefillSays: "500 Prefill bootstrap failed for request rank=0 req.rid='r' req.bootstrap_room=7 with exception KVTransferError(bootstrap_room=7): Aborted by AbortReq.", prefillAt: 5 * time.Millisecond},
 		{name: "decode leg aborted", prefill: `"bootstrap_room":7`, decode: `"bootstrap_room":7`,
 			do: func(_, d *half) {
 				time.Sleep(5 * time.Millisecond)
 				d.c.post(context.Background(), d.sgl+"/abort_request", `{"rid":"r"}`)
 			},
-			prefillSays: "500 Prefill bootstrap failed for request rank=0 req.rid='r' req.bootstrap_room=7 with exception KVTransferError(bootstrap_room=7): Aborted by AbortReq.", prefillAt: 10 * time.Millisecond,
+			prefillSays: "500 Prefill transfer failed for request rank=0 req.rid='r' req.bootstrap_room=7 with exception KVTransferError(bootstrap_room=7): Aborted by AbortReq.", prefillAt: 10 * time.Millisecond,
 			decodeSays: "200 abort", decodeAt: 5 * time.Millisecond},
 		{name: "no partner is wanted", prefill: `"bootstrap_room":0,"bootstrap_host":"2.2.2.2"`, decode: `"bootstrap_room":0,"bootstrap_host":"2.2.2.2"`,
 			prefillSays: "200 length", decodeSays: "200 length", prefillAt: 10 * time.Millisecond, decodeAt: 65 * time.Millisecond},
@@ -450,6 +456,63 @@ func brief(t *testing.T, a saidAnswer) string {
 		return fmt.Sprintf("%d %s", code, n.Meta.FinishReason.Message)
 	}
 	return fmt.Sprintf("%d %s", a.status, n.Meta.FinishReason.Type)
+}
+
+// TestSGLangAborts has the prefill half, and then the decode half, of a pair aborted while its
+// prompt is computed, and the decode half alone while its KV is on its way, as releases differ
+// in it.
+func TestSGLangAborts(t *testing.T) {
+	const computed, failed, dropped, queued = "length", "transfer failed", "Aborted", "Abort in waiting queue"
+	for _, x := range []struct {
+		release, computing, chunked string
+		overwritten                 [2]uint64 // after both were aborted, and after the decode half was
+	}{
+		{"0.5.3", computed, computed, [2]uint64{1, 1}},
+		{"0.5.16", failed, queued, [2]uint64{0, 1}},
+		{"0.5.20", dropped, queued, [2]uint64{0, 1}},
+		{"0.5.23", dropped, queued, [2]uint64{0, 0}},
+	} {
+		for i, late := range []bool{false, true} {
+			for _, chunk := range []int{0, 16} {
+				synctest.Test(t, func(t *testing.T) {
+					c := newCouple(t)
+					o := Options{SGLang: SGLangOptions{Version: x.release}, Sim: sim.Options{KVTokens: 1024, ChunkedPrefill: chunk, Transfer: sim.Transfer{BytesPerToken: 1000, Bandwidth: 1e6}}}
+					p, d := o, o
+					p.Role, d.Role = infer.RolePrefill, infer.RoleDecode
+					prefill, decode := c.start("p", p), c.start("d", d)
+					halves := []*half{decode}
+					at := 5 * time.Millisecond
+					if late {
+						at = 40 * time.Millisecond // the prompt is computed by then, and its KV on its way
+					} else {
+						halves = []*half{prefill, decode}
+					}
+					body := pairBody(`"bootstrap_room":3,"rid":"r"`)
+					first, second := make(chan saidAnswer, 1), make(chan saidAnswer, 1)
+					go func() { first <- c.post(context.Background(), prefill.sgl+"/generate", body) }()
+					go func() { second <- c.post(context.Background(), decode.sgl+"/generate", body) }()
+					time.Sleep(at)
+					for _, h := range halves {
+						c.post(context.Background(), h.sgl+"/abort_request", `{"rid":"r"}`)
+						synctest.Wait()
+					}
+					want, said := x.computing, <-first
+					if chunk > 0 {
+						want = x.chunked
+					}
+					if !late && !strings.Contains(said.text, want) {
+						t.Errorf("%s, chunks of %d: the prefill half says %s, want %s", x.release, chunk, said.text, want)
+					}
+					<-second
+					time.Sleep(time.Second)
+					rest(t, prefill, decode)
+					if s := decode.e.State(); s.Owed != 0 || s.KVUsed != 0 || s.Overwritten != x.overwritten[i] {
+						t.Errorf("%s, late %v, chunks of %d: %+v", x.release, late, chunk, s)
+					}
+				})
+			}
+		}
+	}
 }
 
 // TestSGLangPairLogprobs asks both legs for log probabilities: those of the prompt

@@ -27,7 +27,7 @@ type SGLangOptions struct {
 	Patched bool
 	// Version is the SGLang release that the server simulates; default SGLangVersion. It
 	// determines what happens to a request for a feature that the server was started
-	// without.
+	// without, and to aborted halves of requests.
 	Version string
 	// SkipTokenizer takes and gives ids only (--skip-tokenizer-init).
 	SkipTokenizer bool
@@ -46,7 +46,7 @@ type SGLangOptions struct {
 }
 
 // SGLangVersion is the release that the server simulates by default.
-const SGLangVersion = "0.5.16"
+const SGLangVersion = "0.5.23"
 
 // sglangServer is the server's own state.
 type sglangServer struct {

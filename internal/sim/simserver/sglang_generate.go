@@ -284,7 +284,7 @@ func (g *generation) take(o *output, s *said, it *item) {
 // abortedUnderWay reports whether an output ended outside of a running batch: refused, or
 // aborted while it was queued, before it ran or after a retraction.
 func (g *generation) abortedUnderWay(o *output) bool {
-	return o.reason == infer.ReasonAbort && (o.failure != nil || o.queued || o.completion == 0)
+	return o.reason == infer.ReasonAbort && !o.summary.Prefilled && (o.failure != nil || o.queued || o.completion == 0)
 }
 
 // givenUp reports whether the scheduler accepted an output and gave it up at once. SGLang
@@ -352,8 +352,11 @@ func (g *generation) appendFinishReason(b []byte, o *output, it *item) []byte {
 		b = append(b, `{"type":"length","length":`...)
 		return append(strconv.AppendInt(b, int64(it.limit), 10), '}')
 	}
-	if o.failure == nil {
-		return append(b, `{"type":"abort","message":"aborted","status_code":null,"err_type":null}`...)
+	switch {
+	case o.failure == nil && g.abortedUnderWay(o):
+		return append(b, `{"type":"abort","message":"Abort in waiting queue"}`...)
+	case o.failure == nil:
+		return append(b, `{"type":"abort","message":"Aborted","status_code":null,"err_type":null}`...)
 	}
 	e := infer.AsError(o.failure)
 	code, _ := statusOf(e.Code)

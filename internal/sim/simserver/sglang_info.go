@@ -48,6 +48,7 @@ func (f *sglangServer) serverInfo(w http.ResponseWriter, _ *http.Request) {
 		"weight_version":                           opts.WeightVersion,
 		"disaggregation_mode":                      disaggregationMode(f.e.opts.Role),
 		"disaggregation_bootstrap_port":            cmp.Or(f.e.opts.Legs.BootstrapPort, defaultBootstrapPort),
+		"disaggregation_transfer_backend":          "mooncake",
 		"disaggregation_decode_enable_radix_cache": f.e.opts.Legs.RadixCache,
 		"disable_radix_cache":                      o.KVTokens == 0 || f.e.opts.Role == infer.RoleDecode && !f.e.opts.Legs.RadixCache,
 		"status":                                   "ready",

@@ -123,6 +123,7 @@ func (x *exchange) sglangLeg(o *output, p *sim.Params, g *pairing) error {
 	p.Await = true
 	if role == infer.RoleDecode {
 		p.Leg, p.Patience, p.Fresh = sim.LegDecode, opts.WaitingTimeout, !opts.RadixCache
+		p.Pages = e.opts.SGLang.pages()
 		port := cmp.Or(g.port, opts.BootstrapPort, defaultBootstrapPort)
 		o.leg = &leg{addr: net.JoinHostPort(g.host, strconv.Itoa(port)), manner: e.sglangManner()}
 		rank := g.prefillRank

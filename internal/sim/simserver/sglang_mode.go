@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"weir/internal/infer"
+	"weir/internal/sim"
 	"weir/internal/sim/kvpub"
 )
 
@@ -44,6 +45,31 @@ func (o *SGLangOptions) KVEventForm() kvpub.Form {
 	}
 	return kvpub.SGLang
 }
+
+// aborted is how a release treats a prefill leg that is aborted while its prompt is computed.
+// Up to 0.5.12 nobody looks. Then an abort between two chunks ends it, and from 0.5.20 on any.
+func (o *SGLangOptions) aborted() sim.Aborted {
+	switch {
+	case o.before(0, 5, 13):
+		return sim.AbortedFinished
+	case o.before(0, 5, 20):
+		return sim.AbortedLast
+	}
+	return sim.AbortedDropped
+}
+
+// pages is what a release does with the pages of an aborted decode leg, into which its prefill
+// engine may write: from 0.5.21 on it keeps them until nobody does
+// (SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE).
+func (o *SGLangOptions) pages() sim.Pages {
+	if o.before(0, 5, 21) {
+		return sim.PagesOverwritten
+	}
+	return sim.PagesHeld
+}
+
+// tellsAborts reports whether an aborted decode leg's prefill engine is told of it.
+func (o *SGLangOptions) tellsAborts() bool { return !o.before(0, 5, 13) }
 
 // errDies is in the chain of an error that ends the engine.
 var errDies = errors.New("the engine ends")

@@ -18,9 +18,12 @@ type State struct {
 	Running int `json:"running"`
 	Waiting int `json:"waiting"`
 	Kept    int `json:"kept"` // prefill legs that have their ids, and whose KV is kept
-	// Owed are vLLM decode legs that were aborted before their KV was pushed; their pages
-	// are kept until it arrives.
+	// Owed are decode legs that were aborted before their KV had come; their pages are kept
+	// until it has.
 	Owed int `json:"owed"`
+	// Overwritten are decode legs that were aborted likewise, and whose pages others had by
+	// then.
+	Overwritten uint64 `json:"overwritten"`
 	// Tokens of the KV cache, in whole pages: those that requests hold, and those that are
 	// kept for legs whose KV is still to be written.
 	KVUsed int `json:"kv_used_tokens"`
@@ -64,7 +67,7 @@ func (e *Engine) State() State {
 	e.faultsMu.Unlock()
 	return State{
 		Name: e.prepare.Name, Model: e.prepare.Model, Instance: *e.instance.Load(),
-		Running: n.Running, Waiting: n.Waiting, Kept: n.Kept, Owed: n.Owed, KVUsed: used, KVOwed: owed,
+		Running: n.Running, Waiting: n.Waiting, Kept: n.Kept, Owed: n.Owed, Overwritten: n.Overwritten, KVUsed: used, KVOwed: owed,
 		Received: n.Received + refused, Finished: n.Finished, Aborted: n.Aborted, Rejected: n.Rejected + refused,
 		PromptTokens: n.Prefilled, CachedTokens: n.Cached, EvictedTokens: n.Evicted, GeneratedTokens: n.Generated, Steps: n.Steps, Retracted: n.Retracted,
 		Sessions: e.sessions.len(),

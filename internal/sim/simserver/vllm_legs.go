@@ -84,7 +84,10 @@ func (a *answer) vllmLeg(o *output, p *sim.Params, raw jsontext.Value, index int
 	if n := members["remote_prefill_cached_tokens"]; n.Kind() == '0' {
 		o.pair.cached = number("remote_prefill_cached_tokens")
 	}
-	p.Leg, p.Pushed = sim.LegDecode, t.Push
+	p.Leg = sim.LegDecode
+	if t.Push {
+		p.Pages = sim.PagesOwed
+	}
 	o.explain = func(*sim.Done) error { return infer.Errorf(infer.CodeEngine, "Internal server error") }
 	o.leg = &leg{
 		addr: net.JoinHostPort(text("remote_host"), strconv.Itoa(number("remote_port"))), engine: text("remote_engine_id"),
