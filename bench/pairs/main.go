@@ -65,7 +65,19 @@ const (
 	proxy  = "nginx"
 	pair   = "weir"
 	one    = "weir, one engine"
+
+	barePair = "bare relay"
+	bareOne  = "bare relay, one engine"
 )
+
+// rows are the rows of a load over a wire. Over vLLM's pull a pair's exchanges come one after
+// the other, and bare relays show what those alone cost.
+func (s *spec) rows(wire string) []string {
+	if s.Together && wire == pulled {
+		return slices.Concat(s.Rows, []string{bareOne, barePair})
+	}
+	return s.Rows
+}
 
 // specs returns the loads. Paced loads leave the machine idle for two fifths of the time or more.
 func specs() []spec {
@@ -88,6 +100,9 @@ func specs() []spec {
 const pacedRate = 12_000
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) > 0 && args[0] == bareArgument {
+		return serveBare(ctx, args[1:], stdout, stderr)
+	}
 	flags := flag.NewFlagSet("pairs", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	b := bencher{times: times{Warm: 4 * time.Second, Measure: 8 * time.Second}, log: stderr}
@@ -184,7 +199,7 @@ func (b *bencher) load(ctx context.Context, s *spec, wire string, repeats int) (
 			r.stop()
 		}
 	}()
-	for _, name := range s.Rows {
+	for _, name := range s.rows(wire) {
 		r, err := b.start(ctx, s, wire, name)
 		rows = append(rows, r)
 		if err != nil {

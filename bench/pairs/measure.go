@@ -216,7 +216,7 @@ func (r *row) begin(ctx context.Context) error {
 		serve = append(serve, "--pprof")
 	}
 	roles := []string{"prefill", "decode"}
-	if r.name == one {
+	if r.name == one || r.name == bareOne {
 		roles = []string{"both"}
 	}
 	for _, role := range roles {
@@ -235,6 +235,8 @@ func (r *row) begin(ctx context.Context) error {
 		r.plan.URL = decode
 	case proxy:
 		return r.nginx(ctx, decode)
+	case barePair, bareOne:
+		return r.bare(ctx)
 	default:
 		gateway, url, err := r.process(ctx, "gateway ", serve...)
 		if err != nil {

@@ -99,7 +99,7 @@ func print(w io.Writer, results []*result) {
 	for _, s := range specs() {
 		var t *tabwriter.Writer
 		for _, wire := range s.Wires {
-			for _, row := range s.Rows {
+			for _, row := range s.rows(wire) {
 				if !slices.ContainsFunc(results, func(r *result) bool { return r.Load == s.Name && r.Wire == wire && r.Row == row }) {
 					continue
 				}
@@ -109,11 +109,15 @@ func print(w io.Writer, results []*result) {
 					fmt.Fprintln(t, "wire\t\ttokens/s\tratio\trequests/s\tCPU us a request\tratio\tCPU s/M tokens\tratio\tTTFT p50 ms\tat prefill\tat decode\tas weir counts\tmachine used\tothers, CPUs\tlost\tfailed\t")
 				}
 				m := func(f func(*result) float64) float64 { return lab.Median(of(results, s.Name, wire, row, f)) }
+				base := s.Rows[0]
+				if row == barePair || row == bareOne {
+					base = bareOne
+				}
 				ratio := func(f func(*result) float64) string {
-					if row == s.Rows[0] {
+					if row == base {
 						return ""
 					}
-					return spread(ratios(of(results, s.Name, wire, row, f), of(results, s.Name, wire, s.Rows[0], f)))
+					return spread(ratios(of(results, s.Name, wire, row, f), of(results, s.Name, wire, base, f)))
 				}
 				speed := func(r *result) float64 { return r.Tokens / r.seconds }
 				cpu, beside := [2]string{}, [2]string{}

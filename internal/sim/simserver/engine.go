@@ -221,6 +221,9 @@ func (e *Engine) Run(ctx context.Context) {
 		now := trace.Now()
 		e.storm(now)
 		e.advance(now)
+		if len(ops) > 0 {
+			e.publish() // the step that has begun with them
+		}
 		e.pass(now)
 		e.restarted()
 
