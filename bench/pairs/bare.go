@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 
 	"weir/internal/engine/upstream"
 	"weir/internal/lab"
@@ -69,10 +70,11 @@ func (b *bare) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-const (
-	prefills = `,"stream":false,"max_tokens":1,"max_completion_tokens":1,"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false}}`
-	handed   = `"kv_transfer_params":`
-)
+// prefills makes the body of the client's (package load) one of a prefill half.
+var prefills = strings.NewReplacer(`"stream":true`, `"stream":false`, `,"stream_options":{"include_usage":true}`, ``,
+	`"max_tokens":`, `"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false},"max_tokens":1,"ignored":`)
+
+const handed = `"kv_transfer_params":`
 
 func (b *bare) relay(w http.ResponseWriter, r *http.Request) error {
 	body := make([]byte, r.ContentLength)
@@ -80,8 +82,7 @@ func (b *bare) relay(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if b.prefill != nil && r.Method == http.MethodPost { // not the client's look at the models
-		// A field that comes twice holds as it comes last.
-		resp, err := b.do(r, b.prefill, append(bytes.TrimSuffix(bytes.Clone(body), []byte("}")), prefills...))
+		resp, err := b.do(r, b.prefill, []byte(prefills.Replace(string(body))))
 		if err != nil {
 			return err
 		}

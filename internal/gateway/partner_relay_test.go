@@ -344,6 +344,22 @@ func TestRelayHangUpUnsent(t *testing.T) {
 	})
 }
 
+// A relayed decode half is hung up on at once where its engine keeps the pages by itself.
+func TestRelayHangUpHeld(t *testing.T) {
+	p, d := relayCouple(engine.ByRoom)
+	d.meets.HoldsPages = true
+	inBubble(t, Options{}, []any{p, d}, func(t *testing.T, b *bench) {
+		c := b.post(chatPath, relayBody)
+		p.forward(t, 1)
+		f := d.forward(t, 1)
+		began := time.Now()
+		c.hangUp()
+		if synctest.Wait(); f.ctx.Err() == nil && !f.abandoned() || time.Since(began) != 0 {
+			t.Error("it goes on")
+		}
+	})
+}
+
 // A client that hangs up, wherever its pair stands, frees both engines at once, but for a
 // decode half that has pages which the prefill engine may write into, and for the prefill half
 // that meets the other by push before its KV was written (TestOwedKV).

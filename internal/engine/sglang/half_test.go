@@ -79,6 +79,19 @@ func TestUnbegun(t *testing.T) {
 	}
 }
 
+// The abort of a decode half waits only where its server does not keep the pages by itself.
+func TestDefersAborts(t *testing.T) {
+	e := New(newPeer(t, incremental).options())
+	for release, waits := range map[string]bool{"0.5.20": true, "0.5.21": false, "": true} {
+		srv := serverOf(infer.CarriesAll)
+		srv.mode = &sglangmode.Mode{Version: release, SkipTokenizer: new(false), Disaggregation: "decode", Transfer: "mooncake"}
+		g := e.newGeneration(&infer.Request{Prompt: []uint32{1}, MaxTokens: 9, Half: &infer.Half{Role: infer.RoleDecode}}, 1, nil, srv)
+		if got := g.Waits != nil; got != waits {
+			t.Errorf("%q: its abort waits: %v", release, got)
+		}
+	}
+}
+
 // A half's times in the queue are those at which it met the other, or had its KV.
 func TestHalfStamps(t *testing.T) {
 	for role, want := range map[infer.Role]infer.Stamps{

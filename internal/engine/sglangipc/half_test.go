@@ -166,3 +166,20 @@ func TestDeferredAbort(t *testing.T) {
 		}
 	}
 }
+
+// The abort of a decode half is sent at once to schedulers that keep its pages by themselves.
+func TestHeldAbort(t *testing.T) {
+	p := newPeerSaying(t, map[string]any{"dp_size": 1, "sglang": "0.5.23",
+		"started": map[string]any{"skip_tokenizer_init": false, "disaggregation_mode": "decode", "disaggregation_bootstrap_port": 8998, "disaggregation_transfer_backend": "nixl"}})
+	b := enginetest.Start(t, enginetest.Rig{Engine: New(p.options()), Peer: p, Panics: &p.panics})
+	req := b.Request(9)
+	req.Half = &infer.Half{Role: infer.RoleDecode, Bootstrap: infer.Bootstrap{Host: "h", Rank: -1}}
+	c := b.GoWith(b.Ctx, req)
+	if b.Wait(c); c.Err != nil {
+		t.Fatal(c.Err)
+	}
+	c.Gen.Abort()
+	b.Must(p.Aborted(b.Ctx, req.ID))
+	p.Step(enginetest.Out{ID: req.ID, Finish: infer.ReasonAbort})
+	b.WantFinish(c, infer.ReasonAbort)
+}
