@@ -2,6 +2,7 @@ package sglangipc
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -178,8 +179,12 @@ func TestHeldAbort(t *testing.T) {
 	if b.Wait(c); c.Err != nil {
 		t.Fatal(c.Err)
 	}
+	began := time.Now()
 	c.Gen.Abort()
 	b.Must(p.Aborted(b.Ctx, req.ID))
+	if took := time.Since(began); took > 20*time.Second { // one that waits takes 30 s
+		t.Errorf("the abort came after %v", took)
+	}
 	p.Step(enginetest.Out{ID: req.ID, Finish: infer.ReasonAbort})
 	b.WantFinish(c, infer.ReasonAbort)
 }
