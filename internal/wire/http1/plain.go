@@ -89,11 +89,12 @@ func ParsePlain(buf []byte) (r PlainRequest, n int) {
 		case "Transfer-Encoding", "Trailer", "Expect", "Upgrade", "Pragma", "Proxy-Connection", "Keep-Alive", "Http2-Settings":
 			return r, 0
 		}
-		values = append(values, value)
-		r.Header[name] = append(r.Header[name], value)
-		if i := len(values); len(r.Header[name]) == 1 {
-			r.Header[name] = values[i-1 : i : i]
+		if before, again := r.Header[name]; again {
+			r.Header[name] = append(before, value)
+			continue
 		}
+		values = append(values, value) // never beyond its capacity, so the slices stay
+		r.Header[name] = values[len(values)-1 : len(values) : len(values)]
 	}
 	if r.Host == "" || !sized {
 		return r, 0
