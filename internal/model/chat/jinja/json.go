@@ -6,6 +6,7 @@ import (
 	"math/big"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -15,7 +16,12 @@ import (
 // first one's place; integers are exact; numbers with a point or an exponent
 // are floats.
 func DecodeJSON(raw []byte) (Value, error) {
-	d := &jsonDecoder{dec: jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true))}
+	d := &jsonDecoder{dec: decoders.Get().(*jsontext.Decoder)}
+	d.dec.Reset(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true))
+	defer func() {
+		d.dec.Reset(new(bytes.Buffer)) // raw need not live
+		decoders.Put(d.dec)
+	}()
 	v, err := d.value(0)
 	if err != nil {
 		return nil, fmt.Errorf("decode JSON: %w", err)
@@ -25,6 +31,10 @@ func DecodeJSON(raw []byte) (Value, error) {
 	}
 	return v, nil
 }
+
+// decoders are *jsontext.Decoder, which allocate much when they are made: each message of a
+// prompt is decoded by one.
+var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(new(bytes.Buffer)) }}
 
 // jsonDecoder builds values; the names of dictionaries are few and recur, so
 // each is kept once.
