@@ -295,12 +295,7 @@ type arrival struct {
 func (c *conn) readInto(fd uintptr) bool {
 	in := &c.in
 	in.buf = in.spare.take()
-	for {
-		if in.n, in.err = syscall.Read(int(fd), in.buf.data); in.err != syscall.EINTR {
-			break
-		}
-	}
-	if in.err != syscall.EAGAIN {
+	if in.n, in.err = sock.TryRead(int(fd), in.buf.data); in.n >= 0 {
 		return true
 	}
 	in.spare.give(in.buf)
@@ -423,21 +418,18 @@ type departure struct {
 	err  error
 }
 
+// maxWrite bounds a write of which Go's scheduler is not informed, in bytes.
+const maxWrite = 256 << 10
+
 // writeOut writes what the socket takes. It never waits.
 func (c *conn) writeOut(fd uintptr) bool {
 	out := &c.out
 	for len(out.rest) > 0 {
-		n, err := syscall.Write(int(fd), out.rest)
-		switch err {
-		case nil:
-			out.rest = out.rest[n:]
-		case syscall.EINTR:
-		case syscall.EAGAIN:
-			return true
-		default:
-			out.err = err
+		n, err := sock.TryWrite(int(fd), out.rest[:min(len(out.rest), maxWrite)])
+		if out.err = err; err != nil || n < 0 {
 			return true
 		}
+		out.rest = out.rest[n:]
 	}
 	return true
 }
