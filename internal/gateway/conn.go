@@ -179,7 +179,11 @@ func (c *conn) stamp() {
 		_ = c.Conn.SetReadDeadline(time.Now().Add(r.headTimeout)) // fails only on a closed connection, as reads will
 	}
 	if c.first.Load() == 0 {
-		c.first.Store(trace.Now())
+		now := trace.Now()
+		if c.peer != nil && c.peer.began != 0 {
+			now, c.peer.began = c.peer.began, 0
+		}
+		c.first.Store(now)
 	}
 }
 

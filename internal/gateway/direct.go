@@ -18,8 +18,8 @@ import (
 
 // direct serves plain requests (http1.ParsePlain) without net/http, whose reader, writer and
 // goroutine for hang-ups take a fifth of a short request's CPU. net/http gets everything else,
-// with the bytes that were read: a request of any other form, one that did not come whole in
-// one read, and one with another behind it. So direct serves no request that another reader
+// with the bytes that were read: a request of any other form, one whose head did not come in one
+// read, and one with another behind it. So direct serves no request that another reader
 // could understand otherwise.
 //
 // A goroutine serves a connection, from its beginning and again after a stream that had left
@@ -53,6 +53,7 @@ type peer struct {
 	spare   *sync.Pool
 	buf     *[]byte // what polled has read into
 	n       int
+	began   int64         // when the request that net/http gets did; 0: there is none
 	bounded time.Time     // when the wait for the next request was bounded last
 	within  time.Duration // and by what
 	late    atomic.Bool   // writes have a deadline
@@ -145,18 +146,19 @@ func (c *conn) await() (n int) {
 func (d *direct) next(c *conn) (kept bool) {
 	n := c.await()
 	p := c.peer
-	body := directBody{spare: p.spare, buf: p.buf}
+	body := directBody{conn: c, spare: p.spare, buf: p.buf}
 	p.buf = nil
 	defer body.release()
 	if n <= 0 || !c.leave() {
 		c.Close() // the client has, or it is too late
 		return false
 	}
+	began := trace.Now()
 	text := (*body.buf)[:n]
 	head, size := http1.ParsePlain(text)
 	at := d.urls[head.Path]
-	if size == 0 || at == nil || size+head.Length != n || len(c.ahead) > 0 {
-		c.ahead = append(bytes.Clone(text), c.ahead...)
+	if size == 0 || at == nil || n > size+head.Length || len(c.ahead) > 0 {
+		c.ahead, p.began = append(bytes.Clone(text), c.ahead...), began
 		p.bounded = time.Time{} // net/http sets deadlines of its own
 		if !d.g.returned.hand(c) {
 			c.Close()
@@ -169,13 +171,13 @@ func (d *direct) next(c *conn) (kept bool) {
 		c.Close()
 		return false
 	}
-	c.first.Store(trace.Now())
+	c.first.Store(began)
 	r := new(http.Request)
 	*r = p.base
-	body.rest = text[size:]
+	body.rest, body.left = text[size:], size+head.Length-n
 	r.URL, r.RequestURI, r.Host, r.Header = at, head.Path, head.Host, head.Header
 	r.ContentLength, r.Body = int64(head.Length), &body
-	w := &directWriter{conn: c, r: r, header: make(http.Header, 8)}
+	w := &directWriter{conn: c, r: r, in: &body, header: make(http.Header, 8)}
 	return w.serve(d)
 }
 
@@ -186,12 +188,15 @@ func (c *conn) unbound() {
 	}
 }
 
-// directBody is a request's body, all of which is there. Its buffer is given back at its end,
-// because the request may wait for its engine for long.
+// directBody is a request's body: what came with the head, and behind it what the connection
+// still has to bring. The buffer is given back once it is empty, because the request may wait
+// for its engine for long.
 type directBody struct {
+	conn  *conn
 	spare *sync.Pool
 	buf   *[]byte
 	rest  []byte // of buf
+	left  int    // bytes that were not read from the connection
 }
 
 func (b *directBody) release() {
@@ -203,12 +208,40 @@ func (b *directBody) release() {
 
 // Read implements io.Reader.
 func (b *directBody) Read(p []byte) (n int, err error) {
-	n = copy(p, b.rest)
-	if b.rest = b.rest[n:]; len(b.rest) == 0 {
+	switch {
+	case len(b.rest) > 0:
+		n = copy(p, b.rest)
+		b.rest = b.rest[n:]
+	case b.left > 0:
+		n, err = b.conn.Conn.Read(p[:min(len(p), b.left)])
+		if b.left -= n; err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+	}
+	if len(b.rest) == 0 {
 		b.release()
+	}
+	if err == nil && len(b.rest) == 0 && b.left == 0 {
 		err = io.EOF
 	}
 	return n, err
+}
+
+// maxDropped is how much of a body is read that the handler has not, so that the connection can
+// be kept, as net/http does.
+const maxDropped = 256 << 10
+
+// drop reads what the handler has not, and reports whether the connection can have another
+// request.
+func (b *directBody) drop() bool {
+	if b.left == 0 {
+		return true
+	}
+	if b.left >= maxDropped {
+		return false
+	}
+	_, err := io.Copy(io.Discard, b)
+	return err == nil
 }
 
 // Close implements io.Closer.

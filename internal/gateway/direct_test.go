@@ -20,6 +20,7 @@ import (
 	"weir/internal/fleet/route"
 	"weir/internal/infer"
 	"weir/internal/model"
+	"weir/internal/trace"
 	"weir/models"
 )
 
@@ -56,6 +57,8 @@ var smuggled = []string{
 	"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 	"POST /detokenize HTTP/1.1\r\nHost: weir\r\nContent-Length: 4\r\n\r\n{{{{",
 	"POST /v1/completions HTTP/1.1\r\nHost: weir\r\nContent-Type: text/xml\r\nContent-Length: 4\r\n\r\n{{{{",
+	"POST /v1/completions HTTP/1.1\r\nHost: weir\r\nContent-Type: text/xml\r\nContent-Length: 200000\r\n\r\n" + strings.Repeat(" ", 200000),
+	"POST /v1/completions HTTP/1.1\r\nHost: weir\r\nContent-Type: text/xml\r\nContent-Length: 300000\r\n\r\n" + strings.Repeat(" ", 300000),
 	"\x16\x03\x01\x00\xee\x01\x00\x00\xea\x03\x03\r\n\r\n",
 }
 
@@ -118,7 +121,8 @@ func TestDirectAnswersAsNetHTTP(t *testing.T) {
 	}
 	for _, s := range smuggled {
 		text := plain(s)
-		for _, parts := range [][]string{{text}, {text[:len(text)/2], text[len(text)/2:]}, {text[:1], text[1:]}} {
+		head := strings.Index(text, "\r\n\r\n") + 4
+		for _, parts := range [][]string{{text}, {text[:len(text)/2], text[len(text)/2:]}, {text[:1], text[1:]}, {text[:head], text[head:]}} {
 			if want, got := ask(at[0], parts), ask(at[1], parts); got != want {
 				t.Errorf("%q in %d parts: answered\n%s\nwhere net/http answers\n%s", text, len(parts), got, want)
 			}
@@ -262,4 +266,72 @@ func TestDirectIdles(t *testing.T) {
 			t.Errorf("closed at last: after an answer %v, after a stream %v", kept.answer().closed, streamed.answer().closed)
 		}
 	})
+}
+
+// A request whose body comes after its head, as most clients send it, is served without
+// net/http, which nobody runs here. A request whose head comes in parts is net/http's.
+func TestDirectReadsOn(t *testing.T) {
+	g := New(Options{Snapshot: func() *route.Snapshot { return fleetOf(nil) }, Models: map[string]*model.Folder{models.SimName: simModel()}})
+	defer g.Close()
+	g.returned.serving.Store(true)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var accepting sync.WaitGroup
+	defer accepting.Wait()
+	defer l.Close()
+	accepting.Go(func() {
+		_, _ = g.PlainListener(l).Accept() // returns when the listener is closed
+	})
+	body := fmt.Sprintf(`{"model":%q,"tokens":[1,2,3,4]}`, models.SimName)
+	head := fmt.Sprintf("POST /detokenize HTTP/1.1\r\nHost: weir\r\nContent-Length: %d\r\n\r\n", len(body))
+	for _, test := range []struct {
+		parts []string
+		given bool
+	}{
+		{[]string{head, body}, false},
+		{[]string{head, body[:5], body[5:]}, false},
+		{[]string{head + body[:5], body[5:]}, false},
+		{[]string{strings.Replace(head, "39", "99999", 1), body + strings.Repeat(" ", 99999-len(body))}, false},
+		{[]string{head[:20], head[20:] + body}, true},
+	} {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		for i, part := range test.parts {
+			if i > 0 {
+				time.Sleep(3 * time.Millisecond)
+			}
+			if _, err := io.WriteString(c, part); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if test.given {
+			given := <-g.returned.conns
+			read := make([]byte, len(head)+len(body))
+			n, err := given.Read(read)
+			if want := strings.Join(test.parts, ""); err != nil || string(read[:n]) != want && string(read[:n]) != test.parts[0] {
+				t.Errorf("%q: net/http gets %q, %v", test.parts, read[:n], err)
+			}
+			if first := time.Duration(trace.Now() - given.(*conn).first.Load()); first > time.Since(began) || first < time.Since(began)/2 {
+				t.Errorf("%q: its first byte came %v ago, not %v", test.parts, first, time.Since(began))
+			}
+			given.Close()
+			c.Close()
+			continue
+		}
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatalf("%q: %v", test.parts, err)
+		}
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("%q: %s", test.parts, resp.Status)
+		}
+		resp.Body.Close()
+		c.Close()
+	}
 }

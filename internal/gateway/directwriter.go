@@ -15,6 +15,7 @@ import (
 type directWriter struct {
 	conn     *conn
 	r        *http.Request
+	in       *directBody
 	header   http.Header
 	status   int // 0: not decided
 	body     []byte
@@ -139,6 +140,9 @@ func (w *directWriter) send(last bool) error {
 	defer w.conn.peer.spare.Put(buf)
 	out := (*buf)[:0]
 	if !w.sent {
+		if !w.in.drop() { // what is left of it must not be taken for a request
+			w.r.Close = true
+		}
 		w.sent, w.chunked = true, w.declared < 0 && bodied(w.status)
 		out = w.appendHead(out)
 	}
@@ -179,8 +183,14 @@ func (w *directWriter) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// SetReadDeadline is for http.ResponseController. All of the request was read.
-func (w *directWriter) SetReadDeadline(time.Time) error { return nil }
+// SetReadDeadline is for http.ResponseController. Only a body that has not come needs it.
+func (w *directWriter) SetReadDeadline(t time.Time) error {
+	if w.in.left == 0 {
+		return nil
+	}
+	w.conn.peer.bounded = time.Time{} // the wait for the next request is bounded anew
+	return w.conn.Conn.SetReadDeadline(t)
+}
 
 // appendHead appends the response's head.
 func (w *directWriter) appendHead(out []byte) []byte {

@@ -354,6 +354,9 @@ func (r *response) leave(g *Gateway) (first []byte, ok bool) {
 		return nil, false
 	}
 	if w, ok := r.w.(*directWriter); ok {
+		if w.in.left > 0 {
+			return nil, false
+		}
 		w.left = true
 	} else {
 		_, rw, err := r.rc.Hijack()
