@@ -83,6 +83,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		read    = flags.String("read", "", "print the tables of results kept by -json, comma-separated, and measure nothing")
 		weir    = flags.String("weir", "", "weir's binary; built from ./cmd/weir unless given")
 		out     = flags.String("json", "", "write every cell's result to this file")
+		procs   = flags.Int("procs", 0, "cores that weir may use (GOMAXPROCS); all unless given")
 		profile = flags.String("profile", "", "write CPU profiles of weir to this folder (costs some CPU)")
 	)
 	if err := flags.Parse(args); err != nil {
@@ -99,6 +100,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	chosen, err := choose(*only, *who, *folder)
 	if err != nil {
 		return err
+	}
+	if *procs > 0 {
+		for i := range chosen.gateways {
+			if g := &chosen.gateways[i]; g.Weir {
+				g.Env = append(g.Env, "GOMAXPROCS="+strconv.Itoa(*procs))
+			}
+		}
 	}
 	for i := range chosen.loads {
 		l := &chosen.loads[i]
