@@ -165,8 +165,8 @@ func (d *direct) next(c *conn) (kept bool) {
 		}
 		return false
 	}
-	// Whoever closes idle connections may close this one until it is busy; from then on its
-	// descriptor belongs to the request.
+	// The connection may be closed as an idle one until it is busy; from then on its descriptor
+	// belongs to the request.
 	if !c.entry.Busy() {
 		c.Close()
 		return false

@@ -65,8 +65,7 @@ var smuggled = []string{
 // changing are the parts of an answer that differ from request to request.
 var changing = regexp.MustCompile(`(?m)^(Date|X-Request-Id|Request-Id): .*$|req-[0-9a-f]+`)
 
-// What is sent to a plain listener is answered as net/http alone answers it, in every
-// segmentation that is tried.
+// A plain listener answers as net/http alone does, in every segmentation that is tried.
 func TestDirectAnswersAsNetHTTP(t *testing.T) {
 	var fleet atomic.Pointer[route.Snapshot]
 	fleet.Store(fleetOf(nil, &tokenEngine{name: "a"}))

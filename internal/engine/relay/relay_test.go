@@ -391,8 +391,7 @@ func TestDetachRefused(t *testing.T) {
 	resp.Body.Close()
 }
 
-// Of an engine's header fields, those about the answer pass, and once where they may occur only
-// once.
+// An engine's header fields about the answer pass, and only once if they may occur only once.
 func TestAnswerFields(t *testing.T) {
 	p := play(t, func(_ int, w *wire) {
 		w.request()

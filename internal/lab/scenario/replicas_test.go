@@ -124,7 +124,7 @@ func TestReplicasOptions(t *testing.T) {
 	}
 }
 
-// What ended, and how.
+// The requests that ended, and their outcomes.
 func TestFlow(t *testing.T) {
 	var f flow
 	for _, s := range []load.Sample{

@@ -68,7 +68,7 @@ func (t *Tokenizer) readBPE(n node, read skimmed) error {
 			return err
 		}
 	}
-	// What encoding looks up is laid out in three places at once; none reads another.
+	// The tables for encoding are laid out by three goroutines at once; none reads another's.
 	var work sync.WaitGroup
 	work.Go(func() { t.vocab.layOutMerges(rules) })
 	if !t.byteLevel {

@@ -56,7 +56,8 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// Of thousands of tenants Live has those with the most that waits, then those that had most.
+// If there are thousands of tenants, Live has those with the most waiting requests, then those
+// that were served most.
 func TestLiveOfManyTenants(t *testing.T) {
 	m := New()
 	m.Tenants(func() (all []queue.Tenant) {

@@ -114,7 +114,7 @@ func likeNetHTTP(t *testing.T, text []byte) {
 	}
 }
 
-// What is plain is for net/http the same request, with the same body.
+// A plain request is the same request for net/http, with the same body.
 func FuzzPlain(f *testing.F) {
 	f.Add([]byte(plainHead + "hello"))
 	f.Add([]byte("POST //a HTTP/1.1\r\nHost: [::1]:80\r\nContent-Length: 0\r\n\r\n"))

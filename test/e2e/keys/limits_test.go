@@ -84,7 +84,7 @@ func TestLimits(t *testing.T) {
 		t.Errorf("alice is of another tenant: %s", out)
 	}
 
-	// What cannot be meant, and who may not.
+	// Limits that make no sense, and callers that may not set any.
 	limits(2, "--tokens-per-day -5: want a whole number", "set", "alice", "--tokens-per-day=-5")
 	limits(2, "--share 0.5: want a weight", "set", "alice", "--share", "0.5")
 	limits(2, "nothing to set", "set", "alice")
