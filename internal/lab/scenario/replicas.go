@@ -377,9 +377,8 @@ func (r *runner) widowed(ctx context.Context, x *Widowed, rate float64, words *c
 	}
 	lasts := replicaLasts(&r.options) / 2
 	starts := time.Now().Add(500 * time.Millisecond)
-	var kill error
-	timer := time.AfterFunc(time.Until(starts)+lasts/2, func() { kill = b.replicas[0].process.Signal(syscall.SIGKILL) })
-	defer timer.Stop()
+	kill := make(chan error, 1)
+	time.AfterFunc(time.Until(starts)+lasts/2, func() { kill <- b.replicas[0].process.Signal(syscall.SIGKILL) })
 	var mu sync.Mutex
 	err = b.offer(ctx, starts, rate, lasts, words, func(gateway int, s *load.Sample) {
 		mu.Lock()
@@ -395,7 +394,10 @@ func (r *runner) widowed(ctx context.Context, x *Widowed, rate float64, words *c
 			x.FirstError = fmt.Sprintf("%s: %.200s", cmp.Or(string(s.Kind), s.Outcome.String()), s.Detail)
 		}
 	})
-	return errors.Join(err, kill)
+	if err != nil {
+		return err
+	}
+	return <-kill // the load has lasted for longer than until then
 }
 
 // The streams of rolling restarts.
