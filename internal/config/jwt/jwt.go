@@ -1,12 +1,13 @@
 // Package jwt finds the callers of requests by signed tokens (JWT), by issuer, audience, time
 // and signature. The issuers' keys are fetched, within bounds, and rotate; tokens that were
-// verified are remembered by their hashes until they expire.
+// verified are remembered by hashes until they expire.
 package jwt
 
 import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"hash/maphash"
 	"strings"
 	"time"
 	"unsafe"
@@ -53,10 +54,24 @@ func Like(presented string) bool {
 // Issuers finds callers by the tokens of some issuers. It does not change.
 type Issuers struct {
 	byURL    map[string]*Issuer
-	verified *otter.Cache[hash, *verified]
+	verified *otter.Cache[mark, *verified]
+	seed     maphash.Seed // of marks
 }
 
-type hash [sha256.Size]byte
+// mark tells tokens that were verified apart, at a small part of the cost of a SHA-256 of all of
+// a token. Who presents the signature of a token that was verified has that token: nobody can
+// make or guess one without the issuer's key. So a SHA-256 of the signature is enough to tell
+// who asks, and a keyed hash of all bytes, with a seed of this process, is for other bytes with
+// that signature, which are then verified, and refused.
+type mark struct {
+	signature [sha256.Size]byte
+	all       uint64
+}
+
+func (s *Issuers) markOf(token string) mark {
+	signature := token[strings.LastIndexByte(token, '.')+1:]
+	return mark{sha256.Sum256(unsafe.Slice(unsafe.StringData(signature), len(signature))), maphash.String(s.seed, token)} // which only read it
+}
 
 // verified is a token that was verified.
 type verified struct {
@@ -69,11 +84,11 @@ type verified struct {
 
 // NewIssuers makes the Issuers of a list, each with a URL of its own.
 func NewIssuers(list []*Issuer) *Issuers {
-	s := &Issuers{byURL: map[string]*Issuer{}}
+	s := &Issuers{byURL: map[string]*Issuer{}, seed: maphash.MakeSeed()}
 	for _, i := range list {
 		s.byURL[i.config.URL] = i
 	}
-	s.verified = otter.Must(&otter.Options[hash, *verified]{
+	s.verified = otter.Must(&otter.Options[mark, *verified]{
 		MaximumSize: mostVerified,
 		Executor:    func(run func()) { run() }, // maintenance belongs to the request that caused it
 	})
@@ -91,7 +106,7 @@ func (s *Issuers) caller(token string, now time.Time, wall int64) (*tenancy.Call
 	if len(token) > maxToken {
 		return nil, refuse(malformed, "the token is longer than %d bytes", maxToken)
 	}
-	key := hash(sha256.Sum256(unsafe.Slice(unsafe.StringData(token), len(token)))) // which only reads it
+	key := s.markOf(token)
 	if v, ok := s.verified.GetIfPresent(key); ok {
 		if wall < v.expiry && now.Before(v.until) && v.issuer.source.current(now) == v.keys {
 			return v.caller, nil

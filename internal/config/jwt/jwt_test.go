@@ -510,3 +510,33 @@ func BenchmarkCaller(b *testing.B) {
 		}
 	})
 }
+
+// Other claims under the signature of a token that is remembered are refused, whichever byte is
+// another one.
+func TestChangedAfterVerified(t *testing.T) {
+	two := signing{"two", "ES256", ecKey()}
+	s := issuers(t, &server{text: jwks(two)})
+	token := two.token(good())
+	if _, err := s.Caller(token); err != nil {
+		t.Fatal(err)
+	}
+	end := strings.LastIndexByte(token, '.')
+	for i := range end {
+		other := byte('A')
+		if token[i] == other {
+			other = 'B'
+		}
+		changed := token[:i] + string(other) + token[i+1:]
+		if caller, err := s.Caller(changed); err == nil {
+			t.Errorf("with another byte at %d it is %s", i, caller.Key)
+		}
+	}
+	for _, changed := range []string{token[end:], "." + token[end:], token[:end] + token[end:] + token[end:], strings.Repeat("A", 8<<10) + token[end:]} {
+		if caller, err := s.Caller(changed); err == nil {
+			t.Errorf("%.40s... is %s", changed, caller.Key)
+		}
+	}
+	if _, err := s.Caller(token); err != nil {
+		t.Error(err)
+	}
+}
