@@ -99,7 +99,7 @@ type routeFlags struct {
 
 	ResolveInterval time.Duration `default:"10s" help:"Time between two look-ups of the host names of engines with resolve=each (${default}, at least 1s)."`
 
-	Isolation string `enum:"off,tenant,key" default:"off" placeholder:"WHOSE" help:"Which requests for a model share the prefix caches of its engines: all (off), those of one tenant (tenant) or those of one key (key) (${default}). A shared cache can reveal, by the time to the first token, what others have asked. A caller's own cache_salt divides further, except with off. --model NAME,isolation=WHOSE sets it for one model (docs/isolation.md)."`
+	Isolation string `enum:"auto,off,tenant,key" default:"auto" placeholder:"WHOSE" help:"Which requests for a model share the prefix caches of its engines: all (off), those of one tenant (tenant) or those of one key (key). auto, the default, is off without --keys; with --keys it is tenant at each engine that reads a cache salt, and the others are used with a warning, where tenant and key give them no requests. A shared cache can reveal, by the time to the first token, what others have asked. A caller's own cache_salt divides further, except with off. --model NAME,isolation=WHOSE sets it for one model (docs/isolation.md)."`
 	// policies are those of single models, which have no flags of their own.
 	policies   map[string]string            `kong:"-"`
 	isolations map[string]tenancy.Isolation `kong:"-"`

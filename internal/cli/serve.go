@@ -503,13 +503,18 @@ func ofRank(words []any, rank int) []any {
 
 // newFleet puts the engines in front of the models.
 func newFleet(members []fleet.Member, served servedModels, f *gatewayFlags, g *gateway.Options, peer *peer, emptied func(fleet.Member, fleet.Emptied)) (*fleet.Fleet, error) {
-	o := fleet.Options{Members: members, Folders: map[string][]string{}, Aliases: f.aliases, Policy: f.Policy, Policies: f.policies, Isolation: f.isolation(), Isolations: f.isolations, Retries: f.retries(), IndexBytes: int64(f.IndexMemory), NoGeneration: f.GenerationProbes == "off", Stall: f.StallTimeout,
+	o := fleet.Options{Members: members, Folders: map[string][]string{}, Aliases: f.aliases, Policy: f.Policy, Policies: f.policies, Isolation: f.isolation(), Isolations: f.isolations, Lenient: f.Isolation == byKeys, Retries: f.retries(), IndexBytes: int64(f.IndexMemory), NoGeneration: f.GenerationProbes == "off", Stall: f.StallTimeout,
 		Lost: func(m fleet.Member, err error) { g.Integrity.Add(m.Kind, m.Name, "", err) },
 		Left: func(m fleet.Member, rank int, err error) {
 			g.Log.Warn("engine left", ofRank([]any{"engine", m.Name, "kind", m.Kind, "error", err}, rank)...)
 		},
 		Absent: func(m fleet.Member, err error) {
 			g.Log.Warn("engine is not ready", "engine", m.Name, "kind", m.Kind, "error", err)
+		},
+		Ready: func(e *route.Engine) {
+			if f.Isolation == byKeys && f.isolation() != tenancy.Shared && !e.Facts.Salts.Carried {
+				g.Log.Warn("engine reads no cache salt: tenants share its prefix cache, so that one may guess another's prompts", "engine", e.Name, "why", e.Facts.Salts.Why)
+			}
 		},
 		Came: func(m fleet.Member, e *route.Engine) {
 			g.Log.Info("engine is ready", "engine", m.Name, "kind", e.Kind, "software", e.Facts.Software, "models", strings.Join(e.Facts.Models, ","))

@@ -72,6 +72,9 @@ type Options struct {
 	// same of single models.
 	Isolation  tenancy.Isolation
 	Isolations map[string]tenancy.Isolation
+	// Lenient has engines that read no salt serve models that have no isolation of their own,
+	// without one. If no engine of a model reads a salt, its callers share.
+	Lenient bool
 	// NoGeneration has no engine asked to generate for weir's own sake, by probes or samples.
 	NoGeneration bool
 	// Stall is for how long a stream may stand still while its engine goes on with others;
@@ -90,9 +93,10 @@ type Options struct {
 	Left func(m Member, rank int, err error)
 	// Absent, if set, is called with the reason why an engine has not been ready yet, once for
 	// each reason. Came is called for an engine that is ready after a call of Absent or Left.
-	// They must not block.
+	// Ready is called whenever an engine has become ready. They must not block.
 	Absent func(m Member, err error)
 	Came   func(m Member, e *route.Engine)
+	Ready  func(e *route.Engine)
 	// Judged, if set, is called when the health of an engine rank becomes suspect or down,
 	// or it takes requests again, with the id of its latest request. It must not block.
 	Judged func(m health.Member, v health.View, request string)
@@ -245,6 +249,13 @@ func (o *Options) isolation(name, base string) tenancy.Isolation {
 		}
 	}
 	return o.Isolation
+}
+
+// lenient reports whether nobody has asked for the isolation of a model.
+func (o *Options) lenient(name, base string) bool {
+	_, its := o.Isolations[name]
+	_, ofBase := o.Isolations[base]
+	return o.Lenient && !its && !ofBase && o.Isolation != tenancy.Shared
 }
 
 // aliasesOf returns the names of models by their aliases.
@@ -405,6 +416,9 @@ func (f *Fleet) tell() {
 			if t.gone && f.opts.Came != nil {
 				f.opts.Came(m, e)
 			}
+			if !t.ready && f.opts.Ready != nil {
+				f.opts.Ready(e)
+			}
 			*t = told{ready: true, came: true}
 		case t.ready:
 			if f.opts.Left != nil {
@@ -496,6 +510,9 @@ func (f *Fleet) publish() {
 			model.Fault = promptsOnly
 		}
 		lonely(model)
+		if model.Lenient && model.Known() && !model.Salted() {
+			model.Isolation, model.Lenient = tenancy.Shared, false
+		}
 		model.Settled = model.Settled && !starting
 		if len(model.Targets) == 0 {
 			model.ByIDs.Carries, model.Relayed.Carries = infer.CarriesAnything, infer.CarriesAnything
@@ -782,7 +799,10 @@ func (f *Fleet) enlist(model *route.Model, e *route.Engine, upstream string) err
 	if err := halved(model, e); err != nil {
 		return err
 	}
-	if s := &e.Facts.Salts; e.Ready && model.Isolation != tenancy.Shared && !s.Carried {
+	s := &e.Facts.Salts
+	if unsalted := e.Ready && model.Isolation != tenancy.Shared && !s.Carried; unsalted && model.Lenient {
+		note(e, fmt.Sprintf("tenants share its prefix cache, so that one may guess another's prompts: it %s. --isolation tenant gives it no requests; --isolation off says that this is meant", s.Why))
+	} else if unsalted {
 		err := fmt.Errorf("cannot keep the caches of callers apart, as isolation=%s of model %s wants: it %s. Give another engine, or --model %s=,isolation=off to let callers share the cache", model.Isolation, model.Name, s.Why, model.Name)
 		model.Fault = err.Error()
 		return err
@@ -837,7 +857,7 @@ func (f *Fleet) model(snap *route.Snapshot, name, base string) *route.Model {
 			f.served[name] = kept
 		}
 		m = &route.Model{Name: name, Policy: kept.policy, Prefill: kept.prefill, Lengths: &kept.lengths, Ratio: &kept.ratio, Transfer: &kept.transfer, Retries: kept.retries, Turns: &kept.turns,
-			Isolation: f.opts.isolation(name, cmp.Or(base, kept.base))}
+			Isolation: f.opts.isolation(name, cmp.Or(base, kept.base)), Lenient: f.opts.lenient(name, cmp.Or(base, kept.base))}
 		snap.Models[name] = m
 	}
 	return m

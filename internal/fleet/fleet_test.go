@@ -591,6 +591,39 @@ func TestIsolationWantsSalts(t *testing.T) {
 	}
 }
 
+// Where nobody has asked for the isolation, an engine without salts serves as well, and says that
+// its cache is shared. If no engine of a model has salts, callers share as before, and a model
+// whose isolation was given is strict.
+func TestLenientIsolation(t *testing.T) {
+	salted := ready("m", "strict")
+	salted.Facts.Salts.Carried = true
+	plain := ready("m", "strict")
+	plain.Facts.Salts.Why = "has no salts"
+	f, err := New(Options{Members: []Member{relayMember("a", ""), relayMember("b", "")}, Isolation: tenancy.ByTenant, Lenient: true, Isolations: map[string]tenancy.Isolation{"strict": tenancy.ByTenant}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.publishes([]engine.State{salted, plain})
+	s := f.Snapshot()
+	if got, strict := targets(s.Models["m"]), targets(s.Models["strict"]); got != "a:m b:m" || strict != "a:strict" {
+		t.Errorf("m is served by %q, strict by %q", got, strict)
+	}
+	if m, strict := s.Models["m"], s.Models["strict"]; m.Isolation != tenancy.ByTenant || !m.Lenient || strict.Lenient {
+		t.Errorf("m %v, lenient %v; strict lenient %v", m.Isolation, m.Lenient, strict.Lenient)
+	}
+	if note := s.Engines[1].Note; !strings.Contains(note, "tenants share its prefix cache") || !strings.Contains(note, "has no salts") || s.Engines[0].Note != "" {
+		t.Errorf("the engine without salts notes %q, the other one %q", note, s.Engines[0].Note)
+	}
+	f.publishes([]engine.State{plain, plain})
+	if m := f.Snapshot().Models["m"]; targets(m) != "a:m b:m" || m.Isolation != tenancy.Shared || m.Fault != "" {
+		t.Errorf("without salts m is served by %q with isolation %v, %q", targets(m), m.Isolation, m.Fault)
+	}
+	f.publishes([]engine.State{salted, salted})
+	if m := f.Snapshot().Models["m"]; m.Isolation != tenancy.ByTenant {
+		t.Errorf("with salts everywhere the isolation is %v", m.Isolation)
+	}
+}
+
 // A model knows whether one of its engines is still starting, and when the latest left.
 func TestSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -142,7 +142,7 @@ func (x *exchange) submit(wait engineWait) error {
 // forward hands the request to a relay engine.
 func (x *exchange) forward(wait engineWait) error {
 	x.bar = barRelay
-	if path := x.response.r.URL.Path; x.salt != "" && x.target.SaltAt(path) == nil {
+	if path := x.response.r.URL.Path; x.salt != "" && x.saltNeeded && x.target.SaltAt(path) == nil {
 		return unsalted(x.model, x.target.Engine, path) // it is another engine than when the request was checked
 	}
 	id := relayID(x.id, len(x.rec.Attempts))

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"weir/internal/dialect"
+	"weir/internal/engine"
 	"weir/internal/fleet/route"
 	"weir/internal/infer"
 	"weir/internal/model"
@@ -69,7 +70,7 @@ func TestReasoningBeforeAGuide(t *testing.T) {
 	} {
 		q := &request{req: &dialect.Request{Guide: &infer.Guide{}, ForcedAny: c.forced, Tools: []byte(`[]`)}, folder: simModel()}
 		q.expect([]byte(c.prompt))
-		if got := q.submission(0, "m", "id", infer.CarriesAll).Guide; got.Before() != c.want || got.Whole != c.forced {
+		if got := q.submission(0, &route.Target{Engine: &route.Engine{Facts: engine.Facts{Carries: infer.CarriesAll}}, Model: "m"}, "id").Guide; got.Before() != c.want || got.Whole != c.forced {
 			t.Errorf("%+v: %+v", c, got)
 		}
 	}

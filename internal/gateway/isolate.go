@@ -35,6 +35,7 @@ func (p *preparing) isolate() error {
 		}
 		p.plain = p.head.Omit(i)
 	}
+	p.saltNeeded = !p.model.Lenient || own != ""
 	p.salt = p.model.Isolation.Salt(p.caller, p.model.Name, own)
 	return nil
 }
@@ -71,7 +72,8 @@ func (p *preparing) checkSalted() error {
 	if p.salt == "" {
 		return nil
 	}
-	if e := p.model.Unsalted(p.path); e != nil {
+	e := p.model.Unsalted(p.path)
+	if e != nil && p.saltNeeded {
 		return unsalted(p.model, e, p.path)
 	}
 	return nil

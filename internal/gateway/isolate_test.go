@@ -82,6 +82,42 @@ func TestIsolation(t *testing.T) {
 	}
 }
 
+// Where nobody has asked for the isolation, an engine and a path that read no salt are given
+// requests without one. A caller's own salt is not dropped there: it is refused.
+func TestLenientIsolation(t *testing.T) {
+	e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
+	inBubble(t, Options{Callers: byHeader}, []any{e, r}, func(t *testing.T, b *bench) {
+		isolated(b, tenancy.ByTenant)
+		who := &tenancy.Caller{Key: "k1", Tenant: "tenant-k1"}
+		for _, m := range b.g.opts.Snapshot().Models {
+			m.Lenient = true
+		}
+		ids, relayed := saltsOf(t, b, e, r, "k1", "")
+		if ids != tenancy.ByTenant.Salt(who, models.SimName, "") || relayed != tenancy.ByTenant.Salt(who, "relayed", "") {
+			t.Errorf("engines that read salts are given %q and %q", ids, relayed)
+		}
+		c := b.post("/v1/messages", `{"model":"relayed","max_tokens":1,"messages":[{"role":"user","content":"a"}]}`, "Test-Caller", "k1")
+		if f := r.forward(t, len(r.handed())); strings.Contains(string(f.req.Body), "salt") {
+			t.Errorf("at a path without salts: %s", f.req.Body)
+		} else {
+			f.end()
+		}
+		c.answer()
+		const own = `{"model":"relayed","max_tokens":1,"messages":[{"role":"user","content":"a"}],"cache_salt":"mine"}`
+		if a := b.post("/v1/messages", own, "Test-Caller", "k1").answer(); a.status != 400 || !strings.Contains(string(a.body), "/v1/messages") {
+			t.Errorf("a salt of one's own at a path without salts: %d %s", a.status, a.body)
+		}
+		for _, m := range b.g.opts.Snapshot().Models {
+			for _, at := range m.Targets {
+				at.Facts.Salts = engine.Salts{Why: "has none"}
+			}
+		}
+		if ids, relayed := saltsOf(t, b, e, r, "k1", ""); ids != "" || relayed != "" {
+			t.Errorf("engines without salts are given %q and %q", ids, relayed)
+		}
+	})
+}
+
 // Both halves of a pair have the caller's one salt, by ids and relayed.
 func TestIsolationOfPairs(t *testing.T) {
 	who := &tenancy.Caller{Key: "k1", Tenant: "tenant-k1"}

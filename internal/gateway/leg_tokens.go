@@ -62,7 +62,7 @@ func (l *tokenLeg) submission(q *request, i int) *infer.Request {
 	if l.partner != nil {
 		return l.partner.submission(q, i, infer.RoleDecode, &l.target)
 	}
-	return q.submission(i, l.target.Model, l.g.ids.next(), l.target.Carries())
+	return q.submission(i, &l.target, l.g.ids.next())
 }
 
 // inTime has the error of a wait that has run out say which bound that was.

@@ -629,7 +629,7 @@ func (p *partner) half(choice int, role infer.Role) *infer.Half {
 
 // submission is a half of a choice for the token engine at which it is served.
 func (p *partner) submission(q *request, choice int, role infer.Role, at *route.Target) *infer.Request {
-	req := q.submission(choice, at.Model, p.meetings[choice].id, at.Carries())
+	req := q.submission(choice, at, p.meetings[choice].id)
 	req.Half = p.half(choice, role)
 	return req
 }

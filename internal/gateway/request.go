@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/dialect"
 	"weir/internal/fleet/admission"
+	"weir/internal/fleet/route"
 	"weir/internal/infer"
 	"weir/internal/model"
 	"weir/internal/model/outputparse"
@@ -24,6 +25,7 @@ type request struct {
 	uncount     func()         // ends its count as a client's; nil: its connection counts
 	head        *dialect.Head
 	salt        string // divides the caches of its model's engines, and weir's own; empty: they are everybody's
+	saltNeeded  bool   // an engine that reads no salt is not given the request
 	endpoint    dialect.Endpoint
 	req         *dialect.Request // token engines only; nil: it is relayed whatever engines there are
 	ignored     *leftOut         // is told if one of them answers; nil: nothing was left out, or it was told at once
@@ -91,12 +93,12 @@ func (q *request) longestPrompt() int {
 	return n
 }
 
-// submission is the request of a choice as an engine that carries so much gets it.
-func (q *request) submission(index int, model, id string, carries infer.Carries) *infer.Request {
+// submission is the request of a choice as a target gets it.
+func (q *request) submission(index int, at *route.Target, id string) *infer.Request {
 	p := q.promptOf(index)
 	req := &infer.Request{
 		ID:        id,
-		Model:     model,
+		Model:     at.Model,
 		Prompt:    p.ids,
 		Media:     q.req.Media,
 		MaxTokens: p.max - q.sent,
@@ -107,14 +109,16 @@ func (q *request) submission(index int, model, id string, carries infer.Carries)
 		Sampling:  q.req.Sampling,
 		Guide:     q.req.Guide,
 		Logprobs:  q.req.Logprobs, LogprobsFrom: q.req.LogprobsFrom,
-		CacheSalt: q.salt,
+	}
+	if q.saltNeeded || at.Facts.Salts.Carried {
+		req.CacheSalt = q.salt
 	}
 	// The same seed would give the same answer n times.
 	if k := index % q.width(); k > 0 && req.Sampling.Seed != nil {
 		seed := *req.Sampling.Seed + int64(k)
 		req.Sampling.Seed = &seed
 	}
-	if q.req.HeldBack() && carries&infer.CarriesMinTokens == 0 {
+	if q.req.HeldBack() && at.Carries()&infer.CarriesMinTokens == 0 {
 		req.MinTokens, req.Sampling.LogitBias = 0, q.holdBack(req.Sampling.LogitBias)
 	}
 	return req

@@ -55,6 +55,7 @@ type Refusal struct {
 type Account struct {
 	used   atomic.Int64 // tokens of the day
 	unpaid atomic.Int64 // tokens that the rate does not know yet
+	salt   atomic.Pointer[salted]
 
 	mu       sync.Mutex
 	limits   Limits

@@ -53,7 +53,22 @@ func (i Isolation) Salt(c *Caller, model, own string) string {
 	case ByKey:
 		key = c.Key
 	}
-	return salt(saltPurpose, i.String(), model, c.Tenant, key, own)
+	if own != "" || c.Account == nil {
+		return salt(saltPurpose, i.String(), model, c.Tenant, key, own)
+	}
+	latest := c.Account.salt.Load()
+	if latest == nil || latest.isolation != i || latest.model != model || latest.tenant != c.Tenant || latest.key != key {
+		latest = &salted{i, model, c.Tenant, key, salt(saltPurpose, i.String(), model, c.Tenant, key, "")}
+		c.Account.salt.Store(latest)
+	}
+	return latest.salt
+}
+
+// salted is the latest salt of an account, and of what it is one.
+type salted struct {
+	isolation          Isolation
+	model, tenant, key string
+	salt               string
 }
 
 // salt hashes parts, each behind its length: no two lists of parts are the same bytes.

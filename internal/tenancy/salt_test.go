@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -92,5 +93,30 @@ func BenchmarkSalt(b *testing.B) {
 				i.Salt(c, "qwen3-32b", "")
 			}
 		})
+	}
+}
+
+// The salt of an account's latest request is kept, and taken for nobody else's: neither for
+// another model, isolation, tenant or key that has the same account, nor for a salt of one's own.
+func TestSaltIsKept(t *testing.T) {
+	account := NewAccount(Limits{}, time.Now())
+	kept := func(tenant, key string) *Caller { return &Caller{Key: key, Tenant: tenant, Account: account} }
+	fresh := func(tenant, key string) *Caller { return &Caller{Key: key, Tenant: tenant} }
+	for range 2 {
+		for _, is := range []Isolation{Shared, ByTenant, ByKey} {
+			for _, model := range []string{"a", "b"} {
+				for _, who := range [][2]string{{"t", "k"}, {"t", "l"}, {"u", "k"}} {
+					for _, own := range []string{"", "own"} {
+						if got, want := is.Salt(kept(who[0], who[1]), model, own), is.Salt(fresh(who[0], who[1]), model, own); got != want {
+							t.Fatalf("%v of %v, %s, %q: %q, want %q", is, who, model, own, got, want)
+						}
+					}
+				}
+			}
+		}
+	}
+	c := kept("t", "k")
+	if n := testing.AllocsPerRun(100, func() { ByTenant.Salt(c, "a", "") }); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

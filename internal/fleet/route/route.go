@@ -228,6 +228,9 @@ type Model struct {
 	// Isolation says whose requests share the engines' caches. Unless that is everybody's, all
 	// its targets carry a cache salt.
 	Isolation tenancy.Isolation
+	// Lenient is set if nobody has asked for the isolation: an engine that reads no salt is given
+	// requests without one.
+	Lenient bool
 	// Loaded is what else the gateway is to know of it; nil: what it was started with.
 	Loaded *Loaded
 	// Turns counts the requests where an engine may be given a share of them only.
@@ -737,6 +740,16 @@ func (m *Model) Unsalted(path string) *Engine {
 		}
 	}
 	return nil
+}
+
+// Salted reports whether an engine of the model reads a cache salt.
+func (m *Model) Salted() bool {
+	for t := range m.all() {
+		if t.Facts.Salts.Carried {
+			return true
+		}
+	}
+	return false
 }
 
 // Why returns the reasons for which engines do not carry something, each once.

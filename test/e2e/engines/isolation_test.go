@@ -130,8 +130,12 @@ func TestCacheIsolationByKeys(t *testing.T) {
 		keys = append(keys, key)
 	}
 	sim := harness.StartSim(t, "--max-total-tokens", "400000", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms")
-	for is, want := range map[string][3]bool{"off": {true, true, true}, "tenant": {true, true, false}, "key": {true, false, false}} {
-		g := harness.StartGateway(t, "serve", "--engine", "weir="+sim.Plane, "--keys", file, "--isolation", is)
+	for is, want := range map[string][3]bool{"off": {true, true, true}, "tenant": {true, true, false}, "key": {true, false, false}, "": {true, true, false}} {
+		args := []string{"serve", "--engine", "weir=" + sim.Plane, "--keys", file}
+		if is != "" { // otherwise by default
+			args = append(args, "--isolation", is)
+		}
+		g := harness.StartGateway(t, args...)
 		ask := func(key string) bool {
 			t.Helper()
 			body := fmt.Sprintf(`{"model":"weir-sim","max_tokens":1,"prompt":%q}`, strings.Repeat(is+" is the secret of the cellar. ", 100))
@@ -158,6 +162,62 @@ func TestCacheIsolationByKeys(t *testing.T) {
 		if got := [3]bool{ask(keys[0]), ask(keys[1]), ask(keys[2])}; got != want {
 			t.Errorf("%s: found again by the key, its tenant's other key, another tenant: %v, want %v", is, got, want)
 		}
+	}
+}
+
+// Both halves of a pair keep tenants apart: a prefill engine finds nothing that it has of another
+// tenant's prompt.
+func TestCacheIsolationOfPairs(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	half := func(role string) *harness.Process {
+		return harness.Start(t, "engine", "--wire", "vllm=127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--nixl-side-channel-port", "0", "--max-total-tokens", "65536",
+			"--kv-transfer-config", `{"kv_connector":"NixlConnector","kv_role":"`+role+`","kv_connector_extra_config":{"kv_lease_duration":2}}`)
+	}
+	p, d := half("kv_producer"), half("kv_consumer")
+	cached := func() int { return int(harness.Metric(t, p.Line("vllm"), "vllm:prompt_tokens_cached_total")) }
+	for is, apart := range map[string]bool{"off": false, "tenant": true} {
+		g := harness.StartGateway(t, "serve", "--engine", "openai="+p.Line("vllm")+",role=prefill", "--engine", "openai="+d.Line("vllm")+",role=decode", "--isolation", is, "--generation-probes", "off", "--policy", "round-robin")
+		harness.Eventually(t, "both halves are known", func() bool {
+			return strings.Count(string(harness.Get(t, g.Admin+"/engines").Body), `"ready": true`) >= 2
+		})
+		ask := func(own string) int {
+			t.Helper()
+			if is != "off" {
+				own = fmt.Sprintf(`,"cache_salt":%q`, own)
+			} else {
+				own = ""
+			}
+			before := cached()
+			a := harness.Post(t, g.URL+"/v1/completions", fmt.Sprintf(`{"model":"weir-sim","max_tokens":2,"prompt":%q%s}`, strings.Repeat(is+" is the secret of the cellar. ", 100), own))
+			if a.Status != 200 {
+				t.Fatalf("%d %s", a.Status, a.Body)
+			}
+			return cached() - before
+		}
+		ask("victim")
+		if again, other := ask("victim"), ask("attacker"); again < 500 || (other == 0) != apart {
+			t.Errorf("%s: the prefill engine found %d tokens again and %d for another tenant, apart: %v", is, again, other, apart)
+		}
+	}
+}
+
+// With keys and no word on isolation, an engine that reads no salt serves all the same, and
+// operators are warned.
+func TestCacheIsolationByDefault(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	file := filepath.Join(t.TempDir(), "keys.yaml")
+	key, _, _ := harness.Finish(t, "", "keys", "add", "--keys", file, "a")
+	sim := harness.StartSim(t)
+	g := harness.StartGateway(t, "serve", "--engine", "openai="+sim.OpenAI+",name=plain", "--keys", file)
+	a := harness.Post(t, g.URL+"/v1/chat/completions", `{"model":"weir-sim","max_tokens":2,"messages":[{"role":"user","content":"hi"}]}`, "Authorization", "Bearer "+strings.TrimSpace(key))
+	if a.Status != 200 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	if body := string(harness.Get(t, g.Admin+"/engines").Body); !strings.Contains(body, "tenants share its prefix cache") {
+		t.Errorf("operators are shown nothing: %s", body)
+	}
+	if log := g.Stderr.String(); !strings.Contains(log, "engine reads no cache salt") {
+		t.Errorf("the log has no warning: %s", log)
 	}
 }
 
