@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -512,6 +513,32 @@ func TestContinuationOfContinuation(t *testing.T) {
 		wantParts(t, s.err.Message, "two engines in a row")
 		if s.continued != 3 {
 			t.Errorf("continued %d times for the client", s.continued)
+		}
+	})
+}
+
+// A stream whose model was removed while its engine failed ends with an error that says so.
+func TestModelGoneMeanwhile(t *testing.T) {
+	a, z := &tokenEngine{name: "a"}, &tokenEngine{name: "z"}
+	inBubble(t, Options{}, []any{a, z}, func(t *testing.T, b *bench) {
+		c := b.post(chatPath, askStream(``))
+		one := a.call(t, 1)
+		one.send(words()[0])
+		without := *b.snapshot.Load()
+		without.Models = maps.Clone(without.Models)
+		delete(without.Models, models.SimName)
+		b.snapshot.Store(&without)
+		one.fail(infer.CodeEngine, true)
+		time.Sleep(time.Second)
+		s := c.wantBroken(text(words()[0]), "engine_error")
+		if !strings.Contains(s.err.Message, "could not go on at another engine") {
+			t.Errorf("%s", s.err.Message)
+		}
+		if n := b.sum("weir_continuations_refused_total"); n != 1 {
+			t.Errorf("%v refused", n)
+		}
+		if n := z.count(); n != 0 {
+			t.Errorf("%d requests at the other engine", n)
 		}
 	})
 }

@@ -100,7 +100,11 @@ func (r *routing) worthwhile(now, patience int64) time.Duration {
 // refresh takes the fleet as it is now.
 func (x *exchange) refresh() (err error) {
 	x.fleet = x.g.opts.Snapshot()
-	if x.model, err = lookUp(x.fleet, x.head.Model, x.caller); err != nil {
+	model, err := lookUp(x.fleet, x.head.Model, x.caller)
+	if model != nil { // otherwise the request keeps the model that it began with
+		x.model = model
+	}
+	if err != nil {
 		return err
 	}
 	if err := x.g.checkPath(x.model, x.endpoint, x.rec.Endpoint); err != nil {

@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -16,7 +15,6 @@ import (
 	"testing"
 
 	"weir/internal/engine/vllmcore/coretest"
-	"weir/models"
 	"weir/test/e2e/harness"
 )
 
@@ -272,14 +270,9 @@ func TestMediaRefused(t *testing.T) {
 	}
 
 	// A model without a placeholder for images takes none, and its server says so.
-	folder := t.TempDir()
-	for _, name := range []string{"tokenizer.json", "tokenizer_config.json", "generation_config.json", "config.json", "chat_template.jinja"} {
-		data, err := fs.ReadFile(models.Sim(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		harness.WriteFile(t, folder+"/"+name, strings.NewReplacer("image_token_id", "image", "audio_token_id", "audio").Replace(string(data)))
-	}
+	folder := harness.SimFolder(t, func(_, text string) string {
+		return strings.NewReplacer("image_token_id", "image", "audio_token_id", "audio").Replace(text)
+	})
 	blind := harness.StartSim(t, append([]string{"--model", "weir-sim=" + folder}, harness.FastSim...)...)
 	for _, path := range []string{"plane", "sglang"} {
 		g := harness.StartGateway(t, "serve", "--engine", blind.Spec(path))
