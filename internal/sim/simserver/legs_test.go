@@ -885,7 +885,9 @@ func TestPairIsTheWires(t *testing.T) {
 		if a, b := c.both(p, d, "/generate", pairBody(`"bootstrap_room":1000000`)); a.status != 200 || b.status != 200 {
 			t.Fatal(a.text, b.text)
 		}
-		p.e.core.FlushCache()
+		if err := p.e.do(context.Background(), func() { p.e.core.FlushCache() }); err != nil {
+			t.Fatal(err)
+		}
 		began := time.Now()
 		type ended struct {
 			name string
