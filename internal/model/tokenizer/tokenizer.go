@@ -324,12 +324,8 @@ func (t *Tokenizer) AddedTokens() []AddedToken {
 	return out
 }
 
-// fromByteAlphabet reads a token in the alphabet that ByteLevel writes bytes
-// in: printable bytes stand for themselves, the others for runes from U+0100.
-func fromByteAlphabet(token string) ([]byte, bool) {
-	return appendFromByteAlphabet(make([]byte, 0, len(token)), token)
-}
-
+// appendFromByteAlphabet appends the bytes of a token in the alphabet that ByteLevel writes
+// bytes in: printable bytes stand for themselves, the others for runes from U+0100.
 func appendFromByteAlphabet(out []byte, token string) ([]byte, bool) {
 	for _, r := range token {
 		b, ok := alphabetByte(r)
