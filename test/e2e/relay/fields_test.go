@@ -18,7 +18,8 @@ func TestAnswerHeads(t *testing.T) {
 	g := harness.StartGateway(t, "serve", "--engine", "openai="+e.url+",name=raw")
 	ask := func(answer string) (head, body string) {
 		t.Helper()
-		e.script(false, 0, answer)
+		// It closes, so that no request is sent to a connection that is about to be closed.
+		e.script(false, 0, strings.Replace(answer, "\r\n", "\r\nConnection: close\r\n", 1))
 		conn, err := net.Dial("tcp", strings.TrimPrefix(g.URL, "http://"))
 		if err != nil {
 			t.Fatal(err)
