@@ -44,7 +44,7 @@ type Judge struct {
 	tick time.Duration
 
 	mu    sync.Mutex
-	looks int // ticks until the progress of streams is compared next
+	looks int // ticks at which the progress of some ranks' streams was compared
 	fleet *health.Fleet
 	ranks []*Rank
 	byOwn map[*health.Rank]*Rank

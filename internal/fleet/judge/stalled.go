@@ -7,17 +7,15 @@ import "time"
 const compareEvery = time.Second
 
 // compare finds the streams that stand still at ranks that go on with others. The lock is
-// held. Each look costs a stream two uncontended locks, and its tokens cost nothing.
+// held. Each look costs a stream two uncontended locks, and its tokens cost nothing. The ranks
+// have different ticks, so that nobody waits for the looks at all streams together.
 func (j *Judge) compare(now int64) {
 	if j.opts.Stall <= 0 {
 		return
 	}
-	if j.looks--; j.looks > 0 {
-		return
-	}
-	j.looks = int(compareEvery / j.tick)
-	for _, r := range j.ranks {
-		if r.open == nil || r.several {
+	j.looks++
+	for i, r := range j.ranks {
+		if (i+j.looks)%int(compareEvery/j.tick) != 0 || r.open == nil || r.several {
 			continue
 		}
 		for a := r.open; a != nil; a = a.next {
