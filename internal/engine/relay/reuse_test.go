@@ -156,6 +156,8 @@ func TestClosesOften(t *testing.T) {
 		}
 	}
 	t.Logf("%d requests over %d connections, %d of unknown fate", asks, p.accepted(), failed)
+	mu.Lock()
+	defer mu.Unlock()
 	if len(hits) < asks-failed {
 		t.Errorf("the engine had %d of %d requests", len(hits), asks)
 	}
