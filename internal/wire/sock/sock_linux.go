@@ -16,7 +16,7 @@ func TryRead(fd int, p []byte) (n int, err error) {
 	if len(p) == 0 {
 		return 0, syscall.EINVAL
 	}
-	return call(syscall.SYS_RECVFROM, fd, p)
+	return receive(fd, p)
 }
 
 // TryPeek reports what a socket's next read would: whether a byte has come, or the end of the
@@ -43,22 +43,7 @@ func TryWrite(fd int, p []byte) (n int, err error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	return call(syscall.SYS_SENDTO, fd, p)
-}
-
-func call(trap uintptr, fd int, p []byte) (n int, err error) {
-	for {
-		r, _, errno := syscall.RawSyscall6(trap, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), flags, 0, 0)
-		switch errno {
-		case 0:
-			return int(r), nil
-		case syscall.EINTR:
-		case syscall.EAGAIN:
-			return -1, nil
-		default:
-			return 0, errno
-		}
-	}
+	return send(fd, p)
 }
 
 // Ready returns the events that an epoll instance has at once, without waiting.
