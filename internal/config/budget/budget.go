@@ -1,7 +1,8 @@
 // Package budget keeps in a file what callers have used of their day, so that a restart renews
 // no budget. The file is replaced whole, at most once in an interval, by a process that holds the
-// lock of its folder. What a process has used since the last time is added to what the file has:
-// a gateway that takes another one's place, and gateways that share the file, count together.
+// lock of its folder. A process adds what it has used since its last write to the content of the
+// file. So a gateway that takes another one's place, and gateways that share the file, count
+// together.
 package budget
 
 import (
@@ -57,16 +58,30 @@ func Open(path string) (*Book, error) {
 	return b, b.read()
 }
 
-// read reads the file anew if it is another one than before.
-func (b *Book) read() error {
-	info, err := os.Stat(b.path)
+// look returns the file as it is now, nil if there is none, and whether it is as it was read or
+// written last.
+func (b *Book) look() (info os.FileInfo, same bool, err error) {
+	info, err = os.Stat(b.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		b.file, b.info = map[string]tenancy.Spent{}, nil
-		return nil
+		return nil, b.info == nil, nil
+	case err != nil:
+		return nil, false, err
+	}
+	was := b.info
+	return info, was != nil && os.SameFile(info, was) && info.ModTime().Equal(was.ModTime()) && info.Size() == was.Size(), nil
+}
+
+// read reads the file anew if it is another one than before.
+func (b *Book) read() error {
+	info, same, err := b.look()
+	switch {
 	case err != nil:
 		return err
-	case b.info != nil && os.SameFile(info, b.info) && info.ModTime().Equal(b.info.ModTime()) && info.Size() == b.info.Size():
+	case same:
+		return nil
+	case info == nil:
+		b.file, b.info = map[string]tenancy.Spent{}, nil
 		return nil
 	case info.Size() > maxFile:
 		return fmt.Errorf("%s is longer than %d bytes", b.path, maxFile)
@@ -102,10 +117,8 @@ func (b *Book) Restore(name string, a *tenancy.Account, now time.Time) {
 func (b *Book) Write(accounts iter.Seq2[string, *tenancy.Account], now time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if info, err := os.Stat(b.path); err == nil && b.info != nil && os.SameFile(info, b.info) && info.ModTime().Equal(b.info.ModTime()) && !b.due(accounts, now) {
+	if _, same, err := b.look(); err == nil && same && !b.due(accounts, now) {
 		return nil
-	} else if errors.Is(err, fs.ErrNotExist) && b.info == nil && !b.due(accounts, now) {
-		return nil // no file is needed yet
 	}
 	unlock, err := disk.Lock(filepath.Dir(b.path))
 	if err != nil {

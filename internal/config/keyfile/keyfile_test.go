@@ -98,7 +98,7 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// What was used stays used when the file is read again, with other limits; a broken file
+// The used part of a limit stays used when the file is read again, with other limits; a broken file
 // changes nothing.
 func TestReload(t *testing.T) {
 	key, hash := NewKey()

@@ -57,7 +57,7 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// Whatever is set, the file then has exactly that, and all other grants are as before.
+// The file has exactly what was set, and all other grants are as before.
 func TestSetOfAny(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b strings.Builder
@@ -205,7 +205,7 @@ func TestBadFields(t *testing.T) {
 	}
 }
 
-// What changes between two files is named by grant and field; hashes are not shown.
+// A change between two files is named by grant and field; hashes are not shown.
 func TestDiff(t *testing.T) {
 	_, one := NewKey()
 	_, two := NewKey()
