@@ -77,14 +77,23 @@ func answer(w http.ResponseWriter, view any, err error) {
 // errNoKeys is the answer of a gateway without --keys.
 var errNoKeys = refused(codeUnknown, "there are no limits: this gateway knows no callers; start it with --keys FILE (weir keys add makes the file)")
 
-// limits returns all grants, or those of a tenant.
-func (k *keys) limits(tenant string) ([]limitsView, error) {
+// registry returns the callers that the gateway knows.
+func (k *keys) registry() (*keyfile.Registry, error) {
 	if k == nil || k.callers == nil {
 		return nil, errNoKeys
 	}
+	return k.callers, nil
+}
+
+// limits returns all grants, or those of a tenant.
+func (k *keys) limits(tenant string) ([]limitsView, error) {
+	callers, err := k.registry()
+	if err != nil {
+		return nil, err
+	}
 	all := []limitsView{}
 	now := time.Now()
-	for _, s := range k.callers.Standings() {
+	for _, s := range callers.Standings() {
 		if tenant != "" && s.Caller.Tenant != tenant {
 			continue
 		}
@@ -103,10 +112,11 @@ func viewOfLimits(s keyfile.Standing, now time.Time) limitsView {
 
 // limitsOf returns one grant.
 func (k *keys) limitsOf(name string) (limitsView, error) {
-	if k == nil || k.callers == nil {
-		return limitsView{}, errNoKeys
+	callers, err := k.registry()
+	if err != nil {
+		return limitsView{}, err
 	}
-	all := k.callers.Standings()
+	all := callers.Standings()
 	i := slices.IndexFunc(all, func(s keyfile.Standing) bool { return s.Name == name })
 	if i < 0 {
 		return limitsView{}, refused(codeUnknown, "%w %q; weir limits lists the names", keyfile.ErrUnknown, name)
@@ -116,10 +126,11 @@ func (k *keys) limitsOf(name string) (limitsView, error) {
 
 // setLimits changes the keys file and applies it, so that the file has what is in force.
 func (k *keys) setLimits(name string, fields []keyfile.Field, log *slog.Logger, say func(format string, args ...any)) (limitsOutcome, error) {
-	if k == nil || k.callers == nil {
-		return limitsOutcome{}, errNoKeys
+	callers, err := k.registry()
+	if err != nil {
+		return limitsOutcome{}, err
 	}
-	steps, err := k.callers.Set(name, fields)
+	steps, err := callers.Set(name, fields)
 	switch {
 	case errors.Is(err, keyfile.ErrUnknown):
 		return limitsOutcome{}, refused(codeUnknown, "%w", err)

@@ -294,7 +294,7 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 		opts.Metrics.Spans(spans.Sent, spans.Dropped)
 	}
 	undo := func(err error) error {
-		return errors.Join(err, opts.Timeline.Close(), opts.Usage.Close(), closed(spans))
+		return errors.Join(err, (&written{opts.Timeline, opts.Usage, spans}).finish())
 	}
 	if opts.Timeline, err = f.recorder(opts.Log); err != nil {
 		return nil, undo(err)
