@@ -61,30 +61,20 @@ func BenchmarkTurns(b *testing.B) {
 	r.g.held = newHolding(&r.g.opts)
 	all := r.many(streams)
 	calls := r.calls()
-	deltas := make([]infer.Delta, streams)
-	for i := range deltas {
-		deltas[i] = infer.Delta{Attempt: 1, IDs: words()[:1], Total: 1}
-	}
+	steps := newSteps(calls, 997)
 	shard := r.g.outputs.shards[0]
 	other := make([]byte, 4<<20) // the kernel's part of the sockets
 	b.ReportAllocs()
-	at, queue := 0, []*exchange(nil)
+	queue := []*exchange(nil)
 	for b.Loop() {
 		if len(queue) == 0 {
-			now := trace.Now()
-			for range step {
-				d := &deltas[at]
-				d.Total++
-				d.Received = now
-				calls[at].sink.Offer(d)
-				at = (at + 997) % streams
-			}
+			steps.offer(step)
 			queue, shard.queue = shard.queue, queue[:0]
 		}
 		x := queue[0]
 		queue = queue[1:]
 		x.turn(r.w)
-		for i := at % 64 * 1024; i < len(other); i += len(other) / 32 {
+		for i := steps.at % 64 * 1024; i < len(other); i += len(other) / 32 {
 			other[i]++
 		}
 	}
@@ -124,22 +114,11 @@ func BenchmarkTurnsTogether(b *testing.B) {
 				sinks = append(sinks, calls[i])
 			}
 		}
-		deltas := make([]infer.Delta, len(sinks))
-		for i := range deltas {
-			deltas[i] = infer.Delta{Attempt: 1, IDs: words()[:1], Total: 1}
-		}
-		at, queue := 0, []*exchange(nil)
+		steps, queue := newSteps(sinks, 97), []*exchange(nil)
 		for p.Next() {
 			if len(queue) == 0 {
 				w.Idle()
-				now := trace.Now()
-				for range step {
-					d := &deltas[at]
-					d.Total++
-					d.Received = now
-					sinks[at].sink.Offer(d)
-					at = (at + 97) % len(sinks)
-				}
+				steps.offer(step)
 				queue, s.queue = s.queue, queue[:0]
 			}
 			x := queue[0]
@@ -155,6 +134,33 @@ func BenchmarkTurnsTogether(b *testing.B) {
 		x.cancel(nil)
 	}
 	r.leave()
+}
+
+// steps offer tokens to streams that have had their first one, a stride from stream to stream.
+type steps struct {
+	calls      []*call
+	deltas     []infer.Delta
+	at, stride int
+}
+
+func newSteps(calls []*call, stride int) *steps {
+	s := &steps{calls: calls, deltas: make([]infer.Delta, len(calls)), stride: stride}
+	for i := range s.deltas {
+		s.deltas[i] = infer.Delta{Attempt: 1, IDs: words()[:1], Total: 1}
+	}
+	return s
+}
+
+// offer makes a step of n tokens, each for another stream.
+func (s *steps) offer(n int) {
+	now := trace.Now()
+	for range n {
+		d := &s.deltas[s.at]
+		d.Total++
+		d.Received = now
+		s.calls[s.at].sink.Offer(d)
+		s.at = (s.at + s.stride) % len(s.calls)
+	}
 }
 
 // many begins streams, each of which has had its first token and waits. The number of a
