@@ -163,7 +163,7 @@ const directions = `
 	# beyond internal/
 	models:
 	test/certtest:
-	test/e2e/harness: cli engine/vllmcore/coretest lab/forward lab/ports load model/tokenizer models test/certtest trace workload/content
+	test/e2e/harness: cli engine/vllmcore/coretest lab/forward lab/kubeapi lab/ports load model/tokenizer models test/certtest trace workload/content
 	test/e2e/neighbour: lab/proc test/e2e/harness trace
 	test/mutate:
 	test/scripttest:

@@ -3,12 +3,8 @@
 package page
 
 import (
-	"encoding/base64"
-	"encoding/pem"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,20 +16,7 @@ import (
 // of engines, which is then refused what it asks for. A gateway alone shows neither.
 func TestGatewaysAndSources(t *testing.T) {
 	harness.Beside(t, harness.Light)
-	api := kubeapi.New("secret")
-	server := httptest.NewUnstartedServer(api)
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	dir := t.TempDir()
-	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
-	config := filepath.Join(dir, "kubeconfig")
-	harness.WriteFile(t, filepath.Join(dir, "token"), "secret\n")
-	harness.WriteFile(t, config, fmt.Sprintf(`current-context: c
-contexts: [{name: c, context: {cluster: k, user: u, namespace: models}}]
-clusters: [{name: k, cluster: {server: %q, certificate-authority-data: %s}}]
-users: [{name: u, user: {tokenFile: token}}]
-`, server.URL, ca))
+	api, config := harness.StartKubernetes(t)
 	s := harness.StartSim(t, harness.FastSim...)
 	at := [2]string{harness.FreeAddress(t), harness.FreeAddress(t)}
 	begin := func(i int, more ...string) *harness.Gateway {

@@ -1,12 +1,9 @@
 package change
 
 import (
-	"encoding/base64"
-	"encoding/pem"
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -42,20 +39,7 @@ func podAt(t *testing.T, name, addr string, ready, terminating bool) kubeapi.Obj
 // forbids everything the engines stay, and the gateway says which rule is missing.
 func TestKubernetes(t *testing.T) {
 	harness.Beside(t, harness.Heavy)
-	api := kubeapi.New("secret")
-	server := httptest.NewUnstartedServer(api)
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	dir := t.TempDir()
-	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
-	config := filepath.Join(dir, "kubeconfig")
-	harness.WriteFile(t, filepath.Join(dir, "token"), "secret\n")
-	harness.WriteFile(t, config, fmt.Sprintf(`current-context: c
-contexts: [{name: c, context: {cluster: k, user: u, namespace: models}}]
-clusters: [{name: k, cluster: {server: %q, certificate-authority-data: %s}}]
-users: [{name: u, user: {tokenFile: token}}]
-`, server.URL, ca))
+	api, config := harness.StartKubernetes(t)
 
 	var all []*member
 	add := func() *member {
@@ -67,7 +51,7 @@ users: [{name: u, user: {tokenFile: token}}]
 	for range 2 {
 		add()
 	}
-	file := filepath.Join(dir, "weir.yaml")
+	file := filepath.Join(t.TempDir(), "weir.yaml")
 	harness.WriteFile(t, file, "discover: kubernetes=pods,selector=app=llm,kind=openai,loopback=true,kubeconfig="+config+"\n")
 	g := harness.StartGateway(t, "serve", "--submit-timeout", harness.Unhurried, "--config", file)
 	becomes := func(name, state string) {
