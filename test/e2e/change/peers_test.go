@@ -21,7 +21,7 @@ import (
 // certificate is not served.
 func TestPeers(t *testing.T) {
 	harness.Beside(t, harness.Light)
-	one, two := harness.StartSim(t, "--max-total-tokens", "200000"), harness.StartSim(t, "--max-total-tokens", "200000")
+	one, two := harness.StartSim(t, "--max-total-tokens", "800000"), harness.StartSim(t, "--max-total-tokens", "800000")
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	harness.KeyPair(t, cert, key, 1)
@@ -39,7 +39,7 @@ func TestPeers(t *testing.T) {
 	found := func(first, second *harness.Gateway, kind string) (share float64) {
 		cached, all := 0, 0
 		for i := range 20 {
-			prompt := strings.Repeat(string(rune('a'+i)), 40) + kind + strings.Repeat("another word of a long prompt ", 500)
+			prompt := strings.Repeat(string(rune('a'+i)), 40) + kind + strings.Repeat("another word of a long prompt ", 1500)
 			ask := func(g *harness.Gateway) (tokens, cached int) {
 				r := harness.Post(t, g.URL+"/v1/completions", fmt.Sprintf(`{"model":"weir-sim","prompt":%q,"max_tokens":2}`, prompt))
 				var of struct {
