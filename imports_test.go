@@ -209,7 +209,7 @@ cmd: cli
 test: models trace workload model engine load lab cli
 `
 
-// whole gives the path of a package within the module.
+// whole returns the path of a package within the module.
 func whole(name string) string {
 	if first, _, _ := strings.Cut(name, "/"); slices.Contains([]string{"cmd", "models", "test"}, first) {
 		return name
@@ -257,7 +257,7 @@ func TestOnlyServingKnowsTheGateway(t *testing.T) {
 	}
 }
 
-// ours gives the packages of weir that a file imports.
+// ours returns the packages of weir that a file imports.
 func ours(t *testing.T, path string) (names []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)

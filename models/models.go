@@ -14,7 +14,7 @@ const SimName = "weir-sim"
 //go:embed weir-sim/*.json weir-sim/*.jinja
 var folders embed.FS
 
-// Sim gives the model folder of the simulated engine, in the form of any
+// Sim returns the model folder of the simulated engine, in the form of any
 // Hugging Face model folder on disk.
 func Sim() fs.FS {
 	sub, err := fs.Sub(folders, SimName)

@@ -71,7 +71,7 @@ var known = []struct {
 
 var spaces = regexp.MustCompile(`\s+`)
 
-// recognise gives the SPDX name of a licence's text, empty where it is none of known.
+// recognise returns the SPDX name of a licence's text, empty where it is none of known.
 func recognise(text string) string {
 	text = strings.ToLower(spaces.ReplaceAllString(text, " "))
 	for _, k := range known {

@@ -423,7 +423,7 @@ func stateOf(v health.View, rests time.Duration) *state {
 	return s
 }
 
-// ranksOf gives the views of an engine's ranks, where its wire names any.
+// ranksOf returns the views of an engine's ranks, where its wire names any.
 func ranksOf(e *route.Engine) (views []rankView) {
 	for _, r := range e.Ranks {
 		if r.Number < 0 {

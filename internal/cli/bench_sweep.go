@@ -25,7 +25,7 @@ type campaign struct {
 	prepare func(ctx context.Context, c experiment.Cell) (*ground, error)
 	factors []experiment.Factor
 	cells   []experiment.Cell
-	// place gives a cell's curve and where it lies on it.
+	// place returns a cell's curve and where it lies on it.
 	place func(c experiment.Cell) (series string, at float64)
 	pages bool // a page will be written
 	begun time.Time

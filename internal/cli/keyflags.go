@@ -170,7 +170,7 @@ func (k *keys) reload(log *slog.Logger, say func(format string, args ...any)) (s
 // mostSteps bounds the lines that a reload prints about callers.
 const mostSteps = 100
 
-// adminCertificate gives what --admin-tls-cert and --admin-tls-key name, nil without them.
+// adminCertificate returns what --admin-tls-cert and --admin-tls-key name, nil without them.
 func (f *keyFlags) adminCertificate(log *slog.Logger) (*gateway.Certificate, error) {
 	if f.AdminTLSCert == "" {
 		return nil, nil
@@ -190,7 +190,7 @@ func (f *keyFlags) clientAuthorities() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// line says how many keys there are, as a gateway starts.
+// line reports how many keys there are, as a gateway starts.
 func (k *keys) line() string {
 	callers := ""
 	if k.callers != nil {

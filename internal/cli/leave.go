@@ -14,7 +14,7 @@ type leaving struct {
 	drain  time.Duration // requests in flight may take this long to end
 }
 
-// linger gives a load balancer time to stop sending requests. It ends early at another
+// linger returns a load balancer time to stop sending requests. It ends early at another
 // signal or a failure.
 func (p *process) linger(again <-chan struct{}, failed <-chan error) error {
 	in := arriving{since: time.Now().Add(-letInFor), unread: p.gateway.Unread}

@@ -9,8 +9,8 @@ import (
 	"weir/internal/infer"
 )
 
-// Asked is the caller's body with fields set and taken out, for an engine that is asked
-// for something else than the caller asked for.
+// Asked is the caller's body with fields set and deleted. A relay sends it to an engine
+// that must do something else than the caller asked for.
 type Asked struct {
 	h     *Head
 	edits []fieldEdit
@@ -19,11 +19,12 @@ type Asked struct {
 // fieldEdit gives a field a value, or takes it out where the value is empty.
 type fieldEdit struct{ name, value string }
 
-// Ask begins a body that is the caller's until something is set or taken out.
+// Ask returns the caller's body, in which nothing has been set or deleted yet.
 func (h *Head) Ask() *Asked { return &Asked{h: h} }
 
-// Set gives a field a value, which is JSON. The body has the field once then, in its
-// first place, or behind all others where the caller has not sent it.
+// Set gives a field a value, which is JSON. The value stands where the caller's first
+// value of the field stood, and the others are removed. A field that the caller has
+// not sent is added at the end.
 func (a *Asked) Set(name, value string) {
 	if i := a.edit(name); i >= 0 {
 		a.edits[i].value = value
@@ -35,14 +36,14 @@ func (a *Asked) Set(name, value string) {
 	a.edits = append(a.edits, fieldEdit{name, value})
 }
 
-// Delete takes a field out, as often as it is there.
+// Delete removes a field, every occurrence of it.
 func (a *Asked) Delete(name string) { a.Set(name, "") }
 
 func (a *Asked) edit(name string) int {
 	return slices.IndexFunc(a.edits, func(e fieldEdit) bool { return e.name == name })
 }
 
-// Has says whether the caller has sent a field.
+// Has reports whether the caller has sent a field.
 func (a *Asked) Has(name string) bool {
 	return slices.ContainsFunc(a.h.Fields, func(f Span) bool { return f.Name == name })
 }
@@ -59,9 +60,9 @@ var answerBounds = []struct {
 	{"/responses", []string{"max_output_tokens"}},
 }
 
-// FirstID asks for no more than the first id of one answer, whole, which is what vLLM's
-// prefill engine is asked for. It is false, and changes nothing, at a path of which it is
-// not known how a body says that.
+// FirstID makes the body ask for one answer of one token, not streamed, as a prefill
+// engine of vLLM's expects. It returns false and changes nothing at a path whose bodies
+// have no known way to ask for that.
 func (a *Asked) FirstID(path string) bool {
 	for _, b := range answerBounds {
 		if !strings.HasSuffix(path, b.path) {
@@ -83,8 +84,9 @@ func (a *Asked) FirstID(path string) bool {
 	return false
 }
 
-// Meet makes the body that of a half for SGLang's engines. The prefill half is not streamed,
-// so that its failure is a status; its engine draws one id whatever is asked for.
+// Meet makes the body that of one half of a pair of SGLang's engines, which find each other
+// by the bootstrap fields. The prefill half is not streamed, so that its failure is a
+// status. Its engine generates one token whatever the body asks for.
 func (a *Asked) Meet(role infer.Role, b infer.Bootstrap) {
 	a.Set("bootstrap_host", string(AppendString(nil, b.Host)))
 	a.Set("bootstrap_port", strconv.Itoa(b.Port))
@@ -95,8 +97,8 @@ func (a *Asked) Meet(role infer.Role, b infer.Bootstrap) {
 	}
 }
 
-// Splice is Head.Splice of the body that was asked for. Fields that were not touched
-// have every byte as it came.
+// Splice returns the body with the model's name replaced, as Head.Splice does. Fields
+// that were not touched keep every byte.
 func (a *Asked) Splice(model string) []byte {
 	body := a.h.Body
 	edited := *a

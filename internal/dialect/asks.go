@@ -2,32 +2,33 @@ package dialect
 
 import "weir/internal/infer"
 
-// Judged is an Endpoint of which engines that serve it by themselves differ in what they
-// read, and in what a mode of theirs takes away.
+// Judged is an Endpoint that engines serve by themselves, and not all alike: they differ
+// in the fields that they read, and a mode of an engine may take some away.
 type Judged interface {
 	Endpoint
-	// Asks gives the fields that are judged where the request is relayed.
+	// Asks returns the fields that are judged when the request is relayed.
 	Asks() Asks
 }
 
-// Asks are the fields of a body, by name, of which an engine may be known to lose what
-// they ask for. All others pass.
+// Asks holds, by name, the fields of a body that some engines are known to read and
+// not to act on. All other fields pass.
 type Asks map[string]Ask
 
-// An Ask is what a field asks an engine's own API for.
+// An Ask states what an engine's own API must support for a field to have its effect.
 type Ask struct {
 	Needs infer.Carries
-	// Defaults are values besides null that ask for nothing, in canonical JSON
+	// Defaults are the values besides null that ask for nothing, in canonical JSON
 	// (RFC 8785).
 	Defaults []string
-	// Path is where the field's value asks for it; empty: at the field itself.
+	// Path leads from the field's value to the member that asks for it; empty: the
+	// field itself does.
 	Path string
-	// Read says what the value needs, where that is not all of Needs. A value that it
-	// cannot read needs nothing: the engine refuses it.
+	// Read returns what a value needs, where that is less than all of Needs. It returns
+	// nothing for a value that it cannot read, which the engine refuses.
 	Read func(h *Head, raw []byte) infer.Carries
 }
 
-// needs gives what the value of a field asks for.
+// needs returns what the value of a field asks for.
 func (a *Ask) needs(h *Head, raw []byte) infer.Carries {
 	switch {
 	case AsksForNothing(raw, a.Defaults):
@@ -38,7 +39,7 @@ func (a *Ask) needs(h *Head, raw []byte) infer.Carries {
 	return a.Needs
 }
 
-// Needs gives what an engine's own API must carry for a relayed body.
+// Needs returns what an engine's own API must support for a relayed body.
 func (h *Head) Needs(asks Asks) (needs infer.Carries) {
 	for i := range h.Fields {
 		at := &h.Fields[i]
@@ -49,8 +50,8 @@ func (h *Head) Needs(asks Asks) (needs infer.Carries) {
 	return needs
 }
 
-// Asking gives the first field that asks for some of what is lacking, and all of what is
-// lacking that it asks for.
+// Asking returns the first field that needs some of what is lacking, and all of what is
+// lacking that this field needs.
 func (h *Head) Asking(asks Asks, lacking infer.Carries) (path string, lacks infer.Carries) {
 	for i := range h.Fields {
 		at := &h.Fields[i]
@@ -68,8 +69,8 @@ func (h *Head) Asking(asks Asks, lacking infer.Carries) (path string, lacks infe
 	return "", 0
 }
 
-// Value gives that of a top-level field, the last where it stands more than once; nil
-// where it is not there, or null.
+// Value returns the value of a top-level field, the last one if the field occurs more
+// than once. It is nil if the field is absent or null.
 func (h *Head) Value(name string) (raw []byte) {
 	for i := range h.Fields {
 		if at := &h.Fields[i]; at.Name == name {
@@ -82,7 +83,8 @@ func (h *Head) Value(name string) (raw []byte) {
 	return raw
 }
 
-// AskSeed is the Read of a seed: it asks for nothing where nothing is drawn.
+// AskSeed is the Read of a seed. A seed asks for nothing if the request draws nothing
+// at random.
 func AskSeed(needs infer.Carries) func(*Head, []byte) infer.Carries {
 	return func(h *Head, _ []byte) infer.Carries {
 		if t := h.Value("temperature"); t != nil && AsksForNothing(t, []string{"0"}) {
@@ -95,7 +97,7 @@ func AskSeed(needs infer.Carries) func(*Head, []byte) infer.Carries {
 	}
 }
 
-// AskType gives the member "type" of an object; empty where there is none.
+// AskType returns the member "type" of an object, empty if it has none.
 func AskType(raw []byte) (kind string) {
 	if KindOf(raw) != '{' {
 		return ""

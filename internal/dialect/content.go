@@ -6,9 +6,9 @@ import (
 	"weir/internal/infer"
 )
 
-// Content gathers the content of a message in the shape that chats have it: a
-// string where it is one text, else an array of parts in their order. What chat
-// templates make of several texts is for package chat to find out.
+// Content gathers the content of a message in the shape that chats use: a string if
+// it is a single text, otherwise an array of parts in their order. Package chat
+// decides how a template sees several texts.
 type Content struct {
 	parts []byte // JSON, each with a comma before it
 	count int
@@ -20,10 +20,10 @@ const (
 	textTail = `"}`
 )
 
-// Reset empties it, and keeps its room.
+// Reset empties the content and keeps its memory.
 func (c *Content) Reset() { c.parts, c.count = c.parts[:0], 0 }
 
-// Empty says that nothing was added.
+// Empty reports whether nothing was added.
 func (c *Content) Empty() bool { return c.count == 0 }
 
 // AddText adds a text, which is the inside of a JSON string.
@@ -32,13 +32,13 @@ func (c *Content) AddText(inside []byte) {
 	c.count++
 }
 
-// AddMedia adds a part of that kind.
+// AddMedia adds a part of a kind of media.
 func (c *Content) AddMedia(kind infer.MediaKind) {
 	c.parts = append(append(append(c.parts, `,{"type":"`...), kind.String()...), `"}`...)
 	c.count++
 }
 
-// Append appends the JSON value; of nothing it is the empty string.
+// Append appends the content as a JSON value, which is "" if nothing was added.
 func (c *Content) Append(dst []byte) []byte {
 	switch {
 	case c.count == 0:

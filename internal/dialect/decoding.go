@@ -8,16 +8,16 @@ import (
 	"weir/internal/infer"
 )
 
-// Decoding is a request under way, of which a dialect reads one field after the
-// other; what a dialect needs besides lies around it.
+// Decoding is a request while a dialect reads its fields, one after the other. Each
+// dialect wraps it in a type that holds what the dialect needs besides.
 type Decoding struct {
 	Request
-	// Path is the endpoint's, and Kind that of the engines for which the request is
-	// decoded; empty where the gateway itself answers.
+	// Path is the endpoint's path. Kind is the kind of the engines for which the
+	// request is decoded, empty if the gateway itself answers.
 	Path, Kind string
-	// Carries is what those engines can be asked for.
+	// Carries is the set of what those engines support.
 	Carries infer.Carries
-	// Declared are the tools of the request. NoTools says that none may be called.
+	// Declared are the tools of the request. NoTools forbids calls of any of them.
 	Declared []Tool
 	NoTools  bool
 
@@ -26,7 +26,7 @@ type Decoding struct {
 	format   string // its row of the table, where it is the text of the answer that must
 }
 
-// NewDecoding begins with what the head of the body says.
+// NewDecoding returns a Decoding that has what the head of the body states.
 func NewDecoding(e Endpoint, h *Head, kind string, carries infer.Carries, names *FieldNames) Decoding {
 	return Decoding{
 		Request: Request{Model: h.Model, Stream: h.Stream, Fields: names},
@@ -34,7 +34,8 @@ func NewDecoding(e Endpoint, h *Head, kind string, carries infer.Carries, names 
 	}
 }
 
-// Carrier names who it is that fields are for, in refusals.
+// Carrier names the receiver of the fields, an engine's kind or the endpoint, as
+// refusals name it.
 func (d *Decoding) Carrier() string {
 	if d.Kind == "" {
 		return d.Path
@@ -42,20 +43,21 @@ func (d *Decoding) Carrier() string {
 	return fmt.Sprintf("engine kind %q", d.Kind)
 }
 
-// Unsupported refuses a field, or a part of one, that cannot be carried. Defaults
-// are values that may be sent.
+// Unsupported returns the error of a field, or of a part of one, that cannot be
+// carried. It names the defaults, which may be sent.
 func (d *Decoding) Unsupported(path string, defaults ...string) error {
 	return Unsupported(path, d.Carrier(), defaults)
 }
 
-// Lacking is Unsupported where engines would have to carry needs.
+// Lacking is Unsupported for a field that engines which support needs could carry.
 func (d *Decoding) Lacking(needs infer.Carries, path string, defaults ...string) error {
 	err := Unsupported(path, d.Carrier(), defaults)
 	err.Lacks = needs &^ d.Carries
 	return err
 }
 
-// SetGuide takes what the output must match, which may be said at one place only.
+// SetGuide sets what the output must match. It fails if another field has set it
+// already.
 func (d *Decoding) SetGuide(path string, g infer.Guide) error {
 	if d.Guide != nil {
 		return infer.Invalid(path, "%s and %s both constrain the output; give one of them", d.guidedBy, path)
@@ -67,8 +69,8 @@ func (d *Decoding) SetGuide(path string, g infer.Guide) error {
 	return nil
 }
 
-// Guided takes what the output must match, which may be said at one place only, and
-// to an engine that understands it.
+// Guided sets what the output must match, as SetGuide does, and fails if the engines
+// do not support that kind of guide.
 func (d *Decoding) Guided(path string, g infer.Guide) error {
 	if d.Carries&g.Kind.Needs() == 0 {
 		return d.Lacking(g.Kind.Needs(), path)
@@ -81,8 +83,8 @@ func (d *Decoding) Schema(path, schema string) error {
 	return d.Guided(path, infer.Guide{Kind: infer.GuideJSONSchema, Text: schema})
 }
 
-// SchemaValue is Schema with what a field holds: a JSON schema, as itself or as its
-// text.
+// SchemaValue is Schema for the value of a field: a JSON schema, as an object or as a
+// string that holds one.
 func (d *Decoding) SchemaValue(path string, raw []byte) error {
 	text, err := SchemaOf(path, raw)
 	if err != nil {
@@ -91,8 +93,8 @@ func (d *Decoding) SchemaValue(path string, raw []byte) error {
 	return d.Schema(path, text)
 }
 
-// Format is Schema with what a field of the table says of the answer's text. A call that
-// is forced wins over it (FinishTools), as it does at vLLM.
+// Format is Schema for a field that describes the format of the answer's text. A forced
+// call takes precedence over it (FinishTools), as in vLLM.
 func (d *Decoding) Format(field, path, schema string) error {
 	if d.Guide == nil {
 		d.format = field
@@ -100,8 +102,8 @@ func (d *Decoding) Format(field, path, schema string) error {
 	return d.Schema(path, schema)
 }
 
-// LeaveOutTool notes a tool that no engine runs by itself: field is its row of the table,
-// name what a tool_choice would call it.
+// LeaveOutTool records a tool that no engine runs by itself and that is left out. field
+// is the tool's row of the table, name the one by which a tool_choice would force it.
 func (d *Decoding) LeaveOutTool(field, name string) {
 	d.Ignore(field)
 	if l := d.LeftOut; len(l.Tools) < maxPassed {
@@ -109,8 +111,8 @@ func (d *Decoding) LeaveOutTool(field, name string) {
 	}
 }
 
-// ForcesLeftOut refuses a tool_choice, of which the member at path names a tool that was
-// left out; nil where it names another.
+// ForcesLeftOut returns the error of a tool_choice whose member at path names a tool
+// that was left out, and nil if it names another.
 func (d *Decoding) ForcesLeftOut(path, name string) error {
 	if d.LeftOut == nil || !slices.Contains(d.LeftOut.Tools, Clip(name, 64)) {
 		return nil
@@ -119,7 +121,7 @@ func (d *Decoding) ForcesLeftOut(path, name string) error {
 		Message: fmt.Sprintf("%s is %q, a tool that %s cannot run; name another, or send auto", path, Clip(name, 64), d.Carrier())}
 }
 
-// TextGuide is Guided with what a field holds: a text in the language of the kind.
+// TextGuide is Guided for a field that holds a text in the language of the kind.
 func (d *Decoding) TextGuide(path string, kind infer.GuideKind, raw []byte) error {
 	text, err := StringOf(path, raw)
 	if err == nil && text == "" {
@@ -131,13 +133,13 @@ func (d *Decoding) TextGuide(path string, kind infer.GuideKind, raw []byte) erro
 	return d.Guided(path, infer.Guide{Kind: kind, Text: text})
 }
 
-// FinishTools checks tool_choice against the tools, and makes the engine call them
-// where it is to. That a tool is called can only be forced by an engine that is told
-// what it may generate; asking another for it is refused rather than hoped for.
+// FinishTools checks tool_choice against the tools. A tool_choice that demands a call
+// becomes a guide of the output, because nothing else makes a model call a tool. An
+// engine without guides gets no such request: the request is refused.
 //
-// named is where the caller names the tool that must be called, continued why the last
-// message is continued, if it is, and strict the row of the table by which a tool says that
-// calls keep to its schema, which only those do that are forced.
+// named is the path at which the caller names the tool that must be called. continued is
+// why the last message is continued, empty if it is not. strict is the table's row by which
+// a tool demands that calls keep to its schema, which only forced calls do.
 func (d *Decoding) FinishTools(named, continued, strict string) error {
 	const field = "tool_choice"
 	switch {

@@ -9,22 +9,22 @@ import (
 	"weir/internal/wire/sse"
 )
 
-// EventJudge judges the events of a stream, which EventWalk finds in it.
+// EventJudge judges the events that an EventWalk finds in a stream.
 type EventJudge interface {
-	// Next is called for every event that is not cut before it is looked at.
+	// Next is called before each event that is not cut.
 	Next() error
-	// Object judges an event whose data is one JSON object, which is valid, and
-	// Marker one whose data is [DONE].
+	// Object judges an event whose data is one valid JSON object, and Marker one
+	// whose data is [DONE].
 	Object(data []byte, n Notes) error
 	Marker() error
-	// Cut judges an event too large for the splitter to hold by its name, nil
-	// without one, and the beginning of its data. The rest of it passes unseen.
+	// Cut judges an event that is too large to be held, by its name, nil if it has
+	// none, and by the beginning of its data. The rest of the event passes unseen.
 	Cut(name, data []byte) error
 }
 
-// EventWalk finds the events in the regions of a stream, for an Inspector. What
-// must hold of each: its data is one JSON object, or exactly [DONE], or empty,
-// which is a keep-alive as is a comment.
+// EventWalk finds the events in the regions of a stream, for an Inspector. The data
+// of an event must be one JSON object, or exactly [DONE], or empty. An empty event
+// and a comment are keep-alives.
 //
 // A walk allocates nothing for an event that is one line.
 type EventWalk struct {
@@ -32,14 +32,14 @@ type EventWalk struct {
 	events int // so far
 }
 
-// Inside says that the stream stands inside an event that was cut.
+// Inside reports whether the stream stands inside an event that was cut.
 func (w *EventWalk) Inside() bool { return w.walk.Inside() }
 
-// Words for a metric's label: each fault that an event's data may have.
+// The flaws that an event's data may have, as words for a metric's label.
 const (
 	FlawJSON  infer.Flaw = "not_json" // neither JSON nor [DONE]
 	FlawShape infer.Flaw = "shape"    // a value of another type than the API's
-	FlawUsage infer.Flaw = "usage"    // a count that is none, or counts that do not add up
+	FlawUsage infer.Flaw = "usage"    // a count that is not a number, or counts that do not add up
 )
 
 // flaw is what is wrong with an event: "event 3 of the engine's stream" goes
@@ -51,12 +51,12 @@ type flaw struct {
 
 func (f *flaw) Error() string { return f.text }
 
-// Flawf says what is wrong with an event, for a judge.
+// Flawf returns an error that describes an event's flaw, for a judge.
 func Flawf(reason infer.Flaw, format string, args ...any) error {
 	return &flaw{reason, fmt.Sprintf(format, args...)}
 }
 
-// EventFault is the error of a stream whose n-th event has a flaw.
+// EventFault returns the error of a stream whose n-th event has a flaw.
 func EventFault(n int, err error) *infer.Error {
 	e := infer.Errorf(infer.CodeIntegrity, "event %d of the engine's stream %s; the output ends here, send the request again", n, err)
 	if f, ok := errors.AsType[*flaw](err); ok {
@@ -65,10 +65,10 @@ func EventFault(n int, err error) *infer.Error {
 	return e
 }
 
-// Events implements that of Inspector with a judge.
+// Events implements the method of Inspector by means of a judge.
 //
-// A region ends with the end of an event, or inside one that is too large to
-// hold, which is then cut.
+// A region ends with an event, or inside an event that is too large to be held, which
+// is then cut.
 func (w *EventWalk) Events(region []byte, j EventJudge) (good int, err error) {
 	at := w.walk.Begin(region)
 	for at < len(region) {

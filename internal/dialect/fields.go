@@ -14,49 +14,50 @@ import (
 	"weir/internal/infer/spell"
 )
 
-// Treatment says what weir does with a field on the way to an engine that
-// takes ids. Relays carry every field.
+// Treatment is what weir does with a field on the way to an engine that takes ids.
+// Relays carry every field.
 type Treatment uint8
 
 // The treatments.
 const (
 	Carried Treatment = iota // read, checked and acted on
-	Refused                  // it would change the answer: refused, except for values that ask for nothing
-	Ignored                  // it asks for a service beside the answer: left out, and named (LeftOut)
+	Refused                  // it would change the answer; only values that ask for nothing pass
+	Ignored                  // it asks for a service beside the answer; it is left out and named (LeftOut)
 )
 
-// String gives the word used in documents.
+// String returns the treatment's word in the documentation.
 func (t Treatment) String() string { return [...]string{"carried", "refused", "ignored"}[t] }
 
 // Field describes a field of a request body.
 type Field struct {
 	// Name is the field's path: "stop", "messages[].role".
 	Name string
-	// On is the set of the dialect's endpoints that have the field, a bit for each; 0
-	// is all of them.
+	// On is the set of the dialect's endpoints that have the field, one bit each. 0
+	// means all of them.
 	On        uint8
 	Treatment Treatment
-	// Whole says that a carried field is handed on as it is, with all that it holds. A
-	// field that is not carried is judged as a whole in any case.
+	// Whole is set for a carried field that is passed on as it is, with everything in
+	// it. A field that is not carried is judged as a whole in any case.
 	Whole bool
-	// Defaults are the JSON values besides null that ask for what happens anyway: a
-	// refused field may have them, and an ignored one is not named with them. They are
-	// in canonical JSON (RFC 8785).
+	// Defaults are the JSON values besides null that ask for what happens anyway, in
+	// canonical JSON (RFC 8785). A refused field may have them. An ignored field with
+	// one of them is not named. A refused field may have them. An ignored field with
+	// one of them is not named.
 	Defaults []string
-	// Note says what a carried field may be and what it becomes, what to do without a
-	// refused one where that is more than to leave it out, and what an ignored one
-	// asks for.
+	// Note describes the field in the documentation: which values a carried field may
+	// have and what it becomes, what to do instead of a refused one if leaving it out
+	// is not enough, and what an ignored one asks for.
 	Note string
-	// Elsewhere says what vLLM's and SGLang's own servers do with a field that is not
-	// carried here.
+	// Elsewhere states what the servers of vLLM and SGLang do with a field that weir
+	// does not carry.
 	Elsewhere string
-	// Needs is what an engine's wire must carry for the field to be carried;
-	// otherwise it is refused like others. Parts of the value may need more.
+	// Needs is what an engine's wire must support for the field to be carried.
+	// Without it the field is refused. Parts of its value may need more.
 	Needs infer.Carries
 }
 
-// Taken is a top-level field of a dialect's table. Take decodes it into d when it is carried and
-// not null.
+// Taken is a top-level field of a dialect's table. Take decodes a carried value that is not null
+// into d.
 type Taken[D any] struct {
 	Field
 	Take func(d D, raw []byte) error
@@ -76,8 +77,7 @@ func Rows[D any](top []Taken[D], inner []Field) []Field {
 	return rows
 }
 
-// The treatment of fields by vLLM's and SGLang's own servers (Field.Elsewhere), in vLLM 0.33 and
-// SGLang 0.5.23.
+// The treatment of fields by the servers of vLLM 0.33 and SGLang 0.5.23 (Field.Elsewhere).
 const (
 	BothRead    = "both read it"
 	BothPass    = "both ignore it"
@@ -87,8 +87,8 @@ const (
 	VLLMEchoes  = "vLLM only returns it, SGLang ignores it"
 )
 
-// Judge says whether the value of a field, which stands at path, is to be read: that
-// of a carried field is, which may be null. Its error refuses the field.
+// Judge reports whether the value of the field at path is to be decoded. The value of a
+// carried field is, also if it is null. Its error refuses the field.
 func (d *Decoding) Judge(f *Field, path string, raw []byte) (read bool, err error) {
 	switch lacks := f.Needs &^ d.Carries; {
 	case f.Treatment == Carried && lacks == 0:
@@ -105,8 +105,8 @@ func (d *Decoding) Judge(f *Field, path string, raw []byte) (read bool, err erro
 	return false, d.Lacking(f.Needs, path, f.Defaults...)
 }
 
-// AsksForNothing says whether a value of a refused field may pass: it is null, or
-// one of the field's defaults, which are in canonical JSON (RFC 8785).
+// AsksForNothing reports whether a value of a refused field may pass. null may, and
+// so may the field's defaults, which are in canonical JSON (RFC 8785).
 func AsksForNothing(raw []byte, defaults []string) bool {
 	if KindOf(raw) == 'n' {
 		return true
@@ -122,8 +122,9 @@ func AsksForNothing(raw []byte, defaults []string) bool {
 	return slices.Contains(defaults, string(value))
 }
 
-// Unsupported refuses a field that carrier, which names the kind of engine or the
-// endpoint, cannot carry. Defaults are values that may be sent.
+// Unsupported returns the error of a field that carrier cannot carry. carrier names
+// the kind of engine or the endpoint. The error names the defaults, which may be
+// sent.
 func Unsupported(path, carrier string, defaults []string) *infer.Error {
 	hint := "leave it out"
 	if len(defaults) > 0 {
@@ -136,7 +137,7 @@ func Unsupported(path, carrier string, defaults []string) *infer.Error {
 	}
 }
 
-// Ignore notes a field of the table that asked for something which is left out.
+// Ignore records that a field of the table asked for something, which is left out.
 func (d *Decoding) Ignore(name string) {
 	if l := d.leaveOut(); !slices.Contains(l.Fields, name) {
 		l.Fields = append(l.Fields, name)
@@ -146,7 +147,7 @@ func (d *Decoding) Ignore(name string) {
 // maxPassed bounds the unknown fields of a request that are noted.
 const maxPassed = 32
 
-// Passes says whether a field that is in no table is passed over, and notes it.
+// Passes reports whether a field that is in no table is passed over, and records it.
 func (d *Decoding) Passes(path string) bool {
 	if !d.lax {
 		return false
@@ -164,7 +165,7 @@ func (d *Decoding) leaveOut() *LeftOut {
 	return d.LeftOut
 }
 
-// UnknownField judges a top-level field by a name that is not in the table.
+// UnknownField judges a top-level field whose name is not in the table.
 func (d *Decoding) UnknownField(name string, known Names) error {
 	if d.Passes(name) {
 		return nil
@@ -178,8 +179,7 @@ func (d *Decoding) UnknownField(name string, known Names) error {
 	return e
 }
 
-// UnknownMember judges a member of an object inside the body, at path, that has none of
-// the known names.
+// UnknownMember judges a member of an object at path whose name is not known.
 func (d *Decoding) UnknownMember(path string, known ...string) error {
 	if d.Passes(path) {
 		return nil
@@ -192,7 +192,8 @@ func (d *Decoding) UnknownMember(path string, known ...string) error {
 	return e
 }
 
-// UnknownType refuses a type, at path, that is not in the table; only says which are.
+// UnknownType returns the error of a type at path that is not in the table. only
+// lists those that are.
 func (d *Decoding) UnknownType(path, word, only string, known ...string) error {
 	e := &infer.Error{Code: infer.CodeUnsupported, Param: path,
 		Message: fmt.Sprintf("%s %q is not supported by %s; %s", path, Clip(word, 32), d.Carrier(), only)}
@@ -203,11 +204,11 @@ func (d *Decoding) UnknownType(path, word, only string, known ...string) error {
 	return e
 }
 
-// Covers says whether a field of an API's types is in a table, and so what becomes of
-// it. A path has a dot between its fields, brackets behind those that are arrays, and
-// behind a field whose type member tells what it holds the types that it may have:
-// messages[]<user>.content[]<text|refusal>.text. A row covers all that the field holds
-// where that is judged as a whole.
+// Covers reports whether a field of an API's types is in a table, and so has a
+// treatment. The fields of a path are separated by dots. Brackets follow the name of an
+// array, and the types that a value may have follow the name in angle brackets:
+// messages[]<user>.content[]<text|refusal>.text. A row whose field is judged as a whole
+// covers everything inside.
 func Covers(rows []Field, path string) bool {
 	at := ""
 	for part := range strings.SplitSeq(path, ".") {
@@ -243,8 +244,8 @@ func Covers(rows []Field, path string) bool {
 	return true
 }
 
-// Row finds a field in a table by its name. A row whose name ends with a star is that of
-// all names that begin so.
+// Row returns the field of a table by its name. A row whose name ends with a star
+// matches all names that begin with the rest.
 func Row(rows []Field, name string) *Field {
 	i := slices.IndexFunc(rows, func(f Field) bool {
 		family, isFamily := strings.CutSuffix(f.Name, "*")
@@ -256,7 +257,8 @@ func Row(rows []Field, name string) *Field {
 	return &rows[i]
 }
 
-// Nearest gives the known field that a name was probably meant to be, or "".
+// Nearest returns the known field that a misspelled name was probably meant to be, or
+// "".
 func Nearest(name string, known Names) string {
 	if len(name) > 64 {
 		return ""

@@ -6,9 +6,9 @@ import "weir/internal/infer"
 // request find each other.
 const transferParams = "kv_transfer_params"
 
-// Half makes the body that of one half of a pair, whatever the caller sent in the fields by
-// which the halves find each other. It is false at a path of which it is not known how
-// a prefill engine is asked for no more than the prompt.
+// Half makes the body that of one half of a pair. It overwrites whatever the caller sent in
+// the fields by which the halves find each other. It returns false at a path whose bodies
+// have no known way to ask a prefill engine for the prompt alone.
 func (a *Asked) Half(h *infer.Half, path string) bool {
 	if h.Params == nil {
 		a.Delete(transferParams)
@@ -18,8 +18,9 @@ func (a *Asked) Half(h *infer.Half, path string) bool {
 	return h.Role != infer.RolePrefill || a.FirstID(path)
 }
 
-// PrefillAnswer reads a prefill half's answer, a whole one: its usage, if it states one, and
-// its kv_transfer_params, nil where it has none. The parameters are a part of the answer.
+// PrefillAnswer reads the answer of a prefill half, which is not streamed. It returns the
+// usage, if the answer states one, and kv_transfer_params, which are nil if there are none
+// and otherwise a part of the answer's bytes.
 func PrefillAnswer(answer []byte) (u infer.Usage, stated bool, params []byte) {
 	at := SkipSpace(answer, 0)
 	end, _, ok := CheckJSON(answer, at)

@@ -12,51 +12,50 @@ import (
 	"weir/internal/infer"
 )
 
-// MaxFields bounds the top-level fields of a body, so that a body of nothing
-// but tiny fields does not grow many times its size in spans.
+// MaxFields bounds the number of top-level fields of a body. Without it the spans of
+// a body of tiny fields would take many times its size.
 const MaxFields = 1024
 
-// Span is a top-level field: Name, and where its value stands in the body.
+// Span is a top-level field: its name and the position of its value in the body.
 type Span struct {
 	Name       string
 	Start, End int
 }
 
-// Head is what the gateway knows of a body before it knows the engine. It
-// refers to the body, which must stay unchanged.
+// Head is what the gateway reads of a body before it has chosen an engine. It refers
+// to the body, which must not change.
 type Head struct {
 	Body []byte
-	// Fields are the top-level fields in the order they came.
+	// Fields are the top-level fields in the order of the body.
 	Fields []Span
-	// Model is the name the caller gave, empty when none was.
+	// Model is the model's name as the caller wrote it, empty if there is none.
 	Model string
-	// Stream says that the caller wants a stream of events.
+	// Stream is set if the caller wants a stream of events.
 	Stream bool
-	// RequestID is the id that the caller gave the request in its body, empty when
-	// it gave none.
+	// RequestID is the request's id in the caller's body, empty if there is none.
 	RequestID string
-	// N is the number of choices asked for, 1 when the caller did not say.
+	// N is the number of choices that the caller wants, 1 by default.
 	N int
-	// Lax says that fields which are in no table are passed over, and not refused.
+	// Lax is set if fields that are in no table are passed over instead of refused.
 	Lax bool
 
 	model     int    // index of "model" in Fields
 	duplicate string // a known field that came twice
 }
 
-// Names are the top-level fields that an endpoint knows, by name.
+// Names holds the top-level fields that an endpoint knows, by name.
 type Names map[string]Name
 
-// Name is a known field: its one Word, and an Index of its own below MaxNames.
+// Name is a known field: its spelling, and an index below MaxNames that no other has.
 type Name struct {
 	Word  string
 	Index int
 }
 
-// MaxNames bounds the names of an endpoint.
+// MaxNames is the largest number of names that an endpoint may have.
 const MaxNames = 128
 
-// NewNames gives a set of names, numbered from 0.
+// NewNames returns a set of names, numbered from 0.
 func NewNames(words ...string) Names {
 	names := make(Names, len(words))
 	for i, word := range words {
@@ -65,10 +64,10 @@ func NewNames(words ...string) Names {
 	return names
 }
 
-// ParseHead passes over a body once, which must be one JSON object in UTF-8, and
-// reads the model's name. Every field is shown to take, which reads what else
-// steers the gateway. A known field that comes twice is refused if weir acts on
-// it for relays too, and is otherwise for Unambiguous to refuse.
+// ParseHead reads a body in one pass. The body must be one JSON object in UTF-8. take
+// is called with every field and reads those that steer the gateway besides the
+// model's name. A known field that occurs twice is refused here if weir acts on it
+// for relays too, and by Unambiguous otherwise.
 func ParseHead(body []byte, known Names, take func(h *Head, name string, value []byte) error) (*Head, error) {
 	if at := InvalidUTF8(body); at >= 0 {
 		return nil, SyntaxAt(body, at, "byte 0x%02X is not UTF-8", body[at])
@@ -151,8 +150,8 @@ func (h *Head) scan(dec *jsontext.Decoder, known Names, take func(h *Head, name 
 	return nil
 }
 
-// Steers says whether weir itself acts on a field, for relays too: such a
-// field must not be open to two readings.
+// Steers reports whether weir itself acts on a field, for relays too. Such a field
+// must occur once, so that weir and the engine cannot read different values.
 func Steers(name string) bool {
 	switch name {
 	case "model", "stream", "n", "stream_options":
@@ -170,15 +169,15 @@ func (h *Head) takeModel(value []byte) (err error) {
 	return err
 }
 
-// Omit returns the head without the i-th field, for readers of fields. The body still has the
-// field, so neither Splice nor Ask may be called of what it returns.
+// Omit returns the head without the i-th field, for code that reads fields. The body still
+// has the field, so neither Splice nor Ask may be called on the result.
 func (h *Head) Omit(i int) *Head {
 	without := *h
 	without.Fields = slices.Delete(slices.Clone(h.Fields), i, i+1)
 	return &without
 }
 
-// NeedModel refuses a body without a model.
+// NeedModel returns an error if the body names no model.
 func (h *Head) NeedModel() error {
 	if h.model < 0 {
 		return infer.Invalid("model", "model is required: name the model to use")
@@ -186,7 +185,7 @@ func (h *Head) NeedModel() error {
 	return nil
 }
 
-// Unambiguous refuses a known field that came twice.
+// Unambiguous returns an error if a known field occurs twice.
 func (h *Head) Unambiguous() error {
 	if h.duplicate != "" {
 		return infer.Invalid(h.duplicate, "%s is given twice; give it once", h.duplicate)
@@ -194,8 +193,8 @@ func (h *Head) Unambiguous() error {
 	return nil
 }
 
-// Splice gives the body with model in place of the caller's name and every
-// other byte as it came. The body itself is not changed.
+// Splice returns the body with model in place of the caller's name and every other
+// byte unchanged. The body itself is not modified.
 func (h *Head) Splice(model string) []byte {
 	if model == h.Model {
 		return h.Body

@@ -10,36 +10,36 @@ import (
 // encoding/json reads it, which allows any depth.
 const maxCheckDepth = 512
 
-// Notes are what CheckJSON saw on its way that decides whether an event of a
-// stream of choices has to be read in full. They err on the side of yes.
+// Notes are what CheckJSON saw of a value that decides whether an event of a stream
+// of choices must be decoded. They may be set too often, and never too seldom.
 type Notes struct {
-	// Telling: some member is named finish_reason, error or usage and is not
-	// null, or "object" and its value begins like "error"; or a name is spelled
-	// with an escape, so that it might be any of these.
+	// Telling is set if some member is named finish_reason, error or usage and is not
+	// null, or is named "object" with a value that begins like "error". It is also
+	// set if a name has an escape, because the name might be any of these.
 	Telling bool
-	// Broken: there is a line end between two tokens. In a line of a stream
-	// that is the line's end, and not part of the JSON.
+	// Broken is set if there is a line end between two tokens. In a stream this ends
+	// the line, and with it the JSON.
 	Broken bool
-	// Objects counts the objects inside an array inside the outermost object,
-	// which is where choices are, and Indexes their members named index.
+	// Objects counts the objects in an array in the outermost object, which is where
+	// choices are. Indexes counts their members named index.
 	Objects, Indexes int
-	// Index is the value of the last such member, or -1 when it is not a plain
-	// number of at most six digits.
+	// Index is the value of the last such member, -1 if it is not a plain number of
+	// at most six digits.
 	Index int
 }
 
-// CheckJSON says where the JSON value ends that stands at b[at:], after any
-// white space, and what it saw in it. When there is no valid value, ok is false
-// and end is about where it goes wrong. What follows the value is not looked at.
+// CheckJSON checks the JSON value at b[at:], which may follow white space. It returns
+// the position of its end and what it saw. If there is no valid value, ok is false
+// and end is near the error. Bytes after the value are not read.
 //
-// Valid is what RFC 8259 says, nested at most maxCheckDepth deep. Strings may
-// hold bytes that are not UTF-8, and escapes that are half a surrogate pair, as
-// encoding/json.Valid allows too: weir passes them on as they came, and judging
-// them is the reader's business. Names may occur twice.
+// A value is valid by RFC 8259 and nested at most maxCheckDepth deep. As with
+// encoding/json.Valid, strings may hold bytes that are not UTF-8 and halves of
+// surrogate pairs: weir relays them, and their reader judges them. Names may occur
+// twice.
 //
-// This runs over every event of every relayed stream, so it passes over the
-// bytes once, eight at a time inside strings, and allocates nothing; decoders
-// that give tokens cost several times as much.
+// CheckJSON runs over every event of every relayed stream. It reads the bytes in one
+// pass, eight at a time inside strings, and allocates nothing. Decoders that return
+// tokens take several times as long.
 func CheckJSON(b []byte, at int) (end int, n Notes, ok bool) {
 	var (
 		arrays [maxCheckDepth / 64]uint64 // bit d-1: what is open at depth d is an array
@@ -176,7 +176,7 @@ func smallNumber(b []byte) int {
 	return -1
 }
 
-// SkipBlank gives the place of the next byte that is not white space.
+// SkipBlank returns the position of the next byte that is not white space.
 func SkipBlank(b []byte, i int, n *Notes) int {
 	for ; i < len(b) && b[i] <= ' '; i++ {
 		switch b[i] {
@@ -195,7 +195,7 @@ const (
 	highBits = 0x8080808080808080
 )
 
-// skipString gives the place after the string whose opening quote stands
+// skipString returns the place after the string whose opening quote stands
 // before b[i], and whether it is spelled without escapes.
 func skipString(b []byte, i int) (end int, plain, ok bool) {
 	plain = true
@@ -229,7 +229,7 @@ func skipString(b []byte, i int) (end int, plain, ok bool) {
 	}
 }
 
-// skipEscape gives the place after the escape whose backslash stands before
+// skipEscape returns the place after the escape whose backslash stands before
 // b[i].
 func skipEscape(b []byte, i int) (int, bool) {
 	if i == len(b) {
@@ -252,7 +252,7 @@ func skipEscape(b []byte, i int) (int, bool) {
 	return i, false
 }
 
-// skipScalar gives the place after the literal or the number at b[i].
+// skipScalar returns the place after the literal or the number at b[i].
 func skipScalar(b []byte, i int) (int, bool) {
 	rest := b[i:]
 	switch rest[0] {
@@ -304,8 +304,9 @@ func skipDigits(b []byte, i int) int {
 	return i
 }
 
-// CountValues gives how many values a JSON text holds, with those inside of others, or
-// a few more: what it takes once it is decoded goes by that. The text is well-formed.
+// CountValues returns how many values a well-formed JSON text holds, nested ones
+// included. The result may be a little too large. It bounds the memory of the decoded
+// text.
 func CountValues(b []byte) int {
 	n := 1
 	for i := 0; i < len(b); i++ {

@@ -23,13 +23,13 @@ var jsonCases = []string{
 	strings.Repeat("[", 600),
 }
 
-// wholeJSON says whether b is one JSON value and nothing else.
+// wholeJSON reports whether b is one JSON value and nothing else.
 func wholeJSON(b []byte) bool {
 	end, _, ok := CheckJSON(b, 0)
 	return ok && SkipBlank(b, end, new(Notes)) == len(b)
 }
 
-// depthOf gives how deep valid JSON nests.
+// depthOf returns how deep valid JSON nests.
 func depthOf(b []byte) int {
 	depth, deepest, quoted := 0, 0, false
 	for i := 0; i < len(b); i++ {

@@ -6,8 +6,8 @@ import (
 	"weir/internal/infer"
 )
 
-// TakesMedia says whether the engines take media of a kind, or refuses what holds
-// some, which is named as its type names it.
+// TakesMedia returns an error if the engines do not take media of a kind. The error
+// names the part of the request as what.
 func (d *Decoding) TakesMedia(path, what string, kind infer.MediaKind) error {
 	if d.Carries&kind.Carries() != 0 {
 		return nil

@@ -1,8 +1,8 @@
 package dialect
 
-// Members walks an object that is known to be JSON, as an event's data is once it is
-// checked ([CheckJSON]). It allocates nothing, but for a name that is spelled with
-// escapes; names and values are parts of raw.
+// Members iterates over an object that is valid JSON, as the data of an event is
+// after [CheckJSON]. Names and values are parts of raw. It allocates nothing except
+// for names that have escapes.
 func Members(raw []byte, visit func(name, value []byte) error) error {
 	for i := SkipSpace(raw, SkipSpace(raw, 0)+1); raw[i] != '}'; {
 		end := SkipString(raw, i)
@@ -19,7 +19,7 @@ func Members(raw []byte, visit func(name, value []byte) error) error {
 	return nil
 }
 
-// Items walks an array that is known to be JSON, as Members does an object.
+// Items iterates over an array that is valid JSON.
 func Items(raw []byte, visit func(i int, item []byte) error) error {
 	i := SkipSpace(raw, SkipSpace(raw, 0)+1)
 	for n := 0; raw[i] != ']'; n++ {

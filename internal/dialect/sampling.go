@@ -10,20 +10,20 @@ import (
 	"weir/internal/infer"
 )
 
-// Bounds of what a request may list.
+// Bounds of the lists in a request.
 const (
 	MaxStops   = 16
 	MaxStopIDs = 1024
 	MaxBiases  = 1024
-	// MaxStop bounds a stop string in bytes: all choices search their text for it, and
-	// hold back what may be its beginning.
+	// MaxStop bounds a stop string in bytes. Every choice searches its text for the
+	// string, and holds back what may be its beginning.
 	MaxStop = 1024
 )
 
-// Parameter reads a sampling parameter, which stands at path, into s.
+// Parameter reads the sampling parameter at path into s.
 type Parameter func(s *infer.Sampling, path string, raw []byte) error
 
-// The sampling parameters with the bounds that most dialects have.
+// The sampling parameters, with the bounds of most dialects.
 var (
 	Temperature       = number(0, 2, false, func(s *infer.Sampling) **float64 { return &s.Temperature })
 	TopP              = number(0, 1, true, func(s *infer.Sampling) **float64 { return &s.TopP })
@@ -71,7 +71,7 @@ func Biases(s *infer.Sampling, path string, raw []byte) (err error) {
 	return err
 }
 
-// StopsOf reads stop strings: one, or an array of at most so many.
+// StopsOf reads stop strings: one string, or an array of at most most.
 func StopsOf(field string, raw []byte, most int) (stops []string, err error) {
 	add := func(path string, raw []byte) error {
 		s, err := StringOf(path, raw)
@@ -101,7 +101,7 @@ func StopsOf(field string, raw []byte, most int) (stops []string, err error) {
 	return nil, WrongType(field, "a string or an array of strings", raw)
 }
 
-// StopIDsOf reads ids that end an answer.
+// StopIDsOf reads the ids that end an answer.
 func StopIDsOf(field string, raw []byte) ([]uint32, error) {
 	if KindOf(raw) != '[' {
 		return nil, WrongType(field, "an array of token ids", raw)
@@ -148,7 +148,7 @@ func biasesOf(field string, raw []byte) ([]infer.Bias, error) {
 	return list, nil
 }
 
-// SchemaOf reads a JSON schema, as itself or as its text.
+// SchemaOf reads a JSON schema: an object, or a string that holds one.
 func SchemaOf(field string, raw []byte) (string, error) {
 	text := string(raw)
 	switch KindOf(raw) {
@@ -167,7 +167,7 @@ func SchemaOf(field string, raw []byte) (string, error) {
 	return text, nil
 }
 
-// EffortOf reads how much a model is to reason.
+// EffortOf reads how much the model should reason.
 func EffortOf(field string, raw []byte) (string, error) {
 	word, err := StringOf(field, raw)
 	if err == nil && !slices.Contains([]string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}, word) {

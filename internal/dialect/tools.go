@@ -19,18 +19,18 @@ const AnyObject = `{"type":"object"}`
 // from elsewhere have dots and slashes.
 var toolName = regexp.MustCompile(`^[A-Za-z0-9_./:-]{1,128}$`)
 
-// ToolName says whether a tool may be called so.
+// ToolName reports whether a tool may have the name.
 func ToolName(name string) bool { return toolName.MatchString(name) }
 
-// Tool is what a call of it may hold. Without Parameters, a JSON schema, it takes
-// any object.
+// Tool is a tool that the model may call. Parameters is the JSON schema of its
+// arguments; without it a call may hold any object.
 type Tool struct {
 	Name       string
 	Parameters []byte
-	Strict     bool // every call is to keep to Parameters
+	Strict     bool // every call must match Parameters
 }
 
-// Schema gives the JSON schema of the tool's arguments.
+// Schema returns the JSON schema of the tool's arguments.
 func (f *Tool) Schema() string {
 	if f.Parameters == nil {
 		return AnyObject
@@ -38,7 +38,7 @@ func (f *Tool) Schema() string {
 	return string(f.Parameters)
 }
 
-// forcedSchema gives the schema of an answer that is the call of ForcedTool, which
+// forcedSchema returns the schema of an answer that is the call of ForcedTool, which
 // the caller named at a place, or with ForcedAny calls of any of the tools.
 func (r *Request) forcedSchema(tools []Tool, at string) (string, error) {
 	if r.ForcedAny {

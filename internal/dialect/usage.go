@@ -6,15 +6,15 @@ import (
 	"weir/internal/infer"
 )
 
-// UsageNames are a dialect's names of the counts in a usage. The tokens of the prompt
-// that were cached are cached_tokens in PromptDetails.
+// UsageNames are a dialect's names of the counts in a usage. PromptDetails is the
+// object whose cached_tokens counts the cached tokens of the prompt.
 type UsageNames struct {
 	Prompt, Completion, PromptDetails string
 }
 
-// UsageOf reads a usage as an engine states it, for a judge; raw is known to be JSON. A usage is an
-// object with non-negative integers as counts, whose total_tokens is their sum. A count that is not
-// stated is 0, and CachedTokens -1; null is no usage.
+// UsageOf reads a usage that an engine states, for a judge. raw is valid JSON. A usage is an object
+// of non-negative integers whose total_tokens is the sum of the others. A count that is absent is
+// 0, CachedTokens then -1. null is no usage.
 func UsageOf(raw []byte, names *UsageNames) (u infer.Usage, stated bool, err error) {
 	switch KindOf(raw) {
 	case 'n':
@@ -49,7 +49,7 @@ func UsageOf(raw []byte, names *UsageNames) (u infer.Usage, stated bool, err err
 	return u, true, nil
 }
 
-// CountOf reads a count of a usage, and leaves it as it is where the engine says null.
+// CountOf reads a count of a usage. null leaves the count as it is.
 func CountOf(name string, raw []byte, count *int) error {
 	if KindOf(raw) == 'n' {
 		return nil
@@ -75,9 +75,9 @@ func cachedOf(details []byte, cached *int) error {
 	})
 }
 
-// ParseUsage reads the usage object that text begins with, in the words of any dialect;
-// what follows it is not looked at. CachedTokens is -1 where the engine does not say. It
-// fails on anything that is not such an object.
+// ParseUsage reads the usage object at the beginning of text, in the names of any
+// dialect. The rest of text is not read. CachedTokens is -1 if the engine does not state
+// it. Anything that is not such an object is an error.
 func ParseUsage(text []byte) (infer.Usage, bool) {
 	at := SkipSpace(text, 0)
 	end, _, ok := CheckJSON(text, at)

@@ -15,21 +15,21 @@ import (
 	"weir/internal/infer"
 )
 
-// Lenient reads JSON of which the engine is the judge. UTF-8 has been checked
-// by then: what it still lets through are halves of surrogate pairs.
+// Lenient are the options for JSON that the engine judges. They accept halves of
+// surrogate pairs; UTF-8 has been checked before.
 func Lenient(raw []byte) *jsontext.Decoder {
 	return jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
-// Strict reads JSON that weir has to understand: names are unique and escapes
-// are whole.
+// Strict are the options for JSON that weir interprets. Names must be unique and
+// surrogate pairs whole.
 func Strict(raw []byte) *jsontext.Decoder {
 	return jsontext.NewDecoder(bytes.NewBuffer(raw))
 }
 
-// StrictError turns what a strict decoder found in a field into words. The
-// body's syntax has been checked: a name given twice and half a surrogate pair
-// are all that is left.
+// StrictError returns the error for the caller of a strict decoder's error in a
+// field. The syntax of the body has been checked, so the error is a name that occurs
+// twice or half a surrogate pair.
 func StrictError(field string, err error) error {
 	var syn *jsontext.SyntacticError
 	if !errors.As(err, &syn) {
@@ -54,7 +54,7 @@ func CheckStrict(field string, raw []byte) error {
 	return nil
 }
 
-// JoinPointer writes a place inside a field as a path: messages[2].content.
+// JoinPointer returns the path of a place in a field: messages[2].content.
 func JoinPointer(field string, p jsontext.Pointer) string {
 	var b strings.Builder
 	b.WriteString(field)
@@ -68,7 +68,8 @@ func JoinPointer(field string, p jsontext.Pointer) string {
 	return Clip(b.String(), 200)
 }
 
-// SyntaxError turns a malformed body into words: where, and what was expected.
+// SyntaxError describes a malformed body: where it is wrong, and what was expected
+// there.
 func SyntaxError(body []byte, err error) error {
 	var syn *jsontext.SyntacticError
 	offset, what := len(body), "unexpected end of the body"
@@ -85,9 +86,8 @@ func SyntaxError(body []byte, err error) error {
 	return SyntaxAt(body, offset, "%s", what)
 }
 
-// NameError is syntaxError where a top-level field's name was expected. The
-// decoder speaks of a value there, and points at the comma that no name
-// follows.
+// NameError is SyntaxError at a place where a top-level field's name was expected.
+// The decoder expects a value there and points at the comma before it.
 func NameError(body []byte, first bool, err error) error {
 	var syn *jsontext.SyntacticError
 	if !errors.As(err, &syn) || int(syn.ByteOffset) >= len(body) || !strings.HasSuffix(syn.Err.Error(), "at start of value") {
@@ -104,7 +104,7 @@ func NameError(body []byte, first bool, err error) error {
 	return SyntaxAt(body, at, "invalid character %q (expecting a field name in double quotes)", r)
 }
 
-// SyntaxAt names a place in the body. Lines and columns count from 1, columns
+// SyntaxAt names a place in the body by line and column. Both count from 1, columns
 // in characters.
 func SyntaxAt(body []byte, offset int, format string, args ...any) error {
 	before := body[:offset]
@@ -113,7 +113,7 @@ func SyntaxAt(body []byte, offset int, format string, args ...any) error {
 	return infer.Errorf(infer.CodeInvalid, "the body is not valid JSON: line %d, column %d: %s", line, column, fmt.Sprintf(format, args...))
 }
 
-// InvalidUTF8 gives the offset of the first byte that is not UTF-8, or -1.
+// InvalidUTF8 returns the offset of the first byte that is not UTF-8, or -1.
 func InvalidUTF8(b []byte) int {
 	if utf8.Valid(b) {
 		return -1
@@ -128,10 +128,10 @@ func InvalidUTF8(b []byte) int {
 	return -1
 }
 
-// KindOf gives the kind of a value by its first byte; numbers are '0'.
+// KindOf returns the kind of a value by its first byte. The kind of numbers is '0'.
 func KindOf(raw []byte) jsontext.Kind { return jsontext.Value(raw).Kind() }
 
-// Found describes a value in a refusal.
+// Found describes a value, for the message of a refusal.
 func Found(raw []byte) string {
 	switch KindOf(raw) {
 	case 'n':
@@ -158,7 +158,7 @@ func OutOfRange(field, want string, raw []byte) error {
 	return infer.Invalid(field, "%s must be %s, found %s", field, want, Clip(string(raw), 32))
 }
 
-// Clip shortens what a message quotes of the request to about n bytes.
+// Clip shortens a text that a message quotes to about n bytes.
 func Clip(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -169,8 +169,8 @@ func Clip(s string, n int) string {
 	return s[:n] + "..."
 }
 
-// Spelled gives what a raw string spells. Half a surrogate pair becomes U+FFFD,
-// which is in no word of the API.
+// Spelled returns the text of a raw string. Half a surrogate pair becomes U+FFFD,
+// which is in no word of an API.
 func Spelled(raw []byte) []byte {
 	inner := raw[1 : len(raw)-1]
 	if bytes.IndexByte(inner, '\\') >= 0 {
@@ -193,8 +193,8 @@ var words = func() map[string]string {
 	return all
 }()
 
-// NameOf gives the name or word that a raw string spells. Those of a message
-// are not allocated.
+// NameOf returns the name or word that a raw string spells. It allocates nothing for
+// the names of a message.
 func NameOf(raw []byte) string {
 	b := Spelled(raw)
 	if word, ok := words[string(b)]; ok {
@@ -228,7 +228,7 @@ func BoolOf(field string, raw []byte) (bool, error) {
 	return false, WrongType(field, "true or false", raw)
 }
 
-// FloatOf reads a number from low to high; openLow leaves low itself out.
+// FloatOf reads a number from low to high. openLow excludes low itself.
 func FloatOf(field string, raw []byte, low, high float64, openLow bool) (float64, error) {
 	if KindOf(raw) != '0' {
 		return 0, WrongType(field, "a number", raw)
@@ -244,8 +244,8 @@ func FloatOf(field string, raw []byte, low, high float64, openLow bool) (float64
 	return v, nil
 }
 
-// IntOf reads an integer from low to high. A number such as 16.0, which some
-// clients send for an integer, is one as long as a float holds it exactly.
+// IntOf reads an integer from low to high. Some clients write 16.0 for 16: such a
+// number is accepted if a float64 holds it exactly.
 func IntOf(field string, raw []byte, low, high int64) (int64, error) {
 	if KindOf(raw) != '0' {
 		return 0, WrongType(field, "an integer", raw)
@@ -266,7 +266,8 @@ func IntOf(field string, raw []byte, low, high int64) (int64, error) {
 	return v, nil
 }
 
-// EachItem walks an array. It is not strict: see [CheckStrict].
+// EachItem calls a function for each item of an array. It is not strict: see
+// [CheckStrict].
 func EachItem(raw []byte, visit func(i int, item []byte) error) error {
 	dec := Lenient(raw)
 	if _, err := dec.ReadToken(); err != nil {
@@ -284,7 +285,8 @@ func EachItem(raw []byte, visit func(i int, item []byte) error) error {
 	return nil
 }
 
-// EachMember walks an object. It is not strict: see [CheckStrict].
+// EachMember calls a function for each member of an object. It is not strict: see
+// [CheckStrict].
 func EachMember(raw []byte, visit func(name string, value []byte) error) error {
 	dec := Lenient(raw)
 	if _, err := dec.ReadToken(); err != nil {
@@ -307,8 +309,8 @@ func EachMember(raw []byte, visit func(name string, value []byte) error) error {
 	return nil
 }
 
-// IDsOf reads an array of token ids. A prompt of 40,000 ids is ordinary, so it
-// goes over the digits itself: the array is known to be well-formed.
+// IDsOf reads an array of token ids, which is well-formed. It reads the digits
+// itself, because prompts of 40,000 ids are ordinary.
 func IDsOf(field string, raw []byte) ([]uint32, error) {
 	inside := raw[1 : len(raw)-1]
 	ids := make([]uint32, 0, 1+bytes.Count(inside, []byte{','}))
@@ -331,8 +333,8 @@ func IDsOf(field string, raw []byte) ([]uint32, error) {
 	return ids, nil
 }
 
-// SkipSpace gives the place of the first byte of b from i on that is no JSON white
-// space.
+// SkipSpace returns the position of the first byte at or after b[i] that is not JSON
+// white space.
 func SkipSpace(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
 		i++
@@ -340,9 +342,9 @@ func SkipSpace(b []byte, i int) int {
 	return i
 }
 
-// SkipValue gives the place after the JSON value at b[i:], or -1 where there is none or it
-// has no end. It looks at brackets and strings alone, as b was checked to be JSON: the end
-// of what is none may be anywhere.
+// SkipValue returns the position after the JSON value at b[i], -1 if there is none or if it
+// does not end. It looks at brackets and strings only, because b has been checked. For bytes
+// that are not JSON the result may be any position.
 func SkipValue(b []byte, i int) int {
 	if i >= len(b) {
 		return -1
@@ -379,7 +381,7 @@ func SkipValue(b []byte, i int) int {
 	return i
 }
 
-// SkipString gives the place after the JSON string at b[i:], or -1 where it has no end.
+// SkipString returns the position after the JSON string at b[i], -1 if it does not end.
 func SkipString(b []byte, i int) int {
 	// An escape is only looked at before a quote.
 	for i++; ; {

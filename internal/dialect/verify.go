@@ -2,37 +2,38 @@ package dialect
 
 import "weir/internal/infer"
 
-// Verifiable is an Endpoint whose streams can be verified on some relayed engines: weir
-// asks the engine for the ids of the output and for its count of them, holds one against
-// the other, and takes out of the stream what the caller did not ask for.
+// Verifiable is an Endpoint whose relayed streams can be verified on some engines. weir
+// asks the engine for the ids of the output and for its count of them, compares the two,
+// and removes from the stream what the caller did not ask for.
 type Verifiable interface {
 	Endpoint
-	// Verify gives the verifier of the request's stream, and the body that makes the
-	// engine say what it needs, made of body, whose fields stand where h says. With why,
-	// a word, the stream cannot be verified, and the body goes as it is.
+	// Verify returns the verifier of the request's stream, and the body to send instead
+	// of body, whose fields are at h. If the stream cannot be verified, it returns the
+	// reason in a word, and body is sent unchanged.
 	Verify(h *Head, engine infer.Verify) (body *Asked, v Verifier, why string)
 }
 
-// Counted is an Endpoint whose relayed streams state what they used only if the request asks
+// Counted is an Endpoint whose relayed streams state their usage only if the request asks
 // for it.
 type Counted interface {
 	Endpoint
-	// Count gives the body that asks for it, and the Verifier that takes out of the stream
-	// what the caller did not ask for. It gives nil if the caller asks for it too.
+	// Count returns the body that asks for the usage, and the Verifier that removes it from
+	// the stream. It returns nil if the caller asks for the usage too.
 	Count(h *Head) (body *Asked, v Verifier)
 }
 
-// Verifier verifies a stream. It is shown what an Inspector found in order, and is used
-// by one goroutine, not again after an error.
+// Verifier verifies a stream. It gets what an Inspector has found in order. It is used
+// by one goroutine, and no longer after an error.
 type Verifier interface {
-	// Events appends to dst what the caller gets of a region. good and err are as an
-	// Inspector's. It may hold back an event until the next.
+	// Events appends to dst the part of a region that the caller gets. good and err
+	// have the meaning of Inspector.Events. An event may be held back until the next
+	// call.
 	Events(dst, region []byte) (out []byte, good int, err error)
-	// Rest appends what was held back, at the stream's end.
+	// Rest appends what was held back. It is called at the stream's end.
 	Rest(dst []byte) []byte
-	// Verified says of a stream that has ended whether its ids were as many as the engine
-	// counted; why it is not known otherwise, in a word.
+	// Verified reports, after the end of a stream, whether it had as many ids as the
+	// engine counted. If that is not known, why is the reason in a word.
 	Verified() (ok bool, why string)
-	// Usage gives the counts that the engine stated, of all choices.
+	// Usage returns the counts that the engine stated, for all choices together.
 	Usage() (infer.Usage, bool)
 }

@@ -36,7 +36,7 @@ func Read(sink Sink, read func()) {
 // that the sinks wake can then be woken once for all of them, and the batches can be
 // measured.
 type Batch interface {
-	// Reader gives what whoever takes in the output of an engine of this kind tells.
+	// Reader returns what whoever takes in the output of an engine of this kind tells.
 	Reader(kind string) Reader
 }
 
@@ -134,7 +134,7 @@ type RelayResponse struct {
 // that polls the sockets of many answers itself. It goes on being read and
 // closed by one goroutine at a time.
 type Polled interface {
-	// Detach gives the caller the socket to poll, which stays the body's own;
+	// Detach returns the caller the socket to poll, which stays the body's own;
 	// ok is false when this answer cannot be polled, and then nothing changes.
 	// From here on only TryRead may read, and the end of Forward's ctx abandons
 	// nothing any more: the caller closes the body instead. The caller must have
@@ -166,7 +166,7 @@ type Facts struct {
 	LoRA []LoRA
 	// Verify is how a Relay's streams are verified.
 	Verify infer.Verify
-	// Salts says whether requests to it carry a cache salt.
+	// Salts reports whether requests to it carry a cache salt.
 	Salts Salts
 	// KVEvents is where the engine publishes what its KV cache holds, if it is one whole.
 	KVEvents KVEvents
@@ -184,12 +184,12 @@ type Facts struct {
 	Ranks []Rank
 }
 
-// Salts says whether the requests to an engine carry a cache salt, by which prompts of
+// Salts reports whether the requests to an engine carry a cache salt, by which prompts of
 // different callers share nothing in its prefix cache.
 type Salts struct {
 	// Carried is set if they do.
 	Carried bool
-	// Why says why they do not, and what to do. Its subject is the engine.
+	// Why states why they do not, and what to do. Its subject is the engine.
 	Why string
 	// At says, for a Relay, under which names a body for a path carries the salt; none if it
 	// does not. For a token engine it is nil.

@@ -15,7 +15,7 @@ type KVEvents struct {
 	Topic       string
 	BlockTokens int    // of a block; 0: not said
 	Host        string // the engine's, as it is reached
-	// Why says why they cannot be used, although it publishes.
+	// Why states why they cannot be used, although it publishes.
 	Why string
 }
 

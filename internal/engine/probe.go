@@ -39,12 +39,12 @@ type Reachable interface {
 // Counting is a Prober whose sign says how much its engine has computed, for whomever.
 type Counting interface {
 	Prober
-	// Computed gives how many tokens of prompts and outputs the engine had computed when it
+	// Computed returns how many tokens of prompts and outputs the engine had computed when it
 	// gave its latest sign; 0 where it does not say.
 	Computed() uint64
 }
 
-// Probe says what a sign is wanted of.
+// Probe states what a sign is wanted of.
 type Probe struct {
 	Rank  int    // of data parallelism; -1: of all ranks
 	Model string // as the engine knows it

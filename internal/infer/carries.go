@@ -102,7 +102,7 @@ var spelledNames = [...]string{
 	"response_format of completions", "parallel_tool_calls", "max_completion_tokens", "sampling fields of responses", "text.format", "output_config.format",
 }
 
-// Words gives the members by name.
+// Words returns the members by name.
 func (c Carries) Words() []string {
 	var words []string
 	for ; c != 0; c &= c - 1 {
@@ -147,7 +147,7 @@ const (
 	GuideStructuralTag                  // a JSON object that says where in the text a schema holds
 )
 
-// Needs gives what a wire must carry for a guide of the kind.
+// Needs returns what a wire must carry for a guide of the kind.
 func (k GuideKind) Needs() Carries { return CarriesJSONSchema << k }
 
 // Guide is what the output must match.
@@ -155,15 +155,15 @@ type Guide struct {
 	Kind    GuideKind
 	Text    string
 	Choices []string // of GuideChoice
-	// Reasoning says what the prompt and the model let the answer begin with.
+	// Reasoning states what the prompt and the model let the answer begin with.
 	Reasoning Reasoning
-	// Whole says that all of the answer must match, because no reasoning is parted from
+	// Whole states that all of the answer must match, because no reasoning is parted from
 	// it: of a call that must come, of a completion, and where it is not known how the
 	// model reasons.
 	Whole bool
 }
 
-// Before says what comes before the output that must match.
+// Before reports what comes before the output that must match.
 func (g *Guide) Before() Reasoning {
 	if g.Whole {
 		return NoReasoning
@@ -171,7 +171,7 @@ func (g *Guide) Before() Reasoning {
 	return g.Reasoning
 }
 
-// Reasoning says whether an answer begins with reasoning.
+// Reasoning reports whether an answer begins with reasoning.
 type Reasoning uint8
 
 // The state of knowledge about it.
@@ -181,7 +181,7 @@ const (
 	OpenReasoning                  // the prompt has begun it
 )
 
-// Size gives its length in bytes.
+// Size returns its length in bytes.
 func (g *Guide) Size() int {
 	n := len(g.Text)
 	for _, c := range g.Choices {
@@ -196,7 +196,7 @@ type Bias struct {
 	Value float64
 }
 
-// Needs gives what of a request not every wire can carry.
+// Needs returns what of a request not every wire can carry.
 func (r *Request) Needs() (needs Carries) {
 	s := &r.Sampling
 	if s.MinP != nil {
@@ -235,19 +235,19 @@ func (r *Request) Needs() (needs Carries) {
 	return needs
 }
 
-// Draws says that ids are drawn. Otherwise the most probable one is taken each time, and a
+// Draws reports whether ids are drawn. Otherwise the most probable one is taken each time, and a
 // seed asks for nothing.
 func (s *Sampling) Draws() bool {
 	return (s.Temperature == nil || *s.Temperature != 0) && (s.TopK == nil || *s.TopK != 1)
 }
 
-// Penalizes says that the output so far makes ids less probable, or more.
+// Penalizes reports whether the output so far makes ids less probable, or more.
 func (s *Sampling) Penalizes() bool {
 	return s.PresencePenalty != nil && *s.PresencePenalty != 0 || s.FrequencyPenalty != nil && *s.FrequencyPenalty != 0 ||
 		s.RepetitionPenalty != nil && *s.RepetitionPenalty != 1
 }
 
-// Lacks gives an error when a wire that carries only so much is asked for more.
+// Lacks returns an error when a wire that carries only so much is asked for more.
 // The gateway has chosen an engine that carries it; this is for one that has changed
 // since.
 func (r *Request) Lacks(carries Carries) *Error {

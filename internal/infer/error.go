@@ -44,7 +44,7 @@ var codeNames = [numCodes]string{
 	"unavailable", "engine", "integrity", "slow_client", "cancelled", "shutdown", "expired",
 }
 
-// String gives the code's name in metrics and records.
+// String returns the code's name in metrics and records.
 func (c Code) String() string {
 	if c < numCodes {
 		return codeNames[c]
@@ -75,10 +75,10 @@ type Error struct {
 	// start: whether that is too late, because the client has had some output, is the
 	// gateway's to know.
 	Retryable bool
-	// NotRun says that the Engine cannot have begun with the request: it was never
+	// NotRun states that the Engine cannot have begun with the request: it was never
 	// there, or refused it.
 	NotRun bool
-	// Handover says that the two halves of a request failed between them: they did not
+	// Handover states that the two halves of a request failed between them: they did not
 	// meet, or the KV did not come. The Engine that says so is not thereby at fault.
 	Handover bool
 	// Cause is the foreign error, for logs; callers never see it.
@@ -97,7 +97,7 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap gives the foreign error.
+// Unwrap returns the foreign error.
 func (e *Error) Unwrap() error { return e.Cause }
 
 // Errorf builds an Error; the message is for the caller.
@@ -105,7 +105,7 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Bound gives the flag of the bound that the message names as its reason, as --first-timeout;
+// Bound returns the flag of the bound that the message names as its reason, as --first-timeout;
 // empty where it names none.
 func (e *Error) Bound() string {
 	if e.Code == CodeInvalid { // whose messages may hold callers' words
@@ -159,10 +159,10 @@ const (
 
 var outcomeNames = [NumOutcomes]string{"finished", "cancelled", "rejected", "failed"}
 
-// String gives the outcome's name in metrics and records.
+// String returns the outcome's name in metrics and records.
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// Outcome says how a request that ended with e counts. A nil e is Finished.
+// Outcome reports how a request that ended with e counts. A nil e is Finished.
 func (e *Error) Outcome() Outcome {
 	if e == nil {
 		return Finished

@@ -22,7 +22,7 @@ type Request struct {
 	Media []Media
 	// MaxTokens bounds the ids generated. Always positive.
 	MaxTokens int
-	// ToContext says that MaxTokens is nobody's wish but what the context leaves
+	// ToContext states that MaxTokens is nobody's wish but what the context leaves
 	// beside Prompt: where Media take more of it, the engine ends the output where
 	// the context ends. Only with Media.
 	ToContext bool
@@ -32,7 +32,7 @@ type Request struct {
 	IgnoreEOS bool
 	// StopIDs end the generation in addition to the model's end ids.
 	StopIDs []uint32
-	// Sampling says how the next id is drawn.
+	// Sampling states how the next id is drawn.
 	Sampling Sampling
 	// Guide is what the output must match; nil is anything.
 	Guide *Guide
@@ -133,7 +133,7 @@ var StampNames = [NumStamps]string{
 	"bootstrap_time_start", "bootstrap_time_end", "transfer_time_start", "transfer_time_end", "waiting_to_running_time",
 }
 
-// Named gives the stamps in the order of StampNames.
+// Named returns the stamps in the order of StampNames.
 func (s *Stamps) Named() [NumStamps]*int64 {
 	return [NumStamps]*int64{
 		&s.ServerCreated, &s.QueueStart, &s.QueueEnd, &s.PrefillStart, &s.PrefillEnd, &s.FirstToken, &s.FirstOutput,
@@ -154,7 +154,7 @@ func StampNamed(name []byte) (i int, ok bool) {
 	return 0, false
 }
 
-// Reason says why a choice ended, in the word the OpenAI API uses.
+// Reason states why a choice ended, in the word the OpenAI API uses.
 type Reason string
 
 // The reasons a choice ends for.

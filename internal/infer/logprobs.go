@@ -41,13 +41,13 @@ func (l *Logprobs) Append(m *Logprobs) {
 // Reset makes it empty and keeps its memory.
 func (l *Logprobs) Reset() { *l = Logprobs{Own: l.Own[:0], TopIDs: l.TopIDs[:0], Top: l.Top[:0]} }
 
-// Cut gives the positions from one to before another, with so many alternatives
+// Cut returns the positions from one to before another, with so many alternatives
 // at each, and the prompt's. They share its memory.
 func (l *Logprobs) Cut(from, to, top int) Logprobs {
 	return Logprobs{Own: l.Own[from:to], TopIDs: l.TopIDs[from*top : to*top], Top: l.Top[from*top : to*top], Prompt: l.Prompt}
 }
 
-// Fits says whether they are of n ids with so many alternatives at each. A nil
+// Fits reports whether they are of n ids with so many alternatives at each. A nil
 // one is of none.
 func (l *Logprobs) Fits(n, top int) bool {
 	if l == nil {

@@ -1,6 +1,6 @@
 package infer
 
-// MediaKind says what a part of a conversation besides its text is.
+// MediaKind states what a part of a conversation besides its text is.
 type MediaKind uint8
 
 // The kinds.
@@ -13,7 +13,7 @@ const (
 
 var mediaNames = [NumMediaKinds]string{"image", "audio", "video"}
 
-// String gives the word that chat templates and engines have for the kind.
+// String returns the word that chat templates and engines have for the kind.
 func (k MediaKind) String() string { return mediaNames[k] }
 
 // Carries is what a wire must carry for media of the kind.

@@ -14,7 +14,7 @@ const (
 
 var roleNames = [...]string{"both", "prefill", "decode"}
 
-// String gives the role's word.
+// String returns the role's word.
 func (r Role) String() string { return roleNames[r] }
 
 // ParseRole is the inverse of String.

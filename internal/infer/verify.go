@@ -1,6 +1,6 @@
 package infer
 
-// Verify says how the ids of a relayed engine's streams can be asked for, so that its
+// Verify states how the ids of a relayed engine's streams can be asked for, so that its
 // counts are held against them.
 type Verify uint8
 
@@ -12,7 +12,7 @@ const (
 	VerifySGLang                // completions
 )
 
-// String says what is verified, for an operator; nothing where it was not asked for.
+// String reports what is verified, for an operator; nothing where it was not asked for.
 func (v Verify) String() string {
 	switch v {
 	case VerifyUnknown:

@@ -29,7 +29,7 @@ type Gateway struct {
 	Args func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error)
 	// Env are settings that it takes from its environment.
 	Env []string
-	// Header gives lines that it wants in each request's head.
+	// Header returns lines that it wants in each request's head.
 	Header func(c *cell.Cell) []string
 	// Ready is a path that answers 200 once it serves; /v1/models unless given.
 	Ready string

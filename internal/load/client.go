@@ -200,7 +200,7 @@ func (c *client) prepare(_, _ string, raw syscall.RawConn) (err error) {
 	return err
 }
 
-// small gives a socket small buffers. Its receive buffer bounds the window that it
+// small returns a socket small buffers. Its receive buffer bounds the window that it
 // announces, and small segments bound what the sender's kernel keeps for it. On a loopback
 // device with segments of 64 KB that would be 3 MB.
 func small(fd, size int) error {

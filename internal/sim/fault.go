@@ -314,7 +314,7 @@ func (f Fault) String() string {
 // Target is something that a fault may apply to.
 type Target struct {
 	ID string
-	// Prompt gives the text of the prompt; it is called only when a fault has a
+	// Prompt returns the text of the prompt; it is called only when a fault has a
 	// marker.
 	Prompt func() []byte
 }

@@ -37,17 +37,17 @@ func readAnchor() (time.Time, int64) {
 // Now reads the timeline's clock: CLOCK_MONOTONIC in nanoseconds.
 func Now() int64 { return anchorMono + int64(time.Since(anchorTime)) }
 
-// At gives the stamp of a time that was read from the clock in this process.
+// At returns the stamp of a time that was read from the clock in this process.
 func At(t time.Time) int64 { return anchorMono + int64(t.Sub(anchorTime)) }
 
-// Wall gives the wall time of a stamp, as the wall clock has it now: where that was set
+// Wall returns the wall time of a stamp, as the wall clock has it now: where that was set
 // since, so is every time that is told.
 func Wall(stamp int64) time.Time {
 	a := wall()
 	return a.at.Add(time.Duration(stamp - a.mono))
 }
 
-// Stamp gives the stamp of a wall time; it is as good as the wall clock is steady.
+// Stamp returns the stamp of a wall time; it is as good as the wall clock is steady.
 func Stamp(at time.Time) int64 {
 	a := wall()
 	return a.mono + int64(at.Round(0).Sub(a.at.Round(0)))

@@ -19,7 +19,7 @@ type Context struct {
 // sampledFlag is the flag by which a caller says that the trace is kept.
 const sampledFlag = 1
 
-// Sampled says that the trace is kept.
+// Sampled reports whether the trace is kept.
 func (c *Context) Sampled() bool { return c.Flags&sampledFlag != 0 }
 
 // maxState bounds a tracestate that is handed on.
@@ -92,11 +92,11 @@ func (c *Context) Leg(n, part int) [8]byte { return c.Child(firstLeg + n*legPart
 // Caller is what an engine is told of the trace that a request is part of.
 type Caller struct {
 	Parent, State string // traceparent and tracestate
-	// Own says that the parent is weir's span and not the caller's.
+	// Own states that the parent is weir's span and not the caller's.
 	Own bool
 }
 
-// Sampled says that the trace is kept.
+// Sampled reports whether the trace is kept.
 func (c *Caller) Sampled() bool {
 	return len(c.Parent) >= 55 && (c.Parent[54]-'0')&sampledFlag != 0
 }

@@ -18,7 +18,7 @@ const (
 
 var pairPointNames = [NumPairPoints]string{"met", "prefilled", "transferred", "running", "first_output"}
 
-// String gives the point's name.
+// String returns the point's name.
 func (p PairPoint) String() string { return pairPointNames[p] }
 
 // NumPairStages is how many stages a pair has.
@@ -35,7 +35,7 @@ type Pair struct {
 	Ended    int64                // the request's end
 }
 
-// Pair gives the points that the request has passed; ok is false where it was not served by
+// Pair returns the points that the request has passed; ok is false where it was not served by
 // two engines, or has no output.
 //
 // A point is the engine's own stamp if there is one, on the gateway's clock. Otherwise the prefill
@@ -59,10 +59,10 @@ func (r *Record) Pair() (p Pair, ok bool) {
 	return p, p.Handed != 0
 }
 
-// Since gives how long after the hand-over a point came, -1 where nobody has told it.
+// Since returns how long after the hand-over a point came, -1 where nobody has told it.
 func (p *Pair) Since(at PairPoint) int64 { return span(p.Handed, p.At[at]) }
 
-// Stages gives how long each stage lasted, in the order of PairStages; -1 where one of its
+// Stages returns how long each stage lasted, in the order of PairStages; -1 where one of its
 // ends is not known, or the clocks of two machines contradict each other. Halves that do not
 // look for each other before the prompt is computed have no bootstrap, and their prefill
 // begins with the hand-over; decoding that nobody stamps begins with its first output.

@@ -68,10 +68,10 @@ type Attempt struct {
 	Prefill *Choice
 	// Turn is whose turn it was, nil if the request did not wait for one.
 	Turn *Turn
-	// Repeated says that the request went to another engine after it, and MayHaveRun that
+	// Repeated states that the request went to another engine after it, and MayHaveRun that
 	// this one may have begun with it.
 	Repeated, MayHaveRun bool
-	// Continued says that another engine went on with the stream behind the Given ids that
+	// Continued states that another engine went on with the stream behind the Given ids that
 	// the attempt gave, of which the client has had each once.
 	Continued bool
 	Given     int32
@@ -87,7 +87,7 @@ type Turn struct {
 	Charged      float32 // milliseconds
 }
 
-// Choice says how the engine of an attempt was chosen, and what was predicted of it. Each
+// Choice states how the engine of an attempt was chosen, and what was predicted of it. Each
 // stream keeps it to its end, so it is small.
 type Choice struct {
 	Why       string   // what decided
@@ -97,7 +97,7 @@ type Choice struct {
 	Available int32    // the most that any of the engines was believed to have
 	Best      []Option // those that would have cost least, the chosen one among them
 	Chosen    int8     // its place there
-	// Unknown says that nobody knows the blocks of the prompts, and so what engines have
+	// Unknown states that nobody knows the blocks of the prompts, and so what engines have
 	// of them.
 	Unknown bool
 	// Regret is by how much more the request was predicted to cost where it went than where
@@ -177,7 +177,7 @@ const NumAckParts = 5
 // AckParts are their names, in the order of Parts.
 var AckParts = [NumAckParts]string{"send", "engine", "queue", "write", "read"}
 
-// Parts gives them in the order of AckParts.
+// Parts returns them in the order of AckParts.
 func (a *Ack) Parts() [NumAckParts]int64 {
 	return [NumAckParts]int64{a.Send, a.Engine, a.Queue, a.Write, a.Read}
 }
@@ -200,7 +200,7 @@ func (l *Leg) Ack() (a Ack, ok bool) {
 	return a, true
 }
 
-// Leg gives the leg that served the client, or nil when nothing was
+// Leg returns the leg that served the client, or nil when nothing was
 // dispatched.
 func (r *Record) Leg() *Leg {
 	if len(r.Attempts) == 0 {

@@ -37,7 +37,7 @@ var stageNames = [NumStages]string{
 	"encode", "flush", "finish",
 }
 
-// String gives the stage's name.
+// String returns the stage's name.
 func (s Stage) String() string { return stageNames[s] }
 
 // ParseStage is the inverse of String.
@@ -76,12 +76,12 @@ func (l *Ledger) Split(t int64, s Stage, now int64) {
 	l.Enter(s, now)
 }
 
-// Until gives what was spent until now, which the open stage has part in.
+// Until returns what was spent until now, which the open stage has part in.
 func (l *Ledger) Until(now int64) [NumStages]int64 {
 	spent := l.Spent
 	spent[l.cur] += max(now-l.at, 0)
 	return spent
 }
 
-// Current gives the open stage.
+// Current returns the open stage.
 func (l *Ledger) Current() Stage { return l.cur }

@@ -67,7 +67,7 @@ func runSuite(t *testing.T, interpreter func(testing.TB) string, script string, 
 	harness.Checks(t, least, exec.Command(interpreter(t), append(args, realTexts(t)...)...))
 }
 
-// realTexts gives several dozen of this repository's and Go's documents and
+// realTexts returns several dozen of this repository's and Go's documents and
 // sources, chosen evenly.
 func realTexts(t *testing.T) []string {
 	t.Helper()
@@ -91,7 +91,7 @@ func realTexts(t *testing.T) []string {
 	return files
 }
 
-// pick gives at most n files under root, evenly chosen of those with one of
+// pick returns at most n files under root, evenly chosen of those with one of
 // the extensions, text throughout, and long enough to say something.
 func pick(t *testing.T, root string, n int, extensions ...string) []string {
 	t.Helper()

@@ -16,7 +16,7 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// rowsOn gives the rows of an endpoint, which has one bit.
+// rowsOn returns the rows of an endpoint, which has one bit.
 func rowsOn(rows []dialect.Field, bit uint8) (on []dialect.Field) {
 	for _, f := range rows {
 		if f.On == 0 || f.On&bit != 0 {

@@ -206,7 +206,7 @@ func TestGatewayInFront(t *testing.T) {
 	}
 }
 
-// words gives the words of a stream of any of the three shapes.
+// words returns the words of a stream of any of the three shapes.
 func words(t *testing.T, url, body string) []string {
 	t.Helper()
 	resp, err := http.Post(url, "application/json", strings.NewReader(body))

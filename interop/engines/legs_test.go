@@ -77,7 +77,7 @@ func free(t *testing.T, engines ...string) {
 	}
 }
 
-// last gives the latest body, of so many.
+// last returns the latest body, of so many.
 func (p *tap) last(t *testing.T, n int) map[string]any {
 	p.mu.Lock()
 	defer p.mu.Unlock()

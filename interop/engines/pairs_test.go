@@ -96,7 +96,7 @@ func balance(t *testing.T, name, prefill, bootstrap, decode string) (url string)
 	return url
 }
 
-// answer gives an answer without what differs from request to request: ids and
+// answer returns an answer without what differs from request to request: ids and
 // times.
 func answer(t *testing.T, url, body string) any {
 	t.Helper()

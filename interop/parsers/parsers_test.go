@@ -191,7 +191,7 @@ func read(t *testing.T, c testCase, tools []byte) reading {
 	return out
 }
 
-// askSGLang gives three readings for each case.
+// askSGLang returns three readings for each case.
 func askSGLang(t *testing.T, tools []byte, cases []testCase) []reading {
 	input, err := json.Marshal(map[string]any{"tools": json.RawMessage(tools), "cases": cases})
 	if err != nil {

@@ -114,7 +114,7 @@ func (p *prometheusServer) get(path string, to any) error {
 	return json.Unmarshal(answer.Data, to)
 }
 
-// ask gives the values of a query now, those that are numbers.
+// ask returns the values of a query now, those that are numbers.
 func (p *prometheusServer) ask(query string) (values []string, err error) {
 	var data struct {
 		Result []struct {
@@ -133,7 +133,7 @@ func (p *prometheusServer) ask(query string) (values []string, err error) {
 // question is a query of the dashboard.
 type question struct{ panel, query string }
 
-// dashboard gives what it asks.
+// dashboard returns what it asks.
 func dashboard(t *testing.T) (all []question) {
 	t.Helper()
 	text, err := os.ReadFile(integration + "weir.dashboard.json")

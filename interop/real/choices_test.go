@@ -24,7 +24,7 @@ type scored struct {
 	Top     []scored `json:"top_logprobs"`
 }
 
-// close says whether weir's has what vLLM's has, to what float32 leaves open. They
+// close reports whether weir's has what vLLM's has, to what float32 leaves open. They
 // differ in two ways, by design: of a token that is part of a rune weir has the bytes,
 // as the API defines them, and vLLM none or those of U+FFFD; and where the token itself
 // is not among the most likely ones, vLLM lists it in place of the last of these.
@@ -39,7 +39,7 @@ func (s scored) close(o scored) bool {
 	return len(theirs) >= len(s.Top)-1 && slices.EqualFunc(theirs, ours[:min(len(ours), len(theirs))], scored.close)
 }
 
-// difference says where two choices differ, or nothing.
+// difference reports where two choices differ, or nothing.
 func (c chosen) difference(o chosen) string {
 	if c.text != o.text || c.reason != o.reason || c.ids != o.ids || len(c.tokens) != len(o.tokens) {
 		return fmt.Sprintf("%q, %s, ids %s, %d scored, against %q, %s, ids %s, %d scored", c.text, c.reason, c.ids, len(c.tokens), o.text, o.reason, o.ids, len(o.tokens))

@@ -100,7 +100,7 @@ func TestClientsBeforeVLLM(t *testing.T) {
 // wide is the length of a model's context that holds the prompt of a program with all its tools.
 const wide = 65536
 
-// widen gives a model's folder that context.
+// widen returns a model's folder that context.
 func widen(t *testing.T, folder string) {
 	t.Helper()
 	file := filepath.Join(folder, "config.json")
@@ -126,7 +126,7 @@ var keptToSchema = regexp.MustCompile(`^map\[calls:\[\[weather map\[n:[1-9]\]\]\
 // outcome is what a client gave its caller in one dialogue (clients/dialogue.py).
 type outcome map[string]any
 
-// wrong says what is wrong with an outcome by itself. vLLM does not keep a forced call to its
+// wrong reports what is wrong with an outcome by itself. vLLM does not keep a forced call to its
 // schema, and a client may refuse what it makes of that.
 func (o outcome) wrong(name string) string {
 	_, broke := o["broke"]

@@ -180,7 +180,7 @@ func askUncut(ctx context.Context, t *testing.T, w way, body fields) (u uncut) {
 	return uncut{c.Text, c.TokenIDs, c.Logprobs.Top}
 }
 
-// firstDifference gives where an answer leaves the uncut one, and by how much its token is less
+// firstDifference returns where an answer leaves the uncut one, and by how much its token is less
 // likely there; at is negative where it does not leave it. A token that is not among the likely
 // ones is less likely by 1 at least.
 func firstDifference(a answer, want uncut) (gap float64, at int) {

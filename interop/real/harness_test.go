@@ -202,7 +202,7 @@ func (a *answer) take(data []byte) error {
 	return nil
 }
 
-// list gives the members of an array with a comma behind each.
+// list returns the members of an array with a comma behind each.
 func list(raw json.RawMessage) string {
 	in := strings.ReplaceAll(strings.Trim(string(raw), "[]"), " ", "")
 	if in == "" || in == "null" {

@@ -66,7 +66,7 @@ func (c *conversations) words(n int) string {
 	return b.String()
 }
 
-// next gives the next turn of some conversation. One that is too long begins anew.
+// next returns the next turn of some conversation. One that is too long begins anew.
 func (c *conversations) next() string {
 	i := c.random.IntN(len(c.texts))
 	if len(c.texts[i]) > 5000 {

@@ -103,7 +103,7 @@ func asked(n int) (path string, body fields) {
 	return path, body
 }
 
-// alone100 gives the answers of one engine without a connector.
+// alone100 returns the answers of one engine without a connector.
 func alone100(t *testing.T) (all [100]answer) {
 	port := freePort(t)
 	w := way{"alone", "http://127.0.0.1:" + port, "tiny"}

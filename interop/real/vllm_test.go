@@ -344,7 +344,7 @@ func leave(ctx context.Context, t *testing.T, w way, many int) {
 	begun.Wait()
 }
 
-// alone says whether a request that runs is the only one that the engine runs, by
+// alone reports whether a request that runs is the only one that the engine runs, by
 // its own words.
 func alone(ctx context.Context, t *testing.T, g gateway) bool {
 	t.Helper()

@@ -14,7 +14,7 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// meetings gives where a scheduler's requests would have met their other halves.
+// meetings returns where a scheduler's requests would have met their other halves.
 func meetings(t *testing.T, p *harness.Process) map[string]int {
 	met := map[string]int{}
 	for _, line := range strings.Split(p.Output(), "\n") {

@@ -301,7 +301,7 @@ func readDelays(transport *http.Transport, url, body string, first func()) (dela
 	}
 }
 
-// cpuSeconds gives what a process has used, of user and system.
+// cpuSeconds returns what a process has used, of user and system.
 func cpuSeconds(b testing.TB, p *harness.Process) float64 {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Cmd.Process.Pid))
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// modelFolders gives folders of published models by name: what interop/published
+// modelFolders returns folders of published models by name: what interop/published
 // installs, with the template from trl where the package has none or an older one.
 func modelFolders(t *testing.T) map[string]string {
 	t.Helper()

@@ -25,7 +25,7 @@ type published struct {
 	name, source string
 }
 
-// publishedTemplates gives the templates of published models: those that come
+// publishedTemplates returns the templates of published models: those that come
 // with the tokenizers of interop/published, and those that trl and axolotl carry,
 // which are the models' own to the byte or, in training, with generation marks.
 // Each is there once. WEIR_TEMPLATE_FOLDER names a folder of further ones.
@@ -92,7 +92,7 @@ func (r request) with(more request) request {
 	return out
 }
 
-// conversations gives every conversation of the golden set in every way of asking
+// conversations returns every conversation of the golden set in every way of asking
 // for it: as it is, with tools and without, thinking or not, and with each end. It
 // is about a third of these ways under -short.
 func conversations(t *testing.T) map[string]request {
@@ -146,7 +146,7 @@ func input(r request, tokens map[string]string) *chat.Input {
 	}
 }
 
-// around gives the text about a place, for messages.
+// around returns the text about a place, for messages.
 func around(s string, at int) string {
 	return s[max(0, min(len(s), at)-60):min(len(s), at+60)]
 }

@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "write what is found into formats.txt; r
 // call is a tool call with its arguments.
 type call struct{ name, arguments string }
 
-// json gives the call as the API has it, with an id as the model's template
+// json returns the call as the API has it, with an id as the model's template
 // takes it: Kimi's holds the name, Mistral's has nine letters and digits.
 func (c call) json(f outputparse.Format, i int) string {
 	id := fmt.Sprintf("call%05d", i)
@@ -134,7 +134,7 @@ func folder(t *testing.T, p published) *model.Folder {
 	return m
 }
 
-// readCalls gives the calls that the parser finds.
+// readCalls returns the calls that the parser finds.
 func readCalls(f outputparse.Format, prompt, answer string) (calls []call, valid bool) {
 	p := outputparse.New(outputparse.Options{Format: f, Calls: true, Tools: outputparse.ReadTools([]byte(roundTripTools)), Prompt: []byte(prompt)})
 	valid = true

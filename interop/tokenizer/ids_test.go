@@ -86,7 +86,7 @@ func TestGrammars(t *testing.T) {
 	}
 }
 
-// byteLevel gives the components of a byte-level grammar; without patterns it
+// byteLevel returns the components of a byte-level grammar; without patterns it
 // is ByteLevel's own.
 func byteLevel(patterns []string) object {
 	var parts []any
@@ -196,13 +196,13 @@ func decodes(t *testing.T, tok *tokenizer.Tokenizer, ref *reference) {
 	}
 }
 
-// fallsBack says whether a vocabulary has tokens for bytes.
+// fallsBack reports whether a vocabulary has tokens for bytes.
 func fallsBack(tok *tokenizer.Tokenizer) bool {
 	_, ok := tok.ID("<0x41>")
 	return ok
 }
 
-// spell gives the first tokens of ids, for messages.
+// spell returns the first tokens of ids, for messages.
 func spell(tok *tokenizer.Tokenizer, ids []uint32) []string {
 	var out []string
 	for _, id := range ids[:min(len(ids), 8)] {
@@ -211,7 +211,7 @@ func spell(tok *tokenizer.Tokenizer, ids []uint32) []string {
 	return out
 }
 
-// patternOf gives the pattern of a grammar.
+// patternOf returns the pattern of a grammar.
 func patternOf(t *testing.T, name string) string {
 	t.Helper()
 	for _, g := range tokenizer.Grammars() {
@@ -223,7 +223,7 @@ func patternOf(t *testing.T, name string) string {
 	return ""
 }
 
-// loads says whether a folder can be loaded.
+// loads reports whether a folder can be loaded.
 func loads(dir string) bool {
 	_, err := tokenizer.Load(os.DirFS(dir))
 	return err == nil

@@ -83,7 +83,7 @@ func TestTekken(t *testing.T) {
 	}
 }
 
-// tokenTexts gives texts made of a vocabulary's own tokens: special and added
+// tokenTexts returns texts made of a vocabulary's own tokens: special and added
 // ones whole, doubled, cut, and among spaces and line breaks; ordinary ones in
 // any order, which is where merges across words that nobody writes are.
 func tokenTexts(tok *tokenizer.Tokenizer) []text {

@@ -53,7 +53,7 @@ type addedToken struct {
 // object is a JSON object.
 type object = map[string]any
 
-// spec says what tokenizer to train.
+// spec states what tokenizer to train.
 type spec struct {
 	Model string `json:"model"` // BPE or Unigram
 	// Train and Serve are the components (normalizer, pre_tokenizer, decoder) to

@@ -57,7 +57,7 @@ var pieces = struct {
 	dirs map[string]string
 }{dirs: map[string]string{}}
 
-// trained gives the folder of a vocabulary.
+// trained returns the folder of a vocabulary.
 func trained(t *testing.T, name string) string {
 	t.Helper()
 	pieces.Lock()

@@ -117,7 +117,7 @@ func sample(n, share int) int {
 	return n
 }
 
-// generated gives texts of what real files hold too little of: so many bytes of
+// generated returns texts of what real files hold too little of: so many bytes of
 // most, or an eighth under -short.
 func generated(bytes int) []text {
 	bytes = sample(bytes, 8)

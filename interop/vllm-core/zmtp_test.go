@@ -15,7 +15,7 @@ import (
 	"weir/test/e2e/harness"
 )
 
-// listen gives a listener and accepts greeted connections on it.
+// listen returns a listener and accepts greeted connections on it.
 func listen(t *testing.T, kind zmtp.Type, endpoint string, cfg zmtp.Config) (at string, accept func() *zmtp.Conn) {
 	e, err := zmtp.ParseEndpoint(endpoint)
 	if err != nil {

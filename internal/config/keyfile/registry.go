@@ -199,7 +199,7 @@ const (
 	unknownKey = "the key is not known here: it is mistyped, was revoked, or belongs to another gateway"
 )
 
-// Identify says who sends a request, by its head and its TLS connection. A key or a token comes
+// Identify reports who sends a request, by its head and its TLS connection. A key or a token comes
 // before a certificate: what a caller sends with the request is meant for it.
 func (r *Registry) Identify(h http.Header, secure *tls.ConnectionState) (*tenancy.Caller, error) {
 	s := r.now.Load()

@@ -183,7 +183,7 @@ func (t *text) insert(path []string, line string) error {
 	return nil
 }
 
-// set gives a field of an entry its values.
+// set returns a field of an entry its values.
 func (t *text) set(path []string, f Field) error {
 	field, err := t.find(append(slices.Clone(path), f.Name))
 	if err != nil {

@@ -23,7 +23,7 @@ func head(t testing.TB, body string) *dialect.Head {
 	return h
 }
 
-// param gives the field that an error names, or "" without one.
+// param returns the field that an error names, or "" without one.
 func param(err error) string {
 	if err == nil {
 		return ""

@@ -25,7 +25,7 @@ const (
 type Field struct {
 	Place Place
 	Name  string
-	// Why says what it does to the engine, Source where its engine reads it.
+	// Why states what it does to the engine, Source where its engine reads it.
 	Why, Source string
 }
 
@@ -149,7 +149,7 @@ var fields = []Field{
 	{Body, "nvext", whyAny, dynamo},
 }
 
-// List gives the fields, in a fixed order.
+// List returns the fields, in a fixed order.
 func List() []Field { return slices.Clone(fields) }
 
 // lists finds a field of a place by its name in lower case.
@@ -167,7 +167,7 @@ var lists = func() (all [Header + 1]map[string]*Field) {
 // Fields are what may pass of fields that steer engines. The zero value lets none.
 type Fields struct{ allowed map[*Field]bool }
 
-// ParseFields gives what lets the fields and headers of these names pass.
+// ParseFields returns what lets the fields and headers of these names pass.
 func ParseFields(names []string) (Fields, error) {
 	f := Fields{allowed: map[*Field]bool{}}
 	for _, name := range names {
@@ -210,7 +210,7 @@ func (f *Fields) of(place Place, name string) *Field {
 	return field
 }
 
-// upper says that a rune is no letter, digit or underscore as the names are spelled in.
+// upper reports whether a rune is no letter, digit or underscore as the names are spelled in.
 func upper(r rune) bool { return (r < 'a' || r > 'z') && r != '_' && (r < '0' || r > '9') }
 
 // refusal is the error about a field at path.
@@ -219,7 +219,7 @@ func (field *Field) refusal(path string) error {
 		Message: fmt.Sprintf("%s is not taken from clients: %s. Leave it out; an operator who trusts all clients allows it with --allow-field %s", path, field.Why, field.Name)}
 }
 
-// Order says whether clients may say where their requests stand among those of others.
+// Order reports whether clients may say where their requests stand among those of others.
 func (f *Fields) Order() bool {
 	for field := range f.allowed {
 		if field.Why == whyOrder {

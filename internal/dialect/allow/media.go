@@ -106,7 +106,7 @@ func plainPath(path string) error {
 	return nil
 }
 
-// allows says whether a URL begins with a prefix, in whole segments of its path.
+// allows reports whether a URL begins with a prefix, in whole segments of its path.
 func (m *Media) allows(s string) bool {
 	p, err := parts(s)
 	if err != nil {

@@ -35,17 +35,17 @@ func RelayPaths(more []string) (Paths, error) {
 	return Paths{more}, nil
 }
 
-// More gives the paths that were added.
+// More returns the paths that were added.
 func (p Paths) More() []string { return slices.Clone(p.more) }
 
-// Has says that a path is relayed.
+// Has reports whether a path is relayed.
 func (p Paths) Has(path string) bool {
 	return slices.Contains(relayed, path) || slices.ContainsFunc(p.more, func(more string) bool {
 		return path == more || strings.HasSuffix(more, "/") && strings.HasPrefix(path, more)
 	})
 }
 
-// Added says that a path is relayed only because it was added: nobody here knows what
+// Added reports whether a path is relayed only because it was added: nobody here knows what
 // comes of a request to it.
 func (p Paths) Added(path string) bool { return p.Has(path) && !slices.Contains(relayed, path) }
 

@@ -30,7 +30,7 @@ const (
 
 var endpointPaths = [numEndpoints]string{"/v1/messages", "/v1/messages/count_tokens"}
 
-// String gives the endpoint's path.
+// String returns the endpoint's path.
 func (e Endpoint) String() string { return endpointPaths[e] }
 
 // Traits implements dialect.Endpoint.

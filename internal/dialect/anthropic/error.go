@@ -14,7 +14,7 @@ const StatusOverloaded = 529
 // client sees it; records and metrics do.
 const statusClientClosed = 499
 
-// classOf gives an error's status and error.type. Official clients retry on 408,
+// classOf returns an error's status and error.type. Official clients retry on 408,
 // 409, 429 and 5xx by themselves.
 //
 //	code                                  status  type

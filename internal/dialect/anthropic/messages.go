@@ -384,7 +384,7 @@ func (b *block) want(name, what string, kind byte, raw []byte) error {
 	return nil
 }
 
-// text gives the JSON string of a text block, and thinking that of a thinking
+// text returns the JSON string of a text block, and thinking that of a thinking
 // block.
 func (b *block) text() ([]byte, error)     { return b.string("text") }
 func (b *block) thinking() ([]byte, error) { return b.string("thinking") }
@@ -402,7 +402,7 @@ func (b *block) string(name string) (text []byte, err error) {
 	return text, err
 }
 
-// kind gives the block's type.
+// kind returns the block's type.
 func (b *block) kind() (kind string, err error) {
 	err = dialect.EachMember(b.raw, func(name string, value []byte) (err error) {
 		if name == "type" {

@@ -28,7 +28,7 @@ type contentBlock struct {
 // AppendStart implements dialect.Encoder.
 func (w *whole) AppendStart(dst []byte, _ int) []byte { return dst }
 
-// block gives the last block if it is of the kind, and else a new one.
+// block returns the last block if it is of the kind, and else a new one.
 func (w *whole) block(k kind) *contentBlock {
 	if n := len(w.blocks); n == 0 || w.blocks[n-1].kind != k {
 		w.blocks = append(w.blocks, contentBlock{kind: k})

@@ -28,7 +28,7 @@ var deltas = [...]string{
 	toolUse:  `,"delta":{"type":"input_json_delta","partial_json":"`,
 }
 
-// kindOf gives the block that a part of the output goes to.
+// kindOf returns the block that a part of the output goes to.
 func kindOf(d dialect.Delta) kind {
 	switch d {
 	case dialect.DeltaReasoning:
@@ -39,7 +39,7 @@ func kindOf(d dialect.Delta) kind {
 	return text
 }
 
-// newEncoder gives the maker of a request's encoders; omit leaves the text of
+// newEncoder returns the maker of a request's encoders; omit leaves the text of
 // thinking blocks out.
 func newEncoder(streamed, omit bool) func(dialect.AnswerOptions) dialect.Encoder {
 	return func(o dialect.AnswerOptions) dialect.Encoder {

@@ -70,7 +70,7 @@ type place struct {
 	item       bool   // of an array
 }
 
-// placesOf gives the places in a body that the table says something of: those below what is
+// placesOf returns the places in a body that the table says something of: those below what is
 // handed on as it is, and below what is not carried, are not.
 func placesOf(t *testing.T, fields []dialect.Field, body string) (all []place) {
 	t.Helper()
@@ -142,7 +142,7 @@ func (n *nested) try(body string) (*dialect.LeftOut, *infer.Error) {
 	return left, e
 }
 
-// wrongTypes gives the field at a place every value that is none of the kinds.
+// wrongTypes returns the field at a place every value that is none of the kinds.
 func (n *nested) wrongTypes(p *place, f *dialect.Field, kinds string) {
 	n.t.Helper()
 	if p.path == "" || !strings.ContainsAny(p.row, ".[") || f != nil && (strings.HasPrefix(f.Note, "any") || f.Note == "of no effect" || f.Treatment != dialect.Carried) {
@@ -210,7 +210,7 @@ func (n *nested) put(f *dialect.Field, all []place, parent, name string) {
 	}
 }
 
-// LeftOut gives what was left out of a request that was decoded.
+// LeftOut returns what was left out of a request that was decoded.
 func LeftOut(r *dialect.Request, err error) (*dialect.LeftOut, error) {
 	if err != nil {
 		return nil, err

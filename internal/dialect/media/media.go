@@ -124,14 +124,14 @@ func FromFormat(formatField, field, format string, data []byte) (infer.Media, er
 	return infer.Media{}, infer.Invalid(formatField, "%s is %.32q; it must be wav, mp3, flac or ogg", formatField, format)
 }
 
-// Bytes gives what is encoded in the data.
+// Bytes returns what is encoded in the data.
 func Bytes(m *infer.Media) ([]byte, error) {
 	out := make([]byte, base64.StdEncoding.DecodedLen(len(m.Data)))
 	n, err := base64.StdEncoding.Strict().Decode(out, m.Data)
 	return out[:n], err
 }
 
-// checkBase64 says what is wrong with data. It is one pass and no copy.
+// checkBase64 reports what is wrong with data. It is one pass and no copy.
 func checkBase64(field string, data []byte) error {
 	if len(data) == 0 {
 		return infer.Invalid(field, "%s holds no data", field)
@@ -178,7 +178,7 @@ func example(kind infer.MediaKind) string {
 	return [infer.NumMediaKinds]string{"image/png", "audio/wav", "video/mp4"}[kind]
 }
 
-// canonical gives a media type the name that sniff has for it.
+// canonical returns a media type the name that sniff has for it.
 func canonical(mediaType string) string {
 	switch mediaType {
 	case "image/jpg", "image/pjpeg":
@@ -209,7 +209,7 @@ var signatures = []struct{ mediaType, begins string }{
 	{"audio/flac", "fLaC"},
 }
 
-// known says whether data of a type would be told by its first bytes.
+// known reports whether data of a type would be told by its first bytes.
 func known(mediaType string) bool {
 	for _, s := range signatures {
 		if s.mediaType == mediaType {
@@ -219,7 +219,7 @@ func known(mediaType string) bool {
 	return false
 }
 
-// sniff gives the type that first bytes tell, or none.
+// sniff returns the type that first bytes tell, or none.
 func sniff(head []byte) string {
 	for _, s := range signatures {
 		if len(head) >= len(s.begins) && matches(head, s.begins) {

@@ -56,13 +56,13 @@ func (e Endpoint) Traits() dialect.Traits {
 	return dialect.Traits{}
 }
 
-// tokenizes says whether the endpoint asks a tokenizer and no engine.
+// tokenizes reports whether the endpoint asks a tokenizer and no engine.
 func (e Endpoint) tokenizes() bool { return e == Tokenize || e == Detokenize }
 
-// String gives the endpoint's path, and "other" for Other.
+// String returns the endpoint's path, and "other" for Other.
 func (e Endpoint) String() string { return endpointPaths[e] }
 
-// ObjectID gives the id of the answer to a request: the endpoint's prefix and
+// ObjectID returns the id of the answer to a request: the endpoint's prefix and
 // the request's own id.
 func (e Endpoint) ObjectID(requestID string) string {
 	if e == Completions {

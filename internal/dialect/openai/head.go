@@ -59,7 +59,7 @@ func includeUsage(options []byte) (include bool, err error) {
 	return include, err
 }
 
-// choices gives how many choices an answer to the request must have, or 0 when
+// choices returns how many choices an answer to the request must have, or 0 when
 // the head does not tell: a completion has n for each of its prompts, which the
 // head does not count.
 func (e Endpoint) choices(h *dialect.Head) int {

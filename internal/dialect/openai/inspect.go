@@ -76,7 +76,7 @@ func (e Endpoint) NewInspector(h *dialect.Head) dialect.Inspector {
 	return &in
 }
 
-// newInspector gives the Inspector of an answer's stream. n is the number of
+// newInspector returns the Inspector of an answer's stream. n is the number of
 // choices the answer must have; 0 says that it is not known, and then every
 // choice of which anything came must finish, and one at least.
 func newInspector(n int) Inspector {
@@ -96,14 +96,14 @@ func (in *Inspector) Whole() bool {
 	return in.done || in.known && !in.failed && !in.partial && in.complete() == nil
 }
 
-// Failed says that the engine itself said that it failed, by an event with an
+// Failed reports whether the engine itself said that it failed, by an event with an
 // error in it.
 func (in *Inspector) Failed() bool { return in.failed }
 
 // FailedAs implements dialect.Inspector: vLLM and SGLang give the status as the error's code.
 func (in *Inspector) FailedAs() int { return in.status }
 
-// Usage gives the latest usage that the engine stated. CachedTokens is -1 where
+// Usage returns the latest usage that the engine stated. CachedTokens is -1 where
 // it did not say.
 func (in *Inspector) Usage() (infer.Usage, bool) { return in.usage, in.hasUsage }
 
@@ -277,7 +277,7 @@ func (in *Inspector) takeUsage(raw []byte) error {
 	return err
 }
 
-// filled says whether a value says anything: it is not null, false, nor an
+// filled reports whether a value says anything: it is not null, false, nor an
 // empty string, array or object.
 func filled(raw []byte) bool {
 	switch dialect.KindOf(raw) {
@@ -322,7 +322,7 @@ func (s *choiceSet) add(choice int) {
 	s.high[word] |= 1 << (choice % 64)
 }
 
-// lacks gives the first choice below limit that is not in s, of those in want
+// lacks returns the first choice below limit that is not in s, of those in want
 // where want is given, or -1.
 func (s *choiceSet) lacks(want *choiceSet, limit int) int {
 	wanted := limit

@@ -206,7 +206,7 @@ func TestInspectorRemembers(t *testing.T) {
 	}
 }
 
-// cuts gives a stream cut at every pair of places, or at every place when it is
+// cuts returns a stream cut at every pair of places, or at every place when it is
 // long or the test shall be short, and byte by byte.
 func cuts(stream string) [][][]byte {
 	b := []byte(stream)

@@ -153,7 +153,7 @@ func (d *decoding) inputAudio(path string, raw []byte) (m infer.Media, err error
 	return media.FromFormat(path+".format", path+".data", word, dialect.Spelled(data))
 }
 
-// withoutMedia gives the messages with a part {"type":KIND} in the place of each
+// withoutMedia returns the messages with a part {"type":KIND} in the place of each
 // part of media: what chat templates know it by, and all that they need of it.
 func (w *messageWalk) withoutMedia() []byte {
 	size := len(w.raw)

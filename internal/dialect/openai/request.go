@@ -147,7 +147,7 @@ func (d *decoding) finish() error {
 	return nil
 }
 
-// finishPrompt says how a conversation's prompt ends.
+// finishPrompt reports how a conversation's prompt ends.
 func (d *decoding) finishPrompt() error {
 	d.AddGenerationPrompt = !d.ContinueFinalMessage
 	if d.addPrompt != nil {

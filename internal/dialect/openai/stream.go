@@ -11,22 +11,22 @@ import (
 // streamOptions are what a request says of its answer.
 type streamOptions struct {
 	endpoint Endpoint
-	// includeUsage says that a chunk with the usage comes last, which the chunks
+	// includeUsage states that a chunk with the usage comes last, which the chunks
 	// before it announce with a null. It has no effect on a whole answer.
 	includeUsage bool
-	// countAlong says that each chunk has the usage so far in place of that null, as vLLM
+	// countAlong states that each chunk has the usage so far in place of that null, as vLLM
 	// has it: of the chunk's choice alone, without what is known at the end only.
 	countAlong bool
-	// tokenIDs says that the ids of prompt and output come with the text, as vLLM
+	// tokenIDs states that the ids of prompt and output come with the text, as vLLM
 	// has them.
 	tokenIDs bool
-	// logprobs says that log probabilities come with the text, and with how many
+	// logprobs states that log probabilities come with the text, and with how many
 	// alternatives to each token; nil: none do.
 	logprobs *int
 	dialect.AnswerOptions
 }
 
-// scorer gives what writes log probabilities, nil when there are none.
+// scorer returns what writes log probabilities, nil when there are none.
 func (o *streamOptions) scorer() *Scorer {
 	if o.logprobs == nil {
 		return nil
@@ -34,7 +34,7 @@ func (o *streamOptions) scorer() *Scorer {
 	return &Scorer{Top: *o.logprobs, Vocabulary: o.Vocabulary}
 }
 
-// prompt gives the ids of a choice's prompt.
+// prompt returns the ids of a choice's prompt.
 func (o *streamOptions) prompt(choice int) []uint32 {
 	if o.PromptOf == nil {
 		return o.PromptIDs
@@ -42,7 +42,7 @@ func (o *streamOptions) prompt(choice int) []uint32 {
 	return o.PromptOf(choice)
 }
 
-// promptTokens gives the length of a choice's prompt.
+// promptTokens returns the length of a choice's prompt.
 func (o *streamOptions) promptTokens(choice int) int {
 	if o.PromptOf == nil || o.endpoint == Chat {
 		return o.Prompted()
@@ -50,7 +50,7 @@ func (o *streamOptions) promptTokens(choice int) int {
 	return len(o.PromptOf(choice))
 }
 
-// reasoning gives the members that tell reasoning.
+// reasoning returns the members that tell reasoning.
 func (o *streamOptions) reasoning() []string {
 	if len(o.Reasoning) == 0 {
 		return usualReasoning
@@ -60,7 +60,7 @@ func (o *streamOptions) reasoning() []string {
 
 var usualReasoning = []string{"reasoning_content"}
 
-// newEncoder gives the maker of a request's encoders.
+// newEncoder returns the maker of a request's encoders.
 func newEncoder(o streamOptions, streamed bool) func(dialect.AnswerOptions) dialect.Encoder {
 	return func(a dialect.AnswerOptions) dialect.Encoder {
 		o := o
@@ -147,7 +147,7 @@ func newStream(o streamOptions) *stream {
 	return s
 }
 
-// untold gives the ids of a choice's prompt the first time; nil when they were
+// untold returns the ids of a choice's prompt the first time; nil when they were
 // told, or are not to be.
 func (s *stream) untold(choice int) []uint32 {
 	if s.chat {

@@ -46,7 +46,7 @@ func takeChatTools(d *decoding, raw []byte) error {
 	return nil
 }
 
-// itemsOf gives an array with some of another's items; nil where there are none.
+// itemsOf returns an array with some of another's items; nil where there are none.
 func itemsOf(raw []byte, keep func(i int) bool) (some []byte) {
 	_ = dialect.EachItem(raw, func(i int, item []byte) error { // which has been read before
 		if !keep(i) {
@@ -72,7 +72,7 @@ type toolWalk struct {
 	names map[string]bool
 }
 
-// tool says whether the tool is a function, its type first: the other members of a tool
+// tool reports whether the tool is a function, its type first: the other members of a tool
 // of another type are none of ours to name.
 func (t *toolWalk) tool(raw []byte) (isFunction bool, err error) {
 	if dialect.KindOf(raw) != '{' {
@@ -356,7 +356,7 @@ func (d *decoding) allowedTool(path string, raw []byte) error {
 	return err
 }
 
-// finishTools says which of the tools the model may call, and whether it must.
+// finishTools reports which of the tools the model may call, and whether it must.
 func (d *decoding) finishTools() error {
 	const allowed = "tool_choice.allowed_tools.tools"
 	for i, name := range d.allowed {

@@ -415,7 +415,7 @@ func (v *verifier) note(prompt int) {
 	v.stated = v.given
 }
 
-// empty says that an event tells nothing of its choice but ids.
+// empty reports whether an event tells nothing of its choice but ids.
 func empty(data []byte, c *choiceParts) bool {
 	delta := c.delta.value(data)
 	return len(delta) == 2 && delta[0] == '{' && (!c.logprobs.there() || data[c.logprobs.start] == 'n')
@@ -526,7 +526,7 @@ func (e *edits) add(from, to int, text string, there bool) {
 	e.n++
 }
 
-// moved gives where a place of the data is in what is written.
+// moved returns where a place of the data is in what is written.
 func (e *edits) moved(at int) int {
 	by := 0
 	for i := range e.n {

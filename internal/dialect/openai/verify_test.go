@@ -180,7 +180,7 @@ func drawOutput(t *rapid.T) *genOutput {
 	return o
 }
 
-// ask gives the body of a caller that asks for so much.
+// ask returns the body of a caller that asks for so much.
 func (o *genOutput) ask(a asked) string {
 	return fmt.Sprintf(`{"model":"m","stream":true,"n":%d,"prompt":"x","stream_options":{"include_usage":%t,"continuous_usage_stats":%t,"other":1.0},"return_token_ids":%t}`,
 		o.choices, a.usage, a.each, a.ids)

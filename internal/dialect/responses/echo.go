@@ -18,7 +18,7 @@ type echo struct {
 	strict bool // the engine is made to keep to the tools' schemas
 }
 
-// members gives the members of the answer's object that its request decides, a
+// members returns the members of the answer's object that its request decides, a
 // comma before each. They hold no white space, since an event is one line.
 func (e *echo) members(r *dialect.Request) []byte {
 	dst := []byte(`{"background":false`)

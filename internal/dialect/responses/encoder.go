@@ -14,7 +14,7 @@ type encoderOptions struct {
 	stream  bool
 	summary bool   // reasoning comes where a summary would
 	echo    []byte // the members of the answer's object that the request decides
-	// logprobs says that log probabilities come with the text, and with how many
+	// logprobs states that log probabilities come with the text, and with how many
 	// alternatives to each token; nil: none do.
 	logprobs *int
 	// known has what the caller knows tools by that the model knows as something else.

@@ -34,7 +34,7 @@ type letters struct{}
 func (letters) TokenBytes(id uint32) []byte { return []byte(string(rune(id))) }
 func (letters) Special(uint32) bool         { return false }
 
-// tokensOf gives a token for each code point, with as many alternatives.
+// tokensOf returns a token for each code point, with as many alternatives.
 func tokensOf(text string, top int) (t dialect.Tokens) {
 	for _, r := range text {
 		t.IDs = append(t.IDs, uint32(r))
@@ -95,7 +95,7 @@ func play(e *encoder, spans []span, reason infer.Reason, cut func(left int) int)
 
 func all(left int) int { return left }
 
-// whole gives the whole answer to a request.
+// whole returns the whole answer to a request.
 func whole(r *dialect.Request, spans []span) []byte {
 	o := *r
 	e := o.Encoder(answerTo).(*encoder)

@@ -73,7 +73,7 @@ func (in *input) take(raw []byte) error {
 	return err
 }
 
-// inside gives the inside of a raw string.
+// inside returns the inside of a raw string.
 func inside(raw []byte) []byte { return raw[1 : len(raw)-1] }
 
 // item reads one item, its type first.
@@ -107,7 +107,7 @@ func (in *input) item(path string, raw []byte) error {
 		Message: fmt.Sprintf("%s.type %q is not supported by engine kind %q; messages, function_call, custom_tool_call, their outputs and reasoning are", path, dialect.Clip(kind, 32), in.d.Kind)}
 }
 
-// isEasy says whether an item without a type is to be read as a message: it has a role, or
+// isEasy reports whether an item without a type is to be read as a message: it has a role, or
 // nothing that only items of other types have.
 func isEasy(raw []byte) bool {
 	role, other := false, false
@@ -227,7 +227,7 @@ func (in *input) own() {
 	}
 }
 
-// text gives the inside of a raw string with the text of a content: a string, or
+// text returns the inside of a raw string with the text of a content: a string, or
 // parts, which are lines then.
 func (in *input) text(path string, raw []byte) ([]byte, error) {
 	switch dialect.KindOf(raw) {
@@ -510,7 +510,7 @@ func (in *input) appendText(head string, text []byte) {
 	in.out = append(append(append(in.out, head...), text...), '"')
 }
 
-// messages gives the conversation with the instructions, a raw string, before it.
+// messages returns the conversation with the instructions, a raw string, before it.
 func (in *input) messages(instructions []byte) []byte {
 	in.flush()
 	lead := in.lead

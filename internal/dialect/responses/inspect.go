@@ -88,7 +88,7 @@ func (in *Inspector) another() error {
 	return nil
 }
 
-// ends says whether events of a type end the stream.
+// ends reports whether events of a type end the stream.
 func ends(kind string) bool {
 	return slices.Contains([]string{"response.completed", "response.incomplete", "response.failed"}, kind)
 }

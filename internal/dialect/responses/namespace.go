@@ -21,7 +21,7 @@ type namespace struct {
 // namespaceMark stands between the names of a namespace and of a function in it.
 const namespaceMark = "__"
 
-// call gives the name by which the model calls a function in the namespace.
+// call returns the name by which the model calls a function in the namespace.
 func (n *namespace) call(function string) string {
 	if n == nil {
 		return function
@@ -29,7 +29,7 @@ func (n *namespace) call(function string) string {
 	return n.name + namespaceMark + function
 }
 
-// row gives the path of the namespace's tools in the table.
+// row returns the path of the namespace's tools in the table.
 func (n *namespace) row() string {
 	if n == nil {
 		return "tools[]"
@@ -99,7 +99,7 @@ type named struct {
 	custom      bool // it takes free text
 }
 
-// find gives the place of a function among the tools, or -1. One in a namespace is found by
+// find returns the place of a function among the tools, or -1. One in a namespace is found by
 // both names, by the two joined, and by its own where no other function has that.
 func (d *decoding) find(path string, n named) (int, error) {
 	if n.space != "" {
@@ -132,7 +132,7 @@ type known struct {
 	custom          bool // a call has a text, not arguments
 }
 
-// knownBy gives what the caller knows those tools by that the model knows as something else:
+// knownBy returns what the caller knows those tools by that the model knows as something else:
 // functions in namespaces, and custom tools. It is nil where there are none.
 func knownBy(tools []tool) (all map[string]known) {
 	for i := range tools {
@@ -151,7 +151,7 @@ func knownBy(tools []tool) (all map[string]known) {
 	return all
 }
 
-// joined gives the raw name by which the model called a function of an earlier answer.
+// joined returns the raw name by which the model called a function of an earlier answer.
 func joined(space, name []byte) []byte {
 	if len(space) <= len(`""`) || dialect.KindOf(space) != '"' {
 		return name

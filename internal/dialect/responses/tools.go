@@ -184,7 +184,7 @@ func (d *decoding) leaveOut(field, kind string, raw []byte) {
 	})
 }
 
-// typeOf gives the type of an item, a part or a tool, empty when it has none.
+// typeOf returns the type of an item, a part or a tool, empty when it has none.
 func typeOf(path string, raw []byte) (kind string, err error) {
 	err = dialect.EachMember(raw, func(name string, value []byte) (err error) {
 		if name == "type" {
@@ -335,7 +335,7 @@ func (d *decoding) allowedTool(path string, raw []byte) error {
 	return infer.Invalid(path+".type", "%s.type must be \"function\" or \"namespace\", found %q", path, dialect.Clip(kind, 32))
 }
 
-// finishTools says which of the tools the model may call, and whether it must.
+// finishTools reports which of the tools the model may call, and whether it must.
 func (d *decoding) finishTools() error {
 	const field = "tool_choice"
 	d.echo.tools = d.tools

@@ -15,7 +15,7 @@ type Options struct {
 	Incremental bool
 }
 
-// New gives the endpoint of /generate.
+// New returns the endpoint of /generate.
 func New(o Options) dialect.Endpoint { return &endpoint{o} }
 
 // shape is what a request asks of the form of its answer.
@@ -160,7 +160,7 @@ func (a *answer) AppendTokens(dst []byte, index int, text []byte, t dialect.Toke
 	return append(dst, "}}\n\n"...)
 }
 
-// due says whether it is time for an event. The first id never waits.
+// due reports whether it is time for an event. The first id never waits.
 func (a *answer) due(c *choice) bool {
 	fresh := c.count - c.told
 	if c.told == 0 {

@@ -155,7 +155,7 @@ var sampling = []field{
 	refuse("return_sampling_mask", "false"),
 }
 
-// namesOf gives the names of a list's fields, each with its position there.
+// namesOf returns the names of a list's fields, each with its position there.
 func namesOf(list []field) dialect.Names {
 	var words []string
 	for i := range list {

@@ -58,7 +58,7 @@ type Load struct {
 	TokenUsage float64 `json:"token_usage"` // 0 where the engine does not say
 }
 
-// Marshal gives the body of one of these answers.
+// Marshal returns the body of one of these answers.
 func Marshal[T ModelInfo | ServerInfo | Loads](v T) ([]byte, error) { return json.Marshal(v) }
 
 // Abort is the body of POST /abort_request.

@@ -74,7 +74,7 @@ func ridOf(raw []byte) (string, error) {
 	return rid, nil
 }
 
-// only gives the item of an array that has one, and anything else as it is:
+// only returns the item of an array that has one, and anything else as it is:
 // a field of a batch has an item for each prompt.
 func only(path string, raw []byte) (item []byte, itemPath string, err error) {
 	if dialect.KindOf(raw) != '[' {

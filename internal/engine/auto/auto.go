@@ -54,10 +54,10 @@ type Options struct {
 	URL    *url.URL // as of an HTTP engine
 	Model  string   // the name given by the operator
 	Access *access.Access
-	// PassKey says that the engine judges the callers' own keys, which only a relay forwards: a
+	// PassKey states that the engine judges the callers' own keys, which only a relay forwards: a
 	// vLLM is relayed then, whatever is known of it.
 	PassKey bool
-	// Folder says whether a model's folder is known, under its name or an alias.
+	// Folder reports whether a model's folder is known, under its name or an alias.
 	Folder func(model string) bool
 	// Describe asks an engine on the plane for its facts.
 	Describe func(ctx context.Context, addr string) (engine.Facts, error)
@@ -73,7 +73,7 @@ type Options struct {
 type Finding struct {
 	Kind     string
 	Software string // as it calls itself
-	// Note says what another way of starting things would give; empty: nothing.
+	// Note states what another way of starting things would give; empty: nothing.
 	Note string
 }
 

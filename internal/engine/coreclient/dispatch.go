@@ -91,7 +91,7 @@ func (d *Dispatcher) Late() { d.meters.Late.Add(1) }
 // Received counts a message that was taken in.
 func (d *Dispatcher) Received(ids int) { d.meters.Frame(ids) }
 
-// Aborted gives a generation that the engine has dropped, and will not mention
+// Aborted returns a generation that the engine has dropped, and will not mention
 // again, its terminal delta.
 func (d *Dispatcher) Aborted(g *Generation, received int64) {
 	d.table.Release(g)

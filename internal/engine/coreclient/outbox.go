@@ -176,7 +176,7 @@ func (o *Outbox) Take(now int64) (wire []byte, adds []*Generation, aborts int) {
 // keepWire bounds the room that an idle outbox keeps.
 const keepWire = 1 << 20
 
-// Written gives the bytes of Take back.
+// Written returns the bytes of Take back.
 func (o *Outbox) Written(wire []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

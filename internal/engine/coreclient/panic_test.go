@@ -54,7 +54,7 @@ func (noCode) AppendFence(wire []byte, _ int64) []byte {
 	return zmtp.AppendMessage(wire, []byte("fence"))
 }
 
-// pipe gives both ends of a connection, ours of which can be struck.
+// pipe returns both ends of a connection, ours of which can be struck.
 func pipe(t *testing.T, ours, theirs zmtp.Type) (*zmtp.Conn, *zmtp.Conn, *broken) {
 	// The pipe of package net waits for its reader, and a greeting does not.
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -18,7 +18,7 @@ import (
 // Wire is what the messages of a session's engine mean. Message is called by one
 // goroutine at a time.
 type Wire interface {
-	// Core gives the part that knows no bytes. NewSession fills it in.
+	// Core returns the part that knows no bytes. NewSession fills it in.
 	Core() *Dispatcher
 	// Message takes in a message, read at a moment of trace's clock. An error ends the
 	// session: an *mux.End for the reason that it names, and a *mux.Fault because a
@@ -137,7 +137,7 @@ func (s *Session) caught(recovered any) {
 	}
 }
 
-// Close gives every generation its terminal delta. Nothing is dispatched after it.
+// Close returns every generation its terminal delta. Nothing is dispatched after it.
 func (s *Session) Close(end *mux.End) (lost []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,7 +22,7 @@ type Wire interface {
 	// Stop has the engine stop. It does not wait, and may be called from any
 	// goroutine, also before there is an answer.
 	Stop()
-	// Progress gives how many ids were offered, and the terminal delta of a generation whose
+	// Progress returns how many ids were offered, and the terminal delta of a generation whose
 	// answer breaks off although all of it has come; nil: it has not.
 	Progress() (have int, last *infer.Delta)
 }

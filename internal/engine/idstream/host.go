@@ -33,7 +33,7 @@ type Host struct {
 	// AbortTimeout is how long an aborted generation may take to end before its
 	// connection is closed.
 	AbortTimeout time.Duration
-	// Failure gives what a status of the engine's means, with its words.
+	// Failure returns what a status of the engine's means, with its words.
 	Failure func(engine string, status int, message string) *infer.Error
 	// Polled has generations read in turns, where their sockets can be polled.
 	Polled bool

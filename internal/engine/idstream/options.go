@@ -19,7 +19,7 @@ type Options struct {
 	// Model is the name given by the operator, for an engine without a model
 	// list.
 	Model string
-	// Additions gives what the folder of a model says, by the name of the model that
+	// Additions returns what the folder of a model says, by the name of the model that
 	// the engine serves; nil knows none.
 	Additions func(model string) engine.Additions
 	// ConnectTimeout bounds connecting; 0 means 5 s.

@@ -8,7 +8,7 @@ import (
 	"weir/internal/infer"
 )
 
-// phase says who may call a generation's sink.
+// phase states who may call a generation's sink.
 type phase uint32
 
 const (

@@ -76,7 +76,7 @@ func isGRPC(kind string) bool {
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
-// statusOf gives an HTTP status its gRPC code, as far as it matters here: a
+// statusOf returns an HTTP status its gRPC code, as far as it matters here: a
 // proxy that cannot reach the engine, or is told to wait, is no connection.
 func statusOf(http string) codes.Code {
 	switch http {
@@ -86,7 +86,7 @@ func statusOf(http string) codes.Code {
 	return codes.Unknown
 }
 
-// resetCode gives the code of a RST_STREAM its gRPC code, as far as it matters
+// resetCode returns the code of a RST_STREAM its gRPC code, as far as it matters
 // here.
 func resetCode(code http2.ErrCode) codes.Code {
 	switch code {

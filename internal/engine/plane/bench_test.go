@@ -197,7 +197,7 @@ func BenchmarkWire(b *testing.B) {
 	b.ReportMetric(float64(f.Dispatch.Nanoseconds())/float64(f.IDs), "dispatch-ns/token")
 }
 
-// waitSink says when it has had a number of deltas.
+// waitSink states when it has had a number of deltas.
 type waitSink struct {
 	n, want int
 	done    chan struct{}

@@ -256,7 +256,7 @@ func (e *Engine) factsOf(f *planepb.Facts) engine.Facts {
 	}
 }
 
-// salts says whether an engine acts on the cache salts of requests.
+// salts reports whether an engine acts on the cache salts of requests.
 func salts(carried bool) engine.Salts {
 	if carried {
 		return engine.Salts{Carried: true}

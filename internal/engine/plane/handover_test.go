@@ -40,7 +40,7 @@ func (c scripted) Submit(_ context.Context, req *planepb.SubmitRequest, opts ...
 	return reply, err
 }
 
-// offline gives an Engine with a session that has no connection.
+// offline returns an Engine with a session that has no connection.
 func offline() (*Engine, *core, *session) {
 	e, c := New(Options{Name: "e1"}), newCore()
 	s := &session{opts: &e.opts, meters: &e.meters, table: &c.t, out: c.out, reader: engine.NewReader(nil, ""), oneClock: true}

@@ -94,7 +94,7 @@ func newPeer(t testing.TB, network string, options ...grpc.ServerOption) *peer {
 	return p
 }
 
-// options gives Options that reach the peer.
+// options returns Options that reach the peer.
 func (p *peer) options() Options {
 	return Options{Name: "e1", Addr: "peer", Panicked: p.panics.Tell, Dial: func(ctx context.Context, _ string) (net.Conn, error) {
 		p.mu.Lock()

@@ -26,7 +26,7 @@ func start(t *testing.T, p *peer, o Options) (*enginetest.Bench, *Engine) {
 	return enginetest.Start(t, enginetest.Rig{Engine: e, Peer: p, Clock: true}), e
 }
 
-// last gives the peer's session of now.
+// last returns the peer's session of now.
 func (p *peer) last() *peerSession {
 	p.mu.Lock()
 	defer p.mu.Unlock()

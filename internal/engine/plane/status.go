@@ -23,7 +23,7 @@ type verdict struct {
 	forgotten bool
 }
 
-// judge gives a failed Submit its code. answered is set if the status came from the
+// judge returns a failed Submit its code. answered is set if the status came from the
 // engine and not from weir's end of the connection. An engine answers a request with an
 // error only if it did not accept it. After a broken connection that is unknown.
 //

@@ -46,7 +46,7 @@ const (
 	tableFull
 )
 
-// seat gives g a free slot.
+// seat returns g a free slot.
 func (t *table) seat(g *generation) seating {
 	t.mu.Lock()
 	defer t.mu.Unlock()

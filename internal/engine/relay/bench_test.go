@@ -300,7 +300,7 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// resident gives what is in use of heap and stacks.
+// resident returns what is in use of heap and stacks.
 func resident() int64 {
 	runtime.GC()
 	runtime.GC()

@@ -80,7 +80,7 @@ func (p *peer) accepted() int {
 	return len(p.conns)
 }
 
-// engine gives an adapter for the peer.
+// engine returns an adapter for the peer.
 func (p *peer) engine(opts Options) *Engine {
 	opts.Name = "peer"
 	opts.URL = &url.URL{Scheme: "http", Host: p.listener.Addr().String(), Path: opts.path()}
@@ -150,7 +150,7 @@ func askBy(t *testing.T, e *Engine, body string, polled bool) (*engine.RelayResp
 	return resp, string(got), err
 }
 
-// readerOf gives the body's reader, of one of both ways.
+// readerOf returns the body's reader, of one of both ways.
 func readerOf(t *testing.T, resp *engine.RelayResponse, polled bool) io.Reader {
 	t.Helper()
 	if !polled {

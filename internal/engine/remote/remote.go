@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Offset says how to bring an engine's stamp to the gateway's clock.
+// Offset states how to bring an engine's stamp to the gateway's clock.
 type Offset struct {
 	NS        int64 // engine's clock minus gateway's
 	Uncertain int64 // half-width of the error of NS

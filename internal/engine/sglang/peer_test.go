@@ -158,7 +158,7 @@ func (p *peer) generate(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// event gives a chunk in the server's form: the ids in it, the count it states
+// event returns a chunk in the server's form: the ids in it, the count it states
 // and the rest of meta_info.
 func (p *peer) event(q *played, ids []uint32, completion int, meta string) string {
 	q.sent = append(q.sent, ids...)
@@ -206,7 +206,7 @@ func logprobsMeta(of []uint32, l *infer.Logprobs) string {
 	return text
 }
 
-// scores gives the members of meta_info with the log probabilities of a step.
+// scores returns the members of meta_info with the log probabilities of a step.
 func (p *peer) scores(q *played, o *enginetest.Out) string {
 	if o.Logprobs == nil {
 		return ""

@@ -15,7 +15,7 @@ import (
 	"weir/internal/infer"
 )
 
-// said gives an event as a server writes it.
+// said returns an event as a server writes it.
 func said(ids []uint32, completion int, finish string) []byte {
 	b, err := json.Marshal(append([]uint32{}, ids...))
 	if err != nil {

@@ -165,7 +165,7 @@ func newCodec(wire map[string]structure) (*codec, error) {
 	return c, c.setColumns(wire[tagOutputs].Fields)
 }
 
-// saltsOf says whether requests to a release carry a cache salt.
+// saltsOf reports whether requests to a release carry a cache salt.
 func (c *codec) saltsOf(release string) engine.Salts {
 	if c.salts == 0 {
 		return engine.Salts{Why: fmt.Sprintf("is SGLang %s, whose requests have no extra_key; 0.5.3 and later have it", release)}

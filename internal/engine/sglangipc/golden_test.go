@@ -37,7 +37,7 @@ func readGolden(t testing.TB) map[string]golden {
 	return all
 }
 
-// goldenCodec gives a release's codec.
+// goldenCodec returns a release's codec.
 func goldenCodec(t testing.TB, g golden) (*manifest, *codec) {
 	h, c, err := parseManifest(g.Manifest)
 	if err != nil {

@@ -19,7 +19,7 @@ func halves(t *testing.T, mode string) (*peer, *enginetest.Bench) {
 	return p, enginetest.Start(t, enginetest.Rig{Engine: New(p.options()), Peer: p, Panics: &p.panics})
 }
 
-// request gives what the schedulers have read of one.
+// request returns what the schedulers have read of one.
 func (p *peer) request(id string) (m schedtest.Message) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -96,7 +96,7 @@ func (p *peer) Cut() {
 	}
 }
 
-// now gives the scheduler as it is connected now.
+// now returns the scheduler as it is connected now.
 func (p *peer) now() *schedtest.Scheduler {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 // knows.
 var SaltFields = []string{"extra_key", "cache_salt"}
 
-// Salts says whether requests carry a cache salt. Where the server's own API is relayed, its
+// Salts reports whether requests carry a cache salt. Where the server's own API is relayed, its
 // bodies have cache_salt since 0.5.3; that of messages has none in any release.
 func (m *Mode) Salts() engine.Salts {
 	switch {

@@ -165,7 +165,7 @@ func (c *conn) giveUp() {
 	}
 }
 
-// giveUpBy says what giveUp does from now on. When it returns nothing else is under way.
+// giveUpBy reports what giveUp does from now on. When it returns nothing else is under way.
 func (c *conn) giveUpBy(what givingUp) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

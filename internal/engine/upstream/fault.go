@@ -15,7 +15,7 @@ import (
 	"weir/internal/wire/sock"
 )
 
-// Fault gives a transport error of an engine its code. All are retryable as long as nothing
+// Fault returns a transport error of an engine its code. All are retryable as long as nothing
 // reached the client, which the gateway knows: the answer is lost, so asking
 // another engine cannot repeat anything the client has seen.
 func Fault(engine string, err error) *infer.Error {

@@ -37,7 +37,7 @@ func TestPatience(t *testing.T) {
 	})
 }
 
-// pooled gives a pool with a connection in it that has been idle for a while, and the
+// pooled returns a pool with a connection in it that has been idle for a while, and the
 // engine's end of it.
 func pooled(t *testing.T, rested time.Duration) (p *pool, engine net.Conn) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -181,7 +181,7 @@ func (p *peer) generate(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// event gives an event of ids, with the count that it states, and a finish reason and a stop
+// event returns an event of ids, with the count that it states, and a finish reason and a stop
 // reason as JSON.
 func (p *peer) event(q *played, ids []uint32, count int, l *infer.Logprobs, finish, stop string) string {
 	b, err := json.Marshal(append([]uint32{}, ids...))
@@ -202,7 +202,7 @@ func (p *peer) event(q *played, ids []uint32, count int, l *infer.Logprobs, fini
 		completionScores(ids, l), finish, stop, echo, b, usage)
 }
 
-// wants gives how many alternatives the request asks for.
+// wants returns how many alternatives the request asks for.
 func (q *played) wants() int {
 	params, _ := q.body["sampling_params"].(map[string]any)
 	n, _ := params["logprobs"].(float64)
@@ -279,7 +279,7 @@ func generateScores(of []uint32, l *infer.Logprobs, asked int) string {
 	return string(b)
 }
 
-// last gives what follows the end: the counts of all, and the marker.
+// last returns what follows the end: the counts of all, and the marker.
 func (p *peer) last(q *played) string {
 	if q.generate {
 		return fmt.Sprintf(`data: {"request_id":"generate-tokens-x","usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d},"output_mode":"tokens","choices":[]}`+"\n\ndata: [DONE]\n\n", q.prompt, q.prompt+q.told, q.told)

@@ -21,7 +21,7 @@ import (
 	"weir/internal/trace"
 )
 
-// last gives the request that came last.
+// last returns the request that came last.
 func (p *peer) last() coretest.Request {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -71,7 +71,7 @@ type loading struct {
 	of []atomic.Pointer[loadResult]
 }
 
-// loadResult says why an adapter was not loaded; empty: it was.
+// loadResult states why an adapter was not loaded; empty: it was.
 type loadResult struct{ fault string }
 
 // newLoading begins it. Answers to an earlier process's calls may still come; they

@@ -77,7 +77,7 @@ func newPeer(t testing.TB, version string) *peer {
 	return p
 }
 
-// options gives Options that the peer dials in to.
+// options returns Options that the peer dials in to.
 func (p *peer) options() Options {
 	at := func(name string) zmtp.Endpoint { return zmtp.Endpoint{Network: "unix", Address: p.dir + "/" + name} }
 	return Options{Options: coreclient.Options{Name: "e1", Model: "test", Panicked: p.panics.Tell}, EndIDs: []uint32{2, 5, 6, 7, 9}, Handshake: at("h"), Input: at("in"), Output: at("out")}
@@ -107,7 +107,7 @@ func (p *peer) Cut() {
 	}
 }
 
-// now gives the engine as it is connected now.
+// now returns the engine as it is connected now.
 func (p *peer) now() *coretest.Core {
 	p.mu.Lock()
 	defer p.mu.Unlock()

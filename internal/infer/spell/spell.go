@@ -2,7 +2,7 @@
 // be, for error messages.
 package spell
 
-// Nearest gives the known word that the fewest single-byte edits part from word,
+// Nearest returns the known word that the fewest single-byte edits part from word,
 // the first of several; "" where every one takes more than most.
 func Nearest(word string, known []string, most int) string {
 	best, least := "", most+1

@@ -115,7 +115,7 @@ type Sized struct {
 // Fleets are the fleets that a search may try.
 type Fleets struct {
 	Least, Most int
-	// Engines gives a fleet of n.
+	// Engines returns a fleet of n.
 	Engines func(n int) ([]Engine, error)
 	// Tell, when set, hears of each run.
 	Tell func(policy string, engines int, r *Report)

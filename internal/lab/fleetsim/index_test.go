@@ -15,7 +15,7 @@ import (
 	"weir/internal/workload"
 )
 
-// BenchmarkIndexOfTrace says what a block of a trace's prompts takes in the index: of the
+// BenchmarkIndexOfTrace reports what a block of a trace's prompts takes in the index: of the
 // trace that WEIR_TRACE names, or of the sample in docs. Prompts go to caches without a
 // bound, each at random or, with one in ten, at random again; the rest where the prompt
 // before it in the session was.

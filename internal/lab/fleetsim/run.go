@@ -52,7 +52,7 @@ type Options struct {
 	// gateways know nothing: their index is right within a session only.
 	Salted bool
 	Events []Event
-	// Strict says that engines are given no more than they run at once, as with max-running.
+	// Strict states that engines are given no more than they run at once, as with max-running.
 	Strict bool
 	// Tenant is whose the requests of a session are; nil: they are all of one tenant. A session
 	// of nil is left out.
@@ -318,7 +318,7 @@ func (r *run) ask(q *request) {
 	r.send(q)
 }
 
-// send gives a request to an engine, and again where it cannot be taken.
+// send returns a request to an engine, and again where it cannot be taken.
 func (r *run) send(q *request) {
 	if r.o.Age == 0 {
 		r.look()

@@ -135,7 +135,7 @@ func (o *Overload) Run(ctx context.Context, capacity float64) (all []Served, err
 	return all, nil
 }
 
-// Judge says what is wrong with a run beside the one without the greedy tenant; nil if each
+// Judge reports what is wrong with a run beside the one without the greedy tenant; nil if each
 // tenant gets its share within off, and TTFT p99 is no more than so many times as long.
 func (s *Served) Judge(without *Served, off, times float64) (wrong []string) {
 	if !(s.Least >= 1-off) {

@@ -305,7 +305,7 @@ func (r *runner) replicated(ctx context.Context, x *Replicated, words *content.W
 
 func planeKind() faultKind { return faultKinds()[0] }
 
-// offer gives each gateway its part of a load, and waits for the end of all requests. take is
+// offer returns each gateway its part of a load, and waits for the end of all requests. take is
 // called with the number of the gateway.
 func (b *replicaBed) offer(ctx context.Context, starts time.Time, rate float64, lasts time.Duration, words *content.Words, take func(gateway int, s *load.Sample)) error {
 	running, stop := context.WithCancel(ctx)

@@ -142,7 +142,7 @@ func (t *Template) render(ctx context.Context, dst []byte, in *Input, vars map[s
 	return out, nil
 }
 
-// renderError gives a failed rendering its code. What the conversation holds
+// renderError returns a failed rendering its code. What the conversation holds
 // decides nearly every failure, so it is the caller's to know: a message
 // without content, a role the template refuses, tools it cannot print.
 func renderError(err error, media bool) error {

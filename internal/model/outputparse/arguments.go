@@ -124,7 +124,7 @@ func (p *Parser) quotedArguments(d []byte, eof bool) (int, bool) {
 	return i, true
 }
 
-// unquoted gives out what was unquoted from at on, and follows it as JSON.
+// unquoted returns out what was unquoted from at on, and follows it as JSON.
 func (p *Parser) unquoted(at int) {
 	text := p.out[at:]
 	for rest := text; !p.wrong && len(rest) > 0; {

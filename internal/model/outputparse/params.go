@@ -151,7 +151,7 @@ func couldBeNull(d []byte) bool {
 	return string(d[:len(null)]) == null && len(bytes.TrimSpace(d[len(null):])) == 0
 }
 
-// valueText gives a string out as it comes.
+// valueText returns a string out as it comes.
 func (p *Parser) valueText(d []byte, eof bool) (int, bool) {
 	at, length := p.ends.find(d)
 	end := at
@@ -175,7 +175,7 @@ func (p *Parser) valueText(d []byte, eof bool) (int, bool) {
 	return end, true
 }
 
-// closeValue gives out a value that was held: as JSON if it is that or can be
+// closeValue returns out a value that was held: as JSON if it is that or can be
 // read as Python's, else as a string.
 func (p *Parser) closeValue(d []byte) {
 	p.state = (*Parser).param

@@ -28,7 +28,7 @@ type componentGolden struct {
 	} `json:"decoded"`
 }
 
-// smallDocument gives a tokenizer.json of a small vocabulary.
+// smallDocument returns a tokenizer.json of a small vocabulary.
 func smallDocument(t testing.TB, model string, members, settings map[string]jsontext.Value) []byte {
 	t.Helper()
 	data, err := os.ReadFile("testdata/small-" + model + ".json")

@@ -41,7 +41,7 @@ type EncodeOptions struct {
 	Division uint64
 }
 
-// TooManyError says that a text has more ids than EncodeOptions.Most: at least so
+// TooManyError states that a text has more ids than EncodeOptions.Most: at least so
 // many.
 type TooManyError struct{ AtLeast int }
 

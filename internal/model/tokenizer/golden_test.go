@@ -85,7 +85,7 @@ func TestGoldenPieces(t *testing.T) {
 	}
 }
 
-// rewritten gives what a normalizer makes of a text.
+// rewritten returns what a normalizer makes of a text.
 func rewritten(t interface{ Fatal(...any) }, r rewriter, s string) string {
 	out, changed, err := r.rewrite(&scratch{}, nil, s, neverPause{})
 	if err != nil {
@@ -97,7 +97,7 @@ func rewritten(t interface{ Fatal(...any) }, r rewriter, s string) string {
 	return string(out)
 }
 
-// pieces gives the pieces a scanner cuts.
+// pieces returns the pieces a scanner cuts.
 func pieces(scan scanner, s string) []string {
 	var out []string
 	for i := 0; i < len(s); {

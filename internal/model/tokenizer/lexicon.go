@@ -78,7 +78,7 @@ func (l *lexicon) place(token string, tag uint32) *lexeme {
 
 func tagOf(token string) uint32 { return uint32(xxh3.HashString(token) >> 32) }
 
-// set gives a token its id, and reports whether it had none.
+// set returns a token its id, and reports whether it had none.
 func (l *lexicon) set(token string, id uint32) (added bool) {
 	tag := tagOf(token)
 	slot := l.place(token, tag)
@@ -139,5 +139,5 @@ func (l *lexicon) byID() []string {
 	return out
 }
 
-// clip gives back the room for text that did not come.
+// clip returns back the room for text that did not come.
 func (l *lexicon) clip() { l.text = slices.Clone(l.text) }

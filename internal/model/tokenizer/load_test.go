@@ -21,7 +21,7 @@ import (
 // object is a JSON object of a test.
 type object = map[string]any
 
-// smallModel gives a tokenizer.json of the byte alphabet and a few merges, to
+// smallModel returns a tokenizer.json of the byte alphabet and a few merges, to
 // be bent by tests.
 func smallModel() object {
 	vocab := object{}

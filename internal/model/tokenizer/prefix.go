@@ -201,7 +201,7 @@ func (e *Encoder) encodePart(dst []uint32, s string, o EncodeOptions, first bool
 	return e.normalized(dst, s, o, first)
 }
 
-// lineCuts says whether a long segment may be cut between a line break and an
+// lineCuts reports whether a long segment may be cut between a line break and an
 // ASCII letter without changing its ids.
 type lineCuts uint8
 

@@ -227,7 +227,7 @@ func TestJoints(t *testing.T) {
 	})
 }
 
-// slowRuns gives the text of ids of a vocabulary that falls back to bytes: of
+// slowRuns returns the text of ids of a vocabulary that falls back to bytes: of
 // whole runs of bytes at once, and of runs whose runes are given out as they
 // come.
 func slowRuns(tok *Tokenizer, ids []uint32) (whole, stream string) {

@@ -35,7 +35,7 @@ func slowSplit(t *testing.T, re *regexp2.Regexp, s string) []string {
 	return out
 }
 
-// agreed says whether Go's tables, which the engine has, class a text's runes
+// agreed reports whether Go's tables, which the engine has, class a text's runes
 // as the reference's do. It also leaves out the letters beyond ASCII that fold
 // to ASCII ones, of which the engines have different ideas.
 func agreed(s string) bool {

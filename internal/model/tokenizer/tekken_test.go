@@ -8,7 +8,7 @@ import (
 	"testing/fstest"
 )
 
-// smallTekken gives a tekken.json of all bytes, two merges, and a token more than
+// smallTekken returns a tekken.json of all bytes, two merges, and a token more than
 // is used.
 func smallTekken() object {
 	var vocab []any

@@ -30,7 +30,7 @@ type rankFile struct {
 	name    string
 	pattern string
 	nfc     bool
-	// special gives the special tokens, whose ids follow the ranks.
+	// special returns the special tokens, whose ids follow the ranks.
 	special func(folder fs.FS, ranks uint32) (map[uint32]string, error)
 }
 

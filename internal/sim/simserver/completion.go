@@ -43,7 +43,7 @@ func (e *Engine) newAnswer(w http.ResponseWriter, r *http.Request, d *dialect, v
 // api is a way of writing answers, streamed and whole.
 type api interface {
 	form
-	// wholeBody gives a complete answer that is not streamed.
+	// wholeBody returns a complete answer that is not streamed.
 	wholeBody() []byte
 }
 

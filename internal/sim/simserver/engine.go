@@ -44,7 +44,7 @@ type Tokenizer interface {
 	// Encode returns the ids of a text, with special tokens recognised. addSpecial adds
 	// those that the model puts around a text that no template has rendered.
 	Encode(text string, addSpecial bool) ([]uint32, error)
-	// Text gives the bytes of an id.
+	// Text returns the bytes of an id.
 	Text(id uint32) []byte
 	// Render returns the text of a chat's prompt. messages and tools are JSON arrays,
 	// kwargs is an object of variables for the template. tools and kwargs may be empty.

@@ -18,7 +18,7 @@ type saltFields struct {
 // maxSalt is how many characters vLLM takes.
 const maxSalt = 128
 
-// vllm gives the salt, by the rules of vLLM 0.32.
+// vllm returns the salt, by the rules of vLLM 0.32.
 func (s *saltFields) vllm() (string, error) {
 	switch s.CacheSalt.Kind() {
 	case 0, 'n':
@@ -39,7 +39,7 @@ func (s *saltFields) vllm() (string, error) {
 	return salt[0], nil
 }
 
-// sglang gives the salt of each of n items, by the rules of SGLang 0.5.23: an empty one is
+// sglang returns the salt of each of n items, by the rules of SGLang 0.5.23: an empty one is
 // none, and both fields together divide.
 func (s *saltFields) sglang(n int) ([]string, error) {
 	salts, err := perItem[string]("cache_salt", s.CacheSalt, '"', n)

@@ -312,7 +312,7 @@ func (f *sglangServer) flushCache(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, "The cache was flushed.")
 }
 
-// tokenize gives the ids of a text, a list of texts, or a chat.
+// tokenize returns the ids of a text, a list of texts, or a chat.
 func (f *sglangServer) tokenize(w http.ResponseWriter, r *http.Request) {
 	var req struct {
 		Prompt   jsontext.Value `json:"prompt"`

@@ -22,7 +22,7 @@ type idle struct{}
 func (*idle) Turned() {}
 func (*idle) Idle()   {}
 
-// socketpair gives two connected descriptors that do not block.
+// socketpair returns two connected descriptors that do not block.
 func socketpair(t *testing.T) (ours, theirs int) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)

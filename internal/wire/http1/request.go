@@ -13,7 +13,7 @@ type Request struct {
 	// Header holds the fields to send. Those that frame the message or belong
 	// to one connection are not taken from it.
 	Header http.Header
-	// Omit says which of them are not sent all the same, by their canonical names; nil: none.
+	// Omit reports which of them are not sent all the same, by their canonical names; nil: none.
 	Omit func(name string) bool
 	// Fields are sent as they stand: whole lines, which the program itself has written.
 	Fields string

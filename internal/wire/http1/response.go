@@ -12,7 +12,7 @@ import (
 // bytes.
 const MaxHead = 64 << 10
 
-// Framing says how the end of a response's body is known.
+// Framing states how the end of a response's body is known.
 type Framing uint8
 
 // The framings.

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// pair gives two ends of a connection: a descriptor that is not in Go's poller,
+// pair returns two ends of a connection: a descriptor that is not in Go's poller,
 // and the other end. ours closes the descriptor.
 func pair(t testing.TB) (fd int, other net.Conn) {
 	t.Helper()

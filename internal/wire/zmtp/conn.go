@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Config says what a connection is.
+// Config states what a connection is.
 type Config struct {
 	// Type is our own socket's.
 	Type Type

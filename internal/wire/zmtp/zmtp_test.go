@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pair gives two connected ends of the types given.
+// pair returns two connected ends of the types given.
 func pair(t *testing.T, a, b Config) (*Conn, *Conn) {
 	t.Helper()
 	one, other := net.Pipe()
@@ -43,7 +43,7 @@ func pair(t *testing.T, a, b Config) (*Conn, *Conn) {
 	return c, r.c
 }
 
-// buffered gives a pipe's end writes that do not wait for the other end's reads,
+// buffered returns a pipe's end writes that do not wait for the other end's reads,
 // as a socket's do not.
 func buffered(c net.Conn) net.Conn {
 	b := &buffer{Conn: c, wake: make(chan []byte, 1024)}

@@ -31,7 +31,7 @@ const noToken = 1<<32 - 1
 type SpeakerOptions struct {
 	// Size is the number of ids.
 	Size int
-	// Text gives an id's bytes, special tokens included.
+	// Text returns an id's bytes, special tokens included.
 	Text func(id uint32) []byte
 	// Ordinary returns the bytes of an id that may be generated, as in New.
 	Ordinary func(id uint32) ([]byte, bool)

@@ -6,7 +6,7 @@ type (
 	exec func(st *state, sc *scope) (signal, error)
 )
 
-// signal says how a statement left its block.
+// signal states how a statement left its block.
 type signal uint8
 
 const (

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Kind says what went wrong, in the reference's classes.
+// Kind states what went wrong, in the reference's classes.
 type Kind uint8
 
 // The kinds of Error.

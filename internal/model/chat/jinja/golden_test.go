@@ -32,7 +32,7 @@ func render(t testing.TB, source, vars string) (string, error) {
 	return string(out), err
 }
 
-// kindOf gives the reference's class for an error of ours, "" where it has
+// kindOf returns the reference's class for an error of ours, "" where it has
 // several.
 func kindOf(err error) string {
 	var e *Error

@@ -55,7 +55,7 @@ type load struct {
 	name string // loadResolve
 }
 
-// symbols says which variable each name means within one scope, and how the
+// symbols states which variable each name means within one scope, and how the
 // scope's variables start. The rules are the reference's: names are claimed in
 // the order in which the text meets them, and branches of an if share their
 // scope.
