@@ -1,5 +1,5 @@
-// Package disk changes files that other processes read or change at the same time: nobody sees
-// a part of one.
+// Package disk changes files that other processes read or change at the same time. No process
+// sees a file half written.
 package disk
 
 import (
@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// Lock keeps other processes that lock the same folder waiting, until unlock is called. It
-// leaves no file behind.
+// Lock locks a folder until unlock is called. Another process that locks the same folder
+// waits until then. It leaves no file behind.
 func Lock(dir string) (unlock func(), err error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -23,10 +23,10 @@ func Lock(dir string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil // which unlocks
 }
 
-// Replace puts a file in the place of another at once: a reader sees the one or the other, whole,
-// and so does a process that starts after a crash. The new file has the mode of the old one, and
-// its owner if this process may give files away. Where no file was, only the owner may read the
-// new one. An error leaves the old file, and nothing beside it.
+// Replace replaces a file atomically: a reader sees the old file or the new one, whole, and so
+// does a process that starts after a crash. The new file has the mode of the old one, and its
+// owner if this process may change owners. If there was no file, only the owner may read the new
+// one. After an error the old file is unchanged and no other file is left.
 func Replace(path string, data []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
 	if err != nil {

@@ -6,11 +6,12 @@ import (
 	"strings"
 )
 
-// Carries is a set of what a request may ask for and not every engine's wire can
-// carry. What a wire cannot carry is refused by name, never dropped.
+// Carries is a set of features that a request may ask for and that not every engine's
+// wire can carry. A feature that a wire cannot carry is refused by name, never
+// dropped.
 type Carries uint64
 
-// The members. Everything else in a Request every wire carries.
+// The members. Every wire carries everything else in a Request.
 const (
 	CarriesMinP Carries = 1 << iota
 	CarriesPenalties
@@ -35,16 +36,16 @@ const (
 // CarriesAll has every member but the spellings.
 const CarriesAll = endOfCarries - 1
 
-// The spellings are fields of the APIs that engines serve themselves, of which one reads
-// what another passes over in silence. Only relayed requests need them: an engine that
-// takes ids is given what a field means, however it was spelled.
+// The spellings are fields of the APIs that engines serve themselves. One engine reads
+// them and another silently ignores them. Only relayed requests need them: an engine
+// that takes ids gets the meaning of a field, whatever its spelling.
 const (
 	SpelledGuided           Carries = endOfCarries << iota // guided_json, guided_regex, guided_choice, guided_grammar
 	SpelledStructured                                      // structured_outputs
 	SpelledSGLang                                          // SGLang's own: regex, ebnf, no_stop_trim, json_schema of completions
 	SpelledStopRegex                                       // stop_regex
 	SpelledVLLM                                            // vLLM's own: bad_words, allowed_token_ids, use_beam_search and more
-	SpelledNowhere                                         // what neither reads: functions, best_of, json_schema of a chat and more
+	SpelledNowhere                                         // fields that neither reads: functions, best_of, json_schema of a chat and more
 	SpelledSuffix                                          // suffix of completions
 	SpelledCompletionFormat                                // response_format of completions
 	SpelledSingleCall                                      // parallel_tool_calls: false
@@ -55,35 +56,36 @@ const (
 	endOfSpelled
 )
 
-// Undivided is needed by a request that cannot be served in two halves: it is given to an
-// engine that serves it whole. It is of no set of what a wire carries, being a matter of
-// engines' roles.
+// Undivided is needed by a request that cannot be served in two halves. It goes to an
+// engine that serves it whole. No wire's set has it, because it depends on the roles of
+// engines.
 const Undivided = endOfSpelled
 
-// AnotherForm is needed by a request of engines that take it in a form that it has not: no
-// engine carries it. A request has two forms, ids and the caller's own bytes, or one of them.
+// AnotherForm is needed by a request for engines that take only a form that the request does
+// not have. No engine carries it. A request has one or both of two forms: ids, and the
+// caller's own bytes.
 const AnotherForm = endOfSpelled << 1
 
-// CarriesAnything has every member and every spelling, as a relayed engine does of which
-// nothing is known.
+// CarriesAnything has every member and every spelling. It is the set of a relayed engine
+// of unknown kind.
 const CarriesAnything = endOfSpelled - 1
 
-// CarriesUsual is what an engine carries unless it is known not to; the other
-// members it must be known to carry.
+// CarriesUsual is what an engine carries unless it is known not to. The other members
+// are carried only by engines that are known to carry them.
 const CarriesUsual = CarriesMinTokens | CarriesSeed
 
-// CarriesGuides has what each GuideKind needs.
+// CarriesGuides has the member of every GuideKind.
 const CarriesGuides = CarriesJSONSchema | CarriesRegex | CarriesGrammar | CarriesChoice | CarriesStructuralTag
 
-// Lack is why an engine does not carry some of what its wire has words for.
+// Lack is the reason why an engine lacks features that its wire can carry.
 type Lack struct {
 	What Carries
-	// Why is for the caller and the operator: "runs with --grammar-backend none". Its
-	// subject is the engine.
+	// Why is a text for the caller and the operator. Its subject is the engine: "runs
+	// with --grammar-backend none".
 	Why string
 }
 
-// Without takes from a set what is lacking.
+// Without returns a set without the features that are lacking.
 func (c Carries) Without(lacks []Lack) Carries {
 	for _, l := range lacks {
 		c &^= l.What
@@ -102,7 +104,7 @@ var spelledNames = [...]string{
 	"response_format of completions", "parallel_tool_calls", "max_completion_tokens", "sampling fields of responses", "text.format", "output_config.format",
 }
 
-// Words returns the members by name.
+// Words returns the names of the members.
 func (c Carries) Words() []string {
 	var words []string
 	for ; c != 0; c &= c - 1 {
@@ -124,8 +126,8 @@ func (c Carries) Words() []string {
 // String lists the members.
 func (c Carries) String() string { return strings.Join(c.Words(), ", ") }
 
-// ParseCarries is the inverse of Words. A word that it does not know is left
-// out: what it stands for cannot be asked for here.
+// ParseCarries is the inverse of Words. It skips unknown words, because no request
+// can ask for what they stand for.
 func ParseCarries(words []string) (c Carries) {
 	for _, w := range words {
 		if i := slices.Index(carriesNames[:], w); i >= 0 {
@@ -135,7 +137,7 @@ func ParseCarries(words []string) (c Carries) {
 	return c
 }
 
-// GuideKind says in what language a Guide is written.
+// GuideKind is the language of a Guide.
 type GuideKind uint8
 
 // The kinds.
@@ -154,16 +156,17 @@ func (k GuideKind) Needs() Carries { return CarriesJSONSchema << k }
 type Guide struct {
 	Kind    GuideKind
 	Text    string
-	Choices []string // of GuideChoice
-	// Reasoning states what the prompt and the model let the answer begin with.
+	Choices []string // for GuideChoice
+	// Reasoning states whether the answer may begin with reasoning, given the prompt
+	// and the model.
 	Reasoning Reasoning
-	// Whole states that all of the answer must match, because no reasoning is parted from
-	// it: of a call that must come, of a completion, and where it is not known how the
-	// model reasons.
+	// Whole is set if all of the answer must match, because no reasoning is separated
+	// from it. This holds for a forced call, for a completion, and if it is not known how
+	// the model reasons.
 	Whole bool
 }
 
-// Before reports what comes before the output that must match.
+// Before states what may precede the output that must match.
 func (g *Guide) Before() Reasoning {
 	if g.Whole {
 		return NoReasoning
@@ -171,17 +174,17 @@ func (g *Guide) Before() Reasoning {
 	return g.Reasoning
 }
 
-// Reasoning reports whether an answer begins with reasoning.
+// Reasoning states whether an answer begins with reasoning.
 type Reasoning uint8
 
-// The state of knowledge about it.
+// The values of Reasoning.
 const (
-	NoReasoning   Reasoning = iota // none comes, or nothing is known
-	OwnReasoning                   // the model begins with it by itself, unless it must write something else
-	OpenReasoning                  // the prompt has begun it
+	NoReasoning   Reasoning = iota // it does not, or nothing is known
+	OwnReasoning                   // the model begins with reasoning unless it must write something else
+	OpenReasoning                  // the prompt has opened the reasoning
 )
 
-// Size returns its length in bytes.
+// Size returns the guide's length in bytes.
 func (g *Guide) Size() int {
 	n := len(g.Text)
 	for _, c := range g.Choices {
@@ -196,7 +199,7 @@ type Bias struct {
 	Value float64
 }
 
-// Needs returns what of a request not every wire can carry.
+// Needs returns the features of the request that not every wire can carry.
 func (r *Request) Needs() (needs Carries) {
 	s := &r.Sampling
 	if s.MinP != nil {
@@ -235,21 +238,20 @@ func (r *Request) Needs() (needs Carries) {
 	return needs
 }
 
-// Draws reports whether ids are drawn. Otherwise the most probable one is taken each time, and a
-// seed asks for nothing.
+// Draws reports whether ids are drawn at random. Otherwise the most probable id is taken each
+// time, and a seed has no effect.
 func (s *Sampling) Draws() bool {
 	return (s.Temperature == nil || *s.Temperature != 0) && (s.TopK == nil || *s.TopK != 1)
 }
 
-// Penalizes reports whether the output so far makes ids less probable, or more.
+// Penalizes reports whether the output so far changes the probabilities of ids.
 func (s *Sampling) Penalizes() bool {
 	return s.PresencePenalty != nil && *s.PresencePenalty != 0 || s.FrequencyPenalty != nil && *s.FrequencyPenalty != 0 ||
 		s.RepetitionPenalty != nil && *s.RepetitionPenalty != 1
 }
 
-// Lacks returns an error when a wire that carries only so much is asked for more.
-// The gateway has chosen an engine that carries it; this is for one that has changed
-// since.
+// Lacks returns an error if the request needs more than carries. The gateway chooses
+// an engine that carries enough; the check covers an engine that has changed since.
 func (r *Request) Lacks(carries Carries) *Error {
 	if missing := r.Needs() &^ carries; missing != 0 {
 		err := Errorf(CodeUnsupported, "the engine cannot carry %s", missing)

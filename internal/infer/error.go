@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Code is the closed set of ways a request can go wrong. Every foreign error
-// is given one of them where it enters (AsError), and each API dialect turns
-// the code into its own words and HTTP status.
+// Code is the closed set of ways in which a request can fail. Every foreign error
+// gets one of them where it enters weir (AsError). Each API dialect translates the
+// code to its own words and HTTP status.
 type Code uint8
 
 // The codes. Their order is not significant; their names appear in metrics and
 // timeline records through String.
 const (
-	CodeInternal     Code = iota // a defect of weir's own
+	CodeInternal     Code = iota // a defect of weir
 	CodeInvalid                  // the request is malformed or out of range
 	CodeUnsupported              // a field the engine kind cannot carry
 	CodeNotFound                 // unknown model or path
@@ -30,11 +30,11 @@ const (
 	CodeDeadline                 // a wait ran out its bound
 	CodeUnavailable              // no engine can take the request now
 	CodeEngine                   // the engine failed
-	CodeIntegrity                // what the engine sent does not add up
+	CodeIntegrity                // the engine's output is inconsistent
 	CodeSlowClient               // the client did not read within the write deadline
 	CodeCancelled                // the client hung up
-	CodeShutdown                 // the gateway's own shutdown cut it
-	CodeExpired                  // the request took longer than it may, all in all
+	CodeShutdown                 // the gateway shut down before the request's end
+	CodeExpired                  // the request exceeded the bound of its whole duration
 	numCodes
 )
 
@@ -56,32 +56,34 @@ func (c Code) String() string {
 // path.
 type Error struct {
 	Code Code
-	// Message is for the caller: what is wrong and what to do about it.
+	// Message tells the caller what is wrong and what to do about it.
 	Message string
 	// Param names the offending field, as a path ("messages[2].content").
 	Param string
-	// Lacks is what no engine there is carries, where that is why a field is refused;
-	// whoever knows the engines can say why.
+	// Lacks is the set of features that no available engine carries, if a field is
+	// refused for that reason. Code that knows the engines can add why.
 	Lacks Carries
-	// Engine names the engine at fault, where there is one.
+	// Engine names the engine at fault, if there is one.
 	Engine string
 	// RetryAfter is the wait to suggest with CodeOverloaded, CodeDeadline and
-	// CodeUnavailable; zero suggests nothing. Of an Engine it is that engine's own word,
-	// and it is not asked again before.
+	// CodeUnavailable. Zero suggests nothing. If Engine is set, the engine itself stated
+	// the wait, and weir does not ask it again before.
 	RetryAfter time.Duration
-	// Reason is why it was refused for load, as a word; empty where the code says it all.
+	// Reason is the reason of a refusal under load, as a word; empty if the code is
+	// specific enough.
 	Reason string
-	// Retryable says another engine may succeed where this one failed, from the
-	// start: whether that is too late, because the client has had some output, is the
-	// gateway's to know.
+	// Retryable is set if another engine may succeed when it starts from the
+	// beginning. The gateway knows whether that is too late because the client has
+	// had some output.
 	Retryable bool
-	// NotRun states that the Engine cannot have begun with the request: it was never
-	// there, or refused it.
+	// NotRun is set if Engine cannot have begun with the request, because it was
+	// unreachable or refused it.
 	NotRun bool
-	// Handover states that the two halves of a request failed between them: they did not
-	// meet, or the KV did not come. The Engine that says so is not thereby at fault.
+	// Handover is set if the failure lies between the two halves of a request: they did
+	// not meet, or the KV did not arrive. The Engine that reports it is not necessarily
+	// at fault.
 	Handover bool
-	// Cause is the foreign error, for logs; callers never see it.
+	// Cause is the foreign error, for logs. Callers never see it.
 	Cause error
 }
 
@@ -105,8 +107,8 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Bound returns the flag of the bound that the message names as its reason, as --first-timeout;
-// empty where it names none.
+// Bound returns the flag of the bound that the message names as the reason, such as
+// --first-timeout; empty if it names none.
 func (e *Error) Bound() string {
 	if e.Code == CodeInvalid { // whose messages may hold callers' words
 		return ""
@@ -124,9 +126,9 @@ func Invalid(param, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalid, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// AsError is the funnel: it gives any error a code. An *Error anywhere in the
-// chain is returned as it is; context errors become cancelled or deadline;
-// everything else is internal.
+// AsError converts any error to an *Error. An *Error anywhere in the chain is
+// returned as it is. Context errors become cancelled or deadline, and everything else
+// internal.
 func AsError(err error) *Error {
 	if err == nil {
 		return nil
@@ -144,8 +146,8 @@ func AsError(err error) *Error {
 	return &Error{Code: CodeInternal, Message: "internal error", Cause: err}
 }
 
-// Outcome is how a request ended, for the accounting identity
-// received = finished + cancelled + rejected + failed.
+// Outcome is how a request ended. The outcomes satisfy received = finished +
+// cancelled + rejected + failed.
 type Outcome uint8
 
 // The outcomes.
@@ -162,7 +164,7 @@ var outcomeNames = [NumOutcomes]string{"finished", "cancelled", "rejected", "fai
 // String returns the outcome's name in metrics and records.
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// Outcome reports how a request that ended with e counts. A nil e is Finished.
+// Outcome returns the outcome of a request that ended with e. A nil e is Finished.
 func (e *Error) Outcome() Outcome {
 	if e == nil {
 		return Finished

@@ -5,18 +5,18 @@ import (
 	"unicode/utf8"
 )
 
-// Fault is in the chain of every error that says that an engine's output does
-// not add up. A Fault may also have a method Evidence() any, which gives what was
-// kept of the output, fit for JSON and bounded in size; and Shared() bool, which
-// says that it is one failure however many requests end by it.
+// Fault is in the chain of every error that reports an inconsistency in an engine's
+// output. A Fault may have two more methods. Evidence() any returns what was kept of
+// the output, fit for JSON and bounded in size. Shared() bool reports whether it is a
+// single failure, however many requests end by it.
 type Fault interface {
 	error
-	// FaultReason is one of a small fixed set of words, fit for a metric's label.
+	// FaultReason returns one of a small fixed set of words, fit for a metric's
+	// label.
 	FaultReason() string
 }
 
-// Flaw is a Fault that is nothing but its reason; the error around it says the
-// rest.
+// Flaw is a Fault that consists of its reason. The error around it has the details.
 type Flaw string
 
 // Error implements error.
@@ -25,14 +25,14 @@ func (f Flaw) Error() string { return string(f) }
 // FaultReason implements Fault.
 func (f Flaw) FaultReason() string { return string(f) }
 
-// Excerpt shows bytes of evidence as they are: as text, or quoted as in Go where
-// they are not UTF-8.
+// Excerpt is bytes of evidence. Its JSON form is the text itself, or the text quoted
+// as in Go if the bytes are not UTF-8.
 type Excerpt struct {
 	Text   string `json:"text,omitzero"`
 	Quoted string `json:"quoted,omitzero"`
 }
 
-// NewExcerpt makes an excerpt of all of b.
+// NewExcerpt returns an excerpt of all of b.
 func NewExcerpt(b []byte) Excerpt {
 	if utf8.Valid(b) {
 		return Excerpt{Text: string(b)}

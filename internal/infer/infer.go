@@ -1,6 +1,6 @@
-// Package infer is the vocabulary of weir: a generation request, the deltas an
-// engine answers with, how a generation ends, and the closed set of coded
-// errors. Every other package may import it; it imports none of them.
+// Package infer defines the types that all of weir shares: a generation request, the
+// deltas with which an engine answers, the end of a generation, and the closed set of
+// coded errors. Every other package may import it. It imports none of them.
 package infer
 
 import "fmt"
@@ -14,48 +14,47 @@ type Request struct {
 	ID string
 	// Model is the name the engine knows the model by.
 	Model string
-	// Prompt holds the ids of the whole prompt. Never empty. Where there are Media
-	// it has the model's own placeholder for each, which the engine makes the ids
-	// of: only the engine knows then how many tokens the prompt has.
+	// Prompt holds the ids of the whole prompt and is never empty. For each of Media
+	// it has the model's placeholder, which the engine expands: only the engine knows
+	// how many tokens such a prompt has.
 	Prompt []uint32
-	// Media are the conversation's parts besides text, in its order.
+	// Media are the parts of the conversation besides text, in order.
 	Media []Media
-	// MaxTokens bounds the ids generated. Always positive.
+	// MaxTokens bounds the ids generated. It is positive.
 	MaxTokens int
-	// ToContext states that MaxTokens is nobody's wish but what the context leaves
-	// beside Prompt: where Media take more of it, the engine ends the output where
-	// the context ends. Only with Media.
+	// ToContext is set if MaxTokens is not the caller's bound but the room that
+	// Prompt leaves in the context. Media may take more of it, and the engine then
+	// ends the output at the end of the context. It is set only with Media.
 	ToContext bool
-	// MinTokens forbids an end id before this many ids.
+	// MinTokens is the number of ids before which no end id may come.
 	MinTokens int
-	// IgnoreEOS generates to MaxTokens regardless of end ids.
+	// IgnoreEOS makes the engine generate MaxTokens ids regardless of end ids.
 	IgnoreEOS bool
 	// StopIDs end the generation in addition to the model's end ids.
 	StopIDs []uint32
-	// Sampling states how the next id is drawn.
+	// Sampling holds the parameters by which ids are drawn.
 	Sampling Sampling
-	// Guide is what the output must match; nil is anything.
+	// Guide is what the output must match; nil: anything.
 	Guide *Guide
-	// Priority is where it stands among the requests that wait in the engine, in the
-	// engine's own sense of the number; nil is what the engine gives those that do
-	// not say.
+	// Priority orders the request among those that wait in the engine, by the
+	// engine's meaning of the number. nil stands for the engine's default.
 	Priority *int64
-	// CacheSalt divides the engine's prefix cache: the prompt finds there only what requests
-	// of the same salt left. Empty is none. An engine whose Facts do not say that its
-	// requests carry a salt is handed none that has one.
+	// CacheSalt partitions the engine's prefix cache: the prompt finds only what requests of
+	// the same salt left there. Empty means no salt. Only engines whose Facts report support
+	// for salts get a request that has one.
 	CacheSalt string
-	// Logprobs asks for the log probability of each id, and says how many of the
-	// most probable ids there come with it; nil asks for none.
+	// Logprobs asks for the log probability of each id. Its value is how many of the
+	// most probable ids come with it. nil asks for none.
 	Logprobs *int
-	// LogprobsFrom asks for those of the prompt too, from this position on, which the prompt
-	// has; nil asks for none. Only with Logprobs.
+	// LogprobsFrom asks for log probabilities of the prompt too, from this position on,
+	// which must be inside the prompt. nil asks for none. It needs Logprobs.
 	LogprobsFrom *int
-	// Half makes it one half of a pair; nil: it is served whole.
+	// Half makes the request one half of a pair; nil: it is served whole.
 	Half *Half
 }
 
-// Sampling holds the sampling parameters. A nil pointer means the caller did
-// not say and the engine's default holds.
+// Sampling holds the sampling parameters. A nil pointer stands for the engine's
+// default.
 type Sampling struct {
 	Temperature *float64
 	TopP        *float64
@@ -69,42 +68,44 @@ type Sampling struct {
 	LogitBias         []Bias // in the order of ids
 }
 
-// Delta is what an engine reports of one choice of one attempt between two of
-// its messages. Deltas of a choice are ordered; concatenating their IDs gives
-// exactly what the engine generated.
+// Delta is what an engine reports of one choice of one attempt in one message. Deltas
+// of a choice are ordered, and their IDs together are exactly what the engine
+// generated.
 type Delta struct {
-	// Attempt is the attempt the ids belong to, counted from 1 within a
-	// request. A delta of an abandoned attempt is fenced off by it.
+	// Attempt is the attempt that the ids belong to, counted from 1 within a request.
+	// By it the receiver rejects a delta of an abandoned attempt.
 	Attempt uint32
 	// Choice is the index among the n choices of the request.
 	Choice uint32
-	// IDs are the new ids; the receiver copies what it keeps.
+	// IDs are the new ids. The receiver copies what it keeps.
 	IDs []uint32
-	// Total is the engine's own cumulative count for this choice, this delta
-	// included, after the adapter has applied its wire's counting rule. It must
-	// equal the ids received; anything else is an integrity failure.
+	// Total is the engine's cumulative count for this choice, with this delta, by the
+	// counting rule of its wire, which the adapter has applied. It must equal the
+	// number of ids received. Anything else is an integrity failure.
 	Total int
-	// Logprobs are those of the ids, where the request asked for them, and then
-	// of every id; nil otherwise. Like the ids they are the adapter's.
+	// Logprobs are the log probabilities of all IDs if the request asked for them,
+	// and nil otherwise. Like the IDs they belong to the adapter.
 	Logprobs *Logprobs
-	// Received is the gateway's clock when the frame holding the delta was read.
+	// Received is the time on the gateway's clock at which the delta's frame was
+	// read.
 	Received int64
-	// Stamps are the engine's own stamps, when this delta brought any.
+	// Stamps are the engine's own stamps, if this delta has any.
 	Stamps *Stamps
-	// PromptTokens is the engine's count of the prompt with its media, from the
-	// first delta with ids on where the wire tells it so early; 0 is not said.
+	// PromptTokens is the engine's count of the prompt with its media. It is set from
+	// the first delta with ids on if the wire states it that early. 0 means not
+	// stated.
 	PromptTokens int
-	// CachedTokens is how much of the prompt the engine had in its cache, where
-	// CachedKnown says that its wire tells that before the end.
+	// CachedTokens is how many tokens of the prompt the engine had in its cache.
+	// CachedKnown is set if the wire states this before the end.
 	CachedTokens int
 	CachedKnown  bool
 	// Finish is set once, on the terminal delta of the choice.
 	Finish *Finish
 }
 
-// Stamps are an engine's own stamps of one request, nanoseconds on the
-// gateway's clock (the adapter has applied the clock offset). Zero means the
-// engine did not say. Field names follow the timeline's names.
+// Stamps are an engine's own times of one request, in nanoseconds on the gateway's
+// clock. The adapter has applied the clock offset. Zero means not stated. The fields
+// have the timeline's names.
 type Stamps struct {
 	ServerCreated  int64 // request read by the engine
 	QueueStart     int64 // entered the waiting queue
@@ -113,21 +114,22 @@ type Stamps struct {
 	PrefillEnd     int64 // last prefill chunk ended
 	FirstToken     int64 // first token generated
 	FirstOutput    int64 // first token sent to the gateway
-	ClockUncertain int64 // half-width of the clock offset's error; 0 on one clock
+	ClockUncertain int64 // half the width of the interval of the clock offset's error; 0 on one clock
 
-	// For prefill and decode on two engines.
-	BootstrapStart, BootstrapEnd int64 // the legs looked for each other, and met
+	// Stamps of a request that is divided between a prefill and a decode engine.
+	BootstrapStart, BootstrapEnd int64 // the halves began to look for each other, and met
 	TransferStart, TransferEnd   int64 // KV handed from prefill to decode
 	WaitingToRunning             int64 // admitted to the running batch of the decode engine
 
-	// Retracted is no time: how often the engine has sent it back to its queue.
+	// Retracted is not a time but how often the engine has returned the request to
+	// its queue.
 	Retracted int64
 }
 
-// NumStamps is how many of the stamps have a name of their own.
+// NumStamps is how many stamps have a name.
 const NumStamps = 12
 
-// StampNames are those names, which code, timeline and engines have in common.
+// StampNames are the names of stamps. Code, timeline and engines share them.
 var StampNames = [NumStamps]string{
 	"server_created_time", "queue_time_start", "queue_time_end", "prefill_start_time", "prefill_end_time", "server_first_token_time", "first_output_time",
 	"bootstrap_time_start", "bootstrap_time_end", "transfer_time_start", "transfer_time_end", "waiting_to_running_time",
@@ -141,7 +143,8 @@ func (s *Stamps) Named() [NumStamps]*int64 {
 	}
 }
 
-// StampNamed is the place of a name among StampNames; ok is false where it is none.
+// StampNamed returns the index of a name in StampNames. ok is false if there is no
+// such name.
 func StampNamed(name []byte) (i int, ok bool) {
 	for i, of := range StampNames {
 		if string(name) == of {
@@ -154,48 +157,48 @@ func StampNamed(name []byte) (i int, ok bool) {
 	return 0, false
 }
 
-// Reason states why a choice ended, in the word the OpenAI API uses.
+// Reason is why a choice ended, in the word of the OpenAI API.
 type Reason string
 
-// The reasons a choice ends for.
+// The reasons.
 const (
 	ReasonStop   Reason = "stop"   // an end id, a stop id or a stop string
 	ReasonLength Reason = "length" // the token limit
-	ReasonAbort  Reason = "abort"  // ended by an abort of ours
-	ReasonError  Reason = "error"  // Err says what
+	ReasonAbort  Reason = "abort"  // weir aborted it
+	ReasonError  Reason = "error"  // Finish.Err has the error
 
-	// ReasonToolCalls is the answer's, never the engine's: it stopped, having
-	// called tools.
+	// ReasonToolCalls is the reason of an answer that stopped after calls of tools.
+	// Engines never report it.
 	ReasonToolCalls Reason = "tool_calls"
 )
 
-// Finish ends one choice.
+// Finish is the end of one choice.
 type Finish struct {
 	Reason Reason
 	// PromptTokens and CachedTokens are the engine's counts, -1 when unknown.
 	PromptTokens, CachedTokens int
-	// Unsent is how many ids the engine generated and counts beyond those it sent:
-	// a stop id that it keeps to itself.
+	// Unsent is how many ids the engine counts but did not send, such as a stop id.
 	Unsent int
-	// StopID is the id that ended it, where ByID says that the adapter knows it;
-	// of one that it sent too, the receiver can tell as well.
+	// StopID is the id that ended the choice, valid if the adapter knows it and has
+	// set ByID. If the engine sent the id too, the receiver can find it itself.
 	StopID uint32
 	ByID   bool
 	// Err is set with ReasonError.
 	Err *Error
-	// Unbegun is set for a prefill half that was aborted if the engine says that it had computed
-	// nothing of it, and so writes none of its KV.
+	// Unbegun is set for an aborted prefill half if the engine reports that it had computed none
+	// of it, and therefore writes none of its KV.
 	Unbegun bool
-	// Params are the kv_transfer_params that vLLM's prefill half answers, as JSON.
+	// Params are the kv_transfer_params in the answer of a prefill half of vLLM's, as
+	// JSON.
 	Params []byte
 }
 
-// Usage is what a request consumed, as reported to the client. CachedTokens is
-// -1 when the engine does not say.
+// Usage is the tokens of a request, as reported to the client. CachedTokens is -1
+// when the engine does not say.
 type Usage struct {
 	PromptTokens, CompletionTokens, CachedTokens int
-	// ReasoningTokens are those of CompletionTokens that were generated before the
-	// reasoning had ended. It is counted only for answers that tell it.
+	// ReasoningTokens is how many of CompletionTokens were generated before the end
+	// of the reasoning. It is counted only for answers that report it.
 	ReasoningTokens int
 }
 

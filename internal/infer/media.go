@@ -1,6 +1,6 @@
 package infer
 
-// MediaKind states what a part of a conversation besides its text is.
+// MediaKind is the kind of a part of a conversation besides its text.
 type MediaKind uint8
 
 // The kinds.
@@ -13,24 +13,24 @@ const (
 
 var mediaNames = [NumMediaKinds]string{"image", "audio", "video"}
 
-// String returns the word that chat templates and engines have for the kind.
+// String returns the word of chat templates and engines for the kind.
 func (k MediaKind) String() string { return mediaNames[k] }
 
 // Carries is what a wire must carry for media of the kind.
 func (k MediaKind) Carries() Carries { return CarriesImage << k }
 
-// CarriesMedia is what is needed for media of any kind.
+// CarriesMedia has the members of all kinds of media.
 const CarriesMedia = CarriesImage | CarriesAudio | CarriesVideo
 
 // Media is a part of a conversation besides its text: by reference or as data.
 type Media struct {
 	Kind MediaKind
-	// URL is from where the engine is to fetch it, http or https; empty where Data
-	// holds it. Nothing is fetched before the engine.
+	// URL is an http or https URL from which the engine fetches the media; empty if
+	// Data holds them. weir fetches nothing itself.
 	URL string
 	// Type is the media type of Data, such as image/png.
 	Type string
 	// Data is base64 in the standard alphabet with padding, checked, and not empty.
-	// It may be part of the caller's body, and nobody changes it.
+	// It may share memory with the caller's body and must not be changed.
 	Data []byte
 }

@@ -2,7 +2,7 @@ package infer
 
 import "fmt"
 
-// Role is an engine's part in requests, where prefill and decode run on two engines.
+// Role is an engine's part in requests if prefill and decode run on two engines.
 type Role uint8
 
 // The roles.
@@ -27,26 +27,29 @@ func ParseRole(word string) (Role, error) {
 	return 0, fmt.Errorf("no role %q; the roles are both, prefill and decode", word)
 }
 
-// Half makes a request one half of a pair. Both halves are the same request otherwise: an
-// adapter asks for no more than one id of a prefill half, which nobody is shown.
+// Half makes a request one half of a pair. Otherwise both halves are the same request. An
+// adapter asks a prefill half for no more than one id, which is not returned to the
+// caller.
 type Half struct {
 	Role Role // never RoleBoth
-	// Bootstrap is where the halves of SGLang's engines meet, the same for both.
+	// Bootstrap is where the two halves meet at SGLang's engines. Both halves have
+	// the same.
 	Bootstrap Bootstrap
-	// Params are vLLM's kv_transfer_params as JSON. Of a decode half they are what the
-	// prefill half has answered, as it came, where it came before.
+	// Params are vLLM's kv_transfer_params as JSON. In a decode half they are the
+	// bytes that the prefill half answered, if it has answered.
 	Params []byte
 }
 
-// Bootstrap is a meeting of two halves at a prefill engine of SGLang's.
+// Bootstrap identifies the meeting of two halves at a prefill engine of SGLang's.
 type Bootstrap struct {
-	Host string // of the prefill engine's registry
+	Host string // the host of the prefill engine's registry
 	Port int
-	Room int64 // this pair's alone; modulo the prefill engine's ranks it is Rank
-	Rank int   // of the prefill half; -1: its engine has one
+	Room int64 // unique to this pair; modulo the prefill engine's number of ranks it is Rank
+	Rank int   // the rank of the prefill half; -1: its engine has a single rank
 }
 
-// Whole refuses a half for an engine whose wire carries none.
+// Whole returns an error if the request is a half. Adapters call it whose wire
+// carries no halves.
 func (r *Request) Whole() *Error {
 	if r.Half == nil {
 		return nil

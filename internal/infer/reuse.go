@@ -1,8 +1,8 @@
 package infer
 
-// Reuse empties a buffer for its next use, and lets go of one that has grown to more
-// than most elements: what one large request or answer took is not held for ever by
-// whoever served it.
+// Reuse returns an emptied buffer for its next use, and nil for one that has grown
+// beyond most elements. A single large request or answer thus does not hold its
+// memory for ever.
 func Reuse[T any](buf []T, most int) []T {
 	if cap(buf) > most {
 		return nil

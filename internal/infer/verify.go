@@ -1,18 +1,18 @@
 package infer
 
-// Verify states how the ids of a relayed engine's streams can be asked for, so that its
-// counts are held against them.
+// Verify is the way in which the ids of a relayed engine's streams are requested, so
+// that its counts can be compared with them.
 type Verify uint8
 
-// The ways. Whether one is used is the operator's choice, for each engine.
+// The ways. The operator chooses for each engine whether to verify.
 const (
 	VerifyOff     Verify = iota // it was not asked for
-	VerifyUnknown               // it was, and the engine is none that is known to have a way
+	VerifyUnknown               // it was, and the engine has no known way
 	VerifyVLLM                  // chats and completions
 	VerifySGLang                // completions
 )
 
-// String reports what is verified, for an operator; nothing where it was not asked for.
+// String returns what is verified, for an operator; empty for VerifyOff.
 func (v Verify) String() string {
 	switch v {
 	case VerifyUnknown:

@@ -1,5 +1,5 @@
-// Package trace holds the timeline's vocabulary: the clock, the stages a
-// request passes, and the record that says where each millisecond went.
+// Package trace defines the timeline: its clock, the stages of a request, and the
+// record that attributes each millisecond of a request to a stage.
 package trace
 
 import (
@@ -37,17 +37,18 @@ func readAnchor() (time.Time, int64) {
 // Now reads the timeline's clock: CLOCK_MONOTONIC in nanoseconds.
 func Now() int64 { return anchorMono + int64(time.Since(anchorTime)) }
 
-// At returns the stamp of a time that was read from the clock in this process.
+// At returns the stamp of a time that this process read from the clock.
 func At(t time.Time) int64 { return anchorMono + int64(t.Sub(anchorTime)) }
 
-// Wall returns the wall time of a stamp, as the wall clock has it now: where that was set
-// since, so is every time that is told.
+// Wall returns the wall time of a stamp, by the wall clock as it is now. A step of the
+// wall clock since then shifts the result.
 func Wall(stamp int64) time.Time {
 	a := wall()
 	return a.at.Add(time.Duration(stamp - a.mono))
 }
 
-// Stamp returns the stamp of a wall time; it is as good as the wall clock is steady.
+// Stamp returns the stamp of a wall time. A step of the wall clock in between makes
+// it wrong.
 func Stamp(at time.Time) int64 {
 	a := wall()
 	return a.mono + int64(at.Round(0).Sub(a.at.Round(0)))
@@ -99,8 +100,8 @@ func wall() *reading {
 	return settings.Load()
 }
 
-// BootID identifies the running kernel. Two processes that report the same id
-// share CLOCK_MONOTONIC. It is empty where the system does not tell.
+// BootID identifies the running kernel. Two processes that report the same id share
+// CLOCK_MONOTONIC. It is empty if the system does not report one.
 func BootID() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

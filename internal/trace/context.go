@@ -6,14 +6,13 @@ import (
 	"encoding/hex"
 )
 
-// Context is a request's place in a trace that several services have a part in (W3C Trace
-// Context).
+// Context is a request's place in a distributed trace (W3C Trace Context).
 type Context struct {
 	Trace  [16]byte
-	Span   [8]byte // weir's own, of the request
-	Parent [8]byte // the caller's; zero: it has none
+	Span   [8]byte // weir's span of the request
+	Parent [8]byte // the caller's span; zero: none
 	Flags  byte
-	State  string // what other systems add, as it came
+	State  string // what other systems have added, unchanged
 }
 
 // sampledFlag is the flag by which a caller says that the trace is kept.
@@ -25,9 +24,8 @@ func (c *Context) Sampled() bool { return c.Flags&sampledFlag != 0 }
 // maxState bounds a tracestate that is handed on.
 const maxState = 512
 
-// JoinTrace begins the request's span in the trace that its caller has named by the header
-// fields traceparent and tracestate; nil where that names none, as a field that is not
-// valid does not.
+// JoinTrace begins the request's span in the trace of its caller, which the header fields
+// traceparent and tracestate name. It returns nil if traceparent is absent or not valid.
 func JoinTrace(parent, state string) *Context {
 	// 00-TRACE-PARENT-FLAGS; a later version may add more behind a dash.
 	if len(parent) < 55 || parent[2] != '-' || parent[35] != '-' || parent[52] != '-' || parent[:2] == "ff" || len(parent) > 55 && (parent[:2] == "00" || parent[55] != '-') {
@@ -69,7 +67,7 @@ func NewTrace(sampled bool) *Context {
 	return c
 }
 
-// Child is the id of the request's n-th span below its own.
+// Child returns the id of the n-th span below the request's own.
 func (c *Context) Child(n int) (id [8]byte) {
 	v := binary.BigEndian.Uint64(c.Span[:]) + uint64(n) + 1
 	if v == 0 {
@@ -85,14 +83,15 @@ const (
 	legParts = 10 // spans of a leg: its own, and its engine's
 )
 
-// Leg is the id of the span of the request's n-th leg, of all attempts, which its engine
-// is told as its caller's; and part of those below it, from 1.
+// Leg returns the id of the span of the request's n-th leg, counted over all attempts.
+// Its engine gets this id as its caller's span. part numbers the spans below it, from 1;
+// 0 is the leg itself.
 func (c *Context) Leg(n, part int) [8]byte { return c.Child(firstLeg + n*legParts + part) }
 
-// Caller is what an engine is told of the trace that a request is part of.
+// Caller is the part of a request's trace context that an engine gets.
 type Caller struct {
 	Parent, State string // traceparent and tracestate
-	// Own states that the parent is weir's span and not the caller's.
+	// Own is set if the parent is weir's span and not the caller's.
 	Own bool
 }
 
@@ -101,8 +100,8 @@ func (c *Caller) Sampled() bool {
 	return len(c.Parent) >= 55 && (c.Parent[54]-'0')&sampledFlag != 0
 }
 
-// Caller is what the engine of the request's n-th leg is told, nil of no trace. own says
-// that weir has spans.
+// Caller returns what the engine of the request's n-th leg gets, nil if there is no
+// trace. own is set if weir exports spans.
 func (c *Context) Caller(n int, own bool) *Caller {
 	switch {
 	case c == nil:
@@ -113,7 +112,7 @@ func (c *Context) Caller(n int, own bool) *Caller {
 	return &Caller{c.Header(c.Parent), c.State, false}
 }
 
-// Header is the traceparent by which a span is named to whom it calls.
+// Header returns the traceparent that names a span to the services that it calls.
 func (c *Context) Header(span [8]byte) string {
 	b := make([]byte, 0, 55)
 	b = append(b, "00-"...)

@@ -2,13 +2,13 @@ package trace
 
 import "cmp"
 
-// PairPoint is a point that a request passes which two engines serve, one of which computes
-// its prompt. The same word names it in code, timeline, metric and document.
+// PairPoint is a point in the course of a request that a prefill and a decode engine serve.
+// Code, timeline, metrics and documentation use the same word for it.
 type PairPoint uint8
 
-// The points in their order, all after the hand-over.
+// The points in order. All come after the hand-over.
 const (
-	Met         PairPoint = iota // its halves have found each other
+	Met         PairPoint = iota // the halves have found each other
 	Prefilled                    // the prompt is computed
 	Transferred                  // its KV is at the decode engine
 	Running                      // the decode engine decodes it
@@ -24,23 +24,23 @@ func (p PairPoint) String() string { return pairPointNames[p] }
 // NumPairStages is how many stages a pair has.
 const NumPairStages = 5
 
-// PairStages are the names of the stages between the points, in the order of Pair.Stages.
+// PairStages are the names of the stages between points, in the order of Pair.Stages.
 var PairStages = [NumPairStages]string{"bootstrap", "prefill", "transfer", "waiting_to_running", "decode"}
 
-// Pair is where the time went of a request that two engines served.
+// Pair divides the time of a request that two engines served.
 type Pair struct {
-	Handed   int64                // its first half was handed over
-	At       [NumPairPoints]int64 // 0: nobody has told it
-	Answered int64                // the prefill engine's answer, 0: the decode half had ended before
+	Handed   int64                // the first half was handed over
+	At       [NumPairPoints]int64 // 0: not known
+	Answered int64                // the prefill engine answered; 0: the decode half ended before
 	Ended    int64                // the request's end
 }
 
-// Pair returns the points that the request has passed; ok is false where it was not served by
+// Pair returns the points that the request has passed. ok is false if it was not served by
 // two engines, or has no output.
 //
-// A point is the engine's own stamp if there is one, on the gateway's clock. Otherwise the prefill
-// engine's answer shows that the prompt is computed, or, for engines that answer later, that its KV
-// is at the decode engine. Nothing is guessed.
+// A point is the engine's own stamp, on the gateway's clock, if there is one. Otherwise the prefill
+// engine's answer shows that the prompt is computed. For engines that answer later it shows that
+// the KV is at the decode engine. Nothing is estimated.
 func (r *Record) Pair() (p Pair, ok bool) {
 	decode := r.Leg()
 	if decode == nil || decode.Role != "decode" || r.FirstReceived == 0 {
@@ -59,13 +59,14 @@ func (r *Record) Pair() (p Pair, ok bool) {
 	return p, p.Handed != 0
 }
 
-// Since returns how long after the hand-over a point came, -1 where nobody has told it.
+// Since returns how long after the hand-over a point came, -1 if that is not known.
 func (p *Pair) Since(at PairPoint) int64 { return span(p.Handed, p.At[at]) }
 
-// Stages returns how long each stage lasted, in the order of PairStages; -1 where one of its
-// ends is not known, or the clocks of two machines contradict each other. Halves that do not
-// look for each other before the prompt is computed have no bootstrap, and their prefill
-// begins with the hand-over; decoding that nobody stamps begins with its first output.
+// Stages returns the duration of each stage, in the order of PairStages. It is -1 if an end
+// of the stage is not known, or if the clocks of two machines contradict each other. If the
+// halves do not look for each other before the prompt is computed, there is no bootstrap,
+// and prefill begins with the hand-over. If nothing stamps the beginning of decoding,
+// decoding begins with its first output.
 func (p *Pair) Stages() [NumPairStages]int64 {
 	return [NumPairStages]int64{
 		span(p.Handed, p.At[Met]),
@@ -76,12 +77,12 @@ func (p *Pair) Stages() [NumPairStages]int64 {
 	}
 }
 
-// Prefill is the time from the hand-over to the prefill engine's answer, and Handover that
-// from there to the decode engine's first output, by the gateway's clock alone; -1 where the
-// output came first.
+// Prefill returns the time from the hand-over to the prefill engine's answer, by the
+// gateway's clock; -1 if the decode engine's first output came before the answer.
 func (p *Pair) Prefill() int64 { return span(p.Handed, p.Answered) }
 
-// Handover is as Prefill says.
+// Handover returns the time from the prefill engine's answer to the decode engine's
+// first output, by the gateway's clock; -1 if the output came first.
 func (p *Pair) Handover() int64 { return span(p.Answered, p.At[FirstOutput]) }
 
 // span is the time between two stamps, -1 where there is none.

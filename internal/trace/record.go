@@ -7,17 +7,17 @@ import (
 	"weir/internal/infer"
 )
 
-// Record is the timeline of one request: one per request, exactly once. Stamps
-// are nanoseconds of the timeline's clock; zero means the moment never came.
+// Record is the timeline of one request. Each request has exactly one. Stamps are
+// nanoseconds on the timeline's clock. Zero means that the moment never came.
 type Record struct {
-	RequestID string   // the caller's, where it gave one, and then not always unique
-	Trace     *Context // of the trace that it is part of; nil: of none
-	Key       string   // the name of the caller's key; empty where it has none
-	Tenant    string   // whose key it is
+	RequestID string   // the caller's id, which need not be unique, or else weir's
+	Trace     *Context // its place in a trace; nil: in none
+	Key       string   // the name of the caller's key; empty: none
+	Tenant    string   // the tenant of the key
 	Endpoint  string   // path of the API called
 	Model     string
 	Stream    bool
-	Client    netip.Addr // as far as it is known; a proxy's where that says nothing
+	Client    netip.Addr // the client's address, or that of a proxy that does not name its client
 	Outcome   infer.Outcome
 	Code      string // infer.Code of the error, empty when finished
 	Message   string // the error's message
@@ -32,7 +32,7 @@ type Record struct {
 	Queued, Routed                       int64
 	Finished                             int64
 
-	// The fields that each turn of a stream touches are next to each other.
+	// The fields that change with each output of a stream are next to each other.
 	Ledger                      Ledger
 	Flushes                     int // writes that carried output
 	BytesOut                    int64
@@ -40,21 +40,22 @@ type Record struct {
 
 	Attempts []Attempt
 
-	// Live streams and merges pending across the gateway, so that lateness can
-	// be plotted against backlog.
+	// Live streams of the whole gateway, so that lateness can be plotted against
+	// load.
 	LiveAtArrival, LiveAtFirstToken       int
 	PendingAtArrival, PendingAtFirstToken int
 
-	Stalls []Stall // that the request lived through
+	Stalls []Stall // during the request
 }
 
-// Used is what a request counts as used by its tenant: the tokens of an answer that came from an
-// engine, whole or not. A request without output uses nothing. A prompt counts once, also where
-// a second engine computed it again.
+// Used is what a request adds to its tenant's usage: the tokens of an answer of an engine,
+// complete or not. A request without output uses nothing. A prompt counts once even if a second
+// engine computed it again.
 type Used struct {
 	Prompt, Cached, Completion int
-	// Estimated is set for a relayed answer whose engine has not stated its last counts:
-	// the prompt is estimated by its size, and the completion is the events that came.
+	// Estimated is set for a relayed answer whose engine has not stated its final
+	// counts. The prompt is then estimated by its size, and the completion is the number
+	// of events.
 	Estimated bool
 }
 
@@ -62,69 +63,71 @@ type Used struct {
 type Attempt struct {
 	Legs   []Leg
 	Choice Choice
-	// Prefill is how the engine was chosen that computes the prompt, where another one does
-	// than generates. Then the wait of Choice's options is that for the prompt's KV, and their
-	// others are also those that the prompt delays.
+	// Prefill states how the prefill engine was chosen, if there was one. In that case the
+	// wait of Choice's options is the wait for the prompt's KV, and their Others includes the
+	// requests that the prompt delays.
 	Prefill *Choice
-	// Turn is whose turn it was, nil if the request did not wait for one.
+	// Turn describes the wait for the request's turn, nil if it did not wait.
 	Turn *Turn
-	// Repeated states that the request went to another engine after it, and MayHaveRun that
-	// this one may have begun with it.
+	// Repeated is set if the request went to another engine afterwards. MayHaveRun is set
+	// if this attempt's engine may have begun with it.
 	Repeated, MayHaveRun bool
-	// Continued states that another engine went on with the stream behind the Given ids that
-	// the attempt gave, of which the client has had each once.
+	// Continued is set if another engine continued the stream after the Given ids of this
+	// attempt. The client has had each of them once.
 	Continued bool
 	Given     int32
 }
 
-// Turn is what a request found before it when it began to wait for its turn, and what it was
-// charged for it.
+// Turn is the state of the queue when a request began to wait for its turn, and what the
+// request was charged.
 type Turn struct {
 	Band, Tenant string
-	Own          int32   // requests of its tenant that waited
-	Others       int32   // requests of other tenants
+	Own          int32   // waiting requests of its tenant
+	Others       int32   // waiting requests of other tenants
 	Tenants      int32   // those tenants
 	Charged      float32 // milliseconds
 }
 
-// Choice states how the engine of an attempt was chosen, and what was predicted of it. Each
-// stream keeps it to its end, so it is small.
+// Choice records how the engine of an attempt was chosen and what was predicted. Each
+// stream keeps it until it ends, so it is small.
 type Choice struct {
-	Why       string   // what decided
-	Of        int32    // engines there were to choose from
-	Length    int32    // of the prompts, in tokens, as far as they are not alike
-	Cached    int32    // tokens of the prompts that the engine says it had; -1: it does not
-	Available int32    // the most that any of the engines was believed to have
-	Best      []Option // those that would have cost least, the chosen one among them
-	Chosen    int8     // its place there
-	// Unknown states that nobody knows the blocks of the prompts, and so what engines have
-	// of them.
+	Why       string   // the reason that decided
+	Of        int32    // number of engines to choose from
+	Length    int32    // tokens of the prompts, a shared beginning counted once
+	Cached    int32    // tokens of the prompts that the engine reports as cached; -1: not reported
+	Available int32    // the largest number of cached tokens predicted at any of the engines
+	Best      []Option // the options of the lowest cost, and the chosen one
+	Chosen    int8     // index of the chosen engine in Best
+	// Unknown is set if the blocks of the prompts, and so their cached part, are not
+	// known.
 	Unknown bool
-	// Regret is by how much more the request was predicted to cost where it went than where
-	// it would have cost least, in milliseconds.
+	// Regret is the predicted cost at the chosen engine minus the lowest predicted cost, in
+	// milliseconds.
 	Regret float32
 }
 
-// Option is an engine as the choice saw it. Times are predicted, in milliseconds.
+// Option is an engine as the choice saw it. Times are predictions in milliseconds.
 type Option struct {
 	Engine   string
-	Resident int32 // tokens of Length that were believed to be there
-	Decoders int32 // requests that decode there when its prefill begins
-	// Wait is from the choice until its prefill begins, Room of that until the cache has
-	// room. Prefill is its own, Decode its decoding as far as that counts, and Others by
-	// how much all others there are delayed, added up.
+	Resident int32 // tokens of Length that were predicted to be cached there
+	Decoders int32 // requests that decode there when the prefill begins
+	// Wait is the time from the choice until the prefill begins. Room is the part of it
+	// until the cache has room. Prefill is the duration of the request's own prefill,
+	// Decode the part of its decoding that the cost includes. Others is the sum of the
+	// delays of all other requests there.
 	Wait, Room, Prefill, Decode, Others float32
-	Cold                                bool // too little was measured there to rely on that
-	Half                                bool // it would have one half of the request
+	Cold                                bool // too few measurements for a reliable prediction
+	Half                                bool // it would serve one half of the request
 }
 
-// TTFT is the time from the choice to the first token.
+// TTFT returns the predicted time from the choice to the first token.
 func (o *Option) TTFT() float32 { return o.Wait + o.Prefill }
 
-// Total is what the choice compares.
+// Total returns the cost that the choice compares.
 func (o *Option) Total() float32 { return o.Wait + o.Prefill + o.Decode + o.Others }
 
-// Resident is what of the prompt was believed to be at the engine that computes it.
+// Resident returns how many tokens of the prompt were predicted to be cached at the
+// engine that computes it.
 func (a *Attempt) Resident() int {
 	if a.Prefill != nil {
 		return a.Prefill.resident()
@@ -141,49 +144,53 @@ func (c *Choice) resident() int {
 
 // Leg is one engine's part of an attempt.
 type Leg struct {
-	Role string // "full", later "prefill" or "decode"
-	// RequestID is weir's own name of the request on the engine's wire; empty where
-	// each of several choices has one.
+	Role string // "full", "prefill" or "decode"
+	// RequestID is weir's id of the request on the engine's wire, empty if each of
+	// several choices has its own.
 	RequestID string
 	Engine    string
 	Kind      string // the engine's, as in --engine KIND=URL
-	DPRank    int    // -1 when the engine has none
+	DPRank    int    // -1: the engine has none
 	Outcome   string
-	Caller    *Caller // what its engine is told of the trace; nil: nothing. Only until the request has ended
-	// Handed, ToServer, Acked and Known are the gateway's: request handed to the adapter,
-	// written, its confirmation read, and known to whoever handed it over.
+	Caller    *Caller // what the engine gets of the trace; nil: nothing. Set until the request has ended
+	// Handed, ToServer, Acked and Known are times of the gateway: the request was handed
+	// to the adapter, it was written, its acknowledgement was read, and the goroutine
+	// that handed it over learned of that.
 	Handed, ToServer, Acked, Known int64
-	// Answered is when a prefill half had ended, and Fetched the same where its engine ends
-	// it no sooner than its KV is at the decode engine.
+	// Answered is when a prefill half had ended. Fetched is the same time if its engine
+	// ends it only after the KV is at the decode engine.
 	Answered, Fetched int64
 	// Stamps are the engine's own, on the gateway's clock.
 	Stamps infer.Stamps
 }
 
-// Ack is where the time of an acknowledgement went. What no wire tells is negative.
+// Ack divides the time of an acknowledgement. A part that the wire does not report is
+// negative.
 type Ack struct {
-	// Send is the gateway's wait to send the request; over HTTP it includes connecting.
+	// Send is the wait of the gateway until the request is sent. Over HTTP it includes
+	// connecting.
 	Send int64
-	// Engine is the engine's part, the network's both ways among it, and Queue and Write
-	// are that before and after it took the request in.
+	// Engine is the time at the engine and on the network, both ways. Queue and Write
+	// are parts of it: before the engine accepted the request, and after.
 	Engine, Queue, Write int64
-	// Read is the gateway's wait to notice what was read.
+	// Read is the wait of the gateway from the reading of the acknowledgement until
+	// it is noticed.
 	Read int64
 }
 
 // NumAckParts is how many parts an Ack has.
 const NumAckParts = 5
 
-// AckParts are their names, in the order of Parts.
+// AckParts are the names of the parts, in the order of Ack.Parts.
 var AckParts = [NumAckParts]string{"send", "engine", "queue", "write", "read"}
 
-// Parts returns them in the order of AckParts.
+// Parts returns the parts in the order of AckParts.
 func (a *Ack) Parts() [NumAckParts]int64 {
 	return [NumAckParts]int64{a.Send, a.Engine, a.Queue, a.Write, a.Read}
 }
 
-// Ack divides the time of the leg's acknowledgement. ok is false where the request was
-// not sent. Where there was no acknowledgement, as a relay gives none, it has Send alone.
+// Ack divides the time of the leg's acknowledgement. ok is false if the request was not
+// sent. Without an acknowledgement, which a relay never has, only Send is known.
 func (l *Leg) Ack() (a Ack, ok bool) {
 	if l.Handed == 0 || l.ToServer == 0 {
 		return Ack{}, false
@@ -200,8 +207,7 @@ func (l *Leg) Ack() (a Ack, ok bool) {
 	return a, true
 }
 
-// Leg returns the leg that served the client, or nil when nothing was
-// dispatched.
+// Leg returns the leg that served the client, or nil if nothing was dispatched.
 func (r *Record) Leg() *Leg {
 	if len(r.Attempts) == 0 {
 		return nil
@@ -213,8 +219,8 @@ func (r *Record) Leg() *Leg {
 	return &legs[len(legs)-1]
 }
 
-// ToServer is when the request was first written to an engine of the attempt that served the
-// client.
+// ToServer returns when the request was first written to an engine of the attempt that
+// served the client.
 func (r *Record) ToServer() int64 {
 	if len(r.Attempts) == 0 {
 		return 0
@@ -228,9 +234,9 @@ func (r *Record) ToServer() int64 {
 	return first
 }
 
-// OutputDelay is what the first token took from its sending by the engine, as far as the
-// engine stamps that, and otherwise from its reading, to its writing; 0 where none was
-// written.
+// OutputDelay returns the time of the first token from the engine to the client: from
+// its sending, if the engine stamps that, otherwise from its reading, until its writing.
+// It is 0 if no token was written.
 func (r *Record) OutputDelay() time.Duration {
 	from := r.FirstReceived
 	if leg := r.Leg(); leg != nil && leg.Stamps.FirstOutput > 0 {
@@ -242,7 +248,7 @@ func (r *Record) OutputDelay() time.Duration {
 	return time.Duration(max(r.FirstFlushed-from, 0))
 }
 
-// Slowest is the stage that took longest.
+// Slowest returns the stage that took longest.
 func (r *Record) Slowest() (stage Stage, ns int64) {
 	for s, spent := range r.Ledger.Spent {
 		if spent > ns {
@@ -252,10 +258,10 @@ func (r *Record) Slowest() (stage Stage, ns int64) {
 	return stage, ns
 }
 
-// Total is the time from arrival to finish.
+// Total returns the time from arrival to finish.
 func (r *Record) Total() int64 { return r.Finished - r.Arrival }
 
-// Residual is what the stages do not explain of the total.
+// Residual returns the part of the total that no stage explains.
 func (r *Record) Residual() int64 {
 	left := r.Total()
 	for _, ns := range r.Ledger.Spent {

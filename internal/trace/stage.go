@@ -2,14 +2,14 @@ package trace
 
 import "fmt"
 
-// Stage is a part of a request's time in the gateway. The stages partition the
-// time from arrival to finish: the handler is in exactly one at any moment.
-// The same word names a stage in code, timeline, metric and document.
+// Stage is a part of a request's time in the gateway. The stages partition the time
+// from arrival to finish: the handler is in exactly one at any moment. Code,
+// timeline, metrics and documentation use the same word for a stage.
 type Stage uint8
 
-// The stages in the order a request meets them. Engine is not weir's own: it
-// is the time the handler waited with nothing to do because the engine had
-// sent nothing yet. From Receive on they recur for every merged delta.
+// The stages in the order a request meets them. Engine is not weir's own time: the
+// handler waits in it because the engine has sent nothing yet. The stages from
+// Receive on recur for every merged delta.
 const (
 	Read       Stage = iota // request line to the end of the body
 	Decode                  // JSON to request, validated
@@ -21,8 +21,8 @@ const (
 	Route                   // choosing an engine
 	Dispatch                // sending, until the engine acknowledged
 	Engine                  // waiting for the engine
-	Receive                 // from a frame read off the engine's socket to its taking
-	Merge                   // taking all that is pending as one
+	Receive                 // from the reading of a frame from the engine's socket until it is taken
+	Merge                   // merging all pending deltas
 	Detokenize              // ids to text
 	Parse                   // reasoning and tool calls
 	Encode                  // text to response bytes
@@ -61,22 +61,22 @@ type Ledger struct {
 // Start opens the ledger at a stage.
 func (l *Ledger) Start(s Stage, now int64) { l.cur, l.at = s, now }
 
-// Enter closes the current stage at now and opens s.
+// Enter closes the current stage at now and opens stage s.
 func (l *Ledger) Enter(s Stage, now int64) {
 	l.Spent[l.cur] += now - l.at
 	l.cur, l.at = s, now
 }
 
-// Split closes the current stage at an earlier moment t (clamped to the
-// stage's own extent) and attributes the rest up to now to s, which becomes
-// current. It serves a wait whose end is only known afterwards.
+// Split closes the current stage at an earlier moment t (clamped to the stage's own
+// extent) and attributes the time from then to now to s, which becomes current. It
+// serves a wait whose end becomes known afterwards.
 func (l *Ledger) Split(t int64, s Stage, now int64) {
 	t = min(max(t, l.at), now)
 	l.Enter(s, t)
 	l.Enter(s, now)
 }
 
-// Until returns what was spent until now, which the open stage has part in.
+// Until returns the time that was spent until now, that in the open stage included.
 func (l *Ledger) Until(now int64) [NumStages]int64 {
 	spent := l.Spent
 	spent[l.cur] += max(now-l.at, 0)

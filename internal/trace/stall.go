@@ -1,16 +1,17 @@
 package trace
 
-// MaxStalls is how many stalls a record keeps, the latest.
+// MaxStalls is how many stalls a record keeps. The latest are kept.
 const MaxStalls = 8
 
-// Stall is a time in a request's life for which the gateway read nothing, whatever was
-// ready. It belongs to no stage: whatever stage the request was in took so much longer.
+// Stall is an interval during a request in which the gateway read nothing, whatever was
+// ready. It belongs to no stage: the stage of the request at that time took so much
+// longer.
 type Stall struct {
 	Start, End int64
-	Why        string // what held the core; empty where the request ended before that was known
+	Why        string // what held the core; empty if the request ended before that was known
 }
 
-// Stalled is how much of the request's time was in stalls that it keeps.
+// Stalled returns how much of the request's time was in the stalls that it keeps.
 func (r *Record) Stalled() (ns int64) {
 	for _, s := range r.Stalls {
 		ns += max(0, min(s.End, r.Finished)-max(s.Start, r.Arrival))

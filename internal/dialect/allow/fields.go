@@ -11,7 +11,7 @@ import (
 	"weir/internal/infer/spell"
 )
 
-// Place is where a field stands.
+// Place is the position of a field in a request.
 type Place uint8
 
 // The places.
@@ -164,10 +164,11 @@ var lists = func() (all [Header + 1]map[string]*Field) {
 	return all
 }()
 
-// Fields are what may pass of fields that steer engines. The zero value lets none.
+// Fields are the fields that steer engines and may pass. The zero value lets none
+// pass.
 type Fields struct{ allowed map[*Field]bool }
 
-// ParseFields returns what lets the fields and headers of these names pass.
+// ParseFields returns Fields that let the fields and headers of these names pass.
 func ParseFields(names []string) (Fields, error) {
 	f := Fields{allowed: map[*Field]bool{}}
 	for _, name := range names {
@@ -219,7 +220,7 @@ func (field *Field) refusal(path string) error {
 		Message: fmt.Sprintf("%s is not taken from clients: %s. Leave it out; an operator who trusts all clients allows it with --allow-field %s", path, field.Why, field.Name)}
 }
 
-// Order reports whether clients may say where their requests stand among those of others.
+// Order reports whether clients may set the priority of their requests.
 func (f *Fields) Order() bool {
 	for field := range f.allowed {
 		if field.Why == whyOrder {
@@ -229,8 +230,8 @@ func (f *Fields) Order() bool {
 	return false
 }
 
-// CheckPriority refuses the one field that weir itself carries to engines that take
-// ids; they have no other of the list.
+// CheckPriority refuses a priority unless it may pass. Of the listed fields it is the
+// only one that weir itself carries to engines that take ids.
 func (f *Fields) CheckPriority(given bool) error {
 	if field := lists[Body]["priority"]; given && !f.allowed[field] {
 		return field.refusal(field.Name)
@@ -239,7 +240,7 @@ func (f *Fields) CheckPriority(given bool) error {
 }
 
 // CheckBody refuses a field at the top of a body, or in its sampling_params, that may
-// not pass. Null asks for nothing, however often it stands there.
+// not pass. Null asks for nothing, however often it occurs.
 func (f *Fields) CheckBody(h *dialect.Head) error {
 	for _, at := range h.Fields {
 		raw := h.Body[at.Start:at.End]
@@ -276,8 +277,8 @@ func (f *Fields) sampling(path string, raw []byte) error {
 	return nil
 }
 
-// CheckHeader refuses a header that may not pass. Servers behind CGI-like interfaces
-// take an underscore for a hyphen.
+// CheckHeader refuses a header that may not pass. An underscore counts as a hyphen,
+// as it does for servers behind CGI-like interfaces.
 func (f *Fields) CheckHeader(h http.Header) error {
 	for name := range h {
 		if len(name) < 3 || name[0]|0x20 != 'x' {

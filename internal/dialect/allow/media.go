@@ -9,8 +9,8 @@ import (
 	"weir/internal/infer"
 )
 
-// Media is which references to media may pass: an engine fetches a URL, and some open
-// a path. The zero value lets only data pass, which is no reference.
+// Media decides which references to media may pass. An engine fetches a URL, and some
+// engines open a path. The zero value lets only data pass, which is not a reference.
 type Media struct {
 	any      bool
 	prefixes []prefix
@@ -19,8 +19,8 @@ type Media struct {
 // prefix is a URL prefix in its parts.
 type prefix struct{ scheme, host, port, path string }
 
-// ParseMedia reads what the operator says: data, any, or URLs of http or https, each
-// with what it is the beginning of.
+// ParseMedia parses the operator's setting: data, any, or URLs of http or https, each
+// of which allows all URLs that begin with it.
 func ParseMedia(words []string) (m Media, err error) {
 	for _, word := range words {
 		switch word {
@@ -122,7 +122,7 @@ func (m *Media) allows(s string) bool {
 	return false
 }
 
-// Check refuses a reference, what stands at path, that may not pass.
+// Check refuses the reference at path if it may not pass.
 func (m *Media) Check(path string, ref []byte) error {
 	switch {
 	case m.any, len(ref) == 0:

@@ -21,11 +21,11 @@ var relayed = []string{
 	"/v1/tokenize", "/v1/detokenize", "/tokenize", "/detokenize",
 }
 
-// Paths are those that are relayed. The zero value has those of vLLM's and SGLang's
-// that clients use.
+// Paths are the paths that are relayed. The zero value has the paths of vLLM and
+// SGLang that clients use.
 type Paths struct{ more []string }
 
-// RelayPaths adds paths: each as it is, or all below it where it ends with a slash.
+// RelayPaths adds paths. A path that ends with a slash adds all paths below it.
 func RelayPaths(more []string) (Paths, error) {
 	for _, path := range more {
 		if err := plainPath(path); err != nil {
@@ -45,12 +45,12 @@ func (p Paths) Has(path string) bool {
 	})
 }
 
-// Added reports whether a path is relayed only because it was added: nobody here knows what
-// comes of a request to it.
+// Added reports whether a path is relayed only because it was added. The effect of a
+// request to such a path is not known.
 func (p Paths) Added(path string) bool { return p.Has(path) && !slices.Contains(relayed, path) }
 
-// CheckPlain refuses a path, as it came in the request line, that could be another's
-// spelling to somebody behind weir.
+// CheckPlain refuses a path of a request line that a server behind weir could read as
+// another path.
 func CheckPlain(escaped string) error {
 	if err := plainPath(escaped); err != nil {
 		return infer.Errorf(infer.CodeInvalid, "%v, which is not relayed; write the path plainly", err)

@@ -6,14 +6,14 @@ import (
 	"weir/internal/dialect"
 )
 
-// Rules are what may pass. The zero value lets pass what no operator need know of.
+// Rules decide what may pass. The zero value lets only harmless parts pass.
 type Rules struct {
 	Fields Fields
 	Media  Media
 	Paths  Paths
 }
 
-// CheckRelayed refuses a request that is to be relayed as it came.
+// CheckRelayed checks a request that is going to be relayed unchanged.
 func (rules *Rules) CheckRelayed(h *dialect.Head, header http.Header) error {
 	if err := rules.Fields.CheckHeader(header); err != nil {
 		return err
@@ -24,8 +24,7 @@ func (rules *Rules) CheckRelayed(h *dialect.Head, header http.Header) error {
 	return rules.Media.CheckMedia(&rules.Fields, h)
 }
 
-// CheckDecoded refuses a request whose fields have been read for an engine that takes
-// ids.
+// CheckDecoded checks a request that was decoded for an engine that takes ids.
 func (rules *Rules) CheckDecoded(h *dialect.Head, r *dialect.Request) error {
 	if err := rules.Fields.CheckPriority(r.Priority != nil); err != nil {
 		return err

@@ -26,11 +26,11 @@ var opaque = map[string]bool{
 }
 
 // CheckMedia refuses a body with a reference to media, or with a field in a part of its
-// conversation, that may not pass. The body is known to be JSON; it is passed over once
-// more.
+// conversation, that may not pass. The body is valid JSON. The check is one more pass
+// over it.
 func (m *Media) CheckMedia(f *Fields, h *dialect.Head) error { return m.check(f, h, false) }
 
-// CheckURLs is CheckMedia for a body whose media have been read, and are data or URLs.
+// CheckURLs is CheckMedia for a body whose media have been decoded to data or URLs.
 func (m *Media) CheckURLs(h *dialect.Head) error {
 	if m.any {
 		return nil

@@ -1,13 +1,12 @@
-// Package anthropic is Anthropic's Messages API as weir speaks it: what a
-// request body asks for, and the bytes that answer it. It is a dialect (package
-// api), holds no connection and starts nothing.
+// Package anthropic implements Anthropic's Messages API for weir's callers: it
+// decodes request bodies and appends answers. It is a dialect (package dialect),
+// holds no connection and starts no goroutine.
 //
-// A conversation is written anew in the shape that chat templates take: the
-// system prompt becomes a first message, tool_use blocks become tool calls, a
-// tool_result becomes a message of its own, thinking becomes reasoning_content,
-// and texts side by side are joined by a line end. Every field of a body is
-// carried, refused by name, or left out and named; [Fields] is the table, and
-// docs/apis.md shows it.
+// A conversation is translated to the shape that chat templates take. The system
+// prompt becomes the first message, tool_use blocks become tool calls, and a
+// tool_result becomes a message of its own. Thinking becomes reasoning_content.
+// Adjacent texts are joined by a line end. Every field of a body is carried, refused
+// by name, or left out and named; [Fields] is the table, and docs/apis.md shows it.
 //
 // Answers have a content block for each stretch of reasoning, text and tool
 // call, in the order in which the model wrote them.
@@ -65,7 +64,7 @@ func (e Endpoint) ParseHead(body []byte) (*dialect.Head, error) {
 
 var fieldNames = dialect.FieldNames{Prompt: "messages", MaxTokens: "max_tokens", MinTokens: "min_tokens"}
 
-// Request implements dialect.Endpoint. That of CountTokens has a prompt, and asks
+// Request implements dialect.Endpoint. A request of CountTokens has a prompt and asks
 // for no answer.
 func (e Endpoint) Request(h *dialect.Head, kind string, carries infer.Carries) (*dialect.Request, error) {
 	if err := h.Unambiguous(); err != nil {

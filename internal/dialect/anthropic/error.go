@@ -7,7 +7,7 @@ import (
 	"weir/internal/infer"
 )
 
-// StatusOverloaded is the API's status for a service that has too much to do.
+// StatusOverloaded is the API's status for an overloaded service.
 const StatusOverloaded = 529
 
 // statusClientClosed is the status of a request whose client went away. No
@@ -73,10 +73,10 @@ func (Endpoint) Status(e *infer.Error) int {
 	return status
 }
 
-// AppendError implements dialect.Endpoint. The API has no place for the field's
-// name but the message, which begins with it. That conversations are not kept
-// (the field thread) is also said in the words by which official clients know to
-// send them whole, as their tool runner does.
+// AppendError implements dialect.Endpoint. The API has no member for the field's
+// name, so the message begins with it. The refusal of a stored conversation (the
+// field thread) is worded so that the tool runner of official clients falls back to
+// sending conversations whole.
 func (Endpoint) AppendError(dst []byte, e *infer.Error) []byte {
 	_, kind := classOf(e)
 	dst = append(dst, `{"type":"error","error":{"type":"`...)

@@ -7,24 +7,24 @@ import (
 	"weir/internal/infer"
 )
 
-// Inspector checks a stream of events that passes from an engine to a client
-// untouched. What must hold of it:
+// Inspector checks a stream of events that is relayed unchanged from an engine to a
+// client. The rules of a stream:
 //
 //   - Every event's data is one JSON object. [DONE], which vLLM appends, may come
 //     after message_stop.
 //   - message_start comes first and once.
-//   - A content block begins when none is open, with an index above those before
-//     it. Deltas and its stop have its index and come while it is open.
+//   - A content block begins when none is open, with an index above all before. Its deltas and its
+//     stop have the same index and come while it is open.
 //   - message_stop comes when no block is open and a message_delta has given a
 //     stop_reason. Nothing but a ping comes after it.
 //   - Token counts, where present, are non-negative integers.
 //
-// Events of other types pass: the API says that there may be more. After the
-// engine's own error event, or an event too large to be seen, a message need not
+// Events of other types pass, because the API allows for new ones. After an error
+// event of the engine's, or an event that is too large to be seen, a message need not
 // be whole.
 //
-// A delta is judged by its type and index, without allocating; other events,
-// which are a few in a stream, are read in full.
+// A delta is judged by its type and index, without allocating. The few other events
+// of a stream are decoded.
 type Inspector struct {
 	walk    dialect.EventWalk
 	partial bool // an event passed unseen; it may have held anything
@@ -54,17 +54,19 @@ func (in *Inspector) Events(region []byte) (good int, err error) { return in.wal
 // Done implements dialect.Inspector.
 func (in *Inspector) Done() bool { return in.done }
 
-// Whole implements dialect.Inspector: a stream of this kind says itself that it ends.
+// Whole implements dialect.Inspector. Only the last event shows that a stream is
+// whole.
 func (in *Inspector) Whole() bool { return in.Done() }
 
 // Failed implements dialect.Inspector.
 func (in *Inspector) Failed() bool { return in.failed }
 
-// FailedAs implements dialect.Inspector. The dialect's errors have words in place of a status.
+// FailedAs implements dialect.Inspector. It returns 0, because the dialect's error events have
+// a word instead of a status.
 func (in *Inspector) FailedAs() int { return 0 }
 
-// Usage implements dialect.Inspector. The prompt's tokens are those that were found
-// in the cache, those that were put there, and the others.
+// Usage implements dialect.Inspector. The prompt's tokens are the sum of three
+// counts: read from the cache, written to it, and neither.
 func (in *Inspector) Usage() (infer.Usage, bool) {
 	u := in.usage
 	u.PromptTokens += max(u.CachedTokens, 0) + in.created

@@ -1,4 +1,5 @@
-// Package dialecttest holds a dialect's manual to its table of fields.
+// Package dialecttest checks that a dialect's manual and its code agree with its
+// table of fields.
 package dialecttest
 
 import (
@@ -13,15 +14,16 @@ import (
 	"weir/internal/dialect"
 )
 
-// Manual holds a document to the fields, as Part does. Where there are names of
-// endpoints, by the bits of dialect.Field.On, a column tells which have the field.
+// Manual checks the table of fields in a document, as Part does. If endpoints has
+// names, one for each bit of dialect.Field.On, a column lists the endpoints that have
+// the field.
 func Manual(t *testing.T, file, begin string, fields []dialect.Field, endpoints ...string) {
 	t.Helper()
 	Part(t, file, begin, table(fields, endpoints))
 }
 
-// Part holds what is between the line begin and the next line "<!-- end -->" of a
-// document to what it must be, or writes it there if WEIR_UPDATE is set.
+// Part checks that the text between the line begin and the next line "<!-- end -->"
+// of a document is as given. If WEIR_UPDATE is set, it writes that text instead.
 func Part(t *testing.T, file, begin, want string) {
 	t.Helper()
 	const end = "<!-- end -->\n"

@@ -16,9 +16,9 @@ import (
 // odd are values of five types, one of which no field takes for anything but its type.
 var odd = []string{`[[["odd"]]]`, `{"odd":[7]}`, `"odd"`, `-7.5`, `true`}
 
-// Nested holds a dialect to its table inside of the top-level fields. The examples are
-// bodies that decode takes, and all of them together have every nested field that the table
-// says is carried, with a value of each type that it may have. Then
+// Nested checks the nested fields of a dialect against its table. The examples are bodies
+// that decode accepts. Together they have every nested field that the table carries, with a
+// value of each type that the field may have. Nested checks that
 //
 //   - a value of any other type is an error that names the path of the field,
 //   - a field that is refused is one wherever it is put, unless it asks for nothing, and one
@@ -210,7 +210,7 @@ func (n *nested) put(f *dialect.Field, all []place, parent, name string) {
 	}
 }
 
-// LeftOut returns what was left out of a request that was decoded.
+// LeftOut returns what was left out of a decoded request.
 func LeftOut(r *dialect.Request, err error) (*dialect.LeftOut, error) {
 	if err != nil {
 		return nil, err

@@ -1,11 +1,11 @@
-// Package media reads what callers send besides text: images, audio and video,
-// by reference or as data, in whatever API. Its errors name the field and the fix.
+// Package media reads images, audio and video in requests, by reference or as data,
+// for every API. Its errors name the field and the fix.
 //
-// A reference is a URL of http or https, which is handed on to the engine as it
-// is: nothing here opens a connection, nor a file. Data is base64, and is checked
-// to be that, to be of the kind that its place says, and not to be evidently of
-// another type than the one it is declared as. Its contents are the engine's to
-// judge. Data is neither copied nor decoded, but for its first bytes.
+// A reference is a URL of http or https, which is passed to the engine unchanged:
+// this package opens no connection and no file. Data is base64. It is checked to be
+// base64, to be of the kind that its field demands, and not to be of an evidently
+// different type than declared. The engine judges the contents. Data is never copied,
+// and only its first bytes are decoded.
 package media
 
 import (
@@ -19,12 +19,12 @@ import (
 	"weir/internal/infer"
 )
 
-// MaxURL bounds the length of a reference, in bytes. Data has no bound but the
-// body's.
+// MaxURL bounds the length of a reference, in bytes. Only the bound of the body
+// applies to data.
 const MaxURL = 8 << 10
 
-// FromURL reads a URL: a reference, or a data URL. It keeps no part of raw but
-// its data.
+// FromURL reads a URL: a reference, or a data URL. The result shares memory with raw
+// only if it holds data.
 func FromURL(field string, kind infer.MediaKind, raw []byte) (infer.Media, error) {
 	if scheme := raw[:min(len(raw), len("data:"))]; bytes.EqualFold(scheme, []byte("data:")) {
 		return fromDataURL(field, kind, raw[len(scheme):])
@@ -73,8 +73,8 @@ func cutSuffixFold(s, suffix string) (string, bool) {
 	return s, false
 }
 
-// FromData reads data in base64 that is declared as a media type; the fields are
-// those that the two came in.
+// FromData reads data in base64 with its declared media type. The fields are the
+// paths of both, for errors.
 func FromData(typeField, field string, kind infer.MediaKind, mediaType string, data []byte) (infer.Media, error) {
 	mediaType = strings.ToLower(mediaType)
 	if of, _, _ := strings.Cut(mediaType, "/"); of != kind.String() {
@@ -90,7 +90,8 @@ func FromData(typeField, field string, kind infer.MediaKind, mediaType string, d
 	return infer.Media{Kind: kind, Type: mediaType, Data: data}, nil
 }
 
-// FromBase64 reads data of which nobody says what it is: its first bytes must.
+// FromBase64 reads data without a declared type. The type follows from its first
+// bytes.
 func FromBase64(field string, kind infer.MediaKind, data []byte) (infer.Media, error) {
 	if err := checkBase64(field, data); err != nil {
 		return infer.Media{}, err
@@ -113,7 +114,7 @@ func firstBytes(data []byte) []byte {
 // two more that engines read.
 var audioFormats = map[string]string{"wav": "audio/wav", "mp3": "audio/mpeg", "flac": "audio/flac", "ogg": "audio/ogg"}
 
-// FromFormat reads audio in base64 whose format is a word.
+// FromFormat reads audio in base64 with its declared format, a word.
 func FromFormat(formatField, field, format string, data []byte) (infer.Media, error) {
 	switch mediaType, ok := audioFormats[strings.ToLower(format)]; {
 	case ok:
@@ -124,7 +125,7 @@ func FromFormat(formatField, field, format string, data []byte) (infer.Media, er
 	return infer.Media{}, infer.Invalid(formatField, "%s is %.32q; it must be wav, mp3, flac or ogg", formatField, format)
 }
 
-// Bytes returns what is encoded in the data.
+// Bytes returns the decoded data.
 func Bytes(m *infer.Media) ([]byte, error) {
 	out := make([]byte, base64.StdEncoding.DecodedLen(len(m.Data)))
 	n, err := base64.StdEncoding.Strict().Decode(out, m.Data)

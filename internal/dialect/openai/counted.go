@@ -8,9 +8,9 @@ import (
 	"weir/internal/wire/sse"
 )
 
-// Count implements dialect.Counted. OpenAI's streams state what they used only if the request
-// asks for it (stream_options.include_usage), in an event of its own at the end. The caller that
-// has not asked does not get that event.
+// Count implements dialect.Counted. OpenAI's streams state their usage only if the request asks
+// for it (stream_options.include_usage), in an event of its own at the end. A caller that has
+// not asked does not get that event.
 func (e Endpoint) Count(h *dialect.Head) (*dialect.Asked, dialect.Verifier) {
 	if e != Chat && e != Completions {
 		return nil, nil

@@ -1,29 +1,26 @@
-// Package openai is the OpenAI API as weir speaks it: what a request body
-// asks for, and the bytes that answer it. It holds no connection and starts
-// nothing.
+// Package openai implements the OpenAI API for weir's callers: it decodes request
+// bodies and appends answers. It holds no connection and starts no goroutine.
 //
-// A body is read in two steps, because which engines a model has is known only
-// once its name is:
+// A body is read in two steps, because the engines are known only after the model's
+// name has been read:
 //
-//   - [Endpoint.ParseHead] passes over the JSON once, notes where each top-level field
-//     stands and reads the few that steer the gateway. A relayed request needs
-//     no more: its bytes go on as they came, with at most the model's name
-//     spliced in ([dialect.Head.Splice]).
+//   - [Endpoint.ParseHead] reads the JSON in one pass, records the position of each top-level field
+//     and reads the few that steer the gateway. A relayed request needs no more: its bytes are
+//     forwarded unchanged, with at most the model's name replaced ([dialect.Head.Splice]).
 //   - [Endpoint.Request] decodes every field for an engine that takes ids. A field that changes
 //     the answer and that such an engine cannot carry is refused by name. A field that asks for
 //     a service beside the answer is left out and named. [Fields] lists how each field is
 //     treated. [DecodeTokenize] and [DecodeDetokenize] do the same for the endpoints that ask a
 //     tokenizer.
 //
-// Both steps want one JSON object in UTF-8. Bytes that are not UTF-8 are refused, since no engine
-// can read them either. A relay passes names that occur twice, except those that weir itself acts
-// on (model, stream, n, stream_options), and an escape that is half a surrogate pair: both are
-// JSON, and judging them is the engine's business. For an engine that takes ids weir is the judge,
-// and both are refused in every field that it reads.
+// Both steps require one JSON object in UTF-8, because no engine can read anything else. A relay
+// accepts duplicate names, except those that weir itself acts on (model, stream, n,
+// stream_options), and escapes that are half a surrogate pair. Both are JSON, and the engine
+// judges them. For an engine that takes ids weir is the judge, and refuses both in every field
+// that it reads.
 //
-// Answers are appended to the caller's buffer, by the request's encoder
-// ([dialect.Encoder]), and refusals by [AppendError]. Appending a chunk allocates
-// nothing.
+// The request's encoder ([dialect.Encoder]) appends answers to a buffer of the
+// caller's, and [AppendError] appends refusals. Appending a chunk allocates nothing.
 package openai
 
 import "weir/internal/dialect"
@@ -31,7 +28,7 @@ import "weir/internal/dialect"
 // Endpoint is a path of the API.
 type Endpoint uint8
 
-// The endpoints. Those that weir can only relay are all Other.
+// The endpoints. Other stands for all those that weir can only relay.
 const (
 	Other Endpoint = iota
 	Chat

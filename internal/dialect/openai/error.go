@@ -11,7 +11,7 @@ import (
 // client sees it; records and metrics do.
 const StatusClientClosed = 499
 
-// Class is how a coded error looks in this API.
+// Class is the form of a coded error in this API.
 type Class struct {
 	Status int
 	Type   string // error.type
@@ -24,9 +24,8 @@ const (
 	typeServer  = "server_error"
 )
 
-// ClassOf maps a coded error to its class. Official clients retry on 408, 409,
-// 429 and 5xx by themselves, so what cannot succeed a second time has another
-// status.
+// ClassOf maps a coded error to its class. Official clients retry 408, 409, 429 and
+// 5xx, so an error that a retry cannot mend has another status.
 //
 //	code            status  type                   code
 //	invalid         400     invalid_request_error  invalid_value, or null without a field

@@ -5,7 +5,7 @@ import (
 	"weir/internal/infer"
 )
 
-// The treatments of api, which this table is made of.
+// The treatments of package dialect, under short names for the table.
 const (
 	Carried = dialect.Carried
 	Refused = dialect.Refused

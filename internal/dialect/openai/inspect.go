@@ -12,45 +12,44 @@ import (
 // choice beyond it is a failure.
 const maxChoices = 1 << 16
 
-// Inspector checks a stream of chat or text completion events that passes from
-// an engine to a client untouched. It changes nothing and keeps no bytes: it
-// is shown each region of whole events, as cut by sse.Splitter, before the
-// region is forwarded, and says how much of it is good.
+// Inspector checks a stream of chat or text completion events that is relayed
+// unchanged from an engine to a client. It gets each region of whole events, as cut
+// by sse.Splitter, before the region is forwarded, and returns how much of it is
+// good. It keeps no bytes.
 //
 // The rules of a stream:
 //
 //   - Every event's data is one JSON object, or exactly [DONE]. An event whose
 //     data is empty is a keep-alive, as is a comment.
-//   - [DONE] comes only after each choice had its finish_reason, unless the
-//     engine said by an error event that it failed. No event comes after it.
-//   - A choice that had its finish_reason gets neither text nor another one.
-//     Null and "" are no finish_reason: some engines send "" in every chunk.
+//   - [DONE] comes only after each choice had its finish_reason, or after an error event by which
+//     the engine reported a failure. No event comes after it.
+//   - A choice that had its finish_reason gets no more text and no second finish_reason. Null and
+//     "" do not count as one: some engines send "" in every chunk.
 //   - A choice's index is below the number of choices asked for.
 //   - Usage, where present, holds non-negative integers, and its total is the
 //     sum of prompt and completion.
 //
-// Every event is checked to be JSON, in one pass (dialect.CheckJSON) that also notes
-// whether the event could say more than "here is more text of a choice that is
-// still open". Only then is it read in full, which happens a few times a
-// stream. It could when
+// Every event is checked to be JSON, in one pass (dialect.CheckJSON). The pass also
+// notes whether the event could state more than "here is more text of a choice that
+// is still open". Only such an event is decoded, which happens a few times in a
+// stream. An event is decoded if
 //
 //   - a member named finish_reason, error or usage is not null, at any depth,
 //     or one named object begins like "error";
 //   - any member's name is spelled with an escape, and so might be one of these;
-//   - it may be about anything but exactly one open choice in range: it holds
-//     several objects where choices are, or one whose index is out of range, is
-//     no plain number, or is that of a choice that has finished, or that is new
-//     where their number is not known.
+//   - it may concern anything but exactly one open choice in range: it holds several objects where
+//     choices are, or one whose index is out of range, is not a plain number, or belongs to a
+//     choice that has finished, or to a new one if their number is not known.
 //
-// An event that is none of this is not looked at further: that its choices are
-// an array, or that its text is a string, is not checked.
+// Other events are not checked further: neither that choices are an array, nor that
+// text is a string.
 //
-// An event too large for the splitter to hold passes unseen. It may have held
-// anything, so from then on a missing finish_reason is no failure any more; all
-// other rules hold on.
+// An event that is too large for the splitter passes unseen. It may have held a
+// finish_reason, so from then on a missing one is no failure. All other rules still
+// hold.
 //
-// An Inspector allocates nothing for an event that is one line, whether it is read in
-// full or not. It is used by one goroutine, and not again after an error.
+// An Inspector allocates nothing for an event of one line, decoded or not. It is used
+// by one goroutine, and no longer after an error.
 type Inspector struct {
 	known bool // every choice below limit must come
 	limit int  // indexes are below it
@@ -90,21 +89,22 @@ func newInspector(n int) Inspector {
 // Done implements dialect.Inspector.
 func (in *Inspector) Done() bool { return in.done }
 
-// Whole implements dialect.Inspector. Where the number of choices is not known, only the
-// end marker shows it.
+// Whole implements dialect.Inspector. If the number of choices is not known, only the
+// end marker shows that a stream is whole.
 func (in *Inspector) Whole() bool {
 	return in.done || in.known && !in.failed && !in.partial && in.complete() == nil
 }
 
-// Failed reports whether the engine itself said that it failed, by an event with an
-// error in it.
+// Failed reports whether the engine reported a failure, by an event that has an
+// error.
 func (in *Inspector) Failed() bool { return in.failed }
 
-// FailedAs implements dialect.Inspector: vLLM and SGLang give the status as the error's code.
+// FailedAs implements dialect.Inspector: vLLM and SGLang state the status as the error's
+// code.
 func (in *Inspector) FailedAs() int { return in.status }
 
-// Usage returns the latest usage that the engine stated. CachedTokens is -1 where
-// it did not say.
+// Usage returns the latest usage that the engine stated. Its CachedTokens is -1 if
+// the engine did not state it.
 func (in *Inspector) Usage() (infer.Usage, bool) { return in.usage, in.hasUsage }
 
 // Events implements dialect.Inspector.

@@ -10,12 +10,11 @@ import (
 	"weir/internal/infer"
 )
 
-// Scorer writes the log probabilities of tokens. In chats and completions an entry
-// goes with its token, not with its text: where text is held back, for a rune that is
-// not whole or a stop string that may come, the entry is said with the chunk of the
-// token, and the text later. Every token that counts has one, up to the one that
-// completed a stop string, also those of reasoning and of tool calls and those without
-// any text.
+// Scorer writes the log probabilities of tokens. In chats and completions an entry is
+// sent with its token, not with its text. If text is held back, because a rune is not
+// whole or a stop string may come, the entry is in the chunk of the token and the text
+// follows later. Every token that counts has an entry, up to the one that completed a
+// stop string: also tokens of reasoning, of tool calls and without text.
 type Scorer struct {
 	Top        int // alternatives of each token
 	Vocabulary dialect.Vocabulary
@@ -48,8 +47,8 @@ func appendToken(dst, text []byte, prefix string) []byte {
 	return append(dst, '"')
 }
 
-// AppendEntries appends the entries of tokens as chats have them, and of nothing else of the
-// object that they are in.
+// AppendEntries appends the entries of tokens in the form of chats, without the object
+// around them.
 func (s *Scorer) AppendEntries(dst []byte, ids []uint32, l *infer.Logprobs) []byte {
 	for i, id := range ids {
 		if i > 0 {

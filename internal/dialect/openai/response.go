@@ -198,11 +198,11 @@ type ModelInfo struct {
 	// Created is in seconds since 1970.
 	Created int64
 	OwnedBy string
-	// MaxModelLen is the context length in tokens, left out when 0. The
-	// field is not in OpenAI's own list but in those of the engines.
+	// MaxModelLen is the context length in tokens, omitted if 0. Engines list it,
+	// OpenAI does not.
 	MaxModelLen int
-	// Parent is the model that a LoRA adapter is of, left out when empty. The field
-	// is in the engines' lists too.
+	// Parent is the base model of a LoRA adapter, omitted if empty. Engines list it
+	// too.
 	Parent string
 }
 

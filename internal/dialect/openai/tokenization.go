@@ -16,18 +16,19 @@ import (
 // TokenizeRequest asks for the ids of texts or of a conversation.
 type TokenizeRequest struct {
 	Model string
-	// Texts are the prompts; nil when Messages are given. Batch says that they
-	// came as an array.
+	// Texts are the prompts, nil if there are Messages. Batch is set if they came as
+	// an array.
 	Texts []string
 	Batch bool
-	// Messages is the JSON array of a chat, checked, and Tools and
-	// ChatTemplateKwargs are what the template gets besides; each may be nil.
+	// Messages is the JSON array of a chat, checked. Tools and ChatTemplateKwargs are
+	// further values for the template. Each may be nil.
 	Messages             []byte
 	Tools                []byte
 	ChatTemplateKwargs   []byte
 	AddGenerationPrompt  bool
 	ContinueFinalMessage bool
-	// AddSpecialTokens adds what the post-processor puts around a text.
+	// AddSpecialTokens adds the special tokens that the post-processor puts around a
+	// text.
 	AddSpecialTokens bool
 	ReturnTokenStrs  bool
 	// LeftOut is as in dialect.Request.
@@ -37,18 +38,17 @@ type TokenizeRequest struct {
 // DetokenizeRequest asks for the text of ids.
 type DetokenizeRequest struct {
 	Model string
-	// Tokens are the ids; whether they are the model's is the caller's to check.
-	// Batch says that they came as an array of arrays.
+	// Tokens are the ids. The gateway checks that they are in the model's vocabulary.
+	// Batch is set if they came as an array of arrays.
 	Tokens [][]uint32
 	Batch  bool
-	// SkipSpecialTokens leaves special tokens out of SGLang's field of the
-	// answer.
+	// SkipSpecialTokens omits special tokens in SGLang's field of the answer.
 	SkipSpecialTokens bool
 	// LeftOut is as in dialect.Request.
 	LeftOut *dialect.LeftOut
 }
 
-// Path names the ids of index i in an error.
+// Path returns the path of the i-th ids, for errors.
 func (r *DetokenizeRequest) Path(i int) string {
 	if r.Batch {
 		return fmt.Sprintf("tokens[%d]", i)
@@ -56,10 +56,11 @@ func (r *DetokenizeRequest) Path(i int) string {
 	return "tokens"
 }
 
-// TokenizeResult is what a text became.
+// TokenizeResult is the result of tokenizing a text.
 type TokenizeResult struct {
 	IDs []uint32
-	// Strs are the tokens as the vocabulary spells them, when asked for.
+	// Strs are the tokens as the vocabulary spells them, if the request asks for
+	// them.
 	Strs []string
 }
 
@@ -203,9 +204,8 @@ func takeSkipSpecial(d *decoding, raw []byte) error {
 	return err
 }
 
-// AppendTokenized appends the answer of /tokenize. maxModelLen is the model's
-// context length, -1 where it is not known. between is called every few
-// thousand ids.
+// AppendTokenized appends the answer of /tokenize. maxModelLen is the model's context
+// length, -1 if it is not known. between is called every few thousand ids.
 func AppendTokenized(dst []byte, r *TokenizeRequest, results []TokenizeResult, maxModelLen int, between func()) []byte {
 	list := func(name string, each func(dst []byte, t *TokenizeResult) []byte) {
 		dst = append(append(append(dst, '"'), name...), `":`...)
@@ -255,8 +255,8 @@ func appendList[T any](dst []byte, list []T, between func(), one func([]byte, T)
 	return append(dst, ']')
 }
 
-// AppendDetokenized appends the answer of /detokenize: each text with special
-// tokens, and as SkipSpecialTokens wants it.
+// AppendDetokenized appends the answer of /detokenize. It has each text twice: with
+// special tokens, and by SkipSpecialTokens.
 func AppendDetokenized(dst []byte, r *DetokenizeRequest, with, wanted [][]byte) []byte {
 	list := func(name string, texts [][]byte) {
 		dst = append(append(append(dst, '"'), name...), `":`...)

@@ -25,19 +25,18 @@ const maxVerified = 512 << 10
 
 // Verify implements dialect.Verifiable.
 //
-// vLLM and SGLang give the new ids in each event (return_token_ids) and, beside them,
-// their count of the choice's ids so far (continuous_usage_stats). In SGLang that is the
-// scheduler's, so that it shows what was lost anywhere behind it. In vLLM the API server
-// counts what it hands out, so that it shows what was lost on the way from there.
+// vLLM and SGLang send the new ids in each event (return_token_ids) and, beside them,
+// their count of the choice's ids so far (continuous_usage_stats). In SGLang the
+// scheduler counts, so the count shows every loss behind the scheduler. In vLLM the API
+// server counts what it sends, so the count shows losses on the way from there.
 //
-// A stream is verified only if the caller gets the bytes that it would have got
-// without:
+// Verification must not change the bytes that the caller gets. This limits it:
 //
-//   - vLLM's system_fingerprint is in the last event about a choice, or in that of the
-//     usage where one was asked for. Of one choice the event is held until the usage has
-//     come, which follows; of several only where the caller asks for the usage itself.
-//   - With echo, vLLM leaves out the prompt's text when it gives its ids.
-//   - Without include_reasoning, vLLM counts ids that it does not give.
+//   - vLLM's system_fingerprint is in the last event about a choice, or in the event of the usage
+//     if the request asks for one. With one choice the event is held back until the usage, which
+//     follows. With several choices the stream is verified only if the caller asks for the usage.
+//   - With echo, vLLM omits the prompt's text if it sends the prompt's ids.
+//   - Without include_reasoning, vLLM counts ids that it does not send.
 func (e Endpoint) Verify(h *dialect.Head, engine infer.Verify) (*dialect.Asked, dialect.Verifier, string) {
 	switch {
 	case e != Completions && (e != Chat || engine != infer.VerifyVLLM):

@@ -1,19 +1,18 @@
-// Package responses is the stateless part of OpenAI's Responses API as weir
-// speaks it: POST /v1/responses, whole and streamed. It holds no connection and
-// starts nothing.
+// Package responses implements the stateless part of OpenAI's Responses API for
+// weir's callers: POST /v1/responses, whole and streamed. It holds no connection and
+// starts no goroutine.
 //
-// A body's input is a list of items: messages, calls of functions and their
-// outputs, reasoning. [Endpoint.Request] makes of it the conversation that chat
-// templates take, and refuses by name what only a server that keeps answers
-// could do, and what no engine here can. [Fields] lists how each field is
-// treated.
+// A body's input is a list of items: messages, calls of functions and their outputs,
+// reasoning. [Endpoint.Request] translates it to the conversation that chat templates
+// take. It refuses by name what needs a server that keeps answers, and what no engine
+// here can do. [Fields] lists how each field is treated.
 //
-// The answer is a list of items too. Its encoder opens an item where the output
-// turns from reasoning to text or to a call, and closes it where it turns again,
-// so that a stream has the same items in the same order as a whole answer.
+// The answer is a list of items too. The encoder opens an item when the output
+// changes to reasoning, text or a call, and closes it at the next change. A stream
+// and a whole answer have the same items in the same order.
 //
-// weir keeps no answers: what asks for an earlier one is refused with words that
-// say what to send instead.
+// weir keeps no answers. A request that refers to an earlier one is refused, and the
+// error states what to send instead.
 package responses
 
 import (
@@ -65,15 +64,15 @@ func (Endpoint) Status(e *infer.Error) int { return openai.ClassOf(e).Status }
 // AppendError implements dialect.Endpoint.
 func (Endpoint) AppendError(dst []byte, e *infer.Error) []byte { return openai.AppendError(dst, e) }
 
-// AppendErrorEvent implements dialect.Endpoint. What number the engine's latest
-// event had is not known here, so this one has none.
+// AppendErrorEvent implements dialect.Endpoint. The event has no sequence_number,
+// because the number of the engine's latest event is not known here.
 func (Endpoint) AppendErrorEvent(dst []byte, e *infer.Error) []byte {
 	dst = append(dst, "event: error\ndata: "...)
 	dst = appendErrorMembers(append(dst, `{"type":"error"`...), e)
 	return append(dst, "}\n\n"...)
 }
 
-// Stateless is the refusal of a path that asks for an answer of the past.
+// Stateless is the error for a path that refers to a stored answer.
 func Stateless(path string) *infer.Error {
 	return infer.Errorf(infer.CodeNotFound, "there is nothing at %s: weir keeps no answers, so none can be fetched, listed, cancelled or deleted; "+
 		"the answer to POST %s is all there is of it, and a conversation goes on by sending its items in input", path, Path)

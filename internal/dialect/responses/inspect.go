@@ -10,23 +10,22 @@ import (
 	"weir/internal/infer"
 )
 
-// Inspector checks a stream of this API's events that passes from an engine to a
-// client untouched. It implements dialect.Inspector. What must hold of the stream:
+// Inspector checks a stream of this API's events that is relayed unchanged from an
+// engine to a client. It implements dialect.Inspector. The rules of a stream:
 //
 //   - Every event's data is one JSON object with a type, a string. An event whose
 //     data is empty is a keep-alive, as is a comment.
-//   - Where events have a sequence_number, each is one above the last that had one.
-//   - The stream ends with response.completed, response.incomplete or
-//     response.failed, of which it has one, or with an error event. Nothing comes
-//     after the former but [DONE], which some engines send.
+//   - The sequence_number of an event, if it has one, is one above the last that had one.
+//   - The stream ends with one response.completed, response.incomplete or response.failed, or with
+//     an error event. Nothing but [DONE], which some engines send, comes after the former.
 //   - An answer's usage, where present, holds non-negative integers, and its
 //     total is the sum of input and output.
 //
-// An event too large for the splitter to hold, as that which ends the stream may
-// well be, since it says all of the answer again, is known by its beginning. Its
-// usage is not read.
+// An event that is too large for the splitter is judged by its beginning, and its
+// usage is not read. The last event may be that large, because it repeats all of the
+// answer.
 //
-// An error event is the engine's own statement that it failed.
+// An error event reports a failure of the engine.
 type Inspector struct {
 	walk   dialect.EventWalk
 	ended  bool // by an event that may still be under way
@@ -42,13 +41,15 @@ type Inspector struct {
 // Done implements dialect.Inspector.
 func (in *Inspector) Done() bool { return in.ended && !in.walk.Inside() || in.failed }
 
-// Whole implements dialect.Inspector: a stream of this kind says itself that it ends.
+// Whole implements dialect.Inspector. Only the last event shows that a stream is
+// whole.
 func (in *Inspector) Whole() bool { return in.Done() }
 
 // Failed implements dialect.Inspector.
 func (in *Inspector) Failed() bool { return in.failed }
 
-// FailedAs implements dialect.Inspector. The dialect's errors have words in place of a status.
+// FailedAs implements dialect.Inspector. It returns 0, because the dialect's error events have
+// a word instead of a status.
 func (in *Inspector) FailedAs() int { return 0 }
 
 // Usage implements dialect.Inspector.
@@ -93,8 +94,8 @@ func ends(kind string) bool {
 	return slices.Contains([]string{"response.completed", "response.incomplete", "response.failed"}, kind)
 }
 
-// Cut implements dialect.EventJudge. All that is known has its type first, or in the
-// event field.
+// Cut implements dialect.EventJudge. All known events have their type first, or in
+// the event field.
 func (in *Inspector) Cut(event, data []byte) error {
 	if err := cmp.Or(in.Next(), in.another()); err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 
 // Options are the gateway's settings.
 type Options struct {
-	// Incremental makes an event of a stream hold what is new unless the caller
-	// says otherwise, as --incremental-streaming-output does at SGLang.
+	// Incremental makes each event of a stream hold only the new output unless the
+	// caller asks otherwise, as SGLang's --incremental-streaming-output does.
 	Incremental bool
 }
 

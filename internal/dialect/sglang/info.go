@@ -7,8 +7,8 @@ import (
 	"weir/internal/infer"
 )
 
-// ModelInfo answers GET /model_info. What the gateway does not know of a model is
-// left out.
+// ModelInfo answers GET /model_info. Values that the gateway does not know are
+// omitted.
 type ModelInfo struct {
 	ModelPath         string    `json:"model_path"` // its name
 	TokenizerPath     string    `json:"tokenizer_path"`
@@ -34,8 +34,8 @@ type ServerInfo struct {
 	InternalStates  []EngineState `json:"internal_states"`
 }
 
-// EngineState is one engine behind the gateway. Its name, which is often its address,
-// and what it is are not for callers.
+// EngineState is one engine behind the gateway. It omits the engine's name, which is
+// often its address, and its kind, because callers must not learn them.
 type EngineState struct {
 	DPRank int  `json:"dp_rank"` // counts the engines
 	Ready  bool `json:"ready"`
@@ -48,14 +48,14 @@ type Loads struct {
 	Loads     []Load `json:"loads"`
 }
 
-// Load is what one engine last said of its work; of engines that say nothing
-// there is none.
+// Load is what one engine last reported of its load. Engines that report nothing have
+// none.
 type Load struct {
 	DPRank     int     `json:"dp_rank"` // counts the engines
 	Running    int     `json:"num_running_reqs"`
 	Waiting    int     `json:"num_waiting_reqs"`
 	MaxRunning int     `json:"max_running_requests,omitzero"`
-	TokenUsage float64 `json:"token_usage"` // 0 where the engine does not say
+	TokenUsage float64 `json:"token_usage"` // 0 if the engine does not state it
 }
 
 // Marshal returns the body of one of these answers.
