@@ -9,23 +9,23 @@ import (
 	"weir/internal/infer"
 )
 
-// Additions are what an engine's own front end adds to requests by the folder of its
-// model, and what weir adds where it has that front end's place.
+// Additions are what an engine's own front end adds to requests according to the
+// folder of its model. weir adds the same if it replaces that front end.
 type Additions struct {
-	// EndIDs end an answer, the tokenizer's own first.
+	// EndIDs are the ids that end an answer, the tokenizer's own first.
 	EndIDs   []uint32
 	Defaults Defaults
-	// Prompts gives the ids of chats; nil: the model has no chat template.
+	// Prompts returns the ids of chats. It is nil if the model has no chat template.
 	Prompts Prompts
 }
 
-// Prompts gives the ids of a chat, which is a JSON array of messages, with tools, which is
-// another one or empty.
+// Prompts returns the ids of a chat. messages is a JSON array; tools is another one, or
+// empty.
 type Prompts func(messages, tools []byte) ([]uint32, error)
 
-// Defaults are sampling parameters in the words of a model's generation_config.json,
-// for requests that do not say: an engine's own front end adds them, and its core
-// knows nothing of them. A nil field has the engine's own default.
+// Defaults are sampling parameters of a model's generation_config.json, by its names,
+// for requests that do not set them. An engine's own front end adds them; its core
+// does not know them. A nil field leaves the engine's own default.
 type Defaults struct {
 	Temperature       *float64 `json:"temperature"`
 	TopP              *float64 `json:"top_p"`
@@ -34,7 +34,7 @@ type Defaults struct {
 	RepetitionPenalty *float64 `json:"repetition_penalty"`
 }
 
-// Check refuses values that an engine would refuse with every request.
+// Check returns an error for values with which an engine would refuse every request.
 func (d *Defaults) Check() error {
 	err := errors.Join(Within("temperature", d.Temperature, 0, 2), Within("top_p", d.TopP, math.SmallestNonzeroFloat64, 1),
 		Within("min_p", d.MinP, 0, 1), Within("repetition_penalty", d.RepetitionPenalty, math.SmallestNonzeroFloat64, math.MaxFloat32))
@@ -44,7 +44,7 @@ func (d *Defaults) Check() error {
 	return err
 }
 
-// Without returns them without those of some names.
+// Without returns the defaults without those of the given names.
 func (d Defaults) Without(names []string) Defaults {
 	for _, name := range names {
 		switch name {
@@ -63,7 +63,7 @@ func (d Defaults) Without(names []string) Defaults {
 	return d
 }
 
-// Fill returns a request's parameters with what it did not say.
+// Fill returns a request's parameters, with defaults for those that it does not set.
 func (d *Defaults) Fill(s infer.Sampling) infer.Sampling {
 	s.Temperature = cmp.Or(s.Temperature, d.Temperature)
 	s.TopP = cmp.Or(s.TopP, d.TopP)
@@ -73,7 +73,7 @@ func (d *Defaults) Fill(s infer.Sampling) infer.Sampling {
 	return s
 }
 
-// Within refuses a value outside of its bounds, and one that is no number.
+// Within returns an error for a value that is out of bounds or not a number.
 func Within(name string, v *float64, least, most float64) error {
 	if v != nil && !(*v >= least && *v <= most) {
 		return fmt.Errorf("%s is %v; want %v to %v", name, *v, least, most)

@@ -14,14 +14,14 @@ import (
 	"weir/internal/trace"
 )
 
-// Sink receives the deltas of one attempt. Offer never blocks and never
-// fails: what is wrong with a delta is the reader's to find. It is called from
-// one goroutine at a time, in order.
+// Sink receives the deltas of one attempt. Offer never blocks and never fails: the
+// reader of the sink finds what is wrong with a delta. It is called from one
+// goroutine at a time, in order.
 type Sink interface {
 	Offer(d *infer.Delta)
 }
 
-// Read arranges for read to be called, which reads the output of a generation and returns at its
+// Read arranges for read to be called. read takes the output of a generation and returns at its
 // end. If the sink's owner implements interface{ Read(func()) }, the owner's goroutine calls it
 // when Generate has returned; otherwise a new goroutine does.
 func Read(sink Sink, read func()) {
@@ -36,14 +36,16 @@ func Read(sink Sink, read func()) {
 // that the sinks wake can then be woken once for all of them, and the batches can be
 // measured.
 type Batch interface {
-	// Reader returns what whoever takes in the output of an engine of this kind tells.
+	// Reader returns the notifications for one goroutine that takes in output of an
+	// engine of this kind.
 	Reader(kind string) Reader
 }
 
 // Reader belongs to one reader of an adapter. It calls Begin before it offers the deltas
-// of a frame that holds those of many streams, with when the frame was read, and End after
-// them with how many streams had some, in pairs and from one goroutine at a time. Like
-// Offer, neither blocks. Deltas may be offered outside of a pair too.
+// of a frame that holds output of many streams, with the time at which the frame was read.
+// Afterwards it calls End with the number of streams that had output. Calls come in pairs
+// and from one goroutine at a time. Neither blocks. Deltas may also be offered outside of
+// a pair.
 type Reader interface {
 	Begin(received int64)
 	End(streams int)
@@ -66,18 +68,18 @@ func (untold) Begin(int64) {}
 // End implements Reader.
 func (untold) End(int) {}
 
-// Tokens is an engine that takes and gives ids.
+// Tokens is an engine that takes and returns ids.
 //
-// Generate hands req to the engine and returns once the engine confirmed that
-// it has the request, or with an *infer.Error. After a nil error the sink gets
-// the deltas of the attempt and, last, exactly one with Finish set for each
-// choice; that also holds when the connection to the engine is lost and after
-// Abort. After an error the sink gets nothing more. Deltas may reach the sink
-// before Generate returns. ctx bounds only the hand-over; ending it later does
-// nothing. An error that another engine may not share is Retryable, after output too.
+// Generate hands req to the engine and returns once the engine confirmed that it has
+// the request, or with an *infer.Error. After a nil error the sink gets the deltas of
+// the attempt and, last, exactly one with Finish set for each choice; that also holds
+// when the connection to the engine is lost and after Abort. After an error the sink
+// gets nothing more. Deltas may reach the sink before Generate returns. ctx bounds
+// only the hand-over; ending it later does nothing. An error that another engine may
+// not have is Retryable, also after output.
 //
-// leg.DPRank is the rank that the request is for, one of Facts.Ranks. Where these name
-// none it is -1.
+// leg.DPRank is the rank that the request is for, one of Facts.Ranks. It is -1 if
+// there are none.
 //
 // The adapter fills leg's stamps up to Acked before it returns; the engine's
 // own stamps travel with the deltas.
@@ -117,9 +119,9 @@ type RelayRequest struct {
 // RelayResponse is what the engine answered.
 type RelayResponse struct {
 	Status int
-	// Header has the fields that are the caller's to know. The length is none.
+	// Header has the fields that the caller may see, without the length.
 	Header http.Header
-	// Length is what the answer says that it has of bytes, or -1.
+	// Length is the length of the body in bytes as the answer states it, or -1.
 	Length int64
 	// RetryAfter is the time for which the engine asks to get no requests from any
 	// caller; 0 if none.
@@ -130,53 +132,53 @@ type RelayResponse struct {
 	Body   io.ReadCloser
 }
 
-// Polled is a RelayResponse's Body that can be read without waiting, by a caller
-// that polls the sockets of many answers itself. It goes on being read and
-// closed by one goroutine at a time.
+// Polled is a RelayResponse's Body that can be read without blocking. It serves a
+// caller that polls the sockets of many answers itself. As before, one goroutine at a
+// time reads and closes it.
 type Polled interface {
-	// Detach returns the caller the socket to poll, which stays the body's own;
-	// ok is false when this answer cannot be polled, and then nothing changes.
-	// From here on only TryRead may read, and the end of Forward's ctx abandons
-	// nothing any more: the caller closes the body instead. The caller must have
-	// left its poller before that.
+	// Detach returns the socket for the caller to poll. The body still owns it. ok is
+	// false if this answer cannot be polled, and then nothing changes. After Detach
+	// only TryRead may read, and the end of Forward's ctx has no effect: the caller
+	// closes the body instead, after it has removed the socket from its poller.
 	Detach() (fd int, ok bool)
-	// TryRead is Read, but with nothing there yet it gives 0 and no error. drained
-	// says that the socket held nothing more; otherwise it must be called again
-	// before the caller polls.
+	// TryRead is Read without blocking: if nothing has arrived, it returns 0 and no
+	// error. drained is set if the socket held nothing more. Otherwise it must be
+	// called again before the caller polls.
 	TryRead(p []byte) (n int, drained bool, err error)
 }
 
-// Facts is what an engine says about itself when it joins.
+// Facts is what an engine reports about itself when it joins.
 type Facts struct {
 	Models        []string // names it serves; a relay may serve several
 	ContextLength int      // 0 when unknown
 	MaxRunning    int      // 0 when unknown
-	KVTokens      int      // that its KV cache holds, 0 when unknown
-	StepTokens    int      // the most of prompts that it computes in a step, 0 when unknown
-	SideBySide    int      // data-parallel ranks that step side by side; 0 is 1
-	Software      string   // name and version, when it tells
+	KVTokens      int      // capacity of its KV cache, 0 when unknown
+	StepTokens    int      // the most prompt tokens that it computes in a step, 0 when unknown
+	SideBySide    int      // data-parallel ranks that step together; 0 is 1
+	Software      string   // name and version, if it reports them
 	Instance      string   // changes when the engine restarts
-	// Carries is what a Tokens engine takes beyond what all of them do. A request that
-	// needs more is not sent to it. A Relay has Lacks alone.
+	// Carries is what a Tokens engine supports beyond what all of them do. A request
+	// that needs more is not sent to it. For a Relay only Lacks is set.
 	Carries infer.Carries
-	// Lacks are the reasons for which the engine does not carry what its wire has
-	// words for.
+	// Lacks are features that the wire can carry and this engine does not, with the
+	// reasons.
 	Lacks []infer.Lack
-	// LoRA are the adapters that a Tokens engine was given beside its model.
+	// LoRA are the adapters that a Tokens engine serves beside its model.
 	LoRA []LoRA
 	// Verify is how a Relay's streams are verified.
 	Verify infer.Verify
 	// Salts reports whether requests to it carry a cache salt.
 	Salts Salts
-	// KVEvents is where the engine publishes what its KV cache holds, if it is one whole.
+	// KVEvents is where the engine publishes the content of its KV cache, if it has no
+	// ranks.
 	KVEvents KVEvents
-	// Role is the engine's part in requests as it says itself, where RoleSaid; Meets is how
-	// its half of a request meets the other, whatever its role.
+	// Role is the engine's part in requests as it reports it, valid if RoleSaid is set.
+	// Meets is how its half of a request meets the other one, whatever its role.
 	Role     infer.Role
 	RoleSaid bool
 	Meets    Meets
-	// Forgets is set if it finds nothing of a prompt in its KV cache that others had before:
-	// it was started without a prefix cache.
+	// Forgets is set if the engine was started without a prefix cache, so that it never
+	// finds a prompt of another request in its KV cache.
 	Forgets bool
 	// Ranks are the data-parallel ranks in the order of their numbers. It is empty if
 	// the wire has no ranks. All other fields except StepTokens apply to all ranks
@@ -184,23 +186,23 @@ type Facts struct {
 	Ranks []Rank
 }
 
-// Salts reports whether the requests to an engine carry a cache salt, by which prompts of
-// different callers share nothing in its prefix cache.
+// Salts states whether requests to an engine carry a cache salt. Prompts with different
+// salts share nothing in the engine's prefix cache.
 type Salts struct {
 	// Carried is set if they do.
 	Carried bool
 	// Why states why they do not, and what to do. Its subject is the engine.
 	Why string
-	// At says, for a Relay, under which names a body for a path carries the salt; none if it
-	// does not. For a token engine it is nil.
+	// At returns, for a Relay, the fields by which a body for a path carries the salt; none
+	// if it does not. It is nil for a token engine.
 	At func(path string) []string
-	// Untold is set if the engine's KV events name no salts, so that they tell nothing of
-	// prompts that have one.
+	// Untold is set if the engine's KV events name no salts, so that they do not show the
+	// blocks of prompts that have one.
 	Untold bool
 }
 
-// Check refuses a request with a salt where none is carried. The gateway hands an engine no
-// such request; this is for an engine that has changed since.
+// Check returns an error for a request with a salt if none is carried. The gateway hands an
+// engine no such request; the check covers an engine that has changed since.
 func (s *Salts) Check(req *infer.Request) *infer.Error {
 	if req.CacheSalt == "" || s.Carried {
 		return nil
@@ -214,12 +216,12 @@ func (s *Salts) Check(req *infer.Request) *infer.Error {
 type Rank struct {
 	Number   int
 	Ready    bool   // requests can be handed to it now
-	Instance string // changes when the rank restarts; empty: it does not say
-	KVTokens int    // that its KV cache holds, 0 when unknown
+	Instance string // changes when the rank restarts; empty: not reported
+	KVTokens int    // capacity of its KV cache, 0 when unknown
 	// MaxRunning is how many requests it runs at once, 0 when unknown.
 	MaxRunning int
-	KVEvents   KVEvents // where it publishes what its KV cache holds
-	Without    []string // of the engine's LoRA adapters, those that this rank cannot use
+	KVEvents   KVEvents // where it publishes the content of its KV cache
+	Without    []string // the engine's LoRA adapters that this rank cannot use
 }
 
 // LoRA is a low-rank adapter of an engine's model. Requests name it like a separate
@@ -229,13 +231,12 @@ type LoRA struct {
 	Fault string // why the engine cannot use it; empty: it can
 }
 
-// Load is what an engine last said of its work.
+// Load is what an engine last reported of its load.
 type Load struct {
 	Running, Waiting int
-	// KVUsage is the share of its KV cache that is in use; negative when it does
-	// not say.
+	// KVUsage is the share of its KV cache that is in use, negative if not reported.
 	KVUsage float64
-	// Ranks are the same of each data-parallel rank, where the engine tells them apart.
+	// Ranks are the loads of the data-parallel ranks, if the engine reports each.
 	Ranks []RankLoad
 }
 
@@ -246,8 +247,8 @@ type RankLoad struct {
 	KVUsage          float64
 }
 
-// SumLoads returns the load of an engine from those of its ranks, of which it has at
-// least one: the mean share of their caches, and each of them where there are several.
+// SumLoads returns the load of an engine from the loads of its ranks, of which there
+// is at least one. Its KVUsage is their mean. Its Ranks are set if there are several.
 func SumLoads(ranks []RankLoad) (sum Load) {
 	for _, r := range ranks {
 		sum.Running += r.Running
@@ -266,8 +267,8 @@ type Loaded interface {
 	Load() (l Load, ok bool)
 }
 
-// State is what an adapter reports whenever it changes: whether requests can
-// be handed to the engine now, and why not.
+// State states whether requests can be handed to the engine now, and if not, why. An
+// adapter reports every change of it.
 type State struct {
 	Ready bool
 	Facts Facts
@@ -280,8 +281,9 @@ type State struct {
 	Kind string
 }
 
-// Stand is an Adapter that stands for another, which its reports name, because what
-// kind of engine there is shows only when it answers. It is neither Tokens nor Relay.
+// Stand is an Adapter that delegates to another one, because the kind of the engine
+// shows only when it answers. Its reports name the other. It is neither Tokens nor
+// Relay.
 type Stand interface {
 	Adapter
 	Stands()

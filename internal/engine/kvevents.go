@@ -7,20 +7,21 @@ import (
 	"strings"
 )
 
-// KVEvents is where an engine publishes what its KV cache holds. Endpoints are ZeroMQ's,
-// as the engine's own side has them, so that a host of all addresses is the engine's own.
+// KVEvents is where an engine publishes the content of its KV cache. Endpoints are ZeroMQ
+// endpoints as the engine binds them: a wildcard host stands for the engine's host.
 type KVEvents struct {
 	Endpoint    string // empty: it does not publish
-	Replay      string // where batches can be asked for again; empty: they cannot
+	Replay      string // where lost batches can be requested; empty: nowhere
 	Topic       string
-	BlockTokens int    // of a block; 0: not said
-	Host        string // the engine's, as it is reached
-	// Why states why they cannot be used, although it publishes.
+	BlockTokens int    // tokens of a block; 0: not reported
+	Host        string // the engine's host, as weir reaches it
+	// Why is the reason why the events cannot be used although the engine publishes
+	// them.
 	Why string
 }
 
-// OfRank is where a data-parallel rank publishes, if e is where rank 0 does: vLLM and
-// SGLang have the publishers of the others at the ports behind that.
+// OfRank returns where a data-parallel rank publishes, given that rank 0 does at e.
+// vLLM and SGLang use the next ports for the other ranks.
 func (e KVEvents) OfRank(n int) KVEvents {
 	if n > 0 && e.Endpoint != "" {
 		for _, endpoint := range []*string{&e.Endpoint, &e.Replay} {

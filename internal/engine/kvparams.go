@@ -41,9 +41,9 @@ type pushParams struct {
 	TransferID string         `json:"transfer_id"`
 }
 
-// PrefillParams returns the kv_transfer_params of a prefill half at the engine. id is that
-// of both halves' requests, of this pair alone: vLLM 0.32 knows pushed pairs by it, later
-// releases by the transfer_id.
+// PrefillParams returns the kv_transfer_params of a prefill half at the engine. id
+// identifies the pair: vLLM 0.32 matches pushed halves by the request's id, later releases
+// by the transfer_id.
 func (m *Meets) PrefillParams(id string) []byte {
 	if m.Way != ByPush {
 		return []byte(pullParams)
@@ -53,8 +53,8 @@ func (m *Meets) PrefillParams(id string) []byte {
 }
 
 // DecodeParams returns the kv_transfer_params of the decode half whose prefill half is at a
-// rank of the engine, -1 where it names none, and which meet ByPush. Where they meet ByPull
-// the prefill half's answer has them.
+// rank of the engine, -1 if it has no ranks. The halves must meet ByPush. If they meet
+// ByPull, the prefill half's answer has the parameters.
 func (m *Meets) DecodeParams(rank int, id string) []byte {
 	p := pushParams{
 		Prefill: true, EngineID: m.EngineID, RequestID: id, BlockIDs: jsontext.Value("null"), Host: m.Host, Port: m.Port,
@@ -110,8 +110,8 @@ func readHanded(params []byte) (h handed, err error) {
 	return h, nil
 }
 
-// CheckParams returns what a decode engine would not survive, or wait for in vain, of
-// the kv_transfer_params of a half.
+// CheckParams returns an error for kv_transfer_params with which a decode engine
+// would crash, or wait in vain.
 func CheckParams(params []byte) error {
 	var h handed
 	if err := json.Unmarshal(params, &h); err != nil || !h.Prefill {
@@ -121,8 +121,9 @@ func CheckParams(params []byte) error {
 	return err
 }
 
-// PrefillOf returns a request as an engine of vLLM's is asked for it: of a prefill half
-// the prompt's first id and nothing about it, which nobody is shown.
+// PrefillOf returns the request to send to an engine of vLLM's. For a prefill half it
+// asks for one id after the prompt, without log probabilities, which is returned to
+// nobody.
 func PrefillOf(req *infer.Request) *infer.Request {
 	if req.Half == nil || req.Half.Role != infer.RolePrefill {
 		return req
@@ -132,8 +133,8 @@ func PrefillOf(req *infer.Request) *infer.Request {
 	return &one
 }
 
-// CheckHalf refuses a half that does not say what an engine of vLLM's must know. One that says
-// it in part would be the engine's end.
+// CheckHalf returns an error for a half without the parameters that an engine of vLLM's needs.
+// A half with only some of them would crash the engine.
 func CheckHalf(h *infer.Half) *infer.Error {
 	if h == nil || h.Params == nil && h.Role == infer.RoleDecode {
 		return nil // a decode half whose prefill half has handed nothing on is whole

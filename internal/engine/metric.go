@@ -28,9 +28,10 @@ func (m Metric) With(label, value string) Metric {
 }
 
 // Metered is an Adapter that has metrics of its own. Their names begin with weir_ and
-// the name of its wire, and each has one help. Metrics may be called at any time and
-// from any goroutine, and gives the same metrics each time, in values as they stand:
-// they are read one by one, so that two of them may be a message apart.
+// the name of its wire, and each name has one help text. Metrics may be called at any
+// time and from any goroutine. It returns the same metrics each time, with their
+// current values. The values are read one by one, so two of them may be a message
+// apart.
 type Metered interface {
 	Metrics() []Metric
 }

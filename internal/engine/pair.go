@@ -5,30 +5,31 @@ import "fmt"
 // Meets is how the half of a request that an engine serves meets its other half.
 type Meets struct {
 	Way Way
-	// Host and Port are where a prefill engine is met: its bootstrap registry's, or its
-	// side channel's. An empty host is that of the engine's address.
+	// Host and Port are where a decode engine reaches a prefill engine: its bootstrap
+	// registry or its side channel. An empty host is that of the engine's address.
 	Host string
 	Port int
-	// Ranks are those of a prefill engine that rooms are divided among (ByRoom); 0 is 1.
+	// Ranks is the number of a prefill engine's ranks, among which rooms are divided
+	// (ByRoom). 0 is 1.
 	Ranks int
-	// EngineID is what a prefill engine calls itself in kv_transfer_params (ByPush). Of one
-	// with data-parallel ranks, each has _dp and its number behind it, and a port that is as
-	// much higher.
+	// EngineID is the name of a prefill engine in kv_transfer_params (ByPush). If it has
+	// data-parallel ranks, _dp and the rank's number follow the name, and the number is
+	// added to the port.
 	EngineID string
 	// TP, DCP and PP are how many workers of each kind a prefill engine has (ByPush): tensor,
 	// decode context and pipeline parallel; 0 is 1.
 	TP, DCP, PP int
-	// PageTokens is how many tokens a page of its KV cache has, which must be as many on both
-	// sides (ByRoom); 0: it does not say.
+	// PageTokens is how many tokens a page of its KV cache has. Both sides must have the same
+	// (ByRoom). 0: not reported.
 	PageTokens int
-	// HoldsPages is set if a decode engine keeps the pages of an aborted half until nobody
-	// writes to them (ByRoom). The abort of its halves need not wait (Deferral).
+	// HoldsPages is set if a decode engine keeps the pages of an aborted half while they
+	// may still be written to (ByRoom). Aborts of its halves then need no Deferral.
 	HoldsPages bool
 	// Whole is set if the engine serves whole requests too, whatever its role.
 	Whole bool
 }
 
-// Way is a way to meet. Its zero value is that nothing is known of any.
+// Way is a way for halves to meet. The zero value means that none is known.
 type Way uint8
 
 // The ways.

@@ -29,27 +29,28 @@ type Prober interface {
 	Generates() bool
 }
 
-// Reachable is a Prober that generates, and has a sign that does not: it says that the engine
-// is there, and no more. Reach is as Probe.
+// Reachable is a Prober whose Probe generates, and that can also check without generating
+// that the engine answers. Reach has the errors of Probe.
 type Reachable interface {
 	Prober
 	Reach(ctx context.Context) error
 }
 
-// Counting is a Prober whose sign says how much its engine has computed, for whomever.
+// Counting is a Prober whose signs state how much the engine has computed, for all
+// requests.
 type Counting interface {
 	Prober
-	// Computed returns how many tokens of prompts and outputs the engine had computed when it
-	// gave its latest sign; 0 where it does not say.
+	// Computed returns how many tokens of prompts and outputs the engine had computed at its
+	// latest sign, 0 if not reported.
 	Computed() uint64
 }
 
-// Probe states what a sign is wanted of.
+// Probe selects the part of an engine that is probed.
 type Probe struct {
-	Rank  int    // of data parallelism; -1: of all ranks
+	Rank  int    // data-parallel rank; -1: all ranks
 	Model string // as the engine knows it
-	// Path is that of the latest request, whose kind a Relay's probe is of. Empty is a
-	// chat.
+	// Path is the path of the latest request. A Relay's probe is a request of the same
+	// kind, and a chat if Path is empty.
 	Path string
 }
 
@@ -61,8 +62,8 @@ var (
 	ErrNoProbe = errors.New("the engine cannot be probed")
 )
 
-// SampleTokens is how many tokens a Sample has an engine compute at most: its prompt's and its
-// output's.
+// SampleTokens is how many tokens of prompt and output an engine computes for a Sample at
+// most.
 const SampleTokens = 2
 
 // Sample makes a Tokens engine generate one token after one id, which every vocabulary has,

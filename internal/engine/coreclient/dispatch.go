@@ -21,7 +21,7 @@ type Dispatcher struct {
 	offers int // of the message at hand
 }
 
-// Core implements Wire for what embeds a Dispatcher.
+// Core returns d. It implements Wire for types that embed a Dispatcher.
 func (d *Dispatcher) Core() *Dispatcher { return d }
 
 // Find returns the generation of an output's request, or nil if it is unknown. An
@@ -61,8 +61,7 @@ func (d *Dispatcher) EndMessage() {
 	}
 }
 
-// Offer offers the Delta, of which ids, log probabilities, stamps and finish are
-// set.
+// Offer offers the Delta. Its ids, log probabilities, stamps and finish must be set.
 func (d *Dispatcher) Offer(g *Generation) {
 	x := &d.Delta
 	x.Attempt, x.Total = g.Attempt, g.Total
@@ -81,18 +80,18 @@ func (d *Dispatcher) offered() (n int) {
 	return n
 }
 
-// Release reports that the engine is done with a generation, whatever is wrong with its
-// output. It is called before anyone can see that the generation ended.
+// Release records that the engine is done with a generation, correct or not. It is
+// called before anyone can see that the generation ended.
 func (d *Dispatcher) Release(g *Generation) { d.table.Release(g) }
 
-// Late counts an output of a request that nobody waits for.
+// Late counts an output of a request for which nobody waits.
 func (d *Dispatcher) Late() { d.meters.Late.Add(1) }
 
-// Received counts a message that was taken in.
+// Received counts a received message.
 func (d *Dispatcher) Received(ids int) { d.meters.Frame(ids) }
 
-// Aborted returns a generation that the engine has dropped, and will not mention
-// again, its terminal delta.
+// Aborted offers the terminal delta of an aborted generation, which the engine has
+// dropped and will not mention again.
 func (d *Dispatcher) Aborted(g *Generation, received int64) {
 	d.table.Release(g)
 	if g.Over() {
@@ -105,7 +104,7 @@ func (d *Dispatcher) Aborted(g *Generation, received int64) {
 // Finish offers a terminal delta without ids.
 func (d *Dispatcher) Finish(g *Generation, f *infer.Finish) { d.Dispatcher.Finish(&g.Generation, f) }
 
-// Fail ends one generation with an integrity error of its own.
+// Fail ends one generation with an integrity error.
 func (d *Dispatcher) Fail(g *Generation, reason mux.FaultReason, detail string, part *mux.Part) {
 	d.meters.Broken.Add(1)
 	fault := d.Fault(reason, detail)
@@ -128,7 +127,7 @@ func (d *Dispatcher) close(err *infer.Error, now int64) (lost []string) {
 	return lost
 }
 
-// Fault makes one of the session.
+// Fault returns an integrity fault of the session.
 func (d *Dispatcher) Fault(reason mux.FaultReason, detail string) *mux.Fault {
 	f := d.Dispatcher.Fault(reason, detail)
 	f.Place = fmt.Sprintf("engine %d", d.rank)

@@ -8,10 +8,10 @@ import (
 	"weir/internal/engine/mux"
 )
 
-// Figures are an engine's counters and gauges, of all its ranks together.
+// Figures are an engine's counters and gauges, summed over its ranks.
 type Figures struct {
 	mux.Figures
-	Fences    uint64        // calls answered
+	Fences    uint64        // answered calls
 	FenceLast time.Duration // how long the last one took
 	Ready     int           // ranks that can be given requests
 }
@@ -23,7 +23,7 @@ type Meters struct {
 	FenceLast atomic.Int64
 }
 
-// Figures returns the counters as they stand; gauges are the adapter's to add.
+// Figures returns the current counters. The adapter adds the gauges.
 func (m *Meters) Figures() Figures {
 	return Figures{Figures: m.Meters.Figures(), Fences: m.Fences.Load(), FenceLast: time.Duration(m.FenceLast.Load())}
 }

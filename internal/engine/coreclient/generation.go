@@ -15,12 +15,12 @@ import (
 type Generation struct {
 	mux.Generation
 	Prompt int // ids in it
-	// End and Stop are the ids that may end it, as far as the front end says them.
+	// End and Stop are the ids that may end it and that the front end names.
 	End, Stop []uint32
-	// Role is that of the half that it is; RoleBoth: it is whole. Of a prefill half's prompt
-	// the engine may leave the end to the decode engine.
+	// Role is the role of a half; RoleBoth: the request is whole. For a prefill half the
+	// engine may leave the end of the prompt to the decode engine.
 	Role infer.Role
-	// Guided is set if the output follows a guide that no empty text does.
+	// Guided is set if the output follows a guide that an empty text does not match.
 	Guided bool
 
 	out     *Outbox
@@ -40,7 +40,7 @@ func NewGeneration(out *Outbox, req *infer.Request, attempt uint32, sink engine.
 	return g
 }
 
-// Defer has its abort wait for Released. It is called before the hand-over.
+// Defer delays an abort until Released. It is called before the hand-over.
 func (g *Generation) Defer() { g.waits = new(engine.Deferral) }
 
 // Abort implements engine.Generation.
@@ -53,7 +53,7 @@ func (g *Generation) abort() {
 	}
 }
 
-// Released lets an abort that waits go out (engine.Released).
+// Released ends the delay of an abort (engine.Released).
 func (g *Generation) Released() { g.waits.Released() }
 
 // Await waits for the end of the hand-over and sets leg's stamps. If ctx ends before,

@@ -31,17 +31,16 @@ func NewHost(label string, panicked func(*engine.Panic)) *Host {
 	return &Host{label: label, panicked: panicked, changed: make(chan struct{}, 1)}
 }
 
-// Door is a listener and what comes through it. A connection is closed when Run's
-// context ends.
+// Door is a listener and its handler. A connection is closed when Run's context ends.
 type Door struct {
 	Listener net.Listener
 	Serve    Serve
 }
 
-// Serve serves a connection, the nth that its Host has accepted. It closes it.
+// Serve serves and closes a connection, the nth that its Host has accepted.
 type Serve func(ctx context.Context, c net.Conn, nth uint64)
 
-// Open makes a Door at an endpoint.
+// Open returns a Door at an endpoint.
 func Open(at zmtp.Endpoint, serve Serve) (Door, error) {
 	l, err := zmtp.Listen(at)
 	return Door{l, serve}, err
@@ -50,7 +49,7 @@ func Open(at zmtp.Endpoint, serve Serve) (Door, error) {
 // Arrived counts the connections that were accepted.
 func (h *Host) Arrived() uint64 { return h.arrived.Load() }
 
-// Signal has Run look at the state.
+// Signal makes Run read the state.
 func (h *Host) Signal() {
 	select {
 	case h.changed <- struct{}{}:
@@ -58,7 +57,7 @@ func (h *Host) Signal() {
 	}
 }
 
-// Note keeps why an engine is of no use, for the state.
+// Note records why an engine cannot be used, for the state.
 func (h *Host) Note(err error) {
 	h.mu.Lock()
 	h.why = err
@@ -73,14 +72,14 @@ func (h *Host) NoteUnless(ctx context.Context, err error) {
 	}
 }
 
-// Why returns what was noted last; nil: nothing yet.
+// Why returns the error that was noted last, or nil.
 func (h *Host) Why() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.why
 }
 
-// Unready is the state of an engine that is of no use.
+// Unready returns the state of an engine that cannot be used.
 func (h *Host) Unready(why error) engine.State {
 	return engine.State{Err: fmt.Errorf("%s: %w", h.label, why)}
 }

@@ -11,7 +11,7 @@ import (
 type Options struct {
 	// Name is the engine's name in errors, metrics and timelines.
 	Name string
-	// Model is what the engine serves, or the name to serve its model under.
+	// Model is the model that the engine serves, or the name to serve it under.
 	Model string
 	// Defaults are sampling parameters for requests that do not say.
 	Defaults engine.Defaults
@@ -30,7 +30,7 @@ type Options struct {
 	// MaxQueued bounds the requests in bytes that wait for an engine to read;
 	// default 64 MiB. A request that would exceed it is refused as overload.
 	MaxQueued int
-	// Batch is told around the deltas of each message; nil is fine.
+	// Batch is notified around the deltas of each message; it may be nil.
 	Batch engine.Batch
 	// Panicked is called for panics while engines' output is processed, each of which
 	// ends only one session; it may be nil.

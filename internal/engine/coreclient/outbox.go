@@ -16,11 +16,11 @@ import (
 // answers follow all output that precedes them. The answer therefore shows that the
 // engine has processed the requests and aborts before the fence.
 //
-// At most one fence is under way. Messages sent meanwhile wait for the next one,
-// so that fences cost an engine one question per turn of its loop at the most,
-// however many requests there are. Where a rank that stands still keeps a fence under way
-// that others have answered, a question for a sign of life is a new fence, which covers
-// what the other did: the others live, and their answers say so.
+// At most one fence is under way. Messages sent meanwhile wait for the next one, so that
+// an engine answers at most one question per turn of its loop, however many requests
+// there are. If one rank does not answer a fence that the others have answered, a
+// question for a sign of life is a new fence. It covers what the other one did, and the
+// answers show that the other ranks live.
 type Outbox struct {
 	wake  chan struct{} // capacity 1: there is something
 	limit int           // bytes of requests that may wait
@@ -53,13 +53,13 @@ type Code interface {
 	AppendFence(wire []byte, call int64) []byte
 }
 
-// Fence is what one covers.
+// Fence is what a fence covers.
 type Fence struct{ Adds, Aborts []*Generation }
 
 func (f *Fence) empty() bool { return len(f.Adds) == 0 && len(f.Aborts) == 0 }
 
-// NewOutbox makes an Outbox in which so many bytes of requests may wait, to an
-// engine of so many ranks, each of which answers a fence.
+// NewOutbox returns an Outbox in which at most limit bytes of requests may wait. Each
+// of the engine's ranks answers a fence.
 func NewOutbox(limit int, code Code, ranks int) *Outbox {
 	// Answers to an earlier process's questions may still come; they must not be
 	// taken for ours.
@@ -73,9 +73,8 @@ func (o *Outbox) signal() {
 	}
 }
 
-// Add puts in a request, a message of the frames given. It reports false when too
-// much waits already, because the engine does not read, or when the session has
-// ended.
+// Add adds a request, a message of the given frames. It returns false if too much
+// waits already because the engine does not read, or if the session has ended.
 func (o *Outbox) Add(g *Generation, frames ...[]byte) (ok, closed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -88,7 +87,7 @@ func (o *Outbox) Add(g *Generation, frames ...[]byte) (ok, closed bool) {
 	return true, false
 }
 
-// Post puts in a message that nothing is to be known of.
+// Post adds a message without an answer.
 func (o *Outbox) Post(frames ...[]byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -109,7 +108,7 @@ func (o *Outbox) abort(g *Generation) {
 	o.signal()
 }
 
-// AbortStrays has requests aborted that are not ours.
+// AbortStrays requests aborts of requests that are not ours.
 func (o *Outbox) AbortStrays(ids []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -117,7 +116,7 @@ func (o *Outbox) AbortStrays(ids []string) {
 	o.signal()
 }
 
-// Ask wants an answer of the engine, whichever.
+// Ask requests a sign of life of the engine.
 func (o *Outbox) Ask() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -125,8 +124,8 @@ func (o *Outbox) Ask() {
 	o.signal()
 }
 
-// Probe asks for a fence, and gives what is closed when the engine has answered it: the
-// loops of all its ranks have come there.
+// Probe requests a fence. It returns a channel that is closed when all ranks of the
+// engine have answered it.
 func (o *Outbox) Probe() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -137,8 +136,8 @@ func (o *Outbox) Probe() <-chan struct{} {
 	return answered
 }
 
-// Take returns what is to be written, with the generations whose requests are in it and
-// the number of aborts; Written must be called once it was.
+// Take returns the bytes to write, with the generations whose requests are in them and
+// the number of aborts. Written must be called after they were written.
 func (o *Outbox) Take(now int64) (wire []byte, adds []*Generation, aborts int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -176,7 +175,7 @@ func (o *Outbox) Take(now int64) (wire []byte, adds []*Generation, aborts int) {
 // keepWire bounds the room that an idle outbox keeps.
 const keepWire = 1 << 20
 
-// Written returns the bytes of Take back.
+// Written takes back the bytes of Take.
 func (o *Outbox) Written(wire []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -214,7 +213,7 @@ func (o *Outbox) Asked(call int64) bool {
 	return o.going && call == o.call
 }
 
-// Close lets nothing in any more.
+// Close makes the Outbox refuse all further messages.
 func (o *Outbox) Close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -14,9 +14,9 @@ type Place struct {
 	evict func() // ends its service
 }
 
-// Take waits until the place is free for a connection, whose arrival is the nth, and
-// ends the service of the one before. ok is false when a later one has come; else
-// leave must be called. evict is called when a later one comes.
+// Take waits until the place is free for the nth connection, and ends the service of
+// the one before. ok is false if a later one has arrived. Otherwise the caller must
+// call leave. evict is called when a later connection arrives.
 func (p *Place) Take(nth uint64, evict func()) (leave func(), ok bool) {
 	p.mu.Lock()
 	if nth < p.nth {
@@ -32,8 +32,8 @@ func (p *Place) Take(nth uint64, evict func()) (leave func(), ok bool) {
 	return p.serving.Unlock, true
 }
 
-// Clear ends the service of what arrived before the nth. ok is false when a later one
-// has come.
+// Clear ends the service of connections that arrived before the nth. ok is false if a
+// later one has arrived.
 func (p *Place) Clear(nth uint64) (ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

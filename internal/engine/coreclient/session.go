@@ -15,28 +15,29 @@ import (
 	"weir/internal/wire/zmtp"
 )
 
-// Wire is what the messages of a session's engine mean. Message is called by one
-// goroutine at a time.
+// Wire decodes the messages of a session's engine. Message is called by one goroutine
+// at a time.
 type Wire interface {
-	// Core returns the part that knows no bytes. NewSession fills it in.
+	// Core returns the part that does not depend on the wire's encoding. NewSession
+	// initializes it.
 	Core() *Dispatcher
-	// Message takes in a message, read at a moment of trace's clock. An error ends the
-	// session: an *mux.End for the reason that it names, and a *mux.Fault because a
-	// check failed.
+	// Message processes a message that was read at a time of trace's clock. An error
+	// ends the session: an *mux.End for the reason that it names, a *mux.Fault because
+	// a check failed.
 	Message(frames [][]byte, received int64) error
 }
 
-// Config is what a Session is made of.
+// Config configures a Session.
 type Config struct {
 	*Options
 	Kind   string // of the engine
-	Label  string // "engine 3: ", which begins what is noted of the session's end
+	Label  string // "engine 3: ", the beginning of the note of the session's end
 	Rank   int
 	Host   *Host
 	Meters *Meters
-	In     *zmtp.Conn // where requests go
+	In     *zmtp.Conn // the connection for requests
 	Code   Code
-	Ranks  int // that each answer a fence
+	Ranks  int // each of which answers a fence
 }
 
 // Session is one engine, from the connection of its input to the loss of any of its
@@ -93,13 +94,13 @@ func (s *Session) Probe(ctx context.Context) error {
 // Err returns why the session has ended; nil: it has not.
 func (s *Session) Err() error { return context.Cause(s.ctx) }
 
-// End ends the session; the first to say why is believed.
+// End ends the session. The error of the first call is kept.
 func (s *Session) End(why mux.Loss, cause error) { s.cancel(&mux.End{Why: why, Cause: cause}) }
 
 // Run serves the session to its end, as its writer, and gives every generation its
 // terminal delta. hangUp closes the session's connections; it is called once, when the
-// session ends. tick, when it is not nil, is called once a probe's interval, as Message
-// is. lost are the requests that the engine may still have.
+// session ends. tick, if not nil, is called once per probe interval, never at the same
+// time as Message. Run returns the ids of the requests that the engine may still have.
 func (s *Session) Run(hangUp func(), tick func(now int64)) (lost []string) {
 	c := &s.config
 	hangUp = sync.OnceFunc(hangUp)
@@ -160,8 +161,8 @@ func (s *Session) tick(f func(now int64), now int64) {
 	f(now)
 }
 
-// Receive takes in a message of the engine, read at a moment of trace's clock. It
-// reports false when the session is over.
+// Receive processes a message of the engine that was read at a time of trace's clock.
+// It returns false if the session is over.
 func (s *Session) Receive(frames [][]byte, received int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,8 +208,8 @@ func (s *Session) Seat(g *Generation) *infer.Error {
 // payloads are buffers for requests, which are copied once more into the outbox.
 var payloads = sync.Pool{New: func() any { return new([]byte) }}
 
-// Hand puts the request of a generation that was seated into the outbox: a frame that
-// payload appends, behind those of head. One that is refused has lost its seat.
+// Hand adds the request of a seated generation to the outbox: the frames of head and
+// one that payload appends. A refused generation loses its seat.
 func (s *Session) Hand(g *Generation, payload func(b []byte) []byte, head ...[]byte) *infer.Error {
 	buf := payloads.Get().(*[]byte)
 	defer func() {
@@ -229,10 +230,10 @@ func (s *Session) Hand(g *Generation, payload func(b []byte) []byte, head ...[]b
 		Message: "the engine does not read its requests; try again later"}
 }
 
-// Await waits for the end of the hand-over. The answer to the fence behind a request
-// confirms it on such a wire, or its first output. If ctx ends before either, it is
-// unknown whether the engine has the request. It is then aborted, and no output reaches
-// the sink.
+// Await waits for the end of the hand-over. A request is confirmed by its first output,
+// or by the answer to the fence behind it. If ctx ends before either, it is unknown
+// whether the engine has the request. It is then aborted, and no output reaches the
+// sink.
 func (s *Session) Await(ctx context.Context, g *Generation, leg *trace.Leg) (engine.Generation, error) {
 	if err := g.Await(ctx, leg); err != nil {
 		return nil, err
@@ -241,9 +242,9 @@ func (s *Session) Await(ctx context.Context, g *Generation, leg *trace.Leg) (eng
 	return g, nil
 }
 
-// Answered takes in the answer to a fence and gives what is behind it: the engine has
-// those requests, and knows those aborts. ok is false when it is not the last answer
-// to a fence of ours. The first one brings the session up.
+// Answered processes the answer to a fence and returns what the fence covers: the
+// engine has those requests, and knows those aborts. ok is false if it is not the
+// last answer to one of our fences. The first answer brings the session up.
 func (s *Session) Answered(call, received int64) (f Fence, sent int64, ok bool) {
 	f, sent, ok = s.Out.Answered(call)
 	if !ok {
@@ -301,15 +302,15 @@ func (s *Session) outputEnded(err error) {
 	s.End(mux.LossConnection, fmt.Errorf("an output connection: %w", err))
 }
 
-// Input is a connection to an engine's input, on which nothing comes but its end.
+// Input is a connection to an engine's input, on which the engine sends nothing.
 type Input struct {
 	*zmtp.Conn
 	cancel context.CancelCauseFunc
 	reader sync.WaitGroup
 }
 
-// WatchInput waits for the end of an input connection; the context that it gives ends
-// with the connection. The Input must be closed.
+// WatchInput watches an input connection. The context that it returns ends with the
+// connection. The Input must be closed.
 func WatchInput(ctx context.Context, c *zmtp.Conn, panicked func(*engine.Panic)) (context.Context, *Input) {
 	in := &Input{Conn: c}
 	ctx, in.cancel = context.WithCancelCause(ctx)
@@ -337,7 +338,7 @@ func (in *Input) Close() {
 	in.cancel(nil)
 }
 
-// WaitEnd waits for the end of a connection on which nothing else comes.
+// WaitEnd waits for the end of a connection on which the peer sends nothing.
 func WaitEnd(c *zmtp.Conn) error {
 	for {
 		if _, err := c.Recv(); err != nil {

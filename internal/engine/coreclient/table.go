@@ -2,18 +2,17 @@ package coreclient
 
 import "sync"
 
-// Table knows the generations of a session by the ids of their requests.
+// Table holds the generations of a session by the ids of their requests.
 type Table struct {
 	mu     sync.Mutex
 	all    map[string]*Generation
 	closed bool
 }
 
-// NewTable makes an empty Table.
+// NewTable returns an empty Table.
 func NewTable() *Table { return &Table{all: map[string]*Generation{}} }
 
-// Seat enters a generation; ok is false when the session has ended, or the id is
-// taken.
+// Seat adds a generation. ok is false if the session has ended or the id is taken.
 func (t *Table) Seat(g *Generation) (ok, taken bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -33,7 +32,7 @@ func (t *Table) get(id []byte) *Generation {
 	return t.all[string(id)]
 }
 
-// Release reports that nothing more comes of a generation.
+// Release removes a generation of which nothing more comes.
 func (t *Table) Release(g *Generation) {
 	g.Leave()
 	t.mu.Lock()

@@ -147,7 +147,7 @@ type Figures struct {
 // RankFigures are those of one engine, which is a data-parallel rank.
 type RankFigures struct {
 	Number   int
-	KVTokens int // that its KV cache holds, 0 when not said
+	KVTokens int // capacity of its KV cache, 0 when not reported
 }
 
 // Metrics reads /metrics; nil: it says nothing of vLLM's.
