@@ -39,10 +39,10 @@ func (m *Metrics) Reloaded(result string, now time.Time) {
 // Forget drops the series of an engine that is no more, so that those of engines that come and
 // go do not add up.
 func (m *Metrics) Forget(engine string) {
-	m.streams.Delete(engine)
+	m.byEngine.forget(engine)
 	of := prometheus.Labels{"engine": engine}
 	for _, v := range []*prometheus.CounterVec{m.retries, m.twice, m.faults, m.flaws, m.panics, m.relayed} {
 		v.DeletePartialMatch(of)
 	}
-	m.acks.DeletePartialMatch(of)
+	m.acks.forget("engine", engine)
 }

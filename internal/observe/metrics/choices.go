@@ -13,10 +13,10 @@ import (
 type choices struct {
 	prompt, available, taken, told, delivered *prometheus.CounterVec // tokens
 	predictions                               *prometheus.CounterVec
-	wrong, regret                             *prometheus.HistogramVec
+	wrong, regret                             *latencies
 }
 
-func newChoices(counter func(name, help string, labels ...string) *prometheus.CounterVec, histogram func(name, help string, labels ...string) *prometheus.HistogramVec) choices {
+func newChoices(counter func(name, help string, labels ...string) *prometheus.CounterVec, histogram func(name, help string, labels ...string) *latencies) choices {
 	return choices{
 		prompt:      counter("weir_affinity_prompt_tokens_total", "Prompt tokens for which an engine was chosen, where weir knows what engines may have of them, by model.", "model"),
 		available:   counter("weir_affinity_available_tokens_total", "Prompt tokens for which an engine was chosen that some engine was believed to have in its KV cache: the most of any, by model.", "model"),
@@ -29,33 +29,49 @@ func newChoices(counter func(name, help string, labels ...string) *prometheus.Co
 	}
 }
 
-// ended counts what came of a request's choices; model is the label of its model.
-func (c *choices) ended(r *trace.Record, model string) {
+// modelChoices are those of one model.
+type modelChoices struct {
+	prompt, available, taken, told, delivered lazy[prometheus.Counter]
+	exact, less, more                         lazy[prometheus.Counter]
+	earlier, later, regret                    lazy[*latency]
+}
+
+// of returns the series for a model's label.
+func (c *choices) of(model string) *modelChoices {
+	return &modelChoices{
+		lazyCounter(c.prompt, model), lazyCounter(c.available, model), lazyCounter(c.taken, model), lazyCounter(c.told, model), lazyCounter(c.delivered, model),
+		lazyCounter(c.predictions, model, "exact"), lazyCounter(c.predictions, model, "less"), lazyCounter(c.predictions, model, "more"),
+		lazyLatency(c.wrong, model, "earlier"), lazyLatency(c.wrong, model, "later"), lazyLatency(c.regret, model),
+	}
+}
+
+// ended counts what came of a request's choices.
+func (c *modelChoices) ended(r *trace.Record) {
 	for i := range r.Attempts {
 		a, resident := &r.Attempts[i].Choice, r.Attempts[i].Resident()
 		if len(a.Best) == 0 {
 			continue
 		}
-		c.regret.WithLabelValues(model).Observe(float64(a.Regret) / 1e3)
+		c.regret.get().observe(int64(float64(a.Regret) * 1e6))
 		if a.Unknown {
 			continue
 		}
-		c.prompt.WithLabelValues(model).Add(float64(a.Length))
-		c.available.WithLabelValues(model).Add(float64(a.Available))
-		c.taken.WithLabelValues(model).Add(float64(resident))
+		c.prompt.get().Add(float64(a.Length))
+		c.available.get().Add(float64(a.Available))
+		c.taken.get().Add(float64(resident))
 		if a.Cached < 0 {
 			continue
 		}
-		c.told.WithLabelValues(model).Add(float64(resident))
-		c.delivered.WithLabelValues(model).Add(float64(min(a.Cached, a.Length)))
-		came := "exact"
+		c.told.get().Add(float64(resident))
+		c.delivered.get().Add(float64(min(a.Cached, a.Length)))
+		came := &c.exact
 		switch {
 		case int(a.Cached) < resident:
-			came = "less"
+			came = &c.less
 		case int(a.Cached) > resident:
-			came = "more"
+			came = &c.more
 		}
-		c.predictions.WithLabelValues(model, came).Inc()
+		came.get().Inc()
 	}
 	n := len(r.Attempts)
 	if n == 0 || r.Outcome != infer.Finished || r.FirstReceived <= r.Routed || !r.Stream {
@@ -65,9 +81,9 @@ func (c *choices) ended(r *trace.Record, model string) {
 	if len(a.Best) == 0 || a.Best[a.Chosen].Cold {
 		return
 	}
-	off, came := seconds(r.FirstReceived-r.Routed)-float64(a.Best[a.Chosen].TTFT())/1e3, "later"
+	off, came := r.FirstReceived-r.Routed-int64(float64(a.Best[a.Chosen].TTFT())*1e6), &c.later
 	if off < 0 {
-		off, came = -off, "earlier"
+		off, came = -off, &c.earlier
 	}
-	c.wrong.WithLabelValues(model, came).Observe(off)
+	came.get().observe(off)
 }

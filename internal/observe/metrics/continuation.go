@@ -6,10 +6,10 @@ import "github.com/prometheus/client_golang/prometheus"
 type continuations struct {
 	done, refused     *prometheus.CounterVec
 	underWay, waiting prometheus.Gauge
-	gap               prometheus.Observer
+	gap               *latency
 }
 
-func newContinuations(r prometheus.Registerer, counter func(name, help string, labels ...string) *prometheus.CounterVec, histogram func(name, help string, labels ...string) *prometheus.HistogramVec) (c continuations) {
+func newContinuations(r prometheus.Registerer, counter func(name, help string, labels ...string) *prometheus.CounterVec, histogram func(name, help string, labels ...string) *latencies) (c continuations) {
 	gauge := func(name, help string) prometheus.Gauge {
 		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 		r.MustRegister(g)
@@ -19,7 +19,7 @@ func newContinuations(r prometheus.Registerer, counter func(name, help string, l
 	c.refused = counter("weir_continuations_refused_total", "Streams that ended with an error although their clients had a part of them, by model and why they could not go on at another engine (docs/continuation.md).", "model", "why")
 	c.underWay = gauge("weir_continuations_under_way", "Streams that have their turn to go on at another engine and have had nothing from it yet (--continuations).")
 	c.waiting = gauge("weir_continuations_waiting", "Streams that wait for their turn to go on at another engine.")
-	c.gap = histogram("weir_continuation_gap_seconds", "From the failure of a stream's engine to the next token, which another engine gave.").WithLabelValues()
+	c.gap = histogram("weir_continuation_gap_seconds", "From the failure of a stream's engine to the next token, which another engine gave.").with()
 	return c
 }
 
@@ -41,4 +41,4 @@ func (m *Metrics) ContinuationsUnderWay(n int) { m.continuations.underWay.Add(fl
 func (m *Metrics) ContinuationsWaiting(n int) { m.continuations.waiting.Add(float64(n)) }
 
 // ContinuationGap notes for how long a stream had nothing, in nanoseconds.
-func (m *Metrics) ContinuationGap(ns int64) { m.continuations.gap.Observe(float64(ns) / 1e9) }
+func (m *Metrics) ContinuationGap(ns int64) { m.continuations.gap.observe(ns) }

@@ -113,8 +113,16 @@ func BenchmarkDistribution(b *testing.B) {
 			i++
 		}
 	})
+	b.Run("latency", func(b *testing.B) {
+		l, i := newLatencies("x", "").with(), 0
+		b.ReportAllocs()
+		for b.Loop() {
+			l.observe(values[i%len(values)])
+			i++
+		}
+	})
 	b.Run("client_golang", func(b *testing.B) {
-		h, i := prometheus.NewHistogram(Native(prometheus.HistogramOpts{Name: "x", Buckets: durations})), 0
+		h, i := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x", Buckets: durations[:], NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160}), 0
 		for b.Loop() {
 			h.Observe(float64(values[i%len(values)]) / 1e9)
 			i++

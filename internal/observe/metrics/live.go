@@ -82,7 +82,7 @@ func (m *Metrics) Live() Live {
 	l := Live{
 		Received: sum(m.received), Ended: map[string]int64{}, InFlight: value(m.live), Retries: sum(m.retries),
 		PromptTokens: sum(m.prompt), OutputTokens: sum(m.tokens), OutputBytes: value(m.bytes),
-		Bounds: durations, TTFT: histogramOf(m.ttft), Total: histogramOf(m.total), Output: histogramOf(m.output.(prometheus.Collector)),
+		Bounds: durations[:], TTFT: histogramOf(m.ttft), Total: histogramOf(m.total), Output: histogramOf(m.output),
 		Queue: map[string]LiveQueue{},
 	}
 	each(m.ended, func(s *dto.Metric) {

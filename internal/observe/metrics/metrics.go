@@ -4,9 +4,6 @@ package metrics
 
 import (
 	"net/http"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -21,39 +18,39 @@ import (
 type Metrics struct {
 	registry *prometheus.Registry
 
-	received *prometheus.CounterVec
-	ended    *prometheus.CounterVec
-	live     prometheus.Gauge
-	retries  *prometheus.CounterVec
-	twice    *prometheus.CounterVec
-	refused  *prometheus.CounterVec
-	tokens   *prometheus.CounterVec
-	prompt   *prometheus.CounterVec
-	writes   prometheus.Counter
-	bytes    prometheus.Counter
-	faults   *prometheus.CounterVec
-	flaws    *prometheus.CounterVec
-	panics   *prometheus.CounterVec
-	starved  *prometheus.CounterVec
-	shakes   prometheus.Counter
-	resets   *prometheus.CounterVec
-	away     prometheus.Counter
-	relayed  *prometheus.CounterVec
-	ignored  *prometheus.CounterVec
-	streams  sync.Map // of engines: *relayStreams
-
-	stage         [trace.NumStages]prometheus.Observer
-	residual      prometheus.Observer
-	ttft          *prometheus.HistogramVec
-	total         *prometheus.HistogramVec
-	output        prometheus.Observer
-	acks          *prometheus.HistogramVec
+	received      *prometheus.CounterVec
+	ended         *prometheus.CounterVec
+	live          prometheus.Gauge
+	retries       *prometheus.CounterVec
+	twice         *prometheus.CounterVec
+	refused       *prometheus.CounterVec
+	tokens        *prometheus.CounterVec
+	prompt        *prometheus.CounterVec
+	writes        prometheus.Counter
+	bytes         prometheus.Counter
+	faults        *prometheus.CounterVec
+	flaws         *prometheus.CounterVec
+	panics        *prometheus.CounterVec
+	starved       *prometheus.CounterVec
+	shakes        prometheus.Counter
+	resets        *prometheus.CounterVec
+	away          prometheus.Counter
+	relayed       *prometheus.CounterVec
+	ignored       *prometheus.CounterVec
+	stage         [trace.NumStages]*latency
+	residual      *latency
+	ttft          *latencies
+	total         *latencies
+	output        *latencies
+	delay         *latency // of output
+	acks          *latencies
 	pair          *pairSeries
 	choices       choices
 	continuations continuations
 	receiving     *receiving
 	models        names
-	usage         usage
+	perRequest
+	usage usage
 	// reloads and reloaded describe readings of the configuration, if it can be read again.
 	reloads  *prometheus.CounterVec
 	reloaded prometheus.Gauge
@@ -62,19 +59,19 @@ type Metrics struct {
 	handler http.Handler
 }
 
-// durations spans from tens of microseconds, a stage at rest, to minutes, a
-// long generation.
-var durations = []float64{
-	.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25,
-	.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600,
+// perRequest are the series that each request adds to, by what they belong to.
+type perRequest struct {
+	byModel, otherModels known[*modelSeries]
+	byEngine             known[*engineSeries]
+	byEndpoint           known[prometheus.Counter]
+	finished             lazy[prometheus.Counter] // requests without an error
 }
 
-// Native adds a native histogram: a scraper that asks for it, such as Prometheus with
-// native histograms enabled, gets buckets that are at most a tenth apart. The text format
-// has only the classic buckets.
-func Native(o prometheus.HistogramOpts) prometheus.HistogramOpts {
-	o.NativeHistogramBucketFactor, o.NativeHistogramMaxBucketNumber, o.NativeHistogramMinResetDuration = 1.1, 160, time.Hour
-	return o
+// durations spans from tens of microseconds, a stage at rest, to minutes, a
+// long generation.
+var durations = [...]float64{
+	.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25,
+	.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600,
 }
 
 // New makes the metrics and registers those of Go and of the process with them.
@@ -85,8 +82,8 @@ func New() *Metrics {
 		m.registry.MustRegister(c)
 		return c
 	}
-	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
-		h := prometheus.NewHistogramVec(Native(prometheus.HistogramOpts{Name: name, Help: help, Buckets: durations}), labels)
+	histogram := func(name, help string, labels ...string) *latencies {
+		h := newLatencies(name, help, labels...)
 		m.registry.MustRegister(h)
 		return h
 	}
@@ -113,13 +110,15 @@ func New() *Metrics {
 
 	stages := histogram("weir_stage_seconds", "Time a request spent in each stage, summed over the stage's occurrences.", "stage")
 	for s := range m.stage {
-		m.stage[s] = stages.WithLabelValues(trace.Stage(s).String())
+		m.stage[s] = stages.with(trace.Stage(s).String())
 	}
-	m.residual = histogram("weir_residual_seconds", "Time between arrival and finish that no stage explains.").WithLabelValues()
+	m.residual = histogram("weir_residual_seconds", "Time between arrival and finish that no stage explains.").with()
 	m.ttft = histogram("weir_ttft_seconds", "Arrival to first output written.", "model")
 	m.total = histogram("weir_request_seconds", "Arrival to finish.", "model", "outcome")
 	m.acks = histogram("weir_acknowledgement_seconds", "Where the time went until an engine's confirmation of a request was known, by part: send and read are the gateway's waits, engine all else, of it queue and write what the engine took before and after it had taken the request in, where its wire tells.", "engine", "part")
-	m.output = histogram("weir_output_path_delay_seconds", "First token sent by the engine to first token written to the client, where the engine stamps it.").WithLabelValues()
+	m.output = histogram("weir_output_path_delay_seconds", "First token sent by the engine to first token written to the client, where the engine stamps it.")
+	m.delay = m.output.with()
+	m.finished = lazyCounter(m.ended, infer.Finished.String(), "")
 	m.pair = newPairSeries(histogram)
 	m.choices = newChoices(counter, histogram)
 	m.continuations = newContinuations(m.registry, counter, histogram)
@@ -139,7 +138,11 @@ func (m *Metrics) Registry() prometheus.Registerer { return m.registry }
 
 // Received counts a request in.
 func (m *Metrics) Received(endpoint string) {
-	m.received.WithLabelValues(endpoint).Inc()
+	c, ok := m.byEndpoint.get(endpoint)
+	if !ok {
+		c = m.byEndpoint.add(endpoint, m.received.WithLabelValues(endpoint))
+	}
+	c.Inc()
 	m.live.Inc()
 }
 
@@ -175,30 +178,22 @@ func (m *Metrics) Panicked(engine string) { m.panics.WithLabelValues(engine).Inc
 // table.
 func (m *Metrics) Ignored(dialect, field string) { m.ignored.WithLabelValues(dialect, field).Inc() }
 
-// relayStreams are those of one engine.
-type relayStreams struct{ verified, not atomic.Int64 }
-
 // RelayStream counts a relayed stream that ended whole, and whether it was verified;
 // why not is a word.
 func (m *Metrics) RelayStream(engine string, verified bool, why string) {
-	at, ok := m.streams.Load(engine)
-	if !ok {
-		at, _ = m.streams.LoadOrStore(engine, new(relayStreams))
-	}
-	s := at.(*relayStreams)
+	s := m.engine(engine)
 	if verified {
 		s.verified.Add(1)
-		why = "ids"
-	} else {
-		s.not.Add(1)
+		s.ids.get().Inc()
+		return
 	}
+	s.not.Add(1)
 	m.relayed.WithLabelValues(engine, why).Inc()
 }
 
 // RelayStreams returns how many streams of an engine ended whole, verified and not.
 func (m *Metrics) RelayStreams(engine string) (verified, not int) {
-	if at, ok := m.streams.Load(engine); ok {
-		s := at.(*relayStreams)
+	if s, ok := m.byEngine.get(engine); ok {
 		return int(s.verified.Load()), int(s.not.Load())
 	}
 	return 0, 0
@@ -213,20 +208,24 @@ func (m *Metrics) Wrote(writes, bytes int) {
 // Ended counts a request out and its record into the histograms.
 func (m *Metrics) Ended(r *trace.Record) {
 	m.live.Dec()
-	model := m.models.label(r.Model)
-	m.ended.WithLabelValues(r.Outcome.String(), r.Code).Inc()
+	model := m.model(r.Model)
+	if r.Outcome == infer.Finished && r.Code == "" {
+		m.finished.get().Inc()
+	} else {
+		m.ended.WithLabelValues(r.Outcome.String(), r.Code).Inc()
+	}
 	for s, ns := range r.Ledger.Spent {
 		if ns > 0 {
-			m.stage[s].Observe(seconds(ns))
+			m.stage[s].observe(ns)
 		}
 	}
-	m.residual.Observe(seconds(max(r.Residual(), 0)))
-	m.total.WithLabelValues(model, r.Outcome.String()).Observe(seconds(r.Total()))
+	m.residual.observe(max(r.Residual(), 0))
+	model.total[r.Outcome].get().observe(r.Total())
 	if r.PromptTokens > 0 && len(r.Attempts) > 0 {
-		m.prompt.WithLabelValues(model).Add(float64(r.PromptTokens))
+		model.prompt.get().Add(float64(r.PromptTokens))
 	}
 	if r.CompletionTokens > 0 {
-		m.tokens.WithLabelValues(model).Add(float64(r.CompletionTokens))
+		model.tokens.get().Add(float64(r.CompletionTokens))
 	}
 	for i := range r.Attempts {
 		for k := range r.Attempts[i].Legs {
@@ -234,11 +233,11 @@ func (m *Metrics) Ended(r *trace.Record) {
 		}
 	}
 	m.pair.ended(r)
-	m.choices.ended(r, model)
+	model.choice.ended(r)
 	if r.FirstFlushed > 0 {
-		m.ttft.WithLabelValues(model).Observe(seconds(r.FirstFlushed - r.Arrival))
+		model.ttft.get().observe(r.FirstFlushed - r.Arrival)
 		if leg := r.Leg(); leg != nil && leg.Stamps.FirstOutput > 0 {
-			m.output.Observe(seconds(r.FirstFlushed - leg.Stamps.FirstOutput))
+			m.delay.observe(r.FirstFlushed - leg.Stamps.FirstOutput)
 		}
 	}
 }
@@ -249,11 +248,10 @@ func (m *Metrics) acknowledged(l *trace.Leg) {
 	if !ok {
 		return
 	}
+	s := m.engine(l.Engine)
 	for i, ns := range ack.Parts() {
 		if ns >= 0 {
-			m.acks.WithLabelValues(l.Engine, trace.AckParts[i]).Observe(seconds(ns))
+			s.acks[i].get().observe(ns)
 		}
 	}
 }
-
-func seconds(ns int64) float64 { return float64(ns) / 1e9 }

@@ -3,7 +3,6 @@ package metrics
 import (
 	"strings"
 	"sync"
-	"sync/atomic"
 	"unicode/utf8"
 )
 
@@ -19,27 +18,33 @@ const (
 
 // names bound what labels that are not weir's own become.
 type names struct {
-	labels sync.Map // by name
-	n      atomic.Int64
+	labels known[string] // by name
+	adding sync.Mutex
 }
 
 // label returns the label for a name: the name itself, unless there are too many.
 func (n *names) label(name string) string {
-	if l, ok := n.labels.Load(name); ok {
-		return l.(string)
-	}
-	label := otherModels
-	if at := n.n.Add(1); at <= MaxModels {
-		label = printable(name)
-	} else {
-		n.n.Add(-1)
-		return label
-	}
-	if l, there := n.labels.LoadOrStore(name, label); there {
-		n.n.Add(-1)
-		return l.(string)
-	}
+	label, _ := n.of(name)
 	return label
+}
+
+// of returns the label for a name, and whether it is the name's own.
+func (n *names) of(name string) (label string, own bool) {
+	if l, ok := n.labels.get(name); ok {
+		return l, true
+	}
+	if n.labels.size() >= MaxModels {
+		return otherModels, false
+	}
+	n.adding.Lock()
+	defer n.adding.Unlock()
+	if l, ok := n.labels.get(name); ok {
+		return l, true
+	}
+	if n.labels.size() >= MaxModels {
+		return otherModels, false
+	}
+	return n.labels.add(name, printable(name)), true
 }
 
 // printable is a name as a label can have it.

@@ -1,10 +1,6 @@
 package metrics
 
-import (
-	"sync"
-
-	"github.com/prometheus/client_golang/prometheus"
-)
+import "github.com/prometheus/client_golang/prometheus"
 
 // Receive describes how the output of engines of one kind arrives, and on which side of the
 // readers a backlog is. A batch is what a reader passes on before it waits: a frame on a
@@ -29,7 +25,8 @@ func (r *Receive) Merged() *Distribution { return r.merged }
 
 // receiving reports what comes in, and how it comes to clients.
 type receiving struct {
-	kinds, models                         sync.Map // by name: *Receive, and *Distribution
+	kinds                                 known[*Receive]
+	models                                known[*Distribution] // by label
 	streams, wait, dispatch, merged, gaps *prometheus.Desc
 }
 
@@ -53,35 +50,29 @@ func (c *receiving) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *receiving) Collect(ch chan<- prometheus.Metric) {
-	c.kinds.Range(func(kind, of any) bool {
-		r, name := of.(*Receive), kind.(string)
+	for name, r := range c.kinds.all() {
 		ch <- r.streams.metric(c.streams, name)
 		ch <- r.wait.metric(c.wait, name)
 		ch <- r.dispatch.metric(c.dispatch, name)
 		ch <- r.merged.metric(c.merged, name)
-		return true
-	})
-	c.models.Range(func(model, of any) bool {
-		ch <- of.(*Distribution).metric(c.gaps, model.(string))
-		return true
-	})
+	}
+	for model, gaps := range c.models.all() {
+		ch <- gaps.metric(c.gaps, model)
+	}
 }
 
 // Receive returns the counters for engines of a kind.
 func (m *Metrics) Receive(kind string) *Receive {
-	of, ok := m.receiving.kinds.Load(kind)
-	if !ok {
-		of, _ = m.receiving.kinds.LoadOrStore(kind, &Receive{newDistribution(scaleCount), newDistribution(scaleShort), newDistribution(scaleShort), newDistribution(scaleCount)})
+	if r, ok := m.receiving.kinds.get(kind); ok {
+		return r
 	}
-	return of.(*Receive)
+	return m.receiving.kinds.add(kind, &Receive{newDistribution(scaleCount), newDistribution(scaleShort), newDistribution(scaleShort), newDistribution(scaleCount)})
 }
 
 // Gaps is the time between tokens of a model's answers.
-func (m *Metrics) Gaps(model string) *Distribution {
-	model = m.models.label(model)
-	of, ok := m.receiving.models.Load(model)
-	if !ok {
-		of, _ = m.receiving.models.LoadOrStore(model, newDistribution(scaleSeconds))
-	}
-	return of.(*Distribution)
+func (m *Metrics) Gaps(model string) *Distribution { return m.model(model).gaps.get() }
+
+// gapsOf returns the distribution for a model's label.
+func (c *receiving) gapsOf(label string) *Distribution {
+	return c.models.add(label, newDistribution(scaleSeconds))
 }
