@@ -84,7 +84,7 @@ func (b *Body) linger() {
 	cn := b.in.conn
 	b.stop()
 	cn.giveUpBy(nothing)
-	_ = cn.bound(time.Time{}) // fails only on a closed connection, as reads will
+	_ = cn.bound(0) // fails only on a closed connection, as reads will
 	b.err = nil
 	waits := b.waits
 	waits.Abort(cn.abort)
@@ -126,6 +126,7 @@ func (b *Body) Next() ([]byte, error) {
 		default:
 			spare.give(b.lent)
 			var got int
+			_ = b.in.conn.bound(0) // fails only on a closed connection, as reads will
 			if b.lent, got, err = b.in.conn.await(spare); err == nil {
 				n, err = b.arrived(b.lent.data, got, nil)
 			} else {
@@ -161,6 +162,7 @@ func (b *Body) read(p []byte) (int, error) {
 	if b.framing == http1.Sized {
 		p = p[:min(int64(len(p)), b.left)]
 	}
+	_ = b.in.conn.bound(0) // fails only on a closed connection, as reads will
 	got, err := b.in.conn.Read(p)
 	return b.arrived(p, got, err)
 }
@@ -307,7 +309,7 @@ func (b *Body) Close() error {
 		b.lent = nil
 	}
 	if whole && b.reusable && !b.hungUp && untouched && b.up.finished(uploadGrace) && b.up.written.Load() != 0 {
-		if b.in.conn.attach() == nil {
+		if b.in.conn.attach() == nil && b.in.conn.unboundFor(2*b.client.pool.keep) == nil {
 			b.in.conn.fresh = false
 			b.client.pool.give(b.in.conn)
 			return nil

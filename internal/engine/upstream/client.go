@@ -240,6 +240,9 @@ func (c *Client) dial(ctx context.Context) (*conn, error) {
 		return nil, err
 	}
 	cn, err := newConn(sock)
+	if err == nil {
+		cn.count()
+	}
 	if err == nil && c.tls != nil {
 		ctx, cancel := context.WithDeadline(ctx, late)
 		defer cancel()
@@ -279,13 +282,13 @@ func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Requ
 		timeout = time.Second
 	}
 	in := reader{conn: cn, spare: &c.spare}
-	err := cn.bound(time.Now().Add(timeout))
+	err := cn.bound(timeout)
 	var resp http1.Response
 	if err == nil {
 		resp, err = in.head()
 	}
-	if err == nil {
-		err = cn.bound(time.Time{})
+	if err == nil && cn.secure {
+		err = cn.bound(0)
 	}
 	req.Leg.Acked = in.first
 	if err != nil && req.Waits != nil && timedOut(err) {

@@ -379,3 +379,45 @@ func FuzzModels(f *testing.F) {
 		}
 	})
 }
+
+// The bound of an answer's head holds neither for its body nor for the time until the next
+// request on the connection.
+func TestHeadTimeoutIsOfTheHead(t *testing.T) {
+	t.Parallel()
+	const timeout = time.Second
+	conns := map[string]bool{}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conns[r.RemoteAddr] = true
+		_, _ = w.Write([]byte("begin "))
+		if r.URL.Path == "/slow" {
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(timeout + timeout/4)
+		}
+		_, _ = w.Write([]byte("end"))
+	}))
+	defer srv.Close()
+	at, err := url.Parse(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := New(Options{URL: at, HeadTimeout: timeout})
+	defer c.CloseIdle()
+	ask := func(path string) {
+		t.Helper()
+		resp, err := c.Do(t.Context(), &Request{Method: http.MethodPost, Path: path, Leg: &trace.Leg{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "begin end" {
+			t.Fatalf("%s: %q, %v", path, b, err)
+		}
+	}
+	ask("/slow")
+	ask("/")
+	time.Sleep(timeout + timeout/4)
+	ask("/")
+	if len(conns) != 1 {
+		t.Errorf("%d connections, want one", len(conns))
+	}
+}

@@ -30,7 +30,9 @@ type conn struct {
 	keep     time.Duration // how long the engine keeps it; 0: it did not say
 	rested   time.Duration // for which it was idle when it was taken out of the pool
 	open     bool          // what usable has found
-	acked    uint64        // bytes that the engine had when it was taken out of the pool; 0: unknown
+	sent     uint64        // bytes given to the socket, and what its system counts besides; 0: unknown, as with TLS
+	acked    uint64        // sent, when it was taken out of the pool
+	until    time.Time     // the deadline of reads; zero: there is none
 	up       upload        // the request on its way
 	in       arrival       // what is being read
 	out      departure     // what is being written
@@ -82,7 +84,7 @@ func (c *conn) dup() (fd int, err error) {
 func (c *conn) detach(fd int) {
 	_ = c.sock.Close() // the socket lives on in fd
 	c.Conn, c.sock, c.raw = nil, nil, nil
-	c.bare = fd
+	c.bare, c.until = fd, time.Time{}
 }
 
 // attach undoes detach. When it fails the connection can only be aborted.
@@ -126,7 +128,7 @@ func (c *conn) handshake(ctx context.Context, config *tls.Config) error {
 	if err := secure.HandshakeContext(ctx); err != nil {
 		return err
 	}
-	c.Conn, c.secure = secure, true
+	c.Conn, c.secure, c.sent = secure, true, 0
 	return nil
 }
 
@@ -160,8 +162,8 @@ func (c *conn) giveUp() {
 	case closing:
 		c.abort()
 	case leaving:
-		c.left = true
-		_ = c.sock.SetReadDeadline(time.Unix(1, 0)) // fails only on a closed connection, as reads will
+		c.left, c.until = true, time.Unix(1, 0)
+		_ = c.sock.SetReadDeadline(c.until) // fails only on a closed connection, as reads will
 	}
 }
 
@@ -186,19 +188,37 @@ func (c *conn) hangUp() {
 // close ends a connection that nothing is going on on.
 func (c *conn) close() { _ = c.Conn.Close() }
 
-// bound sets when waiting for the engine's answer ends; zero removes the
-// bound. TLS has to bound its writing too, the rest of a plain one is bounded
-// by the reading.
-func (c *conn) bound(t time.Time) error {
+// bound sets how long waiting for the engine's answer may take; 0 removes the bound. A bound
+// that was set before stays if it is at most a little earlier. TLS has to bound its writing
+// too, the rest of a plain one is bounded by the reading.
+func (c *conn) bound(within time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.left {
 		return nil
 	}
+	var t time.Time
+	if within > 0 {
+		t = time.Now().Add(within)
+		if early := t.Sub(c.until); early >= 0 && early <= min(within/64, time.Second) {
+			return nil
+		}
+	} else if c.until.IsZero() {
+		return nil
+	}
+	c.until = t
 	if c.secure {
 		return c.SetDeadline(t)
 	}
 	return c.SetReadDeadline(t)
+}
+
+// unboundFor removes a bound that might pass within a time.
+func (c *conn) unboundFor(d time.Duration) error {
+	if c.until.IsZero() || time.Until(c.until) >= d {
+		return nil
+	}
+	return c.bound(0)
 }
 
 // usable reports whether an idle connection can carry another exchange: the engine has
@@ -210,10 +230,18 @@ func (c *conn) usable() bool {
 
 // peek looks at what usable asks. It never waits.
 func (c *conn) peek(fd uintptr) bool {
-	if c.open, _ = sock.TryPeek(int(fd)); c.open {
+	c.open, _ = sock.TryPeek(int(fd))
+	if c.acked = c.sent; c.secure && c.open {
 		c.acked, _ = sock.Acknowledged(int(fd))
 	}
 	return true
+}
+
+// count begins to count what is sent. The system counts the beginning of the connection too.
+func (c *conn) count() {
+	_ = c.raw.Control(func(fd uintptr) { // otherwise it stays unknown
+		c.sent, _ = sock.Acknowledged(int(fd))
+	})
 }
 
 // unread says of a connection from the pool whose engine has ended its side without
@@ -230,7 +258,7 @@ func (c *conn) unread(err error) bool {
 	none := false
 	err = c.raw.Control(func(fd uintptr) {
 		now, ok := sock.Acknowledged(int(fd))
-		none = ok && now == c.acked
+		none = ok && now <= c.acked
 	})
 	return err == nil && none
 }
@@ -430,8 +458,16 @@ func (c *conn) writeOut(fd uintptr) bool {
 			return true
 		}
 		out.rest = out.rest[n:]
+		c.wrote(n)
 	}
 	return true
+}
+
+// wrote counts what was sent. A goroutine that sends ends before the connection is used again.
+func (c *conn) wrote(n int) {
+	if c.sent > 0 {
+		c.sent += uint64(n)
+	}
 }
 
 func (c *conn) sendLater(u *upload, head, body []byte) {
@@ -439,7 +475,8 @@ func (c *conn) sendLater(u *upload, head, body []byte) {
 	go func() {
 		defer close(u.done)
 		parts := net.Buffers{head, body}
-		if _, err := parts.WriteTo(c.Conn); err == nil {
+		n, err := parts.WriteTo(c.Conn)
+		if c.wrote(int(n)); err == nil {
 			u.written.Store(trace.Now())
 		}
 	}()
