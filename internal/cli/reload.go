@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"weir/internal/config"
+	"weir/internal/disk"
 	"weir/internal/observe/metrics"
 )
 
@@ -30,25 +31,10 @@ type sources struct {
 	discoveries *discoveries
 
 	mu      sync.Mutex
-	seen    map[string]stamp // files as last read
-	failing map[string]bool  // names that could not be looked up
-	began   settings         // settings at the start, in force until a restart
+	seen    map[string]disk.Version // files as last read
+	failing map[string]bool         // names that could not be looked up
+	began   settings                // settings at the start, in force until a restart
 	last    reading
-}
-
-// stamp identifies a version of a file.
-type stamp struct {
-	at   time.Time
-	size int64
-	err  bool
-}
-
-func stampOf(path string) stamp {
-	info, err := os.Stat(path)
-	if err != nil {
-		return stamp{err: true}
-	}
-	return stamp{at: info.ModTime(), size: info.Size()}
 }
 
 const (
@@ -148,9 +134,9 @@ func resolver(ctx context.Context, host string) ([]netip.Addr, error) {
 func (s *sources) saw(paths []string) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := map[string]stamp{}
+	now := map[string]disk.Version{}
 	for _, path := range paths {
-		now[path] = stampOf(path)
+		now[path], _ = disk.VersionOf(path) // a file that cannot be read counts as missing
 		if was, ok := s.seen[path]; !ok || was != now[path] {
 			changed = true
 		}

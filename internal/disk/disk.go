@@ -5,6 +5,7 @@ package disk
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -21,6 +22,31 @@ func Lock(dir string) (unlock func(), err error) {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close())
 	}
 	return func() { _ = f.Close() }, nil // which unlocks
+}
+
+// Version identifies a version of a file. It differs after the file was written or replaced. The
+// zero Version is that of a missing file.
+type Version struct {
+	Size     int64 // in bytes
+	modified int64 // in nanoseconds since 1970
+	device   uint64
+	inode    uint64
+}
+
+// VersionOf returns the present version of a file. A missing file is not an error.
+func VersionOf(path string) (Version, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return Version{}, nil
+	case err != nil:
+		return Version{}, err
+	}
+	v := Version{Size: info.Size(), modified: info.ModTime().UnixNano()}
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+		v.device, v.inode = uint64(sys.Dev), sys.Ino // Dev's type depends on the system
+	}
+	return v, nil
 }
 
 // Replace replaces a file atomically: a reader sees the old file or the new one, whole, and so

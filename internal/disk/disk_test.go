@@ -1,10 +1,12 @@
 package disk
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 func TestReplace(t *testing.T) {
@@ -48,5 +50,52 @@ func TestReplaceFails(t *testing.T) {
 	}
 	if entries, _ := os.ReadDir(dir); len(entries) != 1 || !entries[0].IsDir() {
 		t.Errorf("the folder has %v, want what was there", entries)
+	}
+}
+
+// A version of a file differs after it was written, and after it was replaced by one of the same
+// size and time.
+func TestVersions(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	at := time.Unix(1000, 0)
+	version := func() Version {
+		t.Helper()
+		v, err := VersionOf(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	write := func(to, text string) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(to, []byte(text), 0o600), os.Chtimes(to, at, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if v := version(); v != (Version{}) {
+		t.Errorf("a missing file has %+v", v)
+	}
+	write(path, "one")
+	first := version()
+	if first == (Version{}) || first.Size != 3 || first != version() {
+		t.Errorf("got %+v, then %+v", first, version())
+	}
+	write(path, "longer")
+	if version() == first {
+		t.Error("the same version after a write")
+	}
+	write(path, "one")
+	if version() != first {
+		t.Error("another version of the same file, size and time")
+	}
+	write(path+".new", "two")
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	if version() == first {
+		t.Error("the same version after a replacement of the same size and time")
+	}
+	if _, err := VersionOf(filepath.Join(path, "below")); err == nil {
+		t.Error("no error below a file")
 	}
 }

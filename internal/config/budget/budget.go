@@ -6,9 +6,7 @@
 package budget
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"iter"
 	"maps"
 	"os"
@@ -43,10 +41,10 @@ type form struct {
 type Book struct {
 	path string
 
-	mu   sync.Mutex
-	file map[string]tenancy.Spent // its content
-	info os.FileInfo              // when that was read or written; nil: there was no file
-	had  map[string]tenancy.Spent // by accounts, when the file was written: the file has it
+	mu      sync.Mutex
+	file    map[string]tenancy.Spent // its content
+	version disk.Version             // that was read or written last
+	had     map[string]tenancy.Spent // by accounts, when the file was written: the file has it
 }
 
 // Open reads the file, if there is one.
@@ -58,32 +56,18 @@ func Open(path string) (*Book, error) {
 	return b, b.read()
 }
 
-// look returns the file as it is now, nil if there is none, and whether it is as it was read or
-// written last.
-func (b *Book) look() (info os.FileInfo, same bool, err error) {
-	info, err = os.Stat(b.path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, b.info == nil, nil
-	case err != nil:
-		return nil, false, err
-	}
-	was := b.info
-	return info, was != nil && os.SameFile(info, was) && info.ModTime().Equal(was.ModTime()) && info.Size() == was.Size(), nil
-}
-
 // read reads the file anew if it is another one than before.
 func (b *Book) read() error {
-	info, same, err := b.look()
+	now, err := disk.VersionOf(b.path)
 	switch {
 	case err != nil:
 		return err
-	case same:
+	case now == b.version:
 		return nil
-	case info == nil:
-		b.file, b.info = map[string]tenancy.Spent{}, nil
+	case now == disk.Version{}:
+		b.file, b.version = map[string]tenancy.Spent{}, now
 		return nil
-	case info.Size() > maxFile:
+	case now.Size > maxFile:
 		return fmt.Errorf("%s is longer than %d bytes", b.path, maxFile)
 	}
 	data, err := os.ReadFile(b.path)
@@ -98,7 +82,7 @@ func (b *Book) read() error {
 	if err != nil {
 		return fmt.Errorf("%s is no file of used budgets: %w. Give another file, or remove this one: then every budget of today begins anew", b.path, err)
 	}
-	b.file, b.info = f.Accounts, info
+	b.file, b.version = f.Accounts, now
 	return nil
 }
 
@@ -117,7 +101,7 @@ func (b *Book) Restore(name string, a *tenancy.Account, now time.Time) {
 func (b *Book) Write(accounts iter.Seq2[string, *tenancy.Account], now time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, same, err := b.look(); err == nil && same && !b.due(accounts, now) {
+	if v, err := disk.VersionOf(b.path); err == nil && v == b.version && !b.due(accounts, now) {
 		return nil
 	}
 	unlock, err := disk.Lock(filepath.Dir(b.path))
@@ -161,7 +145,7 @@ func (b *Book) Write(accounts iter.Seq2[string, *tenancy.Account], now time.Time
 			return err
 		}
 		b.file = next
-		if b.info, err = os.Stat(b.path); err != nil {
+		if b.version, err = disk.VersionOf(b.path); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"weir/internal/disk"
 	"weir/internal/tenancy"
 )
 
@@ -108,7 +109,7 @@ func TestDays(t *testing.T) {
 	noon := time.Now().Truncate(24 * time.Hour).Add(12 * time.Hour)
 	g := start(t, path, []string{"a"}, 0, noon)
 	g.charge("a", 7)
-	if g.write(t, noon); g.book.info != nil {
+	if g.write(t, noon); g.book.version != (disk.Version{}) {
 		t.Fatal("a file was made although nobody has a budget")
 	}
 	g.accounts["a"].Set(tenancy.Limits{TokensPerDay: 10}, noon)
