@@ -219,31 +219,19 @@ func (r *fileResolver) read(parser *kong.Kong, args []string) (err error) {
 	return err
 }
 
-// placed adds to an error about a flag where the file sets it. A flag that the command line
-// or the environment sets is not the file's.
+// placed adds the line of the file to an error about a flag that the file sets, unless the
+// command line overrides it.
 func (r *fileResolver) placed(args []string, err error) error {
-	m := flagOf.FindStringSubmatch(err.Error())
-	if r.file == nil || m == nil || len(r.file.Lines[m[1]]) == 0 ||
-		os.Getenv("WEIR_"+strings.ToUpper(strings.ReplaceAll(m[1], "-", "_"))) != "" ||
-		slices.ContainsFunc(args, func(arg string) bool { return arg == m[0] || strings.HasPrefix(arg, m[0]+"=") }) {
+	flag := flagIn(err)
+	given := func(arg string) bool { return arg == "--"+flag || strings.HasPrefix(arg, "--"+flag+"=") }
+	if r.file == nil || flag == "" || slices.ContainsFunc(args, given) {
 		return err
 	}
-	lines, item := r.file.Lines[m[1]], 0
-	wrong := func(value string) bool {
-		switch m[1] {
-		case "engine":
-			_, err := parseEngines([]string{value})
-			return err != nil
-		case "discover":
-			return checkDiscoveries([]string{value}) != nil
-		case "model":
-			_, err := parseModels([]string{value})
-			return err != nil
-		}
-		return false
+	line := lineOf(r.file, flag, -1)
+	if line == 0 {
+		return err
 	}
-	item = max(item, slices.IndexFunc(r.file.Values[m[1]], wrong))
-	return fmt.Errorf("config %s: line %d: %w", r.file.Path, lines[min(item, len(lines)-1)], err)
+	return fmt.Errorf("config %s: line %d: %w", r.file.Path, line, err)
 }
 
 // Validate implements kong.Resolver: the file was checked when it was read.

@@ -81,25 +81,19 @@ type problem struct {
 	text string
 }
 
-var (
-	// flagOf is the flag that an error is about, and lineOf the line.
-	flagOf = regexp.MustCompile(`--([a-z][a-z0-9-]*)`)
-	lineOf = regexp.MustCompile(`^(?:line ([0-9]+): |\[([0-9]+):[0-9]+\] )`)
-)
+// lineFirst is the line with which an error of reading a file begins.
+var lineFirst = regexp.MustCompile(`^(?:line ([0-9]+): |\[([0-9]+):[0-9]+\] )`)
 
-// problem adds an error about a key, with the line of the key. item is the index in a list,
-// -1 if unknown. An error is added once.
+// problem adds an error about a key, with the line of the key as lineOf finds it. An error is
+// added once.
 func (v *validation) problem(key string, err error, item int) {
 	text := err.Error()
-	if m := flagOf.FindStringSubmatch(text); m != nil {
-		key = m[1]
+	if named := flagIn(err); named != "" {
+		key = named
 	} else if key != "" {
 		text = "--" + key + ": " + text
 	}
-	p := problem{text: text}
-	if lines := v.file.Lines[key]; len(lines) > 0 {
-		p.line = lines[min(max(item, 0), len(lines)-1)]
-	}
+	p := problem{line: lineOf(v.file, key, item), text: text}
 	if !slices.ContainsFunc(v.found, func(q problem) bool { return q.text == text }) {
 		v.found = append(v.found, p)
 	}
@@ -115,7 +109,7 @@ func (v *validation) reading(err error) {
 	for _, one := range joined.Unwrap() {
 		text := strings.TrimPrefix(one.Error(), "config "+v.file.Path+": ")
 		p := problem{text: text}
-		if m := lineOf.FindStringSubmatch(text); m != nil {
+		if m := lineFirst.FindStringSubmatch(text); m != nil {
 			p.line, _ = strconv.Atoi(m[1] + m[2])
 			p.text = strings.TrimSpace(text[len(m[0]):])
 		}
