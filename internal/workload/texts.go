@@ -14,8 +14,8 @@ import (
 // texts reads conversations in ShareGPT's form, one JSON list or objects one
 // after another: each has conversations, a list of turns with from and value,
 // or messages with role and content. What comes before the first answer is a
-// prompt, and the answer says how long the output is. Conversations without a
-// prompt or an answer are passed over.
+// prompt, and the answer's length is that of the output. Conversations without a
+// prompt or an answer are passed over. A file without any other is an error.
 type texts struct {
 	name   string
 	encode func(string) ([]uint32, error) // nil: lengths are of words
@@ -24,6 +24,8 @@ type texts struct {
 	dec    *jsontext.Decoder
 	list   bool
 	begun  bool
+	used   bool // a request was made
+	passed int  // conversations that were passed over
 }
 
 type conversation struct {
@@ -49,7 +51,10 @@ func newTexts(r io.Reader, name string, encode func(string) ([]uint32, error), k
 func (t *texts) next(r *Request) error {
 	for {
 		raw, err := t.value()
-		if err != nil {
+		switch {
+		case err == io.EOF && !t.used:
+			return t.useless()
+		case err != nil:
 			return err
 		}
 		begin := t.dec.InputOffset() - int64(len(raw))
@@ -67,6 +72,7 @@ func (t *texts) next(r *Request) error {
 		}
 		question, answer := c.split()
 		if question == "" || answer == "" && c.OutputTokens == 0 {
+			t.passed++
 			continue
 		}
 		*r = Request{Output: c.OutputTokens}
@@ -94,9 +100,20 @@ func (t *texts) next(r *Request) error {
 			return wrong("output_tokens", fmt.Errorf("%d is not a number of tokens from 0 to %d", r.Output, maxTokens))
 		}
 		if r.Input() > 0 && r.Output > 0 {
+			t.used = true
 			return nil
 		}
+		t.passed++
 	}
+}
+
+// useless returns the error of a file of which no request can be made.
+func (t *texts) useless() error {
+	err := errors.New("the file has no conversation")
+	if t.passed > 0 {
+		err = fmt.Errorf("no conversation has a prompt and an answer after it (%d passed over), and the length of the answer is that of the output: add answers (turns from gpt, or of role assistant), or write {\"prompt\": TEXT, \"output_tokens\": N}", t.passed)
+	}
+	return &Error{File: t.name, Err: err}
 }
 
 // value reads the next conversation's JSON.

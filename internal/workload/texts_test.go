@@ -58,11 +58,6 @@ func TestTexts(t *testing.T) {
 	if rs := all(t, newWorkload(t, "concurrency=2,requests=1,texts=f.json", withTexts(shareText))); len(rs) != 1 {
 		t.Errorf("%d requests", len(rs))
 	}
-	for _, empty := range []string{"", "[]", " [ ]\n"} {
-		if rs := all(t, newWorkload(t, "rate=1,texts=f.json", withTexts(empty))); len(rs) != 0 {
-			t.Errorf("%d requests of %q", len(rs), empty)
-		}
-	}
 }
 
 func TestTextErrors(t *testing.T) {
@@ -74,7 +69,11 @@ func TestTextErrors(t *testing.T) {
 		good + "\n{}]":           "f.json:3: not valid JSON: ",
 		good + ",\n{\"a\":\n\n}": "f.json:5: not valid JSON: ",
 		good + ",\n{\"conversations\":\n [{\"from\":\"human\",\n\"value\":7}]}]": "f.json:3: conversations: ",
-		"words": "f.json:1: not valid JSON: ",
+		"words":  "f.json:1: not valid JSON: ",
+		"":       "f.json: the file has no conversation",
+		" [ ]\n": "f.json: the file has no conversation",
+		`{"messages":[{"role":"user","content":"Hi"}]} {"prompt":"Hi"}`:             "f.json: no conversation has a prompt and an answer after it (2 passed over), ",
+		`{"messages":[{"role":"user","content":"Hi"},{"role":"gpt","content":""}]}`: "f.json: no conversation has a prompt and an answer after it (1 passed over), ",
 	} {
 		w, err := NewSynthetic("rate=1,texts=f.json", withTexts(text))
 		for err == nil {
