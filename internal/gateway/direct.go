@@ -28,19 +28,30 @@ type direct struct {
 	g       *Gateway
 	handler http.Handler
 	urls    map[string]*url.URL // of the paths served
-	buffers sync.Pool           // of *[]byte
 	serving sync.WaitGroup
 }
 
 // directBuffer bounds a request that is served without net/http, in bytes.
 const directBuffer = 16 << 10
 
+// buffers are spare ones of directBuffer, for what is read or written at once.
+type buffers struct{ spare sync.Pool }
+
+func (p *buffers) take() *[]byte {
+	if b, ok := p.spare.Get().(*[]byte); ok {
+		return b
+	}
+	b := make([]byte, directBuffer)
+	return &b
+}
+
+func (p *buffers) give(b *[]byte) { p.spare.Put(b) }
+
 func newDirect(g *Gateway) *direct {
 	d := &direct{g: g, handler: g.Handler(), urls: map[string]*url.URL{}}
 	for path := range g.services {
 		d.urls[path] = &url.URL{Path: path}
 	}
-	d.buffers.New = func() any { b := make([]byte, directBuffer); return &b }
 	return d
 }
 
@@ -50,7 +61,7 @@ type peer struct {
 	writer  tryWriter
 	raw     syscall.RawConn // nil: the connection is read as it is
 	polled  func(fd uintptr) bool
-	spare   *sync.Pool
+	spare   *buffers
 	buf     *[]byte // what polled has read into
 	n       int
 	began   int64         // when the request that net/http gets did; 0: there is none
@@ -69,7 +80,7 @@ func (d *direct) accept(c *conn) bool {
 	if !ok || c.follow(d.g.hangups, nil) != nil {
 		return false
 	}
-	p := &peer{writer: w, spare: &d.buffers}
+	p := &peer{writer: w, spare: &d.g.buffers}
 	base := &http.Request{Method: http.MethodPost, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RemoteAddr: c.RemoteAddr().String()}
 	p.base = *base.WithContext(context.WithValue(d.g.base, connKey{}, c))
 	if sys, ok := c.socket.(syscall.Conn); ok {
@@ -112,10 +123,10 @@ func (c *conn) bound(within time.Duration) {
 
 // read reads what the socket has into a buffer, which the connection has only then.
 func (p *peer) read(fd uintptr) bool {
-	buf := p.spare.Get().(*[]byte)
+	buf := p.spare.take()
 	var err error
 	if p.n, err = sock.TryRead(int(fd), *buf); p.n < 0 && err == nil {
-		p.spare.Put(buf)
+		p.spare.give(buf)
 		return false
 	}
 	p.buf = buf
@@ -127,7 +138,7 @@ func (p *peer) read(fd uintptr) bool {
 func (c *conn) await() (n int) {
 	p := c.peer
 	if p.raw == nil || len(c.ahead) > 0 {
-		p.buf = p.spare.Get().(*[]byte)
+		p.buf = p.spare.take()
 		if n = copy(*p.buf, c.ahead); n > 0 {
 			c.ahead = c.ahead[n:]
 			return n
@@ -193,7 +204,7 @@ func (c *conn) unbound() {
 // for its engine for long.
 type directBody struct {
 	conn  *conn
-	spare *sync.Pool
+	spare *buffers
 	buf   *[]byte
 	rest  []byte // of buf
 	left  int    // bytes that were not read from the connection
@@ -201,7 +212,7 @@ type directBody struct {
 
 func (b *directBody) release() {
 	if b.buf != nil {
-		b.spare.Put(b.buf)
+		b.spare.give(b.buf)
 		b.buf, b.rest = nil, nil
 	}
 }

@@ -152,6 +152,16 @@ func TestDirectAnswersAsNetHTTP(t *testing.T) {
 	}
 }
 
+// writeAtOnce writes to either writer as a carrier does.
+func writeAtOnce(w http.ResponseWriter, text string) {
+	if at, ok := w.(atOnce); ok {
+		_ = at.WriteAtOnce([]byte(text))
+		return
+	}
+	_, _ = io.WriteString(w, text)
+	_ = http.NewResponseController(w).Flush()
+}
+
 // A directWriter keeps the contract of an http.ResponseWriter: what net/http sends for a
 // handler, it sends.
 func TestDirectWriter(t *testing.T) {
@@ -177,6 +187,24 @@ func TestDirectWriter(t *testing.T) {
 				w.(interface{ FlushError() error }).FlushError()
 			}
 		}},
+		{"at once", func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusOK)
+			for range 3 {
+				writeAtOnce(w, "hello")
+			}
+		}},
+		{"at once, a length", func(w http.ResponseWriter) {
+			w.Header().Set("Content-Length", "5")
+			w.WriteHeader(http.StatusOK)
+			writeAtOnce(w, "hello")
+		}},
+		{"at once, behind what was not sent", func(w http.ResponseWriter) { io.WriteString(w, "hello"); writeAtOnce(w, " you") }},
+		{"at once, more than its length", func(w http.ResponseWriter) {
+			w.Header().Set("Content-Length", "2")
+			w.WriteHeader(http.StatusOK)
+			writeAtOnce(w, "hello")
+		}},
+		{"at once, no content", func(w http.ResponseWriter) { w.WriteHeader(http.StatusNoContent); writeAtOnce(w, "hello") }},
 		{"an end", func(w http.ResponseWriter) { w.Header().Set("Connection", "close"); io.WriteString(w, "hello") }},
 		{"several values", func(w http.ResponseWriter) {
 			w.Header()["X-A"] = []string{" a", "b\r\nX-B: c"}

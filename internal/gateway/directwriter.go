@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -25,7 +24,7 @@ type directWriter struct {
 	chunked  bool
 	left     bool // a stream goes on with the connection
 	until    time.Time
-	stopped  context.Context // whose end ends a write that waits; nil: nothing does
+	breaking *breaking // ends a write that waits; nil: nothing does
 	failed   error
 }
 
@@ -109,6 +108,18 @@ func (w *directWriter) Write(b []byte) (n int, err error) {
 	return len(b), err
 }
 
+// WriteAtOnce implements atOnce.
+func (w *directWriter) WriteAtOnce(b []byte) error {
+	if len(w.body) == 0 && w.status != 0 && w.failed == nil && bodied(w.status) && (w.declared < 0 || w.written+int64(len(b)) <= w.declared) {
+		w.written += int64(len(b))
+		w.body = b
+		defer func() { w.body = nil }()
+	} else if _, err := w.Write(b); err != nil {
+		return err
+	}
+	return w.FlushError()
+}
+
 // FlushError is for http.ResponseController.
 func (w *directWriter) FlushError() error {
 	if w.status == 0 {
@@ -136,8 +147,8 @@ func (w *directWriter) send(last bool) error {
 	if w.failed != nil {
 		return w.failed
 	}
-	buf := w.conn.peer.spare.Get().(*[]byte)
-	defer w.conn.peer.spare.Put(buf)
+	buf := w.conn.peer.spare.take()
+	defer w.conn.peer.spare.give(buf)
 	out := (*buf)[:0]
 	if !w.sent {
 		if !w.in.drop() { // what is left of it must not be taken for a request
@@ -168,13 +179,22 @@ func (w *directWriter) send(last bool) error {
 	return err
 }
 
-// bound sets the deadline of a write that may wait. stopped may have ended before, and its end
-// have set another one (breaking).
+// bound sets the deadline of a write that may wait.
 func (w *directWriter) bound() {
-	_ = w.conn.SetWriteDeadline(w.until) // fails only on a closed connection, as writes will
-	if w.stopped != nil && w.stopped.Err() != nil {
-		_ = w.conn.SetWriteDeadline(time.Unix(1, 0))
+	if w.breaking != nil {
+		w.breaking.bound(w.conn, w.until)
+		return
 	}
+	_ = w.conn.SetWriteDeadline(w.until) // fails only on a closed connection, as writes will
+}
+
+// boundBy implements breakable.
+func (w *directWriter) boundBy(b *breaking) { w.breaking = b }
+
+// leave implements leaver.
+func (w *directWriter) leave() bool {
+	w.left = w.in.left == 0 // otherwise the rest of the body is to be read first
+	return w.left
 }
 
 // SetWriteDeadline is for http.ResponseController. Only a write that waits needs it.

@@ -172,8 +172,10 @@ func (x *exchange) follow(v verdict) (last verdict) {
 		if v = x.stepOnce(); v != blocked || x.ending {
 			continue
 		}
-		if first, ok := x.response.leave(x.g); ok {
-			return x.sendFirst(first)
+		if was, ok := x.response.leave(x.g); ok {
+			v = x.sendFirst(was.kept)
+			was.release()
+			return v
 		}
 	}
 	return ended

@@ -60,7 +60,7 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	x.caller, x.refused = g.callerOf(r)
 	x.rec.Key, x.rec.Tenant = dialect.Clip(x.caller.Key, maxCaller), dialect.Clip(x.caller.Tenant, maxCaller)
 	rc := http.NewResponseController(w)
-	x.response = response{carrier: &httpCarrier{w: w, rc: rc}, conn: c, w: w, rc: rc, r: r}
+	x.response = response{carrier: &httpCarrier{w: w, rc: rc, spare: &g.buffers}, conn: c, w: w, rc: rc, r: r}
 	x.ctx, x.cancel = context.WithCancelCause(context.Background())
 	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		x.rec.Client = g.opts.Proxies.Client(peer.Addr().Unmap(), r.Header["X-Forwarded-For"])
@@ -69,7 +69,7 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 		r.Close = true // and nothing that follows on the connection is taken for a request
 		w.Header().Set("Connection", "close")
 	}
-	x.response.heed(g, x.ctx, func() { x.end(nil) })
+	x.response.heed(g, func() { x.end(nil) })
 	if bound := g.opts.RequestTimeout; bound > 0 {
 		x.expiry = time.AfterFunc(bound-time.Duration(trace.Now()-x.rec.Arrival), func() { x.end(expired(&g.opts)) })
 	}
@@ -106,18 +106,21 @@ func arrival(w http.ResponseWriter, c *conn) int64 {
 	return c.arrival()
 }
 
+// breakable is a ResponseWriter that bounds its writes by what ends them; nil: nothing does.
+type breakable interface{ boundBy(*breaking) }
+
 // heed has hungUp called when the client hangs up, and a write that waits for the
-// client end with ctx.
-func (r *response) heed(g *Gateway, ctx context.Context, hungUp func()) {
+// client end by breaking.
+func (r *response) heed(g *Gateway, hungUp func()) {
 	if r.conn == nil {
 		r.breaking.begin(r.rc)
 		r.stopFollowing = context.AfterFunc(r.r.Context(), hungUp)
 		return
 	}
-	if w, ok := r.w.(*directWriter); ok {
-		w.stopped = ctx
-	}
 	r.breaking.begin(r.conn)
+	if w, ok := r.w.(breakable); ok {
+		w.boundBy(&r.breaking)
+	}
 	err := r.conn.follow(g.hangups, hungUp)
 	r.watched = err == nil
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
@@ -164,14 +167,19 @@ func newRequestIDs() *requestIDs {
 	return &requestIDs{instance: hex.EncodeToString(b[:])}
 }
 
-func (ids *requestIDs) next() string {
+func (ids *requestIDs) next() string { return ids.make("") }
+
+// make makes an id with a short prefix.
+func (ids *requestIDs) make(prefix string) string {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], ids.count.Add(1))
-	return ids.instance + hex.EncodeToString(b[2:])
+	var buf [64]byte
+	id := append(append(buf[:0], prefix...), ids.instance...)
+	return string(hex.AppendEncode(id, b[2:]))
 }
 
 // request makes the id of a request.
-func (ids *requestIDs) request() string { return "req-" + ids.next() }
+func (ids *requestIDs) request() string { return ids.make("req-") }
 
 // requestID returns the client's id if it can be used unchanged in headers and logs,
 // and otherwise a new one. Other callers may use the same id, so it is not sent to

@@ -34,8 +34,11 @@ func (x *exchange) finish() {
 		x.expiry.Stop()
 	}
 	x.response.breaking.end()
-	if w, ok := x.response.w.(*directWriter); ok {
-		w.stopped = nil
+	if w, ok := x.response.w.(breakable); ok {
+		w.boundBy(nil)
+	}
+	if c, ok := x.response.carrier.(*httpCarrier); ok {
+		c.release()
 	}
 	x.response.bounded = false // the context's end may have moved it
 	broken := x.err != nil && !x.told

@@ -241,14 +241,17 @@ type spells struct {
 
 // detached is what the streams that have left net/http share.
 type detached struct {
-	outputs  *outputs
-	sockets  sockets
-	polls    poller  // it, or a test's
-	hangups  watcher // likewise
-	returned *returnedConns
-	workers  sync.Pool // of *worker, for goroutines that are none
-	tidy     *tidy
-	streams  sync.WaitGroup
+	outputs      *outputs
+	sockets      sockets
+	polls        poller  // it, or a test's
+	hangups      watcher // likewise
+	returned     *returnedConns
+	workers      sync.Pool // of *worker, for goroutines that are none
+	silences     silences
+	relayBuffers relayBuffers
+	buffers      buffers
+	tidy         *tidy
+	streams      sync.WaitGroup
 }
 
 // New makes a gateway. Close must be called after the HTTP server has ended.

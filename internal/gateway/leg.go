@@ -95,8 +95,10 @@ func (w *engineWait) close() {
 	if w.stopWatching != nil {
 		w.stopWatching()
 	}
-	if w.silence != nil {
-		w.silence.end()
+	if s := w.silence; s != nil {
+		w.silence = nil
+		w.flight.silence.CompareAndSwap(s, nil)
+		w.g.silences.end(s)
 	}
 }
 

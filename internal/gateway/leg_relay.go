@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"weir/internal/dialect"
@@ -87,14 +88,14 @@ func (l *relayLeg) open(q *request) *answer.Relayed {
 	if l.silence == nil {
 		l.expect()
 	}
-	l.buf = make([]byte, relayBufferMin)
+	l.buf = l.g.relayBuffers.take()
 	l.answer = answer.NewRelayed(o)
 	return l.answer
 }
 
 // expect bounds the wait for the engine's first output.
 func (l *relayLeg) expect() {
-	l.silence = newSilence(l.target.Name, l.g.opts.FirstTimeout, func(e *infer.Error) { l.abandon(e) })
+	l.silence = l.g.silences.begin(l.target.Name, l.g.opts.FirstTimeout, l.g.opts.IdleTimeout, func(e *infer.Error) { l.abandon(e) })
 	l.flight.silence.Store(l.silence)
 }
 
@@ -181,7 +182,7 @@ func (l *relayLeg) take(w *worker, round int) (ok bool, err error) {
 		l.told = n
 	}
 	l.silence.pause()
-	if !l.ending && l.answer.Done() { // a stream that has had its end marker must end soon
+	if !l.ending && l.err == nil && l.answer.Done() { // a stream that has had its end marker must end soon
 		l.ending = true
 		l.silence.limitTo(min(answer.EndGrace, l.g.opts.IdleTimeout), answersEnd)
 	}
@@ -307,7 +308,8 @@ func (l *relayLeg) drive(x *exchange) bool {
 		l.of = l.g.opts.Metrics.Receive(relayKind)
 		return false
 	}
-	l.polled, l.requeue, l.buf = polled, x.Notify, nil
+	l.polled, l.requeue = polled, x.Notify
+	l.release()
 	// The engine has sent something, or has ended its side.
 	ready := func(w *worker, hup bool) {
 		if hup {
@@ -337,7 +339,33 @@ func (l *relayLeg) close() {
 		l.response.Body.Close()
 	}
 	l.abandon(nil)
+	l.unread = nil
+	l.release()
 	if l.waits != nil {
 		l.lingers()
+	}
+}
+
+// release lets go of the buffer. What was not taken of it still refers to it.
+func (l *relayLeg) release() {
+	if l.buf != nil && len(l.unread) == 0 {
+		l.g.relayBuffers.give(l.buf)
+	}
+	l.buf = nil
+}
+
+// relayBuffers are spare ones of relayBufferMin. Others are not kept.
+type relayBuffers struct{ spare sync.Pool }
+
+func (p *relayBuffers) take() []byte {
+	if b, ok := p.spare.Get().(*[relayBufferMin]byte); ok {
+		return b[:]
+	}
+	return make([]byte, relayBufferMin)
+}
+
+func (p *relayBuffers) give(b []byte) {
+	if len(b) == relayBufferMin {
+		p.spare.Put((*[relayBufferMin]byte)(b))
 	}
 }

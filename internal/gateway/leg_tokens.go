@@ -190,7 +190,7 @@ func (s *delaySink) Offer(d *infer.Delta) {
 func (l *tokenLeg) watch(ctx context.Context) {
 	wake := l.mailbox.Wake
 	l.stopWatching = context.AfterFunc(ctx, wake)
-	l.silence = newSilence(l.target.Name, l.g.opts.FirstTimeout, func(*infer.Error) { wake() })
+	l.silence = l.g.silences.begin(l.target.Name, l.g.opts.FirstTimeout, l.g.opts.IdleTimeout, func(*infer.Error) { wake() })
 	l.flight.silence.Store(l.silence)
 	l.silence.begin(trace.Now())
 }

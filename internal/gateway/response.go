@@ -43,15 +43,33 @@ type response struct {
 // breaking ends a write that waits for the client when the request's context ends,
 // for a hang-up or at Cut, by a deadline that has passed.
 type breaking struct {
-	mu sync.Mutex
-	w  interface{ SetWriteDeadline(time.Time) error } // nil: it has not begun, or is over
+	mu     sync.Mutex
+	w      deadlined // nil: it has not begun, or is over
+	broken bool      // breakOff has ended the writes
 }
 
+// deadlined is a writer whose writes can end by a deadline.
+type deadlined interface{ SetWriteDeadline(time.Time) error }
+
+// broken is a deadline that has passed.
+var broken = time.Unix(1, 0)
+
 // begin has breakOff end the writes to w.
-func (b *breaking) begin(w interface{ SetWriteDeadline(time.Time) error }) {
+func (b *breaking) begin(w deadlined) {
 	b.mu.Lock()
-	b.w = w
+	b.w, b.broken = w, false
 	b.mu.Unlock()
+}
+
+// bound bounds a write to w, unless the writes have been ended: a deadline of its own would
+// undo that.
+func (b *breaking) bound(w deadlined, until time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.broken {
+		until = broken
+	}
+	_ = w.SetWriteDeadline(until) // fails only on a closed connection, as writes will
 }
 
 // breakOff ends a write that waits, and those that follow.
@@ -59,7 +77,8 @@ func (b *breaking) breakOff() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.w != nil {
-		_ = b.w.SetWriteDeadline(time.Unix(1, 0)) // fails only on a closed connection, as writes will
+		b.broken = true
+		_ = b.w.SetWriteDeadline(broken) // fails only on a closed connection, as writes will
 	}
 }
 
@@ -116,15 +135,33 @@ type httpCarrier struct {
 	w      http.ResponseWriter
 	rc     *http.ResponseController
 	status int // of the head, if that is still due
+	spare  *buffers
+	buf    *[]byte // of spare, while something is kept
 	kept   []byte
 	last   bool      // kept completes the response
 	until  time.Time // the deadline of writes
 }
 
 func (c *httpCarrier) send(_ *worker, b []byte, last bool) (whole bool, err error) {
+	if c.buf == nil {
+		c.buf = c.spare.take()
+		c.kept = (*c.buf)[:0]
+	}
 	c.kept, c.last = append(c.kept, b...), last
 	return false, nil
 }
+
+// release gives back the memory of what was kept.
+func (c *httpCarrier) release() {
+	if c.buf != nil {
+		c.spare.give(c.buf)
+		c.buf, c.kept = nil, nil
+	}
+}
+
+// atOnce is a ResponseWriter that can send what it is given, with the head if that is due,
+// without keeping a copy.
+type atOnce interface{ WriteAtOnce(b []byte) error }
 
 func (c *httpCarrier) rest() error {
 	if c.status != 0 {
@@ -134,21 +171,18 @@ func (c *httpCarrier) rest() error {
 		c.w.WriteHeader(c.status)
 		c.status = 0
 	}
-	_, err := c.w.Write(c.kept)
-	if err == nil {
+	var err error
+	if w, ok := c.w.(atOnce); ok {
+		err = w.WriteAtOnce(c.kept)
+	} else if _, err = c.w.Write(c.kept); err == nil {
 		err = c.rc.Flush()
 	}
-	if c.kept = c.kept[:0]; cap(c.kept) > maxKept {
-		c.kept = nil
-	}
+	c.release()
 	if errors.Is(err, os.ErrDeadlineExceeded) && !time.Now().Before(c.until) {
 		return errUnread // and not broken off before
 	}
 	return err
 }
-
-// maxKept is the size above which a carrier's buffer is not kept.
-const maxKept = 32 << 10
 
 // setDeadline cannot do more than try: a writer that has no deadlines is not a
 // socket, and does not block for ever.
@@ -333,7 +367,12 @@ func (x *exchange) begin(status int, events bool) {
 	x.forgetAsking()
 }
 
-// leave takes the stream off net/http before its first write, which it returns, if it can:
+// leaver is a ResponseWriter from which a stream can leave without Hijack. leave returns false if
+// it cannot now.
+type leaver interface{ leave() bool }
+
+// leave takes the stream off net/http before its first write, which the carrier that it returns
+// has kept, if it can:
 // from here on another carrier has it. That frees the buffers of 10 KB and the two goroutines that
 // net/http held for the request. It leaves responses where they are that
 // it cannot serve: those that are no streams, HTTP/2, HTTP/1.0, TLS, and systems
@@ -343,8 +382,8 @@ func (x *exchange) begin(status int, events bool) {
 // (returnedConns gives it back, with what the client sent ahead), ending on shutdown
 // (the gateway waits for live requests, and Cut), and closing so that a last event
 // arrives (linger). Noticing the hang-up was weir's before (conn.follow).
-func (r *response) leave(g *Gateway) (first []byte, ok bool) {
-	was, ok := r.carrier.(*httpCarrier)
+func (r *response) leave(g *Gateway) (was *httpCarrier, ok bool) {
+	was, ok = r.carrier.(*httpCarrier)
 	if !ok || was.status == 0 || !r.events || r.r.ProtoMajor != 1 || r.r.ProtoMinor < 1 || r.r.TLS != nil || !g.returned.serving.Load() || !r.watched {
 		return nil, false
 	}
@@ -353,11 +392,10 @@ func (r *response) leave(g *Gateway) (first []byte, ok bool) {
 	if !ok {
 		return nil, false
 	}
-	if w, ok := r.w.(*directWriter); ok {
-		if w.in.left > 0 {
+	if w, ok := r.w.(leaver); ok {
+		if !w.leave() {
 			return nil, false
 		}
-		w.left = true
 	} else {
 		_, rw, err := r.rc.Hijack()
 		if err != nil {
@@ -381,7 +419,7 @@ func (r *response) leave(g *Gateway) (first []byte, ok bool) {
 	// net/http's buffers live as long as anything of its request does.
 	r.w, r.rc, r.r = nil, nil, nil
 	g.tidy.leave()
-	return was.kept, true
+	return was, true
 }
 
 // lost is why a write failed.

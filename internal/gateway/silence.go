@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,8 +23,12 @@ type silence struct {
 	bound  atomic.Uint32      // of which bound that is the value
 	since  atomic.Int64       // when the wait began; one of the two below without
 	passed atomic.Bool        // the timer has found the bound passed
+	fires  atomic.Int64       // when the timer does next
 	timer  *time.Timer
 }
+
+// silences are those that have ended, with their timers. Each gateway has its own.
+type silences struct{ spare sync.Pool }
 
 // The values of silence.since while nobody waits.
 const (
@@ -45,19 +50,56 @@ func (b bound) String() string {
 	return [...]string{"--first-timeout", "--idle-timeout", "after the end of its answer"}[b]
 }
 
-// newSilence opens the bound of the wait for an engine's first output.
-func newSilence(engine string, limit time.Duration, late func(*infer.Error)) *silence {
-	s := &silence{engine: engine, late: late}
-	// Set going only when the field is set, which the timer's function reads.
-	s.timer = time.AfterFunc(math.MaxInt64, s.check)
-	s.limitTo(limit, firstOutput)
+// begin opens the bound of the wait for an engine's first output. The bounds that follow are
+// probably not shorter than next, and then leave the timer alone.
+func (of *silences) begin(engine string, limit, next time.Duration, late func(*infer.Error)) *silence {
+	s, _ := of.spare.Get().(*silence)
+	if s == nil {
+		s = new(silence)
+		// Set going only when the field is set, which the timer's function reads.
+		s.timer = time.AfterFunc(math.MaxInt64, s.check)
+	}
+	s.engine, s.late = engine, late
+	s.passed.Store(false)
+	s.since.Store(silenceAtWork)
+	s.bound.Store(uint32(firstOutput))
+	s.limit.Store(int64(limit))
+	s.fire(min(limit, next))
 	return s
+}
+
+// end ends a bound. Nothing may use it afterwards.
+func (of *silences) end(s *silence) {
+	if s.end() {
+		s.late = nil
+		of.spare.Put(s)
+	}
 }
 
 func (s *silence) limitTo(limit time.Duration, b bound) {
 	s.bound.Store(uint32(b))
 	s.limit.Store(int64(limit))
-	s.timer.Reset(limit)
+	if s.fires.Load() > trace.Now()+int64(limit) {
+		s.fire(limit)
+	}
+}
+
+// fire has the timer fire after d.
+func (s *silence) fire(d time.Duration) {
+	s.fires.Store(trace.Now() + int64(d))
+	s.timer.Reset(d)
+}
+
+// again has the timer fire when the rest of a limit has passed. The limit may have been
+// changed meanwhile by somebody who saw that the timer is about to fire.
+func (s *silence) again(limit int64, left time.Duration) {
+	for s.fire(left); ; s.fire(s.left(s.since.Load())) {
+		now := s.limit.Load()
+		if now >= limit {
+			return
+		}
+		limit = now
+	}
 }
 
 // begin reports that the wait for the engine begins, now, and pause that it is over for
@@ -65,10 +107,11 @@ func (s *silence) limitTo(limit time.Duration, b bound) {
 func (s *silence) begin(now int64) { s.since.Store(now) }
 func (s *silence) pause()          { s.since.Store(silenceAtWork) }
 
-// end is called once, after which late is not called any more.
-func (s *silence) end() {
+// end is called once, after which late is not called any more. It returns false if the timer is
+// just firing.
+func (s *silence) end() (idle bool) {
 	s.since.Store(silenceOver)
-	s.timer.Stop()
+	return s.timer.Stop()
 }
 
 // left is what is left of the bound; of a wait that has not begun, all of it.
@@ -85,14 +128,15 @@ func (s *silence) check() {
 	if since == silenceOver {
 		return
 	}
+	limit := s.limit.Load()
 	if left := s.left(since); left > 0 {
-		s.timer.Reset(left)
+		s.again(limit, left)
 		return
 	}
 	s.passed.Store(true)
 	s.late(s.err())
 	// If output has arrived after all, it must not be checked for being overdue.
-	s.timer.Reset(time.Duration(s.limit.Load()))
+	s.again(limit, time.Duration(limit))
 }
 
 // overdue is asked by a stream that late has woken, when it has looked once more
@@ -103,7 +147,7 @@ func (s *silence) overdue() error {
 	}
 	s.passed.Store(false)
 	if left := s.left(s.since.Load()); left > 0 {
-		s.timer.Reset(left)
+		s.fire(left)
 		return nil
 	}
 	return s.err()
