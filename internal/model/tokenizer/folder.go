@@ -136,10 +136,11 @@ func readFile(folder fs.FS, name string) ([]byte, error) {
 	if err == nil && info.Size() > maxFile {
 		return nil, tooLarge
 	}
-	var data bytes.Buffer
+	room := bytes.MinRead // to find the end
 	if info != nil && info.Mode().IsRegular() {
-		data.Grow(int(info.Size()) + bytes.MinRead) // with room to find the end
+		room += int(info.Size())
 	}
+	data := bytes.NewBuffer(makeLarge[byte](room)[:0])
 	if _, err := data.ReadFrom(io.LimitReader(f, maxFile+1)); err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}

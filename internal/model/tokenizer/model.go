@@ -256,15 +256,17 @@ func (t *Tokenizer) layOutPieces(tokens []string, all bool) {
 	v.wholeLong, v.long = newLexicon(long, longBytes), make([]longPiece, 0, long)
 	// Tokens of small ids are the frequent ones: first come, nearest found.
 	from := 0
+	var group pieceGroup
 	for id, end := range ends {
 		piece := bytes[from:end]
 		switch from = end; {
 		case len(piece) == 0:
 		case len(piece) <= shortPiece:
-			v.whole.insert(piece, uint32(id), mark)
+			v.whole.insert(&group, piece, uint32(id), mark)
 		default:
 			v.wholeLong.set(string(piece), uint32(len(v.long)))
 			v.long = append(v.long, longPiece{uint32(id), mark})
 		}
 	}
+	v.whole.flush(&group)
 }

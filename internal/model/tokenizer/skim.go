@@ -89,7 +89,9 @@ func skimMerges(data []byte, from int, vocab *lexicon) (merges []mergeRule, end 
 	if first.ended { // the list ended before the middle of what is left of the file
 		return merges, first.at, true
 	}
-	return append(merges, late...), second.at, true
+	both := makeLarge[mergeRule](len(merges) + len(late))
+	copy(both[copy(both, merges):], late)
+	return both, second.at, true
 }
 
 // beginsMerge returns the next place where a line begins with a merge, which is written with
@@ -313,63 +315,150 @@ func (c *cursor) vocab() (*lexicon, bool) {
 	if !c.enter('{') {
 		return nil, false
 	}
-	l := newLexicon(1<<17, 1<<20)
-	for {
+	l := newLexicon(max(1<<17, len(c.data)/128), max(1<<20, len(c.data)/16))
+	var group tokenGroup
+	for more := true; more; {
 		token, ok := c.text()
 		if !ok || !c.enter(':') {
 			return nil, false
 		}
 		id, ok := c.number()
-		if !ok || !l.set(token, id) {
+		if !ok {
 			return nil, false
 		}
+		group.add(l, token, id)
 		switch c.peek() {
 		case ',':
 			c.at++
 		case '}':
 			c.at++
-			l.clip()
-			return l, true
+			more = false
 		default:
 			return nil, false
 		}
+		if (group.full() || !more) && !group.enter(l) {
+			return nil, false
+		}
 	}
+	l.clip()
+	return l, true
+}
+
+// tokenGroup is tokens that are entered together (lexicon.touch).
+type tokenGroup struct {
+	tokens  [32]lexeme
+	lookups [32]lookup
+	n       int
+	slots   uint32 // keeps the compiler from leaving out reads
+}
+
+// add adds a token, which stands in the lexicon's text from now on.
+func (g *tokenGroup) add(l *lexicon, token string, id uint32) {
+	p := lookupOf(token)
+	g.lookups[g.n] = p
+	g.tokens[g.n] = lexeme{p.start, uint32(len(l.text)), uint32(len(token)), id}
+	g.n++
+	l.text = append(l.text, token...)
+}
+
+func (g *tokenGroup) full() bool { return g.n == len(g.tokens) }
+
+// enter enters the tokens and empties the group. It reports whether all were new.
+func (g *tokenGroup) enter(l *lexicon) bool {
+	for i := range g.lookups[:g.n] {
+		g.slots += l.touch(&g.lookups[i])
+	}
+	for i := range g.tokens[:g.n] {
+		slot := l.place(l.read(&g.tokens[i]), g.lookups[i])
+		if slot.from != 0 {
+			return false
+		}
+		l.fill(slot, g.tokens[i])
+	}
+	g.n = 0
+	return true
 }
 
 // merges reads merges up to the end of the list, or to the place where one begins at end.
 func (c *cursor) merges(end int, vocab *lexicon) ([]mergeRule, bool) {
-	out := make([]mergeRule, 0, (end-c.at)/48+16)
-	var both []byte
-	for {
-		var cut int
-		var ok bool
-		if both, cut, ok = c.pair(both[:0]); !ok {
-			return nil, false
-		}
-		rule, ok := ruleOf(vocab, both, cut)
+	out := makeLarge[mergeRule]((end-c.at)/48 + 16)[:0]
+	var group mergeGroup
+	for more := true; more; {
+		both, cut, ok := c.pair(group.both)
 		if !ok {
 			return nil, false
 		}
-		out = append(out, rule)
+		group.add(both, cut)
 		switch c.peek() {
 		case ',':
 			c.at++
-			if c.peek(); c.at == end {
-				return out, true
-			} else if c.at > end {
+			if c.peek(); c.at > end {
 				return nil, false
 			}
+			more = c.at < end
 		case ']':
 			c.at++
-			c.ended = true
-			return out, true
+			c.ended, more = true, false
 		default:
 			return nil, false
 		}
+		if group.full() || !more {
+			if out, ok = group.resolve(out, vocab); !ok {
+				return nil, false
+			}
+		}
 	}
+	return out, true
 }
 
-// pair appends the two tokens of a merge, ["a","b"] or "a b", to both, with the place
+// mergeGroup is merges whose tokens are looked up together.
+type mergeGroup struct {
+	both   []byte // the texts of all, one after the other
+	merges [32]struct{ cut, end int }
+	n      int
+	tokens [3 * 32]lookup
+	slots  uint32 // keeps the compiler from leaving out reads
+}
+
+// add adds a merge whose text has been appended to both and has its second token at cut.
+func (g *mergeGroup) add(both []byte, cut int) {
+	g.merges[g.n] = struct{ cut, end int }{cut, len(both)}
+	g.both = both
+	g.n++
+}
+
+func (g *mergeGroup) full() bool { return g.n == len(g.merges) }
+
+// resolve appends the merges' ids and empties the group.
+func (g *mergeGroup) resolve(out []mergeRule, vocab *lexicon) ([]mergeRule, bool) {
+	text := unsafe.String(unsafe.SliceData(g.both), len(g.both)) // only read here
+	from := 0
+	for i, m := range g.merges[:g.n] {
+		if m.cut <= from || m.cut >= m.end {
+			return nil, false
+		}
+		g.tokens[3*i], g.tokens[3*i+1], g.tokens[3*i+2] = lookupOf(text[from:m.cut]), lookupOf(text[m.cut:m.end]), lookupOf(text[from:m.end])
+		from = m.end
+	}
+	for i := range g.tokens[:3*g.n] {
+		g.slots += vocab.touch(&g.tokens[i])
+	}
+	from = 0
+	for i, m := range g.merges[:g.n] {
+		a := vocab.place(text[from:m.cut], g.tokens[3*i])
+		b := vocab.place(text[m.cut:m.end], g.tokens[3*i+1])
+		made := vocab.place(text[from:m.end], g.tokens[3*i+2])
+		if a.from == 0 || b.from == 0 || made.from == 0 {
+			return nil, false
+		}
+		out = append(out, mergeRule{a.id, b.id, made.id})
+		from = m.end
+	}
+	g.both, g.n = g.both[:0], 0
+	return out, true
+}
+
+// pair appends the two tokens of a merge, ["a","b"] or "a b", to both, and returns the place
 // between them.
 func (c *cursor) pair(both []byte) (_ []byte, cut int, ok bool) {
 	if c.peek() == '"' {
@@ -378,7 +467,8 @@ func (c *cursor) pair(both []byte) (_ []byte, cut int, ok bool) {
 			return both, 0, false
 		}
 		a, b, ok := cutPair(text)
-		return append(append(both, a...), b...), len(a), ok
+		both = append(both, a...)
+		return append(both, b...), len(both), ok
 	}
 	if !c.enter('[') {
 		return both, 0, false
@@ -388,9 +478,10 @@ func (c *cursor) pair(both []byte) (_ []byte, cut int, ok bool) {
 		return both, 0, false
 	}
 	both = append(both, a...)
+	cut = len(both)
 	if !c.comma() {
 		return both, 0, false
 	}
 	b, ok := c.text()
-	return append(both, b...), len(a), ok && c.enter(']')
+	return append(both, b...), cut, ok && c.enter(']')
 }

@@ -217,7 +217,7 @@ type pairSet struct {
 
 func newPairSet(entries int) pairSet {
 	width := tableWidth(entries)
-	return pairSet{slots: make([]uint64, 1<<width), shift: 64 - width}
+	return pairSet{slots: makeLarge[uint64](1 << width), shift: 64 - width}
 }
 
 func pairOfRunes(a, b rune) uint64 { return uint64(a)<<32 | uint64(b) }

@@ -65,21 +65,43 @@ const (
 
 func newPieceTable(entries int) pieceTable {
 	width := tableWidth(entries)
-	return pieceTable{slots: make([]pieceSlot, 1<<width), shift: 64 - width}
+	return pieceTable{slots: makeLarge[pieceSlot](1 << width), shift: 64 - width}
 }
 
 // tableWidth is the log2 of the slots of a table that is at most half full.
 func tableWidth(entries int) uint { return uint(max(4, bits.Len(uint(2*entries)))) }
 
-func (t *pieceTable) insert(piece []byte, id, mark uint32) {
+// pieceGroup is pieces that are inserted together: all places are read first, so that the
+// machine waits for these together.
+type pieceGroup struct {
+	pieces [32]pieceSlot
+	places [32]uint64
+	n      int
+	notes  uint32 // keeps the compiler from leaving out reads
+}
+
+// insert inserts a piece, at the latest when the group is flushed.
+func (t *pieceTable) insert(g *pieceGroup, piece []byte, id, mark uint32) {
 	k, n := keyOf(piece, 0, len(piece)), len(piece)
-	mask := uint64(len(t.slots) - 1)
-	for at := k.hash(n) >> t.shift; ; at = (at + 1) & mask {
-		if t.slots[at].note == 0 {
-			t.slots[at] = pieceSlot{key: k, id: id, note: uint32(n) | mark}
-			return
-		}
+	g.pieces[g.n] = pieceSlot{key: k, id: id, note: uint32(n) | mark}
+	g.places[g.n] = k.hash(n) >> t.shift
+	if g.n++; g.n == len(g.pieces) {
+		t.flush(g)
 	}
+}
+
+func (t *pieceTable) flush(g *pieceGroup) {
+	for _, at := range g.places[:g.n] {
+		g.notes += t.slots[at].note
+	}
+	mask := uint64(len(t.slots) - 1)
+	for i, at := range g.places[:g.n] {
+		for t.slots[at].note != 0 {
+			at = (at + 1) & mask
+		}
+		t.slots[at] = g.pieces[i]
+	}
+	g.n = 0
 }
 
 // find returns the slot of a piece, and its mark; no slot if no token has these bytes.
@@ -150,17 +172,13 @@ type mergeTable struct {
 }
 
 type mergeSlot struct {
-	pair  uint64
-	value uint64 // noMerge in an empty slot
+	pair    uint64
+	inverse uint64 // of the value, so that an empty slot, which has noMerge, is zero
 }
 
 func newMergeTable(entries int) mergeTable {
 	width := tableWidth(entries)
-	t := mergeTable{slots: make([]mergeSlot, 1<<width), shift: 64 - width}
-	for i := range t.slots {
-		t.slots[i].value = noMerge
-	}
-	return t
+	return mergeTable{slots: makeLarge[mergeSlot](1 << width), shift: 64 - width}
 }
 
 func pairOf(a, b uint32) uint64 { return uint64(a)<<32 | uint64(b) }
@@ -171,8 +189,8 @@ func (t *mergeTable) insert(a, b uint32, value uint64) {
 	pair, mask := pairOf(a, b), uint64(len(t.slots)-1)
 	for at := pair * 0x9e3779b97f4a7c15 >> t.shift; ; at = (at + 1) & mask {
 		slot := &t.slots[at]
-		if slot.value == noMerge || slot.pair == pair {
-			*slot = mergeSlot{pair, value}
+		if slot.inverse == 0 || slot.pair == pair {
+			*slot = mergeSlot{pair, ^value}
 			return
 		}
 	}
@@ -182,8 +200,8 @@ func (t *mergeTable) find(a, b uint32) uint64 {
 	pair, mask := pairOf(a, b), uint64(len(t.slots)-1)
 	for at := pair * 0x9e3779b97f4a7c15 >> t.shift; ; at = (at + 1) & mask {
 		slot := &t.slots[at&mask]
-		if slot.pair == pair || slot.value == noMerge {
-			return slot.value
+		if slot.pair == pair || slot.inverse == 0 {
+			return ^slot.inverse
 		}
 	}
 }
