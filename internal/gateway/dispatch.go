@@ -26,7 +26,7 @@ func (x *exchange) dispatch() error {
 	now := x.enter(trace.Dispatch)
 	if p := x.partner; p != nil {
 		p.begin(x)
-		if p.first() {
+		if p.meets.first() {
 			x.enter(trace.Engine)
 			if err := p.answer(x.ctx); err != nil {
 				return err

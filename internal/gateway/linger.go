@@ -11,6 +11,13 @@ import (
 // It is therefore delayed: the attempt may end, and the half continues at the adapter as
 // described by engine.Deferral.
 
+// pages are the decode engine's, into which the prefill engine writes the KV. The partner's
+// lock guards them.
+type pages struct {
+	ceased  bool   // the prefill engine has ended the half after it was given up, and writes none of its KV any more
+	release func() // lets the decode half's abort go out; nil: none waits
+}
+
 // defers reports whether the decode half must not be hung up on before its first
 // output.
 func (p *partner) defers() bool {
@@ -24,7 +31,7 @@ func (p *partner) writesNoMore() bool {
 	if !p.ended() {
 		return false
 	}
-	return p.ceased || p.quit || p.err == nil && p.defers() || p.unsent()
+	return p.pages.ceased || p.quit || p.err == nil && p.defers() || p.unsent()
 }
 
 // unsent reports whether the half has ended before its engine had all of the request.
@@ -41,7 +48,7 @@ func (p *partner) unsent() bool {
 // may be now. It is called once the decode half is to be aborted.
 func (p *partner) frees(release func()) {
 	p.mu.Lock()
-	p.release = release
+	p.pages.release = release
 	p.mu.Unlock()
 	p.freed()
 }
@@ -49,9 +56,9 @@ func (p *partner) frees(release func()) {
 // freed calls release if it is time to, once.
 func (p *partner) freed() {
 	p.mu.Lock()
-	release := p.release
+	release := p.pages.release
 	if release != nil && p.writesNoMore() {
-		p.release = nil
+		p.pages.release = nil
 	} else {
 		release = nil
 	}

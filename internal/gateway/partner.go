@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -33,49 +32,112 @@ import (
 type partner struct {
 	g        *Gateway
 	target   route.Target
+	id       string // the request's, for logs
 	booked   booked
-	work     float64   // what it was predicted to be at the target, as workOf says
-	resident int       // of the prompts, as was believed
-	id       string    // the request's, for logs
-	meetings []meeting // by choice
-	only     [1]meeting
-	fetched
-	leg  *trace.Leg
-	wire prefill // nil: it was not begun
+	expected expected
+	meets    rendezvous
+	leg      *trace.Leg
+	wire     prefill // nil: it was not begun
 	// scored is the wire if the prompt's log probabilities were requested, and nil otherwise.
 	// The answer begins with them, and only the prefill engine reports them.
 	scored *tokenPrefill
-	held   *stream.Mailbox // of the decode half's output, which waits for them
-
-	ctx      context.Context // of the hand-over
-	cancel   context.CancelCauseFunc
-	escape   *escape       // of the attempt
-	answered chan struct{} // closed when the half has ended, as prefillEnd says
-	gone     chan struct{} // closed when run has nothing to do with the attempt any more
+	handover
+	escape *escape // of the attempt
 
 	mu    sync.Mutex
 	over  bool // settled
 	clock clock
 	prefillEnd
-	ceased  bool            // the engine has ended the half after that, and writes none of its KV any more
-	release func()          // lets the decode half's abort go out (linger.go); nil: none waits
-	metAt   int64           // when the decode half had its first output; 0: it has not
-	due     func(now int64) // reports to the decode engine's health; nil: nothing to report
+	decode decodeHalf
+	pages  pages
 }
 
-// fetched is the KV that the decode engine fetches.
-type fetched struct {
-	transfer *cost.Transfer // learns how long it is on its way
-	lacks    int            // tokens of the prompts that it is of
+// expected is what was predicted of a half when its engine was chosen. What happens is compared
+// with it.
+type expected struct {
+	work     float64        // at the prefill engine, as workOf returns it
+	resident int            // tokens of the prompts in the prefill engine's cache
+	lacks    int            // tokens of the prompts whose KV the decode engine fetches
+	transfer *cost.Transfer // learns how long they are on their way
+}
+
+// handover is the handing over of a half, in the goroutine of run. It ends with the attempt.
+type handover struct {
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	answered chan struct{} // closed when the half has ended, as prefillEnd states
+	gone     chan struct{} // closed when run has nothing to do with the attempt any more
+}
+
+func newHandover() (h handover) {
+	h.ctx, h.cancel = context.WithCancelCause(context.Background()) // the attempt may have to see it out
+	h.answered, h.gone = make(chan struct{}), make(chan struct{})
+	return h
+}
+
+// parts ends the hand-over, and with it the half.
+func (h *handover) parts() { h.cancel(errParted) }
+
+// ended reports whether the half has ended.
+func (h *handover) ended() bool {
+	select {
+	case <-h.answered:
+		return true
+	default:
+		return false
+	}
+}
+
+// decodeHalf is what the prefill half knows of the decode half. The partner's lock guards it.
+type decodeHalf struct {
+	held  *stream.Mailbox // of its output, which waits for the prefill half's; nil: it does not
+	metAt int64           // when it had its first output; 0: it has not
+	due   func(now int64) // reports to the health of its engine that it owes output; nil: nothing to report
+}
+
+// owes reports that the decode half owes its first output from now on, once.
+func (d *decodeHalf) owes(now int64) {
+	if d.due != nil {
+		d.due(now)
+		d.due = nil
+	}
 }
 
 // clock is the one timer of a half. It bounds in turn the hand-over, the prefill engine's
-// answer, and what is waited for when that has come.
+// answer, and what is waited for when that has come. The partner's lock guards it.
 type clock struct {
 	timer  *time.Timer
+	late   func()        // called when the timer fires
 	began  int64         // when the half was handed over
 	submit time.Duration // bounds the hand-over until it is confirmed; 0: nothing does
 	at     int64         // when it is due; 0: not any more
+}
+
+// within sets the clock to d from now.
+func (c *clock) within(now int64, d time.Duration) {
+	if c.at = now + int64(d); c.timer == nil {
+		c.timer = time.AfterFunc(d, c.late)
+	} else {
+		c.timer.Reset(d)
+	}
+}
+
+// rests stops the clock.
+func (c *clock) rests() {
+	c.at = 0
+	c.timer.Stop()
+}
+
+// bound sets the clock to the next of the half's own bounds: that of the hand-over, half of
+// that of the answer, or that of the answer.
+func (c *clock) bound(now int64, answer time.Duration) {
+	passed, next := time.Duration(now-c.began), answer
+	for _, d := range [...]time.Duration{answer / 2, c.submit} {
+		if d > passed {
+			next = min(next, d)
+		}
+	}
+	c.within(now, next-passed)
 }
 
 // prefillEnd is how a prefill half has ended.
@@ -89,7 +151,8 @@ type prefillEnd struct {
 // newPartner books a request's prefill half at the rank that was chosen for it.
 func newPartner(g *Gateway, at *route.Target, c *route.Choice, now int64, r *request, m *route.Model) *partner {
 	chosen, f := c.Prefill.Choice(), r.footprint.at(at.Engine)
-	p := &partner{g: g, target: *at, fetched: fetched{m.Transfer, c.Decision.Choice().Work.New}, work: f.workOf(chosen), resident: c.Request.Length - chosen.Work.New}
+	p := &partner{g: g, target: *at, expected: expected{f.workOf(chosen), c.Request.Length - chosen.Work.New, c.Decision.Choice().Work.New, m.Transfer}}
+	p.meets.Meets, p.meets.rank, p.clock.late = &at.Engine.Meets, at.Number, p.late
 	p.booked.enter(at.Books, chosen, c, now, f, 0)
 	p.booked.queue = g.held
 	return p
@@ -117,27 +180,23 @@ var errBereft = infer.Errorf(infer.CodeCancelled, "the prefill half has failed")
 // after its decode half was successful.
 const lastWord = 500 * time.Millisecond
 
-// first reports whether the prefill engine answers before the decode half is made.
-func (p *partner) first() bool { return p.target.Meets.Way == engine.ByPull }
-
 // alone reports whether the attempt's goroutine hands the half over: the answer is all that it
 // waits for, and a relayed half is read to its end by then.
-func (p *partner) alone() bool { return p.first() && p.target.Relay != nil }
+func (p *partner) alone() bool { return p.meets.first() && p.target.Relay != nil }
 
 // begin has the half served. It is called once.
 func (p *partner) begin(x *exchange) {
 	attempt := &x.rec.Attempts[len(x.rec.Attempts)-1]
 	p.leg, p.escape, p.id = &attempt.Legs[0], &x.booked.escape, x.rec.RequestID
-	p.ctx, p.cancel = context.WithCancelCause(context.Background()) // it ends with the attempt, which may have to see it out
-	p.answered, p.gone = make(chan struct{}), make(chan struct{})
+	p.handover = newHandover()
 	p.usage.CachedTokens = -1
 	probe := engine.Probe{Model: p.target.Model}
 	if p.target.Relay != nil {
-		p.meet(1)
-		p.meetings[0].id = relayID(x.id, len(x.rec.Attempts))
+		p.meets.prepare(1, p.g.ids)
+		p.meets.choices[0].id = relayID(x.id, len(x.rec.Attempts))
 		p.wire, probe.Path = newRelayPrefill(p, &x.request, x.response.r), x.response.r.URL.Path
 	} else {
-		p.meet(x.count())
+		p.meets.prepare(x.count(), p.g.ids)
 		p.clock.submit = p.g.opts.SubmitTimeout
 		wire := newTokenPrefill(p, &x.request)
 		if p.wire = wire; x.req.LogprobsFrom != nil {
@@ -145,10 +204,10 @@ func (p *partner) begin(x *exchange) {
 		}
 	}
 	p.leg.Handed = trace.Now()
-	p.target.Health.HandOver(&p.booked.health, p.leg.Handed, p.work, p.id, probe, p)
+	p.target.Health.HandOver(&p.booked.health, p.leg.Handed, p.expected.work, p.id, probe, p)
 	p.mu.Lock()
 	p.clock.began = p.leg.Handed
-	p.bound(p.leg.Handed)
+	p.clock.bound(p.leg.Handed, p.g.opts.PrefillTimeout)
 	p.mu.Unlock()
 	if !p.alone() {
 		go p.run()
@@ -182,9 +241,6 @@ func (p *partner) answer(ctx context.Context) error {
 	}
 	return nil
 }
-
-// parts ends the hand-over, and with it the half.
-func (p *partner) parts() { p.cancel(errParted) }
 
 // run hands the half over, and receives its output if the wire has no other goroutine for that.
 func (p *partner) run() {
@@ -232,21 +288,21 @@ func (p *partner) ends(err error) {
 	}
 	p.answers(p.err)
 	close(p.answered)
-	if p.held != nil && p.err == nil {
-		p.held.Release()
+	if m := p.decode.held; m != nil && p.err == nil {
+		m.Release()
 	}
 	switch {
 	case p.err == nil:
-		p.tell(p.at)
-		if p.metAt != 0 {
+		p.decode.owes(p.at)
+		if p.decode.metAt != 0 {
 			p.fetches()
 		} else if !p.unseen() {
-			p.within(p.at, p.g.opts.TransferTimeout)
+			p.clock.within(p.at, p.g.opts.TransferTimeout)
 		} else {
-			p.rests()
+			p.clock.rests()
 		}
 	case p.err.Handover:
-		p.within(p.at, lastWord) // the decode half may know better
+		p.clock.within(p.at, lastWord) // the decode half may know better
 	default:
 		p.fails(p.err)
 	}
@@ -254,7 +310,7 @@ func (p *partner) ends(err error) {
 
 // fails ends the attempt. The lock is held.
 func (p *partner) fails(e *infer.Error) {
-	p.rests()
+	p.clock.rests()
 	if !p.over {
 		p.escape.fail(e)
 	}
@@ -263,43 +319,17 @@ func (p *partner) fails(e *infer.Error) {
 // unseen reports whether nothing shows when the KV was fetched: the decode half's answer comes
 // whole, or nothing was handed over.
 func (p *partner) unseen() bool {
-	return p.booked.of.whole || p.first() && p.meetings[0].params == nil
+	return p.booked.of.whole || p.meets.first() && p.meets.choices[0].params == nil
 }
 
 // fetches notes that the KV was fetched, and the prefill engine keeps nothing any more. The
 // lock is held.
 func (p *partner) fetches() {
-	p.rests()
-	if took := p.metAt - p.at; took >= 0 && !p.unseen() {
-		p.transfer.Add(p.lacks, float64(took)/1e6)
+	p.clock.rests()
+	if took := p.decode.metAt - p.at; took >= 0 && !p.unseen() {
+		p.expected.transfer.Add(p.expected.lacks, float64(took)/1e6)
 	}
 	p.booked.close(trace.Now(), health.Done, true)
-}
-
-// within has late called in d, and rests not any more. The lock is held.
-func (p *partner) within(now int64, d time.Duration) {
-	if p.clock.at = now + int64(d); p.clock.timer == nil {
-		p.clock.timer = time.AfterFunc(d, p.late)
-	} else {
-		p.clock.timer.Reset(d)
-	}
-}
-
-func (p *partner) rests() {
-	p.clock.at = 0
-	p.clock.timer.Stop()
-}
-
-// bound has late called when the next of the half's own bounds is due: the hand-over's, half
-// of the answer's, or that. The lock is held.
-func (p *partner) bound(now int64) {
-	passed, next := time.Duration(now-p.clock.began), p.g.opts.PrefillTimeout
-	for _, d := range [...]time.Duration{p.g.opts.PrefillTimeout / 2, p.clock.submit} {
-		if d > passed {
-			next = min(next, d)
-		}
-	}
-	p.within(now, next-passed)
 }
 
 // late is called by the clock.
@@ -325,9 +355,9 @@ func (p *partner) late() {
 		if passed >= bound/2 {
 			// A half that waits for its decode engine cannot be distinguished from one that
 			// hangs. Both engines are checked late in its time.
-			p.tell(now)
+			p.decode.owes(now)
 		}
-		p.bound(now)
+		p.clock.bound(now, bound)
 	}
 	stop := p.ended() && p.err != nil
 	p.mu.Unlock()
@@ -388,16 +418,8 @@ func lastWordOf(a, b <-chan struct{}) {
 func (p *partner) awaits(tell func(now int64)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.due = tell; p.ended() {
-		p.tell(p.at)
-	}
-}
-
-// tell tells, once. The lock is held.
-func (p *partner) tell(now int64) {
-	if p.due != nil {
-		p.due(now)
-		p.due = nil
+	if p.decode.due = tell; p.ended() {
+		p.decode.owes(p.at)
 	}
 }
 
@@ -405,7 +427,7 @@ func (p *partner) tell(now int64) {
 func (p *partner) owes(now int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.tell(now)
+	p.decode.owes(now)
 }
 
 // begins reports that the decode half has had its first output.
@@ -415,19 +437,9 @@ func (p *partner) begins(at int64) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.tell(at)
-	if p.metAt = at; p.ended() && p.err == nil {
+	p.decode.owes(at)
+	if p.decode.metAt = at; p.ended() && p.err == nil {
 		p.fetches()
-	}
-}
-
-// ended reports whether the half has ended.
-func (p *partner) ended() bool {
-	select {
-	case <-p.answered:
-		return true
-	default:
-		return false
 	}
 }
 
@@ -442,7 +454,7 @@ func (p *partner) holds(m *stream.Mailbox) {
 	defer p.mu.Unlock()
 	if !p.ended() {
 		m.Hold()
-		p.held = m
+		p.decode.held = m
 	}
 }
 
@@ -499,7 +511,7 @@ func (p *partner) outlives() bool {
 	if p == nil || p.wire == nil || p.over || !p.owed() || p.escape.x.ctx.Err() == nil {
 		return false
 	}
-	return p.metAt == 0 && !p.ended()
+	return p.decode.metAt == 0 && !p.ended()
 }
 
 // besides returns the engine that the attempt may have failed at as well as at its
@@ -555,19 +567,19 @@ func (p *partner) part() {
 	defer p.mu.Unlock()
 	p.over = true
 	p.ends(errParted)
-	p.rests()
+	p.clock.rests()
 	p.booked.close(trace.Now(), health.Done, true) // one that has failed has closed it
 }
 
 // handed takes what the prefill engine has answered for the decode half of a choice. Where
 // that is not what a decode engine can fetch by, it computes the prompt anew.
 func (p *partner) handed(choice int, params []byte) {
-	if !p.first() {
+	if !p.meets.first() {
 		return
 	}
 	err := engine.CheckHanded(params)
 	if err == nil {
-		p.meetings[choice].params = params
+		p.meets.choices[choice].params = params
 		return
 	}
 	p.g.failedAt(p.target.Name, p.id, &infer.Error{Code: infer.CodeEngine, Engine: p.target.Name, Message: "the prompt is computed once more by the decode engine", Cause: err})
@@ -584,64 +596,13 @@ func (p *partner) learn(decode infer.Usage) (cached int) {
 	case p.target.Meets.Way == engine.ByPush:
 		decode.CachedTokens = -1
 	}
-	p.booked.reported(p.target.Books, p.resident, decode)
+	p.booked.reported(p.target.Books, p.expected.resident, decode)
 	return decode.CachedTokens
-}
-
-// meeting is the state shared by the two halves of a choice.
-type meeting struct {
-	id     string // of both
-	at     infer.Bootstrap
-	params []byte // for the decode half, where the prefill engine has answered them
-}
-
-// meet makes the meetings of n choices.
-func (p *partner) meet(n int) {
-	if p.meetings = p.only[:]; n > 1 {
-		p.meetings = make([]meeting, n)
-	}
-	for i := range p.meetings {
-		p.meetings[i].id = p.g.ids.next()
-		if m := &p.target.Meets; m.Way == engine.ByRoom {
-			p.meetings[i].at = infer.Bootstrap{Host: m.Host, Port: m.Port, Room: room(p.target.Number, m.Ranks), Rank: p.target.Number}
-		}
-	}
-}
-
-// half is what makes a choice a half; nil where the decode half has nothing to fetch, and is
-// the whole.
-func (p *partner) half(choice int, role infer.Role) *infer.Half {
-	m := &p.meetings[choice]
-	h := &infer.Half{Role: role, Bootstrap: m.at}
-	switch way := p.target.Meets.Way; {
-	case way == engine.ByRoom:
-	case role == infer.RolePrefill:
-		h.Params = p.target.Meets.PrefillParams(m.id)
-	case way == engine.ByPush:
-		h.Params = p.target.Meets.DecodeParams(p.target.Number, m.id)
-	case m.params == nil:
-		return nil
-	default:
-		h.Params = m.params
-	}
-	return h
 }
 
 // submission is a half of a choice for the token engine at which it is served.
 func (p *partner) submission(q *request, choice int, role infer.Role, at *route.Target) *infer.Request {
-	req := q.submission(choice, at, p.meetings[choice].id)
-	req.Half = p.half(choice, role)
+	req := q.submission(choice, at, p.meets.choices[choice].id)
+	req.Half = p.meets.half(choice, role)
 	return req
-}
-
-// room makes the number under which two halves meet at a prefill engine. The engine chooses
-// the rank by that number, so it selects the rank that was picked, if any. The prompts of a
-// list use the numbers that follow.
-func room(rank, ranks int) int64 {
-	n := int64(max(ranks, 1))
-	r := rand.Int64N(1 << 62)
-	if rank >= 0 {
-		r += int64(rank) - r%n
-	}
-	return r
 }

@@ -35,7 +35,7 @@ const maxPrefillAnswer = 16 << 20
 func newRelayPrefill(p *partner, q *request, r *http.Request) *relayPrefill {
 	asked := q.salted(q.head.Ask(), p.target.Engine, r.URL.Path)
 	p.ask(asked, infer.RolePrefill, r.URL.Path)
-	return &relayPrefill{p: p, request: relayed(r, p.meetings[0].id, asked.Splice(p.target.Model))}
+	return &relayPrefill{p: p, request: relayed(r, p.meets.choices[0].id, asked.Splice(p.target.Model))}
 }
 
 // relayed is a client's request as a relay engine gets it, with another id and body.
@@ -126,7 +126,7 @@ func (h *relayPrefill) refusal(resp *engine.RelayResponse, body []byte) *infer.E
 	case status == http.StatusServiceUnavailable, status == http.StatusTooManyRequests:
 		e.Code, e.Retryable, e.NotRun, e.Message = infer.CodeOverloaded, true, true, "the prefill engine is overloaded"
 	case status >= http.StatusInternalServerError:
-		e.Code, e.Retryable, e.Handover, e.Message = infer.CodeEngine, true, !p.first(), "the prefill engine failed"
+		e.Code, e.Retryable, e.Handover, e.Message = infer.CodeEngine, true, !p.meets.first(), "the prefill engine failed"
 	case status == http.StatusNotFound:
 		e.Code, e.Message = infer.CodeNotFound, "the prefill engine refused the request"
 	default:
@@ -159,7 +159,7 @@ func (a *refusal) write(w http.ResponseWriter) int {
 
 // ask makes a relayed body that of a half.
 func (p *partner) ask(asked *dialect.Asked, role infer.Role, path string) {
-	h := p.half(0, role)
+	h := p.meets.half(0, role)
 	switch {
 	case h == nil:
 	case p.target.Meets.Way == engine.ByRoom:

@@ -181,7 +181,7 @@ func (c *prefillChoice) ends(f *infer.Finish) {
 		return // its KV may be on its way
 	}
 	if h.left--; h.left == 0 {
-		h.p.ceased = true
+		h.p.pages.ceased = true
 	}
 }
 
