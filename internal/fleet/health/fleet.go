@@ -102,7 +102,7 @@ func (f *Fleet) spares(r *Rank) bool {
 				continue
 			case x.state != Down:
 				others++
-			case !x.refused:
+			case !x.ejection.refused:
 				judged++
 			}
 			total++
@@ -134,7 +134,7 @@ func (f *Fleet) last(model string) (last *Rank) {
 		case !r.serves(model) || !r.present || r.state == Draining:
 		case r.state != Down:
 			return nil
-		case !r.refused && (last == nil || r.tokens.shown > last.tokens.shown):
+		case !r.ejection.refused && (last == nil || r.tokens.shown > last.tokens.shown):
 			last = r
 		}
 	}

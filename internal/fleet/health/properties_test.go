@@ -361,7 +361,7 @@ func (h *history) judged(c Change, w *witness) {
 		}
 	}
 	probed := unanswered || w.failed || faults >= 3 && !r.Generates
-	if r.refused {
+	if r.ejection.refused {
 		seen, probed = seen || w.nobody, w.nobody
 	}
 	if !seen || !probed {
@@ -373,12 +373,12 @@ func (h *history) judged(c Change, w *witness) {
 		for _, x := range h.ranks {
 			if y := h.seen[x]; x.serves(model) && y.present && !y.drained {
 				total++
-				if x.state == Down && !x.refused {
+				if x.state == Down && !x.ejection.refused {
 					judged++
 				}
 			}
 		}
-		if !r.refused && judged > max(1, total/2) {
+		if !r.ejection.refused && judged > max(1, total/2) {
 			h.t.Fatalf("%v, and %d of %d are down by judgement", c, judged, total)
 		}
 	}

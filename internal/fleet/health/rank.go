@@ -36,46 +36,15 @@ type Rank struct {
 	softAt   int64
 
 	tokens, firsts lane
-	// booked is the predicted work at the latest progress plus the work handed over
-	// since, in milliseconds; unknown is set if some of it cannot be predicted.
-	booked, added float64
-	unknown       bool
-	ahead         float64 // see Ahead; 0: not said
-	abandoned     float64 // of the work that of requests that were given up, which may be done all the same
-	epoch         int
-	emptied       int64 // when a request was given up last
-	cuts, faults  int   // in a row
+	given          int // requests that it was ever handed
+	backlog        backlog
+	emptied        int64 // when a request was given up last
+	failures       failures
 
-	// cleared is when a probe was answered last although nothing else came.
-	cleared    int64
-	probed     bool // a probe was answered since it became soft
-	probeSent  int64
-	probeUntil int64
-	nextProbe  int64
-
-	// For a rank that is down.
-	refused   bool // nobody accepts its connections
-	revived   bool // it has shown progress
-	ejections int
-	holdUntil int64
-	calmFrom  int64
-
-	// For a rank that came back.
-	returning bool
-	slowFrom  int64 // 0 until the first request shows progress
-	life      int
-	given     int
-	newer     int   // requests handed over in this life
-	trials    int   // returns without any progress since
-	trialAt   int64 // when the next one may be
-	vouched   int   // of them those by a sample
-
-	// For a rank whose probe was answered and whose requests show nothing all the same.
-	sampled     int64 // when the first sample was sent, without any progress since; 0: none was
-	sampleAt    int64 // when the next one may be
-	sampleSent  int64 // when the one was that is waited for
-	sampleUntil int64 // until when; 0: none is
-	mute        bool  // of one that is down: it answers its probe and no sample
+	probing  probing
+	sampling sampling
+	ejection ejection
+	comeback comeback
 
 	latest []begun // requests, by priority
 	looked int64   // when Look was called last
@@ -96,23 +65,12 @@ func (r *Rank) Takes() Takes {
 	switch {
 	case !r.present, r.state == Draining, r.state == Down:
 		return Never
-	case r.state == Up && r.room() != 0:
+	case r.state == Up && r.comeback.room(r.fleet.seen) != 0:
 		return Freely
 	case r.state == Suspect, r.state == Probing:
 		return AtLast
 	}
 	return Otherwise
-}
-
-// room is how many more requests it takes freely; negative when there is no limit.
-func (r *Rank) room() int {
-	switch {
-	case !r.returning:
-		return -1
-	case r.slowFrom == 0:
-		return max(1-r.newer, 0)
-	}
-	return max(2<<((r.fleet.seen-r.slowFrom)/int64(time.Second))-r.newer, 0)
 }
 
 // View returns it as it is now.
@@ -125,7 +83,7 @@ func (r *Rank) View() View {
 		Cause: cause,
 		Next:  r.nextProbed(),
 		State: r.state, Since: r.since, Why: r.why, Takes: r.Takes(), Present: r.present, Open: r.tokens.n, Given: r.given,
-		Silence: time.Duration(r.tokens.silence(r.fleet.seen)), Gap: time.Duration(r.tokens.gap), Limit: r.room(), Ejections: r.ejections,
+		Silence: time.Duration(r.tokens.silence(r.fleet.seen)), Gap: time.Duration(r.tokens.gap), Limit: r.comeback.room(r.fleet.seen), Ejections: r.ejection.count,
 	}
 }
 
@@ -134,7 +92,7 @@ func (r *Rank) nextProbed() time.Duration {
 	if r.state != Down || !r.present {
 		return 0
 	}
-	return time.Duration(max(r.holdUntil, r.nextProbe) - r.fleet.seen)
+	return time.Duration(max(r.ejection.until, r.probing.next) - r.fleet.seen)
 }
 
 // Joined reports that the rank's engine can be reached. fresh is set if it is not the
@@ -147,16 +105,16 @@ func (r *Rank) Joined(now int64, fresh bool) {
 	r.present = true
 	r.pardon(at)
 	if fresh {
-		r.cuts, r.faults = 0, 0
+		r.failures = failures{}
 	}
 	switch {
 	case r.state == Down:
-		r.nextProbe = max(at, r.holdUntil)
+		r.probing.next = max(at, r.ejection.until)
 	case r.state == Draining:
 	case fresh && r.state != Up:
 		r.to(Up, "it is there again, as a new process")
 	case r.state == Suspect || r.state == Probing:
-		r.nextProbe = at
+		r.probing.next = at
 		r.to(Suspect, "it is there again; before, "+r.evidence)
 	}
 	r.fleet.release(at)
@@ -183,7 +141,7 @@ func (r *Rank) Undrain(now int64, why string) {
 	at := r.fleet.at(now)
 	if r.state == Draining {
 		r.pardon(at)
-		r.cuts, r.faults = 0, 0
+		r.failures = failures{}
 		r.to(Up, why)
 	}
 }
@@ -192,16 +150,15 @@ func (r *Rank) Undrain(now int64, why string) {
 // milliseconds until the request shows progress, if it were alone on the rank; it is
 // negative if unknown. Each request that was handed over ends once.
 func (r *Rank) HandedOver(q *Request, now int64, work float64) {
-	if r.tokens.n == 0 && r.fleet.at(now)-r.emptied >= int64(r.fleet.limits.Work*float64(r.work())) {
-		r.settle(0) // of what was given up nothing can be left
+	if r.tokens.n == 0 && r.fleet.at(now)-r.emptied >= int64(r.fleet.limits.Work*float64(r.backlog.total())) {
+		r.backlog.settle(0) // of what was given up nothing can be left
 	}
-	*q = Request{rank: r, at: r.fleet.at(now), work: max(work, 0), epoch: r.epoch, life: r.life}
+	*q = Request{rank: r, at: r.fleet.at(now), work: max(work, 0), epoch: r.backlog.epoch, life: r.comeback.life}
 	r.tokens.add(q)
 	r.firsts.add(q)
-	r.newer++
+	r.comeback.newer++
 	r.given++
-	r.added += q.work
-	r.unknown = r.unknown || work < 0
+	r.backlog.add(work)
 	r.explain(q.at)
 }
 
@@ -253,8 +210,8 @@ func (r *Rank) Progressed(now int64, tokens int, left float64) {
 	if tokens <= 0 {
 		return
 	}
-	r.settle(max(left, 0))
-	r.unknown = left < 0 && r.firsts.n > 0
+	r.backlog.settle(max(left, 0))
+	r.backlog.unknown = left < 0 && r.firsts.n > 0
 	at := r.fleet.at(now)
 	r.tokens.show(at)
 	r.explain(at)
@@ -265,16 +222,8 @@ func (r *Rank) Progressed(now int64, tokens int, left float64) {
 // milliseconds; 0 or less if that may be all of it. Work behind that does not explain a
 // silence: even in a queue of an hour some request always progresses.
 func (r *Rank) Ahead(now int64, ms float64) {
-	r.ahead = max(ms, 0)
+	r.backlog.ahead = max(ms, 0)
 	r.explain(r.fleet.at(now))
-}
-
-// next is the work that comes before some request shows something, in nanoseconds.
-func (r *Rank) next() int64 {
-	if r.ahead > 0 && r.tokens.n > 0 {
-		return min(r.work(), int64((r.ahead+r.abandoned)*1e6))
-	}
-	return r.work()
 }
 
 // Ended reports how a request ended. Later reports about the request are ignored.
@@ -294,19 +243,19 @@ func (q *Request) Ended(now int64, how End) {
 	if !q.started {
 		r.firsts.remove(q, how == GaveUp)
 	}
-	if q.life == r.life {
-		r.newer--
+	if q.life == r.comeback.life {
+		r.comeback.newer--
 	}
 	switch {
 	case how == GaveUp:
 		r.emptied = at // the engine may still be at it
 		if !q.started {
-			r.abandoned += q.work
+			r.backlog.abandoned += q.work
 		}
 	case r.tokens.n == 0:
-		r.settle(0)
-	case q.epoch == r.epoch:
-		r.added = max(r.added-q.work, 0)
+		r.backlog.settle(0)
+	case q.epoch == r.backlog.epoch:
+		r.backlog.added = max(r.backlog.added-q.work, 0)
 	}
 	q.rank = nil
 	r.explain(at)
@@ -319,9 +268,9 @@ func (r *Rank) end(at int64, how End) {
 		r.progress(at, aWhole)
 		return
 	case Cut:
-		r.cuts++
+		r.failures.cuts++
 	case Fault:
-		r.faults++
+		r.failures.faults++
 	case Refused:
 	default:
 		return
@@ -333,17 +282,17 @@ func (r *Rank) end(at int64, how End) {
 	case how == Refused:
 		r.cause = byTransport
 		r.suspect(at, "a connection was refused")
-	case how == Cut && r.cuts >= r.fleet.limits.Faults:
+	case how == Cut && r.failures.cuts >= r.fleet.limits.Faults:
 		r.cause = byTransport
-		why := fmt.Sprintf("the connections of %d requests in a row were cut", r.cuts)
-		if r.returning {
+		why := fmt.Sprintf("the connections of %d requests in a row were cut", r.failures.cuts)
+		if r.comeback.under {
 			why = "the connection of a request was cut again"
 		}
 		r.suspect(at, why)
-	case how == Fault && r.faults >= r.fleet.limits.Faults:
+	case how == Fault && r.failures.faults >= r.fleet.limits.Faults:
 		r.cause = byFaults
-		r.evidence = fmt.Sprintf("%d requests in a row failed there", r.faults)
-		if r.returning {
+		r.evidence = fmt.Sprintf("%d requests in a row failed there", r.failures.faults)
+		if r.comeback.under {
 			r.evidence = "a request failed there again"
 		}
 		if r.Generates {
@@ -375,22 +324,22 @@ func (r *Rank) judged(at int64, result Result, why string) {
 	case result == Failed || result == Nobody:
 		r.convict(at, fmt.Sprintf("%s, and its probe failed: %s", r.evidence, why), result == Nobody)
 	case r.cause == byFaults && result == Busy:
-		r.nextProbe = at + int64(limits.Retry)
+		r.probing.next = at + int64(limits.Retry)
 		r.to(Suspect, r.evidence+", and it has no room for a probe")
 	case r.cause == bySilence || r.cause == byStarts:
 		// Its core lives, and its requests still owe progress.
-		r.cleared, r.probed, r.softAt = at, true, at
+		r.probing.cleared, r.probing.answered, r.softAt = at, true, at
 		if result == Busy {
-			r.sampleUntil = 0 // it could not say what it computes for others, either
+			r.sampling.until = 0 // it could not say what it computes for others, either
 			r.to(Soft, "a probe could not tell whether it works, and its requests show no progress")
 			return
 		}
 		r.to(Soft, "its probe was answered, but its requests show no progress")
 	case result == Busy:
-		r.cuts = 0
+		r.failures.cuts = 0
 		r.to(Up, "it can be reached")
 	default:
-		r.cuts, r.faults = 0, 0
+		r.failures = failures{}
 		r.to(Up, "its probe was answered")
 	}
 }
@@ -398,14 +347,14 @@ func (r *Rank) judged(at int64, result Result, why string) {
 // probedDown takes the result of a probe of a rank that is down.
 func (r *Rank) probedDown(at int64, result Result) {
 	switch {
-	case result == Answered && at >= r.holdUntil && !r.muted():
+	case result == Answered && at >= r.ejection.until && !r.muted():
 		r.halfOpen(at, "its probe was answered")
 	case result == Nobody:
-		r.refused = true
+		r.ejection.refused = true
 		r.fleet.release(at)
-	case r.refused:
+	case r.ejection.refused:
 		// Somebody is there again, so that it is a matter of judgement now.
-		r.refused = false
+		r.ejection.refused = false
 		r.fleet.release(at)
 	}
 }
@@ -417,15 +366,15 @@ func (r *Rank) Sampled(now int64, result Result) {
 	case !r.present:
 	case r.state == Down:
 		r.sampledDown(at, result)
-	case r.sampled == 0 || !r.owesAll():
+	case r.sampling.began == 0 || !r.owesAll():
 	case result == Answered:
 		r.halfOpen(at, "a request of weir's own was answered")
-		r.sampleAt = at + int64(r.fleet.limits.longer(r.vouched))
-		r.vouched++
+		r.sampling.next = at + int64(r.fleet.limits.longer(r.comeback.vouched))
+		r.comeback.vouched++
 	default: // which tells nothing of one that hangs
-		r.sampleUntil = 0
+		r.sampling.until = 0
 		if result == Busy { // so that a client's request must
-			r.trialAt = min(r.trialAt, r.sampled+int64(r.fleet.limits.longer(r.trials)))
+			r.comeback.trialAt = min(r.comeback.trialAt, r.sampling.began+int64(r.fleet.limits.longer(r.comeback.trials)))
 		}
 	}
 }
@@ -434,20 +383,20 @@ func (r *Rank) Sampled(now int64, result Result) {
 func (r *Rank) sampledDown(at int64, result Result) {
 	switch {
 	case !r.muted():
-	case result == Answered && at >= r.holdUntil:
+	case result == Answered && at >= r.ejection.until:
 		r.halfOpen(at, "a request of weir's own was answered")
 	case result == Busy:
-		r.mute = false // a client's request must tell, once its probe is answered
+		r.sampling.mute = false // a client's request must tell, once its probe is answered
 	}
 }
 
 // muted reports whether only a sample can show that a rank that is down works again.
-func (r *Rank) muted() bool { return r.state == Down && r.mute && r.Samples }
+func (r *Rank) muted() bool { return r.state == Down && r.sampling.mute && r.Samples }
 
 // owesAll reports whether the rank's probe was answered, and that its requests show
 // nothing all the same: only a request can show that it works again.
 func (r *Rank) owesAll() bool {
-	return (r.probed || r.trials > 0) && (r.cause == bySilence || r.cause == byStarts) && (r.state == Soft || r.state == Suspect || r.state == Probing)
+	return (r.probing.answered || r.comeback.trials > 0) && (r.cause == bySilence || r.cause == byStarts) && (r.state == Soft || r.state == Suspect || r.state == Probing)
 }
 
 // sample sends one, if it is time. One is waited for as long as a probe is, and the rank is
@@ -459,25 +408,25 @@ func (r *Rank) sample(at int64) {
 	if !r.Samples || r.state != Soft || !r.owesAll() {
 		return
 	}
-	if r.sampleUntil > 0 && at >= r.sampleUntil {
+	if r.sampling.until > 0 && at >= r.sampling.until {
 		r.unsampled(at)
 		return
 	}
-	if at < r.sampleAt {
+	if at < r.sampling.next {
 		return
 	}
 	limits := &r.fleet.limits
-	if r.sampled == 0 {
-		r.sampled = at
-		r.trialAt = max(r.trialAt, at+int64(limits.longer(math.MaxInt)))
+	if r.sampling.began == 0 {
+		r.sampling.began = at
+		r.comeback.trialAt = max(r.comeback.trialAt, at+int64(limits.longer(math.MaxInt)))
 	}
 	patience := max(limits.Retry, time.Duration(r.softBound(&r.firsts)))
-	r.sampleAt = at + int64(patience)
+	r.sampling.next = at + int64(patience)
 	// It has been given up when the next one is due.
 	p := Probe{Rank: r, Sample: true, Beside: true, Patience: patience - limits.Tick}
-	if r.probed && r.sampleUntil == 0 {
+	if r.probing.answered && r.sampling.until == 0 {
 		bound := r.probeBound()
-		r.sampleSent, r.sampleUntil = at, at+bound
+		r.sampling.sent, r.sampling.until = at, at+bound
 		p.Beside, p.Patience = false, 2*time.Duration(bound) // the rank ends the wait, by its own clock and a probe
 	}
 	r.fleet.probes = append(r.fleet.probes, p)
@@ -488,18 +437,18 @@ func (r *Rank) sample(at int64) {
 // by then, including the sample's token, may be read a little later than that probe's
 // answer.
 func (r *Rank) unsampled(at int64) {
-	if r.cleared < r.sampleUntil {
+	if r.probing.cleared < r.sampling.until {
 		r.suspect(at, r.owing(at))
 		return
 	}
-	if at-r.cleared < int64(r.fleet.limits.Soft/2) {
+	if at-r.probing.cleared < int64(r.fleet.limits.Soft/2) {
 		return
 	}
 	owing := r.owing(at)
-	why := fmt.Sprintf("%s, and a request of weir's own was not answered for %v, although its probes were", owing, rounded(at-r.sampleSent))
-	r.sampleUntil = 0
+	why := fmt.Sprintf("%s, and a request of weir's own was not answered for %v, although its probes were", owing, rounded(at-r.sampling.sent))
+	r.sampling.until = 0
 	r.convict(at, why, false)
-	r.mute = r.state == Down
+	r.sampling.mute = r.state == Down
 	r.evidence = owing // of the suspect that it stays where it cannot be spared
 }
 
@@ -507,10 +456,10 @@ func (r *Rank) unsampled(at int64) {
 // token counters grow. This can only count in the rank's favor.
 func (r *Rank) Alive(now int64) {
 	at := r.fleet.at(now)
-	r.cleared, r.sampleUntil = at, 0
-	r.mute = false
+	r.probing.cleared, r.sampling.until = at, 0
+	r.sampling.mute = false
 	if (r.state == Suspect || r.state == Probing) && r.cause == bySilence {
-		r.probed, r.softAt = true, at
+		r.probing.answered, r.softAt = true, at
 		r.to(Soft, "it works for others, but its requests show no progress")
 	}
 }
@@ -537,21 +486,21 @@ func (s sign) refutes(c cause) bool {
 
 // progress takes down a sign, which the lanes have been shown.
 func (r *Rank) progress(at int64, s sign) {
-	r.cuts, r.trials, r.trialAt = 0, 0, 0
-	r.vouched, r.sampled, r.sampleUntil = 0, 0, 0
-	r.sampleAt = min(r.sampleAt, at+int64(r.fleet.limits.Retry))
+	r.failures.cuts, r.comeback.trials, r.comeback.trialAt = 0, 0, 0
+	r.comeback.vouched, r.sampling.began, r.sampling.until = 0, 0, 0
+	r.sampling.next = min(r.sampling.next, at+int64(r.fleet.limits.Retry))
 	if s == aWhole {
-		r.faults = 0
+		r.failures.faults = 0
 	}
 	if !s.refutes(r.cause) {
 		return
 	}
-	if r.returning && r.slowFrom == 0 {
-		r.slowFrom = at
+	if r.comeback.under && r.comeback.slowFrom == 0 {
+		r.comeback.slowFrom = at
 	}
 	switch r.state {
 	case Down:
-		r.revived = true
+		r.ejection.revived = true
 	case Soft:
 		if r.cause == bySilence && r.firsts.silence(at) >= r.softBound(&r.firsts) {
 			r.cause = byStarts
@@ -565,17 +514,8 @@ func (r *Rank) progress(at int64, s sign) {
 
 // pardon begins all silences anew.
 func (r *Rank) pardon(at int64) {
-	r.tokens.shown, r.firsts.shown, r.cleared = max(r.tokens.shown, at), max(r.firsts.shown, at), at
-	r.sampleUntil = 0
-}
-
-// work is the work that explains a silence, in nanoseconds.
-func (r *Rank) work() int64 { return int64((r.booked + r.added) * 1e6) }
-
-// settle says which work is left. All that was handed over so far is part of it.
-func (r *Rank) settle(left float64) {
-	r.epoch++
-	r.booked, r.added, r.abandoned, r.unknown = left, 0, 0, false
+	r.tokens.shown, r.firsts.shown, r.probing.cleared = max(r.tokens.shown, at), max(r.firsts.shown, at), at
+	r.sampling.until = 0
 }
 
 // explain records the work that explains a silence: the work that was there when it began
@@ -583,9 +523,9 @@ func (r *Rank) settle(left float64) {
 // loaded rank would never be silent for longer than its work.
 func (r *Rank) explain(at int64) {
 	for _, l := range [...]*lane{&r.tokens, &r.firsts} {
-		work := r.work()
+		work := r.backlog.total()
 		if l == &r.tokens {
-			work = r.next()
+			work = r.backlog.next(r.tokens.n > 0)
 		}
 		if l.silence(at) >= int64(r.fleet.limits.Soft) {
 			work = min(work, l.work)
@@ -601,12 +541,12 @@ func (r *Rank) softBound(l *lane) int64 {
 
 func (r *Rank) suspectBound() int64 {
 	limits := &r.fleet.limits
-	return max(int64(limits.Suspect), int64(limits.Work*float64(r.next())), r.softBound(&r.tokens))
+	return max(int64(limits.Suspect), int64(limits.Work*float64(r.backlog.next(r.tokens.n > 0))), r.softBound(&r.tokens))
 }
 
 func (r *Rank) probeBound() int64 {
 	bound := r.suspectBound()
-	if r.unknown {
+	if r.backlog.unknown {
 		bound = max(bound, int64(r.fleet.limits.First))
 	}
 	return bound
@@ -622,15 +562,15 @@ func (r *Rank) tick(at int64) {
 		r.sample(at)
 	case Probing:
 		switch {
-		case at >= r.probeUntil:
+		case at >= r.probing.until:
 			r.unanswered(at)
-		case at >= r.nextProbe:
+		case at >= r.probing.next:
 			r.again(at) // its silence says nothing yet: the first may be on a connection that is lost
 		}
 	case Down:
 		r.tickDown(at)
 	}
-	if r.state == Suspect && at >= r.nextProbe {
+	if r.state == Suspect && at >= r.probing.next {
 		r.probe(at, r.probeBound())
 		r.to(Probing, r.evidence)
 	}
@@ -638,19 +578,14 @@ func (r *Rank) tick(at int64) {
 
 func (r *Rank) tickUp(at int64) {
 	limits := &r.fleet.limits
-	if r.returning && r.slowFrom > 0 && at-r.slowFrom >= int64(limits.SlowStart) {
-		r.returning = false
-	}
-	if r.ejections > 0 && at-r.calmFrom >= int64(limits.Calm) {
-		r.ejections--
-		r.calmFrom = at
-	}
+	r.comeback.tick(at, limits)
+	r.ejection.tick(at, limits)
 	for _, l := range []*lane{&r.tokens, &r.firsts} {
 		bound := r.softBound(l)
 		if l.n == 0 || l.silence(at) < bound {
 			continue
 		}
-		r.cause, r.softAt, r.probed = bySilence, at, false
+		r.cause, r.softAt, r.probing.answered = bySilence, at, false
 		what := "no progress"
 		if l == &r.firsts {
 			r.cause, what = byStarts, "no first token"
@@ -663,18 +598,18 @@ func (r *Rank) tickUp(at int64) {
 
 func (r *Rank) tickSoft(at int64) {
 	limits := &r.fleet.limits
-	silence := at - max(r.tokens.since(), r.cleared)
+	silence := at - max(r.tokens.since(), r.probing.cleared)
 	switch {
-	case r.tokens.n > 0 && silence >= r.suspectBound() && at >= r.sampleUntil:
+	case r.tokens.n > 0 && silence >= r.suspectBound() && at >= r.sampling.until:
 		r.cause = bySilence
 		r.suspect(at, r.owing(at))
 	case r.tokens.n > 0 && (r.cause != byStarts || r.firsts.n > 0):
-	case r.cause == byStarts && (r.probed || r.tokens.n > 0 || silence < r.softBound(&r.tokens)):
+	case r.cause == byStarts && (r.probing.answered || r.tokens.n > 0 || silence < r.softBound(&r.tokens)):
 		// Nothing is left there that could show a first token.
 		if at-r.softAt >= int64(limits.Suspect) && r.triable(at) {
 			r.halfOpen(at, "nothing waits there any more")
 		}
-	case !r.probed:
+	case !r.probing.answered:
 		r.suspect(at, r.owing(at))
 	case r.triable(at):
 		r.halfOpen(at, "its probe was answered")
@@ -692,18 +627,18 @@ func (r *Rank) owing(at int64) string {
 // triable reports whether a client's request may be the trial of the rank. One that can
 // be sampled is sampled first.
 func (r *Rank) triable(at int64) bool {
-	return at >= r.trialAt && (r.sampled > 0 || !r.Samples || !r.owesAll())
+	return at >= r.comeback.trialAt && (r.sampling.began > 0 || !r.Samples || !r.owesAll())
 }
 
 func (r *Rank) tickDown(at int64) {
 	switch {
-	case at < r.holdUntil:
-	case r.revived:
+	case at < r.ejection.until:
+	case r.ejection.revived:
 		r.halfOpen(at, "its requests show progress")
-	case at >= r.nextProbe:
+	case at >= r.probing.next:
 		// One probe is waited for as long as a busy engine may take. Those beside it
 		// are new connections, which get through as soon as any does.
-		if at >= r.probeUntil {
+		if at >= r.probing.until {
 			r.probe(at, r.probeBound())
 			return
 		}
@@ -714,7 +649,7 @@ func (r *Rank) tickDown(at int64) {
 // again sends a probe beside that which is waited for.
 func (r *Rank) again(at int64) {
 	limits := &r.fleet.limits
-	r.nextProbe = at + int64(limits.Retry)
+	r.probing.next = at + int64(limits.Retry)
 	p := Probe{Rank: r, Patience: 2 * limits.Retry, Beside: true}
 	if r.muted() { // its probe shows only whether it has computed for others
 		r.fleet.probes = append(r.fleet.probes, p)
@@ -725,7 +660,7 @@ func (r *Rank) again(at int64) {
 
 // probe sends the probe that is waited for.
 func (r *Rank) probe(at, bound int64) {
-	r.probeSent, r.probeUntil, r.nextProbe = at, at+bound, at+int64(r.fleet.limits.Retry)
+	r.probing.sent, r.probing.until, r.probing.next = at, at+bound, at+int64(r.fleet.limits.Retry)
 	p := Probe{Rank: r, Patience: time.Duration(bound) - r.fleet.limits.Tick, Sample: r.muted()}
 	if r.state != Down {
 		p.Patience = 2 * time.Duration(bound) // the rank ends the wait, by its own clock
@@ -735,18 +670,18 @@ func (r *Rank) probe(at, bound int64) {
 
 // unanswered takes down that a suspect's probe was not answered.
 func (r *Rank) unanswered(at int64) {
-	if r.tokens.shown > r.probeSent {
+	if r.tokens.shown > r.probing.sent {
 		// A wait behind others' work is not evidence.
-		r.nextProbe = at + int64(r.fleet.limits.Retry)
+		r.probing.next = at + int64(r.fleet.limits.Retry)
 		r.to(Suspect, r.evidence+", and its probe waits while others go on")
 		return
 	}
-	r.convict(at, fmt.Sprintf("%s, and its probe was not answered for %v", r.evidence, rounded(at-r.probeSent)), false)
+	r.convict(at, fmt.Sprintf("%s, and its probe was not answered for %v", r.evidence, rounded(at-r.probing.sent)), false)
 }
 
 // suspect makes one, whose probe is due at once.
 func (r *Rank) suspect(at int64, why string) {
-	r.evidence, r.nextProbe = why, at
+	r.evidence, r.probing.next = why, at
 	r.to(Suspect, why)
 }
 
@@ -757,7 +692,7 @@ func (r *Rank) convict(at int64, why string, refused bool) {
 		if r.state == Up || r.state == Soft {
 			r.suspect(at, why)
 		}
-		r.nextProbe = at + int64(limits.Retry)
+		r.probing.next = at + int64(limits.Retry)
 		r.to(Suspect, why+"; it stays because too few would be left")
 		return
 	}
@@ -775,33 +710,21 @@ func (r *Rank) convict(at int64, why string, refused bool) {
 }
 
 func (r *Rank) takeDown(at int64, why string, refused bool) {
-	limits := &r.fleet.limits
-	hold := 2 * limits.Retry
-	if !r.returning || r.slowFrom > 0 {
-		// It was back in between; otherwise it is the same failure still.
-		r.ejections++
-		hold = limits.Hold
-		for i := 1; i < r.ejections && hold < limits.LongestHold; i++ {
-			hold *= 2
-		}
-	}
-	r.holdUntil = at + int64(min(hold, limits.LongestHold))
-	r.nextProbe, r.probeUntil = r.holdUntil, 0
-	r.refused, r.revived, r.returning = refused, false, false
-	r.sampleUntil, r.mute = 0, false
+	// Without progress in between it is still the same failure.
+	r.ejection.begin(at, !r.comeback.under || r.comeback.slowFrom > 0, &r.fleet.limits)
+	r.probing.next, r.probing.until = r.ejection.until, 0
+	r.ejection.refused, r.comeback.under = refused, false
+	r.sampling.until, r.sampling.mute = 0, false
 	r.to(Down, why)
 }
 
 // halfOpen brings it back for one request.
 func (r *Rank) halfOpen(at int64, why string) {
 	limits := &r.fleet.limits
-	r.trialAt = at + int64(limits.longer(r.trials))
-	r.trials++
-	r.returning, r.slowFrom, r.newer = true, 0, 0
-	r.life++
-	r.cuts, r.faults = limits.Faults-1, limits.Faults-1
+	r.comeback.begin(at, limits)
+	r.failures.cuts, r.failures.faults = limits.Faults-1, limits.Faults-1
 	r.pardon(at)
-	r.calmFrom = at
+	r.ejection.calmFrom = at
 	r.to(Up, why+"; it gets one request")
 }
 
