@@ -253,7 +253,7 @@ INTEROPENV = WEIR_PYTHON=$(abspath $(PYTHON)) WEIR_SGLANG_PARSERS=$(abspath $(VE
 INTEROP = $(INTEROPENV) $(GO) test -tags interop -count=1 -p 4
 
 .PHONY: interop
-interop: interop-ready ## test against official clients and reference libraries, with samples of moderate size
+interop: interop-ready nginx ## test against official clients and reference libraries, with samples of moderate size
 	@$(GO) build -o bin/slowest ./test/slowest $(ADVICE)
 	$(INTEROP) -short -json -timeout 30m ./interop/... | \
 	  $(INTEROPENV) GO=$(GO) TESTFLAGS="-tags interop -short" bin/slowest -again -confirm test/confirm.sh $(ADVICE)
