@@ -483,7 +483,7 @@ func badModelOption(s, option string) error {
 	return fmt.Errorf("model %q: unknown option %q; the options are alias=NAME, lora=NAME=PATH, tool-parser=NAME, reasoning-parser=NAME, max-tokens=N, max-n=N, policy=NAME and isolation=WHOSE", s, option)
 }
 
-// Unique returns engines that share a name a number each, in their order.
+// Unique adds numbers to the names of engines that share a name, in their order.
 func Unique(engines []Engine) {
 	count := map[string]int{}
 	for _, e := range engines {

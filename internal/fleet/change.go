@@ -197,7 +197,7 @@ type drain struct {
 // enough for a request that had already chosen the engine to arrive there.
 const drainLook = 50 * time.Millisecond
 
-// Emptied is the outcome of an engine's drain.
+// Emptied is the result of an engine's drain.
 type Emptied struct {
 	Left    int // requests that it still has; 0 if it is empty
 	Took    time.Duration

@@ -40,49 +40,51 @@ type Member struct {
 	// LoRA are the names of the adapters that it is configured to load. They are known
 	// before it has answered.
 	LoRA []string
-	// MaxRunning is the most requests that it is given at once; 0 is as many as it says.
+	// MaxRunning is the most requests that the engine gets at once; 0 is the number that
+	// it reports.
 	MaxRunning int
 	Adapter    engine.Adapter
 	// KVEvents is the address of the engine's KV events and overrides the address that it
 	// reports. NoKVEvents disables them.
 	KVEvents   engine.KVEvents
 	NoKVEvents bool
-	// Halves is its part where prefill and decode run on two engines.
+	// Halves is its part if prefill and decode run on two engines.
 	Halves Halves
-	// Setting is what an operator has set of it, which may change while it is a member.
+	// Setting is the part of its configuration that may change while it is a member.
 	Setting Setting
 }
 
-// Options are what the fleet needs to know. Members and what is known of models are those
-// of the beginning: Change changes them.
+// Options configure a Fleet. Members and the configuration of models are those of the
+// start: Change changes them.
 type Options struct {
 	Members []Member
 	// Folders maps each model name that has a model folder to its aliases. A
 	// token engine can only serve these.
 	Folders map[string][]string
-	// Aliases are those of models that have no folder here, by the names of the models.
+	// Aliases are the aliases of models without a folder, by the names of the models.
 	Aliases map[string][]string
-	// Loaded are the folders of models that the gateway was not started with.
+	// Loaded are the folders of models that were added since the gateway's start.
 	Loaded map[string]*route.Loaded
-	// Policy is the name of the policy that chooses engines, and Policies are those of
-	// single models; the default is DefaultPolicy.
+	// Policy is the name of the policy that chooses engines; the default is
+	// DefaultPolicy. Policies are the exceptions, by model.
 	Policy   string
 	Policies map[string]string
-	// Isolation says whose requests for a model share its engines' caches, and Isolations the
-	// same of single models.
+	// Isolation states whose requests for a model share its engines' caches. Isolations are
+	// the exceptions, by model.
 	Isolation  tenancy.Isolation
 	Isolations map[string]tenancy.Isolation
-	// Lenient has engines that read no salt serve models that have no isolation of their own,
-	// without one. If no engine of a model reads a salt, its callers share.
+	// Lenient lets engines that read no salt serve models without an isolation of their own,
+	// unsalted. If no engine of a model reads a salt, its callers share.
 	Lenient bool
-	// NoGeneration has no engine asked to generate for weir's own sake, by probes or samples.
+	// NoGeneration forbids probes and samples that make an engine generate.
 	NoGeneration bool
-	// Stall is for how long a stream may stand still while its engine goes on with others;
-	// 0 is for ever.
+	// Stall is how long a stream may stand still while its engine continues others; 0 is
+	// for ever.
 	Stall time.Duration
-	// Retries bound what of each model's requests may be repeated.
+	// Retries bound the retries of each model's requests.
 	Retries retry.Limits
-	// IndexBytes bounds what is kept of the engines' caches; 0 is DefaultIndexBytes.
+	// IndexBytes bounds the memory of the index of the engines' caches; 0 is
+	// DefaultIndexBytes.
 	IndexBytes int64
 	// Lost, if set, is called with the reason whenever an adapter reports that its
 	// engine is not ready. It is called from the adapters' goroutines and must not
@@ -103,12 +105,14 @@ type Options struct {
 	// Events, if set, is called when the KV events of an engine begin to arrive, and with a
 	// reason when they cease. It must not block.
 	Events func(m Member, err error)
-	// Placed, if set, returns what is called with each prompt that is sent to an engine's rank.
+	// Placed, if set, returns a function that is called with each prompt that is sent to a rank
+	// of an engine.
 	Placed func(engine string, rank int) func(blocks []kvindex.Block, ready int64)
 	// Panicked is called when an adapter's Run has ended by a panic, which ends the
 	// service of its engine; it may be nil.
 	Panicked func(m Member, p *engine.Panic)
-	// Emptied is told how the drain of an engine has come out; nil is fine. It must not block.
+	// Emptied is called with the result of an engine's drain; it may be nil. It must not
+	// block.
 	Emptied func(m Member, e Emptied)
 }
 
@@ -303,10 +307,12 @@ func (f *Fleet) join(of Member) *member {
 // Snapshot returns the fleet as it is now.
 func (f *Fleet) Snapshot() *route.Snapshot { return f.snapshot.Load() }
 
-// Late reports that the gateway stood still for d. It may be called by anyone.
+// Late reports that the gateway stood still for d. It may be called from any
+// goroutine.
 func (f *Fleet) Late(d time.Duration) { f.judge.Late(d) }
 
-// Missed is for how long the gateway was late so far, for which no engine answers.
+// Missed returns for how long the gateway has stood still so far. This time counts
+// against no engine.
 func (f *Fleet) Missed() time.Duration { return f.judge.Missed() }
 
 // Run serves the engines until ctx ends, and returns when every adapter has
@@ -584,7 +590,7 @@ func (f *Fleet) live(of *member, e *route.Engine) (fresh []int) {
 	return fresh
 }
 
-// settle gives the life of an engine that is ready the ranks that it names, and each the
+// settle returns the life of an engine that is ready the ranks that it names, and each the
 // books of its present life. A rank that begins one has an empty cache.
 func (f *Fleet) settle(l *life, m *Member, e *route.Engine) (fresh []int) {
 	base := m.Model

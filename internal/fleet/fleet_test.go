@@ -76,7 +76,7 @@ func ready(models ...string) engine.State {
 	return engine.State{Ready: true, Facts: engine.Facts{Models: models}}
 }
 
-// published gives the snapshot for states, without anything running.
+// published returns the snapshot for states, without anything running.
 func published(t *testing.T, folders map[string][]string, members []Member, states []engine.State) *route.Snapshot {
 	t.Helper()
 	f, err := New(Options{Members: members, Folders: folders})
@@ -172,7 +172,7 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// consistent says what of a snapshot contradicts itself.
+// consistent reports what of a snapshot contradicts itself.
 func consistent(s *route.Snapshot) error {
 	served := map[string]bool{}
 	for name, m := range s.Models {

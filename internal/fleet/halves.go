@@ -17,7 +17,7 @@ import (
 // engines. An empty field has the value that the engine reports.
 type Halves struct {
 	Role  infer.Role
-	Given bool // Role is the operator's word
+	Given bool // the operator has set Role
 	Meets engine.Meets
 	// Host is the host at which other engines reach this one, taken from its address
 	// unless configured otherwise.

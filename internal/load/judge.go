@@ -276,7 +276,7 @@ func because(err error) string {
 	return ": " + err.Error()
 }
 
-// refuse returns the verdict on a response with another status than 200.
+// refuse gives the verdict on a response with another status than 200.
 func (j *judge) refuse(status int, body []byte) {
 	detail := fmt.Sprintf("%.200q", body)
 	if j.chunk.parse(body) == nil && j.chunk.failure != nil {

@@ -107,7 +107,7 @@ type socket struct {
 	history arrivals
 }
 
-// ready returns a turn, and wakes who waits to write.
+// ready gives a turn, and wakes who waits to write.
 func (s *socket) ready(_ *turner, hup bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

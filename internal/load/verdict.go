@@ -45,7 +45,7 @@ const (
 	longEnough                  = 0.2 // s: CPU and scheduling of shorter runs are those of starting up
 )
 
-// judge returns the verdict, and refuses latencies that have no meaning.
+// judge gives the verdict, and refuses latencies that have no meaning.
 func (r *Report) judge() {
 	v := Verdict{Trust: Valid, Reasons: []string{}}
 	say := func(t Trust, format string, args ...any) {

@@ -6,7 +6,7 @@ import (
 	"weir/internal/infer"
 )
 
-// finishDecode returns each generating request its next id or ids. It is the only loop that
+// finishDecode gives each generating request its next id or ids. It is the only loop that
 // runs for every token.
 func (c *Core) finishDecode(k *rank, out *Step) {
 	before := c.counts.Generated

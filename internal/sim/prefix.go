@@ -117,7 +117,7 @@ func (k *kv) turn(r *request, d *details) {
 	r.mark = int32((tokens/k.pageSize + 1) * k.pageSize)
 }
 
-// leave returns a request's pages back; those in the tree stay until they are
+// leave gives a request's pages back; those in the tree stay until they are
 // evicted.
 func (k *kv) leave(d *details) {
 	k.release(d.table)

@@ -84,7 +84,7 @@ func (c *Core) victim(k *rank) (Ref, bool) {
 	return best, found
 }
 
-// victims returns up to n requests to retract, in the order of victim.
+// victims gives up to n requests to retract, in the order of victim.
 func (c *Core) victims(k *rank, n int) []Ref {
 	var list []Ref
 	for _, ref := range slices.Backward(k.decode) {

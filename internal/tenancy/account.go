@@ -38,11 +38,12 @@ const (
 	OverTokensPerDay      = "key_tokens_per_day"
 )
 
-// Refusal is why a request may not begin now. The zero value is no refusal.
+// Refusal is the reason why a request may not begin now. The zero value is no
+// refusal.
 type Refusal struct {
 	Reason string
 	Limit  int64
-	After  time.Duration // when to ask again; 0: it is not known
+	After  time.Duration // when to ask again; 0: not known
 }
 
 // Account holds the usage of a key. Tokens are charged as they come, and a request that has begun
@@ -69,7 +70,7 @@ type Account struct {
 // minDay is the least time between two renewals of a budget.
 const minDay = 23 * time.Hour
 
-// NewAccount makes the account of a key that has used nothing.
+// NewAccount returns the account of a key that has used nothing.
 func NewAccount(l Limits, now time.Time) *Account {
 	a := &Account{day: dayOf(now)}
 	a.Set(l, now)
@@ -87,7 +88,7 @@ func (a *Account) Set(l Limits, now time.Time) {
 	a.tokens = limiter(a.tokens, l.TokensPerMinute, now)
 }
 
-// limiter gives a rate its new limit; one without a limit needs none.
+// limiter returns a rate its new limit; one without a limit needs none.
 func limiter(r *rate.Limiter, perMinute int64, now time.Time) *rate.Limiter {
 	switch {
 	case perMinute == 0:
@@ -116,8 +117,7 @@ func (a *Account) Unused(now time.Time) bool {
 	return a.running == 0 && a.used.Load() == 0 && full(a.requests) && full(a.tokens)
 }
 
-// Usage is what an account shows: what is used of each limit, and what is left of those that
-// there are.
+// Usage is what is used of each limit of an account, and what is left.
 type Usage struct {
 	Running     int64  `json:"running"` // requests under way
 	TokensToday int64  `json:"tokens_today"`
@@ -125,8 +125,8 @@ type Usage struct {
 	Left        Left   `json:"left"`
 }
 
-// Left is what is left of limits, nil where there is none. A number below 0 is owed: requests
-// that have begun are not cut.
+// Left is what is left of each limit, nil if there is no limit. A negative number is debt:
+// requests that have begun are not cut.
 type Left struct {
 	Requests          *int64 `json:"max_requests,omitzero"`
 	RequestsPerMinute *int64 `json:"requests_per_minute,omitzero"`

@@ -1,4 +1,4 @@
-// Package tenancy has the callers of requests, and their rights and limits.
+// Package tenancy defines the callers of requests, with their rights and limits.
 package tenancy
 
 import "slices"
@@ -7,7 +7,7 @@ import "slices"
 // not change; a keys file that is read again gives new ones. Its Account is the same as before.
 type Caller struct {
 	Key    string // the name of the key, which is no secret; "" without keys
-	Tenant string // whose key it is: usage, order and isolation are the tenant's
+	Tenant string // the tenant of the key, to which usage, order and isolation apply
 	Band   string // the band in which the tenant's requests wait
 	// Share is the weight of the tenant among those of its band; at least 1.
 	Share float64

@@ -189,7 +189,7 @@ func (p *tab) picture(name string) {
 	}
 }
 
-// axe returns what axe-core says is wrong with the page as it stands.
+// axe gives what axe-core says is wrong with the page as it stands.
 func (p *tab) axe(where string) {
 	p.Helper()
 	source, err := os.ReadFile("../../internal/observe/page/node_modules/axe-core/axe.min.js")

@@ -100,7 +100,7 @@ func TestClientsBeforeVLLM(t *testing.T) {
 // wide is the length of a model's context that holds the prompt of a program with all its tools.
 const wide = 65536
 
-// widen returns a model's folder that context.
+// widen gives a model's folder that context.
 func widen(t *testing.T, folder string) {
 	t.Helper()
 	file := filepath.Join(folder, "config.json")

@@ -71,7 +71,7 @@ func (r *reference) answer(t *testing.T) (res result) {
 	return res
 }
 
-// hand returns the reference jobs, which it does while the answers to the first of
+// hand gives the reference jobs, which it does while the answers to the first of
 // them are compared. Where they cannot be written an answer is missing.
 func (r *reference) hand(t *testing.T, jobs ...any) {
 	t.Helper()

@@ -86,7 +86,7 @@ func (b *Book) read() error {
 	return nil
 }
 
-// Restore returns a new account what the file has under its name.
+// Restore sets what a new account has used to what the file has under its name.
 func (b *Book) Restore(name string, a *tenancy.Account, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -142,7 +142,7 @@ func (n *nested) try(body string) (*dialect.LeftOut, *infer.Error) {
 	return left, e
 }
 
-// wrongTypes returns the field at a place every value that is none of the kinds.
+// wrongTypes gives the field at a place every value that is none of the kinds.
 func (n *nested) wrongTypes(p *place, f *dialect.Field, kinds string) {
 	n.t.Helper()
 	if p.path == "" || !strings.ContainsAny(p.row, ".[") || f != nil && (strings.HasPrefix(f.Note, "any") || f.Note == "of no effect" || f.Treatment != dialect.Carried) {

@@ -102,7 +102,7 @@ func (g *Generation) poll() bool {
 	return true
 }
 
-// ready returns a turn because the engine has sent something, or has ended its
+// ready gives a turn because the engine has sent something, or has ended its
 // side.
 func (g *Generation) ready(w *worker, hup bool) {
 	if hup {
@@ -113,7 +113,7 @@ func (g *Generation) ready(w *worker, hup bool) {
 	}
 }
 
-// wake returns a turn for other news.
+// wake gives a turn for other news.
 func (g *Generation) wake() {
 	if g.claim() {
 		w := workers.Get().(*worker)

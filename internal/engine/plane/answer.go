@@ -76,7 +76,7 @@ func isGRPC(kind string) bool {
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
-// statusOf returns an HTTP status its gRPC code, as far as it matters here: a
+// statusOf returns the gRPC code of an HTTP status, as far as it matters here: a
 // proxy that cannot reach the engine, or is told to wait, is no connection.
 func statusOf(http string) codes.Code {
 	switch http {

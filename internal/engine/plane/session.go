@@ -167,7 +167,7 @@ func (s *session) guarded(part func()) {
 	part()
 }
 
-// close returns every generation its terminal delta and drops the connections,
+// close gives every generation its terminal delta and drops the connections,
 // by which the engine learns to abort them.
 func (s *session) close(end *mux.End) {
 	now := trace.Now()

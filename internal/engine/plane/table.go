@@ -46,7 +46,7 @@ const (
 	tableFull
 )
 
-// seat returns g a free slot.
+// seat assigns a free slot to g.
 func (t *table) seat(g *generation) seating {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,14 +12,14 @@ import (
 // SmallBody is the size in bytes up to which a body is small.
 const SmallBody = 64 << 10
 
-// Bodies is the budget of bytes for the bodies in memory. A body enters before it is
-// read, with its declared size; a body without one enters with the bytes that have
-// arrived. An eighth of the budget is reserved for small bodies, so that large ones
-// never keep them out, however slowly they arrive.
+// Bodies is the budget of memory for bodies, in bytes. A body enters before it is
+// read, with its declared size, or without one with the bytes that have arrived. An
+// eighth of the budget is reserved for small bodies, so that large ones never keep
+// them out, however slowly they arrive.
 //
 // A declared size alone costs no memory. A body that arrives too slowly therefore keeps
-// its room only while no other body needs it. When another would be refused, the slow
-// body keeps the part that it has filled, and must Grow again for the rest.
+// its room only until another body needs it. It then keeps the part that it has filled,
+// and must Grow again for the rest.
 //
 // Tenants have shares of the budget (fair.Room): the last eighth of what a body may have is for
 // those with less than their share.
@@ -93,8 +93,8 @@ func (b *Bodies) reclaim(now time.Time) (any bool) {
 	return any
 }
 
-// Came notes how much of a declared body has come, and what memory has been given out
-// for it.
+// Came records how many bytes of a declared body have arrived, and how much memory
+// was allocated for it.
 func (s *Body) Came(came, filled int64) {
 	b := s.bodies
 	if came == s.came {
@@ -146,7 +146,7 @@ func (b *Bodies) grow(s *share, size int64) error {
 	return nil
 }
 
-// Leave gives the share back; only the first call counts.
+// Leave returns the share to the budget. Only the first call counts.
 func (s *Body) Leave() {
 	if s.bodies == nil {
 		return

@@ -35,7 +35,7 @@ type Conns struct {
 	stats   ConnStats
 }
 
-// ConnStats are counts since the book was made, and of now.
+// ConnStats are counts since the book was made, and current numbers.
 type ConnStats struct {
 	Open, Idle int
 	Refused    uint64 // for a limit
@@ -99,16 +99,16 @@ func (b *Conns) Open(now time.Time, shut func()) (*Conn, error) {
 	return c, nil
 }
 
-// GiveWay shuts a connection that has done nothing for a while, if there is one: a new
-// one needs its descriptor.
+// GiveWay shuts a connection that has been idle for a while, if there is one, because
+// a new one needs its descriptor.
 func (b *Conns) GiveWay(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.giveWay(now, restTime)
 }
 
-// Yield is GiveWay for a request that is under way, which comes before any connection
-// that does nothing.
+// Yield is GiveWay for a running request, which has priority over any idle
+// connection.
 func (b *Conns) Yield(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -127,7 +127,8 @@ func (b *Conns) giveWay(now time.Time, rest time.Duration) bool {
 	return false
 }
 
-// Of states the client of the connection. The error says why the connection must be closed.
+// Of sets the client of the connection. The error is the reason why the connection must be
+// closed.
 func (c *Conn) Of(client netip.Addr) error {
 	b := c.book
 	b.mu.Lock()
@@ -176,8 +177,7 @@ func network(a netip.Addr) netip.Addr {
 	return a
 }
 
-// Request counts a request of a client whose connection is its proxy's, until done is
-// called.
+// Request counts a request of a client behind a proxy, until done is called.
 func (b *Conns) Request(client netip.Addr) (done func(), err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

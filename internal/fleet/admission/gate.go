@@ -11,17 +11,17 @@ import (
 	"weir/internal/tenancy/fair"
 )
 
-// Limits bound what is in the gateway at once; zero means no bound.
+// Limits bound the requests in the gateway; zero means no bound.
 type Limits struct {
 	Requests int   // requests between gate and finish
-	Tokens   int64 // their prompt and output tokens, estimated, then settled
-	// Bands are the shares of tenants' bands in both.
+	Tokens   int64 // their prompt and output tokens, first estimated, then exact
+	// Bands are the shares of bands in both limits.
 	Bands fair.Bands
 }
 
-// Gate is the cheap refusal before any expensive work. A request reserves its
-// estimated tokens at the gate, settles the estimate when it is known better,
-// and gives everything back when it ends.
+// Gate refuses requests before any expensive work is done for them. A request
+// reserves its estimated tokens at the gate, corrects the estimate later, and returns
+// everything when it ends.
 type Gate struct {
 	limits Limits
 
@@ -67,9 +67,9 @@ func (g *Gate) Enter(who *tenancy.Caller, arrived, tokens int64) (*Reservation, 
 // Check returns the error that Enter would give now to the smallest request of a caller that
 // arrived at a time. It reserves nothing.
 //
-// A request counts from the gate on and not from its arrival: one whose body comes
-// slowly would hold a place that another could use. Here it is refused before its body
-// is read, when there is no place as it arrives.
+// A request counts from the gate on and not from its arrival, because one whose body
+// arrives slowly would hold a place that another could use. Check refuses it on
+// arrival, before its body is read, if there is no place then.
 func (g *Gate) Check(who *tenancy.Caller, arrived int64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -100,7 +100,7 @@ func (g *Gate) check(who *tenancy.Caller, arrived, tokens int64) error {
 	return nil
 }
 
-// Settle replaces the estimate. It never refuses: the work is done by then.
+// Settle replaces the estimate. It never refuses, because the work is done by then.
 func (r *Reservation) Settle(tokens int64) {
 	r.gate.mu.Lock()
 	defer r.gate.mu.Unlock()
@@ -108,7 +108,7 @@ func (r *Reservation) Settle(tokens int64) {
 	r.tokens = tokens
 }
 
-// Leave gives the reservation back; only the first call counts.
+// Leave returns the reservation. Only the first call counts.
 func (r *Reservation) Leave() {
 	if r.gate == nil {
 		return
@@ -121,8 +121,8 @@ func (r *Reservation) Leave() {
 	g.tokens.Hold(r.among, -r.tokens)
 }
 
-// Drain refuses every request that arrives from now on. One that has arrived may enter later:
-// its client cannot know that another gateway would have taken it.
+// Drain refuses every request that arrives from now on. A request that has arrived before may
+// still enter.
 func (g *Gate) Drain(now int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Proxies are the networks whose word on a client's address is taken.
+// Proxies are the networks of trusted proxies, which state the addresses of their
+// clients.
 type Proxies []netip.Prefix
 
 // ParseProxies reads networks, or single addresses.

@@ -34,7 +34,7 @@ func (d *Decision) leastCost(q *Request, candidates []Candidate, last *stay) int
 	return d.Chosen
 }
 
-// Settle chooses by given costs, which are not negative. fastest is the shortest step of any
+// Settle chooses by the given costs, which are not negative. fastest is the shortest step of any
 // candidate. A candidate of infinite cost cannot be chosen; if there is no other, Settle returns
 // -1.
 func (d *Decision) Settle(q *Request, candidates []Candidate, costs []float64, fastest float64) int {
@@ -336,7 +336,7 @@ func (d *Decision) include(q *Request, candidates []Candidate, last *stay) {
 	o.Work, o.Estimate = q.with(&candidates[d.Chosen], last)
 }
 
-// Choice is what the one that was chosen was thought to cost.
+// Choice returns the chosen candidate, with its predicted cost.
 func (d *Decision) Choice() *Option {
 	for i := range d.Best[:d.N] {
 		if d.Best[i].Index == d.Chosen {

@@ -1,6 +1,7 @@
 package balance
 
-// LeastLoad takes the candidate with the fewest requests, one of several at random.
+// LeastLoad chooses the candidate with the fewest requests, and among several such
+// candidates one at random.
 type LeastLoad struct{}
 
 // Name implements Policy.

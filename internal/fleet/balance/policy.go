@@ -16,25 +16,25 @@ import (
 	"weir/internal/infer/spell"
 )
 
-// Request is what a policy knows of a request.
+// Request is the part of a request that a policy sees.
 type Request struct {
-	Now    int64 // in the clock of the books
+	Now    int64 // on the clock of the books
 	Length int   // of the prompt, in tokens
-	// Output is how many tokens are expected of it.
+	// Output is the expected number of output tokens.
 	Output float64
-	// Session stands for the caller and the session that it names; 0 is none.
+	// Session identifies the caller and the session that it names; 0 is none.
 	Session uint64
 	// Matches are the parts of the prompt in caches, in blocks of BlockTokens. There
 	// are none if the prompt's blocks are unknown.
 	Matches     kvindex.Matches
 	BlockTokens int
-	// Tried are the ranks that have failed the request. They are not chosen again, and
-	// the choice takes no turn.
+	// Tried are the ranks at which the request has failed. They are not chosen again.
+	// The choice then takes no turn.
 	Tried []*cost.Rank
-	// Dry is set if the choice is only looked at: it takes no turn, and nothing is
-	// remembered of it.
+	// Dry is set if the choice is only for display: it takes no turn and changes no
+	// state.
 	Dry bool
-	// Random decides between what is alike, and for policies that draw.
+	// Random is the source for ties, and for policies that draw.
 	Random uint64
 	// Answers is the number of a rank's running requests that it takes (n choices take n).
 	// Among equal ranks, one with room for them is preferred. 0 ignores room.
@@ -43,20 +43,22 @@ type Request struct {
 	// (cost.Rank.Claim). First is the rank where the request goes before those, or nil.
 	Claims bool
 	First  *cost.Rank
-	// Halves are those that it may be divided into; nil where the model's engines all serve
+	// Halves describe how the request may be divided; nil if all engines of the model serve
 	// requests whole.
 	Halves *Halves
 }
 
-// Halves are how a request may be divided: a prefill rank computes its prompt, and a decode
-// rank fetches that and generates. The prefill rank is chosen first, as what it costs is the
-// same whichever rank decodes; then a rank that serves the caller is, with that one or alone.
+// Halves describe how a request may be divided: a prefill rank computes its prompt, and a
+// decode rank fetches the result and generates. The prefill rank is chosen first, because its
+// cost does not depend on the decode rank. Then the rank that generates is chosen, either
+// with that prefill rank or for the whole request.
 type Halves struct {
-	// Asks is set if the candidates are asked for the prefill half.
+	// Asks is set if the choice is that of the prefill rank.
 	Asks bool
-	// Partner is set if there is a rank for it. Then Ready is in how many milliseconds the
-	// prompt is computed there, and Delays is by how much others are delayed by that. The
-	// prompt's KV comes after Fixed more, and PerToken for each token that is fetched.
+	// Partner is set if a prefill rank was chosen. Ready is then the time in milliseconds
+	// until the prompt is computed there, and Delays is the sum of the delays of other
+	// requests. The transfer of the KV takes Fixed, and PerToken for each token that is
+	// fetched.
 	Partner         bool
 	Ready, Delays   float64
 	Fixed, PerToken float64
@@ -65,15 +67,15 @@ type Halves struct {
 // Candidate is a rank that can take the request.
 type Candidate struct {
 	Rank  *cost.Rank
-	Cache uint32 // its ID in the index
+	Cache uint32 // its cache's ID in the index
 	Does  Does
-	KV    int64 // tokens that its cache holds, 0 where nobody knows
+	KV    int64 // capacity of its cache in tokens, 0 if unknown
 }
 
-// Does is what a candidate can do of a request.
+// Does is the part of a request that a candidate can serve.
 type Does uint8
 
-// The abilities of candidates.
+// The parts.
 const (
 	All    Does = iota // all of it
 	Either             // all of it, or only what follows the prompt
@@ -82,17 +84,17 @@ const (
 
 // Policy chooses among candidates.
 type Policy interface {
-	// Name is how a configuration calls it.
+	// Name returns the policy's name in a configuration.
 	Name() string
-	// Pick gives the place of the one that is chosen, or -1 where all were tried. It
-	// writes into d how it came to that.
+	// Pick returns the index of the chosen candidate, or -1 if all were tried. It
+	// records in d how the choice was made.
 	Pick(q *Request, candidates []Candidate, d *Decision) int
 }
 
-// Decision is how a choice came about. It may be used again for another one.
+// Decision records how a choice was made. It may be reused for another choice.
 type Decision struct {
 	Chosen int // -1: none
-	Of     int // candidates there were
+	Of     int // number of candidates
 	Why    Why
 	// Best are the candidates of the least cost, in ascending order. For a policy
 	// without costs it has only the chosen one.
@@ -109,15 +111,15 @@ type Option struct {
 	cost.Estimate
 }
 
-// Why says what decided.
+// Why states what decided.
 type Why uint8
 
 // The reasons for a choice.
 const (
 	NoneLeft  Why = iota // all were tried
 	Only                 // there was one
-	LeastCost            // by more than one can be sure of
-	LeastKV              // of those of about the least cost, the least to compute or the least share of its KV in use
+	LeastCost            // lowest cost by more than the uncertainty
+	LeastKV              // among those of about the lowest cost, the least to compute or the smallest share of its KV in use
 	Turn                 // it was its turn
 	Chance
 	FewestRequests
@@ -129,8 +131,8 @@ func (w Why) String() string {
 	return [...]string{"none left", "only one", "least cost", "least KV in use", "turn", "chance", "fewest requests", "freed turn"}[w]
 }
 
-// Patient reports whether a policy knows what it costs to wait for a rank that is full, and
-// can be asked about those beside others that have room.
+// Patient reports whether a policy knows the cost of waiting for a full rank, so that full
+// ranks may be among the candidates.
 func Patient(p Policy) bool {
 	switch p.(type) {
 	case *Cost, *Session:
@@ -159,7 +161,7 @@ func Names() []string {
 	return names
 }
 
-// New makes the policy of that name, for one model.
+// New returns the policy of a name, for one model.
 func New(name string) (Policy, error) {
 	if p, ok := policies[name]; ok {
 		return p(), nil
@@ -167,7 +169,8 @@ func New(name string) (Policy, error) {
 	return nil, Unknown(name, Names())
 }
 
-// Unknown says that no policy has that name, which one is the nearest, and what the names are.
+// Unknown returns the error of a policy name that does not exist, with the nearest name and
+// all names.
 func Unknown(name string, names []string) error {
 	if near := spell.Nearest(name, names, 1+len(name)/3); near != "" {
 		return fmt.Errorf("no policy %q; did you mean %q? The policies are %s", name, near, strings.Join(names, ", "))
@@ -175,8 +178,8 @@ func Unknown(name string, names []string) error {
 	return fmt.Errorf("no policy %q; the policies are %s", name, strings.Join(names, ", "))
 }
 
-// Work is the request as the candidate would have it. Where both are possible it is half of
-// it: a policy that looks at no cost uses the engines for what they are there for.
+// Work returns the work of the request at the candidate. If the candidate can serve all of
+// it or half, it is half: a policy without costs uses engines by their roles.
 func (q *Request) Work(c *Candidate) cost.Work {
 	w := q.whole(c)
 	if q.Halves != nil {
@@ -261,7 +264,7 @@ func (q *Request) nth(candidates []Candidate, n int) int {
 	return -1
 }
 
-// Note takes down a choice for which no costs were compared.
+// Note records a choice for which no costs were compared.
 func (d *Decision) Note(q *Request, candidates []Candidate, i int, why Why) int {
 	d.Chosen, d.Of, d.Why, d.N = i, len(candidates), why, 0
 	if i >= 0 {

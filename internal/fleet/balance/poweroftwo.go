@@ -1,6 +1,6 @@
 package balance
 
-// PowerOfTwo draws two candidates, and takes the one with fewer requests.
+// PowerOfTwo draws two candidates and chooses the one with fewer requests.
 type PowerOfTwo struct{}
 
 // Name implements Policy.

@@ -2,7 +2,7 @@ package balance
 
 import "sync/atomic"
 
-// RoundRobin takes the candidates in turn.
+// RoundRobin chooses the candidates in turn.
 type RoundRobin struct{ next atomic.Uint64 }
 
 // Name implements Policy.

@@ -27,7 +27,7 @@ const (
 	hashBits  = 64 - tokenBits - cacheBits
 )
 
-// NewSession has no session yet.
+// NewSession returns a Session that remembers no session yet.
 func NewSession() *Session { return &Session{slots: make([]sessionSlot, sessionSlots)} }
 
 // Name implements Policy.

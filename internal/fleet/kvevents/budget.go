@@ -8,10 +8,10 @@ type Budget struct {
 	used atomic.Int64
 }
 
-// NewBudget makes one of about so many bytes.
+// NewBudget returns a budget of about max bytes.
 func NewBudget(max int64) *Budget { return &Budget{max: max} }
 
-// Used is about what the ranks take of it.
+// Used returns about how many bytes the ranks use.
 func (b *Budget) Used() int64 { return b.used.Load() }
 
 func (b *Budget) take(n int64) bool {

@@ -19,11 +19,12 @@ const (
 	Cleared
 )
 
-// Event is one event of a batch. Its slices are the decoder's, and valid until the next
-// one.
+// Event is one event of a batch. Its slices belong to the decoder and are valid until
+// the next event.
 type Event struct {
 	Kind Kind
-	// Hashes name the blocks. Those that the engine has as bytes are their last eight.
+	// Hashes name the blocks. A hash in the form of bytes is reduced to its last
+	// eight.
 	Hashes []uint64
 	// Parent names the block that the first one follows, if Chained.
 	Parent  uint64
@@ -32,13 +33,13 @@ type Event struct {
 	Tokens    []uint32
 	BlockSize int
 	LoRA      string // the adapter's name; empty: none
-	// Salt is the cache salt of the prompt, where the engine names it; vLLM does so with the
-	// first block alone.
+	// Salt is the cache salt of the prompt, if the engine reports it. vLLM reports it with
+	// the first block only.
 	Salt string
 	// Keyed has an entry for each block, if the engine reports it: whether the block
 	// depends on more than its ids and adapter, such as a salt, media or embeddings.
 	Keyed []bool
-	Tells bool // Keyed is the engine's word
+	Tells bool // the engine reports Keyed
 	// Medium is where the blocks are, Spec what kind of attention they are for, and Group
 	// which of the engine's caches they are in, -1 where there is one.
 	Medium, Spec string

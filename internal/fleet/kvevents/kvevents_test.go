@@ -36,7 +36,7 @@ func idsFrom(seed, n int) []uint32 {
 	return ids
 }
 
-// named gives the blocks of a prompt SGLang's names.
+// named returns the blocks of a prompt SGLang's names.
 func named(ids []uint32, size int) (names []uint64) {
 	var digest []byte
 	for ; len(ids) > 0; ids = ids[min(size, len(ids)):] {
@@ -645,7 +645,7 @@ func BenchmarkStored(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*512), "ns/block")
 }
 
-// BenchmarkMemory says what a block takes, by the tokens of the engine's blocks, beside
+// BenchmarkMemory reports what a block takes, by the tokens of the engine's blocks, beside
 // what is counted for it.
 func BenchmarkMemory(b *testing.B) {
 	for _, size := range []int{1, 16, 128} {

@@ -9,38 +9,39 @@ import (
 	"weir/internal/fleet/kvindex"
 )
 
-// Knowledge is how much is known of a rank's cache.
+// Knowledge is how complete the knowledge of a rank's cache is.
 type Knowledge int32
 
 const (
-	// Unknown: nothing was heard, or nothing that can be understood.
+	// Unknown: no event has arrived, or none that could be decoded.
 	Unknown Knowledge = iota
-	// Partial: what is held is there, and there may be more.
+	// Partial: the known blocks are resident, and there may be more.
 	Partial
-	// Known: what is not held is not there.
+	// Known: no other blocks are resident.
 	Known
 )
 
-// String names it as weir engines does.
+// String returns the word that weir engines shows.
 func (k Knowledge) String() string { return [...]string{"unknown", "partial", "known"}[k] }
 
-// Options say what a rank is.
+// Options describe a rank.
 type Options struct {
-	// IndexTokens is how many tokens a block of the index has.
+	// IndexTokens is the number of tokens of a block of the index.
 	IndexTokens int
-	// BlockTokens is how many tokens a block of the engine has, 0 where only its events
-	// say it.
+	// BlockTokens is the number of tokens of a block of the engine, 0 if only its
+	// events state it.
 	BlockTokens int
-	// Root gives where prompts for an adapter and with a cache salt begin in the index; empty
-	// is none of either.
+	// Root returns the root in the index of prompts for an adapter and with a cache salt.
+	// Either is empty if there is none.
 	Root func(lora, salt string) kvindex.Block
-	// Replays is set if batches can be asked for again.
+	// Replays is set if lost batches can be requested.
 	Replays bool
 	Budget  *Budget
 }
 
-// Rank is what is known of one engine rank's cache. Connected, Live, Replayed, Ended and
-// Close are called by one goroutine at a time; the others by any.
+// Rank is the known content of the cache of one engine rank. Connected, Live, Replayed,
+// Ended and Close must not be called concurrently. The other methods may be called from
+// any goroutine.
 type Rank struct {
 	opts    Options
 	decoder Decoder
@@ -79,27 +80,26 @@ type counts struct {
 	gaps, past, replays, rebuilds, overflows                         atomic.Uint64
 }
 
-// Stats are what has come of a publisher so far.
+// Stats are counts of what a publisher has sent so far.
 type Stats struct {
 	Batches, Events uint64
 	// Ignored counts events for other caches, of unknown kinds, or inconsistent with the
 	// known blocks: blocks of another size, and blocks whose parent is unknown.
 	Ignored uint64
-	// Strange removals are of blocks that were not known.
+	// Strange counts removals of unknown blocks.
 	Strange uint64
-	// Bad batches could not be read.
+	// Bad counts batches that could not be decoded.
 	Bad uint64
-	// Gaps are numbers that were left out, Past batches those that came again, or too
-	// late.
+	// Gaps counts missing numbers, Past batches that came again or too late.
 	Gaps, Past uint64
-	// Replays are how often batches were asked for again, Rebuilds how often all was
-	// forgotten, and Overflows how often for want of memory.
+	// Replays counts requests for lost batches. Rebuilds counts how often all blocks
+	// were forgotten, and Overflows how often this was because of the memory bound.
 	Replays, Rebuilds, Overflows uint64
-	Blocks                       int64 // that are held
+	Blocks                       int64 // known blocks
 	BlockTokens                  int   // of each; 0: not known
 }
 
-// Add adds those of another rank.
+// Add adds the counts of another rank.
 func (s *Stats) Add(o Stats) {
 	s.Batches += o.Batches
 	s.Events += o.Events
@@ -115,14 +115,14 @@ func (s *Stats) Add(o Stats) {
 	s.BlockTokens = max(s.BlockTokens, o.BlockTokens)
 }
 
-// New makes a rank of which nothing is known.
+// New returns a rank of whose cache nothing is known.
 func New(o Options) *Rank {
 	r := &Rank{opts: o, tree: newTree(o.Root, o.IndexTokens, o.BlockTokens, o.Budget)}
 	r.measure()
 	return r
 }
 
-// Close gives back its memory. Nothing is known of it from then on.
+// Close releases the rank's memory. Nothing is known of its cache afterwards.
 func (r *Rank) Close() {
 	r.closing.Do(func() {
 		r.knowledge.Store(int32(Unknown))
@@ -133,7 +133,7 @@ func (r *Rank) Close() {
 // Knowledge returns how much is known.
 func (r *Rank) Knowledge() Knowledge { return Knowledge(r.knowledge.Load()) }
 
-// Stats are the counts so far.
+// Stats returns the counts so far.
 func (r *Rank) Stats() Stats {
 	c := &r.counts
 	return Stats{
@@ -144,7 +144,7 @@ func (r *Rank) Stats() Stats {
 	}
 }
 
-// Unit is how many blocks of the index the engine reuses together; 0: not known.
+// Unit returns how many blocks of the index the engine reuses together; 0: not known.
 func (r *Rank) Unit() int { return int(r.unit.Load()) }
 
 // Whole returns the number of resident blocks that an engine can reuse for a prompt of so
@@ -155,8 +155,8 @@ func Whole(blocks, unit, length, indexTokens int) int {
 	return blocks / max(unit, 1) * max(unit, 1)
 }
 
-// Resident is how many blocks of a prompt's chain, of so many tokens in all, the engine
-// can reuse. It takes no lock and allocates nothing.
+// Resident returns how many blocks of a prompt's chain the engine can reuse. length is
+// the prompt's, in tokens. It takes no lock and allocates nothing.
 func (r *Rank) Resident(chain []kvindex.Block, length int) int {
 	unit := int(r.unit.Load())
 	if unit == 0 || r.Knowledge() == Unknown {
@@ -175,8 +175,8 @@ func (r *Rank) Resident(chain []kvindex.Block, length int) int {
 	return low * unit
 }
 
-// Removed returns when the engine removed the block behind the first so many of a chain,
-// if that was among its latest ones.
+// Removed returns when the engine removed the block after the first blocks of a
+// chain, if that removal is among the latest ones.
 func (r *Rank) Removed(chain []kvindex.Block, blocks int) (at int64, ok bool) {
 	end := blocks + int(r.unit.Load())
 	if end > len(chain) || end == blocks {
@@ -187,11 +187,12 @@ func (r *Rank) Removed(chain []kvindex.Block, blocks int) (at int64, ok bool) {
 	return at, g.block.Load() == int64(chain[end-1])
 }
 
-// Empty is when the engine's cache was last known to hold nothing, or to have held nothing
-// before what is known of it; 0 where it never was.
+// Empty returns when the engine's cache was last known to be empty, or to have been empty
+// before its known blocks came; 0 if it never was.
 func (r *Rank) Empty() int64 { return r.empty.Load() }
 
-// Request is what a rank asks for: the batches from From on, if Replay.
+// Request is a request of a rank for lost batches: those from From on, if Replay is
+// set.
 type Request struct {
 	Replay bool
 	From   uint64
@@ -231,8 +232,8 @@ func (r *Rank) ask(p phase, from uint64) Request {
 	return Request{Replay: true, From: from}
 }
 
-// Live takes a batch as it was published, at time now. Where it asks for others, the same
-// batch is to be given again behind these.
+// Live processes a published batch at time now. If it requests lost batches, the caller
+// must pass the same batch again after these.
 func (r *Rank) Live(now int64, seq uint64, batch []byte) Request {
 	r.tree.now = now
 	asked := r.asked
@@ -284,7 +285,8 @@ func (r *Rank) begin(seq uint64, batch []byte, k Knowledge) {
 	r.take(seq, batch)
 }
 
-// Replayed takes a batch that was asked for, in the order in which they come, at time now.
+// Replayed processes a requested batch at time now. Batches are passed in the order in
+// which they arrive.
 func (r *Rank) Replayed(now int64, seq uint64, batch []byte) {
 	r.tree.now = now
 	switch r.phase {

@@ -77,7 +77,7 @@ func (t *tree) bytes() int64 {
 // aligned reports whether each of the engine's blocks ends where one of the index does.
 func (t *tree) aligned() bool { return t.size%t.index == 0 }
 
-// outcome says what became of an event.
+// outcome states what became of an event.
 type outcome uint8
 
 const (
@@ -160,7 +160,8 @@ func (t *tree) store(e *Event) outcome {
 // maxPrompt is the longest way from a prompt's beginning, in tokens.
 const maxPrompt = 1 << 30
 
-// FirstHash is how SGLang names the first block of a prompt without a salt.
+// FirstHash returns the name that SGLang gives the first block of a prompt without a
+// salt.
 func FirstHash(ids []uint32) uint64 {
 	h, _ := chainedHash(nil, ids)
 	return h

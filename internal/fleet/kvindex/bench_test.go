@@ -19,7 +19,7 @@ func tokens(r *rand.Rand, n int) []uint32 {
 	return ids
 }
 
-// fleetOf gives caches which all have a system prompt of 512 tokens, and of which
+// fleetOf returns caches which all have a system prompt of 512 tokens, and of which
 // every eighth has the prompt.
 func fleetOf(caches, length int) (*Index, []uint32) {
 	r := rand.New(rand.NewPCG(1, 2))
@@ -105,7 +105,7 @@ func BenchmarkConversations(b *testing.B) {
 	b.ReportMetric(float64(blocks.Load())/b.Elapsed().Seconds()/1e6, "Mblocks/s")
 }
 
-// BenchmarkMemory says what a million blocks take, by the blocks of a segment.
+// BenchmarkMemory reports what a million blocks take, by the blocks of a segment.
 func BenchmarkMemory(b *testing.B) {
 	for _, run := range []int{1, 8, 20, 100} {
 		b.Run(fmt.Sprintf("segment=%d", run), func(b *testing.B) {

@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// Cache is what one rank's KV cache is believed to hold.
+// Cache is the assumed content of one rank's KV cache.
 type Cache struct {
-	// ID is the cache's place in Matches. IDs are small and used again after Drop.
+	// ID is the cache's index in Matches. IDs are small, and reused after Drop.
 	ID    uint32
 	index *Index
 
@@ -40,7 +40,7 @@ type node struct {
 	above      int32 // that of those before them
 }
 
-// Cache adds a cache that holds so many blocks.
+// Cache adds a cache with a capacity in blocks.
 func (x *Index) Cache(capacity int64) *Cache {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -58,8 +58,8 @@ func (x *Index) Cache(capacity int64) *Cache {
 }
 
 // Place records that a prompt of these blocks will be in the cache from time ready on,
-// or is there now if ready is 0. Each of them becomes the newest. had is the part that
-// was there already.
+// or is there now if ready is 0. The blocks become the most recently used ones. had is
+// the part that was there before.
 func (c *Cache) Place(blocks []Block, ready int64) (had Had) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,9 +98,9 @@ func (c *Cache) Place(blocks []Block, ready int64) (had Had) {
 	return had
 }
 
-// Had is the number of blocks, from the beginning of a prompt, that a cache had before
-// the prompt was placed. Held counts those believed to be there or to come, and Sure
-// those among them that a request has found or computed.
+// Had is the number of a prompt's first blocks that a cache had before the prompt was
+// placed. Held counts the blocks that are there or announced. Sure counts those of
+// them that a request has found or computed.
 type Had struct{ Sure, Held int32 }
 
 // hold notes that the cache has n blocks of the segment, and gives their node and what
@@ -180,8 +180,8 @@ func (c *Cache) joint(above, below int32) {
 	}
 }
 
-// Cancel reports that what a placement announced for the time ready will not be
-// computed by it.
+// Cancel reports that the blocks that a placement announced for the time ready will
+// not be computed.
 func (c *Cache) Cancel(blocks []Block, ready int64) {
 	c.walk(blocks, func(h *holder, _ int32) {
 		if h.ready.Load() == ready {
@@ -190,8 +190,8 @@ func (c *Cache) Cancel(blocks []Block, ready int64) {
 	})
 }
 
-// Truncate reports that the cache has turned out to hold no more than the first kept of
-// the blocks, whatever was placed.
+// Truncate reports that the cache was found to hold no more than the first kept of the
+// blocks.
 func (c *Cache) Truncate(blocks []Block, kept int) {
 	c.walk(blocks, func(h *holder, common int32) {
 		keep := int32(min(kept, int(common)))
@@ -282,7 +282,7 @@ func (c *Cache) Hold(dst, blocks []Block) []Block {
 	return dst
 }
 
-// Release ends what Hold has begun.
+// Release ends a Hold.
 func (c *Cache) Release(held []Block) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -297,11 +297,12 @@ func (c *Cache) Release(held []Block) {
 	}
 }
 
-// InUse is the number of blocks that requests use, those of several once.
+// InUse returns the number of blocks that requests use. A block that several use
+// counts once.
 func (c *Cache) InUse() int64 { return c.inUse.Load() }
 
-// SetGrowing sets the number of blocks with output that is being generated. They take
-// room, and are placed when their content is known.
+// SetGrowing sets the number of blocks of output that is being generated. They take
+// room now, and are placed when their content is known.
 func (c *Cache) SetGrowing(blocks int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -312,7 +313,7 @@ func (c *Cache) SetGrowing(blocks int64) {
 	c.evict()
 }
 
-// SetCapacity says how many blocks the cache holds.
+// SetCapacity sets the capacity of the cache in blocks.
 func (c *Cache) SetCapacity(blocks int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -324,7 +325,7 @@ func (c *Cache) SetCapacity(blocks int64) {
 	c.evict()
 }
 
-// Used is the number of blocks that the cache is believed to hold.
+// Used returns the number of blocks that the cache is assumed to hold.
 func (c *Cache) Used() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -344,8 +345,8 @@ func (c *Cache) clear() {
 	}
 }
 
-// Drop forgets the cache, as when its engine has restarted. Its ID goes to a later
-// one; whatever else is called on it does nothing.
+// Drop removes the cache, for example after a restart of its engine. Its ID may be
+// reused. All other methods have no effect afterwards.
 func (c *Cache) Drop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

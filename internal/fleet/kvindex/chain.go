@@ -6,11 +6,11 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Block is the hash of a block and of everything before it.
+// Block is the hash of a block and of all blocks before it.
 type Block uint64
 
-// Root returns the beginning of a chain: prompts with different roots share no block.
-// The places of the parts matter, so that ("a", "") differs from ("", "a").
+// Root returns the beginning of a chain. Prompts with different roots share no block.
+// The positions of the parts matter: ("a", "") differs from ("", "a").
 func Root(seed uint64, parts ...string) Block {
 	for _, p := range parts {
 		seed = xxh3.HashStringSeed(p, seed)

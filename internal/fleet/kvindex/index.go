@@ -19,14 +19,14 @@ type Index struct {
 	free   []uint32
 }
 
-// New makes an index that takes about maxBytes at most: beyond them a placement
-// evicts from its own cache.
+// New returns an index of at most about maxBytes. Beyond that a placement evicts
+// blocks of its own cache.
 func New(maxBytes int64) *Index {
 	return &Index{segments: xsync.NewMap[Block, *segment](), maxBytes: maxBytes}
 }
 
-// Bytes is about what the index takes: the hashes, what each segment and each of
-// its holders costs beside them, and the share of the map.
+// Bytes returns about how much memory the index uses: the hashes, the segments with
+// their holders, and the map.
 func (x *Index) Bytes() int64 { return x.bytes.Load() }
 
 // segment is a run of blocks. The blocks never change.

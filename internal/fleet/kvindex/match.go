@@ -1,22 +1,24 @@
 package kvindex
 
-// Match is what one cache has of a prompt, in blocks from the prompt's beginning.
+// Match is the part of a prompt that one cache has, in blocks from the prompt's
+// beginning.
 type Match struct {
-	// Resident are there now.
+	// Resident is the number of blocks that are there now.
 	Resident int32
-	// Soon are those and the ones that requests under way will have computed at
-	// Ready, in the clock of the placements.
+	// Soon is the number of blocks that are there or that running requests will have
+	// computed by Ready, on the clock of the placements.
 	Soon  int32
 	Ready int64
-	// Placed is when the latest of the resident ones were announced for, 0 where that is
-	// not known.
+	// Placed is the time for which the latest of the resident blocks were announced, 0
+	// if unknown.
 	Placed int64
 	// Stale is set if the cache was found to hold less than was placed: the blocks beyond
 	// Resident must be forgotten (Truncate). Match never sets it.
 	Stale bool
 }
 
-// Matches are those of all caches, by Cache.ID. A cache beyond its end has nothing.
+// Matches are the matches of all caches, by Cache.ID. A cache beyond the end has
+// nothing.
 type Matches []Match
 
 // Of returns the match of the cache with the ID.
@@ -27,8 +29,8 @@ func (m Matches) Of(id uint32) Match {
 	return m[id]
 }
 
-// Match returns what each cache has of the chain at time now. It writes into m, which
-// it returns grown to the caches there are; nothing else is allocated.
+// Match returns what each cache has of the chain at time now. It writes into m and
+// grows it to the number of caches. It allocates nothing else.
 func (x *Index) Match(m Matches, blocks []Block, now int64) Matches {
 	m = m[:cap(m)]
 	clear(m)

@@ -19,7 +19,7 @@ type reuse struct {
 	gone     map[Block]absent // those that nobody has asked for since
 }
 
-// absent says where a block was last: it is the nth that went from there.
+// absent states where a block was last: it is the nth that went from there.
 type absent struct {
 	from *returns
 	nth  int64

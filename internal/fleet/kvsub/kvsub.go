@@ -22,10 +22,10 @@ import (
 	"weir/internal/wire/zmtp"
 )
 
-// Options say whom to follow.
+// Options configure Follow.
 type Options struct {
-	// Events is where the publisher is bound, and Replay where batches can be asked for
-	// again, if Replays.
+	// Events is the publisher's endpoint. Replay is the endpoint at which lost batches
+	// can be requested, if Replays.
 	Events, Replay zmtp.Endpoint
 	Replays        bool
 	Topic          string
@@ -33,13 +33,13 @@ type Options struct {
 	// ReplayPause is the least time from one replay to the next, so that a publisher with
 	// senseless numbers does not cause endless replays; default 1 s.
 	ReplayPause time.Duration
-	// Emptied is called when the engine has turned out to have begun with an empty cache, or
-	// to have cleared it: what was believed of it before is no more.
+	// Emptied is called when the engine has begun with an empty cache or has cleared it, so
+	// that its former content is gone.
 	Emptied func()
-	// Told is given what keeps the events from coming, and nil when they come. It must not
-	// block.
+	// Told is called with the reason when events cease to come, and with nil when they
+	// come. It must not block.
 	Told func(err error)
-	// Panicked is told of a panic, after which the publisher is followed no more.
+	// Panicked is called for a panic, which ends Follow.
 	Panicked func(*engine.Panic)
 }
 
@@ -84,9 +84,8 @@ func Follow(ctx context.Context, o Options) {
 	}
 }
 
-// Locate returns where to reach an endpoint that is the engine's own word, of an engine
-// that is reached at host. An engine that publishes for all of its addresses is asked at
-// that one; another machine's is none of its own.
+// Locate returns the address of an endpoint that an engine reports. host is the engine's
+// address: it replaces a wildcard host. An endpoint on another machine is an error.
 func Locate(endpoint, host string) (zmtp.Endpoint, error) {
 	at, err := zmtp.ParseEndpoint(endpoint)
 	if err != nil || at.Network == "unix" {

@@ -173,7 +173,7 @@ func newRank(replays bool) *kvevents.Rank {
 		Root: func(_, _ string) kvindex.Block { return kvindex.Root(0) }})
 }
 
-// has says whether the rank believes that the prompt of an id is there.
+// has reports whether the rank believes that the prompt of an id is there.
 func has(r *kvevents.Rank, id uint32) bool {
 	ids := make([]uint32, 16)
 	for i := range ids {

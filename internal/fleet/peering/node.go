@@ -119,7 +119,7 @@ func New(o Options) *Node {
 	return n
 }
 
-// Placed returns what is to be called with each prompt that is sent to a rank.
+// Placed returns a function to call with each prompt that is sent to a rank.
 func (n *Node) Placed(engine string, rank int) func(blocks []kvindex.Block, ready int64) {
 	of := peers.Key{Engine: engine, Rank: rank}
 	return func(blocks []kvindex.Block, ready int64) { n.ledger.Place(of, blocks, ready) }
@@ -293,7 +293,7 @@ type meters struct {
 type Counts struct {
 	Sent, Received uint64 // updates, over all streams
 	Missed         uint64 // updates that slow followers were not sent
-	Unsaid         uint64 // prompts that no follower was told of, because too many came at once
+	Unsaid         uint64 // prompts that no follower was sent, because too many came at once
 	Placed         uint64 // prompts of others that were placed
 }
 

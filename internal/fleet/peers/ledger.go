@@ -15,8 +15,8 @@ import (
 // Protocol is the version of the protocol that this package speaks.
 const Protocol = 1
 
-// Key names a rank of an engine, by the name that all gateways know the engine by. Rank -1
-// is an engine without ranks.
+// Key identifies a rank of an engine, by a name of the engine that all gateways share.
+// Rank -1 is an engine without ranks.
 type Key struct {
 	Engine string
 	Rank   int
@@ -48,7 +48,7 @@ type placement struct {
 	end   int
 }
 
-// SetFollowed reports to the ledger whether anybody follows. Without followers Place does nothing.
+// SetFollowed tells the ledger whether any gateway follows. Without followers Place does nothing.
 func (l *Ledger) SetFollowed(is bool) {
 	l.followed.Store(is)
 	if is {
@@ -59,8 +59,8 @@ func (l *Ledger) SetFollowed(is bool) {
 	l.placed, l.blocks, l.lost = nil, nil, 0
 }
 
-// Place notes that a prompt of these blocks was sent to a rank, which will have computed it
-// at ready, or has if ready is 0.
+// Place records that a prompt of these blocks was sent to a rank. The rank will have
+// computed it at ready, or has computed it if ready is 0.
 func (l *Ledger) Place(of Key, blocks []kvindex.Block, ready int64) {
 	if len(blocks) == 0 || !l.followed.Load() {
 		return

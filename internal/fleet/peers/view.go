@@ -18,10 +18,9 @@ const (
 	mostCount   = 1 << 40
 )
 
-// ForgetAfter is how long the last word of a silent peer stands. Its requests are assumed to
-// be still there, because they most often are: a connection breaks more often than a gateway.
-// A gateway that has ended has no requests, and an engine that nobody uses must not stay
-// avoided for ever.
+// ForgetAfter is how long the last update of a silent peer counts. Until then its requests
+// are assumed to run on, because connections break more often than gateways. Afterwards they
+// are forgotten, so that engines without requests are not avoided for ever.
 const ForgetAfter = 10 * time.Second
 
 // View holds the updates of other gateways. It is used by one goroutine at a time.
@@ -34,8 +33,8 @@ type peer struct {
 	ranks map[Key]cost.Peers
 }
 
-// Hear takes an update of a peer at time now. It returns the ranks that the update changes. An
-// error is the reason why the update is not believed: then nothing of it counts.
+// Hear processes an update of a peer at time now and returns the ranks that it changes. An
+// update with an error is ignored as a whole.
 func (v *View) Hear(now int64, instance string, u *peerspb.Update) (changed []Key, err error) {
 	if err := check(u); err != nil {
 		return nil, err
@@ -89,8 +88,8 @@ func check(u *peerspb.Update) error {
 	return nil
 }
 
-// Sum is what all peers together have booked on a rank. Their prompts are computed one after
-// another.
+// Sum returns what all peers together have booked on a rank, as if their prompts were
+// computed one after the other.
 func (v *View) Sum(now int64, of Key) cost.Peers {
 	all := cost.Peers{Drained: now}
 	for _, p := range v.peers {
@@ -141,7 +140,7 @@ func (v *View) Forget(instance string) (changed []Key) {
 	return changed
 }
 
-// Age is how long ago a peer has sent its latest update; 0 if it has sent none.
+// Age returns the time since the latest update of a peer, 0 if there was none.
 func (v *View) Age(now int64, instance string) time.Duration {
 	p := v.peers[instance]
 	if p == nil {

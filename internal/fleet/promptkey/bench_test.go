@@ -10,7 +10,7 @@ import (
 	"weir/internal/fleet/kvindex"
 )
 
-// chatBody gives a body of about so many bytes: a conversation with the system prompt,
+// chatBody returns a body of about so many bytes: a conversation with the system prompt,
 // tools and turns of an agent's, and lines of code in it.
 func chatBody(size int) []byte {
 	var b strings.Builder

@@ -9,7 +9,7 @@ import (
 	"weir/internal/fleet/kvindex"
 )
 
-// Shape says where a body has its prompt.
+// Shape states where a body has its prompt.
 type Shape uint8
 
 // The shapes.
@@ -42,21 +42,21 @@ var shapes = map[string]Shape{
 // ShapeOf returns the shape of the bodies that are sent to a path.
 func ShapeOf(path string) Shape { return shapes[path] }
 
-// Generates reports whether an answer is generated; otherwise the prompt is all there
-// is to compute.
+// Generates reports whether an answer is generated. Otherwise only the prompt is
+// computed.
 func (s Shape) Generates() bool { return s >= Chat && s <= Responses }
 
-// Key is what a body says of its prompt.
+// Key identifies the prompt of a body.
 type Key struct {
-	// Blocks are those of the prompt; of several prompts, those of the first.
+	// Blocks are the blocks of the prompt, or of the first of several.
 	Blocks []kvindex.Block
-	// Bytes is how long the canonical text is, of all prompts.
+	// Bytes is the length of the canonical text of all prompts.
 	Bytes int
-	// Media are how many parts there are that are not text.
+	// Media is the number of parts that are not text.
 	Media int
 }
 
-// Reader reads bodies, one at a time. It may be used again, and is large.
+// Reader reads bodies, one at a time. It is large and should be reused.
 type Reader struct {
 	text        // of the prompt
 	side   text // of what only its digest is written of
@@ -69,8 +69,8 @@ type Reader struct {
 }
 
 // Read returns the key of a body, and whether there is one. Its blocks are appended to
-// dst and follow after root, which stands for the model. The head's body and fields must
-// be there still.
+// dst and follow root, which stands for the model. The head must still have its body and
+// fields.
 func (r *Reader) Read(dst []kvindex.Block, root kvindex.Block, shape Shape, h *dialect.Head) (k Key, ok bool) {
 	had := len(dst)
 	f, root := r.fields(h, root)

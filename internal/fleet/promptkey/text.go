@@ -9,7 +9,8 @@ import (
 	"weir/internal/fleet/kvindex"
 )
 
-// BlockBytes is how much canonical text a block has: of English about 64 tokens.
+// BlockBytes is the length of a block's canonical text, in bytes: about 64 tokens of
+// English.
 const BlockBytes = 256
 
 // MaxBlocks bounds the blocks of a chain. Text beyond them is counted and has no

@@ -53,12 +53,12 @@ func (a *account) leave(g *group) {
 	a.groups = a.groups[:last]
 }
 
-// Tenant is what is known of a tenant's requests, for all models.
+// Tenant has the counts of a tenant's requests, for all models.
 type Tenant struct {
 	Band, Name string
 	Waiting    int
-	WaitingMS  float64 // what those that wait are predicted to cost
-	ServedMS   float64 // what the turns have cost that are settled
+	WaitingMS  float64 // predicted cost of the waiting requests
+	ServedMS   float64 // cost of the settled turns
 	Refused    int64   // or put out, or expired
 }
 

@@ -27,7 +27,7 @@ func crowded(n int) (w *world, waiting []*Request) {
 	return w, waiting
 }
 
-// turned says whether anybody was to decide.
+// turned reports whether anybody was to decide.
 func turned(w *world) (any bool) {
 	w.q.Turn(w.now, func(*Request) { any = true })
 	return any
@@ -129,7 +129,7 @@ func BenchmarkRefuse(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory says what a request takes in the queue while it waits.
+// BenchmarkMemory reports what a request takes in the queue while it waits.
 func BenchmarkMemory(b *testing.B) {
 	var before, after runtime.MemStats
 	for b.Loop() {

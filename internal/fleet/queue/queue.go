@@ -6,13 +6,13 @@
 //
 // # Order
 //
-// Requests take turns by what their tenants have had: bands by their shares, and the tenants of
-// a band by theirs, in request-milliseconds (package fair). There is one account of turns for
-// each Pool, which is the models whose requests can go to the same ranks. A turn is charged by
-// Give and settled by Settle. Among a tenant's own requests the one with the earliest deadline
-// is first. One without a deadline, or with a distant one, counts as one that is due in 30 s,
-// so that no request is overtaken by those that come 30 s after it, and requests without
-// deadlines keep the order of arrival.
+// Requests take turns according to what their tenants have used: bands by their shares, and the
+// tenants of a band by theirs, in request-milliseconds (package fair). There is one account of
+// turns for each Pool, which is the models whose requests can go to the same ranks. A turn is
+// charged by Give and settled by Settle. Among a tenant's own requests the one with the
+// earliest deadline is first. One without a deadline, or with a distant one, counts as one that
+// is due in 30 s, so that no request is overtaken by those that come 30 s after it, and
+// requests without deadlines keep the order of arrival.
 //
 // A request gets its place in the order when it arrives. It keeps the place while it is
 // queued, while it waits for a certain rank, and when it returns after a failed attempt. A
@@ -59,7 +59,7 @@ import (
 	"weir/internal/tenancy/fair"
 )
 
-// Limits bound what waits; 0 is no bound.
+// Limits bound the waiting requests; 0 is no bound.
 type Limits struct {
 	Requests int   // of one model
 	Bytes    int64 // of all
@@ -67,14 +67,14 @@ type Limits struct {
 	Bands fair.Bands
 }
 
-// Ranks says where requests can go. Its methods are called by those of the Queue.
+// Ranks states where requests can go. The methods of Queue call its methods.
 type Ranks interface {
-	// Room says whether some rank that could be given r has room for it.
+	// Room reports whether some rank that could be given r has room for it.
 	Room(r *Request, now int64) bool
-	// Takes says whether the rank could be given r, if it had room.
+	// Takes reports whether the rank could be given r, if it had room.
 	Takes(r *Request, rank *cost.Rank) bool
-	// Frees is when one of the ranks that r could be given to is predicted to have room, 0
-	// where that is not predicted.
+	// Frees returns the predicted time at which one of the ranks that can take r has room,
+	// 0 if there is no prediction.
 	Frees(r *Request, now int64) int64
 }
 
@@ -82,31 +82,31 @@ type Ranks interface {
 // change. The other fields belong to the queue.
 type Request struct {
 	Model string
-	// Pool is the name that the models have in common whose requests can go to the same ranks;
-	// "" is the model's own.
+	// Pool is a name that models share whose requests can go to the same ranks; "" is the
+	// model's own name.
 	Pool string
 	// Caller is whose it is; nil is tenancy.Anyone.
 	Caller *tenancy.Caller
-	// Class tells requests of a model apart that cannot go to the same ranks.
+	// Class distinguishes requests of a model that cannot go to the same ranks.
 	Class uint64
 	// Answers is the number of a rank's running requests that it takes (n choices take n).
 	Answers int
-	// Again is set if it has had its turn, and its engine has failed it.
+	// Again is set if the request has had its turn and has failed at its engine.
 	Again bool
-	// Deadline is when its caller wants it to be served; 0 is at no time.
+	// Deadline is the caller's deadline for the request; 0: none.
 	Deadline int64
-	// Expires is when it leaves undone; 0 is never.
+	// Expires is when the request leaves the queue unserved; 0: never.
 	Expires int64
-	// Bytes is what it holds while it waits.
+	// Bytes is the memory that the request holds while it waits.
 	Bytes int64
-	// Cost is what its turn is predicted to cost, in milliseconds. It may change until Give.
+	// Cost is the predicted cost of its turn, in milliseconds. It may change until Give.
 	Cost float64
 	// Place is among all that ever came, and Due is by when it is to have its turn among those
 	// of its tenant; 0: Enter gives it one.
 	Place, Due int64
-	// Owner is whatever its owner needs to find again.
+	// Owner is a value of the request's owner, which the queue does not use.
 	Owner any
-	// Turn is the turn that it has taken, to be settled when it has ended.
+	// Turn is the turn that it has taken. It is settled when the request has ended.
 	Turn fair.Turn
 
 	group   *group // that it waits in; nil: it does not
@@ -141,7 +141,7 @@ func (r *Request) Rank() *cost.Rank {
 	return r.group.line.rank
 }
 
-// Queue is what waits.
+// Queue holds the waiting requests.
 type Queue struct {
 	limits Limits
 	ranks  Ranks
@@ -176,19 +176,19 @@ type model struct {
 	drain rate
 }
 
-// Stats say what became of a model's requests.
+// Stats are counts of what became of a model's requests.
 type Stats struct {
 	Waiting int
 	Bytes   int64
-	// Released are those that have left for a rank, among them those that did not wait.
+	// Released counts requests that have left for a rank, also those that did not wait.
 	Released int64
-	// Held are those that have waited.
+	// Held counts requests that have waited.
 	Held int64
-	// Refused are those that were refused or have expired, by their reasons.
+	// Refused counts requests that were refused or have expired, by reason.
 	Refused [numReasons]int64
 }
 
-// New makes an empty queue.
+// New returns an empty queue.
 func New(l Limits, r Ranks) *Queue {
 	return &Queue{
 		limits: l, ranks: r, models: map[string]*model{}, pools: map[string]*fair.Clock{}, users: fair.NewUsage(l.Bands),
@@ -196,13 +196,13 @@ func New(l Limits, r Ranks) *Queue {
 	}
 }
 
-// Len is how many requests wait.
+// Len returns the number of waiting requests.
 func (q *Queue) Len() int { return q.n }
 
-// Bytes is what they hold.
+// Bytes returns the memory that the waiting requests hold.
 func (q *Queue) Bytes() int64 { return q.bytes }
 
-// Stats returns those of the models of which some request came, by their names.
+// Stats returns the counts of all models that had a request, by name.
 func (q *Queue) Stats() map[string]Stats {
 	all := make(map[string]Stats, len(q.models))
 	for name, m := range q.models {
@@ -326,7 +326,7 @@ func (q *Queue) Give(r *Request, rank *cost.Rank, now int64) bool {
 	return true
 }
 
-// Settle replaces what a turn was charged by what it has cost, in milliseconds. Only the first
+// Settle replaces the charge of a turn with its actual cost, in milliseconds. Only the first
 // call counts.
 func (q *Queue) Settle(turn *fair.Turn, ms float64) {
 	if t := turn.Tenant(); t != nil {
@@ -365,8 +365,8 @@ func (q *Queue) Free(r *Request, rank *cost.Rank, now int64) bool {
 }
 
 // Contended reports whether requests of other tenants wait for the ranks of the request's pool.
-// One that lets its turn pass then, to wait for a rank that is full, must gain what is certain:
-// not a shorter queue, which is a prediction, but a prompt that is cached there.
+// A request that then lets its turn pass, to wait for a full rank, must gain something certain:
+// a prompt that is cached there, and not a shorter queue, which is a prediction.
 func (q *Queue) Contended(r *Request) bool {
 	if q.n == 0 {
 		return false
@@ -379,16 +379,16 @@ func (q *Queue) Contended(r *Request) bool {
 	return n > 0
 }
 
-// Company returns what waits beside a request that waits, for the ranks of its pool: of its own
-// tenant, of others, and how many tenants those are.
+// Company returns how many other requests wait for the ranks of a waiting request's pool: of
+// its own tenant, of others, and how many tenants those are.
 func (q *Queue) Company(r *Request) (own, others, tenants int) {
 	t := r.account.tenant
 	return t.Waiting() - 1, t.Clock().Requests() - t.Waiting(), t.Clock().Waiting() - 1
 }
 
-// Before is how many wait whose turn comes before that of a request that comes now: for the
-// rank, or of its flow where that is nil. Those are its tenant's own, and one of each other
-// tenant that has had less.
+// Before returns how many waiting requests have their turn before a request that arrives
+// now: those for the rank, or, if it is nil, those of the request's flow. These are the
+// requests of its tenant, and one of each other tenant that has used less.
 func (q *Queue) Before(r *Request, rank *cost.Rank) (n int) {
 	l := q.flows[flow{r.Model, r.Class}]
 	if rank != nil {
@@ -410,7 +410,8 @@ func (q *Queue) Before(r *Request, rank *cost.Rank) (n int) {
 	return n
 }
 
-// Wait has a request wait until some rank has room. One that does not wait yet may be refused.
+// Wait makes a request wait until some rank has room. A request that does not wait yet may be
+// refused.
 func (q *Queue) Wait(r *Request, now int64) Reason {
 	if why := q.admit(r, now); why != None {
 		return why
@@ -432,9 +433,8 @@ func newLine() *line {
 	return l
 }
 
-// Park has a request wait for a rank that has no room now, and which it will keep for ms
-// milliseconds, or until a place there is free after its own. One that does not wait yet may
-// be refused.
+// Park makes a request wait for a full rank. It gives the wait up after ms milliseconds, or
+// when a place there is free after its own. A request that does not wait yet may be refused.
 func (q *Queue) Park(r *Request, rank *cost.Rank, ms float64, now int64) Reason {
 	if why := q.admit(r, now); why != None {
 		return why
@@ -521,7 +521,8 @@ func (q *Queue) putOut(u *fair.User, name string, why Reason, now int64) bool {
 	return false
 }
 
-// Displaced returns a request that was put out for another one, nil if there is none.
+// Displaced returns a request that was removed in favor of another one, nil if there
+// is none.
 func (q *Queue) Displaced() *Request {
 	if len(q.out) == 0 {
 		return nil
@@ -658,8 +659,8 @@ func (q *Queue) remove(r *Request, now int64) {
 	r.account = nil
 }
 
-// Heads calls do with the first of each line, and with all that wait in the line where do
-// asks for the rest of it.
+// Heads calls do with the first request of each line, and with all others of the line if
+// do asks for them.
 func (q *Queue) Heads(do func(r *Request) (rest bool)) {
 	for _, l := range q.lines {
 		first := l.first()
@@ -677,17 +678,17 @@ func (q *Queue) Heads(do func(r *Request) (rest bool)) {
 	}
 }
 
-// Cancel has a request leave whose caller is gone. One that does not wait is none of the
-// queue's.
+// Cancel removes a request whose caller is gone. It has no effect on a request that does
+// not wait.
 func (q *Queue) Cancel(r *Request, now int64) { q.remove(r, now) }
 
 // reconsider is how long a request waits for a rank, while another one has room, before it
 // decides anew.
 const reconsider = int64(50 * time.Millisecond)
 
-// Turn lets all requests decide that can, each once: it calls decide with the request whose
-// turn it is among those for which a rank has room, until none is left. decide calls Give, Park, Wait or Cancel, or
-// none of them if it cannot decide.
+// Turn lets all requests that can go decide, each once: it calls decide with the request whose turn it is
+// among those for which a rank has room, until none is left. decide calls Give, Park, Wait or Cancel, or none
+// of them if it cannot decide.
 func (q *Queue) Turn(now int64, decide func(r *Request)) {
 	q.turn++
 	for r := q.next(now); r != nil; r = q.next(now) {
@@ -718,8 +719,8 @@ func (r *Request) First() *cost.Rank {
 	return nil
 }
 
-// Changed reports that other ranks are there, or take other requests. Those that wait
-// for a rank that cannot be given to them wait for any.
+// Changed reports that ranks were added or removed, or take other requests. A request
+// that waits for a rank that it can no longer be given waits for any rank.
 func (q *Queue) Changed(now int64) {
 	var back []*Request
 	for _, l := range q.lanes {
@@ -737,7 +738,7 @@ func (q *Queue) Changed(now int64) {
 	}
 }
 
-// Expire takes out a request whose time is over, nil if there is none.
+// Expire removes and returns a request whose time is over, nil if there is none.
 func (q *Queue) Expire(now int64) *Request {
 	if len(q.due.items) == 0 || q.due.items[0].Expires > now {
 		return nil
@@ -749,8 +750,8 @@ func (q *Queue) Expire(now int64) *Request {
 	return r
 }
 
-// Due returns when Turn or Expire may have something to say without an event: when ranks
-// are predicted to have room, at the latest. It is 0 where only an event can change
+// Due returns the time at which Turn or Expire may have an effect without an event, for
+// example because a rank is predicted to have room. It is 0 if only an event can change
 // anything.
 func (q *Queue) Due(now int64) int64 {
 	due := int64(math.MaxInt64)

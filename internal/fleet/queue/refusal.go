@@ -6,15 +6,15 @@ import (
 	"weir/internal/tenancy"
 )
 
-// Reason is why a request does not wait, or not on.
+// Reason is why a request may not wait, or no longer.
 type Reason uint8
 
 // The reasons.
 const (
 	None    Reason = iota
-	Full           // as many of its model wait as may
-	Bytes          // what waits holds as much as it may
-	TooLate        // it would not leave within its time
+	Full           // the bound on waiting requests of its model is reached
+	Bytes          // the bound on the memory of waiting requests is reached
+	TooLate        // it would not leave before it expires
 	Expired        // its time is over
 	numReasons
 )
@@ -24,7 +24,7 @@ func (r Reason) String() string {
 	return [...]string{"none", "queue_full", "queue_bytes", "too_late", "timeout"}[r]
 }
 
-// Reasons are all of them, but for None.
+// Reasons are all reasons except None.
 func Reasons() []Reason { return []Reason{Full, Bytes, TooLate, Expired} }
 
 // Refuses reports whether a request of a caller for the model would be refused now if it had
@@ -75,7 +75,7 @@ func (q *Queue) Early(who *tenancy.Caller, name string, expires, bytes, now int6
 	return q.Refuses(who, name, expires, bytes, now)
 }
 
-// Refuse counts a request that its owner refuses for a reason of the queue's.
+// Refuse counts a request that its owner refuses for one of these reasons.
 func (q *Queue) Refuse(name string, why Reason) { q.model(name).Refused[why]++ }
 
 // Drained returns the time until the requests of a model that wait now have left, by the rate

@@ -19,7 +19,8 @@ import (
 	"time"
 )
 
-// Limits bound the retries of one model. What is zero has its default; negative is none.
+// Limits bound the retries of one model. A zero field has its default. A negative one
+// means none.
 type Limits struct {
 	// Share is how many retries each request earns (0.2).
 	Share float64
@@ -29,21 +30,22 @@ type Limits struct {
 
 // Defaults.
 const (
-	// Memory is how long what was not spent is kept: a bucket left alone falls, or
-	// rises, to Memory of Floor with this time constant.
+	// Memory is how long unspent retries are kept: an unused bucket falls or rises to
+	// Memory times Floor with this time constant.
 	Memory = 10 * time.Second
 	// Patience is how long a retry waits for its turn.
 	Patience = 10 * time.Second
-	// Jitter is how far retries are drawn apart when the bucket is empty; in a full one
-	// they are not at all.
+	// Jitter is the spread of retries in time if the bucket is empty. With a full
+	// bucket there is none.
 	Jitter = 250 * time.Millisecond
-	// AbortGrace is the head start of an abort before what was given up for its silence
-	// is begun elsewhere.
+	// AbortGrace is the time between the abort of a silent attempt and the beginning of
+	// the next one.
 	AbortGrace = 100 * time.Millisecond
-	// MaxAttempts is how often a request is tried in all, and MaxBegun how often where
-	// an engine may have begun with it: what is in it may be what ends engines.
+	// MaxAttempts bounds the attempts of a request. MaxBegun bounds those at which an
+	// engine may have begun, because the content of the request may be what crashes
+	// engines.
 	MaxAttempts, MaxBegun = 4, 2
-	// MaxContinued is how often a stream goes on at another engine in all.
+	// MaxContinued bounds how often a stream continues at another engine.
 	MaxContinued = 8
 	// Proven is the number of ids after which a failed attempt was not caused by the
 	// content of the request: a request that crashes engines crashes the next one at the
@@ -51,8 +53,8 @@ const (
 	Proven = 16
 )
 
-// Budget is what one model's requests may be repeated. It may be used by several
-// goroutines; nil is no bound. The clock is any that counts nanoseconds.
+// Budget is the budget of retries of one model. It may be used by several goroutines.
+// nil is no bound. Times are nanoseconds on any one clock.
 type Budget struct {
 	share, floor float64 // by request, and by nanosecond
 
@@ -61,7 +63,7 @@ type Budget struct {
 	at     int64
 }
 
-// New makes a budget, which is full.
+// New returns a full budget.
 func New(l Limits, now int64) *Budget {
 	b := &Budget{share: max(cmp.Or(l.Share, 0.2), 0), floor: max(cmp.Or(l.Floor, 10), 0) / 1e9, at: now}
 	b.tokens = b.rest()
@@ -92,7 +94,7 @@ func (b *Budget) pass(now int64) {
 	}
 }
 
-// Requested notes a request that is given to its first engine.
+// Requested records a request that goes to its first engine.
 func (b *Budget) Requested(now int64) {
 	if b == nil {
 		return
@@ -137,7 +139,7 @@ func (b *Budget) take(now int64, random float64) (wait time.Duration, ok bool) {
 	return wait + time.Duration(random*(1-full)*float64(Jitter)), true
 }
 
-// Failure is what is known of a request whose attempt has failed.
+// Failure describes a request whose attempt has failed.
 type Failure struct {
 	// Final is set if no engine can do better, and Seen if the client has received a
 	// part of the answer.
@@ -148,11 +150,12 @@ type Failure struct {
 	// Effects is set if engines may do more than compute an answer, so that what may
 	// have run must not be repeated.
 	Effects bool
-	// Attempts there were, and those of them in which an engine may have begun. An attempt
-	// that gave Proven ids or more begins the count anew.
+	// Attempts is the number of attempts, and Begun of those in which an engine may have
+	// begun. An attempt with Proven ids or more resets Begun.
 	Attempts, Begun int
-	// Goes is set if the client has had some of the answer, and another engine can go on
-	// behind it; then Seen is not set. Continued is how often that was done.
+	// Goes is set if the client has had some of the answer and another engine can
+	// continue it; Seen is then not set. Continued is how often the answer was
+	// continued.
 	Goes      bool
 	Continued int
 }
@@ -163,9 +166,9 @@ type Refusal uint8
 // The refusals.
 const (
 	Granted   Refusal = iota
-	Final             // it could not succeed
+	Final             // no engine could do better
 	Seen              // the client has some of the answer
-	Effects           // it may have run
+	Effects           // it may have run and has effects
 	Exhausted         // it was tried often enough
 	Spent             // the model's budget is
 )

@@ -28,7 +28,7 @@ type Engine struct {
 	Kind   string // as in --engine KIND=URL; of an auto engine what it turned out to be
 	Tokens engine.Tokens
 	Relay  engine.Relay
-	// Load tells how busy the engine is; nil where its wire does not.
+	// Load reports how busy the engine is; nil where its wire does not.
 	Load func() (engine.Load, bool)
 	// Metrics are the adapter's own; nil where it has none.
 	Metrics func() []engine.Metric
@@ -61,7 +61,7 @@ type Rank struct {
 	Label string
 	// There is set if the rank can be reached.
 	There bool
-	// Health says which requests it takes; nil is all.
+	// Health states which requests it takes; nil is all.
 	Health *judge.Rank
 	// Books are kept of it from when it was ready first; nil before.
 	Books *Books
@@ -223,7 +223,7 @@ type Model struct {
 	Left int64
 	// ContextLength is the smallest that any engine states, 0 when none does.
 	ContextLength int
-	// Fault says why the model cannot be served, whatever the engines' state.
+	// Fault states why the model cannot be served, whatever the engines' state.
 	Fault string
 	// Isolation says whose requests share the engines' caches. Unless that is everybody's, all
 	// its targets carry a cache salt.
@@ -256,7 +256,7 @@ type Snapshot struct {
 	// Leaving are engines that were removed and have requests left. Names may be those of
 	// others that are there now.
 	Leaving []*Engine
-	// Index says what the engines' caches are believed to hold.
+	// Index states what the engines' caches are believed to hold.
 	Index   *kvindex.Index
 	Changed <-chan struct{}
 }

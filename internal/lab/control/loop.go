@@ -296,7 +296,7 @@ func (g *loop) generate(w http.ResponseWriter, r *http.Request, line *Line) erro
 	return g.stream(w, r, e, s, slot, line)
 }
 
-// drain returns a slot back once its engine has sent everything.
+// drain gives a slot back once its engine has sent everything.
 func (e *loopEngine) drain(s *waiting, slot uint32) {
 	var ids []uint32
 	for range s.wake {

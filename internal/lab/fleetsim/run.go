@@ -318,7 +318,7 @@ func (r *run) ask(q *request) {
 	r.send(q)
 }
 
-// send returns a request to an engine, and again where it cannot be taken.
+// send gives a request to an engine, and again where it cannot be taken.
 func (r *run) send(q *request) {
 	if r.o.Age == 0 {
 		r.look()

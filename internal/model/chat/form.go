@@ -157,7 +157,7 @@ func answerAt(prompt, whole []byte) int {
 	return at
 }
 
-// apply returns a message of the API's its form. It is the rendering's own.
+// apply gives a message of the API's its form. It is the rendering's own.
 func (f *form) apply(m *jinja.Dict) {
 	v, _ := m.Get("tool_calls")
 	calls, _ := v.(*jinja.List)

@@ -43,7 +43,7 @@ func (p *Parser) arguments(d []byte, eof bool) (int, bool) {
 	return n, true
 }
 
-// feed returns out arguments that are valid JSON so far. ended: the value is whole;
+// feed gives out arguments that are valid JSON so far. ended: the value is whole;
 // with p.wrong the byte after what was taken cannot be.
 func (p *Parser) feed(d []byte) (taken int, ended bool) {
 	for {
@@ -124,7 +124,7 @@ func (p *Parser) quotedArguments(d []byte, eof bool) (int, bool) {
 	return i, true
 }
 
-// unquoted returns out what was unquoted from at on, and follows it as JSON.
+// unquoted gives out what was unquoted from at on, and follows it as JSON.
 func (p *Parser) unquoted(at int) {
 	text := p.out[at:]
 	for rest := text; !p.wrong && len(rest) > 0; {

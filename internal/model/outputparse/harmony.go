@@ -153,7 +153,7 @@ func (p *Parser) message(d []byte, eof bool) (int, bool) {
 	return at + length, false
 }
 
-// tell returns out a message's text.
+// tell gives out a message's text.
 func (p *Parser) tell(b []byte) {
 	m := &p.mail
 	switch {

@@ -175,7 +175,7 @@ func (p *Parser) valueText(d []byte, eof bool) (int, bool) {
 	return end, true
 }
 
-// closeValue returns out a value that was held: as JSON if it is that or can be
+// closeValue gives out a value that was held: as JSON if it is that or can be
 // read as Python's, else as a string.
 func (p *Parser) closeValue(d []byte) {
 	p.state = (*Parser).param

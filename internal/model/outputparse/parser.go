@@ -171,7 +171,7 @@ func (p *Parser) Append(dst []Event, text []byte, last bool) []Event {
 	return dst
 }
 
-// finish returns out what is held: nothing follows.
+// finish gives out what is held: nothing follows.
 func (p *Parser) finish(d []byte) {
 	if !p.done {
 		p.run(d, true)
@@ -272,7 +272,7 @@ func (p *Parser) begin(kind Kind) {
 	p.state = (*Parser).text
 }
 
-// say returns out text of the span, but for white space that may be a marker's.
+// say gives out text of the span, but for white space that may be a marker's.
 func (p *Parser) say(b []byte) {
 	if p.exact {
 		p.emit(p.span, p.lineBefore(b))
@@ -321,7 +321,7 @@ func (p *Parser) keep(b []byte) {
 	p.space = append(p.space, b...)
 }
 
-// release returns the held white space out as text.
+// release gives the held white space out as text.
 func (p *Parser) release() {
 	if len(p.space) > 0 {
 		p.emit(p.span, p.lineBefore(p.join(p.space, nil)))
@@ -378,7 +378,7 @@ func (p *Parser) broken(d []byte, eof bool) (int, bool) {
 	return 0, false
 }
 
-// reject returns up the opening of a call: its text up to the byte that does not
+// reject gives up the opening of a call: its text up to the byte that does not
 // fit is text, and is read on from there.
 func (p *Parser) reject(d []byte, n int) (int, bool) {
 	n = min(max(n, 1), len(d))

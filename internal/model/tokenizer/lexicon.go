@@ -203,5 +203,5 @@ func (l *lexicon) byID() []string {
 	return out
 }
 
-// clip returns back the room for text that did not come.
+// clip gives back the room for text that did not come.
 func (l *lexicon) clip() { l.text = slices.Clone(l.text) }

@@ -313,7 +313,7 @@ func (m *merger) pop() (rank uint32, at int32, ok bool) {
 	return uint32(stray >> 32), int32(uint32(stray)), true
 }
 
-// release returns a rank's run back.
+// release gives a rank's run back.
 func (m *merger) release(rank uint32) {
 	slot := m.runOf[rank]
 	r := &m.runs[slot-1]

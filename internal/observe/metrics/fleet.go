@@ -136,7 +136,7 @@ func (c *healths) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// collectProbes returns how the probes of an engine have ended, of all of its ranks together.
+// collectProbes gives how the probes of an engine have ended, of all of its ranks together.
 func (c *healths) collectProbes(ch chan<- prometheus.Metric, e *route.Engine) {
 	var sum judge.ProbeCounts
 	for _, r := range e.Ranks {

@@ -117,7 +117,7 @@ func (m *Metrics) Live() Live {
 	return l
 }
 
-// each returns the samples of a collector.
+// each gives the samples of a collector.
 func each(c prometheus.Collector, yield func(*dto.Metric)) {
 	samples := make(chan prometheus.Metric)
 	go func() {

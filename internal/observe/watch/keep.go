@@ -35,7 +35,7 @@ func (t *Turn) Take(who string) (holder string, ok bool) {
 	return who, true
 }
 
-// Give returns it back.
+// Give returns the lease.
 func (t *Turn) Give() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -117,7 +117,7 @@ func (p *Publisher) Sources() []Config {
 	return all
 }
 
-// Close returns the endpoints back; Serve also does this when it returns.
+// Close gives the endpoints back; Serve also does this when it returns.
 func (p *Publisher) Close() {
 	for _, r := range p.ranks {
 		r.end()
@@ -252,7 +252,7 @@ type subscriber struct {
 	wake   chan struct{} // of capacity 1
 }
 
-// offer returns a message to a subscriber, unless it has not asked for it, or has too many
+// offer gives a message to a subscriber, unless it has not asked for it, or has too many
 // that it did not take.
 func (s *subscriber) offer(topic string, wire []byte, most int) {
 	s.mu.Lock()

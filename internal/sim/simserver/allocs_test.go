@@ -50,7 +50,7 @@ func forms(t testing.TB) map[string]func() (*exchange, form) {
 	}
 }
 
-// next returns an output n ids more, as Run would.
+// next gives an output n ids more, as Run would.
 func (x *exchange) next(n int) {
 	o := &x.outputs[0]
 	for i := range n {

@@ -241,7 +241,7 @@ func (e *Engine) Run(ctx context.Context) {
 	}
 }
 
-// rename returns the engine the name of a new process.
+// rename gives the engine the name of a new process.
 func (e *Engine) rename() {
 	var id [8]byte
 	rand.Read(id[:]) // it never fails

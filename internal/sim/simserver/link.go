@@ -348,7 +348,7 @@ func (e *Engine) bootstrapHandler() http.Handler {
 	return mux
 }
 
-// route returns the content of the registry.
+// route gives the content of the registry.
 func (e *Engine) route(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	var numbers [4]int

@@ -18,7 +18,7 @@ import (
 	"weir/internal/trace"
 )
 
-// serverInfo returns the server's arguments and its scheduler's state.
+// serverInfo gives the server's arguments and its scheduler's state.
 func (f *sglangServer) serverInfo(w http.ResponseWriter, _ *http.Request) {
 	o, opts := f.e.prepare, &f.e.opts.SGLang
 	info := map[string]any{
@@ -312,7 +312,7 @@ func (f *sglangServer) flushCache(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, "The cache was flushed.")
 }
 
-// tokenize returns the ids of a text, a list of texts, or a chat.
+// tokenize gives the ids of a text, a list of texts, or a chat.
 func (f *sglangServer) tokenize(w http.ResponseWriter, r *http.Request) {
 	var req struct {
 		Prompt   jsontext.Value `json:"prompt"`
@@ -345,7 +345,7 @@ func (f *sglangServer) tokenize(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// detokenize returns the text of ids, or of lists of ids.
+// detokenize gives the text of ids, or of lists of ids.
 func (f *sglangServer) detokenize(w http.ResponseWriter, r *http.Request) {
 	var req struct {
 		Tokens jsontext.Value `json:"tokens"`

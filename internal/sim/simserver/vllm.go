@@ -105,7 +105,7 @@ func (f *vllmServer) tracked(h http.HandlerFunc) http.Handler {
 	})
 }
 
-// kvEventSources returns the addresses at which each rank publishes the content of its KV
+// kvEventSources gives the addresses at which each rank publishes the content of its KV
 // cache.
 func (f *vllmServer) kvEventSources(w http.ResponseWriter, _ *http.Request) {
 	sources := map[string]any{}

@@ -76,7 +76,7 @@ func start(t *testing.T, r role) *child {
 	return &child{harness.StartCommand(t, cmd), orders}
 }
 
-// order returns the process an order.
+// order gives the process an order.
 func (c *child) order(word string) {
 	c.T.Helper()
 	if _, err := fmt.Fprintln(c.orders, word); err != nil {
