@@ -27,6 +27,7 @@ const directions = `
 	# who asks: callers, their keys and limits
 	tenancy:
 	tenancy/fair: tenancy
+	tenancy/shared: tenancy
 
 	# the clock, the stages, the record of a request
 	trace: infer
@@ -157,7 +158,7 @@ const directions = `
 	config/jwt: config infer tenancy wire/bounded wire/trust
 	config/budget: disk tenancy
 	config/keyfile: config config/jwt disk infer infer/spell tenancy
-	cli: config config/budget config/keyfile dialect/allow dialect/sglang disk engine engine/access engine/auto engine/coreclient engine/plane engine/relay engine/sglang engine/sglangipc engine/vllm engine/vllmcore fleet fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kubernetes fleet/kvevents fleet/peering fleet/retry fleet/route gateway infer infer/spell lab lab/calibrate lab/fleetsim lab/proc lab/scenario load load/experiment load/live load/report load/slo model model/pool model/tokenizer models observe/integrity observe/logs observe/metrics observe/otlp observe/page observe/timeline observe/watch sim sim/kvpub sim/offline sim/simserver tenancy tenancy/fair trace wire/trust wire/zmtp workload workload/content
+	cli: config config/budget config/keyfile dialect/allow dialect/sglang disk engine engine/access engine/auto engine/coreclient engine/plane engine/relay engine/sglang engine/sglangipc engine/vllm engine/vllmcore fleet fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kubernetes fleet/kvevents fleet/peering fleet/retry fleet/route gateway infer infer/spell lab lab/calibrate lab/fleetsim lab/proc lab/scenario load load/experiment load/live load/report load/slo model model/pool model/tokenizer models observe/integrity observe/logs observe/metrics observe/otlp observe/page observe/timeline observe/watch sim sim/kvpub sim/offline sim/simserver tenancy tenancy/fair tenancy/shared trace wire/trust wire/zmtp workload workload/content
 	cmd/weir: cli
 
 	# beyond internal/

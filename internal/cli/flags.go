@@ -33,6 +33,7 @@ import (
 type gatewayFlags struct {
 	listenFlags   `group:"Where it listens:"`
 	keyFlags      `group:"Who may ask:"`
+	sharedFlags   `group:"Several gateways:"`
 	allowFlags    `group:"What clients may ask:"`
 	limitFlags    `group:"Limits:"`
 	routeFlags    `group:"Choosing an engine:"`
@@ -235,7 +236,7 @@ func (f *gatewayFlags) options() (o gateway.Options, err error) {
 	var all []error
 	for _, set := range [...]func(*gateway.Options) error{
 		f.listenFlags.set, f.setKeys, f.allowFlags.set, f.limitFlags.set, f.routeFlags.set, f.queueFlags.set, f.continueFlags.set,
-		f.waitFlags.set, f.tokenizeFlags.set, f.answerFlags.set, f.recordFlags.set, f.watchFlags.set, f.loadFlags.set, f.stopFlags.set, f.setPeers,
+		f.waitFlags.set, f.tokenizeFlags.set, f.answerFlags.set, f.recordFlags.set, f.watchFlags.set, f.loadFlags.set, f.stopFlags.set, f.setPeers, f.setSharedLimits,
 	} {
 		all = append(all, set(&o))
 	}

@@ -12,6 +12,7 @@ import (
 	"weir/internal/config"
 	"weir/internal/config/keyfile"
 	"weir/internal/gateway"
+	"weir/internal/tenancy/shared"
 	"weir/internal/wire/trust"
 )
 
@@ -85,7 +86,8 @@ type keys struct {
 	callers   *keyfile.Registry
 	operators *operators
 	budgets   *budgets
-	seen      sources // its files, as last read
+	shared    *shared.Store // counts limits with other gateways; nil: this one counts by itself
+	seen      sources       // its files, as last read
 	unread    unread
 }
 
@@ -129,6 +131,7 @@ func (k *keys) start(log *slog.Logger) {
 
 func (k *keys) close() {
 	k.budgets.close()
+	k.shared.Close()
 	if k.callers != nil {
 		k.callers.Close()
 	}

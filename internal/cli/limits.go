@@ -14,6 +14,7 @@ import (
 	"weir/internal/config"
 	"weir/internal/config/keyfile"
 	"weir/internal/tenancy"
+	"weir/internal/tenancy/shared"
 )
 
 // limitsView is a grant of the keys file as the admin listener shows it: its limits in force,
@@ -32,6 +33,8 @@ type limitsView struct {
 // limitsViews is the answer to a request for all of them.
 type limitsViews struct {
 	Callers []limitsView `json:"callers"`
+	// Shared is where several gateways count the limits together.
+	Shared *shared.View `json:"shared,omitzero"`
 }
 
 // limitsOutcome is the answer to a change.
@@ -47,7 +50,7 @@ func (p *process) limitRoutes() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"GET /admin/limits": func(w http.ResponseWriter, r *http.Request) {
 			all, err := k.limits(r.URL.Query().Get("tenant"))
-			answer(w, limitsViews{all}, err)
+			answer(w, limitsViews{all, k.sharedView()}, err)
 		},
 		"GET /admin/limits/{name}": func(w http.ResponseWriter, r *http.Request) {
 			v, err := k.limitsOf(r.PathValue("name"))
@@ -93,13 +96,37 @@ func (k *keys) limits(tenant string) ([]limitsView, error) {
 	}
 	all := []limitsView{}
 	now := time.Now()
-	for _, s := range callers.Standings() {
+	standings := callers.Standings()
+	k.refresh(standings)
+	for _, s := range standings {
 		if tenant != "" && s.Caller.Tenant != tenant {
 			continue
 		}
 		all = append(all, viewOfLimits(s, now))
 	}
 	return all, nil
+}
+
+// refresh has grants show what all gateways have used, where these count together.
+func (k *keys) refresh(of []keyfile.Standing) {
+	if k.shared == nil {
+		return
+	}
+	var accounts []*tenancy.Account
+	for _, s := range of {
+		if s.Account != nil {
+			accounts = append(accounts, s.Account)
+		}
+	}
+	k.shared.Refresh(accounts)
+}
+
+// sharedView is the count of several gateways; nil if this one counts by itself.
+func (k *keys) sharedView() *shared.View {
+	if k.shared == nil {
+		return nil
+	}
+	return new(k.shared.View())
 }
 
 func viewOfLimits(s keyfile.Standing, now time.Time) limitsView {
@@ -121,6 +148,7 @@ func (k *keys) limitsOf(name string) (limitsView, error) {
 	if i < 0 {
 		return limitsView{}, refused(codeUnknown, "%w %q; weir limits lists the names", keyfile.ErrUnknown, name)
 	}
+	k.refresh(all[i : i+1])
 	return viewOfLimits(all[i], time.Now()), nil
 }
 

@@ -70,6 +70,9 @@ func (c *limitsShow) Run(s *streams) error {
 	if c.JSON {
 		_, err = s.out.Write(body)
 	} else {
+		if v := views.Shared; v != nil {
+			sayLine(s.out, "%s", v)
+		}
 		err = printLimits(s.out, views.Callers)
 	}
 	if err != nil {

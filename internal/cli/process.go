@@ -56,6 +56,9 @@ func (p *process) announce(more string) {
 	if line := p.keys.line(); line != "" {
 		p.say("keys      %s", line)
 	}
+	if s := p.keys.shared; s != nil {
+		p.say("limits    %s", sharedLine(s))
+	}
 	if p.peer != nil {
 		p.say("peers     %s, at %s", strings.Join(p.peer.of, " "), p.peer.listener.Addr())
 	}

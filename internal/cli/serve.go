@@ -267,6 +267,9 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 	opts.Models = served.folders()
 	opts.Batch = new(gateway.Batch)
 	opts.Metrics = metrics.New()
+	if known.shared, err = f.store(known.callers, opts.Log, opts.Metrics); err != nil {
+		return nil, err
+	}
 	opts.Integrity = integrity.New(integrity.Options{Log: opts.Log, Count: opts.Metrics.IntegrityFailure})
 	members, err := connect(&opts)
 	if err != nil {
@@ -321,6 +324,7 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 		admin:   adminListener{certificate: adminTLS, hosts: f.adminHosts(), pprof: f.PProf, changes: f.AdminChanges},
 		leaving: leaving{delay: f.ShutdownDelay, drain: f.DrainTimeout},
 		say:     func(format string, args ...any) { sayLine(s.out, format, args...) }}
+	known.shared.Start()
 	given, err := takeActivated()
 	if err != nil {
 		return nil, errors.Join(err, p.close())

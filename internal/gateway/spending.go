@@ -36,6 +36,9 @@ func overLimit(c *tenancy.Caller, r tenancy.Refusal) error {
 		tenancy.OverTokensPerDay:      "has used its tokens of the day, which ends at midnight UTC",
 	}[r.Reason]
 	e := infer.Errorf(infer.CodeOverloaded, "the key %s %s (%d)", c.Key, what, r.Limit)
+	if r.Reason == tenancy.Uncounted {
+		e = infer.Errorf(infer.CodeUnavailable, "the limits of the key %s cannot be counted now: the store of limits does not answer", c.Key)
+	}
 	if e.Reason, e.RetryAfter = r.Reason, r.After; e.RetryAfter == 0 {
 		e.RetryAfter = time.Second // when a request ends is not known
 	}

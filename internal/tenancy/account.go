@@ -36,6 +36,7 @@ const (
 	OverRequestsPerMinute = "key_requests_per_minute"
 	OverTokensPerMinute   = "key_tokens_per_minute"
 	OverTokensPerDay      = "key_tokens_per_day"
+	Uncounted             = "limits_store" // the count of several gateways is not to be had
 )
 
 // Refusal is the reason why a request may not begin now. The zero value is no
@@ -58,13 +59,19 @@ type Account struct {
 	unpaid atomic.Int64 // tokens that the rate does not know yet
 	salt   atomic.Pointer[salted]
 
-	mu       sync.Mutex
-	limits   Limits
-	running  int64
+	mu      sync.Mutex
+	limits  Limits
+	running int64
+	rates   rates
+	day     int64     // of the wall clock
+	renewed time.Time // when it began, if it did within this process's life
+	share   *Share    // in a count of several gateways; nil: the account is counted here alone
+}
+
+// rates are what a minute has of requests and tokens; one without a limit is nil.
+type rates struct {
 	requests *rate.Limiter
 	tokens   *rate.Limiter
-	day      int64     // of the wall clock
-	renewed  time.Time // when it began, if it did within this process's life
 }
 
 // minDay is the least time between two renewals of a budget.
@@ -84,8 +91,13 @@ func (a *Account) Set(l Limits, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.limits = l
-	a.requests = limiter(a.requests, l.RequestsPerMinute, now)
-	a.tokens = limiter(a.tokens, l.TokensPerMinute, now)
+	a.setRates(now)
+}
+
+// setRates gives the rates this gateway's part of the limits. a.mu is held.
+func (a *Account) setRates(now time.Time) {
+	a.rates.requests = limiter(a.rates.requests, a.part(a.limits.RequestsPerMinute), now)
+	a.rates.tokens = limiter(a.rates.tokens, a.part(a.limits.TokensPerMinute), now)
 }
 
 // limiter returns a rate its new limit; one without a limit needs none.
@@ -114,7 +126,7 @@ func (a *Account) Unused(now time.Time) bool {
 	defer a.mu.Unlock()
 	a.turn(now, dayOf(now))
 	full := func(r *rate.Limiter) bool { return r == nil || r.TokensAt(now) >= float64(r.Burst()) }
-	return a.running == 0 && a.used.Load() == 0 && full(a.requests) && full(a.tokens)
+	return a.running == 0 && a.used.Load() == 0 && full(a.rates.requests) && full(a.rates.tokens) && a.share.reported()
 }
 
 // Usage is what is used of each limit of an account, and what is left.
@@ -139,18 +151,21 @@ func (a *Account) Usage(now time.Time) Usage {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.turn(now, dayOf(now))
+	if s := a.share; s != nil && s.known() {
+		return s.usage(now)
+	}
 	u := Usage{Running: a.running, TokensToday: a.used.Load(), Day: time.Unix(a.day*86400, 0).UTC().Format(time.DateOnly)}
-	if l := a.limits.Requests; l > 0 {
+	if l := a.part(a.limits.Requests); l > 0 {
 		u.Left.Requests = new(l - a.running)
 	}
 	if l := a.limits.TokensPerDay; l > 0 {
-		u.Left.TokensPerDay = new(l - u.TokensToday)
+		u.Left.TokensPerDay = new(l - a.usedOfDay(a.day))
 	}
-	if a.requests != nil {
-		u.Left.RequestsPerMinute = new(int64(math.Floor(a.requests.TokensAt(now))))
+	if r := a.rates.requests; r != nil {
+		u.Left.RequestsPerMinute = new(int64(math.Floor(r.TokensAt(now))))
 	}
-	if a.tokens != nil {
-		u.Left.TokensPerMinute = new(int64(math.Floor(a.tokens.TokensAt(now))) - a.unpaid.Load())
+	if r := a.rates.tokens; r != nil {
+		u.Left.TokensPerMinute = new(int64(math.Floor(r.TokensAt(now))) - a.unpaid.Load())
 	}
 	return u
 }
@@ -211,31 +226,47 @@ func (a *Account) turn(now time.Time, day int64) {
 }
 
 // Enter lets a request begin, unless a limit forbids it. Each one that may begin must Leave.
-func (a *Account) Enter(now time.Time) Refusal { return a.enter(now, dayOf(now)) }
+func (a *Account) Enter(now time.Time) Refusal {
+	if s := a.share; s != nil {
+		return s.enter(now)
+	}
+	return a.enter(now, dayOf(now))
+}
 
 // enter is Enter on a day of the wall clock.
 func (a *Account) enter(now time.Time, day int64) Refusal {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	l := &a.limits
+	l, r := &a.limits, &a.rates
 	a.turn(now, day)
-	if l.Requests > 0 && a.running >= l.Requests {
+	if l.Requests > 0 && a.running >= a.part(l.Requests) {
 		return Refusal{OverRequests, l.Requests, 0}
 	}
-	if l.TokensPerDay > 0 && a.used.Load() >= l.TokensPerDay {
+	if l.TokensPerDay > 0 && a.usedOfDay(day) >= l.TokensPerDay {
 		return Refusal{OverTokensPerDay, l.TokensPerDay, time.Duration(86400-now.Unix()%86400) * time.Second}
 	}
-	if unpaid := a.unpaid.Swap(0); a.tokens != nil {
-		pay(a.tokens, unpaid, now)
-		if has := a.tokens.TokensAt(now); has < 1 {
-			return Refusal{OverTokensPerMinute, l.TokensPerMinute, wait(1-has, a.tokens)}
+	a.pay(now)
+	if r.tokens != nil {
+		if has := r.tokens.TokensAt(now); has < 1 {
+			return Refusal{OverTokensPerMinute, l.TokensPerMinute, wait(1-has, r.tokens)}
 		}
 	}
-	if a.requests != nil && !a.requests.AllowN(now, 1) {
-		return Refusal{OverRequestsPerMinute, l.RequestsPerMinute, wait(1-a.requests.TokensAt(now), a.requests)}
+	if r.requests != nil && !r.requests.AllowN(now, 1) {
+		return Refusal{OverRequestsPerMinute, l.RequestsPerMinute, wait(1-r.requests.TokensAt(now), r.requests)}
 	}
 	a.running++
 	return Refusal{}
+}
+
+// pay takes the tokens that were charged since the last call from the minute's rate. a.mu is held.
+func (a *Account) pay(now time.Time) {
+	unpaid := a.unpaid.Swap(0)
+	if a.share != nil {
+		a.share.charged(unpaid)
+	}
+	if a.rates.tokens != nil {
+		pay(a.rates.tokens, a.share.owed(unpaid, a.rates.tokens, now), now)
+	}
 }
 
 // wait is how long a rate needs for the lacking amount.
@@ -258,6 +289,9 @@ func (a *Account) Leave() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.running--
+	if a.share != nil {
+		a.share.left()
+	}
 }
 
 // Charge adds tokens to what is used; a negative number takes back what was estimated too high.
