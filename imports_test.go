@@ -175,7 +175,7 @@ const directions = `
 // share a package, but those that load a server, simulate an engine or read a model's
 // folder do not know the gateway.
 const served = `
-	gateway: cores.go flags.go frontend.go keyflags.go listeners.go peers.go process.go serve.go
+	gateway: cores.go flags.go frontend.go keyflags.go listeners.go peers.go process.go serve.go sharedlimits.go
 	engine/auto: serve.go
 	engine/plane: serve.go
 	engine/relay: serve.go
