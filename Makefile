@@ -236,6 +236,11 @@ prometheus:
 	@command -v promtool >/dev/null || { [ "$$(id -u)" = 0 ] && $(AGAIN) apt-get update -q && RUNLEVEL=1 $(AGAIN) apt-get install -qy --no-install-recommends prometheus; } || \
 	  echo "no prometheus: the tests of its rules and of the dashboard will fail (apt-get install prometheus)"
 
+.PHONY: redis
+redis:
+	@command -v redis-server >/dev/null || { [ "$$(id -u)" = 0 ] && $(AGAIN) apt-get update -q && RUNLEVEL=1 $(AGAIN) apt-get install -qy --no-install-recommends redis-server; } || \
+	  echo "no redis-server: the tests of limits that gateways share will fail (apt-get install redis-server)"
+
 .PHONY: vllm-wheels
 vllm-wheels: $(VENV)/.done ## fetch the structures of vLLM's releases (1.4 GB to keep 1 MB of), for make interop with WEIR_VLLM_WHEELS=.venv/vllm
 	@set -e; for release in 0.20.0 0.22.1 0.24.0 0.28.0 0.33.0; do to=$(VENV)/vllm/$$release; [ -d $$to ] && continue; \
@@ -246,7 +251,7 @@ vllm-wheels: $(VENV)/.done ## fetch the structures of vLLM's releases (1.4 GB to
 	  rm -rf $$to.whole $(VENV)/vllm/wheel; mv $$to.part $$to; done
 
 .PHONY: interop-ready
-interop-ready: interop-setup chromium prometheus $(VENV)/.done internal/observe/page/node_modules/.done interop/clients/node_modules/.done interop/published/node_modules/.done ## fetch and install what interop tests against
+interop-ready: interop-setup chromium prometheus redis $(VENV)/.done internal/observe/page/node_modules/.done interop/clients/node_modules/.done interop/published/node_modules/.done ## fetch and install what interop tests against
 
 # Packages that wait for processes run beside those that compare all the time.
 INTEROPENV = WEIR_PYTHON=$(abspath $(PYTHON)) WEIR_SGLANG_PARSERS=$(abspath $(VENV)/sglang-parsers) WEIR_PUBLISHED=$(abspath $(VENV)/published) WEIR_VLLM_WHEELS=$(abspath $(WEIR_VLLM_WHEELS))

@@ -82,7 +82,7 @@ func (f *gatewayFlags) store(callers *keyfile.Registry, log *slog.Logger, m *met
 func sharedLine(s *shared.Store) string {
 	v := s.View()
 	if v.State == shared.Up {
-		return fmt.Sprintf("%s, which counts for %d gateways", v.Store, v.Gateways)
+		return fmt.Sprintf("%s, which counts for %s", v.Store, v.Counting())
 	}
 	return fmt.Sprintf("%s is %s: %s", v.Store, v.State, v.Reason)
 }

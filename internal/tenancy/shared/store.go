@@ -345,7 +345,7 @@ type View struct {
 // String says who counts, in a line.
 func (v View) String() string {
 	if v.State == Up {
-		return fmt.Sprintf("counted for %d gateways in %s", v.Gateways, v.Store)
+		return fmt.Sprintf("counted for %s in %s", v.Counting(), v.Store)
 	}
 	does := map[tenancy.Outage]string{
 		tenancy.OutageLocal:  fmt.Sprintf("this gateway allows 1/%d of each limit", v.Gateways),
@@ -353,6 +353,14 @@ func (v View) String() string {
 		tenancy.OutageRefuse: "callers with limits are refused",
 	}[v.Outage]
 	return fmt.Sprintf("%s is %s since %s, so %s: %s", v.Store, v.State, v.Since.Format(time.TimeOnly), does, v.Reason)
+}
+
+// Counting says how many gateways count together.
+func (v View) Counting() string {
+	if v.Gateways == 1 {
+		return "1 gateway"
+	}
+	return fmt.Sprintf("%d gateways", v.Gateways)
 }
 
 // View returns how the store is now.
