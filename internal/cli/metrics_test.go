@@ -73,7 +73,7 @@ var values = map[string]int{
 	"coefficient": 5, "knowledge": int(kvevents.Known) + 1, "what": 10, "result": int(judge.NumProbeEnds), "weir_probes_total/kind": int(judge.NumProbeKinds),
 	"weir_engine_faults_total/code": codes(), "weir_integrity_failures_total/reason": maxReasons, "weir_queue_refused_total/reason": len(queue.Reasons()), "verified": 8, "why": 5,
 	"weir_pair_seconds/part": 2, "point": int(trace.NumPairPoints), "weir_pair_stage_seconds/stage": len(trace.PairStages), "weir_continuations_total/why": 3, "weir_continuations_refused_total/why": 17, "came": 2, "weir_cached_predictions_total/came": 3,
-	"weir_ignored_fields_total/api": 1, "weir_ignored_fields_total/field": maxIgnored, "for": 3, "begun": 2, "endpoint": maxEndpoints, "held_by": maxHeldBy, "source": 1, "direction": 3, "weir_peers/state": 2, "trigger": int(watch.NumTriggers), "operation": 7,
+	"weir_ignored_fields_total/api": 1, "weir_ignored_fields_total/field": maxIgnored, "for": 3, "begun": 2, "endpoint": maxEndpoints, "held_by": maxHeldBy, "source": 1, "direction": 3, "weir_peers/state": 2, "weir_limits_decisions_total/by": 2, "trigger": int(watch.NumTriggers), "operation": 7,
 }
 
 // How many values labels have that are words of the code; the end-to-end test sees that a
@@ -177,7 +177,11 @@ func families(t *testing.T) []*family {
 	}
 	p := gatewayOf(t, args...)
 	// Engines with one front end have no gateway beside this one, so another one has peers.
-	among := gatewayOf(t, "--engine", specs["weir"], "--peers", "127.0.0.1:1", "--peer-listen", "127.0.0.1:0")
+	callers := filepath.Join(dir, "keys.yaml")
+	if err := os.WriteFile(callers, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	among := gatewayOf(t, "--engine", specs["weir"], "--peers", "127.0.0.1:1", "--peer-listen", "127.0.0.1:0", "--keys", callers, "--limits", "redis://127.0.0.1:1")
 	among.metrics.Discovery(new(discoveries).figures) // as startDiscoveries does
 	by := map[string]*family{}
 	descs := make(chan *prometheus.Desc)

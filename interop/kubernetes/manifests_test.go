@@ -58,7 +58,7 @@ var settings = []struct {
 }{
 	{"engines of a Service", []string{"--set", "discover={service/vllm}"}},
 	{"simulated engines, all parts", []string{"--set", "simulatedEngines.enabled=true,autoscaling.enabled=true,serviceMonitor.enabled=true,dashboard.enabled=true"}},
-	{"keys and certificates", []string{"--set", "insecure=false,keysSecret=k,adminKeysSecret=a,peers.tlsSecret=p,serviceMonitor.enabled=true,serviceMonitor.bearerTokenSecret.name=s,serviceMonitor.bearerTokenSecret.key=token,engines={vllm=http://a:8000},rbac.namespaces={models}"}},
+	{"keys and certificates", []string{"--set", "insecure=false,keysSecret=k,adminKeysSecret=a,peers.tlsSecret=p,limits.url=rediss://valkey:6379,limits.outage=refuse,serviceMonitor.enabled=true,serviceMonitor.bearerTokenSecret.name=s,serviceMonitor.bearerTokenSecret.key=token,engines={vllm=http://a:8000},rbac.namespaces={models}"}},
 	{"one gateway, nothing else", []string{"--set", "replicas=1,peers.enabled=false,networkPolicy.enabled=false,podDisruptionBudget.enabled=false,rbac.create=false,engines={http://a:8000},drain.preStopSeconds=0"}},
 	{"volumes and placement", []string{"--set", "discover={pool/llama},models={llama=/models/llama},volumes[0].name=m,volumes[0].emptyDir.sizeLimit=1Gi,volumeMounts[0].name=m,volumeMounts[0].mountPath=/models,nodeSelector.a=b,tolerations[0].key=x,tolerations[0].operator=Exists,envSecret=e,extraArgs={--policy=cost},podAnnotations.a=b,imagePullSecrets[0].name=r"}},
 	{"scaling a Deployment of engines", []string{"--set", "discover={service/vllm},autoscaling.enabled=true,autoscaling.target.name=vllm,networkPolicy.apiFrom[0].podSelector.matchLabels.a=b"}},
@@ -173,6 +173,7 @@ func TestWrongValues(t *testing.T) {
 		{"discover={service/vllm},image.pullPolicy=never", "/image/pullPolicy"},
 		{"", "set discover"},
 		{"discover={service/vllm},insecure=false", "keysSecret is needed"},
+		{"discover={service/vllm},limits.url=redis://valkey:6379", "limits.url needs keysSecret"},
 		{"discover={service/vllm},insecure=false,keysSecret=k,adminKeysSecret=a", "peers.tlsSecret is needed"},
 		{"discover={service/vllm},autoscaling.enabled=true", "autoscaling.target.name is needed"},
 		{"simulatedEngines.enabled=true,autoscaling.minReplicas=9", "autoscaling.maxReplicas is less"},

@@ -281,11 +281,16 @@ func TestKilled(t *testing.T) {
 }
 
 // A server that stands still is waited for once: the next requests do not wait. With
-// --limits-outage refuse they are refused, and callers without limits are served.
+// --limits-outage refuse they are refused, and callers without limits are served. It is a server
+// over TLS.
 func TestStopped(t *testing.T) {
 	harness.Beside(t, harness.Light)
-	redis := start(t, harness.FreeAddress(t))
-	b := startBed(t, []key{{"one", "--requests-per-minute 6000"}, {"free", ""}}, "--limits", "redis://"+redis.addr, "--limits-outage", "refuse", "--limits-wait", "1s")
+	addr, dir := harness.FreeAddress(t), t.TempDir()
+	cert, private := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	harness.KeyPair(t, cert, private, 1)
+	_, port, _ := strings.Cut(addr, ":")
+	redis := start(t, addr, "--port", "0", "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", private, "--tls-ca-cert-file", cert, "--tls-auth-clients", "no")
+	b := startBed(t, []key{{"one", "--requests-per-minute 6000"}, {"free", ""}}, "--limits", "rediss://"+addr, "--limits-ca", cert, "--limits-outage", "refuse", "--limits-wait", "1s")
 	b.together()
 	redis.signal(syscall.SIGSTOP)
 	defer redis.signal(syscall.SIGCONT)

@@ -78,11 +78,9 @@ func TestParseLocation(t *testing.T) {
 		"redis://:my secret\x01word@h:1": "it is no URL (net/url: invalid control character in URL); want redis://HOST:PORT",
 	} {
 		l, err := ParseLocation(text)
-		got := fmt.Sprint(l, " ", l)
+		got := fmt.Sprintf("{%s %v %s %s %d} %s", l.Address, l.TLS, l.User, l.Password, l.Database, l)
 		if err != nil {
 			got = err.Error()
-		} else {
-			got = fmt.Sprintf("{%s %v %s %s %d} %s", l.Address, l.TLS, l.User, l.Password, l.Database, l)
 		}
 		if got != want {
 			t.Errorf("%q: %s\nwant %s", text, got, want)

@@ -123,8 +123,8 @@ func (s *Store) Changed(share *tenancy.Share, now bool) {
 	now = now && s.up.Load() // a store in need is asked less, not more
 	s.mu.Lock()
 	s.active[share] = struct{}{}
-	if now {
-		s.asking.shares[share] = s.asking.shares[share]
+	if _, asks := s.asking.shares[share]; now && !asks {
+		s.asking.shares[share] = false
 	}
 	s.mu.Unlock()
 	if now {

@@ -48,6 +48,7 @@ capabilities: {drop: [ALL]}
 {{- if not .Values.adminKeysSecret }}{{ fail "adminKeysSecret is needed with insecure: false" }}{{ end }}
 {{- if and .Values.peers.enabled (not .Values.peers.tlsSecret) }}{{ fail "peers.tlsSecret is needed with insecure: false" }}{{ end }}
 {{- end }}
+{{- if and .Values.limits.url (not .Values.keysSecret) }}{{ fail "limits.url needs keysSecret: limits belong to keys" }}{{ end }}
 {{- if and .Values.autoscaling.enabled (not .Values.autoscaling.target.name) (not .Values.simulatedEngines.enabled) }}
 {{- fail "autoscaling.target.name is needed: the Deployment that runs the engines" }}
 {{- end }}
