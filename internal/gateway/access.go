@@ -9,10 +9,11 @@ import (
 	"weir/internal/trace"
 )
 
-// AccessLog has a line of the log written for each request, or for some.
+// AccessLog configures the access log, which has a line for each request, or for
+// some.
 type AccessLog struct {
 	Log *slog.Logger
-	// Share is how many of the requests have one; those that failed all do.
+	// Share is the share of requests that have a line. Every failed request has one.
 	Share float64
 }
 

@@ -8,10 +8,10 @@ import (
 	"weir/internal/tenancy"
 )
 
-// Callers says who sends a request, by its head and by its TLS connection, which is nil where
-// there is none. It is asked before anything else is done for the request, on its goroutine, and
-// may wait a few seconds for the key of a token. A caller that is not known is refused with the
-// error, which has a code (infer.CodeUnauthorized) and never what the caller presented.
+// Callers returns the caller of a request, from its head and its TLS connection, which is nil
+// without TLS. It is called before anything else is done for the request, on the request's
+// goroutine, and may wait a few seconds for the key of a token. The error refuses an unknown
+// caller. It has a code (infer.CodeUnauthorized) and never contains what the caller presented.
 type Callers func(head http.Header, secure *tls.ConnectionState) (*tenancy.Caller, error)
 
 // anyone is Callers where no keys are configured.

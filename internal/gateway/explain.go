@@ -13,11 +13,11 @@ import (
 	"weir/internal/trace"
 )
 
-// Waiting is how a request that might be would wait in the queue.
+// Waiting describes how a hypothetical request would wait in the queue.
 type Waiting struct {
 	Waits bool `json:"waits"`
-	// For is the engine that it would wait for, empty where that is any that has room, and
-	// Behind how many wait for the same before it.
+	// For is the engine that it would wait for; empty: any engine with room. Behind is how
+	// many requests wait for the same before it.
 	For    string `json:"for,omitempty"`
 	Behind int    `json:"behind"`
 	// Drain is the time until the requests of its model that wait now have left, in
@@ -26,7 +26,7 @@ type Waiting struct {
 }
 
 // Explain returns where a request to path would go now, and why, without sending it to an engine.
-// The record is the one that the request would have, with one attempt that was not made. Explain
+// The record is the one that the request would have, with an attempt that is not made. Explain
 // runs the stages up to route. It does not count the request, and it does not advance any policy.
 // The description of the wait is nil if the queue is off. An error is the one that the caller
 // would receive.

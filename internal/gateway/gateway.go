@@ -56,24 +56,25 @@ type Options struct {
 	// Usage takes the records of ended requests of known callers, for the usage log; nil
 	// writes none.
 	Usage *timeline.Recorder
-	// Counting has relayed engines state the usage of streams whose callers do not ask for
-	// it, and takes it out of the answers.
+	// Counting makes relayed engines state the usage of streams whose callers do not ask
+	// for it, and removes it from the answers.
 	Counting bool
 	// Spans receives the records of ended requests that are part of a trace. If it is
 	// nil, engines receive the trace context of callers unchanged.
 	Spans interface{ Add(*trace.Record) }
-	// SpanShare is how many of the requests have spans whose callers do not say that they
-	// want some, or none, as a share.
+	// SpanShare is the share of requests that have spans, among those whose callers
+	// request neither spans nor none.
 	SpanShare float64
-	// Integrity keeps what engines sent that does not add up; nil keeps nothing.
+	// Integrity keeps the inconsistent output of engines; nil keeps nothing.
 	Integrity *integrity.Log
 	Metrics   *metrics.Metrics
 	Log       *slog.Logger
-	// Callers says who sends a request; nil: every request is that of tenancy.Anyone.
+	// Callers returns the callers of requests; nil: tenancy.Anyone sends every
+	// request.
 	Callers Callers
 	Limits  admission.Limits
 	Caps    map[string]Cap
-	// Allow is what may pass to engines.
+	// Allow decides which parts of requests may pass to engines.
 	Allow allow.Rules
 	// PassUnknown passes over fields of bodies that no table has, instead of refusing them.
 	PassUnknown bool
@@ -90,17 +91,17 @@ type Options struct {
 	// Batch is the engine.Batch of the adapters of token engines, or nil if they have
 	// none.
 	Batch *Batch
-	// Sessions are the headers that name a session; none are those that clients send.
+	// Sessions are the headers that name a session; empty: the usual ones of clients.
 	Sessions []string
-	// PrefixCache bounds what is kept of earlier prompts so that their ids can
-	// be reused, in bytes; 0 means 128 MiB, and a negative one keeps nothing.
+	// PrefixCache bounds the memory for earlier prompts whose ids can be reused, in
+	// bytes; 0 means 128 MiB, and a negative value keeps nothing.
 	PrefixCache int64
 
 	// Conns bound clients' connections.
 	Conns admission.ConnLimits
 	// CORS are the web pages that may call the API.
 	CORS Origins
-	// Proxies are those whose word on a client's address is taken.
+	// Proxies are the proxies that are trusted to state the address of a client.
 	Proxies admission.Proxies
 	// MaxBody bounds a request's body in bytes; 0 means 32 MiB.
 	MaxBody int64
@@ -112,10 +113,10 @@ type Options struct {
 	// BodyTimeout bounds the wait for a request's head, and for a body's next bytes; 0
 	// means 30 s.
 	BodyTimeout time.Duration
-	// UploadTimeout bounds the whole of a body's arrival; 0 means 5 min.
+	// UploadTimeout bounds the arrival of a whole body; 0 means 5 min.
 	UploadTimeout time.Duration
-	// UploadRate is how many bytes of a body must arrive each second, on the whole, after
-	// the first BodyTimeout; 0 means 4096.
+	// UploadRate is how many bytes of a body must arrive per second on average, after the
+	// first BodyTimeout; 0 means 4096.
 	UploadRate int64
 	// WriteTimeout bounds one write to a client that does not read; 0 means 30 s.
 	WriteTimeout time.Duration
@@ -123,16 +124,16 @@ type Options struct {
 	EngineTimeout time.Duration
 	// SubmitTimeout bounds an engine's acknowledgement; 0 means 10 s.
 	SubmitTimeout time.Duration
-	// PrefillTimeout bounds the wait for the answer of a prefill engine, and
-	// TransferTimeout that from then on until the decode engine's first output; 0 means
-	// 1 min and 30 s.
+	// PrefillTimeout bounds the wait for the answer of a prefill engine.
+	// TransferTimeout bounds the wait from then until the decode engine's first output.
+	// 0 means 1 min and 30 s.
 	PrefillTimeout, TransferTimeout time.Duration
 	// FirstTimeout bounds the wait for an engine's first output; 0 means 10 min.
 	FirstTimeout time.Duration
 	// IdleTimeout bounds the wait for an engine's next output; 0 means 5 min.
 	IdleTimeout time.Duration
-	// FlushInterval is the least time between two writes of a stream; 0 writes
-	// output as it comes. A first token is never held.
+	// FlushInterval is the shortest time between two writes of a stream; 0 writes
+	// output as it comes. A first token is never delayed.
 	FlushInterval time.Duration
 	// Reasoning are the members that contain the reasoning in chat completions, all
 	// with the same text; the default is reasoning_content.
@@ -140,9 +141,9 @@ type Options struct {
 	// StageDelay adds a delay to a stage, once per request. It exists to prove
 	// that dashboards and alerts built on the stages point where they should.
 	StageDelay map[trace.Stage]time.Duration
-	// HoldCore has those delays hold a core, as work does that nothing interrupts.
+	// HoldCore makes those delays occupy a core, like work that nothing interrupts.
 	HoldCore bool
-	// Access has a line of the log for each request, or for some.
+	// Access configures the access log.
 	Access AccessLog
 	// Watch watches the process; nil is fine.
 	Watch *watch.Watch
@@ -293,8 +294,8 @@ func New(opts Options) *Gateway {
 	return g
 }
 
-// Leave has each answer that begins from now on close its connection, so that clients whose
-// connections are kept send their next request elsewhere.
+// Leave makes each answer that begins from now on close its connection, so that clients
+// send their next request over a new connection, elsewhere.
 func (g *Gateway) Leave() { g.leaving.Store(true) }
 
 // Unread returns how many connections were accepted since a time and have had no request yet.
@@ -306,7 +307,7 @@ func (g *Gateway) Drain() { g.gate.Drain(trace.Now()) }
 // Live returns how many requests are in flight.
 func (g *Gateway) Live() int { return int(g.live.Load()) }
 
-// Load is what the gateway has to do now.
+// Load returns the present load of the gateway.
 func (g *Gateway) Load() watch.Load {
 	l := watch.Load{Streams: g.live.Load(), Pending: g.Pending(), Blocked: g.blocked.Load()}
 	for _, s := range g.held.stats() {
@@ -315,7 +316,7 @@ func (g *Gateway) Load() watch.Load {
 	return l
 }
 
-// Pending is how many streams have output that was not taken.
+// Pending is how many streams have output that was not taken yet.
 func (g *Gateway) Pending() int64 { return g.outputs.pending() }
 
 // Cut ends every request in flight with an error that says so.

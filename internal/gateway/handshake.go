@@ -15,9 +15,9 @@ type handshakes chan struct{}
 
 func newHandshakes(cores int) handshakes { return make(handshakes, max(1, cores/2)) }
 
-// TLS returns the configuration of the gateway's server: that of a certificate, by
-// which handshakes take turns. A connection has its turn from its client's first word,
-// read whole, to the server's answer.
+// TLS returns the configuration of the gateway's server for a certificate. Handshakes
+// take turns by it. A connection's turn lasts from its client's first message, read
+// whole, to the server's answer.
 func (g *Gateway) TLS(config *tls.Config) *tls.Config {
 	config = config.Clone()
 	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {

@@ -23,8 +23,9 @@ import (
 // Queueing configures how requests wait while all engines that they could go to are
 // full.
 type Queueing struct {
-	// Off is set if they do not wait: engines are given everything at once. Engines that
-	// schedule by requests' priorities are, where clients may send those.
+	// Off is set if they do not wait: engines get everything at once. Engines that
+	// schedule by priority get everything at once in any case if clients may set
+	// priorities.
 	Off bool
 	// Requests bounds the number of waiting requests of a model; 0 is no bound.
 	Requests int

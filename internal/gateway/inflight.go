@@ -53,8 +53,8 @@ func relayedBy(t *route.Target) uint64 {
 	return t.Generation
 }
 
-// CutAt ends the requests that are relayed to an engine, by its generation: it was removed, and
-// they have not ended within their time. An engine of ids ends its own.
+// CutAt ends the requests that are relayed to an engine of a generation, which was removed and
+// whose requests have not ended in time. The adapter of a token engine ends its own.
 func (g *Gateway) CutAt(name string, generation uint64) (n int) {
 	e := &infer.Error{Code: infer.CodeUnavailable, Engine: name, Message: "the engine was removed before the answer was complete"}
 	for _, x := range g.flights.list() {
@@ -190,7 +190,7 @@ type InFlightQuery struct {
 	Limit  int         // 0 means 100
 }
 
-// InFlight are the requests under way, as far as they were asked for.
+// InFlight are the requests in flight that a query selects.
 type InFlight struct {
 	Total    int
 	Stages   [trace.NumStages]int // how many are in each
@@ -239,7 +239,7 @@ func (o *oldest) add(s seen) {
 	o.all = slices.Insert(o.all, at, s)
 }
 
-// InFlight returns the requests under way. No request waits for it.
+// InFlight returns the requests in flight. No request waits for it.
 func (g *Gateway) InFlight(q InFlightQuery) InFlight {
 	all := g.flights.list()
 	found := InFlight{Total: len(all)}

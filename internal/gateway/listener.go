@@ -15,9 +15,9 @@ import (
 	"weir/internal/wire/sock"
 )
 
-// Listener returns a listener whose connections are the gateway's clients: each is in
-// the book of connections, and knows when the first byte of a request was read, which
-// net/http does not tell. Use it together with the gateway's Server.
+// Listener returns a listener of client connections. Each is in the book of
+// connections, and records when the first byte of a request was read, which net/http
+// does not report. Use it together with the gateway's Server.
 func (g *Gateway) Listener(l net.Listener) net.Listener { return listener{l, g, false} }
 
 // PlainListener is Listener without TLS. The gateway serves most requests there itself, and

@@ -17,11 +17,11 @@ const certificateCheck = time.Second
 // Certificate is a server's certificate and key, read from their files again
 // when these change, so that a renewal needs no restart.
 //
-// The obvious ways are a watch over the files and a timer. Both need a
-// goroutine, and a watch does not survive the symbolic links by which mounted
-// secrets are exchanged. Here a handshake looks, at most one each second, and
-// compares the files' contents: times of change have a resolution, and a file
-// exchanged within it would be missed.
+// The obvious ways are a watch over the files and a timer. Both need a goroutine, and
+// a watch does not survive the symbolic links by which mounted secrets are replaced.
+// Instead a handshake compares the files' contents, at most once per second. Times of
+// change are not enough, because a file that is replaced within their resolution
+// would be missed.
 type Certificate struct {
 	certFile, keyFile string
 	log               *slog.Logger
@@ -45,10 +45,9 @@ func LoadCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, 
 	return c, nil
 }
 
-// Config is the server's side of TLS with the certificate: TLS 1.2 and later,
-// HTTP/2 preferred to HTTP/1.1. The protocols are named here because a server
-// that also serves connections without TLS would not set up HTTP/2 otherwise,
-// if it begins with those.
+// Config returns the server's TLS configuration with the certificate: TLS 1.2 and
+// later, HTTP/2 preferred to HTTP/1.1. The protocols are named because a server whose
+// first connections are without TLS would not set up HTTP/2 otherwise.
 func (c *Certificate) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -68,12 +67,12 @@ func (c *Certificate) get(now time.Time) *tls.Certificate {
 	return c.current.Load()
 }
 
-// Expires is when the certificate in use does.
+// Expires returns when the certificate in use expires.
 func (c *Certificate) Expires() time.Time { return c.current.Load().Leaf.NotAfter }
 
-// Reload takes the files' new contents over, if they are whole and belong
-// together, and returns whether they hold another certificate. Otherwise the old
-// one stays: the files may be half exchanged, and the next look finds both.
+// Reload adopts the files' new contents if they are whole and belong together, and
+// reports whether they hold another certificate. Otherwise the old certificate stays:
+// one file may have been replaced before the other.
 func (c *Certificate) Reload() (changed bool, err error) {
 	changed, err = c.load()
 	c.mu.Lock()

@@ -195,8 +195,8 @@ func (w *worker) Turned() {
 	}
 }
 
-// Batch puts off waking the workers while engines' readers queue streams: woken
-// by the first of a frame, a worker on another core would contend with the reader
+// Batch delays waking the workers while engines' readers queue streams. A worker on
+// another core that the first stream of a frame woke would contend with the reader
 // for all the others. It implements engine.Batch for the adapters of a gateway's
 // token engines.
 type Batch struct {

@@ -7,7 +7,7 @@ import (
 	"weir/internal/workload/latency"
 )
 
-// Calibration is with which error the generator measured an engine of known
+// Calibration is the error with which the generator measured an engine of known
 // times, at the load of the run. Times are milliseconds.
 type Calibration struct {
 	Streams  int     `json:"streams,omitempty"`
@@ -23,7 +23,8 @@ type Calibration struct {
 	// just before the first write, and from write to write.
 	TTFTError ErrorOf `json:"ttft_error_ms"`
 	ITLError  ErrorOf `json:"itl_error_ms"`
-	// The same held against the times asked for: the engine's lateness is in them.
+	// The same differences to the requested times, which include the engine's
+	// lateness.
 	TTFTRaw ErrorOf `json:"ttft_error_raw_ms"`
 	ITLRaw  ErrorOf `json:"itl_error_raw_ms"`
 	// EngineLate is how late the engine wrote its tokens. EngineCPU is the number of cores
@@ -41,12 +42,13 @@ type Calibration struct {
 	// Unknown counts tokens that came together with others in one event, or of
 	// requests that failed, and so have no time to be compared.
 	Unknown int `json:"unknown,omitempty"`
-	// Limit names what kept the load from being more exact: "generator", "engine",
-	// or nothing.
+	// Limit names what limited the accuracy of the load: "generator", "engine", or
+	// nothing.
 	Limit string `json:"limit,omitempty"`
 }
 
-// ErrorOf holds the figures of an error. P50, P99 and Max are those of its absolute value.
+// ErrorOf holds the figures of an error. P50, P99 and Max are figures of its absolute
+// value.
 type ErrorOf struct {
 	Count int     `json:"count"`
 	Mean  float64 `json:"mean"`
@@ -63,7 +65,7 @@ const (
 	engineFull                          = 0.9    // of its core
 )
 
-// Judge names the limit.
+// Judge sets the limit.
 func (c *Calibration) Judge() {
 	switch {
 	case c.CPUShare > cpuDegraded, c.TTFTError.P99 > ttftErrorDegraded, c.ITLError.Sigma > itlErrorDegraded:

@@ -15,7 +15,7 @@ import (
 // modelsTimeout bounds the reading of the model list.
 const modelsTimeout = 10 * time.Second
 
-// ErrModels is the error of Models where the plan is in order and the server gave no
+// ErrModels is the error of Models if the plan is valid and the server returned no
 // list.
 var ErrModels = errors.New("the server's models cannot be read")
 

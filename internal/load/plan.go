@@ -81,7 +81,7 @@ type Plan struct {
 	NoStream bool
 	// NoUsage does not ask for usage on a stream, and does not require it.
 	NoUsage bool
-	// Header is added to every request; Host is honoured.
+	// Header is added to every request. A Host in it is used.
 	Header map[string]string
 	// Body holds further fields of the request, such as ignore_eos. With
 	// Generate the sampling parameters among them are sent as such.

@@ -48,8 +48,8 @@ type recordHead struct {
 	Samples int
 }
 
-// Write writes the record. extra is stored with it, for callers that have more to say about
-// the run.
+// Write writes the record. extra is stored with it, for further facts of callers about the
+// run.
 func (r *Record) Write(w io.Writer, extra []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

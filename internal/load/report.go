@@ -30,7 +30,8 @@ type Report struct {
 	// without output, which were not sent, and Problem is the reason why it ended early.
 	Workload string `json:"workload,omitempty"`
 	Skipped  int    `json:"skipped,omitempty"`
-	// Sessions is how many conversations its users began, where they speak in turns.
+	// Sessions is how many conversations its users began, for a workload with
+	// sessions.
 	Sessions int `json:"sessions,omitempty"`
 	// Images is how many each request has, and ImageBytes what their URLs take of
 	// its body.
@@ -44,7 +45,7 @@ type Report struct {
 	Worker  int       `json:"worker,omitempty"`
 	Workers int       `json:"workers,omitempty"`
 	Started time.Time `json:"started"`
-	// Origin is the stamp at which the open loop's schedule began, 0 of none.
+	// Origin is the stamp at which the open loop's schedule began, 0 without one.
 	Origin int64 `json:"-"`
 	// Elapsed is from the first intended time to the last byte, in seconds.
 	Elapsed float64 `json:"elapsed_seconds"`
@@ -111,15 +112,15 @@ type Report struct {
 	TTFTSent       latency.Judged `json:"ttft_sent_ms"`
 	TTFTAnswerSent latency.Judged `json:"ttft_answer_sent_ms"`
 	E2ESent        latency.Judged `json:"e2e_sent_ms"`
-	// Slip is how much later than intended the generator took requests up;
-	// Connect how long it then took to have a connection.
+	// Slip is the delay from the intended time until the generator took a request up.
+	// Connect is the time from then until it had a connection.
 	Slip    latency.Judged `json:"slip_ms"`
 	Connect latency.Judged `json:"connect_ms"`
 
 	// Receive describes how receive times were taken.
 	Receive Receive `json:"receive"`
 
-	// Calibration is the generator's own error at this load, where it was measured.
+	// Calibration is the generator's own error at this load, if it was measured.
 	Calibration *Calibration `json:"calibration,omitempty"`
 
 	// Realised is the arrival process as it was intended by the schedule.
@@ -135,7 +136,7 @@ type Report struct {
 	CPUPerEvent float64 `json:"cpu_us_per_event"`
 }
 
-// Clean reports whether every request that was to complete did.
+// Clean reports whether every request completed that should.
 func (r *Report) Clean() bool { return r.Corrupt == 0 && r.Errored == 0 && r.Complete > 0 }
 
 // Failed reports whether requests failed, or nothing was measured. A run whose requests
@@ -181,7 +182,7 @@ func (r *Report) Text(w io.Writer) error {
 	return err
 }
 
-// Fact is a line of the report that is no latency.
+// Fact is a line of the report other than a latency.
 type Fact struct{ Name, Text string }
 
 // lostFact is the fact below which errors are listed.

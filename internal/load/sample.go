@@ -78,8 +78,8 @@ type Sample struct {
 	LastToken    int64 // last content of any channel
 	LastByte     int64 // last byte
 
-	// FirstContentSince, FirstTokenSince and LastTokenSince are the earliest that
-	// the three may have been: before them where an event has no time of its own.
+	// FirstContentSince, FirstTokenSince and LastTokenSince are the earliest possible
+	// times of the three. They are earlier than these if an event has no exact time.
 	FirstContentSince, FirstTokenSince, LastTokenSince int64
 
 	Status       int   // HTTP status, 0 when no head was read
@@ -157,8 +157,8 @@ type ServerTimes struct {
 	FirstToken   float64 // server_first_token_time
 }
 
-// TPOT is the mean time of a stream's tokens after the first; ok is false where
-// there is no second.
+// TPOT returns the mean time per token after the first of a stream. ok is false if
+// there is no second token.
 func (s *Sample) TPOT() (ns int64, ok bool) {
 	if s.whole || s.FirstContent == 0 || s.Tokens < 2 {
 		return 0, false

@@ -15,12 +15,12 @@ type Trust string
 
 // The verdicts.
 const (
-	Valid    Trust = "VALID"    // nothing was found that speaks against the figures
+	Valid    Trust = "VALID"    // nothing speaks against the figures
 	Degraded Trust = "DEGRADED" // they hold with the reservations that the reasons name
 	Invalid  Trust = "INVALID"  // they say more about the generator or the run than about the server
 )
 
-// Verdict is how far the run can be trusted, and why.
+// Verdict states how far a run can be trusted, and why.
 type Verdict struct {
 	Trust   Trust    `json:"trust"`
 	Reasons []string `json:"reasons"`

@@ -48,9 +48,10 @@ type Input struct {
 	Now int64
 }
 
-// Part is what follows of a response.
+// Part is the next part of a response.
 type Part struct {
-	// Out are the bytes to send. They are the scratch's and good until its next use.
+	// Out are the bytes to send. They belong to the scratch and are valid until its
+	// next use.
 	Out []byte
 	// Last is set if the response is whole with Out.
 	Last bool
@@ -58,8 +59,8 @@ type Part struct {
 	// contains the engine's error. Otherwise either AppendError adds it, or another
 	// attempt follows, which begins a new answer or continues this one.
 	Err error
-	// Failed is set where Out is the first of a relayed answer and ends with an error of the
-	// engine's that another engine may not share: another attempt may follow in place of it.
+	// Failed is set if Out is the beginning of a relayed answer and ends with an error of
+	// the engine that another engine may not have. Another attempt may then replace it.
 	// Otherwise Out is sent as it is.
 	Failed *infer.Error
 	// Stops are the choices that need no further output although the engine may

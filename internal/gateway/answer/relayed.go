@@ -32,12 +32,12 @@ type RelayedOptions struct {
 	Endpoint dialect.Endpoint
 	Engine   string // its name, for errors
 	Status   int
-	// Events is set if the answer is a stream of events, which Inspector judges where
-	// the rules of such streams are known (docs/integrity.md); else it is nil.
+	// Events is set if the answer is a stream of events. Inspector judges it; it is
+	// nil if the rules of the stream are not known (docs/integrity.md).
 	Events    bool
 	Inspector dialect.Inspector
-	// Verifier verifies what the Inspector found in order, and takes out what the
-	// caller did not ask for; nil where streams pass as they are.
+	// Verifier verifies what the Inspector found in order, and removes what the
+	// caller did not ask for. It is nil if streams pass unchanged.
 	Verifier dialect.Verifier
 	// JSON is set if the answer is a JSON document.
 	JSON bool
@@ -48,8 +48,8 @@ type RelayedOptions struct {
 	Declared int64
 }
 
-// Relayed is the answer of a relay engine. Its bytes pass as they are and are only
-// looked at. Events of a stream pass whole, so that an error event of weir's own never
+// Relayed is the answer of a relay engine. Its bytes pass unchanged and are only
+// inspected. Events of a stream pass whole, so that an error event of weir's own never
 // lands inside one; an event that is too large to hold passes in parts.
 type Relayed struct {
 	o        RelayedOptions
@@ -252,8 +252,8 @@ func (r *Relayed) keep(tail []byte) {
 	r.tail = append(r.tail[:0], tail...)
 }
 
-// Events is how many events there were so far that say something, in which an engine
-// that merges nothing has one token each.
+// Events returns how many events with content there were so far. An engine that
+// merges nothing has one token in each.
 func (r *Relayed) Events() int { return r.events }
 
 // Done reports whether the stream has had its end marker, and nothing is wrong with it:
@@ -329,7 +329,7 @@ func (u *usageNote) usage() (infer.Usage, bool) {
 	return dialect.ParseUsage(value[1:])
 }
 
-// Usage implements Answer, by what the engine stated.
+// Usage implements Answer with the counts that the engine stated.
 func (r *Relayed) Usage() (u infer.Usage, ok bool) {
 	if r.o.Inspector == nil {
 		return r.usage.usage()

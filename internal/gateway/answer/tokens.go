@@ -11,21 +11,21 @@ import (
 // TokensOptions describe the answer of a token engine.
 type TokensOptions struct {
 	Request *dialect.Request
-	// Choices are all that are asked for, of all prompts.
+	// Choices is the number of choices of all prompts together.
 	Choices int
 	// PromptTokens is the length of all prompts. With EngineCounts it is only an
 	// estimate until the engine reports the number.
 	PromptTokens int
 	EngineCounts bool
 	Tokenizer    *tokenizer.Tokenizer
-	// Stops are those of Request.Stop.
+	// Stops are the stop strings of the request.
 	Stops *tokenizer.Stops
 	EOS   []uint32
 	// Format is the syntax of reasoning and calls in the answer; nil if the answer is
 	// only content. Keep are the special tokens that its parser needs.
 	Format *outputparse.Options
 	Keep   []uint32
-	// CallID makes the id of a tool call that the model has given none.
+	// CallID returns an id for a tool call to which the model gave none.
 	CallID func() string
 	// Encoder makes the encoder of an answer; promptTokens is
 	// dialect.AnswerOptions.PromptTokens.
@@ -149,7 +149,7 @@ func (t *Tokens) Abort() { t.aborted = true }
 // Ended reports whether a choice has ended.
 func (t *Tokens) Ended(choice int) bool { return t.choices[choice].ended }
 
-// Generated is how many ids a choice has so far.
+// Generated returns how many ids a choice has so far.
 func (t *Tokens) Generated(choice int) int { return t.choices[choice].tokens }
 
 // AppendError implements Answer.
@@ -161,9 +161,9 @@ func (t *Tokens) AppendError(dst []byte, e *infer.Error) (out []byte, ok bool) {
 // reported it. If another engine continues the choice, the number that it reports differs.
 func (t *Tokens) Found(choice, cached int) { t.choices[choice].cached = cached }
 
-// Usage implements Answer. A prompt counts once, and what the engine had of it is
-// what the first of its choices found: the others find what that one has left
-// behind.
+// Usage implements Answer. A prompt counts once. Its cached tokens are those that its
+// first choice found, because the other choices find what the first one left in the
+// cache.
 func (t *Tokens) Usage() (u infer.Usage, ok bool) {
 	u.PromptTokens = t.o.PromptTokens
 	if t.counted > 0 {

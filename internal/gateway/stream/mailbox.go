@@ -1,5 +1,5 @@
-// Package stream has the mailbox between an engine's reader, which must never wait, and
-// the goroutine that serves a client, which may have to wait.
+// Package stream defines the mailbox between an engine's reader, which must never wait,
+// and the goroutine that serves a client, which may have to wait.
 package stream
 
 import (
@@ -9,23 +9,23 @@ import (
 	"weir/internal/infer"
 )
 
-// Cell is what is pending of one choice of one attempt: every delta offered
-// since the last Take, concatenated.
+// Cell is the pending output of one choice of one attempt: all deltas offered since
+// the last Take, concatenated.
 type Cell struct {
 	Attempt, Choice uint32
 	IDs             []uint32
-	// Logprobs are those of the ids, nil where none were asked for.
+	// Logprobs are the log probabilities of the ids, nil if none were requested.
 	Logprobs *infer.Logprobs
-	// Deltas is how many were put together.
+	// Deltas is how many deltas were concatenated.
 	Deltas int
 	// Total is the count of ids of the choice so far, this cell included.
 	Total int
 	// Received is when the oldest delta in the cell was read off the wire.
 	Received int64
 	Stamps   *infer.Stamps
-	// PromptTokens is the engine's count of the prompt, 0 when it did not say.
+	// PromptTokens is the engine's count of the prompt, 0 if it was not reported.
 	PromptTokens int
-	// CachedTokens is infer.Delta's, where CachedKnown.
+	// CachedTokens is that of infer.Delta, valid if CachedKnown is set.
 	CachedTokens int
 	CachedKnown  bool
 	// Finish is set once per choice, in its last cell.
@@ -78,9 +78,9 @@ type Mailbox struct {
 	waiting *atomic.Int64
 }
 
-// Notified is whoever takes, where it does not wait.
+// Notified is the receiving side of a mailbox if it does not wait.
 type Notified interface {
-	// Notify says that there may be something to take. It must not block.
+	// Notify reports that there may be something to take. It must not block.
 	Notify()
 }
 
@@ -100,11 +100,10 @@ type choice struct {
 	closed   bool // nobody wants what still comes of it
 }
 
-// New makes a mailbox for n choices of at most limit ids each. It accepts
-// nothing until the first NextAttempt. logprobs is what the request asked for
-// (infer.Request.Logprobs): ids come with them, or without any where it is nil.
-// waiting, when not nil, is a gauge shared by many mailboxes of how many have
-// something pending.
+// New makes a mailbox for n choices of at most limit ids each. It accepts nothing
+// until the first NextAttempt. logprobs is infer.Request.Logprobs: if it is nil, ids
+// come without log probabilities, and otherwise with them. waiting, if not nil, is a
+// gauge shared by many mailboxes that counts those with pending output.
 func New(n, limit int, logprobs *int, waiting *atomic.Int64) *Mailbox {
 	if waiting == nil {
 		waiting = new(atomic.Int64)
@@ -144,9 +143,9 @@ func (m *Mailbox) Continue(limit int) uint32 {
 	return attempt
 }
 
-// CloseChoice drops what is pending of a choice and all that still comes of it,
-// its end too. The others go on. A failure that is pending stays: it is that of
-// all choices.
+// CloseChoice drops the pending output of a choice and all that still comes of it,
+// its end included. The other choices continue. A pending failure stays, because it
+// concerns all choices.
 func (m *Mailbox) CloseChoice(i uint32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -167,7 +166,7 @@ func (m *Mailbox) CloseChoice(i uint32) {
 	}
 }
 
-// Close abandons the last attempt: nothing enters any more.
+// Close abandons the last attempt. Nothing enters afterwards.
 func (m *Mailbox) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -182,8 +181,8 @@ func (m *Mailbox) discard() {
 	m.pending = m.pending[:0]
 }
 
-// Received counts the ids that came so far, of all choices. It never waits: ok is false
-// while somebody else is at the mailbox.
+// Received returns how many ids came so far, of all choices. It never waits: ok is
+// false while another goroutine holds the lock.
 func (m *Mailbox) Received() (n int, ok bool) {
 	if !m.mu.TryLock() {
 		return 0, false
@@ -195,8 +194,8 @@ func (m *Mailbox) Received() (n int, ok bool) {
 	return n, true
 }
 
-// Had counts the ids that came so far of an attempt that the engine owes more. ok is false if
-// it owes none, or while somebody else is at the mailbox. It never waits.
+// Had returns how many ids came so far of an attempt of which the engine owes more. ok is
+// false if it owes none, or while another goroutine holds the lock. It never waits.
 func (m *Mailbox) Had() (n int, ok bool) {
 	if !m.mu.TryLock() {
 		return 0, false
@@ -209,7 +208,7 @@ func (m *Mailbox) Had() (n int, ok bool) {
 	return n, ok && !m.failed
 }
 
-// Hold keeps what is pending of this attempt from being taken, until Release or a failure.
+// Hold makes Take return nothing of this attempt until Release or a failure.
 func (m *Mailbox) Hold() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -244,8 +243,8 @@ func (m *Mailbox) ripe() bool {
 	return false
 }
 
-// Offer takes a delta in. It implements engine.Sink: it never blocks, and
-// copies what it keeps.
+// Offer adds a delta. It implements engine.Sink: it never blocks, and copies what it
+// keeps.
 func (m *Mailbox) Offer(d *infer.Delta) {
 	if t, due := m.offer(d); due {
 		t.rouse()
@@ -385,9 +384,9 @@ func (m *Mailbox) cell(choice uint32) *Cell {
 	return c
 }
 
-// Take hands over all that is pending and takes the cells of the Take before
-// back for reuse: what an earlier Take returned must not be used any more.
-// When nothing is pending, or it is held, it returns none, and used is still the caller's.
+// Take returns all pending cells. used are the cells of the Take before, which are reused:
+// what an earlier Take returned must no longer be used. If nothing is pending, or output
+// is held, it returns no cells, and used still belongs to the caller.
 func (m *Mailbox) Take(used []Cell) []Cell {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -440,8 +439,8 @@ func (m *Mailbox) Wake() {
 	t.rouse()
 }
 
-// Notify has n notified by every Offer and Wake, from their goroutine, in place of ending
-// a Wait. Nil goes back to Wait.
+// Notify makes every Offer and Wake notify n, from their goroutine, instead of ending a
+// Wait. nil restores Wait.
 func (m *Mailbox) Notify(n Notified) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -51,7 +51,7 @@ const (
 	maxRuns    = 10000
 )
 
-// The names of factors that are no flags.
+// The names of factors that are not flags.
 const (
 	EnginesFactor = "engines"
 	// Rate and Concurrency are the flags of which a load has one.
@@ -410,8 +410,8 @@ func (e *Experiment) Fixed() (all []string) {
 	return all
 }
 
-// Series is the name of the curve that a cell is a point of, and At the rate or
-// concurrency at which it lies there, empty where neither is varied.
+// Series returns the name of the curve on which a cell is a point. At is its rate or
+// concurrency there, empty if neither is varied.
 func (e *Experiment) Series(c Cell) (name, at string) {
 	for _, axis := range []string{Rate, Concurrency} {
 		if v, ok := c.Value(e.Factors, axis); ok {

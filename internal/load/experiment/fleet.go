@@ -13,7 +13,7 @@ import (
 // additional engine that serves whole requests.
 type Fleet struct{ Prefill, Decode, Whole int }
 
-// ParseFleet reads a fleet of at most this many engines.
+// ParseFleet reads a fleet of at most most engines.
 func ParseFleet(text string, most int) (f Fleet, err error) {
 	wrong := fmt.Errorf("%q is neither a number of engines from 1 to %d, nor numbers of prefill and decode engines, as in 1+3, with whole engines as a third number, as in 1+2+1", text, most)
 	parts := strings.Split(text, "+")
@@ -53,7 +53,8 @@ func (f Fleet) String() string {
 	return text + ", simulated,"
 }
 
-// Role is that of the n-th engine, from 1: prefill engines come first, then decode engines.
+// Role returns the role of the n-th engine, from 1. Prefill engines come first, then decode
+// engines.
 func (f Fleet) Role(n int) infer.Role {
 	switch {
 	case n <= f.Prefill:

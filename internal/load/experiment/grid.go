@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Factor is something that is varied.
+// Factor is a setting that varies.
 type Factor struct {
 	Name   string   `json:"factor"`
 	Values []string `json:"values"`

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// Values are those of a flag that may be swept: "8", "1,2,4,8", "10..100+10",
+// Values are the values of a flag that may be swept: "8", "1,2,4,8", "10..100+10",
 // "1..64x2", or "1..64", a range without steps.
 type Values struct {
 	List []float64
-	// Low and High are the ends of a range, also where it has steps; 0 where the
-	// values are listed.
+	// Low and High are the ends of a range, with or without steps; 0 if the values
+	// are listed.
 	Low, High float64
 }
 
@@ -94,7 +94,7 @@ func value(text string) (float64, error) {
 	return n, nil
 }
 
-// One returns the value where there is just one, and 0 where there is none.
+// One returns the value if there is just one, and 0 if there is none.
 func (v Values) One() float64 {
 	if len(v.List) == 1 {
 		return v.List[0]

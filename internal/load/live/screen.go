@@ -13,7 +13,7 @@ import (
 	"weir/internal/load"
 )
 
-// Mode is how a run is shown.
+// Mode is the way in which a run is shown.
 type Mode string
 
 // The modes.
@@ -36,14 +36,14 @@ func Terminal(w io.Writer) (f *os.File, ok bool) {
 	return f, ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
 }
 
-// Screen shows a run until it is closed.
+// Screen shows a run until Close.
 type Screen struct {
 	stop  chan struct{}
 	tasks sync.WaitGroup
 }
 
-// Show shows a run on w from now on, as its figures say. A nil Screen shows
-// nothing and may be closed.
+// Show shows a run on w from now on, by its figures. A nil Screen shows nothing and
+// may be closed.
 func Show(w io.Writer, mode Mode, t Target, figures *load.Live) *Screen {
 	f, terminal := Terminal(w)
 	if mode == Auto {

@@ -147,6 +147,6 @@ func percent(text string) (float64, error) {
 // maxPercent keeps the number of requests that a decision takes within reason.
 const maxPercent = 99.99
 
-// Needed is how many requests in a row must keep the objective until it is
-// decided that it is met: with fewer nothing can be decided for it.
+// Needed returns how many requests in a row must keep the objective until it counts
+// as met. No smaller number can decide it.
 func (o Objective) Needed() int { return int(math.Ceil(z * z * o.Share / (1 - o.Share))) }

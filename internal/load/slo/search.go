@@ -362,7 +362,7 @@ func (s *Search) Result() Result {
 	return r
 }
 
-// Round writes a rate with as many digits as it has meaning.
+// Round writes a rate with its significant digits only.
 func Round(rate float64) string { return fmt.Sprintf("%.4g", rate) }
 
 // Sentence writes the answer as a sentence.

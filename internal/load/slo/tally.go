@@ -34,8 +34,8 @@ func (o *Objective) Take(requests []Request) Tally {
 	return t
 }
 
-// Estimate is a share of requests that did not keep an objective, and the interval
-// in which that of the process lies.
+// Estimate is the share of requests that missed an objective, and the confidence
+// interval of the true share.
 type Estimate struct {
 	N, Bad int
 	// Share is Bad of N; without requests it is 0, and the interval everything.

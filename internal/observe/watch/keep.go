@@ -35,7 +35,7 @@ func (t *Turn) Take(who string) (holder string, ok bool) {
 	return who, true
 }
 
-// Give returns the lease.
+// Give ends the turn.
 func (t *Turn) Give() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
