@@ -126,7 +126,7 @@ const (
 type Step struct {
 	Verb Verb   `json:"verb"`
 	Name string `json:"name"`          // the engine's, the model's, or that of a caller's grant
-	What string `json:"what,omitzero"` // as what it is added, its weight, or which fields change
+	What string `json:"what,omitzero"` // details: the specification, the weight, or the changed fields
 }
 
 // String is the line.
@@ -217,9 +217,9 @@ func modelsOf(d *Desired) map[string]string {
 // MaxAddresses bounds the engines behind one name.
 const MaxAddresses = 256
 
-// Resolved returns an engine for each address that a name has, in the order of the addresses.
-// Those that cannot be an engine's are left out, and named in the error: a name that leads to
-// this machine, or nowhere, would have requests go to whatever listens here.
+// Resolved returns an engine for each address of a name, in the order of the addresses. The
+// error names addresses that are left out because they cannot belong to an engine. Otherwise
+// a name that resolves to this machine would send requests to any process that listens here.
 func (w *Wanted) Resolved(addrs []netip.Addr) (engines []Wanted, err error) {
 	host, port := w.hostPort()
 	addrs = slices.Clone(addrs)

@@ -30,7 +30,7 @@ type Discovery struct {
 	prefixed     bool     // names of engines begin with the namespace
 }
 
-// Found is what a discovery says of an engine beside its address.
+// Found is what a discovery states about an engine besides its address.
 type Found struct {
 	Name, Address, Model, Role, Weight string
 	BootstrapPort                      int

@@ -10,7 +10,7 @@ import (
 // Halves holds an operator's settings for an engine's part if prefill and decode run on two
 // engines.
 type Halves struct {
-	Role string // both, prefill or decode; empty: as the engine says
+	Role string // both, prefill or decode; empty: as the engine reports
 	// Handover is how the halves of a request meet: room, pull or push.
 	Handover string
 	// Host and Port are where a prefill engine is met: its bootstrap registry's (room), or

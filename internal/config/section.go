@@ -58,7 +58,7 @@ func ParseSections(data []byte) (*Section, error) {
 	return &Section{Line: 1}, nil
 }
 
-// Check refuses keys that are not known, with the nearest one that is.
+// Check returns an error for unknown keys, with the nearest known one.
 func (s *Section) Check(known []string) error {
 	for i := range s.Entries {
 		if err := knownKey(s.Entries[i].Line, s.Entries[i].Key, known); err != nil {

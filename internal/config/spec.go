@@ -388,7 +388,7 @@ type Model struct {
 	MaxTokens, MaxN int
 	// Policy is the way in which its engines are chosen; empty is the policy of all models.
 	Policy string
-	// Isolation says whose requests share the engines' caches; nil is as for all models.
+	// Isolation states whose requests share the engines' caches; nil: as for all models.
 	Isolation *tenancy.Isolation
 }
 

@@ -165,8 +165,8 @@ func (p *Process) AwaitTCP(ctx context.Context, addr string) error {
 	})
 }
 
-// AwaitLine waits until the process has printed a line that begins so, and gives
-// its next word: an address that it was left to choose.
+// AwaitLine waits until the process has printed a line with a prefix, and returns the
+// word after it, such as an address that the process has chosen.
 func (p *Process) AwaitLine(ctx context.Context, prefix string) (word string, err error) {
 	err = p.await(ctx, prefix, func() bool {
 		for line := range bytes.Lines(p.out.bytes()) {
@@ -202,9 +202,9 @@ func (p *Process) await(ctx context.Context, what string, ready func() bool) err
 	return nil
 }
 
-// RaiseFiles lets this process and its children open as many files as the
-// streams of a load need, and gives the limit; where it may not raise the
-// limit, it takes what there is.
+// RaiseFiles lets this process and its children open as many files as the streams of
+// a load need, and returns the limit. If it may not raise the limit that far, it
+// raises it as far as possible.
 func RaiseFiles() (uint64, error) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -33,12 +33,12 @@ const (
 	Cut         // after After tokens the connection ends (FIN), nothing terminates the answer
 	Truncate    // after After tokens the answer ends cleanly but incomplete
 	Reset       // after After tokens the connection is reset (RST)
-	Abort       // after After tokens the engine gives the request up and says so
+	Abort       // after After tokens the engine gives the request up and reports it
 	Miscount    // the token count reported at the end is one too high
 	Skip        // the result that follows After tokens is never sent
 	Repeat      // the result that follows After tokens is sent twice
 	Garble      // the result that follows After tokens ends in the middle of its own bytes
-	Stray       // the result that follows After tokens is also said of a slot, or a choice, that is nobody's
+	Stray       // the result after After tokens is also sent for a slot, or a choice, that no request has
 	Split       // the result that follows After tokens is written in two at byte At, or byte by byte, Delay apart
 	Drip        // from the result that follows After tokens on, Bytes are written at a time, Delay apart
 	Pause       // before the result that follows After tokens the whole engine stands still for Delay
@@ -60,7 +60,7 @@ const (
 	Wedge     // the engine's loop, or that of one rank, stands still; all else goes on
 	NoPrefill // no prompt is computed, what generates goes on
 	Drag      // each step takes By times as long
-	Idle      // it says that nothing runs and nothing waits
+	Idle      // it reports that nothing runs and nothing waits
 	Mute      // its KV events are lost on their way to those who listen
 	Restart   // its connections are reset, and all that it had is gone
 
@@ -319,8 +319,8 @@ type Target struct {
 	Prompt func() []byte
 }
 
-// Faults is the set of faults of an engine, and how often each struck. It
-// belongs to whoever guards it.
+// Faults is the set of faults of an engine, and how often each struck. It has no lock
+// of its own.
 type Faults struct {
 	list    []Fault
 	struck  []uint64
@@ -365,7 +365,7 @@ func (f *Faults) Storm() time.Duration {
 type Condition struct {
 	Wedged    bool // its whole loop stands still
 	Hindrance      // what hinders the loop that goes on
-	Idle      bool // it says that it is
+	Idle      bool // it reports that it is idle
 	Mute      bool // nobody hears its KV events
 }
 

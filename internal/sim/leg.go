@@ -47,7 +47,7 @@ type Retraction uint8
 
 // The retractions.
 const (
-	RetractRecompute   Retraction = iota // what it does not find in the cache is computed here, as vLLM does
+	RetractRecompute   Retraction = iota // the part of the prompt that is not in its cache is computed here, as in vLLM
 	RetractRestore                       // its KV was copied to host memory and is there again, SGLang's cpu_tensor
 	RetractRebootstrap                   // a prefill engine computes it again, and it is transferred again
 	RetractRefuse                        // a retraction ends it, SGLang's none

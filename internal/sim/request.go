@@ -44,8 +44,8 @@ type Params struct {
 	Leg Leg
 	// Await keeps a leg out of the queue until Meet reports its partner.
 	Await bool
-	// Patience bounds how long a leg waits: one that Awaits for Meet, and then a
-	// decode leg that has its pages for its KV. 0 is no bound.
+	// Patience bounds how long a leg waits: one that Awaits for Meet, and a decode
+	// leg with pages for its KV. 0 is no bound.
 	Patience time.Duration
 	// Lease is how long the KV of a prefill leg is kept; 0 is until Release.
 	Lease time.Duration

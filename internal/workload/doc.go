@@ -23,5 +23,5 @@
 //
 // A trace has no texts. Therefore a [Request] describes its prompt as parts, each with a
 // key. [Request.AppendPrompt] turns them into ids, and the same key gives the same ids, so
-// two prompts share a prefix exactly if the trace says so.
+// two prompts share a prefix exactly if they do in the trace.
 package workload

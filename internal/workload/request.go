@@ -80,7 +80,7 @@ func key(seed, kind, n uint64) uint64 {
 	return x ^ x>>32
 }
 
-// Source gives the requests of a workload in the order of their arrival.
+// Source returns the requests of a workload in the order of their arrival.
 type Source interface {
 	// Next sets r to the next request. The error is io.EOF after the last one,
 	// and an *Error where the trace cannot be read.

@@ -21,7 +21,7 @@ type Sessions struct {
 
 // Turn is a request of a session.
 type Turn struct {
-	// Parts is what it adds to the earlier turns.
+	// Parts are the parts that it adds to the earlier turns.
 	Parts  []Part
 	Output int
 	// After is the turn of the session whose answer it follows; -1 for the first.

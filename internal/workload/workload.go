@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Kind names a form in which a workload is told.
+// Kind names the format of a workload.
 type Kind string
 
 // The kinds.
@@ -31,17 +31,17 @@ type Options struct {
 	Block int
 	// Speed divides the arrival times of a trace: 2 is twice its rate. Default 1.
 	Speed float64
-	// Requests and For cut the workload: this many requests, and those that arrive
-	// within so long, after Speed. 0 is all.
+	// Requests bounds the number of requests, and For the time of their arrival,
+	// after Speed. 0 is no bound.
 	Requests int
 	For      time.Duration
-	// Open opens a file that a synthetic workload names, and Encode gives the ids
-	// of its texts. Without them such a workload is refused.
+	// Open opens a file that a synthetic workload names, and Encode returns the ids
+	// of its texts. Without them such a workload is an error.
 	Open   func(name string) (io.Reader, error)
 	Encode func(text string) ([]uint32, error)
-	// Texts asks for the texts themselves beside their ids; without Encode there are
-	// no ids then, and lengths are numbers of words. Sessions says that the workload's
-	// users may speak in turns.
+	// Texts asks for the texts themselves beside their ids. Without Encode there are
+	// then no ids, and lengths are numbers of words. Sessions allows users who hold
+	// conversations of several turns.
 	Texts, Sessions bool
 }
 
@@ -65,8 +65,9 @@ type Workload struct {
 	Texts bool
 	// Closed is set for a closed loop, which ignores arrival times.
 	Closed *Closed
-	// Sessions are what the users of a closed loop say, where they speak in turns; with
-	// Texts they say how many turns there are, and the source what is said.
+	// Sessions are the conversations of the users of a closed loop, if these have
+	// several turns. With Texts they state only the number of turns, and the source has
+	// the texts.
 	Sessions *Sessions
 	// For is how long a closed loop begins requests; 0 is without a bound. An
 	// open loop's source ends by itself.
@@ -128,8 +129,8 @@ func NewSynthetic(settings string, o Options) (*Workload, error) {
 	return w, nil
 }
 
-// NewTrace reads a trace of a kind, or of the kind that its beginning tells.
-// name stands for the file in errors.
+// NewTrace reads a trace of a kind. If the kind is empty, the beginning of the trace
+// shows it. name stands for the file in errors.
 func NewTrace(r io.Reader, name string, kind Kind, o Options) (*Workload, error) {
 	if err := o.check(); err != nil {
 		return nil, err

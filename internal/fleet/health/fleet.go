@@ -37,7 +37,7 @@ type Member struct {
 	Samples bool
 }
 
-// Add makes a rank one of the fleet's. Its engine is not there until Joined says so.
+// Add adds a rank to the fleet. Its engine counts as absent until Joined.
 func (f *Fleet) Add(m Member) *Rank {
 	m.Serves = slices.Clone(m.Serves)
 	r := &Rank{fleet: f, Member: m, since: f.now, firsts: lane{of: firstOne}}

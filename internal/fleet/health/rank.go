@@ -162,8 +162,8 @@ func (r *Rank) HandedOver(q *Request, now int64, work float64) {
 	r.explain(q.at)
 }
 
-// Sent reports that the request was sent no earlier than sent, however early it was
-// handed over: what it waited until then was the gateway's doing.
+// Sent reports that the request was sent no earlier than sent. Its wait since the
+// hand-over was caused by the gateway.
 func (q *Request) Sent(now, sent int64) {
 	r := q.rank
 	if r == nil || q.started {
@@ -303,7 +303,7 @@ func (r *Rank) end(at int64, how End) {
 	}
 }
 
-// Probed says how a probe went.
+// Probed reports the result of a probe.
 func (r *Rank) Probed(now int64, result Result, why string) {
 	at := r.fleet.at(now)
 	if !r.present {
@@ -359,7 +359,7 @@ func (r *Rank) probedDown(at int64, result Result) {
 	}
 }
 
-// Sampled says how a sample went. One that is not answered has no result.
+// Sampled reports the result of a sample. A sample without an answer has none.
 func (r *Rank) Sampled(now int64, result Result) {
 	at := r.fleet.at(now)
 	switch {

@@ -24,7 +24,7 @@ func (s State) String() string {
 	return [...]string{"up", "soft", "suspect", "probing", "draining", "down"}[s]
 }
 
-// Takes says which requests a rank may be given.
+// Takes states which requests a rank may get.
 type Takes uint8
 
 // The requests that a rank takes.
@@ -57,8 +57,8 @@ func (e End) String() string {
 	return [...]string{"done", "gave up", "overload", "rejected", "refused", "cut", "fault"}[e]
 }
 
-// Result is how a probe went. One that is not answered has none: the rank knows by
-// its own clock.
+// Result is the result of a probe. A probe without an answer has none: the rank's own
+// clock ends its wait.
 type Result uint8
 
 // The results.
@@ -77,7 +77,7 @@ type Change struct {
 	Why      string
 }
 
-// String is the change without its time.
+// String returns the change without its time.
 func (c Change) String() string {
 	return fmt.Sprintf("%s %v to %v: %s", c.Rank, c.From, c.To, c.Why)
 }

@@ -110,8 +110,7 @@ func (r *Rank) Remove() {
 	delete(j.byOwn, r.own)
 }
 
-// Drain has a rank be given no requests, whatever else is thought of it. Those that it has
-// may end.
+// Drain stops new requests to a rank, whatever its health. Its present requests may end.
 func (r *Rank) Drain(why string) {
 	r.judge.mu.Lock()
 	defer r.judge.mu.Unlock()
@@ -127,7 +126,7 @@ func (r *Rank) Undrain(why string) {
 	r.judge.publish(r)
 }
 
-// Presence is what an adapter says of its engine's rank.
+// Presence is what an adapter reports about a rank of its engine.
 type Presence struct {
 	Ready  bool
 	Fresh  bool // it is not the process that was there before
@@ -140,7 +139,7 @@ type Presence struct {
 	Several bool
 }
 
-// Is says how a rank is connected.
+// Is reports the presence of a rank.
 func (r *Rank) Is(p Presence) {
 	j := r.judge
 	j.mu.Lock()
@@ -268,8 +267,8 @@ func (j *Judge) Missed() time.Duration {
 	return j.fleet.Missed()
 }
 
-// Sent reports that the attempt was sent no earlier than sent: what it waited until then
-// was the gateway's doing.
+// Sent reports that the attempt was sent no earlier than sent. Its wait until then was
+// caused by the gateway.
 func (a *Attempt) Sent(now, sent int64) {
 	if a.of == nil {
 		return
@@ -291,7 +290,7 @@ func (a *Attempt) Start(now int64) {
 	a.of.judge.publish(a.of)
 }
 
-// End says how the attempt ended. Afterwards nothing of it counts.
+// End reports how the attempt ended. Later reports have no effect.
 func (a *Attempt) End(now int64, how health.End) {
 	if a.of == nil {
 		return

@@ -45,8 +45,8 @@ type Shares struct {
 	Told, Reported   atomic.Int64 // tokens of prompts with a report of cached tokens, and the sum of the reports
 }
 
-// NewBooks opens the books of a rank that joins a model's at time now, and has a KV cache
-// and a step as f says.
+// NewBooks returns the books of a rank that joins those of a model at time now. f states
+// its KV cache and its step.
 func NewBooks(m *cost.Model, x *kvindex.Index, s *Shares, f *engine.Facts, now int64) *Books {
 	b := &Books{Rank: m.Join(now, f.StepTokens), Cache: x.Cache(usualKV / BlockTokens), Shares: s, capacity: usualKV}
 	b.blockTokens.Store(BlockTokens)

@@ -26,8 +26,8 @@ type Events struct {
 	told atomic.Pointer[error]
 }
 
-// NewEvents makes those of an engine of a base model. blockTokens are of the engine's
-// blocks, 0 where it does not say.
+// NewEvents returns the events of an engine of a base model. blockTokens is the size
+// of the engine's blocks, 0 if it does not report it.
 func NewEvents(base string, blockTokens int, replays bool, budget *kvevents.Budget) *Events {
 	return &Events{base: base, Rank: kvevents.New(kvevents.Options{
 		IndexTokens: BlockTokens, BlockTokens: blockTokens, Replays: replays, Budget: budget,
@@ -53,7 +53,7 @@ func (e *Events) Err() error {
 // Follow has an engine's events correct what its cache is believed to hold; nil ends that.
 func (b *Books) Follow(e *Events) { b.events.Store(e) }
 
-// Events are those that Follow was given last; nil: none.
+// Events returns the events that Follow was given last, or nil.
 func (b *Books) Events() *Events { return b.events.Load() }
 
 // Prompt is one as caches see it.
@@ -69,8 +69,8 @@ type Prompt struct {
 	TextTokens float64
 }
 
-// Match says in a choice what the targets' caches have of a prompt, in blocks of BlockTokens
-// where it is by ids: nothing where an engine keeps no prompts.
+// Match sets in a choice what the targets' caches have of a prompt, in blocks of BlockTokens
+// if the prompt is ids. An engine that keeps no prompts has nothing.
 func (m *Model) Match(x *kvindex.Index, c *Choice, p *Prompt, now int64) {
 	dst := x.Match(c.Request.Matches, p.Blocks, now)
 	if p.Text != nil {

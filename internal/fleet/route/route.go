@@ -25,7 +25,7 @@ import (
 // Relay is set; neither while it is not known what the engine is.
 type Engine struct {
 	Name   string
-	Kind   string // as in --engine KIND=URL; of an auto engine what it turned out to be
+	Kind   string // as in --engine KIND=URL; for auto, the detected kind
 	Tokens engine.Tokens
 	Relay  engine.Relay
 	// Load reports how busy the engine is; nil where its wire does not.
@@ -39,13 +39,13 @@ type Engine struct {
 	Note string
 	// Left is when it was ready last; 0: it is, or never was.
 	Left int64
-	// Ranks are its data-parallel ranks by the latest word of it. There is at least one.
+	// Ranks are its data-parallel ranks by its latest report. There is at least one.
 	Ranks []*Rank
 	// Role is its part in requests, by the operator's word or its own, and Meets how its
 	// halves of requests meet the others. Where a prefill engine is met is all there.
 	Role  infer.Role
 	Meets engine.Meets
-	// Generation tells it from others that had its name before, and will have it.
+	// Generation distinguishes it from earlier and later engines of the same name.
 	Generation uint64
 	// Drained is set if an operator has stopped new requests to it. Weight is the share of its
 	// models' requests that it may receive, above 0; 0 means all, like 1.
@@ -193,8 +193,8 @@ type Model struct {
 	// Base is the model whose folder it has, where that is another: of a LoRA
 	// adapter's.
 	Base string
-	// Targets are those that serve callers: whole requests, or what follows a prompt that one
-	// of the Prefills has computed. Both are ready ones only, each rank by itself. All that
+	// Targets are the ranks that serve callers: whole requests, or what follows a prompt that
+	// one of the Prefills has computed. Both lists have ready ranks only. All ranks that
 	// serve halves meet in one way, Way.
 	Targets, Prefills []Target
 	Way               engine.Way
@@ -203,7 +203,7 @@ type Model struct {
 	Serves, Whole bool
 	// Candidates are the targets in their order, as policies see them; see Add.
 	Candidates, PrefillCandidates []balance.Candidate
-	// Policy chooses among the targets, and Prefill among those that compute prompts.
+	// Policy chooses among the targets, and Prefill among the Prefills.
 	Policy, Prefill balance.Policy
 	// Lengths are those of the model's answers.
 	Lengths *cost.Lengths
@@ -213,8 +213,8 @@ type Model struct {
 	Transfer *cost.Transfer
 	// Retries are what of its requests may be repeated; nil is all.
 	Retries *retry.Budget
-	// ByIDs are its engines that take ids, and Relayed those that take the caller's own bytes.
-	// There may be both.
+	// ByIDs are its engines that take ids, and Relayed those that take the caller's own
+	// bytes. There may be both.
 	ByIDs, Relayed Side
 	// Awaited is set if some engine of the model is not ready. Settled is set if each of
 	// them has been ready, so that none is starting.
@@ -225,13 +225,14 @@ type Model struct {
 	ContextLength int
 	// Fault states why the model cannot be served, whatever the engines' state.
 	Fault string
-	// Isolation says whose requests share the engines' caches. Unless that is everybody's, all
-	// its targets carry a cache salt.
+	// Isolation states whose requests share the engines' caches. Unless everybody's do, all
+	// targets carry a cache salt.
 	Isolation tenancy.Isolation
 	// Lenient is set if nobody has asked for the isolation: an engine that reads no salt is given
 	// requests without one.
 	Lenient bool
-	// Loaded is what else the gateway is to know of it; nil: what it was started with.
+	// Loaded has the model's folder and limits if these were added or changed since
+	// the start; nil: as at the start.
 	Loaded *Loaded
 	// Turns counts the requests where an engine may be given a share of them only.
 	Turns *atomic.Uint64
@@ -240,11 +241,11 @@ type Model struct {
 	weighed bool // some target may be given a share of the requests only
 }
 
-// Loaded is what is known of a model that has come to be known, or has changed, while the
-// gateway runs.
+// Loaded is the configuration of a model that was added or changed while the gateway
+// runs.
 type Loaded struct {
 	Folder *models.Folder // nil: it has none
-	// MaxTokens and MaxN bound what may be asked of it; 0 is no bound.
+	// MaxTokens and MaxN bound its requests; 0 is no bound.
 	MaxTokens, MaxN int
 }
 
@@ -310,10 +311,9 @@ type Choice struct {
 	// Otherwise a policy that knows the cost of waiting may choose one without room.
 	Roomy bool
 
-	// Before is the rank where another request has just had its first output, in whose place this
-	// one begins; nil: none. A policy without costs gives way to it, as long as it has at most
-	// Spare more requests than the one that was chosen: its next step begins soonest, while
-	// others are in the midst of one.
+	// Before is the rank where another request has just had its first output, so that its next
+	// step begins soonest; nil: none. A policy without costs chooses it if it has at most Spare
+	// more requests than the policy's own choice.
 	Before *cost.Rank
 	Spare  int64
 

@@ -70,7 +70,7 @@ type Record struct {
 	Session, Turn  int
 	Gateway        int
 	Engine         int // that it ended at, or would have; -1 none
-	Prefill        int // the one that computed its prompt where another one than that did; -1 none
+	Prefill        int // the engine that computed its prompt, if another one did; -1: none
 	Arrival        int64
 	Answered       int64 // when that one had
 	First, Finish  int64 // 0 where there was none

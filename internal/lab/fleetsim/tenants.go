@@ -11,8 +11,8 @@ import (
 	"weir/internal/tenancy"
 )
 
-// Overload is a fleet that is asked for many times what it can do, by many tenants, of which
-// one sends nearly all.
+// Overload is a fleet under a multiple of its capacity, from many tenants, one of which
+// sends nearly all requests.
 type Overload struct {
 	Engines    int
 	Engine     sim.Options
@@ -24,7 +24,7 @@ type Overload struct {
 	Tenants    int
 	Greedy     float64       // the share of the requests that one of them sends
 	For        time.Duration // how long requests come
-	Warm       time.Duration // those that come before this do not count: an idle fleet fills at once
+	Warm       time.Duration // requests before this time do not count, because an idle fleet fills at once
 	Patience   time.Duration // how long each waits
 	Seed       uint64
 }
@@ -32,7 +32,7 @@ type Overload struct {
 // Served is what became of the requests of the tenants that are not greedy.
 type Served struct {
 	Name string `json:"name"`
-	// Least is of the tenant that was served worst: what it got of what it asked for, which is
+	// Least is the share of its demand that the worst served tenant got. Each tenant demands
 	// less than its share of the fleet.
 	Least  float64 `json:"least_served"`
 	Asked  int     `json:"asked"`

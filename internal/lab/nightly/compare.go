@@ -17,7 +17,7 @@ const (
 	Fresh     Verdict = "new"
 	NotJudged Verdict = "not judged"
 
-	Broken     Verdict = "FAILED" // the step's outcome says how
+	Broken     Verdict = "FAILED" // the step's outcome has the details
 	Missing    Verdict = "NOT RUN"
 	NoBaseline Verdict = "no baseline yet"
 	Changed    Verdict = "CHANGED" // the command is not the baseline's

@@ -37,8 +37,8 @@ type Options struct {
 	About About
 	// Missing returns what the machine lacks for a step, or "".
 	Missing func(Step) string
-	// Execute runs a step's command to its end, or, when ctx ends, until it has
-	// stopped it. It gives the output in every case.
+	// Execute runs a step's command to its end, or stops it when ctx ends. It returns
+	// the output in every case.
 	Execute func(ctx context.Context, s Step) (Output, error)
 	// Keep is called with all results so far whenever a step has ended.
 	Keep func(*Record) error

@@ -205,8 +205,8 @@ type Faulted struct {
 	// WronglyOut counts engines that were taken out and work.
 	WronglyOut int `json:"engines_wrongly_out"`
 
-	// For pairs: requests that had neither a token nor an error in time; after how long no
-	// engine had anything left of them, and what it had otherwise.
+	// For pairs: the number of requests that had neither a token nor an error in time, the
+	// time after which no engine had anything left of them, and otherwise what was left.
 	Pair    bool    `json:"pair,omitempty"`
 	Between bool    `json:"between_engines,omitempty"` // neither engine fails
 	Control bool    `json:"control,omitempty"`

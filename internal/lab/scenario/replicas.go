@@ -109,8 +109,8 @@ type Restarted struct {
 	Complete  int     `json:"complete"`
 	Explicit  int     `json:"ended_by_explicit_error"`
 	Otherwise int     `json:"ended_otherwise"`
-	// FirstError is an example of those that ended otherwise or, where the drain covers
-	// them, by an error.
+	// FirstError is an example of the requests that ended in another way or, if the
+	// drain covers them, with an error.
 	FirstError string `json:"first_error,omitempty"`
 	Corrupt    int    `json:"lost_repeated_or_wrong"`
 }

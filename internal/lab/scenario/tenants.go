@@ -72,7 +72,7 @@ type Tenanted struct {
 	Offered  float64 `json:"offered_per_second"`
 	Asked    int     `json:"asked"`
 	Served   int     `json:"served"`
-	// Least is what the tenant that was served worst got of what it asked for.
+	// Least is the share of its demand that the worst served tenant got.
 	Least  float64 `json:"least_served_share"`
 	TTFT50 float64 `json:"ttft_p50_seconds"`
 	TTFT99 float64 `json:"ttft_p99_seconds"`

@@ -18,7 +18,8 @@ func (t *Tokenizer) Decode(ids []uint32, skipSpecial bool) string {
 	return string(text)
 }
 
-// DetokenizerOptions say how ids become text. The zero value gives all of it.
+// DetokenizerOptions configure how ids become text. The zero value returns all of the
+// text.
 type DetokenizerOptions struct {
 	// Stops end the text where the first of them is complete; nil: nothing does.
 	Stops *Stops
@@ -106,9 +107,9 @@ func (d *Detokenizer) Append(dst []byte, ids []uint32) (text []byte, used int, s
 	return dst, len(ids), false
 }
 
-// Finish appends what is held: the stream has ended and nothing can complete
-// it. stopped says that what an incomplete rune became completed a stop
-// string.
+// Finish appends the text that is held back, because the stream has ended and nothing
+// can complete it. stopped reports whether the replacement of an incomplete rune
+// completed a stop string.
 func (d *Detokenizer) Finish(dst []byte) (text []byte, stopped bool) {
 	if d.matched >= 0 {
 		return dst, true
@@ -122,7 +123,7 @@ func (d *Detokenizer) Finish(dst []byte) (text []byte, stopped bool) {
 	return dst, false
 }
 
-// Stop is the index among the stop strings of the one that was found, or -1.
+// Stop returns the index of the stop string that was found, or -1.
 func (d *Detokenizer) Stop() int { return d.matched }
 
 // Keeps reports whether a special token is left in the text.

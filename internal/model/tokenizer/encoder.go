@@ -36,8 +36,8 @@ type EncodeOptions struct {
 	// Prefix has the ids of parts of earlier texts, and takes those of this
 	// one; nil reuses nothing. The ids are the same either way.
 	Prefix *PrefixCache
-	// Division is the part of Prefix that is used: nothing in it comes from a text of another
-	// division, so that the time that a text takes tells nothing of those.
+	// Division is the part of Prefix that is used. It has nothing of texts of other
+	// divisions, so that the time that a text takes reveals nothing about them.
 	Division uint64
 }
 

@@ -37,8 +37,8 @@ type Model struct {
 	// ContextLength is the most ids of prompt and answer together; 0 if the
 	// folder does not say.
 	ContextLength int
-	// VocabSize is the width of the model's output as config.json gives it, or
-	// else Tokenizer.Size. Ids above Tokenizer.Size are padding.
+	// VocabSize is the width of the model's output as config.json states it, or else
+	// Tokenizer.Size. Ids from Tokenizer.Size on are padding.
 	VocabSize int
 	// Placeholders are the ids that stand for a part of media in a prompt, by its
 	// kind, as config.json names them. That of some models is written by the

@@ -7,8 +7,8 @@ package tokenizer
 // If several are complete at the same character, the longest counts. Empty strings never match.
 type Stops struct{ list []stopString }
 
-// NewStops makes the tables of stop strings, and gives nil for none. It takes time in
-// proportion to the strings' length.
+// NewStops returns the tables of stop strings, nil if there are none. It takes time
+// in proportion to the strings' length.
 func NewStops(texts []string) *Stops {
 	if len(texts) == 0 {
 		return nil

@@ -25,7 +25,7 @@ func New(w io.Writer, f Format, level slog.Level) *slog.Logger {
 	return slog.New(Limit(Plain(w, f, level)))
 }
 
-// Plain makes one that limits nothing.
+// Plain returns a handler without limits.
 func Plain(w io.Writer, f Format, level slog.Level) slog.Handler {
 	o := &slog.HandlerOptions{Level: level}
 	if f == JSON {

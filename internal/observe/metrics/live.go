@@ -36,7 +36,8 @@ type Live struct {
 	Tenants []LiveTenant         `json:"tenants"`
 }
 
-// LiveTenant is what waits of a tenant, and what it has had of the engines.
+// LiveTenant has the waiting requests of a tenant, and what it has used of the
+// engines.
 type LiveTenant struct {
 	Band           string  `json:"band"`
 	Tenant         string  `json:"tenant"`

@@ -13,7 +13,7 @@ type Peers struct {
 	Sent, Received  uint64        // updates
 	Missed          uint64        // updates that slow followers were not sent
 	Prompts         uint64        // of others, placed in the index
-	LeftOut         uint64        // prompts that others were not told of
+	LeftOut         uint64        // prompts that other gateways were not sent
 }
 
 var (

@@ -34,8 +34,8 @@ func (m *Metrics) Queue(stats func() map[string]QueueStats) {
 	})
 }
 
-// Tenants reports at scrape time what waits and was served of tenants. The queue tells a bounded
-// number of them apart.
+// Tenants reports at scrape time the waiting and the served requests of tenants. The queue
+// distinguishes a bounded number of tenants.
 func (m *Metrics) Tenants(stats func() []queue.Tenant) {
 	m.sources.tenants = stats
 	desc := func(name, help string) *prometheus.Desc {

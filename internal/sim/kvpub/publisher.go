@@ -117,7 +117,7 @@ func (p *Publisher) Sources() []Config {
 	return all
 }
 
-// Close gives the endpoints back; Serve also does this when it returns.
+// Close releases the endpoints. Serve also does this when it returns.
 func (p *Publisher) Close() {
 	for _, r := range p.ranks {
 		r.end()

@@ -29,7 +29,8 @@ type SGLangOptions struct {
 	// determines what happens to a request for a feature that the server was started
 	// without, and to aborted halves of requests.
 	Version string
-	// SkipTokenizer takes and gives ids only (--skip-tokenizer-init).
+	// SkipTokenizer makes the server accept and return ids only
+	// (--skip-tokenizer-init).
 	SkipTokenizer bool
 	// Grammar is the backend that makes outputs match schemas (--grammar-backend):
 	// xgrammar, outlines, llguidance or none. Default xgrammar.

@@ -18,9 +18,9 @@ import (
 // Supported says whether sockets can be polled on this system.
 const Supported = true
 
-// Poller polls sockets and calls back those that are ready, one by one, by one
-// goroutine, and when there are too many for it by others beside it. Its zero
-// value is not for use.
+// Poller polls sockets and calls the owners of ready ones, one after the other, from
+// one goroutine. If that cannot keep up, more goroutines help. The zero value is not
+// usable.
 type Poller[W Worker] struct {
 	opening sync.Mutex
 	open    atomic.Bool // from the first socket on

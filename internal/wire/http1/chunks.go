@@ -41,11 +41,11 @@ type Chunks struct {
 // Done reports whether the body's end was read.
 func (c *Chunks) Done() bool { return c.state == ended }
 
-// Decode decodes src into dst and gives how many bytes it wrote and how many
-// it consumed. It stops when src is consumed, when the next byte is data and
-// dst is full, and at the body's end: then src[consumed:] is not the body's.
-// dst and src may begin at the same address, and so a buffer is decoded in
-// place. After an error the Chunks is of no more use.
+// Decode decodes src into dst and returns how many bytes it wrote and how many it
+// consumed. It stops when src is consumed, when the next byte is data and dst is
+// full, and at the body's end: src[consumed:] then no longer belongs to the body. dst
+// and src may begin at the same address, so that a buffer is decoded in place. The
+// Chunks must not be used after an error.
 func (c *Chunks) Decode(dst, src []byte) (wrote, consumed int, err error) {
 	for consumed < len(src) && c.state != ended {
 		if c.state == inData {

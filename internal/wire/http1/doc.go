@@ -11,7 +11,7 @@
 // any field, since trailers are checked and discarded.
 package http1
 
-// Error is a violation of the protocol. It says what was wrong.
+// Error is a violation of the protocol, in words.
 type Error struct{ What string }
 
 // Error implements error.

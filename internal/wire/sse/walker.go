@@ -2,9 +2,9 @@ package sse
 
 import "bytes"
 
-// Walker finds the events in a stream that passes in regions, as a Splitter cuts
-// them: each is made of whole events, or of a part of one that is too large to be
-// held. It keeps no bytes of them.
+// Walker finds the events in a stream that passes in the regions of a Splitter. A
+// region consists of whole events, or is a part of an event that is too large to be
+// held. The Walker keeps no bytes.
 //
 //	at := w.Begin(region)
 //	for at < len(region) {
@@ -23,7 +23,7 @@ type Walker struct {
 
 // Block is one event of a region, or what is none.
 type Block struct {
-	// Name is what its event field says, nil without one.
+	// Name is the value of its event field, nil without one.
 	Name []byte
 	// Data is its data, the lines joined by LF. It refers to the region where
 	// there is one line.
@@ -83,8 +83,8 @@ func (w *Walker) skip(region []byte) int {
 	return len(region)
 }
 
-// Block reads the block of lines at region[at:], whatever it is, and gives the
-// place after it.
+// Block reads the block of lines at region[at:], an event or not, and returns the
+// position after it.
 func (w *Walker) Block(region []byte, at int) (b Block, next int) {
 	for start := at; start < len(region); {
 		end := bytes.IndexAny(region[start:], "\r\n")

@@ -41,8 +41,8 @@ type Conn struct {
 	write time.Duration
 }
 
-// Handshake greets the peer at the other end of conn, whoever connected to whom.
-// On an error conn is closed.
+// Handshake does the handshake with the peer at the other end of conn, on either
+// side. After an error conn is closed.
 func Handshake(conn net.Conn, cfg Config) (*Conn, error) {
 	c := &Conn{
 		conn:  conn,
@@ -110,7 +110,7 @@ func (c *Conn) Identity() []byte { return c.peer.identity }
 func (c *Conn) NetConn() net.Conn { return c.conn }
 
 // Recv returns the frames of the next message. They are valid until the next Recv.
-// io.EOF says that the peer closed the connection between two messages.
+// The error is io.EOF if the peer closed the connection between two messages.
 func (c *Conn) Recv() ([][]byte, error) {
 	for {
 		frames, isCommand, err := c.in.next()
@@ -176,7 +176,8 @@ func (c *Conn) Send(frames ...[]byte) error {
 // message in the form of ZMTP 3.0, which later releases take too.
 func (c *Conn) Subscribe(topic string) error { return c.Send(append([]byte{1}, topic...)) }
 
-// Subscription reads what a SUB asks for, whose frames Recv gives: on says whether it begins or ends.
+// Subscription reads a SUB's message from the frames of Recv. on reports whether the subscription
+// begins or ends.
 func Subscription(frames [][]byte) (topic string, on, ok bool) {
 	if len(frames) != 1 || len(frames[0]) == 0 || frames[0][0] > 1 {
 		return "", false, false

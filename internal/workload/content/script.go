@@ -13,7 +13,7 @@ const (
 	// ModeAuto follows the request: calls if it offers tools and the last message is not a
 	// tool's result, a document if it has a schema, and words otherwise.
 	ModeAuto Mode = iota
-	// ModeWords is words, whatever else the request asks for.
+	// ModeWords is words only, even if the request asks for something else.
 	ModeWords
 	// ModeEcho is the last user's message, or a line end and the prompt where it
 	// is no chat.
@@ -39,7 +39,7 @@ func ParseMode(word string) (Mode, error) {
 // Effort is how much reasoning comes before the answer.
 type Effort uint8
 
-// The efforts. EffortUnset leaves it to whoever else may say.
+// The efforts. EffortUnset leaves the choice to other settings.
 const (
 	EffortUnset Effort = iota
 	EffortNone

@@ -28,7 +28,7 @@ func (w *Words) Extend(s *Stream, ids []uint32) {
 	}
 }
 
-// Hash names the ids so far: equal for equal ids, whatever the seed.
+// Hash returns a hash of the ids so far, which does not depend on the seed.
 func (s *Stream) Hash() uint64 { return s.hash }
 
 func step(hash uint64, id uint32) uint64 { return mix(hash+0x632be59bd9b4e019, uint64(id)+1) }

@@ -108,7 +108,7 @@ func (v *Verifier) mismatch(got []byte, reason string) {
 	}
 }
 
-// Close ends the text and gives its first mismatch.
+// Close ends the text and returns its first mismatch.
 func (v *Verifier) Close() error {
 	if len(v.partial) > 0 {
 		v.word()
