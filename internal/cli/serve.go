@@ -516,8 +516,8 @@ func newFleet(members []fleet.Member, served servedModels, f *gatewayFlags, g *g
 			g.Log.Warn("engine is not ready", "engine", m.Name, "kind", m.Kind, "error", err)
 		},
 		Ready: func(e *route.Engine) {
-			if f.Isolation == byKeys && f.isolation() != tenancy.Shared && !e.Facts.Salts.Carried {
-				g.Log.Warn("engine reads no cache salt: tenants share its prefix cache, so that one may guess another's prompts", "engine", e.Name, "why", e.Facts.Salts.Why)
+			if e.Note != "" {
+				g.Log.Warn("engine is ready, but see its note", "engine", e.Name, "kind", e.Kind, "note", e.Note)
 			}
 		},
 		Came: func(m fleet.Member, e *route.Engine) {
