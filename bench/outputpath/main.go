@@ -37,6 +37,7 @@ func loads() []cell.Load {
 		{Name: "flat out", Streams: 512},
 		{Name: "short", Streams: 64, Length: 2, Prompt: 400},
 		{Name: "answers", Streams: 2048, Rate: 20, Spread: true, Length: 120},
+		{Name: "first", Streams: 256, Rate: 20, Spread: true, Probes: 400},
 		{Name: "idle", Streams: 9000, Idle: true},
 	}
 }

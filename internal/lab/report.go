@@ -22,6 +22,9 @@ func Line(r *client.Result) string {
 	if r.Requests > 0 {
 		s += fmt.Sprintf("  %.0f requests/s of %.0f us CPU", r.Requests, r.CPUPerRequest)
 	}
+	if r.ProbeAdded.Count > 0 {
+		s += fmt.Sprintf("  first token added %.2f %.2f ms", r.ProbeAdded.P50, r.ProbeAdded.P99)
+	}
 	s += fmt.Sprintf("  (CPU s: gateway %.1f engine %.1f client %.1f others %.1f)", r.CPU, r.EngineCPU, r.ClientCPU, r.OtherCPU)
 	if r.FirstError != "" {
 		s += fmt.Sprintf("  first error: %.200s", r.FirstError)
@@ -140,8 +143,8 @@ func PrintTables(w io.Writer, medians []*client.Result, repeats int, measure tim
 				base = medians[i]
 			}
 			fmt.Fprintf(w, "\n### %s\n\n", load)
-			fmt.Fprintln(w, "| gateway | offered tok/s | delivered tok/s | % | CPU s/M | tokens/write | delay p50 ms | p99 ms | max ms | resident MB | KB/stream | lost | ended by error % | others | requests/s | CPU us/request | new: first token p99, max ms |")
-			fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+			fmt.Fprintln(w, "| gateway | offered tok/s | delivered tok/s | % | CPU s/M | tokens/write | delay p50 ms | p99 ms | max ms | resident MB | KB/stream | lost | ended by error % | others | requests/s | CPU us/request | new: first token p99, max ms | added p50, p99 ms |")
+			fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 		}
 		if r.Failed != "" {
 			fmt.Fprintf(w, "| %s | not measured: %s |\n", r.Gateway, r.Failed)
@@ -157,7 +160,10 @@ func PrintTables(w io.Writer, medians []*client.Result, repeats int, measure tim
 		if r.Offered > 0 {
 			offered = fmt.Sprintf("%.0f", r.Offered)
 		}
-		probes := ""
+		probes, added := "", "–"
+		if r.ProbeAdded.Count > 0 {
+			added = fmt.Sprintf("%.2f%s, %.2f", r.ProbeAdded.P50, against(func(r *client.Result) float64 { return r.ProbeAdded.P50 }), r.ProbeAdded.P99)
+		}
 		if r.ProbeFirst.Count > 0 {
 			probes = fmt.Sprintf("%.1f, %.1f", r.ProbeFirst.P99, r.ProbeFirst.Max)
 		}
@@ -168,11 +174,11 @@ func PrintTables(w io.Writer, medians []*client.Result, repeats int, measure tim
 		if r.Requests > 0 {
 			requests, each = fmt.Sprintf("%.0f", r.Requests), fmt.Sprintf("%.0f%s", r.CPUPerRequest, against(func(r *client.Result) float64 { return r.CPUPerRequest }))
 		}
-		fmt.Fprintf(w, "| %s | %s | %.0f%s | %.1f | %.2f%s | %.2f | %.2f%s | %.2f%s | %.1f | %.0f | %.1f | %d | %.3f | %.2f | %s | %s | %s |\n",
+		fmt.Fprintf(w, "| %s | %s | %.0f%s | %.1f | %.2f%s | %.2f | %.2f%s | %.2f%s | %.1f | %.0f | %.1f | %d | %.3f | %.2f | %s | %s | %s | %s |\n",
 			r.Gateway, offered, r.Delivered, against(func(r *client.Result) float64 { return r.Delivered }), 100*r.Share,
 			r.CPUPerMega, against(func(r *client.Result) float64 { return r.CPUPerMega }), r.PerWrite,
 			r.P50, against(func(r *client.Result) float64 { return r.P50 }), r.P99, against(func(r *client.Result) float64 { return r.P99 }), r.Max,
-			r.Resident, r.KBPerStream, r.Lost, 100*r.ErrorShare(), r.OtherCPU/seconds, requests, each, probes)
+			r.Resident, r.KBPerStream, r.Lost, 100*r.ErrorShare(), r.OtherCPU/seconds, requests, each, probes, added)
 	}
 	fmt.Fprintln(w)
 }
