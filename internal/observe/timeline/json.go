@@ -20,7 +20,8 @@ func Append(dst []byte, r *trace.Record, bootID string) []byte {
 		o.str("trace_id", hex.EncodeToString(c.Trace[:]))
 		o.str("span_id", hex.EncodeToString(c.Span[:]))
 	}
-	o.str("wall_time", trace.Wall(r.Arrival).UTC().Format(time.RFC3339Nano))
+	o.key("wall_time")
+	o.dst = append(trace.Wall(r.Arrival).UTC().AppendFormat(append(o.dst, '"'), time.RFC3339Nano), '"')
 	o.str("boot_id", bootID)
 	if r.Key != "" {
 		o.str("key", r.Key)
@@ -28,7 +29,11 @@ func Append(dst []byte, r *trace.Record, bootID string) []byte {
 	}
 	o.str("endpoint", r.Endpoint)
 	if r.Client.IsValid() {
-		o.str("client", r.Client.String())
+		if o.key("client"); r.Client.Zone() != "" { // which may have any characters
+			o.dst, _ = jsontext.AppendQuote(o.dst, r.Client.String())
+		} else {
+			o.dst = append(r.Client.AppendTo(append(o.dst, '"')), '"')
+		}
 	}
 	o.str("model", r.Model)
 	o.bool("stream", r.Stream)

@@ -58,6 +58,7 @@ type Form struct {
 // request path pays only for a channel send. A nil Recorder keeps no records.
 type Recorder struct {
 	queue   chan *trace.Record
+	many    chan struct{} // has one if many wait in the queue
 	reopen  chan chan error
 	closing chan struct{} // closed by Close; nothing is queued after it
 	done    chan struct{} // closed at the writer's end
@@ -98,6 +99,7 @@ func New(opts Options) (*Recorder, error) {
 	}
 	r := &Recorder{
 		queue:   make(chan *trace.Record, opts.Queue),
+		many:    make(chan struct{}, 1),
 		reopen:  make(chan chan error),
 		closing: make(chan struct{}),
 		done:    make(chan struct{}),
@@ -142,7 +144,17 @@ func (r *Recorder) Add(rec *trace.Record) {
 	default:
 		r.dropped.Add(1)
 	}
+	if len(r.queue) == r.several() {
+		select {
+		case r.many <- struct{}{}:
+		default: // the writer is on its way
+		}
+	}
 }
+
+// several is how many records the writer is woken for before its time. To wake it for each one
+// costs more than to write it.
+func (r *Recorder) several() int { return max(1, min(64, cap(r.queue)/2)) }
 
 // Find returns the kept records of a request id as JSON, a line each, the latest first.
 // Several callers may have used the same; weir's own ids are unique. An id on an engine's
@@ -230,14 +242,12 @@ func (r *Recorder) write() {
 	defer tick.Stop()
 	w := writer{Recorder: r}
 	for {
-		queue := r.queue
-		if r.file.full() {
-			queue = nil // the file cannot be written: what is queued waits
-		}
 		select {
-		case rec := <-queue:
-			w.add(rec)
+		case <-r.many:
+			w.take()
 		case <-tick.C:
+			w.flush(false)
+			w.take()
 			w.flush(false)
 		case result := <-r.reopen:
 			w.drain()
@@ -257,6 +267,18 @@ type writer struct {
 	tried   time.Time // when
 	dropped uint64    // records lost before that
 	stuck   bool      // the file could not be put aside
+}
+
+// take adds what is queued, until the file cannot be written: then the rest waits.
+func (w *writer) take() {
+	for !w.file.full() {
+		select {
+		case rec := <-w.queue:
+			w.add(rec)
+		default:
+			return
+		}
+	}
 }
 
 // add takes a record into the lines to write.
@@ -293,12 +315,7 @@ func (w *writer) flush(now bool) {
 // drain writes all that is queued, as far as it can.
 func (w *writer) drain() {
 	w.flush(true)
-	for range len(w.queue) {
-		if w.file.full() { // it cannot be written
-			break
-		}
-		w.add(<-w.queue)
-	}
+	w.take()
 	w.flush(true)
 }
 
