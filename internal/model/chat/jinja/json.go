@@ -16,6 +16,15 @@ import (
 // first one's place; integers are exact; numbers with a point or an exponent
 // are floats.
 func DecodeJSON(raw []byte) (Value, error) {
+	p := plainJSON{src: raw}
+	if v, ok := p.value(0); ok && p.space() == 0 && len(p.src) == 0 {
+		return v, nil
+	}
+	return decodeJSON(raw)
+}
+
+// decodeJSON is DecodeJSON by jsontext, whose errors say what is wrong.
+func decodeJSON(raw []byte) (Value, error) {
 	d := &jsonDecoder{dec: decoders.Get().(*jsontext.Decoder)}
 	d.dec.Reset(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true))
 	defer func() {
@@ -36,12 +45,14 @@ func DecodeJSON(raw []byte) (Value, error) {
 // prompt is decoded by one.
 var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(new(bytes.Buffer)) }}
 
-// jsonDecoder builds values; the names of dictionaries are few and recur, so
-// each is kept once.
+// jsonDecoder builds values.
 type jsonDecoder struct {
-	dec   *jsontext.Decoder
-	names map[string]Value
+	names
+	dec *jsontext.Decoder
 }
+
+// names are those of dictionaries. They are few and recur, so each is kept once.
+type names map[string]Value
 
 func (d *jsonDecoder) value(depth int) (Value, error) {
 	if depth > maxValueDepth {
@@ -89,15 +100,15 @@ func (d *jsonDecoder) value(depth int) (Value, error) {
 	return obj, err
 }
 
-func (d *jsonDecoder) name(s string) Value {
-	if v, ok := d.names[s]; ok {
+func (n *names) name(s string) Value {
+	if v, ok := (*n)[s]; ok {
 		return v
 	}
-	if d.names == nil {
-		d.names = map[string]Value{}
+	if *n == nil {
+		*n = names{}
 	}
 	v := Str(s)
-	d.names[s] = v
+	(*n)[s] = v
 	return v
 }
 
