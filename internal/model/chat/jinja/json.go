@@ -17,7 +17,7 @@ import (
 // are floats.
 func DecodeJSON(raw []byte) (Value, error) {
 	p := plainJSON{src: raw}
-	if v, ok := p.value(0); ok && p.space() == 0 && len(p.src) == 0 {
+	if v, ok := p.read(); ok {
 		return v, nil
 	}
 	return decodeJSON(raw)

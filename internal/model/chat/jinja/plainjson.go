@@ -3,7 +3,8 @@ package jinja
 import (
 	"bytes"
 	"encoding/binary"
-	"strings"
+	"math/bits"
+	"sync"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -14,7 +15,26 @@ import (
 // the last word.
 type plainJSON struct {
 	names
-	src []byte // what is left
+	src  []byte // what is left
+	text []byte // memory for strings with escapes
+}
+
+// texts are spare memory for plainJSON, of at most maxText bytes.
+var texts = sync.Pool{New: func() any { return new([]byte) }}
+
+const maxText = 1 << 20
+
+// read reads one value with nothing behind it.
+func (p *plainJSON) read() (Value, bool) {
+	spare := texts.Get().(*[]byte)
+	p.text = *spare
+	v, ok := p.value(0)
+	if cap(p.text) <= maxText {
+		*spare = p.text[:0]
+		texts.Put(spare)
+	}
+	p.text = nil
+	return v, ok && p.space() == 0 && len(p.src) == 0
 }
 
 // space passes over white space, and returns the byte behind it; 0 at the end.
@@ -151,95 +171,75 @@ func (p *plainJSON) number() (Value, bool) {
 
 // str reads a string, which is next.
 func (p *plainJSON) str() (string, bool) {
-	src := p.src[1:]
-	end := bytes.IndexByte(src, '"')
-	if end < 0 {
-		return "", false
-	}
-	escape := bytes.IndexByte(src[:end], '\\')
-	if escape < 0 {
-		p.src = src[end+1:]
-		return string(src[:end]), readable(src[:end])
-	}
-	end = closing(src, escape)
-	if end < 0 {
-		return "", false
-	}
-	p.src = src[end+1:]
-	var out strings.Builder
-	out.Grow(end)
-	for src = src[:end]; ; {
-		if escape < 0 {
-			out.Write(src)
-			return out.String(), readable(src)
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	src, from, wide := p.src[1:], 0, uint64(0)
+	out := p.text[:0]
+	for i := 0; ; {
+		// The first byte that is a quote, a backslash or a control character is the lowest one
+		// whose high bit is set in stop; those above it may be set wrongly.
+		for i+8 <= len(src) {
+			w := binary.LittleEndian.Uint64(src[i:])
+			quote, slash := w^'"'*ones, w^'\\'*ones
+			if stop := ((w - ' '*ones) | (quote - ones) | (slash - ones)) &^ w & highs; stop != 0 {
+				n := bits.TrailingZeros64(stop) &^ 7
+				wide |= w & (1<<n - 1)
+				i += n >> 3
+				break
+			}
+			wide |= w
+			i += 8
 		}
-		if !readable(src[:escape]) {
+		for i < len(src) && src[i] != '"' && src[i] != '\\' && src[i] >= ' ' {
+			wide |= uint64(src[i])
+			i++
+		}
+		if i == len(src) || src[i] < ' ' {
 			return "", false
 		}
-		out.Write(src[:escape])
-		n := jsonEscape(&out, src[escape:])
-		if n == 0 {
+		if src[i] == '"' {
+			p.src = src[i+1:]
+			s := src[:i]
+			if from > 0 {
+				out = append(out, src[from:i]...)
+				p.text, s = out, out
+			}
+			return string(s), wide&highs == 0 || utf8.Valid(s)
+		}
+		out = append(out, src[from:i]...)
+		n := 0
+		if out, n = jsonEscape(out, src[i:]); n == 0 {
 			return "", false
 		}
-		src = src[escape+n:]
-		escape = bytes.IndexByte(src, '\\')
+		i += n
+		from = i
 	}
 }
 
-// closing returns where a string ends whose first escape is known; -1 if nowhere.
-func closing(src []byte, escape int) int {
-	for i := escape; ; {
-		if i += 2; i > len(src) { // the escaped byte is not the end
-			return -1
-		}
-		quote := bytes.IndexByte(src[i:], '"')
-		if quote < 0 {
-			return -1
-		}
-		next := bytes.IndexByte(src[i:i+quote], '\\')
-		if next < 0 {
-			return i + quote
-		}
-		i += next
-	}
-}
+// unescaped are the bytes that escapes of two bytes stand for.
+var unescaped = [256]byte{'"': '"', '\\': '\\', '/': '/', 'n': '\n', 't': '\t', 'r': '\r', 'b': '\b', 'f': '\f'}
 
-// jsonEscape writes what an escape stands for, and returns its length; 0 if it is none.
-func jsonEscape(out *strings.Builder, src []byte) int {
+// jsonEscape appends what an escape stands for, and returns its length; 0 if it is none.
+func jsonEscape(out, src []byte) (_ []byte, n int) {
 	if len(src) < 2 {
-		return 0
+		return out, 0
 	}
-	switch c := src[1]; c {
-	case '"', '\\', '/':
-		out.WriteByte(c)
-	case 'n':
-		out.WriteByte('\n')
-	case 't':
-		out.WriteByte('\t')
-	case 'r':
-		out.WriteByte('\r')
-	case 'b':
-		out.WriteByte('\b')
-	case 'f':
-		out.WriteByte('\f')
-	case 'u':
-		r := hex4(src)
-		if !utf16.IsSurrogate(r) && r >= 0 {
-			out.WriteRune(r)
-			return 6
-		}
-		if r < 0 || len(src) < 12 || src[6] != '\\' || src[7] != 'u' {
-			return 0
-		}
-		if r = utf16.DecodeRune(r, hex4(src[6:])); r == utf8.RuneError {
-			return 0
-		}
-		out.WriteRune(r)
-		return 12
-	default:
-		return 0
+	if c := unescaped[src[1]]; c != 0 {
+		return append(out, c), 2
 	}
-	return 2
+	if src[1] != 'u' {
+		return out, 0
+	}
+	r := hex4(src)
+	if r >= 0 && !utf16.IsSurrogate(r) {
+		return utf8.AppendRune(out, r), 6
+	}
+	if r < 0 || len(src) < 12 || src[6] != '\\' || src[7] != 'u' {
+		return out, 0
+	}
+	if r = utf16.DecodeRune(r, hex4(src[6:])); r == utf8.RuneError {
+		return out, 0
+	}
+	return utf8.AppendRune(out, r), 12
 }
 
 // hex4 is the number of an escape \uXXXX; -1 if it is none.
@@ -259,25 +259,4 @@ func hex4(src []byte) (r rune) {
 		r = r<<4 | rune(c)
 	}
 	return r
-}
-
-// readable reports whether text may stand in a string as it is: it is UTF-8 without control
-// characters.
-func readable(text []byte) bool {
-	const ones, highs = 0x0101010101010101, 0x8080808080808080
-	ascii, rest := uint64(0), text
-	for ; len(rest) >= 8; rest = rest[8:] {
-		x := binary.LittleEndian.Uint64(rest)
-		if (x-ones*0x20)&^x&highs != 0 {
-			return false
-		}
-		ascii |= x
-	}
-	for _, c := range rest {
-		if c < 0x20 {
-			return false
-		}
-		ascii |= uint64(c)
-	}
-	return ascii&highs == 0 || utf8.Valid(text)
 }

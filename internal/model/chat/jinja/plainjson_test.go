@@ -1,6 +1,8 @@
 package jinja
 
 import (
+	"encoding/json"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -18,8 +20,7 @@ func FuzzPlainJSON(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		p := plainJSON{src: raw}
-		v, ok := p.value(0)
-		ok = ok && p.space() == 0 && len(p.src) == 0
+		v, ok := p.read()
 		want, err := decodeJSON(raw)
 		if ok && (err != nil || !reflect.DeepEqual(v, want)) {
 			t.Fatalf("%q: %#v, where jsontext reads %#v, %v", raw, v, want, err)
@@ -37,8 +38,30 @@ func TestPlainJSONReadsPrompts(t *testing.T) {
 		`{"type":"object","properties":{"a":{"type":"number","minimum":0.5}}}`, ` "x" `,
 	} {
 		p := plainJSON{src: []byte(raw)}
-		if _, ok := p.value(0); !ok || p.space() != 0 {
+		if _, ok := p.read(); !ok {
 			t.Errorf("%s is not read", raw)
 		}
+	}
+}
+
+// BenchmarkDecodeJSON reads sources as a message's content.
+func BenchmarkDecodeJSON(b *testing.B) {
+	text, err := os.ReadFile("parser.go")
+	if err != nil {
+		b.Fatal(err)
+	}
+	raw, err := json.Marshal([]map[string]string{{"role": "user", "content": strings.Repeat(string(text), 8)}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, decode := range map[string]func([]byte) (Value, error){"plain": DecodeJSON, "jsontext": decodeJSON} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(raw)))
+			for b.Loop() {
+				if _, err := decode(raw); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
