@@ -62,7 +62,7 @@ func besideLarge(b *testing.B, o pool.Options, large, small []byte) {
 	defer g.Close()
 	prepare := func(ctx context.Context, body []byte) (*exchange, error) {
 		x := &exchange{g: g, ctx: ctx, stages: stages{rec: new(trace.Record)}, request: request{caller: tenancy.Anyone, body: body, endpoint: openai.Chat}}
-		x.response.r = &http.Request{URL: &url.URL{Path: chatPath}}
+		x.response.front = &front{r: &http.Request{URL: &url.URL{Path: chatPath}}}
 		_, err := x.prepare()
 		if x.reservation != nil {
 			x.reservation.Leave()

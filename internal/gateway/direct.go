@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"net/http"
 	"net/url"
@@ -28,6 +27,7 @@ type direct struct {
 	g       *Gateway
 	handler http.Handler
 	urls    map[string]*url.URL // of the paths served
+	base    *http.Request       // what all requests have in common
 	serving sync.WaitGroup
 }
 
@@ -49,15 +49,17 @@ func (p *buffers) give(b *[]byte) { p.spare.Put(b) }
 
 func newDirect(g *Gateway) *direct {
 	d := &direct{g: g, handler: g.Handler(), urls: map[string]*url.URL{}}
+	base := &http.Request{Method: http.MethodPost, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
+	d.base = base.WithContext(g.base) // a request's connection is known by its writer
 	for path := range g.services {
 		d.urls[path] = &url.URL{Path: path}
 	}
 	return d
 }
 
-// peer is what the requests of a connection have in common.
+// peer is what the requests of a connection have in common. Each stream keeps it, so it is small.
 type peer struct {
-	base    http.Request // with the connection's context
+	remote  string // its address
 	writer  tryWriter
 	raw     syscall.RawConn // nil: the connection is read as it is
 	polled  func(fd uintptr) bool
@@ -80,9 +82,7 @@ func (d *direct) accept(c *conn) bool {
 	if !ok || c.follow(d.g.hangups, nil) != nil {
 		return false
 	}
-	p := &peer{writer: w, spare: &d.g.buffers}
-	base := &http.Request{Method: http.MethodPost, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RemoteAddr: c.RemoteAddr().String()}
-	p.base = *base.WithContext(context.WithValue(d.g.base, connKey{}, c))
+	p := &peer{remote: c.RemoteAddr().String(), writer: w, spare: &d.g.buffers}
 	if sys, ok := c.socket.(syscall.Conn); ok {
 		raw, err := sys.SyscallConn()
 		if err != nil {
@@ -184,7 +184,8 @@ func (d *direct) next(c *conn) (kept bool) {
 	}
 	c.first.Store(began)
 	r := new(http.Request)
-	*r = p.base
+	*r = *d.base
+	r.RemoteAddr = p.remote
 	body.rest, body.left = text[size:], size+head.Length-n
 	r.URL, r.RequestURI, r.Host, r.Header = at, head.Path, head.Host, head.Header
 	r.ContentLength, r.Body = int64(head.Length), &body

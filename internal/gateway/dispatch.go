@@ -64,7 +64,7 @@ const (
 // work is the result of workOf, and path is for a relayed request. A decode half owes
 // progress only when the prefill half has ended.
 func (w *engineWait) handOver(now int64, work float64, path string) {
-	if len(w.delays) > 0 {
+	if w.injects != nil {
 		now = trace.Now()
 	}
 	w.rec.Leg().Handed = now
@@ -134,7 +134,7 @@ func (x *exchange) submit(wait engineWait) error {
 	if x.bar == goesOn {
 		l.history = &x.history
 	}
-	l.watch(x.ctx)
+	l.watch()
 	x.booked.escape.by(nil, nil, x.mailbox)
 	return nil
 }

@@ -147,6 +147,13 @@ func (s *escape) by(cancel context.CancelFunc, abandon context.CancelCauseFunc, 
 	}
 }
 
+// submitted ends what cancel was for.
+func (s *escape) submitted() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancel = nil
+}
+
 // left returns why the attempt leaves; nil where it stays.
 func (s *escape) left() error {
 	s.mu.Lock()

@@ -48,9 +48,12 @@ type exchange struct {
 // start opens the exchange and its record.
 func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	c := connOf(r.Context())
+	if direct, ok := w.(*directWriter); ok {
+		c = direct.conn
+	}
 	x := &exchange{g: g, id: g.ids.request()}
 	x.endpoint = g.services.endpointOf(r.URL.Path)
-	x.stages = stages{delays: g.opts.StageDelay, holds: g.opts.HoldCore, rec: &trace.Record{
+	x.stages = stages{injects: g.opts.inject(), rec: &trace.Record{
 		RequestID:        requestID(r.Header.Get("X-Request-Id"), x.id),
 		Endpoint:         r.URL.Path,
 		Arrival:          arrival(w, c),
@@ -60,7 +63,8 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	x.caller, x.refused = g.callerOf(r)
 	x.rec.Key, x.rec.Tenant = dialect.Clip(x.caller.Key, maxCaller), dialect.Clip(x.caller.Tenant, maxCaller)
 	rc := http.NewResponseController(w)
-	x.response = response{carrier: &httpCarrier{w: w, rc: rc, spare: &g.buffers}, conn: c, w: w, rc: rc, r: r}
+	carrier := &httpCarrier{front: front{w: w, rc: rc, r: r}, spare: &g.buffers}
+	x.response = response{carrier: carrier, conn: c, front: &carrier.front}
 	x.ctx, x.cancel = context.WithCancelCause(context.Background())
 	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		x.rec.Client = g.opts.Proxies.Client(peer.Addr().Unmap(), r.Header["X-Forwarded-For"])
@@ -91,6 +95,9 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 // anyone and does not block.
 func (x *exchange) end(cause error) {
 	x.cancel(cause)
+	if box := x.abortable.mailbox.Load(); box != nil {
+		box.Wake()
+	}
 	if x.response.conn == nil { // a write over HTTP/2 may be under way, for which this would wait
 		go x.response.breaking.breakOff()
 		return

@@ -34,8 +34,10 @@ func (x *exchange) finish() {
 		x.expiry.Stop()
 	}
 	x.response.breaking.end()
-	if w, ok := x.response.w.(breakable); ok {
-		w.boundBy(nil)
+	if f := x.response.front; f != nil {
+		if w, ok := f.w.(breakable); ok {
+			w.boundBy(nil)
+		}
 	}
 	if c, ok := x.response.carrier.(*httpCarrier); ok {
 		c.release()
@@ -45,8 +47,8 @@ func (x *exchange) finish() {
 	if broken {
 		x.guarded(func() { broken = x.fail() })
 	}
-	if stop := x.response.stopFollowing; stop != nil {
-		stop()
+	if f := x.response.front; f != nil && f.stopFollowing != nil {
+		f.stopFollowing()
 	}
 	x.cancel(nil)
 	x.record()

@@ -99,8 +99,8 @@ func (h *holding) ticket(x *exchange) *ticket {
 	if t == nil {
 		t = &ticket{woken: make(chan struct{}, 1)}
 	}
-	if r := x.response.r; r != nil {
-		x.session = x.g.session(r.Header, x.caller)
+	if f := x.response.front; f != nil {
+		x.session = x.g.session(f.r.Header, x.caller)
 	}
 	t.x, t.given, t.err, t.turn, t.pushed = x, false, nil, nil, h.pushes(x.model) || x.endpoint.Traits().Wants != dialect.Answer
 	select {

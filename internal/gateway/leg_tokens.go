@@ -45,6 +45,7 @@ func (l *tokenLeg) submit(ctx context.Context, q *request) error {
 	ctx, cancel := context.WithTimeout(ctx, l.g.opts.SubmitTimeout)
 	defer cancel()
 	l.booked.escape.by(cancel, nil, nil)
+	defer l.booked.escape.submitted() // the stream would keep the context to its end
 	var err error
 	if len(l.generations) > 1 {
 		err = l.submitAll(ctx, q, attempt)
@@ -168,8 +169,8 @@ func (s *choiceSink) Offer(d *infer.Delta) {
 // sink is the mailbox, behind the receive stage's injected delay if there is
 // one.
 func (l *tokenLeg) sink() engine.Sink {
-	if l.delays != nil && l.due(trace.Receive) {
-		return &delaySink{Sink: l.mailbox, delay: l.delays[trace.Receive]}
+	if l.due(trace.Receive) {
+		return &delaySink{Sink: l.mailbox, delay: l.injects.delays[trace.Receive]}
 	}
 	return l.mailbox
 }
@@ -185,11 +186,9 @@ func (s *delaySink) Offer(d *infer.Delta) {
 	s.Sink.Offer(d)
 }
 
-// watch makes the ends of the wait, other than output, wake the stream: the
-// request's context and the engine's silence.
-func (l *tokenLeg) watch(ctx context.Context) {
+// watch has the engine's silence wake the stream, as the request's end does (exchange.end).
+func (l *tokenLeg) watch() {
 	wake := l.mailbox.Wake
-	l.stopWatching = context.AfterFunc(ctx, wake)
 	l.silence = l.g.silences.begin(l.target.Name, l.g.opts.FirstTimeout, l.g.opts.IdleTimeout, func(*infer.Error) { wake() })
 	l.flight.silence.Store(l.silence)
 	l.silence.begin(trace.Now())
@@ -249,6 +248,9 @@ func (l *tokenLeg) take(w *worker, round int) (ok bool, err error) {
 		}
 	}
 	l.booked.took(cells, &w.tally)
+	for i := range cells {
+		cells[i].Stamps = nil // the mailbox keeps the cells
+	}
 	if l.resumed != nil {
 		forgetCounts(cells)
 	}

@@ -27,17 +27,21 @@ type response struct {
 	deadline int64 // and when it is, on trace's clock
 	blocked  int   // bytes of the write that is under way
 
-	conn *conn // nil when it is not one of Listener's
-	// The writer of net/http, until the response leaves it.
+	conn   *conn // nil when it is not one of Listener's
+	*front       // nil: the response has left it
+
+	watched  bool // the hang-up is noticed by conn
+	unread   bool // more of its request's body may come, which nobody wants
+	events   bool // it is a stream of events
+	breaking breaking
+}
+
+// front is net/http's side of a response, or that of direct, which serves like it.
+type front struct {
 	w             http.ResponseWriter
 	rc            *http.ResponseController
 	r             *http.Request
 	stopFollowing func() bool // its notice of the hang-up, where that is needed
-	watched       bool        // the hang-up is noticed by conn
-
-	unread   bool // more of its request's body may come, which nobody wants
-	events   bool // it is a stream of events
-	breaking breaking
 }
 
 // breaking ends a write that waits for the client when the request's context ends,
@@ -86,7 +90,7 @@ func (b *breaking) breakOff() {
 func (b *breaking) end() { b.begin(nil) }
 
 // left reports whether the response has left net/http.
-func (r *response) left() bool { return r.w == nil }
+func (r *response) left() bool { return r.front == nil }
 
 // extendDeadline keeps the write deadline between one and one and a half timeouts
 // ahead, so that it is not set for every write. It reports whether it was set.
@@ -132,8 +136,7 @@ type carrier interface {
 // httpCarrier answers through net/http, whose server owns the connection. It cannot
 // write without waiting.
 type httpCarrier struct {
-	w      http.ResponseWriter
-	rc     *http.ResponseController
+	front
 	status int // of the head, if that is still due
 	spare  *buffers
 	buf    *[]byte // of spare, while something is kept
@@ -417,7 +420,7 @@ func (r *response) leave(g *Gateway) (was *httpCarrier, ok bool) {
 	r.carrier = bare
 	r.bounded = false // net/http has taken the deadline away
 	// net/http's buffers live as long as anything of its request does.
-	r.w, r.rc, r.r = nil, nil, nil
+	r.front = nil
 	g.tidy.leave()
 	return was, true
 }

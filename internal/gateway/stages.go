@@ -10,13 +10,26 @@ import (
 // is, and injects the delays configured for stages, each once.
 type stages struct {
 	rec     *trace.Record
-	tells   bool // a stage that begins is told of: the one thing that each token asks
-	flows   bool // the answer does
-	timed   bool // the caller wants to know where the time went, and was not told yet
-	holds   bool // the delays hold a core
-	delays  map[trace.Stage]time.Duration
-	delayed [trace.NumStages]bool
+	tells   bool         // a stage that begins is told of: the one thing that each token asks
+	flows   bool         // the answer does
+	timed   bool         // the caller wants to know where the time went, and was not told yet
+	injects *stageDelays // nil: nothing is
 	flight  flight
+}
+
+// stageDelays is the delays that a request has in its stages.
+type stageDelays struct {
+	delays  map[trace.Stage]time.Duration
+	holds   bool // they hold a core
+	delayed [trace.NumStages]bool
+}
+
+// inject returns the delays of one request; nil where there are none.
+func (o *Options) inject() *stageDelays {
+	if len(o.StageDelay) == 0 {
+		return nil
+	}
+	return &stageDelays{delays: o.StageDelay, holds: o.HoldCore}
 }
 
 // Enter implements answer.Stages.
@@ -41,7 +54,7 @@ func tell(s *stages, stage trace.Stage, now int64) {
 	if !s.flows {
 		s.flight.tell(stage, now)
 	}
-	if s.delays != nil {
+	if s.injects != nil {
 		s.delay(stage)
 	}
 }
@@ -54,14 +67,15 @@ func begins(s *stages) {
 }
 
 func flowing(s *stages, now int64) {
-	s.tells, s.flows = s.delays != nil, true
+	s.tells, s.flows = s.injects != nil, true
 	s.flight.tell(trace.Engine, now)
 }
 
 // delay injects the delay of a stage.
 func (s *stages) delay(stage trace.Stage) {
-	if d := s.delays[stage]; s.due(stage) {
-		if s.holds {
+	if s.due(stage) {
+		d := s.injects.delays[stage]
+		if s.injects.holds {
 			hold(d)
 			return
 		}
@@ -72,9 +86,10 @@ func (s *stages) delay(stage trace.Stage) {
 // due reports whether the delay of a stage is to be injected now, and notes that it
 // was.
 func (s *stages) due(stage trace.Stage) bool {
-	due := s.delays[stage] > 0 && !s.delayed[stage]
+	i := s.injects
+	due := i != nil && i.delays[stage] > 0 && !i.delayed[stage]
 	if due {
-		s.delayed[stage] = true
+		i.delayed[stage] = true
 	}
 	return due
 }
