@@ -89,10 +89,10 @@ func (x *exchange) failure(e *infer.Error) retry.Failure {
 	f := retry.Failure{
 		Final: !continuable(e) || !e.Retryable && !x.response.begun, NotRun: e.NotRun, Silent: e.Code == infer.CodeDeadline,
 		Effects:  x.target.Relay != nil && x.g.opts.Allow.Paths.Added(x.rec.Endpoint),
-		Attempts: len(x.rec.Attempts), Begun: x.begun,
+		Attempts: len(x.rec.Attempts), Begun: int(x.begun),
 	}
 	if x.response.begun {
-		f.Goes, f.Seen, f.Continued = x.bar == goesOn, x.bar != goesOn, x.continued
+		f.Goes, f.Seen, f.Continued = x.bar == goesOn, x.bar != goesOn, int(x.continued)
 	}
 	if !e.NotRun {
 		f.Begun++
@@ -131,7 +131,7 @@ func (x *exchange) again(e *infer.Error) bool {
 			return false
 		}
 	}
-	x.tried, x.begun = append(x.tried, failed), f.Begun
+	x.tried, x.begun = append(x.tried, failed), int32(f.Begun)
 	if other := x.partner.besides(e); other != nil && x.elsewhere(*other) {
 		x.tried = append(x.tried, *other)
 	}

@@ -39,8 +39,8 @@ type booked struct {
 	few         [4]kvindex.Block // is held, for most requests
 	queue       *holding         // learns that there is room
 	turn        fair.Turn        // that the request has taken
-	resident    int              // of the first prompt's tokens, as predicted
-	beside      int              // requests that decoded there when it was booked
+	resident    int32            // of the first prompt's tokens, as predicted
+	beside      int32            // requests that decoded there when it was booked
 	escape      escape
 }
 
@@ -131,8 +131,8 @@ func (a *attempt) book(c *route.Choice, now int64, r *request, output float64) {
 
 // enter opens the bookings of a request at a rank, as chosen says what it is there.
 func (b *booked) enter(books *route.Books, chosen *balance.Option, c *route.Choice, now int64, f *footprint, output float64) {
-	*b = booked{books: books, of: f, ready: now + int64(chosen.TTFT()*1e6), beside: chosen.Decoders}
-	b.resident = resident(c)
+	*b = booked{books: books, of: f, ready: now + int64(chosen.TTFT()*1e6), beside: int32(chosen.Decoders)}
+	b.resident = int32(resident(c))
 	b.held = b.few[:0]
 	if b.generations = b.only[:]; f.answers() > 1 {
 		b.generations = make([]generation, f.answers())
@@ -315,7 +315,7 @@ func (a *attempt) settles(rank *cost.Rank, how health.End) {
 	if b.turn.Tenant() == nil {
 		return
 	}
-	tokens, began, resident := 0, false, b.resident
+	tokens, began, resident := 0, false, int(b.resident)
 	for i := range b.generations {
 		g := &b.generations[i]
 		tokens += g.tokens
@@ -331,7 +331,7 @@ func (a *attempt) settles(rank *cost.Rank, how health.End) {
 	}
 	ms := 0.0
 	if began || how != health.Refused && how != health.Cut && how != health.Fault && how != health.Overload {
-		ms = b.of.charge(rank, resident, b.beside, float64(tokens)/float64(b.of.answers()))
+		ms = b.of.charge(rank, resident, int(b.beside), float64(tokens)/float64(b.of.answers()))
 	}
 	b.queue.settle(&b.turn, ms)
 }

@@ -93,7 +93,7 @@ var bars = [numBars]struct {
 // continuing is the state of a stream that it needs to continue at another engine.
 type continuing struct {
 	bar       bar
-	continued int          // number of continuations
+	continued int32        // number of continuations
 	lost      *infer.Error // the failure that it is to continue after; nil if none, or if it has continued
 	failedAt  int64        // when lost was set
 	slot      turn         // held until its first output
@@ -174,7 +174,7 @@ func (x *exchange) goesElsewhere(e *infer.Error) bool {
 	} else {
 		return x.staysBroken(e, "no_engine", "no other engine of the model is there that could take it")
 	}
-	x.tried, x.begun = append(x.tried, failed), f.Begun
+	x.tried, x.begun = append(x.tried, failed), int32(f.Begun)
 	if other := x.partner.besides(e); other != nil && x.elsewhere(*other) {
 		x.tried = append(x.tried, *other)
 	}

@@ -156,6 +156,9 @@ func (x *exchange) noteWrite(n int) {
 	x.rec.Flushes++
 	x.rec.BytesOut += int64(n)
 	if x.g.opts.FlushInterval > 0 {
+		if x.gathers == nil {
+			x.gathers = new(gathering)
+		}
 		x.gathers.since = trace.Now()
 	}
 	if x.rec.FirstFlushed == 0 {
@@ -234,13 +237,13 @@ func (x *exchange) await(v verdict) verdict {
 // larger writes, for a bounded delay. The first output is never held. Without an
 // interval, what merges merges because the gateway or the client is busy.
 type gathering struct {
-	since int64 // of the last write; 0: there was none
+	since int64 // of the last write
 	timer *time.Timer
 }
 
 // left is how long output gathers from now on.
 func (g *gathering) left(interval time.Duration) time.Duration {
-	if interval == 0 || g.since == 0 {
+	if g == nil {
 		return 0
 	}
 	return interval - time.Duration(trace.Now()-g.since)
@@ -259,7 +262,7 @@ func (g *gathering) hold(ctx context.Context, left time.Duration) {
 }
 
 func (g *gathering) stop() {
-	if g.timer != nil {
+	if g != nil && g.timer != nil {
 		g.timer.Stop()
 	}
 }

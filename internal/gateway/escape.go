@@ -83,7 +83,7 @@ func (s *escape) leave(at *route.Target, why string) {
 	e := &infer.Error{Code: infer.CodeDeadline, Engine: at.Name, Retryable: true, Message: why}
 	var f retry.Failure
 	if s.state == answers { // where what the response is about to say is not looked at
-		f = retry.Failure{Goes: true, Silent: true, Continued: x.continued}
+		f = retry.Failure{Goes: true, Silent: true, Continued: int(x.continued)}
 	} else {
 		f = x.failure(e)
 	}

@@ -27,9 +27,9 @@ type exchange struct {
 	stages
 	ctx       context.Context // ends when the client hangs up, or at Cut: by end
 	abortable abortable
-	ending    bool // the answer has had its last part, and err is how it ended
-	told      bool // and that part has told the client
-	gathers   gathering
+	ending    bool       // the answer has had its last part, and err is how it ended
+	told      bool       // and that part has told the client
+	gathers   *gathering // nil: there is no flush interval, or nothing was written yet
 	attempt
 	response response
 

@@ -16,10 +16,10 @@ type routing struct {
 	fleet *route.Snapshot
 	model *route.Model   // as the fleet has it
 	needs route.Needs    // what an engine must carry
-	anew  uint8          // how often it was prepared again
 	noIDs *infer.Error   // why engines that take ids cannot be given it, where it is relayed for that
 	tried []route.Target // by the attempts before
-	begun int            // those of them in which the engine may have begun with it
+	begun int32          // those of them in which the engine may have begun with it
+	anew  uint8          // how often it was prepared again
 	// before is where a continuation goes, if the policy does not mind, and spare by how much
 	// (route.Choice).
 	before *cost.Rank

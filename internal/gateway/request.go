@@ -25,7 +25,6 @@ type request struct {
 	uncount     func()         // ends its count as a client's; nil: its connection counts
 	head        *dialect.Head
 	salt        string // divides the caches of its model's engines, and weir's own; empty: they are everybody's
-	saltNeeded  bool   // an engine that reads no salt is not given the request
 	endpoint    dialect.Endpoint
 	req         *dialect.Request // token engines only; nil: it is relayed whatever engines there are
 	ignored     *leftOut         // is told if one of them answers; nil: nothing was left out, or it was told at once
@@ -37,9 +36,11 @@ type request struct {
 	sent      int      // of ids, those at the end that are the answer's so far
 	more      []prompt // the prompts after the first
 	footprint footprint
+	format    *outputparse.Options // what the answer may be besides text; nil: nothing
 	hasMedia  bool                 // then only the engine knows how many tokens the prompt has
 	toContext bool                 // the caller gave the answer no bound
-	format    *outputparse.Options // what the answer may be besides text; nil: nothing
+
+	saltNeeded bool // an engine that reads no salt is not given the request
 }
 
 // prompt is one of several prompts of a request, and the bound of its answers.
@@ -167,8 +168,8 @@ func (q *request) forgetAsking() {
 	if q.req == nil {
 		return
 	}
-	q.req.Encoder = nil
-	if q.count() == 1 { // of several, the encoder asks whose prompt is which
+	q.req.Encoder, q.format = nil, nil // the answer has them
+	if q.count() == 1 {                // of several, the encoder asks whose prompt is which
 		q.ids, q.req.PromptIDs = nil, nil
 		for i := range q.footprint.prompts {
 			q.footprint.prompts[i].rest = nil // part of them

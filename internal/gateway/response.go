@@ -24,15 +24,15 @@ type response struct {
 	carrier
 	begun    bool  // its head was decided: the request cannot be retried
 	bounded  bool  // a write deadline is set
+	watched  bool  // the hang-up is noticed by conn
+	unread   bool  // more of its request's body may come, which nobody wants
+	events   bool  // it is a stream of events
 	deadline int64 // and when it is, on trace's clock
 	blocked  int   // bytes of the write that is under way
 
 	conn   *conn // nil when it is not one of Listener's
 	*front       // nil: the response has left it
 
-	watched  bool // the hang-up is noticed by conn
-	unread   bool // more of its request's body may come, which nobody wants
-	events   bool // it is a stream of events
 	breaking breaking
 }
 
