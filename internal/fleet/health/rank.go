@@ -47,7 +47,8 @@ type Rank struct {
 	comeback comeback
 
 	latest []begun // requests, by priority
-	looked int64   // when Look was called last
+	// compared is the latest look at the requests' progress, and counting the next one.
+	compared, counting comparison
 }
 
 // String names it.

@@ -61,39 +61,48 @@ func (r *Rank) overtaken(q *Request) bool {
 // after HandedOver.
 func (q *Request) Prioritized(priority int64) { q.progress.priority = priority }
 
-// Counted reports how many tokens a request has had, before a call of Rank.Look. ok is false
-// where that is unknown, or where the engine owes the request nothing more.
+// comparison is one look at the progress of a rank's requests.
+type comparison struct {
+	at             int64 // when the requests had been counted
+	passed         int64 // since the look before
+	advance, stand int   // requests
+}
+
+// Counted reports how many tokens a request has had, for the look that Rank.Look completes. ok
+// is false where that is unknown, or where the engine owes the request nothing more.
 func (q *Request) Counted(tokens int, ok bool) {
 	p := &q.progress
 	p.moved = !p.known || tokens != p.tokens
 	p.tokens, p.known = tokens, ok
+	switch r := q.rank; {
+	case r == nil || !q.started || !ok:
+	case p.moved:
+		r.counting.advance++
+	default:
+		r.counting.stand++
+	}
 }
 
-// Look compares the progress of the rank's requests since the look before. roomy reports that
-// at least half of the rank's KV cache is free.
-func (r *Rank) Look(now int64, roomy bool) {
+// Look completes the count of the rank's requests. Each of them is compared with the others
+// afterwards (Compare). The requests of a rank may be tens of thousands, so neither needs all of
+// them at one time. A request may begin or end in between.
+func (r *Rank) Look(now int64) {
 	at := r.fleet.at(now)
-	passed := at - r.looked
-	r.looked = at
-	advance, stand := 0, 0
-	for q := r.tokens.head; q != nil; q = q.links[anyToken].next {
-		switch {
-		case !q.started || !q.progress.known:
-		case q.progress.moved:
-			advance++
-		default:
-			stand++
-		}
-	}
-	for q := r.tokens.head; q != nil; q = q.links[anyToken].next {
-		switch p := &q.progress; {
-		case !q.started || !p.known || p.moved:
-			p.from, p.still = 0, 0
-		case p.from == 0:
-			p.from = at
-		case advance >= stand && (roomy || r.overtaken(q)):
-			p.still += passed
-		}
+	r.counting.at, r.counting.passed = at, at-r.compared.at
+	r.compared, r.counting = r.counting, comparison{}
+}
+
+// Compare compares a request's progress with that of the others in the latest look. roomy
+// reports that at least half of the rank's KV cache is free.
+func (q *Request) Compare(roomy bool) {
+	r, p := q.rank, &q.progress
+	switch {
+	case r == nil || !q.started || !p.known || p.moved:
+		p.from, p.still = 0, 0
+	case p.from == 0:
+		p.from = r.compared.at
+	case r.compared.advance >= r.compared.stand && (roomy || r.overtaken(q)):
+		p.still += r.compared.passed
 	}
 }
 

@@ -107,7 +107,7 @@ func TestPutBackIsNotStill(t *testing.T) {
 			for _, q := range slices.Concat(k.waiting, k.running) {
 				q.Counted(q.tokens, true)
 			}
-			r.Look(now, false)
+			r.lookAtAll(now, false)
 			for _, q := range k.waiting {
 				if q.Still() > 0 && q != hung {
 					t.Fatalf("after %v a request that waits with %d tokens counts as still for %v", time.Duration(now), q.tokens, q.Still())
@@ -134,6 +134,14 @@ func TestPutBackIsNotStill(t *testing.T) {
 	})
 	if found == 0 || backs == 0 {
 		t.Errorf("%d that hang were found, %d histories had one put back", found, backs)
+	}
+}
+
+// lookAtAll is a look, once all requests were counted.
+func (r *Rank) lookAtAll(now int64, roomy bool) {
+	r.Look(now)
+	for q := r.tokens.head; q != nil; q = q.links[anyToken].next {
+		q.Compare(roomy)
 	}
 }
 
@@ -181,7 +189,7 @@ func (s *standing) second(late time.Duration, still ...*kept) {
 		}
 		q.Counted(q.tokens, true)
 	}
-	s.r.Look(s.now, s.roomy)
+	s.r.lookAtAll(s.now, s.roomy)
 }
 
 func (s *standing) seconds(n int, still ...*kept) {

@@ -43,8 +43,9 @@ type Judge struct {
 	opts Options
 	tick time.Duration
 
+	looks int // ticks at which the progress of some ranks' streams was compared; Run's
+
 	mu    sync.Mutex
-	looks int // ticks at which the progress of some ranks' streams was compared
 	fleet *health.Fleet
 	ranks []*Rank
 	byOwn map[*health.Rank]*Rank
@@ -80,8 +81,9 @@ type Rank struct {
 	tokens  int64 // of the books, at the tick before
 	asked   engine.Probe
 	open    *Attempt
-	latest  string // the id of the latest request
-	told    bool   // that it is suspected or out was told
+	visits  visiting // of those that are open
+	latest  string   // the id of the latest request
+	told    bool     // that it is suspected or out was told
 }
 
 // Add adds an engine's rank to the judge; rank -1 is an engine without ranks. The rank
@@ -307,6 +309,9 @@ func (a *Attempt) End(now int64, how health.End) {
 
 // leave takes it out of those that are open at its rank. The lock is held.
 func (a *Attempt) leave() {
+	if v := &a.of.visits; v.next == a {
+		v.next = a.next
+	}
 	if a.prev == nil {
 		a.of.open = a.next
 	} else {
@@ -409,16 +414,17 @@ func (j *Judge) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			j.look(ctx)
+			now := trace.Now()
+			j.look(ctx, now)
+			j.compare(now)
 		}
 	}
 }
 
 // look is one tick.
-func (j *Judge) look(ctx context.Context) {
+func (j *Judge) look(ctx context.Context, now int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	now := trace.Now()
 	for _, r := range j.ranks {
 		if r.books == nil {
 			continue
@@ -436,7 +442,6 @@ func (j *Judge) look(ctx context.Context) {
 	for _, r := range j.ranks {
 		j.publish(r)
 	}
-	j.compare(now)
 }
 
 // own returns the time by which the gateway was late since the previous tick. Lateness

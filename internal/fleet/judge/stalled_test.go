@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -73,3 +74,66 @@ func TestStalled(t *testing.T) {
 		})
 	}
 }
+
+// A look visits each stream that is there from its beginning to its end once to count it and
+// once to compare it, and never more than so many without giving the lock away, whatever begins
+// and ends meanwhile.
+func TestLookGivesTheLockAway(t *testing.T) {
+	const most = 8
+	random := rand.New(rand.NewPCG(1, 2))
+	r := judged(t, Options{Stall: time.Second}, Presence{Ready: true, Fresh: true, Serves: []string{"m"}})
+	begin := func() *visited {
+		s := new(visited)
+		r.HandOver(&s.attempt, trace.Now(), 10, "req", engine.Probe{}, s)
+		s.attempt.Start(trace.Now())
+		return s
+	}
+	for range 200 {
+		var all []*visited
+		for range 1 + random.IntN(50) {
+			all = append(all, begin())
+		}
+		first := len(all)
+		r.judge.mu.Lock()
+		r.visits = visiting{next: r.open, counting: true, under: true}
+		r.judge.mu.Unlock()
+		for more, before := true, 0; more; {
+			more = r.visit(trace.Now(), most)
+			asked := 0
+			for _, s := range all {
+				asked += s.asked
+			}
+			if asked-before > most {
+				t.Fatalf("%d streams were visited at one time, more than %d", asked-before, most)
+			}
+			before = asked
+			for range random.IntN(4) {
+				if s := all[random.IntN(len(all))]; !s.ended {
+					s.ended = true
+					s.attempt.End(trace.Now(), health.Done)
+				}
+				all = append(all, begin())
+			}
+		}
+		for i, s := range all {
+			if want := i < first; !s.ended && (s.asked == 1) != want {
+				t.Fatalf("stream %d of %d was counted %d times", i, first, s.asked)
+			}
+			if !s.ended {
+				s.attempt.End(trace.Now(), health.Done)
+			}
+		}
+		if r.open != nil || r.visits.next != nil {
+			t.Fatal("something is left")
+		}
+	}
+}
+
+// visited is a stream that counts how often its tokens are asked for.
+type visited struct {
+	streaming
+	asked int
+	ended bool
+}
+
+func (s *visited) Had() (int, bool) { s.asked++; return 1, true }
