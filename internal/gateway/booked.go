@@ -230,7 +230,7 @@ func (b *booked) latest(choice int) kvindex.Block {
 // read records that a relayed answer has more output. tokens is the number of tokens
 // counted in the output so far. With several generations it is unknown which tokens
 // belong to which.
-func (b *booked) read(now int64, tokens int, t *tally) {
+func (b *booked) read(now int64, tokens int) {
 	if b.books == nil || b.of.whole {
 		return
 	}
@@ -241,7 +241,7 @@ func (b *booked) read(now int64, tokens int, t *tally) {
 				g.first = now
 			}
 		case len(b.generations) == 1 && tokens > g.tokens:
-			t.add(b.books.Rank, now, tokens-g.tokens)
+			b.books.Rank.Tokens(now, tokens-g.tokens)
 			g.tokens = tokens
 		}
 	}

@@ -206,7 +206,7 @@ func (l *relayLeg) take(w *worker, round int) (ok bool, err error) {
 	if in.N > 0 {
 		l.taken = in.Now
 		l.first(in.Now)
-		l.booked.read(in.Now, l.answer.Events(), &w.tally)
+		l.booked.read(in.Now, l.answer.Events())
 	}
 	in.Err = l.readError(in.Err)
 	return true, nil
