@@ -16,10 +16,8 @@ type attempt struct {
 	leg    leg           // nil before the engine is asked, and once the attempt is settled
 	answer answer.Answer // of the latest attempt
 	booked booked
-	// answering is set if a part of the answer has come from this attempt.
-	answering bool
-	work      float64 // what it was predicted to be at the target, as workOf says
-	target    route.Target
+	work   float64 // what it was predicted to be at the target, as workOf says
+	target route.Target
 	// partner is the other half of an attempt in two halves; nil: the target has it whole.
 	partner *partner
 }

@@ -82,7 +82,7 @@ func BenchmarkTurns(b *testing.B) {
 		x.turn(r.w)
 	}
 	for _, x := range all {
-		x.cancel(nil)
+		x.end(nil)
 	}
 	r.leave()
 }
@@ -131,7 +131,7 @@ func BenchmarkTurnsTogether(b *testing.B) {
 	})
 	b.StopTimer()
 	for _, x := range all {
-		x.cancel(nil)
+		x.end(nil)
 	}
 	r.leave()
 }
@@ -235,7 +235,7 @@ func (r *rig) awaitTurns() {
 
 // leave hangs up.
 func (r *rig) leave() {
-	r.x.cancel(nil)
+	r.x.end(nil)
 	for r.g.live.Load() > 0 {
 		for _, shard := range r.g.outputs.shards {
 			shard.mu.Lock()

@@ -29,6 +29,7 @@ type exchange struct {
 	abortable abortable
 	ending    bool       // the answer has had its last part, and err is how it ended
 	told      bool       // and that part has told the client
+	answering bool       // a part of the answer has come from the attempt
 	gathers   *gathering // nil: there is no flush interval, or nothing was written yet
 	attempt
 	response response
