@@ -291,11 +291,11 @@ func document(t *testing.T, all []*family) string {
 
 ` + "`GET /metrics`" + ` of the admin listener, for Prometheus. [integrations/prometheus](../integrations/prometheus) has a configuration, alert rules and a dashboard for Grafana that asks for these metrics.
 
-Besides, there are Go's own (` + "`go_*`" + `) and the process's (` + "`process_*`" + `). Times are in seconds, and counts are since the process began.
+There are also Go's own metrics (` + "`go_*`" + `) and those of the process (` + "`process_*`" + `). Times are in seconds, and counters begin with the process.
 
 ## Histograms
 
-Each histogram has classic buckets and is a native histogram too. A scraper that asks for the text format gets the classic buckets. One that asks for protobuf gets both. Prometheus does so where native histograms are on: from 3.8 by ` + "`scrape_native_histograms: true`" + ` in the scrape's configuration, before by ` + "`--enable-feature=native-histograms`" + `. It then keeps the native ones alone, unless ` + "`always_scrape_classic_histograms`" + ` (before Prometheus 3 ` + "`scrape_classic_histograms`" + `) says otherwise. Native buckets are never further apart than a tenth of a value; queries of them have no ` + "`_bucket`" + ` and no ` + "`le`" + `: ` + "`histogram_quantile(0.99, sum by (model) (rate(weir_ttft_seconds[5m])))`" + `.
+Each histogram has classic buckets and is also a native histogram. A scraper that asks for the text format gets the classic buckets, and one that asks for protobuf gets both. Prometheus asks for protobuf if native histograms are enabled: from 3.8 on by ` + "`scrape_native_histograms: true`" + ` in the scrape's configuration, earlier by ` + "`--enable-feature=native-histograms`" + `. It then keeps only the native ones, unless ` + "`always_scrape_classic_histograms`" + ` (before Prometheus 3 ` + "`scrape_classic_histograms`" + `) is set. Native buckets are at most a tenth of a value apart. Queries of native histograms have no ` + "`_bucket`" + ` and no ` + "`le`" + `: ` + "`histogram_quantile(0.99, sum by (model) (rate(weir_ttft_seconds[5m])))`" + `.
 
 ## How many series there are
 
@@ -314,16 +314,16 @@ Each histogram has classic buckets and is a native histogram too. A scraper that
 			}
 		}
 	}
-	b.WriteString("At most, in the text format. Labels have bounds: paths that weir does not know count as `other`, a model that nobody serves has no series, and")
-	fmt.Fprintf(&b, " of the models that engines say they serve the first %d have series of their own, the rest together `other`.\n\n", metrics.MaxModels)
+	b.WriteString("These are upper bounds, in the text format. Labels are bounded: unknown paths count as `other`, and a model that no engine serves has no series.")
+	fmt.Fprintf(&b, " The first %d models that engines report have series of their own; all others share `other`.\n\n", metrics.MaxModels)
 	b.WriteString("| of each | series |\n|---|---|\n")
 	for _, kind := range kinds {
 		fmt.Fprintf(&b, "| engine of kind `%s` | %d |\n", kind, perEngine[kind])
 	}
 	fmt.Fprintf(&b, "| data-parallel rank that an engine names | %d |\n| model | %d |\n| kind of engines | %d |\n| source of engines | %d |\n| gateway | %d |\n", perScope["rank"], perScope["model"], perScope["kind"], perScope["source"], perScope["process"])
-	b.WriteString("\n## All metrics\n\n\"Series\" is how many the metric has at most of one of what it is counted by.\n\n")
+	b.WriteString("\n## All metrics\n\n\"Series\" is the largest number of series of the metric, for one gateway, model, engine and so on, as the heading states.\n\n")
 	for _, section := range []struct{ scope, title string }{
-		{"process", "Of the gateway"}, {"model", "Of each model"}, {"engine", "Of each engine"}, {"rank", "Of each data-parallel rank that an engine names"}, {"kind", "Of each kind of engines"}, {"source", "Of each source of engines"}} {
+		{"process", "The gateway"}, {"model", "Each model"}, {"engine", "Each engine"}, {"rank", "Each data-parallel rank that an engine names"}, {"kind", "Each kind of engines"}, {"source", "Each source of engines"}} {
 		fmt.Fprintf(&b, "### %s\n\n| metric | type | unit | labels | series | meaning |\n|---|---|---|---|---|---|\n", section.title)
 		for _, f := range all {
 			if f.scope() != section.scope {
@@ -335,7 +335,7 @@ Each histogram has classic buckets and is a native histogram too. A scraper that
 			}
 			help := f.help
 			if f.wires != nil {
-				help += " Of engines of kind `" + strings.Join(f.wires, "`, `") + "`."
+				help += " For engines of kind `" + strings.Join(f.wires, "`, `") + "`."
 			}
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %d | %s |\n", f.name, f.kind, cmp.Or(f.unit(), "–"), labels, f.count(t), strings.ReplaceAll(help, "|", `\|`))
 		}
