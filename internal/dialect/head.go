@@ -74,6 +74,7 @@ func ParseHead(body []byte, known Names, take func(h *Head, name string, value [
 	}
 	h := &Head{Body: body, N: 1, model: -1, Fields: make([]Span, 0, 16)}
 	dec := Lenient(body)
+	defer dec.Release()
 	switch kind := dec.PeekKind(); kind {
 	case '{':
 	case jsontext.KindInvalid:
@@ -92,7 +93,7 @@ func ParseHead(body []byte, known Names, take func(h *Head, name string, value [
 }
 
 // scan walks the object that dec stands before, to the end of the body.
-func (h *Head) scan(dec *jsontext.Decoder, known Names, take func(h *Head, name string, value []byte) error) error {
+func (h *Head) scan(dec *Decoder, known Names, take func(h *Head, name string, value []byte) error) error {
 	if _, err := dec.ReadToken(); err != nil {
 		return SyntaxError(h.Body, err)
 	}

@@ -8,23 +8,49 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
 )
 
+// Decoder reads JSON that it does not copy. Each request has several, so they are used again.
+type Decoder struct {
+	*jsontext.Decoder
+	from bytes.Buffer
+}
+
+var decoders = sync.Pool{New: func() any { return &Decoder{Decoder: jsontext.NewDecoder(new(bytes.Buffer))} }}
+
+func decoderOf(raw []byte, opts ...jsontext.Options) *Decoder {
+	d := decoders.Get().(*Decoder)
+	d.from = *bytes.NewBuffer(raw)
+	d.Reset(&d.from, opts...)
+	return d
+}
+
+// Release ends the use of a decoder. What it has read stays.
+func (d *Decoder) Release() {
+	d.from = bytes.Buffer{}
+	d.Reset(&d.from) // which lets go of the text
+	decoders.Put(d)
+}
+
 // Lenient are the options for JSON that the engine judges. They accept halves of
 // surrogate pairs; UTF-8 has been checked before.
-func Lenient(raw []byte) *jsontext.Decoder {
-	return jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+func Lenient(raw []byte) *Decoder {
+	return decoderOf(raw, lenient)
 }
+
+var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
 // Strict are the options for JSON that weir interprets. Names must be unique and
 // surrogate pairs whole.
-func Strict(raw []byte) *jsontext.Decoder {
-	return jsontext.NewDecoder(bytes.NewBuffer(raw))
+func Strict(raw []byte) *Decoder {
+	return decoderOf(raw)
 }
 
 // StrictError returns the error for the caller of a strict decoder's error in a
@@ -48,7 +74,9 @@ func HalfPair(path string) error {
 
 // CheckStrict applies the strict rules to a whole value.
 func CheckStrict(field string, raw []byte) error {
-	if _, err := Strict(raw).ReadValue(); err != nil {
+	dec := Strict(raw)
+	defer dec.Release()
+	if _, err := dec.ReadValue(); err != nil {
 		return StrictError(field, err)
 	}
 	return nil
@@ -270,6 +298,7 @@ func IntOf(field string, raw []byte, low, high int64) (int64, error) {
 // [CheckStrict].
 func EachItem(raw []byte, visit func(i int, item []byte) error) error {
 	dec := Lenient(raw)
+	defer dec.Release()
 	if _, err := dec.ReadToken(); err != nil {
 		return err
 	}
@@ -289,6 +318,7 @@ func EachItem(raw []byte, visit func(i int, item []byte) error) error {
 // [CheckStrict].
 func EachMember(raw []byte, visit func(name string, value []byte) error) error {
 	dec := Lenient(raw)
+	defer dec.Release()
 	if _, err := dec.ReadToken(); err != nil {
 		return err
 	}

@@ -106,7 +106,9 @@ func takeMessages(d *decoding, raw []byte) error {
 	if dialect.KindOf(raw) != '[' {
 		return dialect.WrongType("messages", "an array of messages", raw)
 	}
-	w := messageWalk{d: d, raw: raw, dec: dialect.Strict(raw)}
+	dec := dialect.Strict(raw)
+	defer dec.Release()
+	w := messageWalk{d: d, raw: raw, dec: dec}
 	if err := w.walk(); err != nil {
 		var syn *jsontext.SyntacticError
 		if errors.As(err, &syn) {
@@ -129,7 +131,7 @@ func takeMessages(d *decoding, raw []byte) error {
 type messageWalk struct {
 	d       *decoding
 	raw     []byte
-	dec     *jsontext.Decoder
+	dec     *dialect.Decoder
 	message int
 
 	media []infer.Media

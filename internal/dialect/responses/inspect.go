@@ -102,6 +102,7 @@ func (in *Inspector) Cut(event, data []byte) error {
 	}
 	kind := string(event)
 	dec := dialect.Lenient(data)
+	defer dec.Release()
 	if tok, err := dec.ReadToken(); err == nil && tok.Kind() == '{' {
 		for dec.PeekKind() == '"' {
 			name, err := dec.ReadValue()
