@@ -52,14 +52,14 @@ func quick(l cell.Load) cell.Load {
 }
 
 // forGateway adapts a load to a gateway. An engine on the plane has no connection
-// per stream that could slow it down. There "as fast as possible" is a rate that
-// no gateway here can carry.
+// per stream that could slow it down. There, and over the other wires of ids, "as
+// fast as possible" is a rate that no gateway here can carry.
 func forGateway(l cell.Load, g lab.Gateway) cell.Load {
 	if g.Relayed {
 		return l
 	}
 	switch {
-	case l.Idle:
+	case l.Idle && g.Wire == "":
 		l.Streams = l.Streams * 10 / 9
 	case l.Rate == 0:
 		l.Rate = 1000

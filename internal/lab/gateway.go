@@ -15,9 +15,10 @@ import (
 // Gateway is one of the candidates.
 type Gateway struct {
 	Name    string
-	Relayed bool // reads a relayed engine; otherwise the plane
-	Control bool // must fail
-	dialsIn bool // its engine connects to it
+	Relayed bool   // reads a relayed engine; otherwise one of ids
+	Wire    string // by which it reads ids over HTTP (cell.Cell.Wire)
+	Control bool   // must fail
+	dialsIn bool   // its engine connects to it
 	// Peer is a gateway published by others, of which this program knows only the command
 	// line. Its losses are reported, and fail no run.
 	Peer bool
@@ -41,6 +42,9 @@ const (
 	Relay        = "weir relay"
 	Plane        = "weir plane"
 	Core         = "weir vllm-core"
+	SGLang       = "weir sglang"
+	Cumulative   = "weir sglang cumulative"
+	VLLM         = "weir vllm"
 	ReverseProxy = "ReverseProxy"
 	LatestWins   = "latest-wins"
 	OneWrite     = "one-write-per-token"
@@ -59,6 +63,9 @@ func Gateways() []Gateway {
 		{Name: Core, dialsIn: true, Weir: true, Timed: true, Args: func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error) {
 			return weirArgs(b, c, dir, admin, "vllm-core=tcp://"+c.Engine+",model=weir-sim"), nil
 		}},
+		{Name: SGLang, Wire: cell.SGLangIncremental, Weir: true, Timed: true, Args: idsArgs("sglang")},
+		{Name: Cumulative, Wire: cell.SGLangCumulative, Weir: true, Timed: true, Args: idsArgs("sglang")},
+		{Name: VLLM, Wire: cell.VLLM, Weir: true, Timed: true, Args: idsArgs("vllm")},
 		{Name: ReverseProxy, Relayed: true, Args: selfArgs("gateway-reverseproxy")},
 		{Name: LatestWins, Control: true, Args: selfArgs("gateway-latest")},
 		{Name: OneWrite, Control: true, Args: selfArgs("gateway-single")},
@@ -82,6 +89,13 @@ func weirArgs(b *Bench, c *cell.Cell, dir, admin, engine string) []string {
 		args = append(args, "--pprof")
 	}
 	return args
+}
+
+// idsArgs makes the command line of a weir that reads ids over HTTP.
+func idsArgs(kind string) func(*Bench, *cell.Cell, string, string) ([]string, error) {
+	return func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error) {
+		return weirArgs(b, c, dir, admin, kind+"=http://"+c.Engine+",model=weir-sim"), nil
+	}
 }
 
 func timelinePath(dir string) string { return filepath.Join(dir, "timeline.jsonl") }

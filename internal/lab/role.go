@@ -26,7 +26,7 @@ const ReferenceRole = "engine-reference"
 // roles maps the roles of this program's processes to their functions.
 func roles() map[string]func(spec string) error {
 	return map[string]func(spec string) error{
-		"engine-relay":         told(loadengine.RunRelay),
+		"engine-http":          told(loadengine.RunHTTP),
 		"engine-plane":         told(loadengine.RunPlane),
 		"engine-core":          told(loadengine.RunCore),
 		ReferenceRole:          told(loadengine.RunReference),

@@ -98,7 +98,7 @@ func (b *Bench) measure(ctx context.Context, l cell.Load, g Gateway) (*client.Re
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	c := &cell.Cell{Load: l, Times: b.Times, Board: filepath.Join(dir, "board"), Relayed: g.Relayed}
+	c := &cell.Cell{Load: l, Times: b.Times, Board: filepath.Join(dir, "board"), Relayed: g.Relayed, Wire: g.Wire}
 	var admin string
 	for _, addr := range []*string{&c.Engine, &c.Gateway, &admin} {
 		if *addr, err = ports.Free(); err != nil {
@@ -107,8 +107,8 @@ func (b *Bench) measure(ctx context.Context, l cell.Load, g Gateway) (*client.Re
 	}
 	role := "engine-plane"
 	switch {
-	case g.Relayed:
-		role = "engine-relay"
+	case g.Relayed || g.Wire != "":
+		role = "engine-http"
 	case g.dialsIn:
 		role = "engine-core"
 	}

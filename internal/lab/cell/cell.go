@@ -22,7 +22,8 @@ type Cell struct {
 	Load    Load
 	Times   Times
 	Board   string // the board's file
-	Relayed bool   // the gateway relays; otherwise it reads the plane
+	Relayed bool   // the gateway relays; otherwise it reads ids
+	Wire    string `json:",omitempty"` // by which it reads ids over HTTP; empty: by another
 	Engine  string // the engine's address
 	Gateway string // the gateway's
 	// Header are lines that the gateway wants in each request's head.
@@ -31,6 +32,13 @@ type Cell struct {
 	PIDs      []int // of the gateway
 	EnginePID int
 }
+
+// The wires by which a gateway reads ids over HTTP.
+const (
+	SGLangIncremental = "sglang incremental"
+	SGLangCumulative  = "sglang cumulative"
+	VLLM              = "vllm"
+)
 
 // Capacity is the number of streams that the board holds, probes included.
 func (c *Cell) Capacity() int { return c.Load.Streams + c.Load.Probes }

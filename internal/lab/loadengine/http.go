@@ -3,7 +3,6 @@
 package loadengine
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"runtime"
@@ -14,14 +13,14 @@ import (
 	"weir/internal/wire/sock"
 )
 
-// relayEngine is an OpenAI-compatible engine that costs next to nothing: one thread, raw
-// sockets, prepared bytes, one write per event. If a stream's connection is full, its
-// writes are counted and made one by one when there is room again.
-type relayEngine struct {
+// httpEngine is an engine over HTTP that costs next to nothing: one thread, raw sockets,
+// prepared bytes, one write per event. If a stream's connection is full, its writes are
+// counted and made one by one when there is room again.
+type httpEngine struct {
 	cell     *cell.Cell
 	board    *cell.Board
 	sched    cell.Schedule
-	template *cell.EventTemplate
+	wire     wire
 	epoll    int
 	listener int
 	conns    map[int32]*engineConn
@@ -48,16 +47,18 @@ type engineConn struct {
 	ending  bool // the end is due
 }
 
-// RunRelay serves until it is killed.
-func RunRelay(c *cell.Cell) error {
+// RunHTTP serves until it is killed.
+func RunHTTP(c *cell.Cell) error {
 	runtime.LockOSThread()
 	b, err := c.OpenBoard()
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	e := &relayEngine{cell: c, board: b, template: cell.NewEventTemplate(), conns: map[int32]*engineConn{},
-		streams: make([]*engineConn, c.Capacity())}
+	e := &httpEngine{cell: c, board: b, conns: map[int32]*engineConn{}, streams: make([]*engineConn, c.Capacity())}
+	if e.wire, err = wireOf(c); err != nil {
+		return err
+	}
 	stop, err := sock.Stamps()
 	if err != nil {
 		return err
@@ -74,7 +75,7 @@ func RunRelay(c *cell.Cell) error {
 
 // run is the engine's loop: read what came, send what is due, sleep until the next tick.
 // Ticks are absolute, so a late one is made up for.
-func (e *relayEngine) run() error {
+func (e *httpEngine) run() error {
 	events := make([]unix.EpollEvent, 1024)
 	var start, next int64
 	for {
@@ -119,7 +120,7 @@ const maxEmit = 1024
 
 // emit sends what is due at a time after the start. It reports whether to continue without
 // a pause, because more is due or the load has no pauses.
-func (e *relayEngine) emit(at int64) (more bool) {
+func (e *httpEngine) emit(at int64) (more bool) {
 	wrote := false
 	if e.sched.Streams > 0 {
 		for n := 0; e.cursor < e.sched.Total() && e.sched.Due(e.cursor) <= at; n++ {
@@ -153,7 +154,7 @@ func (e *relayEngine) emit(at int64) (more bool) {
 }
 
 // emitLate does the same for the probes.
-func (e *relayEngine) emitLate(at int64) {
+func (e *httpEngine) emitLate(at int64) {
 	kept := e.late[:0]
 	for _, c := range e.late {
 		due := 0
@@ -174,7 +175,7 @@ func (e *relayEngine) emitLate(at int64) {
 }
 
 // push writes the owed events of a stream, as far as its connection accepts them.
-func (e *relayEngine) push(c *engineConn, at int64) (wrote bool) {
+func (e *httpEngine) push(c *engineConn, at int64) (wrote bool) {
 	if c.blocked {
 		return false
 	}
@@ -195,14 +196,17 @@ func (e *relayEngine) push(c *engineConn, at int64) (wrote bool) {
 			if e.cell.Load.Idle && at < int64(e.cell.Times.End()) {
 				return wrote
 			}
-			c.rest = cell.Ending(c.stream, c.sent, true)
+			c.rest = e.wire.ending(c.stream, c.sent)
 			c.ending = true
 			continue
 		}
 		if c.owed == 0 {
 			return wrote
 		}
-		b := e.template.Fill(c.stream, c.sent, cell.Now())
+		if !e.cell.Relayed {
+			e.board.Stamp(c.stream, c.sent, cell.Now())
+		}
+		b := e.wire.token(c.stream, c.sent)
 		n, ok := e.write(c, b)
 		if n == 0 && !ok {
 			return wrote
@@ -219,7 +223,7 @@ func (e *relayEngine) push(c *engineConn, at int64) (wrote bool) {
 }
 
 // write writes once. ok is false when the connection takes no more.
-func (e *relayEngine) write(c *engineConn, b []byte) (n int, ok bool) {
+func (e *httpEngine) write(c *engineConn, b []byte) (n int, ok bool) {
 	n, err := unix.Write(c.fd, b)
 	if n < 0 {
 		n = 0
@@ -238,13 +242,13 @@ func (e *relayEngine) write(c *engineConn, b []byte) (n int, ok bool) {
 }
 
 // finish frees the connection for its next request.
-func (e *relayEngine) finish(c *engineConn) {
+func (e *httpEngine) finish(c *engineConn) {
 	e.streams[c.stream] = nil
 	c.stream, c.ending, c.sent, c.owed = -1, false, 0, 0
 	e.request(c)
 }
 
-func (e *relayEngine) drop(c *engineConn) {
+func (e *httpEngine) drop(c *engineConn) {
 	if c.stream >= 0 {
 		e.streams[c.stream] = nil
 		c.stream = -1
@@ -254,7 +258,7 @@ func (e *relayEngine) drop(c *engineConn) {
 }
 
 // ready serves one readiness of the listener or a connection.
-func (e *relayEngine) ready(ev unix.EpollEvent) {
+func (e *httpEngine) ready(ev unix.EpollEvent) {
 	if int(ev.Fd) == e.listener {
 		e.accept()
 		return
@@ -274,7 +278,7 @@ func (e *relayEngine) ready(ev unix.EpollEvent) {
 	}
 }
 
-func (e *relayEngine) accept() {
+func (e *httpEngine) accept() {
 	acceptAll(e.epoll, e.listener, func(fd int) {
 		if e.cell.Load.Rate == 0 {
 			// An engine that never pauses must not fill megabytes per stream.
@@ -285,7 +289,7 @@ func (e *relayEngine) accept() {
 }
 
 // read reads all available data, because readiness is reported only once.
-func (e *relayEngine) read(c *engineConn) {
+func (e *httpEngine) read(c *engineConn) {
 	at, open := readAll(&e.recv, c.fd, e.buf[:], &c.in)
 	if !open {
 		e.drop(c)
@@ -300,20 +304,22 @@ func (e *relayEngine) read(c *engineConn) {
 }
 
 // request takes a request from the data read, if it is complete.
-func (e *relayEngine) request(c *engineConn) {
+func (e *httpEngine) request(c *engineConn) {
 	head, body, ok := firstRequest(c.in)
 	if !ok {
 		return
 	}
-	get := bytes.HasPrefix(head, []byte("get "))
-	stream := member(body, `"seed":`)
-	limit := member(body, `"max_tokens":`)
+	document := e.wire.document(head, body)
+	stream, limit := -1, 0
+	if document == nil {
+		stream, limit = e.wire.asked(body)
+	}
 	if limit == cell.NoLimit {
 		limit = 0
 	}
 	c.in = append(c.in[:0], c.in[len(head)+len(body):]...)
-	if get {
-		e.write(c, models("bench"))
+	if document != nil {
+		e.write(c, document)
 		return
 	}
 	if stream < 0 || stream >= len(e.streams) || e.streams[stream] != nil {
