@@ -139,12 +139,13 @@ const directions = `
 	load/slo:
 
 	# the measuring laboratory: processes, controls, scenarios, fleets on virtual time
-	lab: lab/cell lab/client lab/control lab/loadengine lab/ports lab/proc
+	lab: lab/cell lab/client lab/control lab/flood lab/loadengine lab/ports lab/proc
 	lab/calibrate: lab lab/cell lab/ports lab/proc load
 	lab/cell: model/tokenizer models
 	lab/client: lab/cell lab/proc wire/sock
 	lab/control: engine/plane/planepb lab/cell model/tokenizer models observe/watch trace
 	lab/fleetsim: engine fleet/balance fleet/cost fleet/kvindex fleet/queue fleet/route infer infer/spell load/plot load/slo sim tenancy workload workload/content
+	lab/flood: lab/cell
 	lab/forward:
 	lab/kubeapi:
 	lab/loadengine: engine/plane/planepb engine/vllmcore/coretest lab/cell trace wire/sock

@@ -38,6 +38,10 @@ func loads() []cell.Load {
 		{Name: "short", Streams: 64, Length: 2, Prompt: 400},
 		{Name: "answers", Streams: 2048, Rate: 20, Spread: true, Length: 120},
 		{Name: "first", Streams: 256, Rate: 20, Spread: true, Probes: 400},
+		{Name: lab.Alone, Streams: 1000, Rate: 20, Spread: true},
+		{Name: cell.HangUps, Streams: 1000, Rate: 20, Spread: true, Flood: cell.HangUps, FloodRate: 2000},
+		{Name: cell.BadBodies, Streams: 1000, Rate: 20, Spread: true, Flood: cell.BadBodies, FloodRate: 2000},
+		{Name: cell.OneToken, Streams: 1000, Rate: 20, Spread: true, Flood: cell.OneToken, FloodRate: 2000},
 		{Name: "idle", Streams: 9000, Idle: true},
 	}
 }
@@ -131,7 +135,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			fmt.Fprintf(stdout, "%s %s\n", g.Name, peers.Version(*folder, g.Name))
 		}
 	}
-	lab.PrintTables(stdout, lab.Medians(results), *repeats, b.Times.Measure)
+	medians := lab.Medians(results)
+	lab.PrintTables(stdout, medians, *repeats, b.Times.Measure)
+	lab.PrintFloods(stdout, medians)
 	if err := lab.WriteJSON(*out, results); err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -85,6 +86,24 @@ func (p *Process) Stop() {
 		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 		<-p.done
 	}
+}
+
+// yields gives all threads of the process the lowest priority.
+func (p *Process) yields() error {
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.cmd.Process.Pid))
+	if err != nil {
+		return fmt.Errorf("lower the priority: %w", err)
+	}
+	for _, t := range threads {
+		id, err := strconv.Atoi(t.Name())
+		if err != nil {
+			return fmt.Errorf("lower the priority: %w", err)
+		}
+		if err := syscall.Setpriority(syscall.PRIO_PROCESS, id, 19); err != nil && err != syscall.ESRCH {
+			return fmt.Errorf("lower the priority: %w", err)
+		}
+	}
+	return nil
 }
 
 // Signal sends the process a signal.

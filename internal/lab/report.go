@@ -25,6 +25,9 @@ func Line(r *client.Result) string {
 	if r.ProbeAdded.Count > 0 {
 		s += fmt.Sprintf("  first token added %.2f %.2f ms", r.ProbeAdded.P50, r.ProbeAdded.P99)
 	}
+	if r.Flooded > 0 {
+		s += fmt.Sprintf("  flood %.0f requests/s", r.Flooded)
+	}
 	s += fmt.Sprintf("  (CPU s: gateway %.1f engine %.1f client %.1f others %.1f)", r.CPU, r.EngineCPU, r.ClientCPU, r.OtherCPU)
 	if r.FirstError != "" {
 		s += fmt.Sprintf("  first error: %.200s", r.FirstError)
@@ -72,6 +75,7 @@ func combine(r *client.Result, of []*client.Result) {
 		func(r *client.Result) *float64 { return &r.CPUPerMega },
 		func(r *client.Result) *float64 { return &r.Requests },
 		func(r *client.Result) *float64 { return &r.CPUPerRequest },
+		func(r *client.Result) *float64 { return &r.Flooded },
 		func(r *client.Result) *float64 { return &r.EngineCPU },
 		func(r *client.Result) *float64 { return &r.ClientCPU },
 		func(r *client.Result) *float64 { return &r.OtherCPU },
@@ -181,6 +185,29 @@ func PrintTables(w io.Writer, medians []*client.Result, repeats int, measure tim
 			r.Resident, r.KBPerStream, r.Lost, 100*r.ErrorShare(), r.OtherCPU/seconds, requests, each, probes, added)
 	}
 	fmt.Fprintln(w)
+}
+
+// Alone is the load that the loads with a flood are compared with.
+const Alone = "alone"
+
+// PrintFloods prints for each gateway by how much a flood of other requests delays the streams
+// that go on: the p99 of the delay beside the flood, as a multiple of the p99 without one.
+func PrintFloods(w io.Writer, medians []*client.Result) {
+	begun := false
+	for _, r := range medians {
+		alone := sameCell(medians, Alone, r.Gateway)
+		if r.Flooded == 0 || r.Failed != "" || alone == nil || alone.P99 == 0 {
+			continue
+		}
+		if !begun {
+			begun = true
+			fmt.Fprint(w, "### Beside floods\n\n| flood | gateway | requests/s | p99 ms | alone | ratio |\n|---|---|---|---|---|---|\n")
+		}
+		fmt.Fprintf(w, "| %s | %s | %.0f | %.2f | %.2f | %.2f |\n", r.Load, r.Gateway, r.Flooded, r.P99, alone.P99, r.P99/alone.P99)
+	}
+	if begun {
+		fmt.Fprintln(w)
+	}
 }
 
 // PrintRanges prints a table for each load with the range of its figures over the

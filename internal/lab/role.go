@@ -13,6 +13,7 @@ import (
 	"weir/internal/lab/cell"
 	"weir/internal/lab/client"
 	"weir/internal/lab/control"
+	"weir/internal/lab/flood"
 	"weir/internal/lab/loadengine"
 )
 
@@ -30,6 +31,7 @@ func roles() map[string]func(spec string) error {
 		"engine-plane":         told(loadengine.RunPlane),
 		"engine-core":          told(loadengine.RunCore),
 		ReferenceRole:          told(loadengine.RunReference),
+		"flood":                told(flood.Run),
 		"gateway-reverseproxy": told(control.RunReverseProxy),
 		"gateway-latest":       told(control.RunLatest),
 		"gateway-single":       told(control.RunSingle),

@@ -144,6 +144,14 @@ func (b *Bench) measure(ctx context.Context, l cell.Load, g Gateway) (*client.Re
 		}
 	}
 	c.PIDs, c.EnginePID = gateway.PIDs(), engine.cmd.Process.Pid
+	var flooding *Process
+	if l.Flood != "" {
+		if flooding, err = b.startFlood(c); err != nil {
+			return nil, err
+		}
+		defer flooding.Stop()
+		c.FloodPID = flooding.cmd.Process.Pid
+	}
 	var profiling sync.WaitGroup
 	if g.Weir && b.Profile != "" {
 		profiling.Go(func() { b.fetchProfile(c, g, admin) })
@@ -156,6 +164,9 @@ func (b *Bench) measure(ctx context.Context, l cell.Load, g Gateway) (*client.Re
 	if err != nil {
 		return nil, fmt.Errorf("%w; gateway: %s; engine: %s", err, &gateway.err, &engine.err)
 	}
+	if l.Flood != "" && r.Flooded == 0 {
+		return nil, fmt.Errorf("no request of the flood was over: %s; gateway: %s", &flooding.err, &gateway.err)
+	}
 	if g.Timed && l.Probes > 0 {
 		gateway.Stop()
 		if r.ProbeOwn, err = readTimeline(timelinePath(dir)); err != nil {
@@ -163,6 +174,24 @@ func (b *Bench) measure(ctx context.Context, l cell.Load, g Gateway) (*client.Re
 		}
 	}
 	return r, nil
+}
+
+// startFlood starts the flood of a cell, of the lowest priority: it stands for other machines,
+// and must not take the cores from the processes that are measured.
+func (b *Bench) startFlood(c *cell.Cell) (*Process, error) {
+	args, err := b.selfArgs("flood", c)
+	if err != nil {
+		return nil, err
+	}
+	p, err := Start(args, b.Env)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.yields(); err != nil {
+		p.Stop()
+		return nil, err
+	}
+	return p, nil
 }
 
 // StartGateway starts a gateway in front of a relayed engine, without a load: c has the

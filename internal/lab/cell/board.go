@@ -29,6 +29,7 @@ const (
 	boardStart = iota * 64 // CLOCK_REALTIME ns when the load begins; 0: not yet
 	boardTaken
 	boardSent
+	boardFlooded
 	boardHead = 4096
 )
 
@@ -67,6 +68,9 @@ func (b *Board) Taken() *atomic.Int64 { return b.field(boardTaken) }
 
 // Sent counts the tokens that the engine has sent.
 func (b *Board) Sent() *atomic.Int64 { return b.field(boardSent) }
+
+// Flooded counts the requests of the flood that are over.
+func (b *Board) Flooded() *atomic.Int64 { return b.field(boardFlooded) }
 
 func (b *Board) field(offset int) *atomic.Int64 {
 	return (*atomic.Int64)(unsafe.Pointer(&b.mem[offset]))

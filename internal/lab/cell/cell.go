@@ -7,6 +7,8 @@
 // Linux only.
 package cell
 
+import "fmt"
+
 // PlaneWindow is how much of the plane a gateway may leave unread before the
 // engine waits, in bytes.
 const PlaneWindow = 64 << 20
@@ -31,6 +33,7 @@ type Cell struct {
 	// PIDs are those of the gateway, for the client.
 	PIDs      []int // of the gateway
 	EnginePID int
+	FloodPID  int `json:",omitempty"` // 0: there is no flood
 }
 
 // The wires by which a gateway reads ids over HTTP.
@@ -40,8 +43,43 @@ const (
 	VLLM              = "vllm"
 )
 
-// Capacity is the number of streams that the board holds, probes included.
-func (c *Cell) Capacity() int { return c.Load.Streams + c.Load.Probes }
+// Clients is the number of streams that the client opens, probes included.
+func (c *Cell) Clients() int { return c.Load.Streams + c.Load.Probes }
+
+// Capacity is the number of streams that the board holds: those of the client, and behind
+// them places that a flood takes in turn.
+func (c *Cell) Capacity() int {
+	if c.Load.Flood != "" {
+		return c.Clients() + floodPlaces
+	}
+	return c.Clients()
+}
+
+// floodPlaces is so many that the engine has forgotten a place's last request when the next
+// one comes.
+const floodPlaces = 4096
+
+// Head returns the head of a request with a body of a length.
+func (c *Cell) Head(id string, length int) []byte {
+	b := fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nX-Request-Id: %s\r\nContent-Type: application/json\r\n", c.Gateway, id)
+	for _, line := range c.Header {
+		b = append(append(b, line...), "\r\n"...)
+	}
+	return fmt.Appendf(b, "Content-Length: %d\r\n\r\n", length)
+}
+
+// Body returns the body of a stream's request for at most so many tokens.
+func (c *Cell) Body(stream, limit int) []byte {
+	model := "weir-sim"
+	if c.Relayed {
+		model = "bench"
+	}
+	prompt := "Say something."
+	for len(prompt) < c.Load.Prompt {
+		prompt += " Say something else."
+	}
+	return fmt.Appendf(nil, `{"model":%q,"messages":[{"role":"user","content":%q}],"stream":true,"stream_options":{"include_usage":true},"max_tokens":%d,"seed":%d}`, model, prompt, limit, stream)
+}
 
 // TokensEach is the number of stamps the board holds for each stream.
 func (c *Cell) TokensEach() int {

@@ -34,7 +34,18 @@ type Load struct {
 	// Probes are new requests, each of ProbeTokens, that begin one after the
 	// other during the measured window.
 	Probes int
+	// Flood is the kind of other requests that come during the load, FloodRate of them in a
+	// second; empty: none.
+	Flood     string  `json:",omitempty"`
+	FloodRate float64 `json:",omitempty"`
 }
+
+// The kinds of floods.
+const (
+	HangUps   = "hang-ups"  // clients that leave before the first byte
+	BadBodies = "bodies"    // that no JSON reader takes
+	OneToken  = "one-token" // answers of a single token
+)
 
 // ProbeTokens is the length of a probe's output.
 const ProbeTokens = 8

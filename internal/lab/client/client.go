@@ -81,7 +81,7 @@ func Run(c *cell.Cell) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &client{cell: c, board: b, streams: make([]clientStream, c.Capacity()), byFD: map[int32]int{},
+	k := &client{cell: c, board: b, streams: make([]clientStream, c.Clients()), byFD: map[int32]int{},
 		delays: newHistogram(), first: newHistogram(), added: newHistogram()}
 	k.addr.Port = addr.Port
 	copy(k.addr.Addr[:], addr.IP.To4())
@@ -123,7 +123,7 @@ func (k *client) run() (*Result, error) {
 		probeGap = int64(k.cell.Times.Measure) / int64(k.cell.Load.Probes)
 	}
 	deadline := k.to + int64(k.cell.Times.Tail+k.cell.Times.Drain)
-	for cell.Now() < deadline && (k.live > 0 || k.opened < k.cell.Capacity()) {
+	for cell.Now() < deadline && (k.live > 0 || k.opened < k.cell.Clients()) {
 		if n := k.opened - k.cell.Load.Streams; n < k.cell.Load.Probes && cell.Now() >= k.from+int64(n)*probeGap {
 			if err := k.open(k.opened); err != nil {
 				return nil, err
@@ -216,10 +216,7 @@ func (k *client) ask(fd, n int, first bool) (opened int64, err error) {
 }
 
 func (k *client) request(n int, first bool) []byte {
-	model, id := "weir-sim", "stream"
-	if k.cell.Relayed {
-		model = "bench"
-	}
+	id := "stream"
 	if n >= k.cell.Load.Streams {
 		id = cell.ProbeID
 	}
@@ -227,16 +224,8 @@ func (k *client) request(n int, first bool) []byte {
 	if limit == 0 {
 		limit = cell.NoLimit
 	}
-	prompt := "Say something."
-	for len(prompt) < k.cell.Load.Prompt {
-		prompt += " Say something else."
-	}
-	body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":%q}],"stream":true,"stream_options":{"include_usage":true},"max_tokens":%d,"seed":%d}`, model, prompt, limit, n)
-	b := fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nX-Request-Id: %s-%d\r\nContent-Type: application/json\r\n", k.cell.Gateway, id, n)
-	for _, line := range k.cell.Header {
-		b = append(append(b, line...), "\r\n"...)
-	}
-	return fmt.Appendf(b, "Content-Length: %d\r\n\r\n%s", len(body), body)
+	body := k.cell.Body(n, limit)
+	return append(k.cell.Head(fmt.Sprintf("%s-%d", id, n), len(body)), body...)
 }
 
 // poll reads every stream that has something.

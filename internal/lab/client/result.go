@@ -25,6 +25,7 @@ type Result struct {
 	CPUPerMega    float64 // seconds per million tokens delivered
 	Requests      float64 `json:",omitempty"` // a second, of a load whose requests follow each other
 	CPUPerRequest float64 `json:",omitempty"` // of the gateway, microseconds
+	Flooded       float64 `json:",omitempty"` // requests of the flood that were over, a second
 	EngineCPU     float64 // seconds in the window
 	ClientCPU     float64
 	OtherCPU      float64 // of everything else on the machine
@@ -94,6 +95,7 @@ func (k *client) result(idle proc.Usage, w *window) *Result {
 	seconds := c.Times.Measure.Seconds()
 	r := &k.total
 	r.Load, r.Sent, r.Delivered = c.Load.Name, float64(w.sent)/seconds, float64(k.received)/seconds
+	r.Flooded = float64(w.flooded) / seconds
 	r.CPU, r.EngineCPU, r.ClientCPU, r.OtherCPU = w.gateway.CPU, w.engine, w.client, w.other
 	r.P50, r.P99, r.Max = ms(k.delays, 50), ms(k.delays, 99), float64(k.delays.Max())/1000
 	r.Resident, r.Negative, r.Unstamped = float64(w.gateway.Resident)/1e6, k.negative, k.unstamped

@@ -16,6 +16,7 @@ type window struct {
 	client  float64
 	other   float64 // CPU seconds of everything else on the machine
 	sent    int64   // by the engine
+	flooded int64   // requests
 	err     error
 }
 
@@ -29,27 +30,30 @@ func sampleWindow(c *cell.Cell, from, to int64) *window {
 	}
 	defer b.Close()
 	var gateway [2]proc.Usage
-	var engine, client [2]proc.Usage
-	var sent [2]int64
+	var engine, client, flood [2]proc.Usage
+	var sent, flooded [2]int64
 	var busy [2]float64
 	for i, at := range []int64{from, to} {
 		cell.SleepUntil(at)
 		for _, x := range []struct {
 			pids []int
 			into *proc.Usage
-		}{{c.PIDs, &gateway[i]}, {[]int{c.EnginePID}, &engine[i]}, {[]int{os.Getpid()}, &client[i]}} {
+		}{{c.PIDs, &gateway[i]}, {[]int{c.EnginePID}, &engine[i]}, {[]int{os.Getpid()}, &client[i]}, {[]int{c.FloodPID}, &flood[i]}} {
+			if x.pids[0] == 0 {
+				continue
+			}
 			if *x.into, w.err = proc.Of(x.pids); w.err != nil {
 				return w
 			}
 		}
-		sent[i] = b.Sent().Load()
+		sent[i], flooded[i] = b.Sent().Load(), b.Flooded().Load()
 		if busy[i], w.err = proc.MachineCPU(); w.err != nil {
 			return w
 		}
 	}
 	w.gateway = proc.Usage{CPU: gateway[1].CPU - gateway[0].CPU, Writes: gateway[1].Writes - gateway[0].Writes, Resident: gateway[1].Resident}
 	w.engine, w.client = engine[1].CPU-engine[0].CPU, client[1].CPU-client[0].CPU
-	w.sent = sent[1] - sent[0]
-	w.other = busy[1] - busy[0] - w.gateway.CPU - w.engine - w.client
+	w.sent, w.flooded = sent[1]-sent[0], flooded[1]-flooded[0]
+	w.other = busy[1] - busy[0] - w.gateway.CPU - w.engine - w.client - (flood[1].CPU - flood[0].CPU)
 	return w
 }

@@ -335,7 +335,7 @@ func (e *httpEngine) request(c *engineConn) {
 	e.board.Arrived(stream, c.arrived)
 	e.taken++
 	e.board.Taken().Store(e.taken)
-	if stream >= e.cell.Load.Streams {
+	if stream >= e.cell.Load.Streams && e.cell.Load.Flood != cell.HangUps {
 		at, _ := e.board.Started()
 		c.begins = e.sched.NextStep(cell.Now() - at)
 		e.late = append(e.late, c)

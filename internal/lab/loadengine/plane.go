@@ -98,7 +98,7 @@ func (e *planeEngine) Submit(_ context.Context, r *planepb.SubmitRequest) (*plan
 		return nil, status.Errorf(codes.InvalidArgument, "session %x, seed %d", r.Session, n)
 	}
 	s := planeStream{slot: r.Slot, id: r.RequestId, live: true, fresh: true, limit: int(r.MaxTokens)}
-	if n >= e.cell.Load.Streams {
+	if n >= e.cell.Load.Streams && e.cell.Load.Flood != cell.HangUps {
 		at, _ := e.board.Started()
 		s.begins = e.sched.NextStep(cell.Now() - at)
 		e.late = append(e.late, n)
