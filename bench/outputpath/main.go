@@ -90,11 +90,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		out     = flags.String("json", "", "write every cell's result to this file")
 		procs   = flags.Int("procs", 0, "cores that weir may use (GOMAXPROCS); all unless given")
 		profile = flags.String("profile", "", "write CPU profiles of weir to this folder (costs some CPU)")
+		traces  = flags.Bool("traces", false, "with -profile: execution traces of a second instead, for go tool trace")
 	)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	b := &lab.Bench{Weir: *weir, Profile: *profile, Retries: *retries, Log: stderr,
+	b := &lab.Bench{Weir: *weir, Profile: *profile, Traces: *traces, Retries: *retries, Log: stderr,
 		Times: cell.Times{Warm: *warm, Measure: *measure, Tail: time.Second, Drain: 20 * time.Second}}
 	if *small {
 		*repeats, b.Times = 1, cell.Times{Warm: 500 * time.Millisecond, Measure: 2 * time.Second, Tail: 500 * time.Millisecond, Drain: 10 * time.Second}

@@ -67,7 +67,7 @@ type worker struct {
 	in      answer.Input
 	scratch answer.Scratch
 	frame   []byte // the chunk being written
-	turns   int    // since it last yielded
+	turns   int    // since it last waited or yielded
 
 	// Not reported yet to what all workers share: the metrics, and the books.
 	writes, bytes int
@@ -159,6 +159,7 @@ func (w *worker) trim() {
 // Idle is called before a worker waits. It implements epoll.Worker, as Turned
 // does.
 func (w *worker) Idle() {
+	w.turns = 0
 	if w.writes > 0 {
 		w.metrics.Wrote(w.writes, w.bytes)
 		w.writes, w.bytes = 0, 0
@@ -189,7 +190,6 @@ const yieldTurns = 32
 // Turned is called between turns.
 func (w *worker) Turned() {
 	if w.turns++; w.turns >= yieldTurns {
-		w.turns = 0
 		w.Idle()
 		runtime.Gosched()
 	}

@@ -32,8 +32,10 @@ type Bench struct {
 	Weir string
 	// Dir is a folder for the run's files.
 	Dir string
-	// Profile is a folder for CPU profiles of weir; empty: none.
+	// Profile is a folder for CPU profiles of weir; empty: none. With Traces it gets execution
+	// traces of a second instead.
 	Profile string
+	Traces  bool
 	Times   cell.Times
 	// Retries is how often a disturbed cell is measured anew.
 	Retries int
@@ -261,7 +263,7 @@ func (b *Bench) client(ctx context.Context, c *cell.Cell) (*client.Result, error
 	return r, nil
 }
 
-// fetchProfile takes a CPU profile of weir in the middle of the window.
+// fetchProfile takes a CPU profile or a trace of weir in the middle of the window.
 func (b *Bench) fetchProfile(c *cell.Cell, g Gateway, admin string) {
 	board, err := c.OpenBoard()
 	if err != nil {
@@ -280,14 +282,17 @@ func (b *Bench) fetchProfile(c *cell.Cell, g Gateway, admin string) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	seconds := max(1, int(c.Times.Measure.Seconds())-1)
-	resp, err := http.Get(fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", admin, seconds))
+	kind, ending, seconds := "profile", ".pprof", max(1, int(c.Times.Measure.Seconds())-1)
+	if b.Traces {
+		kind, ending, seconds = "trace", ".trace", 1
+	}
+	resp, err := http.Get(fmt.Sprintf("http://%s/debug/pprof/%s?seconds=%d", admin, kind, seconds))
 	if err != nil {
 		fmt.Fprintf(b.Log, "profile: %v\n", err)
 		return
 	}
 	defer resp.Body.Close()
-	name := strings.ReplaceAll(c.Load.Name+" "+g.Name, " ", "-") + ".pprof"
+	name := strings.ReplaceAll(c.Load.Name+" "+g.Name, " ", "-") + ending
 	data, err := io.ReadAll(resp.Body)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(b.Profile, name), data, 0o644)
