@@ -56,6 +56,19 @@ func TestCellOfShortRequests(t *testing.T) {
 	}
 }
 
+// Streams go on, whole, beside each kind of flood, and the flood is counted.
+func TestCellBesideFloods(t *testing.T) {
+	for _, flood := range []string{cell.HangUps, cell.BadBodies, cell.OneToken} {
+		r := testBench(t).Cell(t.Context(), cell.Load{Name: flood, Streams: 8, Rate: 50, Spread: true, Flood: flood, FloodRate: 100}, Named(ReverseProxy))
+		if r.Failed != "" || r.Lost > 0 || r.Wrong > 0 || r.Streams != 8 || r.Flooded == 0 || r.Flooded > 200 {
+			t.Errorf("%s: %.0f requests/s: %s", flood, r.Flooded, Line(r))
+		}
+	}
+	if left := proc.Children(os.Getpid()); len(left) > 0 {
+		t.Errorf("processes %v are left", left)
+	}
+}
+
 func boundCell(t testing.TB, b *Bench, name string) {
 	r := b.Cell(t.Context(), cell.Load{Name: "small", Streams: 16, Rate: 50, Probes: 4}, Named(name))
 	if r.Failed != "" {

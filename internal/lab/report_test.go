@@ -6,8 +6,22 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/lab/cell"
 	"weir/internal/lab/client"
 )
+
+// A flood's figure is set against that of the same gateway without one.
+func TestPrintFloods(t *testing.T) {
+	var out strings.Builder
+	PrintFloods(&out, []*client.Result{{Load: Alone, Gateway: Relay, P99: 2}, {Load: Alone, Gateway: Nginx, P99: 1}, {Load: cell.HangUps, Gateway: Relay, P99: 3, Flooded: 50}})
+	if !strings.Contains(out.String(), "| hang-ups | weir relay | 50 | 3.00 | 2.00 | 1.50 |") || strings.Contains(out.String(), "nginx") {
+		t.Errorf("%s", &out)
+	}
+	out.Reset()
+	if PrintFloods(&out, []*client.Result{{Load: cell.HangUps, Gateway: Relay, P99: 3, Flooded: 50}}); out.Len() > 0 {
+		t.Errorf("without a figure to compare with: %s", &out)
+	}
+}
 
 func TestProbesOf(t *testing.T) {
 	var lines strings.Builder
