@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/infer"
 )
 
 // Scanner reads events. It reuses its memory between generations, and belongs to the
@@ -14,6 +16,9 @@ import (
 type Scanner struct {
 	Dec  *jsontext.Decoder
 	Rest []byte // room for a copy of a part of an event
+	// Delta is room for what an event brings, which is offered before the next event is read.
+	// One made for each event would be garbage with each token.
+	Delta infer.Delta
 
 	in    bytes.Reader
 	ids   []uint32

@@ -48,18 +48,86 @@ var (
 	metaKey = []byte(`],"meta_info":`)
 )
 
-// scan reads an event's data. Only the end is read of an event in the usual form,
-// which is the text, the array and then the counts without white space between
+// scan reads an event's data. An event of a usual length is read in place, member by member,
+// if it goes on and has nothing that is rare. Of a longer one in the usual form only the end
+// is read, which is the text, the array and then the counts without white space between
 // them: a quote inside of a JSON string is escaped, so neither key can be found
 // inside of the text. Everything else is decoded in full. Data must stay as it
 // is while the event is in use.
 func (s *scanner) scan(data []byte, e *event) error {
 	*e = event{completion: -1, prompt: -1, cached: -1}
+	if len(data) <= shortEvent && !s.scored && !s.prompt {
+		if short(data, e) {
+			return nil
+		}
+		*e = event{completion: -1, prompt: -1, cached: -1}
+		return s.full(data, e)
+	}
 	if ok, err := s.usual(data, e); ok || err != nil {
 		return err
 	}
 	*e = event{completion: -1, prompt: -1, cached: -1}
 	return s.full(data, e)
+}
+
+// shortEvent is the length up to which it is cheaper to read an event from its beginning to
+// its end than to look for its parts.
+const shortEvent = 1 << 10
+
+// short reads an event that goes on in place. It is false for all others, and for one that
+// has something that only full takes in.
+func short(data []byte, e *event) bool {
+	c := idstream.NewCursor(data)
+	var array, meta bool
+	for more := c.Open('{'); more; more = c.More('}') {
+		switch string(c.Name()) {
+		case "output_ids":
+			if c.Peek() != '[' {
+				return false
+			}
+			e.array, e.n = c.IDs()
+			array = true
+		case "meta_info":
+			if meta || !shortMeta(&c, e) {
+				return false
+			}
+			meta = true
+		case "error":
+			return false
+		default:
+			c.Skip()
+		}
+	}
+	return c.Whole() && array && meta
+}
+
+// shortMeta reads a meta_info that has counts and a finish reason of null.
+func shortMeta(c *idstream.Cursor, e *event) bool {
+	for more := c.Open('{'); more; more = c.More('}') {
+		switch name := c.Name(); string(name) {
+		case "completion_tokens":
+			e.completion = c.Count()
+		case "prompt_tokens":
+			e.prompt = c.Count()
+		case "cached_tokens":
+			e.cached = c.Count()
+		case "num_retractions":
+			e.retracted = c.Count()
+		case "finish_reason":
+			c.Null()
+		case "id", "weight_version", "reasoning_tokens":
+			c.Skip()
+		case "queue_time", "forward_entry_time", "prefill_finished_time", "request_received_ts", "response_sent_to_client_ts",
+			"output_token_logprobs", "output_top_logprobs", "input_token_logprobs", "input_top_logprobs":
+			return false
+		default:
+			if _, ok := infer.StampNamed(name); ok {
+				return false
+			}
+			c.Skip()
+		}
+	}
+	return !c.Bad() && e.completion >= 0
 }
 
 // usual is scan for the usual form; ok says that it was one.
@@ -116,7 +184,10 @@ func (s *scanner) bounds(data []byte) (from, to int) {
 	if from = bytes.Index(data[:to], idsKey); from < 0 {
 		return -1, -1
 	}
-	return from + len(idsKey), to
+	if from += len(idsKey); bytes.IndexByte(data[from:to], ']') >= 0 {
+		return -1, -1 // the key is that of another array
+	}
+	return from, to
 }
 
 // take notes the text of output_ids.

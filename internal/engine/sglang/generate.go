@@ -177,14 +177,15 @@ func (g *generation) event(s *scanner, data []byte, now int64) (last bool) {
 		g.asked = nil
 	}
 	g.e.learn(g.tally.form)
-	d := infer.Delta{Attempt: g.Attempt, IDs: ids, Logprobs: logprobs, Total: g.tally.have, Received: now, Stamps: g.stamp(&e), CachedTokens: max(e.cached, 0), CachedKnown: e.cached >= 0}
+	d := &s.Delta
+	*d = infer.Delta{Attempt: g.Attempt, IDs: ids, Logprobs: logprobs, Total: g.tally.have, Received: now, Stamps: g.stamp(&e), CachedTokens: max(e.cached, 0), CachedKnown: e.cached >= 0}
 	if g.media {
 		d.PromptTokens = max(e.prompt, 0)
 	}
 	switch e.finish {
 	case "":
 		if len(ids) > 0 {
-			g.Sink.Offer(&d)
+			g.Sink.Offer(d)
 			if len(ids) == g.tally.have {
 				g.Waits.Released() // its KV is there
 			}
@@ -197,7 +198,7 @@ func (g *generation) event(s *scanner, data []byte, now int64) (last bool) {
 			if g.tally.have == fresh && e.status/100 == 4 { // a refusal, whatever the engine has run for it
 				g.tally.have = 0
 			} else if len(ids) > 0 {
-				g.Sink.Offer(&d)
+				g.Sink.Offer(d)
 			}
 			g.Fail(Failure(g.e.opts.Name, e.status, e.message), now)
 			return true
@@ -208,7 +209,7 @@ func (g *generation) event(s *scanner, data []byte, now int64) (last bool) {
 		g.Flawed("finish_reason", fmt.Errorf("no finish reason %.40q is known", e.finish), data, now)
 		return true
 	}
-	g.End(&d)
+	g.End(d)
 	return true
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -165,6 +166,72 @@ func FuzzScan(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		same(t, data, false)
 		same(t, data, true)
+	})
+}
+
+// An event that is read in place is read as encoding/json reads it, and as the general way does.
+// So is a long one of which only the end is read, if it is JSON.
+func FuzzShort(f *testing.F) {
+	for _, data := range []string{
+		`{"text":"a\n\u00e9 \"output_ids\":[9]","output_ids":[1,2],"meta_info":{"id":"r","finish_reason":null,"prompt_tokens":5,"weight_version":"default","num_retractions":0,"reasoning_tokens":0,"completion_tokens":2,"cached_tokens":4}}`,
+		`{"output_ids":[1,2],"x":[3],"meta_info":{"finish_reason":null,"completion_tokens":2}}`,
+		`{"x":{"output_ids":[9]},"output_ids":[1],"meta_info":{"finish_reason":null,"completion_tokens":1}}`,
+		`{"x":{"output_ids":[9],"meta_info":{"finish_reason":null,"completion_tokens":1}},"meta_info":{"completion_tokens":3}}`,
+		`{"output_ids":[ 1 , 2 ],"output_ids":[],"meta_info":{"completion_tokens":0,"completion_tokens":7}}`,
+		`{"output_ids":[01],"meta_info":{"completion_tokens":+1}}`,
+		`{"output_ids":[1.0,2e0,4294967296],"meta_info":{"completion_tokens":-0}}`,
+		`{"output_ids":[1],"meta_info":{"completion_tokens":1},"meta_info":{"cached_tokens":1}}`,
+		`{"output\u005fids":[1],"output_ids":[2],"meta_info":{"completion_tokens":1,"x":{"completion_tokens":2}}}`,
+		`{"output_ids":[1],"meta_info":{"completion_tokens":1,"dp_rank":0,"y":-1.5e+3,"z":[true,false,null]}} `,
+		`{"text":"\ud800","output_ids":[1],"meta_info":{"completion_tokens":1}}x`,
+	} {
+		f.Add([]byte(data))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got := event{completion: -1, prompt: -1, cached: -1}
+		ok := short(data, &got)
+		if !ok {
+			got = event{completion: -1, prompt: -1, cached: -1}
+			var err error
+			if ok, err = newScanner().usual(data, &got); !ok || err != nil || !json.Valid(data) || got.finish != "" {
+				return
+			}
+		}
+		var all, meta map[string]json.RawMessage
+		if err := json.Unmarshal(data, &all); err != nil {
+			t.Fatalf("%v: %s", err, data)
+		}
+		general := event{completion: -1, prompt: -1, cached: -1}
+		s := newScanner()
+		again := s.full(data, &general) // it takes less than encoding/json: no name that comes twice
+		var ids []uint32
+		if err := json.Unmarshal(all["output_ids"], &ids); err != nil && again != nil {
+			return // the end alone does not show it, and its ids cannot be read
+		} else if err != nil {
+			t.Fatalf("%v: %s", err, data)
+		}
+		if err := json.Unmarshal(all["meta_info"], &meta); err != nil {
+			t.Fatalf("%v: %s", err, data)
+		}
+		read, err := s.Tail(got.array, got.n)
+		if err != nil || !slices.Equal(read, ids) {
+			t.Fatalf("%v, %v: %s", read, err, data)
+		}
+		for name, n := range map[string]int{"completion_tokens": got.completion, "prompt_tokens": got.prompt, "cached_tokens": got.cached} {
+			if n < 0 {
+				continue // not looked at, or not there
+			}
+			var want int
+			if err := json.Unmarshal(meta[name], &want); err != nil || n != want {
+				t.Fatalf("%s: %d, %v: %s", name, n, err, data)
+			}
+		}
+		if v := string(meta["finish_reason"]); v != "" && v[0] == '{' {
+			t.Fatalf("it does not go on: %s", data)
+		}
+		if again == nil && (got.completion != general.completion || got.n != general.n || general.failed || general.finish != "") {
+			t.Fatalf("%+v and %+v: %s", got, general, data)
+		}
 	})
 }
 
@@ -402,4 +469,47 @@ func FuzzScores(f *testing.F) {
 			}
 		}
 	})
+}
+
+// drop takes deltas and keeps nothing.
+type drop struct{}
+
+func (drop) Offer(*infer.Delta) {}
+
+// A token costs no allocation, in either form and with a server's stamps or without.
+func TestTokenAllocatesNothing(t *testing.T) {
+	e := New(Options{Name: "a", URL: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}})
+	for _, form := range []form{incremental, cumulative} {
+		for _, meta := range []string{"", `,"queue_time":0.5,"forward_entry_time":1.5e9`} {
+			const runs = 50
+			var events [][]byte
+			var all []uint32
+			for n := range uint32(runs + 2) {
+				all = append(all, n)
+				ids := all
+				if form == incremental {
+					ids = all[n:]
+				}
+				b, err := json.Marshal(ids)
+				if err != nil {
+					t.Fatal(err)
+				}
+				events = append(events, fmt.Appendf(nil, `{"text":"x","output_ids":%s,"meta_info":{"id":"r","finish_reason":null,"prompt_tokens":2,"completion_tokens":%d,"cached_tokens":0%s}}`, b, n+1, meta))
+			}
+			srv := &server{form: form}
+			e.server.Store(srv)
+			g := e.newGeneration(&infer.Request{Prompt: make([]uint32, 2), MaxTokens: 999}, 1, drop{}, srv)
+			s, next := newScanner().Scanner, 0
+			token := func() {
+				if g.Event(s, events[next], 1) {
+					t.Fatalf("%s ends the answer", events[next])
+				}
+				next++
+			}
+			token() // whose stamps are news
+			if n := testing.AllocsPerRun(runs, token); n != 0 {
+				t.Errorf("%v %q: %v allocations a token", form, meta, n)
+			}
+		}
+	}
 }

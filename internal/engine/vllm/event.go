@@ -1,9 +1,7 @@
 package vllm
 
 import (
-	"bytes"
 	"errors"
-	"strconv"
 
 	"weir/internal/engine/idstream"
 )
@@ -28,16 +26,6 @@ type event struct {
 	scores []byte // the value of logprobs; nil where there is none
 }
 
-var (
-	choiceKey = []byte(`"choices":[{"index":0,`)
-	runKey    = []byte(`"finish_reason":null,`)
-	bareKey   = []byte(`"logprobs":null`)
-	idsKey    = []byte(`"token_ids":[`)
-	countKey  = []byte(`"completion_tokens":`)
-	promptKey = []byte(`"prompt_tokens":`)
-	comma     = []byte{','}
-)
-
 // scan reads an event's data, which must stay as it is while the event is in use.
 func scan(s *idstream.Scanner, data []byte, e *event) error {
 	*e = event{completion: -1, prompt: -1, cached: -1}
@@ -48,48 +36,68 @@ func scan(s *idstream.Scanner, data []byte, e *event) error {
 	return full(s, data, e)
 }
 
-// usual reads the events that most are: of one choice that goes on, without log
-// probabilities, as either endpoint writes them. A quote inside of a JSON string is escaped,
-// so that no key can be found in a text. It is false for all others.
+// usual reads in place the events that most are: of one choice that goes on, without log
+// probabilities, as either endpoint writes them. It is false for all others.
 func usual(data []byte, e *event) bool {
-	if len(data) == 0 || data[0] != '{' || !bytes.Contains(data, choiceKey) || !bytes.Contains(data, bareKey) {
-		return false
+	c := idstream.NewCursor(data)
+	var counted bool
+	for more := c.Open('{'); more; more = c.More('}') {
+		switch string(c.Name()) {
+		case "choices":
+			if e.choices > 0 || !c.Open('[') || !running(&c, e) || c.More(']') {
+				return false
+			}
+			e.choices = 1
+		case "usage":
+			if counted || !counts(&c, e) {
+				return false
+			}
+			counted = true
+		case "error":
+			return false
+		default:
+			c.Skip()
+		}
 	}
-	at := bytes.Index(data, idsKey)
-	if at < 0 || !bytes.Contains(data, runKey) {
-		return false
-	}
-	from := at + len(idsKey)
-	size := bytes.IndexByte(data[from:], ']')
-	if size < 0 {
-		return false
-	}
-	var ok, ok2 bool
-	e.completion, ok = number(data, countKey)
-	e.prompt, ok2 = number(data, promptKey)
-	if !ok || !ok2 {
-		return false
-	}
-	e.array, e.given, e.choices = data[from:from+size], true, 1
-	if size > 0 {
-		e.n = bytes.Count(e.array, comma) + 1
-	}
-	return true
+	return c.Whole() && e.given && e.completion >= 0
 }
 
-// number reads the number behind a key.
-func number(data, key []byte) (int, bool) {
-	at := bytes.Index(data, key)
-	if at < 0 {
-		return -1, false
+// running reads a choice that goes on.
+func running(c *idstream.Cursor, e *event) bool {
+	for more := c.Open('{'); more; more = c.More('}') {
+		switch string(c.Name()) {
+		case "index":
+			e.index = c.Count()
+		case "token_ids":
+			if c.Peek() != '[' {
+				return false
+			}
+			e.array, e.n = c.IDs()
+			e.given = true
+		case "finish_reason", "stop_reason", "logprobs":
+			c.Null()
+		default:
+			c.Skip()
+		}
 	}
-	rest := data[at+len(key):]
-	end := bytes.IndexAny(rest[:min(len(rest), 12)], ",}")
-	if end < 0 {
-		return -1, false
+	return !c.Bad()
+}
+
+// counts reads a usage.
+func counts(c *idstream.Cursor, e *event) bool {
+	for more := c.Open('{'); more; more = c.More('}') {
+		switch string(c.Name()) {
+		case "completion_tokens":
+			e.completion = c.Count()
+		case "prompt_tokens":
+			e.prompt = c.Count()
+		case "prompt_tokens_details":
+			c.Null()
+		default:
+			c.Skip()
+		}
 	}
-	n, err := strconv.ParseInt(string(rest[:end]), 10, 32)
-	return int(n), err == nil && n >= 0
+	return !c.Bad()
 }
 
 // full decodes all members of an event.

@@ -160,14 +160,15 @@ func (g *generation) Event(s *idstream.Scanner, data []byte, now int64) (last bo
 	if e.finish == "stop" || e.finish == "length" {
 		g.held = slices.Clone(ids)
 	} else if len(ids) > 0 {
-		d := infer.Delta{Attempt: g.Attempt, IDs: ids, Total: g.tally.have, Received: now}
+		d := &s.Delta
+		*d = infer.Delta{Attempt: g.Attempt, IDs: ids, Total: g.tally.have, Received: now}
 		if g.scored {
 			d.Logprobs = &g.logprobs
 		}
 		if g.media {
 			d.PromptTokens = max(e.prompt, 0)
 		}
-		g.Sink.Offer(&d)
+		g.Sink.Offer(d)
 	}
 	return g.ended(&e, data, now)
 }

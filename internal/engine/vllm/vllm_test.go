@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -258,7 +259,7 @@ func TestFlaws(t *testing.T) {
 		{"an unknown end", "finish_reason", [][]byte{event(0, 1, 2, "[1]", `"repetition"`, "null")}},
 		{"no JSON", "bad_event", [][]byte{[]byte("data: {\"choices\":[{\"index\":\n\n")}},
 		{"no id", "bad_event", [][]byte{event(0, 1, 2, `["x"]`, `"stop"`, "null")}},
-		{"an id that is none, where most are not looked at", "bad_ids", [][]byte{event(0, 1, 2, `[-1]`, "null", "null")}},
+		{"an id that is none", "bad_event", [][]byte{event(0, 1, 2, `[-1]`, "null", "null")}},
 	} {
 		for _, generate := range []bool{false, true} {
 			_, f := play(t, &infer.Request{Prompt: make([]uint32, 2), MaxTokens: 3}, generate, c.parts...)
@@ -418,28 +419,68 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// The events that most are, as either endpoint writes them, are read as the others are, but
-// by a look at their ends.
+// An event that is read in place is read as encoding/json reads it, and as the general way does.
 func FuzzUsual(f *testing.F) {
 	for _, generate := range []bool{false, true} {
 		p, q := &peer{}, &played{generate: generate, prompt: 2, began: true}
 		f.Add([]byte(strings.TrimPrefix(p.event(q, []uint32{5, 7}, 2, nil, "null", "null"), "data: ")))
 	}
+	for _, data := range []string{
+		`{"choices":[{"index":0,"x":{"token_ids":[1],"finish_reason":null,"logprobs":null}}],"usage":{"completion_tokens":1}}`,
+		`{"usage":{"completion_tokens":1,"x":[{"completion_tokens":2}]},"choices":[{"token_ids":[1, 2 ],"token_ids":[ 3]}]}`,
+		`{"choices":[{"token_ids":[1]},{"token_ids":[2]}],"usage":{"completion_tokens":01}}`,
+		`{"choices":[{"token_ids":[4294967296]}],"usage":{"completion_tokens":-0}}`,
+		`{"choices":[{"token_ids":[1e0],"text":"\ud800\u00e9\x"}],"usage":{"completion_tokens":1.0}}`,
+		`{"choices":[{"token\u005fids":[1],"token_ids":[]}],"usage":{"completion_tokens":0},"usage":null}`,
+	} {
+		f.Add([]byte(data))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if data = bytes.TrimSpace(data); !json.Valid(data) || bytes.ContainsAny(data, "\\") && bytes.Contains(data, []byte("\\u")) {
+		got := event{completion: -1, prompt: -1, cached: -1}
+		if !usual(data, &got) {
 			return
 		}
-		var a, b event
-		if !usual(data, &a) {
-			return
+		var want struct {
+			Choices []map[string]json.RawMessage
+			Usage   map[string]json.RawMessage
 		}
-		b = event{completion: -1, prompt: -1, cached: -1}
+		var all map[string]json.RawMessage
+		if err := json.Unmarshal(data, &all); err != nil {
+			t.Fatalf("%v: %s", err, data)
+		}
+		if err := errors.Join(json.Unmarshal(all["choices"], &want.Choices), json.Unmarshal(all["usage"], &want.Usage)); err != nil || len(want.Choices) != 1 || all["error"] != nil {
+			t.Fatalf("%v: %s", err, data)
+		}
+		number := func(of map[string]json.RawMessage, name string, n int) int {
+			if of[name] != nil {
+				if err := json.Unmarshal(of[name], &n); err != nil {
+					t.Fatalf("%s: %v: %s", name, err, data)
+				}
+			}
+			return n
+		}
+		choice := want.Choices[0]
+		var ids []uint32
+		if err := json.Unmarshal(choice["token_ids"], &ids); err != nil {
+			t.Fatalf("%v: %s", err, data)
+		}
 		s := idstream.NewScanner()
-		if full(s, data, &b) != nil || b.choices != 1 || bytes.Count(data, idsKey) != 1 || bytes.Count(data, countKey) != 1 || bytes.Count(data, promptKey) != 1 || bytes.Count(data, runKey) != 1 || bytes.Count(data, choiceKey) != 1 {
-			return // no server's
+		read, err := s.Tail(got.array, got.n)
+		if err != nil || !slices.Equal(read, ids) || got.index != number(choice, "index", 0) ||
+			got.completion != number(want.Usage, "completion_tokens", -1) || got.prompt != number(want.Usage, "prompt_tokens", -1) {
+			t.Fatalf("%+v, %v: %s", got, err, data)
 		}
-		if b.given && !bytes.Equal(a.array, b.array) || b.completion >= 0 && a.completion != b.completion || b.prompt >= 0 && a.prompt != b.prompt {
-			t.Fatalf("%s: %+v and %+v", data, a, b)
+		for _, name := range []string{"finish_reason", "stop_reason", "logprobs"} {
+			if v := string(choice[name]); v != "" && v != "null" {
+				t.Fatalf("%s is %s: %s", name, v, data)
+			}
+		}
+		general := event{completion: -1, prompt: -1, cached: -1}
+		if err := full(s, data, &general); err != nil {
+			return // encoding/json takes more, such as a name that comes twice
+		}
+		if got.array, general.array = nil, nil; !reflect.DeepEqual(got, general) {
+			t.Fatalf("%+v and %+v: %s", got, general, data)
 		}
 	})
 }
@@ -613,6 +654,34 @@ func BenchmarkEcho(b *testing.B) {
 		var x echo
 		for chunk := range slices.Chunk(event, len(room)) {
 			x.trim(room[:copy(room, chunk)])
+		}
+	}
+}
+
+// drop takes deltas and keeps nothing.
+type drop struct{}
+
+func (drop) Offer(*infer.Delta) {}
+
+// A token costs no allocation, at either endpoint.
+func TestTokenAllocatesNothing(t *testing.T) {
+	e := New(Options{Name: "a", URL: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}}, Flags{})
+	for _, generate := range []bool{false, true} {
+		const runs = 50
+		p, q := &peer{}, &played{generate: generate, prompt: 2, began: true}
+		var events [][]byte
+		for n := range uint32(runs + 1) {
+			events = append(events, []byte(strings.TrimSpace(strings.TrimPrefix(p.event(q, []uint32{n}, int(n)+1, nil, "null", "null"), "data: "))))
+		}
+		g := e.newGeneration(&infer.Request{Prompt: make([]uint32, 2), MaxTokens: 999}, 1, drop{}, generate)
+		s, next := idstream.NewScanner(), 0
+		if n := testing.AllocsPerRun(runs, func() {
+			if g.Event(s, events[next], 1) {
+				t.Fatalf("%s ends the answer", events[next])
+			}
+			next++
+		}); n != 0 {
+			t.Errorf("generate=%t: %v allocations a token", generate, n)
 		}
 	}
 }
