@@ -181,7 +181,7 @@ func (s *scanner) bounds(data []byte) (from, to int) {
 	if to < 0 {
 		return -1, -1
 	}
-	if from = bytes.Index(data[:to], idsKey); from < 0 {
+	if from = bytes.Index(data[:to], idsKey); from < 0 || data[max(from-1, 0)] == '\\' { // of a name with an escape
 		return -1, -1
 	}
 	if from += len(idsKey); bytes.IndexByte(data[from:to], ']') >= 0 {
@@ -216,7 +216,7 @@ func running(meta []byte, e *event) bool {
 	}
 	meta = meta[1:n]
 	at := bytes.Index(meta, countKey)
-	if at < 0 || !bytes.Contains(meta, runKey) || bytes.Contains(meta, object) || bytes.Contains(meta, stampKey) || bytes.Contains(meta, sentKey) {
+	if at < 0 || bytes.IndexByte(meta, '\\') >= 0 || !bytes.Contains(meta, runKey) || bytes.Contains(meta, object) || bytes.Contains(meta, stampKey) || bytes.Contains(meta, sentKey) {
 		return false
 	}
 	rest := meta[at+len(countKey):]
