@@ -284,7 +284,7 @@ func (x *exchange) proceed(v verdict) {
 	x.state.Store(running)
 	switch {
 	case v == ended:
-		go x.over()
+		x.overApart()
 	case x.g.opts.FlushInterval == 0 && x.leg.drive(x):
 		if v == waits { // something may have come before it was driven
 			v = x.stepOnce()
@@ -340,7 +340,7 @@ func (x *exchange) park(v verdict) {
 			}
 		}()
 	case ended:
-		go x.over() // its connection may linger
+		x.overApart()
 	}
 }
 

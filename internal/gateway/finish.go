@@ -25,9 +25,9 @@ func (x *exchange) finish() {
 	}
 	x.guarded(func() { begins(&x.stages); x.enter(trace.Finish) })
 	x.release()
-	if left {
+	if left && x.g.ending.Load() >= manyEnding {
 		// When thousands hang up at once, the engine's requests end before the records
-		// of any are written.
+		// of any are written. A stream that ends alone needs no other's turn.
 		runtime.Gosched()
 	}
 	if x.expiry != nil {
@@ -61,6 +61,9 @@ func (x *exchange) finish() {
 		end() // in the handler, where net/http breaks the connection for a panic
 	}
 }
+
+// manyEnding is how many streams end at once when each lets the others release first.
+const manyEnding = 16
 
 // guarded does a part of the request's end. A panic in it is logged and ends nothing
 // else.

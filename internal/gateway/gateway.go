@@ -253,6 +253,7 @@ type detached struct {
 	buffers      buffers
 	tidy         *tidy
 	streams      sync.WaitGroup
+	ending       atomic.Int64 // of them, in goroutines that end them
 }
 
 // New makes a gateway. Close must be called after the HTTP server has ended.

@@ -10,6 +10,7 @@ import (
 // handle serves one request of the API from its arrival to its one record, or to
 // where its response leaves net/http.
 func (g *Gateway) handle(w http.ResponseWriter, r *http.Request) {
+	g.assist()
 	x := g.start(w, r)
 	if v := x.serve(); x.response.left() {
 		x.depart(v)
@@ -85,6 +86,25 @@ func (x *exchange) repeats() bool {
 	e := x.err
 	x.settle(e)
 	return x.again(e)
+}
+
+// assist gives streams their turns whose engines' sockets have something, before work on a
+// request that begins or ends.
+func (g *Gateway) assist() {
+	w := g.worker()
+	g.sockets.Assist(w)
+	g.workers.Put(w)
+}
+
+// overApart calls over in a goroutine: the end of a connection may wait.
+func (x *exchange) overApart() {
+	g := x.g
+	g.ending.Add(1)
+	go func() {
+		defer g.ending.Add(-1)
+		g.assist()
+		x.over()
+	}()
 }
 
 // over ends a stream that has left net/http, unless another engine continues it.

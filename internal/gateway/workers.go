@@ -339,13 +339,21 @@ func (s *shard) due() bool {
 	return due
 }
 
-// standIn gives the streams in the queue their turns in place of the worker, if that sleeps. The
+// backlog is how many streams in a queue are worth waking the worker for: a core more helps then.
+const backlog = 16
+
+// standIn gives the streams in the queue their turns in place of the worker, if that sleeps and
+// there is no backlog. The
 // worker counts as awake meanwhile. It wakes if others have come by then, so that whoever
 // stands in is not kept.
 func (s *shard) standIn(t *turnsHere, running *sync.WaitGroup) {
 	s.mu.Lock()
-	if s.closed || !s.due() {
+	due, many := s.due(), s.closed || len(s.queue) >= backlog
+	if !due || many {
 		s.mu.Unlock()
+		if due {
+			s.rouse()
+		}
 		return
 	}
 	t.batch, s.queue = s.queue, t.batch[:0]
@@ -360,7 +368,7 @@ func (s *shard) standIn(t *turnsHere, running *sync.WaitGroup) {
 	t.worker.Idle()
 	s.mu.Lock()
 	s.asleep = true
-	due := s.due() || s.closed
+	due = s.due() || s.closed
 	s.mu.Unlock()
 	if due {
 		s.rouse()

@@ -25,6 +25,8 @@ type Poller[W Worker] struct {
 	opening sync.Mutex
 	open    atomic.Bool // from the first socket on
 	closed  bool
+	waits   atomic.Bool  // the goroutine waits for the gate
+	assists sync.RWMutex // held for reading by Assist, and by Close
 	helpers int
 	worker  func() W
 	fd      int
@@ -224,10 +226,12 @@ func (e *Poller[W]) run() {
 	w := e.worker()
 	var opened [1]unix.EpollEvent
 	err := e.raw.Read(func(gate uintptr) bool {
+		e.waits.Store(false)
 		e.fetch(int(gate), opened[:]) // what opened the gate shuts it, once it is fetched
 		for e.serve(&b, w) {
 		}
 		w.Idle()
+		e.waits.Store(true)
 		// An event that is there by now opens the gate at once.
 		if err := unix.EpollCtl(int(gate), unix.EPOLL_CTL_MOD, e.fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT}); err != nil {
 			panic(fmt.Sprintf("epoll: open the gate: %v", err)) // both instances are ours and open
@@ -236,6 +240,21 @@ func (e *Poller[W]) run() {
 	})
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		panic(fmt.Sprintf("epoll: wait for events: %v", err))
+	}
+}
+
+// Assist calls back what is ready, if the poller's goroutine waits. Go's scheduler looks for
+// ready sockets only when it has no goroutine left to run, so the poller's goroutine may
+// have to wait for all those that can run. These call Assist before they begin other work.
+// A system call is its price where nothing is ready.
+func (e *Poller[W]) Assist(w W) {
+	if !e.waits.Load() || !e.assists.TryRLock() {
+		return
+	}
+	defer e.assists.RUnlock()
+	var b batch[W]
+	if e.serve(&b, w) {
+		w.Idle()
 	}
 }
 
@@ -273,6 +292,7 @@ func (e *Poller[W]) Close() {
 	if !open {
 		return
 	}
+	e.assists.Lock() // for good: nobody assists a poller that is closed
 	_ = e.gate.SetReadDeadline(time.Unix(1, 0)) // cannot fail: it is ours and open
 	close(e.stop)
 	e.done.Wait()

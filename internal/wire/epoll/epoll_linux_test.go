@@ -32,6 +32,43 @@ func socketpair(t *testing.T) (ours, theirs int) {
 	return fds[0], fds[1]
 }
 
+// Whoever is about to work calls back what is ready before the poller's goroutine gets to run,
+// and only what is ready. After Close there is nothing.
+func TestAssist(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	p := New(1, func() *idle { return new(idle) })
+	ours, theirs := socketpair(t)
+	defer unix.Close(ours)
+	defer unix.Close(theirs)
+	here, calls := false, 0 // one goroutine runs at a time
+	at, err := p.Reads(ours, func(*idle, bool) {
+		if !here {
+			t.Error("the poller's goroutine has called back")
+		}
+		calls++
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for !p.waits.Load() {
+		runtime.Gosched()
+	}
+	for range 3 {
+		if _, err := unix.Write(theirs, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		here = true
+		p.Assist(new(idle))
+		here = false
+	}
+	if p.Assist(new(idle)); calls != 3 {
+		t.Errorf("%d calls back for 3 writes", calls)
+	}
+	at.Stop()
+	p.Close()
+	p.Assist(new(idle))
+}
+
 // Everything sent over many sockets at once is read, and each end is seen, by a
 // reader that trusts the edges as a driven stream does.
 func TestReads(t *testing.T) {

@@ -21,6 +21,9 @@ func (*Poller[W]) Reads(int, func(w W, hup bool)) (*Socket[W], error) {
 // HangUp polls for the end of the peer's side.
 func (*Poller[W]) HangUp(int, func()) (*Socket[W], error) { return nil, errors.ErrUnsupported }
 
+// Assist calls back what is ready.
+func (*Poller[W]) Assist(W) {}
+
 // Close ends the poller.
 func (*Poller[W]) Close() {}
 
