@@ -432,3 +432,44 @@ func TestBatch(t *testing.T) {
 		two.end(infer.ReasonStop)
 	})
 }
+
+// A reader of many sockets gives streams their turns itself: when EndAndTurn returns, nothing
+// of what it offered is pending. With a backlog the workers help, and nothing is lost.
+func TestEndAndTurn(t *testing.T) {
+	batch := new(Batch)
+	a := &tokenEngine{name: "a"}
+	inBubble(t, Options{Batch: batch}, []any{a}, func(t *testing.T, b *bench) {
+		w := words()
+		reader := batch.Reader("sglang")
+		for _, streams := range []int{1, 4 * backlog} {
+			before := len(a.handed())
+			var callers []*caller
+			for range streams {
+				callers = append(callers, b.post(chatPath, askStream(``)))
+			}
+			a.call(t, before+streams)
+			calls := a.handed()[before:]
+			for _, c := range calls {
+				c.send(w[0])
+			}
+			synctest.Wait()
+			for _, word := range w[1:4] {
+				reader.Begin(trace.Now())
+				for _, c := range calls {
+					c.send(word)
+				}
+				reader.EndAndTurn(streams)
+				if n := b.g.Pending(); streams == 1 && b.g.returned.serving.Load() && n != 0 {
+					t.Errorf("the outputs of %d streams are pending", n)
+				}
+				synctest.Wait()
+			}
+			for i, c := range callers {
+				if got := c.story().text; got != text(w[:4]...) {
+					t.Errorf("stream %d of %d has %q", i, streams, got)
+				}
+				calls[i].end(infer.ReasonStop)
+			}
+		}
+	})
+}
