@@ -92,7 +92,7 @@ func (x *exchange) repeats() bool {
 // request that begins or ends.
 func (g *Gateway) assist() {
 	w := g.worker()
-	g.sockets.Assist(w)
+	g.sockets.assist(w)
 	g.workers.Put(w)
 }
 

@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"syscall"
 
@@ -37,6 +38,13 @@ func newSockets(cores int, m *metrics.Metrics, meter *busy.Meter) sockets {
 // out in turn.
 func (s sockets) of(fd int) *epoll.Poller[*worker] {
 	return s[int(uint32(fd)*2654435769>>16)%len(s)]
+}
+
+// assist calls back what is ready in one of the instances.
+func (s sockets) assist(w *worker) {
+	if len(s) > 0 {
+		s[rand.IntN(len(s))].Assist(w)
+	}
 }
 
 // Close ends the polling.

@@ -292,7 +292,7 @@ func (e *Poller[W]) Close() {
 	if !open {
 		return
 	}
-	e.assists.Lock() // for good: nobody assists a poller that is closed
+	e.assists.Lock()                            // for good: nobody assists a poller that is closed
 	_ = e.gate.SetReadDeadline(time.Unix(1, 0)) // cannot fail: it is ours and open
 	close(e.stop)
 	e.done.Wait()
