@@ -30,6 +30,17 @@ type Tool struct {
 	Strict     bool // every call must match Parameters
 }
 
+// ToolTypes returns the types of tools that have a row in a table, named "tools[] TYPE". A star
+// at the end of a type is omitted.
+func ToolTypes(rows []Field) (types []string) {
+	for i := range rows {
+		if word, ok := strings.CutPrefix(rows[i].Name, "tools[] "); ok {
+			types = append(types, strings.TrimSuffix(word, "*"))
+		}
+	}
+	return types
+}
+
 // Schema returns the JSON schema of the tool's arguments.
 func (f *Tool) Schema() string {
 	if f.Parameters == nil {

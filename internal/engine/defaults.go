@@ -80,3 +80,18 @@ func Within(name string, v *float64, least, most float64) error {
 	}
 	return nil
 }
+
+// CheckBiases returns an error unless biases are in the order of their ids, each once, below
+// vocab, and from -100 to 100. A vocab of 0 is not known.
+func CheckBiases(biases []infer.Bias, vocab int) *infer.Error {
+	for i := range biases {
+		b := &biases[i]
+		if err := Within("the bias", &b.Value, -100, 100); err != nil {
+			return infer.Invalid("logit_bias", "%v", err)
+		}
+		if vocab > 0 && int64(b.ID) >= int64(vocab) || i > 0 && b.ID <= biases[i-1].ID {
+			return infer.Invalid("logit_bias", "id %d: want each id once, below %d", b.ID, vocab)
+		}
+	}
+	return nil
+}

@@ -2,7 +2,6 @@ package anthropic
 
 import (
 	"fmt"
-	"strings"
 
 	"weir/internal/dialect"
 	"weir/internal/infer"
@@ -190,14 +189,7 @@ const (
 )
 
 // toolTypes are the types of tools that are known.
-var toolTypes = func() (words []string) {
-	for i := range innerFields {
-		if word, ok := strings.CutPrefix(innerFields[i].Name, "tools[] "); ok {
-			words = append(words, strings.TrimSuffix(word, "*"))
-		}
-	}
-	return words
-}()
+var toolTypes = dialect.ToolTypes(innerFields)
 
 // inner finds a field inside others.
 func inner(name string) *dialect.Field { return dialect.Row(innerFields, name) }

@@ -3,7 +3,6 @@ package responses
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"weir/internal/dialect"
 	"weir/internal/infer"
@@ -163,14 +162,7 @@ var (
 )
 
 // toolTypes are the types of tools that are known.
-var toolTypes = func() (words []string) {
-	for i := range innerFields {
-		if word, ok := strings.CutPrefix(innerFields[i].Name, "tools[] "); ok {
-			words = append(words, strings.TrimSuffix(word, "*"))
-		}
-	}
-	return words
-}()
+var toolTypes = dialect.ToolTypes(innerFields)
 
 // leaveOut notes a tool that is no function, by the type by which a tool_choice may
 // call it and by its name.

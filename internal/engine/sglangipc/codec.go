@@ -513,13 +513,5 @@ func (h *manifest) check(req *infer.Request, or *engine.Additions) *infer.Error 
 			return infer.Invalid(f.name, "%v", err)
 		}
 	}
-	for i, bias := range s.LogitBias {
-		if err := engine.Within("the bias", &bias.Value, -100, 100); err != nil {
-			return infer.Invalid("logit_bias", "%v", err)
-		}
-		if int64(bias.ID) >= int64(h.Vocab) || i > 0 && bias.ID <= s.LogitBias[i-1].ID {
-			return infer.Invalid("logit_bias", "id %d: want each id once, below %d", bias.ID, h.Vocab)
-		}
-	}
-	return nil
+	return engine.CheckBiases(s.LogitBias, h.Vocab)
 }

@@ -356,13 +356,8 @@ func check(req *infer.Request, o *Options, carries infer.Carries) *infer.Error {
 			return infer.Invalid(f.name, "%v", err)
 		}
 	}
-	for i, bias := range s.LogitBias {
-		if err := engine.Within("the bias", &bias.Value, -100, 100); err != nil {
-			return infer.Invalid("logit_bias", "%v", err)
-		}
-		if o.beyond(bias.ID) || i > 0 && bias.ID <= s.LogitBias[i-1].ID {
-			return infer.Invalid("logit_bias", "id %d: want each id once, below %d", bias.ID, o.Vocab)
-		}
+	if err := engine.CheckBiases(s.LogitBias, o.Vocab); err != nil {
+		return err
 	}
 	if n := req.Logprobs; n != nil && (*n < 0 || *n > maxLogprobs || o.Vocab > 0 && *n > o.Vocab) {
 		return infer.Invalid("logprobs", "must be between 0 and %d", maxLogprobs)

@@ -87,11 +87,7 @@ func (r *Receiver) stamp() int64 {
 // is false where the kernel does not tell.
 func Arrived(fd int) (a Arrivals, ok bool) {
 	var info unix.TCPInfo
-	size := uint32(unsafe.Sizeof(info))
-	_, _, errno := syscall.RawSyscall6(syscall.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO,
-		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
-	// An older kernel knows only the beginning of it.
-	if errno != 0 || uintptr(size) < unsafe.Offsetof(info.Rcv_ooopack)+unsafe.Sizeof(info.Rcv_ooopack) {
+	if tcpInfo(fd, &info) < unsafe.Offsetof(info.Rcv_ooopack)+unsafe.Sizeof(info.Rcv_ooopack) {
 		return Arrivals{}, false
 	}
 	return Arrivals{Segments: info.Data_segs_in, OutOfOrder: info.Rcv_ooopack, Bytes: info.Bytes_received}, true
