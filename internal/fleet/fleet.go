@@ -638,7 +638,7 @@ func (f *Fleet) settle(l *life, m *Member, e *route.Engine) (fresh []int) {
 		if r.instance = n.Instance; r.books == nil {
 			r.books = route.NewBooks(f.cost(base, e.Role), f.index, &l.shares, &facts, trace.Now())
 			if f.opts.Placed != nil {
-				r.books.Placed = f.opts.Placed(m.Name, r.number)
+				r.books.Share(f.opts.Placed(m.Name, r.number))
 			}
 			fresh = append(fresh, r.number)
 		}

@@ -32,6 +32,8 @@ type load struct {
 	change   func(done int) (sim.PerBatch, bool)
 	// first hears of each first token: how long it was predicted to take, and how long it took.
 	first func(predicted, took float64)
+	// beside has other gateways give it requests; nil: there are none.
+	beside *beside
 }
 
 func mixedLengths(r *rand.Rand) int {
@@ -55,6 +57,7 @@ func run(t *testing.T, e *engine, o sim.Options, l load, prior cost.Coefficients
 	r := rand.New(rand.NewPCG(l.seed, 17))
 	rank := cost.NewModel(prior).Join(0, core.Options().StepTokens)
 	rank.SetLimits(cost.Limits{Running: core.Options().MaxRunning, Budget: true})
+	l.beside.start(rank)
 	came := map[sim.Ref]int64{}
 	bookings, got, lengths := map[sim.Ref]*cost.Booking{}, map[sim.Ref]int{}, map[sim.Ref]int{}
 	var next float64
@@ -66,6 +69,11 @@ func run(t *testing.T, e *engine, o sim.Options, l load, prior cost.Coefficients
 	}
 	for done < l.requests {
 		due, busy := core.Due()
+		if until := int64(next * 1e9); sent < l.requests && (!busy || until <= due) {
+			l.beside.exchange(until)
+		} else {
+			l.beside.exchange(due)
+		}
 		if at := int64(next * 1e9); sent < l.requests && (!busy || at <= due) {
 			length, output := l.length(r), l.output(r)
 			prompt := make([]uint32, length)
@@ -87,7 +95,7 @@ func run(t *testing.T, e *engine, o sim.Options, l load, prior cost.Coefficients
 				continue
 			}
 			got[ref] = 0
-			bookings[ref] = rank.Book(at, cost.Work{Length: length, New: length, Output: float64(output)})
+			bookings[ref] = l.beside.pick(rank, r).Book(at, cost.Work{Length: length, New: length, Output: float64(output)})
 			lengths[ref] = length
 			came[ref] = at
 			holds(length)
@@ -117,7 +125,7 @@ func run(t *testing.T, e *engine, o sim.Options, l load, prior cost.Coefficients
 					}
 					bookings[ref].First(step.End, f.Cached, began)
 				}
-				rank.Tokens(step.End, 1)
+				bookings[ref].Rank().Tokens(step.End, 1)
 				got[ref]++
 				if ends[ref] {
 					bookings[ref].End(step.End, got[ref])
@@ -137,6 +145,7 @@ func run(t *testing.T, e *engine, o sim.Options, l load, prior cost.Coefficients
 			}
 		}
 	}
+	l.beside.exchange(math.MaxInt64)
 	return rank
 }
 

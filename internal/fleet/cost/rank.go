@@ -145,6 +145,11 @@ type books struct {
 	// lost is what may have been prefilled since then of requests that ended without a
 	// first token, in milliseconds.
 	lost float64
+	// common are nil unless the rank is shared; entries are those since the last Tell, and given
+	// those before it.
+	common         *common
+	entries, given []Entry
+	merged         bool // these are the books of several gateways
 
 	_ [64]byte // so that tokens slow down no estimate
 	// Fields that each token changes.
@@ -694,6 +699,7 @@ type Booking struct {
 	ended bool
 	// presumed is set if first is when it was predicted to be.
 	presumed bool
+	number   uint64 // for other gateways
 }
 
 // Book gives the work to the rank at time now.
@@ -717,6 +723,10 @@ func (r *Rank) Book(now int64, w Work) *Booking {
 	}
 	r.prompts.Add(int64(w.Length))
 	r.computed.Add(int64(w.New))
+	if r.common != nil {
+		b.number = requests.Add(1)
+		r.enter(Entry{Kind: Booked, Request: b.number, At: now, Work: w})
+	}
 	r.schedule(now)
 	return b
 }
@@ -730,6 +740,9 @@ func (r *Rank) counts(b *Booking, n int32) {
 		r.model.own.Add(int64(n))
 	}
 }
+
+// Rank is the rank that the work was given to.
+func (b *Booking) Rank() *Rank { return b.rank }
 
 // Predicted is what the work was estimated to cost when it was booked.
 func (b *Booking) Predicted() Estimate { return b.predicted }
@@ -760,6 +773,7 @@ func (b *Booking) begins(now int64, cached int, began int64) {
 		return
 	}
 	b.first = max(now, 1)
+	r.enter(Entry{Kind: Began, Request: b.number, At: now, Cached: cached, Start: began})
 	if b.sane(now) {
 		r.settle(now)
 	}
@@ -799,6 +813,7 @@ func (b *Booking) ends(now int64, tokens int) {
 		return
 	}
 	b.ended = true
+	r.enter(Entry{Kind: Ended, Request: b.number, At: now, Tokens: tokens})
 	if b.work.Unseen {
 		r.hidden--
 	}
@@ -850,6 +865,7 @@ func (r *Rank) computes(b *Booking) {
 func (r *Rank) Stood(now int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.enter(Entry{Kind: stood, At: now})
 	r.settle(now)
 	r.stood = now
 	r.group.before = Amount{}
@@ -862,6 +878,7 @@ func (r *Rank) Stood(now int64) {
 func (r *Rank) Silent(now int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.enter(Entry{Kind: silent, At: now})
 	r.silent = now
 }
 
@@ -913,6 +930,17 @@ func (r *Rank) remaining(b *Booking) float64 {
 // together is how far apart first tokens of one step may come.
 const together = millisecond / 2
 
+// together is how far apart first tokens of one step may come. Several gateways see a step at
+// different times, but these are closer to each other than to those of the next step, which
+// decodes.
+func (r *Rank) together() int64 {
+	if !r.merged {
+		return together
+	}
+	l := r.learned.Load()
+	return max(together, int64(0.5*millisecond*(l.Decode+l.Decoder*float64(r.decoders.Load()))))
+}
+
 // join puts a first token into the group of its step.
 func (r *Rank) join(b *Booking, now, began int64) {
 	g := &r.group
@@ -955,7 +983,7 @@ func (r *Rank) join(b *Booking, now, began int64) {
 func (r *Rank) settle(now int64) {
 	r.presume(now)
 	g := &r.group
-	if len(g.members) == 0 || now-g.at < together {
+	if len(g.members) == 0 || now-g.at < r.together() {
 		return
 	}
 	l := r.learned.Load()
@@ -1099,7 +1127,7 @@ const fewest = 4
 // note keeps an interval for learn. More than the fit remembers cannot have come while
 // one was fitted, but where nobody was let run.
 func (r *Rank) note(sort Sort, a Amount, took, unsure float64, at int64) {
-	if len(r.noted) < kept {
+	if r.common == nil && len(r.noted) < kept {
 		own := float64(max(r.inFlight.Load(), 1))
 		r.noted = append(r.noted, interval{sort, a, took, unsure, own / max(float64(r.crowds()), own), at})
 	}
@@ -1116,6 +1144,11 @@ func (r *Rank) learn(now int64) {
 	r.mu.Lock()
 	r.taken, r.noted = r.noted, r.taken[:0]
 	r.mu.Unlock()
+	r.observe(now)
+}
+
+// observe learns from the intervals that were taken. No lock but that of the fit is held.
+func (r *Rank) observe(now int64) {
 	if len(r.taken) == 0 {
 		return
 	}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"weir/internal/fleet/cost"
 	"weir/internal/fleet/peers"
 	"weir/internal/fleet/peers/peerspb"
 	"weir/internal/fleet/route"
@@ -155,7 +156,20 @@ func (n *Node) lost(link *Link) {
 			return // it is there by another address
 		}
 	}
-	n.apply(n.opts.Now(), h.view.Forget(link.Instance))
+	n.forget(n.opts.Now(), link.Instance)
+}
+
+// forget forgets a gateway that has ended, or is another one by now. The lock is held.
+func (n *Node) forget(now int64, instance string) {
+	n.apply(now, n.heard.view.Forget(instance))
+	n.ended(now, instance)
+}
+
+// ended has no rank count on requests of a gateway. The lock is held.
+func (n *Node) ended(now int64, instance string) {
+	for _, b := range n.heard.books {
+		b.Rank.Hear(instance, []cost.Entry{{Kind: cost.Left, At: now}})
+	}
 }
 
 // errSelf is why this gateway does not follow itself, and errTwice why it follows no gateway
@@ -237,21 +251,31 @@ func (n *Node) hear(link *Link, u *peerspb.Update, first bool) error {
 			n.opts.Log.Info("another gateway is followed", "address", link.Address)
 		}
 		if link.Instance != "" && link.Instance != u.Instance { // it has restarted
-			n.apply(n.opts.Now(), h.view.Forget(link.Instance))
+			n.forget(n.opts.Now(), link.Instance)
 		}
 		link.Instance, link.Self, link.Err = u.Instance, false, nil
 	}
 	n.meters.received.Add(1)
 	now := n.opts.Now()
 	if u.Leaving {
-		n.apply(now, h.view.Forget(u.Instance))
+		n.forget(now, u.Instance)
 		return errLeft
 	}
-	changed, err := h.view.Hear(now, u.Instance, u)
+	changed, news, err := h.view.Hear(now, u.Instance, u)
 	if err != nil {
 		return err
 	}
 	n.apply(now, changed)
+	for i := range news {
+		b := h.books[news[i].Of]
+		if b == nil {
+			continue // as below
+		}
+		b.Rank.Hear(u.Instance, news[i].Entries)
+		if c := news[i].Learned; c != nil {
+			b.Rank.Advise(now, *c)
+		}
+	}
 	for _, p := range u.Placements {
 		b := h.books[peers.Key{Engine: p.Engine, Rank: int(p.Rank)}]
 		if b == nil {
@@ -279,6 +303,9 @@ func (n *Node) sweep() {
 		n.opts.Log.Warn("what other gateways have told no longer counts: they have been silent for "+peers.ForgetAfter.String(), "gateways", len(forgotten))
 	}
 	n.apply(now, changed)
+	for _, instance := range forgotten {
+		n.ended(now, instance)
+	}
 }
 
 // apply gives the books of ranks the sums of all peers. In a new snapshot ranks may be new, so all

@@ -19,7 +19,6 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
-	"weir/internal/fleet/cost"
 	"weir/internal/fleet/kvindex"
 	"weir/internal/fleet/peers"
 	"weir/internal/fleet/peers/peerspb"
@@ -33,6 +32,9 @@ const (
 	tellEvery = 10 * time.Millisecond
 	// fullEvery is the time from one full update to the next.
 	fullEvery = time.Second
+	// sayEvery is the time after which an update is sent that says nothing but that nothing has
+	// changed. Peers learn from what has happened by then.
+	sayEvery = 100 * time.Millisecond
 	// silence ends a stream on which nothing came: of a full update each second, several are
 	// missing.
 	silence = 5 * time.Second
@@ -119,7 +121,7 @@ func New(o Options) *Node {
 	return n
 }
 
-// Placed returns a function to call with each prompt that is sent to a rank.
+// Placed returns a function to call with each prompt that is sent to a rank (route.Books.Share).
 func (n *Node) Placed(engine string, rank int) func(blocks []kvindex.Block, ready int64) {
 	of := peers.Key{Engine: engine, Rank: rank}
 	return func(blocks []kvindex.Block, ready int64) { n.ledger.Place(of, blocks, ready) }
@@ -195,24 +197,22 @@ func (n *Node) part(f *follower) {
 func (n *Node) tell(ctx context.Context) {
 	tick := time.NewTicker(tellEvery)
 	defer tick.Stop()
-	sequence, lastFull := uint64(0), int64(0)
+	sequence, lastFull, lastSent := uint64(0), int64(0), int64(0)
 	for {
-		if n.idle() { // nothing to do before somebody follows
-			select {
-			case <-n.joined:
-				lastFull = 0
-			case <-ctx.Done():
-			}
-		} else {
-			select {
-			case <-n.joined:
-				lastFull = 0 // the new one needs all, and the others lose nothing by it
-			case <-tick.C:
-			case <-ctx.Done():
-			}
+		select {
+		case <-n.joined:
+			lastFull = 0 // the new one needs all, and the others lose nothing by it
+		case <-tick.C:
+		case <-ctx.Done():
 		}
 		now := n.opts.Now()
-		u := &peerspb.Update{Instance: n.instance, Protocol: peers.Protocol, Sequence: sequence}
+		if n.idle() && ctx.Err() == nil {
+			for range n.booked(now) {
+			}
+			n.learn(now)
+			continue
+		}
+		u := &peerspb.Update{Instance: n.instance, Protocol: peers.Protocol, Sequence: sequence, MadeNs: uint64(now)}
 		switch {
 		case ctx.Err() != nil:
 			u.Full, u.Leaving = true, true
@@ -227,13 +227,35 @@ func (n *Node) tell(ctx context.Context) {
 		var lost uint64
 		u.Placements, lost = n.ledger.Take(now)
 		n.meters.unsaid.Add(lost)
-		if u.Full || len(u.Ranks)+len(u.Placements) > 0 {
+		if u.Full || len(u.Ranks)+len(u.Placements) > 0 || now-lastSent >= int64(sayEvery) {
 			n.send(u)
 			sequence++
+			lastSent = now
 		}
+		n.learn(now)
 	}
 }
 
+// learn has the ranks learn from what all gateways have done, as far as it is known of all.
+func (n *Node) learn(now int64) {
+	n.heard.mu.Lock()
+	until := n.heard.view.Complete(now)
+	for _, k := range n.heard.view.Unknown(now) {
+		if b := n.heard.books[k]; b != nil {
+			b.Rank.Doubt(now, now)
+		}
+	}
+	from, to, missing := n.heard.view.Missing()
+	n.heard.mu.Unlock()
+	for _, b := range booksOf(n.opts.Snapshot()) {
+		if missing {
+			b.Rank.Doubt(from, to)
+		}
+		b.Rank.Settle(until, now)
+	}
+}
+
+// idle reports whether nobody follows.
 func (n *Node) idle() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -261,10 +283,15 @@ func (n *Node) send(u *peerspb.Update) {
 }
 
 // booked are this gateway's books of every rank.
-func (n *Node) booked(now int64) iter.Seq2[peers.Key, cost.Peers] {
-	return func(yield func(peers.Key, cost.Peers) bool) {
+func (n *Node) booked(now int64) iter.Seq2[peers.Key, peers.Books] {
+	return func(yield func(peers.Key, peers.Books) bool) {
 		for k, b := range booksOf(n.opts.Snapshot()) {
-			if !yield(k, b.Rank.Books(now)) {
+			var told peers.Books
+			told.Peers, told.Entries = b.Rank.Tell(now)
+			if c, _ := b.Rank.Coefficients(); !b.Rank.Cold() {
+				told.Learned = &c
+			}
+			if !yield(k, told) {
 				return
 			}
 		}

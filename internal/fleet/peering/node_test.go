@@ -129,7 +129,7 @@ func (m *member) serves(engines ...string) {
 		r := route.Whole(name)
 		r.Books = route.NewBooks(m.model, s.Index, new(route.Shares), &engine.Facts{}, now())
 		if m.Node != nil {
-			r.Books.Placed = m.Placed(name, -1)
+			r.Books.Share(m.Placed(name, -1))
 		}
 		s.Engines = append(s.Engines, &route.Engine{Name: name, Ranks: []*route.Rank{r}})
 	}

@@ -99,36 +99,50 @@ func (l *Ledger) Take(now int64) (all []*peerspb.Placement, lost uint64) {
 // unchanged is the time by which the end of a rank's prompts may move without another update.
 const unchanged = int64(time.Millisecond)
 
+// Books are what this gateway has in the books of a rank: what is booked, what it has entered since
+// the update before, and what it has learned, if enough was measured.
+type Books struct {
+	cost.Peers
+	Entries []cost.Entry
+	Learned *cost.Coefficients
+}
+
 // Changes returns the ranks whose books differ from the latest update, among all that this gateway
 // knows. A rank that it no longer knows has nothing booked.
-func (l *Ledger) Changes(now int64, books iter.Seq2[Key, cost.Peers]) (ranks []*peerspb.Rank) {
+func (l *Ledger) Changes(now int64, books iter.Seq2[Key, Books]) (ranks []*peerspb.Rank) {
 	here := make(map[Key]struct{}, len(l.told))
-	for k, p := range books {
+	for k, b := range books {
 		here[k] = struct{}{}
-		old := l.told[k]
+		p, old := b.Peers, l.told[k]
 		moved := max(p.Drained, now) - max(old.Drained, now)
-		if p.InFlight != old.InFlight || p.Decoders != old.Decoders || p.Held != old.Held || moved > unchanged || moved < -unchanged {
-			ranks = append(ranks, rank(k, p, now))
+		if p.InFlight != old.InFlight || p.Decoders != old.Decoders || p.Held != old.Held || moved > unchanged || moved < -unchanged || len(b.Entries) > 1 {
+			ranks = append(ranks, rank(k, p, b.Entries, now))
 			l.tell(k, p)
 		}
 	}
 	for k := range l.told {
 		if _, ok := here[k]; !ok {
-			ranks = append(ranks, rank(k, cost.Peers{}, now))
+			ranks = append(ranks, rank(k, cost.Peers{}, nil, now))
 			delete(l.told, k)
 		}
 	}
 	return ranks
 }
 
-// All returns every rank with something booked, for a full update.
-func (l *Ledger) All(now int64, books iter.Seq2[Key, cost.Peers]) (ranks []*peerspb.Rank) {
+// All returns every rank with something booked or learned, for a full update.
+func (l *Ledger) All(now int64, books iter.Seq2[Key, Books]) (ranks []*peerspb.Rank) {
 	clear(l.told)
-	for k, p := range books {
-		if p.InFlight != 0 || p.Decoders != 0 || p.Held != 0 || p.Drained > now {
-			ranks = append(ranks, rank(k, p, now))
-			l.tell(k, p)
+	for k, b := range books {
+		p := b.Peers
+		if p.InFlight == 0 && p.Decoders == 0 && p.Held == 0 && p.Drained <= now && len(b.Entries) <= 1 && b.Learned == nil {
+			continue
 		}
+		r := rank(k, p, b.Entries, now)
+		if c := b.Learned; c != nil {
+			r.Learned = &peerspb.Coefficients{Step: c.Step, Token: c.Token, Pair: c.Pair, Decode: c.Decode, Decoder: c.Decoder}
+		}
+		ranks = append(ranks, r)
+		l.tell(k, p)
 	}
 	return ranks
 }
@@ -140,6 +154,14 @@ func (l *Ledger) tell(k Key, p cost.Peers) {
 	l.told[k] = p
 }
 
-func rank(k Key, p cost.Peers, now int64) *peerspb.Rank {
-	return &peerspb.Rank{Engine: k.Engine, Rank: int32(k.Rank), DrainedNs: uint64(max(p.Drained-now, 0)), InFlight: p.InFlight, Decoders: p.Decoders, HeldTokens: p.Held}
+func rank(k Key, p cost.Peers, entries []cost.Entry, now int64) *peerspb.Rank {
+	r := &peerspb.Rank{Engine: k.Engine, Rank: int32(k.Rank), DrainedNs: uint64(max(p.Drained-now, 0)), InFlight: p.InFlight, Decoders: p.Decoders, HeldTokens: p.Held}
+	for i := range entries {
+		if e := &entries[i]; e.Kind == cost.Told {
+			r.Open, r.Progress = int64(e.Open), progress(&e.Progress, now)
+		} else if m := entry(e, now); m != nil {
+			r.Entries = append(r.Entries, m)
+		}
+	}
+	return r
 }

@@ -2,7 +2,7 @@ package peers
 
 import (
 	"iter"
-	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -23,7 +23,15 @@ type gateway struct {
 	sequence uint64
 }
 
-func (g *gateway) all() iter.Seq2[Key, cost.Peers] { return maps.All(g.books) }
+func (g *gateway) all() iter.Seq2[Key, Books] {
+	return func(yield func(Key, Books) bool) {
+		for k, p := range g.books {
+			if !yield(k, Books{Peers: p}) {
+				return
+			}
+		}
+	}
+}
 
 // update is the gateway's update at this time, as it arrives over the wire.
 func (g *gateway) update(t *rapid.T, now int64, full bool) *peerspb.Update {
@@ -77,7 +85,7 @@ func TestViewFollowsBooks(t *testing.T) {
 			default:
 				full := rapid.Bool().Draw(t, "full")
 				u := g.update(t, now, full)
-				if _, err := v.Hear(now, name, u); err != nil {
+				if _, _, err := v.Hear(now, name, u); err != nil {
 					t.Fatal(err)
 				}
 				if right[name] = right[name] || full; !right[name] {
@@ -132,7 +140,7 @@ func TestSilence(t *testing.T) {
 	var v View
 	k := Key{"e", -1}
 	u := &peerspb.Update{Full: true, Ranks: []*peerspb.Rank{{Engine: "e", Rank: -1, InFlight: 3}}}
-	if _, err := v.Hear(1, "a", u); err != nil {
+	if _, _, err := v.Hear(1, "a", u); err != nil {
 		t.Fatal(err)
 	}
 	if changed, _ := v.Silent(int64(ForgetAfter)); len(changed) > 0 || v.Sum(5, k).InFlight != 3 {
@@ -185,12 +193,18 @@ func TestImpossibleUpdates(t *testing.T) {
 		"for years":         {Ranks: []*peerspb.Rank{{Engine: "e", DrainedNs: 1 << 62}}},
 		"half a block":      {Placements: []*peerspb.Placement{{Engine: "e", Blocks: make([]byte, 12)}}},
 		"a prompt nowhere":  {Placements: []*peerspb.Placement{{Blocks: make([]byte, 8)}}},
+		"a clock":           {MadeNs: 1 << 63},
+		"an early entry":    {Ranks: []*peerspb.Rank{{Engine: "e", Entries: []*peerspb.Entry{{AgoNs: 1 << 62}}}}},
+		"no number":         {Ranks: []*peerspb.Rank{{Engine: "e", Entries: []*peerspb.Entry{{What: &peerspb.Entry_Booked{Booked: &peerspb.Booked{OutputTokens: math.NaN()}}}}}}},
+		"a third part":      {Ranks: []*peerspb.Rank{{Engine: "e", Entries: []*peerspb.Entry{{What: &peerspb.Entry_Booked{Booked: &peerspb.Booked{Part: 3}}}}}}},
+		"tokens for free":   {Ranks: []*peerspb.Rank{{Engine: "e", Learned: &peerspb.Coefficients{Step: 1, Pair: 1, Decode: 1, Decoder: 1}}}},
+		"open below zero":   {Ranks: []*peerspb.Rank{{Engine: "e", Open: -1}}},
 		"a prompt in years": {Placements: []*peerspb.Placement{{Engine: "e", ReadyNs: 1 << 63}}},
 	} {
 		var v View
 		u.Full = true
 		u.Ranks = append(u.Ranks, &peerspb.Rank{Engine: "good", InFlight: 1})
-		if changed, err := v.Hear(1, "a", u); err == nil || len(changed) > 0 || len(v.Keys()) > 0 {
+		if changed, news, err := v.Hear(1, "a", u); err == nil || len(changed)+len(news) > 0 || len(v.Keys()) > 0 {
 			t.Errorf("%s: %v, %v", name, changed, err)
 		}
 	}
@@ -225,9 +239,20 @@ func FuzzUpdate(f *testing.F) {
 			return
 		}
 		var v View
-		if _, err := v.Hear(1, "a", u); err != nil {
+		_, news, err := v.Hear(1, "a", u)
+		if err != nil {
 			return
 		}
+		rank := cost.NewModel(cost.Typical).Join(0, 0)
+		rank.Share()
+		for i := range news {
+			rank.Hear("a", news[i].Entries)
+			if c := news[i].Learned; c != nil {
+				rank.Advise(1, *c)
+			}
+		}
+		rank.Tell(math.MaxInt64 / 2)
+		rank.Settle(math.MaxInt64/2, math.MaxInt64/2)
 		for _, k := range v.Keys() {
 			if s := v.Sum(1, k); s.Drained < 1 || s.InFlight < 0 || s.Held < 0 {
 				t.Errorf("%v at %v", s, k)

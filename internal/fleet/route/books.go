@@ -27,8 +27,7 @@ type Books struct {
 	Cache *kvindex.Cache
 	// Shares are of all lives of the engine.
 	Shares *Shares
-	// Placed, if set, is called with each prompt that this gateway sends to the rank.
-	Placed func(blocks []kvindex.Block, ready int64)
+	placed func(blocks []kvindex.Block, ready int64) // of Share
 
 	kv          atomic.Int64 // tokens that the cache holds; 0: the engine does not say
 	blockTokens atomic.Int64 // by which the cache counts them
@@ -52,6 +51,13 @@ func NewBooks(m *cost.Model, x *kvindex.Index, s *Shares, f *engine.Facts, now i
 	b.blockTokens.Store(BlockTokens)
 	b.Says(f)
 	return b
+}
+
+// Share has placed be called with each prompt that this gateway sends to the rank, and the rank
+// learn from all gateways' requests (cost.Rank.Share). It is called before anything is booked.
+func (b *Books) Share(placed func(blocks []kvindex.Block, ready int64)) {
+	b.placed = placed
+	b.Rank.Share()
 }
 
 // Limit sets the capacity of the rank: the capacity that it reports, or at most the
@@ -158,8 +164,8 @@ func (b *Books) Reported(had kvindex.Had, prompt, cached int) {
 // Place records that the engine will have a prompt of these blocks at ready, or has it
 // now if ready is 0.
 func (b *Books) Place(blocks []kvindex.Block, ready int64) kvindex.Had {
-	if b.Placed != nil {
-		b.Placed(blocks, ready)
+	if b.placed != nil {
+		b.placed(blocks, ready)
 	}
 	b.Cache.SetGrowing(b.Rank.Growing(b.blockTokens.Load()))
 	return b.Cache.Place(blocks, ready)

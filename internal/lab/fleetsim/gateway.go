@@ -3,11 +3,13 @@ package fleetsim
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	engineapi "weir/internal/engine"
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/cost"
 	"weir/internal/fleet/kvindex"
+	"weir/internal/fleet/peers"
 	"weir/internal/fleet/route"
 	"weir/internal/infer"
 	"weir/internal/sim"
@@ -119,6 +121,9 @@ func (g *gateway) join(i int) {
 	g.books[i] = route.NewBooks(m, g.index, &g.shares, &says, g.run.now)
 	g.books[i].SizeBlocks(e.o.PageSize)
 	g.books[i].Rank.SetLimits(g.run.limits(e))
+	if g.run.o.Gateways > 1 && g.run.o.Age < peers.ForgetAfter {
+		g.books[i].Rank.Share()
+	}
 	g.rates[i] = rate{}
 	g.refresh()
 }
@@ -234,11 +239,21 @@ func (r *run) exchange() {
 		if !e.up {
 			continue
 		}
+		told := make([]cost.Peers, len(r.gateways))
+		for j, peer := range r.gateways {
+			var entries []cost.Entry
+			told[j], entries = peer.books[i].Rank.Tell(r.now)
+			for _, g := range r.gateways {
+				if g != peer {
+					g.books[i].Rank.Hear(strconv.Itoa(j), entries)
+				}
+			}
+		}
 		for _, g := range r.gateways {
 			all := cost.Peers{Drained: r.now}
-			for _, peer := range r.gateways {
+			for j, peer := range r.gateways {
 				if peer != g {
-					p := peer.books[i].Rank.Books(r.now)
+					p := told[j]
 					all.Drained += p.Drained - r.now
 					all.InFlight += p.InFlight
 					all.Decoders += p.Decoders
@@ -246,6 +261,7 @@ func (r *run) exchange() {
 				}
 			}
 			g.books[i].Rank.SetPeers(all)
+			g.books[i].Rank.Settle(r.now, r.now)
 		}
 	}
 }

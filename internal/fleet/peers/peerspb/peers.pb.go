@@ -93,7 +93,10 @@ type Update struct {
 	Ranks      []*Rank      `protobuf:"bytes,5,rep,name=ranks,proto3" json:"ranks,omitempty"`
 	Placements []*Placement `protobuf:"bytes,6,rep,name=placements,proto3" json:"placements,omitempty"`
 	// Leaving is set in the last update of a gateway that ends: it will have nothing booked.
-	Leaving       bool `protobuf:"varint,7,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	Leaving bool `protobuf:"varint,7,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	// Made is the time of the update by the clock of the gateway that serves it. Only differences
+	// between updates mean something. 0: the gateway does not send entries.
+	MadeNs        uint64 `protobuf:"varint,8,opt,name=made_ns,json=madeNs,proto3" json:"made_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -177,16 +180,31 @@ func (x *Update) GetLeaving() bool {
 	return false
 }
 
+func (x *Update) GetMadeNs() uint64 {
+	if x != nil {
+		return x.MadeNs
+	}
+	return 0
+}
+
 // Rank is what a gateway has booked on one rank of an engine.
 type Rank struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Engine string                 `protobuf:"bytes,1,opt,name=engine,proto3" json:"engine,omitempty"` // by the name that all gateways know it by
 	Rank   int32                  `protobuf:"zigzag32,2,opt,name=rank,proto3" json:"rank,omitempty"`  // -1: the engine names none
 	// Drained is the time until its booked prompts are predicted to be computed.
-	DrainedNs     uint64 `protobuf:"varint,3,opt,name=drained_ns,json=drainedNs,proto3" json:"drained_ns,omitempty"`
-	InFlight      int64  `protobuf:"varint,4,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`       // requests that decode there, or will
-	Decoders      int64  `protobuf:"varint,5,opt,name=decoders,proto3" json:"decoders,omitempty"`                       // of them those that have had their first token
-	HeldTokens    int64  `protobuf:"varint,6,opt,name=held_tokens,json=heldTokens,proto3" json:"held_tokens,omitempty"` // of its KV cache, by these requests
+	DrainedNs  uint64 `protobuf:"varint,3,opt,name=drained_ns,json=drainedNs,proto3" json:"drained_ns,omitempty"`
+	InFlight   int64  `protobuf:"varint,4,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`       // requests that decode there, or will
+	Decoders   int64  `protobuf:"varint,5,opt,name=decoders,proto3" json:"decoders,omitempty"`                       // of them those that have had their first token
+	HeldTokens int64  `protobuf:"varint,6,opt,name=held_tokens,json=heldTokens,proto3" json:"held_tokens,omitempty"` // of its KV cache, by these requests
+	// Entries are what has happened to requests there since the update before, in order.
+	Entries []*Entry `protobuf:"bytes,7,rep,name=entries,proto3" json:"entries,omitempty"`
+	// Open are the requests there whose end was in no entry. A follower that knows of another
+	// number has missed entries.
+	Open     int64     `protobuf:"varint,8,opt,name=open,proto3" json:"open,omitempty"`
+	Progress *Progress `protobuf:"bytes,9,opt,name=progress,proto3" json:"progress,omitempty"` // when the update was made
+	// Learned is in full updates, when enough was measured.
+	Learned       *Coefficients `protobuf:"bytes,10,opt,name=learned,proto3" json:"learned,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -263,6 +281,462 @@ func (x *Rank) GetHeldTokens() int64 {
 	return 0
 }
 
+func (x *Rank) GetEntries() []*Entry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *Rank) GetOpen() int64 {
+	if x != nil {
+		return x.Open
+	}
+	return 0
+}
+
+func (x *Rank) GetProgress() *Progress {
+	if x != nil {
+		return x.Progress
+	}
+	return nil
+}
+
+func (x *Rank) GetLearned() *Coefficients {
+	if x != nil {
+		return x.Learned
+	}
+	return nil
+}
+
+// Entry is what has happened to a request.
+type Entry struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Request  uint64                 `protobuf:"varint,1,opt,name=request,proto3" json:"request,omitempty"`          // a number that no other request of the gateway has
+	AgoNs    uint64                 `protobuf:"varint,2,opt,name=ago_ns,json=agoNs,proto3" json:"ago_ns,omitempty"` // before the update was made
+	Progress *Progress              `protobuf:"bytes,3,opt,name=progress,proto3" json:"progress,omitempty"`
+	// Types that are valid to be assigned to What:
+	//
+	//	*Entry_Booked
+	//	*Entry_Began
+	//	*Entry_Ended
+	What          isEntry_What `protobuf_oneof:"what"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Entry) Reset() {
+	*x = Entry{}
+	mi := &file_weir_peers_v1_peers_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Entry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Entry) ProtoMessage() {}
+
+func (x *Entry) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peers_v1_peers_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Entry.ProtoReflect.Descriptor instead.
+func (*Entry) Descriptor() ([]byte, []int) {
+	return file_weir_peers_v1_peers_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Entry) GetRequest() uint64 {
+	if x != nil {
+		return x.Request
+	}
+	return 0
+}
+
+func (x *Entry) GetAgoNs() uint64 {
+	if x != nil {
+		return x.AgoNs
+	}
+	return 0
+}
+
+func (x *Entry) GetProgress() *Progress {
+	if x != nil {
+		return x.Progress
+	}
+	return nil
+}
+
+func (x *Entry) GetWhat() isEntry_What {
+	if x != nil {
+		return x.What
+	}
+	return nil
+}
+
+func (x *Entry) GetBooked() *Booked {
+	if x != nil {
+		if x, ok := x.What.(*Entry_Booked); ok {
+			return x.Booked
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetBegan() *Began {
+	if x != nil {
+		if x, ok := x.What.(*Entry_Began); ok {
+			return x.Began
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetEnded() *Ended {
+	if x != nil {
+		if x, ok := x.What.(*Entry_Ended); ok {
+			return x.Ended
+		}
+	}
+	return nil
+}
+
+type isEntry_What interface {
+	isEntry_What()
+}
+
+type Entry_Booked struct {
+	Booked *Booked `protobuf:"bytes,4,opt,name=booked,proto3,oneof"`
+}
+
+type Entry_Began struct {
+	Began *Began `protobuf:"bytes,5,opt,name=began,proto3,oneof"`
+}
+
+type Entry_Ended struct {
+	Ended *Ended `protobuf:"bytes,6,opt,name=ended,proto3,oneof"`
+}
+
+func (*Entry_Booked) isEntry_What() {}
+
+func (*Entry_Began) isEntry_What() {}
+
+func (*Entry_Ended) isEntry_What() {}
+
+// Progress is what a gateway has seen of the tokens that a rank generates.
+type Progress struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Generated     int64                  `protobuf:"varint,1,opt,name=generated,proto3" json:"generated,omitempty"`                             // tokens of all its requests there, ever
+	SteppedAgoNs  uint64                 `protobuf:"varint,2,opt,name=stepped_ago_ns,json=steppedAgoNs,proto3" json:"stepped_ago_ns,omitempty"` // since some came last; 0: none has
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Progress) Reset() {
+	*x = Progress{}
+	mi := &file_weir_peers_v1_peers_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Progress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Progress) ProtoMessage() {}
+
+func (x *Progress) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peers_v1_peers_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Progress.ProtoReflect.Descriptor instead.
+func (*Progress) Descriptor() ([]byte, []int) {
+	return file_weir_peers_v1_peers_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Progress) GetGenerated() int64 {
+	if x != nil {
+		return x.Generated
+	}
+	return 0
+}
+
+func (x *Progress) GetSteppedAgoNs() uint64 {
+	if x != nil {
+		return x.SteppedAgoNs
+	}
+	return 0
+}
+
+// Booked: the request was handed to the rank.
+type Booked struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PromptTokens  int64                  `protobuf:"varint,1,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
+	FreshTokens   int64                  `protobuf:"varint,2,opt,name=fresh_tokens,json=freshTokens,proto3" json:"fresh_tokens,omitempty"`     // of them those that the rank is to compute
+	OutputTokens  float64                `protobuf:"fixed64,3,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"` // that are expected
+	Unseen        bool                   `protobuf:"varint,4,opt,name=unseen,proto3" json:"unseen,omitempty"`                                  // its first token will not be seen
+	Part          uint32                 `protobuf:"varint,5,opt,name=part,proto3" json:"part,omitempty"`                                      // 0: all of the request; 1: its prefill; 2: its decoding
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Booked) Reset() {
+	*x = Booked{}
+	mi := &file_weir_peers_v1_peers_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Booked) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Booked) ProtoMessage() {}
+
+func (x *Booked) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peers_v1_peers_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Booked.ProtoReflect.Descriptor instead.
+func (*Booked) Descriptor() ([]byte, []int) {
+	return file_weir_peers_v1_peers_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Booked) GetPromptTokens() int64 {
+	if x != nil {
+		return x.PromptTokens
+	}
+	return 0
+}
+
+func (x *Booked) GetFreshTokens() int64 {
+	if x != nil {
+		return x.FreshTokens
+	}
+	return 0
+}
+
+func (x *Booked) GetOutputTokens() float64 {
+	if x != nil {
+		return x.OutputTokens
+	}
+	return 0
+}
+
+func (x *Booked) GetUnseen() bool {
+	if x != nil {
+		return x.Unseen
+	}
+	return false
+}
+
+func (x *Booked) GetPart() uint32 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
+}
+
+// Began: its first token has come.
+type Began struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	CachedTokens  int64                  `protobuf:"varint,1,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"`   // of its prompt, by the engine's report, and 1 more; 0: no report
+	PrefillAgoNs  uint64                 `protobuf:"varint,2,opt,name=prefill_ago_ns,json=prefillAgoNs,proto3" json:"prefill_ago_ns,omitempty"` // from the beginning of its prefill, by the engine's report, until the update was made; 0: no report
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Began) Reset() {
+	*x = Began{}
+	mi := &file_weir_peers_v1_peers_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Began) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Began) ProtoMessage() {}
+
+func (x *Began) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peers_v1_peers_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Began.ProtoReflect.Descriptor instead.
+func (*Began) Descriptor() ([]byte, []int) {
+	return file_weir_peers_v1_peers_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Began) GetCachedTokens() int64 {
+	if x != nil {
+		return x.CachedTokens
+	}
+	return 0
+}
+
+func (x *Began) GetPrefillAgoNs() uint64 {
+	if x != nil {
+		return x.PrefillAgoNs
+	}
+	return 0
+}
+
+// Ended: it is no longer there.
+type Ended struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tokens        int64                  `protobuf:"varint,1,opt,name=tokens,proto3" json:"tokens,omitempty"` // that have come of it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ended) Reset() {
+	*x = Ended{}
+	mi := &file_weir_peers_v1_peers_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ended) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ended) ProtoMessage() {}
+
+func (x *Ended) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peers_v1_peers_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ended.ProtoReflect.Descriptor instead.
+func (*Ended) Descriptor() ([]byte, []int) {
+	return file_weir_peers_v1_peers_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Ended) GetTokens() int64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+// Coefficients are what a gateway has learned of a rank, in milliseconds.
+type Coefficients struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Step          float64                `protobuf:"fixed64,1,opt,name=step,proto3" json:"step,omitempty"`       // of a step that prefills
+	Token         float64                `protobuf:"fixed64,2,opt,name=token,proto3" json:"token,omitempty"`     // of a prompt token in it
+	Pair          float64                `protobuf:"fixed64,3,opt,name=pair,proto3" json:"pair,omitempty"`       // of a prompt token for each token before it
+	Decode        float64                `protobuf:"fixed64,4,opt,name=decode,proto3" json:"decode,omitempty"`   // of a step that decodes
+	Decoder       float64                `protobuf:"fixed64,5,opt,name=decoder,proto3" json:"decoder,omitempty"` // of a request that decodes in it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Coefficients) Reset() {
+	*x = Coefficients{}
+	mi := &file_weir_peers_v1_peers_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Coefficients) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Coefficients) ProtoMessage() {}
+
+func (x *Coefficients) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_peers_v1_peers_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Coefficients.ProtoReflect.Descriptor instead.
+func (*Coefficients) Descriptor() ([]byte, []int) {
+	return file_weir_peers_v1_peers_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Coefficients) GetStep() float64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *Coefficients) GetToken() float64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *Coefficients) GetPair() float64 {
+	if x != nil {
+		return x.Pair
+	}
+	return 0
+}
+
+func (x *Coefficients) GetDecode() float64 {
+	if x != nil {
+		return x.Decode
+	}
+	return 0
+}
+
+func (x *Coefficients) GetDecoder() float64 {
+	if x != nil {
+		return x.Decoder
+	}
+	return 0
+}
+
 // Placement is a prompt that a gateway has sent to a rank.
 type Placement struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -280,7 +754,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_weir_peers_v1_peers_proto_msgTypes[3]
+	mi := &file_weir_peers_v1_peers_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -292,7 +766,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_peers_v1_peers_proto_msgTypes[3]
+	mi := &file_weir_peers_v1_peers_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -305,7 +779,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_weir_peers_v1_peers_proto_rawDescGZIP(), []int{3}
+	return file_weir_peers_v1_peers_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Placement) GetEngine() string {
@@ -343,7 +817,7 @@ const file_weir_peers_v1_peers_proto_rawDesc = "" +
 	"\x19weir/peers/v1/peers.proto\x12\rweir.peers.v1\"G\n" +
 	"\rFollowRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x1a\n" +
-	"\binstance\x18\x02 \x01(\tR\binstance\"\xef\x01\n" +
+	"\binstance\x18\x02 \x01(\tR\binstance\"\x88\x02\n" +
 	"\x06Update\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1a\n" +
 	"\bprotocol\x18\x02 \x01(\rR\bprotocol\x12\x1a\n" +
@@ -353,7 +827,8 @@ const file_weir_peers_v1_peers_proto_rawDesc = "" +
 	"\n" +
 	"placements\x18\x06 \x03(\v2\x18.weir.peers.v1.PlacementR\n" +
 	"placements\x12\x18\n" +
-	"\aleaving\x18\a \x01(\bR\aleaving\"\xab\x01\n" +
+	"\aleaving\x18\a \x01(\bR\aleaving\x12\x17\n" +
+	"\amade_ns\x18\b \x01(\x04R\x06madeNs\"\xdb\x02\n" +
 	"\x04Rank\x12\x16\n" +
 	"\x06engine\x18\x01 \x01(\tR\x06engine\x12\x12\n" +
 	"\x04rank\x18\x02 \x01(\x11R\x04rank\x12\x1d\n" +
@@ -362,7 +837,40 @@ const file_weir_peers_v1_peers_proto_rawDesc = "" +
 	"\tin_flight\x18\x04 \x01(\x03R\binFlight\x12\x1a\n" +
 	"\bdecoders\x18\x05 \x01(\x03R\bdecoders\x12\x1f\n" +
 	"\vheld_tokens\x18\x06 \x01(\x03R\n" +
-	"heldTokens\"j\n" +
+	"heldTokens\x12.\n" +
+	"\aentries\x18\a \x03(\v2\x14.weir.peers.v1.EntryR\aentries\x12\x12\n" +
+	"\x04open\x18\b \x01(\x03R\x04open\x123\n" +
+	"\bprogress\x18\t \x01(\v2\x17.weir.peers.v1.ProgressR\bprogress\x125\n" +
+	"\alearned\x18\n" +
+	" \x01(\v2\x1b.weir.peers.v1.CoefficientsR\alearned\"\x82\x02\n" +
+	"\x05Entry\x12\x18\n" +
+	"\arequest\x18\x01 \x01(\x04R\arequest\x12\x15\n" +
+	"\x06ago_ns\x18\x02 \x01(\x04R\x05agoNs\x123\n" +
+	"\bprogress\x18\x03 \x01(\v2\x17.weir.peers.v1.ProgressR\bprogress\x12/\n" +
+	"\x06booked\x18\x04 \x01(\v2\x15.weir.peers.v1.BookedH\x00R\x06booked\x12,\n" +
+	"\x05began\x18\x05 \x01(\v2\x14.weir.peers.v1.BeganH\x00R\x05began\x12,\n" +
+	"\x05ended\x18\x06 \x01(\v2\x14.weir.peers.v1.EndedH\x00R\x05endedB\x06\n" +
+	"\x04what\"N\n" +
+	"\bProgress\x12\x1c\n" +
+	"\tgenerated\x18\x01 \x01(\x03R\tgenerated\x12$\n" +
+	"\x0estepped_ago_ns\x18\x02 \x01(\x04R\fsteppedAgoNs\"\xa1\x01\n" +
+	"\x06Booked\x12#\n" +
+	"\rprompt_tokens\x18\x01 \x01(\x03R\fpromptTokens\x12!\n" +
+	"\ffresh_tokens\x18\x02 \x01(\x03R\vfreshTokens\x12#\n" +
+	"\routput_tokens\x18\x03 \x01(\x01R\foutputTokens\x12\x16\n" +
+	"\x06unseen\x18\x04 \x01(\bR\x06unseen\x12\x12\n" +
+	"\x04part\x18\x05 \x01(\rR\x04part\"R\n" +
+	"\x05Began\x12#\n" +
+	"\rcached_tokens\x18\x01 \x01(\x03R\fcachedTokens\x12$\n" +
+	"\x0eprefill_ago_ns\x18\x02 \x01(\x04R\fprefillAgoNs\"\x1f\n" +
+	"\x05Ended\x12\x16\n" +
+	"\x06tokens\x18\x01 \x01(\x03R\x06tokens\"~\n" +
+	"\fCoefficients\x12\x12\n" +
+	"\x04step\x18\x01 \x01(\x01R\x04step\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\x01R\x05token\x12\x12\n" +
+	"\x04pair\x18\x03 \x01(\x01R\x04pair\x12\x16\n" +
+	"\x06decode\x18\x04 \x01(\x01R\x06decode\x12\x18\n" +
+	"\adecoder\x18\x05 \x01(\x01R\adecoder\"j\n" +
 	"\tPlacement\x12\x16\n" +
 	"\x06engine\x18\x01 \x01(\tR\x06engine\x12\x12\n" +
 	"\x04rank\x18\x02 \x01(\x11R\x04rank\x12\x19\n" +
@@ -383,23 +891,36 @@ func file_weir_peers_v1_peers_proto_rawDescGZIP() []byte {
 	return file_weir_peers_v1_peers_proto_rawDescData
 }
 
-var file_weir_peers_v1_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_weir_peers_v1_peers_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_weir_peers_v1_peers_proto_goTypes = []any{
 	(*FollowRequest)(nil), // 0: weir.peers.v1.FollowRequest
 	(*Update)(nil),        // 1: weir.peers.v1.Update
 	(*Rank)(nil),          // 2: weir.peers.v1.Rank
-	(*Placement)(nil),     // 3: weir.peers.v1.Placement
+	(*Entry)(nil),         // 3: weir.peers.v1.Entry
+	(*Progress)(nil),      // 4: weir.peers.v1.Progress
+	(*Booked)(nil),        // 5: weir.peers.v1.Booked
+	(*Began)(nil),         // 6: weir.peers.v1.Began
+	(*Ended)(nil),         // 7: weir.peers.v1.Ended
+	(*Coefficients)(nil),  // 8: weir.peers.v1.Coefficients
+	(*Placement)(nil),     // 9: weir.peers.v1.Placement
 }
 var file_weir_peers_v1_peers_proto_depIdxs = []int32{
-	2, // 0: weir.peers.v1.Update.ranks:type_name -> weir.peers.v1.Rank
-	3, // 1: weir.peers.v1.Update.placements:type_name -> weir.peers.v1.Placement
-	0, // 2: weir.peers.v1.Peers.Follow:input_type -> weir.peers.v1.FollowRequest
-	1, // 3: weir.peers.v1.Peers.Follow:output_type -> weir.peers.v1.Update
-	3, // [3:4] is the sub-list for method output_type
-	2, // [2:3] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	2,  // 0: weir.peers.v1.Update.ranks:type_name -> weir.peers.v1.Rank
+	9,  // 1: weir.peers.v1.Update.placements:type_name -> weir.peers.v1.Placement
+	3,  // 2: weir.peers.v1.Rank.entries:type_name -> weir.peers.v1.Entry
+	4,  // 3: weir.peers.v1.Rank.progress:type_name -> weir.peers.v1.Progress
+	8,  // 4: weir.peers.v1.Rank.learned:type_name -> weir.peers.v1.Coefficients
+	4,  // 5: weir.peers.v1.Entry.progress:type_name -> weir.peers.v1.Progress
+	5,  // 6: weir.peers.v1.Entry.booked:type_name -> weir.peers.v1.Booked
+	6,  // 7: weir.peers.v1.Entry.began:type_name -> weir.peers.v1.Began
+	7,  // 8: weir.peers.v1.Entry.ended:type_name -> weir.peers.v1.Ended
+	0,  // 9: weir.peers.v1.Peers.Follow:input_type -> weir.peers.v1.FollowRequest
+	1,  // 10: weir.peers.v1.Peers.Follow:output_type -> weir.peers.v1.Update
+	10, // [10:11] is the sub-list for method output_type
+	9,  // [9:10] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_weir_peers_v1_peers_proto_init() }
@@ -407,13 +928,18 @@ func file_weir_peers_v1_peers_proto_init() {
 	if File_weir_peers_v1_peers_proto != nil {
 		return
 	}
+	file_weir_peers_v1_peers_proto_msgTypes[3].OneofWrappers = []any{
+		(*Entry_Booked)(nil),
+		(*Entry_Began)(nil),
+		(*Entry_Ended)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_peers_v1_peers_proto_rawDesc), len(file_weir_peers_v1_peers_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
