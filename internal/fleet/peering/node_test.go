@@ -3,6 +3,7 @@ package peering
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
@@ -276,4 +277,69 @@ func TestPartitionHeals(t *testing.T) {
 			})
 		})
 	}
+}
+
+// serve has gateways give an engine requests that it computes in the same steps: a prompt of each
+// gateway in a step, whose tokens take a time each.
+func serve(r *rand.Rand, steps int, token time.Duration, gateways ...*member) {
+	for range steps {
+		all, bookings := 0, make([]*cost.Booking, len(gateways))
+		for i, g := range gateways {
+			n := 50 + r.IntN(2000)
+			all += n
+			bookings[i] = g.books("e").Rank.Book(now(), cost.Work{Length: n, New: n, Output: 1})
+		}
+		time.Sleep(5*time.Millisecond + time.Duration(all)*token)
+		for _, b := range bookings {
+			b.First(now(), 0, 0)
+			b.Rank().Tokens(now(), 1)
+		}
+		for _, b := range bookings {
+			b.End(now(), 1)
+		}
+		time.Sleep(time.Duration(r.IntN(200)) * time.Millisecond)
+	}
+}
+
+// Gateways learn what an engine takes for a token from the prompts of all. What they have learned
+// stays while they are parted, and one that joins believes it.
+func TestGatewaysLearnTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const token = 50 * time.Microsecond
+		r := rand.New(rand.NewPCG(1, 2))
+		c := newCluster(t)
+		a, b := c.start("a", "e"), c.start("b", "e")
+		a.serves("e")
+		b.serves("e")
+		time.Sleep(3 * time.Second)
+		right := func(when string, gateways ...*member) {
+			t.Helper()
+			time.Sleep(2 * time.Second)
+			for _, g := range gateways {
+				got, seen := g.books("e").Rank.Coefficients()
+				if is := got.Of(cost.Prefill(1000, 1000, 8192)); is < 48 || is > 62 || g.books("e").Rank.Cold() {
+					t.Errorf("%s: gateway %s believes that 1,000 tokens take %.1f ms after %d intervals, and they take 55", when, g.addr, is, seen)
+				}
+			}
+		}
+		serve(r, 60, token, a, b)
+		right("together", a, b)
+		joiner := c.start("c", "e")
+		joiner.serves("e")
+		right("one joins", joiner)
+		joiner.stop()
+		c.part(true)
+		_, before := a.books("e").Rank.Coefficients()
+		held := b.books("e").Rank.Book(now(), cost.Work{Length: 9, New: 9, Output: 1})
+		serve(r, 10, token, a, b)
+		right("parted", a, b)
+		c.heal()
+		held.End(now(), 0)
+		time.Sleep(5 * time.Second)
+		serve(r, 60, token, a, b)
+		right("together again", a, b)
+		if _, seen := a.books("e").Rank.Coefficients(); seen < before+40 {
+			t.Errorf("after the partition %d intervals were learned from, before it %d", seen, before)
+		}
+	})
 }

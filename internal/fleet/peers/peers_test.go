@@ -263,3 +263,95 @@ func FuzzUpdate(f *testing.F) {
 		}
 	})
 }
+
+// told is what a view hears of a gateway's entries, over the wire, after an update took so long.
+func told(t *testing.T, v *View, sent, takes, ahead int64, sequence uint64, entries ...cost.Entry) []News {
+	t.Helper()
+	var l Ledger
+	k := Key{"e", -1}
+	entries = append(entries, cost.Entry{Kind: cost.Told, At: sent, Open: 2})
+	u := &peerspb.Update{Sequence: sequence, MadeNs: uint64(sent), Ranks: l.Changes(sent, func(yield func(Key, Books) bool) {
+		yield(k, Books{Peers: cost.Peers{InFlight: 2}, Entries: entries})
+	})}
+	b, err := proto.Marshal(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u = new(peerspb.Update)
+	if err := proto.Unmarshal(b, u); err != nil {
+		t.Fatal(err)
+	}
+	_, news, err := v.Hear(sent+ahead+takes, "a", u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return news
+}
+
+// Entries come out as they went in, by this gateway's clock, however late an update is.
+func TestEntries(t *testing.T) {
+	const ahead = -5e15 // of the other clock, for which this one is years behind
+	sent := int64(6e15)
+	went := []cost.Entry{
+		{Kind: cost.Booked, Request: 1 << 40, At: sent - 9e6, Progress: cost.Progress{Generated: 3, Stepped: sent - 10e6}, Work: cost.Work{Length: 2500, New: 100, Output: 19.5, Unseen: true, Part: cost.PrefillPart}},
+		{Kind: cost.Began, Request: 7, At: sent - 5e6, Progress: cost.Progress{Generated: 4, Stepped: sent - 5e6}, Cached: 0, Start: sent - 60e6},
+		{Kind: cost.Began, Request: 8, At: sent - 5e6, Cached: -1},
+		{Kind: cost.Ended, Request: 7, At: sent, Tokens: 12},
+	}
+	var v View
+	told(t, &v, sent-10e6, 0, ahead, 0)
+	news := told(t, &v, sent, 70e6, ahead, 1, went...)
+	if until := v.Complete(sent + ahead + 70e6); until < sent+ahead || until > sent+ahead+10e3 {
+		t.Errorf("entries are known until %d, want %d", until, int64(sent+ahead))
+	}
+	if len(news) != 1 || len(news[0].Entries) != len(went)+1 {
+		t.Fatalf("%+v", news)
+	}
+	drift := int64(mostDrift * 80e6)
+	for i, e := range append(went, cost.Entry{Kind: cost.Told, At: sent, Open: 2}) {
+		got := news[0].Entries[i]
+		for _, at := range []struct{ got, want *int64 }{{&got.At, &e.At}, {&got.Stepped, &e.Stepped}, {&got.Start, &e.Start}} {
+			if late := *at.got - ahead - *at.want; *at.want == 0 && *at.got != 0 || *at.want != 0 && (late < 0 || late > drift) {
+				t.Errorf("%d: %d ns late", i, late)
+			}
+			*at.got, *at.want = 0, 0
+		}
+		if got != e {
+			t.Errorf("%d: %+v, want %+v", i, got, e)
+		}
+	}
+	if _, _, missing := v.Missing(); missing {
+		t.Error("no update is missing")
+	}
+	told(t, &v, sent+10e6, 0, ahead, 3)
+	if from, to, missing := v.Missing(); !missing || from > sent+ahead+drift || to < sent+10e6+ahead {
+		t.Errorf("an update is missing, from %d to %d: %v", from, to, missing)
+	}
+	if _, _, missing := v.Missing(); missing {
+		t.Error("it is missing twice")
+	}
+}
+
+// The requests of a gateway that sends no entries are not known, nor those of one that is quiet.
+// Nobody waits for these.
+func TestUnknown(t *testing.T) {
+	var v View
+	u := &peerspb.Update{Full: true, Ranks: []*peerspb.Rank{{Engine: "e", Rank: -1, InFlight: 3}, {Engine: "idle"}}}
+	if _, news, err := v.Hear(1, "of an earlier version", u); err != nil || len(news) > 0 {
+		t.Fatal(news, err)
+	}
+	want := []Key{{"e", -1}}
+	if got := v.Unknown(2); !slices.Equal(got, want) || v.Complete(2) != 2 {
+		t.Errorf("of an earlier version: unknown are %v, complete until %d", got, v.Complete(2))
+	}
+	v.Forget("of an earlier version")
+	u.MadeNs = 1
+	if _, _, err := v.Hear(1, "a", u); err != nil {
+		t.Fatal(err)
+	}
+	for now, unknown := range map[int64]bool{2: false, quiet: false, quiet + 1: true} {
+		if got := v.Unknown(now); len(got) > 0 != unknown || v.Complete(now) == now != unknown {
+			t.Errorf("at %d unknown are %v, complete until %d", now, got, v.Complete(now))
+		}
+	}
+}
