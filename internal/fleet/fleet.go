@@ -397,7 +397,7 @@ func (f *Fleet) report(r report, ending bool) {
 	}
 }
 
-// panicked tells of a panic of a member's adapter.
+// panicked reports a panic of a member's adapter.
 func (f *Fleet) panicked(m Member, p *engine.Panic) {
 	if f.opts.Panicked != nil {
 		f.opts.Panicked(m, p)
@@ -408,11 +408,11 @@ func (f *Fleet) panicked(m Member, p *engine.Panic) {
 type told struct {
 	ready bool
 	came  bool   // it was ready once
-	gone  bool   // that it is not was told
+	gone  bool   // that it is not ready was reported
 	why   string // it has not come, but for the numbers in it
 }
 
-// tell reports the engines that have come, have left, or have not come, according to the
+// tell reports the engines that became ready, left, or are not ready, according to the
 // snapshot.
 func (f *Fleet) tell() {
 	for i, e := range f.Snapshot().Engines {

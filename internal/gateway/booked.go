@@ -28,7 +28,7 @@ import (
 // thousands of streams every cache line is a miss.
 type booked struct {
 	books       *route.Books // nil: nothing is booked
-	due         bool         // something is to be told
+	due         bool         // the books or the metrics have something to learn
 	generations []generation
 	only        [1]generation // is generations, for most requests
 	of          *footprint
@@ -46,7 +46,7 @@ type booked struct {
 
 // generation is one answer to a prompt.
 type generation struct {
-	began  bool // its first token is told
+	began  bool // its first token was reported
 	ended  bool // and its end
 	filled uint8
 	tokens int                       // that came, as far as it is known whose they are
@@ -55,7 +55,7 @@ type generation struct {
 	blocks  []kvindex.Block // of what was generated
 	booking *cost.Booking
 	cached  int   // cached prompt tokens that the engine reported; -1: none reported
-	prefill int64 // when the engine began to compute its prompt; 0: it has not said
+	prefill int64 // when the engine began to compute its prompt; 0: not reported
 	first   int64 // when its first ids came; 0: they have not
 	last    int64 // when its end came
 }
@@ -129,7 +129,8 @@ func (a *attempt) book(c *route.Choice, now int64, r *request, output float64) {
 	a.booked.enter(a.target.Books, chosen, c, now, f, output)
 }
 
-// enter opens the bookings of a request at a rank, as chosen says what it is there.
+// enter opens the bookings of a request at a rank. chosen describes the request's
+// work there.
 func (b *booked) enter(books *route.Books, chosen *balance.Option, c *route.Choice, now int64, f *footprint, output float64) {
 	*b = booked{books: books, of: f, ready: now + int64(chosen.TTFT()*1e6), beside: int32(chosen.Decoders)}
 	b.resident = int32(resident(c))
@@ -247,8 +248,8 @@ func (b *booked) read(now int64, tokens int) {
 	}
 }
 
-// tell passes the notes that take longer to the books. The tally t has what precedes
-// them.
+// tell passes on to the books the notes that take longer. The tally t has what
+// precedes them.
 func (b *booked) tell(t *tally) {
 	if !b.due {
 		return
@@ -343,7 +344,7 @@ func (b *booked) close(now int64, how health.End, whole bool) *route.Books {
 	if books == nil {
 		return nil
 	}
-	b.tell(new(tally)) // its worker has told its own
+	b.tell(new(tally)) // its worker has reported its own tally
 	b.health.End(now, how)
 	for i := range b.generations {
 		b.generations[i].end(now)

@@ -297,6 +297,6 @@ func writeError(w http.ResponseWriter, e dialect.Endpoint, err *infer.Error) int
 		h.Set("Retry-After", "1") // whoever refused has no better idea
 	}
 	w.WriteHeader(status)
-	n, _ := w.Write(body) // nobody is left to be told
+	n, _ := w.Write(body) // no client is left to report it to
 	return n
 }

@@ -189,7 +189,7 @@ func (s *http2Writer) FlushError() error {
 // for the stream's window without a bound.
 func (s *http2Writer) last() {
 	if s.pending {
-		_ = s.FlushError() // nobody is left to be told
+		_ = s.FlushError() // no client is left to report it to
 	}
 }
 

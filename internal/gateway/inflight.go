@@ -28,14 +28,14 @@ type flight struct {
 	slot    int32 // of its shard, whose lock guards it
 	shard   uint8
 	driven  atomic.Bool  // its stream is driven from now on
-	stage   atomic.Int64 // the stage told last, and since when: see staged
+	stage   atomic.Int64 // the latest published stage, and since when: see staged
 	known   atomic.Pointer[known]
 	silence atomic.Pointer[silence] // of the latest attempt
 	// The generations of the engines that the latest attempt is relayed to; 0: there is none.
 	engines [2]atomic.Uint64
 }
 
-// at tells to which relayed engines the latest attempt goes.
+// at records the relayed engines of the latest attempt.
 func (f *flight) at(target *route.Target, partner *partner) {
 	f.engines[0].Store(relayedBy(target))
 	second := uint64(0)

@@ -61,5 +61,5 @@ func (g *Gateway) folder(m *route.Model) *model.Folder {
 func writeJSON(w http.ResponseWriter, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	_, _ = w.Write(body) // the client may be gone, and then nobody is left to be told
+	_, _ = w.Write(body) // the client may be gone, and then no client is left to report it to
 }

@@ -153,7 +153,7 @@ func (a *refusal) write(w http.ResponseWriter) int {
 	maps.Copy(h, a.header)
 	h.Set("Content-Length", strconv.Itoa(len(a.body)))
 	w.WriteHeader(a.status)
-	n, _ := w.Write(a.body) // nobody is left to be told
+	n, _ := w.Write(a.body) // no client is left to report it to
 	return n
 }
 

@@ -8,7 +8,8 @@ import (
 	"weir/internal/trace"
 )
 
-// This file tells a caller where its request's time went, if it asks for that.
+// This file reports to a caller where its request's time went, if the request asks
+// for it.
 
 // timingHeader is the request header by which a caller asks for its request's times. A
 // field of the body would reach the engines of relayed requests.

@@ -27,8 +27,8 @@ type Folder struct {
 	*tokenizer.Model
 	Files     fs.FS
 	Templates *chat.Set // nil: the model takes completions only
-	// Format is how the model writes tool calls and reasoning, as its templates
-	// and vocabulary tell; UseFormat sets another.
+	// Format is the syntax of the model's tool calls and reasoning, found from its
+	// templates and vocabulary. UseFormat sets another.
 	Format outputparse.Format
 
 	keptForCalls, keptForReasoning []uint32 // as KeptTokens gives them
@@ -65,8 +65,8 @@ func Load(dir fs.FS) (*Folder, error) {
 	return m, nil
 }
 
-// UseParsers sets the syntax of tool calls and that of reasoning by their names;
-// an empty name leaves what the folder tells, and none is none.
+// UseParsers sets the syntax of tool calls and of reasoning by name. An empty name
+// leaves what the folder determines, and "none" disables parsing.
 func (m *Folder) UseParsers(tools, reasoning string) error {
 	if tools == "" && reasoning == "" {
 		return nil

@@ -63,9 +63,9 @@ type Options struct {
 	Describe func(ctx context.Context, addr string) (engine.Facts, error)
 	// New makes the adapter of a kind. It may be called more than once.
 	New func(kind string) engine.Adapter
-	// Panicked is told of panics while an engine is looked at; nil is fine.
+	// Panicked is called for panics while an engine is detected; it may be nil.
 	Panicked func(*engine.Panic)
-	// Found is told what was decided, whenever that is something else than before.
+	// Found is called with each decision that differs from the one before.
 	Found func(Finding)
 }
 

@@ -9,7 +9,7 @@ import (
 // their sinks. No method may be called concurrently.
 type Dispatcher struct {
 	Engine string
-	// Panicked is told of panics that are caught; nil is fine.
+	// Panicked is called for panics that were caught; it may be nil.
 	Panicked func(*engine.Panic)
 	// At is the generation whose output is at hand, while it is.
 	At *Generation

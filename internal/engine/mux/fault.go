@@ -89,7 +89,7 @@ func PartOf(before int, ids []uint32, finish, stop string) *Part {
 // Frame is what is kept of a frame as evidence.
 type Frame struct {
 	Sequence uint64 `json:"sequence,omitzero"`
-	Sent     int64  `json:"sent,omitzero"` // engine's clock, ns; 0: it does not say
+	Sent     int64  `json:"sent,omitzero"` // engine's clock, ns; 0: not reported
 	Received int64  `json:"received"`      // gateway's clock, ns
 	Bytes    int    `json:"bytes"`
 	Requests int    `json:"requests"` // that it is about

@@ -21,8 +21,8 @@ const (
 	abandoned
 )
 
-// Generation is one request on one engine. Methods said to be the reader's are called
-// by one goroutine at a time, that which offers deltas.
+// Generation is one request on one engine. The methods that are documented as the
+// reader's are called by one goroutine at a time, the one that offers deltas.
 //
 // The reader pays one atomic load per delta to know that the hand-over is over; only
 // deltas that come before that take the lock.
@@ -43,7 +43,7 @@ type Generation struct {
 
 	ID     string // of the request, on the wire
 	Top    int
-	Cached int // ids of the prompt that were not computed; -1: not said; the reader's
+	Cached int // ids of the prompt that were not computed; -1: not reported; the reader's
 
 	aborting atomic.Bool // an abort was asked for
 	gone     atomic.Bool // the engine has nothing more to say about it
@@ -195,7 +195,7 @@ func (g *Generation) Over() bool { return g.ended || g.Abandoned() }
 // the engine.
 func (g *Generation) AskAbort() bool { return !g.gone.Load() && !g.aborting.Swap(true) }
 
-// AskAgain has the next AskAbort tell the engine once more.
+// AskAgain makes the next AskAbort send the abort once more.
 func (g *Generation) AskAgain() { g.aborting.Store(false) }
 
 // Aborting reports whether an abort was asked for.

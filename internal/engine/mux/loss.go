@@ -10,7 +10,7 @@ const (
 	LossClosed     Loss = iota // Run's context ended
 	LossConnection             // a connection broke or was closed
 	LossEngine                 // the engine ended it
-	LossDead                   // the engine said that it is dead
+	LossDead                   // the engine reported its own end
 	LossSilent                 // nothing was heard, or written, for too long
 	LossIntegrity              // what the engine sent does not add up
 	LossRestarted              // the engine has come again
@@ -42,7 +42,7 @@ func (e *End) Error() string {
 // Unwrap returns the cause.
 func (e *End) Unwrap() error { return e.Cause }
 
-// Terminal is what the generations of a lost session are told.
+// Terminal returns the error for the generations of a lost session.
 func (e *End) Terminal(engine string) *infer.Error {
 	t := &infer.Error{Engine: engine, Cause: e, Code: infer.CodeEngine, Retryable: true}
 	switch e.Why {

@@ -76,8 +76,8 @@ func isGRPC(kind string) bool {
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
-// statusOf returns the gRPC code of an HTTP status, as far as it matters here: a
-// proxy that cannot reach the engine, or is told to wait, is no connection.
+// statusOf returns the gRPC code of an HTTP status, as far as it matters here. A
+// proxy that cannot reach the engine, or that asks to wait, counts as no connection.
 func statusOf(http string) codes.Code {
 	switch http {
 	case "429", "502", "503", "504":

@@ -97,7 +97,7 @@ func (s *session) keep() {
 		case now := <-tick.C:
 			elapsed := now.Sub(last)
 			last = now
-			// All of them are told of every tick, whichever barks.
+			// All of them get every tick, even after one has reported a loss.
 			mute := engine.Tick(s.heard.messages.Load(), elapsed)
 			cut := calls.Tick(s.heard.calls.Load(), elapsed)
 			lost := steps.Tick(s.heard.steps.Load(), elapsed)

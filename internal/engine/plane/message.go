@@ -28,8 +28,9 @@ type messages struct {
 // keepHeld bounds in bytes what is held for a message to come.
 const keepHeld = 1 << 20
 
-// feed takes in the next payload, after next has said that there is no more in
-// the one before. It stays the caller's, who must not change it until then.
+// feed adds the next payload, after next has reported that the one before has no more
+// messages. The caller owns the payload and must not change it until next reports its
+// end.
 func (m *messages) feed(payload []byte) { m.rest = payload }
 
 // next returns the next message, which is valid until the next call. ok is false when

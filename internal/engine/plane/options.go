@@ -45,8 +45,8 @@ type Options struct {
 	// Panicked is called for panics while the engine's output is processed, each of
 	// which ends only one session; it may be nil.
 	Panicked func(*engine.Panic)
-	// Batch is told around the deltas of each step, and around those that end
-	// the generations of a session; nil is fine.
+	// Batch is notified around the deltas of each step, and around those that end the
+	// generations of a session; it may be nil.
 	Batch engine.Batch
 }
 

@@ -131,8 +131,8 @@ type software struct {
 	loads    string      // where an SGLang tells how busy it is
 }
 
-// software finds out, of engines that name themselves in their model list. One that does not say this time is
-// what it said it was before, unless its model list has another owner now.
+// software finds out the software of engines that name themselves in their model list. If an engine does not
+// report it this time, the earlier report holds, unless its model list has another owner now.
 func (e *Engine) software(ctx context.Context, owner string) software {
 	now := software{owner: owner, salts: engine.Salts{Why: untoldSalts}}
 	var err error

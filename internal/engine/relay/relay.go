@@ -24,8 +24,7 @@ import (
 type Options struct {
 	Name string
 	URL  *url.URL // scheme, host and an optional base path without "/v1"
-	// Model is the name given by the operator; it spares an engine without
-	// /v1/models from having to tell.
+	// Model is the name that the operator gave, for an engine without /v1/models.
 	Model string
 	// ConnectTimeout bounds connecting; 0 means 5 s.
 	ConnectTimeout time.Duration

@@ -106,8 +106,8 @@ const AdaptersUntold = "its KV events are not used: before SGLang 0.5.23 they do
 // maxRanks bounds the data-parallel ranks of a server that are believed.
 const maxRanks = 1024
 
-// probe reads the engine's facts. A server without /server_info is one all the
-// same: the counts tell what its chunks hold.
+// probe reads the engine's facts. A server without /server_info is accepted too,
+// because the counts show what its chunks contain.
 func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	facts, adapters, err := e.client.ModelsAndLoRA(ctx, e.opts.Model)
 	if err != nil {

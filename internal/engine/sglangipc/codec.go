@@ -444,9 +444,9 @@ func (c *codec) AppendAborts(wire []byte, ids []string) []byte {
 // fenceName begins the ids of fences.
 const fenceName = "weir-fence-"
 
-// AppendFence implements coreclient.Code. The call that fences are made of sets up
-// logging and is told nothing to set up; a scheduler sends it back as it is, its id
-// included, behind its outputs and over their connection.
+// AppendFence implements coreclient.Code. A fence is a call that sets up logging,
+// with nothing to set up. A scheduler returns it unchanged, with its id, after its
+// outputs and over their connection.
 func (c *codec) AppendFence(wire []byte, call int64) []byte {
 	var room [256]byte
 	return zmtp.AppendMessage(wire, c.fence.append(room[:0], func(b []byte, _ string) []byte {

@@ -105,7 +105,7 @@ func (d *dispatcher) output(o *output) {
 	}
 }
 
-// partOf is what a step said of a request, as evidence.
+// partOf returns the part of a step that concerns a request, as evidence.
 func partOf(g *coreclient.Generation, ids []uint32, o *output) *mux.Part {
 	part := mux.PartOf(g.Total, ids, finishWords[o.end.how], string(o.end.word))
 	part.Total = o.count

@@ -25,8 +25,8 @@ const (
 
 var errBusy = errors.New("it is being written")
 
-// Load implements engine.Loaded: what the ranks last said, together, and the mean share of
-// their caches that is in use.
+// Load implements engine.Loaded. It is the sum of the ranks' latest reports, with the mean
+// share of their caches in use.
 func (e *Engine) Load() (engine.Load, bool) {
 	s := e.up()
 	if s == nil || s.manifest.Loads == "" {

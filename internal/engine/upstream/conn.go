@@ -27,7 +27,7 @@ type conn struct {
 	secure   bool
 	fresh    bool          // it has not been in the pool yet
 	idle     time.Time     // since when it is in the pool
-	keep     time.Duration // how long the engine keeps it; 0: it did not say
+	keep     time.Duration // how long the engine keeps it; 0: not reported
 	rested   time.Duration // for which it was idle when it was taken out of the pool
 	open     bool          // what usable has found
 	sent     uint64        // bytes given to the socket, and what its system counts besides; 0: unknown, as with TLS

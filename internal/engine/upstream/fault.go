@@ -43,7 +43,7 @@ func Fault(engine string, err error) *infer.Error {
 }
 
 // RetryAfter returns how long an engine that answers with a status asks not to be asked
-// again; 0 where it does not say.
+// again; 0 if not reported.
 func RetryAfter(status int, said http1.Fields) time.Duration {
 	if status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable {
 		return 0

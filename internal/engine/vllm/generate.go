@@ -85,7 +85,7 @@ type generation struct {
 	generate bool // it is at /inference/v1/generate
 	prompt   int  // its ids
 	decodes  bool // it is a decode half, of whose prompt the prefill engine had
-	cached   int  // so many tokens in its cache; -1: it did not say
+	cached   int  // so many tokens in its cache; -1: not reported
 	media    bool // only the engine knows the length of its prompt
 	scored   bool // its ids come with log probabilities, and with
 	top      int  // so many alternatives each

@@ -45,7 +45,7 @@ type Engine struct {
 	met   engine.Meets // how its halves of requests meet, once it has said; the probe's
 }
 
-// Flags are what weir is told of how a server was started.
+// Flags are the operator's statements about how a server was started.
 type Flags struct {
 	Priority bool // it schedules by priority (--scheduling-policy priority)
 	// AskHalves has it asked how its halves of requests meet, by a prefill half of one token.

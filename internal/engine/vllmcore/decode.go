@@ -51,7 +51,7 @@ type output struct {
 	finish                int // one of the finish reasons; -1 while it runs
 	stop                  stopReason
 
-	queued, scheduled int64 // engine's clock, ns; 0: not said
+	queued, scheduled int64 // engine's clock, ns; 0: not reported
 	preempted         int   // times since the output before
 	// For the first prefill; -1: not reported.
 	promptTokens, cachedTokens int
@@ -404,7 +404,7 @@ func errEmptyAnswer(n uint32) error {
 	return errors.New("an answer to no call")
 }
 
-// rankOf reads only which engine a message is from; -1 when it does not say.
+// rankOf reads only which engine a message is from; -1 if not reported.
 func rankOf(b []byte) int {
 	n, b, err := msgp.ReadArrayHeaderBytes(b)
 	if err != nil || n == 0 {

@@ -224,7 +224,7 @@ func (d *dispatcher) finish(g *coreclient.Generation, o *output) *infer.Finish {
 
 var finishWords = [...]string{"stop", "length", "abort", "error", "repetition"}
 
-// partOf is what a message said of a request, as evidence.
+// partOf returns the part of a message that concerns a request, as evidence.
 func partOf(before int, ids []uint32, o *output) *mux.Part {
 	finish, stop := "", string(o.stop.word)
 	if o.finish >= 0 {

@@ -41,18 +41,18 @@ func decodeHello(b []byte) (h hello, err error) {
 // ready is what an engine says of itself once it can serve.
 type ready struct {
 	contextLength int    // max_model_len, after the engine fitted it to its memory
-	maxRunning    int    // max_num_seqs; 0: not said
+	maxRunning    int    // max_num_seqs; 0: not reported
 	version       string // empty: not said
 	instance      string
-	dataParallel  int // its group's size; 0: not said
-	blocks        int // num_gpu_blocks, of blockSize tokens; 0: not said
+	dataParallel  int // its group's size; 0: not reported
+	blocks        int // num_gpu_blocks, of blockSize tokens; 0: not reported
 	blockSize     int
-	stepTokens    int  // max_num_batched_tokens; 0: not said
+	stepTokens    int  // max_num_batched_tokens; 0: not reported
 	lora          bool // unless it says that it was started without
 	events        engine.KVEvents
 }
 
-// kvTokens is how many tokens the engine's KV cache holds, 0 where it does not say.
+// kvTokens is how many tokens the engine's KV cache holds, 0 if not reported.
 func (r *ready) kvTokens() int {
 	if r.blocks < 0 || r.blockSize < 0 || r.blocks > math.MaxInt32/max(r.blockSize, 1) {
 		return 0
@@ -173,7 +173,8 @@ type version struct{ major, minor int }
 func (v version) String() string { return fmt.Sprintf("%d.%d", v.major, v.minor) }
 
 // oldest and newest are the releases between which the wire's definitions were
-// compared (docs/engines.md). An older one is refused; of a newer one it is said.
+// compared (docs/engines.md). An older release is refused. A newer one is reported to
+// the operator.
 var (
 	oldest = version{0, 20}
 	newest = version{0, 33}
@@ -253,9 +254,10 @@ func (r *ready) placed() bool {
 	return ok && v != version{} && !v.before(withPriority) && !newest.before(v)
 }
 
-// whole returns the request as the engine can be given it. The engine is told when all
-// of the answer must match a guide. A release for which the place of that word is not
-// known is given the guide alone, and refuses the request if reasoning would come first.
+// whole returns the request in the form for the engine. If all of the answer must match
+// a guide, the request has a field that states it. For a release in which the position
+// of that field is not known, the request has only the guide, and it is refused if
+// reasoning would come first.
 func (r *ready) whole(req *infer.Request) (*infer.Request, *infer.Error) {
 	g := req.Guide
 	if g == nil || !g.Whole {

@@ -19,9 +19,9 @@ func (e *Engine) Figures() coreclient.Figures {
 	return f
 }
 
-// Load implements engine.Loaded: what the ranks last said, together; of the KV
-// cache, the fullest. Their word rides on outputs, so that of a rank with nothing in
-// flight is void, and means idle.
+// Load implements engine.Loaded. It is the sum of the ranks' latest reports, with the
+// share of the fullest KV cache. Ranks report with their outputs, so the report of a
+// rank without requests is outdated and counts as idle.
 func (e *Engine) Load() (l engine.Load, ok bool) {
 	for i, r := range e.ranks {
 		s := r.current.Load()

@@ -15,7 +15,7 @@ import (
 	"weir/internal/engine"
 )
 
-// lora is an adapter as the engine is told of it.
+// lora is an adapter in the form of a request to the engine.
 type lora struct {
 	name, path string
 	// id is what the engine keeps it under. It is made of name and path: a weir that

@@ -20,8 +20,8 @@ type Options struct {
 	EndIDs []uint32
 	// Vocab is the width of the model's output: ids are below it. 0: not known.
 	Vocab int
-	// LoRA are the adapters that the engines are told to load, by the names that they
-	// are served as: where the engines find them.
+	// LoRA are the adapters that requests make the engines load: the paths at which
+	// the engines find them, by the names under which they are served.
 	LoRA map[string]string
 	// Priorities is set if the engines schedule by priority. They do not report it, and
 	// otherwise ignore the priority of a request.
@@ -43,19 +43,20 @@ type Options struct {
 	// themselves send it the information that it needs; older ones are refused.
 	Coordinated bool
 
-	// Handshake is where engines say HELLO (vllm serve --headless), and Input and
-	// Output where they are told to connect to. They are bound as long as Run runs.
+	// Handshake is the address at which engines send HELLO (vllm serve --headless).
+	// Input and Output are the addresses that they then connect to. All are bound
+	// while Run runs.
 	Handshake, Input, Output zmtp.Endpoint
 	// InputListener and OutputListener are used in their place where somebody
 	// else has bound them and does the handshake. Run closes them.
 	InputListener, OutputListener net.Listener
-	// Memory is a file in which is kept what the engines said of themselves, so
-	// that those which are still there when weir has restarted are known. Empty:
-	// nothing is kept.
+	// Memory is a file for the engines' descriptions of themselves. With it weir
+	// recognizes after a restart the engines that are still running. Empty: nothing
+	// is kept.
 	Memory string
 
-	// AdoptAfter is how long an engine that is known, and has connected again
-	// without a word, is waited for to say something; default 500 ms.
+	// AdoptAfter is how long weir waits for a description from a known engine that
+	// has connected again; default 500 ms.
 	AdoptAfter time.Duration
 }
 

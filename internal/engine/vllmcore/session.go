@@ -18,9 +18,9 @@ import (
 // session is one engine's two connections, from its word that it can serve to the
 // loss of either.
 //
-// Neither connection tells which engine is at the other end of the output, so a
-// session begins with a question sent over the input; the connection on which its
-// answer comes is the output.
+// Neither connection shows which engine is at the other end of the output. So a
+// session begins with a question over the input, and the output is the connection on
+// which the answer arrives.
 type session struct {
 	*coreclient.Session
 	dispatcher
@@ -36,7 +36,7 @@ type session struct {
 	peer   string      // the engine's host; empty: this machine
 }
 
-// load is what an engine last said of its load.
+// load is the latest report of an engine's load.
 type load struct {
 	running, waiting atomic.Int64
 	kvUsage          atomic.Uint64 // a float64's bits
@@ -74,8 +74,8 @@ func (s *session) carries() infer.Carries {
 	return s.ready.carries(s.opts.Priorities).Without(s.lacks())
 }
 
-// traced returns what the engine is told of the trace that a request is part of: where
-// the trace is kept, because the engine gives it back with each output.
+// traced returns the trace context for the engine, if the trace is sampled. Otherwise
+// it returns nothing, because the engine returns the context with each output.
 func (s *session) traced(of *trace.Caller) *trace.Caller {
 	if of == nil || !of.Sampled() || !s.ready.placed() {
 		return nil

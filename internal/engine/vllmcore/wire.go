@@ -312,7 +312,7 @@ func appendInit(b []byte, input, output string) []byte {
 	b = msgp.AppendString(msgp.AppendArrayHeader(b, 1), input)
 	b = msgp.AppendString(b, "outputs")
 	b = msgp.AppendString(msgp.AppendArrayHeader(b, 1), output)
-	// Without a coordinator the engine neither waits for one nor tells it things.
+	// Without a coordinator the engine neither waits for one nor reports to it.
 	for _, name := range []string{"coordinator_input", "coordinator_output", "frontend_stats_publish_address"} {
 		b = msgp.AppendNil(msgp.AppendString(b, name))
 	}

@@ -62,7 +62,8 @@ type Tenant struct {
 	Refused    int64   // or put out, or expired
 }
 
-// mostTenants bounds those that are told apart; Other is the name of the rest.
+// mostTenants bounds the tenants that are counted separately; Other is the name of
+// the rest.
 const (
 	mostTenants = 1000
 	Other       = "other"

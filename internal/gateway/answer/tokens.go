@@ -39,7 +39,7 @@ type Tokens struct {
 	choices []choice
 	enc     dialect.Encoder // nil before the first output
 	left    int             // of choices, those whose end is not encoded
-	counted int             // the prompt's tokens as the engine counts them; 0: it has not said
+	counted int             // the prompt's tokens as the engine counts them; 0: not reported
 	tokens  bool            // TokensOptions.Request.Tokens
 	aborted bool            // the caller has asked the engine to stop
 	endsAt  bool            // Request.StopIDs end the answer, though an engine may go on behind them
@@ -61,7 +61,7 @@ type choice struct {
 	single    *callEnd               // nil: calls do not end the choice
 	scores    *scores                // nil: whose the tokens are does not matter
 	tokens    int                    // ids that count, up to a stop string
-	cached    int                    // ids of its prompt that the engine had; -1: not said
+	cached    int                    // ids of its prompt that the engine had; -1: not reported
 }
 
 // NewTokens returns an empty answer.

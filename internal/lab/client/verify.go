@@ -26,7 +26,7 @@ type account struct {
 	missing   int // tokens that were jumped over
 	wrong     int // tokens repeated, out of order, or unreadable
 	events    int // with content
-	usage     int // tokens by the usage, -1: not said
+	usage     int // tokens by the usage, -1: not reported
 	finished  bool
 	done      bool
 	errorText string

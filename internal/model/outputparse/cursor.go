@@ -11,8 +11,8 @@ const (
 	maxSpace = 64 // white space in one place
 )
 
-// cursor reads a short, bounded stretch of syntax. When the text at hand does
-// not tell, short is set and the stretch is read again with more.
+// cursor reads a short, bounded stretch of syntax. If the present text does not
+// suffice, short is set, and the stretch is read again with more text.
 type cursor struct {
 	d     []byte
 	i     int

@@ -2,7 +2,7 @@ package outputparse
 
 import "strconv"
 
-// Kind is what an event tells.
+// Kind is the kind of an event.
 type Kind uint8
 
 // The kinds. Each CallBegin is followed by the call's Arguments and its CallEnd
@@ -20,7 +20,7 @@ var kindNames = [...]string{"content", "reasoning", "call", "arguments", "end"}
 // String returns the kind's name in tests and goldens.
 func (k Kind) String() string { return kindNames[k] }
 
-// Event is one thing that the text said.
+// Event is a part of the answer that the parser has recognized.
 type Event struct {
 	Kind Kind
 	// Valid is set in a CallEnd when the arguments are whole and valid JSON.

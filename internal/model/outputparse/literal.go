@@ -54,7 +54,7 @@ func (l *literal) read(out, d []byte, eof bool) (_ []byte, n int, ok bool) {
 	return out, n, true
 }
 
-// token takes what is between strings. It gives 0 if it cannot tell yet.
+// token reads what is between strings. It returns 0 if the text does not suffice yet.
 func (l *literal) token(out, d []byte, eof bool) (_ []byte, n int, ok bool) {
 	b := d[0]
 	if isSpace(b) {

@@ -34,7 +34,8 @@ type Options struct {
 	Single bool
 }
 
-// PromptTail is how much of a prompt's end tells where the answer begins.
+// PromptTail is the length of the end of a prompt that determines how the answer
+// begins.
 const PromptTail = 256
 
 // Parser reads one answer. It serves one goroutine at a time.

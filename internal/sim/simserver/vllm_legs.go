@@ -38,7 +38,7 @@ const defaultLease = 30 * time.Second
 type vllmPair struct {
 	id     string    // its request's in the engine, whose end is random
 	kept   *sim.Kept // a prefill leg, whose KV is kept
-	cached int       // a decode leg: prompt tokens that the prefill engine found; -1: not said
+	cached int       // a decode leg: prompt tokens that the prefill engine found; -1: not reported
 }
 
 // baseID returns the part of a request's id that both legs of a pushed pair have in common.

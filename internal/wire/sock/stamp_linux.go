@@ -83,8 +83,8 @@ func (r *Receiver) stamp() int64 {
 	return (*unix.Timespec)(unsafe.Pointer(&r.oob[unix.CmsgLen(0)])).Nano()
 }
 
-// Arrived counts what has arrived on a TCP connection, read or not (TCP_INFO); ok
-// is false where the kernel does not tell.
+// Arrived counts what has arrived on a TCP connection, read or not (TCP_INFO). ok is
+// false if the kernel does not report it.
 func Arrived(fd int) (a Arrivals, ok bool) {
 	var info unix.TCPInfo
 	if tcpInfo(fd, &info) < unsafe.Offsetof(info.Rcv_ooopack)+unsafe.Sizeof(info.Rcv_ooopack) {
@@ -93,9 +93,8 @@ func Arrived(fd int) (a Arrivals, ok bool) {
 	return Arrivals{Segments: info.Data_segs_in, OutOfOrder: info.Rcv_ooopack, Bytes: info.Bytes_received}, true
 }
 
-// DelayAck has the kernel acknowledge what is read from now on by its delayed-ACK
-// timer, some 40 ms later, and not at once. It forgets that whenever the timer has
-// run out.
+// DelayAck makes the kernel acknowledge later reads by its delayed-ACK timer, some 40
+// ms later, and not at once. The setting ends whenever the timer has run out.
 func DelayAck(fd int) error {
 	return os.NewSyscallError("TCP_QUICKACK", unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0))
 }

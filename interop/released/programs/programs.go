@@ -182,8 +182,8 @@ func Bell(t *testing.T, rung, answer string) string {
 // Measured is what a load generator reports.
 type Measured struct {
 	Requests, Errors int
-	Tokens           float64 // of an answer, in the mean; 0 where it does not say
-	First            float64 // milliseconds to the first token, in the mean; 0 where it does not say
+	Tokens           float64 // of an answer, in the mean; 0 if not reported
+	First            float64 // milliseconds to the first token, in the mean; 0 if not reported
 }
 
 // measured runs a load generator and reads the report that it writes into file.
