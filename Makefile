@@ -303,6 +303,7 @@ interop-engines: interop-setup $(VENV)/.done interop/clients/node_modules/.done 
 
 # Modules that only a test of Kubernetes' manifests reads: definitions of the operator's objects.
 OPERATOR := github.com/prometheus-operator/prometheus-operator@v0.85.0
+INFERENCE := sigs.k8s.io/gateway-api-inference-extension@v1.3.0
 HELM = $(GO) run -C tools/helm -trimpath helm.sh/helm/v4/cmd/helm
 
 .PHONY: interop-kubernetes
@@ -311,6 +312,7 @@ interop-kubernetes: ## test against Kubernetes' own API server and helm, built f
 	$(GO) build -C tools/helm -trimpath -o $(CURDIR)/bin/helm helm.sh/helm/v4/cmd/helm
 	WEIR_APISERVER=$(CURDIR)/bin/apiserver WEIR_HELM=$(CURDIR)/bin/helm \
 	  WEIR_SERVICEMONITOR=$$($(GO) mod download -json $(OPERATOR) | sed -n 's/^.*"Dir": "\(.*\)",$$/\1/p')/example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml \
+	  WEIR_INFERENCEPOOL=$$($(GO) mod download -json $(INFERENCE) | sed -n 's/^.*"Dir": "\(.*\)",$$/\1/p')/config/crd/bases/inference.networking.k8s.io_inferencepools.yaml \
 	  $(GO) test -tags interop_engines -count=1 -v ./interop/kubernetes
 
 .PHONY: manifests

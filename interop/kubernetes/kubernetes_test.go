@@ -121,6 +121,27 @@ func (c *cluster) create(path string, body object) []byte {
 	return c.do("POST", path, "application/json", body)
 }
 
+// define makes the custom resources of the file that a variable names, and waits until they are
+// served.
+func (c *cluster) define(variable, path string) {
+	c.t.Helper()
+	crd, err := os.ReadFile(os.Getenv(variable))
+	if err != nil {
+		c.t.Fatalf("%s: %v: run make interop-kubernetes", variable, err)
+	}
+	for _, o := range objects(c.t, crd) {
+		c.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", o)
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		if code, _ := c.ask("GET", path, "", nil); code == http.StatusOK {
+			return
+		}
+		if time.Now().After(end) {
+			c.t.Fatalf("%s is not served a minute after its definition was made", path)
+		}
+	}
+}
+
 const namespace = "/api/v1/namespaces/models"
 
 func (c *cluster) pod(name, ip string) (uid string) {
@@ -144,8 +165,8 @@ func endpoint(pod, uid, ip string, conditions object) object {
 	return object{"addresses": []any{ip}, "conditions": conditions, "targetRef": object{"kind": "Pod", "namespace": "models", "name": pod, "uid": uid}}
 }
 
-// Engines are those of a cluster, by Pods and by a Service's EndpointSlices; without its Role
-// weir says which rule is missing.
+// Engines are those of a cluster, by Pods, by a Service's EndpointSlices, and by an InferencePool;
+// without its Role, or without the resource, weir says what is missing.
 func TestAPIServer(t *testing.T) {
 	c := start(t)
 	const rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/models"
@@ -229,4 +250,41 @@ func TestAPIServer(t *testing.T) {
 	if s := pods.Status(); s.Err != nil || s.Events == 0 {
 		t.Errorf("%+v", s)
 	}
+
+	const pools = "/apis/inference.networking.k8s.io/v1/namespaces/models/inferencepools"
+	pool := follow("pool", kubernetes.Query{Pool: "llama"})
+	lacks := func(what string) {
+		t.Helper()
+		for end := time.Now().Add(40 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+			err := pool.Status().Err
+			if err != nil && strings.Contains(err.Error(), what) {
+				return
+			} else if time.Now().After(end) {
+				t.Fatalf("the pool's source says %v, want %q", err, what)
+			}
+		}
+	}
+	rule := object{"apiGroups": []any{"inference.networking.k8s.io"}, "resources": []any{"inferencepools"}, "verbs": []any{"list", "watch"}}
+	lacks(`{apiGroups: ["inference.networking.k8s.io"], resources: ["inferencepools"], verbs: ["list", "watch"]}`)
+	c.create(rbac+"/roles", object{"metadata": object{"name": "pools"}, "rules": []any{rule}})
+	c.create(rbac+"/rolebindings", object{"metadata": object{"name": "pools"}, "roleRef": object{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "pools"},
+		"subjects": []any{object{"kind": "ServiceAccount", "name": "weir", "namespace": "models"}}})
+	lacks("the API server does not know inference.networking.k8s.io/v1")
+	c.define("WEIR_INFERENCEPOOL", pools)
+	spec := func(app string, ports ...int) object {
+		var all []any
+		for _, p := range ports {
+			all = append(all, object{"number": p})
+		}
+		return object{"selector": object{"matchLabels": object{"app": app}}, "targetPorts": all, "endpointPickerRef": object{"name": "weir", "port": object{"number": 9002}}}
+	}
+	c.create(pools, object{"apiVersion": "inference.networking.k8s.io/v1", "kind": "InferencePool", "metadata": object{"name": "llama"}, "spec": spec("vllm", 8000)})
+	c.pod("d", "10.1.0.4")
+	becomes("pool", "d 10.1.0.4:8000 decode")
+	c.do("PATCH", pools+"/llama", "application/merge-patch+json", object{"spec": spec("vllm", 8000, 8001)})
+	becomes("pool", "d:8000 10.1.0.4:8000 decode ; d:8001 10.1.0.4:8001 decode")
+	c.do("PATCH", pools+"/llama", "application/merge-patch+json", object{"spec": spec("other", 8000)})
+	becomes("pool", "a 10.1.0.1:8000 decode")
+	c.do("DELETE", pools+"/llama", "application/json", nil)
+	becomes("pool", "")
 }

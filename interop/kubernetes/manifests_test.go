@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/goccy/go-yaml"
 )
@@ -69,22 +68,7 @@ var settings = []struct {
 func TestManifests(t *testing.T) {
 	c := start(t)
 	c.create("/api/v1/namespaces", object{"metadata": object{"name": "models", "labels": object{"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/warn": "restricted"}}})
-	crd, err := os.ReadFile(os.Getenv("WEIR_SERVICEMONITOR"))
-	if err != nil {
-		t.Fatalf("WEIR_SERVICEMONITOR: %v: run make interop-kubernetes", err)
-	}
-	for _, o := range objects(t, crd) {
-		c.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", o)
-	}
-	served := func() bool {
-		code, _ := c.ask("GET", "/apis/monitoring.coreos.com/v1/namespaces/models/servicemonitors", "", nil)
-		return code == 200
-	}
-	for end := time.Now().Add(time.Minute); !served(); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("ServiceMonitors are not served a minute after their definition was made")
-		}
-	}
+	c.define("WEIR_SERVICEMONITOR", "/apis/monitoring.coreos.com/v1/namespaces/models/servicemonitors")
 	apply := func(name string, text []byte) {
 		all := objects(t, text)
 		if len(all) < 2 {
