@@ -116,27 +116,43 @@ func (f *Fleet) spares(r *Rank) bool {
 
 // release brings one rank back where judgement has taken out all that might serve a
 // model, because another one has left, drains or refuses connections since.
+//
+// It is called for each rank that drains or leaves. So it looks at the ranks once or twice, and
+// not once for each rank's models.
 func (f *Fleet) release(at int64) {
+	if !slices.ContainsFunc(f.ranks, func(r *Rank) bool { return r.present && r.state == Down }) {
+		return
+	}
+	served := map[string]bool{} // models that some rank might serve
 	for _, r := range f.ranks {
-		for _, model := range r.Serves {
-			if last := f.last(model); last != nil {
-				last.suspect(at, "is the last that might serve "+model)
+		if r.present && r.state != Draining && r.state != Down {
+			for _, model := range r.Serves {
+				served[model] = true
 			}
 		}
 	}
-}
-
-// last returns the rank to bring back: that which showed progress last. It is nil where
-// some rank might serve the model without it, or none.
-func (f *Fleet) last(model string) (last *Rank) {
+	last := map[string]*Rank{} // of the models that are served no more: the rank that showed progress last
 	for _, r := range f.ranks {
-		switch {
-		case !r.serves(model) || !r.present || r.state == Draining:
-		case r.state != Down:
-			return nil
-		case !r.ejection.refused && (last == nil || r.tokens.shown > last.tokens.shown):
-			last = r
+		if !r.present || r.state != Down || r.ejection.refused {
+			continue
+		}
+		for _, model := range r.Serves {
+			if was := last[model]; !served[model] && (was == nil || r.tokens.shown > was.tokens.shown) {
+				last[model] = r
+			}
 		}
 	}
-	return last
+	if len(last) == 0 {
+		return
+	}
+	for _, r := range f.ranks {
+		for _, model := range r.Serves {
+			if x := last[model]; x != nil && !served[model] {
+				x.suspect(at, "is the last that might serve "+model)
+				for _, also := range x.Serves {
+					served[also] = true
+				}
+			}
+		}
+	}
 }
