@@ -166,7 +166,7 @@ func (w *wishes) desired() (d config.Desired, notes []error, err error) {
 	if err != nil {
 		return d, nil, err
 	}
-	there := map[string]bool{}
+	there := make(map[string]bool, len(given))
 	for _, e := range given {
 		there[e.Name] = true
 		if spec, gone := w.gone[e.Name]; gone && spec == e.Spec {

@@ -126,7 +126,7 @@ func accessOf(d config.Discovery) (kubernetes.Access, error) {
 
 // found makes the engines that were found the wanted ones of this source.
 func (d *discovery) found(engines []kubernetes.Engine, notes []string) {
-	known, wanted := map[string]kubernetes.Engine{}, map[string]config.Wanted{}
+	known, wanted := make(map[string]kubernetes.Engine, len(engines)), make(map[string]config.Wanted, len(engines))
 	all := make([]config.Wanted, 0, len(engines))
 	for _, e := range engines {
 		w, same := d.wanted[e.Name]
