@@ -278,7 +278,12 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 			case was:
 				what = "DELETED"
 			}
-			if what != "" && !send(what, c.object) {
+			if what == "" {
+				continue
+			}
+			o := maps.Clone(c.object) // events name the kind of their objects, and items of lists do not
+			o["kind"], o["apiVersion"] = kind, group
+			if !send(what, o) {
 				return
 			}
 		}

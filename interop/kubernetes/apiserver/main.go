@@ -1,8 +1,10 @@
-// Command apiserver is Kubernetes' own API server, and etcd as "apiserver etcd". A module of
-// its own pins it, so that weir depends on none of it.
+// Command apiserver is Kubernetes' own API server, and etcd as "apiserver etcd". As "apiserver
+// follow" it is Kubernetes' own client. A module of its own pins them, so that weir depends on none
+// of it.
 package main
 
 import (
+	"fmt"
 	"os"
 
 	"go.etcd.io/etcd/server/v3/etcdmain"
@@ -14,6 +16,10 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == "etcd" {
 		etcdmain.Main(os.Args[1:])
 		return
+	}
+	if len(os.Args) == 4 && os.Args[1] == "follow" {
+		fmt.Fprintln(os.Stderr, follow(os.Args[2], os.Args[3]))
+		os.Exit(1)
 	}
 	os.Exit(cli.Run(app.NewAPIServerCommand()))
 }
