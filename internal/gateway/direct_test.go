@@ -362,3 +362,16 @@ func TestDirectReadsOn(t *testing.T) {
 		c.Close()
 	}
 }
+
+// The date of a head is that of its second, whichever second the head before it had.
+func TestDateOf(t *testing.T) {
+	at := time.Date(2026, 1, 2, 23, 59, 59, 0, time.FixedZone("", 3600))
+	for _, test := range []struct {
+		after time.Duration
+		want  string
+	}{{0, "Fri, 02 Jan 2026 22:59:59 GMT"}, {999 * time.Millisecond, "Fri, 02 Jan 2026 22:59:59 GMT"}, {time.Second, "Fri, 02 Jan 2026 23:00:00 GMT"}, {0, "Fri, 02 Jan 2026 22:59:59 GMT"}} {
+		if got := dateOf(at.Add(test.after)); got != test.want {
+			t.Errorf("after %v: %s, want %s", test.after, got, test.want)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -61,7 +62,9 @@ func (w *directWriter) serve(d *direct) (kept bool) {
 }
 
 // closes reports whether the response is the connection's last one.
-func (w *directWriter) closes() bool { return w.r.Close || w.header.Get("Connection") == "close" }
+func (w *directWriter) closes() bool {
+	return w.r.Close || len(w.header["Connection"]) > 0 && w.header["Connection"][0] == "close"
+}
 
 // Header implements http.ResponseWriter.
 func (w *directWriter) Header() http.Header { return w.header }
@@ -246,8 +249,8 @@ func appendResponseHead(out []byte, h http.Header, status int, keepAlive, chunke
 			out = append(append(append(append(out, name...), ": "...), strings.TrimSpace(value)...), "\r\n"...)
 		}
 	}
-	if h.Get("Date") == "" {
-		out = append(time.Now().UTC().AppendFormat(append(out, "Date: "...), http.TimeFormat), "\r\n"...)
+	if len(h["Date"]) == 0 {
+		out = append(append(append(out, "Date: "...), dateOf(time.Now())...), "\r\n"...)
 	}
 	if !keepAlive {
 		out = append(out, "Connection: close\r\n"...)
@@ -257,6 +260,24 @@ func appendResponseHead(out []byte, h http.Header, status int, keepAlive, chunke
 	}
 	return append(out, "\r\n"...)
 }
+
+// dateOf returns a time as a head has it. Heads of the same second share the text.
+func dateOf(now time.Time) string {
+	second := now.Unix()
+	d := lastDate.Load()
+	if d == nil || d.second != second {
+		d = &dated{second, now.UTC().Format(http.TimeFormat)}
+		lastDate.Store(d)
+	}
+	return d.text
+}
+
+type dated struct {
+	second int64
+	text   string
+}
+
+var lastDate atomic.Pointer[dated]
 
 // lineEnds keeps a field's value in its line.
 var lineEnds = strings.NewReplacer("\n", " ", "\r", " ")

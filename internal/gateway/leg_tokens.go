@@ -197,11 +197,11 @@ func (l *tokenLeg) watch() {
 // head implements leg.
 func (l *tokenLeg) head(h http.Header, first answer.Part) (status int, events bool) {
 	if l.streams {
-		h.Set("Content-Type", "text/event-stream")
-		h.Set("Cache-Control", "no-cache")
+		h["Content-Type"] = []string{"text/event-stream"}
+		h["Cache-Control"] = []string{"no-cache"}
 	} else {
-		h.Set("Content-Type", "application/json")
-		h.Set("Content-Length", strconv.Itoa(len(first.Out)))
+		h["Content-Type"] = []string{"application/json"}
+		h["Content-Length"] = []string{strconv.Itoa(len(first.Out))}
 	}
 	return http.StatusOK, l.streams
 }

@@ -41,10 +41,10 @@ func newRelayPrefill(p *partner, q *request, r *http.Request) *relayPrefill {
 // relayed is a client's request as a relay engine gets it, with another id and body.
 func relayed(r *http.Request, id string, body []byte) *engine.RelayRequest {
 	header := relay.EndToEnd(r.Header)
-	header.Del("Content-Length")
-	header.Del("Accept-Encoding")
-	header.Del(timingHeader)
-	header.Set("X-Request-Id", id)
+	for _, name := range [...]string{"Content-Length", "Accept-Encoding", timingHeader} {
+		delete(header, name)
+	}
+	header["X-Request-Id"] = []string{id}
 	return &engine.RelayRequest{Method: r.Method, Path: r.URL.RequestURI(), Header: header, Body: body}
 }
 
