@@ -32,17 +32,17 @@ type Field struct {
 // The effects of the fields.
 const (
 	whyReach   = "it names addresses that the engine connects to"
-	whyPlace   = "it says on which of the engine's workers the request runs"
+	whyPlace   = "it chooses the engine's worker for the request"
 	whyOrder   = "it puts the request before those of others"
 	whyCache   = "it chooses what cached state the request shares with others"
-	whyHash    = "it says what the engine takes the media to be, for everybody that names them so"
-	whyCode    = "it has the engine run code, or load files, of the caller's choice"
-	whyInside  = "it has the engine give out, and keep, its inner state"
-	whyID      = "the engine takes it for the request's own id, which must be nobody else's"
+	whyHash    = "it sets the name under which the engine caches the media, for all callers"
+	whyCode    = "it makes the engine run code, or load files, of the caller's choice"
+	whyInside  = "it makes the engine keep and return its inner state"
+	whyID      = "the engine uses it as the request's id, which must be unique"
 	whySession = "it ties the request to state that the engine keeps"
 	whyServer  = "it is about the server's own logs, metrics and bookkeeping"
 	whyLoad    = "it changes what reading the request's media costs the engine"
-	whyAny     = "it holds whatever an extension of the engine reads"
+	whyAny     = "it is for extensions of the engine, which weir does not know"
 )
 
 // Where the fields are read, of the releases that the list was made from.
@@ -93,7 +93,7 @@ var fields = []Field{
 	{Body, "priority", whyOrder, both},
 	{Header, "X-Vllm-Priority", whyOrder, vllmHead},
 	{Header, "X-Override-Priority", whyOrder, sglangHead},
-	{Body, "background", "the engine goes on with it when the caller has gone", sglangReq},
+	{Body, "background", "the engine continues it after the caller has left", sglangReq},
 
 	{Body, "cache_salt", whyCache, both},
 	{Body, "extra_key", whyCache, sglang},
@@ -109,7 +109,7 @@ var fields = []Field{
 	{Body, "custom_logit_processor", whyCode, sglang},
 	{Body, "logits_processors", whyCode, vllmOld},
 	{Body, "custom_params", whyAny, sglang},
-	{Body, "chat_template", "it has the engine run a template of the caller's, which vLLM too refuses without --trust-request-chat-template", vllm},
+	{Body, "chat_template", "it makes the engine run the caller's template, which vLLM also refuses without --trust-request-chat-template", vllm},
 	{Body, "prompt_embeds", "the engine unpacks tensors from it", vllm},
 	{Body, "guided_decoding_backend", "it chooses a part of the engine, for all of its life", vllmOld},
 

@@ -75,7 +75,7 @@ var fields = []field{
 	ignore("speed", "a faster answer, at a higher price", dialect.BothPass, `"standard"`),
 	ignore("metadata", whoAsks, dialect.BothPass, "{}"),
 	ignore("user_profile_id", whoAsks, dialect.BothPass),
-	ignore("service_tier", "there is one tier; the answer says standard", dialect.BothPass, `"auto"`, `"standard_only"`),
+	ignore("service_tier", "there is one tier; the answer states standard", dialect.BothPass, `"auto"`, `"standard_only"`),
 	ignore("cache_control", whyCache, dialect.BothPass),
 }
 
@@ -84,7 +84,7 @@ var fields = []field{
 // word.
 var innerFields = []dialect.Field{
 	{Name: "messages[].role", Note: "user, assistant or system"},
-	{Name: "messages[].content", Note: "a string, or an array of blocks; texts side by side are put together as [those of a chat](engines.md#request-fields-by-wire) are"},
+	{Name: "messages[].content", Note: "a string, or an array of blocks; adjacent texts are joined as [those of a chat](engines.md#request-fields-by-wire) are"},
 	{Name: "messages[].clear_at", Treatment: dialect.Ignored, Note: "clears the message from long conversations", Elsewhere: dialect.BothPass},
 	{Name: "messages[].output_config", Treatment: dialect.Refused, Elsewhere: dialect.BothPass},
 	{Name: "messages[].content[] text", Note: "text"},

@@ -14,13 +14,13 @@ func EmbeddingFields() []dialect.Field { return slices.Clone(embeddingFields) }
 
 const (
 	vllmHas = dialect.VLLMReads
-	ofChat  = "of an input that is a conversation"
+	ofChat  = "for an input that is a conversation"
 )
 
 var embeddingFields = []dialect.Field{
 	{Name: "model", Note: "a string; an alias becomes the engine's own name", Elsewhere: dialect.BothRead},
-	{Name: "input", Note: "a string, an array of strings, token ids, or an array of arrays of token ids; where engines are chosen by what prompts have in common, it is read for that", Elsewhere: "both read it; vLLM takes conversations too"},
-	{Name: "encoding_format", Note: "float or base64", Elsewhere: "vLLM reads it and has bytes and bytes_only too; SGLang answers with floats, whatever it is"},
+	{Name: "input", Note: "a string, an array of strings, token ids, or an array of arrays of token ids; weir reads it to choose an engine by the beginning of the text", Elsewhere: "both read it; vLLM takes conversations too"},
+	{Name: "encoding_format", Note: "float or base64", Elsewhere: "vLLM reads it and also has bytes and bytes_only; SGLang always answers with floats"},
 	{Name: "dimensions", Note: "an integer, for models that can", Elsewhere: dialect.BothRead},
 	{Name: "user", Note: "names the end user", Elsewhere: dialect.BothPass},
 
@@ -31,7 +31,7 @@ var embeddingFields = []dialect.Field{
 	{Name: "use_activation", Note: "a boolean", Elsewhere: vllmHas},
 	{Name: "embed_dtype", Note: "the type of the numbers in base64", Elsewhere: vllmHas},
 	{Name: "endianness", Note: "the order of their bytes", Elsewhere: vllmHas},
-	{Name: "messages", Note: "a conversation in the place of input; references in it are judged as in chats", Elsewhere: vllmHas},
+	{Name: "messages", Note: "a conversation instead of input; references in it are judged as in chats", Elsewhere: vllmHas},
 	{Name: "add_generation_prompt", Note: ofChat, Elsewhere: vllmHas},
 	{Name: "continue_final_message", Note: ofChat, Elsewhere: vllmHas},
 	{Name: "chat_template_kwargs", Note: ofChat, Elsewhere: vllmHas},

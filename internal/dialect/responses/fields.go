@@ -170,7 +170,7 @@ var innerFields = slices.Concat([]dialect.Field{
 	{Name: "tools[].parameters", Whole: true, Note: "a JSON Schema, which is an object"},
 	{Name: strictTool, Note: "a boolean; true is enforced if a call is forced, and otherwise named as ignored", Elsewhere: "both hold to it, with the tool parsers that can"},
 	{Name: deferLoading, Treatment: dialect.Ignored, Defaults: []string{"false"}, Note: "the model gets the tool at once", Elsewhere: "both hand it to the chat template"},
-	{Name: outputSchema, Treatment: dialect.Ignored, Note: "for calls by programs, which there are none of", Elsewhere: dialect.BothPass},
+	{Name: outputSchema, Treatment: dialect.Ignored, Note: "for calls by programs, which weir does not have", Elsewhere: dialect.BothPass},
 	{Name: toolAsync, Treatment: dialect.Refused, Defaults: []string{"false"}, Elsewhere: dialect.BothPass},
 	{Name: allowedCallers, Treatment: dialect.Refused, Defaults: []string{`["direct"]`}, Elsewhere: dialect.BothPass},
 	{Name: "tools[].format", Note: "of a tool of type custom: an object"},
@@ -184,7 +184,7 @@ var innerFields = slices.Concat([]dialect.Field{
 	{Name: "tools[].tools[].parameters", Whole: true, Note: "a JSON Schema, which is an object"},
 	{Name: "tools[].tools[].strict", Note: "as outside", Elsewhere: "both hold to it, with the tool parsers that can"},
 	{Name: "tools[].tools[].defer_loading", Treatment: dialect.Ignored, Defaults: []string{"false"}, Note: "the model gets the tool at once", Elsewhere: "both hand it to the chat template"},
-	{Name: "tools[].tools[].output_schema", Treatment: dialect.Ignored, Note: "for calls by programs, which there are none of", Elsewhere: dialect.BothPass},
+	{Name: "tools[].tools[].output_schema", Treatment: dialect.Ignored, Note: "for calls by programs, which weir does not have", Elsewhere: dialect.BothPass},
 	{Name: "tools[].tools[].async", Treatment: dialect.Refused, Defaults: []string{"false"}, Elsewhere: dialect.BothPass},
 	{Name: "tools[].tools[].allowed_callers", Treatment: dialect.Refused, Defaults: []string{`["direct"]`}, Elsewhere: dialect.BothPass},
 
@@ -197,7 +197,7 @@ var innerFields = slices.Concat([]dialect.Field{
 	{Name: "tool_choice.mode", Note: "auto or required"},
 	{Name: "tool_choice.tools", Whole: true, Note: "an array of tools, each a type, a name and maybe a namespace; a namespace stands for all of its functions"},
 
-	{Name: "text.format", Note: "an object. A tool_choice that forces a call wins over it, as at vLLM; then it is named as ignored"},
+	{Name: "text.format", Note: "an object. A tool_choice that forces a call takes precedence, as in vLLM, and the field is named as ignored"},
 	{Name: "text.format text", Note: "anything may come"},
 	{Name: "text.format json_object", Note: "any JSON object"},
 	{Name: "text.format json_schema", Note: "JSON of the schema"},
@@ -209,11 +209,11 @@ var innerFields = slices.Concat([]dialect.Field{
 	{Name: "reasoning.effort", Note: "none, minimal, low, medium, high, xhigh or max"},
 	{Name: "reasoning.summary", Note: "auto, concise or detailed"},
 	{Name: "reasoning.generate_summary", Note: "as summary, whose older name it is"},
-	{Name: "reasoning.context", Treatment: dialect.Refused, Defaults: []string{`"auto"`}, Note: "the chat template says what is shown of earlier reasoning", Elsewhere: dialect.BothPass},
+	{Name: "reasoning.context", Treatment: dialect.Refused, Defaults: []string{`"auto"`}, Note: "the chat template decides which earlier reasoning is shown", Elsewhere: dialect.BothPass},
 	{Name: "reasoning.mode", Treatment: dialect.Refused, Defaults: []string{`"standard"`}, Elsewhere: dialect.BothPass},
 	{Name: "stream_options.include_usage", Note: "a boolean, of no effect: the last event has the usage. AIPerf sends it, as to chats"},
 	{Name: obfuscation, Treatment: dialect.Ignored, Defaults: []string{"false"}, Note: "padding, so that the sizes of events reveal less", Elsewhere: dialect.BothPass},
-	{Name: "header openai-beta", Treatment: dialect.Ignored, Note: "what a beta adds to a body is judged by its field", Elsewhere: dialect.BothPass},
+	{Name: "header openai-beta", Treatment: dialect.Ignored, Note: "weir judges the fields that a beta adds to a body", Elsewhere: dialect.BothPass},
 })
 
 func refusedItems(kinds ...string) (rows []dialect.Field) {
@@ -265,7 +265,7 @@ const noTools = "there are no built-in tools here"
 // other is an error.
 var includes = []dialect.Field{
 	{Name: outputLogprobs, Note: "log probabilities of the tokens of the text, with top_logprobs alternatives to each"},
-	{Name: "reasoning.encrypted_content", Note: "reasoning comes in the open and is taken back so"},
+	{Name: "reasoning.encrypted_content", Note: "reasoning is returned and accepted unencrypted"},
 	{Name: "file_search_call.results", Treatment: dialect.Ignored, Note: noTools, Elsewhere: dialect.BothPass},
 	{Name: "web_search_call.results", Treatment: dialect.Ignored, Note: noTools, Elsewhere: dialect.BothRefuse},
 	{Name: "web_search_call.action.sources", Treatment: dialect.Ignored, Note: noTools, Elsewhere: dialect.BothRefuse},
