@@ -34,7 +34,7 @@ type exchange struct {
 	attempt
 	response response
 
-	refused error // the caller is not known
+	refused *infer.Error // the caller is not known
 	spends  spending
 	id      string       // weir's own, whatever the caller calls the request
 	err     *infer.Error // how the request ended
@@ -61,7 +61,8 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 		LiveAtArrival:    int(g.live.Add(1)) - 1,
 		PendingAtArrival: int(g.Pending()),
 	}}
-	x.caller, x.refused = g.callerOf(r)
+	caller, err := g.callerOf(r)
+	x.caller, x.refused = caller, infer.AsError(err)
 	x.rec.Key, x.rec.Tenant = dialect.Clip(x.caller.Key, maxCaller), dialect.Clip(x.caller.Tenant, maxCaller)
 	rc := http.NewResponseController(w)
 	carrier := &httpCarrier{front: front{w: w, rc: rc, r: r}, spare: &g.buffers}
