@@ -3,6 +3,7 @@ package judge
 import (
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,3 +138,50 @@ type visited struct {
 }
 
 func (s *visited) Had() (int, bool) { s.asked++; return 1, true }
+
+// BenchmarkLook is a look at 50,000 streams of one rank: how long it takes, and how long the
+// lock is held at one time, with a few streams at a time and with all at once.
+func BenchmarkLook(b *testing.B) {
+	for name, most := range map[string]int{"512 at a time": atOnce, "all at once": 1 << 30} {
+		b.Run(name, func(b *testing.B) {
+			const streams = 50_000
+			j := New(Options{Stall: time.Hour})
+			r := j.Add("e", -1, nil)
+			r.Is(Presence{Ready: true, Fresh: true, Serves: []string{"m"}})
+			all := make([]*counted, streams)
+			for i := range all {
+				all[i] = new(counted)
+				r.HandOver(&all[i].attempt, trace.Now(), 10, "req", engine.Probe{}, all[i])
+				all[i].attempt.Start(trace.Now())
+			}
+			var held []time.Duration // at most, in each look
+			for b.Loop() {
+				longest := time.Duration(0)
+				r.visits = visiting{next: r.open, counting: true, under: true}
+				for more := true; more; {
+					began := time.Now()
+					more = r.visit(trace.Now(), most)
+					longest = max(longest, time.Since(began))
+				}
+				held = append(held, longest)
+			}
+			slices.Sort(held)
+			b.ReportMetric(float64(held[len(held)/2].Microseconds()), "median-of-longest-us")
+		})
+	}
+}
+
+// counted is a stream whose tokens are counted under two locks, as those of a request are.
+type counted struct {
+	streaming
+	mu, box sync.Mutex
+	_       [2048]byte // what else a stream has
+}
+
+func (s *counted) Had() (int, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.box.Lock()
+	defer s.box.Unlock()
+	return s.had, true
+}
