@@ -25,7 +25,8 @@ type figure struct {
 // cells measures CPU and memory of a wire under load.
 func (b *bencher) cells(ctx context.Context, m *model, streams int, measure time.Duration) ([]figure, error) {
 	bench := &lab.Bench{Self: b.self, Weir: b.weir, Dir: b.dir, Log: b.log,
-		Times: cell.Times{Warm: measure / 3, Measure: measure, Tail: time.Second, Drain: 20 * time.Second}}
+		// All streams have their first tokens at once, each of which costs as much as a request.
+		Times: cell.Times{Warm: measure/3 + time.Duration(streams)*400*time.Microsecond, Measure: measure, Tail: time.Second, Drain: 20 * time.Second}}
 	g := lab.Named(map[string]string{"relay": lab.Relay, "plane": lab.Plane}[m.Wire])
 	run := func(l cell.Load) (*client.Result, error) {
 		r := bench.Cell(ctx, l, g)
@@ -61,6 +62,9 @@ func (b *bencher) cells(ctx context.Context, m *model, streams int, measure time
 		{m.Wire, fmt.Sprintf("%d streams", streams), "MB resident", (m.Base + float64(streams)*m.Stream) / 1e6, spread.Resident, "they have tokens all the time"},
 	}, nil
 }
+
+// fewEngines is how many engines cost too little to be measured.
+const fewEngines = 10
 
 // engines measures what engines cost that do nothing: one simulated engine at many loopback
 // addresses.

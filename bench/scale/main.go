@@ -107,6 +107,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 				return err
 			}
 			figures = append(figures, f...)
+			if l.Engines < fewEngines {
+				continue
+			}
 			if f, err = b.engines(ctx, &m, l.Engines, *measure); err != nil {
 				return err
 			}

@@ -19,7 +19,7 @@ type model struct {
 	New     float64 // nanoseconds of CPU for a token of a prompt that was never seen
 	Seen    float64 // and for one of a beginning that was
 
-	Stream float64 // bytes of resident memory for a stream that waits (measureIdle)
+	Stream float64 // bytes of resident memory for a stream under way; one that waits holds less (Idle)
 	Base   float64 // bytes of a gateway without streams
 	Engine float64 // bytes for an engine
 	Idle   float64 // microseconds of CPU a second for an engine that does nothing
@@ -38,8 +38,8 @@ const socketBytes = 4096
 // models are the wires of which everything was measured.
 func models() []model {
 	return []model{
-		{Wire: "relay", Token: 14, Request: 58, New: 0, Seen: 0, Stream: 10e3, Base: 48e6, Engine: 150e3, Idle: 120, Files: 2, InBytes: 310},
-		{Wire: "plane", Token: 10.5, Request: 81, New: 57, Seen: 29, Stream: 11.2e3, Base: 52e6, Engine: 250e3, Idle: 120, Files: 1, InBytes: 12},
+		{Wire: "relay", Token: 15, Request: 60, New: 0, Seen: 0, Stream: 19e3, Base: 46e6, Engine: 230e3, Idle: 1, Files: 2, InBytes: 310},
+		{Wire: "plane", Token: 12, Request: 85, New: 57, Seen: 29, Stream: 19e3, Base: 48e6, Engine: 390e3, Idle: 60, Files: 1, InBytes: 12},
 	}
 }
 
