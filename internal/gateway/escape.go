@@ -72,7 +72,7 @@ func (s *escape) Had() (tokens int, ok bool) {
 	return s.mailbox.Had()
 }
 
-// leave has the attempt end at one of its engines, for the reason why, if it may.
+// leave ends the attempt at one of its engines for a reason, if it may end.
 func (s *escape) leave(at *route.Target, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,8 @@ func (s *escape) leave(at *route.Target, why string) {
 	s.wake()
 }
 
-// fail has the attempt end by its partner's failure, unless its response has begun.
+// fail ends the attempt because its partner has failed, unless its response has
+// begun.
 func (s *escape) fail(e *infer.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -90,7 +90,7 @@ func (p *preparing) ofForm(err error) bool {
 	return false
 }
 
-// bind has a request of two forms be relayed, because of an error in making ids of it.
+// bind makes a request of two forms a relayed one, because its ids could not be made.
 func (p *preparing) bind(err error) {
 	p.noIDs, p.needs.IDs = infer.AsError(err), infer.AnotherForm
 	p.footprint = *p.footprint.bytes

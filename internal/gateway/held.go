@@ -127,7 +127,8 @@ func (h *holding) drop(t *ticket) {
 	h.put(t)
 }
 
-// leave has a request wait no longer. From then on its exchange is its own goroutine's again.
+// leave ends the wait of a request. From then on its exchange belongs to its own goroutine
+// again.
 func (h *holding) leave(t *ticket) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -288,8 +289,8 @@ func (t *ticket) among(now int64) (target route.Target, partner *route.Target, o
 	return x.pick(c, now, &x.footprint, x.session, x.footprint.expected(x.model.Lengths, x.sent))
 }
 
-// take gives the request the engine that it has chosen, if that has room, and has it wait
-// otherwise. The lock is held.
+// take gives the request the engine that it has chosen, if that has room, and makes it
+// wait otherwise. The lock is held.
 func (h *holding) take(t *ticket, target route.Target, partner *route.Target, ok bool, now int64) {
 	if t.pushed {
 		if !ok {

@@ -66,7 +66,7 @@ func (l *tokenLeg) submission(q *request, i int) *infer.Request {
 	return q.submission(i, &l.target, l.g.ids.next())
 }
 
-// inTime has the error of a wait that has run out say which bound that was.
+// inTime adds the name of the bound to the error of a wait that has reached it.
 func inTime(err error, what string, limit time.Duration, bound string) error {
 	var e *infer.Error
 	if !errors.As(err, &e) || e.Code != infer.CodeDeadline {

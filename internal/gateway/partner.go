@@ -184,7 +184,7 @@ const lastWord = 500 * time.Millisecond
 // waits for, and a relayed half is read to its end by then.
 func (p *partner) alone() bool { return p.meets.first() && p.target.Relay != nil }
 
-// begin has the half served. It is called once.
+// begin starts serving the half. It is called once.
 func (p *partner) begin(x *exchange) {
 	attempt := &x.rec.Attempts[len(x.rec.Attempts)-1]
 	p.leg, p.escape, p.id = &attempt.Legs[0], &x.booked.escape, x.rec.RequestID
@@ -366,7 +366,7 @@ func (p *partner) late() {
 	}
 }
 
-// giveUp ends the half, whose engine did not do in time what it should. The lock is held.
+// giveUp ends the half because its engine missed a bound. The lock is held.
 func (p *partner) giveUp(because string) {
 	e := &infer.Error{Code: infer.CodeDeadline, Engine: p.target.Name, Retryable: true, Message: "the prefill engine " + because}
 	p.ends(e)
@@ -492,7 +492,7 @@ func (p *partner) word(ctx context.Context, e *infer.Error) *infer.Error {
 	return e
 }
 
-// blames reports whether it is the prefill half that the attempt has failed by.
+// blames reports whether the attempt has failed because of the prefill half.
 func (p *partner) blames(e *infer.Error) bool {
 	if p == nil || p.wire == nil || e == nil {
 		return false
@@ -505,8 +505,8 @@ func (p *partner) blames(e *infer.Error) bool {
 // aborted prefill half writes none.
 func (p *partner) owed() bool { return p.target.Meets.Way == engine.ByPush }
 
-// outlives reports whether the half is served to its end although no client waits for the
-// decode half.
+// outlives reports whether the half is served to its end although no client waits for it
+// any more.
 func (p *partner) outlives() bool {
 	if p == nil || p.wire == nil || p.over || !p.owed() || p.escape.x.ctx.Err() == nil {
 		return false
@@ -571,8 +571,8 @@ func (p *partner) part() {
 	p.booked.close(trace.Now(), health.Done, true) // one that has failed has closed it
 }
 
-// handed takes what the prefill engine has answered for the decode half of a choice. Where
-// that is not what a decode engine can fetch by, it computes the prompt anew.
+// handed records the prefill engine's answer for the decode half of a choice. If a decode
+// engine cannot fetch the KV by it, the decode engine computes the prompt itself.
 func (p *partner) handed(choice int, params []byte) {
 	if !p.meets.first() {
 		return

@@ -22,7 +22,7 @@ type relayPrefill struct {
 	refused *refusal
 }
 
-// refusal is an answer of an engine's that has no other use than to be the client's.
+// refusal is an answer of an engine that can only be passed on to the client.
 type refusal struct {
 	status int
 	header http.Header

@@ -78,7 +78,7 @@ func (h *tokenPrefill) handOver(ctx context.Context) error {
 	return err
 }
 
-// has notes the generation of a choice, which may have ended.
+// has records the generation of a choice, which may have ended.
 func (c *prefillChoice) has(g engine.Generation) {
 	c.h.p.mu.Lock()
 	defer c.h.p.mu.Unlock()
@@ -168,9 +168,9 @@ func (c *prefillChoice) offer(d *infer.Delta) {
 	h.tells()
 }
 
-// ends takes how the engine has ended the choice of a half that had ended before: it was
-// aborted, or given up. If no choice can have KV that is still written, none of the half is.
-// The lock is held.
+// ends records how the engine has ended the choice of a half that was aborted or given up
+// before. If no choice can have KV that is still written, the half has none. The lock is
+// held.
 func (c *prefillChoice) ends(f *infer.Finish) {
 	if f == nil {
 		return
@@ -185,7 +185,7 @@ func (c *prefillChoice) ends(f *infer.Finish) {
 	}
 }
 
-// end takes how the choice has ended. The lock is held.
+// end records how the choice has ended. The lock is held.
 func (c *prefillChoice) end(f *infer.Finish) {
 	h, p := c.h, c.h.p
 	h.left--

@@ -192,8 +192,8 @@ func (r *routing) lacking() (what string) {
 	return " that takes the request in the form in which it was prepared"
 }
 
-// undivided has a request that has no two halves given to engines that serve it whole, where
-// others do not, and refuses it where none does.
+// undivided sends a request that cannot be divided to engines that serve it whole, and
+// refuses it if there is none.
 func (r *routing) undivided(q *request, path string) error {
 	if r.model.Way == engine.Nowhere || !r.needs.HasBytes() {
 		return nil

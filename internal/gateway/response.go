@@ -468,8 +468,8 @@ func (r *returnedConns) rest(c *conn) bool {
 	return true
 }
 
-// give has the next request of a connection served. It returns false if none is accepted
-// any more.
+// give passes the next request of a connection on to be served. It returns false if none
+// is accepted any more.
 func (r *returnedConns) give(c *conn) bool {
 	c.entry.Idle(time.Now())
 	if c.peer != nil {

@@ -106,7 +106,7 @@ func (t *turn) ends(first bool) {
 	*t = turn{}
 }
 
-// away has the stream be at its rank no more. The lock is held.
+// away removes the stream from its rank. The lock is held.
 func (t *turn) away() {
 	g := t.of.at[t.at]
 	if g == nil {
@@ -118,7 +118,7 @@ func (t *turn) away() {
 	}
 }
 
-// give has the turns that are back be given to others. The lock is held.
+// give passes the returned turns on to other streams. The lock is held.
 func (of *turnsOf) give(rank *cost.Rank, g *group) {
 	for ; g.back > 0; g.back-- {
 		of.free <- rank

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Fleet is the ranks that one gateway judges, and what keeps it from judging all of
-// them down.
+// Fleet is the set of ranks that one gateway judges, with the guard that keeps it
+// from judging all of them down.
 type Fleet struct {
 	limits Limits
 	ranks  []*Rank

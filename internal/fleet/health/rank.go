@@ -61,7 +61,7 @@ func (r *Rank) String() string {
 
 func (r *Rank) serves(model string) bool { return slices.Contains(r.Serves, model) }
 
-// Takes returns which requests it may be given now.
+// Takes returns which requests the rank may get now.
 func (r *Rank) Takes() Takes {
 	switch {
 	case !r.present, r.state == Draining, r.state == Down:
@@ -400,11 +400,11 @@ func (r *Rank) owesAll() bool {
 	return (r.probing.answered || r.comeback.trials > 0) && (r.cause == bySilence || r.cause == byStarts) && (r.state == Soft || r.state == Suspect || r.state == Probing)
 }
 
-// sample sends one, if it is time. One is waited for as long as a probe is, and the rank is
-// judged by it: the probe that was answered before says what it had computed by then. Those
-// beside it, which get through as soon as any does, are waited for as long as the rank's
-// requests usually take. While none is answered, a client's request is no better a trial: it
-// waits for the longest hold.
+// sample sends a sample, if it is time. The rank is judged by the first one, which has as
+// much time as a probe: the probe that was answered before states what the rank had computed
+// by then. Further samples, which get through as soon as any does, have as much time as the
+// rank's requests usually take. While none is answered, a client's request is no better a
+// trial: it waits for the longest hold.
 func (r *Rank) sample(at int64) {
 	if !r.Samples || r.state != Soft || !r.owesAll() {
 		return
@@ -485,7 +485,7 @@ func (s sign) refutes(c cause) bool {
 	return true
 }
 
-// progress takes down a sign, which the lanes have been shown.
+// progress records a sign, which the lanes have recorded before.
 func (r *Rank) progress(at int64, s sign) {
 	r.failures.cuts, r.comeback.trials, r.comeback.trialAt = 0, 0, 0
 	r.comeback.vouched, r.sampling.began, r.sampling.until = 0, 0, 0
@@ -513,7 +513,7 @@ func (r *Rank) progress(at int64, s sign) {
 	}
 }
 
-// pardon begins all silences anew.
+// pardon restarts all silences.
 func (r *Rank) pardon(at int64) {
 	r.tokens.shown, r.firsts.shown, r.probing.cleared = max(r.tokens.shown, at), max(r.firsts.shown, at), at
 	r.sampling.until = 0
@@ -647,7 +647,7 @@ func (r *Rank) tickDown(at int64) {
 	}
 }
 
-// again sends a probe beside that which is waited for.
+// again sends a probe beside the one that is waited for.
 func (r *Rank) again(at int64) {
 	limits := &r.fleet.limits
 	r.probing.next = at + int64(limits.Retry)
@@ -669,7 +669,7 @@ func (r *Rank) probe(at, bound int64) {
 	r.fleet.probes = append(r.fleet.probes, p)
 }
 
-// unanswered takes down that a suspect's probe was not answered.
+// unanswered records that a suspect's probe was not answered.
 func (r *Rank) unanswered(at int64) {
 	if r.tokens.shown > r.probing.sent {
 		// A wait behind others' work is not evidence.
@@ -680,13 +680,13 @@ func (r *Rank) unanswered(at int64) {
 	r.convict(at, fmt.Sprintf("%s, and its probe was not answered for %v", r.evidence, rounded(at-r.probing.sent)), false)
 }
 
-// suspect makes one, whose probe is due at once.
+// suspect makes the rank a suspect. Its probe is due at once.
 func (r *Rank) suspect(at int64, why string) {
 	r.evidence, r.probing.next = why, at
 	r.to(Suspect, why)
 }
 
-// convict takes it down, unless the fleet cannot spare it.
+// convict takes the rank down, unless the fleet cannot spare it.
 func (r *Rank) convict(at int64, why string, refused bool) {
 	limits := &r.fleet.limits
 	if !refused && !r.fleet.spares(r) {

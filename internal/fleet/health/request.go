@@ -21,7 +21,7 @@ const (
 	firstOne        // those of them without a first token: one of these is
 )
 
-// lane is one kind of progress that a rank owes, and the requests that it owes it to,
+// lane is one kind of progress that a rank owes, and the requests that wait for it,
 // the oldest first.
 type lane struct {
 	of         int
@@ -49,7 +49,8 @@ func (l *lane) add(q *Request) {
 	l.n++
 }
 
-// remove takes a request out. One that was given up has seen the silence, too.
+// remove removes a request. A request that was given up still counts as a witness of
+// the silence.
 func (l *lane) remove(q *Request, gaveUp bool) {
 	at := q.links[l.of]
 	if at.prev == nil {
@@ -89,7 +90,7 @@ func (l *lane) silence(at int64) int64 {
 	return max(at-l.since(), 0)
 }
 
-// show takes down progress.
+// show records progress.
 func (l *lane) show(at int64) {
 	if gap := float64(l.silence(at)); gap > 0 {
 		if l.gap == 0 {
