@@ -79,6 +79,9 @@ func (b *bencher) measureIdle(ctx context.Context, wire, client string, streams 
 	if err := asked.ask(ctx, client, made); err != nil {
 		return nil, err
 	}
+	if _, err := g.memory(); err != nil { // what asking takes is there, too
+		return nil, err
+	}
 	before, err := g.memory()
 	if err != nil {
 		return nil, err
@@ -338,7 +341,10 @@ func (g *gateway) heapProfile(file string) error {
 }
 
 // memory is what a gateway holds, in bytes.
-type memory struct{ live, objects, stacks, goroutines, resident, inFlight float64 }
+type memory struct {
+	live, objects, stacks, resident float64
+	goroutines, inFlight            float64 // numbers
+}
 
 // memory collects garbage and reads what is left. The resident memory is read before.
 func (g *gateway) memory() (*memory, error) {

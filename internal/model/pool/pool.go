@@ -124,6 +124,10 @@ type Pool struct {
 	rate    rate
 	stats   Stats
 
+	// timers are spare ones. A timer that was stopped stays in the runtime's heap of timers for
+	// long, so each job's own would be as many as there are jobs.
+	timers sync.Pool
+
 	ended sync.WaitGroup
 }
 
@@ -216,8 +220,16 @@ func (p *Pool) RunFor(ctx context.Context, who *tenancy.Caller, cost int, fn fun
 	if err := p.enqueue(ctx, j); err != nil {
 		return j.times, err
 	}
-	patience := time.NewTimer(p.maxWait)
-	defer patience.Stop()
+	patience, _ := p.timers.Get().(*time.Timer)
+	if patience == nil {
+		patience = time.NewTimer(p.maxWait)
+	} else {
+		patience.Reset(p.maxWait)
+	}
+	defer func() {
+		patience.Stop()
+		p.timers.Put(patience)
+	}()
 	select {
 	case <-j.done:
 	case <-ctx.Done():
