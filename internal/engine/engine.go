@@ -46,14 +46,9 @@ type Batch interface {
 // Afterwards it calls End with the number of streams that had output. Calls come in pairs
 // and from one goroutine at a time. Neither blocks. Deltas may also be offered outside of
 // a pair.
-//
-// EndAndTurn is End for a reader of many sockets, for which nothing waits that it alone can
-// read: it gives the streams their turns itself. To wake another goroutine for them costs
-// more than what that goroutine then does at the same time.
 type Reader interface {
 	Begin(received int64)
 	End(streams int)
-	EndAndTurn(streams int)
 }
 
 // NewReader returns a Reader of b, which may be nil.
@@ -72,9 +67,6 @@ func (untold) Begin(int64) {}
 
 // End implements Reader.
 func (untold) End(int) {}
-
-// EndAndTurn implements Reader.
-func (untold) EndAndTurn(int) {}
 
 // Tokens is an engine that takes and returns ids.
 //

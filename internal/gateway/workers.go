@@ -216,13 +216,6 @@ type reader struct {
 
 	received int64 // when the batch at hand was read
 	batches  batches
-	turns    *turnsHere // nil: it has given none
-}
-
-// turnsHere is what a reader gives streams their turns with.
-type turnsHere struct {
-	worker worker
-	batch  []*exchange
 }
 
 // Begin implements engine.Reader.
@@ -237,7 +230,13 @@ func (r *reader) Begin(received int64) {
 // End implements engine.Reader. A stream queued by somebody else meanwhile is
 // seen here, or sees that no reader is at it any more: both look under the lock.
 func (r *reader) End(streams int) {
-	if o := r.end(streams); o != nil {
+	r.batch.readers.Add(-1)
+	if o := r.batch.outputs.Load(); o != nil {
+		now := trace.Now()
+		o.meter.End(r.mark, now)
+		if streams > 0 {
+			r.count(o, streams, now)
+		}
 		for _, s := range o.shards {
 			s.mu.Lock()
 			due := s.due()
@@ -247,34 +246,6 @@ func (r *reader) End(streams int) {
 			}
 		}
 	}
-}
-
-// EndAndTurn implements engine.Reader. Shards whose workers are awake are left to them.
-func (r *reader) EndAndTurn(streams int) {
-	o := r.end(streams)
-	if o == nil {
-		return
-	}
-	if r.turns == nil {
-		r.turns = &turnsHere{worker: worker{metrics: o.metrics, meter: o.meter}}
-	}
-	for _, s := range o.shards {
-		s.standIn(r.turns, &o.ended)
-	}
-}
-
-// end ends a batch, and returns the outputs of the gateway, if it has any yet.
-func (r *reader) end(streams int) *outputs {
-	r.batch.readers.Add(-1)
-	o := r.batch.outputs.Load()
-	if o != nil {
-		now := trace.Now()
-		o.meter.End(r.mark, now)
-		if streams > 0 {
-			r.count(o, streams, now)
-		}
-	}
-	return o
 }
 
 // count counts a batch. What came in one read was waited for once.
@@ -337,42 +308,6 @@ func (s *shard) due() bool {
 		s.asleep = false
 	}
 	return due
-}
-
-// backlog is how many streams in a queue are worth waking the worker for: a core more helps then.
-const backlog = 16
-
-// standIn gives the streams in the queue their turns in place of the worker, if that sleeps and
-// there is no backlog. The
-// worker counts as awake meanwhile. It wakes if others have come by then, so that whoever
-// stands in is not kept.
-func (s *shard) standIn(t *turnsHere, running *sync.WaitGroup) {
-	s.mu.Lock()
-	due, many := s.due(), s.closed || len(s.queue) >= backlog
-	if !due || many {
-		s.mu.Unlock()
-		if due {
-			s.rouse()
-		}
-		return
-	}
-	t.batch, s.queue = s.queue, t.batch[:0]
-	running.Add(1) // not from zero: the worker has not ended
-	s.mu.Unlock()
-	defer running.Done()
-	for i, x := range t.batch {
-		t.batch[i] = nil
-		x.turn(&t.worker)
-		t.worker.Turned()
-	}
-	t.worker.Idle()
-	s.mu.Lock()
-	s.asleep = true
-	due = s.due() || s.closed
-	s.mu.Unlock()
-	if due {
-		s.rouse()
-	}
 }
 
 func (s *shard) rouse() {

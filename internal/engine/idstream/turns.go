@@ -65,7 +65,7 @@ func (w *worker) Turned() {
 // Idle implements epoll.Worker.
 func (w *worker) Idle() {
 	if w.given = 0; w.begun {
-		w.reader.EndAndTurn(w.had)
+		w.reader.End(w.had)
 		w.begun, w.had = false, 0
 	}
 }

@@ -254,8 +254,6 @@ func (p *pairs) Begin(int64) {
 	p.inside = true
 }
 
-func (p *pairs) EndAndTurn(n int) { p.End(n) }
-
 func (p *pairs) End(int) {
 	if !p.inside {
 		p.t.Error("an End without Begin")
