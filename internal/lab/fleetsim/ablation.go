@@ -19,6 +19,7 @@ type Ablation struct {
 	room    bool // nobody waits for room in the KV cache
 	evicts  bool // what it evicts costs nobody anything
 	later   bool // a prefill delays nobody who comes later
+	few     bool // only two engines at random and the one with the most of the prompt are compared
 }
 
 // Ablations are all that there are.
@@ -33,6 +34,7 @@ var ablations = []Ablation{
 	{Name: "cost-no-kv", What: "what a request evicts from the KV cache costs nothing, whoever will ask for it (kv_i)", evicts: true},
 	{Name: "cost-kv-ties", What: "of what is alike the least share of KV in use, not the least to compute", kv: true},
 	{Name: "cost-no-room", What: "the wait for room in the KV cache is left out", room: true},
+	{Name: "cost-two-and-best", What: "the least cost of two engines at random and the one that has the most of the prompt", few: true},
 }
 
 // ablated is an ablation as a gateway has it.
@@ -52,10 +54,33 @@ func (p *ablated) pick(g *gateway, q *balance.Request, candidates []balance.Cand
 		p.costs = append(p.costs, total)
 		fastest = min(fastest, step)
 	}
+	if p.few {
+		p.sample(g, q, candidates)
+	}
 	if p.least || p.kv {
 		return p.choose(g, q, candidates, d)
 	}
 	return d.Settle(q, candidates, p.costs, fastest)
+}
+
+// sample leaves two candidates at random and the one with the fewest tokens to compute.
+func (p *ablated) sample(g *gateway, q *balance.Request, candidates []balance.Candidate) {
+	var open []int
+	best, fewest := -1, math.MaxInt
+	for i, total := range p.costs {
+		if math.IsInf(total, 1) {
+			continue
+		}
+		open = append(open, i)
+		if n := q.Work(&candidates[i]).New; n < fewest {
+			best, fewest = i, n
+		}
+	}
+	for _, at := range g.run.random.Perm(len(open))[min(2, len(open)):] {
+		if i := open[at]; i != best {
+			p.costs[i] = math.Inf(1)
+		}
+	}
 }
 
 // total returns the cost of the request at the candidate.
