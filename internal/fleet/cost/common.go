@@ -84,9 +84,14 @@ func (r *Rank) Share() {
 	r.common = &common{rank: s, by: map[string]*sharer{}}
 }
 
-// enter notes an entry for Tell. The lock is held.
+// mostEntries is how many entries wait for Tell at most: more than come between two calls, but when
+// nobody calls it any more because the gateway ends.
+const mostEntries = 1 << 14
+
+// enter notes an entry for Tell. The lock is held. Entries beyond mostEntries are left out, which
+// all notice by the number of open requests.
 func (r *Rank) enter(e Entry) {
-	if r.common == nil {
+	if r.common == nil || len(r.entries) >= mostEntries {
 		return
 	}
 	e.Generated, e.Stepped = r.tokens.Load(), r.stepped.Load()
