@@ -19,7 +19,7 @@ type documented struct {
 }
 
 // scopes are the labels that metrics are counted by, by the title of their section.
-var scopes = map[string]string{"Of the gateway": "", "Of each model": "model", "Of each engine": "engine", "Of each data-parallel rank that an engine names": "engine rank", "Of each kind of engines": "kind", "Of each source of engines": "source"}
+var scopes = map[string]string{"The gateway": "", "Each model": "model", "Each engine": "engine", "Each data-parallel rank that an engine names": "engine rank", "Each kind of engines": "kind", "Each source of engines": "source"}
 
 // documentedMetrics reads the tables of docs/metrics.md, and the number of series of an engine.
 func documentedMetrics(t testing.TB) (by map[string]documented, engines map[string]int) {
