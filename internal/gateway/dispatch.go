@@ -134,7 +134,7 @@ func (x *exchange) submit(wait engineWait) error {
 	if x.bar == goesOn {
 		l.history = &x.history
 	}
-	l.watch()
+	l.watch(x.ctx)
 	x.booked.escape.by(nil, nil, x.mailbox)
 	return nil
 }
