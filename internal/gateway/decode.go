@@ -81,6 +81,7 @@ func (p *preparing) decode() error {
 	p.head = head
 	head.Lax = p.g.opts.PassUnknown
 	p.named()
+	p.called = &p.rec.RequestID
 	p.rec.Stream = head.Stream
 	p.rec.Decoded = trace.Now()
 	return nil

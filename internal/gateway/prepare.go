@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"weir/internal/dialect"
+	"weir/internal/dialect/sglang"
 	"weir/internal/observe/busy"
 	"weir/internal/trace"
 )
@@ -24,7 +25,8 @@ type preparing struct {
 	text         []byte        // the rendered prompt
 	plain        *dialect.Head // without the caller's own cache salt, if weir has taken it
 	tokenization tokenization
-	dry          bool // nothing comes of it
+	dry          bool    // nothing comes of it
+	called       *string // the request's id for those who look on: it does not change
 	doing        busy.Mark
 	op           busy.Op // what it is of
 	begun        bool    // it is set
@@ -61,7 +63,7 @@ func (p *preparing) does(op busy.Op) (before busy.Op) {
 		return before
 	}
 	p.rests()
-	p.begun, p.op, p.doing = true, op, p.g.meter.Begin(op, &p.rec.RequestID, p.g.meter.Now())
+	p.begun, p.op, p.doing = true, op, p.g.meter.Begin(op, p.called, p.g.meter.Now())
 	return before
 }
 
@@ -77,6 +79,11 @@ func (p *preparing) rests() {
 func (x *exchange) prepare() (done bool, err error) {
 	p := &preparing{
 		request: &x.request, stages: &x.stages, g: x.g, ctx: x.ctx, path: x.response.r.URL.Path, header: x.response.r.Header, named: func() { x.g.rids.take(x) },
+	}
+	p.called = &x.rec.RequestID
+	if p.path == sglang.Path { // whose body may change the id, while the watch reads it
+		first := x.rec.RequestID
+		p.called = &first
 	}
 	defer p.rests()
 	err = p.accept()

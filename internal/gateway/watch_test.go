@@ -3,7 +3,9 @@ package gateway
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"weir/internal/dialect/sglang"
 	"weir/internal/infer"
 	"weir/internal/observe/busy"
 	"weir/internal/observe/watch"
@@ -46,6 +49,32 @@ func TestOperations(t *testing.T) {
 		}
 		if running := w.Meter().Running(); len(running) != 0 || spent[busy.Template] < int64(time.Second) || spent[busy.Tokenize] < int64(time.Second) {
 			t.Errorf("%+v runs, spent %v", running, spent)
+		}
+	})
+}
+
+// The body of POST /generate may name the request while the watch reads the name that it has
+// had so far (with -race).
+func TestOperationsOfTheNamed(t *testing.T) {
+	a := &tokenEngine{name: "a"}
+	w := watch.New(watch.Options{Registry: prometheus.NewRegistry(), StallThreshold: time.Second})
+	inBubble(t, Options{Watch: w, StageDelay: map[trace.Stage]time.Duration{trace.Decode: time.Second, trace.Render: time.Second, trace.Tokenize: time.Second}}, []any{a}, func(t *testing.T, b *bench) {
+		c, body := b.dial(0), `{"model":"weir-sim","text":"x","rid":"mine","sampling_params":{"max_new_tokens":1}}`
+		c.id, c.method = "mine", "POST"
+		b.sent[c.id]++
+		c.write(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: weir\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", sglang.Path, len(body), body))
+		var seen []string
+		for range 40 {
+			time.Sleep(100 * time.Millisecond)
+			for _, s := range w.Meter().Running() {
+				if !slices.Contains(seen, s.RequestID) {
+					seen = append(seen, s.RequestID)
+				}
+			}
+		}
+		a.call(t, 1).end(infer.ReasonStop, words()[0])
+		if len(seen) != 2 || seen[0] == "mine" || seen[0] == "" || seen[1] != "mine" {
+			t.Errorf("the watch saw %q, want an id of weir's own and then the caller's", seen)
 		}
 	})
 }
