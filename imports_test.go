@@ -35,6 +35,9 @@ const directions = `
 	# files that other processes read or change at the same time
 	disk:
 
+	# the parts of JSON that all who read it in place have in common
+	jsonlex:
+
 	# bytes on sockets, and whom to trust there; they know nothing of weir
 	wire/bounded:
 	wire/epoll: wire/sock
@@ -45,7 +48,7 @@ const directions = `
 	wire/zmtp:
 
 	# the APIs of callers
-	dialect: infer infer/spell wire/sse
+	dialect: infer infer/spell jsonlex wire/sse
 	dialect/allow: dialect infer infer/spell
 	dialect/anthropic: dialect dialect/media infer
 	dialect/dialecttest: dialect infer
@@ -57,10 +60,10 @@ const directions = `
 	# a model's folder, ready to use: template, tokenizer, reading of the output; the pool they run in
 	model: infer model/chat model/outputparse model/tokenizer
 	model/chat: infer model/chat/jinja
-	model/chat/jinja:
-	model/outputparse:
+	model/chat/jinja: jsonlex
+	model/outputparse: jsonlex
 	model/pool: infer tenancy tenancy/fair trace
-	model/tokenizer: infer
+	model/tokenizer: infer jsonlex
 
 	# engines: the contract, its suite, an adapter per wire
 	engine: infer trace
@@ -68,7 +71,7 @@ const directions = `
 	engine/auto: engine engine/access engine/upstream engine/vllmserver
 	engine/coreclient: engine engine/mux engine/remote infer trace wire/zmtp
 	engine/enginetest: engine infer trace
-	engine/idstream: engine engine/access engine/upstream infer trace wire/epoll wire/sse
+	engine/idstream: engine engine/access engine/upstream infer jsonlex trace wire/epoll wire/sse
 	engine/mux: engine infer
 	engine/plane: dialect/media engine engine/access engine/mux engine/plane/planepb engine/remote infer trace wire/sock
 	engine/plane/planepb:
@@ -98,7 +101,7 @@ const directions = `
 	fleet/peering: fleet/cost fleet/kvindex fleet/peers fleet/peers/peerspb fleet/route trace
 	fleet/peers: fleet/cost fleet/kvindex fleet/peers/peerspb
 	fleet/peers/peerspb:
-	fleet/promptkey: dialect fleet/kvindex
+	fleet/promptkey: dialect fleet/kvindex jsonlex
 	fleet/queue: fleet/cost tenancy tenancy/fair
 	fleet/retry:
 	fleet/route: engine fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/kvindex fleet/retry infer model tenancy
@@ -194,13 +197,14 @@ infer:
 tenancy:
 trace: infer
 disk:
+jsonlex:
 wire:
 config: infer tenancy disk wire
 workload:
-dialect: infer wire
-model: infer tenancy trace
-engine: infer trace disk wire dialect
-fleet: infer tenancy trace wire dialect model engine
+dialect: infer jsonlex wire
+model: infer tenancy trace jsonlex
+engine: infer trace disk jsonlex wire dialect
+fleet: infer tenancy trace jsonlex wire dialect model engine
 observe: infer trace wire model engine fleet
 gateway: infer tenancy trace wire dialect model engine fleet observe
 sim: infer trace wire workload dialect engine

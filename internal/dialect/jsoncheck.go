@@ -3,6 +3,8 @@ package dialect
 import (
 	"encoding/binary"
 	"math/bits"
+
+	"weir/internal/jsonlex"
 )
 
 // maxCheckDepth bounds how deep objects and arrays of an engine's event may
@@ -223,33 +225,12 @@ func skipString(b []byte, i int) (end int, plain, ok bool) {
 			return i + 1, plain, true
 		}
 		plain = false
-		if i, ok = skipEscape(b, i+1); !ok {
+		n := jsonlex.Escape(b[i:])
+		if n == 0 {
 			return i, plain, false
 		}
+		i += n
 	}
-}
-
-// skipEscape returns the place after the escape whose backslash stands before
-// b[i].
-func skipEscape(b []byte, i int) (int, bool) {
-	if i == len(b) {
-		return i, false
-	}
-	switch b[i] {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		return i + 1, true
-	case 'u':
-		for range 4 {
-			if i++; i == len(b) {
-				return i, false
-			}
-			if c := b[i] | 0x20; b[i]-'0' > 9 && c-'a' > 5 {
-				return i, false
-			}
-		}
-		return i + 1, true
-	}
-	return i, false
 }
 
 // skipScalar returns the place after the literal or the number at b[i].
@@ -266,42 +247,9 @@ func skipScalar(b []byte, i int) (int, bool) {
 			return i + 5, true
 		}
 		return i, false
-	case '-':
-		i++
 	}
-	if i < len(b) && b[i] == '0' {
-		i++
-	} else if end := skipDigits(b, i); end > i {
-		i = end
-	} else {
-		return i, false
-	}
-	if i < len(b) && b[i] == '.' {
-		end := skipDigits(b, i+1)
-		if end == i+1 {
-			return end, false
-		}
-		i = end
-	}
-	if i < len(b) && b[i]|0x20 == 'e' {
-		i++
-		if i < len(b) && (b[i] == '+' || b[i] == '-') {
-			i++
-		}
-		end := skipDigits(b, i)
-		if end == i {
-			return end, false
-		}
-		i = end
-	}
-	return i, true
-}
-
-func skipDigits(b []byte, i int) int {
-	for i < len(b) && b[i]-'0' <= 9 {
-		i++
-	}
-	return i
+	n := jsonlex.Number(rest)
+	return i + n, n > 0
 }
 
 // CountValues returns how many values a well-formed JSON text holds, nested ones

@@ -3,6 +3,8 @@ package idstream
 import (
 	"bytes"
 	"math"
+
+	"weir/internal/jsonlex"
 )
 
 // Cursor reads a JSON text in place, from its beginning to its end, and allocates nothing.
@@ -223,7 +225,7 @@ func (c *Cursor) skipText() {
 		case b != '\\':
 			i++
 		default:
-			n := escape(data[i:])
+			n := jsonlex.Escape(data[i:])
 			if n == 0 {
 				c.fail()
 				return
@@ -234,63 +236,14 @@ func (c *Cursor) skipText() {
 	c.fail()
 }
 
-// escape returns the length of the escape that b begins with, 0 where it is none.
-func escape(b []byte) int {
-	if len(b) < 2 {
-		return 0
-	}
-	switch b[1] {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		return 2
-	case 'u':
-		if len(b) < 6 {
-			return 0
-		}
-		for _, h := range b[2:6] {
-			if h-'0' > 9 && h|0x20-'a' > 5 {
-				return 0
-			}
-		}
-		return 6
-	}
-	return 0
-}
-
 // skipNumber passes over a number.
 func (c *Cursor) skipNumber() {
-	if c.at < len(c.data) && c.data[c.at] == '-' {
-		c.at++
-	}
-	zero := c.at < len(c.data) && c.data[c.at] == '0'
-	n := c.run()
-	if n == 0 || zero && n > 1 {
+	n := jsonlex.Number(c.data[c.at:])
+	if n == 0 {
 		c.fail()
 		return
 	}
-	if c.at < len(c.data) && c.data[c.at] == '.' {
-		if c.at++; c.run() == 0 {
-			c.fail()
-			return
-		}
-	}
-	if c.at < len(c.data) && c.data[c.at]|0x20 == 'e' {
-		c.at++
-		if c.at < len(c.data) && (c.data[c.at] == '+' || c.data[c.at] == '-') {
-			c.at++
-		}
-		if c.run() == 0 {
-			c.fail()
-		}
-	}
-}
-
-// run passes over digits and returns how many there are.
-func (c *Cursor) run() int {
-	from := c.at
-	for c.at < len(c.data) && c.data[c.at]-'0' <= 9 {
-		c.at++
-	}
-	return c.at - from
+	c.at += n
 }
 
 // IDs reads an array of ids and returns the text between its brackets, as Scanner.Array

@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/dialect"
 	"weir/internal/fleet/kvindex"
+	"weir/internal/jsonlex"
 )
 
 // BlockBytes is the length of a block's canonical text, in bytes: about 64 tokens of
@@ -160,13 +161,13 @@ func (t *text) escape(b []byte) []byte {
 
 // unicode writes the character whose \u has been read, and gives what follows it.
 func (t *text) unicode(b []byte) []byte {
-	r, ok := hex(b)
+	r, ok := jsonlex.Hex(b)
 	if !ok {
 		return b
 	}
 	b = b[4:]
 	if r&^0x3FF == 0xD800 && len(b) >= 6 && b[0] == '\\' && b[1] == 'u' {
-		if low, ok := hex(b[2:]); ok && low&^0x3FF == 0xDC00 {
+		if low, ok := jsonlex.Hex(b[2:]); ok && low&^0x3FF == 0xDC00 {
 			r = 0x10000 + (r&0x3FF)<<10 | low&0x3FF
 			b = b[6:]
 		}
@@ -182,25 +183,6 @@ func (t *text) unicode(b []byte) []byte {
 		t.mark(c)
 	}
 	return b
-}
-
-// hex reads four digits.
-func hex(b []byte) (r rune, ok bool) {
-	if len(b) < 4 {
-		return 0, false
-	}
-	for _, c := range b[:4] {
-		switch {
-		case '0' <= c && c <= '9':
-			c -= '0'
-		case 'a' <= c|0x20 && c|0x20 <= 'f':
-			c = c | 0x20 - 'a' + 10
-		default:
-			return 0, false
-		}
-		r = r<<4 | rune(c)
-	}
-	return r, true
 }
 
 // value writes a value that was written freely: as it came, without its white space, and

@@ -1,6 +1,10 @@
 package outputparse
 
-import "unicode/utf16"
+import (
+	"unicode/utf16"
+
+	"weir/internal/jsonlex"
+)
 
 // arguments is the state at or within arguments that are a JSON value.
 func (p *Parser) arguments(d []byte, eof bool) (int, bool) {
@@ -155,7 +159,7 @@ func (p *Parser) unescape(d []byte) int {
 		p.out, p.wrong = append(p.out, '\\'), true
 		return 1
 	}
-	r, ok := hexRune(d)
+	r, ok := jsonlex.Unit(d)
 	switch {
 	case !ok && len(d) < 6:
 		return 0
@@ -166,7 +170,7 @@ func (p *Parser) unescape(d []byte) int {
 		p.out = append(p.out, string(r)...)
 		return 6
 	}
-	low, ok := hexRune(d[6:])
+	low, ok := jsonlex.Unit(d[6:])
 	if !ok && len(d) < 12 && (len(d) < 7 || d[6] == '\\') {
 		return 0
 	}
@@ -177,24 +181,4 @@ func (p *Parser) unescape(d []byte) int {
 	// Half a pair is no text; it stays the escape it is.
 	p.out, p.wrong = append(p.out, d[:6]...), true
 	return 6
-}
-
-// hexRune reads \uXXXX.
-func hexRune(d []byte) (r rune, ok bool) {
-	if len(d) < 6 || d[0] != '\\' || d[1] != 'u' {
-		return 0, false
-	}
-	for _, b := range d[2:6] {
-		switch {
-		case '0' <= b && b <= '9':
-			r = r<<4 | rune(b-'0')
-		case 'a' <= b && b <= 'f':
-			r = r<<4 | rune(b-'a'+10)
-		case 'A' <= b && b <= 'F':
-			r = r<<4 | rune(b-'A'+10)
-		default:
-			return 0, false
-		}
-	}
-	return r, true
 }

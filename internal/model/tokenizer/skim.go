@@ -2,9 +2,10 @@ package tokenizer
 
 import (
 	"bytes"
-	"unicode/utf16"
 	"unicode/utf8"
 	"unsafe"
+
+	"weir/internal/jsonlex"
 )
 
 // skimmed is tokenizer.json without the vocabulary and the merges of a BPE model, which
@@ -254,48 +255,15 @@ func (c *cursor) escaped(begun []byte) ([]byte, bool) {
 		case b != '\\':
 			out = append(out, b)
 			i++
-		case i+1 == len(data):
-			return nil, false
-		case data[i+1] == 'u':
-			r, ok := hexRune(data, i+2)
-			if i += 6; ok && r >= 0xd800 && r < 0xdc00 && i+1 < len(data) && data[i] == '\\' && data[i+1] == 'u' {
-				low, _ := hexRune(data, i+2)
-				r = utf16.DecodeRune(r, low)
-				ok = r != utf8.RuneError
-				i += 6
-			}
-			if !ok || r >= 0xd800 && r < 0xe000 {
-				return nil, false
-			}
-			out = utf8.AppendRune(out, r)
 		default:
-			at := bytes.IndexByte([]byte(`"\/bfnrt`), data[i+1])
-			if at < 0 {
+			n := 0
+			if out, n = jsonlex.AppendEscape(out, data[i:]); n == 0 {
 				return nil, false
 			}
-			out = append(out, "\"\\/\b\f\n\r\t"[at])
-			i += 2
+			i += n
 		}
 	}
 	return nil, false
-}
-
-func hexRune(data []byte, from int) (rune, bool) {
-	if from+4 > len(data) {
-		return 0, false
-	}
-	r := rune(0)
-	for _, b := range data[from : from+4] {
-		switch {
-		case b >= '0' && b <= '9':
-			r = r<<4 | rune(b-'0')
-		case b|0x20 >= 'a' && b|0x20 <= 'f':
-			r = r<<4 | rune(b|0x20-'a'+10)
-		default:
-			return 0, false
-		}
-	}
-	return r, true
 }
 
 // number reads an id.

@@ -5,8 +5,9 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"sync"
-	"unicode/utf16"
 	"unicode/utf8"
+
+	"weir/internal/jsonlex"
 )
 
 // plainJSON reads JSON in one pass over its bytes. A prompt is nearly all string, and
@@ -135,37 +136,12 @@ func (p *plainJSON) object(depth int) (Value, bool) {
 }
 
 func (p *plainJSON) number() (Value, bool) {
-	s, i := p.src, 0
-	digits := func() bool {
-		from := i
-		for i < len(s) && s[i]-'0' <= 9 {
-			i++
-		}
-		return i > from
-	}
-	if i < len(s) && s[i] == '-' {
-		i++
-	}
-	if i < len(s) && s[i] == '0' {
-		i++
-	} else if !digits() {
+	n := jsonlex.Number(p.src)
+	if n == 0 {
 		return nil, false
 	}
-	if i < len(s) && s[i] == '.' {
-		if i++; !digits() {
-			return nil, false
-		}
-	}
-	if i < len(s) && s[i]|0x20 == 'e' {
-		if i++; i < len(s) && (s[i] == '+' || s[i] == '-') {
-			i++
-		}
-		if !digits() {
-			return nil, false
-		}
-	}
-	v, err := jsonNumber(string(s[:i]))
-	p.src = s[i:]
+	v, err := jsonNumber(string(p.src[:n]))
+	p.src = p.src[n:]
 	return v, err == nil
 }
 
@@ -207,56 +183,10 @@ func (p *plainJSON) str() (string, bool) {
 		}
 		out = append(out, src[from:i]...)
 		n := 0
-		if out, n = jsonEscape(out, src[i:]); n == 0 {
+		if out, n = jsonlex.AppendEscape(out, src[i:]); n == 0 {
 			return "", false
 		}
 		i += n
 		from = i
 	}
-}
-
-// unescaped are the bytes that escapes of two bytes stand for.
-var unescaped = [256]byte{'"': '"', '\\': '\\', '/': '/', 'n': '\n', 't': '\t', 'r': '\r', 'b': '\b', 'f': '\f'}
-
-// jsonEscape appends what an escape stands for, and returns its length; 0 if it is none.
-func jsonEscape(out, src []byte) (_ []byte, n int) {
-	if len(src) < 2 {
-		return out, 0
-	}
-	if c := unescaped[src[1]]; c != 0 {
-		return append(out, c), 2
-	}
-	if src[1] != 'u' {
-		return out, 0
-	}
-	r := hex4(src)
-	if r >= 0 && !utf16.IsSurrogate(r) {
-		return utf8.AppendRune(out, r), 6
-	}
-	if r < 0 || len(src) < 12 || src[6] != '\\' || src[7] != 'u' {
-		return out, 0
-	}
-	if r = utf16.DecodeRune(r, hex4(src[6:])); r == utf8.RuneError {
-		return out, 0
-	}
-	return utf8.AppendRune(out, r), 12
-}
-
-// hex4 is the number of an escape \uXXXX; -1 if it is none.
-func hex4(src []byte) (r rune) {
-	if len(src) < 6 {
-		return -1
-	}
-	for _, c := range src[2:6] {
-		switch {
-		case c-'0' <= 9:
-			c -= '0'
-		case (c|0x20)-'a' <= 5:
-			c = (c | 0x20) - 'a' + 10
-		default:
-			return -1
-		}
-		r = r<<4 | rune(c)
-	}
-	return r
 }
