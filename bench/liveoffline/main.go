@@ -27,7 +27,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,9 +34,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
 	"weir/internal/lab"
 )
@@ -334,22 +330,9 @@ func (f *fleet) command(ctx context.Context, v any, args []string) error {
 
 // metric returns the sum of a gateway's metric over its labels.
 func metric(ctx context.Context, admin, name string) (sum float64, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, admin+"/metrics", nil)
+	families, err := lab.Scrape(ctx, admin+"/metrics")
 	if err != nil {
 		return 0, err
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(resp.Body)
-	if err != nil {
-		return 0, err
-	}
-	for _, m := range families[name].GetMetric() {
-		sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
-	}
-	return sum, nil
+	return lab.Sum(families[name]), nil
 }

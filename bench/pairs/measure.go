@@ -17,9 +17,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/common/expfmt"
-	names "github.com/prometheus/common/model"
-
 	"weir/internal/lab"
 	"weir/internal/lab/cell"
 	"weir/internal/lab/ports"
@@ -256,17 +253,7 @@ func (r *row) begin(ctx context.Context) error {
 
 // goroutines returns the number of weir's goroutines.
 func (r *row) goroutines(ctx context.Context) (int, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.admin+"/metrics", nil)
-	if err != nil {
-		return 0, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	parser := expfmt.NewTextParser(names.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(resp.Body)
+	families, err := lab.Scrape(ctx, r.admin+"/metrics")
 	if err != nil {
 		return 0, err
 	}
@@ -396,7 +383,7 @@ func (r *row) window(ctx context.Context) (err error) {
 		report, err := load.Run(loading, r.plan)
 		ended <- outcome{report, err}
 	}()
-	pause(ctx, r.times.Warm)
+	_ = lab.Sleep(ctx, r.times.Warm)
 	from, err := r.used()
 	if err != nil {
 		return err
@@ -410,9 +397,9 @@ func (r *row) window(ctx context.Context) (err error) {
 			return err
 		}
 		next = next.Add(time.Second)
-		pause(ctx, time.Until(next))
+		_ = lab.Sleep(ctx, time.Until(next))
 	}
-	pause(ctx, time.Until(from.at.Add(r.times.Measure)))
+	_ = lab.Sleep(ctx, time.Until(from.at.Add(r.times.Measure)))
 	to, err := r.used()
 	if err != nil {
 		return err
@@ -439,13 +426,6 @@ func (r *row) window(ctx context.Context) (err error) {
 	}
 	samples.within(trace.At(from.at), trace.At(to.at), res)
 	return ctx.Err()
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }
 
 // state is an engine's report about itself.

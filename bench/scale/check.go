@@ -69,7 +69,7 @@ const fewEngines = 10
 // engines measures what engines cost that do nothing: one simulated engine at many loopback
 // addresses.
 func (b *bencher) engines(ctx context.Context, m *model, n int, wait time.Duration) ([]figure, error) {
-	kind := map[string]string{"relay": "openai", "plane": "weir"}[m.Wire]
+	kind := kindOf(m.Wire)
 	e, err := lab.Start([]string{b.weir, "engine", "--wire", kind + "=0.0.0.0:0", "--admin-listen", "127.0.0.1:0"}, lab.Environment())
 	if err != nil {
 		return nil, err
@@ -94,19 +94,15 @@ func (b *bencher) engines(ctx context.Context, m *model, n int, wait time.Durati
 			return 0, 0, err
 		}
 		defer g.kill()
-		select {
-		case <-time.After(wait / 2):
-		case <-ctx.Done():
-			return 0, 0, ctx.Err()
+		if err := lab.Sleep(ctx, wait/2); err != nil {
+			return 0, 0, err
 		}
 		before, err := proc.Of(g.PIDs())
 		if err != nil {
 			return 0, 0, err
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return 0, 0, ctx.Err()
+		if err := lab.Sleep(ctx, wait); err != nil {
+			return 0, 0, err
 		}
 		after, err := proc.Of(g.PIDs())
 		if err != nil {

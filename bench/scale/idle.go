@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -14,7 +13,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,7 +25,8 @@ import (
 // idleTokens is how many tokens each idle stream has had.
 const idleTokens = 8
 
-// made is how many streams have been there before the first figure, so that what is made once is.
+// made is how many streams begin before the first figure. Memory that a process takes once, such
+// as pools and connections to the engine, is then part of both figures.
 const made = 4
 
 // Idle is the memory that a gateway holds for a stream that has begun, has had its first
@@ -50,6 +49,17 @@ type Idle struct {
 
 // wires are the ways to an engine of which the memory is measured.
 func wires() []string { return []string{"relay", "plane", "sglang", "vllm"} }
+
+// kindOf returns the kind of the engines of a wire.
+func kindOf(wire string) string {
+	switch wire {
+	case "relay":
+		return "openai"
+	case "plane":
+		return "weir"
+	}
+	return wire
+}
 
 // clients are the ways in which clients ask.
 func clients() []string { return []string{http11, http2} }
@@ -75,14 +85,13 @@ func (b *bencher) measureIdle(ctx context.Context, wire, client string, streams 
 	defer g.kill()
 	asked := &askers{addr: g.addr}
 	defer asked.close()
-	// What is made once is there before the first figure.
 	if err := asked.ask(ctx, client, made); err != nil {
 		return nil, err
 	}
-	if _, err := g.memory(); err != nil { // what asking takes is there, too
+	if _, err := g.memory(ctx); err != nil { // the memory that asking takes counts to both, too
 		return nil, err
 	}
-	before, err := g.memory()
+	before, err := g.memory(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -97,12 +106,10 @@ func (b *bencher) measureIdle(ctx context.Context, wire, client string, streams 
 			return nil, err
 		}
 	}
-	select { // for what the last streams began
-	case <-time.After(2 * time.Second):
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := lab.Sleep(ctx, 2*time.Second); err != nil { // for what the last streams began
+		return nil, err
 	}
-	after, err := g.memory()
+	after, err := g.memory(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -122,10 +129,7 @@ func (b *bencher) measureIdle(ctx context.Context, wire, client string, streams 
 // startIdleEngine starts a simulated engine whose streams stand still after their first tokens,
 // and returns the --engine of a wire.
 func (b *bencher) startIdleEngine(ctx context.Context, wire string) (e *idleEngine, spec string, err error) {
-	kind := map[string]string{"relay": "openai", "plane": "weir"}[wire]
-	if kind == "" {
-		kind = wire
-	}
+	kind := kindOf(wire)
 	p, err := lab.Start([]string{b.weir, "engine", "--wire", kind + "=127.0.0.1:0", "--admin-listen", "127.0.0.1:0",
 		"--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms", "--max-running-requests", "100000", "--max-queued-requests", "100000",
 		"--max-total-tokens", "0", "--fault", fmt.Sprintf("stall,after=%d", idleTokens)}, lab.Environment())
@@ -163,10 +167,8 @@ func (e *idleEngine) said(ctx context.Context, tokens int) error {
 		if err != nil || state.Tokens >= tokens {
 			return err
 		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := lab.Sleep(ctx, 100*time.Millisecond); err != nil {
+			return err
 		}
 	}
 	return fmt.Errorf("the engine has said %d tokens of %d", state.Tokens, tokens)
@@ -347,7 +349,7 @@ type memory struct {
 }
 
 // memory collects garbage and reads what is left. The resident memory is read before.
-func (g *gateway) memory() (*memory, error) {
+func (g *gateway) memory(ctx context.Context) (*memory, error) {
 	used, err := proc.Of(g.PIDs())
 	if err != nil {
 		return nil, err
@@ -357,27 +359,20 @@ func (g *gateway) memory() (*memory, error) {
 			return nil, err
 		}
 	}
-	text, err := get(g.admin + "/metrics")
+	families, err := lab.Scrape(ctx, g.admin+"/metrics")
 	if err != nil {
 		return nil, err
 	}
-	m := &memory{resident: float64(used.Resident)}
-	values := map[string]float64{}
-	for line := range bytes.Lines(text) {
-		name, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
-		if v, err := strconv.ParseFloat(string(value), 64); err == nil {
-			values[string(name)] = v
-		}
-	}
-	for name, to := range map[string]*float64{"go_memstats_heap_alloc_bytes": &m.objects, "go_memstats_stack_inuse_bytes": &m.stacks, "go_goroutines": &m.goroutines, "weir_requests_in_flight": &m.inFlight} {
-		v, ok := values[name]
-		if !ok {
+	for _, name := range []string{"go_memstats_heap_alloc_bytes", "go_memstats_stack_inuse_bytes", "go_goroutines", "weir_requests_in_flight"} {
+		if families[name] == nil {
 			return nil, errors.New("the gateway's metrics have no " + name)
 		}
-		*to = v
 	}
-	m.live = values["go_memstats_heap_inuse_bytes"] + m.stacks + values["go_memstats_mspan_inuse_bytes"] + values["go_memstats_mcache_inuse_bytes"] +
-		values["go_memstats_buck_hash_sys_bytes"] + values["go_memstats_gc_sys_bytes"] + values["go_memstats_other_sys_bytes"]
+	of := func(name string) float64 { return lab.Sum(families[name]) }
+	m := &memory{resident: float64(used.Resident), objects: of("go_memstats_heap_alloc_bytes"), stacks: of("go_memstats_stack_inuse_bytes"),
+		goroutines: of("go_goroutines"), inFlight: of("weir_requests_in_flight")}
+	m.live = of("go_memstats_heap_inuse_bytes") + m.stacks + of("go_memstats_mspan_inuse_bytes") + of("go_memstats_mcache_inuse_bytes") +
+		of("go_memstats_buck_hash_sys_bytes") + of("go_memstats_gc_sys_bytes") + of("go_memstats_other_sys_bytes")
 	return m, nil
 }
 
@@ -390,5 +385,5 @@ func get(url string) ([]byte, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s: %s", url, resp.Status)
 	}
-	return io.ReadAll(bufio.NewReader(resp.Body))
+	return io.ReadAll(resp.Body)
 }

@@ -242,3 +242,15 @@ func RaiseFiles() (uint64, error) {
 
 // errInterrupted is why a cell has no result when the run was cancelled.
 var errInterrupted = errors.New("interrupted")
+
+// Sleep waits for a while, or until ctx ends.
+func Sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

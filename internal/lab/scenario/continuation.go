@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/lab"
 	"weir/internal/load"
 	"weir/internal/trace"
 	"weir/internal/workload"
@@ -235,7 +236,7 @@ func (b *faultBed) strikeAmid(ctx context.Context, x *Continued, g *gaps, life t
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, life/8); err != nil {
+	if err := lab.Sleep(ctx, life/8); err != nil {
 		return err
 	}
 	lost := func() (ms float64, err error) {
@@ -319,7 +320,7 @@ func (b *faultBed) begun(ctx context.Context, streams int, ended <-chan struct{}
 
 // turns raises most to how many streams are on their way to another engine.
 func (b *faultBed) turns(ctx context.Context, most *int) error {
-	families, err := scrape(ctx, b.admin+"/metrics")
+	families, err := lab.Scrape(ctx, b.admin+"/metrics")
 	if err != nil {
 		return err
 	}

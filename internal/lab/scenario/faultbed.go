@@ -145,7 +145,7 @@ func (r *runner) startFaultGateway(ctx context.Context, b *faultBed, serve, env 
 		if err == nil && !slices.ContainsFunc(states, func(s engineNow) bool { return !s.takes() }) {
 			return nil
 		}
-		if err := sleep(within, 20*time.Millisecond); err != nil {
+		if err := lab.Sleep(within, 20*time.Millisecond); err != nil {
 			return fmt.Errorf("the engines do not become ready: %v: %w", states, err)
 		}
 	}
@@ -162,9 +162,9 @@ func (b *faultBed) stutter(stands, runs time.Duration) (end func()) {
 		defer close(done)
 		for ctx.Err() == nil {
 			_ = b.gateway.Signal(syscall.SIGSTOP) // one that is gone fails the cell by itself
-			_ = sleep(ctx, stands)                // ctx says the same
+			_ = lab.Sleep(ctx, stands)            // ctx says the same
 			_ = b.gateway.Signal(syscall.SIGCONT)
-			_ = sleep(ctx, runs)
+			_ = lab.Sleep(ctx, runs)
 		}
 	}()
 	return func() { cancel(); <-done }
@@ -225,7 +225,7 @@ func (e engineNow) out() bool   { return !e.Ready || e.Health == nil || e.Health
 
 // late returns for how long the gateway itself has been late so far.
 func (b *faultBed) late(ctx context.Context) (float64, error) {
-	families, err := scrape(ctx, b.admin+"/metrics")
+	families, err := lab.Scrape(ctx, b.admin+"/metrics")
 	if err != nil {
 		return 0, err
 	}
@@ -342,7 +342,7 @@ func (w *watched) each(ctx context.Context, d time.Duration, done func([]engineN
 		if done(states) {
 			return nil
 		}
-		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+		if err := lab.Sleep(ctx, 50*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -522,16 +522,4 @@ func (a *attempted) of(engine string) bool {
 		}
 	}
 	return false
-}
-
-// sleep waits for a while, or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"weir/internal/lab"
 	"weir/internal/lab/forward"
 	"weir/internal/workload/content"
 )
@@ -403,7 +404,7 @@ func (r *runner) conditionCell(ctx context.Context, k faultKind, c condition, wo
 			v := &victim{ctx: ctx, bed: b}
 			switch {
 			case c.deaf:
-				err := errors.Join(sleep(ctx, c.lasts), end())
+				err := errors.Join(lab.Sleep(ctx, c.lasts), end())
 				w.finish(began)
 				return errors.Join(err, w.wait(ctx, 2*faultWarm), w.stopped(ctx, v))
 			case c.slow:

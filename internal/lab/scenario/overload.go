@@ -240,7 +240,7 @@ func (r *runner) offer(ctx context.Context, b *bed, row *Overloaded, seed uint64
 // over looks at a bed while its load runs: how long within the window the machine kept its
 // engines from working, and what CPU the gateway and others took.
 func (b *bed) over(ctx context.Context, lead, measure time.Duration, of *inTime, row *Overloaded) error {
-	if err := sleep(ctx, lead); err != nil {
+	if err := lab.Sleep(ctx, lead); err != nil {
 		return err
 	}
 	ours := append(b.gateway.PIDs(), os.Getpid())
@@ -261,7 +261,7 @@ func (b *bed) over(ctx context.Context, lead, measure time.Duration, of *inTime,
 			return err
 		}
 		if i == 0 {
-			if err := sleep(ctx, measure); err != nil {
+			if err := lab.Sleep(ctx, measure); err != nil {
 				return err
 			}
 		}
@@ -287,7 +287,7 @@ func (b *bed) until(ctx context.Context, name string, want float64) error {
 		if err == nil && got == want {
 			return nil
 		}
-		if within.Err() != nil || sleep(within, 10*time.Millisecond) != nil {
+		if within.Err() != nil || lab.Sleep(within, 10*time.Millisecond) != nil {
 			return fmt.Errorf("the gateway's %s is %v and not %v: %w", name, got, want, cmp.Or(ctx.Err(), err, within.Err()))
 		}
 	}
@@ -295,7 +295,7 @@ func (b *bed) until(ctx context.Context, name string, want float64) error {
 
 // metric is the sum of a gateway's counter or gauge over its labels.
 func (b *bed) metric(ctx context.Context, name string) (sum float64, err error) {
-	families, err := scrape(ctx, b.metrics)
+	families, err := lab.Scrape(ctx, b.metrics)
 	if err != nil {
 		return 0, err
 	}

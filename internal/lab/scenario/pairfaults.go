@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"weir/internal/lab"
 	"weir/internal/lab/ports"
 	"weir/internal/workload/content"
 )
@@ -221,7 +222,7 @@ func (x *Faulted) rests(ctx context.Context, b *faultBed, deferred bool) error {
 		if time.Since(began) > within {
 			return nil
 		}
-		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+		if err := lab.Sleep(ctx, 50*time.Millisecond); err != nil {
 			return err
 		}
 	}

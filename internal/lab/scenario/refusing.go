@@ -109,7 +109,7 @@ func (r *runner) refusing(ctx context.Context, lasts time.Duration) (x Refusing,
 	for _, c := range leave {
 		c.left = trace.Now()
 		c.Close()
-		if err := sleep(ctx, 5*time.Millisecond); err != nil {
+		if err := lab.Sleep(ctx, 5*time.Millisecond); err != nil {
 			return x, err
 		}
 	}

@@ -119,7 +119,7 @@ func (b *replicaBed) inStep(ctx context.Context, g *replica) error {
 		if err == nil && n == len(b.engines) && followed >= b.known {
 			return nil
 		}
-		if sleep(within, 20*time.Millisecond) != nil {
+		if lab.Sleep(within, 20*time.Millisecond) != nil {
 			return fmt.Errorf("a gateway asks %d of %d engines and follows %d of %d others: %w", n, len(b.engines), followed, b.known, cmp.Or(ctx.Err(), err, within.Err()))
 		}
 	}
@@ -127,7 +127,7 @@ func (b *replicaBed) inStep(ctx context.Context, g *replica) error {
 
 // followed returns how many other gateways a gateway follows.
 func (g *replica) followed(ctx context.Context) (n int, err error) {
-	families, err := scrape(ctx, g.admin+"/metrics")
+	families, err := lab.Scrape(ctx, g.admin+"/metrics")
 	if err != nil {
 		return 0, err
 	}
@@ -181,7 +181,7 @@ func startService(of []*replica) (*service, error) {
 	s := &service{url: "http://" + l.Addr().String(), listener: l, stopped: stop, conns: map[net.Conn]bool{}}
 	s.look(ctx, of)
 	s.tasks.Go(func() {
-		for sleep(ctx, looks) == nil {
+		for lab.Sleep(ctx, looks) == nil {
 			s.look(ctx, of)
 		}
 	})

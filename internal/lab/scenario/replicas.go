@@ -525,7 +525,7 @@ func (f *flow) filled(ctx context.Context) error {
 		if now >= int64(f.streams*9/10) {
 			return nil
 		}
-		if sleep(within, 20*time.Millisecond) != nil {
+		if lab.Sleep(within, 20*time.Millisecond) != nil {
 			return fmt.Errorf("%d of %d streams are there at once: %w", now, f.streams, cmp.Or(ctx.Err(), within.Err()))
 		}
 	}

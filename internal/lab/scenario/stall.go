@@ -7,15 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net/http"
 	"slices"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
+	"weir/internal/lab"
 	"weir/internal/lab/control"
 	"weir/internal/observe/watch"
 	"weir/internal/workload/latency"
@@ -29,30 +26,9 @@ type buckets struct {
 	total uint64
 }
 
-// scrape reads a gateway's metrics.
-func scrape(ctx context.Context, url string) (map[string]*dto.MetricFamily, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("the gateway's metrics: %w", err)
-	}
-	defer resp.Body.Close()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(resp.Body)
-	if err != nil {
-		return nil, fmt.Errorf("the gateway's metrics: %s: %w", url, err)
-	}
-	return families, nil
-}
-
 // stalls reads a gateway's canary.
 func stalls(ctx context.Context, url string) (buckets, error) {
-	families, err := scrape(ctx, url)
+	families, err := lab.Scrape(ctx, url)
 	if err != nil {
 		return buckets{}, err
 	}
@@ -72,7 +48,7 @@ const ownLateness = "weir_own_lateness_seconds_total"
 // readyEngines reads how many engines a gateway uses: those that are connected, except
 // those that it has judged to be down.
 func readyEngines(ctx context.Context, url string) (n int, err error) {
-	families, err := scrape(ctx, url)
+	families, err := lab.Scrape(ctx, url)
 	if err != nil {
 		return 0, err
 	}
