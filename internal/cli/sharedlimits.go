@@ -22,6 +22,8 @@ type sharedFlags struct {
 	LimitsOutage string        `name:"limits-outage" default:"local" enum:"local,allow,refuse" help:"What to do with requests of callers with limits while --limits does not answer, or not within --limits-wait: local allows each gateway its part of the limits, allow admits all, refuse answers 503 (${default})."`
 	LimitsPrefix string        `name:"limits-prefix" default:"weir:" placeholder:"TEXT" help:"Beginning of the names under which --limits has its counts. Gateways with the same one count together (${default})."`
 	LimitsCA     string        `name:"limits-ca" type:"path" placeholder:"FILE" help:"Certificates, as PEM, of the authorities that sign the certificate of --limits over TLS. By default those of the system."`
+
+	location shared.Location // of Limits
 }
 
 // mostLimitsWait bounds --limits-wait: a request must not stand for the sake of a count.
@@ -41,11 +43,11 @@ func (f *gatewayFlags) setSharedLimits(*gateway.Options) error {
 	case s.LimitsWait <= 0 || s.LimitsWait > mostLimitsWait:
 		return wrongf("--limits-wait %v: want more than 0 and at most %v", s.LimitsWait, mostLimitsWait)
 	}
-	l, err := shared.ParseLocation(s.Limits)
-	if err != nil {
+	var err error
+	if s.location, err = shared.ParseLocation(s.Limits); err != nil {
 		return wrongf("--limits: %w", err)
 	}
-	if s.LimitsCA != "" && !l.TLS {
+	if s.LimitsCA != "" && !s.location.TLS {
 		return wrongf("--limits-ca verifies a server over TLS: write --limits as rediss://HOST:PORT")
 	}
 	f.BudgetFile = "off"
@@ -58,17 +60,14 @@ func (f *gatewayFlags) store(callers *keyfile.Registry, log *slog.Logger, m *met
 	if s.Limits == "" {
 		return nil, nil
 	}
-	l, err := shared.ParseLocation(s.Limits)
-	if err != nil {
-		return nil, wrongf("--limits: %w", err)
-	}
 	var authorities *x509.CertPool
 	if s.LimitsCA != "" {
+		var err error
 		if authorities, err = trust.Authorities(s.LimitsCA); err != nil {
 			return nil, wrongf("--limits-ca: %w", err)
 		}
 	}
-	store := shared.New(shared.Options{Location: l, TLS: &tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS12}, Prefix: s.LimitsPrefix,
+	store := shared.New(shared.Options{Location: s.location, TLS: &tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS12}, Prefix: s.LimitsPrefix,
 		Wait: s.LimitsWait, Outage: tenancy.Outage(s.LimitsOutage), Log: log})
 	callers.Remember(store)
 	m.SharedLimits(func() metrics.SharedLimits {
