@@ -97,9 +97,7 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 // anyone and does not block.
 func (x *exchange) end(cause error) {
 	x.cancel(cause)
-	if box := x.abortable.mailbox.Load(); box != nil {
-		box.Wake()
-	}
+	x.abortable.wake()
 	if x.response.conn == nil { // a write over HTTP/2 may be under way, for which this would wait
 		go x.response.breaking.breakOff()
 		return

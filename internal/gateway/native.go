@@ -86,11 +86,19 @@ var errAborted = infer.Errorf(infer.CodeCancelled, "the request was aborted by /
 
 func (a *abortable) ask(end func(cause error)) {
 	a.asked.Store(true)
-	if box := a.mailbox.Load(); box != nil {
-		box.Wake()
-	} else {
+	if !a.wake() {
 		end(errAborted)
 	}
+}
+
+// wake gives the stream of a request that an engine has its turn, and reports whether there is
+// one.
+func (a *abortable) wake() bool {
+	box := a.mailbox.Load()
+	if box != nil {
+		box.Wake()
+	}
+	return box != nil
 }
 
 // ready reports whether the request goes to an engine now, unless it was aborted.

@@ -92,9 +92,7 @@ func (x *exchange) repeats() bool {
 // request that begins or ends.
 func (g *Gateway) assist() {
 	w := g.worker()
-	if g.sockets.Poller != nil { // a rig has none
-		g.sockets.Assist(w)
-	}
+	g.sockets.Assist(w)
 	g.workers.Put(w)
 }
 
