@@ -3,7 +3,6 @@ package tokenizer
 import (
 	"encoding/binary"
 	"iter"
-	"math/bits"
 	"slices"
 	"unsafe"
 
@@ -60,8 +59,7 @@ func hashOfToken(token string, o opening) uint64 {
 	if len(token) > openingBytes {
 		return xxh3.HashString(token)
 	}
-	h, l := bits.Mul64(o.head^0x9e3779b97f4a7c15^uint64(len(token)), uint64(o.more)^0xd6e8feb86659fd93)
-	return (h ^ l) * 0xff51afd7ed558ccd
+	return pieceKey{o.head, uint64(o.more)}.hash(len(token))
 }
 
 // newLexicon makes a lexicon with room for so many tokens of so many bytes together.
