@@ -60,10 +60,7 @@ func (s *scanner) scan(data []byte, e *event) error {
 		if short(data, e) {
 			return nil
 		}
-		*e = event{completion: -1, prompt: -1, cached: -1}
-		return s.full(data, e)
-	}
-	if ok, err := s.usual(data, e); ok || err != nil {
+	} else if ok, err := s.usual(data, e); ok || err != nil {
 		return err
 	}
 	*e = event{completion: -1, prompt: -1, cached: -1}
