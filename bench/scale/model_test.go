@@ -42,7 +42,8 @@ func TestPredict(t *testing.T) {
 	}
 }
 
-// What ends first is what most finds: one stream more is too much, and of nothing else.
+// The need that most names is the one that ends: with one stream more its share is above 1, and
+// no other need's is.
 func TestMost(t *testing.T) {
 	for _, m := range models() {
 		for _, change := range []func(*load){
