@@ -2,6 +2,7 @@ package epoll
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"runtime"
 	"sync"
@@ -50,7 +51,7 @@ func TestAssist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for !p.waits.Load() {
+	for !p.instances[0].waits.Load() {
 		runtime.Gosched()
 	}
 	for range 3 {
@@ -72,8 +73,14 @@ func TestAssist(t *testing.T) {
 // Everything sent over many sockets at once is read, and each end is seen, by a
 // reader that trusts the edges as a driven stream does.
 func TestReads(t *testing.T) {
+	for _, goroutines := range []int{1, 3, 17} {
+		t.Run(fmt.Sprint(goroutines), func(t *testing.T) { reads(t, goroutines) })
+	}
+}
+
+func reads(t *testing.T, goroutines int) {
 	const sockets, rounds = 500, 40
-	p := New(3, func() *idle { return new(idle) })
+	p := New(goroutines, func() *idle { return new(idle) })
 	defer p.Close()
 	type reader struct {
 		fd, theirs int
@@ -151,8 +158,15 @@ func TestReads(t *testing.T) {
 		}
 		unix.Close(r.fd)
 	}
-	if len(p.free) != sockets {
-		t.Errorf("%d of %d places are free", len(p.free), sockets)
+	spare := 0
+	for i, in := range p.instances {
+		if n := len(in.spare); n < sockets/len(p.instances)/2 {
+			t.Errorf("instance %d of %d had %d of %d sockets at most", i, len(p.instances), n, sockets)
+		}
+		spare += len(in.spare)
+	}
+	if spare != sockets {
+		t.Errorf("%d of %d places are free", spare, sockets)
 	}
 }
 
@@ -269,17 +283,34 @@ func TestRoom(t *testing.T) {
 	at.Stop()
 }
 
-// A poller that finds no descriptors when it is first asked works when there are some.
+// A poller that finds too few descriptors when it is first asked keeps none of them, and works
+// when there are some.
 func TestDescriptorsRunOut(t *testing.T) {
+	for few := range 4 { // two instances need four
+		t.Run(fmt.Sprint(few), func(t *testing.T) { descriptorsRunOut(t, few) })
+	}
+}
+
+func descriptorsRunOut(t *testing.T, few int) {
 	fd, other := socketpair(t)
 	defer unix.Close(fd)
-	var limit, low unix.Rlimit
+	next := func() int {
+		t.Helper()
+		fd, err := unix.Dup(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(fd)
+		return fd
+	}
+	first := next()
+	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
-	low = limit
-	low.Cur = 3 // all above are taken or not for the taking
-	e := New(1, func() *idle { return new(idle) })
+	low := limit
+	low.Cur = uint64(first + few)
+	e := New(2*share, func() *idle { return new(idle) })
 	defer e.Close()
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
 		t.Fatal(err)
@@ -289,7 +320,10 @@ func TestDescriptorsRunOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !errors.Is(err, unix.EMFILE) {
-		t.Fatalf("without descriptors: %v", err)
+		t.Fatalf("with %d descriptors: %v", few, err)
+	}
+	if n := next(); n != first {
+		t.Errorf("the next descriptor is %d, %d before", n, first)
 	}
 	gone := make(chan struct{})
 	at, err := e.HangUp(fd, func() { close(gone) })
