@@ -152,10 +152,13 @@ func TestDirectAnswersAsNetHTTP(t *testing.T) {
 	}
 }
 
-// writeAtOnce writes to either writer as a carrier does.
-func writeAtOnce(w http.ResponseWriter, text string) {
+// writeAtOnce writes to either writer as a carrier does, and writeLast its last part.
+func writeAtOnce(w http.ResponseWriter, text string) { writePart(w, text, false) }
+func writeLast(w http.ResponseWriter, text string)   { writePart(w, text, true) }
+
+func writePart(w http.ResponseWriter, text string, last bool) {
 	if at, ok := w.(atOnce); ok {
-		_ = at.WriteAtOnce([]byte(text))
+		_ = at.WriteAtOnce([]byte(text), last)
 		return
 	}
 	_, _ = io.WriteString(w, text)
@@ -192,6 +195,17 @@ func TestDirectWriter(t *testing.T) {
 			for range 3 {
 				writeAtOnce(w, "hello")
 			}
+		}},
+		{"at once, and the end", func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusOK)
+			writeAtOnce(w, "hello")
+			writeLast(w, "you")
+		}},
+		{"at once, a length, and the end", func(w http.ResponseWriter) {
+			w.Header().Set("Content-Length", "8")
+			w.WriteHeader(http.StatusOK)
+			writeAtOnce(w, "hello")
+			writeLast(w, "you")
 		}},
 		{"at once, a length", func(w http.ResponseWriter) {
 			w.Header().Set("Content-Length", "5")

@@ -23,6 +23,7 @@ type directWriter struct {
 	written  int64 // bytes of the body
 	sent     bool  // the head is
 	chunked  bool
+	over     bool // the end of the chunks was sent
 	left     bool // a stream goes on with the connection
 	until    time.Time
 	breaking *breaking // ends a write that waits; nil: nothing does
@@ -98,6 +99,8 @@ func (w *directWriter) Write(b []byte) (n int, err error) {
 	switch {
 	case w.failed != nil:
 		return 0, w.failed
+	case w.over:
+		return 0, http.ErrContentLength
 	case !bodied(w.status):
 		return 0, http.ErrBodyNotAllowed
 	case w.declared >= 0 && w.written+int64(len(b)) > w.declared:
@@ -112,7 +115,7 @@ func (w *directWriter) Write(b []byte) (n int, err error) {
 }
 
 // WriteAtOnce implements atOnce.
-func (w *directWriter) WriteAtOnce(b []byte) error {
+func (w *directWriter) WriteAtOnce(b []byte, last bool) error {
 	if len(w.body) == 0 && w.status != 0 && w.failed == nil && bodied(w.status) && (w.declared < 0 || w.written+int64(len(b)) <= w.declared) {
 		w.written += int64(len(b))
 		w.body = b
@@ -120,7 +123,7 @@ func (w *directWriter) WriteAtOnce(b []byte) error {
 	} else if _, err := w.Write(b); err != nil {
 		return err
 	}
-	return w.FlushError()
+	return w.send(last)
 }
 
 // FlushError is for http.ResponseController.
@@ -140,7 +143,7 @@ func (w *directWriter) finish() {
 		w.declared = int64(len(w.body))
 		w.header["Content-Length"] = []string{strconv.Itoa(len(w.body))}
 	}
-	if !w.sent || w.chunked || len(w.body) > 0 {
+	if !w.sent || w.chunked && !w.over || len(w.body) > 0 {
 		_ = w.send(true) // which keeps the error
 	}
 }
@@ -162,7 +165,7 @@ func (w *directWriter) send(last bool) error {
 	}
 	switch {
 	case w.chunked:
-		out = appendChunk(out, w.body, last)
+		out, w.over = appendChunk(out, w.body, last), last
 	default:
 		out = append(out, w.body...)
 	}
@@ -194,10 +197,11 @@ func (w *directWriter) bound() {
 // boundBy implements breakable.
 func (w *directWriter) boundBy(b *breaking) { w.breaking = b }
 
-// leave implements leaver.
-func (w *directWriter) leave() bool {
-	w.left = w.in.left == 0 // otherwise the rest of the body is to be read first
-	return w.left
+// leave implements leaver. A body that has not come whole is to be read first, and only chunks
+// can go on elsewhere.
+func (w *directWriter) leave() (sent, ok bool) {
+	w.left = w.in.left == 0 && (!w.sent || w.chunked && !w.over && w.failed == nil)
+	return w.sent, w.left
 }
 
 // SetWriteDeadline is for http.ResponseController. Only a write that waits needs it.

@@ -244,8 +244,9 @@ type spells struct {
 type detached struct {
 	outputs      *outputs
 	sockets      sockets
-	polls        poller  // it, or a test's
-	hangups      watcher // likewise
+	polls        poller       // it, or a test's
+	polled       atomic.Int64 // engines' sockets that are
+	hangups      watcher      // likewise
 	returned     *returnedConns
 	workers      sync.Pool // of *worker, for goroutines that are none
 	silences     silences

@@ -27,6 +27,9 @@ type leg interface {
 	more() bool
 	// ready reports that take gives something now, although the leg is not driven.
 	ready() bool
+	// glance reports whether something has come that take gives now, by a look that does not
+	// wait. The leg is not driven.
+	glance() bool
 	// wait blocks until there may be something to take.
 	wait()
 	// drive has turn or Notify called when there may be something to take; false

@@ -265,6 +265,20 @@ func (l *relayLeg) ready() bool {
 	return len(l.unread) > 0 || l.err != nil || ok && b.Buffered()
 }
 
+// glance implements leg: it reads what the socket has.
+func (l *relayLeg) glance() bool {
+	polled, ok := l.response.Body.(engine.Polled)
+	if !ok || l.ready() || l.polled != nil {
+		return ok && l.polled == nil
+	}
+	n, _, err := polled.TryRead(l.buf)
+	if n == 0 && err == nil {
+		return false
+	}
+	l.unread, l.err = l.buf[:n], err
+	return true
+}
+
 // wait implements leg: it reads.
 func (l *relayLeg) wait() {
 	if len(l.unread) > 0 || l.err != nil {
@@ -323,6 +337,8 @@ func (l *relayLeg) drive(x *exchange) bool {
 	if l.stopPoll, err = l.g.polls.poll(fd, ready); err != nil {
 		// The answer cannot go back to being read as before.
 		l.err = &infer.Error{Code: infer.CodeInternal, Message: "the engine's connection cannot be polled", Cause: err}
+	} else {
+		l.g.polled.Add(1)
 	}
 	l.stopWatching = context.AfterFunc(l.ctx, x.Notify)
 	return true
@@ -334,6 +350,7 @@ func (l *relayLeg) close() {
 	l.batched()
 	if l.stopPoll != nil {
 		l.stopPoll()
+		l.g.polled.Add(-1)
 	}
 	if l.response != nil {
 		l.response.Body.Close()

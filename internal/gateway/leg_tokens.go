@@ -328,6 +328,9 @@ func (l *tokenLeg) more() bool { return false }
 // ready implements leg: take has given all there was.
 func (l *tokenLeg) ready() bool { return false }
 
+// glance implements leg: the mailbox has its own notice.
+func (l *tokenLeg) glance() bool { return false }
+
 // wait implements leg.
 func (l *tokenLeg) wait() {
 	l.enter(trace.Engine)

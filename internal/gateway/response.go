@@ -162,9 +162,11 @@ func (c *httpCarrier) release() {
 	}
 }
 
-// atOnce is a ResponseWriter that can send what it is given, with the head if that is due,
-// without keeping a copy.
-type atOnce interface{ WriteAtOnce(b []byte) error }
+// atOnce is a ResponseWriter that can send what it is given, with the head if that is due and
+// the end if it is last, without keeping a copy.
+type atOnce interface {
+	WriteAtOnce(b []byte, last bool) error
+}
 
 func (c *httpCarrier) rest() error {
 	if c.status != 0 {
@@ -176,7 +178,7 @@ func (c *httpCarrier) rest() error {
 	}
 	var err error
 	if w, ok := c.w.(atOnce); ok {
-		err = w.WriteAtOnce(c.kept)
+		err = w.WriteAtOnce(c.kept, c.last)
 	} else if _, err = c.w.Write(c.kept); err == nil {
 		err = c.rc.Flush()
 	}
@@ -370,16 +372,15 @@ func (x *exchange) begin(status int, events bool) {
 	x.forgetAsking()
 }
 
-// leaver is a ResponseWriter from which a stream can leave without Hijack. leave returns false if
-// it cannot now.
-type leaver interface{ leave() bool }
+// leaver is a ResponseWriter from which a stream can leave without Hijack, also after its head
+// was sent. ok is false if it cannot now.
+type leaver interface{ leave() (sent, ok bool) }
 
-// leave takes the stream off net/http before its first write, which the carrier that it returns
-// has kept, if it can:
-// from here on another carrier has it. That frees the buffers of 10 KB and the two goroutines that
-// net/http held for the request. It leaves responses where they are that
-// it cannot serve: those that are no streams, HTTP/2, HTTP/1.0, TLS, and systems
-// without epoll.
+// leave takes the stream off net/http, if it can: before its first write, which the carrier that
+// it returns has kept, or between two writes of a writer that lets it go. From here on another
+// carrier has it. That frees the buffers of 10 KB and the two goroutines that net/http held for
+// the request. It leaves responses where they are that it cannot serve: those that are no
+// streams, HTTP/2, HTTP/1.0, TLS, and systems without epoll.
 //
 // From here on weir does the work of net/http: serving the connection's next request
 // (returnedConns gives it back, with what the client sent ahead), ending on shutdown
@@ -387,7 +388,11 @@ type leaver interface{ leave() bool }
 // arrives (linger). Noticing the hang-up was weir's before (conn.follow).
 func (r *response) leave(g *Gateway) (was *httpCarrier, ok bool) {
 	was, ok = r.carrier.(*httpCarrier)
-	if !ok || was.status == 0 || !r.events || r.r.ProtoMajor != 1 || r.r.ProtoMinor < 1 || r.r.TLS != nil || !g.returned.serving.Load() || !r.watched {
+	if !ok {
+		return nil, false
+	}
+	w, direct := r.w.(leaver)
+	if was.status == 0 && !direct || !r.events || r.r.ProtoMajor != 1 || r.r.ProtoMinor < 1 || r.r.TLS != nil || !g.returned.serving.Load() || !r.watched {
 		return nil, false
 	}
 	c := r.conn
@@ -395,8 +400,9 @@ func (r *response) leave(g *Gateway) (was *httpCarrier, ok bool) {
 	if !ok {
 		return nil, false
 	}
-	if w, ok := r.w.(leaver); ok {
-		if !w.leave() {
+	sent := false
+	if direct {
+		if sent, ok = w.leave(); !ok {
 			return nil, false
 		}
 	} else {
@@ -414,9 +420,11 @@ func (r *response) leave(g *Gateway) (was *httpCarrier, ok bool) {
 	if fd, ok := socket.(socketWriter); ok {
 		bare.fd, bare.socket = fd, &bare.fd
 	}
-	h := r.w.Header()
-	h.Del("Content-Length")
-	bare.due, bare.head = true, appendResponseHead(make([]byte, 0, 512), h, was.status, bare.keepAlive, true)
+	if !sent {
+		h := r.w.Header()
+		delete(h, "Content-Length")
+		bare.due, bare.head = true, appendResponseHead(make([]byte, 0, 512), h, was.status, bare.keepAlive, true)
+	}
 	r.carrier = bare
 	r.bounded = false // net/http has taken the deadline away
 	// net/http's buffers live as long as anything of its request does.

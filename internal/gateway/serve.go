@@ -91,6 +91,9 @@ func (x *exchange) repeats() bool {
 // assist gives streams their turns whose engines' sockets have something, before work on a
 // request that begins or ends.
 func (g *Gateway) assist() {
+	if g.polled.Load() == 0 {
+		return
+	}
 	w := g.worker()
 	g.sockets.Assist(w)
 	g.workers.Put(w)

@@ -391,6 +391,45 @@ func TestDetachRefused(t *testing.T) {
 	resp.Body.Close()
 }
 
+// TryRead reads what has come also before the socket is detached, and never waits.
+func TestTryRead(t *testing.T) {
+	more := make(chan string)
+	p := play(t, func(_ int, w *wire) {
+		w.request()
+		w.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+		for s := range more {
+			w.send(s)
+		}
+		w.drain()
+	})
+	resp, err := p.engine(Options{}).Forward(bounded(t), post("{}"), &trace.Leg{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := resp.Body.(engine.Polled)
+	buf := make([]byte, 100)
+	if n, _, err := body.TryRead(buf); n != 0 || err != nil {
+		t.Errorf("read %d bytes, %v, before there were any", n, err)
+	}
+	try := func(give string) (string, error) {
+		more <- give
+		for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(time.Millisecond) {
+			if n, _, err := body.TryRead(buf); n > 0 || err != nil {
+				return string(buf[:n]), err
+			}
+		}
+		return "", errors.New("nothing came within a minute")
+	}
+	if got, err := try("5\r\nhello\r\n"); got != "hello" || err != nil {
+		t.Errorf("read %q, %v", got, err)
+	}
+	if got, err := try("3\r\nyou\r\n0\r\n\r\n"); got != "you" || err != io.EOF {
+		t.Errorf("read %q, %v", got, err)
+	}
+	close(more)
+	resp.Body.Close()
+}
+
 // An engine's header fields about the answer pass, and only once if they may occur only once.
 func TestAnswerFields(t *testing.T) {
 	p := play(t, func(_ int, w *wire) {

@@ -210,6 +210,8 @@ func (b *Body) TryRead(p []byte) (n int, drained bool, err error) {
 	switch {
 	case b.err != nil || len(p) == 0:
 		return 0, false, b.err
+	case b.waits != nil: // only Read ends that
+		return 0, true, nil
 	case b.framing == http1.Empty:
 		b.err = b.end(b.in.rest)
 		return 0, false, b.err
@@ -224,8 +226,11 @@ func (b *Body) TryRead(p []byte) (n int, drained bool, err error) {
 	if got < 0 {
 		return 0, true, nil
 	}
-	n, b.err = b.arrived(p, got, err)
-	return n, got < len(p), b.err
+	if n, err = b.arrived(p, got, err); err != nil && err != io.EOF && !b.detached {
+		err = ended(b.ctx, err)
+	}
+	b.err = err
+	return n, got < len(p), err
 }
 
 // decode takes the framing out of src. The error is io.EOF at the body's end.

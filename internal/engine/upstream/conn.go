@@ -35,11 +35,13 @@ type conn struct {
 	until    time.Time     // the deadline of reads; zero: there is none
 	up       upload        // the request on its way
 	in       arrival       // what is being read
+	try      trial         // what is being read without waiting
 	out      departure     // what is being written
 	// Methods as the raw connection and contexts call them, made once: each exchange would
 	// make them anew.
 	givesUp              func()
 	reads, writes, peeks func(fd uintptr) bool
+	tries                func(fd uintptr)
 
 	mu     sync.Mutex
 	giving givingUp
@@ -51,7 +53,7 @@ type conn struct {
 
 func newConn(sock net.Conn) (*conn, error) {
 	c := &conn{bare: -1}
-	c.givesUp, c.reads, c.writes, c.peeks = c.giveUp, c.readInto, c.writeOut, c.peek
+	c.givesUp, c.reads, c.writes, c.peeks, c.tries = c.giveUp, c.readInto, c.writeOut, c.peek, c.tryInto
 	return c, c.over(sock)
 }
 
@@ -110,9 +112,22 @@ func (c *conn) attach() error {
 	return err
 }
 
-// tryRead reads from a detached connection what is there; -1 is nothing.
+// tryRead reads what is there; -1 is nothing, and all that TLS gives before the connection is
+// detached.
 func (c *conn) tryRead(p []byte) (n int, err error) {
-	n, err = sock.TryRead(c.bare, p)
+	switch {
+	case c.bare >= 0:
+		n, err = sock.TryRead(c.bare, p)
+	case c.secure:
+		return -1, nil
+	default:
+		c.try = trial{p: p}
+		closed := c.raw.Control(c.tries)
+		n, err = c.try.n, c.try.err
+		if c.try = (trial{}); closed != nil {
+			return 0, closed
+		}
+	}
 	switch {
 	case err != nil:
 		err = &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("recv", err)}
@@ -121,6 +136,15 @@ func (c *conn) tryRead(p []byte) (n int, err error) {
 	}
 	return n, err
 }
+
+// trial is what tryRead reads of a connection that is not detached.
+type trial struct {
+	p   []byte
+	n   int
+	err error
+}
+
+func (c *conn) tryInto(fd uintptr) { c.try.n, c.try.err = sock.TryRead(int(fd), c.try.p) }
 
 // handshake puts TLS over the connection.
 func (c *conn) handshake(ctx context.Context, config *tls.Config) error {
