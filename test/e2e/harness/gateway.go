@@ -3,6 +3,7 @@ package harness
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -15,6 +16,15 @@ import (
 
 // Goroutines returns how many the gateway has.
 func (g *Gateway) Goroutines() int { return int(Metric(g.T, g.Admin, "go_goroutines")) }
+
+// Has waits until the gateway has no more than these goroutines, and those that begin with the
+// first stream of a kind and stay: pollers of the gateway's and of an engine adapter's, one for
+// each core.
+func (g *Gateway) Has(goroutines int) {
+	g.T.Helper()
+	allowed := goroutines + 2*Procs()
+	Eventually(g.T, fmt.Sprintf("back to its %d goroutines (%d with pollers)", goroutines, allowed), func() bool { return g.Goroutines() <= allowed })
+}
 
 // Failure is a record of /admin/integrity.
 type Failure struct {
@@ -59,7 +69,7 @@ func Settled(t *testing.T, g *Gateway, goroutines int, engines ...*Sim) {
 	for _, s := range engines {
 		Eventually(t, "free", func() bool { st := EngineState(t, s.Admin); return st.Running == 0 && st.Waiting == 0 })
 	}
-	Eventually(t, "back to its goroutines", func() bool { return g.Goroutines() <= goroutines+4 })
+	g.Has(goroutines)
 }
 
 // Gateway is a running gateway.

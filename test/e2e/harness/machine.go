@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -20,6 +21,24 @@ const (
 
 // units is what tests beside each other share: a core carries six light ones.
 var units = max(Heavy, 6*runtime.GOMAXPROCS(0))
+
+// With WEIR_TEST_PROCS the processes that tests start have this GOMAXPROCS, more than the
+// machine has cores: things that exist once for each core, or for every few, are then as many
+// as on a large machine.
+var procs = func() []string {
+	if n := os.Getenv("WEIR_TEST_PROCS"); n != "" {
+		return []string{"GOMAXPROCS=" + n}
+	}
+	return nil
+}()
+
+// Procs returns the GOMAXPROCS of the processes that tests start.
+func Procs() int {
+	if n, err := strconv.Atoi(os.Getenv("WEIR_TEST_PROCS")); err == nil {
+		return n
+	}
+	return runtime.GOMAXPROCS(0)
+}
 
 // Alone is the load of a test that measures, or that needs every core.
 var Alone = units

@@ -116,7 +116,7 @@ func StartCommand(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{T: t, Cmd: cmd, Exited: make(chan struct{}), more: make(chan struct{})}
 	cmd.Stderr = &p.Stderr
-	cmd.Env = slices.Concat(os.Environ(), []string{"GORACE=halt_on_error=1 exitcode=66"}, cmd.Env)
+	cmd.Env = slices.Concat(os.Environ(), []string{"GORACE=halt_on_error=1 exitcode=66"}, procs, cmd.Env)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = 10 * time.Second // a grandchild that outlives the program keeps its pipes open
 	cmd.Stdout = (*printed)(p)
