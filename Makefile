@@ -67,7 +67,8 @@ test: toolchain ## every test: the inner ones with the race detector, the end-to
 	  GO=$(GO) TESTFLAGS="$(RACE) $(VETTED) -short" E2EFLAGS="$(VETTED)" bin/slowest -confirm test/confirm.sh $(ADVICE)
 
 .PHONY: race
-race: toolchain ## the end-to-end tests of test/e2e/race.txt, with the race detector in both processes
+race: export WEIR_TEST_PROCS ?= 16
+race: toolchain ## the end-to-end tests of test/e2e/race.txt, with the race detector in both processes; weir's have sixteen pollers and workers
 	@[ -n "$(RACE)" ] || echo "no C compiler: these run without the race detector (install gcc for it)"
 	@$(GO) build -o bin/slowest ./test/slowest $(ADVICE)
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) $(VETTED) -json -timeout 40m -run '^($(shell awk '!/^#/ && NF { printf "%s%s", sep, $$2; sep = "|" }' test/e2e/race.txt))$$' \
