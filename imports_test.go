@@ -32,6 +32,9 @@ const directions = `
 	# the clock, the stages, the record of a request
 	trace: infer
 
+	# how often the garbage collector runs
+	gcpace:
+
 	# files that other processes read or change at the same time
 	disk:
 
@@ -162,7 +165,7 @@ const directions = `
 	config/jwt: config infer tenancy wire/bounded wire/trust
 	config/budget: disk tenancy
 	config/keyfile: config config/jwt disk infer infer/spell tenancy
-	cli: config config/budget config/keyfile dialect/allow dialect/sglang disk engine engine/access engine/auto engine/coreclient engine/plane engine/relay engine/sglang engine/sglangipc engine/vllm engine/vllmcore fleet fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kubernetes fleet/kvevents fleet/peering fleet/retry fleet/route gateway infer infer/spell lab lab/calibrate lab/fleetsim lab/proc lab/scenario load load/experiment load/live load/report load/slo model model/pool model/tokenizer models observe/integrity observe/logs observe/metrics observe/otlp observe/page observe/timeline observe/watch sim sim/kvpub sim/offline sim/simserver tenancy tenancy/fair tenancy/shared trace wire/trust wire/zmtp workload workload/content
+	cli: config config/budget config/keyfile dialect/allow dialect/sglang disk engine engine/access engine/auto engine/coreclient engine/plane engine/relay engine/sglang engine/sglangipc engine/vllm engine/vllmcore fleet fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kubernetes fleet/kvevents fleet/peering fleet/retry fleet/route gateway gcpace infer infer/spell lab lab/calibrate lab/fleetsim lab/proc lab/scenario load load/experiment load/live load/report load/slo model model/pool model/tokenizer models observe/integrity observe/logs observe/metrics observe/otlp observe/page observe/timeline observe/watch sim sim/kvpub sim/offline sim/simserver tenancy tenancy/fair tenancy/shared trace wire/trust wire/zmtp workload workload/content
 	cmd/weir: cli
 
 	# beyond internal/
@@ -196,6 +199,7 @@ models:
 infer:
 tenancy:
 trace: infer
+gcpace:
 disk:
 jsonlex:
 wire:
@@ -210,7 +214,7 @@ gateway: infer tenancy trace wire dialect model engine fleet observe
 sim: infer trace wire workload dialect engine
 load: infer trace wire config workload
 lab: models infer tenancy trace wire workload model engine fleet observe sim load
-cli: models infer tenancy trace disk wire config workload dialect model engine fleet observe gateway sim load lab
+cli: models infer tenancy trace gcpace disk wire config workload dialect model engine fleet observe gateway sim load lab
 cmd: cli
 test: models trace workload model engine load lab cli
 `

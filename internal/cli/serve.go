@@ -27,6 +27,7 @@ import (
 	"weir/internal/fleet/health"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway"
+	"weir/internal/gcpace"
 	"weir/internal/infer"
 	"weir/internal/observe/integrity"
 	"weir/internal/observe/metrics"
@@ -243,7 +244,6 @@ func newProcess(f *gatewayFlags, opts gateway.Options, engines []config.Engine, 
 // last, so that an address that answers belongs to a gateway that works; that of the API may
 // have been bound by somebody else.
 func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Options) ([]fleet.Member, error), served servedModels, s *streams, api net.Listener) (*process, error) {
-	keepHeapFloor()
 	opts.Log, opts.Access = f.logger(s.err), f.access(s.err)
 	certificate, err := f.certificate(opts.Log)
 	if err != nil {
@@ -355,6 +355,7 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 		p.api.proxies = opts.Proxies
 	}
 	p.gateway = gateway.New(opts)
+	gcpace.Keep(func() bool { return p.gateway.Load().Streams > 0 })
 	return p, nil
 }
 
