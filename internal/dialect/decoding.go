@@ -22,6 +22,7 @@ type Decoding struct {
 	NoTools  bool
 
 	lax      bool   // Head.Lax
+	strict   bool   // Head.strict
 	guidedBy string // the field that said what the output must match
 	format   string // its row of the table, where it is the text of the answer that must
 }
@@ -30,8 +31,16 @@ type Decoding struct {
 func NewDecoding(e Endpoint, h *Head, kind string, carries infer.Carries, names *FieldNames) Decoding {
 	return Decoding{
 		Request: Request{Model: h.Model, Stream: h.Stream, Fields: names},
-		Path:    e.String(), Kind: kind, Carries: carries, lax: h.Lax,
+		Path:    e.String(), Kind: kind, Carries: carries, lax: h.Lax, strict: h.strict,
 	}
+}
+
+// CheckStrict applies the strict rules to a value that is a part of the body.
+func (d *Decoding) CheckStrict(field string, raw []byte) error {
+	if d.strict {
+		return nil
+	}
+	return CheckStrict(field, raw)
 }
 
 // Carrier names the receiver of the fields, an engine's kind or the endpoint, as

@@ -39,6 +39,7 @@ type Head struct {
 	// Lax is set if fields that are in no table are passed over instead of refused.
 	Lax bool
 
+	strict    bool   // every value is known to keep the strict rules
 	model     int    // index of "model" in Fields
 	duplicate string // a known field that came twice
 }
@@ -73,6 +74,12 @@ func ParseHead(body []byte, known Names, take func(h *Head, name string, value [
 		return nil, SyntaxAt(body, at, "byte 0x%02X is not UTF-8", body[at])
 	}
 	h := &Head{Body: body, N: 1, model: -1, Fields: make([]Span, 0, 16)}
+	if read, err := h.scanPlain(known, take); err != nil {
+		return nil, err
+	} else if read {
+		return h, nil
+	}
+	*h = Head{Body: body, N: 1, model: -1, Fields: h.Fields[:0]}
 	dec := Lenient(body)
 	defer dec.Release()
 	switch kind := dec.PeekKind(); kind {
@@ -98,44 +105,17 @@ func (h *Head) scan(dec *Decoder, known Names, take func(h *Head, name string, v
 		return SyntaxError(h.Body, err)
 	}
 	var seen [MaxNames]bool
-	for {
-		if kind := dec.PeekKind(); kind == '}' {
-			break
-		}
+	for dec.PeekKind() != '}' {
 		raw, err := dec.ReadValue()
 		if err != nil {
 			return NameError(h.Body, len(h.Fields) == 0, err)
-		}
-		word := Spelled(raw)
-		entry, isKnown := known[string(word)]
-		name := entry.Word
-		if !isKnown {
-			name = string(word)
 		}
 		value, err := dec.ReadValue()
 		if err != nil {
 			return SyntaxError(h.Body, err)
 		}
-		if len(h.Fields) == MaxFields {
-			return infer.Errorf(infer.CodeInvalid, "the body has more than %d fields", MaxFields)
-		}
 		end := int(dec.InputOffset())
-		h.Fields = append(h.Fields, Span{Name: name, Start: end - len(value), End: end})
-		if isKnown {
-			if seen[entry.Index] {
-				if Steers(name) {
-					return infer.Invalid(name, "%s is given twice; give it once", name)
-				}
-				h.duplicate = name
-			}
-			seen[entry.Index] = true
-		}
-		if name == "model" && isKnown {
-			if err := h.takeModel(value); err != nil {
-				return err
-			}
-		}
-		if err := take(h, name, value); err != nil {
+		if err := h.field(raw, end-len(value), end, known, &seen, take); err != nil {
 			return err
 		}
 	}
@@ -149,6 +129,57 @@ func (h *Head) scan(dec *Decoder, known Names, take func(h *Head, name string, v
 		return SyntaxAt(h.Body, len(h.Body)-len(rest), "invalid character %q after the object (expecting the end of the body)", r)
 	}
 	return nil
+}
+
+// scanPlain walks the body in one pass over its bytes. read is false if it is not an object that
+// a [shape] reads. Then scan, by jsontext, begins anew.
+func (h *Head) scanPlain(known Names, take func(h *Head, name string, value []byte) error) (read bool, err error) {
+	var names shapeNames
+	s := shape{b: h.Body, names: &names}
+	i, c := s.next(0)
+	if c != '{' {
+		return false, nil
+	}
+	var seen [MaxNames]bool
+	end, err := s.object(i, 0, func(name, nameEnd, from, to int) error {
+		return h.field(h.Body[name:nameEnd], from, to, known, &seen, take)
+	})
+	if end < 0 {
+		return err != nil, err
+	}
+	h.strict = !s.loose
+	i, _ = s.next(end)
+	return i == len(s.b), nil
+}
+
+// field takes note of a field whose name is spelled as raw, and whose value is Body[start:end].
+func (h *Head) field(raw []byte, start, end int, known Names, seen *[MaxNames]bool, take func(h *Head, name string, value []byte) error) error {
+	word := Spelled(raw)
+	entry, isKnown := known[string(word)]
+	name := entry.Word
+	if !isKnown {
+		name = string(word)
+	}
+	if len(h.Fields) == MaxFields {
+		return infer.Errorf(infer.CodeInvalid, "the body has more than %d fields", MaxFields)
+	}
+	value := h.Body[start:end]
+	h.Fields = append(h.Fields, Span{Name: name, Start: start, End: end})
+	if isKnown {
+		if seen[entry.Index] {
+			if Steers(name) {
+				return infer.Invalid(name, "%s is given twice; give it once", name)
+			}
+			h.duplicate = name
+		}
+		seen[entry.Index] = true
+	}
+	if name == "model" && isKnown {
+		if err := h.takeModel(value); err != nil {
+			return err
+		}
+	}
+	return take(h, name, value)
 }
 
 // Steers reports whether weir itself acts on a field, for relays too. Such a field

@@ -1,11 +1,6 @@
 package dialect
 
-import (
-	"encoding/binary"
-	"math/bits"
-
-	"weir/internal/jsonlex"
-)
+import "weir/internal/jsonlex"
 
 // maxCheckDepth bounds how deep objects and arrays of an engine's event may
 // nest. It is the one thing by which CheckJSON is stricter than RFC 8259 as
@@ -48,7 +43,7 @@ func CheckJSON(b []byte, at int) (end int, n Notes, ok bool) {
 		depth  int
 		i      = at
 		start  int
-		plain  bool
+		how    jsonlex.Spelling
 		member []byte // name of the member under way
 	)
 value:
@@ -57,7 +52,7 @@ value:
 	}
 	switch c := b[i]; {
 	case c == '"':
-		if i, _, ok = skipString(b, i+1); !ok {
+		if i, _, ok = jsonlex.String(b, i+1); !ok {
 			return i, n, false
 		}
 		goto after
@@ -95,10 +90,10 @@ name:
 		return i, n, false
 	}
 	start = i + 1
-	if i, plain, ok = skipString(b, start); !ok {
+	if i, how, ok = jsonlex.String(b, start); !ok {
 		return i, n, false
 	}
-	if !plain {
+	if how != 0 {
 		n.Telling = true
 	}
 	member = b[start : i-1]
@@ -192,47 +187,6 @@ func SkipBlank(b []byte, i int, n *Notes) int {
 	return i
 }
 
-const (
-	eachByte = 0x0101010101010101
-	highBits = 0x8080808080808080
-)
-
-// skipString returns the place after the string whose opening quote stands
-// before b[i], and whether it is spelled without escapes.
-func skipString(b []byte, i int) (end int, plain, ok bool) {
-	plain = true
-	for {
-		// The first byte that is a quote, a backslash or below 0x20 is the lowest
-		// byte whose high bit is set in stop; those above it may be set wrongly.
-		// Bytes from 0x80 on are none of these.
-		for i+8 <= len(b) {
-			w := binary.LittleEndian.Uint64(b[i:])
-			quote, slash := w^'"'*eachByte, w^'\\'*eachByte
-			stop := ((w - ' '*eachByte) | (quote - eachByte) | (slash - eachByte)) &^ w & highBits
-			if stop != 0 {
-				i += bits.TrailingZeros64(stop) >> 3
-				break
-			}
-			i += 8
-		}
-		for i < len(b) && b[i] != '"' && b[i] != '\\' && b[i] >= ' ' {
-			i++
-		}
-		if i == len(b) || b[i] < ' ' {
-			return i, plain, false
-		}
-		if b[i] == '"' {
-			return i + 1, plain, true
-		}
-		plain = false
-		n := jsonlex.Escape(b[i:])
-		if n == 0 {
-			return i, plain, false
-		}
-		i += n
-	}
-}
-
 // skipScalar returns the place after the literal or the number at b[i].
 func skipScalar(b []byte, i int) (int, bool) {
 	rest := b[i:]
@@ -260,7 +214,7 @@ func CountValues(b []byte) int {
 	for i := 0; i < len(b); i++ {
 		switch b[i] {
 		case '"':
-			end, _, ok := skipString(b, i+1)
+			end, _, ok := jsonlex.String(b, i+1)
 			if !ok {
 				return n
 			}

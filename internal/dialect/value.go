@@ -74,6 +74,9 @@ func HalfPair(path string) error {
 
 // CheckStrict applies the strict rules to a whole value.
 func CheckStrict(field string, raw []byte) error {
+	if isStrict(raw) {
+		return nil
+	}
 	dec := Strict(raw)
 	defer dec.Release()
 	if _, err := dec.ReadValue(); err != nil {
@@ -223,8 +226,10 @@ var words = func() map[string]string {
 
 // NameOf returns the name or word that a raw string spells. It allocates nothing for
 // the names of a message.
-func NameOf(raw []byte) string {
-	b := Spelled(raw)
+func NameOf(raw []byte) string { return Word(Spelled(raw)) }
+
+// Word returns b as a string. It allocates nothing for the names of a message.
+func Word(b []byte) string {
 	if word, ok := words[string(b)]; ok {
 		return word
 	}
@@ -297,6 +302,23 @@ func IntOf(field string, raw []byte, low, high int64) (int64, error) {
 // EachItem calls a function for each item of an array. It is not strict: see
 // [CheckStrict].
 func EachItem(raw []byte, visit func(i int, item []byte) error) error {
+	s, n := shape{b: raw}, 0
+	i, c := s.next(0)
+	if c == '[' {
+		end, err := s.array(i, 0, func(from, to int) error {
+			err := visit(n, raw[from:to])
+			n++
+			return err
+		})
+		if err != nil || end > 0 {
+			return err
+		}
+	}
+	return eachItem(raw, n, visit)
+}
+
+// eachItem is EachItem by jsontext, from the n-th item on.
+func eachItem(raw []byte, n int, visit func(i int, item []byte) error) error {
 	dec := Lenient(raw)
 	defer dec.Release()
 	if _, err := dec.ReadToken(); err != nil {
@@ -306,6 +328,9 @@ func EachItem(raw []byte, visit func(i int, item []byte) error) error {
 		item, err := dec.ReadValue()
 		if err != nil {
 			return err
+		}
+		if i < n {
+			continue
 		}
 		if err := visit(i, item); err != nil {
 			return err
@@ -317,22 +342,40 @@ func EachItem(raw []byte, visit func(i int, item []byte) error) error {
 // EachMember calls a function for each member of an object. It is not strict: see
 // [CheckStrict].
 func EachMember(raw []byte, visit func(name string, value []byte) error) error {
+	s, n := shape{b: raw}, 0
+	i, c := s.next(0)
+	if c == '{' {
+		end, err := s.object(i, 0, func(name, nameEnd, from, to int) error {
+			n++
+			return visit(NameOf(raw[name:nameEnd]), raw[from:to])
+		})
+		if err != nil || end > 0 {
+			return err
+		}
+	}
+	return eachMember(raw, n, visit)
+}
+
+// eachMember is EachMember by jsontext, from the n-th member on.
+func eachMember(raw []byte, n int, visit func(name string, value []byte) error) error {
 	dec := Lenient(raw)
 	defer dec.Release()
 	if _, err := dec.ReadToken(); err != nil {
 		return err
 	}
-	for dec.PeekKind() != '}' {
+	for i := 0; dec.PeekKind() != '}'; i++ {
 		rawName, err := dec.ReadValue()
 		if err != nil {
 			return err
 		}
-		name := NameOf(rawName)
 		value, err := dec.ReadValue()
 		if err != nil {
 			return err
 		}
-		if err := visit(name, value); err != nil {
+		if i < n {
+			continue
+		}
+		if err := visit(NameOf(rawName), value); err != nil {
 			return err
 		}
 	}

@@ -1,9 +1,10 @@
 // Package jsonlex has the parts of JSON texts (RFC 8259) that are alike for all who read JSON
-// in place: numbers, and the escapes of strings. Each function looks at the beginning of a
-// text and allocates nothing.
+// in place: numbers, strings and their escapes. No function allocates anything.
 package jsonlex
 
 import (
+	"encoding/binary"
+	"math/bits"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -45,6 +46,91 @@ func digits(b []byte, i int) int {
 		i++
 	}
 	return i
+}
+
+const (
+	ones  = 0x0101010101010101 // each byte of a word is 1
+	highs = 0x8080808080808080 // the high bit of each byte of a word
+)
+
+// stops marks the bytes of a word that a string cannot hold as they are: quotes, backslashes
+// and control characters. The lowest byte whose high bit is set in the result is the first of
+// them. Those above it may be set wrongly. Bytes from 0x80 on are none.
+func stops(w uint64) uint64 {
+	quote, slash := w^'"'*ones, w^'\\'*ones
+	return ((w - ' '*ones) | (quote - ones) | (slash - ones)) &^ w & highs
+}
+
+// Run returns the place of the first byte from b[i] on that a string cannot hold as it is: a
+// quote, a backslash or a control character. It is len(b) if there is none. ascii is set if all
+// bytes before it are ASCII.
+//
+// Eight bytes are looked at together, because nearly all of a prompt is such runs.
+func Run(b []byte, i int) (end int, ascii bool) {
+	var seen uint64
+	for i+8 <= len(b) {
+		w := binary.LittleEndian.Uint64(b[i:])
+		if stop := stops(w); stop != 0 {
+			n := bits.TrailingZeros64(stop) &^ 7
+			return i + n>>3, (seen|w&(1<<n-1))&highs == 0
+		}
+		seen |= w
+		i += 8
+	}
+	for ; i < len(b) && b[i] != '"' && b[i] != '\\' && b[i] >= ' '; i++ {
+		seen |= uint64(b[i])
+	}
+	return i, seen&highs == 0
+}
+
+// Spelling is a set of what is special about a string.
+type Spelling uint8
+
+// The members of a Spelling.
+const (
+	Escaped Spelling = 1 << iota // it has escapes
+	Half                         // one of them is half of a surrogate pair without the other
+)
+
+// String returns the place behind the string whose opening quote is before b[i], and how it is
+// spelled. If the string is not valid or does not end, ok is false and the place is that of the
+// error. Bytes that are not UTF-8 are valid here.
+func String(b []byte, i int) (end int, how Spelling, ok bool) {
+	for {
+		for i+8 <= len(b) {
+			if stop := stops(binary.LittleEndian.Uint64(b[i:])); stop != 0 {
+				i += bits.TrailingZeros64(stop) >> 3
+				break
+			}
+			i += 8
+		}
+		for i < len(b) && b[i] != '"' && b[i] != '\\' && b[i] >= ' ' {
+			i++
+		}
+		if i == len(b) || b[i] < ' ' {
+			return i, how, false
+		}
+		if b[i] == '"' {
+			return i + 1, how, true
+		}
+		how |= Escaped
+		if i+1 < len(b) && short[b[i+1]] != 0 {
+			i += 2
+			continue
+		}
+		r, ok := Unit(b[i:])
+		if !ok {
+			return i, how, false
+		}
+		i += 6
+		if utf16.IsSurrogate(r) {
+			if low, _ := Unit(b[i:]); utf16.DecodeRune(r, low) == utf8.RuneError {
+				how |= Half
+				continue
+			}
+			i += 6
+		}
+	}
 }
 
 // short are the bytes that escapes of two bytes stand for, by their second one.

@@ -13,7 +13,7 @@ func takeMessages(d *decoding, raw []byte) error {
 		return dialect.WrongType("messages", "an array of messages", raw)
 	}
 	d.messages = raw
-	return dialect.CheckStrict("messages", raw)
+	return d.CheckStrict("messages", raw)
 }
 
 func takeSystem(d *decoding, raw []byte) error {
@@ -21,7 +21,7 @@ func takeSystem(d *decoding, raw []byte) error {
 		return nil // as clients send it that have no system prompt
 	}
 	d.system = raw
-	return dialect.CheckStrict("system", raw)
+	return d.CheckStrict("system", raw)
 }
 
 // conversation writes the system prompt and the messages in the shape that chat

@@ -66,9 +66,9 @@ func (w *messageWalk) mediaPart(i int, part string, raw []byte) error {
 	if err != nil {
 		return err
 	}
-	end := int(w.dec.InputOffset())
+	start := cap(w.raw) - cap(raw) // as raw is a part of it, with the room behind
 	w.media = append(w.media, m)
-	w.parts = append(w.parts, place{end - len(raw), end, kind})
+	w.parts = append(w.parts, place{start, start + len(raw), kind})
 	return nil
 }
 

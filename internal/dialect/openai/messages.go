@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -101,22 +100,19 @@ var messageMembers = func() (names []string) {
 	return names
 }()
 
-// takeMessages checks the messages in one pass and keeps them as they are.
+// takeMessages checks the messages and keeps them as they are.
 func takeMessages(d *decoding, raw []byte) error {
 	if dialect.KindOf(raw) != '[' {
 		return dialect.WrongType("messages", "an array of messages", raw)
 	}
-	dec := dialect.Strict(raw)
-	defer dec.Release()
-	w := messageWalk{d: d, raw: raw, dec: dec}
-	if err := w.walk(); err != nil {
-		var syn *jsontext.SyntacticError
-		if errors.As(err, &syn) {
-			return dialect.StrictError("messages", err)
-		}
+	if err := d.CheckStrict("messages", raw); err != nil {
 		return err
 	}
-	if w.message == 0 {
+	w := messageWalk{d: d, raw: raw}
+	if err := dialect.Items(raw, w.one); err != nil {
+		return err
+	}
+	if raw[dialect.SkipSpace(raw, 1)] == ']' {
 		return infer.Invalid("messages", "messages is empty; send at least one message")
 	}
 	d.Messages = raw
@@ -126,12 +122,11 @@ func takeMessages(d *decoding, raw []byte) error {
 	return nil
 }
 
-// messageWalk is the place in the messages that is being read. Paths are put
-// in words only for a refusal.
+// messageWalk is the place in the messages that is being read, which are valid JSON. Paths are
+// put in words only for a refusal.
 type messageWalk struct {
 	d       *decoding
 	raw     []byte
-	dec     *dialect.Decoder
 	message int
 
 	media []infer.Media
@@ -142,57 +137,33 @@ func (w *messageWalk) path(name string) string {
 	return fmt.Sprintf("messages[%d].%s", w.message, name)
 }
 
-func (w *messageWalk) walk() error {
-	if _, err := w.dec.ReadToken(); err != nil {
-		return err
-	}
-	for ; w.dec.PeekKind() != ']'; w.message++ {
-		if w.dec.PeekKind() != '{' {
-			raw, err := w.dec.ReadValue()
-			if err != nil {
-				return err
-			}
-			return dialect.WrongType(fmt.Sprintf("messages[%d]", w.message), "an object", raw)
-		}
-		if err := w.one(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // one reads a message.
-func (w *messageWalk) one() error {
-	if _, err := w.dec.ReadToken(); err != nil {
-		return err
+func (w *messageWalk) one(i int, raw []byte) error {
+	w.message = i
+	if raw[0] != '{' {
+		return dialect.WrongType(fmt.Sprintf("messages[%d]", i), "an object", raw)
 	}
 	var role, assistantOnly string
 	content := jsontext.KindInvalid
-	for w.dec.PeekKind() != '}' {
-		raw, err := w.dec.ReadValue()
-		if err != nil {
-			return err
-		}
-		switch name := dialect.NameOf(raw); name {
+	err := dialect.Members(raw, func(name, value []byte) (err error) {
+		switch string(name) {
 		case "role":
-			role, err = w.role()
+			role, err = w.role(value)
 		case "content":
-			content, err = w.content()
+			content, err = w.content(value)
 		default:
+			name := dialect.Word(name)
 			var given bool
-			given, err = w.other(name)
+			given, err = w.other(name, value)
 			if given && (name == "tool_calls" || name == "function_call" || name == "reasoning_content" || name == "reasoning") {
 				assistantOnly = name
 			}
 		}
-		if err != nil {
-			return err
-		}
-	}
-	if _, err := w.dec.ReadToken(); err != nil {
 		return err
-	}
+	})
 	switch {
+	case err != nil:
+		return err
 	case role == "":
 		return infer.Invalid(w.path("role"), "%s is required", w.path("role"))
 	case role == "assistant":
@@ -206,12 +177,7 @@ func (w *messageWalk) one() error {
 	return nil
 }
 
-func (w *messageWalk) role() (string, error) {
-	raw, err := w.dec.ReadValue()
-	if err != nil {
-		return "", err
-	}
-	// The decoder has seen that escapes are whole, so only the type is left.
+func (w *messageWalk) role(raw []byte) (string, error) {
 	if dialect.KindOf(raw) != '"' {
 		return "", dialect.WrongType(w.path("role"), "a string", raw)
 	}
@@ -223,44 +189,28 @@ func (w *messageWalk) role() (string, error) {
 }
 
 // content reads a message's content and gives its kind.
-func (w *messageWalk) content() (jsontext.Kind, error) {
-	kind := w.dec.PeekKind()
-	if kind == '[' {
-		return kind, w.contentParts()
-	}
-	raw, err := w.dec.ReadValue()
-	if err != nil {
-		return kind, err
-	}
-	if kind != '"' && kind != 'n' {
+func (w *messageWalk) content(raw []byte) (jsontext.Kind, error) {
+	switch kind := dialect.KindOf(raw); kind {
+	case '[':
+		return kind, w.contentParts(raw)
+	case '"', 'n':
+		return kind, nil
+	default:
 		return kind, dialect.WrongType(w.path("content"), "a string or an array of parts", raw)
 	}
-	return kind, nil
 }
 
 // contentParts reads an array of parts.
-func (w *messageWalk) contentParts() error {
-	if _, err := w.dec.ReadToken(); err != nil {
-		return err
-	}
-	i := 0
-	for ; w.dec.PeekKind() != ']'; i++ {
-		raw, err := w.dec.ReadValue()
-		if err != nil {
-			return err
-		}
-		if dialect.KindOf(raw) != '{' {
-			return dialect.WrongType(fmt.Sprintf("%s[%d]", w.path("content"), i), "an object", raw)
-		}
-		if err := w.part(i, raw); err != nil {
-			return err
-		}
-	}
-	if i == 0 {
+func (w *messageWalk) contentParts(raw []byte) error {
+	if raw[dialect.SkipSpace(raw, 1)] == ']' {
 		return infer.Invalid(w.path("content"), "%s is an empty array; send at least one part", w.path("content"))
 	}
-	_, err := w.dec.ReadToken()
-	return err
+	return dialect.Items(raw, func(i int, part []byte) error {
+		if dialect.KindOf(part) != '{' {
+			return dialect.WrongType(fmt.Sprintf("%s[%d]", w.path("content"), i), "an object", part)
+		}
+		return w.part(i, part)
+	})
 }
 
 // part checks a part, its type first: the other fields of a part that is not
@@ -268,17 +218,17 @@ func (w *messageWalk) contentParts() error {
 func (w *messageWalk) part(i int, raw []byte) error {
 	var kind, text []byte
 	extra := ""
-	err := dialect.EachMember(raw, func(name string, value []byte) error {
-		switch name {
+	err := dialect.Members(raw, func(name, value []byte) error {
+		switch string(name) {
 		case "type":
 			kind = value
 		case "text":
 			text = value
 		case "prompt_cache_breakpoint":
-			_, err := w.d.Judge(inner(cacheBreakpoint), name, value)
+			_, err := w.d.Judge(inner(cacheBreakpoint), string(name), value)
 			return err
 		default:
-			extra = name
+			extra = string(name)
 		}
 		return nil
 	})
@@ -312,11 +262,7 @@ func (w *messageWalk) field(name string) *dialect.Field {
 }
 
 // other reads any other field of a message and says whether it holds anything.
-func (w *messageWalk) other(name string) (given bool, err error) {
-	raw, err := w.dec.ReadValue()
-	if err != nil {
-		return false, err
-	}
+func (w *messageWalk) other(name string, raw []byte) (given bool, err error) {
 	f := w.field(name)
 	switch {
 	case f == nil:
@@ -346,7 +292,7 @@ func (w *messageWalk) other(name string) (given bool, err error) {
 // calls checks the tool calls of a message as far as every chat template reads
 // them.
 func (w *messageWalk) calls(raw []byte) error {
-	return dialect.EachItem(raw, func(i int, item []byte) error {
+	return dialect.Items(raw, func(i int, item []byte) error {
 		if dialect.KindOf(item) != '{' {
 			return dialect.WrongType(fmt.Sprintf("%s[%d]", w.path("tool_calls"), i), "an object", item)
 		}

@@ -167,7 +167,7 @@ const defaultCompletion = 16
 func nothing(*decoding, []byte) error { return nil }
 
 func takeStreamOptions(d *decoding, raw []byte) error {
-	if err := dialect.CheckStrict("stream_options", raw); err != nil {
+	if err := d.CheckStrict("stream_options", raw); err != nil {
 		return err
 	}
 	d.streamOptions = true
@@ -241,7 +241,7 @@ func takeTemplateKwargs(d *decoding, raw []byte) error {
 		return dialect.WrongType("chat_template_kwargs", "an object", raw)
 	}
 	d.ChatTemplateKwargs = raw
-	return dialect.CheckStrict("chat_template_kwargs", raw)
+	return d.CheckStrict("chat_template_kwargs", raw)
 }
 
 func takeStop(d *decoding, raw []byte) (err error) {

@@ -151,7 +151,7 @@ func takeTools(d *decoding, raw []byte) error {
 	if dialect.KindOf(raw) != '[' {
 		return dialect.WrongType("tools", "an array of objects", raw)
 	}
-	if err := dialect.CheckStrict("tools", raw); err != nil {
+	if err := d.CheckStrict("tools", raw); err != nil {
 		return err
 	}
 	d.tokenize.Tools = raw

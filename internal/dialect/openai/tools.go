@@ -19,7 +19,7 @@ func takeChatTools(d *decoding, raw []byte) error {
 	if dialect.KindOf(raw) != '[' {
 		return dialect.WrongType("tools", "an array of tools", raw)
 	}
-	if err := dialect.CheckStrict("tools", raw); err != nil {
+	if err := d.CheckStrict("tools", raw); err != nil {
 		return err
 	}
 	names := map[string]bool{}
@@ -205,7 +205,7 @@ func takeToolChoice(d *decoding, raw []byte) error {
 			return infer.Invalid(field, "tool_choice must be \"auto\", \"none\", \"required\" or an object that names a tool, found %q", dialect.Clip(word, 32))
 		}
 	case '{':
-		if err := dialect.CheckStrict(field, raw); err != nil {
+		if err := d.CheckStrict(field, raw); err != nil {
 			return err
 		}
 		return d.namedTool(raw)

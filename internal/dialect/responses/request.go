@@ -92,7 +92,7 @@ func takeInstructions(d *decoding, raw []byte) error {
 		return dialect.WrongType(field, "a string", raw)
 	}
 	d.instructions, d.echo.instructions = raw, raw
-	return dialect.CheckStrict(field, raw)
+	return d.CheckStrict(field, raw)
 }
 
 func takeMaxOutputTokens(d *decoding, raw []byte) error {
@@ -123,7 +123,7 @@ func takeTemplateKwargs(d *decoding, raw []byte) error {
 		return dialect.WrongType(field, "an object", raw)
 	}
 	d.ChatTemplateKwargs = raw
-	return dialect.CheckStrict(field, raw)
+	return d.CheckStrict(field, raw)
 }
 
 func takeStop(d *decoding, raw []byte) (err error) {
@@ -297,7 +297,7 @@ func (d *decoding) object(field string, raw []byte, visit func(name, path string
 	if dialect.KindOf(raw) != '{' {
 		return dialect.WrongType(field, "an object", raw)
 	}
-	if err := dialect.CheckStrict(field, raw); err != nil {
+	if err := d.CheckStrict(field, raw); err != nil {
 		return err
 	}
 	return dialect.EachMember(raw, func(name string, value []byte) error {

@@ -23,7 +23,7 @@ type tool struct {
 }
 
 func takeTools(d *decoding, raw []byte) error {
-	if err := dialect.CheckStrict("tools", raw); err != nil {
+	if err := d.CheckStrict("tools", raw); err != nil {
 		return err
 	}
 	s := toolSet{d: d, seen: map[string]bool{}}
@@ -200,7 +200,7 @@ func takeToolChoice(d *decoding, raw []byte) error {
 	if dialect.KindOf(raw) != '{' {
 		return dialect.WrongType(field, "\"auto\", \"none\", \"required\" or an object", raw)
 	}
-	if err := dialect.CheckStrict(field, raw); err != nil {
+	if err := d.CheckStrict(field, raw); err != nil {
 		return err
 	}
 	kind, err := typeOf(field, raw)

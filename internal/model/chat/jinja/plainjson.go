@@ -2,9 +2,7 @@ package jinja
 
 import (
 	"bytes"
-	"encoding/binary"
-	"math/bits"
-	"sync"
+	"strings"
 	"unicode/utf8"
 
 	"weir/internal/jsonlex"
@@ -16,25 +14,14 @@ import (
 // the last word.
 type plainJSON struct {
 	names
-	src  []byte // what is left
-	text []byte // memory for strings with escapes
+	src  []byte          // what is left
+	text strings.Builder // has all strings, one behind the other
 }
-
-// texts are spare memory for plainJSON, of at most maxText bytes.
-var texts = sync.Pool{New: func() any { return new([]byte) }}
-
-const maxText = 1 << 20
 
 // read reads one value with nothing behind it.
 func (p *plainJSON) read() (Value, bool) {
-	spare := texts.Get().(*[]byte)
-	p.text = *spare
+	p.text.Grow(len(p.src)) // no string is longer than it is spelled
 	v, ok := p.value(0)
-	if cap(p.text) <= maxText {
-		*spare = p.text[:0]
-		texts.Put(spare)
-	}
-	p.text = nil
 	return v, ok && p.space() == 0 && len(p.src) == 0
 }
 
@@ -147,45 +134,27 @@ func (p *plainJSON) number() (Value, bool) {
 
 // str reads a string, which is next.
 func (p *plainJSON) str() (string, bool) {
-	const ones, highs = 0x0101010101010101, 0x8080808080808080
-	src, from, wide := p.src[1:], 0, uint64(0)
-	out := p.text[:0]
+	src, from, plain := p.src[1:], 0, true
+	start := p.text.Len()
 	for i := 0; ; {
-		// The first byte that is a quote, a backslash or a control character is the lowest one
-		// whose high bit is set in stop; those above it may be set wrongly.
-		for i+8 <= len(src) {
-			w := binary.LittleEndian.Uint64(src[i:])
-			quote, slash := w^'"'*ones, w^'\\'*ones
-			if stop := ((w - ' '*ones) | (quote - ones) | (slash - ones)) &^ w & highs; stop != 0 {
-				n := bits.TrailingZeros64(stop) &^ 7
-				wide |= w & (1<<n - 1)
-				i += n >> 3
-				break
-			}
-			wide |= w
-			i += 8
-		}
-		for i < len(src) && src[i] != '"' && src[i] != '\\' && src[i] >= ' ' {
-			wide |= uint64(src[i])
-			i++
-		}
+		var ascii bool
+		i, ascii = jsonlex.Run(src, i)
+		plain = plain && ascii
 		if i == len(src) || src[i] < ' ' {
 			return "", false
 		}
+		p.text.Write(src[from:i])
 		if src[i] == '"' {
 			p.src = src[i+1:]
-			s := src[:i]
-			if from > 0 {
-				out = append(out, src[from:i]...)
-				p.text, s = out, out
-			}
-			return string(s), wide&highs == 0 || utf8.Valid(s)
+			s := p.text.String()[start:]
+			return s, plain || utf8.ValidString(s)
 		}
-		out = append(out, src[from:i]...)
-		n := 0
-		if out, n = jsonlex.AppendEscape(out, src[i:]); n == 0 {
+		var few [utf8.UTFMax]byte
+		c, n := jsonlex.AppendEscape(few[:0], src[i:])
+		if n == 0 {
 			return "", false
 		}
+		p.text.Write(c)
 		i += n
 		from = i
 	}
