@@ -61,26 +61,63 @@ func stops(w uint64) uint64 {
 	return ((w - ' '*ones) | (quote - ones) | (slash - ones)) &^ w & highs
 }
 
-// Run returns the place of the first byte from b[i] on that a string cannot hold as it is: a
-// quote, a backslash or a control character. It is len(b) if there is none. ascii is set if all
-// bytes before it are ASCII.
+// AppendString appends what the string spells whose opening quote is before b[i], and returns
+// the place behind its closing quote. ok is false if the string does not end or is no text:
+// halves of surrogate pairs and bytes that are not UTF-8 are none. dst then has any bytes.
 //
-// Eight bytes are looked at together, because nearly all of a prompt is such runs.
-func Run(b []byte, i int) (end int, ascii bool) {
+// Eight bytes are copied as they are looked at, and those from an escape on are overwritten: a
+// prompt has an escape in each of its lines.
+func AppendString(dst, b []byte, i int) (_ []byte, end int, ok bool) {
+	const room = 8 // for a word, and for what an escape stands for
 	var seen uint64
-	for i+8 <= len(b) {
-		w := binary.LittleEndian.Uint64(b[i:])
-		if stop := stops(w); stop != 0 {
-			n := bits.TrailingZeros64(stop) &^ 7
-			return i + n>>3, (seen|w&(1<<n-1))&highs == 0
+	from, n := len(dst), len(dst)
+	dst = dst[:cap(dst)]
+	for {
+		for i+8 <= len(b) && n+8 <= len(dst) {
+			w := binary.LittleEndian.Uint64(b[i:])
+			binary.LittleEndian.PutUint64(dst[n:], w)
+			if stop := stops(w); stop != 0 {
+				k := bits.TrailingZeros64(stop)
+				seen |= w & (1<<(k&^7) - 1)
+				i += k >> 3
+				n += k >> 3
+				break
+			}
+			seen |= w
+			i += 8
+			n += 8
 		}
-		seen |= w
-		i += 8
+		if i == len(b) {
+			return dst[:n], i, false
+		}
+		if len(dst)-n < room {
+			dst = append(dst[:n], make([]byte, max(n, 64))...)
+			dst = dst[:cap(dst)]
+		}
+		switch c := b[i]; {
+		case c == '"':
+			return dst[:n], i + 1, seen&highs == 0 || utf8.Valid(dst[from:n])
+		case c < ' ':
+			return dst[:n], i, false
+		case c != '\\':
+			dst[n] = c
+			seen |= uint64(c)
+			i++
+			n++
+			continue
+		case i+1 < len(b) && short[b[i+1]] != 0:
+			dst[n] = short[b[i+1]]
+			i += 2
+			n++
+			continue
+		}
+		out, size := AppendEscape(dst[:n], b[i:])
+		if size == 0 {
+			return dst[:n], i, false
+		}
+		i += size
+		n = len(out)
 	}
-	for ; i < len(b) && b[i] != '"' && b[i] != '\\' && b[i] >= ' '; i++ {
-		seen |= uint64(b[i])
-	}
-	return i, seen&highs == 0
 }
 
 // Spelling is a set of what is special about a string.

@@ -9,9 +9,11 @@ import (
 	"pgregory.net/rapid"
 )
 
+// pieces are what strings are made of.
+var pieces = []string{`"`, `\`, `\"`, `\\`, `\n`, `\u`, `\ud83d`, `\ude00`, `\u00e9`, `\uD83D\uDE00`, `a`, `abcdefgh`, "é", "😀", "\x00", "\x1f", " ", "\x7f", "\xff", `/`, `\x`, `0`}
+
 // TestString compares with encoding/json, whose strings may hold halves of pairs too.
 func TestString(t *testing.T) {
-	pieces := []string{`"`, `\`, `\"`, `\\`, `\n`, `\u`, `\ud83d`, `\ude00`, `\u00e9`, `\uD83D\uDE00`, `a`, `abcdefgh`, "é", "😀", "\x00", "\x1f", " ", "\x7f", "\xff", `/`, `\x`, `0`}
 	rapid.Check(t, func(t *rapid.T) {
 		inside := strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 12).Draw(t, "pieces"), "")
 		b := []byte(`"` + inside + `"`)
@@ -45,17 +47,24 @@ func TestString(t *testing.T) {
 	})
 }
 
-// TestRun looks at one byte after the other.
-func TestRun(t *testing.T) {
+// TestAppendString compares with encoding/json and String.
+func TestAppendString(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		b := rapid.SliceOfN(rapid.SampledFrom([]byte("aaaaaaaaa ~\"\\\x00\x1f\x20\x21\x23\x5b\x5d\x7f\x80\xa2\xdc\xff")), 0, 40).Draw(t, "text")
-		from := rapid.IntRange(0, len(b)).Draw(t, "from")
-		want, plain := from, true
-		for ; want < len(b) && b[want] >= ' ' && b[want] != '"' && b[want] != '\\'; want++ {
-			plain = plain && b[want] < 0x80
+		inside := strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 12).Draw(t, "pieces"), "")
+		b := []byte(`"` + inside + `"`)
+		before := rapid.SampledFrom([]string{"", "x", strings.Repeat("y", 70)}).Draw(t, "before")
+		dst := append(make([]byte, 0, len(before)+rapid.IntRange(0, 20).Draw(t, "room")), before...)
+		got, end, ok := AppendString(dst, b, 1)
+		want, how, valid := String(b, 1)
+		if valid = valid && how&Half == 0 && utf8.Valid(b[:want]); ok != valid {
+			t.Fatalf("%q: %v, want %v", b, ok, valid)
 		}
-		if end, ascii := Run(b, from); end != want || ascii != plain {
-			t.Fatalf("%q from %d: %d and %v, want %d and %v", b, from, end, ascii, want, plain)
+		if !ok {
+			return
+		}
+		var text string
+		if err := json.Unmarshal(b[:want], &text); err != nil || end != want || string(got) != before+text {
+			t.Fatalf("%q: %q to %d, want %q to %d: %v", b, got, end, before+text, want, err)
 		}
 	})
 }
@@ -68,6 +77,16 @@ func BenchmarkString(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
 				if _, _, ok := String(text, 0); !ok {
+					b.Fatal("no string")
+				}
+			}
+		})
+		b.Run("append/every="+name, func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			var out []byte
+			for b.Loop() {
+				var ok bool
+				if out, _, ok = AppendString(out[:0], text, 0); !ok {
 					b.Fatal("no string")
 				}
 			}

@@ -2,8 +2,7 @@ package jinja
 
 import (
 	"bytes"
-	"strings"
-	"unicode/utf8"
+	"sync"
 
 	"weir/internal/jsonlex"
 )
@@ -14,14 +13,25 @@ import (
 // the last word.
 type plainJSON struct {
 	names
-	src  []byte          // what is left
-	text strings.Builder // has all strings, one behind the other
+	src  []byte // what is left
+	text []byte // memory for a string
 }
+
+// texts are spare memory for plainJSON, of at most maxText bytes.
+var texts = sync.Pool{New: func() any { return new([]byte) }}
+
+const maxText = 1 << 20
 
 // read reads one value with nothing behind it.
 func (p *plainJSON) read() (Value, bool) {
-	p.text.Grow(len(p.src)) // no string is longer than it is spelled
+	spare := texts.Get().(*[]byte)
+	p.text = *spare
 	v, ok := p.value(0)
+	if cap(p.text) <= maxText {
+		*spare = p.text[:0]
+		texts.Put(spare)
+	}
+	p.text = nil
 	return v, ok && p.space() == 0 && len(p.src) == 0
 }
 
@@ -134,28 +144,11 @@ func (p *plainJSON) number() (Value, bool) {
 
 // str reads a string, which is next.
 func (p *plainJSON) str() (string, bool) {
-	src, from, plain := p.src[1:], 0, true
-	start := p.text.Len()
-	for i := 0; ; {
-		var ascii bool
-		i, ascii = jsonlex.Run(src, i)
-		plain = plain && ascii
-		if i == len(src) || src[i] < ' ' {
-			return "", false
-		}
-		p.text.Write(src[from:i])
-		if src[i] == '"' {
-			p.src = src[i+1:]
-			s := p.text.String()[start:]
-			return s, plain || utf8.ValidString(s)
-		}
-		var few [utf8.UTFMax]byte
-		c, n := jsonlex.AppendEscape(few[:0], src[i:])
-		if n == 0 {
-			return "", false
-		}
-		p.text.Write(c)
-		i += n
-		from = i
+	text, end, ok := jsonlex.AppendString(p.text[:0], p.src, 1)
+	p.text = text
+	p.src = p.src[end:]
+	if !ok {
+		return "", false
 	}
+	return string(text), true
 }
