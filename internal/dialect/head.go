@@ -80,23 +80,28 @@ func ParseHead(body []byte, known Names, take func(h *Head, name string, value [
 		return h, nil
 	}
 	*h = Head{Body: body, N: 1, model: -1, Fields: h.Fields[:0]}
-	dec := Lenient(body)
-	defer dec.Release()
-	switch kind := dec.PeekKind(); kind {
-	case '{':
-	case jsontext.KindInvalid:
-		_, err := dec.ReadToken()
-		if errors.Is(err, io.EOF) {
-			return nil, infer.Errorf(infer.CodeInvalid, "the body is empty; send a JSON object")
-		}
-		return nil, SyntaxError(body, err)
-	default:
-		return nil, infer.Errorf(infer.CodeInvalid, "the body must be a JSON object, found %s", Found([]byte{byte(kind)}))
-	}
-	if err := h.scan(dec, known, take); err != nil {
+	if err := h.slowly(known, take); err != nil {
 		return nil, err
 	}
 	return h, nil
+}
+
+// slowly reads the body by jsontext.
+func (h *Head) slowly(known Names, take func(h *Head, name string, value []byte) error) error {
+	dec := Lenient(h.Body)
+	defer dec.Release()
+	switch kind := dec.PeekKind(); kind {
+	case '{':
+		return h.scan(dec, known, take)
+	case jsontext.KindInvalid:
+		_, err := dec.ReadToken()
+		if errors.Is(err, io.EOF) {
+			return infer.Errorf(infer.CodeInvalid, "the body is empty; send a JSON object")
+		}
+		return SyntaxError(h.Body, err)
+	default:
+		return infer.Errorf(infer.CodeInvalid, "the body must be a JSON object, found %s", Found([]byte{byte(kind)}))
+	}
 }
 
 // scan walks the object that dec stands before, to the end of the body.
@@ -132,7 +137,7 @@ func (h *Head) scan(dec *Decoder, known Names, take func(h *Head, name string, v
 }
 
 // scanPlain walks the body in one pass over its bytes. read is false if it is not an object that
-// a [shape] reads. Then scan, by jsontext, begins anew.
+// a [shape] reads. Then slowly begins anew.
 func (h *Head) scanPlain(known Names, take func(h *Head, name string, value []byte) error) (read bool, err error) {
 	var names shapeNames
 	s := shape{b: h.Body, names: &names}

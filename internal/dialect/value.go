@@ -77,6 +77,11 @@ func CheckStrict(field string, raw []byte) error {
 	if isStrict(raw) {
 		return nil
 	}
+	return checkStrict(field, raw)
+}
+
+// checkStrict is CheckStrict by jsontext.
+func checkStrict(field string, raw []byte) error {
 	dec := Strict(raw)
 	defer dec.Release()
 	if _, err := dec.ReadValue(); err != nil {

@@ -157,7 +157,9 @@ func (m *Folder) EncodeBytes(ctx context.Context, text []byte, o tokenizer.Encod
 	if err != nil {
 		return nil, err
 	}
-	return append(make([]uint32, 0, len(ids)), ids...), nil
+	own := make([]uint32, len(ids)) // which the compiler does not clear, as a copy follows
+	copy(own, ids)
+	return own, nil
 }
 
 // Encode returns the ids of a text: of a rendered prompt, which has its special tokens

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -106,6 +107,10 @@ func (t *Template) Render(ctx context.Context, dst []byte, in *Input) ([]byte, e
 }
 
 // render renders with variables that are its own.
+// roomAround is what a template may add to the messages and tools before the text is moved, in
+// bytes: markers, and a system prompt of its own.
+const roomAround = 256
+
 func (t *Template) render(ctx context.Context, dst []byte, in *Input, vars map[string]jinja.Value) (_ []byte, err error) {
 	var cont *continuation
 	if in.ContinueFinalMessage {
@@ -117,6 +122,9 @@ func (t *Template) render(ctx context.Context, dst []byte, in *Input, vars map[s
 			return dst, err
 		}
 	}
+	// The text is about as long as what it is made of: what surrounds a message is as long in
+	// JSON as in most templates.
+	dst = slices.Grow(dst, len(in.Messages)+len(in.Tools)+roomAround)
 	base := len(dst)
 	check := ctx.Err
 	if in.Yield != nil {
