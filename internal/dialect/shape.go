@@ -77,6 +77,9 @@ func (s *shape) next(i int) (int, byte) {
 func (s *shape) array(i, depth int, visit func(from, to int) error) (end int, err error) {
 	i, c := s.next(i + 1)
 	for c != ']' {
+		if visit == nil && c-'1' < 9 { // ids come by the ten thousand
+			i, c = s.ids(i)
+		}
 		end := s.value(i, depth+1)
 		if end < 0 {
 			return -1, nil
@@ -91,6 +94,27 @@ func (s *shape) array(i, depth int, visit func(from, to int) error) (end int, er
 		}
 	}
 	return i + 1, nil
+}
+
+// ids passes over plain numbers at b[i] that have a comma behind them. It returns the place and
+// the first byte of what follows the last one.
+func (s *shape) ids(i int) (int, byte) {
+	for {
+		end := i
+		for end < len(s.b) && s.b[end]-'0' < 10 {
+			end++
+		}
+		if end == len(s.b) || s.b[end] != ',' {
+			return s.next(i)
+		}
+		if end++; end < len(s.b) && s.b[end] == ' ' {
+			end++
+		}
+		if end == len(s.b) || s.b[end]-'1' >= 9 {
+			return s.next(end)
+		}
+		i = end
+	}
 }
 
 // more passes over the comma behind a value that ends at b[i]. It returns the place and the

@@ -134,40 +134,55 @@ const (
 // error. Bytes that are not UTF-8 are valid here.
 func String(b []byte, i int) (end int, how Spelling, ok bool) {
 	for {
+		stop := uint64(0)
 		for i+8 <= len(b) {
-			if stop := stops(binary.LittleEndian.Uint64(b[i:])); stop != 0 {
+			if stop = stops(binary.LittleEndian.Uint64(b[i:])); stop != 0 {
 				i += bits.TrailingZeros64(stop) >> 3
 				break
 			}
 			i += 8
 		}
-		for i < len(b) && b[i] != '"' && b[i] != '\\' && b[i] >= ' ' {
-			i++
-		}
-		if i == len(b) || b[i] < ' ' {
-			return i, how, false
-		}
-		if b[i] == '"' {
-			return i + 1, how, true
-		}
-		how |= Escaped
-		if i+1 < len(b) && short[b[i+1]] != 0 {
-			i += 2
-			continue
-		}
-		r, ok := Unit(b[i:])
-		if !ok {
-			return i, how, false
-		}
-		i += 6
-		if utf16.IsSurrogate(r) {
-			if low, _ := Unit(b[i:]); utf16.DecodeRune(r, low) == utf8.RuneError {
-				how |= Half
-				continue
+		if stop == 0 {
+			for i < len(b) && b[i] != '"' && b[i] != '\\' && b[i] >= ' ' {
+				i++
 			}
-			i += 6
+			if i == len(b) {
+				return i, how, false
+			}
 		}
+		switch b[i] {
+		case '"':
+			return i + 1, how, true
+		case '\\':
+		default:
+			return i, how, false
+		}
+		n, half := escape(b[i:])
+		if n == 0 {
+			return i, how, false
+		}
+		how |= Escaped | half
+		i += n
 	}
+}
+
+// escape returns the length of the escape that b begins with, and Half if it is half of a
+// surrogate pair. A whole pair is one escape.
+func escape(b []byte) (n int, half Spelling) {
+	if len(b) > 1 && short[b[1]] != 0 {
+		return 2, 0
+	}
+	r, ok := Unit(b)
+	switch {
+	case !ok:
+		return 0, 0
+	case !utf16.IsSurrogate(r):
+		return 6, 0
+	}
+	if low, _ := Unit(b[6:]); utf16.DecodeRune(r, low) == utf8.RuneError {
+		return 6, Half
+	}
+	return 12, 0
 }
 
 // short are the bytes that escapes of two bytes stand for, by their second one.
