@@ -3,6 +3,8 @@ package plane
 import (
 	"fmt"
 
+	"google.golang.org/grpc/codes"
+
 	"weir/internal/engine/mux"
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/engine/remote"
@@ -19,6 +21,7 @@ type dispatcher struct {
 	next     uint64 // sequence expected
 	meters   *meters
 	logprobs infer.Logprobs // those of the Delta's ids
+	subs     *submissions   // nil: no answers are due
 }
 
 // open takes in the first step, which says only that the session exists.
@@ -138,6 +141,14 @@ func (d *dispatcher) announce(f *frame) *mux.Fault {
 		if g == nil {
 			return d.unknown(n.GetSlot())
 		}
+		if n.GetAccepted() != nil || n.GetRefused() != nil {
+			if fault := d.answer(g, n, f.received); fault != nil {
+				return fault
+			}
+			if n.GetRefused() != nil {
+				continue
+			}
+		}
 		if !g.noticed {
 			g.noticed, g.stamps, g.finish, g.last = true, nil, nil, -1
 		}
@@ -161,6 +172,31 @@ func (d *dispatcher) announce(f *frame) *mux.Fault {
 		if g := d.table.get(slot); g != nil && g.noticed {
 			g.last = i
 		}
+	}
+	return nil
+}
+
+// answer takes in the engine's answer to a submission.
+func (d *dispatcher) answer(g *generation, n *planepb.Notice, now int64) *mux.Fault {
+	size := g.owed.Swap(0)
+	if size == 0 {
+		fault := d.Fault(FaultAnswer, "the engine answers a request that has its answer, or gets it from Submit")
+		fault.Place = place(g.slot)
+		return fault
+	}
+	d.subs.unanswered.Add(-int64(size))
+	if a := n.GetAccepted(); a != nil {
+		g.created.Store(a.GetServerCreated())
+		g.Hear(now)
+		return nil
+	}
+	v := refusal(d.Engine, codes.Code(n.GetRefused().GetCode()), n.GetRefused().GetMessage())
+	if !v.occupied {
+		d.table.release(g)
+	}
+	if !g.Abandon(v.err) && !g.Over() {
+		d.At, d.Delta.Logprobs = &g.Generation, nil
+		d.fail(g, FaultRefused, "ids arrived for a request that was then refused", nil)
 	}
 	return nil
 }
@@ -287,7 +323,12 @@ func (d *dispatcher) fail(g *generation, reason mux.FaultReason, detail string, 
 // close ends every generation of the session with err.
 func (d *dispatcher) close(err *infer.Error, now int64) {
 	d.Delta.Received = now
+	unanswered := mux.Unavailable(d.Engine, err.Cause)
+	unanswered.NotRun = false // nobody knows
 	for _, g := range d.table.close() {
+		if g.owed.Load() != 0 && d.At != &g.Generation {
+			g.Abandon(unanswered) // as Submit's errors are
+		}
 		d.Lose(&g.Generation, err)
 		d.table.release(g)
 	}

@@ -34,6 +34,7 @@ const (
 	FaultOversized mux.FaultReason = "oversized"      // a step over the size limit
 	FaultOpening   mux.FaultReason = "opening_step"   // a first step that is not an empty one with sequence 0
 	FaultTwice     mux.FaultReason = "finished_twice" // two Finish of one slot in a step
+	FaultAnswer    mux.FaultReason = "stray_answer"   // an answer to a request that needs none
 )
 
 // place returns which slot a fault is about.

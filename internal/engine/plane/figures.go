@@ -15,6 +15,7 @@ type Figures struct {
 	mux.Figures
 	ConnectFailures uint64        // tries that did not end in a session
 	Bytes           uint64        // of the steps
+	Batches         uint64        // messages that handed in requests, several at a time
 	Slow            uint64        // steps whose dispatch took longer than slowDispatch
 	Wait            time.Duration // for a step to arrive
 
@@ -34,6 +35,7 @@ const slowDispatch = time.Millisecond
 type meters struct {
 	mux.Meters
 	connectFailures, bytes atomic.Uint64
+	batches                atomic.Uint64 // messages that carried requests, of the Submissions call
 	slow                   atomic.Uint64
 	wait                   atomic.Int64
 	pings                  atomic.Uint64
@@ -72,6 +74,7 @@ func (e *Engine) Figures() Figures {
 		Figures:         m.Figures(),
 		ConnectFailures: m.connectFailures.Load(),
 		Bytes:           m.bytes.Load(),
+		Batches:         m.batches.Load(),
 		Slow:            m.slow.Load(),
 		Wait:            time.Duration(m.wait.Load()),
 		Pings:           m.pings.Load(),

@@ -41,7 +41,11 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 		return nil, bad
 	}
 	g := &generation{aborts: s.out}
-	g.Init(req, attempt, sink)
+	if s.subs != nil && s.subs.isOpen() {
+		g.InitSettled(req, attempt, sink)
+	} else {
+		g.Init(req, attempt, sink)
+	}
 	switch s.table.seat(g) {
 	case tableClosed:
 		return nil, mux.Unavailable(e.opts.Name, context.Cause(s.ctx))
@@ -52,6 +56,15 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 
 	e.meters.Submitted.Add(1)
 	leg.ToServer = trace.Now()
+	if g.Settled() != nil {
+		put, err := s.subs.put(g, wire)
+		if err != nil {
+			s.end(mux.LossConnection, err)
+		}
+		if put {
+			return s.answered(ctx, g, leg)
+		}
+	}
 	var header, trailer metadata.MD
 	reply, err := s.client.Submit(ctx, wire, grpc.Header(&header), grpc.Trailer(&trailer))
 	if err != nil {

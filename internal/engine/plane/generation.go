@@ -1,6 +1,8 @@
 package plane
 
 import (
+	"sync/atomic"
+
 	"weir/internal/engine/mux"
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/infer"
@@ -13,6 +15,9 @@ type generation struct {
 	slot    uint32
 	mux.Generation
 	aborts *outbox
+
+	owed    atomic.Int32  // bytes of the submission, if that needs an answer among the notices
+	created atomic.Uint64 // of the answer, on the engine's clock; 0: not reported
 
 	// The rest belongs to the reader alone.
 	reaborted bool

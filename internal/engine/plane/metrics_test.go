@@ -18,7 +18,7 @@ func TestMetricNames(t *testing.T) {
 				mux.LossIntegrity: 15, mux.LossForgotten: 16, mux.LossSlots: 17, mux.LossPanic: 19, mux.LossDead: 88, mux.LossRestarted: 89},
 			Sessions: 90, Submitted: 93, Accepted: 94, Broken: 96},
 		Slow: 4, Wait: 5 * time.Second, PingLast: 7 * time.Second,
-		ConnectFailures: 91, Bytes: 92, Pings: 97,
+		ConnectFailures: 91, Bytes: 92, Batches: 98, Pings: 97,
 	}
 	var got strings.Builder
 	for _, m := range f.metrics() {
@@ -27,6 +27,7 @@ func TestMetricNames(t *testing.T) {
 	const want = `weir_plane_frames_total true 1
 weir_plane_slow_steps_total true 4
 weir_plane_wait_seconds_total true 5
+weir_plane_batches_total true 98
 weir_plane_ping_seconds false 7
 weir_plane_slots false 8
 weir_plane_ids_total true 2

@@ -30,20 +30,26 @@ type peer struct {
 	addr    string // of tcp, kept over Cut
 	panics  enginetest.Panics
 
-	mu       enginetest.Watched
-	facts    *planepb.Facts
-	server   *grpc.Server
-	lis      net.Listener
-	session  *peerSession // the last one
-	requests map[string]*peerRequest
-	hold     bool
-	refuse   codes.Code
-	mute     bool // pings are not answered
-	skew     int64
-	aborts   int // aborts seen
-	opening  *planepb.Step
-	describe chan struct{} // Describe waits for it when not nil
-	fences   chan error    // what fences are answered; nil: there are none
+	turn sync.Mutex // of who makes a step and sends it
+
+	mu           enginetest.Watched
+	facts        *planepb.Facts
+	server       *grpc.Server
+	lis          net.Listener
+	session      *peerSession // the last one
+	requests     map[string]*peerRequest
+	hold         bool
+	refuse       codes.Code
+	mute         bool // pings are not answered
+	skew         int64
+	aborts       int           // aborts seen
+	batches      []int         // requests of each message of Submissions
+	batchesFail  error         // what Submissions ends with at once
+	batchesEnd   chan struct{} // Submissions ends when it is closed
+	batchesStuck chan struct{} // Submissions handles a message only when it is closed
+	opening      *planepb.Step
+	describe     chan struct{} // Describe waits for it when not nil
+	fences       chan error    // what fences are answered; nil: there are none
 }
 
 type peerSession struct {
@@ -63,6 +69,7 @@ type peerRequest struct {
 	first   bool
 	aborted bool
 	confirm chan struct{}
+	owed    bool // its answer goes with the steps, and has not gone
 }
 
 // raw is a message sent as these very bytes.
@@ -207,7 +214,7 @@ func (p *peer) Submit(ctx context.Context, req *planepb.SubmitRequest) (*planepb
 	if s == nil || s.id != req.GetSession() {
 		return nil, status.Error(codes.FailedPrecondition, "no such session")
 	}
-	r := &peerRequest{session: s, slot: req.GetSlot(), confirm: make(chan struct{})}
+	r := &peerRequest{session: s, slot: req.GetSlot(), confirm: make(chan struct{}), owed: ctx.Value(owed{}) != nil}
 	p.mu.Update(func() { p.requests[req.GetRequestId()] = r })
 	if hold {
 		select {
@@ -217,6 +224,75 @@ func (p *peer) Submit(ctx context.Context, req *planepb.SubmitRequest) (*planepb
 		}
 	}
 	return &planepb.SubmitReply{ServerCreated: uint64(p.now())}, nil
+}
+
+// Submissions has each request answered as Submit does, but among the notices.
+func (p *peer) Submissions(stream grpc.ClientStreamingServer[planepb.SubmitBatch, planepb.SubmissionsReply]) error {
+	p.mu.Lock()
+	fails, ends := p.batchesFail, p.batchesEnd
+	p.mu.Unlock()
+	if fails != nil {
+		return fails
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- p.take(stream) }()
+	select {
+	case <-failed:
+		return nil
+	case <-ends:
+		return status.Error(codes.Unavailable, "scripted end")
+	}
+}
+
+func (p *peer) take(stream grpc.ClientStreamingServer[planepb.SubmitBatch, planepb.SubmissionsReply]) error {
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	for {
+		batch, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		p.mu.Lock()
+		stuck := p.batchesStuck
+		p.mu.Unlock()
+		if stuck != nil {
+			<-stuck
+		}
+		p.mu.Update(func() { p.batches = append(p.batches, len(batch.GetSubmit())) })
+		for _, req := range batch.GetSubmit() {
+			calls.Go(func() {
+				reply, err := p.Submit(context.WithValue(stream.Context(), owed{}, true), req)
+				if stream.Context().Err() == nil {
+					p.answer(req, reply, status.Convert(err))
+				}
+			})
+		}
+	}
+}
+
+// owed is the key of what says in a context that an answer goes with the steps.
+type owed struct{}
+
+// answer sends the answer to a request of a batch, unless its ids have had it with them.
+func (p *peer) answer(req *planepb.SubmitRequest, reply *planepb.SubmitReply, failed *status.Status) {
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	p.mu.Lock()
+	s, r := p.session, p.requests[req.GetRequestId()]
+	n := &planepb.Notice{Slot: req.GetSlot(), Accepted: reply}
+	if failed.Code() != codes.OK {
+		n.Refused = &planepb.Refusal{Code: uint32(failed.Code()), Message: failed.Message()}
+	} else if !r.owed {
+		p.mu.Unlock()
+		return
+	}
+	if r != nil {
+		r.owed = false
+	}
+	step := &planepb.Step{Sequence: s.next, Notice: []*planepb.Notice{n}}
+	s.next++
+	p.mu.Unlock()
+	s.send(step)
 }
 
 // now is the peer's clock.
@@ -306,17 +382,23 @@ func (p *peer) build(outs ...enginetest.Out) (*peerSession, *planepb.Step) {
 				step.Logprob = append(step.Logprob, l.Own...)
 				step.TopId, step.TopLogprob = append(step.TopId, l.TopIDs...), append(step.TopLogprob, l.Top...)
 			}
+			if r.owed {
+				r.owed, n.Accepted = false, &planepb.SubmitReply{ServerCreated: uint64(now - 5)}
+			}
 			if !r.first {
 				r.first = true
 				n.Stamps = &planepb.Stamps{ServerCreated: uint64(now - 5), FirstToken: uint64(now - 1)}
 			}
 		}
 		if o.Finish != "" {
+			if r.owed {
+				r.owed, n.Accepted = false, &planepb.SubmitReply{}
+			}
 			n.Finish = &planepb.Finish{
 				Reason: wireReasons[o.Finish], PromptTokens: 3, CompletionTokens: uint32(r.total), Message: "scripted",
 			}
 		}
-		if n.Stamps != nil || n.Finish != nil {
+		if n.Stamps != nil || n.Finish != nil || n.Accepted != nil {
 			step.Notice = append(step.Notice, n)
 		}
 	}
@@ -326,11 +408,15 @@ func (p *peer) build(outs ...enginetest.Out) (*peerSession, *planepb.Step) {
 }
 
 func (p *peer) Step(outs ...enginetest.Out) {
+	p.turn.Lock()
+	defer p.turn.Unlock()
 	s, step := p.build(outs...)
 	s.send(step)
 }
 
 func (p *peer) Miscount(id string, ids ...uint32) {
+	p.turn.Lock()
+	defer p.turn.Unlock()
 	s, step := p.build(enginetest.Out{ID: id, IDs: ids})
 	step.Total[0]++
 	s.send(step)

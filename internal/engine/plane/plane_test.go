@@ -24,10 +24,14 @@ func TestMain(m *testing.M) {
 }
 
 func TestConformance(t *testing.T) {
-	for _, network := range []string{"bufconn", "tcp"} {
-		t.Run(network, func(t *testing.T) {
+	for _, c := range []struct {
+		network string
+		batches bool
+	}{{"bufconn", false}, {"tcp", false}, {"bufconn", true}, {"tcp", true}} {
+		t.Run(fmt.Sprintf("%s/batches %v", c.network, c.batches), func(t *testing.T) {
 			enginetest.Run(t, func(t *testing.T) enginetest.Rig {
-				p := newPeer(t, network)
+				p := newPeer(t, c.network)
+				p.facts.Submissions = c.batches
 				return enginetest.Rig{Engine: New(p.options()), Peer: p, Panics: &p.panics, Clock: true}
 			})
 		})

@@ -33,6 +33,7 @@ type session struct {
 	conn    *grpc.ClientConn
 	client  planepb.PlaneClient
 	steps   *stepStream
+	subs    *submissions // nil: the engine does not have the call
 	control grpc.BidiStreamingClient[planepb.ControlRequest, planepb.ControlReply]
 
 	ctx    context.Context // ends with the session; its cause says why
@@ -108,6 +109,13 @@ func (e *Engine) connect(ctx context.Context) (s *session, err error) {
 	if err = s.open(e.dialSteps); err != nil {
 		return s, fmt.Errorf("steps: %w", err)
 	}
+	if facts.GetSubmissions() && s.steps.streams > 1 {
+		s.subs = s.steps.subs
+		s.disp.subs, s.steps.forsaken = s.subs, s.forsaken
+		if err = s.subs.begin(&e.meters.batches); err != nil {
+			return s, fmt.Errorf("submissions: %w", err)
+		}
+	}
 	if s.control, err = s.client.Control(sctx); err != nil {
 		return s, fmt.Errorf("control: %w", err)
 	}
@@ -145,7 +153,11 @@ func (s *session) disconnect() {
 // run serves the session to its end and returns the reason. All its goroutines but the
 // caller's have then ended.
 func (s *session) run() *mux.End {
-	for _, task := range []func(){s.writeControl, s.readControl, s.keep} {
+	tasks := []func(){s.writeControl, s.readControl, s.keep}
+	if s.subs != nil {
+		tasks = append(tasks, s.writeSubmissions)
+	}
+	for _, task := range tasks {
 		s.tasks.Go(func() { s.guarded(task) })
 	}
 	s.guarded(s.read)

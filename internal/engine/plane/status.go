@@ -23,6 +23,17 @@ type verdict struct {
 	forgotten bool
 }
 
+// refusal is judge for a refusal among the notices of a step, which is the engine's own word
+// whatever its code.
+func refusal(engine string, code codes.Code, message string) verdict {
+	v := judge(context.Background(), engine, status.Error(code, message), true)
+	if !v.refused && !v.occupied {
+		v = judge(context.Background(), engine, status.Error(codes.Unknown, message), true)
+	}
+	v.err.NotRun = v.refused
+	return v
+}
+
 // judge returns a failed Submit its code. answered is set if the status came from the
 // engine and not from weir's end of the connection. An engine answers a request with an
 // error only if it did not accept it. After a broken connection that is unknown.

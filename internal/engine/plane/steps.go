@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -46,9 +47,12 @@ import (
 //     engine only ever waits for the reader.
 //   - The connection is closed when its context ends, and by nothing else.
 type stepStream struct {
-	in       inlet
-	conn     net.Conn
-	framer   *http2.Framer // reads are the reader's, writes go to out
+	in     inlet
+	conn   net.Conn
+	framer *http2.Framer // reads are the reader's, writes go to out
+	// What each call shows.
+	authority, key string
+
 	closed   chan struct{} // the context has ended and the connection is closed
 	messages messages
 	answer   answer
@@ -58,6 +62,14 @@ type stepStream struct {
 	ended   bool   // END_STREAM came with DATA
 	window  uint32 // bytes received that were not given back yet
 	goAway  error  // what the engine has said about its leaving
+
+	// Of the stream that hands in requests.
+	subs     *submissions
+	handing  answer
+	forsaken func(error) // called when the engine ends it; nil while there is none
+	over     bool        // it has ended
+	initial  uint32      // window that the engine gives a new stream
+	streams  uint32      // that the engine takes at a time
 
 	unacked atomic.Int32 // SETTINGS of ours that were not acknowledged yet
 
@@ -85,7 +97,10 @@ const (
 // outcome. key is the authorization, or empty. The stream owns the connection from now on,
 // also if openSteps fails. heard counts reads.
 func openSteps(ctx context.Context, conn net.Conn, authority, key string, limit int, heard *atomic.Uint64, req *planepb.StepsRequest) (*stepStream, error) {
-	s := &stepStream{conn: conn, closed: make(chan struct{}), messages: messages{limit: limit}}
+	s := &stepStream{
+		conn: conn, authority: authority, key: key, closed: make(chan struct{}), messages: messages{limit: limit},
+		initial: defaultWindow, streams: math.MaxUint32,
+	}
 	context.AfterFunc(ctx, func() {
 		defer close(s.closed)
 		conn.Close()
@@ -108,28 +123,13 @@ func openSteps(ctx context.Context, conn net.Conn, authority, key string, limit 
 	message[1], message[2], message[3], message[4] = byte(n>>24), byte(n>>16), byte(n>>8), byte(n)
 	var block bytes.Buffer
 	fields := hpack.NewEncoder(&block)
-	scheme := "http"
-	if _, ok := conn.(*tls.Conn); ok {
-		scheme = "https"
-	}
-	header := []hpack.HeaderField{
-		{Name: ":method", Value: "POST"},
-		{Name: ":scheme", Value: scheme},
-		{Name: ":path", Value: planepb.Plane_Steps_FullMethodName},
-		{Name: ":authority", Value: authority},
-		{Name: "content-type", Value: "application/grpc"},
-		{Name: "te", Value: "trailers"},
-		{Name: "user-agent", Value: "weir"},
-	}
-	if key != "" {
-		header = append(header, hpack.HeaderField{Name: "authorization", Value: key, Sensitive: true})
-	}
-	for _, f := range header {
+	for _, f := range s.header(planepb.Plane_Steps_FullMethodName) {
 		if err := fields.WriteField(f); err != nil {
 			return s, err
 		}
 	}
 	s.unacked.Store(1)
+	s.subs = &submissions{steps: s, wake: make(chan struct{}, 1), room: defaultWindow, conn: window(defaultWindow - len(message))}
 	return s, s.write(func(f *http2.Framer) error {
 		s.out.WriteString(http2.ClientPreface)
 		return errors.Join(
@@ -141,6 +141,27 @@ func openSteps(ctx context.Context, conn net.Conn, authority, key string, limit 
 			f.WriteHeaders(http2.HeadersFrameParam{StreamID: stepsStream, BlockFragment: block.Bytes(), EndHeaders: true}),
 			f.WriteData(stepsStream, true, message))
 	})
+}
+
+// header is that of a call.
+func (s *stepStream) header(path string) []hpack.HeaderField {
+	scheme := "http"
+	if _, ok := s.conn.(*tls.Conn); ok {
+		scheme = "https"
+	}
+	header := []hpack.HeaderField{
+		{Name: ":method", Value: "POST"},
+		{Name: ":scheme", Value: scheme},
+		{Name: ":path", Value: path},
+		{Name: ":authority", Value: s.authority},
+		{Name: "content-type", Value: "application/grpc"},
+		{Name: "te", Value: "trailers"},
+		{Name: "user-agent", Value: "weir"},
+	}
+	if s.key != "" {
+		header = append(header, hpack.HeaderField{Name: "authorization", Value: s.key, Sensitive: true})
+	}
+	return header
 }
 
 // recv reads the next message into f; one that is malformed is noted in f, for
@@ -182,6 +203,12 @@ func (s *stepStream) advance() error {
 	case *http2.DataFrame:
 		return s.data(f)
 	case *http2.MetaHeadersFrame:
+		if s.isSubmissions(f.StreamID) {
+			if err := s.handing.headers(f); err != nil {
+				return s.forsake(err)
+			}
+			return nil
+		}
 		if f.StreamID != stepsStream {
 			return stranger(f.FrameHeader)
 		}
@@ -189,6 +216,9 @@ func (s *stepStream) advance() error {
 			return s.last(err)
 		}
 	case *http2.RSTStreamFrame:
+		if s.isSubmissions(f.StreamID) {
+			return s.forsake(status.Errorf(resetCode(f.ErrCode), "the engine reset the call of submissions: %v", f.ErrCode))
+		}
 		if f.StreamID != stepsStream {
 			return stranger(f.FrameHeader)
 		}
@@ -203,7 +233,7 @@ func (s *stepStream) advance() error {
 		if err := f.ForeachSetting(http2.Setting.Valid); err != nil {
 			return violation("SETTINGS that are not valid: %v", err)
 		}
-		// None of them matters to a client that has sent all it will ever send.
+		s.settings(f)
 		return s.owe(func(w *http2.Framer) error { return w.WriteSettingsAck() })
 	case *http2.PingFrame:
 		if !f.IsAck() {
@@ -214,23 +244,63 @@ func (s *stepStream) advance() error {
 		if f.LastStreamID < stepsStream {
 			return status.Errorf(codes.Unavailable, "the engine refused the stream: %v", s.goAway)
 		}
-		// It is leaving, but serves what it has.
+		// It is leaving, but serves what it has. A new request gets its answer from Submit.
+		s.subs.end()
+		if f.LastStreamID < submissionsStream {
+			return s.forsake(status.Errorf(codes.Unavailable, "the engine refused the call of submissions: %v", s.goAway))
+		}
+	case *http2.WindowUpdateFrame:
+		s.subs.widen(f.StreamID, f.Increment)
 	}
-	// WINDOW_UPDATE permits weir to send, but it has nothing more to send. PRIORITY and
-	// unknown frames may be ignored.
+	// PRIORITY and unknown frames may be ignored.
 	return nil
+}
+
+// isSubmissions reports whether a frame belongs to the stream that hands in requests.
+func (s *stepStream) isSubmissions(stream uint32) bool {
+	return stream == submissionsStream && s.forsaken != nil
+}
+
+// forsake ends the stream that hands in requests, because the engine has. The steps go on.
+func (s *stepStream) forsake(why error) error {
+	if s.over || s.forsaken == nil {
+		return nil
+	}
+	s.over = true
+	s.forsaken(why)
+	return nil
+}
+
+// settings takes in those of the engine that matter to weir's requests.
+func (s *stepStream) settings(f *http2.SettingsFrame) {
+	_ = f.ForeachSetting(func(x http2.Setting) error {
+		switch x.ID {
+		case http2.SettingInitialWindowSize:
+			s.subs.resize(int64(x.Val) - int64(s.initial))
+			s.initial = x.Val
+		case http2.SettingMaxConcurrentStreams:
+			s.streams = x.Val
+		}
+		return nil
+	})
 }
 
 // data takes in a DATA frame. Its padding counts against the windows too.
 func (s *stepStream) data(f *http2.DataFrame) error {
 	switch {
+	case s.isSubmissions(f.StreamID): // the call's reply, which says nothing
+		if f.StreamEnded() {
+			return s.forsake(status.Error(codes.Internal, "the call of submissions ended without trailers"))
+		}
 	case f.StreamID != stepsStream:
 		return stranger(f.FrameHeader)
 	case !s.answer.began:
 		return status.Error(codes.Internal, "data before the headers")
 	}
-	s.messages.feed(f.Data())
-	s.ended = f.StreamEnded()
+	if f.StreamID == stepsStream {
+		s.messages.feed(f.Data())
+		s.ended = f.StreamEnded()
+	}
 	if s.window += f.Length; s.window < streamWindow/2 {
 		return nil
 	}
@@ -255,6 +325,9 @@ func (s *stepStream) last(err error) error {
 func (s *stepStream) broken(err error) error {
 	var stream http2.StreamError
 	if errors.As(err, &stream) {
+		if s.isSubmissions(stream.StreamID) {
+			return s.forsake(status.Errorf(codes.Internal, "not valid HTTP/2: %v", err))
+		}
 		if stream.StreamID != stepsStream {
 			return nil
 		}

@@ -85,9 +85,15 @@ func (t *table) release(g *generation) {
 func (t *table) close() []*generation {
 	t.mu.Lock()
 	t.closed = true
+	t.mu.Unlock()
+	return t.all()
+}
+
+// all returns those that are in.
+func (t *table) all() (all []*generation) {
+	t.mu.Lock()
 	next := t.next
 	t.mu.Unlock()
-	var all []*generation
 	for slot := range next {
 		if g := t.get(slot); g != nil {
 			all = append(all, g)

@@ -82,7 +82,7 @@ func (x Finish_Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Finish_Reason.Descriptor instead.
 func (Finish_Reason) EnumDescriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{9, 0}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{10, 0}
 }
 
 type Media_Kind int32
@@ -134,7 +134,7 @@ func (x Media_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Media_Kind.Descriptor instead.
 func (Media_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{11, 0}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{12, 0}
 }
 
 type FenceRequest struct {
@@ -292,7 +292,9 @@ type Facts struct {
 	KvEvents []*KVEvents `protobuf:"bytes,14,rep,name=kv_events,json=kvEvents,proto3" json:"kv_events,omitempty"`
 	// The engine acts on SubmitRequest.cache_salt. A gateway that has to keep callers apart
 	// gives no others their requests.
-	CacheSalt     bool `protobuf:"varint,15,opt,name=cache_salt,json=cacheSalt,proto3" json:"cache_salt,omitempty"`
+	CacheSalt bool `protobuf:"varint,15,opt,name=cache_salt,json=cacheSalt,proto3" json:"cache_salt,omitempty"`
+	// The engine has Submissions.
+	Submissions   bool `protobuf:"varint,16,opt,name=submissions,proto3" json:"submissions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -428,6 +430,13 @@ func (x *Facts) GetKvEvents() []*KVEvents {
 func (x *Facts) GetCacheSalt() bool {
 	if x != nil {
 		return x.CacheSalt
+	}
+	return false
+}
+
+func (x *Facts) GetSubmissions() bool {
+	if x != nil {
+		return x.Submissions
 	}
 	return false
 }
@@ -704,7 +713,11 @@ type Notice struct {
 	// which they take more than their placeholders did.
 	PromptTokens uint32 `protobuf:"varint,4,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
 	// With the first ids: how many tokens of the prompt were in the KV cache.
-	CachedTokens  *uint32 `protobuf:"varint,5,opt,name=cached_tokens,json=cachedTokens,proto3,oneof" json:"cached_tokens,omitempty"`
+	CachedTokens *uint32 `protobuf:"varint,5,opt,name=cached_tokens,json=cachedTokens,proto3,oneof" json:"cached_tokens,omitempty"`
+	// The answer to a request that came by Submissions, one of the two. After a refusal the
+	// slot is free.
+	Accepted      *SubmitReply `protobuf:"bytes,6,opt,name=accepted,proto3" json:"accepted,omitempty"`
+	Refused       *Refusal     `protobuf:"bytes,7,opt,name=refused,proto3" json:"refused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -774,6 +787,73 @@ func (x *Notice) GetCachedTokens() uint32 {
 	return 0
 }
 
+func (x *Notice) GetAccepted() *SubmitReply {
+	if x != nil {
+		return x.Accepted
+	}
+	return nil
+}
+
+func (x *Notice) GetRefused() *Refusal {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+// Refusal is what Submit would have failed with.
+type Refusal struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Code          uint32                 `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"` // gRPC's number of a status: see Submit
+	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Refusal) Reset() {
+	*x = Refusal{}
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Refusal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Refusal) ProtoMessage() {}
+
+func (x *Refusal) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
+func (*Refusal) Descriptor() ([]byte, []int) {
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Refusal) GetCode() uint32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *Refusal) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // Stamps are CLOCK_MONOTONIC ns of the engine; 0 means not known.
 type Stamps struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -789,7 +869,7 @@ type Stamps struct {
 
 func (x *Stamps) Reset() {
 	*x = Stamps{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[8]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -801,7 +881,7 @@ func (x *Stamps) String() string {
 func (*Stamps) ProtoMessage() {}
 
 func (x *Stamps) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[8]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -814,7 +894,7 @@ func (x *Stamps) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stamps.ProtoReflect.Descriptor instead.
 func (*Stamps) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{8}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Stamps) GetServerCreated() uint64 {
@@ -873,7 +953,7 @@ type Finish struct {
 
 func (x *Finish) Reset() {
 	*x = Finish{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[9]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -885,7 +965,7 @@ func (x *Finish) String() string {
 func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[9]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -898,7 +978,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{9}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Finish) GetReason() Finish_Reason {
@@ -981,7 +1061,7 @@ type SubmitRequest struct {
 
 func (x *SubmitRequest) Reset() {
 	*x = SubmitRequest{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[10]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -993,7 +1073,7 @@ func (x *SubmitRequest) String() string {
 func (*SubmitRequest) ProtoMessage() {}
 
 func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[10]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1006,7 +1086,7 @@ func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitRequest.ProtoReflect.Descriptor instead.
 func (*SubmitRequest) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{10}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SubmitRequest) GetSession() uint64 {
@@ -1176,7 +1256,7 @@ type Media struct {
 
 func (x *Media) Reset() {
 	*x = Media{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[11]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1188,7 +1268,7 @@ func (x *Media) String() string {
 func (*Media) ProtoMessage() {}
 
 func (x *Media) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[11]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1201,7 +1281,7 @@ func (x *Media) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Media.ProtoReflect.Descriptor instead.
 func (*Media) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{11}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Media) GetKind() Media_Kind {
@@ -1243,7 +1323,7 @@ type LogitBias struct {
 
 func (x *LogitBias) Reset() {
 	*x = LogitBias{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[12]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1255,7 +1335,7 @@ func (x *LogitBias) String() string {
 func (*LogitBias) ProtoMessage() {}
 
 func (x *LogitBias) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[12]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1268,7 +1348,7 @@ func (x *LogitBias) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogitBias.ProtoReflect.Descriptor instead.
 func (*LogitBias) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{12}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LogitBias) GetId() uint32 {
@@ -1302,7 +1382,7 @@ type Guide struct {
 
 func (x *Guide) Reset() {
 	*x = Guide{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[13]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1314,7 +1394,7 @@ func (x *Guide) String() string {
 func (*Guide) ProtoMessage() {}
 
 func (x *Guide) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[13]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1327,7 +1407,7 @@ func (x *Guide) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Guide.ProtoReflect.Descriptor instead.
 func (*Guide) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{13}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Guide) GetKind() isGuide_Kind {
@@ -1425,7 +1505,7 @@ type Choices struct {
 
 func (x *Choices) Reset() {
 	*x = Choices{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[14]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1437,7 +1517,7 @@ func (x *Choices) String() string {
 func (*Choices) ProtoMessage() {}
 
 func (x *Choices) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[14]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1450,7 +1530,7 @@ func (x *Choices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Choices.ProtoReflect.Descriptor instead.
 func (*Choices) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{14}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Choices) GetText() []string {
@@ -1458,6 +1538,87 @@ func (x *Choices) GetText() []string {
 		return x.Text
 	}
 	return nil
+}
+
+// SubmitBatch has requests of one session.
+type SubmitBatch struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Submit        []*SubmitRequest       `protobuf:"bytes,1,rep,name=submit,proto3" json:"submit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitBatch) Reset() {
+	*x = SubmitBatch{}
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitBatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitBatch) ProtoMessage() {}
+
+func (x *SubmitBatch) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitBatch.ProtoReflect.Descriptor instead.
+func (*SubmitBatch) Descriptor() ([]byte, []int) {
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SubmitBatch) GetSubmit() []*SubmitRequest {
+	if x != nil {
+		return x.Submit
+	}
+	return nil
+}
+
+type SubmissionsReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmissionsReply) Reset() {
+	*x = SubmissionsReply{}
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmissionsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmissionsReply) ProtoMessage() {}
+
+func (x *SubmissionsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmissionsReply.ProtoReflect.Descriptor instead.
+func (*SubmissionsReply) Descriptor() ([]byte, []int) {
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{17}
 }
 
 type SubmitReply struct {
@@ -1469,7 +1630,7 @@ type SubmitReply struct {
 
 func (x *SubmitReply) Reset() {
 	*x = SubmitReply{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[15]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1481,7 +1642,7 @@ func (x *SubmitReply) String() string {
 func (*SubmitReply) ProtoMessage() {}
 
 func (x *SubmitReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[15]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1494,7 +1655,7 @@ func (x *SubmitReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitReply.ProtoReflect.Descriptor instead.
 func (*SubmitReply) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{15}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SubmitReply) GetServerCreated() uint64 {
@@ -1515,7 +1676,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[16]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1527,7 +1688,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[16]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1540,7 +1701,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{16}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ControlRequest) GetSession() uint64 {
@@ -1574,7 +1735,7 @@ type Abort struct {
 
 func (x *Abort) Reset() {
 	*x = Abort{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[17]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1586,7 +1747,7 @@ func (x *Abort) String() string {
 func (*Abort) ProtoMessage() {}
 
 func (x *Abort) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[17]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1599,7 +1760,7 @@ func (x *Abort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Abort.ProtoReflect.Descriptor instead.
 func (*Abort) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{17}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Abort) GetSlot() uint32 {
@@ -1625,7 +1786,7 @@ type Ping struct {
 
 func (x *Ping) Reset() {
 	*x = Ping{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[18]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1637,7 +1798,7 @@ func (x *Ping) String() string {
 func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[18]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1650,7 +1811,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{18}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Ping) GetGatewayTime() uint64 {
@@ -1670,7 +1831,7 @@ type ControlReply struct {
 
 func (x *ControlReply) Reset() {
 	*x = ControlReply{}
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[19]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1682,7 +1843,7 @@ func (x *ControlReply) String() string {
 func (*ControlReply) ProtoMessage() {}
 
 func (x *ControlReply) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_plane_v1_plane_proto_msgTypes[19]
+	mi := &file_weir_plane_v1_plane_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1695,7 +1856,7 @@ func (x *ControlReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
 func (*ControlReply) Descriptor() ([]byte, []int) {
-	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{19}
+	return file_weir_plane_v1_plane_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ControlReply) GetGatewayTime() uint64 {
@@ -1722,7 +1883,7 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"FenceReply\x12\x12\n" +
 	"\x04time\x18\x01 \x01(\x06R\x04time\x12\x1a\n" +
 	"\bcomputed\x18\x02 \x01(\x04R\bcomputed\"\x11\n" +
-	"\x0fDescribeRequest\"\xcd\x03\n" +
+	"\x0fDescribeRequest\"\xef\x03\n" +
 	"\x05Facts\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1a\n" +
@@ -1743,7 +1904,8 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"\x05ranks\x18\r \x01(\rR\x05ranks\x124\n" +
 	"\tkv_events\x18\x0e \x03(\v2\x17.weir.plane.v1.KVEventsR\bkvEvents\x12\x1d\n" +
 	"\n" +
-	"cache_salt\x18\x0f \x01(\bR\tcacheSalt\"\x88\x01\n" +
+	"cache_salt\x18\x0f \x01(\bR\tcacheSalt\x12 \n" +
+	"\vsubmissions\x18\x10 \x01(\bR\vsubmissions\"\x88\x01\n" +
 	"\bKVEvents\x12\x1a\n" +
 	"\bendpoint\x18\x01 \x01(\tR\bendpoint\x12'\n" +
 	"\x0freplay_endpoint\x18\x02 \x01(\tR\x0ereplayEndpoint\x12\x14\n" +
@@ -1766,14 +1928,19 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	" \x03(\x02R\alogprob\x12\x15\n" +
 	"\x06top_id\x18\v \x03(\rR\x05topId\x12\x1f\n" +
 	"\vtop_logprob\x18\f \x03(\x02R\n" +
-	"topLogprob\"\xdb\x01\n" +
+	"topLogprob\"\xc5\x02\n" +
 	"\x06Notice\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12-\n" +
 	"\x06stamps\x18\x02 \x01(\v2\x15.weir.plane.v1.StampsR\x06stamps\x12-\n" +
 	"\x06finish\x18\x03 \x01(\v2\x15.weir.plane.v1.FinishR\x06finish\x12#\n" +
 	"\rprompt_tokens\x18\x04 \x01(\rR\fpromptTokens\x12(\n" +
-	"\rcached_tokens\x18\x05 \x01(\rH\x00R\fcachedTokens\x88\x01\x01B\x10\n" +
-	"\x0e_cached_tokens\"\xd4\x01\n" +
+	"\rcached_tokens\x18\x05 \x01(\rH\x00R\fcachedTokens\x88\x01\x01\x126\n" +
+	"\baccepted\x18\x06 \x01(\v2\x1a.weir.plane.v1.SubmitReplyR\baccepted\x120\n" +
+	"\arefused\x18\a \x01(\v2\x16.weir.plane.v1.RefusalR\arefusedB\x10\n" +
+	"\x0e_cached_tokens\"7\n" +
+	"\aRefusal\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\rR\x04code\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\xd4\x01\n" +
 	"\x06Stamps\x12%\n" +
 	"\x0eserver_created\x18\x01 \x01(\x06R\rserverCreated\x12\x1f\n" +
 	"\vqueue_start\x18\x02 \x01(\x06R\n" +
@@ -1863,7 +2030,10 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"\x0estructural_tag\x18\x05 \x01(\tH\x00R\rstructuralTagB\x06\n" +
 	"\x04kind\"\x1d\n" +
 	"\aChoices\x12\x12\n" +
-	"\x04text\x18\x01 \x03(\tR\x04text\"4\n" +
+	"\x04text\x18\x01 \x03(\tR\x04text\"C\n" +
+	"\vSubmitBatch\x124\n" +
+	"\x06submit\x18\x01 \x03(\v2\x1c.weir.plane.v1.SubmitRequestR\x06submit\"\x12\n" +
+	"\x10SubmissionsReply\"4\n" +
 	"\vSubmitReply\x12%\n" +
 	"\x0eserver_created\x18\x01 \x01(\x06R\rserverCreated\"\x7f\n" +
 	"\x0eControlRequest\x12\x18\n" +
@@ -1879,11 +2049,12 @@ const file_weir_plane_v1_plane_proto_rawDesc = "" +
 	"\fControlReply\x12!\n" +
 	"\fgateway_time\x18\x01 \x01(\x06R\vgatewayTime\x12\x1f\n" +
 	"\vengine_time\x18\x02 \x01(\x06R\n" +
-	"engineTime2\xd6\x02\n" +
+	"engineTime2\xa4\x03\n" +
 	"\x05Plane\x12@\n" +
 	"\bDescribe\x12\x1e.weir.plane.v1.DescribeRequest\x1a\x14.weir.plane.v1.Facts\x12;\n" +
 	"\x05Steps\x12\x1b.weir.plane.v1.StepsRequest\x1a\x13.weir.plane.v1.Step0\x01\x12B\n" +
-	"\x06Submit\x12\x1c.weir.plane.v1.SubmitRequest\x1a\x1a.weir.plane.v1.SubmitReply\x12I\n" +
+	"\x06Submit\x12\x1c.weir.plane.v1.SubmitRequest\x1a\x1a.weir.plane.v1.SubmitReply\x12L\n" +
+	"\vSubmissions\x12\x1a.weir.plane.v1.SubmitBatch\x1a\x1f.weir.plane.v1.SubmissionsReply(\x01\x12I\n" +
 	"\aControl\x12\x1d.weir.plane.v1.ControlRequest\x1a\x1b.weir.plane.v1.ControlReply(\x010\x01\x12?\n" +
 	"\x05Fence\x12\x1b.weir.plane.v1.FenceRequest\x1a\x19.weir.plane.v1.FenceReplyB$Z\"weir/internal/engine/plane/planepbb\x06proto3"
 
@@ -1900,59 +2071,67 @@ func file_weir_plane_v1_plane_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_plane_v1_plane_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_weir_plane_v1_plane_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_weir_plane_v1_plane_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_weir_plane_v1_plane_proto_goTypes = []any{
-	(Finish_Reason)(0),      // 0: weir.plane.v1.Finish.Reason
-	(Media_Kind)(0),         // 1: weir.plane.v1.Media.Kind
-	(*FenceRequest)(nil),    // 2: weir.plane.v1.FenceRequest
-	(*FenceReply)(nil),      // 3: weir.plane.v1.FenceReply
-	(*DescribeRequest)(nil), // 4: weir.plane.v1.DescribeRequest
-	(*Facts)(nil),           // 5: weir.plane.v1.Facts
-	(*KVEvents)(nil),        // 6: weir.plane.v1.KVEvents
-	(*StepsRequest)(nil),    // 7: weir.plane.v1.StepsRequest
-	(*Step)(nil),            // 8: weir.plane.v1.Step
-	(*Notice)(nil),          // 9: weir.plane.v1.Notice
-	(*Stamps)(nil),          // 10: weir.plane.v1.Stamps
-	(*Finish)(nil),          // 11: weir.plane.v1.Finish
-	(*SubmitRequest)(nil),   // 12: weir.plane.v1.SubmitRequest
-	(*Media)(nil),           // 13: weir.plane.v1.Media
-	(*LogitBias)(nil),       // 14: weir.plane.v1.LogitBias
-	(*Guide)(nil),           // 15: weir.plane.v1.Guide
-	(*Choices)(nil),         // 16: weir.plane.v1.Choices
-	(*SubmitReply)(nil),     // 17: weir.plane.v1.SubmitReply
-	(*ControlRequest)(nil),  // 18: weir.plane.v1.ControlRequest
-	(*Abort)(nil),           // 19: weir.plane.v1.Abort
-	(*Ping)(nil),            // 20: weir.plane.v1.Ping
-	(*ControlReply)(nil),    // 21: weir.plane.v1.ControlReply
+	(Finish_Reason)(0),       // 0: weir.plane.v1.Finish.Reason
+	(Media_Kind)(0),          // 1: weir.plane.v1.Media.Kind
+	(*FenceRequest)(nil),     // 2: weir.plane.v1.FenceRequest
+	(*FenceReply)(nil),       // 3: weir.plane.v1.FenceReply
+	(*DescribeRequest)(nil),  // 4: weir.plane.v1.DescribeRequest
+	(*Facts)(nil),            // 5: weir.plane.v1.Facts
+	(*KVEvents)(nil),         // 6: weir.plane.v1.KVEvents
+	(*StepsRequest)(nil),     // 7: weir.plane.v1.StepsRequest
+	(*Step)(nil),             // 8: weir.plane.v1.Step
+	(*Notice)(nil),           // 9: weir.plane.v1.Notice
+	(*Refusal)(nil),          // 10: weir.plane.v1.Refusal
+	(*Stamps)(nil),           // 11: weir.plane.v1.Stamps
+	(*Finish)(nil),           // 12: weir.plane.v1.Finish
+	(*SubmitRequest)(nil),    // 13: weir.plane.v1.SubmitRequest
+	(*Media)(nil),            // 14: weir.plane.v1.Media
+	(*LogitBias)(nil),        // 15: weir.plane.v1.LogitBias
+	(*Guide)(nil),            // 16: weir.plane.v1.Guide
+	(*Choices)(nil),          // 17: weir.plane.v1.Choices
+	(*SubmitBatch)(nil),      // 18: weir.plane.v1.SubmitBatch
+	(*SubmissionsReply)(nil), // 19: weir.plane.v1.SubmissionsReply
+	(*SubmitReply)(nil),      // 20: weir.plane.v1.SubmitReply
+	(*ControlRequest)(nil),   // 21: weir.plane.v1.ControlRequest
+	(*Abort)(nil),            // 22: weir.plane.v1.Abort
+	(*Ping)(nil),             // 23: weir.plane.v1.Ping
+	(*ControlReply)(nil),     // 24: weir.plane.v1.ControlReply
 }
 var file_weir_plane_v1_plane_proto_depIdxs = []int32{
 	6,  // 0: weir.plane.v1.Facts.kv_events:type_name -> weir.plane.v1.KVEvents
 	9,  // 1: weir.plane.v1.Step.notice:type_name -> weir.plane.v1.Notice
-	10, // 2: weir.plane.v1.Notice.stamps:type_name -> weir.plane.v1.Stamps
-	11, // 3: weir.plane.v1.Notice.finish:type_name -> weir.plane.v1.Finish
-	0,  // 4: weir.plane.v1.Finish.reason:type_name -> weir.plane.v1.Finish.Reason
-	14, // 5: weir.plane.v1.SubmitRequest.logit_bias:type_name -> weir.plane.v1.LogitBias
-	15, // 6: weir.plane.v1.SubmitRequest.guide:type_name -> weir.plane.v1.Guide
-	13, // 7: weir.plane.v1.SubmitRequest.media:type_name -> weir.plane.v1.Media
-	1,  // 8: weir.plane.v1.Media.kind:type_name -> weir.plane.v1.Media.Kind
-	16, // 9: weir.plane.v1.Guide.choice:type_name -> weir.plane.v1.Choices
-	19, // 10: weir.plane.v1.ControlRequest.abort:type_name -> weir.plane.v1.Abort
-	20, // 11: weir.plane.v1.ControlRequest.ping:type_name -> weir.plane.v1.Ping
-	4,  // 12: weir.plane.v1.Plane.Describe:input_type -> weir.plane.v1.DescribeRequest
-	7,  // 13: weir.plane.v1.Plane.Steps:input_type -> weir.plane.v1.StepsRequest
-	12, // 14: weir.plane.v1.Plane.Submit:input_type -> weir.plane.v1.SubmitRequest
-	18, // 15: weir.plane.v1.Plane.Control:input_type -> weir.plane.v1.ControlRequest
-	2,  // 16: weir.plane.v1.Plane.Fence:input_type -> weir.plane.v1.FenceRequest
-	5,  // 17: weir.plane.v1.Plane.Describe:output_type -> weir.plane.v1.Facts
-	8,  // 18: weir.plane.v1.Plane.Steps:output_type -> weir.plane.v1.Step
-	17, // 19: weir.plane.v1.Plane.Submit:output_type -> weir.plane.v1.SubmitReply
-	21, // 20: weir.plane.v1.Plane.Control:output_type -> weir.plane.v1.ControlReply
-	3,  // 21: weir.plane.v1.Plane.Fence:output_type -> weir.plane.v1.FenceReply
-	17, // [17:22] is the sub-list for method output_type
-	12, // [12:17] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	11, // 2: weir.plane.v1.Notice.stamps:type_name -> weir.plane.v1.Stamps
+	12, // 3: weir.plane.v1.Notice.finish:type_name -> weir.plane.v1.Finish
+	20, // 4: weir.plane.v1.Notice.accepted:type_name -> weir.plane.v1.SubmitReply
+	10, // 5: weir.plane.v1.Notice.refused:type_name -> weir.plane.v1.Refusal
+	0,  // 6: weir.plane.v1.Finish.reason:type_name -> weir.plane.v1.Finish.Reason
+	15, // 7: weir.plane.v1.SubmitRequest.logit_bias:type_name -> weir.plane.v1.LogitBias
+	16, // 8: weir.plane.v1.SubmitRequest.guide:type_name -> weir.plane.v1.Guide
+	14, // 9: weir.plane.v1.SubmitRequest.media:type_name -> weir.plane.v1.Media
+	1,  // 10: weir.plane.v1.Media.kind:type_name -> weir.plane.v1.Media.Kind
+	17, // 11: weir.plane.v1.Guide.choice:type_name -> weir.plane.v1.Choices
+	13, // 12: weir.plane.v1.SubmitBatch.submit:type_name -> weir.plane.v1.SubmitRequest
+	22, // 13: weir.plane.v1.ControlRequest.abort:type_name -> weir.plane.v1.Abort
+	23, // 14: weir.plane.v1.ControlRequest.ping:type_name -> weir.plane.v1.Ping
+	4,  // 15: weir.plane.v1.Plane.Describe:input_type -> weir.plane.v1.DescribeRequest
+	7,  // 16: weir.plane.v1.Plane.Steps:input_type -> weir.plane.v1.StepsRequest
+	13, // 17: weir.plane.v1.Plane.Submit:input_type -> weir.plane.v1.SubmitRequest
+	18, // 18: weir.plane.v1.Plane.Submissions:input_type -> weir.plane.v1.SubmitBatch
+	21, // 19: weir.plane.v1.Plane.Control:input_type -> weir.plane.v1.ControlRequest
+	2,  // 20: weir.plane.v1.Plane.Fence:input_type -> weir.plane.v1.FenceRequest
+	5,  // 21: weir.plane.v1.Plane.Describe:output_type -> weir.plane.v1.Facts
+	8,  // 22: weir.plane.v1.Plane.Steps:output_type -> weir.plane.v1.Step
+	20, // 23: weir.plane.v1.Plane.Submit:output_type -> weir.plane.v1.SubmitReply
+	19, // 24: weir.plane.v1.Plane.Submissions:output_type -> weir.plane.v1.SubmissionsReply
+	24, // 25: weir.plane.v1.Plane.Control:output_type -> weir.plane.v1.ControlReply
+	3,  // 26: weir.plane.v1.Plane.Fence:output_type -> weir.plane.v1.FenceReply
+	21, // [21:27] is the sub-list for method output_type
+	15, // [15:21] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_weir_plane_v1_plane_proto_init() }
@@ -1961,8 +2140,8 @@ func file_weir_plane_v1_plane_proto_init() {
 		return
 	}
 	file_weir_plane_v1_plane_proto_msgTypes[7].OneofWrappers = []any{}
-	file_weir_plane_v1_plane_proto_msgTypes[10].OneofWrappers = []any{}
-	file_weir_plane_v1_plane_proto_msgTypes[13].OneofWrappers = []any{
+	file_weir_plane_v1_plane_proto_msgTypes[11].OneofWrappers = []any{}
+	file_weir_plane_v1_plane_proto_msgTypes[14].OneofWrappers = []any{
 		(*Guide_JsonSchema)(nil),
 		(*Guide_Regex)(nil),
 		(*Guide_Grammar)(nil),
@@ -1975,7 +2154,7 @@ func file_weir_plane_v1_plane_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_plane_v1_plane_proto_rawDesc), len(file_weir_plane_v1_plane_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   20,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

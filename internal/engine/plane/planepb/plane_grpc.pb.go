@@ -28,11 +28,12 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Plane_Describe_FullMethodName = "/weir.plane.v1.Plane/Describe"
-	Plane_Steps_FullMethodName    = "/weir.plane.v1.Plane/Steps"
-	Plane_Submit_FullMethodName   = "/weir.plane.v1.Plane/Submit"
-	Plane_Control_FullMethodName  = "/weir.plane.v1.Plane/Control"
-	Plane_Fence_FullMethodName    = "/weir.plane.v1.Plane/Fence"
+	Plane_Describe_FullMethodName    = "/weir.plane.v1.Plane/Describe"
+	Plane_Steps_FullMethodName       = "/weir.plane.v1.Plane/Steps"
+	Plane_Submit_FullMethodName      = "/weir.plane.v1.Plane/Submit"
+	Plane_Submissions_FullMethodName = "/weir.plane.v1.Plane/Submissions"
+	Plane_Control_FullMethodName     = "/weir.plane.v1.Plane/Control"
+	Plane_Fence_FullMethodName       = "/weir.plane.v1.Plane/Fence"
 )
 
 // PlaneClient is the client API for Plane service.
@@ -54,6 +55,15 @@ type PlaneClient interface {
 	// queue is full. UNAVAILABLE: shutting down. FAILED_PRECONDITION: no such
 	// session. ALREADY_EXISTS: the slot is in use.
 	Submit(ctx context.Context, in *SubmitRequest, opts ...grpc.CallOption) (*SubmitReply, error)
+	// Submissions hands in requests, as many in a message as a gateway has at the time, and is
+	// called once per session by a gateway that wants it, over whatever connection. An engine
+	// that has it says so (Facts.submissions); a gateway may still use Submit for any request,
+	// and does for large ones. Each request is answered by itself, as Submit would be once the
+	// engine has queued it: by a Notice of its slot, with accepted or refused. The answer comes
+	// in the step with the request's first ids, or with its Finish, at the latest. When the call
+	// ends and the session does not, a gateway takes the requests without an answer for lost,
+	// and sends aborts of them.
+	Submissions(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[SubmitBatch, SubmissionsReply], error)
 	// Control carries aborts and pings. An unknown slot or a slot whose request
 	// has another id is ignored.
 	Control(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ControlRequest, ControlReply], error)
@@ -112,9 +122,22 @@ func (c *planeClient) Submit(ctx context.Context, in *SubmitRequest, opts ...grp
 	return out, nil
 }
 
+func (c *planeClient) Submissions(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[SubmitBatch, SubmissionsReply], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Plane_ServiceDesc.Streams[1], Plane_Submissions_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SubmitBatch, SubmissionsReply]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Plane_SubmissionsClient = grpc.ClientStreamingClient[SubmitBatch, SubmissionsReply]
+
 func (c *planeClient) Control(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ControlRequest, ControlReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Plane_ServiceDesc.Streams[1], Plane_Control_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Plane_ServiceDesc.Streams[2], Plane_Control_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -154,6 +177,15 @@ type PlaneServer interface {
 	// queue is full. UNAVAILABLE: shutting down. FAILED_PRECONDITION: no such
 	// session. ALREADY_EXISTS: the slot is in use.
 	Submit(context.Context, *SubmitRequest) (*SubmitReply, error)
+	// Submissions hands in requests, as many in a message as a gateway has at the time, and is
+	// called once per session by a gateway that wants it, over whatever connection. An engine
+	// that has it says so (Facts.submissions); a gateway may still use Submit for any request,
+	// and does for large ones. Each request is answered by itself, as Submit would be once the
+	// engine has queued it: by a Notice of its slot, with accepted or refused. The answer comes
+	// in the step with the request's first ids, or with its Finish, at the latest. When the call
+	// ends and the session does not, a gateway takes the requests without an answer for lost,
+	// and sends aborts of them.
+	Submissions(grpc.ClientStreamingServer[SubmitBatch, SubmissionsReply]) error
 	// Control carries aborts and pings. An unknown slot or a slot whose request
 	// has another id is ignored.
 	Control(grpc.BidiStreamingServer[ControlRequest, ControlReply]) error
@@ -181,6 +213,9 @@ func (UnimplementedPlaneServer) Steps(*StepsRequest, grpc.ServerStreamingServer[
 }
 func (UnimplementedPlaneServer) Submit(context.Context, *SubmitRequest) (*SubmitReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Submit not implemented")
+}
+func (UnimplementedPlaneServer) Submissions(grpc.ClientStreamingServer[SubmitBatch, SubmissionsReply]) error {
+	return status.Error(codes.Unimplemented, "method Submissions not implemented")
 }
 func (UnimplementedPlaneServer) Control(grpc.BidiStreamingServer[ControlRequest, ControlReply]) error {
 	return status.Error(codes.Unimplemented, "method Control not implemented")
@@ -256,6 +291,13 @@ func _Plane_Submit_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Plane_Submissions_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(PlaneServer).Submissions(&grpc.GenericServerStream[SubmitBatch, SubmissionsReply]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Plane_SubmissionsServer = grpc.ClientStreamingServer[SubmitBatch, SubmissionsReply]
+
 func _Plane_Control_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(PlaneServer).Control(&grpc.GenericServerStream[ControlRequest, ControlReply]{ServerStream: stream})
 }
@@ -306,6 +348,11 @@ var Plane_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "Steps",
 			Handler:       _Plane_Steps_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "Submissions",
+			Handler:       _Plane_Submissions_Handler,
+			ClientStreams: true,
 		},
 		{
 			StreamName:    "Control",
