@@ -42,6 +42,7 @@ type planeEngine struct {
 	late    []int // probes
 	taken   int64
 	aborted []uint32 // slots whose end is due
+	answers []uint32 // slots whose requests came by Submissions, to be answered by the next step
 	cursor  int
 	running int
 }
@@ -86,16 +87,24 @@ func (e *planeEngine) Describe(context.Context, *planepb.DescribeRequest) (*plan
 	return &planepb.Facts{
 		Protocol: 1, Instance: "bench", Software: "outputpath", BootId: trace.BootID(), Model: "weir-sim",
 		ContextLength: 1 << 20, VocabSize: 1 << 17, MaxRunning: uint32(e.cell.Capacity()),
+		Submissions: true,
 	}, nil
 }
 
 // Submit implements the plane. The seed identifies the stream.
 func (e *planeEngine) Submit(_ context.Context, r *planepb.SubmitRequest) (*planepb.SubmitReply, error) {
+	if err := e.submit(r, false); err != nil {
+		return nil, err
+	}
+	return &planepb.SubmitReply{ServerCreated: uint64(trace.Now())}, nil
+}
+
+func (e *planeEngine) submit(r *planepb.SubmitRequest, batched bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n := int(r.GetSeed())
 	if r.Session != e.session || r.Seed == nil || n < 0 || n >= len(e.streams) || e.streams[n].live {
-		return nil, status.Errorf(codes.InvalidArgument, "session %x, seed %d", r.Session, n)
+		return status.Errorf(codes.InvalidArgument, "session %x, seed %d", r.Session, n)
 	}
 	s := planeStream{slot: r.Slot, id: r.RequestId, live: true, fresh: true, limit: int(r.MaxTokens)}
 	if n >= e.cell.Load.Streams && e.cell.Load.Flood != cell.HangUps {
@@ -108,7 +117,25 @@ func (e *planeEngine) Submit(_ context.Context, r *planepb.SubmitRequest) (*plan
 	e.board.Arrived(n, cell.Now())
 	e.taken++
 	e.board.Taken().Store(e.taken)
-	return &planepb.SubmitReply{ServerCreated: uint64(trace.Now())}, nil
+	if batched {
+		e.answers = append(e.answers, r.Slot)
+	}
+	return nil
+}
+
+// Submissions implements the plane. The next step has the answers.
+func (e *planeEngine) Submissions(stream grpc.ClientStreamingServer[planepb.SubmitBatch, planepb.SubmissionsReply]) error {
+	for {
+		batch, err := stream.Recv()
+		if err != nil {
+			return nil // the gateway left
+		}
+		for _, r := range batch.Submit {
+			if err := e.submit(r, true); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 // Control implements the plane.
@@ -166,14 +193,19 @@ func (e *planeEngine) run(ctx context.Context, send func(*planepb.Step) error, t
 		}
 		if start == 0 {
 			at, ok := e.board.Started()
-			if !ok {
+			if ok {
+				start, next = at, at
+				cell.SleepUntil(start)
+			} else {
 				time.Sleep(time.Millisecond)
-				continue
 			}
-			start, next = at, at
-			cell.SleepUntil(start)
 		}
-		full := e.fill(step, cell.Now()-start)
+		full := false
+		if start == 0 {
+			e.answer(step)
+		} else {
+			full = e.fill(step, cell.Now()-start)
+		}
 		if len(step.Slot)+len(step.Notice) > 0 {
 			step.Sequence = sequence
 			sequence++
@@ -182,7 +214,7 @@ func (e *planeEngine) run(ctx context.Context, send func(*planepb.Step) error, t
 				return fmt.Errorf("send: %w", err)
 			}
 		}
-		if full {
+		if full || start == 0 {
 			continue
 		}
 		next += int64(cell.Tick)
@@ -193,12 +225,29 @@ func (e *planeEngine) run(ctx context.Context, send func(*planepb.Step) error, t
 	}
 }
 
+// answer makes a step of answers only.
+func (e *planeEngine) answer(step *planepb.Step) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.reset(step)
+	step.Running = uint32(e.running)
+}
+
+// reset makes a step that has only the answers that are due.
+func (e *planeEngine) reset(step *planepb.Step) {
+	step.Slot, step.Total, step.Id, step.Notice = step.Slot[:0], step.Total[:0], step.Id[:0], step.Notice[:0]
+	for _, slot := range e.answers {
+		step.Notice = append(step.Notice, &planepb.Notice{Slot: slot, Accepted: &planepb.SubmitReply{ServerCreated: uint64(trace.Now())}})
+	}
+	e.answers = e.answers[:0]
+}
+
 // fill makes the next step from the tokens that are due at a time after the start, and
 // reports whether more is due than fits.
 func (e *planeEngine) fill(step *planepb.Step, at int64) (full bool) {
-	step.Slot, step.Total, step.Id, step.Notice = step.Slot[:0], step.Total[:0], step.Id[:0], step.Notice[:0]
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.reset(step)
 	stamp := cell.Now()
 	first := e.cursor / e.sched.Streams
 	for e.cursor < e.sched.Total() && e.sched.Due(e.cursor) <= at {

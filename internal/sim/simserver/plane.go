@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -88,6 +89,7 @@ func (p *planeServer) Describe(context.Context, *planepb.DescribeRequest) (*plan
 		Ranks:         uint32(o.DPSize),
 		KvEvents:      p.kvEvents(),
 		CacheSalt:     true,
+		Submissions:   true,
 	}, nil
 }
 
@@ -162,13 +164,64 @@ func (p *planeServer) askOf(g *planepb.Guide) (ask content.Ask, err error) {
 	return ask, infer.Invalid("guide", "the engine writes by a JSON schema only")
 }
 
+// way is how a request has come.
+type way struct {
+	created int64 // when
+	batched bool  // by Submissions
+}
+
 // Submit implements the plane.
 func (p *planeServer) Submit(ctx context.Context, req *planepb.SubmitRequest) (*planepb.SubmitReply, error) {
 	created := trace.Now()
-	s := p.e.sessions.get(req.Session)
-	if s == nil {
-		return nil, status.Errorf(codes.FailedPrecondition, "no session %x; open it with Steps first", req.Session)
+	s, err := p.session(req)
+	if err != nil {
+		return nil, err
 	}
+	if _, err := p.submit(ctx, s, req, way{created: created}); err != nil {
+		return nil, err
+	}
+	return &planepb.SubmitReply{ServerCreated: uint64(created)}, nil
+}
+
+// Submissions implements the plane. A request waits for the loop's next step, so each has a
+// goroutine.
+func (p *planeServer) Submissions(stream grpc.ClientStreamingServer[planepb.SubmitBatch, planepb.SubmissionsReply]) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	for {
+		batch, err := stream.Recv()
+		if err != nil {
+			return nil // the gateway closed its side, or is gone
+		}
+		came := way{created: trace.Now(), batched: true}
+		for _, req := range batch.GetSubmit() {
+			s, err := p.session(req)
+			if err != nil {
+				return err
+			}
+			running.Go(func() {
+				if j, err := p.submit(ctx, s, req, came); err != nil {
+					s.refuse(req.Slot, err)
+				} else {
+					s.answer(j)
+				}
+			})
+		}
+	}
+}
+
+// session is the one that a request names.
+func (p *planeServer) session(req *planepb.SubmitRequest) (*session, error) {
+	if s := p.e.sessions.get(req.Session); s != nil {
+		return s, nil
+	}
+	return nil, status.Errorf(codes.FailedPrecondition, "no session %x; open it with Steps first", req.Session)
+}
+
+// submit has the engine queue a request.
+func (p *planeServer) submit(ctx context.Context, s *session, req *planepb.SubmitRequest, came way) (*slotJob, error) {
 	fault, faulty := p.e.fault(req.RequestId, func() []byte { return p.e.promptText(req.Prompt) })
 	if faulty {
 		if err := p.delay(ctx, fault); err != nil {
@@ -212,7 +265,7 @@ func (p *planeServer) Submit(ctx context.Context, req *planepb.SubmitRequest) (*
 			return nil, asStatus(infer.Invalid("logprobs", "logprobs is %d; it must be from 0 to %d", top, maxAlternatives))
 		}
 	}
-	j, err := s.reserve(req.Slot, req.RequestId, req.GetSeed(), top, fault, faulty)
+	j, err := s.reserve(req.Slot, req.RequestId, req.GetSeed(), top, fault, faulty, came)
 	if err != nil {
 		p.e.refused.Add(1)
 		return nil, err
@@ -222,11 +275,11 @@ func (p *planeServer) Submit(ctx context.Context, req *planepb.SubmitRequest) (*
 	}
 	// The gateway's deadline does not count from here on: the answer is certain
 	// and near, and a request that was accepted must not be reported as lost.
-	if err := p.e.submit(context.WithoutCancel(ctx), &j.job, created, prepared); err != nil {
+	if err := p.e.submit(context.WithoutCancel(ctx), &j.job, came.created, prepared); err != nil {
 		s.release(j)
 		return nil, asStatus(err)
 	}
-	return &planepb.SubmitReply{ServerCreated: uint64(created)}, nil
+	return j, nil
 }
 
 // mediaOf reads media off the wire.

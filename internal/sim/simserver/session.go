@@ -68,6 +68,8 @@ type session struct {
 	free    []uint32            // unused places of byIndex
 	faulty  int                 // of slots, those a fault was drawn for
 	scored  int                 // of slots, those that asked for log probabilities
+	owed    int                 // of slots, those whose answer is due among the notices
+	answers []*planepb.Notice   // that go with the next step
 
 	// The writer's.
 	sequence uint64
@@ -116,10 +118,12 @@ type slotJob struct {
 	top      int    // alternatives of each id; -1: no log probabilities
 	prompted uint32 // tokens of a prompt with media; 0: it has none
 	dead     bool   // it was given up; the gateway may use its slot again
+	owed     bool   // it came by Submissions, and has no answer yet
+	created  int64  // when it came
 }
 
 // reserve takes a slot for a request.
-func (s *session) reserve(wire uint32, id string, seed int64, top int, f sim.Fault, faulty bool) (*slotJob, error) {
+func (s *session) reserve(wire uint32, id string, seed int64, top int, f sim.Fault, faulty bool, way way) (*slotJob, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -128,7 +132,10 @@ func (s *session) reserve(wire uint32, id string, seed int64, top int, f sim.Fau
 	if s.slots[wire] != nil {
 		return nil, status.Errorf(codes.AlreadyExists, "slot %d is in use", wire)
 	}
-	j := &slotJob{job: job{box: &s.box, seed: seed}, wire: wire, id: id, top: top, fault: f, faulty: faulty}
+	j := &slotJob{job: job{box: &s.box, seed: seed}, wire: wire, id: id, top: top, fault: f, faulty: faulty, owed: way.batched, created: way.created}
+	if j.owed {
+		s.owed++
+	}
 	if n := len(s.free); n > 0 {
 		j.slot = s.free[n-1]
 		s.free = s.free[:n-1]
@@ -171,6 +178,36 @@ func (s *session) releaseLocked(j *slotJob) {
 	if j.top >= 0 {
 		s.scored--
 	}
+	if j.owed {
+		s.owed--
+	}
+}
+
+// answer answers a request that came by Submissions, unless its first ids have done so. Before
+// it the gateway does not use the slot again.
+func (s *session) answer(j *slotJob) {
+	s.mu.Lock()
+	if j.owed {
+		s.answers = append(s.answers, s.accepted(j))
+	}
+	s.mu.Unlock()
+	signal(s.box.wake)
+}
+
+// accepted is the answer to a request that is due.
+func (s *session) accepted(j *slotJob) *planepb.Notice {
+	j.owed = false
+	s.owed--
+	return &planepb.Notice{Slot: j.wire, Accepted: &planepb.SubmitReply{ServerCreated: uint64(j.created)}}
+}
+
+// refuse answers a request that came by Submissions and does not run.
+func (s *session) refuse(wire uint32, why error) {
+	st := status.Convert(why)
+	s.mu.Lock()
+	s.answers = append(s.answers, &planepb.Notice{Slot: wire, Refused: &planepb.Refusal{Code: uint32(st.Code()), Message: st.Message()}})
+	s.mu.Unlock()
+	signal(s.box.wake)
 }
 
 // find returns the request of a slot if its id matches.
@@ -205,12 +242,17 @@ func (s *session) breakConn() {
 
 // write sends all pending results. over reports whether the session ends, and err how.
 func (s *session) write(stream grpc.ServerStreamingServer[planepb.Step]) (over bool, err error) {
-	if !s.box.take(&s.taken) {
+	results := s.box.take(&s.taken)
+	s.mu.Lock()
+	if !results && len(s.answers) == 0 {
+		s.mu.Unlock()
 		return false, nil
 	}
-	s.mu.Lock()
 	broken := s.encode()
 	s.mu.Unlock()
+	if !results {
+		s.step.Running, s.step.Waiting = s.e.busy()
+	}
 
 	s.sequence++
 	s.step.Sequence = s.sequence
@@ -281,7 +323,11 @@ func (s *session) encode() (broken sim.FaultKind) {
 	if s.dead > 0 {
 		s.bury(t)
 	}
-	m.Slot, m.Count, m.Notice = m.Slot[:0], m.Count[:0], m.Notice[:0]
+	m.Slot, m.Count, m.Notice = m.Slot[:0], m.Count[:0], append(m.Notice[:0], s.answers...)
+	s.answers = nil
+	if s.owed > 0 {
+		s.answerWith(t, m)
+	}
 	index := t.slot // the box's slots, in the order of the columns
 	if t.steps == 1 {
 		// One id per slot: the columns go out as they are.
@@ -347,6 +393,24 @@ func (s *session) encode() (broken sim.FaultKind) {
 		}
 	}
 	return broken
+}
+
+// answerWith answers the requests that have output in a batch and no answer yet.
+func (s *session) answerWith(t *batch, m *planepb.Step) {
+	with := func(j *slotJob) {
+		if j.owed {
+			m.Notice = append(m.Notice, s.accepted(j))
+		}
+	}
+	for _, index := range t.slot {
+		with(s.byIndex[index])
+	}
+	for _, d := range t.done {
+		with(s.byIndex[d.slot])
+	}
+	for _, j := range s.failed {
+		with(j)
+	}
 }
 
 // score fills in the log probabilities of the requests that asked for them; index holds the
