@@ -42,6 +42,9 @@ func loads() []cell.Load {
 		{Name: cell.HangUps, Streams: 1000, Rate: 20, Spread: true, Flood: cell.HangUps, FloodRate: 2000},
 		{Name: cell.BadBodies, Streams: 1000, Rate: 20, Spread: true, Flood: cell.BadBodies, FloodRate: 2000},
 		{Name: cell.OneToken, Streams: 1000, Rate: 20, Spread: true, Flood: cell.OneToken, FloodRate: 2000},
+		{Name: cell.HangUps + " apart", Streams: 1000, Rate: 20, Spread: true, Flood: cell.HangUps, FloodRate: 2000, Apart: true},
+		{Name: cell.BadBodies + " apart", Streams: 1000, Rate: 20, Spread: true, Flood: cell.BadBodies, FloodRate: 2000, Apart: true},
+		{Name: cell.OneToken + " apart", Streams: 1000, Rate: 20, Spread: true, Flood: cell.OneToken, FloodRate: 2000, Apart: true},
 		{Name: "idle", Streams: 9000, Idle: true},
 	}
 }

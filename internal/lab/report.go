@@ -201,13 +201,22 @@ func PrintFloods(w io.Writer, medians []*client.Result) {
 		}
 		if !begun {
 			begun = true
-			fmt.Fprint(w, "### Beside floods\n\n| flood | gateway | requests/s | p99 ms | alone | ratio |\n|---|---|---|---|---|---|\n")
+			fmt.Fprint(w, "### Beside floods\n\n| flood | gateway | requests/s | p99 ms | alone | ratio | nginx's ratio |\n|---|---|---|---|---|---|---|\n")
 		}
-		fmt.Fprintf(w, "| %s | %s | %.0f | %.2f | %.2f | %.2f |\n", r.Load, r.Gateway, r.Flooded, r.P99, alone.P99, r.P99/alone.P99)
+		fmt.Fprintf(w, "| %s | %s | %.0f | %.2f | %.2f | %.2f | %s |\n", r.Load, r.Gateway, r.Flooded, r.P99, alone.P99, r.P99/alone.P99, nginxRatio(medians, r.Load))
 	}
 	if begun {
 		fmt.Fprintln(w)
 	}
+}
+
+// nginxRatio is by how much the same flood delays the streams of nginx.
+func nginxRatio(medians []*client.Result, load string) string {
+	alone, beside := sameCell(medians, Alone, Nginx), sameCell(medians, load, Nginx)
+	if alone == nil || beside == nil || alone.P99 == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.2f", beside.P99/alone.P99)
 }
 
 // PrintRanges prints a table for each load with the range of its figures over the

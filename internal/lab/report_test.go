@@ -14,7 +14,12 @@ import (
 func TestPrintFloods(t *testing.T) {
 	var out strings.Builder
 	PrintFloods(&out, []*client.Result{{Load: Alone, Gateway: Relay, P99: 2}, {Load: Alone, Gateway: Nginx, P99: 1}, {Load: cell.HangUps, Gateway: Relay, P99: 3, Flooded: 50}})
-	if !strings.Contains(out.String(), "| hang-ups | weir relay | 50 | 3.00 | 2.00 | 1.50 |") || strings.Contains(out.String(), "nginx") {
+	if !strings.Contains(out.String(), "| hang-ups | weir relay | 50 | 3.00 | 2.00 | 1.50 | – |") || strings.Contains(out.String(), "| nginx |") {
+		t.Errorf("%s", &out)
+	}
+	out.Reset()
+	PrintFloods(&out, []*client.Result{{Load: Alone, Gateway: Relay, P99: 2}, {Load: Alone, Gateway: Nginx, P99: 1}, {Load: cell.HangUps, Gateway: Nginx, P99: 2, Flooded: 50}, {Load: cell.HangUps, Gateway: Relay, P99: 3, Flooded: 50}})
+	if !strings.Contains(out.String(), "| hang-ups | weir relay | 50 | 3.00 | 2.00 | 1.50 | 2.00 |") {
 		t.Errorf("%s", &out)
 	}
 	out.Reset()

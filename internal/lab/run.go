@@ -101,8 +101,61 @@ func (b *Bench) measure(ctx context.Context, l cell.Load, g Gateway) (*client.Re
 	}
 	defer os.RemoveAll(dir)
 	c := &cell.Cell{Load: l, Times: b.Times, Board: filepath.Join(dir, "board"), Relayed: g.Relayed, Wire: g.Wire}
-	var admin string
-	for _, addr := range []*string{&c.Engine, &c.Gateway, &admin} {
+	p, err := b.startPair(ctx, g, c, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer p.stop()
+	c.PIDs, c.EnginePID = p.gateway.PIDs(), p.engine.cmd.Process.Pid
+	var flooding *Process
+	if l.Flood != "" {
+		floods, stop, err := b.startFlood(ctx, g, c)
+		if err != nil {
+			return nil, err
+		}
+		defer stop()
+		flooding = floods
+	}
+	var profiling sync.WaitGroup
+	if g.Weir && b.Profile != "" {
+		profiling.Go(func() { b.fetchProfile(c, g, p.admin) })
+	}
+	r, err := b.client(ctx, c)
+	if err != nil {
+		p.gateway.Stop() // no load will begin that a profile could wait for
+	}
+	profiling.Wait()
+	if err != nil {
+		return nil, fmt.Errorf("%w; gateway: %s; engine: %s", err, &p.gateway.err, &p.engine.err)
+	}
+	if l.Flood != "" && r.Flooded == 0 {
+		return nil, fmt.Errorf("no request of the flood was over: %s; gateway: %s", &flooding.err, &p.gateway.err)
+	}
+	if g.Timed && l.Probes > 0 {
+		p.gateway.Stop()
+		if r.ProbeOwn, err = readTimeline(timelinePath(dir)); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// pair is an engine and the gateway in front of it.
+type pair struct {
+	engine, gateway *Process
+	admin           string // the gateway's second address
+}
+
+func (p *pair) stop() {
+	p.gateway.Stop()
+	p.engine.Stop()
+}
+
+// startPair starts the engine and the gateway of a cell, whose addresses it chooses, and waits
+// until both serve. dir is a folder for the gateway alone.
+func (b *Bench) startPair(ctx context.Context, g Gateway, c *cell.Cell, dir string) (p *pair, err error) {
+	p = new(pair)
+	for _, addr := range []*string{&c.Engine, &c.Gateway, &p.admin} {
 		if *addr, err = ports.Free(); err != nil {
 			return nil, err
 		}
@@ -117,7 +170,7 @@ func (b *Bench) measure(ctx context.Context, l cell.Load, g Gateway) (*client.Re
 	if g.Header != nil {
 		c.Header = g.Header(c)
 	}
-	args, err := g.Args(b, c, dir, admin)
+	args, err := g.Args(b, c, dir, p.admin)
 	if err != nil {
 		return nil, err
 	}
@@ -125,75 +178,60 @@ func (b *Bench) measure(ctx context.Context, l cell.Load, g Gateway) (*client.Re
 	if err != nil {
 		return nil, err
 	}
-	engine, err := Start(engineArgs, b.Env)
-	if err != nil {
+	if p.engine, err = Start(engineArgs, b.Env); err != nil {
 		return nil, err
 	}
-	defer engine.Stop()
 	if !g.dialsIn {
-		if err := engine.AwaitTCP(ctx, c.Engine); err != nil {
-			return nil, err
-		}
+		err = p.engine.AwaitTCP(ctx, c.Engine)
 	}
-	gateway, err := b.startGateway(ctx, g, c, args)
+	if err == nil {
+		p.gateway, err = b.startGateway(ctx, g, c, args)
+	}
 	if err != nil {
+		p.engine.Stop()
 		return nil, err
 	}
-	defer gateway.Stop()
 	if g.Weir {
-		if err := gateway.AwaitHTTP(ctx, "http://"+admin+"/readyz"); err != nil {
+		if err := p.gateway.AwaitHTTP(ctx, "http://"+p.admin+"/readyz"); err != nil {
+			p.stop()
 			return nil, err
 		}
 	}
-	c.PIDs, c.EnginePID = gateway.PIDs(), engine.cmd.Process.Pid
-	var flooding *Process
-	if l.Flood != "" {
-		if flooding, err = b.startFlood(c); err != nil {
-			return nil, err
-		}
-		defer flooding.Stop()
-		c.FloodPID = flooding.cmd.Process.Pid
-	}
-	var profiling sync.WaitGroup
-	if g.Weir && b.Profile != "" {
-		profiling.Go(func() { b.fetchProfile(c, g, admin) })
-	}
-	r, err := b.client(ctx, c)
-	if err != nil {
-		gateway.Stop() // no load will begin that a profile could wait for
-	}
-	profiling.Wait()
-	if err != nil {
-		return nil, fmt.Errorf("%w; gateway: %s; engine: %s", err, &gateway.err, &engine.err)
-	}
-	if l.Flood != "" && r.Flooded == 0 {
-		return nil, fmt.Errorf("no request of the flood was over: %s; gateway: %s", &flooding.err, &gateway.err)
-	}
-	if g.Timed && l.Probes > 0 {
-		gateway.Stop()
-		if r.ProbeOwn, err = readTimeline(timelinePath(dir)); err != nil {
-			return nil, err
-		}
-	}
-	return r, nil
+	return p, nil
 }
 
 // startFlood starts the flood of a cell, of the lowest priority: it stands for other machines,
-// and must not take the cores from the processes that are measured.
-func (b *Bench) startFlood(c *cell.Cell) (*Process, error) {
-	args, err := b.selfArgs("flood", c)
+// and must not take the cores from the processes that are measured. A flood that goes apart gets
+// a second gateway of the same kind first, with an engine of its own. stop ends all of them.
+func (b *Bench) startFlood(ctx context.Context, g Gateway, c *cell.Cell) (flooding *Process, stop func(), err error) {
+	at, second := *c, func() {}
+	if c.Load.Apart {
+		dir, err := os.MkdirTemp(b.Dir, "apart")
+		if err != nil {
+			return nil, nil, err
+		}
+		p, err := b.startPair(ctx, g, &at, dir)
+		if err != nil {
+			return nil, nil, err
+		}
+		second = p.stop
+		c.FloodPIDs = append(p.gateway.PIDs(), p.engine.cmd.Process.Pid)
+	}
+	args, err := b.selfArgs("flood", &at)
+	if err == nil {
+		flooding, err = Start(args, b.Env)
+	}
 	if err != nil {
-		return nil, err
+		second()
+		return nil, nil, err
 	}
-	p, err := Start(args, b.Env)
-	if err != nil {
-		return nil, err
+	stop = func() { flooding.Stop(); second() }
+	if err := flooding.yields(); err != nil {
+		stop()
+		return nil, nil, err
 	}
-	if err := p.yields(); err != nil {
-		p.Stop()
-		return nil, err
-	}
-	return p, nil
+	c.FloodPIDs = append(c.FloodPIDs, flooding.cmd.Process.Pid)
+	return flooding, stop, nil
 }
 
 // StartGateway starts a gateway in front of a relayed engine, without a load: c has the

@@ -33,7 +33,9 @@ type Cell struct {
 	// PIDs are those of the gateway, for the client.
 	PIDs      []int // of the gateway
 	EnginePID int
-	FloodPID  int `json:",omitempty"` // 0: there is no flood
+	// FloodPIDs are those of the flood, and of the gateway and the engine that it goes to if it
+	// goes apart.
+	FloodPIDs []int `json:",omitempty"`
 }
 
 // The wires by which a gateway reads ids over HTTP.

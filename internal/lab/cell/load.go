@@ -38,6 +38,9 @@ type Load struct {
 	// second; empty: none.
 	Flood     string  `json:",omitempty"`
 	FloodRate float64 `json:",omitempty"`
+	// Apart sends the flood to a second gateway of the same kind, in front of an engine of its
+	// own. It is the control: it shows how the streams fare because the machine has more to do.
+	Apart bool `json:",omitempty"`
 }
 
 // The kinds of floods.

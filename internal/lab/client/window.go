@@ -38,8 +38,8 @@ func sampleWindow(c *cell.Cell, from, to int64) *window {
 		for _, x := range []struct {
 			pids []int
 			into *proc.Usage
-		}{{c.PIDs, &gateway[i]}, {[]int{c.EnginePID}, &engine[i]}, {[]int{os.Getpid()}, &client[i]}, {[]int{c.FloodPID}, &flood[i]}} {
-			if x.pids[0] == 0 {
+		}{{c.PIDs, &gateway[i]}, {[]int{c.EnginePID}, &engine[i]}, {[]int{os.Getpid()}, &client[i]}, {c.FloodPIDs, &flood[i]}} {
+			if len(x.pids) == 0 {
 				continue
 			}
 			if *x.into, w.err = proc.Of(x.pids); w.err != nil {
