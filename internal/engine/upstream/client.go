@@ -56,7 +56,7 @@ type Client struct {
 	connectTimeout time.Duration
 	headTimeout    time.Duration
 	pool           pool
-	spare          buffers
+	spare          *buffers // spares
 }
 
 // idleTime is how long a connection is kept for the next request. Python's
@@ -102,6 +102,7 @@ func New(opts Options) *Client {
 		connectTimeout: opts.ConnectTimeout,
 		headTimeout:    opts.HeadTimeout,
 		pool:           pool{max: maxIdle, keep: idleTime},
+		spare:          &spares,
 	}
 	if u.Scheme == "https" {
 		c.tls = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -281,7 +282,7 @@ func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Requ
 		// The engine closed. It may have said why before it did.
 		timeout = time.Second
 	}
-	in := reader{conn: cn, spare: &c.spare}
+	in := reader{conn: cn, spare: c.spare}
 	err := cn.bound(timeout)
 	var resp http1.Response
 	if err == nil {

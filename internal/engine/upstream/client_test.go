@@ -63,7 +63,7 @@ func TestAnswerAtEveryCut(t *testing.T) {
 		}
 		c := &Client{}
 		cn := &conn{Conn: fake, sock: fake, secure: true}
-		b := Body{ctx: t.Context(), client: c, in: reader{conn: cn, spare: &c.spare}, up: &upload{}, stop: func() bool { return true }}
+		b := Body{ctx: t.Context(), client: c, in: reader{conn: cn, spare: &spares}, up: &upload{}, stop: func() bool { return true }}
 		resp, err := b.in.head()
 		if err != nil {
 			return "", err
@@ -204,7 +204,7 @@ func TestNext(t *testing.T) {
 	for cut := range len(answer) {
 		c := &Client{}
 		fake := &pieces{left: []string{answer[:cut], answer[cut:]}}
-		b := Body{ctx: t.Context(), client: c, in: reader{conn: &conn{Conn: fake, sock: fake, secure: true}, spare: &c.spare},
+		b := Body{ctx: t.Context(), client: c, in: reader{conn: &conn{Conn: fake, sock: fake, secure: true}, spare: &spares},
 			up: &upload{}, stop: func() bool { return true }}
 		resp, err := b.in.head()
 		if err != nil {

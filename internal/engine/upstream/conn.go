@@ -292,8 +292,12 @@ type buffer struct{ data []byte }
 
 const bufferSize = 16 << 10
 
-// buffers are an engine's spare ones.
+// buffers are spare ones.
 type buffers struct{ pool sync.Pool }
+
+// spares are those of all engines: a thousand engines that are only probed would otherwise keep
+// two each, for a probe of a millisecond in ten seconds.
+var spares buffers
 
 func (p *buffers) take() *buffer {
 	if b, ok := p.pool.Get().(*buffer); ok {
