@@ -162,6 +162,9 @@ type Request struct {
 	Leg          *trace.Leg
 	// Alone gives it a connection of its own, which is not used again.
 	Alone bool
+	// Reading marks a GET by which the engine is watched: it may use a connection that has been
+	// idle for longer than others may trust.
+	Reading bool
 	// Waits holds back that its connection is closed before its answer begins; nil: nothing does.
 	Waits *engine.Deferral
 }
@@ -195,10 +198,14 @@ func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 		return nil, context.Cause(ctx)
 	}
 	var cn *conn
-	if !req.Alone {
+	if req.Reading {
+		cn = c.pool.takeKept()
+	}
+	if cn == nil && !req.Alone {
 		cn = c.pool.take()
 	}
 	if cn != nil {
+		cn.reading = req.Reading
 		resp, err := c.exchange(ctx, cn, head, req)
 		if !errors.Is(err, errUnused) {
 			return resp, err
@@ -212,6 +219,7 @@ func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 		c.spare.give(head)
 		return nil, ended(ctx, err)
 	}
+	cn.reading = req.Reading
 	return c.exchange(ctx, cn, head, req)
 }
 

@@ -26,6 +26,7 @@ type conn struct {
 	raw      syscall.RawConn // of sock
 	secure   bool
 	fresh    bool          // it has not been in the pool yet
+	reading  bool          // its present exchange, or the latest, is a reading of the engine
 	idle     time.Time     // since when it is in the pool
 	keep     time.Duration // how long the engine keeps it; 0: not reported
 	rested   time.Duration // for which it was idle when it was taken out of the pool

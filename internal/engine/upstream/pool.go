@@ -16,6 +16,8 @@ type pool struct {
 	mu       sync.Mutex
 	idle     []*conn // oldest first
 	patience patience
+	kept     *conn // for readings of the engine; nil: there is none
+	keeping  keeping
 	timer    *time.Timer
 	armed    bool // the timer will run evict
 }
@@ -87,7 +89,12 @@ func (p *pool) pop() *conn {
 	defer p.mu.Unlock()
 	last := len(p.idle) - 1
 	if last < 0 {
-		return nil
+		c := p.kept
+		if c == nil || time.Since(c.idle) >= p.keep {
+			return nil
+		}
+		p.kept = nil
+		return c
 	}
 	c := p.idle[last]
 	p.idle[last] = nil
@@ -105,6 +112,10 @@ func (p *pool) pop() *conn {
 func (p *pool) give(c *conn) {
 	c.idle = time.Now()
 	p.mu.Lock()
+	if p.keepsFor(c) {
+		p.mu.Unlock()
+		return
+	}
 	if len(p.idle) >= p.max {
 		p.mu.Unlock()
 		c.close()
@@ -150,7 +161,10 @@ func (p *pool) evict() {
 func (p *pool) closeIdle() {
 	p.mu.Lock()
 	gone := p.idle
-	p.idle = nil
+	if p.kept != nil {
+		gone = append(gone, p.kept)
+	}
+	p.idle, p.kept, p.keeping = nil, nil, keeping{}
 	if p.timer != nil && p.timer.Stop() {
 		p.armed = false
 	}

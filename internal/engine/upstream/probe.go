@@ -55,7 +55,7 @@ func (c *Client) statusError(status int) error {
 
 // Get reads a document, of at most 4 MiB and within 5 s.
 func (c *Client) Get(ctx context.Context, path string) (data []byte, said http1.Fields, err error) {
-	return c.document(ctx, &Request{Method: http.MethodGet, Path: path, Header: probeHeader})
+	return c.document(ctx, &Request{Method: http.MethodGet, Path: path, Header: probeHeader, Reading: true})
 }
 
 // Post reads a document that is made of a JSON body, as Get does.
@@ -243,18 +243,23 @@ func parseModels(data []byte) (f engine.Facts, cards []Card, err error) {
 // Watch probes an engine until it answers, and again at every interval, and
 // reports each change. An engine that once answered counts as ready until it
 // refuses connections three times in a row: a slow or failing probe is no proof
-// that it cannot serve.
+// that it cannot serve. The first interval is shortened at random, so that engines
+// that join together are not probed together for ever.
 func (c *Client) Watch(ctx context.Context, interval time.Duration, probe func(context.Context) (engine.Facts, error), report func(engine.State)) {
 	var state engine.State
 	refused := 0
 	wait := 100 * time.Millisecond
 	for ctx.Err() == nil {
+		c.pool.read(interval)
 		facts, err := c.guarded(ctx, probe)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err == nil:
 			refused, wait = 0, interval
+			if !state.Ready {
+				wait -= rand.N(interval/2 + 1)
+			}
 			if !state.Ready || !reflect.DeepEqual(facts, state.Facts) {
 				state = engine.State{Ready: true, Facts: facts}
 				report(state)
