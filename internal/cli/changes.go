@@ -94,7 +94,11 @@ func (w *wishes) clone() wishes {
 // given returns the engines that flags, file, lists, names and discoveries give. notes explain which are
 // left out and why.
 func (w *wishes) given() (engines []config.Wanted, notes []error, err error) {
-	engines = slices.Clone(w.fixed)
+	found := 0
+	for _, spec := range w.discover {
+		found += len(w.found[spec])
+	}
+	engines = append(make([]config.Wanted, 0, len(w.fixed)+len(w.flags)+found), w.fixed...)
 	add := func(spec, origin string) error {
 		e, err := config.ParseEngine(spec)
 		if err != nil {
@@ -143,20 +147,17 @@ func (w *wishes) given() (engines []config.Wanted, notes []error, err error) {
 			engines = append(engines, *e)
 		}
 	}
-	unique(engines)
+	config.Unique(enginesAt(engines))
 	return engines, notes, nil
 }
 
-// unique numbers engines that share a name.
-func unique(engines []config.Wanted) {
-	plain := make([]config.Engine, len(engines))
-	for i := range engines {
-		plain[i] = engines[i].Engine
+// enginesAt returns where the engines of a list are.
+func enginesAt(wanted []config.Wanted) []*config.Engine {
+	engines := make([]*config.Engine, len(wanted))
+	for i := range wanted {
+		engines[i] = &wanted[i].Engine
 	}
-	config.Unique(plain)
-	for i := range engines {
-		engines[i].Name = plain[i].Name
-	}
+	return engines
 }
 
 // desired combines the wishes. It drops an operator's changes to engines and models that no
@@ -167,6 +168,7 @@ func (w *wishes) desired() (d config.Desired, notes []error, err error) {
 		return d, nil, err
 	}
 	there := make(map[string]bool, len(given))
+	d.Engines = make([]config.Wanted, 0, len(given)+len(w.added))
 	for _, e := range given {
 		there[e.Name] = true
 		if spec, gone := w.gone[e.Name]; gone && spec == e.Spec {
@@ -201,15 +203,8 @@ func (w *wishes) desired() (d config.Desired, notes []error, err error) {
 	}
 	maps.DeleteFunc(w.less, func(name string, _ bool) bool { return !names[name] })
 	d.Models = append(d.Models, w.more...)
-	plain := make([]config.Engine, len(d.Engines))
-	for i := range d.Engines {
-		plain[i] = d.Engines[i].Engine
-	}
-	if err := agree(plain, d.Models); err != nil {
+	if err := agree(enginesAt(d.Engines), d.Models); err != nil {
 		return d, nil, err
-	}
-	for i := range plain {
-		d.Engines[i].Engine = plain[i]
 	}
 	return d, notes, nil
 }

@@ -28,17 +28,20 @@ func parseEngines(specs []string) ([]config.Engine, error) {
 			engines = append(engines, e)
 		}
 	}
-	config.Unique(engines)
+	each := make([]*config.Engine, len(engines))
+	for i := range engines {
+		each[i] = &engines[i]
+	}
+	config.Unique(each)
 	return engines, nil
 }
 
 // agree judges engines and models together, before any folder is read. It sets the model of
 // an engine without its front end if the specification does not: the only model that was
 // given.
-func agree(engines []config.Engine, served []config.Model) error {
+func agree(engines []*config.Engine, served []config.Model) error {
 	told := map[string]bool{} // models whose adapters an engine is told to load
-	for i := range engines {
-		e := &engines[i]
+	for _, e := range engines {
 		spec := ""
 		switch e.Kind {
 		case "sglang-ipc":

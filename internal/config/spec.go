@@ -484,16 +484,19 @@ func badModelOption(s, option string) error {
 }
 
 // Unique adds numbers to the names of engines that share a name, in their order.
-func Unique(engines []Engine) {
-	count := map[string]int{}
+func Unique(engines []*Engine) {
+	count := make(map[string]int, len(engines))
 	for _, e := range engines {
 		count[e.Name]++
 	}
+	if len(count) == len(engines) {
+		return
+	}
 	next := map[string]int{}
-	for i, e := range engines {
-		if count[e.Name] > 1 {
-			next[e.Name]++
-			engines[i].Name = e.Name + "#" + strconv.Itoa(next[e.Name])
+	for _, e := range engines {
+		if name := e.Name; count[name] > 1 {
+			next[name]++
+			e.Name = name + "#" + strconv.Itoa(next[name])
 		}
 	}
 }

@@ -134,11 +134,7 @@ func (f *Fleet) change(c Change, start func(*member)) error {
 		f.know(c.Models)
 	}
 	if c.Order != nil {
-		place := make(map[string]int, len(c.Order)) // of those that are not in it: the first
-		for i, name := range c.Order {
-			place[name] = i + 1
-		}
-		slices.SortStableFunc(f.members, func(a, b *member) int { return place[a.Name] - place[b.Name] })
+		f.order(c.Order)
 	}
 	f.publish()
 	f.forget()
@@ -146,6 +142,18 @@ func (f *Fleet) change(c Change, start func(*member)) error {
 		start(m)
 	}
 	return nil
+}
+
+// order puts the members in the order of their names, and those without one first.
+func (f *Fleet) order(names []string) {
+	if slices.EqualFunc(f.members, names, func(m *member, name string) bool { return m.Name == name }) {
+		return
+	}
+	place := make(map[string]int, len(names))
+	for i, name := range names {
+		place[name] = i + 1
+	}
+	slices.SortStableFunc(f.members, func(a, b *member) int { return place[a.Name] - place[b.Name] })
 }
 
 // named returns the index of the member with a name, or -1.

@@ -348,7 +348,7 @@ func (f *Fleet) Run(ctx context.Context) {
 		}
 		select {
 		case r := <-f.reports:
-			f.report(r, ctx.Err() != nil)
+			f.report(f.andOthers(r), ctx.Err() != nil)
 		case c := <-f.changes:
 			c.done <- f.change(c.Change, start)
 		case m := <-f.ended:
@@ -387,10 +387,25 @@ func (f *Fleet) serve(ctx context.Context, m *member, of Member) {
 	of.Adapter.Run(ctx, tell)
 }
 
-// report takes what an adapter says.
-func (f *Fleet) report(r report, ending bool) {
-	defer close(r.published)
-	r.of.state = r.state
+// andOthers adds the reports that wait, so that one snapshot has all of them: a snapshot costs as
+// much as there are engines, and a thousand may become ready together.
+func (f *Fleet) andOthers(r report) []report {
+	for all := []report{r}; ; {
+		select {
+		case r := <-f.reports:
+			all = append(all, r)
+		default:
+			return all
+		}
+	}
+}
+
+// report takes what adapters say, each of another engine.
+func (f *Fleet) report(all []report, ending bool) {
+	for _, r := range all {
+		r.of.state = r.state
+		defer close(r.published)
+	}
 	f.publish()
 	if !ending {
 		f.tell()
@@ -454,7 +469,7 @@ func withoutNumbers(err error) string {
 // publish builds the snapshot for the members' states and swaps it in.
 func (f *Fleet) publish() {
 	changed := make(chan struct{})
-	snap := &route.Snapshot{Models: map[string]*route.Model{}, Index: f.index, Changed: changed}
+	snap := &route.Snapshot{Models: map[string]*route.Model{}, Index: f.index, Changed: changed, Engines: make([]*route.Engine, 0, len(f.members))}
 	for name := range f.opts.Folders {
 		f.model(snap, name, "")
 	}
@@ -573,6 +588,7 @@ func (f *Fleet) live(of *member, e *route.Engine) (fresh []int) {
 		}
 	}
 	e.Left = l.left
+	e.Ranks = make([]*route.Rank, 0, len(l.ranks))
 	for _, r := range l.ranks {
 		label := m.Name
 		if r.number >= 0 {
@@ -864,6 +880,9 @@ func (f *Fleet) model(snap *route.Snapshot, name, base string) *route.Model {
 		}
 		m = &route.Model{Name: name, Policy: kept.policy, Prefill: kept.prefill, Lengths: &kept.lengths, Ratio: &kept.ratio, Transfer: &kept.transfer, Retries: kept.retries, Turns: &kept.turns,
 			Isolation: f.opts.isolation(name, cmp.Or(base, kept.base)), Lenient: f.opts.lenient(name, cmp.Or(base, kept.base))}
+		if before := f.snapshot.Load(); before != nil {
+			m.MakeRoom(before.Models[name])
+		}
 		snap.Models[name] = m
 	}
 	return m

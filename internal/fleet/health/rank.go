@@ -124,6 +124,9 @@ func (r *Rank) Joined(now int64, fresh bool) {
 // Left reports that its engine cannot be reached, which its adapter knows.
 func (r *Rank) Left(now int64) {
 	at := r.fleet.at(now)
+	if !r.present {
+		return
+	}
 	r.present = false
 	r.fleet.release(at)
 }

@@ -288,6 +288,17 @@ func (m *Model) Add(t Target) {
 	m.weighed = m.weighed || t.partial()
 }
 
+// MakeRoom makes room for as many targets as the model had before, which may be nil.
+func (m *Model) MakeRoom(before *Model) {
+	if before == nil {
+		return
+	}
+	m.Targets, m.Candidates = make([]Target, 0, len(before.Targets)), make([]balance.Candidate, 0, len(before.Targets))
+	if n := len(before.Prefills); n > 0 {
+		m.Prefills, m.PrefillCandidates = make([]Target, 0, n), make([]balance.Candidate, 0, n)
+	}
+}
+
 // does is what a target can do of a request.
 func (t *Target) does() balance.Does {
 	switch {
