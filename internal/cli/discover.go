@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -34,12 +35,17 @@ type discovery struct {
 	source *kubernetes.Source
 	stop   context.CancelFunc
 	by     *discoveries
-	// known are the engines of the latest result, and wanted what they are to the gateway.
-	known  map[string]kubernetes.Engine
-	wanted map[string]config.Wanted
+	known  map[string]*knownEngine // of the latest result
 	said   talk
 	notes  []string
 	refuse string // why the latest result could not be applied
+}
+
+// knownEngine is an engine as it was found, and what it is to the gateway.
+type knownEngine struct {
+	found  kubernetes.Engine
+	wanted config.Wanted
+	there  bool // it is in the present result
 }
 
 // talk bounds the lines about changes that are printed in a minute, as pods that flap make
@@ -90,7 +96,7 @@ func (d *discoveries) set(specs []string) {
 			next = append(next, d.all[at])
 			continue
 		}
-		one := &discovery{Discovery: of, by: d, known: map[string]kubernetes.Engine{}, wanted: map[string]config.Wanted{}}
+		one := &discovery{Discovery: of, by: d, known: map[string]*knownEngine{}}
 		access, err := accessOf(of)
 		if err != nil {
 			d.say("discover  %s: %v", of.Spec, err)
@@ -126,25 +132,29 @@ func accessOf(d config.Discovery) (kubernetes.Access, error) {
 
 // found makes the engines that were found the wanted ones of this source.
 func (d *discovery) found(engines []kubernetes.Engine, notes []string) {
-	known, wanted := make(map[string]kubernetes.Engine, len(engines)), make(map[string]config.Wanted, len(engines))
 	all := make([]config.Wanted, 0, len(engines))
 	for _, e := range engines {
-		w, same := d.wanted[e.Name]
-		was := d.known[e.Name]
-		was.Drained = e.Drained
-		if !same || was != e {
+		k := d.known[e.Name]
+		if k != nil {
+			k.found.Drained = e.Drained
+		}
+		if k == nil || k.found != e {
 			of, spec, err := d.Engine(config.Found{Name: e.Name, Address: e.Address, Model: e.Model, Role: e.Role, Weight: e.Weight, BootstrapPort: e.BootstrapPort})
 			if err != nil {
 				notes = append(notes, fmt.Sprintf("%s: %v", e.Name, err))
 				continue
 			}
-			w = config.Wanted{Engine: of, Spec: spec, Origin: "kubernetes=" + d.What(), Instance: e.Instance}
+			k = &knownEngine{found: e, wanted: config.Wanted{Engine: of, Spec: spec, Origin: "kubernetes=" + d.What(), Instance: e.Instance}}
+			d.known[e.Name] = k
 		}
-		w.Drained, w.Why = e.Drained != "", e.Drained
-		known[e.Name], wanted[e.Name] = e, w
-		all = append(all, w)
+		k.there, k.wanted.Drained, k.wanted.Why = true, e.Drained != "", e.Drained
+		all = append(all, k.wanted)
 	}
-	d.known, d.wanted = known, wanted
+	maps.DeleteFunc(d.known, func(_ string, k *knownEngine) bool {
+		was := k.there
+		k.there = false
+		return !was
+	})
 	out, err := d.by.changes.changeAnd(func(w *wishes, _ *config.Desired) error {
 		if !slices.Contains(w.discover, d.Spec) {
 			return nil // it was given up in the meantime

@@ -183,7 +183,8 @@ func (v *View) Engines() (found []Engine, notes []string) {
 			notes = append(notes, text)
 		}
 	}
-	at := map[string]int{} // indices by address
+	found = make([]Engine, 0, len(v.had))
+	at := make(map[string]int, len(v.had)) // indices by address
 	unready := map[string][]int{}
 	ready := map[string]bool{}
 	for _, c := range v.candidates(note) {
@@ -272,7 +273,7 @@ func (v *View) candidates(note func(string, ...any)) []candidate {
 		note("the InferencePool %q has no selector", v.query.Pool)
 		return nil
 	}
-	var all []candidate
+	all := make([]candidate, 0, len(v.pods))
 	for _, name := range slices.Sorted(maps.Keys(v.pods)) {
 		p := v.pods[name]
 		if !selector.Matches(p.Labels) || !v.halves(p) || p.ended() || p.Status.PodIP == "" {
@@ -314,22 +315,12 @@ func portName(pod string, port, of int) string {
 
 // podPorts returns the ports of a pod's engines.
 func (v *View) podPorts(p *Pod) (ports []int, err error) {
-	declared := map[string]int{}
-	var numbers []int
-	for _, c := range slices.Concat(p.Spec.Containers, p.Spec.InitContainers) {
-		for _, d := range c.Ports {
-			if d.Protocol == "" || d.Protocol == "TCP" {
-				declared[d.Name] = d.ContainerPort
-				numbers = append(numbers, d.ContainerPort)
-			}
-		}
-	}
 	switch {
 	case len(v.query.Ports) > 0:
 		for _, want := range v.query.Ports {
 			n, err := strconv.Atoi(want)
 			if err != nil {
-				if n = declared[want]; n == 0 {
+				if n = p.declared(want); n == 0 {
 					return nil, fmt.Errorf("pod %s has no port named %q", p.Name, want)
 				}
 			}
@@ -340,12 +331,38 @@ func (v *View) podPorts(p *Pod) (ports []int, err error) {
 			ports = append(ports, t.Number)
 		}
 	default:
-		slices.Sort(numbers)
-		if ports = slices.Compact(numbers); len(ports) != 1 {
+		for _, number := range p.declares {
+			ports = append(ports, number)
+		}
+		slices.Sort(ports)
+		if ports = slices.Compact(ports); len(ports) != 1 {
 			return nil, fmt.Errorf("pod %s declares %d ports: add port=NAME or port=NUMBER", p.Name, len(ports))
 		}
 	}
 	return active(p, ports)
+}
+
+// declares yields the TCP ports that a pod's containers declare, with their names.
+func (p *Pod) declares(yield func(name string, number int) bool) {
+	for _, containers := range [...][]Container{p.Spec.Containers, p.Spec.InitContainers} {
+		for i := range containers {
+			for _, d := range containers[i].Ports {
+				if (d.Protocol == "" || d.Protocol == "TCP") && !yield(d.Name, d.ContainerPort) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// declared returns the port of a name, the last one of that name; 0: there is none.
+func (p *Pod) declared(name string) (number int) {
+	for of, n := range p.declares {
+		if of == name {
+			number = n
+		}
+	}
+	return number
 }
 
 // active returns the ports that a pod's annotation leaves.
