@@ -78,7 +78,7 @@ func (s *shape) array(i, depth int, visit func(from, to int) error) (end int, er
 	i, c := s.next(i + 1)
 	for c != ']' {
 		if visit == nil && c-'1' < 9 { // ids come by the ten thousand
-			i, c = s.ids(i)
+			i = s.ids(i)
 		}
 		end := s.value(i, depth+1)
 		if end < 0 {
@@ -96,22 +96,22 @@ func (s *shape) array(i, depth int, visit func(from, to int) error) (end int, er
 	return i + 1, nil
 }
 
-// ids passes over plain numbers at b[i] that have a comma behind them. It returns the place and
-// the first byte of what follows the last one.
-func (s *shape) ids(i int) (int, byte) {
+// ids passes over plain numbers at b[i] that have a comma behind them. It returns the place
+// behind the last one.
+func (s *shape) ids(i int) int {
 	for {
 		end := i
 		for end < len(s.b) && s.b[end]-'0' < 10 {
 			end++
 		}
 		if end == len(s.b) || s.b[end] != ',' {
-			return s.next(i)
+			return i
 		}
 		if end++; end < len(s.b) && s.b[end] == ' ' {
 			end++
 		}
 		if end == len(s.b) || s.b[end]-'1' >= 9 {
-			return s.next(end)
+			return SkipSpace(s.b, end)
 		}
 		i = end
 	}

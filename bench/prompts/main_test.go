@@ -1,0 +1,49 @@
+//go:build linux
+
+package main
+
+import (
+	"io"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// The benchmark runs, over a wire of each kind.
+func TestPrompts(t *testing.T) {
+	var out strings.Builder
+	if err := run(t.Context(), []string{"-n", "1", "-clients", "2", "-requests", "1", "-bytes", "20000", "-wires", "weir,vllm"}, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(out.String(), "\n| weir | "); n != 4 {
+		t.Errorf("%d rows:\n%s", n, &out)
+	}
+}
+
+func TestReadAnswer(t *testing.T) {
+	const usage = "data: {\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":2}}\n\n"
+	for stream, want := range map[string]int{
+		"data: {}\n\n" + usage + "data: [DONE]\n\n": 7,
+		usage: 0, "data: {}\n\ndata: [DONE]\n\n": 0, "": 0,
+		strings.Replace(usage, ":2", ":1", 1) + "data: [DONE]\n\n": 0,
+	} {
+		if n, ok := readAnswer([]byte(stream)); ok != (want > 0) || ok && n != want {
+			t.Errorf("%q: %d %v", stream, n, ok)
+		}
+	}
+}
+
+// No two texts have 4 KB in common, which weir would find in its cache.
+func TestDraw(t *testing.T) {
+	m, err := readMaterial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	a, b := m.draw(r, 160<<10), m.draw(r, 160<<10)
+	for i := 0; i+4096 <= len(a); i += 512 {
+		if strings.Contains(b, a[i:i+4096]) {
+			t.Fatalf("the 4 KB at %d are in both", i)
+		}
+	}
+}
