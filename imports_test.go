@@ -56,9 +56,9 @@ const directions = `
 	dialect/anthropic: dialect dialect/media infer
 	dialect/dialecttest: dialect infer
 	dialect/media: infer
-	dialect/openai: dialect dialect/media infer wire/sse
+	dialect/openai: dialect dialect/media infer jsonlex wire/sse
 	dialect/responses: dialect dialect/media dialect/openai infer wire/sse
-	dialect/sglang: dialect dialect/media infer
+	dialect/sglang: dialect dialect/media infer jsonlex
 
 	# a model's folder, ready to use: template, tokenizer, reading of the output; the pool they run in
 	model: infer model/chat model/outputparse model/tokenizer

@@ -1,5 +1,6 @@
 // Package jsonlex has the parts of JSON texts (RFC 8259) that are alike for all who read JSON
-// in place: numbers, strings and their escapes. No function allocates anything.
+// in place: numbers, strings and their escapes; and token ids as they are written. Nothing is
+// allocated but the room of what is appended.
 package jsonlex
 
 import (

@@ -6,6 +6,7 @@ import (
 
 	"weir/internal/dialect"
 	"weir/internal/infer"
+	"weir/internal/jsonlex"
 )
 
 // streamOptions are what a request says of its answer.
@@ -265,7 +266,7 @@ func (s *stream) appendScores(dst []byte, choice int, t dialect.Tokens) []byte {
 }
 
 func appendIDs(dst []byte, ids []uint32) []byte {
-	return append(dialect.AppendIDs(append(dst, '['), ids), ']')
+	return append(jsonlex.AppendIDs(append(dst, '['), ids), ']')
 }
 
 // AppendText implements dialect.Encoder.

@@ -6,6 +6,7 @@ import (
 
 	"weir/internal/dialect"
 	"weir/internal/infer"
+	"weir/internal/jsonlex"
 )
 
 // Options are the gateway's settings.
@@ -102,7 +103,7 @@ func (a *answer) at(index int) *choice {
 			prompt: `,"prompt_tokens":` + strconv.Itoa(prompted) + `,"completion_tokens":`,
 		}
 		if a.promptIDs {
-			c.head = append(dialect.AppendIDs([]byte(`"prompt_token_ids":[`), prompt), "],"...)
+			c.head = append(jsonlex.AppendIDs([]byte(`"prompt_token_ids":[`), prompt), "],"...)
 		}
 		a.choices = append(a.choices, c)
 	}
@@ -148,7 +149,7 @@ func (a *answer) AppendTokens(dst []byte, index int, text []byte, t dialect.Toke
 	if len(t.IDs) > 0 && len(c.ids) > 0 {
 		c.ids = append(c.ids, ',')
 	}
-	c.ids = dialect.AppendIDs(c.ids, t.IDs)
+	c.ids = jsonlex.AppendIDs(c.ids, t.IDs)
 	if a.scored {
 		a.score(c, t)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
+	"weir/internal/jsonlex"
 )
 
 // allIDs is the bound of top_k from which on it is none.
@@ -56,14 +57,7 @@ func AppendString(b []byte, s string) []byte {
 
 // AppendIDs appends ids as an array.
 func AppendIDs(b []byte, ids []uint32) []byte {
-	b = append(b, '[')
-	for i, id := range ids {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendUint(b, uint64(id), 10)
-	}
-	return append(b, ']')
+	return append(jsonlex.AppendIDs(append(b, '['), ids), ']')
 }
 
 // AppendMediaURL appends the address of a part of a conversation, or its data as a data URL.
