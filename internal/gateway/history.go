@@ -1,6 +1,9 @@
 package gateway
 
-import "sync/atomic"
+import (
+	"encoding/binary"
+	"sync/atomic"
+)
 
 // history holds the ids of a stream that can continue at another engine: those of its
 // prompt, which the request releases when the answer begins, and those of its output.
@@ -23,7 +26,7 @@ func (h *history) keep(prompt []uint32, of *atomic.Int64, most int64) bool {
 		return false
 	}
 	h.of = of
-	h.prompt = make(packedIDs, 0, size).append(prompt)
+	h.prompt = pack(prompt)
 	return true
 }
 
@@ -73,6 +76,20 @@ const (
 	packedSize = 3
 	maxPacked  = 1<<(8*packedSize) - 1
 )
+
+// pack packs the ids of a prompt. It writes four bytes for each, of which the next id
+// overwrites the last one.
+func pack(ids []uint32) packedIDs {
+	if len(ids) == 0 {
+		return nil
+	}
+	p := make(packedIDs, packedSize*len(ids))
+	last := len(ids) - 1
+	for i, id := range ids[:last] {
+		binary.LittleEndian.PutUint32(p[packedSize*i:], id)
+	}
+	return p[:packedSize*last].append(ids[last:])
+}
 
 func (p packedIDs) append(ids []uint32) packedIDs {
 	for _, id := range ids {
