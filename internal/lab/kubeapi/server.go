@@ -1,5 +1,6 @@
 // Package kubeapi is a small Kubernetes API server for tests: lists with pages, watches with
-// bookmarks, versions and 410 Gone, and faults on demand.
+// bookmarks, versions and 410 Gone, single objects and the discovery of its resources, and faults on
+// demand.
 package kubeapi
 
 import (
@@ -138,11 +139,23 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Refuse(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
 		return
 	}
-	if watch {
+	switch {
+	case watch:
 		s.watch(w, r)
-		return
+	case discover(w, r.URL.Path), s.one(w, r.URL.Path):
+	default:
+		s.list(w, r)
 	}
-	s.list(w, r)
+}
+
+// named is an object with its kind, which items of lists have not.
+func named(o Object, kind, version string) Object {
+	if o == nil {
+		return nil
+	}
+	o = maps.Clone(o)
+	o["kind"], o["apiVersion"] = kind, version
+	return o
 }
 
 // Refuse answers with an error as an API server has it.
@@ -154,16 +167,6 @@ func Refuse(w http.ResponseWriter, code int, reason, message string) {
 
 func statusOf(code int, reason, message string) Object {
 	return Object{"kind": "Status", "apiVersion": "v1", "metadata": Object{}, "status": "Failure", "message": message, "reason": reason, "code": code}
-}
-
-// kindOf is the kind and API version of a collection's objects.
-func kindOf(path string) (kind, version string) {
-	parts := strings.Split(strings.Trim(path, "/"), "/")
-	kind = map[string]string{"pods": "Pod", "endpointslices": "EndpointSlice", "inferencepools": "InferencePool"}[parts[len(parts)-1]]
-	if parts[0] == "api" {
-		return kind, parts[1]
-	}
-	return kind, parts[1] + "/" + parts[2]
 }
 
 // selected reports whether an object is one of those that a request chooses.
@@ -281,9 +284,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 			if what == "" {
 				continue
 			}
-			o := maps.Clone(c.object) // events name the kind of their objects, and items of lists do not
-			o["kind"], o["apiVersion"] = kind, group
-			if !send(what, o) {
+			if !send(what, named(c.object, kind, group)) {
 				return
 			}
 		}
