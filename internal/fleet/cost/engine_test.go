@@ -386,3 +386,30 @@ func TestFull(t *testing.T) {
 		t.Errorf("%d of %d are off by more than a quarter", missed, all)
 	}
 }
+
+// TestOverload has an engine begin with more prompts than it can compute, whose steps are full from
+// the first second on. Requests come while a step begins, so nobody is sure which prompts were in
+// it. What a full step takes must be known from the first intervals on.
+func TestOverload(t *testing.T) {
+	e := sim.PerBatch{Linear: 0.0764, DecodeBase: 12.6, Each: 0.067}
+	c := truth(e)
+	full := cost.Prefill(8192, 8192, 8192)
+	full.Decodes, full.Decoded = 1, 16
+	off, n := 0.0, 0.0
+	for seed := range uint64(20) {
+		run(t, &engine{e}, sim.Options{MaxRunning: 64}, load{
+			requests: 24, rate: 9, stamps: true, seed: seed,
+			length: func(r *rand.Rand) int { return 2000 + int(400*r.ExpFloat64()) },
+			output: func(r *rand.Rand) int { return 4 + r.IntN(20) },
+			after: func(done int, rank *cost.Rank) {
+				if found, seen := rank.Coefficients(); seen > 1 {
+					off += math.Abs(found.Of(full)/c.Of(full) - 1)
+					n++
+				}
+			},
+		}, cost.Typical)
+	}
+	if off /= n; off > 0.005 || n < 100 {
+		t.Errorf("after the first intervals a full step is known within %.3f, over %.0f requests", off, n)
+	}
+}

@@ -989,21 +989,24 @@ func (r *Rank) settle(now int64) {
 	l := r.learned.Load()
 	full := r.full()
 	a, doubtful := r.prefilled(l, full)
-	r.done, r.last = r.done.Plus(a), g.at
+	before := g.before
+	added := a.Minus(before)
+	added.Decodes, added.Decoded = 0, 0 // which r.done does not count
+	r.done, r.last = r.done.Plus(added), g.at
 	for i, b := range g.members {
 		b.done = r.done
 		g.members[i] = nil
 	}
 	g.members = g.members[:0]
+	a.Decodes, a.Decoded = before.Decodes, before.Decoded
 	if k := g.decoders; k > 0 {
-		a.Decodes, a.Decoded = a.Steps, a.Steps*k
+		a.Decodes, a.Decoded = a.Decodes+added.Steps, a.Decoded+added.Steps*k
 		if g.awaited {
 			// It came in a step that only decoded, with which the interval begins.
 			a.Decodes, a.Decoded = a.Decodes+1, a.Decoded+k
 		}
 	}
-	if g.before.Tokens > 0 {
-		a = a.Plus(g.before)
+	if before.Tokens > 0 {
 		g.unsure += 0.3 * l.Step // as many steps, or one less
 	}
 	if g.before = (Amount{}); g.from <= r.stood || (full || g.full) && !g.stamped {
@@ -1046,22 +1049,27 @@ func (r *Rank) full() bool {
 	return float64(r.left.Load()) < to
 }
 
-// prefilled returns the amount that the engine prefilled for the group, and in the same
-// steps for the prompts that follow. It is doubtful if these prompts cannot be
-// determined; then the interval continues to the next first token, which determines
-// them. If the cache is full, the requests behind wait for room in it and not for
-// steps.
+// prefilled returns the amount that the engine prefilled since the interval began: for the group,
+// and in the same steps for the prompts that follow. It is doubtful if these prompts cannot be
+// determined; then the interval continues to the next first token, which determines them. The
+// prompts of both groups may have shared a step, so steps are counted for all of them together. If
+// the cache is full, the requests behind wait for room in it and not for steps.
 func (r *Rank) prefilled(l *learned, full bool) (a Amount, doubtful bool) {
 	g := &r.group
 	room := max(l.budget-g.decoders, 1)
-	a = Amount{Steps: math.Ceil(g.tokens / room), Tokens: g.tokens, Pairs: g.pairs}
+	a = Amount{Tokens: g.before.Tokens + g.tokens, Pairs: g.before.Pairs + g.pairs}
+	a.Steps = max(math.Ceil(a.Tokens/room), g.before.Steps+1)
 	if full {
 		return a, false
 	}
 	if free := a.Steps*room - a.Tokens; free > 0 {
-		final := int64(float64(g.at-max(g.from, r.last)) * l.share(a, room, g.decoders))
+		since := a.Minus(g.before)
+		final, unsure := float64(g.at-max(g.from, r.last)), slight
+		if since.Steps > 1 || !g.stamped && g.from > r.last {
+			final, unsure = final*l.share(since, room, g.decoders), doubt
+		}
 		var more Amount
-		more, doubtful = r.fill(free, g.at-final, int64(doubt*float64(final)))
+		more, doubtful = r.fill(free, g.at-int64(final), int64(unsure*final))
 		a = a.Plus(more)
 	}
 	return a, doubtful
@@ -1077,8 +1085,9 @@ func (c *Coefficients) share(a Amount, room, k float64) float64 {
 	return (c.Of(final) + c.mixed(final, k)) / (c.Of(a) + c.mixed(a, k))
 }
 
-// doubt is the uncertainty of the last step's beginning, as a share of its length.
-const doubt = 0.3
+// doubt is the uncertainty of the last step's beginning, as a share of its length, and slight that
+// of a step that began with the interval, where only the way to the engine is uncertain.
+const doubt, slight = 0.3, 0.15
 
 // fill uses the rest of the last step's budget for the prompts that waited when it
 // began, and returns that amount. It is doubtful if it is uncertain whether a prompt
