@@ -40,8 +40,13 @@ const (
 	replicaOffline = 5 * time.Minute
 	// replicaAge is how old what gateways know of each other is at most.
 	replicaAge = 10 * time.Millisecond
-	// replicaLeast is the least length of a load.
+	// replicaLeast is the least length of a restart's streams.
 	replicaLeast = time.Second
+	// replicaWarm is for how long a live load fills the caches, which begin empty: engines cannot
+	// keep up until they have the groups' beginnings. It is not measured.
+	replicaWarm = 20 * time.Second
+	// replicaRead is how long a load must be measured so that the slowest 1 % can be read.
+	replicaRead = 40 * time.Second
 
 	// The figures.
 	replicaCaptured = 0.95
@@ -62,8 +67,9 @@ type Replicated struct {
 	NotMeasured string `json:"not_measured,omitempty"`
 
 	Offered  float64 `json:"offered_per_second"`
-	Requests int     `json:"requests"` // after the first quarter of a live load
-	Failed   int     `json:"failed"`   // of all
+	Measured float64 `json:"measured_seconds"` // of a live load after it has warmed up
+	Requests int     `json:"requests"`         // that came in this time
+	Failed   int     `json:"failed"`           // of all
 	// FirstError is an example of what failed.
 	FirstError string  `json:"first_error,omitempty"`
 	Cached     float64 `json:"cached_share"` // of prompt tokens
@@ -133,7 +139,11 @@ func replicas(ctx context.Context, r *runner) *Report {
 	for _, where := range []string{"offline", "live"} {
 		for _, x := range replicaRuns() {
 			x.Where, x.Offered = where, rate
-			fmt.Fprintf(r.options.Progress, "%-16s %.1f requests/s ... ", x.name(), rate)
+			lasts := replicaOffline
+			if where == "live" {
+				lasts = replicaLasts(&r.options)
+			}
+			fmt.Fprintf(r.options.Progress, "%-16s %.1f requests/s for %v ... ", x.name(), rate, lasts.Round(time.Second))
 			var err error
 			if where == "live" {
 				err = r.replicated(ctx, &x, words)
@@ -220,6 +230,9 @@ func ReplicaKinds() (names []string) {
 // under which a gateway is killed has half of that, and the restarts have the rest.
 func replicaLasts(o *Options) time.Duration { return o.Duration / 9 }
 
+// replicaWarms is how long a live load warms up.
+func replicaWarms(o *Options) time.Duration { return min(replicaWarm, replicaLasts(o)/3) }
+
 // replicaLife is how long a stream of a restart lasts. A restart takes about five times as long.
 func (o *Options) replicaLife() time.Duration {
 	return o.Duration * 3 / 9 / time.Duration(5*2*max(1, len(o.replicaKinds())))
@@ -276,6 +289,7 @@ func (r *runner) simulated(ctx context.Context, x *Replicated) error {
 		return fmt.Errorf("weir fleet: %w: %s", err, p.Problem())
 	}
 	of := answer.Cells[0].Runs[0]
+	x.Measured = replicaOffline.Seconds()
 	x.Requests, x.Failed, x.Cached, x.TTFT50, x.TTFT99 = of.Requests, of.Requests-of.Finished, of.Cached, of.TTFT.P50/1e3, of.TTFT.P99/1e3
 	return nil
 }
@@ -293,7 +307,9 @@ func (r *runner) replicated(ctx context.Context, x *Replicated, words *content.W
 	}
 	lasts := replicaLasts(&r.options)
 	starts := time.Now().Add(500 * time.Millisecond)
-	seen := &replicasSeen{from: trace.Stamp(starts) + int64(lasts/4)}
+	warms := replicaWarms(&r.options)
+	seen := &replicasSeen{from: trace.Stamp(starts) + int64(warms)}
+	x.Measured = (lasts - warms).Seconds()
 	if err := b.offer(ctx, starts, x.Offered, lasts, words, func(_ int, s *load.Sample) { seen.take(s) }); err != nil {
 		return err
 	}
@@ -585,6 +601,10 @@ func judgeReplicas(all *Replicas) (verdicts []Verdict) {
 			x, alone := of[where+", "+n], of[where+", "+n+" alone"]
 			if x == nil || alone == nil {
 				verdicts = append(verdicts, verdict(false, Failed, "%s: %s gateways were not run beside the control", where, n))
+				continue
+			}
+			if short := min(single.Measured, x.Measured, alone.Measured); short < replicaRead.Seconds() {
+				verdicts = append(verdicts, figure(false, "%s, %s gateways: not judged: %.0f s after the caches have warmed up are too short for a p99; give at least --duration %v", where, n, short, 9*(replicaWarm+replicaRead)))
 				continue
 			}
 			captured, times := x.beside(single)

@@ -29,7 +29,7 @@ func replicaResults() *Replicas {
 	}
 	for _, where := range []string{"offline", "live"} {
 		for _, x := range replicaRuns() {
-			x.Where, x.Requests, x.Cached, x.TTFT99 = where, 1000, 0.8, 0.4
+			x.Where, x.Measured, x.Requests, x.Cached, x.TTFT99 = where, 40, 1000, 0.8, 0.4
 			if x.Alone {
 				x.Cached, x.TTFT99 = 0.6, 2
 			}
@@ -53,6 +53,9 @@ func TestJudgeReplicas(t *testing.T) {
 			all.Runs[one].Lost = 0.03
 			all.Runs[two+1].TTFT99, all.Runs[two].TTFT99 = 0.4, 0.4
 		}, "", "*"},
+		{"a load is too short", func(all *Replicas) {
+			all.Runs[aloneFour].Measured, all.Runs[aloneFour].Cached = 39, 0.8
+		}, "", "live, 4 gateways: not judged: 39 s after the caches have warmed up are too short for a p99; give at least --duration 9m0s"},
 		{"a request fails", func(all *Replicas) { all.Runs[two].Failed, all.Runs[two].FirstError = 1, "status_503" }, "1, such as status_503 failed", ""},
 		{"a token is lost", func(all *Replicas) { all.Runs[one].Corrupt = 1 }, "live, 1 gateways: each request is answered", ""},
 		{"the control keeps up", func(all *Replicas) { all.Runs[aloneFour].Cached, all.Runs[aloneFour].TTFT99 = 0.8, 0.4 }, "it kept up, so this run shows nothing", ""},
@@ -82,6 +85,15 @@ func TestJudgeReplicas(t *testing.T) {
 	}
 	if failed, _ := outcomes(&Report{Verdicts: judgeReplicas(&Replicas{})}); len(failed) < 4 {
 		t.Errorf("nothing at all passed: %q", failed)
+	}
+}
+
+// What is measured of a load that warms up first.
+func TestReplicaWarms(t *testing.T) {
+	for lasts, want := range map[time.Duration]time.Duration{30 * time.Second: 10 * time.Second, time.Minute: replicaWarm, time.Hour: replicaWarm} {
+		if got := replicaWarms(&Options{Duration: 9 * lasts}); got != want {
+			t.Errorf("a load of %v warms up for %v, want %v", lasts, got, want)
+		}
 	}
 }
 
