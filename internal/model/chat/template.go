@@ -90,7 +90,7 @@ func (t *Template) Render(ctx context.Context, dst []byte, in *Input) ([]byte, e
 	if in.FromAPI {
 		f = &t.form
 	}
-	vars, err := in.variables(f)
+	vars, err := in.variables(f, t.tmpl.Names)
 	if err != nil {
 		return dst, err
 	}
@@ -177,11 +177,11 @@ func renderError(err error, media bool) error {
 }
 
 // variables decodes the input into the template's variables, its messages in a
-// form if there is one.
-func (in *Input) variables(f *form) (map[string]jinja.Value, error) {
-	vars := make(map[string]jinja.Value, 8+len(in.SpecialTokens))
+// form if there is one. Special tokens are set as far as the template names them.
+func (in *Input) variables(f *form, names func(string) bool) (map[string]jinja.Value, error) {
+	vars := make(map[string]jinja.Value, 8)
 	for name, tok := range in.SpecialTokens {
-		if tok != "" {
+		if tok != "" && names(name) {
 			vars[name] = jinja.Str(tok)
 		}
 	}

@@ -18,8 +18,19 @@ type Dict struct {
 // smallDict is the size up to which comparing keys beats hashing them.
 const smallDict = 8
 
+// usualDict is the number of keys up to which a dictionary has room in itself.
+const usualDict = 4
+
 // NewDict makes an empty dictionary with room for n keys.
 func NewDict(n int) *Dict {
+	if n > 0 && n <= usualDict { // in one allocation
+		d := new(struct {
+			Dict
+			keys, vals [usualDict]Value
+		})
+		d.Dict.keys, d.Dict.vals = d.keys[:0], d.vals[:0]
+		return &d.Dict
+	}
 	return &Dict{keys: make([]Value, 0, n), vals: make([]Value, 0, n)}
 }
 
@@ -45,7 +56,7 @@ func (d *Dict) Get(key string) (Value, bool) {
 
 // Set sets a string key. The dictionary must not be visible to a rendering
 // yet.
-func (d *Dict) Set(key string, v Value) { d.put(key, Str(key), v) }
+func (d *Dict) Set(key string, v Value) { d.putName(key, Str(key), v) }
 
 // Clone copies the dictionary, not what it holds.
 func (d *Dict) Clone() *Dict {
@@ -56,6 +67,21 @@ func (d *Dict) Clone() *Dict {
 		c.put(h, k, d.vals[i])
 	}
 	return c
+}
+
+// putName is put for a string, of which name is the value.
+func (d *Dict) putName(s string, name, v Value) {
+	if d.index != nil || len(d.keys) >= smallDict {
+		d.put(s, name, v)
+		return
+	}
+	for i, k := range d.keys { // without a hash, which would be allocated
+		if t, ok := asText(k); ok && t == s {
+			d.vals[i] = v
+			return
+		}
+	}
+	d.keys, d.vals = append(d.keys, name), append(d.vals, v)
 }
 
 func (d *Dict) put(hash any, key, v Value) {

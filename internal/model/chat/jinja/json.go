@@ -89,26 +89,38 @@ func (d *jsonDecoder) value(depth int) (Value, error) {
 		if err != nil {
 			return nil, err
 		}
-		name := d.name(tok.String())
+		name := d.name([]byte(tok.String()))
 		v, err := d.value(depth + 1)
 		if err != nil {
 			return nil, err
 		}
-		obj.put(string(name.(Str)), name, v)
+		obj.putName(string(name.(Str)), name, v)
 	}
 	_, err = d.dec.ReadToken()
 	return obj, err
 }
 
-func (n *names) name(s string) Value {
-	if v, ok := (*n)[s]; ok {
+// commonNames are those of nearly all conversations.
+var commonNames = func() names {
+	n := names{}
+	for _, s := range []string{"role", "content", "type", "text", "name", "function", "arguments", "parameters", "description", "properties", "required", "tool_calls", "tool_call_id", "id"} {
+		n[s] = Str(s)
+	}
+	return n
+}()
+
+func (n *names) name(s []byte) Value {
+	if v, ok := commonNames[string(s)]; ok {
+		return v
+	}
+	if v, ok := (*n)[string(s)]; ok {
 		return v
 	}
 	if *n == nil {
 		*n = names{}
 	}
 	v := Str(s)
-	(*n)[s] = v
+	(*n)[string(v)] = v
 	return v
 }
 

@@ -114,16 +114,19 @@ func (p *plainJSON) object(depth int) (Value, bool) {
 		if p.space() != '"' {
 			return nil, false
 		}
-		key, ok := p.str()
-		if !ok || !p.takes(':') {
+		key, ok := p.bytes()
+		if !ok {
 			return nil, false
 		}
 		name := p.name(key)
+		if !p.takes(':') {
+			return nil, false
+		}
 		v, ok := p.value(depth + 1)
 		if !ok {
 			return nil, false
 		}
-		if obj.put(string(name.(Str)), name, v); p.takes('}') {
+		if obj.putName(string(name.(Str)), name, v); p.takes('}') {
 			return obj, true
 		}
 		if !p.takes(',') {
@@ -144,11 +147,14 @@ func (p *plainJSON) number() (Value, bool) {
 
 // str reads a string, which is next.
 func (p *plainJSON) str() (string, bool) {
+	text, ok := p.bytes()
+	return string(text), ok
+}
+
+// bytes reads a string, which is next. It is valid until the next string.
+func (p *plainJSON) bytes() ([]byte, bool) {
 	text, end, ok := jsonlex.AppendString(p.text[:0], p.src, 1)
 	p.text = text
 	p.src = p.src[end:]
-	if !ok {
-		return "", false
-	}
-	return string(text), true
+	return text, ok
 }

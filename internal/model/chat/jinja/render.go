@@ -1,6 +1,7 @@
 package jinja
 
 import (
+	"slices"
 	"time"
 )
 
@@ -36,6 +37,8 @@ type Template struct {
 	fn    *function
 	run   exec
 	names []string
+	// builtins are what stands behind the names, nil where nothing does.
+	builtins []Value
 }
 
 // Parse compiles a template. The error is an *Error of KindSyntax or
@@ -55,13 +58,22 @@ func Parse(source string) (*Template, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Template{fn: fn, run: run, names: c.names}, nil
+	t := &Template{fn: fn, run: run, names: c.names, builtins: make([]Value, len(c.names))}
+	for i, name := range c.names {
+		t.builtins[i] = builtin(name)
+	}
+	return t, nil
 }
+
+// Names reports whether the template reads a variable of that name.
+func (t *Template) Names(variable string) bool { return slices.Contains(t.names, variable) }
 
 // Render appends the rendered text to dst. vars are the template's variables;
 // the built-in ones stand behind them. The error is an *Error.
 func (t *Template) Render(dst []byte, vars map[string]Value, o Options) ([]byte, error) {
-	st := &state{out: dst, base: len(dst), opt: o}
+	globals, slots := len(t.names), len(t.fn.slots)
+	values := make([]Value, globals+slots)
+	st := &state{out: dst, base: len(dst), opt: o, globals: values[:globals:globals], top: scope{slots: values[globals:]}}
 	if st.opt.MaxOutput == 0 {
 		st.opt.MaxOutput = 64 << 20
 	}
@@ -71,18 +83,17 @@ func (t *Template) Render(dst []byte, vars map[string]Value, o Options) ([]byte,
 	if st.opt.MaxAlloc == 0 {
 		st.opt.MaxAlloc = 1 << 30
 	}
-	st.globals = make([]Value, len(t.names))
 	for i, name := range t.names {
 		if v, ok := vars[name]; ok {
 			st.globals[i] = v
 		} else {
-			st.globals[i] = builtin(name)
+			st.globals[i] = t.builtins[i]
 		}
 	}
 	if err := st.check(); err != nil {
 		return dst, err
 	}
-	if _, err := t.run(st, &scope{slots: make([]Value, len(t.fn.slots))}); err != nil {
+	if _, err := t.run(st, &st.top); err != nil {
 		return dst, err
 	}
 	return st.out, nil
@@ -94,6 +105,7 @@ type state struct {
 	base      int
 	opt       Options
 	globals   []Value
+	top       scope
 	block     Value // the text that a filter block or set block filters
 	steps     int
 	nextCheck int
