@@ -5,8 +5,8 @@ var forcedTools = &toolSyntax{name: "forced", body: objectBody, bare: '[', separ
 
 func (p *Parser) startForced(tool string) {
 	p.tools, p.think = forcedTools, nil
-	p.inside = newMarkers()
-	p.atStart, p.ends = p.inside, p.inside
+	none := newMarkers()
+	p.marked = &marked{inside: none, atStart: none, ends: none}
 	if tool != "" {
 		p.forced, p.state = tool, (*Parser).forcedCall
 	}

@@ -2,6 +2,7 @@ package outputparse
 
 import (
 	"bytes"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -64,16 +65,68 @@ type Parser struct {
 
 // spanState is the state of the current span of text.
 type spanState struct {
-	span     Kind    // Content or Reasoning
-	blank    bool    // it has nothing but white space so far
-	edge     bool    // it began at a marker
-	exact    bool    // white space counts: harmony
-	said     [2]bool // there was text of that kind, so that a line is put before more of it
-	space    []byte
+	span  Kind    // Content or Reasoning
+	blank bool    // it has nothing but white space so far
+	edge  bool    // it began at a marker
+	exact bool    // white space counts: harmony
+	said  [2]bool // there was text of that kind, so that a line is put before more of it
+	space []byte
+	*marked
+}
+
+// marked are the markers of a syntax.
+type marked struct {
 	atStart  *markers // of content, while it is blank
 	inside   *markers // of content
 	thinking *markers // of reasoning
 	ends     *markers // of arguments that are not valid JSON, or of a value in tags
+}
+
+// syntax is what marked is made of. There are few, because formats are the package's own.
+type syntax struct {
+	tools *toolSyntax
+	think *thinkTags
+}
+
+// known has the markers of each syntax that an answer was parsed in.
+var known struct {
+	sync.RWMutex
+	of map[syntax]*marked
+}
+
+// unmarked has no markers.
+var unmarked = new(marked)
+
+// marks returns the markers of a syntax.
+func (s syntax) marks() *marked {
+	known.RLock()
+	m := known.of[s]
+	known.RUnlock()
+	if m != nil {
+		return m
+	}
+	m = new(marked)
+	var calls, callsInside []string
+	if s := s.tools; s != nil {
+		calls = append(append(calls, s.section...), s.call...)
+		if s.endsReasoning {
+			callsInside = calls
+		}
+		m.ends = newMarkers(s.valueEnd, s.tagEnd)
+	}
+	m.inside = newMarkers(calls)
+	m.atStart = m.inside
+	if s.think != nil {
+		m.atStart = newMarkers(calls, []string{s.think.open})
+		m.thinking = newMarkers(callsInside, []string{s.think.close})
+	}
+	known.Lock()
+	defer known.Unlock()
+	if known.of == nil {
+		known.of = map[syntax]*marked{}
+	}
+	known.of[s] = m
+	return m
 }
 
 // callState is the state of the calls of an answer, and of the one that is read now.
@@ -94,7 +147,7 @@ type callState struct {
 
 // New makes a parser for one answer.
 func New(o Options) *Parser {
-	p := &Parser{think: o.Format.think, single: o.Single, state: (*Parser).text, spanState: spanState{blank: true}}
+	p := &Parser{think: o.Format.think, single: o.Single, state: (*Parser).text, spanState: spanState{blank: true, marked: unmarked}}
 	if o.Calls {
 		p.tools = o.Format.tools
 		p.listed = o.Tools
@@ -107,22 +160,9 @@ func New(o Options) *Parser {
 		p.startHarmony(o.Prompt)
 		return p
 	}
-	var calls, callsInside []string
-	if s := p.tools; s != nil {
-		calls = append(append(calls, s.section...), s.call...)
-		if s.endsReasoning {
-			callsInside = calls
-		}
-		p.ends = newMarkers(s.valueEnd, s.tagEnd)
-	}
-	p.inside = newMarkers(calls)
-	p.atStart = p.inside
-	if p.think != nil {
-		p.atStart = newMarkers(calls, []string{p.think.open})
-		p.thinking = newMarkers(callsInside, []string{p.think.close})
-		if p.think.opened(o.Prompt) {
-			p.begin(Reasoning)
-		}
+	p.marked = syntax{p.tools, p.think}.marks()
+	if p.think != nil && p.think.opened(o.Prompt) {
+		p.begin(Reasoning)
 	}
 	return p
 }
