@@ -25,8 +25,8 @@ import (
 // (golang/go#40747).
 func (x *exchange) read() error {
 	x.response.unread = true
-	if x.refused != nil {
-		return x.refused
+	if x.unknown {
+		return x.err
 	}
 	url := x.response.r.URL
 	if err := allow.CheckPlain(url.EscapedPath()); err != nil {

@@ -121,7 +121,7 @@ func (x *exchange) submit(wait engineWait) error {
 		l.generations = make([]engine.Generation, n)
 	}
 	x.leg, x.answer = l, a
-	if err := l.submit(x.ctx, &x.request); err != nil {
+	if err := x.submits(l); err != nil {
 		if left := x.booked.escape.left(); left != nil {
 			return left
 		}
@@ -137,6 +137,13 @@ func (x *exchange) submit(wait engineWait) error {
 	l.watch(x.ctx)
 	x.booked.escape.by(nil, nil, x.mailbox)
 	return nil
+}
+
+// submits hands the choices of a leg over, within a bound.
+func (x *exchange) submits(l *tokenLeg) error {
+	h := x.hands(x.g.opts.SubmitTimeout)
+	defer x.handed(h)
+	return l.submit(h, &x.request)
 }
 
 // forward hands the request to a relay engine.

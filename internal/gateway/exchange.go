@@ -27,6 +27,7 @@ type exchange struct {
 	stages
 	ctx       context.Context // ends when the client hangs up, or at Cut: by end
 	abortable abortable
+	unknown   bool       // the caller is, and err says so
 	ending    bool       // the answer has had its last part, and err is how it ended
 	told      bool       // and that part has told the client
 	answering bool       // a part of the answer has come from the attempt
@@ -34,12 +35,12 @@ type exchange struct {
 	attempt
 	response response
 
-	refused *infer.Error // the caller is not known
 	spends  spending
 	id      string       // weir's own, whatever the caller calls the request
 	err     *infer.Error // how the request ended
 	cancel  context.CancelCauseFunc
-	mailbox *stream.Mailbox // of all attempts; token engines only
+	handing atomic.Pointer[handing] // nil: no hand-over to a token engine is under way
+	mailbox *stream.Mailbox         // of all attempts; token engines only
 	request
 	routing
 	continuing
@@ -62,7 +63,7 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 		PendingAtArrival: int(g.Pending()),
 	}}
 	caller, err := g.callerOf(r)
-	x.caller, x.refused = caller, infer.AsError(err)
+	x.caller, x.unknown, x.err = caller, err != nil, infer.AsError(err)
 	x.rec.Key, x.rec.Tenant = dialect.Clip(x.caller.Key, maxCaller), dialect.Clip(x.caller.Tenant, maxCaller)
 	rc := http.NewResponseController(w)
 	carrier := &httpCarrier{front: front{w: w, rc: rc, r: r}, spare: &g.buffers}
@@ -97,6 +98,9 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 // anyone and does not block.
 func (x *exchange) end(cause error) {
 	x.cancel(cause)
+	if h := x.handing.Load(); h != nil {
+		h.cancel()
+	}
 	x.abortable.wake()
 	if x.response.conn == nil { // a write over HTTP/2 may be under way, for which this would wait
 		go x.response.breaking.breakOff()

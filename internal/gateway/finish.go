@@ -219,7 +219,7 @@ func (x *exchange) record() {
 	if x.g.opts.Timeline != nil {
 		x.guarded(func() { x.g.opts.Timeline.Add(rec) })
 	}
-	if x.refused != nil {
+	if x.unknown {
 		return // it was nobody's
 	}
 	x.guarded(func() { x.g.opts.Metrics.Used(rec) })

@@ -42,10 +42,6 @@ func (l *tokenLeg) submit(ctx context.Context, q *request) error {
 		attempt = l.mailbox.NextAttempt()
 	}
 	l.partner.holds(l.mailbox)
-	ctx, cancel := context.WithTimeout(ctx, l.g.opts.SubmitTimeout)
-	defer cancel()
-	l.booked.escape.by(cancel, nil, nil)
-	defer l.booked.escape.submitted() // the stream would keep the context to its end
 	var err error
 	if len(l.generations) > 1 {
 		err = l.submitAll(ctx, q, attempt)

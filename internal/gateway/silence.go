@@ -71,6 +71,9 @@ func (of *silences) begin(engine string, limit, next time.Duration, late func(*i
 // end ends a bound. Nothing may use it afterwards.
 func (of *silences) end(s *silence) {
 	if s.end() {
+		// The timer's function has set the timer again as the last thing it did, and stored fires
+		// before: with that, the race detector knows too that it does not read late any more.
+		s.fires.Load()
 		s.late = nil
 		of.spare.Put(s)
 	}

@@ -69,6 +69,7 @@ func (g *Generation) Await(ctx context.Context, leg *trace.Leg) error {
 	}
 	leg.ToServer = g.written.Load()
 	acked, why := g.Outcome()
+	g.Forget()
 	if why != nil {
 		return why
 	}

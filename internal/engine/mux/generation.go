@@ -174,6 +174,16 @@ func (g *Generation) Outcome() (at int64, why *infer.Error) {
 	return g.heard, g.why
 }
 
+// Forget frees what Settled returns, for a hand-over that is over and for which nobody waits any
+// more.
+func (g *Generation) Forget() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if phase(g.phase.Load()) != handing {
+		g.settled = nil
+	}
+}
+
 // Handing reports whether nothing is known yet of whether the engine has the request.
 // It is the reader's.
 func (g *Generation) Handing() bool {

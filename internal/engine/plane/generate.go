@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -33,7 +34,8 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 	if s == nil {
 		return nil, mux.Unavailable(e.opts.Name, nil)
 	}
-	wire, bad := submitRequest(req, s.facts.Carries)
+	wire := wires.Get().(*planepb.SubmitRequest)
+	bad := submitRequest(wire, req, s.facts.Carries)
 	if bad == nil {
 		bad = s.facts.Salts.Check(req)
 	}
@@ -62,6 +64,8 @@ func (e *Engine) Generate(ctx context.Context, req *infer.Request, attempt uint3
 			s.end(mux.LossConnection, err)
 		}
 		if put {
+			wire.Reset()
+			wires.Put(wire)
 			return s.answered(ctx, g, leg)
 		}
 	}
@@ -127,26 +131,29 @@ func (s *session) full() *infer.Error {
 // wireCarries is what the wire has words for.
 const wireCarries = infer.CarriesAll &^ (infer.CarriesPriority | infer.CarriesPromptLogprobs)
 
-// submitRequest converts req to the wire's message; the caller sets the session and
+// wires are spare messages for requests. gRPC's calls keep theirs.
+var wires = sync.Pool{New: func() any { return new(planepb.SubmitRequest) }}
+
+// submitRequest fills in the wire's message for req; the caller sets the session and
 // slot.
-func submitRequest(req *infer.Request, carries infer.Carries) (*planepb.SubmitRequest, *infer.Error) {
+func submitRequest(wire *planepb.SubmitRequest, req *infer.Request, carries infer.Carries) *infer.Error {
 	if req.MaxTokens <= 0 || int64(req.MaxTokens) > math.MaxUint32 {
-		return nil, infer.Invalid("max_tokens", "must be between 1 and %d", uint32(math.MaxUint32))
+		return infer.Invalid("max_tokens", "must be between 1 and %d", uint32(math.MaxUint32))
 	}
 	if err := req.Whole(); err != nil {
-		return nil, err
+		return err
 	}
 	if err := req.Lacks(carries & wireCarries); err != nil {
-		return nil, err
+		return err
 	}
 	if req.MinTokens < 0 || req.MinTokens > req.MaxTokens {
-		return nil, infer.Invalid("min_tokens", "must be between 0 and max_tokens")
+		return infer.Invalid("min_tokens", "must be between 0 and max_tokens")
 	}
 	parts, bad := mediaOf(req.Media)
 	if bad != nil {
-		return nil, bad
+		return bad
 	}
-	wire := &planepb.SubmitRequest{
+	*wire = planepb.SubmitRequest{
 		Media:       parts,
 		ToContext:   req.ToContext,
 		RequestId:   req.ID,
@@ -171,19 +178,19 @@ func submitRequest(req *infer.Request, carries infer.Carries) (*planepb.SubmitRe
 	}
 	if k := req.Sampling.TopK; k != nil {
 		if int64(*k) < math.MinInt32 || int64(*k) > math.MaxInt32 {
-			return nil, infer.Invalid("top_k", "must fit 32 bits")
+			return infer.Invalid("top_k", "must fit 32 bits")
 		}
 		narrow := int32(*k)
 		wire.TopK = &narrow
 	}
 	if n := req.Logprobs; n != nil {
 		if *n < 0 || *n > maxLogprobs {
-			return nil, infer.Invalid("logprobs", "must be between 0 and %d", maxLogprobs)
+			return infer.Invalid("logprobs", "must be between 0 and %d", maxLogprobs)
 		}
 		count := uint32(*n)
 		wire.Logprobs = &count
 	}
-	return wire, nil
+	return nil
 }
 
 // maxLogprobs bounds the alternatives of an id: what the columns of a step grow

@@ -444,12 +444,12 @@ func TestBadRequests(t *testing.T) {
 		"min_tokens": {MaxTokens: 1, MinTokens: 2},
 		"top_k":      {MaxTokens: 1, Sampling: infer.Sampling{TopK: &big}},
 	} {
-		if _, err := submitRequest(req, infer.CarriesAll); err == nil || err.Code != infer.CodeInvalid || err.Param != param {
+		if _, err := submission(req, infer.CarriesAll); err == nil || err.Code != infer.CodeInvalid || err.Param != param {
 			t.Errorf("%s: %v", param, err)
 		}
 	}
 	k, seed, temp, top := 40, int64(1)<<60, 0.5, 0.9
-	wire, err := submitRequest(&infer.Request{
+	wire, err := submission(&infer.Request{
 		ID: "a", Prompt: []uint32{1}, MaxTokens: 5, MinTokens: 2, IgnoreEOS: true, StopIDs: []uint32{7},
 		Sampling: infer.Sampling{TopK: &k, Seed: &seed, Temperature: &temp, TopP: &top, MinP: &temp, PresencePenalty: &temp,
 			FrequencyPenalty: &top, RepetitionPenalty: &top, LogitBias: []infer.Bias{{ID: 3, Value: -1}}},
@@ -472,10 +472,10 @@ func TestBadRequests(t *testing.T) {
 	for kind := range infer.GuideStructuralTag + 1 {
 		g := infer.Guide{Kind: kind, Text: "x"}
 		req := &infer.Request{MaxTokens: 1, Guide: &g}
-		if _, err := submitRequest(req, infer.CarriesAll&^(infer.CarriesJSONSchema<<kind)); err == nil || err.Code != infer.CodeUnsupported {
+		if _, err := submission(req, infer.CarriesAll&^(infer.CarriesJSONSchema<<kind)); err == nil || err.Code != infer.CodeUnsupported {
 			t.Errorf("guide %d: %v", kind, err)
 		}
-		if wire, err := submitRequest(req, infer.CarriesAll); err != nil || wire.Guide.GetKind() == nil {
+		if wire, err := submission(req, infer.CarriesAll); err != nil || wire.Guide.GetKind() == nil {
 			t.Errorf("guide %d: %v, %v", kind, wire, err)
 		}
 	}
@@ -483,7 +483,7 @@ func TestBadRequests(t *testing.T) {
 
 func TestFields(t *testing.T) {
 	enginetest.Fields(t, "../../../docs/engines.md", "weir", func(req *infer.Request) ([]byte, *infer.Error) {
-		wire, bad := submitRequest(req, infer.CarriesAll)
+		wire, bad := submission(req, infer.CarriesAll)
 		if bad != nil {
 			return nil, bad
 		}
@@ -493,4 +493,10 @@ func TestFields(t *testing.T) {
 		}
 		return b, nil
 	})
+}
+
+// submission is the wire's message for a request.
+func submission(req *infer.Request, carries infer.Carries) (*planepb.SubmitRequest, *infer.Error) {
+	wire := new(planepb.SubmitRequest)
+	return wire, submitRequest(wire, req, carries)
 }

@@ -250,6 +250,7 @@ func (s *session) answered(ctx context.Context, g *generation, leg *trace.Leg) (
 		g.Abandon(judge(ctx, s.opts.Name, ctx.Err(), false).err)
 	}
 	heard, why := g.Outcome()
+	g.Forget()
 	if why != nil {
 		g.Abort() // unless the engine is known not to have it
 		return nil, why
