@@ -33,7 +33,7 @@ const (
 	// mostPercent bounds what the heap can grow to if what is live grows a lot between a
 	// collection and the look at it.
 	mostPercent = 2000
-	mostRoom    = 1 << 30
+	mostRoom    = 256 << 20
 )
 
 // remembers is the time after which the rate of allocation is mostly what it has been since.
