@@ -105,7 +105,10 @@ func (b *Booking) begins(now int64, cached int, began int64) {
 	if cached >= 0 {
 		b.left = max(b.left+float64(b.work.Length-b.work.New-cached), 1)
 	}
-	r.join(b, now, began)
+	if began > 0 && began <= now {
+		r.waited(now, b, began)
+	}
+	r.join(b, now, began, r.decoders.Load())
 	r.schedule(now)
 }
 

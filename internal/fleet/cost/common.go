@@ -61,6 +61,14 @@ type common struct {
 	by      map[string]*sharer
 }
 
+// sharing is what a rank has that learns with other gateways. It is under the lock of the books.
+type sharing struct {
+	common *common // nil: it learns alone
+	// entries are those since the last Tell, and given those before it.
+	entries, given []Entry
+	merged         bool // these are the books of several gateways
+}
+
 // heard is an entry that is not made yet, of this gateway or of another one.
 type heard struct {
 	Entry

@@ -1,5 +1,21 @@
 package cost
 
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// learning is the fit to a rank's intervals.
+type learning struct {
+	// fitting is held during a fit, which takes a hundred times as long as a change of
+	// the books.
+	fitting sync.Mutex
+	fit     *Fit
+	taken   []interval // those that are being learned from
+	noted   []interval // that nothing was learned from yet, under the books' lock
+	learned atomic.Pointer[learned]
+}
+
 // interval is an observation for the fit.
 type interval struct {
 	sort         Sort

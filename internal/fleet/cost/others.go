@@ -1,6 +1,9 @@
 package cost
 
-import "math"
+import (
+	"math"
+	"sync/atomic"
+)
 
 // Unseen is how much of Wait is for what others do.
 func (r *Rank) Unseen(now int64) float64 {
@@ -21,6 +24,31 @@ type Peers struct {
 	InFlight int64 // requests that decode there, or will
 	Decoders int64 // of these, those that have their first token
 	Held     int64 // tokens
+}
+
+// strangers is what is known of work that this gateway has not given to a rank.
+type strangers struct {
+	unseen   atomic.Uint64 // float64: ms that it was found to take
+	unseenAt atomic.Int64  // when unseen was
+	peers    atomic.Pointer[Peers]
+}
+
+// others is how long the work takes at time now that nobody has told of, in milliseconds.
+func (s *strangers) others(now int64) float64 {
+	u := math.Float64frombits(s.unseen.Load())
+	if u == 0 {
+		return 0
+	}
+	age := float64(max(now-s.unseenAt.Load(), 0))
+	// Work that was waited for so long cannot be done in less time.
+	return max(u*halved(age/unseenHalf), u-age/millisecond)
+}
+
+// found takes a share of what an interval had beyond the books, in milliseconds.
+func (s *strangers) found(now int64, ms float64) {
+	u := s.others(now)
+	s.unseen.Store(math.Float64bits(u + 0.3*(max(ms, 0)-u)))
+	s.unseenAt.Store(now)
 }
 
 // Books are what this gateway has booked on the rank, for its peers, at time now.
@@ -57,16 +85,6 @@ func (r *Rank) Others() Peers {
 // unseenHalf is the half-life of the estimate of others' work.
 const unseenHalf = 5e9
 
-func (r *Rank) others(now int64) float64 {
-	u := math.Float64frombits(r.unseen.Load())
-	if u == 0 {
-		return 0
-	}
-	age := float64(max(now-r.unseenAt.Load(), 0))
-	// Work that was waited for so long cannot be done in less time.
-	return max(u*halved(age/unseenHalf), u-age/millisecond)
-}
-
 // waited notes that the engine began a prefill later than the books explain.
 func (r *Rank) waited(now int64, b *Booking, began int64) {
 	if max(b.at, r.last) <= r.stood || b.at <= r.silent {
@@ -82,7 +100,5 @@ func (r *Rank) unexplained(now int64, ms float64) {
 	if r.Cold() {
 		return
 	}
-	u := r.others(now)
-	r.unseen.Store(math.Float64bits(u + 0.3*(max(ms, 0)-u)))
-	r.unseenAt.Store(now)
+	r.found(now, ms)
 }

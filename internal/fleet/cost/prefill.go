@@ -5,6 +5,21 @@ import (
 	"slices"
 )
 
+// prefilling is the prompts that a rank computes, and how far it is. It is under the lock of the
+// books.
+type prefilling struct {
+	hidden int        // requests in flight whose first token does not show itself
+	queue  []*Booking // without their first token, in the order of booking
+	group  group
+	done   Amount // prefilled, of all requests whose group is closed
+	last   int64  // when that was
+	// lost is what may have been prefilled since then of requests that ended without a
+	// first token, in milliseconds.
+	lost   float64
+	stood  int64 // an interval that began by then is not used to learn the cost of work
+	silent int64 // waits of requests handed over by then are not used to learn others' work
+}
+
 // group are the first tokens that came together, from one step of the engine, and the
 // interval that ended with them.
 type group struct {
@@ -96,34 +111,33 @@ func (r *Rank) together() int64 {
 	return max(together, int64(0.5*millisecond*(l.Decode+l.Decoder*float64(r.decoders.Load()))))
 }
 
-// join puts a first token into the group of its step.
-func (r *Rank) join(b *Booking, now, began int64) {
-	g := &r.group
+// join puts a first token into the group of its step. So many requests decode, it among them.
+func (p *prefilling) join(b *Booking, now, began, decoders int64) {
+	g := &p.group
 	from, stamped := b.at, false
 	if began > 0 && began <= now {
-		r.waited(now, b, began)
 		from, stamped = began, true
 	}
 	if len(g.members) == 0 {
-		if g.before.Tokens > 0 && from < r.last {
+		if g.before.Tokens > 0 && from < p.last {
 			from = g.from // the interval before goes on
 		} else {
 			g.before, g.unsure = Amount{}, 0
 		}
-		beside := r.decoders.Load()
+		beside := decoders
 		if b.work.Part != PrefillPart { // it is one of them itself
 			beside--
 		}
 		g.from, g.at, g.decoders, g.tokens, g.pairs, g.full = now, now, float64(beside), 0, 0, false
-		g.unsure += r.lost
-		r.lost = 0
+		g.unsure += p.lost
+		p.lost = 0
 	}
 	if g.before.Tokens == 0 {
-		from = max(from, r.last)
+		from = max(from, p.last)
 	}
 	if from < g.from {
 		g.from, g.stamped, g.awaited = from, stamped, false
-		if !stamped && from > r.last && g.decoders > 0 && b.stepped >= r.last {
+		if !stamped && from > p.last && g.decoders > 0 && b.stepped >= p.last {
 			g.from, g.awaited = b.stepped, true
 		}
 	}
@@ -142,8 +156,8 @@ func (r *Rank) settle(now int64) {
 		return
 	}
 	l := r.learned.Load()
-	full := r.full()
-	a, doubtful := r.prefilled(l, full)
+	full := r.full(r.left.Load(), r.decoders.Load())
+	a, doubtful := r.prefilled(l, full, int(r.places()))
 	before := g.before
 	added := a.Minus(before)
 	added.Decodes, added.Decoded = 0, 0 // which r.done does not count
@@ -196,12 +210,12 @@ func (r *Rank) presume(now int64) {
 
 // full reports whether the rank's cache may lack room for the waiting requests and for
 // the output of these and the decoding ones, for which engines reserve room.
-func (r *Rank) full() bool {
-	if len(r.queue) == 0 {
+func (p *prefilling) full(left, decoders int64) bool {
+	if len(p.queue) == 0 {
 		return false
 	}
-	to := (float64(len(r.queue)) + float64(r.decoders.Load())/2) * r.queue[0].work.Output
-	return float64(r.left.Load()) < to
+	to := (float64(len(p.queue)) + float64(decoders)/2) * p.queue[0].work.Output
+	return float64(left) < to
 }
 
 // prefilled returns the amount that the engine prefilled since the interval began: for the group,
@@ -209,8 +223,8 @@ func (r *Rank) full() bool {
 // determined; then the interval continues to the next first token, which determines them. The
 // prompts of both groups may have shared a step, so steps are counted for all of them together. If
 // the cache is full, the requests behind wait for room in it and not for steps.
-func (r *Rank) prefilled(l *learned, full bool) (a Amount, doubtful bool) {
-	g := &r.group
+func (p *prefilling) prefilled(l *learned, full bool, places int) (a Amount, doubtful bool) {
+	g := &p.group
 	room := max(l.budget-g.decoders, 1)
 	a = Amount{Tokens: g.before.Tokens + g.tokens, Pairs: g.before.Pairs + g.pairs}
 	a.Steps = max(math.Ceil(a.Tokens/room), g.before.Steps+1)
@@ -219,12 +233,12 @@ func (r *Rank) prefilled(l *learned, full bool) (a Amount, doubtful bool) {
 	}
 	if free := a.Steps*room - a.Tokens; free > 0 {
 		since := a.Minus(g.before)
-		final, unsure := float64(g.at-max(g.from, r.last)), slight
-		if since.Steps > 1 || !g.stamped && g.from > r.last {
+		final, unsure := float64(g.at-max(g.from, p.last)), slight
+		if since.Steps > 1 || !g.stamped && g.from > p.last {
 			final, unsure = final*l.share(since, room, g.decoders), doubt
 		}
 		var more Amount
-		more, doubtful = r.fill(free, g.at-int64(final), int64(unsure*final))
+		more, doubtful = p.fill(free, places, g.at-int64(final), int64(unsure*final))
 		a = a.Plus(more)
 	}
 	return a, doubtful
@@ -247,11 +261,11 @@ const doubt, slight = 0.3, 0.15
 // fill uses the rest of the last step's budget for the prompts that waited when it
 // began, and returns that amount. It is doubtful if it is uncertain whether a prompt
 // waited.
-func (r *Rank) fill(room float64, began, doubt int64) (a Amount, doubtful bool) {
+func (p *prefilling) fill(room float64, places int, began, doubt int64) (a Amount, doubtful bool) {
 	// Those that have no place were not in it.
-	places := int(r.places()) - int(r.group.decoders) - len(r.group.members)
-	for i, b := range r.queue {
-		if room <= 0 || i >= places || b.at >= began+doubt || b.at >= r.group.at {
+	places -= int(p.group.decoders) + len(p.group.members)
+	for i, b := range p.queue {
+		if room <= 0 || i >= places || b.at >= began+doubt || b.at >= p.group.at {
 			break
 		}
 		if b.at > began-doubt {

@@ -61,64 +61,65 @@ type Rank struct {
 	*books
 }
 
-// books are what is booked on a rank, and what is learned of that.
+// books are what is booked on a rank, and what is learned of that. Their parts are read by each
+// decision without a lock, but for prefilling, sharing and what of learning says so.
 type books struct {
 	model *Model
-	// fitting is held during a fit, which takes a hundred times as long as a change of
-	// the books.
-	fitting sync.Mutex
-	fit     *Fit
-	taken   []interval   // those that are being learned from
-	pending atomic.Int64 // tokens booked for prefill whose first token has not come
-
-	learned  atomic.Pointer[learned]
-	inFlight atomic.Int64  // requests
-	unseen   atomic.Uint64 // float64: ms that others' work was found to take
-	unseenAt atomic.Int64  // when unseen was
-	peers    atomic.Pointer[Peers]
-	kv       atomic.Int64  // tokens that its cache holds
-	left     atomic.Int64  // tokens for which it has room beside what requests use
-	lasting  atomic.Uint64 // float64: ms from a request's first token to its end
-	prompts  atomic.Int64  // tokens of requests in flight
-
-	decoders atomic.Int64 // of the requests those that have their first token
-	computed atomic.Int64 // tokens of prompts ever given to its cache
-	prefills atomic.Int32 // of the requests in flight those of which it has the prefill part
-	unfilled atomic.Int32 // of them those whose prompt is not computed
-	grace    atomic.Int64 // by how much the oldest may be late: its own prefill, and its wait for room, ns
-
-	mu     sync.Mutex
-	hidden int        // requests in flight whose first token does not show itself
-	noted  []interval // that nothing was learned from yet
-	queue  []*Booking // without their first token, in the order of booking
-	done   Amount     // prefilled, of all requests whose group is closed
-	last   int64      // when that was
-	stood  int64      // an interval that began by then is not used to learn the cost of work
-	// silent: waits of requests handed over by then are not used to learn others' work.
-	silent int64
-	group  group
+	learning
+	crowd
+	strangers
+	cache
 	capacity
-	// lost is what may have been prefilled since then of requests that ended without a
-	// first token, in milliseconds.
-	lost float64
-	// common are nil unless the rank is shared; entries are those since the last Tell, and given
-	// those before it.
-	common         *common
-	entries, given []Entry
-	merged         bool // these are the books of several gateways
+	grace atomic.Int64 // by how much the oldest may be late: its own prefill, and its wait for room, ns
+
+	mu sync.Mutex
+	prefilling
+	sharing
 
 	_ [64]byte // so that tokens slow down no estimate
-	// Fields that each token changes.
-	tokens  atomic.Int64 // generated, of all requests
+	generated
+}
+
+// crowd is the requests in flight on a rank. It changes under the lock.
+type crowd struct {
+	inFlight atomic.Int64
+	pending  atomic.Int64 // tokens booked for prefill whose first token has not come
+	prompts  atomic.Int64 // tokens
+	computed atomic.Int64 // tokens of prompts ever given to the rank's cache
+	decoders atomic.Int64 // of the requests those that have their first token
+	prefills atomic.Int32 // of the requests those of which the rank has the prefill part
+	unfilled atomic.Int32 // of them those whose prompt is not computed
+}
+
+// cache is what is known of the rank's KV cache.
+type cache struct {
+	kv   atomic.Int64 // tokens that it holds
+	left atomic.Int64 // tokens for which it has room beside what requests use
+}
+
+// generated has the fields that each token changes.
+type generated struct {
+	tokens  atomic.Int64 // of all requests
 	ended   atomic.Int64 // of them those of requests that have ended
 	stepped atomic.Int64 // when some came last
 }
+
+// add counts n more tokens, which came at time now.
+func (g *generated) add(now int64, n int) {
+	g.tokens.Add(int64(n))
+	if g.stepped.Load() != now {
+		g.stepped.Store(now)
+	}
+}
+
+// growing is the number of tokens that the requests on the rank have generated so far.
+func (g *generated) growing() int64 { return g.tokens.Load() - g.ended.Load() }
 
 // DefaultBudget is the budget of a step where none is known.
 const DefaultBudget = 8192
 
 func newRank(prior Coefficients, budget int, now int64) *Rank {
-	r := &Rank{books: &books{fit: NewFit(prior), last: now}}
+	r := &Rank{books: &books{learning: learning{fit: NewFit(prior)}, prefilling: prefilling{last: now}}}
 	r.left.Store(math.MaxInt64)
 	r.drained.Store(now) // clocks need not begin at 0
 	r.floor.Store(^0)
@@ -378,9 +379,6 @@ func (r *Rank) Held() int64 {
 // own is Held's of this gateway's requests.
 func (r *Rank) own() int64 { return r.prompts.Load() + r.growing() }
 
-// growing is the number of tokens that the requests on the rank have generated so far.
-func (r *Rank) growing() int64 { return r.tokens.Load() - r.ended.Load() }
-
 // Growing returns the number of blocks of so many tokens that hold the output of
 // requests on the rank so far. Each request has one that is not full.
 func (r *Rank) Growing(blockTokens int64) int64 {
@@ -413,12 +411,7 @@ func (r *Rank) Budget() int { return int(r.learned.Load().budget) }
 // Tokens reports that a request on the rank got n more tokens at time now. It does not
 // access the request's booking, which would be a cache miss among thousands; End
 // reports the total.
-func (r *Rank) Tokens(now int64, n int) {
-	r.tokens.Add(int64(n))
-	if r.stepped.Load() != now {
-		r.stepped.Store(now)
-	}
-}
+func (r *Rank) Tokens(now int64, n int) { r.add(now, n) }
 
 // Stood reports that the rank did nothing for a while up to time now, for another
 // reason than its work. Nothing is learned from an interval that began before.

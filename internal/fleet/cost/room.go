@@ -25,9 +25,10 @@ type Limits struct {
 // capacity is how much a rank takes, and what of that it has shown.
 type capacity struct {
 	limits  atomic.Pointer[Limits] // nil: it takes everything
-	learned atomic.Int64           // requests that it ran at once while others waited; 0: none did
+	ran     atomic.Int64           // requests that it ran at once while others waited; 0: none did
 	claimed atomic.Uint64          // float64: ms of those that wait for it elsewhere
 	lives   atomic.Uint64          // float64: tokens that a request gets, the first among them; 0: none was seen
+	lasting atomic.Uint64          // float64: ms from a request's first token to its end
 
 	// Under the rank's lock.
 	late   uint8 // of the latest first tokens, those that nobody explains
@@ -51,7 +52,7 @@ func (r *Rank) places() int64 {
 	case l.Running > 0:
 		return int64(l.Running)
 	default:
-		if n := r.capacity.learned.Load(); n > 0 && r.kv.Load() > 0 {
+		if n := r.capacity.ran.Load(); n > 0 && r.kv.Load() > 0 {
 			return n
 		}
 	}
@@ -96,7 +97,7 @@ func (r *Rank) most(l *Limits) int64 {
 	case l.Running > 0:
 		return int64(l.Running) + r.spare(int64(l.Running))
 	}
-	if n := r.capacity.learned.Load(); n > 0 {
+	if n := r.capacity.ran.Load(); n > 0 {
 		// Enough more to see that it runs more.
 		return n + max(n/4, 2)
 	}
@@ -154,7 +155,7 @@ func (r *Rank) Turn() float64 {
 	}
 	run := int64(limits.Running) // the places; the rest waits for them
 	if run <= 0 {
-		run = r.capacity.learned.Load()
+		run = r.capacity.ran.Load()
 	}
 	return math.Float64frombits(r.lasting.Load()) / float64(max(run, 1))
 }
@@ -195,7 +196,7 @@ func (r *Rank) Frees(now int64) int64 {
 
 // Learned is how many requests the rank was seen to run at once while others waited there; 0
 // where that was not seen.
-func (r *Rank) Learned() int { return int(r.capacity.learned.Load()) }
+func (r *Rank) Learned() int { return int(r.capacity.ran.Load()) }
 
 // Claim reports that requests that wait elsewhere for the rank will keep it for ms
 // milliseconds more, or less. It is called by one goroutine at a time.
@@ -233,7 +234,7 @@ func (r *Rank) see(b *Booking, now int64) {
 	}
 	m := &r.capacity
 	running := r.decoders.Load()
-	known := m.learned.Load()
+	known := m.ran.Load()
 	if known > 0 && now-m.lateAt > learnedLasts {
 		known, m.late = 0, 0
 	}
@@ -257,5 +258,5 @@ func (r *Rank) see(b *Booking, now int64) {
 	if known > 0 {
 		known = max(known, running)
 	}
-	m.learned.Store(known)
+	m.ran.Store(known)
 }
