@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -206,6 +208,53 @@ func TestRequestsUseKeptConnection(t *testing.T) {
 	ask()
 	if got := w.accepted.Load(); got != 2 {
 		t.Errorf("%d connections once the first one was idle for long, want 2", got)
+	}
+}
+
+// The lines of a document are whole, however it arrives.
+func TestLines(t *testing.T) {
+	var want []string
+	for i := range 4000 {
+		want = append(want, fmt.Sprintf("%d %0*d", i, i%300, i))
+	}
+	want = append(want, "", "the last one has no end")
+	text := strings.Join(want, "\n")
+	for _, head := range []string{fmt.Sprintf("Content-Length: %d", len(text)), "Transfer-Encoding: chunked"} {
+		w := watch(t, func(conn io.Writer, _ int) bool {
+			fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\n%s\r\n\r\n", head)
+			if strings.HasPrefix(head, "Content") {
+				_, err := io.WriteString(conn, text)
+				return err == nil
+			}
+			for rest := text; rest != ""; {
+				n := min(len(rest), 1+len(rest)%999)
+				fmt.Fprintf(conn, "%x\r\n%s\r\n", n, rest[:n])
+				rest = rest[n:]
+			}
+			_, err := io.WriteString(conn, "0\r\n\r\n")
+			return err == nil
+		})
+		var got []string
+		for range 2 {
+			got = nil
+			if err := w.Lines(t.Context(), "/metrics", func(line []byte) { got = append(got, string(line)) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %d lines, want %d", head, len(got), len(want))
+		}
+		if got := w.accepted.Load(); got != 1 {
+			t.Errorf("%s: %d connections for two documents", head, got)
+		}
+	}
+	w := watch(t, func(conn io.Writer, _ int) bool {
+		_, err := io.WriteString(conn, "HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone")
+		return err == nil
+	})
+	var refused *StatusError
+	if err := w.Lines(t.Context(), "/metrics", func([]byte) {}); !errors.As(err, &refused) || refused.Status != http.StatusNotFound {
+		t.Error(err)
 	}
 }
 

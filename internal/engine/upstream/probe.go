@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -67,22 +68,68 @@ func (c *Client) Post(ctx context.Context, path string, body []byte) (data []byt
 }
 
 func (c *Client) document(ctx context.Context, req *Request) (data []byte, said http1.Fields, err error) {
+	said, err = c.read(ctx, req, func(b *Body) (err error) {
+		data, err = io.ReadAll(io.LimitReader(b, maxProbeBody))
+		return err
+	})
+	if err != nil {
+		return nil, http1.Fields{}, err
+	}
+	return data, said, nil
+}
+
+// Lines reads a document as Get does, and calls take with each of its lines, in memory that is
+// borrowed for the call. A document that is read every few seconds of a thousand engines is not
+// allocated so.
+func (c *Client) Lines(ctx context.Context, path string, take func(line []byte)) error {
+	_, err := c.read(ctx, &Request{Method: http.MethodGet, Path: path, Header: probeHeader, Reading: true}, func(b *Body) error {
+		var cut []byte // a line of which the rest has not come
+		for all := 0; all < maxProbeBody; {
+			data, err := b.Next()
+			if err == io.EOF && len(data) == 0 {
+				take(cut)
+				return nil
+			} else if err != nil {
+				return err
+			}
+			all += len(data)
+			for {
+				line, rest, whole := bytes.Cut(data, []byte{'\n'})
+				if !whole {
+					break
+				}
+				if len(cut) > 0 {
+					cut = append(cut, line...)
+					line = cut
+				}
+				take(line)
+				cut, data = cut[:0], rest
+			}
+			cut = append(cut, data...)
+		}
+		return nil
+	})
+	return err
+}
+
+// read asks for a document and reads it, within 5 s.
+func (c *Client) read(ctx context.Context, req *Request, read func(*Body) error) (said http1.Fields, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	path := req.Path
 	req.Leg = &trace.Leg{}
 	resp, err := c.Do(ctx, req)
 	if err != nil {
-		return nil, http1.Fields{}, fmt.Errorf("probe %s: %w", c.URL(path), err)
+		return http1.Fields{}, fmt.Errorf("probe %s: %w", c.URL(path), err)
 	}
 	defer resp.Body.Close()
-	if data, err = io.ReadAll(io.LimitReader(resp.Body, maxProbeBody)); err != nil {
-		return nil, http1.Fields{}, fmt.Errorf("probe %s: %w", c.URL(path), err)
+	if err = read(resp.Body); err != nil {
+		return http1.Fields{}, fmt.Errorf("probe %s: %w", c.URL(path), err)
 	}
 	if resp.Status != http.StatusOK {
-		return nil, http1.Fields{}, fmt.Errorf("probe %s: %w", c.URL(path), c.statusError(resp.Status))
+		return http1.Fields{}, fmt.Errorf("probe %s: %w", c.URL(path), c.statusError(resp.Status))
 	}
-	return data, resp.Fields, nil
+	return resp.Fields, nil
 }
 
 // GetFirst reads the first document of several paths that the engine has, which are names

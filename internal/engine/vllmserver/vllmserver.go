@@ -3,6 +3,7 @@
 package vllmserver
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -152,74 +153,97 @@ type RankFigures struct {
 
 // Metrics reads /metrics; nil: it says nothing of vLLM's.
 func Metrics(ctx context.Context, c *upstream.Client) *Figures {
-	data, _, err := c.Get(ctx, "/metrics")
-	if err != nil {
+	var s sums
+	if c.Lines(ctx, "/metrics", s.line) != nil {
 		return nil
 	}
-	return parseMetrics(string(data))
+	return s.figures()
 }
 
-// parseMetrics reads the figures among metrics in Prometheus' text format, which have a
-// line for each of the server's engines.
-func parseMetrics(text string) *Figures {
-	var running, waiting, usage float64
-	engines, usages := 0, 0
-	ranks, loads := map[int]*RankFigures{}, map[int]*engine.RankLoad{}
-	for line := range strings.Lines(text) {
-		name, rest, _ := strings.Cut(line, "{")
-		if !strings.HasPrefix(name, "vllm:") {
-			continue
+// sums adds up the figures among metrics in Prometheus' text format, which have a line for each of
+// the server's engines. A server has a thousand lines, of which five or so are read.
+type sums struct {
+	running, waiting, usage float64
+	engines, usages         int
+	ranks                   map[int]*RankFigures
+	loads                   map[int]*engine.RankLoad
+}
+
+// line adds a line.
+func (s *sums) line(line []byte) {
+	name, rest, _ := bytes.Cut(line, []byte{'{'})
+	switch string(name) {
+	case numRunning, numWaiting, cacheUsage, gpuCacheUsage, cacheConfig:
+		s.add(string(name), string(rest))
+	}
+}
+
+// The metrics that are read.
+const (
+	numRunning    = "vllm:num_requests_running"
+	numWaiting    = "vllm:num_requests_waiting"
+	cacheUsage    = "vllm:kv_cache_usage_perc"
+	gpuCacheUsage = "vllm:gpu_cache_usage_perc" // up to 0.10
+	cacheConfig   = "vllm:cache_config_info"
+)
+
+func (s *sums) add(name, rest string) {
+	labels, value, _ := cutLast(rest, '}')
+	fields := strings.Fields(value)
+	if len(fields) == 0 {
+		return
+	}
+	v, err := strconv.ParseFloat(fields[0], 64)
+	if err != nil || !(v >= 0 && v < 1<<53) { // NaN too
+		return
+	}
+	if s.ranks == nil {
+		s.ranks, s.loads = map[int]*RankFigures{}, map[int]*engine.RankLoad{}
+	}
+	of := new(engine.RankLoad)
+	if n, ok := number(labels, "engine"); ok {
+		if s.loads[n] == nil {
+			s.loads[n] = &engine.RankLoad{Rank: n, KVUsage: -1}
 		}
-		labels, value, _ := cutLast(rest, '}')
-		fields := strings.Fields(value)
-		if len(fields) == 0 {
-			continue
-		}
-		v, err := strconv.ParseFloat(fields[0], 64)
-		if err != nil || !(v >= 0 && v < 1<<53) { // NaN too
-			continue
-		}
-		of := new(engine.RankLoad)
+		of = s.loads[n]
+	}
+	switch name {
+	case numRunning:
+		s.running += v
+		of.Running = int(v)
+		s.engines++
 		if n, ok := number(labels, "engine"); ok {
-			if loads[n] == nil {
-				loads[n] = &engine.RankLoad{Rank: n, KVUsage: -1}
-			}
-			of = loads[n]
+			rankOf(s.ranks, n)
 		}
-		switch name {
-		case "vllm:num_requests_running":
-			running += v
-			of.Running = int(v)
-			engines++
-			if n, ok := number(labels, "engine"); ok {
-				rankOf(ranks, n)
-			}
-		case "vllm:num_requests_waiting":
-			waiting += v
-			of.Waiting = int(v)
-		case "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc": // the latter up to 0.10
-			usage += v
-			of.KVUsage = v
-			usages++
-		case "vllm:cache_config_info":
-			n, _ := number(labels, "engine")
-			blocks, _ := number(labels, "num_gpu_blocks")
-			size, _ := number(labels, "block_size")
-			if tokens := blocks * size; tokens <= math.MaxInt32 {
-				rankOf(ranks, n).KVTokens = tokens
-			}
+	case numWaiting:
+		s.waiting += v
+		of.Waiting = int(v)
+	case cacheUsage, gpuCacheUsage:
+		s.usage += v
+		of.KVUsage = v
+		s.usages++
+	case cacheConfig:
+		n, _ := number(labels, "engine")
+		blocks, _ := number(labels, "num_gpu_blocks")
+		size, _ := number(labels, "block_size")
+		if tokens := blocks * size; tokens <= math.MaxInt32 {
+			rankOf(s.ranks, n).KVTokens = tokens
 		}
 	}
-	if engines == 0 {
+}
+
+// figures returns what the lines say; nil: they are none of vLLM's.
+func (s *sums) figures() *Figures {
+	if s.engines == 0 {
 		return nil
 	}
-	f := &Figures{Load: engine.Load{Running: int(running), Waiting: int(waiting), KVUsage: -1}}
-	if usages > 0 {
-		f.Load.KVUsage = usage / float64(usages)
+	f := &Figures{Load: engine.Load{Running: int(s.running), Waiting: int(s.waiting), KVUsage: -1}}
+	if s.usages > 0 {
+		f.Load.KVUsage = s.usage / float64(s.usages)
 	}
-	for _, n := range slices.Sorted(maps.Keys(ranks)) {
-		f.Ranks = append(f.Ranks, *ranks[n])
-		if l := loads[n]; l != nil && len(ranks) > 1 {
+	for _, n := range slices.Sorted(maps.Keys(s.ranks)) {
+		f.Ranks = append(f.Ranks, *s.ranks[n])
+		if l := s.loads[n]; l != nil && len(s.ranks) > 1 {
 			f.Load.Ranks = append(f.Load.Ranks, *l)
 		}
 	}

@@ -1,9 +1,12 @@
 package vllmserver
 
 import (
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -91,6 +94,42 @@ func TestMetrics(t *testing.T) {
 	}
 	if (*Figures)(nil).Apart() != 0 || parseMetrics("process_open_fds 3") != nil {
 		t.Error("figures of a server that has none")
+	}
+}
+
+// parseMetrics reads a whole document.
+func parseMetrics(text string) *Figures {
+	var s sums
+	for line := range strings.Lines(text) {
+		s.line([]byte(strings.TrimSuffix(line, "\n")))
+	}
+	return s.figures()
+}
+
+// The metrics of a server of vLLM, with its histograms.
+func BenchmarkMetrics(b *testing.B) {
+	var text strings.Builder
+	text.WriteString(twoRanks)
+	for h := range 25 {
+		fmt.Fprintf(&text, "# HELP vllm:histogram_%d Histogram of something in seconds.\n# TYPE vllm:histogram_%d histogram\n", h, h)
+		for le := range 24 {
+			fmt.Fprintf(&text, "vllm:histogram_%d_bucket{engine=\"0\",le=\"%d.0\",model_name=\"meta-llama/Llama-3.1-8B-Instruct\"} 1234.0\n", h, le)
+		}
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text.String()) }))
+	defer server.Close()
+	u, err := url.Parse(server.URL)
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := upstream.New(upstream.Options{URL: u})
+	defer c.CloseIdle()
+	b.SetBytes(int64(text.Len()))
+	b.ReportAllocs()
+	for b.Loop() {
+		if f := Metrics(b.Context(), c); f == nil || f.Load.Running != 7 {
+			b.Fatalf("%+v", f)
+		}
 	}
 }
 

@@ -57,10 +57,11 @@ type change struct {
 	event   event
 }
 
-// Changes of a view are reported together: the first one soon, and then at most so often.
+// Changes of a view are reported together: the first one soon, and then at most so often. A report
+// costs as much as there are engines, whatever has changed.
 const (
 	reportSoon  = 20 * time.Millisecond
-	reportEvery = 250 * time.Millisecond
+	reportEvery = 350 * time.Millisecond
 )
 
 // Run follows the objects until ctx ends.
