@@ -2,6 +2,7 @@ package plane
 
 import (
 	"fmt"
+	"math"
 
 	"google.golang.org/grpc/codes"
 
@@ -85,7 +86,7 @@ func (d *dispatcher) step(f *frame) *mux.Fault {
 			}
 			d.Delta.Logprobs = &d.logprobs
 		}
-		if g.noticed && g.last == i {
+		if g.noticed && int(g.last) == i {
 			d.withNotice(g, f, ids, f.total[i])
 			continue
 		}
@@ -153,7 +154,7 @@ func (d *dispatcher) announce(f *frame) *mux.Fault {
 			g.noticed, g.stamps, g.finish, g.last = true, nil, nil, -1
 		}
 		if count := n.GetPromptTokens(); count > 0 {
-			g.prompted = int(count)
+			g.prompted = int32(min(count, math.MaxInt32))
 		}
 		if n.CachedTokens != nil {
 			g.Cached = int(n.GetCachedTokens())
@@ -170,7 +171,7 @@ func (d *dispatcher) announce(f *frame) *mux.Fault {
 	}
 	for i, slot := range f.slot {
 		if g := d.table.get(slot); g != nil && g.noticed {
-			g.last = i
+			g.last = int32(i)
 		}
 	}
 	return nil
@@ -205,7 +206,7 @@ func (d *dispatcher) withNotice(g *generation, f *frame, ids []uint32, total uin
 	stamps, finish := g.stamps, g.finish
 	g.noticed, g.stamps, g.finish = false, nil, nil
 	x := &d.Delta
-	x.PromptTokens, x.CachedTokens, x.CachedKnown = g.prompted, g.Cached, g.Cached >= 0
+	x.PromptTokens, x.CachedTokens, x.CachedKnown = int(g.prompted), g.Cached, g.Cached >= 0
 	d.entry(g, ids, total, g.tell(d.stamps(stamps, f), finish), finish)
 	x.PromptTokens, x.CachedTokens, x.CachedKnown = 0, 0, false
 }

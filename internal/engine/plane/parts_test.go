@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 )
 
 func TestRetryWaits(t *testing.T) {
@@ -83,5 +84,13 @@ func TestOutboxBatches(t *testing.T) {
 	}
 	if second[9].GetSlot() != maxAborts+9 {
 		t.Error("out of order")
+	}
+}
+
+// Each stream keeps a generation.
+func TestGenerationFillsASizeClass(t *testing.T) {
+	const class = 192
+	if size := unsafe.Sizeof(generation{}); size > class {
+		t.Errorf("a generation has %d bytes, %d more than its class", size, size-class)
 	}
 }
