@@ -22,15 +22,18 @@ type attempt struct {
 	partner *partner
 }
 
-// legs begins the record's legs of an attempt. The last one serves the client.
-func legs(target, partner *route.Target) []trace.Leg {
+// legs begins the record's legs of the next attempt. The last one serves the client.
+func legs(rec *trace.Record, target, partner *route.Target) (all []trace.Leg) {
+	if had := rec.Attempts; len(had) < cap(had) {
+		all = had[:len(had)+1][len(had)].Legs[:0] // newRecord's, or none
+	}
 	if partner == nil {
-		return []trace.Leg{{Role: "full", Engine: target.Name, Kind: target.Engine.Kind, DPRank: target.Number}}
+		return append(all, trace.Leg{Role: "full", Engine: target.Name, Kind: target.Engine.Kind, DPRank: target.Number})
 	}
-	return []trace.Leg{
-		{Role: infer.RolePrefill.String(), Engine: partner.Name, Kind: partner.Engine.Kind, DPRank: partner.Number},
-		{Role: infer.RoleDecode.String(), Engine: target.Name, Kind: target.Engine.Kind, DPRank: target.Number},
-	}
+	return append(all,
+		trace.Leg{Role: infer.RolePrefill.String(), Engine: partner.Name, Kind: partner.Engine.Kind, DPRank: partner.Number},
+		trace.Leg{Role: infer.RoleDecode.String(), Engine: target.Name, Kind: target.Engine.Kind, DPRank: target.Number},
+	)
 }
 
 // culprit is the engine that an attempt has failed at by e.
@@ -158,7 +161,7 @@ func (x *exchange) turnOfRetry(wait time.Duration) error {
 		case <-time.After(step):
 			wait -= step
 		case <-x.ctx.Done():
-			return gone(x.ctx)
+			return gone(&x.ctx)
 		}
 		if err := x.refresh(); err != nil {
 			return err

@@ -61,7 +61,8 @@ func besideLarge(b *testing.B, o pool.Options, large, small []byte) {
 	g := New(Options{PrefixCache: -1, Pool: o, Models: map[string]*model.Folder{models.SimName: folder}, Snapshot: func() *route.Snapshot { return snap }})
 	defer g.Close()
 	prepare := func(ctx context.Context, body []byte) (*exchange, error) {
-		x := &exchange{g: g, ctx: ctx, stages: stages{rec: new(trace.Record)}, request: request{caller: tenancy.Anyone, body: body, endpoint: openai.Chat}}
+		x := &exchange{g: g, stages: stages{rec: new(trace.Record)}, request: request{caller: tenancy.Anyone, body: body, endpoint: openai.Chat}}
+		defer context.AfterFunc(ctx, func() { x.ctx.end(nil) })()
 		x.response.front = &front{r: &http.Request{URL: &url.URL{Path: chatPath}}}
 		_, err := x.prepare()
 		if x.reservation != nil {

@@ -314,7 +314,7 @@ func (x *exchange) takeTurn() error {
 		m.ContinuationRefused(x.model.Name, "timeout")
 		return notContinued(x.lost, "others had their turn for "+x.g.opts.Continue.Timeout.String()+" (--continuation-timeout)")
 	case <-x.ctx.Done():
-		return gone(x.ctx)
+		return gone(&x.ctx)
 	}
 	m.ContinuationsUnderWay(1)
 	x.slot = turn{of: turns}

@@ -104,7 +104,7 @@ func (g *Gateway) crossOrigin(mux *http.ServeMux) http.Handler {
 	origins := g.opts.CORS
 	preflight, options := g.view(g.preflight), g.view(func(w http.ResponseWriter, r *http.Request) { g.options(w, r, mux) })
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		origin := r.Header.Get("Origin")
+		origin := first(r.Header, "Origin")
 		switch {
 		case r.Method == http.MethodOptions && origin != "" && r.Header.Get("Access-Control-Request-Method") != "":
 			preflight(w, r)
@@ -128,7 +128,7 @@ func (g *Gateway) crossOrigin(mux *http.ServeMux) http.Handler {
 // of an allowed origin may request every path, so that it can read the error for one that
 // does not exist.
 func (g *Gateway) preflight(w http.ResponseWriter, r *http.Request) {
-	h, origin := w.Header(), r.Header.Get("Origin")
+	h, origin := w.Header(), first(r.Header, "Origin")
 	h.Add("Vary", "Access-Control-Request-Method, Access-Control-Request-Headers")
 	if !g.opts.CORS.admit(h, origin) {
 		http.Error(w, fmt.Sprintf("web pages of %s may not use this gateway; an operator allows them with --cors %[1]s", dialect.Clip(origin, 128)), http.StatusForbidden)

@@ -56,14 +56,14 @@ func (x *exchange) read() error {
 			return err
 		}
 	}
-	u := upload{who: x.caller, r: x.response.r, rc: x.response.rc, opts: &x.g.opts, began: time.Now()}
+	u := upload{who: x.caller, r: x.response.r, rc: &x.response.rc, opts: &x.g.opts, began: time.Now()}
 	if bound := x.g.opts.RequestTimeout; bound > 0 {
 		u.expires = trace.Wall(x.rec.Arrival).Add(bound)
 	}
-	body, err := u.read(x.ctx, x.g.bodies, &x.room)
+	body, err := u.read(&x.ctx, x.g.bodies, &x.room)
 	x.response.unread = err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 	if err != nil {
-		return u.failure(x.ctx, err)
+		return u.failure(&x.ctx, err)
 	}
 	x.body = body
 	x.rec.BytesIn = int64(len(body))
@@ -105,10 +105,10 @@ func (p *preparing) decodeFields() error {
 }
 
 func contentType(h http.Header) error {
-	if e := h.Get("Content-Encoding"); e != "" && e != "identity" {
+	if e := first(h, "Content-Encoding"); e != "" && e != "identity" {
 		return infer.Errorf(infer.CodeMediaType, "Content-Encoding %s is not supported; send the body uncompressed", e)
 	}
-	given := h.Get("Content-Type")
+	given := first(h, "Content-Type")
 	if given == "" || given == "application/json" { // as nearly all say it
 		return nil
 	}

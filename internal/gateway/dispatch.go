@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"time"
@@ -28,7 +27,7 @@ func (x *exchange) dispatch() error {
 		p.begin(x)
 		if p.meets.first() {
 			x.enter(trace.Engine)
-			if err := p.answer(x.ctx); err != nil {
+			if err := p.answer(&x.ctx); err != nil {
 				return err
 			}
 			now = x.enter(trace.Dispatch)
@@ -134,7 +133,7 @@ func (x *exchange) submit(wait engineWait) error {
 	if x.bar == goesOn {
 		l.history = &x.history
 	}
-	l.watch(x.ctx)
+	l.watch(&x.ctx)
 	x.booked.escape.by(nil, nil, x.mailbox)
 	return nil
 }
@@ -157,9 +156,9 @@ func (x *exchange) forward(wait engineWait) error {
 	if x.ignored != nil {
 		x.response.w.Header().Del(ignoredHeader) // of an attempt before: this engine is given all
 	}
-	l := &relayLeg{engineWait: wait, request: x.ctx}
-	l.ctx, l.abandon = context.WithCancelCause(x.ctx)
-	x.booked.escape.by(nil, l.abandon, nil)
+	l := &relayLeg{engineWait: wait, request: &x.ctx}
+	l.ctx.of(&x.ctx)
+	x.booked.escape.by(nil, &l.ctx, nil)
 	x.leg = l
 	x.flight.tell(trace.Engine, trace.Now()) // nothing tells when all is sent
 	leg := x.rec.Leg()
@@ -177,7 +176,7 @@ func (x *exchange) forward(wait engineWait) error {
 		l.expect() // the wait for the head is to end by no bound of the adapter's, which hangs up
 		l.silence.begin(trace.Now())
 	}
-	resp, err := x.target.Relay.Forward(l.ctx, req, leg)
+	resp, err := x.target.Relay.Forward(&l.ctx, req, leg)
 	if l.silence != nil {
 		l.silence.pause()
 	}
@@ -196,7 +195,7 @@ func (x *exchange) forward(wait engineWait) error {
 		// Another engine may do better; the last one's answer is passed on as it is.
 		failed := &infer.Error{Code: infer.CodeEngine, Engine: x.target.Name, Retryable: true, Message: "the engine failed",
 			Cause: fmt.Errorf("status %d", resp.Status), Handover: x.partner != nil}
-		if e := x.partner.word(x.ctx, failed); e != failed {
+		if e := x.partner.word(&x.ctx, failed); e != failed {
 			return e
 		}
 		if x.ctx.Err() == nil && x.couldRetry(x.target, x.failure(failed)) {

@@ -41,7 +41,7 @@ func (x *exchange) step(w *worker) (v verdict) {
 func (x *exchange) advance(w *worker) (verdict, error) {
 	for round := 0; ; round++ {
 		if x.ctx.Err() != nil {
-			return ended, gone(x.ctx)
+			return ended, gone(&x.ctx)
 		}
 		ok, err := x.leg.take(w, round)
 		if err != nil {
@@ -113,13 +113,13 @@ func (x *exchange) blamed(err error) *infer.Error {
 
 // send is stage 13, flush: one write to the client of all there is.
 func (x *exchange) send(w *worker, b []byte, last bool) (verdict, error) {
-	if err := x.response.arm(x.ctx, x.enter(trace.Flush), x.g.opts.WriteTimeout); err != nil {
+	if err := x.response.arm(&x.ctx, x.enter(trace.Flush), x.g.opts.WriteTimeout); err != nil {
 		return ended, err
 	}
 	whole, err := x.response.send(w, b, last)
 	switch {
 	case err != nil:
-		return ended, lost(x.ctx, err, x.g.opts.WriteTimeout)
+		return ended, lost(&x.ctx, err, x.g.opts.WriteTimeout)
 	case !whole:
 		x.response.blocked += len(b)
 		if !x.response.left() && !x.ending && (x.leg.ready() || x.response.events && x.rec.Flushes < lingering && x.response.blocked < glanced && x.leg.glance()) {
@@ -139,7 +139,7 @@ func (x *exchange) send(w *worker, b []byte, last bool) (verdict, error) {
 func (x *exchange) sendRest() (v verdict) {
 	defer x.caught(&v)
 	if err := x.response.rest(); err != nil {
-		x.err, x.told = infer.AsError(lost(x.ctx, err, x.g.opts.WriteTimeout)), false
+		x.err, x.told = infer.AsError(lost(&x.ctx, err, x.g.opts.WriteTimeout)), false
 		return ended
 	}
 	x.g.opts.Metrics.Wrote(1, x.response.blocked)
@@ -255,7 +255,7 @@ func (x *exchange) await(v verdict) verdict {
 	}
 	if left := x.gathers.left(x.g.opts.FlushInterval); left > 0 && !x.leg.more() {
 		x.enter(trace.Merge)
-		x.gathers.hold(x.ctx, left)
+		x.gathers.hold(&x.ctx, left)
 		x.enter(trace.Engine)
 	}
 	if v == waits {
@@ -384,10 +384,13 @@ const (
 	again
 )
 
-// turns decides who gives a driven stream its turns, and when.
+// turns decides who gives a driven stream its turns and when, and says how far they have come.
 type turns struct {
-	shard *shard
-	state atomic.Int32
+	shard     *shard
+	state     atomic.Int32
+	ending    bool // the answer has had its last part, and err is how it ended
+	told      bool // and that part has told the client
+	answering bool // a part of the answer has come from the attempt
 }
 
 // Notify asks for a turn. It never blocks and may be called by anyone. It implements

@@ -28,7 +28,7 @@ type escape struct {
 	wait   time.Duration // for the turn of the retry, which is spent
 	cancel context.CancelFunc
 	// abandon wakes the attempt, in whichever wait it is.
-	abandon context.CancelCauseFunc
+	abandon *part
 	mailbox *stream.Mailbox
 }
 
@@ -122,7 +122,7 @@ func (s *escape) wake() {
 		s.cancel()
 	}
 	if s.abandon != nil {
-		s.abandon(s.err)
+		s.abandon.end(s.err)
 	}
 	if s.mailbox != nil {
 		s.mailbox.Wake()
@@ -131,7 +131,7 @@ func (s *escape) wake() {
 
 // by sets how the attempt is woken, and wakes it if it is already to leave. Nil changes
 // nothing.
-func (s *escape) by(cancel context.CancelFunc, abandon context.CancelCauseFunc, m *stream.Mailbox) {
+func (s *escape) by(cancel context.CancelFunc, abandon *part, m *stream.Mailbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if cancel != nil {

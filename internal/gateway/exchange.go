@@ -25,20 +25,15 @@ type exchange struct {
 	turns
 	g *Gateway
 	stages
-	ctx       context.Context // ends when the client hangs up, or at Cut: by end
+	ctx       lifetime // ends when the client hangs up, or at Cut: by end
 	abortable abortable
-	unknown   bool       // the caller is, and err says so
-	ending    bool       // the answer has had its last part, and err is how it ended
-	told      bool       // and that part has told the client
-	answering bool       // a part of the answer has come from the attempt
 	gathers   *gathering // nil: there is no flush interval, or nothing was written yet
 	attempt
 	response response
 
 	spends  spending
-	id      string       // weir's own, whatever the caller calls the request
-	err     *infer.Error // how the request ended
-	cancel  context.CancelCauseFunc
+	id      string                  // weir's own, whatever the caller calls the request
+	err     *infer.Error            // how the request ended
 	handing atomic.Pointer[handing] // nil: no hand-over to a token engine is under way
 	mailbox *stream.Mailbox         // of all attempts; token engines only
 	request
@@ -55,20 +50,15 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	}
 	x := &exchange{g: g, id: g.ids.request()}
 	x.endpoint = g.services.endpointOf(r.URL.Path)
-	x.stages = stages{injects: g.opts.inject(), rec: &trace.Record{
-		RequestID:        requestID(r.Header.Get("X-Request-Id"), x.id),
-		Endpoint:         r.URL.Path,
-		Arrival:          arrival(w, c),
-		LiveAtArrival:    int(g.live.Add(1)) - 1,
-		PendingAtArrival: int(g.Pending()),
-	}}
+	x.stages = stages{injects: g.opts.inject(), rec: newRecord()}
+	x.rec.RequestID, x.rec.Endpoint = requestID(first(r.Header, "X-Request-Id"), x.id), r.URL.Path
+	x.rec.Arrival = arrival(w, c)
+	x.rec.LiveAtArrival, x.rec.PendingAtArrival = int(g.live.Add(1))-1, int(g.Pending())
 	caller, err := g.callerOf(r)
 	x.caller, x.unknown, x.err = caller, err != nil, infer.AsError(err)
 	x.rec.Key, x.rec.Tenant = dialect.Clip(x.caller.Key, maxCaller), dialect.Clip(x.caller.Tenant, maxCaller)
-	rc := http.NewResponseController(w)
-	carrier := &httpCarrier{front: front{w: w, rc: rc, r: r}, spare: &g.buffers}
+	carrier := &httpCarrier{front: front{w: w, rc: *http.NewResponseController(w), r: r}, spare: &g.buffers}
 	x.response = response{carrier: carrier, conn: c, front: &carrier.front}
-	x.ctx, x.cancel = context.WithCancelCause(context.Background())
 	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		x.rec.Client = g.opts.Proxies.Client(peer.Addr().Unmap(), r.Header["X-Forwarded-For"])
 	}
@@ -94,10 +84,23 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	return x
 }
 
+// newRecord returns a record with room for what nearly all requests have: one attempt at one
+// engine.
+func newRecord() *trace.Record {
+	r := new(struct {
+		trace.Record
+		attempts [1]trace.Attempt
+		legs     [1]trace.Leg
+	})
+	r.attempts[0].Legs = r.legs[:0]
+	r.Attempts = r.attempts[:0]
+	return &r.Record
+}
+
 // end ends the request's context, and a write that waits for the client. It may be called by
 // anyone and does not block.
 func (x *exchange) end(cause error) {
-	x.cancel(cause)
+	x.ctx.end(cause)
 	if h := x.handing.Load(); h != nil {
 		h.cancel()
 	}
@@ -124,7 +127,7 @@ type breakable interface{ boundBy(*breaking) }
 // client end by breaking.
 func (r *response) heed(g *Gateway, hungUp func()) {
 	if r.conn == nil {
-		r.breaking.begin(r.rc)
+		r.breaking.begin(&r.rc)
 		r.stopFollowing = context.AfterFunc(r.r.Context(), hungUp)
 		return
 	}

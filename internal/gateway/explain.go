@@ -99,7 +99,7 @@ func (p *preparing) explained() (*trace.Record, *Waiting, error) {
 	}
 	p.rec.Model, p.rec.PromptTokens, p.rec.Routed = p.model.Name, p.footprint.length(), now
 	attempt := p.chosen(c)
-	attempt.Legs = legs(&target, partner)
+	attempt.Legs = legs(p.rec, &target, partner)
 	p.rec.Attempts = []trace.Attempt{attempt}
 	return p.rec, waiting, nil
 }

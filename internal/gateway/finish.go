@@ -50,7 +50,7 @@ func (x *exchange) finish() {
 	if f := x.response.front; f != nil && f.stopFollowing != nil {
 		f.stopFollowing()
 	}
-	x.cancel(nil)
+	x.ctx.end(nil)
 	x.record()
 	end := func() {
 		x.response.end(!broken, broken && x.err.Code != infer.CodeCancelled && x.err.Code != infer.CodeSlowClient)
@@ -117,7 +117,7 @@ func (x *exchange) fail() (broken bool) {
 			x.rec.Status = x.endpoint.Status(x.err)
 			r.extendDeadline(trace.Now(), x.g.opts.WriteTimeout)
 			if r.unread {
-				dropBody(r.rc)
+				dropBody(&r.rc)
 			}
 			putTiming(r.w.Header(), &x.stages)
 			if a := x.partner.said(x.err); a != nil {

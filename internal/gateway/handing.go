@@ -28,7 +28,7 @@ type handing struct {
 
 // hands begins the context of a hand-over.
 func (x *exchange) hands(within time.Duration) *handing {
-	h := &handing{Context: x.ctx, until: time.Now().Add(within)}
+	h := &handing{Context: &x.ctx, until: time.Now().Add(within)}
 	h.bound = x.g.silences.begin(x.target.Name, within, within, h.late)
 	h.bound.begin(trace.Now())
 	x.handing.Store(h)

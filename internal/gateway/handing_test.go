@@ -14,7 +14,6 @@ import (
 func handOver(within time.Duration) (*exchange, *handing) {
 	x := &exchange{g: &Gateway{}}
 	x.target.Engine = new(route.Engine)
-	x.ctx, x.cancel = context.WithCancelCause(context.Background())
 	x.booked.escape.begin(x)
 	return x, x.hands(within)
 }
@@ -29,7 +28,7 @@ func TestHandingEnds(t *testing.T) {
 		err   error
 		cause error
 	}{
-		{"the request ends", func(x *exchange, _ *handing) { x.cancel(hungUp); x.handing.Load().cancel() }, context.Canceled, hungUp},
+		{"the request ends", func(x *exchange, _ *handing) { x.ctx.end(hungUp); x.handing.Load().cancel() }, context.Canceled, hungUp},
 		{"the attempt leaves", func(x *exchange, _ *handing) {
 			x.booked.escape.mu.Lock()
 			x.booked.escape.wake()
@@ -83,9 +82,8 @@ func TestHandingAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := &exchange{g: &Gateway{}}
 		x.target.Engine = new(route.Engine)
-		x.ctx, x.cancel = context.WithCancelCause(context.Background())
 		x.booked.escape.begin(x)
-		x.cancel(nil)
+		x.ctx.end(nil)
 		h := x.hands(time.Hour)
 		<-h.Done()
 		if h.Err() != context.Canceled {
@@ -101,7 +99,6 @@ func TestHandingAllocates(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		x := &exchange{g: g}
 		x.target.Engine = engine
-		x.ctx = context.Background()
 		x.booked.escape.begin(x)
 		h := x.hands(time.Hour)
 		<-func() <-chan struct{} { h.cancel(); return h.Done() }()

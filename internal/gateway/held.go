@@ -150,7 +150,7 @@ func (q *request) held() int64 { return int64(cap(q.body)) + 4*int64(q.promptTok
 
 // wait waits until the request was given an engine, or may choose one itself.
 func (t *ticket) wait() error {
-	h, ctx := t.x.g.held, t.x.ctx
+	h, ctx := t.x.g.held, &t.x.ctx
 	var patience *time.Timer
 	for again := false; ; again = true {
 		v, err := h.look(t, again)
@@ -357,7 +357,7 @@ func (t *ticket) give(target route.Target, partner *route.Target, now int64) {
 	x := t.x
 	x.target, x.partner = target, nil
 	attempt := x.chosen(&t.choice)
-	attempt.Legs = legs(&target, partner)
+	attempt.Legs = legs(x.rec, &target, partner)
 	x.g.callers(x.rec, attempt.Legs)
 	if attempt.Turn = t.turn; t.turn != nil {
 		t.turn.Charged = float32(t.Cost)
@@ -477,7 +477,7 @@ func (h *holding) decide(r *queue.Request) {
 	}()
 	// The gateway's shutdown cuts requests off one by one. The room that the first ones
 	// free must not go to one that ends next.
-	for _, ctx := range [...]context.Context{x.g.base, x.ctx} {
+	for _, ctx := range [...]context.Context{x.g.base, &x.ctx} {
 		if ctx.Err() != nil {
 			t.err = gone(ctx)
 			return

@@ -29,7 +29,7 @@ func heldBench(b *testing.B, o Queueing, engines, most int) *Gateway {
 }
 
 func heldExchange(b *testing.B, g *Gateway, body string) *exchange {
-	x := &exchange{g: g, ctx: b.Context(), stages: stages{rec: new(trace.Record)}, request: request{caller: tenancy.Anyone, body: []byte(body), endpoint: openai.Chat}}
+	x := &exchange{g: g, stages: stages{rec: new(trace.Record)}, request: request{caller: tenancy.Anyone, body: []byte(body), endpoint: openai.Chat}}
 	x.response.front = &front{r: &http.Request{URL: &url.URL{Path: chatPath}}}
 	return x
 }

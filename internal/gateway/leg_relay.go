@@ -25,8 +25,7 @@ type relayLeg struct {
 	engineWait
 	answer   *answer.Relayed
 	request  context.Context // the caller's
-	ctx      context.Context // ends with it, and by abandon
-	abandon  context.CancelCauseFunc
+	ctx      part            // ends with it, and when the attempt is abandoned
 	response *engine.RelayResponse
 	verifier dialect.Verifier
 	why      string           // its stream is not verified, in a word
@@ -73,7 +72,7 @@ const (
 // open begins the answer by its head.
 func (l *relayLeg) open(q *request) *answer.Relayed {
 	resp := l.response
-	kind := resp.Header.Get("Content-Type")
+	kind := first(resp.Header, "Content-Type")
 	if kind != "text/event-stream" && kind != "application/json" {
 		kind, _, _ = mime.ParseMediaType(kind)
 	}
@@ -95,7 +94,7 @@ func (l *relayLeg) open(q *request) *answer.Relayed {
 
 // expect bounds the wait for the engine's first output.
 func (l *relayLeg) expect() {
-	l.silence = l.g.silences.begin(l.target.Name, l.g.opts.FirstTimeout, l.g.opts.IdleTimeout, func(e *infer.Error) { l.abandon(e) })
+	l.silence = l.g.silences.begin(l.target.Name, l.g.opts.FirstTimeout, l.g.opts.IdleTimeout, func(e *infer.Error) { l.ctx.end(e) })
 	l.flight.silence.Store(l.silence)
 }
 
@@ -191,7 +190,7 @@ func (l *relayLeg) take(w *worker, round int) (ok bool, err error) {
 	}
 	switch {
 	case l.ctx.Err() != nil:
-		in.Err = context.Cause(l.ctx)
+		in.Err = context.Cause(&l.ctx)
 	case len(l.unread) > 0 || l.err != nil:
 		in.N = copy(l.answer.Room(s), l.unread)
 		if l.unread = l.unread[in.N:]; len(l.unread) == 0 {
@@ -243,7 +242,7 @@ func (l *relayLeg) readError(err error) error {
 		return infer.AsError(context.Cause(l.request))
 	}
 	var idle *infer.Error
-	if errors.As(context.Cause(l.ctx), &idle) {
+	if errors.As(context.Cause(&l.ctx), &idle) {
 		return idle
 	}
 	return infer.AsError(err)
@@ -340,7 +339,7 @@ func (l *relayLeg) drive(x *exchange) bool {
 	} else {
 		l.g.polled.Add(1)
 	}
-	l.stopWatching = context.AfterFunc(l.ctx, x.Notify)
+	l.stopWatching = l.ctx.AfterFunc(x.Notify)
 	return true
 }
 
@@ -355,7 +354,7 @@ func (l *relayLeg) close() {
 	if l.response != nil {
 		l.response.Body.Close()
 	}
-	l.abandon(nil)
+	l.ctx.end(nil)
 	l.unread = nil
 	l.release()
 	if l.waits != nil {

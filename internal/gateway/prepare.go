@@ -78,7 +78,7 @@ func (p *preparing) rests() {
 // prepare prepares the request. done is set if that has already answered it.
 func (x *exchange) prepare() (done bool, err error) {
 	p := &preparing{
-		request: &x.request, stages: &x.stages, g: x.g, ctx: x.ctx, path: x.response.r.URL.Path, header: x.response.r.Header, named: func() { x.g.rids.take(x) },
+		request: &x.request, stages: &x.stages, g: x.g, ctx: &x.ctx, path: x.response.r.URL.Path, header: x.response.r.Header, named: func() { x.g.rids.take(x) },
 	}
 	p.called = &x.rec.RequestID
 	if p.path == sglang.Path { // whose body may change the id, while the watch reads it

@@ -240,7 +240,7 @@ func insert(b *testing.B, body []byte, at int, text string) []byte {
 
 // chatExchange is that of a chat whose body has been read.
 func chatExchange(b *testing.B, g *Gateway, body []byte) *exchange {
-	x := &exchange{g: g, ctx: b.Context(), stages: stages{rec: new(trace.Record)}, request: request{caller: tenancy.Anyone, body: body, endpoint: openai.Chat}}
+	x := &exchange{g: g, stages: stages{rec: new(trace.Record)}, request: request{caller: tenancy.Anyone, body: body, endpoint: openai.Chat}}
 	x.response.front = &front{r: &http.Request{URL: &url.URL{Path: chatPath}}}
 	return x
 }

@@ -41,6 +41,7 @@ type request struct {
 	toContext bool                 // the caller gave the answer no bound
 
 	saltNeeded bool // an engine that reads no salt is not given the request
+	unknown    bool // the caller is, and the exchange's err says so
 }
 
 // prompt is one of several prompts of a request, and the bound of its answers.

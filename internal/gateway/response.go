@@ -39,7 +39,7 @@ type response struct {
 // front is net/http's side of a response, or that of direct, which serves like it.
 type front struct {
 	w             http.ResponseWriter
-	rc            *http.ResponseController
+	rc            http.ResponseController
 	r             *http.Request
 	stopFollowing func() bool // its notice of the hang-up, where that is needed
 }

@@ -68,7 +68,7 @@ func (x *exchange) attempts() (v verdict) {
 				return v // depart goes on
 			}
 		} else if x.ctx.Err() != nil {
-			x.err = infer.AsError(gone(x.ctx)) // whatever the adapter makes of that
+			x.err = infer.AsError(gone(&x.ctx)) // whatever the adapter makes of that
 		} else if sock.Starved(x.err) {
 			x.g.starved("dial", x.err)
 		}
@@ -81,7 +81,7 @@ func (x *exchange) attempts() (v verdict) {
 // repeats settles an attempt, and reports whether another one follows.
 func (x *exchange) repeats() bool {
 	if !x.answering {
-		x.err = x.partner.word(x.ctx, x.err)
+		x.err = x.partner.word(&x.ctx, x.err)
 	}
 	e := x.err
 	x.settle(e)

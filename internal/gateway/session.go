@@ -15,15 +15,24 @@ var sessionHeaders = []string{"X-Session-Id", "X-Session-Affinity", "X-Claude-Co
 // maxSession is how much of a session's name counts, in bytes.
 const maxSession = 8 << 10
 
+// first returns the first value of a field by its canonical name, which Header.Get would make
+// anew.
+func first(h http.Header, canonical string) string {
+	if v := h[canonical]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
 // session stands for the session that a request's head names, among those of its
 // caller; 0 is none. Where callers are not known, the key that they present tells them apart.
 func (g *Gateway) session(h http.Header, c *tenancy.Caller) uint64 {
-	names := g.opts.Sessions
-	if len(names) == 0 {
-		names = sessionHeaders
+	names, value := sessionHeaders, first
+	if len(g.opts.Sessions) > 0 {
+		names, value = g.opts.Sessions, http.Header.Get
 	}
 	for _, name := range names {
-		if v := h.Get(name); v != "" {
+		if v := value(h, name); v != "" {
 			key := h.Get("Authorization")
 			if key == "" {
 				key = h.Get("X-Api-Key")

@@ -163,7 +163,7 @@ func (x *exchange) writeWhole(out []byte) error {
 	const part = 1 << 20
 	for len(out) > 0 {
 		n := min(part, len(out))
-		if err := x.response.arm(x.ctx, x.enter(trace.Flush), x.g.opts.WriteTimeout); err != nil {
+		if err := x.response.arm(&x.ctx, x.enter(trace.Flush), x.g.opts.WriteTimeout); err != nil {
 			return err
 		}
 		_, err := x.response.send(nil, out[:n], n == len(out))
@@ -171,7 +171,7 @@ func (x *exchange) writeWhole(out []byte) error {
 			err = x.response.rest()
 		}
 		if err != nil {
-			return lost(x.ctx, err, x.g.opts.WriteTimeout)
+			return lost(&x.ctx, err, x.g.opts.WriteTimeout)
 		}
 		x.rec.BytesOut += int64(n)
 		out = out[n:]

@@ -61,13 +61,13 @@ type reading struct {
 }
 
 // read reads it.
-func read() *reading {
+func read() reading {
 	now := time.Now()
-	return &reading{now, At(now)}
+	return reading{now, At(now)}
 }
 
 // ahead is by how much the wall clock has gained on the stamps from one reading to another.
-func (r *reading) ahead(later *reading) time.Duration {
+func (r *reading) ahead(later reading) time.Duration {
 	return later.at.Round(0).Sub(r.at.Round(0)) - time.Duration(later.mono-r.mono)
 }
 
@@ -96,7 +96,7 @@ func wall() *reading {
 			return a
 		}
 	}
-	settings.CompareAndSwap(a, now)
+	settings.CompareAndSwap(a, &reading{now.at, now.mono}) // whose copy alone leaves the stack
 	return settings.Load()
 }
 

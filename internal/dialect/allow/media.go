@@ -96,8 +96,10 @@ func plainPath(path string) error {
 			return fmt.Errorf("the path has %%%s in it, an encoded dot, slash, backslash, per cent sign or control character", code)
 		}
 	}
-	for i, segment := range strings.Split(path, "/")[1:] {
-		last := i+1 == strings.Count(path, "/")
+	for rest, last := path[1:], false; !last; {
+		var segment string
+		segment, rest, last = strings.Cut(rest, "/")
+		last = !last
 		segment, _, _ = strings.Cut(segment, ";")
 		if segment == "." || segment == ".." || segment == "" && !last {
 			return fmt.Errorf("the path has an empty or a dot segment")

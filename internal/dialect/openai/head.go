@@ -50,8 +50,8 @@ func (e Endpoint) take(h *dialect.Head, name string, value []byte) (err error) {
 // includeUsage reads the one of the stream's options that says that the caller
 // wants usage at the end of it.
 func includeUsage(options []byte) (include bool, err error) {
-	err = dialect.EachMember(options, func(option string, value []byte) (err error) {
-		if option == "include_usage" && dialect.KindOf(value) != 'n' {
+	err = dialect.Members(options, func(option, value []byte) (err error) {
+		if string(option) == "include_usage" && dialect.KindOf(value) != 'n' {
 			include, err = dialect.BoolOf("stream_options.include_usage", value)
 		}
 		return err

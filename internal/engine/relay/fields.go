@@ -81,10 +81,8 @@ func answerFields(said http1.Fields) http.Header {
 			h[name] = append(h[name], value)
 		}
 	}
-	for name, value := range said.All() {
-		if name == "Connection" {
-			delHops(h, value)
-		}
+	for value := range said.Values("Connection") {
+		delHops(h, value)
 	}
 	return h
 }

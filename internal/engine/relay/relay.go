@@ -100,8 +100,15 @@ func (e *Engine) Forward(ctx context.Context, req *engine.RelayRequest, leg *tra
 	if !e.opts.PassKey { // where callers have keys of their own, it is about theirs
 		after = upstream.RetryAfter(resp.Status, resp.Fields)
 	}
-	return &engine.RelayResponse{Status: resp.Status, Header: answerFields(resp.Fields), Framed: resp.Framing != http1.UntilClose, Length: length,
-		RetryAfter: after, Body: &coded{resp.Body, e}}, nil
+	r := &struct { // one allocation
+		engine.RelayResponse
+		body coded
+	}{
+		RelayResponse: engine.RelayResponse{Status: resp.Status, Header: answerFields(resp.Fields), Framed: resp.Framing != http1.UntilClose, Length: length, RetryAfter: after},
+		body:          coded{resp.Body, e},
+	}
+	r.Body = &r.body
+	return &r.RelayResponse, nil
 }
 
 // coded gives every error of a body its code.

@@ -68,10 +68,7 @@ const idleTime = 4 * time.Second
 // ("Keep-Alive: timeout=5", in seconds) is given another request on it; 0 when it does
 // not say.
 func keepAlive(said http1.Fields) time.Duration {
-	for name, field := range said.All() {
-		if name != "Keep-Alive" {
-			continue
-		}
+	for field := range said.Values("Keep-Alive") {
 		for part := range strings.SplitSeq(field, ",") {
 			name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
 			if seconds, err := strconv.ParseUint(value, 10, 16); err == nil && strings.EqualFold(name, "timeout") {
@@ -273,7 +270,7 @@ func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Requ
 	if req.Waits != nil {
 		cn.giveUpBy(leaving)
 	}
-	stop := context.AfterFunc(ctx, cn.givesUp)
+	stop := afterFunc(ctx, cn.givesUp)
 	defer func() {
 		if p := engine.Caught(recover(), c.panicked); p != nil {
 			stop()
@@ -331,8 +328,25 @@ func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Requ
 		req.Leg.ToServer = up.written.Load()
 	}
 	cn.keep = keepAlive(resp.Fields)
-	return &Response{resp, &Body{ctx: ctx, client: c, in: in, up: up, stop: stop, framing: resp.Framing, left: resp.Length, waits: req.Waits,
-		reusable: !resp.Close && up.err == nil && !req.Alone}}, nil
+	r := &struct { // one allocation
+		Response
+		body Body
+	}{
+		Response: Response{Response: resp},
+		body: Body{ctx: ctx, client: c, in: in, up: up, stop: stop, framing: resp.Framing, left: resp.Length, waits: req.Waits,
+			reusable: !resp.Close && up.err == nil && !req.Alone},
+	}
+	r.Body = &r.body
+	return &r.Response, nil
+}
+
+// afterFunc is context.AfterFunc, by the context's own where it has one: package context would
+// make a context around that.
+func afterFunc(ctx context.Context, f func()) (stop func() bool) {
+	if own, ok := ctx.(interface{ AfterFunc(f func()) func() bool }); ok {
+		return own.AfterFunc(f)
+	}
+	return context.AfterFunc(ctx, f)
 }
 
 // ended returns the reason why a caller gave up, where that is what failed.

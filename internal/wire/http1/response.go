@@ -122,14 +122,23 @@ func (f Fields) All() iter.Seq2[string, string] {
 	}
 }
 
+// Values returns the values of a field in their order.
+func (f Fields) Values(name string) iter.Seq[string] {
+	return func(yield func(value string) bool) {
+		for lines := f.lines; lines != ""; {
+			has, value, rest := next(lines)
+			if len(has) == len(name) && strings.EqualFold(has, name) && !yield(value) {
+				return
+			}
+			lines = rest
+		}
+	}
+}
+
 // Get returns the first value of a field; empty where there is none.
 func (f Fields) Get(name string) string {
-	for lines := f.lines; lines != ""; {
-		has, value, rest := next(lines)
-		if strings.EqualFold(has, name) {
-			return value
-		}
-		lines = rest
+	for value := range f.Values(name) {
+		return value
 	}
 	return ""
 }

@@ -1,0 +1,192 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"pgregory.net/rapid"
+)
+
+// A lifetime and its parts are told apart from contexts of package context by nothing, whatever
+// is done to them in whatever order: their error and cause, those of contexts made from them,
+// and which functions are called at their end.
+func TestLifetime(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		acts := rapid.SliceOfN(rapid.SampledFrom([]string{
+			"end", "end for a reason", "end the part", "end the part for a reason", "part",
+			"after", "after by package context", "after the part", "stop", "child", "child of the part", "wait",
+		}), 1, 12).Draw(rt, "acts")
+		picks := rapid.SliceOfN(rapid.IntRange(0, 20), len(acts), len(acts)).Draw(rt, "picks")
+		differs := ""
+		synctest.Test(t, func(t *testing.T) {
+			whole, own := context.WithCancelCause(context.Background())
+			sides := [2]*side{
+				{whole: whole, end: own, makePart: func(s *side) (context.Context, func(error)) { return context.WithCancelCause(whole) }},
+				{},
+			}
+			l := new(lifetime)
+			sides[1].whole, sides[1].end = l, l.end
+			sides[1].makePart = func(*side) (context.Context, func(error)) {
+				p := new(part)
+				p.of(l)
+				return p, p.end
+			}
+			for i, act := range acts {
+				for _, s := range sides {
+					s.act(act, picks[i])
+				}
+				synctest.Wait()
+				if a, b := sides[0].state(), sides[1].state(); a != b {
+					differs = fmt.Sprintf("after %q:\n%s\nwhere package context has\n%s", acts[:i+1], b, a)
+					break
+				}
+			}
+			for _, s := range sides {
+				s.act("end", 0)
+				for _, cancel := range s.cancels {
+					cancel()
+				}
+			}
+		})
+		if differs != "" {
+			rt.Fatal(differs)
+		}
+	})
+}
+
+// side is what is done to contexts of one kind.
+type side struct {
+	whole    context.Context
+	end      func(error)
+	makePart func(*side) (context.Context, func(error))
+
+	all     []context.Context // parts and children
+	ends    []func(error)     // of the parts
+	cancels []context.CancelFunc
+	stops   []func() bool
+	notes   []string // what stops returned
+	calls   [32]atomic.Int32
+	after   int
+}
+
+func (s *side) act(act string, pick int) {
+	reason := errors.New(act)
+	latest := s.whole
+	if len(s.all) > 0 {
+		latest = s.all[pick%len(s.all)]
+	}
+	called := func() func() {
+		n := s.after
+		s.after++
+		return func() { s.calls[n].Add(1) }
+	}
+	switch act {
+	case "end":
+		s.end(nil)
+	case "end for a reason":
+		s.end(reason)
+	case "end the part", "end the part for a reason":
+		if len(s.ends) > 0 {
+			if act == "end the part" {
+				reason = nil
+			}
+			s.ends[pick%len(s.ends)](reason)
+		}
+	case "part":
+		p, end := s.makePart(s)
+		s.all, s.ends = append(s.all, p), append(s.ends, end)
+	case "after", "after the part":
+		on := s.whole
+		if act == "after the part" {
+			on = latest
+		}
+		if own, ok := on.(interface{ AfterFunc(func()) func() bool }); ok {
+			s.stops = append(s.stops, own.AfterFunc(called()))
+			return
+		}
+		s.stops = append(s.stops, context.AfterFunc(on, called()))
+	case "after by package context":
+		s.stops = append(s.stops, context.AfterFunc(latest, called()))
+	case "stop":
+		if len(s.stops) > 0 {
+			if s.stops[pick%len(s.stops)]() {
+				s.notes = append(s.notes, "stopped")
+			} else {
+				s.notes = append(s.notes, "too late")
+			}
+		}
+	case "child", "child of the part":
+		on := s.whole
+		if act == "child of the part" {
+			on = latest
+		}
+		ctx, cancel := context.WithCancel(on)
+		s.cancels = append(s.cancels, cancel)
+		s.all = append(s.all, ctx)
+	case "wait":
+		go func() { <-latest.Done() }()
+	}
+}
+
+func (s *side) state() (text string) {
+	of := func(ctx context.Context) {
+		text += " "
+		select {
+		case <-ctx.Done():
+			text += "done "
+		default:
+		}
+		if err := ctx.Err(); err != nil {
+			text += err.Error() + " by " + context.Cause(ctx).Error()
+		}
+		text += ";"
+	}
+	of(s.whole)
+	for _, ctx := range s.all {
+		of(ctx)
+	}
+	for _, note := range s.notes {
+		text += " " + note
+	}
+	for i := range s.after {
+		if s.calls[i].Load() > 0 {
+			text += " called"
+		} else {
+			text += " -"
+		}
+	}
+	return text
+}
+
+// Several goroutines may end a lifetime, follow it and leave it at once. Each function is
+// called once, or was stopped.
+func TestLifetimeTogether(t *testing.T) {
+	for range 200 {
+		var l lifetime
+		var wait, called sync.WaitGroup
+		for range 4 {
+			wait.Go(func() {
+				for range 8 {
+					var p part
+					p.of(&l)
+					called.Add(1)
+					if stop := p.AfterFunc(called.Done); stop() {
+						called.Done()
+					}
+					p.end(nil)
+				}
+			})
+			wait.Go(func() { l.end(nil); <-l.Done() })
+		}
+		wait.Wait()
+		called.Wait()
+		if l.first != nil {
+			t.Fatal("somebody still follows")
+		}
+	}
+}
