@@ -28,7 +28,34 @@ type direct struct {
 	handler http.Handler
 	urls    map[string]*url.URL // of the paths served
 	base    *http.Request       // what all requests have in common
+	spare   sync.Pool           // of *plainRequest
 	serving sync.WaitGroup
+}
+
+// plainRequest is what a request takes that is served without net/http. It is used again for another
+// one only after a whole response: the request has no goroutine or stream any more that has a
+// part of it, and what the handler keeps of a request is text.
+type plainRequest struct {
+	request http.Request
+	body    directBody
+	writer  directWriter
+	fields  http.Header // of the request
+	answer  http.Header // of the response
+}
+
+func (d *direct) take() *plainRequest {
+	if s, ok := d.spare.Get().(*plainRequest); ok {
+		return s
+	}
+	return &plainRequest{fields: make(http.Header, 16), answer: make(http.Header, 8)}
+}
+
+// give gives it back empty, so that whoever still uses it is seen to.
+func (d *direct) give(s *plainRequest) {
+	clear(s.fields)
+	clear(s.answer)
+	s.request, s.body, s.writer = http.Request{}, directBody{}, directWriter{}
+	d.spare.Put(s)
 }
 
 // directBuffer bounds a request that is served without net/http, in bytes.
@@ -157,16 +184,22 @@ func (c *conn) await() (n int) {
 func (d *direct) next(c *conn) (kept bool) {
 	n := c.await()
 	p := c.peer
-	body := directBody{conn: c, spare: p.spare, buf: p.buf}
+	s := d.take()
+	body := &s.body
+	*body = directBody{conn: c, spare: p.spare, buf: p.buf}
 	p.buf = nil
-	defer body.release()
+	defer func() {
+		if body.release(); kept {
+			d.give(s)
+		}
+	}()
 	if n <= 0 || !c.leave() {
 		c.Close() // the client has, or it is too late
 		return false
 	}
 	began := trace.Now()
 	text := (*body.buf)[:n]
-	head, size := http1.ParsePlain(text)
+	head, size := http1.ParsePlain(text, s.fields)
 	at := d.urls[head.Path]
 	if size == 0 || at == nil || n > size+head.Length || len(c.ahead) > 0 {
 		c.ahead, p.began = append(bytes.Clone(text), c.ahead...), began
@@ -183,14 +216,14 @@ func (d *direct) next(c *conn) (kept bool) {
 		return false
 	}
 	c.first.Store(began)
-	r := new(http.Request)
+	r := &s.request
 	*r = *d.base
 	r.RemoteAddr = p.remote
 	body.rest, body.left = text[size:], size+head.Length-n
 	r.URL, r.RequestURI, r.Host, r.Header = at, head.Path, head.Host, head.Header
-	r.ContentLength, r.Body = int64(head.Length), &body
-	w := &directWriter{conn: c, r: r, in: &body, header: make(http.Header, 8)}
-	return w.serve(d)
+	r.ContentLength, r.Body = int64(head.Length), body
+	s.writer = directWriter{conn: c, r: r, in: body, header: s.answer}
+	return s.writer.serve(d)
 }
 
 // unbound takes the deadline of writes away, which few requests have needed.

@@ -39,13 +39,13 @@ func (x *exchange) finish() {
 			w.boundBy(nil)
 		}
 	}
-	if c, ok := x.response.carrier.(*httpCarrier); ok {
-		c.release()
-	}
 	x.response.bounded = false // the context's end may have moved it
 	broken := x.err != nil && !x.told
 	if broken {
-		x.guarded(func() { broken = x.fail() })
+		x.guarded(func() { broken = x.fail() }) // behind what is kept of a stream
+	}
+	if c, ok := x.response.carrier.(*httpCarrier); ok {
+		c.release()
 	}
 	if f := x.response.front; f != nil && f.stopFollowing != nil {
 		f.stopFollowing()

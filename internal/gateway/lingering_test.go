@@ -60,17 +60,29 @@ func TestShortStreamsStay(t *testing.T) {
 	}
 }
 
-// A stream that stays for its second write sends what came before its engine failed.
+// A stream that stays sends what came before its engine failed: in a write of its own, or
+// together with the error.
 func TestShortStreamFails(t *testing.T) {
 	r := &relayEngine{name: "r"}
+	for _, together := range []bool{false, true} {
+		testShortStreamFails(t, r, together)
+	}
+}
+
+func testShortStreamFails(t *testing.T, r *relayEngine, together bool) {
 	inWays(t, []way{wayPolled}, Options{}, []any{r}, func(t *testing.T, b *bench) {
 		c := b.post(chatPath, relayBody)
 		f := r.forward(t, 1)
-		f.onEmpty = func() {
+		fail := func() {
 			f.fault <- f.engine.fault(false)
 			f.close()
 		}
 		f.chunks <- []byte(relayToken)
+		if together {
+			fail()
+		} else {
+			f.onEmpty = fail
+		}
 		a := c.answer()
 		if a.status != 200 || len(a.body) < len(relayToken) || string(a.body[:len(relayToken)]) != relayToken || a.whole || !a.closed {
 			t.Errorf("status %d, whole %v, closed %v, body %q", a.status, a.whole, a.closed, a.body)

@@ -26,12 +26,12 @@ const (
 const maxPlainLength = 9
 
 // ParsePlain parses the head of the request that buf begins with and returns its length, or
-// 0 if the request is not plain. A request is plain only if every reader of HTTP/1.1
+// 0 if the request is not plain. Its fields go into an empty map, or a new one for nil. A request is plain only if every reader of HTTP/1.1
 // understands it in the same way: there is nothing to smuggle in it. Its lines end with CRLF and
 // none is folded, each field name is a token directly before its colon, values are printable
 // ASCII, there is one Host and one Content-Length of digits alone, and no field says how the
 // connection or the body goes on otherwise. Another server must read what is not plain.
-func ParsePlain(buf []byte) (r PlainRequest, n int) {
+func ParsePlain(buf []byte, into http.Header) (r PlainRequest, n int) {
 	end := bytes.Index(buf[:min(len(buf), MaxPlainHead)], []byte("\r\n\r\n"))
 	if end < 0 {
 		return r, 0
@@ -50,7 +50,9 @@ func ParsePlain(buf []byte) (r PlainRequest, n int) {
 	if count > MaxPlainFields {
 		return r, 0
 	}
-	r.Header = make(http.Header, count)
+	if r.Header = into; into == nil {
+		r.Header = make(http.Header, count)
+	}
 	values, sized := make([]string, 0, count), false
 	for fields != "" {
 		var name, value string

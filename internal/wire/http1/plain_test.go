@@ -74,13 +74,13 @@ var notPlain = []struct{ name, text string }{
 }
 
 func TestParsePlain(t *testing.T) {
-	r, n := ParsePlain([]byte(plainHead + "hello, and more"))
+	r, n := ParsePlain([]byte(plainHead+"hello, and more"), nil)
 	if n != len(plainHead) || r.Length != 5 {
 		t.Fatalf("%d bytes of %d, length %d", n, len(plainHead), r.Length)
 	}
 	likeNetHTTP(t, []byte(plainHead+"hello, and more"))
 	for _, test := range notPlain {
-		if _, n := ParsePlain([]byte(test.text)); n != 0 {
+		if _, n := ParsePlain([]byte(test.text), nil); n != 0 {
 			t.Errorf("%s: %d bytes are plain", test.name, n)
 		}
 	}
@@ -88,7 +88,7 @@ func TestParsePlain(t *testing.T) {
 
 // likeNetHTTP checks that net/http reads a plain request as ParsePlain does.
 func likeNetHTTP(t *testing.T, text []byte) {
-	plain, n := ParsePlain(text)
+	plain, n := ParsePlain(text, nil)
 	if n == 0 {
 		return
 	}
@@ -128,7 +128,7 @@ func BenchmarkParsePlain(b *testing.B) {
 	text := []byte(plainHead)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, n := ParsePlain(text); n == 0 {
+		if _, n := ParsePlain(text, nil); n == 0 {
 			b.Fatal("not plain")
 		}
 	}
