@@ -108,7 +108,7 @@ type Relay interface {
 type RelayRequest struct {
 	Method string
 	Path   string      // with the query, "/v1/chat/completions"
-	Header http.Header // end-to-end headers only
+	Header http.Header // end-to-end headers only; Forward must not keep it
 	Body   []byte
 	// Waits delays the abort of a relayed request, which is the closing of its connection, until
 	// the first byte of the answer's body has arrived or the Deferral ends. Forward and Read

@@ -80,7 +80,9 @@ func (p *preparing) decode() error {
 	}
 	p.head = head
 	head.Lax = p.g.opts.PassUnknown
-	p.named()
+	if p.of != nil {
+		p.g.rids.take(p.of)
+	}
 	p.called = &p.rec.RequestID
 	p.rec.Stream = head.Stream
 	p.rec.Decoded = trace.Now()

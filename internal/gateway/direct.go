@@ -74,6 +74,22 @@ func (p *buffers) take() *[]byte {
 
 func (p *buffers) give(b *[]byte) { p.spare.Put(b) }
 
+// headers are spare maps of fields, for what is written at once.
+type headers struct{ spare sync.Pool }
+
+func (p *headers) take() http.Header {
+	if h, ok := p.spare.Get().(http.Header); ok {
+		return h
+	}
+	return make(http.Header, 16)
+}
+
+// give gives a map back empty, so that whoever has kept it is seen to.
+func (p *headers) give(h http.Header) {
+	clear(h)
+	p.spare.Put(h)
+}
+
 func newDirect(g *Gateway) *direct {
 	d := &direct{g: g, handler: g.Handler(), urls: map[string]*url.URL{}}
 	base := &http.Request{Method: http.MethodPost, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}

@@ -336,7 +336,9 @@ func (d *deferredBody) Close() error {
 }
 
 func (e *relayEngine) answers(ctx context.Context, req *engine.RelayRequest, leg *trace.Leg) (*engine.RelayResponse, error) {
-	f := &forward{engine: e, req: req, ctx: ctx, chunks: make(chan []byte, 4096), fault: make(chan error, 1)}
+	kept := *req
+	kept.Header = req.Header.Clone() // which is not the engine's to keep
+	f := &forward{engine: e, req: &kept, ctx: ctx, chunks: make(chan []byte, 4096), fault: make(chan error, 1)}
 	e.mu.Lock()
 	e.forwards = append(e.forwards, f)
 	e.mu.Unlock()

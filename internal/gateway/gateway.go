@@ -252,6 +252,7 @@ type detached struct {
 	silences     silences
 	relayBuffers relayBuffers
 	buffers      buffers
+	headers      headers
 	tidy         *tidy
 	streams      sync.WaitGroup
 	ending       atomic.Int64 // of them, in goroutines that end them

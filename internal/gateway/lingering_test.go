@@ -77,11 +77,11 @@ func testShortStreamFails(t *testing.T, r *relayEngine, together bool) {
 			f.fault <- f.engine.fault(false)
 			f.close()
 		}
-		f.chunks <- []byte(relayToken)
-		if together {
-			fail()
-		} else {
+		if !together {
 			f.onEmpty = fail
+		}
+		if f.chunks <- []byte(relayToken); together {
+			fail()
 		}
 		a := c.answer()
 		if a.status != 200 || len(a.body) < len(relayToken) || string(a.body[:len(relayToken)]) != relayToken || a.whole || !a.closed {

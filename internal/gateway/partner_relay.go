@@ -35,12 +35,13 @@ const maxPrefillAnswer = 16 << 20
 func newRelayPrefill(p *partner, q *request, r *http.Request) *relayPrefill {
 	asked := q.salted(q.head.Ask(), p.target.Engine, r.URL.Path)
 	p.ask(asked, infer.RolePrefill, r.URL.Path)
-	return &relayPrefill{p: p, request: relayed(r, p.meets.choices[0].id, asked.Splice(p.target.Model))}
+	return &relayPrefill{p: p, request: relayed(make(http.Header, len(r.Header)+1), r, p.meets.choices[0].id, asked.Splice(p.target.Model))}
 }
 
-// relayed is a client's request as a relay engine gets it, with another id and body.
-func relayed(r *http.Request, id string, body []byte) *engine.RelayRequest {
-	header := relay.EndToEnd(r.Header)
+// relayed is a client's request as a relay engine gets it, with another id and body. Its fields
+// go into header, which is empty.
+func relayed(header http.Header, r *http.Request, id string, body []byte) *engine.RelayRequest {
+	relay.EndToEnd(header, r.Header)
 	for _, name := range [...]string{"Content-Length", "Accept-Encoding", timingHeader} {
 		delete(header, name)
 	}

@@ -21,7 +21,7 @@ type preparing struct {
 	ctx          context.Context
 	path         string
 	header       http.Header
-	named        func()        // is called once the head is known
+	of           *exchange     // nil: nobody is served
 	text         []byte        // the rendered prompt
 	plain        *dialect.Head // without the caller's own cache salt, if weir has taken it
 	tokenization tokenization
@@ -78,7 +78,7 @@ func (p *preparing) rests() {
 // prepare prepares the request. done is set if that has already answered it.
 func (x *exchange) prepare() (done bool, err error) {
 	p := &preparing{
-		request: &x.request, stages: &x.stages, g: x.g, ctx: &x.ctx, path: x.response.r.URL.Path, header: x.response.r.Header, named: func() { x.g.rids.take(x) },
+		request: &x.request, stages: &x.stages, g: x.g, ctx: &x.ctx, path: x.response.r.URL.Path, header: x.response.r.Header, of: x,
 	}
 	p.called = &x.rec.RequestID
 	if p.path == sglang.Path { // whose body may change the id, while the watch reads it
@@ -137,19 +137,20 @@ const decodeShare = 8
 // first, which is short and therefore soon, ends with the gate, so that refusals come
 // before the work; the second (prompt) does the rest without waiting again in between.
 func (p *preparing) accept() error {
-	work := func(yield func()) error {
-		if err := p.decode(); err != nil {
-			return err
-		}
-		yield()
-		p.enter(trace.Gate)
-		return p.gate()
-	}
 	if len(p.body) > inlineBody {
-		return p.inPool(trace.Decode, len(p.body)/decodeShare, work)
+		return p.inPool(trace.Decode, len(p.body)/decodeShare, func(yield func()) error { return p.decodeAndGate(yield) })
 	}
 	p.enter(trace.Decode)
-	return work(func() {})
+	return p.decodeAndGate(func() {})
+}
+
+func (p *preparing) decodeAndGate(yield func()) error {
+	if err := p.decode(); err != nil {
+		return err
+	}
+	yield()
+	p.enter(trace.Gate)
+	return p.gate()
 }
 
 // prompt is render and tokenize.

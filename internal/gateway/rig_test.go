@@ -94,7 +94,7 @@ func (r *rig) ask(path, body string, window int) {
 	x := r.g.start(&rigWriter{r.whole, server, &r.left}, req)
 	r.x = x
 	x.body = []byte(body)
-	p := &preparing{request: &x.request, stages: &x.stages, g: r.g, ctx: &x.ctx, path: path, named: func() { x.g.rids.take(x) }}
+	p := &preparing{request: &x.request, stages: &x.stages, g: r.g, ctx: &x.ctx, path: path, of: x}
 	for _, stage := range []func() error{p.decode, p.gate, func() error { return p.render(nil) }, func() error { return p.tokenize(nil) }} {
 		if err := stage(); err != nil {
 			r.t.Fatal(err)

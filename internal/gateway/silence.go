@@ -114,7 +114,8 @@ func (s *silence) pause()          { s.since.Store(silenceAtWork) }
 // just firing.
 func (s *silence) end() (idle bool) {
 	s.since.Store(silenceOver)
-	return s.timer.Stop()
+	// A check that has set the timer again is done with late, in memory's order by fires.
+	return s.timer.Stop() && s.fires.Load() != 0
 }
 
 // left is what is left of the bound; of a wait that has not begun, all of it.

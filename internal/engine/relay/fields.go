@@ -15,11 +15,10 @@ var hopByHop = []string{
 	"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
-// EndToEnd returns the headers of a request that concern the two ends, with the values that
-// h has, and room for one more. Names with an underscore are left out: servers that hand
-// them to programs as variables take Content_Length for Content-Length.
-func EndToEnd(h http.Header) http.Header {
-	out := make(http.Header, len(h)+1)
+// EndToEnd puts the headers of a request that concern the two ends into out, with the values
+// that h has. Names with an underscore are left out: servers that hand them to programs as
+// variables take Content_Length for Content-Length.
+func EndToEnd(out, h http.Header) {
 	for name, values := range h {
 		if !slices.Contains(hopByHop, name) && !strings.Contains(name, "_") {
 			out[name] = values
@@ -28,7 +27,6 @@ func EndToEnd(h http.Header) http.Header {
 	for _, field := range h["Connection"] {
 		delHops(out, field)
 	}
-	return out
 }
 
 // delHops removes what a Connection field names.
@@ -72,13 +70,19 @@ var answeredBegin = []string{"X-Ratelimit-", "Anthropic-Ratelimit-", "Openai-"}
 // answerFields returns those of an answer that the caller gets.
 func answerFields(said http1.Fields) http.Header {
 	h := make(http.Header)
+	values := make([]string, 0, 4) // never beyond its capacity, so the slices of it stay
 	for name, value := range said.All() {
 		rule, ok := answered[name]
 		for _, begin := range answeredBegin {
 			ok = ok || strings.HasPrefix(name, begin)
 		}
-		if ok && !(rule.once && h[name] != nil) {
-			h[name] = append(h[name], value)
+		switch before := h[name]; {
+		case !ok || rule.once && before != nil:
+		case before == nil && len(values) < cap(values):
+			values = append(values, value)
+			h[name] = values[len(values)-1 : len(values) : len(values)]
+		default:
+			h[name] = append(before, value)
 		}
 	}
 	for value := range said.Values("Connection") {

@@ -9,7 +9,8 @@ import (
 // variables, the same one to an engine.
 func TestUnderscores(t *testing.T) {
 	h := http.Header{"Content_length": {"5"}, "X-Trace": {"1"}, "Transfer_Encoding": {"chunked"}}
-	if got := EndToEnd(h); len(got) != 1 || got.Get("X-Trace") != "1" {
+	got := http.Header{}
+	if EndToEnd(got, h); len(got) != 1 || got.Get("X-Trace") != "1" {
 		t.Errorf("got %v", got)
 	}
 	if len(h) != 3 {
