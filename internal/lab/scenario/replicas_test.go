@@ -30,6 +30,9 @@ func replicaResults() *Replicas {
 	for _, where := range []string{"offline", "live"} {
 		for _, x := range replicaRuns() {
 			x.Where, x.Measured, x.Requests, x.Cached, x.TTFT99 = where, 40, 1000, 0.8, 0.4
+			if where == "offline" {
+				x.Seeds = replicaSeeds
+			}
 			if x.Alone {
 				x.Cached, x.TTFT99 = 0.6, 2
 			}
@@ -48,7 +51,7 @@ func TestJudgeReplicas(t *testing.T) {
 	}{
 		{"as it must be", func(*Replicas) {}, "", ""},
 		{"reuse is lost", func(all *Replicas) { all.Runs[two].Cached = 0.75 }, "", "live, 2 gateways: at least 0.95 of one's reuse is captured: 0.938"},
-		{"they are late", func(all *Replicas) { all.Runs[1].TTFT99 = 0.5 }, "", "offline, 2 gateways: TTFT p99 is at most 1.1 times that of one: 1.25"},
+		{"they are late", func(all *Replicas) { all.Runs[1].TTFT99 = 0.5 }, "", "offline, 2 gateways: TTFT p99 is at most 1.1 times that of one in the geometric mean of 8 seeds: 1.25"},
 		{"the machine was slow for one", func(all *Replicas) {
 			all.Runs[one].Lost = 0.03
 			all.Runs[two+1].TTFT99, all.Runs[two].TTFT99 = 0.4, 0.4
