@@ -1,0 +1,182 @@
+// Command replicas compares several gateways in front of eight engines with one, on virtual
+// time and over many seeds: the load of weir scenario replicas.
+//
+//	go run ./bench/replicas -seeds 12
+//	go run ./bench/replicas -seeds 1 -slowest
+//
+// Each seed has its own arrivals, lengths and prompts, which all numbers of gateways get. The
+// row "1 again" is one gateway whose requests come 0.01 % sooner: the noise of the figures
+// themselves. A request is cold if it comes within the first -cold, and warm otherwise.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"time"
+
+	"weir/internal/lab/fleetsim"
+	"weir/internal/sim"
+)
+
+// options are the load and the rows.
+type options struct {
+	settings string
+	profile  string
+	engines  int
+	seeds    int
+	age      time.Duration
+	cold     time.Duration
+	slowest  bool
+}
+
+func main() {
+	o := options{profile: "llama-3.3-70b-h100-tp4", engines: 8}
+	rate := flag.Float64("rate", 72.1, "requests per second: 0.8 of what the engines can do")
+	lasts := flag.Duration("duration", 5*time.Minute, "virtual time of each run")
+	flag.IntVar(&o.seeds, "seeds", 12, "seeds of arrivals, lengths and prompts")
+	flag.DurationVar(&o.age, "age", 10*time.Millisecond, "how old is what gateways know of each other")
+	flag.DurationVar(&o.cold, "cold", time.Minute, "requests that come before that are cold")
+	flag.BoolVar(&o.slowest, "slowest", false, "list the slowest 1 % of the requests of each run")
+	flag.Parse()
+	o.settings = fmt.Sprintf("rate=%.5f,duration=%v,input=lognormal(400,400),output=lognormal(200,150),prefix=2000,groups=320", *rate, *lasts)
+	if err := o.run(os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "replicas:", err)
+		os.Exit(1)
+	}
+}
+
+// rows are the compared fleets. Requests come a little sooner where again is set.
+var rows = []struct {
+	name     string
+	gateways int
+	again    bool
+}{{"1", 1, false}, {"1 again", 1, true}, {"2", 2, false}, {"4", 4, false}}
+
+// outcome has the figures of a run.
+type outcome struct {
+	cached          float64
+	all, cold, warm float64 // TTFT p99, ms
+}
+
+func (o *options) run(w io.Writer) error {
+	found := make([][]outcome, len(rows))
+	for seed := uint64(1); seed <= uint64(o.seeds); seed++ {
+		plan, err := fleetsim.NewSessions(o.settings, seed)
+		if err != nil {
+			return err
+		}
+		for i, row := range rows {
+			x, records, err := o.once(plan, row.gateways, seed, row.again)
+			if err != nil {
+				return err
+			}
+			found[i] = append(found[i], x)
+			fmt.Fprintf(os.Stderr, "seed %d, %s: %.1f %% cached, TTFT p99 %.0f ms, cold %.0f, warm %.0f\n", seed, row.name, 100*x.cached, x.all, x.cold, x.warm)
+			if o.slowest {
+				list(w, fmt.Sprintf("seed %d, %s", seed, row.name), records)
+			}
+		}
+	}
+	fmt.Fprintf(w, "%s\n%d engines of %s, %d seeds, what gateways know of each other is %v old, cold is before %v\n\n", o.settings, o.engines, o.profile, o.seeds, o.age, o.cold)
+	fmt.Fprintf(w, "%-9s %-22s %-30s %-30s %s\n", "gateways", "captured", "TTFT p99, times one's", "cold", "warm")
+	for i, row := range rows[1:] {
+		mine, one := found[i+1], found[0]
+		fmt.Fprintf(w, "%-9s %-22s %-30s %-30s %s\n", row.name,
+			spread(mine, one, func(x outcome) float64 { return x.cached }),
+			spread(mine, one, func(x outcome) float64 { return x.all }),
+			spread(mine, one, func(x outcome) float64 { return x.cold }),
+			spread(mine, one, func(x outcome) float64 { return x.warm }))
+	}
+	fmt.Fprintf(w, "\nmedian (least to most), then the geometric mean ± half of its 95 %% interval over the seeds\n")
+	return nil
+}
+
+// once runs the plan once.
+func (o *options) once(plan *fleetsim.Plan, gateways int, seed uint64, again bool) (x outcome, records []fleetsim.Record, err error) {
+	run := fleetsim.Options{
+		Plan: plan, Policy: fleetsim.WithQueue("cost"), Gateways: gateways, Stamps: true, Seed: seed, Engines: make([]fleetsim.Engine, o.engines),
+		Engine:    sim.Options{KVTokens: 400_000, MaxRunning: 64, PageSize: 16, ContextLength: 131072},
+		OnRequest: func(r *fleetsim.Record) { records = append(records, *r) },
+	}
+	if again {
+		run.Speed = 1.0001
+	}
+	if gateways > 1 {
+		run.Age = o.age
+	}
+	for _, p := range sim.Profiles() {
+		if p.Name == o.profile {
+			run.Engine.Cost = p.Cost
+		}
+	}
+	report, err := fleetsim.Run(context.Background(), run)
+	if err != nil {
+		return x, nil, err
+	}
+	x.cached = report.HitRate
+	x.all = p99(records, func(*fleetsim.Record) bool { return true })
+	x.cold = p99(records, func(r *fleetsim.Record) bool { return r.Arrival < int64(o.cold) })
+	x.warm = p99(records, func(r *fleetsim.Record) bool { return r.Arrival >= int64(o.cold) })
+	return x, records, nil
+}
+
+// p99 returns the TTFT that 1 % of the requests exceed.
+func p99(records []fleetsim.Record, of func(*fleetsim.Record) bool) float64 {
+	var all []float64
+	for i := range records {
+		if r := &records[i]; r.First > 0 && of(r) {
+			all = append(all, r.TTFT())
+		}
+	}
+	if len(all) == 0 {
+		return math.NaN()
+	}
+	slices.Sort(all)
+	return all[min(len(all)*99/100, len(all)-1)]
+}
+
+// list writes the slowest 1 % of the requests, by arrival.
+func list(w io.Writer, name string, records []fleetsim.Record) {
+	limit := p99(records, func(*fleetsim.Record) bool { return true })
+	slow := slices.DeleteFunc(slices.Clone(records), func(r fleetsim.Record) bool { return r.First == 0 || r.TTFT() < limit })
+	slices.SortFunc(slow, func(a, b fleetsim.Record) int { return int(a.Arrival - b.Arrival) })
+	fmt.Fprintf(w, "%s: the slowest 1 %%\n%9s %8s %7s %8s %9s %6s %7s %9s\n", name, "arrival s", "gateway", "engine", "TTFT ms", "predicted", "input", "cached", "elsewhere")
+	for i := range slow {
+		r := &slow[i]
+		fmt.Fprintf(w, "%9.3f %8d %7d %8.0f %9.0f %6d %7d %9d\n", float64(r.Arrival)/1e9, r.Gateway+1, r.Engine+1, r.TTFT(), r.PredictedMS, r.Input, r.Cached, r.Elsewhere)
+	}
+	fmt.Fprintln(w)
+}
+
+// spread writes the quotients of a figure over the seeds.
+func spread(mine, one []outcome, of func(outcome) float64) string {
+	var all []float64
+	sum, squares := 0.0, 0.0
+	for i := range mine {
+		q := of(mine[i]) / of(one[i])
+		all = append(all, q)
+		sum += math.Log(q)
+		squares += math.Log(q) * math.Log(q)
+	}
+	slices.Sort(all)
+	n := float64(len(all))
+	mean := sum / n
+	half := student(len(all)-1) * math.Sqrt(max(squares/n-mean*mean, 0)/max(n-1, 1))
+	middle := (all[len(all)/2] + all[(len(all)-1)/2]) / 2
+	return fmt.Sprintf("%.3f (%.2f-%.2f), %.3f ± %.3f", middle, all[0], all[len(all)-1], math.Exp(mean), math.Exp(mean)*half)
+}
+
+// student returns the 97.5th percentile of Student's t with n degrees of freedom, within 2 % from
+// n = 5 on.
+func student(n int) float64 {
+	if n < 1 {
+		return math.Inf(1)
+	}
+	x := float64(n)
+	return 1.96 + 2.4/x + 2.9/(x*x) + 5.4/(x*x*x)
+}
