@@ -70,7 +70,7 @@ Examples:
   weir scenario loss --duration 30s
   weir scenario overload --strict --json overload.json
   weir scenario overload --load 1,2,10 --duration 2m
-  weir scenario replicas --duration 8m --json replicas.json
+  weir scenario replicas --duration 9m --json replicas.json
   weir scenario starvation --strict
   weir scenario tenants --duration 2m
   weir scenario backlog --streams 1024 --json backlog.json`
