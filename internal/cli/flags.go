@@ -375,7 +375,7 @@ func (f *continueFlags) set(o *gateway.Options) error {
 	if err := notNegative(amount{"--continuation-memory", int64(f.ContinuationMemory)}, amount{"--stall-timeout", int64(f.StallTimeout)}); err != nil {
 		return err
 	}
-	o.Continue = gateway.Continuing{Off: f.Continuation == "off", AtOnce: f.Continuations, Timeout: f.ContinuationTimeout, Memory: orNone(int64(f.ContinuationMemory))}
+	o.Continue = gateway.Continuing{Off: f.Continuation == "off", AtOnce: f.Continuations, Timeout: f.ContinuationTimeout, Memory: orNone(int64(f.ContinuationMemory)), Stall: f.StallTimeout}
 	return nil
 }
 

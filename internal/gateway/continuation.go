@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"weir/internal/dialect"
 	"weir/internal/fleet/retry"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/answer"
@@ -32,6 +33,29 @@ type Continuing struct {
 	// Memory bounds the histories of all streams, in bytes; 0 means 1 GiB, and a negative
 	// value is no bound. A stream without room for its history cannot continue.
 	Memory int64
+	// Stall is the time without output after which a stream continues at another engine; 0 if
+	// it does not. The fleet's judge sees to that; here it bounds how many ids an engine may
+	// collect.
+	Stall time.Duration
+}
+
+const (
+	// collected is how many ids engines collect of an answer that is not streamed. Seven of
+	// eight events are saved; what an engine that fails had not sent is generated again.
+	collected = 8
+	// slowest is the time for each of these ids within which an engine is not to be taken for
+	// stalled.
+	slowest = time.Second
+)
+
+// portion returns how many ids of an answer the engine may collect. The client of a stream waits
+// for each id. Behind a stop string, which weir finds, the engine would generate for nobody.
+func (o *Options) portion(r *dialect.Request) int {
+	const least = collected * slowest
+	if r.Stream || len(r.Stop) > 0 || o.IdleTimeout < least || o.Continue.Stall > 0 && o.Continue.Stall < least {
+		return 0
+	}
+	return collected
 }
 
 func (c *Continuing) defaults() {

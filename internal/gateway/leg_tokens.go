@@ -56,10 +56,14 @@ func (l *tokenLeg) submit(ctx context.Context, q *request) error {
 // submission is a choice as the leg's engine gets it: of an attempt in two halves, the
 // decode half.
 func (l *tokenLeg) submission(q *request, i int) *infer.Request {
+	var req *infer.Request
 	if l.partner != nil {
-		return l.partner.submission(q, i, infer.RoleDecode, &l.target)
+		req = l.partner.submission(q, i, infer.RoleDecode, &l.target)
+	} else {
+		req = q.submission(i, &l.target, l.g.ids.next())
 	}
-	return q.submission(i, &l.target, l.g.ids.next())
+	req.Portion = l.g.opts.portion(q.req)
+	return req
 }
 
 // inTime adds the name of the bound to the error of a wait that has reached it.

@@ -49,6 +49,10 @@ type Request struct {
 	// LogprobsFrom asks for log probabilities of the prompt too, from this position on,
 	// which must be inside the prompt. nil asks for none. It needs Logprobs.
 	LogprobsFrom *int
+	// Portion is how many ids the engine may collect before it sends them, because nobody
+	// waits for each of them; 0 or 1: none. The first id comes at once, and the end too. An
+	// adapter leaves it out where an event costs little, or the engine collects nothing.
+	Portion int
 	// Half makes the request one half of a pair; nil: it is served whole.
 	Half *Half
 }

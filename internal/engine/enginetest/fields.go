@@ -18,7 +18,7 @@ var wireFields = map[string]string{
 	"Temperature": "temperature", "TopP": "top_p", "TopK": "top_k", "Seed": "seed", "MinP": "min_p",
 	"PresencePenalty": "presence_penalty", "FrequencyPenalty": "frequency_penalty", "RepetitionPenalty": "repetition_penalty",
 	"LogitBias": "logit_bias", "Guide": "response_format", "Logprobs": "logprobs", "LogprobsFrom": "logprob_start_len", "Media": "image_url", "ToContext": "", "Priority": "priority",
-	"Half": "half of a pair", "CacheSalt": "cache_salt",
+	"Half": "half of a pair", "Portion": "an answer that is not streamed", "CacheSalt": "cache_salt",
 }
 
 // picture is the beginning of an image.
@@ -73,6 +73,10 @@ func Fields(t *testing.T, table, kind string, write func(req *infer.Request) ([]
 		case bad != nil && !strings.HasPrefix(says[field], "refused"):
 			t.Errorf("%s is refused (%v), and docs/engines.md says of %s that it is %q", name, bad, field, says[field])
 		case bad != nil:
+		case bytes.Equal(wrote, plain) && name == "Portion":
+			if !strings.HasPrefix(says[field], "every id") {
+				t.Errorf("%s changes nothing on the wire, and docs/engines.md says of %s that it is %q", name, field, says[field])
+			}
 		case bytes.Equal(wrote, plain):
 			t.Errorf("%s changes nothing on the wire, and is not refused", name)
 		case field != "" && !strings.HasPrefix(says[field], "carried"):

@@ -103,6 +103,10 @@ func (srv *server) appendRequest(b []byte, req *infer.Request, rank int) ([]byte
 	if req.IgnoreEOS {
 		b = append(b, `,"ignore_eos":true`...)
 	}
+	if req.Portion > 1 && srv.mode.Collects() {
+		b = append(b, `,"stream_interval":`...)
+		b = strconv.AppendInt(b, int64(req.Portion), 10)
+	}
 	if stops := srv.mode.StopIDs(req, srv.ends); len(stops) > 0 {
 		b = append(b, `,"stop_token_ids":`...)
 		b = idstream.AppendIDs(b, stops)

@@ -92,7 +92,9 @@ func TestAppendChoice(t *testing.T) {
 
 func TestFields(t *testing.T) {
 	enginetest.Fields(t, "../../../docs/engines.md", "sglang", func(req *infer.Request) ([]byte, *infer.Error) {
-		return serverOf(infer.CarriesAll).appendRequest(nil, req, -1)
+		srv := serverOf(infer.CarriesAll)
+		srv.mode.Version = "0.5.23"
+		return srv.appendRequest(nil, req, -1)
 	})
 }
 
@@ -116,6 +118,9 @@ func TestAdditions(t *testing.T) {
 	}{
 		{"a server that knows all", sglangmode.Mode{Version: "0.5.23", SkipTokenizer: &no}, minTokens, `"max_new_tokens":9,"min_new_tokens":2,"stop_token_ids":[8,5]`},
 		{"a release that holds back the tokenizer's own", sglangmode.Mode{Version: "0.5.18", SkipTokenizer: &no}, minTokens, `"max_new_tokens":9,"min_new_tokens":2,"stop_token_ids":[8,5,6]`},
+		{"ids are collected", sglangmode.Mode{Version: "0.5.3", SkipTokenizer: &no}, func(r *infer.Request) { r.Portion = 8 }, `"max_new_tokens":9,"stream_interval":8`},
+		{"by a release that refuses what it does not know", sglangmode.Mode{Version: "0.5.2", SkipTokenizer: &no}, func(r *infer.Request) { r.Portion = 8 }, `"max_new_tokens":9`},
+		{"by a release that is not known", sglangmode.Mode{SkipTokenizer: &no}, func(r *infer.Request) { r.Portion = 8 }, `"max_new_tokens":9`},
 		{"and of nothing to hold back", sglangmode.Mode{Version: "0.5.18", SkipTokenizer: &no}, nil, `"max_new_tokens":9`},
 		{"without a tokenizer", sglangmode.Mode{Version: "0.5.23", SkipTokenizer: &yes}, nil, `"max_new_tokens":9,"stop_token_ids":[5,6]`},
 		{"without a tokenizer, to go on", sglangmode.Mode{Version: "0.5.23", SkipTokenizer: &yes}, func(r *infer.Request) { r.IgnoreEOS = true }, `"max_new_tokens":9,"ignore_eos":true`},

@@ -187,6 +187,10 @@ func (m *Mode) before(release ...int) bool {
 	return ok && slices.Compare(v, release) < 0
 }
 
+// Collects reports whether the server takes stream_interval with a request. A release that does
+// not know a sampling parameter refuses the request.
+func (m *Mode) Collects() bool { return m.since(0, 5, 3) }
+
 // since reports whether the release is known, and not before the given one.
 func (m *Mode) since(release ...int) bool {
 	v, ok := parseVersion(m.Version)

@@ -135,6 +135,10 @@ func appendParams(b []byte, first byte, req *infer.Request, s *infer.Sampling, t
 	if req.IgnoreEOS {
 		b = append(b, `,"ignore_eos":true`...)
 	}
+	if req.Portion > 1 { // releases that do not know it pass over it
+		b = append(b, `,"stream_interval":`...)
+		b = strconv.AppendInt(b, int64(req.Portion), 10)
+	}
 	if len(req.StopIDs) > 0 {
 		b = append(b, `,"stop_token_ids":`...)
 		b = idstream.AppendIDs(b, req.StopIDs)
