@@ -41,7 +41,7 @@ type Continuing struct {
 
 const (
 	// collected is how many ids engines collect of an answer that is not streamed. Seven of
-	// eight events are saved; what an engine that fails had not sent is generated again.
+	// eight events are saved.
 	collected = 8
 	// slowest is the time for each of these ids within which an engine is not to be taken for
 	// stalled.

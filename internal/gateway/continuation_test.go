@@ -542,3 +542,61 @@ func TestModelGoneMeanwhile(t *testing.T) {
 		}
 	})
 }
+
+// An engine may collect the ids of an answer that is not streamed, and no others: nobody waits
+// for one of them, no stop string is found among them, and no wait for the next is so short
+// that the engine would be taken for silent or stalled.
+func TestCollected(t *testing.T) {
+	for name, test := range map[string]struct {
+		body string
+		opts Options
+		want int
+	}{
+		"whole":             {askChat(""), Options{}, collected},
+		"completion":        {askText(""), Options{}, collected},
+		"stream":            {askStream(""), Options{}, 0},
+		"stop string":       {askChat(`,"stop":["zqzqz"]`), Options{}, 0},
+		"stop id":           {askChat(`,"stop_token_ids":[5]`), Options{}, collected},
+		"short stall":       {askChat(""), Options{Continue: Continuing{Stall: collected*slowest - 1}}, 0},
+		"no shorter":        {askChat(""), Options{Continue: Continuing{Stall: collected * slowest}}, collected},
+		"short idle":        {askChat(""), Options{IdleTimeout: collected*slowest - 1}, 0},
+		"choices, one each": {askChat(`,"n":2`), Options{}, collected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, z := &tokenEngine{name: "a"}, &tokenEngine{name: "z"}
+			inWays(t, ways[:1], test.opts, []any{a, z}, func(t *testing.T, b *bench) {
+				path := chatPath
+				if strings.Contains(test.body, `"prompt"`) {
+					path = completionsPath
+				}
+				c := b.post(path, test.body)
+				synctest.Wait()
+				for _, call := range a.handed() {
+					if call.req.Portion != test.want {
+						t.Errorf("the engine may collect %d ids, want %d", call.req.Portion, test.want)
+					}
+				}
+				if strings.Contains(test.body, `"n":2`) {
+					c.hangUp()
+					return
+				}
+				// What the client has nothing of begins anew at another engine, on the same terms.
+				first := a.call(t, 1)
+				first.send(words()[0])
+				first.send(words()[1:5]...)
+				first.fail(infer.CodeEngine, true)
+				time.Sleep(time.Second)
+				second := z.call(t, 1)
+				if second.req.Portion != test.want {
+					t.Errorf("the other engine may collect %d ids, want %d", second.req.Portion, test.want)
+				}
+				second.end(infer.ReasonStop, words()[5])
+				if name == "stream" {
+					c.wantWhole(text(words()[:6]...), "stop")
+				} else if o := c.whole(); o.Usage.Completion != 1 || o.Choices[0].Text+o.Choices[0].Message.Content != text(words()[5]) {
+					t.Errorf("the answer is %+v", o)
+				}
+			})
+		})
+	}
+}

@@ -82,6 +82,28 @@ func TestSGLangWithoutGrammar(t *testing.T) {
 	}
 }
 
+// Engines collect the ids of an answer that is not streamed.
+func TestWholeAnswersAreCollected(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	s := harness.StartSim(t, harness.FastSim...)
+	for kind, url := range map[string]string{"sglang": s.SGLang, "vllm": s.VLLM} {
+		t.Run(kind, func(t *testing.T) {
+			g := harness.StartGateway(t, "serve", "--engine", kind+"="+url)
+			batches := func() float64 {
+				return harness.Metric(t, g.Admin, "weir_receive_batch_streams_count", `kind="`+kind)
+			}
+			before := batches()
+			a := harness.Post(t, g.URL+"/v1/completions", `{"model":"weir-sim","prompt":"x","max_tokens":81,"ignore_eos":true}`)
+			if a.Status != 200 || !strings.Contains(string(a.Body), `"completion_tokens":81`) {
+				t.Fatalf("%d %.300s", a.Status, a.Body)
+			}
+			if n, most := batches()-before, 81.0/8+4; n == 0 || n > most {
+				t.Errorf("%v batches for 81 ids, want at most %v", n, most)
+			}
+		})
+	}
+}
+
 // If the engines of one model differ in what they can do, a request goes to those that can
 // serve it.
 func TestSGLangEnginesDiffer(t *testing.T) {
