@@ -193,12 +193,20 @@ type Salts struct {
 	Carried bool
 	// Why states why they do not, and what to do. Its subject is the engine.
 	Why string
-	// At returns, for a Relay, the fields by which a body for a path carries the salt; none
-	// if it does not. It is nil for a token engine.
-	At func(path string) []string
+	// Paths has, for a Relay, the fields by which bodies carry the salt. It is nil for a token
+	// engine.
+	Paths SaltPaths
 	// Untold is set if the engine's KV events name no salts, so that they do not show the
 	// blocks of prompts that have one.
 	Untold bool
+}
+
+// SaltPaths has the fields by which requests of a relayed engine carry a cache salt. Facts are
+// compared to find changes, so it must equal (reflect.DeepEqual) another one that has the same
+// fields. No func does.
+type SaltPaths interface {
+	// At returns the fields of a body for a path; none if it carries no salt.
+	At(path string) []string
 }
 
 // Check returns an error for a request with a salt if none is carried. The gateway hands an

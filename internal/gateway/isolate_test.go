@@ -17,17 +17,23 @@ import (
 	"weir/models"
 )
 
+// saltedUnless carries salts at every path but one.
+type saltedUnless string
+
+// At implements engine.SaltPaths.
+func (but saltedUnless) At(path string) []string {
+	if path == string(but) {
+		return nil
+	}
+	return []string{"cache_salt"}
+}
+
 // isolated has all models of the bench isolate their callers, and all engines carry salts.
 func isolated(b *bench, is tenancy.Isolation) {
 	for _, m := range b.g.opts.Snapshot().Models {
 		m.Isolation = is
 		for _, t := range slices.Concat(m.Targets, m.Prefills) {
-			t.Facts.Salts = engine.Salts{Carried: true, At: func(path string) []string {
-				if path == "/v1/messages" {
-					return nil
-				}
-				return []string{"cache_salt"}
-			}}
+			t.Facts.Salts = engine.Salts{Carried: true, Paths: saltedUnless("/v1/messages")}
 		}
 	}
 }
@@ -233,7 +239,7 @@ func FuzzIsolate(f *testing.F) {
 		if err := p.isolate(); err != nil {
 			return
 		}
-		e := &route.Engine{Facts: engine.Facts{Salts: engine.Salts{Carried: true, At: func(string) []string { return []string{"cache_salt"} }}}}
+		e := &route.Engine{Facts: engine.Facts{Salts: engine.Salts{Carried: true, Paths: saltedUnless("")}}}
 		out := p.salted(nil, e, chatPath).Splice(head.Model)
 		after, err := openai.Chat.ParseHead(out)
 		if err != nil {

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"maps"
 	"reflect"
 	"testing"
 	"time"
@@ -40,6 +41,28 @@ func TestLoad(t *testing.T) {
 			}
 			if got, ok := e.Load(); ok != c.ok || !reflect.DeepEqual(got, c.want) {
 				t.Errorf("%+v, %t; want %+v, %t", got, ok, c.want, c.ok)
+			}
+		})
+	}
+}
+
+// An engine whose facts stay the same is reported once, however often it is read: a report costs
+// the fleet as much as there are engines.
+func TestSameFacts(t *testing.T) {
+	for owner, more := range map[string]map[string]string{
+		"vllm":   {"/version": `{"version":"0.32.0"}`, "/metrics": `vllm:num_requests_running{engine="0"} 1`},
+		"sglang": {"/server_info": `{"version":"0.5.18","skip_tokenizer_init":false}`, "/v1/loads": `{"loads":[{"num_running_reqs":1}]}`},
+	} {
+		t.Run(owner, func(t *testing.T) {
+			docs := maps.Clone(more)
+			docs["/v1/models"] = `{"data":[{"id":"m","owned_by":"` + owner + `","max_model_len":8192}]}`
+			e := pages(t, docs).engine(Options{})
+			was, err := e.probe(t.Context())
+			if err != nil || !was.Salts.Carried {
+				t.Fatalf("%+v, %v", was, err)
+			}
+			if now, err := e.probe(t.Context()); err != nil || !reflect.DeepEqual(was, now) {
+				t.Errorf("another reading: %v: %+v, before %+v", err, now, was)
 			}
 		})
 	}

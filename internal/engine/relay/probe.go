@@ -186,13 +186,19 @@ func vllmSalts(version string) engine.Salts {
 	if r == (vllmserver.Release{}) || r.Before(vllmserver.WithIDs) {
 		return engine.Salts{Why: fmt.Sprintf("is vLLM %q, of which it is not known that its API reads cache_salt; 0.12 and later read it", version)}
 	}
-	return engine.Salts{Carried: true, At: func(target string) []string {
-		since, ok := vllmSalted[strings.TrimPrefix(target[strings.LastIndex(target, "/v1/")+1:], "/")]
-		if !ok || r.Before(since) {
-			return nil
-		}
-		return saltFields
-	}}
+	return engine.Salts{Carried: true, Paths: vllmPaths(r)}
+}
+
+// vllmPaths are the paths of a release of vLLM.
+type vllmPaths vllmserver.Release
+
+// At implements engine.SaltPaths.
+func (r vllmPaths) At(target string) []string {
+	since, ok := vllmSalted[strings.TrimPrefix(target[strings.LastIndex(target, "/v1/")+1:], "/")]
+	if !ok || vllmserver.Release(r).Before(since) {
+		return nil
+	}
+	return saltFields
 }
 
 var saltFields = []string{"cache_salt"}

@@ -18,7 +18,7 @@ func TestVLLMSalts(t *testing.T) {
 		if s.Carried == (s.Why != "") {
 			t.Errorf("vLLM %q: carried %v, and why not %q", c.version, s.Carried, s.Why)
 		}
-		if got := s.Carried && s.At(c.path) != nil; got != c.want {
+		if got := s.Carried && s.Paths.At(c.path) != nil; got != c.want {
 			t.Errorf("vLLM %q, %s: %v, want %v", c.version, c.path, got, c.want)
 		}
 	}

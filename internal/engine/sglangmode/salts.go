@@ -21,11 +21,14 @@ func (m *Mode) Salts() engine.Salts {
 	case m.before(0, 5, 3):
 		return engine.Salts{Why: fmt.Sprintf("is SGLang %s, which passes over extra_key; 0.5.3 and later read it", m.Version)}
 	}
-	return engine.Salts{Carried: true, At: saltAt, Untold: m.before(0, 5, 18)}
+	return engine.Salts{Carried: true, Paths: saltPaths{}, Untold: m.before(0, 5, 18)}
 }
 
-// saltAt returns the fields that carry a salt at a path of the server's.
-func saltAt(path string) []string {
+// saltPaths are the paths of the server's.
+type saltPaths struct{}
+
+// At implements engine.SaltPaths.
+func (saltPaths) At(path string) []string {
 	switch {
 	case strings.HasSuffix(path, "/generate"):
 		return SaltFields

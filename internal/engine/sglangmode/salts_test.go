@@ -21,7 +21,7 @@ func TestSalts(t *testing.T) {
 	if s := new(Mode).Salts(); s.Carried || s.Why == "" {
 		t.Errorf("a server that does not say what it is: %+v", s)
 	}
-	at := (&Mode{Version: "0.5.23", SkipTokenizer: &skip}).Salts().At
+	at := (&Mode{Version: "0.5.23", SkipTokenizer: &skip}).Salts().Paths.At
 	for path, want := range map[string][]string{"/generate": {"extra_key", "cache_salt"}, "/v1/chat/completions": {"cache_salt"}, "/v1/responses": {"cache_salt"}, "/v1/messages": nil, "/v1/embeddings": nil} {
 		if got := at(path); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", path, got, want)

@@ -128,10 +128,10 @@ func (e *Engine) Carries() infer.Carries {
 // SaltAt returns the fields by which a relayed body for a path carries a cache salt to the
 // engine; none if it carries none.
 func (e *Engine) SaltAt(path string) []string {
-	if !e.Facts.Salts.Carried || e.Facts.Salts.At == nil {
+	if !e.Facts.Salts.Carried || e.Facts.Salts.Paths == nil {
 		return nil
 	}
-	return e.Facts.Salts.At(path)
+	return e.Facts.Salts.Paths.At(path)
 }
 
 // Alone reports whether the engine serves requests whole.
