@@ -27,10 +27,17 @@ func TestThousandEngines(t *testing.T) {
 	harness.Beside(t, harness.Alone)
 	const engines, rate, lasts = 1000, 50, 10 * time.Second
 	api, kubeconfig := harness.StartKubernetes(t)
+	figures := metricsOfVLLM()
 	serves := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if r.URL.Path == "/v1/models" {
+		switch r.URL.Path {
+		case "/v1/models":
 			_, _ = io.WriteString(w, `{"object":"list","data":[{"id":"llama","object":"model","created":1,"owned_by":"vllm","max_model_len":8192}]}`)
+		case "/version":
+			_, _ = io.WriteString(w, `{"version":"0.32.0"}`)
+		case "/metrics":
+			_, _ = io.WriteString(w, figures)
+		default:
+			http.NotFound(w, r)
 		}
 	})
 	port := 0
@@ -106,4 +113,17 @@ func TestThousandEngines(t *testing.T) {
 	if megabytes > 100 {
 		t.Errorf("%.0f MB resident, want at most 100", megabytes)
 	}
+}
+
+// metricsOfVLLM are 60 KB of metrics, as a server of vLLM has, of which weir reads three lines.
+func metricsOfVLLM() string {
+	var text strings.Builder
+	text.WriteString("vllm:num_requests_running{engine=\"0\",model_name=\"llama\"} 3.0\nvllm:num_requests_waiting{engine=\"0\",model_name=\"llama\"} 0.0\nvllm:kv_cache_usage_perc{engine=\"0\",model_name=\"llama\"} 0.25\n")
+	for h := range 30 {
+		fmt.Fprintf(&text, "# HELP vllm:histogram_%d Histogram of something in seconds.\n# TYPE vllm:histogram_%d histogram\n", h, h)
+		for le := range 24 {
+			fmt.Fprintf(&text, "vllm:histogram_%d_bucket{engine=\"0\",le=\"%d.0\",model_name=\"meta-llama/Llama-3.1-8B-Instruct\"} 1234.0\n", h, le)
+		}
+	}
+	return text.String()
 }
