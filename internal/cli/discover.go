@@ -247,10 +247,29 @@ func (d *discoveries) figures() (all []metrics.Discovery) {
 	return all
 }
 
-// checkDiscoveries judges the specifications of --discover.
+// checkDiscoveries judges the specifications of --discover, and the kubeconfigs that they name.
+// What a pod is given can be judged in the pod alone.
 func checkDiscoveries(specs []string) error {
-	if _, err := config.ParseDiscoveries(specs); err != nil {
+	return reachable(specs, func(d config.Discovery) bool { return d.Kubeconfig != "" })
+}
+
+// anyDiscovery selects all for reachable.
+func anyDiscovery(config.Discovery) bool { return true }
+
+// reachable returns an error if a specification of --discover is wrong, or if one of those
+// selected has no access to its API server.
+func reachable(specs []string, selects func(config.Discovery) bool) error {
+	all, err := config.ParseDiscoveries(specs)
+	if err != nil {
 		return wrongf("--discover: %w", err)
+	}
+	for _, d := range all {
+		if !selects(d) {
+			continue
+		}
+		if _, err := accessOf(d); err != nil {
+			return wrongf("--discover %s: %w", d.Spec, err)
+		}
 	}
 	return nil
 }

@@ -83,6 +83,9 @@ func (c *serveCommand) Run(k *kong.Context, s *streams) error {
 	if problems != nil {
 		return errors.Join(problems...)
 	}
+	if err := reachable(c.Discover, anyDiscovery); err != nil {
+		return err
+	}
 	from := &sources{again: s.again, path: c.Config, every: c.ResolveInterval, look: resolver, began: c.settings}
 	say := func(format string, args ...any) { sayLine(s.out, format, args...) }
 	wanted := parts.wishes

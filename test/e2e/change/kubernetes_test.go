@@ -111,4 +111,20 @@ func TestDiscoverWrongly(t *testing.T) {
 	if _, stderr, code := harness.Finish(t, "", "serve", "--config", file); code != 2 || !strings.Contains(stderr, "line 3: --discover") || !strings.Contains(stderr, `did you mean "namespace"`) {
 		t.Errorf("%d %s", code, stderr)
 	}
+	for content, wants := range map[string]string{
+		"":            "line 3: --discover kubernetes=service/vllm,kubeconfig=", // there is none
+		"clusters: [": "line 3: --discover kubernetes=service/vllm,kubeconfig=",
+	} {
+		config := filepath.Join(t.TempDir(), "kubeconfig")
+		if content != "" {
+			harness.WriteFile(t, config, content)
+		}
+		harness.WriteFile(t, file, "max-body: 1048576\ndiscover:\n  - kubernetes=service/vllm,kubeconfig="+config+"\n")
+		if _, stderr, code := harness.Finish(t, "", "serve", "--config", file); code != 2 || !strings.Contains(stderr, wants) || strings.Contains(stderr, `\n`) {
+			t.Errorf("%d %s", code, stderr)
+		}
+	}
+	if _, stderr, code := harness.Finish(t, "", "serve", "--discover", "kubernetes=service/vllm"); code != 2 || !strings.Contains(stderr, "does not run in a pod") {
+		t.Errorf("%d %s", code, stderr)
+	}
 }
