@@ -248,7 +248,7 @@ func (d *discoveries) figures() (all []metrics.Discovery) {
 }
 
 // checkDiscoveries judges the specifications of --discover, and the kubeconfigs that they name.
-// What a pod is given can be judged in the pod alone.
+// The access that a pod is given can be judged in the pod alone.
 func checkDiscoveries(specs []string) error {
 	return reachable(specs, func(d config.Discovery) bool { return d.Kubeconfig != "" })
 }

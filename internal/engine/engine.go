@@ -141,9 +141,9 @@ type Polled interface {
 	// only TryRead may read, and the end of Forward's ctx has no effect: the caller
 	// closes the body instead, after it has removed the socket from its poller.
 	Detach() (fd int, ok bool)
-	// TryRead is Read without blocking: if nothing has arrived, it returns 0 and no
-	// error. Before Detach it may also find nothing where something has arrived. drained is set if the socket held nothing more. Otherwise it must be
-	// called again before the caller polls.
+	// TryRead is Read without blocking: if nothing has arrived, it returns 0 and no error. Before
+	// Detach it may also find nothing where something has arrived. drained is set if the socket
+	// held nothing more. Otherwise it must be called again before the caller polls.
 	TryRead(p []byte) (n int, drained bool, err error)
 }
 

@@ -12,9 +12,9 @@ import (
 	"weir/internal/engine"
 )
 
-// What a request takes is used for later ones. Nothing of an earlier one may be seen through it:
-// each request reaches its engine with its own fields and body, has its own answer and record,
-// and what an engine has kept of it does not change when others follow, in any order of
+// The parts of a request are used for later ones. Nothing of an earlier one may be seen through
+// them: each request reaches its engine with its own fields and body, has its own answer and
+// record, and what an engine has kept of it does not change when others follow, in any order of
 // connections, and whether answers are short, leave, break off or are refusals.
 func TestRequestsStayApart(t *testing.T) {
 	r := &relayEngine{name: "r"}

@@ -54,7 +54,7 @@ func newKeeper(set func(int) int, serving func() bool, limits ...int64) *keeper 
 	}}
 	k.timed = time.AfterFunc(time.Hour, k.look)
 	k.timed.Stop()
-	// What the start has allocated says nothing about what follows.
+	// The start's allocations tell nothing about those that follow.
 	k.pace = New(k.read(), limits...)
 	return k
 }

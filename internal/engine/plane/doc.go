@@ -1,7 +1,7 @@
-// Package plane is the gateway's side of the weir plane, the batched gRPC wire
-// to an engine (proto/weir/plane/v1). An Engine holds one session: requests go in
-// many in a message by Submissions, or one by one by Submit, aborts and pings over a control stream, and results come back a
-// step at a time, each step holding the new ids of every running stream.
+// Package plane is the gateway's side of the weir plane, the batched gRPC wire to an engine
+// (proto/weir/plane/v1). An Engine holds one session: requests go in many in a message by
+// Submissions, or one by one by Submit, aborts and pings over a control stream, and results come
+// back a step at a time, each step holding the new ids of every running stream.
 //
 // A session has two connections. Describe, Submit and Control run over one of grpc-go's.
 // Steps, which is a message per engine step and the hot path of weir, has its own, read
@@ -31,7 +31,8 @@
 //     the engine's Finish, an integrity error, or the loss of the session.
 //   - After Generate returned an error its sink is never called again.
 //   - A slot is reused only after the engine has sent Finish for it or refused its
-//     request. If the request went in a batch, its answer comes no later than its Finish. Late ids therefore never reach another request.
+//     request. If the request went in a batch, its answer comes no later than its
+//     Finish. Late ids therefore never reach another request.
 //   - Output that fails a check is never delivered. A wrong count ends one generation. A
 //     wrong frame ends the session, because no later frame can be trusted.
 package plane

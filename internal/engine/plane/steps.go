@@ -50,7 +50,7 @@ type stepStream struct {
 	in     inlet
 	conn   net.Conn
 	framer *http2.Framer // reads are the reader's, writes go to out
-	// What each call shows.
+	// Fields of every call's header.
 	authority, key string
 
 	closed   chan struct{} // the context has ended and the connection is closed
@@ -63,7 +63,7 @@ type stepStream struct {
 	window  uint32 // bytes received that were not given back yet
 	goAway  error  // what the engine has said about its leaving
 
-	// Of the stream that hands in requests.
+	// The stream that hands in requests.
 	subs     *submissions
 	handing  answer
 	forsaken func(error) // called when the engine ends it; nil while there is none

@@ -123,8 +123,8 @@ func (s *submissions) add(g *generation, req []byte) (ok, mine bool) {
 	return true, mine
 }
 
-// write writes what is pending, at most so many times. What is then still pending is left to
-// the session's writer.
+// write writes what is pending, at most so many times. Requests that are then still pending are
+// left to the session's writer.
 func (s *submissions) write(times int) error {
 	for ; ; times-- {
 		s.mu.Lock()

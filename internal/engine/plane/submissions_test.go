@@ -130,9 +130,9 @@ func TestRefusedAmongOthers(t *testing.T) {
 	}
 }
 
-// The engine ends the call and not the session. What has no answer fails with an error that may
-// be retried, and is aborted; what the engine says of it later reaches nobody; and requests go
-// by Submit from then on.
+// The engine ends the call and not the session. Requests without an answer fail with an error
+// that may be retried, and are aborted. Output of theirs that comes later reaches nobody. Later
+// requests go by Submit.
 func TestCallOfSubmissionsEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := batching(t)

@@ -25,12 +25,13 @@ const (
 // maxPlainLength bounds the digits of a body's length.
 const maxPlainLength = 9
 
-// ParsePlain parses the head of the request that buf begins with and returns its length, or
-// 0 if the request is not plain. Its fields go into an empty map, or a new one for nil. A request is plain only if every reader of HTTP/1.1
-// understands it in the same way: there is nothing to smuggle in it. Its lines end with CRLF and
-// none is folded, each field name is a token directly before its colon, values are printable
-// ASCII, there is one Host and one Content-Length of digits alone, and no field says how the
-// connection or the body goes on otherwise. Another server must read what is not plain.
+// ParsePlain parses the head of the request that buf begins with and returns its length, or 0 if
+// the request is not plain. Its fields go into an empty map, or a new one for nil. A request is
+// plain only if every reader of HTTP/1.1 understands it in the same way: there is nothing to
+// smuggle in it. Its lines end with CRLF and none is folded, each field name is a token directly
+// before its colon, values are printable ASCII, there is one Host and one Content-Length of
+// digits alone, and no field says how the connection or the body goes on otherwise. Another
+// server must read what is not plain.
 func ParsePlain(buf []byte, into http.Header) (r PlainRequest, n int) {
 	end := bytes.Index(buf[:min(len(buf), MaxPlainHead)], []byte("\r\n\r\n"))
 	if end < 0 {

@@ -1,6 +1,6 @@
 // Command apiserver is Kubernetes' own API server, and etcd as "apiserver etcd". As "apiserver
-// follow" it is Kubernetes' own client, and as "apiserver kubectl" kubectl. A module of its own pins them, so that weir depends on none
-// of it.
+// follow" it is Kubernetes' own client, and as "apiserver kubectl" kubectl. A module of its own
+// pins them, so that weir depends on none of it.
 package main
 
 import (

@@ -31,7 +31,7 @@ func FuzzPlainJSON(f *testing.F) {
 	})
 }
 
-// What clients send is read in one pass.
+// Conversations of clients are read in one pass.
 func TestPlainJSONReadsPrompts(t *testing.T) {
 	for _, raw := range []string{
 		`[{"role":"user","content":"a\nb \"c\" \\ \u00e9\ud83d\ude00 é"},{"content":null,"x":[1,-2.5e3,0,true,false,{}]}]`,
