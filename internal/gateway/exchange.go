@@ -32,10 +32,9 @@ type exchange struct {
 	response response
 
 	spends  spending
-	id      string                  // weir's own, whatever the caller calls the request
-	err     *infer.Error            // how the request ended
-	handing atomic.Pointer[handing] // nil: no hand-over to a token engine is under way
-	mailbox *stream.Mailbox         // of all attempts; token engines only
+	id      string          // weir's own, whatever the caller calls the request
+	err     *infer.Error    // how the request ended
+	mailbox *stream.Mailbox // of all attempts; token engines only
 	request
 	routing
 	continuing
@@ -101,9 +100,6 @@ func newRecord() *trace.Record {
 // anyone and does not block.
 func (x *exchange) end(cause error) {
 	x.ctx.end(cause)
-	if h := x.handing.Load(); h != nil {
-		h.cancel()
-	}
 	x.abortable.wake()
 	if x.response.conn == nil { // a write over HTTP/2 may be under way, for which this would wait
 		go x.response.breaking.breakOff()

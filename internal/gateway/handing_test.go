@@ -18,6 +18,16 @@ func handOver(within time.Duration) (*exchange, *handing) {
 	return x, x.hands(within)
 }
 
+// followers returns how many follow a lifetime.
+func followers(l *lifetime) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for f := l.first; f != nil; f = f.next {
+		n++
+	}
+	return n
+}
+
 // The context of a hand-over ends as one of package context would, for each of its reasons, and
 // so do those that derive from it.
 func TestHandingEnds(t *testing.T) {
@@ -28,7 +38,7 @@ func TestHandingEnds(t *testing.T) {
 		err   error
 		cause error
 	}{
-		{"the request ends", func(x *exchange, _ *handing) { x.ctx.end(hungUp); x.handing.Load().cancel() }, context.Canceled, hungUp},
+		{"the request ends", func(x *exchange, _ *handing) { x.ctx.end(hungUp) }, context.Canceled, hungUp},
 		{"the attempt leaves", func(x *exchange, _ *handing) {
 			x.booked.escape.mu.Lock()
 			x.booked.escape.wake()
@@ -52,11 +62,9 @@ func TestHandingEnds(t *testing.T) {
 				if at, ok := h.Deadline(); !ok || time.Until(at) != time.Second {
 					t.Errorf("deadline %v %v", at, ok)
 				}
-				h.mu.Lock()
-				if len(h.after) != 1 {
-					t.Errorf("%d derived contexts", len(h.after))
+				if n := followers(&h.lifetime); n != 1 {
+					t.Errorf("%d derived contexts", n)
 				}
-				h.mu.Unlock()
 				c.end(x, h)
 				<-done
 				<-derived.Done()
@@ -68,8 +76,8 @@ func TestHandingEnds(t *testing.T) {
 				defer cancel()
 				<-after.Done()
 				x.handed(h)
-				if x.handing.Load() != nil {
-					t.Error("still under way")
+				if n := followers(&x.ctx); n != 0 {
+					t.Errorf("%d followers of the request are left", n)
 				}
 				x.booked.escape.wake() // which ends nothing any more
 			})

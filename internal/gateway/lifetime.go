@@ -40,6 +40,13 @@ var finished = func() *context.Context {
 	return &ctx
 }()
 
+// outlived is what a lifetime has become that has reached its deadline.
+var outlived = func() *context.Context {
+	ctx, cancel := context.WithDeadline(context.Background(), time.Unix(1, 0))
+	cancel()
+	return &ctx
+}()
+
 // of makes it a part of a lifetime. It is called before all else.
 func (p *part) of(whole *lifetime) {
 	if p.own = (follower{of: whole, child: &p.lifetime}); !whole.follow(&p.own) {
@@ -150,8 +157,8 @@ func (l *lifetime) Done() <-chan struct{} {
 
 // Err implements context.Context.
 func (l *lifetime) Err() error {
-	if l.over.Load() != nil {
-		return context.Canceled
+	if over := l.over.Load(); over != nil {
+		return (*over).Err()
 	}
 	return nil
 }
