@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command replicas compares several gateways in front of eight engines with one, on virtual
 // time and over many seeds: the load of weir scenario replicas.
 //
@@ -15,11 +17,12 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"time"
 
+	"weir/internal/lab"
 	"weir/internal/lab/fleetsim"
+	"weir/internal/load/report"
 	"weir/internal/sim"
 )
 
@@ -32,22 +35,26 @@ type options struct {
 	age      time.Duration
 	cold     time.Duration
 	slowest  bool
+	stderr   io.Writer
 }
 
-func main() {
-	o := options{profile: "llama-3.3-70b-h100-tp4", engines: 8}
-	rate := flag.Float64("rate", 72.1, "requests per second: 0.8 of what the engines can do")
-	lasts := flag.Duration("duration", 5*time.Minute, "virtual time of each run")
-	flag.IntVar(&o.seeds, "seeds", 12, "seeds of arrivals, lengths and prompts")
-	flag.DurationVar(&o.age, "age", 10*time.Millisecond, "how old is what gateways know of each other")
-	flag.DurationVar(&o.cold, "cold", time.Minute, "requests that come before that are cold")
-	flag.BoolVar(&o.slowest, "slowest", false, "list the slowest 1 % of the requests of each run")
-	flag.Parse()
-	o.settings = fmt.Sprintf("rate=%.5f,duration=%v,input=lognormal(400,400),output=lognormal(200,150),prefix=2000,groups=320", *rate, *lasts)
-	if err := o.run(os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "replicas:", err)
-		os.Exit(1)
+func main() { lab.Main("replicas", run) }
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("replicas", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	o := options{profile: "llama-3.3-70b-h100-tp4", engines: 8, stderr: stderr}
+	rate := flags.Float64("rate", 72.1, "requests per second: 0.8 of what the engines can do")
+	lasts := flags.Duration("duration", 5*time.Minute, "virtual time of each run")
+	flags.IntVar(&o.seeds, "seeds", 12, "seeds of arrivals, lengths and prompts")
+	flags.DurationVar(&o.age, "age", 10*time.Millisecond, "how old is what gateways know of each other")
+	flags.DurationVar(&o.cold, "cold", time.Minute, "requests that come before that are cold")
+	flags.BoolVar(&o.slowest, "slowest", false, "list the slowest 1 % of the requests of each run")
+	if err := flags.Parse(args); err != nil {
+		return err
 	}
+	o.settings = fmt.Sprintf("rate=%.5f,duration=%v,input=lognormal(400,400),output=lognormal(200,150),prefix=2000,groups=320", *rate, *lasts)
+	return o.run(ctx, stdout)
 }
 
 // rows are the compared fleets. Requests come a little sooner where again is set.
@@ -63,7 +70,7 @@ type outcome struct {
 	all, cold, warm float64 // TTFT p99, ms
 }
 
-func (o *options) run(w io.Writer) error {
+func (o *options) run(ctx context.Context, w io.Writer) error {
 	found := make([][]outcome, len(rows))
 	for seed := uint64(1); seed <= uint64(o.seeds); seed++ {
 		plan, err := fleetsim.NewSessions(o.settings, seed)
@@ -71,12 +78,12 @@ func (o *options) run(w io.Writer) error {
 			return err
 		}
 		for i, row := range rows {
-			x, records, err := o.once(plan, row.gateways, seed, row.again)
+			x, records, err := o.once(ctx, plan, row.gateways, seed, row.again)
 			if err != nil {
 				return err
 			}
 			found[i] = append(found[i], x)
-			fmt.Fprintf(os.Stderr, "seed %d, %s: %.1f %% cached, TTFT p99 %.0f ms, cold %.0f, warm %.0f\n", seed, row.name, 100*x.cached, x.all, x.cold, x.warm)
+			fmt.Fprintf(o.stderr, "seed %d, %s: %.1f %% cached, TTFT p99 %.0f ms, cold %.0f, warm %.0f\n", seed, row.name, 100*x.cached, x.all, x.cold, x.warm)
 			if o.slowest {
 				list(w, fmt.Sprintf("seed %d, %s", seed, row.name), records)
 			}
@@ -97,7 +104,7 @@ func (o *options) run(w io.Writer) error {
 }
 
 // once runs the plan once.
-func (o *options) once(plan *fleetsim.Plan, gateways int, seed uint64, again bool) (x outcome, records []fleetsim.Record, err error) {
+func (o *options) once(ctx context.Context, plan *fleetsim.Plan, gateways int, seed uint64, again bool) (x outcome, records []fleetsim.Record, err error) {
 	run := fleetsim.Options{
 		Plan: plan, Policy: fleetsim.WithQueue("cost"), Gateways: gateways, Stamps: true, Seed: seed, Engines: make([]fleetsim.Engine, o.engines),
 		Engine:    sim.Options{KVTokens: 400_000, MaxRunning: 64, PageSize: 16, ContextLength: 131072},
@@ -114,11 +121,11 @@ func (o *options) once(plan *fleetsim.Plan, gateways int, seed uint64, again boo
 			run.Engine.Cost = p.Cost
 		}
 	}
-	report, err := fleetsim.Run(context.Background(), run)
+	out, err := fleetsim.Run(ctx, run)
 	if err != nil {
 		return x, nil, err
 	}
-	x.cached = report.HitRate
+	x.cached = out.HitRate
 	x.all = p99(records, func(*fleetsim.Record) bool { return true })
 	x.cold = p99(records, func(r *fleetsim.Record) bool { return r.Arrival < int64(o.cold) })
 	x.warm = p99(records, func(r *fleetsim.Record) bool { return r.Arrival >= int64(o.cold) })
@@ -155,28 +162,11 @@ func list(w io.Writer, name string, records []fleetsim.Record) {
 
 // spread writes the quotients of a figure over the seeds.
 func spread(mine, one []outcome, of func(outcome) float64) string {
-	var all []float64
-	sum, squares := 0.0, 0.0
+	var all, logs []float64
 	for i := range mine {
 		q := of(mine[i]) / of(one[i])
-		all = append(all, q)
-		sum += math.Log(q)
-		squares += math.Log(q) * math.Log(q)
+		all, logs = append(all, q), append(logs, math.Log(q))
 	}
-	slices.Sort(all)
-	n := float64(len(all))
-	mean := sum / n
-	half := student(len(all)-1) * math.Sqrt(max(squares/n-mean*mean, 0)/max(n-1, 1))
-	middle := (all[len(all)/2] + all[(len(all)-1)/2]) / 2
-	return fmt.Sprintf("%.3f (%.2f-%.2f), %.3f ± %.3f", middle, all[0], all[len(all)-1], math.Exp(mean), math.Exp(mean)*half)
-}
-
-// student returns the 97.5th percentile of Student's t with n degrees of freedom, within 2 % from
-// n = 5 on.
-func student(n int) float64 {
-	if n < 1 {
-		return math.Inf(1)
-	}
-	x := float64(n)
-	return 1.96 + 2.4/x + 2.9/(x*x) + 5.4/(x*x*x)
+	mean, half := report.StudentOf(logs)
+	return fmt.Sprintf("%.3f (%.2f-%.2f), %.3f ± %.3f", lab.Median(all), slices.Min(all), slices.Max(all), math.Exp(mean), math.Exp(mean)*half)
 }

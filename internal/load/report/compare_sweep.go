@@ -281,7 +281,7 @@ func (c *SweepComparison) overall() {
 		}
 		r.Ratio = latency.Figure(math.Exp(averageOf(logs)))
 		if r.Cells > 1 {
-			mean, half := studentOf(logs)
+			mean, half := StudentOf(logs)
 			r.CI95 = latency.Range{latency.Figure(math.Exp(mean - half)), latency.Figure(math.Exp(mean + half))}
 			r.Finding = finding(r.CI95, 1)
 		}

@@ -13,13 +13,13 @@ func meanOf(values []float64, alone latency.Range) SweepFigure {
 	if len(values) == 1 {
 		return SweepFigure{latency.Figure(values[0]), alone}
 	}
-	mean, half := studentOf(values)
+	mean, half := StudentOf(values)
 	return SweepFigure{latency.Figure(mean), latency.Range{latency.Figure(max(0, mean-half)), latency.Figure(mean + half)}}
 }
 
-// studentOf returns the mean of at least two values and half its 95 % interval, by
+// StudentOf returns the mean of at least two values and half its 95 % interval, by
 // Student's distribution.
-func studentOf(values []float64) (mean, half float64) {
+func StudentOf(values []float64) (mean, half float64) {
 	mean = averageOf(values)
 	squares := 0.0
 	for _, v := range values {
