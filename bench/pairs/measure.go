@@ -504,23 +504,9 @@ func (r *row) rests(ctx context.Context) error {
 
 // fetchProfile takes a CPU profile of weir within the window.
 func (r *row) fetchProfile(ctx context.Context) {
-	err := func() error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", r.admin, int(r.times.Measure.Seconds())-1), nil)
-		if err != nil {
-			return err
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		data, err := io.ReadAll(resp.Body)
-		if err != nil {
-			return err
-		}
-		name := strings.NewReplacer(" ", "-", ",", "").Replace(r.result.Load + " " + r.result.Wire + " " + r.result.Row)
-		return os.WriteFile(filepath.Join(r.profile, fmt.Sprintf("%s-%d.pprof", name, r.result.Repeat)), data, 0o644)
-	}()
+	name := strings.NewReplacer(" ", "-", ",", "").Replace(r.result.Load + " " + r.result.Wire + " " + r.result.Row)
+	err := lab.SaveProfile(ctx, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", r.admin, int(r.times.Measure.Seconds())-1),
+		filepath.Join(r.profile, fmt.Sprintf("%s-%d.pprof", name, r.result.Repeat)))
 	if err != nil {
 		fmt.Fprintf(r.log, "profile: %v\n", err)
 	}

@@ -247,20 +247,7 @@ func (o options) writeProfile(ctx context.Context, name cellName, admin string) 
 	if o.profile == "" {
 		return nil
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/debug/pprof/profile?seconds=2", nil)
-	if err != nil {
-		return err
-	}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("the profile is %s %.100s: %w", resp.Status, data, err)
-	}
-	return os.WriteFile(filepath.Join(o.profile, strings.ReplaceAll(name.String(), " ", "-")+".pprof"), data, 0o644)
+	return lab.SaveProfile(ctx, "http://"+admin+"/debug/pprof/profile?seconds=2", filepath.Join(o.profile, strings.ReplaceAll(name.String(), " ", "-")+".pprof"))
 }
 
 // usage is what has been used so far, in seconds of CPU.

@@ -11,7 +11,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -102,7 +101,7 @@ func (b *bencher) measureIdle(ctx context.Context, wire, client string, streams 
 		return nil, err
 	}
 	if b.profile != "" {
-		if err := g.heapProfile(filepath.Join(b.profile, wire+"-"+strings.ReplaceAll(client, "/", "")+".heap")); err != nil {
+		if err := lab.SaveProfile(ctx, g.admin+"/debug/pprof/heap?gc=1", filepath.Join(b.profile, wire+"-"+strings.ReplaceAll(client, "/", "")+".heap")); err != nil {
 			return nil, err
 		}
 	}
@@ -331,15 +330,6 @@ func (b *bencher) startGateway(ctx context.Context, flags ...string) (*gateway, 
 func (g *gateway) kill() {
 	_ = g.Signal(syscall.SIGKILL) // if it has ended, Stop knows
 	g.Stop()
-}
-
-// heapProfile writes what is live after a collection.
-func (g *gateway) heapProfile(file string) error {
-	data, err := get(g.admin + "/debug/pprof/heap?gc=1")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, data, 0o644)
 }
 
 // memory is what a gateway holds, in bytes.

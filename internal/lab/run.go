@@ -324,18 +324,8 @@ func (b *Bench) fetchProfile(c *cell.Cell, g Gateway, admin string) {
 	if b.Traces {
 		kind, ending, seconds = "trace", ".trace", 1
 	}
-	resp, err := http.Get(fmt.Sprintf("http://%s/debug/pprof/%s?seconds=%d", admin, kind, seconds))
-	if err != nil {
-		fmt.Fprintf(b.Log, "profile: %v\n", err)
-		return
-	}
-	defer resp.Body.Close()
 	name := strings.ReplaceAll(c.Load.Name+" "+g.Name, " ", "-") + ending
-	data, err := io.ReadAll(resp.Body)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(b.Profile, name), data, 0o644)
-	}
-	if err != nil {
+	if err := SaveProfile(context.Background(), fmt.Sprintf("http://%s/debug/pprof/%s?seconds=%d", admin, kind, seconds), filepath.Join(b.Profile, name)); err != nil {
 		fmt.Fprintf(b.Log, "profile: %v\n", err)
 	}
 }

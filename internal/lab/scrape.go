@@ -5,7 +5,9 @@ package lab
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"os"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -32,6 +34,27 @@ func Scrape(ctx context.Context, url string) (map[string]*dto.MetricFamily, erro
 		return nil, fmt.Errorf("the gateway's metrics: %s: %w", url, err)
 	}
 	return families, nil
+}
+
+// SaveProfile writes to a file what a gateway answers at a URL of /debug/pprof.
+func SaveProfile(ctx context.Context, url, file string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s: %.100s", url, resp.Status, data)
+	}
+	return os.WriteFile(file, data, 0o644)
 }
 
 // Sum returns the sum of a metric over its labels, 0 if there is none.
