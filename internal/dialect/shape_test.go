@@ -76,7 +76,7 @@ func FuzzShape(f *testing.F) {
 	})
 }
 
-// What clients send is read without jsontext, and is known to be strict.
+// Bodies of clients are read without jsontext, and are known to be strict.
 func TestShapeReadsBodies(t *testing.T) {
 	body := []byte(`{"model": "m", "messages": [{"role": "user", "content": "a\nb é \ud83d\ude00"}, {"role": "user", "content": [{"type": "text", "text": ""}]}], "temperature": 0.5}` + "\n")
 	h := &Head{Body: body, model: -1}

@@ -580,7 +580,7 @@ func TestCollected(t *testing.T) {
 					c.hangUp()
 					return
 				}
-				// What the client has nothing of begins anew at another engine, on the same terms.
+				// An answer that has not begun begins anew at another engine, on the same terms.
 				first := a.call(t, 1)
 				first.send(words()[0])
 				first.send(words()[1:5]...)

@@ -24,8 +24,8 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// TestEscape compares with encoding/json, which takes the escapes that Escape takes. What they
-// stand for is the same, but for half of a pair, for which encoding/json writes U+FFFD.
+// TestEscape compares with encoding/json. Both take the same escapes, for the same characters, but
+// for half of a pair: encoding/json writes U+FFFD for it.
 func TestEscape(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := append([]byte{'\\'}, rapid.SliceOfN(rapid.SampledFrom([]byte(`\u"/bfnrtdDcC80aAgx`)), 0, 11).Draw(t, "text")...)

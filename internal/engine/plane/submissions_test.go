@@ -451,7 +451,7 @@ func TestOneStreamOnly(t *testing.T) {
 	})
 }
 
-// What is written by hand is what the generated encoder writes.
+// appendSubmit writes the bytes that the generated encoder writes.
 func TestAppendSubmit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		u32 := rapid.OneOf(rapid.Uint32Range(0, 300), rapid.Uint32())

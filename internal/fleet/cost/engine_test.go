@@ -389,7 +389,7 @@ func TestFull(t *testing.T) {
 
 // TestOverload has an engine begin with more prompts than it can compute, whose steps are full from
 // the first second on. Requests come while a step begins, so nobody is sure which prompts were in
-// it. What a full step takes must be known from the first intervals on.
+// it. The time of a full step must be known from the first intervals on.
 func TestOverload(t *testing.T) {
 	e := sim.PerBatch{Linear: 0.0764, DecodeBase: 12.6, Each: 0.067}
 	c := truth(e)

@@ -91,7 +91,7 @@ func TestJudgeReplicas(t *testing.T) {
 	}
 }
 
-// What is measured of a load that warms up first.
+// A third of a short load, and 20 s of a long one, are not measured.
 func TestReplicaWarms(t *testing.T) {
 	for lasts, want := range map[time.Duration]time.Duration{30 * time.Second: 10 * time.Second, time.Minute: replicaWarm, time.Hour: replicaWarm} {
 		if got := replicaWarms(&Options{Duration: 9 * lasts}); got != want {
