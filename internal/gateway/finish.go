@@ -262,6 +262,38 @@ func dropBody(rc *http.ResponseController) {
 	_ = rc.SetReadDeadline(time.Now().Add(unreadTimeout)) // as in httpCarrier
 }
 
+// drainTime bounds how long a refused body is read, and drainSilence the wait for more of it.
+const (
+	drainTime    = 30 * time.Second
+	drainSilence = time.Second
+)
+
+// drain reads and drops what still comes of a large body after its answer was sent. Many
+// clients send all of a body before they read an answer. Closing the connection in the
+// meantime would reset it, and the client would have a broken pipe and no reason. As much is
+// read as the bodies of two requests may have.
+func (g *Gateway) drain(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor != 1 || r.ContentLength >= 0 && r.ContentLength < maxDropped {
+		return // a small one was read before the answer
+	}
+	rc := http.NewResponseController(w)
+	if rc.Flush() != nil {
+		return
+	}
+	buf := g.buffers.take()
+	defer g.buffers.give(buf)
+	end := time.Now().Add(drainTime)
+	for left := 2 * g.opts.MaxBody; left > 0 && time.Now().Before(end); {
+		if rc.SetReadDeadline(time.Now().Add(drainSilence)) != nil {
+			return
+		}
+		n, err := r.Body.Read(*buf)
+		if left -= int64(n); err != nil {
+			return
+		}
+	}
+}
+
 // challenge is how a caller that is not known may name itself (RFC 6750). A reason is which
 // check a token has failed.
 func challenge(err *infer.Error) string {

@@ -383,6 +383,7 @@ func (g *Gateway) view(serve http.HandlerFunc) http.HandlerFunc {
 		_ = rc.SetWriteDeadline(time.Now().Add(g.opts.WriteTimeout)) // as in httpCarrier
 		dropBody(rc)
 		serve(w, r)
+		g.drain(w, r)
 	}
 }
 

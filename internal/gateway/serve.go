@@ -17,6 +17,9 @@ func (g *Gateway) handle(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x.finish()
+	if x.response.unread {
+		g.drain(w, r)
+	}
 }
 
 // serve runs the stages of the request in order and stores the error that ended it in

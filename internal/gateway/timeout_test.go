@@ -372,7 +372,43 @@ func TestRefusedBeforeItsBody(t *testing.T) {
 		third := b.post(chatPath, askStream(``))
 		e.call(t, 2).end(infer.ReasonStop, words()[0])
 		third.wantWhole(text(words()[0]), "stop")
+		time.Sleep(drainSilence + time.Second) // net/http's end of a connection is half of it
+		if !second.answer().closed {
+			t.Error("the refused request's connection is open, though nothing more of its body comes")
+		}
 	})
+}
+
+// A refused body is read for a moment, for a client that sends all of it before it reads the
+// answer: no longer than drainTime, and no more of it than two bodies may have.
+func TestRefusedBodyIsDrained(t *testing.T) {
+	opts := Options{MaxBody: 1 << 20}
+	for _, test := range []struct {
+		name         string
+		piece, total int
+		every        time.Duration
+		least, most  time.Duration // how long the connection is open
+	}{
+		{"a slow one", 1 << 10, 3 << 20, drainSilence / 2, drainTime - drainSilence, drainTime + 2*time.Second},
+		{"a long one", 64 << 10, 64 << 20, 5 * time.Millisecond, 150 * time.Millisecond, 2 * time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inOneWay(t, opts, nil, func(t *testing.T, b *bench) {
+				c := b.dial(0)
+				c.head("POST", chatPath, test.total)
+				c.refusal(413)
+				began, piece := time.Now(), strings.Repeat(" ", test.piece)
+				for sent := 0; sent < test.total && !c.answer().closed; sent += test.piece {
+					c.write(piece)
+					time.Sleep(test.every)
+				}
+				if open := time.Since(began); open < test.least || open > test.most {
+					t.Errorf("the connection was open for %v, want %v to %v", open, test.least, test.most)
+				}
+				time.Sleep(2 * time.Second)
+			})
+		})
+	}
 }
 
 // Who is refused and sends no more of its body is answered all the same, and keeps its

@@ -87,6 +87,36 @@ func TestBadInput(t *testing.T) {
 		})
 	}
 
+	// Many clients send all of a body before they read an answer.
+	t.Run("body over the limit, sent to its end", func(t *testing.T) {
+		whole := strings.Repeat("x", 3_500_000)
+		declared := fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(whole), whole)
+		chunked := fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(whole), whole)
+		for _, c := range []struct {
+			path, body string
+			status     int
+		}{
+			{"/v1/chat/completions", declared, 413},
+			{"/v1/chat/completions", chunked, 413},
+			{"/v2/chat", declared, 404},
+			{"/v2/chat", chunked, 404},
+		} {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(g.URL, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(harness.Patience))
+			_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s", c.path, c.body)
+			if err != nil {
+				t.Errorf("%s, %.20q: %v", c.path, c.body, err)
+			}
+			if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), fmt.Sprintf("HTTP/1.1 %d", c.status)) {
+				t.Errorf("%s, %.20q: answer %q, %v", c.path, c.body, answer, err)
+			}
+		}
+	})
+
 	t.Run("content type", func(t *testing.T) {
 		a := harness.Post(t, chat, ask(""), "Content-Type", "application/x-www-form-urlencoded")
 		if a.Status != http.StatusUnsupportedMediaType || !strings.Contains(string(a.Body), "Content-Type: application/json") {
