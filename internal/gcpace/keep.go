@@ -51,6 +51,7 @@ type keeper struct {
 func newKeeper(set func(int) int, serving func() bool, limits ...int64) *keeper {
 	k := &keeper{began: time.Now(), set: set, serving: serving, percent: plainPercent, samples: []metrics.Sample{
 		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"},
+		{Name: "/gc/cycles/total:gc-cycles"},
 	}}
 	k.timed = time.AfterFunc(time.Hour, k.look)
 	k.timed.Stop()
@@ -87,11 +88,11 @@ func (k *keeper) look() {
 
 func (k *keeper) read() Look {
 	metrics.Read(k.samples)
-	bytes := func(i int) int64 {
+	number := func(i int) int64 {
 		if k.samples[i].Value.Kind() != metrics.KindUint64 {
 			return 0
 		}
 		return int64(min(k.samples[i].Value.Uint64(), math.MaxInt64))
 	}
-	return Look{At: time.Since(k.began), Allocated: bytes(0), Live: bytes(1), Roots: bytes(2) + bytes(3), Serving: k.serving()}
+	return Look{At: time.Since(k.began), Allocated: number(0), Live: number(1), Roots: number(2) + number(3), Cycles: number(4), Serving: k.serving()}
 }

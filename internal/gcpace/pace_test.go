@@ -20,7 +20,9 @@ type process struct {
 	live      int64
 	roots     int64
 	percent   int
+	cycles    int64
 	serving   bool
+	stays     float64 // the part of what is allocated that stays live
 	pace      *Pace
 	heap      int64 // allocated since the last collection, and what it left
 	most      int64 // that the heap has had
@@ -56,10 +58,12 @@ func (p *process) runs(rate int64, lasts time.Duration) *process {
 		p.most = max(p.most, p.heap)
 		if collects || p.at >= last+2*time.Minute {
 			p.collected = append(p.collected, p.at)
+			p.cycles++
+			p.live += int64(p.stays * float64(p.heap-p.live))
 			p.heap, last = p.live, p.at
 			p.at += time.Millisecond
 		}
-		p.percent = p.pace.Percent(Look{At: p.at, Allocated: p.allocated, Live: p.live, Roots: p.roots, Serving: p.serving})
+		p.percent = p.pace.Percent(Look{At: p.at, Allocated: p.allocated, Cycles: p.cycles, Live: p.live, Roots: p.roots, Serving: p.serving})
 	}
 	return p
 }
@@ -89,6 +93,26 @@ func TestFlood(t *testing.T) {
 	if p.goal() > 26*mb {
 		t.Errorf("ten seconds after the flood the heap grows to %d MB", p.goal()/mb)
 	}
+}
+
+// From the first collection on that shows that streams begin which stay, the heap is not larger
+// than at Go's own pace. A flood of requests after that, whose answers end, gets its room.
+func TestGrowing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := newProcess(rapid.Int64Range(leastHeap, 100*mb).Draw(t, "live")).runs(mb, 5*time.Minute)
+		rate := rapid.Int64Range(10*mb, 500*mb).Draw(t, "rate")
+		p.stays = rapid.Float64Range(0.15, 0.5).Draw(t, "stays")
+		for range 5 {
+			if p.runs(rate, 2*time.Second); p.percent > plainPercent {
+				t.Fatalf("GOGC %d while %.2f of what is allocated stays", p.percent, p.stays)
+			}
+		}
+		p.stays = 0
+		p.runs(rate, 10*time.Second)
+		if p.runs(rate, 20*time.Second); p.apart() < 9*Serving/10 && p.goal()-p.live < mostRoom*9/10 && p.percent < mostPercent {
+			t.Fatalf("collections are %v apart in a flood after that, %d MB live, %d MB a second", p.apart(), p.live/mb, rate/mb)
+		}
+	})
 }
 
 // While nobody waits, no rate makes the heap larger than Go's own pace does.
@@ -140,7 +164,7 @@ func TestOddLooks(t *testing.T) {
 		p := New(Look{}, rapid.Int64().Draw(t, "limit"))
 		for range 20 {
 			l := Look{At: time.Duration(rapid.Int64().Draw(t, "at")), Serving: rapid.Bool().Draw(t, "serving")}
-			for _, n := range []*int64{&l.Allocated, &l.Live, &l.Roots} {
+			for _, n := range []*int64{&l.Allocated, &l.Cycles, &l.Live, &l.Roots} {
 				*n = rapid.Int64Range(0, math.MaxInt64/4).Draw(t, "bytes")
 			}
 			if got := p.Percent(l); got < leastPercent || got > mostPercent {
