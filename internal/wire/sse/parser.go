@@ -3,6 +3,7 @@ package sse
 import (
 	"bytes"
 	"fmt"
+	"sync"
 )
 
 // DefaultMaxEvent bounds what a Parser keeps of one event, in bytes.
@@ -29,20 +30,24 @@ type Event struct {
 //
 // The fields id and retry, and unknown ones, are read over; a block without
 // data is no event. The zero value is ready to use.
+//
+// An event that comes in one chunk is given as it lies there. A Parser has memory of its own
+// only while an event is under way, because thousands of streams wait for their next event.
 type Parser struct {
 	// Max bounds one line, and one event's data, in bytes; 0 means
 	// DefaultMaxEvent.
 	Max int
 
-	lines   lines
-	started bool
-	given   bool   // the event under way has been given to the caller
-	line    []byte // begun in an earlier chunk
-	partial bool   // the stream stands inside a line or a block
-	name    []byte
-	data    []byte
-	count   int // data lines of the event under way
-	err     error
+	lines    lines
+	started  bool
+	given    bool    // the event under way has been given to the caller
+	line     *[]byte // of spare, with what an earlier chunk had of the line; nil: it had nothing
+	partial  bool    // the stream stands inside a line or a block
+	borrowed bool    // name or data are part of the chunk
+	name     []byte
+	data     []byte
+	count    int // data lines of the event under way
+	err      error
 }
 
 // Feed hands over the next chunk of the stream. It must stay unchanged until
@@ -54,28 +59,58 @@ func (p *Parser) Feed(chunk []byte) { p.lines.feed(chunk) }
 // next call.
 func (p *Parser) Next() (ev Event, ok bool) {
 	if p.given {
-		p.given, p.name, p.data, p.count = false, p.name[:0], p.data[:0], 0
+		p.given, p.borrowed, p.name, p.data, p.count = false, false, nil, nil, 0
 	}
 	for p.err == nil && p.lines.pos < len(p.lines.chunk) {
 		line, ended := p.lines.next()
-		if p.tooLarge(len(p.line) + len(line)) {
+		if p.tooLarge(p.begun() + len(line)) {
 			break
 		}
 		p.partial = true
 		if !ended {
-			p.line = append(p.line, line...)
+			p.own() // part of the memory that is used again
+			if p.line == nil {
+				p.line = spare.Get().(*[]byte)
+			}
+			*p.line = append(*p.line, line...)
 			break
 		}
-		if len(p.line) > 0 {
-			p.line = append(p.line, line...)
-			line = p.line
-			p.line = p.line[:0]
+		if p.begun() > 0 {
+			line = append(*p.line, line...)
+			*p.line = line[:0]
 		}
 		if ev, ok := p.take(line); ok {
 			return ev, true
 		}
 	}
+	p.own() // the chunk is the caller's again
+	if p.line != nil && len(*p.line) == 0 {
+		if cap(*p.line) <= maxSpare {
+			spare.Put(p.line)
+		}
+		p.line = nil
+	}
 	return Event{}, false
+}
+
+// spare is memory for lines that come in several chunks, up to maxSpare bytes each.
+var spare = sync.Pool{New: func() any { return new([]byte) }}
+
+const maxSpare = 64 << 10
+
+// begun is how much an earlier chunk had of the line.
+func (p *Parser) begun() int {
+	if p.line == nil {
+		return 0
+	}
+	return len(*p.line)
+}
+
+// own copies what is part of the chunk, or of a line's memory.
+func (p *Parser) own() {
+	if p.borrowed {
+		p.borrowed, p.name, p.data = false, bytes.Clone(p.name), bytes.Clone(p.data)
+	}
 }
 
 // take adds a whole line to the event under way and gives what it completes.
@@ -87,7 +122,7 @@ func (p *Parser) take(line []byte) (Event, bool) {
 	if len(line) == 0 {
 		p.partial = false
 		if p.count == 0 {
-			p.name = p.name[:0]
+			p.name = nil
 			return Event{}, false
 		}
 		p.given = true
@@ -101,15 +136,16 @@ func (p *Parser) take(line []byte) (Event, bool) {
 	case "":
 		return Event{Comment: true, Data: value}, true
 	case "event":
-		p.name = append(p.name[:0], value...)
+		p.name, p.borrowed = value, true
 	case "data":
 		if p.tooLarge(len(p.data) + 1 + len(value)) {
 			break
 		}
-		if p.count > 0 {
-			p.data = append(p.data, '\n')
+		if p.count == 0 {
+			p.data, p.borrowed = value[:len(value):len(value)], true
+		} else {
+			p.data = append(append(p.data, '\n'), value...)
 		}
-		p.data = append(p.data, value...)
 		p.count++
 	}
 	return Event{}, false

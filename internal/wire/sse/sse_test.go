@@ -306,6 +306,26 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
+// A parser that waits for the next event keeps nothing of those before, in however many chunks
+// they came.
+func TestParserKeepsNothing(t *testing.T) {
+	b := []byte("event: token\ndata: 1\ndata: 2\n\n")
+	for cut := range b {
+		var p Parser
+		for _, part := range [2][]byte{b[:cut], b[cut:]} {
+			p.Feed(part)
+			for ev, ok := p.Next(); ok; ev, ok = p.Next() {
+				if string(ev.Name) != "token" || string(ev.Data) != "1\n2" {
+					t.Errorf("cut at %d: %q, %q", cut, ev.Name, ev.Data)
+				}
+			}
+		}
+		if p.line != nil || p.name != nil || p.data != nil {
+			t.Errorf("cut at %d: %v, %q, %q", cut, p.line, p.name, p.data)
+		}
+	}
+}
+
 func BenchmarkSplitter(b *testing.B) {
 	for _, bench := range []struct {
 		name   string
