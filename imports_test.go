@@ -32,6 +32,9 @@ const directions = `
 	# the clock, the stages, the record of a request
 	trace: infer
 
+	# contexts in the memory of what they belong to
+	lifetime:
+
 	# how often the garbage collector runs
 	gcpace:
 
@@ -65,7 +68,7 @@ const directions = `
 	model/chat: infer model/chat/jinja
 	model/chat/jinja: jsonlex
 	model/outputparse: jsonlex
-	model/pool: infer tenancy tenancy/fair trace
+	model/pool: infer lifetime tenancy tenancy/fair trace
 	model/tokenizer: infer jsonlex
 
 	# engines: the contract, its suite, an adapter per wire
@@ -74,7 +77,7 @@ const directions = `
 	engine/auto: engine engine/access engine/upstream engine/vllmserver
 	engine/coreclient: engine engine/mux engine/remote infer trace wire/zmtp
 	engine/enginetest: engine infer trace
-	engine/idstream: engine engine/access engine/upstream infer jsonlex trace wire/epoll wire/sse
+	engine/idstream: engine engine/access engine/upstream infer jsonlex lifetime trace wire/epoll wire/sse
 	engine/mux: engine infer
 	engine/plane: dialect/media engine engine/access engine/mux engine/plane/planepb engine/remote infer trace wire/sock
 	engine/plane/planepb:
@@ -84,7 +87,7 @@ const directions = `
 	engine/sglangipc: engine engine/coreclient engine/mux engine/sglang engine/sglangmode infer trace wire/sock wire/zmtp
 	engine/sglangipc/schedtest: infer wire/zmtp
 	engine/sglangmode: engine infer
-	engine/upstream: engine engine/access infer trace wire/http1 wire/sock
+	engine/upstream: engine engine/access infer lifetime trace wire/http1 wire/sock
 	engine/vllm: engine engine/idstream engine/upstream engine/vllmserver infer trace
 	engine/vllmcore: disk engine engine/coreclient engine/mux infer trace wire/sock wire/zmtp
 	engine/vllmcore/coretest: trace wire/zmtp
@@ -110,7 +113,7 @@ const directions = `
 	fleet/route: engine fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/kvindex fleet/retry infer model tenancy
 
 	# the path of a request
-	gateway: dialect dialect/allow dialect/anthropic dialect/openai dialect/responses dialect/sglang engine engine/relay fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kvindex fleet/promptkey fleet/queue fleet/retry fleet/route gateway/answer gateway/stream infer model model/chat model/outputparse model/pool model/tokenizer observe/busy observe/integrity observe/metrics observe/timeline observe/watch tenancy tenancy/fair trace wire/epoll wire/http1 wire/sock
+	gateway: dialect dialect/allow dialect/anthropic dialect/openai dialect/responses dialect/sglang engine engine/relay fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kvindex fleet/promptkey fleet/queue fleet/retry fleet/route gateway/answer gateway/stream infer lifetime model model/chat model/outputparse model/pool model/tokenizer observe/busy observe/integrity observe/metrics observe/timeline observe/watch tenancy tenancy/fair trace wire/epoll wire/http1 wire/sock
 	gateway/answer: dialect gateway/stream infer model/outputparse model/tokenizer trace wire/sse
 	gateway/stream: infer
 
@@ -200,17 +203,18 @@ infer:
 tenancy:
 trace: infer
 gcpace:
+lifetime:
 disk:
 jsonlex:
 wire:
 config: infer tenancy disk wire
 workload:
 dialect: infer jsonlex wire
-model: infer tenancy trace jsonlex
-engine: infer trace disk jsonlex wire dialect
+model: infer tenancy trace lifetime jsonlex
+engine: infer trace lifetime disk jsonlex wire dialect
 fleet: infer tenancy trace jsonlex wire dialect model engine
 observe: infer trace wire model engine fleet
-gateway: infer tenancy trace wire dialect model engine fleet observe
+gateway: infer tenancy trace lifetime wire dialect model engine fleet observe
 sim: infer trace wire workload dialect engine
 load: infer trace wire config workload
 lab: models infer tenancy trace wire workload model engine fleet observe sim load

@@ -62,7 +62,7 @@ func besideLarge(b *testing.B, o pool.Options, large, small []byte) {
 	defer g.Close()
 	prepare := func(ctx context.Context, body []byte) (*exchange, error) {
 		x := &exchange{g: g, stages: stages{rec: new(trace.Record)}, request: request{caller: tenancy.Anyone, body: body, endpoint: openai.Chat}}
-		defer context.AfterFunc(ctx, func() { x.ctx.end(nil) })()
+		defer context.AfterFunc(ctx, func() { x.ctx.End(nil) })()
 		x.response.front = &front{r: &http.Request{URL: &url.URL{Path: chatPath}}}
 		_, err := x.prepare()
 		if x.reservation != nil {

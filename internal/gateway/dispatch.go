@@ -157,7 +157,7 @@ func (x *exchange) forward(wait engineWait) error {
 		x.response.w.Header().Del(ignoredHeader) // of an attempt before: this engine is given all
 	}
 	l := &relayLeg{engineWait: wait, request: &x.ctx}
-	l.ctx.of(&x.ctx)
+	l.ctx.Of(&x.ctx)
 	x.booked.escape.by(nil, &l.ctx, nil)
 	x.leg = l
 	x.flight.tell(trace.Engine, trace.Now()) // nothing tells when all is sent

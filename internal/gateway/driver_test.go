@@ -84,7 +84,7 @@ func TestDriverExactlyOnce(t *testing.T) {
 				r.settle()
 				r.client.Reset()
 			case "abort":
-				r.x.abortable.ask(r.x.ctx.end)
+				r.x.abortable.ask(r.x.ctx.End)
 				r.settle()
 				for i := range n {
 					r.call(i).offer(nil, ending(infer.ReasonAbort))

@@ -11,6 +11,7 @@ import (
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
+	"weir/internal/lifetime"
 	"weir/internal/trace"
 )
 
@@ -28,7 +29,7 @@ type escape struct {
 	wait   time.Duration // for the turn of the retry, which is spent
 	cancel context.CancelFunc
 	// abandon wakes the attempt, in whichever wait it is.
-	abandon *part
+	abandon *lifetime.Part
 	mailbox *stream.Mailbox
 }
 
@@ -122,7 +123,7 @@ func (s *escape) wake() {
 		s.cancel()
 	}
 	if s.abandon != nil {
-		s.abandon.end(s.err)
+		s.abandon.End(s.err)
 	}
 	if s.mailbox != nil {
 		s.mailbox.Wake()
@@ -131,7 +132,7 @@ func (s *escape) wake() {
 
 // by sets how the attempt is woken, and wakes it if it is already to leave. Nil changes
 // nothing.
-func (s *escape) by(cancel context.CancelFunc, abandon *part, m *stream.Mailbox) {
+func (s *escape) by(cancel context.CancelFunc, abandon *lifetime.Part, m *stream.Mailbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if cancel != nil {

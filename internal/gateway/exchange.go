@@ -14,6 +14,7 @@ import (
 	"weir/internal/dialect"
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
+	"weir/internal/lifetime"
 	"weir/internal/trace"
 )
 
@@ -25,7 +26,7 @@ type exchange struct {
 	turns
 	g *Gateway
 	stages
-	ctx       lifetime // ends when the client hangs up, or at Cut: by end
+	ctx       lifetime.Context // ends when the client hangs up, or at Cut: by end
 	abortable abortable
 	gathers   *gathering // nil: there is no flush interval, or nothing was written yet
 	attempt
@@ -99,7 +100,7 @@ func newRecord() *trace.Record {
 // end ends the request's context, and a write that waits for the client. It may be called by
 // anyone and does not block.
 func (x *exchange) end(cause error) {
-	x.ctx.end(cause)
+	x.ctx.End(cause)
 	x.abortable.wake()
 	if x.response.conn == nil { // a write over HTTP/2 may be under way, for which this would wait
 		go x.response.breaking.breakOff()

@@ -50,7 +50,7 @@ func (x *exchange) finish() {
 	if f := x.response.front; f != nil && f.stopFollowing != nil {
 		f.stopFollowing()
 	}
-	x.ctx.end(nil)
+	x.ctx.End(nil)
 	x.record()
 	end := func() {
 		x.response.end(!broken, broken && x.err.Code != infer.CodeCancelled && x.err.Code != infer.CodeSlowClient)

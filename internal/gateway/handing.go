@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"weir/internal/infer"
+	"weir/internal/lifetime"
 	"weir/internal/trace"
 )
 
@@ -13,7 +14,7 @@ import (
 // context.WithTimeout takes nine allocations, and leaves a map in the request's context and a
 // stopped timer in the runtime: 500 bytes for as long as a stream waits for its engine.
 type handing struct {
-	part
+	lifetime.Part
 	until time.Time
 	bound *silence
 }
@@ -21,7 +22,7 @@ type handing struct {
 // hands begins the context of a hand-over.
 func (x *exchange) hands(within time.Duration) *handing {
 	h := &handing{until: time.Now().Add(within)}
-	h.of(&x.ctx)
+	h.Of(&x.ctx)
 	h.bound = x.g.silences.begin(x.target.Name, within, within, h.late)
 	h.bound.begin(trace.Now())
 	x.booked.escape.by(h.cancel, nil, nil)
@@ -35,8 +36,8 @@ func (x *exchange) handed(h *handing) {
 	h.cancel()
 }
 
-func (h *handing) cancel()           { h.end(nil) }
-func (h *handing) late(*infer.Error) { h.ends(outlived) }
+func (h *handing) cancel()           { h.End(nil) }
+func (h *handing) late(*infer.Error) { h.Outlive() }
 
 // Deadline implements context.Context.
 func (h *handing) Deadline() (time.Time, bool) { return h.until, true }

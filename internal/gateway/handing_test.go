@@ -18,16 +18,6 @@ func handOver(within time.Duration) (*exchange, *handing) {
 	return x, x.hands(within)
 }
 
-// followers returns how many follow a lifetime.
-func followers(l *lifetime) (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for f := l.first; f != nil; f = f.next {
-		n++
-	}
-	return n
-}
-
 // The context of a hand-over ends as one of package context would, for each of its reasons, and
 // so do those that derive from it.
 func TestHandingEnds(t *testing.T) {
@@ -38,7 +28,7 @@ func TestHandingEnds(t *testing.T) {
 		err   error
 		cause error
 	}{
-		{"the request ends", func(x *exchange, _ *handing) { x.ctx.end(hungUp) }, context.Canceled, hungUp},
+		{"the request ends", func(x *exchange, _ *handing) { x.ctx.End(hungUp) }, context.Canceled, hungUp},
 		{"the attempt leaves", func(x *exchange, _ *handing) {
 			x.booked.escape.mu.Lock()
 			x.booked.escape.wake()
@@ -62,7 +52,7 @@ func TestHandingEnds(t *testing.T) {
 				if at, ok := h.Deadline(); !ok || time.Until(at) != time.Second {
 					t.Errorf("deadline %v %v", at, ok)
 				}
-				if n := followers(&h.lifetime); n != 1 {
+				if n := h.Followers(); n != 1 {
 					t.Errorf("%d derived contexts", n)
 				}
 				c.end(x, h)
@@ -76,7 +66,7 @@ func TestHandingEnds(t *testing.T) {
 				defer cancel()
 				<-after.Done()
 				x.handed(h)
-				if n := followers(&x.ctx); n != 0 {
+				if n := x.ctx.Followers(); n != 0 {
 					t.Errorf("%d followers of the request are left", n)
 				}
 				x.booked.escape.wake() // which ends nothing any more
@@ -91,7 +81,7 @@ func TestHandingAfterTheEnd(t *testing.T) {
 		x := &exchange{g: &Gateway{}}
 		x.target.Engine = new(route.Engine)
 		x.booked.escape.begin(x)
-		x.ctx.end(nil)
+		x.ctx.End(nil)
 		h := x.hands(time.Hour)
 		<-h.Done()
 		if h.Err() != context.Canceled {

@@ -15,6 +15,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/gateway/answer"
 	"weir/internal/infer"
+	"weir/internal/lifetime"
 	"weir/internal/observe/metrics"
 	"weir/internal/trace"
 )
@@ -25,7 +26,7 @@ type relayLeg struct {
 	engineWait
 	answer   *answer.Relayed
 	request  context.Context // the caller's
-	ctx      part            // ends with it, and when the attempt is abandoned
+	ctx      lifetime.Part   // ends with it, and when the attempt is abandoned
 	response *engine.RelayResponse
 	verifier dialect.Verifier
 	why      string           // its stream is not verified, in a word
@@ -94,7 +95,7 @@ func (l *relayLeg) open(q *request) *answer.Relayed {
 
 // expect bounds the wait for the engine's first output.
 func (l *relayLeg) expect() {
-	l.silence = l.g.silences.begin(l.target.Name, l.g.opts.FirstTimeout, l.g.opts.IdleTimeout, func(e *infer.Error) { l.ctx.end(e) })
+	l.silence = l.g.silences.begin(l.target.Name, l.g.opts.FirstTimeout, l.g.opts.IdleTimeout, func(e *infer.Error) { l.ctx.End(e) })
 	l.flight.silence.Store(l.silence)
 }
 
@@ -354,7 +355,7 @@ func (l *relayLeg) close() {
 	if l.response != nil {
 		l.response.Body.Close()
 	}
-	l.ctx.end(nil)
+	l.ctx.End(nil)
 	l.unread = nil
 	l.release()
 	if l.waits != nil {

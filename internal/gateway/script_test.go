@@ -157,7 +157,7 @@ func (s *script) command(line string) {
 	case "hang":
 		s.rig.client.Close()
 	case "abort":
-		s.rig.x.abortable.ask(s.rig.x.ctx.end)
+		s.rig.x.abortable.ask(s.rig.x.ctx.End)
 	case "cut":
 		s.rig.g.Cut()
 	case "wait":

@@ -68,5 +68,5 @@ func (g *Generation) Flawed(reason string, err error, data []byte, now int64) {
 	found := bytes.Clone(data[max(0, len(data)-foundBytes):])
 	g.Fail(&infer.Error{Code: infer.CodeIntegrity, Engine: g.host.Name, Retryable: true, Cause: &flaw{err, reason, found, len(data)},
 		Message: "what the engine sent does not add up; send the request again"}, now)
-	g.cancel(nil)
+	g.ctx.End(nil)
 }

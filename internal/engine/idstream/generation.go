@@ -1,7 +1,6 @@
 package idstream
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -10,6 +9,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/upstream"
 	"weir/internal/infer"
+	"weir/internal/lifetime"
 	"weir/internal/trace"
 	"weir/internal/wire/sse"
 )
@@ -43,8 +43,7 @@ type Generation struct {
 	Trim func(chunk []byte) []byte
 
 	host    *Host
-	ctx     context.Context
-	cancel  context.CancelCauseFunc // breaks the connection
+	ctx     lifetime.Part // its end breaks the connection
 	aborted atomic.Pointer[time.Timer]
 	over    atomic.Bool // the terminal delta was offered
 	turns
@@ -58,10 +57,10 @@ type Generation struct {
 // errUnheard breaks the connection of a generation that goes on after its abort.
 var errUnheard = errors.New("the engine did not end an aborted request")
 
-// Begin puts a generation on its host, for as long as ctx lives. Hand does that too.
-func (g *Generation) Begin(ctx context.Context, h *Host) {
+// Begin puts a generation on its host, for as long as whole lives. Hand does that too.
+func (g *Generation) Begin(whole *lifetime.Context, h *Host) {
 	g.host = h
-	g.ctx, g.cancel = context.WithCancelCause(ctx)
+	g.ctx.Of(whole)
 }
 
 // Abort implements engine.Generation. That of a decode half may wait.
@@ -78,7 +77,7 @@ func (g *Generation) abort() {
 	if g.over.Load() || g.aborted.Load() != nil {
 		return
 	}
-	t := time.AfterFunc(g.host.AbortTimeout, func() { g.cancel(errUnheard) })
+	t := time.AfterFunc(g.host.AbortTimeout, func() { g.ctx.End(errUnheard) })
 	if !g.aborted.CompareAndSwap(nil, t) {
 		t.Stop()
 		return
@@ -115,7 +114,7 @@ func (g *Generation) run() {
 	if g.body.Whole() {
 		return
 	}
-	t := time.AfterFunc(afterwards, func() { g.cancel(nil) })
+	t := time.AfterFunc(afterwards, func() { g.ctx.End(nil) })
 	for {
 		if _, err := g.body.Next(); err != nil {
 			break
@@ -149,7 +148,7 @@ func (g *Generation) close() {
 	g.gone = true
 	g.mu.Unlock()
 	g.body.Close()
-	g.cancel(nil)
+	g.ctx.End(nil)
 }
 
 // Feed offers the deltas in a part of the answer, and reports whether the terminal

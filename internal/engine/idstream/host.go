@@ -15,6 +15,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/upstream"
 	"weir/internal/infer"
+	"weir/internal/lifetime"
 	"weir/internal/trace"
 	"weir/internal/wire/epoll"
 )
@@ -39,7 +40,7 @@ type Host struct {
 	Polled bool
 
 	mu      sync.Mutex
-	running context.Context // Run's, nil before and after
+	running *lifetime.Context // Run's, nil before and after
 	polls   *epoll.Poller[*worker]
 	live    sync.WaitGroup // generations; added to under mu, while running
 }
@@ -48,7 +49,7 @@ type Host struct {
 // are left then end with an error.
 func (h *Host) Run(ctx context.Context, serve func()) {
 	// An error that follows from the end of Run is not a hang-up of the client.
-	running, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	running := new(lifetime.Context)
 	polls := epoll.New(runtime.GOMAXPROCS(0), func() *worker { return newWorker(engine.NewReader(h.Batch, h.Kind)) })
 	h.mu.Lock()
 	h.running, h.polls = running, polls
@@ -59,13 +60,13 @@ func (h *Host) Run(ctx context.Context, serve func()) {
 	h.mu.Lock()
 	h.running = nil
 	h.mu.Unlock()
-	cancel(&infer.Error{Code: infer.CodeUnavailable, Engine: h.Name, Message: "the engine was taken out of use", Retryable: true})
+	running.End(&infer.Error{Code: infer.CodeUnavailable, Engine: h.Name, Message: "the engine was taken out of use", Retryable: true})
 	h.live.Wait()
 	polls.Close()
 }
 
 // enter counts a generation in and gives the context that it lives in.
-func (h *Host) enter() (context.Context, error) {
+func (h *Host) enter() (*lifetime.Context, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.running == nil || h.running.Err() != nil {
@@ -83,8 +84,8 @@ func (h *Host) Hand(ctx context.Context, g *Generation, req *upstream.Request) e
 		return err
 	}
 	g.Begin(running, h)
-	unhook := context.AfterFunc(ctx, func() { g.cancel(context.Cause(ctx)) })
-	resp, err := h.ask(g.ctx, req)
+	unhook := lifetime.AfterFunc(ctx, func() { g.ctx.End(context.Cause(ctx)) })
+	resp, err := h.ask(&g.ctx, req)
 	switch {
 	case err != nil:
 	case !unhook():
@@ -97,7 +98,7 @@ func (h *Host) Hand(ctx context.Context, g *Generation, req *upstream.Request) e
 		return nil
 	}
 	unhook()
-	g.cancel(nil)
+	g.ctx.End(nil)
 	if req.Leg.ToServer != 0 && (resp == nil || resp.Status == http.StatusOK) {
 		// It may have the request, and would work on it until it notices.
 		g.Wire.Stop()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/lifetime"
 	"weir/internal/trace"
 	"weir/internal/wire/epoll"
 )
@@ -19,7 +20,8 @@ import (
 type turns struct {
 	state   atomic.Int32
 	socket  *epoll.Socket[*worker]
-	unhook  func() bool // of the context's end, which is news too
+	ends    lifetime.Follower // of the generation's context, whose end is news too
+	follows bool
 	hup     atomic.Bool // the engine has ended its side: the socket is read to its end
 	whole   bool        // the terminal delta was offered
 	waiting *time.Timer // bounds the wait for what follows it
@@ -113,8 +115,8 @@ func (g *Generation) ready(w *worker, hup bool) {
 	}
 }
 
-// wake gives a turn for other news.
-func (g *Generation) wake() {
+// Over implements lifetime.Waiter: it gives a turn for the end of the generation's context.
+func (g *Generation) Over() {
 	if g.claim() {
 		w := workers.Get().(*worker)
 		g.turn(w)
@@ -141,8 +143,9 @@ func (g *Generation) turn(w *worker) {
 			go g.conclude() // the connection's end may wait
 			return
 		}
-		if g.unhook == nil {
-			g.unhook = context.AfterFunc(g.ctx, g.wake)
+		if !g.follows {
+			g.follows = true
+			g.ends.Follow(&g.ctx.Context, g)
 		}
 		if g.state.CompareAndSwap(turning, parked) {
 			return
@@ -162,7 +165,7 @@ func (g *Generation) advance(w *worker) (over bool) {
 	for range turnReads {
 		if g.ctx.Err() != nil {
 			if !g.whole {
-				g.broken(context.Cause(g.ctx), trace.Now())
+				g.broken(context.Cause(&g.ctx), trace.Now())
 			}
 			return true
 		}
@@ -183,22 +186,20 @@ func (g *Generation) advance(w *worker) (over bool) {
 			return true
 		case drained && (n <= 0 || !g.hup.Load()):
 			if g.whole && g.waiting == nil {
-				g.waiting = time.AfterFunc(afterwards, func() { g.cancel(nil) })
+				g.waiting = time.AfterFunc(afterwards, func() { g.ctx.End(nil) })
 			}
 			return false
 		}
 	}
 	if err := g.socket.Again(); err != nil {
-		g.cancel(err) // which gives a turn
+		g.ctx.End(err) // which gives a turn
 	}
 	return false
 }
 
 // conclude ends a generation that had its last turn.
 func (g *Generation) conclude() {
-	if g.unhook != nil {
-		g.unhook()
-	}
+	g.ends.Leave()
 	if g.waiting != nil {
 		g.waiting.Stop()
 	}

@@ -17,6 +17,7 @@ import (
 	"weir/internal/dialect/sglang"
 	"weir/internal/engine/enginetest"
 	"weir/internal/infer"
+	"weir/internal/lifetime"
 	"weir/internal/wire/sse"
 )
 
@@ -189,15 +190,15 @@ func TestPromptThatWasCut(t *testing.T) {
 		if c.media {
 			req.Media = []infer.Media{{}}
 		}
-		ctx, cancel := context.WithCancelCause(t.Context())
+		whole := new(lifetime.Context)
 		g := e.newGeneration(req, 1, sink, serverOf(infer.CarriesAll))
-		g.Begin(ctx, e.host)
+		g.Begin(whole, e.host)
 		last := g.event(newScanner(), fmt.Appendf(nil, `{"output_ids":[7],"meta_info":{"finish_reason":null,"prompt_tokens":%d,"completion_tokens":1,"cached_tokens":0,"response_sent_to_client_ts":1.5}}`, c.count), 1)
 		if last != c.fails {
 			t.Errorf("%s: last %t", c.name, last)
 		}
 		if !c.fails {
-			cancel(nil)
+			whole.End(nil)
 			continue
 		}
 		wait, stop := context.WithTimeout(t.Context(), time.Minute)
@@ -210,7 +211,7 @@ func TestPromptThatWasCut(t *testing.T) {
 		if !f.Err.Retryable {
 			t.Errorf("%s: no other engine is asked", c.name)
 		}
-		cancel(nil)
+		whole.End(nil)
 		e.aborts.close()
 	}
 }
@@ -221,9 +222,9 @@ func TestGivenUp(t *testing.T) {
 	e := New(Options{Name: "a", URL: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}})
 	for _, form := range []form{cumulative, incremental} {
 		sink := enginetest.NewRecorder(1)
-		ctx, cancel := context.WithCancelCause(t.Context())
+		whole := new(lifetime.Context)
 		g := e.newGeneration(&infer.Request{Prompt: make([]uint32, 4), MaxTokens: 9}, 1, sink, &server{form: form})
-		g.Begin(ctx, e.host)
+		g.Begin(whole, e.host)
 		if !g.event(newScanner(), []byte(`{"text":"","output_ids":[0],"meta_info":{"finish_reason":{"type":"abort","message":"no grammar","status_code":400,"err_type":"BadRequestError"},"prompt_tokens":1,"completion_tokens":1,"cached_tokens":0}}`), 1) {
 			t.Error("it goes on")
 		}
@@ -233,6 +234,6 @@ func TestGivenUp(t *testing.T) {
 		if err != nil || f.Err == nil || f.Err.Code != infer.CodeInvalid || !strings.Contains(f.Err.Message, "no grammar") || len(sink.IDs()) != 0 || len(sink.Faults()) != 0 {
 			t.Errorf("%v: %v, %v, ids %v, %v", form, f, err, sink.IDs(), sink.Faults())
 		}
-		cancel(nil)
+		whole.End(nil)
 	}
 }

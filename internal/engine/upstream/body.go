@@ -201,7 +201,7 @@ func (b *Body) Detach() (fd int, ok bool) {
 		return -1, false
 	}
 	b.in.conn.detach(fd)
-	b.detached = true
+	b.detached, b.stop = true, nil
 	return fd, true
 }
 

@@ -19,6 +19,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/access"
 	"weir/internal/infer"
+	"weir/internal/lifetime"
 	"weir/internal/trace"
 	"weir/internal/wire/http1"
 )
@@ -53,6 +54,8 @@ type Client struct {
 	access         *access.Access
 	panicked       func(*engine.Panic)
 	dialer         net.Dialer
+	unbound        net.Dialer // without a timeout
+	literal        bool       // the host is an address, and no name to resolve
 	connectTimeout time.Duration
 	headTimeout    time.Duration
 	pool           pool
@@ -79,6 +82,10 @@ func keepAlive(said http1.Fields) time.Duration {
 	return 0
 }
 
+// keepAliveProbes is the time between the probes that TCP sends over a connection on which
+// nothing comes.
+const keepAliveProbes = 15 * time.Second
+
 // maxIdle bounds the connections kept. Every live stream holds one; when a
 // burst ends they are worth keeping for the next.
 const maxIdle = 4096
@@ -95,7 +102,9 @@ func New(opts Options) *Client {
 	c := &Client{
 		network: "tcp", addr: address(u), host: authority(u), access: opts.Access, panicked: opts.Panicked,
 		prefix:         strings.TrimSuffix(u.EscapedPath(), "/"),
-		dialer:         net.Dialer{Timeout: opts.ConnectTimeout, KeepAlive: 15 * time.Second},
+		dialer:         net.Dialer{Timeout: opts.ConnectTimeout, KeepAlive: keepAliveProbes},
+		unbound:        net.Dialer{KeepAlive: keepAliveProbes},
+		literal:        net.ParseIP(u.Hostname()) != nil,
 		connectTimeout: opts.ConnectTimeout,
 		headTimeout:    opts.HeadTimeout,
 		pool:           pool{max: maxIdle, keep: idleTime},
@@ -238,7 +247,7 @@ func (c *Client) render(req *Request) (*buffer, error) {
 // dial makes a connection.
 func (c *Client) dial(ctx context.Context) (*conn, error) {
 	late := time.Now().Add(c.connectTimeout)
-	sock, err := c.dialer.DialContext(ctx, c.network, c.addr)
+	sock, err := c.connect(ctx, late)
 	if err != nil {
 		if timedOut(err) {
 			err = fmt.Errorf("no connection within %v (--connect-timeout): %w", c.connectTimeout, err)
@@ -262,6 +271,30 @@ func (c *Client) dial(ctx context.Context) (*conn, error) {
 	return cn, nil
 }
 
+// connect makes a connection's socket.
+func (c *Client) connect(ctx context.Context, late time.Time) (net.Conn, error) {
+	whole := lifetime.Of(ctx)
+	if whole == nil || !c.literal {
+		return c.dialer.DialContext(ctx, c.network, c.addr)
+	}
+	d := &dialing{late: late}
+	d.Part.Of(whole)
+	defer d.End(nil)
+	return c.unbound.DialContext(d, c.network, c.addr)
+}
+
+// dialing is the context in which a connection to an address is made. It has a deadline and does
+// not end by it: package net ends what it does at the deadline itself, and resolves no name here.
+// Of a context that ends by a timer there would be a timer, a channel and a map in the context of
+// the request, for as long as its stream waits for the engine.
+type dialing struct {
+	lifetime.Part
+	late time.Time
+}
+
+// Deadline implements context.Context.
+func (d *dialing) Deadline() (time.Time, bool) { return d.late, true }
+
 // exchange sends a request on a connection and reads the head of its answer.
 // The connection is the response's, or closed. The head's buffer is given back
 // once it is sent.
@@ -270,7 +303,7 @@ func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Requ
 	if req.Waits != nil {
 		cn.giveUpBy(leaving)
 	}
-	stop := afterFunc(ctx, cn.givesUp)
+	stop := lifetime.AfterFunc(ctx, cn.givesUp)
 	defer func() {
 		if p := engine.Caught(recover(), c.panicked); p != nil {
 			stop()
@@ -338,15 +371,6 @@ func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Requ
 	}
 	r.Body = &r.body
 	return &r.Response, nil
-}
-
-// afterFunc is context.AfterFunc, by the context's own where it has one: package context would
-// make a context around that.
-func afterFunc(ctx context.Context, f func()) (stop func() bool) {
-	if own, ok := ctx.(interface{ AfterFunc(f func()) func() bool }); ok {
-		return own.AfterFunc(f)
-	}
-	return context.AfterFunc(ctx, f)
 }
 
 // ended returns the reason why a caller gave up, where that is what failed.

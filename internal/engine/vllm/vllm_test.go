@@ -23,6 +23,7 @@ import (
 	"weir/internal/engine/idstream"
 	"weir/internal/engine/vllmserver"
 	"weir/internal/infer"
+	"weir/internal/lifetime"
 	"weir/internal/trace"
 )
 
@@ -160,7 +161,7 @@ func play(t *testing.T, req *infer.Request, generate bool, parts ...[]byte) (*en
 		sink.Scores(*req.Logprobs)
 	}
 	g := e.newGeneration(req, 1, sink, generate)
-	g.Begin(t.Context(), e.host)
+	g.Begin(new(lifetime.Context), e.host)
 	s := idstream.NewScanner()
 	for _, part := range parts {
 		if g.Feed(s, bytes.Clone(part), 1) {
@@ -310,7 +311,7 @@ func TestStopIDComesWithItsEnd(t *testing.T) {
 		e := New(Options{Name: "a", URL: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}}, Flags{})
 		sink := enginetest.NewRecorder(1)
 		g := e.newGeneration(&infer.Request{Prompt: make([]uint32, 2), MaxTokens: 9, StopIDs: []uint32{7}}, 1, sink, true)
-		g.Begin(t.Context(), e.host)
+		g.Begin(new(lifetime.Context), e.host)
 		s := idstream.NewScanner()
 		if g.Feed(s, []byte(running+ending), 1) || !slices.Equal(sink.IDs(), []uint32{5}) {
 			t.Errorf("%s: %v before the end", name, sink.IDs())

@@ -58,6 +58,7 @@ import (
 	"time"
 
 	"weir/internal/infer"
+	"weir/internal/lifetime"
 	"weir/internal/tenancy"
 	"weir/internal/tenancy/fair"
 	"weir/internal/trace"
@@ -227,12 +228,13 @@ func (p *Pool) RunFor(ctx context.Context, who *tenancy.Caller, cost int, fn fun
 		patience.Reset(p.maxWait)
 	}
 	defer func() {
+		lifetime.Awaited(ctx)
 		patience.Stop()
 		p.timers.Put(patience)
 	}()
 	select {
 	case <-j.done:
-	case <-ctx.Done():
+	case <-lifetime.Await(ctx):
 		if p.withdraw(j, &p.stats.Cancelled) {
 			return j.times, ended(ctx)
 		}

@@ -1,4 +1,4 @@
-package gateway
+package lifetime
 
 import (
 	"context"
@@ -15,11 +15,11 @@ import (
 // A lifetime and its parts are told apart from contexts of package context by nothing, whatever
 // is done to them in whatever order: their error and cause, those of contexts made from them,
 // and which functions are called at their end.
-func TestLifetime(t *testing.T) {
+func TestContext(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		acts := rapid.SliceOfN(rapid.SampledFrom([]string{
 			"end", "end for a reason", "end the part", "end the part for a reason", "part",
-			"after", "after by package context", "after the part", "stop", "child", "child of the part", "wait",
+			"after", "after by package context", "after the part", "stop", "child", "child of the part", "wait", "wait for a moment",
 		}), 1, 12).Draw(rt, "acts")
 		picks := rapid.SliceOfN(rapid.IntRange(0, 20), len(acts), len(acts)).Draw(rt, "picks")
 		differs := ""
@@ -29,12 +29,12 @@ func TestLifetime(t *testing.T) {
 				{whole: whole, end: own, makePart: func(s *side) (context.Context, func(error)) { return context.WithCancelCause(whole) }},
 				{},
 			}
-			l := new(lifetime)
-			sides[1].whole, sides[1].end = l, l.end
+			l := new(Context)
+			sides[1].whole, sides[1].end = l, l.End
 			sides[1].makePart = func(*side) (context.Context, func(error)) {
-				p := new(part)
-				p.of(l)
-				return p, p.end
+				p := new(Part)
+				p.Of(l)
+				return p, p.End
 			}
 			for i, act := range acts {
 				for _, s := range sides {
@@ -128,6 +128,12 @@ func (s *side) act(act string, pick int) {
 		ctx, cancel := context.WithCancel(on)
 		s.cancels = append(s.cancels, cancel)
 		s.all = append(s.all, ctx)
+	case "wait for a moment":
+		select {
+		case <-Await(latest):
+		default:
+		}
+		Awaited(latest)
 	case "wait":
 		go func() { <-latest.Done() }()
 	}
@@ -165,23 +171,30 @@ func (s *side) state() (text string) {
 
 // Several goroutines may end a lifetime, follow it and leave it at once. Each function is
 // called once, or was stopped.
-func TestLifetimeTogether(t *testing.T) {
+func TestTogether(t *testing.T) {
 	for range 200 {
-		var l lifetime
+		var l Context
 		var wait, called sync.WaitGroup
 		for range 4 {
 			wait.Go(func() {
 				for range 8 {
-					var p part
-					p.of(&l)
+					var p Part
+					p.Of(&l)
 					called.Add(1)
 					if stop := p.AfterFunc(called.Done); stop() {
 						called.Done()
 					}
-					p.end(nil)
+					p.End(nil)
 				}
 			})
-			wait.Go(func() { l.end(nil); <-l.Done() })
+			wait.Go(func() {
+				select {
+				case <-Await(&l):
+				default:
+				}
+				Awaited(&l)
+			})
+			wait.Go(func() { l.End(nil); <-l.Done() })
 		}
 		wait.Wait()
 		called.Wait()
@@ -189,4 +202,68 @@ func TestLifetimeTogether(t *testing.T) {
 			t.Fatal("somebody still follows")
 		}
 	}
+}
+
+// A wait that is over leaves no channel, unless somebody else has it.
+func TestAwait(t *testing.T) {
+	var a, b Context
+	first := Await(&a)
+	if second := Await(&a); second != first {
+		t.Error("two waits have different channels")
+	}
+	Awaited(&a)
+	if a.done == nil {
+		t.Error("the channel is gone while somebody waits")
+	}
+	Awaited(&a)
+	if a.done != nil {
+		t.Error("the channel is kept")
+	}
+	over := Await(&b)
+	b.End(nil)
+	<-over
+	Awaited(&b)
+	<-Await(&b)
+	Awaited(&b)
+
+	var c Context
+	Await(&c)
+	kept := c.Done()
+	Awaited(&c)
+	c.End(nil)
+	<-kept
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	<-Await(ctx) // of package context
+	Awaited(ctx)
+}
+
+// A follower may follow again once it has left or has been called.
+func TestFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f Follower
+		if f.Leave() {
+			t.Error("a follower of nothing left it")
+		}
+		n := 0
+		called := call(func() { n++ })
+		for range 2 {
+			var l Context
+			f.Follow(&l, called)
+			if !f.Leave() || f.Leave() || l.Followers() != 0 {
+				t.Error("it has not left")
+			}
+			f.Follow(&l, called)
+			l.End(nil)
+			synctest.Wait()
+			if f.Leave() {
+				t.Error("it left after the end")
+			}
+			f.Follow(&l, called) // after the end
+			synctest.Wait()
+		}
+		if n != 4 {
+			t.Errorf("called %d times", n)
+		}
+	})
 }
