@@ -196,7 +196,7 @@ func (e *Engine) clientOver(dial func(context.Context) (net.Conn, error)) (*grpc
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableHealthCheck(),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: e.opts.ConnectTimeout}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(e.opts.MaxSubmit)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(e.opts.MaxSubmit), grpc.ForceCodecV2(newCodec())),
 	)
 }
 

@@ -87,17 +87,14 @@ func (s *submissions) isOpen() bool {
 	return s.open
 }
 
-// encoded are spare buffers for requests.
-var encoded = sync.Pool{New: func() any { return new([]byte) }}
-
 // put has a request sent and reports whether it will be. If it will not, nothing has
 // happened. An error breaks the connection. The first goroutine that puts a request into an
 // empty batch writes the batch, with all that others have put into it by then.
 func (s *submissions) put(g *generation, req *planepb.SubmitRequest) (ok bool, err error) {
-	buf := encoded.Get().(*[]byte)
-	defer encoded.Put(buf)
+	buf := spares.Get(0)
+	defer spares.Put(buf)
 	var fits bool
-	if *buf, fits = appendSubmit((*buf)[:0], req, maxFrame-messagePrefix-2*binary.MaxVarintLen32); !fits {
+	if *buf, fits = appendSubmit(*buf, req, maxFrame-messagePrefix-2*binary.MaxVarintLen32); !fits {
 		return false, nil
 	}
 	ok, mine := s.add(g, *buf)

@@ -3,6 +3,9 @@ package plane
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -458,7 +461,7 @@ func TestAppendSubmit(t *testing.T) {
 		f64 := rapid.Ptr(rapid.Float64(), true)
 		req := &planepb.SubmitRequest{
 			Session: rapid.Uint64().Draw(t, "session"), Slot: u32.Draw(t, "slot"), RequestId: rapid.String().Draw(t, "id"),
-			Prompt: rapid.SliceOf(u32).Draw(t, "prompt"), MaxTokens: u32.Draw(t, "max"), MinTokens: u32.Draw(t, "min"),
+			Prompt: manyOf(rapid.SliceOf(u32).Draw(t, "prompt"), rapid.IntRange(1, 40).Draw(t, "times")), MaxTokens: u32.Draw(t, "max"), MinTokens: u32.Draw(t, "min"),
 			IgnoreEos: rapid.Bool().Draw(t, "eos"), StopIds: rapid.SliceOf(u32).Draw(t, "stop"),
 			Temperature: f64.Draw(t, "temperature"), TopP: f64.Draw(t, "p"), TopK: rapid.Ptr(rapid.Int32(), true).Draw(t, "k"),
 			Seed: rapid.Ptr(rapid.Int64(), true).Draw(t, "seed"), ToContext: rapid.Bool().Draw(t, "context"),
@@ -491,23 +494,34 @@ func TestAppendSubmitKnowsEachField(t *testing.T) {
 	}
 }
 
-// BenchmarkSubmission is the encoding of a request of 200 ids.
-func BenchmarkSubmission(b *testing.B) {
-	req := &planepb.SubmitRequest{Session: 1 << 60, Slot: 40, RequestId: "chatcmpl-0123456789abcdef", MaxTokens: 2, IgnoreEos: true}
-	for i := range 200 {
-		req.Prompt = append(req.Prompt, uint32(i*613))
+// manyOf repeats ids until the size of their column may need another byte.
+func manyOf(ids []uint32, times int) (all []uint32) {
+	for range times {
+		all = append(all, ids...)
 	}
-	var buf []byte
-	b.Run("by hand", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			buf, _ = appendSubmit(buf[:0], req, maxFrame)
+	return all
+}
+
+// BenchmarkSubmission is the encoding of a request.
+func BenchmarkSubmission(b *testing.B) {
+	for _, n := range []int{200, 50_000} {
+		req := &planepb.SubmitRequest{Session: 1 << 60, Slot: 40, RequestId: "chatcmpl-0123456789abcdef", MaxTokens: 2, IgnoreEos: true}
+		r := rand.New(rand.NewPCG(1, 2))
+		for range n {
+			req.Prompt = append(req.Prompt, r.Uint32N(1<<r.IntN(18)))
 		}
-	})
-	b.Run("generated", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			buf, _ = proto.MarshalOptions{}.MarshalAppend(buf[:0], req)
-		}
-	})
+		var buf []byte
+		b.Run(fmt.Sprintf("by hand/%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				buf, _ = appendSubmit(buf[:0], req, math.MaxInt)
+			}
+		})
+		b.Run(fmt.Sprintf("generated/%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				buf, _ = proto.MarshalOptions{}.MarshalAppend(buf[:0], req)
+			}
+		})
+	}
 }
