@@ -373,13 +373,13 @@ func (e *Encoder) pieces(dst []uint32, s string, scan scanner) ([]uint32, error)
 		if n <= shortPiece {
 			k := keyOf(b, i, end)
 			hash := k.hash(n)
-			slot, mark := v.whole.find(k, hash, n)
+			token, mark := v.whole.find(k, hash, n)
 			if mark == pieceUndecided {
-				mark = v.decideShort(b[i:end], slot)
+				mark = v.decideShort(b[i:end], token)
 				e.work -= missFactor * n
 			}
 			if mark == pieceWhole {
-				dst = append(dst, slot.id)
+				dst = append(dst, token.id)
 			} else if cached, ok := e.cache.getShort(dst, k, hash, n); ok {
 				dst = cached
 			} else {

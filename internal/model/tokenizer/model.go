@@ -233,7 +233,7 @@ func (t *Tokenizer) layOutPieces(tokens []string, all bool) {
 	// The bytes of all tokens, so that the alphabet is read once.
 	bytes := make([]byte, 0, len(t.ids.text))
 	ends := make([]int, len(tokens))
-	short, long, longBytes := 0, 0, 0
+	tiny, short, long, longBytes := 0, 0, 0, 0
 	for id, token := range tokens {
 		from, ok := len(bytes), true
 		if !t.byteLevel {
@@ -246,13 +246,15 @@ func (t *Tokenizer) layOutPieces(tokens []string, all bool) {
 		ends[id] = len(bytes)
 		switch n := len(bytes) - from; {
 		case !ok || n == 0:
+		case n <= tinyPiece:
+			tiny++
 		case n <= shortPiece:
 			short++
 		default:
 			long, longBytes, v.longest = long+1, longBytes+n, max(v.longest, n)
 		}
 	}
-	v.whole = newPieceTable(short)
+	v.whole = newPieceTable(tiny, short)
 	v.wholeLong, v.long = newLexicon(long, longBytes), make([]longPiece, 0, long)
 	// Tokens of small ids are the frequent ones: first come, nearest found.
 	from := 0

@@ -202,13 +202,19 @@ func TestDecideOnce(t *testing.T) {
 			t.Errorf("encoder %d has other ids than one that decides nothing any more", i)
 		}
 	}
-	undecided := 0
-	for _, slot := range m.Tokenizer.vocab.whole.slots {
-		if slot.note != 0 && slot.note&pieceMarks == pieceUndecided {
+	undecided, table := 0, &m.Tokenizer.vocab.whole
+	look := func(token pieceToken) {
+		if token.note != 0 && token.note&pieceMarks == pieceUndecided {
 			undecided++
 		}
 	}
-	if all := len(m.Tokenizer.vocab.whole.slots); undecided > all/2 {
+	for _, slot := range table.slots {
+		look(slot.pieceToken)
+	}
+	for _, slot := range table.tiny {
+		look(slot.pieceToken)
+	}
+	if all := len(table.slots) + len(table.tiny); undecided > all/2 {
 		t.Errorf("%d of %d tokens are still undecided", undecided, all)
 	}
 }

@@ -38,17 +38,34 @@ func (k pieceKey) hash(n int) uint64 {
 	return (h ^ l) * 0xff51afd7ed558ccd
 }
 
+// tinyPiece is the longest piece, in bytes, whose key has no second half. Most pieces of a text
+// are tiny.
+const tinyPiece = 8
+
 // pieceTable maps short pieces to the token of the same bytes. Apart from the marks, it is
-// written while loading and then only read. Its slots are a power of two, at least twice
-// the entries, probed linearly.
+// written while loading and then only read. Places are probed linearly. Texts look all over it,
+// and other work pushes it out of the processor's caches again and again, so it is small: tiny
+// pieces, with half of the key, fill two thirds of their places, and no place lies across two
+// lines of a cache. Longer ones fill at most half of a power of two.
 type pieceTable struct {
+	tiny  []tinySlot
 	slots []pieceSlot
 	shift uint
 }
 
+type tinySlot struct {
+	lo uint64
+	pieceToken
+}
+
 type pieceSlot struct {
 	key pieceKey
-	id  uint32
+	pieceToken
+}
+
+// pieceToken is the token of a piece.
+type pieceToken struct {
+	id uint32
 	// note is the length of the piece and its mark; 0 is an empty slot. Every encoder may
 	// write the mark, each the same one, so it is read and written by atomic operations.
 	note uint32
@@ -63,9 +80,9 @@ const (
 	pieceMarks = pieceWhole | pieceSplit
 )
 
-func newPieceTable(entries int) pieceTable {
-	width := tableWidth(entries)
-	return pieceTable{slots: makeLarge[pieceSlot](1 << width), shift: 64 - width}
+func newPieceTable(tiny, longer int) pieceTable {
+	width := tableWidth(longer)
+	return pieceTable{tiny: makeLarge[tinySlot](tiny + tiny/2 + 1), slots: makeLarge[pieceSlot](1 << width), shift: 64 - width}
 }
 
 // tableWidth is the log2 of the slots of a table that is at most half full.
@@ -83,35 +100,85 @@ type pieceGroup struct {
 // insert inserts a piece, at the latest when the group is flushed.
 func (t *pieceTable) insert(g *pieceGroup, piece []byte, id, mark uint32) {
 	k, n := keyOf(piece, 0, len(piece)), len(piece)
-	g.pieces[g.n] = pieceSlot{key: k, id: id, note: uint32(n) | mark}
-	g.places[g.n] = k.hash(n) >> t.shift
+	g.pieces[g.n] = pieceSlot{key: k, pieceToken: pieceToken{id: id, note: uint32(n) | mark}}
+	if n <= tinyPiece {
+		g.places[g.n] = t.tinyPlace(k.hash(n))
+	} else {
+		g.places[g.n] = k.hash(n) >> t.shift
+	}
 	if g.n++; g.n == len(g.pieces) {
 		t.flush(g)
 	}
 }
 
 func (t *pieceTable) flush(g *pieceGroup) {
-	for _, at := range g.places[:g.n] {
-		g.notes += t.slots[at].note
+	for i, at := range g.places[:g.n] {
+		if g.pieces[i].tiny() {
+			g.notes += t.tiny[at].note
+		} else {
+			g.notes += t.slots[at].note
+		}
 	}
 	mask := uint64(len(t.slots) - 1)
 	for i, at := range g.places[:g.n] {
+		p := &g.pieces[i]
+		if p.tiny() {
+			for t.tiny[at].note != 0 {
+				at = t.tinyAfter(at)
+			}
+			t.tiny[at] = tinySlot{p.key.lo, p.pieceToken}
+			continue
+		}
 		for t.slots[at].note != 0 {
 			at = (at + 1) & mask
 		}
-		t.slots[at] = g.pieces[i]
+		t.slots[at] = *p
 	}
 	g.n = 0
 }
 
-// find returns the slot of a piece, and its mark; no slot if no token has these bytes.
-func (t *pieceTable) find(k pieceKey, hash uint64, n int) (slot *pieceSlot, mark uint32) {
+func (s *pieceSlot) tiny() bool { return s.note&^pieceMarks <= tinyPiece }
+
+// tinyPlace returns where a tiny piece is looked for first.
+func (t *pieceTable) tinyPlace(hash uint64) uint64 {
+	at, _ := bits.Mul64(hash, uint64(len(t.tiny)))
+	return at
+}
+
+// tinyAfter returns the place after one.
+func (t *pieceTable) tinyAfter(at uint64) uint64 {
+	if at++; at == uint64(len(t.tiny)) {
+		return 0
+	}
+	return at
+}
+
+// find returns the token of a piece, and its mark; nil if no token has these bytes.
+func (t *pieceTable) find(k pieceKey, hash uint64, n int) (token *pieceToken, mark uint32) {
+	if n > tinyPiece {
+		return t.findLonger(k, hash, n)
+	}
+	tiny := t.tiny
+	for at := t.tinyPlace(hash); at < uint64(len(tiny)); at = t.tinyAfter(at) {
+		slot := &tiny[at]
+		note := atomic.LoadUint32(&slot.note)
+		if slot.lo == k.lo && note&^pieceMarks == uint32(n) {
+			return &slot.pieceToken, note & pieceMarks
+		}
+		if note == 0 {
+			break
+		}
+	}
+	return nil, pieceSplit
+}
+
+func (t *pieceTable) findLonger(k pieceKey, hash uint64, n int) (token *pieceToken, mark uint32) {
 	mask := uint64(len(t.slots) - 1)
 	for at := hash >> t.shift; ; at = (at + 1) & mask {
 		slot := &t.slots[at&mask]
 		note := atomic.LoadUint32(&slot.note)
 		if slot.key == k && note&^pieceMarks == uint32(n) {
-			return slot, note & pieceMarks
+			return &slot.pieceToken, note & pieceMarks
 		}
 		if note == 0 {
 			return nil, pieceSplit
@@ -136,9 +203,9 @@ func (v *vocab) decide(piece []byte, id uint32) (mark uint32) {
 }
 
 // decideShort is decide of a short piece, which is not asked again.
-func (v *vocab) decideShort(piece []byte, slot *pieceSlot) (mark uint32) {
-	mark = v.decide(piece, slot.id)
-	atomic.StoreUint32(&slot.note, uint32(len(piece))|mark)
+func (v *vocab) decideShort(piece []byte, token *pieceToken) (mark uint32) {
+	mark = v.decide(piece, token.id)
+	atomic.StoreUint32(&token.note, uint32(len(piece))|mark)
 	return mark
 }
 
