@@ -170,7 +170,7 @@ func (o options) measure(ctx context.Context, name cellName, text *material) (f 
 		return f, err
 	}
 	engine, err := lab.Start([]string{name.build, "engine", "--wire", name.wire, "--listen", free[0],
-		"--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "1ms"}, nil)
+		"--cost", "constant", "--prefill-cost", "100us", "--decode-cost", "1ms"}, nil)
 	if err != nil {
 		return f, err
 	}
@@ -201,20 +201,22 @@ func (o options) measure(ctx context.Context, name cellName, text *material) (f 
 		defer c.http.CloseIdleConnections()
 		all = append(all, c)
 	}
-	ask := func(requests int) error {
+	each := func(do func(c *client) error) error {
 		var together sync.WaitGroup
 		failed := make([]error, len(all))
 		for i, c := range all {
-			together.Go(func() { failed[i] = c.ask(ctx, requests) })
+			together.Go(func() { failed[i] = do(c) })
 		}
 		together.Wait()
 		return errors.Join(failed...)
 	}
-	if err := ask(2); err != nil { // pools and caches fill
+	ask := func(c *client) error { return c.ask(ctx) }
+	err = errors.Join(each(func(c *client) error { return c.prepare(2) }), each(ask)) // pools and caches fill
+	if err != nil {
 		return f, fmt.Errorf("%s: %w: %s", name, err, gateway.Problem())
 	}
-	for _, c := range all {
-		c.tokens = 0
+	if err := each(func(c *client) error { return c.prepare(o.requests) }); err != nil {
+		return f, err
 	}
 	before, err := o.usage(gateway, engine)
 	if err != nil {
@@ -222,7 +224,7 @@ func (o options) measure(ctx context.Context, name cellName, text *material) (f 
 	}
 	profiled := make(chan error, 1)
 	go func() { profiled <- o.writeProfile(ctx, name, free[2]) }()
-	if err := ask(o.requests); err != nil {
+	if err := each(ask); err != nil {
 		return f, fmt.Errorf("%s: %w: %s", name, err, gateway.Problem())
 	}
 	after, err := o.usage(gateway, engine)
@@ -281,15 +283,26 @@ type client struct {
 	text   *material
 	seen   bool
 	began  string
-	tokens int // of its prompts
+	bodies [][]byte // of the next requests
+	tokens int      // of its prompts
 }
 
-func (c *client) ask(ctx context.Context, requests int) error {
+// prepare makes the bodies of the next requests, so that the clients take no CPU and no caches
+// from the gateway for it.
+func (c *client) prepare(requests int) error {
+	c.bodies, c.tokens = nil, 0
 	for range requests {
 		body, err := c.body()
 		if err != nil {
 			return err
 		}
+		c.bodies = append(c.bodies, body)
+	}
+	return nil
+}
+
+func (c *client) ask(ctx context.Context) error {
+	for _, body := range c.bodies {
 		if err := c.post(ctx, body); err != nil {
 			return err
 		}
