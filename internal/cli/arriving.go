@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// arriving is the input from clients that a gateway has not read yet when another gateway
-// replaces it. The gateway must read all of it before it closes its listener, because the
-// close resets connections that the kernel has queued; no other process gets them.
+// arriving is the input from clients that a gateway has not read yet when it leaves. The
+// gateway must read all of it before it closes its listener, because the close resets
+// connections that the kernel has queued; no other process gets them.
 type arriving struct {
+	bound  time.Duration
 	queue  *acceptQueue                  // nil: it goes to the next gateway
 	since  time.Time                     // connections that are older and have had no request are idle
 	unread func(since time.Time) (n int) // connections that were accepted and have had no request
@@ -23,19 +24,20 @@ type acceptQueue struct {
 const (
 	letInEvery = 5 * time.Millisecond
 	letInFor   = 5 * time.Second // at most: a client may connect and send nothing
+	letInSoon  = time.Second     // likewise, while clients go on to come
 	// A packet that another core works on while the listener gives way may still become a
 	// connection of it, so one look is not enough.
 	emptyLooks = 4
 )
 
-// wait waits until nothing more arrives, until it has checked for letInFor, or until another
+// wait waits until nothing more arrives, until it has checked for its bound, or until another
 // signal. Time in which the process is stopped counts as one check. It returns the number of
 // remaining connections.
 func (a *arriving) wait(again <-chan struct{}) (left int) {
 	tick := time.NewTicker(letInEvery)
 	defer tick.Stop()
 	var shaking map[string]struct{}
-	for look, empty := 1, 0; look <= int(letInFor/letInEvery) && empty < emptyLooks; look++ {
+	for look, empty := 1, 0; look <= int(a.bound/letInEvery) && empty < emptyLooks; look++ {
 		select {
 		case <-tick.C:
 		case <-again:

@@ -50,6 +50,7 @@ func TestArriving(t *testing.T) {
 					return f(time.Since(began))
 				}
 				a := arriving{
+					bound: letInFor,
 					queue: &acceptQueue{
 						length:     func() (int, error) { return at(c.queue), nil },
 						handshakes: func() (map[string]struct{}, error) { return clients(at(c.shaking)), nil },
@@ -68,7 +69,7 @@ func TestArriving(t *testing.T) {
 			again := make(chan struct{}, 1)
 			again <- struct{}{}
 			began := time.Now()
-			(&arriving{unread: func(time.Time) int { return 1 }}).wait(again)
+			(&arriving{bound: letInFor, unread: func(time.Time) int { return 1 }}).wait(again)
 			if took := time.Since(began); took > 10*letInEvery {
 				t.Errorf("it waited %v", took)
 			}

@@ -60,7 +60,9 @@ func (x *exchange) read() error {
 	if bound := x.g.opts.RequestTimeout; bound > 0 {
 		u.expires = trace.Wall(x.rec.Arrival).Add(bound)
 	}
+	x.response.breaking.reading(true)
 	body, err := u.read(&x.ctx, x.g.bodies, &x.room)
+	x.response.breaking.reading(false)
 	x.response.unread = err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 	if err != nil {
 		return u.failure(&x.ctx, err)
@@ -195,6 +197,9 @@ func (u *upload) read(ctx context.Context, bodies *admission.Bodies, room *admis
 		if err := u.rc.SetReadDeadline(u.deadline(len(buf))); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			return nil, infer.AsError(err)
 		}
+		if ctx.Err() != nil { // whose end may have set the deadline before
+			return nil, os.ErrDeadlineExceeded
+		}
 		if cap(buf)-len(buf) < bytes.MinRead {
 			more := 2 * cap(buf)
 			if size >= 0 {
@@ -260,7 +265,9 @@ func (u *upload) failure(ctx context.Context, err error) error {
 	switch {
 	case errors.As(err, &coded):
 		return coded
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.As(context.Cause(ctx), &coded): // no hang-up
+		return coded
+	case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil:
 		return u.late()
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &broken), ctx.Err() != nil,
 		u.r.ProtoMajor == 2: // whose errors say so in words only, and before ctx ends

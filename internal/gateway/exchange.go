@@ -97,16 +97,20 @@ func newRecord() *trace.Record {
 	return &r.Record
 }
 
-// end ends the request's context, and a write that waits for the client. It may be called by
-// anyone and does not block.
+// end ends the request's context, and what waits for the client. No cause means that the client
+// has hung up. end may be called by anyone and does not block.
 func (x *exchange) end(cause error) {
 	x.ctx.End(cause)
 	x.abortable.wake()
+	by := longAgo
+	if cause != nil {
+		by = trace.Now() + int64(lastWords)
+	}
 	if x.response.conn == nil { // a write over HTTP/2 may be under way, for which this would wait
-		go x.response.breaking.breakOff()
+		go x.response.breaking.breakOff(by)
 		return
 	}
-	x.response.breaking.breakOff()
+	x.response.breaking.breakOff(by)
 }
 
 // arrival is when the request's first byte came, as far as that is known.

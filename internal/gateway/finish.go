@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"math"
@@ -115,7 +116,7 @@ func (x *exchange) fail() (broken bool) {
 	if !r.begun {
 		if !gone {
 			x.rec.Status = x.endpoint.Status(x.err)
-			r.extendDeadline(trace.Now(), x.g.opts.WriteTimeout)
+			r.extendDeadline(trace.Now(), x.patience())
 			if r.unread {
 				dropBody(&r.rc)
 			}
@@ -135,6 +136,14 @@ func (x *exchange) fail() (broken bool) {
 	return true
 }
 
+// patience bounds the wait for the client to take an error. Whoever ends a request waits for it.
+func (x *exchange) patience() time.Duration {
+	if x.ctx.Err() != nil {
+		return min(lastWords, x.g.opts.WriteTimeout)
+	}
+	return x.g.opts.WriteTimeout
+}
+
 // sendError ends a stream with an error's event. The client may be gone by now, which
 // changes nothing.
 func (x *exchange) sendError() {
@@ -143,7 +152,7 @@ func (x *exchange) sendError() {
 		return
 	}
 	r := &x.response
-	r.extendDeadline(trace.Now(), x.g.opts.WriteTimeout)
+	r.extendDeadline(trace.Now(), x.patience())
 	w := x.g.worker()
 	whole, err := r.send(w, out, false)
 	w.trim()
@@ -271,7 +280,8 @@ const (
 // drain reads and drops what still comes of a large body after its answer was sent. Many
 // clients send all of a body before they read an answer. Closing the connection in the
 // meantime would reset it, and the client would have a broken pipe and no reason. As much is
-// read as the bodies of two requests may have.
+// read as the bodies of two requests may have. A shutdown waits for it as for a request in
+// flight, and Cut ends it.
 func (g *Gateway) drain(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor != 1 || r.ContentLength >= 0 && r.ContentLength < maxDropped {
 		return // a small one was read before the answer
@@ -280,11 +290,13 @@ func (g *Gateway) drain(w http.ResponseWriter, r *http.Request) {
 	if rc.Flush() != nil {
 		return
 	}
+	stop := context.AfterFunc(g.base, func() { _ = rc.SetReadDeadline(broken) }) // it ends soon in any case
+	defer stop()
 	buf := g.buffers.take()
 	defer g.buffers.give(buf)
 	end := time.Now().Add(drainTime)
 	for left := 2 * g.opts.MaxBody; left > 0 && time.Now().Before(end); {
-		if rc.SetReadDeadline(time.Now().Add(drainSilence)) != nil {
+		if rc.SetReadDeadline(time.Now().Add(drainSilence)) != nil || g.base.Err() != nil {
 			return
 		}
 		n, err := r.Body.Read(*buf)

@@ -218,6 +218,7 @@ type Gateway struct {
 	ids      *requestIDs
 	started  int64        // Unix seconds, the models' creation time
 	live     atomic.Int64 // requests between arrival and finish
+	refused  atomic.Int64 // clients that still send the body of a request that was refused
 	leaving  atomic.Bool  // answers close their connections
 	flights  flights      // they themselves
 	blocked  atomic.Int64 // streams whose clients do not read
@@ -310,6 +311,10 @@ func (g *Gateway) Drain() { g.gate.Drain(trace.Now()) }
 // Live returns how many requests are in flight.
 func (g *Gateway) Live() int { return int(g.live.Load()) }
 
+// Served returns how many requests a shutdown has to wait for: those in flight, and those whose
+// clients still send a body that was refused.
+func (g *Gateway) Served() int { return g.Live() + int(g.refused.Load()) }
+
 // Load returns the present load of the gateway.
 func (g *Gateway) Load() watch.Load {
 	l := watch.Load{Streams: g.live.Load(), Pending: g.Pending(), Blocked: g.blocked.Load()}
@@ -383,6 +388,8 @@ func (g *Gateway) view(serve http.HandlerFunc) http.HandlerFunc {
 		_ = rc.SetWriteDeadline(time.Now().Add(g.opts.WriteTimeout)) // as in httpCarrier
 		dropBody(rc)
 		serve(w, r)
+		g.refused.Add(1)
+		defer g.refused.Add(-1)
 		g.drain(w, r)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"weir/internal/gateway/answer"
 	"weir/internal/infer"
+	"weir/internal/trace"
 	"weir/internal/wire/sock"
 )
 
@@ -44,45 +46,81 @@ type front struct {
 	stopFollowing func() bool // its notice of the hang-up, where that is needed
 }
 
-// breaking ends a write that waits for the client when the request's context ends,
-// for a hang-up or at Cut, by a deadline that has passed.
+// breaking ends a write that waits for the client, and a read of its body, when the request's
+// context ends. After a hang-up they end at once. Otherwise the client is there and is to get
+// an error, which cannot follow a write that was broken off, so the write has some time left.
 type breaking struct {
-	mu     sync.Mutex
-	w      deadlined // nil: it has not begun, or is over
-	broken bool      // breakOff has ended the writes
+	mu    sync.Mutex
+	w     deadlined // nil: it has not begun, or is over
+	by    int64     // breakOff has ended the writes by then, on trace's clock; 0: it has not
+	reads bool      // the body may be being read
 }
 
-// deadlined is a writer whose writes can end by a deadline.
-type deadlined interface{ SetWriteDeadline(time.Time) error }
+// deadlined is a connection whose reads and writes can end by a deadline.
+type deadlined interface {
+	SetReadDeadline(time.Time) error
+	SetWriteDeadline(time.Time) error
+}
 
 // broken is a deadline that has passed.
 var broken = time.Unix(1, 0)
 
+// lastWords bounds a write that was under way when something other than a hang-up ended its
+// request, and the error that follows it.
+const lastWords = 5 * time.Second
+
 // begin has breakOff end the writes to w.
 func (b *breaking) begin(w deadlined) {
 	b.mu.Lock()
-	b.w, b.broken = w, false
+	b.w, b.by, b.reads = w, 0, false
 	b.mu.Unlock()
 }
 
-// bound bounds a write to w, unless the writes have been ended: a deadline of its own would
+// reading says whether the body is being read. A read that begins after breakOff does not end
+// by it.
+func (b *breaking) reading(reads bool) {
+	b.mu.Lock()
+	b.reads = reads
+	b.mu.Unlock()
+}
+
+// bound bounds a write to w, by the end of the writes at the latest: a deadline of its own would
 // undo that.
 func (b *breaking) bound(w deadlined, until time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.broken {
-		until = broken
+	if b.by != 0 {
+		if by := deadlineAt(b.by); by.Before(until) {
+			until = by
+		}
 	}
 	_ = w.SetWriteDeadline(until) // fails only on a closed connection, as writes will
 }
 
-// breakOff ends a write that waits, and those that follow.
-func (b *breaking) breakOff() {
+// longAgo is before every time of trace's clock.
+const longAgo int64 = math.MinInt64
+
+// deadlineAt is a time of trace's clock as a deadline.
+func deadlineAt(at int64) time.Time {
+	if at == longAgo {
+		return broken
+	}
+	return time.Now().Add(time.Duration(at - trace.Now()))
+}
+
+// breakOff ends the writes by a time of trace's clock, and a read of the body at once.
+func (b *breaking) breakOff(by int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.w != nil {
-		b.broken = true
-		_ = b.w.SetWriteDeadline(broken) // fails only on a closed connection, as writes will
+	if b.w == nil {
+		return
+	}
+	if b.by == 0 || by < b.by {
+		b.by = by
+		_ = b.w.SetWriteDeadline(deadlineAt(by)) // fails only on a closed connection, as writes will
+	}
+	if b.reads {
+		_ = b.w.SetReadDeadline(broken) // likewise
 	}
 }
 
@@ -457,6 +495,7 @@ type returnedConns struct {
 
 	mu   sync.Mutex
 	idle map[*conn]struct{} // nil once closed
+	late map[*conn]struct{} // whose next request had come before that
 }
 
 func newReturnedConns(headTimeout time.Duration) *returnedConns {
@@ -504,7 +543,8 @@ func (r *returnedConns) busy(c *conn) (open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.idle, c)
-	return r.idle != nil
+	_, late := r.late[c]
+	return late || r.idle != nil
 }
 
 // Accept implements net.Listener.
@@ -518,15 +558,28 @@ func (r *returnedConns) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener.
+// lateTime bounds the wait for a request that has begun to come when the listener is closed.
+const lateTime = time.Second
+
+// Close implements net.Listener. A connection whose next request has come, and was not read yet
+// on a busy machine, is not closed: the request would be lost without an answer.
 func (r *returnedConns) Close() error {
 	r.mu.Lock()
 	idle := r.idle
 	r.idle = nil
-	r.mu.Unlock()
 	if idle == nil {
+		r.mu.Unlock()
 		return nil
 	}
+	r.late = map[*conn]struct{}{}
+	for c := range idle {
+		if c.peer != nil && c.unread() > 0 {
+			r.late[c] = struct{}{}
+			delete(idle, c)
+			_ = c.Conn.SetReadDeadline(time.Now().Add(lateTime)) // fails only on a closed connection, as reads will
+		}
+	}
+	r.mu.Unlock()
 	close(r.closed)
 	for c := range idle {
 		c.Close()

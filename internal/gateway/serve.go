@@ -16,10 +16,14 @@ func (g *Gateway) handle(w http.ResponseWriter, r *http.Request) {
 		x.depart(v)
 		return
 	}
-	x.finish()
-	if x.response.unread {
-		g.drain(w, r)
+	if !x.response.unread {
+		x.finish()
+		return
 	}
+	g.refused.Add(1) // before it is live no more
+	defer g.refused.Add(-1)
+	x.finish()
+	g.drain(w, r)
 }
 
 // serve runs the stages of the request in order and stores the error that ended it in
