@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,6 +26,8 @@ type replica struct {
 	url, admin string
 	process    *lab.Process
 }
+
+func (g *replica) address() string { return strings.TrimPrefix(g.url, "http://") }
 
 // replicaBed is several gateways in front of the same engines.
 type replicaBed struct {
@@ -141,8 +144,16 @@ func (g *replica) followed(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// restart ends a gateway as Kubernetes does, waits until it has gone, and starts it again.
-func (b *replicaBed) restart(ctx context.Context, g *replica) error {
+// restart ends a gateway as Kubernetes does, waits until it has gone, and starts it again. The
+// second signal ends the gateway's delay once the service has noticed, which may take a busy
+// machine longer than any delay.
+func (b *replicaBed) restart(ctx context.Context, g *replica, s *service) error {
+	if err := g.process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	if err := s.await(ctx, g, false); err != nil {
+		return err
+	}
 	if err := g.process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
@@ -152,7 +163,10 @@ func (b *replicaBed) restart(ctx context.Context, g *replica) error {
 	if err := b.begin(g); err != nil {
 		return err
 	}
-	return b.inStep(ctx, g)
+	if err := b.inStep(ctx, g); err != nil {
+		return err
+	}
+	return s.await(ctx, g, true)
 }
 
 // service gives each connection to the next gateway that is ready, as the Service of a
@@ -163,10 +177,11 @@ type service struct {
 	stopped  context.CancelFunc
 	tasks    sync.WaitGroup
 
-	mu    sync.Mutex
-	ready []string // addresses
-	next  int
-	conns map[net.Conn]bool
+	mu      sync.Mutex
+	ready   []string       // addresses
+	dialled map[string]int // connections to an address that are being made
+	next    int
+	conns   map[net.Conn]bool
 }
 
 // looks is how often a service looks who is ready.
@@ -178,7 +193,7 @@ func startService(of []*replica) (*service, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	s := &service{url: "http://" + l.Addr().String(), listener: l, stopped: stop, conns: map[net.Conn]bool{}}
+	s := &service{url: "http://" + l.Addr().String(), listener: l, stopped: stop, dialled: map[string]int{}, conns: map[net.Conn]bool{}}
 	s.look(ctx, of)
 	s.tasks.Go(func() {
 		for lab.Sleep(ctx, looks) == nil {
@@ -213,12 +228,30 @@ func (s *service) look(ctx context.Context, of []*replica) {
 			continue
 		}
 		if resp.Body.Close(); resp.StatusCode == http.StatusOK {
-			ready = append(ready, strings.TrimPrefix(g.url, "http://"))
+			ready = append(ready, g.address())
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ready = ready
+}
+
+// await waits until a gateway gets connections, or gets no more.
+func (s *service) await(ctx context.Context, g *replica, ready bool) error {
+	within, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	at := g.address()
+	for {
+		s.mu.Lock()
+		is, dialled := slices.Contains(s.ready, at), s.dialled[at]
+		s.mu.Unlock()
+		if is == ready && (ready || dialled == 0) {
+			return nil
+		}
+		if lab.Sleep(within, looks/5) != nil {
+			return fmt.Errorf("a gateway of the service is ready: %v, want %v; %d connections to it are being made: %w", is, ready, dialled, cmp.Or(ctx.Err(), within.Err()))
+		}
+	}
 }
 
 func (s *service) accept() {
@@ -243,19 +276,22 @@ func (s *service) carry(client net.Conn) {
 	if len(s.ready) > 0 {
 		to = s.ready[s.next%len(s.ready)]
 		s.next++
+		s.dialled[to]++
 	}
 	s.mu.Unlock()
 	if to == "" {
 		return
 	}
 	server, err := net.Dial("tcp", to)
+	s.mu.Lock()
+	if s.dialled[to]--; err == nil {
+		s.conns[client], s.conns[server] = true, true
+	}
+	s.mu.Unlock()
 	if err != nil {
 		return
 	}
 	defer server.Close()
-	s.mu.Lock()
-	s.conns[client], s.conns[server] = true, true
-	s.mu.Unlock()
 	var both sync.WaitGroup
 	both.Go(func() { pass(server, client) })
 	both.Go(func() { pass(client, server) })

@@ -453,7 +453,7 @@ const (
 // service.
 func (r *runner) rolled(ctx context.Context, x *Restarted, k faultKind, words *content.Words) error {
 	life := r.options.replicaLife()
-	drain, delay := 4*life+10*time.Second, 4*looks
+	drain, delay := 4*life+10*time.Second, 5*time.Minute // a second signal ends the delay
 	if !x.Covered {
 		drain = life / 8
 	}
@@ -477,7 +477,7 @@ func (r *runner) rolled(ctx context.Context, x *Restarted, k faultKind, words *c
 	over := make(chan struct{})
 	offered := make(chan error, 1)
 	go func() { offered <- f.run(running, over) }()
-	if err := f.roll(running, b); err != nil {
+	if err := f.roll(running, b, s); err != nil {
 		stop()
 		<-offered
 		return err
@@ -544,12 +544,12 @@ func (f *flow) run(ctx context.Context, over <-chan struct{}) error {
 }
 
 // roll restarts the gateways of a bed, one after the other, while streams are there.
-func (f *flow) roll(ctx context.Context, b *replicaBed) error {
+func (f *flow) roll(ctx context.Context, b *replicaBed, s *service) error {
 	for _, g := range b.replicas {
 		if err := f.filled(ctx); err != nil {
 			return err
 		}
-		if err := b.restart(ctx, g); err != nil {
+		if err := b.restart(ctx, g, s); err != nil {
 			return fmt.Errorf("a gateway's restart: %w", err)
 		}
 	}
