@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -196,6 +197,15 @@ func (w *directWriter) bound() {
 
 // boundBy implements breakable.
 func (w *directWriter) boundBy(b *breaking) { w.breaking = b }
+
+// abort has the connection closed without a further byte. If nobody reads what was written, the
+// kernel drops that and remembers nothing of the connection.
+func (w *directWriter) abort(dropped bool) {
+	w.failed = http.ErrAbortHandler
+	if tcp, ok := w.conn.socket.(*net.TCPConn); ok && dropped {
+		_ = tcp.SetLinger(0) // fails only on a closed connection
+	}
+}
 
 // leave implements leaver. A body that has not come whole is to be read first, and only chunks
 // can go on elsewhere.

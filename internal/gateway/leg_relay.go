@@ -340,7 +340,7 @@ func (l *relayLeg) drive(x *exchange) bool {
 	} else {
 		l.g.polled.Add(1)
 	}
-	l.stopWatching = l.ctx.AfterFunc(x.Notify)
+	l.stopWatching = l.ctx.AtEnd(x.Notify)
 	return true
 }
 

@@ -234,10 +234,15 @@ func (c *httpCarrier) setDeadline(t time.Time) {
 	_ = c.rc.SetWriteDeadline(t)
 }
 
-func (c *httpCarrier) end(whole, _ bool) {
-	if !whole {
-		panic(http.ErrAbortHandler) // net/http breaks the connection and says nothing
+func (c *httpCarrier) end(whole, unread bool) {
+	if whole {
+		return
 	}
+	if w, ok := c.w.(*directWriter); ok {
+		w.abort(!unread)
+		return
+	}
+	panic(http.ErrAbortHandler) // net/http breaks the connection and says nothing
 }
 
 // bareCarrier answers over a connection taken over from net/http, in chunks.
@@ -292,7 +297,7 @@ func (fd socketWriter) tryWrite(p []byte) (n int, err error) { return sock.TryWr
 type watcher interface {
 	// watch calls gone once when the peer has ended its side of the connection
 	// or broken it, also if it already has. gone must not block. stop ends the
-	// watch; it must be called before the connection is closed or handed on.
+	// watch; it must be called when the connection is about to be closed.
 	watch(c net.Conn, gone func()) (stop func(), err error)
 }
 

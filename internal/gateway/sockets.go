@@ -49,9 +49,5 @@ func (s sockets) watch(conn net.Conn, gone func()) (stop func(), err error) {
 	if err = errors.Join(err, closed); err != nil {
 		return nil, fmt.Errorf("watch for a hang-up: %w", err)
 	}
-	return func() {
-		if c.Control(func(uintptr) { at.Stop() }) != nil {
-			at.Forget() // closed already: the kernel has forgotten it
-		}
-	}, nil
+	return at.Forget, nil // the kernel forgets it when it is closed
 }

@@ -32,13 +32,14 @@ type Follower struct {
 	of         *Context
 	prev, next *Follower
 	linked     bool
+	quick      bool     // to does not block
 	child      *Context // nil: to is called
 	to         Waiter
 }
 
 // Waiter is called at the end of a context.
 type Waiter interface {
-	// Over is called once, by a goroutine of its own.
+	// Over is called once, by a goroutine of its own unless AtEnd was given it.
 	Over()
 }
 
@@ -106,9 +107,12 @@ func (l *Context) ends(reason *context.Context) {
 	l.mu.Unlock()
 	for f != nil {
 		next := f.next // f may be used again once it has ended
-		if f.child != nil {
+		switch {
+		case f.child != nil:
 			f.child.ends(reason)
-		} else {
+		case f.quick:
+			f.to.Over()
+		default:
 			go f.to.Over()
 		}
 		f = next
@@ -174,6 +178,16 @@ func (l *Context) Followers() (n int) {
 func (l *Context) AfterFunc(do func()) (stop func() bool) {
 	f := new(Follower)
 	f.Follow(l, call(do))
+	return f.Leave
+}
+
+// AtEnd is AfterFunc for a function that does not block: whoever ends the context calls it. A
+// goroutine for it costs a client's hang-up more than the function.
+func (l *Context) AtEnd(do func()) (stop func() bool) {
+	f := &Follower{of: l, to: call(do), quick: true}
+	if !l.follow(f) {
+		do()
+	}
 	return f.Leave
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,7 +20,7 @@ func TestContext(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		acts := rapid.SliceOfN(rapid.SampledFrom([]string{
 			"end", "end for a reason", "end the part", "end the part for a reason", "part",
-			"after", "after by package context", "after the part", "stop", "child", "child of the part", "wait", "wait for a moment",
+			"after", "after by package context", "after the part", "at the end", "stop", "child", "child of the part", "wait", "wait for a moment",
 		}), 1, 12).Draw(rt, "acts")
 		picks := rapid.SliceOfN(rapid.IntRange(0, 20), len(acts), len(acts)).Draw(rt, "picks")
 		differs := ""
@@ -110,6 +111,12 @@ func (s *side) act(act string, pick int) {
 			return
 		}
 		s.stops = append(s.stops, context.AfterFunc(on, called()))
+	case "at the end":
+		if own, ok := latest.(interface{ AtEnd(func()) func() bool }); ok {
+			s.stops = append(s.stops, own.AtEnd(called()))
+			return
+		}
+		s.stops = append(s.stops, context.AfterFunc(latest, called()))
 	case "after by package context":
 		s.stops = append(s.stops, context.AfterFunc(latest, called()))
 	case "stop":
@@ -167,6 +174,25 @@ func (s *side) state() (text string) {
 		}
 	}
 	return text
+}
+
+// Whoever ends a context calls what AtEnd was given, and AtEnd itself does if it comes too late.
+func TestAtEnd(t *testing.T) {
+	var l Context
+	var p Part
+	p.Of(&l)
+	var calls []string
+	p.AtEnd(func() { calls = append(calls, "the part's") })
+	stop := l.AtEnd(func() { calls = append(calls, "stopped") })
+	if !stop() {
+		t.Fatal("it could not be stopped")
+	}
+	l.AtEnd(func() { calls = append(calls, "its own") })
+	l.End(nil)
+	p.AtEnd(func() { calls = append(calls, "late") })
+	if want := []string{"its own", "the part's", "late"}; !slices.Equal(calls, want) {
+		t.Fatalf("%q, want %q", calls, want)
+	}
 }
 
 // Several goroutines may end a lifetime, follow it and leave it at once. Each function is

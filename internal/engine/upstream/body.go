@@ -72,7 +72,7 @@ func (b *Body) Buffered() bool { return b.err == nil && !b.detached && len(b.in.
 
 // begins notes that the connection may be closed from now on: the answer has begun, or is over.
 func (b *Body) begins() {
-	b.in.conn.giveUpBy(closing)
+	b.in.conn.giveUpBy(b.in.conn.gives)
 	b.waits.End()
 	b.waits = nil
 }

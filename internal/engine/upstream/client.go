@@ -22,6 +22,7 @@ import (
 	"weir/internal/lifetime"
 	"weir/internal/trace"
 	"weir/internal/wire/http1"
+	"weir/internal/wire/sock"
 )
 
 // Options configure the client of one engine. URL is needed.
@@ -102,8 +103,8 @@ func New(opts Options) *Client {
 	c := &Client{
 		network: "tcp", addr: address(u), host: authority(u), access: opts.Access, panicked: opts.Panicked,
 		prefix:         strings.TrimSuffix(u.EscapedPath(), "/"),
-		dialer:         net.Dialer{Timeout: opts.ConnectTimeout, KeepAlive: keepAliveProbes},
-		unbound:        net.Dialer{KeepAlive: keepAliveProbes},
+		dialer:         net.Dialer{Timeout: opts.ConnectTimeout, KeepAlive: keepAliveProbes, Control: sock.BeginConnect},
+		unbound:        net.Dialer{KeepAlive: keepAliveProbes, Control: sock.BeginConnect},
 		literal:        net.ParseIP(u.Hostname()) != nil,
 		connectTimeout: opts.ConnectTimeout,
 		headTimeout:    opts.HeadTimeout,
@@ -247,14 +248,14 @@ func (c *Client) render(req *Request) (*buffer, error) {
 // dial makes a connection.
 func (c *Client) dial(ctx context.Context) (*conn, error) {
 	late := time.Now().Add(c.connectTimeout)
-	sock, err := c.connect(ctx, late)
+	plain, err := c.connect(ctx, late)
 	if err != nil {
 		if timedOut(err) {
 			err = fmt.Errorf("no connection within %v (--connect-timeout): %w", c.connectTimeout, err)
 		}
 		return nil, err
 	}
-	cn, err := newConn(sock)
+	cn, err := newConn(plain)
 	if err == nil {
 		cn.count()
 	}
@@ -264,7 +265,7 @@ func (c *Client) dial(ctx context.Context) (*conn, error) {
 		err = cn.handshake(ctx, c.tls)
 	}
 	if err != nil {
-		_ = sock.Close()
+		_ = plain.Close()
 		return nil, err
 	}
 	cn.fresh = true
@@ -299,11 +300,7 @@ func (d *dialing) Deadline() (time.Time, bool) { return d.late, true }
 // The connection is the response's, or closed. The head's buffer is given back
 // once it is sent.
 func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Request) (_ *Response, failed error) {
-	cn.giveUpBy(closing)
-	if req.Waits != nil {
-		cn.giveUpBy(leaving)
-	}
-	stop := lifetime.AfterFunc(ctx, cn.givesUp)
+	stop := cn.follow(ctx, req.Waits != nil)
 	defer func() {
 		if p := engine.Caught(recover(), c.panicked); p != nil {
 			stop()

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weir/internal/lifetime"
 	"weir/internal/trace"
 	"weir/internal/wire/sock"
 )
@@ -43,6 +44,8 @@ type conn struct {
 	givesUp              func()
 	reads, writes, peeks func(fd uintptr) bool
 	tries                func(fd uintptr)
+
+	gives givingUp // what giveUp does once an answer has begun
 
 	mu     sync.Mutex
 	giving givingUp
@@ -160,8 +163,21 @@ func (c *conn) handshake(ctx context.Context, config *tls.Config) error {
 // abort ends the connection at once: what is blocked in it returns, and the
 // engine learns that nobody listens. It does not wait for TLS to say goodbye.
 //
+// The connection is reset. A plain close would leave its port unusable for a minute
+// (TIME_WAIT), and requests given up at 500 a second would leave none to connect from.
+//
 // A detached connection may only be aborted by who reads it.
 func (c *conn) abort() {
+	if c.bare >= 0 {
+		_ = unix.SetsockoptLinger(c.bare, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // its errors change nothing
+	} else if tcp, ok := c.sock.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	c.end()
+}
+
+// end closes the connection.
+func (c *conn) end() {
 	if c.bare >= 0 {
 		_ = unix.Close(c.bare)
 		c.bare = -1
@@ -175,21 +191,43 @@ type givingUp uint8
 
 const (
 	closing givingUp = iota // it closes the connection
+	ending                  // it ends reads and writes; whoever makes them aborts the connection
 	leaving                 // it only ends the wait for the engine
 	nothing
 )
 
-// giveUp is what the end of the caller's context does.
+// giveUp is what the end of the caller's context does. Unless it closes the connection, it
+// makes no system call.
 func (c *conn) giveUp() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch c.giving {
 	case closing:
 		c.abort()
+	case ending:
+		c.left, c.until = true, time.Unix(1, 0)
+		_ = c.sock.SetDeadline(c.until) // fails only on a closed connection, as reads will
 	case leaving:
 		c.left, c.until = true, time.Unix(1, 0)
-		_ = c.sock.SetReadDeadline(c.until) // fails only on a closed connection, as reads will
+		_ = c.sock.SetReadDeadline(c.until)
 	}
+}
+
+// follow gives up when the caller's context ends, and until an answer begins only leaves if it
+// must not close before. Whoever has a context of package lifetime reads the body on after its
+// end, to an error, or closes it: only then is the connection closed.
+func (c *conn) follow(ctx context.Context, leaves bool) (stop func() bool) {
+	own := lifetime.Of(ctx)
+	if c.gives = closing; own != nil {
+		c.gives = ending
+	}
+	if c.giveUpBy(c.gives); leaves {
+		c.giveUpBy(leaving)
+	}
+	if own != nil {
+		return own.AtEnd(c.givesUp)
+	}
+	return context.AfterFunc(ctx, c.givesUp)
 }
 
 // giveUpBy reports what giveUp does from now on. When it returns nothing else is under way.

@@ -113,7 +113,7 @@ func (p *Socket[W]) Stop() {
 	_ = unix.EpollCtl(p.in.fd, unix.EPOLL_CTL_DEL, p.fd, nil) // fails only if it is not there
 }
 
-// Forget is Stop for a socket that is closed already.
+// Forget is Stop for a socket that is closed already, or is about to be.
 func (p *Socket[W]) Forget() { p.in.leave(p.slot, p.generation) }
 
 // Again calls back once more, behind all others that are ready, if there is
