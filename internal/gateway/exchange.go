@@ -102,15 +102,15 @@ func newRecord() *trace.Record {
 func (x *exchange) end(cause error) {
 	x.ctx.End(cause)
 	x.abortable.wake()
-	by := longAgo
+	within := -time.Second
 	if cause != nil {
-		by = trace.Now() + int64(lastWords)
+		within = lastWords
 	}
 	if x.response.conn == nil { // a write over HTTP/2 may be under way, for which this would wait
-		go x.response.breaking.breakOff(by)
+		go x.response.breaking.breakOff(within)
 		return
 	}
-	x.response.breaking.breakOff(by)
+	x.response.breaking.breakOff(within)
 }
 
 // arrival is when the request's first byte came, as far as that is known.

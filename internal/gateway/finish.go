@@ -290,7 +290,11 @@ func (g *Gateway) drain(w http.ResponseWriter, r *http.Request) {
 	if rc.Flush() != nil {
 		return
 	}
-	stop := context.AfterFunc(g.base, func() { _ = rc.SetReadDeadline(broken) }) // it ends soon in any case
+	var reads interface{ SetReadDeadline(time.Time) error } = rc
+	if direct, ok := w.(*directWriter); ok {
+		reads = direct.conn // the writer belongs to this goroutine
+	}
+	stop := context.AfterFunc(g.base, func() { _ = reads.SetReadDeadline(broken) }) // it ends soon in any case
 	defer stop()
 	buf := g.buffers.take()
 	defer g.buffers.give(buf)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"net"
 	"net/http"
 	"os"
@@ -52,7 +51,8 @@ type front struct {
 type breaking struct {
 	mu    sync.Mutex
 	w     deadlined // nil: it has not begun, or is over
-	by    int64     // breakOff has ended the writes by then, on trace's clock; 0: it has not
+	by    uint32    // when ended: breakOff ends the writes by then, in milliseconds of trace's clock modulo 2^32
+	ended bool      // by breakOff
 	reads bool      // the body may be being read
 }
 
@@ -72,7 +72,7 @@ const lastWords = 5 * time.Second
 // begin has breakOff end the writes to w.
 func (b *breaking) begin(w deadlined) {
 	b.mu.Lock()
-	b.w, b.by, b.reads = w, 0, false
+	b.w, b.ended, b.reads = w, false, false
 	b.mu.Unlock()
 }
 
@@ -89,7 +89,7 @@ func (b *breaking) reading(reads bool) {
 func (b *breaking) bound(w deadlined, until time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.by != 0 {
+	if b.ended {
 		if by := deadlineAt(b.by); by.Before(until) {
 			until = by
 		}
@@ -97,26 +97,24 @@ func (b *breaking) bound(w deadlined, until time.Time) {
 	_ = w.SetWriteDeadline(until) // fails only on a closed connection, as writes will
 }
 
-// longAgo is before every time of trace's clock.
-const longAgo int64 = math.MinInt64
+// soon is a time from now as breaking keeps it, in few bytes because an exchange fills its size
+// class.
+func soon(left time.Duration) uint32 { return uint32((trace.Now() + int64(left)) / 1e6) }
 
-// deadlineAt is a time of trace's clock as a deadline.
-func deadlineAt(at int64) time.Time {
-	if at == longAgo {
-		return broken
-	}
-	return time.Now().Add(time.Duration(at - trace.Now()))
+// deadlineAt is such a time as a deadline.
+func deadlineAt(by uint32) time.Time {
+	return time.Now().Add(time.Duration(int32(by-soon(0))) * time.Millisecond)
 }
 
-// breakOff ends the writes by a time of trace's clock, and a read of the body at once.
-func (b *breaking) breakOff(by int64) {
+// breakOff ends the writes within a time, and a read of the body at once.
+func (b *breaking) breakOff(within time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.w == nil {
 		return
 	}
-	if b.by == 0 || by < b.by {
-		b.by = by
+	if by := soon(within); !b.ended || int32(by-b.by) < 0 {
+		b.by, b.ended = by, true
 		_ = b.w.SetWriteDeadline(deadlineAt(by)) // fails only on a closed connection, as writes will
 	}
 	if b.reads {
