@@ -115,6 +115,7 @@ type Fit struct {
 	last   [kept]observation
 	n      int // since the beginning, or since the engine changed
 	seen   int
+	stale  bool   // there are observations that theta does not have
 	off    [2]run // by sort
 }
 
@@ -198,6 +199,13 @@ func (f *sureness) scaled(a Amount) vector {
 // only have lengthened the interval, so the lower the share, the less weight has an
 // interval that is too long.
 func (f *Fit) Observe(sort Sort, a Amount, took, unsure, ours float64) {
+	f.add(sort, a, took, unsure, ours)
+	f.update()
+}
+
+// add is Observe without the fit, which update makes, unless the engine has changed: what comes
+// next is compared with the engine as it is now.
+func (f *Fit) add(sort Sort, a Amount, took, unsure, ours float64) {
 	if !(took >= 0) || took > longest {
 		return // a clock that jumped
 	}
@@ -220,10 +228,18 @@ func (f *Fit) Observe(sort Sort, a Amount, took, unsure, ours float64) {
 	f.last[f.n%kept] = o
 	f.n++
 	f.seen++
+	f.stale = true
 	if f.off[sort].shifted(ratio) {
 		f.forget()
+		f.refit()
 	}
-	f.refit()
+}
+
+// update finds the coefficients anew if there are observations that they do not have.
+func (f *Fit) update() {
+	if f.stale {
+		f.refit()
+	}
 }
 
 // forget keeps only the latest observations. Coefficients that these do not determine
@@ -250,6 +266,7 @@ func (f *Fit) restart(c Coefficients) {
 // refit finds the coefficients that explain the observations best, giving less weight
 // to those that are off by more than others are.
 func (f *Fit) refit() {
+	f.stale = false
 	n := min(f.n, kept)
 	var off [kept]float64
 	for range rounds {

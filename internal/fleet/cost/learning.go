@@ -12,6 +12,8 @@ type learning struct {
 	fitting sync.Mutex
 	fit     *Fit
 	taken   []interval // those that are being learned from
+	filled  int64      // prefills among those that the fit has and learned has not
+	brisk   brisk
 	noted   []interval // that nothing was learned from yet, under the books' lock
 	learned atomic.Pointer[learned]
 }
@@ -116,23 +118,50 @@ func (r *Rank) learn(now int64) {
 	r.observe(now)
 }
 
+// pace is for how long coefficients last of a rank whose intervals are brisk, in nanoseconds.
+const pace = 5e6
+
+// brisk tells that as many intervals as the fit keeps came at more than one a millisecond. Each
+// then changes the coefficients for less than the time of a request to another engine.
+type brisk struct {
+	now   bool
+	since int64 // when the latest of them were counted
+	n     int   // since then
+}
+
+// came counts intervals, the latest of which ended at a time.
+func (b *brisk) came(n int, at int64) {
+	if b.n += n; b.n >= kept {
+		b.now = at-b.since < int64(b.n)*millisecond
+		b.since, b.n = at, 0
+	}
+}
+
 // observe learns from the intervals that were taken. No lock but that of the fit is held.
 func (r *Rank) observe(now int64) {
 	if len(r.taken) == 0 {
 		return
 	}
+	latest := int64(0)
 	for i := range r.taken {
 		o := &r.taken[i]
 		r.freshen(o.at)
-		r.fit.Observe(o.sort, o.amount, o.took, o.unsure, o.ours)
-		old := r.learned.Load()
-		l := learned{Coefficients: r.fit.Coefficients(), sureness: r.fit.sureness, seen: r.fit.seen, filled: old.filled, budget: old.budget, at: o.at}
+		r.fit.add(o.sort, o.amount, o.took, o.unsure, o.ours)
 		if o.sort == Prefilling {
-			l.filled++
+			r.filled++
 		}
-		r.model.fill(&l)
-		r.learned.Store(l.lasts())
+		latest = o.at
 	}
+	old := r.learned.Load()
+	r.brisk.came(len(r.taken), latest)
+	if age := latest - old.at; r.brisk.now && age >= 0 && age < pace {
+		return
+	}
+	r.fit.update()
+	l := learned{Coefficients: r.fit.Coefficients(), sureness: r.fit.sureness, seen: r.fit.seen, filled: old.filled + r.filled, budget: old.budget, at: latest}
+	r.filled = 0
+	r.model.fill(&l)
+	r.learned.Store(l.lasts())
 	r.model.measured(now)
 	r.mu.Lock()
 	defer r.mu.Unlock()
