@@ -209,17 +209,22 @@ func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 		cn = c.pool.takeKept()
 	}
 	if cn == nil && !req.Alone {
-		cn = c.pool.take()
+		cn = c.pool.next()
 	}
-	if cn != nil {
+	for cn != nil {
 		cn.reading = req.Reading
 		resp, err := c.exchange(ctx, cn, head, req)
+		if err == errGone {
+			cn = c.pool.next()
+			continue
+		}
 		if !errors.Is(err, errUnused) {
 			return resp, err
 		}
 		if head, err = c.render(req); err != nil {
 			return nil, err
 		}
+		break
 	}
 	cn, err = c.dial(ctx)
 	if err != nil {
@@ -298,7 +303,7 @@ func (d *dialing) Deadline() (time.Time, bool) { return d.late, true }
 
 // exchange sends a request on a connection and reads the head of its answer.
 // The connection is the response's, or closed. The head's buffer is given back
-// once it is sent.
+// once it is sent, unless errGone says that nothing was.
 func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Request) (_ *Response, failed error) {
 	stop := cn.follow(ctx, req.Waits != nil)
 	defer func() {
@@ -309,16 +314,15 @@ func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Requ
 			failed = p.Failed("")
 		}
 	}()
-	up := cn.send(head.data, req.Body)
-	c.spare.give(head)
-	req.Leg.ToServer = up.written.Load()
-	timeout := c.headTimeout
-	if up.err != nil {
-		// The engine closed. It may have said why before it did.
-		timeout = time.Second
+	up, err := c.send(cn, head, req.Body)
+	if err == errGone {
+		c.pool.closed(cn.rested)
+		stop()
+		cn.abort()
+		return nil, err
 	}
+	req.Leg.ToServer = up.written.Load()
 	in := reader{conn: cn, spare: c.spare}
-	err := cn.bound(timeout)
 	var resp http1.Response
 	if err == nil {
 		resp, err = in.head()
@@ -368,6 +372,27 @@ func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Requ
 	}
 	r.Body = &r.body
 	return &r.Response, nil
+}
+
+// send sends a request, and bounds the wait for its answer. err is that of the bound, or errGone.
+func (c *Client) send(cn *conn, head *buffer, body []byte) (up *upload, err error) {
+	if cn.secure {
+		up = cn.sendSecure(head.data, body)
+		c.spare.give(head)
+	} else {
+		err = cn.bound(c.headTimeout)
+		var failed error
+		if up, failed = cn.ask(head, body, c.spare); failed != nil {
+			return up, failed
+		}
+	}
+	switch {
+	case up.err != nil: // The engine closed. It may have said why before it did.
+		err = cn.bound(time.Second)
+	case cn.secure:
+		err = cn.bound(c.headTimeout)
+	}
+	return up, err
 }
 
 // ended returns the reason why a caller gave up, where that is what failed.

@@ -31,7 +31,8 @@ type conn struct {
 	idle     time.Time     // since when it is in the pool
 	keep     time.Duration // how long the engine keeps it; 0: not reported
 	rested   time.Duration // for which it was idle when it was taken out of the pool
-	open     bool          // what usable has found
+	open     bool          // what usable or ask has found
+	unseen   bool          // whether it is open is for ask to find
 	sent     uint64        // bytes given to the socket, and what its system counts besides; 0: unknown, as with TLS
 	acked    uint64        // sent, when it was taken out of the pool
 	until    time.Time     // the deadline of reads; zero: there is none
@@ -39,11 +40,12 @@ type conn struct {
 	in       arrival       // what is being read
 	try      trial         // what is being read without waiting
 	out      departure     // what is being written
+	trip     trip          // the request that ask sends
 	// Methods as the raw connection and contexts call them, made once: each exchange would
 	// make them anew.
-	givesUp              func()
-	reads, writes, peeks func(fd uintptr) bool
-	tries                func(fd uintptr)
+	givesUp                    func()
+	reads, writes, peeks, goes func(fd uintptr) bool
+	tries                      func(fd uintptr)
 
 	gives givingUp // what giveUp does once an answer has begun
 
@@ -57,7 +59,7 @@ type conn struct {
 
 func newConn(sock net.Conn) (*conn, error) {
 	c := &conn{bare: -1}
-	c.givesUp, c.reads, c.writes, c.peeks, c.tries = c.giveUp, c.readInto, c.writeOut, c.peek, c.tryInto
+	c.givesUp, c.reads, c.writes, c.peeks, c.goes, c.tries = c.giveUp, c.readInto, c.writeOut, c.peek, c.goOut, c.tryInto
 	return c, c.over(sock)
 }
 
@@ -359,8 +361,13 @@ func (c *conn) await(spare *buffers) (*buffer, int, error) {
 	if c.secure {
 		return c.awaitSecure(spare)
 	}
-	c.in = arrival{spare: spare}
-	err := c.raw.Read(c.reads)
+	var err error
+	if c.trip.back {
+		err, c.trip = c.trip.err, trip{}
+	} else {
+		c.in = arrival{spare: spare}
+		err = c.raw.Read(c.reads)
+	}
 	b, n, got := c.in.buf, c.in.n, c.in.err
 	c.in = arrival{}
 	switch {
@@ -455,59 +462,109 @@ func (u *upload) wait() {
 // socket of an idle connection takes without waiting.
 const inline = bufferSize
 
-// send writes a request: head, then body. It directly writes the bytes that the socket
-// accepts at once, which is nearly always everything. If the engine reads more slowly,
-// a goroutine writes the rest, so that an answer before the end of the request is
-// noticed, as from an engine that refuses a body as too large. The goroutine ends when
-// all is written or the connection is aborted; wait waits for it.
-func (c *conn) send(head, body []byte) *upload {
+// sendSecure writes a request over TLS: head, then body. What is large is left to a goroutine.
+func (c *conn) sendSecure(head, body []byte) *upload {
 	u := &c.up
 	*u = upload{}
-	if c.secure {
-		if len(head)+len(body) > inline {
-			c.sendLater(u, append([]byte(nil), head...), body)
-			return u
-		}
-		_, u.err = c.Write(append(head, body...))
-	} else {
-		// One write for small requests, two for large ones.
-		fits := min(cap(head)-len(head), len(body))
-		head, body = append(head, body[:fits]...), body[fits:]
-		head = c.writeNow(u, head)
-		if len(head) == 0 && u.err == nil {
-			body = c.writeNow(u, body)
-		}
-		if u.err == nil && len(head)+len(body) > 0 {
-			// head's buffer is given back before the goroutine is done with it.
-			c.sendLater(u, append([]byte(nil), head...), body)
-			return u
-		}
+	if len(head)+len(body) > inline {
+		c.sendLater(u, append([]byte(nil), head...), body)
+		return u
 	}
-	if u.err == nil {
+	if _, u.err = c.Write(append(head, body...)); u.err == nil {
 		u.written.Store(trace.Now())
 	}
 	return u
 }
 
-// writeNow writes what the socket takes without waiting and gives the rest.
-func (c *conn) writeNow(u *upload, b []byte) []byte {
-	if len(b) == 0 {
-		return nil
-	}
-	c.out = departure{rest: b}
-	err := c.raw.Write(c.writes)
-	b, failed := c.out.rest, c.out.err
-	c.out = departure{}
-	switch {
-	case failed != nil:
-		u.err = &net.OpError{Op: "write", Net: "tcp", Addr: c.RemoteAddr(), Err: os.NewSyscallError("write", failed)}
-	case err != nil:
-		u.err = err
-	}
-	return b
+// errGone reports that the engine had closed an idle connection, or written to it, before anything of
+// the request was sent.
+var errGone = errors.New("the connection was closed while it was idle")
+
+// trip is a request that ask sends.
+type trip struct {
+	head  *buffer // nil: it was given back
+	body  []byte
+	rest  []byte // of the head
+	spare *buffers
+	sent  bool  // all is
+	back  bool  // await gives what has come, or err
+	err   error // of the poller
 }
 
-// departure is what writeNow writes.
+// ask sends a request over a plain socket: head, then body. It directly writes the bytes that the
+// socket accepts at once, which is nearly always everything. If the engine reads more slowly, a
+// goroutine writes the rest, so that an answer before the end of the request is noticed, as from an
+// engine that refuses a body as too large. The goroutine ends when all is written or the connection
+// is aborted; wait waits for it.
+//
+// If all was written, ask also waits for the first bytes of the answer, for await to give, in the
+// same use of Go's poller. If whether the connection is open is
+// still to be found, the socket held nothing when the request went: then it is not read before the
+// poller has reported something. The poller forgets what it has reported at the beginning, so what
+// comes after the look is reported again. ask gives the head's buffer back unless it returns errGone.
+func (c *conn) ask(head *buffer, body []byte, spare *buffers) (*upload, error) {
+	u := &c.up
+	*u = upload{}
+	// One write for small requests, two for large ones.
+	fits := min(cap(head.data)-len(head.data), len(body))
+	c.trip = trip{head: head, rest: append(head.data, body[:fits]...), body: body[fits:], spare: spare}
+	c.in, c.open = arrival{spare: spare}, true
+	err := c.raw.Read(c.goes)
+	t := c.trip
+	c.trip = trip{}
+	if t.sent {
+		c.trip = trip{back: true, err: err}
+		return u, nil
+	}
+	if !c.open {
+		return u, errGone
+	}
+	if failed := c.out.err; failed != nil {
+		u.err = c.writeError(failed)
+	} else if err != nil {
+		u.err = err
+	} else { // head's buffer is given back before the goroutine is done with it
+		c.sendLater(u, append([]byte(nil), t.rest...), t.body)
+	}
+	c.out = departure{}
+	spare.give(t.head)
+	return u, nil
+}
+
+// goOut does ask's part with the socket. It reports whether there is nothing to wait for.
+func (c *conn) goOut(fd uintptr) bool {
+	t := &c.trip
+	if t.sent {
+		return c.readInto(fd)
+	}
+	if c.unseen {
+		if c.peek(fd); !c.open {
+			return true
+		}
+	}
+	for _, part := range [...]*[]byte{&t.rest, &t.body} {
+		c.out = departure{rest: *part}
+		c.writeOut(fd)
+		if *part = c.out.rest; len(*part) > 0 {
+			return true
+		}
+	}
+	t.sent = true
+	c.out = departure{}
+	c.up.written.Store(trace.Now())
+	t.spare.give(t.head)
+	t.head = nil
+	if c.unseen {
+		return false
+	}
+	return c.readInto(fd)
+}
+
+func (c *conn) writeError(err error) error {
+	return &net.OpError{Op: "write", Net: "tcp", Addr: c.RemoteAddr(), Err: os.NewSyscallError("write", err)}
+}
+
+// departure is what writeOut writes.
 type departure struct {
 	rest []byte
 	err  error

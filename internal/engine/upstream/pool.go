@@ -25,20 +25,36 @@ type pool struct {
 // take returns an idle connection that the engine still holds open, and is not about to
 // close, or nil.
 func (p *pool) take() *conn {
-	for {
-		c := p.pop()
-		if c == nil {
-			return nil
-		}
-		c.rested = time.Since(c.idle)
-		switch open := c.usable(); {
-		case !open:
-			p.closed(c.rested)
-		case p.trusts(c.rested) && (c.keep == 0 || c.rested < c.keep):
+	for c := p.pop(); c != nil; c = p.pop() {
+		if p.usable(c) {
 			return c
 		}
-		c.abort()
 	}
+	return nil
+}
+
+// next is take for who asks: it leaves it to conn.ask to find whether the connection is open, as
+// long as this engine was not seen to close any.
+func (p *pool) next() *conn {
+	for c := p.pop(); c != nil; c = p.pop() {
+		if c.unseen = c.unseen && !c.secure && (c.keep == 0 || c.rested < c.keep); c.unseen || p.usable(c) {
+			return c
+		}
+	}
+	return nil
+}
+
+// usable reports whether a connection can be used, and closes it otherwise.
+func (p *pool) usable(c *conn) bool {
+	c.unseen = false
+	switch open := c.usable(); {
+	case !open:
+		p.closed(c.rested)
+	case p.trusts(c.rested) && (c.keep == 0 || c.rested < c.keep):
+		return true
+	}
+	c.abort()
+	return false
 }
 
 // closed notes that the engine closed a connection which had been idle for so long.
@@ -84,22 +100,27 @@ func (p *patience) open(rested time.Duration) bool {
 	return rested < p.least/2
 }
 
+// pop takes the latest idle connection. unseen is set in it if no connection was found closed yet.
 func (p *pool) pop() *conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	last := len(p.idle) - 1
 	if last < 0 {
 		c := p.kept
-		if c == nil || time.Since(c.idle) >= p.keep {
+		if c == nil {
 			return nil
 		}
-		p.kept = nil
+		if c.rested = time.Since(c.idle); c.rested >= p.keep {
+			return nil
+		}
+		p.kept, c.unseen = nil, p.patience.least == 0
 		return c
 	}
 	c := p.idle[last]
 	p.idle[last] = nil
 	p.idle = p.idle[:last]
-	if time.Since(c.idle) >= p.keep {
+	c.unseen = p.patience.least == 0
+	if c.rested = time.Since(c.idle); c.rested >= p.keep {
 		// All others are older still; the timer is on its way to them.
 		c.abort()
 		return nil
