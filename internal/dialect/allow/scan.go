@@ -39,19 +39,38 @@ func (m *Media) CheckURLs(h *dialect.Head) error {
 }
 
 func (m *Media) check(f *Fields, h *dialect.Head, urls bool) error {
-	var s scan // one for all: it is handed on by its address
+	var s *scan // one for all
 	for _, at := range h.Fields {
 		if opaque[at.Name] {
 			continue
 		}
-		s = scan{b: h.Body[:at.End], i: at.Start, media: m, fields: f, urls: urls}
+		ref := references[strings.ToLower(at.Name)]
+		if !ref && !composite(h.Body[at.Start:at.End]) {
+			continue // nothing in it can be a reference or a field
+		}
+		if s == nil {
+			s = new(scan)
+		}
+		*s = scan{b: h.Body[:at.End], i: at.Start, media: m, fields: f, urls: urls}
 		s.path = append(s.pathRoom[:0], dialect.Clip(at.Name, 64)...)
 		s.talk = at.Name == "messages" || at.Name == "input"
-		if err := s.value(references[strings.ToLower(at.Name)], 0); err != nil {
+		if err := s.value(ref, 0); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// composite reports whether a JSON value is an array or an object.
+func composite(value []byte) bool {
+	for _, c := range value {
+		switch c {
+		case ' ', '\t', '\n', '\r':
+		default:
+			return c == '{' || c == '['
+		}
+	}
+	return false
 }
 
 // partDepth is how deep a part of a conversation stands: in the messages' array, a
