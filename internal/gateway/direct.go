@@ -28,7 +28,7 @@ type direct struct {
 	handler http.Handler
 	urls    map[string]*url.URL // of the paths served
 	base    *http.Request       // what all requests have in common
-	spare   sync.Pool           // of *plainRequest
+	spare   *spare[*plainRequest]
 	serving sync.WaitGroup
 }
 
@@ -43,55 +43,40 @@ type plainRequest struct {
 	answer  http.Header // of the response
 }
 
-func (d *direct) take() *plainRequest {
-	if s, ok := d.spare.Get().(*plainRequest); ok {
-		return s
+// newPlainRequests returns spare ones. They are kept empty, so that whoever still uses one is seen to.
+func newPlainRequests() *spare[*plainRequest] {
+	return &spare[*plainRequest]{
+		make: func() *plainRequest {
+			return &plainRequest{fields: make(http.Header, fewFields), answer: make(http.Header, fewFields)}
+		},
+		empty: func(s *plainRequest) {
+			clear(s.fields)
+			clear(s.answer)
+			s.request, s.body, s.writer = http.Request{}, directBody{}, directWriter{}
+		},
 	}
-	return &plainRequest{fields: make(http.Header, 16), answer: make(http.Header, 8)}
 }
 
-// give gives it back empty, so that whoever still uses it is seen to.
-func (d *direct) give(s *plainRequest) {
-	clear(s.fields)
-	clear(s.answer)
-	s.request, s.body, s.writer = http.Request{}, directBody{}, directWriter{}
-	d.spare.Put(s)
-}
+// fewFields is as many as Go keeps in a map without hashing them into a table, which takes longer
+// to clear than a short request's fields take to be parsed.
+const fewFields = 8
 
 // directBuffer bounds a request that is served without net/http, in bytes.
 const directBuffer = 16 << 10
 
-// buffers are spare ones of directBuffer, for what is read or written at once.
-type buffers struct{ spare sync.Pool }
-
-func (p *buffers) take() *[]byte {
-	if b, ok := p.spare.Get().(*[]byte); ok {
-		return b
-	}
-	b := make([]byte, directBuffer)
-	return &b
+// newBuffers returns spare ones of directBuffer, for what is read or written at once.
+func newBuffers() *spare[*[]byte] {
+	return &spare[*[]byte]{make: func() *[]byte { b := make([]byte, directBuffer); return &b }}
 }
 
-func (p *buffers) give(b *[]byte) { p.spare.Put(b) }
-
-// headers are spare maps of fields, for what is written at once.
-type headers struct{ spare sync.Pool }
-
-func (p *headers) take() http.Header {
-	if h, ok := p.spare.Get().(http.Header); ok {
-		return h
-	}
-	return make(http.Header, 16)
-}
-
-// give gives a map back empty, so that whoever has kept it is seen to.
-func (p *headers) give(h http.Header) {
-	clear(h)
-	p.spare.Put(h)
+// newHeaders returns spare maps of fields, for what is written at once. They are kept empty, so
+// that whoever has kept one is seen to.
+func newHeaders() *spare[http.Header] {
+	return &spare[http.Header]{make: func() http.Header { return make(http.Header, fewFields) }, empty: func(h http.Header) { clear(h) }}
 }
 
 func newDirect(g *Gateway) *direct {
-	d := &direct{g: g, handler: g.Handler(), urls: map[string]*url.URL{}}
+	d := &direct{g: g, handler: g.Handler(), urls: map[string]*url.URL{}, spare: newPlainRequests()}
 	base := &http.Request{Method: http.MethodPost, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
 	d.base = base.WithContext(g.base) // a request's connection is known by its writer
 	for path := range g.services {
@@ -106,7 +91,7 @@ type peer struct {
 	writer  tryWriter
 	raw     syscall.RawConn // nil: the connection is read as it is
 	polled  func(fd uintptr) bool
-	spare   *buffers
+	spare   *spare[*[]byte]
 	buf     *[]byte // what polled has read into
 	n       int
 	began   int64         // when the request that net/http gets did; 0: there is none
@@ -125,7 +110,7 @@ func (d *direct) accept(c *conn) bool {
 	if !ok || c.follow(d.g.hangups, nil) != nil {
 		return false
 	}
-	p := &peer{remote: c.RemoteAddr().String(), writer: w, spare: &d.g.buffers}
+	p := &peer{remote: c.RemoteAddr().String(), writer: w, spare: d.g.buffers}
 	if sys, ok := c.socket.(syscall.Conn); ok {
 		raw, err := sys.SyscallConn()
 		if err != nil {
@@ -200,13 +185,13 @@ func (c *conn) await() (n int) {
 func (d *direct) next(c *conn) (kept bool) {
 	n := c.await()
 	p := c.peer
-	s := d.take()
+	s := d.spare.take()
 	body := &s.body
 	*body = directBody{conn: c, spare: p.spare, buf: p.buf}
 	p.buf = nil
 	defer func() {
 		if body.release(); kept {
-			d.give(s)
+			d.spare.give(s)
 		}
 	}()
 	if n <= 0 || !c.leave() {
@@ -254,7 +239,7 @@ func (c *conn) unbound() {
 // for its engine for long.
 type directBody struct {
 	conn  *conn
-	spare *buffers
+	spare *spare[*[]byte]
 	buf   *[]byte
 	rest  []byte // of buf
 	left  int    // bytes that were not read from the connection

@@ -257,7 +257,7 @@ func appendResponseHead(out []byte, h http.Header, status int, keepAlive, chunke
 			continue
 		}
 		for _, value := range h[name] {
-			if strings.ContainsAny(value, "\r\n") {
+			if strings.IndexByte(value, '\n') >= 0 || strings.IndexByte(value, '\r') >= 0 {
 				value = lineEnds.Replace(value)
 			}
 			out = append(append(append(append(out, name...), ": "...), strings.TrimSpace(value)...), "\r\n"...)

@@ -57,7 +57,7 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	caller, err := g.callerOf(r)
 	x.caller, x.unknown, x.err = caller, err != nil, infer.AsError(err)
 	x.rec.Key, x.rec.Tenant = dialect.Clip(x.caller.Key, maxCaller), dialect.Clip(x.caller.Tenant, maxCaller)
-	carrier := &httpCarrier{front: front{w: w, rc: *http.NewResponseController(w), r: r}, spare: &g.buffers}
+	carrier := &httpCarrier{front: front{w: w, rc: *http.NewResponseController(w), r: r}, spare: g.buffers}
 	x.response = response{carrier: carrier, conn: c, front: &carrier.front}
 	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		x.rec.Client = g.opts.Proxies.Client(peer.Addr().Unmap(), r.Header["X-Forwarded-For"])

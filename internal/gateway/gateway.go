@@ -243,20 +243,18 @@ type spells struct {
 
 // detached is what the streams that have left net/http share.
 type detached struct {
-	outputs      *outputs
-	sockets      sockets
-	polls        poller       // it, or a test's
-	polled       atomic.Int64 // engines' sockets that are
-	hangups      watcher      // likewise
-	returned     *returnedConns
-	workers      sync.Pool // of *worker, for goroutines that are none
-	silences     silences
-	relayBuffers relayBuffers
-	buffers      buffers
-	headers      headers
-	tidy         *tidy
-	streams      sync.WaitGroup
-	ending       atomic.Int64 // of them, in goroutines that end them
+	outputs  *outputs
+	sockets  sockets
+	polls    poller       // it, or a test's
+	polled   atomic.Int64 // engines' sockets that are
+	hangups  watcher      // likewise
+	returned *returnedConns
+	workers  sync.Pool // of *worker, for goroutines that are none
+	silences silences
+	spares
+	tidy    *tidy
+	streams sync.WaitGroup
+	ending  atomic.Int64 // of them, in goroutines that end them
 }
 
 // New makes a gateway. Close must be called after the HTTP server has ended.
@@ -274,7 +272,7 @@ func New(opts Options) *Gateway {
 		held:     newHolding(&opts),
 		started:  time.Now().Unix(),
 		meter:    opts.Watch.Meter(),
-		detached: detached{returned: newReturnedConns(opts.BodyTimeout), tidy: newTidy()},
+		detached: detached{returned: newReturnedConns(opts.BodyTimeout), tidy: newTidy(), spares: newSpares()},
 	}
 	g.services = newServices(sglang.New(opts.Generate))
 	g.continuations.most = opts.Continue.AtOnce

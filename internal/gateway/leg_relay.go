@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"weir/internal/dialect"
@@ -88,7 +87,7 @@ func (l *relayLeg) open(q *request) *answer.Relayed {
 	if l.silence == nil {
 		l.expect()
 	}
-	l.buf = l.g.relayBuffers.take()
+	l.buf = l.g.relayBuffers.take().room[:]
 	l.answer = answer.NewRelayed(o)
 	return l.answer
 }
@@ -365,24 +364,15 @@ func (l *relayLeg) close() {
 
 // release lets go of the buffer. What was not taken of it still refers to it.
 func (l *relayLeg) release() {
-	if l.buf != nil && len(l.unread) == 0 {
-		l.g.relayBuffers.give(l.buf)
+	if len(l.buf) == relayBufferMin && len(l.unread) == 0 {
+		l.g.relayBuffers.give(relayBuffer{(*[relayBufferMin]byte)(l.buf)})
 	}
 	l.buf = nil
 }
 
-// relayBuffers are spare ones of relayBufferMin. Others are not kept.
-type relayBuffers struct{ spare sync.Pool }
+// relayBuffer is one of relayBufferMin. Others are not kept.
+type relayBuffer struct{ room *[relayBufferMin]byte }
 
-func (p *relayBuffers) take() []byte {
-	if b, ok := p.spare.Get().(*[relayBufferMin]byte); ok {
-		return b[:]
-	}
-	return make([]byte, relayBufferMin)
-}
-
-func (p *relayBuffers) give(b []byte) {
-	if len(b) == relayBufferMin {
-		p.spare.Put((*[relayBufferMin]byte)(b))
-	}
+func newRelayBuffers() *spare[relayBuffer] {
+	return &spare[relayBuffer]{make: func() relayBuffer { return relayBuffer{new([relayBufferMin]byte)} }}
 }

@@ -174,7 +174,7 @@ type carrier interface {
 type httpCarrier struct {
 	front
 	status int // of the head, if that is still due
-	spare  *buffers
+	spare  *spare[*[]byte]
 	buf    *[]byte // of spare, while something is kept
 	kept   []byte
 	last   bool      // kept completes the response

@@ -54,7 +54,7 @@ func newRig(t testing.TB, opts Options) *rig {
 	g := &Gateway{
 		opts: opts, gate: admission.NewGate(opts.Limits), bodies: admission.NewBodies(0, nil), conns: admission.NewConns(opts.Conns), ids: &requestIDs{instance: strings.Repeat("0", 16)}, services: newServices(openai.Other), held: newHolding(&opts),
 		detached: detached{
-			returned: newReturnedConns(opts.BodyTimeout), tidy: newTidy(), hangups: memHangups{}, polls: memPolls{},
+			returned: newReturnedConns(opts.BodyTimeout), tidy: newTidy(), spares: newSpares(), hangups: memHangups{}, polls: memPolls{},
 			outputs: &outputs{shards: []*shard{{batch: opts.Batch}}}, sockets: newSockets(1, rigMetrics, nil),
 		},
 	}

@@ -567,7 +567,7 @@ func (l late) Write([]byte) (int, error) {
 func TestUnreadIsNoHangUp(t *testing.T) {
 	ctx, hangUp := context.WithCancel(t.Context())
 	w := late{httptest.NewRecorder(), hangUp}
-	c := &httpCarrier{front: front{w: w, rc: *http.NewResponseController(w)}, spare: new(buffers)}
+	c := &httpCarrier{front: front{w: w, rc: *http.NewResponseController(w)}, spare: newBuffers()}
 	whole, err := c.send(nil, []byte("x"), false)
 	if err == nil && !whole {
 		err = c.rest()
