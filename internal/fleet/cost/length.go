@@ -1,6 +1,7 @@
 package cost
 
 import (
+	"iter"
 	"math"
 	"math/bits"
 	"sync"
@@ -12,6 +13,7 @@ type Lengths struct {
 	mu     sync.Mutex
 	weight [lengthBuckets]float64
 	sum    [lengthBuckets]float64
+	used   [(lengthBuckets + 63) / 64]uint64 // bits of the buckets that have a weight: few have
 }
 
 const (
@@ -41,12 +43,30 @@ func (l *Lengths) Add(n int) {
 	b := lengthBucket(n)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := range l.weight {
+	l.used[b/64] |= 1 << (b % 64)
+	for i := range l.buckets(0) {
 		l.weight[i] *= lengthMemory
 		l.sum[i] *= lengthMemory
 	}
 	l.weight[b]++
 	l.sum[b] += float64(n)
+}
+
+// buckets yields those from first on that have a weight.
+func (l *Lengths) buckets(first int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for w := first / 64; w < len(l.used); w++ {
+			set := l.used[w]
+			if w == first/64 {
+				set &= ^uint64(0) << (first % 64)
+			}
+			for ; set != 0; set &= set - 1 {
+				if !yield(64*w + bits.TrailingZeros64(set)) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Expect is how many tokens an output is expected to have in all that has so many so
@@ -62,8 +82,8 @@ func (l *Lengths) Expect(soFar, limit int) float64 {
 	if soFar > 0 {
 		first = lengthBucket(soFar)
 	}
-	for i := first; i < lengthBuckets; i++ {
-		if l.weight[i] == 0 {
+	for i := range l.buckets(first) {
+		if l.weight[i] == 0 { // it has become too little to be a number
 			continue
 		}
 		mean := l.sum[i] / l.weight[i]
