@@ -31,14 +31,14 @@ func beginBy(h http.Header, arrival int64, now func() int64) (at int64, err erro
 			at = t
 		}
 	}
-	if v := h.Get(timeoutHeader); v != "" {
+	if v := first(h, timeoutHeader); v != "" {
 		seconds, err := strconv.ParseFloat(v, 64)
 		if err != nil || math.IsNaN(seconds) {
 			return 0, infer.Invalid(timeoutHeader, "%s: %q: want the seconds after which the answer must have begun, as in 2.5", timeoutHeader, dialect.Clip(v, 64))
 		}
 		sooner(arrival + bounded(seconds))
 	}
-	if v := h.Get(deadlineHeader); v != "" {
+	if v := first(h, deadlineHeader); v != "" {
 		t, err := time.Parse(time.RFC3339Nano, v)
 		if err != nil {
 			return 0, infer.Invalid(deadlineHeader, "%s: %q: want the time by which the answer must have begun, as in 2026-11-23T10:00:00.5Z", deadlineHeader, dialect.Clip(v, 64))
@@ -46,7 +46,7 @@ func beginBy(h http.Header, arrival int64, now func() int64) (at int64, err erro
 		sooner(now() + bounded(time.Until(t).Seconds()))
 	}
 	for _, name := range sdkTimeouts {
-		v := h.Get(name)
+		v := first(h, name)
 		if v == "" {
 			continue
 		}

@@ -17,7 +17,7 @@ const timingHeader = "X-Weir-Timing"
 
 // asksTiming reports whether the caller of a request wants to know.
 func asksTiming(h http.Header) bool {
-	v := h.Get(timingHeader)
+	v := first(h, timingHeader)
 	return v != "" && v != "0" && v != "off"
 }
 
