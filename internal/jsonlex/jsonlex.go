@@ -88,6 +88,12 @@ func AppendString(dst, b []byte, i int) (_ []byte, end int, ok bool) {
 			i += 8
 			n += 8
 		}
+		// A line ends with an escape, and the next one often begins with some.
+		for i+1 < len(b) && b[i] == '\\' && short[b[i+1]] != 0 && n < len(dst) {
+			dst[n] = short[b[i+1]]
+			i += 2
+			n++
+		}
 		if i == len(b) {
 			return dst[:n], i, false
 		}
@@ -157,6 +163,15 @@ func String(b []byte, i int) (end int, how Spelling, ok bool) {
 		case '\\':
 		default:
 			return i, how, false
+		}
+		// A line ends with an escape and the next one often begins with some.
+		from := i
+		for i+1 < len(b) && b[i] == '\\' && short[b[i+1]] != 0 {
+			i += 2
+		}
+		if i > from {
+			how |= Escaped
+			continue
 		}
 		n, half := escape(b[i:])
 		if n == 0 {

@@ -2,6 +2,7 @@ package jsonlex
 
 import (
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -69,11 +70,24 @@ func TestAppendString(t *testing.T) {
 	})
 }
 
-// BenchmarkString reads text with an escape in so many bytes.
+// BenchmarkString reads text with an escape in so many bytes, and this package's sources.
 func BenchmarkString(b *testing.B) {
-	for name, every := range map[string]string{"40": `\n`, "400": strings.Repeat("x", 360) + `\n`} {
-		text := []byte(strings.Repeat("as sources and prose have it: some words\\\"\\u003c"+every, 160<<10/40)[:160<<10] + `"`)
-		b.Run("every="+name, func(b *testing.B) {
+	texts := map[string]string{
+		"every=40":  strings.Repeat("as sources and prose have it: some words\\\"\\u003c\\n", 160<<10/40),
+		"every=400": strings.Repeat("as sources and prose have it: some words\\\"\\u003c"+strings.Repeat("x", 360)+`\n`, 160<<10/40),
+	}
+	source, err := os.ReadFile("jsonlex.go")
+	if err != nil {
+		b.Fatal(err)
+	}
+	quoted, err := json.Marshal(strings.Repeat(string(source), 160<<10/len(source)+1))
+	if err != nil {
+		b.Fatal(err)
+	}
+	texts["source"] = string(quoted[1:])
+	for name, long := range texts {
+		text := []byte(strings.TrimRight(long[:160<<10], `\u003c`) + `"`)
+		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
 				if _, _, ok := String(text, 0); !ok {
@@ -81,7 +95,7 @@ func BenchmarkString(b *testing.B) {
 				}
 			}
 		})
-		b.Run("append/every="+name, func(b *testing.B) {
+		b.Run("append/"+name, func(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			var out []byte
 			for b.Loop() {
