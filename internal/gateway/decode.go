@@ -203,7 +203,8 @@ func (u *upload) read(ctx context.Context, bodies *admission.Bodies, room *admis
 		if cap(buf)-len(buf) < bytes.MinRead {
 			more := 2 * cap(buf)
 			if size >= 0 {
-				more = min(more, int(size)+bytes.MinRead)
+				// Prompts of 50,000 tokens get their whole size at once.
+				more = min(4*cap(buf), int(size)+bytes.MinRead)
 				if err := u.hold(ctx, room, min(int64(more), size)); err != nil {
 					return nil, err
 				}

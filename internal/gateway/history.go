@@ -77,18 +77,17 @@ const (
 	maxPacked  = 1<<(8*packedSize) - 1
 )
 
-// pack packs the ids of a prompt. It writes four bytes for each, of which the next id
-// overwrites the last one.
+// pack packs the ids of a prompt, eight in three words at a time.
 func pack(ids []uint32) packedIDs {
-	if len(ids) == 0 {
-		return nil
+	p := make(packedIDs, 0, packedSize*len(ids))
+	for len(ids) >= 8 {
+		a, b, c, d, e, f, g, h := uint64(ids[0]), uint64(ids[1]), uint64(ids[2]), uint64(ids[3]), uint64(ids[4]), uint64(ids[5]), uint64(ids[6]), uint64(ids[7])
+		p = binary.LittleEndian.AppendUint64(p, a|b<<24|c<<48)
+		p = binary.LittleEndian.AppendUint64(p, c>>16|d<<8|e<<32|f<<56)
+		p = binary.LittleEndian.AppendUint64(p, f>>8|g<<16|h<<40)
+		ids = ids[8:]
 	}
-	p := make(packedIDs, packedSize*len(ids))
-	last := len(ids) - 1
-	for i, id := range ids[:last] {
-		binary.LittleEndian.PutUint32(p[packedSize*i:], id)
-	}
-	return p[:packedSize*last].append(ids[last:])
+	return p.append(ids)
 }
 
 func (p packedIDs) append(ids []uint32) packedIDs {
