@@ -47,7 +47,13 @@ import (
 	"weir/internal/lab/proc"
 )
 
-func main() { lab.Main("prompts", run) }
+func main() {
+	if len(os.Args) > 2 && (os.Args[1] == floorCommand || os.Args[1] == sinkCommand) {
+		fmt.Fprintln(os.Stderr, "prompts:", runFloor(os.Args[1], os.Args[2:]))
+		os.Exit(1)
+	}
+	lab.Main("prompts", run)
+}
 
 // options are the command's.
 type options struct {
@@ -65,7 +71,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o := options{stderr: stderr}
 	var (
 		repeats = flags.Int("n", 3, "repeats; the table shows medians with their range")
-		wires   = flags.String("wires", "weir,sglang,vllm", "wires between gateway and engine, comma-separated: weir is the plane")
+		wires   = flags.String("wires", "weir,sglang,vllm,floor", "wires between gateway and engine, comma-separated: weir is the plane, and floor a program instead of the gateway that only reads prompts, copies them and writes two bytes a token")
 		weir    = flags.String("weir", "", "weir's binary, or several that take turns, comma-separated; built from ./cmd/weir unless given")
 	)
 	flags.IntVar(&o.clients, "clients", 20, "clients at once")
@@ -81,8 +87,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return errors.New("-clients, -requests and -n are at least 1, -bytes at least 1000, and -seen is between 0 and 1")
 	}
 	for wire := range strings.SplitSeq(*wires, ",") {
-		if !slices.Contains([]string{"weir", "sglang", "vllm"}, wire) {
-			return fmt.Errorf("-wires %q: the wires are weir, sglang and vllm", wire)
+		if !slices.Contains([]string{"weir", "sglang", "vllm", floorWire}, wire) {
+			return fmt.Errorf("-wires %q: the wires are weir, sglang, vllm and floor", wire)
 		}
 	}
 	builds := strings.Split(*weir, ",")
@@ -176,31 +182,16 @@ func (o options) measure(ctx context.Context, name cellName, text *material) (f 
 	if err != nil {
 		return f, err
 	}
-	engine, err := lab.Start([]string{name.build, "engine", "--wire", name.wire, "--listen", free[0],
-		"--cost", "constant", "--prefill-cost", o.step.String(), "--decode-cost", "1ms"}, nil)
+	engine, err := o.startEngine(ctx, name, free[0])
 	if err != nil {
 		return f, err
 	}
 	defer engine.Stop()
-	if err := engine.AwaitTCP(ctx, free[0]); err != nil {
-		return f, err
-	}
-	at := free[0]
-	if name.wire != "weir" {
-		at = "http://" + at
-	}
-	args := []string{name.build, "serve", "--listen", free[1], "--admin-listen", free[2], "--engine", name.wire + "=" + at, "--log-level", "warn"}
-	if o.profile != "" {
-		args = append(args, "--pprof")
-	}
-	gateway, err := lab.Start(args, nil)
+	gateway, err := o.startGateway(ctx, name, free)
 	if err != nil {
 		return f, err
 	}
 	defer gateway.Stop()
-	if err := gateway.AwaitHTTP(ctx, "http://"+free[2]+"/readyz"); err != nil {
-		return f, err
-	}
 	var all []*client
 	for i := range o.clients {
 		c := &client{options: o, url: "http://" + free[1] + "/v1/chat/completions", rand: rand.New(rand.NewPCG(uint64(i), rand.Uint64())), text: text, seen: name.seen,
@@ -251,9 +242,59 @@ func (o options) measure(ctx context.Context, name cellName, text *material) (f 
 	return f, nil
 }
 
+// startEngine starts a simulated engine, or what reads what the floor writes.
+func (o options) startEngine(ctx context.Context, name cellName, at string) (*lab.Process, error) {
+	args := []string{name.build, "engine", "--wire", name.wire, "--listen", at,
+		"--cost", "constant", "--prefill-cost", o.step.String(), "--decode-cost", "1ms"}
+	if name.wire == floorWire {
+		var err error
+		if args, err = command(sinkCommand, at); err != nil {
+			return nil, err
+		}
+	}
+	engine, err := lab.Start(args, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := engine.AwaitTCP(ctx, at); err != nil {
+		engine.Stop()
+		return nil, err
+	}
+	return engine, nil
+}
+
+// startGateway starts a gateway, or the floor. free are the addresses of the engine, the gateway
+// and its admin listener.
+func (o options) startGateway(ctx context.Context, name cellName, free []string) (*lab.Process, error) {
+	at, ready := free[0], "http://"+free[2]+"/readyz"
+	if name.wire != "weir" {
+		at = "http://" + at
+	}
+	args := []string{name.build, "serve", "--listen", free[1], "--admin-listen", free[2], "--engine", name.wire + "=" + at, "--log-level", "warn"}
+	if o.profile != "" {
+		args = append(args, "--pprof")
+	}
+	if name.wire == floorWire {
+		var err error
+		if args, err = command(floorCommand, free[1], free[0]); err != nil {
+			return nil, err
+		}
+		ready = "http://" + free[1]
+	}
+	gateway, err := lab.Start(args, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := gateway.AwaitHTTP(ctx, ready); err != nil {
+		gateway.Stop()
+		return nil, err
+	}
+	return gateway, nil
+}
+
 // writeProfile writes a CPU profile of the gateway over two seconds.
 func (o options) writeProfile(ctx context.Context, name cellName, admin string) error {
-	if o.profile == "" {
+	if o.profile == "" || name.wire == floorWire {
 		return nil
 	}
 	return lab.SaveProfile(ctx, "http://"+admin+"/debug/pprof/profile?seconds=2", filepath.Join(o.profile, strings.ReplaceAll(name.String(), " ", "-")+".pprof"))

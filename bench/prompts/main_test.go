@@ -3,8 +3,10 @@
 package main
 
 import (
+	"bytes"
 	"io"
 	"math/rand/v2"
+	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -17,6 +19,17 @@ func TestPrompts(t *testing.T) {
 	}
 	if n := strings.Count(out.String(), "\n| weir | "); n != 4 {
 		t.Errorf("%d rows:\n%s", n, &out)
+	}
+}
+
+// The floor writes two bytes for each token, and answers as a gateway does.
+func TestFloor(t *testing.T) {
+	var wire bytes.Buffer
+	body := strings.Repeat("text ", 7000)
+	w := httptest.NewRecorder()
+	(&floor{to: &wire}).ServeHTTP(w, httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(body)))
+	if n, ok := readAnswer(w.Body.Bytes()); !ok || n != 10001 || wire.Len() != 2*n {
+		t.Errorf("%d tokens, %v, %d bytes: %s", n, ok, wire.Len(), w.Body)
 	}
 }
 
