@@ -53,6 +53,11 @@ func steps() []nightly.Step {
 			Read:    outputPathFigures,
 		},
 		{
+			Name: "mutations", Why: "a change of the output path that a script or a property must catch, and none does",
+			Typical: 15 * time.Minute, Limit: 40 * time.Minute,
+			Command: "make -s mutations", Read: nightly.Mutations,
+		},
+		{
 			Name: "measure", Why: "bounds of time, memory of streams, hang-ups of thousands, bad neighbours beside 512 streams, an hour offline: on which no test may depend",
 			Typical: 17 * time.Minute, Limit: 60 * time.Minute,
 			Command: "make measure", Read: measureFigures,

@@ -22,6 +22,7 @@ import (
 
 	"weir/internal/lab"
 	"weir/internal/lab/fleetsim"
+	"weir/internal/lab/scenario"
 	"weir/internal/load/report"
 	"weir/internal/sim"
 )
@@ -29,8 +30,6 @@ import (
 // options are the load and the rows.
 type options struct {
 	settings string
-	profile  string
-	engines  int
 	seeds    int
 	age      time.Duration
 	cold     time.Duration
@@ -43,17 +42,17 @@ func main() { lab.Main("replicas", run) }
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("replicas", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	o := options{profile: "llama-3.3-70b-h100-tp4", engines: 8, stderr: stderr}
+	o := options{stderr: stderr}
 	rate := flags.Float64("rate", 72.1, "requests per second: 0.8 of what the engines can do")
-	lasts := flags.Duration("duration", 5*time.Minute, "virtual time of each run")
+	lasts := flags.Duration("duration", scenario.ReplicaOffline, "virtual time of each run")
 	flags.IntVar(&o.seeds, "seeds", 12, "seeds of arrivals, lengths and prompts")
-	flags.DurationVar(&o.age, "age", 10*time.Millisecond, "how old is what gateways know of each other")
+	flags.DurationVar(&o.age, "age", scenario.ReplicaAge, "how old is what gateways know of each other")
 	flags.DurationVar(&o.cold, "cold", time.Minute, "requests that come before that are cold")
 	flags.BoolVar(&o.slowest, "slowest", false, "list the slowest 1 % of the requests of each run")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	o.settings = fmt.Sprintf("rate=%.5f,duration=%v,input=lognormal(400,400),output=lognormal(200,150),prefix=2000,groups=320", *rate, *lasts)
+	o.settings = scenario.ReplicaWorkload(*rate, *lasts)
 	return o.run(ctx, stdout)
 }
 
@@ -89,7 +88,7 @@ func (o *options) run(ctx context.Context, w io.Writer) error {
 			}
 		}
 	}
-	fmt.Fprintf(w, "%s\n%d engines of %s, %d seeds, what gateways know of each other is %v old, cold is before %v\n\n", o.settings, o.engines, o.profile, o.seeds, o.age, o.cold)
+	fmt.Fprintf(w, "%s\n%d engines of %s, %d seeds, what gateways know of each other is %v old, cold is before %v\n\n", o.settings, scenario.ReplicaEngines, scenario.ReplicaProfile, o.seeds, o.age, o.cold)
 	fmt.Fprintf(w, "%-9s %-22s %-30s %-30s %s\n", "gateways", "captured", "TTFT p99, times one's", "cold", "warm")
 	for i, row := range rows[1:] {
 		mine, one := found[i+1], found[0]
@@ -106,8 +105,8 @@ func (o *options) run(ctx context.Context, w io.Writer) error {
 // once runs the plan once.
 func (o *options) once(ctx context.Context, plan *fleetsim.Plan, gateways int, seed uint64, again bool) (x outcome, records []fleetsim.Record, err error) {
 	run := fleetsim.Options{
-		Plan: plan, Policy: fleetsim.WithQueue("cost"), Gateways: gateways, Stamps: true, Seed: seed, Engines: make([]fleetsim.Engine, o.engines),
-		Engine:    sim.Options{KVTokens: 400_000, MaxRunning: 64, PageSize: 16, ContextLength: 131072},
+		Plan: plan, Policy: fleetsim.WithQueue("cost"), Gateways: gateways, Stamps: true, Seed: seed, Engines: make([]fleetsim.Engine, scenario.ReplicaEngines),
+		Engine:    sim.Options{KVTokens: scenario.ReplicaTokens, MaxRunning: scenario.ReplicaRunning, PageSize: 16, ContextLength: 131072},
 		OnRequest: func(r *fleetsim.Record) { records = append(records, *r) },
 	}
 	if again {
@@ -117,7 +116,7 @@ func (o *options) once(ctx context.Context, plan *fleetsim.Plan, gateways int, s
 		run.Age = o.age
 	}
 	for _, p := range sim.Profiles() {
-		if p.Name == o.profile {
+		if p.Name == scenario.ReplicaProfile {
 			run.Engine.Cost = p.Cost
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -52,9 +53,18 @@ func run(list, only string) error {
 	}
 	defer os.RemoveAll(dir)
 	wrong, tried := 0, 0
+	passed := map[string]bool{}
 	for _, m := range all {
 		if !strings.Contains(m.title, only) {
 			continue
+		}
+		// A test that fails in any case catches nothing.
+		if as := strings.Join(m.test, " "); !passed[as] {
+			if out, err := exec.Command("go", m.arguments()...).CombinedOutput(); err != nil {
+				os.Stdout.Write(out)
+				return fmt.Errorf("go test %s fails without a mutation: %w", as, err)
+			}
+			passed[as] = true
 		}
 		tried++
 		began := time.Now()
@@ -110,18 +120,26 @@ const (
 	broken   = "BROKEN"
 )
 
+// lines are the old ones as they are inside of the file.
+func (m *mutation) lines() string { return "\n" + strings.Join(m.old, "\n") + "\n" }
+
+// fits reports whether the file has the old lines once.
+func (m *mutation) fits(source string) bool { return strings.Count(source, m.lines()) == 1 }
+
+// arguments are those of go, for the tests that must catch the mutation.
+func (m *mutation) arguments(more ...string) []string {
+	return slices.Concat([]string{"test"}, more, []string{"-count=1", "-failfast", "-timeout=120s"}, m.test)
+}
+
 // try applies the mutation and runs the tests.
 func (m *mutation) try(dir string) string {
 	source, err := os.ReadFile(m.file)
-	if err != nil {
+	if err != nil || !m.fits(string(source)) {
 		return stale
 	}
-	old, changed := strings.Join(m.old, "\n")+"\n", strings.Join(m.new, "\n")+"\n"
+	changed := strings.Join(m.new, "\n") + "\n"
 	if len(m.new) == 0 {
 		changed = ""
-	}
-	if strings.Count(string(source), "\n"+old) != 1 {
-		return stale
 	}
 	path, err := filepath.Abs(m.file)
 	if err != nil {
@@ -132,12 +150,11 @@ func (m *mutation) try(dir string) string {
 	if err != nil {
 		return broken
 	}
-	text := strings.Replace(string(source), "\n"+old, "\n"+changed, 1)
+	text := strings.Replace(string(source), m.lines(), "\n"+changed, 1)
 	if os.WriteFile(mutated, []byte(text), 0o644) != nil || os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o644) != nil {
 		return broken
 	}
-	args := append([]string{"test", "-overlay", filepath.Join(dir, "overlay.json"), "-count=1", "-failfast", "-timeout=60s"}, m.test...)
-	out, err := exec.Command("go", args...).CombinedOutput()
+	out, err := exec.Command("go", m.arguments("-overlay", filepath.Join(dir, "overlay.json"))...).CombinedOutput()
 	switch {
 	case err == nil:
 		return survived

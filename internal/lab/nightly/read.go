@@ -214,6 +214,26 @@ func Tests(printed, _ []byte) ([]Figure, error) {
 	return []Figure{Of("tests passed", Count, "", float64(passed)), Of("tests skipped", Same, "", float64(skipped))}, nil
 }
 
+var mutationsLine = regexp.MustCompile(`(?m)^(\d+) of (\d+) caught$`)
+
+// Mutations reads the output of make mutations: how many were applied, and how many of them no
+// test has caught.
+func Mutations(printed, _ []byte) ([]Figure, error) {
+	match := mutationsLine.FindSubmatch(printed)
+	if match == nil {
+		return nil, errors.New("no line says how many mutations were caught")
+	}
+	caught, err := strconv.Atoi(string(match[1]))
+	if err != nil {
+		return nil, err
+	}
+	tried, err := strconv.Atoi(string(match[2]))
+	if err != nil {
+		return nil, err
+	}
+	return []Figure{Of("mutations", Count, "", float64(tried)), Of("mutations not caught", Same, "", float64(tried-caught))}, nil
+}
+
 // FuzzTargets reads the output of make fuzz: how many targets were run.
 func FuzzTargets(printed, _ []byte) ([]Figure, error) {
 	n := 0

@@ -107,9 +107,10 @@ func TestSuites(t *testing.T) {
 		want    []Figure
 		empty   string
 	}{
-		"packages": {Packages, packages, []Figure{Of("interop/clients", Time, "s", 12.345), Of("interop/page", Time, "s", 3)}, "no package says that it passed"},
-		"tests":    {Tests, tests, []Figure{Of("tests passed", Count, "", 2), Of("tests skipped", Same, "", 1)}, "no test says that it passed"},
-		"fuzz":     {FuzzTargets, targets, []Figure{Of("fuzz targets", Count, "", 2)}, "no fuzz target was run"},
+		"packages":  {Packages, packages, []Figure{Of("interop/clients", Time, "s", 12.345), Of("interop/page", Time, "s", 3)}, "no package says that it passed"},
+		"tests":     {Tests, tests, []Figure{Of("tests passed", Count, "", 2), Of("tests skipped", Same, "", 1)}, "no test says that it passed"},
+		"mutations": {Mutations, "caught    one  f.go 1.0 s\nSTALE     two  f.go 0.0 s\n1 of 2 caught\nmutate: 1 mutations were not caught\n", []Figure{Of("mutations", Count, "", 2), Of("mutations not caught", Same, "", 1)}, "no line says how many mutations were caught"},
+		"fuzz":      {FuzzTargets, targets, []Figure{Of("fuzz targets", Count, "", 2)}, "no fuzz target was run"},
 	} {
 		got, err := c.read([]byte(c.printed), nil)
 		if diff := cmp.Diff(c.want, got); diff != "" || err != nil {

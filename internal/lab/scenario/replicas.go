@@ -26,23 +26,25 @@ import (
 // The replicas scenario: eight engines behind one, two and four gateways, and two gateways that
 // are restarted under streams.
 const (
-	replicaEngines = 8
+	ReplicaEngines = 8
 	replicaStreams = 1000 // of the rolling restarts
 	replicaMost    = 4000
 	replicaUtil    = 0.8
-	replicaCost    = "profile=llama-3.3-70b-h100-tp4"
-	replicaTokens  = 400_000 // of an engine's KV cache
-	replicaRunning = 64      // requests that an engine runs at once
+	// ReplicaProfile, ReplicaTokens and ReplicaRunning are the engines: their cost, the tokens
+	// of the KV cache, and the requests that one runs at once.
+	ReplicaProfile = "llama-3.3-70b-h100-tp4"
+	ReplicaTokens  = 400_000
+	ReplicaRunning = 64
 	// Prompts of replicaGroups groups begin alike. Gateways that do not know of each other
 	// have copies of a group's beginning at as many engines as there are gateways.
 	replicaGroups = 320
 	replicaWork   = "input=lognormal(400,400),output=lognormal(200,150),prefix=2000"
-	// replicaOffline is the length of the same on virtual time, once for each seed. The slowest 1 %
+	// ReplicaOffline is the length of the same on virtual time, once for each seed. The slowest 1 %
 	// are requests of the first seconds, whose caches are empty: one seed is one draw of these.
-	replicaOffline = 5 * time.Minute
+	ReplicaOffline = 5 * time.Minute
 	replicaSeeds   = 8
-	// replicaAge is how old what gateways know of each other is at most.
-	replicaAge = 10 * time.Millisecond
+	// ReplicaAge is how old what gateways know of each other is at most.
+	ReplicaAge = 10 * time.Millisecond
 	// replicaLeast is the least length of a restart's streams.
 	replicaLeast = time.Second
 	// replicaWarm is for how long a live load fills the caches, which begin empty: engines cannot
@@ -135,17 +137,17 @@ func replicas(ctx context.Context, r *runner) *Report {
 	if err != nil {
 		return report.failed("the engines' words: %v", err)
 	}
-	each, err := r.replayed(ctx, fmt.Sprintf("synthetic:rate=100,duration=20s,%s,groups=%d", replicaWork, replicaGroups/replicaEngines), replicaFlags())
+	each, err := r.replayed(ctx, fmt.Sprintf("synthetic:rate=100,duration=20s,%s,groups=%d", replicaWork, replicaGroups/ReplicaEngines), replicaFlags())
 	if err != nil {
 		return report.failed("what the engines can do could not be found: %v", err)
 	}
-	rate := each * replicaEngines * replicaUtil
+	rate := each * ReplicaEngines * replicaUtil
 	began, spent := time.Now(), spentByOthers()
 	report.Replicas = &Replicas{}
 	for _, where := range []string{"offline", "live"} {
 		for _, x := range replicaRuns() {
 			x.Where, x.Offered = where, rate
-			lasts := replicaOffline
+			lasts := ReplicaOffline
 			if where == "live" {
 				lasts = replicaLasts(&r.options)
 			}
@@ -210,7 +212,7 @@ func replicaRuns() []Replicated {
 }
 
 func replicaFlags() []string {
-	return []string{"--cost", replicaCost, "--max-total-tokens", strconv.Itoa(replicaTokens), "--max-running-requests", strconv.Itoa(replicaRunning)}
+	return []string{"--cost", "profile=" + ReplicaProfile, "--max-total-tokens", strconv.Itoa(ReplicaTokens), "--max-running-requests", strconv.Itoa(ReplicaRunning)}
 }
 
 // replicaKinds are the kinds of engines of the rolling restarts: a relay, ids over HTTP, and
@@ -256,14 +258,15 @@ func (o *Options) checkReplicas() error {
 	return nil
 }
 
-func replicaWorkload(rate float64, lasts time.Duration) string {
+// ReplicaWorkload is the load on all gateways together.
+func ReplicaWorkload(rate float64, lasts time.Duration) string {
 	return fmt.Sprintf("rate=%.5f,duration=%v,%s,groups=%d", rate, lasts, replicaWork, replicaGroups)
 }
 
 // simulated carries out the runs on virtual time, by weir fleet. The control is far off with any
 // seed.
 func (r *runner) simulated(ctx context.Context, x *Replicated) error {
-	x.Seeds, x.Measured = replicaSeeds, replicaOffline.Seconds()
+	x.Seeds, x.Measured = replicaSeeds, ReplicaOffline.Seconds()
 	if x.Alone {
 		x.Seeds = 1
 	}
@@ -289,14 +292,14 @@ type replicaReplay struct {
 
 // replays carries out one run on virtual time.
 func (r *runner) replays(ctx context.Context, x *Replicated, seed int) (of replicaReplay, err error) {
-	age := replicaAge
+	age := ReplicaAge
 	switch {
 	case x.Gateways == 1:
 		age = 0
 	case x.Alone:
 		age = 1000 * time.Hour
 	}
-	args := []string{r.options.Binary, "fleet", "synthetic:" + replicaWorkload(x.Offered, replicaOffline), "--engines", strconv.Itoa(replicaEngines), "--policy", "cost", "--queue", "on", "--speed", "1", "--seed", strconv.Itoa(seed),
+	args := []string{r.options.Binary, "fleet", "synthetic:" + ReplicaWorkload(x.Offered, ReplicaOffline), "--engines", strconv.Itoa(ReplicaEngines), "--policy", "cost", "--queue", "on", "--speed", "1", "--seed", strconv.Itoa(seed),
 		"--gateways", strconv.Itoa(x.Gateways), "--age", age.String(), "--json", "-"}
 	p, err := lab.Start(append(args, replicaFlags()...), r.environment)
 	if err != nil {
@@ -322,7 +325,7 @@ func (r *runner) replays(ctx context.Context, x *Replicated, seed int) (of repli
 
 // replicated carries out one live run: each gateway gets every n-th request.
 func (r *runner) replicated(ctx context.Context, x *Replicated, words *content.Words) error {
-	b, err := r.startReplicas(ctx, replicaBedding{kind: planeKind(), engines: replicaEngines, engine: replicaFlags(), options: ",max-running=" + strconv.Itoa(replicaRunning), gateways: x.Gateways, alone: x.Alone})
+	b, err := r.startReplicas(ctx, replicaBedding{kind: planeKind(), engines: ReplicaEngines, engine: replicaFlags(), options: ",max-running=" + strconv.Itoa(ReplicaRunning), gateways: x.Gateways, alone: x.Alone})
 	defer b.stop()
 	if err != nil {
 		return err
@@ -341,7 +344,7 @@ func (r *runner) replicated(ctx context.Context, x *Replicated, words *content.W
 	}
 	seen.figures(x)
 	after, err := b.lost(ctx)
-	x.Lost = (after - before) / (replicaEngines * lasts.Seconds())
+	x.Lost = (after - before) / (ReplicaEngines * lasts.Seconds())
 	return err
 }
 
@@ -355,7 +358,7 @@ func (b *replicaBed) offer(ctx context.Context, starts time.Time, rate float64, 
 	var all sync.WaitGroup
 	errs := make([]error, len(b.replicas))
 	for i, g := range b.replicas {
-		w, err := workload.NewSynthetic(replicaWorkload(rate, lasts), workload.Options{Seed: 1, Texts: true})
+		w, err := workload.NewSynthetic(ReplicaWorkload(rate, lasts), workload.Options{Seed: 1, Texts: true})
 		if err != nil {
 			return err
 		}
@@ -412,7 +415,7 @@ func (s *replicasSeen) figures(x *Replicated) {
 // widowed kills one of four gateways under load. The clients of the others must not notice.
 func (r *runner) widowed(ctx context.Context, x *Widowed, rate float64, words *content.Words) error {
 	x.Gateways = 4
-	b, err := r.startReplicas(ctx, replicaBedding{kind: planeKind(), engines: replicaEngines, engine: replicaFlags(), options: ",max-running=" + strconv.Itoa(replicaRunning), gateways: x.Gateways})
+	b, err := r.startReplicas(ctx, replicaBedding{kind: planeKind(), engines: ReplicaEngines, engine: replicaFlags(), options: ",max-running=" + strconv.Itoa(ReplicaRunning), gateways: x.Gateways})
 	defer b.stop()
 	if err != nil {
 		return err
