@@ -130,6 +130,7 @@ const directions = `
 	# what the simulated engine and the load generator both speak
 	workload:
 	workload/content:
+	workload/gotext:
 	workload/latency:
 
 	# the simulated engine

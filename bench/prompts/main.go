@@ -30,21 +30,19 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"weir/internal/lab"
 	"weir/internal/lab/ports"
 	"weir/internal/lab/proc"
+	"weir/internal/workload/gotext"
 )
 
 func main() {
@@ -103,7 +101,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	text, err := readMaterial(ctx)
+	text, err := gotext.ReadParagraphs()
 	if err != nil {
 		return err
 	}
@@ -177,7 +175,7 @@ func printRow(w io.Writer, name cellName, runs []figures) {
 }
 
 // measure starts an engine and a gateway, and asks for the answers of one window.
-func (o options) measure(ctx context.Context, name cellName, text *material) (f figures, err error) {
+func (o options) measure(ctx context.Context, name cellName, text gotext.Paragraphs) (f figures, err error) {
 	free, err := ports.Adjacent(3)
 	if err != nil {
 		return f, err
@@ -328,7 +326,7 @@ type client struct {
 	http   *http.Client
 	url    string
 	rand   *rand.Rand
-	text   *material
+	text   gotext.Paragraphs
 	seen   bool
 	began  string
 	bodies [][]byte // of the next requests
@@ -362,7 +360,7 @@ func (c *client) ask(ctx context.Context) error {
 func (c *client) body() ([]byte, error) {
 	known := int(float64(c.bytes) * c.options.seen)
 	if c.began == "" || !c.seen {
-		c.began = c.text.draw(c.rand, known)
+		c.began = c.text.Draw(c.rand, known)
 	}
 	type message struct {
 		Role    string `json:"role"`
@@ -372,7 +370,7 @@ func (c *client) body() ([]byte, error) {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(map[string]any{"model": "weir-sim", "stream": true, "stream_options": map[string]any{"include_usage": true}, "max_tokens": 2, "ignore_eos": true,
-		"messages": []message{{"system", "You are a helpful assistant."}, {"user", c.began}, {"assistant", "I have read it."}, {"user", c.text.draw(c.rand, c.bytes-known)}}})
+		"messages": []message{{"system", "You are a helpful assistant."}, {"user", c.began}, {"assistant", "I have read it."}, {"user", c.text.Draw(c.rand, c.bytes-known)}}})
 	return b.Bytes(), err
 }
 
@@ -419,62 +417,4 @@ func readAnswer(stream []byte) (prompt int, ok bool) {
 		}
 	}
 	return 0, false
-}
-
-// material is what texts are made of.
-type material struct{ paragraphs []string }
-
-// materialBytes is how much is read, of documentation and of sources each.
-const materialBytes = 4 << 20
-
-// readMaterial reads Go's documentation and sources.
-func readMaterial(ctx context.Context) (*material, error) {
-	out, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
-	if err != nil {
-		return nil, fmt.Errorf("go env GOROOT: %w", err)
-	}
-	m := &material{}
-	for _, suffixes := range [][]string{{".html", ".md", ".txt"}, {".go"}} {
-		left := materialBytes
-		err := filepath.WalkDir(strings.TrimSpace(string(out)), func(path string, d fs.DirEntry, err error) error {
-			switch {
-			case err != nil:
-				return err
-			case left <= 0:
-				return fs.SkipAll
-			case d.IsDir() && d.Name() == "testdata", !d.Type().IsRegular() && !d.IsDir():
-				return nil
-			case d.IsDir() || !slices.Contains(suffixes, filepath.Ext(path)):
-				return nil
-			}
-			data, err := os.ReadFile(path)
-			if err != nil || !utf8.Valid(data) {
-				return err
-			}
-			for p := range strings.SplitSeq(string(data[:min(left, len(data))]), "\n\n") {
-				if p = strings.ToValidUTF8(p, ""); len(p) > 20 && len(p) < 4000 {
-					m.paragraphs = append(m.paragraphs, p)
-					left -= len(p)
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	if len(m.paragraphs) < 1000 {
-		return nil, fmt.Errorf("%s has no sources to make prompts of", bytes.TrimSpace(out))
-	}
-	return m, nil
-}
-
-// draw returns a text of so many bytes.
-func (m *material) draw(r *rand.Rand, size int) string {
-	var b strings.Builder
-	for b.Len() < size {
-		b.WriteString(m.paragraphs[r.IntN(len(m.paragraphs))])
-		b.WriteString("\n\n")
-	}
-	return strings.ToValidUTF8(b.String()[:size], "")
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"io"
-	"math/rand/v2"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -42,21 +41,6 @@ func TestReadAnswer(t *testing.T) {
 	} {
 		if n, ok := readAnswer([]byte(stream)); ok != (want > 0) || ok && n != want {
 			t.Errorf("%q: %d %v", stream, n, ok)
-		}
-	}
-}
-
-// No two texts have 4 KB in common, which weir would find in its cache.
-func TestDraw(t *testing.T) {
-	m, err := readMaterial(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := rand.New(rand.NewPCG(1, 2))
-	a, b := m.draw(r, 160<<10), m.draw(r, 160<<10)
-	for i := 0; i+4096 <= len(a); i += 512 {
-		if strings.Contains(b, a[i:i+4096]) {
-			t.Fatalf("the 4 KB at %d are in both", i)
 		}
 	}
 }

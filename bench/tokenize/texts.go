@@ -2,13 +2,11 @@ package main
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"weir/internal/workload/gotext"
 )
 
 // sample is a prompt to encode.
@@ -65,18 +63,7 @@ func prefix(s string, size int) string {
 
 // goText returns text of Go's tree, taken from files all over it.
 func goText(size int, suffixes ...string) (string, error) {
-	out, err := exec.Command("go", "env", "GOROOT").Output()
-	if err != nil {
-		return "", fmt.Errorf("go env GOROOT: %w", err)
-	}
-	root := strings.TrimSpace(string(out))
-	var paths []string
-	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() && slices.Contains(suffixes, filepath.Ext(path)) {
-			paths = append(paths, path)
-		}
-		return err
-	})
+	paths, err := gotext.Paths(suffixes...)
 	if err != nil {
 		return "", err
 	}
@@ -92,7 +79,7 @@ func goText(size int, suffixes ...string) (string, error) {
 		b.WriteString(prefix(strings.ToValidUTF8(string(data), "?"), part))
 	}
 	if b.Len() < size {
-		return "", fmt.Errorf("only %d bytes of %v in %s", b.Len(), suffixes, root)
+		return "", fmt.Errorf("only %d bytes of %v in Go's tree", b.Len(), suffixes)
 	}
 	return b.String(), nil
 }

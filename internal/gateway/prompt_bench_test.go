@@ -4,12 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"net/url"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +21,7 @@ import (
 	"weir/internal/model/tokenizer"
 	"weir/internal/tenancy"
 	"weir/internal/trace"
+	"weir/internal/workload/gotext"
 	"weir/models"
 )
 
@@ -60,26 +57,13 @@ func largeChat(t testing.TB, size int) []byte {
 // sourceText is half documentation and half code.
 func sourceText(t testing.TB, size int) string {
 	t.Helper()
-	out, err := exec.Command("go", "env", "GOROOT").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var all strings.Builder
-	for _, suffix := range []string{".html", ".go"} {
-		left := size / 2
-		err := filepath.WalkDir(strings.TrimSpace(string(out)), func(path string, d fs.DirEntry, err error) error {
-			if err != nil || left <= 0 || !strings.HasSuffix(path, suffix) {
-				return err
-			}
-			data, err := os.ReadFile(path)
-			part := strings.ToValidUTF8(string(data[:min(left, len(data), 16<<10)]), "")
-			all.WriteString(part)
-			left -= len(part)
-			return err
-		})
+	for _, extension := range []string{".html", ".go"} {
+		text, err := gotext.Text(size/2, 16<<10, extension)
 		if err != nil {
 			t.Fatal(err)
 		}
+		all.WriteString(text)
 	}
 	return all.String()
 }

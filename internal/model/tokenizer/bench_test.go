@@ -2,14 +2,11 @@ package tokenizer_test
 
 import (
 	"fmt"
-	"io/fs"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"weir/internal/model/tokenizer"
+	"weir/internal/workload/gotext"
 	"weir/models"
 )
 
@@ -25,30 +22,11 @@ func sim(t testing.TB) *tokenizer.Model {
 // goText is Go's documentation and sources, as prompts.
 func goText(t testing.TB, size int, suffixes ...string) string {
 	t.Helper()
-	out, err := exec.Command("go", "env", "GOROOT").Output()
+	text, err := gotext.Text(size, size, suffixes...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := strings.TrimSpace(string(out))
-	var b strings.Builder
-	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || b.Len() >= size || !d.Type().IsRegular() {
-			return err
-		}
-		for _, suffix := range suffixes {
-			if !strings.HasSuffix(path, suffix) {
-				continue
-			}
-			data, err := os.ReadFile(path)
-			b.WriteString(strings.ToValidUTF8(string(data), "?"))
-			return err
-		}
-		return nil
-	})
-	if err != nil || b.Len() < size {
-		t.Fatalf("only %d bytes of %v in %s: %v", b.Len(), suffixes, root, err)
-	}
-	return strings.ToValidUTF8(b.String()[:size], "")
+	return text
 }
 
 // BenchmarkEncode measures one encoder on one core. Cold encoders are new for

@@ -2,11 +2,11 @@ package tokenizer_test
 
 import (
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
 	"weir/internal/model/tokenizer"
+	"weir/internal/workload/gotext"
 )
 
 // BenchmarkNew measures texts of 160 KB that nobody has seen, of words that recur, with an
@@ -15,22 +15,14 @@ import (
 // does not count.
 func BenchmarkNew(b *testing.B) {
 	m := sim(b)
-	var paragraphs []string
-	for _, suffixes := range [][]string{{".html", ".md", ".txt"}, {".go"}} {
-		for p := range strings.SplitSeq(goText(b, 4<<20, suffixes...), "\n\n") {
-			if len(p) > 20 && len(p) < 4000 {
-				paragraphs = append(paragraphs, p)
-			}
-		}
+	paragraphs, err := gotext.ReadParagraphs()
+	if err != nil {
+		b.Fatal(err)
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	var texts []string
 	for range 64 {
-		var t strings.Builder
-		for t.Len() < 160<<10 {
-			t.WriteString(paragraphs[r.IntN(len(paragraphs))] + "\n\n")
-		}
-		texts = append(texts, strings.ToValidUTF8(t.String()[:160<<10], ""))
+		texts = append(texts, paragraphs.Draw(r, 160<<10))
 	}
 	for _, name := range []string{"alone", "beside"} {
 		b.Run(name, func(b *testing.B) {
