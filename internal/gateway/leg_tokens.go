@@ -189,12 +189,12 @@ func (s *delaySink) Offer(d *infer.Delta) {
 // watch has the engine's silence wake the stream, as the request's end does (exchange.end).
 // A request may have ended while it was handed over, when there was no stream to wake.
 func (l *tokenLeg) watch(ctx context.Context) {
-	wake := l.mailbox.Wake
-	l.silence = l.g.silences.begin(l.target.Name, l.g.opts.FirstTimeout, l.g.opts.IdleTimeout, func(*infer.Error) { wake() })
+	box := l.mailbox
+	l.silence = l.g.silences.begin(l.target.Name, l.g.opts.FirstTimeout, l.g.opts.IdleTimeout, func(*infer.Error) { box.Wake() })
 	l.flight.silence.Store(l.silence)
 	l.silence.begin(trace.Now())
 	if ctx.Err() != nil {
-		wake()
+		box.Wake()
 	}
 }
 

@@ -31,16 +31,17 @@ type Wire interface {
 // goroutine that gives it its turn, or to its own where it has one. What is exported is
 // set before Hand.
 type Generation struct {
-	Wire    Wire
-	Attempt uint32
-	Sink    engine.Sink
+	Wire Wire
+	Sink engine.Sink
 	// Waits holds the abort back, as that of a decode half; nil: nothing does.
 	Waits *engine.Deferral
+	// Trim takes out of the answer's bytes, in place, what is not to be read; nil: nothing.
+	Trim    func(chunk []byte) []byte
+	Attempt uint32
 	// Short is set if the answer is one event: to leave Go's poller for it, and to come
 	// back for the next request, costs more than to wait in a read.
 	Short bool
-	// Trim takes out of the answer's bytes, in place, what is not to be read; nil: nothing.
-	Trim func(chunk []byte) []byte
+	gone  bool // the body is closed
 
 	host    *Host
 	ctx     lifetime.Part // its end breaks the connection
@@ -49,8 +50,7 @@ type Generation struct {
 	turns
 
 	body   *upstream.Body
-	mu     sync.Mutex // of hanging up against closing
-	gone   bool       // the body is closed
+	mu     sync.Mutex // of hanging up against closing: of gone
 	events sse.Parser
 }
 

@@ -92,7 +92,7 @@ func (h *Host) Hand(ctx context.Context, g *Generation, req *upstream.Request) e
 		resp.Body.Close()
 		err = infer.AsError(context.Cause(ctx))
 	default:
-		if g.body = resp.Body; g.Short || !g.poll() {
+		if g.body = resp.TakeBody(); g.Short || !g.poll() {
 			engine.Read(g.Sink, g.run)
 		}
 		return nil

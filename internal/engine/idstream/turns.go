@@ -19,10 +19,10 @@ import (
 // event.
 type turns struct {
 	state   atomic.Int32
+	hup     atomic.Bool // the engine has ended its side: the socket is read to its end
 	socket  *epoll.Socket[*worker]
 	ends    lifetime.Follower // of the generation's context, whose end is news too
 	follows bool
-	hup     atomic.Bool // the engine has ended its side: the socket is read to its end
 	whole   bool        // the terminal delta was offered
 	waiting *time.Timer // bounds the wait for what follows it
 }

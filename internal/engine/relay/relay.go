@@ -105,8 +105,8 @@ func (e *Engine) Forward(ctx context.Context, req *engine.RelayRequest, leg *tra
 		body coded
 	}{
 		RelayResponse: engine.RelayResponse{Status: resp.Status, Header: answerFields(resp.Fields), Framed: resp.Framing != http1.UntilClose, Length: length, RetryAfter: after},
-		body:          coded{resp.Body, e},
 	}
+	r.body = coded{resp.TakeBody(), e}
 	r.Body = &r.body
 	return &r.RelayResponse, nil
 }

@@ -52,7 +52,7 @@ func (e *Engine) newGeneration(req *infer.Request, attempt uint32, sink engine.S
 		}
 	}
 	if req.Logprobs != nil {
-		g.scan.scored, g.top = true, *req.Logprobs
+		g.scan.scored, g.top, g.logprobs = true, *req.Logprobs, new(infer.Logprobs)
 	}
 	if from := req.LogprobsFrom; from != nil && g.role != infer.RoleDecode { // which has computed nothing of the prompt
 		g.scan.prompt, g.asked = true, req.Prompt[*from:]
@@ -101,8 +101,8 @@ type generation struct {
 	idstream.Generation
 	e      *Engine
 	id     string
+	prompt int // its ids
 	role   infer.Role
-	prompt int      // its ids
 	chunks bool     // of a prefill half: see unbegun
 	media  bool     // only the engine knows the length of its prompt
 	top    int      // alternatives of each id, where they come with log probabilities
@@ -110,7 +110,7 @@ type generation struct {
 
 	scan     scanner
 	tally    tally
-	logprobs infer.Logprobs // of the event at hand
+	logprobs *infer.Logprobs // of the event at hand; nil: it has none
 	stamps   infer.Stamps
 }
 
@@ -123,7 +123,9 @@ func (g *generation) Progress() (int, *infer.Delta) { return g.tally.have, nil }
 // Event implements idstream.Wire.
 func (g *generation) Event(s *idstream.Scanner, data []byte, now int64) (last bool) {
 	g.scan.Scanner = s
-	return g.event(&g.scan, data, now)
+	last = g.event(&g.scan, data, now)
+	g.scan.Scanner = nil // its reader's
+	return last
 }
 
 // event takes in an event and says whether it was the last.
@@ -155,7 +157,7 @@ func (g *generation) event(s *scanner, data []byte, now int64) (last bool) {
 	}
 	var logprobs *infer.Logprobs
 	if s.scored && len(ids) > 0 {
-		logprobs = &g.logprobs
+		logprobs = g.logprobs
 		if err := g.tally.scores(&e, ids, unsent, g.top, logprobs); err != nil {
 			g.tally.have -= fresh // they are not given out
 			if e.finish != "abort" {

@@ -182,6 +182,12 @@ type Response struct {
 	Body *Body
 }
 
+// TakeBody returns the body and lets go of the head, which its caller has read.
+func (r *Response) TakeBody() *Body {
+	r.Response = http1.Response{}
+	return r.Body
+}
+
 // errUnused is behind the errors of a reused connection that turned out to be
 // closed before the engine had anything of the request.
 var errUnused = errors.New("the connection was closed before it was used again")

@@ -41,8 +41,8 @@ type conn struct {
 	try      trial         // what is being read without waiting
 	out      departure     // what is being written
 	trip     trip          // the request that ask sends
-	// Methods as the raw connection and contexts call them, made once: each exchange would
-	// make them anew.
+	// Methods as the raw connection and contexts call them: each exchange would make them anew.
+	// A detached connection has none.
 	givesUp                    func()
 	reads, writes, peeks, goes func(fd uintptr) bool
 	tries                      func(fd uintptr)
@@ -59,7 +59,6 @@ type conn struct {
 
 func newConn(sock net.Conn) (*conn, error) {
 	c := &conn{bare: -1}
-	c.givesUp, c.reads, c.writes, c.peeks, c.goes, c.tries = c.giveUp, c.readInto, c.writeOut, c.peek, c.goOut, c.tryInto
 	return c, c.over(sock)
 }
 
@@ -70,6 +69,7 @@ func (c *conn) over(sock net.Conn) (err error) {
 		return os.ErrInvalid
 	}
 	c.Conn, c.sock = sock, sock
+	c.givesUp, c.reads, c.writes, c.peeks, c.goes, c.tries = c.giveUp, c.readInto, c.writeOut, c.peek, c.goOut, c.tryInto
 	c.raw, err = sc.SyscallConn()
 	return err
 }
@@ -92,6 +92,7 @@ func (c *conn) dup() (fd int, err error) {
 func (c *conn) detach(fd int) {
 	_ = c.sock.Close() // the socket lives on in fd
 	c.Conn, c.sock, c.raw = nil, nil, nil
+	c.givesUp, c.reads, c.writes, c.peeks, c.goes, c.tries = nil, nil, nil, nil, nil, nil
 	c.bare, c.until = fd, time.Time{}
 }
 

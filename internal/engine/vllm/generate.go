@@ -70,7 +70,7 @@ func (e *Engine) newGeneration(req *infer.Request, attempt uint32, sink engine.S
 		g.decodes, g.cached = true, engine.HandedCached(h.Params)
 	}
 	if req.Logprobs != nil {
-		g.scored, g.top = true, *req.Logprobs
+		g.scored, g.top, g.logprobs = true, *req.Logprobs, new(infer.Logprobs)
 	}
 	if !generate {
 		g.Trim = g.echo.trim
@@ -95,7 +95,7 @@ type generation struct {
 	finish   *infer.Finish // the reason has come; the last event, with the counts, has not
 	held     []uint32      // the ids that came with the reason, which are offered with the end
 	scores   scores
-	logprobs infer.Logprobs // of the event at hand
+	logprobs *infer.Logprobs // of the event at hand; nil: it has none
 }
 
 // Stop implements idstream.Wire: the engine stops for whoever is gone.
@@ -115,7 +115,7 @@ func (g *generation) Progress() (have int, last *infer.Delta) {
 func (g *generation) last(f *infer.Finish) *infer.Delta {
 	d := &infer.Delta{Attempt: g.Attempt, IDs: g.held, Total: g.tally.have, Finish: f}
 	if g.scored && len(g.held) > 0 {
-		d.Logprobs = &g.logprobs
+		d.Logprobs = g.logprobs
 	}
 	if g.media {
 		d.PromptTokens = max(f.PromptTokens, 0)
@@ -145,7 +145,7 @@ func (g *generation) Event(s *idstream.Scanner, data []byte, now int64) (last bo
 	}
 	ids, err := g.tally.take(s, &e)
 	if err == nil && g.scored && len(ids) > 0 {
-		if err = g.scores.read(s, e.scores, ids, g.top, g.generate, &g.logprobs); err != nil {
+		if err = g.scores.read(s, e.scores, ids, g.top, g.generate, g.logprobs); err != nil {
 			g.tally.have -= len(ids) // they are not given out
 		}
 	}
@@ -163,7 +163,7 @@ func (g *generation) Event(s *idstream.Scanner, data []byte, now int64) (last bo
 		d := &s.Delta
 		*d = infer.Delta{Attempt: g.Attempt, IDs: ids, Total: g.tally.have, Received: now}
 		if g.scored {
-			d.Logprobs = &g.logprobs
+			d.Logprobs = g.logprobs
 		}
 		if g.media {
 			d.PromptTokens = max(e.prompt, 0)

@@ -151,12 +151,12 @@ func (s *Body) Leave() {
 	if s.bodies == nil {
 		return
 	}
-	b := s.bodies
-	s.bodies = nil
+	b, of := s.bodies, s.share
+	*s = Body{}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.used.Hold(s.holder, -s.size)
-	delete(b.declared, s.share)
+	b.used.Hold(of.holder, -of.size)
+	delete(b.declared, of)
 }
 
 // Used returns how many bytes are reserved now.

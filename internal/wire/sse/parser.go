@@ -84,6 +84,7 @@ func (p *Parser) Next() (ev Event, ok bool) {
 		}
 	}
 	p.own() // the chunk is the caller's again
+	p.lines.chunk, p.lines.pos = nil, 0
 	if p.line != nil && len(*p.line) == 0 {
 		if cap(*p.line) <= maxSpare {
 			spare.Put(p.line)
