@@ -147,15 +147,15 @@ func recordViewOf(f *timeline.Found, now int64) recordView {
 	v := recordView{
 		RequestID: rec.RequestID, WallTime: trace.Wall(rec.Arrival).UTC().Format(time.RFC3339Nano), Age: seconds(now - rec.Finished),
 		Endpoint: rec.Endpoint, Model: rec.Model, Stream: rec.Stream, Outcome: rec.Outcome.String(), Code: rec.Code, Error: rec.Message,
-		Status: rec.Status, Attempts: len(rec.Attempts), Prompt: rec.PromptTokens, Completion: rec.CompletionTokens, Cached: rec.CachedTokens,
-		Total: ms(rec.Total()), Live: rec.LiveAtArrival, Pending: rec.PendingAtArrival, Sampled: f.Sampled, Stalls: len(rec.Stalls), StalledFor: ms(rec.Stalled()),
+		Status: int(rec.Status), Attempts: len(rec.Attempts), Prompt: rec.PromptTokens, Completion: rec.CompletionTokens, Cached: rec.CachedTokens,
+		Total: ms(rec.Total()), Live: int(rec.LiveAtArrival), Pending: int(rec.PendingAtArrival), Sampled: f.Sampled, Stalls: len(rec.Stalls), StalledFor: ms(rec.Stalled()),
 	}
 	if rec.Client.IsValid() {
 		v.Client = rec.Client.String()
 	}
 	if rec.FirstFlushed != 0 {
 		v.TTFT = new(ms(rec.FirstFlushed - rec.Arrival))
-		v.Live, v.Pending = rec.LiveAtFirstToken, rec.PendingAtFirstToken
+		v.Live, v.Pending = int(rec.LiveAtFirstToken), int(rec.PendingAtFirstToken)
 	}
 	if leg := rec.Leg(); leg != nil {
 		v.Engine = leg.Engine

@@ -53,7 +53,7 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	x.stages = stages{injects: g.opts.inject(), rec: newRecord()}
 	x.rec.RequestID, x.rec.Endpoint = requestID(first(r.Header, "X-Request-Id"), x.id), r.URL.Path
 	x.rec.Arrival = arrival(w, c)
-	x.rec.LiveAtArrival, x.rec.PendingAtArrival = int(g.live.Add(1))-1, int(g.Pending())
+	x.rec.LiveAtArrival, x.rec.PendingAtArrival = int32(g.live.Add(1)-1), int32(g.Pending())
 	caller, err := g.callerOf(r)
 	x.caller, x.unknown, x.err = caller, err != nil, infer.AsError(err)
 	x.rec.Key, x.rec.Tenant = dialect.Clip(x.caller.Key, maxCaller), dialect.Clip(x.caller.Tenant, maxCaller)
@@ -84,14 +84,15 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	return x
 }
 
-// newRecord returns a record with room for what nearly all requests have: one attempt at one
-// engine.
+// recordOfOne is a record with room for what nearly all requests have: one attempt at one engine.
+type recordOfOne struct {
+	trace.Record
+	attempts [1]trace.Attempt
+	legs     [1]trace.Leg
+}
+
 func newRecord() *trace.Record {
-	r := new(struct {
-		trace.Record
-		attempts [1]trace.Attempt
-		legs     [1]trace.Leg
-	})
+	r := new(recordOfOne)
 	r.attempts[0].Legs = r.legs[:0]
 	r.Attempts = r.attempts[:0]
 	return &r.Record

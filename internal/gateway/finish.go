@@ -115,14 +115,14 @@ func (x *exchange) fail() (broken bool) {
 	gone := x.err.Code == infer.CodeCancelled && x.err != errAborted
 	if !r.begun {
 		if !gone {
-			x.rec.Status = x.endpoint.Status(x.err)
+			x.rec.Status = int32(x.endpoint.Status(x.err))
 			r.extendDeadline(trace.Now(), x.patience())
 			if r.unread {
 				dropBody(&r.rc)
 			}
 			putTiming(r.w.Header(), &x.stages)
 			if a := x.partner.said(x.err); a != nil {
-				x.rec.Status = a.status
+				x.rec.Status = int32(a.status)
 				x.rec.BytesOut += int64(a.write(r.w))
 			} else {
 				x.rec.BytesOut += int64(writeError(r.w, x.endpoint, x.err))
@@ -248,19 +248,22 @@ func (x *exchange) settleUsage(stated bool) {
 	}
 	relayed, _ := x.answer.(*answer.Relayed)
 	if stated {
-		rec.Used = trace.Used{Prompt: rec.PromptTokens, Cached: rec.CachedTokens, Completion: rec.CompletionTokens}
+		rec.Used = trace.Used{Prompt: tokens(rec.PromptTokens), Cached: tokens(rec.CachedTokens), Completion: tokens(rec.CompletionTokens)}
 	}
-	if relayed != nil && (!stated || rec.Outcome != infer.Finished) && relayed.Events() > rec.Used.Completion {
+	if relayed != nil && (!stated || rec.Outcome != infer.Finished) && relayed.Events() > int(rec.Used.Completion) {
 		// The engine has not stated its counts, or not their last.
-		rec.Used.Completion, rec.Used.Estimated = relayed.Events(), true
+		rec.Used.Completion, rec.Used.Estimated = tokens(relayed.Events()), true
 		if rec.Used.Prompt == 0 {
-			rec.Used.Prompt = x.footprint.length()
+			rec.Used.Prompt = tokens(x.footprint.length())
 		}
 	}
 	if stated || rec.Used.Estimated {
-		x.spends.settle(rec.Used.Prompt + rec.Used.Completion)
+		x.spends.settle(int(rec.Used.Prompt) + int(rec.Used.Completion))
 	}
 }
+
+// tokens is a number of tokens in a record. An engine may state any.
+func tokens(n int) int32 { return int32(min(n, math.MaxInt32)) }
 
 // unreadTimeout bounds the wait for the unused rest of a body: net/http reads it before
 // it sends the answer, so that the connection can be kept.

@@ -87,7 +87,7 @@ func (w *engineWait) first(at int64) {
 	w.silence.limitTo(w.g.opts.IdleTimeout, nextOutput)
 	if w.rec.FirstReceived == 0 {
 		w.rec.FirstReceived = at
-		w.rec.LiveAtFirstToken = int(w.g.live.Load())
+		w.rec.LiveAtFirstToken = int32(w.g.live.Load())
 	}
 	if w.resumed != nil {
 		w.resumed.resumes()

@@ -245,7 +245,7 @@ func (l *tokenLeg) take(w *worker, round int) (ok bool, err error) {
 		}
 		if !l.began && len(c.IDs) > 0 {
 			l.first(read)
-			l.rec.PendingAtFirstToken = int(l.g.Pending())
+			l.rec.PendingAtFirstToken = int32(l.g.Pending())
 		}
 		if l.history != nil {
 			l.history.add(c.IDs)

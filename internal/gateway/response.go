@@ -286,6 +286,14 @@ func tryWriterOf(c net.Conn) (w tryWriter, ok bool) {
 	return w, true
 }
 
+// tryWriter returns that of the connection.
+func (c *conn) tryWriter() (w tryWriter, ok bool) {
+	if c.peer != nil { // which has it already
+		return c.peer.writer, true
+	}
+	return tryWriterOf(c.socket)
+}
+
 // socketWriter is the tryWriter of a socket.
 type socketWriter int
 
@@ -408,7 +416,7 @@ func (x *exchange) begin(status int, events bool) {
 	r := &x.response
 	r.begun, r.events = true, events
 	r.carrier.(*httpCarrier).status = status
-	x.rec.Status = status
+	x.rec.Status = int32(status)
 	x.forget()
 	x.forgetAsking()
 }
@@ -437,7 +445,7 @@ func (r *response) leave(g *Gateway) (was *httpCarrier, ok bool) {
 		return nil, false
 	}
 	c := r.conn
-	socket, ok := tryWriterOf(c.socket)
+	socket, ok := c.tryWriter()
 	if !ok {
 		return nil, false
 	}

@@ -16,12 +16,12 @@ type Record struct {
 	Tenant    string   // the tenant of the key
 	Endpoint  string   // path of the API called
 	Model     string
-	Stream    bool
 	Client    netip.Addr // the client's address, or that of a proxy that does not name its client
+	Stream    bool
 	Outcome   infer.Outcome
+	Status    int32  // HTTP status sent, 0 when none was
 	Code      string // infer.Code of the error, empty when finished
 	Message   string // the error's message
-	Status    int    // HTTP status sent, 0 when none was
 
 	PromptTokens, CompletionTokens, CachedTokens int
 	BytesIn                                      int64
@@ -42,8 +42,8 @@ type Record struct {
 
 	// Live streams of the whole gateway, so that lateness can be plotted against
 	// load.
-	LiveAtArrival, LiveAtFirstToken       int
-	PendingAtArrival, PendingAtFirstToken int
+	LiveAtArrival, LiveAtFirstToken       int32
+	PendingAtArrival, PendingAtFirstToken int32
 
 	Stalls []Stall // during the request
 }
@@ -52,7 +52,7 @@ type Record struct {
 // complete or not. A request without output uses nothing. A prompt counts once even if a second
 // engine computed it again.
 type Used struct {
-	Prompt, Cached, Completion int
+	Prompt, Cached, Completion int32
 	// Estimated is set for a relayed answer whose engine has not stated its final
 	// counts. The prompt is then estimated by its size, and the completion is the number
 	// of events.

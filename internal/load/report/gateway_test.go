@@ -32,7 +32,7 @@ func recorded(id string, tokenize, queue, prefill, output int64) *trace.Record {
 	s.PrefillEnd, s.FirstToken, s.FirstOutput = step(prefill), step(0), step(1)
 	leg.Stamps = s
 	r.FirstReceived, r.FirstFlushed = step(1), step(output)
-	r.LiveAtFirstToken, r.PendingAtFirstToken = int(output), int(output)/2
+	r.LiveAtFirstToken, r.PendingAtFirstToken = int32(output), int32(output)/2
 	r.Finished = step(100)
 	r.Attempts = []trace.Attempt{{Legs: []trace.Leg{leg}, Choice: trace.Choice{Cached: -1}}}
 	return r

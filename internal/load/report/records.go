@@ -43,7 +43,7 @@ func Of(t *trace.Record) *Record {
 		RequestID: t.RequestID, Model: t.Model, Stream: t.Stream, Outcome: t.Outcome.String(), Code: t.Code, Error: t.Message, CompletionTokens: t.CompletionTokens,
 		Arrival: t.Arrival, Received: t.Received, Decoded: t.Decoded, Rendered: t.Rendered, TokenizeStart: t.TokenizeStart, TokenizeEnd: t.TokenizeEnd,
 		Queued: t.Queued, Routed: t.Routed, FirstReceived: t.FirstReceived, FirstFlushed: t.FirstFlushed, Finished: t.Finished,
-		LiveAtArrival: t.LiveAtArrival, LiveAtFirstToken: t.LiveAtFirstToken, PendingAtArrival: t.PendingAtArrival, PendingAtFirstToken: t.PendingAtFirstToken,
+		LiveAtArrival: int(t.LiveAtArrival), LiveAtFirstToken: int(t.LiveAtFirstToken), PendingAtArrival: int(t.PendingAtArrival), PendingAtFirstToken: int(t.PendingAtFirstToken),
 		Stages: map[string]int64{}, Residual: t.Residual(), Attempts: make([]Attempt, len(t.Attempts)),
 	}
 	for s, ns := range t.Ledger.Spent {
