@@ -95,15 +95,15 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// From the first collection on that shows that streams begin which stay, the heap is not larger
-// than at Go's own pace. A flood of requests after that, whose answers end, gets its room.
+// From the first collection on that shows that streams begin which stay, the heap has half of
+// Go's own room. A flood of requests after that, whose answers end, gets its room.
 func TestGrowing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newProcess(rapid.Int64Range(leastHeap, 100*mb).Draw(t, "live")).runs(mb, 5*time.Minute)
 		rate := rapid.Int64Range(10*mb, 500*mb).Draw(t, "rate")
 		p.stays = rapid.Float64Range(0.15, 0.5).Draw(t, "stays")
 		for range 5 {
-			if p.runs(rate, 2*time.Second); p.percent > plainPercent {
+			if p.runs(rate, 2*time.Second); p.percent > plainPercent/2 {
 				t.Fatalf("GOGC %d while %.2f of what is allocated stays", p.percent, p.stays)
 			}
 		}

@@ -22,30 +22,21 @@ import (
 // conn is one connection to the engine. It belongs to one exchange or to the
 // pool. Only abort and hangUp may be called from elsewhere.
 type conn struct {
-	net.Conn // what is read and written: sock itself, or TLS over it
-	sock     net.Conn
-	raw      syscall.RawConn // of sock
-	secure   bool
-	fresh    bool          // it has not been in the pool yet
-	reading  bool          // its present exchange, or the latest, is a reading of the engine
-	idle     time.Time     // since when it is in the pool
-	keep     time.Duration // how long the engine keeps it; 0: not reported
-	rested   time.Duration // for which it was idle when it was taken out of the pool
-	open     bool          // what usable or ask has found
-	unseen   bool          // whether it is open is for ask to find
-	sent     uint64        // bytes given to the socket, and what its system counts besides; 0: unknown, as with TLS
-	acked    uint64        // sent, when it was taken out of the pool
-	until    time.Time     // the deadline of reads; zero: there is none
-	up       upload        // the request on its way
-	in       arrival       // what is being read
-	try      trial         // what is being read without waiting
-	out      departure     // what is being written
-	trip     trip          // the request that ask sends
-	// Methods as the raw connection and contexts call them: each exchange would make them anew.
-	// A detached connection has none.
-	givesUp                    func()
-	reads, writes, peeks, goes func(fd uintptr) bool
-	tries                      func(fd uintptr)
+	net.Conn  // what is read and written: sock itself, or TLS over it
+	sock      net.Conn
+	secure    bool
+	fresh     bool          // it has not been in the pool yet
+	reading   bool          // its present exchange, or the latest, is a reading of the engine
+	open      bool          // what usable or ask has found
+	unseen    bool          // whether it is open is for ask to find
+	idle      time.Time     // since when it is in the pool
+	keep      time.Duration // how long the engine keeps it; 0: not reported
+	rested    time.Duration // for which it was idle when it was taken out of the pool
+	sent      uint64        // bytes given to the socket, and what its system counts besides; 0: unknown, as with TLS
+	acked     uint64        // sent, when it was taken out of the pool
+	until     time.Time     // the deadline of reads; zero: there is none
+	up        upload        // the request on its way
+	*attached               // nil: the connection is detached
 
 	gives givingUp // what giveUp does once an answer has begun
 
@@ -55,6 +46,20 @@ type conn struct {
 	// bare is the socket once the connection is detached, when all above it is
 	// closed; otherwise -1.
 	bare int
+}
+
+// attached is what a connection needs while Go's poller has its socket.
+type attached struct {
+	raw  syscall.RawConn // of sock
+	in   arrival         // what is being read
+	try  trial           // what is being read without waiting
+	out  departure       // what is being written
+	trip trip            // the request that ask sends
+	// Methods as the raw connection and contexts call them, made once: each exchange would make
+	// them anew.
+	givesUp                    func()
+	reads, writes, peeks, goes func(fd uintptr) bool
+	tries                      func(fd uintptr)
 }
 
 func newConn(sock net.Conn) (*conn, error) {
@@ -69,7 +74,7 @@ func (c *conn) over(sock net.Conn) (err error) {
 		return os.ErrInvalid
 	}
 	c.Conn, c.sock = sock, sock
-	c.givesUp, c.reads, c.writes, c.peeks, c.goes, c.tries = c.giveUp, c.readInto, c.writeOut, c.peek, c.goOut, c.tryInto
+	c.attached = &attached{givesUp: c.giveUp, reads: c.readInto, writes: c.writeOut, peeks: c.peek, goes: c.goOut, tries: c.tryInto}
 	c.raw, err = sc.SyscallConn()
 	return err
 }
@@ -91,8 +96,7 @@ func (c *conn) dup() (fd int, err error) {
 // holds one it would wake for every event that somebody else polls for.
 func (c *conn) detach(fd int) {
 	_ = c.sock.Close() // the socket lives on in fd
-	c.Conn, c.sock, c.raw = nil, nil, nil
-	c.givesUp, c.reads, c.writes, c.peeks, c.goes, c.tries = nil, nil, nil, nil, nil, nil
+	c.Conn, c.sock, c.attached = nil, nil, nil
 	c.bare, c.until = fd, time.Time{}
 }
 
