@@ -31,7 +31,7 @@ func (r *Rank) Book(now int64, w Work) *Booking {
 	defer r.mu.Unlock()
 	r.settle(now)
 	if w.Part != DecodePart {
-		r.queue = append(r.queue, b)
+		r.push(b)
 		r.pending.Add(int64(w.New))
 	}
 	if w.Unseen {
@@ -128,14 +128,14 @@ func (b *Booking) ends(now int64, tokens int) {
 	}
 	b.ended = true
 	r.enter(Entry{Kind: Ended, Request: b.number, At: now, Tokens: tokens})
-	if b.work.Unseen {
-		r.hidden--
-	}
 	r.counts(b, -1)
 	r.prompts.Add(-int64(b.work.Length))
 	r.ended.Add(int64(tokens))
 	if b.sane(now) && b.sane(b.first) {
 		r.settle(now) // by which it may turn out to have begun to decode
+	}
+	if b.work.Unseen {
+		r.hidden--
 	}
 	switch {
 	case b.first == 0:

@@ -160,6 +160,13 @@ func TestBooksOfHalves(t *testing.T) {
 			if e := r.Estimate(now, Work{Length: 10, New: 10, Output: 5}); !(e.Total >= 0) || e.Decoders < 0 {
 				t.Fatalf("%+v", e)
 			}
+			var sum Amount
+			for _, b := range r.queue {
+				sum.Tokens, sum.Pairs = sum.Tokens+b.left, sum.Pairs+b.pairs()
+			}
+			if r.sum != sum {
+				t.Fatalf("%+v are left of %d prompts, want %+v", r.sum, len(r.queue), sum)
+			}
 		}
 		for _, o := range open {
 			o.End(now, tokens[o])

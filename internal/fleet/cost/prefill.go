@@ -10,6 +10,7 @@ import (
 type prefilling struct {
 	hidden int        // requests in flight whose first token does not show itself
 	queue  []*Booking // without their first token, in the order of booking
+	sum    Amount     // tokens and pairs left in the queue; they are exact, as multiples of a half
 	group  group
 	done   Amount // prefilled, of all requests whose group is closed
 	last   int64  // when that was
@@ -58,7 +59,31 @@ func (r *Rank) computes(b *Booking) {
 		r.unfilled.Add(-1)
 	}
 	r.pending.Add(-int64(b.work.New))
-	r.queue = slices.DeleteFunc(r.queue, func(o *Booking) bool { return o == b })
+	if i := slices.Index(r.queue, b); i >= 0 {
+		r.drop(i)
+	}
+}
+
+// pairs is what is left of a request's prompt, in the unit of Amount.
+func (b *Booking) pairs() float64 { return b.left * (float64(b.work.Length) - b.left/2) }
+
+// push adds a booking to the queue.
+func (p *prefilling) push(b *Booking) {
+	p.queue = append(p.queue, b)
+	p.sum.Tokens, p.sum.Pairs = p.sum.Tokens+b.left, p.sum.Pairs+b.pairs()
+}
+
+// drop takes a booking out of the queue. It is nearly always one of the first.
+func (p *prefilling) drop(i int) {
+	b := p.queue[i]
+	p.sum.Tokens, p.sum.Pairs = p.sum.Tokens-b.left, p.sum.Pairs-b.pairs()
+	if i < len(p.queue)/2 {
+		copy(p.queue[1:], p.queue[:i])
+		p.queue[0] = nil
+		p.queue = p.queue[1:]
+	} else {
+		p.queue = slices.Delete(p.queue, i, i+1)
+	}
 }
 
 // schedule predicts when the queue is done, at time now.
@@ -69,13 +94,10 @@ func (r *Rank) schedule(now int64) {
 	// behind it share steps.
 	oldest, begun := 0.0, now
 	var rest Amount
-	for i, b := range r.queue {
-		if i == 0 {
-			oldest, begun = r.remaining(b), max(b.at, r.last, r.group.at)
-			continue
-		}
-		rest.Tokens += b.left
-		rest.Pairs += b.left * (float64(b.work.Length) - b.left/2)
+	if len(r.queue) > 0 {
+		b := r.queue[0]
+		oldest, begun = r.remaining(b), max(b.at, r.last, r.group.at)
+		rest.Tokens, rest.Pairs = r.sum.Tokens-b.left, r.sum.Pairs-b.pairs()
 	}
 	rest.Steps = math.Ceil(rest.Tokens / l.budget)
 	behind := l.Of(rest) + l.mixed(rest, k)
@@ -144,7 +166,7 @@ func (p *prefilling) join(b *Booking, now, began, decoders int64) {
 	g.full = g.full || b.predicted.Room > 0
 	g.members = append(g.members, b)
 	g.tokens += b.left
-	g.pairs += b.left * (float64(b.work.Length) - b.left/2)
+	g.pairs += b.pairs()
 }
 
 // settle closes the group of first tokens when time has gone on, and notes the interval
@@ -195,11 +217,15 @@ func (r *Rank) settle(now int64) {
 // presume makes requests whose first token is not visible begin to decode at the
 // predicted time.
 func (r *Rank) presume(now int64) {
+	if r.hidden == 0 {
+		return
+	}
 	r.queue = slices.DeleteFunc(r.queue, func(b *Booking) bool {
 		due := b.at + int64(b.predicted.TTFT()*millisecond)
 		if !b.work.Unseen || now < due {
 			return false
 		}
+		r.sum.Tokens, r.sum.Pairs = r.sum.Tokens-b.left, r.sum.Pairs-b.pairs()
 		b.first, b.presumed = max(due, 1), true
 		r.decoders.Add(1)
 		r.pending.Add(-int64(b.work.New))
@@ -275,7 +301,9 @@ func (p *prefilling) fill(room float64, places int, began, doubt int64) (a Amoun
 		end := float64(b.work.Length) - b.left + n
 		a.Tokens += n
 		a.Pairs += n * (end - n/2)
+		p.sum.Tokens, p.sum.Pairs = p.sum.Tokens-b.left, p.sum.Pairs-b.pairs()
 		b.left -= n
+		p.sum.Tokens, p.sum.Pairs = p.sum.Tokens+b.left, p.sum.Pairs+b.pairs()
 		room -= n
 	}
 	return a, false
