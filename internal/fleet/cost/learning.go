@@ -146,7 +146,9 @@ func (r *Rank) observe(now int64) {
 	for i := range r.taken {
 		o := &r.taken[i]
 		r.freshen(o.at)
-		r.fit.add(o.sort, o.amount, o.took, o.unsure, o.ours)
+		if r.fit.add(o.sort, o.amount, o.took, o.unsure, o.ours); !r.brisk.now {
+			r.fit.update()
+		}
 		if o.sort == Prefilling {
 			r.filled++
 		}
