@@ -55,12 +55,12 @@ func main() {
 
 // options are the command's.
 type options struct {
-	clients, requests int
-	bytes             int
-	seen              float64       // the share of a prompt that was sent before, where one was
-	step              time.Duration // of an engine with 8,192 tokens of prompts in it
-	profile           string        // folder for profiles of the gateway; empty: none
-	stderr            io.Writer
+	clients, requests, warm int
+	bytes                   int
+	seen                    float64       // the share of a prompt that was sent before, where one was
+	step                    time.Duration // of an engine with 8,192 tokens of prompts in it
+	profile                 string        // folder for profiles of the gateway; empty: none
+	stderr                  io.Writer
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -74,6 +74,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	)
 	flags.IntVar(&o.clients, "clients", 20, "clients at once")
 	flags.IntVar(&o.requests, "requests", 15, "requests of each client in a window")
+	flags.IntVar(&o.warm, "warm", 30, "requests of each client before a window, in which the heap grows to its size and caches fill")
 	flags.IntVar(&o.bytes, "bytes", 160<<10, "text of a prompt, in bytes")
 	flags.Float64Var(&o.seen, "seen", 0.95, "share of a prompt that was sent before")
 	flags.DurationVar(&o.step, "step", 100*time.Microsecond, "time that the engine takes for 8,192 tokens of prompts; at 1ms the gateway waits for it")
@@ -81,8 +82,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if o.clients < 1 || o.requests < 1 || o.bytes < 1000 || o.seen <= 0 || o.seen >= 1 || *repeats < 1 {
-		return errors.New("-clients, -requests and -n are at least 1, -bytes at least 1000, and -seen is between 0 and 1")
+	if o.clients < 1 || o.requests < 1 || o.warm < 1 || o.bytes < 1000 || o.seen <= 0 || o.seen >= 1 || *repeats < 1 {
+		return errors.New("-clients, -requests, -warm and -n are at least 1, -bytes at least 1000, and -seen is between 0 and 1")
 	}
 	for wire := range strings.SplitSeq(*wires, ",") {
 		if !slices.Contains([]string{"weir", "sglang", "vllm", floorWire}, wire) {
@@ -207,7 +208,7 @@ func (o options) measure(ctx context.Context, name cellName, text gotext.Paragra
 		return errors.Join(failed...)
 	}
 	ask := func(c *client) error { return c.ask(ctx) }
-	err = errors.Join(each(func(c *client) error { return c.prepare(2) }), each(ask)) // pools and caches fill
+	err = errors.Join(each(func(c *client) error { return c.prepare(o.warm) }), each(ask))
 	if err != nil {
 		return f, fmt.Errorf("%s: %w: %s", name, err, gateway.Problem())
 	}

@@ -13,7 +13,7 @@ import (
 // The benchmark runs, over a wire of each kind.
 func TestPrompts(t *testing.T) {
 	var out strings.Builder
-	if err := run(t.Context(), []string{"-n", "1", "-clients", "2", "-requests", "1", "-bytes", "20000", "-wires", "weir,vllm"}, &out, io.Discard); err != nil {
+	if err := run(t.Context(), []string{"-n", "1", "-clients", "2", "-requests", "1", "-warm", "1", "-bytes", "20000", "-wires", "weir,vllm"}, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	if n := strings.Count(out.String(), "\n| weir | "); n != 4 {
