@@ -286,7 +286,7 @@ func (m *member) departing() *route.Engine {
 	return e
 }
 
-// leave ends the membership of a member whose adapter has ended.
+// leave ends the membership of a member whose adapter has ended. The next snapshot has that.
 func (f *Fleet) leave(m *member) {
 	at := slices.Index(f.leaving, m)
 	if at < 0 {
@@ -297,6 +297,5 @@ func (f *Fleet) leave(m *member) {
 		r.close()
 	}
 	f.leaving = slices.Delete(f.leaving, at, at+1)
-	f.publish()
-	f.forget()
+	f.news.left = true
 }

@@ -132,6 +132,7 @@ type Fleet struct {
 	ended    chan *member  // of adapters
 	over     chan struct{} // closed when Run has ended
 	changed  chan struct{} // of the published snapshot
+	news     news
 	judge    *judge.Judge
 	follow   following
 	memory
@@ -348,14 +349,21 @@ func (f *Fleet) Run(ctx context.Context) {
 		}
 		select {
 		case r := <-f.reports:
-			f.report(f.andOthers(r), ctx.Err() != nil)
+			f.news.reports = append(f.news.reports, r)
+			f.andOthers()
+			f.soon(ctx)
 		case c := <-f.changes:
+			f.tellNews(ctx) // which came before
 			c.done <- f.change(c.Change, start)
 		case m := <-f.ended:
 			f.leave(m)
+			f.soon(ctx)
+		case <-f.news.due:
+			f.tellNews(ctx)
 		case <-looks:
 			f.drained(trace.Now())
 		case <-ctx.Done():
+			f.tellNews(ctx) // for which adapters wait
 			adapters.Wait()
 			return
 		}
@@ -387,27 +395,66 @@ func (f *Fleet) serve(ctx context.Context, m *member, of Member) {
 	of.Adapter.Run(ctx, tell)
 }
 
-// andOthers adds the reports that wait, so that one snapshot has all of them: a snapshot costs as
-// much as there are engines, and a thousand may become ready together.
-func (f *Fleet) andOthers(r report) []report {
-	for all := []report{r}; ; {
+// news is what the published snapshot does not have yet.
+type news struct {
+	reports []report         // each of another engine, whose adapter waits
+	left    bool             // members have, with requests that they had when they were removed
+	due     <-chan time.Time // when a snapshot has them; nil: there are none
+	last    time.Time        // when the latest snapshot was published
+}
+
+// A snapshot costs as much as there are engines, and of a thousand some may change at any time.
+// Among many members, snapshots are therefore apart by a time for each member, and each has all
+// that was reported meanwhile. The first report after a quiet time does not wait, nor does one
+// among few.
+const (
+	manyMembers = 100
+	apart       = 50 * time.Microsecond // for each member
+	mostApart   = 50 * time.Millisecond
+)
+
+// soon publishes the news, at once or when the next snapshot is due.
+func (f *Fleet) soon(ctx context.Context) {
+	wait := time.Duration(0)
+	if n := len(f.members); n >= manyMembers {
+		wait = min(apart*time.Duration(n), mostApart) - time.Since(f.news.last)
+	}
+	switch {
+	case wait <= 0:
+		f.tellNews(ctx)
+	case f.news.due == nil:
+		f.news.due = time.After(wait)
+	}
+}
+
+// andOthers adds the reports that wait: a thousand engines may become ready together.
+func (f *Fleet) andOthers() {
+	for {
 		select {
 		case r := <-f.reports:
-			all = append(all, r)
+			f.news.reports = append(f.news.reports, r)
 		default:
-			return all
+			return
 		}
 	}
 }
 
-// report takes what adapters say, each of another engine.
-func (f *Fleet) report(all []report, ending bool) {
-	for _, r := range all {
+// tellNews publishes a snapshot with the news, if there are any.
+func (f *Fleet) tellNews(ctx context.Context) {
+	n := f.news
+	f.news = news{last: n.last}
+	if len(n.reports) == 0 && !n.left {
+		return
+	}
+	for _, r := range n.reports {
 		r.of.state = r.state
 		defer close(r.published)
 	}
 	f.publish()
-	if !ending {
+	if n.left {
+		f.forget()
+	}
+	if len(n.reports) > 0 && ctx.Err() == nil {
 		f.tell()
 	}
 }
@@ -468,6 +515,7 @@ func withoutNumbers(err error) string {
 
 // publish builds the snapshot for the members' states and swaps it in.
 func (f *Fleet) publish() {
+	f.news.last = time.Now()
 	changed := make(chan struct{})
 	snap := &route.Snapshot{Models: map[string]*route.Model{}, Index: f.index, Changed: changed, Engines: make([]*route.Engine, 0, len(f.members))}
 	for name := range f.opts.Folders {
