@@ -21,7 +21,8 @@ import (
 
 // The gateway follows a thousand relayed engines of a cluster, of which fifty become ready or cease
 // to be it each second. It takes at most 5 % of a core for that, above what it takes while nothing
-// changes, and holds at most 100 MB. Each change is seen within half a second; that is
+// changes, and holds at most 100 MB. A scrape of its metrics takes at most 100 ms, and an open page
+// 10 % of a core. Each change is seen within half a second; that is
 // BenchmarkBoundThousand's.
 func TestThousandEngines(t *testing.T) {
 	harness.Beside(t, harness.Alone)
@@ -106,9 +107,29 @@ func TestThousandEngines(t *testing.T) {
 	changes := share(func(n int) { put(n/2, []string{"False", "True"}[n%2]) })
 	flaps := share(func(n int) { put(n%engines, "False") })
 	megabytes := resident()
+	// What a scrape costs, and a page that shows the engines, which asks as often as this.
+	size := map[string]int{}
+	asks := func(path string) { size[path] = len(harness.Get(t, g.Admin+path).Body) }
+	const scrapes = 10
+	before := cpu()
+	for range scrapes {
+		asks("/metrics")
+	}
+	scrape := (cpu() - before) / scrapes * 1000
+	page := share(func(n int) {
+		for path, every := range map[string]int{"/live": rate, "/engines": rate, "/records?order=total&since=1m&limit=5&reason=1": 2 * rate, "/peers": 2 * rate, "/admin/fleet": 5 * rate} {
+			if n%every == 0 {
+				asks(path)
+			}
+		}
+	})
+	t.Logf("a scrape takes %.0f ms of CPU for %d KB, and an open page %.1f %% of a core: %v bytes", scrape, size["/metrics"]>>10, page-rests, size)
 	t.Logf("%.1f %% of a core at rest, %.1f while %d pods a second change and change back, %.1f while as many cease to be ready for good; %.0f MB resident", rests, changes, rate, flaps, megabytes)
 	if more := max(changes, flaps) - rests; more > 5 {
 		t.Errorf("changes take %.1f %% of a core, want at most 5", more)
+	}
+	if scrape > 100 || page-rests > 10 {
+		t.Errorf("a scrape takes %.0f ms and a page %.1f %% of a core, want at most 100 and 10", scrape, page-rests)
 	}
 	if megabytes > 100 {
 		t.Errorf("%.0f MB resident, want at most 100", megabytes)
