@@ -21,7 +21,7 @@ import (
 
 // The gateway follows a thousand relayed engines of a cluster, of which fifty become ready or cease
 // to be it each second. It takes at most 5 % of a core for that, above what it takes while nothing
-// changes, and holds at most 100 MB. A scrape of its metrics takes at most 100 ms, and an open page
+// changes, and holds at most 100 MB. A scrape of its metrics takes at most 300 ms, and an open page
 // 10 % of a core. Each change is seen within half a second; that is
 // BenchmarkBoundThousand's.
 func TestThousandEngines(t *testing.T) {
@@ -128,8 +128,8 @@ func TestThousandEngines(t *testing.T) {
 	if more := max(changes, flaps) - rests; more > 5 {
 		t.Errorf("changes take %.1f %% of a core, want at most 5", more)
 	}
-	if scrape > 100 || page-rests > 10 {
-		t.Errorf("a scrape takes %.0f ms and a page %.1f %% of a core, want at most 100 and 10", scrape, page-rests)
+	if scrape > 300 || page-rests > 10 {
+		t.Errorf("a scrape takes %.0f ms and a page %.1f %% of a core, want at most 300 and 10", scrape, page-rests)
 	}
 	if megabytes > 100 {
 		t.Errorf("%.0f MB resident, want at most 100", megabytes)
