@@ -139,6 +139,7 @@ func TestCausesAreNamed(t *testing.T) {
 		harness.Beside(t, harness.Light)
 		s := harness.StartSim(t, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "200us")
 		g := harness.StartGateway(t, "serve", "--engine", s.Spec("plane"), "--access-log", "1")
+		began := time.Now()
 		id := strings.Repeat("x", 120) + "-client" // a long id makes large events
 		conn := harness.DialNarrow(t, g)
 		harness.PostRaw(t, conn, `{"model":"weir-sim","stream":true,"ignore_eos":true,"max_tokens":4000,"messages":[{"role":"user","content":"go on"}]}`, "X-Request-Id", id, "Connection", "close")
@@ -146,7 +147,7 @@ func TestCausesAreNamed(t *testing.T) {
 			seen := page[requestsSeen](t, g.Admin+"/requests?stage=flush")
 			return len(seen.Requests) == 1 && seen.Requests[0].ID == id
 		}, g.Process)
-		time.Sleep(2 * time.Second) // it is how long it does not read
+		time.Sleep(2*time.Second + 2*time.Since(began)) // it is how long it does not read: longer than all else, however busy the machine
 		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
