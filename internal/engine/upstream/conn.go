@@ -57,9 +57,9 @@ type attached struct {
 	trip trip            // the request that ask sends
 	// Methods as the raw connection and contexts call them, made once: each exchange would make
 	// them anew.
-	givesUp                    func()
-	reads, writes, peeks, goes func(fd uintptr) bool
-	tries                      func(fd uintptr)
+	givesUp            func()
+	reads, peeks, goes func(fd uintptr) bool
+	tries              func(fd uintptr)
 }
 
 func newConn(sock net.Conn) (*conn, error) {
@@ -74,7 +74,7 @@ func (c *conn) over(sock net.Conn) (err error) {
 		return os.ErrInvalid
 	}
 	c.Conn, c.sock = sock, sock
-	c.attached = &attached{givesUp: c.giveUp, reads: c.readInto, writes: c.writeOut, peeks: c.peek, goes: c.goOut, tries: c.tryInto}
+	c.attached = &attached{givesUp: c.giveUp, reads: c.readInto, peeks: c.peek, goes: c.goOut, tries: c.tryInto}
 	c.raw, err = sc.SyscallConn()
 	return err
 }
@@ -579,17 +579,16 @@ type departure struct {
 const maxWrite = 256 << 10
 
 // writeOut writes what the socket takes. It never waits.
-func (c *conn) writeOut(fd uintptr) bool {
+func (c *conn) writeOut(fd uintptr) {
 	out := &c.out
 	for len(out.rest) > 0 {
 		n, err := sock.TryWrite(int(fd), out.rest[:min(len(out.rest), maxWrite)])
 		if out.err = err; err != nil || n < 0 {
-			return true
+			return
 		}
 		out.rest = out.rest[n:]
 		c.wrote(n)
 	}
-	return true
 }
 
 // wrote counts what was sent. A goroutine that sends ends before the connection is used again.
