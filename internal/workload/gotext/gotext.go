@@ -95,7 +95,7 @@ func ReadParagraphs() (all Paragraphs, err error) {
 		}
 	}
 	if len(all) < 1000 {
-		return nil, fmt.Errorf("Go's tree has %d paragraphs, too few to make texts of", len(all))
+		return nil, fmt.Errorf("%d paragraphs in Go's tree are too few to make texts of", len(all))
 	}
 	return all, nil
 }
