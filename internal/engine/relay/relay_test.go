@@ -430,6 +430,28 @@ func TestTryRead(t *testing.T) {
 	resp.Body.Close()
 }
 
+// An engine that breaks its answer off has failed, by its name, also if a read that does not
+// wait is the one that meets it.
+func TestTryReadOfABrokenAnswer(t *testing.T) {
+	p := play(t, func(_ int, w *wire) {
+		w.request()
+		w.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nwrong\r\n")
+		w.drain()
+	})
+	resp, err := p.engine(Options{}).Forward(bounded(t), post("{}"), &trace.Leg{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	for began := time.Now(); err == nil && time.Since(began) < time.Minute; time.Sleep(time.Millisecond) {
+		_, _, err = resp.Body.(engine.Polled).TryRead(make([]byte, 100))
+	}
+	var fault *infer.Error
+	if !errors.As(err, &fault) || fault.Engine != "peer" {
+		t.Errorf("the engine's failure is %v", err)
+	}
+}
+
 // An engine's header fields about the answer pass, and only once if they may occur only once.
 func TestAnswerFields(t *testing.T) {
 	p := play(t, func(_ int, w *wire) {
