@@ -36,11 +36,11 @@ func (d *dispatcher) message(b []byte, received int64) *mux.Fault {
 	d.Delta.Received = received
 	switch d.batch.kind {
 	case outputs:
+		d.Received(len(d.batch.ids)) // before a stream can end by them
 		for i := range d.batch.outputs {
 			d.output(&d.batch.outputs[i])
 		}
 		d.EndMessage()
-		d.Received(len(d.batch.ids))
 	case echo:
 		d.echoed()
 		d.EndMessage()

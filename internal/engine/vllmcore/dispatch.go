@@ -36,11 +36,11 @@ func (d *dispatcher) message(b []byte, aux [][]byte, received int64) *mux.Fault 
 		return d.Fault(coreclient.FaultRank, fmt.Sprintf("engine %d on the connection of engine %d", d.batch.rank, d.index))
 	}
 	d.Delta.Received = received
+	d.Received(len(d.batch.ids)) // before a stream can end by them
 	for i := range d.batch.outputs {
 		d.output(&d.batch.outputs[i])
 	}
 	d.EndMessage()
-	d.Received(len(d.batch.ids))
 	return nil
 }
 
