@@ -2,7 +2,6 @@ package timeline
 
 import (
 	"encoding/hex"
-	"slices"
 	"strconv"
 	"time"
 
@@ -311,66 +310,15 @@ func (o *object) close(b byte) {
 	o.first = false
 }
 
-func (o *object) key(name string) { o.dst = o.keyed(name) }
-
-// keyed returns dst with a key.
-func (o *object) keyed(name string) []byte {
-	b := o.dst
-	if !o.first {
-		b = append(b, ',')
-	}
-	o.first = false
-	return append(append(append(b, '"'), name...), '"', ':')
+func (o *object) key(name string) {
+	o.comma()
+	o.dst = append(append(append(o.dst, '"'), name...), `":`...)
 }
 
-func (o *object) int(name string, v int64) { o.dst = appendInt(o.keyed(name), v) }
-
-// appendInt is strconv.AppendInt for base 10. A record has about fifty numbers, half of them of 14
-// digits, which strconv takes apart two digits at a time into a buffer, and copies.
-func appendInt(b []byte, v int64) []byte {
-	if v < 0 {
-		return strconv.AppendInt(b, v, 10)
-	}
-	if v < 10 {
-		return append(b, byte('0'+v))
-	}
-	u, n := uint64(v), 2
-	for most := uint64(100); n < 19 && u >= most; n++ {
-		most *= 10
-	}
-	at := len(b) + n
-	if cap(b) < at {
-		b = slices.Grow(b, n)
-	}
-	b = b[:at]
-	for u >= 1e4 {
-		four := uint32(u % 1e4)
-		u /= 1e4
-		at -= 4
-		copy(b[at:at+2], pairs[four/100*2:])
-		copy(b[at+2:at+4], pairs[four%100*2:])
-	}
-	four := uint32(u)
-	if four >= 100 {
-		at -= 2
-		copy(b[at:at+2], pairs[four%100*2:])
-		four /= 100
-	}
-	if four >= 10 {
-		copy(b[at-2:at], pairs[four*2:])
-	} else {
-		b[at-1] = byte('0' + four)
-	}
-	return b
+func (o *object) int(name string, v int64) {
+	o.key(name)
+	o.dst = strconv.AppendInt(o.dst, v, 10)
 }
-
-// pairs are the texts of 0 to 99, each of two digits.
-var pairs = func() (s [200]byte) {
-	for i := range 100 {
-		s[2*i], s[2*i+1] = byte('0'+i/10), byte('0'+i%10)
-	}
-	return s
-}()
 
 func (o *object) bool(name string, v bool) {
 	o.key(name)
