@@ -4,11 +4,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -283,7 +281,7 @@ func (r *row) nginx(ctx context.Context, decode string) error {
 func (r *row) joined(ctx context.Context, n int) error {
 	return wait(ctx, "the gateway's engines", func() (bool, error) {
 		var page []struct{ Ready bool }
-		if err := get(ctx, r.admin+"/engines", &page); err != nil {
+		if err := lab.FetchJSON(ctx, r.admin+"/engines", &page); err != nil {
 			return false, err
 		}
 		ready := 0
@@ -314,19 +312,6 @@ func wait(ctx context.Context, what string, is func() (bool, error)) error {
 			return fmt.Errorf("%s: not within a minute", what)
 		}
 	}
-}
-
-func get(ctx context.Context, url string, v any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	return json.NewDecoder(resp.Body).Decode(v)
 }
 
 // used has the CPU time of all processes up to one moment.
@@ -435,7 +420,7 @@ type state struct{ Running, Waiting, Kept int }
 func (r *row) look(ctx context.Context) error {
 	for i, url := range r.urls {
 		var s state
-		if err := get(ctx, url+"/admin/state", &s); err != nil {
+		if err := lab.FetchJSON(ctx, url+"/admin/state", &s); err != nil {
 			return err
 		}
 		if i < len(r.urls)-1 {
@@ -462,7 +447,7 @@ func (r *row) books(ctx context.Context) (n [2]int, err error) {
 			Decodes  int `json:"running_decodes"`
 		}
 	}
-	err = get(ctx, r.admin+"/engines", &page)
+	err = lab.FetchJSON(ctx, r.admin+"/engines", &page)
 	for _, e := range page {
 		n[0], n[1] = n[0]+e.Books.Prefills, n[1]+e.Books.Decodes
 	}
@@ -477,7 +462,7 @@ func (r *row) rests(ctx context.Context) error {
 		r.result.Left, left = 0, nil
 		for _, url := range r.urls {
 			var s state
-			if err := get(ctx, url+"/admin/state", &s); err != nil {
+			if err := lab.FetchJSON(ctx, url+"/admin/state", &s); err != nil {
 				return false, err
 			}
 			r.result.Left += s.Running + s.Waiting + s.Kept

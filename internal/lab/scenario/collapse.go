@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -197,34 +196,12 @@ func (b *bed) lost(ctx context.Context) (seconds float64, err error) {
 		var state struct {
 			Lost float64 `json:"lost_ms"`
 		}
-		if err := getJSON(ctx, "http://"+admin+"/admin/state", &state); err != nil {
+		if err := lab.FetchJSON(ctx, "http://"+admin+"/admin/state", &state); err != nil {
 			return 0, err
 		}
 		seconds += state.Lost / 1000
 	}
 	return seconds, nil
-}
-
-// getJSON reads an object.
-func getJSON(ctx context.Context, url string, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, resp.Status)
-	}
-	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
-		return fmt.Errorf("%s: %w", url, err)
-	}
-	return nil
 }
 
 // engineCanDo returns how many prompts a second one engine answers if it always has enough

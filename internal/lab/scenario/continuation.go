@@ -284,7 +284,7 @@ type simState struct {
 }
 
 func stateOf(ctx context.Context, admin string) (s simState, err error) {
-	return s, getJSON(ctx, "http://"+admin+"/admin/state", &s)
+	return s, lab.FetchJSON(ctx, "http://"+admin+"/admin/state", &s)
 }
 
 // begun waits until all streams have reached engines, and returns the engine that has most

@@ -238,7 +238,7 @@ func (b *faultBed) late(ctx context.Context) (float64, error) {
 
 // states asks the gateway for its engines.
 func (b *faultBed) states(ctx context.Context) (states []engineNow, err error) {
-	if err := getJSON(ctx, b.admin+"/engines", &states); err != nil {
+	if err := lab.FetchJSON(ctx, b.admin+"/engines", &states); err != nil {
 		return nil, err
 	}
 	if len(states) != len(b.engines) {

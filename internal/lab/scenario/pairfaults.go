@@ -236,7 +236,7 @@ func (b *faultBed) left(ctx context.Context) (string, error) {
 			Running, Waiting, Kept int
 			KVUsed                 int `json:"kv_used_tokens"`
 		}
-		if err := getJSON(ctx, "http://"+e.admin+"/admin/state", &s); err != nil {
+		if err := lab.FetchJSON(ctx, "http://"+e.admin+"/admin/state", &s); err != nil {
 			return "", err
 		}
 		if s.Running+s.Waiting+s.Kept+s.KVUsed > 0 {

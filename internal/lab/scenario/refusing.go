@@ -122,7 +122,7 @@ func (r *runner) refusing(ctx context.Context, lasts time.Duration) (x Refusing,
 		var record struct {
 			Finished int64 `json:"finish_time"`
 		}
-		if err := getJSON(ctx, b.admin+"/timeline/"+c.id, &record); err != nil {
+		if err := lab.FetchJSON(ctx, b.admin+"/timeline/"+c.id, &record); err != nil {
 			return x, err
 		}
 		freed = append(freed, float64(record.Finished-c.left)/1e6)
