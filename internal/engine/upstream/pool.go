@@ -37,12 +37,15 @@ func (p *pool) take() *conn {
 // long as this engine was not seen to close any.
 func (p *pool) next() *conn {
 	for c := p.pop(); c != nil; c = p.pop() {
-		if c.unseen = c.unseen && !c.secure && (c.keep == 0 || c.rested < c.keep); c.unseen || p.usable(c) {
+		if c.unseen = c.unseen && !c.secure && c.inTime(); c.unseen || p.usable(c) {
 			return c
 		}
 	}
 	return nil
 }
+
+// inTime reports whether the connection has rested for less than the engine keeps it.
+func (c *conn) inTime() bool { return c.keep == 0 || c.rested < c.keep }
 
 // usable reports whether a connection can be used, and closes it otherwise.
 func (p *pool) usable(c *conn) bool {
@@ -50,7 +53,7 @@ func (p *pool) usable(c *conn) bool {
 	switch open := c.usable(); {
 	case !open:
 		p.closed(c.rested)
-	case p.trusts(c.rested) && (c.keep == 0 || c.rested < c.keep):
+	case p.trusts(c.rested) && c.inTime():
 		return true
 	}
 	c.abort()
