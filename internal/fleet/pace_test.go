@@ -11,9 +11,9 @@ import (
 	"weir/internal/fleet/route"
 )
 
-// Among many engines, reports that come one by one share snapshots, in their order; the first one
-// after a quiet time has one of its own at once, and among few engines each has. What waits when
-// Run ends keeps nobody waiting.
+// Among many engines, reports that come one by one share snapshots, in their order. The first one
+// after a quiet time has one of its own at once, and so has each among few engines. The end of Run
+// publishes the reports that wait.
 func TestReportsShareSnapshots(t *testing.T) {
 	for _, c := range []struct{ engines, most int }{{200, 23}, {50, 201}} {
 		synctest.Test(t, func(t *testing.T) {

@@ -136,7 +136,7 @@ func (x *exchange) fail() (broken bool) {
 	return true
 }
 
-// patience bounds the wait for the client to take an error. Whoever ends a request waits for it.
+// patience bounds the wait for the client to take an error. A shutdown waits for that.
 func (x *exchange) patience() time.Duration {
 	if x.ctx.Err() != nil {
 		return min(lastWords, x.g.opts.WriteTimeout)

@@ -10,8 +10,8 @@
 // pace.
 //
 // It has half of that room while what is live grows by much of what is allocated, as when
-// thousands of streams begin that stay. Go's collector does not move objects. What a stream
-// keeps would lie between what its request needed for a moment, and the room would stay with
+// thousands of streams begin that stay. Go's collector does not move objects. The objects of a
+// stream would lie between those that its request needed for a moment, whose room would stay with
 // the process as holes: 1.5 to 2.5 KB for each of 9,000 idle streams.
 //
 // Pace is pure. Keep applies it to this process.
@@ -42,8 +42,8 @@ const (
 )
 
 // growing is the part of what is allocated between two collections that makes a heap a growing
-// one, if it is still live at the second. Of a stream's request a fifth to a third stays with the
-// stream, and nothing of a request whose answer has ended.
+// one, if it is still live at the second. A stream keeps a fifth to a third of what its request
+// allocates, and a request whose answer has ended keeps nothing.
 const growing = 1. / 8
 
 // remembers is the time after which the rate of allocation is mostly what it has been since.

@@ -297,8 +297,8 @@ func (c *Client) connect(ctx context.Context, late time.Time) (net.Conn, error) 
 
 // dialing is the context in which a connection to an address is made. It has a deadline and does
 // not end by it: package net ends what it does at the deadline itself, and resolves no name here.
-// Of a context that ends by a timer there would be a timer, a channel and a map in the context of
-// the request, for as long as its stream waits for the engine.
+// A context that ends by a timer would leave a timer, a channel and a map in the request's context
+// for as long as its stream waits for the engine.
 type dialing struct {
 	lifetime.Part
 	late time.Time

@@ -221,8 +221,8 @@ func (c *conn) giveUp() {
 }
 
 // follow gives up when the caller's context ends, and until an answer begins only leaves if it
-// must not close before. Whoever has a context of package lifetime reads the body on after its
-// end, to an error, or closes it: only then is the connection closed.
+// must not close before. A caller with a context of package lifetime reads the body on after its
+// end, to an error, or closes it. Only then is the connection closed.
 func (c *conn) follow(ctx context.Context, leaves bool) (stop func() bool) {
 	own := lifetime.Of(ctx)
 	if c.gives = closing; own != nil {
@@ -467,7 +467,7 @@ func (u *upload) wait() {
 // socket of an idle connection takes without waiting.
 const inline = bufferSize
 
-// sendSecure writes a request over TLS: head, then body. What is large is left to a goroutine.
+// sendSecure writes a request over TLS: head, then body. It leaves a large one to a goroutine.
 func (c *conn) sendSecure(head, body []byte) *upload {
 	u := &c.up
 	*u = upload{}
@@ -502,11 +502,11 @@ type trip struct {
 // engine that refuses a body as too large. The goroutine ends when all is written or the connection
 // is aborted; wait waits for it.
 //
-// If all was written, ask also waits for the first bytes of the answer, for await to give, in the
-// same use of Go's poller. If whether the connection is open is
-// still to be found, the socket held nothing when the request went: then it is not read before the
-// poller has reported something. The poller forgets what it has reported at the beginning, so what
-// comes after the look is reported again. ask gives the head's buffer back unless it returns errGone.
+// If all was written, ask also waits for the first bytes of the answer, which await returns, in the
+// same use of Go's poller. If it looked whether the connection is open, the socket held nothing when
+// the request went, so it is not read before the poller reports something. The poller forgets its
+// earlier reports at the beginning of that use, so it reports again what comes after the look. ask
+// gives the head's buffer back unless it returns errGone.
 func (c *conn) ask(head *buffer, body []byte, spare *buffers) (*upload, error) {
 	u := &c.up
 	*u = upload{}
