@@ -22,7 +22,6 @@ import (
 	"weir/internal/lifetime"
 	"weir/internal/trace"
 	"weir/internal/wire/http1"
-	"weir/internal/wire/sock"
 )
 
 // Options configure the client of one engine. URL is needed.
@@ -103,8 +102,8 @@ func New(opts Options) *Client {
 	c := &Client{
 		network: "tcp", addr: address(u), host: authority(u), access: opts.Access, panicked: opts.Panicked,
 		prefix:         strings.TrimSuffix(u.EscapedPath(), "/"),
-		dialer:         net.Dialer{Timeout: opts.ConnectTimeout, KeepAlive: keepAliveProbes, Control: sock.BeginConnect},
-		unbound:        net.Dialer{KeepAlive: keepAliveProbes, Control: sock.BeginConnect},
+		dialer:         net.Dialer{Timeout: opts.ConnectTimeout, KeepAlive: keepAliveProbes},
+		unbound:        net.Dialer{KeepAlive: keepAliveProbes},
 		literal:        net.ParseIP(u.Hostname()) != nil,
 		connectTimeout: opts.ConnectTimeout,
 		headTimeout:    opts.HeadTimeout,
