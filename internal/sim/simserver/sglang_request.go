@@ -220,17 +220,8 @@ type item struct {
 
 // items divides a request into its outputs. batch reports whether the answer is a list.
 func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (items []item, batch bool, err error) {
-	for _, f := range []struct {
-		name  string
-		value jsontext.Value
-	}{
-		{"input_embeds", req.InputEmbeds},
-		{"session_params", req.SessionParams}, {"custom_logit_processor", req.CustomLogitProcessor},
-		{"return_hidden_states", req.ReturnHiddenStates}, {"return_routed_experts", req.ReturnRoutedExperts},
-	} {
-		if given(f.value) {
-			return nil, false, notSimulated(f.name)
-		}
+	if err := req.simulated(); err != nil {
+		return nil, false, err
 	}
 	prompts, batch, err := e.generatePrompts(req)
 	if err != nil {
@@ -244,14 +235,9 @@ func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (it
 	if err != nil {
 		return nil, false, err
 	}
-	n := valueOr(sampling[0].N, 1)
-	for i := range sampling {
-		if err := sampling[i].check(e.prepare.VocabSize); err != nil {
-			return nil, false, err
-		}
-		if valueOr(sampling[i].N, 1) != n {
-			return nil, false, infer.Invalid("n", "n must be the same for all items of a batch")
-		}
+	n, err := e.checkSampling(sampling)
+	if err != nil {
+		return nil, false, err
 	}
 	batch = batch || n > 1
 	if len(prompts)*n > maxChoices {
@@ -261,16 +247,7 @@ func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (it
 	if err != nil {
 		return nil, false, err
 	}
-	base := item{withText: req.ReturnTextInLogprobs}
-	all, err := e.logprobItems(req, base, len(prompts))
-	if err != nil {
-		return nil, false, err
-	}
-	loras, err := perItem[string]("lora_path", req.LoRAPath, '"', len(prompts))
-	if err != nil {
-		return nil, false, err
-	}
-	salts, err := req.saltFields.sglang(len(prompts))
+	each, err := e.itemOfEach(req, len(prompts))
 	if err != nil {
 		return nil, false, err
 	}
@@ -279,56 +256,13 @@ func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (it
 		return nil, false, err
 	}
 	for i, prompt := range prompts {
-		it := all[i]
-		s := &sampling[i]
 		full, err := e.expand(ctx, cmp.Or(id, rids[i*n]), prompt, shown[i])
 		if err != nil {
 			return nil, false, err
 		}
-		prompt, it.media = full.ids, full.tokens
-		if it.limit, err = s.limit(); err != nil {
-			return nil, false, err
-		}
-		if it.limit == toContext {
-			it.limit = max(1, e.prepare.Room(len(prompt)))
-		}
-		it.trim = !valueOr(s.NoStopTrim, false)
-		if it.stops, err = (&completionRequest{Stop: s.Stop}).stops(); err != nil {
-			return nil, false, err
-		}
-		flags := &e.opts.SGLang
-		if err := flags.blind(valueOr(s.MinNewTokens, 0), it.stops); err != nil {
-			return nil, false, err
-		}
-		if given(s.JSONSchema) || given(s.Regex) || given(s.EBNF) || given(s.StructuralTag) {
-			it.giveUp = flags.guided()
-		}
-		if it.giveUp != nil {
-			// It needs no document.
-		} else if err := (&modeFields{JSONSchema: s.JSONSchema, Regex: s.Regex, EBNF: s.EBNF, StructuralTag: s.StructuralTag}).askFormat(&it.ask); err != nil {
-			return nil, false, err
-		}
-		if it.ask.Schema != nil {
-			it.ask.Mode = content.ModeJSON // whatever tools the prompt offers: it is all that may be generated
-		}
-		// The prompt alone is a prompt and a token that is not shown.
-		it.hidden = it.limit == 0
-		it.params = sim.Params{
-			Prompt: prompt, MaxTokens: max(1, it.limit), MinTokens: valueOr(s.MinNewTokens, 0),
-			IgnoreEOS: valueOr(s.IgnoreEOS, false), StopIDs: s.StopTokenIDs,
-			Priority: req.Priority, LoRA: loras[i], CacheSalt: salts[i], DPRank: req.RoutedDPRank,
-			StreamInterval: valueOr(s.StreamInterval, 0),
-		}
-		if it.params.IgnoreEOS {
-			it.params.StopIDs = nil // nor are they heeded
-		}
-		if flags.Deterministic {
-			it.params.Seed = uint64(valueOr(s.SamplingSeed, 0))
-		}
-		if it.params.DPRank == nil {
-			it.params.DPRank = req.DataParallelRank
-		}
-		if err := e.fits(len(prompt), it.limit); err != nil {
+		it := each[i]
+		it.media, it.params.Prompt = full.tokens, full.ids
+		if err := e.sample(&it, &sampling[i]); err != nil {
 			return nil, false, err
 		}
 		for k := range n {
@@ -342,6 +276,113 @@ func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (it
 		}
 	}
 	return items, batch, nil
+}
+
+// simulated returns an error for a field that the engine does not simulate.
+func (r *generateRequest) simulated() error {
+	for _, f := range []struct {
+		name  string
+		value jsontext.Value
+	}{
+		{"input_embeds", r.InputEmbeds},
+		{"session_params", r.SessionParams}, {"custom_logit_processor", r.CustomLogitProcessor},
+		{"return_hidden_states", r.ReturnHiddenStates}, {"return_routed_experts", r.ReturnRoutedExperts},
+	} {
+		if given(f.value) {
+			return notSimulated(f.name)
+		}
+	}
+	return nil
+}
+
+// checkSampling checks each prompt's parameters, and returns their common n.
+func (e *Engine) checkSampling(sampling []samplingParams) (n int, err error) {
+	n = valueOr(sampling[0].N, 1)
+	for i := range sampling {
+		if err := sampling[i].check(e.prepare.VocabSize); err != nil {
+			return 0, err
+		}
+		if valueOr(sampling[i].N, 1) != n {
+			return 0, infer.Invalid("n", "n must be the same for all items of a batch")
+		}
+	}
+	return n, nil
+}
+
+// itemOfEach returns an item for each of n prompts, with the fields beside sampling_params,
+// each of which is one value or a list of n.
+func (e *Engine) itemOfEach(req *generateRequest, n int) ([]item, error) {
+	items, err := e.logprobItems(req, item{withText: req.ReturnTextInLogprobs}, n)
+	if err != nil {
+		return nil, err
+	}
+	loras, err := perItem[string]("lora_path", req.LoRAPath, '"', n)
+	if err != nil {
+		return nil, err
+	}
+	salts, err := req.saltFields.sglang(n)
+	if err != nil {
+		return nil, err
+	}
+	for i := range items {
+		items[i].params = sim.Params{
+			Priority: req.Priority, LoRA: loras[i], CacheSalt: salts[i],
+			DPRank: cmp.Or(req.RoutedDPRank, req.DataParallelRank),
+		}
+	}
+	return items, nil
+}
+
+// sample adds a prompt's parameters to its item. The item has its prompt.
+func (e *Engine) sample(it *item, s *samplingParams) (err error) {
+	flags, p := &e.opts.SGLang, &it.params
+	if it.limit, err = s.limit(); err != nil {
+		return err
+	}
+	if it.limit == toContext {
+		it.limit = max(1, e.prepare.Room(len(p.Prompt)))
+	}
+	it.trim = !valueOr(s.NoStopTrim, false)
+	if it.stops, err = (&completionRequest{Stop: s.Stop}).stops(); err != nil {
+		return err
+	}
+	if err := flags.blind(valueOr(s.MinNewTokens, 0), it.stops); err != nil {
+		return err
+	}
+	if err := e.askFormat(it, s); err != nil {
+		return err
+	}
+	// The prompt alone is a prompt and a token that is not shown.
+	it.hidden = it.limit == 0
+	p.MaxTokens, p.MinTokens = max(1, it.limit), valueOr(s.MinNewTokens, 0)
+	p.StreamInterval = valueOr(s.StreamInterval, 0)
+	// Stop ids are not heeded either if the end of the sequence is not.
+	if p.IgnoreEOS = valueOr(s.IgnoreEOS, false); !p.IgnoreEOS {
+		p.StopIDs = s.StopTokenIDs
+	}
+	if flags.Deterministic {
+		p.Seed = uint64(valueOr(s.SamplingSeed, 0))
+	}
+	return e.fits(len(p.Prompt), it.limit)
+}
+
+// askFormat sets the form that the output must have, or the error of a scheduler that has no
+// backend for such forms.
+func (e *Engine) askFormat(it *item, s *samplingParams) error {
+	if given(s.JSONSchema) || given(s.Regex) || given(s.EBNF) || given(s.StructuralTag) {
+		it.giveUp = e.opts.SGLang.guided()
+	}
+	if it.giveUp != nil {
+		return nil // it needs no document
+	}
+	form := modeFields{JSONSchema: s.JSONSchema, Regex: s.Regex, EBNF: s.EBNF, StructuralTag: s.StructuralTag}
+	if err := form.askFormat(&it.ask); err != nil {
+		return err
+	}
+	if it.ask.Schema != nil {
+		it.ask.Mode = content.ModeJSON // whatever tools the prompt offers: it is all that may be generated
+	}
+	return nil
 }
 
 // media returns the media of each of n prompts. A request without a batch may have one
