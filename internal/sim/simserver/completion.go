@@ -124,16 +124,7 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 		return nil, err
 	}
 	params.LoRA = lora
-	switch a.voice {
-	case vllm:
-		params.CacheSalt, err = req.saltFields.vllm()
-	case sglang: // one for all prompts
-		var one []string
-		if one, err = req.saltFields.sglang(1); err == nil {
-			params.CacheSalt = one[0]
-		}
-	}
-	if err != nil {
+	if params.CacheSalt, err = a.salt(req); err != nil {
 		return nil, err
 	}
 	if a.n, err = req.choices(); err != nil {
@@ -227,6 +218,21 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 		}
 	}
 	return requests, nil
+}
+
+// salt returns the salt of the cache, which is the same for all prompts.
+func (a *answer) salt(req *completionRequest) (string, error) {
+	switch a.voice {
+	case vllm:
+		return req.saltFields.vllm()
+	case sglang:
+		one, err := req.saltFields.sglang(1)
+		if err != nil {
+			return "", err
+		}
+		return one[0], nil
+	}
+	return "", nil
 }
 
 // adapt removes the fields that the request's engine does not know, and refuses what the
