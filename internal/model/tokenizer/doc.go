@@ -46,12 +46,14 @@
 // An [Encoder] belongs to one goroutine at a time and is reused. Text is cut
 // into segments at added tokens; a segment is normalized and cut into pieces by
 // the pre-tokenizers, the last of a byte-level vocabulary being a hand-written
-// scanner of its pattern; and a piece becomes ids by
+// scanner of its pattern, with a shorter way for ASCII words (asciiWords); and a piece
+// becomes ids by
 //
 //  1. one probe of a table shared by all encoders, with the bytes of every token and a
 //     mark that says whether they encode to it, which is set when the token is first
 //     met: most words of most texts end here;
-//  2. one probe of the encoder's own cache of pieces of several tokens;
+//  2. one probe of a cache of pieces of several tokens: of short ones, which all encoders
+//     share, or of long ones, which is the encoder's own;
 //  3. merging: linear for short pieces, and with a priority queue for long ones, so
 //     that a hundred kilobytes of one letter are not an attack; or, for Unigram, the
 //     best path through the piece.

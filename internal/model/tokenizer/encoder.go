@@ -49,13 +49,14 @@ func (e *TooManyError) Error() string {
 	return fmt.Sprintf("the text has at least %d tokens", e.AtLeast)
 }
 
-// Encoder encodes with one tokenizer. It keeps buffers and a cache of pieces,
+// Encoder encodes with one tokenizer. It keeps buffers and a cache of long pieces,
 // about a megabyte, and serves one goroutine at a time.
 type Encoder struct {
-	t     *Tokenizer
-	cache *pieceCache
-	merge merger
-	best  viterbi
+	t      *Tokenizer
+	splits *splitCache // of all encoders of the tokenizer
+	cache  *pieceCache
+	merge  merger
+	best   viterbi
 	// Normalizers write alternately to two buffers. Each stage has its own memory,
 	// which holds the text that later stages cut.
 	normal  [2][]byte
@@ -100,11 +101,16 @@ func (e *Encoder) trim() {
 
 // NewEncoder makes an encoder.
 func (t *Tokenizer) NewEncoder() *Encoder {
-	return &Encoder{t: t, cache: newPieceCache(), memory: make([]stageMemory, len(t.stages))}
+	t.once.Do(func() { t.splits = newSplitCache() })
+	return &Encoder{t: t, splits: t.splits, cache: newPieceCache(), memory: make([]stageMemory, len(t.stages))}
 }
 
-// Forget empties the cache, so that nothing of earlier texts is kept.
-func (e *Encoder) Forget() { e.cache.clear() }
+// Forget empties the caches, so that nothing of earlier texts is kept: its own, and that of all
+// encoders of the tokenizer.
+func (e *Encoder) Forget() {
+	e.splits.clear()
+	e.cache.clear()
+}
 
 // Encode appends the ids of text to dst. It lets other goroutines run at least about every 250
 // us, also inside a single piece, except that the memory a piece needs is cleared in one go,
@@ -341,7 +347,7 @@ func (e *Encoder) path(dst []uint32, s string) ([]uint32, error) {
 	if short {
 		k = keyOf(b, 0, len(b))
 		hash = k.hash(len(b))
-		if dst, ok = e.cache.getShort(dst, k, hash, len(b)); ok {
+		if dst, ok = e.splits.get(dst, k, hash, len(b)); ok {
 			return dst, nil
 		}
 	}
@@ -354,7 +360,7 @@ func (e *Encoder) path(dst []uint32, s string) ([]uint32, error) {
 	if err != nil {
 		return dst, err
 	}
-	if !short || !e.cache.putShort(k, hash, len(b), dst[from:]) {
+	if !short || !e.splits.put(k, hash, len(b), dst[from:]) {
 		e.cache.putLong(b, longHash, dst[from:])
 	}
 	if e.work -= missFactor * len(b); e.work <= 0 {
@@ -366,9 +372,15 @@ func (e *Encoder) path(dst []uint32, s string) ([]uint32, error) {
 // pieces encodes what scan cuts.
 func (e *Encoder) pieces(dst []uint32, s string, scan scanner) ([]uint32, error) {
 	b := unsafe.Slice(unsafe.StringData(s), len(s)) // only read
-	v := &e.t.vocab
+	v, words := &e.t.vocab, e.t.words
 	for i := 0; i < len(s); {
-		end := scan.next(s, i, e)
+		end := 0
+		if words != nil {
+			end = words.end(b, i)
+		}
+		if end == 0 {
+			end = scan.next(s, i, e)
+		}
 		n := end - i
 		if n <= shortPiece {
 			k := keyOf(b, i, end)
@@ -380,7 +392,7 @@ func (e *Encoder) pieces(dst []uint32, s string, scan scanner) ([]uint32, error)
 			}
 			if mark == pieceWhole {
 				dst = append(dst, token.id)
-			} else if cached, ok := e.cache.getShort(dst, k, hash, n); ok {
+			} else if cached, ok := e.splits.get(dst, k, hash, n); ok {
 				dst = cached
 			} else {
 				dst = e.short(dst, b[i:end], k, hash)
@@ -411,7 +423,7 @@ func (e *Encoder) short(dst []uint32, piece []byte, k pieceKey, hash uint64) []u
 	from := len(dst)
 	dst = e.t.vocab.mergeShort(dst, piece)
 	e.work -= missFactor * len(piece)
-	if !e.cache.putShort(k, hash, len(piece), dst[from:]) {
+	if !e.splits.put(k, hash, len(piece), dst[from:]) {
 		e.cache.putLong(piece, longHash, dst[from:])
 	}
 	return dst

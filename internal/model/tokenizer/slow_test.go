@@ -123,7 +123,7 @@ func TestScanHan(t *testing.T) {
 	})
 }
 
-// FuzzScan compares every scanner with the pattern it stands for.
+// FuzzScan compares every scanner with the pattern it stands for, and the words with it.
 func FuzzScan(f *testing.F) {
 	for _, s := range []string{"it's 12345 words\n\n  and'LL more\t", "数据 é\u0301 ǅx!!\r\n/ $a", "  \u00a0\n x\u2028", "aB Cd1²³ ʰ_- "} {
 		f.Add(s)
@@ -136,6 +136,7 @@ func FuzzScan(f *testing.F) {
 		if s = strings.ToValidUTF8(s, ""); s == "" || !agreed(s) {
 			t.Skip()
 		}
+		checkWords(t, s+" and so on to the end")
 		for _, g := range Grammars() {
 			got, want := pieces(g.scan, s), slowSplit(t, engines[g.Name], s)
 			if strings.Join(got, "\x00|") != strings.Join(want, "\x00|") {

@@ -10,8 +10,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Tokenizer is a tokenizer.json, ready for use. It is immutable and serves any
-// number of goroutines.
+// Tokenizer is a tokenizer.json, ready for use. But for the cache of its encoders it is
+// immutable, and it serves any number of goroutines.
 type Tokenizer struct {
 	normalizers []rewriter
 	// stages cut the normalized text. If byteLevel, what they cut is then cut by
@@ -19,6 +19,7 @@ type Tokenizer struct {
 	stages    []stage
 	byteLevel bool
 	last      scanner
+	words     *asciiWords // those of last, if it has any
 	// wholeFirst is set if the place of the text's beginning is known only as long as
 	// nothing is cut from the normalized text.
 	wholeFirst bool
@@ -31,6 +32,8 @@ type Tokenizer struct {
 	ranked                  bool     // it is of a rank file of tiktoken
 
 	lineCuts lineCuts // where long segments may be reused in parts
+	once     sync.Once
+	splits   *splitCache // of its encoders; the first one makes it
 	spell    sync.Once
 	spelling []string // see layOutSpelling
 
@@ -101,6 +104,9 @@ func (t *Tokenizer) setLast() {
 		if c, ok := t.stages[n-1].(isolate); ok {
 			t.last, t.stages = c.scan, t.stages[:n-1]
 		}
+	}
+	if w, ok := t.last.(wordy); ok {
+		t.words = w.words()
 	}
 }
 
