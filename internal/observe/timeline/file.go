@@ -167,17 +167,29 @@ func (f *file) takeBack(size int64, torn int) bool {
 // to. A file that another process has already renamed stays where it is.
 func (f *file) rotate(info os.FileInfo) error {
 	if at, err := os.Stat(f.path); err == nil && os.SameFile(at, info) {
-		for i := cmp.Or(f.rotation.Keep, 5); i > 0; i-- {
-			from := f.path
-			if i > 1 {
-				from = fmt.Sprintf("%s.%d", f.path, i-1)
+		// The files up to the first free number move. An operator who keeps all files gives a
+		// large number, so a rotation must not try each.
+		most, free := cmp.Or(f.rotation.Keep, 5), 1
+		for ; free < most; free++ {
+			if _, err := os.Lstat(f.aside(free)); errors.Is(err, fs.ErrNotExist) {
+				break
 			}
-			if err := os.Rename(from, fmt.Sprintf("%s.%d", f.path, i)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		}
+		for i := free; i > 0; i-- {
+			if err := os.Rename(f.aside(i-1), f.aside(i)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}
 	}
 	return f.reopen(info.Mode().Perm())
+}
+
+// aside returns the name of a file that was renamed i rotations ago; 0 is the file itself.
+func (f *file) aside(i int) string {
+	if i == 0 {
+		return f.path
+	}
+	return fmt.Sprintf("%s.%d", f.path, i)
 }
 
 // reopen goes on in the file that has the path now, or in a new one of this mode. If it

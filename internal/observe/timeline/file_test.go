@@ -248,6 +248,37 @@ func TestRotationByAge(t *testing.T) {
 	})
 }
 
+// A rotation moves the files up to the first free number, and touches no other one. So it costs
+// what there is, also for an operator who keeps all files by a large number.
+func TestRotationStopsAtTheFirstFreeNumber(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "t.jsonl")
+	for _, name := range []string{".1", ".3"} {
+		if err := os.WriteFile(path+name, []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := &smallDisk{}
+	f := &file{path: path, open: d.open, rotation: Rotation{Keep: 1000}}
+	if err := f.reopen(0o600); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.rotate(info); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{".1": "", ".2": ".1", ".3": ".3"} {
+		if data, err := os.ReadFile(path + name); err != nil || string(data) != want {
+			t.Errorf("%s: %q, %v", name, data, err)
+		}
+	}
+	if names, err := filepath.Glob(path + "*"); err != nil || len(names) != 4 {
+		t.Errorf("%v, %v", names, err)
+	}
+}
+
 // A file that cannot be put aside grows on, which is said once.
 func TestRotationFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
