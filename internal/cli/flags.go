@@ -398,12 +398,19 @@ func (f *waitFlags) set(o *gateway.Options) error {
 	return nil
 }
 
+// mostTokenizeWorkers is the largest number of workers, each of which has a goroutine from the
+// start. It is larger than the number of cores of any machine.
+const mostTokenizeWorkers = 4096
+
 func (f *tokenizeFlags) set(o *gateway.Options) error {
 	if err := needPositive(amount{"--tokenize-timeout", int64(f.TokenizeTimeout)}); err != nil {
 		return err
 	}
 	if err := notNegative(amount{"--tokenize-workers", int64(f.TokenizeWorkers)}, amount{"--prefix-cache", int64(f.PrefixCache)}); err != nil {
 		return err
+	}
+	if f.TokenizeWorkers > mostTokenizeWorkers {
+		return wrongf("--tokenize-workers %d: want at most %d; 0 uses all cores but one", f.TokenizeWorkers, mostTokenizeWorkers)
 	}
 	o.Pool = pool.Options{Workers: f.TokenizeWorkers, MaxWait: f.TokenizeTimeout}
 	o.PrefixCache = orNone(int64(f.PrefixCache))

@@ -127,11 +127,26 @@ func (a *activated) close() (err error) {
 	return err
 }
 
+// checkAddress refuses an address at which nothing can listen.
+func checkAddress(flag, addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: want HOST:PORT, such as 127.0.0.1:8000", flag, addr)
+	}
+	return nil
+}
+
 // listen binds an address. Its error names the flag to change. If the address is shared,
 // another gateway that shares it may bind it too.
 func listen(flag, addr string, shared bool) (net.Listener, error) {
 	if addr == "" { // which net.Listen takes for any port of all interfaces
 		return nil, wrongf("%s has no address: give HOST:PORT, such as 127.0.0.1:0 for a free port", flag)
+	}
+	if err := checkAddress(flag, addr); err != nil {
+		return nil, err
 	}
 	var config net.ListenConfig
 	if shared {

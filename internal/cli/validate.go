@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -209,9 +208,12 @@ func (v *validation) parts(c *serveCommand) {
 	if _, err := c.openKeys(); err != nil {
 		v.problem("keys", err, -1)
 	}
-	for _, at := range []struct{ key, addr string }{{"listen", c.Listen}, {"admin-listen", c.AdminListen}} {
-		if _, _, err := net.SplitHostPort(at.addr); err != nil && at.addr != "" && (at.key == "listen" || at.addr != "off") {
-			v.problem(at.key, fmt.Errorf("--%s %s: want HOST:PORT, such as 127.0.0.1:8000", at.key, at.addr), -1)
+	for _, at := range []struct{ key, addr string }{{"listen", c.Listen}, {"admin-listen", c.AdminListen}, {"peer-listen", c.PeerListen}} {
+		if at.addr == "" || at.key != "listen" && at.addr == "off" {
+			continue
+		}
+		if err := checkAddress("--"+at.key, at.addr); err != nil {
+			v.problem(at.key, err, -1)
 		}
 	}
 	v.outputs(c)

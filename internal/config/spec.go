@@ -90,8 +90,10 @@ func ParseEngine(s string) (Engine, error) {
 		e.Addr = target
 		if strings.Contains(target, "@") {
 			err = errCredentials
-		} else if _, _, splitErr := net.SplitHostPort(target); splitErr != nil {
+		} else if _, port, splitErr := net.SplitHostPort(target); splitErr != nil {
 			err = fmt.Errorf("want HOST:PORT after weir=, got %q", target)
+		} else {
+			err = checkPort(port)
 		}
 		e.Name = target
 	case "vllm-core":
@@ -299,7 +301,10 @@ func address(s string) bool {
 func (e *Engine) parseHandshake(s string) error {
 	addr, ok := strings.CutPrefix(s, "tcp://")
 	host, port, err := net.SplitHostPort(addr)
-	if !ok || err != nil || port == "" || port == "0" {
+	if err == nil {
+		err = checkPort(port)
+	}
+	if !ok || err != nil || port == "" {
 		return fmt.Errorf("want tcp://HOST:PORT after vllm-core=, where engines started with --data-parallel-address HOST --data-parallel-rpc-port PORT dial in, got %q", s)
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
@@ -341,6 +346,8 @@ func (e *Engine) parseURL(s string) error {
 		return fmt.Errorf("the URL's scheme is %q; want http or https", u.Scheme)
 	case u.Host == "":
 		return fmt.Errorf("the URL has no host")
+	case u.Port() != "" && checkPort(u.Port()) != nil:
+		return checkPort(u.Port())
 	case u.User != nil:
 		return errCredentials
 	case u.RawQuery != "" || u.Fragment != "":
@@ -349,6 +356,14 @@ func (e *Engine) parseURL(s string) error {
 	// Clients' base URLs end in /v1; the paths relayed begin with it.
 	u.Path = strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/v1")
 	e.URL, e.Name = u, u.Host
+	return nil
+}
+
+// checkPort refuses a number that no port has. Without it, weir would try to connect for ever.
+func checkPort(port string) error {
+	if n, err := strconv.Atoi(port); err == nil && (n < 1 || n > math.MaxUint16) {
+		return fmt.Errorf("the port is %s; want 1 to 65535", port)
+	}
 	return nil
 }
 
