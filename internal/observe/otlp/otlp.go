@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"weir/internal/trace"
 )
@@ -54,10 +56,11 @@ type Options struct {
 // Exporter sends records. Its one goroutine makes the spans and sends them.
 type Exporter struct {
 	opts    Options
-	headers metadata.MD
 	conn    *grpc.ClientConn
 	queue   chan *trace.Record
 	closing chan struct{}
+	calls   context.Context // ends lastTime after closing
+	cut     context.CancelFunc
 	once    sync.Once
 	ended   sync.WaitGroup
 	sent    atomic.Uint64
@@ -68,7 +71,7 @@ const (
 	maxBatch  = 256                    // records of one call
 	gather    = 500 * time.Millisecond // for which a batch is waited for to fill
 	callTime  = 10 * time.Second       // of one call
-	lastTime  = 2 * time.Second        // of the call at the end
+	lastTime  = 2 * time.Second        // of all calls after Close
 	firstWait = time.Second            // after a call that failed; doubled up to mostWait
 	mostWait  = 30 * time.Second
 	method    = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -98,7 +101,8 @@ func New(opts Options) (*Exporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Exporter{opts: opts, headers: headers, conn: conn, queue: make(chan *trace.Record, opts.Queue), closing: make(chan struct{})}
+	e := &Exporter{opts: opts, conn: conn, queue: make(chan *trace.Record, opts.Queue), closing: make(chan struct{})}
+	e.calls, e.cut = context.WithCancel(metadata.NewOutgoingContext(context.Background(), headers))
 	e.ended.Go(e.run)
 	return e, nil
 }
@@ -161,7 +165,10 @@ func (e *Exporter) Dropped() uint64 { return e.dropped.Load() }
 // Close sends what waits, for two seconds at most, and ends the exporter.
 func (e *Exporter) Close() error {
 	e.once.Do(func() { close(e.closing) })
+	last := time.AfterFunc(lastTime, e.cut) // also of a call that is under way
 	e.ended.Wait()
+	last.Stop()
+	e.cut()
 	return e.conn.Close()
 }
 
@@ -171,7 +178,7 @@ func (e *Exporter) run() {
 	for {
 		batch, open := e.gather()
 		for wait := firstWait; open && len(batch) > 0; wait = min(2*wait, mostWait) {
-			err := e.send(batch, callTime)
+			err := e.send(batch)
 			if failed, open = e.told(failed, err), true; err == nil || !again(err) {
 				e.lost(len(batch), err)
 				batch = nil
@@ -186,11 +193,12 @@ func (e *Exporter) run() {
 		if open {
 			continue
 		}
-		for len(e.queue) > 0 {
-			batch = append(batch, <-e.queue)
-		}
-		if len(batch) > 0 {
-			e.lost(len(batch), e.send(batch, lastTime))
+		for len(batch)+len(e.queue) > 0 {
+			for len(batch) < maxBatch && len(e.queue) > 0 { // a collector refuses messages of more than 4 MiB
+				batch = append(batch, <-e.queue)
+			}
+			e.lost(len(batch), e.send(batch))
+			batch = nil
 		}
 		return
 	}
@@ -258,15 +266,20 @@ func (p *partial) Error() string {
 // again reports whether a call that failed may be made again, as the protocol has it.
 func again(err error) bool {
 	switch status.Code(err) {
-	case codes.Canceled, codes.DeadlineExceeded, codes.Aborted, codes.OutOfRange, codes.Unavailable, codes.DataLoss, codes.ResourceExhausted:
+	case codes.Canceled, codes.DeadlineExceeded, codes.Aborted, codes.OutOfRange, codes.Unavailable, codes.DataLoss:
 		return true
+	case codes.ResourceExhausted:
+		// Without RetryInfo it may mean that the message is too large, which it stays.
+		return slices.ContainsFunc(status.Convert(err).Proto().GetDetails(), func(detail *anypb.Any) bool {
+			return detail.MessageName() == "google.rpc.RetryInfo"
+		})
 	}
 	return false
 }
 
 // send makes the spans of records and has the collector take them.
-func (e *Exporter) send(batch []*trace.Record, within time.Duration) error {
-	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(context.Background(), e.headers), within)
+func (e *Exporter) send(batch []*trace.Record) error {
+	ctx, cancel := context.WithTimeout(e.calls, callTime)
 	defer cancel()
 	scope := &tracepb.ScopeSpans{Scope: &commonpb.InstrumentationScope{Name: "weir", Version: e.opts.Version}, SchemaUrl: schema}
 	for _, r := range batch {

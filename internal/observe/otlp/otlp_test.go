@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -289,6 +290,98 @@ func TestCollectorRefuses(t *testing.T) {
 		if err := e.Close(); err != nil || e.Sent() != 0 || e.Dropped() != 1 {
 			t.Errorf("%s: %d sent, %d dropped, %v", name, e.Sent(), e.Dropped(), err)
 		}
+	}
+}
+
+// A message that is too large for a collector stays too large, so its spans are dropped and the next
+// ones are sent. A collector that is only busy says when to ask again.
+func TestCollectorHasNoRoom(t *testing.T) {
+	busy := status.New(codes.ResourceExhausted, "busy").Proto()
+	busy.Details = append(busy.Details, &anypb.Any{TypeUrl: "type.googleapis.com/google.rpc.RetryInfo"})
+	for _, test := range []struct {
+		why           error
+		sent, dropped uint64
+	}{
+		{status.Error(codes.ResourceExhausted, "received message larger than max"), 1, 1},
+		{status.ErrorProto(busy), 2, 0},
+	} {
+		c := newCollector(t, func(n int) (*collectorpb.ExportTraceServiceResponse, error) {
+			if n == 1 {
+				return nil, test.why
+			}
+			return &collectorpb.ExportTraceServiceResponse{}, nil
+		})
+		e, err := New(Options{URL: c.url})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Add(served("a"))
+		c.wait(t)
+		e.Add(served("b"))
+		c.wait(t)
+		if err := e.Close(); err != nil || e.Sent() != test.sent || e.Dropped() != test.dropped {
+			t.Errorf("%v: %d sent, %d dropped, %v", test.why, e.Sent(), e.Dropped(), err)
+		}
+	}
+}
+
+// What waits at the end is sent in messages of the usual size.
+func TestManyAtTheEnd(t *testing.T) {
+	c := newCollector(t, func(n int) (*collectorpb.ExportTraceServiceResponse, error) {
+		if n == 1 {
+			return nil, status.Error(codes.Unavailable, "not now")
+		}
+		return &collectorpb.ExportTraceServiceResponse{}, nil
+	})
+	e, err := New(Options{URL: c.url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Add(served("a"))
+	c.wait(t) // the next try is a second later
+	for range 2 * maxBatch {
+		e.Add(served("b"))
+	}
+	if err := e.Close(); err != nil || e.Sent() != 1+2*maxBatch || e.Dropped() != 0 {
+		t.Errorf("%d sent, %d dropped, %v", e.Sent(), e.Dropped(), err)
+	}
+	for _, r := range c.requests {
+		roots := 0
+		for _, s := range r.ResourceSpans[0].ScopeSpans[0].Spans {
+			if s.Kind == tracepb.Span_SPAN_KIND_SERVER {
+				roots++
+			}
+		}
+		if roots > maxBatch {
+			t.Errorf("a message has the spans of %d requests", roots)
+		}
+	}
+}
+
+// A collector that takes connections and never answers does not hold up the end of the process.
+func TestSilentCollector(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	e, err := New(Options{URL: "http://" + l.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range maxBatch { // a call begins at once
+		e.Add(served("a"))
+	}
+	for len(e.queue) > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	e.Add(served("b"))
+	began := time.Now()
+	if err := e.Close(); err != nil || e.Dropped() != maxBatch+1 {
+		t.Errorf("%d dropped, %v", e.Dropped(), err)
+	}
+	if took := time.Since(began); took > callTime/2 {
+		t.Errorf("the end took %v, want about %v", took, lastTime)
 	}
 }
 
