@@ -2,6 +2,7 @@ package tenancy
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -181,6 +182,9 @@ func (s *Share) enter(now time.Time) Refusal {
 		return q.refusal
 	}
 	q.gone = true
+	if i := slices.Index(s.asked, q); i >= 0 { // no Call comes for it while the count is out
+		s.asked = slices.Delete(s.asked, i, i+1)
+	}
 	a.mu.Unlock()
 	r := s.alone(now)
 	s.counter.Changed(s, false)

@@ -84,6 +84,19 @@ func TestShareAlone(t *testing.T) {
 	}
 }
 
+// A request that stops waiting leaves nothing behind, because no Call may come for hours.
+func TestShareOutageKeepsNoQuestions(t *testing.T) {
+	now := time.Now()
+	a := NewAccount(Limits{RequestsPerMinute: 100}, now)
+	s := a.Share("one", &counter{outage: OutageAllow})
+	for range 10 {
+		a.Enter(now)
+	}
+	if len(s.asked) != 0 {
+		t.Errorf("%d questions of requests that do not wait", len(s.asked))
+	}
+}
+
 // The count grants places to requests that wait, in their order. A place for one that has stopped
 // waiting is given back.
 func TestShareAnswered(t *testing.T) {
