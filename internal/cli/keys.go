@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -92,7 +93,9 @@ func (c *keysAddCommand) Run(s *streams) error {
 		return err
 	}
 	fmt.Fprintln(s.err, "This is the key. It is shown this once; the file has its hash:")
-	fmt.Fprintln(s.out, key)
+	if _, err := fmt.Fprintln(s.out, key); err != nil { // nobody will ever know the key
+		return errors.Join(fmt.Errorf("the key cannot be printed, so it was not added: %w", err), revoke(c.Keys, c.Role != "", c.Name))
+	}
 	return nil
 }
 
@@ -150,12 +153,16 @@ type keysRevokeCommand struct {
 
 // Run implements the command.
 func (c *keysRevokeCommand) Run(s *streams) error {
-	err := keyfile.Update(c.Keys, c.Admin, func(lines []string, file *keyfile.File, root *config.Section) ([]string, error) {
-		return keyfile.Remove(lines, file, root, c.Name)
-	})
-	if err != nil {
+	if err := revoke(c.Keys, c.Admin, c.Name); err != nil {
 		return err
 	}
 	sayLine(s.out, "revoked %s; requests that are under way with it go on", c.Name)
 	return nil
+}
+
+// revoke removes a key from a keys file.
+func revoke(path string, admin bool, name string) error {
+	return keyfile.Update(path, admin, func(lines []string, file *keyfile.File, root *config.Section) ([]string, error) {
+		return keyfile.Remove(lines, file, root, name)
+	})
 }
