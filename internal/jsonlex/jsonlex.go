@@ -88,10 +88,18 @@ func AppendString(dst, b []byte, i int) (_ []byte, end int, ok bool) {
 			i += 8
 			n += 8
 		}
-		// A line ends with an escape, and the next one often begins with some.
-		for i+1 < len(b) && b[i] == '\\' && short[b[i+1]] != 0 && n < len(dst) {
-			dst[n] = short[b[i+1]]
-			i += 2
+		// A line ends with an escape, and the next one often begins with some. Some clients
+		// write angle brackets and ampersands as \u003c and the like.
+		for i+1 < len(b) && b[i] == '\\' && n < len(dst) {
+			if c := short[b[i+1]]; c != 0 {
+				dst[n] = c
+				i += 2
+			} else if r, ok := Unit(b[i:]); ok && r < utf8.RuneSelf {
+				dst[n] = byte(r)
+				i += 6
+			} else {
+				break
+			}
 			n++
 		}
 		if i == len(b) {
@@ -166,8 +174,14 @@ func String(b []byte, i int) (end int, how Spelling, ok bool) {
 		}
 		// A line ends with an escape and the next one often begins with some.
 		from := i
-		for i+1 < len(b) && b[i] == '\\' && short[b[i+1]] != 0 {
-			i += 2
+		for i+1 < len(b) && b[i] == '\\' {
+			if short[b[i+1]] != 0 {
+				i += 2
+			} else if r, ok := Unit(b[i:]); ok && !utf16.IsSurrogate(r) {
+				i += 6
+			} else {
+				break
+			}
 		}
 		if i > from {
 			how |= Escaped
@@ -232,19 +246,30 @@ func Hex(b []byte) (n rune, ok bool) {
 	if len(b) < 4 {
 		return 0, false
 	}
-	for _, c := range b[:4] {
-		switch {
-		case c-'0' <= 9:
-			c -= '0'
-		case c|0x20-'a' <= 5:
-			c = c | 0x20 - 'a' + 10
-		default:
-			return 0, false
-		}
-		n = n<<4 | rune(c)
+	n = digit[b[0]]<<12 | digit[b[1]]<<8 | digit[b[2]]<<4 | digit[b[3]]
+	if n >= noDigit {
+		return 0, false
 	}
 	return n, true
 }
+
+// digit are the values of hexadecimal digits, and noDigit of other bytes.
+var digit = func() (d [256]rune) {
+	for i := range d {
+		switch c := byte(i); {
+		case c-'0' <= 9:
+			d[i] = rune(c - '0')
+		case c|0x20-'a' <= 5:
+			d[i] = rune(c|0x20-'a') + 10
+		default:
+			d[i] = noDigit
+		}
+	}
+	return d
+}()
+
+// noDigit stays above all numbers of four digits, wherever it stands.
+const noDigit = 1 << 16
 
 // AppendEscape appends what the escape that b begins with stands for, and returns its length.
 // A surrogate pair is one escape of twelve bytes. The length is 0 if b begins with no escape,

@@ -11,7 +11,7 @@ import (
 )
 
 // pieces are what strings are made of.
-var pieces = []string{`"`, `\`, `\"`, `\\`, `\n`, `\u`, `\ud83d`, `\ude00`, `\u00e9`, `\uD83D\uDE00`, `a`, `abcdefgh`, "é", "😀", "\x00", "\x1f", " ", "\x7f", "\xff", `/`, `\x`, `0`}
+var pieces = []string{`"`, `\`, `\"`, `\\`, `\n`, `\u`, `\ud83d`, `\ude00`, `\u00e9`, `\u003C`, `\u000a`, `\u00g1`, `\uD83D\uDE00`, `a`, `abcdefgh`, "é", "😀", "\x00", "\x1f", " ", "\x7f", "\xff", `/`, `\x`, `0`}
 
 // TestString compares with encoding/json, whose strings may hold halves of pairs too.
 func TestString(t *testing.T) {
