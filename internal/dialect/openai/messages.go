@@ -109,7 +109,7 @@ func takeMessages(d *decoding, raw []byte) error {
 		return err
 	}
 	w := messageWalk{d: d, raw: raw}
-	if err := dialect.Items(raw, w.one); err != nil {
+	if err := dialect.ItemsAt(raw, w.one); err != nil {
 		return err
 	}
 	if raw[dialect.SkipSpace(raw, 1)] == ']' {
@@ -137,15 +137,15 @@ func (w *messageWalk) path(name string) string {
 	return fmt.Sprintf("messages[%d].%s", w.message, name)
 }
 
-// one reads a message.
-func (w *messageWalk) one(i int, raw []byte) error {
-	w.message = i
-	if raw[0] != '{' {
-		return dialect.WrongType(fmt.Sprintf("messages[%d]", i), "an object", raw)
+// one reads the n-th message, which begins at raw[at]. Its members are passed over once.
+func (w *messageWalk) one(n, at int) (end int, err error) {
+	w.message = n
+	if w.raw[at] != '{' {
+		return 0, dialect.WrongType(fmt.Sprintf("messages[%d]", n), "an object", w.raw[at:])
 	}
 	var role, assistantOnly string
 	content := jsontext.KindInvalid
-	err := dialect.Members(raw, func(name, value []byte) (err error) {
+	end, err = dialect.MembersAt(w.raw, at, func(name, value []byte) (err error) {
 		switch string(name) {
 		case "role":
 			role, err = w.role(value)
@@ -163,18 +163,18 @@ func (w *messageWalk) one(i int, raw []byte) error {
 	})
 	switch {
 	case err != nil:
-		return err
+		return 0, err
 	case role == "":
-		return infer.Invalid(w.path("role"), "%s is required", w.path("role"))
+		return 0, infer.Invalid(w.path("role"), "%s is required", w.path("role"))
 	case role == "assistant":
 	case content == jsontext.KindInvalid:
-		return infer.Invalid(w.path("content"), "%s is required", w.path("content"))
+		return 0, infer.Invalid(w.path("content"), "%s is required", w.path("content"))
 	case content == 'n':
-		return infer.Invalid(w.path("content"), "%s must be a string or an array of parts, found null; only an assistant message may have none", w.path("content"))
+		return 0, infer.Invalid(w.path("content"), "%s must be a string or an array of parts, found null; only an assistant message may have none", w.path("content"))
 	case assistantOnly != "":
-		return infer.Invalid(w.path(assistantOnly), "%s belongs in an assistant message, found in a %s message", w.path(assistantOnly), role)
+		return 0, infer.Invalid(w.path(assistantOnly), "%s belongs in an assistant message, found in a %s message", w.path(assistantOnly), role)
 	}
-	return nil
+	return end, nil
 }
 
 func (w *messageWalk) role(raw []byte) (string, error) {
