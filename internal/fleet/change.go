@@ -174,6 +174,9 @@ func (f *Fleet) know(m *Models) {
 	was := f.opts
 	f.opts.Folders, f.opts.Aliases, f.opts.Loaded, f.opts.Policies, f.opts.Isolations = m.Folders, m.Aliases, m.Loaded, m.Policies, m.Isolations
 	f.aliases = aliasesOf(m.Folders, m.Aliases)
+	for _, of := range f.members {
+		of.forget()
+	}
 	for name, kept := range f.served {
 		if before, after := was.policy(name, kept.base), f.opts.policy(name, kept.base); before != after {
 			kept.policy, _ = balance.New(after) // change has checked it
@@ -217,6 +220,7 @@ type Emptied struct {
 // set applies a setting to a member.
 func (m *member) set(s Setting, now int64) {
 	m.Setting = s
+	m.forget()
 	switch {
 	case !s.Drained:
 		m.drain = nil

@@ -146,7 +146,8 @@ type memory struct {
 	// members are the engines that may receive requests, in their order. leaving are the
 	// removed engines that still have requests, or whose adapters have not ended yet.
 	members, leaving []*member
-	generation       uint64 // of the member that joined last
+	generation       uint64         // of the member that joined last
+	drafts           []route.Engine // publish's, empty between its calls
 }
 
 // member is an engine with what is kept of it from when it joins the fleet to its end.
@@ -158,6 +159,7 @@ type member struct {
 	stop       context.CancelFunc // ends its adapter; nil before Run
 	drain      *drain             // nil: it takes requests
 	told       told
+	prepared
 }
 
 // served is a model that is served by a name.
@@ -447,7 +449,7 @@ func (f *Fleet) tellNews(ctx context.Context) {
 		return
 	}
 	for _, r := range n.reports {
-		r.of.state = r.state
+		r.of.says(r.state)
 		defer close(r.published)
 	}
 	f.publish()
@@ -478,11 +480,11 @@ type told struct {
 // snapshot.
 func (f *Fleet) tell() {
 	for i, e := range f.Snapshot().Engines {
-		t, m := &f.members[i].told, f.members[i].Member
+		t, m := &f.members[i].told, &f.members[i].Member
 		switch {
 		case e.Ready:
 			if t.gone && f.opts.Came != nil {
-				f.opts.Came(m, e)
+				f.opts.Came(*m, e)
 			}
 			if !t.ready && f.opts.Ready != nil {
 				f.opts.Ready(e)
@@ -490,12 +492,12 @@ func (f *Fleet) tell() {
 			*t = told{ready: true, came: true}
 		case t.ready:
 			if f.opts.Left != nil {
-				f.opts.Left(m, -1, e.Err)
+				f.opts.Left(*m, -1, e.Err)
 			}
 			t.ready, t.gone = false, true
 		case !t.came && e.Err != nil && t.why != withoutNumbers(e.Err):
 			if f.opts.Absent != nil {
-				f.opts.Absent(m, e.Err)
+				f.opts.Absent(*m, e.Err)
 			}
 			t.why, t.gone = withoutNumbers(e.Err), true
 		}
@@ -511,95 +513,6 @@ func withoutNumbers(err error) string {
 		}
 		return r
 	}, err.Error())
-}
-
-// publish builds the snapshot for the members' states and swaps it in.
-func (f *Fleet) publish() {
-	f.news.last = time.Now()
-	changed := make(chan struct{})
-	snap := &route.Snapshot{Models: map[string]*route.Model{}, Index: f.index, Changed: changed, Engines: make([]*route.Engine, 0, len(f.members))}
-	for name := range f.opts.Folders {
-		f.model(snap, name, "")
-	}
-	var gone []func()
-	met := meetings{}
-	for _, of := range f.members {
-		m := of.Member
-		s, recalled := of.latest(of.state)
-		e := &route.Engine{Name: m.Name, Kind: m.Kind, Ready: s.Ready, Facts: s.Facts, Err: s.Err, Note: s.Note,
-			Generation: of.generation, Weight: m.Setting.Weight, Drained: m.Setting.Drained}
-		adapter := m.Adapter
-		if s.Via != nil {
-			adapter, e.Kind = s.Via, s.Kind
-		}
-		e.Tokens, _ = adapter.(engine.Tokens)
-		e.Relay, _ = adapter.(engine.Relay)
-		if l, ok := adapter.(engine.Loaded); ok {
-			e.Load = l.Load
-		}
-		if m, ok := adapter.(engine.Metered); ok {
-			e.Metrics = m.Metrics
-		}
-		fault := m.Halves.part(e)
-		fresh := f.live(of, e)
-		met.join(e, fault)
-		snap.Engines = append(snap.Engines, e)
-		switch {
-		case e.Tokens == nil && e.Relay == nil:
-		case recalled:
-			gone = append(gone, func() { f.place(snap, m, e) })
-		default:
-			f.place(snap, m, e)
-		}
-		prober, _ := adapter.(engine.Prober)
-		serves := e.Facts.Models
-		if m.Model != "" {
-			serves = []string{m.Model}
-		}
-		for _, r := range e.Ranks {
-			p := judge.Presence{Ready: e.Ready && r.There, Fresh: slices.Contains(fresh, r.Number), Serves: serves, Prober: prober, Tokens: e.Tokens, Several: r.Number < 0 && e.Facts.SideBySide > 1}
-			if r.Books != nil {
-				p.Books = r.Books.Rank
-			}
-			r.Health.Is(p)
-		}
-	}
-	for _, place := range gone { // behind those that are there, whatever they have become
-		place()
-	}
-	starting := slices.ContainsFunc(snap.Engines, func(e *route.Engine) bool {
-		return !e.Known() && len(e.Facts.Models) == 0 // and of which model it is nobody knows
-	})
-	for _, model := range snap.Models {
-		model.Loaded = f.opts.Loaded[cmp.Or(model.Base, model.Name)]
-		if model.Known() {
-			model.Fault = "" // other engines serve it
-		}
-		if model.Known() && !model.Serves && !starting {
-			model.Fault = promptsOnly
-		}
-		lonely(model)
-		if model.Lenient && model.Known() && !model.Salted() {
-			model.Isolation, model.Lenient = tenancy.Shared, false
-		}
-		model.Settled = model.Settled && !starting
-		if len(model.Targets) == 0 {
-			model.ByIDs.Carries, model.Relayed.Carries = infer.CarriesAnything, infer.CarriesAnything
-		}
-	}
-	for alias, name := range f.aliases {
-		if model := snap.Models[name]; model != nil { // one without a folder may be nobody's yet
-			snap.Models[alias] = model
-		}
-	}
-	for _, of := range f.leaving {
-		snap.Leaving = append(snap.Leaving, of.departing())
-	}
-	f.snapshot.Store(snap)
-	if f.changed != nil {
-		close(f.changed)
-	}
-	f.changed = changed
 }
 
 // latest returns an engine's state. If the engine is gone, its models are those that it
@@ -750,7 +663,10 @@ func (f *Fleet) cost(base string, role infer.Role) *cost.Model {
 
 // place enters an engine under every model name it serves. An error for one name does
 // not affect the others; if it can serve none, it is not ready.
-func (f *Fleet) place(snap *route.Snapshot, m Member, e *route.Engine) {
+func (f *Fleet) place(snap *route.Snapshot, m *Member, e *route.Engine) {
+	if e.Tokens == nil && e.Relay == nil {
+		return // what it is nobody knows yet
+	}
 	names := e.Facts.Models
 	if m.Model != "" {
 		// The model is known by name even before the engine has answered.
@@ -771,7 +687,7 @@ func (f *Fleet) place(snap *route.Snapshot, m Member, e *route.Engine) {
 
 // adapters enters an engine under the names of its LoRA adapters, and reports whether
 // it serves any. An error in one adapter does not affect the others.
-func (f *Fleet) adapters(snap *route.Snapshot, m Member, e *route.Engine, base string) (served bool) {
+func (f *Fleet) adapters(snap *route.Snapshot, m *Member, e *route.Engine, base string) (served bool) {
 	if canonical, ok := f.aliases[base]; ok {
 		base = canonical
 	}
@@ -839,7 +755,7 @@ func (f *Fleet) lists(e *route.Engine, name string) bool {
 }
 
 // enter enters an engine under one model name, which may be an alias.
-func (f *Fleet) enter(snap *route.Snapshot, m Member, e *route.Engine, upstream string) error {
+func (f *Fleet) enter(snap *route.Snapshot, m *Member, e *route.Engine, upstream string) error {
 	name := upstream
 	if canonical, ok := f.aliases[name]; ok {
 		name = canonical
@@ -890,8 +806,8 @@ func (f *Fleet) enlist(model *route.Model, e *route.Engine, upstream string) err
 			side.Carries = infer.CarriesAnything
 		}
 	}
-	has := func(t route.Target) bool { return t.Engine == e }
-	if !e.Ready || slices.ContainsFunc(model.Targets, has) || slices.ContainsFunc(model.Prefills, has) {
+	last := func(those []route.Target) bool { return len(those) > 0 && those[len(those)-1].Engine == e }
+	if !e.Ready || last(model.Targets) || last(model.Prefills) { // it is entered under another name of the model
 		return nil
 	}
 	for _, r := range e.Ranks {

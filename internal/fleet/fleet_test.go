@@ -817,7 +817,7 @@ func TestRanks(t *testing.T) {
 // publishes publishes what members say, in their order.
 func (f *Fleet) publishes(states []engine.State) {
 	for i, s := range states {
-		f.members[i].state = s
+		f.members[i].says(s)
 	}
 	f.publish()
 }

@@ -114,7 +114,9 @@ func (e *Engine) Events() (of []*Events) {
 }
 
 // Known reports whether the engine has been ready at some time.
-func (e *Engine) Known() bool { return len(e.AllBooks()) > 0 }
+func (e *Engine) Known() bool {
+	return slices.ContainsFunc(e.Ranks, func(r *Rank) bool { return r.Books != nil })
+}
 
 // Carries is what a request for the engine may need. A relayed engine is given
 // everything but what is known to be lost there.
