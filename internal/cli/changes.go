@@ -42,18 +42,18 @@ type changes struct {
 
 // wishes is the wanted fleet, by source.
 type wishes struct {
-	fixed  []config.Wanted // engines that no specification says, of weir up
-	flags  []string        // specifications of --engine, by flag or file
-	models []config.Model  // of --model
+	fixed  []*config.Wanted // engines that no specification says, of weir up
+	flags  []string         // specifications of --engine, by flag or file
+	models []config.Model   // of --model
 	lists  map[string][]string
 	names  map[string][]netip.Addr
 	// discover are the specifications of --discover, and found what each has found.
 	discover []string
-	found    map[string][]config.Wanted
+	found    map[string][]*config.Wanted
 
 	// Changes by an operator. They last until the process ends, or until no source gives
 	// the name any more.
-	added   []config.Wanted
+	added   []*config.Wanted
 	gone    map[string]string // engines that are given and were removed: their specifications
 	drained map[string]bool
 	weights map[string]float64
@@ -86,25 +86,25 @@ func (w *wishes) clone() wishes {
 		c.names = map[string][]netip.Addr{}
 	}
 	if c.found == nil {
-		c.found = map[string][]config.Wanted{}
+		c.found = map[string][]*config.Wanted{}
 	}
 	return c
 }
 
 // given returns the engines that flags, file, lists, names and discoveries give. notes explain which are
 // left out and why.
-func (w *wishes) given() (engines []config.Wanted, notes []error, err error) {
+func (w *wishes) given() (engines []*config.Wanted, notes []error, err error) {
 	found := 0
 	for _, spec := range w.discover {
 		found += len(w.found[spec])
 	}
-	engines = append(make([]config.Wanted, 0, len(w.fixed)+len(w.flags)+found), w.fixed...)
+	engines = append(make([]*config.Wanted, 0, len(w.fixed)+len(w.flags)+found), w.fixed...)
 	add := func(spec, origin string) error {
 		e, err := config.ParseEngine(spec)
 		if err != nil {
 			return err
 		}
-		wanted := config.Wanted{Engine: e, Spec: spec, Origin: origin}
+		wanted := &config.Wanted{Engine: e, Spec: spec, Origin: origin}
 		if e.Resolve == "" {
 			engines = append(engines, wanted)
 			return nil
@@ -130,34 +130,27 @@ func (w *wishes) given() (engines []config.Wanted, notes []error, err error) {
 			}
 		}
 	}
-	taken := make(map[string]*config.Wanted, len(engines))
+	taken := make(map[string]*config.Wanted, len(engines)+found)
 	if len(w.discover) > 0 {
-		for i := range engines {
-			taken[engines[i].Address()] = &engines[i]
+		for _, e := range engines {
+			taken[e.Address()] = e
 		}
 	}
 	for _, spec := range w.discover {
-		for i := range w.found[spec] {
-			e := &w.found[spec][i]
+		for _, e := range w.found[spec] {
 			if by := taken[e.Address()]; by != nil {
 				notes = append(notes, fmt.Errorf("%s is at %s, and so is %s (%s): it is left out", e.Name, e.Address(), by.Name, by.Origin))
 				continue
 			}
 			taken[e.Address()] = e
-			engines = append(engines, *e)
+			engines = append(engines, e)
 		}
 	}
-	config.Unique(enginesAt(engines))
+	config.Unique(len(engines), func(i int) string { return engines[i].Name }, func(i int, to string) {
+		engines[i] = new(*engines[i])
+		engines[i].Name = to
+	})
 	return engines, notes, nil
-}
-
-// enginesAt returns where the engines of a list are.
-func enginesAt(wanted []config.Wanted) []*config.Engine {
-	engines := make([]*config.Engine, len(wanted))
-	for i := range wanted {
-		engines[i] = &wanted[i].Engine
-	}
-	return engines
 }
 
 // desired combines the wishes. It drops an operator's changes to engines and models that no
@@ -167,27 +160,34 @@ func (w *wishes) desired() (d config.Desired, notes []error, err error) {
 	if err != nil {
 		return d, nil, err
 	}
-	there := make(map[string]bool, len(given))
-	d.Engines = make([]config.Wanted, 0, len(given)+len(w.added))
+	there := map[string]bool{} // those given, if that matters to any
+	d.Engines = make([]*config.Wanted, 0, len(given)+len(w.added))
 	for _, e := range given {
-		there[e.Name] = true
+		if len(w.gone) > 0 {
+			there[e.Name] = true
+		}
 		if spec, gone := w.gone[e.Name]; gone && spec == e.Spec {
 			continue
 		}
 		delete(w.gone, e.Name) // it is given anew, as another one
-		if slices.ContainsFunc(w.added, func(a config.Wanted) bool { return a.Name == e.Name }) {
+		if slices.ContainsFunc(w.added, func(a *config.Wanted) bool { return a.Name == e.Name }) {
 			continue // which replaces it
 		}
 		d.Engines = append(d.Engines, e)
 	}
 	maps.DeleteFunc(w.gone, func(name, _ string) bool { return !there[name] })
 	d.Engines = append(d.Engines, w.added...)
-	for i := range d.Engines {
-		e := &d.Engines[i]
-		if w.drained[e.Name] {
+	for i, e := range d.Engines {
+		weight, weighed := w.weights[e.Name]
+		drained := w.drained[e.Name]
+		if !weighed && !drained {
+			continue
+		}
+		e = new(*e)
+		if d.Engines[i] = e; drained {
 			e.Drained, e.Why = true, ""
 		}
-		if weight, set := w.weights[e.Name]; set {
+		if weighed {
 			e.Weight = weight
 		}
 	}
@@ -203,7 +203,7 @@ func (w *wishes) desired() (d config.Desired, notes []error, err error) {
 	}
 	maps.DeleteFunc(w.less, func(name string, _ bool) bool { return !names[name] })
 	d.Models = append(d.Models, w.more...)
-	if err := agree(enginesAt(d.Engines), d.Models); err != nil {
+	if err := agree(d.Engines, d.Models); err != nil {
 		return d, nil, err
 	}
 	return d, notes, nil
@@ -311,6 +311,7 @@ func (c *changes) apply(steps []config.Step, want *config.Desired, patience map[
 	}
 	var joining []config.Engine
 	var gone []string
+	wanted := want.ByName()
 	for _, s := range steps {
 		switch s.Verb {
 		case config.Remove, config.Replace:
@@ -319,9 +320,9 @@ func (c *changes) apply(steps []config.Step, want *config.Desired, patience map[
 		}
 		switch s.Verb {
 		case config.Add, config.Replace:
-			joining = append(joining, want.Engine(s.Name).Engine)
+			joining = append(joining, wanted[s.Name].Engine)
 		case config.Drain, config.Resume, config.Weigh:
-			change.Set[s.Name] = c.setting(want.Engine(s.Name), patience)
+			change.Set[s.Name] = c.setting(wanted[s.Name], patience)
 		}
 	}
 	members, err := c.members(joining, loaded)
@@ -330,7 +331,7 @@ func (c *changes) apply(steps []config.Step, want *config.Desired, patience map[
 	}
 	for i := range members {
 		name := members[i].Name
-		members[i].Setting = c.setting(want.Engine(name), patience)
+		members[i].Setting = c.setting(wanted[name], patience)
 		delete(change.Set, name)
 	}
 	change.Add = members
@@ -339,7 +340,7 @@ func (c *changes) apply(steps []config.Step, want *config.Desired, patience map[
 	}
 	c.models = loaded
 	for _, name := range gone {
-		if want.Engine(name) == nil {
+		if wanted[name] == nil {
 			c.removed = append(slices.DeleteFunc(c.removed, func(n string) bool { return n == name }), name)
 		}
 	}
@@ -430,8 +431,8 @@ func put(name, spec string, unless bool, weight float64, drained *bool) func(*wi
 		if err := w.knowsFiles(&e); err != nil {
 			return err
 		}
-		for i := range now.Engines {
-			switch o := &now.Engines[i]; {
+		for _, o := range now.Engines {
+			switch {
 			case o.Name == name && unless && o.Spec != spec:
 				return refused(codeConflict, "there is an engine %q already, and it is another one: %s", name, o.Spec)
 			case o.Name != name && o.Address() == e.Address():
@@ -445,8 +446,8 @@ func put(name, spec string, unless bool, weight float64, drained *bool) func(*wi
 		if drained != nil {
 			w.drained[name] = *drained
 		}
-		given := config.Wanted{Engine: e, Spec: spec, Origin: "admin"}
-		w.added = slices.DeleteFunc(w.added, func(o config.Wanted) bool { return o.Name == name })
+		given := &config.Wanted{Engine: e, Spec: spec, Origin: "admin"}
+		w.added = slices.DeleteFunc(w.added, func(o *config.Wanted) bool { return o.Name == name })
 		if back, gone := w.gone[name]; gone && back == spec {
 			delete(w.gone, name) // as it was given
 			if weight != 0 {
@@ -474,7 +475,9 @@ func (w *wishes) knowsFiles(e *config.Engine) error {
 		return err
 	}
 	for _, path := range []string{e.KeyFile, e.CA, e.Cert, e.CertKey} {
-		named := func(o config.Wanted) bool { return slices.Contains([]string{o.KeyFile, o.CA, o.Cert, o.CertKey}, path) }
+		named := func(o *config.Wanted) bool {
+			return slices.Contains([]string{o.KeyFile, o.CA, o.Cert, o.CertKey}, path)
+		}
 		if path != "" && !slices.ContainsFunc(given, named) {
 			return refused(codeInvalid, "the file %s is named by no engine of the flags or the configuration file, so that it may not be named here; add the engine to the file", path)
 		}
@@ -495,7 +498,7 @@ func (c *changes) remove(name string, patience time.Duration, force bool) func(*
 		if err := c.spares(name, "remove", force); err != nil {
 			return err
 		}
-		w.added = slices.DeleteFunc(w.added, func(o config.Wanted) bool { return o.Name == name })
+		w.added = slices.DeleteFunc(w.added, func(o *config.Wanted) bool { return o.Name == name })
 		given, _, err := w.given()
 		if err != nil {
 			return err

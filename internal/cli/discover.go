@@ -36,6 +36,7 @@ type discovery struct {
 	stop   context.CancelFunc
 	by     *discoveries
 	known  map[string]*knownEngine // of the latest result
+	result int                     // the number of that result
 	said   talk
 	notes  []string
 	refuse string // why the latest result could not be applied
@@ -43,9 +44,9 @@ type discovery struct {
 
 // knownEngine is an engine as it was found, and what it is to the gateway.
 type knownEngine struct {
-	found  kubernetes.Engine
-	wanted config.Wanted
-	there  bool // it is in the present result
+	found  *kubernetes.Engine
+	wanted *config.Wanted
+	result int // the latest that it is in
 }
 
 // talk bounds the lines about changes that are printed in a minute, as pods that flap make
@@ -130,31 +131,43 @@ func accessOf(d config.Discovery) (kubernetes.Access, error) {
 	return kubernetes.InCluster(os.Getenv, kubernetes.ServiceAccount)
 }
 
-// found makes the engines that were found the wanted ones of this source.
-func (d *discovery) found(engines []kubernetes.Engine, notes []string) {
-	all := make([]config.Wanted, 0, len(engines))
-	for _, e := range engines {
-		k := d.known[e.Name]
-		if k != nil {
-			k.found.Drained = e.Drained
-		}
-		if k == nil || k.found != e {
-			of, spec, err := d.Engine(config.Found{Name: e.Name, Address: e.Address, Model: e.Model, Role: e.Role, Weight: e.Weight, BootstrapPort: e.BootstrapPort})
+// wanted returns an engine that was found as a wanted one, the same as before if nothing of it has
+// changed.
+func (d *discovery) wanted(e *kubernetes.Engine) (*config.Wanted, error) {
+	k := d.known[e.Name]
+	if k == nil || k.found != e {
+		w := &config.Wanted{Origin: "kubernetes=" + d.What(), Instance: e.Instance, Drained: e.Drained != "", Why: e.Drained}
+		if k != nil && k.found.Undrained() == e.Undrained() {
+			w.Engine, w.Spec = k.wanted.Engine, k.wanted.Spec
+		} else {
+			var err error
+			w.Engine, w.Spec, err = d.Engine(config.Found{Name: e.Name, Address: e.Address, Model: e.Model, Role: e.Role, Weight: e.Weight, BootstrapPort: e.BootstrapPort})
 			if err != nil {
-				notes = append(notes, fmt.Sprintf("%s: %v", e.Name, err))
-				continue
+				return nil, fmt.Errorf("%s: %w", e.Name, err)
 			}
-			k = &knownEngine{found: e, wanted: config.Wanted{Engine: of, Spec: spec, Origin: "kubernetes=" + d.What(), Instance: e.Instance}}
-			d.known[e.Name] = k
 		}
-		k.there, k.wanted.Drained, k.wanted.Why = true, e.Drained != "", e.Drained
-		all = append(all, k.wanted)
+		k = &knownEngine{found: e, wanted: w}
+		d.known[e.Name] = k
 	}
-	maps.DeleteFunc(d.known, func(_ string, k *knownEngine) bool {
-		was := k.there
-		k.there = false
-		return !was
-	})
+	k.result = d.result
+	return k.wanted, nil
+}
+
+// found makes the engines that were found the wanted ones of this source.
+func (d *discovery) found(engines []*kubernetes.Engine, notes []string) {
+	d.result++
+	all := make([]*config.Wanted, 0, len(engines))
+	for _, e := range engines {
+		w, err := d.wanted(e)
+		if err != nil {
+			notes = append(notes, err.Error())
+			continue
+		}
+		all = append(all, w)
+	}
+	if len(d.known) > len(all) { // some have left
+		maps.DeleteFunc(d.known, func(_ string, k *knownEngine) bool { return k.result != d.result })
+	}
 	out, err := d.by.changes.changeAnd(func(w *wishes, _ *config.Desired) error {
 		if !slices.Contains(w.discover, d.Spec) {
 			return nil // it was given up in the meantime

@@ -258,7 +258,7 @@ func (p *process) rereads() (outcome, error) {
 	names := s.lookUp(context.Background(), hosts(next.Engine, lists), had, p.say)
 	out, err := p.changes.change(func(w *wishes, _ *config.Desired) error {
 		w.flags, w.models, w.lists, w.names, w.discover = next.Engine, models, lists, names, next.Discover
-		maps.DeleteFunc(w.found, func(spec string, _ []config.Wanted) bool { return !slices.Contains(next.Discover, spec) })
+		maps.DeleteFunc(w.found, func(spec string, _ []*config.Wanted) bool { return !slices.Contains(next.Discover, spec) })
 		return w.distinct()
 	})
 	if err != nil {
@@ -286,8 +286,7 @@ func (p *process) inForce() settings {
 	s.Flags = slices.Clone(s.Flags)
 	p.changes.mu.Lock()
 	engines, models := []string{}, []string{}
-	for i := range p.changes.desired.Engines {
-		e := &p.changes.desired.Engines[i]
+	for _, e := range p.changes.desired.Engines {
 		engines = append(engines, e.Spec)
 	}
 	for _, m := range p.changes.desired.Models {

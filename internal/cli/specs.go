@@ -28,20 +28,16 @@ func parseEngines(specs []string) ([]config.Engine, error) {
 			engines = append(engines, e)
 		}
 	}
-	each := make([]*config.Engine, len(engines))
-	for i := range engines {
-		each[i] = &engines[i]
-	}
-	config.Unique(each)
+	config.Unique(len(engines), func(i int) string { return engines[i].Name }, func(i int, to string) { engines[i].Name = to })
 	return engines, nil
 }
 
 // agree judges engines and models together, before any folder is read. It sets the model of
 // an engine without its front end if the specification does not: the only model that was
-// given.
-func agree(engines []*config.Engine, served []config.Model) error {
+// given. That engine is another value then.
+func agree(engines []*config.Wanted, served []config.Model) error {
 	told := map[string]bool{} // models whose adapters an engine is told to load
-	for _, e := range engines {
+	for i, e := range engines {
 		spec := ""
 		switch e.Kind {
 		case "sglang-ipc":
@@ -56,7 +52,8 @@ func agree(engines []*config.Engine, served []config.Model) error {
 			if len(given) != 1 {
 				return wrongf("--engine %s: add model=NAME, with a name given by --model: the engine does not report what it serves", spec)
 			}
-			e.Model = given[0].Name
+			e = new(*e)
+			e.Model, engines[i] = given[0].Name, e
 		}
 		told[e.Model] = told[e.Model] || e.Kind == "vllm-core"
 	}

@@ -91,7 +91,7 @@ func (c *upCommand) Run(k *kong.Context, s *streams) error {
 	}
 	p.changes.wishes.models = []config.Model{c.named(model).Model}
 	for _, e := range engines {
-		p.changes.wishes.fixed = append(p.changes.wishes.fixed, config.Wanted{Engine: e, Spec: e.Kind + "=" + e.Addr, Origin: "up"})
+		p.changes.wishes.fixed = append(p.changes.wishes.fixed, &config.Wanted{Engine: e, Spec: e.Kind + "=" + e.Addr, Origin: "up"})
 	}
 	if p.changes.desired, _, err = p.changes.wishes.desired(); err != nil {
 		return errors.Join(err, p.close())

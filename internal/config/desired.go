@@ -12,9 +12,10 @@ import (
 )
 
 // Desired is the fleet that an operator wants, from all sources together. Diff returns the
-// steps from the running fleet to it.
+// steps from the running fleet to it. An engine is not changed once it is part of one, so that an
+// engine that stays may be the same in the next.
 type Desired struct {
-	Engines []Wanted
+	Engines []*Wanted
 	Models  []Model
 }
 
@@ -32,11 +33,11 @@ type Wanted struct {
 
 // Engine returns the wanted engine of a name; nil: there is none.
 func (d *Desired) Engine(name string) *Wanted {
-	at := slices.IndexFunc(d.Engines, func(w Wanted) bool { return w.Name == name })
+	at := slices.IndexFunc(d.Engines, func(w *Wanted) bool { return w.Name == name })
 	if at < 0 {
 		return nil
 	}
-	return &d.Engines[at]
+	return d.Engines[at]
 }
 
 // Model returns the model of a name or an alias; nil: there is none.
@@ -49,9 +50,10 @@ func (d *Desired) Model(name string) *Model {
 }
 
 // Names are the engines' names, in their order.
-func (d *Desired) Names() (names []string) {
-	for i := range d.Engines {
-		names = append(names, d.Engines[i].Name)
+func (d *Desired) Names() []string {
+	names := make([]string, 0, len(d.Engines))
+	for _, w := range d.Engines {
+		names = append(names, w.Name)
 	}
 	return names
 }
@@ -86,8 +88,8 @@ func same(from *Desired, was *Wanted, to *Desired, w *Wanted) bool {
 // ByName returns the engines by their names.
 func (d *Desired) ByName() map[string]*Wanted {
 	all := make(map[string]*Wanted, len(d.Engines))
-	for i := range d.Engines {
-		if w := &d.Engines[i]; all[w.Name] == nil {
+	for _, w := range d.Engines {
+		if all[w.Name] == nil {
 			all[w.Name] = w
 		}
 	}
@@ -162,15 +164,22 @@ func Diff(from, to *Desired) (steps []Step) {
 		}
 	}
 	var removed, added, set []Step
-	before, after := from.ByName(), to.ByName()
-	for i := range from.Engines {
-		if w := &from.Engines[i]; after[w.Name] == nil {
-			removed = append(removed, Step{Remove, w.Name, ""})
+	var before map[string]*Wanted
+	ordered := slices.EqualFunc(from.Engines, to.Engines, func(a, b *Wanted) bool { return a.Name == b.Name })
+	if !ordered { // as they are several times a second while some of a thousand engines become ready or cease to be it
+		before = from.ByName()
+		after := to.ByName()
+		for _, w := range from.Engines {
+			if after[w.Name] == nil {
+				removed = append(removed, Step{Remove, w.Name, ""})
+			}
 		}
 	}
-	for i := range to.Engines {
-		w := &to.Engines[i]
+	for i, w := range to.Engines {
 		was := before[w.Name]
+		if ordered {
+			was = from.Engines[i]
+		}
 		switch {
 		case was == nil:
 			added = append(added, Step{Add, w.Name, w.Spec})
@@ -220,7 +229,7 @@ const MaxAddresses = 256
 // Resolved returns an engine for each address of a name, in the order of the addresses. The
 // error names addresses that are left out because they cannot belong to an engine. Otherwise
 // a name that resolves to this machine would send requests to any process that listens here.
-func (w *Wanted) Resolved(addrs []netip.Addr) (engines []Wanted, err error) {
+func (w *Wanted) Resolved(addrs []netip.Addr) (engines []*Wanted, err error) {
 	host, port := w.hostPort()
 	addrs = slices.Clone(addrs)
 	for i := range addrs {
@@ -245,8 +254,8 @@ func (w *Wanted) Resolved(addrs []netip.Addr) (engines []Wanted, err error) {
 }
 
 // at is the engine at one of its name's addresses.
-func (w *Wanted) at(a netip.Addr, host, port string) Wanted {
-	e, at := *w, net.JoinHostPort(a.String(), port)
+func (w *Wanted) at(a netip.Addr, host, port string) *Wanted {
+	e, at := new(*w), net.JoinHostPort(a.String(), port)
 	if e.Name == net.JoinHostPort(host, port) || w.URL != nil && e.Name == w.URL.Host {
 		e.Name = at
 	} else {

@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-func wantedOf(t *testing.T, spec string) Wanted {
+func wantedOf(t *testing.T, spec string) *Wanted {
 	t.Helper()
 	e, err := ParseEngine(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Wanted{Engine: e, Spec: spec}
+	return &Wanted{Engine: e, Spec: spec}
 }
 
 // A name has an engine at each of its addresses, but not at those of this machine.
@@ -50,8 +50,8 @@ func TestResolved(t *testing.T) {
 // The steps between two fleets: what stays is not touched, and another engine of a name
 // replaces the one before.
 func TestDiff(t *testing.T) {
-	from := Desired{Engines: []Wanted{wantedOf(t, "http://a:1"), wantedOf(t, "http://b:1,name=b"), wantedOf(t, "http://c:1,name=c")}, Models: []Model{{Name: "m", Dir: "/m"}}}
-	to := Desired{Engines: []Wanted{wantedOf(t, "http://c:1,name=c,weight=0.5"), wantedOf(t, "http://b:2,name=b"), wantedOf(t, "weir=d:1")}, Models: []Model{{Name: "n", Dir: "/n"}}}
+	from := Desired{Engines: []*Wanted{wantedOf(t, "http://a:1"), wantedOf(t, "http://b:1,name=b"), wantedOf(t, "http://c:1,name=c")}, Models: []Model{{Name: "m", Dir: "/m"}}}
+	to := Desired{Engines: []*Wanted{wantedOf(t, "http://c:1,name=c,weight=0.5"), wantedOf(t, "http://b:2,name=b"), wantedOf(t, "weir=d:1")}, Models: []Model{{Name: "n", Dir: "/n"}}}
 	to.Engines[0].Drained = true
 	want := "[model m removed model n added: /n engine a:1 removed engine b replaced: http://b:2,name=b engine d:1 added: weir=d:1 engine c weight: 0.5 engine c drained]"
 	if got := fmt.Sprint(Diff(&from, &to)); got != want {

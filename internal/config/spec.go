@@ -498,20 +498,21 @@ func badModelOption(s, option string) error {
 	return fmt.Errorf("model %q: unknown option %q; the options are alias=NAME, lora=NAME=PATH, tool-parser=NAME, reasoning-parser=NAME, max-tokens=N, max-n=N, policy=NAME and isolation=WHOSE", s, option)
 }
 
-// Unique adds numbers to the names of engines that share a name, in their order.
-func Unique(engines []*Engine) {
-	count := make(map[string]int, len(engines))
-	for _, e := range engines {
-		count[e.Name]++
+// Unique adds numbers to the names of n engines where several share one, in their order. name
+// returns that of an engine, and rename changes it.
+func Unique(n int, name func(i int) string, rename func(i int, to string)) {
+	count := make(map[string]int, n)
+	for i := range n {
+		count[name(i)]++
 	}
-	if len(count) == len(engines) {
+	if len(count) == n {
 		return
 	}
 	next := map[string]int{}
-	for _, e := range engines {
-		if name := e.Name; count[name] > 1 {
+	for i := range n {
+		if name := name(i); count[name] > 1 {
 			next[name]++
-			e.Name = name + "#" + strconv.Itoa(next[name])
+			rename(i, name+"#"+strconv.Itoa(next[name]))
 		}
 	}
 }

@@ -40,7 +40,7 @@ func BenchmarkBoundThousand(b *testing.B) {
 				b.Error(err)
 			}
 		},
-		Found: func(engines []Engine, _ []string) {
+		Found: func(engines []*Engine, _ []string) {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, e := range engines {

@@ -17,8 +17,9 @@ type Options struct {
 	Namespace string
 	Access    Access
 	// Found is called with the engines and with notes on what was left out, whenever either
-	// has changed. It is called by one goroutine, and not before everything was listed.
-	Found func(engines []Engine, notes []string)
+	// has changed. It is called by one goroutine, and not before everything was listed. An engine
+	// of which nothing has changed is the same one as before; none may be changed.
+	Found func(engines []*Engine, notes []string)
 	// Changed is called when the API server begins to fail (err) and when it works again
 	// (nil), for each kind.
 	Changed func(kind Kind, err error)

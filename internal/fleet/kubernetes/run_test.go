@@ -64,7 +64,7 @@ func podObject(name, ip, ready string) kubeapi.Object {
 type watched struct {
 	*Source
 	mu      sync.Mutex
-	engines []Engine
+	engines []*Engine
 	found   int
 	errs    []error
 }
@@ -100,7 +100,7 @@ func run(t *testing.T, token string, test func(api *kubeapi.Server, w *watched))
 		w.Source = New(Options{
 			Query: Query{Selector: Selector{"app=vllm"}}, Namespace: "models", Transport: pipes{api},
 			Access: Access{Server: "http://api", Token: func() (string, error) { return "token", nil }},
-			Found: func(engines []Engine, _ []string) {
+			Found: func(engines []*Engine, _ []string) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				w.engines, w.found = engines, w.found+1

@@ -43,6 +43,12 @@ type Engine struct {
 	BootstrapPort       int
 }
 
+// Undrained returns the engine as it would be if it took requests.
+func (e Engine) Undrained() Engine {
+	e.Drained = ""
+	return e
+}
+
 // Labels and annotations that are read.
 const (
 	modelKey     = "weir/model"
@@ -63,19 +69,48 @@ var roles = map[string]string{
 }
 
 // View derives engines from the objects of a cluster. It is pure: it knows no clock and no
-// socket, and the times that objects carry are not read.
+// socket, and the times that objects carry are not read. An object may not be changed once it was
+// given to a view, which derives its engines only once.
 type View struct {
 	query  Query
-	pods   map[string]*Pod
-	slices map[string]*EndpointSlice
+	pods   map[string]*podUnit
+	byName []*podUnit // nil: pods have come or gone
+	slices map[string]*sliceUnit
 	pool   *InferencePool
 	synced [kinds]bool
-	had    map[string]Engine // the engines of the latest result
+	had    map[string]*Engine // the engines of the latest result
+	// What a result is made in, between results without a meaning.
+	all   []*candidate
+	found []Engine
+	at    map[string]int // indices in found by address
+}
+
+// podUnit is a Pod with what follows from it alone.
+type podUnit struct {
+	*Pod
+	*unit // nil: it was not derived yet, or the pool is another one
+}
+
+// sliceUnit is an EndpointSlice with what follows from it and the Pods of its endpoints.
+type sliceUnit struct {
+	*EndpointSlice
+	*unit
+	of []*Pod // by endpoint, when unit was derived; nil: there was none
+}
+
+// unit is what follows from an object.
+type unit struct {
+	candidates []candidate
+	notes      []string
+}
+
+func (u *unit) note(format string, args ...any) {
+	u.notes = append(u.notes, fmt.Sprintf(format, args...))
 }
 
 // NewView makes the view of a query, without any object.
 func NewView(q Query) *View {
-	return &View{query: q, pods: map[string]*Pod{}, slices: map[string]*EndpointSlice{}, had: map[string]Engine{}}
+	return &View{query: q, pods: map[string]*podUnit{}, slices: map[string]*sliceUnit{}, had: map[string]*Engine{}, at: map[string]int{}}
 }
 
 // needs returns the kinds that the query reads.
@@ -95,10 +130,11 @@ func (v *View) Replace(kind Kind, all []Object) {
 	switch kind {
 	case Pods:
 		clear(v.pods)
+		v.byName = nil
 	case Slices:
 		clear(v.slices)
 	case Pools:
-		v.pool = nil
+		v.lead(nil)
 	}
 	for _, o := range all {
 		v.Set(o)
@@ -109,13 +145,25 @@ func (v *View) Replace(kind Kind, all []Object) {
 func (v *View) Set(o Object) {
 	switch o := o.(type) {
 	case *Pod:
-		v.pods[o.Name] = o
+		if had := v.pods[o.Name]; had != nil {
+			*had = podUnit{Pod: o}
+		} else {
+			v.pods[o.Name], v.byName = &podUnit{Pod: o}, nil
+		}
 	case *EndpointSlice:
-		v.slices[o.Name] = o
+		v.slices[o.Name] = &sliceUnit{EndpointSlice: o}
 	case *InferencePool:
 		if o.Name == v.query.Pool {
-			v.pool = o
+			v.lead(o)
 		}
+	}
+}
+
+// lead makes a pool the one that chooses the pods.
+func (v *View) lead(pool *InferencePool) {
+	v.pool = pool
+	for _, p := range v.pods {
+		p.unit = nil
 	}
 }
 
@@ -124,11 +172,12 @@ func (v *View) Delete(o Object) {
 	switch o := o.(type) {
 	case *Pod:
 		delete(v.pods, o.Name)
+		v.byName = nil
 	case *EndpointSlice:
 		delete(v.slices, o.Name)
 	case *InferencePool:
 		if o.Name == v.query.Pool {
-			v.pool = nil
+			v.lead(nil)
 		}
 	}
 }
@@ -167,38 +216,45 @@ type candidate struct {
 	port        int
 	ready       bool
 	terminating string // why; empty: it is not
+	gone        bool   // its pod is gone, and it is the engine that it was
+
+	engine Engine // that follows from it
+	err    error  // names the pod and what is wrong
 }
 
 // Engines returns the engines that follow from the objects, sorted by name, and notes on
-// those that are left out although they might be meant.
+// those that are left out although they might be meant. An engine of which nothing has changed is
+// the same one as in the result before, and a caller may not change it.
 //
 // An engine joins when it is ready for the first time. Afterwards it is drained while it is
 // not ready or terminates, and leaves when its pod or endpoint does. If no engine of a role
 // is ready, those that are not terminating take requests all the same: a readiness probe
 // that fails everywhere, as busy engines make it, would otherwise stop the service. The
 // gateway's own checks decide then.
-func (v *View) Engines() (found []Engine, notes []string) {
-	note := func(format string, args ...any) {
-		if text := fmt.Sprintf(format, args...); !slices.Contains(notes, text) && len(notes) < maxNotes {
+func (v *View) Engines() (engines []*Engine, notes []string) {
+	note := func(text string) {
+		if !slices.Contains(notes, text) && len(notes) < maxNotes {
 			notes = append(notes, text)
 		}
 	}
-	found = make([]Engine, 0, len(v.had))
-	at := make(map[string]int, len(v.had)) // indices by address
+	v.candidates(note)
 	unready := map[string][]int{}
 	ready := map[string]bool{}
-	for _, c := range v.candidates(note) {
-		e, err := v.engine(c)
-		had, known := v.had[c.name]
-		known = known && sameObject(had.Instance, e.Instance)
-		if err != nil {
-			note("%v", err)
+	for _, c := range v.all {
+		e := c.engine
+		had := v.had[c.name]
+		if c.gone && had != nil {
+			e = *had
+			e.Drained = c.terminating
+		}
+		known := had != nil && sameObject(had.Instance, e.Instance)
+		if c.err != nil {
+			note(c.err.Error())
 			if !known {
 				continue
 			}
-			drained := e.Drained
-			e = had // as long as the label is wrong
-			e.Drained = drained
+			e = *had // as long as the label is wrong
+			e.Drained = c.engine.Drained
 		}
 		switch {
 		case c.terminating != "":
@@ -212,42 +268,64 @@ func (v *View) Engines() (found []Engine, notes []string) {
 		if e.Drained != "" && !known {
 			continue // it has never taken requests
 		}
-		if i, twice := at[e.Address]; twice { // of another address family, or of a pod that has just left
-			if found[i].Drained != "" && e.Drained == "" {
-				found[i] = e
+		if i, twice := v.at[e.Address]; twice { // of another address family, or of a pod that has just left
+			if v.found[i].Drained != "" && e.Drained == "" {
+				v.found[i] = e
 				ready[e.Role] = true
 			}
 			continue
 		}
-		at[e.Address] = len(found)
+		v.at[e.Address] = len(v.found)
 		switch {
 		case e.Drained == "":
 			ready[e.Role] = true
 		case c.terminating == "":
-			unready[e.Role] = append(unready[e.Role], len(found))
+			unready[e.Role] = append(unready[e.Role], len(v.found))
 		}
-		found = append(found, e)
+		v.found = append(v.found, e)
 	}
 	for role, those := range unready {
 		if ready[role] {
 			continue
 		}
 		for _, i := range those {
-			found[i].Drained = ""
+			v.found[i].Drained = ""
 		}
 		what := "pods"
 		if role != "" {
 			what = role + " pods"
 		}
-		note("none of the %s is ready: the %d that were take requests all the same", what, len(those))
+		note(fmt.Sprintf("none of the %s is ready: the %d that were take requests all the same", what, len(those)))
 	}
-	slices.SortStableFunc(found, func(a, b Engine) int { return cmp.Compare(a.Name, b.Name) })
-	found = slices.CompactFunc(found, func(a, b Engine) bool { return a.Name == b.Name })
-	clear(v.had)
-	for _, e := range found {
-		v.had[e.Name] = e
+	return v.share(), notes
+}
+
+// share makes what was found the result.
+func (v *View) share() []*Engine {
+	byName := func(a, b Engine) int { return cmp.Compare(a.Name, b.Name) }
+	if !slices.IsSortedFunc(v.found, byName) {
+		slices.SortStableFunc(v.found, byName)
 	}
-	return found, notes
+	v.found = slices.CompactFunc(v.found, func(a, b Engine) bool { return a.Name == b.Name })
+	engines := make([]*Engine, len(v.found))
+	for i := range v.found {
+		e := &v.found[i]
+		had := v.had[e.Name]
+		if had == nil || *had != *e {
+			had = new(*e)
+			v.had[e.Name] = had
+		}
+		engines[i] = had
+	}
+	if len(v.had) > len(engines) { // some have left
+		clear(v.had)
+		for _, e := range engines {
+			v.had[e.Name] = e
+		}
+	}
+	v.all, v.found = v.all[:0], v.found[:0]
+	clear(v.at)
+	return engines
 }
 
 // maxNotes bounds the notes of a view.
@@ -260,39 +338,64 @@ func sameObject(a, b string) bool {
 	return a == b
 }
 
-func (v *View) candidates(note func(string, ...any)) []candidate {
+// candidates puts all candidates into v.all. It derives those of the objects that have changed.
+func (v *View) candidates(note func(string)) {
+	take := func(u *unit) {
+		for _, text := range u.notes {
+			note(text)
+		}
+		for i := range u.candidates {
+			v.all = append(v.all, &u.candidates[i])
+		}
+	}
 	if v.query.Service != "" {
-		return v.behindService(note)
+		for _, name := range slices.Sorted(maps.Keys(v.slices)) {
+			s := v.slices[name]
+			v.deriveSlice(s)
+			take(s.unit)
+		}
+		return
 	}
 	if v.query.Pool != "" && v.pool == nil {
-		note("there is no InferencePool %q", v.query.Pool)
-		return nil
+		note(fmt.Sprintf("there is no InferencePool %q", v.query.Pool))
+		return
 	}
 	selector, ok := v.PodSelector()
 	if !ok {
-		note("the InferencePool %q has no selector", v.query.Pool)
-		return nil
+		note(fmt.Sprintf("the InferencePool %q has no selector", v.query.Pool))
+		return
 	}
-	all := make([]candidate, 0, len(v.pods))
-	for _, name := range slices.Sorted(maps.Keys(v.pods)) {
-		p := v.pods[name]
-		if !selector.Matches(p.Labels) || !v.halves(p) || p.ended() || p.Status.PodIP == "" {
-			continue
-		}
-		ports, err := v.podPorts(p)
-		if err != nil {
-			note("%v", err)
-			continue
-		}
-		for _, port := range ports {
-			c := candidate{pod: p, name: portName(p.Name, port, len(ports)), addr: p.Status.PodIP, port: port, ready: p.ready()}
-			if p.DeletionTimestamp != "" {
-				c.terminating = "its pod is terminating"
-			}
-			all = append(all, c)
-		}
+	if v.byName == nil {
+		v.byName = slices.SortedFunc(maps.Values(v.pods), func(a, b *podUnit) int { return cmp.Compare(a.Name, b.Name) })
 	}
-	return all
+	for _, p := range v.byName {
+		if p.unit == nil {
+			p.unit = v.derivePod(p.Pod, selector)
+		}
+		take(p.unit)
+	}
+}
+
+// derivePod returns what follows from a pod.
+func (v *View) derivePod(p *Pod, selector Selector) *unit {
+	u := new(unit)
+	if !selector.Matches(p.Labels) || !v.halves(p) || p.ended() || p.Status.PodIP == "" {
+		return u
+	}
+	ports, err := v.podPorts(p)
+	if err != nil {
+		u.note("%v", err)
+		return u
+	}
+	for _, port := range ports {
+		c := candidate{pod: p, name: portName(p.Name, port, len(ports)), addr: p.Status.PodIP, port: port, ready: p.ready()}
+		if p.DeletionTimestamp != "" {
+			c.terminating = "its pod is terminating"
+		}
+		c.engine, c.err = v.engine(&c)
+		u.candidates = append(u.candidates, c)
+	}
+	return u
 }
 
 // halves reports whether a pod is one of the query, where selectors of halves choose the
@@ -385,65 +488,91 @@ func active(p *Pod, ports []int) ([]int, error) {
 	return ports, nil
 }
 
-// behindService returns the endpoints of the Service's slices.
-func (v *View) behindService(note func(string, ...any)) (all []candidate) {
-	for _, name := range slices.Sorted(maps.Keys(v.slices)) {
-		s := v.slices[name]
-		if s.DeletionTimestamp != "" {
-			continue
+// deriveSlice derives what follows from a slice, unless neither it nor a pod of its endpoints has
+// changed.
+func (v *View) deriveSlice(s *sliceUnit) {
+	pod := func(e *Endpoint) *Pod {
+		if e.TargetRef == nil || e.TargetRef.Kind != "Pod" {
+			return nil
 		}
-		if s.AddressType == "FQDN" {
-			note("EndpointSlice %s has names instead of addresses; give an engine with resolve=each", name)
-			continue
+		if p := v.pods[e.TargetRef.Name]; p != nil {
+			return p.Pod
 		}
-		ports, err := v.slicePorts(s)
-		if err != nil {
-			note("%v", err)
-			continue
-		}
-		for i := range s.Endpoints {
-			e := &s.Endpoints[i]
-			if len(e.Addresses) == 0 {
-				continue
-			}
-			c := candidate{addr: e.Addresses[0], ready: is(e.Conditions.Ready, true)}
-			of := ports
-			if e.TargetRef != nil && e.TargetRef.Kind == "Pod" {
-				c.name = e.TargetRef.Name
-				switch p := v.pods[c.name]; {
-				case p != nil && p.UID == e.TargetRef.UID:
-					if c.pod = p; p.ended() || !v.query.Selector.Matches(p.Labels) {
-						continue
-					}
-					if of, err = active(p, ports); err != nil {
-						note("%v", err)
-						continue
-					}
-					if p.DeletionTimestamp != "" {
-						c.terminating = "its pod is terminating"
-					}
-				case p != nil:
-					continue // of a pod that has been replaced by one of its name
-				default: // not yet there, or gone: then the slice will say so too
-					c.pod = &Pod{Meta: Meta{Name: c.name, UID: e.TargetRef.UID}}
-					c.terminating = "its pod is gone"
-				}
-			}
-			if is(e.Conditions.Terminating, false) {
-				c.terminating = "its pod is terminating"
-			}
-			for _, port := range of {
-				one := c
-				if one.port = port; one.name == "" {
-					one.name = net.JoinHostPort(c.addr, strconv.Itoa(port))
-				} else {
-					one.name = portName(c.name, port, len(of))
-				}
-				all = append(all, one)
-			}
+		return nil
+	}
+	changed := s.unit == nil
+	if s.of == nil {
+		s.of = make([]*Pod, len(s.Endpoints))
+	}
+	for i := range s.Endpoints {
+		if p := pod(&s.Endpoints[i]); p != s.of[i] {
+			s.of[i], changed = p, true
 		}
 	}
-	return all
+	if changed {
+		s.unit = v.behindService(s.EndpointSlice, s.of)
+	}
+}
+
+// behindService returns what follows from one of the Service's slices and the pods of its
+// endpoints.
+func (v *View) behindService(s *EndpointSlice, pods []*Pod) *unit {
+	u := new(unit)
+	if s.DeletionTimestamp != "" {
+		return u
+	}
+	if s.AddressType == "FQDN" {
+		u.note("EndpointSlice %s has names instead of addresses; give an engine with resolve=each", s.Name)
+		return u
+	}
+	ports, err := v.slicePorts(s)
+	if err != nil {
+		u.note("%v", err)
+		return u
+	}
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		if len(e.Addresses) == 0 {
+			continue
+		}
+		c := candidate{addr: e.Addresses[0], ready: is(e.Conditions.Ready, true)}
+		of := ports
+		if e.TargetRef != nil && e.TargetRef.Kind == "Pod" {
+			c.name = e.TargetRef.Name
+			switch p := pods[i]; {
+			case p != nil && p.UID == e.TargetRef.UID:
+				if c.pod = p; p.ended() || !v.query.Selector.Matches(p.Labels) {
+					continue
+				}
+				if of, err = active(p, ports); err != nil {
+					u.note("%v", err)
+					continue
+				}
+				if p.DeletionTimestamp != "" {
+					c.terminating = "its pod is terminating"
+				}
+			case p != nil:
+				continue // of a pod that has been replaced by one of its name
+			default: // not yet there, or gone: then the slice will say so too
+				c.pod = &Pod{Meta: Meta{Name: c.name, UID: e.TargetRef.UID}}
+				c.gone, c.terminating = true, "its pod is gone"
+			}
+		}
+		if is(e.Conditions.Terminating, false) {
+			c.gone, c.terminating = false, "its pod is terminating"
+		}
+		for _, port := range of {
+			one := c
+			if one.port = port; one.name == "" {
+				one.name = net.JoinHostPort(c.addr, strconv.Itoa(port))
+			} else {
+				one.name = portName(c.name, port, len(of))
+			}
+			one.engine, one.err = v.engine(&one)
+			u.candidates = append(u.candidates, one)
+		}
+	}
+	return u
 }
 
 // is returns a condition, or its default if it is absent.
@@ -476,7 +605,7 @@ func (v *View) slicePorts(s *EndpointSlice) (ports []int, err error) {
 }
 
 // engine makes a candidate an engine. Its error names the pod and what is wrong.
-func (v *View) engine(c candidate) (e Engine, err error) {
+func (v *View) engine(c *candidate) (e Engine, err error) {
 	e = Engine{Name: c.name, Address: net.JoinHostPort(c.addr, strconv.Itoa(c.port)), Drained: c.terminating, Instance: c.addr}
 	if err := v.allowed(c.addr); err != nil {
 		return e, fmt.Errorf("%s has the address %s, %w", c.name, c.addr, err)
@@ -489,11 +618,7 @@ func (v *View) engine(c candidate) (e Engine, err error) {
 		return e, nil
 	}
 	e.Instance = p.UID + "/" + strconv.Itoa(p.restarts(c.port))
-	if c.terminating == "its pod is gone" {
-		if had, ok := v.had[c.name]; ok {
-			had.Drained = c.terminating
-			return had, nil
-		}
+	if c.gone {
 		return e, nil
 	}
 	e.Weight = p.Annotations[weightKey]

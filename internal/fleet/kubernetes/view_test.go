@@ -33,7 +33,7 @@ func endpoint(pod, ip, conditions string) string {
 }
 
 // line writes engines in one line.
-func line(engines []Engine) string {
+func line(engines []*Engine) string {
 	var parts []string
 	for _, e := range engines {
 		text := e.Name + "@" + e.Address
@@ -54,7 +54,7 @@ func line(engines []Engine) string {
 }
 
 // wants compares a view with the expected engines, and a part of its notes; empty: no notes.
-func wants(t *testing.T, v *View, what, want, note string) []Engine {
+func wants(t *testing.T, v *View, what, want, note string) []*Engine {
 	t.Helper()
 	engines, notes := v.Engines()
 	if got := line(engines); got != want {
@@ -87,7 +87,9 @@ func TestPodsOverTime(t *testing.T) {
 	if e := wants(t, v, "b's container starts again", "a@10.0.0.1:8000 (its pod is terminating); b@10.0.0.2:8000", "none"); e[1].Instance != before[1].Instance {
 		t.Error("b is another engine before it is ready again")
 	}
-	again.Status.Conditions[0].Status = "True"
+	again = new(*again)
+	again.Status.Conditions = []Condition{{Type: "Ready", Status: "True"}}
+	v.Set(again)
 	if e := wants(t, v, "b is ready again", "a@10.0.0.1:8000 (its pod is terminating); b@10.0.0.2:8000", ""); e[1].Instance == before[1].Instance {
 		t.Error("after a restart of its container b is the same engine as before")
 	}
@@ -97,11 +99,15 @@ func TestPodsOverTime(t *testing.T) {
 	other.UID = "another"
 	v.Set(other)
 	wants(t, v, "another b at the same address starts", "", "")
-	other.Status.Conditions[0].Status = "True"
+	other = new(*other)
+	other.Status.Conditions = []Condition{{Type: "Ready", Status: "True"}}
+	v.Set(other)
 	if e := wants(t, v, "and is ready", "b@10.0.0.2:8000", ""); e[0].Instance == before[1].Instance {
 		t.Error("another pod is the same engine")
 	}
+	other = new(*other)
 	other.Status.Phase = "Failed"
+	v.Set(other)
 	wants(t, v, "it has failed", "", "")
 }
 
