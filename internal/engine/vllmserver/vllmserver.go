@@ -169,8 +169,16 @@ type sums struct {
 	loads                   map[int]*engine.RankLoad
 }
 
-// line adds a line.
+// line adds a line. Nearly all are of other metrics, and seen to be by one letter.
 func (s *sums) line(line []byte) {
+	if len(line) <= len(prefix) {
+		return
+	}
+	switch line[len(prefix)] {
+	case 'n', 'k', 'g', 'c':
+	default:
+		return
+	}
 	name, rest, _ := bytes.Cut(line, []byte{'{'})
 	switch string(name) {
 	case numRunning, numWaiting, cacheUsage, gpuCacheUsage, cacheConfig:
@@ -180,6 +188,7 @@ func (s *sums) line(line []byte) {
 
 // The metrics that are read.
 const (
+	prefix        = "vllm:" // of each
 	numRunning    = "vllm:num_requests_running"
 	numWaiting    = "vllm:num_requests_waiting"
 	cacheUsage    = "vllm:kv_cache_usage_perc"
