@@ -121,6 +121,7 @@ func verify(owner string) infer.Verify {
 // software is what an engine is, and what of requests it is known to lose for that.
 type software struct {
 	owner    string // as in its model list
+	version  string // of vLLM
 	lacks    []infer.Lack
 	salts    engine.Salts
 	role     infer.Role
@@ -138,7 +139,7 @@ func (e *Engine) software(ctx context.Context, owner string) software {
 	var err error
 	switch owner {
 	case "vllm":
-		now.lacks, now.salts, err = e.vllm(ctx)
+		err = e.vllm(ctx, &now)
 	case "sglang":
 		err = e.sglang(ctx, &now)
 	}
@@ -166,14 +167,28 @@ func (e *Engine) sglang(ctx context.Context, now *software) error {
 	return nil
 }
 
-// vllm reads a vLLM server's release. No mode of it loses anything without a word: its
-// front end refuses what its engine does not do.
-func (e *Engine) vllm(ctx context.Context) ([]infer.Lack, engine.Salts, error) {
+// vllm reads a vLLM server's release, unless that was read over the connection over which its
+// model list has just been read: then it is the same process. No mode of it loses anything without
+// a word: its front end refuses what its engine does not do.
+func (e *Engine) vllm(ctx context.Context, now *software) error {
+	over := e.client.ReadOver()
+	if e.said.owner == now.owner && e.said.version != "" && e.over == over {
+		*now = e.said
+		return nil
+	}
 	version, err := vllmserver.Version(ctx, e.client)
 	if err != nil {
-		return nil, engine.Salts{Why: untoldSalts}, err
+		return err
 	}
-	return vllmLacks(version), vllmSalts(version), nil
+	if e.over = 0; e.client.ReadOver() == over {
+		e.over = over
+	}
+	if e.said.owner == now.owner && e.said.version == version && version != "" {
+		*now = e.said
+		return nil
+	}
+	now.version, now.lacks, now.salts = version, vllmLacks(version), vllmSalts(version)
+	return nil
 }
 
 // untoldSalts is why an engine is not trusted with a salt: a server that does not know the

@@ -58,6 +58,7 @@ type Engine struct {
 	opts   Options
 	client *upstream.Client
 	said   software     // by the latest probe; Run's own
+	over   uint64       // the connection over which its release was read; Run's own
 	met    engine.Meets // as it answered last; Run's own
 	load   atomic.Pointer[engine.Load]
 	alone  atomic.Pointer[infer.Half] // said.alone, for Probe

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"weir/internal/engine"
@@ -60,6 +61,8 @@ type Client struct {
 	headTimeout    time.Duration
 	pool           pool
 	spare          *buffers // spares
+	dials          atomic.Uint64
+	readOver       atomic.Uint64 // the number of a connection
 }
 
 // idleTime is how long a connection is kept for the next request. Python's
@@ -278,7 +281,7 @@ func (c *Client) dial(ctx context.Context) (*conn, error) {
 		_ = plain.Close()
 		return nil, err
 	}
-	cn.fresh = true
+	cn.fresh, cn.number = true, c.dials.Add(1)
 	return cn, nil
 }
 
@@ -367,6 +370,9 @@ func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Requ
 		req.Leg.ToServer = up.written.Load()
 	}
 	cn.keep = keepAlive(resp.Fields)
+	if req.Reading {
+		c.readOver.Store(cn.number)
+	}
 	r := &struct { // one allocation
 		Response
 		body Body

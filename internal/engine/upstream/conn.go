@@ -25,6 +25,7 @@ type conn struct {
 	net.Conn  // what is read and written: sock itself, or TLS over it
 	sock      net.Conn
 	secure    bool
+	number    uint64        // among the client's connections, from 1
 	fresh     bool          // it has not been in the pool yet
 	reading   bool          // its present exchange, or the latest, is a reading of the engine
 	open      bool          // what usable or ask has found

@@ -150,6 +150,10 @@ func (c *Client) read(ctx context.Context, req *Request, read func(*Body) error)
 	return resp.Fields, nil
 }
 
+// ReadOver returns the number of the connection over which the engine's latest document was read.
+// As long as it is the same one, so is what is at its other end.
+func (c *Client) ReadOver() uint64 { return c.readOver.Load() }
+
 // GetFirst reads the first document of several paths that the engine has, which are names
 // of the same thing in its releases.
 func (c *Client) GetFirst(ctx context.Context, paths ...string) (data []byte, err error) {
