@@ -71,23 +71,15 @@ func (t *talk) may(now time.Time) (may bool, left int) {
 }
 
 // startDiscoveries starts the discoveries that are given. They end with running.
-func startDiscoveries(running context.Context, p *process) *discoveries {
+func startDiscoveries(running context.Context, p *process, given []reached) *discoveries {
 	d := &discoveries{log: p.log, say: p.say, changes: p.changes, running: running}
-	p.changes.mu.Lock()
-	specs := slices.Clone(p.changes.wishes.discover)
-	p.changes.mu.Unlock()
-	d.set(specs)
+	d.set(given)
 	p.metrics.Discovery(d.figures)
 	return d
 }
 
 // set makes these the discoveries that run. Those that run already go on.
-func (d *discoveries) set(specs []string) {
-	given, err := config.ParseDiscoveries(specs)
-	if err != nil {
-		d.say("discover  %v", err) // the flags were checked before
-		return
-	}
+func (d *discoveries) set(given []reached) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var next []*discovery
@@ -97,22 +89,21 @@ func (d *discoveries) set(specs []string) {
 			next = append(next, d.all[at])
 			continue
 		}
-		one := &discovery{Discovery: of, by: d, known: map[string]*knownEngine{}}
-		access, err := accessOf(of)
-		if err != nil {
-			d.say("discover  %s: %v", of.Spec, err)
+		if err := of.read(); err != nil {
+			d.say("discover  %v", err)
 			continue
 		}
-		namespace := cmp.Or(of.Namespace, access.Namespace, "default")
+		one := &discovery{Discovery: of.Discovery, by: d, known: map[string]*knownEngine{}}
+		namespace := cmp.Or(of.Namespace, of.access.Namespace, "default")
 		one.source = kubernetes.New(kubernetes.Options{
 			Query: kubernetes.Query{Service: of.Service, Pool: of.Pool, Selector: of.Selector, Prefill: of.Prefill, Decode: of.Decode,
 				Ports: of.Ports, ModelFrom: of.ModelFrom, Loopback: of.Loopback},
-			Namespace: namespace, Access: access, Found: one.found, Changed: one.changed,
+			Namespace: namespace, Access: *of.access, Found: one.found, Changed: one.changed,
 		})
 		ctx, stop := context.WithCancel(d.running)
 		one.stop = stop
 		d.tasks.Go(func() { one.source.Run(ctx) })
-		d.say("discover  %s in namespace %s, from %s", of.What(), namespace, access.Server)
+		d.say("discover  %s in namespace %s, from %s", of.What(), namespace, of.access.Server)
 		next = append(next, one)
 	}
 	for _, was := range d.all {
@@ -260,30 +251,42 @@ func (d *discoveries) figures() (all []metrics.Discovery) {
 	return all
 }
 
-// checkDiscoveries judges the specifications of --discover, and the kubeconfigs that they name.
-// The access that a pod is given can be judged in the pod alone.
-func checkDiscoveries(specs []string) error {
-	return reachable(specs, func(d config.Discovery) bool { return d.Kubeconfig != "" })
+// reached is a discovery with its access to the API server; nil: it is the one that a pod is given,
+// and was not read yet.
+type reached struct {
+	config.Discovery
+	access *kubernetes.Access
 }
 
-// anyDiscovery selects all for reachable.
-func anyDiscovery(config.Discovery) bool { return true }
-
-// reachable returns an error if a specification of --discover is wrong, or if one of those
-// selected has no access to its API server.
-func reachable(specs []string, selects func(config.Discovery) bool) error {
-	all, err := config.ParseDiscoveries(specs)
+// reach reads the specifications of --discover, and the kubeconfigs that they name. The access that
+// a pod is given can be judged in the pod alone.
+func reach(specs []string) ([]reached, error) {
+	given, err := config.ParseDiscoveries(specs)
 	if err != nil {
-		return wrongf("--discover: %w", err)
+		return nil, wrongf("--discover: %w", err)
 	}
-	for _, d := range all {
-		if !selects(d) {
+	all := make([]reached, len(given))
+	for i, d := range given {
+		if all[i].Discovery = d; d.Kubeconfig == "" {
 			continue
 		}
-		if _, err := accessOf(d); err != nil {
-			return wrongf("--discover %s: %w", d.Spec, err)
+		if err := all[i].read(); err != nil {
+			return nil, err
 		}
 	}
+	return all, nil
+}
+
+// read reads the access, unless it was read before.
+func (r *reached) read() error {
+	if r.access != nil {
+		return nil
+	}
+	access, err := accessOf(r.Discovery)
+	if err != nil {
+		return wrongf("--discover %s: %w", r.Spec, err)
+	}
+	r.access = &access
 	return nil
 }
 

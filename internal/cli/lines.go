@@ -41,7 +41,7 @@ func unparsable(flag, value string) bool {
 	case "engine":
 		_, err = parseEngines([]string{value})
 	case "discover":
-		err = checkDiscoveries([]string{value})
+		_, err = reach([]string{value})
 	case "model":
 		_, err = parseModels([]string{value})
 	}

@@ -157,7 +157,7 @@ func (s *streams) again() (*serveCommand, settings, error) {
 	for _, judge := range []func() error{
 		func() error { _, err := parseEngines(c.Serve.Engine); return err },
 		func() error { _, err := parseModels(c.Serve.Model); return err },
-		func() error { return checkDiscoveries(c.Serve.Discover) },
+		func() (err error) { c.Serve.discoveries, err = reach(c.Serve.Discover); return err },
 	} {
 		if err := judge(); err != nil {
 			return nil, settings{}, file.placed(s.args, err)

@@ -83,14 +83,14 @@ func (p *process) serve(s *signals) error {
 			canaryEnded(p.log, err)
 		}
 	})
-	tasks.Go(func() { p.reloadOn(running, s.reload) })
 	if p.peer != nil {
 		tasks.Go(func() { p.peer.run(running, p.log) })
 	}
 	if p.sources != nil {
-		p.sources.discoveries = startDiscoveries(running, p)
+		p.sources.discoveries = startDiscoveries(running, p, p.sources.given)
 		tasks.Go(p.sources.discoveries.wait)
 	}
+	tasks.Go(func() { p.reloadOn(running, s.reload) }) // which gives the discoveries others
 	tasks.Go(func() { p.watchSources(running) })
 
 	api, serveAPI := p.api.server(p.gateway)

@@ -27,6 +27,7 @@ type sources struct {
 	path  string        // of the configuration file; empty if there is none
 	every time.Duration // interval between look-ups of a name
 	look  func(ctx context.Context, host string) ([]netip.Addr, error)
+	given []reached // the discoveries at the start
 	// discoveries run from the process's start on; nil: it has not begun to serve.
 	discoveries *discoveries
 
@@ -265,7 +266,7 @@ func (p *process) rereads() (outcome, error) {
 		return outcome{}, err
 	}
 	if s.discoveries != nil {
-		s.discoveries.set(next.Discover)
+		s.discoveries.set(next.discoveries)
 	}
 	s.saw(p.files()) // its lists may have changed
 	s.mu.Lock()

@@ -43,6 +43,8 @@ type serveCommand struct {
 	Model    []string `group:"Engines and models:" sep:";" placeholder:"[NAME=]DIR[,alias=NAME][,lora=NAME=PATH][,max-tokens=N][,max-n=N][,policy=NAME][,isolation=WHOSE]" help:"A Hugging Face model folder. Each model of an sglang, sglang-ipc, vllm, vllm-core or weir engine needs one; weir-sim is built in. Options: lora=NAME=PATH makes vllm-core engines load an adapter and serves it as a model (docs/engines.md). tool-parser=NAME and reasoning-parser=NAME replace the parsers that weir detects for tool calls and reasoning (docs/parsers.md). max-tokens=N and max-n=N limit requests (docs/apis.md). alias=NAME is another name of the model. policy=NAME sets --policy for this model alone, and isolation=WHOSE sets --isolation. A model without a folder here may have the last five: NAME,max-tokens=N. Repeatable."`
 	Discover []string `group:"Engines and models:" sep:";" placeholder:"kubernetes=WHAT[,OPTION=VALUE]..." help:"Find engines in a Kubernetes cluster, and follow its changes (docs/kubernetes.md). WHAT is service/NAME (the endpoints of a Service), pool/NAME (an InferencePool) or pods (with selector=KEY=VALUE). Options: namespace=NAME (weir's own), port=NAME or NUMBER (A+B makes an engine of each port, for example one per data-parallel rank), selector=KEY=VALUE, prefill-selector= and decode-selector= (each may be repeated), model-from=label:KEY or annotation:KEY, kind=KIND (auto), scheme=http or https, kubeconfig=FILE (outside of the cluster), and the options of --engine. Repeatable."`
 	Config   string   `group:"Engines and models:" type:"path" placeholder:"FILE" help:"A YAML file with any of these flags."`
+
+	discoveries []reached // of Discover
 }
 
 // Help implements kong's extended help.
@@ -83,10 +85,12 @@ func (c *serveCommand) Run(k *kong.Context, s *streams) error {
 	if problems != nil {
 		return errors.Join(problems...)
 	}
-	if err := reachable(c.Discover, anyDiscovery); err != nil {
-		return err
+	for i := range c.discoveries {
+		if err := c.discoveries[i].read(); err != nil {
+			return err
+		}
 	}
-	from := &sources{again: s.again, path: c.Config, every: c.ResolveInterval, look: resolver, began: c.settings}
+	from := &sources{given: c.discoveries, again: s.again, path: c.Config, every: c.ResolveInterval, look: resolver, began: c.settings}
 	say := func(format string, args ...any) { sayLine(s.out, format, args...) }
 	wanted := parts.wishes
 	wanted.names = from.lookUp(signals.stopping, hosts(wanted.flags, wanted.lists), nil, say)
@@ -143,7 +147,7 @@ func (c *serveCommand) judge(all bool) (p serveParts, problems []error) {
 			}
 			return err
 		},
-		func() error { return checkDiscoveries(c.Discover) },
+		func() (err error) { c.discoveries, err = reach(c.Discover); return err },
 		func() (err error) { specs, err = parseModels(c.Model); p.wishes.models = specs; return err },
 		func() error {
 			if problems != nil { // what is missing would be blamed on the others
