@@ -82,6 +82,9 @@ func (b *Book) read() error {
 	if err != nil {
 		return fmt.Errorf("%s is no file of used budgets: %w. Give another file, or remove this one: then every budget of today begins anew", b.path, err)
 	}
+	if f.Accounts == nil { // null
+		f.Accounts = map[string]tenancy.Spent{}
+	}
 	b.file, b.version = f.Accounts, now
 	return nil
 }

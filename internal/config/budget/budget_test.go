@@ -175,3 +175,18 @@ func TestBadFile(t *testing.T) {
 		t.Errorf("%d used, want 5", s.Tokens)
 	}
 }
+
+// A file that a person has emptied with null is an empty one.
+func TestNoAccounts(t *testing.T) {
+	path, now := filepath.Join(t.TempDir(), "used"), time.Now()
+	if err := os.WriteFile(path, []byte(`{"version":1,"accounts":null}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g := start(t, path, []string{"a"}, 10, now)
+	g.charge("a", 3)
+	g.write(t, now)
+	g = start(t, path, []string{"a"}, 10, now)
+	if s, _ := g.accounts["a"].Spent(now); s.Tokens != 3 {
+		t.Errorf("%d used after a restart, want 3", s.Tokens)
+	}
+}
