@@ -185,13 +185,27 @@ type stopFlags struct {
 
 // logFlags are the form of the log.
 type logFlags struct {
-	LogLevel  slog.Level `default:"info" placeholder:"LEVEL" help:"Lowest level that is logged: debug, info, warn or error (${default})."`
-	LogFormat string     `default:"text" enum:"text,json" help:"Format of the log: text (key=value) or json (${default}). A line that repeats is written 20 times a minute, with the number of lines left out."`
+	LogLevel  logLevel `default:"info" placeholder:"LEVEL" help:"Lowest level that is logged: debug, info, warn or error (${default})."`
+	LogFormat string   `default:"text" enum:"text,json" help:"Format of the log: text (key=value) or json (${default}). A line that repeats is written 20 times a minute, with the number of lines left out."`
 }
+
+// logLevel is a slog.Level whose error lists the levels.
+type logLevel slog.Level
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (l *logLevel) UnmarshalText(text []byte) error {
+	if (*slog.Level)(l).UnmarshalText(text) != nil {
+		return fmt.Errorf("%q is not a level; want debug, info, warn or error", text)
+	}
+	return nil
+}
+
+// String implements fmt.Stringer.
+func (l logLevel) String() string { return slog.Level(l).String() }
 
 // logger logs to w.
 func (f *logFlags) logger(w io.Writer) *slog.Logger {
-	return logs.New(w, logs.Format(f.LogFormat), f.LogLevel)
+	return logs.New(w, logs.Format(f.LogFormat), slog.Level(f.LogLevel))
 }
 
 // access returns the log of requests.

@@ -96,7 +96,7 @@ func (f *keyFlags) openKeys() (k *keys, err error) {
 	k = new(keys)
 	if f.Keys != "" {
 		if k.callers, err = keyfile.Open(f.Keys); err != nil {
-			return nil, wrongf("--keys %w", err)
+			return nil, wrongf("--keys: %w", err)
 		}
 	}
 	if k.budgets, err = f.budgets(k.callers); err != nil {
@@ -104,7 +104,7 @@ func (f *keyFlags) openKeys() (k *keys, err error) {
 	}
 	if f.AdminKeys != "" {
 		if k.operators, err = openOperators(f.AdminKeys); err != nil {
-			return nil, wrongf("--admin-keys %w", err)
+			return nil, wrongf("--admin-keys: %w", err)
 		}
 	}
 	k.seen.saw(k.files())
