@@ -100,6 +100,9 @@ func (s services) meant(path string) string {
 	return ""
 }
 
+// adminPaths are the paths of the admin listener that other routers serve beside their API.
+var adminPaths = []string{"/metrics", "/healthz", "/readyz"}
+
 // nothingAt answers requests for a path that does not exist.
 func (s services) nothingAt(path string) *infer.Error {
 	path = dialect.Clip(path, 128)
@@ -108,6 +111,8 @@ func (s services) nothingAt(path string) *infer.Error {
 		return infer.Errorf(infer.CodeNotFound, "there is nothing at %s; did you mean %s? Leave /v1 out of the base URL that the client is given: it adds its own", path, meant)
 	case meant != "":
 		return infer.Errorf(infer.CodeNotFound, "there is nothing at %s; did you mean %s?", path, meant)
+	case slices.Contains(adminPaths, path):
+		return infer.Errorf(infer.CodeNotFound, "there is nothing at %s here: the admin listener (--admin-listen) has it; GET /health reports whether this listener answers", path)
 	}
 	return infer.Errorf(infer.CodeNotFound, "there is nothing at %s; the API is under /v1/, for example POST /v1/chat/completions", path)
 }

@@ -42,6 +42,8 @@ func TestPaths(t *testing.T) {
 			{"POST", "/v1/v1/chat/completions", askChat(``), 404, "", []string{"did you mean /v1/chat/completions?", "Leave /v1 out of the base URL"}},
 			{"POST", "/v1/v1/messages/", askChat(``), 404, "", []string{"did you mean /v1/messages?", "Leave /v1 out"}},
 			{"GET", "/v1/v1/models", "", 404, "", []string{"did you mean /v1/models?", "Leave /v1 out"}},
+			{"GET", "/metrics", "", 404, "", []string{"the admin listener (--admin-listen) has it"}},
+			{"GET", "/readyz", "", 404, "", []string{"the admin listener (--admin-listen) has it"}},
 			{"GET", "/v1/models/", "", 404, "", []string{"did you mean /v1/models?"}},
 			{"GET", "/v1/messages/", "", 404, "", []string{"did you mean /v1/messages?"}},
 			{"GET", "/v1/nothing-here", "", 404, "", []string{"/v1/nothing-here"}},
