@@ -107,8 +107,11 @@ type Relay interface {
 // RelayRequest is what the caller sent.
 type RelayRequest struct {
 	Method string
-	Path   string      // with the query, "/v1/chat/completions"
-	Header http.Header // end-to-end headers only; Forward must not keep it
+	Path   string // with the query, "/v1/chat/completions"
+	// Header has the caller's fields. Forward sends those that concern the two ends. It neither
+	// changes nor keeps them.
+	Header http.Header
+	ID     string // sent as X-Request-Id, whatever the caller has sent
 	Body   []byte
 	// Waits delays the abort of a relayed request, which is the closing of its connection, until
 	// the first byte of the answer's body has arrived or the Deferral ends. Forward and Read
@@ -119,8 +122,8 @@ type RelayRequest struct {
 // RelayResponse is what the engine answered.
 type RelayResponse struct {
 	Status int
-	// Header has the fields that the caller may see, without the length.
-	Header http.Header
+	// Fields are those that the caller may see, without the length.
+	Fields Fields
 	// Length is the length of the body in bytes as the answer states it, or -1.
 	Length int64
 	// RetryAfter is the time for which the engine asks to get no requests from any
@@ -130,6 +133,14 @@ type RelayResponse struct {
 	// answer ends with an error; otherwise the answer ends with its connection.
 	Framed bool
 	Body   io.ReadCloser
+}
+
+// Fields are fields of an answer.
+type Fields interface {
+	// Get returns the first value of a field, by its canonical name; empty if there is none.
+	Get(name string) string
+	// Put puts the fields into h, which has none of them.
+	Put(h http.Header)
 }
 
 // Polled is a RelayResponse's Body that can be read without blocking. It serves a

@@ -69,12 +69,6 @@ func newBuffers() *spare[*[]byte] {
 	return &spare[*[]byte]{make: func() *[]byte { b := make([]byte, directBuffer); return &b }}
 }
 
-// newHeaders returns spare maps of fields, for what is written at once. They are kept empty, so
-// that whoever has kept one is seen to.
-func newHeaders() *spare[http.Header] {
-	return &spare[http.Header]{make: func() http.Header { return make(http.Header, fewFields) }, empty: func(h http.Header) { clear(h) }}
-}
-
 func newDirect(g *Gateway) *direct {
 	d := &direct{g: g, handler: g.Handler(), urls: map[string]*url.URL{}, spare: newPlainRequests()}
 	base := &http.Request{Method: http.MethodPost, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}

@@ -167,11 +167,8 @@ func (x *exchange) forward(wait engineWait) error {
 	if p := x.partner; p != nil {
 		req = p.wire.(*relayPrefill).other(body)
 	} else {
-		header := x.g.headers.take()
-		defer x.g.headers.give(header)
-		req = relayed(header, x.response.r, id, body)
+		req = relayed(x.response.r, id, body)
 	}
-	req = tells(req, leg)
 	if x.partner.defers() && !x.target.Meets.HoldsPages {
 		l.waits = new(engine.Deferral)
 		req.Waits = l.waits

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/engine/relay"
 	"weir/internal/infer"
 	"weir/internal/observe/metrics"
 	"weir/internal/trace"
@@ -337,7 +339,7 @@ func (d *deferredBody) Close() error {
 
 func (e *relayEngine) answers(ctx context.Context, req *engine.RelayRequest, leg *trace.Leg) (*engine.RelayResponse, error) {
 	kept := *req
-	kept.Header = req.Header.Clone() // which is not the engine's to keep
+	kept.Header = sent(req, leg)
 	f := &forward{engine: e, req: &kept, ctx: ctx, chunks: make(chan []byte, 4096), fault: make(chan error, 1)}
 	e.mu.Lock()
 	e.forwards = append(e.forwards, f)
@@ -367,7 +369,29 @@ func (f *forward) response(status int, headers ...string) *engine.RelayResponse 
 	for i := 0; i < len(headers); i += 2 {
 		h.Set(headers[i], headers[i+1])
 	}
-	return &engine.RelayResponse{Status: status, Header: h, Framed: true, Length: -1, Body: f}
+	return &engine.RelayResponse{Status: status, Fields: saidFields{h}, Framed: true, Length: -1, Body: f}
+}
+
+// saidFields implements engine.Fields.
+type saidFields struct{ http.Header }
+
+func (a saidFields) Put(h http.Header) { maps.Copy(h, a.Header) }
+
+// sent are the fields that a relay engine gets.
+func sent(req *engine.RelayRequest, leg *trace.Leg) http.Header {
+	ends, own := relay.EndToEnd(req, leg)
+	h := http.Header{}
+	for name, values := range req.Header {
+		if !ends.Omits(name) {
+			h[name] = slices.Clone(values)
+		}
+	}
+	for _, f := range own {
+		if f.Name != "" {
+			h.Set(f.Name, f.Value)
+		}
+	}
+	return h
 }
 
 // Read implements the answer's body.

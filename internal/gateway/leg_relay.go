@@ -72,7 +72,7 @@ const (
 // open begins the answer by its head.
 func (l *relayLeg) open(q *request) *answer.Relayed {
 	resp := l.response
-	kind := first(resp.Header, "Content-Type")
+	kind := resp.Fields.Get("Content-Type")
 	if kind != "text/event-stream" && kind != "application/json" {
 		kind, _, _ = mime.ParseMediaType(kind)
 	}
@@ -154,16 +154,14 @@ func (l *relayLeg) verified() (ok bool, why string) {
 // head implements leg: it passes the engine's response head on. An empty answer is no
 // stream.
 func (l *relayLeg) head(h http.Header, first answer.Part) (status int, events bool) {
-	for name, values := range l.response.Header {
-		h[name] = values
-	}
+	l.response.Fields.Put(h)
 	if l.response.Length >= 0 {
 		h["Content-Length"] = []string{strconv.FormatInt(l.response.Length, 10)}
 	}
 	if _, ok := h["Content-Type"]; !ok {
 		h["Content-Type"] = nil // net/http would guess one
 	}
-	l.response.Header = nil // the response's now
+	l.response.Fields = nil // the response's now
 	return l.response.Status, l.events && len(first.Out) > 0
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"weir/internal/dialect"
 	"weir/internal/engine"
-	"weir/internal/engine/relay"
 	"weir/internal/infer"
 )
 
@@ -35,18 +34,12 @@ const maxPrefillAnswer = 16 << 20
 func newRelayPrefill(p *partner, q *request, r *http.Request) *relayPrefill {
 	asked := q.salted(q.head.Ask(), p.target.Engine, r.URL.Path)
 	p.ask(asked, infer.RolePrefill, r.URL.Path)
-	return &relayPrefill{p: p, request: relayed(make(http.Header, len(r.Header)+1), r, p.meets.choices[0].id, asked.Splice(p.target.Model))}
+	return &relayPrefill{p: p, request: relayed(r, p.meets.choices[0].id, asked.Splice(p.target.Model))}
 }
 
-// relayed is a client's request as a relay engine gets it, with another id and body. Its fields
-// go into header, which is empty.
-func relayed(header http.Header, r *http.Request, id string, body []byte) *engine.RelayRequest {
-	relay.EndToEnd(header, r.Header)
-	for _, name := range [...]string{"Content-Length", "Accept-Encoding", timingHeader} {
-		delete(header, name)
-	}
-	header["X-Request-Id"] = []string{id}
-	return &engine.RelayRequest{Method: r.Method, Path: r.URL.RequestURI(), Header: header, Body: body}
+// relayed is a client's request as a relay engine gets it, with another id and body.
+func relayed(r *http.Request, id string, body []byte) *engine.RelayRequest {
+	return &engine.RelayRequest{Method: r.Method, Path: r.URL.RequestURI(), Header: r.Header, ID: id, Body: body}
 }
 
 // other is the decode half of it, which has all but the body in common with the prefill half.
@@ -68,7 +61,7 @@ func relayID(id string, attempts int) string {
 // serve implements prefill: the answer is read here.
 func (h *relayPrefill) serve(ctx context.Context) error {
 	p := h.p
-	resp, err := p.target.Relay.Forward(ctx, tells(h.request, p.leg), p.leg)
+	resp, err := p.target.Relay.Forward(ctx, h.request, p.leg)
 	if err != nil {
 		return err
 	}
@@ -121,7 +114,8 @@ func (h *relayPrefill) abort() {}
 // way, either engine may have caused a failure. The partner's lock is held.
 func (h *relayPrefill) refusal(resp *engine.RelayResponse, body []byte) *infer.Error {
 	p := h.p
-	h.refused = &refusal{resp.Status, maps.Clone(resp.Header), body}
+	h.refused = &refusal{resp.Status, http.Header{}, body}
+	resp.Fields.Put(h.refused.header)
 	e := &infer.Error{Engine: p.target.Name, RetryAfter: resp.RetryAfter, Cause: fmt.Errorf("status %d", resp.Status)}
 	switch status := resp.Status; {
 	case status == http.StatusServiceUnavailable, status == http.StatusTooManyRequests:

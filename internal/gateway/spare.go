@@ -1,9 +1,6 @@
 package gateway
 
-import (
-	"net/http"
-	"sync"
-)
+import "sync"
 
 // spare keeps values that are used again.
 type spare[T any] struct {
@@ -30,9 +27,8 @@ func (s *spare[T]) give(v T) {
 type spares struct {
 	relayBuffers *spare[relayBuffer]
 	buffers      *spare[*[]byte]
-	headers      *spare[http.Header]
 }
 
 func newSpares() spares {
-	return spares{relayBuffers: newRelayBuffers(), buffers: newBuffers(), headers: newHeaders()}
+	return spares{relayBuffers: newRelayBuffers(), buffers: newBuffers()}
 }

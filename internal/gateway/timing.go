@@ -15,10 +15,15 @@ import (
 // field of the body would reach the engines of relayed requests.
 const timingHeader = "X-Weir-Timing"
 
-// asksTiming reports whether the caller of a request wants to know.
+// asksTiming reports whether the caller of a request wants to know. It takes the field away, which
+// is for no engine.
 func asksTiming(h http.Header) bool {
-	v := first(h, timingHeader)
-	return v != "" && v != "0" && v != "off"
+	v := h[timingHeader]
+	if len(v) == 0 {
+		return false
+	}
+	delete(h, timingHeader)
+	return v[0] != "" && v[0] != "0" && v[0] != "off"
 }
 
 // milliseconds appends a duration with microseconds.

@@ -1,12 +1,10 @@
 package gateway
 
 import (
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"strings"
 
-	"weir/internal/engine"
 	"weir/internal/trace"
 )
 
@@ -36,22 +34,6 @@ func (g *Gateway) callers(rec *trace.Record, legs []trace.Leg) {
 	for i := range legs {
 		legs[i].Caller = rec.Trace.Caller(n+i, g.opts.Spans != nil)
 	}
-}
-
-// tells puts weir's span into the fields of a relayed request. Without a span the
-// caller's own fields pass unchanged.
-func tells(req *engine.RelayRequest, leg *trace.Leg) *engine.RelayRequest {
-	c := leg.Caller
-	if c == nil || !c.Own {
-		return req
-	}
-	own := *req
-	own.Header = maps.Clone(req.Header)
-	own.Header.Set("Traceparent", c.Parent)
-	if own.Header.Del("Tracestate"); c.State != "" {
-		own.Header.Set("Tracestate", c.State)
-	}
-	return &own
 }
 
 // tellNoMore releases the trace context that was sent to the engines.

@@ -84,7 +84,10 @@ func New(opts Options) *Engine {
 
 // Forward implements engine.Relay.
 func (e *Engine) Forward(ctx context.Context, req *engine.RelayRequest, leg *trace.Leg) (*engine.RelayResponse, error) {
-	resp, err := e.client.Do(ctx, &upstream.Request{Method: req.Method, Path: req.Path, Header: req.Header, Omit: e.omits, Fields: identity, Waits: req.Waits, Body: req.Body, Leg: leg})
+	ends, own := EndToEnd(req, leg)
+	resp, err := e.client.Do(ctx, &upstream.Request{Method: req.Method, Path: req.Path,
+		Header: req.Header, Omit: func(name string) bool { return e.omits(name) || ends.Omits(name) }, Own: own, Fields: identity,
+		Waits: req.Waits, Body: req.Body, Leg: leg})
 	if err != nil {
 		return nil, upstream.Fault(e.opts.Name, err)
 	}
@@ -103,12 +106,14 @@ func (e *Engine) Forward(ctx context.Context, req *engine.RelayRequest, leg *tra
 	}
 	r := &struct { // one allocation
 		engine.RelayResponse
-		body coded
+		fields answer
+		body   coded
 	}{
-		RelayResponse: engine.RelayResponse{Status: resp.Status, Header: answerFields(resp.Fields), Framed: resp.Framing != http1.UntilClose, Length: length, RetryAfter: after},
+		RelayResponse: engine.RelayResponse{Status: resp.Status, Framed: resp.Framing != http1.UntilClose, Length: length, RetryAfter: after},
+		fields:        answer{resp.Fields},
 	}
 	r.body = coded{resp.TakeBody(), e}
-	r.Body = &r.body
+	r.Fields, r.Body = &r.fields, &r.body
 	return &r.RelayResponse, nil
 }
 

@@ -51,7 +51,7 @@ func TestForward(t *testing.T) {
 	if diff := cmp.Diff(want, <-got, cmp.AllowUnexported(seen{})); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(http.Header{"Retry-After": {"7"}}, resp.Header); diff != "" || resp.Status != 201 {
+	if diff := cmp.Diff(http.Header{"Retry-After": {"7"}}, fieldsOf(resp)); diff != "" || resp.Status != 201 {
 		t.Errorf("status %d, header: %s", resp.Status, diff)
 	}
 	if body, err := io.ReadAll(resp.Body); string(body) != "abc" || err != nil {
@@ -465,7 +465,7 @@ func TestAnswerFields(t *testing.T) {
 	resp := mustAsk(t, p.engine(Options{}), "{}", "ok")
 	want := http.Header{"Content-Type": {"text/plain"}, "Cache-Control": {"no-cache", "private"}, "Retry-After": {"3"},
 		"X-Ratelimit-Remaining-Tokens": {"5"}, "Endpoint-Load-Metrics": {"TEXT a=1"}}
-	if diff := cmp.Diff(want, resp.Header); diff != "" || resp.Length != 2 {
+	if diff := cmp.Diff(want, fieldsOf(resp)); diff != "" || resp.Length != 2 {
 		t.Errorf("length %d, %s", resp.Length, diff)
 	}
 }

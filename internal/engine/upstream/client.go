@@ -166,6 +166,7 @@ type Request struct {
 	Method, Path string // the path with the query
 	Header       http.Header
 	Omit         func(name string) bool // which of Header's are not sent; nil: none
+	Own          [3]http1.Field         // sent in place of Header's; without a name: none
 	Fields       string                 // further ones, as lines
 	Body         []byte
 	Leg          *trace.Leg
@@ -247,7 +248,10 @@ func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 func (c *Client) render(req *Request) (*buffer, error) {
 	b := c.spare.take()
 	head := http1.Request{Method: req.Method, Target: c.prefix + req.Path, Host: c.host,
-		Header: req.Header, Omit: req.Omit, Fields: req.Fields, Authorization: c.access.Authorization(), Length: int64(len(req.Body))}
+		Header: req.Header, Omit: req.Omit, Own: [4]http1.Field{req.Own[0], req.Own[1], req.Own[2]}, Fields: req.Fields, Length: int64(len(req.Body))}
+	if key := c.access.Authorization(); key != "" {
+		head.Own[3] = http1.Field{Name: "Authorization", Value: key}
+	}
 	text, err := head.Append(b.data[:0])
 	if err != nil {
 		c.spare.give(b)

@@ -17,11 +17,15 @@ type Request struct {
 	Omit func(name string) bool
 	// Fields are sent as they stand: whole lines, which the program itself has written.
 	Fields string
-	// Authorization is sent in place of the Header's; empty: the Header's is.
-	Authorization string
+	// Own are sent in place of the Header's that have their names, which are canonical. One without
+	// a name is none.
+	Own [4]Field
 	// Length of the body in bytes.
 	Length int64
 }
+
+// Field is a field of a head.
+type Field struct{ Name, Value string }
 
 // owned names the fields that are not the caller's to set: Append writes them
 // itself, or they would promise a behaviour that it does not have.
@@ -53,36 +57,53 @@ func (r *Request) Append(dst []byte) ([]byte, error) {
 	b = append(b, " HTTP/1.1\r\nHost: "...)
 	b = append(b, r.Host...)
 	b = append(b, "\r\n"...)
-	if r.Authorization != "" {
-		if !all(r.Authorization, valueOctet) {
-			return dst, malformed("the authorization holds a control character")
+	var err error
+	for i := range r.Own {
+		if f := &r.Own[i]; f.Name != "" {
+			if b, err = appendField(b, f.Name, f.Value); err != nil {
+				return dst, err
+			}
 		}
-		b = append(b, "Authorization: "...)
-		b = append(b, r.Authorization...)
-		b = append(b, "\r\n"...)
 	}
 	for name, values := range r.Header {
 		canonical := http.CanonicalHeaderKey(name)
-		if owned(canonical) || r.Omit != nil && r.Omit(canonical) || r.Authorization != "" && canonical == "Authorization" {
+		if owned(canonical) || r.Omit != nil && r.Omit(canonical) || r.replaces(canonical) {
 			continue
 		}
 		if !isToken(name) {
 			return dst, malformed("the name of a request field is not a token")
 		}
 		for _, v := range values {
-			if !all(v, valueOctet) {
-				return dst, malformed("the request field " + name + " holds a control character")
+			if b, err = appendField(b, name, v); err != nil {
+				return dst, err
 			}
-			b = append(b, name...)
-			b = append(b, ": "...)
-			b = append(b, trim(v)...)
-			b = append(b, "\r\n"...)
 		}
 	}
 	b = append(b, r.Fields...)
 	b = append(b, "Content-Length: "...)
 	b = strconv.AppendInt(b, r.Length, 10)
 	return append(b, "\r\n\r\n"...), nil
+}
+
+// replaces reports whether a field of the Header is not sent because another one is.
+func (r *Request) replaces(name string) bool {
+	for i := range r.Own {
+		if own := r.Own[i].Name; own != "" && own == name {
+			return true
+		}
+	}
+	return false
+}
+
+// appendField appends a line.
+func appendField(b []byte, name, value string) ([]byte, error) {
+	if !all(value, valueOctet) {
+		return b, malformed("the request field " + name + " holds a control character")
+	}
+	b = append(b, name...)
+	b = append(b, ": "...)
+	b = append(b, trim(value)...)
+	return append(b, "\r\n"...), nil
 }
 
 func validTarget(s string) bool {

@@ -109,12 +109,12 @@ func next(lines string) (name, value, rest string) {
 	return name, trim(value), rest
 }
 
-// All returns the fields in their order, with canonical names.
+// All returns the fields in their order, with their names as the answer has them.
 func (f Fields) All() iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
 		for lines := f.lines; lines != ""; {
 			name, value, rest := next(lines)
-			if !yield(textproto.CanonicalMIMEHeaderKey(name), value) {
+			if !yield(name, value) {
 				return
 			}
 			lines = rest
@@ -147,6 +147,7 @@ func (f Fields) Get(name string) string {
 func (f Fields) Header() http.Header {
 	h := http.Header{}
 	for name, value := range f.All() {
+		name = textproto.CanonicalMIMEHeaderKey(name)
 		h[name] = append(h[name], value)
 	}
 	return h
