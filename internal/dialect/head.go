@@ -53,6 +53,9 @@ type Name struct {
 	Index int
 }
 
+// fewFields is how many top-level fields most bodies have at most.
+const fewFields = 8
+
 // MaxNames is the largest number of names that an endpoint may have.
 const MaxNames = 128
 
@@ -73,7 +76,7 @@ func ParseHead(body []byte, known Names, take func(h *Head, name string, value [
 	if at := InvalidUTF8(body); at >= 0 {
 		return nil, SyntaxAt(body, at, "byte 0x%02X is not UTF-8", body[at])
 	}
-	h := &Head{Body: body, N: 1, model: -1, Fields: make([]Span, 0, 16)}
+	h := &Head{Body: body, N: 1, model: -1, Fields: make([]Span, 0, fewFields)}
 	if read, err := h.scanPlain(known, take); err != nil {
 		return nil, err
 	} else if read {

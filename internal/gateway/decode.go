@@ -190,6 +190,12 @@ func (u *upload) read(ctx context.Context, bodies *admission.Bodies, room *admis
 	if err != nil {
 		return nil, err
 	}
+	if b, ok := u.r.Body.(*directBody); ok && b.left == 0 && ctx.Err() == nil { // all of it came with the head
+		buf := append(make([]byte, 0, size), b.rest...)
+		b.release()
+		room.Came(size, size)
+		return buf, nil
+	}
 	// The declared size is only believed up to a point: memory is given out as
 	// the bytes arrive.
 	buf := make([]byte, 0, min(max(size, 0), admission.SmallBody)+bytes.MinRead)

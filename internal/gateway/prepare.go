@@ -32,6 +32,11 @@ type preparing struct {
 	begun        bool    // it is set
 }
 
+// newPreparations returns spare ones. They are kept empty, so that whoever still uses one is seen to.
+func newPreparations() *spare[*preparing] {
+	return &spare[*preparing]{make: func() *preparing { return new(preparing) }, empty: func(p *preparing) { *p = preparing{} }}
+}
+
 // operation returns a stage in which a request is prepared as the watch knows it.
 func operation(s trace.Stage) (op busy.Op, ok bool) {
 	switch s {
@@ -77,7 +82,8 @@ func (p *preparing) rests() {
 
 // prepare prepares the request. done is set if that has already answered it.
 func (x *exchange) prepare() (done bool, err error) {
-	p := &preparing{
+	p := x.g.preparations.take()
+	*p = preparing{
 		request: &x.request, stages: &x.stages, g: x.g, ctx: &x.ctx, path: x.response.r.URL.Path, header: x.response.r.Header, of: x,
 	}
 	p.called = &x.rec.RequestID
@@ -85,14 +91,22 @@ func (x *exchange) prepare() (done bool, err error) {
 		first := x.rec.RequestID
 		p.called = &first
 	}
-	defer p.rests()
+	relayed := false
+	defer func() {
+		if p.rests(); relayed && len(p.body) <= inlineBody { // the pool may have had others
+			x.g.preparations.give(p)
+		}
+	}()
 	err = p.accept()
 	x.routing = p.routing
 	if err == nil {
 		x.leaves(p)
 	}
-	if err != nil || !p.needs.HasIDs() {
+	if err != nil {
 		return false, err
+	}
+	if relayed = !p.needs.HasIDs(); relayed {
+		return false, nil
 	}
 	var answer []byte
 	wants := p.endpoint.Traits().Wants

@@ -27,8 +27,9 @@ func (s *spare[T]) give(v T) {
 type spares struct {
 	relayBuffers *spare[relayBuffer]
 	buffers      *spare[*[]byte]
+	preparations *spare[*preparing]
 }
 
 func newSpares() spares {
-	return spares{relayBuffers: newRelayBuffers(), buffers: newBuffers()}
+	return spares{relayBuffers: newRelayBuffers(), buffers: newBuffers(), preparations: newPreparations()}
 }
