@@ -39,13 +39,13 @@ type keeper struct {
 	began   time.Time
 	set     func(percent int) int
 	serving func() bool
+	read    func() Look // measures, but in tests
 
 	mu      sync.Mutex
 	pace    *Pace
 	samples []metrics.Sample
 	percent int
 	timed   *time.Timer
-	count   atomic.Int64 // looks after collections
 }
 
 func newKeeper(set func(int) int, serving func() bool, limits ...int64) *keeper {
@@ -53,6 +53,7 @@ func newKeeper(set func(int) int, serving func() bool, limits ...int64) *keeper 
 		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"},
 		{Name: "/gc/cycles/total:gc-cycles"},
 	}}
+	k.read = k.measure
 	k.timed = time.AfterFunc(time.Hour, k.look)
 	k.timed.Stop()
 	// The start's allocations tell nothing about those that follow.
@@ -66,7 +67,6 @@ type sentinel struct{ k *keeper }
 // collected is called after each collection, and once at the start.
 func (k *keeper) collected() {
 	k.look()
-	k.count.Add(1)
 	runtime.SetFinalizer(&sentinel{k}, func(s *sentinel) { s.k.collected() })
 }
 
@@ -86,7 +86,8 @@ func (k *keeper) look() {
 	}
 }
 
-func (k *keeper) read() Look {
+// measure reads what the runtime reports.
+func (k *keeper) measure() Look {
 	metrics.Read(k.samples)
 	number := func(i int) int64 {
 		if k.samples[i].Value.Kind() != metrics.KindUint64 {

@@ -5,7 +5,9 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -209,38 +211,99 @@ func TestTotalMemory(t *testing.T) {
 	}
 }
 
-// The keeper looks after each collection of this process, and sets GOGC only if it changes by
-// much.
+// The keeper looks after each collection of this process, and only then while GOGC is not above
+// Go's own pace, as while nobody waits.
 func TestKeeper(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(plainPercent))
+	var serving atomic.Bool
 	set := make(chan int, 100)
-	k := newKeeper(func(p int) int { set <- p; return p }, func() bool { return true }, math.MaxInt64)
+	k := newKeeper(func(p int) int {
+		select {
+		case set <- p:
+		default: // collections after the test
+		}
+		return p
+	}, serving.Load, math.MaxInt64)
 	defer k.timed.Stop()
 	k.percent = 1 // whatever is right is far from it
 	k.collected()
-	var kept []byte
-	for seen := k.count.Load(); seen < 4; {
-		kept = make([]byte, 8*mb)
-		runtime.GC()
-		deadline := time.Now().Add(time.Minute)
-		for k.count.Load() == seen {
-			if time.Now().After(deadline) {
-				t.Fatalf("no look within a minute of collection %d", seen)
-			}
-			time.Sleep(time.Millisecond)
+	select {
+	case p := <-set:
+		if p < leastPercent || p > plainPercent {
+			t.Errorf("GOGC is set to %d while nobody waits", p)
 		}
-		seen = k.count.Load()
+	default:
+		t.Error("GOGC is not set at the start")
+	}
+	looked := func() int64 {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.pace.last.Cycles
+	}
+	var kept []byte
+	for range 4 {
+		kept = make([]byte, 8*mb)
+		before := k.measure().Cycles
+		runtime.GC()
+		for deadline := time.Now().Add(time.Minute); looked() <= before; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("no look within a minute of the collection after the %dth", before)
+			}
+		}
 	}
 	runtime.KeepAlive(kept)
-	for last := 1; len(set) > 0; {
-		got := <-set
-		if off := got - last; 8*max(off, -off) <= last {
-			t.Errorf("GOGC is set to %d where it is %d", got, last)
-		}
-		last = got
-	}
-	l := k.read()
-	if l.Allocated < 16*mb || l.Live == 0 || l.Roots == 0 || !l.Serving || l.At <= 0 {
+	serving.Store(true)
+	l := k.measure()
+	if l.Allocated < 32*mb || l.Live == 0 || l.Roots == 0 || l.Cycles < 4 || !l.Serving || l.At <= 0 {
 		t.Errorf("a look without figures: %+v", l)
 	}
+}
+
+// The keeper sets GOGC only if it changes by more than an eighth, and looks each second while it is
+// above Go's own pace.
+func TestKeeperSets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var set []int
+		k := newKeeper(func(p int) int { set = append(set, p); return p }, func() bool { return true }, math.MaxInt64)
+		defer k.timed.Stop()
+		looks, at := 0, Look{Cycles: 1, Live: 100 * mb, Serving: true}
+		k.pace, k.read = New(at), func() Look { looks++; return at }
+		should, last, sets := New(at), plainPercent, 0
+		for _, rate := range []int64{10, 10, 10, 10, 11, 11, 12, 12, 40, 40, 40, 40, 41, 40, 41, 39, 10, 10, 10} {
+			at.At, at.Allocated = at.At+time.Second, at.Allocated+rate*mb
+			k.look()
+			want := should.Percent(at)
+			if 8*max(want-last, last-want) > last {
+				last, sets = want, sets+1
+			}
+			if len(set) != sets || sets > 0 && set[sets-1] != last || k.percent != last {
+				t.Fatalf("GOGC was set to %v, and should be %d, by %d changes", set, last, sets)
+			}
+			before := looks
+			time.Sleep(time.Second - 1) // of which the next looks are put off by the last one
+			synctest.Wait()
+			if looks != before {
+				t.Fatalf("%d looks within a second", looks-before)
+			}
+		}
+		if sets < 5 || sets > 15 {
+			t.Errorf("GOGC was set %d times: %v", sets, set)
+		}
+		for _, c := range []struct {
+			rate int64
+			want int // looks in ten seconds
+		}{{40, 10}, {1, 0}} {
+			for range 20 {
+				at.At, at.Allocated = at.At+time.Second, at.Allocated+c.rate*mb
+				k.look()
+			}
+			// Looks that show no time change nothing.
+			before := looks
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if looks-before != c.want {
+				t.Errorf("%d looks in 10 s at GOGC %d, want %d", looks-before, k.percent, c.want)
+			}
+		}
+	})
 }

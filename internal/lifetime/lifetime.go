@@ -252,7 +252,7 @@ func Awaited(ctx context.Context) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.awaits--; l.awaits == 0 && !l.asked && l.over.Load() == nil {
+	if l.awaits--; l.awaits == 0 && !l.asked {
 		l.done = nil
 	}
 }

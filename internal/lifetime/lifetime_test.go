@@ -232,7 +232,15 @@ func TestTogether(t *testing.T) {
 
 // A wait that is over leaves no channel, unless somebody else has it.
 func TestAwait(t *testing.T) {
-	var a, b Context
+	over := func(done <-chan struct{}) bool {
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	}
+	var a, b, c, d Context
 	first := Await(&a)
 	if second := Await(&a); second != first {
 		t.Error("two waits have different channels")
@@ -245,22 +253,34 @@ func TestAwait(t *testing.T) {
 	if a.done != nil {
 		t.Error("the channel is kept")
 	}
-	over := Await(&b)
+	waited := Await(&b)
+	if over(waited) {
+		t.Error("a wait is over before the end")
+	}
 	b.End(nil)
-	<-over
+	if !over(waited) {
+		t.Error("a wait is not over at the end")
+	}
 	Awaited(&b)
-	<-Await(&b)
+	if !over(Await(&b)) {
+		t.Error("a second wait after the end is not over")
+	}
 	Awaited(&b)
 
-	var c Context
 	Await(&c)
 	kept := c.Done()
 	Awaited(&c)
-	c.End(nil)
-	<-kept
+	if c.End(nil); !over(kept) {
+		t.Error("a channel that Done has given is not closed")
+	}
+	if d.End(nil); !over(Await(&d)) {
+		t.Error("the first wait after the end is not over")
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	<-Await(ctx) // of package context
+	if !over(Await(ctx)) { // of package context
+		t.Error("a wait for a context of another package is not over at its end")
+	}
 	Awaited(ctx)
 }
 
