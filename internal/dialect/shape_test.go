@@ -1,6 +1,8 @@
 package dialect
 
 import (
+	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -15,6 +17,9 @@ func FuzzShape(f *testing.F) {
 		` {"a" : [ 1 , 2 ] } `, `{"a":1,}`, `{"a":1}x`, `{"a":[1,]}`, `{"a":1 "b":2}`, `{"a":tru}`, "\ufeff{}", `{"stream":"x","a":}`,
 		`[{"a":1},{"b":[]}]`, `{"a":{"b":1,"c":{"b":1}},"b":1}`, `{"":1,"":2}`,
 		`{"a":` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + `}`,
+		`{"a":` + strings.Repeat("[", 11_000) + strings.Repeat("]", 11_000) + `}`, // deeper than jsontext goes
+		`[1,02,3]`, `{"prompt":[10, 02,3]}`, `[1,2,]`, `[1,2`, `[10,]`,
+		manyNames("x"), manyNames("n1"), // as many as are compared, and one of them twice
 	}, jsonCases...) {
 		f.Add([]byte(seed))
 	}
@@ -47,7 +52,7 @@ func FuzzShape(f *testing.F) {
 				}
 			}
 		}
-		if isStrict(b) && checkStrict("x", b) != nil {
+		if isStrict(b) && (checkStrict("x", b) != nil || !json.Valid(b)) {
 			t.Fatalf("%q is not strict", b)
 		}
 		type pair struct{ name, value string }
@@ -76,12 +81,25 @@ func FuzzShape(f *testing.F) {
 	})
 }
 
-// Bodies of clients are read without jsontext, and are known to be strict.
+// manyNames is an object with more names than a shape compares. The last one is given.
+func manyNames(last string) string {
+	var b strings.Builder
+	for i := range maxShapeNames {
+		fmt.Fprintf(&b, `"n%d":0,`, i)
+	}
+	return `{"a":{` + b.String() + `"` + last + `":0}}`
+}
+
+// Bodies of clients are read without jsontext, and are known to be strict. An object may have the
+// names of another one, before it, around it or in it, and a body may have more of them than are
+// compared at a time.
 func TestShapeReadsBodies(t *testing.T) {
-	body := []byte(`{"model": "m", "messages": [{"role": "user", "content": "a\nb é \ud83d\ude00"}, {"role": "user", "content": [{"type": "text", "text": ""}]}], "temperature": 0.5}` + "\n")
+	turn := `{"role": "user", "content": "a\nb é \ud83d\ude00"}, {"role": "user", "content": [{"type": "text", "text": ""}]}`
+	body := []byte(`{"model": "m", "messages": [` + turn + strings.Repeat(", "+turn, maxShapeNames) + `], "temperature": 0.5, "metadata": {"model": "m", "role": "x"},` +
+		` "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"type": {"type": "string"}}}}}], "role": "y", "stop": []}` + "\n")
 	h := &Head{Body: body, model: -1}
 	read, err := h.scanPlain(NewNames("model"), func(*Head, string, []byte) error { return nil })
-	if !read || err != nil || !h.strict || len(h.Fields) != 3 {
+	if !read || err != nil || !h.strict || len(h.Fields) != 7 {
 		t.Errorf("read %v, strict %v, %d fields, %v", read, h.strict, len(h.Fields), err)
 	}
 }
