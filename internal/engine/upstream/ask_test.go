@@ -2,13 +2,17 @@ package upstream
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"weir/internal/trace"
 )
@@ -74,16 +78,22 @@ func askOnce(t *testing.T, c *Client, size int) string {
 }
 
 // TestAsk has connections that were idle carry requests of several sizes, one after the other and
-// many at once, whose answers come as fast as they can. No wait for an answer misses it.
+// many at once, whose answers come as fast as they can. No wait for an answer misses it. A large
+// request is more than its socket takes at once.
 func TestAsk(t *testing.T) {
 	c, conns := asked(t)
+	c.dialer.Control = func(_, _ string, raw syscall.RawConn) (err error) {
+		return errors.Join(raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, 16<<10)
+		}), err)
+	}
 	var askers sync.WaitGroup
 	for i := range 8 {
 		askers.Go(func() {
 			for k := range 300 {
 				size := 10
 				if k%50 == i {
-					size = 1 << 20 // in several writes
+					size = 256 << 10
 				}
 				if got := askOnce(t, c, size); got != "ok" {
 					t.Errorf("%q to request %d", got, k)
@@ -101,6 +111,52 @@ func TestAsk(t *testing.T) {
 	}
 	if n := len(conns); n > 8 {
 		t.Errorf("%d connections for eight requests at once", n)
+	}
+}
+
+// TestAnsweredUnasked has an engine answer a new connection before a request has come, as one does
+// that is full. The answer is read, although the poller reports it before the wait for it begins.
+func TestAnsweredUnasked(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() {
+		sock, err := l.Accept()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer sock.Close()
+		if _, err := io.WriteString(sock, "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\nfull"); err != nil {
+			t.Error(err)
+		}
+		_, _ = sock.Read(make([]byte, 1000)) // which keeps it open until the request is here
+	})
+	c := New(Options{URL: &url.URL{Scheme: "http", Host: l.Addr().String()}, HeadTimeout: 30 * time.Second})
+	cn, err := c.dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for late := time.Now().Add(time.Minute); cn.usable(); time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatal("the answer has not come within a minute")
+		}
+	}
+	head, err := c.render(&Request{Method: http.MethodPost, Path: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := c.exchange(t.Context(), cn, head, &Request{Method: http.MethodPost, Leg: &trace.Leg{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if text, err := io.ReadAll(resp.Body); err != nil || resp.Status != http.StatusServiceUnavailable || string(text) != "full" {
+		t.Errorf("status %d, %q, %v", resp.Status, text, err)
 	}
 }
 
