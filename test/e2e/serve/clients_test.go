@@ -210,13 +210,16 @@ func TestShutdownDelay(t *testing.T) {
 		harness.Client.CloseIdleConnections() // the next one is dialled
 		harness.WantComplete(t, harness.Post(t, g.URL+"/v1/chat/completions", harness.AskStream))
 	}
-	under := g.Begun()
+	under := harness.Streamers(t, g, 1)[0] // which does not end before it is hung up on
+	if _, err := under.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
 	began := time.Now()
 	if err := g.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	g.Find("draining", func(line string) bool { return strings.HasPrefix(line, "draining") })
-	under.Body.Close() // the second signal drains, and cuts nothing
+	under.Close() // the second signal drains, and cuts nothing
 	g.Exits(0)
 	t.Logf("exited %v after the second signal", time.Since(began).Round(time.Millisecond))
 }

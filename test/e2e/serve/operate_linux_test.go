@@ -72,10 +72,9 @@ func TestSIGHUP(t *testing.T) {
 		if a := harness.Read(stream); a.Err != nil || !bytes.Contains(a.Body, []byte("[DONE]")) {
 			t.Errorf("the stream in flight: %v, %.300s", a.Err, a.Body)
 		}
-		harness.Eventually(t, "recorded in a new file", func() bool { return lines(file) == 1 })
-		if n := lines(file + ".old"); n != 1 {
-			t.Errorf("%d lines in the old file", n)
-		}
+		harness.WantComplete(t, harness.Post(t, g.URL+"/v1/chat/completions", harness.AskStream))
+		// On a busy machine the stream ends before the file is opened again.
+		harness.Eventually(t, "recorded in a new file, and everything once", func() bool { return lines(file) > 0 && lines(file)+lines(file+".old") == 3 })
 		g.Interrupt()
 	}
 }

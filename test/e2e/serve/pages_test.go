@@ -175,6 +175,10 @@ func (p document) run(t *testing.T) {
 		cmd := bash(harness.Context(t), folder, path, "set -o pipefail; "+text)
 		cmd.Env = append(cmd.Env, "WEIR_ADMIN=http://"+admin)
 		out, err := cmd.CombinedOutput()
+		if err != nil && undecided.Match(out) {
+			t.Logf("%s: this machine is too busy to decide: %s", command, undecided.Find(out))
+			err = nil
+		}
 		silent := len(bytes.TrimSpace(out)) == 0 && !strings.Contains(text, " > ") && !strings.Contains(text, "--record")
 		if err != nil || silent || bytes.Contains(out, []byte(`"error":{`)) {
 			t.Errorf("%s\n%v\n%s", command, err, out)
@@ -190,6 +194,10 @@ func (p document) run(t *testing.T) {
 		t.Errorf("%d requests were served by a prefill and a decode engine, not those before SGLang and vLLM", pairs)
 	}
 }
+
+// undecided is how a search for a rate ends on a machine that is too busy to send on time. It finds
+// out, and says so in its exit code too.
+var undecided = regexp.MustCompile(`void: requests were sent up to \S+ ms late`)
 
 // shortExperiment stands for an experiment of minutes.
 const shortExperiment = `{name: rate, repeats: 1, load: {rate: [8], duration: 1s, input-tokens: 50, output-tokens: 4}, fleet: {engines: 1, engine: {cost: constant}}}`
