@@ -31,9 +31,6 @@ const (
 	heldDecode   = "decode"   // the first id is said
 )
 
-// playedLease is how long a played prefill engine of vLLM's keeps KV that nobody waits for.
-const playedLease = 300 * time.Millisecond
-
 // playedPair is what two engines are to each other.
 type playedPair struct {
 	t   *testing.T
@@ -45,8 +42,9 @@ type playedPair struct {
 	reached  int // halves that stand at the stage that is held
 	prefills map[string]*playedHalf
 	decodes  map[string]*playedHalf
-	met      int // pairs whose KV was fetched
-	aborted  int // halves, before their end
+	lapsed   map[string]bool // keys of KV that is kept no more
+	met      int             // pairs whose KV was fetched
+	aborted  int             // halves, before their end
 }
 
 // playedHalf is a request that an engine has, or whose pages it keeps.
@@ -115,7 +113,6 @@ func (p *playedPair) advance() {
 		if h.kept = true; p.way != "room" {
 			h.gone = true
 			h.said(p.ids[:1], 1, "length")
-			time.AfterFunc(playedLease, func() { p.expire(h) })
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(p.decodes)) {
@@ -155,16 +152,25 @@ func (p *playedPair) advance() {
 	}
 }
 
-// expire ends the lease of a prefill half, unless a decode engine waits, which prolongs it.
-func (p *playedPair) expire(h *playedHalf) {
+// lapse ends the leases of KV that nobody fetches any more, as the gateway has no request left. The
+// leases of vLLM's engines last for minutes. One of so many milliseconds would end on a busy machine
+// before the decode half has come.
+func (p *playedPair) lapse() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case p.prefills[h.id] != h:
-	case of(p.decodes, h.key) != nil:
-		time.AfterFunc(playedLease, func() { p.expire(h) })
-	default:
-		delete(p.prefills, h.id)
+	for id, h := range p.prefills {
+		if p.way != "room" && h.gone && of(p.decodes, h.key) == nil {
+			delete(p.prefills, id)
+			p.lapsed[h.key] = true
+		}
+	}
+	for id, h := range p.decodes { // one that comes late, and is not wanted either
+		if p.way == "pull" && !h.fetched && p.lapsed[h.key] {
+			if !h.gone {
+				h.said(nil, 0, "lost")
+			}
+			delete(p.decodes, id)
+		}
 	}
 }
 
@@ -243,8 +249,9 @@ func (p *playedPair) aborts() int {
 	return p.aborted
 }
 
-// left returns what either engine has.
+// left returns what either engine has of requests that the gateway has no more.
 func (p *playedPair) left() (prefills, decodes int) {
+	p.lapse()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.prefills), len(p.decodes)
@@ -404,15 +411,15 @@ func (p *playedEngines) schedulerHalf(s *schedtest.Scheduler, m schedtest.Messag
 	p.add(which == 0 && h.key != "", h)
 }
 
-// startPlayed starts a pair of engines and a gateway before them, and one alone with another
-// gateway.
-func startPlayed(t *testing.T, name string) (p *playedEngines, g, one *harness.Gateway) {
+// startPlayed starts a pair of engines and a gateway before them, which waits so long for a
+// transfer, and one alone with another gateway.
+func startPlayed(t *testing.T, name, transfer string) (p *playedEngines, g, one *harness.Gateway) {
 	t.Helper()
 	w := playedWires[name]
-	p = &playedEngines{playedPair: &playedPair{t: t, way: w.way, ids: harness.SaidIDs(t), prefills: map[string]*playedHalf{}, decodes: map[string]*playedHalf{}}, wire: w}
+	p = &playedEngines{playedPair: &playedPair{t: t, way: w.way, ids: harness.SaidIDs(t), prefills: map[string]*playedHalf{}, decodes: map[string]*playedHalf{}, lapsed: map[string]bool{}}, wire: w}
 	_, p.env = harness.ShortTemp(t)
 	specs := w.specs(p)
-	g = harness.StartUnreadyWith(t, p.env, "serve", "--policy", "round-robin", "--transfer-timeout", "2s", "--engine", specs[0], "--engine", specs[1])
+	g = harness.StartUnreadyWith(t, p.env, "serve", "--policy", "round-robin", "--transfer-timeout", transfer, "--engine", specs[0], "--engine", specs[1])
 	one = harness.StartUnreadyWith(t, p.env, "serve", "--engine", specs[2])
 	for i := range p.ends {
 		p.begin(i)
@@ -478,7 +485,7 @@ func TestPlayedPairs(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	for name := range playedWires {
 		t.Run(name, func(t *testing.T) {
-			p, g, one := startPlayed(t, name)
+			p, g, one := startPlayed(t, name, harness.Unhurried)
 			const n = 24
 			var all sync.WaitGroup
 			for i := range n {
@@ -513,7 +520,7 @@ func TestPlayedPairsHangUp(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	for name := range playedWires {
 		t.Run(name, func(t *testing.T) {
-			p, g, _ := startPlayed(t, name)
+			p, g, _ := startPlayed(t, name, "2s")
 			for _, stage := range []string{heldPrefill, heldTransfer, heldDecode} {
 				before := p.aborts()
 				p.hold(stage)
@@ -560,7 +567,7 @@ func TestPlayedPairsKilled(t *testing.T) {
 	for name, w := range playedWires {
 		for which, killed := range []string{"prefill", "decode"} {
 			t.Run(name+"/"+killed, func(t *testing.T) {
-				p, g, one := startPlayed(t, name)
+				p, g, one := startPlayed(t, name, "2s")
 				want, _ := completion(t, one, 7, 9, false)
 				for _, stage := range []string{heldPrefill, heldTransfer, heldDecode} {
 					p.hold(stage)
