@@ -26,13 +26,20 @@ func Context(t testing.TB) context.Context {
 	return ctx
 }
 
-// Finish runs weir to its end.
+// Finish runs weir to its end. What does not end says what it waits for, as a Process does.
 func Finish(t testing.TB, stdin string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	cmd := exec.Command(Binary, args...)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*Patience) // a command may measure for minutes
+	defer cancel()
+	cmd := exec.CommandContext(ctx, Binary, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGQUIT) }
+	cmd.WaitDelay = 10 * time.Second
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
 	err := cmd.Run()
+	if ctx.Err() != nil {
+		t.Fatalf("%v still ran after %v:\n%s\n%s", cmd.Args, 3*Patience, out.String(), errs.String())
+	}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
@@ -143,6 +150,16 @@ func (p *Process) Kill() {
 	<-p.Exited
 }
 
+// stuck has a program of Go's say what each of its goroutines waits for, and ends it. The test has
+// failed, and prints that at its end.
+func (p *Process) stuck() {
+	_ = p.Cmd.Process.Signal(syscall.SIGQUIT) // fails if it has exited
+	select {
+	case <-p.Exited:
+	case <-time.After(10 * time.Second):
+	}
+}
+
 // Output returns what the program has printed until now.
 func (p *Process) Output() string {
 	p.mu.Lock()
@@ -179,6 +196,7 @@ func (p *Process) Find(what string, matches func(line string) bool) string {
 		case <-p.Exited:
 			exited = true // its last lines are there now
 		case <-deadline:
+			p.stuck()
 			p.T.Fatalf("never printed %q", what)
 		}
 	}
@@ -199,6 +217,7 @@ func (p *Process) Wait() {
 	select {
 	case <-p.Exited:
 	case <-time.After(Patience):
+		p.stuck()
 		p.T.Fatal("still running")
 	}
 }
@@ -232,6 +251,9 @@ func Eventually(t testing.TB, what string, holds func() bool, needs ...*Process)
 		case <-t.Context().Done():
 			t.Fatalf("not %s before the test's end", what)
 		case <-deadline:
+			for _, p := range needs {
+				p.stuck()
+			}
 			t.Fatalf("not %s in %v", what, Patience)
 		}
 	}
