@@ -274,20 +274,24 @@ func dropBody(rc *http.ResponseController) {
 	_ = rc.SetReadDeadline(time.Now().Add(unreadTimeout)) // as in httpCarrier
 }
 
-// drainTime bounds how long a refused body is read, and drainSilence the wait for more of it.
+// drainTime bounds how long a refused body is read, and drainSilence the wait for more of it. Over
+// HTTP/2 some clients stop at the head of an error, and wait for the end of the answer, which
+// net/http sends behind the drain.
 const (
-	drainTime    = 30 * time.Second
-	drainSilence = time.Second
+	drainTime         = 30 * time.Second
+	drainSilence      = time.Second
+	drainSilenceHTTP2 = 300 * time.Millisecond
 )
 
 // drain reads and drops what still comes of a large body after its answer was sent. Many
 // clients send all of a body before they read an answer. Closing the connection in the
-// meantime would reset it, and the client would have a broken pipe and no reason. As much is
-// read as the bodies of two requests may have. A shutdown waits for it as for a request in
+// meantime would reset it, and the client would have a broken pipe and no reason. Over HTTP/2 the
+// end of the handler resets the stream, and curl 7.88 and Node then have no answer either. As much
+// is read as the bodies of two requests may have. A shutdown waits for it as for a request in
 // flight, and Cut ends it.
 func (g *Gateway) drain(w http.ResponseWriter, r *http.Request) {
-	if r.ProtoMajor != 1 || r.ContentLength >= 0 && r.ContentLength < maxDropped {
-		return // a small one was read before the answer
+	if r.ContentLength == 0 || r.ProtoMajor == 1 && r.ContentLength > 0 && r.ContentLength < maxDropped {
+		return // net/http reads a small one before the answer, but not over HTTP/2
 	}
 	rc := http.NewResponseController(w)
 	if rc.Flush() != nil {
@@ -301,9 +305,13 @@ func (g *Gateway) drain(w http.ResponseWriter, r *http.Request) {
 	defer stop()
 	buf := g.buffers.take()
 	defer g.buffers.give(buf)
+	silence := drainSilence
+	if r.ProtoMajor == 2 {
+		silence = drainSilenceHTTP2
+	}
 	end := time.Now().Add(drainTime)
 	for left := 2 * g.opts.MaxBody; left > 0 && time.Now().Before(end); {
-		if rc.SetReadDeadline(time.Now().Add(drainSilence)) != nil || g.base.Err() != nil {
+		if rc.SetReadDeadline(time.Now().Add(silence)) != nil || g.base.Err() != nil {
 			return
 		}
 		n, err := r.Body.Read(*buf)
