@@ -37,7 +37,8 @@ func TestSickEngine(t *testing.T) {
 				if at != strings.TrimPrefix(at, "http://") {
 					through = kind + "=http://" + f.Addr
 				}
-				g := harness.StartGateway(t, "serve", "--engine", through+",name=bad", "--engine", good.Spec(path)+",name=good", "--submit-timeout", "2m")
+				// By cost, an engine behind a slow test gets few requests, or none in minutes.
+				g := harness.StartGateway(t, "serve", "--policy", "round-robin", "--engine", through+",name=bad", "--engine", good.Spec(path)+",name=good", "--submit-timeout", "2m")
 				harness.Eventually(t, "both well", func() bool { return up(t, g) == 2 })
 				plan := load.Plan{URL: g.URL, Concurrency: 8, Requests: 24, OutputTokens: 20, Body: map[string]any{"ignore_eos": true}}
 				if r := harness.RunPlan(t, plan); r.Complete != 24 {
