@@ -85,6 +85,21 @@ func (c *conn) hangUp() {
 	}
 }
 
+// look looks whether the client of a connection's first request has hung up by now, and reports it.
+// On a busy machine many of those have who hang up soon, and the watch reports it only when its
+// poller has run. A client that has used its connection for another request is not looked for.
+func (c *conn) look() (hungUp bool) {
+	if c == nil || c.peer == nil || c.peer.looked {
+		return false
+	}
+	c.peer.looked = true
+	if fd, ok := c.peer.writer.(socketWriter); !ok || !sock.Ended(int(fd)) {
+		return false
+	}
+	c.hangUp()
+	return true
+}
+
 // leave ends the wait for the next request. It returns false if the connection is closed
 // with those that wait.
 func (c *conn) leave() (open bool) {

@@ -1,12 +1,21 @@
 package gateway
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"weir/internal/engine"
+	"weir/internal/fleet/route"
+	"weir/internal/infer"
 )
 
 // A hang-up is noticed at once wherever the request stands, ends it as
@@ -229,5 +238,81 @@ func freed(t *testing.T, engines []any, at time.Time) {
 				t.Errorf("abandoned %v, after %v", f.abandoned(), f.closedAt.Sub(at))
 			}
 		}
+	}
+}
+
+// unwatched is a watcher that notices nothing.
+type unwatched struct{}
+
+func (unwatched) watch(net.Conn, func()) (stop func(), err error) { return func() {}, nil }
+
+// askedTwice is a listener that reports when it is asked for a second connection.
+type askedTwice struct {
+	net.Listener
+	asked  int
+	second chan struct{}
+}
+
+func (l *askedTwice) Accept() (net.Conn, error) {
+	if l.asked++; l.asked == 2 {
+		close(l.second)
+	}
+	return l.Listener.Accept()
+}
+
+// A client that has hung up before its request would go to an engine costs no engine anything,
+// even if nobody has reported the hang-up by then.
+func TestGoneBeforeAnEngine(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		then  func(c *net.TCPConn) error
+		asked int
+	}{
+		{"closed", func(c *net.TCPConn) error { return c.Close() }, 0},
+		{"half-closed", func(c *net.TCPConn) error { return c.CloseWrite() }, 0},
+		{"reset", func(c *net.TCPConn) error { return errors.Join(c.SetLinger(0), c.Close()) }, 0},
+		{"there", func(*net.TCPConn) error { return nil }, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			e := &relayEngine{name: "r", reply: func(context.Context, *forward) (*engine.RelayResponse, error) {
+				return nil, &infer.Error{Code: infer.CodeEngine, Message: "asked"}
+			}}
+			fleet := fleetOf(nil, e)
+			g := New(Options{Snapshot: func() *route.Snapshot { return fleet }})
+			defer g.Close()
+			g.hangups = unwatched{}
+			g.returned.serving.Store(true)
+			tcp, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := &askedTwice{Listener: tcp, second: make(chan struct{})}
+			c, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: weir\r\nContent-Length: %d\r\n\r\n%s", chatPath, len(relayBody), relayBody); err != nil {
+				t.Fatal(err)
+			}
+			if err := test.then(c.(*net.TCPConn)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(20 * time.Millisecond) // the kernel has passed it on by then
+			var accepting sync.WaitGroup
+			defer accepting.Wait()
+			defer l.Close()
+			accepting.Go(func() { _, _ = g.PlainListener(l).Accept() }) // returns when the listener is closed
+			<-l.second
+			for late := time.Now().Add(time.Minute); g.Live() > 0 || len(e.handed()) < test.asked || test.asked == 0 && g.conns.Stats().Open > 0; {
+				if time.Now().After(late) {
+					t.Fatal("the request has not ended after a minute")
+				}
+				time.Sleep(time.Millisecond)
+			}
+			if n := len(e.handed()); n != test.asked {
+				t.Errorf("the engine was handed %d requests, want %d", n, test.asked)
+			}
+		})
 	}
 }

@@ -37,6 +37,10 @@ func (x *exchange) serve() (v verdict) {
 	if x.err = infer.AsError(err); x.err != nil || done {
 		return ended
 	}
+	if x.response.conn.look() {
+		x.err = infer.AsError(gone(&x.ctx)) // before an engine has it
+		return ended
+	}
 	return x.attempts()
 }
 

@@ -37,6 +37,18 @@ func TryPeek(fd int) (waits bool, err error) {
 	}
 }
 
+// Ended reports whether the peer has ended its side or broken the connection, and all that it
+// had sent before was read. It reads nothing.
+func Ended(fd int) bool {
+	var next [1]byte
+	for {
+		n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&next[0])), 1, flags|syscall.MSG_PEEK, 0, 0)
+		if errno != syscall.EINTR {
+			return errno == 0 && n == 0 || errno != 0 && errno != syscall.EAGAIN
+		}
+	}
+}
+
 // TryWrite writes as much as the socket takes at once: n is -1 when that is
 // nothing. The error is a system call's.
 func TryWrite(fd int, p []byte) (n int, err error) {

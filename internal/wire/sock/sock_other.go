@@ -18,6 +18,16 @@ func TryPeek(fd int) (waits bool, err error) {
 	return n < 0, err
 }
 
+// Ended reports whether the peer has ended its side or broken the connection, and all that it
+// had sent before was read. It reads nothing.
+func Ended(fd int) bool {
+	n, err := again(func(fd int, p []byte) (int, error) {
+		n, _, err := syscall.Recvfrom(fd, p, syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		return n, err
+	}, fd, make([]byte, 1))
+	return n == 0 || err != nil
+}
+
 // TryWrite writes as much as the socket takes at once: n is -1 when that is
 // nothing. The error is a system call's.
 func TryWrite(fd int, p []byte) (n int, err error) { return again(syscall.Write, fd, p) }
