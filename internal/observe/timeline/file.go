@@ -61,7 +61,8 @@ func appendTo(path string, mode os.FileMode) (disk, error) {
 const lineBegins = `{"request_id":`
 
 // mendEnd removes an incomplete record from a file's end, which a killed process has left
-// there. A file with any other incomplete end does not belong to weir.
+// there. A file that begins otherwise than with a record, or has any other incomplete end, does
+// not belong to weir.
 func mendEnd(f *os.File, path string) error {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
@@ -72,6 +73,13 @@ func mendEnd(f *os.File, path string) error {
 		return err
 	}
 	defer r.Close()
+	begin := make([]byte, min(info.Size(), int64(len(lineBegins))))
+	if _, err := r.ReadAt(begin, 0); err != nil {
+		return err
+	}
+	if string(begin) != lineBegins[:len(begin)] {
+		return fmt.Errorf("%s is no file of records, because it does not begin with one; name another file", path)
+	}
 	const most = 16 << 20 // a record is some kilobytes
 	tail := make([]byte, min(info.Size(), most))
 	if _, err := r.ReadAt(tail, info.Size()-int64(len(tail))); err != nil {

@@ -405,6 +405,7 @@ func TestFileThatEndsWithinALine(t *testing.T) {
 		line + line[:5]:        line,
 		line + "{}\nmore":      refused,
 		"no timeline":          refused,
+		"root:x:0:0:root\n":    refused,
 		line + "{\"requests\"": refused,
 	} {
 		path := filepath.Join(t.TempDir(), "t.jsonl")
