@@ -67,7 +67,7 @@ type worker struct {
 	in      answer.Input
 	scratch answer.Scratch
 	frame   []byte // the chunk being written
-	turns   int    // since it last waited or yielded
+	turns   int    // of a shard, since the worker last waited or yielded
 
 	// Not reported yet to what all workers share: the metrics, and the books.
 	writes, bytes int
@@ -156,8 +156,7 @@ func (w *worker) trim() {
 	w.frame = infer.Reuse(w.frame, keepFrame)
 }
 
-// Idle is called before a worker waits. It implements epoll.Worker, as Turned
-// does.
+// Idle is called before a worker waits or yields. It implements epoll.Worker.
 func (w *worker) Idle() {
 	w.turns = 0
 	if w.writes > 0 {
@@ -187,8 +186,8 @@ func (w *worker) begin() {
 // all existing streams.
 const yieldTurns = 32
 
-// Turned is called between turns.
-func (w *worker) Turned() {
+// turned is called between turns of a shard.
+func (w *worker) turned() {
 	if w.turns++; w.turns >= yieldTurns {
 		w.Idle()
 		runtime.Gosched()
@@ -324,7 +323,7 @@ func (s *shard) run() {
 		for i, x := range batch {
 			batch[i] = nil
 			x.turn(&w)
-			w.Turned()
+			w.turned()
 		}
 		w.Idle()
 	}

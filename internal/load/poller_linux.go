@@ -44,24 +44,11 @@ func (p *poller) close() {
 	p.stop()
 }
 
-// turner implements epoll.Worker. After a number of turns it yields to the goroutines whose
-// responses are over, and to the schedule; the scheduler would not run them before 10 ms of
-// turns have passed.
-type turner struct{ given int }
-
-// maxGiven is how many turns are given at once, some 100 us of work.
-const maxGiven = 32
-
-// Turned implements epoll.Worker.
-func (t *turner) Turned() {
-	if t.given++; t.given >= maxGiven {
-		t.given = 0
-		runtime.Gosched()
-	}
-}
+// turner implements epoll.Worker. It has nothing at hand.
+type turner struct{}
 
 // Idle implements epoll.Worker.
-func (t *turner) Idle() { t.given = 0 }
+func (*turner) Idle() {}
 
 // conn takes a connection out of Go's poller and into this one.
 func (p *poller) conn(tcp *net.TCPConn) (*conn, error) {

@@ -2,7 +2,6 @@ package idstream
 
 import (
 	"context"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,7 +39,6 @@ type worker struct {
 	reader engine.Reader
 	begun  bool // a batch has
 	had    int  // turns of it that had something
-	given  int  // turns since it began
 	read   []byte
 	scan   *Scanner
 }
@@ -53,20 +51,9 @@ func newWorker(r engine.Reader) *worker {
 	return &worker{reader: r, read: make([]byte, 16<<10), scan: NewScanner()}
 }
 
-// maxGiven is how many turns make a batch, some 100 us of work.
-const maxGiven = 32
-
-// Turned implements epoll.Worker.
-func (w *worker) Turned() {
-	if w.given++; w.given >= maxGiven {
-		w.Idle()
-		runtime.Gosched()
-	}
-}
-
 // Idle implements epoll.Worker.
 func (w *worker) Idle() {
-	if w.given = 0; w.begun {
+	if w.begun {
 		w.reader.End(w.had)
 		w.begun, w.had = false, 0
 	}

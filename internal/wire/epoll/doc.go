@@ -18,8 +18,6 @@ package epoll
 // Worker is what a goroutine of a Poller has at hand for the sockets that it
 // calls back, so that these need not hold it.
 type Worker interface {
-	// Turned is called after each call back: the place to let others run.
-	Turned()
-	// Idle is called before the goroutine waits.
+	// Idle is called before the goroutine waits or yields.
 	Idle()
 }

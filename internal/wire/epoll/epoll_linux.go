@@ -130,10 +130,11 @@ func (p *Socket[W]) Room() error {
 	return unix.EpollCtl(p.in.fd, unix.EPOLL_CTL_MOD, p.fd, &ev)
 }
 
-// Assist calls back what is ready in one of the instances whose goroutine waits. Go's
-// scheduler looks for ready sockets only when it has no goroutine left to run, so that
-// goroutine may have to wait for all those that can run. These call Assist before they begin
-// other work. A system call is its price where nothing is ready.
+// Assist calls back what is ready in one of the instances whose goroutine waits or has yielded.
+// Go's scheduler looks for ready sockets only when it has no goroutine left to run, and one that
+// has yielded comes behind all others, so that goroutine may have to wait for all those that can
+// run. These call Assist before they begin other work. A system call is its price where nothing
+// is ready.
 func (e *Poller[W]) Assist(w W) {
 	if !e.open.Load() || !e.assists.TryRLock() {
 		return
@@ -141,7 +142,7 @@ func (e *Poller[W]) Assist(w W) {
 	defer e.assists.RUnlock()
 	first := rand.IntN(len(e.instances))
 	for i := range e.instances {
-		if in := e.instances[(first+i)%len(e.instances)]; in.waits.Load() {
+		if in := e.instances[(first+i)%len(e.instances)]; in.away.Load() {
 			in.assist(w)
 			return
 		}

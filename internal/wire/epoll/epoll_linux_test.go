@@ -20,8 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // idle is a worker with nothing at hand.
 type idle struct{}
 
-func (*idle) Turned() {}
-func (*idle) Idle()   {}
+func (*idle) Idle() {}
 
 // socketpair returns two connected descriptors that do not block.
 func socketpair(t *testing.T) (ours, theirs int) {
@@ -51,7 +50,7 @@ func TestAssist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for !p.instances[0].waits.Load() {
+	for !p.instances[0].away.Load() {
 		runtime.Gosched()
 	}
 	for range 3 {
@@ -68,6 +67,52 @@ func TestAssist(t *testing.T) {
 	at.Stop()
 	p.Close()
 	p.Assist(new(idle))
+}
+
+// While the poller's goroutine has yielded, because many sockets are ready, others call back what
+// it has left. It keeps none that it has fetched.
+func TestAssistYielded(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const sockets = 5 * atOnce
+	p := New(1, func() *idle { return new(idle) })
+	var calls atomic.Int64
+	var theirs [sockets]int
+	var all [sockets]*Socket[*idle]
+	for i := range theirs {
+		var ours int
+		ours, theirs[i] = socketpair(t)
+		defer unix.Close(ours)
+		defer unix.Close(theirs[i])
+		var err error
+		if all[i], err = p.Reads(ours, func(*idle, bool) { calls.Add(1) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for !p.instances[0].away.Load() {
+		runtime.Gosched()
+	}
+	for _, fd := range theirs {
+		if _, err := unix.Write(fd, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for calls.Load() == 0 {
+		runtime.Gosched()
+	}
+	before := calls.Load()
+	for calls.Load() < sockets {
+		had := calls.Load()
+		if p.Assist(new(idle)); calls.Load() != min(had+atOnce, sockets) {
+			t.Fatalf("%d calls back of %d ready, after %d by the goroutine that has yielded and %d by Assist", calls.Load(), sockets, before, had-before)
+		}
+	}
+	if before == sockets {
+		t.Error("the goroutine has not yielded")
+	}
+	for _, at := range all {
+		at.Stop()
+	}
+	p.Close()
 }
 
 // Everything sent over many sockets at once is read, and each end is seen, by a

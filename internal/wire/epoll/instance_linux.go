@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -16,13 +17,13 @@ import (
 
 // instance is an epoll instance and the goroutines that call back what is ready in it.
 type instance[W Worker] struct {
-	waits atomic.Bool // the first goroutine waits for the gate
-	fd    int
-	gate  *os.File // in Go's poller
-	raw   syscall.RawConn
-	wake  chan struct{} // rouses a helper
-	end   chan struct{}
-	done  sync.WaitGroup
+	away atomic.Bool // the first goroutine waits for the gate, or has yielded
+	fd   int
+	gate *os.File // in Go's poller
+	raw  syscall.RawConn
+	wake chan struct{} // rouses a helper
+	end  chan struct{}
+	done sync.WaitGroup
 
 	mu    sync.Mutex
 	slots []place[W]
@@ -119,10 +120,18 @@ func (in *instance[W]) leave(slot, generation uint32) {
 	}
 }
 
-// batch is what is fetched at once.
+// atOnce is how many sockets are called back before a goroutine yields. That is 100 us to a third
+// of a millisecond of work. Under load it never waits, and new requests must not wait for all
+// streams. No more are fetched at once: while the goroutine has yielded it has none that only it
+// could call back.
+const atOnce = 32
+
+// batch is what is fetched at once, and what its goroutine has done before.
 type batch[W Worker] struct {
-	events [64]unix.EpollEvent
-	ready  [64]func(w W, hup bool)
+	events [atOnce]unix.EpollEvent
+	ready  [atOnce]func(w W, hup bool)
+	calls  int  // since the goroutine last waited or yielded
+	full   bool // as many were ready as there is room for
 }
 
 // serve calls back what is ready, and says whether anything was.
@@ -131,7 +140,8 @@ func (in *instance[W]) serve(b *batch[W], w W) bool {
 	if n == 0 {
 		return false
 	}
-	if n == len(b.events) {
+	before := b.full
+	if b.full = n == atOnce; b.full && before {
 		select {
 		case in.wake <- struct{}{}: // there are probably more
 		default:
@@ -149,9 +159,18 @@ func (in *instance[W]) serve(b *batch[W], w W) bool {
 	for i := range n {
 		if b.ready[i] != nil {
 			b.ready[i](w, b.events[i].Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0)
-			w.Turned()
 		}
 	}
+	b.calls += n
+	return true
+}
+
+// yields reports whether the goroutine is to yield. It is called after each batch.
+func (b *batch[W]) yields() bool {
+	if b.calls < atOnce {
+		return false
+	}
+	b.calls = 0
 	return true
 }
 
@@ -160,12 +179,19 @@ func (in *instance[W]) run(w W) {
 	var b batch[W]
 	var opened [1]unix.EpollEvent
 	err := in.raw.Read(func(gate uintptr) bool {
-		in.waits.Store(false)
+		in.away.Store(false)
 		in.fetch(int(gate), opened[:]) // what opened the gate shuts it, once it is fetched
 		for in.serve(&b, w) {
+			if b.yields() {
+				w.Idle()
+				in.away.Store(true)
+				runtime.Gosched()
+				in.away.Store(false)
+			}
 		}
 		w.Idle()
-		in.waits.Store(true)
+		b.calls = 0
+		in.away.Store(true)
 		// An event that is there by now opens the gate at once.
 		if err := unix.EpollCtl(int(gate), unix.EPOLL_CTL_MOD, in.fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT}); err != nil {
 			panic(fmt.Sprintf("epoll: open the gate: %v", err)) // both instances are ours and open
@@ -177,7 +203,7 @@ func (in *instance[W]) run(w W) {
 	}
 }
 
-// assist serves once, beside the goroutine that waits.
+// assist serves once, in place of the goroutine that is away.
 func (in *instance[W]) assist(w W) {
 	var b batch[W]
 	if in.serve(&b, w) {
@@ -195,8 +221,13 @@ func (in *instance[W]) help(w W) {
 			return
 		}
 		for in.serve(&b, w) {
+			if b.yields() {
+				w.Idle()
+				runtime.Gosched()
+			}
 		}
 		w.Idle()
+		b.calls = 0
 	}
 }
 
