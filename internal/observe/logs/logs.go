@@ -38,7 +38,9 @@ const (
 	// PerMinute is how often a line is written in a minute: one of the same message, level
 	// and engine. The next minute's first has left_out, how many were not.
 	PerMinute = 20
-	// maxLines bounds the number of distinct lines.
+	// maxLines bounds the number of distinct lines. Beyond it, lines of the same message and
+	// level count together, whichever engine they name. Beyond twice as many, all lines of a
+	// level do.
 	maxLines = 1024
 )
 
@@ -82,15 +84,21 @@ type leftOut struct {
 func (l *lines) pass(of line, now time.Time) (ok bool, left int, over []leftOut) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if now.Sub(l.swept) >= time.Minute || len(l.by) >= maxLines {
+	since := now.Sub(l.swept)
+	if since >= time.Minute || len(l.by) >= maxLines && since >= time.Second {
 		over = l.sweep(of, now)
 		l.swept = now
 	}
 	c := l.by[of]
+	if c == nil && len(l.by) >= maxLines {
+		of.engine = ""
+		c = l.by[of]
+	}
+	if c == nil && len(l.by) >= 2*maxLines {
+		of.message = ""
+		c = l.by[of]
+	}
 	if c == nil {
-		if len(l.by) >= maxLines {
-			return true, 0, over // as if it were new each time, which it is for most
-		}
 		c = &count{since: now}
 		l.by[of] = c
 	}
