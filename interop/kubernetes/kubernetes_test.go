@@ -182,7 +182,7 @@ func TestAPIServer(t *testing.T) {
 	follow := func(name string, q kubernetes.Query) *kubernetes.Source {
 		s := kubernetes.New(kubernetes.Options{Query: q, Namespace: "models", Changed: func(kubernetes.Kind, error) {},
 			Access: kubernetes.Access{Server: c.url, Insecure: true, Token: func() (string, error) { return token.Status.Token, nil }},
-			Found: func(engines []kubernetes.Engine, _ []string) {
+			Found: func(engines []*kubernetes.Engine, _ []string) {
 				var all []string
 				for _, e := range engines {
 					all = append(all, fmt.Sprintf("%s %s %s %s", e.Name, e.Address, e.Role, e.Drained))
