@@ -266,8 +266,9 @@ func TestKeeperSets(t *testing.T) {
 		var set []int
 		k := newKeeper(func(p int) int { set = append(set, p); return p }, func() bool { return true }, math.MaxInt64)
 		defer k.timed.Stop()
-		looks, at := 0, Look{Cycles: 1, Live: 100 * mb, Serving: true}
-		k.pace, k.read = New(at), func() Look { looks++; return at }
+		var looks atomic.Int64
+		at := Look{Cycles: 1, Live: 100 * mb, Serving: true}
+		k.pace, k.read = New(at), func() Look { looks.Add(1); return at }
 		should, last, sets := New(at), plainPercent, 0
 		for _, rate := range []int64{10, 10, 10, 10, 11, 11, 12, 12, 40, 40, 40, 40, 41, 40, 41, 39, 10, 10, 10} {
 			at.At, at.Allocated = at.At+time.Second, at.Allocated+rate*mb
@@ -279,11 +280,11 @@ func TestKeeperSets(t *testing.T) {
 			if len(set) != sets || sets > 0 && set[sets-1] != last || k.percent != last {
 				t.Fatalf("GOGC was set to %v, and should be %d, by %d changes", set, last, sets)
 			}
-			before := looks
+			before := looks.Load()
 			time.Sleep(time.Second - 1) // of which the next looks are put off by the last one
 			synctest.Wait()
-			if looks != before {
-				t.Fatalf("%d looks within a second", looks-before)
+			if looks.Load() != before {
+				t.Fatalf("%d looks within a second", looks.Load()-before)
 			}
 		}
 		if sets < 5 || sets > 15 {
@@ -291,18 +292,18 @@ func TestKeeperSets(t *testing.T) {
 		}
 		for _, c := range []struct {
 			rate int64
-			want int // looks in ten seconds
+			want int64 // looks in ten seconds
 		}{{40, 10}, {1, 0}} {
 			for range 20 {
 				at.At, at.Allocated = at.At+time.Second, at.Allocated+c.rate*mb
 				k.look()
 			}
 			// Looks that show no time change nothing.
-			before := looks
+			before := looks.Load()
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
-			if looks-before != c.want {
-				t.Errorf("%d looks in 10 s at GOGC %d, want %d", looks-before, k.percent, c.want)
+			if looks.Load()-before != c.want {
+				t.Errorf("%d looks in 10 s at GOGC %d, want %d", looks.Load()-before, k.percent, c.want)
 			}
 		}
 	})
