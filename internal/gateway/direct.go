@@ -22,9 +22,7 @@ import (
 // could understand otherwise.
 //
 // A goroutine serves a connection, from its beginning and again after a stream that had left
-// it, until net/http gets it or it ends. Then the goroutine rests until another connection comes:
-// the stack of a new one is copied three times before its first request is served, which is 5 %
-// of what a client costs that hangs up.
+// it, until net/http gets it or it ends.
 type direct struct {
 	g       *Gateway
 	handler http.Handler
@@ -32,18 +30,7 @@ type direct struct {
 	base    *http.Request       // what all requests have in common
 	spare   *spare[*plainRequest]
 	serving sync.WaitGroup
-	conns   chan visit   // to goroutines that rest
-	resting atomic.Int32 // how many of them do
 }
-
-// visit is a connection whose next request must begin within a time.
-type visit struct {
-	conn   *conn
-	within time.Duration
-}
-
-// mostResting bounds the goroutines that rest, each with a stack of 16 KB.
-const mostResting = 64
 
 // plainRequest is what a request takes that is served without net/http. It is used again for another
 // one only after a whole response: the request has no goroutine or stream any more that has a
@@ -83,7 +70,7 @@ func newBuffers() *spare[*[]byte] {
 }
 
 func newDirect(g *Gateway) *direct {
-	d := &direct{g: g, handler: g.Handler(), urls: map[string]*url.URL{}, spare: newPlainRequests(), conns: make(chan visit)}
+	d := &direct{g: g, handler: g.Handler(), urls: map[string]*url.URL{}, spare: newPlainRequests()}
 	base := &http.Request{Method: http.MethodPost, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
 	d.base = base.WithContext(g.base) // a request's connection is known by its writer
 	for path := range g.services {
@@ -137,41 +124,15 @@ func (d *direct) serve(c *conn, within time.Duration) {
 		c.Close()
 		return
 	}
-	next := visit{c, within}
-	select {
-	case d.conns <- next:
-	default:
-		d.serving.Go(func() { d.run(next) })
-	}
-}
-
-// run serves connections, one after the other.
-func (d *direct) run(v visit) {
-	for {
-		d.all(v)
-		if d.resting.Add(1) > mostResting {
-			d.resting.Add(-1)
-			return
+	d.serving.Go(func() {
+		for c.bound(within); d.next(c); c.bound(keepAliveTimeout) {
+			c.entry.Idle(time.Now())
+			if !d.g.returned.rest(c) {
+				c.Close()
+				return
+			}
 		}
-		select {
-		case v = <-d.conns:
-			d.resting.Add(-1)
-		case <-d.g.returned.closed:
-			return
-		}
-	}
-}
-
-// all serves the requests of a connection.
-func (d *direct) all(v visit) {
-	c := v.conn
-	for c.bound(v.within); d.next(c); c.bound(keepAliveTimeout) {
-		c.entry.Idle(time.Now())
-		if !d.g.returned.rest(c) {
-			c.Close()
-			return
-		}
-	}
+	})
 }
 
 // bound bounds the wait for the next request, by a deadline that is at most a second early.
