@@ -87,7 +87,8 @@ func TestSnapshotsShareEngines(t *testing.T) {
 	})
 }
 
-// What an engine lacks of others is noted as long as it does, though nothing of its own changes.
+// An engine's note on what it lacks beside others stays as long as it lacks it, also while
+// nothing of the engine itself changes.
 func TestNotesFollowOthers(t *testing.T) {
 	half := func(name string, role infer.Role) Member {
 		m := relayMember(name, "x")

@@ -13,7 +13,7 @@ import (
 // Ends are the fields of a request that concern its two ends, the caller and the engine.
 type Ends struct {
 	connection []string // what the caller's Connection fields name belongs to one connection
-	traced     bool     // the engine is told weir's span in place of the caller's
+	traced     bool     // the engine gets weir's span, and not the caller's
 }
 
 // EndToEnd returns which of a request's fields the engine of a leg gets, and those that it gets in

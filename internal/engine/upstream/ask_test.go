@@ -146,6 +146,16 @@ func TestAnsweredUnasked(t *testing.T) {
 			t.Fatal("the answer has not come within a minute")
 		}
 	}
+	resp := post(t, c, cn)
+	defer resp.Body.Close()
+	if text, err := io.ReadAll(resp.Body); err != nil || resp.Status != http.StatusServiceUnavailable || string(text) != "full" {
+		t.Errorf("status %d, %q, %v", resp.Status, text, err)
+	}
+}
+
+// post sends a request over a connection and returns the answer to it.
+func post(t *testing.T, c *Client, cn *conn) *Response {
+	t.Helper()
 	head, err := c.render(&Request{Method: http.MethodPost, Path: "/"})
 	if err != nil {
 		t.Fatal(err)
@@ -154,10 +164,7 @@ func TestAnsweredUnasked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	if text, err := io.ReadAll(resp.Body); err != nil || resp.Status != http.StatusServiceUnavailable || string(text) != "full" {
-		t.Errorf("status %d, %q, %v", resp.Status, text, err)
-	}
+	return resp
 }
 
 // TestGone has engines close idle connections, or write to them, unasked. A request is sent on none
@@ -179,14 +186,7 @@ func TestGone(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				head, err := c.render(&Request{Method: http.MethodPost, Path: "/"})
-				if err != nil {
-					t.Fatal(err)
-				}
-				resp, err := c.exchange(t.Context(), cn, head, &Request{Method: http.MethodPost, Leg: &trace.Leg{}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				resp := post(t, c, cn)
 				if _, err := io.ReadAll(resp.Body); err != nil {
 					t.Fatal(err)
 				}

@@ -79,7 +79,7 @@ type View struct {
 	pool   *InferencePool
 	synced [kinds]bool
 	had    map[string]*Engine // the engines of the latest result
-	// What a result is made in, between results without a meaning.
+	// The room in which a result is made. It has no meaning between results.
 	all   []*candidate
 	found []Engine
 	at    map[string]int // indices in found by address

@@ -325,7 +325,7 @@ func TestCollectorHasNoRoom(t *testing.T) {
 	}
 }
 
-// What waits at the end is sent in messages of the usual size.
+// Records that wait at the end are sent in messages of the usual size.
 func TestManyAtTheEnd(t *testing.T) {
 	c := newCollector(t, func(n int) (*collectorpb.ExportTraceServiceResponse, error) {
 		if n == 1 {

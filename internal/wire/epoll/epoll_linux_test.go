@@ -46,7 +46,7 @@ func alone(t *testing.T, try func() error) {
 	t.Error(err)
 }
 
-// Whoever is about to work calls back what is ready before the poller's goroutine gets to run,
+// Assist calls back what is ready before the poller's goroutine gets to run,
 // and only what is ready. After Close there is nothing.
 func TestAssist(t *testing.T) {
 	alone(t, func() error {

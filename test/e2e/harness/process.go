@@ -26,7 +26,8 @@ func Context(t testing.TB) context.Context {
 	return ctx
 }
 
-// Finish runs weir to its end. What does not end says what it waits for, as a Process does.
+// Finish runs weir to its end. A run that does not end prints what its goroutines wait for, as a
+// Process does.
 func Finish(t testing.TB, stdin string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*Patience) // a command may measure for minutes
