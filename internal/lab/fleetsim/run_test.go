@@ -96,8 +96,8 @@ func TestOneEngine(t *testing.T) {
 	}
 }
 
-// shorter returns all cases, and the first one alone under -short: the race detector, which
-// make test has beside it, takes ten times as long, and a run is one goroutine.
+// shorter returns all cases, and the first one alone under -short, which make test sets:
+// make quick runs them all.
 func shorter[T any](cases ...T) []T {
 	if testing.Short() {
 		return cases[:1]
