@@ -36,7 +36,11 @@ func (e Endpoint) take(h *dialect.Head, name string, value []byte) (err error) {
 		h.Stream, err = dialect.BoolOf(name, value)
 	case "n":
 		var n int64
-		n, err = dialect.IntOf(name, value, 1, math.MaxInt32)
+		if n, err = dialect.IntOf(name, value, 1, maxAsked); err != nil {
+			if more, wrong := dialect.IntOf(name, value, 1, math.MaxInt32); wrong == nil {
+				n, err = more, nil // which a relayed engine may allow
+			}
+		}
 		h.N = int(n)
 	case "stream_options":
 		if dialect.KindOf(value) != '{' {
