@@ -9,6 +9,26 @@ import (
 	"weir/internal/infer"
 )
 
+// A body whose chunks are malformed is refused with what is wrong with them.
+func TestMalformedChunks(t *testing.T) {
+	for _, test := range []struct{ body, want string }{
+		{"zz\r\n{}\r\n0\r\n\r\n", "chunked encoding is malformed (invalid byte in chunk length): each chunk must be its length in hexadecimal"},
+		{"1\r\n{}\r\n0\r\n\r\n", "chunked encoding is malformed (malformed chunked encoding)"},
+	} {
+		inBubble(t, Options{}, []any{&tokenEngine{name: "a"}}, func(t *testing.T, b *bench) {
+			c := b.dial(0)
+			c.id, c.method = "a", "POST"
+			b.sent["a"]++
+			c.write("POST " + chatPath + " HTTP/1.1\r\nHost: weir\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\nX-Request-Id: a\r\n\r\n" + test.body)
+			a := c.answer()
+			if a.status != 400 {
+				t.Errorf("%q: status %d", test.body, a.status)
+			}
+			wantParts(t, string(a.body), test.want)
+		})
+	}
+}
+
 // A request that declares its length both by chunks and by Content-Length is served, and
 // nothing more on its connection; nor is there where that cannot be known. One in chunks
 // alone keeps its connection.

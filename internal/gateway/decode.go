@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net"
@@ -279,6 +280,10 @@ func (u *upload) failure(ctx context.Context, err error) error {
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &broken), ctx.Err() != nil,
 		u.r.ProtoMajor == 2: // whose errors say so in words only, and before ctx ends
 		return &infer.Error{Code: infer.CodeCancelled, Message: "the client closed the connection before its body was complete", Cause: err}
+	}
+	if len(u.r.TransferEncoding) > 0 {
+		return &infer.Error{Code: infer.CodeInvalid, Message: fmt.Sprintf("the request body's chunked encoding is malformed (%v): "+
+			"each chunk must be its length in hexadecimal, a line end, that many bytes and a line end, and a chunk of length 0 must end the body", err), Cause: err}
 	}
 	return &infer.Error{Code: infer.CodeInvalid, Message: "the request body cannot be read", Cause: err}
 }
