@@ -314,6 +314,21 @@ var reasonAdvice = map[string]advice{
 // refusalReason matches where the code gives a refusal a reason as a literal.
 var refusalReason = regexp.MustCompile(`\bReason(?:: | = retryAfter, )"([a-z_]+)"`)
 
+// unreadHeads is what Go's HTTP server answers by itself (gateway.TestUnreadHeads).
+const unreadHeads = `
+## Heads that are no HTTP request
+
+If the head of a request cannot be read, weir does not know which API its client speaks. Go's HTTP server refuses it in plain text, without a request id, closes the connection, and no log or record has the request.
+
+| status | the head |
+|---|---|
+| 400 | is malformed, has no or several ` + "`Host`" + `, or a wrong ` + "`Content-Length`" + ` |
+| 417 | has an ` + "`Expect`" + ` other than ` + "`100-continue`" + ` (no text) |
+| 431 | is larger than 64 KiB |
+| 501 | has a ` + "`Transfer-Encoding`" + ` other than ` + "`chunked`" + ` |
+| 505 | names a version other than HTTP/1.0 and HTTP/1.1 |
+`
+
 func errorsPage(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString(`# Errors
@@ -372,6 +387,7 @@ Official clients try again by themselves at 408, 409, 429 and 5xx.
 	for _, r := range reasons {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r, reasonAdvice[r].when, reasonAdvice[r].do)
 	}
+	b.WriteString(unreadHeads)
 	return b.String()
 }
 
