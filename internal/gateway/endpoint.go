@@ -46,14 +46,21 @@ func newServices(own dialect.Endpoint) services {
 	return all
 }
 
-// endpointOf returns the endpoint of a path. A path that weir does not know can be
-// relayed.
-func (s services) endpointOf(path string) dialect.Endpoint {
+// endpointOf returns the endpoint of a path, in whose form its errors are. A path that
+// weir does not know can be relayed.
+func (s services) endpointOf(path string, relayed allow.Paths) dialect.Endpoint {
 	if at, ok := s[path]; ok {
 		return at.Endpoint
 	}
+	if strings.HasPrefix(path, belowMessages) && !relayed.Has(path) {
+		return anthropic.Messages // which refuses it to a client that reads only such errors
+	}
 	return openai.Other
 }
+
+// belowMessages begins the paths of Anthropic's API that weir does not serve, such as
+// those of batches.
+const belowMessages = "/v1/messages/"
 
 // dialectOf returns the name of the API to which an endpoint belongs.
 func dialectOf(e dialect.Endpoint) string {

@@ -27,7 +27,9 @@ func (g *Gateway) handleNative(mux *http.ServeMux) {
 }
 
 // native is SGLang's own endpoint, for errors.
-func (g *Gateway) native() dialect.Endpoint { return g.services.endpointOf(sglang.Path) }
+func (g *Gateway) native() dialect.Endpoint {
+	return g.services.endpointOf(sglang.Path, g.opts.Allow.Paths)
+}
 
 // software is the name of the server in answers to clients.
 const software = "weir"

@@ -9,6 +9,7 @@ import (
 
 	"weir/internal/dialect"
 	"weir/internal/dialect/allow"
+	"weir/internal/dialect/anthropic"
 	"weir/internal/dialect/openai"
 	"weir/internal/dialect/sglang"
 	"weir/internal/infer"
@@ -48,6 +49,8 @@ func TestPaths(t *testing.T) {
 			{"GET", "/v1/messages/", "", 404, "", []string{"did you mean /v1/messages?"}},
 			{"GET", "/v1/nothing-here", "", 404, "", []string{"/v1/nothing-here"}},
 			{"POST", "/v1/nothing-here", askChat(``), 404, "", []string{"weir serves nothing at /v1/nothing-here", "--relay-path"}},
+			{"POST", "/v1/messages/batches", "{}", 404, "", []string{`{"type":"error","error":{"type":"not_found_error"`, "/v1/messages/batches"}},
+			{"GET", "/v1/messages/batches/7/results", "", 404, "", []string{`{"type":"error","error":{"type":"not_found_error"`}},
 			{"POST", "/v1/load_lora_adapter", askChat(``), 404, "", []string{"--relay-path"}},
 			{"POST", "/v1/embeddings", askChat(``), 404, "", []string{"/v1/embeddings"}},
 		} {
@@ -169,11 +172,17 @@ func TestLimits(t *testing.T) {
 // A path's errors are in its dialect from the beginning.
 func TestEndpointOf(t *testing.T) {
 	all := newServices(sglang.New(sglang.Options{}))
+	relayed, err := allow.RelayPaths([]string{"/v1/messages/batches/"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for path, want := range map[string]dialect.Endpoint{
+		"/v1/messages": anthropic.Messages, "/v1/messages/": anthropic.Messages, "/v1/messages/batches": anthropic.Messages,
+		"/v1/messages/batches/": openai.Other, "/v1/messages/batches/7/results": openai.Other, "/v1/messagesbatches": openai.Other,
 		"/v1/chat/completions": openai.Chat, "/v1/completions": openai.Completions, "/v1/tokenize": openai.Tokenize,
 		"/detokenize": openai.Detokenize, "/v1/embeddings": openai.Other, "other": openai.Other, "": openai.Other,
 	} {
-		if got := all.endpointOf(path); got != want {
+		if got := all.endpointOf(path, relayed); got != want {
 			t.Errorf("%s: %v, want %v", path, got, want)
 		}
 	}
@@ -204,7 +213,7 @@ func TestForeignIDs(t *testing.T) {
 
 // preparingFor prepares a request that no server serves.
 func preparingFor(b *bench, path string) (*preparing, context.CancelCauseFunc) {
-	p := &preparing{g: b.g, request: &request{caller: tenancy.Anyone, folder: simModel(), endpoint: b.g.services.endpointOf(path)}}
+	p := &preparing{g: b.g, request: &request{caller: tenancy.Anyone, folder: simModel(), endpoint: b.g.services.endpointOf(path, allow.Paths{})}}
 	p.req = &dialect.Request{Fields: &dialect.FieldNames{Prompt: map[string]string{chatPath: "messages", completionsPath: "prompt"}[path]}}
 	p.model = b.snapshot.Load().Models[models.SimName]
 	ctx, cancel := context.WithCancelCause(b.g.base)
