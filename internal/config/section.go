@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"slices"
@@ -119,6 +120,7 @@ func (e *Entry) read(n ast.Node) (err error) {
 }
 
 func parseYAML(data []byte) (*ast.File, error) {
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // which editors of Windows put before a text
 	tree, err := parser.ParseBytes(data, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%s", yaml.FormatError(err, false, true))
