@@ -32,6 +32,8 @@ const mostLimitsWait = 10 * time.Second
 func (f *gatewayFlags) setSharedLimits(*gateway.Options) error {
 	s := &f.sharedFlags
 	switch {
+	case s.LimitsWait <= 0 || s.LimitsWait > mostLimitsWait:
+		return wrongf("--limits-wait %v: want more than 0 and at most %v", s.LimitsWait, mostLimitsWait)
 	case s.Limits == "" && s.LimitsCA != "":
 		return wrongf("--limits-ca verifies the server of --limits: add --limits rediss://HOST:PORT")
 	case s.Limits == "":
@@ -40,8 +42,6 @@ func (f *gatewayFlags) setSharedLimits(*gateway.Options) error {
 		return wrongf("--limits counts the limits of callers, which are in a keys file: add --keys FILE")
 	case f.BudgetFile != "" && f.BudgetFile != "off":
 		return wrongf("--budget-file: with --limits the store has what is used of a day; leave it out")
-	case s.LimitsWait <= 0 || s.LimitsWait > mostLimitsWait:
-		return wrongf("--limits-wait %v: want more than 0 and at most %v", s.LimitsWait, mostLimitsWait)
 	}
 	var err error
 	if s.location, err = shared.ParseLocation(s.Limits); err != nil {
