@@ -380,6 +380,7 @@ func newEngines(engines []config.Engine, f *gatewayFlags, now *current, o *gatew
 	if err := f.oneFrontEnd(engines); err != nil {
 		return nil, err
 	}
+	warnOfTwins(engines, o.Log)
 	served := now.of.Load().models
 	var members []fleet.Member
 	for _, e := range engines {

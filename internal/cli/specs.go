@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -30,6 +31,26 @@ func parseEngines(specs []string) ([]config.Engine, error) {
 	}
 	config.Unique(len(engines), func(i int) string { return engines[i].Name }, func(i int, to string) { engines[i].Name = to })
 	return engines, nil
+}
+
+// warnOfTwins logs each engine that is at the place of another one and serves the same
+// model. Both are given requests, as if there were two.
+func warnOfTwins(engines []config.Engine, log *slog.Logger) {
+	first := map[string]string{}
+	for _, e := range engines {
+		place := e.Addr + e.Dir
+		if e.URL != nil {
+			place = e.URL.String()
+		}
+		if e.Model != "" {
+			place += " for " + e.Model
+		}
+		if other, twice := first[place]; twice {
+			log.Warn("engine is given twice, counts as two and gets the requests of two: leave one of them out", "engine", e.Name, "other", other, "at", place)
+			continue
+		}
+		first[place] = e.Name
+	}
 }
 
 // agree judges engines and models together, before any folder is read. It sets the model of
