@@ -117,6 +117,9 @@ func execute(args []string, s *streams) int {
 		fmt.Fprintf(s.err, "Run \"weir %s--help\" for the flags and examples.\n", command)
 		return 2
 	}
+	for _, line := range unknownEnvironment(parser.Model, os.Environ()) {
+		fmt.Fprintln(s.err, "weir:", graphicLines(line))
+	}
 	if err := ctx.Run(s); err != nil {
 		var status exitStatus
 		if errors.As(err, &status) {
