@@ -43,7 +43,7 @@ func (g *Gateway) forCallers(serve func(http.ResponseWriter, *http.Request, *ten
 	return g.view(func(w http.ResponseWriter, r *http.Request) {
 		c, err := g.callerOf(r)
 		if err != nil {
-			writeError(w, g.services.endpointOf(r.URL.Path, g.opts.Allow.Paths), infer.AsError(err))
+			writeError(w, g.endpointOf(r.URL.Path), infer.AsError(err))
 			return
 		}
 		serve(w, r, c)

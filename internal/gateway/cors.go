@@ -155,7 +155,7 @@ func (g *Gateway) options(w http.ResponseWriter, r *http.Request, mux *http.Serv
 		}
 	}
 	if len(methods) == 0 || g.services.meant(path) != "" {
-		writeError(w, g.services.endpointOf(path, g.opts.Allow.Paths), g.services.nothingAt(path))
+		writeError(w, g.endpointOf(path), g.services.nothingAt(path))
 		return
 	}
 	w.Header().Set("Allow", strings.Join(append(methods, http.MethodOptions), ", "))

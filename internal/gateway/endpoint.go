@@ -58,6 +58,11 @@ func (s services) endpointOf(path string, relayed allow.Paths) dialect.Endpoint 
 	return openai.Other
 }
 
+// endpointOf is that of the gateway's services, with the paths that it relays.
+func (g *Gateway) endpointOf(path string) dialect.Endpoint {
+	return g.services.endpointOf(path, g.opts.Allow.Paths)
+}
+
 // belowMessages begins the paths of Anthropic's API that weir does not serve, such as
 // those of batches.
 const belowMessages = "/v1/messages/"

@@ -49,7 +49,7 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 		c = direct.conn
 	}
 	x := &exchange{g: g, id: g.ids.request()}
-	x.endpoint = g.services.endpointOf(r.URL.Path, g.opts.Allow.Paths)
+	x.endpoint = g.endpointOf(r.URL.Path)
 	x.stages = stages{injects: g.opts.inject(), rec: newRecord()}
 	x.rec.RequestID, x.rec.Endpoint = requestID(first(r.Header, "X-Request-Id"), x.id), r.URL.Path
 	x.rec.Arrival = arrival(w, c)

@@ -43,7 +43,7 @@ func (g *Gateway) Explain(ctx context.Context, path string, header http.Header, 
 	now := trace.Now()
 	s := &stages{rec: &trace.Record{RequestID: g.ids.request(), Endpoint: path, Arrival: now, Received: now, BytesIn: int64(len(body))}}
 	s.rec.Ledger.Start(trace.Read, now)
-	q := &request{caller: tenancy.Anyone, body: body, endpoint: g.services.endpointOf(path, g.opts.Allow.Paths)}
+	q := &request{caller: tenancy.Anyone, body: body, endpoint: g.endpointOf(path)}
 	p := &preparing{request: q, stages: s, g: g, ctx: ctx, path: path, header: header, dry: true}
 	defer p.rests()
 	err := p.accept()

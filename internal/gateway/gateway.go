@@ -393,7 +393,7 @@ func (g *Gateway) view(serve http.HandlerFunc) http.HandlerFunc {
 }
 
 func (g *Gateway) notFound(w http.ResponseWriter, r *http.Request) {
-	writeError(w, g.services.endpointOf(r.URL.Path, g.opts.Allow.Paths), g.services.nothingAt(r.URL.Path))
+	writeError(w, g.endpointOf(r.URL.Path), g.services.nothingAt(r.URL.Path))
 }
 
 // noAnswersKept answers who asks for an answer of the past.

@@ -27,9 +27,7 @@ func (g *Gateway) handleNative(mux *http.ServeMux) {
 }
 
 // native is SGLang's own endpoint, for errors.
-func (g *Gateway) native() dialect.Endpoint {
-	return g.services.endpointOf(sglang.Path, g.opts.Allow.Paths)
-}
+func (g *Gateway) native() dialect.Endpoint { return g.endpointOf(sglang.Path) }
 
 // software is the name of the server in answers to clients.
 const software = "weir"
