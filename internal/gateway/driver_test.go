@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"weir/internal/fleet/route"
 	"weir/internal/infer"
 )
 
@@ -267,6 +268,60 @@ func TestDriverMissesNothing(t *testing.T) {
 		if failed != nil {
 			rt.Fatal(failed)
 		}
+	})
+}
+
+// Requests that begin or end give the turns of a worker that is to run and does not, so many at a
+// time. They leave those that the worker gives itself, and those that an engine's reader still
+// gathers. The books have then heard of all of these turns' tokens.
+func TestAssistGivesTurns(t *testing.T) {
+	words()
+	synctest.Test(t, func(t *testing.T) {
+		const streams = 2*yieldTurns + 5
+		r := newRig(t, Options{})
+		fleet := fleetOf(nil, r.tokens) // one engine, which takes all
+		r.g.opts.Snapshot = func() *route.Snapshot { return fleet }
+		r.g.held = newHolding(&r.g.opts)
+		defer r.close()
+		var calls []*call
+		for range streams {
+			r.ask(chatPath, askStream(``), 1<<20)
+			defer r.client.Close()
+			calls = append(calls, r.call(0))
+		}
+		offer := func() {
+			for _, c := range calls {
+				c.offer(words()[:1], nil)
+			}
+			synctest.Wait()
+		}
+		for range 2 { // the books hear of the first one with the next turn
+			offer()
+			r.settle()
+		}
+		s, rank := r.g.outputs.shards[0], r.x.target.Books.Rank
+		told := rank.Generated()
+		offer()
+		assisted := func(want int, why string) {
+			t.Helper()
+			r.g.assist()
+			if got := streams - len(s.queue); got != want {
+				t.Errorf("%s: %d of %d streams have had their turns, want %d", why, got, streams, want)
+			}
+			if got := rank.Generated() - told; got != int64(want) {
+				t.Errorf("%s: the books have heard of %d tokens, want %d", why, got, want)
+			}
+		}
+		s.asleep = true
+		assisted(0, "a reader gathers them")
+		s.asleep = false
+		s.turns.Lock()
+		assisted(0, "the worker gives turns")
+		s.turns.Unlock()
+		assisted(yieldTurns, "the worker has yielded")
+		assisted(2*yieldTurns, "it has still not run")
+		assisted(streams, "it has still not run")
+		assisted(streams, "nothing waits")
 	})
 }
 

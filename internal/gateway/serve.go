@@ -99,14 +99,14 @@ func (x *exchange) repeats() bool {
 	return x.again(e)
 }
 
-// assist gives streams their turns whose engines' sockets have something, before work on a
-// request that begins or ends.
+// assist gives streams their turns that have waited for one, or whose engines' sockets have
+// something, before work on a request that begins or ends.
 func (g *Gateway) assist() {
-	if g.polled.Load() == 0 {
-		return
-	}
 	w := g.worker()
-	g.sockets.Assist(w)
+	g.outputs.assist(w)
+	if g.polled.Load() > 0 {
+		g.sockets.Assist(w)
+	}
 	g.workers.Put(w)
 }
 

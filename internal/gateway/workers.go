@@ -2,8 +2,10 @@ package gateway
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -53,6 +55,8 @@ type shard struct {
 	asleep bool
 	closed bool
 
+	turns sync.Mutex // held by the worker, or whoever assists it, while turns are given
+
 	_ [64]byte // so that another shard's are not in the same cache line
 }
 
@@ -67,7 +71,6 @@ type worker struct {
 	in      answer.Input
 	scratch answer.Scratch
 	frame   []byte // the chunk being written
-	turns   int    // of a shard, since the worker last waited or yielded
 
 	// Not reported yet to what all workers share: the metrics, and the books.
 	writes, bytes int
@@ -158,7 +161,6 @@ func (w *worker) trim() {
 
 // Idle is called before a worker waits or yields. It implements epoll.Worker.
 func (w *worker) Idle() {
-	w.turns = 0
 	if w.writes > 0 {
 		w.metrics.Wrote(w.writes, w.bytes)
 		w.writes, w.bytes = 0, 0
@@ -183,16 +185,9 @@ func (w *worker) begin() {
 
 // yieldTurns is the number of turns after which a worker yields its core, about a third
 // of a millisecond. Under load a worker never waits, and new requests must not wait for
-// all existing streams.
+// all existing streams. It takes no more out of its queue: while it has yielded, others can give
+// the turns that are left.
 const yieldTurns = 32
-
-// turned is called between turns of a shard.
-func (w *worker) turned() {
-	if w.turns++; w.turns >= yieldTurns {
-		w.Idle()
-		runtime.Gosched()
-	}
-}
 
 // Batch delays waking the workers while engines' readers queue streams. A worker on
 // another core that the first stream of a frame woke would contend with the reader
@@ -317,35 +312,70 @@ func (s *shard) rouse() {
 }
 
 func (s *shard) run() {
-	var batch []*exchange
 	w := worker{metrics: s.metrics, meter: s.meter}
-	for s.take(&batch) {
-		for i, x := range batch {
-			batch[i] = nil
-			x.turn(&w)
-			w.turned()
+	for s.await() {
+		s.turns.Lock()
+		more := s.give(&w)
+		s.turns.Unlock()
+		if more {
+			runtime.Gosched()
 		}
-		w.Idle()
 	}
 }
 
-// take waits for streams and swaps them into the batch; false when the shard
-// was closed and is empty.
-func (s *shard) take(batch *[]*exchange) bool {
+// await waits for streams; false when the shard was closed and is empty.
+func (s *shard) await() bool {
 	for {
 		s.mu.Lock()
-		if len(s.queue) > 0 {
-			*batch, s.queue = s.queue, (*batch)[:0]
+		switch {
+		case len(s.queue) > 0:
 			s.mu.Unlock()
 			return true
-		}
-		if s.closed {
+		case s.closed:
 			s.mu.Unlock()
 			return false
 		}
 		s.asleep = true
 		s.mu.Unlock()
 		<-s.wake
+	}
+}
+
+// give gives up to yieldTurns streams their turns, and reports whether there are more. The caller
+// holds turns.
+func (s *shard) give(w *worker) (more bool) {
+	var batch [yieldTurns]*exchange
+	s.mu.Lock()
+	n := copy(batch[:], s.queue)
+	s.queue = slices.Delete(s.queue, 0, n)
+	more = len(s.queue) > 0
+	s.mu.Unlock()
+	for _, x := range batch[:n] {
+		x.turn(w)
+	}
+	w.Idle()
+	return more
+}
+
+// behind reports whether the worker is awake and has more to give.
+func (s *shard) behind() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.asleep && len(s.queue) > 0
+}
+
+// assist gives turns of a shard whose worker has some to give and does not run, because Go's
+// scheduler has put it behind other goroutines. Those call assist before they begin other work.
+// However many shards there are, it looks at a few.
+func (o *outputs) assist(w *worker) {
+	first := rand.IntN(len(o.shards))
+	for i := range min(len(o.shards), 4) {
+		s := o.shards[(first+i)%len(o.shards)]
+		if s.behind() && s.turns.TryLock() {
+			s.give(w)
+			s.turns.Unlock()
+			return
+		}
 	}
 }
 
