@@ -46,7 +46,7 @@
 // An [Encoder] belongs to one goroutine at a time and is reused. Text is cut
 // into segments at added tokens; a segment is normalized and cut into pieces by
 // the pre-tokenizers, the last of a byte-level vocabulary being a hand-written
-// scanner of its pattern, with a shorter way for ASCII words (asciiWords); and a piece
+// scanner of its pattern, with a shorter way for ASCII text (asciiPieces); and a piece
 // becomes ids by
 //
 //  1. one probe of a table shared by all encoders, with the bytes of every token and a

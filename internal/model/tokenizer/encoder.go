@@ -372,18 +372,28 @@ func (e *Encoder) path(dst []uint32, s string) ([]uint32, error) {
 // pieces encodes what scan cuts.
 func (e *Encoder) pieces(dst []uint32, s string, scan scanner) ([]uint32, error) {
 	b := unsafe.Slice(unsafe.StringData(s), len(s)) // only read
-	v, words := &e.t.vocab, e.t.words
+	v, ascii := &e.t.vocab, e.t.ascii
 	for i := 0; i < len(s); {
-		end := 0
-		if words != nil {
-			end = words.end(b, i)
+		var k pieceKey
+		n := 0
+		if ascii != nil {
+			from := i
+			dst, i, k, n = ascii.appendWhole(dst, &v.whole, b, i, i+e.work)
+			if e.work -= i - from; e.work <= 0 {
+				if err := e.pauseAt(len(dst)); err != nil {
+					return dst, err
+				}
+				continue
+			}
 		}
-		if end == 0 {
+		end := i + n
+		if n == 0 {
 			end = scan.next(s, i, e)
+			if n = end - i; n <= shortPiece {
+				k = keyOf(b, i, end)
+			}
 		}
-		n := end - i
 		if n <= shortPiece {
-			k := keyOf(b, i, end)
 			hash := k.hash(n)
 			token, mark := v.whole.find(k, hash, n)
 			if mark == pieceUndecided {

@@ -19,7 +19,7 @@ type Tokenizer struct {
 	stages    []stage
 	byteLevel bool
 	last      scanner
-	words     *asciiWords // those of last, if it has any
+	ascii     *asciiPieces // those of last, if it has any
 	// wholeFirst is set if the place of the text's beginning is known only as long as
 	// nothing is cut from the normalized text.
 	wholeFirst bool
@@ -105,8 +105,8 @@ func (t *Tokenizer) setLast() {
 			t.last, t.stages = c.scan, t.stages[:n-1]
 		}
 	}
-	if w, ok := t.last.(wordy); ok {
-		t.words = w.words()
+	if p, ok := t.last.(plain); ok {
+		t.ascii = p.ascii()
 	}
 }
 
