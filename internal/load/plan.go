@@ -173,6 +173,15 @@ func (p *Plan) normalize() (*target, error) {
 	return p.target()
 }
 
+// A schedule of a smaller rate has times that no duration holds. A closed loop starts a
+// worker for each request in flight, and a prompt is made whole, before a signal is looked at.
+const (
+	leastRate       = 1e-6
+	mostRate        = 1e9
+	mostConcurrency = 1 << 20
+	mostInputTokens = 1 << 24
+)
+
 // check refuses what cannot be carried out.
 func (p *Plan) check() error {
 	if p.API != Chat && p.API != Completions && p.API != Generate {
@@ -194,6 +203,15 @@ func (p *Plan) check() error {
 	}
 	if p.Rate < 0 || math.IsNaN(p.Rate) || math.IsInf(p.Rate, 0) {
 		return fmt.Errorf("rate %v: must be a positive number of requests per second", p.Rate)
+	}
+	if p.Rate > 0 && (p.Rate < leastRate || p.Rate > mostRate) {
+		return fmt.Errorf("rate %v: must be between %v and %v requests per second", p.Rate, leastRate, mostRate)
+	}
+	if p.Concurrency > mostConcurrency {
+		return fmt.Errorf("concurrency %d: must be at most %d", p.Concurrency, mostConcurrency)
+	}
+	if p.InputTokens > mostInputTokens {
+		return fmt.Errorf("input-tokens %d: must be at most %d", p.InputTokens, mostInputTokens)
 	}
 	if err := p.checkLoop(); err != nil {
 		return err
