@@ -143,9 +143,6 @@ func (a *asciiPieces) find(w *[asciiRoom]byte) (k pieceKey, n int) {
 
 // other is find where w begins with no word that find knows.
 func (a *asciiPieces) other(w *[asciiRoom]byte) (k pieceKey, n int) {
-	if w[0] == '\'' { // there may be a contraction
-		return k, 0
-	}
 	if w[0] == ' ' {
 		n = 1
 	}
@@ -154,7 +151,7 @@ func (a *asciiPieces) other(w *[asciiRoom]byte) (k pieceKey, n int) {
 		for n++; n < shortPiece && a.class[w[n]]&asciiMark != 0; {
 			n++
 		}
-		if n == 1 && kinds[w[1]] == kindLetter { // of a word in capitals
+		if n == 1 && kinds[w[1]] == kindLetter { // of a word in capitals, or a contraction
 			return k, 0
 		}
 		for n < shortPiece && a.class[w[n]]&asciiTail != 0 {
