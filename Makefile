@@ -60,6 +60,12 @@ quick: ## what an edit needs: vet, and the internal tests without the race detec
 	$(GO) vet ./... $(ADVICE)
 	$(GO) test -vet=off ./internal/... $(ADVICE)
 
+# The tests of quick as check runs them, beside whatever else a machine does.
+.PHONY: large
+large:
+	@$(GO) build -o bin/slowest ./test/slowest $(ADVICE)
+	$(GO) test $(VETTED) -json ./internal/... | GO=$(GO) TESTFLAGS="$(VETTED)" bin/slowest -confirm test/confirm.sh $(ADVICE)
+
 # go test need not vet again what vet has seen. A process under the race detector waits
 # a second before it exits for goroutines that still run; these tests wait for theirs,
 # and a second for each package is half a minute in all.
@@ -97,7 +103,7 @@ toolchain:
 
 .PHONY: check
 check: VETTED = -vet=off
-check: format vet staticcheck release-test quick test ## format, vet, staticcheck and tests
+check: format vet staticcheck release-test large test ## format, vet, staticcheck and tests
 
 .PHONY: format
 format: ## fail on files that gofmt would change

@@ -56,11 +56,18 @@ func TestCellOfShortRequests(t *testing.T) {
 	}
 }
 
-// Streams go on, whole, beside each kind of flood, and the flood is counted.
+// Streams go on, whole, beside each kind of flood, and the flood is counted. A flood has the
+// kernel's lowest priority: where other processes want every core, a longer window is needed.
 func TestCellBesideFloods(t *testing.T) {
 	for _, flood := range []string{cell.HangUps, cell.BadBodies, cell.OneToken} {
+		b := testBench(t)
 		apart := flood == cell.OneToken // two more processes
-		r := testBench(t).Cell(t.Context(), cell.Load{Name: flood, Streams: 8, Rate: 50, Spread: true, Flood: flood, FloodRate: 100, Apart: apart}, Named(ReverseProxy))
+		load := cell.Load{Name: flood, Streams: 8, Rate: 50, Spread: true, Flood: flood, FloodRate: 100, Apart: apart}
+		r := b.Cell(t.Context(), load, Named(ReverseProxy))
+		for r.Flooded == 0 && b.Times.Measure < 20*time.Second {
+			b.Times.Measure *= 4
+			r = b.Cell(t.Context(), load, Named(ReverseProxy))
+		}
 		if r.Failed != "" || r.Lost > 0 || r.Wrong > 0 || r.Streams != 8 || r.Flooded == 0 || r.Flooded > 200 {
 			t.Errorf("%s: %.0f requests/s: %s", flood, r.Flooded, Line(r))
 		}
