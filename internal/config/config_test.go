@@ -53,6 +53,7 @@ drain-timeout: 5s
 func TestFileErrorsNameLineAndFix(t *testing.T) {
 	for _, c := range []struct{ file, want string }{
 		{"listen: a\nlisten_admin: b\n", `line 2: unknown key "listen_admin" (did you mean "listen"?)`},
+		{"apiVersion: v1\n", `line 1: unknown key "apiVersion"; the keys are the flags of weir serve (weir serve --help), without their dashes`},
 		{"engin:\n- x\n", `line 1: unknown key "engin" (did you mean "engine"?)`},
 		{"listen: a\nlisten: b\n", "listen"},
 		{"listen:\n", `key "listen" has no value`},

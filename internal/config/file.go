@@ -77,7 +77,7 @@ func (f *File) set(entry *ast.MappingValueNode, flags []string) error {
 	if hyphened := strings.ReplaceAll(key, "_", "-"); slices.Contains(engineFields, hyphened) && slices.Contains(flags, hyphened) {
 		key = hyphened // as engines write some
 	}
-	if err := knownKey(line(entry.Key), key, flags); err != nil {
+	if err := knownKey(line(entry.Key), key, flags, "the flags of weir serve (weir serve --help), without their dashes"); err != nil {
 		return err
 	}
 	if _, twice := f.Values[key]; twice {

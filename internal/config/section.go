@@ -62,7 +62,7 @@ func ParseSections(data []byte) (*Section, error) {
 // Check returns an error for unknown keys, with the nearest known one.
 func (s *Section) Check(known []string) error {
 	for i := range s.Entries {
-		if err := knownKey(s.Entries[i].Line, s.Entries[i].Key, known); err != nil {
+		if err := knownKey(s.Entries[i].Line, s.Entries[i].Key, known, strings.Join(slices.Sorted(slices.Values(known)), ", ")); err != nil {
 			return err
 		}
 	}
@@ -128,14 +128,14 @@ func parseYAML(data []byte) (*ast.File, error) {
 	return tree, nil
 }
 
-// knownKey refuses a key that is not known, with the nearest one that is.
-func knownKey(line int, key string, known []string) error {
+// knownKey refuses a key that is not known, with the nearest one that is, or else with what
+// the keys are.
+func knownKey(line int, key string, known []string, keys string) error {
 	if slices.Contains(known, key) {
 		return nil
 	}
-	sorted := slices.Sorted(slices.Values(known))
-	if near := suggest(key, sorted); near != "" {
+	if near := suggest(key, slices.Sorted(slices.Values(known))); near != "" {
 		return fmt.Errorf("line %d: unknown key %q%s", line, key, near)
 	}
-	return fmt.Errorf("line %d: unknown key %q; the keys are %s", line, key, strings.Join(sorted, ", "))
+	return fmt.Errorf("line %d: unknown key %q; the keys are %s", line, key, keys)
 }
