@@ -17,6 +17,8 @@ type table struct {
 	o      Options
 	name   string
 	csv    *csv.Reader
+	record recordReader
+	line   int // of the latest record
 	form   *csvForm
 	column [3]int // of the form's columns
 	n      uint64
@@ -41,10 +43,12 @@ var csvForms = []csvForm{
 
 // newTable reads the header, and finds the form by it where kind is empty.
 func newTable(r io.Reader, name string, kind Kind, o Options) (*table, error) {
-	t := &table{o: o, name: name, csv: csv.NewReader(r)}
+	t := &table{o: o, name: name}
+	t.csv = csv.NewReader(&t.record)
+	t.record.r = r
 	t.csv.ReuseRecord = true
 	t.csv.FieldsPerRecord = -1 // said in words below
-	header, err := t.csv.Read()
+	header, err := t.read()
 	if err == io.EOF {
 		return nil, &Error{File: name, Err: errors.New("the file is empty")}
 	}
@@ -100,20 +104,51 @@ func (t *table) broken(err error) error {
 		}
 		return &Error{File: t.name, Line: parse.Line, Err: fmt.Errorf("column %d: %w", parse.Column, parse.Err)}
 	}
-	line, _ := t.csv.FieldPos(0)
-	return &Error{File: t.name, Line: line, Err: fmt.Errorf("read: %w", err)}
+	if errors.Is(err, errLongRecord) {
+		return &Error{File: t.name, Line: t.line + 1, Err: err}
+	}
+	return &Error{File: t.name, Line: t.line + 1, Err: fmt.Errorf("read: %w", err)}
+}
+
+// read returns the next record. It is valid until the next call.
+func (t *table) read() ([]string, error) {
+	t.record.n = 0
+	row, err := t.csv.Read()
+	if err == nil {
+		t.line, _ = t.csv.FieldPos(0)
+	}
+	return row, err
+}
+
+// recordReader ends the reading of a record that is longer than maxLine, which package csv
+// would collect.
+type recordReader struct {
+	r io.Reader
+	n int // bytes since the record's beginning, or since a little before
+}
+
+var errLongRecord = fmt.Errorf("the record is longer than %d MiB", maxLine>>20)
+
+// Read implements io.Reader.
+func (r *recordReader) Read(p []byte) (int, error) {
+	if r.n > maxLine {
+		return 0, errLongRecord
+	}
+	n, err := r.r.Read(p)
+	r.n += n
+	return n, err
 }
 
 // Next implements Source.
 func (t *table) Next(r *Request) error {
-	row, err := t.csv.Read()
+	row, err := t.read()
 	if err == io.EOF {
 		return io.EOF
 	}
 	if err != nil {
 		return t.broken(err)
 	}
-	line, _ := t.csv.FieldPos(0)
+	line := t.line
 	wrong := func(c int, err error) error {
 		return &Error{File: t.name, Line: line, Field: t.form.columns[c], Err: err}
 	}

@@ -281,6 +281,19 @@ func TestLongLines(t *testing.T) {
 	if err := w.Next(new(Request)); err == nil || err.Error() != "t.x:1: the line is longer than 64 MiB" {
 		t.Errorf("an endless line: %v", err)
 	}
+	const long = "the record is longer than 64 MiB"
+	if _, err := NewTrace(endless{}, "t.x", "", Options{}); err == nil || err.Error() != "t.x:1: "+long {
+		t.Errorf("an endless header: %v", err)
+	}
+	for _, first := range []string{"", "\""} { // a field, and a field of many lines
+		w, err := NewTrace(io.MultiReader(strings.NewReader("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,1,2\n"+first), endless{}), "t.x", "", Options{})
+		for err == nil {
+			err = w.Next(new(Request))
+		}
+		if err.Error() != "t.x:3: "+long {
+			t.Errorf("an endless record: %v", err)
+		}
+	}
 }
 
 type endless struct{}
