@@ -41,9 +41,9 @@ run: build ## build and start a gateway with two simulated engines (Ctrl-C stops
 #   quick    after an edit    vet, and the tests of internal/
 #   test     before a commit  what a newcomer should see pass: the race detector over
 #                             all of Go's tests but those of one goroutine, and the
-#                             end-to-end ones, which run the binary as it is released. Under the race detector samples
-#                             are small (-short): it looks for goroutines that meet, and
-#                             quick has had the large ones
+#                             end-to-end ones, which run the binary as it is released.
+#                             Under the race detector samples are small (-short): it looks
+#                             for goroutines that meet, and quick has had the large ones
 #   .ci/run  before landing   both, static checks, the race detector in fifteen
 #                             end-to-end tests, a soak, interop
 #   nightly  every night      what takes too long for that, compared with the last time
@@ -75,7 +75,7 @@ test: toolchain ## every test: the inner ones with the race detector, the end-to
 	{ GORACE=atexit_sleep_ms=0 CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) $(VETTED) -short -json -timeout 40m $(INNER); \
 	  $(GO) test $(VETTED) -short -json -timeout 40m $(SINGLE); \
 	  $(GO) test $(VETTED) -json -timeout 40m $(E2E); } | \
-	  GO=$(GO) TESTFLAGS="$(RACE) $(VETTED) -short" E2EFLAGS="$(VETTED)" bin/slowest -confirm test/confirm.sh $(ADVICE)
+	  GO=$(GO) SINGLE=$(SINGLE) TESTFLAGS="$(RACE) $(VETTED) -short" E2EFLAGS="$(VETTED)" bin/slowest -confirm test/confirm.sh $(ADVICE)
 
 .PHONY: race
 race: export WEIR_TEST_PROCS ?= 16
