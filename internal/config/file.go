@@ -77,8 +77,8 @@ func (f *File) set(entry *ast.MappingValueNode, flags []string) error {
 	if hyphened := strings.ReplaceAll(key, "_", "-"); slices.Contains(engineFields, hyphened) && slices.Contains(flags, hyphened) {
 		key = hyphened // as engines write some
 	}
-	if err := knownKey(line(entry.Key), key, flags, "the flags of weir serve (weir serve --help), without their dashes"); err != nil {
-		return err
+	if !slices.Contains(flags, key) {
+		return unknownKey(line(entry.Key), key, flags, "the flags of weir serve (weir serve --help), without their dashes")
 	}
 	if _, twice := f.Values[key]; twice {
 		return fmt.Errorf("line %d: key %q is set twice", line(entry.Key), key)

@@ -62,8 +62,8 @@ func ParseSections(data []byte) (*Section, error) {
 // Check returns an error for unknown keys, with the nearest known one.
 func (s *Section) Check(known []string) error {
 	for i := range s.Entries {
-		if err := knownKey(s.Entries[i].Line, s.Entries[i].Key, known, strings.Join(slices.Sorted(slices.Values(known)), ", ")); err != nil {
-			return err
+		if e := &s.Entries[i]; !slices.Contains(known, e.Key) {
+			return unknownKey(e.Line, e.Key, known, strings.Join(slices.Sorted(slices.Values(known)), ", "))
 		}
 	}
 	return nil
@@ -128,12 +128,8 @@ func parseYAML(data []byte) (*ast.File, error) {
 	return tree, nil
 }
 
-// knownKey refuses a key that is not known, with the nearest one that is, or else with what
-// the keys are.
-func knownKey(line int, key string, known []string, keys string) error {
-	if slices.Contains(known, key) {
-		return nil
-	}
+// unknownKey refuses a key with the nearest one that is known, or else with what the keys are.
+func unknownKey(line int, key string, known []string, keys string) error {
 	if near := suggest(key, slices.Sorted(slices.Values(known))); near != "" {
 		return fmt.Errorf("line %d: unknown key %q%s", line, key, near)
 	}

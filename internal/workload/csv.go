@@ -43,9 +43,8 @@ var csvForms = []csvForm{
 
 // newTable reads the header, and finds the form by it where kind is empty.
 func newTable(r io.Reader, name string, kind Kind, o Options) (*table, error) {
-	t := &table{o: o, name: name}
+	t := &table{o: o, name: name, record: recordReader{r: r}}
 	t.csv = csv.NewReader(&t.record)
-	t.record.r = r
 	t.csv.ReuseRecord = true
 	t.csv.FieldsPerRecord = -1 // said in words below
 	header, err := t.read()
@@ -104,10 +103,10 @@ func (t *table) broken(err error) error {
 		}
 		return &Error{File: t.name, Line: parse.Line, Err: fmt.Errorf("column %d: %w", parse.Column, parse.Err)}
 	}
-	if errors.Is(err, errLongRecord) {
-		return &Error{File: t.name, Line: t.line + 1, Err: err}
+	if !errors.Is(err, errLongRecord) {
+		err = fmt.Errorf("read: %w", err)
 	}
-	return &Error{File: t.name, Line: t.line + 1, Err: fmt.Errorf("read: %w", err)}
+	return &Error{File: t.name, Line: t.line + 1, Err: err}
 }
 
 // read returns the next record. It is valid until the next call.
@@ -148,9 +147,8 @@ func (t *table) Next(r *Request) error {
 	if err != nil {
 		return t.broken(err)
 	}
-	line := t.line
 	wrong := func(c int, err error) error {
-		return &Error{File: t.name, Line: line, Field: t.form.columns[c], Err: err}
+		return &Error{File: t.name, Line: t.line, Field: t.form.columns[c], Err: err}
 	}
 	at, err := t.form.time(strings.TrimSpace(row[t.column[0]]))
 	if err == nil {
@@ -172,7 +170,7 @@ func (t *table) Next(r *Request) error {
 		parts = append(parts, Part{key(t.o.Seed, ownParts, t.n), input})
 	}
 	t.n++
-	*r = Request{At: at, Parts: parts, Output: output, Line: line}
+	*r = Request{At: at, Parts: parts, Output: output, Line: t.line}
 	return nil
 }
 

@@ -36,10 +36,9 @@ func (e Endpoint) take(h *dialect.Head, name string, value []byte) (err error) {
 		h.Stream, err = dialect.BoolOf(name, value)
 	case "n":
 		var n int64
-		if n, err = dialect.IntOf(name, value, 1, maxAsked); err != nil {
-			if more, wrong := dialect.IntOf(name, value, 1, math.MaxInt32); wrong == nil {
-				n, err = more, nil // which a relayed engine may allow
-			}
+		// A relayed engine may allow more than weir does, whose limit an error names.
+		if n, err = dialect.IntOf(name, value, 1, math.MaxInt32); err != nil {
+			_, err = dialect.IntOf(name, value, 1, maxAsked)
 		}
 		h.N = int(n)
 	case "stream_options":
