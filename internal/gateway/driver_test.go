@@ -271,9 +271,10 @@ func TestDriverMissesNothing(t *testing.T) {
 	})
 }
 
-// Requests that begin or end give the turns of a worker that is to run and does not, so many at a
-// time. They leave those that the worker gives itself, and those that an engine's reader still
-// gathers. The books have then heard of all of these turns' tokens.
+// Requests that begin or end give the turns of a worker that is to run and does not, at most
+// yieldTurns at a time. They give none while the worker gives turns itself, and none while an
+// engine's reader gathers streams. The books hear of the tokens of these turns before assist
+// returns.
 func TestAssistGivesTurns(t *testing.T) {
 	words()
 	synctest.Test(t, func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 // asciiPieces finds the pieces that most text in Latin letters consists of: words of ASCII
 // letters, with the byte before that belongs to them, and short runs of punctuation, numbers and
 // white space. It looks at eight bytes of a word at once. A loop over the bytes costs more,
-// because the processor foresees the length of no word. What it has read of a piece is the
-// piece's key, too.
+// because the processor cannot predict where a word ends. The bytes that it has read are the
+// piece's key as well.
 //
 // It decides nothing that a scanner would decide otherwise: where it is not certain, the scanner
 // is asked.
@@ -82,8 +82,9 @@ func newASCIIPieces(p asciiPattern) *asciiPieces {
 // token, dst has room, and they begin before stop. It returns the place of the next piece, and the
 // length and key of that one; no length if it is not known.
 //
-// It looks for keys and not for lengths: of pieces that differ only in zeros at their ends, it may
-// come upon another one first. Its caller then looks again.
+// It looks for keys and not for lengths, unlike pieceTable.find, which would be a call for each
+// piece. Of pieces that differ only in zeros at their ends, it may come upon another one first. Its
+// caller then asks pieceTable.find.
 func (a *asciiPieces) appendWhole(dst []uint32, t *pieceTable, b []byte, i, stop int) (_ []uint32, at int, k pieceKey, n int) {
 	for i < stop && i+asciiRoom <= len(b) {
 		if k, n = a.find((*[asciiRoom]byte)(b[i:])); n == 0 || len(dst) == cap(dst) {
