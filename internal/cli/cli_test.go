@@ -38,6 +38,15 @@ func runWith(t testing.TB, stdin string, args ...string) (code int, stdout, stde
 	return code, out.String(), err.String()
 }
 
+// commandLines skips a test of many command lines that start nothing under -short, which
+// the race detector's runs set: it would find nothing in them, and take ten times as long.
+func commandLines(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("these start nothing, and run without the race detector")
+	}
+}
+
 func writeFile(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -48,6 +57,7 @@ func writeFile(t testing.TB, path, text string) {
 // A command line that cannot be meant ends with 2 and says what to do; work
 // that fails ends with 1.
 func TestBadValues(t *testing.T) {
+	commandLines(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -38,6 +38,7 @@ func goldens(t *testing.T) []golden {
 // weir tokenize prints the reference's ids, from a file and from standard
 // input, by the built-in model and by its folder; --decode gives the text back.
 func TestTokenize(t *testing.T) {
+	commandLines(t)
 	t.Parallel()
 	dir := t.TempDir()
 	file := func(content string) string {

@@ -127,27 +127,30 @@ func (p problem) String() string {
 // values judges the value of each key alone, and returns the valid ones as flags.
 func (v *validation) values() *serveCommand {
 	good := &config.File{Path: v.file.Path, Values: map[string][]string{}}
-	parse := func(of *config.File) (*serveCommand, error) {
-		var c commands
-		parser, err := newParser(&c, &fileResolver{file: of}, &streams{out: io.Discard, err: io.Discard}, func(int) {})
-		if err == nil {
-			_, err = parser.Parse([]string{"serve"})
-		}
-		return &c.Serve, err
+	var c commands
+	var file fileResolver
+	parser, err := newParser(&c, &file, &streams{out: io.Discard, err: io.Discard}, func(int) {})
+	if err != nil {
+		v.problem("", err, -1)
+		return &c.Serve
+	}
+	parse := func(of *config.File) error { // of these values alone: it sets all others to their defaults
+		file.file = of
+		_, err := parser.Parse([]string{"serve"})
+		return err
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(v.file.Values), func(a, b string) int { return v.line(a) - v.line(b) }) {
 		one := &config.File{Path: v.file.Path, Values: map[string][]string{key: v.file.Values[key]}}
-		if _, err := parse(one); err != nil {
+		if err := parse(one); err != nil {
 			v.problem(key, err, -1)
 			continue
 		}
 		good.Values[key] = v.file.Values[key]
 	}
-	serve, err := parse(good)
-	if err != nil { // of the environment
+	if err := parse(good); err != nil { // of the environment
 		v.problem("", err, -1)
 	}
-	return serve
+	return &c.Serve
 }
 
 // line is where a key stands.

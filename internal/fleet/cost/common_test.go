@@ -116,10 +116,6 @@ func off(c, truth cost.Coefficients) (worst float64) {
 // what the others tell, and for one that hears nothing for the first half.
 func TestSeveralGateways(t *testing.T) {
 	chance := rand.New(rand.NewPCG(3, 5))
-	seeds := uint64(2)
-	if testing.Short() {
-		seeds = 1
-	}
 	for _, test := range []struct {
 		name  string
 		heard func(from, to int, at int64) bool
@@ -131,7 +127,7 @@ func TestSeveralGateways(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for _, stamps := range []bool{true, false} {
-				for seed := range seeds {
+				for seed := range uint64(2) {
 					l := load{requests: 300, rate: 6, length: mixedLengths, output: uniform(20, 120), stamps: stamps, seed: seed}
 					w := truth(published)
 					c, _ := run(t, &engine{published}, sim.Options{}, l, prior).Coefficients()

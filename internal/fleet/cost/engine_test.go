@@ -49,6 +49,9 @@ func (e *engine) StepTime(b sim.Batch) time.Duration { return e.now.StepTime(b) 
 // would.
 func run(t *testing.T, e *engine, o sim.Options, l load, prior cost.Coefficients) *cost.Rank {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("there is one goroutine, and the race detector makes it ten times as slow: these run without it")
+	}
 	o.Words, o.Cost = words(t), e
 	core, err := sim.New(o)
 	if err != nil {

@@ -42,6 +42,7 @@ type client struct {
 	namespace string
 	// transport replaces the one that is made of access, in tests.
 	transport http.RoundTripper
+	maxPage   int // bytes of an answer to a list
 
 	mu     sync.Mutex
 	http   *http.Client
@@ -236,7 +237,7 @@ func (c *client) list(ctx context.Context, kind Kind, selectors url.Values, limi
 	if err == nil {
 		defer body.Close()
 		var p page
-		if p, err = resources[kind].page(&bounded.Reader{R: body, Left: maxPage, Err: errTooLong}); err == nil {
+		if p, err = resources[kind].page(&bounded.Reader{R: body, Left: c.maxPage, Err: errTooLong}); err == nil {
 			return p, nil
 		}
 	}

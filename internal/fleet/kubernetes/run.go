@@ -47,7 +47,7 @@ type Source struct {
 // New makes a source, which Run runs.
 func New(o Options) *Source {
 	return &Source{opts: o, view: NewView(o.Query), changes: make(chan change),
-		client: &client{access: o.Access, namespace: o.Namespace, transport: o.Transport}}
+		client: &client{access: o.Access, namespace: o.Namespace, transport: o.Transport, maxPage: maxPage}}
 }
 
 // change is what a follower has learned: a complete list, or an event.
