@@ -38,53 +38,62 @@ run: build ## build and start a gateway with two simulated engines (Ctrl-C stops
 # The rings: each is run so often as what it costs allows. docs/tests.md has the
 # reason for each.
 #
-#   quick    after an edit    vet, and the tests of internal/
-#   test     before a commit  what a newcomer should see pass: the race detector over
-#                             all of Go's tests but those of one goroutine, and the
-#                             end-to-end ones, which run the binary as it is released.
-#                             Under the race detector samples are small (-short): it looks
-#                             for goroutines that meet, and quick has had the large ones
-#   .ci/run  before landing   both, static checks, the race detector in fifteen
-#                             end-to-end tests, a soak, interop
+#   quick    after an edit    vet, and the tests of internal/ that the edit reaches
+#   test     before a commit  what a newcomer should see pass: every package once, with the
+#                             race detector where goroutines meet, then the end-to-end
+#                             tests, which run the binary as it is released
+#   .ci/run  before landing   that, static checks, the race detector in fifteen end-to-end
+#                             tests, hostile peers, a soak, interop; each part has a budget
 #   nightly  every night      what takes too long for that, compared with the last time
+#
+# test/parts runs the parts of a ring; their rows are in test/parts/parts.txt.
 
-INNER   = $(shell $(GO) list ./... | grep -v -e /test/e2e -e '$(SINGLE)$$')
-E2E     = ./test/e2e/...
+E2E = ./test/e2e/...
+PARTS = bin/parts
 
-# One goroutine and no clock: the race detector has nothing to find there, and has it take
-# fifteen times as long (28 and 409 s, docs/tests.md).
-SINGLE  = weir/internal/lab/fleetsim
+# gotestsum runs go test, and a test that failed once more by itself: a busy machine breaks
+# a test in some hundred runs of a thousand tests. A data race, a panic, or more than three
+# failures are not repeated. Vet is a part of its own, so go test does without.
+#
+# Where test/parts judges costs, nothing comes from Go's cache of results, and a test binary
+# is run by "parts exec".
+TESTED = $(TOOL) gotestsum --format standard-quiet --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-abort-on-data-race \
+  --rerun-fails-run-root-test $(if $(WEIR_EVENTS),--jsonfile $(WEIR_EVENTS)/$@$(1).json)
+ANEW = $(if $(WEIR_COSTS),-count=1 -exec '$(CURDIR)/$(PARTS) exec')
+FLAGS = -vet=off -timeout 40m $(ANEW)
 
 .PHONY: quick
 quick: ## what an edit needs: vet, and the internal tests without the race detector (a minute)
 	$(GO) vet ./... $(ADVICE)
 	$(GO) test -vet=off ./internal/... $(ADVICE)
 
-# The tests of quick as check runs them, beside whatever else a machine does.
-.PHONY: large
-large:
-	@$(GO) build -o bin/slowest ./test/slowest $(ADVICE)
-	$(GO) test $(VETTED) -json ./internal/... | GO=$(GO) TESTFLAGS="$(VETTED)" bin/slowest -confirm test/confirm.sh $(ADVICE)
+.PHONY: $(PARTS)
+$(PARTS):
+	@$(GO) build -o $@ ./test/parts $(ADVICE)
 
-# go test need not vet again what vet has seen. A process under the race detector waits
-# a second before it exits for goroutines that still run; these tests wait for theirs,
-# and a second for each package is half a minute in all.
 .PHONY: test
-test: toolchain ## every test: the inner ones with the race detector, the end-to-end ones without it
-	@$(GO) build -o bin/slowest ./test/slowest $(ADVICE)
-	{ GORACE=atexit_sleep_ms=0 CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) $(VETTED) -short -json -timeout 40m $(INNER); \
-	  $(GO) test $(VETTED) -short -json -timeout 40m $(SINGLE); \
-	  $(GO) test $(VETTED) -json -timeout 40m $(E2E); } | \
-	  GO=$(GO) SINGLE=$(SINGLE) TESTFLAGS="$(RACE) $(VETTED) -short" E2EFLAGS="$(VETTED)" bin/slowest -confirm test/confirm.sh $(ADVICE)
+test: toolchain $(PARTS) ## every test: the inner ones, with the race detector where goroutines meet, and the end-to-end ones
+	@$(PARTS) inner inner-race e2e
+
+# A process under the race detector waits a second before it exits for goroutines that still
+# run; these tests wait for theirs, and a second for each package is half a minute in all.
+# Under the race detector samples are small (-short): it looks for goroutines that meet.
+.PHONY: inner inner-race
+inner: $(PARTS)
+	$(call TESTED) --packages "$$($(PARTS) packages ./...)" -- $(FLAGS) $(ADVICE)
+inner-race: $(PARTS)
+	GORACE=atexit_sleep_ms=0 CGO_ENABLED=$(if $(RACE),1,0) $(call TESTED) --packages "$$($(PARTS) packages -race ./...)" -- $(RACE) -short $(FLAGS) $(ADVICE)
+
+.PHONY: e2e
+e2e: $(PARTS)
+	$(call TESTED) --packages "$(E2E)" -- $(FLAGS) $(ADVICE)
 
 .PHONY: race
 race: export WEIR_TEST_PROCS ?= 16
-race: toolchain ## the end-to-end tests of test/e2e/race.txt, with the race detector in both processes; weir's have sixteen pollers and workers
+race: toolchain $(PARTS) ## the end-to-end tests of test/e2e/race.txt, with the race detector in both processes; weir's have sixteen pollers and workers
 	@[ -n "$(RACE)" ] || echo "no C compiler: these run without the race detector (install gcc for it)"
-	@$(GO) build -o bin/slowest ./test/slowest $(ADVICE)
-	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) $(VETTED) -json -timeout 40m -run '^($(shell awk '!/^#/ && NF { printf "%s%s", sep, $$2; sep = "|" }' test/e2e/race.txt))$$' \
-	  $(shell awk '!/^#/ && NF { print "./test/e2e/" $$1 }' test/e2e/race.txt | sort -u) | \
-	  GO=$(GO) E2EFLAGS="$(RACE) $(VETTED)" bin/slowest -confirm test/confirm.sh $(ADVICE)
+	CGO_ENABLED=$(if $(RACE),1,0) $(call TESTED) --packages "$(shell awk '!/^#/ && NF { print "./test/e2e/" $$1 }' test/e2e/race.txt | sort -u | paste -sd ' ')" -- \
+	  $(RACE) -run '^($(shell awk '!/^#/ && NF { printf "%s%s", sep, $$2; sep = "|" }' test/e2e/race.txt))$$' $(FLAGS) $(ADVICE)
 
 # What depends on the machine's speed is no test of go test. Benchmarks whose name
 # begins with Bound fail where something takes longer than a bound, or is not seen
@@ -102,12 +111,15 @@ toolchain:
 	  echo "no C compiler: the tests run without the race detector (install gcc for it)"
 
 .PHONY: check
-check: VETTED = -vet=off
-check: format vet staticcheck release-test large test ## format, vet, staticcheck and tests
+check: format additions vet staticcheck release-test test ## format, vet, staticcheck and tests
 
 .PHONY: format
 format: ## fail on files that gofmt would change
 	@bad=$$(gofmt -l $(SOURCES)); if [ -n "$$bad" ]; then echo "gofmt these:"; echo "$$bad"; exit 1; fi
+
+.PHONY: additions
+additions: ## fail on commits that add a thousand lines of Go and do not say what they made unnecessary
+	test/additions.sh
 
 .PHONY: vet
 vet: ## go vet
@@ -270,10 +282,8 @@ INTEROPENV = WEIR_PYTHON=$(abspath $(PYTHON)) WEIR_SGLANG_PARSERS=$(abspath $(VE
 INTEROP = $(INTEROPENV) $(GO) test -tags interop -count=1 -p 4
 
 .PHONY: interop
-interop: interop-ready nginx ## test against official clients and reference libraries, with samples of moderate size
-	@$(GO) build -o bin/slowest ./test/slowest $(ADVICE)
-	$(INTEROP) -short -json -timeout 30m ./interop/... | \
-	  $(INTEROPENV) GO=$(GO) TESTFLAGS="-tags interop -short" bin/slowest -again -confirm test/confirm.sh $(ADVICE)
+interop: interop-ready nginx $(PARTS) ## test against official clients and reference libraries, with samples of moderate size
+	$(INTEROPENV) $(call TESTED) --packages "./interop/..." -- -tags interop -p 4 -short $(FLAGS) $(ADVICE)
 
 .PHONY: interop-full
 interop-full: interop-ready ## the same with every sample whole: 550 MB of text for the tokenizers alone
