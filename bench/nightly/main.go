@@ -36,9 +36,13 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	status := run(ctx, steps(), os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(status)
+	defer stop()
+	steps, err := parseSteps(rows)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "nightly: bench/nightly/steps.txt:", err)
+		os.Exit(wrongUsage)
+	}
+	os.Exit(run(ctx, steps, os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // asked has the choices of the command line.

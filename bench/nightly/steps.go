@@ -3,101 +3,69 @@
 package main
 
 import (
+	_ "embed"
+	"fmt"
+	"strings"
 	"time"
 
 	"weir/internal/lab/nightly"
 )
 
-// steps returns the steps, the shortest first. A step is here because it takes too long
-// for .ci/run, or because it ends in a figure. The Why of a step names the property that
-// nothing faster shows.
-func steps() []nightly.Step {
-	python, npm := "python3", "npm"
-	scenario := func(name, why string) nightly.Step {
-		return nightly.Step{
-			Name: name, Why: why, Typical: 2 * time.Minute, Limit: 10 * time.Minute, Read: scenarioFigures,
-			Command: "make -s nginx build && bin/weir scenario " + name + " --json " + file,
+//go:embed steps.txt
+var rows string
+
+// A reader takes figures from what a step printed and from the file that it wrote.
+type reader func(printed, file []byte) ([]nightly.Figure, error)
+
+// readers are what the rows name.
+var readers = map[string]reader{
+	"":           nil,
+	"fuzz":       nightly.FuzzTargets,
+	"hot":        nightly.Benchmarks(hotQuotients...),
+	"measure":    measureFigures,
+	"mutations":  nightly.Mutations,
+	"outputpath": outputPathFigures,
+	"packages":   nightly.Packages,
+	"routing":    routingFigures,
+	"scenario":   scenarioFigures,
+	"tests":      nightly.Tests,
+	"tokenizer":  nightly.Benchmarks(tokenizerQuotients...),
+}
+
+// parseSteps reads rows; steps.txt says what is in one.
+func parseSteps(rows string) (steps []nightly.Step, err error) {
+	number := 0
+	for line := range strings.Lines(rows) {
+		number++
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
 		}
+		columns := strings.SplitN(line, "|", 6)
+		if len(columns) < 6 {
+			return nil, fmt.Errorf("line %d: %d columns, want 6", number, len(columns))
+		}
+		for i, c := range columns {
+			columns[i] = strings.TrimSpace(c)
+		}
+		s := nightly.Step{
+			Name: columns[0], Needs: strings.Fields(columns[2]), Why: columns[4],
+			Command: strings.ReplaceAll(columns[5], "{hot}", "-bench '"+hotBenchmarks+"' -skip '^BenchmarkDispatch$/^copy' "+hotPackages),
+		}
+		typical, limit, _ := strings.Cut(columns[1], " ")
+		if s.Typical, err = time.ParseDuration(typical); err != nil {
+			return nil, fmt.Errorf("line %d: %w", number, err)
+		}
+		if s.Limit, err = time.ParseDuration(strings.TrimSpace(limit)); err != nil {
+			return nil, fmt.Errorf("line %d: %w", number, err)
+		}
+		read, ok := readers[columns[3]]
+		if !ok {
+			return nil, fmt.Errorf("line %d: there is no reader %q", number, columns[3])
+		}
+		s.Read = read
+		steps = append(steps, s)
 	}
-	return []nightly.Step{
-		{
-			Name: "bench", Why: "time and allocations of the code that every token passes",
-			Typical: 2 * time.Minute, Limit: 15 * time.Minute,
-			Command: "go test -run '^$' -bench '" + hotBenchmarks + "' -skip '^BenchmarkDispatch$/^copy' -benchmem -benchtime 200ms -count 5 " + hotPackages,
-			Read:    nightly.Benchmarks(hotQuotients...),
-		},
-		{
-			// Allocations of encoders are no figures: encoders yield by time, and a
-			// yield allocates.
-			Name: "tokenizer", Why: "time of tokenizing large texts and hostile ones, and back, and what seen prompts save",
-			Typical: 2 * time.Minute, Limit: 15 * time.Minute,
-			Command: "go test -run '^$' -bench '^Benchmark(Encode|Run|Prefix|Detokenize)$' -benchtime 200ms -count 5 ./internal/model/tokenizer",
-			Read:    nightly.Benchmarks(tokenizerQuotients...),
-		},
-		{
-			Name: "routing", Why: "captured reuse, evenness and lost figures of cost beside other policies, in virtual time: the same on whatever machine",
-			Typical: 6 * time.Minute, Limit: 30 * time.Minute,
-			Command: "go run ./bench/routing -check bench/routing/part.json", Read: routingFigures,
-		},
-		scenario("backlog", "thousands of streams step at one instant, beside a control that falls behind and beside nginx"),
-		scenario("collapse", "920 prompts of 40k tokens at once on two engines, and a control that takes them out for its own lateness"),
-		scenario("continuation", "one of three engines is killed under 1,000 streams, beside a control that ends those that were there"),
-		scenario("loss", "batches land before their readers wake, beside a control that loses tokens"),
-		scenario("overload", "ten times what two engines can do is asked of them, beside a control that gives them everything at once"),
-		scenario("starvation", "prompts of 40k tokens beside small streams, and a control that tokenizes on its one loop and takes live engines out"),
-		scenario("tenants", "ten times what two engines can do is asked of them, nearly all by one of a hundred tenants, beside a control with one key for all"),
-		{
-			Name: "outputpath", Why: "what carrying a token costs beside nginx, in the same run",
-			Typical: 6 * time.Minute, Limit: 30 * time.Minute, Needs: []string{"nginx"},
-			Command: "make -s nginx && go run ./bench/outputpath -n 3 -measure 3s -warm 1s -gateways 'nginx,weir relay,weir plane' -json " + file,
-			Read:    outputPathFigures,
-		},
-		{
-			Name: "mutations", Why: "a change of the output path that a script or a property must catch, and none does",
-			Typical: 15 * time.Minute, Limit: 40 * time.Minute,
-			Command: "make -s mutations", Read: nightly.Mutations,
-		},
-		{
-			Name: "measure", Why: "bounds of time, memory of streams, hang-ups of thousands, bad neighbours beside 512 streams, an hour offline: on which no test may depend",
-			Typical: 17 * time.Minute, Limit: 60 * time.Minute,
-			Command: "make measure", Read: measureFigures,
-		},
-		{
-			Name: "race", Why: "every test at its full length, the end-to-end ones too, with the race detector in both processes",
-			Typical: 30 * time.Minute, Limit: 80 * time.Minute, Needs: []string{"gcc"},
-			Command: "make toolchain && CGO_ENABLED=1 go test -race -count=1 -timeout 50m ./...", Read: nightly.Packages,
-		},
-		{
-			Name: "soak", Why: "leaks and counts that drift need longer than the two minutes of .ci/run",
-			Typical: 22 * time.Minute, Limit: 35 * time.Minute,
-			Command: "make soak SOAK=20m", Read: nightly.Tests,
-		},
-		{
-			Name: "fuzz", Why: "inputs that nobody thought of, for every parser and every cutting",
-			Typical: 40 * time.Minute, Limit: 80 * time.Minute,
-			Command: "make fuzz FUZZTIME=30s", Read: nightly.FuzzTargets,
-		},
-		{
-			Name: "interop", Why: "the official clients and the reference libraries, with samples that .ci/run takes a fifth of",
-			Typical: 15 * time.Minute, Limit: 60 * time.Minute, Needs: []string{python, npm},
-			Command: "make interop-full", Read: nightly.Packages,
-		},
-		{
-			Name: "clients", Why: "clients as their projects release them: 1.6 GB to install",
-			Typical: 5 * time.Minute, Limit: 30 * time.Minute, Needs: []string{python, npm},
-			Command: "make interop-clients", Read: nightly.Tests,
-		},
-		{
-			Name: "engines", Why: "vLLM and transformers' server as released, on the CPU, and clients as released before it: 8 GB to install and slow to start",
-			Typical: 45 * time.Minute, Limit: 105 * time.Minute, Needs: []string{python, npm},
-			Command: "make interop-engines", Read: nightly.Tests,
-		},
-		{
-			Name: "faults", Why: "one of three engines fails in each way over each wire, beside what engines must live with: how soon it is out and back, and what clients see",
-			Typical: 35 * time.Minute, Limit: 80 * time.Minute,
-			Command: "make -s build && bin/weir scenario faults --json " + file, Read: scenarioFigures,
-		},
-	}
+	return steps, nil
 }
 
 // These benchmarks cover the code that every token passes, from the engine's frame to
