@@ -48,6 +48,7 @@ run: build ## build and start a gateway with two simulated engines (Ctrl-C stops
 #
 # test/parts runs the parts of a ring; their rows are in test/parts/parts.txt.
 
+PACKAGES = ./...
 E2E = ./test/e2e/...
 PARTS = bin/parts
 
@@ -80,9 +81,9 @@ test: toolchain $(PARTS) ## every test: the inner ones, with the race detector w
 # Under the race detector samples are small (-short): it looks for goroutines that meet.
 .PHONY: inner inner-race
 inner: $(PARTS)
-	$(call TESTED) --packages "$$($(PARTS) packages ./...)" -- $(FLAGS) $(ADVICE)
+	$(call TESTED) --packages "$$($(PARTS) packages $(PACKAGES))" -- $(FLAGS) $(ADVICE)
 inner-race: $(PARTS)
-	GORACE=atexit_sleep_ms=0 CGO_ENABLED=$(if $(RACE),1,0) $(call TESTED) --packages "$$($(PARTS) packages -race ./...)" -- $(RACE) -short $(FLAGS) $(ADVICE)
+	GORACE=atexit_sleep_ms=0 CGO_ENABLED=$(if $(RACE),1,0) $(call TESTED) --packages "$$($(PARTS) packages -race $(PACKAGES))" -- $(RACE) -short $(FLAGS) $(ADVICE)
 
 .PHONY: e2e
 e2e: $(PARTS)

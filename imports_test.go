@@ -179,7 +179,7 @@ const directions = `
 	test/e2e/neighbour: lab/proc test/e2e/harness trace
 	test/mutate:
 	test/scripttest:
-	test/slowest:
+	test/parts:
 `
 
 // served says which files of internal/cli alone may import a package. The commands

@@ -19,7 +19,7 @@ started=()
 trap 'kill "${started[@]}" 2>/dev/null; wait 2>/dev/null' EXIT
 
 # A part of the tests, run anew, which passes through all that make test does.
-some="INNER=./internal/infer/spell E2E=./test/e2e/relay VETTED=-count=1"
+some="PACKAGES=./internal/infer/... E2E=./test/e2e/relay ANEW=-count=1"
 
 # begin NAME: whether the case is asked for.
 begin() {
