@@ -59,7 +59,7 @@ PARTS = bin/parts
 # Where test/parts judges costs, nothing comes from Go's cache of results, and a test binary
 # is run by "parts exec".
 TESTED = $(TOOL) gotestsum --format standard-quiet --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-abort-on-data-race \
-  --rerun-fails-run-root-test $(if $(WEIR_EVENTS),--jsonfile $(WEIR_EVENTS)/$@$(1).json)
+  --rerun-fails-run-root-test $(if $(WEIR_EVENTS),--jsonfile $(WEIR_EVENTS)/$@.json)
 ANEW = $(if $(WEIR_COSTS),-count=1 -exec '$(CURDIR)/$(PARTS) exec')
 FLAGS = -vet=off -timeout 40m $(ANEW)
 
@@ -81,19 +81,20 @@ test: toolchain $(PARTS) ## every test: the inner ones, with the race detector w
 # Under the race detector samples are small (-short): it looks for goroutines that meet.
 .PHONY: inner inner-race
 inner: $(PARTS)
-	$(call TESTED) --packages "$$($(PARTS) packages $(PACKAGES))" -- $(FLAGS) $(ADVICE)
+	packages=$$($(PARTS) packages $(PACKAGES)) && { [ -z "$$packages" ] || $(TESTED) --packages "$$packages" -- $(FLAGS); } $(ADVICE)
 inner-race: $(PARTS)
-	GORACE=atexit_sleep_ms=0 CGO_ENABLED=$(if $(RACE),1,0) $(call TESTED) --packages "$$($(PARTS) packages -race $(PACKAGES))" -- $(RACE) -short $(FLAGS) $(ADVICE)
+	packages=$$($(PARTS) packages -race $(PACKAGES)) && { [ -z "$$packages" ] || \
+	  GORACE=atexit_sleep_ms=0 CGO_ENABLED=$(if $(RACE),1,0) $(TESTED) --packages "$$packages" -- $(RACE) -short $(FLAGS); } $(ADVICE)
 
 .PHONY: e2e
 e2e: $(PARTS)
-	$(call TESTED) --packages "$(E2E)" -- $(FLAGS) $(ADVICE)
+	$(TESTED) --packages "$(E2E)" -- $(FLAGS) $(ADVICE)
 
 .PHONY: race
 race: export WEIR_TEST_PROCS ?= 16
 race: toolchain $(PARTS) ## the end-to-end tests of test/e2e/race.txt, with the race detector in both processes; weir's have sixteen pollers and workers
 	@[ -n "$(RACE)" ] || echo "no C compiler: these run without the race detector (install gcc for it)"
-	CGO_ENABLED=$(if $(RACE),1,0) $(call TESTED) --packages "$(shell awk '!/^#/ && NF { print "./test/e2e/" $$1 }' test/e2e/race.txt | sort -u | paste -sd ' ')" -- \
+	CGO_ENABLED=$(if $(RACE),1,0) $(TESTED) --packages "$(shell awk '!/^#/ && NF { print "./test/e2e/" $$1 }' test/e2e/race.txt | sort -u | paste -sd ' ')" -- \
 	  $(RACE) -run '^($(shell awk '!/^#/ && NF { printf "%s%s", sep, $$2; sep = "|" }' test/e2e/race.txt))$$' $(FLAGS) $(ADVICE)
 
 # What depends on the machine's speed is no test of go test. Benchmarks whose name
@@ -284,7 +285,7 @@ INTEROP = $(INTEROPENV) $(GO) test -tags interop -count=1 -p 4
 
 .PHONY: interop
 interop: interop-ready nginx $(PARTS) ## test against official clients and reference libraries, with samples of moderate size
-	$(INTEROPENV) $(call TESTED) --packages "./interop/..." -- -tags interop -p 4 -short $(FLAGS) $(ADVICE)
+	$(INTEROPENV) $(TESTED) --packages "./interop/..." -- -tags interop -p 4 -short $(FLAGS) $(ADVICE)
 
 .PHONY: interop-full
 interop-full: interop-ready ## the same with every sample whole: 550 MB of text for the tokenizers alone

@@ -139,7 +139,7 @@ func (r *runner) one(p part) cost {
 		c.OK = false
 	}
 	r.report.Repeated = append(r.report.Repeated, repeated...)
-	fmt.Fprintf(r.out, "parts: %s: %.0f s, %.0f CPU s of tests, %.0f of compiling and checks\n", p.name, c.Wall, c.CPU, c.Compiled)
+	fmt.Fprintf(r.out, "parts: %s: %.0f s, %.0f CPU s of tests, %.0f of all else\n", p.name, c.Wall, c.CPU, c.Compiled)
 	return c
 }
 
@@ -190,7 +190,9 @@ func (l *lines) Write(b []byte) (int, error) {
 
 // close prints what the parts cost, and what was repeated.
 func (r *runner) close() {
-	fmt.Fprint(r.out, "\n", table(r.report.Parts))
+	if r.judge {
+		fmt.Fprint(r.out, "\n", table(r.report.Parts))
+	}
 	if len(r.report.Repeated) == 0 {
 		return
 	}
