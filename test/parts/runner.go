@@ -139,7 +139,7 @@ func (r *runner) one(p part) cost {
 		c.OK = false
 	}
 	r.report.Repeated = append(r.report.Repeated, repeated...)
-	fmt.Fprintf(r.out, "parts: %s: %.0f s, %.0f CPU s of tests, %.0f of all else\n", p.name, c.Wall, c.CPU, c.Compiled)
+	fmt.Fprintf(r.out, "parts: %s: %.0f s, %.0f CPU s of all its processes\n", p.name, c.Wall, c.CPU+c.Compiled)
 	return c
 }
 
