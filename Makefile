@@ -29,7 +29,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build bin/weir
-	$(GO) build -trimpath -o bin/weir ./cmd/weir $(ADVICE)
+	$(GO) build -o bin/weir ./cmd/weir $(ADVICE)
 
 .PHONY: run
 run: build ## build and start a gateway with two simulated engines (Ctrl-C stops it; ARGS="--listen 127.0.0.1:9000" as weir up has them)

@@ -52,7 +52,7 @@ func build() error {
 	}
 	defer lock.Close()
 	Binary = filepath.Join(dir, "weir")
-	args := []string{"build", "-trimpath", "-ldflags=-s -w"} // linking debug information takes as long as the rest
+	args := []string{"build", "-ldflags=-s -w"} // linking debug information takes as long as the rest
 	if RaceEnabled {
 		Binary += "-race"
 		args = append(args, "-race")
