@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"fmt"
 	"net"
 	"net/http"
 	"sync"
@@ -31,7 +30,7 @@ type conn struct {
 	tls      bool // what is read here is records, handshakes among them
 	head     headScan
 	peer     *peer                      // nil: only net/http serves it
-	http2    *http2Conn                 // nil: it is known to speak HTTP/1.1
+	http2    *http2Conn                 // nil: it speaks HTTP/1
 	turn     atomic.Pointer[handshakes] // while its handshake computes
 
 	mu      sync.Mutex
@@ -217,8 +216,8 @@ func connContext(ctx context.Context, nc net.Conn) context.Context {
 // connFrom returns the connection that net/http serves, or nil when it is not one of
 // ours.
 func connFrom(nc net.Conn) *conn {
-	if over, ok := nc.(*tls.Conn); ok {
-		nc = over.NetConn()
+	if over, ok := nc.(interface{ NetConn() net.Conn }); ok { // TLS, or HTTP/2
+		return connFrom(over.NetConn())
 	}
 	c, _ := nc.(*conn)
 	return c
@@ -260,8 +259,8 @@ func (g *Gateway) Server() *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
-	return &http.Server{
-		Handler:           g.http2Streams(g.Handler()),
+	server := &http.Server{
+		Handler:           g.http1Only(g.Handler()),
 		ConnContext:       connContext,
 		ConnState:         g.connState,
 		ErrorLog:          g.serverErrors(),
@@ -270,13 +269,21 @@ func (g *Gateway) Server() *http.Server {
 		MaxHeaderBytes:    64 << 10,
 		Protocols:         protocols,
 		HTTP2:             http2Config(g.opts.WriteTimeout),
+		// net/http would answer OPTIONS * behind the request's body, without a bound of time.
+		DisableGeneralOptionsHandler: true,
 	}
+	var once sync.Once
+	server.BaseContext = func(net.Listener) context.Context {
+		once.Do(func() { g.takeHTTP2(server) }) // net/http has set up its HTTP/2 by now
+		return context.Background()
+	}
+	return server
 }
 
-// resetOften reports a connection that resets streams as they begin.
-func (g *Gateway) resetOften(client string) {
+// sentAway reports a connection that was told to go away.
+func (g *Gateway) sentAway(why error) {
 	g.opts.Metrics.SentAway()
-	g.resetting.trouble("a client's HTTP/2 connection was told to go away", fmt.Errorf("%s resets more than %d requests a second before they are answered", client, resetRate))
+	g.resetting.trouble("a client's HTTP/2 connection was told to go away", why)
 }
 
 // Returned is the listener of connections whose streams left net/http and have

@@ -120,6 +120,9 @@ func (g *Gateway) crossOrigin(mux *http.ServeMux) http.Handler {
 			g.handle(w, r)
 			return
 		}
+		if r.ContentLength != 0 {
+			dropBody(http.NewResponseController(w)) // mux answers some by itself; net/http reads their bodies
+		}
 		mux.ServeHTTP(w, r)
 	})
 }
@@ -145,6 +148,11 @@ func (g *Gateway) preflight(w http.ResponseWriter, r *http.Request) {
 // options answers with the methods of a path.
 func (g *Gateway) options(w http.ResponseWriter, r *http.Request, mux *http.ServeMux) {
 	path := r.URL.Path
+	if r.RequestURI == "*" { // the whole server
+		w.Header().Set("Allow", preflightMethods+", "+http.MethodOptions)
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
 	methods := slices.Clone(g.services[path].methods)
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
 		asks := &http.Request{Method: method, URL: r.URL, Host: r.Host}

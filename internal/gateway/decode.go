@@ -57,7 +57,7 @@ func (x *exchange) read() error {
 			return err
 		}
 	}
-	u := upload{who: x.caller, r: x.response.r, rc: &x.response.rc, opts: &x.g.opts, began: time.Now()}
+	u := upload{who: x.caller, r: x.response.r, rc: &x.response.rc, http2: overHTTP2(x.response.w), opts: &x.g.opts, began: time.Now()}
 	if bound := x.g.opts.RequestTimeout; bound > 0 {
 		u.expires = trace.Wall(x.rec.Arrival).Add(bound)
 	}
@@ -131,6 +131,7 @@ type upload struct {
 	who     *tenancy.Caller
 	r       *http.Request
 	rc      *http.ResponseController
+	http2   bool // the connection speaks it
 	opts    *Options
 	began   time.Time
 	expires time.Time // the whole request; zero: never
@@ -278,7 +279,7 @@ func (u *upload) failure(ctx context.Context, err error) error {
 	case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil:
 		return u.late()
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &broken), ctx.Err() != nil,
-		u.r.ProtoMajor == 2: // whose errors say so in words only, and before ctx ends
+		u.http2: // whose errors say so in words only, and before ctx ends
 		return &infer.Error{Code: infer.CodeCancelled, Message: "the client closed the connection before its body was complete", Cause: err}
 	}
 	if len(u.r.TransferEncoding) > 0 {

@@ -62,7 +62,7 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		x.rec.Client = g.opts.Proxies.Client(peer.Addr().Unmap(), r.Header["X-Forwarded-For"])
 	}
-	if g.leaving.Load() || r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 && c.ambiguous() {
+	if g.leaving.Load() || len(r.TransferEncoding) > 0 && c.ambiguous() {
 		r.Close = true // and nothing that follows on the connection is taken for a request
 		w.Header().Set("Connection", "close")
 	}

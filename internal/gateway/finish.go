@@ -290,7 +290,8 @@ const (
 // is read as the bodies of two requests may have. A shutdown waits for it as for a request in
 // flight, and Cut ends it.
 func (g *Gateway) drain(w http.ResponseWriter, r *http.Request) {
-	if r.ContentLength == 0 || r.ProtoMajor == 1 && r.ContentLength > 0 && r.ContentLength < maxDropped {
+	http2 := overHTTP2(w)
+	if r.ContentLength == 0 || !http2 && r.ContentLength > 0 && r.ContentLength < maxDropped {
 		return // net/http reads a small one before the answer, but not over HTTP/2
 	}
 	rc := http.NewResponseController(w)
@@ -306,7 +307,7 @@ func (g *Gateway) drain(w http.ResponseWriter, r *http.Request) {
 	buf := g.buffers.take()
 	defer g.buffers.give(buf)
 	silence := drainSilence
-	if r.ProtoMajor == 2 {
+	if http2 {
 		silence = drainSilenceHTTP2
 	}
 	end := time.Now().Add(drainTime)

@@ -28,7 +28,7 @@ const (
 	resetBurst = 2 * maxStreams
 )
 
-// http2Conn is the state of a connection that may use HTTP/2.
+// http2Conn is the state of a connection that speaks HTTP/2.
 type http2Conn struct {
 	resets resets
 	intake intake
@@ -74,41 +74,56 @@ func http2Config(writeTimeout time.Duration) *http.HTTP2Config {
 	}
 }
 
-// http2Streams lets requests over HTTP/2 pass with what net/http lacks for them. Each
-// write has a deadline that bounds nothing but writes. A request begins once all that
-// was sent with it is taken in (intake). Streams that are reset before they are answered
-// are counted, and a connection with too many of them gets a GOAWAY: what streams it has
-// may end, and no others begin. A request has its own arrival, because the connection's
-// stamp belongs to no one request.
-func (g *Gateway) http2Streams(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ProtoMajor < 2 {
-			next.ServeHTTP(w, r)
+// http2Streams serves the requests of a connection that speaks HTTP/2 with what net/http lacks
+// for them. Each write has a deadline that bounds nothing but writes. A request begins once all
+// that was sent with it is taken in (intake). Streams that are reset before they are answered
+// are counted, and a connection with too many of them gets a GOAWAY: what streams it has may
+// end, and no others begin. A request has its own arrival, because the connection's stamp
+// belongs to no one request.
+type http2Streams struct {
+	g    *Gateway
+	next http.Handler // net/http's, of the connection
+}
+
+// BaseContext is for net/http, which looks for it at the handlers of HTTP/2.
+func (h http2Streams) BaseContext() context.Context {
+	if next, ok := h.next.(interface{ BaseContext() context.Context }); ok {
+		return next.BaseContext()
+	}
+	return context.Background()
+}
+
+// ServeHTTP implements http.Handler.
+func (h http2Streams) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	g := h.g
+	s := &http2Writer{ResponseWriter: w, rc: http.NewResponseController(w), timeout: g.opts.WriteTimeout, arrival: trace.Now()}
+	if c := connOf(r.Context()); c != nil {
+		begun := false
+		defer func() { // the handler may have broken the stream off by a panic
+			if s.answered {
+				c.http2.resets.answered()
+			} else if r.Context().Err() != nil {
+				g.opts.Metrics.StreamCancelled(begun)
+				if c.http2.resets.reset(time.Now()) {
+					s.goAway()
+					g.sentAway(fmt.Errorf("%s resets more than %d requests a second before they are answered", r.RemoteAddr, resetRate))
+				}
+			}
+		}()
+		c.http2.intake.wait(r.Context(), c.unread)
+		if r.Context().Err() != nil {
 			return
 		}
-		s := &http2Writer{ResponseWriter: w, rc: http.NewResponseController(w), timeout: g.opts.WriteTimeout, arrival: trace.Now()}
-		if c := connOf(r.Context()); c != nil && c.http2 != nil {
-			begun := false
-			defer func() { // the handler may have broken the stream off by a panic
-				if s.answered {
-					c.http2.resets.answered()
-				} else if r.Context().Err() != nil {
-					g.opts.Metrics.StreamCancelled(begun)
-					if c.http2.resets.reset(time.Now()) {
-						s.goAway()
-						g.resetOften(r.RemoteAddr)
-					}
-				}
-			}()
-			c.http2.intake.wait(r.Context(), c.unread)
-			if r.Context().Err() != nil {
-				return
-			}
-			begun = true
-		}
-		next.ServeHTTP(s, r.WithContext(context.WithValue(r.Context(), connKey{}, nil)))
-		s.last()
-	})
+		begun = true
+	}
+	h.next.ServeHTTP(s, r.WithContext(context.WithValue(r.Context(), connKey{}, nil)))
+	s.last()
+}
+
+// overHTTP2 reports whether a response goes over HTTP/2.
+func overHTTP2(w http.ResponseWriter) bool {
+	_, ok := w.(*http2Writer)
+	return ok
 }
 
 // errUnread is a write through net/http that took too long. It differs from other

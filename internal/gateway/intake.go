@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // intake delays the requests of an HTTP/2 connection until net/http has processed all
@@ -57,6 +58,10 @@ func (i *intake) begin() {
 	}
 }
 
+// intakeTime bounds the wait of a request for what was sent with it: that takes microseconds, and
+// the signal is net/http's.
+const intakeTime = time.Second
+
 // wait waits until a request may begin, or is over.
 func (i *intake) wait(ctx context.Context, unread func() int) {
 	i.mu.Lock()
@@ -69,8 +74,11 @@ func (i *intake) wait(ctx context.Context, unread func() int) {
 	}
 	waiting := i.waiting
 	i.mu.Unlock()
+	late := time.NewTimer(intakeTime)
+	defer late.Stop()
 	select {
 	case <-waiting:
 	case <-ctx.Done():
+	case <-late.C:
 	}
 }

@@ -45,7 +45,7 @@ func (l listener) Accept() (net.Conn, error) {
 			}
 			return nil, err
 		}
-		wrapped := &conn{Conn: c, socket: c, http2: new(http2Conn)}
+		wrapped := &conn{Conn: c, socket: c}
 		if over, ok := c.(interface{ Raw() net.Conn }); ok { // of the PROXY protocol
 			wrapped.socket = over.Raw()
 		}

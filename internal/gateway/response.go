@@ -441,7 +441,7 @@ func (r *response) leave(g *Gateway) (was *httpCarrier, ok bool) {
 		return nil, false
 	}
 	w, direct := r.w.(leaver)
-	if was.status == 0 && !direct || !r.events || r.r.ProtoMajor != 1 || r.r.ProtoMinor < 1 || r.r.TLS != nil || !g.returned.serving.Load() || !r.watched {
+	if was.status == 0 && !direct || !r.events || !r.r.ProtoAtLeast(1, 1) || r.r.TLS != nil || !g.returned.serving.Load() || !r.watched {
 		return nil, false
 	}
 	c := r.conn
@@ -463,7 +463,6 @@ func (r *response) leave(g *Gateway) (was *httpCarrier, ok bool) {
 			ahead, _ := rw.Reader.Peek(n) // buffered, so it cannot fail
 			c.ahead = append(bytes.Clone(ahead), c.ahead...)
 		}
-		c.http2 = nil
 	}
 	bare := &bareCarrier{conn: c, socket: socket, keepAlive: !r.r.Close, returned: g.returned}
 	if fd, ok := socket.(socketWriter); ok {
