@@ -104,6 +104,7 @@ func (g *Gateway) crossOrigin(mux *http.ServeMux) http.Handler {
 	origins := g.opts.CORS
 	preflight, options := g.view(g.preflight), g.view(func(w http.ResponseWriter, r *http.Request) { g.options(w, r, mux) })
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		protect(w.Header())
 		origin := first(r.Header, "Origin")
 		switch {
 		case r.Method == http.MethodOptions && origin != "" && r.Header.Get("Access-Control-Request-Method") != "":

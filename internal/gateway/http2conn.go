@@ -12,9 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
-
-	"weir/internal/dialect/openai"
-	"weir/internal/infer"
 )
 
 // A connection speaks HTTP/2 if TLS has negotiated it, or if the client began with the preface
@@ -83,8 +80,8 @@ func readPreface(c net.Conn) error {
 	return c.SetReadDeadline(time.Time{})
 }
 
-// http1Only refuses the one request of another version that net/http passes on over HTTP/1. Nothing
-// of its body is read.
+// http1Only refuses the one request of another version that net/http passes on over HTTP/1, as
+// net/http refuses all others. Nothing of its body is read.
 func (g *Gateway) http1Only(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 1 || overHTTP2(w) {
@@ -94,9 +91,9 @@ func (g *Gateway) http1Only(next http.Handler) http.Handler {
 		rc := http.NewResponseController(w)
 		_ = rc.SetWriteDeadline(time.Now().Add(g.opts.WriteTimeout)) // as in httpCarrier
 		_ = rc.SetReadDeadline(broken)
+		protect(w.Header())
 		w.Header().Set("Connection", "close")
-		writeError(w, openai.Other, infer.Errorf(infer.CodeInvalid,
-			"the request line says HTTP/%d.%d on a connection that speaks HTTP/1.1; send HTTP/1.1, or HTTP/2 over TLS or where --h2c allows it", r.ProtoMajor, r.ProtoMinor))
+		http.Error(w, fmt.Sprintf("505 HTTP Version Not Supported: the request line says HTTP/%d.%d on a connection of HTTP/1.1; send HTTP/1.1, or HTTP/2 over TLS (without TLS it needs --h2c)", r.ProtoMajor, r.ProtoMinor), http.StatusHTTPVersionNotSupported)
 	})
 }
 

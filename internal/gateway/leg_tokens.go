@@ -202,7 +202,6 @@ func (l *tokenLeg) watch(ctx context.Context) {
 func (l *tokenLeg) head(h http.Header, first answer.Part) (status int, events bool) {
 	if l.streams {
 		h["Content-Type"] = []string{"text/event-stream"}
-		h["Cache-Control"] = []string{"no-cache"}
 	} else {
 		h["Content-Type"] = []string{"application/json"}
 		h["Content-Length"] = []string{strconv.Itoa(len(first.Out))}

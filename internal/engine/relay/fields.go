@@ -81,7 +81,6 @@ var answered = [...]struct {
 	once bool
 }{
 	{"Content-Type", true},
-	{"Cache-Control", false},
 	{"Content-Disposition", true},
 	{"Content-Encoding", false},
 	{"Content-Language", false},

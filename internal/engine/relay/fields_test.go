@@ -80,9 +80,10 @@ func TestAnswered(t *testing.T) {
 	}{
 		"about the answer": {"content-TYPE: a\r\nDate: x\r\nServer: y\r\nSet-Cookie: z\r\nx-ratelimit-left: 1\r\nX-Accel-Redirect: /f\r\nopenai-version: 2\r\nX-Ratelimit-Left: 3",
 			http.Header{"Content-Type": {"a"}, "X-Ratelimit-Left": {"1", "3"}, "Openai-Version": {"2"}}},
-		"once":       {"Content-Type: a\r\nContent-Type: b\r\nCache-Control: c\r\ncache-control: d", http.Header{"Content-Type": {"a"}, "Cache-Control": {"c", "d"}}},
-		"hops":       {"Cache-Control: a\r\nConnection: close\r\nconnection: x, cache-control\r\nSunset: s", http.Header{"Sunset": {"s"}}},
-		"weir's own": {"Connection: X-Request-Id\r\nX-Request-Id: b", http.Header{}},
+		"once":             {"Content-Type: a\r\nContent-Type: b\r\nContent-Encoding: c\r\ncontent-encoding: d", http.Header{"Content-Type": {"a"}, "Content-Encoding": {"c", "d"}}},
+		"hops":             {"Content-Encoding: a\r\nConnection: close\r\nconnection: x, content-encoding\r\nSunset: s", http.Header{"Sunset": {"s"}}},
+		"not the engine's": {"Cache-Control: public\r\nX-Content-Type-Options: sniff", http.Header{}},
+		"weir's own":       {"Connection: X-Request-Id\r\nX-Request-Id: b", http.Header{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			resp, err := http1.ParseResponse([]byte("HTTP/1.1 200 OK\r\n" + c.head + "\r\n\r\n"))

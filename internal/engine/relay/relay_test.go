@@ -463,7 +463,7 @@ func TestAnswerFields(t *testing.T) {
 			"Connection: Sunset\r\nSunset: now\r\nendpoint-load-metrics: TEXT a=1\r\n\r\nok")
 	})
 	resp := mustAsk(t, p.engine(Options{}), "{}", "ok")
-	want := http.Header{"Content-Type": {"text/plain"}, "Cache-Control": {"no-cache", "private"}, "Retry-After": {"3"},
+	want := http.Header{"Content-Type": {"text/plain"}, "Retry-After": {"3"},
 		"X-Ratelimit-Remaining-Tokens": {"5"}, "Endpoint-Load-Metrics": {"TEXT a=1"}}
 	if diff := cmp.Diff(want, fieldsOf(resp)); diff != "" || resp.Length != 2 {
 		t.Errorf("length %d, %s", resp.Length, diff)
