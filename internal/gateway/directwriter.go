@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -76,6 +78,13 @@ func (w *directWriter) WriteHeader(status int) {
 	if w.status != 0 {
 		return
 	}
+	if status < 100 || status > 999 {
+		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // as net/http does
+	}
+	if status < 200 && status != http.StatusSwitchingProtocols {
+		w.inform(status)
+		return
+	}
 	w.status, w.declared = status, -1
 	if v := w.header["Content-Length"]; len(v) == 1 {
 		if n, err := strconv.ParseInt(v[0], 10, 64); err == nil && n >= 0 {
@@ -84,6 +93,25 @@ func (w *directWriter) WriteHeader(status int) {
 	}
 	if !bodied(status) {
 		w.declared = -1
+	}
+}
+
+// inform sends a head that comes before that of the response.
+func (w *directWriter) inform(status int) {
+	h := maps.Clone(w.header)
+	suppress(h, status)
+	h["Date"] = nil
+	w.put(appendResponseHead(nil, h, status, true, false))
+}
+
+// suppress removes the fields that the head of a response without a body does not have.
+func suppress(h http.Header, status int) {
+	if !bodied(status) {
+		delete(h, "Content-Length")
+		delete(h, "Transfer-Encoding")
+	}
+	if status == http.StatusNotModified {
+		delete(h, "Content-Type")
 	}
 }
 
@@ -100,15 +128,17 @@ func (w *directWriter) Write(b []byte) (n int, err error) {
 	switch {
 	case w.failed != nil:
 		return 0, w.failed
+	case len(b) == 0:
+		return 0, nil
 	case w.over:
 		return 0, http.ErrContentLength
 	case !bodied(w.status):
 		return 0, http.ErrBodyNotAllowed
-	case w.declared >= 0 && w.written+int64(len(b)) > w.declared:
+	}
+	if w.written += int64(len(b)); w.declared >= 0 && w.written > w.declared { // the connection ends with the response
 		return 0, http.ErrContentLength
 	}
 	w.body = append(w.body, b...)
-	w.written += int64(len(b))
 	if len(w.body) >= maxDirect {
 		err = w.FlushError()
 	}
@@ -171,8 +201,14 @@ func (w *directWriter) send(last bool) error {
 		out = append(out, w.body...)
 	}
 	w.body = w.body[:0]
-	if len(out) == 0 {
-		return nil
+	w.put(out)
+	return w.failed
+}
+
+// put writes to the connection, and keeps the error.
+func (w *directWriter) put(out []byte) {
+	if len(out) == 0 || w.failed != nil {
+		return
 	}
 	if w.conn.peer.late.Load() {
 		w.bound()
@@ -183,7 +219,6 @@ func (w *directWriter) send(last bool) error {
 		_, err = w.conn.Write(out[max(n, 0):])
 	}
 	w.failed = err
-	return err
 }
 
 // bound sets the deadline of a write that may wait.
@@ -232,12 +267,13 @@ func (w *directWriter) SetReadDeadline(t time.Time) error {
 // appendHead appends the response's head.
 func (w *directWriter) appendHead(out []byte) []byte {
 	h := w.header
-	if _, ok := h["Content-Type"]; !ok && len(w.body) > 0 {
+	if _, ok := h["Content-Type"]; !ok && len(w.body) > 0 && h.Get("Content-Encoding") == "" {
 		h["Content-Type"] = []string{http.DetectContentType(w.body)}
 	}
 	if w.declared < 0 {
 		delete(h, "Content-Length")
 	}
+	suppress(h, w.status)
 	return appendResponseHead(out, h, w.status, !w.closes(), w.chunked)
 }
 
@@ -245,7 +281,11 @@ func (w *directWriter) appendHead(out []byte) []byte {
 func appendResponseHead(out []byte, h http.Header, status int, keepAlive, chunked bool) []byte {
 	out = append(out, "HTTP/1.1 "...)
 	out = strconv.AppendInt(out, int64(status), 10)
-	out = append(append(append(out, ' '), http.StatusText(status)...), "\r\n"...)
+	reason := http.StatusText(status)
+	if reason == "" {
+		reason = "status code " + strconv.Itoa(status)
+	}
+	out = append(append(append(out, ' '), reason...), "\r\n"...)
 	var most [16]string
 	names := most[:0]
 	for name := range h {
@@ -263,7 +303,7 @@ func appendResponseHead(out []byte, h http.Header, status int, keepAlive, chunke
 			out = append(append(append(append(out, name...), ": "...), strings.TrimSpace(value)...), "\r\n"...)
 		}
 	}
-	if len(h["Date"]) == 0 {
+	if _, ok := h["Date"]; !ok {
 		out = append(append(append(out, "Date: "...), dateOf(time.Now())...), "\r\n"...)
 	}
 	if !keepAlive {

@@ -170,9 +170,13 @@ func (s *http2Writer) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// WriteHeader implements http.ResponseWriter.
+// WriteHeader implements http.ResponseWriter. net/http removes a length of no body over HTTP/1
+// only, and clients would wait for that body.
 func (s *http2Writer) WriteHeader(status int) {
-	s.answered = true
+	if status >= 200 {
+		s.answered = true
+		suppress(s.Header(), status)
+	}
 	s.ResponseWriter.WriteHeader(status)
 }
 
@@ -184,8 +188,15 @@ func (s *http2Writer) goAway() {
 	_ = s.rc.Flush() // fails, because the stream is reset
 }
 
-// Write implements io.Writer.
+// Write implements io.Writer. net/http refuses even an empty part of a body where there is none, over
+// HTTP/2 only.
 func (s *http2Writer) Write(b []byte) (n int, err error) {
+	if len(b) == 0 {
+		if !s.answered {
+			s.WriteHeader(http.StatusOK)
+		}
+		return 0, nil
+	}
 	s.answered = true
 	s.begin()
 	n, err = s.ResponseWriter.Write(b)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,7 @@ import (
 type inFront struct {
 	t           *testing.T
 	g           *Gateway
+	server      *http.Server
 	plain, over *memListener
 }
 
@@ -42,7 +44,8 @@ func inFrontOf(t *testing.T, test func(f *inFront)) {
 		f := &inFront{t: t, plain: newMemListener(), over: newMemListener()}
 		f.g = New(Options{Snapshot: func() *route.Snapshot { return fleet }, Models: map[string]*model.Folder{models.SimName: simModel()}})
 		f.g.hangups, f.g.polls = memHangups{}, memPolls{}
-		server := f.g.Server()
+		f.server = f.g.Server()
+		server := f.server
 		server.Protocols.SetUnencryptedHTTP2(true)
 		server.TLSConfig = f.g.TLS(&tls.Config{Certificates: []tls.Certificate{pair}})
 		var served sync.WaitGroup
