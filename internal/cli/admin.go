@@ -41,7 +41,12 @@ const adminPatience = 30 * time.Second
 
 // adminServer serves the operator's listener.
 func (p *process) adminServer(stopping context.Context) *http.Server {
-	return &http.Server{Handler: p.adminHandler(stopping), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	h := p.adminHandler(stopping)
+	bounded := func(w http.ResponseWriter, r *http.Request) {
+		setDeadlines(w, adminPatience) // also of what mux and guards answer: net/http reads the bodies of those requests
+		h.ServeHTTP(w, r)
+	}
+	return &http.Server{Handler: http.HandlerFunc(bounded), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, DisableGeneralOptionsHandler: true}
 }
 
 // adminHandler returns its handler.
@@ -58,21 +63,14 @@ func (p *process) adminHandler(stopping context.Context) http.Handler {
 			paths = append(paths, path)
 		}
 	}
-	// within answers in one go.
-	within := func(pattern string, h http.HandlerFunc) {
-		handle(pattern, func(w http.ResponseWriter, r *http.Request) {
-			setDeadlines(w, adminPatience)
-			h(w, r)
-		})
-	}
 	routes := p.adminRoutes(stopping)
 	for _, pattern := range slices.Sorted(maps.Keys(routes)) {
-		within(pattern, routes[pattern])
+		handle(pattern, routes[pattern])
 	}
 	handle(followPattern, p.follow)
-	within("/", func(w http.ResponseWriter, r *http.Request) { nothingAt(w, r, paths) })
+	handle("/", func(w http.ResponseWriter, r *http.Request) { nothingAt(w, r, paths) })
 	if !p.admin.pprof {
-		within("/debug/pprof/", func(w http.ResponseWriter, _ *http.Request) {
+		handle("/debug/pprof/", func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "profiles are off; start weir with --pprof", http.StatusNotFound)
 		})
 		return mux
@@ -541,6 +539,9 @@ func (p *process) follow(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/jsonl")
 	to := &stream{w, http.NewResponseController(w)}
+	if r.ContentLength == 0 {
+		_ = to.control.SetReadDeadline(time.Time{}) // which bounds the request, and would end the answer
+	}
 	out := bufio.NewWriterSize(to, 64<<10)
 	// The write fails if the caller is gone or does not read; then nobody can get the error.
 	_ = p.timeline.Follow(r.Context(), out, func() error {
