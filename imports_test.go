@@ -27,7 +27,7 @@ const directions = `
 	# who asks: callers, their keys and limits
 	tenancy:
 	tenancy/fair: tenancy
-	tenancy/shared: tenancy
+	tenancy/shared: infer tenancy
 
 	# the clock, the stages, the record of a request
 	trace: infer
@@ -74,7 +74,7 @@ const directions = `
 	# engines: the contract, its suite, an adapter per wire
 	engine: infer trace
 	engine/access: wire/trust
-	engine/auto: engine engine/access engine/upstream engine/vllmserver
+	engine/auto: engine engine/access engine/upstream engine/vllmserver infer
 	engine/coreclient: engine engine/mux engine/remote infer trace wire/zmtp
 	engine/enginetest: engine infer trace
 	engine/idstream: engine engine/access engine/upstream infer jsonlex lifetime trace wire/epoll wire/sse
@@ -100,11 +100,11 @@ const directions = `
 	fleet/cost:
 	fleet/health:
 	fleet/judge: engine fleet/cost fleet/health infer trace
-	fleet/kubernetes: wire/bounded wire/trust
+	fleet/kubernetes: infer wire/bounded wire/trust
 	fleet/kvevents: fleet/kvindex
 	fleet/kvindex:
-	fleet/kvsub: engine fleet/kvevents trace wire/zmtp
-	fleet/peering: fleet/cost fleet/kvindex fleet/peers fleet/peers/peerspb fleet/route trace
+	fleet/kvsub: engine fleet/kvevents infer trace wire/zmtp
+	fleet/peering: fleet/cost fleet/kvindex fleet/peers fleet/peers/peerspb fleet/route infer trace
 	fleet/peers: fleet/cost fleet/kvindex fleet/peers/peerspb
 	fleet/peers/peerspb:
 	fleet/promptkey: dialect fleet/kvindex jsonlex
@@ -201,7 +201,7 @@ const served = `
 const folders = `
 models:
 infer:
-tenancy:
+tenancy: infer
 trace: infer
 gcpace:
 lifetime:

@@ -23,6 +23,7 @@ type discoveries struct {
 	say     func(format string, args ...any)
 	changes *changes
 	running context.Context
+	metrics *metrics.Metrics
 	tasks   sync.WaitGroup
 
 	mu  sync.Mutex
@@ -72,7 +73,7 @@ func (t *talk) may(now time.Time) (may bool, left int) {
 
 // startDiscoveries starts the discoveries that are given. They end with running.
 func startDiscoveries(running context.Context, p *process, given []reached) *discoveries {
-	d := &discoveries{log: p.log, say: p.say, changes: p.changes, running: running}
+	d := &discoveries{log: p.log, say: p.say, changes: p.changes, running: running, metrics: p.metrics}
 	d.set(given)
 	p.metrics.Discovery(d.figures)
 	return d
@@ -99,6 +100,7 @@ func (d *discoveries) set(given []reached) {
 			Query: kubernetes.Query{Service: of.Service, Pool: of.Pool, Selector: of.Selector, Prefill: of.Prefill, Decode: of.Decode,
 				Ports: of.Ports, ModelFrom: of.ModelFrom, Loopback: of.Loopback},
 			Namespace: namespace, Access: *of.access, Found: one.found, Changed: one.changed,
+			Panicked: peerPanicked("an API server of Kubernetes", d.log, d.metrics),
 		})
 		ctx, stop := context.WithCancel(d.running)
 		one.stop = stop

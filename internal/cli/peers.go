@@ -99,12 +99,12 @@ func (p *peer) figures() metrics.Peers {
 
 // peer makes this gateway's part among several; nil if it is alone. Its listener is bound
 // later.
-func (f *gatewayFlags) peer(log *slog.Logger, snapshot func() *route.Snapshot) (*peer, error) {
+func (f *gatewayFlags) peer(log *slog.Logger, m *metrics.Metrics, snapshot func() *route.Snapshot) (*peer, error) {
 	p := &f.peerFlags
 	if len(p.Peers) == 0 {
 		return nil, nil
 	}
-	o := peering.Options{Peers: p.Peers, Look: lookUp, LookEvery: f.ResolveInterval, Snapshot: snapshot, Log: log}
+	o := peering.Options{Peers: p.Peers, Look: lookUp, LookEvery: f.ResolveInterval, Snapshot: snapshot, Log: log, Panicked: peerPanicked("another gateway", log, m)}
 	if p.PeerCert == "" {
 		return &peer{node: peering.New(o), of: p.Peers}, nil
 	}

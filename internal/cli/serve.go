@@ -284,7 +284,7 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 	}
 	var p *process
 	var fl *fleet.Fleet
-	peer, err := f.peer(opts.Log, func() *route.Snapshot { return fl.Snapshot() })
+	peer, err := f.peer(opts.Log, opts.Metrics, func() *route.Snapshot { return fl.Snapshot() })
 	if err != nil {
 		return nil, err
 	}
@@ -472,10 +472,18 @@ func dialled(e config.Engine, a *access.Access, f *gatewayFlags, additions func(
 }
 
 // panicked logs and counts the panics while the output of an engine is read.
-func panicked(name string, o *gateway.Options) func(*engine.Panic) {
-	return func(p *engine.Panic) {
+func panicked(name string, o *gateway.Options) func(*infer.Panic) {
+	return func(p *infer.Panic) {
 		o.Log.Error("panic while reading an engine", "engine", name, "panic", fmt.Sprint(p.Value), "stack", string(p.Stack))
 		o.Metrics.Panicked(name)
+	}
+}
+
+// peerPanicked logs and counts the panics while the output of a peer that is no engine is read.
+func peerPanicked(peer string, log *slog.Logger, m *metrics.Metrics) func(*infer.Panic) {
+	return func(p *infer.Panic) {
+		log.Error("panic while reading what a peer has sent", "peer", peer, "panic", fmt.Sprint(p.Value), "stack", string(p.Stack))
+		m.Panicked("")
 	}
 }
 
@@ -550,7 +558,7 @@ func newFleet(members []fleet.Member, served servedModels, f *gatewayFlags, g *g
 			}
 			g.Log.Info("KV events are followed", "engine", m.Name)
 		},
-		Panicked: func(m fleet.Member, p *engine.Panic) { panicked(m.Name, g)(p) },
+		Panicked: func(m fleet.Member, p *infer.Panic) { panicked(m.Name, g)(p) },
 		Emptied:  emptied,
 	}
 	for name, m := range served {

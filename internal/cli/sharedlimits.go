@@ -68,7 +68,8 @@ func (f *gatewayFlags) store(callers *keyfile.Registry, log *slog.Logger, m *met
 		}
 	}
 	store := shared.New(shared.Options{Location: s.location, TLS: &tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS12}, Prefix: s.LimitsPrefix,
-		Wait: s.LimitsWait, Outage: tenancy.Outage(s.LimitsOutage), Log: log})
+		Wait: s.LimitsWait, Outage: tenancy.Outage(s.LimitsOutage), Log: log,
+		Panicked: peerPanicked("the store of --limits", log, m)})
 	callers.Remember(store)
 	m.SharedLimits(func() metrics.SharedLimits {
 		n := store.Figures()

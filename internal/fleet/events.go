@@ -8,6 +8,7 @@ import (
 	"weir/internal/fleet/kvevents"
 	"weir/internal/fleet/kvsub"
 	"weir/internal/fleet/route"
+	"weir/internal/infer"
 	"weir/internal/tenancy"
 )
 
@@ -92,7 +93,7 @@ func (f *following) rank(m *Member, r *rank, base string, from engine.KVEvents, 
 			f.opts.Events(member, err)
 		}
 	}
-	o.Panicked = func(p *engine.Panic) {
+	o.Panicked = func(p *infer.Panic) {
 		if f.opts.Panicked != nil {
 			f.opts.Panicked(member, p)
 		}

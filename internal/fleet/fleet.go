@@ -110,7 +110,7 @@ type Options struct {
 	Placed func(engine string, rank int) func(blocks []kvindex.Block, ready int64)
 	// Panicked is called when an adapter's Run has ended by a panic, which ends the
 	// service of its engine; it may be nil.
-	Panicked func(m Member, p *engine.Panic)
+	Panicked func(m Member, p *infer.Panic)
 	// Emptied is called with the result of an engine's drain; it may be nil. It must not
 	// block.
 	Emptied func(m Member, e Emptied)
@@ -389,7 +389,7 @@ func (f *Fleet) serve(ctx context.Context, m *member, of Member) {
 	}
 	// An adapter's readers catch their own panics; this one keeps the other engines going.
 	defer func() {
-		if p := engine.Caught(recover(), func(p *engine.Panic) { f.panicked(of, p) }); p != nil {
+		if p := infer.Caught(recover(), func(p *infer.Panic) { f.panicked(of, p) }); p != nil {
 			tell(engine.State{Err: fmt.Errorf("its adapter has ended, restart weir: %w", p)})
 			<-ctx.Done()
 		}
@@ -462,7 +462,7 @@ func (f *Fleet) tellNews(ctx context.Context) {
 }
 
 // panicked reports a panic of a member's adapter.
-func (f *Fleet) panicked(m Member, p *engine.Panic) {
+func (f *Fleet) panicked(m Member, p *infer.Panic) {
 	if f.opts.Panicked != nil {
 		f.opts.Panicked(m, p)
 	}
@@ -632,7 +632,7 @@ func (f *Fleet) settle(l *life, m *Member, e *route.Engine) (fresh []int) {
 // newRank makes a rank of a member that is not there yet.
 func (f *Fleet) newRank(m *Member, number int) *rank {
 	of := *m
-	r := &rank{number: number, health: f.judge.Add(m.Name, number, func(p *engine.Panic) { f.panicked(of, p) })}
+	r := &rank{number: number, health: f.judge.Add(m.Name, number, func(p *infer.Panic) { f.panicked(of, p) })}
 	if m.Setting.Drained {
 		r.health.Drain(m.Setting.why())
 	}

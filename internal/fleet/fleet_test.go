@@ -492,7 +492,7 @@ func TestPanicOfAnAdapter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
 		members := []Member{{Name: "a", Kind: "openai", Model: "x", Adapter: &doomed{relay{newAdapter()}}}, relayMember("b", "x")}
-		f, err := New(Options{Members: members, Panicked: func(m Member, p *engine.Panic) { told = append(told, m.Name+": "+p.Error()) }})
+		f, err := New(Options{Members: members, Panicked: func(m Member, p *infer.Panic) { told = append(told, m.Name+": "+p.Error()) }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,10 +20,10 @@ import (
 	"syscall"
 	"testing"
 
-	"weir/internal/engine"
 	"weir/internal/fleet/kvevents"
 	"weir/internal/fleet/kvindex"
 	"weir/internal/fleet/kvsub"
+	"weir/internal/infer"
 	"weir/internal/wire/zmtp"
 	"weir/test/e2e/harness"
 )
@@ -140,7 +140,7 @@ func follow(t *testing.T, port int, budget *kvevents.Budget) *kvevents.Rank {
 	go func() {
 		defer close(ended)
 		kvsub.Follow(ctx, kvsub.Options{Events: at(port), Replay: at(port + 1), Replays: true, Topic: "kv@", Rank: r,
-			Panicked: func(p *engine.Panic) { t.Errorf("%v\n%s", p, p.Stack) }})
+			Panicked: func(p *infer.Panic) { t.Errorf("%v\n%s", p, p.Stack) }})
 	}()
 	t.Cleanup(func() { cancel(); <-ended })
 	return r

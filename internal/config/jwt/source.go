@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"weir/internal/infer"
 )
 
 const (
@@ -176,19 +178,33 @@ func (s *Source) fetch(now time.Time) (ended <-chan struct{}) {
 	s.fetches.Go(func() {
 		ctx, cancel := context.WithTimeout(s.ctx, fetchBound)
 		defer cancel()
-		text, err := s.get(ctx)
-		s.took(text, err)
+		s.took(s.ask(ctx))
 	})
 	return done
 }
 
-// took ends a fetch.
-func (s *Source) took(text []byte, err error) {
-	had := s.set.Load()
-	set := had
-	if err == nil && (had == nil || !bytes.Equal(had.text, text)) {
-		set, err = parseKeys(text)
+// ask gets the keys and reads them, if they are others than those that are known.
+func (s *Source) ask(ctx context.Context) (_ *keySet, err error) {
+	defer infer.Catch(&err, s.panicked)
+	text, err := s.get(ctx)
+	if err != nil {
+		return nil, err
 	}
+	if had := s.set.Load(); had != nil && bytes.Equal(had.text, text) {
+		return had, nil
+	}
+	return parseKeys(text)
+}
+
+func (s *Source) panicked(p *infer.Panic) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log.Error("panic while reading the keys of an issuer of tokens", "url", s.at.name(), "panic", fmt.Sprint(p.Value), "stack", string(p.Stack))
+}
+
+// took ends a fetch.
+func (s *Source) took(set *keySet, err error) {
+	had := s.set.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {

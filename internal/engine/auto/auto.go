@@ -38,6 +38,7 @@ import (
 	"weir/internal/engine/access"
 	"weir/internal/engine/upstream"
 	"weir/internal/engine/vllmserver"
+	"weir/internal/infer"
 )
 
 // The kinds that are found.
@@ -64,7 +65,7 @@ type Options struct {
 	// New makes the adapter of a kind. It may be called more than once.
 	New func(kind string) engine.Adapter
 	// Panicked is called for panics while an engine is detected; it may be nil.
-	Panicked func(*engine.Panic)
+	Panicked func(*infer.Panic)
 	// Found is called with each decision that differs from the one before.
 	Found func(Finding)
 }
@@ -131,7 +132,7 @@ func (e *Engine) stand(ctx context.Context, found Finding, report func(engine.St
 	go func() {
 		defer close(ended)
 		defer func() {
-			if p := engine.Caught(recover(), e.opts.Panicked); p != nil {
+			if p := infer.Caught(recover(), e.opts.Panicked); p != nil {
 				report(engine.State{Err: p})
 			}
 		}()
@@ -182,7 +183,7 @@ func (e *Engine) stand(ctx context.Context, found Finding, report func(engine.St
 // find looks at what answers.
 func (e *Engine) find(ctx context.Context) (_ Finding, failed error) {
 	defer func() {
-		if p := engine.Caught(recover(), e.opts.Panicked); p != nil {
+		if p := infer.Caught(recover(), e.opts.Panicked); p != nil {
 			failed = p
 		}
 	}()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/infer"
 	"weir/internal/wire/zmtp"
 )
 
@@ -16,7 +17,7 @@ import (
 // them, and reports the adapter's state when it changes.
 type Host struct {
 	label    string
-	panicked func(*engine.Panic)
+	panicked func(*infer.Panic)
 	changed  chan struct{} // capacity 1: the state may have
 	arrived  atomic.Uint64 // connections accepted
 
@@ -27,7 +28,7 @@ type Host struct {
 // NewHost makes a Host. The label, "KIND: NAME", begins the errors that it reports.
 // panicked is called for panics while a connection is served, which end only that
 // connection; it may be nil.
-func NewHost(label string, panicked func(*engine.Panic)) *Host {
+func NewHost(label string, panicked func(*infer.Panic)) *Host {
 	return &Host{label: label, panicked: panicked, changed: make(chan struct{}, 1)}
 }
 
@@ -155,7 +156,7 @@ func (h *Host) accept(ctx context.Context, d Door, tasks *sync.WaitGroup) {
 			nth := h.arrived.Add(1)
 			tasks.Go(func() {
 				defer func() {
-					if p := engine.Caught(recover(), h.panicked); p != nil {
+					if p := infer.Caught(recover(), h.panicked); p != nil {
 						c.Close()
 						h.Note(p)
 					}

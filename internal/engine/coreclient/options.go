@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/infer"
 )
 
 // Options are those that every adapter of a core process has. Name is required.
@@ -34,7 +35,7 @@ type Options struct {
 	Batch engine.Batch
 	// Panicked is called for panics while engines' output is processed, each of which
 	// ends only one session; it may be nil.
-	Panicked func(*engine.Panic)
+	Panicked func(*infer.Panic)
 	// Warn is called with messages for the operator, such as about an untested version.
 	// It must not block, and may be nil.
 	Warn func(message string)

@@ -133,7 +133,7 @@ func (s *Session) write(tick func(now int64)) {
 
 // caught makes a panic the end of the session.
 func (s *Session) caught(recovered any) {
-	if p := engine.Caught(recovered, s.config.Panicked); p != nil {
+	if p := infer.Caught(recovered, s.config.Panicked); p != nil {
 		s.End(mux.LossPanic, p)
 	}
 }
@@ -182,7 +182,7 @@ func (s *Session) Receive(frames [][]byte, received int64) bool {
 
 func (s *Session) message(frames [][]byte, received int64) (err error) {
 	defer func() {
-		if p := engine.Caught(recover(), s.config.Panicked); p != nil {
+		if p := infer.Caught(recover(), s.config.Panicked); p != nil {
 			err = &mux.End{Why: mux.LossPanic, Cause: p}
 		}
 	}()
@@ -311,12 +311,12 @@ type Input struct {
 
 // WatchInput watches an input connection. The context that it returns ends with the
 // connection. The Input must be closed.
-func WatchInput(ctx context.Context, c *zmtp.Conn, panicked func(*engine.Panic)) (context.Context, *Input) {
+func WatchInput(ctx context.Context, c *zmtp.Conn, panicked func(*infer.Panic)) (context.Context, *Input) {
 	in := &Input{Conn: c}
 	ctx, in.cancel = context.WithCancelCause(ctx)
 	in.reader.Go(func() {
 		defer func() {
-			if p := engine.Caught(recover(), panicked); p != nil {
+			if p := infer.Caught(recover(), panicked); p != nil {
 				in.cancel(&mux.End{Why: mux.LossPanic, Cause: p})
 			}
 		}()

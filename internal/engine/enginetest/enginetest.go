@@ -43,11 +43,11 @@ type Rig struct {
 // Panics are those that an adapter has caught.
 type Panics struct {
 	mu  Watched
-	all []*engine.Panic
+	all []*infer.Panic
 }
 
 // Tell takes one in.
-func (p *Panics) Tell(x *engine.Panic) { p.mu.Update(func() { p.all = append(p.all, x) }) }
+func (p *Panics) Tell(x *infer.Panic) { p.mu.Update(func() { p.all = append(p.all, x) }) }
 
 // Await waits for the nth.
 func (p *Panics) Await(ctx context.Context, n int) error {
@@ -55,7 +55,7 @@ func (p *Panics) Await(ctx context.Context, n int) error {
 }
 
 // All returns those told so far.
-func (p *Panics) All() []*engine.Panic {
+func (p *Panics) All() []*infer.Panic {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.all)

@@ -125,12 +125,12 @@ func (g *Generation) run() {
 
 // caught ends the generation after a panic and marks it as over. It is deferred.
 func (g *Generation) caught(over *bool) {
-	p := engine.Caught(recover(), g.host.Panicked)
+	p := infer.Caught(recover(), g.host.Panicked)
 	if p == nil {
 		return
 	}
 	*over = true
-	defer func() { engine.Caught(recover(), g.host.Panicked) }() // in the sink
+	defer func() { infer.Caught(recover(), g.host.Panicked) }() // in the sink
 	if !g.over.Load() {
 		g.Wire.Stop()
 		g.Fail(p.Failed(g.host.Name), trace.Now())
@@ -143,7 +143,7 @@ const afterwards = time.Second
 // close lets the connection go.
 func (g *Generation) close() {
 	defer g.host.live.Done()
-	defer func() { engine.Caught(recover(), g.host.Panicked) }()
+	defer func() { infer.Caught(recover(), g.host.Panicked) }()
 	g.mu.Lock()
 	g.gone = true
 	g.mu.Unlock()

@@ -30,7 +30,7 @@ type Host struct {
 	Batch engine.Batch
 	// Panicked is called for panics while the engine's output is processed; it may be
 	// nil.
-	Panicked func(*engine.Panic)
+	Panicked func(*infer.Panic)
 	// AbortTimeout is how long an aborted generation may take to end before its
 	// connection is closed.
 	AbortTimeout time.Duration
@@ -111,7 +111,7 @@ func (h *Host) Hand(ctx context.Context, g *Generation, req *upstream.Request) e
 // there may be a response, which says that the engine has not taken the request.
 func (h *Host) ask(ctx context.Context, req *upstream.Request) (resp *upstream.Response, err error) {
 	defer func() {
-		if p := engine.Caught(recover(), h.Panicked); p != nil {
+		if p := infer.Caught(recover(), h.Panicked); p != nil {
 			err = p.Failed(h.Name)
 		}
 	}()

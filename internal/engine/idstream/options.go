@@ -34,7 +34,7 @@ type Options struct {
 	ProbeInterval time.Duration
 	// Panicked is called for panics while the engine's output is processed, each of
 	// which ends only one request; it may be nil.
-	Panicked func(*engine.Panic)
+	Panicked func(*infer.Panic)
 	// Batch is notified around the deltas of sockets that were ready at once; it may be
 	// nil.
 	Batch engine.Batch

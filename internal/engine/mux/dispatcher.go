@@ -1,7 +1,6 @@
 package mux
 
 import (
-	"weir/internal/engine"
 	"weir/internal/infer"
 )
 
@@ -10,7 +9,7 @@ import (
 type Dispatcher struct {
 	Engine string
 	// Panicked is called for panics that were caught; it may be nil.
-	Panicked func(*engine.Panic)
+	Panicked func(*infer.Panic)
 	// At is the generation whose output is at hand, while it is.
 	At *Generation
 	// Delta is the one that is offered, reused.
@@ -53,7 +52,7 @@ func (d *Dispatcher) End(g *Generation, err *infer.Error) {
 // sent to another engine, because it may be the cause of the panic, and would end the
 // session there too.
 func (d *Dispatcher) Lose(g *Generation, err *infer.Error) {
-	defer func() { engine.Caught(recover(), d.Panicked) }() // in its sink; the others go on
+	defer func() { infer.Caught(recover(), d.Panicked) }() // in its sink; the others go on
 	if g == d.At && err.Code == infer.CodeInternal {
 		last := *err
 		last.Retryable = false

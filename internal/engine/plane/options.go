@@ -9,6 +9,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/access"
+	"weir/internal/infer"
 )
 
 // Options say which engine to connect to and how. Name and Addr are required;
@@ -44,7 +45,7 @@ type Options struct {
 	Access *access.Access
 	// Panicked is called for panics while the engine's output is processed, each of
 	// which ends only one session; it may be nil.
-	Panicked func(*engine.Panic)
+	Panicked func(*infer.Panic)
 	// Batch is notified around the deltas of each step, and around those that end the
 	// generations of a session; it may be nil.
 	Batch engine.Batch

@@ -19,6 +19,7 @@ import (
 	"weir/internal/engine/mux"
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/engine/remote"
+	"weir/internal/infer"
 	"weir/internal/trace"
 )
 
@@ -77,7 +78,7 @@ func (e *Engine) connect(ctx context.Context) (s *session, err error) {
 		cancel(fmt.Errorf("no session within %v", e.opts.ConnectTimeout))
 	})
 	defer func() {
-		if p := engine.Caught(recover(), e.opts.Panicked); p != nil {
+		if p := infer.Caught(recover(), e.opts.Panicked); p != nil {
 			err = p
 		}
 		if !late.Stop() && err == nil {
@@ -172,7 +173,7 @@ func (s *session) run() *mux.End {
 // guarded runs a part of the session, whose panic is the end of the session.
 func (s *session) guarded(part func()) {
 	defer func() {
-		if p := engine.Caught(recover(), s.opts.Panicked); p != nil {
+		if p := infer.Caught(recover(), s.opts.Panicked); p != nil {
 			s.end(mux.LossPanic, p)
 		}
 	}()

@@ -38,7 +38,7 @@ type Options struct {
 	Access *access.Access
 	// Panicked is called for panics while the engine's output is processed, each of
 	// which ends only one request; it may be nil.
-	Panicked func(*engine.Panic)
+	Panicked func(*infer.Panic)
 	// PassKey has the engine judge its callers itself: their own credentials go with
 	// their requests, and its refusals to them. Otherwise these are weir's matter.
 	PassKey bool

@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"weir/internal/engine"
 	"weir/internal/engine/idstream"
 	"weir/internal/engine/upstream"
+	"weir/internal/infer"
 	"weir/internal/trace"
 )
 
@@ -23,7 +23,7 @@ const abortTimeout = 5 * time.Second
 // aborts is the queue of requests to abort at an engine. Adding one does not block.
 type aborts struct {
 	post     func(ctx context.Context, id string)
-	panicked func(*engine.Panic)
+	panicked func(*infer.Panic)
 
 	mu      sync.Mutex
 	queue   []string
@@ -62,7 +62,7 @@ func (a *aborts) work() {
 
 // tell sends one abort to the engine.
 func (a *aborts) tell(id string) {
-	defer func() { engine.Caught(recover(), a.panicked) }()
+	defer func() { infer.Caught(recover(), a.panicked) }()
 	ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
 	defer cancel()
 	a.post(ctx, id)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weir/internal/engine"
+	"weir/internal/infer"
 	"weir/internal/wire/http1"
 )
 
@@ -90,7 +91,7 @@ func (b *Body) linger() {
 	waits.Abort(cn.abort)
 	go func() {
 		defer func() {
-			engine.Caught(recover(), b.client.panicked)
+			infer.Caught(recover(), b.client.panicked)
 			waits.End()
 			cn.abort()
 			b.up.wait()

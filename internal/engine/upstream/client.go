@@ -36,7 +36,7 @@ type Options struct {
 	Access *access.Access
 	// Panicked is called for panics while the engine's output is processed, each of
 	// which ends only one exchange; it may be nil.
-	Panicked func(*engine.Panic)
+	Panicked func(*infer.Panic)
 }
 
 // Client is the HTTP/1.1 client of one engine. An exchange runs in its
@@ -53,7 +53,7 @@ type Client struct {
 	prefix         string // of every path
 	tls            *tls.Config
 	access         *access.Access
-	panicked       func(*engine.Panic)
+	panicked       func(*infer.Panic)
 	dialer         net.Dialer
 	unbound        net.Dialer // without a timeout
 	literal        bool       // the host is an address, and no name to resolve
@@ -319,7 +319,7 @@ func (d *dialing) Deadline() (time.Time, bool) { return d.late, true }
 func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Request) (_ *Response, failed error) {
 	stop := cn.follow(ctx, req.Waits != nil)
 	defer func() {
-		if p := engine.Caught(recover(), c.panicked); p != nil {
+		if p := infer.Caught(recover(), c.panicked); p != nil {
 			stop()
 			cn.abort()
 			req.Waits.End()

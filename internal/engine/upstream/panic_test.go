@@ -19,7 +19,7 @@ import (
 func TestPanicInAProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := 0
-		c := New(Options{URL: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}, Panicked: func(p *engine.Panic) {
+		c := New(Options{URL: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}, Panicked: func(p *infer.Panic) {
 			if told++; len(p.Stack) == 0 {
 				t.Error("no stack")
 			}
@@ -63,7 +63,7 @@ func TestPanicInAnExchange(t *testing.T) {
 		ended <- err
 	}()
 	told := 0
-	c := New(Options{URL: &url.URL{Scheme: "http", Host: l.Addr().String()}, Panicked: func(*engine.Panic) { told++ }})
+	c := New(Options{URL: &url.URL{Scheme: "http", Host: l.Addr().String()}, Panicked: func(*infer.Panic) { told++ }})
 	cn, err := c.dial(t.Context())
 	if err != nil {
 		t.Fatal(err)

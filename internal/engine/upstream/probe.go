@@ -17,6 +17,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/engine"
+	"weir/internal/infer"
 	"weir/internal/lifetime"
 	"weir/internal/trace"
 	"weir/internal/wire/http1"
@@ -361,7 +362,7 @@ func (c *Client) Watch(ctx context.Context, interval time.Duration, probe func(c
 // guarded probes. A panic is a probe that failed.
 func (c *Client) guarded(ctx context.Context, probe func(context.Context) (engine.Facts, error)) (f engine.Facts, err error) {
 	defer func() {
-		if p := engine.Caught(recover(), c.panicked); p != nil {
+		if p := infer.Caught(recover(), c.panicked); p != nil {
 			err = p
 		}
 	}()

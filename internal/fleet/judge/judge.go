@@ -68,7 +68,7 @@ func New(o Options) *Judge {
 // whose wire names no ranks, that of the whole. A nil one takes all requests.
 type Rank struct {
 	judge    *Judge
-	panicked func(*engine.Panic)
+	panicked func(*infer.Panic)
 
 	takes atomic.Uint32
 	rests atomic.Int64 // until when it has asked to be left alone; 0: it has not
@@ -88,7 +88,7 @@ type Rank struct {
 
 // Add adds an engine's rank to the judge; rank -1 is an engine without ranks. The rank
 // is absent until a call of Is. panicked is called when a probe panics, and may be nil.
-func (j *Judge) Add(name string, rank int, panicked func(*engine.Panic)) *Rank {
+func (j *Judge) Add(name string, rank int, panicked func(*infer.Panic)) *Rank {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	r := &Rank{judge: j, panicked: panicked, own: j.fleet.Add(health.Member{Engine: name, Rank: rank}), asked: engine.Probe{Rank: rank}}

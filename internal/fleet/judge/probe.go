@@ -8,6 +8,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/fleet/health"
+	"weir/internal/infer"
 	"weir/internal/trace"
 )
 
@@ -219,7 +220,7 @@ func resultOf(ctx context.Context, err error) (how ProbeEnd, why string) {
 // ask probes. A panic is a probe of which nothing is known.
 func (r *Rank) ask(ctx context.Context, probe func(context.Context, engine.Probe) error, asked engine.Probe) (err error) {
 	defer func() {
-		if p := engine.Caught(recover(), r.panicked); p != nil {
+		if p := infer.Caught(recover(), r.panicked); p != nil {
 			err = engine.ErrNoProbe
 		}
 	}()

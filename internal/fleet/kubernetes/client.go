@@ -17,6 +17,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"weir/internal/infer"
 	"weir/internal/wire/bounded"
 	"weir/internal/wire/trust"
 )
@@ -43,6 +44,7 @@ type client struct {
 	// transport replaces the one that is made of access, in tests.
 	transport http.RoundTripper
 	maxPage   int // bytes of an answer to a list
+	panicked  func(*infer.Panic)
 
 	mu     sync.Mutex
 	http   *http.Client
@@ -220,7 +222,8 @@ type page struct {
 }
 
 // list asks for a page.
-func (c *client) list(ctx context.Context, kind Kind, selectors url.Values, limit int, token string) (page, error) {
+func (c *client) list(ctx context.Context, kind Kind, selectors url.Values, limit int, token string) (_ page, err error) {
+	defer infer.Catch(&err, c.panicked)
 	ctx, cancel := context.WithTimeoutCause(ctx, listTime, fmt.Errorf("the list of %s took longer than %v", kind, listTime))
 	defer cancel()
 	query := url.Values{}
@@ -312,7 +315,8 @@ type event struct {
 
 // watch watches from a version on, until the server ends it, which is no error. It calls
 // opened when the server has accepted the watch.
-func (c *client) watch(ctx context.Context, kind Kind, selectors url.Values, version string, opened func(), take func(event) error) error {
+func (c *client) watch(ctx context.Context, kind Kind, selectors url.Values, version string, opened func(), take func(event) error) (err error) {
+	defer infer.Catch(&err, c.panicked)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// A watch that is silent may have been forgotten by the server, or by the network.

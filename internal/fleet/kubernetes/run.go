@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"weir/internal/infer"
 )
 
 // Options configure a Source.
@@ -23,6 +25,9 @@ type Options struct {
 	// Changed is called when the API server begins to fail (err) and when it works again
 	// (nil), for each kind.
 	Changed func(kind Kind, err error)
+	// Panicked is called for panics while the API server's answers are read, which end nothing
+	// else; it may be nil.
+	Panicked func(*infer.Panic)
 	// Transport replaces the one that is made of Access, in tests.
 	Transport http.RoundTripper
 }
@@ -47,7 +52,7 @@ type Source struct {
 // New makes a source, which Run runs.
 func New(o Options) *Source {
 	return &Source{opts: o, view: NewView(o.Query), changes: make(chan change),
-		client: &client{access: o.Access, namespace: o.Namespace, transport: o.Transport, maxPage: maxPage}}
+		client: &client{access: o.Access, namespace: o.Namespace, transport: o.Transport, maxPage: maxPage, panicked: o.Panicked}}
 }
 
 // change is what a follower has learned: a complete list, or an event.
@@ -124,7 +129,7 @@ func (s *Source) Run(ctx context.Context) {
 			}
 			return
 		case c := <-s.changes:
-			s.apply(c)
+			s.guarded(c.kind, func() { s.apply(c) })
 			if c.kind == Pools {
 				followPods()
 			}
@@ -134,14 +139,29 @@ func (s *Source) Run(ctx context.Context) {
 			}
 		case <-report.C:
 			due, reported = false, time.Now()
-			engines, notes := s.view.Engines()
-			s.engines.Store(int64(len(engines)))
-			s.mu.Lock()
-			s.notes = notes
-			s.mu.Unlock()
-			s.opts.Found(engines, notes)
+			s.guarded(s.opts.Query.needs()[0], s.report)
 		}
 	}
+}
+
+// report tells of the engines that there are now.
+func (s *Source) report() {
+	engines, notes := s.view.Engines()
+	s.engines.Store(int64(len(engines)))
+	s.mu.Lock()
+	s.notes = notes
+	s.mu.Unlock()
+	s.opts.Found(engines, notes)
+}
+
+// guarded does a step of Run. A panic in it is shown as a failure of a kind.
+func (s *Source) guarded(kind Kind, step func()) {
+	defer func() {
+		if p := infer.Caught(recover(), s.opts.Panicked); p != nil {
+			s.state(kind, p, false)
+		}
+	}()
+	step()
 }
 
 // selectors are the parameters of a list in the form of the API.

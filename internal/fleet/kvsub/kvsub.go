@@ -16,8 +16,8 @@ import (
 	"net"
 	"time"
 
-	"weir/internal/engine"
 	"weir/internal/fleet/kvevents"
+	"weir/internal/infer"
 	"weir/internal/trace"
 	"weir/internal/wire/zmtp"
 )
@@ -40,7 +40,7 @@ type Options struct {
 	// come. It must not block.
 	Told func(err error)
 	// Panicked is called for a panic, which ends Follow.
-	Panicked func(*engine.Panic)
+	Panicked func(*infer.Panic)
 }
 
 // The bounds of following.
@@ -61,7 +61,7 @@ func Follow(ctx context.Context, o Options) {
 		o.Told = func(error) {}
 	}
 	defer func() {
-		if p := engine.Caught(recover(), o.Panicked); p != nil {
+		if p := infer.Caught(recover(), o.Panicked); p != nil {
 			o.Told(fmt.Errorf("its KV events are followed no more, restart weir: %w", p))
 		}
 		o.Rank.Close()

@@ -13,9 +13,9 @@ import (
 	"github.com/tinylib/msgp/msgp"
 	"go.uber.org/goleak"
 
-	"weir/internal/engine"
 	"weir/internal/fleet/kvevents"
 	"weir/internal/fleet/kvindex"
+	"weir/internal/infer"
 	"weir/internal/wire/zmtp"
 )
 
@@ -203,7 +203,7 @@ func follow(t *testing.T, p *publisher, replays bool) (*kvevents.Rank, chan erro
 func followAs(t *testing.T, p *publisher, r *kvevents.Rank, o Options) {
 	t.Helper()
 	o.Events, o.Replay, o.Topic, o.Rank, o.ReplayPause = zmtp.EndpointOf(p.events), zmtp.EndpointOf(p.replay), "kv@", r, time.Millisecond
-	o.Panicked = func(p *engine.Panic) { t.Errorf("%v\n%s", p, p.Stack) }
+	o.Panicked = func(p *infer.Panic) { t.Errorf("%v\n%s", p, p.Stack) }
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {

@@ -19,6 +19,7 @@ import (
 	"weir/internal/fleet/peers"
 	"weir/internal/fleet/peers/peerspb"
 	"weir/internal/fleet/route"
+	"weir/internal/infer"
 )
 
 // Pauses between two attempts to follow an address. A gateway that is gone leaves the name that
@@ -138,7 +139,7 @@ func (n *Node) follow(ctx context.Context, addr, host string) {
 	}
 }
 
-// set changes a link, by change.
+// set changes what was heard, by change.
 func (h *heard) set(change func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -182,6 +183,7 @@ var (
 
 // once follows an address as long as updates come. heard reports whether any came.
 func (n *Node) once(ctx context.Context, host string, link *Link) (heard bool, err error) {
+	defer infer.Catch(&err, n.opts.Panicked)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	quiet := time.AfterFunc(silence, func() { cancel(fmt.Errorf("nothing came for %v", silence)) })
@@ -294,6 +296,7 @@ func (n *Node) hear(link *Link, u *peerspb.Update, first bool) error {
 
 // sweep forgets peers that have been silent for long, and has new ranks know of all.
 func (n *Node) sweep() {
+	defer func() { infer.Caught(recover(), n.opts.Panicked) }()
 	h := &n.heard
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -23,6 +23,7 @@ import (
 	"weir/internal/fleet/peers"
 	"weir/internal/fleet/peers/peerspb"
 	"weir/internal/fleet/route"
+	"weir/internal/infer"
 	"weir/internal/trace"
 )
 
@@ -44,7 +45,7 @@ const (
 	farewell = 500 * time.Millisecond
 )
 
-// Options configure a Node. All but TLS, Client, Log, Dial and Now are needed.
+// Options configure a Node. All but TLS, Client, Log, Panicked, Dial and Now are needed.
 type Options struct {
 	// TLS is the configuration with which other gateways follow this one; nil is no TLS.
 	TLS *tls.Config
@@ -59,6 +60,9 @@ type Options struct {
 	// Snapshot is the fleet as it is.
 	Snapshot func() *route.Snapshot
 	Log      *slog.Logger
+	// Panicked is called for panics while another gateway's messages are read, which end a stream
+	// or a step only; it may be nil.
+	Panicked func(*infer.Panic)
 	// Dial replaces the dialer of TCP, in tests.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// Now is the clock of the books; nil is trace.Now.
@@ -112,6 +116,10 @@ func New(o Options) *Node {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: silence, Timeout: silence}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second}),
 		grpc.MaxRecvMsgSize(64 << 10), // a follower says no more than who it is
+		grpc.StreamInterceptor(func(service any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
+			defer infer.Catch(&err, o.Panicked)
+			return handle(service, s)
+		}),
 	}
 	if o.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
@@ -238,15 +246,18 @@ func (n *Node) tell(ctx context.Context) {
 
 // learn has the ranks learn from what all gateways have done, as far as it is known of all.
 func (n *Node) learn(now int64) {
-	n.heard.mu.Lock()
-	until := n.heard.view.Complete(now)
-	for _, k := range n.heard.view.Unknown(now) {
-		if b := n.heard.books[k]; b != nil {
-			b.Rank.Doubt(now, now)
+	defer func() { infer.Caught(recover(), n.opts.Panicked) }()
+	var until, from, to int64
+	var missing bool
+	n.heard.set(func() {
+		until = n.heard.view.Complete(now)
+		for _, k := range n.heard.view.Unknown(now) {
+			if b := n.heard.books[k]; b != nil {
+				b.Rank.Doubt(now, now)
+			}
 		}
-	}
-	from, to, missing := n.heard.view.Missing()
-	n.heard.mu.Unlock()
+		from, to, missing = n.heard.view.Missing()
+	})
 	for _, b := range booksOf(n.opts.Snapshot()) {
 		if missing {
 			b.Rank.Doubt(from, to)

@@ -33,6 +33,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"weir/internal/infer"
 	"weir/internal/trace"
 )
 
@@ -278,7 +279,10 @@ func again(err error) bool {
 }
 
 // send makes the spans of records and has the collector take them.
-func (e *Exporter) send(batch []*trace.Record) error {
+func (e *Exporter) send(batch []*trace.Record) (err error) {
+	defer infer.Catch(&err, func(p *infer.Panic) {
+		e.opts.Log.Error("panic while sending spans", "panic", fmt.Sprint(p.Value), "stack", string(p.Stack))
+	})
 	ctx, cancel := context.WithTimeout(e.calls, callTime)
 	defer cancel()
 	scope := &tracepb.ScopeSpans{Scope: &commonpb.InstrumentationScope{Name: "weir", Version: e.opts.Version}, SchemaUrl: schema}
@@ -290,7 +294,7 @@ func (e *Exporter) send(batch []*trace.Record) error {
 		ScopeSpans: []*tracepb.ScopeSpans{scope}, SchemaUrl: schema,
 	}}}
 	reply := &collectorpb.ExportTraceServiceResponse{}
-	if err := e.conn.Invoke(ctx, method, request, reply); err != nil {
+	if err = e.conn.Invoke(ctx, method, request, reply); err != nil {
 		return err
 	}
 	if p := reply.GetPartialSuccess(); p.GetRejectedSpans() > 0 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"weir/internal/infer"
 	"weir/internal/tenancy"
 )
 
@@ -29,31 +30,51 @@ var (
 // silence is how long a gateway may be silent before its requests under way no longer count.
 const silence = 10 * time.Second
 
-// connection speaks with the store.
+// connection speaks with the store. A panic in the client library, or while an answer is read, is
+// an error of the connection.
 type connection struct {
-	redis  redis.Conn
-	id     string
-	prefix string
+	redis    redis.Conn
+	id       string
+	prefix   string
+	panicked func(*infer.Panic)
 }
 
 // dial connects and signs in, and leaves the scripts at the server.
-func dial(ctx context.Context, l Location, secure *tls.Config, prefix, id string, patience time.Duration) (*connection, error) {
+func (o *Options) dial(ctx context.Context, id string, patience time.Duration) (_ *connection, err error) {
+	defer infer.Catch(&err, o.Panicked)
+	l := &o.Location
 	options := []redis.DialOption{
-		redis.DialContextFunc((&net.Dialer{Timeout: patience, KeepAlive: 15 * time.Second}).DialContext),
-		redis.DialReadTimeout(patience), redis.DialWriteTimeout(patience), redis.DialTLSHandshakeTimeout(patience),
+		redis.DialContextFunc(func(ctx context.Context, network, addr string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			c, err := o.connect(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return &replies{Conn: c}, nil
+		}),
+		redis.DialReadTimeout(patience), redis.DialWriteTimeout(patience),
 		redis.DialUsername(l.User), redis.DialPassword(l.Password), redis.DialDatabase(l.Database),
-		redis.DialUseTLS(l.TLS), redis.DialTLSConfig(secure),
 	}
 	c, err := redis.DialContext(ctx, "tcp", l.Address, options...)
 	if err != nil {
 		return nil, err
 	}
-	out := &connection{c, id, prefix}
+	out := &connection{c, id, o.Prefix, o.Panicked}
 	if err := out.load(); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return out, nil
+}
+
+// connect makes the connection below the client library, with TLS if the location has it.
+func (o *Options) connect(ctx context.Context, network, addr string) (net.Conn, error) {
+	d := net.Dialer{KeepAlive: 15 * time.Second}
+	if o.Location.TLS {
+		return (&tls.Dialer{NetDialer: &d, Config: o.TLS}).DialContext(ctx, network, addr)
+	}
+	return d.DialContext(ctx, network, addr)
 }
 
 func (c *connection) load() error {
@@ -70,6 +91,7 @@ func forgotten(err error) bool {
 
 // enroll reports that this gateway is there, or leaves. It returns how many there are.
 func (c *connection) enroll(leaves bool) (gateways int, err error) {
+	defer infer.Catch(&err, c.panicked)
 	gone := 0
 	if leaves {
 		gone = 1
@@ -78,7 +100,8 @@ func (c *connection) enroll(leaves bool) (gateways int, err error) {
 }
 
 // exchange carries calls to the store in one round trip. After an error some may have an answer.
-func (c *connection) exchange(calls []*carried) error {
+func (c *connection) exchange(calls []*carried) (err error) {
+	defer infer.Catch(&err, c.panicked)
 	pending, again := calls, false
 	for {
 		for _, x := range pending {

@@ -266,8 +266,10 @@ func TestHangs(t *testing.T) {
 func TestWrongServer(t *testing.T) {
 	for reply, want := range map[string]string{
 		"-WRONGPASS invalid username-password pair\r\n": "WRONGPASS",
-		"*1\r\n:1\r\n":     "unexpected type",
-		"HTTP/1.1 400\r\n": "redigo: unexpected response line",
+		"*1\r\n:1\r\n":             "unexpected type",
+		"HTTP/1.1 400\r\n":         "redigo: unexpected response line",
+		"$9223372036854775807\r\n": "claims more than",
+		"*1000000000\r\n":          "claims more than",
 	} {
 		s, _, _ := begin(t, startFake(t, func(args []string) string {
 			if args[0] == "SCRIPT" && reply[0] == '*' {

@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/infer"
 	"weir/internal/tenancy"
 )
 
@@ -30,6 +31,9 @@ type Options struct {
 	Wait     time.Duration
 	Outage   tenancy.Outage
 	Log      *slog.Logger
+	// Panicked is called for panics while the store's answers are read, each of which ends the
+	// connection only; it may be nil.
+	Panicked func(*infer.Panic)
 }
 
 const (
@@ -227,7 +231,7 @@ func (l *loop) appear(ctx context.Context, now time.Time) bool {
 		return false
 	}
 	if l.conn == nil {
-		conn, err := dial(ctx, l.o.Location, l.o.TLS, l.o.Prefix, l.id, patience)
+		conn, err := l.o.dial(ctx, l.id, patience)
 		if err != nil {
 			l.failed(err)
 			return false

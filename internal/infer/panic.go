@@ -1,15 +1,13 @@
-package engine
+package infer
 
 import (
 	"fmt"
 	"runtime/debug"
-
-	"weir/internal/infer"
 )
 
-// Panic is a panic that was caught while an adapter processed an engine's output. It is
-// the error with which the request, or the session that was read, ends: a defect in
-// weir must not end the process, and with it the requests of every other engine.
+// Panic is a panic that was caught while the output of an engine, or of another peer, was
+// processed. It is the error with which the request, or the session that was read, ends: a
+// defect in weir must not end the process, and with it the requests of every engine.
 type Panic struct {
 	Value any
 	Stack []byte
@@ -31,9 +29,16 @@ func Caught(recovered any, tell func(*Panic)) *Panic {
 	return p
 }
 
+// Catch makes a panic the error of the function that defers it, and passes it to tell.
+func Catch(err *error, tell func(*Panic)) {
+	if p := Caught(recover(), tell); p != nil {
+		*err = p
+	}
+}
+
 // Failed returns the error for a request that a panic has ended. It is not retried at
 // another engine, because the request may be the cause of the panic, which would happen
 // there too.
-func (p *Panic) Failed(engine string) *infer.Error {
-	return &infer.Error{Code: infer.CodeInternal, Message: "internal error", Engine: engine, Cause: p}
+func (p *Panic) Failed(engine string) *Error {
+	return &Error{Code: CodeInternal, Message: "internal error", Engine: engine, Cause: p}
 }
