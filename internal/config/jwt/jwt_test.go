@@ -420,6 +420,27 @@ func TestServerAnswersGarbage(t *testing.T) {
 	})
 }
 
+// A panic while keys are read is logged with its stack and fails that fetch alone.
+func TestPanicInFetch(t *testing.T) {
+	one := signing{"one", "RS256", rsaKey()}
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		keys := &server{text: jwks(one)}
+		s := issuers(t, keys)
+		source := s.byURL[here].source
+		source.get = func(context.Context) ([]byte, error) { panic("in a key") }
+		source.Start(slog.New(slog.NewTextHandler(&log, nil)))
+		synctest.Wait()
+		source.get = keys.get
+		time.Sleep(refresh)
+		reason(t, s, one.token(good()))
+		synctest.Wait()
+		if got := reason(t, s, one.token(good())); got != "" || !strings.Contains(log.String(), "panic(") {
+			t.Errorf("%s; log:\n%s", got, &log)
+		}
+	})
+}
+
 // Each thing that an HTTP server may do: 100 MB, redirects, errors, discovery of another issuer.
 func TestFetch(t *testing.T) {
 	one := signing{"one", "RS256", rsaKey()}

@@ -67,6 +67,7 @@ type watched struct {
 	engines []*Engine
 	found   int
 	errs    []error
+	panics  bool // Found does
 }
 
 func (w *watched) names() string {
@@ -103,6 +104,9 @@ func run(t *testing.T, token string, test func(api *kubeapi.Server, w *watched))
 			Found: func(engines []*Engine, _ []string) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
+				if w.panics {
+					panic("in a report")
+				}
 				w.engines, w.found = engines, w.found+1
 			},
 			Changed: func(_ Kind, err error) {
@@ -365,5 +369,26 @@ func TestToken(t *testing.T) {
 		if err := ask(); err != nil || reads != 3 {
 			t.Errorf("after a minute: %v, read %d times", err, reads)
 		}
+	})
+}
+
+// A panic while what the API server has sent is read is shown, and ends nothing.
+func TestPanic(t *testing.T) {
+	run(t, "token", func(api *kubeapi.Server, w *watched) {
+		panics := func(is bool) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.panics = is
+		}
+		panics(true)
+		api.Put(podsPath, podObject("a", "10.0.0.1", "True"))
+		pass(time.Second)
+		if got := w.complaint(); got != "panic: in a report" {
+			t.Errorf("it complains of %q", got)
+		}
+		panics(false)
+		api.Put(podsPath, podObject("b", "10.0.0.2", "True"))
+		pass(time.Second)
+		wantNames(t, w, "afterwards", "a b")
 	})
 }

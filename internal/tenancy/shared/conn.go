@@ -78,7 +78,10 @@ func (o *Options) connect(ctx context.Context, network, addr string) (net.Conn, 
 }
 
 func (c *connection) load() error {
-	return errors.Join(admitScript.Load(c.redis), enrollScript.Load(c.redis))
+	if err := admitScript.Load(c.redis); err != nil {
+		return err
+	}
+	return enrollScript.Load(c.redis)
 }
 
 func (c *connection) close() { c.redis.Close() }
