@@ -269,19 +269,25 @@ func (a *Account) pay(now time.Time) {
 	}
 }
 
+// longestWait bounds what a caller is told: more would be no time.Duration.
+const longestWait = 100 * 365 * 24 * time.Hour
+
 // wait is how long a rate needs for the lacking amount.
 func wait(lacks float64, r *rate.Limiter) time.Duration {
-	return time.Duration(lacks / float64(r.Limit()) * float64(time.Second))
+	return time.Duration(min(lacks/float64(r.Limit()), longestWait.Seconds()) * float64(time.Second))
 }
 
 // pay takes tokens that were used from what a rate has, which may fall below 0. A limiter takes
-// at most its burst at once.
+// at most its burst at once, which is therefore as large for that moment. An engine states the
+// number, so the time does not depend on it.
 func pay(r *rate.Limiter, tokens int64, now time.Time) {
-	for tokens > 0 {
-		n := min(tokens, int64(r.Burst()))
-		r.ReserveN(now, int(n))
-		tokens -= n
+	if tokens <= 0 {
+		return
 	}
+	burst := r.Burst()
+	r.SetBurstAt(now, max(burst, int(tokens)))
+	r.ReserveN(now, int(tokens))
+	r.SetBurstAt(now, burst)
 }
 
 // Leave ends a request that Enter let begin.

@@ -1,6 +1,7 @@
 package tenancy
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -9,6 +10,36 @@ import (
 
 // simulated is a request of a simulation.
 type simulated struct{ left int64 }
+
+// Tokens are paid in one step, however many there are: they leave what as many single ones leave.
+func TestPay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now := time.Now()
+		perMinute := rapid.Int64Range(1, 1000).Draw(t, "limit")
+		got, want := limiter(nil, perMinute, now), limiter(nil, perMinute, now)
+		for range rapid.IntRange(1, 20).Draw(t, "times") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 90_000).Draw(t, "ms")) * time.Millisecond)
+			n := rapid.Int64Range(-10, 5000).Draw(t, "tokens")
+			pay(got, n, now)
+			for range n {
+				want.ReserveN(now, 1)
+			}
+			later := now.Add(time.Second)
+			if a, b := got.TokensAt(later), want.TokensAt(later); math.Abs(a-b) > 1e-6*(1+math.Abs(b)) || got.Burst() != want.Burst() {
+				t.Fatalf("%d of %d a minute leave %v, want %v", n, perMinute, a, b)
+			}
+		}
+	})
+	a := NewAccount(Limits{TokensPerMinute: 1}, time.Now())
+	for _, n := range []int64{1 << 22, math.MaxInt64 / 4} {
+		a.Charge(n)
+		began := time.Now()
+		r := a.Enter(began)
+		if took := time.Since(began); took > time.Second || r.Reason != OverTokensPerMinute || r.After <= 0 {
+			t.Errorf("%d tokens hold the account for %v: %+v", n, took, r)
+		}
+	}
+}
 
 // A budget of a day, and a rate of tokens, are exceeded by no more than what the requests under
 // way still got, whatever is charged when, and however the clock steps.
