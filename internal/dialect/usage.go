@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"math"
 	"strconv"
 
 	"weir/internal/infer"
@@ -49,17 +50,26 @@ func UsageOf(raw []byte, names *UsageNames) (u infer.Usage, stated bool, err err
 	return u, true, nil
 }
 
-// CountOf reads a count of a usage. null leaves the count as it is.
+// CountOf reads a count of a usage. null leaves the count as it is. Some engines write an integer
+// as 1.0.
 func CountOf(name string, raw []byte, count *int) error {
 	if KindOf(raw) == 'n' {
 		return nil
 	}
-	n, err := strconv.ParseUint(string(raw), 10, 62)
-	if err != nil {
+	n, ok := countOf(raw)
+	if !ok {
 		return Flawf(FlawUsage, "has a usage whose %s is no count", name)
 	}
-	*count = int(n)
+	*count = n
 	return nil
+}
+
+func countOf(raw []byte) (n int, ok bool) {
+	if n, err := strconv.ParseUint(string(raw), 10, 62); err == nil {
+		return int(n), true
+	}
+	f, err := strconv.ParseFloat(string(raw), 64)
+	return int(f), err == nil && f >= 0 && f < 1<<53 && f == math.Trunc(f)
 }
 
 // cachedOf reads the one detail that is used; engines write it in many ways.
@@ -68,8 +78,8 @@ func cachedOf(details []byte, cached *int) error {
 		return nil
 	}
 	return Members(details, func(name, value []byte) error {
-		if n, err := strconv.ParseUint(string(value), 10, 62); err == nil && string(name) == "cached_tokens" {
-			*cached = int(n)
+		if n, ok := countOf(value); ok && string(name) == "cached_tokens" {
+			*cached = n
 		}
 		return nil
 	})

@@ -190,6 +190,16 @@ func (g *Gateway) lateAt(engine, id, part string, took time.Duration) {
 	s.(*spell).tell(slog.LevelWarn, "an acknowledgement was late", fmt.Errorf("%s: %v of it were %s: %s", id, took.Round(time.Millisecond), whose, part), "request_id", id)
 }
 
+// clippedAt counts and logs an engine's counts that were clipped: of each engine one a minute.
+func (g *Gateway) clippedAt(engine, id string, u infer.Usage) {
+	g.opts.Metrics.Clipped(engine)
+	s, ok := g.clipping.Load(engine)
+	if !ok {
+		s, _ = g.clipping.LoadOrStore(engine, &spell{log: g.opts.Log.With("engine", engine)})
+	}
+	s.(*spell).tell(slog.LevelWarn, "an engine states more tokens than a request can use", fmt.Errorf("%s: they count as %d and %d", id, u.PromptTokens, u.CompletionTokens), "request_id", id)
+}
+
 // record closes the request's record and hands it to the views.
 func (x *exchange) record() {
 	defer x.g.live.Add(-1) // last: who waits for the live ones to end may then close the views
@@ -202,7 +212,9 @@ func (x *exchange) record() {
 			return
 		}
 		if u, ok := x.answer.Usage(); ok {
-			used = true
+			if used, rec.Used.Clipped = true, u.Clipped; u.Clipped {
+				x.g.clippedAt(x.target.Name, rec.RequestID, u)
+			}
 			rec.PromptTokens, rec.CompletionTokens, rec.CachedTokens = u.PromptTokens, u.CompletionTokens, max(u.CachedTokens, 0)
 		}
 	})
@@ -237,29 +249,20 @@ func (x *exchange) record() {
 	}
 }
 
-// settleUsage records what the request used, and corrects what was charged to the caller's key.
-// stated says that the record has the answer's tokens; otherwise they are those that came, and
-// none if no engine answered.
+// settleUsage records what the request used, and corrects what was charged to the caller's key to
+// that: the usage log and the budget have the same number. stated says that the record has the
+// answer's tokens; otherwise they are those that came, and none if no engine answered.
 func (x *exchange) settleUsage(stated bool) {
 	rec := x.rec
-	if rec.FirstReceived == 0 && rec.Outcome != infer.Finished {
-		x.spends.settle(0)
-		return
-	}
-	relayed, _ := x.answer.(*answer.Relayed)
-	if stated {
-		rec.Used = trace.Used{Prompt: tokens(rec.PromptTokens), Cached: tokens(rec.CachedTokens), Completion: tokens(rec.CompletionTokens)}
-	}
-	if relayed != nil && (!stated || rec.Outcome != infer.Finished) && relayed.Events() > int(rec.Used.Completion) {
-		// The engine has not stated its counts, or not their last.
-		rec.Used.Completion, rec.Used.Estimated = tokens(relayed.Events()), true
-		if rec.Used.Prompt == 0 {
-			rec.Used.Prompt = tokens(x.footprint.length())
+	if rec.FirstReceived != 0 || rec.Outcome == infer.Finished {
+		if stated {
+			rec.Used.Prompt, rec.Used.Cached, rec.Used.Completion = tokens(rec.PromptTokens), tokens(rec.CachedTokens), tokens(rec.CompletionTokens)
+		}
+		if relayed, ok := x.answer.(*answer.Relayed); ok {
+			x.estimate(relayed, stated)
 		}
 	}
-	if stated || rec.Used.Estimated {
-		x.spends.settle(int(rec.Used.Prompt) + int(rec.Used.Completion))
-	}
+	x.spends.settle(int(rec.Used.Prompt) + int(rec.Used.Completion))
 }
 
 // tokens is a number of tokens in a record. An engine may state any.

@@ -239,6 +239,7 @@ type spells struct {
 	handshakes spell    // that fail
 	failing    sync.Map // spells by the name of the engine at which requests fail
 	lateAcks   sync.Map // likewise, whose acknowledgements are late
+	clipping   sync.Map // likewise, whose counts are clipped
 }
 
 // detached is what the streams that have left net/http share.

@@ -79,6 +79,7 @@ func (l *relayLeg) open(q *request) *answer.Relayed {
 	o := answer.RelayedOptions{
 		Endpoint: q.endpoint, Engine: l.target.Name, Status: resp.Status, Events: kind == "text/event-stream",
 		JSON: kind == "application/json" || strings.HasSuffix(kind, "+json"), Framed: resp.Framed, Declared: resp.Length,
+		Bounds: q.relayBounds(l.target.Facts.ContextLength),
 	}
 	l.events = o.Events
 	if resp.Status < 400 && o.Events {

@@ -60,7 +60,7 @@ func (q *request) callID(ids *requestIDs) string {
 // newAnswer makes the answer of an attempt at a token engine.
 func (x *exchange) newAnswer() *answer.Tokens {
 	return answer.NewTokens(answer.TokensOptions{
-		Request: x.req, Choices: x.count(), PromptTokens: x.promptTokens(), EngineCounts: x.hasMedia,
+		Request: x.req, Choices: x.count(), PromptTokens: x.promptTokens(), EngineCounts: x.hasMedia, Bounds: x.bounds(),
 		Tokenizer: x.folder.Tokenizer, Stops: x.stops, EOS: x.folder.EOS, Format: x.format, Keep: x.keep(),
 		CallID: func() string { return x.callID(x.g.ids) },
 		Encoder: func(t *answer.Tokens, promptTokens int) dialect.Encoder {

@@ -204,6 +204,8 @@ type Usage struct {
 	// ReasoningTokens is how many of CompletionTokens were generated before the end
 	// of the reasoning. It is counted only for answers that report it.
 	ReasoningTokens int
+	// Clipped is set if the engine stated more than the request can have used.
+	Clipped bool
 }
 
 // String is for logs and test failures.

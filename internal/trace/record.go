@@ -55,8 +55,10 @@ type Used struct {
 	Prompt, Cached, Completion int32
 	// Estimated is set for a relayed answer whose engine has not stated its final
 	// counts. The prompt is then estimated by its size, and the completion is the number
-	// of events.
+	// of events, or of an answer that is no stream estimated by its size.
 	Estimated bool
+	// Clipped is set if the engine stated more than the request can have used.
+	Clipped bool
 }
 
 // Attempt is one try at one engine, or one prefill/decode pair.

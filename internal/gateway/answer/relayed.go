@@ -46,6 +46,8 @@ type RelayedOptions struct {
 	// Declared is the length that its head declares, or -1.
 	Framed   bool
 	Declared int64
+	// Bounds are those of the counts that the engine states.
+	Bounds Bounds
 }
 
 // Relayed is the answer of a relay engine. Its bytes pass unchanged and are only
@@ -252,6 +254,15 @@ func (r *Relayed) keep(tail []byte) {
 	r.tail = append(r.tail[:0], tail...)
 }
 
+// Came returns how many events with content there were so far, of a stream, and the bytes.
+func (r *Relayed) Came() (events, size int) { return r.events, int(r.read) }
+
+// Refused reports whether the engine answered with an error.
+func (r *Relayed) Refused() bool { return r.o.Status >= 400 }
+
+// Bounds returns the most tokens that the engine can truly state.
+func (r *Relayed) Bounds() Bounds { return r.o.Bounds }
+
 // Events returns how many events with content there were so far. An engine that
 // merges nothing has one token in each.
 func (r *Relayed) Events() int { return r.events }
@@ -329,10 +340,11 @@ func (u *usageNote) usage() (infer.Usage, bool) {
 	return dialect.ParseUsage(value[1:])
 }
 
-// Usage implements Answer with the counts that the engine stated.
+// Usage implements Answer with the counts that the engine stated, within the bounds.
 func (r *Relayed) Usage() (u infer.Usage, ok bool) {
 	if r.o.Inspector == nil {
-		return r.usage.usage()
+		u, ok = r.usage.usage()
+		return r.o.Bounds.clip(u), ok
 	}
 	u, ok = r.o.Inspector.Usage()
 	if r.o.Verifier != nil {
@@ -340,5 +352,5 @@ func (r *Relayed) Usage() (u infer.Usage, ok bool) {
 			u.PromptTokens, u.CompletionTokens, ok = counted.PromptTokens, counted.CompletionTokens, true
 		}
 	}
-	return u, ok
+	return r.o.Bounds.clip(u), ok
 }

@@ -17,7 +17,9 @@ type TokensOptions struct {
 	// estimate until the engine reports the number.
 	PromptTokens int
 	EngineCounts bool
-	Tokenizer    *tokenizer.Tokenizer
+	// Bounds are those of the counts that the engine reports.
+	Bounds    Bounds
+	Tokenizer *tokenizer.Tokenizer
 	// Stops are the stop strings of the request.
 	Stops *tokenizer.Stops
 	EOS   []uint32
@@ -165,6 +167,7 @@ func (t *Tokens) Found(choice, cached int) { t.choices[choice].cached = cached }
 // first choice found, because the other choices find what the first one left in the
 // cache.
 func (t *Tokens) Usage() (u infer.Usage, ok bool) {
+	defer func() { u = t.o.Bounds.clip(u) }()
 	u.PromptTokens = t.o.PromptTokens
 	if t.counted > 0 {
 		u.PromptTokens = t.counted

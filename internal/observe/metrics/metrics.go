@@ -30,6 +30,7 @@ type Metrics struct {
 	bytes         prometheus.Counter
 	faults        *prometheus.CounterVec
 	flaws         *prometheus.CounterVec
+	clipped       *prometheus.CounterVec
 	panics        *prometheus.CounterVec
 	starved       *prometheus.CounterVec
 	shakes        prometheus.Counter
@@ -96,6 +97,7 @@ func New() *Metrics {
 	m.prompt = counter("weir_prompt_tokens_total", "Prompt tokens of dispatched requests, by model.", "model")
 	m.faults = counter("weir_engine_faults_total", "Attempts that ended with an error, by engine and code.", "engine", "code")
 	m.flaws = counter("weir_integrity_failures_total", "Times an engine's output did not add up, by engine and reason. What ends many requests at once counts once.", "engine", "reason")
+	m.clipped = counter("weir_usage_clipped_total", "Answers in which an engine stated more tokens than the request can have used. They count as what it can have.", "engine")
 	m.panics = counter("weir_panics_total", "Panics that were caught: defects of weir's. By the engine whose output was read; empty while a request was served, or another peer's output was read.", "engine")
 	m.relayed = counter("weir_relay_streams_total", "Streams of relayed engines that ended whole, by whether their token ids were as many as the engine counted (ids), or why that was not looked at.", "engine", "verified")
 	m.ignored = counter("weir_ignored_fields_total", "Requests that asked for something beside their answer which was left out, by API and the field's name in its table (docs/apis.md); unknown for fields in no table.", "api", "field")
@@ -169,6 +171,9 @@ func (m *Metrics) EngineFault(engine string, code infer.Code) {
 func (m *Metrics) IntegrityFailure(engine, reason string) {
 	m.flaws.WithLabelValues(engine, reason).Inc()
 }
+
+// Clipped counts an answer in which the engine stated more tokens than the request can have used.
+func (m *Metrics) Clipped(engine string) { m.clipped.WithLabelValues(engine).Inc() }
 
 // Panicked counts a panic that was caught, while an engine's output was read; with no
 // engine, while a request was served or another peer's output was read.

@@ -28,5 +28,8 @@ func AppendUsage(dst []byte, r *trace.Record, _ string) []byte {
 	if r.Used.Estimated {
 		o.bool("estimated", true)
 	}
+	if r.Used.Clipped {
+		o.bool("clipped", true)
+	}
 	return append(o.dst, '}')
 }
