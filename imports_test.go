@@ -40,6 +40,7 @@ const directions = `
 
 	# files that other processes read or change at the same time
 	disk:
+	disk/yamltext:
 
 	# the parts of JSON that all who read it in place have in common
 	jsonlex:
@@ -50,7 +51,7 @@ const directions = `
 	wire/http1:
 	wire/sock:
 	wire/sse:
-	wire/trust:
+	wire/trust: disk
 	wire/zmtp:
 
 	# the APIs of callers
@@ -73,7 +74,7 @@ const directions = `
 
 	# engines: the contract, its suite, an adapter per wire
 	engine: infer trace
-	engine/access: wire/trust
+	engine/access: disk wire/trust
 	engine/auto: engine engine/access engine/upstream engine/vllmserver infer
 	engine/coreclient: engine engine/mux engine/remote infer trace wire/zmtp
 	engine/enginetest: engine infer trace
@@ -84,7 +85,7 @@ const directions = `
 	engine/relay: engine engine/access engine/sglangmode engine/upstream engine/vllmserver infer trace wire/http1
 	engine/remote:
 	engine/sglang: engine engine/idstream engine/remote engine/sglangmode engine/upstream infer trace
-	engine/sglangipc: engine engine/coreclient engine/mux engine/sglang engine/sglangmode infer trace wire/sock wire/zmtp
+	engine/sglangipc: disk engine engine/coreclient engine/mux engine/sglang engine/sglangmode infer trace wire/sock wire/zmtp
 	engine/sglangipc/schedtest: infer wire/zmtp
 	engine/sglangmode: engine infer
 	engine/upstream: engine engine/access infer lifetime trace wire/http1 wire/sock
@@ -100,7 +101,7 @@ const directions = `
 	fleet/cost:
 	fleet/health:
 	fleet/judge: engine fleet/cost fleet/health infer trace
-	fleet/kubernetes: infer wire/bounded wire/trust
+	fleet/kubernetes: disk disk/yamltext infer wire/bounded wire/trust
 	fleet/kvevents: fleet/kvindex
 	fleet/kvindex:
 	fleet/kvsub: engine fleet/kvevents infer trace wire/zmtp
@@ -113,7 +114,7 @@ const directions = `
 	fleet/route: engine fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/kvindex fleet/retry infer model tenancy
 
 	# the path of a request
-	gateway: dialect dialect/allow dialect/anthropic dialect/openai dialect/responses dialect/sglang engine engine/relay fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kvindex fleet/promptkey fleet/queue fleet/retry fleet/route gateway/answer gateway/stream infer lifetime model model/chat model/outputparse model/pool model/tokenizer observe/busy observe/integrity observe/metrics observe/timeline observe/watch tenancy tenancy/fair trace wire/epoll wire/http1 wire/sock
+	gateway: disk dialect dialect/allow dialect/anthropic dialect/openai dialect/responses dialect/sglang engine engine/relay fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kvindex fleet/promptkey fleet/queue fleet/retry fleet/route gateway/answer gateway/stream infer lifetime model model/chat model/outputparse model/pool model/tokenizer observe/busy observe/integrity observe/metrics observe/timeline observe/watch tenancy tenancy/fair trace wire/epoll wire/http1 wire/sock
 	gateway/answer: dialect gateway/stream infer model/outputparse model/tokenizer trace wire/sse
 	gateway/stream: infer
 
@@ -145,7 +146,7 @@ const directions = `
 	load/experiment: config infer load/slo
 	load/live: load
 	load/plot:
-	load/report: infer load load/experiment load/plot load/slo trace workload/latency
+	load/report: disk infer load load/experiment load/plot load/slo trace workload/latency
 	load/slo:
 
 	# the measuring laboratory: processes, controls, scenarios, fleets on virtual time
@@ -165,7 +166,7 @@ const directions = `
 	lab/scenario: lab lab/cell lab/client lab/control lab/forward lab/ports lab/proc load model/tokenizer models observe/watch trace workload workload/content workload/latency
 
 	# the process
-	config: infer/spell tenancy
+	config: disk disk/yamltext infer/spell tenancy
 	config/jwt: config infer tenancy wire/bounded wire/trust
 	config/budget: disk tenancy
 	config/keyfile: config config/jwt disk infer infer/spell tenancy
@@ -207,17 +208,17 @@ gcpace:
 lifetime:
 disk:
 jsonlex:
-wire:
+wire: disk
 config: infer tenancy disk wire
 workload:
 dialect: infer jsonlex wire
 model: infer tenancy trace lifetime jsonlex
 engine: infer trace lifetime disk jsonlex wire dialect
-fleet: infer tenancy trace jsonlex wire dialect model engine
+fleet: infer tenancy trace disk jsonlex wire dialect model engine
 observe: infer trace wire model engine fleet
-gateway: infer tenancy trace lifetime wire dialect model engine fleet observe
+gateway: infer tenancy trace lifetime disk wire dialect model engine fleet observe
 sim: infer trace wire workload dialect engine
-load: infer trace wire config workload
+load: infer trace disk wire config workload
 lab: models infer tenancy trace wire workload model engine fleet observe sim load
 cli: models infer tenancy trace gcpace disk wire config workload dialect model engine fleet observe gateway sim load lab
 cmd: cli

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"weir/internal/disk"
 	"weir/internal/wire/trust"
 )
 
@@ -28,7 +29,7 @@ func (f *adminFlag) key() (string, error) {
 	if f.AdminKeyFile == "" {
 		return strings.TrimSpace(os.Getenv("WEIR_ADMIN_KEY")), nil
 	}
-	data, err := os.ReadFile(f.AdminKeyFile)
+	data, err := disk.ReadOnce(f.AdminKeyFile, disk.MaxSecret)
 	if err != nil {
 		return "", wrongf("--admin-key-file: %w", err)
 	}

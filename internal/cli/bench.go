@@ -21,6 +21,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"weir/internal/disk"
 	"weir/internal/lab/calibrate"
 	"weir/internal/load"
 	"weir/internal/load/experiment"
@@ -285,9 +286,6 @@ func (c *benchCommand) plan(ctx context.Context, s *streams) (load.Plan, error) 
 	return plan, c.folder(&plan)
 }
 
-// maxImage bounds an image's file.
-const maxImage = 64 << 20
-
 // imageURL returns what --image names as the URL that is sent.
 func imageURL(image string) (string, error) {
 	for _, scheme := range []string{"http://", "https://", "data:"} {
@@ -295,14 +293,7 @@ func imageURL(image string) (string, error) {
 			return image, nil
 		}
 	}
-	info, err := os.Stat(image)
-	if err != nil {
-		return "", err
-	}
-	if info.Size() > maxImage {
-		return "", fmt.Errorf("%s: more than %d bytes", image, maxImage)
-	}
-	data, err := os.ReadFile(image)
+	data, err := disk.Read(image, disk.MaxImage)
 	if err != nil {
 		return "", err
 	}
@@ -370,7 +361,7 @@ func (c *benchCommand) workload(files *openFiles) (*workload.Workload, error) {
 			return w, nil
 		}
 		if c.Tokenizer != "" { // says how long answers are; otherwise their words do
-			m, err := model.Load(os.DirFS(c.Tokenizer))
+			m, err := model.Load(disk.Folder(c.Tokenizer))
 			if err != nil {
 				return nil, fmt.Errorf("--tokenizer %s: %w", c.Tokenizer, err)
 			}
@@ -562,7 +553,7 @@ func (c *benchCommand) folder(plan *load.Plan) error {
 	sim := plan.Model == models.SimName || c.Verify == "on"
 	var counting *model.Folder
 	if c.Tokenizer != "" {
-		m, err := model.Load(os.DirFS(c.Tokenizer))
+		m, err := model.Load(disk.Folder(c.Tokenizer))
 		if err != nil {
 			return fmt.Errorf("--tokenizer %s: %w", c.Tokenizer, err)
 		}

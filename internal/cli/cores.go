@@ -7,6 +7,7 @@ import (
 	"io/fs"
 
 	"weir/internal/config"
+	"weir/internal/disk"
 	"weir/internal/engine"
 	"weir/internal/engine/coreclient"
 	"weir/internal/engine/sglangipc"
@@ -86,10 +87,15 @@ func (all servedModels) additions() (func(model string) engine.Additions, error)
 // that do not.
 func samplingDefaults(folder fs.FS) (d engine.Defaults, err error) {
 	const name = "generation_config.json"
-	b, err := fs.ReadFile(folder, name)
+	f, err := folder.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return d, nil
 	}
+	if err != nil {
+		return d, err
+	}
+	defer f.Close()
+	b, err := disk.ReadAll(f, name, 0, disk.MaxSettings)
 	if err != nil {
 		return d, err
 	}

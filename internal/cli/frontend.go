@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weir/internal/config"
+	"weir/internal/disk"
 	"weir/internal/engine/vllmcore"
 	"weir/internal/fleet"
 	"weir/internal/gateway"
@@ -78,7 +79,7 @@ func (c *frontendCommand) Run(k *kong.Context, s *streams) error {
 	if m.LoRA, err = args.lora(); err != nil {
 		return err
 	}
-	if m.folder, err = model.Load(os.DirFS(dir)); err != nil {
+	if m.folder, err = model.Load(disk.Folder(dir)); err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
 	}
 	api, err := inherited("--listen-fd", c.ListenFD)
@@ -315,7 +316,7 @@ func (a *serveArgs) folder() (string, error) {
 	if revision == "" {
 		revision = "main"
 	}
-	if ref, err := os.ReadFile(filepath.Join(repo, "refs", revision)); err == nil {
+	if ref, err := disk.Read(filepath.Join(repo, "refs", revision), disk.MaxSettings); err == nil {
 		revision = strings.TrimSpace(string(ref))
 	}
 	dir := filepath.Join(repo, "snapshots", revision)

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"weir/internal/config"
+	"weir/internal/disk"
 	"weir/internal/model"
 	"weir/models"
 )
@@ -115,7 +116,7 @@ func loadModel(m config.Model) (*servedModel, error) {
 	} else if !info.IsDir() {
 		return nil, fmt.Errorf("--model: %s is a file; give the folder that holds tokenizer.json", m.Dir)
 	}
-	return readModel(m, os.DirFS(m.Dir))
+	return readModel(m, disk.Folder(m.Dir))
 }
 
 // builtInModel is the model of the simulated engines. A model does not change after it is

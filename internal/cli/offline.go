@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"weir/internal/disk"
 	"weir/internal/load"
 	"weir/internal/load/live"
 	"weir/internal/model"
@@ -79,12 +81,11 @@ func (f *simFlags) cost() (sim.CostModel, error) {
 	case f.Cost == "constant":
 		return sim.Constant{Prefill: f.PrefillCost, Decode: f.DecodeCost}, nil
 	case kind == "table" && given:
-		file, err := os.Open(value)
+		data, err := disk.ReadOnce(value, disk.MaxTable)
 		if err != nil {
 			return nil, fmt.Errorf("--cost: %w", err)
 		}
-		defer file.Close()
-		table, err := sim.ReadTable(file, value)
+		table, err := sim.ReadTable(bytes.NewReader(data), value)
 		if err != nil {
 			return nil, fmt.Errorf("--cost: %w", err)
 		}
@@ -170,7 +171,7 @@ func (c *engineCommand) replay(ctx context.Context, s *streams, engine sim.Optio
 type openFiles []*os.File
 
 func (o *openFiles) open(name string) (io.Reader, error) {
-	f, err := os.Open(name)
+	f, err := disk.OpenOnce(name)
 	if err != nil {
 		return nil, err
 	}

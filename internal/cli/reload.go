@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -41,7 +40,6 @@ type sources struct {
 const (
 	fileLook    = time.Second     // interval between checks of files
 	lookUpBound = 5 * time.Second // of one look-up
-	maxList     = 16 << 20        // bytes of a list of engines
 )
 
 // readLists reads the lists of engines that are named in specs.
@@ -52,12 +50,9 @@ func readLists(specs []string) (map[string][]string, error) {
 		if !ok {
 			continue
 		}
-		data, err := os.ReadFile(path)
+		data, err := disk.Read(path, disk.MaxList)
 		if err != nil {
 			return nil, wrongf("--engine file=%s: %w", path, errors.Unwrap(err))
-		}
-		if len(data) > maxList {
-			return nil, wrongf("--engine file=%s: the list is longer than %d bytes", path, maxList)
 		}
 		if lists[path], err = config.ParseList(string(data)); err != nil {
 			return nil, wrongf("--engine file=%s: %w", path, err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"weir/internal/disk"
 	"weir/internal/infer"
 	"weir/internal/model/tokenizer"
 )
@@ -72,7 +73,7 @@ func (c *tokenizeCommand) load() (*tokenizer.Model, error) {
 	} else if !info.IsDir() {
 		return nil, fmt.Errorf("--model: %s is a file; give the folder that holds tokenizer.json", c.Model)
 	}
-	m, err := tokenizer.Load(os.DirFS(c.Model))
+	m, err := tokenizer.Load(disk.Folder(c.Model))
 	if err != nil {
 		return nil, fmt.Errorf("--model %s: %w", c.Model, err)
 	}
@@ -82,12 +83,12 @@ func (c *tokenizeCommand) load() (*tokenizer.Model, error) {
 // read returns the input and its name in errors.
 func (c *tokenizeCommand) read(stdin io.Reader) (name string, data []byte, err error) {
 	if c.File == "-" {
-		if data, err = io.ReadAll(stdin); err != nil {
+		if data, err = disk.ReadAll(stdin, "standard input", 0, disk.MaxText); err != nil {
 			err = fmt.Errorf("standard input: %w", withoutOp(err))
 		}
 		return "standard input", data, err
 	}
-	if data, err = os.ReadFile(c.File); err != nil {
+	if data, err = disk.ReadOnce(c.File, disk.MaxText); err != nil {
 		err = fmt.Errorf("%s: %w", c.File, withoutOp(err))
 	}
 	return c.File, data, err

@@ -7,13 +7,13 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
+	"weir/internal/disk"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -145,9 +145,9 @@ func (c *whyCommand) ask(s *streams) ([]byte, error) {
 	var body []byte
 	var err error
 	if c.Request == "-" {
-		body, err = io.ReadAll(s.in)
+		body, err = disk.ReadAll(s.in, "standard input", 0, disk.MaxText)
 	} else {
-		body, err = os.ReadFile(c.Request)
+		body, err = disk.ReadOnce(c.Request, disk.MaxText)
 	}
 	if err != nil {
 		return nil, wrongf("--request %s: %w", c.Request, err)

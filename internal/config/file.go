@@ -3,11 +3,13 @@ package config
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"weir/internal/disk"
+	"weir/internal/disk/yamltext"
 )
 
 // File is a configuration file: for each flag it sets, the flag's values in the
@@ -24,7 +26,7 @@ type File struct {
 // nearest known key. The error has one entry for each wrong key, and the file contains the
 // correct keys.
 func ReadFile(path string, flags []string) (*File, error) {
-	data, err := os.ReadFile(path)
+	data, err := disk.Read(path, disk.MaxConfig)
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
@@ -38,26 +40,61 @@ func ReadFile(path string, flags []string) (*File, error) {
 
 func newFile() *File { return &File{Values: map[string][]string{}, Lines: map[string][]int{}} }
 
+// mostProblems bounds the problems that are listed, of which a piece may have a few more.
+const mostProblems = 100
+
 func parse(data []byte, flags []string) (f *File, problems []error) {
 	f = newFile()
-	tree, err := parseYAML(data)
-	if err != nil {
-		return f, []error{err}
-	}
-	for _, doc := range tree.Docs {
-		if doc.Body == nil {
-			continue
+	key := "" // whose value is read in pieces; empty: it has been refused
+	err := yamltext.Walk(data, func(depth int, n ast.Node, opens bool) error {
+		if _, ok := n.(ast.MapNode); depth == 0 && !ok && n.Type() != ast.NullType {
+			problems = append(problems, fmt.Errorf("line %d: want keys such as \"listen: 127.0.0.1:8000\"", line(n)))
 		}
-		for _, entry := range entries(doc.Body) {
-			if err := f.set(entry, flags); err != nil {
-				problems = append(problems, err)
+		var err error
+		switch {
+		case depth == 0 && opens:
+			if key, err = f.begin(entries(n)[0], flags); err == nil {
+				f.Values[key], f.Lines[key] = []string{}, []int{}
+			}
+		case depth == 0:
+			for _, entry := range entries(n) {
+				if err := f.set(entry, flags); err != nil && len(problems) <= mostProblems {
+					problems = append(problems, err)
+				}
+			}
+		case depth == 1 && key != "":
+			if err = f.add(key, n); err != nil {
+				delete(f.Values, key)
 			}
 		}
-		if _, ok := doc.Body.(ast.MapNode); !ok && doc.Body.Type() != ast.NullType && doc.Body.Type() != ast.CommentType {
-			problems = append(problems, fmt.Errorf("line %d: want keys such as \"listen: 127.0.0.1:8000\"", line(doc.Body)))
+		if err != nil {
+			problems, key = append(problems, err), ""
 		}
+		if len(problems) > mostProblems {
+			return fmt.Errorf("line %d: more than %d things are wrong; the rest was not read", line(n), mostProblems)
+		}
+		return nil
+	})
+	if err != nil {
+		problems = append(problems, err)
 	}
 	return f, problems
+}
+
+// add adds the items of a list to a key's values.
+func (f *File) add(key string, n ast.Node) error {
+	list, ok := n.(*ast.SequenceNode)
+	if !ok {
+		return fmt.Errorf("line %d: key %q does not take a mapping of so many lines", line(n), key)
+	}
+	for _, item := range list.Values {
+		value, err := flagValue(key, item)
+		if err != nil {
+			return err
+		}
+		f.Values[key], f.Lines[key] = append(f.Values[key], value), append(f.Lines[key], line(item))
+	}
+	return nil
 }
 
 func entries(n ast.Node) []*ast.MappingValueNode {
@@ -72,34 +109,42 @@ func entries(n ast.Node) []*ast.MappingValueNode {
 
 func line(n ast.Node) int { return n.GetToken().Position.Line }
 
-func (f *File) set(entry *ast.MappingValueNode, flags []string) error {
+// begin notes a key, and returns its name.
+func (f *File) begin(entry *ast.MappingValueNode, flags []string) (string, error) {
 	key := entry.Key.String()
 	if hyphened := strings.ReplaceAll(key, "_", "-"); slices.Contains(engineFields, hyphened) && slices.Contains(flags, hyphened) {
 		key = hyphened // as engines write some
 	}
 	if !slices.Contains(flags, key) {
-		return unknownKey(line(entry.Key), key, flags, "the flags of weir serve (weir serve --help), without their dashes")
+		return "", unknownKey(line(entry.Key), key, flags, "the flags of weir serve (weir serve --help), without their dashes")
 	}
 	if _, twice := f.Values[key]; twice {
-		return fmt.Errorf("line %d: key %q is set twice", line(entry.Key), key)
-	}
-	items := []ast.Node{entry.Value}
-	if list, ok := entry.Value.(*ast.SequenceNode); ok {
-		items = list.Values
+		return "", fmt.Errorf("line %d: key %q is set twice", line(entry.Key), key)
 	}
 	f.Lines[key] = []int{line(entry.Key)} // also of one whose value is wrong
-	values, lines := []string{}, []int{}
-	for _, item := range items {
-		value, err := flagValue(key, item)
-		if err != nil {
-			return err
+	return key, nil
+}
+
+func (f *File) set(entry *ast.MappingValueNode, flags []string) error {
+	key, err := f.begin(entry, flags)
+	if err != nil {
+		return err
+	}
+	list, several := entry.Value.(*ast.SequenceNode)
+	if !several {
+		value, err := flagValue(key, entry.Value)
+		if err == nil {
+			f.Values[key] = []string{value}
 		}
-		values, lines = append(values, value), append(lines, line(item))
+		return err
 	}
-	if _, plain := entry.Value.(*ast.SequenceNode); !plain {
-		lines = []int{line(entry.Key)}
+	at := f.Lines[key]
+	f.Values[key], f.Lines[key] = []string{}, []int{}
+	if err := f.add(key, list); err != nil {
+		delete(f.Values, key)
+		f.Lines[key] = at
+		return err
 	}
-	f.Values[key], f.Lines[key] = values, lines
 	return nil
 }
 

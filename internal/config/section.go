@@ -1,15 +1,14 @@
 package config
 
 import (
-	"bytes"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
+
+	"weir/internal/disk"
+	"weir/internal/disk/yamltext"
 )
 
 // Section is a mapping of a YAML file in the order of its lines, each key once, for files that
@@ -34,7 +33,7 @@ type Entry struct {
 // ReadSections reads a YAML file whose values are scalars, lists of scalars and
 // mappings of these.
 func ReadSections(path string) (*Section, error) {
-	data, err := os.ReadFile(path)
+	data, err := disk.Read(path, disk.MaxConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -46,17 +45,64 @@ func ReadSections(path string) (*Section, error) {
 }
 
 func ParseSections(data []byte) (*Section, error) {
-	tree, err := parseYAML(data)
+	root := &Section{Line: 1}
+	open, pieces := []*Section{root}, 0 // the sections that are read in pieces; nil: a list
+	err := yamltext.Walk(data, func(depth int, n ast.Node, opens bool) error {
+		open = open[:depth+1]
+		s := open[depth]
+		if pieces++; pieces == 1 {
+			s.Line = line(n)
+		}
+		if depth > 0 {
+			of := open[depth-1].last()
+			if _, list := n.(*ast.SequenceNode); list {
+				open[depth] = nil
+				return of.read(n)
+			}
+			if s == nil {
+				return fmt.Errorf("line %d: %q takes plain values", line(n), of.Key)
+			}
+			if of.Section == nil {
+				s.Line, of.Section = line(n), s
+			}
+		}
+		if opens {
+			open = append(open, &Section{})
+		}
+		return s.read(n, opens)
+	})
+	if err == nil && pieces > 1 { // the parser has compared the keys of a piece
+		err = root.distinct()
+	}
 	if err != nil {
 		return nil, err
 	}
-	for _, doc := range tree.Docs {
-		if doc.Body == nil || doc.Body.Type() == ast.CommentType {
-			continue
+	return root, nil
+}
+
+// distinct refuses keys that are there twice.
+func (s *Section) distinct() error {
+	lines := make(map[string]int, len(s.Entries))
+	for i := range s.Entries {
+		e := &s.Entries[i]
+		if at, twice := lines[e.Key]; twice {
+			return fmt.Errorf("line %d: mapping key %q already defined at line %d", e.Line, e.Key, at)
 		}
-		return section(doc.Body)
+		if lines[e.Key] = e.Line; e.Section != nil {
+			if err := e.Section.distinct(); err != nil {
+				return err
+			}
+		}
 	}
-	return &Section{Line: 1}, nil
+	return nil
+}
+
+// last returns the entry that was read last.
+func (s *Section) last() *Entry {
+	if len(s.Entries) == 0 {
+		return nil
+	}
+	return &s.Entries[len(s.Entries)-1]
 }
 
 // Check returns an error for unknown keys, with the nearest known one.
@@ -82,27 +128,29 @@ func (s *Section) Find(key string) *Entry {
 	return nil
 }
 
-func section(n ast.Node) (*Section, error) {
+// read adds entries; the value of one that is open is read later.
+func (s *Section) read(n ast.Node, open bool) error {
 	if _, ok := n.(ast.MapNode); !ok {
-		return nil, fmt.Errorf("line %d: want keys, each with a value, as in \"seed: 1\"", line(n))
+		return fmt.Errorf("line %d: want keys, each with a value, as in \"seed: 1\"", line(n))
 	}
-	s := &Section{Line: line(n)}
 	for _, entry := range entries(n) {
 		e := Entry{Key: entry.Key.String(), Line: line(entry.Key)}
-		if err := e.read(entry.Value); err != nil {
-			return nil, err
+		if !open {
+			if err := e.read(entry.Value); err != nil {
+				return err
+			}
 		}
 		s.Entries = append(s.Entries, e)
 	}
-	return s, nil
+	return nil
 }
 
 func (e *Entry) read(n ast.Node) (err error) {
 	items := []ast.Node{n}
 	switch n := n.(type) {
 	case *ast.MappingNode, *ast.MappingValueNode:
-		e.Section, err = section(n)
-		return err
+		e.Section = &Section{Line: line(n)}
+		return e.Section.read(n, false)
 	case *ast.SequenceNode:
 		e.Listed, items = true, n.Values
 	}
@@ -117,15 +165,6 @@ func (e *Entry) read(n ast.Node) (err error) {
 		e.Values = append(e.Values, value)
 	}
 	return nil
-}
-
-func parseYAML(data []byte) (*ast.File, error) {
-	data = bytes.TrimPrefix(data, []byte("\ufeff")) // which editors of Windows put before a text
-	tree, err := parser.ParseBytes(data, 0)
-	if err != nil {
-		return nil, fmt.Errorf("%s", yaml.FormatError(err, false, true))
-	}
-	return tree, nil
 }
 
 // unknownKey refuses a key with the nearest one that is known, or else with what the keys are.

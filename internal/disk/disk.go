@@ -9,6 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Lock locks a folder until unlock is called. Another process that locks the same folder
@@ -28,25 +31,26 @@ func Lock(dir string) (unlock func(), err error) {
 // zero Version is that of a missing file.
 type Version struct {
 	Size     int64 // in bytes
-	modified int64 // in nanoseconds since 1970
+	modified int64 // when it was written last, in nanoseconds since 1970
+	changed  int64 // when anything about it was changed last, its name included
 	device   uint64
 	inode    uint64
 }
 
 // VersionOf returns the present version of a file. A missing file is not an error.
 func VersionOf(path string) (Version, error) {
-	info, err := os.Stat(path)
+	var st unix.Stat_t
+	err := unix.Stat(path, &st)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return Version{}, nil
 	case err != nil:
-		return Version{}, err
+		return Version{}, &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
-	v := Version{Size: info.Size(), modified: info.ModTime().UnixNano()}
-	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
-		v.device, v.inode = uint64(sys.Dev), sys.Ino // Dev's type depends on the system
-	}
-	return v, nil
+	return Version{
+		Size: st.Size, modified: st.Mtim.Nano(), changed: st.Ctim.Nano(),
+		device: uint64(st.Dev), inode: st.Ino, // whose types depend on the system
+	}, nil
 }
 
 // Replace replaces a file atomically: a reader sees the old file or the new one, whole, and so
@@ -75,5 +79,12 @@ func Replace(path string, data []byte) (err error) {
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
+	// A Watch sees that the file was moved after it was written, also within a tick of the kernel's clock.
+	if err := os.Chtimes(f.Name(), time.Time{}, time.Now().Add(-tick)); err != nil {
+		return err
+	}
 	return os.Rename(f.Name(), path)
 }
+
+// tick is longer than the resolution of file systems' times.
+const tick = 10 * time.Millisecond

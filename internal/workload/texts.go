@@ -190,10 +190,19 @@ type lineReader struct {
 	line int     // of where reading is
 	ends []int64 // offsets of the line ends that at has not passed
 	past int     // line ends that it has
+	from int64   // the offset that at was asked for last, where the present value is
 }
+
+// maxConversation bounds a conversation of a file, in bytes.
+const maxConversation = 16 << 20
+
+var errLongConversation = fmt.Errorf("the conversation is longer than %d MiB", maxConversation>>20)
 
 // Read implements io.Reader.
 func (l *lineReader) Read(p []byte) (int, error) {
+	if l.read-l.from > maxConversation {
+		return 0, errLongConversation
+	}
 	n, err := l.r.Read(p)
 	for i, c := range p[:n] {
 		if c == '\n' {
@@ -208,7 +217,7 @@ func (l *lineReader) Read(p []byte) (int, error) {
 // at returns the line of an offset, counted from 1. Offsets must not fall.
 func (l *lineReader) at(offset int64) int {
 	i, _ := slices.BinarySearch(l.ends, offset)
-	l.past += i
+	l.past, l.from = l.past+i, offset
 	l.ends = slices.Delete(l.ends, 0, i)
 	return l.past + 1
 }

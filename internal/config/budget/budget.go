@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -25,7 +24,6 @@ import (
 const Interval = time.Second
 
 const (
-	maxFile = 256 << 20
 	version = 1
 	// kept is for how many days the file has what was used on a day.
 	kept = 3
@@ -67,10 +65,8 @@ func (b *Book) read() error {
 	case now == disk.Version{}:
 		b.file, b.version = map[string]tenancy.Spent{}, now
 		return nil
-	case now.Size > maxFile:
-		return fmt.Errorf("%s is longer than %d bytes", b.path, maxFile)
 	}
-	data, err := os.ReadFile(b.path)
+	data, err := disk.Read(b.path, disk.MaxBudgets)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package keyfile
 import (
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"weir/internal/config"
+	"weir/internal/disk"
 	"weir/internal/tenancy"
 )
 
@@ -260,7 +260,7 @@ func (f *File) distinct() error {
 
 // ReadFile reads a keys file by its path.
 func ReadFile(path string, admin bool) (*File, error) {
-	data, err := os.ReadFile(path)
+	data, err := disk.Read(path, disk.MaxKeys)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -25,7 +24,7 @@ func Update(path string, admin bool, change func(lines []string, file *File, roo
 		return err
 	}
 	defer unlock()
-	data, err := os.ReadFile(path)
+	data, err := disk.Read(path, disk.MaxKeys)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

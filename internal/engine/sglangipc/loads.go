@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"syscall"
 
 	"github.com/tinylib/msgp/msgp"
 
+	"weir/internal/disk"
 	"weir/internal/engine"
 )
 
@@ -47,7 +47,7 @@ func (e *Engine) Load() (engine.Load, bool) {
 
 // readLoads reads the file. It does not wait for a writer.
 func readLoads(path string, ranks int) (l engine.Load, err error) {
-	f, err := os.Open(path)
+	f, err := disk.Open(path)
 	if err != nil {
 		return l, err
 	}

@@ -3,7 +3,6 @@ package sglangipc
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tinylib/msgp/msgp"
 
+	"weir/internal/disk"
 	"weir/internal/engine"
 	"weir/internal/engine/sglang"
 	"weir/internal/engine/sglangmode"
@@ -66,15 +66,8 @@ type structure struct {
 	Sample []byte   `json:"sample"` // one as the release encodes it; base64
 }
 
-// maxManifest bounds the file.
-const maxManifest = 1 << 20
-
 func readManifest(dir string) (b []byte, err error) {
-	b, err = os.ReadFile(filepath.Join(dir, ManifestName))
-	if err == nil && len(b) > maxManifest {
-		return nil, fmt.Errorf("%s has more than %d bytes", ManifestName, maxManifest)
-	}
-	return b, err
+	return disk.Read(filepath.Join(dir, ManifestName), disk.MaxSettings)
 }
 
 // parseManifest reads the launcher's manifest. Members that it does not know are passed over.

@@ -260,7 +260,7 @@ func (e *Engine) remember() {
 	if e.opts.Memory == "" {
 		return
 	}
-	b, err := os.ReadFile(e.opts.Memory)
+	b, err := disk.Read(e.opts.Memory, disk.MaxSettings)
 	if err != nil {
 		return
 	}

@@ -6,13 +6,14 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/goccy/go-yaml"
+
+	"weir/internal/disk"
 )
 
 // Access is how an API server is reached.
@@ -62,15 +63,7 @@ func tokenIn(path string) func() (string, error) {
 
 // readSmall reads a file that has at most maxTokenSize bytes.
 func readSmall(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxTokenSize+1))
-	if err == nil && len(data) > maxTokenSize {
-		err = fmt.Errorf("%s is longer than %d bytes", path, maxTokenSize)
-	}
+	data, err := disk.Read(path, maxTokenSize)
 	return string(data), err
 }
 

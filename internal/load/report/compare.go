@@ -5,16 +5,16 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strings"
 
+	"weir/internal/disk"
 	"weir/internal/load"
 	"weir/internal/workload/latency"
 )
 
 // Read reads the JSON of a report.
 func Read(name string) (*Report, error) {
-	data, err := os.ReadFile(name)
+	data, err := disk.Read(name, disk.MaxReport)
 	if err != nil {
 		return nil, err
 	}

@@ -6,11 +6,11 @@ import (
 	"io"
 	"maps"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
+	"weir/internal/disk"
 	"weir/internal/infer"
 	"weir/internal/load"
 	"weir/internal/load/plot"
@@ -83,7 +83,7 @@ func ReadTimeline(names []string) (*Timeline, error) {
 	t := &Timeline{Files: names}
 	var records []*Record
 	for _, name := range names {
-		f, err := os.Open(name)
+		f, err := disk.Open(name)
 		if err != nil {
 			return nil, err
 		}

@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 
+	"weir/internal/disk"
 	"weir/internal/load"
 )
 
@@ -43,7 +43,7 @@ func MergeRecords(names []string) (*Report, error) {
 }
 
 func readRecord(name string) (r *load.Record, engines []Engine, err error) {
-	f, err := os.Open(name)
+	f, err := disk.Open(name)
 	if err != nil {
 		return nil, nil, err
 	}

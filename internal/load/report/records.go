@@ -8,9 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 
+	"weir/internal/disk"
 	"weir/internal/infer"
 	"weir/internal/load"
 	"weir/internal/trace"
@@ -133,7 +133,7 @@ func DelayOf(g *Record) (d Delay, ok bool) {
 
 // IsTimeline reports whether a file has a gateway's timeline.
 func IsTimeline(name string) (bool, error) {
-	f, err := os.Open(name)
+	f, err := disk.Open(name)
 	if err != nil {
 		return false, err
 	}
@@ -148,25 +148,31 @@ func IsTimeline(name string) (bool, error) {
 
 // readRecords reads the lines of a timeline. The last one may be torn.
 func readRecords(r io.Reader) (records []*Record, torn bool, err error) {
-	in := bufio.NewReaderSize(r, 64<<10)
-	for n := 1; ; n++ {
-		line, err := in.ReadBytes('\n')
-		if err != nil && err != io.EOF {
-			return nil, false, err
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 64<<10), maxRecord)
+	whole := true
+	lines.Split(func(data []byte, end bool) (int, []byte, error) {
+		advance, line, err := bufio.ScanLines(data, end)
+		whole = advance > 0 && data[advance-1] == '\n'
+		return advance, line, err
+	})
+	n := 1
+	for ; lines.Scan(); n++ {
+		line := bytes.TrimSpace(lines.Bytes())
+		if len(line) == 0 {
+			continue
 		}
-		whole := err == nil
-		if line = bytes.TrimSpace(line); len(line) > 0 {
-			g := &Record{}
-			if err := json.Unmarshal(line, g); err != nil || !bytes.HasPrefix(line, []byte(recordBegins)) {
-				if !whole {
-					return records, true, nil
-				}
-				return nil, false, fmt.Errorf("line %d is not a record of a timeline: %w", n, cmp.Or(err, errors.New(`it does not begin with "request_id"`)))
+		g := &Record{}
+		if err := json.Unmarshal(line, g); err != nil || !bytes.HasPrefix(line, []byte(recordBegins)) {
+			if !whole {
+				return records, true, nil
 			}
-			records = append(records, g)
+			return nil, false, fmt.Errorf("line %d is not a record of a timeline: %w", n, cmp.Or(err, errors.New(`it does not begin with "request_id"`)))
 		}
-		if !whole {
-			return records, false, nil
-		}
+		records = append(records, g)
 	}
+	if err = lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		err = fmt.Errorf("line %d is longer than %d MiB: it is no record of a timeline", n, maxRecord>>20)
+	}
+	return records, false, err
 }

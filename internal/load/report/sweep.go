@@ -6,12 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"weir/internal/disk"
 	"weir/internal/load"
 	"weir/internal/load/experiment"
 	"weir/internal/load/slo"
@@ -318,7 +318,7 @@ func (p *SweepPoint) shares() string {
 // ReadSweep reads the JSON of a report of several runs; it is nil, without an
 // error, where the file holds something else.
 func ReadSweep(name string) (*Sweep, error) {
-	data, err := os.ReadFile(name)
+	data, err := disk.Read(name, disk.MaxReport)
 	if err != nil {
 		return nil, err
 	}

@@ -4,12 +4,13 @@ package trust
 import (
 	"crypto/x509"
 	"fmt"
-	"os"
+
+	"weir/internal/disk"
 )
 
 // Authorities reads a file with the certificates of authorities, as PEM.
 func Authorities(file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
+	pem, err := disk.Read(file, disk.MaxPEM)
 	if err != nil {
 		return nil, err
 	}
