@@ -274,7 +274,7 @@ func (c *benchCommand) runSweep(s *streams) error {
 	}
 	ctx, _, stop := s.interrupt()
 	defer stop()
-	plan, err := c.plan(ctx, s)
+	plan, err := unlessStopped(ctx, 1, func() (load.Plan, error) { return c.plan(ctx, s) })
 	if err != nil {
 		return err
 	}

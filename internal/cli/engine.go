@@ -16,6 +16,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"weir/internal/config"
+	"weir/internal/disk"
 	"weir/internal/model"
 	"weir/internal/sim"
 	"weir/internal/sim/kvpub"
@@ -115,7 +116,13 @@ func (f *accessFlags) options() (a simserver.Access, err error) {
 		}
 		return a, nil
 	}
-	pair, err := tls.LoadX509KeyPair(f.SSLCertfile, cmp.Or(f.SSLKeyfile, f.SSLCertfile))
+	var contents [2][]byte
+	for i, path := range []string{f.SSLCertfile, cmp.Or(f.SSLKeyfile, f.SSLCertfile)} {
+		if contents[i], err = disk.Read(path, disk.MaxPEM); err != nil {
+			return a, wrongf("--ssl-certfile: %w", err)
+		}
+	}
+	pair, err := trust.Pair(contents[0], contents[1])
 	if err != nil {
 		return a, wrongf("--ssl-certfile: %w", err)
 	}
@@ -155,7 +162,7 @@ func (c *engineCommand) Run(k *kong.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	m, err := c.model()
+	m, err := unlessStopped(ctx, 0, c.model)
 	if err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ func (c *frontendCommand) Run(k *kong.Context, s *streams) error {
 	if m.LoRA, err = args.lora(); err != nil {
 		return err
 	}
-	if m.folder, err = model.Load(disk.Folder(dir)); err != nil {
+	if m.folder, err = unlessStopped(signals.stopping, 0, func() (*model.Folder, error) { return model.Load(disk.Folder(dir)) }); err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
 	}
 	api, err := inherited("--listen-fd", c.ListenFD)
@@ -93,7 +93,9 @@ func (c *frontendCommand) Run(k *kong.Context, s *streams) error {
 		}
 		return []fleet.Member{{Name: coreName, Kind: "vllm-core", Model: m.Name, LoRA: slices.Sorted(maps.Keys(m.adapters())), Adapter: core}}, nil
 	}
-	p, err := assemble(&c.gatewayFlags, opts, connect, servedModels{m.Name: m}, s, api)
+	p, err := unlessStopped(signals.stopping, 0, func() (*process, error) {
+		return assemble(&c.gatewayFlags, opts, connect, servedModels{m.Name: m}, s, api)
+	})
 	if err != nil {
 		return errors.Join(err, api.Close())
 	}

@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/config"
 	"weir/internal/config/keyfile"
+	"weir/internal/disk"
 	"weir/internal/gateway"
 	"weir/internal/tenancy/shared"
 	"weir/internal/wire/trust"
@@ -87,13 +88,14 @@ type keys struct {
 	operators *operators
 	budgets   *budgets
 	shared    *shared.Store // counts limits with other gateways; nil: this one counts by itself
-	seen      sources       // its files, as last read
+	watch     disk.Watch    // of the files
 	unread    unread
 }
 
 // openKeys reads the files.
 func (f *keyFlags) openKeys() (k *keys, err error) {
 	k = new(keys)
+	k.watch.Took(f.Keys, f.AdminKeys)
 	if f.Keys != "" {
 		if k.callers, err = keyfile.Open(f.Keys); err != nil {
 			return nil, wrongf("--keys: %w", err)
@@ -107,7 +109,6 @@ func (f *keyFlags) openKeys() (k *keys, err error) {
 			return nil, wrongf("--admin-keys: %w", err)
 		}
 	}
-	k.seen.saw(k.files())
 	return k, nil
 }
 
@@ -140,7 +141,7 @@ func (k *keys) close() {
 // reload reads the files again, and says so. It returns what has changed of callers. A file with
 // an error changes nothing, and is a note.
 func (k *keys) reload(log *slog.Logger, say func(format string, args ...any)) (steps []config.Step, notes []string) {
-	k.seen.saw(k.files())
+	k.watch.Took(k.files()...)
 	tell := func(flag string, count int, err error) {
 		k.unread.note(flag, err, time.Now())
 		if err != nil {

@@ -165,7 +165,7 @@ func (k *keys) setLimits(name string, fields []keyfile.Field, log *slog.Logger, 
 	case err != nil:
 		return limitsOutcome{}, refused(codeConflict, "nothing has changed: limits are kept in the keys file, which cannot be changed here: %w. Change the file where it comes from; weir reads it again within a second", err)
 	}
-	k.seen.saw(k.files()) // it was read just now
+	k.watch.Took(k.files()...) // it was read just now
 	for _, step := range steps {
 		say("change    %s", step)
 		log.Info("limits changed", "name", step.Name, "what", step.What)

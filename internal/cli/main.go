@@ -51,7 +51,8 @@ type streams struct {
 	// notify sends some signals to a channel until stop is called.
 	notify func(to chan<- os.Signal, some ...os.Signal) (stop func())
 	// args are those of the command line, to be read again.
-	args []string
+	args   []string
+	inFile int // keys of the configuration file
 }
 
 const description = `A gateway for LLM inference. It stands between clients and engines, carries their token streams without losing a token, and reports where each millisecond went.
@@ -104,6 +105,7 @@ func execute(args []string, s *streams) int {
 		fmt.Fprintln(s.err, "weir:", graphicLines(err.Error()))
 		return 2
 	}
+	s.inFile = file.keys()
 	ctx, err := parser.Parse(args)
 	if exited {
 		return code
@@ -166,7 +168,9 @@ func (s *streams) again() (*serveCommand, settings, error) {
 			return nil, settings{}, file.placed(s.args, err)
 		}
 	}
-	return &c.Serve, flagsOf(k), nil
+	now := flagsOf(k)
+	now.inFile = file.keys()
+	return &c.Serve, now, nil
 }
 
 // knownCommand refuses a command that does not exist, and names the nearest one.
@@ -220,6 +224,14 @@ func (r *fileResolver) read(parser *kong.Kong, args []string) (err error) {
 		r.file, err = config.ReadFile(path, serveFlags(parser))
 	}
 	return err
+}
+
+// keys returns how many keys the file has, or one if it says that there are none.
+func (r *fileResolver) keys() int {
+	if r.file == nil {
+		return 0
+	}
+	return max(len(r.file.Values), map[bool]int{true: 1}[r.file.Said])
 }
 
 // placed adds the line of the file to an error about a flag that the file sets, unless the

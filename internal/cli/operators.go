@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"weir/internal/config/keyfile"
@@ -14,6 +15,8 @@ import (
 // operators are those who may use the admin listener, by the keys of a file.
 type operators struct {
 	path string
+	mu   sync.Mutex
+	file *keyfile.File // of the latest reading
 	ring atomic.Pointer[keyfile.Ring]
 }
 
@@ -24,10 +27,13 @@ func openOperators(path string) (*operators, error) {
 
 // reload reads the file again; with an error, the old keys stay.
 func (o *operators) reload() error {
-	f, err := keyfile.ReadFile(o.path, true)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f, err := keyfile.ReadAgain(o.path, true, o.file)
 	if err != nil {
 		return err
 	}
+	o.file = f
 	o.ring.Store(f.Ring())
 	return nil
 }

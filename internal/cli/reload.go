@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -22,40 +23,50 @@ import (
 type sources struct {
 	// again reads the command line, the environment and the file anew. It is nil if they do
 	// not determine the engines.
-	again func() (*serveCommand, settings, error)
-	path  string        // of the configuration file; empty if there is none
-	every time.Duration // interval between look-ups of a name
-	look  func(ctx context.Context, host string) ([]netip.Addr, error)
-	given []reached // the discoveries at the start
+	again  func() (*serveCommand, settings, error)
+	path   string        // of the configuration file; empty if there is none
+	every  time.Duration // interval between look-ups of a name
+	look   func(ctx context.Context, host string) ([]netip.Addr, error)
+	given  []reached // the discoveries at the start
+	inFile int       // keys of the configuration file
 	// discoveries run from the process's start on; nil: it has not begun to serve.
 	discoveries *discoveries
 
 	mu      sync.Mutex
-	seen    map[string]disk.Version // files as last read
-	failing map[string]bool         // names that could not be looked up
-	began   settings                // settings at the start, in force until a restart
+	watch   disk.Watch      // of the files
+	failing map[string]bool // names that could not be looked up
+	began   settings        // settings at the start, in force until a restart
 	last    reading
 }
 
 const (
-	fileLook    = time.Second     // interval between checks of files
 	lookUpBound = 5 * time.Second // of one look-up
 )
 
-// readLists reads the lists of engines that are named in specs.
-func readLists(specs []string) (map[string][]string, error) {
-	lists := map[string][]string{}
+// listPaths returns the lists of engines that are named in specs.
+func listPaths(specs []string) (paths []string) {
 	for _, spec := range specs {
-		path, ok := strings.CutPrefix(spec, "file=")
-		if !ok {
-			continue
+		if path, ok := strings.CutPrefix(spec, "file="); ok {
+			paths = append(paths, path)
 		}
+	}
+	return paths
+}
+
+// readLists reads the lists of engines that are named in specs. One without engines in whose place
+// had has some must say so: its writer may have come no further yet, or its disk be full.
+func readLists(specs []string, had map[string][]string) (map[string][]string, error) {
+	lists := map[string][]string{}
+	for _, path := range listPaths(specs) {
 		data, err := disk.Read(path, disk.MaxList)
 		if err != nil {
 			return nil, wrongf("--engine file=%s: %w", path, errors.Unwrap(err))
 		}
 		if lists[path], err = config.ParseList(string(data)); err != nil {
 			return nil, wrongf("--engine file=%s: %w", path, err)
+		}
+		if n := len(had[path]); n > 0 && lists[path] == nil {
+			return nil, wrongf("--engine file=%s: it has no engine any more, and there were %d: write the line \"none\" if there are to be none", path, n)
 		}
 	}
 	return lists, nil
@@ -125,22 +136,6 @@ func resolver(ctx context.Context, host string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 }
 
-// saw records the current versions of the files, before they are read, and reports whether
-// any has changed.
-func (s *sources) saw(paths []string) (changed bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := map[string]disk.Version{}
-	for _, path := range paths {
-		now[path], _ = disk.VersionOf(path) // a file that cannot be read counts as missing
-		if was, ok := s.seen[path]; !ok || was != now[path] {
-			changed = true
-		}
-	}
-	s.seen = now
-	return changed
-}
-
 // files returns the files that are read again.
 func (p *process) files() (paths []string) {
 	if p.sources.path != "" {
@@ -158,7 +153,7 @@ func (p *process) watchSources(running context.Context) {
 	if !flags && len(p.keys.files()) == 0 {
 		return
 	}
-	tick := time.NewTicker(fileLook)
+	tick := time.NewTicker(disk.Look)
 	defer tick.Stop()
 	looked := time.Now()
 	for {
@@ -167,13 +162,13 @@ func (p *process) watchSources(running context.Context) {
 			return
 		case <-tick.C:
 		}
-		if p.keys.seen.saw(p.keys.files()) {
+		if p.keys.watch.Changed(time.Now(), p.keys.files()...) {
 			p.keys.reload(p.log, p.say)
 		}
 		if !flags {
 			continue
 		}
-		if p.sources.saw(p.files()) {
+		if p.sources.watch.Changed(time.Now(), p.files()...) {
 			p.reread()
 			continue
 		}
@@ -235,12 +230,19 @@ func (p *process) reread() (outcome, error) {
 
 func (p *process) rereads() (outcome, error) {
 	s := p.sources
-	s.saw(p.files())
+	s.watch.Took(p.files()...)
 	next, flags, err := s.again()
 	if err != nil {
 		return outcome{}, err
 	}
-	lists, err := readLists(next.Engine)
+	if s.inFile > 0 && flags.inFile == 0 {
+		return outcome{}, fmt.Errorf("config %s: it has no keys any more, and there were %d: write {} if there are to be none", s.path, s.inFile)
+	}
+	p.changes.mu.Lock()
+	hadLists := p.changes.wishes.lists
+	p.changes.mu.Unlock()
+	s.watch.Took(listPaths(next.Engine)...)
+	lists, err := readLists(next.Engine, hadLists)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -263,8 +265,8 @@ func (p *process) rereads() (outcome, error) {
 	if s.discoveries != nil {
 		s.discoveries.set(next.discoveries)
 	}
-	s.saw(p.files()) // its lists may have changed
 	s.mu.Lock()
+	s.inFile = flags.inFile
 	defer s.mu.Unlock()
 	s.last.restart = needRestart(s.began, flags)
 	for i := range s.last.restart {

@@ -76,27 +76,38 @@ func (c *serveCommand) Run(k *kong.Context, s *streams) error {
 	}
 	signals := s.signals()
 	defer signals.stop()
+	p, err := unlessStopped(signals.stopping, 0, func() (*process, error) { return c.start(k, s, signals) })
+	if err != nil {
+		return err
+	}
+	return p.serve(signals)
+}
+
+// start makes the process.
+func (c *serveCommand) start(k *kong.Context, s *streams, signals *signals) (*process, error) {
 	c.settings = flagsOf(k)
+	from := &sources{again: s.again, path: c.Config, every: c.ResolveInterval, look: resolver, began: c.settings, inFile: s.inFile}
+	from.watch.Took(append(listPaths(c.Engine), c.Config)...)
 	loaded := ifSlow(func() {
 		sayLine(s.out, "loading   the folders of models (%s); weir listens after that", strings.Join(c.Model, "; "))
 	})
 	parts, problems := c.judge(false)
 	loaded()
 	if problems != nil {
-		return errors.Join(problems...)
+		return nil, errors.Join(problems...)
 	}
 	for i := range c.discoveries {
 		if err := c.discoveries[i].read(); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	from := &sources{given: c.discoveries, again: s.again, path: c.Config, every: c.ResolveInterval, look: resolver, began: c.settings}
+	from.given = c.discoveries
 	say := func(format string, args ...any) { sayLine(s.out, format, args...) }
 	wanted := parts.wishes
 	wanted.names = from.lookUp(signals.stopping, hosts(wanted.flags, wanted.lists), nil, say)
 	want, notes, err := wanted.desired()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, note := range notes {
 		say("resolve   %v", note)
@@ -104,10 +115,9 @@ func (c *serveCommand) Run(k *kong.Context, s *streams) error {
 	engines := enginesOf(&want)
 	p, err := newProcess(&c.gatewayFlags, parts.opts, engines, parts.models, s)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p.sources, p.changes.wishes, p.changes.desired = from, wanted, want
-	from.saw(p.files())
 	p.announce("")
 	for _, e := range p.fleet.Snapshot().Engines {
 		if e.Kind == "auto" {
@@ -115,7 +125,7 @@ func (c *serveCommand) Run(k *kong.Context, s *streams) error {
 		}
 		p.say("engine    %s (%s)", e.Name, e.Kind)
 	}
-	return p.serve(signals)
+	return p, nil
 }
 
 // enginesOf returns the engines of a wanted fleet.
@@ -141,7 +151,7 @@ func (c *serveCommand) judge(all bool) (p serveParts, problems []error) {
 	for _, step := range [...]func() error{
 		func() (err error) { p.opts, err = c.options(); return err },
 		func() (err error) {
-			if p.wishes.lists, err = readLists(c.Engine); err == nil {
+			if p.wishes.lists, err = readLists(c.Engine, nil); err == nil {
 				p.wishes.flags, p.wishes.discover = c.Engine, c.Discover
 				_, _, err = p.wishes.given()
 			}

@@ -18,6 +18,8 @@ type settings struct {
 	Flags   []setting `json:"flags"`
 	// Generation counts the changes of engines and models since the start.
 	Generation uint64 `json:"generation,omitzero"`
+
+	inFile int // keys of the configuration file; one if it says that there are none
 }
 
 // setting is one flag.

@@ -64,3 +64,29 @@ func (s *streams) signals() *signals {
 	ctx, again, stop := s.interrupt()
 	return &signals{ctx, again, reload, func() { stop(); ignore() }}
 }
+
+// unlessStopped carries out the start of a command, which a signal ends at once, with the exit status for
+// that: nothing that is still being read is needed then.
+func unlessStopped[T any](stopping context.Context, status exitStatus, start func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := start()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-stopping.Done():
+	}
+	select {
+	case r := <-done:
+		return r.value, r.err
+	default:
+		var none T
+		return none, status
+	}
+}

@@ -11,7 +11,7 @@ import (
 // parseEngines reads the specifications of engines, including those of lists, and gives
 // each a unique name. An engine whose host name stands for several counts as one here.
 func parseEngines(specs []string) ([]config.Engine, error) {
-	lists, err := readLists(specs)
+	lists, err := readLists(specs, nil)
 	if err != nil {
 		return nil, err
 	}

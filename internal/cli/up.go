@@ -85,7 +85,9 @@ func (c *upCommand) Run(k *kong.Context, s *streams) error {
 			}
 		})
 	}
-	p, err := newProcess(&c.gatewayFlags, opts, engines, servedModels{model.Name: c.named(model)}, s)
+	p, err := unlessStopped(signals.stopping, 0, func() (*process, error) {
+		return newProcess(&c.gatewayFlags, opts, engines, servedModels{model.Name: c.named(model)}, s)
+	})
 	if err != nil {
 		return err
 	}

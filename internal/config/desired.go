@@ -299,12 +299,17 @@ func IsLocalhost(host string) bool {
 }
 
 // ParseList reads a list of engines, one specification a line; what begins with # is a
-// comment. Its errors name the line.
+// comment. The line none says that there are none; otherwise a list without any is nil. Its errors
+// name the line.
 func ParseList(text string) (specs []string, err error) {
 	n := 0
 	for line := range strings.Lines(text) {
 		n++
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		if line == "none" && len(specs) == 0 {
+			specs = []string{}
 			continue
 		}
 		if strings.HasPrefix(line, "file=") {

@@ -18,6 +18,7 @@ type File struct {
 	Path   string
 	Values map[string][]string
 	Lines  map[string][]int
+	Said   bool // the file says what there is, if only {}
 }
 
 // ReadFile reads a YAML file whose top-level keys are flag names without their dashes. A
@@ -47,6 +48,7 @@ func parse(data []byte, flags []string) (f *File, problems []error) {
 	f = newFile()
 	key := "" // whose value is read in pieces; empty: it has been refused
 	err := yamltext.Walk(data, func(depth int, n ast.Node, opens bool) error {
+		f.Said = true
 		if _, ok := n.(ast.MapNode); depth == 0 && !ok && n.Type() != ast.NullType {
 			problems = append(problems, fmt.Errorf("line %d: want keys such as \"listen: 127.0.0.1:8000\"", line(n)))
 		}

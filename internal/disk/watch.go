@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"maps"
 	"sync"
 	"time"
 )
@@ -35,14 +36,27 @@ type sight struct {
 	since   time.Time
 }
 
-// Took notes that the files are about to be read as they are now. Other files are forgotten.
+// Took notes that files are about to be read as they are now.
 func (w *Watch) Took(paths ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.take(w.versions(paths))
 }
 
-func (w *Watch) take(now map[string]Version) { w.taken, w.moved = now, nil }
+func (w *Watch) take(now map[string]Version) {
+	if w.taken == nil {
+		w.taken = map[string]Version{}
+	}
+	maps.Copy(w.taken, now)
+	w.moved = nil
+}
+
+// Forget has all files count as changed, as those that could not be read.
+func (w *Watch) Forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.taken, w.moved = nil, nil
+}
 
 // Changed reports whether any of the files is another one than was read, and all of those are
 // whole. If so, they are noted, because they are read then.

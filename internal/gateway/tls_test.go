@@ -46,7 +46,7 @@ func TestCertificateReload(t *testing.T) {
 	now := time.Now()
 	serial := func(later time.Duration) int64 {
 		now = now.Add(later)
-		return c.get(now).Leaf.SerialNumber.Int64()
+		return c.pair.Get(now).Leaf.SerialNumber.Int64()
 	}
 	want := func(what string, got, want int64) {
 		t.Helper()
@@ -56,23 +56,25 @@ func TestCertificateReload(t *testing.T) {
 	}
 	want("unchanged", serial(2*time.Second), 1)
 	write(certFile, cert2)
-	want("the key is still the old one", serial(2*time.Second), 1)
-	want("and a second later", serial(2*time.Second), 1)
+	want("the key is still the old one", serial(4*time.Second), 1)
+	want("and later", serial(4*time.Second), 1)
 	write(keyFile, key2)
 	want("both exchanged, within the second", serial(time.Second/2), 1)
-	want("both exchanged", serial(time.Second), 2)
+	want("both exchanged", serial(4*time.Second), 2)
 	write(certFile, cert1[:len(cert1)/2])
-	want("cut", serial(2*time.Second), 2)
+	want("cut", serial(4*time.Second), 2)
 	if err := os.Remove(certFile); err != nil {
 		t.Fatal(err)
 	}
-	want("gone", serial(2*time.Second), 2)
+	want("gone", serial(4*time.Second), 2)
+	want("gone for good", serial(4*time.Second), 2)
 	write(certFile, cert2)
-	want("as it was", serial(2*time.Second), 2)
+	want("as it was", serial(4*time.Second), 2)
 
 	write(certFile, cert1)
 	write(keyFile, key1)
-	want("the clock was set back", serial(-time.Hour), 1)
+	want("the clock was set back", serial(-time.Hour), 2)
+	want("and went on", serial(4*time.Second), 1)
 	write(certFile, cert2)
 	write(keyFile, key2)
 	if changed, err := c.Reload(); !changed || err != nil {

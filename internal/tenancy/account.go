@@ -23,9 +23,12 @@ type Limits struct {
 
 // String writes the limits that there are, as a keys file does.
 func (l Limits) String() string {
-	data, err := json.Marshal(l)
-	if err != nil || string(data) == "{}" {
+	if l == (Limits{}) {
 		return "none"
+	}
+	data, err := json.Marshal(l)
+	if err != nil {
+		return err.Error() // never
 	}
 	return strings.Trim(strings.ReplaceAll(string(data), `"`, ""), "{}")
 }

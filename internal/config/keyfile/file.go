@@ -19,6 +19,7 @@ type File struct {
 	keys    []Key
 	certs   map[string]*Key    // by a name in a client's certificate
 	issuers map[string]*issuer // of tokens, by their names in the file
+	said    map[string]bool    // the sections that the file has, also without entries
 }
 
 // Key is a key of a file.
@@ -62,8 +63,9 @@ func parse(data []byte, admin bool) (*File, error) {
 	if err := root.Check(sections); err != nil {
 		return nil, err
 	}
-	f := &File{certs: map[string]*Key{}, issuers: map[string]*issuer{}}
+	f := &File{certs: map[string]*Key{}, issuers: map[string]*issuer{}, said: map[string]bool{}}
 	for _, section := range root.Entries {
+		f.said[section.Key] = true
 		if section.Section == nil {
 			if len(section.Values) == 0 {
 				continue
@@ -267,6 +269,25 @@ func ReadFile(path string, admin bool) (*File, error) {
 	f, err := ParseFile(data, admin)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
+}
+
+// ReadAgain reads a keys file in whose place had is in force. A section with nothing where there was
+// something is an error, unless the file has it: its writer may have come no further yet, or its
+// disk be full.
+func ReadAgain(path string, admin bool, had *File) (*File, error) {
+	f, err := ReadFile(path, admin)
+	if err != nil || had == nil {
+		return f, err
+	}
+	for _, section := range []struct {
+		name     string
+		had, has int
+	}{{"keys", len(had.keys), len(f.keys)}, {"certificates", len(had.certs), len(f.certs)}, {"issuers", len(had.issuers), len(f.issuers)}} {
+		if section.had > 0 && section.has == 0 && !f.said[section.name] {
+			return nil, fmt.Errorf("%s: it has no %s any more, and there were %d: write \"%s: {}\" if there are to be none", path, section.name, section.had, section.name)
+		}
 	}
 	return f, nil
 }

@@ -3,7 +3,6 @@ package keyfile
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +20,7 @@ type Grant struct {
 	Kind   string // key, certificate, tenant or issuer
 	Caller *tenancy.Caller
 	Limits tenancy.Limits
+	hash   Hash // of a key
 }
 
 // The kinds of grants.
@@ -40,17 +40,17 @@ func tenantName(issuer, tenant string) string { return issuer + ":" + tenant }
 func (f *File) Grants() (all []Grant) {
 	for i := range f.keys {
 		k := &f.keys[i]
-		all = append(all, Grant{k.Caller.Key, kindKey, k.Caller, k.limits})
+		all = append(all, Grant{k.Caller.Key, kindKey, k.Caller, k.limits, k.Hash})
 	}
 	for name, k := range f.certs {
-		all = append(all, Grant{"certificate:" + name, kindCertificate, k.Caller, k.limits})
+		all = append(all, Grant{"certificate:" + name, kindCertificate, k.Caller, k.limits, Hash{}})
 	}
 	for name, i := range f.issuers {
-		all = append(all, Grant{tenantName(name, anyTenant), kindIssuer, i.grant.Caller, i.grant.limits})
+		all = append(all, Grant{tenantName(name, anyTenant), kindIssuer, i.grant.Caller, i.grant.limits, Hash{}})
 		for tenant, k := range i.tenants {
 			caller := *k.Caller
 			caller.Tenant = tenant
-			all = append(all, Grant{tenantName(name, tenant), kindTenant, &caller, k.limits})
+			all = append(all, Grant{tenantName(name, tenant), kindTenant, &caller, k.limits, Hash{}})
 		}
 	}
 	slices.SortFunc(all, func(a, b Grant) int { return cmp.Compare(a.Name, b.Name) })
@@ -78,46 +78,47 @@ func (g *Grant) words() map[string]string {
 // Diff returns the steps from one file to another. A new hash of a key is a change, but is not
 // shown.
 func Diff(from, to *File) (steps []config.Step) {
-	had, has := map[string]Grant{}, map[string]Grant{}
-	for _, g := range from.Grants() {
-		had[g.Name] = g
-	}
-	for _, g := range to.Grants() {
-		has[g.Name] = g
-	}
-	hashes := func(f *File) map[string]Hash {
-		of := map[string]Hash{}
-		for i := range f.keys {
-			of[f.keys[i].Caller.Key] = f.keys[i].Hash
+	had, has := from.Grants(), to.Grants() // sorted by name
+	find := func(all []Grant, name string) (g *Grant, ok bool) {
+		i, ok := slices.BinarySearchFunc(all, name, func(g Grant, name string) int { return cmp.Compare(g.Name, name) })
+		if ok {
+			g = &all[i]
 		}
-		return of
+		return g, ok
 	}
-	before, after := hashes(from), hashes(to)
-	for _, name := range slices.Sorted(maps.Keys(had)) {
-		if _, stays := has[name]; !stays {
-			steps = append(steps, config.Step{Verb: config.CallerRemoved, Name: name})
+	for i := range had {
+		if _, stays := find(has, had[i].Name); !stays {
+			steps = append(steps, config.Step{Verb: config.CallerRemoved, Name: had[i].Name})
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(has)) {
-		g := has[name]
-		was, there := had[name]
+	for i := range has {
+		g := &has[i]
+		was, there := find(had, g.Name)
 		if !there {
-			steps = append(steps, config.Step{Verb: config.CallerAdded, Name: name, What: "tenant " + g.Caller.Tenant})
+			steps = append(steps, config.Step{Verb: config.CallerAdded, Name: g.Name, What: "tenant " + g.Caller.Tenant})
 			continue
 		}
 		var what []string
-		old, now := was.words(), g.words()
-		for _, field := range append([]string{"tenant"}, Settable()...) {
-			if old[field] != now[field] {
-				what = append(what, fmt.Sprintf("%s %s -> %s", field, old[field], now[field]))
+		if !g.same(was) {
+			old, now := was.words(), g.words()
+			for _, field := range append([]string{"tenant"}, Settable()...) {
+				if old[field] != now[field] {
+					what = append(what, fmt.Sprintf("%s %s -> %s", field, old[field], now[field]))
+				}
 			}
 		}
-		if before[name] != after[name] {
+		if was.hash != g.hash {
 			what = append(what, "another key")
 		}
 		if len(what) > 0 {
-			steps = append(steps, config.Step{Verb: config.CallerChanged, Name: name, What: strings.Join(what, ", ")})
+			steps = append(steps, config.Step{Verb: config.CallerChanged, Name: g.Name, What: strings.Join(what, ", ")})
 		}
 	}
 	return steps
+}
+
+// same reports whether all fields are the same.
+func (g *Grant) same(was *Grant) bool {
+	a, b := g.Caller, was.Caller
+	return g.Limits == was.Limits && a.Tenant == b.Tenant && a.Band == b.Band && a.Share == b.Share && slices.Equal(a.Models, b.Models) && (a.Models == nil) == (b.Models == nil)
 }

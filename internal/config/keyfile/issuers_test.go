@@ -207,7 +207,7 @@ func TestTokensShareAnAccount(t *testing.T) {
 			a.Leave()
 		}
 	}
-	if err := os.WriteFile(path, []byte("keys: {}\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("keys: {}\nissuers: {}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.Reload(); err != nil {

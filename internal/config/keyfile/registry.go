@@ -112,13 +112,17 @@ func (r *Registry) Path() string { return r.path }
 func (r *Registry) Reload() ([]config.Step, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f, err := ReadFile(r.path, false)
+	var had *File
+	if now := r.now.Load(); now != nil {
+		had = now.file
+	}
+	f, err := ReadAgain(r.path, false, had)
 	if err != nil {
 		return nil, err
 	}
 	var steps []config.Step
-	if had := r.now.Load(); had != nil {
-		steps = Diff(had.file, f)
+	if had != nil {
+		steps = Diff(had, f)
 	}
 	now := time.Now()
 	accounts := map[string]*tenancy.Account{}
@@ -180,7 +184,7 @@ func (r *Registry) Standings() (all []Standing) {
 		if i := f.issuers[at.issuer]; i != nil && i.tenantClaim != "" && !seen[name] {
 			caller := *i.grant.Caller
 			caller.Tenant = at.tenant
-			all = append(all, Standing{Grant{name, kindTenant, &caller, i.grant.limits}, account})
+			all = append(all, Standing{Grant{name, kindTenant, &caller, i.grant.limits, Hash{}}, account})
 		}
 	}
 	slices.SortFunc(all, func(a, b Standing) int { return cmp.Compare(a.Name, b.Name) })

@@ -13,10 +13,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"sync"
 	"time"
 
+	"weir/internal/disk"
 	"weir/internal/wire/trust"
 )
 
@@ -40,9 +39,10 @@ type Options struct {
 
 // Access is what there is for one engine. That of nil is nothing.
 type Access struct {
-	tls  *tls.Config
-	key  *file[string]
-	cert *file[*tls.Certificate]
+	tls     *tls.Config
+	key     *disk.Watched[string]
+	keyFile string
+	cert    *disk.Watched[tls.Certificate]
 }
 
 // New reads the files.
@@ -50,10 +50,10 @@ func New(o Options) (*Access, error) {
 	if o == (Options{Log: o.Log}) {
 		return nil, nil
 	}
-	a := &Access{}
+	a := &Access{keyFile: o.KeyFile}
 	var err error
 	if o.KeyFile != "" {
-		if a.key, err = open("key-file", []string{o.KeyFile}, parseKey, o.Log); err != nil {
+		if a.key, err = open("key-file", []string{o.KeyFile}, disk.MaxSecret, parseKey, o.Log); err != nil {
 			return nil, err
 		}
 	}
@@ -74,10 +74,10 @@ func New(o Options) (*Access, error) {
 	if o.CertKey != "" {
 		files = append(files, o.CertKey)
 	}
-	if a.cert, err = open("cert", files, parsePair, o.Log); err != nil {
+	if a.cert, err = open("cert", files, disk.MaxPEM, parsePair, o.Log); err != nil {
 		return nil, err
 	}
-	a.tls.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return a.cert.get(), nil }
+	a.tls.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return a.cert.Get(time.Now()), nil }
 	return a, nil
 }
 
@@ -95,12 +95,8 @@ func parseKey(contents [][]byte) (string, error) {
 	return "Bearer " + string(key), nil
 }
 
-func parsePair(contents [][]byte) (*tls.Certificate, error) {
-	pair, err := tls.X509KeyPair(contents[0], contents[len(contents)-1])
-	if err != nil {
-		return nil, err
-	}
-	return &pair, nil
+func parsePair(contents [][]byte) (tls.Certificate, error) {
+	return trust.Pair(contents[0], contents[len(contents)-1])
 }
 
 // TLS returns the TLS configuration for the engine, or nil if none was given. The
@@ -118,7 +114,7 @@ func (a *Access) Authorization() string {
 	if a == nil || a.key == nil {
 		return ""
 	}
-	return a.key.get()
+	return *a.key.Get(time.Now())
 }
 
 // Advice returns the advice for an engine that refuses weir's credentials (401 or 403).
@@ -126,77 +122,29 @@ func (a *Access) Advice() string {
 	if a == nil || a.key == nil {
 		return "it asks for a key; give it with key-file=FILE"
 	}
-	return "it does not take the key in " + a.key.names[0]
+	return "it does not take the key in " + a.keyFile
 }
 
-// recheck is the least time between two looks at a file.
-const recheck = time.Second
-
-// file is a value read from files, and again when they change.
-type file[T any] struct {
-	what  string
-	names []string
-	parse func(contents [][]byte) (T, error)
-	log   *slog.Logger
-
-	mu        sync.Mutex
-	looked    time.Time
-	contents  [][]byte
-	value     T
-	complaint string // why the files were not taken last, said once
-}
-
-func open[T any](what string, names []string, parse func([][]byte) (T, error), log *slog.Logger) (*file[T], error) {
-	f := &file[T]{what: what, names: names, parse: parse, log: log}
-	if _, err := f.read(); err != nil {
-		return nil, err
+// open reads files whose value is read again when they change. Unusable files leave the value
+// unchanged, because they may be in the middle of an exchange.
+func open[T any](what string, names []string, most int64, parse func([][]byte) (T, error), log *slog.Logger) (*disk.Watched[T], error) {
+	var files []disk.File
+	for _, name := range names {
+		files = append(files, disk.File{What: what, Path: name})
 	}
-	f.looked = time.Now()
-	return f, nil
-}
-
-// read takes the files' contents over if they are others and can be used.
-func (f *file[T]) read() (changed bool, err error) {
-	contents := make([][]byte, len(f.names))
-	same := f.contents != nil
-	for i, name := range f.names {
-		if contents[i], err = os.ReadFile(name); err != nil {
-			return false, fmt.Errorf("%s: %w", f.what, err)
+	return disk.NewWatched(files, most, func(contents [][]byte) (T, error) {
+		value, err := parse(contents)
+		if err != nil {
+			err = fmt.Errorf("%s: %s: %w", what, names[0], err)
 		}
-		same = same && bytes.Equal(contents[i], f.contents[i])
-	}
-	if same {
-		return false, nil
-	}
-	value, err := f.parse(contents)
-	if err != nil {
-		return false, fmt.Errorf("%s: %s: %w", f.what, f.names[0], err)
-	}
-	f.contents, f.value = contents, value
-	return true, nil
-}
-
-// get returns the value, and looks at the files for it once a second at most. Unusable
-// files leave the value unchanged, because they may be in the middle of an exchange.
-func (f *file[T]) get() T {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if time.Since(f.looked) < recheck {
-		return f.value
-	}
-	f.looked = time.Now()
-	changed, err := f.read()
-	switch {
-	case err != nil && err.Error() != f.complaint:
-		f.complaint = err.Error()
-		if f.log != nil {
-			f.log.Warn("a changed file cannot be used, its old contents stay", "error", err)
+		return value, err
+	}, func(_ bool, err error) {
+		switch {
+		case log == nil:
+		case err != nil:
+			log.Warn("a changed file cannot be used, its old contents stay", "error", err)
+		default:
+			log.Info("file read again", "option", what, "file", names[0])
 		}
-	case err == nil:
-		f.complaint = ""
-		if changed && f.log != nil {
-			f.log.Info("file read again", "option", f.what, "file", f.names[0])
-		}
-	}
-	return f.value
+	})
 }

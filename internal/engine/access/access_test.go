@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"weir/internal/disk"
 	"weir/test/certtest"
 )
 
@@ -46,26 +47,29 @@ func TestKeyIsReadAgain(t *testing.T) {
 				t.Errorf("%q, want %q", got, key)
 			}
 		}
+		// later asks once a second until a change counts.
+		later := func(key string) {
+			t.Helper()
+			for range 2 + int(disk.Still/time.Second) {
+				time.Sleep(time.Second)
+				a.Authorization()
+			}
+			want(key)
+		}
 		want("secret-one")
 		write(t, name, "secret-two")
 		want("secret-one") // looked at within this second
-		time.Sleep(recheck)
-		want("secret-two")
+		later("secret-two")
 		for _, broken := range []string{"", "  \n", "secret three", "secret\nfour", "secret\x00"} {
 			write(t, name, broken)
-			for range 3 {
-				time.Sleep(recheck)
-				want("secret-two")
-			}
+			later("secret-two")
 		}
 		if err := os.Remove(name); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(recheck)
-		want("secret-two")
+		later("secret-two")
 		write(t, name, "secret-five\r\n")
-		time.Sleep(recheck)
-		want("secret-five")
+		later("secret-five")
 		if n := strings.Count(log.String(), "WARN"); n != 3 { // empty, more than a key, gone
 			t.Errorf("%d warnings:\n%s", n, log.String())
 		}
@@ -122,7 +126,11 @@ func TestCertificate(t *testing.T) {
 				t.Errorf("certificate %d", n)
 			}
 			put(2)
-			time.Sleep(recheck)
+			time.Sleep(time.Second)
+			if n := serial(); n != 1 {
+				t.Errorf("certificate %d while the files are written", n)
+			}
+			time.Sleep(disk.Still)
 			if n := serial(); n != 2 {
 				t.Errorf("certificate %d after the change", n)
 			}

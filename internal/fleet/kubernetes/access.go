@@ -14,6 +14,8 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"weir/internal/disk"
+	"weir/internal/disk/yamltext"
+	"weir/internal/wire/trust"
 )
 
 // Access is how an API server is reached.
@@ -127,6 +129,9 @@ func parseKubeconfig(text, dir string) (a Access, err error) {
 			}
 		}
 	}
+	if err := yamltext.Check([]byte(text)); err != nil {
+		return a, err
+	}
 	if err := yaml.NewDecoder(bytes.NewReader([]byte(text))).Decode(&k); err != nil {
 		return a, err
 	}
@@ -192,7 +197,7 @@ func parseKubeconfig(text, dir string) (a Access, err error) {
 					return nil, err
 				}
 			}
-			pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+			pair, err := trust.Pair([]byte(cert), []byte(key))
 			return &pair, err
 		}
 	}

@@ -1,7 +1,8 @@
-// Package trust reads the certificates of the authorities that weir trusts.
+// Package trust reads the certificates that weir shows, and those of the authorities that it trusts.
 package trust
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 
@@ -25,4 +26,18 @@ func Pool(pem []byte, from string) (*x509.CertPool, error) {
 		return nil, fmt.Errorf("%s has no certificate as PEM", from)
 	}
 	return pool, nil
+}
+
+// maxChain bounds the certificates of a chain. Every handshake carries them, within 64 KiB.
+const maxChain = 16
+
+// Pair reads a certificate with its chain, and its key, as PEM.
+func Pair(cert, key []byte) (pair tls.Certificate, err error) {
+	if pair, err = tls.X509KeyPair(cert, key); err != nil {
+		return pair, err
+	}
+	if n := len(pair.Certificate); n > maxChain {
+		return tls.Certificate{}, fmt.Errorf("the chain has %d certificates, and at most %d are sent: give the server's own and those between it and its authority", n, maxChain)
+	}
+	return pair, nil
 }
