@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -114,7 +115,7 @@ const directions = `
 	fleet/route: engine fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/kvindex fleet/retry infer model tenancy
 
 	# the path of a request
-	gateway: disk dialect dialect/allow dialect/anthropic dialect/openai dialect/responses dialect/sglang engine engine/relay fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kvindex fleet/promptkey fleet/queue fleet/retry fleet/route gateway/answer gateway/stream infer lifetime model model/chat model/outputparse model/pool model/tokenizer observe/busy observe/integrity observe/metrics observe/timeline observe/watch tenancy tenancy/fair trace wire/epoll wire/http1 wire/sock
+	gateway: disk dialect dialect/allow dialect/anthropic dialect/openai dialect/responses dialect/sglang engine engine/relay fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kvindex fleet/promptkey fleet/queue fleet/retry fleet/route gateway/answer gateway/stream infer lifetime model model/chat model/outputparse model/pool model/tokenizer observe/busy observe/integrity observe/metrics observe/timeline observe/watch tenancy tenancy/fair trace wire/epoll wire/http1 wire/sock wire/trust
 	gateway/answer: dialect gateway/stream infer model/outputparse model/tokenizer trace wire/sse
 	gateway/stream: infer
 
@@ -270,6 +271,46 @@ func TestOnlyServingKnowsTheGateway(t *testing.T) {
 		if !slices.Equal(imports[name], files) {
 			t.Errorf("%s is imported by %v of internal/cli, and may be by %v", name, imports[name], files)
 		}
+	}
+}
+
+// openers says which files of internal/ open files by themselves, and why. All others open what an
+// operator names by package disk, within bounds.
+const openers = `
+	cli/listen_linux.go: /proc
+	dialect/dialecttest/apitest.go: tests
+	disk/disk.go: folders
+	disk/open.go: itself
+	engine/enginetest/fields.go: tests
+	gcpace/limits.go: /proc
+	observe/timeline/file.go: its own
+	observe/watch/read_linux.go: /proc
+	trace/clock.go: /proc
+	workload/gotext/gotext.go: tests
+	lab/: its own
+`
+
+// TestFilesAreOpenedByDisk holds all of weir to one way to open an operator's file.
+func TestFilesAreOpenedByDisk(t *testing.T) {
+	may := table(t, openers)
+	opens := regexp.MustCompile(`\bos\.(Open|OpenFile|ReadFile|DirFS)\(|\bioutil\.|\btls\.LoadX509KeyPair\(|\bio\.ReadAll\((stdin|s\.in|os\.Stdin)\)`)
+	err := filepath.WalkDir("internal", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		name := strings.TrimPrefix(filepath.ToSlash(path), "internal/")
+		first, _, _ := strings.Cut(name, "/")
+		if may[name] != nil || may[first+"/"] != nil {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if found := opens.Find(text); found != nil {
+			t.Errorf("%s has %s: open what an operator names by package disk", path, found)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -75,6 +75,11 @@ func (b *Book) read() error {
 	if err == nil && f.Version != version {
 		err = fmt.Errorf("its version is %d, and not %d", f.Version, version)
 	}
+	for name, s := range f.Accounts {
+		if s.Day < 0 || s.Tokens < 0 || s.Renewed < 0 {
+			err = fmt.Errorf("the account %q has a negative number", name)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("%s is no file of used budgets: %w. Give another file, or remove this one: then every budget of today begins anew", b.path, err)
 	}
