@@ -63,6 +63,10 @@ TESTED = $(TOOL) gotestsum --format standard-quiet --rerun-fails=1 --rerun-fails
 ANEW = $(if $(WEIR_COSTS),-count=1 -exec '$(CURDIR)/$(PARTS) exec')
 FLAGS = -vet=off -timeout 40m $(ANEW)
 
+# End-to-end tests build the binary themselves. Where costs are judged it is there before, as
+# that is no cost of a test.
+BUILT = $(if $(WEIR_COSTS),CGO_ENABLED=$(if $(1),1,0) $(GO) test $(1) -vet=off -run '^$$' ./test/e2e/keys)
+
 .PHONY: quick
 quick: ## what an edit needs: vet, and the internal tests without the race detector (a minute)
 	$(GO) vet ./... $(ADVICE)
@@ -88,12 +92,14 @@ inner-race: $(PARTS)
 
 .PHONY: e2e
 e2e: $(PARTS)
-	$(TESTED) --packages "$(E2E)" -- $(FLAGS) $(ADVICE)
+	$(call BUILT)
+	$(TESTED) --packages "$(E2E)" -- -short $(FLAGS) $(ADVICE)
 
 .PHONY: race
 race: export WEIR_TEST_PROCS ?= 16
 race: toolchain $(PARTS) ## the end-to-end tests of test/e2e/race.txt, with the race detector in both processes; weir's have sixteen pollers and workers
 	@[ -n "$(RACE)" ] || echo "no C compiler: these run without the race detector (install gcc for it)"
+	$(call BUILT,$(RACE))
 	CGO_ENABLED=$(if $(RACE),1,0) $(TESTED) --packages "$(shell awk '!/^#/ && NF { print "./test/e2e/" $$1 }' test/e2e/race.txt | sort -u | paste -sd ' ')" -- \
 	  $(RACE) -run '^($(shell awk '!/^#/ && NF { printf "%s%s", sep, $$2; sep = "|" }' test/e2e/race.txt))$$' $(FLAGS) $(ADVICE)
 
@@ -195,8 +201,9 @@ bench-peers: interop-setup nginx haproxy $(PEERS)/.done ## set up gateways that 
 	$(GO) run ./bench/outputpath $(or $(BENCHFLAGS),-on-time -probes 50 -measure 5s -warm 2s -loads "spread 16$(comma)spread 64$(comma)spread 256$(comma)spread 1024$(comma)founding 1024$(comma)flat out 64" -gateways "nginx$(comma)weir relay$(comma)weir plane$(comma)peers")
 
 .PHONY: soak
-soak: ## 4096 streams, 2 % read slowly and 5 % hung up on, for SOAK (20m): nothing lost, memory and goroutines flat
-	WEIR_SOAK=$(or $(SOAK),20m) $(GO) test -count=1 -v -timeout 90m -run '^TestSoak$$' ./test/e2e/soak
+soak: $(PARTS) ## 4096 streams, 2 % read slowly and 5 % hung up on, for SOAK (20m): nothing lost, memory and goroutines flat
+	$(call BUILT)
+	WEIR_SOAK=$(or $(SOAK),20m) $(GO) test -count=1 -v -timeout 90m $(ANEW) -run '^TestSoak$$' ./test/e2e/soak
 
 .PHONY: nightly
 nightly: ## run what is too slow for .ci/run (hours; NIGHTLYFLAGS=--list says what), and fail where a figure got worse than in docs/bench/nightly.json
@@ -285,6 +292,7 @@ INTEROP = $(INTEROPENV) $(GO) test -tags interop -count=1 -p 4
 
 .PHONY: interop
 interop: interop-ready nginx $(PARTS) ## test against official clients and reference libraries, with samples of moderate size
+	$(call BUILT)
 	$(INTEROPENV) $(TESTED) --packages "./interop/..." -- -tags interop -p 4 -short $(FLAGS) $(ADVICE)
 
 .PHONY: interop-full

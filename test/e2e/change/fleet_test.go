@@ -46,7 +46,7 @@ func (m *member) spec() string {
 // All engines of a fleet are started again, one after the other, each when it is drained. No
 // request fails.
 func TestRollingRestart(t *testing.T) {
-	for _, kind := range []string{"weir", "openai", "sglang", "vllm"} {
+	for _, kind := range harness.Few(t, []string{"weir", "openai", "sglang", "vllm"}) {
 		t.Run(kind, func(t *testing.T) {
 			harness.Beside(t, harness.Heavy)
 			args := []string{"serve", "--submit-timeout", harness.Unhurried}

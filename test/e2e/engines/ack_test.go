@@ -12,7 +12,7 @@ import (
 // log, which names the request.
 func TestLateAcknowledgement(t *testing.T) {
 	t.Parallel()
-	for _, path := range harness.Paths {
+	for _, path := range harness.Few(t, harness.Paths) {
 		t.Run(path, func(t *testing.T) {
 			harness.Beside(t, harness.Light)
 			s := harness.StartSim(t, append(harness.FastSim, "--fault", "slow,delay=1500ms")...)
@@ -45,7 +45,7 @@ func TestLateAcknowledgement(t *testing.T) {
 // The time that a request waits in weir before an engine is given it counts against no engine.
 func TestOwnLateness(t *testing.T) {
 	t.Parallel()
-	for _, path := range harness.Paths {
+	for _, path := range harness.Few(t, harness.Paths) {
 		t.Run(path, func(t *testing.T) {
 			harness.Beside(t, harness.Light)
 			a, b := harness.StartSim(t, harness.FastSim...), harness.StartSim(t, harness.FastSim...)

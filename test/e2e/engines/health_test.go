@@ -98,7 +98,7 @@ func TestSickEngine(t *testing.T) {
 // of them.
 func TestStoppedGateway(t *testing.T) {
 	t.Parallel()
-	for _, path := range harness.Paths {
+	for _, path := range harness.Few(t, harness.Paths) {
 		t.Run(path, func(t *testing.T) {
 			harness.Beside(t, harness.Light)
 			a, b := harness.StartSim(t, harness.FastSim...), harness.StartSim(t, harness.FastSim...)

@@ -14,7 +14,7 @@ import (
 // requests. No request fails or is lost, and each engine serves some while it is there. Then
 // fields that only a relay supports are refused by name.
 func TestRollingMove(t *testing.T) {
-	for _, wire := range []string{"vllm", "sglang"} {
+	for _, wire := range harness.Few(t, []string{"vllm", "sglang"}) {
 		t.Run(wire, func(t *testing.T) {
 			harness.Beside(t, harness.Light)
 			const each = 2

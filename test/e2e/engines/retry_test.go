@@ -68,7 +68,7 @@ func TestRetryAfter(t *testing.T) {
 // is zero does not repeat it.
 func TestRetryBudget(t *testing.T) {
 	t.Parallel()
-	for _, path := range harness.Paths {
+	for _, path := range harness.Few(t, harness.Paths) {
 		t.Run(path, func(t *testing.T) {
 			harness.Beside(t, harness.Light)
 			fault := "cut,after=0"
@@ -114,7 +114,7 @@ func TestRetryBudget(t *testing.T) {
 // may wait for engines that start.
 func TestNobodyThere(t *testing.T) {
 	t.Parallel()
-	for _, path := range harness.Paths {
+	for _, path := range harness.Few(t, harness.Paths) {
 		t.Run(path, func(t *testing.T) {
 			harness.Beside(t, harness.Light)
 			s := harness.StartSim(t, harness.FastSim...)

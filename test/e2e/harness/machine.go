@@ -2,6 +2,8 @@ package harness
 
 import (
 	"fmt"
+	"hash/fnv"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -38,6 +40,19 @@ func Procs() int {
 		return n
 	}
 	return runtime.GOMAXPROCS(0)
+}
+
+// Few returns one of a test's cases under -short, and otherwise all. It chooses by the test's
+// name, so that the tests of a subject together have all cases: a rule that every wire keeps
+// alike needs one end-to-end test, where scripts and conformance suites hold it for each wire.
+func Few[T any](t testing.TB, cases []T) []T {
+	if !testing.Short() {
+		return cases
+	}
+	h := fnv.New32a()
+	io.WriteString(h, t.Name())
+	i := int(h.Sum32() % uint32(len(cases)))
+	return cases[i : i+1]
 }
 
 // Alone is the load of a test that measures, or that needs every core.

@@ -100,6 +100,15 @@ func measured(t *testing.T, from, to time.Duration, good func(scenario.Report) b
 	return report, r
 }
 
+// whole skips a scenario under -short. make nightly runs it to its end, and its rules have
+// end-to-end tests of their own.
+func whole(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("make nightly runs it whole")
+	}
+}
+
 // lost is how many tokens weir lost in all of a report's cells.
 func lost(report scenario.Report) (n int64) {
 	for _, x := range report.Rows {
@@ -310,6 +319,7 @@ func TestScenarioContinuation(t *testing.T) {
 // served beside it, and are not where all have one key. How much of their shares they get, and
 // how soon, are matters of the machine.
 func TestScenarioTenants(t *testing.T) {
+	whole(t)
 	harness.Beside(t, harness.Heavy)
 	wanted := []string{"weir loses no token: 0 lost, 0 answers", "requests are served or refused with 429, and end in no other way: 0 did", "the control, one key for all, gives a tenant less than 85 %"}
 	report, _ := measured(t, 12*time.Second, 2*time.Minute, func(r scenario.Report) bool { return held(r, wanted...) }, "tenants", "--streams", "64")
@@ -333,6 +343,7 @@ func TestScenarioTenants(t *testing.T) {
 // An engine is killed and comes back: nothing is lost, and the report says what clients saw,
 // also as Markdown.
 func TestScenarioFaults(t *testing.T) {
+	whole(t)
 	harness.Beside(t, harness.Heavy)
 	folder := t.TempDir()
 	file, page := filepath.Join(folder, "faults.json"), filepath.Join(folder, "faults.md")

@@ -183,7 +183,7 @@ func TestTurns(t *testing.T) {
 // and of answers that come whole, whether those for which the engines have no room wait there
 // or in the gateway.
 func TestBooksAfterHangUps(t *testing.T) {
-	for _, path := range harness.Paths {
+	for _, path := range harness.Few(t, harness.Paths) {
 		for _, queue := range []string{"on", "off"} {
 			t.Run(path+"/queue "+queue, func(t *testing.T) {
 				harness.Beside(t, harness.Light)
