@@ -44,6 +44,9 @@ func TestSays(t *testing.T) {
 // TestReported has engines that do not say how much they hold be given documents of a few
 // popular ones and many others. What they report tells how much that is.
 func TestReported(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine: it runs without the race detector")
+	}
 	const size = 4096
 	for _, holds := range []int64{64 << 10, 512 << 10, 4 << 20} {
 		for _, page := range []int{16, 256} {

@@ -35,6 +35,9 @@ func checkPieces(t interface{ Fatalf(string, ...any) }, s string) map[string]int
 // TestASCIIPieces checks words of all lengths between all pairs of ASCII bytes, runs of three
 // bytes, and random parts.
 func TestASCIIPieces(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine: it runs without the race detector")
+	}
 	count := map[string]int{}
 	for before := range 128 {
 		for after := range 128 {

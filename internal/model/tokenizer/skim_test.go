@@ -110,6 +110,9 @@ func TestSkim(t *testing.T) {
 
 // TestSkimHalves reads lists long enough to be read in two halves, in each of the spellings.
 func TestSkimHalves(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine: it runs without the race detector")
+	}
 	data, err := fs.ReadFile(models.Sim(), fileTokenizer)
 	if err != nil {
 		t.Fatal(err)
