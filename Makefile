@@ -59,13 +59,13 @@ PARTS = bin/parts
 # Where test/parts judges costs, nothing comes from Go's cache of results, and a test binary
 # is run by "parts exec".
 TESTED = $(TOOL) gotestsum --format standard-quiet --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-abort-on-data-race \
-  --rerun-fails-run-root-test $(if $(WEIR_EVENTS),--jsonfile $(WEIR_EVENTS)/$@.json)
-ANEW = $(if $(WEIR_COSTS),-count=1 -exec '$(CURDIR)/$(PARTS) exec')
+  --rerun-fails-run-root-test $(if $(PARTS_EVENTS),--jsonfile $(PARTS_EVENTS)/$@.json)
+ANEW = $(if $(PARTS_COSTS),-count=1 -exec '$(CURDIR)/$(PARTS) exec')
 FLAGS = -vet=off -timeout 40m $(ANEW)
 
 # End-to-end tests build the binary themselves. Where costs are judged it is there before, as
 # that is no cost of a test.
-BUILT = $(if $(WEIR_COSTS),CGO_ENABLED=$(if $(1),1,0) $(GO) test $(1) -vet=off -run '^$$' ./test/e2e/keys)
+BUILT = $(if $(PARTS_COSTS),CGO_ENABLED=$(if $(1),1,0) $(GO) test $(1) -vet=off -run '^$$' ./test/e2e/keys)
 
 .PHONY: quick
 quick: ## what an edit needs: vet, and the internal tests without the race detector (a minute)

@@ -23,11 +23,12 @@ type metered struct {
 	Tests   map[string]float64 // CPU seconds of each test at the top
 }
 
-// costsFile names the variable with the file to which meter appends.
-const costsFile = "WEIR_COSTS"
+// costsFile names the variable with the file to which meter appends. It does not begin with
+// WEIR_, as the tests' environment is also that of the weir that they start.
+const costsFile = "PARTS_COSTS"
 
 // meter runs a test binary as go test -exec has it run, and appends what it cost to the
-// file that WEIR_COSTS names. It returns the binary's exit code.
+// file that PARTS_COSTS names. It returns the binary's exit code.
 //
 // The output of the binary says when a test begins, pauses and ends. The CPU time since the
 // line before is shared out among the tests that run; that of a program which a test started

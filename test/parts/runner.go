@@ -111,7 +111,7 @@ func (r *runner) one(p part) cost {
 	}
 	began, busy := time.Now(), busySeconds()
 	cmd := exec.Command("sh", "-c", p.command)
-	cmd.Env = append(os.Environ(), "WEIR_EVENTS="+filepath.Dir(costs))
+	cmd.Env = append(os.Environ(), "PARTS_EVENTS="+filepath.Dir(costs))
 	if r.judge {
 		cmd.Env = append(cmd.Env, costsFile+"="+costs)
 	}
