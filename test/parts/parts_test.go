@@ -18,7 +18,10 @@ import (
 
 // TestMain has the test binary do a part's work where it is run by a part.
 func TestMain(m *testing.M) {
-	if cost := os.Getenv("PARTS_TEST_COST"); cost != "" {
+	if cost, ok := os.LookupEnv("PARTS_TEST_COST"); ok {
+		if cost == "" {
+			os.Exit(0)
+		}
 		var seconds float64
 		fmt.Sscan(cost, &seconds)
 		costs := metered{"internal/slow", seconds, seconds, map[string]float64{"TestPlanted": seconds - 1, "TestOther": 0.5}}
@@ -48,6 +51,7 @@ func TestJudge(t *testing.T) {
 		{"within", "20", "", true, 0, []string{"| slow | ", " | 20 | 10 |", "\nok  \tweir/internal/slow\t20s\n"}, []string{"run again"}},
 		{"too dear once", "500", "20", true, 0, []string{"slow took 500 CPU seconds, and may take ", "it is run again", "in its second run"}, []string{"dearest"}},
 		{"too dear twice", "500", "501", true, 1, []string{"slow took 501 CPU seconds", "twice in a row", "    500.0  internal/slow TestPlanted\n      0.5  internal/slow", "**too dear**"}, []string{"\nlater\n"}},
+		{"no test", "", "", true, 1, []string{"slow has a budget, and ran no test"}, nil},
 		{"not judged", "500", "", false, 0, nil, []string{"run again"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -130,6 +130,10 @@ func (r *runner) one(p part) cost {
 	if !c.dear(p) {
 		c.Dearest = nil
 	}
+	if c.OK && r.judge && p.budget > 0 && c.CPU == 0 {
+		fmt.Fprintf(r.out, "parts: %s has a budget, and ran no test\n", p.name)
+		c.OK = false
+	}
 	if len(printed.ended) > 0 {
 		r.last = printed.ended
 	}
