@@ -125,7 +125,7 @@ func (p *preparing) idsOf(text []byte, addSpecial bool, most int, field string, 
 	}
 	// The tokenizer does not know which field its text came from.
 	e := *infer.AsError(err)
-	if e.Code == infer.CodeInvalid && e.Param == "" {
+	if (e.Code == infer.CodeInvalid || e.Code == infer.CodeContext) && e.Param == "" {
 		e.Param = field
 	}
 	return nil, &e

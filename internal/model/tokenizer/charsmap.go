@@ -100,13 +100,16 @@ func (m *charsmap) find(s string) (string, bool) {
 // offset returns how far a node's children are.
 func offset(unit uint32) uint32 { return unit >> 10 << (unit & (1 << 9) >> 6) }
 
-func (m *charsmap) rewrite(_ *scratch, dst []byte, s string, p pauser) ([]byte, bool, error) {
+func (m *charsmap) rewrite(x *scratch, dst []byte, s string, p pauser) ([]byte, bool, error) {
 	e, _ := p.(*Encoder)
 	next := pauseSteps
 	for i := 0; i < len(s); {
 		end := cluster(s, i, e)
 		if end-i < longCluster {
 			if out, ok := m.find(s[i:end]); ok {
+				if !x.has(len(dst) + len(out) - len(s)) {
+					return dst, false, errGrown
+				}
 				dst = append(dst, out...)
 				i = end
 				continue
@@ -115,6 +118,9 @@ func (m *charsmap) rewrite(_ *scratch, dst []byte, s string, p pauser) ([]byte, 
 		for i < end {
 			_, size := decode(s, i)
 			if out, ok := m.find(s[i : i+size]); ok {
+				if !x.has(len(dst) + len(out) - len(s)) {
+					return dst, false, errGrown
+				}
 				dst = append(dst, out...)
 			} else {
 				dst = append(dst, s[i:i+size]...)

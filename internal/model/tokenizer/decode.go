@@ -20,6 +20,8 @@ type decoding struct {
 	fused     bool // what follows is done to the whole text
 	strip     rune // taken from the beginning of the whole text,
 	stripMost int  // this often at most
+
+	scratch scratch // of steps
 }
 
 // A tokenStep changes the text of one token; first says that no token is
@@ -95,18 +97,19 @@ func (d *decoding) read(n node) error {
 }
 
 func (d *decoding) addReplace(n node, r replace) error {
-	var x scratch
-	if _, _, err := r.rewrite(&x, nil, "a", neverPause{}); err != nil {
+	d.scratch.room = roomFor(1)
+	if _, _, err := r.rewrite(&d.scratch, nil, "a", neverPause{}); err != nil {
 		return n.errorf("%v", err)
 	}
 	var out []byte
 	d.steps = append(d.steps, func(text string, _ bool) string {
 		var changed bool
 		var err error
-		out, changed, err = r.rewrite(&x, out[:0], text, neverPause{})
+		out, changed, err = r.rewrite(&d.scratch, out[:0], text, neverPause{})
 		if err != nil || !changed {
 			return text
 		}
+		d.scratch.takes(len(out) - len(text))
 		return string(out)
 	})
 	return nil
@@ -140,8 +143,8 @@ func (d *decoding) readStrip(n node) error {
 		return nil
 	}
 	d.steps = append(d.steps, func(text string, _ bool) string {
-		for range part.Start {
-			text = strings.TrimPrefix(text, part.Content)
+		for i := 0; i < part.Start && strings.HasPrefix(text, part.Content); i++ {
+			text = text[len(part.Content):]
 		}
 		return text
 	})

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -130,6 +131,11 @@ func (e *Encoder) Encode(ctx context.Context, dst []uint32, text string, o Encod
 	if o.Most > 0 {
 		e.most = len(dst) + o.Most
 	}
+	e.scratch.room = roomFor(len(text))
+	if w := e.t.vocab.widest; e.t.byteLevel && o.Most > 0 && o.Most < math.MaxInt/max(w, 1) {
+		// Each byte is in a token, and what becomes longer than so many tokens does not fit.
+		e.scratch.room.left = min(e.scratch.room.left, max(o.Most*w, growthLeft))
+	}
 	defer func() {
 		e.ctx, e.yield = nil, nil
 		e.prefix.end(len(dst) - e.before)
@@ -144,6 +150,9 @@ func (e *Encoder) Encode(ctx context.Context, dst []uint32, text string, o Encod
 		dst = append(dst, e.t.prefix...)
 	}
 	dst, err := e.raw(dst, text, o)
+	if errors.Is(err, errGrown) {
+		err = infer.Errorf(infer.CodeContext, "the text becomes too long for the model: %v", errGrown)
+	}
 	if err != nil {
 		return dst, err
 	}
@@ -252,28 +261,11 @@ func (e *Encoder) between(dst []uint32, s string, o EncodeOptions, normal, first
 // normalized goes on with what lies between two added tokens of the text as it
 // came, or with a part of that.
 func (e *Encoder) normalized(dst []uint32, s string, o EncodeOptions, first bool) ([]uint32, error) {
-	s, err := e.normalize(s)
+	s, err := e.t.normalize(s, &e.scratch, &e.normal, e) // valid until the next call
 	if err != nil {
 		return dst, err
 	}
 	return e.cut(dst, s, o, e.t.normalTokens, true, first)
-}
-
-// normalize returns the normal form of s, which is valid until the next call.
-func (e *Encoder) normalize(s string) (string, error) {
-	into := 0
-	for _, r := range e.t.normalizers {
-		out, changed, err := r.rewrite(&e.scratch, e.normal[into][:0], s, e)
-		if err != nil {
-			return s, err
-		}
-		if changed {
-			e.normal[into] = out
-			s = unsafe.String(unsafe.SliceData(out), len(out))
-			into = 1 - into
-		}
-	}
-	return s, nil
 }
 
 // cut appends the ids of the tokens f finds, and goes on with what is between.

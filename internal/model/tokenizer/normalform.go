@@ -22,6 +22,7 @@ type scratch struct {
 	class []byte
 	swap  []rune
 	found
+	room // of the text
 }
 
 // normalForm rewrites text in one of Unicode's normal forms: NFD, or NFKD with

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -11,7 +12,8 @@ import (
 // A rewriter changes text before it is cut: one normalizer of the file.
 type rewriter interface {
 	// rewrite appends the new form of s to dst, or reports that s already has that
-	// form. It pauses every few thousand steps and gives up if the pause asks for that.
+	// form. It pauses every few thousand steps and gives up if the pause asks for that, or
+	// with errGrown before it writes something of the file for which x has no room.
 	rewrite(x *scratch, dst []byte, s string, p pauser) (out []byte, changed bool, err error)
 }
 
@@ -119,7 +121,7 @@ type replace struct {
 
 func (r replace) rewrite(x *scratch, dst []byte, s string, p pauser) ([]byte, bool, error) {
 	if l, ok := r.m.(literal); ok {
-		return appendReplaced(dst, s, string(l), r.content, p)
+		return appendReplaced(dst, s, string(l), r.content, &x.room, p)
 	}
 	x.spans = x.spans[:0]
 	if err := r.m.find(&x.found, s, p); err != nil || len(x.spans) == 0 {
@@ -127,6 +129,9 @@ func (r replace) rewrite(x *scratch, dst []byte, s string, p pauser) ([]byte, bo
 	}
 	done := 0
 	for i, m := range x.spans {
+		if !x.has(len(dst) + m.start - done + len(r.content) - len(s)) {
+			return dst, false, errGrown
+		}
 		dst = append(dst, s[done:m.start]...)
 		dst = append(dst, r.content...)
 		done = m.end
@@ -141,7 +146,7 @@ func (r replace) rewrite(x *scratch, dst []byte, s string, p pauser) ([]byte, bo
 
 // appendReplaced appends s with content in place of each old, which is not
 // empty.
-func appendReplaced(dst []byte, s, old, content string, p pauser) (out []byte, changed bool, err error) {
+func appendReplaced(dst []byte, s, old, content string, room *room, p pauser) (out []byte, changed bool, err error) {
 	const part = 8 * pauseSteps
 	first, done, pause := old[0], 0, part
 	for i := 0; i < len(s); {
@@ -154,6 +159,9 @@ func appendReplaced(dst []byte, s, old, content string, p pauser) (out []byte, c
 		if s[i] != first || !strings.HasPrefix(s[i:], old) {
 			i++
 			continue
+		}
+		if !room.has(len(dst) + i - done + len(content) - len(s)) {
+			return dst, false, errGrown
 		}
 		dst = append(dst, s[done:i]...)
 		dst = append(dst, content...)
@@ -176,9 +184,12 @@ func (r replace) onlyRunes() bool {
 // prepend writes text before any that is not empty.
 type prepend struct{ text string }
 
-func (r prepend) rewrite(_ *scratch, dst []byte, s string, _ pauser) ([]byte, bool, error) {
+func (r prepend) rewrite(x *scratch, dst []byte, s string, _ pauser) ([]byte, bool, error) {
 	if s == "" || r.text == "" {
 		return dst, false, nil
+	}
+	if !x.has(len(r.text)) {
+		return dst, false, errGrown
 	}
 	dst = append(dst, r.text...)
 	return append(dst, s...), true, nil
@@ -289,17 +300,30 @@ func keepsStart(normalizers []rewriter) (whole, parts bool) {
 }
 
 // normalizeToken returns the normal form of an added token.
-func (t *Tokenizer) normalizeToken(s string) (string, error) {
-	var x scratch
+func (t *Tokenizer) normalizeToken(s string, x *scratch) (string, error) {
+	return t.normalize(s, x, new([2][]byte), neverPause{})
+}
+
+// normalize returns the normal form of s, which is in one of the buffers if it is another text.
+// The longest text on the way takes its room.
+func (t *Tokenizer) normalize(s string, x *scratch, buffers *[2][]byte, p pauser) (string, error) {
+	into, had, longest := 0, len(s), len(s)
 	for _, r := range t.normalizers {
-		out, changed, err := r.rewrite(&x, nil, s, neverPause{})
+		out, changed, err := r.rewrite(x, buffers[into][:0], s, p)
 		if err != nil {
-			return "", err
+			return s, err
 		}
-		if changed {
-			s = string(out)
+		if !changed {
+			continue
+		}
+		buffers[into] = out
+		s = unsafe.String(unsafe.SliceData(out), len(out))
+		into = 1 - into
+		if longest = max(longest, len(s)); !x.has(longest - had) {
+			return s, errGrown
 		}
 	}
+	x.takes(longest - had)
 	return s, nil
 }
 

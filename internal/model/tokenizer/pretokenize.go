@@ -410,6 +410,9 @@ type leadingSpace struct{}
 
 func (leadingSpace) cut(e *Encoder, dst []uint32, s string, first bool, at int) ([]uint32, error) {
 	if s[0] != ' ' {
+		if !e.scratch.takes(1) {
+			return dst, errGrown
+		}
 		m := &e.memory[at]
 		m.text = append(append(m.text[:0], ' '), s...)
 		s = unsafe.String(unsafe.SliceData(m.text), len(m.text))
@@ -430,7 +433,7 @@ func (c metaspace) cut(e *Encoder, dst []uint32, s string, first bool, at int) (
 	if !leads && (c.scheme == "always" || c.scheme == "first" && first) {
 		m.text = append(m.text, c.replacement...)
 	}
-	text, changed, err := appendReplaced(m.text, s, " ", c.replacement, e)
+	text, changed, err := appendReplaced(m.text, s, " ", c.replacement, &e.scratch.room, e)
 	if err != nil {
 		return dst, err
 	}
@@ -439,6 +442,9 @@ func (c metaspace) cut(e *Encoder, dst []uint32, s string, first bool, at int) (
 			return e.segment(dst, s, first, at+1)
 		}
 		m.text = append(text, s...)
+	}
+	if !e.scratch.takes(len(m.text) - len(s)) {
+		return dst, errGrown
 	}
 	return e.segment(dst, unsafe.String(unsafe.SliceData(m.text), len(m.text)), first, at+1)
 }

@@ -91,7 +91,9 @@ func parse(data []byte) (*Tokenizer, error) {
 	if t.byteLevel {
 		t.setLast()
 	}
-	t.layOut()
+	if t.layOut(); t.decoding.scratch.over {
+		return nil, root.at("/decoder", doc.Decoder).errorf("%v", errGrown)
+	}
 	t.lineCuts = readLineCuts(&doc)
 	return t, nil
 }
@@ -163,6 +165,9 @@ func (t *Tokenizer) readTemplate(n node) error {
 					return at.errorf("token %q has id %d, which is not a token", piece.SpecialToken.ID, id)
 				}
 			}
+			if len(t.prefix)+len(t.suffix)+len(token.IDs) > mostSpecial {
+				return at.errorf("the template adds more than %d tokens to each text", mostSpecial)
+			}
 			if before {
 				t.prefix = append(t.prefix, token.IDs...)
 			} else {
@@ -178,6 +183,9 @@ func (t *Tokenizer) readTemplate(n node) error {
 	return nil
 }
 
+// mostSpecial bounds what a template adds to a text.
+const mostSpecial = 1 << 10
+
 // readAdded takes the added tokens. The reference numbers them itself, in the
 // order of the file; a file that says otherwise is contradictory.
 func (t *Tokenizer) readAdded(n node, entries []addedEntry) error {
@@ -185,6 +193,11 @@ func (t *Tokenizer) readAdded(n node, entries []addedEntry) error {
 	var raw, normal []AddedToken
 	var rawText, normalText []string
 	model := make(map[string]uint32)
+	var x scratch
+	for _, e := range entries {
+		x.left += len(e.Content)
+	}
+	x.room = roomFor(x.left)
 	for i, e := range entries {
 		at := n.at(fmt.Sprintf("/%d", i), nil)
 		if e.Content == "" {
@@ -214,7 +227,7 @@ func (t *Tokenizer) readAdded(n node, entries []addedEntry) error {
 		if t.wholeFirst {
 			return at.at("/normalized", nil).unsupported("an added token looked for in text whose lengths a normalizer changed, with the scheme \"first\",")
 		}
-		text, err := t.normalizeToken(e.Content)
+		text, err := t.normalizeToken(e.Content, &x)
 		if err != nil {
 			return at.errorf("%v", err)
 		}
@@ -268,6 +281,7 @@ func (t *Tokenizer) layOut() {
 	t.firstText = make(map[uint32]string)
 	t.offsets = make([]uint32, 1, len(byID)+1)
 	t.text = make([]byte, 0, len(t.ids.text))
+	t.decoding.scratch.room = roomFor(len(t.ids.text))
 	var first []byte
 	for id, content := range byID {
 		if t.known[id] {
