@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -41,6 +42,9 @@ const (
 	silence = 5 * time.Second
 	// buffered is how many updates a slow follower may be behind.
 	buffered = 64
+	// mostConnections is how many connections others may have to this gateway, each of which needs
+	// one. One that has not finished its handshake, or follows nothing, ends after silence.
+	mostConnections = 256
 	// farewell is how long followers have to read the last update.
 	farewell = 500 * time.Millisecond
 )
@@ -113,7 +117,9 @@ func New(o Options) *Node {
 	n := &Node{opts: o, instance: rand.Text(), followers: map[*follower]struct{}{}, joined: make(chan struct{}, 1)}
 	n.heard.links = map[string]*Link{}
 	options := []grpc.ServerOption{
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: silence, Timeout: silence}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: silence, Timeout: silence, MaxConnectionIdle: silence}),
+		grpc.ConnectionTimeout(silence),
+		grpc.MaxConcurrentStreams(1),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second}),
 		grpc.MaxRecvMsgSize(64 << 10), // a follower says no more than who it is
 		grpc.StreamInterceptor(func(service any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
@@ -140,7 +146,7 @@ func (n *Node) Placed(engine string, rank int) func(blocks []kvindex.Block, read
 func (n *Node) Run(ctx context.Context, l net.Listener) error {
 	var tasks sync.WaitGroup
 	failed := make(chan error, 1)
-	tasks.Go(func() { failed <- n.server.Serve(l) })
+	tasks.Go(func() { failed <- n.server.Serve(netutil.LimitListener(l, mostConnections)) })
 	tasks.Go(func() { n.tell(ctx) })
 	tasks.Go(func() { n.find(ctx) })
 	var err error

@@ -3,6 +3,7 @@ package peering
 import (
 	"context"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc/test/bufconn"
 
 	"weir/internal/engine"
@@ -340,6 +342,54 @@ func TestGatewaysLearnTogether(t *testing.T) {
 		right("together again", a, b)
 		if _, seen := a.books("e").Rank.Coefficients(); seen < before+40 {
 			t.Errorf("after the partition %d intervals were learned from, before it %d", seen, before)
+		}
+	})
+}
+
+// Connections that say nothing, and those that follow nothing, end soon, and there are no more than
+// a bound of them: other gateways are heard meanwhile, and new ones afterwards.
+func TestSilentConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		a, b := c.start("a", "e"), c.start("b", "e")
+		time.Sleep(3 * time.Second)
+		var open, most atomic.Int64
+		var silent sync.WaitGroup
+		for i := range 2 * mostConnections {
+			conn, err := a.listener.DialContext(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			silent.Go(func() {
+				defer conn.Close()
+				if i%2 == 0 { // it has a handshake, and goes on to say that it is there
+					io.WriteString(conn, http2.ClientPreface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+				}
+				_, err := io.ReadFull(conn, make([]byte, 9)) // the server's settings
+				if err == nil {
+					most.Store(max(most.Load(), open.Add(1)))
+					_, _ = io.Copy(io.Discard, conn)
+					open.Add(-1)
+				}
+			})
+		}
+		a.books("e").Rank.Book(now(), cost.Work{Length: 100, New: 100, Output: 10})
+		time.Sleep(2 * tellEvery)
+		if got := b.theirs("e"); got != 1 {
+			t.Errorf("b knows of %d requests of a", got)
+		}
+		began := time.Now()
+		silent.Wait()
+		if took := time.Since(began); took > 8*silence {
+			t.Errorf("the last silent connection ended after %v", took)
+		}
+		if most.Load() > mostConnections {
+			t.Errorf("%d silent connections at once", most.Load())
+		}
+		d := c.start("d", "e")
+		time.Sleep(3 * time.Second)
+		if got := d.theirs("e"); got != 1 {
+			t.Errorf("a new gateway knows of %d requests", got)
 		}
 	})
 }
