@@ -20,8 +20,23 @@ type Options struct {
 	// 0 means ten million.
 	MaxSteps int
 	// MaxAlloc bounds the sum of the strings and lists that one rendering
-	// creates, in bytes; 0 means 1 GiB.
+	// creates, in bytes; 0 means 64 MiB and 16 times what it is made of. Published templates
+	// create at most 4 times that.
 	MaxAlloc int
+}
+
+// The default of Options.MaxAlloc.
+const (
+	allocLeast = 64 << 20
+	allocTimes = 16
+)
+
+// maxAlloc returns the bound of the values of a rendering.
+func (o *Options) maxAlloc(in *Input) int {
+	if o.MaxAlloc != 0 {
+		return o.MaxAlloc
+	}
+	return allocLeast + allocTimes*(len(in.Messages)+len(in.Tools)+len(in.Documents)+len(in.Kwargs))
 }
 
 // Template is one compiled chat template. It is immutable.
@@ -134,7 +149,7 @@ func (t *Template) render(ctx context.Context, dst []byte, in *Input, vars map[s
 		}
 	}
 	out, err := t.tmpl.Render(dst, vars, jinja.Options{
-		MaxOutput: t.opt.MaxOutput, MaxSteps: t.opt.MaxSteps, MaxAlloc: t.opt.MaxAlloc,
+		MaxOutput: t.opt.MaxOutput, MaxSteps: t.opt.MaxSteps, MaxAlloc: t.opt.maxAlloc(in),
 		Now: in.Now, Check: check,
 	})
 	if err != nil {
