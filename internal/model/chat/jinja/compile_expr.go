@@ -444,6 +444,9 @@ func (c *compiler) concat(n *concatNode, f frame) (eval, error) {
 			if b, err = appendStr(st, b, v); err != nil {
 				return nil, err
 			}
+			if len(b) > st.opt.MaxAlloc-st.allocated {
+				return nil, st.alloc(len(b))
+			}
 		}
 		return st.str(string(b))
 	}, nil
