@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"runtime"
@@ -244,6 +245,18 @@ func TestIntakeIsBounded(t *testing.T) {
 	i.wait(t.Context(), func() int { return 0 }) // net/http has taken in all that was there
 	go i.arrived(0, io.EOF)
 	i.wait(t.Context(), always) // nothing more will come
+}
+
+// A request begins all the same if net/http does not read again.
+func TestIntakeHasABound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var i intake
+		began := time.Now()
+		i.wait(context.Background(), func() int { return 1 })
+		if waited := time.Since(began); waited != intakeTime {
+			t.Errorf("waited for %v", waited)
+		}
+	})
 }
 
 // Answered requests restore the allowance that resets consume.

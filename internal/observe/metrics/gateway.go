@@ -77,7 +77,7 @@ func (m *Metrics) StreamCancelled(begun bool) {
 	m.resets.WithLabelValues(strconv.FormatBool(begun)).Inc()
 }
 
-// SentAway counts a connection that was closed with GOAWAY because of such streams.
+// SentAway counts a connection that was told to go away, because of such streams or of its frames.
 func (m *Metrics) SentAway() { m.away.Inc() }
 
 // Conns reports clients' connections at scrape time.

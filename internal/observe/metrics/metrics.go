@@ -105,7 +105,7 @@ func New() *Metrics {
 	m.starved = counter("weir_starved_total", "Times a descriptor, or memory for a socket, was missing, by what for: accept, watch, dial.", "for")
 	m.shakes = counter("weir_tls_handshake_errors_total", "Clients' TLS handshakes that failed.").WithLabelValues()
 	m.resets = counter("weir_http2_streams_cancelled_total", "Streams of HTTP/2 that clients reset before they were answered, by whether their requests had begun. Those that had are cancelled in weir_requests_total; the others are no requests.", "begun")
-	m.away = counter("weir_http2_go_away_total", "Connections that were told to go away, because their clients reset too many streams before they were answered.").WithLabelValues()
+	m.away = counter("weir_http2_go_away_total", "Connections of HTTP/2 that were told to go away, because their clients reset too many streams before they were answered, or sent too many frames that bring nothing.").WithLabelValues()
 	m.bytes = counter("weir_output_bytes_total", "Bytes of response bodies written.").WithLabelValues()
 	m.live = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_requests_in_flight", Help: "Requests that have been received and have not ended."})
 	m.registry.MustRegister(m.live)
