@@ -35,8 +35,8 @@ func TestAnswerHeads(t *testing.T) {
 	}
 
 	head, body := ask("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\nContent-Length: 2\r\nServer: engine\r\nSet-Cookie: a=b\r\n" +
-		"X-Accel-Redirect: /etc/passwd\r\nAccess-Control-Allow-Origin: *\r\nTrailer: X\r\nRetry-After: 3\r\n\r\n{}")
-	for _, field := range []string{"content-length: 2", "content-type: application/json", "retry-after: 3", "x-request-id: ", "date: "} {
+		"X-Accel-Redirect: /etc/passwd\r\nAccess-Control-Allow-Origin: *\r\nTrailer: X\r\nCache-Control: public\r\nRetry-After: 3\r\n\r\n{}")
+	for _, field := range []string{"content-length: 2", "content-type: application/json", "retry-after: 3", "cache-control: no-store, no-transform\r\n", "x-content-type-options: nosniff\r\n", "x-request-id: ", "date: "} {
 		if strings.Count(head, "\n"+field) != 1 {
 			t.Errorf("not once %s:\n%s", field, head)
 		}
@@ -50,7 +50,7 @@ func TestAnswerHeads(t *testing.T) {
 		t.Errorf("body %q", body)
 	}
 
-	if head, body = ask("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"); strings.Contains(head, "content-type") || body != "hello" {
+	if head, body = ask("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"); strings.Contains(head, "\ncontent-type:") || body != "hello" {
 		t.Errorf("%s\n%s", head, body)
 	}
 	for _, answer := range []string{
