@@ -24,7 +24,7 @@ import (
 	"weir/models"
 )
 
-// inFront is a gateway's server on networks in memory, one of them with TLS.
+// inFront is a gateway's server on two networks in memory, one of them with TLS.
 type inFront struct {
 	t           *testing.T
 	g           *Gateway
@@ -32,6 +32,7 @@ type inFront struct {
 	plain, over *memListener
 }
 
+// inFrontOf runs a test against such a server in virtual time.
 func inFrontOf(t *testing.T, test func(f *inFront)) {
 	cert, key := keyPair(t, 1)
 	pair, err := tls.X509KeyPair(cert, key)
@@ -52,11 +53,11 @@ func inFrontOf(t *testing.T, test func(f *inFront)) {
 		served.Go(func() { _ = server.Serve(f.g.PlainListener(f.plain)) }) // each ends by Close
 		served.Go(func() { _ = server.Serve(f.g.Returned()) })
 		served.Go(func() { _ = server.ServeTLS(f.g.Listener(f.over), "", "") })
+		defer f.g.Close()
+		defer served.Wait()
+		defer server.Close()
 		synctest.Wait()
 		test(f)
-		server.Close()
-		served.Wait()
-		f.g.Close()
 	})
 }
 
