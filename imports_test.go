@@ -177,7 +177,7 @@ const directions = `
 	# beyond internal/
 	models:
 	test/certtest:
-	test/e2e/harness: cli engine/vllmcore/coretest lab/forward lab/kubeapi lab/ports load model/tokenizer models test/certtest trace workload/content
+	test/e2e/harness: cli disk engine/vllmcore/coretest lab/forward lab/kubeapi lab/ports load model/tokenizer models test/certtest trace workload/content
 	test/e2e/neighbour: lab/proc test/e2e/harness trace
 	test/mutate:
 	test/scripttest:
@@ -223,7 +223,7 @@ load: infer trace disk wire config workload
 lab: models infer tenancy trace wire workload model engine fleet observe sim load
 cli: models infer tenancy trace gcpace disk wire config workload dialect model engine fleet observe gateway sim load lab
 cmd: cli
-test: models trace workload model engine load lab cli
+test: models trace disk workload model engine load lab cli
 `
 
 // whole returns the path of a package within the module.

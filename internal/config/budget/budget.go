@@ -25,6 +25,8 @@ const Interval = time.Second
 
 const (
 	version = 1
+	// maxTokens bounds what an account may have used, so that no sum overflows.
+	maxTokens = 1 << 53
 	// kept is for how many days the file has what was used on a day.
 	kept = 3
 )
@@ -76,8 +78,8 @@ func (b *Book) read() error {
 		err = fmt.Errorf("its version is %d, and not %d", f.Version, version)
 	}
 	for name, s := range f.Accounts {
-		if s.Day < 0 || s.Tokens < 0 || s.Renewed < 0 {
-			err = fmt.Errorf("the account %q has a negative number", name)
+		if s.Day < 0 || s.Tokens < 0 || s.Renewed < 0 || s.Tokens > maxTokens {
+			err = fmt.Errorf("the account %q has a number that cannot be", name)
 		}
 	}
 	if err != nil {
@@ -179,12 +181,13 @@ func merge(in, had, is tenancy.Spent, now int64) (sum tenancy.Spent, others int6
 	}
 	switch {
 	case in.Day > is.Day: // another clock is ahead
-		in.Tokens += used
+		in.Tokens = max(in.Tokens+used, 0)
 		return in, 0
 	case in.Day < is.Day:
+		is.Tokens = max(is.Tokens, 0)
 		return is, 0
 	}
-	others = in.Tokens + used - is.Tokens
+	others = max(in.Tokens+used, 0) - is.Tokens // what was estimated yesterday may be taken back today
 	is.Tokens += others
 	if in.Renewed <= now { // otherwise the clock was set back since
 		is.Renewed = max(is.Renewed, in.Renewed)

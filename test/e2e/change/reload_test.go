@@ -2,7 +2,6 @@ package change
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,15 +9,6 @@ import (
 
 	"weir/test/e2e/harness"
 )
-
-// rewrite writes a file that is watched, in one step and with another time than before.
-func rewrite(t *testing.T, path, text string) {
-	t.Helper()
-	harness.WriteFile(t, path+".new", text)
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // The configuration file and a list that it names are read again when they change and at
 // SIGHUP. A broken file changes nothing and is named with its line. A change that needs a
@@ -61,20 +51,20 @@ func TestReload(t *testing.T) {
 	}()
 	harness.Eventually(t, "given the stream", func() bool { return harness.EngineState(t, sims[0].Admin).Running == 1 })
 
-	rewrite(t, list, sims[1].Spec("plane")+",name=b\n")
+	harness.Rewrite(t, list, sims[1].Spec("plane")+",name=b\n")
 	becomes("[a ready b ready]")
-	rewrite(t, file, conf(sims[0].Spec("plane")+",name=a", sims[2].Spec("plane")+",name=c", "file="+list))
+	harness.Rewrite(t, file, conf(sims[0].Spec("plane")+",name=a", sims[2].Spec("plane")+",name=c", "file="+list))
 	becomes("[a ready c ready b ready]")
 
 	before := fleet(g).Generation
-	rewrite(t, list, sims[1].Spec("plane")+",name=b\n\nopenia=http://h:1\n")
+	harness.Rewrite(t, list, sims[1].Spec("plane")+",name=b\n\nopenia=http://h:1\n")
 	said("line 3: engine \"openia=http://h:1\"")
-	rewrite(t, list, sims[1].Spec("plane")+",name=b\n# and no more\n")
-	rewrite(t, file, conf(sims[0].Spec("plane")+",name=a", "wier=h:1", "file="+list))
+	harness.Rewrite(t, list, sims[1].Spec("plane")+",name=b\n# and no more\n")
+	harness.Rewrite(t, file, conf(sims[0].Spec("plane")+",name=a", "wier=h:1", "file="+list))
 	said("line 4: --engine: engine \"wier=h:1\"")
-	rewrite(t, file, "engine: [\n")
+	harness.Rewrite(t, file, "engine: [\n")
 	said("config " + file)
-	rewrite(t, file, "max-body: 1048576\n")
+	harness.Rewrite(t, file, "max-body: 1048576\n")
 	said("it has no engine")
 	if got := fmt.Sprint(names()); got != "[a ready c ready b ready]" || fleet(g).Generation != before {
 		t.Errorf("after files that are broken: %s", got)
@@ -86,8 +76,10 @@ func TestReload(t *testing.T) {
 		t.Errorf("%v readings failed, and files were broken that must have been read in 3", n)
 	}
 
-	rewrite(t, list, "")
-	rewrite(t, file, "max-body: 2097152\nengine:\n  - "+sims[0].Spec("plane")+",name=a,weight=0.5\n  - file="+list+"\n")
+	harness.Rewrite(t, list, "")
+	said("it has no engine any more, and there were 1")
+	harness.Rewrite(t, list, "none\n")
+	harness.Rewrite(t, file, "max-body: 2097152\nengine:\n  - "+sims[0].Spec("plane")+",name=a,weight=0.5\n  - file="+list+"\n")
 	becomes("[a ready]")
 	said(`--max-body changes at a restart`)
 	if got := fleet(g).Engines[0].Generation; got != generation {

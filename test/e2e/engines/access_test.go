@@ -55,7 +55,7 @@ func TestEngineKeys(t *testing.T) {
 			harness.WriteFile(t, file, "key-secret-0\n")
 			g := harness.StartUnready(t, "serve", "--pprof", "--engine", spec+",key-file="+file)
 			why(g, "it does not take the key in "+file)
-			harness.WriteFile(t, file, "key-secret-1\n")
+			harness.Rewrite(t, file, "key-secret-1\n")
 			ready := func(kind string) {
 				t.Helper()
 				harness.Eventually(t, "the engine", func() bool { return engineKinds(t, g)["e"] == kind })
@@ -69,7 +69,7 @@ func TestEngineKeys(t *testing.T) {
 
 			// Another key, on both sides.
 			engine.Kill()
-			harness.WriteFile(t, file, "key-secret-2")
+			harness.Rewrite(t, file, "key-secret-2")
 			guardedEngine(t, test.wire, addr, "key-secret-2")
 			harness.Eventually(t, "an answer with the other key", func() bool { return ask().Status == 200 })
 			harness.WantComplete(t, ask())

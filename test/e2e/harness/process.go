@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"weir/internal/disk"
 )
 
 // Patience bounds each wait for another process. A busy machine must not reach
@@ -272,6 +274,15 @@ func OnceOf(t testing.TB, tries int, try func() (wrong string)) {
 		t.Logf("try %d: %s", i+1, wrong)
 	}
 	t.Errorf("each of %d tries was wrong, the last one: %s", tries, wrong)
+}
+
+// Rewrite puts another text in the place of a watched file, as a whole, so that it is read again at
+// once.
+func Rewrite(t testing.TB, path, text string) {
+	t.Helper()
+	if err := disk.Replace(path, []byte(text)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // WriteFile writes a file that only this user reads.

@@ -14,8 +14,8 @@ func KeyPair(t testing.TB, certFile, keyFile string, serial int64) *x509.CertPoo
 	if err != nil {
 		t.Fatal(err)
 	}
-	WriteFile(t, certFile, string(cert))
-	WriteFile(t, keyFile, string(key))
+	Rewrite(t, certFile, string(cert))
+	Rewrite(t, keyFile, string(key))
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(cert)
 	return pool

@@ -119,7 +119,7 @@ func TestLimits(t *testing.T) {
 	if strings.Contains(text, "tokens_per_day") || strings.Contains(text, "models") {
 		t.Errorf("the keys file has what was taken out:\n%s", text)
 	}
-	harness.WriteFile(t, callers, strings.Replace(text, "share: 3", "share: 4", 1))
+	harness.Rewrite(t, callers, strings.Replace(text, "share: 3", "share: 4", 1))
 	p.Find("the change of the file", func(line string) bool { return strings.Contains(line, "caller alice changed: share 3 -> 4") })
 	limits(0, "share 4 -> 5", "set", "alice", "--share", "5")
 
