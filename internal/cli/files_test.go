@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -96,5 +97,32 @@ func TestLongFiles(t *testing.T) {
 		if code, _, stderr := run(t, append(strings.Fields(test.command), path)...); code == 0 || !strings.Contains(stderr, test.want) {
 			t.Errorf("%s %.20q: exit status %d: %.300s", test.command, test.text, code, stderr)
 		}
+	}
+}
+
+// A list of engines in whose place one with engines is in force must say that it has none.
+func TestListsAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "list")
+	had := map[string][]string{path: {"http://h:1"}}
+	for text, want := range map[string]string{"": "write the line", "# none\n": "write the line", "none\n": "", "http://h:2\n": ""} {
+		writeFile(t, path, text)
+		if _, err := readLists([]string{"file=" + path}, had); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// A signal ends a start at once, with what it has been reading.
+func TestStopBeforeStart(t *testing.T) {
+	stopping, stop := context.WithCancel(t.Context())
+	reading, read := make(chan bool), make(chan bool)
+	defer close(read)
+	go func() { <-reading; stop() }()
+	_, err := unlessStopped(stopping, 7, func() (int, error) { close(reading); <-read; return 1, nil })
+	if err != exitStatus(7) {
+		t.Errorf("%v, want the exit status 7", err)
+	}
+	if n, err := unlessStopped(t.Context(), 7, func() (int, error) { return 1, nil }); n != 1 || err != nil {
+		t.Errorf("%d, %v without a signal", n, err)
 	}
 }

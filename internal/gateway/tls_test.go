@@ -104,6 +104,8 @@ func TestLoadCertificateRefuses(t *testing.T) {
 		"no key":         {cert, nil, "--tls-key"},
 		"another key":    {cert, other, "does not match"},
 		"not PEM":        {[]byte("x"), key, "PEM"},
+		"a long chain":   {bytes.Repeat(cert, 17), key, "17 certificates, and at most 16"},
+		"a long file":    {bytes.Repeat(cert, 3000), key, "longer than 1 MiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := []string{filepath.Join(dir, name+" cert"), filepath.Join(dir, name+" key")}

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -206,4 +207,70 @@ func BenchmarkIdentify(b *testing.B) {
 			}
 		})
 	}
+}
+
+// A file in whose place another one is in force must say that it has nothing: otherwise its writer
+// has come no further yet.
+func TestReadAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys.yaml")
+	const keys, certs = "keys:\n  a:\n    hash: sha256:0000000000000000000000000000000000000000000000000000000000000001\n", "certificates:\n  c: {}\n"
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct{ had, has, want string }{
+		{keys, "", "it has no keys any more"},
+		{keys, "# keys\n", "it has no keys any more"},
+		{keys, "keys:\n", "has no value"},
+		{keys, certs, "it has no keys any more"},
+		{keys + certs, keys, "it has no certificates any more"},
+		{keys, "keys: {}\n", ""},
+		{keys, "keys: []\n", ""},
+		{keys + certs, keys + "certificates: {}\n", ""},
+		{"keys: {}\n", "", ""},
+	} {
+		write(test.had)
+		had, err := ReadAgain(path, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(test.has)
+		if _, err := ReadAgain(path, false, had); (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%q after %q: %v, want %q", test.has, test.had, err, test.want)
+		}
+	}
+}
+
+// The time and the memory for a keys file grow with its size, also where it is read again.
+func TestManyKeys(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys.yaml")
+	allocated := func(n int) uint64 {
+		var text strings.Builder
+		text.WriteString("keys:\n")
+		for i := range n {
+			fmt.Fprintf(&text, "  \"u%d\":\n    hash: sha256:%064x\n    tenant: t%d\n", i, i+1, i)
+		}
+		if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		r, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if steps, err := r.Reload(); err != nil || len(steps) != 0 || r.Keys() != n {
+			t.Fatalf("%d steps, %d keys, %v", len(steps), r.Keys(), err)
+		}
+		runtime.ReadMemStats(&after)
+		return (after.TotalAlloc - before.TotalAlloc) / uint64(text.Len())
+	}
+	few, many := allocated(1000), allocated(10_000)
+	t.Logf("%d and %d bytes for each byte of the file, read twice", few, many)
+	if many > few+few/2 || many > 200 {
+		t.Errorf("a file of 10,000 keys takes %d bytes for each of its own, and one of 1,000 %d", many, few)
+	}
+	runtime.GC()
 }

@@ -76,8 +76,6 @@ func TestReload(t *testing.T) {
 		t.Errorf("%v readings failed, and files were broken that must have been read in 3", n)
 	}
 
-	harness.Rewrite(t, list, "")
-	said("it has no engine any more, and there were 1")
 	harness.Rewrite(t, list, "none\n")
 	harness.Rewrite(t, file, "max-body: 2097152\nengine:\n  - "+sims[0].Spec("plane")+",name=a,weight=0.5\n  - file="+list+"\n")
 	becomes("[a ready]")
