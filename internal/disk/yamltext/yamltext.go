@@ -22,9 +22,11 @@ import (
 const (
 	// maxDepth bounds lists and mappings inside of each other. The files of weir have five.
 	maxDepth = 32
-	// maxLines and maxPiece bound a piece, in lines and bytes.
-	maxLines = 512
-	maxPiece = 64 << 10
+	// maxLines and maxPiece bound a text that is parsed as a whole, in lines and bytes, and an entry
+	// of a longer one. A piece ends after pieceLines or half of maxPiece.
+	maxLines   = 512
+	maxPiece   = 64 << 10
+	pieceLines = 64
 	// maxEntry bounds an entry that cannot be parsed in pieces, as one in brackets, in bytes, and
 	// maxKeys the keys in its lines.
 	maxEntry = 256 << 10
@@ -135,7 +137,7 @@ func (w *walker) level(t text, depth int) error {
 				continue
 			}
 		}
-		if piece := t.cut(from, at); at != from && len(piece.data) >= least && (least > 0 || len(piece.data) >= maxPiece/2 || at.line-from.line >= maxLines/2 || !entry.small()) {
+		if piece := t.cut(from, at); at != from && len(piece.data) >= least && (least > 0 || len(piece.data) >= maxPiece/2 || at.line-from.line >= pieceLines || !entry.small()) {
 			if err := flush(at); err != nil {
 				return err
 			}
