@@ -28,7 +28,7 @@ func (keysCommand) Help() string {
   weir keys list --keys keys.yaml
   weir keys revoke alice --keys keys.yaml
 
-A gateway with --keys FILE reads the file again within a second (docs/keys.md).`
+A gateway with --keys FILE reads the file again within a second after these commands have changed it (docs/keys.md).`
 }
 
 // keysFile names a keys file.
@@ -140,7 +140,7 @@ func (c *keysListCommand) Run(s *streams) error {
 		if k.Caller.Models != nil {
 			models = strings.Join(k.Caller.Models, ",")
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%g\t%s\t%s\t%s\n", k.Caller.Key, k.Caller.Tenant, k.Caller.Band, k.Caller.Share, models, k.Caller.Account.Limits(), k.Hash.String()[:15])
+		fmt.Fprintf(w, "%s\t%s\t%s\t%g\t%s\t%s\t%s\n", k.Caller.Key, k.Caller.Tenant, k.Caller.Band, k.Caller.Share, models, k.Limits(), k.Hash.String()[:15])
 	}
 	return w.Flush()
 }

@@ -163,7 +163,7 @@ func (k *keys) setLimits(name string, fields []keyfile.Field, log *slog.Logger, 
 	case errors.Is(err, keyfile.ErrUnknown):
 		return limitsOutcome{}, refused(codeUnknown, "%w", err)
 	case err != nil:
-		return limitsOutcome{}, refused(codeConflict, "nothing has changed: limits are kept in the keys file, which cannot be changed here: %w. Change the file where it comes from; weir reads it again within a second", err)
+		return limitsOutcome{}, refused(codeConflict, "nothing has changed: limits are kept in the keys file, which cannot be changed here: %w. Change the file where it comes from; weir reads it again when it has changed", err)
 	}
 	k.watch.Took(k.files()...) // it was read just now
 	for _, step := range steps {

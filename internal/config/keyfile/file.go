@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"weir/internal/config"
 	"weir/internal/disk"
@@ -89,6 +88,7 @@ func parse(data []byte, admin bool) (*File, error) {
 			if err := f.entry(section.Key, name, e, admin); err != nil {
 				return nil, err
 			}
+			e.Section = nil // the memory of many keys is free before all are read
 		}
 	}
 	return f, f.distinct()
@@ -162,7 +162,6 @@ func (f *File) entry(section, name string, e *config.Entry, admin bool) error {
 			return fmt.Errorf("line %d: %s: %s: %w", field.Line, name, field.Key, err)
 		}
 	}
-	k.Caller.Account = tenancy.NewAccount(k.limits, time.Now())
 	switch {
 	case section == "certificates":
 		k.Caller.Key = "certificate:" + name
@@ -309,13 +308,19 @@ func (f *File) Ring() *Ring {
 	return r
 }
 
-// callers returns all callers of the file.
-func (f *File) callers() (all []*tenancy.Caller) {
+// Limits returns the limits of the key's account. Its caller has the account only in a Registry.
+func (k *Key) Limits() tenancy.Limits { return k.limits }
+
+// holders goes through the keys and certificates of the file.
+func (f *File) holders(yield func(*Key) bool) {
 	for _, k := range f.certs {
-		all = append(all, k.Caller)
+		if !yield(k) {
+			return
+		}
 	}
-	for _, k := range f.keys {
-		all = append(all, k.Caller)
+	for i := range f.keys {
+		if !yield(&f.keys[i]) {
+			return
+		}
 	}
-	return all
 }

@@ -78,6 +78,7 @@ func (g *Grant) words() map[string]string {
 // Diff returns the steps from one file to another. A new hash of a key is a change, but is not
 // shown.
 func Diff(from, to *File) (steps []config.Step) {
+	from, to = apart(from, to)
 	had, has := from.Grants(), to.Grants() // sorted by name
 	find := func(all []Grant, name string) (g *Grant, ok bool) {
 		i, ok := slices.BinarySearchFunc(all, name, func(g Grant, name string) int { return cmp.Compare(g.Name, name) })
@@ -115,6 +116,23 @@ func Diff(from, to *File) (steps []config.Step) {
 		}
 	}
 	return steps
+}
+
+// apart returns the files without the keys that are the same in both, at their beginning and their
+// end: most of the time one of thousands has changed.
+func apart(from, to *File) (*File, *File) {
+	same := func(a, b *Key) bool {
+		x, y := Grant{Caller: a.Caller, Limits: a.limits}, Grant{Caller: b.Caller, Limits: b.limits}
+		return a.Caller.Key == b.Caller.Key && a.Hash == b.Hash && x.same(&y)
+	}
+	a, b := *from, *to
+	for len(a.keys) > 0 && len(b.keys) > 0 && same(&a.keys[0], &b.keys[0]) {
+		a.keys, b.keys = a.keys[1:], b.keys[1:]
+	}
+	for len(a.keys) > 0 && len(b.keys) > 0 && same(&a.keys[len(a.keys)-1], &b.keys[len(b.keys)-1]) {
+		a.keys, b.keys = a.keys[:len(a.keys)-1], b.keys[:len(b.keys)-1]
+	}
+	return &a, &b
 }
 
 // same reports whether all fields are the same.

@@ -126,14 +126,13 @@ func (r *Registry) Reload() ([]config.Step, error) {
 	}
 	now := time.Now()
 	accounts := map[string]*tenancy.Account{}
-	for _, c := range f.callers() {
-		wants := c.Account.Limits()
-		if had := r.accounts[c.Key]; had != nil {
-			c.Account = had
-		} else {
+	for k := range f.holders {
+		c := k.Caller
+		if c.Account = r.accounts[c.Key]; c.Account == nil {
+			c.Account = tenancy.NewAccount(k.limits, now)
 			r.restore(c.Key, c.Account, now)
 		}
-		c.Account.Set(wants, now)
+		c.Account.Set(k.limits, now)
 		accounts[c.Key] = c.Account
 	}
 	r.accounts = accounts
