@@ -267,10 +267,10 @@ func TestManyKeys(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		return (after.TotalAlloc - before.TotalAlloc) / uint64(text.Len())
 	}
-	few, many := allocated(1000), allocated(10_000)
+	few, many := allocated(500), allocated(5000)
 	t.Logf("%d and %d bytes for each byte of the file, read twice", few, many)
 	if many > few+few/2 || many > 200 {
-		t.Errorf("a file of 10,000 keys takes %d bytes for each of its own, and one of 1,000 %d", many, few)
+		t.Errorf("a file of 5,000 keys takes %d bytes for each of its own, and one of 500 %d", many, few)
 	}
 	runtime.GC()
 }
