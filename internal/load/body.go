@@ -140,6 +140,7 @@ type body struct {
 	left    int64 // bytes left of the chunk or of the length
 	inChunk bool  // a chunk's closing line end is due
 	inTail  bool  // the last chunk was read, and its trailers are due
+	tail    int   // lines of these so far
 	frames  int   // chunks seen: what the server flushed apart
 }
 
@@ -223,12 +224,13 @@ func (b *body) chunk() error {
 
 // trailers reads what follows the last chunk.
 func (b *body) trailers() error {
-	for {
+	for ; b.tail < maxHeadLines; b.tail++ {
 		line, err := b.src.crlf()
 		if err != nil || len(line) == 0 {
 			return err
 		}
 	}
+	return errFraming
 }
 
 // chunkSize reads the line before a chunk.

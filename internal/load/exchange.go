@@ -67,6 +67,16 @@ var errOver = errors.New("the response is over")
 // maxBody bounds a response that is not a stream.
 const maxBody = 64 << 20
 
+// mostEvents bounds the text events of an answer, each of which leaves its time. Of an answer of at
+// most so many tokens there are few more, in some choices.
+func (j *judge) mostEvents() int {
+	const most, times, least = 1 << 20, 64, 1 << 12
+	if j.maxTokens > 0 && j.maxTokens < most/times {
+		return max(times*j.maxTokens, least)
+	}
+	return most
+}
+
 func newExchange(p *Plan, c *client, words *content.Words) *exchange {
 	x := &exchange{plan: p, client: c, over: make(chan struct{}, 1), timer: time.NewTimer(0)}
 	x.timer.Stop()
@@ -290,6 +300,11 @@ func (x *exchange) stream() error {
 		j.event(ev, now)
 		if s.TextEvents == texts {
 			continue
+		}
+		if most := j.mostEvents(); s.TextEvents > most {
+			x.keep = false
+			s.fail(KindBadEvent, fmt.Sprintf("more than %d events with text", most))
+			return errOver
 		}
 		if since := x.body.src.since(x.events.Last()); since < now {
 			s.later = later{since, now - since, x.body.src.reads - 1, !answered && s.FirstToken != 0}

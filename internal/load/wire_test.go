@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http/httputil"
@@ -219,4 +220,55 @@ func BenchmarkStream(b *testing.B) {
 		events += x.sample.Events
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(events), "ns/event")
+}
+
+// endless repeats a text, and counts the bytes that were read of it.
+type endless struct {
+	text string
+	at   int
+	read int
+}
+
+func (e *endless) Read(p []byte) (n int, err error) {
+	for n < len(p) {
+		m := copy(p[n:], e.text[e.at:])
+		n, e.at = n+m, (e.at+m)%len(e.text)
+	}
+	e.read += n
+	return n, nil
+}
+
+// An answer without end is given up, whatever it is made of, with a word for what is wrong.
+func TestEndlessAnswers(t *testing.T) {
+	const events = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+	chunk := func(text string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(text), text) }
+	text := `data: {"choices":[{"index":0,"delta":{"content":"x"}}]}` + "\n\n"
+	for _, x := range []struct {
+		name, begin, more string
+		kind              Kind
+		most              int // bytes
+	}{
+		{"head", "HTTP/1.1 200 OK\r\n", "A: b\r\n", KindFraming, 1 << 20},
+		{"line of the head", "HTTP/1.1 200 OK\r\nA: ", "a", KindFraming, 1 << 20},
+		{"extension of a chunk", events + "2", ";e", KindFraming, 1 << 20},
+		{"trailer", events + "0\r\n", "A: b\r\n", KindFraming, 1 << 20},
+		{"events", events, chunk(text), KindBadEvent, 4 << 20},
+		{"line of an event", events, chunk(strings.Repeat("a", 8000)), KindBadEvent, maxBody * 5 / 4},
+		{"body", "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n", chunk(strings.Repeat("[", 8000)), KindFraming, maxBody * 5 / 4},
+	} {
+		more := &endless{text: x.more}
+		plan := &Plan{URL: "http://x", Requests: 1, OutputTokens: 4}
+		if _, err := plan.normalize(); err != nil {
+			t.Fatal(err)
+		}
+		e := newExchange(plan, nil, nil)
+		e.judge.maxTokens = 4
+		e.judge.reset()
+		cn := memoryConn(io.MultiReader(strings.NewReader(x.begin), more))
+		e.begin(t.Context(), cn)
+		e.converse(cn)
+		if s := &e.sample; s.Outcome != Errored || s.Kind != x.kind || more.read > x.most {
+			t.Errorf("%s: %v %s after %d bytes", x.name, s.Outcome, s.Kind, more.read)
+		}
+	}
 }
