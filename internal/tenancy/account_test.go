@@ -36,7 +36,7 @@ func TestPay(t *testing.T) {
 		began := time.Now()
 		r := a.Enter(began)
 		if took := time.Since(began); took > time.Second || r.Reason != OverTokensPerMinute || r.After <= 0 {
-			t.Errorf("%d tokens hold the account for %v: %+v", n, took, r)
+			t.Fatalf("%d tokens hold the account for %v: %+v", n, took, r)
 		}
 	}
 }
