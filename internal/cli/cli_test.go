@@ -151,6 +151,7 @@ func TestBadValues(t *testing.T) {
 // Every command's help has examples of it, and every variable is named after its
 // flag.
 func TestHelp(t *testing.T) {
+	commandLines(t)
 	for _, command := range []string{"up", "serve", "engine", "bench", "tokenize", "version"} {
 		code, stdout, stderr := run(t, command, "--help")
 		if code != 0 || stderr != "" {
@@ -197,6 +198,7 @@ func TestHelp(t *testing.T) {
 // flags with one value and for those with many. Which one was used shows in
 // the complaint about it.
 func TestPrecedence(t *testing.T) {
+	commandLines(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "weir.yaml")
 	for _, flag := range []struct {

@@ -16,6 +16,7 @@ import (
 // Each command refuses a pipe, a device and a folder where a file is wanted, and names it. Where a
 // pipe may be read, one without a writer is empty and holds nothing up.
 func TestOnlyRegularFiles(t *testing.T) {
+	commandLines(t)
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	if err := errors.Join(syscall.Mkfifo(at("fifo"), 0o600), os.Mkdir(at("folder"), 0o700), os.Mkdir(at("model"), 0o700), syscall.Mkfifo(at("model/tokenizer.json"), 0o600)); err != nil {
@@ -65,6 +66,7 @@ func (e endless) Read(p []byte) (int, error) {
 
 // An endless standard input is refused.
 func TestEndlessInput(t *testing.T) {
+	commandLines(t)
 	for _, test := range []struct{ command, input, want string }{
 		{"tokenize -", "x", "longer than 64 MiB"},
 		{"engine --offline -", "{", "longer than 64 MiB"},
@@ -79,6 +81,7 @@ func TestEndlessInput(t *testing.T) {
 
 // A file that is too long, or too deep, is refused with the bound.
 func TestLongFiles(t *testing.T) {
+	commandLines(t)
 	path := filepath.Join(t.TempDir(), "file")
 	var unknown strings.Builder
 	for i := range 80_000 {

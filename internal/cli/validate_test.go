@@ -13,6 +13,7 @@ import (
 // The settings of the example that are in comment are right too, with files where it has
 // them, and a mistake in one of them is found: each line was taken for a key.
 func TestExampleOutOfComment(t *testing.T) {
+	commandLines(t)
 	t.Parallel()
 	text, err := os.ReadFile("../../examples/serve/gateway.yaml")
 	if err != nil {

@@ -62,7 +62,7 @@ func meter(args []string) int {
 	state := cmd.ProcessState
 	dir, _ := os.Getwd()
 	if root, err := moduleRoot(dir); err == nil {
-		dir = strings.TrimPrefix(dir, root+"/")
+		dir = strings.TrimPrefix(strings.TrimPrefix(dir, root), "/")
 	}
 	m := metered{dir, (state.UserTime() + state.SystemTime()).Seconds(), time.Since(began).Seconds(), tests}
 	if err := m.append(os.Getenv(costsFile)); err != nil {
