@@ -184,7 +184,7 @@ func TestRepeats(t *testing.T) {
 		text, _ := json.Marshal(map[string]string{"Action": action, "Package": "p", "Test": test, "Output": output})
 		return string(text) + "\n"
 	}
-	events := event("output", "TestA", "    rapid: seed is 17\n") + event("fail", "TestA/sub", "") + event("fail", "TestA", "") + event("fail", "TestB", "") + event("pass", "TestC", "") +
+	events := event("output", "TestA/other", "seed 1\n") + event("output", "TestA/sub", "    rapid: seed is 17\n") + event("fail", "TestA/sub", "") + event("fail", "TestA", "") + event("fail", "TestB", "") + event("pass", "TestC", "") +
 		"no event\n" + event("pass", "TestA", "")
 	if err := os.WriteFile(filepath.Join(dir, "inner.json"), []byte(events), 0o644); err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ func repeats(dir string) (all []repeat, err error) {
 			return nil, err
 		}
 		failed := map[string]*repeat{}
-		output := map[string][]string{}
+		seeds := map[string][]string{}
 		lines := bufio.NewReader(f)
 		for {
 			line, readErr := lines.ReadBytes('\n')
@@ -47,11 +47,13 @@ func repeats(dir string) (all []repeat, err error) {
 				name := e.Package + " " + top
 				switch {
 				case e.Action == "output" && seed.MatchString(e.Output):
-					output[name] = append(output[name], strings.TrimSpace(e.Output))
-				case sub:
+					seeds[e.Test] = append(seeds[e.Test], strings.TrimSpace(e.Output))
 				case e.Action == "fail":
-					failed[name] = &repeat{name, output[name]}
-				case e.Action == "pass" && failed[name] != nil:
+					if failed[name] == nil {
+						failed[name] = &repeat{Test: name}
+					}
+					failed[name].Seed = append(failed[name].Seed, seeds[e.Test]...)
+				case e.Action == "pass" && !sub && failed[name] != nil:
 					all = append(all, *failed[name])
 					delete(failed, name)
 				}
