@@ -23,6 +23,7 @@ type scripted struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool
+	every string // the script for everything, where there is one
 }
 
 // startScripted listens until the test ends.
@@ -93,8 +94,21 @@ func (e *scripted) speak(c net.Conn) {
 	}
 }
 
+// always has every request answered by a script.
+func (e *scripted) always(script string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.every = script
+}
+
 // script finds the script that a request names.
 func (e *scripted) script(body []byte) (string, bool) {
+	e.mu.Lock()
+	every := e.every
+	e.mu.Unlock()
+	if every != "" {
+		return every, true
+	}
 	_, name, ok := strings.Cut(string(body), "@")
 	if !ok {
 		return "", false
@@ -105,7 +119,7 @@ func (e *scripted) script(body []byte) (string, bool) {
 }
 
 // play writes a script; a tilde at its end closes the connection, and three tildes repeat what is
-// between them and the end until the gateway hangs up, at most 400 MB.
+// between them and the end until the gateway hangs up, at most 48 MB.
 func (e *scripted) play(c net.Conn, script string) (on bool) {
 	head, again, endless := strings.Cut(script, "~~~")
 	head, closes := strings.CutSuffix(head, "~")
@@ -114,7 +128,7 @@ func (e *scripted) play(c net.Conn, script string) (on bool) {
 	}
 	if endless {
 		again = strings.Repeat(again, max(1, 65536/len(again)))
-		for sent := 0; sent < 400<<20; sent += len(again) {
+		for sent := 0; sent < 48<<20; sent += len(again) {
 			_ = c.SetWriteDeadline(time.Now().Add(5 * time.Second))
 			if _, err := io.WriteString(c, again); err != nil {
 				break

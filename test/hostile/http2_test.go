@@ -206,7 +206,7 @@ func testHTTP2(t *testing.T) {
 	stop := victims(t, all)
 	scripts := rows(t, "http2.txt")
 	var flood sync.Mutex // floods take a core each
-	beside(scripts, func(r row) {
+	beside(8, scripts, func(r row) {
 		if r.want["over"] == "flood" {
 			flood.Lock()
 			defer flood.Unlock()

@@ -349,7 +349,7 @@ func testWire(t *testing.T) {
 	var all sync.WaitGroup
 	for i, c := range oneOne(carriers) {
 		all.Go(func() {
-			beside(rows(t, "wire.txt"), func(r row) { // most of it is waiting
+			beside(8, rows(t, "wire.txt"), func(r row) { // most of it is waiting
 				rng := random(fmt.Sprint(r.title, i))
 				wireRow(t, c, g, r, rng)
 				for range r.number(t, "repeat", 4) {
