@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -90,15 +91,18 @@ func testEngine(t *testing.T) {
 		if s, body := ask(client(10*time.Second), b.URL, chat("m", "warm")); s != 200 {
 			t.Fatalf("%d %s", s, body)
 		}
-	}, engine.hangUp, "--engine", "openai="+engine.url()+",model=m", "--keys", keys, "--usage-log", log, "--first-timeout", "5s", "--idle-timeout", "2s")
+	}, engine.hangUp, "--engine", "openai="+engine.url()+",model=m", "--keys", keys, "--usage-log", log, "--first-timeout", "2s", "--idle-timeout", "1s")
 	c := &carrier{addr: strings.TrimPrefix(b.URL, "http://")}
 	beside(8, all, func(r row) {
 		body := strings.Replace(chat("m", "@"+r.title+"@"), "{", `{"stream":`+fmt.Sprint(r.want["stream"] != "")+",", 1)
 		var got [2]reply
+		var both sync.WaitGroup
 		for i, direct := range []bool{true, false} {
-			got[i] = through(c, body, fmt.Sprintf("%s-%d", slug(r.title), i), direct)
-			g := got[i]
-			where := fmt.Sprintf("%s, direct %t: %d %v %.200q (%v)", r.title, direct, g.status, g.header, g.body, g.err)
+			both.Go(func() { got[i] = through(c, body, fmt.Sprintf("%s-%d", slug(r.title), i), direct) })
+		}
+		both.Wait()
+		for i, g := range got {
+			where := fmt.Sprintf("%s, through %s: %d %v %.200q (%v)", r.title, []string{"the direct writer", "net/http"}[i], g.status, g.header, g.body, g.err)
 			if want := r.want["status"]; want != "" && !status(want, g.status) {
 				t.Errorf("%s; want status %s", where, want)
 			}
@@ -207,8 +211,8 @@ func usedToday(b *bed) int {
 
 // late wants a caller whose engine has counted a hundred million tokens to be answered at once, and operators too.
 func late(t *testing.T, engine *scripted) {
-	b := serve(t, "debt", func(*bed) {}, engine.hangUp, "--engine", "openai="+engine.url()+",model=m", "--keys", keysFile(t, 0, "tokens_per_minute: 1"), "--budget-file", "off")
 	quick := client(3 * time.Second)
+	b := serve(t, "debt", func(*bed) {}, func() { engine.hangUp(); quick.CloseIdleConnections() }, "--engine", "openai="+engine.url()+",model=m", "--keys", keysFile(t, 0, "tokens_per_minute: 1"), "--budget-file", "off")
 	for _, body := range []string{chat("m", "@a count of 10^8@"), chat("m", "hi"), chat("m", "hi")} {
 		if s, text := ask(quick, b.URL, body); s != 200 && s != 429 {
 			t.Errorf("a caller in debt: %d %s", s, text)

@@ -26,7 +26,7 @@ import (
 const (
 	settleTime = 5 * time.Second
 	heapSlack  = 10 << 20
-	slack      = 4 // goroutines and descriptors: a scrape of the metrics, an engine's new connection
+	slack      = 5 // goroutines and descriptors: a scrape of the metrics, an engine's new connection
 )
 
 // bed is a gateway under attack.
@@ -144,7 +144,7 @@ func (b *bed) settled(after string, most int) {
 	for {
 		now = b.state()
 		f := b.first
-		if now.goroutines <= f.goroutines+slack+2*harness.Procs() && now.descriptors <= f.descriptors+slack && now.connections <= f.connections && now.busy <= f.busy && now.requests <= f.requests && now.bodies <= f.bodies {
+		if now.goroutines <= f.goroutines+slack && now.descriptors <= f.descriptors+slack && now.connections <= f.connections && now.busy <= f.busy && now.requests <= f.requests && now.bodies <= f.bodies {
 			break
 		}
 		if time.Since(began) > settleTime {

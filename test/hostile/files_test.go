@@ -19,9 +19,12 @@ import (
 
 // testFiles has commands and gateways read files of operators.
 func testFiles(t *testing.T) {
-	beside(8, rows(t, "files.txt"), func(r row) { fileRow(t, r) })
-	manyKeys(t)
-	watched(t)
+	for name, part := range map[string]func(t *testing.T){
+		"rows": func(t *testing.T) { beside(4, rows(t, "files.txt"), func(r row) { fileRow(t, r) }) },
+		"many": manyKeys, "watched": watched,
+	} {
+		t.Run(name, func(t *testing.T) { t.Parallel(); part(t) })
+	}
 }
 
 // fileRow runs a command with a file. The command must end by itself, without a crash, within its memory.

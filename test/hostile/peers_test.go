@@ -195,7 +195,6 @@ func testProxy(t *testing.T) {
 	}
 	b := serve(t, "proxy", good, engine.hangUp, "--engine", "openai="+engine.url()+",model=m", "--keys", keysFile(t, 0), "--budget-file", "off", "--proxy-protocol", "--trusted-proxies", "127.0.0.0/8")
 	c.addr = strings.TrimPrefix(b.URL, "http://")
-	rng := random("proxy")
 	beside(8, rows(t, "proxy.txt"), func(r row) {
 		conn, err := c.dial()
 		if err != nil {
@@ -209,12 +208,10 @@ func testProxy(t *testing.T) {
 		if wrong := strings.Contains(string(got), " 200 "); wrong || os.IsTimeout(err) {
 			t.Errorf("%s: %.200q, %v; want the connection to end unserved", r.title, got, err)
 		}
-	})
-	for _, r := range rows(t, "proxy.txt") {
 		for range 10 {
-			abuse(c, grammar(nil).expand(nil, strings.Join(r.texts, ""), vars), rng)
+			abuse(c, grammar(nil).expand(nil, strings.Join(r.texts, ""), vars), random(r.title))
 		}
-	}
+	})
 	good(b)
 	b.settled("heads of a proxy", 150)
 }
@@ -222,8 +219,9 @@ func testProxy(t *testing.T) {
 // testSockets has engines that exchange ids say nonsense: a server of SGLang's, a scheduler and an engine core.
 func testSockets(t *testing.T) {
 	t.Run("sglang", func(t *testing.T) {
+		t.Parallel()
 		engine := startScripted(t, map[string]string{})
-		b := serve(t, "sglang", func(*bed) {}, engine.hangUp, "--engine", "sglang="+engine.url()+",model=weir-sim", "--first-timeout", "3s", "--idle-timeout", "2s")
+		b := serve(t, "sglang", func(*bed) {}, engine.hangUp, "--engine", "sglang="+engine.url()+",model=weir-sim", "--first-timeout", "1s", "--idle-timeout", "1s")
 		c := client(12 * time.Second)
 		for _, r := range rows(t, "ids.txt") {
 			script := grammar(nil).expand(nil, strings.Join(r.texts, ""), nil)
@@ -240,9 +238,10 @@ func testSockets(t *testing.T) {
 		b.settled("answers in ids", 250)
 	})
 	t.Run("vllm-core", func(t *testing.T) {
+		t.Parallel()
 		_, env := harness.ShortTemp(t)
 		at := harness.FreeAddress(t)
-		g := harness.StartUnreadyWith(t, env, append([]string{"serve", "--engine", "vllm-core=tcp://" + at + ",model=weir-sim", "--first-timeout", "2s"}, quick...)...)
+		g := harness.StartUnreadyWith(t, env, append([]string{"serve", "--engine", "vllm-core=tcp://" + at + ",model=weir-sim", "--first-timeout", "1s"}, quick...)...)
 		nonsense(t, g, func(n int) (func(), error) {
 			core, err := coretest.Start(harness.Context(t), coretest.Options{Handshake: "tcp://" + at})
 			if err != nil {
@@ -252,8 +251,9 @@ func testSockets(t *testing.T) {
 		}, at)
 	})
 	t.Run("sglang-ipc", func(t *testing.T) {
+		t.Parallel()
 		dir := filepath.Join(harness.SocketDir(t), "sg")
-		g := harness.StartUnready(t, append([]string{"serve", "--engine", "sglang-ipc=" + dir + ",model=weir-sim", "--first-timeout", "2s"}, quick...)...)
+		g := harness.StartUnready(t, append([]string{"serve", "--engine", "sglang-ipc=" + dir + ",model=weir-sim", "--first-timeout", "1s"}, quick...)...)
 		nonsense(t, g, func(n int) (func(), error) {
 			s, err := schedtest.Start(harness.Context(t), schedtest.Options{Dir: dir, Connected: func(*schedtest.Scheduler) {}, Receive: func(s *schedtest.Scheduler, m schedtest.Message) {
 				if m.Tag == "ConfigureLoggingReq" {

@@ -159,7 +159,7 @@ func victims(t *testing.T, carriers []*carrier) (stop func()) {
 				select {
 				case <-done:
 					return
-				case <-time.After(100 * time.Millisecond):
+				case <-time.After(50 * time.Millisecond):
 					c.victim(t, turn)
 					n.Add(1)
 				}
@@ -294,7 +294,7 @@ func wireRow(t *testing.T, c *carrier, g grammar, r row, rng *rand.Rand) {
 		cuts = nil
 	}
 	_ = send(conn, text, cuts) // it may be refused before all of it is there
-	want, all := strings.Fields(r.want["answers"]), 100
+	want, all := slices.Repeat(strings.Fields(r.want["answers"]), r.number(t, "times", 1)), 100
 	if r.want["end"] != "closed" {
 		all = len(want)
 	}
@@ -346,10 +346,11 @@ func testWire(t *testing.T) {
 	carriers, beds := newCarriers(t, false)
 	reference := startReference(t)
 	stop := victims(t, carriers)
+	attacks := rows(t, "wire.txt")
 	var all sync.WaitGroup
 	for i, c := range oneOne(carriers) {
 		all.Go(func() {
-			beside(8, rows(t, "wire.txt"), func(r row) { // most of it is waiting
+			beside(8, attacks, func(r row) { // most of it is waiting
 				rng := random(fmt.Sprint(r.title, i))
 				wireRow(t, c, g, r, rng)
 				for range r.number(t, "repeat", 4) {

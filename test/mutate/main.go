@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 )
@@ -127,8 +126,8 @@ func (m *mutation) lines() string { return "\n" + strings.Join(m.old, "\n") + "\
 func (m *mutation) fits(source string) bool { return strings.Count(source, m.lines()) == 1 }
 
 // arguments are those of go, for the tests that must catch the mutation.
-func (m *mutation) arguments(more ...string) []string {
-	return slices.Concat([]string{"test"}, more, []string{"-count=1", "-failfast", "-timeout=120s"}, m.test)
+func (m *mutation) arguments() []string {
+	return append([]string{"test", "-count=1", "-failfast", "-timeout=120s"}, m.test...)
 }
 
 // try applies the mutation and runs the tests.
@@ -154,7 +153,10 @@ func (m *mutation) try(dir string) string {
 	if os.WriteFile(mutated, []byte(text), 0o644) != nil || os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o644) != nil {
 		return broken
 	}
-	out, err := exec.Command("go", m.arguments("-overlay", filepath.Join(dir, "overlay.json"))...).CombinedOutput()
+	test := exec.Command("go", m.arguments()...)
+	// The environment, and no argument: a test that builds the program takes the overlay, too.
+	test.Env = append(os.Environ(), strings.TrimSpace("GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+filepath.Join(dir, "overlay.json")))
+	out, err := test.CombinedOutput()
 	switch {
 	case err == nil:
 		return survived

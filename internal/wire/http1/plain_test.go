@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"io"
+	"log"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -123,6 +125,56 @@ func FuzzPlain(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) { likeNetHTTP(t, text) })
 }
+
+// A whole server of net/http's, and not its parser alone, is given the same request.
+func FuzzPlainServed(f *testing.F) {
+	f.Add([]byte(plainHead + "hello"))
+	for _, test := range notPlain {
+		f.Add([]byte(test.text))
+	}
+	served := make(chan *http.Request, 1)
+	in := make(conns)
+	server := http.Server{ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close") // and no request behind it is read
+		body, err := io.ReadAll(r.Body)
+		if r.Body = io.NopCloser(bytes.NewReader(body)); err != nil {
+			r = nil
+		}
+		served <- r
+	})}
+	go func() { _ = server.Serve(in) }()
+	f.Cleanup(func() { server.Close() })
+	f.Fuzz(func(t *testing.T, text []byte) {
+		plain, n := ParsePlain(text, nil)
+		if n == 0 || len(text)-n < plain.Length {
+			return
+		}
+		client, conn := net.Pipe()
+		in <- conn
+		go io.Copy(io.Discard, client)
+		go client.Write(text)
+		r := <-served
+		client.Close()
+		if r == nil || r.Method != http.MethodPost || r.RequestURI != plain.Path || r.Host != plain.Host || r.ContentLength != int64(plain.Length) || !cmp.Equal(r.Header, plain.Header) {
+			t.Fatalf("net/http's server reads %q as %+v, not %+v", text, r, plain)
+		}
+		if body, _ := io.ReadAll(r.Body); !bytes.Equal(body, text[n:n+plain.Length]) {
+			t.Fatalf("%q: net/http's server reads the body %q", text, body)
+		}
+	})
+}
+
+// conns is a listener of connections that are sent to it.
+type conns chan net.Conn
+
+func (c conns) Accept() (net.Conn, error) {
+	if conn, ok := <-c; ok {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+func (c conns) Close() error   { close(c); return nil }
+func (c conns) Addr() net.Addr { return &net.TCPAddr{} }
 
 func BenchmarkParsePlain(b *testing.B) {
 	text := []byte(plainHead)

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -56,6 +57,9 @@ func build() error {
 	if RaceEnabled {
 		Binary += "-race"
 		args = append(args, "-race")
+	}
+	if strings.Contains(os.Getenv("GOFLAGS"), "-overlay") { // a mutation's
+		Binary += "-mutated"
 	}
 	cmd := exec.Command("go", append(args, "-o", Binary, "./cmd/weir")...)
 	cmd.Dir = Root
