@@ -125,7 +125,7 @@ func testEngine(t *testing.T) {
 			t.Errorf("%s: through the direct writer %d (%v), through net/http %d (%v)", r.title, got[0].status, got[0].err, got[1].status, got[1].err)
 		}
 	})
-	b.settled("answers", 300)
+	b.settled("answers", 450)
 	paid(t, b, log, all)
 	late(t, engine)
 }

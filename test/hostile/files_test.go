@@ -119,21 +119,21 @@ func watched(t *testing.T) {
 		name string
 		do   func()
 	}{
-		{"the keys file emptied", func() { write(keys) }},
-		{"no keys in it", func() { write(keys, "keys:\n") }},
 		{"the keys file in two halves", func() {
-			for range 3 {
+			for range 4 {
 				write(keys, whole[:at], whole[at:])
 				time.Sleep(300 * time.Millisecond)
 			}
 		}},
-		{"nested brackets in the keys file", func() { write(keys, "keys: "+strings.Repeat("[", 40_000)) }},
-		{"a long line in the keys file", func() { write(keys, "keys: "+strings.Repeat("a", 50<<20)) }},
+		{"the keys file emptied", func() { swap(t, keys, text("")) }},
+		{"no keys in it", func() { swap(t, keys, text("keys:\n")) }},
+		{"nested brackets in the keys file", func() { swap(t, keys, text("keys: "+strings.Repeat("[", 40_000))) }},
+		{"a long line in the keys file", func() { swap(t, keys, text("keys: "+strings.Repeat("a", 50<<20))) }},
 		{"the keys file is /dev/zero", func() { swap(t, keys, func(p string) error { return os.Symlink("/dev/zero", p) }) }},
 		{"the keys file is a fifo", func() { swap(t, keys, func(p string) error { return syscall.Mkfifo(p, 0o600) }) }},
-		{"the keys file whole again", func() { swap(t, keys, func(p string) error { return os.WriteFile(p, []byte(whole), 0o600) }) }},
-		{"a chain of 5,000 certificates", func() { write(cert, strings.Repeat(string(one), 5000)) }},
-		{"another key", func() { write(key, string(other)) }},
+		{"the keys file whole again", func() { swap(t, keys, text(whole)) }},
+		{"a chain of a thousand certificates", func() { swap(t, cert, text(strings.Repeat(string(one), 1000))) }},
+		{"another key", func() { swap(t, key, text(string(other))) }},
 	} {
 		stop, over := make(chan struct{}), make(chan struct{})
 		go func() {
@@ -151,7 +151,7 @@ func watched(t *testing.T) {
 			}
 		}()
 		change.do()
-		time.Sleep(1300 * time.Millisecond) // files are looked at once a second
+		time.Sleep(1500 * time.Millisecond) // files are looked at once a second at least
 		close(stop)
 		<-over
 		if !b.lives(change.name) {
@@ -161,11 +161,17 @@ func watched(t *testing.T) {
 	b.settled("files", 250)
 }
 
-// swap puts a file in place of another one at once.
+// text makes a file that has it.
+func text(content string) func(path string) error {
+	return func(path string) error { return os.WriteFile(path, []byte(content), 0o600) }
+}
+
+// swap puts a file in place of another one at once, so that nobody waits for the end of a writing.
 func swap(t *testing.T, path string, make func(path string) error) {
 	if err := make(path + ".new"); err != nil {
 		t.Fatal(err)
 	}
+	time.Sleep(20 * time.Millisecond) // a tick of the file system's clock
 	if err := os.Rename(path+".new", path); err != nil {
 		t.Fatal(err)
 	}
@@ -201,6 +207,7 @@ func testKilled(t *testing.T) {
 			}()
 		}
 		time.Sleep(1300*time.Millisecond + time.Duration(i)*7*time.Millisecond) // the budget file is written once a second
+		until(10*time.Second, func() bool { text, _ := os.ReadFile(usage); return strings.Count(string(text), "\n") > n })
 		b.Kill()
 		close(done)
 		hurry.CloseIdleConnections()

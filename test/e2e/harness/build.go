@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -58,8 +59,9 @@ func build() error {
 		Binary += "-race"
 		args = append(args, "-race")
 	}
-	if strings.Contains(os.Getenv("GOFLAGS"), "-overlay") { // a mutation's
+	if strings.Contains(os.Getenv("GOFLAGS"), "-overlay") { // a mutation's, compiled once for this program and for the test
 		Binary += "-mutated"
+		args = slices.DeleteFunc(args, func(a string) bool { return a == "-trimpath" })
 	}
 	cmd := exec.Command("go", append(args, "-o", Binary, "./cmd/weir")...)
 	cmd.Dir = Root
