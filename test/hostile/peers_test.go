@@ -135,7 +135,7 @@ func testModel(t *testing.T) {
 		s, body := ask(c, url, chat("weir-sim", grammar(nil).expand(nil, r.want["prompt"], nil)))
 		took, peak := time.Since(began), resident(p.Cmd.Process.Pid)
 		t.Logf("%s: %d after %.1f s, %d MB", r.title, s, took.Seconds(), peak)
-		if most := r.number(t, "peak", 300); s == -1 || exited(p) || peak > most {
+		if most := r.number(t, "peak", 500); s == -1 || exited(p) || peak > most {
 			t.Errorf("%s: %d %.200s after %.1f s, %d MB of %d at the peak", r.title, s, body, took.Seconds(), peak, most)
 		}
 		p.Kill()
