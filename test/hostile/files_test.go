@@ -52,7 +52,7 @@ func fileRow(t *testing.T, r row) {
 		a = strings.ReplaceAll(a, "FILE", file)
 		args = append(args, strings.ReplaceAll(a, "KEYS", keysFile(t, 0)))
 	}
-	u := command(t, 8*time.Second, nil, args...)
+	u := command(t, 15*time.Second, nil, args...)
 	bomb(t, r.title, u.output)
 	if most := r.number(t, "peak", 150); u.code == -1 || u.code == 0 && r.want["code"] != "0" || u.peak > most {
 		t.Errorf("%s: exit code %d after %.1f s and %.1f s of CPU, %d MB of %d at the peak: %.200s", r.title, u.code, u.wall.Seconds(), u.cpu.Seconds(), u.peak, most, u.output)

@@ -119,7 +119,7 @@ func testModel(t *testing.T) {
 			return
 		}
 		url := ""
-		if !until(10*time.Second, func() bool {
+		if !until(20*time.Second, func() bool {
 			_, rest, ok := strings.Cut(p.Output(), "gateway   ")
 			url, _, _ = strings.Cut(rest, "\n")
 			return ok || exited(p)
@@ -130,7 +130,7 @@ func testModel(t *testing.T) {
 		}
 		c := client(10 * time.Second)
 		defer c.CloseIdleConnections()
-		until(5*time.Second, func() bool { s, _ := ask(c, url, `{}`); return s != 503 && s != -1 })
+		until(20*time.Second, func() bool { s, _ := ask(c, url, `{}`); return s != 503 && s != -1 })
 		began := time.Now()
 		s, body := ask(c, url, chat("weir-sim", grammar(nil).expand(nil, r.want["prompt"], nil)))
 		took, peak := time.Since(began), resident(p.Cmd.Process.Pid)
