@@ -195,11 +195,6 @@ func (f *framed) play(script []string, vars map[string]string, rng *rand.Rand) {
 	}
 }
 
-func requestFields(vars map[string]string) {
-	vars["post"] = ":method=POST"
-	vars["auth"] = "authorization=Bearer+weir_good"
-}
-
 func testHTTP2(t *testing.T) {
 	all, beds := newCarriers(t, true)
 	h2c, secure := all[0], all[2]
@@ -216,7 +211,6 @@ func testHTTP2(t *testing.T) {
 				continue
 			}
 			vars, _ := variables(nil)
-			requestFields(vars)
 			f, err := dialFramed(c)
 			if err != nil {
 				t.Errorf("%s: %v", r.title, err)
@@ -244,7 +238,6 @@ func testHTTP2(t *testing.T) {
 	rng, n := random("frames"), 0
 	for ; n < 60 || time.Since(start) < *duration-settleTime; n++ {
 		vars, _ := variables(nil)
-		requestFields(vars)
 		c := []*carrier{secure, h2c}[n%2]
 		f, err := dialFramed(c)
 		if err != nil {
