@@ -279,8 +279,9 @@ func variables(g grammar) (vars map[string]string, id string) {
 	return vars, id
 }
 
-// wireRow sends a row over a carrier and judges what comes back.
-func wireRow(t *testing.T, c *carrier, g grammar, r row, rng *rand.Rand) {
+// wireRow sends a row over a carrier and judges what comes back. A connection that is closed without an
+// answer is tried again: where the client itself had no CPU for --body-timeout, its head was late.
+func wireRow(t *testing.T, c *carrier, g grammar, r row, rng *rand.Rand, again bool) {
 	vars, id := variables(g)
 	text := ""
 	for _, line := range r.texts {
@@ -316,7 +317,9 @@ func wireRow(t *testing.T, c *carrier, g grammar, r row, rng *rand.Rand) {
 		more, _, err := answers(conn, in, 1, 8*time.Second)
 		bad = bad || err != nil || len(more) != 1 || more[0] != answer{200, id}
 	}
-	if bad {
+	if bad && !again && closed && len(got) == 0 {
+		wireRow(t, c, g, r, rng, true)
+	} else if bad {
 		t.Errorf("%s over %s: %v (%v), closed %t; want %v, %s", r.title, c.name, got, err, closed, want, r.want["end"])
 	}
 }
@@ -355,7 +358,7 @@ func testWire(t *testing.T) {
 		all.Go(func() {
 			beside(8, attacks, func(r row) { // most of it is waiting
 				rng := random(fmt.Sprint(r.title, i))
-				wireRow(t, c, g, r, rng)
+				wireRow(t, c, g, r, rng, false)
 				for range r.number(t, "repeat", 4) {
 					vars, _ := variables(g)
 					abuse(c, g.expand(rng, r.texts[0], vars), rng)
