@@ -157,8 +157,9 @@ mutations: ## apply each mutation of the output path: a script or a property mus
 
 # An hour and more is nightly's: then the plain form of requests is also compared with net/http's server.
 .PHONY: hostile
-hostile: ## attack the built binary for HOSTILE (30s), and want every answer right and nothing left behind (SEED=N repeats a run)
-	$(GO) test -v -count=1 -timeout 4h ./test/hostile -args -for $(or $(HOSTILE),30s) -seed $(or $(SEED),0) $(ADVICE)
+hostile: $(PARTS) ## attack the built binary for HOSTILE (30s), and want every answer right and nothing left behind (SEED=N repeats a run)
+	$(call BUILT)
+	$(GO) test -v $(or $(ANEW),-count=1) -timeout 4h ./test/hostile -args -for $(or $(HOSTILE),30s) -seed $(or $(SEED),0) $(ADVICE)
 	$(if $(findstring h,$(HOSTILE)),$(GO) test -run '^$$' -fuzz '^FuzzPlainServed$$' -fuzztime 10m -fuzzminimizetime 100x ./internal/wire/http1)
 
 # Without a bound, go test spends up to a minute on making each new input smaller, which
