@@ -63,7 +63,7 @@ TESTED = $(TOOL) gotestsum --format standard-quiet --rerun-fails=1 --rerun-fails
 ANEW = $(if $(PARTS_COSTS),-count=1 -exec '$(CURDIR)/$(PARTS) exec')
 FLAGS = -vet=off -timeout 40m $(ANEW)
 
-# End-to-end tests build the binary themselves. Where costs are judged it is there before, as
+# Tests that run the binary build it themselves. Where costs are judged it is there before, as
 # that is no cost of a test.
 BUILT = $(if $(PARTS_COSTS),CGO_ENABLED=$(if $(1),1,0) $(GO) test $(1) -vet=off -run '^$$' ./test/e2e/keys)
 
@@ -87,6 +87,7 @@ test: toolchain $(PARTS) ## every test: the inner ones, with the race detector w
 inner: $(PARTS)
 	packages=$$($(PARTS) packages $(PACKAGES)) && { [ -z "$$packages" ] || $(TESTED) --packages "$$packages" -- $(FLAGS); } $(ADVICE)
 inner-race: $(PARTS)
+	$(call BUILT)
 	packages=$$($(PARTS) packages -race $(PACKAGES)) && { [ -z "$$packages" ] || \
 	  GORACE=atexit_sleep_ms=0 CGO_ENABLED=$(if $(RACE),1,0) $(TESTED) --packages "$$packages" -- $(RACE) -short $(FLAGS); } $(ADVICE)
 
