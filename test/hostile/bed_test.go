@@ -230,10 +230,10 @@ type used struct {
 	output    string
 }
 
-// command runs weir with 2 GB of addresses for at most a time. begun may act on the process.
+// command runs weir for at most a time, and with at most 1.5 GB resident. begun may act on the process.
 func command(t *testing.T, most time.Duration, begun func(pid int), args ...string) (u used) {
 	t.Helper()
-	p := limited(t, 2<<20, args...)
+	p := limited(t, 4<<20, args...)
 	began := time.Now()
 	if begun != nil {
 		begun(p.Cmd.Process.Pid)
@@ -247,7 +247,7 @@ func command(t *testing.T, most time.Duration, begun func(pid int), args ...stri
 			u.code, u.cpu, u.wall, u.output = s.ExitCode(), s.UserTime()+s.SystemTime(), time.Since(began), p.Output()+p.Stderr.String()
 			return u
 		case <-tick.C:
-			if u.peak = max(u.peak, resident(p.Cmd.Process.Pid)); time.Since(began) > most {
+			if u.peak = max(u.peak, resident(p.Cmd.Process.Pid)); time.Since(began) > most || u.peak > 1500 {
 				p.Kill()
 			}
 		}
