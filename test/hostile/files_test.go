@@ -72,7 +72,7 @@ func manyKeys(t *testing.T) {
 		time.Sleep(400 * time.Millisecond) // the start reads the keys
 		signalled = time.Now()
 		_ = syscall.Kill(pid, syscall.SIGTERM)
-	}, "serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--engine", "http://127.0.0.1:1", "--keys", many, "--budget-file", "off")
+	}, "serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--engine", "http://127.0.0.1:1", "--keys", keysFile(t, 250_000), "--budget-file", "off")
 	if took := time.Since(signalled); took > 3*time.Second {
 		t.Errorf("SIGTERM during a start: ended %.1f s later with %d", took.Seconds(), u.code)
 	}
