@@ -87,24 +87,25 @@ func cachedOf(details []byte, cached *int) error {
 
 // ParseUsage reads the usage object at the beginning of text, in the names of any
 // dialect. The rest of text is not read. CachedTokens is -1 if the engine does not state
-// it. Anything that is not such an object is an error.
+// it. Anything that is not such an object is an error, and so is an object without a count.
 func ParseUsage(text []byte) (infer.Usage, bool) {
 	at := SkipSpace(text, 0)
 	end, _, ok := CheckJSON(text, at)
 	if !ok {
 		return infer.Usage{}, false
 	}
-	switch KindOf(text[at:end]) {
-	case 'n':
-		return infer.Usage{CachedTokens: -1}, true
-	case '{':
-	default:
+	if KindOf(text[at:end]) != '{' {
 		return infer.Usage{}, false
 	}
 	// In Anthropic's words the input is what was neither found in the cache nor put there.
 	var prompt, completion, input, output int
 	details, inputDetails, read, created := -1, -1, -1, -1
+	stated := false
 	err := Members(text[at:end], func(name, value []byte) error {
+		switch string(name) {
+		case "prompt_tokens", "completion_tokens", "input_tokens", "output_tokens":
+			stated = stated || KindOf(value) != 'n'
+		}
 		switch string(name) {
 		case "prompt_tokens":
 			return CountOf("prompt_tokens", value, &prompt)
@@ -125,7 +126,7 @@ func ParseUsage(text []byte) (infer.Usage, bool) {
 		}
 		return nil
 	})
-	if err != nil {
+	if err != nil || !stated {
 		return infer.Usage{}, false
 	}
 	cached := details
