@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Query selects engines: those behind a Service, those of an InferencePool, or Pods by their
@@ -669,8 +671,9 @@ func (v *View) model(p *Pod) (model string, err error) {
 	default:
 		model = p.of(key)
 	}
-	if strings.ContainsAny(model, ",\n") || len(model) > maxName {
-		return "", fmt.Errorf("pod %s: %s %s: want the name of a model, without a comma", p.Name, where, key)
+	no := func(r rune) bool { return r == ',' || !unicode.IsPrint(r) }
+	if strings.ContainsFunc(model, no) || !utf8.ValidString(model) || len(model) > maxName {
+		return "", fmt.Errorf("pod %s: %s %s: want the name of a model, without a comma or a control character", p.Name, where, key)
 	}
 	return model, nil
 }

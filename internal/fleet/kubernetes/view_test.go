@@ -1,10 +1,15 @@
 package kubernetes
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
+	"unicode"
+
+	"pgregory.net/rapid"
 )
 
 // pod makes a pod of fields in JSON, beside the ones that every pod has.
@@ -167,6 +172,7 @@ func TestLabels(t *testing.T) {
 		{Query{}, `,"annotations":{"weir/model":"org/name","weir/weight":"0.1"}`, "p@10.0.0.1:8000 org/name 0.1", ""},
 		{Query{}, `,"annotations":{"weir/weight":"2"}`, "", "want a share"},
 		{Query{}, `,"annotations":{"weir/model":"m,key-file=/etc/passwd"}`, "", "without a comma"},
+		{Query{}, `,"annotations":{"weir/model":"m\u001b[2J"}`, "", "or a control character"},
 		{Query{ModelFrom: "label:llm-d.ai/model"}, `,"labels":{"llm-d.ai/model":"m"}`, "p@10.0.0.1:8000 m", ""},
 		{Query{Ports: []string{"8000", "8001", "8002"}}, `,"annotations":{"llm-d.ai/active-ports":"8000, 8002"}`, "p:8000@10.0.0.1:8000; p:8002@10.0.0.1:8002", ""},
 		{Query{Ports: []string{"grpc"}}, "", "", `no port named "grpc"`},
@@ -185,6 +191,47 @@ func TestLabels(t *testing.T) {
 	wants(t, v, "right", "p@10.0.0.1:8000 decode", "")
 	v.Set(pod(t, "p", "10.0.0.1", "True", `,"labels":{"llm-d.ai/role":"decoed"}`))
 	wants(t, v, "mistyped later", "p@10.0.0.1:8000 decode", "decoed")
+}
+
+// Whoever may change a pod may write anything into its labels and annotations. An engine has then
+// what its settings may have, or a note says why it has none.
+func TestHostilePods(t *testing.T) {
+	value := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{
+		"", "0", "-1", "1e-400", "NaN", "Inf", "0x1p-2", "1,2", "8000,8000", ",", "65536", "9223372036854775808", "prefill", "both",
+		"m\u001b[2J", "m\nn", "m\u2028n", "../../etc", "a=b,c=d", strings.Repeat("x", 1<<12), "\xff", "\u202egpj"}))
+	rapid.Check(t, func(r *rapid.T) {
+		v := NewView(Query{Selector: Selector{"!none"}, Ports: rapid.SampledFrom([][]string{nil, {"8000", "8001"}, {"http"}}).Draw(r, "ports")})
+		for i := range rapid.IntRange(1, 3).Draw(r, "pods") {
+			labels, annotations := map[string]string{}, map[string]string{}
+			for _, key := range append([]string{modelKey, roleKey, weightKey, llmdRole, bootstrapKey}, activePorts...) {
+				if rapid.Bool().Draw(r, "label of "+key) {
+					labels[key] = value.Draw(r, key)
+				}
+				if rapid.Bool().Draw(r, "annotation of "+key) {
+					annotations[key] = value.Draw(r, key)
+				}
+			}
+			p := pod(t, fmt.Sprint("p", i), fmt.Sprint("10.0.0.", i+1), "True", "")
+			p.Labels, p.Annotations = labels, annotations
+			if err := trim(p); err != nil {
+				r.Fatal(err)
+			}
+			v.Set(p)
+		}
+		engines, notes := v.Engines()
+		for _, e := range engines {
+			w, err := strconv.ParseFloat(cmp.Or(e.Weight, "1"), 64)
+			if err != nil || !(w > 0 && w <= 1) || e.BootstrapPort < 0 || e.BootstrapPort > 65535 || roles[cmp.Or(e.Role, "both")] == "" ||
+				strings.ContainsFunc(e.Model, func(c rune) bool { return c == ',' || !unicode.IsPrint(c) }) || len(e.Model) > maxName {
+				r.Errorf("%+v", *e)
+			}
+		}
+		for _, n := range notes {
+			if len(n) > 1<<10 {
+				r.Errorf("a note of %d bytes", len(n))
+			}
+		}
+	})
 }
 
 // An InferencePool names pods and ports. Each target port is an engine.
