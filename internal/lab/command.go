@@ -37,6 +37,7 @@ func Main(name string, run func(ctx context.Context, args []string, stdout, stde
 // Build builds weir's program of this module as a file.
 func Build(ctx context.Context, file string, stderr io.Writer) error {
 	build := exec.CommandContext(ctx, "go", "build", "-o", file, "weir/cmd/weir")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as it is released
 	build.Stderr = stderr
 	if err := build.Run(); err != nil {
 		return fmt.Errorf("build weir: %w", err)

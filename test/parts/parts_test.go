@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 // A part that costs more than it may fails after its second run, and its dearest test is named.
 func TestJudge(t *testing.T) {
 	t.Chdir(t.TempDir())
+	t.Setenv(costsFile, "costs") // not that of the run which this test is a part of
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +56,7 @@ func TestJudge(t *testing.T) {
 		{"not judged", "500", "", false, 0, nil, []string{"run again"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			script := fmt.Sprintf("if [ -e ran ]; then cost=%s; else cost=%s; touch ran; fi; PARTS_TEST_COST=$cost %s=${%s:-costs} exec %s", c.second, c.first, costsFile, costsFile, self)
+			script := fmt.Sprintf("if [ -e ran ]; then cost=%s; else cost=%s; touch ran; fi; PARTS_TEST_COST=$cost exec %s", c.second, c.first, self)
 			os.Remove("ran")
 			text := "ceiling 100\nreference 10\n# a comment\nslow 10 " + script + "\nlater - echo later\n"
 			if err := os.WriteFile("parts.txt", []byte(text), 0o644); err != nil {
