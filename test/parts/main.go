@@ -23,6 +23,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -42,10 +43,9 @@ func main() {
 	if len(args) > 0 && args[0] == "packages" {
 		os.Exit(list(args[1:]))
 	}
-	// make and go test hear Ctrl-C as well, as they are in the same process group. Parts waits
-	// for them and then ends as they do.
-	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGTERM)
-	os.Exit(run(args, os.Stdout, os.Stderr))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, args, os.Stdout, os.Stderr))
 }
 
 func list(args []string) int {
@@ -61,7 +61,7 @@ func list(args []string) int {
 	return 0
 }
 
-func run(args []string, stdout, stderr io.Writer) int {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("parts", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	file := flags.String("file", "test/parts/parts.txt", "the `file` of the parts")
@@ -104,7 +104,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		}
 	}
 	r := &runner{out: stdout, judge: *judge, budget: b}
-	ok := r.all(chosen)
+	ok := r.all(ctx, chosen)
 	r.close()
 	if *judge {
 		if err := r.remember(*history); err != nil {

@@ -64,7 +64,7 @@ func TestJudge(t *testing.T) {
 			}
 			var out, errs bytes.Buffer
 			args := []string{"-file", "parts.txt", "-keep", "run.json", "-history", "history", fmt.Sprintf("-judge=%v", c.judge)}
-			if rc := run(args, &out, &errs); rc != c.rc {
+			if rc := run(t.Context(), args, &out, &errs); rc != c.rc {
 				t.Errorf("exit %d, want %d: %s%s", rc, c.rc, out.String(), errs.String())
 			}
 			for _, words := range c.says {

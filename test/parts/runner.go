@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -60,13 +61,13 @@ type runner struct {
 const folder = "bin/parts.d"
 
 // all runs parts until one fails.
-func (r *runner) all(parts []part) bool {
+func (r *runner) all(ctx context.Context, parts []part) bool {
 	r.report = report{Began: time.Now().UTC().Truncate(time.Second), Machine: machine(), Commit: commit()}
 	for _, p := range parts {
-		c := r.one(p)
+		c := r.one(ctx, p)
 		for c.OK && r.judge && c.dear(p) && c.Runs < 2 {
 			fmt.Fprintf(r.out, "parts: %s: it is run again, as chance may have made it dear\n", c.verdict(p))
-			again := r.one(p)
+			again := r.one(ctx, p)
 			again.Runs, again.Wall = c.Runs+1, again.Wall+c.Wall
 			c = again
 		}
@@ -93,7 +94,7 @@ func (c *cost) verdict(p part) string {
 }
 
 // one runs a part once.
-func (r *runner) one(p part) cost {
+func (r *runner) one(ctx context.Context, p part) cost {
 	c := cost{Part: p.name, Budget: p.budget, Runs: 1, Factor: 1}
 	dir := filepath.Join(folder, p.name)
 	os.RemoveAll(dir)
@@ -110,7 +111,10 @@ func (r *runner) one(p part) cost {
 		return c
 	}
 	began, busy := time.Now(), busySeconds()
-	cmd := exec.Command("sh", "-c", p.command)
+	cmd := exec.CommandContext(ctx, "sh", "-c", p.command)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that Ctrl-C ends all that the part has started
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
 	cmd.Env = append(os.Environ(), "PARTS_EVENTS="+filepath.Dir(costs))
 	if r.judge {
 		cmd.Env = append(cmd.Env, costsFile+"="+costs)

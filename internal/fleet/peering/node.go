@@ -119,7 +119,7 @@ func New(o Options) *Node {
 	options := []grpc.ServerOption{
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: silence, Timeout: silence, MaxConnectionIdle: silence}),
 		grpc.ConnectionTimeout(silence),
-		grpc.MaxConcurrentStreams(1),
+		grpc.MaxConcurrentStreams(4), // a peer follows by one; a later version may ask for more
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second}),
 		grpc.MaxRecvMsgSize(64 << 10), // a follower says no more than who it is
 		grpc.StreamInterceptor(func(service any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
