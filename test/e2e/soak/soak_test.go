@@ -26,7 +26,11 @@ type soakSample struct {
 // length, and its full size.
 func TestSoak(t *testing.T) {
 	duration, streams, step := 15*time.Second, 256, 50*time.Millisecond
-	if text := os.Getenv("WEIR_SOAK"); text != "" {
+	text := os.Getenv("WEIR_SOAK")
+	if testing.Short() && text == "" {
+		t.Skip("make soak runs it for longer")
+	}
+	if text != "" {
 		var err error
 		if duration, err = time.ParseDuration(text); err != nil || duration < 15*time.Second {
 			t.Fatalf("WEIR_SOAK=%s: want a duration of at least 15s", text)
