@@ -70,6 +70,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	keep := flags.String("keep", "", "keep what the run cost in this `file`, as JSON")
 	page := flags.Bool("page", false, "write docs/bench/ci.md from the files of -keep that are given in place of parts")
 	history := flags.String("history", defaultHistory(), "count in this `file` which tests had to be repeated in the last ten runs")
+	reference := flags.Float64("reference", 0, "what the reference work takes on this machine, in CPU `seconds`; 0: it is measured before each part")
 	repeated := flags.Bool("repeats", false, "run nothing, and fail where -history has a test that was repeated in two of the last ten runs")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
@@ -103,7 +104,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			return fail(err)
 		}
 	}
-	r := &runner{out: stdout, judge: *judge, budget: b}
+	r := &runner{out: stdout, judge: *judge, budget: b, reference: *reference}
 	ok := r.all(ctx, chosen)
 	r.close()
 	if *judge {

@@ -63,7 +63,7 @@ func TestJudge(t *testing.T) {
 				t.Fatal(err)
 			}
 			var out, errs bytes.Buffer
-			args := []string{"-file", "parts.txt", "-keep", "run.json", "-history", "history", fmt.Sprintf("-judge=%v", c.judge)}
+			args := []string{"-file", "parts.txt", "-keep", "run.json", "-history", "history", "-reference", "10", fmt.Sprintf("-judge=%v", c.judge)}
 			if rc := run(t.Context(), args, &out, &errs); rc != c.rc {
 				t.Errorf("exit %d, want %d: %s%s", rc, c.rc, out.String(), errs.String())
 			}

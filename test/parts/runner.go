@@ -52,8 +52,10 @@ type runner struct {
 	out    io.Writer
 	judge  bool
 	budget *budget
-	report report
-	last   []string // go test's own lines of the latest part that has some
+	// reference is what the reference work takes, in CPU seconds; 0: it is measured.
+	reference float64
+	report    report
+	last      []string // go test's own lines of the latest part that has some
 }
 
 // folder is where the parts leave what they print, what they cost, and the events of their
@@ -103,7 +105,11 @@ func (r *runner) one(ctx context.Context, p part) cost {
 		return c
 	}
 	if r.judge && p.budget > 0 {
-		c.Factor = max(1, reference()/r.budget.reference)
+		took := r.reference
+		if took == 0 {
+			took = reference()
+		}
+		c.Factor = max(1, took/r.budget.reference)
 	}
 	costs, err := filepath.Abs(filepath.Join(dir, "costs"))
 	if err != nil {
