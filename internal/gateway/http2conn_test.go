@@ -70,9 +70,9 @@ func (f *inFront) secure(protocol string) *tls.Conn {
 	return c
 }
 
-// Whatever the first request of a connection says of itself and of its body, which does not come
-// or not all of it, nothing is left of it in the gateway when its client has gone, and soon
-// after where it stays and is silent.
+// A request whose body does not come, or not all of it, leaves nothing in the gateway when its
+// client has gone. If the client stays and is silent, nothing is left soon after. The heads are
+// drawn: no text in them changes that.
 func TestNothingStays(t *testing.T) {
 	var heads []string
 	for _, method := range []string{"POST", "GET", "PRI", "CONNECT", "OPTIONS"} {

@@ -31,9 +31,9 @@ type logged struct {
 	Clipped    bool
 }
 
-// Whatever an engine states as its usage, a budget pays what the usage log has, which is no more than
-// the model's context and max_tokens allow. What is no count is estimated, and a count beyond the
-// bounds is clipped; the line says so.
+// A budget pays what the usage log has, for any usage that an engine states. A count has the bounds
+// of the model's context and of max_tokens, and is clipped beyond them. A usage that is no count is
+// estimated. The log's line says so.
 func TestStatedUsage(t *testing.T) {
 	const context_, answer = 1000, 20
 	e := &relayEngine{name: "r"}

@@ -67,8 +67,8 @@ var errOver = errors.New("the response is over")
 // maxBody bounds a response that is not a stream.
 const maxBody = 64 << 20
 
-// mostEvents bounds the text events of an answer, each of which leaves its time. Of an answer of at
-// most so many tokens there are few more, in some choices.
+// mostEvents bounds the text events of an answer, each of which leaves its time. An answer has few
+// more events than tokens, and the tokens have a bound in the request.
 func (j *judge) mostEvents() int {
 	const most, times, least = 1 << 20, 64, 1 << 12
 	if j.maxTokens > 0 && j.maxTokens < most/times {

@@ -178,7 +178,7 @@ func TestPackages(t *testing.T) {
 	}
 }
 
-// What was repeated is listed with its seed, and counted over ten runs.
+// A repeated test is listed with its seed, and counted over ten runs.
 func TestRepeats(t *testing.T) {
 	dir := t.TempDir()
 	event := func(action, test, output string) string {

@@ -193,7 +193,7 @@ func TestLabels(t *testing.T) {
 	wants(t, v, "mistyped later", "p@10.0.0.1:8000 decode", "decoed")
 }
 
-// Whoever may change a pod may write anything into its labels and annotations. An engine has then
+// A pod's labels and annotations may have any text. An engine has then
 // what its settings may have, or a note says why it has none.
 func TestHostilePods(t *testing.T) {
 	value := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{

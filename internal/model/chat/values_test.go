@@ -10,7 +10,7 @@ import (
 	"weir/internal/infer"
 )
 
-// What a template may create is near what it is given: a small request gives no template much memory,
+// The values of a template have a bound near what it is given: a small request gives no template much memory,
 // and published templates have room for long conversations.
 func TestValuesNearText(t *testing.T) {
 	small := &Input{Messages: []byte(`[{"role":"user","content":"hi"}]`), AddGenerationPrompt: true}

@@ -14,8 +14,8 @@ import (
 	"weir/internal/infer"
 )
 
-// Whatever the steps of a file are, and however many, the memory and the time of a text are linear in
-// the text, and it is the same text as long as the steps have room.
+// The memory and the time of a text are linear in the text, for any number and any kind of steps in
+// a file. The text is the same as without a bound as long as the steps have room.
 func TestRoom(t *testing.T) {
 	outer := t
 	replace := func(old any, content string) object {
