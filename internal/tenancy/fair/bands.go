@@ -2,9 +2,7 @@ package fair
 
 import (
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -80,12 +78,4 @@ func ParseBands(words []string) (Bands, error) {
 		bands[name] = share
 	}
 	return bands, nil
-}
-
-// words returns the bands as they are given.
-func (b Bands) words() (words []string) {
-	for _, name := range slices.Sorted(maps.Keys(b)) {
-		words = append(words, name+"="+strconv.FormatFloat(b[name], 'g', -1, 64))
-	}
-	return words
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -562,4 +563,12 @@ func BenchmarkTurn(b *testing.B) {
 			}
 		})
 	}
+}
+
+// words returns the bands as they are given.
+func (b Bands) words() (words []string) {
+	for _, name := range slices.Sorted(maps.Keys(b)) {
+		words = append(words, name+"="+strconv.FormatFloat(b[name], 'g', -1, 64))
+	}
+	return words
 }
