@@ -47,7 +47,7 @@ func TestSickEngine(t *testing.T) {
 				begun := make(chan struct{})
 				go func() {
 					defer close(begun)
-					harness.RunPlan(t, load.Plan{URL: g.URL, Concurrency: 4, Requests: 8, OutputTokens: 3000, Body: map[string]any{"ignore_eos": true}})
+					harness.RunPlan(t, load.Plan{URL: g.URL, Concurrency: 4, Requests: 4, OutputTokens: 600, Body: map[string]any{"ignore_eos": true}})
 				}()
 				harness.Eventually(t, "requests there", func() bool { return harness.EngineState(t, bad.Admin).Running > 0 })
 				heal := func() { f.Heal() }

@@ -22,7 +22,7 @@ func TestSeen(t *testing.T) {
 		}
 		t.Run(path, func(t *testing.T) {
 			harness.Beside(t, harness.Light)
-			bad, _, g := pair(t, path, "--submit-timeout", "15s", "--first-timeout", "15s", "--idle-timeout", "15s")
+			bad, _, g := pair(t, path, "--submit-timeout", "6s", "--first-timeout", "6s", "--idle-timeout", "6s")
 			plan := load.Plan{URL: g.URL, Concurrency: 4, Requests: 8, OutputTokens: 10, Body: map[string]any{"ignore_eos": true}}
 			serve := func() {
 				if r := harness.RunPlan(t, plan); r.Complete != 8 {
@@ -72,7 +72,7 @@ func TestSeen(t *testing.T) {
 				`msg="engine is avoided" engine=bad .*why=".+" .*last_request_id=\S+`,
 				`msg="engine is down" engine=bad .*why=".+probe.+" .*last_request_id=\S+`,
 				`msg="engine takes requests again" engine=bad .*why=".+" .*last_request_id=\S+`,
-				`msg="retrying on another engine" request_id=\S+ engine=bad .*15s \(--(submit|first|idle)-timeout\)`,
+				`msg="retrying on another engine" request_id=\S+ engine=bad .*6s \(--(submit|first|idle)-timeout\)`,
 			} {
 				if !regexp.MustCompile(want).MatchString(log) {
 					t.Errorf("the log has no %s:\n%s", want, log)

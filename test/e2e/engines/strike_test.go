@@ -28,6 +28,10 @@ func TestFaultsThroughTheGateway(t *testing.T) {
 			{"throttle,rate=0.3,delay=2s", "none"},
 			{"retract,every=15ms", "none"},
 		} {
+			// A short run has all faults on the plane, and behind a relay those whose errors differ there.
+			if testing.Short() && path == "relay" && !strings.HasPrefix(c.faults, "abort") {
+				continue
+			}
 			t.Run(path+" "+strings.Fields(c.faults)[0], func(t *testing.T) {
 				harness.Beside(t, harness.Heavy)
 				bad, good := harness.StartSim(t, append(harness.FastSim, "--name", "bad")...), harness.StartSim(t, append(harness.FastSim, "--name", "good")...)

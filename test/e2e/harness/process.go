@@ -239,8 +239,7 @@ func (p *Process) Exits(code int) {
 func Eventually(t testing.TB, what string, holds func() bool, needs ...*Process) {
 	t.Helper()
 	deadline := time.After(Patience)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
+	wait := 5 * time.Millisecond // and longer each time: most of these scrape all metrics
 	for !holds() {
 		for _, p := range needs {
 			select {
@@ -250,7 +249,8 @@ func Eventually(t testing.TB, what string, holds func() bool, needs ...*Process)
 			}
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(wait):
+			wait = min(wait*5/4, 100*time.Millisecond)
 		case <-t.Context().Done():
 			t.Fatalf("not %s before the test's end", what)
 		case <-deadline:

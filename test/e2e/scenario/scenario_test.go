@@ -170,6 +170,7 @@ func TestScenarioLoss(t *testing.T) {
 // Streams that step at one instant: weir carries them, and a gateway with a write per
 // token falls behind.
 func TestScenarioBacklog(t *testing.T) {
+	whole(t)
 	harness.Beside(t, harness.Heavy)
 	report, r := measured(t, 12*time.Second, 48*time.Second, func(r scenario.Report) bool { return r.Passed && !slices.ContainsFunc(r.Rows, unmeasured) }, "backlog", "--streams", "256")
 	if !report.Passed {
@@ -195,6 +196,7 @@ func TestScenarioBacklog(t *testing.T) {
 // Large prompts beside small streams: weir keeps its engines, and a gateway that
 // tokenizes on its loop takes them out and collapses.
 func TestScenarioStarvation(t *testing.T) {
+	whole(t)
 	harness.Beside(t, harness.Heavy)
 	wanted := []string{"weir takes no live engine out with large prompts 256 at once: 4 of 4", "the control takes live engines out and answers less than half of what weir does"}
 	report, r := measured(t, 30*time.Second, 2*time.Minute, func(r scenario.Report) bool {
