@@ -82,10 +82,10 @@ test: toolchain $(PARTS) ## every test: the inner ones, with the race detector w
 
 # A process under the race detector waits a second before it exits for goroutines that still
 # run; these tests wait for theirs, and a second for each package is half a minute in all.
-# Under the race detector samples are small (-short): it looks for goroutines that meet.
+# Samples are small (-short); nightly has them whole.
 .PHONY: inner inner-race
 inner: $(PARTS)
-	packages=$$($(PARTS) packages $(PACKAGES)) && { [ -z "$$packages" ] || $(TESTED) --packages "$$packages" -- $(FLAGS); } $(ADVICE)
+	packages=$$($(PARTS) packages $(PACKAGES)) && { [ -z "$$packages" ] || $(TESTED) --packages "$$packages" -- -short $(FLAGS); } $(ADVICE)
 inner-race: $(PARTS)
 	$(call BUILT)
 	packages=$$($(PARTS) packages -race $(PACKAGES)) && { [ -z "$$packages" ] || \

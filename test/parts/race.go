@@ -10,7 +10,6 @@ import (
 	"io"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -22,9 +21,7 @@ type listed struct {
 }
 
 // packages returns the packages with tests that patterns match, without those that run the
-// binary: with race those that the race detector can find something in, else
-// the others, and those whose tests have more to do at their full length. The race
-// detector's runs are short (-short).
+// binary: with race those that the race detector can find something in, else the others.
 func packages(patterns []string, race bool) ([]string, error) {
 	out, err := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,GoFiles,TestGoFiles,XTestGoFiles"}, patterns...)...).Output()
 	if err != nil {
@@ -43,10 +40,6 @@ func packages(patterns []string, race bool) ([]string, error) {
 			continue
 		}
 		shares, err := p.any(p.GoFiles, sharing)
-		if err == nil && shares && !race {
-			shares, err = p.any(slices.Concat(p.TestGoFiles, p.XTestGoFiles), shortened)
-			shares = !shares
-		}
 		if err != nil {
 			return nil, err
 		}
@@ -87,16 +80,6 @@ func sharing(file *ast.File) (found bool) {
 		case *ast.SelectorExpr:
 			found = found || named(n, "sync") && !strings.HasPrefix(n.Sel.Name, "Once")
 		}
-		return !found
-	})
-	return found
-}
-
-// shortened reports whether a file of tests asks for testing.Short.
-func shortened(file *ast.File) (found bool) {
-	ast.Inspect(file, func(n ast.Node) bool {
-		s, ok := n.(*ast.SelectorExpr)
-		found = found || ok && named(s, "testing") && s.Sel.Name == "Short"
 		return !found
 	})
 	return found
