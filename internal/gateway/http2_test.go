@@ -135,7 +135,7 @@ func TestRapidReset(t *testing.T) {
 	begin := func(s *streams, n int) {
 		var opened []uint32
 		for range n {
-			_, stream := s.open(chatPath, askStream(``), len(askStream(``)))
+			_, stream := s.open(chatPath, "", 1) // whose body does not come: the cheapest to begin
 			opened = append(opened, stream)
 		}
 		synctest.Wait()
