@@ -94,7 +94,7 @@ inner-race: $(PARTS)
 .PHONY: e2e
 e2e: $(PARTS)
 	$(call BUILT)
-	$(TESTED) --packages "$(E2E)" -- -short $(FLAGS) $(ADVICE)
+	$(TESTED) --packages "$(E2E)" -- -short -p 4 $(FLAGS) $(ADVICE)
 
 .PHONY: race
 race: export WEIR_TEST_PROCS ?= 16
@@ -102,7 +102,7 @@ race: toolchain $(PARTS) ## the end-to-end tests of test/e2e/race.txt, with the 
 	@[ -n "$(RACE)" ] || echo "no C compiler: these run without the race detector (install gcc for it)"
 	$(call BUILT,$(RACE))
 	CGO_ENABLED=$(if $(RACE),1,0) $(TESTED) --packages "$(shell awk '!/^#/ && NF { print "./test/e2e/" $$1 }' test/e2e/race.txt | sort -u | paste -sd ' ')" -- \
-	  $(RACE) -run '^($(shell awk '!/^#/ && NF { printf "%s%s", sep, $$2; sep = "|" }' test/e2e/race.txt))$$' $(FLAGS) $(ADVICE)
+	  $(RACE) -short -run '^($(shell awk '!/^#/ && NF { printf "%s%s", sep, $$2; sep = "|" }' test/e2e/race.txt))$$' $(FLAGS) $(ADVICE)
 
 # What depends on the machine's speed is no test of go test. Benchmarks whose name
 # begins with Bound fail where something takes longer than a bound, or is not seen

@@ -21,8 +21,8 @@ const (
 	Heavy = 4 // hundreds of streams, or work without a pause
 )
 
-// units is what tests beside each other share: a core carries six light ones.
-var units = max(Heavy, 6*runtime.GOMAXPROCS(0))
+// units is what tests beside each other share: a core carries eight light ones.
+var units = max(Heavy, 8*runtime.GOMAXPROCS(0))
 
 // With WEIR_TEST_PROCS the processes that tests start have this GOMAXPROCS, more than the
 // machine has cores: things that exist once for each core, or for every few, are then as many
