@@ -70,7 +70,7 @@ BUILT = $(if $(PARTS_COSTS),CGO_ENABLED=$(if $(1),1,0) $(GO) test $(1) -vet=off 
 .PHONY: quick
 quick: ## what an edit needs: vet, and the internal tests without the race detector (a minute)
 	$(GO) vet ./... $(ADVICE)
-	$(GO) test -vet=off ./internal/... $(ADVICE)
+	$(GO) test -short -vet=off ./internal/... $(ADVICE)
 
 .PHONY: $(PARTS)
 $(PARTS):

@@ -284,7 +284,7 @@ func TestTimeline(t *testing.T) {
 // not held.
 func TestFlushInterval(t *testing.T) {
 	t.Parallel()
-	for _, path := range harness.Paths {
+	for _, path := range harness.Few(t, harness.Paths) {
 		t.Run(path, func(t *testing.T) {
 			harness.Beside(t, harness.Light)
 			s := harness.StartSim(t, "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "5ms")
