@@ -191,11 +191,24 @@ type Facts struct {
 	// Forgets is set if the engine was started without a prefix cache, so that it never
 	// finds a prompt of another request in its KV cache.
 	Forgets bool
+	// Old are the pages of the engine that could not be read lately. The facts that they state
+	// are those of the last time.
+	Old []Old
 	// Ranks are the data-parallel ranks in the order of their numbers. It is empty if
 	// the wire has no ranks. All other fields except StepTokens apply to all ranks
 	// together.
 	Ranks []Rank
 }
+
+// Old is a page of an engine that could be read before and cannot be read now.
+type Old struct {
+	Page  string // its path, or AllPages
+	Since int64  // when it was read last
+	Why   string // it could not be read then
+}
+
+// AllPages are all pages of an engine, none of which answers.
+const AllPages = "all"
 
 // Salts states whether requests to an engine carry a cache salt. Prompts with different
 // salts share nothing in the engine's prefix cache.
@@ -264,6 +277,9 @@ type RankLoad struct {
 	Rank             int
 	Running, Waiting int
 	KVUsage          float64
+	// Behind is how much older the rank's report is than the latest one of any rank; 0 if
+	// reports have no times.
+	Behind time.Duration
 }
 
 // SumLoads returns the load of an engine from the loads of its ranks, of which there

@@ -32,6 +32,8 @@ type Options struct {
 	AbortTimeout time.Duration
 	// ProbeInterval is the time between two looks at the engine; 0 means 10 s.
 	ProbeInterval time.Duration
+	// ReadTimeout bounds the reading of a page of the engine's; 0 means 5 s.
+	ReadTimeout time.Duration
 	// Panicked is called for panics while the engine's output is processed, each of
 	// which ends only one request; it may be nil.
 	Panicked func(*infer.Panic)
@@ -50,7 +52,7 @@ func NewHost(kind string, opts *Options, failure func(engine string, status int,
 	opts.AbortTimeout = cmp.Or(opts.AbortTimeout, 5*time.Second)
 	opts.ProbeInterval = cmp.Or(opts.ProbeInterval, 10*time.Second)
 	client := upstream.New(upstream.Options{
-		URL: opts.URL, ConnectTimeout: opts.ConnectTimeout, HeadTimeout: opts.HeadTimeout, Access: opts.Access, Panicked: opts.Panicked,
+		URL: opts.URL, ConnectTimeout: opts.ConnectTimeout, HeadTimeout: opts.HeadTimeout, ReadTimeout: opts.ReadTimeout, Access: opts.Access, Panicked: opts.Panicked,
 	})
 	return &Host{Name: opts.Name, Client: client, Kind: kind, Batch: opts.Batch, Panicked: opts.Panicked,
 		AbortTimeout: opts.AbortTimeout, Failure: failure, Polled: epoll.Supported}

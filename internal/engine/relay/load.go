@@ -5,6 +5,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/sglangmode"
+	"weir/internal/engine/upstream"
 	"weir/internal/engine/vllmserver"
 )
 
@@ -17,22 +18,51 @@ func (e *Engine) Load() (engine.Load, bool) {
 	return *l, true
 }
 
-// readLoad reads how busy an engine is, whose model list says whose it is.
-func (e *Engine) readLoad(ctx context.Context, owner string) {
-	var l *engine.Load
-	switch owner {
+// load is what an engine says of its load. figures are vLLM's.
+type load struct {
+	engine.Load
+	figures *vllmserver.Figures
+}
+
+// readLoad reads at a page how busy an engine is, and returns the word that tells its process from
+// others, if the page has one.
+func (e *Engine) readLoad(ctx context.Context, page string) (started string) {
+	var now load
+	var err error
+	switch e.known.owner {
 	case "vllm":
-		if f := vllmserver.Metrics(ctx, e.client); f != nil {
-			l = &f.Load
+		had, _ := e.known.load.Known(e.client)
+		if now.figures, err = vllmserver.Metrics(ctx, e.client, had.figures); err == nil {
+			now.Load = now.figures.Load
 		}
 	case "sglang":
-		if data, _, err := e.client.Get(ctx, e.said.loads); err == nil {
-			if loads, err := sglangmode.ParseLoads(data); err == nil {
-				if said, ok := loads.Load(); ok {
-					l = &said
-				}
-			}
-		}
+		now.Load, err = e.sglangLoad(ctx, page)
+	default:
+		return ""
 	}
-	e.load.Store(l)
+	if now, err = e.known.load.Take(e.client, now, err); err != nil {
+		e.load.Store(nil)
+		return ""
+	}
+	e.load.Store(&now.Load)
+	if now.figures != nil {
+		started = now.figures.Started
+	}
+	return started
+}
+
+func (e *Engine) sglangLoad(ctx context.Context, page string) (engine.Load, error) {
+	data, _, err := e.client.Get(ctx, page)
+	if err != nil {
+		return engine.Load{}, err
+	}
+	loads, err := sglangmode.ParseLoads(data)
+	if err != nil {
+		return engine.Load{}, err
+	}
+	said, ok := loads.Load()
+	if had, known := e.known.load.Known(e.client); !ok || known && len(said.Ranks) < len(had.Ranks) {
+		return engine.Load{}, upstream.ErrHalf
+	}
+	return said, nil
 }

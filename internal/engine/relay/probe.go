@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -16,11 +17,20 @@ import (
 	"weir/internal/infer"
 )
 
+// readings are what is known of an engine's pages.
+type readings struct {
+	models   upstream.Reading[upstream.List]
+	owner    string // as in its model list
+	software upstream.Reading[software]
+	load     upstream.Reading[load]
+	process  upstream.Process
+}
+
 // probe reads the model list, and of an engine whose sources are known what its own API
 // loses and how busy it is.
 func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
-	facts, cards, err := e.client.Models(ctx)
-	owner := upstream.Owner(cards)
+	list, err := e.client.ReadModels(ctx, &e.known.models)
+	facts, owner := list.Facts, upstream.Owner(list.Cards)
 	if e.opts.VerifyIDs {
 		facts.Verify = verify(owner)
 	}
@@ -32,10 +42,17 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 		e.met = engine.Meets{} // it may come back as another
 		return facts, err
 	}
-	e.said = e.software(ctx, owner)
-	facts.Lacks, facts.Salts = e.said.lacks, e.said.salts
-	facts.Role, facts.RoleSaid, facts.Meets, facts.Forgets = e.said.role, e.said.roleSaid, e.said.meets, e.said.forgets
-	e.alone.Store(e.said.alone)
+	if e.known.owner != owner {
+		e.known = readings{models: e.known.models, owner: owner}
+	}
+	facts.Old = e.known.models.Old(nil, upstream.ModelsPath)
+	if len(facts.Old) > 0 {
+		e.met = engine.Meets{}
+	}
+	said := e.software(ctx)
+	facts.Lacks, facts.Salts = said.lacks, said.salts
+	facts.Role, facts.RoleSaid, facts.Meets, facts.Forgets = said.role, said.roleSaid, said.meets, said.forgets
+	e.alone.Store(said.alone)
 	if owner == "vllm" && e.opts.AskHalves {
 		if e.met.Way == engine.Nowhere {
 			if e.met, err = vllmserver.Meets(ctx, e.client, facts.Models[0], e.opts.Decodes); err != nil {
@@ -44,7 +61,9 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 		}
 		facts.Meets = e.met
 	}
-	e.readLoad(ctx, owner)
+	facts.Instance = e.known.process.Is(e.client, cmp.Or(said.started, e.readLoad(ctx, said.loads)))
+	facts.Old = e.known.software.Old(facts.Old, said.page)
+	facts.Old = e.known.load.Old(facts.Old, said.loads)
 	return facts, nil
 }
 
@@ -120,8 +139,10 @@ func verify(owner string) infer.Verify {
 
 // software is what an engine is, and what of requests it is known to lose for that.
 type software struct {
-	owner    string // as in its model list
+	page     string // that states it
 	version  string // of vLLM
+	mode     *sglangmode.Mode
+	started  string // a word that each process of it keeps to
 	lacks    []infer.Lack
 	salts    engine.Salts
 	role     infer.Role
@@ -129,29 +150,29 @@ type software struct {
 	meets    engine.Meets
 	forgets  bool
 	alone    *infer.Half // what a probe is of; nil: it is whole
-	loads    string      // where an SGLang tells how busy it is
+	loads    string      // where it tells how busy it is; empty: nowhere
 }
 
-// software finds out the software of engines that name themselves in their model list. If an engine does not
-// report it this time, the earlier report holds, unless its model list has another owner now.
-func (e *Engine) software(ctx context.Context, owner string) software {
-	now := software{owner: owner, salts: engine.Salts{Why: untoldSalts}}
+// software finds out the software of engines that name themselves in their model list. If an
+// engine does not report it this time, the earlier report holds.
+func (e *Engine) software(ctx context.Context) software {
+	now := software{salts: engine.Salts{Why: untoldSalts}}
 	var err error
-	switch owner {
+	switch e.known.owner {
 	case "vllm":
 		err = e.vllm(ctx, &now)
 	case "sglang":
 		err = e.sglang(ctx, &now)
 	}
-	if err != nil && e.said.owner == owner {
-		return e.said
+	if said, err := e.known.software.Take(e.client, now, err); err == nil {
+		return said
 	}
 	return now
 }
 
 // sglang reads how an SGLang server was started.
 func (e *Engine) sglang(ctx context.Context, now *software) error {
-	now.loads = new(sglangmode.Mode).LoadsPath()
+	now.page, now.loads = upstream.SGLangServerInfo[0], new(sglangmode.Mode).LoadsPath()
 	data, err := e.client.GetFirst(ctx, upstream.SGLangServerInfo...)
 	if err != nil {
 		return err
@@ -164,6 +185,11 @@ func (e *Engine) sglang(ctx context.Context, now *software) error {
 	now.lacks, now.roleSaid, now.loads = mode.APILacks(), mode.Known(), mode.LoadsPath()
 	now.forgets = mode.Forgets()
 	now.role, now.meets, now.alone = mode.Role(), mode.Meets(e.opts.URL.Hostname()), mode.Alone(-1)
+	now.started = mode.Started()
+	now.mode = mode
+	if had, ok := e.known.software.Known(e.client); ok && had.mode != nil && mode.Half(had.mode) {
+		return upstream.ErrHalf
+	}
 	return nil
 }
 
@@ -171,20 +197,25 @@ func (e *Engine) sglang(ctx context.Context, now *software) error {
 // model list has just been read: then it is the same process. No mode of it loses anything without
 // a word: its front end refuses what its engine does not do.
 func (e *Engine) vllm(ctx context.Context, now *software) error {
+	now.page, now.loads = "/version", vllmserver.MetricsPath
+	had, _ := e.known.software.Known(e.client)
 	over := e.client.ReadOver()
-	if e.said.owner == now.owner && e.said.version != "" && e.over == over {
-		*now = e.said
+	if had.version != "" && e.over == over {
+		*now = had
 		return nil
 	}
 	version, err := vllmserver.Version(ctx, e.client)
 	if err != nil {
 		return err
 	}
+	if version == "" && had.version != "" {
+		return upstream.ErrHalf
+	}
 	if e.over = 0; e.client.ReadOver() == over {
 		e.over = over
 	}
-	if e.said.owner == now.owner && e.said.version == version && version != "" {
-		*now = e.said
+	if had.version == version && version != "" {
+		*now = had
 		return nil
 	}
 	now.version, now.lacks, now.salts = version, vllmLacks(version), vllmSalts(version)

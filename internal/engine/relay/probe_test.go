@@ -75,6 +75,9 @@ func TestRun(t *testing.T) {
 	}
 	p.mu.Unlock()
 	close(answers)
+	if s := next(t, states); !s.Ready || len(s.Facts.Old) != 1 || s.Facts.Old[0].Page != engine.AllPages || s.Facts.Models[0] != "two" {
+		t.Errorf("got %+v, want old facts", s)
+	}
 	if s := next(t, states); s.Ready || s.Err == nil {
 		t.Errorf("got %+v, want gone", s)
 	}

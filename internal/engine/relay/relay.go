@@ -34,6 +34,8 @@ type Options struct {
 	// ProbeInterval is the time between two readings of the model list;
 	// 0 means 10 s.
 	ProbeInterval time.Duration
+	// ReadTimeout bounds the reading of a page of the engine's; 0 means 5 s.
+	ReadTimeout time.Duration
 	// Access is what the engine is shown and known by.
 	Access *access.Access
 	// Panicked is called for panics while the engine's output is processed, each of
@@ -57,11 +59,11 @@ type Options struct {
 type Engine struct {
 	opts   Options
 	client *upstream.Client
-	said   software     // by the latest probe; Run's own
+	known  readings     // Run's own
 	over   uint64       // the connection over which its release was read; Run's own
 	met    engine.Meets // as it answered last; Run's own
 	load   atomic.Pointer[engine.Load]
-	alone  atomic.Pointer[infer.Half] // said.alone, for Probe
+	alone  atomic.Pointer[infer.Half] // as its software's, for Probe
 }
 
 var (
@@ -78,7 +80,7 @@ func New(opts Options) *Engine {
 		opts.ProbeInterval = 10 * time.Second
 	}
 	return &Engine{opts: opts, client: upstream.New(upstream.Options{
-		URL: opts.URL, ConnectTimeout: opts.ConnectTimeout, HeadTimeout: opts.FirstByteTimeout, Access: opts.Access, Panicked: opts.Panicked,
+		URL: opts.URL, ConnectTimeout: opts.ConnectTimeout, HeadTimeout: opts.FirstByteTimeout, ReadTimeout: opts.ReadTimeout, Access: opts.Access, Panicked: opts.Panicked,
 	})}
 }
 

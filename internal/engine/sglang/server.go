@@ -75,27 +75,31 @@ type info struct {
 	Attention   bool  `json:"enable_dp_attention"` // and then MaxRunning is of all ranks
 	Context     int   `json:"context_length"`
 	Priorities  bool  `json:"enable_priority_scheduling"`
-	Events      *struct {
+	// Events is null where the engine publishes none.
+	Events jsontext.Value `json:"kv_events"`
+
+	mode *sglangmode.Mode
+}
+
+// kvEvents is where the engine publishes what its KV cache holds, or its first rank.
+func (i *info) kvEvents(host string) engine.KVEvents {
+	var said struct {
 		Publisher string `json:"publisher"`
 		Host      string `json:"endpoint_host"`
 		Port      int    `json:"endpoint_port_base"` // of rank 0
 		Replay    int    `json:"replay_endpoint_port_base"`
 		Topic     string `json:"topic"`
 		Block     int    `json:"block_size"`
-	} `json:"kv_events"`
-}
-
-// kvEvents is where the engine publishes what its KV cache holds, or its first rank.
-func (i *info) kvEvents(host string) engine.KVEvents {
-	if i.Events == nil || i.Events.Publisher != "zmq" || i.Events.Port <= 0 {
+	}
+	if i.Events.Kind() != '{' || json.Unmarshal(i.Events, &said, jsontext.AllowDuplicateNames(true)) != nil || said.Publisher != "zmq" || said.Port <= 0 {
 		return engine.KVEvents{}
 	}
 	at := func(port int) string {
-		return "tcp://" + net.JoinHostPort(strings.Trim(i.Events.Host, "[]"), strconv.Itoa(port))
+		return "tcp://" + net.JoinHostPort(strings.Trim(said.Host, "[]"), strconv.Itoa(port))
 	}
-	e := engine.KVEvents{Endpoint: at(i.Events.Port), Topic: i.Events.Topic, BlockTokens: max(i.Events.Block, 0), Host: host}
-	if i.Events.Replay > 0 {
-		e.Replay = at(i.Events.Replay)
+	e := engine.KVEvents{Endpoint: at(said.Port), Topic: said.Topic, BlockTokens: max(said.Block, 0), Host: host}
+	if said.Replay > 0 {
+		e.Replay = at(said.Replay)
 	}
 	return e
 }
@@ -106,71 +110,88 @@ const AdaptersUntold = "its KV events are not used: before SGLang 0.5.23 they do
 // maxRanks bounds the data-parallel ranks of a server that are believed.
 const maxRanks = 1024
 
+// readings are what is known of an engine's pages, the probe's.
+type readings struct {
+	models  upstream.Reading[upstream.List]
+	info    upstream.Reading[info]
+	media   upstream.Reading[infer.Carries]
+	loads   upstream.Reading[engine.Load]
+	process upstream.Process
+}
+
 // probe reads the engine's facts. A server without /server_info is accepted too,
 // because the counts show what its chunks contain.
 func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
-	facts, adapters, err := e.client.ModelsAndLoRA(ctx, e.opts.Model)
+	facts, adapters, err := e.client.ModelsAndLoRA(ctx, &e.known.models, e.opts.Model)
 	if err != nil {
 		return engine.Facts{}, err
 	}
 	was := e.server.Load()
-	srv := &server{adapters: adapters, carries: Carries | infer.CarriesPromptLogprobs | e.understands(ctx)}
-	var about info
-	if srv.mode, err = e.info(ctx, &about); err == nil {
-		if err := srv.mode.Fault(); err != nil {
+	srv := &server{adapters: adapters, carries: Carries | infer.CarriesPromptLogprobs | e.understands(ctx), mode: &sglangmode.Mode{}, form: was.form}
+	about, err := e.info(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return engine.Facts{}, err
+	case err == nil:
+		if err := about.mode.Fault(); err != nil {
 			return engine.Facts{}, err
 		}
-		facts.Software = strings.TrimSpace("sglang " + srv.mode.Version)
-		facts.Role, facts.RoleSaid, facts.Meets = srv.mode.Role(), srv.mode.Known(), srv.mode.Meets(e.opts.URL.Hostname())
-		facts.Forgets = srv.mode.Forgets()
-		if facts.MaxRunning = max(about.MaxRunning, 0); !about.Attention && about.Ranks <= maxRanks {
-			facts.MaxRunning *= max(about.Ranks, 1)
-		}
-		facts.KVTokens, facts.StepTokens = max(about.KVTokens, 0)*max(about.Ranks, 1), max(about.Chunk, 0)
-		facts.KVEvents = about.kvEvents(e.opts.URL.Hostname())
-		if len(adapters) > 0 && !srv.mode.TellsAdapters() {
-			facts.KVEvents.Why = AdaptersUntold
-		}
-		facts.SideBySide = max(about.Ranks, 0)
-		if about.Ranks > 1 && about.Ranks <= maxRanks && srv.mode.TakesRank() {
-			srv.ranks = about.Ranks
-			for n := range srv.ranks {
-				r := engine.Rank{Number: n, Ready: true, KVTokens: max(about.KVTokens, 0), MaxRunning: max(about.MaxRunning, 0), KVEvents: facts.KVEvents.OfRank(n)}
-				if about.Attention {
-					r.MaxRunning = (r.MaxRunning + srv.ranks - 1) / srv.ranks
-				}
-				facts.Ranks = append(facts.Ranks, r)
-			}
-		}
-		if facts.ContextLength == 0 {
-			facts.ContextLength = about.Context
-		}
-		if about.Priorities {
-			srv.carries |= infer.CarriesPriority
-		}
-		for _, said := range []*bool{about.Incremental, about.Stream} {
-			if said != nil {
-				srv.form = cumulative
-				if *said {
-					srv.form = incremental
-				}
-				break
-			}
-		}
-	} else if ctx.Err() != nil {
-		return engine.Facts{}, err
-	} else {
-		srv.form = was.form // learned, if anything
-		srv.carries |= was.carries & infer.CarriesPriority
-		srv.mode = was.mode
+		e.describe(srv, &facts, &about)
 	}
 	srv.lacks = srv.mode.Lacks()
 	srv.carries = srv.carries.Without(srv.lacks)
 	facts.Carries, facts.Lacks, facts.Salts = srv.carries, srv.lacks, srv.mode.Salts()
 	e.add(srv, &facts)
 	e.readLoads(ctx, srv)
+	facts.Old = e.known.media.Old(facts.Old, upstream.SGLangModelInfo[0])
+	facts.Old = e.known.info.Old(facts.Old, upstream.SGLangServerInfo[0])
+	facts.Old = e.known.loads.Old(facts.Old, srv.mode.LoadsPath())
 	e.server.Store(srv)
 	return facts, nil
+}
+
+// describe adds what the server's description of itself says. What its chunks hold is learned if
+// it does not say.
+func (e *Engine) describe(srv *server, facts *engine.Facts, about *info) {
+	srv.mode, srv.form = about.mode, unknownForm
+	facts.Software = strings.TrimSpace("sglang " + srv.mode.Version)
+	facts.Instance = e.known.process.Is(e.client, srv.mode.Started())
+	facts.Role, facts.RoleSaid, facts.Meets = srv.mode.Role(), srv.mode.Known(), srv.mode.Meets(e.opts.URL.Hostname())
+	facts.Forgets = srv.mode.Forgets()
+	if facts.MaxRunning = max(about.MaxRunning, 0); !about.Attention && about.Ranks <= maxRanks {
+		facts.MaxRunning *= max(about.Ranks, 1)
+	}
+	facts.KVTokens, facts.StepTokens = max(about.KVTokens, 0)*max(about.Ranks, 1), max(about.Chunk, 0)
+	facts.KVEvents = about.kvEvents(e.opts.URL.Hostname())
+	if len(srv.adapters) > 0 && !srv.mode.TellsAdapters() {
+		facts.KVEvents.Why = AdaptersUntold
+	}
+	facts.SideBySide = max(about.Ranks, 0)
+	if about.Ranks > 1 && about.Ranks <= maxRanks && srv.mode.TakesRank() {
+		srv.ranks = about.Ranks
+		for n := range srv.ranks {
+			r := engine.Rank{Number: n, Ready: true, Instance: facts.Instance, KVTokens: max(about.KVTokens, 0), MaxRunning: max(about.MaxRunning, 0), KVEvents: facts.KVEvents.OfRank(n)}
+			if about.Attention {
+				r.MaxRunning = (r.MaxRunning + srv.ranks - 1) / srv.ranks
+			}
+			facts.Ranks = append(facts.Ranks, r)
+		}
+	}
+	if facts.ContextLength == 0 {
+		facts.ContextLength = about.Context
+	}
+	if about.Priorities {
+		srv.carries |= infer.CarriesPriority
+	}
+	for _, said := range []*bool{about.Incremental, about.Stream} {
+		if said != nil {
+			srv.form = cumulative
+			if *said {
+				srv.form = incremental
+			}
+			break
+		}
+	}
 }
 
 // add notes what the model's folder adds to requests: which ids end an answer, and
@@ -202,36 +223,49 @@ func (e *Engine) learn(f form) {
 	}
 }
 
-// info reads /server_info, or its older name.
-func (e *Engine) info(ctx context.Context, to *info) (*sglangmode.Mode, error) {
+// info reads /server_info, or its older name. It asks each of the server's schedulers, so that one
+// that hangs keeps it from answering.
+func (e *Engine) info(ctx context.Context) (info, error) {
+	var now info
 	data, err := e.client.GetFirst(ctx, upstream.SGLangServerInfo...)
 	if err == nil {
-		err = json.Unmarshal(data, to, jsontext.AllowDuplicateNames(true))
+		err = json.Unmarshal(data, &now, jsontext.AllowDuplicateNames(true))
 	}
-	if err != nil {
-		return nil, err
+	if err == nil {
+		now.mode, err = sglangmode.Parse(data)
 	}
-	return sglangmode.Parse(data)
+	if had, ok := e.known.info.Known(e.client); err == nil && ok && now.mode.Half(had.mode) {
+		err = upstream.ErrHalf
+	}
+	return e.known.info.Take(e.client, now, err)
 }
 
 // understands returns the kinds of media that the server's model accepts, as the server
 // reports them. If it reports none, no media are sent, because a server whose model
 // cannot use them silently drops them. Videos are not reported; they are assumed where
 // images are, and the model's template must have a placeholder for them.
-func (e *Engine) understands(ctx context.Context) (media infer.Carries) {
+func (e *Engine) understands(ctx context.Context) infer.Carries {
 	data, err := e.client.GetFirst(ctx, upstream.SGLangModelInfo...)
 	var model struct {
-		Image bool `json:"has_image_understanding"`
-		Audio bool `json:"has_audio_understanding"`
+		Image *bool `json:"has_image_understanding"`
+		Audio *bool `json:"has_audio_understanding"`
 	}
-	if err != nil || json.Unmarshal(data, &model, jsontext.AllowDuplicateNames(true)) != nil {
-		return 0
+	if err == nil {
+		err = json.Unmarshal(data, &model, jsontext.AllowDuplicateNames(true))
 	}
-	if model.Image {
+	var media infer.Carries
+	if model.Image != nil && *model.Image {
 		media |= infer.CarriesImage | infer.CarriesVideo
 	}
-	if model.Audio {
+	if model.Audio != nil && *model.Audio {
 		media |= infer.CarriesAudio
+	}
+	if had, ok := e.known.media.Known(e.client); err == nil && ok && had != 0 && (model.Image == nil || model.Audio == nil) {
+		err = upstream.ErrHalf
+	}
+	media, err = e.known.media.Take(e.client, media, err)
+	if err != nil {
+		return 0
 	}
 	return media
 }
@@ -253,9 +287,16 @@ func (e *Engine) readLoads(ctx context.Context, srv *server) {
 	if e.local { // then it is this machine's wall clock
 		srv.clock, srv.oneClock = remote.Offset{NS: trace.Wall(0).UnixNano(), Known: true}, true
 	}
+	var now engine.Load
 	if err == nil {
-		srv.load, srv.loaded = said.Load()
+		ok := false
+		had, known := e.known.loads.Known(e.client)
+		if now, ok = said.Load(); !ok || known && len(now.Ranks) < len(had.Ranks) {
+			err = upstream.ErrHalf
+		}
 	}
+	now, err = e.known.loads.Take(e.client, now, err)
+	srv.load, srv.loaded = now, err == nil
 }
 
 // wallTime reads a time as seconds since 1970 or in the form of RFC 3339.

@@ -42,8 +42,9 @@ type Engine struct {
 	host   *idstream.Host
 	aborts aborts
 	server atomic.Pointer[server] // what the engine last said of itself
-	local  bool                   // it is on this machine
-	clock  remote.Clock           // of another one; the probe's
+	known  readings
+	local  bool         // it is on this machine
+	clock  remote.Clock // of another one; the probe's
 }
 
 var (

@@ -1,6 +1,9 @@
 package sglangmode
 
 import (
+	"math"
+	"time"
+
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -21,6 +24,7 @@ type Loads struct {
 	Timestamp jsontext.Value `json:"timestamp"`
 	Ranks     []struct {
 		Rank    int     `json:"dp_rank"`
+		At      float64 `json:"timestamp"` // in seconds; a rank that stands still reports nothing new
 		Running int     `json:"num_running_reqs"`
 		Waiting int     `json:"num_waiting_reqs"`
 		Usage   float64 `json:"token_usage"`
@@ -43,8 +47,16 @@ func ParseLoads(data []byte) (l Loads, err error) {
 // is false where there is no rank.
 func (l *Loads) Load() (sum engine.Load, ok bool) {
 	var ranks []engine.RankLoad
+	latest := 0.0
 	for _, r := range l.Ranks {
-		ranks = append(ranks, engine.RankLoad{Rank: r.Rank, Running: r.Running + r.Pairs.Kept, Waiting: r.Waiting, KVUsage: r.Usage})
+		latest = max(latest, r.At)
+	}
+	for _, r := range l.Ranks {
+		behind := time.Duration(min(max(latest-r.At, 0), math.MaxInt32) * float64(time.Second))
+		if r.At <= 0 {
+			behind = 0 // it reports no time
+		}
+		ranks = append(ranks, engine.RankLoad{Rank: r.Rank, Running: r.Running + r.Pairs.Kept, Waiting: r.Waiting, KVUsage: r.Usage, Behind: behind})
 	}
 	return engine.SumLoads(ranks), len(ranks) > 0
 }

@@ -9,6 +9,7 @@ package sglangmode
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,23 +43,50 @@ type Mode struct {
 	Transfer    string `json:"disaggregation_transfer_backend"`
 	NoRadix     bool   `json:"disable_radix_cache"`
 	DecodeRadix bool   `json:"disaggregation_decode_enable_radix_cache"`
+	// Startup is how long each phase of its start took, or when it was.
+	Startup jsontext.Value `json:"startup_time"`
 	// States are those of its schedulers, which know what they really run with.
 	States []struct {
 		Grammar string `json:"grammar_backend"`
 	} `json:"internal_states"`
+
+	members []string
 }
 
 // Parse reads a /server_info. Members that it does not know, and null, are passed over.
 func Parse(data []byte) (*Mode, error) {
 	m := &Mode{}
-	if err := json.Unmarshal(data, m, jsontext.AllowDuplicateNames(true)); err != nil {
+	all := map[string]jsontext.Value{}
+	err := json.Unmarshal(data, m, jsontext.AllowDuplicateNames(true))
+	if err == nil {
+		err = json.Unmarshal(data, &all, jsontext.AllowDuplicateNames(true))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("/server_info cannot be read: %w", err)
 	}
+	m.members = slices.Sorted(maps.Keys(all))
 	return m, nil
+}
+
+// Half reports whether an answer lacks members that an earlier one of the same process has.
+func (m *Mode) Half(had *Mode) bool {
+	return slices.ContainsFunc(had.members, func(name string) bool {
+		_, there := slices.BinarySearch(m.members, name)
+		return !there
+	})
 }
 
 // Known reports whether this is SGLang's word: every release has the flag.
 func (m *Mode) Known() bool { return m.SkipTokenizer != nil }
+
+// Started is a word that a process of the server keeps to and the next one does not have: the time
+// of its start, which later releases divide into the microseconds of its phases. Empty: it has none.
+func (m *Mode) Started() string {
+	if k := m.Startup.Kind(); !m.Known() || k != '{' && k != '0' {
+		return ""
+	}
+	return string(m.Startup)
+}
 
 // TakesRank reports whether a request may name the data-parallel rank that it is for,
 // as routed_dp_rank. Before 0.5.10 it has another name.

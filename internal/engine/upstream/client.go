@@ -4,6 +4,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -32,6 +33,8 @@ type Options struct {
 	ConnectTimeout time.Duration
 	// HeadTimeout bounds the wait for a response's head; 0 means 10 min.
 	HeadTimeout time.Duration
+	// ReadTimeout bounds the reading of a page of the engine's; 0 means 5 s.
+	ReadTimeout time.Duration
 	// Access is what the engine is shown and known by.
 	Access *access.Access
 	// Panicked is called for panics while the engine's output is processed, each of
@@ -59,10 +62,12 @@ type Client struct {
 	literal        bool       // the host is an address, and no name to resolve
 	connectTimeout time.Duration
 	headTimeout    time.Duration
+	readTimeout    time.Duration
 	pool           pool
 	spare          *buffers // spares
 	dials          atomic.Uint64
 	readOver       atomic.Uint64 // the number of a connection
+	life           atomic.Uint64 // counts the processes that have ended, as far as was noticed
 }
 
 // idleTime is how long a connection is kept for the next request. Python's
@@ -110,6 +115,7 @@ func New(opts Options) *Client {
 		literal:        net.ParseIP(u.Hostname()) != nil,
 		connectTimeout: opts.ConnectTimeout,
 		headTimeout:    opts.HeadTimeout,
+		readTimeout:    cmp.Or(opts.ReadTimeout, 5*time.Second),
 		pool:           pool{max: maxIdle, keep: idleTime},
 		spare:          &spares,
 	}

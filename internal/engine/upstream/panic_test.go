@@ -15,7 +15,7 @@ import (
 )
 
 // A panic in a probe is a probe that failed: the next one is made, and who was ready
-// stays so.
+// stays so, with old facts until then.
 func TestPanicInAProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := 0
@@ -36,7 +36,7 @@ func TestPanicInAProbe(t *testing.T) {
 			}
 			return engine.Facts{Models: []string{"m"}}, nil
 		}, func(s engine.State) { states = append(states, s) })
-		if told != 2 || len(states) != 2 || states[0].Ready || !states[1].Ready {
+		if told != 2 || len(states) != 4 || states[0].Ready || !states[1].Ready || !states[2].Ready || len(states[2].Facts.Old) != 1 || !states[3].Ready || len(states[3].Facts.Old) > 0 {
 			t.Errorf("%d panics, states %+v", told, states)
 		}
 	})

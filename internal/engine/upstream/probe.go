@@ -56,7 +56,7 @@ func (c *Client) statusError(status int) error {
 	return e
 }
 
-// Get reads a document, of at most 4 MiB and within 5 s.
+// Get reads a document, of at most 4 MiB and within the client's ReadTimeout.
 func (c *Client) Get(ctx context.Context, path string) (data []byte, said http1.Fields, err error) {
 	return c.document(ctx, &Request{Method: http.MethodGet, Path: path, Header: probeHeader, Reading: true})
 }
@@ -131,9 +131,9 @@ func within(ctx context.Context, d time.Duration) (_ context.Context, end func()
 	}
 }
 
-// read asks for a document and reads it, within 5 s.
+// read asks for a document and reads it, within the time for that.
 func (c *Client) read(ctx context.Context, req *Request, read func(*Body) error) (said http1.Fields, err error) {
-	ctx, end := within(ctx, 5*time.Second)
+	ctx, end := within(ctx, c.readTimeout)
 	defer end()
 	path := req.Path
 	req.Leg = &trace.Leg{}
@@ -207,7 +207,7 @@ func (c *Client) Generate(ctx context.Context, path string, body []byte, fields 
 // Reach asks the engine for its model list, over a connection of its own. Any answer will do
 // but a failure. Its errors are those of engine.Prober.
 func (c *Client) Reach(ctx context.Context) error {
-	const path = "/v1/models"
+	const path = ModelsPath
 	resp, err := c.Do(ctx, &Request{Method: http.MethodGet, Path: path, Header: probeHeader, Leg: &trace.Leg{}, Alone: true})
 	if err != nil {
 		return fmt.Errorf("probe %s: %w", c.URL(path), err)
@@ -219,7 +219,10 @@ func (c *Client) Reach(ctx context.Context) error {
 	return nil
 }
 
-var errNoModels = errors.New("the model list is empty; name the engine's model with model=NAME")
+var (
+	errNoModels = errors.New("the model list is empty; name the engine's model with model=NAME")
+	errNoList   = errors.New("not a model list")
+)
 
 // Nameless means that an engine answered without a model in its list: the model named
 // by the operator is used.
@@ -245,9 +248,12 @@ func Owner(cards []Card) string {
 	return ""
 }
 
-// Models reads an engine's model list, /v1/models, and what it says of the engine.
+// ModelsPath is where an engine lists its models.
+const ModelsPath = "/v1/models"
+
+// Models reads an engine's model list, and what it says of the engine.
 func (c *Client) Models(ctx context.Context) (facts engine.Facts, cards []Card, err error) {
-	const path = "/v1/models"
+	const path = ModelsPath
 	data, said, err := c.Get(ctx, path)
 	var refused *StatusError
 	if errors.As(err, &refused) && !Unauthorized(err) {
@@ -267,24 +273,27 @@ func (c *Client) Models(ctx context.Context) (facts engine.Facts, cards []Card, 
 }
 
 // ModelsAndLoRA reads an engine's model list as Models does, where a card with a parent is
-// a LoRA adapter. named is the name that the operator gave its model, which stands for a
-// list that it does not have.
-func (c *Client) ModelsAndLoRA(ctx context.Context, named string) (facts engine.Facts, adapters map[string]bool, err error) {
-	facts, cards, err := c.Models(ctx)
+// a LoRA adapter, and keeps it in r. named is the name that the operator gave its model, which
+// stands for a list that it does not have.
+func (c *Client) ModelsAndLoRA(ctx context.Context, r *Reading[List], named string) (facts engine.Facts, adapters map[string]bool, err error) {
+	list, err := c.ReadModels(ctx, r)
 	if named != "" && Nameless(err) {
 		return engine.Facts{Models: []string{named}}, nil, nil
 	}
 	if err != nil {
 		return engine.Facts{}, nil, err
 	}
+	facts = list.Facts
+	facts.Models = slices.Clone(facts.Models)
 	adapters = map[string]bool{}
-	for _, c := range cards {
+	for _, c := range list.Cards {
 		if c.Parent.Kind() == '"' && string(c.Parent) != `""` && !adapters[c.ID] {
 			adapters[c.ID] = true
 			facts.LoRA = append(facts.LoRA, engine.LoRA{Name: c.ID})
 		}
 	}
 	facts.Models = slices.DeleteFunc(facts.Models, func(name string) bool { return adapters[name] })
+	facts.Old = r.Old(nil, ModelsPath)
 	return facts, adapters, nil
 }
 
@@ -293,7 +302,7 @@ func parseModels(data []byte) (f engine.Facts, cards []Card, err error) {
 		Data []Card `json:"data"`
 	}
 	if err := json.Unmarshal(data, &list); err != nil {
-		return engine.Facts{}, nil, fmt.Errorf("not a model list: %w", err)
+		return engine.Facts{}, nil, fmt.Errorf("%w: %w", errNoList, err)
 	}
 	for _, m := range list.Data {
 		if m.ID == "" {
@@ -313,11 +322,11 @@ func parseModels(data []byte) (f engine.Facts, cards []Card, err error) {
 // Watch probes an engine until it answers, and again at every interval, and
 // reports each change. An engine that once answered counts as ready until it
 // refuses connections three times in a row: a slow or failing probe is no proof
-// that it cannot serve. The first interval is shortened at random, so that engines
+// that it cannot serve. Its facts stay as they were, and are marked old. The first interval is shortened at random, so that engines
 // that join together are not probed together for ever.
 func (c *Client) Watch(ctx context.Context, interval time.Duration, probe func(context.Context) (engine.Facts, error), report func(engine.State)) {
 	var state engine.State
-	refused := 0
+	refused, read := 0, int64(0) // when its pages were read last
 	wait := 100 * time.Millisecond
 	readings := new(lifetime.Context)
 	defer context.AfterFunc(ctx, func() { readings.End(context.Cause(ctx)) })()
@@ -328,7 +337,7 @@ func (c *Client) Watch(ctx context.Context, interval time.Duration, probe func(c
 		case ctx.Err() != nil:
 			return
 		case err == nil:
-			refused, wait = 0, interval
+			refused, wait, read = 0, interval, trace.Now()
 			if !state.Ready {
 				wait -= rand.N(interval/2 + 1)
 			}
@@ -344,11 +353,16 @@ func (c *Client) Watch(ctx context.Context, interval time.Duration, probe func(c
 			wait = min(2*wait, 2*time.Second)
 		default:
 			wait = interval
+			if old := state.Facts.Old; len(old) == 0 || old[0].Page != engine.AllPages {
+				state.Facts.Old = append([]engine.Old{{Page: engine.AllPages, Since: read, Why: err.Error()}}, old...)
+				report(state)
+			}
 			if !errors.Is(err, syscall.ECONNREFUSED) {
 				break
 			}
 			if refused++; refused >= 3 {
 				state.Ready, state.Err = false, err
+				c.life.Add(1)
 				report(state)
 				wait = 100 * time.Millisecond
 			} else {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"weir/internal/engine"
+	"weir/internal/engine/upstream"
 	"weir/internal/engine/vllmserver"
 	"weir/internal/infer"
 )
@@ -34,26 +35,39 @@ func (e *Engine) Load() (engine.Load, bool) {
 	return srv.load, srv.loaded
 }
 
+// readings are what is known of an engine's pages, the probe's.
+type readings struct {
+	models  upstream.Reading[upstream.List]
+	version upstream.Reading[string]
+	events  upstream.Reading[map[int]engine.KVEvents]
+	figures upstream.Reading[*vllmserver.Figures]
+	process upstream.Process
+}
+
 // probe reads the engine's facts.
 func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	was := e.server.Load()
-	facts, adapters, err := e.client.ModelsAndLoRA(ctx, e.opts.Model)
-	if err != nil {
+	facts, adapters, err := e.client.ModelsAndLoRA(ctx, &e.known.models, e.opts.Model)
+	if err != nil || len(facts.Old) > 0 {
 		again := *was
 		again.asked = false // it may come back as another
 		e.server.Store(&again)
-		e.met = engine.Meets{}
+		was, e.met = &again, engine.Meets{}
+	}
+	if err != nil {
 		return engine.Facts{}, err
 	}
 	srv := &server{adapters: adapters, generate: was.generate}
 	if len(facts.Models) > 0 {
 		srv.model = facts.Models[0]
 	}
-	if srv.version, err = vllmserver.Version(ctx, e.client); err != nil {
-		if ctx.Err() != nil {
-			return engine.Facts{}, err
-		}
-		srv.version = was.version
+	version, err := vllmserver.Version(ctx, e.client)
+	if had, ok := e.known.version.Known(e.client); err == nil && ok && had != "" && version == "" {
+		err = upstream.ErrHalf
+	}
+	srv.version, _ = e.known.version.Take(e.client, version, err)
+	if ctx.Err() != nil {
+		return engine.Facts{}, ctx.Err()
 	}
 	if srv.release = vllmserver.ParseRelease(srv.version); srv.release.Before(vllmserver.WithIDs) {
 		return engine.Facts{}, fmt.Errorf("vLLM %s does not take all that is asked of it by ids over HTTP, and passes over it without a word; %s do, and openai=URL relays it", srv.version, known())
@@ -92,6 +106,9 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 		facts.Meets = e.met
 	}
 	e.readFigures(ctx, srv, &facts)
+	facts.Old = e.known.version.Old(facts.Old, "/version")
+	facts.Old = e.known.events.Old(facts.Old, vllmserver.KVEventsPath)
+	facts.Old = e.known.figures.Old(facts.Old, vllmserver.MetricsPath)
 	e.server.Store(srv)
 	return facts, nil
 }
@@ -114,12 +131,18 @@ func (e *Engine) ask(ctx context.Context, srv *server) (err error) {
 // readFigures reads how busy the engine is, which ranks it has, and where these publish
 // what their KV caches hold.
 func (e *Engine) readFigures(ctx context.Context, srv *server, facts *engine.Facts) {
-	events := vllmserver.KVEvents(ctx, e.client, e.opts.URL.Hostname())
-	f := vllmserver.Metrics(ctx, e.client)
-	if f == nil {
+	events, err := vllmserver.KVEvents(ctx, e.client, e.opts.URL.Hostname())
+	if had, ok := e.known.events.Known(e.client); err == nil && ok && len(events) < len(had) {
+		err = upstream.ErrHalf
+	}
+	events, _ = e.known.events.Take(e.client, events, err)
+	had, _ := e.known.figures.Known(e.client)
+	f, err := vllmserver.Metrics(ctx, e.client, had)
+	if f, err = e.known.figures.Take(e.client, f, err); err != nil {
 		facts.KVEvents = events[0]
 		return
 	}
+	facts.Instance = e.known.process.Is(e.client, f.Started)
 	srv.load, srv.loaded = f.Load, true
 	for _, r := range f.Ranks {
 		facts.KVTokens += r.KVTokens
@@ -132,7 +155,7 @@ func (e *Engine) readFigures(ctx context.Context, srv *server, facts *engine.Fac
 	}
 	facts.KVEvents, facts.SideBySide = events[0], srv.ranks
 	for _, r := range f.Ranks {
-		facts.Ranks = append(facts.Ranks, engine.Rank{Number: r.Number, Ready: true, KVTokens: r.KVTokens, KVEvents: events[r.Number]})
+		facts.Ranks = append(facts.Ranks, engine.Rank{Number: r.Number, Ready: true, Instance: facts.Instance, KVTokens: r.KVTokens, KVEvents: events[r.Number]})
 	}
 }
 

@@ -40,6 +40,7 @@ type Engine struct {
 	client *upstream.Client
 	host   *idstream.Host
 	server atomic.Pointer[server] // what the engine last said of itself
+	known  readings
 
 	flags Flags
 	met   engine.Meets // how its halves of requests meet, once it has said; the probe's

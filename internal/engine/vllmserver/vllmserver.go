@@ -5,6 +5,7 @@ package vllmserver
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -103,17 +104,19 @@ func Serves(ctx context.Context, c *upstream.Client, path string) (bool, error) 
 // maxRanks bounds the data-parallel ranks of a server that are believed.
 const maxRanks = 1024
 
-// KVEvents reads where each rank publishes what its KV cache holds, by its number. A
-// server that does not say publishes nothing.
-func KVEvents(ctx context.Context, c *upstream.Client, host string) map[int]engine.KVEvents {
-	data, _, err := c.Get(ctx, "/kv_event_sources")
+// KVEventsPath is where a server states that.
+const KVEventsPath = "/kv_event_sources"
+
+// KVEvents reads where each rank publishes what its KV cache holds, by its number.
+func KVEvents(ctx context.Context, c *upstream.Client, host string) (map[int]engine.KVEvents, error) {
+	data, _, err := c.Get(ctx, KVEventsPath)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	return parseKVEvents(data, host)
 }
 
-func parseKVEvents(data []byte, host string) map[int]engine.KVEvents {
+func parseKVEvents(data []byte, host string) (map[int]engine.KVEvents, error) {
 	var said map[string]*struct {
 		On        bool    `json:"enable_kv_cache_events"`
 		Publisher string  `json:"publisher"`
@@ -121,8 +124,8 @@ func parseKVEvents(data []byte, host string) map[int]engine.KVEvents {
 		Replay    *string `json:"replay_endpoint"`
 		Topic     string  `json:"topic"`
 	}
-	if json.Unmarshal(data, &said) != nil {
-		return nil
+	if err := json.Unmarshal(data, &said); err != nil {
+		return nil, fmt.Errorf("%s cannot be read: %w", KVEventsPath, err)
 	}
 	sources := map[int]engine.KVEvents{}
 	for name, s := range said {
@@ -136,13 +139,15 @@ func parseKVEvents(data []byte, host string) map[int]engine.KVEvents {
 		}
 		sources[rank] = e
 	}
-	return sources
+	return sources, nil
 }
 
 // Figures are what a server's metrics say.
 type Figures struct {
 	Load  engine.Load // of all its engines
 	Ranks []RankFigures
+	// Started is when the server's process began, in its own words; empty: it does not say.
+	Started string
 }
 
 // RankFigures are those of one engine, which is a data-parallel rank.
@@ -151,13 +156,40 @@ type RankFigures struct {
 	KVTokens int // capacity of its KV cache, 0 when not reported
 }
 
-// Metrics reads /metrics; nil: it says nothing of vLLM's.
-func Metrics(ctx context.Context, c *upstream.Client) *Figures {
+// MetricsPath is where a server has its metrics.
+const MetricsPath = "/metrics"
+
+// errNoFigures is the error of metrics that are none of vLLM's.
+var errNoFigures = errors.New("they say nothing of vLLM's requests")
+
+// Metrics reads a server's metrics. had are those that the same server has had before, if it has:
+// a page that lacks some of them is not all of it.
+func Metrics(ctx context.Context, c *upstream.Client, had *Figures) (*Figures, error) {
 	var s sums
-	if c.Lines(ctx, "/metrics", s.line) != nil {
-		return nil
+	if err := c.Lines(ctx, MetricsPath, s.line); err != nil {
+		return nil, err
 	}
-	return s.figures()
+	f := s.figures()
+	switch {
+	case f == nil:
+		return nil, errNoFigures
+	case f.lack(had):
+		return nil, upstream.ErrHalf
+	}
+	return f, nil
+}
+
+// lack reports whether figures lack some of those that the same process has had before.
+func (f *Figures) lack(had *Figures) bool {
+	switch {
+	case had == nil || f.Started != "" && f.Started != had.Started:
+		return false
+	case f.Started != had.Started || f.Load.KVUsage < 0 && had.Load.KVUsage >= 0:
+		return true
+	}
+	return slices.ContainsFunc(had.Ranks, func(r RankFigures) bool {
+		return !slices.ContainsFunc(f.Ranks, func(now RankFigures) bool { return now.Number == r.Number && (now.KVTokens > 0 || r.KVTokens == 0) })
+	})
 }
 
 // sums adds up the figures among metrics in Prometheus' text format, which have a line for each of
@@ -165,6 +197,7 @@ func Metrics(ctx context.Context, c *upstream.Client) *Figures {
 type sums struct {
 	running, waiting, usage float64
 	engines, usages         int
+	started                 string
 	ranks                   map[int]*RankFigures
 	loads                   map[int]*engine.RankLoad
 }
@@ -176,6 +209,11 @@ func (s *sums) line(line []byte) {
 	}
 	switch line[len(prefix)] {
 	case 'n', 'k', 'g', 'c':
+	case startTime[len(prefix)]:
+		if value, ok := bytes.CutPrefix(line, []byte(startTime+" ")); ok {
+			s.started = string(bytes.TrimSpace(value))
+		}
+		return
 	default:
 		return
 	}
@@ -194,6 +232,7 @@ const (
 	cacheUsage    = "vllm:kv_cache_usage_perc"
 	gpuCacheUsage = "vllm:gpu_cache_usage_perc" // up to 0.10
 	cacheConfig   = "vllm:cache_config_info"
+	startTime     = "process_start_time_seconds" // not of a server of several processes
 )
 
 func (s *sums) add(name, rest string) {
@@ -246,7 +285,7 @@ func (s *sums) figures() *Figures {
 	if s.engines == 0 {
 		return nil
 	}
-	f := &Figures{Load: engine.Load{Running: int(s.running), Waiting: int(s.waiting), KVUsage: -1}}
+	f := &Figures{Started: s.started, Load: engine.Load{Running: int(s.running), Waiting: int(s.waiting), KVUsage: -1}}
 	if s.usages > 0 {
 		f.Load.KVUsage = s.usage / float64(s.usages)
 	}

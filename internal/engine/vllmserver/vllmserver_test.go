@@ -55,17 +55,17 @@ func TestServes(t *testing.T) {
 }
 
 func TestKVEvents(t *testing.T) {
-	got := parseKVEvents([]byte(`{"0": {"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5657", "replay_endpoint": "tcp://*:5658", "buffer_steps": 10000, "hwm": 100000, "max_queue_size": 100000, "topic": "kv@tiny"},
+	got, err := parseKVEvents([]byte(`{"0": {"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5657", "replay_endpoint": "tcp://*:5658", "buffer_steps": 10000, "hwm": 100000, "max_queue_size": 100000, "topic": "kv@tiny"},
 		"1": {"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5660", "replay_endpoint": null, "topic": ""},
 		"2": {"enable_kv_cache_events": false, "publisher": "zmq", "endpoint": "tcp://*:1"}, "3": null, "x": {"enable_kv_cache_events": true}, "4": {"enable_kv_cache_events": true, "publisher": "null"}}`), "gpu1")
 	want := map[int]engine.KVEvents{
 		0: {Endpoint: "tcp://*:5657", Replay: "tcp://*:5658", Topic: "kv@tiny", Host: "gpu1"},
 		1: {Endpoint: "tcp://*:5660", Host: "gpu1"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(diff, err)
 	}
-	if parseKVEvents([]byte(`[1]`), "") != nil {
+	if _, err := parseKVEvents([]byte(`[1]`), ""); err == nil {
 		t.Error("what is no object")
 	}
 }
@@ -127,8 +127,8 @@ func BenchmarkMetrics(b *testing.B) {
 	b.SetBytes(int64(text.Len()))
 	b.ReportAllocs()
 	for b.Loop() {
-		if f := Metrics(b.Context(), c); f == nil || f.Load.Running != 7 {
-			b.Fatalf("%+v", f)
+		if f, err := Metrics(b.Context(), c, nil); err != nil || f.Load.Running != 7 {
+			b.Fatalf("%+v, %v", f, err)
 		}
 	}
 }
