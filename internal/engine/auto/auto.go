@@ -19,7 +19,8 @@
 //
 // It decides when the engine first answers, and again whenever the current adapter reports
 // that the engine is gone or describes itself differently. If the kind has changed, a new
-// adapter takes over, and all requests of the previous one have ended.
+// adapter takes over, and all requests of the previous one have ended. A page that does not
+// answer changes no kind: a hung rank of SGLang's keeps /server_info from answering.
 package auto
 
 import (
@@ -31,6 +32,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -101,7 +103,7 @@ func (e *Engine) Run(ctx context.Context, report func(engine.State)) {
 	var said Finding
 	why, wait := "", soon
 	for ctx.Err() == nil {
-		found, err := e.find(ctx)
+		found, err := e.find(ctx, nil)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -115,20 +117,31 @@ func (e *Engine) Run(ctx context.Context, report func(engine.State)) {
 			continue
 		}
 		why, wait = "", soon
-		if found != said {
-			said = found
-			e.opts.Found(found)
-		}
-		e.stand(ctx, found, report)
+		e.stand(ctx, found, func(f Finding) {
+			if f != said {
+				said = f
+				e.opts.Found(f)
+			}
+		}, report)
 	}
 }
 
-// stand stands for the adapter of what was found, until something else is there.
-func (e *Engine) stand(ctx context.Context, found Finding, report func(engine.State)) {
+// stand stands for the adapter of what was found, until something of another kind is there. It says
+// what it has found.
+func (e *Engine) stand(ctx context.Context, found Finding, says func(Finding), report func(engine.State)) {
+	says(found)
 	adapter := e.opts.New(found.Kind)
 	running, stop := context.WithCancel(ctx)
 	changed, ended := make(chan struct{}, 1), make(chan struct{})
-	first := true
+	var mu sync.Mutex // of what follows, and of the reports
+	var latest *engine.State
+	tell := func(s engine.State) { // under mu
+		s.Via, s.Kind, s.Note = adapter, found.Kind, cmp.Or(found.Note, s.Note)
+		if len(s.Facts.Models) > 0 && found.Kind == OpenAI && found.Software != "" {
+			s.Facts.Software = found.Software // with its version
+		}
+		report(s)
+	}
 	go func() {
 		defer close(ended)
 		defer func() {
@@ -137,13 +150,12 @@ func (e *Engine) stand(ctx context.Context, found Finding, report func(engine.St
 			}
 		}()
 		adapter.Run(running, func(s engine.State) {
-			s.Via, s.Kind, s.Note = adapter, found.Kind, cmp.Or(found.Note, s.Note)
-			if s.Ready && found.Kind == OpenAI && found.Software != "" {
-				s.Facts.Software = found.Software // with its version
-			}
-			report(s)
+			mu.Lock()
+			defer mu.Unlock()
+			first := latest == nil
+			latest = &s
+			tell(s)
 			if first && s.Ready {
-				first = false
 				return
 			}
 			select {
@@ -168,20 +180,34 @@ func (e *Engine) stand(ctx context.Context, found Finding, report func(engine.St
 		// The adapter itself waits for an engine that is gone; what comes back is
 		// looked at before it is believed.
 		for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
-			now, err := e.find(ctx)
-			if ctx.Err() != nil || err == nil && now != found {
+			var was *Finding
+			if mu.Lock(); latest.Ready {
+				was = new(found)
+			}
+			mu.Unlock()
+			now, err := e.find(ctx, was)
+			if ctx.Err() != nil || err == nil && now.Kind != found.Kind {
 				return
 			}
-			if err == nil {
-				break
+			if err != nil {
+				sleep(ctx, wait)
+				continue
 			}
-			sleep(ctx, wait)
+			if now != found {
+				says(now)
+				mu.Lock()
+				found = now
+				tell(*latest)
+				mu.Unlock()
+			}
+			break
 		}
 	}
 }
 
-// find looks at what answers.
-func (e *Engine) find(ctx context.Context) (_ Finding, failed error) {
+// find looks at what answers. was is what the engine was found to be, if it has not been gone
+// since: what cannot be read now holds on.
+func (e *Engine) find(ctx context.Context, was *Finding) (_ Finding, failed error) {
 	defer func() {
 		if p := infer.Caught(recover(), e.opts.Panicked); p != nil {
 			failed = p
@@ -191,10 +217,12 @@ func (e *Engine) find(ctx context.Context) (_ Finding, failed error) {
 	var refused *upstream.StatusError
 	switch {
 	case err == nil:
-		return e.judge(ctx, facts.Models, cards), nil
+		return e.judge(ctx, facts.Models, cards, was), nil
+	case was != nil:
+		return Finding{}, err
 	case upstream.Nameless(err):
 		// No model list; perhaps its name was given.
-		if f := e.judge(ctx, nil, nil); f.Kind == SGLang || e.opts.Model != "" {
+		if f := e.judge(ctx, nil, nil, nil); f.Kind == SGLang || e.opts.Model != "" {
 			return f, nil
 		}
 		return Finding{}, err
@@ -219,16 +247,19 @@ func timedOut(err error) bool {
 
 // judge determines the kind of an HTTP server from its model list or, if that does not
 // show it, from endpoints that only one kind of engine has.
-func (e *Engine) judge(ctx context.Context, models []string, cards []upstream.Card) Finding {
+func (e *Engine) judge(ctx context.Context, models []string, cards []upstream.Card, was *Finding) Finding {
 	owner := upstream.Owner(cards)
 	switch owner {
 	case vllmserver.Owner:
-		return e.judgeVLLM(ctx, models)
+		return e.judgeVLLM(ctx, models, was)
 	case "sglang", "":
 	default:
 		return Finding{Kind: OpenAI, Software: owner}
 	}
-	about, ok := e.serverInfo(ctx)
+	about, ok, err := e.serverInfo(ctx)
+	if was != nil && strings.HasPrefix(was.Software, "SGLang") && (err != nil || !ok && owner != "") {
+		return *was
+	}
 	if !ok && owner == "" {
 		return Finding{Kind: OpenAI}
 	}
@@ -255,8 +286,11 @@ func (e *Engine) folder(models []string) (name string, known bool) {
 }
 
 // judgeVLLM decides about a server of vLLM's.
-func (e *Engine) judgeVLLM(ctx context.Context, models []string) Finding {
+func (e *Engine) judgeVLLM(ctx context.Context, models []string, was *Finding) Finding {
 	version, err := vllmserver.Version(ctx, e.client)
+	if was != nil && strings.HasPrefix(was.Software, "vLLM") && (err != nil || version == "") {
+		return *was
+	}
 	f := Finding{Kind: OpenAI, Software: software("vLLM", version)}
 	name, known := e.folder(models)
 	switch {
@@ -274,7 +308,8 @@ func (e *Engine) judgeVLLM(ctx context.Context, models []string) Finding {
 		f.Note = fmt.Sprintf("is vLLM %s and relayed; from %v on ids are exchanged with it (kind vllm)", version, vllmserver.WithIDs)
 		return f
 	}
-	if serves, err := vllmserver.Serves(ctx, e.client, vllmserver.CompletionsPath); err == nil && serves {
+	serves, err := vllmserver.Serves(ctx, e.client, vllmserver.CompletionsPath)
+	if err == nil && serves || err != nil && was != nil && was.Kind == VLLM {
 		f.Kind = VLLM
 	}
 	return f
@@ -290,17 +325,20 @@ type about struct {
 	TokenizerPath string `json:"tokenizer_path"`
 }
 
-// serverInfo reads it, or its older name.
-func (e *Engine) serverInfo(ctx context.Context) (a about, ok bool) {
-	if e.read(ctx, &a, upstream.SGLangServerInfo...) && (a.ModelPath != "" || a.TokenizerPath != "") {
-		return a, true
+// serverInfo reads it, or its older name. An error is of a server that may have it.
+func (e *Engine) serverInfo(ctx context.Context) (a about, ok bool, err error) {
+	data, err := e.client.GetFirst(ctx, upstream.SGLangServerInfo...)
+	var refused *upstream.StatusError
+	if errors.As(err, &refused) && refused.Status < 500 {
+		return about{}, false, nil
 	}
-	return about{}, false
-}
-
-func (e *Engine) read(ctx context.Context, to any, paths ...string) bool {
-	data, err := e.client.GetFirst(ctx, paths...)
-	return err == nil && json.Unmarshal(data, to) == nil
+	if err == nil {
+		err = json.Unmarshal(data, &a)
+	}
+	if err != nil || a.ModelPath == "" && a.TokenizerPath == "" {
+		return about{}, false, err
+	}
+	return a, true, nil
 }
 
 func sleep(ctx context.Context, d time.Duration) {

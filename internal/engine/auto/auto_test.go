@@ -126,7 +126,7 @@ func TestJudge(t *testing.T) {
 			s.is(test.paths)
 			e := New(Options{Name: "e", URL: u, Model: test.model, Folder: func(string) bool { return test.folder }, Describe: noPlane})
 			defer e.client.CloseIdle()
-			got, err := e.find(t.Context())
+			got, err := e.find(t.Context(), nil)
 			note := got.Note
 			got.Note = test.want.Note
 			if err != nil || got != test.want || !strings.Contains(note, test.want.Note) || (note == "") != (test.want.Note == "") {
@@ -143,7 +143,7 @@ func TestRelayedVLLM(t *testing.T) {
 	s.is(vllmServer)
 	for _, folder := range []bool{true, false} {
 		e := New(Options{Name: "e", URL: u, PassKey: true, Folder: func(string) bool { return folder }, Describe: noPlane})
-		if f, err := e.find(t.Context()); err != nil || f.Kind != OpenAI || (f.Note != "") != folder || folder && !strings.Contains(f.Note, "pass-key=true") {
+		if f, err := e.find(t.Context(), nil); err != nil || f.Kind != OpenAI || (f.Note != "") != folder || folder && !strings.Contains(f.Note, "pass-key=true") {
 			t.Errorf("%+v, %v", f, err)
 		}
 		e.client.CloseIdle()
@@ -156,11 +156,11 @@ func TestNotFound(t *testing.T) {
 	s.is(nil)
 	e := New(Options{Name: "e", URL: u, Folder: func(string) bool { return true }, Describe: noPlane})
 	defer e.client.CloseIdle()
-	if f, err := e.find(t.Context()); err == nil || !strings.Contains(err.Error(), "model=NAME") {
+	if f, err := e.find(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "model=NAME") {
 		t.Errorf("%+v, %v", f, err)
 	}
 	s.is(map[string]string{"/v1/models": "[]"})
-	if f, err := e.find(t.Context()); err == nil {
+	if f, err := e.find(t.Context(), nil); err == nil {
 		t.Errorf("%+v", f)
 	}
 }
@@ -199,11 +199,11 @@ func TestPlane(t *testing.T) {
 			}
 			return engine.Facts{Software: "sim"}, nil
 		}})
-		if f, err := e.find(t.Context()); err != nil || f != (Finding{Kind: Plane, Software: "sim"}) {
+		if f, err := e.find(t.Context(), nil); err != nil || f != (Finding{Kind: Plane, Software: "sim"}) {
 			t.Errorf("%+v, %v", f, err)
 		}
 		e.opts.Describe = noPlane
-		if f, err := e.find(t.Context()); err == nil || !strings.Contains(err.Error(), "not a plane") {
+		if f, err := e.find(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "not a plane") {
 			t.Errorf("%+v, %v", f, err)
 		}
 	}
