@@ -270,8 +270,25 @@ type engineView struct {
 	Books         *books   `json:"books,omitzero"`
 	Health        *state   `json:"health,omitzero"` // of its best rank
 	KVEvents      *events  `json:"kv_events,omitzero"`
+	Old           []old    `json:"old,omitzero"` // pages that could not be read lately
 	// Ranks are those of data parallelism that the engine's wire names.
 	Ranks []rankView `json:"ranks,omitzero"`
+}
+
+// old is a page of an engine that could be read before and cannot be read now. What it states is as it
+// was then.
+type old struct {
+	Page string  `json:"page"` // all: none can be read
+	For  float64 `json:"for_seconds"`
+	Why  string  `json:"why"`
+}
+
+// oldOf returns the views of an engine's pages that could not be read lately.
+func oldOf(e *route.Engine) (views []old) {
+	for _, o := range e.Facts.Old {
+		views = append(views, old{o.Page, seconds(trace.Now() - o.Since), o.Why})
+	}
+	return views
 }
 
 // meets is how an engine's halves of requests meet the others, and where, of a prefill engine.
@@ -305,6 +322,9 @@ type rankView struct {
 	Health *state `json:"health,omitzero"`
 
 	KVEvents *events `json:"kv_events,omitzero"`
+	Running  *int    `json:"running,omitzero"` // as the rank last said
+	Waiting  *int    `json:"waiting,omitzero"`
+	Behind   float64 `json:"report_behind_seconds,omitzero"` // how much older that is than another rank's word
 }
 
 // events are what an engine publishes of its KV cache (docs/kv-events.md), since it
@@ -423,6 +443,10 @@ func stateOf(v health.View, rests time.Duration) *state {
 
 // ranksOf returns the views of an engine's ranks, where its wire names any.
 func ranksOf(e *route.Engine) (views []rankView) {
+	var load engine.Load
+	if e.Load != nil {
+		load, _ = e.Load()
+	}
 	for _, r := range e.Ranks {
 		if r.Number < 0 {
 			continue
@@ -432,6 +456,11 @@ func ranksOf(e *route.Engine) (views []rankView) {
 			v.Books = booksOf(r.Books)
 			if of := r.Books.Events(); of != nil {
 				v.KVEvents = eventsOf(of)
+			}
+		}
+		for _, l := range load.Ranks {
+			if l.Rank == r.Number {
+				v.Running, v.Waiting, v.Behind = &l.Running, &l.Waiting, seconds(int64(l.Behind))
 			}
 		}
 		if v.Ready && r.Health != nil {
@@ -493,7 +522,7 @@ func (p *process) engines(w http.ResponseWriter, _ *http.Request) {
 		if of, ok := e.Condition(); ok {
 			v.Health = stateOf(of, restsOf(e))
 		}
-		v.Ranks = ranksOf(e)
+		v.Ranks, v.Old = ranksOf(e), oldOf(e)
 		views = append(views, v)
 	}
 	writeView(w, views)

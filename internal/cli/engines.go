@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+
+	"weir/internal/engine"
 )
 
 type enginesCommand struct {
@@ -92,7 +94,7 @@ func printEngines(w io.Writer, views []engineView) error {
 			orDash(positive(v.MaxRunning)), orDash(positive(v.ContextLength)), booked, wait, cached, textOrDash(graphic(v.Software, "")), textOrDash(models))
 		for _, r := range v.Ranks {
 			booked, wait, _ := r.Books.columns()
-			fmt.Fprintf(t, "%s/%d\t-\t%s%s\t-\t-\t-\t-\t-\t%s\t%s\t-\t-\t-\n", graphic(v.Name, ""), r.Rank, role("-"), r.Health.word(r.Ready), booked, wait)
+			fmt.Fprintf(t, "%s/%d\t-\t%s%s\t%s\t%s\t-\t-\t-\t%s\t%s\t-\t-\t-\n", graphic(v.Name, ""), r.Rank, role("-"), r.Health.word(r.Ready), orDash(r.Running), orDash(r.Waiting), booked, wait)
 		}
 	}
 	if len(views) == 0 {
@@ -118,10 +120,28 @@ func printEngines(w io.Writer, views []engineView) error {
 				say(name, "it is not connected")
 			}
 			say(name, r.Health.lines()...)
+			if r.Behind >= late {
+				say(name, fmt.Sprintf("its latest report is %.1f s older than another rank's", r.Behind))
+			}
+		}
+		for _, o := range v.Old {
+			say(v.Name, o.line())
 		}
 		say(v.Name, v.KVEvents.line(), v.Note)
 	}
 	return err
+}
+
+// late is for how long, in seconds, a rank's report is behind those of others when that is shown.
+const late = 5
+
+// line says what is old.
+func (o *old) line() string {
+	what := "its " + o.Page + " could not"
+	if o.Page == engine.AllPages {
+		what = "none of its pages could"
+	}
+	return fmt.Sprintf("%s be read for %.1f s, and what is known by it is as it was: %s", what, o.For, o.Why)
 }
 
 // line returns how much is known by an engine's events, empty where it publishes none.

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"weir/internal/fleet/route"
+	"weir/internal/trace"
 )
 
 // maxRanks is how many ranks of an engine have series of their own: how many it has is the
@@ -17,6 +18,7 @@ const maxRanks = 64
 type loads struct {
 	snapshot     func() *route.Snapshot
 	engine, rank loadDescs
+	behind, old  *prometheus.Desc
 }
 
 // loadDescs are the metrics of one load.
@@ -30,7 +32,9 @@ func newLoads(snapshot func() *route.Snapshot) *loads {
 			usage:   prometheus.NewDesc(prefix+"kv_usage_ratio", "Share of the KV cache of "+of+" that is in use, as it last said.", labels, nil),
 		}
 	}
-	return &loads{snapshot, desc("weir_engine_", "the engine", "engine"), desc("weir_engine_rank_", "the engine's data-parallel rank", "engine", "rank")}
+	return &loads{snapshot, desc("weir_engine_", "the engine", "engine"), desc("weir_engine_rank_", "the engine's data-parallel rank", "engine", "rank"),
+		prometheus.NewDesc("weir_engine_rank_report_behind_seconds", "How much older the latest report of the engine's data-parallel rank is than that of another one.", []string{"engine", "rank"}, nil),
+		prometheus.NewDesc("weir_engine_facts_age_seconds", "For how long a page of the engine could not be read, after it had been; all: none of them could. What it states is as it was then.", []string{"engine", "page"}, nil)}
 }
 
 // Describe implements prometheus.Collector.
@@ -40,11 +44,17 @@ func (c *loads) Describe(ch chan<- *prometheus.Desc) {
 		ch <- d.waiting
 		ch <- d.usage
 	}
+	ch <- c.behind
+	ch <- c.old
 }
 
 // Collect implements prometheus.Collector. An engine that is not ready has no load.
 func (c *loads) Collect(ch chan<- prometheus.Metric) {
+	now := trace.Now()
 	for _, e := range c.snapshot().Engines {
+		for _, o := range e.Facts.Old {
+			ch <- prometheus.MustNewConstMetric(c.old, prometheus.GaugeValue, float64(now-o.Since)/1e9, e.Name, o.Page)
+		}
 		if e.Load == nil || !e.Ready {
 			continue
 		}
@@ -60,6 +70,7 @@ func (c *loads) Collect(ch chan<- prometheus.Metric) {
 			}
 			seen[r.Rank] = true
 			c.rank.collect(ch, r.Running, r.Waiting, r.KVUsage, e.Name, strconv.Itoa(r.Rank))
+			ch <- prometheus.MustNewConstMetric(c.behind, prometheus.GaugeValue, r.Behind.Seconds(), e.Name, strconv.Itoa(r.Rank))
 		}
 	}
 }
