@@ -132,6 +132,7 @@ type Engine struct {
 	lateNow lateness
 	loads   []sim.Load // by DP rank, as the next
 	waiting []int      // again's
+	stood   []float64  // since when the rank stands still, in seconds since 1970; 0: it does not
 }
 
 // New makes an engine that stands still until Run.
@@ -166,6 +167,7 @@ func New(o Options) (*Engine, error) {
 		done:      make(chan struct{}),
 		dead:      make(chan struct{}),
 		again:     make([]int, core.Options().DPSize),
+		stood:     make([]float64, core.Options().DPSize),
 		sessions:  sessions{byID: map[uint64]*session{}},
 	}
 	e.opts.Legs.setDefaults()

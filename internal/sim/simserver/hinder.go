@@ -1,11 +1,13 @@
 package simserver
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -22,6 +24,7 @@ func (e *Engine) hindered(ctx context.Context) bool {
 		e.faultsMu.Unlock()
 		e.idle.Store(c.Idle)
 		e.core.Hinder(trace.Now(), c.Hindrance)
+		e.standing(c.Still)
 		e.still = c.Still != 0
 		if e.opts.KVEvents != nil {
 			e.opts.KVEvents.Mute(c.Mute)
@@ -41,6 +44,27 @@ func (e *Engine) hindered(ctx context.Context) bool {
 			// New faults, or what has to wait.
 		}
 	}
+}
+
+// standing notes since when which ranks stand still.
+func (e *Engine) standing(still uint64) {
+	e.stateMu.Lock()
+	defer e.stateMu.Unlock()
+	for rank := range e.stood {
+		switch stands := still&(1<<rank) != 0; {
+		case !stands:
+			e.stood[rank] = 0
+		case e.stood[rank] == 0:
+			e.stood[rank] = float64(time.Now().UnixNano()) / 1e9
+		}
+	}
+}
+
+// reported is when a rank reported its load last, in seconds: now, unless it stands still.
+func (e *Engine) reported(rank int, now float64) float64 {
+	e.stateMu.Lock()
+	defer e.stateMu.Unlock()
+	return cmp.Or(e.stood[rank], now)
 }
 
 // fence waits for the end of the step that was under way when it came.

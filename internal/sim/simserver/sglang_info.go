@@ -18,8 +18,13 @@ import (
 	"weir/internal/trace"
 )
 
-// serverInfo gives the server's arguments and its scheduler's state.
-func (f *sglangServer) serverInfo(w http.ResponseWriter, _ *http.Request) {
+// serverInfo gives the server's arguments and its schedulers' states. Like SGLang it asks each of
+// them, so that one that stands still keeps it from answering.
+func (f *sglangServer) serverInfo(w http.ResponseWriter, r *http.Request) {
+	if _, err := f.e.fence(r.Context()); err != nil {
+		writeSGLangError(w, err)
+		return
+	}
 	o, opts := f.e.prepare, &f.e.opts.SGLang
 	info := map[string]any{
 		"model_path":                   o.Model,
@@ -209,7 +214,7 @@ func (f *sglangServer) rankLoads(r *http.Request) ([]rankLoad, error) {
 			continue
 		}
 		one := rankLoad{
-			Timestamp: now, DPRank: l.rank, NumRunningReqs: l.running, NumWaitingReqs: l.waiting,
+			Timestamp: f.e.reported(l.rank, now), DPRank: l.rank, NumRunningReqs: l.running, NumWaitingReqs: l.waiting,
 			NumWaitingUncached: l.waitingTokens, NumUsedTokens: l.used, NumTotalTokens: l.used + l.cached + l.waitingTokens, NumActiveTokens: l.used,
 			MaxTotalNumTokens: l.total, MaxRunningRequests: o.MaxRunning, TokenUsage: l.usage(),
 			GenThroughput: l.throughput, CacheHitRate: l.hitRate, TotalPrefillUncached: l.prefilled, TotalPrefillBusyMicros: l.prefillBusy,
