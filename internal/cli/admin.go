@@ -337,13 +337,15 @@ type events struct {
 	Batches     uint64 `json:"batches"`
 	Events      uint64 `json:"events"`
 	Ignored     uint64 `json:"ignored"`
-	Strange     uint64 `json:"strange"`
-	Bad         uint64 `json:"bad"`
-	Gaps        uint64 `json:"gaps"`
-	Past        uint64 `json:"past"`
-	Replays     uint64 `json:"replays"`
-	Rebuilds    uint64 `json:"rebuilds"`
-	Overflows   uint64 `json:"overflows"`
+	// Odd are those of them that were passed over because of what they are.
+	Odd       map[string]uint64 `json:"odd,omitzero"`
+	Strange   uint64            `json:"strange"`
+	Bad       uint64            `json:"bad"`
+	Gaps      uint64            `json:"gaps"`
+	Past      uint64            `json:"past"`
+	Replays   uint64            `json:"replays"`
+	Rebuilds  uint64            `json:"rebuilds"`
+	Overflows uint64            `json:"overflows"`
 }
 
 // eventsOf returns the view of the events of ranks, or nil if they publish none. For
@@ -362,6 +364,14 @@ func eventsOf(of ...*route.Events) *events {
 		}
 	}
 	v.Knowledge, v.Blocks, v.BlockTokens, v.Batches, v.Events, v.Ignored = least.String(), s.Blocks, s.BlockTokens, s.Batches, s.Events, s.Ignored
+	for kind, n := range s.Odd {
+		if n > 0 {
+			if v.Odd == nil {
+				v.Odd = map[string]uint64{}
+			}
+			v.Odd[kvevents.Odd(kind).String()] = n
+		}
+	}
 	v.Strange, v.Bad, v.Gaps, v.Past, v.Replays, v.Rebuilds, v.Overflows = s.Strange, s.Bad, s.Gaps, s.Past, s.Replays, s.Rebuilds, s.Overflows
 	return v
 }

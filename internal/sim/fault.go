@@ -62,6 +62,7 @@ const (
 	Drag      // each step takes By times as long
 	Idle      // it reports that nothing runs and nothing waits
 	Mute      // its KV events are lost on their way to those who listen
+	Offload   // its KV events have a placeholder for each page, as vLLM's with CPU offloading
 	Restart   // its connections are reset, and all that it had is gone
 
 	numFaultKinds
@@ -74,7 +75,7 @@ var faultNames = [numFaultKinds]string{
 	Split: "split", Drip: "drip", Pause: "pause",
 	Unmet: "unmet", Misrank: "misrank", Stuck: "stuck", Evict: "evict", Die: "die",
 	Backward: "backward", Swap: "swap", Oversize: "oversize",
-	Retract: "retract", Wedge: "wedge", NoPrefill: "noprefill", Drag: "drag", Idle: "idle", Mute: "mute", Restart: "restart",
+	Retract: "retract", Wedge: "wedge", NoPrefill: "noprefill", Drag: "drag", Idle: "idle", Mute: "mute", Offload: "offload", Restart: "restart",
 }
 
 // String returns the kind's word.
@@ -93,7 +94,7 @@ func (k FaultKind) scope() scope {
 	switch k {
 	case Refuse, Deaf:
 		return ofConnections
-	case Retract, Wedge, NoPrefill, Drag, Idle, Mute, Restart:
+	case Retract, Wedge, NoPrefill, Drag, Idle, Mute, Offload, Restart:
 		return ofEngine
 	}
 	return ofRequests
@@ -251,7 +252,7 @@ func (f *Fault) check() error {
 // lasts reports whether the fault is a lasting state of the engine, not an event.
 func (f *Fault) lasts() bool {
 	switch f.Kind {
-	case Wedge, NoPrefill, Drag, Idle, Mute:
+	case Wedge, NoPrefill, Drag, Idle, Mute, Offload:
 		return true
 	}
 	return false
@@ -367,6 +368,7 @@ type Condition struct {
 	Hindrance      // what hinders the loop that goes on
 	Idle      bool // it reports that it is idle
 	Mute      bool // nobody hears its KV events
+	Offload   bool // its KV events have placeholders
 }
 
 // Condition returns the engine's condition under the faults. Each of them counts as having
@@ -386,6 +388,8 @@ func (f *Faults) Condition() (c Condition) {
 			c.Idle = true
 		case x.Kind == Mute:
 			c.Mute = true
+		case x.Kind == Offload:
+			c.Offload = true
 		default:
 			continue
 		}

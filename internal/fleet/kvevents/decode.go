@@ -55,6 +55,24 @@ const (
 	maxTokens = 1 << 21
 )
 
+// Odd is what an event is that is passed over.
+type Odd uint8
+
+// The odd ones.
+const (
+	// Placeholder is a BlockStored that names blocks without their ids. vLLM sends one for each
+	// block that its CPU offloading has copied, in the batches of its own cache's events.
+	Placeholder Odd = iota
+	// Unreadable is an event that is not in the form of its kind.
+	Unreadable
+	// Strange is an event of a kind that is not known.
+	Strange
+	NumOdd
+)
+
+// String returns the word of metrics.
+func (o Odd) String() string { return [...]string{"placeholder", "unreadable", "unknown"}[o] }
+
 // Decoder decodes batches. It keeps its buffers from one to the next.
 type Decoder struct {
 	event     Event
@@ -65,20 +83,23 @@ type Decoder struct {
 // errForm is of a batch that is not of a form that is known.
 var errForm = errors.New("kvevents: not a batch of KV events")
 
-// Decode calls do for each event of a batch, in order, and returns the number of unknown
-// events that it skipped. Events may be arrays or maps. Missing members are left zero,
-// and unknown members are skipped. Before an error do may have been called for some
-// events.
-func (d *Decoder) Decode(batch []byte, do func(*Event) error) (unknown int, err error) {
+// errPlaceholder is of an event that is a Placeholder.
+var errPlaceholder = errors.New("a BlockStored without ids")
+
+// Decode calls do for each event of a batch, in order, and odd for each that it passes over: one odd
+// event costs itself only. Events may be arrays or maps. Missing members are left zero,
+// and unknown members are skipped. An error is of a batch whose events cannot be told apart.
+// Before an error do may have been called for some events.
+func (d *Decoder) Decode(batch []byte, do func(*Event), odd func(Odd)) error {
 	var events []byte
 	switch msgp.NextType(batch) {
 	case msgp.ArrayType:
 		n, rest, err := msgp.ReadArrayHeaderBytes(batch)
 		if err != nil || n < 2 {
-			return 0, errForm
+			return errForm
 		}
 		if rest, err = msgp.Skip(rest); err != nil { // the time
-			return 0, fmt.Errorf("kvevents: %w", err)
+			return fmt.Errorf("kvevents: %w", err)
 		}
 		events = rest
 	case msgp.MapType:
@@ -89,31 +110,37 @@ func (d *Decoder) Decode(batch []byte, do func(*Event) error) (unknown int, err 
 			return msgp.Skip(b)
 		})
 		if err != nil {
-			return 0, fmt.Errorf("kvevents: %w", err)
+			return fmt.Errorf("kvevents: %w", err)
 		}
 	}
 	if msgp.NextType(events) != msgp.ArrayType {
-		return 0, errForm
+		return errForm
 	}
 	n, rest, err := msgp.ReadArrayHeaderBytes(events)
 	for i := uint32(0); i < n && err == nil; i++ {
 		d.reset()
-		if rest, err = d.one(rest); err != nil {
-			break
+		behind, wrong := d.one(rest)
+		if wrong != nil {
+			behind, err = msgp.Skip(rest)
 		}
-		if d.event.Kind == 0 {
-			unknown++
-			continue
-		}
-		if err := do(&d.event); err != nil {
-			return unknown, err
+		rest = behind
+		switch {
+		case err != nil:
+		case errors.Is(wrong, errPlaceholder):
+			odd(Placeholder)
+		case wrong != nil:
+			odd(Unreadable)
+		case d.event.Kind == 0:
+			odd(Strange)
+		default:
+			do(&d.event)
 		}
 	}
 	d.trim()
 	if err != nil {
-		return unknown, fmt.Errorf("kvevents: %w", err)
+		return fmt.Errorf("kvevents: %w", err)
 	}
-	return unknown, nil
+	return nil
 }
 
 func (d *Decoder) reset() {
@@ -195,6 +222,9 @@ func (d *Decoder) judge() error {
 	e := &d.event
 	if e.Kind != Stored {
 		return nil
+	}
+	if len(e.Tokens) == 0 {
+		return errPlaceholder
 	}
 	if e.BlockSize <= 0 || len(e.Hashes) == 0 {
 		return fmt.Errorf("a BlockStored of %d blocks of %d tokens", len(e.Hashes), e.BlockSize)

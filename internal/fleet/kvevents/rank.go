@@ -76,16 +76,19 @@ const (
 )
 
 type counts struct {
-	batches, events, passed, misfits, orphans, strange, unknown, bad atomic.Uint64
-	gaps, past, replays, rebuilds, overflows                         atomic.Uint64
+	batches, events, passed, misfits, orphans, strange, bad atomic.Uint64
+	odd                                                     [NumOdd]atomic.Uint64
+	gaps, past, replays, rebuilds, overflows                atomic.Uint64
 }
 
 // Stats are counts of what a publisher has sent so far.
 type Stats struct {
 	Batches, Events uint64
-	// Ignored counts events for other caches, of unknown kinds, or inconsistent with the
+	// Ignored counts events for other caches, odd ones, and those that are inconsistent with the
 	// known blocks: blocks of another size, and blocks whose parent is unknown.
 	Ignored uint64
+	// Odd counts the odd ones.
+	Odd [NumOdd]uint64
 	// Strange counts removals of unknown blocks.
 	Strange uint64
 	// Bad counts batches that could not be decoded.
@@ -104,6 +107,9 @@ func (s *Stats) Add(o Stats) {
 	s.Batches += o.Batches
 	s.Events += o.Events
 	s.Ignored += o.Ignored
+	for i := range s.Odd {
+		s.Odd[i] += o.Odd[i]
+	}
 	s.Strange += o.Strange
 	s.Bad += o.Bad
 	s.Gaps += o.Gaps
@@ -136,12 +142,17 @@ func (r *Rank) Knowledge() Knowledge { return Knowledge(r.knowledge.Load()) }
 // Stats returns the counts so far.
 func (r *Rank) Stats() Stats {
 	c := &r.counts
-	return Stats{
+	s := Stats{
 		Batches: c.batches.Load(), Events: c.events.Load(), Bad: c.bad.Load(), Strange: c.strange.Load(),
-		Ignored: c.passed.Load() + c.misfits.Load() + c.orphans.Load() + c.unknown.Load(),
+		Ignored: c.passed.Load() + c.misfits.Load() + c.orphans.Load(),
 		Gaps:    c.gaps.Load(), Past: c.past.Load(), Replays: c.replays.Load(), Rebuilds: c.rebuilds.Load(), Overflows: c.overflows.Load(),
 		Blocks: r.tree.count.Load(), BlockTokens: int(r.unit.Load()) * r.opts.IndexTokens,
 	}
+	for i := range c.odd {
+		s.Odd[i] = c.odd[i].Load()
+		s.Ignored += s.Odd[i]
+	}
+	return s
 }
 
 // Unit returns how many blocks of the index the engine reuses together; 0: not known.
@@ -363,14 +374,14 @@ func (r *Rank) publish() {
 func (r *Rank) take(seq uint64, batch []byte) {
 	r.last, r.sum = seq, xxh3.Hash(batch)
 	r.counts.batches.Add(1)
-	r.counts.unknown.Add(r.events(batch))
+	r.events(batch)
 	r.measure()
 	r.publish()
 }
 
-func (r *Rank) events(batch []byte) (unknown uint64) {
+func (r *Rank) events(batch []byte) {
 	overflow := false
-	n, err := r.decoder.Decode(batch, func(e *Event) error {
+	err := r.decoder.Decode(batch, func(e *Event) {
 		r.counts.events.Add(1)
 		o := taken
 		switch e.Kind {
@@ -395,8 +406,7 @@ func (r *Rank) events(batch []byte) (unknown uint64) {
 		case full:
 			overflow = true
 		}
-		return nil
-	})
+	}, func(o Odd) { r.counts.odd[o].Add(1) })
 	switch {
 	case err != nil: // it may have removed something
 		r.counts.bad.Add(1)
@@ -405,7 +415,6 @@ func (r *Rank) events(batch []byte) (unknown uint64) {
 		r.counts.overflows.Add(1)
 		r.forget(Partial)
 	}
-	return uint64(n)
 }
 
 // measure notes after how many blocks of the index one of the engine's ends.

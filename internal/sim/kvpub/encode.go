@@ -34,6 +34,8 @@ type encoder struct {
 	pages    map[uint64]page // those that are there, by the core's names; of SGLang's forms
 	names    []uint64
 	tokens   []uint32
+	// placeholders has each stored page announced a second time, by its name only.
+	placeholders bool
 }
 
 // page is how SGLang names one.
@@ -51,12 +53,18 @@ func (e *encoder) batch(now float64, events []sim.KVEvent) []byte {
 	b := msgp.AppendFloat64(msgp.AppendArrayHeader(nil, 3), now)
 	n := uint32(0)
 	for rest := events; len(rest) > 0; n++ {
+		if e.placeholders && rest[0].Kind == sim.KVStored {
+			n++
+		}
 		rest = rest[e.together(rest):]
 	}
 	b = msgp.AppendArrayHeader(b, n)
 	for len(events) > 0 {
 		n := e.together(events)
 		b = e.event(b, events[:n])
+		if e.placeholders && events[0].Kind == sim.KVStored {
+			b = e.placeholder(b)
+		}
 		events = events[n:]
 	}
 	return msgp.AppendInt(b, e.rank)
@@ -161,6 +169,20 @@ func (e *encoder) stored(w *writer, events []sim.KVEvent) {
 	}
 	w.number("group_idx", 0)
 	w.word("kv_cache_spec_kind", "full_attention")
+}
+
+// placeholder announces the pages of the event before as copied to the host's memory.
+func (e *encoder) placeholder(b []byte) []byte {
+	w := writer{b: b, array: e.form == SGLangArrays}
+	w.begin("BlockStored", 6)
+	e.hashes(&w)
+	w.word("parent_block_hash", "")
+	w.member("token_ids")
+	w.b = msgp.AppendArrayHeader(w.b, 0)
+	w.number("block_size", 0)
+	w.word("lora_id", "")
+	w.word("medium", "CPU")
+	return w.b
 }
 
 // appendKeys appends the extra keys of a block: the words that are not empty, or nil.

@@ -170,6 +170,16 @@ func (p *Publisher) Mute(on bool) {
 	}
 }
 
+// Offload has each page that is stored announced once more by a placeholder in the same batch, until
+// it is called again: vLLM's CPU offloading announces so, at its defaults, what it has copied.
+func (p *Publisher) Offload(on bool) {
+	for _, r := range p.ranks {
+		r.mu.Lock()
+		r.encoder.placeholders = on
+		r.mu.Unlock()
+	}
+}
+
 // Restart begins anew, as another process at the same endpoints would.
 func (p *Publisher) Restart() {
 	for _, r := range p.ranks {

@@ -90,6 +90,7 @@ type Engine struct {
 	prepare   *sim.Options
 	tokenizer Tokenizer
 	instance  atomic.Pointer[string]
+	began     atomic.Int64 // when the present process began, in ns since 1970
 
 	faultsMu sync.Mutex
 	faults   *sim.Faults
@@ -248,6 +249,7 @@ func (e *Engine) rename() {
 	var id [8]byte
 	rand.Read(id[:]) // it never fails
 	e.instance.Store(new(hex.EncodeToString(id[:])))
+	e.began.Store(time.Now().UnixNano())
 }
 
 // storm has all that generate retracted when a fault wants it.

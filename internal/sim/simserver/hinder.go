@@ -28,6 +28,7 @@ func (e *Engine) hindered(ctx context.Context) bool {
 		e.still = c.Still != 0
 		if e.opts.KVEvents != nil {
 			e.opts.KVEvents.Mute(c.Mute)
+			e.opts.KVEvents.Offload(c.Offload)
 		}
 		if again {
 			e.begin()

@@ -113,6 +113,8 @@ func (e *Engine) vllmMetrics(g *gather) {
 			"block_size", strconv.Itoa(e.prepare.PageSize), "num_gpu_blocks", strconv.Itoa(pages), "kv_cache_size_tokens", strconv.Itoa(e.prepare.KVTokens),
 			"enable_prefix_caching", pythonBool(e.prepare.KVTokens > 0), "cache_dtype", "auto", "gpu_memory_utilization", "0.92", "num_cpu_blocks", "None")
 	}
+	g.labels = nil
+	g.gauge("process_start_time_seconds", "Start time of the process since unix epoch in seconds.", float64(e.began.Load())/1e9)
 	m := &e.meter
 	m.mu.Lock()
 	defer m.mu.Unlock()

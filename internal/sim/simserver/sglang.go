@@ -53,7 +53,6 @@ const SGLangVersion = "0.5.23"
 type sglangServer struct {
 	e       *Engine
 	weights string // of every meta_info: the weights, up to the retractions
-	started time.Time
 
 	mu   sync.Mutex
 	jobs map[string]*job // under way, by request id
@@ -70,7 +69,7 @@ func (e *Engine) ServeSGLang(ctx context.Context, l net.Listener) error {
 
 func (e *Engine) sglangHandler() http.Handler {
 	f := &sglangServer{
-		e: e, started: time.Now(), jobs: map[string]*job{},
+		e: e, jobs: map[string]*job{},
 		weights: `,"weight_version":` + quote(e.opts.SGLang.WeightVersion) + `,"num_retractions":`,
 	}
 	mux := http.NewServeMux()
