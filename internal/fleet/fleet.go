@@ -605,7 +605,8 @@ func (f *Fleet) settle(l *life, m *Member, e *route.Engine) (fresh []int) {
 			}
 			continue
 		}
-		if same := n.Instance == r.instance && (was || n.Instance != "") && base == l.base && e.Role == l.role && (e.Relay != nil) == l.relayed; !same {
+		told := n.Instance == r.instance || was && r.instance == "" // it did not say before
+		if same := told && (was || n.Instance != "") && base == l.base && e.Role == l.role && (e.Relay != nil) == l.relayed; !same {
 			r.close()
 		}
 		facts := engine.Facts{KVTokens: n.KVTokens, MaxRunning: n.MaxRunning, StepTokens: e.Facts.StepTokens, Forgets: e.Facts.Forgets}

@@ -681,6 +681,7 @@ func TestBooksLiveAsLongAsTheEngine(t *testing.T) {
 		{"the same one is back", []engine.State{as("1"), lost, as("1")}, 1},
 		{"another one is back", []engine.State{as("1"), lost, as("2")}, 2},
 		{"another one, and nobody noticed", []engine.State{as("1"), as("2")}, 2},
+		{"it says it later", []engine.State{as(""), as("1"), as("1")}, 1},
 		{"it does not say which it is", []engine.State{as(""), as("")}, 1},
 		{"and was lost", []engine.State{as(""), lost, as("")}, 2},
 	} {

@@ -23,10 +23,10 @@ func TestSilence(t *testing.T) {
 		enginetest.Silent
 		folder bool
 	}{
-		"sglang":         {enginetest.Silent{Pages: enginetest.SGLangPages, Later: enginetest.SGLangLater}, true},
-		"vllm":           {enginetest.Silent{Pages: enginetest.VLLMPages, Later: enginetest.VLLMLater}, true},
-		"relayed sglang": {enginetest.Silent{Pages: enginetest.SGLangPages, Later: enginetest.SGLangLater, Kept: []string{"/model_info"}}, false},
-		"relayed vllm":   {enginetest.Silent{Pages: enginetest.VLLMPages, Later: enginetest.VLLMLater, Kept: []string{"/kv_event_sources"}}, false},
+		"sglang":         {enginetest.Silent{Pages: enginetest.SGLangPages, Later: enginetest.SGLangLater, Restarted: enginetest.SGLangRestarted}, true},
+		"vllm":           {enginetest.Silent{Pages: enginetest.VLLMPages, Later: enginetest.VLLMLater, Restarted: enginetest.VLLMRestarted}, true},
+		"relayed sglang": {enginetest.Silent{Pages: enginetest.SGLangPages, Later: enginetest.SGLangLater, Restarted: enginetest.SGLangRestarted, Kept: []string{"/model_info"}}, false},
+		"relayed vllm":   {enginetest.Silent{Pages: enginetest.VLLMPages, Later: enginetest.VLLMLater, Restarted: enginetest.VLLMRestarted, Kept: []string{"/kv_event_sources"}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var made atomic.Int32

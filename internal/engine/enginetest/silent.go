@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -23,7 +24,9 @@ import (
 // an answer with that status and without a body.
 type Silent struct {
 	Pages map[string]string
-	// Later is what the pages say later, where it differs, by the same process.
+	// Restarted is the page that tells processes apart, as the next one says it.
+	Restarted [2]string
+	// Later is what the pages of that process say later, where it differs.
 	Later map[string]string
 	// Kept are the pages of which a failure changes nothing that could be old.
 	Kept []string
@@ -218,10 +221,22 @@ func Silence(t *testing.T, s Silent) {
 	b.listen()
 	check("refused, and over", b.until("refused, and over", fresh))
 
-	later := map[string]string{}
-	for page, body := range s.Pages {
-		later[page] = body
+	// It restarts so fast that no connection is refused, and all but its process is as it was.
+	b.mu.Lock()
+	b.pages = maps.Clone(s.Pages)
+	b.pages[s.Restarted[0]] = s.Restarted[1]
+	b.mu.Unlock()
+	now := b.until("another process", func(s engine.State) bool { return s.Facts.Instance != good.Facts.Instance })
+	for i := range now.Facts.Ranks {
+		if now.Facts.Ranks[i].Instance != now.Facts.Instance {
+			t.Errorf("rank %d is not another", i)
+		}
+		now.Facts.Ranks[i].Instance = good.Facts.Instance
 	}
+	now.Facts.Instance = good.Facts.Instance
+	check("another process", now)
+
+	later := maps.Clone(s.Pages)
 	for page, body := range s.Later {
 		later[page] = body
 	}

@@ -12,8 +12,8 @@ import (
 
 func TestSilence(t *testing.T) {
 	for name, s := range map[string]enginetest.Silent{
-		"vllm":   {Pages: enginetest.VLLMPages, Later: enginetest.VLLMLater, Kept: []string{"/kv_event_sources"}},
-		"sglang": {Pages: enginetest.SGLangPages, Later: enginetest.SGLangLater, Kept: []string{"/model_info"}},
+		"vllm":   {Pages: enginetest.VLLMPages, Later: enginetest.VLLMLater, Restarted: enginetest.VLLMRestarted, Kept: []string{"/kv_event_sources"}},
+		"sglang": {Pages: enginetest.SGLangPages, Later: enginetest.SGLangLater, Restarted: enginetest.SGLangRestarted, Kept: []string{"/model_info"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.New = func(u *url.URL, interval, patience time.Duration) engine.Adapter {

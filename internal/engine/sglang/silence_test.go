@@ -11,7 +11,7 @@ import (
 )
 
 func TestSilence(t *testing.T) {
-	enginetest.Silence(t, enginetest.Silent{Pages: enginetest.SGLangPages, Later: enginetest.SGLangLater, New: func(u *url.URL, interval, patience time.Duration) engine.Adapter {
+	enginetest.Silence(t, enginetest.Silent{Pages: enginetest.SGLangPages, Later: enginetest.SGLangLater, Restarted: enginetest.SGLangRestarted, New: func(u *url.URL, interval, patience time.Duration) engine.Adapter {
 		return sglang.New(sglang.Options{Name: "e", URL: u, ProbeInterval: interval, ReadTimeout: patience})
 	}})
 }

@@ -177,6 +177,9 @@ func (b *Body) arrived(p []byte, got int, err error) (int, error) {
 		case err == io.EOF, err == nil:
 			err = io.ErrUnexpectedEOF
 		}
+		if b.ctx.Err() == nil {
+			b.client.doubts(nil)
+		}
 		return 0, err
 	}
 	// An error that came along comes again.

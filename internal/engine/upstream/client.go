@@ -68,6 +68,7 @@ type Client struct {
 	dials          atomic.Uint64
 	readOver       atomic.Uint64 // the number of a connection
 	life           atomic.Uint64 // counts the processes that have ended, as far as was noticed
+	doubt          chan struct{} // has one when a connection ended in a way in which a process's end would end it
 }
 
 // idleTime is how long a connection is kept for the next request. Python's
@@ -118,6 +119,7 @@ func New(opts Options) *Client {
 		readTimeout:    cmp.Or(opts.ReadTimeout, 5*time.Second),
 		pool:           pool{max: maxIdle, keep: idleTime},
 		spare:          &spares,
+		doubt:          make(chan struct{}, 1),
 	}
 	if u.Scheme == "https" {
 		c.tls = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -243,6 +245,7 @@ func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 	}
 	cn, err = c.dial(ctx)
 	if err != nil {
+		c.doubts(req)
 		c.spare.give(head)
 		return nil, ended(ctx, err)
 	}
@@ -319,6 +322,18 @@ type dialing struct {
 // Deadline implements context.Context.
 func (d *dialing) Deadline() (time.Time, bool) { return d.late, true }
 
+// doubts has the engine looked at soon, because a request found that it has closed a connection, or
+// refuses one: another process may be there. A reading, which is such a look, raises no doubts.
+func (c *Client) doubts(req *Request) {
+	if req != nil && req.Reading {
+		return
+	}
+	select {
+	case c.doubt <- struct{}{}:
+	default:
+	}
+}
+
 // exchange sends a request on a connection and reads the head of its answer.
 // The connection is the response's, or closed. The head's buffer is given back
 // once it is sent, unless errGone says that nothing was.
@@ -335,6 +350,7 @@ func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Requ
 	up, err := c.send(cn, head, req.Body)
 	if err == errGone {
 		c.pool.closed(cn.rested)
+		c.doubts(req)
 		stop()
 		cn.abort()
 		return nil, err
@@ -357,6 +373,7 @@ func (c *Client) exchange(ctx context.Context, cn *conn, head *buffer, req *Requ
 		closed := !cn.fresh && in.first == 0 && ctx.Err() == nil && !timedOut(err)
 		if closed {
 			c.pool.closed(cn.rested)
+			c.doubts(req)
 		}
 		again := closed && (req.Method == http.MethodGet || cn.unread(err))
 		stop()

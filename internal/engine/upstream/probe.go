@@ -369,7 +369,22 @@ func (c *Client) Watch(ctx context.Context, interval time.Duration, probe func(c
 				wait = min(interval, time.Second)
 			}
 		}
-		sleep(ctx, wait)
+		c.rest(ctx, wait)
+	}
+}
+
+// soon is the time from a doubt to the next look: a server that restarts is back by then, or refuses.
+const soon = 500 * time.Millisecond
+
+// rest waits for the next look, which comes soon when there are doubts.
+func (c *Client) rest(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-c.doubt:
+		sleep(ctx, min(soon, d))
+	case <-ctx.Done():
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 func TestSilence(t *testing.T) {
-	enginetest.Silence(t, enginetest.Silent{Pages: enginetest.VLLMPages, Later: enginetest.VLLMLater, New: func(u *url.URL, interval, patience time.Duration) engine.Adapter {
+	enginetest.Silence(t, enginetest.Silent{Pages: enginetest.VLLMPages, Later: enginetest.VLLMLater, Restarted: enginetest.VLLMRestarted, New: func(u *url.URL, interval, patience time.Duration) engine.Adapter {
 		return vllm.New(vllm.Options{Name: "e", URL: u, ProbeInterval: interval, ReadTimeout: patience}, vllm.Flags{})
 	}})
 }
