@@ -69,6 +69,7 @@ func TestWedgedRank(t *testing.T) {
 			if booked("0") == 0 || booked("1") == 0 {
 				t.Errorf("rank 0 had %v requests, rank 1 %v", booked("0"), booked("1"))
 			}
+			rank1 := booked("1")
 			wedge(true)
 			var stuck sync.WaitGroup
 			harness.Eventually(t, "one rank is known to stand still", func() bool {
@@ -93,6 +94,17 @@ func TestWedgedRank(t *testing.T) {
 			}
 			if out, _, code := harness.Finish(t, "", "engines", "--admin", g.Admin); code != 0 || !strings.Contains(out, "\nengine/1: ") || strings.Contains(out, "\nengine/0: ") {
 				t.Errorf("exit code %d, %s", code, out)
+			}
+			if n := harness.Metric(t, g.Admin, "weir_engine_rank_requests_total", `rank="1"`); n < rank1 {
+				t.Errorf("rank 1 was handed %v requests, and %v before it stood still", n, rank1)
+			}
+			if wire == "sglang" { // whose description of itself asks each rank
+				harness.Eventually(t, "what the engine says is old", func() bool {
+					return harness.Metric(t, g.Admin, "weir_engine_facts_age_seconds", `page="/server_info"`) > 0 && harness.Metric(t, g.Admin, "weir_engine_rank_report_behind_seconds", `rank="1"`) > 0
+				})
+				if out, _, _ := harness.Finish(t, "", "engines", "--admin", g.Admin); !strings.Contains(out, "its /server_info could not be read") {
+					t.Error(out)
+				}
 			}
 			wedge(false)
 			harness.Eventually(t, "both ranks well again", ups("0 1"))
