@@ -7,6 +7,7 @@ package engine
 import (
 	"context"
 	"io"
+	"math"
 	"net/http"
 	"time"
 
@@ -280,6 +281,15 @@ type RankLoad struct {
 	// Behind is how much older the rank's report is than the latest one of any rank; 0 if
 	// reports have no times.
 	Behind time.Duration
+}
+
+// Behind is how much older a rank's report is than the latest one of any rank, by their times in
+// seconds. A report without a time is not.
+func Behind(at, latest float64) time.Duration {
+	if !(at > 0) || !(latest > at) {
+		return 0
+	}
+	return time.Duration(min(latest-at, math.MaxInt32) * float64(time.Second))
 }
 
 // SumLoads returns the load of an engine from the loads of its ranks, of which there

@@ -2,6 +2,7 @@ package sglang
 
 import (
 	"context"
+	"errors"
 	"math"
 	"net"
 	"net/netip"
@@ -117,6 +118,7 @@ type readings struct {
 	media   upstream.Reading[infer.Carries]
 	loads   upstream.Reading[engine.Load]
 	process upstream.Process
+	unread  int64 // since when /server_info does not answer, of which nothing was ever read; 0: it does
 }
 
 // probe reads the engine's facts. A server without /server_info is accepted too,
@@ -138,16 +140,43 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 		}
 		e.describe(srv, &facts, &about)
 	}
+	silent := err != nil && !answered(err)
 	srv.lacks = srv.mode.Lacks()
 	srv.carries = srv.carries.Without(srv.lacks)
 	facts.Carries, facts.Lacks, facts.Salts = srv.carries, srv.lacks, srv.mode.Salts()
 	e.add(srv, &facts)
-	e.readLoads(ctx, srv)
+	if said := e.readLoads(ctx, srv); silent {
+		e.count(srv, &facts, said, err)
+	} else {
+		e.known.unread = 0
+	}
 	facts.Old = e.known.media.Old(facts.Old, upstream.SGLangModelInfo[0])
 	facts.Old = e.known.info.Old(facts.Old, upstream.SGLangServerInfo[0])
 	facts.Old = e.known.loads.Old(facts.Old, srv.mode.LoadsPath())
 	e.server.Store(srv)
 	return facts, nil
+}
+
+// answered reports whether an error is of a server that has answered.
+func answered(err error) bool {
+	var refused *upstream.StatusError
+	return errors.As(err, &refused) && refused.Status < 500
+}
+
+// count adds the ranks of a server that has never described itself to weir, as one of its schedulers
+// hangs, by their loads. Requests that name no rank would hang wherever it does.
+func (e *Engine) count(srv *server, facts *engine.Facts, said sglangmode.Loads, why error) {
+	if e.known.unread == 0 {
+		e.known.unread = trace.Now()
+	}
+	facts.Old = append(facts.Old, engine.Old{Page: upstream.SGLangServerInfo[0], Since: e.known.unread, Why: why.Error()})
+	if !said.TakesRank() {
+		return
+	}
+	srv.ranks, facts.SideBySide = len(said.Ranks), len(said.Ranks)
+	for _, r := range said.Ranks {
+		facts.Ranks = append(facts.Ranks, engine.Rank{Number: r.Rank, Ready: true, KVTokens: max(r.KVTokens, 0), MaxRunning: max(r.MaxRunning, 0)})
+	}
 }
 
 // describe adds what the server's description of itself says. What its chunks hold is learned if
@@ -272,11 +301,10 @@ func (e *Engine) understands(ctx context.Context) infer.Carries {
 
 // readLoads reads how busy the engine is and, from the same answer, how far its
 // clock is from this machine's.
-func (e *Engine) readLoads(ctx context.Context, srv *server) {
+func (e *Engine) readLoads(ctx context.Context, srv *server) (said sglangmode.Loads) {
 	sent := trace.Now()
 	data, _, err := e.client.Get(ctx, srv.mode.LoadsPath())
 	received := trace.Now()
-	var said sglangmode.Loads
 	if err == nil {
 		said, err = sglangmode.ParseLoads(data)
 	}
@@ -297,6 +325,7 @@ func (e *Engine) readLoads(ctx context.Context, srv *server) {
 	}
 	now, err = e.known.loads.Take(e.client, now, err)
 	srv.load, srv.loaded = now, err == nil
+	return said
 }
 
 // wallTime reads a time as seconds since 1970 or in the form of RFC 3339.

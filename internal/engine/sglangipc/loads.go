@@ -33,12 +33,9 @@ func (e *Engine) Load() (engine.Load, bool) {
 		return engine.Load{}, false
 	}
 	l, err := readLoads(s.manifest.Loads, s.manifest.Ranks)
-	switch {
-	case err == nil:
+	if err == nil {
 		s.load.Store(&l)
-	case !errors.Is(err, errBusy):
-		return engine.Load{}, false // of a release that has another form
-	}
+	} // or it is being written, or of a release that has another form
 	if last := s.load.Load(); last != nil {
 		return *last, true
 	}
@@ -63,7 +60,7 @@ func readLoads(path string, ranks int) (l engine.Load, err error) {
 	if string(head[:4]) != loadsMagic || version != loadsVersion || has < ranks || slot < 4 || slot > maxSlot {
 		return l, fmt.Errorf("%s: %q of version %d has %d ranks in slots of %d bytes", path, head[:4], version, has, slot)
 	}
-	each := make([]engine.RankLoad, ranks)
+	each, at, latest := make([]engine.RankLoad, ranks), make([]float64, ranks), 0.0
 	for rank := range each {
 		each[rank].Rank = rank
 		b := make([]byte, slot)
@@ -77,23 +74,28 @@ func readLoads(path string, ranks int) (l engine.Load, err error) {
 		if n == 0 {
 			continue // it has said nothing yet
 		}
-		if err := readLoad(&each[rank], b[4:4+n]); err != nil {
+		if at[rank], err = readLoad(&each[rank], b[4:4+n]); err != nil {
 			return l, fmt.Errorf("%s: rank %d: %w", path, rank, err)
 		}
+		latest = max(latest, at[rank])
+	}
+	for rank := range each {
+		each[rank].Behind = engine.Behind(at[rank], latest)
 	}
 	return engine.SumLoads(each), nil
 }
 
-// readLoad reads what a rank says, a map in which what is at its default is left out.
-func readLoad(l *engine.RankLoad, b []byte) error {
+// readLoad reads what a rank says and when it said so, a map in which what is at its default is left
+// out.
+func readLoad(l *engine.RankLoad, b []byte) (at float64, err error) {
 	n, b, err := msgp.ReadMapHeaderBytes(b)
 	for range n {
 		if err != nil {
-			return err
+			return 0, err
 		}
 		var name []byte
 		if name, b, err = msgp.ReadMapKeyZC(b); err != nil {
-			return err
+			return 0, err
 		}
 		switch string(name) {
 		case "num_running_reqs", "num_waiting_reqs":
@@ -108,11 +110,17 @@ func readLoad(l *engine.RankLoad, b []byte) error {
 			}
 		case "token_usage":
 			l.KVUsage, b, err = readShare(b)
+		case "timestamp":
+			if msgp.NextType(b) != msgp.Float64Type {
+				b, err = msgp.Skip(b)
+			} else {
+				at, b, err = msgp.ReadFloat64Bytes(b)
+			}
 		default:
 			b, err = msgp.Skip(b)
 		}
 	}
-	return err
+	return at, err
 }
 
 // readShare reads a share, which may be written as a whole number.

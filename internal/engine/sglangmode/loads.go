@@ -1,8 +1,7 @@
 package sglangmode
 
 import (
-	"math"
-	"time"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -22,18 +21,37 @@ func (m *Mode) LoadsPath() string {
 // Loads is what it tells there, of each of its ranks.
 type Loads struct {
 	Timestamp jsontext.Value `json:"timestamp"`
+	Version   string         `json:"version"`
 	Ranks     []struct {
 		Rank    int     `json:"dp_rank"`
 		At      float64 `json:"timestamp"` // in seconds; a rank that stands still reports nothing new
 		Running int     `json:"num_running_reqs"`
 		Waiting int     `json:"num_waiting_reqs"`
 		Usage   float64 `json:"token_usage"`
+		// What a rank holds and runs at most.
+		KVTokens   int `json:"max_total_num_tokens"`
+		MaxRunning int `json:"max_running_requests"`
 		// Pairs is of a server that serves halves. Waiting has all of its queues but one:
 		// that of prefill halves whose KV is not fetched.
 		Pairs struct {
 			Kept int `json:"prefill_inflight_queue_reqs"`
 		} `json:"disaggregation"`
 	} `json:"loads"`
+}
+
+// TakesRank reports whether a request may name one of the ranks, of which there are several: they are
+// numbered from 0, and the server is of a release that reads a request's rank.
+func (l *Loads) TakesRank() bool {
+	v, ok := parseVersion(l.Version)
+	if !ok || slices.Compare(v, []int{0, 5, 10}) < 0 || len(l.Ranks) < 2 {
+		return false
+	}
+	for i := range l.Ranks {
+		if l.Ranks[i].Rank != i {
+			return false
+		}
+	}
+	return true
 }
 
 // ParseLoads reads a server's word on its load.
@@ -52,11 +70,7 @@ func (l *Loads) Load() (sum engine.Load, ok bool) {
 		latest = max(latest, r.At)
 	}
 	for _, r := range l.Ranks {
-		behind := time.Duration(min(max(latest-r.At, 0), math.MaxInt32) * float64(time.Second))
-		if r.At <= 0 {
-			behind = 0 // it reports no time
-		}
-		ranks = append(ranks, engine.RankLoad{Rank: r.Rank, Running: r.Running + r.Pairs.Kept, Waiting: r.Waiting, KVUsage: r.Usage, Behind: behind})
+		ranks = append(ranks, engine.RankLoad{Rank: r.Rank, Running: r.Running + r.Pairs.Kept, Waiting: r.Waiting, KVUsage: r.Usage, Behind: engine.Behind(r.At, latest)})
 	}
 	return engine.SumLoads(ranks), len(ranks) > 0
 }

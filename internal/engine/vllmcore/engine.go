@@ -53,9 +53,10 @@ type rank struct {
 	place coreclient.Place // of the connection that serves it
 
 	mu      sync.Mutex
-	known   []byte   // what the engine said of itself; nil: nothing yet
-	lost    []string // requests that ended here and may still run there
-	refused bool     // this engine cannot be spoken to
+	known   []byte      // what the engine said of itself; nil: nothing yet
+	lost    []string    // requests that ended here and may still run there
+	refused bool        // this engine cannot be spoken to
+	said    engine.Rank // its latest facts
 }
 
 // rank returns the place of an engine's index.
@@ -164,16 +165,23 @@ func (e *Engine) state() engine.State {
 	return e.host.Unready(why)
 }
 
-// rankFacts returns the facts of one of several engines; s is nil while it is not up.
+// rankFacts returns the facts of one of several engines, the latest ones while it is not up and s is
+// nil.
 func (e *Engine) rankFacts(index int, s *session) engine.Rank {
-	r := engine.Rank{Number: index}
-	if s != nil {
+	r, at := engine.Rank{Number: index}, e.rank(index)
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	if s == nil {
+		r = at.said
+		r.Number, r.Ready = index, false
+	} else {
 		r.Ready, r.Instance, r.KVTokens, r.MaxRunning, r.KVEvents = true, s.ready.instance, s.ready.kvTokens(), s.ready.maxRunning, s.kvEvents()
 		for i := range e.lora {
 			if !s.loras.usable(i) {
 				r.Without = append(r.Without, e.lora[i].name)
 			}
 		}
+		at.said = r
 	}
 	return r
 }

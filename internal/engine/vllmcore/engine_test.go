@@ -771,10 +771,12 @@ func TestRanks(t *testing.T) {
 	e := New(func() Options { o := p.options(); o.Engines = 2; return o }())
 	b := enginetest.Start(t, enginetest.Rig{Engine: e, Peer: p})
 	waitWord(b, "1 of 2 engines")
+	said := [2]bool{} // what a rank has said stays
 	ranks := func(ready ...bool) {
 		t.Helper()
 		for i, r := range e.state().Facts.Ranks {
-			if len(ready) != 2 || r.Number != i || r.Ready != ready[i] || r.Ready != (r.Instance != "") {
+			said[i] = said[i] || ready[i]
+			if len(ready) != 2 || r.Number != i || r.Ready != ready[i] || said[i] != (r.Instance != "") || said[i] != (r.MaxRunning > 0) {
 				t.Errorf("%+v, want %v", r, ready)
 			}
 		}
