@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/tinylib/msgp/msgp"
 
@@ -46,9 +47,9 @@ func loadsFile(t *testing.T, slots ...map[string]any) string {
 // report.
 func TestLoads(t *testing.T) {
 	path := loadsFile(t, map[string]any{"timestamp": 1.5, "num_running_reqs": 7, "num_waiting_reqs": 2, "token_usage": 0.5, "memory": map[string]any{"x": 1.0}},
-		map[string]any{"num_running_reqs": 1, "token_usage": 1}, map[string]any{}, nil)
+		map[string]any{"num_running_reqs": 1, "token_usage": 1, "timestamp": 11.5}, map[string]any{}, nil)
 	if l, err := readLoads(path, 4); err != nil || !reflect.DeepEqual(l, engine.Load{Running: 8, Waiting: 2, KVUsage: 0.375, Ranks: []engine.RankLoad{
-		{Rank: 0, Running: 7, Waiting: 2, KVUsage: 0.5}, {Rank: 1, Running: 1, KVUsage: 1}, {Rank: 2}, {Rank: 3},
+		{Rank: 0, Running: 7, Waiting: 2, KVUsage: 0.5, Behind: 10 * time.Second}, {Rank: 1, Running: 1, KVUsage: 1}, {Rank: 2}, {Rank: 3},
 	}}) {
 		t.Errorf("%+v, %v", l, err)
 	}
@@ -102,8 +103,8 @@ func TestLoadsOfAnotherForm(t *testing.T) {
 	}
 }
 
-// An engine whose launcher names the file tells its load while it serves; while the file is
-// written the last word holds, and without one nothing is told.
+// An engine whose launcher names the file tells its load while it serves. While the file is
+// written, or cannot be read, the last word holds; without one nothing is told.
 func TestLoadOfAnEngine(t *testing.T) {
 	for _, named := range []bool{true, false} {
 		path, set := loadsFile(t, map[string]any{"num_running_reqs": 7}, map[string]any{"num_waiting_reqs": 3}), map[string]any{"dp_size": 2}
@@ -131,6 +132,13 @@ func TestLoadOfAnEngine(t *testing.T) {
 		}
 		if again, ok := e.Load(); ok != named || !reflect.DeepEqual(again, l) {
 			t.Errorf("while it is written: %+v, %v", again, ok)
+		}
+		if err := os.WriteFile(path, []byte("XXXX"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		if again, ok := e.Load(); ok != named || !reflect.DeepEqual(again, l) {
+			t.Errorf("after it was overwritten: %+v, %v", again, ok)
 		}
 	}
 }
