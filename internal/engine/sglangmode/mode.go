@@ -9,6 +9,7 @@ package sglangmode
 import (
 	"cmp"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"strconv"
@@ -85,7 +86,9 @@ func (m *Mode) Started() string {
 	if k := m.Startup.Kind(); !m.Known() || k != '{' && k != '0' {
 		return ""
 	}
-	return string(m.Startup)
+	h := fnv.New64a()
+	h.Write(m.Startup)
+	return strconv.FormatUint(h.Sum64(), 16)
 }
 
 // TakesRank reports whether a request may name the data-parallel rank that it is for,
