@@ -86,8 +86,12 @@ func (m *Mode) Started() string {
 	if k := m.Startup.Kind(); !m.Known() || k != '{' && k != '0' {
 		return ""
 	}
+	said := m.Startup.Clone()
+	if said.Canonicalize() != nil {
+		return ""
+	}
 	h := fnv.New64a()
-	h.Write(m.Startup)
+	h.Write(said)
 	return strconv.FormatUint(h.Sum64(), 16)
 }
 

@@ -11,6 +11,21 @@ import (
 
 const deterministic = `"enable_deterministic_inference":true`
 
+// The word of a process is the same however its members are ordered, and another one for another start.
+func TestStarted(t *testing.T) {
+	var words []string
+	for _, startup := range []string{`{"a":1.5,"b":{}}`, `{"b":{}, "a":1.5}`, `{"a":1.25,"b":{}}`, `1700000000.5`, `null`, `"x"`} {
+		m, err := Parse([]byte(`{"skip_tokenizer_init":false,"startup_time":` + startup + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		words = append(words, m.Started())
+	}
+	if words[0] != words[1] || words[0] == words[2] || words[0] == "" || words[3] == "" || words[4]+words[5] != "" {
+		t.Errorf("%q", words)
+	}
+}
+
 // The fields that flags and releases of a server take from requests.
 func TestLacks(t *testing.T) {
 	for _, c := range []struct {

@@ -59,11 +59,14 @@ func absent(err error) bool {
 var ErrHalf = errors.New("the answer lacks what the engine has said before")
 
 // Process tells the processes apart that answer at an engine's address one after the other, by a
-// word that each of them keeps to: when it has started, or how long that took.
+// word that each of them keeps to: when it has started, or how long that took. A word that is another
+// one at each reading is none.
 type Process struct {
 	now     string
 	life    uint64 // of the engine, when it said so
 	before  []string
+	reads   int // of the present word
+	brief   int // words in a row that were read once
 	several bool
 }
 
@@ -77,9 +80,15 @@ func (p *Process) Is(c *Client, said string) string {
 	case said == "" && p.life != life: // it may be another one by now
 		return ""
 	case said == "" || p.several:
+	case said != p.now && p.reads == 1 && p.brief >= 2:
+		p.several = true
 	case slices.Contains(p.before, said):
 		p.several = true
 	case said != p.now:
+		if p.brief++; p.reads != 1 {
+			p.brief = 0
+		}
+		p.reads = 1
 		if p.now != "" {
 			p.before = append(p.before[max(0, len(p.before)+1-most):], p.now)
 			if p.life == life {
@@ -89,6 +98,7 @@ func (p *Process) Is(c *Client, said string) string {
 		p.now, p.life = said, life
 	default:
 		p.life = life
+		p.reads++
 	}
 	return p.now
 }
