@@ -126,6 +126,14 @@ func (*Engine) Generates() bool { return true }
 // Reach implements engine.Reachable by the engine's model list.
 func (e *Engine) Reach(ctx context.Context) error { return e.client.Reach(ctx) }
 
+// note says of an engine that would give ids with its text that nobody has asked for them.
+func (e *Engine) note() string {
+	if e.opts.VerifyIDs || verify(e.known.owner) == infer.VerifyUnknown {
+		return ""
+	}
+	return "its streams are relayed without a check of their token ids: with verify=ids they are checked, and the kind " + e.known.owner + " exchanges ids"
+}
+
 // verify is how an engine by whose model list is can be asked for ids.
 func verify(owner string) infer.Verify {
 	switch owner {

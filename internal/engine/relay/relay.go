@@ -145,5 +145,10 @@ func (b *coded) TryRead(p []byte) (n int, drained bool, err error) {
 // Run implements engine.Adapter.
 func (e *Engine) Run(ctx context.Context, report func(engine.State)) {
 	defer e.client.CloseIdle()
-	e.client.Watch(ctx, e.opts.ProbeInterval, e.probe, report)
+	e.client.Watch(ctx, e.opts.ProbeInterval, e.probe, func(s engine.State) {
+		if s.Ready {
+			s.Note = e.note()
+		}
+		report(s)
+	})
 }

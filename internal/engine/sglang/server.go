@@ -133,7 +133,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	about, err := e.info(ctx)
 	switch {
 	case ctx.Err() != nil:
-		return engine.Facts{}, err
+		return engine.Facts{}, ctx.Err()
 	case err == nil:
 		if err := about.mode.Fault(); err != nil {
 			return engine.Facts{}, err

@@ -21,7 +21,7 @@ func newKVEvents(snapshot func() *route.Snapshot) *kvEvents {
 		knowledge: prometheus.NewDesc("weir_engine_kv_knowledge", "How many of the engine's data-parallel ranks, 1 of an engine that is one whole, have a KV cache of which so much is known by the events that they publish: unknown, partial (what they hold is there) or known (and nothing else is).", []string{"engine", "knowledge"}, nil),
 		count: prometheus.NewDesc("weir_engine_kv_events", "What has come of the engine's KV events since it joined, by what it was: batches, events, ignored (events that do not count here or do not go with what is known), strange (removals of blocks that were not known), bad (batches that could not be read), "+
 			"gaps, past (batches that came too late), replays, rebuilds (how often all was forgotten), overflows (of these, for want of memory).", []string{"engine", "what"}, nil),
-		odd: prometheus.NewDesc("weir_engine_kv_odd_events", "Of the engine's KV events that were ignored, those that were passed over because of what they are: placeholder (blocks without their ids, as vLLM's CPU offloading sends them), unreadable (not in the form of their kind) or unknown (of a kind that weir does not know).", []string{"engine", "kind"}, nil),
+		odd:    prometheus.NewDesc("weir_engine_kv_odd_events", "Of the engine's KV events that were ignored, those that were passed over because of what they are: placeholder (blocks without their ids, as vLLM's CPU offloading sends them), unreadable (not in the form of their kind) or unknown (of a kind that weir does not know).", []string{"engine", "kind"}, nil),
 		blocks: prometheus.NewDesc("weir_engine_kv_event_blocks", "Blocks of the engine's KV cache that are known by its events.", []string{"engine"}, nil),
 	}
 }
