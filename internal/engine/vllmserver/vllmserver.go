@@ -258,14 +258,14 @@ func (s *sums) add(name, rest string) {
 	switch name {
 	case numRunning:
 		s.running += v
-		of.Running = int(v)
+		of.Running += int(v) // of processes that have series of their own (pid), all
 		s.engines++
 		if n, ok := number(labels, "engine"); ok {
 			rankOf(s.ranks, n)
 		}
 	case numWaiting:
 		s.waiting += v
-		of.Waiting = int(v)
+		of.Waiting += int(v)
 	case cacheUsage, gpuCacheUsage:
 		s.usage += v
 		of.KVUsage = v

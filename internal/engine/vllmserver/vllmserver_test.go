@@ -86,6 +86,10 @@ func TestMetrics(t *testing.T) {
 	if diff := cmp.Diff(want, f); diff != "" || f.Apart() != 2 {
 		t.Errorf("%s, %d ranks", diff, f.Apart())
 	}
+	f = parseMetrics("vllm:num_requests_running{engine=\"0\",pid=\"7\"} 3\nvllm:num_requests_running{engine=\"0\",pid=\"8\"} 2\nvllm:num_requests_running{engine=\"1\",pid=\"7\"} 1\n")
+	if f.Load.Running != 6 || f.Load.Ranks[0].Running != 5 || f.Apart() != 2 {
+		t.Errorf("series of two processes: %+v", f)
+	}
 	if f := parseMetrics(`vllm:num_requests_running{engine="3"} 1`); f.Apart() != 0 || len(f.Ranks) != 1 || f.Ranks[0].Number != 3 {
 		t.Errorf("%+v", f)
 	}
