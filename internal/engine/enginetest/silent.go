@@ -227,6 +227,7 @@ func Silence(t *testing.T, s Silent) {
 	b.pages[s.Restarted[0]] = s.Restarted[1]
 	b.mu.Unlock()
 	now := b.until("another process", func(s engine.State) bool { return s.Facts.Instance != good.Facts.Instance })
+	now.Facts.Ranks = slices.Clone(now.Facts.Ranks)
 	for i := range now.Facts.Ranks {
 		if now.Facts.Ranks[i].Instance != now.Facts.Instance {
 			t.Errorf("rank %d is not another", i)
