@@ -24,7 +24,6 @@ type kvEngine struct {
 	plane      string
 	replays    []string // where each rank's batches can be asked for again
 	count      []uint64 // of the batches of each, as far as was looked
-	before     float64  // batches that were heard of those before it began anew
 }
 
 // startKVEngine starts one with caches of 32 pages.
@@ -140,7 +139,7 @@ func (g *kvGateway) metric(name string, e *kvEngine, labels ...string) float64 {
 func (g *kvGateway) heard() {
 	g.t.Helper()
 	for _, e := range g.engines {
-		want := e.before + e.published(g.t)
+		want := e.published(g.t)
 		harness.Eventually(g.t, "heard what is published", func() bool { return g.metric("weir_engine_kv_events", e, `what="batches"`) == want }, g.Process)
 	}
 }
@@ -280,13 +279,23 @@ func TestKVEventsOfEngines(t *testing.T) {
 			g.right("behind a gap", 20)
 
 			g.heard()
+			was := map[string]string{}
+			for _, now := range enginesOf(t, g.Gateway) {
+				was[now.Name] = now.Instance
+			}
 			for _, e := range g.engines {
-				if test.kind != "weir" { // of the plane an engine that begins anew is another life, and its counts begin at 0
-					e.before = g.metric("weir_engine_kv_events", e, `what="batches"`)
-				}
 				e.faults(t, "restart")
 				clear(e.count)
 			}
+			// An engine that begins anew is another life, and its counts begin at 0.
+			harness.Eventually(t, "both are others", func() bool {
+				for _, now := range enginesOf(t, g.Gateway) {
+					if now.Instance == "" || now.Instance == was[now.Name] {
+						return false
+					}
+				}
+				return true
+			}, g.Process)
 			// It is known that they have nothing, before they have published anything.
 			for _, e := range g.engines {
 				harness.Eventually(t, "forgotten what it had", func() bool { return g.metric("weir_engine_kv_event_blocks", e) == 0 }, g.Process)
@@ -296,9 +305,6 @@ func TestKVEventsOfEngines(t *testing.T) {
 			g.right("with empty caches", 30)
 
 			g.Interrupt()
-			for _, e := range g.engines {
-				e.before = 0
-			}
 			serve()
 			g.known()
 			g.right("after a restart of weir", 20)
