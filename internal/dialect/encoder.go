@@ -8,6 +8,8 @@ type AnswerOptions struct {
 	ID string
 	// Created is the time of the answer, in seconds since 1970.
 	Created int64
+	// Now returns the time, in seconds since 1970. If it is nil, it is Created.
+	Now func() int64
 	// Model is the model's name as the caller wrote it.
 	Model string
 	// PromptIDs are the ids of the prompt, or of the first of several. They are never

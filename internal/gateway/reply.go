@@ -66,6 +66,7 @@ func (x *exchange) newAnswer() *answer.Tokens {
 		Encoder: func(t *answer.Tokens, promptTokens int) dialect.Encoder {
 			o := dialect.AnswerOptions{
 				ID: x.rec.RequestID, Created: trace.Wall(x.rec.Arrival).Unix(), Model: x.head.Model,
+				Now:       func() int64 { return trace.Wall(trace.Now()).Unix() },
 				PromptIDs: x.ids, PromptTokens: promptTokens, Vocabulary: x.folder.Tokenizer, Timing: x.timing, Reasoning: x.g.opts.Reasoning,
 			}
 			if x.count() > 1 {

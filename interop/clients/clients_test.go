@@ -38,6 +38,9 @@ func TestAnthropicNode(t *testing.T) { runSuite(t, node, "anthropic_node.mjs", 1
 
 func TestAnthropicPython(t *testing.T) { runSuite(t, harness.Python, "anthropic_python.py", 20) }
 
+// TestAnswerTypes reads answers strictly by published types.
+func TestAnswerTypes(t *testing.T) { runSuite(t, harness.Python, "answer_types.py", 5) }
+
 func node(testing.TB) string {
 	if path := os.Getenv("WEIR_NODE"); path != "" {
 		return path

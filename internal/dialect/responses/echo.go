@@ -3,6 +3,7 @@ package responses
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -12,10 +13,31 @@ import (
 // echo is what an answer says of its request. Its parts are raw JSON, nil where
 // the request did not have them.
 type echo struct {
-	instructions, metadata, reasoning, text, toolChoice []byte
+	instructions, metadata, reasoning, format, verbosity, toolChoice []byte
+	maxToolCalls, safetyIdentifier, promptCacheKey                   []byte
 
 	tools  []tool
 	strict bool // the engine is made to keep to the tools' schemas
+}
+
+// ignored notes the value of a field that is ignored, and that the answer says back. One that is too
+// long, or of another type than its own, is not.
+func (e *echo) ignored(name string, raw []byte) {
+	text := dialect.KindOf(raw) == '"' && len(raw) <= maxMetadataValue
+	switch name {
+	case "max_tool_calls":
+		if _, err := strconv.ParseUint(string(raw), 10, 31); err == nil {
+			e.maxToolCalls = raw
+		}
+	case "safety_identifier":
+		if text {
+			e.safetyIdentifier = raw
+		}
+	case "prompt_cache_key":
+		if text {
+			e.promptCacheKey = raw
+		}
+	}
 }
 
 // members returns the members of the answer's object that its request decides, a
@@ -29,14 +51,31 @@ func (e *echo) members(r *dialect.Request) []byte {
 	} else {
 		dst = append(dst, "null"...)
 	}
+	dst = appendRaw(dst, "max_tool_calls", e.maxToolCalls, "null")
 	dst = appendRaw(dst, "metadata", e.metadata, "{}")
 	dst = append(dst, `,"parallel_tool_calls":`...)
 	dst = strconv.AppendBool(dst, !r.SingleCall)
+	dst = appendNumber(dst, "presence_penalty", r.Sampling.PresencePenalty, 0)
+	dst = appendNumber(dst, "frequency_penalty", r.Sampling.FrequencyPenalty, 0)
 	dst = append(dst, `,"previous_response_id":null`...)
-	dst = appendRaw(dst, "reasoning", e.reasoning, `{"effort":null,"summary":null}`)
-	dst = append(dst, `,"store":false`...)
-	dst = appendNumber(dst, "temperature", r.Sampling.Temperature)
-	dst = appendRaw(dst, "text", e.text, `{"format":{"type":"text"}}`)
+	dst = appendRaw(dst, "prompt_cache_key", e.promptCacheKey, "null")
+	dst = appendObject(append(dst, `,"reasoning":`...), e.reasoning, `"effort":null`, `"summary":null`)
+	dst = appendRaw(dst, "safety_identifier", e.safetyIdentifier, "null")
+	dst = append(dst, `,"service_tier":"default","store":false`...)
+	dst = appendNumber(dst, "temperature", r.Sampling.Temperature, 1)
+	dst = append(dst, `,"text":{"format":`...)
+	switch {
+	case e.format == nil:
+		dst = append(dst, `{"type":"text"}`...)
+	case dialect.AskType(e.format) == "json_schema":
+		dst = appendObject(dst, e.format, `"description":null`, `"strict":true`) // the engine is made to keep to it
+	default:
+		dst = append(dst, e.format...)
+	}
+	if e.verbosity != nil {
+		dst = appendRaw(dst, "verbosity", e.verbosity, "")
+	}
+	dst = append(dst, '}')
 	dst = appendRaw(dst, "tool_choice", e.toolChoice, `"auto"`)
 	dst = append(dst, `,"tools":[`...)
 	dst = append(e.appendTools(dst), ']')
@@ -46,7 +85,7 @@ func (e *echo) members(r *dialect.Request) []byte {
 	}
 	dst = append(dst, `,"top_logprobs":`...)
 	dst = strconv.AppendInt(dst, int64(top), 10)
-	dst = appendNumber(dst, "top_p", r.Sampling.TopP)
+	dst = appendNumber(dst, "top_p", r.Sampling.TopP, 1)
 	object := jsontext.Value(append(dst, `,"truncation":"disabled"}`...))
 	if err := object.Compact(); err != nil {
 		panic("responses: the echo of a checked request is no JSON: " + err.Error())
@@ -79,7 +118,14 @@ func (e *echo) appendTools(dst []byte) []byte {
 			dst = append(appendRaw(dst, "format", t.format, `{"type":"text"}`), '}')
 			continue
 		}
-		dst = t.appendMembers(append(dst, `{"type":"function",`...))
+		as := *t
+		if as.description == nil {
+			as.description = []byte("null")
+		}
+		if as.Parameters == nil {
+			as.Parameters = []byte("null")
+		}
+		dst = as.appendMembers(append(dst, `{"type":"function",`...))
 		dst = append(dst, `,"strict":`...)
 		dst = append(strconv.AppendBool(dst, e.strict), '}')
 	}
@@ -97,10 +143,41 @@ func appendRaw(dst []byte, name string, raw []byte, otherwise string) []byte {
 	return append(dst, raw...)
 }
 
-func appendNumber(dst []byte, name string, v *float64) []byte {
-	dst = append(append(append(dst, `,"`...), name...), `":`...)
+// appendNumber appends a number of the request, or the API's default.
+func appendNumber(dst []byte, name string, v *float64, otherwise float64) []byte {
 	if v == nil {
-		return append(dst, "null"...)
+		v = &otherwise
 	}
-	return strconv.AppendFloat(dst, *v, 'g', -1, 64)
+	return strconv.AppendFloat(append(append(append(dst, `,"`...), name...), `":`...), *v, 'g', -1, 64)
+}
+
+// appendObject appends an object with all of its members but null ones, and of others those that it
+// does not have, each with its value.
+func appendObject(dst, raw []byte, others ...string) []byte {
+	dst = append(dst, '{')
+	first := len(dst)
+	has := map[string]bool{}
+	if raw != nil {
+		_ = dialect.EachMember(raw, func(name string, value []byte) error {
+			if dialect.KindOf(value) == 'n' {
+				return nil
+			}
+			has[name] = true
+			if len(dst) > first {
+				dst = append(dst, ',')
+			}
+			dst = append(append(dialect.AppendString(dst, name), ':'), value...)
+			return nil
+		})
+	}
+	for _, other := range others {
+		if name, _, _ := strings.Cut(other[1:], `"`); has[name] {
+			continue
+		}
+		if len(dst) > first {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, other...)
+	}
+	return append(dst, '}')
 }

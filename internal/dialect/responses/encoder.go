@@ -202,10 +202,14 @@ func (e *encoder) AppendEnd(dst []byte, u infer.Usage) []byte {
 }
 
 // AppendError implements dialect.Encoder: an error event, for clients that look for
-// one, and the failed answer, which ends the stream.
+// one, and the failed answer, which ends the stream. The event says why twice: OpenAI's clients
+// raise what is under error, and readers of OpenAI's own form find it beside the type.
 func (e *encoder) AppendError(dst []byte, failure *infer.Error) []byte {
 	dst = e.appendEvent(dst, "error")
-	dst = endEvent(appendErrorMembers(dst, failure))
+	dst = appendErrorMembers(dst, failure)
+	dst = append(dst, `,"error":{"type":`...)
+	dst = dialect.AppendString(dst, openai.ClassOf(failure).Type)
+	dst = endEvent(append(appendErrorMembers(dst, failure), '}'))
 	dst = e.appendEvent(dst, "response.failed")
 	dst = append(dst, `,"response":`...)
 	dst = e.appendResponse(dst, "failed", nil, failure)
@@ -428,6 +432,15 @@ func (e *encoder) appendResponse(dst []byte, status string, u *infer.Usage, fail
 	dst = dialect.AppendString(dst, "resp_"+e.answer.ID)
 	dst = append(dst, `,"object":"response","created_at":`...)
 	dst = strconv.AppendInt(dst, e.answer.Created, 10)
+	dst = append(dst, `,"completed_at":`...)
+	switch {
+	case status != "completed":
+		dst = append(dst, "null"...)
+	case e.answer.Now == nil:
+		dst = strconv.AppendInt(dst, e.answer.Created, 10)
+	default:
+		dst = strconv.AppendInt(dst, e.answer.Now(), 10)
+	}
 	dst = append(append(append(dst, `,"status":"`...), status...), `","error":`...)
 	if failure == nil {
 		dst = append(dst, "null"...)

@@ -298,6 +298,7 @@ func (d *decoding) field(name string, raw []byte) error {
 		return d.unknown(name)
 	}
 	f := &fields[at.Index]
+	d.echo.ignored(name, raw)
 	if read, err := d.Judge(&f.Field, name, raw); !read || dialect.KindOf(raw) == 'n' && name != "input" {
 		return err
 	}

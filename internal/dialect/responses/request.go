@@ -237,14 +237,15 @@ func wordOf(path string, raw []byte) (string, error) {
 }
 
 func takeText(d *decoding, raw []byte) error {
-	d.echo.text = raw
 	return d.object("text", raw, func(name, path string, value []byte) error {
 		switch {
 		case dialect.KindOf(value) == 'n':
 			return nil
 		case name == "format":
+			d.echo.format = value
 			return d.format(path, value)
 		case name == "verbosity":
+			d.echo.verbosity = value
 			return d.judge(verbosity, path, value)
 		}
 		return d.UnknownMember(path, "format", "verbosity")
