@@ -161,8 +161,8 @@ func TestEffortVariable(t *testing.T) {
 // shows nothing, in what the template does when there is to be none.
 func TestReasoning(t *testing.T) {
 	const (
-		byItself = "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
-		opens    = "{% if thinking %}<think>\n{% else %}</think>{% endif %}"
+		byItself = "{{ messages[0].content }}{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
+		opens    = "{{ messages[0].content }}{% if thinking %}<think>\n{% else %}</think>{% endif %}"
 	)
 	for _, test := range []struct {
 		source, reasoning, prompt string

@@ -82,7 +82,7 @@ func TestForm(t *testing.T) {
 		"content that is added to text": {
 			head + "{{ m.content + '|' }}" + each + "{{ c.function.arguments|tojson }}{% endfor %}{% endfor %}", `hi||f{"x": [1]}`},
 		"content that is looked into": {
-			head + "{% if 't' not in m.content %}{{ m.content }}{% endif %}" + each + "{{ c.function.arguments|tojson }}{% endfor %}{% endfor %}", `hif{"x": [1]}`},
+			head + "{% if '#' not in m.content %}{{ m.content }}{% endif %}" + each + "{{ c.function.arguments|tojson }}{% endfor %}{% endfor %}", `hif{"x": [1]}`},
 		"content that is printed": {
 			head + "{{ m.content }}|" + each + "{{ c.function.arguments|tojson }}{% endfor %}{% endfor %}", `hi||f{"x": [1]}`},
 		"calls of null content only": {
@@ -95,7 +95,6 @@ func TestForm(t *testing.T) {
 			head + "{% if m.content is none %}" + each + "{{ '=' + c.function.arguments }}{% endfor %}{% else %}{{ m.content }}{% endif %}{% endfor %}", `hif={"x": [1]}`},
 		"arguments item by item": {
 			head + "{{ m.content }}" + each + "{% for k, v in c.function.arguments|items %}<{{ k }}>{{ v }}{% endfor %}{% endfor %}{% endfor %}", `hif<x>[1]`},
-		"no calls": {head + "{{ m.content }}.{% endfor %}", "hi.."},
 	} {
 		for _, content := range []string{`"content": null, `, `"content": "", `, ""} {
 			messages := `[{"role": "user", "content": "hi"}, {"role": "assistant", ` + content + calls + `}]`

@@ -10,20 +10,39 @@ import (
 	"weir/internal/model/chat/jinja"
 )
 
-// form is how a template wants what the API has in one way and templates in two.
-// An assistant's message of nothing but tool calls has null for content, and the
-// arguments of its calls are JSON in a string. Most templates add content to
-// text and so want "" (engines' own front ends give it), some take only null for
-// a message of calls; most write arguments as JSON, some take them for the text
-// they are. Texts that come as an array of parts are put together by some
-// templates, by many of them in messages of some roles only; others print the
-// array, or leave it out, or fail.
+// form is how a template wants what the API has in one way and templates in several. An
+// assistant's message of nothing but tool calls has null for content, and the arguments of its
+// calls are JSON in a string. Most templates add content to text and so want "" (engines' own
+// front ends give it), some take only null for a message of calls; most write arguments as
+// JSON, some take them for the text they are. Texts that come as an array of parts are put
+// together by some templates, by many of them in messages of some roles only; others print the
+// array, or leave it out, or fail. Many templates pass over messages of some roles, or in some
+// places, or fail there. The zero value is a template that takes everything.
+//
+// A form is found by rendering canaries when the template is loaded (canary.go).
 type form struct {
 	nullContent   bool // of a message of calls; otherwise it is ""
 	textArguments bool
+	onlyParts     bool // a text alone is passed over: it comes as a part
 	// partRoles are the roles in whose messages the template puts texts together.
 	// In others they are one text, each a line.
 	partRoles []string
+
+	at              [speakers][places]verdict // of a message as it is
+	calls, parallel verdict
+	oneByOne        bool // calls are apart, each with its result
+	ids             idForm
+	beside          beside
+	wrapArguments   bool // arguments that are no object are put into one
+
+	tools                           verdict
+	toolsAfterSystem                bool // a system message must come before them
+	fillDescription, fillParameters bool // of a tool without
+	dropped                         []string
+
+	// unsure: a conversation may lose what the places do not tell of, and so each is rendered
+	// a second time, with marks for its texts.
+	unsure bool
 }
 
 // The call that a template is asked to write, to see how it does.
@@ -44,61 +63,6 @@ func probeAnswer(id string) string {
 // probeOptions bound what looking at a template may cost.
 func probeOptions() Options {
 	return Options{MaxOutput: 1 << 20, MaxSteps: 100_000, MaxAlloc: 16 << 20}
-}
-
-// findForm finds the form by rendering a call in each and looking for it in the
-// text: what the template writes of a call it was written for is its arguments,
-// and not as Python would print them. If none serves, as in a template that
-// writes no calls, it is the first.
-func (t *Template) findForm() form {
-	forms := []form{{}, {nullContent: true}, {textArguments: true}, {nullContent: true, textArguments: true}}
-	if !strings.Contains(t.source, "tool_calls") {
-		return forms[0]
-	}
-	const result = `{"role": "tool", "tool_call_id": "call00001", "name": "` + probeName + `", "content": "a"}`
-	for _, f := range forms {
-		probe := &Template{source: t.source, tmpl: t.tmpl, form: f, opt: probeOptions()}
-		out, err := probe.Render(context.Background(), nil, probeInput(probeUser+", "+probeAnswer("call00001")+", "+result, true))
-		if err == nil && bytes.Contains(out, []byte(probeKey)) && bytes.Contains(out, []byte(probeValue)) && !bytes.Contains(out, []byte("{'"+probeKey)) {
-			return f
-		}
-	}
-	return forms[0]
-}
-
-// findPartRoles finds the roles by rendering a message of two texts of each, and
-// looking for both, with nothing of the array between them.
-func (t *Template) findPartRoles() (roles []string) {
-	const first, second = "weir_first_text", "weir_second_text"
-	parts := func(role, rest string) string {
-		return `{"role": "` + role + `", "content": [{"type": "text", "text": "` + first + `"}, {"type": "text", "text": "` + second + `"}]` + rest + `}`
-	}
-	f := t.form
-	f.partRoles = []string{"system", "developer", "user", "assistant", "tool"}
-	probe := &Template{source: t.source, tmpl: t.tmpl, form: f, opt: probeOptions()}
-	for _, role := range f.partRoles {
-		var messages string
-		switch role {
-		case "user":
-			messages = parts(role, "")
-		case "assistant":
-			messages = probeUser + ", " + parts(role, "") + ", " + probeUser
-		case "tool":
-			messages = probeUser + ", " + probeAnswer("call00001") + ", " + parts(role, `, "tool_call_id": "call00001", "name": "`+probeName+`"`)
-		default:
-			messages = parts(role, "") + ", " + probeUser
-		}
-		out, err := probe.Render(context.Background(), nil, probeInput(messages, true))
-		if err != nil {
-			continue
-		}
-		_, after, shown := bytes.Cut(out, []byte(first))
-		between, _, both := bytes.Cut(after, []byte(second))
-		if shown && both && !bytes.Contains(between, []byte("type")) {
-			roles = append(roles, role)
-		}
-	}
-	return roles
 }
 
 func probeInput(messages string, generate bool) *Input {
@@ -159,8 +123,7 @@ func answerAt(prompt, whole []byte) int {
 
 // apply gives a message of the API's its form. It is the rendering's own.
 func (f *form) apply(m *jinja.Dict) {
-	v, _ := m.Get("tool_calls")
-	calls, _ := v.(*jinja.List)
+	calls := callsOf(m)
 	content, ok := m.Get("content")
 	if parts, several := content.(*jinja.List); several {
 		f.joinTexts(m, parts)
@@ -173,38 +136,53 @@ func (f *form) apply(m *jinja.Dict) {
 	case !ok:
 		m.Set("content", jinja.Str(""))
 	}
-	if calls != nil && !f.textArguments {
-		decodeArguments(calls)
+	if v, _ := m.Get("content"); f.onlyParts {
+		if text, ok := v.(jinja.Str); ok {
+			m.Set("content", &jinja.List{Items: []jinja.Value{textPart(string(text))}})
+		}
+	}
+	if calls != nil {
+		f.giveArguments(calls)
 	}
 }
 
 // joinTexts makes one text of the parts of a message, if all are texts and the
-// template does not put them together itself.
+// template does not put them together itself. No parts are an empty text.
 func (f *form) joinTexts(m *jinja.Dict, parts *jinja.List) {
-	role, _ := m.Get("role")
-	if name, ok := role.(jinja.Str); ok && slices.Contains(f.partRoles, string(name)) {
-		return
+	if len(parts.Items) > 0 && callsOf(m) == nil && slices.Contains(f.partRoles, textOf(m, "role")) {
+		return // beside calls many want a text
 	}
+	if text, ok := linesOf(parts); ok {
+		m.Set("content", jinja.Str(text))
+	}
+}
+
+// linesOf returns the texts of parts as lines, if all are texts.
+func linesOf(parts *jinja.List) (text string, ok bool) {
 	var lines []string
 	for _, it := range parts.Items {
 		part, ok := it.(*jinja.Dict)
 		if !ok {
-			return
+			return "", false
 		}
 		kind, _ := part.Get("type")
 		v, _ := part.Get("text")
 		text, ok := v.(jinja.Str)
 		if !ok || kind != jinja.Str("text") {
-			return
+			return "", false
 		}
 		lines = append(lines, string(text))
 	}
-	m.Set("content", jinja.Str(strings.Join(lines, "\n")))
+	return strings.Join(lines, "\n"), true
 }
 
-// decodeArguments replaces the arguments of calls that are a JSON object in a
-// string. Anything else stays what it is, for the template to judge.
-func decodeArguments(calls *jinja.List) {
+// invalidArguments is the name under which arguments that are no object are put into one, as
+// Anthropic's documentation proposes it.
+const invalidArguments = "INVALID_JSON"
+
+// giveArguments gives calls their arguments as the template takes them: as the text of the API,
+// or the object that it is. A call without arguments has an empty object.
+func (f *form) giveArguments(calls *jinja.List) {
 	for _, c := range calls.Items {
 		call, ok := c.(*jinja.Dict)
 		if !ok {
@@ -216,14 +194,36 @@ func decodeArguments(calls *jinja.List) {
 			continue
 		}
 		v, _ = fn.Get("arguments")
+		if v == nil || v == jinja.None {
+			v = jinja.Str("")
+		}
+		if d, ok := v.(*jinja.Dict); ok && f.textArguments { // as some clients send them
+			if text, err := jinja.JSON(d); err == nil {
+				fn.Set("arguments", jinja.Str(text))
+			}
+			continue
+		}
 		s, ok := v.(jinja.Str)
 		if !ok {
+			continue
+		}
+		if strings.TrimSpace(string(s)) == "" {
+			s = "{}"
+			fn.Set("arguments", s)
+		}
+		if f.textArguments {
 			continue
 		}
 		if d, err := jinja.DecodeJSON([]byte(s)); err == nil {
 			if d, ok := d.(*jinja.Dict); ok {
 				fn.Set("arguments", d)
+				continue
 			}
+		}
+		if f.wrapArguments {
+			d := jinja.NewDict(1)
+			d.Set(invalidArguments, s)
+			fn.Set("arguments", d)
 		}
 	}
 }

@@ -21,13 +21,13 @@ type mediaParts struct{ kind, role jinja.Str }
 // text in their place. A template that prints its message's content unchanged shows the
 // Python or JSON form of a part.
 func (t *Template) checkMedia(ctx context.Context, in *Input, f *form, prompt []byte) error {
-	vars, err := in.variables(f, t.tmpl.Names)
+	vars, _, err := in.variables(f, t.tmpl.Names)
 	if err != nil {
 		return err
 	}
 	for _, group := range groups(vars["messages"].(*jinja.List)) {
 		for _, replace := range []bool{false, true} {
-			vars, err := in.variables(f, t.tmpl.Names)
+			vars, _, err := in.variables(f, t.tmpl.Names)
 			if err != nil {
 				return err
 			}

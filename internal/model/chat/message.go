@@ -1,22 +1,53 @@
 package chat
 
-import "weir/internal/model/chat/jinja"
+import (
+	"slices"
+
+	"weir/internal/model/chat/jinja"
+)
 
 // reasoningFields are the names under which a message's reasoning comes. The
 // first is the one templates read.
 func reasoningFields() [3]string { return [3]string{"reasoning_content", "thinking", "reasoning"} }
 
 // prepareMessages does to the messages what transformers does before it
-// renders, and gives messages of the API's a form if there is one. The messages
-// are this rendering's own.
-func prepareMessages(l *jinja.List, f *form) {
-	for i, it := range l.Items {
-		m := withoutNulls(it.(*jinja.Dict))
-		if f != nil {
-			f.apply(m)
+// renders, and gives a conversation of the API's the form of the template if there is one. The
+// messages and tools are this rendering's own.
+func prepareMessages(l, tools *jinja.List, f *form) (*shaped, error) {
+	if f == nil {
+		for i, it := range l.Items {
+			l.Items[i] = aliasReasoning(withoutNulls(it.(*jinja.Dict)))
 		}
-		l.Items[i] = aliasReasoning(m)
+		return nil, nil
 	}
+	s, err := f.shape(l)
+	if err != nil {
+		return nil, err
+	}
+	if l.Items = s.items; tools != nil {
+		f.fillTools(tools)
+		if f.toolsAfterSystem {
+			l.Items = systemFirst(l.Items)
+		}
+	}
+	return s, nil
+}
+
+// systemFirst returns messages of which the first is a system message.
+func systemFirst(messages []jinja.Value) []jinja.Value {
+	if len(messages) > 0 {
+		switch first := messages[0].(*jinja.Dict); textOf(first, "role") {
+		case "developer":
+			first.Set("role", jinja.Str("system"))
+			return messages
+		case "system":
+			return messages
+		}
+	}
+	empty := jinja.NewDict(2)
+	empty.Set("role", jinja.Str("system"))
+	empty.Set("content", jinja.Str(""))
+	return slices.Insert(messages, 0, jinja.Value(empty))
 }
 
 // withoutNulls leaves out what is null in a message: many templates would write

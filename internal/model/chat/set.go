@@ -15,6 +15,9 @@ import (
 // only.
 var ErrNoTemplate = errors.New("the model has no chat template")
 
+// ErrPassesOver means that a template would leave out what a conversation says.
+var ErrPassesOver = errors.New("the chat template passes it over")
+
 // Named is one template's source under its name.
 type Named struct {
 	Name, Source string

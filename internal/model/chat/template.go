@@ -55,8 +55,7 @@ func Parse(source string, o Options) (*Template, error) {
 		return nil, fmt.Errorf("parse chat template: %w", err)
 	}
 	out := &Template{source: source, tmpl: t, opt: o}
-	out.form = out.findForm()
-	out.form.partRoles = out.findPartRoles()
+	out.form = look(out)
 	return out, nil
 }
 
@@ -92,6 +91,9 @@ type Input struct {
 	SpecialTokens map[string]string
 	// Now is the wall time in the zone that strftime_now is to show.
 	Now time.Time
+	// PassedOver is set by rendering messages of the API's: the paths of what the template
+	// has no place for, and was left out.
+	PassedOver []string
 	// Yield, if not nil, is called every 1024 steps of the template, to let
 	// others run.
 	Yield func()
@@ -105,13 +107,21 @@ func (t *Template) Render(ctx context.Context, dst []byte, in *Input) ([]byte, e
 	if in.FromAPI {
 		f = &t.form
 	}
-	vars, err := in.variables(f, t.tmpl.Names)
+	vars, s, err := in.variables(f, t.tmpl.Names)
 	if err != nil {
 		return dst, err
 	}
 	out, err := t.render(ctx, dst, in, vars)
 	if err != nil {
-		return dst, err
+		return dst, s.blame(err)
+	}
+	if s != nil {
+		in.PassedOver = s.passed
+		if t.form.unsure {
+			if err := t.checkTexts(ctx, in); err != nil {
+				return dst, err
+			}
+		}
 	}
 	if in.Media {
 		if err := t.checkMedia(ctx, in, f, out[len(dst):]); err != nil {
@@ -193,7 +203,7 @@ func renderError(err error, media bool) error {
 
 // variables decodes the input into the template's variables, its messages in a
 // form if there is one. Special tokens are set as far as the template names them.
-func (in *Input) variables(f *form, names func(string) bool) (map[string]jinja.Value, error) {
+func (in *Input) variables(f *form, names func(string) bool) (map[string]jinja.Value, *shaped, error) {
 	vars := make(map[string]jinja.Value, 8)
 	for name, tok := range in.SpecialTokens {
 		if tok != "" && names(name) {
@@ -202,17 +212,17 @@ func (in *Input) variables(f *form, names func(string) bool) (map[string]jinja.V
 	}
 	kwargs, err := decode("chat_template_kwargs", in.Kwargs)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if kwargs != jinja.None {
 		d, ok := kwargs.(*jinja.Dict)
 		if !ok {
-			return nil, infer.Invalid("chat_template_kwargs", "chat_template_kwargs must be an object")
+			return nil, nil, infer.Invalid("chat_template_kwargs", "chat_template_kwargs must be an object")
 		}
 		for name, v := range d.All() {
 			switch name {
 			case "messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize":
-				return nil, infer.Invalid("chat_template_kwargs."+name,
+				return nil, nil, infer.Invalid("chat_template_kwargs."+name,
 					"chat_template_kwargs must not set %s; the request has a field for it", name)
 			}
 			vars[name] = v
@@ -220,21 +230,25 @@ func (in *Input) variables(f *form, names func(string) bool) (map[string]jinja.V
 	}
 	messages, err := decodeObjects("messages", in.Messages)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if messages == jinja.None {
-		return nil, infer.Invalid("messages", "messages is required: an array of messages")
+		return nil, nil, infer.Invalid("messages", "messages is required: an array of messages")
 	}
-	prepareMessages(messages.(*jinja.List), f)
-	vars["messages"] = messages
 	if vars["tools"], err = decodeObjects("tools", in.Tools); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	tools, _ := vars["tools"].(*jinja.List)
+	s, err := prepareMessages(messages.(*jinja.List), tools, f)
+	if err != nil {
+		return nil, nil, err
+	}
+	vars["messages"] = messages
 	if vars["documents"], err = decodeObjects("documents", in.Documents); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	vars["add_generation_prompt"] = jinja.Bool(in.AddGenerationPrompt)
-	return vars, nil
+	return vars, s, nil
 }
 
 func decode(field string, raw []byte) (jinja.Value, error) {

@@ -252,3 +252,10 @@ func (s *jsonStyle) str(b []byte, v string) []byte {
 	}
 	return append(append(b, v[start:]...), '"')
 }
+
+// JSON returns a value as tojson writes it. The value is one that DecodeJSON gave.
+func JSON(v Value) (string, error) {
+	s := &jsonStyle{item: ", ", key: ": "}
+	b, err := s.append(&state{opt: Options{MaxAlloc: math.MaxInt, MaxSteps: math.MaxInt}}, nil, v, 0)
+	return string(b), err
+}
