@@ -1,0 +1,243 @@
+package chat
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"weir/internal/infer"
+)
+
+// marked draws a conversation of the API's, each text of which is a mark.
+type marked struct {
+	t        *rapid.T
+	n, calls int
+	messages []string
+	marks    map[string]string // what the prompt must contain, by the path of the message
+	thoughts bool
+}
+
+func (m *marked) mark() string {
+	m.n++
+	return fmt.Sprintf("canary%04dx", m.n)
+}
+
+func (m *marked) yes(label string) bool { return rapid.Bool().Draw(m.t, label) }
+
+// needs notes that the prompt must contain a mark, of the message that comes next.
+func (m *marked) needs(mark string) string {
+	m.marks[mark] = fmt.Sprintf("messages[%d].content", len(m.messages))
+	return mark
+}
+
+func (m *marked) content() string {
+	switch rapid.IntRange(0, 5).Draw(m.t, "content") {
+	case 0:
+		return fmt.Sprintf(`"content": [{"type": "text", "text": %q}]`, m.needs(m.mark()))
+	case 1:
+		return fmt.Sprintf(`"content": [{"type": "text", "text": %q}, {"type": "text", "text": %q}]`, m.needs(m.mark()), m.needs(m.mark()))
+	case 2:
+		return `"content": []`
+	}
+	return fmt.Sprintf(`"content": %q`, m.needs(m.mark()))
+}
+
+func (m *marked) say(role string) {
+	m.messages = append(m.messages, fmt.Sprintf(`{"role": %q, %s}`, role, m.content()))
+}
+
+func (m *marked) answer() {
+	if n := rapid.IntRange(0, 3).Draw(m.t, "calls"); n > 0 {
+		m.call(n)
+		return
+	}
+	more := ""
+	if m.yes("thinks") {
+		more = `, "reasoning_content": "` + m.mark() + `"`
+	}
+	m.messages = append(m.messages, `{"role": "assistant", `+m.content()+more+`}`)
+}
+
+func (m *marked) call(n int) {
+	at := `"content": null`
+	if m.yes("text beside calls") {
+		at = m.content()
+	}
+	if m.yes("thinks") {
+		at += `, "reasoning_content": "` + m.mark() + `"`
+	}
+	if m.yes("old") {
+		old := fmt.Sprintf(`{"role": "assistant", %s, "function_call": {"name": %q, "arguments": %q}}`, at, m.needs("f"+m.mark()), `{"k": "`+m.needs(m.mark())+`"}`)
+		m.messages = append(m.messages, old)
+		m.messages = append(m.messages, fmt.Sprintf(`{"role": "function", "name": "f", %s}`, m.content()))
+		return
+	}
+	var ids, calls []string
+	for range n {
+		m.calls++
+		id := fmt.Sprintf(rapid.SampledFrom([]string{"call%05d", "call_%024d", "toolu_%d"}).Draw(m.t, "id"), m.calls)
+		arguments := ""
+		switch rapid.IntRange(0, 4).Draw(m.t, "arguments") {
+		case 0:
+		case 1:
+			arguments = `{"command": "` + m.needs(m.mark())
+		case 2:
+			arguments = `["` + m.needs(m.mark()) + `"]`
+		default:
+			arguments = `{"command": "` + m.needs(m.mark()) + `"}`
+		}
+		ids, calls = append(ids, id), append(calls, called(id, m.needs("f"+m.mark()), arguments))
+	}
+	m.messages = append(m.messages, `{"role": "assistant", `+at+`, "tool_calls": [`+strings.Join(calls, ",")+`]}`)
+	for _, id := range rapid.Permutation(ids).Draw(m.t, "results") {
+		m.messages = append(m.messages, fmt.Sprintf(`{"role": "tool", "tool_call_id": %q, %s}`, id, m.content()))
+	}
+}
+
+// draw draws the turns of a conversation.
+func (m *marked) draw() {
+	if m.yes("instructed") {
+		m.say(rapid.SampledFrom([]string{"system", "developer"}).Draw(m.t, "first"))
+	}
+	for range rapid.IntRange(1, 3).Draw(m.t, "turns") {
+		m.say("user")
+		switch rapid.IntRange(0, 5).Draw(m.t, "instructed later") {
+		case 0:
+			m.say("system")
+		case 1:
+			m.say("developer")
+		}
+		m.answer()
+		if rapid.IntRange(0, 5).Draw(m.t, "answers again") == 0 {
+			m.answer()
+		}
+	}
+	if m.yes("asks") {
+		m.say("user")
+	}
+}
+
+// templateFiles are the templates of testdata, or of a folder of others.
+func templateFiles(t testing.TB) []string {
+	files, err := filepath.Glob(filepath.Join(cmp.Or(os.Getenv("WEIR_TEMPLATE_FOLDER"), "testdata/templates"), "*.jinja"))
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%v: %v", files, err)
+	}
+	return files
+}
+
+// Each text of a conversation that is rendered stands in the prompt, or is named as left out.
+// Other conversations are refused by the name of a message, or as a whole.
+func TestNothingVanishes(t *testing.T) {
+	rendered, refusedByName := 0, 0
+	for _, file := range templateFiles(t) {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tmpl, err := Parse(string(source), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".jinja"), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				m := &marked{t: t, marks: map[string]string{}}
+				m.draw()
+				in := probeInput(strings.Join(m.messages, ", "), true)
+				if in.Tools = nil; m.yes("has tools") {
+					in.Tools = []byte(`[{"type": "function", "function": {"name": "bash"}}]`)
+				}
+				got, err := tmpl.Render(context.Background(), nil, in)
+				var e *infer.Error
+				switch {
+				case errors.As(err, &e) && e.Code == infer.CodeInvalid && strings.HasPrefix(e.Param, "messages"):
+					refusedByName++
+					return
+				case err != nil:
+					t.Fatalf("%s: %v", in.Messages, err)
+				}
+				rendered++
+				for mark, path := range m.marks {
+					if !strings.Contains(string(got), mark) && !slices.Contains(in.PassedOver, path) {
+						t.Fatalf("%s: %s of %s is not in the prompt\n%s", in.Messages, mark, path, got)
+					}
+				}
+				if in.Tools != nil && tmpl.form.tools == shown && !strings.Contains(string(got), "bash") {
+					t.Fatalf("%s: the tool is not in the prompt\n%s", in.Messages, got)
+				}
+			})
+		})
+	}
+	t.Logf("%d rendered, %d refused", rendered, refusedByName)
+	if rendered < refusedByName {
+		t.Errorf("%d conversations were rendered and %d refused", rendered, refusedByName)
+	}
+}
+
+var update = flag.Bool("update", false, "write what the templates of testdata take; read it before it is committed")
+
+// The table of what each template takes is the one that was read.
+func TestTakes(t *testing.T) {
+	files, err := filepath.Glob("testdata/templates/*.jinja")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	var b strings.Builder
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".jinja")
+		fmt.Fprintf(&b, "%s:", name)
+		for _, r := range readTemplate(t, name).Takes() {
+			if r.How != "yes" {
+				fmt.Fprintf(&b, " %s=%q", r.Of, r.How)
+			}
+		}
+		b.WriteByte('\n')
+	}
+	const path = "testdata/takes.txt"
+	if *update {
+		if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(path); err != nil || b.String() != string(want) {
+		t.Errorf("%v; got\n%swant\n%s", err, b.String(), want)
+	}
+}
+
+// A template that fails on everything is loaded, says so, and what it cannot render is refused by name.
+func TestTakesNothing(t *testing.T) {
+	tmpl := mustParse(t, `{{ raise_exception('never') }}`)
+	if !tmpl.TakesNothing() || mustParse(t, plain).TakesNothing() {
+		t.Error("a template that takes nothing does not say so, or another does")
+	}
+	_, err := tmpl.Render(t.Context(), nil, &Input{Messages: []byte(`[{"role":"user","content":"q"}]`), FromAPI: true})
+	var e *infer.Error
+	if !errors.As(err, &e) || e.Param != "messages[0].role" || !strings.Contains(e.Message, "refuses: never") {
+		t.Errorf("%v", err)
+	}
+}
+
+// What is refused is named, by its place among the caller's messages.
+func TestRefusedByName(t *testing.T) {
+	const call = `{"role":"assistant","content":"a","tool_calls":[{"id":"call00001","type":"function","function":{"name":"f","arguments":"{}"}}]}`
+	for _, c := range []struct{ template, messages, param, says string }{
+		{"gpt-oss", `{"role":"user","content":"q"},{"role":"tool","tool_call_id":"x","content":"r"}`, "messages[1].role", "refuses"},
+		{"qwen2-vl", `{"role":"user","content":"q"},` + call, "messages[1].tool_calls", "passes over"},
+		{"mistral", `{"role":"system","content":"s"},{"role":"user","content":"q"},` + call + `,{"role":"user","content":"q"}`, "messages[3].role", "alternate"},
+	} {
+		_, err := readTemplate(t, c.template).Render(t.Context(), nil, probeInput(c.messages, true))
+		var e *infer.Error
+		if !errors.As(err, &e) || e.Code != infer.CodeInvalid || e.Param != c.param || !strings.Contains(e.Message, c.says) {
+			t.Errorf("%s: %v, want %s that says %q", c.template, err, c.param, c.says)
+		}
+	}
+}
