@@ -112,15 +112,9 @@ func (c *conversation) content(path, role string, raw []byte) error {
 		c.body.AddText(raw[1 : len(raw)-1])
 		return nil
 	case '[':
-		blocks := 0
-		err := dialect.EachItem(raw, func(i int, item []byte) error {
-			blocks++
+		return dialect.EachItem(raw, func(i int, item []byte) error {
 			return c.block(fmt.Sprintf("%s[%d]", path, i), role, item)
 		})
-		if err == nil && blocks == 0 && role != "assistant" {
-			err = infer.Invalid(path, "%s is an empty array; send at least one block", path)
-		}
-		return err
 	}
 	return dialect.WrongType(path, "a string or an array of blocks", raw)
 }
@@ -236,7 +230,7 @@ func (c *conversation) toolUse(b *block) error {
 	}
 	c.toolCalls = append(append(c.toolCalls, `{"id":`...), id...)
 	c.toolCalls = append(append(c.toolCalls, `,"type":"function","function":{"name":`...), name...)
-	c.toolCalls = append(append(c.toolCalls, `,"arguments":`...), input...)
+	c.toolCalls = dialect.AppendString(append(c.toolCalls, `,"arguments":`...), string(input))
 	c.toolCalls = append(c.toolCalls, `}}`...)
 	c.calls++
 	return nil

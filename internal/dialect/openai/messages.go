@@ -20,14 +20,14 @@ var roles = []string{"system", "user", "assistant", "tool", "developer", "functi
 // or a value, of that type.
 var innerFields = []dialect.Field{
 	{Name: "messages[].role", On: onMessages, Note: "system, user, assistant, tool, developer or function"},
-	{Name: "messages[].content", On: onMessages, Note: "a string, or a non-empty array of parts; null or absent in an assistant message"},
+	{Name: "messages[].content", On: onMessages, Note: "a string, or an array of parts, which may be empty; null or absent in an assistant message"},
 	{Name: "messages[].name", On: onMessages, Note: "a string"},
 	{Name: "messages[].tool_calls", On: onMessages, Whole: true, Note: "an array, in an assistant message"},
 	{Name: "messages[].tool_call_id", On: onMessages, Note: "a string"},
 	{Name: "messages[].function_call", On: onMessages, Whole: true, Note: "an object, in an assistant message"},
 	{Name: "messages[].reasoning_content", On: onMessages, Note: "a string, in an assistant message"},
 	{Name: "messages[].reasoning", On: onMessages, Note: "a string, in an assistant message"},
-	{Name: "messages[].refusal", On: onMessages, Treatment: Refused, Elsewhere: dialect.BothPass},
+	{Name: "messages[].refusal", On: onMessages, Note: "a string, in an assistant message: its text, behind content"},
 	{Name: "messages[].audio", On: onMessages, Treatment: Refused, Elsewhere: dialect.BothPass},
 	{Name: "messages[].annotations", On: onMessages, Treatment: Ignored, Defaults: []string{"[]"}, Note: "the citations of an earlier answer", Elsewhere: dialect.BothPass},
 	{Name: "messages[].provider_specific_fields", On: onMessages, Treatment: Ignored, Note: "litellm's, of a message that is sent back as it came", Elsewhere: dialect.BothPass},
@@ -37,8 +37,9 @@ var innerFields = []dialect.Field{
 	{Name: "messages[].content[] audio_url", On: onChat, Needs: infer.CarriesAudio, Note: "as image_url"},
 	{Name: "messages[].content[] video_url", On: onChat, Needs: infer.CarriesVideo, Note: "as image_url"},
 	{Name: "messages[].content[] file", On: onChat, Treatment: Refused, Note: "send its text, or its pages as image_url", Elsewhere: dialect.BothRefuse},
-	{Name: "messages[].content[] refusal", On: onChat, Treatment: Refused, Elsewhere: "vLLM reads it, SGLang refuses it"},
+	{Name: "messages[].content[] refusal", On: onMessages, Note: "text"},
 	{Name: "messages[].content[].text", On: onMessages, Note: "a string"},
+	{Name: "messages[].content[].refusal", On: onMessages, Note: "a string"},
 	{Name: "messages[].content[].image_url", On: onChat, Note: "an object, or a string"},
 	{Name: "messages[].content[].image_url.url", On: onChat, Note: "a string"},
 	{Name: imageDetail, On: onChat, Treatment: Ignored, Defaults: []string{`"auto"`}, Note: "how closely to look: engines have no place for it", Elsewhere: dialect.SGLangReads},
@@ -155,7 +156,7 @@ func (w *messageWalk) one(n, at int) (end int, err error) {
 			name := dialect.Word(name)
 			var given bool
 			given, err = w.other(name, value)
-			if given && (name == "tool_calls" || name == "function_call" || name == "reasoning_content" || name == "reasoning") {
+			if given && (name == "tool_calls" || name == "function_call" || name == "reasoning_content" || name == "reasoning" || name == "refusal") {
 				assistantOnly = name
 			}
 		}
@@ -200,11 +201,8 @@ func (w *messageWalk) content(raw []byte) (jsontext.Kind, error) {
 	}
 }
 
-// contentParts reads an array of parts.
+// contentParts reads an array of parts. Without any it is the empty text.
 func (w *messageWalk) contentParts(raw []byte) error {
-	if raw[dialect.SkipSpace(raw, 1)] == ']' {
-		return infer.Invalid(w.path("content"), "%s is an empty array; send at least one part", w.path("content"))
-	}
 	return dialect.Items(raw, func(i int, part []byte) error {
 		if dialect.KindOf(part) != '{' {
 			return dialect.WrongType(fmt.Sprintf("%s[%d]", w.path("content"), i), "an object", part)
@@ -216,7 +214,7 @@ func (w *messageWalk) contentParts(raw []byte) error {
 // part checks a part, its type first: the other fields of a part that is not
 // text are none of ours to name.
 func (w *messageWalk) part(i int, raw []byte) error {
-	var kind, text []byte
+	var kind, text, refusal []byte
 	extra := ""
 	err := dialect.Members(raw, func(name, value []byte) error {
 		switch string(name) {
@@ -224,6 +222,8 @@ func (w *messageWalk) part(i int, raw []byte) error {
 			kind = value
 		case "text":
 			text = value
+		case "refusal":
+			refusal = value
 		case "prompt_cache_breakpoint":
 			_, err := w.d.Judge(inner(cacheBreakpoint), string(name), value)
 			return err
@@ -241,14 +241,28 @@ func (w *messageWalk) part(i int, raw []byte) error {
 		return infer.Invalid(at("type"), "%s is required", at("type"))
 	case dialect.KindOf(kind) != '"':
 		return dialect.WrongType(at("type"), "a string", kind)
-	case dialect.NameOf(kind) != "text":
+	}
+	member := "text"
+	switch dialect.NameOf(kind) {
+	case "text":
+		if refusal != nil {
+			extra = "refusal"
+		}
+	case "refusal":
+		if text != nil {
+			extra = "text"
+		}
+		member, text = "refusal", refusal
+	default:
 		return w.mediaPart(i, dialect.NameOf(kind), raw)
+	}
+	switch {
 	case text == nil:
-		return infer.Invalid(at("text"), "%s is required", at("text"))
+		return infer.Invalid(at(member), "%s is required", at(member))
 	case dialect.KindOf(text) != '"':
-		return dialect.WrongType(at("text"), "a string", text)
+		return dialect.WrongType(at(member), "a string", text)
 	case extra != "":
-		return w.d.UnknownMember(at(dialect.Clip(extra, 64)), "text", "type", "prompt_cache_breakpoint")
+		return w.d.UnknownMember(at(dialect.Clip(extra, 64)), member, "type", "prompt_cache_breakpoint")
 	}
 	return nil
 }

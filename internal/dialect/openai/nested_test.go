@@ -14,7 +14,7 @@ import (
 func TestNested(t *testing.T) {
 	const (
 		function = `{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"},"strict":false}}`
-		texts    = `{"role":"system","content":[{"type":"text","text":"a"}]},{"role":"user","name":"n","content":"b"}`
+		texts    = `{"role":"system","content":[{"type":"text","text":"a"}]},{"role":"user","name":"n","content":"b"},{"role":"assistant","content":[{"type":"refusal","refusal":"c"}],"refusal":"d"}`
 		calls    = `{"role":"assistant","content":null,"reasoning_content":"r","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"x"},` +
 			`{"role":"assistant","reasoning":"r","function_call":{"name":"f","arguments":"{}"}},{"role":"function","name":"f","content":"y"}`
 		media = `{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://h/a.png"}},{"type":"image_url","image_url":"https://h/a.png"},` +

@@ -251,9 +251,6 @@ func (in *input) text(path string, raw []byte) ([]byte, error) {
 		}
 		return err
 	})
-	if err == nil && count == 0 {
-		err = infer.Invalid(path, "%s is an empty array; send at least one part", path)
-	}
 	return text, err
 }
 
@@ -267,17 +264,21 @@ func (in *input) textPart(path string, raw []byte) ([]byte, error) {
 		return nil, err
 	case kind == "":
 		return nil, infer.Invalid(path+".type", "%s.type is required: send \"input_text\"", path)
-	case kind != "input_text" && kind != "output_text" && kind != "text" && kind != "summary_text" && kind != "reasoning_text":
+	case kind != "input_text" && kind != "output_text" && kind != "text" && kind != "summary_text" && kind != "reasoning_text" && kind != "refusal":
 		return nil, &infer.Error{Code: infer.CodeUnsupported, Param: path + ".type",
 			Message: fmt.Sprintf("%s.type %q is not supported by engine kind %q; only input_text and output_text are here", path, dialect.Clip(kind, 32), in.d.Kind)}
 	}
 	var text []byte
+	member := "text"
+	if kind == "refusal" {
+		member = kind
+	}
 	err = dialect.EachMember(raw, func(name string, value []byte) error {
 		at := path + "." + dialect.Clip(name, 64)
 		switch name {
 		case "type", "logprobs": // what an answer's part has, too
 			return nil
-		case "text":
+		case member:
 			if dialect.KindOf(value) != '"' {
 				return dialect.WrongType(at, "a string", value)
 			}
@@ -297,7 +298,7 @@ func (in *input) textPart(path string, raw []byte) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case text == nil:
-		return nil, infer.Invalid(path+".text", "%s.text is required", path)
+		return nil, infer.Invalid(path+"."+member, "%s.%s is required", path, member)
 	}
 	return inside(text), nil
 }

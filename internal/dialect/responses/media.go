@@ -40,9 +40,6 @@ func (in *input) rich(path string, raw []byte) (*dialect.Content, error) {
 		}
 		return err
 	})
-	if err == nil && c.Empty() {
-		err = infer.Invalid(path, "%s is an empty array; send at least one part", path)
-	}
 	return &c, err
 }
 

@@ -19,7 +19,7 @@ func TestNested(t *testing.T) {
 		return dialecttest.LeftOut(decode(t, body, infer.CarriesAll))
 	}, Fields(),
 		`{"model":"m","input":[{"type":"message","id":"i","status":"completed","role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_image","image_url":"https://h/a.png"}]},`+
-			`{"type":"message","role":"assistant","phase":"commentary","content":[{"type":"output_text","text":"b","logprobs":[]}]},{"role":"user","content":"c"}]}`,
+			`{"type":"message","role":"assistant","phase":"commentary","content":[{"type":"output_text","text":"b","logprobs":[]}]},{"role":"assistant","content":[{"type":"refusal","refusal":"d"}]},{"role":"user","content":"c"}]}`,
 		`{"model":"m","input":[{"role":"user","content":"a"},{"type":"reasoning","id":"r","summary":[{"type":"summary_text","text":"s"}],"content":[{"type":"reasoning_text","text":"t"}],"encrypted_content":"e"},`+
 			`{"type":"function_call","call_id":"c","name":"f","namespace":"n","arguments":"{}"},{"type":"function_call_output","call_id":"c","name":"f","output":"x"},`+
 			`{"type":"custom_tool_call","call_id":"d","name":"run","input":"x"},{"type":"custom_tool_call_output","call_id":"d","output":"x"},`+

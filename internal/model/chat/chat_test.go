@@ -106,6 +106,24 @@ func TestForm(t *testing.T) {
 	}
 }
 
+// What the API has and no template knows is made of what templates know.
+func TestSpelled(t *testing.T) {
+	const source = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% for c in m.tool_calls %}<{{ c.function.name }} {{ c.function.arguments|tojson }}>{% endfor %}{% endfor %}"
+	for messages, want := range map[string]string{
+		`{"role":"user","content":[]}`:                                                                                                 "[user]",
+		`{"role":"assistant","content":[]},{"role":"tool","content":[]}`:                                                               "[assistant][tool]",
+		`{"role":"assistant","content":null,"refusal":"no"}`:                                                                           "[assistant]no",
+		`{"role":"assistant","content":"a","refusal":"no"}`:                                                                            "[assistant]a\n\nno",
+		`{"role":"assistant","content":[{"type":"refusal","refusal":"no"}]}`:                                                           "[assistant]no",
+		`{"role":"assistant","content":null,"function_call":{"name":"f","arguments":""}},{"role":"function","name":"f","content":"4"}`: "[assistant]<f {}>[tool]4",
+		`{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"f","arguments":"{\"x\": [1"}}]}`:                              `[assistant]<f "{\"x\": [1">`,
+	} {
+		if got, err := render(t, source, &Input{Messages: []byte("[" + messages + "]"), FromAPI: true}); err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", messages, got, err, want)
+		}
+	}
+}
+
 // TestParts: whatever a template makes of a content of two texts, it says both, in
 // messages of each role in which it says one: put together where it reads parts, as
 // two lines where it does not.

@@ -111,6 +111,7 @@ func (f *form) shape(l *jinja.List) (*shaped, error) {
 	s := &shaped{f: f, items: make([]jinja.Value, 0, len(l.Items)), from: make([]int, 0, len(l.Items))}
 	for i := 0; i < len(l.Items); i++ {
 		m := withoutNulls(l.Items[i].(*jinja.Dict))
+		spell(m)
 		var err error
 		switch calls := callsOf(m); {
 		case textOf(m, "role") != "assistant" || calls == nil || len(calls.Items) == 0:
@@ -130,6 +131,23 @@ func (f *form) shape(l *jinja.List) (*shaped, error) {
 		s.items[i] = aliasReasoning(m)
 	}
 	return s, nil
+}
+
+// spell makes text of a refusal, which no template knows.
+func spell(m *jinja.Dict) {
+	eachPart(m, func(part *jinja.Dict) {
+		if text, ok := part.Get("refusal"); ok && textOf(part, "type") == "refusal" {
+			part.Set("type", jinja.Str("text"))
+			part.Set("text", text)
+		}
+	})
+	refusal := textOf(m, "refusal")
+	if text, ok := jointText(m); ok && refusal != "" {
+		if text != "" {
+			text += "\n\n"
+		}
+		m.Set("content", jinja.Str(text+refusal))
+	}
 }
 
 func textOf(m *jinja.Dict, key string) string {
