@@ -138,11 +138,7 @@ func Unsupported(path, carrier string, defaults []string) *infer.Error {
 }
 
 // Ignore records that a field of the table asked for something, which is left out.
-func (d *Decoding) Ignore(name string) {
-	if l := d.leaveOut(); !slices.Contains(l.Fields, name) {
-		l.Fields = append(l.Fields, name)
-	}
-}
+func (d *Decoding) Ignore(name string) { d.Request.Ignore(name) }
 
 // maxPassed bounds the unknown fields of a request that are noted.
 const maxPassed = 32
@@ -156,13 +152,6 @@ func (d *Decoding) Passes(path string) bool {
 		l.Passed = append(l.Passed, Clip(path, 64))
 	}
 	return true
-}
-
-func (d *Decoding) leaveOut() *LeftOut {
-	if d.LeftOut == nil {
-		d.LeftOut = new(LeftOut)
-	}
-	return d.LeftOut
 }
 
 // UnknownField judges a top-level field whose name is not in the table.

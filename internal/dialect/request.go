@@ -1,6 +1,10 @@
 package dialect
 
-import "weir/internal/infer"
+import (
+	"slices"
+
+	"weir/internal/infer"
+)
 
 // Request is a body decoded for an engine that takes ids. Raw JSON in it may share
 // the body's memory.
@@ -95,6 +99,17 @@ type Request struct {
 	Encoder func(AnswerOptions) Encoder
 }
 
+// Ignore records that something a field asked for is left out. The name is that of the field
+// in the dialect's table.
+func (r *Request) Ignore(name string) { r.LeftOut = r.LeftOut.With(name) }
+
+func (r *Request) leaveOut() *LeftOut {
+	if r.LeftOut == nil {
+		r.LeftOut = new(LeftOut)
+	}
+	return r.LeftOut
+}
+
 // LeftOut is what was left out of a request because the answer does not depend on it.
 // It is nil for most requests, and its methods accept nil.
 type LeftOut struct {
@@ -106,6 +121,17 @@ type LeftOut struct {
 	Passed []string
 	// Tools are the names, or types, of tools that no engine runs.
 	Tools []string
+}
+
+// With returns it with a further field.
+func (l *LeftOut) With(field string) *LeftOut {
+	if l == nil {
+		l = new(LeftOut)
+	}
+	if !slices.Contains(l.Fields, field) {
+		l.Fields = append(l.Fields, field)
+	}
+	return l
 }
 
 // Ignored returns Fields.

@@ -8,6 +8,7 @@ import (
 	"weir/internal/dialect"
 	"weir/internal/fleet/route"
 	"weir/internal/infer"
+	"weir/internal/model/chat"
 	"weir/internal/tenancy"
 	"weir/internal/trace"
 )
@@ -166,10 +167,31 @@ func (p *preparing) checkFields() error {
 	if err := p.checkNeeds(); err != nil {
 		return err
 	}
-	if p.req.Tools != nil && !p.req.ForcedAny && p.req.ForcedTool == "" && p.folder.Format.Tools() == "" {
-		e := infer.Errorf(infer.CodeUnsupported, "tools: how model %s writes calls is not known from its folder; leave them out, or name it with --model ...,tool-parser=NAME", p.model.Name)
-		e.Param = "tools"
+	return p.checkTools()
+}
+
+// checkTools leaves out tools of which the chat template does not tell the model, unless an
+// engine can be given the request as it came.
+func (p *preparing) checkTools() error {
+	if p.req.Tools == nil {
+		return nil
+	}
+	forced := p.req.ForcedAny || p.req.ForcedTool != ""
+	refuse := func(field, format string, args ...any) error {
+		e := infer.Errorf(infer.CodeUnsupported, format, args...)
+		e.Param = field
 		return e
+	}
+	switch told := p.folder.Templates.Tools(); {
+	case told == chat.ToolsIgnored && forced:
+		return refuse("tool_choice", "tool_choice wants a tool to be called, and the chat template of model %s has no place for tools; send \"auto\", or use a model whose template has one", p.model.Name)
+	case told == chat.ToolsIgnored && p.needs.HasBytes():
+		return refuse("tools", "tools: the chat template of model %s has no place for tools", p.model.Name)
+	case told == chat.ToolsIgnored:
+		p.req.Tools = nil
+		p.req.Ignore("tools")
+	case !forced && p.folder.Format.Tools() == "":
+		return refuse("tools", "tools: how model %s writes calls is not known from its folder; leave them out, or name it with --model ...,tool-parser=NAME", p.model.Name)
 	}
 	return nil
 }

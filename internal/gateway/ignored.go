@@ -55,6 +55,17 @@ func (x *exchange) leaves(p *preparing) {
 	x.ignored = &kept
 }
 
+// leavesToo reports what the chat template had no place for, besides what was reported.
+func (x *exchange) leavesToo(p *preparing) {
+	l := p.leftOut()
+	if p.needs.HasBytes() {
+		x.ignored = &l
+		return
+	}
+	x.response.w.Header().Set(ignoredHeader, l.value())
+	x.g.opts.Metrics.Ignored(dialectOf(x.endpoint), p.passed)
+}
+
 // tellIgnored names what was left out, in the response's head and in the metric.
 func (x *exchange) tellIgnored(l *leftOut) {
 	x.response.w.Header().Set(ignoredHeader, l.value())

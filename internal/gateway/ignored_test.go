@@ -4,7 +4,9 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/engine"
 	"weir/internal/infer"
+	"weir/internal/model"
 	"weir/models"
 )
 
@@ -80,4 +82,58 @@ func TestPassUnknown(t *testing.T) {
 			t.Errorf("%v of what was ignored, want one series of what is unknown", all)
 		}
 	})
+}
+
+// What the chat template has no place for is left out and named, or refused by the name of the
+// caller's field: tools, the text of a message with calls, calls.
+func TestTemplateWithoutAPlace(t *testing.T) {
+	load := func(template string) *model.Folder {
+		m, err := model.Load(folder(t, map[string]func(string) string{"chat_template.jinja": func(string) string { return template }}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	textOnly := load("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}")
+	callsAlone := load(`{{ tools|tojson }}{% for m in messages %}{% if m.tool_calls %}{% for c in m.tool_calls %}
+<tool_call>{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments|tojson }}}</tool_call>{% endfor %}{% else %}{{ m.role }}: {{ m.content }}
+{% if m.role == 'assistant' and loop.previtem and loop.previtem.role == 'user' and not loop.last and loop.nextitem.role != 'user' %}{{ raise_exception('an answer is followed by a user') }}{% endif %}{% endif %}{% endfor %}`)
+	const (
+		asked  = `,"messages":[{"role":"user","content":"a"}`
+		called = `,{"role":"assistant","content":"I look","tool_calls":[{"id":"c","type":"function","function":{"name":"get_weather","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"r"}]`
+		item   = `,"input":[{"role":"user","content":"a"},{"type":"function_call","call_id":"c","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c","output":"r"}]`
+	)
+	for _, test := range []struct {
+		folder              *model.Folder
+		path, body          string
+		ignored, param, say string
+	}{
+		{textOnly, chatPath, asked + `]` + askTools, "tools", "", ""},
+		{textOnly, messagesPath, asked + `],"max_tokens":9,"tools":[{"name":"f","input_schema":{"type":"object"}}]`, "tools", "", ""},
+		{textOnly, "/v1/responses", `,"input":"a","tools":[{"type":"function","name":"f","parameters":{"type":"object"}}]`, "tools", "", ""},
+		{textOnly, "/tokenize", asked + `]` + askTools, "tools", "", ""},
+		{textOnly, chatPath, asked + `]` + askTools + `,"tool_choice":"none"`, "", "", ""},
+		{textOnly, chatPath, asked + `]` + askTools + `,"tool_choice":"required"`, "", "tool_choice", "no place for tools"},
+		{textOnly, chatPath, asked + `]` + askTools + `,"tool_choice":{"type":"function","function":{"name":"get_weather"}}`, "", "tool_choice", "no place for tools"},
+		{textOnly, chatPath, asked + called, "", "messages[1].tool_calls", "passes over"},
+		{textOnly, "/v1/responses", item, "", "input", "input: a message's tool_calls has calls of tools"},
+		{callsAlone, chatPath, asked + called + askTools, "messages[].content", "", ""},
+		{callsAlone, chatPath, asked + `]` + askTools, "", "", ""},
+	} {
+		e := &tokenEngine{name: "a", facts: &engine.Facts{Carries: infer.CarriesAll}}
+		inBubble(t, Options{Models: map[string]*model.Folder{models.SimName: test.folder}}, []any{e}, func(t *testing.T, b *bench) {
+			c := b.post(test.path, `{"model":"`+models.SimName+`"`+test.body+`}`)
+			if test.param == "" && test.path != "/tokenize" {
+				e.call(t, 1).end(infer.ReasonStop)
+			}
+			a := c.answer()
+			got := a.header.Get("Weir-Ignored")
+			switch {
+			case test.param == "" && (a.status != 200 || got != test.ignored || b.sum("weir_ignored_fields_total") != float64(min(1, len(got)))):
+				t.Errorf("%s %s: status %d, ignored %q, want %q: %s", test.path, test.body, a.status, got, test.ignored, a.body)
+			case test.param != "" && (a.status != 400 || !strings.Contains(string(a.body), `"param":"`+test.param+`"`) || !strings.Contains(string(a.body), test.say)):
+				t.Errorf("%s %s: status %d, want %s: %s", test.path, test.body, a.status, test.param, a.body)
+			}
+		})
+	}
 }

@@ -25,6 +25,7 @@ type preparing struct {
 	text         []byte        // the rendered prompt
 	plain        *dialect.Head // without the caller's own cache salt, if weir has taken it
 	tokenization tokenization
+	passed       string  // what the chat template had no place for, and was left out
 	dry          bool    // nothing comes of it
 	called       *string // the request's id for those who look on: it does not change
 	doing        busy.Mark
@@ -116,6 +117,9 @@ func (x *exchange) prepare() (done bool, err error) {
 	default:
 		err = p.promptForm()
 		x.routing = p.routing
+		if err == nil && p.passed != "" {
+			x.leavesToo(p)
+		}
 		if err != nil || wants != dialect.PromptLength || !p.needs.HasIDs() {
 			return false, err
 		}

@@ -1,6 +1,10 @@
 package gateway
 
 import (
+	"strings"
+
+	"weir/internal/dialect/openai"
+	"weir/internal/infer"
 	"weir/internal/model/chat"
 	"weir/internal/trace"
 )
@@ -26,7 +30,7 @@ func (p *preparing) renderChat(yield func()) error {
 	if err != nil {
 		return err
 	}
-	p.text, err = p.folder.RenderChat(p.ctx, &chat.Input{
+	in := &chat.Input{
 		Messages:             p.req.Messages,
 		Tools:                p.req.Tools,
 		Kwargs:               kwargs,
@@ -35,9 +39,29 @@ func (p *preparing) renderChat(yield func()) error {
 		FromAPI:              true,
 		Media:                p.hasMedia,
 		Yield:                yield,
-	})
-	if err == nil {
-		p.expect(p.text)
 	}
-	return err
+	if p.text, err = p.folder.RenderChat(p.ctx, in); err != nil {
+		return p.ofPrompt(err)
+	}
+	if in.PassedOver != nil {
+		p.passed = p.req.Fields.Prompt + "[].content"
+		p.req.Ignore(p.passed)
+	}
+	p.expect(p.text)
+	return nil
+}
+
+// ofPrompt makes an error about the rendered messages one about the caller's field, where the
+// messages were made of others.
+func (p *preparing) ofPrompt(err error) error {
+	e := infer.AsError(err)
+	if _, own := p.endpoint.(openai.Endpoint); own || !strings.HasPrefix(e.Param, "messages") {
+		return err
+	}
+	named := *e
+	if path, field, one := strings.Cut(e.Param, "]."); one {
+		named.Message = p.req.Fields.Prompt + ": a message's " + field + strings.TrimPrefix(e.Message, path+"]."+field)
+	}
+	named.Param = p.req.Fields.Prompt
+	return &named
 }

@@ -266,7 +266,7 @@ func TestMarkersThatAreSpecialTokens(t *testing.T) {
 // unless it is told one.
 func TestModelWithoutASyntaxOfCalls(t *testing.T) {
 	m, err := model.Load(folder(t, map[string]func(string) string{
-		"chat_template.jinja": func(string) string { return "{% for m in messages %}{{ m.content }}{% endfor %}" },
+		"chat_template.jinja": func(string) string { return "{{ tools|tojson }}{% for m in messages %}{{ m.content }}{% endfor %}" },
 	}))
 	if err != nil {
 		t.Fatal(err)

@@ -30,6 +30,9 @@ func (t *tokenization) decode(p *preparing) (err error) {
 		if t.encode, err = openai.DecodeTokenize(p.head); err != nil {
 			return err
 		}
+		if t.encode.Tools != nil && p.folder.Templates.Tools() == chat.ToolsIgnored {
+			t.encode.Tools, t.encode.LeftOut = nil, t.encode.LeftOut.With("tools")
+		}
 		return errors.Join(checkValues("messages", t.encode.Messages), checkValues("tools", t.encode.Tools),
 			checkValues("chat_template_kwargs", t.encode.ChatTemplateKwargs))
 	}

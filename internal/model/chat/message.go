@@ -25,6 +25,9 @@ func prepareMessages(l, tools *jinja.List, f *form) (*shaped, error) {
 		return nil, err
 	}
 	if l.Items = s.items; tools != nil {
+		if f.tools == refused && s.suspect == "" {
+			s.suspect, s.suspected = "tools", "is given"
+		}
 		f.fillTools(tools)
 		if f.toolsAfterSystem {
 			l.Items = systemFirst(l.Items)

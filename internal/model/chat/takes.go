@@ -122,5 +122,11 @@ const (
 	ToolsRefused       // it fails on them
 )
 
-// Tools returns what the template does with the tools of a request.
-func (t *Template) Tools() Tools { return Tools(t.form.tools) }
+// Tools returns what the template for tools does with those of a request.
+func (s *Set) Tools() Tools {
+	t, err := s.Select("", true)
+	if err != nil {
+		return ToolsRefused
+	}
+	return Tools(t.form.tools)
+}
