@@ -271,6 +271,8 @@ type engineView struct {
 	Health        *state   `json:"health,omitzero"` // of its best rank
 	KVEvents      *events  `json:"kv_events,omitzero"`
 	Old           []old    `json:"old,omitzero"` // pages that could not be read lately
+	// Templates are, by model, what its chat template does not take as it comes, and what becomes of it.
+	Templates map[string]map[string]string `json:"templates,omitzero"`
 	// Ranks are those of data parallelism that the engine's wire names.
 	Ranks []rankView `json:"ranks,omitzero"`
 }
@@ -503,7 +505,8 @@ type lack struct {
 
 func (p *process) engines(w http.ResponseWriter, _ *http.Request) {
 	views := []engineView{}
-	for _, e := range p.fleet.Snapshot().Engines {
+	snapshot := p.fleet.Snapshot()
+	for _, e := range snapshot.Engines {
 		v := engineView{Name: e.Name, Kind: e.Kind, Ready: e.Ready, Note: e.Note, Models: e.Facts.Models,
 			ContextLength: e.Facts.ContextLength, MaxRunning: e.Facts.MaxRunning,
 			Software: e.Facts.Software, Instance: e.Facts.Instance, Carries: (e.Facts.Carries &^ infer.CarriesUsual).Words()}
@@ -533,9 +536,37 @@ func (p *process) engines(w http.ResponseWriter, _ *http.Request) {
 			v.Health = stateOf(of, restsOf(e))
 		}
 		v.Ranks, v.Old = ranksOf(e), oldOf(e)
+		v.Templates = p.templatesOf(snapshot, e.Facts.Models)
 		views = append(views, v)
 	}
 	writeView(w, views)
+}
+
+// templatesOf returns what the chat templates of models do not take as it comes.
+func (p *process) templatesOf(s *route.Snapshot, names []string) (all map[string]map[string]string) {
+	for _, name := range names {
+		m := s.Models[name]
+		if m == nil {
+			continue
+		}
+		folder := p.gateway.Folder(m)
+		if folder == nil {
+			continue
+		}
+		for _, r := range folder.Takes() {
+			if r.Plain {
+				continue
+			}
+			if all == nil {
+				all = map[string]map[string]string{}
+			}
+			if all[name] == nil {
+				all[name] = map[string]string{}
+			}
+			all[name][r.Of] = r.How
+		}
+	}
+	return all
 }
 
 // live shows the counts so far; a client that asks again computes the differences.

@@ -299,6 +299,7 @@ func (c *changes) apply(steps []config.Step, want *config.Desired, patience map[
 				return err
 			}
 			maps.Copy(loaded, one)
+			noteModels(one, c.say)
 		}
 	}
 	change := fleet.Change{Set: map[string]fleet.Setting{}, Order: want.Names()}

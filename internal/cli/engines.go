@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,7 +41,7 @@ type enginesList struct {
 
 // Help implements kong's extended help.
 func (enginesList) Help() string {
-	return `Prints a line for each engine, or for each of its data-parallel ranks if its wire names them: kind, state, model, version and load. A dash stands for a value that the wire does not report. ROLE is shown if some engine serves halves of requests (docs/disaggregation.md). BOOKED is the number of generations that weir has at the engine, WAIT the time that a new prompt would wait there. CACHED has two shares of prompt tokens: those that weir expected in the engine's KV cache, and those that the engine reported. --json includes the coefficients that weir has learned. The exit status is 1 when no engine is ready.
+	return `Prints a line for each engine, or for each of its data-parallel ranks if its wire names them: kind, state, model, version and load. A dash stands for a value that the wire does not report. ROLE is shown if some engine serves halves of requests (docs/disaggregation.md). BOOKED is the number of generations that weir has at the engine, WAIT the time that a new prompt would wait there. CACHED has two shares of prompt tokens: those that weir expected in the engine's KV cache, and those that the engine reported. A line for each model with a folder states what its chat template does not take as it comes (docs/templates.md). --json includes the coefficients that weir has learned. The exit status is 1 when no engine is ready.
 
 Examples:
   weir engines
@@ -129,6 +130,9 @@ func printEngines(w io.Writer, views []engineView) error {
 		}
 		say(v.Name, v.KVEvents.line(), v.Note)
 	}
+	if err == nil {
+		err = printTemplates(w, views)
+	}
 	return err
 }
 
@@ -142,6 +146,24 @@ func (o *old) line() string {
 		what = "none of its pages could"
 	}
 	return fmt.Sprintf("%s be read for %.1f s, and what is known by it is as it was: %s", what, o.For, o.Why)
+}
+
+// printTemplates prints what the chat templates of the models do not take as it comes.
+func printTemplates(w io.Writer, views []engineView) error {
+	all := map[string]map[string]string{}
+	for i := range views {
+		maps.Copy(all, views[i].Templates)
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		var rows []string
+		for _, of := range slices.Sorted(maps.Keys(all[name])) {
+			rows = append(rows, of+": "+all[name][of])
+		}
+		if _, err := fmt.Fprintf(w, "%s: chat template: %s\n", graphic(name, ""), graphic(strings.Join(rows, "; "), "")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // line returns how much is known by an engine's events, empty where it publishes none.

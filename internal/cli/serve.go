@@ -119,6 +119,7 @@ func (c *serveCommand) start(k *kong.Context, s *streams, signals *signals) (*pr
 	}
 	p.sources, p.changes.wishes, p.changes.desired = from, wanted, want
 	p.announce("")
+	noteModels(parts.models, say)
 	for _, e := range p.fleet.Snapshot().Engines {
 		if e.Kind == "auto" {
 			continue // it is said what it is when it is found
@@ -126,6 +127,15 @@ func (c *serveCommand) start(k *kong.Context, s *streams, signals *signals) (*pr
 		p.say("engine    %s (%s)", e.Name, e.Kind)
 	}
 	return p, nil
+}
+
+// noteModels says what is to be known of the folders of models.
+func noteModels(models servedModels, say func(format string, args ...any)) {
+	for _, name := range slices.Sorted(maps.Keys(models)) {
+		for _, note := range models[name].folder.Notes() {
+			say("model     %s: %s", name, note)
+		}
+	}
 }
 
 // enginesOf returns the engines of a wanted fleet.

@@ -26,6 +26,8 @@ type validateCommand struct {
 func (validateCommand) Help() string {
 	return `Reads the file as weir serve --config FILE would, and prints every problem with its line: unknown keys with the nearest known one, values, engines' specifications, their key and certificate files, models' folders, the gateway's certificate. No port is bound and no engine is asked. As for weir serve, environment variables (WEIR_...) take precedence over the file.
 
+A valid file is followed by what the chat template of each model takes (docs/templates.md).
+
 The exit status is 0 if weir serve would start, 1 if something is wrong, and 2 if the file cannot be read.
 
 Examples:
@@ -56,7 +58,27 @@ func (c *validateCommand) Run(s *streams) error {
 		return exitStatus(1)
 	}
 	sayLine(s.out, "%s is valid: %s, %s, %s", c.File, counted(len(serve.Engine), "engine"), counted(len(serve.Model), "model"), counted(len(file.Values), "key"))
+	v.templates(s.out)
 	return nil
+}
+
+// templates prints what the chat template of each model takes, and what is to be known of its
+// folder.
+func (v *validation) templates(w io.Writer) {
+	for _, name := range slices.Sorted(maps.Keys(v.models)) {
+		m := v.models[name]
+		rows := m.folder.Takes()
+		if m.Dir == "" || rows == nil {
+			continue
+		}
+		sayLine(w, "model %s: its chat template (docs/templates.md)", name)
+		for _, r := range rows {
+			sayLine(w, "  %-18s %s", r.Of, r.How)
+		}
+		for _, note := range m.folder.Notes() {
+			sayLine(w, "  note: %s", note)
+		}
+	}
 }
 
 // counted writes a number of things.
@@ -72,6 +94,7 @@ type validation struct {
 	file   *config.File
 	broken bool // nothing in it could be read
 	found  []problem
+	models servedModels
 }
 
 // problem is one thing that is wrong; line is 0 where it is in no line.
@@ -196,7 +219,7 @@ func (v *validation) parts(c *serveCommand) {
 	for _, err := range problems {
 		v.problem("model", err, -1) // errors about other flags name them
 	}
-	if problems == nil {
+	if v.models = parts.models; problems == nil {
 		v.folders(c, &parts)
 	}
 	if _, err := c.certificate(log); err != nil {

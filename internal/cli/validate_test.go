@@ -46,3 +46,26 @@ func TestExampleOutOfComment(t *testing.T) {
 		}
 	}
 }
+
+// A valid file is followed by what the chat template of each model takes, and by what its folder
+// lacks.
+func TestValidateTemplates(t *testing.T) {
+	commandLines(t)
+	t.Parallel()
+	folder, err := filepath.Abs("../../models/weir-sim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "weir.yaml")
+	writeFile(t, file, "engine: openai=http://127.0.0.1:1\nmodel:\n- {name: m, dir: "+folder+", tool-parser: kimi-k2}\n- {name: o, dir: "+folder+"}\n")
+	code, stdout, stderr := runWith(t, "", "validate", file)
+	for _, line := range []string{"model m: its chat template (docs/templates.md)", "  developer          as system",
+		"  note: its tool-parser kimi-k2 reads none of the calls that its chat template writes; hermes does", "model o: its chat template (docs/templates.md)"} {
+		if code != 0 || strings.Count(stdout, line+"\n") == 0 {
+			t.Errorf("exit code %d, without %q: %s%s", code, line, stdout, stderr)
+		}
+	}
+	if n := strings.Count(stdout, "note:"); n != 1 {
+		t.Errorf("%d notes: %s", n, stdout)
+	}
+}

@@ -249,7 +249,7 @@ func (x *exchange) renew() (why string) {
 	if err := x.refresh(); err != nil {
 		return infer.AsError(err).Message
 	}
-	if x.g.folder(x.model) != x.folder {
+	if x.g.Folder(x.model) != x.folder {
 		return "the model has changed meanwhile"
 	}
 	return ""

@@ -20,7 +20,7 @@ func (p *preparing) gate() error {
 		return err
 	}
 	knows(p.rec, &p.flight)
-	p.folder = p.g.folder(p.model)
+	p.folder = p.g.Folder(p.model)
 	if err := p.g.checkPath(p.model, p.endpoint, p.path); err != nil {
 		return err
 	}
@@ -278,7 +278,7 @@ func (p *preparing) findModel() error {
 // the caller's own bytes for relay engines, and both while no engine is known. Weir itself
 // answers requests to a tokenizer if it has the model's tokenizer.
 func (g *Gateway) forms(m *route.Model, e dialect.Endpoint) (needs route.Needs) {
-	t, folder, unknown := e.Traits(), g.folder(m) != nil, !m.Known()
+	t, folder, unknown := e.Traits(), g.Folder(m) != nil, !m.Known()
 	if !folder || !asksTokenizer(e) && (t.RelaysOnly || m.ByIDs.Kind == "" && !unknown) {
 		needs.IDs = infer.AnotherForm
 	}
@@ -296,7 +296,7 @@ func asksTokenizer(e dialect.Endpoint) bool {
 
 // checkPath refuses a path that is not served for a model.
 func (g *Gateway) checkPath(m *route.Model, e dialect.Endpoint, path string) error {
-	folder := g.folder(m) != nil
+	folder := g.Folder(m) != nil
 	switch t := e.Traits(); {
 	case asksTokenizer(e) && !folder && m.Relayed.Kind == "":
 		e := infer.Errorf(infer.CodeUnsupported, "model %q has no tokenizer here; give its folder with --model %s=DIR", m.Name, m.Name)

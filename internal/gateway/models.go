@@ -44,14 +44,14 @@ func (g *Gateway) getModel(w http.ResponseWriter, r *http.Request, c *tenancy.Ca
 
 func (g *Gateway) modelInfo(name string, m *route.Model) openai.ModelInfo {
 	info := openai.ModelInfo{ID: name, Created: g.started, OwnedBy: "weir", MaxModelLen: m.ContextLength, Parent: m.Base}
-	if folder := g.folder(m); info.MaxModelLen == 0 && folder != nil {
+	if folder := g.Folder(m); info.MaxModelLen == 0 && folder != nil {
 		info.MaxModelLen = folder.ContextLength
 	}
 	return info
 }
 
-// folder returns the model folder of a model; nil: it is not known.
-func (g *Gateway) folder(m *route.Model) *model.Folder {
+// Folder returns the model folder of a model; nil: it is not known.
+func (g *Gateway) Folder(m *route.Model) *model.Folder {
 	if m.Loaded != nil {
 		return m.Loaded.Folder
 	}

@@ -31,6 +31,36 @@ func (m *Folder) chooseFormat(told outputparse.Format) outputparse.Format {
 	return f
 }
 
+// Notes returns what whoever serves the model should know of its folder: a template that renders
+// nothing, and a parser of calls that is another model's.
+func (m *Folder) Notes() (notes []string) {
+	if m.Templates == nil {
+		return nil
+	}
+	if t, err := m.Templates.Select("", false); err == nil && t.TakesNothing() {
+		notes = append(notes, "its chat template fails on every conversation, so that each chat is refused")
+	}
+	samples, tools := m.Templates.Samples(), m.Format.Tools()
+	if tools == "" || len(samples) == 0 || m.readsAny(m.Format, samples, false) {
+		return notes
+	}
+	note := "its tool-parser " + tools + " reads none of the calls that its chat template writes"
+	reasoning, _ := outputparse.Named("", m.Format.Reasoning())
+	if found := m.chooseFormat(reasoning).Tools(); found != "" {
+		note += "; " + found + " does"
+	}
+	return append(notes, note)
+}
+
+// Takes returns the table of what the chat template takes, of two that for tools.
+func (m *Folder) Takes() []chat.Row {
+	t, err := m.Templates.Select("", true)
+	if err != nil {
+		return nil
+	}
+	return t.Takes()
+}
+
 // readsAny reports whether a format reads one of the samples, or with alone reads it as
 // nothing but the call.
 func (m *Folder) readsAny(f outputparse.Format, samples []chat.Sample, alone bool) bool {

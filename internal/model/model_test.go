@@ -210,3 +210,30 @@ func TestEndIDs(t *testing.T) {
 		t.Errorf("%v of %v, without one of its own", got, read.EOS)
 	}
 }
+
+// A folder says that its template renders nothing, and that its parser of calls is another model's.
+func TestNotes(t *testing.T) {
+	load := func(source, tools string) *Folder {
+		m, err := Load(models.Sim())
+		if err == nil && source != "" {
+			m.Templates, err = chat.ParseSet([]chat.Named{{Name: "default", Source: source}}, chat.Options{})
+		}
+		if err == nil {
+			err = m.UseParsers(tools, "")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	for _, test := range []struct{ source, tools, want string }{
+		{"", "", ""}, {"", "hermes", ""}, {"", "none", ""},
+		{"", "kimi-k2", "its tool-parser kimi-k2 reads none of the calls that its chat template writes; hermes does"},
+		{"{{ raise_exception('never') }}", "", "its chat template fails on every conversation, so that each chat is refused"},
+		{"{% for m in messages %}{{ m.content }}{% endfor %}", "hermes", ""}, // it writes none
+	} {
+		if got := strings.Join(load(test.source, test.tools).Notes(), "|"); got != test.want {
+			t.Errorf("%q, %q: %q, want %q", test.source, test.tools, got, test.want)
+		}
+	}
+}
