@@ -8,13 +8,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"weir/internal/infer"
+	"weir/internal/model/chat/jinja"
 )
 
 // marked draws a conversation of the API's, each text of which is a mark.
@@ -238,6 +241,56 @@ func TestRefusedByName(t *testing.T) {
 		var e *infer.Error
 		if !errors.As(err, &e) || e.Code != infer.CodeInvalid || e.Param != c.param || !strings.Contains(e.Message, c.says) {
 			t.Errorf("%s: %v, want %s that says %q", c.template, err, c.param, c.says)
+		}
+	}
+}
+
+// What a conversation gets its form with grows as the conversation does.
+func TestShapeGrowsEvenly(t *testing.T) {
+	const call = `{"id":"c%d","type":"function","function":{"name":"f","arguments":"{"}}`
+	many := func(n int, format string) string {
+		var b strings.Builder
+		for i := range n {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			b.WriteString(strings.ReplaceAll(format, "%d", strconv.Itoa(i)))
+		}
+		return b.String()
+	}
+	for _, c := range []struct {
+		template string
+		messages func(n int) string
+	}{
+		{"gpt-oss", func(n int) string {
+			return `{"role":"user","content":"q"},` + many(n, `{"role":"system","content":"an instruction of some length, number %d"}`)
+		}},
+		{"mistral", func(n int) string {
+			return many(n, `{"role":"user","content":"a question of some length, number %d"}`)
+		}},
+		{"mistral", func(n int) string {
+			return many(n, `{"role":"user","content":[{"type":"text","text":"a question, number %d"},{"type":"image"}]}`)
+		}},
+		{"gpt-oss", func(n int) string {
+			return `{"role":"user","content":"q"},{"role":"assistant","content":null,"tool_calls":[` + many(n, call) + `]},` + many(n, `{"role":"tool","tool_call_id":"c%d","content":"r"}`)
+		}},
+	} {
+		f := readTemplate(t, c.template).form
+		grown := func(n int) float64 {
+			v, err := jinja.DecodeJSON([]byte("[" + c.messages(n) + "]"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err = f.shape(v.(*jinja.List))
+			if runtime.ReadMemStats(&after); err != nil {
+				t.Fatal(err)
+			}
+			return float64(after.TotalAlloc - before.TotalAlloc)
+		}
+		if once, thrice := grown(2000), grown(6000); thrice > 4.5*once {
+			t.Errorf("%s: %.0f bytes for 2000 messages, %.0f for 6000: %.60s", c.template, once, thrice, c.messages(2))
 		}
 	}
 }

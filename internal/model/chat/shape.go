@@ -96,13 +96,14 @@ type shaped struct {
 	items []jinja.Value
 	from  []int // the indices of items among the caller's messages
 
-	behind    place             // of the message that comes next
-	calls     int               // so far
-	ids       map[string]string // of calls, by what they were
-	lastCall  jinja.Str         // the id of the latest one
-	passed    []string          // what was left out
-	suspect   string            // the first field that the template is known to refuse
-	suspected string            // what it is
+	behind    place                    // of the message that comes next
+	calls     int                      // so far
+	ids       map[string]string        // of calls, by what they were
+	lastCall  jinja.Str                // the id of the latest one
+	joined    map[*jinja.Dict][]string // the texts of messages that others were added to
+	passed    []string                 // what was left out
+	suspect   string                   // the first field that the template is known to refuse
+	suspected string                   // what it is
 }
 
 // shape makes the messages, which are this rendering's own, such as the template takes.
@@ -127,6 +128,7 @@ func (f *form) shape(l *jinja.List) (*shaped, error) {
 	}
 	for i, it := range s.items {
 		m := it.(*jinja.Dict)
+		s.put(m)
 		f.apply(m)
 		s.items[i] = aliasReasoning(m)
 	}
@@ -195,7 +197,7 @@ func (s *shaped) message(i int, m *jinja.Dict) error {
 	case v == shown:
 	case (who == system || who == developer) && len(s.items) > 0 && s.f.at[system][atStart] == shown && s.intoFirst(i, m):
 		return nil
-	case (who == user || who == assistant) && who.after() == s.behind && join(s.items[len(s.items)-1].(*jinja.Dict), m):
+	case (who == user || who == assistant) && who.after() == s.behind && s.join(s.items[len(s.items)-1].(*jinja.Dict), m):
 		return nil
 	case v == lost:
 		return passesOver(i, "role", fmt.Sprintf("is %q %s", who, s.behind))
@@ -216,28 +218,56 @@ func (s *shaped) add(i int, m *jinja.Dict) {
 func (s *shaped) intoFirst(i int, m *jinja.Dict) bool {
 	first := s.items[0].(*jinja.Dict)
 	if role := textOf(first, "role"); role == "system" || role == "developer" {
-		return join(first, m)
+		return s.join(first, m)
 	}
-	if _, ok := jointText(m); !ok {
+	if !isText(m) {
 		return false
 	}
 	s.items, s.from = slices.Insert(s.items, 0, jinja.Value(m)), slices.Insert(s.from, 0, i)
 	return true
 }
 
-// join adds the content of a message to that of another, behind an empty line.
-func join(to, from *jinja.Dict) bool {
-	a, ok := jointText(to)
-	b, ok2 := jointText(from)
-	switch {
-	case ok && ok2:
-		to.Set("content", jinja.Str(a+"\n\n"+b))
+// join adds the content of a message to that of another, behind an empty line. Texts are put
+// together when all are known, because there may be thousands.
+func (s *shaped) join(to, from *jinja.Dict) bool {
+	added := s.joined[to]
+	if text, ok := jointText(from); ok && (added != nil || isText(to)) {
+		if s.joined == nil {
+			s.joined = map[*jinja.Dict][]string{}
+		}
+		if added == nil {
+			first, _ := jointText(to)
+			added = []string{first}
+		}
+		s.joined[to] = append(added, text)
 		return true
-	case callsOf(to) != nil || textOf(to, "role") != "user":
+	}
+	if callsOf(to) != nil || textOf(to, "role") != "user" {
 		return false
 	}
-	to.Set("content", &jinja.List{Items: append(partsOf(to), partsOf(from)...)})
+	s.put(to)
+	v, _ := to.Get("content")
+	parts, ok := v.(*jinja.List)
+	if !ok {
+		parts = &jinja.List{Items: partsOf(to)}
+		to.Set("content", parts)
+	}
+	parts.Items = append(parts.Items, partsOf(from)...)
 	return true
+}
+
+// put gives a message the texts that were joined to it.
+func (s *shaped) put(m *jinja.Dict) {
+	if texts := s.joined[m]; texts != nil {
+		m.Set("content", jinja.Str(strings.Join(texts, "\n\n")))
+		delete(s.joined, m)
+	}
+}
+
+// isText reports whether the content of a message without calls is text only.
+func isText(m *jinja.Dict) bool {
+	_, ok := jointText(m)
+	return ok
 }
 
 // partsOf returns the content of a message as parts of its own.
@@ -316,9 +346,15 @@ func (s *shaped) oneByOne(i int, m *jinja.Dict, calls *jinja.List, all []jinja.V
 	for end < len(all) && slices.Contains([]string{"tool", "function"}, textOf(all[end].(*jinja.Dict), "role")) {
 		end++
 	}
-	added := make([]bool, end)
+	of := map[string][]int{} // the results of a call
+	for k := i + 1; k < end; k++ {
+		id := textOf(all[k].(*jinja.Dict), "tool_call_id")
+		of[id] = append(of[id], k)
+	}
+	delete(of, "")
+	added := make([]bool, end-i)
 	result := func(k int) error {
-		added[k] = true
+		added[k-i] = true
 		return s.message(k, withoutNulls(all[k].(*jinja.Dict)))
 	}
 	for n, c := range calls.Items {
@@ -326,27 +362,24 @@ func (s *shaped) oneByOne(i int, m *jinja.Dict, calls *jinja.List, all []jinja.V
 		if call, ok := c.(*jinja.Dict); ok {
 			id = textOf(call, "id")
 		}
-		one := jinja.NewDict(m.Len())
-		for k, v := range m.All() {
-			if n == 0 || !slices.Contains([]string{"content", "reasoning_content", "reasoning", "thinking"}, k) {
-				one.Set(k, v)
-			}
+		one, own := m, &jinja.List{Items: []jinja.Value{c}}
+		if n > 0 { // the first has what is beside the calls
+			one = jinja.NewDict(3)
+			one.Set("role", jinja.Str("assistant"))
 		}
-		own := &jinja.List{Items: []jinja.Value{c}}
 		one.Set("tool_calls", own)
 		if err := s.call(i, one, own); err != nil {
 			return 0, err
 		}
-		for k := i + 1; k < end; k++ {
-			if id != "" && !added[k] && textOf(all[k].(*jinja.Dict), "tool_call_id") == id {
-				if err := result(k); err != nil {
-					return 0, err
-				}
+		for _, k := range of[id] {
+			if err := result(k); err != nil {
+				return 0, err
 			}
 		}
+		delete(of, id)
 	}
 	for k := i + 1; k < end; k++ {
-		if !added[k] {
+		if !added[k-i] {
 			if err := result(k); err != nil {
 				return 0, err
 			}
@@ -425,11 +458,11 @@ func (t *Template) checkTexts(ctx context.Context, in *Input) error {
 	if err != nil {
 		return err
 	}
+	const before = "weir canary "
 	var from []int // by the number of a mark
-	text := func(n int) string { return fmt.Sprintf("weir canary %d.", n) }
 	mark := func(of *jinja.Dict, key string, k int) {
 		if textOf(of, key) != "" {
-			of.Set(key, jinja.Str(text(len(from))))
+			of.Set(key, jinja.Str(before+strconv.Itoa(len(from))+"."))
 			from = append(from, s.from[k])
 		}
 	}
@@ -445,10 +478,16 @@ func (t *Template) checkTexts(ctx context.Context, in *Input) error {
 		}
 		return nil
 	}
-	for n, i := range from {
-		if !bytes.Contains(out, []byte(text(n))) {
-			return passesOver(i, "content", "is of a conversation with an end")
+	there := make([]bool, len(from))
+	for at := bytes.Index(out, []byte(before)); at >= 0; at = bytes.Index(out, []byte(before)) {
+		out = out[at+len(before):]
+		number, _, _ := bytes.Cut(out[:min(len(out), 16)], []byte("."))
+		if n, err := strconv.Atoi(string(number)); err == nil && n < len(there) {
+			there[n] = true
 		}
+	}
+	if n := slices.Index(there, false); n >= 0 {
+		return passesOver(from[n], "content", "is of a conversation with an end")
 	}
 	return nil
 }
