@@ -117,8 +117,13 @@ func look(t *Template) form {
 		}
 		return shown
 	}
-	asText := question()
-	if asText != shown && l.with(func(f *form) { f.onlyParts = true }, question) == refused && asText == refused {
+	base, v := "", question()
+	if v == refused { // it may be a template for tools alone
+		if l.tools = probeTools; question() != refused {
+			base, v = probeTools, question()
+		}
+	}
+	if l.tools = base; v != shown && l.with(func(f *form) { f.onlyParts = true }, question) == refused && v == refused {
 		l.form.refuseAll()
 		return l.form
 	}
@@ -126,9 +131,11 @@ func look(t *Template) form {
 	l.form.calls = l.lookAtCalls()
 	l.form.partRoles = l.findPartRoles()
 	l.form.tools = l.lookAtTools()
-	l.tools = ""
+	l.tools = base
 	l.form.at = l.lookAtPlaces()
-	l.form.unsure = l.lookAtEnds() != shown
+	if l.lookAtEnds() != shown {
+		l.form.unsure = l.with(func(f *form) { f.inQuestion = true }, l.lookAtEnds) != shown
+	}
 	l.lookAtDropped()
 	return l.form
 }
@@ -320,15 +327,19 @@ func (l *looking) lookAtPlaces() (at [speakers][places]verdict) {
 		{said("user", markUser), one}, {said("user", markUser), one, gave(firstID, markResult)},
 	}
 	marks := [places][]string{nil, {markSystem}, {markUser}, {markUser, markAnswer}, {markUser}, {markUser, markResult}}
-	for s := range speakers {
-		if s == developer && at[system][atStart] == shown { // a later instruction must not take the place of the first
-			for p := afterUser; p < places; p++ {
-				before[p], marks[p] = slices.Insert(before[p], 0, said("system", markSystem)), append(marks[p], markSystem)
-				at[system][p] = max(at[system][p], l.lookAt(system, p, before[p], marks[p]))
-			}
+	look := func(s speaker, p place, lead bool) {
+		before, marks := before[p], marks[p]
+		if lead {
+			before, marks = slices.Insert(slices.Clone(before), 0, said("system", markSystem)), append(slices.Clone(marks), markSystem)
 		}
+		at[s][p] = max(at[s][p], l.lookAt(s, p, before, marks))
+	}
+	for s := range speakers {
 		for p := range places {
-			at[s][p] = l.lookAt(s, p, before[p], marks[p])
+			// A later instruction must not take the place of the first.
+			if look(s, p, false); s <= developer && p > afterSystem && at[system][atStart] == shown {
+				look(s, p, true)
+			}
 		}
 	}
 	return at

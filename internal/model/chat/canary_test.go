@@ -294,3 +294,29 @@ func TestShapeGrowsEvenly(t *testing.T) {
 		}
 	}
 }
+
+// What a template leaves out because of a conversation's end gets another place, or is refused.
+func TestEnds(t *testing.T) {
+	const (
+		ask, tell = `{"role":"user","content":"a question"}`, `{"role":"assistant","content":"an answer"}`
+		be        = `{"role":"system","content":"be brief"}`
+		withLast  = "{% set ns = namespace(s='') %}{% for m in messages %}{% if m.role == 'system' %}{% set ns.s = m.content + '\n\n' %}" +
+			"{% elif m.role == 'user' and loop.last %}[{{ ns.s }}{{ m.content }}]{% else %}[{{ m.content }}]{% endif %}{% endfor %}"
+		noEnd = "{% for m in messages %}{% if m.role != 'assistant' or messages[-1].role == 'user' %}[{{ m.content }}]{% endif %}{% endfor %}"
+	)
+	for _, c := range []struct{ template, messages, want, param string }{
+		{withLast, be + "," + ask, "[be brief\n\na question]", ""},
+		{withLast, be + "," + ask + "," + tell, "[be brief\n\na question][an answer]", ""},
+		{withLast, be + "," + ask + "," + tell + "," + ask, "[a question][an answer][be brief\n\na question]", ""},
+		{withLast, be + "," + tell, "", "messages[0].content"},
+		{noEnd, ask + "," + tell + "," + ask, "[a question][an answer][a question]", ""},
+		{noEnd, ask + "," + tell, "", "messages[1].content"},
+		{noEnd, ask, "[a question]", ""},
+	} {
+		got, err := render(t, c.template, &Input{Messages: []byte("[" + c.messages + "]"), FromAPI: true})
+		var e *infer.Error
+		if got != c.want || (err == nil) != (c.param == "") || errors.As(err, &e) && e.Param != c.param {
+			t.Errorf("%s of %s: %q, %v; want %q, %s", c.messages, c.template, got, err, c.want, c.param)
+		}
+	}
+}

@@ -29,6 +29,7 @@ type form struct {
 	partRoles []string
 
 	at              [speakers][places]verdict // of a message as it is
+	inQuestion      bool                      // the system message is put before the last question
 	calls, parallel verdict
 	oneByOne        bool // calls are apart, each with its result
 	ids             idForm

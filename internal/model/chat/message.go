@@ -25,7 +25,7 @@ func prepareMessages(l, tools *jinja.List, f *form) (*shaped, error) {
 		return nil, err
 	}
 	if l.Items = s.items; tools != nil {
-		if f.tools == refused && s.suspect == "" {
+		if f.tools == refused {
 			s.suspect, s.suspected = "tools", "is given"
 		}
 		f.fillTools(tools)

@@ -126,6 +126,11 @@ func (f *form) shape(l *jinja.List) (*shaped, error) {
 			return nil, err
 		}
 	}
+	if f.inQuestion {
+		if err := s.intoQuestion(); err != nil {
+			return nil, err
+		}
+	}
 	for i, it := range s.items {
 		m := it.(*jinja.Dict)
 		s.put(m)
@@ -225,6 +230,36 @@ func (s *shaped) intoFirst(i int, m *jinja.Dict) bool {
 	}
 	s.items, s.from = slices.Insert(s.items, 0, jinja.Value(m)), slices.Insert(s.from, 0, i)
 	return true
+}
+
+// intoQuestion puts the text of the system message before the last message of the user's, as
+// templates do that write it only if that message is the last of all.
+func (s *shaped) intoQuestion() error {
+	if len(s.items) == 0 {
+		return nil
+	}
+	first := s.items[0].(*jinja.Dict)
+	if textOf(first, "role") != "system" {
+		return nil
+	}
+	s.put(first)
+	instructions, ok := jointText(first)
+	last := len(s.items) - 1
+	for last > 0 && textOf(s.items[last].(*jinja.Dict), "role") != "user" {
+		last--
+	}
+	if !ok || last == 0 {
+		return passesOver(s.from[0], "content", "is no text, or has no user message behind it")
+	}
+	m := s.items[last].(*jinja.Dict)
+	s.put(m)
+	if text, alone := jointText(m); alone {
+		m.Set("content", jinja.Str(instructions+"\n\n"+text))
+	} else {
+		m.Set("content", &jinja.List{Items: slices.Insert(partsOf(m), 0, jinja.Value(textPart(instructions)))})
+	}
+	s.items, s.from = s.items[1:], s.from[1:]
+	return nil
 }
 
 // join adds the content of a message to that of another, behind an empty line. Texts are put

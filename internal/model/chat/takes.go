@@ -29,6 +29,8 @@ func (t *Template) Takes() []Row {
 	}
 	for i := range rows {
 		switch r := &rows[i]; {
+		case r.Of == "system" && f.inQuestion:
+			r.How = "in the last question"
 		case r.Of == "user behind user" && r.How != "yes" && f.at[user][atStart] == shown:
 			r.How = "joined"
 		case r.Of == "parallel calls" && f.oneByOne:
