@@ -240,9 +240,15 @@ func (l *looking) lookAtBeside() {
 				return l.try(marks, said("user", markUser), calling(content(markAnswer)+reasoning(markThought), one), gave(firstID, markResult))
 			})
 	}
-	if all() != shown && l.with(func(f *form) { f.beside = beforeCalls }, all) != shown {
-		l.form.beside = withoutCalls
+	if all() == shown {
+		return
 	}
+	for _, b := range []beside{beforeLaterCalls, beforeCalls} {
+		if l.with(func(f *form) { f.beside = b }, all) == shown {
+			return
+		}
+	}
+	l.form.beside = withoutCalls
 }
 
 // findPartRoles finds the roles whose texts the template puts together, by rendering a message

@@ -85,9 +85,10 @@ const (
 type beside uint8
 
 const (
-	besideCalls  beside = iota
-	beforeCalls         // it is a message of its own
-	withoutCalls        // it is left out and named
+	besideCalls      beside = iota
+	beforeLaterCalls        // it is a message of its own, but for the first message with calls
+	beforeCalls             // it is a message of its own
+	withoutCalls            // it is left out and named
 )
 
 // shaped is a conversation in the form that a template takes.
@@ -346,7 +347,8 @@ func (s *shaped) call(i int, m *jinja.Dict, calls *jinja.List) error {
 	} else if s.f.calls == refused || n > 1 && s.f.parallel == refused {
 		s.suspects(i, "tool_calls", fmt.Sprintf("has %s", count(n, "call")))
 	}
-	if v, _ := m.Get("content"); s.f.beside != besideCalls && v != nil && v != jinja.Str("") {
+	apart := s.f.beside > beforeLaterCalls || s.f.beside == beforeLaterCalls && s.calls > 0
+	if v, _ := m.Get("content"); apart && v != nil && v != jinja.Str("") {
 		if s.f.beside == withoutCalls {
 			s.passed = append(s.passed, fmt.Sprintf("messages[%d].content", i))
 		} else {

@@ -24,7 +24,7 @@ func (t *Template) Takes() []Row {
 		f.row("calls", f.calls),
 		f.row("parallel calls", f.parallel),
 		f.row("results", f.at[tool][afterCall]),
-		{Of: "text beside calls", How: [...]string{"yes", "message before", "ignored"}[f.beside]},
+		{Of: "text beside calls", How: [...]string{"yes", "message before, later", "message before", "ignored"}[f.beside]},
 		{Of: "cut arguments", How: "yes"},
 	}
 	for i := range rows {
