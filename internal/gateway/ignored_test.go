@@ -137,3 +137,27 @@ func TestTemplateWithoutAPlace(t *testing.T) {
 		})
 	}
 }
+
+// Tools that the chat template has no place for reach an engine that takes the request as it came.
+func TestToolsWithoutAPlaceAreRelayed(t *testing.T) {
+	m, err := model.Load(folder(t, map[string]func(string) string{"chat_template.jinja": func(string) string {
+		return "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+	}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mixed(t, Options{Models: map[string]*model.Folder{models.SimName: m}}, func(t *testing.T, b *bench, ids *tokenEngine, relay *relayEngine) {
+		for n := range 2 {
+			c := b.post(chatPath, askStream(askTools))
+			f := relay.latest(t, n+1)
+			if got := string(f.req.Body); got != askStream(askTools) || ids.count() != 0 {
+				t.Errorf("the relay was given %s, and %d requests went to the other engine", got, ids.count())
+			}
+			f.send(relayedChat("b"))
+			f.end()
+			if c.wantWhole("b", "stop"); c.answer().header.Get(ignoredHeader) != "" {
+				t.Error("something is said to be left out")
+			}
+		}
+	})
+}

@@ -153,10 +153,6 @@ func (f *form) refuseAll() {
 // lookAtCalls finds in which form the template writes a call: what it writes of a call it was
 // written for is its arguments, and not as Python would print them.
 func (l *looking) lookAtCalls() verdict {
-	if !strings.Contains(l.source, "tool_calls") {
-		l.form.parallel = lost
-		return lost
-	}
 	call := func(id string) func() verdict {
 		return func() verdict {
 			out, err := l.render(said("user", markUser), calling(noContent, called(id, probeName, probeArgs)), gave(id, markResult))
@@ -170,6 +166,10 @@ func (l *looking) lookAtCalls() verdict {
 		}
 	}
 	v := call(firstID)()
+	if v != shown && !strings.Contains(l.source, "tool_calls") {
+		l.form.parallel = lost
+		return lost
+	}
 	for _, f := range []form{{nullContent: true}, {textArguments: true}, {nullContent: true, textArguments: true}} {
 		if v == shown {
 			break

@@ -7,6 +7,10 @@
 // exact, because a template may print them. Both are safe for concurrent use
 // and pure: no goroutine, no clock (Input.Now), no file.
 //
+// Templates differ in what they take of a conversation. Parse renders canaries to find
+// what a template takes (canary.go). Messages of the API's get a form that it takes
+// (form.go, shape.go), or are refused by name. Template.Takes is the table of it.
+//
 // For a model without a template the error is ErrNoTemplate. The format is never
 // guessed, because a prompt in the wrong format silently makes the answers worse.
 package chat
