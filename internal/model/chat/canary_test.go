@@ -271,6 +271,9 @@ func TestShapeGrowsEvenly(t *testing.T) {
 		{"mistral", func(n int) string {
 			return many(n, `{"role":"user","content":[{"type":"text","text":"a question, number %d"},{"type":"image"}]}`)
 		}},
+		{"mistral", func(n int) string {
+			return `{"role":"user","content":[` + many(n, `{"type":"text","text":"part %d"}`) + `,{"type":"image"}]},` + many(n, `{"role":"user","content":"number %d"}`)
+		}},
 		{"gpt-oss", func(n int) string {
 			return `{"role":"user","content":"q"},{"role":"assistant","content":null,"tool_calls":[` + many(n, call) + `]},` + many(n, `{"role":"tool","tool_call_id":"c%d","content":"r"}`)
 		}},

@@ -102,6 +102,7 @@ type shaped struct {
 	ids       map[string]string        // of calls, by what they were
 	lastCall  jinja.Str                // the id of the latest one
 	joined    map[*jinja.Dict][]string // the texts of messages that others were added to
+	inParts   *jinja.Dict              // the latest message to which others were added as parts
 	passed    []string                 // what was left out
 	suspect   string                   // the first field that the template is known to refuse
 	suspected string                   // what it is
@@ -150,7 +151,10 @@ func spell(m *jinja.Dict) {
 		}
 	})
 	refusal := textOf(m, "refusal")
-	if text, ok := jointText(m); ok && refusal != "" {
+	if refusal == "" {
+		return
+	}
+	if text, ok := jointText(m); ok {
 		if text != "" {
 			text += "\n\n"
 		}
@@ -267,7 +271,7 @@ func (s *shaped) intoQuestion() error {
 // together when all are known, because there may be thousands.
 func (s *shaped) join(to, from *jinja.Dict) bool {
 	added := s.joined[to]
-	if text, ok := jointText(from); ok && (added != nil || isText(to)) {
+	if text, ok := jointText(from); ok && (added != nil || to != s.inParts && isText(to)) {
 		if s.joined == nil {
 			s.joined = map[*jinja.Dict][]string{}
 		}
@@ -282,6 +286,7 @@ func (s *shaped) join(to, from *jinja.Dict) bool {
 		return false
 	}
 	s.put(to)
+	s.inParts = to
 	v, _ := to.Get("content")
 	parts, ok := v.(*jinja.List)
 	if !ok {
