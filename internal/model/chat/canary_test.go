@@ -26,7 +26,6 @@ type marked struct {
 	n, calls int
 	messages []string
 	marks    map[string]string // what the prompt must contain, by the path of the message
-	thoughts bool
 }
 
 func (m *marked) mark() string {
