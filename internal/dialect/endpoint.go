@@ -85,4 +85,25 @@ type Inspector interface {
 	// Usage returns the latest usage that the engine stated. Its CachedTokens is -1
 	// if the engine did not state it.
 	Usage() (infer.Usage, bool)
+	// Odd returns what the stream had that its API does not have. It has lost no output.
+	Odd() Odd
+}
+
+// Odd is what released engines send, and what passes because no output is lost by it.
+type Odd uint8
+
+// The odd ends.
+const (
+	FinishedTwice Odd = 1 << iota // a choice or a message says a second time that it has ended
+	DoneTwice                     // a second end marker
+)
+
+// Words returns a word for each, for a metric's label.
+func (o Odd) Words() (words []string) {
+	for i, word := range []string{"finished_twice", "done_twice"} {
+		if o>>i&1 != 0 {
+			words = append(words, word)
+		}
+	}
+	return words
 }

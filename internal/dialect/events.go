@@ -137,15 +137,15 @@ func (w *EventWalk) block(b *sse.Block, j EventJudge) error {
 		return nil
 	}
 	w.events++
+	data := b.Data
+	if b.Lines == 1 && string(data) == sse.DoneMarker {
+		return j.Marker()
+	}
 	if err := j.Next(); err != nil {
 		return err
 	}
-	data := b.Data
 	if len(data) == 0 {
 		return nil
-	}
-	if b.Lines == 1 && string(data) == sse.DoneMarker {
-		return j.Marker()
 	}
 	end, n, ok := CheckJSON(data, 0)
 	if ok {

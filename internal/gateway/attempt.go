@@ -72,6 +72,9 @@ func (x *exchange) settle(e *infer.Error) {
 		if stream != nil && stream.events {
 			ok, why := stream.verified()
 			x.g.opts.Metrics.RelayStream(x.target.Name, ok, why)
+			for _, word := range stream.answer.Odd().Words() {
+				x.g.opts.Metrics.Odd(x.target.Name, word)
+			}
 		}
 		return
 	}

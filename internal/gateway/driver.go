@@ -40,7 +40,8 @@ func (x *exchange) step(w *worker) (v verdict) {
 
 func (x *exchange) advance(w *worker) (verdict, error) {
 	for round := 0; ; round++ {
-		if x.ctx.Err() != nil {
+		over := x.ctx.Err() != nil
+		if over && !x.leg.whole() {
 			return ended, gone(&x.ctx)
 		}
 		ok, err := x.leg.take(w, round)
@@ -68,6 +69,10 @@ func (x *exchange) advance(w *worker) (verdict, error) {
 			}
 			if x.timed && x.response.events {
 				part.Out = withTiming(&x.stages, part.Out, part.Last)
+			}
+			if over && part.Last { // nobody waits for the end of framing any more
+				_, _ = x.response.send(w, part.Out, true)
+				return ended, nil
 			}
 			if v, err := x.send(w, part.Out, part.Last); v != waits {
 				return v, err

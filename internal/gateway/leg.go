@@ -23,6 +23,10 @@ type leg interface {
 	// stop ends the engine's work on choices that have ended by their text, last if
 	// these were the last.
 	stop(choices []answer.Stop, last bool)
+	// whole reports whether all of the answer has been taken, with its end marker, and only the
+	// engine's end of the response is still to come. A request that ends now is finished, whoever
+	// has ended it.
+	whole() bool
 	// more says that there may be something to take already.
 	more() bool
 	// ready reports that take gives something now, although the leg is not driven.

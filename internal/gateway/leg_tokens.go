@@ -324,6 +324,9 @@ func (l *tokenLeg) ended() bool {
 // more implements leg.
 func (l *tokenLeg) more() bool { return false }
 
+// whole implements leg: an answer of ids ends with what is taken last.
+func (l *tokenLeg) whole() bool { return false }
+
 // ready implements leg: take has given all there was.
 func (l *tokenLeg) ready() bool { return false }
 

@@ -513,6 +513,31 @@ func TestRelayRefused(t *testing.T) {
 	})
 }
 
+// A client that has the whole stream and leaves before its engine has ended the answer was served:
+// the request is finished, however late the engine ends.
+func TestClientLeavesAfterDone(t *testing.T) {
+	for _, after := range []time.Duration{0, time.Millisecond, 300 * time.Millisecond} {
+		e := &relayEngine{name: "e"}
+		inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {
+			c := b.post(chatPath, relayBody)
+			f := e.forward(t, 1)
+			f.send(relayToken)
+			f.send(relayEnd)
+			if got := c.answer(); string(got.body) != relayToken+relayEnd {
+				t.Fatalf("the client has %q", got.body)
+			}
+			c.hangUp()
+			time.Sleep(after)
+			f.end()
+			time.Sleep(2 * time.Second)
+			if !f.abandoned() {
+				t.Error("the engine's answer was left open")
+			}
+			b.wantRecord(c, "finished", "")
+		})
+	}
+}
+
 // A stream is whole with its end marker. An engine that then leaves the answer
 // open is waited for a moment, and left; bytes that come in that moment count as
 // ever.
@@ -537,7 +562,7 @@ func TestRelayLeftOpenAfterDone(t *testing.T) {
 			}
 		}, 1200 * time.Millisecond, comment + comment + comment},
 		{"goes on with an event", func(f *forward) { time.Sleep(300 * time.Millisecond); f.send(relayToken) }, 0, ""},
-		{"breaks the connection", func(f *forward) { time.Sleep(300 * time.Millisecond); f.fail(true) }, 0, ""},
+		{"breaks the connection", func(f *forward) { time.Sleep(300 * time.Millisecond); f.fail(true) }, 300 * time.Millisecond, ""},
 		{"begins an event", func(f *forward) { f.send("data: ") }, 0, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {

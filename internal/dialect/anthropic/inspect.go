@@ -32,6 +32,7 @@ type Inspector struct {
 	stopped bool // a stop_reason came
 	done    bool
 	failed  bool
+	odd     dialect.Odd
 	next    uint64 // the least index that a block may have
 	open    bool   // the block of index next-1
 
@@ -73,6 +74,9 @@ func (in *Inspector) Usage() (infer.Usage, bool) {
 	return u, in.hasUsage
 }
 
+// Odd implements dialect.Inspector.
+func (in *Inspector) Odd() dialect.Odd { return in.odd }
+
 // Reasons why a stream does not add up, beside those of api.
 const (
 	flawAfterStop infer.Flaw = "after_done"     // an event after message_stop
@@ -109,6 +113,10 @@ func (in *Inspector) Object(data []byte, _ dialect.Notes) error {
 		return nil
 	case "error":
 		in.failed, in.done = true, true
+		return nil
+	}
+	if in.done && string(kind) == "message_stop" {
+		in.odd |= dialect.DoneTwice
 		return nil
 	}
 	if in.done {
@@ -199,6 +207,9 @@ func (in *Inspector) read(data []byte) error {
 			return dialect.EachMember(value, func(name string, value []byte) error {
 				switch {
 				case name == "stop_reason" && dialect.KindOf(value) == '"' && len(value) > 2:
+					if in.stopped {
+						in.odd |= dialect.FinishedTwice
+					}
 					in.stopped = true
 				case name == "usage" && dialect.KindOf(value) == '{':
 					return in.takeUsage(value)

@@ -22,8 +22,8 @@ const maxChoices = 1 << 16
 //   - Every event's data is one JSON object, or exactly [DONE]. An event whose
 //     data is empty is a keep-alive, as is a comment.
 //   - [DONE] comes only after each choice had its finish_reason, or after an error event by which
-//     the engine reported a failure. No event comes after it.
-//   - A choice that had its finish_reason gets no more text and no second finish_reason. Null and
+//     the engine reported a failure. No event comes after it but a second one, which is odd.
+//   - A choice that had its finish_reason gets no more text. A second finish_reason is odd. Null and
 //     "" do not count as one: some engines send "" in every chunk.
 //   - A choice's index is below the number of choices asked for.
 //   - Usage, where present, holds non-negative integers, and its total is the
@@ -58,6 +58,7 @@ type Inspector struct {
 	partial bool // an event passed unseen; it may have held anything
 	done    bool
 	failed  bool
+	odd     dialect.Odd
 	status  int // of the error, 0 is none
 
 	seen, finished choiceSet
@@ -107,6 +108,9 @@ func (in *Inspector) FailedAs() int { return in.status }
 // the engine did not state it.
 func (in *Inspector) Usage() (infer.Usage, bool) { return in.usage, in.hasUsage }
 
+// Odd implements dialect.Inspector.
+func (in *Inspector) Odd() dialect.Odd { return in.odd }
+
 // Events implements dialect.Inspector.
 func (in *Inspector) Events(region []byte) (good int, err error) { return in.walk.Events(region, in) }
 
@@ -120,6 +124,10 @@ func (in *Inspector) Next() error {
 
 // Marker implements dialect.EventJudge.
 func (in *Inspector) Marker() error {
+	if in.done {
+		in.odd |= dialect.DoneTwice
+		return nil
+	}
 	in.done = true
 	return in.complete()
 }
@@ -138,7 +146,6 @@ const (
 	flawUnended   infer.Flaw = "no_finish_reason"    // [DONE] before a choice had one
 	flawChoice    infer.Flaw = "choice_range"        // a choice nobody asked for
 	flawLate      infer.Flaw = "output_after_finish" // output for a choice that has finished
-	flawTwice     infer.Flaw = "finished_twice"      // a second finish_reason of a choice
 )
 
 // complete judges the moment of [DONE].
@@ -258,7 +265,7 @@ func (in *Inspector) choice(_ int, raw []byte) error {
 	case ended && output:
 		return dialect.Flawf(flawLate, "has output for choice %d after its finish_reason", i)
 	case ended && finish:
-		return dialect.Flawf(flawTwice, "has a second finish_reason for choice %d", i)
+		in.odd |= dialect.FinishedTwice
 	case finish:
 		in.finished.add(i)
 	}

@@ -134,12 +134,14 @@ var inspected = []struct {
 	{"tool call after finish", 1, data(stop0), data(`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0}]}}]}`), "output for choice 0"},
 	{"text of both after one finish", 2, data(stop0), data(`{"choices":[{"index":1,"text":"b"},{"index":0,"text":"a"}]}`), "output for choice 0"},
 	{"text of one without index after its finish", 2, data(stop0), data(`{"choices":[{"index":1,"text":"b"},{"text":"a"}]}`), "output for choice 0"},
-	{"second finish", 1, data(stop0), data(stop0), "a second finish_reason for choice 0"},
+	{"second finish", 1, data(stop0, stop0, done), "", ""},
+	{"output with a second finish", 1, data(stop0), data(`{"choices":[{"index":0,"text":"a","finish_reason":"stop"}]}`), "output for choice 0"},
 	{"empty delta after finish", 1, data(stop0, `{"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}`, done), "", ""},
 	{"the last text with the finish", 1, data(`{"choices":[{"index":0,"text":"end","finish_reason":"stop"}]}`, done), "", ""},
 
 	{"object after done", 1, data(stop0, done), data(usage), "event 3 of the engine's stream comes after [DONE]"},
-	{"second done", 1, data(stop0, done), data(done), "comes after [DONE]"},
+	{"second done", 1, data(stop0, done, done), "", ""},
+	{"object after a second done", 1, data(stop0, done, done), data(usage), "comes after [DONE]"},
 	{"keep-alive after done", 1, data(stop0, done), "data:\n\n", "comes after [DONE]"},
 	{"garbage after done", 1, data(stop0, done), data("!"), "comes after [DONE]"},
 
@@ -185,6 +187,25 @@ func TestInspector(t *testing.T) {
 				t.Fatalf("%q good, fault %q; want %q, %q", stream[:v.good], v.fault, c.good, c.fault)
 			}
 		})
+	}
+}
+
+// What released engines send twice passes, and is told.
+func TestInspectorOdd(t *testing.T) {
+	for stream, want := range map[string]string{
+		data(text0, stop0, usage, done):       "",
+		data(text0, stop0, stop0, done):       "finished_twice",
+		data(stop0, done, done, done):         "done_twice",
+		data(stop0, stop0, done) + data(done): "finished_twice done_twice",
+		data(`{"usage":{"prompt_tokens":7.0,"completion_tokens":2.0,"total_tokens":9.0}}`, stop0, done): "",
+	} {
+		in := newInspector(1)
+		if good, err := in.Events([]byte(stream)); err != nil || good != len(stream) || !in.Done() {
+			t.Errorf("%q: %d good, %v", stream, good, err)
+		}
+		if got := strings.Join(in.Odd().Words(), " "); got != want {
+			t.Errorf("%q: %q, want %q", stream, got, want)
+		}
 	}
 }
 

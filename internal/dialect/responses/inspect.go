@@ -30,6 +30,7 @@ type Inspector struct {
 	walk   dialect.EventWalk
 	ended  bool // by an event that may still be under way
 	marked bool // [DONE] has come
+	odd    dialect.Odd
 	failed bool
 	next   int64 // the next sequence_number, once one is known
 	counts bool
@@ -55,6 +56,9 @@ func (in *Inspector) FailedAs() int { return 0 }
 // Usage implements dialect.Inspector.
 func (in *Inspector) Usage() (infer.Usage, bool) { return in.usage, in.hasUsage }
 
+// Odd implements dialect.Inspector.
+func (in *Inspector) Odd() dialect.Odd { return in.odd }
+
 // Events implements dialect.Inspector.
 func (in *Inspector) Events(region []byte) (good int, err error) { return in.walk.Events(region, in) }
 
@@ -76,6 +80,9 @@ func (in *Inspector) Next() error {
 func (in *Inspector) Marker() error {
 	if !in.ended && !in.failed {
 		return dialect.Flawf(dialect.FlawShape, "is [DONE], but the answer has not ended")
+	}
+	if in.marked {
+		in.odd |= dialect.DoneTwice
 	}
 	in.marked = true
 	return nil

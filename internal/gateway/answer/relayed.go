@@ -174,11 +174,10 @@ func (r *Relayed) due(in *Input, buf []byte, pass int) (last bool, wrong error) 
 	case r.fault != nil:
 		return false, r.fault
 	case in.Err != nil && in.Err != io.EOF:
-		err := infer.AsError(in.Err)
-		if r.doneAt != 0 && whole && err.Code == infer.CodeDeadline {
+		if r.doneAt != 0 && whole { // the client has all of it, whoever ends first
 			return true, nil
 		}
-		return false, r.kept(err, buf, pass)
+		return false, r.kept(infer.AsError(in.Err), buf, pass)
 	case r.doneAt != 0 && whole && in.Now-r.doneAt > int64(EndGrace): // comments must not hold it open either
 		return true, nil
 	case in.Err == nil:
@@ -256,6 +255,14 @@ func (r *Relayed) keep(tail []byte) {
 
 // Came returns how many events with content there were so far, of a stream, and the bytes.
 func (r *Relayed) Came() (events, size int) { return r.events, int(r.read) }
+
+// Odd returns what a stream had that its API does not have.
+func (r *Relayed) Odd() dialect.Odd {
+	if r.o.Inspector == nil {
+		return 0
+	}
+	return r.o.Inspector.Odd()
+}
 
 // Refused reports whether the engine answered with an error.
 func (r *Relayed) Refused() bool { return r.o.Status >= 400 }

@@ -41,7 +41,7 @@ func (m *Metrics) Reloaded(result string, now time.Time) {
 func (m *Metrics) Forget(engine string) {
 	m.byEngine.forget(engine)
 	of := prometheus.Labels{"engine": engine}
-	for _, v := range []*prometheus.CounterVec{m.retries, m.twice, m.faults, m.flaws, m.panics, m.relayed} {
+	for _, v := range []*prometheus.CounterVec{m.retries, m.twice, m.faults, m.flaws, m.panics, m.relayed, m.odd} {
 		v.DeletePartialMatch(of)
 	}
 	m.acks.forget("engine", engine)

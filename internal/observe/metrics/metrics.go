@@ -31,6 +31,7 @@ type Metrics struct {
 	faults        *prometheus.CounterVec
 	flaws         *prometheus.CounterVec
 	clipped       *prometheus.CounterVec
+	odd           *prometheus.CounterVec
 	panics        *prometheus.CounterVec
 	starved       *prometheus.CounterVec
 	shakes        prometheus.Counter
@@ -100,6 +101,7 @@ func New() *Metrics {
 	m.clipped = counter("weir_usage_clipped_total", "Answers in which an engine stated more tokens than the request can have used. They count as what it can have.", "engine")
 	m.panics = counter("weir_panics_total", "Panics that were caught: defects of weir's. By the engine whose output was read; empty while a request was served, or another peer's output was read.", "engine")
 	m.relayed = counter("weir_relay_streams_total", "Streams of relayed engines that ended whole, by whether their token ids were as many as the engine counted (ids), or why that was not looked at.", "engine", "verified")
+	m.odd = counter("weir_relay_odd_streams_total", "Streams of relayed engines with something that their API does not have and by which no output is lost, by engine and what it was: finished_twice, done_twice.", "engine", "reason")
 	m.ignored = counter("weir_ignored_fields_total", "Requests that asked for something beside their answer which was left out, by API and the field's name in its table (docs/apis.md); unknown for fields in no table.", "api", "field")
 	m.writes = counter("weir_output_writes_total", "Writes that carried output.").WithLabelValues()
 	m.starved = counter("weir_starved_total", "Times a descriptor, or memory for a socket, was missing, by what for: accept, watch, dial.", "for")
@@ -174,6 +176,9 @@ func (m *Metrics) IntegrityFailure(engine, reason string) {
 
 // Clipped counts an answer in which the engine stated more tokens than the request can have used.
 func (m *Metrics) Clipped(engine string) { m.clipped.WithLabelValues(engine).Inc() }
+
+// Odd counts a relayed stream in which something was odd, by a word.
+func (m *Metrics) Odd(engine, reason string) { m.odd.WithLabelValues(engine, reason).Inc() }
 
 // Panicked counts a panic that was caught, while an engine's output was read; with no
 // engine, while a request was served or another peer's output was read.
