@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bytes"
-	"crypto/rand"
 
 	"weir/internal/dialect"
 	"weir/internal/gateway/answer"
@@ -26,10 +25,14 @@ func (q *request) expect(text []byte) {
 	}
 	o := &outputparse.Options{
 		Format: format, Calls: calls, Single: q.req.SingleCall, ForcedTool: q.req.ForcedTool, ForcedAny: q.req.ForcedAny,
-		Prompt: bytes.Clone(text[max(0, len(text)-outputparse.PromptTail):]),
+		Prompt: bytes.Clone(text[max(0, len(text)-outputparse.PromptTail):]), Continues: q.req.ContinueFinalMessage,
 	}
-	if calls && !o.ForcedAny && o.ForcedTool == "" && format.ReadsTools() {
+	switch {
+	case !calls:
+	case !o.ForcedAny && o.ForcedTool == "" && format.ReadsSchemas():
 		o.Tools = outputparse.ReadTools(q.req.Tools)
+	default:
+		o.Tools = outputparse.ReadToolNames(q.req.Tools)
 	}
 	q.format = o
 }
@@ -42,19 +45,13 @@ func (q *request) keep() []uint32 {
 	return nil
 }
 
-// callID makes an id for a tool call, of the form that the model's template
+// callID makes an id for a tool call of the answer, of the form that the model's template
 // takes back.
-func (q *request) callID(ids *requestIDs) string {
-	if !q.folder.Format.ShortIDs() {
-		return q.req.CallPrefix + ids.next()
+func (q *request) callID(ids *requestIDs, tool string, call int) string {
+	if id := q.folder.Format.CallID(tool, q.calls+call); id != "" {
+		return id
 	}
-	const letters = "0123456789abcdefghijklmnopqrstuvwxyz"
-	var b [9]byte
-	rand.Read(b[:]) // never fails
-	for i := range b {
-		b[i] = letters[int(b[i])%len(letters)]
-	}
-	return string(b[:])
+	return q.req.CallPrefix + ids.next()
 }
 
 // newAnswer makes the answer of an attempt at a token engine.
@@ -62,7 +59,7 @@ func (x *exchange) newAnswer() *answer.Tokens {
 	return answer.NewTokens(answer.TokensOptions{
 		Request: x.req, Choices: x.count(), PromptTokens: x.promptTokens(), EngineCounts: x.hasMedia, Bounds: x.bounds(),
 		Tokenizer: x.folder.Tokenizer, Stops: x.stops, EOS: x.folder.EOS, Format: x.format, Keep: x.keep(),
-		CallID: func() string { return x.callID(x.g.ids) },
+		CallID: func(tool string, call int) string { return x.callID(x.g.ids, tool, call) },
 		Encoder: func(t *answer.Tokens, promptTokens int) dialect.Encoder {
 			o := dialect.AnswerOptions{
 				ID: x.rec.RequestID, Created: trace.Wall(x.rec.Arrival).Unix(), Model: x.head.Model,

@@ -54,7 +54,7 @@ func (t *Tokens) encodeEvents(out []byte, ch *choice, events []outputparse.Event
 			ch.called = true
 			id := e.ID
 			if id == "" {
-				id = t.o.CallID()
+				id = t.o.CallID(e.Name, e.Call)
 			}
 			out = t.enc.AppendCall(out, int(ch.index), e.Call, id, e.Name)
 			i++

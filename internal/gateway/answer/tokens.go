@@ -27,8 +27,9 @@ type TokensOptions struct {
 	// only content. Keep are the special tokens that its parser needs.
 	Format *outputparse.Options
 	Keep   []uint32
-	// CallID returns an id for a tool call to which the model gave none.
-	CallID func() string
+	// CallID returns an id for a call of a tool to which the model gave none; call is its
+	// number in the answer.
+	CallID func(tool string, call int) string
 	// Encoder makes the encoder of an answer; promptTokens is
 	// dialect.AnswerOptions.PromptTokens.
 	Encoder func(t *Tokens, promptTokens int) dialect.Encoder

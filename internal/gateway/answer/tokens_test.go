@@ -35,7 +35,7 @@ func chatAnswer(t testing.TB, fields string, o TokensOptions) *Tokens {
 		o.Keep = keptTokens(o.Format.Format)
 	}
 	if o.CallID == nil {
-		o.CallID = func() string { return "call_1" }
+		o.CallID = func(string, int) string { return "call_1" }
 	}
 	o.Encoder = func(_ *Tokens, promptTokens int) dialect.Encoder {
 		return o.Request.Encoder(dialect.AnswerOptions{ID: "1", Created: 1, Model: "m", PromptIDs: make([]uint32, o.PromptTokens), PromptTokens: promptTokens, Vocabulary: o.Tokenizer})

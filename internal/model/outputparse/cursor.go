@@ -18,6 +18,7 @@ type cursor struct {
 	i     int
 	eof   bool
 	short bool
+	void  bool // what was read is syntax that says nothing
 }
 
 // space passes over white space.
@@ -104,6 +105,51 @@ func isName(b byte) bool {
 		return false
 	}
 	return b > ' ' && b != 0x7f
+}
+
+// title reads the name of a call or a parameter: quoted or not, or the attribute name of
+// the tag.
+func (c *cursor) title(attribute bool) (name []byte, ok bool) {
+	if attribute {
+		return c.attribute("name")
+	}
+	return c.quotable()
+}
+
+// attribute reads white space, an attribute's name and =, and returns its value. Another
+// attribute is left.
+func (c *cursor) attribute(name string) (value []byte, ok bool) {
+	at := c.i
+	if c.space(); c.i > at && c.lit(name) {
+		if c.space(); c.lit("=") {
+			c.space()
+			value, ok = c.quotable()
+		}
+	}
+	if !ok {
+		c.i = at
+	}
+	return value, ok
+}
+
+// quotable reads a name that may be in quotes.
+func (c *cursor) quotable() (name []byte, ok bool) {
+	quote := c.next()
+	if quote == '"' || quote == '\'' {
+		c.i++
+		name = c.name()
+		return name, len(name) > 0 && c.lit(string(quote))
+	}
+	name = c.name()
+	return name, len(name) > 0
+}
+
+// tagClosed reads the end of a tag. closed: it has no content and no other end.
+func (c *cursor) tagClosed() (closed, ok bool) {
+	if c.space(); c.lit("/>") {
+		return true, true
+	}
+	return false, c.lit(">")
 }
 
 // markers are strings to be found in text. None is the beginning of another.

@@ -50,20 +50,22 @@ type toolSyntax struct {
 	// separator stands between calls that are objects, in list brackets or not.
 	separator byte
 
-	// For taggedBody: key, keyEnd or keyEndJSON, tagBegin, the value, tagEnd.
-	key                []string
-	keyEnd, keyEndJSON string
-	tagBegin           string
-	tagEnd             []string
+	// For taggedBody: key, keyEnd, tagBegin, the value, tagEnd.
+	key      []string
+	keyEnd   string
+	tagBegin string
+	tagEnd   []string
+	// attributes: the names of calls and parameters are attributes of their tags,
+	// name="NAME", and a parameter may have string="true" or string="false".
+	attributes bool
 	// newline after a tag and before one is the tag's, not the value's.
 	newline bool
 	// untypedJSON: the value of a parameter without a type in the tool's schema
 	// may be JSON; otherwise it is a string.
 	untypedJSON bool
 
-	// endsReasoning: a call may begin within reasoning, and ends it.
-	endsReasoning bool
-	// typedIDs: what stands for the name is functions.NAME:NUMBER, the call's id.
+	// typedIDs: what stands for the name is functions.NAME:NUMBER, the call's id, and the
+	// model's template shows the model all ids.
 	typedIDs bool
 	// shortIDs: the model's template takes only ids of nine letters and digits.
 	shortIDs bool
@@ -93,33 +95,35 @@ var allTools = []*toolSyntax{
 		key: []string{"<arg_key>"}, keyEnd: "</arg_key>", tagBegin: "<arg_value>", tagEnd: []string{"</arg_value>"}, untypedJSON: true,
 	},
 	{
-		name: "deepseek-v3", body: jsonBody, endsReasoning: true,
+		name: "deepseek-v3", body: jsonBody,
 		section: []string{"<｜tool▁calls▁begin｜>"}, sectionEnd: []string{"<｜tool▁calls▁end｜>"},
 		call: []string{"<｜tool▁call▁begin｜>"}, prefix: "function<｜tool▁sep｜>", nameEnd: []string{"```json"},
 		callEnd: []string{"```<｜tool▁call▁end｜>", "```\n<｜tool▁call▁end｜>", "<｜tool▁call▁end｜>"}, valueEnd: []string{"\n```<｜tool▁call▁end｜>", "<｜tool▁call▁end｜>"},
 	},
 	{
-		name: "deepseek-v3.1", body: jsonBody, endsReasoning: true,
+		name: "deepseek-v3.1", body: jsonBody,
 		section: []string{"<｜tool▁calls▁begin｜>"}, sectionEnd: []string{"<｜tool▁calls▁end｜>"},
 		call: []string{"<｜tool▁call▁begin｜>"}, nameEnd: []string{"<｜tool▁sep｜>"},
 		callEnd: []string{"<｜tool▁call▁end｜>"}, valueEnd: []string{"<｜tool▁call▁end｜>"},
 	},
 	{
-		name: "deepseek-v3.2", body: taggedBody, endsReasoning: true,
-		section:    []string{"<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"},
-		sectionEnd: []string{"</｜DSML｜function_calls>", "</｜DSML｜tool_calls>"},
-		call:       []string{`<｜DSML｜invoke name="`}, nameEnd: []string{`">`}, callEnd: []string{"</｜DSML｜invoke>"},
-		key: []string{`<｜DSML｜parameter name="`}, keyEnd: `" string="true">`, keyEndJSON: `" string="false">`,
-		tagEnd: []string{"</｜DSML｜parameter>"},
+		name: "deepseek-v3.2", body: taggedBody,
+		section: []string{"<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "<｜DSML｜toolcalls>", "<｜DSML｜tool>", "<｜DSML｜ calls>"},
+		sectionEnd: []string{
+			"</｜DSML｜function_calls>", "</｜DSML｜tool_calls>", "</｜DSML｜toolcalls>", "</｜DSML｜tool>", "</｜DSML｜ calls>",
+		},
+		call: []string{"<｜DSML｜invoke", "<｜DSML｜ invoke"}, callEnd: []string{"</｜DSML｜invoke>", "</｜DSML｜ invoke>"},
+		key: []string{"<｜DSML｜parameter", "<｜DSML｜ parameter"}, tagEnd: []string{"</｜DSML｜parameter>", "</｜DSML｜ parameter>"},
+		attributes: true, untypedJSON: true,
 	},
 	{
 		name: "minimax-m2", body: taggedBody,
 		section: []string{"<minimax:tool_call>"}, sectionEnd: []string{"</minimax:tool_call>"},
-		call: []string{`<invoke name="`}, nameEnd: []string{`">`}, callEnd: []string{"</invoke>"},
-		key: []string{`<parameter name="`}, keyEnd: `">`, tagEnd: []string{"</parameter>"},
+		call: []string{"<invoke"}, callEnd: []string{"</invoke>"},
+		key: []string{"<parameter"}, tagEnd: []string{"</parameter>"}, attributes: true,
 	},
 	{
-		name: "kimi-k2", body: jsonBody, endsReasoning: true, typedIDs: true,
+		name: "kimi-k2", body: jsonBody, typedIDs: true,
 		section: []string{"<|tool_calls_section_begin|>"}, sectionEnd: []string{"<|tool_calls_section_end|>"},
 		call: []string{"<|tool_call_begin|>"}, nameEnd: []string{"<|tool_call_argument_begin|>"},
 		callEnd: []string{"<|tool_call_end|>"}, valueEnd: []string{"<|tool_call_end|>"},
@@ -202,13 +206,10 @@ func (f Format) Reasoning() string {
 	return f.think.name
 }
 
-// ShortIDs reports whether ids of calls must be nine letters and digits.
-func (f Format) ShortIDs() bool { return f.tools != nil && f.tools.shortIDs }
-
-// ReadsTools reports whether the format needs to know the request's tools: the types of
-// their parameters, or their names.
-func (f Format) ReadsTools() bool {
-	return f.tools != nil && (f.tools.body == taggedBody || f.tools.bare != 0)
+// ReadsSchemas reports whether the format needs to know the parameters of the request's
+// tools, and not only their names.
+func (f Format) ReadsSchemas() bool {
+	return f.tools != nil && (f.tools.body == taggedBody || f.tools.typedIDs)
 }
 
 // WithoutTools is the format for a request that has no tools.
@@ -239,7 +240,7 @@ func (f Format) markers() []string {
 	}
 	if s := f.tools; s != nil {
 		all = slices.Concat(all, s.section, s.sectionEnd, s.call, s.nameEnd, s.callEnd, s.valueEnd, s.key, s.tagEnd,
-			[]string{s.prefix, s.idBegin, s.keyEnd, s.keyEndJSON, s.tagBegin})
+			[]string{s.prefix, s.idBegin, s.keyEnd, s.tagBegin})
 	}
 	return all
 }

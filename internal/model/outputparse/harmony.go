@@ -3,6 +3,7 @@ package outputparse
 import (
 	"bytes"
 	"slices"
+	"strings"
 )
 
 // The special tokens of harmony. An answer is a sequence of messages,
@@ -10,7 +11,8 @@ import (
 //	<|start|>assistant [ to=RECIPIENT] <|channel|>CHANNEL [ to=RECIPIENT] [<|constrain|>TYPE] <|message|>TEXT <|end|>
 //
 // the first of which the prompt has begun. The last ends with <|return|>, or
-// <|call|> where it is a call.
+// <|call|> where it is a call. Models also write the parts of a head in another order, twice,
+// or without one: a head with the name of a tool is that of a call, whatever else it says.
 const (
 	harmonyStart     = "<|start|>"
 	harmonyChannel   = "<|channel|>"
@@ -21,15 +23,15 @@ const (
 	harmonyCall      = "<|call|>"
 )
 
-// harmonyFunctions is how a recipient begins that is one of the request's tools.
-const harmonyFunctions = "functions."
-
 // harmonyChannels are those of an answer, and harmonyKinds what its texts may be
 // declared to be.
 var (
 	harmonyChannels = []string{"analysis", "commentary", "final"}
-	harmonyKinds    = []string{"", "json", "text", "code"}
+	harmonyKinds    = []string{"json", "text", "code"}
 )
+
+// maxHead bounds the head of a message.
+const maxHead = 512
 
 // mail is the message at hand.
 type mail struct {
@@ -73,60 +75,118 @@ func (p *Parser) messageHead(d []byte, eof bool) (int, bool) {
 	return n, false
 }
 
+// head is what a message's head says.
+type head struct {
+	channel string
+	to      string // the recipient as it is written
+	tool    string // and the tool that it is
+	odd     bool   // it has a word that is known only in the head of a call
+}
+
 // readHead reads a message's head and opens the message.
 func (p *Parser) readHead(c *cursor) bool {
+	start := c.i
 	if c.space(); c.lit(harmonyStart) {
 		if c.space(); !c.lit("assistant") {
 			return false
 		}
 	} else if !p.mail.first {
 		at := c.i
+		if c.lit("assistant") {
+			c.space()
+			at = c.i
+		}
 		if !c.lit(harmonyChannel) {
 			return false
 		}
 		c.i = at
 	}
-	to := c.recipient(nil)
-	channel := ""
-	if c.lit(harmonyChannel) {
-		c.space()
-		channel = string(c.name())
-	}
-	to = c.recipient(to)
-	if c.space(); c.lit(harmonyConstrain) {
-		c.space()
-	}
-	kind := string(c.name()) // of the text
-	c.space()
-	if !c.lit(harmonyMessage) || c.short {
+	h, ok := p.readWords(c, start)
+	if !ok || c.short {
 		return false
 	}
-	// A recipient that is not known here would be lost: such a head is content.
-	name, isFunction := bytes.CutPrefix(to, []byte(harmonyFunctions))
-	isCall := isFunction && len(name) > 0 && p.tools != nil
-	if to != nil && !isCall || !slices.Contains(harmonyKinds, kind) || !isCall && !slices.Contains(harmonyChannels, channel) ||
-		channel != "" && !slices.Contains(harmonyChannels, channel) {
+	// What is not known here would be lost: such a head is content.
+	call := h.tool != ""
+	if !call && (h.to != "" || h.odd) {
 		return false
 	}
 	m := &p.mail
 	m.first, m.text, p.blank = false, false, true
-	if m.call = isCall; isCall {
-		p.beginCall(string(name), "")
+	if m.call = call; call {
+		p.beginCall(h.tool, "")
 	}
 	p.span = Content
-	if channel == "analysis" {
+	if h.channel == "analysis" {
 		p.span = Reasoning
 	}
 	p.state = (*Parser).message
 	return true
 }
 
-// recipient reads to=NAME.
-func (c *cursor) recipient(before []byte) []byte {
-	if c.space(); c.lit("to=") {
-		return c.name()
+// readWords reads the words and tokens of a head, up to the text of the message: its token,
+// or where that is left out of a call the object itself.
+func (p *Parser) readWords(c *cursor, start int) (h head, ok bool) {
+	declared := false // the word at hand is a channel or a type
+	for c.i-start <= maxHead {
+		c.space()
+		switch {
+		case c.lit(harmonyMessage):
+			return h, true
+		case c.lit(harmonyChannel):
+			c.space()
+			channel := string(c.name())
+			if h.channel == "" || slices.Contains(harmonyChannels, channel) {
+				h.channel = channel
+			}
+			h.odd = h.odd || !slices.Contains(harmonyChannels, channel)
+			p.recipient(&h, channel)
+			continue
+		case c.lit(harmonyConstrain):
+			declared = true
+			continue
+		case c.lit("to="):
+			if h.to = string(c.name()); h.to == "" {
+				return h, false
+			}
+			h.tool, _ = p.tool(h.to)
+			continue
+		case c.short:
+			return h, false
+		case h.tool != "" && c.next() == '{':
+			return h, true
+		}
+		word := string(c.name())
+		if word == "" || c.short {
+			return h, false
+		}
+		if !slices.Contains(harmonyKinds, word) {
+			if !declared && h.tool == "" && !strings.HasPrefix(word, functions) {
+				return h, false
+			}
+			h.odd = true
+			p.recipient(&h, word)
+		}
+		declared = false
 	}
-	return before
+	return h, false
+}
+
+// recipient takes a word for the recipient that it may be.
+func (p *Parser) recipient(h *head, word string) {
+	if tool, ok := p.tool(word); ok && h.tool == "" && strings.HasPrefix(word, functions) {
+		h.tool = tool
+	}
+}
+
+// tool returns the tool that a recipient is.
+func (p *Parser) tool(recipient string) (string, bool) {
+	if p.tools == nil {
+		return "", false
+	}
+	if p.listed == nil && !strings.HasPrefix(recipient, functions) {
+		return "", false // the tools are not known, and it does not say that it is one
+	}
+	return p.listed.resolve(recipient)
 }
 
 // message is the state within a message's text. Its framing goes before what

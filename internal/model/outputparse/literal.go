@@ -3,6 +3,7 @@ package outputparse
 import (
 	"math"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -11,8 +12,9 @@ const maxWord = 64
 
 // literal turns one Python literal into JSON as it comes: strings, numbers,
 // True, False, None (and JSON's words for them), lists, tuples, dictionaries
-// with strings for keys.
+// with strings for keys. JSON is such a literal; with exact it comes out as it went in.
 type literal struct {
+	exact  bool
 	place  literalPlace
 	key    bool // the string at hand is a key
 	quote  byte
@@ -33,7 +35,7 @@ const (
 
 const hasItem = 0x80
 
-func (l *literal) reset() { *l = literal{stack: l.stack[:0]} }
+func (l *literal) reset() { *l = literal{exact: l.exact, stack: l.stack[:0]} }
 
 // read appends to out what d says and gives how much of d was taken. ok is
 // false if the next byte cannot be; if all is well and the value has not ended,
@@ -58,7 +60,7 @@ func (l *literal) read(out, d []byte, eof bool) (_ []byte, n int, ok bool) {
 func (l *literal) token(out, d []byte, eof bool) (_ []byte, n int, ok bool) {
 	b := d[0]
 	if isSpace(b) {
-		return out, 1, true
+		return l.space(out, d, eof)
 	}
 	open := byte(0)
 	if len(l.stack) > 0 {
@@ -81,15 +83,7 @@ func (l *literal) token(out, d []byte, eof bool) (_ []byte, n int, ok bool) {
 			l.place = literalItem
 			return out, 1, b == ','
 		}
-		if top := &l.stack[len(l.stack)-1]; *top&hasItem != 0 {
-			out = append(out, ',')
-		} else {
-			*top |= hasItem
-		}
-		// Having a comma, it must go on with an item.
-		if l.place = literalValue; open == '}' {
-			l.key = true
-		}
+		out = l.item(out)
 	}
 	switch b {
 	case '\'', '"':
@@ -111,6 +105,39 @@ func (l *literal) token(out, d []byte, eof bool) (_ []byte, n int, ok bool) {
 		return out, 0, false
 	}
 	return l.word(out, d, eof)
+}
+
+// item begins an item of what is open, with the comma that is before it.
+func (l *literal) item(out []byte) []byte {
+	top := &l.stack[len(l.stack)-1]
+	if *top&hasItem != 0 {
+		out = append(out, ',')
+	}
+	*top |= hasItem
+	l.place, l.key = literalValue, *top&^hasItem == '}' // after a comma it must go on with an item
+	return out
+}
+
+// space takes white space. After a comma it waits for what follows: Python's last item may
+// have a comma behind it, and JSON's may not.
+func (l *literal) space(out, d []byte, eof bool) (_ []byte, n int, ok bool) {
+	if !l.exact {
+		return out, 1, true
+	}
+	if l.place != literalItem || l.stack[len(l.stack)-1]&hasItem == 0 {
+		return append(out, d[0]), 1, true
+	}
+	n = spaces(d)
+	switch {
+	case n > maxSpace: // it is no Python either that has so much there
+		n = maxSpace
+		out = l.item(out)
+	case n == len(d) && !eof:
+		return out, 0, true
+	case n == len(d) || d[n] != l.stack[len(l.stack)-1]&^hasItem:
+		out = l.item(out)
+	}
+	return append(out, d[:n]...), n, true
 }
 
 // openString takes the quotes before a string.
@@ -136,6 +163,9 @@ func (l *literal) string(out, d []byte) (_ []byte, n int, ok bool) {
 		return appendEscaped(out, d[:n]), n, true
 	}
 	if d[0] == '\\' {
+		if l.exact && len(d) > 1 && strings.IndexByte(`"\/bfnrt`, d[1]) >= 0 {
+			return append(out, d[:2]...), 2, true
+		}
 		return pythonEscape(out, d)
 	}
 	if l.triple {

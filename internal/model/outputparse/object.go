@@ -153,10 +153,11 @@ func (p *Parser) objectString(quoted []byte) bool {
 	o.at = objectNext
 	switch o.member {
 	case 'n':
-		if o.hasName || len(text) == 0 || o.bare && !p.known(string(text)) {
+		tool, ok := p.listed.resolve(string(text))
+		if o.hasName || !ok || o.bare && !p.listed.has(tool) {
 			return false
 		}
-		o.name, o.hasName = string(text), true
+		o.name, o.hasName = tool, true
 	case 'i':
 		if o.id != "" {
 			return false
@@ -175,16 +176,21 @@ func (p *Parser) endObject(d []byte) (int, bool) {
 	if !o.hasName || o.args[1] == 0 && o.bare {
 		return p.reject(d, o.pos)
 	}
-	p.beginCall(o.name, o.id)
 	args := d[o.args[0]:o.args[1]]
 	if o.args[1] == 0 {
 		args = []byte("{}")
 	}
+	p.wholeCall(o.name, o.id, args)
+	o.closed = true
+	return o.pos + 1, false
+}
+
+// wholeCall gives out a call whose arguments were held.
+func (p *Parser) wholeCall(name, id string, args []byte) {
+	p.beginCall(name, id)
 	for p.state = (*Parser).arguments; p.open; {
 		n, _ := p.state(p, args, true)
 		args = args[n:]
 	}
-	o.closed = true
 	p.state = (*Parser).after
-	return o.pos + 1, false
 }

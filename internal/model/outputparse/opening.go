@@ -1,15 +1,11 @@
 package outputparse
 
-import (
-	"bytes"
-	"strings"
-)
-
 // opening is the state at a marker of a call, or at the byte that opens bare
 // calls, or after another call at what may be the next.
 func (p *Parser) opening(d []byte, eof bool) (int, bool) {
 	c := cursor{d: d, eof: eof}
 	var ok bool
+	calls := p.calls
 	switch p.tools.body {
 	case objectBody:
 		ok = p.openObject(&c)
@@ -23,10 +19,13 @@ func (p *Parser) opening(d []byte, eof bool) (int, bool) {
 		return 0, true
 	case !ok:
 		return p.reject(d, c.i)
-	case p.open:
+	case c.void:
+		p.begin(p.span)
+		return c.i, false
+	case p.open || p.calls > calls:
 		return c.i, false
 	}
-	return 0, false // an object's name is still to come
+	return 0, false // the name is still to come
 }
 
 // openNamed reads a call's opening where the name comes first.
@@ -34,50 +33,75 @@ func (p *Parser) openNamed(c *cursor) bool {
 	s := p.tools
 	if !p.again && c.any(s.section) {
 		c.space()
+		if c.any(s.sectionEnd) {
+			c.void = true
+			return true
+		}
 	}
 	if !c.any(s.call) {
 		return false
 	}
-	c.space()
+	if !s.attributes {
+		c.space()
+	}
 	if s.prefix != "" && !c.lit(s.prefix) {
 		return false
 	}
-	name := c.name()
-	if len(name) == 0 {
+	name, ok := c.title(s.attributes)
+	if !ok {
 		return false
 	}
+	closed := false
 	c.space()
-	if s.body == taggedBody && s.nameEnd == nil {
+	switch {
+	case s.attributes:
+		if closed, ok = c.tagClosed(); !ok {
+			return false
+		}
+	case s.body == taggedBody && s.nameEnd == nil:
 		// The name ends where the first key or the call's end begins.
 		at := c.i
 		if !c.any(s.key) && !c.any(s.callEnd) {
 			return false
 		}
 		c.i = at
-	} else if !c.any(s.nameEnd) {
+	case !c.any(s.nameEnd):
 		return false
 	}
-	if c.short {
+	if c.short || !p.beginNamed(c, string(name)) {
 		return false
 	}
-	p.beginNamed(name)
+	if closed {
+		p.endParams()
+	}
 	return true
 }
 
-func (p *Parser) beginNamed(name []byte) {
+// beginNamed begins the call whose name was read, if that is a tool's.
+func (p *Parser) beginNamed(c *cursor, name string) bool {
 	id := ""
 	if p.tools.typedIDs {
-		bare := bytes.TrimPrefix(name, []byte("functions."))
-		if i := bytes.LastIndexByte(bare, ':'); i > 0 {
-			id, name = string(name), bare[:i]
+		typed, number, ok := p.listed.typed(name)
+		if !ok && counts(typed) {
+			p.object = object{pos: c.i, id: number}
+			p.state = (*Parser).readCounted
+			return true
+		}
+		if name = typed; ok {
+			id = number
 		}
 	}
-	p.beginCall(string(name), id)
+	name, ok := p.listed.resolve(name)
+	if !ok {
+		return false
+	}
+	p.beginCall(name, id)
 	if p.tools.body == jsonBody {
 		p.state = (*Parser).arguments
-		return
+		return true
 	}
-	p.beginParams(string(name))
+	p.beginParams(name)
+	return true
 }
 
 // openObject reads what comes before an object that holds name and arguments.
@@ -98,6 +122,10 @@ func (p *Parser) openObject(c *cursor) bool {
 		c.space()
 	case c.any(s.call):
 		c.space()
+		if c.any(s.callEnd) {
+			c.void = true
+			return true
+		}
 		if s.nameEnd != nil { // a list, an object, or a name before one
 			if b := c.next(); b == '[' {
 				list = true
@@ -136,7 +164,11 @@ func (p *Parser) openBefore(c *cursor) bool {
 	if c.next() != '{' || c.short {
 		return false
 	}
-	p.beginCall(string(name), string(id))
+	tool, ok := p.listed.resolve(string(name))
+	if !ok {
+		return false
+	}
+	p.beginCall(tool, string(id))
 	p.object = object{named: true}
 	p.state = (*Parser).arguments
 	return true
@@ -175,12 +207,12 @@ func (p *Parser) between(d []byte, eof bool) (int, bool) {
 	case c.short:
 		return 0, true
 	case c.tail(s.sectionEnd):
-		p.begin(Content)
+		p.begin(p.span)
 		return c.i, false
 	case c.short:
 		return 0, true
 	}
-	p.begin(Content)
+	p.begin(p.span)
 	return at, false
 }
 
@@ -191,7 +223,7 @@ func (p *Parser) afterObject(c *cursor) (int, bool) {
 		if c.short {
 			return 0, true
 		}
-		p.begin(Content)
+		p.begin(p.span)
 		return c.i, false
 	}
 	if !p.object.closed {
@@ -199,7 +231,7 @@ func (p *Parser) afterObject(c *cursor) (int, bool) {
 			if c.short {
 				return 0, true
 			}
-			p.begin(Content)
+			p.begin(p.span)
 			return 0, false
 		}
 		p.object.closed = true
@@ -219,7 +251,7 @@ func (p *Parser) afterObject(c *cursor) (int, bool) {
 	if c.short {
 		return 0, true
 	}
-	p.begin(Content)
+	p.begin(p.span)
 	return c.i, false
 }
 
@@ -251,9 +283,4 @@ func (p *Parser) closeObject(c *cursor) bool {
 	}
 	c.i++
 	return true
-}
-
-// known reports whether the request has a tool of that name.
-func (p *Parser) known(name string) bool {
-	return strings.TrimSpace(name) != "" && p.listed.has(name)
 }

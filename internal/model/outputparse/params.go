@@ -1,76 +1,107 @@
 package outputparse
 
-import "bytes"
+import (
+	"bytes"
+	"strings"
+)
 
 // params is a call whose arguments have a tag each.
 type params struct {
-	classes map[string]paramClass // of the tool that is called; the tools'
-	class   paramClass            // of the value at hand
-	begun   bool                  // an argument has been given out
-	// text: the value is being given out as a string.
-	text bool
-	// pos is how far a value that is held was searched for its end.
-	pos int
+	tool  *tool      // that is called
+	class paramClass // of the value at hand
+	begun bool       // an argument has been given out
+	whole bool       // the arguments are a JSON object, and no tags
+	wrong bool       // a value was begun as JSON and is none
 }
 
-// beginParams opens the object of arguments.
-func (p *Parser) beginParams(tool string) {
-	p.params = params{classes: p.listed.of(tool)}
-	p.emit(Arguments, []byte("{"))
+// maxScalar bounds the value that is held because it may be a number, a word of JSON or a
+// string in quotes. Python's names for them are no longer.
+const maxScalar = 64
+
+// beginParams opens a call whose arguments follow.
+func (p *Parser) beginParams(name string) {
+	p.params = params{tool: p.listed.of(name)}
+	p.python.literal.exact = true
 	p.state = (*Parser).param
 }
 
-// param is the state between arguments: a key's tag or the call's end comes.
+// param is the state between arguments: a key's tag or the call's end comes. In place of
+// all tags there may be a JSON object.
 func (p *Parser) param(d []byte, eof bool) (int, bool) {
-	s := p.tools
+	s, v := p.tools, &p.params
 	c := cursor{d: d, eof: eof}
 	c.space()
 	at := c.i
 	switch {
-	case c.any(s.key):
+	case !v.begun && !v.whole && c.next() == '{':
+		v.whole = true
+		p.beginFlow()
+		return at, false
+	case c.short:
+	case !v.whole && c.any(s.key):
 		if !p.readKey(&c) {
 			break
 		}
 		return c.i, false
 	case c.short:
 	case c.any(s.callEnd):
-		p.emit(Arguments, []byte("}"))
-		p.end(true)
-		p.state = (*Parser).between
+		p.endParams()
 		return c.i, false
 	case c.short:
 	case c.any(s.sectionEnd):
 		// The call's own end was left out.
-		p.emit(Arguments, []byte("}"))
-		p.end(true)
-		p.state = (*Parser).between
+		p.endParams()
 		return at, false
 	}
 	if c.short {
 		return 0, true
 	}
-	return p.broken(d, eof)
+	if eof && (c.tail(s.callEnd) || c.tail(s.key) || c.tail(s.sectionEnd)) {
+		d = d[len(d):] // the answer was cut in a tag
+	}
+	if !v.begun && !v.whole {
+		p.emit(Arguments, []byte("{"))
+	}
+	n, wait := p.broken(d, eof)
+	return n, wait
+}
+
+// endParams ends the call with its tags.
+func (p *Parser) endParams() {
+	switch {
+	case p.params.whole:
+	case p.params.begun:
+		p.emit(Arguments, []byte("}"))
+	default:
+		p.emit(Arguments, []byte("{}"))
+	}
+	p.end(!p.params.wrong)
+	p.state = (*Parser).between
 }
 
 // readKey reads a key's tag from its name on, and opens the value.
 func (p *Parser) readKey(c *cursor) bool {
-	s := p.tools
-	key := c.name()
-	if len(key) == 0 || c.short {
+	s, v := p.tools, &p.params
+	key, ok := c.title(s.attributes)
+	if !ok {
 		return false
 	}
-	class := p.params.classes[string(key)]
+	class := v.tool.classes[string(key)]
 	if class == untyped && !s.untypedJSON {
 		class = stringClass
 	}
+	closed := false
 	switch {
-	case c.lit(s.keyEnd):
-		if s.keyEndJSON != "" {
+	case s.attributes:
+		if text, ok := c.attribute("string"); ok && string(text) == "true" {
 			class = stringClass
+		} else if ok {
+			class = jsonClass
 		}
-	case s.keyEndJSON != "" && c.lit(s.keyEndJSON):
-		class = jsonClass
-	default:
+		if closed, ok = c.tagClosed(); !ok {
+			return false
+		}
+	case !c.lit(s.keyEnd):
 		return false
 	}
 	if s.tagBegin != "" {
@@ -83,46 +114,80 @@ func (p *Parser) readKey(c *cursor) bool {
 			c.i++
 		}
 	}
+	if !v.begun && !closed && wraps(string(key), v.tool) {
+		at := c.i
+		c.space()
+		if v.whole = c.next() == '{' && !c.short; v.whole {
+			p.beginFlow()
+			return true
+		}
+		c.i = at
+	}
 	if c.short {
 		return false
 	}
 	at := len(p.out)
-	if p.params.begun {
+	if v.begun {
 		p.out = append(p.out, ',')
+	} else {
+		p.out = append(p.out, '{')
 	}
 	p.out = append(p.out, '"')
 	p.out = append(appendEscaped(p.out, key), `":`...)
+	if closed {
+		p.out = append(p.out, `""`...)
+	}
 	p.emit(Arguments, p.out[at:])
-	p.params = params{classes: p.params.classes, class: class, begun: true}
-	p.state = (*Parser).value
-	if class == stringClass {
+	v.class, v.begun = class, true
+	switch {
+	case closed:
+		p.state = (*Parser).param
+	case class == stringClass:
 		p.openText()
+	default:
+		p.state = (*Parser).value
 	}
 	return true
 }
 
+// wraps reports whether a key that the tool does not have stands for all arguments.
+func wraps(key string, t *tool) bool {
+	return (key == "arguments" || key == "input" || key == "parameters") && t.params != nil && !t.params[key]
+}
+
 // openText begins to give the value out as a string.
 func (p *Parser) openText() {
-	p.params.text = true
+	p.state = (*Parser).valueText
 	p.emit(Arguments, []byte(`"`))
 }
 
-// value is the state within an argument's value.
+// beginFlow begins to give a value out as JSON, as it comes.
+func (p *Parser) beginFlow() {
+	p.python.literal.reset()
+	p.state = (*Parser).valueFlow
+}
+
+// value is the state where a value begins that may be no string.
 func (p *Parser) value(d []byte, eof bool) (int, bool) {
 	v := &p.params
-	if v.text {
-		return p.valueText(d, eof)
+	if n := spaces(d); n < len(d) && v.class != nullableClass && (d[n] == '[' || d[n] == '{') {
+		switch next := n + 1 + spaces(d[n+1:]); {
+		case next == len(d) && next <= maxScalar && !eof:
+			return 0, true
+		case next < len(d) && begins(d[n], d[next]):
+			p.beginFlow()
+			return n, false
+		}
+		p.openText()
+		return 0, false
 	}
-	at, length := p.ends.find(d[v.pos:])
-	if at >= 0 {
-		at += v.pos
-	}
+	at, length := p.tagEnd(d, eof)
 	end := at
 	if at < 0 {
 		end = len(d)
 	}
 	// The same decision as if each byte had come alone.
-	if v.class == nullableClass && (end > maxNull || !couldBeNull(d[:end])) || end > maxHeld {
+	if end > maxScalar || !v.class.mayBe(d[:end]) {
 		p.openText()
 		return 0, false
 	}
@@ -134,45 +199,131 @@ func (p *Parser) value(d []byte, eof bool) (int, bool) {
 		p.openText()
 		return 0, false
 	}
-	v.pos = end
 	return 0, true
 }
 
-// maxNull bounds null with white space around it.
-const maxNull = 64
-
-// couldBeNull reports whether text that begins so may come to be null.
-func couldBeNull(d []byte) bool {
-	d = bytes.TrimLeft(d, " \t\r\n")
-	const null = "null"
-	if len(d) <= len(null) {
-		return null[:len(d)] == string(d)
+// begins reports whether an array or an object may begin with a bracket and this byte.
+func begins(bracket, next byte) bool {
+	if next == '"' || next == '\'' || next == bracket+2 {
+		return true
 	}
-	return string(d[:len(null)]) == null && len(bytes.TrimSpace(d[len(null):])) == 0
+	return bracket == '[' && strings.IndexByte("[{(-+.0123456789tfnTFN", next) >= 0
 }
 
-// valueText returns a string out as it comes.
+// mayBe reports whether a value that begins so may come to be what the class has besides
+// text: null, or a number, a word or a string in quotes.
+func (c paramClass) mayBe(d []byte) bool {
+	d = bytes.TrimLeft(d, " \t\r\n")
+	if c == nullableClass {
+		const null = "null"
+		if len(d) <= len(null) {
+			return null[:len(d)] == string(d)
+		}
+		return string(d[:len(null)]) == null && len(bytes.TrimSpace(d[len(null):])) == 0
+	}
+	if len(d) == 0 || d[0] == '"' || d[0] == '\'' {
+		return true
+	}
+	n := 0
+	for n < len(d) && isWord(d[n]) {
+		n++
+	}
+	return n > 0 && len(bytes.TrimSpace(d[n:])) == 0
+}
+
+// tagEnd finds where a value ends: the tag that closes it, if what may follow a value
+// follows. Another such tag is text of the value. The length is 0 if more text decides it,
+// and at is -1 if no tag begins.
+func (p *Parser) tagEnd(d []byte, eof bool) (at, length int) {
+	s := p.tools
+	for from := 0; ; {
+		at, length = p.ends.find(d[from:])
+		if at < 0 || length == 0 {
+			if at >= 0 {
+				at += from
+			}
+			return at, length
+		}
+		at += from
+		c := cursor{d: d, i: at + length, eof: eof}
+		c.space()
+		switch {
+		case eof && c.i == len(d), c.tail(s.key), c.tail(s.callEnd), c.tail(s.sectionEnd):
+			return at, length
+		case c.short:
+			return at, 0
+		}
+		from = at + length
+	}
+}
+
+// valueText is the state within a value that is a string: it goes out as it comes.
 func (p *Parser) valueText(d []byte, eof bool) (int, bool) {
-	at, length := p.ends.find(d)
+	return p.valueRest(d, eof, true)
+}
+
+// valueRaw is the state within a value that was begun as JSON and is none.
+func (p *Parser) valueRaw(d []byte, eof bool) (int, bool) {
+	return p.valueRest(d, eof, false)
+}
+
+func (p *Parser) valueRest(d []byte, eof, text bool) (int, bool) {
+	at, length := p.tagEnd(d, eof)
 	end := at
 	if at < 0 || eof && length == 0 {
 		end = len(d)
 	}
 	from := len(p.out)
-	p.out = appendEscaped(p.out, d[:end])
+	if text {
+		p.out = appendEscaped(p.out, d[:end])
+		if length > 0 {
+			p.out = append(p.out, '"')
+		}
+		p.emit(Arguments, p.out[from:])
+	} else {
+		p.emit(Arguments, d[:end])
+	}
 	switch {
 	case length > 0:
-		p.out = append(p.out, '"')
-		p.emit(Arguments, p.out[from:])
 		p.state = (*Parser).param
 		return at + length, false
 	case eof:
-		p.emit(Arguments, p.out[from:])
 		p.end(false)
-		return end, true
 	}
-	p.emit(Arguments, p.out[from:])
 	return end, true
+}
+
+// valueFlow is the state within an array or an object. Tags in its strings are text.
+func (p *Parser) valueFlow(d []byte, eof bool) (int, bool) {
+	l, v := &p.python.literal, &p.params
+	at := len(p.out)
+	out, n, ok := l.read(p.out, d, eof)
+	p.out = out
+	p.emit(Arguments, p.out[at:])
+	if l.place == literalDone {
+		c := cursor{d: d, i: n, eof: eof}
+		c.space()
+		switch {
+		case c.any(p.tools.tagEnd):
+			p.state = (*Parser).param
+			return c.i, false
+		case v.whole && !c.short:
+			p.state = (*Parser).param // the object stood in place of the tags
+			return n, false
+		case c.short:
+			return n, true
+		}
+		ok = false
+	}
+	switch {
+	case !ok:
+		v.wrong = true
+		p.state = (*Parser).valueRaw
+		return n, false
+	case eof:
+		return p.broken(d[n:], eof)
+	}
+	return n, true
 }
 
 // closeValue gives out a value that was held: as JSON if it is that or can be

@@ -12,7 +12,7 @@ const (
 	// a string.
 	maxHeld = 256 << 10
 	// maxEdge bounds the white space that is held because a marker may follow.
-	maxEdge = 1024
+	maxEdge = 64
 )
 
 // Options say how to read one answer.
@@ -31,6 +31,9 @@ type Options struct {
 	// Prompt is the rendered prompt, or its last PromptTail bytes. How it ends
 	// says where the answer begins: within reasoning, if it leaves that open.
 	Prompt []byte
+	// Continues says that the answer goes on with a text of the prompt: line breaks at its
+	// beginning are text.
+	Continues bool
 	// Single ends the answer with the end of its first call.
 	Single bool
 }
@@ -67,7 +70,8 @@ type Parser struct {
 type spanState struct {
 	span  Kind    // Content or Reasoning
 	blank bool    // it has nothing but white space so far
-	edge  bool    // it began at a marker
+	edge  bool    // it began at a marker, or with the answer
+	start bool    // it is the answer's first, and blank
 	exact bool    // white space counts: harmony
 	said  [2]bool // there was text of that kind, so that a line is put before more of it
 	space []byte
@@ -106,19 +110,16 @@ func (s syntax) marks() *marked {
 		return m
 	}
 	m = new(marked)
-	var calls, callsInside []string
+	var calls []string
 	if s := s.tools; s != nil {
 		calls = append(append(calls, s.section...), s.call...)
-		if s.endsReasoning {
-			callsInside = calls
-		}
 		m.ends = newMarkers(s.valueEnd, s.tagEnd)
 	}
 	m.inside = newMarkers(calls)
 	m.atStart = m.inside
 	if s.think != nil {
 		m.atStart = newMarkers(calls, []string{s.think.open})
-		m.thinking = newMarkers(callsInside, []string{s.think.close})
+		m.thinking = newMarkers(calls, []string{s.think.close})
 	}
 	known.Lock()
 	defer known.Unlock()
@@ -148,6 +149,7 @@ type callState struct {
 // New makes a parser for one answer.
 func New(o Options) *Parser {
 	p := &Parser{think: o.Format.think, single: o.Single, state: (*Parser).text, spanState: spanState{blank: true, marked: unmarked}}
+	p.edge, p.start = !o.Continues, true
 	if o.Calls {
 		p.tools = o.Format.tools
 		p.listed = o.Tools
@@ -254,7 +256,9 @@ func (p *Parser) text(d []byte, eof bool) (int, bool) {
 	}
 	if p.tools != nil && p.tools.bare != 0 && p.span == Content && p.blank && p.calls == 0 {
 		if i := spaces(d); i > 0 {
-			p.say(d[:i])
+			if !p.start {
+				p.say(d[:i])
+			}
 			return i, false
 		}
 		if d[0] == p.tools.bare {
@@ -309,7 +313,7 @@ func spaces(d []byte) int {
 // begin opens a span of text after a marker: the white space around that is
 // the marker's.
 func (p *Parser) begin(kind Kind) {
-	p.span, p.blank, p.edge, p.space = kind, true, true, p.space[:0]
+	p.span, p.blank, p.edge, p.start, p.space = kind, true, true, false, p.space[:0]
 	p.state = (*Parser).text
 }
 
@@ -319,8 +323,8 @@ func (p *Parser) say(b []byte) {
 		p.emit(p.span, p.lineBefore(b))
 		return
 	}
-	if p.blank && p.edge && len(p.space) == 0 {
-		b = bytes.TrimLeft(b, "\r\n")
+	if p.blank {
+		b = p.lead(b)
 	}
 	end := len(b)
 	for end > 0 && isSpace(b[end-1]) {
@@ -335,6 +339,25 @@ func (p *Parser) say(b []byte) {
 		p.emit(p.span, p.lineBefore(text))
 	}
 	p.keep(b[end:])
+}
+
+// lead takes the white space that begins a span from its text: at once, whatever follows.
+// Line breaks are those of the marker before, or of the prompt's end. Reasoning begins with
+// its first word. What else the answer begins with is text.
+func (p *Parser) lead(b []byte) []byte {
+	if p.edge && len(p.space) == 0 {
+		b = bytes.TrimLeft(b, "\r\n")
+	}
+	n := spaces(b)
+	switch {
+	case p.span == Reasoning:
+		b = b[n:]
+	case p.start && n > 0:
+		p.emit(p.span, b[:n])
+		b, p.edge = b[n:], false
+	}
+	p.start = p.start && len(b) == 0
+	return b
 }
 
 // lineBefore notes that the span has text. The API has one content and one
@@ -390,9 +413,10 @@ func (p *Parser) current(kind Kind) int {
 	return 0
 }
 
-// beginCall opens a call: what was held of it is syntax.
+// beginCall opens a call: what was held of it is syntax. The text behind the call goes on
+// as that before it: reasoning that was not closed is reasoning still.
 func (p *Parser) beginCall(name, id string) {
-	p.begin(Content)
+	p.begin(p.span)
 	p.open, p.wrong, p.quoted = true, false, false
 	p.scan.reset()
 	p.events = append(p.events, Event{Kind: CallBegin, Call: p.calls, Name: name, ID: id})

@@ -26,7 +26,8 @@ func (p *Parser) openPython(c *cursor) bool {
 	if len(name) == 0 || !c.lit("(") {
 		return false
 	}
-	if !marked && !p.again && !c.short && !p.known(string(name)) {
+	tool, ok := p.listed.resolve(string(name))
+	if !c.short && (!ok || !marked && !p.again && !p.listed.has(tool)) {
 		return false
 	}
 	c.space()
@@ -43,7 +44,7 @@ func (p *Parser) openPython(c *cursor) bool {
 		return false
 	}
 	c.i = at
-	p.beginCall(string(name), "")
+	p.beginCall(tool, "")
 	p.python.begun = false
 	p.emit(Arguments, []byte("{"))
 	p.state = (*Parser).pythonKey
@@ -132,7 +133,7 @@ func (p *Parser) pythonNext(d []byte, eof bool) (int, bool) {
 		p.state = (*Parser).pythonClose
 		return c.i, false
 	}
-	p.begin(Content)
+	p.begin(p.span)
 	return c.i, false
 }
 
@@ -143,6 +144,6 @@ func (p *Parser) pythonClose(d []byte, eof bool) (int, bool) {
 	if !c.tail(p.tools.sectionEnd) && c.short {
 		return 0, true
 	}
-	p.begin(Content)
+	p.begin(p.span)
 	return c.i, false
 }

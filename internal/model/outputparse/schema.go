@@ -10,9 +10,16 @@ import (
 // Tools are a request's tools as far as its answers' parsers ask about them. They do
 // not change once they are read, so that the parsers of all choices share them.
 type Tools struct {
-	// params gives the parameters of a tool by its name, of those that say what they
-	// may be.
-	params map[string]map[string]paramClass
+	byName map[string]*tool
+}
+
+// tool is what a tool's schema says of its arguments.
+type tool struct {
+	// classes are those of the parameters that say what they may be.
+	classes map[string]paramClass
+	// params are the names of all parameters, and required those that a call must have.
+	params   map[string]bool
+	required []string
 }
 
 // paramClass is how the text of a parameter becomes JSON.
@@ -34,7 +41,14 @@ const maxNested = 1 << 14
 // those of its kin that have the function's fields in the tool itself. It takes time
 // in proportion to their length.
 func ReadTools(raw []byte) *Tools {
-	t := &Tools{params: map[string]map[string]paramClass{}}
+	return readTools(raw, true)
+}
+
+// ReadToolNames is ReadTools for formats that need no more than the names.
+func ReadToolNames(raw []byte) *Tools { return readTools(raw, false) }
+
+func readTools(raw []byte, schemas bool) *Tools {
+	t := &Tools{byName: map[string]*tool{}}
 	type function struct {
 		Name        string          `json:"name"`
 		Parameters  json.RawMessage `json:"parameters"`
@@ -48,41 +62,71 @@ func ReadTools(raw []byte) *Tools {
 		return t // the request's decoder has said what is wrong with them
 	}
 	nested := maxNested
-	for _, tool := range tools {
-		f := tool.function
-		if tool.Function != nil {
-			f = *tool.Function
+	for _, listed := range tools {
+		f := listed.function
+		if listed.Function != nil {
+			f = *listed.Function
 		}
 		if f.Parameters == nil {
 			f.Parameters = f.InputSchema
 		}
-		if _, ok := t.params[f.Name]; !ok {
-			t.params[f.Name] = classesOf(f.Parameters, &nested)
+		if _, ok := t.byName[f.Name]; ok {
+			continue
 		}
+		read := new(tool)
+		if schemas {
+			read.read(f.Parameters, &nested)
+		}
+		t.byName[f.Name] = read
 	}
 	return t
 }
 
-// classesOf returns the classes of a tool's parameters, of those that have one.
-func classesOf(schema []byte, nested *int) map[string]paramClass {
+// read reads the schema of a tool's arguments.
+func (t *tool) read(schema []byte, nested *int) {
 	var parameters map[string]any
 	if schema == nil || json.Unmarshal(schema, &parameters) != nil {
-		return nil
+		return
 	}
 	properties, _ := parameters["properties"].(map[string]any)
 	defs, _ := parameters["$defs"].(map[string]any)
 	if defs == nil {
 		defs, _ = parameters["definitions"].(map[string]any)
 	}
-	classes := make(map[string]paramClass, len(properties))
+	t.classes, t.params = make(map[string]paramClass, len(properties)), make(map[string]bool, len(properties))
 	for _, key := range slices.Sorted(maps.Keys(properties)) {
-		t := typeSet{nested: nested}
-		t.add(properties[key], defs, 0)
-		if c := t.class(); c != untyped {
-			classes[key] = c
+		t.params[key] = true
+		types := typeSet{nested: nested}
+		types.add(properties[key], defs, 0)
+		if c := types.class(); c != untyped {
+			t.classes[key] = c
 		}
 	}
-	return classes
+	required, _ := parameters["required"].([]any)
+	for _, key := range required {
+		if key, ok := key.(string); ok {
+			t.required = append(t.required, key)
+		}
+	}
+}
+
+// functions is how several families begin the name of a tool.
+const functions = "functions."
+
+// resolve returns the tool that a model's name for it means: one of the request's, with
+// or without the prefix. Where the tools are not known, any name is one.
+func (t *Tools) resolve(name string) (string, bool) {
+	if t == nil {
+		name = strings.TrimPrefix(name, functions)
+		return name, name != ""
+	}
+	if t.has(name) {
+		return name, true
+	}
+	if bare, ok := strings.CutPrefix(name, functions); ok && t.has(bare) {
+		return bare, true
+	}
+	return "", false
 }
 
 // has reports whether there is a tool of that name.
@@ -90,16 +134,52 @@ func (t *Tools) has(name string) bool {
 	if t == nil {
 		return false
 	}
-	_, ok := t.params[name]
+	_, ok := t.byName[name]
 	return ok
 }
 
-// of returns the classes of a tool's parameters.
-func (t *Tools) of(name string) map[string]paramClass {
-	if t == nil {
-		return nil
+// of returns what is known of a tool.
+func (t *Tools) of(name string) *tool {
+	if t != nil {
+		if known := t.byName[name]; known != nil {
+			return known
+		}
 	}
-	return t.params[name]
+	return new(tool)
+}
+
+// fitting returns the one tool whose parameters arguments fit: it has all of their
+// members, and they have all that it requires. A tool that does not say what it takes comes
+// after those that do. It is empty if there is none, or several.
+func (t *Tools) fitting(arguments []byte) string {
+	var members map[string]json.RawMessage
+	if t == nil || json.Unmarshal(arguments, &members) != nil {
+		return ""
+	}
+	var named, any []string // that have parameters of these names, and that may be meant
+	for name, one := range t.byName {
+		fits := true
+		for key := range members {
+			fits = fits && (one.params == nil || one.params[key])
+		}
+		for _, key := range one.required {
+			_, ok := members[key]
+			fits = fits && ok
+		}
+		if fits && len(members) > 0 && one.params != nil {
+			named = append(named, name)
+		}
+		if fits {
+			any = append(any, name)
+		}
+	}
+	switch {
+	case len(named) == 1:
+		return named[0]
+	case len(any) == 1:
+		return any[0]
+	}
+	return ""
 }
 
 // typeSet is what kinds of value a schema allows.
@@ -169,13 +249,27 @@ func (t *typeSet) add(schema any, defs map[string]any, depth int) {
 	}
 }
 
+// otherTypes are the beginnings of the names by which schemas of databases and programs
+// call values that are no strings. A digit, a bracket or the end follows.
+var otherTypes = []string{
+	"integer", "int", "uint", "bigint", "smallint", "tinyint", "long", "short", "unsigned", "number", "num", "numeric",
+	"float", "double", "decimal", "real", "boolean", "bool", "object", "dict", "map", "array", "arr", "list", "tuple", "set", "sequence",
+}
+
+// kind takes a type by its name. A name that JSON Schema does not have is that of a string
+// (varchar, enum, uuid) unless it is known to be of something else.
 func (t *typeSet) kind(name string) {
-	switch name {
-	case "string":
-		t.text = true
-	case "null":
+	name = strings.ToLower(strings.TrimSpace(name))
+	if i := strings.IndexAny(name, "0123456789([<{ "); i >= 0 {
+		name = name[:i]
+	}
+	switch {
+	case name == "any":
+	case name == "null" || name == "none":
 		t.null = true
-	default:
+	case slices.Contains(otherTypes, name):
 		t.other = true
+	default:
+		t.text = true
 	}
 }

@@ -17,7 +17,7 @@ func TestToolsThatReferToThemselves(t *testing.T) {
 		t.Error("the tools are others")
 	}
 	for key, want := range map[string]paramClass{"a": jsonClass, "c": stringClass, "d": untyped} {
-		if got := tools.of("f")[key]; got != want {
+		if got := tools.of("f").classes[key]; got != want {
 			t.Errorf("%s is of class %d, want %d", key, got, want)
 		}
 	}
