@@ -34,6 +34,9 @@ func (q *request) expect(text []byte) {
 	default:
 		o.Tools = outputparse.ReadToolNames(q.req.Tools)
 	}
+	if calls {
+		_, q.calls = format.HistoryIDs(q.req.Messages)
+	}
 	q.format = o
 }
 

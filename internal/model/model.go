@@ -192,12 +192,13 @@ func (m *Folder) Render(messages, tools, kwargs []byte) (string, error) {
 	return string(text), err
 }
 
-// RenderChat applies the model's chat template.
+// RenderChat applies the model's chat template, to ids of calls that it takes.
 func (m *Folder) RenderChat(ctx context.Context, in *chat.Input) ([]byte, error) {
 	template, err := m.Templates.Select("", len(in.Tools) > 0)
 	if err != nil {
 		return nil, err
 	}
 	in.SpecialTokens, in.Now = m.SpecialTokens, time.Now()
+	in.Messages, _ = m.Format.HistoryIDs(in.Messages)
 	return template.Render(ctx, nil, in)
 }
