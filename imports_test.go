@@ -69,9 +69,10 @@ const directions = `
 	model: infer model/chat model/outputparse model/tokenizer
 	model/chat: infer model/chat/jinja
 	model/chat/jinja: jsonlex
-	model/outputparse: jsonlex
+	model/outputparse: jsonlex model/stop
 	model/pool: infer lifetime tenancy tenancy/fair trace
-	model/tokenizer: infer jsonlex
+	model/stop:
+	model/tokenizer: infer jsonlex model/stop
 
 	# engines: the contract, its suite, an adapter per wire
 	engine: infer trace
@@ -115,8 +116,8 @@ const directions = `
 	fleet/route: engine fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/kvindex fleet/retry infer model tenancy
 
 	# the path of a request
-	gateway: disk dialect dialect/allow dialect/anthropic dialect/openai dialect/responses dialect/sglang engine engine/relay fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kvindex fleet/promptkey fleet/queue fleet/retry fleet/route gateway/answer gateway/stream infer lifetime model model/chat model/outputparse model/pool model/tokenizer observe/busy observe/integrity observe/metrics observe/timeline observe/watch tenancy tenancy/fair trace wire/epoll wire/http1 wire/sock wire/trust
-	gateway/answer: dialect gateway/stream infer model/outputparse model/tokenizer trace wire/sse
+	gateway: disk dialect dialect/allow dialect/anthropic dialect/openai dialect/responses dialect/sglang engine engine/relay fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kvindex fleet/promptkey fleet/queue fleet/retry fleet/route gateway/answer gateway/stream infer lifetime model model/chat model/outputparse model/pool model/stop model/tokenizer observe/busy observe/integrity observe/metrics observe/timeline observe/watch tenancy tenancy/fair trace wire/epoll wire/http1 wire/sock wire/trust
+	gateway/answer: dialect gateway/stream infer model/outputparse model/stop model/tokenizer trace wire/sse
 	gateway/stream: infer
 
 	# views

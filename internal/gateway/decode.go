@@ -16,7 +16,7 @@ import (
 	"weir/internal/dialect/allow"
 	"weir/internal/fleet/admission"
 	"weir/internal/infer"
-	"weir/internal/model/tokenizer"
+	"weir/internal/model/stop"
 	"weir/internal/tenancy"
 	"weir/internal/trace"
 )
@@ -104,7 +104,7 @@ func (p *preparing) decodeFields() error {
 	// of while the stream lives.
 	own := *req
 	p.req = &own
-	p.stops = tokenizer.NewStops(own.Stop)
+	p.stops = stop.New(own.Stop)
 	p.hasMedia = len(req.Media) > 0
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/model"
 	"weir/internal/model/outputparse"
-	"weir/internal/model/tokenizer"
+	"weir/internal/model/stop"
 	"weir/internal/tenancy"
 )
 
@@ -31,7 +31,7 @@ type request struct {
 	reservation *admission.Reservation
 	folder      *model.Folder // token engines only
 
-	stops     *tokenizer.Stops // all choices search their text for them
+	stops     *stop.Set // all choices search their text for them
 	ids       []uint32
 	sent      int      // of ids, those at the end that are the answer's so far
 	more      []prompt // the prompts after the first

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"weir/internal/model/stop"
 	"weir/internal/model/tokenizer"
 )
 
@@ -176,7 +177,7 @@ func decodes(t *testing.T, tok *tokenizer.Tokenizer, ref *reference) {
 			if got := tok.Decode(ids, skip); got != want {
 				t.Fatalf("decode %v, skip %v:\n got %q\nwant %q", ids, skip, got, want)
 			}
-			d := tokenizer.NewDetokenizer(tok, tokenizer.DetokenizerOptions{SkipSpecial: skip, Stops: tokenizer.NewStops([]string{"\x00never\x00"})})
+			d := tokenizer.NewDetokenizer(tok, tokenizer.DetokenizerOptions{SkipSpecial: skip, Stops: stop.New([]string{"\x00never\x00"})})
 			var got []byte
 			for rest := ids; len(rest) > 0; {
 				n := 1 + rng.IntN(len(rest))

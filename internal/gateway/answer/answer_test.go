@@ -80,7 +80,10 @@ func TestHoweverMerged(t *testing.T) {
 		}
 		fields := fmt.Sprintf(`,"n":%d`, n)
 		if rapid.Bool().Draw(rt, "stop string") {
-			fields += `,"stop":["STOP"]`
+			fields += `,"stop":["STOP","a < ","\n\n"]`
+		}
+		if rapid.Bool().Draw(rt, "min_tokens") {
+			fields += `,"min_tokens":4,"max_tokens":1000`
 		}
 		o := TokensOptions{Choices: n}
 		if rapid.Bool().Draw(rt, "tools") {

@@ -12,6 +12,7 @@ import (
 type piece struct {
 	text  []byte // the scratch's
 	used  int
+	early int // how much of the text comes before a stop string may be complete
 	ended bool
 }
 
@@ -29,13 +30,18 @@ func (t *Tokens) detokenize(ch *choice, c *stream.Cell, s *Scratch) piece {
 	if t.endedBy(ch, c) {
 		spoken = spoken[:len(spoken)-1]
 	}
+	if ch.ends != nil {
+		ch.ends.earlyText = 0
+	}
 	text, used, stopped := ch.append(s.text[:0], spoken)
 	if !stopped {
 		used = len(c.IDs)
 	}
 	ch.tokens += used
 	if !stopped && c.Finish != nil && t.whole(c.Finish) {
+		before := len(text)
 		text, stopped = ch.detok.Finish(text)
+		stopped = stopped || ch.ends != nil && ch.ends.finish(text[before:])
 	}
 	s.text = text
 	if stopped {
@@ -48,10 +54,15 @@ func (t *Tokens) detokenize(ch *choice, c *stream.Cell, s *Scratch) piece {
 			c.Finish = nil // the answer is whole all the same
 		}
 	}
-	return piece{text, used, stopped || c.Finish != nil && t.whole(c.Finish)}
+	p := piece{text: text, used: used, ended: stopped || c.Finish != nil && t.whole(c.Finish)}
+	if ch.ends != nil {
+		p.early = ch.ends.earlyText
+	}
+	return p
 }
 
-// append is the detokenizer's Append for the choice, which a call may also end. Counts,
+// append is the detokenizer's Append for the choice, which a call or a stop string in its
+// content may also end. Counts,
 // scores and ends at single tokens need the text token by token, so that they do not
 // depend on how output is merged.
 func (ch *choice) append(dst []byte, ids []uint32) (text []byte, used int, stopped bool) {
@@ -59,7 +70,7 @@ func (ch *choice) append(dst []byte, ids []uint32) (text []byte, used int, stopp
 		ch.scores.steps = ch.scores.steps[:0]
 	}
 	for used < len(ids) && !stopped {
-		if ch.scores == nil && ch.single == nil && (ch.reasoning == nil || ch.reasoning.parser == nil) {
+		if ch.scores == nil && ch.ends == nil && (ch.reasoning == nil || ch.reasoning.parser == nil) {
 			var n int
 			dst, n, stopped = ch.detok.Append(dst, ids[used:])
 			return dst, used + n, stopped
@@ -73,7 +84,7 @@ func (ch *choice) append(dst []byte, ids []uint32) (text []byte, used int, stopp
 		if ch.scores != nil {
 			ch.scores.step(len(dst), ch.detok.Held() > 0, len(dst) == before && ch.detok.Held() == held && !stopped)
 		}
-		stopped = stopped || ch.single != nil && ch.single.add(dst[before:])
+		stopped = stopped || ch.ends != nil && ch.ends.add(dst[before:], len(dst))
 	}
 	return dst, used, stopped
 }

@@ -101,6 +101,17 @@ func (t *Tokens) encodeSpan(out []byte, ch *choice, events []outputparse.Event, 
 	return t.enc.CloseDelta(out)
 }
 
+// stop returns the index of the stop string that ended the choice, or -1.
+func (ch *choice) stop() int {
+	switch {
+	case ch.ends != nil:
+		return ch.ends.parser.Stop()
+	case ch.detok != nil:
+		return ch.detok.Stop()
+	}
+	return -1
+}
+
 // whole reports whether an engine has ended a generation because it is whole, or as the
 // caller wants.
 func (t *Tokens) whole(f *infer.Finish) bool {
@@ -136,8 +147,8 @@ func (t *Tokens) end(out []byte, ch *choice, f *infer.Finish, reason infer.Reaso
 	if f != nil {
 		finish.StopID, finish.ByID = f.StopID, f.ByID
 	}
-	if ch.detok != nil && ch.detok.Stop() >= 0 {
-		finish.Stop = t.o.Request.Stop[ch.detok.Stop()]
+	if i := ch.stop(); i >= 0 {
+		finish.Stop = t.o.Request.Stop[i]
 	}
 	out = t.enc.AppendFinish(out, int(ch.index), finish)
 	ch.ended = true

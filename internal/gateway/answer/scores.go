@@ -48,13 +48,13 @@ func (s *scores) step(end int, held, mute bool) {
 	s.steps = append(s.steps, step{end, held, mute})
 }
 
-// read parses the text of a cell, of which the first used ids count. p is nil if all
-// text is content. It reports whether the answer has ended, with the cell or before.
-func (s *scores) read(p *outputparse.Parser, text []byte, c *stream.Cell, used int, ended bool) {
+// read parses the text of a cell. p is nil if all text is content.
+func (s *scores) read(p *outputparse.Parser, c *stream.Cell, of *piece) {
+	text := of.text
 	s.events, s.ends, s.text = s.events[:0], s.ends[:0], s.text[:0]
 	s.told.reset()
 	at := 0
-	for i := range used {
+	for i := range of.used {
 		if p != nil && p.Plain() {
 			p = nil // from the next cell on it is gone, and how tokens come in cells must not matter
 		}
@@ -65,6 +65,9 @@ func (s *scores) read(p *outputparse.Parser, text []byte, c *stream.Cell, used i
 		}
 		s.pending.append(c, i, s.top)
 		from := len(s.events)
+		if p != nil {
+			p.Early(step.end <= of.early)
+		}
 		s.say(p, text[at:step.end], false)
 		at = step.end
 		switch {
@@ -80,8 +83,11 @@ func (s *scores) read(p *outputparse.Parser, text []byte, c *stream.Cell, used i
 			return
 		}
 	}
-	if ended {
+	if of.ended {
 		from := len(s.events)
+		if p != nil {
+			p.Early(false)
+		}
 		s.say(p, text[at:], true)
 		if len(s.events) > from {
 			s.place(from)

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"weir/internal/dialect"
-	"weir/internal/model/tokenizer"
+	"weir/internal/model/stop"
 )
 
 // The choices of a request share the tables of its stop strings: 128 choices take
@@ -16,7 +16,7 @@ func TestChoicesShareStops(t *testing.T) {
 	for i := range texts {
 		texts[i] = strings.Repeat("ab", dialect.MaxStop/2)
 	}
-	o := TokensOptions{Request: &dialect.Request{Stop: texts}, Tokenizer: testModel().Tokenizer, Stops: tokenizer.NewStops(texts)}
+	o := TokensOptions{Request: &dialect.Request{Stop: texts}, Tokenizer: testModel().Tokenizer, Stops: stop.New(texts)}
 	taken := func(choices int) int64 {
 		o.Choices = choices
 		var before, after runtime.MemStats

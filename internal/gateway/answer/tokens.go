@@ -4,6 +4,7 @@ import (
 	"weir/internal/dialect"
 	"weir/internal/infer"
 	"weir/internal/model/outputparse"
+	"weir/internal/model/stop"
 	"weir/internal/model/tokenizer"
 	"weir/internal/trace"
 )
@@ -21,7 +22,7 @@ type TokensOptions struct {
 	Bounds    Bounds
 	Tokenizer *tokenizer.Tokenizer
 	// Stops are the stop strings of the request.
-	Stops *tokenizer.Stops
+	Stops *stop.Set
 	EOS   []uint32
 	// Format is the syntax of reasoning and calls in the answer; nil if the answer is
 	// only content. Keep are the special tokens that its parser needs.
@@ -61,7 +62,7 @@ type choice struct {
 	detok     *tokenizer.Detokenizer // nil: nobody wants the text
 	parser    *outputparse.Parser    // nil: all that comes is content
 	reasoning *reasoningCount        // nil: not counted
-	single    *callEnd               // nil: calls do not end the choice
+	ends      *textEnd               // nil: what the parser finds does not end the choice
 	scores    *scores                // nil: whose the tokens are does not matter
 	tokens    int                    // ids that count, up to a stop string
 	cached    int                    // ids of its prompt that the engine had; -1: not reported
@@ -76,10 +77,14 @@ func NewTokens(o TokensOptions) *Tokens {
 	}
 	req := o.Request
 	t.endsAt = req.IgnoreEOS && len(req.StopIDs) > 0
-	options := tokenizer.DetokenizerOptions{
-		Stops: o.Stops, StopAfter: req.MinTokens, IncludeStop: req.IncludeStop, SkipSpecial: !req.ShowSpecial, Keep: o.Keep,
+	search := o.Stops // of all text
+	if o.Format != nil {
+		search = nil // their parsers search the content
 	}
-	t.o.Keep, t.o.Stops = nil, nil // the detokenizers have them
+	options := tokenizer.DetokenizerOptions{
+		Stops: search, StopAfter: req.MinTokens, IncludeStop: req.IncludeStop, SkipSpecial: !req.ShowSpecial, Keep: o.Keep,
+	}
+	t.o.Keep, t.o.Stops = nil, nil // the detokenizers have them, or the parsers
 	for i := range t.choices {
 		ch := &t.choices[i]
 		*ch = choice{index: uint32(i), cached: -1}
@@ -87,12 +92,14 @@ func NewTokens(o TokensOptions) *Tokens {
 			ch.detok = tokenizer.NewDetokenizer(o.Tokenizer, options)
 		}
 		if o.Format != nil {
-			ch.parser = outputparse.New(*o.Format)
+			format := *o.Format
 			if req.CountReasoning {
-				ch.reasoning = newReasoningCount(*o.Format)
+				ch.reasoning = newReasoningCount(format)
 			}
-			if o.Format.Single {
-				ch.single = newCallEnd(*o.Format)
+			format.Stops = o.Stops
+			ch.parser = outputparse.New(format)
+			if format.Single || format.Stops != nil {
+				ch.ends = newTextEnd(format, req.MinTokens)
 			}
 		}
 		if req.ContentLogprobs {

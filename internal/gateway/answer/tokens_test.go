@@ -11,6 +11,7 @@ import (
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
 	"weir/internal/model/outputparse"
+	"weir/internal/model/stop"
 	"weir/internal/trace"
 )
 
@@ -30,7 +31,7 @@ func chatAnswer(t testing.TB, fields string, o TokensOptions) *Tokens {
 		t.Fatal(err)
 	}
 	o.Choices, o.PromptTokens = max(1, o.Choices), max(1, o.PromptTokens)
-	o.Tokenizer, o.EOS = testModel().Tokenizer, testModel().EOS
+	o.Tokenizer, o.EOS, o.Stops = testModel().Tokenizer, testModel().EOS, stop.New(o.Request.Stop)
 	if o.Format != nil {
 		o.Keep = keptTokens(o.Format.Format)
 	}

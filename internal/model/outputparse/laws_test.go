@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"weir/internal/model/stop"
 )
 
 // TestNothingLost is the second law: every byte that is no syntax is in exactly
@@ -62,6 +64,56 @@ func checkPayload(t failer, text string, got *listen, want []string) {
 		}
 		at = i
 	}
+}
+
+// TestStopStrings: an answer ends at the first stop string in its content. In reasoning and in
+// calls there are none, and nothing but content is changed by them.
+func TestStopStrings(t *testing.T) {
+	for _, o := range formats() {
+		if o.Single {
+			continue
+		}
+		stops := o
+		stops.Stops = stop.New([]string{"STOP", "TOPS"})
+		words := append(alphabet(o.Format), "STOP", "STOP", "ST", "OP", "S")
+		t.Run(o.Format.Tools(), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(words), 0, 30).Draw(t, "words"), "")
+				var want listen
+				for _, e := range read(o, text).all {
+					at := -1
+					if e.kind == Content {
+						if at = stopIn(e.text); at >= 0 {
+							e.text = e.text[:at]
+						}
+					}
+					if e.kind != Content || e.text != "" {
+						want.all = append(want.all, e)
+					}
+					if at >= 0 {
+						break
+					}
+				}
+				for _, size := range []int{len(text) + 1, 1, rapid.IntRange(1, 9).Draw(t, "size")} {
+					if got := read(stops, text, size); got.lines() != want.lines() {
+						t.Fatalf("%q in pieces of %d gives\n%swant\n%s", text, size, got.lines(), want.lines())
+					}
+				}
+				spaces := o // which are text, unless a marker follows; a stop string does not wait for that
+				spaces.Stops = stop.New([]string{"\n\n", " ", "\t"})
+				checkLaws(t, spaces, text, []int{rapid.IntRange(2, 9).Draw(t, "size of these")})
+			})
+		})
+	}
+}
+
+// stopIn returns where the first of TestStopStrings' strings is complete, less its length.
+func stopIn(text string) int {
+	a, b := strings.Index(text, "STOP"), strings.Index(text, "TOPS")
+	if a < 0 || b >= 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // TestPlainText: text without any of a format's words is content byte for byte, behind the

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"sync"
 	"unicode/utf8"
+
+	"weir/internal/model/stop"
 )
 
 // Bounds of what a parser holds back.
@@ -36,6 +38,8 @@ type Options struct {
 	Continues bool
 	// Single ends the answer with the end of its first call.
 	Single bool
+	// Stops end the answer where one of them is complete in its content.
+	Stops *stop.Set
 }
 
 // PromptTail is the length of the end of a prompt that determines how the answer
@@ -55,6 +59,7 @@ type Parser struct {
 	think  *thinkTags
 	listed *Tools // those of the request; nil: not known
 	single bool
+	stops  *stop.Search // nil: there are no stop strings
 
 	state  func(p *Parser, d []byte, eof bool) (n int, wait bool)
 	events []Event // of the call under way
@@ -148,7 +153,7 @@ type callState struct {
 
 // New makes a parser for one answer.
 func New(o Options) *Parser {
-	p := &Parser{think: o.Format.think, single: o.Single, state: (*Parser).text, spanState: spanState{blank: true, marked: unmarked}}
+	p := &Parser{think: o.Format.think, single: o.Single, stops: stop.NewSearch(o.Stops), state: (*Parser).text, spanState: spanState{blank: true, marked: unmarked}}
 	p.edge, p.start = !o.Continues, true
 	if o.Calls {
 		p.tools = o.Format.tools
@@ -172,16 +177,29 @@ func New(o Options) *Parser {
 // Plain reports whether all text from here on is content as it is, so that the parser
 // is no longer needed.
 func (p *Parser) Plain() bool {
-	return p.tools == nil && p.span == Content && !p.blank && !p.exact && len(p.space) == 0 && len(p.held) == p.taken
+	return p.tools == nil && p.stops == nil && p.span == Content && !p.blank && !p.exact && len(p.space) == 0 && len(p.held) == p.taken
 }
 
 // Holds reports whether text is held back whose meaning is not known yet. Other text
 // that is in no event is syntax.
-func (p *Parser) Holds() bool { return len(p.held) > p.taken || len(p.space) > 0 }
+func (p *Parser) Holds() bool {
+	return len(p.held) > p.taken || len(p.space) > 0 || p.stops.Held() > 0
+}
 
-// Done reports whether the answer has ended: with its last piece, or with its first
-// call if Options.Single is set. Further text is not read.
+// Done reports whether the answer has ended: with its last piece, with a stop string, or with
+// its first call if Options.Single is set. Further text is not read.
 func (p *Parser) Done() bool { return p.done }
+
+// Stop returns the index of the stop string that ended the answer, or -1.
+func (p *Parser) Stop() int { return p.stops.Found() }
+
+// Early says whether what follows comes too early for stop strings: what is complete in it
+// is text.
+func (p *Parser) Early(early bool) {
+	if p.stops != nil {
+		p.stops.Early = early
+	}
+}
 
 // Calls is how many calls have begun.
 func (p *Parser) Calls() int { return p.calls }
@@ -225,6 +243,7 @@ func (p *Parser) finish(d []byte) {
 	if !p.done && (!p.blank || !p.edge) {
 		p.release()
 	}
+	p.flush()
 	p.done = true
 }
 
@@ -313,6 +332,7 @@ func spaces(d []byte) int {
 // begin opens a span of text after a marker: the white space around that is
 // the marker's.
 func (p *Parser) begin(kind Kind) {
+	p.flush()
 	p.span, p.blank, p.edge, p.start, p.space = kind, true, true, false, p.space[:0]
 	p.state = (*Parser).text
 }
@@ -365,7 +385,11 @@ func (p *Parser) lead(b []byte) []byte {
 func (p *Parser) lineBefore(text []byte) []byte {
 	if p.blank && len(text) > 0 {
 		p.blank = false
-		if p.said[p.span] {
+		switch {
+		case !p.said[p.span]:
+		case p.stops != nil && p.span == Content:
+			p.events = append(p.events, Event{Kind: Content, Text: []byte("\n")}) // no stop string is to find it
+		default:
 			text = p.join([]byte("\n"), text)
 		}
 		p.said[p.span] = true
@@ -383,6 +407,9 @@ func (p *Parser) keep(b []byte) {
 		b = b[n:]
 	}
 	p.space = append(p.space, b...)
+	if p.stops != nil && len(b) > 0 && p.span == Content && !p.blank && p.stops.Completes(p.space) {
+		p.release() // a stop string goes before the marker that may follow
+	}
 }
 
 // release gives the held white space out as text.
@@ -401,9 +428,36 @@ func (p *Parser) join(a, b []byte) []byte {
 }
 
 func (p *Parser) emit(kind Kind, text []byte) {
+	if p.stops != nil {
+		if kind != Content {
+			p.flush()
+		} else {
+			text = p.search(text)
+		}
+	}
 	if len(text) > 0 {
 		p.events = append(p.events, Event{Kind: kind, Call: p.current(kind), Text: text})
 	}
+}
+
+// search returns the content that is certain to be before a stop string, and ends the answer
+// at one.
+func (p *Parser) search(text []byte) []byte {
+	at := len(p.out)
+	p.out = p.stops.Append(p.out, text)
+	p.done = p.done || p.stops.Found() >= 0
+	return p.out[at:]
+}
+
+// flush gives out content that was held because of a stop string, which nothing but content
+// can complete.
+func (p *Parser) flush() {
+	if p.stops.Held() == 0 {
+		return
+	}
+	at := len(p.out)
+	p.out = p.stops.Flush(p.out)
+	p.events = append(p.events, Event{Kind: Content, Text: p.out[at:]})
 }
 
 func (p *Parser) current(kind Kind) int {

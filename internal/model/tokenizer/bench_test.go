@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/model/stop"
 	"weir/internal/model/tokenizer"
 	"weir/internal/workload/gotext"
 	"weir/models"
@@ -96,7 +97,7 @@ func BenchmarkDetokenize(b *testing.B) {
 	for name, stops := range map[string][]string{"plain": nil, "stops": {"\n\n\nUser:", "<|never|>"}} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
-			d := tokenizer.NewDetokenizer(m.Tokenizer, tokenizer.DetokenizerOptions{Stops: tokenizer.NewStops(stops)})
+			d := tokenizer.NewDetokenizer(m.Tokenizer, tokenizer.DetokenizerOptions{Stops: stop.New(stops)})
 			buf := make([]byte, 0, 1<<10)
 			for i := 0; b.Loop(); i++ {
 				buf, _, _ = d.Append(buf[:0], ids[i%len(ids):i%len(ids)+1])

@@ -3,6 +3,8 @@ package tokenizer
 import (
 	"slices"
 	"unicode/utf8"
+
+	"weir/internal/model/stop"
 )
 
 // Decode returns the text of ids. Ids that are no tokens have no text; with skipSpecial
@@ -22,7 +24,7 @@ func (t *Tokenizer) Decode(ids []uint32, skipSpecial bool) string {
 // text.
 type DetokenizerOptions struct {
 	// Stops end the text where the first of them is complete; nil: nothing does.
-	Stops *Stops
+	Stops *stop.Set
 	// StopAfter is how many ids must have come before a stop string can be
 	// complete: what is complete by one of the first StopAfter ids is text.
 	StopAfter int
@@ -49,30 +51,25 @@ type DetokenizerOptions struct {
 type Detokenizer struct {
 	// The fields that each token reads come first, so that they lie in few cache lines.
 	t       *Tokenizer
-	matched int          // index of the stop string found, or -1
+	stops   *stop.Search // nil: there are no stop strings
 	early   int          // ids to come in which no stop string is complete
 	strip   int          // how often strip may still be taken from the beginning
-	stops   []stopString // shared with other detokenizers
 	skip    bool
 	begun   bool              // a token has been seen
 	tail    [utf8.UTFMax]byte // an incomplete rune
 	tailLen int
 
-	run       []byte // a run of bytes
-	wholeRuns bool   // which is held until its end
-	badRun    bool   // and has a byte that is not valid
-	keep      bool
+	run       []byte   // a run of bytes
+	wholeRuns bool     // which is held until its end
+	badRun    bool     // and has a byte that is not valid
 	kept      []uint32 // special tokens that are not skipped
-	// states say how much of each of stops the text's end matches.
-	states []int32
-	held   []byte // text of a possible stop string
 }
 
 // NewDetokenizer makes a detokenizer for one answer.
 func NewDetokenizer(t *Tokenizer, o DetokenizerOptions) *Detokenizer {
-	d := &Detokenizer{t: t, skip: o.SkipSpecial, kept: o.Keep, keep: o.IncludeStop, matched: -1, early: o.StopAfter, strip: t.decoding.stripMost}
-	if o.Stops != nil {
-		d.stops, d.states = o.Stops.list, make([]int32, len(o.Stops.list))
+	d := &Detokenizer{t: t, skip: o.SkipSpecial, kept: o.Keep, early: o.StopAfter, strip: t.decoding.stripMost}
+	if d.stops = stop.NewSearch(o.Stops); d.stops != nil {
+		d.stops.Include = o.IncludeStop
 	}
 	return d
 }
@@ -82,7 +79,7 @@ func NewDetokenizer(t *Tokenizer, o DetokenizerOptions) *Detokenizer {
 // set, and used ends with the id that completed it. The text ends before the stop
 // string, and further calls append nothing.
 func (d *Detokenizer) Append(dst []byte, ids []uint32) (text []byte, used int, stopped bool) {
-	if d.matched >= 0 {
+	if d.stopped() {
 		return dst, 0, true
 	}
 	for i, id := range ids {
@@ -100,7 +97,7 @@ func (d *Detokenizer) Append(dst []byte, ids []uint32) (text []byte, used int, s
 				b = []byte(text)
 			}
 		}
-		if dst = d.token(dst, id, b); d.matched >= 0 {
+		if dst = d.token(dst, id, b); d.stopped() {
 			return dst, i + 1, true
 		}
 	}
@@ -111,26 +108,28 @@ func (d *Detokenizer) Append(dst []byte, ids []uint32) (text []byte, used int, s
 // can complete it. stopped reports whether the replacement of an incomplete rune
 // completed a stop string.
 func (d *Detokenizer) Finish(dst []byte) (text []byte, stopped bool) {
-	if d.matched >= 0 {
+	if d.stopped() {
 		return dst, true
 	}
-	if dst = d.endRun(dst); d.matched >= 0 {
+	if dst = d.endRun(dst); d.stopped() {
 		return dst, true
 	}
-	dst = append(dst, d.held...)
-	d.held = d.held[:0]
-	clear(d.states)
+	if d.stops != nil {
+		dst = d.stops.Flush(dst)
+	}
 	return dst, false
 }
 
 // Stop returns the index of the stop string that was found, or -1.
-func (d *Detokenizer) Stop() int { return d.matched }
+func (d *Detokenizer) Stop() int { return d.stops.Found() }
+
+func (d *Detokenizer) stopped() bool { return d.stops.Found() >= 0 }
 
 // Keeps reports whether a special token is left in the text.
 func (d *Detokenizer) Keeps(id uint32) bool { return slices.Contains(d.kept, id) }
 
 // Held is how many bytes of text, incomplete runes included, are held back.
-func (d *Detokenizer) Held() int { return d.tailLen + len(d.run) + len(d.held) }
+func (d *Detokenizer) Held() int { return d.tailLen + len(d.run) + d.stops.Held() }
 
 // token takes the bytes of one token.
 func (d *Detokenizer) token(dst []byte, id uint32, b []byte) []byte {
@@ -140,7 +139,7 @@ func (d *Detokenizer) token(dst []byte, id uint32, b []byte) []byte {
 	case d.t.isByte != nil && d.t.isByte[id]:
 		return d.runByte(dst, b[0])
 	}
-	if dst = d.endRun(dst); d.matched >= 0 {
+	if dst = d.endRun(dst); d.stopped() {
 		return dst
 	}
 	return d.emit(dst, b)
@@ -173,7 +172,7 @@ func (d *Detokenizer) runByte(dst []byte, b byte) []byte {
 func (d *Detokenizer) replace(dst []byte) []byte {
 	n := d.tailLen
 	d.tailLen = 0
-	for ; n > 0 && d.matched < 0; n-- {
+	for ; n > 0 && !d.stopped(); n-- {
 		dst = d.emit(dst, d.replacement())
 	}
 	return dst
@@ -211,49 +210,11 @@ func (d *Detokenizer) emit(dst, text []byte) []byte {
 		d.strip--
 		text = text[size:]
 	}
-	if len(d.stops) == 0 {
+	if d.stops == nil {
 		return append(dst, text...)
 	}
-	for i, b := range text {
-		longest := 0
-		for k := range d.stops {
-			s := &d.stops[k]
-			state := s.step(d.states[k], b)
-			complete := int(state) == len(s.text)
-			switch {
-			case complete && d.early >= 0:
-				state = s.fail[len(s.text)-1]
-			case complete && len(s.text) > longest:
-				longest, d.matched = len(s.text), k
-			}
-			d.states[k] = state
-		}
-		if d.matched >= 0 {
-			d.held = append(d.held, text[:i+1]...)
-			if !d.keep {
-				d.held = d.held[:len(d.held)-longest]
-			}
-			dst = append(dst, d.held...)
-			d.held = d.held[:0]
-			return dst
-		}
-	}
-	possible := 0
-	for _, state := range d.states {
-		possible = max(possible, int(state))
-	}
-	// held and text together end in what may be a stop string's beginning.
-	certain := len(d.held) + len(text) - possible
-	if certain <= len(d.held) {
-		dst = append(dst, d.held[:certain]...)
-		d.held = append(d.held[:copy(d.held, d.held[certain:])], text...)
-		return dst
-	}
-	dst = append(dst, d.held...)
-	certain -= len(d.held)
-	dst = append(dst, text[:certain]...)
-	d.held = append(d.held[:0], text[certain:]...)
-	return dst
+	d.stops.Early = d.early >= 0
+	return d.stops.Append(dst, text)
 }
 
 // replacement returns U+FFFD without making garbage.
@@ -281,14 +242,14 @@ func (d *Detokenizer) feed(dst, b []byte) []byte {
 			d.tailLen = 0
 			dst = d.emit(dst, d.replacement())
 		}
-		if d.matched >= 0 {
+		if d.stopped() {
 			return dst
 		}
 	}
 	for len(b) > 0 {
 		n := validPrefix(b)
 		if n > 0 {
-			if dst = d.emit(dst, b[:n]); d.matched >= 0 {
+			if dst = d.emit(dst, b[:n]); d.stopped() {
 				return dst
 			}
 			b = b[n:]
@@ -298,7 +259,7 @@ func (d *Detokenizer) feed(dst, b []byte) []byte {
 			d.tailLen = copy(d.tail[:], b)
 			return dst
 		}
-		if dst = d.emit(dst, d.replacement()); d.matched >= 0 {
+		if dst = d.emit(dst, d.replacement()); d.stopped() {
 			return dst
 		}
 		n = 1

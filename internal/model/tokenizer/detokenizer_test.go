@@ -6,6 +6,8 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
+
+	"weir/internal/model/stop"
 )
 
 // slowStop cuts text where the first stop string is complete; of several
@@ -50,7 +52,7 @@ func TestDetokenizeChunks(t *testing.T) {
 		whole := tok.Decode(ids, skip)
 		want, end := slowStop(whole, stops)
 
-		d := NewDetokenizer(tok, DetokenizerOptions{Stops: NewStops(stops), SkipSpecial: skip})
+		d := NewDetokenizer(tok, DetokenizerOptions{Stops: stop.New(stops), SkipSpecial: skip})
 		var got []byte
 		taken, stopped := 0, false
 		for rest := ids; len(rest) > 0 && !stopped; {
@@ -104,7 +106,7 @@ func TestDetokenizeHolds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := NewDetokenizer(tok, DetokenizerOptions{Stops: NewStops([]string{"STOP"})})
+	d := NewDetokenizer(tok, DetokenizerOptions{Stops: stop.New([]string{"STOP"})})
 	var got []byte
 	for i, id := range ids {
 		got, _, _ = d.Append(got, []uint32{id})
@@ -130,7 +132,7 @@ func TestDetokenizeIncludeStop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := NewDetokenizer(tok, DetokenizerOptions{Stops: NewStops([]string{"x", "END"}), IncludeStop: true})
+	d := NewDetokenizer(tok, DetokenizerOptions{Stops: stop.New([]string{"x", "END"}), IncludeStop: true})
 	got, _, stopped := d.Append(nil, ids)
 	if string(got) != "one END" || !stopped || d.Stop() != 1 {
 		t.Fatalf("got %q, %v, stop %d", got, stopped, d.Stop())
@@ -154,7 +156,7 @@ func TestDetokenizeStopAfter(t *testing.T) {
 			continue
 		}
 		for n := 1; n <= len(ids); n++ {
-			d := NewDetokenizer(tok, DetokenizerOptions{Stops: NewStops([]string{"ab"}), StopAfter: after})
+			d := NewDetokenizer(tok, DetokenizerOptions{Stops: stop.New([]string{"ab"}), StopAfter: after})
 			var got []byte
 			for rest, stopped := ids, false; len(rest) > 0 && !stopped; rest = rest[min(n, len(rest)):] {
 				got, _, stopped = d.Append(got, rest[:min(n, len(rest))])
@@ -173,7 +175,7 @@ func TestDetokenizeAllocates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := NewDetokenizer(tok, DetokenizerOptions{Stops: NewStops([]string{"moreover", "tex-mex"})})
+	d := NewDetokenizer(tok, DetokenizerOptions{Stops: stop.New([]string{"moreover", "tex-mex"})})
 	buf := make([]byte, 0, 1<<10)
 	i := 0
 	if n := testing.AllocsPerRun(500, func() {

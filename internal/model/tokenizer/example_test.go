@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"weir/internal/model/stop"
 	"weir/internal/model/tokenizer"
 	"weir/models"
 )
@@ -36,7 +37,7 @@ func ExampleDetokenizer() {
 		fmt.Println(err)
 		return
 	}
-	d := tokenizer.NewDetokenizer(model.Tokenizer, tokenizer.DetokenizerOptions{Stops: tokenizer.NewStops([]string{"two four", "three four"})})
+	d := tokenizer.NewDetokenizer(model.Tokenizer, tokenizer.DetokenizerOptions{Stops: stop.New([]string{"two four", "three four"})})
 	for _, id := range ids {
 		text, _, stopped := d.Append(nil, []uint32{id})
 		fmt.Printf("%q, %d held\n", text, d.Held())

@@ -11,6 +11,8 @@ import (
 	"github.com/dlclark/regexp2"
 	"github.com/go-json-experiment/json/jsontext"
 	"pgregory.net/rapid"
+
+	"weir/internal/model/stop"
 )
 
 // slowSymbols is what a piece of runes begins as, by the letter of the
@@ -307,7 +309,7 @@ func TestDetokenizeFallback(t *testing.T) {
 		}
 		stops := rapid.SliceOfN(rapid.SampledFrom([]string{"é", "\ufffd", "中a", " a", "ee", "\ufffd\ufffda", "A"}), 0, 2).Draw(t, "stops")
 		want, end := slowStop(stream, stops)
-		d := NewDetokenizer(tok, DetokenizerOptions{Stops: NewStops(stops)})
+		d := NewDetokenizer(tok, DetokenizerOptions{Stops: stop.New(stops)})
 		var got []byte
 		stopped := false
 		for rest := ids; len(rest) > 0 && !stopped; {

@@ -1,19 +1,20 @@
-package tokenizer
+// Package stop finds stop strings in a text that comes in pieces.
+package stop
 
-// Stops are stop strings, with the tables by which they are found in a text. They do
-// not change once they are made, so that detokenizers share them: a table has four
+// Set is stop strings, with the tables by which they are found in a text. It does
+// not change once it is made, so that searches share it: a table has four
 // times as many bytes as its string.
 //
 // If several are complete at the same character, the longest counts. Empty strings never match.
-type Stops struct{ list []stopString }
+type Set struct{ list []stopString }
 
-// NewStops returns the tables of stop strings, nil if there are none. It takes time
+// New returns the tables of stop strings, nil if there are none. It takes time
 // in proportion to the strings' length.
-func NewStops(texts []string) *Stops {
+func New(texts []string) *Set {
 	if len(texts) == 0 {
 		return nil
 	}
-	s := &Stops{list: make([]stopString, len(texts))}
+	s := &Set{list: make([]stopString, len(texts))}
 	for i, text := range texts {
 		s.list[i] = newStopString(text)
 	}
