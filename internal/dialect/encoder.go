@@ -87,6 +87,9 @@ type Encoder interface {
 	AppendTokens(dst []byte, choice int, text []byte, t Tokens) []byte
 	// AppendCall begins a tool call of the choice. Calls are numbered from 0.
 	AppendCall(dst []byte, choice, call int, id, name string) []byte
+	// EndCall ends the choice's latest call. Valid is set if its arguments are whole and
+	// valid JSON; without, a dialect that can say so does not call it complete.
+	EndCall(dst []byte, choice int, valid bool) []byte
 	// OpenDelta begins the next part of a choice's content, of its reasoning, or of
 	// the arguments of its latest tool call. Any number of AppendDelta follow it,
 	// then CloseDelta.
@@ -126,7 +129,8 @@ const (
 
 // Finish states how a choice ended.
 type Finish struct {
-	// Reason is stop, length or tool_calls, or abort if the caller ended the request
+	// Reason is stop, length, or tool_calls if the model stopped after calls that are all
+	// complete, or abort if the caller ended the request
 	// by Head.RequestID. A choice that ends in any other way ends the answer with an
 	// error.
 	Reason infer.Reason

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"io/fs"
 	"regexp"
 	"slices"
@@ -96,8 +97,16 @@ var replies = []struct {
 	{"cut in a call", askTools, "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zü", infer.ReasonLength,
 		told{calls: []string{`get_weather {"city": "Zü`}, finish: "length"}},
 	{"no call after all", askTools, "a <tool_call> b <", infer.ReasonStop, told{content: "a <tool_call> b <", finish: "stop"}},
-	{"a stop string in a call", askTools + `,"stop":["rich"]`, weatherCall, infer.ReasonStop,
-		told{calls: []string{`get_weather {"city": "Zü`}, finish: "tool_calls"}},
+	{"stop strings outside of the content", askTools + `,"stop":["rich","tool","hi"]`, "<think>\nwhich\n</think>\n\nLet me look.\n" + weatherCall, infer.ReasonStop,
+		told{reasoning: "which", content: "Let me look.", calls: []string{`get_weather {"city": "Zürich \"😀\""}`}, finish: "tool_calls"}},
+	{"a stop string behind them", askTools + `,"stop":["rich","hi"]`, "<think>\nwhich\n</think>\n\n" + weatherCall + "\nNow this.", infer.ReasonStop,
+		told{reasoning: "which", content: "Now t", calls: []string{`get_weather {"city": "Zürich \"😀\""}`}, finish: "tool_calls"}},
+	{"stop strings of line breaks", askTools + `,"stop":["\n\n"]`, "<think>\na\n\nb\n</think>\n\nOne.\n\nTwo.", infer.ReasonStop,
+		told{reasoning: "a\n\nb", content: "One.", finish: "stop"}},
+	{"a call that the model did not end", askTools, "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zü", infer.ReasonStop,
+		told{calls: []string{`get_weather {"city": "Zü`}, finish: "stop"}},
+	{"a tool that is none", askTools, "<tool_call>\n{\"name\": \"rm\", \"arguments\": {}}\n</tool_call>", infer.ReasonStop,
+		told{content: "<tool_call>\n{\"name\": \"rm\", \"arguments\": {}}\n</tool_call>", finish: "stop"}},
 	{"tools that may not be called", askTools + `,"tool_choice":"none"`, weatherCall, infer.ReasonStop, told{content: weatherCall, finish: "stop"}},
 	{"no tools", ``, "<think>why</think>" + weatherCall, infer.ReasonStop, told{reasoning: "why", content: weatherCall, finish: "stop"}},
 	{"nothing but reasoning", ``, "<think>\nwhy", infer.ReasonLength, told{reasoning: "why", finish: "length"}},
@@ -128,6 +137,41 @@ func TestReplies(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Wherever an answer ends within a call, no API calls the call complete, streamed or whole,
+// unless its arguments are.
+func TestUnfinishedCalls(t *testing.T) {
+	tools := `,"tools":[{"name":"get_weather",%s{"type":"object"}}]`
+	apis := []struct{ path, body, broken, complete string }{
+		{chatPath, askChat(askTools), `"finish_reason":"stop"`, `"finish_reason":"tool_calls"`},
+		{messagesPath, askMessage(fmt.Sprintf(tools, `"input_schema":`)), `"stop_reason":"end_turn"`, `"stop_reason":"tool_use"`},
+		{"/v1/responses", `{"model":"` + models.SimName + `","input":"Hello"` + fmt.Sprintf(tools, `"type":"function","parameters":`) + `}`,
+			`"type":"function_call","status":"incomplete"`, `"type":"function_call","status":"completed"`},
+	}
+	const begin = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": "
+	ids, bare := said(t, weatherCall), len(said(t, begin))
+	e := &tokenEngine{name: "a"}
+	inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {
+		n := 0
+		for _, api := range apis {
+			for _, stream := range []string{"", `"stream":true,`} {
+				for end := bare + 2; end <= len(ids); end++ {
+					n++
+					c := b.post(api.path, strings.Replace(api.body, "{", "{"+stream, 1))
+					e.call(t, n).end(infer.ReasonStop, ids[:end]...)
+					text := simModel().Tokenizer.Decode(ids[:end], false)
+					want, other := api.broken, api.complete
+					if strings.Contains(text, "}") { // the arguments are an object without others
+						want, other = other, want
+					}
+					if got := string(c.answer().body); !strings.Contains(got, want) || strings.Contains(got, other) {
+						t.Errorf("%s %s: %q: %s", api.path, stream, text, got)
+					}
+				}
+			}
+		}
+	})
 }
 
 // sendReply says an answer in deltas of some ids, until it is told to stop.

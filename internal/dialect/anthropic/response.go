@@ -57,6 +57,9 @@ func (w *whole) AppendCall(dst []byte, _, _ int, id, name string) []byte {
 	return dst
 }
 
+// EndCall implements dialect.Encoder. The stop_reason says whether the call is complete.
+func (w *whole) EndCall(dst []byte, _ int, _ bool) []byte { return dst }
+
 // OpenDelta implements dialect.Encoder.
 func (w *whole) OpenDelta(dst []byte, _ int, d dialect.Delta, _ int) []byte {
 	w.block(kindOf(d))

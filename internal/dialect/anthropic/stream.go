@@ -170,6 +170,9 @@ func (s *stream) AppendCall(dst []byte, _, _ int, id, name string) []byte {
 	return dst
 }
 
+// EndCall implements dialect.Encoder. The stop_reason says whether the call is complete.
+func (s *stream) EndCall(dst []byte, _ int, _ bool) []byte { return dst }
+
 // OpenDelta implements dialect.Encoder.
 func (s *stream) OpenDelta(dst []byte, _ int, d dialect.Delta, _ int) []byte {
 	dst = s.block(dst, kindOf(d))

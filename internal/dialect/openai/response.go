@@ -78,6 +78,9 @@ func (w *whole) AppendCall(dst []byte, choice, _ int, id, name string) []byte {
 	return dst
 }
 
+// EndCall implements dialect.Encoder. The finish_reason says whether the call is complete.
+func (w *whole) EndCall(dst []byte, _ int, _ bool) []byte { return dst }
+
 // OpenDelta implements dialect.Encoder.
 func (w *whole) OpenDelta(dst []byte, choice int, d dialect.Delta, call int) []byte {
 	c := w.at(choice)

@@ -285,6 +285,9 @@ func (s *stream) AppendText(dst []byte, choice int, text []byte) []byte {
 	return closed(s, dialect.AppendEscaped(dst, text), choice, s.tail)
 }
 
+// EndCall implements dialect.Encoder. The finish_reason says whether the call is complete.
+func (s *stream) EndCall(dst []byte, _ int, _ bool) []byte { return dst }
+
 // OpenDelta implements dialect.Encoder: a chunk of a chat.
 func (s *stream) OpenDelta(dst []byte, choice int, d dialect.Delta, call int) []byte {
 	s.open = d

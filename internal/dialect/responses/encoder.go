@@ -59,6 +59,7 @@ type item struct {
 	scored       int
 	callID, name string
 	namespace    string // of the function that is called
+	status       string // empty: the item is under way
 }
 
 func newEncoder(a dialect.AnswerOptions, o encoderOptions) *encoder {
@@ -114,6 +115,19 @@ func (e *encoder) AppendCall(dst []byte, _, _ int, id, name string) []byte {
 		}
 	}
 	return e.openItem(dst, it)
+}
+
+// EndCall implements dialect.Encoder: a call whose arguments are no JSON is an incomplete item.
+// The text of a custom tool need not be JSON, and ends with the next item or the answer.
+func (e *encoder) EndCall(dst []byte, _ int, valid bool) []byte {
+	status := "completed"
+	switch bare := e.items[len(e.items)-1].kind == custom && e.text.at == customBare; {
+	case !valid && bare:
+		return dst
+	case !valid:
+		status = "incomplete"
+	}
+	return e.closeItem(dst, status)
 }
 
 // OpenDelta implements dialect.Encoder.
@@ -177,7 +191,8 @@ func (e *encoder) CloseDelta(dst []byte) []byte {
 	return endEvent(dst)
 }
 
-// AppendFinish implements dialect.Encoder. A cut answer's last item is cut too.
+// AppendFinish implements dialect.Encoder. A cut answer's last item is cut too, unless it is a
+// call that was complete.
 func (e *encoder) AppendFinish(dst []byte, _ int, f dialect.Finish) []byte {
 	e.reason = f.Reason
 	if f.Reason == infer.ReasonLength {
@@ -273,6 +288,7 @@ func (e *encoder) closeItem(dst []byte, status string) []byte {
 	e.open = false
 	last := len(e.items) - 1
 	it := &e.items[last]
+	it.status = status
 	if it.kind == custom {
 		dst = e.appendRest(dst, it)
 	}
@@ -462,8 +478,8 @@ func (e *encoder) appendResponse(dst []byte, status string, u *infer.Usage, fail
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		itemStatus := "completed"
-		if i == len(e.items)-1 && status != "completed" {
+		itemStatus := e.items[i].status
+		if itemStatus == "" {
 			itemStatus = "incomplete"
 		}
 		dst = e.appendItem(dst, i, itemStatus, false)

@@ -400,6 +400,9 @@ func (a *answer) AppendError(dst []byte, e *infer.Error) []byte {
 // so its answer has no calls, nor reasoning apart from its text.
 func (a *answer) AppendCall(dst []byte, _, _ int, _, _ string) []byte { return dst }
 
+// EndCall implements dialect.Encoder.
+func (a *answer) EndCall(dst []byte, _ int, _ bool) []byte { return dst }
+
 // OpenDelta implements dialect.Encoder.
 func (a *answer) OpenDelta(dst []byte, _ int, _ dialect.Delta, _ int) []byte { return dst }
 

@@ -59,6 +59,8 @@ func (t *Tokens) encodeEvents(out []byte, ch *choice, events []outputparse.Event
 			out = t.enc.AppendCall(out, int(ch.index), e.Call, id, e.Name)
 			i++
 		case outputparse.CallEnd:
+			ch.broken = ch.broken || !e.Valid
+			out = t.enc.EndCall(out, int(ch.index), e.Valid)
 			i++
 		default:
 			to := spanOf(events, i)
@@ -140,7 +142,7 @@ func (t *Tokens) end(out []byte, ch *choice, f *infer.Finish, reason infer.Reaso
 			t.counted = f.PromptTokens
 		}
 	}
-	if reason == infer.ReasonStop && ch.called {
+	if reason == infer.ReasonStop && ch.called && !ch.broken {
 		reason = infer.ReasonToolCalls
 	}
 	finish := dialect.Finish{Reason: reason, Tokens: ch.tokens}

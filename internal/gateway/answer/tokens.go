@@ -59,6 +59,7 @@ type choice struct {
 	started   bool                   // its beginning is encoded
 	ended     bool                   // and its end
 	called    bool                   // a tool
+	broken    bool                   // a call's arguments are no JSON
 	detok     *tokenizer.Detokenizer // nil: nobody wants the text
 	parser    *outputparse.Parser    // nil: all that comes is content
 	reasoning *reasoningCount        // nil: not counted
