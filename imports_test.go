@@ -70,6 +70,7 @@ const directions = `
 	model/chat: infer model/chat/jinja
 	model/chat/jinja: jsonlex
 	model/outputparse: jsonlex model/stop
+	model/outputparse/outputtest:
 	model/pool: infer lifetime tenancy tenancy/fair trace
 	model/stop:
 	model/tokenizer: infer jsonlex model/stop
