@@ -55,6 +55,8 @@ type toolSyntax struct {
 	keyEnd   string
 	tagBegin string
 	tagEnd   []string
+	// closing are markers that close a value whose tag was left out.
+	closing []string
 	// attributes: the names of calls and parameters are attributes of their tags,
 	// name="NAME", and a parameter may have string="true" or string="false".
 	attributes bool
@@ -88,11 +90,13 @@ var allTools = []*toolSyntax{
 		section: []string{"<tool_call>", "<seed:tool_call>"}, sectionEnd: []string{"</tool_call>", "</seed:tool_call>"},
 		call: []string{"<function="}, nameEnd: []string{">"}, callEnd: []string{"</function>"},
 		key: []string{"<parameter="}, keyEnd: ">", tagEnd: []string{"\n</parameter>", "</parameter>"}, newline: true,
+		closing: []string{"\n<parameter=", "\n</function>\n</tool_call>"},
 	},
 	{
 		name: "glm-4.5", body: taggedBody,
 		call: []string{"<tool_call>"}, callEnd: []string{"</tool_call>"},
 		key: []string{"<arg_key>"}, keyEnd: "</arg_key>", tagBegin: "<arg_value>", tagEnd: []string{"</arg_value>"}, untypedJSON: true,
+		closing: []string{"<arg_key>", "</tool_call>"},
 	},
 	{
 		name: "deepseek-v3", body: jsonBody,
@@ -114,6 +118,7 @@ var allTools = []*toolSyntax{
 		},
 		call: []string{"<｜DSML｜invoke", "<｜DSML｜ invoke"}, callEnd: []string{"</｜DSML｜invoke>", "</｜DSML｜ invoke>"},
 		key: []string{"<｜DSML｜parameter", "<｜DSML｜ parameter"}, tagEnd: []string{"</｜DSML｜parameter>", "</｜DSML｜ parameter>"},
+		closing:    []string{"<｜DSML｜parameter", "<｜DSML｜ parameter", "</｜DSML｜invoke>", "</｜DSML｜ invoke>"},
 		attributes: true, untypedJSON: true,
 	},
 	{

@@ -110,10 +110,9 @@ func (p *Parser) openObject(c *cursor) bool {
 	list := p.object.list && p.again
 	switch {
 	case p.again:
-		if !c.lit(string(s.separator)) {
-			return false
+		if c.lit(string(s.separator)) {
+			c.space()
 		}
-		c.space()
 	case s.bare == '[': // forced calls are in a list
 		if !c.lit("[") {
 			return false
@@ -128,9 +127,13 @@ func (p *Parser) openObject(c *cursor) bool {
 		}
 		if s.nameEnd != nil { // a list, an object, or a name before one
 			if b := c.next(); b == '[' {
-				list = true
+				at := c.i
 				c.i++
-				c.space()
+				if c.space(); c.next() != '{' && !c.short {
+					c.i = at // what begins there may be a marker
+					return false
+				}
+				list = true
 			} else if b != '{' {
 				return !c.short && p.openBefore(c)
 			}
@@ -244,7 +247,7 @@ func (p *Parser) afterObject(c *cursor) (int, bool) {
 		}
 	case p.object.list && c.next() == ']':
 		c.i++
-	case (p.object.list || s.bare != 0) && c.next() == s.separator:
+	case (p.object.list || s.bare != 0) && (c.next() == s.separator || s.bare == '{' && c.next() == '{'):
 		p.state, p.again = (*Parser).opening, true
 		return c.i, false
 	}

@@ -11,7 +11,8 @@ type params struct {
 	class paramClass // of the value at hand
 	begun bool       // an argument has been given out
 	whole bool       // the arguments are a JSON object, and no tags
-	wrong bool       // a value was begun as JSON and is none
+	wrong bool       // a value was begun as JSON and is none, or there was text between values
+	stray bool       // the value at hand holds its closing tag
 }
 
 // maxScalar bounds the value that is held because it may be a number, a word of JSON or a
@@ -56,7 +57,7 @@ func (p *Parser) param(d []byte, eof bool) (int, bool) {
 	if c.short {
 		return 0, true
 	}
-	if eof && (c.tail(s.callEnd) || c.tail(s.key) || c.tail(s.sectionEnd)) {
+	if eof && begunIn(d[at:], s.callEnd, s.key, s.sectionEnd) {
 		d = d[len(d):] // the answer was cut in a tag
 	}
 	if !v.begun && !v.whole {
@@ -64,6 +65,18 @@ func (p *Parser) param(d []byte, eof bool) (int, bool) {
 	}
 	n, wait := p.broken(d, eof)
 	return n, wait
+}
+
+// begunIn reports whether a text is a marker of the lists, or the beginning of one.
+func begunIn(d []byte, lists ...[]string) bool {
+	for _, list := range lists {
+		for _, s := range list {
+			if len(d) > 0 && strings.HasPrefix(s, string(d)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // endParams ends the call with its tags.
@@ -138,7 +151,7 @@ func (p *Parser) readKey(c *cursor) bool {
 		p.out = append(p.out, `""`...)
 	}
 	p.emit(Arguments, p.out[at:])
-	v.class, v.begun = class, true
+	v.class, v.begun, v.stray = class, true, false
 	switch {
 	case closed:
 		p.state = (*Parser).param
@@ -181,20 +194,16 @@ func (p *Parser) value(d []byte, eof bool) (int, bool) {
 		p.openText()
 		return 0, false
 	}
-	at, length := p.tagEnd(d, eof)
-	end := at
-	if at < 0 {
-		end = len(d)
-	}
+	end := p.endOfValue(d, eof)
 	// The same decision as if each byte had come alone.
-	if end > maxScalar || !v.class.mayBe(d[:end]) {
+	if end.at > maxScalar || end.wrong || !v.class.mayBe(d[:end.at]) {
 		p.openText()
 		return 0, false
 	}
 	switch {
-	case at >= 0 && length > 0:
-		p.closeValue(d[:at])
-		return at + length, false
+	case end.found:
+		p.closeValue(d[:end.at])
+		return end.next, false
 	case eof:
 		p.openText()
 		return 0, false
@@ -231,29 +240,49 @@ func (c paramClass) mayBe(d []byte) bool {
 	return n > 0 && len(bytes.TrimSpace(d[n:])) == 0
 }
 
-// tagEnd finds where a value ends: the tag that closes it, if what may follow a value
-// follows. Another such tag is text of the value. The length is 0 if more text decides it,
-// and at is -1 if no tag begins.
-func (p *Parser) tagEnd(d []byte, eof bool) (at, length int) {
-	s := p.tools
+// valueEnd is where a value ends.
+type valueEnd struct {
+	at    int  // its text is certain up to there
+	found bool // and ends
+	next  int  // where what follows begins
+	stray bool // it holds a tag that closes values
+	wrong bool // which has closed it, before text that belongs to nothing
+}
+
+// endOfValue finds the tag that closes a value: one behind which may come what follows a
+// value. Another one is text of the value, a stray; if another parameter or the call's end
+// comes before the value is closed, the stray tag has closed it. A marker that models write
+// nowhere else closes a value whose tag was left out.
+func (p *Parser) endOfValue(d []byte, eof bool) valueEnd {
+	s, end := p.tools, valueEnd{stray: p.params.stray}
 	for from := 0; ; {
-		at, length = p.ends.find(d[from:])
-		if at < 0 || length == 0 {
-			if at >= 0 {
-				at += from
-			}
-			return at, length
+		tags := p.ends
+		if end.stray {
+			tags = p.strays
 		}
-		at += from
-		c := cursor{d: d, i: at + length, eof: eof}
+		at, length := tags.find(d[from:])
+		if end.at = from + at; at < 0 {
+			end.at = len(d)
+			return end
+		}
+		c := cursor{d: d, i: end.at, eof: eof}
+		switch {
+		case length == 0:
+			return end
+		case !c.any(s.tagEnd):
+			end.found, end.next, end.wrong = true, end.at, end.stray
+			return end
+		}
+		end.next = c.i
 		c.space()
 		switch {
 		case eof && c.i == len(d), c.tail(s.key), c.tail(s.callEnd), c.tail(s.sectionEnd):
-			return at, length
+			end.found = true
+			return end
 		case c.short:
-			return at, 0
+			return end
 		}
-		from = at + length
+		from, end.stray = end.next, true
 	}
 }
 
@@ -268,29 +297,29 @@ func (p *Parser) valueRaw(d []byte, eof bool) (int, bool) {
 }
 
 func (p *Parser) valueRest(d []byte, eof, text bool) (int, bool) {
-	at, length := p.tagEnd(d, eof)
-	end := at
-	if at < 0 || eof && length == 0 {
-		end = len(d)
+	end := p.endOfValue(d, eof)
+	if eof && !end.found {
+		end.at = len(d)
 	}
+	p.params.stray, p.params.wrong = end.stray, p.params.wrong || end.wrong
 	from := len(p.out)
 	if text {
-		p.out = appendEscaped(p.out, d[:end])
-		if length > 0 {
+		p.out = appendEscaped(p.out, d[:end.at])
+		if end.found {
 			p.out = append(p.out, '"')
 		}
 		p.emit(Arguments, p.out[from:])
 	} else {
-		p.emit(Arguments, d[:end])
+		p.emit(Arguments, d[:end.at])
 	}
 	switch {
-	case length > 0:
+	case end.found:
 		p.state = (*Parser).param
-		return at + length, false
+		return end.next, false
 	case eof:
 		p.end(false)
 	}
-	return end, true
+	return end.at, true
 }
 
 // valueFlow is the state within an array or an object. Tags in its strings are text.
@@ -307,6 +336,9 @@ func (p *Parser) valueFlow(d []byte, eof bool) (int, bool) {
 		case c.any(p.tools.tagEnd):
 			p.state = (*Parser).param
 			return c.i, false
+		case c.any(p.tools.key) || c.any(p.tools.callEnd): // its tag was left out
+			p.state = (*Parser).param
+			return n, false
 		case v.whole && !c.short:
 			p.state = (*Parser).param // the object stood in place of the tags
 			return n, false

@@ -172,7 +172,7 @@ func TestMarkers(t *testing.T) {
 		if p.tools == forcedTools {
 			continue
 		}
-		for _, m := range []*markers{p.atStart, p.inside, p.thinking, p.ends, p.mail.ends} {
+		for _, m := range []*markers{p.atStart, p.inside, p.thinking, p.ends, p.strays, p.mail.ends} {
 			if m == nil {
 				continue
 			}

@@ -89,6 +89,7 @@ type marked struct {
 	inside   *markers // of content
 	thinking *markers // of reasoning
 	ends     *markers // of arguments that are not valid JSON, or of a value in tags
+	strays   *markers // and where a value in tags ends that holds one of these
 }
 
 // syntax is what marked is made of. There are few, because formats are the package's own.
@@ -118,7 +119,8 @@ func (s syntax) marks() *marked {
 	var calls []string
 	if s := s.tools; s != nil {
 		calls = append(append(calls, s.section...), s.call...)
-		m.ends = newMarkers(s.valueEnd, s.tagEnd)
+		m.ends = newMarkers(s.valueEnd, s.tagEnd, s.closing)
+		m.strays = newMarkers(s.tagEnd, s.key, s.callEnd)
 	}
 	m.inside = newMarkers(calls)
 	m.atStart = m.inside
