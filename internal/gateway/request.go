@@ -37,7 +37,7 @@ type request struct {
 	more      []prompt // the prompts after the first
 	footprint footprint
 	format    *outputparse.Options // what the answer may be besides text; nil: nothing
-	calls     int                  // in the conversation, where the ids of further ones depend on it
+	calls     int32                // in the conversation, where the ids of further ones depend on it
 	hasMedia  bool                 // then only the engine knows how many tokens the prompt has
 	toContext bool                 // the caller gave the answer no bound
 

@@ -5,7 +5,7 @@ package outputparse
 func (p *Parser) opening(d []byte, eof bool) (int, bool) {
 	c := cursor{d: d, eof: eof}
 	var ok bool
-	calls := p.calls
+	calls, muted := p.calls, p.muted
 	switch p.tools.body {
 	case objectBody:
 		ok = p.openObject(&c)
@@ -22,7 +22,13 @@ func (p *Parser) opening(d []byte, eof bool) (int, bool) {
 	case c.void:
 		p.begin(p.span)
 		return c.i, false
-	case p.open || p.calls > calls:
+	case p.muted && !muted:
+		p.muted = false
+		p.say(d[:c.i])
+		p.release()
+		p.muted = true
+		return c.i, false
+	case p.open || p.calls > calls || p.muted:
 		return c.i, false
 	}
 	return 0, false // the name is still to come
@@ -91,16 +97,21 @@ func (p *Parser) beginNamed(c *cursor, name string) bool {
 			id = number
 		}
 	}
-	name, ok := p.listed.resolve(name)
-	if !ok {
-		return false
+	tool, ok := p.listed.resolve(name)
+	if !ok && p.span == Reasoning {
+		return false // which its closing tag ends wherever it stands
 	}
-	p.beginCall(name, id)
+	if !ok {
+		p.muted, p.wrong, p.quoted = true, false, false
+		p.scan.reset()
+	} else {
+		p.beginCall(tool, id)
+	}
 	if p.tools.body == jsonBody {
 		p.state = (*Parser).arguments
 		return true
 	}
-	p.beginParams(name)
+	p.beginParams(tool)
 	return true
 }
 

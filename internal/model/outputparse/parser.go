@@ -142,6 +142,7 @@ type callState struct {
 	calls  int  // begun
 	open   bool // a call has begun and not ended
 	again  bool // the call to open follows another
+	muted  bool // the call under way is text: its tool is none of the request's
 	done   bool
 	forced string // the tool that is called, whatever the answer
 	object object
@@ -262,7 +263,11 @@ func (p *Parser) rest() []byte {
 func (p *Parser) run(d []byte, eof bool) int {
 	i := 0
 	for !p.done {
+		muted, calls := p.muted, p.calls
 		n, wait := p.state(p, d[i:], eof)
+		if muted && p.calls == calls {
+			p.sayMuted(d[i : i+n])
+		}
 		if i += n; wait {
 			return i
 		}
@@ -270,8 +275,23 @@ func (p *Parser) run(d []byte, eof bool) int {
 	return len(d)
 }
 
+// sayMuted gives out the text of a call that is none, as it is. It is read as a call, so that
+// what looks like a call in its arguments is not taken for one.
+func (p *Parser) sayMuted(b []byte) {
+	muted := p.muted
+	p.muted = false
+	p.emit(p.span, b)
+	if p.muted = muted; !muted {
+		p.blank, p.edge = false, false // what follows goes on with it
+	}
+}
+
 // text is the state of content and reasoning.
 func (p *Parser) text(d []byte, eof bool) (int, bool) {
+	if p.muted {
+		p.muted = false
+		return 0, false
+	}
 	if len(d) == 0 {
 		return 0, true
 	}
@@ -334,7 +354,10 @@ func spaces(d []byte) int {
 // begin opens a span of text after a marker: the white space around that is
 // the marker's.
 func (p *Parser) begin(kind Kind) {
-	p.flush()
+	if !p.muted {
+		p.flush()
+	}
+	p.muted = false
 	p.span, p.blank, p.edge, p.start, p.space = kind, true, true, false, p.space[:0]
 	p.state = (*Parser).text
 }
@@ -430,6 +453,9 @@ func (p *Parser) join(a, b []byte) []byte {
 }
 
 func (p *Parser) emit(kind Kind, text []byte) {
+	if p.muted {
+		return
+	}
 	if p.stops != nil {
 		if kind != Content {
 			p.flush()
@@ -481,6 +507,9 @@ func (p *Parser) beginCall(name, id string) {
 
 // end ends the call.
 func (p *Parser) end(valid bool) {
+	if p.muted {
+		return
+	}
 	p.open = false
 	p.events = append(p.events, Event{Kind: CallEnd, Call: p.calls - 1, Valid: valid})
 	p.done = p.single
@@ -507,6 +536,10 @@ func (p *Parser) reject(d []byte, n int) (int, bool) {
 		n++ // no event's text is cut within a rune, unless the answer is
 	}
 	p.state = (*Parser).text
+	if p.muted {
+		p.muted = false
+		return n, false
+	}
 	p.say(d[:n])
 	return n, false
 }
