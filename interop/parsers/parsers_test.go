@@ -1,11 +1,12 @@
 //go:build interop
 
-// Package parsers compares what weir and SGLang read in the same answers: the
-// texts of internal/model/outputparse/testdata, whole, in tokens and in
-// characters. The two differ in places. Each difference is in differences.txt,
-// and docs/parsers.md judges them; one that is not listed fails the test.
+// Package parsers compares what weir and SGLang read in the same answers, whole and in
+// tokens: the texts of internal/model/outputparse/testdata, and answers that outputtest
+// writes and spoils. The two differ in places. Each difference of the texts is in
+// differences.txt, and docs/parsers.md judges them; each kind of difference of the written
+// answers is in written.txt with its judgement. One that is not listed fails the test.
 //
-//	go test -tags interop ./interop/parsers/ [-update]
+//	go test -tags interop ./interop/parsers/ [-seed N] [-update]
 //
 // WEIR_PYTHON names an interpreter with the requirements of interop and
 // interop/engines installed, WEIR_SGLANG_PARSERS the folder that
@@ -103,7 +104,7 @@ func TestSGLang(t *testing.T) {
 		mine := read(t, c, tools)
 		ours := mine.String()
 		var differ []string
-		for _, r := range theirs[3*i : 3*i+3] {
+		for _, r := range theirs[ways*i : ways*(i+1)] {
 			if r.String() == ours {
 				same++
 				continue
@@ -191,7 +192,10 @@ func read(t *testing.T, c testCase, tools []byte) reading {
 	return out
 }
 
-// askSGLang returns three readings for each case.
+// ways is how many readings there are of each case.
+const ways = 2
+
+// askSGLang returns the readings of each case.
 func askSGLang(t *testing.T, tools []byte, cases []testCase) []reading {
 	input, err := json.Marshal(map[string]any{"tools": json.RawMessage(tools), "cases": cases})
 	if err != nil {
@@ -211,7 +215,7 @@ func askSGLang(t *testing.T, tools []byte, cases []testCase) []reading {
 		}
 		all = append(all, r)
 	}
-	if len(all) != 3*len(cases) {
+	if len(all) != ways*len(cases) {
 		t.Fatalf("%d readings of %d cases", len(all), len(cases))
 	}
 	return all
