@@ -182,3 +182,28 @@ func maxMarker(f Format) (n int) {
 	}
 	return n
 }
+
+// TestSpaceFirst: white space that an answer begins with waits for nothing. It is text at once,
+// or syntax at once.
+func TestSpaceFirst(t *testing.T) {
+	for _, o := range formats() {
+		if o.Format.harmony() {
+			continue // whose answers begin with the head of a message
+		}
+		for _, space := range []string{" ", "\n", "\n\n", " \n", "\t", "\r\n  "} {
+			p := New(o)
+			var got listen
+			if got.hear(p.Append(nil, []byte(space), false)); p.Holds() {
+				t.Errorf("%s, prompt %q: %q is held", o.Format.Tools(), o.Prompt, space)
+			}
+			got.hear(p.Append(nil, []byte("word"), true))
+			if whole := read(o, space+"word"); got.lines() != whole.lines() {
+				t.Errorf("%s, prompt %q: %q at once is %s, else %s", o.Format.Tools(), o.Prompt, space, got.lines(), whole.lines())
+			}
+		}
+	}
+	o := optionsOf(t, "hermes.txt")
+	if o.Continues = true; read(o, "\nand more").lines() != "content \"\\nand more\"\n" {
+		t.Error("an answer that continues a text loses its line break")
+	}
+}
