@@ -36,8 +36,8 @@ func FuzzParse(f *testing.F) {
 		}
 		const word = "q987q"
 		late := strings.Contains(text[:at], `"id"`) || strings.Contains(text[:at], `"type"`)
-		if !late && !strings.Contains(text, "q") {
-			checkPayload(t, "", read(o, text[:at]+word+text[at:]), []string{word})
+		if whole := text[:at] + word + text[at:]; !late && !strings.Contains(text, "q") && !o.inHead(whole, word) {
+			checkPayload(t, "", read(o, whole), []string{word})
 		}
 	})
 }

@@ -160,8 +160,8 @@ func (p *Parser) readWords(c *cursor, start int) (h head, ok bool) {
 			return h, false
 		}
 		if !slices.Contains(harmonyKinds, word) {
-			if !declared && h.tool == "" && !strings.HasPrefix(word, functions) {
-				return h, false
+			if !declared && h.channel == "" && h.tool == "" && !strings.HasPrefix(word, functions) {
+				return h, false // it is the beginning of a text, and not of a head
 			}
 			h.odd = true
 			p.recipient(&h, word)

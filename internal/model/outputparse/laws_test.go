@@ -2,6 +2,7 @@ package outputparse
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,7 +13,8 @@ import (
 
 // TestNothingLost is the second law: every byte that is no syntax is in exactly
 // one event, in order. Payload is put anywhere among the words of a format; each
-// piece of it is unlike any other and must come out once, in its place.
+// piece of it is unlike any other and must come out once, in its place. (Words in the head of
+// a message of harmony are syntax.)
 func TestNothingLost(t *testing.T) {
 	for _, o := range formats() {
 		if o.Single {
@@ -34,6 +36,7 @@ func TestNothingLost(t *testing.T) {
 					text.WriteString(rapid.SampledFrom(words).Draw(t, "word"))
 				}
 				got := read(o, text.String(), rapid.IntRange(1, 9).Draw(t, "size"))
+				want = slices.DeleteFunc(want, func(word string) bool { return o.inHead(text.String(), word) })
 				checkPayload(t, text.String(), got, want)
 			})
 		})

@@ -106,10 +106,14 @@ func (p *Parser) readKey(c *cursor) bool {
 	closed := false
 	switch {
 	case s.attributes:
-		if text, ok := c.attribute("string"); ok && string(text) == "true" {
+		switch text, ok := c.attribute("string"); {
+		case !ok:
+		case string(text) == "true":
 			class = stringClass
-		} else if ok {
+		case string(text) == "false":
 			class = jsonClass
+		default:
+			return false
 		}
 		if closed, ok = c.tagClosed(); !ok {
 			return false

@@ -94,7 +94,7 @@ func (o Options) inHead(text, word string) bool {
 		}
 		return at
 	}
-	return o.Format.harmony() && last(harmonyStart, harmonyChannel, harmonyConstrain) > last(harmonyMessage, harmonyEnd, harmonyCall, harmonyReturn)
+	return o.Format.harmony() && last(harmonyStart, harmonyChannel, harmonyConstrain) >= last(harmonyMessage, harmonyEnd, harmonyCall, harmonyReturn)
 }
 
 // TestSilence: text, reasoning and arguments go out as they come. What is held is never more
