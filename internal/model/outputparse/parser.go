@@ -173,6 +173,7 @@ func New(o Options) *Parser {
 	p.marked = syntax{p.tools, p.think}.marks()
 	if p.think != nil && p.think.opened(o.Prompt) {
 		p.begin(Reasoning)
+		p.start = true
 	}
 	return p
 }
@@ -386,18 +387,14 @@ func (p *Parser) say(b []byte) {
 	p.keep(b[end:])
 }
 
-// lead takes the white space that begins a span from its text: at once, whatever follows.
-// Line breaks are those of the marker before, or of the prompt's end. Reasoning begins with
-// its first word. What else the answer begins with is text.
+// lead takes the white space that begins a span from its text, where nothing that follows
+// matters: line breaks are those of the marker before, or of the prompt's end, and what else
+// the answer begins with is text.
 func (p *Parser) lead(b []byte) []byte {
 	if p.edge && len(p.space) == 0 {
 		b = bytes.TrimLeft(b, "\r\n")
 	}
-	n := spaces(b)
-	switch {
-	case p.span == Reasoning:
-		b = b[n:]
-	case p.start && n > 0:
+	if n := spaces(b); p.start && n > 0 {
 		p.emit(p.span, b[:n])
 		b, p.edge = b[n:], false
 	}
