@@ -149,7 +149,7 @@ func readCases(t *testing.T) []testCase {
 		format := strings.TrimSuffix(filepath.Base(path), ".txt")
 		prompt := ""
 		for _, part := range strings.Split("\n"+string(data), "\n-- ")[1:] {
-			name, text, _ := strings.Cut(part, " --\n")
+			name, text, _ := strings.Cut(part+"\n", " --\n")
 			text = strings.TrimSuffix(text, "\n")
 			switch {
 			case strings.HasSuffix(name, ", prompt"):
