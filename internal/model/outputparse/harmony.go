@@ -105,7 +105,7 @@ func (p *Parser) readHead(c *cursor) bool {
 	if !ok || c.short {
 		return false
 	}
-	// What is not known here would be lost: such a head is content.
+	// A word that is not known here would be lost: such a head is content.
 	call := h.tool != ""
 	if !call && (h.to != "" || h.odd) {
 		return false

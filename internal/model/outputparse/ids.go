@@ -51,7 +51,7 @@ func (f Format) takes(id, tool string) bool {
 // HistoryIDs returns a conversation, a JSON array in OpenAI's shape, with ids of calls as the
 // model's template takes them: those that come from elsewhere are replaced, in calls and in
 // their results alike. The same conversation gives the same ids. It also counts the calls.
-// What is no such conversation is returned as it is.
+// Anything but such a conversation is returned as it is.
 func (f Format) HistoryIDs(messages []byte) (_ []byte, calls int) {
 	if f.tools == nil || !f.tools.typedIDs && !f.tools.shortIDs || !bytes.Contains(messages, []byte(`"tool_call`)) {
 		return messages, 0

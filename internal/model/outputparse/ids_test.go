@@ -101,7 +101,7 @@ func TestHistoryIDs(t *testing.T) {
 	})
 }
 
-// What is no conversation is left as it is.
+// Anything but a conversation is left as it is.
 func TestHistoryIDsOfNone(t *testing.T) {
 	f, _ := Named("kimi-k2", "")
 	for _, raw := range []string{``, `[{"tool_calls": [`, `{"tool_calls": 1}`, `[{"tool_calls": {"id": 1}}, {"tool_call_id": null}, 7]`, `[{"tool_calls": [{"id": 5, "function": "x"}]}]`} {

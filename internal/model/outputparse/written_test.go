@@ -97,8 +97,8 @@ func (o Options) inHead(text, word string) bool {
 	return o.Format.harmony() && last(harmonyStart, harmonyChannel, harmonyConstrain) >= last(harmonyMessage, harmonyEnd, harmonyCall, harmonyReturn)
 }
 
-// TestSilence: text, reasoning and arguments go out as they come. What is held is never more
-// than a marker, with white space before it, the name of a parameter or a number; a text that
+// TestSilence: text, reasoning and arguments go out as they come. The text that is held is never
+// more than a marker, with white space before it, the name of a parameter or a number; a text that
 // goes on does not wait.
 func TestSilence(t *testing.T) {
 	long := strings.Repeat("some words of it, ", 30)

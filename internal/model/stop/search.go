@@ -107,7 +107,7 @@ func (s *Search) Completes(text []byte) bool {
 	return false
 }
 
-// Flush appends what is held, which nothing can complete any more. What follows is another
+// Flush appends what is held, which nothing can complete any more. Text that follows is another
 // text.
 func (s *Search) Flush(dst []byte) []byte {
 	dst = append(dst, s.held...)
