@@ -3,10 +3,12 @@ package config
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"runtime"
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml/ast"
+	"go.yaml.in/yaml/v4"
 
 	"weir/internal/disk"
 	"weir/internal/disk/yamltext"
@@ -41,132 +43,113 @@ func ReadFile(path string, flags []string) (*File, error) {
 
 func newFile() *File { return &File{Values: map[string][]string{}, Lines: map[string][]int{}} }
 
-// mostProblems bounds the problems that are listed, of which a piece may have a few more.
+// mostProblems bounds the problems that are listed.
 const mostProblems = 100
 
 func parse(data []byte, flags []string) (f *File, problems []error) {
 	f = newFile()
-	key := "" // whose value is read in pieces; empty: it has been refused
-	err := yamltext.Walk(data, func(depth int, n ast.Node, opens bool) error {
-		f.Said = true
-		if _, ok := n.(ast.MapNode); depth == 0 && !ok && n.Type() != ast.NullType {
-			problems = append(problems, fmt.Errorf("line %d: want keys such as \"listen: 127.0.0.1:8000\"", line(n)))
+	root, err := yamltext.Parse(data)
+	switch {
+	case err != nil:
+		return f, []error{err}
+	case root == nil:
+		return f, nil
+	}
+	f.Said = true
+	if root.Kind != yaml.MappingNode && (root.Kind != yaml.ScalarNode || root.Tag != "!!null") {
+		return f, []error{fmt.Errorf("line %d: want keys such as \"listen: 127.0.0.1:8000\"", root.Line)}
+	}
+	for key, value := range entries(root) {
+		if len(problems) == mostProblems {
+			return f, append(problems, fmt.Errorf("line %d: more than %d things are wrong; the rest was not read", key.Line, mostProblems))
 		}
-		var err error
-		switch {
-		case depth == 0 && opens:
-			if key, err = f.begin(entries(n)[0], flags); err == nil {
-				f.Values[key], f.Lines[key] = []string{}, []int{}
-			}
-		case depth == 0:
-			for _, entry := range entries(n) {
-				if err := f.set(entry, flags); err != nil && len(problems) <= mostProblems {
-					problems = append(problems, err)
-				}
-			}
-		case depth == 1 && key != "":
-			if err = f.add(key, n); err != nil {
-				delete(f.Values, key)
-			}
+		if err := f.set(key, value, flags); err != nil {
+			problems = append(problems, err)
 		}
-		if err != nil {
-			problems, key = append(problems, err), ""
-		}
-		if len(problems) > mostProblems {
-			return fmt.Errorf("line %d: more than %d things are wrong; the rest was not read", line(n), mostProblems)
-		}
-		return nil
-	})
-	if err != nil {
-		problems = append(problems, err)
 	}
 	return f, problems
 }
 
-// add adds the items of a list to a key's values.
-func (f *File) add(key string, n ast.Node) error {
-	list, ok := n.(*ast.SequenceNode)
-	if !ok {
-		return fmt.Errorf("line %d: key %q does not take a mapping of so many lines", line(n), key)
-	}
-	for _, item := range list.Values {
-		value, err := flagValue(key, item)
-		if err != nil {
-			return err
+// collected is of how many keys the memory is free at a time.
+const collected = 1 << 15
+
+// entries are the keys of a mapping, each with its value.
+func entries(n *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
+	return func(yield func(key, value *yaml.Node) bool) {
+		for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
+			if i%(2*collected) == 0 && len(n.Content) > 2*collected {
+				runtime.GC() // or the next collection would come when the heap is twice as large
+			}
+			key, value := n.Content[i], n.Content[i+1]
+			if n.Content[i], n.Content[i+1] = nil, nil; !yield(key, value) {
+				return
+			}
 		}
-		f.Values[key], f.Lines[key] = append(f.Values[key], value), append(f.Lines[key], line(item))
 	}
-	return nil
 }
 
-func entries(n ast.Node) []*ast.MappingValueNode {
-	switch n := n.(type) {
-	case *ast.MappingNode:
-		return n.Values
-	case *ast.MappingValueNode:
-		return []*ast.MappingValueNode{n}
+// set reads a key and its value.
+func (f *File) set(k, value *yaml.Node, flags []string) error {
+	key, err := word(k)
+	if err != nil {
+		return err
 	}
-	return nil
-}
-
-func line(n ast.Node) int { return n.GetToken().Position.Line }
-
-// begin notes a key, and returns its name.
-func (f *File) begin(entry *ast.MappingValueNode, flags []string) (string, error) {
-	key := entry.Key.String()
 	if hyphened := strings.ReplaceAll(key, "_", "-"); slices.Contains(engineFields, hyphened) && slices.Contains(flags, hyphened) {
 		key = hyphened // as engines write some
 	}
 	if !slices.Contains(flags, key) {
-		return "", unknownKey(line(entry.Key), key, flags, "the flags of weir serve (weir serve --help), without their dashes")
+		return unknownKey(k.Line, key, flags, "the flags of weir serve (weir serve --help), without their dashes")
 	}
-	if _, twice := f.Values[key]; twice {
-		return "", fmt.Errorf("line %d: key %q is set twice", line(entry.Key), key)
+	if at, twice := f.Lines[key]; twice {
+		return fmt.Errorf("line %d: key %q is set twice, first in line %d", k.Line, key, at[0])
 	}
-	f.Lines[key] = []int{line(entry.Key)} // also of one whose value is wrong
-	return key, nil
-}
-
-func (f *File) set(entry *ast.MappingValueNode, flags []string) error {
-	key, err := f.begin(entry, flags)
-	if err != nil {
-		return err
+	f.Lines[key] = []int{k.Line} // also of one whose value is wrong
+	items, values, lines := []*yaml.Node{value}, []string{}, []int{}
+	if value.Kind == yaml.SequenceNode && value.Anchor == "" && value.Style&yaml.TaggedStyle == 0 {
+		items = value.Content
 	}
-	list, several := entry.Value.(*ast.SequenceNode)
-	if !several {
-		value, err := flagValue(key, entry.Value)
-		if err == nil {
-			f.Values[key] = []string{value}
+	for _, item := range items {
+		v, err := flagValue(key, item)
+		if err != nil {
+			return err
 		}
-		return err
+		values, lines = append(values, v), append(lines, item.Line)
 	}
-	at := f.Lines[key]
-	f.Values[key], f.Lines[key] = []string{}, []int{}
-	if err := f.add(key, list); err != nil {
-		delete(f.Values, key)
-		f.Lines[key] = at
-		return err
+	if f.Values[key] = values; value.Kind == yaml.SequenceNode {
+		f.Lines[key] = lines
 	}
 	return nil
 }
 
-// flagValue turns a value into the words of the command line.
-func flagValue(key string, n ast.Node) (string, error) {
-	switch n := n.(type) {
-	case *ast.MappingNode, *ast.MappingValueNode:
-		return mappingValue(key, n)
-	case *ast.SequenceNode:
-		return "", fmt.Errorf("line %d: %q does not take a list of lists", line(n), key)
-	case *ast.NullNode:
-		return "", fmt.Errorf("line %d: key %q has no value", line(n), key)
-	case *ast.AnchorNode, *ast.AliasNode:
-		return "", fmt.Errorf("line %d: key %q does not take an anchor or an alias of YAML: write the value", line(n), key)
-	case *ast.StringNode:
-		return n.Value, nil
-	case ast.ScalarNode:
-		return n.GetToken().Value, nil
+// maxKey is how long a key may be, in bytes.
+const maxKey = 1024
+
+// word returns the text of a key.
+func word(n *yaml.Node) (string, error) {
+	switch {
+	case n.Kind != yaml.ScalarNode || n.Anchor != "" || n.Style&yaml.TaggedStyle != 0:
+		return "", fmt.Errorf("line %d: want a plain word as the key", n.Line)
+	case len(n.Value) > maxKey:
+		return "", fmt.Errorf("line %d: the key is longer than %d bytes", n.Line, maxKey)
 	}
-	return "", fmt.Errorf("line %d: key %q takes a plain value", line(n), key)
+	return n.Value, nil
+}
+
+// flagValue turns a value into the words of the command line: those of the text.
+func flagValue(key string, n *yaml.Node) (string, error) {
+	switch {
+	case n.Kind == yaml.AliasNode || n.Anchor != "":
+		return "", fmt.Errorf("line %d: key %q does not take an anchor or an alias of YAML: write the value", n.Line, key)
+	case n.Style&yaml.TaggedStyle != 0:
+		return "", fmt.Errorf("line %d: key %q does not take a tag of YAML: write the plain value", n.Line, key)
+	case n.Kind == yaml.MappingNode:
+		return mappingValue(key, n)
+	case n.Kind == yaml.SequenceNode:
+		return "", fmt.Errorf("line %d: %q does not take a list of lists", n.Line, key)
+	case n.Tag == "!!null":
+		return "", fmt.Errorf("line %d: key %q has no value", n.Line, key)
+	}
+	return n.Value, nil
 }
 
 // engineFields are the options of an engine that is given as a mapping: those of every kind.
@@ -183,24 +166,22 @@ var engineFields = func() []string {
 
 // mappingValue writes an engine or a model that is given as a mapping in its
 // one-line form.
-func mappingValue(key string, n ast.Node) (string, error) {
+func mappingValue(key string, n *yaml.Node) (string, error) {
 	fields := map[string][]string{}
 	known := map[string][]string{
 		"engine": slices.Concat([]string{"kind", "url"}, engineFields),
 		"model":  slices.Concat([]string{"name", "dir"}, modelOptions),
 	}[key]
 	if known == nil {
-		return "", fmt.Errorf("line %d: key %q does not take a mapping", line(n), key)
+		return "", fmt.Errorf("line %d: key %q does not take a mapping", n.Line, key)
 	}
 	inner := &File{Values: fields, Lines: map[string][]int{}}
-	for _, entry := range entries(n) {
-		if err := inner.set(entry, known); err != nil {
+	for k, value := range entries(n) {
+		if err := inner.set(k, value, known); err != nil {
 			return "", err
 		}
-	}
-	for _, entry := range entries(n) {
-		if field := entry.Key.String(); len(fields[field]) > 1 && field != "alias" && field != "lora" {
-			return "", fmt.Errorf("line %d: %q takes one value, not %d", line(entry.Key), field, len(fields[field]))
+		if field := k.Value; len(fields[field]) > 1 && field != "alias" && field != "lora" {
+			return "", fmt.Errorf("line %d: %q takes one value, not %d", k.Line, field, len(fields[field]))
 		}
 	}
 	first := func(field string) string {
@@ -212,7 +193,7 @@ func mappingValue(key string, n ast.Node) (string, error) {
 	var b strings.Builder
 	if key == "engine" {
 		if first("url") == "" {
-			return "", fmt.Errorf("line %d: an engine needs url", line(n))
+			return "", fmt.Errorf("line %d: an engine needs url", n.Line)
 		}
 		if kind := first("kind"); kind != "" && kind != "auto" {
 			b.WriteString(kind + "=")
@@ -227,7 +208,7 @@ func mappingValue(key string, n ast.Node) (string, error) {
 	}
 	switch name, dir := first("name"), first("dir"); {
 	case dir == "" && (name == "" || first("max-tokens")+first("max-n")+first("policy")+first("isolation")+first("alias") == ""):
-		return "", fmt.Errorf("line %d: a model needs dir, or name with alias, max-tokens, max-n, policy or isolation", line(n))
+		return "", fmt.Errorf("line %d: a model needs dir, or name with alias, max-tokens, max-n, policy or isolation", n.Line)
 	case name == "":
 		b.WriteString(dir)
 	default:

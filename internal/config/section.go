@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml/ast"
+	"go.yaml.in/yaml/v4"
 
 	"weir/internal/disk"
 	"weir/internal/disk/yamltext"
@@ -45,64 +45,11 @@ func ReadSections(path string) (*Section, error) {
 }
 
 func ParseSections(data []byte) (*Section, error) {
-	root := &Section{Line: 1}
-	open, pieces := []*Section{root}, 0 // the sections that are read in pieces; nil: a list
-	err := yamltext.Walk(data, func(depth int, n ast.Node, opens bool) error {
-		open = open[:depth+1]
-		s := open[depth]
-		if pieces++; pieces == 1 {
-			s.Line = line(n)
-		}
-		if depth > 0 {
-			of := open[depth-1].last()
-			if _, list := n.(*ast.SequenceNode); list {
-				open[depth] = nil
-				return of.read(n)
-			}
-			if s == nil {
-				return fmt.Errorf("line %d: %q takes plain values", line(n), of.Key)
-			}
-			if of.Section == nil {
-				s.Line, of.Section = line(n), s
-			}
-		}
-		if opens {
-			open = append(open, &Section{})
-		}
-		return s.read(n, opens)
-	})
-	if err == nil && pieces > 1 { // the parser has compared the keys of a piece
-		err = root.distinct()
+	root, err := yamltext.Parse(data)
+	if err != nil || root == nil {
+		return &Section{Line: 1}, err
 	}
-	if err != nil {
-		return nil, err
-	}
-	return root, nil
-}
-
-// distinct refuses keys that are there twice.
-func (s *Section) distinct() error {
-	lines := make(map[string]int, len(s.Entries))
-	for i := range s.Entries {
-		e := &s.Entries[i]
-		if at, twice := lines[e.Key]; twice {
-			return fmt.Errorf("line %d: mapping key %q already defined at line %d", e.Line, e.Key, at)
-		}
-		if lines[e.Key] = e.Line; e.Section != nil {
-			if err := e.Section.distinct(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// last returns the entry that was read last.
-func (s *Section) last() *Entry {
-	if len(s.Entries) == 0 {
-		return nil
-	}
-	return &s.Entries[len(s.Entries)-1]
+	return sectionOf(root)
 }
 
 // Check returns an error for unknown keys, with the nearest known one.
@@ -128,35 +75,51 @@ func (s *Section) Find(key string) *Entry {
 	return nil
 }
 
-// read adds entries; the value of one that is open is read later.
-func (s *Section) read(n ast.Node, open bool) error {
-	if _, ok := n.(ast.MapNode); !ok {
-		return fmt.Errorf("line %d: want keys, each with a value, as in \"seed: 1\"", line(n))
+// sectionOf reads a mapping.
+func sectionOf(n *yaml.Node) (*Section, error) {
+	if n.Kind != yaml.MappingNode {
+		return nil, fmt.Errorf("line %d: want keys, each with a value, as in \"seed: 1\"", n.Line)
 	}
-	for _, entry := range entries(n) {
-		e := Entry{Key: entry.Key.String(), Line: line(entry.Key)}
-		if !open {
-			if err := e.read(entry.Value); err != nil {
-				return err
-			}
+	s := &Section{Line: n.Line, Entries: make([]Entry, 0, len(n.Content)/2)}
+	var lines map[string]int // of many keys
+	if cap(s.Entries) > 16 {
+		lines = make(map[string]int, cap(s.Entries))
+	}
+	for k, value := range entries(n) {
+		key, err := word(k)
+		if err != nil {
+			return nil, err
+		}
+		at := lines[key]
+		if lines != nil {
+			lines[key] = k.Line
+		} else if e := s.Find(key); e != nil {
+			at = e.Line
+		}
+		if at > 0 {
+			return nil, fmt.Errorf("line %d: key %q is set twice, first in line %d", k.Line, key, at)
+		}
+		e := Entry{Key: key, Line: k.Line}
+		if err := e.read(value); err != nil {
+			return nil, err
 		}
 		s.Entries = append(s.Entries, e)
 	}
-	return nil
+	return s, nil
 }
 
-func (e *Entry) read(n ast.Node) (err error) {
-	items := []ast.Node{n}
-	switch n := n.(type) {
-	case *ast.MappingNode, *ast.MappingValueNode:
-		e.Section = &Section{Line: line(n)}
-		return e.Section.read(n, false)
-	case *ast.SequenceNode:
-		e.Listed, items = true, n.Values
+func (e *Entry) read(n *yaml.Node) (err error) {
+	items := []*yaml.Node{n}
+	switch plain := n.Anchor == "" && n.Style&yaml.TaggedStyle == 0; {
+	case n.Kind == yaml.MappingNode && plain:
+		e.Section, err = sectionOf(n)
+		return err
+	case n.Kind == yaml.SequenceNode && plain:
+		e.Listed, items = true, n.Content
 	}
 	for _, item := range items {
-		if _, ok := item.(ast.MapNode); ok {
-			return fmt.Errorf("line %d: %q takes plain values", line(item), e.Key)
+		if item.Kind == yaml.MappingNode {
+			return fmt.Errorf("line %d: %q takes plain values", item.Line, e.Key)
 		}
 		value, err := flagValue(e.Key, item)
 		if err != nil {

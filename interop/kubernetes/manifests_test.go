@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/goccy/go-yaml"
+	"go.yaml.in/yaml/v4"
 )
 
 const chart = "../../integrations/kubernetes/weir"

@@ -45,7 +45,7 @@ const maxLimit = 1 << 40
 func ParseFile(data []byte, admin bool) (*File, error) {
 	f, err := parse(data, admin)
 	if err != nil {
-		return nil, plain(err)
+		return nil, errors.New(like.ReplaceAllString(err.Error(), "$1(hidden)"))
 	}
 	return f, nil
 }
@@ -71,20 +71,16 @@ func parse(data []byte, admin bool) (*File, error) {
 			}
 			return nil, fmt.Errorf("line %d: %s: want a mapping of names", section.Line, section.Key)
 		}
-		seen := map[string]int{}
+		f.keys = slices.Grow(f.keys, len(section.Section.Entries))
 		for i := range section.Section.Entries {
 			e := &section.Section.Entries[i]
-			name := NameOf(e)
+			name := e.Key
 			if err := checkName(section.Key, name); err != nil {
 				return nil, fmt.Errorf("line %d: %w", e.Line, err)
 			}
 			if section.Key == "issuers" && strings.Contains(name, ":") {
 				return nil, fmt.Errorf("line %d: issuers: the name %q has a colon, which parts it from a subject's or a tenant's", e.Line, name)
 			}
-			if at, twice := seen[name]; twice {
-				return nil, fmt.Errorf("line %d: %s: the name %q is that of line %d, too; give each its own", e.Line, section.Key, name, at)
-			}
-			seen[name] = e.Line
 			if err := f.entry(section.Key, name, e, admin); err != nil {
 				return nil, err
 			}
@@ -94,30 +90,8 @@ func parse(data []byte, admin bool) (*File, error) {
 	return f, f.distinct()
 }
 
-// like is what looks like a key, and place what begins an error about YAML.
-var (
-	like  = regexp.MustCompile(`(weir_|sk-)[A-Za-z0-9_-]+`)
-	place = regexp.MustCompile(`^\[(\d+):\d+\] `)
-)
-
-// plain is the first line of an error, with its place in words: an error about YAML goes on
-// with an excerpt of the file. Nothing that looks like a key stays in it.
-func plain(err error) error {
-	first, _, _ := strings.Cut(err.Error(), "\n")
-	return errors.New(like.ReplaceAllString(place.ReplaceAllString(first, "line $1: "), "$1(hidden)"))
-}
-
-// NameOf is the name of an entry, which YAML may have between quotes.
-func NameOf(e *config.Entry) string {
-	name := e.Key
-	if len(name) >= 2 && (name[0] == '"' || name[0] == '\'') && name[len(name)-1] == name[0] {
-		if s, err := strconv.Unquote(name); err == nil {
-			return s
-		}
-		return name[1 : len(name)-1]
-	}
-	return name
-}
+// like is what looks like a key.
+var like = regexp.MustCompile(`(weir_|sk-)[A-Za-z0-9_-]+`)
 
 // checkName refuses names that cannot be shown, and those that look like keys. A name in a
 // certificate may be longer than others.
@@ -246,7 +220,7 @@ func limitOf(l *tenancy.Limits, field string) *int64 {
 // distinct refuses two names for one key: which of them asks could not be told. It refuses a
 // key with a name that the callers of a certificate or a token have.
 func (f *File) distinct() error {
-	byHash := map[Hash]string{}
+	byHash := make(map[Hash]string, len(f.keys))
 	for _, k := range f.keys {
 		if of, _, ok := strings.Cut(k.Caller.Key, ":"); ok && (of == "certificate" || f.issuers[of] != nil) {
 			return fmt.Errorf("keys: %s: the name begins as those of callers by %s; choose another", k.Caller.Key, map[bool]string{true: "certificate", false: "the issuer's tokens"}[of == "certificate"])

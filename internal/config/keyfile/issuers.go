@@ -129,7 +129,7 @@ func (i *issuer) readTenants(e *config.Entry) error {
 	}
 	for at := range e.Section.Entries {
 		t := &e.Section.Entries[at]
-		name := NameOf(t)
+		name := t.Key
 		if err := checkName("tenants", name); err != nil {
 			return fmt.Errorf("line %d: %s: %w", t.Line, i.config.Name, err)
 		}

@@ -82,7 +82,7 @@ func TestBadFiles(t *testing.T) {
 		{"keyz:\n  a: b\n", `line 1: unknown key "keyz"`},
 		{"keys:\n  a:\n    tenant: x", "line 2: a has no hash"},
 		{"keys:\n  a:\n    hash: " + hash.String() + "\n    role: read", `line 4: unknown key "role"`},
-		{"keys:\n  a:\n    hash: " + hash.String() + "\n  \"a\":\n    hash: sha256:0" + other, `line 4: mapping key "a" already defined at [2:3]`},
+		{"keys:\n  a:\n    hash: " + hash.String() + "\n  \"a\":\n    hash: sha256:0" + other, `line 4: key "a" is set twice, first in line 2`},
 		{"keys:\n  a:\n    hash: " + hash.String() + "\n  b:\n    hash: " + hash.String(), "a and b have the same hash"},
 		{"keys:\n  a:\n    hash: " + hash.String() + "\n    tenant: \"x\\u0007y\"", "line 4: a: tenant: tenant: the name"},
 		{"keys:\n  \"a\\nb\":\n    hash: " + hash.String(), "line 2: keys: the name"},

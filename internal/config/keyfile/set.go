@@ -134,7 +134,7 @@ func entryOf(s *config.Section, name string) *config.Entry {
 		return nil
 	}
 	for i := range s.Entries {
-		if NameOf(&s.Entries[i]) == name {
+		if s.Entries[i].Key == name {
 			return &s.Entries[i]
 		}
 	}
@@ -173,7 +173,7 @@ func (t *text) insert(path []string, line string) error {
 	}
 	at, width := e.Line, indent(t.lines[e.Line-1])+2
 	if len(e.Section.Entries) == 0 {
-		t.lines[e.Line-1] = strings.Repeat(" ", width-2) + yamlKey(NameOf(e)) + ":"
+		t.lines[e.Line-1] = strings.Repeat(" ", width-2) + yamlKey(e.Key) + ":"
 	} else {
 		last := &e.Section.Entries[len(e.Section.Entries)-1]
 		from, to := t.span(last)
@@ -215,7 +215,7 @@ func (t *text) remove(path []string, from, to int) error {
 		return err
 	}
 	if len(of.Section.Entries) == 1 { // YAML has no mapping without entries but this
-		t.lines[of.Line-1] = strings.Repeat(" ", indent(t.lines[of.Line-1])) + yamlKey(NameOf(of)) + ": {}"
+		t.lines[of.Line-1] = strings.Repeat(" ", indent(t.lines[of.Line-1])) + yamlKey(of.Key) + ": {}"
 	}
 	t.lines = slices.Delete(t.lines, from, to)
 	return nil
@@ -246,9 +246,9 @@ func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " "
 func rendered(e *config.Entry, width int) (lines []string) {
 	margin := strings.Repeat(" ", width)
 	if e.Section == nil {
-		return []string{margin + yamlField(Field{NameOf(e), e.Values})}
+		return []string{margin + yamlField(Field{e.Key, e.Values})}
 	}
-	lines = []string{margin + yamlKey(NameOf(e)) + ":"}
+	lines = []string{margin + yamlKey(e.Key) + ":"}
 	for i := range e.Section.Entries {
 		lines = append(lines, rendered(&e.Section.Entries[i], width+2)...)
 	}

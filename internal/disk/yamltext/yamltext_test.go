@@ -2,20 +2,17 @@ package yamltext
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
-
-	"github.com/goccy/go-yaml/ast"
 )
 
-// most is how many bytes are allocated for each byte of a text, in all of a walk. At any time only
-// a piece of it is in memory.
-const most = 1200
+// most is how many bytes are allocated for each byte of a text.
+const most = 200
 
-// The memory for a text is bounded by a multiple of its size, whatever is in it.
+// The memory for a text is bounded by a multiple of its size, whatever is in it, and so is the time.
 func TestMemory(t *testing.T) {
 	repeat := strings.Repeat
 	lines := func(n int, format string) string {
@@ -67,102 +64,60 @@ func TestMemory(t *testing.T) {
 		"documents":           func(n int) string { return repeat("a\n---\n", n/6) },
 		"documents that end":  func(n int) string { return repeat("a: 1\n...\n", n/9) },
 		"documents of a line": func(n int) string { return repeat("---\n", n/4) },
+		"prefixes of tags":    func(n int) string { return lines(n, "%%TAG !a%d! tag:x\n") },
 		"directives":          func(n int) string { return repeat("%a\n", n/3) },
 		"colons":              func(n int) string { return repeat("a: ", n/3) },
 		"tabs":                func(n int) string { return "a: 1\n" + repeat("\t\n", n/2) },
 		"carriage returns":    func(n int) string { return "a: 1" + repeat("\r", n) },
 		"no text":             func(n int) string { return "a: " + repeat("\xff", n) },
 	} {
-		for _, n := range []int{8 << 10, 72 << 10} {
+		for _, n := range []int{8 << 10, 256 << 10} {
 			text := []byte(of(n))
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			began := time.Now()
-			err := Walk(text, func(int, ast.Node, bool) error { return nil })
-			took := time.Since(began)
+			began := used(t)
+			_, err := Parse(text)
+			took := used(t) - began
 			runtime.ReadMemStats(&after)
-			if each := (after.TotalAlloc - before.TotalAlloc) / uint64(len(text)); each > most {
-				t.Errorf("%s: %d bytes for each of %d (%v, %.100v)", name, each, len(text), took, err)
+			if each := (after.TotalAlloc - before.TotalAlloc) / uint64(len(text)); each > most || took > time.Second {
+				t.Errorf("%s: %d bytes for each of %d, %v (%.100v)", name, each, len(text), took, err)
 			}
 		}
 	}
 }
 
-// A text that is parsed in pieces has the same keys, values and lines as one that is not.
-func TestPieces(t *testing.T) {
-	for seed := range uint64(12) {
-		random := rand.New(rand.NewPCG(seed, 1))
-		var b strings.Builder
-		var want []string
-		line := 1
-		write := func(format string, args ...any) {
-			s := fmt.Sprintf(format, args...)
-			b.WriteString(s)
-			line += strings.Count(s, "\n")
-		}
-		if seed%2 == 1 {
-			write("# a file\n---\n")
-		}
-		// some is a number of lines, of which many are more than a piece has.
-		some := func() int {
-			if random.IntN(4) == 0 && line < 4000 {
-				return maxLines + random.IntN(200)
-			}
-			return 1 + random.IntN(4)
-		}
-		var level func(indent string, depth, n int)
-		level = func(indent string, depth, n int) {
-			for i := range n {
-				want = append(want, fmt.Sprintf("%d %d k%d", line, depth, i))
-				switch random.IntN(12) {
-				case 0:
-					write("%sk%d: {\n%s  a: [b,\n c]\n%s}\n", indent, i, indent, indent)
-				case 1:
-					write("%sk%d: \"v\n%s  it: is\n%s  quoted\"\n", indent, i, indent, indent)
-				case 2:
-					write("%sk%d: |\n%s  a: [\n%s  - {\n", indent, i, indent, indent)
-				case 3:
-					write("%sk%d: # some\n", indent, i)
-					for range some() {
-						write("%s- a: 1\n%s  b: 2\n", indent, indent)
-					}
-				case 4:
-					write("%sk%d: v # a: {\n\n# [\n", indent, i)
-				case 5:
-					write("%sk%d:\n", indent, i)
-					level(indent+"  ", depth+1, some())
-				default:
-					write("%sk%d: v\n", indent, i)
+// used is the CPU time of this process.
+func used(t *testing.T) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// Values are as they are written, and lines are those of the text.
+func TestValues(t *testing.T) {
+	for text, want := range map[string]string{
+		"1e3": "1e3", "0x10": "0x10", "yes": "yes", "1_000": "1_000", "0o17": "0o17", "2026-01-02": "2026-01-02", "1.0": "1.0", "007": "007",
+		"9007199254740993": "9007199254740993", "'it''s'": "it's", `"a\tb\u00e9"`: "a\tbé", "a b # c": "a b", "a#b": "a#b", "%a": "", "100%": "100%",
+		"|\n  x\n   y\n": "x\n y\n", ">-\n  x\n  y\n": "x y", "x\n  y": "x y", "weir=h:1,a=b": "weir=h:1,a=b", "\"\"": "",
+	} {
+		for _, before := range []string{"", "\ufeff", "# a\n---\n", "\r\n"} {
+			root, err := Parse([]byte(before + "a: 1\nkey: " + text + "\n"))
+			if want == "" && text == "%a" {
+				if err == nil {
+					t.Errorf("%q: %v", text, root)
 				}
+				continue
+			}
+			if err != nil || len(root.Content) != 4 || root.Content[3].Value != want || root.Content[2].Line != 2+strings.Count(before, "\n") {
+				t.Errorf("%q: %+v, %v", before+text, root, err)
 			}
 		}
-		level("", 0, some()+some()+20)
-		var got []string
-		var add func(depth int, n ast.Node)
-		add = func(depth int, n ast.Node) {
-			var all []*ast.MappingValueNode
-			switch n := n.(type) {
-			case *ast.MappingNode:
-				all = n.Values
-			case *ast.MappingValueNode:
-				all = append(all, n)
-			}
-			for _, e := range all {
-				if strings.HasPrefix(e.Key.String(), "k") {
-					got = append(got, fmt.Sprintf("%d %d %s", e.Key.GetToken().Position.Line, depth, e.Key))
-				}
-				add(depth+1, e.Value)
-			}
-		}
-		if err := Walk([]byte(b.String()), func(depth int, n ast.Node, _ bool) error { add(depth, n); return nil }); err != nil {
-			t.Fatalf("seed %d: %v of\n%.2000s", seed, err, b.String())
-		}
-		if strings.Join(got, "\n") != strings.Join(want, "\n") {
-			for i := range max(len(got), len(want)) {
-				if i >= len(got) || i >= len(want) || got[i] != want[i] {
-					t.Fatalf("entry %d of %d, %d: got %v, want %v, of\n%.3000s", i, len(got), len(want), got[min(i, len(got)):min(i+3, len(got))], want[min(i, len(want)):min(i+3, len(want))], b.String())
-				}
-			}
+	}
+	for _, text := range []string{"", "\n", "# a\n", "\ufeff"} {
+		if root, err := Parse([]byte(text)); root != nil || err != nil {
+			t.Errorf("%q: %+v, %v", text, root, err)
 		}
 	}
 }
@@ -174,17 +129,36 @@ func TestErrors(t *testing.T) {
 	for i := range 2000 {
 		fmt.Fprintf(&many, "  k%d:\n    hash: x\n", i)
 	}
+	deep := strings.Repeat("[", 40)
 	for text, want := range map[string]string{
-		"  a: [b\n":                       "4002:",
-		"  a: 'b\n":                       "4002:",
-		"  a: b: c\n":                     "4002:",
-		"  a: " + strings.Repeat("[", 40): "line 4002: lists and mappings",
-		"  a: [" + strings.Repeat("b, ", 100<<10): "longer than 256 KiB",
-		"---\n---\nb: 1\n":                        "line 4003: a second document",
+		"  a: [b\n":            "line 4003: did not find expected ',' or ']' (while parsing a flow sequence that begins in line 4002)",
+		"  a: 'b\n":            "line 4003:",
+		"  a: b: c\n":          "line 4002:",
+		"\ta: b\n":             "line 4002:",
+		"  a: *b\n":            "line 4002: unknown anchor",
+		"  a: " + deep:         "line 4002: lists and mappings are inside of each other more than 32",
+		"---\n---\nb: 1\n":     "line 4002: a second document",
+		"  a: b\xff\n":         "line 4002: the text is not UTF-8",
+		"%TAG ! tag:x\n":       "line 4002: a line begins with %",
+		"\u2028%TAG ! tag:x\n": "line 4002: a line begins with %",
 	} {
-		err := Walk([]byte(many.String()+text), func(int, ast.Node, bool) error { return nil })
-		if err == nil || !strings.Contains(err.Error(), want) {
+		_, err := Parse([]byte(many.String() + text))
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%.20q: %v, want %q", text, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"%YAML 1.1\n---\na: 1\n":                   "line 1: a line begins with %",
+		strings.Repeat("- ", 40) + "\n":            "line 1: lists and mappings",
+		"a: &x [b, b]\nc: [*x, *x]\n":              "line 1: an alias of YAML is not taken",
+		"a: &x [*x]\n":                             "alias",
+		"a: 1\na: 2\n":                             `line 2: mapping key "a" already defined at line 1`,
+		"a: [1\n":                                  "line 2:",
+		"a: {b: 1}\nc: " + strings.Repeat("x", 20): "",
+	} {
+		var into map[string]any
+		if err := Decode([]byte(text), &into); err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%.30q: %v, want %q", text, err, want)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"bytes"
 	"crypto/tls"
 	"encoding/base64"
 	"errors"
@@ -10,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/goccy/go-yaml"
 
 	"weir/internal/disk"
 	"weir/internal/disk/yamltext"
@@ -129,10 +126,7 @@ func parseKubeconfig(text, dir string) (a Access, err error) {
 			}
 		}
 	}
-	if err := yamltext.Check([]byte(text)); err != nil {
-		return a, err
-	}
-	if err := yaml.NewDecoder(bytes.NewReader([]byte(text))).Decode(&k); err != nil {
+	if err := yamltext.Decode([]byte(text), &k); err != nil {
 		return a, err
 	}
 	cluster, user, found := "", "", false
