@@ -135,6 +135,7 @@ type upload struct {
 	opts    *Options
 	began   time.Time
 	expires time.Time // the whole request; zero: never
+	due     time.Time // the deadline of the read that was the last
 	bound   int       // what the deadline is by
 }
 
@@ -202,7 +203,8 @@ func (u *upload) read(ctx context.Context, bodies *admission.Bodies, room *admis
 	// the bytes arrive.
 	buf := make([]byte, 0, min(max(size, 0), admission.SmallBody)+bytes.MinRead)
 	for {
-		if err := u.rc.SetReadDeadline(u.deadline(len(buf))); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		u.due = u.deadline(len(buf))
+		if err := u.rc.SetReadDeadline(u.due); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			return nil, infer.AsError(err)
 		}
 		if ctx.Err() != nil { // whose end may have set the deadline before
@@ -276,8 +278,8 @@ func (u *upload) failure(ctx context.Context, err error) error {
 		return coded
 	case errors.As(context.Cause(ctx), &coded): // no hang-up
 		return coded
-	case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil:
-		return u.late()
+	case errors.Is(err, os.ErrDeadlineExceeded) && (ctx.Err() == nil || !time.Now().Before(u.due)):
+		return u.late() // by which net/http ends the request's context as well
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &broken), ctx.Err() != nil,
 		u.http2: // whose errors say so in words only, and before ctx ends
 		return &infer.Error{Code: infer.CodeCancelled, Message: "the client closed the connection before its body was complete", Cause: err}
