@@ -2,6 +2,7 @@
 package weir_test
 
 import (
+	"bytes"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -308,6 +309,32 @@ func TestFilesAreOpenedByDisk(t *testing.T) {
 		text, err := os.ReadFile(path)
 		if found := opens.Find(text); found != nil {
 			t.Errorf("%s has %s: open what an operator names by package disk", path, found)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// onlyOnce are the files that read authorities once, and why.
+const onlyOnce = `
+	wire/trust/trust.go: itself
+	cli/admin_client.go: a command that ends
+	cli/engine.go: the simulated engine, which reads its certificate once, too
+	config/jwt/fetch.go: each fetch
+`
+
+// TestAuthoritiesAreWatched has whoever makes connections for long read authorities again.
+func TestAuthoritiesAreWatched(t *testing.T) {
+	may := table(t, onlyOnce)
+	err := filepath.WalkDir("internal", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || may[strings.TrimPrefix(filepath.ToSlash(path), "internal/")] != nil {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if bytes.Contains(text, []byte("trust.Authorities(")) || bytes.Contains(text, []byte(".AppendCertsFromPEM(")) {
+			t.Errorf("%s reads authorities once: use trust.Watch", path)
 		}
 		return err
 	})

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net"
@@ -21,7 +20,7 @@ import (
 type keyFlags struct {
 	Keys      string `type:"path" placeholder:"FILE" help:"Keys file: only callers with a key in it, with a token (JWT) of one of its issuers, or with a certificate (--client-ca), may use the API (docs/keys.md). The file contains hashes, never keys; weir keys add makes both. Read again when it changes."`
 	AdminKeys string `type:"path" placeholder:"FILE" help:"Keys file of operators: the admin listener requires one of its keys, with the role read or operate. /healthz, /readyz and the page's own files need none. Read again when it changes."`
-	ClientCA  string `name:"client-ca" type:"path" placeholder:"FILE" help:"Certificates, as PEM, of the authorities that sign client certificates. A caller needs no key if the section certificates: of the keys file lists a name in its certificate. Needs --tls-cert and --keys."`
+	ClientCA  string `name:"client-ca" type:"path" placeholder:"FILE" help:"Certificates, as PEM, of the authorities that sign client certificates. Read again when it changes. A caller needs no key if the section certificates: of the keys file lists a name in its certificate. Needs --tls-cert and --keys."`
 
 	BudgetFile string `name:"budget-file" placeholder:"FILE" help:"File with what callers have used of their tokens_per_day, so that a restart renews no budget. It is written once a second where that changed; gateways that share it count together. By default the name of the keys file with .used. off keeps nothing (docs/keys.md)."`
 
@@ -183,15 +182,15 @@ func (f *keyFlags) adminCertificate(log *slog.Logger) (*gateway.Certificate, err
 }
 
 // clientAuthorities reads the certificates of --client-ca.
-func (f *keyFlags) clientAuthorities() (*x509.CertPool, error) {
+func (f *keyFlags) clientAuthorities(log *slog.Logger) (*trust.Roots, error) {
 	if f.ClientCA == "" {
 		return nil, nil
 	}
-	pool, err := trust.Authorities(f.ClientCA)
+	roots, err := trust.Watch("--client-ca", f.ClientCA, log)
 	if err != nil {
-		return nil, wrongf("--client-ca: %w", err)
+		return nil, wrongf("%w", err)
 	}
-	return pool, nil
+	return roots, nil
 }
 
 // line reports how many keys there are, as a gateway starts.

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,6 +12,7 @@ import (
 
 	"weir/internal/fleet/admission"
 	"weir/internal/gateway"
+	"weir/internal/wire/trust"
 )
 
 // apiListener is where clients connect, and what a connection of theirs may be.
@@ -20,7 +20,7 @@ type apiListener struct {
 	listener    net.Listener
 	proxies     admission.Proxies    // that begin each connection with the PROXY protocol
 	certificate *gateway.Certificate // nil: it has no TLS
-	authorities *x509.CertPool       // of client certificates; nil: none are asked for
+	authorities *trust.Roots         // of client certificates; nil: none are asked for
 	h2c         bool                 // without TLS it has HTTP/2 too
 }
 
@@ -50,7 +50,7 @@ func (l *apiListener) server(g *gateway.Gateway) (api *http.Server, serve func(n
 	}
 	config := l.certificate.Config()
 	if l.authorities != nil {
-		config.ClientCAs, config.ClientAuth = l.authorities, tls.VerifyClientCertIfGiven
+		l.authorities.Server(config, tls.VerifyClientCertIfGiven)
 	}
 	api.TLSConfig = g.TLS(config)
 	return api, func(from net.Listener) error { return api.ServeTLS(from, "", "") }

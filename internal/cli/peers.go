@@ -112,17 +112,18 @@ func (f *gatewayFlags) peer(log *slog.Logger, m *metrics.Metrics, snapshot func(
 	if err != nil {
 		return nil, wrongf("--peer-cert: %w", err)
 	}
-	authorities, err := trust.Authorities(p.PeerCA)
+	authorities, err := trust.Watch("--peer-ca", p.PeerCA, log)
 	if err != nil {
-		return nil, wrongf("--peer-ca: %w", err)
+		return nil, wrongf("%w", err)
 	}
 	o.TLS = own.Config()
-	o.TLS.ClientAuth, o.TLS.ClientCAs, o.TLS.NextProtos = tls.RequireAndVerifyClientCert, authorities, []string{"h2"}
+	o.TLS.NextProtos = []string{"h2"}
+	authorities.Server(o.TLS, tls.RequireAndVerifyClientCert)
 	a, err := access.New(access.Options{TLS: true, CA: p.PeerCA, Cert: p.PeerCert, CertKey: p.PeerKey, Log: log})
 	if err != nil {
 		return nil, wrongf("--peer-cert: %w", err)
 	}
-	o.Client = a.TLS()
+	o.Client = a.TLS
 	return &peer{node: peering.New(o), of: p.Peers}, nil
 }
 

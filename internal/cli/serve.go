@@ -280,7 +280,7 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 	if err != nil {
 		return nil, err
 	}
-	authorities, err := f.clientAuthorities()
+	authorities, err := f.clientAuthorities(opts.Log)
 	if err != nil {
 		return nil, err
 	}

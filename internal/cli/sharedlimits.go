@@ -2,7 +2,6 @@ package cli
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"time"
@@ -60,14 +59,16 @@ func (f *gatewayFlags) store(callers *keyfile.Registry, log *slog.Logger, m *met
 	if s.Limits == "" {
 		return nil, nil
 	}
-	var authorities *x509.CertPool
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	secure := func() *tls.Config { return config }
 	if s.LimitsCA != "" {
-		var err error
-		if authorities, err = trust.Authorities(s.LimitsCA); err != nil {
-			return nil, wrongf("--limits-ca: %w", err)
+		authorities, err := trust.Watch("--limits-ca", s.LimitsCA, log)
+		if err != nil {
+			return nil, wrongf("%w", err)
 		}
+		secure = authorities.Client(config)
 	}
-	store := shared.New(shared.Options{Location: s.location, TLS: &tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS12}, Prefix: s.LimitsPrefix,
+	store := shared.New(shared.Options{Location: s.location, TLS: secure, Prefix: s.LimitsPrefix,
 		Wait: s.LimitsWait, Outage: tenancy.Outage(s.LimitsOutage), Log: log,
 		Panicked: peerPanicked("the store of --limits", log, m)})
 	callers.Remember(store)

@@ -228,7 +228,7 @@ func (v *validation) parts(c *serveCommand) {
 	if _, err := c.adminCertificate(log); err != nil {
 		v.problem("admin-tls-cert", err, -1)
 	}
-	if _, err := c.clientAuthorities(); err != nil {
+	if _, err := c.clientAuthorities(log); err != nil {
 		v.problem("client-ca", err, -1)
 	}
 	if _, err := c.openKeys(); err != nil {

@@ -20,11 +20,17 @@ func newHandshakes(cores int) handshakes { return make(handshakes, max(1, cores/
 // whole, to the server's answer.
 func (g *Gateway) TLS(config *tls.Config) *tls.Config {
 	config = config.Clone()
+	of := config.GetConfigForClient
 	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		if c, ok := hello.Conn.(*conn); ok {
-			return nil, c.takeTurn(g.handshaking, g.opts.BodyTimeout)
+			if err := c.takeTurn(g.handshaking, g.opts.BodyTimeout); err != nil {
+				return nil, err
+			}
 		}
-		return nil, nil
+		if of == nil {
+			return nil, nil
+		}
+		return of(hello)
 	}
 	return config
 }

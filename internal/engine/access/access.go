@@ -40,6 +40,7 @@ type Options struct {
 // Access is what there is for one engine. That of nil is nothing.
 type Access struct {
 	tls     *tls.Config
+	secure  func() *tls.Config // tls with the authorities as they are now; nil: those of the system
 	key     *disk.Watched[string]
 	keyFile string
 	cert    *disk.Watched[tls.Certificate]
@@ -61,23 +62,23 @@ func New(o Options) (*Access, error) {
 		return a, nil
 	}
 	a.tls = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: o.ServerName}
-	if o.CA != "" {
-		var err error
-		if a.tls.RootCAs, err = trust.Authorities(o.CA); err != nil {
-			return nil, fmt.Errorf("ca: %w", err)
+	if o.Cert != "" {
+		files := []string{o.Cert}
+		if o.CertKey != "" {
+			files = append(files, o.CertKey)
 		}
+		if a.cert, err = open("cert", files, disk.MaxPEM, parsePair, o.Log); err != nil {
+			return nil, err
+		}
+		a.tls.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return a.cert.Get(time.Now()), nil }
 	}
-	if o.Cert == "" {
-		return a, nil
+	if o.CA != "" {
+		roots, err := trust.Watch("ca", o.CA, o.Log)
+		if err != nil {
+			return nil, err
+		}
+		a.secure = roots.Client(a.tls)
 	}
-	files := []string{o.Cert}
-	if o.CertKey != "" {
-		files = append(files, o.CertKey)
-	}
-	if a.cert, err = open("cert", files, disk.MaxPEM, parsePair, o.Log); err != nil {
-		return nil, err
-	}
-	a.tls.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return a.cert.Get(time.Now()), nil }
 	return a, nil
 }
 
@@ -99,11 +100,15 @@ func parsePair(contents [][]byte) (tls.Certificate, error) {
 	return trust.Pair(contents[0], contents[len(contents)-1])
 }
 
-// TLS returns the TLS configuration for the engine, or nil if none was given. The
-// caller must clone it before changing it.
+// TLS returns the TLS configuration for the next connection to the engine, or nil if none was
+// given. It is another one only if the authorities are others. The caller must clone it before
+// changing it.
 func (a *Access) TLS() *tls.Config {
-	if a == nil {
+	switch {
+	case a == nil:
 		return nil
+	case a.secure != nil:
+		return a.secure()
 	}
 	return a.tls
 }

@@ -52,9 +52,10 @@ type Options struct {
 // body waits for.
 type Client struct {
 	network, addr  string
-	host           string // as the engine is addressed
-	prefix         string // of every path
-	tls            *tls.Config
+	host           string                  // as the engine is addressed
+	prefix         string                  // of every path
+	name           string                  // that the server's certificate is for; empty: there is no TLS
+	tls            atomic.Pointer[secured] // of the connections that are made
 	access         *access.Access
 	panicked       func(*infer.Panic)
 	dialer         net.Dialer
@@ -122,19 +123,32 @@ func New(opts Options) *Client {
 		doubt:          make(chan struct{}, 1),
 	}
 	if u.Scheme == "https" {
-		c.tls = &tls.Config{MinVersion: tls.VersionTLS12}
-		if config := opts.Access.TLS(); config != nil {
-			c.tls = config.Clone()
-		}
-		if c.tls.ServerName == "" {
-			c.tls.ServerName = u.Hostname()
-		}
-		c.tls.NextProtos = []string{"http/1.1"}
-		if c.tls.ClientSessionCache == nil {
-			c.tls.ClientSessionCache = tls.NewLRUClientSessionCache(0)
-		}
+		c.name = u.Hostname()
 	}
 	return c
+}
+
+// secured is a configuration that was made of that of the access.
+type secured struct{ of, config *tls.Config }
+
+// secure returns the configuration of the next connection over TLS. It is another one, without
+// sessions to go on with, only if that of the access is.
+func (c *Client) secure() *tls.Config {
+	of := c.access.TLS()
+	if s := c.tls.Load(); s != nil && s.of == of {
+		return s.config
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if of != nil {
+		config = of.Clone()
+	}
+	config.ServerName = cmp.Or(config.ServerName, c.name)
+	config.NextProtos = []string{"http/1.1"}
+	if config.ClientSessionCache == nil {
+		config.ClientSessionCache = tls.NewLRUClientSessionCache(0)
+	}
+	c.tls.Store(&secured{of, config})
+	return config
 }
 
 // address returns what to dial for a URL.
@@ -163,7 +177,7 @@ func authority(u *url.URL) string {
 // URL returns the whole address of a path, for messages.
 func (c *Client) URL(path string) string {
 	scheme := "http"
-	if c.tls != nil {
+	if c.name != "" {
 		scheme = "https"
 	}
 	return scheme + "://" + c.host + c.prefix + path
@@ -285,10 +299,10 @@ func (c *Client) dial(ctx context.Context) (*conn, error) {
 	if err == nil {
 		cn.count()
 	}
-	if err == nil && c.tls != nil {
+	if err == nil && c.name != "" {
 		ctx, cancel := context.WithDeadline(ctx, late)
 		defer cancel()
-		err = cn.handshake(ctx, c.tls)
+		err = cn.handshake(ctx, c.secure())
 	}
 	if err != nil {
 		_ = plain.Close()

@@ -214,7 +214,7 @@ func (n *Node) once(ctx context.Context, host string, link *Link) (heard bool, e
 func (n *Node) connect(addr, host string) (*grpc.ClientConn, error) {
 	transport := insecure.NewCredentials()
 	if n.opts.Client != nil {
-		config := n.opts.Client.Clone()
+		config := n.opts.Client().Clone()
 		config.ServerName = cmp.Or(config.ServerName, host)
 		transport = credentials.NewTLS(config)
 	}

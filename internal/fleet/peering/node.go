@@ -53,8 +53,9 @@ const (
 type Options struct {
 	// TLS is the configuration with which other gateways follow this one; nil is no TLS.
 	TLS *tls.Config
-	// Client is the configuration with which other gateways are followed; nil is no TLS.
-	Client *tls.Config
+	// Client returns the configuration with which the next connection to another gateway is made;
+	// nil is no TLS.
+	Client func() *tls.Config
 	// Peers are the addresses of the gateways, HOST:PORT. A host may have several addresses,
 	// and this gateway's own may be among them.
 	Peers []string

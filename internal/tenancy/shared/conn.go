@@ -72,7 +72,7 @@ func (o *Options) dial(ctx context.Context, id string, patience time.Duration) (
 func (o *Options) connect(ctx context.Context, network, addr string) (net.Conn, error) {
 	d := net.Dialer{KeepAlive: 15 * time.Second}
 	if o.Location.TLS {
-		return (&tls.Dialer{NetDialer: &d, Config: o.TLS}).DialContext(ctx, network, addr)
+		return (&tls.Dialer{NetDialer: &d, Config: o.TLS()}).DialContext(ctx, network, addr)
 	}
 	return d.DialContext(ctx, network, addr)
 }

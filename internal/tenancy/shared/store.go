@@ -26,8 +26,8 @@ import (
 // Options are how a Store works.
 type Options struct {
 	Location Location
-	TLS      *tls.Config // of rediss
-	Prefix   string      // of its keys in the store
+	TLS      func() *tls.Config // of rediss, for the next connection
+	Prefix   string             // of its keys in the store
 	Wait     time.Duration
 	Outage   tenancy.Outage
 	Log      *slog.Logger
