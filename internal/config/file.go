@@ -71,7 +71,7 @@ func parse(data []byte, flags []string) (f *File, problems []error) {
 }
 
 // collected is of how many keys the memory is free at a time.
-const collected = 1 << 15
+const collected = 1 << 16
 
 // entries are the keys of a mapping, each with its value.
 func entries(n *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
