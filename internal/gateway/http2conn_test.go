@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/tls"
 	"errors"
@@ -68,6 +69,46 @@ func (f *inFront) secure(protocol string) *tls.Conn {
 		f.t.Fatal(err)
 	}
 	return c
+}
+
+// What net/http refuses by itself, before any handler and with no hook for one, has no Cache-Control
+// and no X-Content-Type-Options of the API. It needs none: it is plain text of net/http's own, without
+// a byte of the client's, and its connection ends (docs/security.md).
+func TestRefusalsOfNetHTTP(t *testing.T) {
+	const canary = "<script>canary</script>"
+	inFrontOf(t, func(f *inFront) {
+		for head, want := range map[string]int{
+			canary + "\r\n\r\n":                                                                           400,
+			"GET /" + canary + " HTTP/1.1\r\n\r\n":                                                        400, // no Host
+			"GET /v1/models HTTP/1.1\r\nHost: " + canary + "\r\n\r\n":                                     400,
+			"GET /v1/models HTTP/1.1\r\nHost: x\r\n" + canary + ": x\r\n\r\n":                             400,
+			"GET /v1/models HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat(canary, 100_000) + "\r\n\r\n":    431,
+			"POST /v1/models HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: " + canary + "\r\n\r\n":            501,
+			"POST /v1/models HTTP/1.1\r\nHost: x\r\nExpect: " + canary + "\r\nContent-Length: 1\r\n\r\nx": 417,
+			"GET /v1/models HTTP/3.0" + canary + "\r\nHost: x\r\n\r\n":                                    400,
+			"GET /v1/models HTTP/7.0\r\nHost: x\r\nX: " + canary + "\r\n\r\n":                             505,
+		} {
+			for _, secure := range []bool{false, true} {
+				var c net.Conn = f.plain.dial(4 << 20)
+				if secure {
+					c = f.secure("http/1.1")
+				}
+				go func() { _, _ = io.WriteString(c, head) }() // it may be refused before all of it is there
+				resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+				if err != nil {
+					t.Errorf("%.60q, TLS %v: %v", head, secure, err)
+					c.Close()
+					continue
+				}
+				body, _ := io.ReadAll(resp.Body)
+				c.Close()
+				if text := fmt.Sprint(resp.Status, resp.Header, string(body)); resp.StatusCode != want || !resp.Close || strings.Contains(text, "canary") || len(body) > 0 && resp.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
+					t.Errorf("%.60q, TLS %v: %s, closed %v", head, secure, text, resp.Close)
+				}
+			}
+		}
+		time.Sleep(time.Second) // net/http waits behind a 431
+	})
 }
 
 // A request whose body does not come, or not all of it, leaves nothing in the gateway when its
