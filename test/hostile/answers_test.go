@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,9 +75,9 @@ func drain(resp *http.Response) (string, error) {
 // passed are the fields that an answer of the API may have.
 var passed = []string{"Content-Type", "Content-Length", "Transfer-Encoding", "Date", "X-Request-Id", "Cache-Control", "X-Content-Type-Options", "Retry-After", "Connection", "Trailer", "Weir-Ignored", "X-Refusal-Reason", "X-Accel-Buffering", "Vary", "Openai-Processing-Ms", "Content-Encoding"}
 
-func testEngine(t *testing.T) {
-	all := rows(t, "engine.txt")
-	scripts := map[string]string{}
+// readScripts returns the rows of engine.txt, and the answer of each by its title.
+func readScripts(t *testing.T) (all []row, scripts map[string]string) {
+	all, scripts = rows(t, "engine.txt"), map[string]string{}
 	for _, r := range all {
 		answer := answerOf("hello", `{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}`)
 		vars := map[string]string{"answer": answer, "alen": fmt.Sprint(len(answer)), "ahex": fmt.Sprintf("%x", len(answer))}
@@ -86,6 +88,44 @@ func testEngine(t *testing.T) {
 		}
 		scripts[r.title] = grammar(nil).expand(nil, strings.Join(r.texts, ""), vars)
 	}
+	return all, scripts
+}
+
+// testBench has the load generator before a server of the same answers, and before one of which not even
+// the list of models ends. It ends, within its memory.
+func testBench(t *testing.T) {
+	all, scripts := readScripts(t)
+	engine := startScripted(t, nil)
+	var next atomic.Int64
+	server := listen(t, func(c net.Conn) {
+		for in := bufio.NewReader(c); ; {
+			req, err := http.ReadRequest(in)
+			if err != nil {
+				return
+			}
+			if _, err := io.Copy(io.Discard, req.Body); err != nil {
+				return
+			}
+			if !engine.play(c, scripts[all[int(next.Add(1))%len(all)].title]) {
+				return
+			}
+		}
+	})
+	endless := listen(t, func(c net.Conn) { engine.play(c, "HTTP/1.1 200 OK\r\n~~~X-A: b\r\n") })
+	for _, args := range [][]string{
+		{"http://" + server, "--model", "m", "--requests", fmt.Sprint(len(all)), "--output-tokens", "4"},
+		{"http://" + endless, "--requests", "8"},
+	} {
+		u := command(t, 40*time.Second, nil, append([]string{"bench", "--concurrency", "4", "--timeout", "2s"}, args...)...)
+		t.Logf("weir bench: exit code %d, %.1f s, %.1f s of CPU, %d MB", u.code, u.wall.Seconds(), u.cpu.Seconds(), u.peak)
+		if bomb(t, "weir bench", u.output); u.code < 1 || u.peak > 400 || u.cpu > 10*time.Second {
+			t.Errorf("weir bench: exit code %d, %.1f s, %.1f s of CPU, %d MB: %.2000s", u.code, u.wall.Seconds(), u.cpu.Seconds(), u.peak, u.output)
+		}
+	}
+}
+
+func testEngine(t *testing.T) {
+	all, scripts := readScripts(t)
 	engine := startScripted(t, scripts)
 	log := filepath.Join(t.TempDir(), "usage.jsonl")
 	keys := keysFile(t, 0, "tokens_per_day: 900000000000")
