@@ -180,6 +180,7 @@ const directions = `
 	# beyond internal/
 	models:
 	test/certtest:
+	test/clocktest:
 	test/e2e/harness: cli disk engine/vllmcore/coretest lab/forward lab/kubeapi lab/ports load model/tokenizer models test/certtest trace workload/content
 	test/e2e/neighbour: lab/proc test/e2e/harness trace
 	test/mutate:
@@ -314,6 +315,58 @@ func TestFilesAreOpenedByDisk(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// wallClock are the files that read the wall clock as a number, and why. All others measure time by times
+// of time.Now, or by package trace's clock, which go on when the wall clock is set (docs/operating.md).
+const wallClock = `
+	config/budget/budget.go: days in a file that outlives the process
+	config/jwt/jwt.go: the expiry of tokens
+	disk/watched.go: a clock that was set back has the files looked at
+	engine/sglang/server.go: stamps of engines
+	engine/vllmcore/generate.go: stamps for engines
+	engine/vllmcore/meets.go: stamps for engines
+	gateway/directwriter.go: the field Date
+	gateway/gateway.go: a time in answers
+	gateway/native.go: a time in answers
+	gateway/reply.go: a time in answers
+	observe/metrics/changes.go: a time to show
+	observe/metrics/discovery.go: a time to show
+	observe/otlp/spans.go: times of spans
+	tenancy/account.go: days
+	trace/clock.go: both clocks
+	lab/: measures its own processes
+	load/: kernel stamps
+	sim/: times in answers
+`
+
+// TestWallClockIsNamed has whoever reads the wall clock as a number say why: for a duration, that is wrong
+// by as much as the clock is set.
+func TestWallClockIsNamed(t *testing.T) {
+	may, unused := table(t, wallClock), table(t, wallClock)
+	reads := regexp.MustCompile(`\.Unix(Nano|Milli|Micro)?\(\)|\.Round\(0\)`)
+	err := filepath.WalkDir("internal", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		name := strings.TrimPrefix(filepath.ToSlash(path), "internal/")
+		first, _, _ := strings.Cut(name, "/")
+		if found := reads.Find(text); found != nil {
+			delete(unused, name)
+			delete(unused, first+"/")
+			if may[name] == nil && may[first+"/"] == nil {
+				t.Errorf("%s has %s: measure durations by times, or say why it is none", path, found)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range unused {
+		t.Errorf("%s does not read the wall clock", name)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"weir/test/clocktest"
 )
 
 // simulated is a request of a simulation.
@@ -113,6 +115,23 @@ func TestSteppingClock(t *testing.T) {
 	}
 	if a.Charge(10); a.enter(now.Add(24*time.Hour), today+1).Reason != "" {
 		t.Error("the day after does not renew the budget")
+	}
+}
+
+// A minute of a rate is one of the monotonic clock: a wall clock that is set by hours neither fills a
+// rate nor empties it.
+func TestRatesClockIsSet(t *testing.T) {
+	for _, by := range []time.Duration{0, 5 * time.Hour, -5 * time.Hour} {
+		now := time.Now()
+		a := NewAccount(Limits{RequestsPerMinute: 1, TokensPerMinute: 60}, now)
+		for after, want := range []string{"", OverRequestsPerMinute, OverRequestsPerMinute} {
+			if r := a.Enter(clocktest.Set(now.Add(time.Duration(after)*time.Second), by)); r.Reason != want || want != "" && r.After > time.Minute {
+				t.Errorf("%d s later, with the clock set by %v: %+v, want %q", after, by, r, want)
+			}
+		}
+		if r := a.Enter(clocktest.Set(now.Add(61*time.Second), -by)); r.Reason != "" {
+			t.Errorf("a minute later, with the clock set back by %v: %+v", by, r)
+		}
 	}
 }
 

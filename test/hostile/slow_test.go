@@ -19,7 +19,7 @@ import (
 // corpus has minutes, beside good streams. Each is given up after --write-timeout, and its engine's stream
 // with it.
 func testSlow(t *testing.T) {
-	slowReaders := 200
+	slowReaders := 100
 	if *duration > time.Minute { // the kernel has megabytes for each
 		slowReaders = 1000
 	}

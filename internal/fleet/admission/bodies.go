@@ -24,7 +24,8 @@ const SmallBody = 64 << 10
 // Tenants have shares of the budget (fair.Room): the last eighth of what a body may have is for
 // those with less than their share.
 type Bodies struct {
-	limit int64 // 0: no limit
+	limit int64     // 0: no limit
+	began time.Time // from which Room's times count: the wall clock may be set
 
 	mu       sync.Mutex
 	used     *fair.Room
@@ -33,7 +34,7 @@ type Bodies struct {
 
 // NewBodies makes a budget; 0 is no limit.
 func NewBodies(limit int64, bands fair.Bands) *Bodies {
-	return &Bodies{limit: limit, used: fair.NewRoom(bands), declared: map[*share]struct{}{}}
+	return &Bodies{limit: limit, began: time.Now(), used: fair.NewRoom(bands), declared: map[*share]struct{}{}}
 }
 
 // Body is a body's share of the budget. It belongs to the goroutine that serves the
@@ -63,7 +64,7 @@ const slack = time.Second
 func (b *Bodies) Enter(who *tenancy.Caller, size int64, now time.Time) (Body, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := Body{bodies: b, share: &share{holder: b.used.Holder(who, now.UnixNano())}}
+	s := Body{bodies: b, share: &share{holder: b.used.Holder(who, int64(now.Sub(b.began)))}}
 	return s, b.grow(s.share, size)
 }
 
@@ -72,7 +73,7 @@ func (b *Bodies) Enter(who *tenancy.Caller, size int64, now time.Time) (Body, er
 func (b *Bodies) Declare(who *tenancy.Caller, size int64, pace float64, now time.Time) (Body, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := Body{bodies: b, share: &share{holder: b.used.Holder(who, now.UnixNano()), whole: size, pace: pace, since: now}}
+	s := Body{bodies: b, share: &share{holder: b.used.Holder(who, int64(now.Sub(b.began))), whole: size, pace: pace, since: now}}
 	err := b.growBy(s.share, size, now)
 	if err == nil && size > SmallBody {
 		b.declared[s.share] = struct{}{}

@@ -8,6 +8,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/tenancy"
+	"weir/test/clocktest"
 )
 
 // A budget holds the sum of what is in, never above its limit but by one body alone,
@@ -127,5 +128,32 @@ func TestDeclaredBodies(t *testing.T) {
 	}
 	if b.Used() != 0 || len(b.declared) != 0 {
 		t.Errorf("at rest %d bytes are held, of %d", b.Used(), len(b.declared))
+	}
+}
+
+// A tenant leaves room for another one for a minute after that one was there, also if the wall clock is
+// set by hours meanwhile.
+func TestBodiesClockIsSet(t *testing.T) {
+	other := &tenancy.Caller{Tenant: "other", Band: tenancy.Anyone.Band, Share: 1}
+	for _, by := range []time.Duration{0, 5 * time.Hour, -5 * time.Hour} {
+		for after, want := range map[time.Duration]int{10 * time.Second: 14, 2 * time.Minute: 16} {
+			b, now := NewBodies(16*SmallBody, nil), time.Now()
+			for _, who := range []*tenancy.Caller{other, tenancy.Anyone} {
+				s, err := b.Enter(who, SmallBody, now)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.Leave()
+			}
+			n := 0
+			for ; n < 100; n++ {
+				if _, err := b.Enter(tenancy.Anyone, SmallBody, clocktest.Set(now.Add(after), by)); err != nil {
+					break
+				}
+			}
+			if n != want {
+				t.Errorf("%v after another tenant, with the clock set by %v: %d bodies, want %d", after, by, n, want)
+			}
+		}
 	}
 }
