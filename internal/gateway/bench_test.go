@@ -416,7 +416,8 @@ type record struct {
 			Charged int64  `json:"charged_ns"`
 		} `json:"turn"`
 		Choice struct {
-			Cached int `json:"cached_tokens"`
+			Cached    int `json:"cached_tokens"`
+			Available int `json:"available_cached_tokens"`
 		} `json:"choice"`
 	} `json:"attempts"`
 }

@@ -1,15 +1,19 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"weir/internal/dialect"
 	"weir/internal/dialect/openai"
 	"weir/internal/engine"
+	"weir/internal/fleet/balance"
 	"weir/internal/fleet/route"
 	"weir/internal/infer"
 	"weir/internal/tenancy"
@@ -269,4 +273,61 @@ func FuzzIsolate(f *testing.F) {
 			t.Fatalf("%q became %q, with %d salts", body, out, salts)
 		}
 	})
+}
+
+// A relayed prompt is known to weir's index for callers who share it, and for nobody else: neither
+// the engine that is chosen nor what is predicted tells a tenant of another one's prompts, and no
+// field of the answer does.
+func TestIsolationOfRelaysIndex(t *testing.T) {
+	for is, shares := range map[tenancy.Isolation]bool{tenancy.Shared: true, tenancy.ByTenant: false} {
+		reply := func(_ context.Context, f *forward) (*engine.RelayResponse, error) {
+			return f.response(http.StatusOK, "Content-Type", "application/json"), nil
+		}
+		r, s := &relayEngine{name: "r", reply: reply}, &relayEngine{name: "s", reply: reply}
+		inOneWay(t, Options{Callers: byHeader}, []any{r, s}, func(t *testing.T, b *bench) {
+			isolated(b, is)
+			b.g.opts.Snapshot().Models["relayed"].Policy = new(balance.Cost)
+			ask := func(n int, key string) (engine string, available int, header http.Header) {
+				had := len(r.handed())
+				at, by := s, len(s.handed())+1
+				text := strings.Repeat(fmt.Sprintf("The %dth secret of the house of Usher is kept in its cellar. ", n), 200)
+				c := b.post(chatPath, fmt.Sprintf(`{"model":"relayed","messages":[{"role":"user","content":%q}]}`, text), "Test-Caller", key, "X-Weir-Timing", "1")
+				synctest.Wait()
+				if len(r.handed()) > had {
+					at, by = r, had+1
+				}
+				f := at.forward(t, by)
+				f.send(`{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3000,"completion_tokens":1,"total_tokens":3001}}`)
+				f.end()
+				a := c.answer()
+				if a.status != 200 {
+					t.Fatalf("%d %s", a.status, a.body)
+				}
+				a.header.Del("X-Request-Id")
+				a.header.Del("Date")
+				rec := b.wantRecord(c, "finished", "")
+				return at.name, rec.Attempts[0].Choice.Available, a.header
+			}
+			followed := 0
+			const prompts = 24 // an engine by chance is the same for all of them once in millions
+			for n := range prompts {
+				of, _, _ := ask(n, "victim")
+				at, own, _ := ask(n, "victim")
+				if at != of || own < 1000 {
+					t.Fatalf("%v: the victim's own prompt: at %s and then at %s, of which %d tokens are known", is, of, at, own)
+				}
+				at, known, header := ask(n, "attacker")
+				fresh, none, other := ask(1000+n, "attacker")
+				if at == of {
+					followed++
+				}
+				if none > 100 || (known > 1000) != shares || !shares && (known != none || fmt.Sprint(header) != fmt.Sprint(other)) {
+					t.Errorf("%v: %d tokens of the victim's prompt are known for another caller (at %s, header %v), of a new one %d (at %s, header %v)", is, known, at, header, none, fresh, other)
+				}
+			}
+			if (followed == prompts) != shares {
+				t.Errorf("%v: %d of the other caller's requests went where the victim's had gone", is, followed)
+			}
+		})
+	}
 }
