@@ -180,7 +180,7 @@ func TestReadErrors(t *testing.T) {
 		"load: {requests: []}":                                        "the list is empty",
 		"load: {requests: {a: {b: 1}}}":                               "a takes one value",
 		"load: {requests: [{a: 1}]}":                                  "takes plain values",
-		"load: {rate: 1}\nload: {rate: 2}":                            `key "load" already defined`,
+		"load: {rate: 1}\nload: {rate: 2}":                            `key "load" is set twice, first in line 1`,
 		"load: {rate: 1}\nfleet:\n  engine: {max-runing-requests: 5}": `line 3: unknown key "max-runing-requests" (did you mean "max-running-requests"?)`,
 		"load: {rate: 1}\nfleet:\n  engins: 2":                        `line 3: unknown key "engins" (did you mean`,
 		"load: {rate: 1}\nfleet:\n  engines: 65":                      "neither a number of engines from 1 to 64",
@@ -195,7 +195,7 @@ func TestReadErrors(t *testing.T) {
 		"load: {rate: 1}\nfleet: {engine: 5}":                         "has flags below it",
 		"load: {rate: 1..1000+1}\nrepeats: 100":                       "more than 10000 runs",
 		"- a":                                                         "want keys",
-		"load: {rate: 1":                                              "[1:7]",
+		"load: {rate: 1":                                              "that begins in line 1",
 	} {
 		if _, err := read(t, text); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "try.yaml") {
 			t.Errorf("%q: %v, want %q", text, err, want)
