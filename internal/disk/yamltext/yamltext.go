@@ -34,13 +34,13 @@ func Parse(data []byte) (*yaml.Node, error) {
 	case err == io.EOF:
 		return nil, nil
 	case err != nil:
-		return nil, plain(err)
+		return nil, plain(data, err)
 	}
 	switch err := l.Load(&second); {
 	case err == nil:
 		return nil, fmt.Errorf("line %d: a second document begins here (---); a file has one", second.Line)
 	case err != io.EOF:
-		return nil, plain(err)
+		return nil, plain(data, err)
 	}
 	return doc.Content[0], nil
 }
@@ -51,7 +51,7 @@ func Decode(data []byte, into any) error {
 	if err == nil && root != nil {
 		err = root.Load(into, yaml.WithPlugin(limits{}))
 	}
-	return plain(err)
+	return plain(data, err)
 }
 
 // directive returns where a line begins with %, which no line of a value does; or -1.
@@ -84,10 +84,14 @@ func invalidLine(data []byte) int {
 }
 
 // plain writes an error of the parser as weir writes its own.
-func plain(err error) error {
+func plain(data []byte, err error) error {
 	at := (*yaml.LoadError)(nil)
 	if !errors.As(err, &at) {
 		return err
+	}
+	line := at.Mark.Line
+	if line == 0 { // a character that no text of YAML has
+		line = lineOf(data, min(at.Mark.Index, len(data)))
 	}
 	of := at.ContextMsg
 	if of != "" && at.ContextMark.Line > 0 && at.ContextMark.Line != at.Mark.Line {
@@ -96,7 +100,7 @@ func plain(err error) error {
 	if of != "" {
 		of = " (" + of + ")"
 	}
-	return fmt.Errorf("line %d: %.200s%s", at.Mark.Line, at.Message, of)
+	return fmt.Errorf("line %d: %.200s%s", line, at.Message, of)
 }
 
 // limits bounds what is parsed. No alias is followed: a few lines of them stand for gigabytes.

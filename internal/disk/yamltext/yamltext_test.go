@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"go.yaml.in/yaml/v4"
 )
 
 // most is how many bytes are allocated for each byte of a text.
@@ -139,6 +141,7 @@ func TestErrors(t *testing.T) {
 		"  a: " + deep:         "line 4002: lists and mappings are inside of each other more than 32",
 		"---\n---\nb: 1\n":     "line 4002: a second document",
 		"  a: b\xff\n":         "line 4002: the text is not UTF-8",
+		"  a: \v\n":            "line 4002: control characters are not allowed",
 		"%TAG ! tag:x\n":       "line 4002: a line begins with %",
 		"\u2028%TAG ! tag:x\n": "line 4002: a line begins with %",
 	} {
@@ -161,4 +164,36 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%.30q: %v, want %q", text, err, want)
 		}
 	}
+}
+
+// FuzzParse wants an error with its line, or a root whose nodes are in the text's lines.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{"", "a: 1\n", "- a\n# c\n- b\n", "a:\n  # x\n\n # y\nb: |\n  c\n", "{a: [b, {c: d}]} # e", "? a\n: b\n", "a: &x b\nc: *x\n", "--- a\n...\n", "\"a\\\n b\": 'c'\n", "a: !!int 1\n", "<<: {a: 1}\n", "\ufeff- - a\n  -\n", "a: >-\n  b\n\n  c\n# d\n"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		root, err := Parse(data)
+		if err != nil {
+			if line := 0; !strings.HasPrefix(err.Error(), "line ") {
+				t.Errorf("%q: %v", data, err)
+			} else if _, err := fmt.Sscanf(err.Error(), "line %d", &line); err != nil || line < 1 || line > 2+len(data) {
+				t.Errorf("%q: %v", data, err)
+			}
+			return
+		}
+		var walk func(n *yaml.Node, depth int)
+		walk = func(n *yaml.Node, depth int) {
+			if n.Line < 1 || n.Line > 2+len(data) || depth > 2*maxDepth+2 {
+				t.Fatalf("%q: line %d, depth %d", data, n.Line, depth)
+			}
+			for _, c := range n.Content {
+				walk(c, depth+1)
+			}
+		}
+		if root != nil {
+			walk(root, 0)
+		}
+		var into any
+		_ = Decode(data, &into)
+	})
 }
