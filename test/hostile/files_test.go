@@ -64,7 +64,7 @@ func manyKeys(t *testing.T) {
 	many := keysFile(t, 60_000)
 	u := command(t, 30*time.Second, nil, "keys", "list", "--keys", many)
 	t.Logf("60,000 keys: %.1f s of CPU, %d MB", u.cpu.Seconds(), u.peak)
-	if u.code != 0 || u.cpu > 5*time.Second || u.peak > 250 {
+	if u.code != 0 || u.cpu > 3*time.Second || u.peak > 180 {
 		t.Errorf("60,000 keys: exit code %d, %.1f s of CPU, %d MB: %.200s", u.code, u.cpu.Seconds(), u.peak, u.output)
 	}
 	var signalled time.Time
