@@ -83,7 +83,7 @@ func TestWatch(t *testing.T) {
 			}
 		}
 		taken(0)
-		if client() != client() {
+		if now := client(); now != client() {
 			t.Error("the configuration is another one without a change")
 		}
 		for _, text := range []string{"", "no PEM"} {
