@@ -18,9 +18,6 @@ func Fields() []dialect.Field { return dialect.Rows(fields, innerFields) }
 
 type field = dialect.Taken[*decoding]
 
-// on returns the bit of an endpoint in dialect.Field.On.
-func (e Endpoint) on() uint8 { return 1 << e }
-
 func carry(on uint8, name, accepts string, take func(*decoding, []byte) error) field {
 	return field{Field: dialect.Field{Name: name, On: on, Note: accepts}, Take: take}
 }

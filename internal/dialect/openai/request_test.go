@@ -382,7 +382,7 @@ func testFieldTable(t *testing.T, carries infer.Carries) {
 			Chat: chatBody, Completions: completionBody, Tokenize: chatBody,
 			Detokenize: func(fields string) string { return `{"model":"m","tokens":[1]` + comma(fields) + `}` },
 		} {
-			if f.On&endpoint.on() == 0 {
+			if f.On&(1<<endpoint) == 0 {
 				continue
 			}
 			key := fmt.Sprint(endpoint, f.Name)

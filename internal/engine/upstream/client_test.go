@@ -421,3 +421,14 @@ func TestHeadTimeoutIsOfTheHead(t *testing.T) {
 		t.Errorf("%d connections, want one", len(conns))
 	}
 }
+
+// take returns an idle connection that the engine still holds open, and is not about to
+// close, or nil.
+func (p *pool) take() *conn {
+	for c := p.pop(); c != nil; c = p.pop() {
+		if p.usable(c) {
+			return c
+		}
+	}
+	return nil
+}

@@ -22,18 +22,8 @@ type pool struct {
 	armed    bool // the timer will run evict
 }
 
-// take returns an idle connection that the engine still holds open, and is not about to
-// close, or nil.
-func (p *pool) take() *conn {
-	for c := p.pop(); c != nil; c = p.pop() {
-		if p.usable(c) {
-			return c
-		}
-	}
-	return nil
-}
-
-// next is take for who asks: it leaves it to conn.ask to find whether the connection is open, as
+// next returns an idle connection that the engine still holds open, and is not about to close, or
+// nil. It leaves it to conn.ask to find whether the connection is open, as
 // long as this engine was not seen to close any.
 func (p *pool) next() *conn {
 	for c := p.pop(); c != nil; c = p.pop() {
