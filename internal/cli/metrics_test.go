@@ -71,7 +71,7 @@ var values = map[string]int{
 	"engine": 1, "rank": 1, "model": 1, "kind": 1, "band": 1, "tenant": maxTenants,
 	"outcome": int(infer.NumOutcomes), "code": codes() + 1, "stage": int(trace.NumStages), "part": len(trace.AckParts), "state": int(health.NumStates), "cause": 1,
 	"coefficient": 5, "knowledge": int(kvevents.Known) + 1, "what": 10, "result": int(judge.NumProbeEnds), "weir_probes_total/kind": int(judge.NumProbeKinds), "weir_engine_kv_odd_events/kind": int(kvevents.NumOdd), "page": 5,
-	"weir_engine_faults_total/code": codes(), "weir_integrity_failures_total/reason": maxReasons, "weir_queue_refused_total/reason": len(queue.Reasons()), "verified": 8, "why": 5,
+	"weir_engine_faults_total/code": codes(), "weir_integrity_failures_total/reason": maxReasons, "weir_relay_odd_streams_total/reason": 2, "weir_queue_refused_total/reason": len(queue.Reasons()), "verified": 8, "why": 5,
 	"weir_pair_seconds/part": 2, "point": int(trace.NumPairPoints), "weir_pair_stage_seconds/stage": len(trace.PairStages), "weir_continuations_total/why": 3, "weir_continuations_refused_total/why": 17, "came": 2, "weir_cached_predictions_total/came": 3,
 	"weir_ignored_fields_total/api": 1, "weir_ignored_fields_total/field": maxIgnored, "for": 3, "begun": 2, "endpoint": maxEndpoints, "held_by": maxHeldBy, "source": 1, "direction": 3, "weir_peers/state": 2, "weir_limits_decisions_total/by": 2, "trigger": int(watch.NumTriggers), "operation": 7,
 }

@@ -153,8 +153,10 @@ func recordViewOf(f *timeline.Found, now int64) recordView {
 	if rec.Client.IsValid() {
 		v.Client = rec.Client.String()
 	}
+	if ttft, ok := rec.TTFT(); ok {
+		v.TTFT = new(ms(ttft))
+	}
 	if rec.FirstFlushed != 0 {
-		v.TTFT = new(ms(rec.FirstFlushed - rec.Arrival))
 		v.Live, v.Pending = int(rec.LiveAtFirstToken), int(rec.PendingAtFirstToken)
 	}
 	if leg := rec.Leg(); leg != nil {
@@ -162,7 +164,7 @@ func recordViewOf(f *timeline.Found, now int64) recordView {
 		if first := rec.Attempts[len(rec.Attempts)-1].Legs[0]; first.Role == infer.RolePrefill.String() {
 			v.PrefillEngine = first.Engine
 		}
-		if at := leg.Stamps.FirstOutput; at != 0 && rec.FirstFlushed != 0 {
+		if at := leg.Stamps.FirstOutput; at != 0 && rec.FirstFlushed != 0 && rec.Stream {
 			v.OutputDelay = new(ms(rec.FirstFlushed - at))
 		}
 	}

@@ -28,7 +28,7 @@ func TestAdminRecords(t *testing.T) {
 	hostile := "m\xff\"</script><img src=x onerror=alert(1)>\u2028\x00"
 	now := trace.Now()
 	add := func(id string, took int64, change func(*trace.Record)) {
-		rec := &trace.Record{RequestID: id, Model: "m", Endpoint: "/v1/completions", Arrival: now - took, FirstFlushed: now - took/2, Finished: now}
+		rec := &trace.Record{RequestID: id, Stream: true, Model: "m", Endpoint: "/v1/completions", Arrival: now - took, FirstFlushed: now - took/2, Finished: now}
 		rec.Ledger.Start(trace.Read, rec.Arrival)
 		rec.Ledger.Enter(trace.Engine, now-took/4)
 		rec.Ledger.Enter(trace.Finish, now)

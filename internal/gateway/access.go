@@ -30,10 +30,14 @@ func (a *AccessLog) logAccess(rec *trace.Record, err *infer.Error) {
 		}
 		return float64((to-from)/1e3) / 1e3
 	}
+	first := rec.FirstFlushed
+	if !rec.Stream {
+		first = 0
+	}
 	words := []slog.Attr{
 		slog.String("request_id", rec.RequestID), slog.String("endpoint", rec.Endpoint), slog.String("model", rec.Model), slog.Bool("stream", rec.Stream),
 		slog.String("client", rec.Client.String()), slog.Int("status", int(rec.Status)), slog.String("outcome", rec.Outcome.String()),
-		slog.Float64("ms", ms(rec.Arrival, rec.Finished)), slog.Float64("ttft_ms", ms(rec.Arrival, rec.FirstFlushed)),
+		slog.Float64("ms", ms(rec.Arrival, rec.Finished)), slog.Float64("ttft_ms", ms(rec.Arrival, first)),
 		slog.Int("prompt_tokens", rec.PromptTokens), slog.Int("completion_tokens", rec.CompletionTokens),
 		slog.Int64("bytes_in", rec.BytesIn), slog.Int64("bytes_out", rec.BytesOut), slog.Int("attempts", len(rec.Attempts)),
 	}

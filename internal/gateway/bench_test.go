@@ -398,6 +398,8 @@ type record struct {
 	Arrival    int64            `json:"arrival_time"`
 	Finish     int64            `json:"finish_time"`
 	First      int64            `json:"first_received_time"`
+	TTFT       int64            `json:"ttft"`
+	PathDelay  int64            `json:"output_path_delay"`
 	Attempts   []struct {
 		Legs []struct {
 			Engine  string `json:"engine"`

@@ -169,7 +169,11 @@ func (x *exchange) noteWrite(n int) {
 	}
 	if x.rec.FirstFlushed == 0 {
 		x.rec.FirstFlushed = trace.Now()
-		x.g.opts.Watch.Delayed(x.rec.OutputDelay())
+		delay := x.rec.OutputDelay()
+		if !x.rec.Stream && x.leg != nil && x.leg.lastTaken() != 0 { // it is written when its engine is done
+			delay = time.Duration(x.rec.FirstFlushed - x.leg.lastTaken())
+		}
+		x.g.opts.Watch.Delayed(delay)
 	}
 }
 

@@ -23,6 +23,8 @@ type leg interface {
 	// stop ends the engine's work on choices that have ended by their text, last if
 	// these were the last.
 	stop(choices []answer.Stop, last bool)
+	// lastTaken is when output was taken last, 0 if none was.
+	lastTaken() int64
 	// whole reports whether all of the answer has been taken, with its end marker, and only the
 	// engine's end of the response is still to come. A request that ends now is finished, whoever
 	// has ended it.

@@ -250,6 +250,9 @@ func (l *relayLeg) readError(err error) error {
 // stop implements leg. A relay's answer has no choices that weir ends.
 func (l *relayLeg) stop([]answer.Stop, bool) {}
 
+// lastTaken implements leg.
+func (l *relayLeg) lastTaken() int64 { return l.taken }
+
 // whole implements leg.
 func (l *relayLeg) whole() bool { return l.answer.Done() }
 

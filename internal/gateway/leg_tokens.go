@@ -324,6 +324,9 @@ func (l *tokenLeg) ended() bool {
 // more implements leg.
 func (l *tokenLeg) more() bool { return false }
 
+// lastTaken implements leg.
+func (l *tokenLeg) lastTaken() int64 { return l.shown.last }
+
 // whole implements leg: an answer of ids ends with what is taken last.
 func (l *tokenLeg) whole() bool { return false }
 

@@ -126,3 +126,32 @@ func TestAccessLog(t *testing.T) {
 		t.Errorf("of one that failed: %s", out.String())
 	}
 }
+
+// An answer that is not streamed is written when its engine is done: it has no first token of its
+// own, and its generation is no delay of the gateway's.
+func TestUnstreamedHasNoFirstToken(t *testing.T) {
+	a := &tokenEngine{name: "a"}
+	inBubble(t, Options{}, []any{a}, func(t *testing.T, b *bench) {
+		answered := func(ask string, n int) *record {
+			c := b.post(chatPath, ask)
+			call := a.call(t, n)
+			time.Sleep(2 * time.Second)
+			call.send(words()[0])
+			time.Sleep(20 * time.Second)
+			call.end(infer.ReasonStop, words()[1])
+			c.answer()
+			return b.wantRecord(c, "finished", "")
+		}
+		for n := range 12 {
+			if r := answered(askChat(``), n+1); r.TTFT != 0 || r.PathDelay != 0 {
+				t.Errorf("ttft %v, output path delay %v", time.Duration(r.TTFT), time.Duration(r.PathDelay))
+			}
+		}
+		if sum := b.sum("weir_ttft_seconds") + b.sum("weir_output_path_delay_seconds"); sum != 0 {
+			t.Errorf("%v s are counted", sum)
+		}
+		if r := answered(askStream(``), 13); time.Duration(r.TTFT) != 2*time.Second || b.sum("weir_ttft_seconds") != 2 {
+			t.Errorf("of a stream: ttft %v, counted %v s", time.Duration(r.TTFT), b.sum("weir_ttft_seconds"))
+		}
+	})
+}

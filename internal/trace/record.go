@@ -236,13 +236,22 @@ func (r *Record) ToServer() int64 {
 	return first
 }
 
+// TTFT returns the time from the arrival until the first output was written. ok is false for an
+// answer that is not streamed: it is written at its end, and has no first token of its own.
+func (r *Record) TTFT() (ns int64, ok bool) {
+	return r.FirstFlushed - r.Arrival, r.Stream && r.FirstFlushed != 0
+}
+
 // OutputDelay returns the time of the first token from the engine to the client: from
 // its sending, if the engine stamps that, otherwise from its reading, until its writing.
-// It is 0 if no token was written.
+// It is 0 if no token was written, and for an answer that is not streamed.
 func (r *Record) OutputDelay() time.Duration {
 	from := r.FirstReceived
 	if leg := r.Leg(); leg != nil && leg.Stamps.FirstOutput > 0 {
 		from = leg.Stamps.FirstOutput
+	}
+	if !r.Stream {
+		return 0
 	}
 	if from == 0 || r.FirstFlushed == 0 {
 		return 0

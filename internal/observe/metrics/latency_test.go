@@ -55,7 +55,7 @@ func TestLatency(t *testing.T) {
 func TestEndedAllocatesNothing(t *testing.T) {
 	m := New()
 	r := ended(infer.Finished, "")
-	r.Model, r.PromptTokens, r.CompletionTokens, r.FirstFlushed = "m", 5, 7, r.Arrival+1000
+	r.Stream, r.Model, r.PromptTokens, r.CompletionTokens, r.FirstFlushed = true, "m", 5, 7, r.Arrival+1000
 	r.Attempts = []trace.Attempt{{Legs: []trace.Leg{{Engine: "e", Handed: r.Arrival + 1, ToServer: r.Arrival + 2}}}}
 	r.Attempts[0].Legs[0].Stamps.FirstOutput = r.Arrival + 500
 	add := func() {

@@ -28,7 +28,7 @@ func TestLive(t *testing.T) {
 			m.Received("/v1/completions")
 		}
 		r := ended(infer.Finished, "")
-		r.Model, r.CompletionTokens, r.FirstFlushed = model, 7, r.Arrival+3e6
+		r.Stream, r.Model, r.CompletionTokens, r.FirstFlushed = true, model, 7, r.Arrival+3e6
 		m.Ended(r)
 		m.Ended(ended(infer.Failed, "engine"))
 	}

@@ -117,10 +117,10 @@ func New() *Metrics {
 		m.stage[s] = stages.with(trace.Stage(s).String())
 	}
 	m.residual = histogram("weir_residual_seconds", "Time between arrival and finish that no stage explains.").with()
-	m.ttft = histogram("weir_ttft_seconds", "Arrival to first output written.", "model")
+	m.ttft = histogram("weir_ttft_seconds", "Arrival to first output written, of streams: an answer that is not streamed is written at its end.", "model")
 	m.total = histogram("weir_request_seconds", "Arrival to finish.", "model", "outcome")
 	m.acks = histogram("weir_acknowledgement_seconds", "Where the time went until an engine's confirmation of a request was known, by part: send and read are the gateway's waits, engine all else, of it queue and write what the engine took before and after it had taken the request in, where its wire tells.", "engine", "part")
-	m.output = histogram("weir_output_path_delay_seconds", "First token sent by the engine to first token written to the client, where the engine stamps it.")
+	m.output = histogram("weir_output_path_delay_seconds", "First token sent by the engine to first token written to the client, of streams, where the engine stamps it.")
 	m.delay = m.output.with()
 	m.finished = lazyCounter(m.ended, infer.Finished.String(), "")
 	m.pair = newPairSeries(histogram)
@@ -244,8 +244,8 @@ func (m *Metrics) Ended(r *trace.Record) {
 	}
 	m.pair.ended(r)
 	model.choice.ended(r)
-	if r.FirstFlushed > 0 {
-		model.ttft.get().observe(r.FirstFlushed - r.Arrival)
+	if ttft, ok := r.TTFT(); ok {
+		model.ttft.get().observe(ttft)
 		if leg := r.Leg(); leg != nil && leg.Stamps.FirstOutput > 0 {
 			m.delay.observe(r.FirstFlushed - leg.Stamps.FirstOutput)
 		}

@@ -113,7 +113,7 @@ func TestRecord(t *testing.T) {
 	}
 
 	r := ended(infer.Finished, "")
-	r.PromptTokens, r.CompletionTokens, r.FirstFlushed = 7, 5, 6000
+	r.Stream, r.PromptTokens, r.CompletionTokens, r.FirstFlushed = true, 7, 5, 6000
 	r.Attempts = []trace.Attempt{{Legs: []trace.Leg{{Engine: "a", Handed: 100, ToServer: 200, Acked: 400, Known: 500, Stamps: infer.Stamps{ServerCreated: 300, FirstOutput: 5000}}}}}
 	m.Received("other")
 	m.Ended(r)

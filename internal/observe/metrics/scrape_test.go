@@ -108,7 +108,7 @@ func named(answer []byte) string {
 func shown() *Metrics {
 	m := New()
 	r := ended(infer.Finished, "")
-	r.Model, r.PromptTokens, r.CompletionTokens, r.FirstFlushed = "m", 7, 5, 6000
+	r.Stream, r.Model, r.PromptTokens, r.CompletionTokens, r.FirstFlushed = true, "m", 7, 5, 6000
 	r.Attempts = []trace.Attempt{{Legs: []trace.Leg{{Engine: "a", Handed: 100, ToServer: 200, Acked: 400, Known: 500, Stamps: infer.Stamps{ServerCreated: 300, FirstOutput: 5000}}}}}
 	m.Received("other")
 	m.Ended(r)
@@ -229,7 +229,7 @@ func busyGateway(engines int) (m *Metrics, series int) {
 	for i, e := range fleet.Engines {
 		r := ended(infer.Finished, "")
 		r.Model = fmt.Sprintf("m%d", i%10)
-		r.PromptTokens, r.CompletionTokens, r.FirstFlushed = 7, 5, 6000
+		r.Stream, r.PromptTokens, r.CompletionTokens, r.FirstFlushed = true, 7, 5, 6000
 		r.Attempts = []trace.Attempt{{Legs: []trace.Leg{{Engine: e.Name, Handed: 100, ToServer: 200, Acked: 400, Known: 500, Stamps: infer.Stamps{ServerCreated: 300, FirstOutput: 5000}}}}}
 		for range 20 {
 			r.Finished += 1_000_000

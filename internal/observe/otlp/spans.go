@@ -35,8 +35,8 @@ func spans(r *trace.Record) []*tracepb.Span {
 	if r.Client.IsValid() {
 		root.Attributes = append(root.Attributes, text(nameClient, r.Client.String()))
 	}
-	if r.FirstFlushed != 0 {
-		root.Attributes = append(root.Attributes, seconds(nameTTFT, r.FirstFlushed-r.Arrival))
+	if ttft, ok := r.TTFT(); ok {
+		root.Attributes = append(root.Attributes, seconds(nameTTFT, ttft))
 	}
 	for s, ns := range r.Ledger.Spent {
 		if ns != 0 {

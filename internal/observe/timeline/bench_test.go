@@ -19,7 +19,7 @@ func served(i int, at int64) *trace.Record {
 	r.Attempts[0].Legs = append([]trace.Leg(nil), r.Attempts[0].Legs...)
 	r.Attempts[0].Legs[0].RequestID = strings.Clone(r.RequestID[4:])
 	r.Attempts[0].Choice.Best = make([]trace.Option, 4)
-	r.Arrival, r.FirstFlushed, r.Finished = at-5e8, at-4e8, at
+	r.Stream, r.Arrival, r.FirstFlushed, r.Finished = true, at-5e8, at-4e8, at
 	return r
 }
 

@@ -97,7 +97,9 @@ func (o *object) derived(r *trace.Record) {
 		o.int("tokenize_wait", wait) // a large request may wait twice
 	}
 	o.between("tokenize_duration", r.TokenizeStart, r.TokenizeEnd)
-	o.between("ttft", r.Arrival, r.FirstFlushed)
+	if ttft, ok := r.TTFT(); ok {
+		o.int("ttft", ttft)
+	}
 	o.between("total_latency", r.Arrival, r.Finished)
 	leg := r.Leg()
 	if leg == nil {
@@ -113,7 +115,9 @@ func (o *object) derived(r *trace.Record) {
 	} else {
 		o.between("prefill_duration", s.PrefillStart, s.FirstToken)
 	}
-	o.between("output_path_delay", s.FirstOutput, r.FirstFlushed)
+	if r.Stream {
+		o.between("output_path_delay", s.FirstOutput, r.FirstFlushed)
+	}
 	o.between("server_latency", sent, r.Finished)
 }
 

@@ -204,10 +204,10 @@ func (k *kept) shuffle(some []*held) {
 
 // firstOf is the time to the first output, negative where there was none.
 func firstOf(r *trace.Record) int64 {
-	if r.FirstFlushed == 0 {
-		return -1
+	if ttft, ok := r.TTFT(); ok {
+		return ttft
 	}
-	return r.FirstFlushed - r.Arrival
+	return -1
 }
 
 // slowest is the slowest records, as a heap with the fastest of them first.

@@ -18,7 +18,7 @@ import (
 func ended(id int, at, took time.Duration, how infer.Outcome) *trace.Record {
 	r := &trace.Record{RequestID: fmt.Sprint(id), Outcome: how, Finished: int64(at), Arrival: int64(at - took)}
 	if how == infer.Finished {
-		r.FirstFlushed = r.Arrival + int64(took)/3
+		r.Stream, r.FirstFlushed = true, r.Arrival+int64(took)/3
 	}
 	return r
 }
