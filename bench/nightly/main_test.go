@@ -234,7 +234,7 @@ func TestSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range steps {
-		if seen[s.Name] || s.Why == "" || s.Typical <= 0 || s.Limit < s.Typical*3/2 || s.Read == nil && s.Name != "repeats" {
+		if seen[s.Name] || s.Why == "" || s.Typical <= 0 || s.Limit < s.Typical*3/2 || s.Read == nil && s.Name != "repeats" && s.Name != "staticcheck" {
 			t.Errorf("step %+v", s)
 		}
 		seen[s.Name] = true
