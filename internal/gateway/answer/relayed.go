@@ -2,6 +2,7 @@ package answer
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -174,7 +175,9 @@ func (r *Relayed) due(in *Input, buf []byte, pass int) (last bool, wrong error) 
 	case r.fault != nil:
 		return false, r.fault
 	case in.Err != nil && in.Err != io.EOF:
-		if r.doneAt != 0 && whole { // the client has all of it, whoever ends first
+		// The client has all of it, whoever ends first. Bytes that are no HTTP are a fault all the same.
+		var fault infer.Fault
+		if r.doneAt != 0 && whole && !errors.As(in.Err, &fault) {
 			return true, nil
 		}
 		return false, r.kept(infer.AsError(in.Err), buf, pass)
