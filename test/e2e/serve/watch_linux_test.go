@@ -276,14 +276,14 @@ func TestProfilesOnAFullDisk(t *testing.T) {
 	}
 }
 
-// limitFiles allows a gateway a kilobyte of each file, until mends lifts that.
+// limitFiles allows a gateway 64 bytes of each file, less than the smallest profile of a process at rest has, until mends lifts that.
 func limitFiles(t *testing.T, g *harness.Gateway, _ string) (mends func() error) {
 	pid := g.Cmd.Process.Pid
 	var had unix.Rlimit
 	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, nil, &had); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1 << 10, Max: had.Max}, nil); err != nil {
+	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 64, Max: had.Max}, nil); err != nil {
 		t.Fatal(err)
 	}
 	return func() error { return unix.Prlimit(pid, unix.RLIMIT_FSIZE, &had, nil) }
