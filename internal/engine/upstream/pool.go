@@ -23,8 +23,8 @@ type pool struct {
 }
 
 // next returns an idle connection that the engine still holds open, and is not about to close, or
-// nil. It leaves it to conn.ask to find whether the connection is open, as
-// long as this engine was not seen to close any.
+// nil. It leaves it to conn.ask to find whether the connection is open, as long as this engine was
+// not seen to close any.
 func (p *pool) next() *conn {
 	for c := p.pop(); c != nil; c = p.pop() {
 		if c.unseen = c.unseen && !c.secure && c.inTime(); c.unseen || p.usable(c) {

@@ -276,7 +276,8 @@ func TestProfilesOnAFullDisk(t *testing.T) {
 	}
 }
 
-// limitFiles allows a gateway 64 bytes of each file, less than the smallest profile of a process at rest has, until mends lifts that.
+// limitFiles allows a gateway 64 bytes of each file, until mends lifts that: less than the profile of a
+// process at rest has.
 func limitFiles(t *testing.T, g *harness.Gateway, _ string) (mends func() error) {
 	pid := g.Cmd.Process.Pid
 	var had unix.Rlimit
