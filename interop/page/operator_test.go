@@ -659,6 +659,7 @@ func TestManyStalls(t *testing.T) {
 		p.show("#stalls")
 		const rows = "document.querySelectorAll('[aria-label^=Stalls] tbody tr').length"
 		p.until("the latest", rows+" === 20")
+		p.until("the profiles", "document.querySelector('[aria-label=Profiles]') !== null")
 		p.text("-stall.trace")
 		p.axe("stalls")
 		p.fits("stalls")
