@@ -21,7 +21,7 @@ import (
 // serverInfo gives the server's arguments and its schedulers' states. Like SGLang it asks each of
 // them, so that one that stands still keeps it from answering.
 func (f *sglangServer) serverInfo(w http.ResponseWriter, r *http.Request) {
-	if _, err := f.e.fence(r.Context()); err != nil {
+	if err := f.e.answers(r.Context()); err != nil {
 		writeSGLangError(w, err)
 		return
 	}
