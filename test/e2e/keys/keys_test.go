@@ -85,6 +85,7 @@ func TestKeys(t *testing.T) {
 	want(401, "POST", chats, chat, "Authorization", "Bearer "+root, "not known") // an operator's
 	want(401, "POST", base+"/v1/messages", chat, "X-Api-Key", "nobody", "authentication_error")
 	want(404, "POST", chats, chat, "X-Api-Key", bob, "model_not_found")
+	harness.Eventually(t, "an engine with its model", func() bool { return harness.Get(t, operator+"/readyz").Status == http.StatusOK })
 	want(200, "GET", base+"/v1/models", "", "X-Api-Key", bob, `"data":[]`)
 	want(200, "GET", base+"/v1/models", "", "X-Api-Key", alice, "weir-sim")
 	want(200, "GET", base+"/health", "", "", "", "")
