@@ -239,7 +239,7 @@ func (p *Process) Exits(code int) {
 func Eventually(t testing.TB, what string, holds func() bool, needs ...*Process) {
 	t.Helper()
 	deadline := time.After(Patience)
-	wait := 5 * time.Millisecond // and longer each time: most of these scrape all metrics
+	wait := 20 * time.Millisecond // and longer each time: most of these scrape all metrics
 	for !holds() {
 		for _, p := range needs {
 			select {
