@@ -121,24 +121,12 @@ func (t *text) find(path []string) (*config.Entry, error) {
 	}
 	var e *config.Entry
 	for _, name := range path {
-		if e = entryOf(s, name); e == nil {
+		if e = s.Find(name); e == nil {
 			return nil, nil
 		}
 		s = e.Section
 	}
 	return e, nil
-}
-
-func entryOf(s *config.Section, name string) *config.Entry {
-	if s == nil {
-		return nil
-	}
-	for i := range s.Entries {
-		if s.Entries[i].Key == name {
-			return &s.Entries[i]
-		}
-	}
-	return nil
 }
 
 // open makes an entry that is a mapping with lines of its own for each of its fields, if it is
