@@ -70,7 +70,7 @@ func parse(data []byte, flags []string) (f *File, problems []error) {
 	return f, problems
 }
 
-// collected is of how many keys the memory is free at a time.
+// collected is the number of keys whose memory is freed at a time.
 const collected = 1 << 16
 
 // entries are the keys of a mapping, each with its value.

@@ -190,7 +190,7 @@ func TestInspector(t *testing.T) {
 	}
 }
 
-// What released engines send twice passes, and is told.
+// An end that released engines send twice passes, and Odd tells of it.
 func TestInspectorOdd(t *testing.T) {
 	for stream, want := range map[string]string{
 		data(text0, stop0, usage, done):       "",

@@ -325,7 +325,8 @@ type about struct {
 	TokenizerPath string `json:"tokenizer_path"`
 }
 
-// serverInfo reads it, or its older name. An error is of a server that may have it.
+// serverInfo reads SGLang's /server_info, or its older name. ok is false if the server has none, and
+// err is set if the server may have it and it could not be read.
 func (e *Engine) serverInfo(ctx context.Context) (a about, ok bool, err error) {
 	data, err := e.client.GetFirst(ctx, upstream.SGLangServerInfo...)
 	var refused *upstream.StatusError

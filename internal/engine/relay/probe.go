@@ -205,7 +205,7 @@ func (e *Engine) sglang(ctx context.Context, now *software) error {
 // model list has just been read: then it is the same process. No mode of it loses anything without
 // a word: its front end refuses what its engine does not do.
 func (e *Engine) vllm(ctx context.Context, now *software) error {
-	now.page, now.loads = "/version", vllmserver.MetricsPath
+	now.page, now.loads = vllmserver.VersionPath, vllmserver.MetricsPath
 	had, _ := e.known.software.Known(e.client)
 	over := e.client.ReadOver()
 	if had.version != "" && e.over == over {

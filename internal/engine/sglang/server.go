@@ -157,7 +157,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	return facts, nil
 }
 
-// answered reports whether an error is of a server that has answered.
+// answered reports whether the server has answered a request that ended with err.
 func answered(err error) bool {
 	var refused *upstream.StatusError
 	return errors.As(err, &refused) && refused.Status < 500

@@ -28,7 +28,7 @@ type Loads struct {
 		Running int     `json:"num_running_reqs"`
 		Waiting int     `json:"num_waiting_reqs"`
 		Usage   float64 `json:"token_usage"`
-		// What a rank holds and runs at most.
+		// The rank's limits.
 		KVTokens   int `json:"max_total_num_tokens"`
 		MaxRunning int `json:"max_running_requests"`
 		// Pairs is of a server that serves halves. Waiting has all of its queues but one:

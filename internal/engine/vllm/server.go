@@ -106,7 +106,7 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 		facts.Meets = e.met
 	}
 	e.readFigures(ctx, srv, &facts)
-	facts.Old = e.known.version.Old(facts.Old, "/version")
+	facts.Old = e.known.version.Old(facts.Old, vllmserver.VersionPath)
 	facts.Old = e.known.events.Old(facts.Old, vllmserver.KVEventsPath)
 	facts.Old = e.known.figures.Old(facts.Old, vllmserver.MetricsPath)
 	e.server.Store(srv)

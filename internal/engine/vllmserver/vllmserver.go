@@ -56,9 +56,12 @@ var (
 	Newest = Release{0, 33}
 )
 
+// VersionPath is where a server states its version.
+const VersionPath = "/version"
+
 // Version reads the version of a server; empty where it has none.
 func Version(ctx context.Context, c *upstream.Client) (string, error) {
-	data, _, err := c.Get(ctx, "/version")
+	data, _, err := c.Get(ctx, VersionPath)
 	var said struct {
 		Version string `json:"version"`
 	}
