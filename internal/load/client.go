@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -88,8 +89,9 @@ func (t *throttle) since(at int64, last bool) int64 {
 type client struct {
 	target *target
 	rcvbuf int
-	poller *poller // nil where each connection is read by a goroutine
-	stamps bool    // the kernel's, without a poller
+	poller *poller      // nil where each connection is read by a goroutine
+	stamps bool         // the kernel's, without a poller
+	held   atomic.Int64 // bytes that answers hold above freeHeld
 
 	mu   sync.Mutex
 	idle []*conn

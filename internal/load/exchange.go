@@ -38,6 +38,7 @@ type exchange struct {
 	nth     int
 	asked   *workload.Turn // what that turn asks; nil where there are none
 	bodyBuf []byte         // of a response that is not a stream
+	held    int            // bytes of the answer that count towards mostHeld
 
 	// State of the current request. ctx belongs to the run and is used in turns.
 	ctx      context.Context // of the run, for the turns
@@ -66,6 +67,39 @@ var errOver = errors.New("the response is over")
 
 // maxBody bounds a response that is not a stream.
 const maxBody = 64 << 20
+
+// The answers in flight together hold at most mostHeld bytes, so that a server that sends
+// events or bodies without end on every connection does not end the generator. The first
+// freeHeld bytes of an answer are not counted, which keeps the count off the path of an
+// ordinary answer.
+const (
+	mostHeld = 512 << 20
+	freeHeld = 1 << 20
+)
+
+// hold states that the answer holds n bytes now, and reports whether the answers together
+// hold no more than they may.
+func (x *exchange) hold(n int) error {
+	n = max(n-freeHeld, 0)
+	if n == x.held {
+		return nil
+	}
+	all := x.client.held.Add(int64(n - x.held))
+	grown := n > x.held
+	x.held = n
+	if grown && all > mostHeld {
+		return fmt.Errorf("answers in flight hold more than %d MiB together", mostHeld>>20)
+	}
+	return nil
+}
+
+// free drops what the answer holds.
+func (x *exchange) free() {
+	if x.held > 0 {
+		_ = x.hold(0) // less is never too much
+		x.bodyBuf, x.events = nil, sse.Parser{}
+	}
+}
 
 // mostEvents bounds the text events of an answer, each of which leaves its time. An answer has few
 // more events than tokens, and the tokens have a bound in the request.
@@ -131,6 +165,7 @@ func (x *exchange) launch(ctx context.Context, index int, intended int64) {
 // sample's outcome.
 func (x *exchange) do(ctx context.Context, index int, intended int64) {
 	s := &x.sample
+	defer x.free()
 	if x.half != nil {
 		defer x.half.end(s)
 	}
@@ -313,7 +348,7 @@ func (x *exchange) stream() error {
 			s.Chunks = append(s.Chunks, now)
 		}
 	}
-	if err := x.events.Err(); err != nil {
+	if err := cmp.Or(x.events.Err(), x.hold(x.events.Held()+len(j.answer))); err != nil {
 		x.keep = false
 		s.fail(KindBadEvent, err.Error())
 		return errOver
@@ -365,7 +400,11 @@ func (x *exchange) whole() error {
 	s.LastByte = x.body.src.at
 	s.Bytes += int64(len(data))
 	x.bodyBuf = append(x.bodyBuf, data...)
+	full := x.hold(len(x.bodyBuf))
 	switch {
+	case full != nil:
+		x.keep = false
+		s.fail(KindFraming, full.Error())
 	case len(x.bodyBuf) > maxBody:
 		x.keep = false
 		s.fail(KindFraming, fmt.Sprintf("a body of more than %d bytes", maxBody))

@@ -97,7 +97,7 @@ func nativeSample(wire string, p *Plan) Sample {
 	if _, err := p.normalize(); err != nil {
 		panic(err)
 	}
-	x := newExchange(p, nil, p.Verify)
+	x := newExchange(p, &client{}, p.Verify)
 	x.sample.reset(0, 0)
 	x.judge.reset()
 	cn := memoryConn(strings.NewReader(wire))

@@ -45,7 +45,7 @@ func judgeWire(t interface{ Fatal(...any) }, wire string, p *Plan, cut int) *Sam
 	if cut == 0 {
 		r = iotest.OneByteReader(strings.NewReader(wire))
 	}
-	x := newExchange(p, nil, p.Verify)
+	x := newExchange(p, &client{}, p.Verify)
 	x.judge.reset()
 	cn := memoryConn(r)
 	x.begin(context.Background(), cn)
@@ -179,7 +179,7 @@ func TestEventsAllocateNothing(t *testing.T) {
 	vocab := vocabulary(t)
 	words := answer(t, vocab, 1)
 	event := []byte(whole(nil).text(words[0]))
-	x := newExchange(&Plan{}, nil, vocab)
+	x := newExchange(&Plan{}, &client{}, vocab)
 	x.judge.reset()
 	x.sample.gaps = make([]int64, 0, 4096)
 	ev := sse.Event{Data: event}
@@ -200,7 +200,7 @@ func BenchmarkStream(b *testing.B) {
 	if _, err := p.normalize(); err != nil {
 		b.Fatal(err)
 	}
-	x := newExchange(p, nil, vocab)
+	x := newExchange(p, &client{}, vocab)
 	r := strings.NewReader(wire)
 	cn := memoryConn(r)
 	b.ReportAllocs()
@@ -261,7 +261,7 @@ func TestEndlessAnswers(t *testing.T) {
 		if _, err := plan.normalize(); err != nil {
 			t.Fatal(err)
 		}
-		e := newExchange(plan, nil, nil)
+		e := newExchange(plan, &client{}, nil)
 		e.judge.maxTokens = 4
 		e.judge.reset()
 		cn := memoryConn(io.MultiReader(strings.NewReader(x.begin), more))
@@ -272,3 +272,56 @@ func TestEndlessAnswers(t *testing.T) {
 		}
 	}
 }
+
+// Answers in flight hold a bounded amount together, and what an answer held is free when it
+// is over.
+func TestAnswersTogether(t *testing.T) {
+	const n, size, others = 4, 3 << 20, mostHeld - 6<<20
+	for name, begin := range map[string]string{
+		"events": "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: ",
+		"bodies": "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n",
+	} {
+		plan := &Plan{URL: "http://x", Requests: n, OutputTokens: 4}
+		if _, err := plan.normalize(); err != nil {
+			t.Fatal(err)
+		}
+		c := &client{}
+		c.held.Store(others)
+		failed := 0
+		all := make([]*exchange, n)
+		for i := range all {
+			x := newExchange(plan, c, nil)
+			all[i] = x
+			x.judge.reset()
+			x.sample.reset(0, 0)
+			x.events = sse.Parser{Max: maxBody}
+			body := io.LimitReader(&endless{text: strings.Repeat("a", 8000)}, size)
+			cn := memoryConn(io.MultiReader(strings.NewReader(begin), body, stalled{}))
+			x.begin(t.Context(), cn)
+			if x.turn(cn) {
+				failed++
+				if s := &x.sample; !strings.Contains(s.Detail, "together") {
+					t.Errorf("%s: %v %s", name, s.Kind, s.Detail)
+				}
+				x.free()
+			}
+			if held := c.held.Load(); held > mostHeld {
+				t.Fatalf("%s: %d answers hold %d bytes", name, i+1, held)
+			}
+		}
+		if failed == 0 || failed == n {
+			t.Errorf("%s: %d of %d answers were refused", name, failed, n)
+		}
+		for _, x := range all {
+			x.free()
+		}
+		if held := c.held.Load(); held != others {
+			t.Errorf("%s: %d bytes are held by no answer", name, held-others)
+		}
+	}
+}
+
+// stalled has nothing to read yet.
+type stalled struct{}
+
+func (stalled) Read([]byte) (int, error) { return 0, errAgain }

@@ -99,6 +99,9 @@ var spare = sync.Pool{New: func() any { return new([]byte) }}
 
 const maxSpare = 64 << 10
 
+// Held returns the size of the parser's own memory for the event under way, in bytes.
+func (p *Parser) Held() int { return p.begun() + len(p.name) + len(p.data) }
+
 // begun is how much an earlier chunk had of the line.
 func (p *Parser) begun() int {
 	if p.line == nil {
