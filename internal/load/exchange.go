@@ -73,7 +73,7 @@ const maxBody = 64 << 20
 // freeHeld bytes of an answer are not counted, which keeps the count off the path of an
 // ordinary answer.
 const (
-	mostHeld = 512 << 20
+	mostHeld = 128 << 20
 	freeHeld = 1 << 20
 )
 
