@@ -243,7 +243,8 @@ while True:
         time.sleep(args.step)
         frames = []
         outs = [one(i, r, frames) for i, r in running]
-        stats = d.SchedulerStats(num_running_reqs=len(running), num_waiting_reqs=len(live) - len(running), kv_cache_usage=0.25)
+        # Requests that this step ended are live no more. vLLM's own client refuses a negative count.
+        stats = d.SchedulerStats(num_running_reqs=len(running), num_waiting_reqs=max(len(live) - len(running), 0), kv_cache_usage=0.25)
         m = d.EngineCoreOutputs(engine_index=args.index, timestamp=time.monotonic(), outputs=outs, scheduler_stats=stats)
         sending.put((m, frames) if frames else m)
     if not live and counts != last:

@@ -155,10 +155,16 @@ def own():
         ("error", RequestError | None, None)], array_like=True, omit_defaults=True)
     UtilityOutput = msgspec.defstruct("UtilityOutput", [
         ("call_id", int), ("failure_message", str | None, None), ("result", nothing, None)], array_like=True)
+    # vLLM's Rust client wants each of its members.
+    PrefixCacheStats = dataclasses.make_dataclass("PrefixCacheStats", [("reset", bool, False)] + [(n, int, 0) for n in (
+        "requests", "queries", "hits", "preempted_requests", "preempted_queries", "preempted_hits")])
     SchedulerStats = dataclasses.make_dataclass("SchedulerStats", [
         ("num_running_reqs", int, 0), ("num_waiting_reqs", int, 0), ("num_skipped_waiting_reqs", int, 0),
         ("step_counter", int, 0), ("current_wave", int, 0), ("kv_cache_usage", float, 0.0),
-        ("prefix_cache_stats", dict, dataclasses.field(default_factory=dict))])
+        ("prefix_cache_stats", PrefixCacheStats, dataclasses.field(default_factory=PrefixCacheStats)),
+        ("kv_cache_eviction_events", list, dataclasses.field(default_factory=list)),
+        ("waiting_lora_adapters", dict, dataclasses.field(default_factory=dict)),
+        ("running_lora_adapters", dict, dataclasses.field(default_factory=dict))])
     EngineCoreOutputs = msgspec.defstruct("EngineCoreOutputs", [
         ("engine_index", int, 0), ("outputs", list[EngineCoreOutput], msgspec.field(default_factory=list)),
         ("scheduler_stats", SchedulerStats | None, None), ("timestamp", float, 0.0),
@@ -168,7 +174,9 @@ def own():
     EngineCoreReadyResponse = dataclasses.make_dataclass("EngineCoreReadyResponse", [
         ("max_model_len", int), ("num_gpu_blocks", int), ("block_size", int), ("dp_stats_address", str | None),
         ("dtype", str), ("vllm_version", str), ("world_size", int), ("data_parallel_size", int),
-        ("max_num_seqs", int, 256), ("instance_id", str, "")])
+        ("tensor_parallel_size", int, 1), ("pipeline_parallel_size", int, 1), ("decode_context_parallel_size", int, 1),
+        ("data_parallel_rank", int, 0), ("max_num_seqs", int, 256), ("max_num_batched_tokens", int, 8192),
+        ("instance_id", str, ""), ("supports_lora", bool, False), ("max_loras", int, 0)])
     EngineZmqAddresses = dataclasses.make_dataclass("EngineZmqAddresses", [
         ("inputs", list[str]), ("outputs", list[str]), ("coordinator_input", str | None, None),
         ("coordinator_output", str | None, None), ("frontend_stats_publish_address", str | None, None)])
