@@ -287,17 +287,30 @@ vllm-wheels: $(VENV)/.done ## fetch the structures of vLLM's releases (1.4 GB to
 	    mkdir -p ../$$release.part/$$(dirname $$f); cp $$f ../$$release.part/$$f; done); \
 	  rm -rf $$to.whole $(VENV)/vllm/wheel; mv $$to.part $$to; done
 
+# vLLM's Rust front end is one file of a wheel of 336 MB, of which no more is fetched.
+VLLMRS = $(VENV)/vllm-rs/$(VLLMRS_RELEASE)
+VLLMRS_RELEASE := 0.33.0
+VLLMRS_SUM_0.33.0 := ee53a9eec77b858799f7526ad0f284df808d9350b8b4d6f1754583f9f8782c62
+VLLMRS_SUM_0.32.0 := 6f2bb3c5b4dc03cab615c8985971247f016c7113b7e5010da447eb633800dfa5
+$(VENV)/vllm-rs/%: interop/member.py
+	$(AGAIN) python3 interop/member.py vllm==$* vllm/vllm-rs $(VLLMRS_SUM_$*) $@
+
 .PHONY: interop-ready
-interop-ready: interop-setup chromium prometheus redis $(VENV)/.done internal/observe/page/node_modules/.done interop/clients/node_modules/.done interop/published/node_modules/.done ## fetch and install what interop tests against
+interop-ready: interop-setup chromium prometheus redis $(VENV)/.done $(VLLMRS) internal/observe/page/node_modules/.done interop/clients/node_modules/.done interop/published/node_modules/.done ## fetch and install what interop tests against
 
 # Packages that wait for processes run beside those that compare all the time.
-INTEROPENV = WEIR_PYTHON=$(abspath $(PYTHON)) WEIR_SGLANG_PARSERS=$(abspath $(VENV)/sglang-parsers) WEIR_PUBLISHED=$(abspath $(VENV)/published) WEIR_VLLM_WHEELS=$(abspath $(WEIR_VLLM_WHEELS))
+INTEROPENV = WEIR_PYTHON=$(abspath $(PYTHON)) WEIR_SGLANG_PARSERS=$(abspath $(VENV)/sglang-parsers) WEIR_PUBLISHED=$(abspath $(VENV)/published) WEIR_VLLM_WHEELS=$(abspath $(WEIR_VLLM_WHEELS)) WEIR_VLLM_RS=$(abspath $(VLLMRS))
 INTEROP = $(INTEROPENV) $(GO) test -tags interop -count=1 -p 4
 
 .PHONY: interop
 interop: interop-ready nginx $(PARTS) ## test against official clients and reference libraries, with samples of moderate size
 	$(call BUILT)
 	$(INTEROPENV) $(TESTED) --packages "./interop/..." -- -tags interop -p 4 -short $(FLAGS) $(ADVICE)
+
+.PHONY: interop-older
+interop-older: VLLMRS_RELEASE = 0.32.0
+interop-older: interop-setup $(VENV)/.done $(VENV)/vllm-rs/0.32.0 ## test against releases of Rust servers that make interop has newer ones of
+	$(INTEROP) -run '^TestRustFrontEnd$$' ./interop/vllm-core
 
 .PHONY: interop-full
 interop-full: interop-ready ## the same with every sample whole: 550 MB of text for the tokenizers alone

@@ -137,7 +137,6 @@ type Finish struct {
 	// Stop is the stop string that ended the choice, empty if none did.
 	Stop string
 	// StopID is the id that ended the choice, valid if ByID is set. Tokens counts it.
-	// With Request.TrimStop the encoder does not get it.
 	StopID uint32
 	ByID   bool
 	// Tokens is the number of ids generated for the choice.

@@ -70,9 +70,8 @@ type Request struct {
 
 	Stream bool
 	// NoText is set if the output's text is not needed. ShowSpecial makes special
-	// tokens a part of the text, IncludeStop a stop string that ended it. TrimStop
-	// withholds an id that ended the output from the encoder, although it counts.
-	NoText, ShowSpecial, IncludeStop, TrimStop bool
+	// tokens a part of the text, IncludeStop a stop string that ended it.
+	NoText, ShowSpecial, IncludeStop bool
 	// Tokens makes the gateway give the encoder the ids of the output, and their log
 	// probabilities if Logprobs is not nil. Logprobs is the number of alternatives to
 	// each (infer.Request.Logprobs). ContentLogprobs, instead of Tokens, gives it the

@@ -53,11 +53,15 @@ func (s *setup) start(program string, args ...string) *harness.Process {
 	return harness.StartCommand(s.t, exec.Command(harness.Python(s.t), append([]string{program, "--sglang", s.wheel}, args...)...))
 }
 
+// said is the sentence's ids, with commas.
+func (s *setup) said() string {
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(s.ids), "[]"), " ", ",")
+}
+
 // scheduler starts one, of weir's launcher unless args name other sockets.
 func (s *setup) scheduler(args ...string) *harness.Process {
 	s.t.Helper()
-	say := strings.ReplaceAll(strings.Trim(fmt.Sprint(s.ids), "[]"), " ", ",")
-	p := s.start("sched.py", append([]string{"--say", say}, args...)...)
+	p := s.start("sched.py", append([]string{"--say", s.said()}, args...)...)
 	p.Find("ready", func(l string) bool { return strings.Contains(l, `"ready"`) })
 	return p
 }

@@ -3,7 +3,6 @@
 package vllmcore
 
 import (
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -70,49 +69,17 @@ func TestRustFrontEnd(t *testing.T) {
 	})
 	t.Run("answers", func(t *testing.T) {
 		stop := s.ids[4]
-		for _, shape := range []struct {
-			name    string
-			more    ways.Fields
-			refused string // the parameter that weir refuses by ids
-		}{
-			{"plain", nil, ""},
-			{"one token", ways.Fields{"max_tokens": 1}, ""},
-			{"all settings", ways.Fields{"temperature": 0.5, "top_p": 0.9, "top_k": 7, "min_p": 0.25, "seed": 5, "presence_penalty": 0.5, "frequency_penalty": -0.5, "repetition_penalty": 1.5}, ""},
-			{"an id that stops", ways.Fields{"stop_token_ids": []uint32{stop}}, ""},
-			{"a stop string", ways.Fields{"stop": []string{harness.Said[9:14], "never"}}, ""},
-			{"a stop string that stays", ways.Fields{"stop": []string{harness.Said[9:14]}, "include_stop_str_in_output": true}, "include_stop_str_in_output"},
-			{"min_tokens", ways.Fields{"stop_token_ids": []uint32{stop}, "min_tokens": 7}, ""},
-			{"a long one", ways.Fields{"max_tokens": 600, "ignore_eos": true}, ""},
-			{"a schema", ways.Fields{"response_format": map[string]any{"type": "json_object"}}, ""},
-		} {
-			for path, base := range map[string]ways.Fields{
-				"/v1/chat/completions": {"messages": []map[string]string{{"role": "user", "content": "Say it."}}, "max_tokens": 24},
-				"/v1/completions":      {"prompt": "Say it.", "max_tokens": 24},
-			} {
-				for _, form := range []ways.Fields{nil, {"stream": true}, {"stream": true, "stream_options": map[string]any{"include_usage": true}}} {
-					name := fmt.Sprintf("%s%s, %v", shape.name, path, form)
-					body := base.With(shape.more).With(form)
-					want := direct.Must(t, path, body)
-					if want["status"][0] != http.StatusOK {
-						t.Fatalf("%s: vLLM itself refuses it: %v", name, want)
-					}
-					if d := cmp.Diff(want, relay.Must(t, path, body)); d != "" {
-						t.Errorf("%s: vLLM and a relay: %s", name, d)
-					}
-					seen := []string{"status", "type", "done", ".choices[].text", ".choices[].delta.content", ".choices[].message.content", ".choices[].finish_reason",
-						".usage.prompt_tokens", ".usage.completion_tokens", ".error"}
-					if shape.refused != "" {
-						if got := ids.Must(t, path, body); got["status"][0] != http.StatusBadRequest || got[".error.param"][0] != shape.refused {
-							t.Errorf("%s: by ids: %v", name, got)
-						}
-						continue
-					}
-					if d := cmp.Diff(want.Only(seen...), ids.Must(t, path, body).Only(seen...)); d != "" {
-						t.Errorf("%s: vLLM and by ids: %s", name, d)
-					}
-				}
-			}
-		}
+		ways.Same(t, direct, relay, ids, ways.Conversations(), []ways.Shape{
+			{Name: "plain"},
+			{Name: "one token", More: ways.Fields{"max_tokens": 1}},
+			{Name: "all settings", More: ways.Fields{"temperature": 0.5, "top_p": 0.9, "top_k": 7, "min_p": 0.25, "seed": 5, "presence_penalty": 0.5, "frequency_penalty": -0.5, "repetition_penalty": 1.5}},
+			{Name: "an id that stops", More: ways.Fields{"stop_token_ids": []uint32{stop}}},
+			{Name: "a stop string", More: ways.Fields{"stop": []string{harness.Said[9:14], "never"}}},
+			{Name: "a stop string that stays", More: ways.Fields{"stop": []string{harness.Said[9:14]}, "include_stop_str_in_output": true}, Refused: "include_stop_str_in_output"},
+			{Name: "min_tokens", More: ways.Fields{"stop_token_ids": []uint32{stop}, "min_tokens": 7}},
+			{Name: "a long one", More: ways.Fields{"max_tokens": 600, "ignore_eos": true}},
+			{Name: "a schema", More: ways.Fields{"response_format": ways.Fields{"type": "json_object"}}},
+		})
 	})
 	// The front end has one choice for each request; by ids weir makes several requests of one.
 	t.Run("choices", func(t *testing.T) {
@@ -121,7 +88,7 @@ func TestRustFrontEnd(t *testing.T) {
 		if d := cmp.Diff(want, relay.Must(t, "/v1/completions", body)); d != "" || want["status"][0] != http.StatusBadRequest {
 			t.Errorf("vLLM and a relay: %v %s", want, d)
 		}
-		if got := ids.Must(t, "/v1/completions", body); got["status"][0] != http.StatusOK || len(got[".choices[].finish_reason"]) != 2 {
+		if got := ids.Must(t, "/v1/completions", body); got["status"][0] != http.StatusOK || len(got.Only(".choices[].finish_reason")) != 2 {
 			t.Errorf("by ids: %v", got)
 		}
 	})

@@ -11,8 +11,11 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"weir/test/e2e/harness"
 )
@@ -69,7 +72,12 @@ func (s Shown) take(path string, v any) {
 		}
 	case []any:
 		for _, v := range v {
-			s.take(path+"[]", v)
+			// Members that have a number, such as choices, come in any order.
+			number := ""
+			if m, ok := v.(map[string]any); ok && m["index"] != nil {
+				number = fmt.Sprint(m["index"])
+			}
+			s.take(path+"["+number+"]", v)
 		}
 	case nil:
 		s[path+"=null"] = []any{true}
@@ -143,12 +151,17 @@ func (s Shown) json(b []byte) error {
 	return nil
 }
 
-// Only keeps the paths that are named, and those below them.
+// numbered matches a number in a path.
+var numbered = regexp.MustCompile(`\[\d+\]`)
+
+// Only keeps the paths that are named, and those below them. A list's [] stands for each of
+// its members.
 func (s Shown) Only(paths ...string) Shown {
 	kept := Shown{}
 	for path, values := range s {
+		plain := numbered.ReplaceAllString(path, "[]")
 		for _, p := range paths {
-			if path == p || strings.HasPrefix(path, p+".") || strings.HasPrefix(path, p+"[") {
+			if plain == p || strings.HasPrefix(plain, p+".") || strings.HasPrefix(plain, p+"[") {
 				kept[path] = values
 			}
 		}
@@ -164,4 +177,67 @@ func (w Way) Must(t *testing.T, path string, body Fields) Shown {
 		t.Fatalf("%s%s: %v", w.Name, path, err)
 	}
 	return s
+}
+
+// Shape is a kind of request.
+type Shape struct {
+	Name string
+	More Fields
+	// Refused is the parameter that weir refuses by ids, and that the engine takes.
+	Refused string
+	// Dropped is the path of an API whose own server takes the parameter and ignores it.
+	// weir does by ids what the parameter says.
+	Dropped string
+}
+
+// forms are the ways in which an answer can be asked for.
+var forms = []Fields{nil, {"stream": true}, {"stream": true, "stream_options": Fields{"include_usage": true}}}
+
+// promised is what weir, where it makes the answer itself, has in common with the engine's
+// own: what the API's clients read.
+var promised = []string{"status", "type", "done", ".choices[].text", ".choices[].delta.content", ".choices[].message.content", ".choices[].finish_reason",
+	".usage.prompt_tokens", ".usage.completion_tokens", ".error"}
+
+// Same asks the engine itself, weir as a relay before it, and weir by ids, for each shape
+// on top of the body of each path. A client of the relay sees all that the engine sends, and
+// one of the other what is promised.
+func Same(t *testing.T, engine, relay, ids Way, paths map[string]Fields, shapes []Shape) {
+	t.Helper()
+	for _, shape := range shapes {
+		for path, base := range paths {
+			for _, form := range forms {
+				name := fmt.Sprintf("%s%s, %v", shape.Name, path, form)
+				body := base.With(shape.More).With(form)
+				want := engine.Must(t, path, body)
+				if want["status"][0] != http.StatusOK {
+					t.Fatalf("%s: the engine itself refuses it: %v", name, want)
+				}
+				if d := cmp.Diff(want, relay.Must(t, path, body)); d != "" {
+					t.Errorf("%s: the engine and a relay: %s", name, d)
+				}
+				got := ids.Must(t, path, body)
+				if path == shape.Dropped {
+					if cmp.Equal(want.Only(promised...), got.Only(promised...)) {
+						t.Errorf("%s: the engine does it now", name)
+					}
+					continue
+				}
+				if shape.Refused != "" {
+					if got["status"][0] != http.StatusBadRequest || got[".error.param"][0] != shape.Refused {
+						t.Errorf("%s: by ids: %v", name, got)
+					}
+				} else if d := cmp.Diff(want.Only(promised...), got.Only(promised...)); d != "" {
+					t.Errorf("%s: the engine and by ids: %s", name, d)
+				}
+			}
+		}
+	}
+}
+
+// Conversations are the bodies of the two APIs that every engine has.
+func Conversations() map[string]Fields {
+	return map[string]Fields{
+		"/v1/chat/completions": {"messages": []Fields{{"role": "user", "content": "Say it."}}, "max_tokens": 24},
+		"/v1/completions":      {"prompt": "Say it.", "max_tokens": 24},
+	}
 }

@@ -223,7 +223,7 @@ func (d *decoding) finish() (*dialect.Request, error) {
 	if d.maxTokens != toContext {
 		d.MaxTokens = max(d.maxTokens, 1)
 	}
-	d.Tokens, d.NoText, d.TrimStop = true, d.noText, !d.IncludeStop
+	d.Tokens, d.NoText = true, d.noText
 	d.Repeats = !d.incremental
 	s := d.shape
 	d.Encoder = func(o dialect.AnswerOptions) dialect.Encoder { return newAnswer(s, o) }

@@ -37,18 +37,18 @@ func TestRequest(t *testing.T) {
 		body string
 		want dialect.Request
 	}{
-		{`{"text":"Hi"}`, dialect.Request{Prompt: "Hi", MaxTokens: 128, TrimStop: true, Fields: textNames}},
-		{`{"input_ids":[1,2,3],"sampling_params":null,"rid":null,"lora_path":null}`, dialect.Request{PromptIDs: []uint32{1, 2, 3}, MaxTokens: 128, TrimStop: true, Fields: names}},
-		{`{"input_ids":[[1,2]],"rid":["a"],"sampling_params":[{"max_new_tokens":3}]}`, dialect.Request{PromptIDs: []uint32{1, 2}, MaxTokens: 3, TrimStop: true, Fields: names}},
+		{`{"text":"Hi"}`, dialect.Request{Prompt: "Hi", MaxTokens: 128, Fields: textNames}},
+		{`{"input_ids":[1,2,3],"sampling_params":null,"rid":null,"lora_path":null}`, dialect.Request{PromptIDs: []uint32{1, 2, 3}, MaxTokens: 128, Fields: names}},
+		{`{"input_ids":[[1,2]],"rid":["a"],"sampling_params":[{"max_new_tokens":3}]}`, dialect.Request{PromptIDs: []uint32{1, 2}, MaxTokens: 3, Fields: names}},
 		{
 			`{"text":["a","b","c"],"return_logprob":[true],"top_logprobs_num":2,"logprob_start_len":-1,"sampling_params":{"n":2}}`,
-			dialect.Request{Prompt: "a", MorePrompts: []dialect.Prompt{{Text: "b"}, {Text: "c"}}, N: 2, Logprobs: pointer(2), MaxTokens: 128, TrimStop: true, Fields: textNames},
+			dialect.Request{Prompt: "a", MorePrompts: []dialect.Prompt{{Text: "b"}, {Text: "c"}}, N: 2, Logprobs: pointer(2), MaxTokens: 128, Fields: textNames},
 		},
-		{`{"text":"a","return_logprob":true,"logprob_start_len":[2]}`, dialect.Request{Prompt: "a", Logprobs: pointer(0), LogprobsFrom: pointer(2), MaxTokens: 128, TrimStop: true, Fields: textNames}},
-		{`{"text":"a","logprob_start_len":2}`, dialect.Request{Prompt: "a", MaxTokens: 128, TrimStop: true, Fields: textNames}},
-		{`{"input_ids":[[1],[2,3]]}`, dialect.Request{PromptIDs: []uint32{1}, MorePrompts: []dialect.Prompt{{IDs: []uint32{2, 3}}}, MaxTokens: 128, TrimStop: true, Fields: names}},
-		{`{"text":["a"],"stream":true,"sampling_params":{"max_new_tokens":0}}`, dialect.Request{Prompt: "a", MaxTokens: 1, Stream: true, TrimStop: true, Fields: textNames}},
-		{`{"text":["a","b"],"sampling_params":{"max_new_tokens":null,"min_new_tokens":200}}`, dialect.Request{Prompt: "a", MorePrompts: []dialect.Prompt{{Text: "b"}}, MinTokens: 200, TrimStop: true, Fields: textNames}},
+		{`{"text":"a","return_logprob":true,"logprob_start_len":[2]}`, dialect.Request{Prompt: "a", Logprobs: pointer(0), LogprobsFrom: pointer(2), MaxTokens: 128, Fields: textNames}},
+		{`{"text":"a","logprob_start_len":2}`, dialect.Request{Prompt: "a", MaxTokens: 128, Fields: textNames}},
+		{`{"input_ids":[[1],[2,3]]}`, dialect.Request{PromptIDs: []uint32{1}, MorePrompts: []dialect.Prompt{{IDs: []uint32{2, 3}}}, MaxTokens: 128, Fields: names}},
+		{`{"text":["a"],"stream":true,"sampling_params":{"max_new_tokens":0}}`, dialect.Request{Prompt: "a", MaxTokens: 1, Stream: true, Fields: textNames}},
+		{`{"text":["a","b"],"sampling_params":{"max_new_tokens":null,"min_new_tokens":200}}`, dialect.Request{Prompt: "a", MorePrompts: []dialect.Prompt{{Text: "b"}}, MinTokens: 200, Fields: textNames}},
 		{
 			`{"input_ids":[7],"model":"m","skip_tokenizer_init":true,"return_logprob":false,"top_logprobs_num":5,"sampling_params":{
 			"max_new_tokens":16,"min_new_tokens":2,"temperature":0.5,"top_p":0.9,"top_k":-1,"min_p":0.1,"frequency_penalty":-1,

@@ -112,8 +112,7 @@ func (t *Tokens) endAtStopID(ch *choice, c *stream.Cell, s *Scratch) {
 	c.IDs, c.Finish = c.IDs[:n], &f
 }
 
-// findStopID finds the id that ended a choice, and removes it from the ids to report if
-// the request excludes it.
+// findStopID finds the id that ended a choice.
 func (t *Tokens) findStopID(c *stream.Cell) {
 	f, n := c.Finish, len(c.IDs)
 	if f == nil || f.Err != nil || f.Reason != infer.ReasonStop || f.Unsent > 0 || n == 0 {
@@ -124,9 +123,6 @@ func (t *Tokens) findStopID(c *stream.Cell) {
 		return
 	}
 	f.StopID, f.ByID = last, true
-	if t.o.Request.TrimStop {
-		c.IDs, f.Unsent = c.IDs[:n-1], 1
-	}
 }
 
 // endedBy reports whether a cell's last id ended the answer (findStopID) and has no

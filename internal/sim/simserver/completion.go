@@ -195,7 +195,6 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 				name:     a.rid(i*a.n + k),
 				stops:    stopScanner{list: stops, keep: req.showStop()},
 				showStop: req.showStop(),
-				sendStop: a.voice != sglang || req.NoStopTrim,
 				ask:      ask,
 				speech:   req.speech(a.d),
 			}

@@ -51,10 +51,10 @@ type output struct {
 
 	name   string // its own, where the wire has one
 	prompt []uint32
-	// showStop shows the text that stopped the output, sendStop sends its id.
-	showStop, sendStop bool
-	stops              stopScanner
-	partial            []byte // the beginning of a rune
+	// showStop shows the text that stopped the output. Its id is always sent.
+	showStop bool
+	stops    stopScanner
+	partial  []byte // the beginning of a rune
 
 	ask    content.Ask // what the request's fields ask for
 	speech *speech     // takes a chat's text apart; nil where it is text alone
@@ -362,10 +362,9 @@ func (x *exchange) flush(b []byte, f form) []byte {
 // say adds an id to an output the given number of times. The end id, or a matched stop id,
 // is counted; wire and caller decide whether it is shown or sent.
 func (x *exchange) say(o *output, id uint32, times int) {
-	text, send := "", true
+	text := ""
 	if s := &o.summary; s.Reason == infer.ReasonStop && s.Matched >= 0 && s.Completion == o.completion {
 		o.matched = match{set: true, id: id}
-		send = o.sendStop
 		if o.showStop {
 			text = x.e.text(id)
 		}
@@ -373,9 +372,7 @@ func (x *exchange) say(o *output, id uint32, times int) {
 		text = x.e.text(id)
 	}
 	for range times {
-		if send {
-			o.ids = append(o.ids, id)
-		}
+		o.ids = append(o.ids, id)
 		shown, stopped := o.stops.push(o.runes(text))
 		o.text = append(o.text, shown...)
 		if stopped {

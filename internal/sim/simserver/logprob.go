@@ -28,15 +28,6 @@ func (e *Engine) alternative(id uint32, position, k int) (uint32, float64) {
 	return uint32(other), logprob(id, position) - 0.5*float64(k)
 }
 
-// scored returns the ids of an output that have a log probability: those not yet written
-// and, at its end, the id that stopped it even if that is not sent.
-func (o *output) scored() []uint32 {
-	if o.reason != "" && o.matched.set && o.matched.text == "" && !o.sendStop {
-		return append(o.ids[:len(o.ids):len(o.ids)], o.matched.id)
-	}
-	return o.ids
-}
-
 // appendLogprob appends a log probability.
 func appendLogprob(b []byte, lp float64) []byte { return strconv.AppendFloat(b, lp, 'f', -1, 64) }
 
@@ -61,7 +52,7 @@ func (e *Engine) appendTokenText(b []byte, id uint32) []byte {
 func (a *answer) appendLogprobs(b []byte, o *output) []byte {
 	ids := o.ids
 	if a.voice == sglang {
-		ids = o.scored()
+		ids = o.ids
 	}
 	switch {
 	case a.logprobs < 0 || len(ids) == 0:

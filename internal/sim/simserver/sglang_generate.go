@@ -118,7 +118,7 @@ func (g *generation) accept(req *generateRequest) ([]sim.Request, error) {
 			name:     it.rid,
 			ask:      it.ask,
 			stops:    stopScanner{list: it.stops, keep: !it.trim},
-			showStop: !it.trim, sendStop: !it.trim,
+			showStop: !it.trim,
 		}
 		if err := g.sglangLeg(&o, &it.params, &it.pair); err != nil {
 			return nil, err

@@ -104,7 +104,7 @@ func (g *generation) takeLogprobs(o *output, s *said, it *item) {
 		}
 		return b
 	}
-	for i, id := range o.scored() {
+	for i, id := range o.ids {
 		position := o.sent + i
 		s.logprobs = g.e.appendEntry(separate(s.logprobs), logprob(id, position), id, it.withText)
 		if it.top > 0 {

@@ -203,8 +203,8 @@ func TestGenerateDefaults(t *testing.T) {
 	})
 }
 
-// A stop id is counted and not sent, unless no_stop_trim; a stop string is cut
-// from the text, its ids are not.
+// A stop id and a stop string are cut from the text, unless no_stop_trim is set, and the
+// ids of both are sent.
 func TestGenerateStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, incremental := range []bool{false, true} {
@@ -226,15 +226,15 @@ func TestGenerateStops(t *testing.T) {
 						}
 						return text, ids, a.last()
 					}
-					sent := at
+					shown := at
 					if keep {
-						sent++
+						shown++
 					}
 					text, ids, last := collect(fmt.Sprintf(`"stop_token_ids":[%d]`, id))
 					if m := last.Meta; m.CompletionTokens != at+1 || m.FinishReason.Type != "stop" || m.FinishReason.Matched != float64(id) {
 						t.Errorf("stop id, stream %v: %+v, want %d tokens and %d", stream, m, at+1, id)
 					}
-					if !slices.Equal(ids, whole.OutputIDs[:sent]) || text != (*whole.Text)[:4*sent] {
+					if !slices.Equal(ids, whole.OutputIDs[:at+1]) || text != (*whole.Text)[:4*shown] {
 						t.Errorf("stop id, stream %v, keep %v: %v %q", stream, keep, ids, text)
 					}
 
@@ -253,7 +253,7 @@ func TestGenerateStops(t *testing.T) {
 			}
 			// The model's own end id is one too.
 			end := b.generate(`{"text":"abc","sampling_params":{"max_new_tokens":10000}}`).last()
-			if m := end.Meta; m.FinishReason.Type != "stop" || m.FinishReason.Matched != 257.0 && m.FinishReason.Matched != 258.0 || len(end.OutputIDs) != m.CompletionTokens-1 {
+			if m := end.Meta; m.FinishReason.Type != "stop" || m.FinishReason.Matched != 257.0 && m.FinishReason.Matched != 258.0 || len(end.OutputIDs) != m.CompletionTokens {
 				t.Errorf("end id: %+v, %d ids", m, len(end.OutputIDs))
 			}
 		}
@@ -581,9 +581,9 @@ func TestGenerateLogprobs(t *testing.T) {
 		if diff := cmp.Diff(m.OutputLogprobs, last.Meta.OutputLogprobs); diff != "" {
 			t.Errorf("cumulative: %s", diff)
 		}
-		// An end id has one, though it is not sent.
+		// An end id has one too.
 		end := cumulative.generate(`{"text":"abc","return_logprob":true,"sampling_params":{"max_new_tokens":10000}}`).last()
-		if len(end.Meta.OutputLogprobs) != end.Meta.CompletionTokens || len(end.OutputIDs) != end.Meta.CompletionTokens-1 || end.Meta.OutputLogprobs[0][2] != nil || len(end.Meta.InputLogprobs) != 0 {
+		if len(end.Meta.OutputLogprobs) != end.Meta.CompletionTokens || len(end.OutputIDs) != end.Meta.CompletionTokens || end.Meta.OutputLogprobs[0][2] != nil || len(end.Meta.InputLogprobs) != 0 {
 			t.Errorf("%d log probabilities, %d ids, %+v", len(end.Meta.OutputLogprobs), len(end.OutputIDs), end.Meta.FinishReason)
 		}
 	})
