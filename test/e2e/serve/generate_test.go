@@ -269,7 +269,7 @@ func TestGenerateForms(t *testing.T) {
 			t.Errorf("%s: stop string that stays: %q", path, *n.Text)
 		}
 		id := whole.IDs[4]
-		if n := ask("", fmt.Sprintf(`,"stop_token_ids":[%d]`, id)); !slices.Equal(n.IDs, whole.IDs[:4]) || n.Meta.Finish.Matched != float64(id) || n.Meta.Completion != 5 || *n.Text == *whole.Text {
+		if n := ask("", fmt.Sprintf(`,"stop_token_ids":[%d]`, id)); !slices.Equal(n.IDs, whole.IDs[:5]) || n.Meta.Finish.Matched != float64(id) || n.Meta.Completion != 5 || *n.Text == *whole.Text {
 			t.Errorf("%s: stop id: %v of %v, %+v", path, n.IDs, whole.IDs, n.Meta)
 		}
 		if n := ask(`,"skip_tokenizer_init":true`, ""); n.Text != nil || !slices.Equal(n.IDs, whole.IDs) {
