@@ -200,7 +200,7 @@ haproxy:
 	  echo "no haproxy: its rows will say so (apt-get install haproxy)"
 
 .PHONY: bench-peers
-bench-peers: interop-setup nginx haproxy $(PEERS)/.done ## set up gateways that others publish (1.2 GB in .venv/peers), ask how they behave and measure them beside weir
+bench-peers: interop-setup nginx haproxy $(PEERS)/.done $(VLLMRS) ## set up gateways that others publish (1.2 GB in .venv/peers), ask how they behave and measure them beside weir
 	$(GO) run ./bench/behaviour
 	$(GO) run ./bench/outputpath $(or $(BENCHFLAGS),-on-time -probes 50 -measure 5s -warm 2s -loads "spread 16$(comma)spread 64$(comma)spread 256$(comma)spread 1024$(comma)founding 1024$(comma)flat out 64" -gateways "nginx$(comma)weir relay$(comma)weir plane$(comma)peers")
 

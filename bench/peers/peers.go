@@ -29,6 +29,7 @@ const (
 	LiteLLM    = "litellm"
 	Portkey    = "portkey"
 	HAProxy    = "haproxy"
+	VLLMRust   = "vllm-rs" // vLLM's own front end, before the same core as weir's vllm-core
 )
 
 // Folder is where make bench-peers sets them up, seen from the module's root.
@@ -46,6 +47,7 @@ func All(folder string) []lab.Gateway {
 		{Name: LiteLLM, Peer: true, Relayed: true, Ready: "/health/liveliness", Args: litellm(folder), Env: litellmEnv, Header: litellmHeader},
 		{Name: Portkey, Peer: true, Relayed: true, Ready: "/", Args: portkey(folder), Env: portkeyEnv, Header: portkeyHeader},
 		{Name: HAProxy, Peer: true, Relayed: true, Args: haproxy},
+		{Name: VLLMRust, Peer: true, DialsIn: true, Ready: "/health", Args: vllmRust(folder)},
 	}
 }
 
@@ -83,6 +85,34 @@ func router(folder, name string) args {
 		}
 		return append(line, "--host", host, "--port", port, "--worker-urls", "http://"+c.Engine,
 			"--policy", "round_robin", "--log-level", "error", "--prometheus-host", metricsHost, "--prometheus-port", metricsPort), nil
+	}
+}
+
+// vllmRustPath is where make interop-ready keeps vLLM's front end, seen from the peers'
+// folder.
+const vllmRustPath = "../vllm-rs/0.33.0"
+
+// vllmRust starts vLLM's Rust front end with its defaults.
+func vllmRust(folder string) args {
+	return func(_ *lab.Bench, c *cell.Cell, _, _ string) ([]string, error) {
+		path, err := installed(folder, vllmRustPath)
+		if err != nil {
+			return nil, err
+		}
+		host, port, err := net.SplitHostPort(c.Gateway)
+		if err != nil {
+			return nil, err
+		}
+		engineHost, enginePort, err := net.SplitHostPort(c.Engine)
+		if err != nil {
+			return nil, err
+		}
+		model, err := filepath.Abs("models/weir-sim")
+		if err != nil {
+			return nil, err
+		}
+		return []string{path, "serve", model, "--served-model-name", "weir-sim", "--host", host, "--port", port,
+			"--data-parallel-size-local", "0", "--data-parallel-address", engineHost, "--data-parallel-rpc-port", enginePort}, nil
 	}
 }
 
@@ -220,6 +250,11 @@ func Version(folder, name string) string {
 		}
 		out, _ := exec.Command(path, "-v").Output() // no output, no version
 		return string(haproxyVersion.Find(out))
+	case VLLMRust:
+		if _, err := os.Stat(filepath.Join(folder, vllmRustPath)); err != nil {
+			return ""
+		}
+		return filepath.Base(vllmRustPath)
 	case Portkey:
 		var pkg struct{ Version string }
 		data, err := os.ReadFile(filepath.Join(folder, Portkey, "node_modules/@portkey-ai/gateway/package.json"))

@@ -18,7 +18,7 @@ type Gateway struct {
 	Relayed bool   // reads a relayed engine; otherwise one of ids
 	Wire    string // by which it reads ids over HTTP (cell.Cell.Wire)
 	Control bool   // must fail
-	dialsIn bool   // its engine connects to it
+	DialsIn bool   // its engine, a core of vLLM, connects to it
 	// Peer is a gateway published by others, of which this program knows only the command
 	// line. Its losses are reported, and fail no run.
 	Peer bool
@@ -60,7 +60,7 @@ func Gateways() []Gateway {
 		{Name: Plane, Weir: true, Timed: true, Args: func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error) {
 			return weirArgs(b, c, dir, admin, "weir="+c.Engine), nil
 		}},
-		{Name: Core, dialsIn: true, Weir: true, Timed: true, Args: func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error) {
+		{Name: Core, DialsIn: true, Weir: true, Timed: true, Args: func(b *Bench, c *cell.Cell, dir, admin string) ([]string, error) {
 			return weirArgs(b, c, dir, admin, "vllm-core=tcp://"+c.Engine+",model=weir-sim"), nil
 		}},
 		{Name: SGLang, Wire: cell.SGLangIncremental, Weir: true, Timed: true, Args: idsArgs("sglang")},

@@ -164,7 +164,7 @@ func (b *Bench) startPair(ctx context.Context, g Gateway, c *cell.Cell, dir stri
 	switch {
 	case g.Relayed || g.Wire != "":
 		role = "engine-http"
-	case g.dialsIn:
+	case g.DialsIn:
 		role = "engine-core"
 	}
 	if g.Header != nil {
@@ -181,7 +181,7 @@ func (b *Bench) startPair(ctx context.Context, g Gateway, c *cell.Cell, dir stri
 	if p.engine, err = Start(engineArgs, b.Env); err != nil {
 		return nil, err
 	}
-	if !g.dialsIn {
+	if !g.DialsIn {
 		err = p.engine.AwaitTCP(ctx, c.Engine)
 	}
 	if err == nil {

@@ -279,6 +279,12 @@ func (c *Core) word() []byte {
 		fields["max_num_seqs"] = 256
 		fields["instance_id"] = "one"
 		fields["data_parallel_size"] = 1
+		// vLLM's own clients want the rest as well.
+		for _, name := range []string{"world_size", "tensor_parallel_size", "pipeline_parallel_size", "decode_context_parallel_size", "max_loras"} {
+			fields[name] = 1
+		}
+		fields["data_parallel_rank"], fields["max_num_batched_tokens"] = c.o.Index, 8192
+		fields["block_size"], fields["dtype"], fields["supports_lora"] = 16, "bfloat16", true
 	}
 	if c.o.NoLoRA {
 		fields["supports_lora"] = false
@@ -419,7 +425,15 @@ func parseAdd(a []any, release string) (r Request, err error) {
 			}
 		case i == 17:
 			r.Ended = a[i] == true
-		case a[i] != nil || i > 17:
+		case i == 16: // external_req_id, which vLLM's own clients send
+			if _, ok := a[i].(string); !ok && a[i] != nil {
+				return r, fmt.Errorf("field %d is %v", i, a[i])
+			}
+		case i == 18: // reasoning_parser_kwargs, likewise
+			if _, ok := a[i].(map[string]any); !ok && a[i] != nil {
+				return r, fmt.Errorf("field %d is %v", i, a[i])
+			}
+		case a[i] != nil && a[i] != false:
 			return r, fmt.Errorf("field %d is %v", i, a[i])
 		}
 	}
@@ -525,6 +539,9 @@ func Append(b []byte, m Batch, release string) []byte {
 	return b
 }
 
+// prefixCacheStats has each member that vLLM's own clients want.
+var prefixCacheStats = map[string]any{"reset": false, "requests": 0, "queries": 0, "hits": 0, "preempted_requests": 0, "preempted_queries": 0, "preempted_hits": 0}
+
 func appendStats(b []byte, s *Stats) []byte {
 	if s == nil {
 		return msgp.AppendNil(b)
@@ -535,8 +552,9 @@ func appendStats(b []byte, s *Stats) []byte {
 	}
 	b, err := msgp.AppendMapStrIntf(b, map[string]any{
 		"num_running_reqs": s.Running, "num_waiting_reqs": s.Waiting, "num_skipped_waiting_reqs": 0,
-		"kv_cache_usage": s.KVUsage, "prefix_cache_stats": map[string]any{"reset": false, "requests": 0},
-		"step_counter": 0, "kv_cache_eviction_events": []any{}, "spec_decoding_stats": drafts,
+		"kv_cache_usage": s.KVUsage, "prefix_cache_stats": prefixCacheStats,
+		"step_counter": 0, "current_wave": 0, "kv_cache_eviction_events": []any{}, "spec_decoding_stats": drafts,
+		"num_kv_fetch_reqs_by_stage": map[string]any{}, "waiting_lora_adapters": map[string]any{}, "running_lora_adapters": map[string]any{},
 	})
 	if err != nil {
 		panic(err)
