@@ -67,10 +67,11 @@ const directions = `
 	dialect/sglang: dialect dialect/media infer jsonlex
 
 	# a model's folder, ready to use: template, tokenizer, reading of the output; the pool they run in
-	model: infer model/chat model/outputparse model/tokenizer
-	model/chat: infer model/chat/jinja
+	model: infer model/callid model/chat model/outputparse model/tokenizer
+	model/callid:
+	model/chat: infer model/callid model/chat/jinja
 	model/chat/jinja: jsonlex
-	model/outputparse: jsonlex model/stop
+	model/outputparse: jsonlex model/callid model/stop
 	model/outputparse/outputtest:
 	model/pool: infer lifetime tenancy tenancy/fair trace
 	model/stop:

@@ -47,6 +47,7 @@ func (p *preparing) renderChat(yield func()) error {
 		p.passed = p.req.Fields.Prompt + "[].content"
 		p.req.Ignore(p.passed)
 	}
+	p.calls = int32(in.Calls)
 	p.expect(p.text)
 	return nil
 }

@@ -34,10 +34,6 @@ func (q *request) expect(text []byte) {
 	default:
 		o.Tools = outputparse.ReadToolNames(q.req.Tools)
 	}
-	if calls {
-		_, n := format.HistoryIDs(q.req.Messages)
-		q.calls = int32(n)
-	}
 	q.format = o
 }
 
@@ -52,7 +48,7 @@ func (q *request) keep() []uint32 {
 // callID makes an id for a tool call of the answer, of the form that the model's template
 // takes back.
 func (q *request) callID(ids *requestIDs, tool string, call int) string {
-	if id := q.folder.Format.CallID(tool, int(q.calls)+call); id != "" {
+	if id := q.folder.CallIDs().New(tool, int(q.calls)+call); id != "" {
 		return id
 	}
 	return q.req.CallPrefix + ids.next()

@@ -228,7 +228,7 @@ func TestCallIDs(t *testing.T) {
 	}
 	format, _ := outputparse.Named("mistral", "mistral")
 	q := &request{folder: &model.Folder{Format: format}}
-	if id := q.callID(newRequestIDs(), "f", 0); !regexp.MustCompile(`^[0-9a-z]{9}$`).MatchString(id) {
+	if id := q.callID(newRequestIDs(), "f", 0); !regexp.MustCompile(`^[0-9A-Za-z]{9}$`).MatchString(id) {
 		t.Errorf("mistral's id %q", id)
 	}
 	format, _ = outputparse.Named("kimi-k2", "think")

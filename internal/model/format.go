@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 
+	"weir/internal/model/callid"
 	"weir/internal/model/chat"
 	"weir/internal/model/outputparse"
 )
@@ -50,6 +51,15 @@ func (m *Folder) Notes() (notes []string) {
 		note += "; " + found + " does"
 	}
 	return append(notes, note)
+}
+
+// CallIDs is the form of calls' ids that the chat template takes: as canaries show it, or else
+// as the model writes them.
+func (m *Folder) CallIDs() callid.Form {
+	if t, err := m.Templates.Select("", true); err == nil && t.CallIDs() != callid.Any {
+		return t.CallIDs()
+	}
+	return m.Format.CallIDs()
 }
 
 // Takes returns the table of what the chat template takes, of two that for tools.

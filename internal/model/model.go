@@ -192,13 +192,13 @@ func (m *Folder) Render(messages, tools, kwargs []byte) (string, error) {
 	return string(text), err
 }
 
-// RenderChat applies the model's chat template, to ids of calls that it takes.
+// RenderChat applies the model's chat template.
 func (m *Folder) RenderChat(ctx context.Context, in *chat.Input) ([]byte, error) {
 	template, err := m.Templates.Select("", len(in.Tools) > 0)
 	if err != nil {
 		return nil, err
 	}
 	in.SpecialTokens, in.Now = m.SpecialTokens, time.Now()
-	in.Messages, _ = m.Format.HistoryIDs(in.Messages)
+	in.CallIDs = m.Format.CallIDs()
 	return template.Render(ctx, nil, in)
 }

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"weir/internal/infer"
+	"weir/internal/model/callid"
 	"weir/internal/model/chat"
 	"weir/internal/model/outputparse"
 	"weir/models"
@@ -234,6 +235,32 @@ func TestNotes(t *testing.T) {
 	} {
 		if got := strings.Join(load(test.source, test.tools).Notes(), "|"); got != test.want {
 			t.Errorf("%q, %q: %q, want %q", test.source, test.tools, got, test.want)
+		}
+	}
+}
+
+// The ids of an answer's calls are such as the template takes in the next request, whichever parser
+// reads the answer.
+func TestCallIDs(t *testing.T) {
+	const nine = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}{% if c.id|length != 9 %}{{ raise_exception('nine') }}{% endif %}{{ c.function.name }} {{ c.function.arguments }}{% endfor %}{% endfor %}"
+	for _, test := range []struct {
+		source, tools string
+		want          callid.Form
+	}{
+		{"", "", callid.Any}, {"", "kimi-k2", callid.Typed}, {"", "mistral", callid.Short}, {nine, "hermes", callid.Short}, {nine, "kimi-k2", callid.Short},
+	} {
+		m, err := Load(models.Sim())
+		if err == nil && test.source != "" {
+			m.Templates, err = chat.ParseSet([]chat.Named{{Name: "default", Source: test.source}}, chat.Options{})
+		}
+		if err == nil {
+			err = m.UseParsers(test.tools, "")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.CallIDs(); got != test.want {
+			t.Errorf("%.20q, %q: %d, want %d", test.source, test.tools, got, test.want)
 		}
 	}
 }

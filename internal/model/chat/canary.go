@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"weir/internal/infer"
+	"weir/internal/model/callid"
 )
 
 // Marks are the texts of canaries that must stand in the prompt.
@@ -195,9 +196,9 @@ func (l *looking) lookAtIDs(call func() verdict) {
 	}
 	switch {
 	case call() != shown:
-		l.with(func(f *form) { f.ids = shortID }, call)
+		l.with(func(f *form) { f.ids = callid.Short }, call)
 	case named() != shown:
-		l.with(func(f *form) { f.ids = typedID }, named)
+		l.with(func(f *form) { f.ids = callid.Typed }, named)
 	}
 }
 

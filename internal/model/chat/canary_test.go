@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"weir/internal/infer"
+	"weir/internal/model/callid"
 	"weir/internal/model/chat/jinja"
 )
 
@@ -285,7 +286,7 @@ func TestShapeGrowsEvenly(t *testing.T) {
 			}
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			_, err = f.shape(v.(*jinja.List))
+			_, err = f.shape(v.(*jinja.List), callid.Any)
 			if runtime.ReadMemStats(&after); err != nil {
 				t.Fatal(err)
 			}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"weir/internal/infer"
+	"weir/internal/model/callid"
 )
 
 func mustParse(t *testing.T, source string) *Template {
@@ -338,4 +339,39 @@ func FuzzSet(f *testing.F) {
 			t.Fatalf("%q, %v; then %q, %v", first, err, again, errAgain)
 		}
 	})
+}
+
+// Ids of calls, and those of their results, become such as canaries show the template to take, or
+// else such as CallIDs tells.
+func TestCallIDs(t *testing.T) {
+	const head = "{% for m in messages %}{{ m.role[0] }} {{ m.content }}{% for c in m.tool_calls %}"
+	const name = "{{ c.function.name }}="
+	const end = "{{ c.id }}{{ c.function.arguments }} {% endfor %}{{ m.tool_call_id }} {% endfor %}"
+	const nine = "{% if c.id|length != 9 %}{{ raise_exception('nine') }}{% endif %}"
+	const conversation = `[{"role": "user", "content": "q"},
+		{"role": "assistant", "content": null, "tool_calls": [
+			{"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+			{"id": "functions.f:1", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+			{"id": "call_2", "type": "function", "function": {"name": "g", "arguments": "{}"}}]},
+		{"role": "tool", "tool_call_id": "call_2", "content": "r"}, {"role": "tool", "tool_call_id": "call_1", "content": "r"},
+		{"role": "tool", "tool_call_id": "functions.f:1", "content": "r"}]`
+	for what, c := range map[string]struct {
+		source string
+		told   callid.Form
+		want   string
+	}{
+		"any":         {head + name + end, callid.Any, `f=call_1\{\} f=functions.f:1\{\} g=call_2\{\}  t rcall_2 t rcall_1 t rfunctions.f:1 $`},
+		"told typed":  {head + name + end, callid.Typed, `f=functions.f:0\{\} f=functions.f:1\{\} g=functions.g:2\{\}  t rfunctions.g:2 t rfunctions.f:0 t rfunctions.f:1 $`},
+		"told short":  {head + name + end, callid.Short, `f=\w{9}\{\} f=\w{9}\{\} g=\w{9}\{\}  t r\w{9} t r\w{9} t r\w{9} $`},
+		"shown typed": {head + end, callid.Short, `a functions.f:0\{\} functions.f:1\{\} functions.g:2\{\}  t rfunctions.g:2 t rfunctions.f:0 t rfunctions.f:1 $`},
+		"shown short": {head + name + nine + end, callid.Typed, `f=\w{9}\{\} f=\w{9}\{\} g=\w{9}\{\}  t r\w{9} t r\w{9} t r\w{9} $`},
+	} {
+		t.Run(what, func(t *testing.T) {
+			in := &Input{Messages: []byte(conversation), FromAPI: true, CallIDs: c.told}
+			got, err := render(t, c.source, in)
+			if err != nil || !regexp.MustCompile(c.want).MatchString(got) || in.Calls != 3 {
+				t.Errorf("got %q, %d calls, %v; want %s", got, in.Calls, err, c.want)
+			}
+		})
+	}
 }

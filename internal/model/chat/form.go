@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"weir/internal/model/callid"
 	"weir/internal/model/chat/jinja"
 )
 
@@ -31,8 +32,8 @@ type form struct {
 	at              [speakers][places]verdict // of a message as it is
 	inQuestion      bool                      // the system message is put before the last question
 	calls, parallel verdict
-	oneByOne        bool // calls are apart, each with its result
-	ids             idForm
+	oneByOne        bool        // calls are apart, each with its result
+	ids             callid.Form // callid.Any: canaries show none
 	beside          beside
 	wrapArguments   bool // arguments that are no object are put into one
 

@@ -3,6 +3,7 @@ package chat
 import (
 	"slices"
 
+	"weir/internal/model/callid"
 	"weir/internal/model/chat/jinja"
 )
 
@@ -13,14 +14,14 @@ func reasoningFields() [3]string { return [3]string{"reasoning_content", "thinki
 // prepareMessages does to the messages what transformers does before it
 // renders, and gives a conversation of the API's the form of the template if there is one. The
 // messages and tools are this rendering's own.
-func prepareMessages(l, tools *jinja.List, f *form) (*shaped, error) {
+func prepareMessages(l, tools *jinja.List, f *form, ids callid.Form) (*shaped, error) {
 	if f == nil {
 		for i, it := range l.Items {
 			l.Items[i] = aliasReasoning(withoutNulls(it.(*jinja.Dict)))
 		}
 		return nil, nil
 	}
-	s, err := f.shape(l)
+	s, err := f.shape(l, ids)
 	if err != nil {
 		return nil, err
 	}

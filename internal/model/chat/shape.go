@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"strconv"
 	"strings"
 
 	"weir/internal/infer"
+	"weir/internal/model/callid"
 	"weir/internal/model/chat/jinja"
 )
 
@@ -72,15 +72,6 @@ const (
 
 func (v verdict) String() string { return [...]string{"yes", "no", "refused"}[v] }
 
-// idForm is how a template wants the ids of calls.
-type idForm uint8
-
-const (
-	anyID   idForm = iota
-	typedID        // functions.NAME:NUMBER, the only place of the name
-	shortID        // nine letters and digits
-)
-
 // beside is what becomes of the text of a message that has calls too.
 type beside uint8
 
@@ -98,8 +89,7 @@ type shaped struct {
 	from  []int // the indices of items among the caller's messages
 
 	behind    place                    // of the message that comes next
-	calls     int                      // so far
-	ids       map[string]string        // of calls, by what they were
+	ids       callid.History           // of the calls so far
 	lastCall  jinja.Str                // the id of the latest one
 	joined    map[*jinja.Dict][]string // the texts of messages that others were added to
 	inParts   *jinja.Dict              // the latest message to which others were added as parts
@@ -110,8 +100,15 @@ type shaped struct {
 
 // shape makes the messages, which are this rendering's own, such as the template takes.
 // What the template passes over and has no other form is an error, except as passed names it.
-func (f *form) shape(l *jinja.List) (*shaped, error) {
+// ids is the form of the calls' ids if canaries show none.
+func (f *form) shape(l *jinja.List, ids callid.Form) (*shaped, error) {
 	s := &shaped{f: f, items: make([]jinja.Value, 0, len(l.Items)), from: make([]int, 0, len(l.Items))}
+	if s.ids.Form = ids; f.ids != callid.Any {
+		s.ids.Form = f.ids
+	}
+	if s.ids.Form != callid.Any {
+		s.keepIDs(l.Items)
+	}
 	for i := 0; i < len(l.Items); i++ {
 		m := withoutNulls(l.Items[i].(*jinja.Dict))
 		spell(m)
@@ -352,7 +349,7 @@ func (s *shaped) call(i int, m *jinja.Dict, calls *jinja.List) error {
 	} else if s.f.calls == refused || n > 1 && s.f.parallel == refused {
 		s.suspects(i, "tool_calls", fmt.Sprintf("has %s", count(n, "call")))
 	}
-	apart := s.f.beside > beforeLaterCalls || s.f.beside == beforeLaterCalls && s.calls > 0
+	apart := s.f.beside > beforeLaterCalls || s.f.beside == beforeLaterCalls && s.ids.Calls > 0
 	if v, _ := m.Get("content"); apart && v != nil && v != jinja.Str("") {
 		if s.f.beside == withoutCalls {
 			s.passed = append(s.passed, fmt.Sprintf("messages[%d].content", i))
@@ -430,61 +427,46 @@ func (s *shaped) oneByOne(i int, m *jinja.Dict, calls *jinja.List, all []jinja.V
 	return end - 1, nil
 }
 
-// rename gives a call an id that the template takes.
-func (s *shaped) rename(call *jinja.Dict) {
-	id, name := textOf(call, "id"), ""
-	if fn, ok := call.Get("function"); ok {
-		if d, ok := fn.(*jinja.Dict); ok {
-			name = textOf(d, "name")
+// identified returns the id and the tool of a call.
+func identified(call jinja.Value) (id, tool string) {
+	d, ok := call.(*jinja.Dict)
+	if !ok {
+		return "", ""
+	}
+	if v, _ := d.Get("function"); v != nil {
+		if fn, ok := v.(*jinja.Dict); ok {
+			tool = textOf(fn, "name")
 		}
 	}
-	became := id
-	switch rest, typed := strings.CutPrefix(id, "functions."+name+":"); {
-	case s.f.ids == typedID && !(typed && isNumber(rest)):
-		became = "functions." + name + ":" + strconv.Itoa(s.calls)
-	case s.f.ids == shortID:
-		became = short(id)
+	return textOf(d, "id"), tool
+}
+
+// keepIDs notes the ids of calls that stay.
+func (s *shaped) keepIDs(messages []jinja.Value) {
+	for _, it := range messages {
+		if calls := callsOf(it.(*jinja.Dict)); calls != nil {
+			for _, call := range calls.Items {
+				s.ids.Keep(identified(call))
+			}
+		}
 	}
-	s.calls++
-	if s.lastCall = jinja.Str(became); became == id {
-		return
+}
+
+// rename gives a call an id that the template takes.
+func (s *shaped) rename(call *jinja.Dict) {
+	id, name := identified(call)
+	became := s.ids.Call(id, name)
+	if s.lastCall = jinja.Str(became); became != id {
+		call.Set("id", s.lastCall)
 	}
-	if s.ids == nil {
-		s.ids = map[string]string{}
-	}
-	s.ids[id] = became
-	call.Set("id", s.lastCall)
 }
 
 // answers names the call that a result belongs to as its id became.
 func (s *shaped) answers(m *jinja.Dict) {
 	id := textOf(m, "tool_call_id")
-	if became, ok := s.ids[id]; ok {
+	if became := s.ids.Result(id); became != id {
 		m.Set("tool_call_id", jinja.Str(became))
-	} else if id != "" && s.f.ids == shortID {
-		m.Set("tool_call_id", jinja.Str(short(id)))
 	}
-}
-
-func isNumber(s string) bool {
-	return s != "" && strings.Trim(s, "0123456789") == ""
-}
-
-// short makes an id of nine letters and digits, the same of the same.
-func short(id string) string {
-	const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-	if len(id) == 9 && strings.Trim(id, digits) == "" {
-		return id
-	}
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(id))
-	n := h.Sum64()
-	out := make([]byte, 9)
-	for i := range out {
-		out[i] = digits[n%uint64(len(digits))]
-		n /= uint64(len(digits))
-	}
-	return string(out)
 }
 
 // passesOver refuses what the template would leave out of the prompt.

@@ -3,6 +3,8 @@ package chat
 import (
 	"slices"
 	"strings"
+
+	"weir/internal/model/callid"
 )
 
 // Row is what a template does with one kind of thing that a conversation has.
@@ -113,6 +115,9 @@ func (f *form) toldTools() string {
 func (t *Template) TakesNothing() bool {
 	return t.form.at[user][atStart] != shown && t.form.at[system][atStart] != shown && t.form.calls != shown
 }
+
+// CallIDs is the form of calls' ids that canaries show the template to ask for, or callid.Any.
+func (t *Template) CallIDs() callid.Form { return t.form.ids }
 
 // Tools of a request, as a template takes them.
 type Tools uint8

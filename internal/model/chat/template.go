@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/internal/infer"
+	"weir/internal/model/callid"
 	"weir/internal/model/chat/jinja"
 )
 
@@ -91,6 +92,10 @@ type Input struct {
 	SpecialTokens map[string]string
 	// Now is the wall time in the zone that strftime_now is to show.
 	Now time.Time
+	// CallIDs is the form of calls' ids for a template of which canaries show none.
+	CallIDs callid.Form
+	// Calls is set by rendering messages of the API's: the number of calls in them.
+	Calls int
 	// PassedOver is set by rendering messages of the API's: the paths of what the template
 	// has no place for, and was left out.
 	PassedOver []string
@@ -116,7 +121,7 @@ func (t *Template) Render(ctx context.Context, dst []byte, in *Input) ([]byte, e
 		return dst, s.blame(err)
 	}
 	if s != nil {
-		in.PassedOver = s.passed
+		in.PassedOver, in.Calls = s.passed, s.ids.Calls
 		if t.form.unsure {
 			if err := t.checkTexts(ctx, in); err != nil {
 				return dst, err
@@ -239,7 +244,7 @@ func (in *Input) variables(f *form, names func(string) bool) (map[string]jinja.V
 		return nil, nil, err
 	}
 	tools, _ := vars["tools"].(*jinja.List)
-	s, err := prepareMessages(messages.(*jinja.List), tools, f)
+	s, err := prepareMessages(messages.(*jinja.List), tools, f, in.CallIDs)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,6 +1,10 @@
 package outputparse
 
-import "strings"
+import (
+	"strings"
+
+	"weir/internal/model/callid"
+)
 
 // typed returns the tool and the id that stand in place of a name: functions.NAME:NUMBER.
 // Models also write other separators, and a name without a number. Where no tool of the
@@ -23,7 +27,7 @@ func (t *Tools) typed(header string) (name, id string, ok bool) {
 			continue
 		}
 		if stem = stem[:len(stem)-1]; t == nil && whole == bare && stem != "" || t.has(stem) {
-			return stem, functions + stem + ":" + digits, true
+			return stem, callid.Functions + stem + ":" + digits, true
 		}
 	}
 	return bare, digits, false
@@ -71,7 +75,7 @@ func (p *Parser) readCounted(d []byte, eof bool) (int, bool) {
 				return p.reject(d, at)
 			}
 			if o.id != "" {
-				id = functions + tool + ":" + o.id
+				id = callid.Functions + tool + ":" + o.id
 			}
 			p.wholeCall(tool, id, d[o.from:at])
 			return at, false

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"slices"
 	"strings"
+
+	"weir/internal/model/callid"
 )
 
 // Format is how a model writes calls and reasoning. The zero value knows
@@ -66,11 +68,8 @@ type toolSyntax struct {
 	// may be JSON; otherwise it is a string.
 	untypedJSON bool
 
-	// typedIDs: what stands for the name is functions.NAME:NUMBER, the call's id, and the
-	// model's template shows the model all ids.
-	typedIDs bool
-	// shortIDs: the model's template takes only ids of nine letters and digits.
-	shortIDs bool
+	// ids is the form of the calls' ids. A typed id stands in place of the name.
+	ids callid.Form
 }
 
 // thinkTags is a way to mark reasoning.
@@ -128,13 +127,13 @@ var allTools = []*toolSyntax{
 		key: []string{"<parameter"}, tagEnd: []string{"</parameter>"}, attributes: true,
 	},
 	{
-		name: "kimi-k2", body: jsonBody, typedIDs: true,
+		name: "kimi-k2", body: jsonBody, ids: callid.Typed,
 		section: []string{"<|tool_calls_section_begin|>"}, sectionEnd: []string{"<|tool_calls_section_end|>"},
 		call: []string{"<|tool_call_begin|>"}, nameEnd: []string{"<|tool_call_argument_begin|>"},
 		callEnd: []string{"<|tool_call_end|>"}, valueEnd: []string{"<|tool_call_end|>"},
 	},
 	{
-		name: "mistral", body: objectBody, shortIDs: true, separator: ',',
+		name: "mistral", body: objectBody, ids: callid.Short, separator: ',',
 		call: []string{"[TOOL_CALLS]"}, idBegin: "[CALL_ID]", nameEnd: []string{"[ARGS]"}, valueEnd: []string{"[TOOL_CALLS]"},
 	},
 	{
@@ -203,6 +202,14 @@ func (f Format) Tools() string {
 	return f.tools.name
 }
 
+// CallIDs is the form of the calls' ids.
+func (f Format) CallIDs() callid.Form {
+	if f.tools == nil {
+		return callid.Any
+	}
+	return f.tools.ids
+}
+
 // Reasoning names the syntax of reasoning, or is empty.
 func (f Format) Reasoning() string {
 	if f.think == nil {
@@ -214,7 +221,7 @@ func (f Format) Reasoning() string {
 // ReadsSchemas reports whether the format needs to know the parameters of the request's
 // tools, and not only their names.
 func (f Format) ReadsSchemas() bool {
-	return f.tools != nil && (f.tools.body == taggedBody || f.tools.typedIDs)
+	return f.tools != nil && (f.tools.body == taggedBody || f.tools.ids == callid.Typed)
 }
 
 // WithoutTools is the format for a request that has no tools.

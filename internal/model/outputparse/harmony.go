@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"slices"
 	"strings"
+
+	"weir/internal/model/callid"
 )
 
 // The special tokens of harmony. An answer is a sequence of messages,
@@ -160,7 +162,7 @@ func (p *Parser) readWords(c *cursor, start int) (h head, ok bool) {
 			return h, false
 		}
 		if !slices.Contains(harmonyKinds, word) {
-			if !declared && h.channel == "" && h.tool == "" && !strings.HasPrefix(word, functions) {
+			if !declared && h.channel == "" && h.tool == "" && !strings.HasPrefix(word, callid.Functions) {
 				return h, false // it is the beginning of a text, and not of a head
 			}
 			h.odd = true
@@ -173,7 +175,7 @@ func (p *Parser) readWords(c *cursor, start int) (h head, ok bool) {
 
 // recipient takes a word for the recipient that it may be.
 func (p *Parser) recipient(h *head, word string) {
-	if tool, ok := p.tool(word); ok && h.tool == "" && strings.HasPrefix(word, functions) {
+	if tool, ok := p.tool(word); ok && h.tool == "" && strings.HasPrefix(word, callid.Functions) {
 		h.tool = tool
 	}
 }
@@ -183,7 +185,7 @@ func (p *Parser) tool(recipient string) (string, bool) {
 	if p.tools == nil {
 		return "", false
 	}
-	if p.listed == nil && !strings.HasPrefix(recipient, functions) {
+	if p.listed == nil && !strings.HasPrefix(recipient, callid.Functions) {
 		return "", false // the tools are not known, and it does not say that it is one
 	}
 	return p.listed.resolve(recipient)

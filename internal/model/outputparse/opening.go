@@ -1,5 +1,7 @@
 package outputparse
 
+import "weir/internal/model/callid"
+
 // opening is the state at a marker of a call, or at the byte that opens bare
 // calls, or after another call at what may be the next.
 func (p *Parser) opening(d []byte, eof bool) (int, bool) {
@@ -86,7 +88,7 @@ func (p *Parser) openNamed(c *cursor) bool {
 // beginNamed begins the call whose name was read, if that is a tool's.
 func (p *Parser) beginNamed(c *cursor, name string) bool {
 	id := ""
-	if p.tools.typedIDs {
+	if p.tools.ids == callid.Typed {
 		typed, number, ok := p.listed.typed(name)
 		if !ok && counts(typed) {
 			p.object = object{pos: c.i, id: number}

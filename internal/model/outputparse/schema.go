@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"weir/internal/model/callid"
 )
 
 // Tools are a request's tools as far as its answers' parsers ask about them. They do
@@ -110,20 +112,17 @@ func (t *tool) read(schema []byte, nested *int) {
 	}
 }
 
-// functions is how several families begin the name of a tool.
-const functions = "functions."
-
 // resolve returns the tool that a model's name for it means: one of the request's, with
 // or without the prefix. Where the tools are not known, any name is one.
 func (t *Tools) resolve(name string) (string, bool) {
 	if t == nil {
-		name = strings.TrimPrefix(name, functions)
+		name = strings.TrimPrefix(name, callid.Functions)
 		return name, name != ""
 	}
 	if t.has(name) {
 		return name, true
 	}
-	if bare, ok := strings.CutPrefix(name, functions); ok && t.has(bare) {
+	if bare, ok := strings.CutPrefix(name, callid.Functions); ok && t.has(bare) {
 		return bare, true
 	}
 	return "", false

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"weir/internal/model/callid"
 	"weir/internal/model/outputparse/outputtest"
 )
 
@@ -160,7 +161,7 @@ func silenceTexts(f Format, long string, values []string) (all []silenceText) {
 			all = append(all, silenceText{head: "[f(a=", body: v, slack: strings.Count(v, " ")}) // white space goes
 		case s.body == jsonBody:
 			name := "f"
-			if s.typedIDs {
+			if s.ids == callid.Typed {
 				name = "functions.f:0"
 			}
 			all = append(all, silenceText{head: s.call[0] + s.prefix + name + s.nameEnd[0], body: `{"a": ` + v + `}`})
