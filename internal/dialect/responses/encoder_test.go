@@ -177,7 +177,7 @@ type object struct {
 	Output []outputItem
 	Error  *struct{ Code, Message string }
 	Usage  jsontext.Value
-	Rest   jsontext.Value `json:",inline"`
+	Rest   jsontext.Value `json:",embed"`
 }
 
 type outputItem struct {

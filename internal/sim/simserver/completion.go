@@ -101,6 +101,9 @@ func (a *answer) accept() ([]sim.Request, error) {
 	if err := decode(body, &req); err != nil {
 		return nil, err
 	}
+	if err := a.unsimulated().refuse(req.Rest); err != nil {
+		return nil, err
+	}
 	if a.voice == vllm && req.RequestID != "" && a.r.Header.Get("X-Request-Id") == "" {
 		a.id = req.RequestID
 	}
@@ -125,6 +128,13 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 	}
 	params.LoRA = lora
 	if params.CacheSalt, err = a.salt(req); err != nil {
+		return nil, err
+	}
+	bounds := &vllmBounds
+	if a.voice == sglang {
+		bounds = &sglangBounds
+	}
+	if err := req.distribution.check(bounds); err != nil {
 		return nil, err
 	}
 	if a.n, err = req.choices(); err != nil {
@@ -234,6 +244,23 @@ func (a *answer) salt(req *completionRequest) (string, error) {
 	return "", nil
 }
 
+// unsimulated returns the fields that the request's engine acts on and this one cannot.
+func (a *answer) unsimulated() unsimulated {
+	switch {
+	case a.voice == sglang && a.d.chat:
+		return sglangChat
+	case a.voice == sglang:
+		return sglangText
+	case a.voice == vllm && a.d.chat:
+		return vllmChat
+	case a.voice == vllm:
+		return vllmText
+	case a.d.chat:
+		return openAIChat
+	}
+	return openAIText
+}
+
 // adapt removes the fields that the request's engine does not know, and refuses what the
 // real engine can do and this one cannot.
 func (a *answer) adapt(req *completionRequest) error {
@@ -242,8 +269,8 @@ func (a *answer) adapt(req *completionRequest) error {
 	} else if a.e.opts.SGLang.SkipTokenizer {
 		return infer.Invalid("", "this engine has no tokenizer (--skip-tokenizer-init); use /generate")
 	}
-	if a.voice == plain {
-		return nil
+	if a.voice == vllm && !valueOr(req.IncludeReasoning, true) {
+		return notSimulated("include_reasoning")
 	}
 	for _, f := range []struct {
 		name  string

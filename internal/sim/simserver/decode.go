@@ -18,7 +18,6 @@ import (
 const maxChoices = 128
 
 // completionRequest holds the fields of a chat or text completion that the servers read.
-// All other fields, such as temperature, are accepted and have no effect.
 type completionRequest struct {
 	Model               string         `json:"model"`
 	Messages            jsontext.Value `json:"messages"`
@@ -65,6 +64,8 @@ type completionRequest struct {
 	pairFields
 	modeFields
 	saltFields
+	distribution
+	unread
 }
 
 // showStop reports whether the string or id that stops an output is shown.

@@ -5,20 +5,24 @@ import (
 	"encoding/binary"
 	"math"
 	"net/http"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
 )
 
-// embeddingsRequest asks for vectors; its other fields are accepted and ignored.
+// embeddingsRequest asks for vectors.
 type embeddingsRequest struct {
 	Model      string         `json:"model"`
 	Input      jsontext.Value `json:"input"`
 	Dimensions int            `json:"dimensions"`
 	// Format is float, or base64 for the bytes of float32 numbers, the low ones
 	// first.
-	Format string `json:"encoding_format"`
+	Format    string `json:"encoding_format"`
+	RequestID string `json:"request_id"` // vLLM's
+
+	unread
 }
 
 // Bounds of a vector's length.
@@ -34,6 +38,9 @@ type embedding struct {
 }
 
 type embeddingsAnswer struct {
+	ID      string `json:"id,omitempty"`      // vLLM's
+	Created int64  `json:"created,omitempty"` // vLLM's
+
 	Object string      `json:"object"`
 	Data   []embedding `json:"data"`
 	Model  string      `json:"model"`
@@ -45,9 +52,9 @@ type embeddingsAnswer struct {
 
 // embeddings answers at once, with vectors of length 1 that are a function of
 // the input's ids. It does not go through the engine's queue.
-func (e *Engine) embeddings(refuse func(http.ResponseWriter, error)) http.HandlerFunc {
+func (e *Engine) embeddings(v voice, refuse func(http.ResponseWriter, error), lacks unsimulated) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		answer, err := e.embed(w, r)
+		answer, err := e.embed(w, r, v, lacks)
 		if err != nil {
 			refuse(w, err)
 			return
@@ -56,7 +63,7 @@ func (e *Engine) embeddings(refuse func(http.ResponseWriter, error)) http.Handle
 	}
 }
 
-func (e *Engine) embed(w http.ResponseWriter, r *http.Request) (*embeddingsAnswer, error) {
+func (e *Engine) embed(w http.ResponseWriter, r *http.Request, v voice, lacks unsimulated) (*embeddingsAnswer, error) {
 	body, err := readBody(w, r)
 	if err != nil {
 		return nil, err
@@ -65,7 +72,10 @@ func (e *Engine) embed(w http.ResponseWriter, r *http.Request) (*embeddingsAnswe
 	if err := decode(body, &req); err != nil {
 		return nil, err
 	}
-	if _, err := e.lora(plain, req.Model, nil); err != nil {
+	if err := lacks.refuse(req.Rest); err != nil {
+		return nil, err
+	}
+	if _, err := e.lora(v, req.Model, nil); err != nil {
 		return nil, err
 	}
 	if req.Dimensions < 1 || req.Dimensions > maxDimensions {
@@ -86,6 +96,9 @@ func (e *Engine) embed(w http.ResponseWriter, r *http.Request) (*embeddingsAnswe
 		}
 		answer.Data = append(answer.Data, embedding{Object: "embedding", Index: i, Embedding: v})
 		answer.Usage.PromptTokens += len(ids)
+	}
+	if v == vllm {
+		answer.ID, answer.Created = "embd-"+givenID(r, req.RequestID), time.Now().Unix()
 	}
 	answer.Usage.TotalTokens = answer.Usage.PromptTokens
 	return answer, nil

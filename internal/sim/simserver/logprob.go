@@ -1,6 +1,7 @@
 package simserver
 
 import (
+	"fmt"
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -64,13 +65,13 @@ func (a *answer) appendLogprobs(b []byte, o *output) []byte {
 }
 
 func (a *answer) appendChatLogprobs(b []byte, ids []uint32, position int) []byte {
-	entry := func(b []byte, id uint32, lp float64) []byte {
+	entry := func(b []byte, id uint32, lp float64, text []byte) []byte {
 		b = append(b, `{"token":`...)
-		b = a.e.appendTokenText(b, id)
+		b = a.appendToken(b, id)
 		b = append(b, `,"logprob":`...)
 		b = appendLogprob(b, lp)
 		b = append(b, `,"bytes":[`...)
-		for i, c := range a.e.tokenText(id) {
+		for i, c := range text {
 			if i > 0 {
 				b = append(b, ',')
 			}
@@ -83,14 +84,18 @@ func (a *answer) appendChatLogprobs(b []byte, ids []uint32, position int) []byte
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = entry(b, id, logprob(id, position+i))
+		b = entry(b, id, logprob(id, position+i), a.e.tokenText(id))
 		b = append(b, `,"top_logprobs":[`...)
 		for k := range a.logprobs {
 			if k > 0 {
 				b = append(b, ',')
 			}
 			other, lp := a.e.alternative(id, position+i, k)
-			b = append(entry(b, other, lp), '}')
+			text := a.e.tokenText(other)
+			if a.tokensAsIDs { // what stands for the token
+				text = fmt.Appendf(nil, "token_id:%d", other)
+			}
+			b = append(entry(b, other, lp, text), '}')
 		}
 		b = append(b, "]}"...)
 	}

@@ -31,7 +31,7 @@ func (e *Engine) ServeOpenAI(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/chat/completions", e.completion(chatDialect, plain))
 	mux.HandleFunc("POST /v1/completions", e.completion(textDialect, plain))
-	mux.HandleFunc("POST /v1/embeddings", e.embeddings(writeError))
+	mux.HandleFunc("POST /v1/embeddings", e.embeddings(plain, writeError, nil))
 	mux.HandleFunc("GET /v1/models", e.models)
 	mux.HandleFunc("GET /v1/models/{model...}", e.model("weir"))
 	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})

@@ -12,13 +12,17 @@ import (
 	"weir/internal/infer"
 )
 
-// rerankRequest asks how well documents fit a query; its other fields are accepted and
-// ignored. Documents are strings, or objects with a text.
+// rerankRequest asks how well documents fit a query. Documents are strings, or objects with a
+// text.
 type rerankRequest struct {
 	Model     string           `json:"model"`
 	Query     jsontext.Value   `json:"query"`
 	Documents []jsontext.Value `json:"documents"`
 	TopN      int              `json:"top_n"`
+	Return    *bool            `json:"return_documents"` // SGLang's
+	RequestID string           `json:"request_id"`       // vLLM's
+
+	unread
 }
 
 // scoreRequest is vLLM's for the same in the order in which texts came.
@@ -26,12 +30,16 @@ type scoreRequest struct {
 	Model string         `json:"model"`
 	Text1 jsontext.Value `json:"text_1"`
 	Text2 jsontext.Value `json:"text_2"`
+
+	RequestID string `json:"request_id"`
+	unread
 }
 
 // ranked is a document with its score.
 type ranked struct {
 	index int
 	text  string
+	shown bool // text is to be in the answer
 	score float64
 }
 
@@ -46,29 +54,32 @@ func (e *Engine) score(query, document []uint32) float64 {
 	return (1 + dot) / 2
 }
 
-// rerank returns the documents of a request, the best first, and the tokens of query
-// and documents.
-func (e *Engine) rerank(w http.ResponseWriter, r *http.Request) (best []ranked, tokens int, err error) {
+// rerank returns the documents of a request, the best first, the tokens of query and documents,
+// and the request's id.
+func (e *Engine) rerank(w http.ResponseWriter, r *http.Request, v voice, lacks unsimulated) (best []ranked, tokens int, id string, err error) {
 	body, err := readBody(w, r)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, "", err
 	}
 	var req rerankRequest
 	if err := decode(body, &req); err != nil {
-		return nil, 0, err
+		return nil, 0, "", err
 	}
-	if _, err := e.lora(plain, req.Model, nil); err != nil {
-		return nil, 0, err
+	if err := lacks.refuse(req.Rest); err != nil {
+		return nil, 0, "", err
+	}
+	if _, err := e.lora(v, req.Model, nil); err != nil {
+		return nil, 0, "", err
 	}
 	if req.Query.Kind() != '"' {
-		return nil, 0, infer.Invalid("query", "query must be a string")
+		return nil, 0, "", infer.Invalid("query", "query must be a string")
 	}
 	if len(req.Documents) == 0 {
-		return nil, 0, infer.Invalid("documents", "documents must be a list with at least one document")
+		return nil, 0, "", infer.Invalid("documents", "documents must be a list with at least one document")
 	}
 	query, err := e.textPrompt("query", req.Query)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, "", err
 	}
 	tokens = len(query)
 	for i, raw := range req.Documents {
@@ -76,21 +87,21 @@ func (e *Engine) rerank(w http.ResponseWriter, r *http.Request) (best []ranked, 
 		if raw.Kind() == '{' {
 			var d struct{ Text jsontext.Value }
 			if err := decode(raw, &d); err != nil {
-				return nil, 0, err
+				return nil, 0, "", err
 			}
 			text = d.Text
 		}
 		if text.Kind() != '"' {
-			return nil, 0, infer.Invalid("documents", "documents[%d] must be a string, or an object with a text", i)
+			return nil, 0, "", infer.Invalid("documents", "documents[%d] must be a string, or an object with a text", i)
 		}
 		ids, err := e.textPrompt("documents", text)
 		if err != nil {
-			return nil, 0, err
+			return nil, 0, "", err
 		}
 		tokens += len(ids)
-		d := ranked{index: i, score: e.score(query, ids)}
+		d := ranked{index: i, shown: valueOr(req.Return, true), score: e.score(query, ids)}
 		if err := json.Unmarshal(text, &d.text); err != nil {
-			return nil, 0, infer.Invalid("documents", "documents[%d] cannot be read: %v", i, err)
+			return nil, 0, "", infer.Invalid("documents", "documents[%d] cannot be read: %v", i, err)
 		}
 		best = append(best, d)
 	}
@@ -98,11 +109,13 @@ func (e *Engine) rerank(w http.ResponseWriter, r *http.Request) (best []ranked, 
 	if req.TopN > 0 && req.TopN < len(best) {
 		best = best[:req.TopN]
 	}
-	return best, tokens, nil
+	return best, tokens, givenID(r, req.RequestID), nil
 }
 
-// givenID is the request's id by its header, for answers that hold it.
-func givenID(r *http.Request) string { return cmp.Or(r.Header.Get("X-Request-Id"), "0") }
+// givenID is the request's id by its header or its body, for answers that hold it.
+func givenID(r *http.Request, own string) string {
+	return cmp.Or(r.Header.Get("X-Request-Id"), own, "0")
+}
 
 // vllmUsage is the usage of an answer without output.
 type vllmUsage struct {
@@ -111,7 +124,7 @@ type vllmUsage struct {
 }
 
 func (f *vllmServer) rerank(w http.ResponseWriter, r *http.Request) {
-	best, tokens, err := f.e.rerank(w, r)
+	best, tokens, id, err := f.e.rerank(w, r, vllm, vllmPooling)
 	if err != nil {
 		writeVLLMError(w, err)
 		return
@@ -132,7 +145,7 @@ func (f *vllmServer) rerank(w http.ResponseWriter, r *http.Request) {
 		Model   string    `json:"model"`
 		Usage   vllmUsage `json:"usage"`
 		Results []result  `json:"results"`
-	}{"rerank-" + givenID(r), f.e.prepare.Model, vllmUsage{tokens, tokens}, results})
+	}{"rerank-" + id, f.e.prepare.Model, vllmUsage{tokens, tokens}, results})
 }
 
 // score answers in the order of text_2, or of text_1 where text_2 is one.
@@ -141,6 +154,12 @@ func (f *vllmServer) score(w http.ResponseWriter, r *http.Request) {
 	var req scoreRequest
 	if err == nil {
 		err = decode(body, &req)
+	}
+	if err == nil {
+		err = vllmPooling.refuse(req.Rest)
+	}
+	if err == nil {
+		_, err = f.e.lora(vllm, req.Model, nil)
 	}
 	var first, second [][]uint32
 	if err == nil {
@@ -175,24 +194,26 @@ func (f *vllmServer) score(w http.ResponseWriter, r *http.Request) {
 		Model   string    `json:"model"`
 		Data    []result  `json:"data"`
 		Usage   vllmUsage `json:"usage"`
-	}{"score-" + givenID(r), "list", time.Now().Unix(), f.e.prepare.Model, results, vllmUsage{tokens, tokens}})
+	}{"score-" + givenID(r, req.RequestID), "list", time.Now().Unix(), f.e.prepare.Model, results, vllmUsage{tokens, tokens}})
 }
 
 // rerank answers as SGLang does: a bare list.
 func (f *sglangServer) rerank(w http.ResponseWriter, r *http.Request) {
-	best, _, err := f.e.rerank(w, r)
+	best, _, _, err := f.e.rerank(w, r, sglang, sglangRerank)
 	if err != nil {
 		writeSGLangError(w, err)
 		return
 	}
 	type result struct {
 		Score    float64 `json:"score"`
-		Document string  `json:"document"`
+		Document *string `json:"document"`
 		Index    int     `json:"index"`
 	}
 	results := make([]result, len(best))
 	for i, d := range best {
-		results[i] = result{d.score, d.text, d.index}
+		if results[i] = (result{Score: d.score, Index: d.index}); d.shown {
+			results[i].Document = &d.text
+		}
 	}
 	writeJSON(w, http.StatusOK, results)
 }

@@ -81,7 +81,7 @@ func (e *Engine) sglangHandler() http.Handler {
 	mux.HandleFunc("PUT /generate", f.generate)
 	mux.HandleFunc("POST /v1/chat/completions", f.completion(chatDialect))
 	mux.HandleFunc("POST /v1/completions", f.completion(textDialect))
-	mux.HandleFunc("POST /v1/embeddings", e.embeddings(writeSGLangError))
+	mux.HandleFunc("POST /v1/embeddings", e.embeddings(sglang, writeSGLangError, sglangEmbeddings))
 	mux.HandleFunc("POST /v1/rerank", f.rerank)
 	mux.HandleFunc("GET /v1/models", e.engineModels("sglang"))
 	mux.HandleFunc("GET /v1/models/{model...}", e.model("sglang"))

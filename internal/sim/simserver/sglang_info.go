@@ -333,8 +333,13 @@ func (f *sglangServer) tokenize(w http.ResponseWriter, r *http.Request) {
 	var req struct {
 		Prompt   jsontext.Value `json:"prompt"`
 		Messages jsontext.Value `json:"messages"`
+		modeFields
+		unread
 	}
 	err := f.bodyOf(w, r, &req)
+	if err == nil {
+		err = sglangTokens.refuse(req.Rest)
+	}
 	if err == nil && given(req.Prompt) == given(req.Messages) {
 		err = infer.Invalid("prompt", "give either prompt or messages")
 	}
@@ -342,7 +347,7 @@ func (f *sglangServer) tokenize(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 	case given(req.Messages):
-		prompts, err = f.e.chatPrompt(r.Context(), "", &completionRequest{Messages: req.Messages})
+		prompts, err = f.e.chatPrompt(r.Context(), "", &completionRequest{Messages: req.Messages, modeFields: req.modeFields})
 	default:
 		prompts, err = f.e.textPrompts("prompt", req.Prompt)
 	}
@@ -365,8 +370,12 @@ func (f *sglangServer) tokenize(w http.ResponseWriter, r *http.Request) {
 func (f *sglangServer) detokenize(w http.ResponseWriter, r *http.Request) {
 	var req struct {
 		Tokens jsontext.Value `json:"tokens"`
+		unread
 	}
 	err := f.bodyOf(w, r, &req)
+	if err == nil {
+		err = sglangDecoded.refuse(req.Rest)
+	}
 	var one []uint32
 	var many [][]uint32
 	single := false

@@ -22,7 +22,7 @@ import (
 )
 
 // generateRequest holds the fields that /generate reads. Fields that may be one value or a
-// list with one per item are raw; other fields have no effect.
+// list with one per item are raw.
 type generateRequest struct {
 	RID            jsontext.Value `json:"rid"`
 	Text           jsontext.Value `json:"text"`
@@ -55,42 +55,34 @@ type generateRequest struct {
 
 	pairFields
 	saltFields
+	unread
 }
 
 // samplingParams are /generate's sampling_params. Null means the default;
 // SGLang refuses a name that it does not know.
 type samplingParams struct {
-	MaxNewTokens      jsontext.Value     `json:"max_new_tokens"` // null is what the context leaves
-	MinNewTokens      *int               `json:"min_new_tokens"`
-	Temperature       *float64           `json:"temperature"`
-	TopP              *float64           `json:"top_p"`
-	TopK              *int               `json:"top_k"`
-	MinP              *float64           `json:"min_p"`
-	FrequencyPenalty  *float64           `json:"frequency_penalty"`
-	PresencePenalty   *float64           `json:"presence_penalty"`
-	RepetitionPenalty *float64           `json:"repetition_penalty"`
-	Stop              jsontext.Value     `json:"stop"`
-	StopTokenIDs      []uint32           `json:"stop_token_ids"`
-	StopRegex         jsontext.Value     `json:"stop_regex"`
-	N                 *int               `json:"n"`
-	BeamWidth         *int               `json:"beam_width"`
-	JSONSchema        jsontext.Value     `json:"json_schema"`
-	Regex             jsontext.Value     `json:"regex"`
-	EBNF              jsontext.Value     `json:"ebnf"`
-	StructuralTag     jsontext.Value     `json:"structural_tag"`
-	IgnoreEOS         *bool              `json:"ignore_eos"`
-	NoStopTrim        *bool              `json:"no_stop_trim"`
-	StreamInterval    *int               `json:"stream_interval"`
-	LogitBias         map[string]float64 `json:"logit_bias"`
-	SamplingSeed      *int64             `json:"sampling_seed"`
+	MaxNewTokens   jsontext.Value     `json:"max_new_tokens"` // null is what the context leaves
+	MinNewTokens   *int               `json:"min_new_tokens"`
+	Stop           jsontext.Value     `json:"stop"`
+	StopTokenIDs   []uint32           `json:"stop_token_ids"`
+	StopRegex      jsontext.Value     `json:"stop_regex"`
+	N              *int               `json:"n"`
+	BeamWidth      *int               `json:"beam_width"`
+	JSONSchema     jsontext.Value     `json:"json_schema"`
+	Regex          jsontext.Value     `json:"regex"`
+	EBNF           jsontext.Value     `json:"ebnf"`
+	StructuralTag  jsontext.Value     `json:"structural_tag"`
+	IgnoreEOS      *bool              `json:"ignore_eos"`
+	NoStopTrim     *bool              `json:"no_stop_trim"`
+	StreamInterval *int               `json:"stream_interval"`
+	LogitBias      map[string]float64 `json:"logit_bias"`
+	SamplingSeed   *int64             `json:"sampling_seed"`
 
-	SkipSpecialTokens  *bool          `json:"skip_special_tokens"`
-	SpacesBetween      *bool          `json:"spaces_between_special_tokens"`
-	CustomParams       jsontext.Value `json:"custom_params"`
-	MaxThinkingTokens  *int           `json:"max_thinking_tokens"`
-	ThinkingBudget     *int           `json:"thinking_budget"`
-	IsReasoning        *bool          `json:"is_reasoning"`
-	ReturnSamplingMask *bool          `json:"return_sampling_mask"`
+	SkipSpecialTokens *bool          `json:"skip_special_tokens"`
+	SpacesBetween     *bool          `json:"spaces_between_special_tokens"`
+	CustomParams      jsontext.Value `json:"custom_params"`
+
+	distribution
 }
 
 // defaultNewTokens is max_new_tokens where none is given.
@@ -115,30 +107,12 @@ func given(v jsontext.Value) bool {
 
 // check refuses values out of SGLang's ranges.
 func (p *samplingParams) check(vocabulary int) error {
-	between := func(name string, v *float64, low, high float64, open bool) error {
-		if v != nil && (!(*v >= low && *v <= high) || open && *v == low) {
-			return infer.Invalid(name, "%s is %v; it must be from %v to %v", name, *v, low, high)
-		}
-		return nil
-	}
-	for _, err := range []error{
-		between("temperature", p.Temperature, 0, 1e308, false),
-		between("top_p", p.TopP, 0, 1, true),
-		between("min_p", p.MinP, 0, 1, false),
-		between("frequency_penalty", p.FrequencyPenalty, -2, 2, false),
-		between("presence_penalty", p.PresencePenalty, -2, 2, false),
-		between("repetition_penalty", p.RepetitionPenalty, 0, 2, true),
-	} {
-		if err != nil {
-			return err
-		}
+	if err := p.distribution.check(&sglangBounds); err != nil {
+		return err
 	}
 	limit, err := p.limit()
 	if err != nil {
 		return err
-	}
-	if k := valueOr(p.TopK, -1); k < 1 && k != -1 {
-		return infer.Invalid("top_k", "top_k is %d; it must be -1, for all, or at least 1", k)
 	}
 	if limit < toContext {
 		return infer.Invalid("max_new_tokens", "max_new_tokens is %d; it must not be negative", limit)
@@ -169,8 +143,13 @@ func (p *samplingParams) check(vocabulary int) error {
 	if given(p.StopRegex) {
 		return notSimulated("stop_regex")
 	}
-	if valueOr(p.BeamWidth, 1) > 1 {
+	switch {
+	case valueOr(p.BeamWidth, 1) > 1:
 		return notSimulated("beam_width")
+	case len(p.LogitBias) > 0:
+		return notSimulated("logit_bias")
+	case !valueOr(p.SkipSpecialTokens, true):
+		return notSimulated("skip_special_tokens")
 	}
 	return nil
 }
@@ -292,7 +271,7 @@ func (r *generateRequest) simulated() error {
 			return notSimulated(f.name)
 		}
 	}
-	return nil
+	return sglangGenerate.refuse(r.Rest)
 }
 
 // checkSampling checks each prompt's parameters, and returns their common n.

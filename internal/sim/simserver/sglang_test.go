@@ -49,7 +49,7 @@ type generated struct {
 		InputTop         [][][]any      `json:"input_top_logprobs"`
 		OutputTop        [][][]any      `json:"output_top_logprobs"`
 		OutputWanted     [][][]any      `json:"output_token_ids_logprobs"`
-		Rest             jsontext.Value `json:",unknown"`
+		Rest             jsontext.Value `json:",embed"`
 	} `json:"meta_info"`
 }
 

@@ -69,12 +69,17 @@ func (t *toyTokenizer) Encode(text string, _ bool) ([]uint32, error) {
 
 func (t *toyTokenizer) Text(id uint32) []byte { return t.text[id] }
 
-func (t *toyTokenizer) Render(messages, _, _ []byte) (string, error) {
+func (t *toyTokenizer) Render(messages, tools, kwargs []byte) (string, error) {
 	var list []struct{ Role, Content string }
 	if err := json.Unmarshal(messages, &list, json.MatchCaseInsensitiveNames(true)); err != nil {
 		return "", err
 	}
 	var b strings.Builder
+	for _, more := range [][]byte{tools, kwargs} {
+		if string(more) != "null" {
+			b.Write(more)
+		}
+	}
 	for _, m := range list {
 		b.WriteString(m.Role + ":" + m.Content + "<end>")
 	}

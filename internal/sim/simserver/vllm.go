@@ -64,7 +64,7 @@ func (e *Engine) vllmHandler() http.Handler {
 		mux.HandleFunc(kept, func(w http.ResponseWriter, r *http.Request) { writeVLLMError(w, noResponse(r.PathValue("id"))) })
 	}
 	mux.HandleFunc("POST /inference/v1/generate", f.generate)
-	mux.HandleFunc("POST /v1/embeddings", e.embeddings(writeVLLMError))
+	mux.HandleFunc("POST /v1/embeddings", e.embeddings(vllm, writeVLLMError, vllmEmbeddings))
 	for _, path := range []string{"/rerank", "/v1/rerank", "/v2/rerank"} {
 		mux.HandleFunc("POST "+path, f.rerank)
 	}
@@ -191,7 +191,9 @@ type tokenizeRequest struct {
 	Prompt   *string        `json:"prompt"`
 	Messages jsontext.Value `json:"messages"`
 	Strs     bool           `json:"return_token_strs"`
+	Special  *bool          `json:"add_special_tokens"`
 	modeFields
+	unread
 }
 
 func (f *vllmServer) tokenize(w http.ResponseWriter, r *http.Request) {
@@ -206,14 +208,20 @@ func (f *vllmServer) tokenize(w http.ResponseWriter, r *http.Request) {
 		if req.Strs {
 			return nil, notSimulated("return_token_strs")
 		}
+		if err := vllmTokens.refuse(req.Rest); err != nil {
+			return nil, err
+		}
 		if req.Prompt == nil {
+			if valueOr(req.Special, false) {
+				return nil, notSimulated("add_special_tokens")
+			}
 			prompts, err := f.e.chatPrompt(r.Context(), "", &completionRequest{Messages: req.Messages, modeFields: req.modeFields})
 			if err != nil {
 				return nil, err
 			}
 			return prompts[0], nil
 		}
-		ids, err := f.e.tokenizer.Encode(*req.Prompt, true)
+		ids, err := f.e.tokenizer.Encode(*req.Prompt, valueOr(req.Special, true))
 		if err != nil {
 			return nil, asInvalid("prompt", err)
 		}

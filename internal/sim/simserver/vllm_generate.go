@@ -33,6 +33,7 @@ type generateIDs struct {
 	KVTransferParams jsontext.Value `json:"kv_transfer_params"`
 
 	saltFields
+	unread
 }
 
 // idAnswer is the answer to a request to /inference/v1/generate: that to a completion, of
@@ -99,13 +100,10 @@ func (a *idAnswer) asCompletion(req *generateIDs) (*completionRequest, error) {
 	if err := decode(req.SamplingParams, &as); err != nil {
 		return nil, err
 	}
-	var params struct {
-		Temperature *float64 `json:"temperature"`
-	}
-	if err := decode(req.SamplingParams, &params); err != nil {
+	if err := cmp.Or(vllmGenerate.refuse(req.Rest), vllmSampling.refuse(as.Rest)); err != nil {
 		return nil, err
 	}
-	if as.N != nil && *as.N > 1 && params.Temperature != nil && *params.Temperature == 0 {
+	if as.N != nil && *as.N > 1 && as.Temperature != nil && *as.Temperature == 0 {
 		return nil, infer.Invalid("", "n must be 1 when using greedy sampling, got %d.", *as.N)
 	}
 	prompt, err := a.prompt(req)

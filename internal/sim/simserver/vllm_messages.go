@@ -43,6 +43,8 @@ type messagesRequest struct {
 	TemplateKwargs   jsontext.Value `json:"chat_template_kwargs"`
 	KVTransferParams jsontext.Value `json:"kv_transfer_params"`
 	saltFields
+	distribution
+	unread
 }
 
 type messagesMessage struct {
@@ -194,7 +196,7 @@ func appendMessage(all []chatMessage, role string, blocks []messagesBlock) ([]ch
 
 // completion makes a chat of the request.
 func (r *messagesRequest) completion() (req *completionRequest, err error) {
-	req = &completionRequest{Model: r.Model, MaxTokens: r.MaxTokens, Stream: r.Stream, KVTransferParams: r.KVTransferParams, saltFields: r.saltFields}
+	req = &completionRequest{Model: r.Model, MaxTokens: r.MaxTokens, Stream: r.Stream, KVTransferParams: r.KVTransferParams, saltFields: r.saltFields, distribution: r.distribution}
 	req.TemplateKwargs = r.TemplateKwargs
 	if req.Messages, err = r.chat(); err != nil {
 		return nil, err
@@ -279,6 +281,9 @@ func acceptMessages(a *answer, body []byte) (*completionRequest, api, error) {
 		return nil, nil, infer.Invalid("model", "model is missing")
 	case r.MaxTokens == nil:
 		return nil, nil, infer.Invalid("max_tokens", "max_tokens is missing")
+	}
+	if err := vllmMessages.refuse(r.Rest); err != nil {
+		return nil, nil, err
 	}
 	req, err := r.completion()
 	return req, &messagesAnswer{answer: a, block: -1}, err

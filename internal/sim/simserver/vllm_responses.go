@@ -2,6 +2,7 @@ package simserver
 
 import (
 	"crypto/rand"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,19 +39,18 @@ type responsesRequest struct {
 	Structured       jsontext.Value  `json:"structured_outputs"`
 	TemplateKwargs   jsontext.Value  `json:"chat_template_kwargs"`
 	KVTransferParams jsontext.Value  `json:"kv_transfer_params"`
+	Include          []string        `json:"include"`
 	saltFields
+	distribution
+	unread
 
 	// Told again.
-	Metadata         jsontext.Value `json:"metadata"`
-	Temperature      *float64       `json:"temperature"`
-	TopP             *float64       `json:"top_p"`
-	MaxToolCalls     *int           `json:"max_tool_calls"`
-	ServiceTier      string         `json:"service_tier"`
-	TopLogprobs      int            `json:"top_logprobs"`
-	Truncation       string         `json:"truncation"`
-	User             *string        `json:"user"`
-	PresencePenalty  float64        `json:"presence_penalty"`
-	FrequencyPenalty float64        `json:"frequency_penalty"`
+	Metadata     jsontext.Value `json:"metadata"`
+	MaxToolCalls *int           `json:"max_tool_calls"`
+	ServiceTier  string         `json:"service_tier"`
+	TopLogprobs  int            `json:"top_logprobs"`
+	Truncation   string         `json:"truncation"`
+	User         *string        `json:"user"`
 }
 
 // responsesTool is a tool. Those of other types than these a model is not shown.
@@ -250,7 +250,8 @@ func appendItem(all []chatMessage, it *responsesItem) ([]chatMessage, error) {
 // completion makes a chat of the request.
 func (r *responsesRequest) completion(tools []chatTool) (req *completionRequest, err error) {
 	req = &completionRequest{Model: r.Model, MaxTokens: r.MaxOutputTokens, Stream: r.Stream, Seed: r.Seed, Stop: r.Stop, StopTokenIDs: r.StopTokenIDs,
-		IgnoreEOS: r.IgnoreEOS, Priority: r.Priority, KVTransferParams: r.KVTransferParams, saltFields: r.saltFields}
+		IgnoreEOS: r.IgnoreEOS, Priority: r.Priority, KVTransferParams: r.KVTransferParams, saltFields: r.saltFields,
+		distribution: r.distribution}
 	req.StructuredOutputs, req.TemplateKwargs, req.ParallelToolCalls = r.Structured, r.TemplateKwargs, r.Parallel != nil && *r.Parallel
 	if req.Messages, err = r.chat(); err != nil {
 		return nil, err
@@ -333,6 +334,11 @@ func acceptResponses(a *answer, body []byte) (*completionRequest, api, error) {
 		return nil, nil, infer.Invalid("background", "this vLLM engine keeps no answers, and so has no background mode")
 	case isNull(r.Input):
 		return nil, nil, infer.Invalid("input", "input is missing")
+	case slices.Contains(r.Include, "message.output_text.logprobs"):
+		return nil, nil, notSimulated("include")
+	}
+	if err := vllmAnswers.refuse(r.Rest); err != nil {
+		return nil, nil, err
 	}
 	tools, names := shown(r.Tools)
 	req, err := r.completion(tools)
@@ -509,7 +515,7 @@ func (r *responsesAnswer) response(status string, items []any, usage *responsesU
 		"id": r.responseID, "created_at": r.createdAt, "incomplete_details": incomplete, "instructions": q.Instructions, "metadata": orNull(q.Metadata), "model": r.model, "object": "response",
 		"output": items, "parallel_tool_calls": q.Parallel == nil || *q.Parallel, "temperature": temperature, "tool_choice": choice, "tools": tools, "top_p": top, "background": false,
 		"max_output_tokens": limit, "max_tool_calls": q.MaxToolCalls, "previous_response_id": nil, "prompt": nil, "reasoning": orNull(q.Reasoning), "service_tier": q.ServiceTier, "status": status,
-		"text": orNull(q.Text), "top_logprobs": q.TopLogprobs, "truncation": q.Truncation, "usage": usage, "user": q.User, "presence_penalty": q.PresencePenalty, "frequency_penalty": q.FrequencyPenalty,
+		"text": orNull(q.Text), "top_logprobs": q.TopLogprobs, "truncation": q.Truncation, "usage": usage, "user": q.User, "presence_penalty": valueOr(q.PresencePenalty, 0), "frequency_penalty": valueOr(q.FrequencyPenalty, 0),
 		"kv_transfer_params": params, "ec_transfer_params": nil, "input_messages": nil, "output_messages": nil,
 	}
 }

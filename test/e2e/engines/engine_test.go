@@ -90,3 +90,20 @@ func TestEngineWires(t *testing.T) {
 	}
 	p.Interrupt()
 }
+
+// What an engine cannot do it refuses by name, on each wire; it ignores nothing that its server acts on.
+func TestEngineRefusesFields(t *testing.T) {
+	s := harness.StartSim(t)
+	for _, field := range []string{"echo", "suffix", "logit_bias"} {
+		value := map[string]string{"suffix": `"s"`, "logit_bias": `{"5":-100}`}[field]
+		if value == "" {
+			value = "true"
+		}
+		for _, url := range []string{s.VLLM, s.SGLang, s.OpenAI} {
+			a := harness.Post(t, url+"/v1/completions", `{"prompt":"Once upon","max_tokens":2,"`+field+`":`+value+`}`)
+			if a.Status != 400 || !strings.Contains(string(a.Body), "has no "+field) {
+				t.Errorf("%s, %s: status %d: %s", url, field, a.Status, a.Body)
+			}
+		}
+	}
+}
