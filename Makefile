@@ -240,13 +240,14 @@ page-pictures: chromium ## take the pictures of docs/page anew
 	WEIR_SCREENSHOTS=$(abspath docs/page) $(GO) test -tags interop -count=1 ./interop/page -run '^TestPageUnderLoad$$'
 	cd docs/page && for name in operator-*.png; do mv $$name $${name#operator-}; done
 
-$(VENV)/.done: interop/requirements.txt interop/engines/requirements.txt interop/engines/requirements-alone.txt interop/parsers/requirements.txt interop/published/requirements.txt interop/published/vllm-source.sh interop/sglang/requirements.txt
+$(VENV)/.done: interop/requirements.txt interop/engines/requirements.txt interop/engines/requirements-alone.txt interop/parsers/requirements.txt interop/published/requirements.txt interop/published/source.sh interop/sglang/requirements.txt
 	python3 -m venv $(VENV)
 	$(AGAIN) $(PYTHON) -m pip install --quiet --disable-pip-version-check -r interop/requirements.txt -r interop/engines/requirements.txt -r interop/sglang/requirements.txt
 	$(AGAIN) $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps -r interop/engines/requirements-alone.txt
 	$(AGAIN) $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/sglang-parsers -r interop/parsers/requirements.txt
 	$(AGAIN) $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/published -r interop/published/requirements.txt
-	$(AGAIN) interop/published/vllm-source.sh $(PYTHON) $(VLLM) $(VENV)/vllm-source
+	$(AGAIN) interop/published/source.sh $(PYTHON) vllm $(VLLM) $(VENV)/vllm-source vllm examples rust
+	$(AGAIN) interop/published/source.sh $(PYTHON) transformers $$($(PYTHON) -c 'import importlib.metadata as m; print(m.version("transformers"))') $(VENV)/transformers-source tests
 	@touch $@
 
 interop/clients/node_modules/.done: interop/clients/package-lock.json
@@ -300,7 +301,7 @@ $(VENV)/vllm-rs/%: interop/member.py
 interop-ready: interop-setup chromium prometheus redis $(VENV)/.done $(VLLMRS) internal/observe/page/node_modules/.done interop/clients/node_modules/.done interop/published/node_modules/.done ## fetch and install what interop tests against
 
 # Packages that wait for processes run beside those that compare all the time.
-INTEROPENV = WEIR_PYTHON=$(abspath $(PYTHON)) WEIR_SGLANG_PARSERS=$(abspath $(VENV)/sglang-parsers) WEIR_PUBLISHED=$(abspath $(VENV)/published) WEIR_VLLM_SOURCE=$(abspath $(VENV)/vllm-source) WEIR_VLLM_WHEELS=$(abspath $(WEIR_VLLM_WHEELS)) WEIR_VLLM_RS=$(abspath $(VLLMRS))
+INTEROPENV = WEIR_PYTHON=$(abspath $(PYTHON)) WEIR_SGLANG_PARSERS=$(abspath $(VENV)/sglang-parsers) WEIR_PUBLISHED=$(abspath $(VENV)/published) WEIR_VLLM_SOURCE=$(abspath $(VENV)/vllm-source) WEIR_TRANSFORMERS_SOURCE=$(abspath $(VENV)/transformers-source) WEIR_VLLM_WHEELS=$(abspath $(WEIR_VLLM_WHEELS)) WEIR_VLLM_RS=$(abspath $(VLLMRS))
 INTEROP = $(INTEROPENV) $(GO) test -tags interop -count=1 -p 4
 
 .PHONY: interop

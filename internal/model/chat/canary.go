@@ -294,8 +294,17 @@ func (l *looking) lookAtTools() verdict {
 			func() verdict {
 				return l.try([]string{probeName, markUser, markSecond}, said("user", markUser), said("assistant", markAnswer), said("user", markSecond))
 			})
-		if v == shown && l.try([]string{probeName, markSystem, markUser}, said("system", markSystem), said("user", markUser)) == lost {
-			return lost
+		instructed := func(marks ...string) verdict {
+			return l.try(append(marks, markSystem, markUser), said("system", markSystem), said("user", markUser))
+		}
+		if v == shown && instructed(probeName) == lost {
+			// Tools must not take the place of a system message that the template writes without.
+			tools := l.tools
+			l.tools = ""
+			if alone := instructed(); alone == shown {
+				v = lost
+			}
+			l.tools = tools
 		}
 		return v
 	}

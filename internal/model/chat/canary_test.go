@@ -323,3 +323,16 @@ func TestEnds(t *testing.T) {
 		}
 	}
 }
+
+// A template that never writes a system message, and takes tools, is given them: the message alone is
+// refused.
+func TestToolsWithoutInstructions(t *testing.T) {
+	tmpl := mustParse(t, "{% for t in tools or [] %}{{ t|tojson }}{% endfor %}{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}")
+	if got := tmpl.form.tools; got != shown {
+		t.Errorf("tools: %s", got)
+	}
+	tmpl = mustParse(t, "{% if tools %}{{ tools|tojson }}{% endif %}{% for m in messages %}{% if m.role == 'user' or not tools %}{{ m.content }}{% endif %}{% endfor %}")
+	if got := tmpl.form.tools; got != lost {
+		t.Errorf("tools in place of a system message: %s", got)
+	}
+}

@@ -48,7 +48,7 @@ func templateModel(t *testing.T, source string) (dir string) {
 func TestWhatWasAskedReachesTheModel(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	plane, _ := harness.StartWire(t, "weir")
-	args := append([]string{"serve", "--engine", "weir=" + plane}, templateModels(t, "qwen3", "deepseek-v3", "gpt-oss", "qwen3-coder", "llama3.1")...)
+	args := append([]string{"serve", "--engine", "weir=" + plane}, templateModels(t, "qwen3", "deepseek-v3", "gpt-oss", "qwen3-coder", "llama3.1", "mistral")...)
 	g := harness.StartGateway(t, args...)
 	const (
 		user = `{"role":"user","content":"hi"}`
@@ -64,6 +64,7 @@ func TestWhatWasAskedReachesTheModel(t *testing.T) {
 		{"gpt-oss", `"messages":[` + user + `],` + tool, "type bash =", "", ""},
 		{"qwen3-coder", `"messages":[` + user + `,` + cut + `,` + user + `],` + tool, "mkdir -p /tmp", "", ""},
 		{"llama3.1", `"messages":[` + user + `,` + two + `]`, "dash", "", ""},
+		{"mistral", `"messages":[` + user + `,{"role":"assistant","content":"I look","tool_calls":[{"id":"toolu_1","type":"function","function":{"name":"bash","arguments":"{}"}}]},{"role":"tool","tool_call_id":"toolu_1","content":"second"}],` + tool, "second", "messages[].content", ""},
 		{"weir-sim", `"messages":[` + user + `,{"role":"assistant","content":[]},` + user + `]`, "hi", "", ""},
 		{"gpt-oss", `"messages":[` + user + `,{"role":"tool","tool_call_id":"x","content":"r"}]`, "", "", "messages[1].role"},
 	} {
