@@ -1,16 +1,17 @@
 //go:build interop
 
-// Package parsers compares what weir and SGLang read in the same answers, whole and in
-// tokens: the texts of internal/model/outputparse/testdata, and answers that outputtest
-// writes and spoils. The two differ in places. Each difference of the texts is in
+// Package parsers compares what weir, SGLang and vLLM read in the same answers, whole and, by
+// SGLang, in tokens: the texts of internal/model/outputparse/testdata, and answers that outputtest
+// writes and spoils. They differ in places. Each difference of the texts from SGLang is in
 // differences.txt, and docs/parsers.md judges them; each kind of difference of the written
-// answers is in written.txt with its judgement. One that is not listed fails the test.
+// answers is in written.txt and written-vllm.txt with its judgement. One that is not listed fails
+// the test.
 //
 //	go test -tags interop ./interop/parsers/ [-seed N] [-update]
 //
 // WEIR_PYTHON names an interpreter with the requirements of interop and
 // interop/engines installed, WEIR_SGLANG_PARSERS the folder that
-// interop/parsers/requirements.txt was installed into.
+// interop/parsers/requirements.txt was installed into, and WEIR_VLLM_SOURCE that of vLLM's source.
 package parsers
 
 import (
@@ -97,14 +98,14 @@ func TestSGLang(t *testing.T) {
 		t.Fatal(err)
 	}
 	cases := readCases(t)
-	theirs := askSGLang(t, tools, cases)
+	theirs := sglang.ask(t, tools, cases)
 	var found strings.Builder
 	same, spaced := 0, 0
 	for i, c := range cases {
 		mine := read(t, c, tools)
 		ours := mine.String()
 		var differ []string
-		for _, r := range theirs[ways*i : ways*(i+1)] {
+		for _, r := range theirs[sglang.ways*i : sglang.ways*(i+1)] {
 			if r.String() == ours {
 				same++
 				continue
@@ -192,20 +193,28 @@ func read(t *testing.T, c testCase, tools []byte) reading {
 	return out
 }
 
-// ways is how many readings there are of each case.
-const ways = 2
+// peer is another reader of answers.
+type peer struct {
+	name, program, folder string
+	ways                  int // how many readings there are of each case
+}
 
-// askSGLang returns the readings of each case.
-func askSGLang(t *testing.T, tools []byte, cases []testCase) []reading {
+var (
+	sglang = peer{"SGLang", "sglang_parsers.py", "WEIR_SGLANG_PARSERS", 2}
+	vllm   = peer{"vLLM", "vllm_parsers.py", "WEIR_VLLM_SOURCE", 1}
+)
+
+// ask returns the readings of each case.
+func (p *peer) ask(t *testing.T, tools []byte, cases []testCase) []reading {
 	input, err := json.Marshal(map[string]any{"tools": json.RawMessage(tools), "cases": cases})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), harness.Python(t), "sglang_parsers.py", os.Getenv("WEIR_SGLANG_PARSERS"))
+	cmd := exec.CommandContext(t.Context(), harness.Python(t), p.program, os.Getenv(p.folder))
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(input), os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("SGLang's parsers (interop/parsers/requirements.txt says how to install them): %v", err)
+		t.Fatalf("%s's parsers (make interop-ready fetches them): %v", p.name, err)
 	}
 	var all []reading
 	for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); {
@@ -215,7 +224,7 @@ func askSGLang(t *testing.T, tools []byte, cases []testCase) []reading {
 		}
 		all = append(all, r)
 	}
-	if len(all) != ways*len(cases) {
+	if len(all) != p.ways*len(cases) {
 		t.Fatalf("%d readings of %d cases", len(all), len(cases))
 	}
 	return all
