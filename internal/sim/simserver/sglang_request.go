@@ -146,7 +146,7 @@ func (p *samplingParams) check(vocabulary int) error {
 	switch {
 	case valueOr(p.BeamWidth, 1) > 1:
 		return notSimulated("beam_width")
-	case len(p.LogitBias) > 0:
+	case !p.bansStops():
 		return notSimulated("logit_bias")
 	case !valueOr(p.SkipSpecialTokens, true):
 		return notSimulated("skip_special_tokens")
@@ -337,12 +337,33 @@ func (e *Engine) sample(it *item, s *samplingParams) (err error) {
 	p.StreamInterval = valueOr(s.StreamInterval, 0)
 	// Stop ids are not heeded either if the end of the sequence is not.
 	if p.IgnoreEOS = valueOr(s.IgnoreEOS, false); !p.IgnoreEOS {
-		p.StopIDs = s.StopTokenIDs
+		p.StopIDs = slices.DeleteFunc(slices.Clone(s.StopTokenIDs), s.banned)
 	}
 	if flags.Deterministic {
 		p.Seed = uint64(valueOr(s.SamplingSeed, 0))
 	}
 	return e.fits(len(p.Prompt), it.limit)
+}
+
+// impossible is a bias that no id has a chance against.
+const impossible = -100
+
+// bansStops reports whether the biases ban ids that would end the answer and do nothing else:
+// that the engine does. A caller without min_new_tokens holds an answer's end back by it.
+func (p *samplingParams) bansStops() bool {
+	for id, bias := range p.LogitBias {
+		n, err := strconv.Atoi(id)
+		if err != nil || bias > impossible || !slices.Contains(p.StopTokenIDs, uint32(n)) {
+			return false
+		}
+	}
+	return true
+}
+
+// banned reports whether an id has no chance.
+func (p *samplingParams) banned(id uint32) bool {
+	bias, ok := p.LogitBias[strconv.FormatUint(uint64(id), 10)]
+	return ok && bias <= impossible
 }
 
 // askFormat sets the form that the output must have, or the error of a scheduler that has no

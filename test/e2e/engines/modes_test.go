@@ -201,7 +201,7 @@ func TestSGLangRelayed(t *testing.T) {
 		}
 		for path, fields := range map[string]string{
 			"/v1/chat/completions": chat + `,"response_format":{"type":"text"},"seed":7,"temperature":0,"min_p":0,"user":"u","unheard_of":true`,
-			"/v1/completions":      text + `,"logit_bias":{"97":-100},"presence_penalty":0.5,"min_tokens":1`,
+			"/v1/completions":      text + `,"frequency_penalty":0.5,"presence_penalty":0.5,"min_tokens":1`,
 		} {
 			if a := post(path, fields); a.Status != 200 {
 				t.Errorf("%s, %s %s: %d %s", spec, path, fields, a.Status, a.Body)
