@@ -26,7 +26,6 @@ package auto
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -38,6 +37,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/access"
+	"weir/internal/engine/sglangmode"
 	"weir/internal/engine/upstream"
 	"weir/internal/engine/vllmserver"
 	"weir/internal/infer"
@@ -60,6 +60,8 @@ type Options struct {
 	// PassKey states that the engine judges the callers' own keys, which only a relay forwards: a
 	// vLLM is relayed then, whatever is known of it.
 	PassKey bool
+	// ReadTimeout bounds the reading of a page of the engine's; 0 means 5 s.
+	ReadTimeout time.Duration
 	// Folder reports whether a model's folder is known, under its name or an alias.
 	Folder func(model string) bool
 	// Describe asks an engine on the plane for its facts.
@@ -90,7 +92,7 @@ var _ engine.Stand = (*Engine)(nil)
 
 // New makes the adapter; it connects when Run is called.
 func New(o Options) *Engine {
-	return &Engine{opts: o, client: upstream.New(upstream.Options{URL: o.URL, Access: o.Access, Panicked: o.Panicked})}
+	return &Engine{opts: o, client: upstream.New(upstream.Options{URL: o.URL, Access: o.Access, ReadTimeout: o.ReadTimeout, Panicked: o.Panicked})}
 }
 
 // Stands implements engine.Stand.
@@ -256,16 +258,19 @@ func (e *Engine) judge(ctx context.Context, models []string, cards []upstream.Ca
 	default:
 		return Finding{Kind: OpenAI, Software: owner}
 	}
-	about, ok, err := e.serverInfo(ctx)
-	if was != nil && strings.HasPrefix(was.Software, "SGLang") && (err != nil || !ok && owner != "") {
+	mode, err := sglangmode.Read(ctx, e.client)
+	if err != nil {
+		mode = &sglangmode.Mode{}
+	}
+	if was != nil && strings.HasPrefix(was.Software, "SGLang") && !mode.Known() && (owner != "" || err != nil && !sglangmode.Absent(err)) {
 		return *was
 	}
-	if !ok && owner == "" {
+	if !mode.Known() && owner == "" {
 		return Finding{Kind: OpenAI}
 	}
-	f := Finding{Kind: SGLang, Software: software("SGLang", about.Version)}
+	f := Finding{Kind: SGLang, Software: software("SGLang", mode.Version)}
 	name, known := e.folder(models)
-	if known || about.SkipTokenizer { // without either the fleet says what is missing
+	if known || mode.Known() && *mode.SkipTokenizer { // without either the fleet says what is missing
 		return f
 	}
 	f.Kind = OpenAI
@@ -316,31 +321,6 @@ func (e *Engine) judgeVLLM(ctx context.Context, models []string, was *Finding) F
 }
 
 func software(name, version string) string { return strings.TrimSpace(name + " " + version) }
-
-// about is what is read of SGLang's /server_info.
-type about struct {
-	Version       string `json:"version"`
-	SkipTokenizer bool   `json:"skip_tokenizer_init"`
-	ModelPath     string `json:"model_path"`
-	TokenizerPath string `json:"tokenizer_path"`
-}
-
-// serverInfo reads SGLang's /server_info, or its older name. ok is false if the server has none, and
-// err is set if the server may have it and it could not be read.
-func (e *Engine) serverInfo(ctx context.Context) (a about, ok bool, err error) {
-	data, err := e.client.GetFirst(ctx, upstream.SGLangServerInfo...)
-	var refused *upstream.StatusError
-	if errors.As(err, &refused) && refused.Status < 500 {
-		return about{}, false, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &a)
-	}
-	if err != nil || a.ModelPath == "" && a.TokenizerPath == "" {
-		return about{}, false, err
-	}
-	return a, true, nil
-}
 
 func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)

@@ -58,7 +58,7 @@ var (
 	}
 	olderSGLang = map[string]string{
 		"/v1/models":       `{"data":[{"id":"m"}]}`,
-		"/get_server_info": `{"version":"0.4","tokenizer_path":"/m"}`,
+		"/get_server_info": `{"version":"0.4","skip_tokenizer_init":false}`,
 	}
 	silentSGLang = map[string]string{
 		"/v1/models":   `{"data":[{"id":"m","owned_by":"sglang"}]}`,

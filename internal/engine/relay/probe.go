@@ -19,11 +19,12 @@ import (
 
 // readings are what is known of an engine's pages.
 type readings struct {
-	models   upstream.Reading[upstream.List]
-	owner    string // as in its model list
-	software upstream.Reading[software]
-	load     upstream.Reading[load]
-	process  upstream.Process
+	models  upstream.Reading[upstream.List]
+	owner   string // as in its model list
+	sglang  sglangmode.Server
+	vllm    upstream.Reading[software]
+	figures upstream.Reading[*vllmserver.Figures] // vLLM's
+	process upstream.Process
 }
 
 // probe reads the model list, and of an engine whose sources are known what its own API
@@ -49,7 +50,10 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	if len(facts.Old) > 0 {
 		e.met = engine.Meets{}
 	}
-	said := e.software(ctx)
+	said, err := e.software(ctx)
+	if err != nil {
+		return facts, err
+	}
 	facts.Lacks, facts.Salts = said.lacks, said.salts
 	facts.Role, facts.RoleSaid, facts.Meets, facts.Forgets = said.role, said.roleSaid, said.meets, said.forgets
 	e.alone.Store(said.alone)
@@ -61,9 +65,10 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 		}
 		facts.Meets = e.met
 	}
-	facts.Instance = e.known.process.Is(e.client, cmp.Or(said.started, e.readLoad(ctx, said.loads)))
-	facts.Old = e.known.software.Old(facts.Old, said.page)
-	facts.Old = e.known.load.Old(facts.Old, said.loads)
+	facts.Instance = e.known.process.Is(e.client, cmp.Or(said.started, e.readLoad(ctx, said.mode)))
+	facts.Old = e.known.sglang.Old(facts.Old)
+	facts.Old = e.known.vllm.Old(facts.Old, vllmserver.VersionPath)
+	facts.Old = e.known.figures.Old(facts.Old, vllmserver.MetricsPath)
 	return facts, nil
 }
 
@@ -147,10 +152,9 @@ func verify(owner string) infer.Verify {
 
 // software is what an engine is, and what of requests it is known to lose for that.
 type software struct {
-	page     string // that states it
-	version  string // of vLLM
-	mode     *sglangmode.Mode
-	started  string // a word that each process of it keeps to
+	version  string           // of vLLM
+	mode     *sglangmode.Mode // of SGLang
+	started  string           // a word that each process of it keeps to
 	lacks    []infer.Lack
 	salts    engine.Salts
 	role     infer.Role
@@ -158,55 +162,37 @@ type software struct {
 	meets    engine.Meets
 	forgets  bool
 	alone    *infer.Half // what a probe is of; nil: it is whole
-	loads    string      // where it tells how busy it is; empty: nowhere
 }
 
 // software finds out the software of engines that name themselves in their model list. If an
 // engine does not report it this time, the earlier report holds.
-func (e *Engine) software(ctx context.Context) software {
-	now := software{salts: engine.Salts{Why: untoldSalts}}
-	var err error
+func (e *Engine) software(ctx context.Context) (software, error) {
+	untold := software{salts: engine.Salts{Why: untoldSalts}}
 	switch e.known.owner {
 	case "vllm":
-		err = e.vllm(ctx, &now)
+		now := untold
+		err := e.vllm(ctx, &now)
+		if now, err = e.known.vllm.Take(e.client, now, err); err == nil {
+			return now, nil
+		}
 	case "sglang":
-		err = e.sglang(ctx, &now)
+		mode, err := e.known.sglang.Mode(ctx, e.client)
+		if err != nil {
+			return software{}, err
+		}
+		return software{
+			mode: mode, started: mode.Started(), lacks: mode.APILacks(), salts: mode.Salts(), forgets: mode.Forgets(),
+			role: mode.Role(), roleSaid: mode.Known(), meets: mode.Meets(e.opts.URL.Hostname()), alone: mode.Alone(-1),
+		}, nil
 	}
-	if said, err := e.known.software.Take(e.client, now, err); err == nil {
-		return said
-	}
-	return now
-}
-
-// sglang reads how an SGLang server was started.
-func (e *Engine) sglang(ctx context.Context, now *software) error {
-	now.page, now.loads = upstream.SGLangServerInfo[0], new(sglangmode.Mode).LoadsPath()
-	data, err := e.client.GetFirst(ctx, upstream.SGLangServerInfo...)
-	if err != nil {
-		return err
-	}
-	mode, err := sglangmode.Parse(data)
-	if err != nil {
-		return err
-	}
-	now.salts = mode.Salts()
-	now.lacks, now.roleSaid, now.loads = mode.APILacks(), mode.Known(), mode.LoadsPath()
-	now.forgets = mode.Forgets()
-	now.role, now.meets, now.alone = mode.Role(), mode.Meets(e.opts.URL.Hostname()), mode.Alone(-1)
-	now.started = mode.Started()
-	now.mode = mode
-	if had, ok := e.known.software.Known(e.client); ok && had.mode != nil && mode.Half(had.mode) {
-		return upstream.ErrHalf
-	}
-	return nil
+	return untold, nil
 }
 
 // vllm reads a vLLM server's release, unless that was read over the connection over which its
 // model list has just been read: then it is the same process. No mode of it loses anything without
 // a word: its front end refuses what its engine does not do.
 func (e *Engine) vllm(ctx context.Context, now *software) error {
-	now.page, now.loads = vllmserver.VersionPath, vllmserver.MetricsPath
-	had, _ := e.known.software.Known(e.client)
+	had, _ := e.known.vllm.Known(e.client)
 	over := e.client.ReadOver()
 	if had.version != "" && e.over == over {
 		*now = had

@@ -148,6 +148,8 @@ func TestRunningOfAllRanks(t *testing.T) {
 		{`"version":"0.5.23","dp_size":4,"max_running_requests":8`, 4, 32, 8},
 		{`"version":"0.5.23","dp_size":4,"enable_dp_attention":true,"max_running_requests":8`, 4, 8, 2},
 		{`"version":"0.5.23","dp_size":1,"max_running_requests":8`, 0, 8, 0},
+		{`"version":"0.5.23","dp_size":2,"max_running_requests":null,"internal_states":[{"effective_max_running_requests_per_dp":64},{"effective_max_running_requests_per_dp":64}]`, 2, 128, 64},
+		{`"version":"0.5.23","dp_size":2,"enable_dp_attention":true,"max_running_requests":9,"internal_states":[{"effective_max_running_requests_per_dp":4}]`, 2, 8, 4},
 		{`"version":"0.5.23","dp_size":-3,"max_running_requests":-8`, 0, 0, 0},
 		{`"version":"0.5.23","dp_size":4,"max_running_requests":null`, 4, 0, 0},
 	} {

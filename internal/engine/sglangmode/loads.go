@@ -54,8 +54,7 @@ func (l *Loads) TakesRank() bool {
 	return true
 }
 
-// ParseLoads reads a server's word on its load.
-func ParseLoads(data []byte) (l Loads, err error) {
+func parseLoads(data []byte) (l Loads, err error) {
 	err = json.Unmarshal(data, &l, jsontext.AllowDuplicateNames(true))
 	return l, err
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"weir/internal/engine"
 	"weir/internal/infer"
 )
 
@@ -44,11 +46,23 @@ type Mode struct {
 	Transfer    string `json:"disaggregation_transfer_backend"`
 	NoRadix     bool   `json:"disable_radix_cache"`
 	DecodeRadix bool   `json:"disaggregation_decode_enable_radix_cache"`
+	// Incremental says whether chunks hold the new ids only, as Stream did before 2026-03.
+	Incremental *bool `json:"incremental_streaming_output"`
+	Stream      *bool `json:"stream_output"`
+	MaxGiven    int   `json:"max_running_requests"`
+	KVTokens    int   `json:"max_total_num_tokens"` // of each rank
+	Chunk       int   `json:"chunked_prefill_size"` // -1: prompts are not divided
+	Attention   bool  `json:"enable_dp_attention"`  // and then MaxGiven is of all ranks
+	Context     int   `json:"context_length"`
+	Priorities  bool  `json:"enable_priority_scheduling"`
+	// Events is null where the server publishes none.
+	Events jsontext.Value `json:"kv_events"`
 	// Startup is how long each phase of its start took, or when it was.
 	Startup jsontext.Value `json:"startup_time"`
 	// States are those of its schedulers, which know what they really run with.
 	States []struct {
-		Grammar string `json:"grammar_backend"`
+		Grammar    string `json:"grammar_backend"`
+		MaxRunning int    `json:"effective_max_running_requests_per_dp"`
 	} `json:"internal_states"`
 
 	members []string
@@ -69,13 +83,16 @@ func Parse(data []byte) (*Mode, error) {
 	return m, nil
 }
 
-// Half reports whether an answer lacks members that an earlier one of the same process has.
-func (m *Mode) Half(had *Mode) bool {
+// half reports whether an answer lacks members that an earlier one of the same process has.
+func (m *Mode) half(had *Mode) bool {
 	return slices.ContainsFunc(had.members, func(name string) bool {
 		_, there := slices.BinarySearch(m.members, name)
 		return !there
 	})
 }
+
+// Told reports whether anything was read of the server.
+func (m *Mode) Told() bool { return len(m.members) > 0 }
 
 // Known reports whether this is SGLang's word: every release has the flag.
 func (m *Mode) Known() bool { return m.SkipTokenizer != nil }
@@ -93,6 +110,48 @@ func (m *Mode) Started() string {
 	h := fnv.New64a()
 	h.Write(said)
 	return strconv.FormatUint(h.Sum64(), 16)
+}
+
+// MaxRunning is how many requests a rank runs at once, and all of them together. A rank's own
+// number counts, because the argument may not be given, and is of all ranks if they share the
+// attention. Zero is not known.
+func (m *Mode) MaxRunning() (rank, all int) {
+	ranks := max(m.Ranks, 1)
+	for i := range m.States {
+		rank = max(rank, m.States[i].MaxRunning)
+	}
+	switch given := max(m.MaxGiven, 0); {
+	case rank > 0:
+		return rank, rank * ranks
+	case m.Attention:
+		return (given + ranks - 1) / ranks, given
+	default:
+		return given, given * ranks
+	}
+}
+
+// KVEvents is where the server, which is reached at a host, publishes what its KV cache holds, or its
+// first rank does.
+func (m *Mode) KVEvents(host string) engine.KVEvents {
+	var said struct {
+		Publisher string `json:"publisher"`
+		Host      string `json:"endpoint_host"`
+		Port      int    `json:"endpoint_port_base"` // of rank 0
+		Replay    int    `json:"replay_endpoint_port_base"`
+		Topic     string `json:"topic"`
+		Block     int    `json:"block_size"`
+	}
+	if m.Events.Kind() != '{' || json.Unmarshal(m.Events, &said, jsontext.AllowDuplicateNames(true)) != nil || said.Publisher != "zmq" || said.Port <= 0 {
+		return engine.KVEvents{}
+	}
+	at := func(port int) string {
+		return "tcp://" + net.JoinHostPort(strings.Trim(said.Host, "[]"), strconv.Itoa(port))
+	}
+	e := engine.KVEvents{Endpoint: at(said.Port), Topic: said.Topic, BlockTokens: max(said.Block, 0), Host: host}
+	if said.Replay > 0 {
+		e.Replay = at(said.Replay)
+	}
+	return e
 }
 
 // TakesRank reports whether a request may name the data-parallel rank that it is for,

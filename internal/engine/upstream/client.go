@@ -174,6 +174,9 @@ func authority(u *url.URL) string {
 	return u.Host
 }
 
+// ReadTimeout is the longest time that the reading of a page takes.
+func (c *Client) ReadTimeout() time.Duration { return c.readTimeout }
+
 // URL returns the whole address of a path, for messages.
 func (c *Client) URL(path string) string {
 	scheme := "http"

@@ -167,12 +167,6 @@ func (c *Client) GetFirst(ctx context.Context, paths ...string) (data []byte, er
 	return data, err
 }
 
-// The documents of SGLang that later releases have under another name.
-var (
-	SGLangServerInfo = []string{"/server_info", "/get_server_info"}
-	SGLangModelInfo  = []string{"/model_info", "/get_model_info"}
-)
-
 // Generate probes an engine's core: it posts a request of one token, over a connection
 // of its own, and gives the answer once it is there. fields are further header fields, each
 // a name and a value. Its errors are those of engine.Prober.

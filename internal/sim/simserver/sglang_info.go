@@ -34,7 +34,7 @@ func (f *sglangServer) serverInfo(w http.ResponseWriter, r *http.Request) {
 		"page_size":                    o.PageSize,
 		"dp_size":                      o.DPSize,
 		"tp_size":                      1,
-		"max_running_requests":         o.MaxRunning,
+		"max_running_requests":         nil, // as given; what holds is among the schedulers' states
 		"max_queued_requests":          o.MaxQueued,
 		"max_total_num_tokens":         o.KVTokens,
 		"chunked_prefill_size":         o.ChunkedPrefill,
@@ -129,12 +129,12 @@ func (f *sglangServer) internalStates() []map[string]any {
 	var list []map[string]any
 	for _, l := range f.e.loadOfRanks() {
 		list = append(list, map[string]any{
-			"dp_rank":                        l.rank,
-			"last_gen_throughput":            l.throughput,
-			"effective_max_running_requests": o.MaxRunning,
-			"num_running_reqs":               l.running,
-			"num_waiting_reqs":               l.waiting,
-			"memory_usage":                   map[string]any{"token_capacity": o.KVTokens},
+			"dp_rank":                               l.rank,
+			"last_gen_throughput":                   l.throughput,
+			"effective_max_running_requests_per_dp": o.MaxRunning,
+			"num_running_reqs":                      l.running,
+			"num_waiting_reqs":                      l.waiting,
+			"memory_usage":                          map[string]any{"token_capacity": o.KVTokens},
 		})
 	}
 	return list

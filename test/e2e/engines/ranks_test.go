@@ -184,3 +184,37 @@ func sentences(g *harness.Gateway, ids []uint32) func(n int) {
 		}
 	}
 }
+
+// A prefill engine whose role cannot be read yet, as one of its ranks hangs, is given nothing: it
+// would answer whole requests with 400. The role is known when the rank goes on.
+func TestRoleUnread(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	h := startHalf(t, "sglang", "bootstrap", "--dp-size", "2", "--role", "prefill", "--disaggregation-bootstrap-port", "0", "--fault", "wedge,rank=1")
+	g := harness.StartUnready(t, "serve", "--engine", "sglang="+h.url+",name=ids", "--engine", "openai="+h.url+",name=relayed", "--engine", h.url+",name=found")
+	type view struct {
+		Name, Role, Error string
+		Ready             bool
+	}
+	all := func(is func(view) bool) func() bool {
+		return func() bool {
+			var engines []view
+			if err := json.Unmarshal(harness.Get(t, g.Admin+"/engines").Body, &engines); err != nil || len(engines) != 3 {
+				t.Fatalf("%v, %d engines", err, len(engines))
+			}
+			for _, e := range engines {
+				if e.Ready && e.Role != "prefill" {
+					t.Fatalf("%+v", e)
+				}
+				if !is(e) {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	harness.Eventually(t, "none is ready", all(func(e view) bool { return !e.Ready && (e.Name == "found" || strings.Contains(e.Error, "/server_info")) }), g.Process)
+	if a := harness.Post(t, h.url+"/admin/faults", `{"faults":[]}`); a.Status/100 != 2 {
+		t.Fatalf("%+v", a)
+	}
+	harness.Eventually(t, "all are prefill engines", all(func(e view) bool { return e.Role == "prefill" }), g.Process)
+}

@@ -1,12 +1,9 @@
-package sglang
+package sglangmode
 
 import (
 	"testing"
 
-	"github.com/go-json-experiment/json"
-
 	"weir/internal/engine"
-	"weir/internal/engine/sglangmode"
 )
 
 // The KV events of /server_info are read: the address of rank 0, from which the others follow.
@@ -19,11 +16,11 @@ func TestKVEvents(t *testing.T) {
 		`{"kv_events":null}`: {},
 		`{}`:                 {},
 	} {
-		var about info
-		if err := json.Unmarshal([]byte(text), &about); err != nil {
+		m, err := Parse([]byte(text))
+		if err != nil {
 			t.Fatal(err)
 		}
-		if got := about.kvEvents("10.0.0.5"); got != want {
+		if got := m.KVEvents("10.0.0.5"); got != want {
 			t.Errorf("%s: %+v", text, got)
 		}
 	}
@@ -37,7 +34,7 @@ func TestKVEvents(t *testing.T) {
 	}
 	for version, tells := range map[string]bool{"0.5.22": false, "0.5.23": true, "0.6.0": true} {
 		skip := false
-		if m := (&sglangmode.Mode{Version: version, SkipTokenizer: &skip}); m.TellsAdapters() != tells {
+		if m := (&Mode{Version: version, SkipTokenizer: &skip}); m.TellsAdapters() != tells {
 			t.Errorf("%s tells adapters' blocks from the model's: %v", version, !tells)
 		}
 	}
