@@ -3,7 +3,10 @@
 // coded errors. Every other package may import it. It imports none of them.
 package infer
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Request is one generation as a token engine receives it: ids in, ids out.
 // It is immutable once built; an engine adapter may keep a reference to it
@@ -128,6 +131,17 @@ type Stamps struct {
 	// Retracted is not a time but how often the engine has returned the request to
 	// its queue.
 	Retracted int64
+}
+
+// Met adds what the stamps of SGLang's queue say of a half: it is queued when it has met the other,
+// or has its KV.
+func (s *Stamps) Met(role Role) {
+	switch role {
+	case RolePrefill:
+		s.BootstrapEnd = cmp.Or(s.BootstrapEnd, s.QueueStart)
+	case RoleDecode:
+		s.TransferEnd, s.WaitingToRunning = cmp.Or(s.TransferEnd, s.QueueStart), cmp.Or(s.WaitingToRunning, s.QueueEnd)
+	}
 }
 
 // NumStamps is how many stamps have a name.

@@ -1,7 +1,6 @@
 package sglang
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -234,13 +233,7 @@ func (g *generation) stamp(e *event) *infer.Stamps {
 		set(&g.stamps.QueueStart, e.forwardEntry-e.queueTime)
 	}
 	set(&g.stamps.PrefillEnd, e.prefillFinished)
-	// A half is queued when it has met the other, or has its KV.
-	switch g.role {
-	case infer.RolePrefill:
-		g.stamps.BootstrapEnd = cmp.Or(g.stamps.BootstrapEnd, g.stamps.QueueStart)
-	case infer.RoleDecode:
-		g.stamps.TransferEnd, g.stamps.WaitingToRunning = cmp.Or(g.stamps.TransferEnd, g.stamps.QueueStart), cmp.Or(g.stamps.WaitingToRunning, g.stamps.QueueEnd)
-	}
+	g.stamps.Met(g.role)
 	g.stamps.Retracted = max(g.stamps.Retracted, int64(e.retracted))
 	set(&g.stamps.ServerCreated, e.requestReceived)
 	if g.tally.have > 0 {

@@ -34,6 +34,7 @@ type batch struct {
 	kind    kind
 	outputs []output
 	ids     []uint32 // of all outputs
+	stats   []byte   // the outputs' stamps as a pickle, which readStats reads; nil: none
 
 	id   []byte // of an echo's request
 	end  finish // of it
@@ -57,6 +58,7 @@ type output struct {
 	count     int // completion_tokens: all ids so far
 	cached    int
 	retracted int       // how often it went back to the queue so far
+	times     times     // if the batch's stats were read
 	scores    [4][]byte // columns of log probabilities, as they were encoded; nil: none
 }
 
@@ -101,12 +103,13 @@ const (
 	columnTop    // and of alternatives
 	columnTopIDs
 	columnRetracted
+	columnStats
 )
 
 var columnNames = [...]string{columnIDs: "rids", columnEnds: "finished_reasons", columnOutputIDs: "output_ids",
 	columnPrompt: "prompt_tokens", columnCount: "completion_tokens", columnCached: "cached_tokens",
 	columnOwn: "output_token_logprobs_val", columnOwnIDs: "output_token_logprobs_idx",
-	columnTop: "output_top_logprobs_val", columnTopIDs: "output_top_logprobs_idx", columnRetracted: "retraction_counts"}
+	columnTop: "output_top_logprobs_val", columnTopIDs: "output_top_logprobs_idx", columnRetracted: "retraction_counts", columnStats: "time_stats"}
 
 // setColumns finds the columns by name.
 func (c *codec) setColumns(fields []string) error {
@@ -118,7 +121,7 @@ func (c *codec) setColumns(fields []string) error {
 				c.columns[i], found = col, true
 			}
 		}
-		if !found && col != columnRetracted { // which says nothing that is needed
+		if !found && col < columnRetracted { // the others say nothing that is needed
 			return fmt.Errorf("%s has no field %s", tagOutputs, columnNames[col])
 		}
 	}
@@ -141,7 +144,7 @@ const (
 
 // decode takes in a message.
 func (d *batch) decode(b []byte) error {
-	d.kind, d.outputs, d.ids = other, infer.Reuse(d.outputs, keepOutputs), infer.Reuse(d.ids, keepIDs)
+	d.kind, d.outputs, d.ids, d.stats = other, infer.Reuse(d.outputs, keepOutputs), infer.Reuse(d.ids, keepIDs), nil
 	n, b, err := arrayHead(b)
 	if err != nil || n == 0 {
 		return fmt.Errorf("a message that is not an array: %w", errors.Join(err, errShort))
@@ -203,6 +206,9 @@ func (d *batch) column(col column, b []byte) ([]byte, error) {
 	n, b, err := arrayHead(b)
 	if err != nil {
 		return b, err
+	}
+	if col == columnStats {
+		return d.readPickle(b, n)
 	}
 	if col == columnIDs {
 		switch {
@@ -273,6 +279,21 @@ func (d *batch) column(col column, b []byte) ([]byte, error) {
 		}
 	}
 	return b, nil
+}
+
+// readPickle takes in a value that SGLang has pickled, whose array of n members begins with the name
+// of the structure. One of another shape is passed over.
+func (d *batch) readPickle(b []byte, n int) ([]byte, error) {
+	rest, err := skipN(b, n)
+	if err != nil || n != 2 {
+		return rest, err
+	}
+	if name, b, err := msgp.ReadStringZC(b); err == nil && string(name) == "PickleWrapper" {
+		if d.stats, _, err = msgp.ReadBytesZC(b); err != nil {
+			d.stats = nil
+		}
+	}
+	return rest, nil
 }
 
 // echo takes in word of a request that ended outside of a step.

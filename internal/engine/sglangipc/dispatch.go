@@ -17,7 +17,9 @@ type dispatcher struct {
 	batch  batch
 	scores infer.Logprobs // of the output at hand
 	stamps infer.Stamps
-	ending []ending // aborts that the engine knows of, in their order
+	// stamped says that the stats of the message at hand were read.
+	stamped bool
+	ending  []ending // aborts that the engine knows of, in their order
 }
 
 // ending is a generation whose abort the engine knows, and since when.
@@ -37,6 +39,7 @@ func (d *dispatcher) message(b []byte, received int64) *mux.Fault {
 	switch d.batch.kind {
 	case outputs:
 		d.Received(len(d.batch.ids)) // before a stream can end by them
+		d.stamped = false
 		for i := range d.batch.outputs {
 			d.output(&d.batch.outputs[i])
 		}
@@ -94,15 +97,27 @@ func (d *dispatcher) output(o *output) {
 	} else if len(ids) == 0 {
 		return
 	}
-	if n := int64(o.retracted); n > g.Stamps.Retracted {
-		g.Stamps.Retracted = n
+	first := len(ids) > 0 && g.Total == len(ids)
+	if n := int64(o.retracted); n > g.Stamps.Retracted || first && d.stats(o) {
+		g.Stamps.Retracted = max(n, g.Stamps.Retracted)
+		o.times.stamp(&g.Stamps, g.Role)
 		d.stamps = g.Stamps
 		x.Stamps = &d.stamps
 	}
 	d.Offer(g)
-	if len(ids) > 0 && g.Total == len(ids) {
+	if first {
 		g.Released() // its KV is there
 	}
+}
+
+// stats reports whether the scheduler has stamped an output. SGLang pickles the stats of all its
+// requests with each step, so they are read only in steps that bring a first id.
+func (d *dispatcher) stats(o *output) bool {
+	if !d.stamped && d.batch.stats != nil {
+		readStats(d.batch.stats, d.batch.outputs)
+	}
+	d.stamped = true
+	return o.times != times{}
 }
 
 // partOf returns the part of a step that concerns a request, as evidence.

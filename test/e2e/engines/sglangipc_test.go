@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weir/internal/engine/sglangipc/schedtest"
+	"weir/internal/trace"
 	"weir/test/e2e/harness"
 )
 
@@ -83,9 +84,9 @@ func (c *schedulers) receive(s *schedtest.Scheduler, m schedtest.Message) {
 }
 
 func (c *schedulers) say(s *schedtest.Scheduler, m schedtest.Message, rank int, holdBack bool) {
-	limit := m.Limit()
+	limit, at := m.Limit(), float64(trace.Now())/1e9
 	for i := range limit {
-		o := schedtest.Output{ID: m.ID(), IDs: []uint32{c.IDs[i%len(c.IDs)]}, Count: i + 1, Prompt: len(m.Prompt()), Cached: 1}
+		o := schedtest.Output{ID: m.ID(), IDs: []uint32{c.IDs[i%len(c.IDs)]}, Count: i + 1, Prompt: len(m.Prompt()), Cached: 1, Queued: at, Forwarded: at, Prefilled: at}
 		if i == limit-1 {
 			o.Finish = map[string]any{"type": "length", "length": limit}
 		}
@@ -147,5 +148,15 @@ func TestSGLangIPC(t *testing.T) {
 	g.Interrupt()
 	if leg := g.Records()[0].Attempts[0].Legs[0]; leg["to_server_time"] == nil || leg["acked_time"] == nil {
 		t.Errorf("leg %v", leg)
+	}
+	for _, r := range g.Records() {
+		for _, leg := range r.Attempts[0].Legs {
+			for _, stamp := range []string{"queue_time_start", "queue_time_end", "prefill_start_time", "prefill_end_time", "server_first_token_time"} {
+				at, ok := leg[stamp].(float64)
+				if sent, _ := leg["to_server_time"].(float64); !ok || at < sent {
+					t.Errorf("%s: leg %v", stamp, leg)
+				}
+			}
+		}
 	}
 }

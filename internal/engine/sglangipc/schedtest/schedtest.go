@@ -96,7 +96,9 @@ type Output struct {
 	Cached int // cached_tokens
 	// Retracted is how often it went back to the queue so far.
 	Retracted int
-	Finish    map[string]any // nil while it runs
+	// Queued, Forwarded and Prefilled are its stamps, in seconds of the monotonic clock.
+	Queued, Forwarded, Prefilled float64
+	Finish                       map[string]any // nil while it runs
 	// Logprobs are those of the ids, of a request that asked for them.
 	Logprobs *infer.Logprobs
 }
@@ -363,7 +365,7 @@ func AppendStep(b []byte, outs ...Output) []byte {
 		case "time_stats":
 			b = msgp.AppendArrayHeader(b, 2)
 			b = msgp.AppendString(b, "PickleWrapper")
-			b = msgp.AppendBytes(b, make([]byte, 40*len(outs)))
+			b = msgp.AppendBytes(b, Stats(outs))
 		case "spec_verify_ct", "spec_num_correct_drafts", "spec_num_block_accept_tokens", "spec_num_cap_tokens",
 			"spec_correct_drafts_histogram", "spec_cap_lens_histogram":
 			b = msgp.AppendArrayHeader(b, 0)
