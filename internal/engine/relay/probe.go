@@ -46,6 +46,9 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	if e.known.owner != owner {
 		e.known = readings{models: e.known.models, owner: owner}
 	}
+	if owner == "sglang" {
+		facts.Models = withAdapters(list.Cards)
+	}
 	facts.Old = e.known.models.Old(nil, upstream.ModelsPath)
 	if len(facts.Old) > 0 {
 		e.met = engine.Meets{}
@@ -70,6 +73,20 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	facts.Old = e.known.vllm.Old(facts.Old, vllmserver.VersionPath)
 	facts.Old = e.known.figures.Old(facts.Old, vllmserver.MetricsPath)
 	return facts, nil
+}
+
+// withAdapters returns the models of an SGLang by the names that its API reads. Under an adapter's
+// own name, which it lists, it answers with the base model without a word.
+func withAdapters(cards []upstream.Card) (names []string) {
+	for _, c := range cards {
+		var base string
+		if c.Parent.Kind() == '"' && json.Unmarshal(c.Parent, &base) == nil && base != "" {
+			names = append(names, base+":"+c.ID)
+		} else if c.ID != "" {
+			names = append(names, c.ID)
+		}
+	}
+	return names
 }
 
 // probes are the requests of one token, by the end of a path. The prompt is a word, and

@@ -178,3 +178,15 @@ func TestLacksChange(t *testing.T) {
 		}
 	}
 }
+
+// An adapter of an SGLang has the name under which its API answers as the adapter, which is not the
+// one that it lists. Those of vLLM have their own.
+func TestAdapterNames(t *testing.T) {
+	for owner, want := range map[string]string{"sglang": "m,m:l", "vllm": "m,l", "somebody": "m,l"} {
+		list := `{"data":[{"id":"m","owned_by":"` + owner + `","parent":null},{"id":"l","owned_by":"` + owner + `","parent":"m"}]}`
+		s := next(t, run(t, pages(t, map[string]string{"/v1/models": list, "/server_info": `{"skip_tokenizer_init":false}`, "/version": `{"version":"0.33.0"}`}).engine(Options{})))
+		if got := strings.Join(s.Facts.Models, ","); !s.Ready || got != want {
+			t.Errorf("%s: %s, want %s", owner, got, want)
+		}
+	}
+}
