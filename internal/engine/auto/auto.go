@@ -24,7 +24,6 @@
 package auto
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -138,7 +137,8 @@ func (e *Engine) stand(ctx context.Context, found Finding, says func(Finding), r
 	var mu sync.Mutex // of what follows, and of the reports
 	var latest *engine.State
 	tell := func(s engine.State) { // under mu
-		s.Via, s.Kind, s.Note = adapter, found.Kind, cmp.Or(found.Note, s.Note)
+		s.Via, s.Kind = adapter, found.Kind
+		s.Note = strings.Join(slices.DeleteFunc([]string{found.Note, s.Note}, func(n string) bool { return n == "" }), "; ")
 		if len(s.Facts.Models) > 0 && found.Kind == OpenAI && found.Software != "" {
 			s.Facts.Software = found.Software // with its version
 		}

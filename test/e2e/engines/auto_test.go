@@ -27,6 +27,9 @@ func engineKinds(t *testing.T, g *harness.Gateway) map[string]string {
 		if v.Note != "" {
 			kinds[v.Name] += ", noted"
 		}
+		if strings.Contains(v.Note, "verify=ids") {
+			kinds[v.Name] += ", unverified"
+		}
 	}
 	return kinds
 }
@@ -40,8 +43,10 @@ func TestAuto(t *testing.T) {
 		s.SGLang:                            "sglang",
 		s.VLLM:                              "vllm, noted", // for want of --enable-scale-out
 		s.Plane:                             "weir",
-		"auto=" + s.SGLang + ",model=other": "openai, noted",
-		"auto=" + s.VLLM + ",model=other":   "openai, noted",
+		"auto=" + s.SGLang + ",model=other": "openai, noted, unverified",
+		"auto=" + s.VLLM + ",model=other":   "openai, noted, unverified",
+
+		"auto=" + s.VLLM + ",model=other,verify=ids": "openai, noted",
 	} {
 		g := harness.StartGateway(t, "serve", "--engine", spec+",name=e")
 		if got := engineKinds(t, g)["e"]; got != want {
@@ -64,6 +69,9 @@ func TestAuto(t *testing.T) {
 			t.Errorf("%s: %v frames of the plane", spec, frames)
 		}
 		g.Interrupt()
+		if said := strings.Count(g.Stderr.String(), "verify=ids"); (said > 0) != strings.HasSuffix(want, "unverified") {
+			t.Errorf("%s: the log says %d times how its streams would be verified", spec, said)
+		}
 	}
 }
 
@@ -78,7 +86,9 @@ func TestAutoAtJoin(t *testing.T) {
 	for _, test := range []struct{ wire, kind string }{{"openai", "openai"}, {"weir", "weir"}, {"sglang", "sglang"}, {"vllm", "vllm"}} {
 		p := harness.Start(t, append([]string{"engine", "--wire", test.wire + "=" + addr}, harness.FastSim...)...)
 		p.Line(test.wire)
-		harness.Eventually(t, "an engine of kind "+test.kind, func() bool { return strings.TrimSuffix(engineKinds(t, g)["e"], ", noted") == test.kind })
+		harness.Eventually(t, "an engine of kind "+test.kind, func() bool {
+			return strings.TrimSuffix(strings.TrimSuffix(engineKinds(t, g)["e"], ", unverified"), ", noted") == test.kind
+		})
 		harness.Eventually(t, "an answer", func() bool {
 			a := harness.Post(t, g.URL+"/v1/chat/completions", harness.AskStream)
 			return a.Status == 200 && strings.HasSuffix(string(a.Body), "data: [DONE]\n\n")
