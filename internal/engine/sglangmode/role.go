@@ -48,10 +48,10 @@ func (m *Mode) Meets(host string) engine.Meets {
 // holdsPages reports whether a server of decode halves keeps the pages of an aborted half until
 // its prefill engine says that nobody writes to them. Releases do so by default from 0.5.21 on
 // (SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE, which no server reports), with the
-// transfer backends that can say it. What is not known of a server does not count for it.
+// transfer backends that can say it; mooncake_tcp is mooncake over TCP. What is not known of a server does not count for it.
 func (m *Mode) holdsPages() bool {
 	switch m.Transfer {
-	case "mooncake", "nixl":
+	case "mooncake", "mooncake_tcp", "nixl":
 		return m.since(0, 5, 21)
 	case "mori":
 		return m.since(0, 5, 22)

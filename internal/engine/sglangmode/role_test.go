@@ -36,6 +36,8 @@ func TestRole(t *testing.T) {
 			engine.Meets{Way: engine.ByRoom}, []infer.Role{infer.RoleDecode}},
 		{`{"skip_tokenizer_init":false,"disaggregation_mode":"decode","version":"0.5.21","disaggregation_transfer_backend":"nixl"}`, infer.RoleDecode,
 			engine.Meets{Way: engine.ByRoom, HoldsPages: true}, []infer.Role{infer.RoleDecode}},
+		{`{"skip_tokenizer_init":false,"disaggregation_mode":"decode","version":"0.5.23","disaggregation_transfer_backend":"mooncake_tcp"}`, infer.RoleDecode,
+			engine.Meets{Way: engine.ByRoom, HoldsPages: true}, []infer.Role{infer.RoleDecode}},
 		{`{"skip_tokenizer_init":false,"disaggregation_mode":"decode","version":"0.5.22.post1","disaggregation_transfer_backend":"mori"}`, infer.RoleDecode,
 			engine.Meets{Way: engine.ByRoom, HoldsPages: true}, []infer.Role{infer.RoleDecode}},
 		{`{"skip_tokenizer_init":false,"disaggregation_mode":"decode","version":"unknown","disaggregation_transfer_backend":"mooncake"}`, infer.RoleDecode,
