@@ -119,3 +119,17 @@ func TestAutoPair(t *testing.T) {
 		t.Errorf("it was not served in two halves: %+v", r)
 	}
 }
+
+// A relayed SGLang has its adapters under the names that its API reads. By an adapter's own name, which
+// it lists, it would answer with the base model.
+func TestRelayedAdapters(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	s := harness.StartSim(t, append(harness.FastSim, "--lora-paths", "fine")...)
+	g := harness.StartGateway(t, "serve", "--engine", "openai="+s.SGLang)
+	g.WantModels("weir-sim weir-sim:fine")
+	for model, want := range map[string]int{"weir-sim": 200, "weir-sim:fine": 200, "fine": 404} {
+		if a := harness.Post(t, g.URL+"/v1/completions", `{"model":"`+model+`","prompt":"Say it.","max_tokens":5}`); a.Status != want {
+			t.Errorf("%s: %d %s, want %d", model, a.Status, a.Body, want)
+		}
+	}
+}
