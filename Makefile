@@ -348,9 +348,23 @@ $(REAL)/.done: interop/real/requirements.txt interop/real/nixl.txt
 	@touch $@
 
 .PHONY: interop-engines
-interop-engines: interop-setup $(VENV)/.done interop/clients/node_modules/.done $(REAL)/.done $(RELEASED)/.done interop/released/node/node_modules/.done ## test against vLLM and transformers as released, on the CPU, and clients as released before that vLLM (slow; 6 GB of packages in .venv/real, and those of interop and interop-clients)
-	WEIR_REAL_VENV=$(abspath $(REAL)) WEIR_RELEASED=$(abspath $(RELEASED)) $(INTEROPENV) $(GO) test -tags interop_engines -count=1 -v -timeout 90m ./interop/real
+interop-engines: interop-setup $(VENV)/.done interop/clients/node_modules/.done $(REAL)/.done $(RELEASED)/.done interop/released/node/node_modules/.done ## test against vLLM, transformers and SGLang as released, on the CPU, and clients as released before that vLLM (slow; 13 GB of packages in .venv/real and .venv/sglang, and those of interop and interop-clients)
+	WEIR_REAL_VENV=$(abspath $(REAL)) WEIR_RELEASED=$(abspath $(RELEASED)) $(INTEROPENV) $(GO) test -tags interop_engines -count=1 -v -timeout 90m -skip '^TestSGLang' ./interop/real
+	$(MAKE) interop-sglang
 	$(MAKE) interop-kubernetes
+
+# Mooncake's transfer of KV links with libibverbs and libnuma, of no use without InfiniBand.
+SGLANG := $(VENV)/sglang
+$(SGLANG)/.done: interop/real/sglang.txt
+	python3 -m venv $(SGLANG)
+	@ldconfig -p | grep -q libibverbs || { [ "$$(id -u)" = 0 ] && $(AGAIN) apt-get update -q && $(AGAIN) apt-get install -qy --no-install-recommends libibverbs1 libnuma1; } || \
+	  echo "no libibverbs: the tests of SGLang's pairs will fail (apt-get install libibverbs1 libnuma1)"
+	$(AGAIN) $(SGLANG)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r interop/real/sglang.txt
+	@touch $@
+
+.PHONY: interop-sglang
+interop-sglang: interop-setup $(SGLANG)/.done ## test against SGLang as released, on the CPU (slow; 6.8 GB of packages in .venv/sglang)
+	WEIR_SGLANG_VENV=$(abspath $(SGLANG)) $(GO) test -tags interop_engines -count=1 -v -timeout 60m -run '^TestSGLang' ./interop/real $(ADVICE)
 
 # Modules that only a test of Kubernetes' manifests reads: definitions of the operator's objects.
 OPERATOR := github.com/prometheus-operator/prometheus-operator@v0.85.0

@@ -18,6 +18,7 @@ MODULES = {
     "self_attn.o_proj": (HIDDEN, HEADS * HEAD),
     "mlp.up_proj": (FEED, HIDDEN),
     "mlp.down_proj": (HIDDEN, FEED),
+    "mlp.gate_proj": (FEED, HIDDEN),
 }
 
 CONFIG = {

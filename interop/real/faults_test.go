@@ -98,7 +98,7 @@ func TestVLLMFaults(t *testing.T) {
 func (f *faulted) streams() (end func() [4]answer) {
 	f.t.Helper()
 	f.broke.Store(0)
-	return four(harness.Context(f.t), f.way, func(a answer) bool { return len(a.Text) > 20 }, func(a answer) {
+	return four(harness.Context(f.t), f.way, long, func(a answer) bool { return len(a.Text) > 20 }, func(a answer) {
 		if a.Failed {
 			f.broke.Store(time.Now().UnixNano())
 		}
@@ -178,8 +178,18 @@ func (f *faulted) serves(when string) {
 // there is none the server's is the core itself.
 func coreOf(t *testing.T, p *harness.Process) int {
 	t.Helper()
-	parents := map[int]int{}
-	names := map[int][]byte{}
+	for pid, name := range family(p) {
+		if strings.Contains(name, "EngineCore") || strings.Contains(name, "Engine_Core") {
+			return pid
+		}
+	}
+	t.Fatalf("no core among the processes of %d", p.Cmd.Process.Pid)
+	return 0
+}
+
+// family returns the process of a program and its descendants, with what they call themselves.
+func family(p *harness.Process) map[int]string {
+	parents, names := map[int]int{}, map[int]string{}
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, at := range stats {
 		b, err := os.ReadFile(at)
@@ -188,23 +198,18 @@ func coreOf(t *testing.T, p *harness.Process) int {
 		}
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(at)))
 		open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
-		fields := strings.Fields(string(b[end+1:]))
-		parents[pid], _ = strconv.Atoi(fields[1])
-		names[pid] = append(b[open+1:end:end], ' ')
-		if line, err := os.ReadFile(filepath.Join(filepath.Dir(at), "cmdline")); err == nil {
-			names[pid] = append(names[pid], line...)
+		parents[pid], _ = strconv.Atoi(strings.Fields(string(b[end+1:]))[1])
+		line, _ := os.ReadFile(filepath.Join(filepath.Dir(at), "cmdline"))
+		names[pid] = string(b[open+1:end]) + " " + string(line)
+	}
+	for pid := range names {
+		at := pid
+		for at > 1 && at != p.Cmd.Process.Pid {
+			at = parents[at]
+		}
+		if at <= 1 {
+			delete(names, pid)
 		}
 	}
-	for pid, name := range names {
-		if !bytes.Contains(name, []byte("EngineCore")) && !bytes.Contains(name, []byte("Engine_Core")) {
-			continue
-		}
-		for at := pid; at > 1; at = parents[at] {
-			if at == p.Cmd.Process.Pid {
-				return pid
-			}
-		}
-	}
-	t.Fatalf("no core among the processes of %d", p.Cmd.Process.Pid)
-	return 0
+	return names
 }

@@ -2,19 +2,22 @@
 
 // Package real runs the built binary in front of engines as they are released, on a
 // CPU and with a small model of random weights (model.py): vLLM behind its own API
-// server, dialling in without it, and with weir started by it as its front end; and
-// transformers' server. What weir answers is held against what the engine's own server
+// server, dialling in without it, and with weir started by it as its front end;
+// transformers' server; and SGLang behind its own server and without it. What weir answers is held against what the engine's own server
 // answers to the same request.
 //
 //	make interop-engines
 //
-// WEIR_REAL_VENV names the virtual environment that the Makefile makes. What is not
-// installed fails its test.
+//	make interop-sglang
+//
+// WEIR_REAL_VENV and WEIR_SGLANG_VENV name the virtual environments that the Makefile makes. What
+// is not installed fails its test.
 package real
 
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -33,8 +36,9 @@ import (
 )
 
 var (
-	venv   string // the engines'
-	folder string // the model's
+	venv       string // vLLM's and transformers'
+	sglangVenv string // SGLang's
+	folder     string // the model's
 )
 
 func TestMain(m *testing.M) {
@@ -44,8 +48,9 @@ func TestMain(m *testing.M) {
 
 // runTests makes the model first.
 func runTests(m *testing.M) (code int) {
-	if venv = os.Getenv("WEIR_REAL_VENV"); venv == "" {
-		fmt.Fprintln(os.Stderr, "WEIR_REAL_VENV is not set: run make interop-engines")
+	venv, sglangVenv = os.Getenv("WEIR_REAL_VENV"), os.Getenv("WEIR_SGLANG_VENV")
+	if venv == "" && sglangVenv == "" {
+		fmt.Fprintln(os.Stderr, "neither WEIR_REAL_VENV nor WEIR_SGLANG_VENV is set: run make interop-engines or make interop-sglang")
 		return 1
 	}
 	dir, err := os.MkdirTemp("", "real")
@@ -55,7 +60,7 @@ func runTests(m *testing.M) (code int) {
 	}
 	defer os.RemoveAll(dir)
 	folder = filepath.Join(dir, "model")
-	if out, err := exec.Command(filepath.Join(venv, "bin", "python"), "model.py", folder).CombinedOutput(); err != nil {
+	if out, err := exec.Command(filepath.Join(cmp.Or(venv, sglangVenv), "bin", "python"), "model.py", folder).CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "model.py: %v\n%s", err, out)
 		return 1
 	}

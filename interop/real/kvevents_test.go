@@ -116,6 +116,65 @@ func predicted(t *testing.T, file string) (all, right, hits int, wrong []string)
 	return all, right, hits, wrong
 }
 
+// knownCaches are engines that publish what their caches hold, in blocks of some tokens.
+type knownCaches struct {
+	engines   []string // as weir is given them
+	processes []*harness.Process
+	block     int
+}
+
+// run has a new weir serve conversations, and returns which share of its predictions is what the
+// engines report. option is added to each engine.
+func (k knownCaches) run(t *testing.T, name, option string, n, callers int, c *conversations) (share float64) {
+	t.Helper()
+	args := []string{"--model", "tiny=" + folder}
+	for _, e := range k.engines {
+		args = append(args, "--engine", e+option)
+	}
+	g := serve(t, args...)
+	g.ready(true, k.processes...)
+	if option == "" && name != "first" {
+		g.known(k.processes...)
+	}
+	ctx := harness.Context(t)
+	prompts := make(chan string)
+	var asking sync.WaitGroup
+	for range callers {
+		asking.Go(func() {
+			for p := range prompts {
+				a, err := way{name, g.URL, "tiny"}.ask(ctx, completionPath, fields{"prompt": p, "max_tokens": 6, "temperature": 0, "ignore_eos": true}.with(streamed), nil)
+				if err != nil || !a.Done || a.OutputTokens != 6 {
+					t.Errorf("%s: %+v, %v", name, a, err)
+				}
+			}
+		})
+	}
+	for range n {
+		prompts <- c.next()
+	}
+	close(prompts)
+	asking.Wait()
+	for _, v := range g.kv() {
+		if v.KVEvents != nil {
+			t.Logf("%s: %s %+v %s", name, v.Name, *v.KVEvents, v.Note)
+			if v.KVEvents.Knowledge != "known" || v.KVEvents.Bad+v.KVEvents.Gaps+v.KVEvents.Rebuilds > 0 || v.KVEvents.BlockTokens != k.block {
+				t.Errorf("%s: %s %+v", name, v.Name, *v.KVEvents)
+			}
+		} else if option == "" {
+			t.Errorf("%s: no KV events: %+v", name, v)
+		}
+	}
+	g.Balanced()
+	g.Interrupt()
+	all, right, hits, wrong := predicted(t, g.Timeline)
+	t.Logf("%s: %d of %d predictions of cached tokens are what was reported (%.1f %%); %d prompts had some cached; predicted/reported of the others, the first 20: %v",
+		name, right, all, 100*float64(right)/float64(all), hits, wrong[:min(len(wrong), 20)])
+	if all != n || hits < n/3 {
+		t.Errorf("%s: %d requests told of, %d with hits", name, all, hits)
+	}
+	return float64(right) / float64(all)
+}
+
 // TestKVEvents: of two engines whose caches are small, what is predicted to be cached by
 // their events is what they report, to the token, and weir knows it again after a restart.
 // Without events it does not.
@@ -129,55 +188,7 @@ func TestKVEvents(t *testing.T) {
 			"--kv-events-config", config, "--num-gpu-blocks-override", "128", "--block-size", "128"))
 		engines = append(engines, "vllm-core=tcp://127.0.0.1:"+handshake+",model=tiny")
 	}
-	run := func(name, option string, n, callers int, c *conversations) (share float64) {
-		t.Helper()
-		args := []string{"--model", "tiny=" + folder}
-		for _, e := range engines {
-			args = append(args, "--engine", e+option)
-		}
-		g := serve(t, args...)
-		g.ready(true, processes...)
-		if option == "" && name != "first" {
-			g.known(processes...)
-		}
-		ctx := harness.Context(t)
-		prompts := make(chan string)
-		var asking sync.WaitGroup
-		for range callers {
-			asking.Go(func() {
-				for p := range prompts {
-					a, err := way{name, g.URL, "tiny"}.ask(ctx, completionPath, fields{"prompt": p, "max_tokens": 6, "temperature": 0, "ignore_eos": true}.with(streamed), nil)
-					if err != nil || !a.Done || a.OutputTokens != 6 {
-						t.Errorf("%s: %+v, %v", name, a, err)
-					}
-				}
-			})
-		}
-		for range n {
-			prompts <- c.next()
-		}
-		close(prompts)
-		asking.Wait()
-		for _, v := range g.kv() {
-			if v.KVEvents != nil {
-				t.Logf("%s: %s %+v %s", name, v.Name, *v.KVEvents, v.Note)
-				if v.KVEvents.Knowledge != "known" || v.KVEvents.Bad+v.KVEvents.Gaps+v.KVEvents.Rebuilds > 0 || v.KVEvents.BlockTokens != 128 {
-					t.Errorf("%s: %s %+v", name, v.Name, *v.KVEvents)
-				}
-			} else if option == "" {
-				t.Errorf("%s: no KV events: %+v", name, v)
-			}
-		}
-		g.Balanced()
-		g.Interrupt()
-		all, right, hits, wrong := predicted(t, g.Timeline)
-		t.Logf("%s: %d of %d predictions of cached tokens are what was reported (%.1f %%); %d prompts had some cached; predicted/reported of the others, the first 20: %v",
-			name, right, all, 100*float64(right)/float64(all), hits, wrong[:min(len(wrong), 20)])
-		if all != n || hits < n/3 {
-			t.Errorf("%s: %d requests told of, %d with hits", name, all, hits)
-		}
-		return float64(right) / float64(all)
-	}
+	known := knownCaches{engines: engines, processes: processes, block: 128}
 	c := newConversations(1, 40)
 	for _, phase := range []struct {
 		name    string
@@ -191,11 +202,11 @@ func TestKVEvents(t *testing.T) {
 		// after it was given another.
 		{"several at once", 300, 3, 0.95},
 	} {
-		if share := run(phase.name, "", phase.n, phase.callers, c); share < phase.least {
+		if share := known.run(t, phase.name, "", phase.n, phase.callers, c); share < phase.least {
 			t.Errorf("%s: %.3f of the predictions are right, want %.2f", phase.name, share, phase.least)
 		}
 	}
-	if share := run("without events", ",kv-events=off", 150, 1, c); share > 0.9 {
+	if share := known.run(t, "without events", ",kv-events=off", 150, 1, c); share > 0.9 {
 		t.Errorf("without events %.3f of the predictions are right: the caches are too large for a test of them", share)
 	}
 }

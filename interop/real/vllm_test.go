@@ -431,16 +431,16 @@ func (f *fleet) serverKilled(t *testing.T) {
 // run opens four streams and returns when all have begun. end waits for their ends.
 func run(ctx context.Context, t *testing.T, w way) (end func() [4]answer) {
 	t.Helper()
-	return four(ctx, w, func(a answer) bool { return strings.Count(a.IDs, ",") > 3 }, func(a answer) {
+	return four(ctx, w, long, func(a answer) bool { return strings.Count(a.IDs, ",") > 3 }, func(a answer) {
 		if strings.Count(a.IDs, ",") < 3 {
 			t.Errorf("%s: a stream that did not begin: %+v", w.name, a)
 		}
 	})
 }
 
-// four opens four streams and returns when each has begun or ended. Each is handed to ended at
+// four opens four streams of a completion and returns when each has begun or ended. Each is handed to ended at
 // its end; end waits for all.
-func four(ctx context.Context, w way, begun func(answer) bool, ended func(answer)) (end func() [4]answer) {
+func four(ctx context.Context, w way, body fields, begun func(answer) bool, ended func(answer)) (end func() [4]answer) {
 	var answers [4]answer
 	var beginning, running sync.WaitGroup
 	for i := range answers {
@@ -448,7 +448,7 @@ func four(ctx context.Context, w way, begun func(answer) bool, ended func(answer
 		running.Go(func() {
 			once := sync.OnceFunc(beginning.Done)
 			defer once()
-			answers[i], _ = w.ask(ctx, completionPath, long, func(a *answer) bool {
+			answers[i], _ = w.ask(ctx, completionPath, body, func(a *answer) bool {
 				if begun(*a) {
 					once()
 				}

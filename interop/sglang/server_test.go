@@ -166,7 +166,7 @@ func BenchmarkBacklog(b *testing.B) {
 			held := false
 			b.Run(fmt.Sprintf("%s/%dk", who, rate/1000), func(b *testing.B) {
 				for range b.N {
-					held = backlog(b, who, rate)
+					held = backlog(b, who, 1024, 1024/float64(rate))
 				}
 			})
 			if !held {
@@ -176,16 +176,30 @@ func BenchmarkBacklog(b *testing.B) {
 	}
 }
 
-const (
-	backlogStreams = 1024
-	backlogSeconds = 5
-)
+// BenchmarkStreams has more and more streams of 20 ids a second, of SGLang's own server and of weir by
+// turns, until the delay of either is not held.
+func BenchmarkStreams(b *testing.B) {
+	held := map[string]bool{"SGLang's server": true, "weir sglang-ipc": true}
+	for _, streams := range []int{64, 256, 512, 1024, 2048, 4096} {
+		for who := range held {
+			if held[who] {
+				b.Run(fmt.Sprintf("%d/%s", streams, who), func(b *testing.B) {
+					for range b.N {
+						held[who] = backlog(b, who, streams, 0.05)
+					}
+				})
+			}
+		}
+	}
+}
 
-// backlog reports whether the delay of the last second was held under one.
-func backlog(b *testing.B, who string, rate int) bool {
-	step := float64(backlogStreams) / float64(rate)
+const backlogSeconds = 5
+
+// backlog has streams that get an id with each step of so many seconds. It reports whether the delay
+// of the last second was held under one.
+func backlog(b *testing.B, who string, streams int, step float64) bool {
 	tokens := int(backlogSeconds / step)
-	schedArgs := []string{"--clock", strconv.Itoa(clock), "--start", strconv.Itoa(backlogStreams), "--step", fmt.Sprint(step)}
+	schedArgs := []string{"--clock", strconv.Itoa(clock), "--start", strconv.Itoa(streams), "--step", fmt.Sprint(step)}
 	s := newSetup(b)
 	body := fmt.Sprintf(`{"input_ids":[1,2,3],"stream":true,"sampling_params":{"max_new_tokens":%d}`, tokens)
 	var url string
@@ -205,12 +219,12 @@ func backlog(b *testing.B, who string, rate int) bool {
 	var began time.Time
 	var once sync.Once
 	first := func() { once.Do(func() { before, began = cpuSeconds(b, p), time.Now() }) }
-	delays := make([][]int, backlogStreams)
-	events := make([]int, backlogStreams)
+	delays := make([][]int, streams)
+	events := make([]int, streams)
 	transport := &http.Transport{MaxIdleConns: 1, DisableKeepAlives: true, ReadBufferSize: 16 << 10}
 	defer transport.CloseIdleConnections()
 	var all sync.WaitGroup
-	for i := range backlogStreams {
+	for i := range streams {
 		all.Go(func() {
 			var err error
 			if delays[i], events[i], err = readDelays(transport, url, body, first); err == nil && len(delays[i]) != tokens {

@@ -1,7 +1,14 @@
 """Stands for SGLang's own CPU kernels, which no package index has. SGLang imports their names when
 it loads and calls them only if it finds AMX, which it looks for in torch.ops.sgl_kernel: without
 that it computes with torch.
+
+SGLang's LoRA asks for memory that is pinned for a GPU, and torch asks CUDA's driver for it. Without
+a driver all memory is alike.
 """
+
+import functools
+
+import torch
 
 
 def __getattr__(name):
@@ -12,3 +19,17 @@ def __getattr__(name):
         raise NotImplementedError(f"sgl_kernel.{name} is not installed")
 
     return missing
+
+
+def unpinned(make):
+    @functools.wraps(make)
+    def made(*args, pin_memory=False, **kwargs):
+        return make(*args, **kwargs)
+
+    return made
+
+
+if not torch.cuda.is_available():
+    for name in ("arange", "empty", "tensor", "zeros"):
+        setattr(torch, name, unpinned(getattr(torch, name)))
+    torch.Tensor.pin_memory = lambda self, *args: self

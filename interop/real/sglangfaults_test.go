@@ -1,0 +1,199 @@
+//go:build interop_engines
+
+package real
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/test/e2e/harness"
+)
+
+// ofProcess are the processes that a program has started, by a part of their titles.
+func ofProcess(t *testing.T, p *harness.Process, title string) (pids []int) {
+	t.Helper()
+	for pid, name := range family(p) {
+		if strings.Contains(name, title) {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+// standStill stops a scheduler while it does not hold the lock of the page to which all ranks write
+// their loads: one that does stops the other ranks too.
+func standStill(t *testing.T, pid int) {
+	t.Helper()
+	harness.Eventually(t, "a scheduler that holds no lock", func() bool {
+		_ = syscall.Kill(pid, syscall.SIGSTOP)
+		for {
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(stat), ") T ") {
+				break
+			}
+		}
+		locks, err := os.ReadFile("/proc/locks")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(locks), fmt.Sprintf(" %d ", pid)) {
+			return true
+		}
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+		return false
+	})
+}
+
+// rankStopped: while a scheduler of one rank stands still, all new requests are served by the other.
+func (f *sgFleet) rankStopped(t *testing.T) {
+	for _, i := range []int{3, 5} {
+		w, g := f.ways[i], f.gateways[i]
+		pids := ofProcess(t, f.behind[i], "sglang::scheduler_DP1")
+		if len(pids) != 1 {
+			t.Fatalf("%s: schedulers %v among %v", w.name, pids, family(f.behind[i]))
+		}
+		standStill(t, pids[0])
+		ctx := harness.Context(t)
+		var met sync.WaitGroup // what meets it before anybody could know
+		for range 4 {
+			met.Go(func() { _, _ = w.ask(ctx, completionPath, sgCompletion, nil) })
+		}
+		harness.Eventually(t, w.name+": one rank is out", func() bool {
+			v := engines[struct {
+				Ranks []struct {
+					Health struct{ State string }
+				}
+			}](g)
+			return len(v) == 1 && len(v[0].Ranks) == 2 && v[0].Ranks[1].Health.State == "down"
+		}, g.Process)
+		var slowest time.Duration
+		answered := 0
+		for range 100 {
+			began := time.Now()
+			if a, err := w.ask(ctx, completionPath, sgCompletion.with(fields{"max_tokens": 4}), nil); err == nil && a.Done && a.OutputTokens > 0 {
+				answered++
+			}
+			slowest = max(slowest, time.Since(began))
+		}
+		t.Logf("%s: %d of 100 requests answered beside a rank that stands still, the slowest in %v", w.name, answered, slowest.Round(10*time.Millisecond))
+		if answered != 100 {
+			t.Errorf("%s: %d of 100", w.name, answered)
+		}
+		_ = syscall.Kill(pids[0], syscall.SIGCONT)
+		met.Wait()
+		f.set("100 requests beside a rank that stands still", w.name, fmt.Sprintf("%d answered", answered))
+		harness.Eventually(t, w.name+": both ranks are back", func() bool {
+			v := engines[struct {
+				Ranks []struct {
+					Health struct{ State string }
+				}
+			}](g)
+			return len(v) == 1 && len(v[0].Ranks) == 2 && v[0].Ranks[1].Health.State == "up"
+		}, g.Process)
+	}
+}
+
+// over has four streams on a way when something happens, and returns how they end.
+func over(t *testing.T, w way, happens func()) (whole, failed, cut int) {
+	t.Helper()
+	end := four(harness.Context(t), w, sgLong.with(fields{"max_tokens": 300}), begun, func(answer) {})
+	happens()
+	for _, a := range end() {
+		switch {
+		case a.Done && !a.Failed:
+			whole++
+		case a.Failed:
+			failed++
+		default:
+			cut++
+		}
+	}
+	return whole, failed, cut
+}
+
+// parts are the processes of SGLang under streams.
+var parts = []string{"the server", "sglang::scheduler", "sglang::detokenizer"}
+
+func partOf(t *testing.T, p *harness.Process, part string) []int {
+	if part == parts[0] {
+		return []int{p.Cmd.Process.Pid}
+	}
+	return ofProcess(t, p, part)
+}
+
+// stopped: streams over a process that stands still for a while are whole.
+func (f *sgFleet) stopped(t *testing.T) {
+	for i, w := range f.ways[1:] {
+		for _, part := range parts {
+			pids := partOf(t, f.behind[i+1], part)
+			if len(pids) == 0 {
+				continue // without a tokenizer, or with weir in its place
+			}
+			whole, failed, cut := over(t, w, func() {
+				for _, pid := range pids {
+					_ = syscall.Kill(pid, syscall.SIGSTOP)
+				}
+				time.Sleep(2 * time.Second) // of standing still
+				for _, pid := range pids {
+					_ = syscall.Kill(pid, syscall.SIGCONT)
+				}
+			})
+			if whole != 4 {
+				t.Errorf("%s, %s: %d of 4 streams are whole, %d failed, %d cut", w.name, part, whole, failed, cut)
+			}
+			f.set(part+" stands still for 2 s", w.name, "4 streams whole")
+		}
+	}
+}
+
+// killed: streams over a process that is killed end with an error, and never as whole ones. weir
+// finds that the engine is gone.
+func (f *sgFleet) killed(t *testing.T) {
+	for _, kill := range []struct {
+		part  string
+		ways  []int
+		whole int // of four streams
+	}{
+		{parts[2], []int{1, 2, 6}, 0},
+		{"sglang::scheduler_DP1", []int{3}, 4}, // SGLang does not notice; the streams go on at the other rank
+		{parts[0], []int{4}, 0},
+		{"sglang::scheduler_DP1", []int{5}, 0}, // the launcher ends
+	} {
+		var all sync.WaitGroup
+		var begun sync.WaitGroup
+		begun.Add(len(kill.ways))
+		ready := make(chan struct{})
+		for _, i := range kill.ways {
+			all.Go(func() {
+				began := time.Now()
+				whole, failed, cut := over(t, f.ways[i], func() { begun.Done(); <-ready; began = time.Now() })
+				t.Logf("%s, %s killed: %d whole, %d failed, %d cut, after %v", f.ways[i].name, kill.part, whole, failed, cut, time.Since(began).Round(10*time.Millisecond))
+				if whole != kill.whole || failed != 4-kill.whole {
+					t.Errorf("%s, %s killed: %d of 4 streams ended with an error, %d whole, %d cut", f.ways[i].name, kill.part, failed, whole, cut)
+				}
+				f.set(kill.part+" is killed", f.ways[i].name, fmt.Sprintf("%d streams whole, %d end with an error", whole, failed))
+			})
+		}
+		begun.Wait()
+		for _, pid := range partOf(t, f.behind[kill.ways[0]], kill.part) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		close(ready)
+		all.Wait()
+		for _, i := range kill.ways {
+			if kill.whole == 0 {
+				f.gateways[i].ready(false)
+			}
+		}
+	}
+}
