@@ -59,7 +59,7 @@ var classic = func() map[string]int {
 		"weir_receive_dispatch_seconds":    18 + 3,
 		"weir_inter_token_latency_seconds": 20 + 3,
 	}
-	for _, name := range []string{"stage", "residual", "ttft", "request", "acknowledgement", "output_path_delay", "pair", "pair_point", "pair_stage", "ttft_prediction_error", "regret", "continuation_gap"} {
+	for _, name := range []string{"stage", "residual", "ttft", "request", "acknowledgement", "output_path_delay", "output_delay", "output_hop", "engine_phase", "pair", "pair_point", "pair_stage", "ttft_prediction_error", "regret", "continuation_gap"} {
 		all["weir_"+name+"_seconds"] = 22 + 3
 	}
 	return all
@@ -73,7 +73,7 @@ var values = map[string]int{
 	"coefficient": 5, "knowledge": int(kvevents.Known) + 1, "what": 10, "result": int(judge.NumProbeEnds), "weir_probes_total/kind": int(judge.NumProbeKinds), "weir_engine_kv_odd_events/kind": int(kvevents.NumOdd), "page": 5,
 	"weir_engine_faults_total/code": codes(), "weir_integrity_failures_total/reason": maxReasons, "weir_relay_odd_streams_total/reason": 2, "weir_queue_refused_total/reason": len(queue.Reasons()), "verified": 8, "why": 5,
 	"weir_pair_seconds/part": 2, "point": int(trace.NumPairPoints), "weir_pair_stage_seconds/stage": len(trace.PairStages), "weir_continuations_total/why": 3, "weir_continuations_refused_total/why": 17, "came": 2, "weir_cached_predictions_total/came": 3,
-	"weir_ignored_fields_total/api": 1, "weir_ignored_fields_total/field": maxIgnored, "for": 3, "begun": 2, "endpoint": maxEndpoints, "held_by": maxHeldBy, "source": 1, "direction": 3, "weir_peers/state": 2, "weir_limits_decisions_total/by": 2, "trigger": int(watch.NumTriggers), "operation": 7,
+	"weir_ignored_fields_total/api": 1, "weir_ignored_fields_total/field": maxIgnored, "for": 3, "begun": 2, "endpoint": maxEndpoints, "held_by": maxHeldBy, "source": 1, "direction": 3, "weir_peers/state": 2, "weir_limits_decisions_total/by": 2, "trigger": int(watch.NumTriggers), "operation": 7, "phase": int(trace.NumPhases),
 }
 
 // How many values labels have that are words of the code; the end-to-end test sees that a
@@ -266,7 +266,9 @@ var queries = map[string]string{
 	"weir_ttft_seconds":                        `histogram_quantile(0.99, sum by (le, model) (rate(weir_ttft_seconds_bucket[5m])))`,
 	"weir_inter_token_latency_seconds":         `histogram_quantile(0.99, sum by (le, model) (rate(weir_inter_token_latency_seconds_bucket[5m])))`,
 	"weir_stage_seconds":                       `topk(3, sum by (stage) (rate(weir_stage_seconds_sum[5m])) / scalar(sum(rate(weir_requests_total[5m]))))`,
-	"weir_output_path_delay_seconds":           `histogram_quantile(0.99, sum by (le) (rate(weir_output_path_delay_seconds_bucket[5m])))`,
+	"weir_output_delay_seconds":                `histogram_quantile(0.99, sum by (le) (rate(weir_output_delay_seconds_bucket[5m])))`,
+	"weir_output_hop_seconds":                  `histogram_quantile(0.99, sum by (le, engine) (rate(weir_output_hop_seconds_bucket[5m])))`,
+	"weir_engine_phase_seconds":                `sum by (model, phase) (rate(weir_engine_phase_seconds_sum[5m])) / sum by (model, phase) (rate(weir_engine_phase_seconds_count[5m]))`,
 	"weir_receive_batch_streams":               `sum by (kind) (rate(weir_receive_batch_streams_sum[5m])) / sum by (kind) (rate(weir_receive_batch_streams_count[5m]))`,
 	"weir_receive_wait_seconds":                `sum by (kind) (rate(weir_receive_dispatch_seconds_sum[5m])) / (sum by (kind) (rate(weir_receive_dispatch_seconds_sum[5m])) + sum by (kind) (rate(weir_receive_wait_seconds_sum[5m])))`,
 	"weir_receive_merged_deltas":               `sum by (kind) (rate(weir_receive_merged_deltas_sum[5m])) / sum by (kind) (rate(weir_receive_merged_deltas_count[5m]))`,

@@ -126,7 +126,9 @@ type recordView struct {
 	Cached        int      `json:"cached_tokens"`
 	TTFT          *float64 `json:"ttft_ms,omitzero"`
 	Total         float64  `json:"total_ms"`
-	OutputDelay   *float64 `json:"output_delay_ms,omitzero"`
+	OutputDelay   *float64 `json:"output_delay_ms,omitzero"` // weir's own part
+	Hop           *float64 `json:"output_hop_ms,omitzero"`   // none: the engine does not stamp its output
+	Gap           *float64 `json:"longest_gap_ms,omitzero"`
 	Live          int      `json:"live"` // at its first token, or where it had none at its arrival
 	Pending       int      `json:"pending"`
 	Slowest       string   `json:"slowest_stage"`
@@ -147,7 +149,7 @@ func recordViewOf(f *timeline.Found, now int64) recordView {
 	v := recordView{
 		RequestID: rec.RequestID, WallTime: trace.Wall(rec.Arrival).UTC().Format(time.RFC3339Nano), Age: seconds(now - rec.Finished),
 		Endpoint: rec.Endpoint, Model: rec.Model, Stream: rec.Stream, Outcome: rec.Outcome.String(), Code: rec.Code, Error: rec.Message,
-		Status: int(rec.Status), Attempts: len(rec.Attempts), Prompt: rec.PromptTokens, Completion: rec.CompletionTokens, Cached: rec.CachedTokens,
+		Status: int(rec.Status), Attempts: len(rec.Attempts), Prompt: rec.PromptTokens, Completion: rec.CompletionTokens, Cached: int(rec.CachedTokens),
 		Total: ms(rec.Total()), Live: int(rec.LiveAtArrival), Pending: int(rec.PendingAtArrival), Sampled: f.Sampled, Stalls: len(rec.Stalls), StalledFor: ms(rec.Stalled()),
 	}
 	if rec.Client.IsValid() {
@@ -164,9 +166,15 @@ func recordViewOf(f *timeline.Found, now int64) recordView {
 		if first := rec.Attempts[len(rec.Attempts)-1].Legs[0]; first.Role == infer.RolePrefill.String() {
 			v.PrefillEngine = first.Engine
 		}
-		if at := leg.Stamps.FirstOutput; at != 0 && rec.FirstFlushed != 0 && rec.Stream {
-			v.OutputDelay = new(ms(rec.FirstFlushed - at))
-		}
+	}
+	if delay, ok := rec.OutputDelay(); ok {
+		v.OutputDelay = new(ms(delay))
+	}
+	if hop, ok := rec.Hop(); ok {
+		v.Hop = new(ms(hop))
+	}
+	if p := rec.Pace; p != nil && p.Gap.For > 0 {
+		v.Gap = new(ms(p.Gap.For))
 	}
 	stage, spent := rec.Slowest()
 	v.Slowest, v.SlowestFor = stage.String(), ms(spent)

@@ -28,7 +28,7 @@ type watchFlags struct {
 // loadFlags control when a gateway looks closer.
 type loadFlags struct {
 	WatchStreams     int64         `default:"800" placeholder:"N" help:"Watch closely while this many streams are open and, for a second, at least one in 20 had output waiting (${default}). 0 disables this trigger."`
-	WatchOutputDelay time.Duration `default:"1s" help:"Watch closely while first tokens take longer than this from the engine to the client: the 99th percentile of the last 10 s (${default}). 0 disables this trigger."`
+	WatchOutputDelay time.Duration `default:"1s" help:"Watch closely while weir takes longer than this from the reading of the first output to its writing: the 99th percentile of the last 10 s (${default}). 0 disables this trigger."`
 	WatchQueueWait   time.Duration `default:"30s" help:"Watch closely while a request has waited longer than this for an engine with room (${default}). 0 disables this trigger."`
 }
 

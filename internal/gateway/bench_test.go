@@ -399,7 +399,16 @@ type record struct {
 	Finish     int64            `json:"finish_time"`
 	First      int64            `json:"first_received_time"`
 	TTFT       int64            `json:"ttft"`
-	PathDelay  int64            `json:"output_path_delay"`
+	OwnDelay   *int64           `json:"output_delay"`
+	Hop        *int64           `json:"output_hop"`
+	Gap        struct {
+		For    int64  `json:"duration"`
+		Token  int    `json:"token"`
+		Engine string `json:"engine"`
+		Before int64  `json:"before_weir"`
+		Weir   int64  `json:"in_weir"`
+		Client int64  `json:"client"`
+	} `json:"gap"`
 	Attempts   []struct {
 		Legs []struct {
 			Engine  string `json:"engine"`

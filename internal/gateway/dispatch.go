@@ -20,7 +20,7 @@ func (x *exchange) dispatch() error {
 		x.booked.health.Priority = *x.req.Priority
 	}
 	if x.answering = false; !x.response.begun {
-		x.rec.FirstReceived = 0
+		x.rec.FirstReceived, x.rec.Pace = 0, nil
 	}
 	now := x.enter(trace.Dispatch)
 	if p := x.partner; p != nil {
@@ -41,6 +41,9 @@ func (x *exchange) dispatch() error {
 	}
 	if x.lost != nil {
 		wait.resumed = x
+		if p := x.rec.Pace; p != nil { // the move is a gap, too
+			wait.shown.last, wait.shown.flushed = p.Last, x.rec.Ledger.Spent[trace.Flush]
+		}
 	}
 	if x.target.Relay != nil {
 		wait.handOver(now, x.work, x.response.r.URL.Path)

@@ -118,8 +118,15 @@ func (x *exchange) blamed(err error) *infer.Error {
 
 // send is stage 13, flush: one write to the client of all there is.
 func (x *exchange) send(w *worker, b []byte, last bool) (verdict, error) {
-	if err := x.response.arm(&x.ctx, x.enter(trace.Flush), x.g.opts.WriteTimeout); err != nil {
+	now := x.enter(trace.Flush)
+	if err := x.response.arm(&x.ctx, now, x.g.opts.WriteTimeout); err != nil {
 		return ended, err
+	}
+	if p := x.rec.Pace; p != nil && p.Sent == 0 {
+		p.Sent = now
+		if delay, ok := x.rec.OutputDelay(); ok {
+			x.g.opts.Watch.Delayed(time.Duration(delay))
+		}
 	}
 	whole, err := x.response.send(w, b, last)
 	switch {
@@ -169,11 +176,6 @@ func (x *exchange) noteWrite(n int) {
 	}
 	if x.rec.FirstFlushed == 0 {
 		x.rec.FirstFlushed = trace.Now()
-		delay := x.rec.OutputDelay()
-		if !x.rec.Stream && x.leg != nil && x.leg.lastTaken() != 0 { // it is written when its engine is done
-			delay = time.Duration(x.rec.FirstFlushed - x.leg.lastTaken())
-		}
-		x.g.opts.Watch.Delayed(delay)
 	}
 }
 

@@ -215,7 +215,7 @@ func (x *exchange) record() {
 			if used, rec.Used.Clipped = true, u.Clipped; u.Clipped {
 				x.g.clippedAt(x.target.Name, rec.RequestID, u)
 			}
-			rec.PromptTokens, rec.CompletionTokens, rec.CachedTokens = u.PromptTokens, u.CompletionTokens, max(u.CachedTokens, 0)
+			rec.PromptTokens, rec.CompletionTokens, rec.CachedTokens = u.PromptTokens, u.CompletionTokens, tokens(max(u.CachedTokens, 0))
 		}
 	})
 	rec.Outcome = x.err.Outcome()
@@ -256,7 +256,7 @@ func (x *exchange) settleUsage(stated bool) {
 	rec := x.rec
 	if rec.FirstReceived != 0 || rec.Outcome == infer.Finished {
 		if stated {
-			rec.Used.Prompt, rec.Used.Cached, rec.Used.Completion = tokens(rec.PromptTokens), tokens(rec.CachedTokens), tokens(rec.CompletionTokens)
+			rec.Used.Prompt, rec.Used.Cached, rec.Used.Completion = tokens(rec.PromptTokens), rec.CachedTokens, tokens(rec.CompletionTokens)
 		}
 		if relayed, ok := x.answer.(*answer.Relayed); ok {
 			x.estimate(relayed, stated)

@@ -23,8 +23,6 @@ type leg interface {
 	// stop ends the engine's work on choices that have ended by their text, last if
 	// these were the last.
 	stop(choices []answer.Stop, last bool)
-	// lastTaken is when output was taken last, 0 if none was.
-	lastTaken() int64
 	// whole reports whether all of the answer has been taken, with its end marker, and only the
 	// engine's end of the response is still to come. A request that ends now is finished, whoever
 	// has ended it.
@@ -65,21 +63,41 @@ type engineWait struct {
 type shown struct {
 	merged, gaps *metrics.Distribution // of the engine's kind, and of the model
 	last         int64                 // when output was taken last; 0: none was
+	flushed      int64                 // the time in the stage flush by then
 	spends       *spending             // of the caller's key; nil: it has no account
 }
 
-// took notes that deltas with so many tokens were taken.
-func (s *shown) took(w *worker, now int64, deltas, tokens int) {
+// took notes that deltas with so many tokens were taken at now, the first of which was read
+// from the engine's socket at read. flushed is the time in the stage flush by then.
+func (s *shown) took(w *worker, rec *trace.Record, now, read, flushed int64, deltas, tokens int) {
 	w.merged.Add(s.merged, int64(deltas), 1)
 	if tokens > 0 && s.last != 0 {
 		w.gaps.Add(s.gaps, (now-s.last)/int64(tokens), tokens)
 	}
-	if tokens > 0 {
-		s.last = now
-		if s.spends != nil {
-			s.spends.charge(tokens)
-		}
+	s.pace(rec, now, read, flushed, tokens)
+	if tokens > 0 && s.spends != nil {
+		s.spends.charge(tokens)
 	}
+}
+
+// pace notes when output came, and the time since the output before it if that is the longest of
+// the request.
+func (s *shown) pace(rec *trace.Record, now, read, flushed int64, tokens int) {
+	p := rec.Pace
+	if p == nil {
+		p = new(trace.Pace)
+		rec.Pace = p
+	}
+	if p.Last = read; tokens == 0 {
+		return
+	}
+	if whole := now - s.last; s.last != 0 && whole > p.Gap.For {
+		before := min(max(read-s.last, 0), whole)
+		client := min(max(flushed-s.flushed, 0), whole)
+		p.Gap = trace.Gap{For: whole, Before: max(before-client, 0), Client: client, Token: p.Tokens + 1, Attempt: int32(len(rec.Attempts) - 1)}
+	}
+	s.last, s.flushed = now, flushed
+	p.Tokens += int32(tokens)
 }
 
 // first notes the engine's first output.

@@ -33,6 +33,7 @@ type relayLeg struct {
 	events   bool             // the answer is a stream of events
 	ending   bool             // and has had its end marker
 	taken    int64            // when it was read last
+	flushed  int64            // the time in the stage flush by then
 	told     int              // of its events, those that shown was told of
 
 	waitingReads
@@ -176,7 +177,7 @@ func (l *relayLeg) take(w *worker, round int) (ok bool, err error) {
 	in.N, in.Err = 0, nil
 	l.booked.tell(&w.tally)
 	if n := l.answer.Events(); n > l.told { // of what was taken last
-		l.shown.took(w, l.taken, n-l.told, n-l.told)
+		l.shown.took(w, l.rec, l.taken, l.taken, l.flushed, n-l.told, n-l.told)
 		l.told = n
 	}
 	l.silence.pause()
@@ -202,7 +203,8 @@ func (l *relayLeg) take(w *worker, round int) (ok bool, err error) {
 	}
 	in.Now = l.enter(trace.Receive)
 	if in.N > 0 {
-		l.taken = in.Now
+		l.taken, l.flushed = in.Now, l.rec.Ledger.Spent[trace.Flush]
+		l.shown.pace(l.rec, in.Now, in.Now, l.flushed, 0)
 		l.first(in.Now)
 		l.booked.read(in.Now, l.answer.Events())
 	}
@@ -249,9 +251,6 @@ func (l *relayLeg) readError(err error) error {
 
 // stop implements leg. A relay's answer has no choices that weir ends.
 func (l *relayLeg) stop([]answer.Stop, bool) {}
-
-// lastTaken implements leg.
-func (l *relayLeg) lastTaken() int64 { return l.taken }
 
 // whole implements leg.
 func (l *relayLeg) whole() bool { return l.answer.Done() }
@@ -355,6 +354,12 @@ func (l *relayLeg) close() {
 	if l.stopPoll != nil {
 		l.stopPoll()
 		l.g.polled.Add(-1)
+	}
+	if l.answer != nil {
+		if n := l.answer.Events(); n > l.told { // the stream ended with them
+			l.shown.pace(l.rec, l.taken, l.taken, l.flushed, n-l.told)
+			l.told = n
+		}
 	}
 	if l.response != nil {
 		l.response.Body.Close()

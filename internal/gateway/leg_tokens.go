@@ -261,7 +261,7 @@ func (l *tokenLeg) take(w *worker, round int) (ok bool, err error) {
 	for i := range cells {
 		deltas, ids = deltas+cells[i].Deltas, ids+len(cells[i].IDs)
 	}
-	l.shown.took(w, now, deltas, ids)
+	l.shown.took(w, l.rec, now, read, l.rec.Ledger.Spent[trace.Flush], deltas, ids)
 	w.in.Cells = cells
 	return true, nil
 }
@@ -323,9 +323,6 @@ func (l *tokenLeg) ended() bool {
 
 // more implements leg.
 func (l *tokenLeg) more() bool { return false }
-
-// lastTaken implements leg.
-func (l *tokenLeg) lastTaken() int64 { return l.shown.last }
 
 // whole implements leg: an answer of ids ends with what is taken last.
 func (l *tokenLeg) whole() bool { return false }

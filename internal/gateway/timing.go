@@ -85,7 +85,7 @@ func timingComment(s *stages) []byte {
 	stamps = append(stamps, []struct {
 		name string
 		at   int64
-	}{{"first_received_time", rec.FirstReceived}, {"first_flushed_time", rec.FirstFlushed}}...)
+	}{{"first_received_time", rec.FirstReceived}, {"first_sent_time", rec.FirstSent()}, {"first_flushed_time", rec.FirstFlushed}}...)
 	for _, x := range stamps {
 		if x.at != 0 {
 			b = strconv.AppendQuote(b, x.name)

@@ -143,15 +143,68 @@ func TestUnstreamedHasNoFirstToken(t *testing.T) {
 			return b.wantRecord(c, "finished", "")
 		}
 		for n := range 12 {
-			if r := answered(askChat(``), n+1); r.TTFT != 0 || r.PathDelay != 0 {
-				t.Errorf("ttft %v, output path delay %v", time.Duration(r.TTFT), time.Duration(r.PathDelay))
+			r := answered(askChat(``), n+1)
+			if r.TTFT != 0 || r.OwnDelay == nil || *r.OwnDelay != 0 || r.Hop != nil {
+				t.Errorf("ttft %v, output delay %v, hop %v", time.Duration(r.TTFT), r.OwnDelay, r.Hop)
+			}
+			if g := r.Gap; time.Duration(g.For) != 20*time.Second || g.Token != 2 || g.Engine != "a" || g.Before != g.For || g.Weir != 0 || g.Client != 0 {
+				t.Errorf("longest gap %+v", g)
 			}
 		}
-		if sum := b.sum("weir_ttft_seconds") + b.sum("weir_output_path_delay_seconds"); sum != 0 {
+		if sum := b.sum("weir_ttft_seconds") + b.sum("weir_output_path_delay_seconds") + b.sum("weir_output_delay_seconds"); sum != 0 {
 			t.Errorf("%v s are counted", sum)
 		}
 		if r := answered(askStream(``), 13); time.Duration(r.TTFT) != 2*time.Second || b.sum("weir_ttft_seconds") != 2 {
 			t.Errorf("of a stream: ttft %v, counted %v s", time.Duration(r.TTFT), b.sum("weir_ttft_seconds"))
+		}
+	})
+}
+
+// Of the output path the hop from the engine and weir's own part are apart, and the longest gap is
+// found with its place: at whom time was lost, of a token engine and of a relay, is told by the
+// record.
+func TestPlaceOfDelays(t *testing.T) {
+	a := &tokenEngine{name: "a"}
+	inBubble(t, Options{}, []any{a}, func(t *testing.T, b *bench) {
+		c := b.post(chatPath, askStream(``))
+		call := a.call(t, 1)
+		sent := trace.Now()
+		time.Sleep(2 * time.Second) // on the hop
+		out := words()
+		call.sink.Offer(&infer.Delta{Attempt: call.attempt, IDs: out[:1], Total: 1, Received: trace.Now(), Stamps: &infer.Stamps{QueueStart: sent - 4, QueueEnd: sent - 3, FirstToken: sent - 1, FirstOutput: sent}})
+		call.total++
+		time.Sleep(time.Second)
+		call.end(infer.ReasonStop, out[1])
+		c.answer()
+		r := b.wantRecord(c, "finished", "")
+		if r.Hop == nil || time.Duration(*r.Hop) != 2*time.Second || r.OwnDelay == nil || *r.OwnDelay != 0 {
+			t.Errorf("hop %v, own %v", r.Hop, r.OwnDelay)
+		}
+		if time.Duration(r.Gap.For) != time.Second || r.Gap.Before != r.Gap.For || r.Gap.Token != 2 {
+			t.Errorf("gap %+v", r.Gap)
+		}
+		if hop, own := b.sum("weir_output_hop_seconds"), b.sum("weir_output_delay_seconds"); hop != 2 || own != 0 {
+			t.Errorf("hop %v s, own %v s are counted", hop, own)
+		}
+	})
+	e := &relayEngine{name: "e"}
+	inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {
+		c := b.post(chatPath, relayBody)
+		f := e.forward(t, 1)
+		f.send(relayToken)
+		time.Sleep(10 * time.Millisecond)
+		f.send(relayToken)
+		time.Sleep(2 * time.Second)
+		f.send(relayToken)
+		f.send(relayEnd)
+		f.end()
+		c.answer()
+		r := b.wantRecord(c, "finished", "")
+		if r.Hop != nil || r.OwnDelay == nil || *r.OwnDelay != 0 {
+			t.Errorf("hop %v is known without a stamp; own %v", r.Hop, r.OwnDelay)
+		}
+		if time.Duration(r.Gap.For) != 2*time.Second || r.Gap.Before != r.Gap.For || r.Gap.Token != 3 || r.Gap.Engine != "e" {
+			t.Errorf("gap %+v", r.Gap)
 		}
 	})
 }

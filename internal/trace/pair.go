@@ -77,6 +77,43 @@ func (p *Pair) Stages() [NumPairStages]int64 {
 	}
 }
 
+// Phase is a part of an engine's time for a request.
+type Phase uint8
+
+// The phases in their order.
+const (
+	PhaseQueue   Phase = iota // in the engine's queue
+	PhasePrefill              // computing the prompt
+	PhaseDecode               // generating
+	NumPhases
+)
+
+// PhaseNames are the names of the phases.
+var PhaseNames = [NumPhases]string{"queue", "prefill", "decode"}
+
+// Phases divides the engine's time by its stamps, and by those of both engines of a pair. A phase
+// of which an end is not known is -1. Decoding lasts until weir has read the last output.
+func (r *Record) Phases() (ns [NumPhases]int64) {
+	ns = [NumPhases]int64{-1, -1, -1}
+	leg := r.Leg()
+	if leg == nil {
+		return ns
+	}
+	first, last := &leg.Stamps, int64(0)
+	if r.Pace != nil {
+		last = r.Pace.Last
+	}
+	if p, ok := r.Pair(); ok {
+		first = &r.Attempts[len(r.Attempts)-1].Legs[0].Stamps
+		ns[PhasePrefill], ns[PhaseDecode] = p.Stages()[1], span(cmp.Or(p.At[Running], p.At[FirstOutput]), last)
+	} else {
+		computed := cmp.Or(first.FirstToken, first.PrefillEnd)
+		ns[PhasePrefill], ns[PhaseDecode] = span(cmp.Or(first.PrefillStart, first.QueueEnd), computed), span(computed, last)
+	}
+	ns[PhaseQueue] = span(first.QueueStart, first.QueueEnd)
+	return ns
+}
+
 // Prefill returns the time from the hand-over to the prefill engine's answer, by the
 // gateway's clock; -1 if the decode engine's first output came before the answer.
 func (p *Pair) Prefill() int64 { return span(p.Handed, p.Answered) }

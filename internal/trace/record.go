@@ -2,7 +2,6 @@ package trace
 
 import (
 	"net/netip"
-	"time"
 
 	"weir/internal/infer"
 )
@@ -23,9 +22,9 @@ type Record struct {
 	Code      string // infer.Code of the error, empty when finished
 	Message   string // the error's message
 
-	PromptTokens, CompletionTokens, CachedTokens int
-	BytesIn                                      int64
-	Used                                         Used
+	PromptTokens, CompletionTokens int
+	BytesIn                        int64
+	Used                           Used
 
 	Arrival, Received, Decoded, Rendered int64
 	TokenizeStart, TokenizeEnd           int64
@@ -34,9 +33,11 @@ type Record struct {
 
 	// The fields that change with each output of a stream are next to each other.
 	Ledger                      Ledger
-	Flushes                     int // writes that carried output
+	Flushes                     int32 // writes that carried output
+	CachedTokens                int32 // of the prompt, as the engine states it
 	BytesOut                    int64
 	FirstReceived, FirstFlushed int64
+	Pace                        *Pace // nil: nothing was read from an engine
 
 	Attempts []Attempt
 
@@ -47,6 +48,29 @@ type Record struct {
 
 	Stalls []Stall // during the request
 }
+
+// Pace is how the outputs of a request came.
+type Pace struct {
+	// Sent is when weir gave the first output to the kernel: what follows until FirstFlushed is the
+	// client's time.
+	Sent   int64
+	Last   int64 // when the latest output was read
+	Tokens int32 // that were taken; of a relayed stream, its events
+	Gap    Gap
+}
+
+// Gap is the longest time from one output of a request until the next one was taken. It has three
+// parts: before weir had read that output, while the client did not take what was written, and
+// the rest, in which weir had it.
+type Gap struct {
+	For            int64 // 0: there were no two outputs
+	Before, Client int64
+	Token          int32 // the token that ended it, counted from 1
+	Attempt        int32 // the attempt whose engine sent it
+}
+
+// Weir returns the part of the gap in which weir had the output.
+func (g *Gap) Weir() int64 { return g.For - g.Before - g.Client }
 
 // Used is what a request adds to its tenant's usage: the tokens of an answer of an engine,
 // complete or not. A request without output uses nothing. A prompt counts once even if a second
@@ -242,21 +266,38 @@ func (r *Record) TTFT() (ns int64, ok bool) {
 	return r.FirstFlushed - r.Arrival, r.Stream && r.FirstFlushed != 0
 }
 
-// OutputDelay returns the time of the first token from the engine to the client: from
-// its sending, if the engine stamps that, otherwise from its reading, until its writing.
-// It is 0 if no token was written, and for an answer that is not streamed.
-func (r *Record) OutputDelay() time.Duration {
+// OutputDelay returns weir's own part of the output path: the time from the reading of the first
+// output until weir gave it to the kernel. An answer that is not streamed is written when its
+// engine is done, so its delay begins with the last output. ok is false if nothing was written.
+func (r *Record) OutputDelay() (ns int64, ok bool) {
+	sent := r.FirstSent()
+	if r.FirstReceived == 0 || sent == 0 {
+		return 0, false
+	}
 	from := r.FirstReceived
-	if leg := r.Leg(); leg != nil && leg.Stamps.FirstOutput > 0 {
-		from = leg.Stamps.FirstOutput
+	if !r.Stream && r.Pace.Last <= sent {
+		from = r.Pace.Last
 	}
-	if !r.Stream {
+	return max(sent-from, 0), true
+}
+
+// FirstSent returns when weir gave the first output to the kernel, 0 if it never did.
+func (r *Record) FirstSent() int64 {
+	if r.Pace == nil {
 		return 0
 	}
-	if from == 0 || r.FirstFlushed == 0 {
-		return 0
+	return r.Pace.Sent
+}
+
+// Hop returns the time from the engine's stamp of its first output until weir had read it, which
+// is that of the engine's server process and of the network. ok is false if the engine does not
+// stamp its output: the hop is not known then.
+func (r *Record) Hop() (ns int64, ok bool) {
+	leg := r.Leg()
+	if leg == nil || leg.Stamps.FirstOutput == 0 || r.FirstReceived == 0 {
+		return 0, false
 	}
-	return time.Duration(max(r.FirstFlushed-from, 0))
+	return max(r.FirstReceived-leg.Stamps.FirstOutput, 0), true
 }
 
 // Slowest returns the stage that took longest.

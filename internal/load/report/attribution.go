@@ -31,7 +31,8 @@ const (
 	StageToRunning = "to running"    // of a pair, until the decode engine ran it
 	StageEngine    = "engine"        // an engine's time that it does not tell apart
 	StageOutput    = "engine output" // until the first output was sent
-	StagePath      = "output path"   // until the gateway wrote it
+	StageHop       = "hop"           // until the gateway had read it: the engine's server process and the network
+	StagePath      = "output path"   // until the gateway gave it to the kernel
 	StageDelivery  = "delivery"      // until the client received it
 	StageDecode    = "decode"        // until the last content was received, but for
 	StageFlush     = "flush"         // the gateway's writes, which last where a client does not read
@@ -40,7 +41,7 @@ const (
 
 // stageOrder is the order in which a request meets them.
 var stageOrder = []string{StageClient, StageTransport, StageRead, StageTemplate, StageTokenWait, StageTokenize, StageQueue, StageRetry, StageRouter, StageDispatch,
-	StageIntake, StageWaiting, StageBootstrap, StagePrefill, StageTransfer, StageToRunning, StageEngine, StageOutput, StagePath, StageDelivery, StageDecode, StageFlush, StageEnd}
+	StageIntake, StageWaiting, StageBootstrap, StagePrefill, StageTransfer, StageToRunning, StageEngine, StageOutput, StageHop, StagePath, StageDelivery, StageDecode, StageFlush, StageEnd}
 
 // Stages are the names of all, in the order in which a request meets them.
 func Stages() []string { return slices.Clone(stageOrder) }
@@ -75,17 +76,33 @@ func (r *Row) Spans() (spans []Span, residual int64) {
 		r.router(g, until, &at)
 	}
 	r.engine(until)
-	if r.Gateway != nil {
+	if g := r.Gateway; g != nil {
+		if r.FirstOutput != 0 {
+			until(StageHop, r.FirstReceived)
+		}
+		flushed := max(g.Stages["flush"], 0)
+		if !g.Stream && r.FirstSent != 0 { // it is written when its engine is done
+			until(StageDecode, r.LastReceived)
+			until(StagePath, r.FirstSent)
+			until(StageFlush, min(at+flushed, r.LastToken))
+			until(StageEnd, r.LastByte)
+			return spans, r.LastByte - r.Intended - sum
+		}
 		// The client's kernel has the bytes before the gateway's write returns, much
 		// earlier if the gateway loses its core inside of the write.
-		until(StagePath, min(r.FirstFlushed, cmp.Or(r.FirstContent, r.FirstFlushed)))
+		wrote := cmp.Or(r.FirstSent, r.FirstFlushed)
+		until(StagePath, min(wrote, cmp.Or(r.FirstContent, wrote)))
+		until(StageDelivery, r.FirstContent)
+		if r.LastToken > at {
+			if r.FirstSent != 0 && r.FirstFlushed > r.FirstSent { // of the first write the time is known
+				flushed = max(0, flushed-(r.FirstFlushed-r.FirstSent))
+			}
+			// The duration of the others is known, but not their times: they are put last.
+			until(StageDecode, r.LastToken-min(flushed, r.LastToken-at))
+			until(StageFlush, r.LastToken)
+		}
 	}
 	until(StageDelivery, r.FirstContent)
-	if r.Gateway != nil && r.LastToken > at {
-		// The duration of its writes is known, but not their times: they are put last.
-		until(StageDecode, r.LastToken-min(max(r.Gateway.Stages["flush"], 0), r.LastToken-at))
-		until(StageFlush, r.LastToken)
-	}
 	until(StageDecode, r.LastToken)
 	until(StageEnd, r.LastByte)
 	return spans, r.LastByte - r.Intended - sum

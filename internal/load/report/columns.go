@@ -73,6 +73,13 @@ func columns() []column {
 			return between(r.PrefillStart, r.ServerFirstToken)
 		}),
 		lasted("output_path_delay", func(r *Row) (int64, bool) { return between(r.FirstOutput, r.FirstFlushed) }),
+		lasted("output_hop", func(r *Row) (int64, bool) { return between(r.FirstOutput, r.FirstReceived) }),
+		lasted("output_delay", func(r *Row) (int64, bool) {
+			if r.Gateway != nil && !r.Gateway.Stream && r.LastReceived != 0 && r.LastReceived <= r.FirstSent {
+				return between(r.LastReceived, r.FirstSent)
+			}
+			return between(r.FirstReceived, r.FirstSent)
+		}),
 		stamped("prefill_start_time", func(r *Row) int64 { return r.PrefillStart }),
 		stamped("prefill_end_time", func(r *Row) int64 { return r.PrefillEnd }),
 		stamped("first_output_time", func(r *Row) int64 { return r.FirstOutput }),
@@ -126,6 +133,14 @@ func columns() []column {
 		stamped("tokenize_end_time", func(r *Row) int64 { return r.TokenizeEnd }),
 		stamped("acked_time", func(r *Row) int64 { return r.Acked }),
 		stamped("retracted", (*Row).Retracted),
+		stamped("first_sent_time", func(r *Row) int64 { return r.FirstSent }),
+		stamped("last_received_time", func(r *Row) int64 { return r.LastReceived }),
+		lasted("longest_gap", func(r *Row) (int64, bool) {
+			if r.Gateway == nil || r.Gateway.Gap == nil {
+				return 0, false
+			}
+			return r.Gateway.Gap.For, true
+		}),
 	}
 }
 

@@ -257,6 +257,7 @@ var order = []stamp{
 	{"server_first_token_time", func(_ *Record, l *Leg) int64 { return l.FirstToken }, true, false},
 	{"first_output_time", func(_ *Record, l *Leg) int64 { return l.FirstOutput }, true, false},
 	{"first_received_time", func(g *Record, _ *Leg) int64 { return g.FirstReceived }, false, false},
+	{"first_sent_time", func(g *Record, _ *Leg) int64 { return g.FirstSent }, false, false},
 	{"first_flushed_time", func(g *Record, _ *Leg) int64 { return g.FirstFlushed }, false, false},
 	{"finish_time", func(g *Record, _ *Leg) int64 { return g.Finished }, false, false},
 }

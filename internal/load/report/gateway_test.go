@@ -31,9 +31,12 @@ func recorded(id string, tokenize, queue, prefill, output int64) *trace.Record {
 	s.ServerCreated, s.QueueStart, s.QueueEnd, s.PrefillStart = step(1), step(0), step(queue), step(0)
 	s.PrefillEnd, s.FirstToken, s.FirstOutput = step(prefill), step(0), step(1)
 	leg.Stamps = s
-	r.FirstReceived, r.FirstFlushed = step(1), step(output)
+	r.FirstReceived = step(1)
+	r.Pace = &trace.Pace{Sent: step(output), Last: at}
+	r.FirstFlushed = at
 	r.LiveAtFirstToken, r.PendingAtFirstToken = int32(output), int32(output)/2
-	r.Finished = step(100)
+	r.Pace.Last = step(99)
+	r.Finished = step(1)
 	r.Attempts = []trace.Attempt{{Legs: []trace.Leg{leg}, Choice: trace.Choice{Cached: -1}}}
 	return r
 }

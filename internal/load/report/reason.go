@@ -11,6 +11,10 @@ import (
 // StageStall replaces a stage during most of which weir itself was stalled.
 const StageStall = "stall"
 
+// StageGap replaces a stage during most of which the engine sent nothing between two outputs, after
+// others that came faster.
+const StageGap = "gap"
+
 // Reason is why a request took as long as it did.
 type Reason struct {
 	// Stage is the longest stage of the longer part of its time (before or after its first
@@ -46,7 +50,9 @@ var reasons = map[string]string{
 	StageToRunning: "engine %s had not put it into its batch",
 	StageEngine:    "engine %s had it, and does not say more",
 	StageOutput:    "engine %s had not sent its first token",
-	StagePath:      "from the engine's first output until weir wrote it",
+	StageHop:       "on its way from engine %s to weir: the engine's server process, or the network",
+	StagePath:      "weir had the first output, and had not written it",
+	StageDelivery:  "its client did not take the first output",
 	StageDecode:    "engine %s generated",
 	StageFlush:     "its client did not take what weir wrote",
 }
@@ -113,6 +119,13 @@ func ReasonOf(g *Record) Reason {
 			}
 		}
 	}
+	if gap := g.longGap(); gap != nil {
+		part, ns, words := gap.most()
+		fmt.Fprintf(&b, " Its longest gap was %s, before token %d, and %s of that %s.", lasting(gap.For), gap.Token, lasting(ns), words)
+		if 2*gap.For > whole {
+			r.Stage, r.For = part, round(ns)
+		}
+	}
 	stalled, why := g.stalled()
 	if stalled > 0 {
 		fmt.Fprintf(&b, " For %s of it weir itself stood still, held by %s.", lasting(stalled), why)
@@ -122,6 +135,38 @@ func ReasonOf(g *Record) Reason {
 	}
 	r.Sentence = b.String()
 	return r
+}
+
+// A gap is named if it lasts as long as leastGap, and longGap times as long as the others did in the
+// mean.
+const (
+	leastGap = int64(100e6)
+	longGap  = 5
+)
+
+// longGap returns the longest gap if it is much longer than the others, otherwise nil.
+func (r *Record) longGap() *Gap {
+	gap := r.Gap
+	if gap == nil || gap.For < leastGap || r.CompletionTokens < 3 {
+		return nil
+	}
+	others := max(r.LastReceived-r.FirstReceived-gap.For, 0) / int64(r.CompletionTokens-2)
+	if gap.For < longGap*others {
+		return nil
+	}
+	return gap
+}
+
+// most returns the stage that holds most of a gap, how long it does, and words for it.
+func (g *Gap) most() (stage string, ns int64, words string) {
+	switch max(g.Before, g.Weir, g.Client) {
+	case g.Before:
+		return StageGap, g.Before, fmt.Sprintf("was before weir: engine %s sent nothing, or it was on its way", cmp.Or(g.Engine, "?"))
+	case g.Client:
+		return StageFlush, g.Client, "was its client's, who did not take what weir wrote"
+	default:
+		return StagePath, g.Weir, "was in weir, which had the output"
+	}
 }
 
 // because writes which stage took most of a time, and what that means.

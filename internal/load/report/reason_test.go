@@ -62,19 +62,50 @@ func TestReason(t *testing.T) {
 		}(), StageDecode, []string{"It failed: engine (it broke). Its first output took"}},
 		{"one that had no answer", func() *trace.Record {
 			r := recorded("r", 1, 5, 20, 1)
-			r.Attempts[0].Legs[0].Stamps, r.FirstReceived, r.FirstFlushed, r.Outcome, r.Code = infer.Stamps{}, 0, 0, infer.Failed, "deadline"
+			r.Attempts[0].Legs[0].Stamps, r.FirstReceived, r.FirstFlushed, r.Pace, r.Outcome, r.Code = infer.Stamps{}, 0, 0, nil, infer.Failed, "deadline"
 			return r
 		}(), StageEngine, []string{"was engine: engine a had it, and does not say more."}},
 		{"one that was sent nowhere", func() *trace.Record {
 			r := spent(trace.Queue, 700)
-			r.Attempts, r.FirstReceived, r.FirstFlushed, r.Outcome, r.Code = nil, 0, 0, infer.Rejected, "overloaded"
+			r.Attempts, r.FirstReceived, r.FirstFlushed, r.Pace, r.Outcome, r.Code = nil, 0, 0, nil, infer.Rejected, "overloaded"
 			return r
 		}(), StageQueue, []string{"It was rejected: overloaded. It took", "router queue"}},
 		{"an answer in one piece", func() *trace.Record {
 			r := recorded("r", 1, 5, 20, 1)
-			r.Stream, r.FirstFlushed = false, r.Finished
+			r.Stream, r.FirstFlushed, r.Pace.Sent = false, r.Finished, r.Pace.Last+1e5
 			return r
 		}(), StageDecode, []string{"It took 134 ms, and", "was decode"}},
+		{"an answer in one piece that waits in weir", func() *trace.Record {
+			r := recorded("r", 1, 5, 20, 1)
+			r.Pace.Sent, r.Finished = r.Pace.Last+2e9, r.Finished+2e9
+			r.Stream, r.FirstFlushed = false, r.Finished
+			return r
+		}(), StagePath, []string{"was output path: weir had the first output"}},
+		{"an answer in one piece whose client is slow", func() *trace.Record {
+			r := recorded("r", 1, 5, 20, 1)
+			r.Pace.Sent, r.Finished = r.Pace.Last+1e5, r.Finished+2e9
+			r.Stream, r.FirstFlushed, r.Ledger.Spent[trace.Flush] = false, r.Finished, 2e9
+			return r
+		}(), StageFlush, []string{"was flush: its client"}},
+		{"a hop that is held", func() *trace.Record {
+			r := recorded("r", 1, 5, 20, 1)
+			for _, at := range []*int64{&r.FirstReceived, &r.FirstFlushed, &r.Pace.Sent, &r.Pace.Last, &r.Finished} {
+				*at += 2e9
+			}
+			return r
+		}(), StageHop, []string{"2.0 s of that (98 %) was hop: on its way from engine a to weir"}},
+		{"a freeze", func() *trace.Record {
+			r := recorded("r", 1, 5, 20, 1)
+			r.Pace.Last, r.Finished, r.CompletionTokens = r.Pace.Last+2e9, r.Finished+2e9, 20
+			r.Pace.Gap = trace.Gap{For: 201e7, Before: 2e9, Token: 17}
+			return r
+		}(), StageGap, []string{"Its longest gap was 2.0 s, before token 17, and 2.0 s of that was before weir: engine a sent nothing"}},
+		{"a gap in weir", func() *trace.Record {
+			r := recorded("r", 1, 5, 20, 1)
+			r.Pace.Last, r.Finished, r.CompletionTokens = r.Pace.Last+2e9, r.Finished+2e9, 20
+			r.Pace.Gap = trace.Gap{For: 2e9, Before: 1e7, Token: 17}
+			return r
+		}(), StagePath, []string{"2.0 s of that was in weir"}},
 	} {
 		got := ReasonOf(Of(c.of))
 		if got.Stage != c.stage || got.For <= 0 || len(got.Stages) == 0 {
@@ -101,13 +132,14 @@ func TestReasonPartitions(t *testing.T) {
 		if r.Stream = rapid.Bool().Draw(t, "streamed"); rapid.Bool().Draw(t, "without stamps") {
 			leg.Stamps = infer.Stamps{}
 		}
+		r.CompletionTokens, r.Pace.Gap = rapid.IntRange(0, 9).Draw(t, "tokens"), trace.Gap{For: ms("gap") * 1e6, Before: ms("before") * 1e6, Token: 2}
 		switch rapid.IntRange(0, 3).Draw(t, "without") {
 		case 1:
-			r.FirstFlushed = 0
+			r.FirstFlushed, r.Pace.Sent = 0, 0
 		case 2:
-			r.FirstFlushed, r.FirstReceived, leg.Stamps = 0, 0, infer.Stamps{}
+			r.FirstFlushed, r.FirstReceived, r.Pace, leg.Stamps = 0, 0, nil, infer.Stamps{}
 		case 3:
-			r.FirstFlushed, r.FirstReceived, r.Attempts = 0, 0, nil
+			r.FirstFlushed, r.FirstReceived, r.Pace, r.Attempts = 0, 0, nil, nil
 		}
 		got := ReasonOf(Of(r))
 		at := 0.0

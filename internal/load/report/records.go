@@ -42,9 +42,17 @@ func Of(t *trace.Record) *Record {
 	g := &Record{
 		RequestID: t.RequestID, Model: t.Model, Stream: t.Stream, Outcome: t.Outcome.String(), Code: t.Code, Error: t.Message, CompletionTokens: t.CompletionTokens,
 		Arrival: t.Arrival, Received: t.Received, Decoded: t.Decoded, Rendered: t.Rendered, TokenizeStart: t.TokenizeStart, TokenizeEnd: t.TokenizeEnd,
-		Queued: t.Queued, Routed: t.Routed, FirstReceived: t.FirstReceived, FirstFlushed: t.FirstFlushed, Finished: t.Finished,
+		Queued: t.Queued, Routed: t.Routed, FirstReceived: t.FirstReceived, FirstSent: t.FirstSent(), FirstFlushed: t.FirstFlushed, Finished: t.Finished,
 		LiveAtArrival: int(t.LiveAtArrival), LiveAtFirstToken: int(t.LiveAtFirstToken), PendingAtArrival: int(t.PendingAtArrival), PendingAtFirstToken: int(t.PendingAtFirstToken),
 		Stages: map[string]int64{}, Residual: t.Residual(), Attempts: make([]Attempt, len(t.Attempts)),
+	}
+	if p := t.Pace; p != nil {
+		if g.LastReceived = p.Last; p.Gap.For > 0 {
+			g.Gap = &Gap{For: p.Gap.For, Token: int(p.Gap.Token), Before: p.Gap.Before, Weir: p.Gap.Weir(), Client: p.Gap.Client}
+			if legs := t.Attempts[p.Gap.Attempt].Legs; len(legs) > 0 {
+				g.Gap.Engine = legs[len(legs)-1].Engine
+			}
+		}
 	}
 	for s, ns := range t.Ledger.Spent {
 		if ns != 0 {
@@ -108,25 +116,27 @@ func Shares(records []*Record) []Band {
 	return slices.Concat(banded("ttft", firsts), median("ttft", firsts), banded("e2e", wholes), median("e2e", wholes))
 }
 
-// Delay is how late a request's first output was written, and how much was going on.
+// Delay is how late weir gave a request's first output to the kernel, counted from its reading,
+// and how much was going on.
 type Delay struct {
 	RequestID string  `json:"request_id"`
 	Live      int     `json:"live"`    // requests in flight
 	Pending   int     `json:"pending"` // streams whose output waited to be taken
 	Delay     float64 `json:"delay_ms"`
-	// Stamped reports whether it is from the engine's stamp of its first output; otherwise it is
-	// from the gateway's reading.
-	Stamped bool `json:"stamped"`
+	// Hop is the time from the engine's stamp of the output until it was read. Nil: the engine does
+	// not stamp it.
+	Hop *float64 `json:"hop_ms,omitzero"`
 }
 
 // DelayOf returns the output delay of a request, if it had output.
 func DelayOf(g *Record) (d Delay, ok bool) {
-	from := g.FirstReceived
 	d = Delay{RequestID: g.RequestID, Live: g.LiveAtFirstToken, Pending: g.PendingAtFirstToken}
 	if leg := g.leg(); leg != nil && leg.FirstOutput != 0 {
-		from, d.Stamped = leg.FirstOutput, true
+		if hop, ok := between(leg.FirstOutput, g.FirstReceived); ok {
+			d.Hop = new(float64(max(hop, 0)) / 1e6)
+		}
 	}
-	ns, ok := between(from, g.FirstFlushed)
+	ns, ok := between(g.FirstReceived, cmp.Or(g.FirstSent, g.FirstFlushed))
 	d.Delay = float64(ns) / 1e6
 	return d, ok && g.Stream
 }

@@ -40,11 +40,11 @@ func sample(i int, sent int64) *load.Sample {
 // shows skew more.
 func record(boot string, i int, sent, skew int64) string {
 	at := func(ms int64) int64 { return sent + skew + ms*1e6 }
-	return fmt.Sprintf(`{"request_id":"r-%d","boot_id":%q,"outcome":"finished","arrival_time":%d,"received_time":%d,"tokenize_start_time":%d,"tokenize_end_time":%d,`+
-		`"first_received_time":%d,"first_flushed_time":%d,"finish_time":%d,"live_at_arrival":7,"live_at_first_token":0,"pending_at_arrival":2,"pending_at_first_token":3,"stages":{"engine":5},"attempts":[{"legs":[{"role":"full","engine":"dead","outcome":"unavailable"}]},`+
+	return fmt.Sprintf(`{"request_id":"r-%d","boot_id":%q,"stream":true,"outcome":"finished","arrival_time":%d,"received_time":%d,"tokenize_start_time":%d,"tokenize_end_time":%d,`+
+		`"first_received_time":%d,"first_sent_time":%d,"first_flushed_time":%d,"finish_time":%d,"live_at_arrival":7,"live_at_first_token":0,"pending_at_arrival":2,"pending_at_first_token":3,"stages":{"engine":5},"attempts":[{"legs":[{"role":"full","engine":"dead","outcome":"unavailable"}]},`+
 		`{"legs":[{"role":"prefill","engine":"p1"},{"role":"decode","engine":"e%d","to_server_time":%d,"acked_time":%d,"retracted":2,"server_created_time":%d,"queue_time_start":%d,"queue_time_end":%d,`+
 		`"prefill_start_time":%d,"prefill_end_time":%d,"server_first_token_time":%d,"first_output_time":%d}]}]}`,
-		i, boot, at(1), at(2), at(10), at(20), at(290), at(299), at(999), i%2, at(30), at(35), at(40), at(50), at(150), at(150), at(250), at(250), at(280))
+		i, boot, at(1), at(2), at(10), at(20), at(290), at(298), at(299), at(999), i%2, at(30), at(35), at(40), at(50), at(150), at(150), at(250), at(250), at(280))
 }
 
 // read reads a CSV back as a map for each row.
@@ -118,7 +118,7 @@ func TestJoinedRow(t *testing.T) {
 		"server_start_time": ms(150), "server_first_token_time": ms(250), "finish_time": ms(999),
 		"server_latency": "969000000", "total_latency": "998000000", "ttft": "298000000", "queue_time_in_router": "29000000",
 		"queue_time_in_server": "120000000", "pure_queue_time": "100000000", "schedule_overhead": "30000000", "tokenize_duration": "10000000",
-		"prefill_duration": "100000000", "output_path_delay": "19000000", "first_flushed_time": ms(299),
+		"prefill_duration": "100000000", "output_path_delay": "19000000", "output_hop": "10000000", "output_delay": "8000000", "first_flushed_time": ms(299),
 		"received_time": ms(2), "tokenize_start_time": ms(10), "tokenize_end_time": ms(20), "acked_time": ms(35), "retracted": "2",
 		"live_at_arrival": "7", "live_at_first_token": "0", "pending_at_arrival": "2", "pending_at_first_token": "3",
 		"outcome": "complete", "status": "200", "prompt_tokens": "20", "completion_tokens": "8", "client_ttft_sent": "300000000",

@@ -28,7 +28,8 @@ type Row struct {
 	PrefillStart, PrefillEnd   int64
 	FirstOutput                int64
 	FirstReceived              int64
-	FirstFlushed               int64
+	FirstSent, FirstFlushed    int64
+	LastReceived               int64
 	TokenizeStart, TokenizeEnd int64
 	Received, Acked            int64
 	// The points of a pair, as in the timeline.
@@ -90,7 +91,7 @@ func (r *Row) join(c Clock) {
 	r.Arrival, r.Finish = at(g.Arrival), at(g.Finished)
 	r.TokenizeStart, r.TokenizeEnd = at(g.TokenizeStart), at(g.TokenizeEnd)
 	r.FirstReceived, r.FirstFlushed = at(g.FirstReceived), at(g.FirstFlushed)
-	r.Received = at(g.Received)
+	r.Received, r.FirstSent, r.LastReceived = at(g.Received), at(g.FirstSent), at(g.LastReceived)
 	r.Attempts = len(g.Attempts)
 	leg := g.leg()
 	if leg == nil {
@@ -154,8 +155,9 @@ func between(from, to int64) (ns int64, ok bool) {
 // TTFT is the time to first content as the row's columns have it: to the
 // gateway's first write of output, and without one to the client's first read.
 func (r *Row) TTFT() (ns int64, ok bool) {
-	if r.Gateway != nil {
-		return between(r.Arrival, r.FirstFlushed)
+	if g := r.Gateway; g != nil {
+		ns, ok = between(r.Arrival, r.FirstFlushed)
+		return ns, ok && g.Stream
 	}
 	if !r.Streamed() {
 		return 0, false

@@ -36,7 +36,9 @@ type Record struct {
 	Queued        int64 `json:"queued_time"`
 	Routed        int64 `json:"routed_time"`
 	FirstReceived int64 `json:"first_received_time"`
+	FirstSent     int64 `json:"first_sent_time"`
 	FirstFlushed  int64 `json:"first_flushed_time"`
+	LastReceived  int64 `json:"last_received_time"`
 	Finished      int64 `json:"finish_time"`
 
 	// Requests in flight in the gateway, and streams whose output waited to be taken.
@@ -45,6 +47,7 @@ type Record struct {
 	PendingAtArrival    int `json:"pending_at_arrival"`
 	PendingAtFirstToken int `json:"pending_at_first_token"`
 
+	Gap    *Gap    `json:"gap"`    // the longest between two outputs; nil: there were no two
 	Stalls []Stall `json:"stalls"` // of the gateway, that the request lived through
 
 	Stages   map[string]int64 `json:"stages"`
@@ -54,6 +57,18 @@ type Record struct {
 
 	raw       []byte
 	sameClock bool
+}
+
+// Gap is the longest time between two outputs.
+type Gap struct {
+	For    int64  `json:"duration"`
+	Token  int    `json:"token"` // that ended it, counted from 1
+	Engine string `json:"engine"`
+	// The parts of the gap: before weir had read that output, in weir, and while the client did
+	// not take what was written.
+	Before int64 `json:"before_weir"`
+	Weir   int64 `json:"in_weir"`
+	Client int64 `json:"client"`
 }
 
 // Stall is a time in which the gateway stood still.

@@ -45,4 +45,5 @@ func (m *Metrics) Forget(engine string) {
 		v.DeletePartialMatch(of)
 	}
 	m.acks.forget("engine", engine)
+	m.hops.forget("engine", engine)
 }

@@ -82,6 +82,7 @@ type modelSeries struct {
 	label          string
 	prompt, tokens lazy[prometheus.Counter]
 	ttft           lazy[*latency]
+	phases         [trace.NumPhases]lazy[*latency]
 	total          [infer.NumOutcomes]lazy[*latency]
 	choice         *modelChoices
 	gaps           lazy[*Distribution]
@@ -103,6 +104,9 @@ func (m *Metrics) model(name string) *modelSeries {
 	for o := range s.total {
 		s.total[o] = lazyLatency(m.total, label, infer.Outcome(o).String())
 	}
+	for i := range s.phases {
+		s.phases[i] = lazyLatency(m.phases, label, trace.PhaseNames[i])
+	}
 	if !own {
 		return m.otherModels.add(label, s)
 	}
@@ -112,6 +116,7 @@ func (m *Metrics) model(name string) *modelSeries {
 // engineSeries are the series of an engine that requests add to.
 type engineSeries struct {
 	acks [trace.NumAckParts]lazy[*latency]
+	hop  lazy[*latency]
 	// Relayed streams that ended whole, with their ids verified and not.
 	verified, not atomic.Int64
 	ids           lazy[prometheus.Counter]
@@ -122,7 +127,7 @@ func (m *Metrics) engine(name string) *engineSeries {
 	if s, ok := m.byEngine.get(name); ok {
 		return s
 	}
-	s := &engineSeries{ids: lazyCounter(m.relayed, name, "ids")}
+	s := &engineSeries{ids: lazyCounter(m.relayed, name, "ids"), hop: lazyLatency(m.hops, name)}
 	for i := range s.acks {
 		s.acks[i] = lazyLatency(m.acks, name, trace.AckParts[i])
 	}

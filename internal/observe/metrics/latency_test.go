@@ -57,7 +57,7 @@ func TestEndedAllocatesNothing(t *testing.T) {
 	r := ended(infer.Finished, "")
 	r.Stream, r.Model, r.PromptTokens, r.CompletionTokens, r.FirstFlushed = true, "m", 5, 7, r.Arrival+1000
 	r.Attempts = []trace.Attempt{{Legs: []trace.Leg{{Engine: "e", Handed: r.Arrival + 1, ToServer: r.Arrival + 2}}}}
-	r.Attempts[0].Legs[0].Stamps.FirstOutput = r.Arrival + 500
+	r.Attempts[0].Legs[0].Stamps.FirstOutput, r.FirstReceived, r.Pace = r.Arrival+500, r.Arrival+600, &trace.Pace{Sent: r.Arrival + 700, Last: r.Arrival + 900}
 	add := func() {
 		m.Received("/v1/chat/completions")
 		m.RelayStream("e", true, "")

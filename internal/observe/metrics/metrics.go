@@ -44,7 +44,10 @@ type Metrics struct {
 	ttft          *latencies
 	total         *latencies
 	output        *latencies
-	delay         *latency // of output
+	path          *latency // of output, in all
+	delay         *latency // weir's part of it
+	hops          *latencies
+	phases        *latencies
 	acks          *latencies
 	pair          *pairSeries
 	choices       choices
@@ -120,8 +123,11 @@ func New() *Metrics {
 	m.ttft = histogram("weir_ttft_seconds", "Arrival to first output written, of streams: an answer that is not streamed is written at its end.", "model")
 	m.total = histogram("weir_request_seconds", "Arrival to finish.", "model", "outcome")
 	m.acks = histogram("weir_acknowledgement_seconds", "Where the time went until an engine's confirmation of a request was known, by part: send and read are the gateway's waits, engine all else, of it queue and write what the engine took before and after it had taken the request in, where its wire tells.", "engine", "part")
-	m.output = histogram("weir_output_path_delay_seconds", "First token sent by the engine to first token written to the client, of streams, where the engine stamps it.")
+	m.path = histogram("weir_output_path_delay_seconds", "Deprecated, for one release: weir_output_hop_seconds and weir_output_delay_seconds together, of streams whose engine stamps its output.").with()
+	m.output = histogram("weir_output_delay_seconds", "What weir itself adds to output: from the reading of the first output until it was given to the kernel; of an answer that is not streamed, from the last output.")
 	m.delay = m.output.with()
+	m.hops = histogram("weir_output_hop_seconds", "From an engine's stamp of its first output until weir had read it: the engine's server process, and the network. Of an engine that does not stamp its output the hop is not known.", "engine")
+	m.phases = histogram("weir_engine_phase_seconds", "Where requests were at their engines, by model and phase (queue, prefill, decode), as far as the engines stamp it.", "model", "phase")
 	m.finished = lazyCounter(m.ended, infer.Finished.String(), "")
 	m.pair = newPairSeries(histogram)
 	m.choices = newChoices(counter, histogram)
@@ -246,8 +252,20 @@ func (m *Metrics) Ended(r *trace.Record) {
 	model.choice.ended(r)
 	if ttft, ok := r.TTFT(); ok {
 		model.ttft.get().observe(ttft)
-		if leg := r.Leg(); leg != nil && leg.Stamps.FirstOutput > 0 {
-			m.delay.observe(r.FirstFlushed - leg.Stamps.FirstOutput)
+	}
+	if delay, ok := r.OutputDelay(); ok {
+		m.delay.observe(delay)
+	}
+	if hop, ok := r.Hop(); ok {
+		leg := r.Leg()
+		m.engine(leg.Engine).hop.get().observe(hop)
+		if r.Stream && r.FirstFlushed != 0 {
+			m.path.observe(r.FirstFlushed - leg.Stamps.FirstOutput)
+		}
+	}
+	for i, ns := range r.Phases() {
+		if ns >= 0 {
+			model.phases[i].get().observe(ns)
 		}
 	}
 }

@@ -98,7 +98,7 @@ func TestRecord(t *testing.T) {
 	bare.PromptTokens = 7 // counted, but never dispatched
 	m.Received("other")
 	m.Ended(bare)
-	for _, name := range []string{"weir_ttft_seconds", "weir_output_path_delay_seconds"} {
+	for _, name := range []string{"weir_ttft_seconds", "weir_output_path_delay_seconds", "weir_output_delay_seconds", "weir_output_hop_seconds", "weir_engine_phase_seconds"} {
 		if _, n, _ := series(t, m, name); n != 0 {
 			t.Errorf("%s observed %d times for a request without output", name, n)
 		}
@@ -113,8 +113,9 @@ func TestRecord(t *testing.T) {
 	}
 
 	r := ended(infer.Finished, "")
-	r.Stream, r.PromptTokens, r.CompletionTokens, r.FirstFlushed = true, 7, 5, 6000
-	r.Attempts = []trace.Attempt{{Legs: []trace.Leg{{Engine: "a", Handed: 100, ToServer: 200, Acked: 400, Known: 500, Stamps: infer.Stamps{ServerCreated: 300, FirstOutput: 5000}}}}}
+	r.Stream, r.PromptTokens, r.CompletionTokens, r.FirstReceived, r.FirstFlushed = true, 7, 5, 5500, 6000
+	r.Pace = &trace.Pace{Sent: 5900, Last: 9000}
+	r.Attempts = []trace.Attempt{{Legs: []trace.Leg{{Engine: "a", Handed: 100, ToServer: 200, Acked: 400, Known: 500, Stamps: infer.Stamps{ServerCreated: 300, QueueStart: 300, QueueEnd: 400, FirstToken: 4900, FirstOutput: 5000}}}}}
 	m.Received("other")
 	m.Ended(r)
 	m.Wrote(1, 100)
@@ -130,7 +131,7 @@ func TestRecord(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]uint64{
-		"weir_ttft_seconds": 1, "weir_acknowledgement_seconds": 5, "weir_output_path_delay_seconds": 1, "weir_request_seconds": 2, "weir_residual_seconds": 2, "weir_stage_seconds": 4,
+		"weir_ttft_seconds": 1, "weir_acknowledgement_seconds": 5, "weir_output_path_delay_seconds": 1, "weir_output_delay_seconds": 1, "weir_output_hop_seconds": 1, "weir_engine_phase_seconds": 3, "weir_request_seconds": 2, "weir_residual_seconds": 2, "weir_stage_seconds": 4,
 	} {
 		if _, n, _ := series(t, m, name); n != want {
 			t.Errorf("%s observed %d times, want %d", name, n, want)

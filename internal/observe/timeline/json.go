@@ -61,7 +61,7 @@ func Append(dst []byte, r *trace.Record, bootID string) []byte {
 		{"arrival_time", r.Arrival}, {"received_time", r.Received}, {"decoded_time", r.Decoded},
 		{"rendered_time", r.Rendered}, {"tokenize_start_time", r.TokenizeStart}, {"tokenize_end_time", r.TokenizeEnd},
 		{"queued_time", r.Queued}, {"routed_time", r.Routed}, {"first_received_time", r.FirstReceived},
-		{"first_flushed_time", r.FirstFlushed}, {"finish_time", r.Finished},
+		{"first_sent_time", r.FirstSent()}, {"first_flushed_time", r.FirstFlushed}, {"finish_time", r.Finished},
 	} {
 		o.stamp(s.name, s.stamp)
 	}
@@ -75,6 +75,7 @@ func Append(dst []byte, r *trace.Record, bootID string) []byte {
 	}
 	o.close('}')
 	o.int("residual", r.Residual())
+	o.pace(r)
 	o.stalls(r)
 	o.pair(r)
 	o.key("attempts")
@@ -101,6 +102,9 @@ func (o *object) derived(r *trace.Record) {
 		o.int("ttft", ttft)
 	}
 	o.between("total_latency", r.Arrival, r.Finished)
+	if delay, ok := r.OutputDelay(); ok {
+		o.int("output_delay", delay)
+	}
 	leg := r.Leg()
 	if leg == nil {
 		return
@@ -116,7 +120,10 @@ func (o *object) derived(r *trace.Record) {
 		o.between("prefill_duration", s.PrefillStart, s.FirstToken)
 	}
 	if r.Stream {
-		o.between("output_path_delay", s.FirstOutput, r.FirstFlushed)
+		o.between("output_path_delay", s.FirstOutput, r.FirstFlushed) // for one release more
+	}
+	if hop, ok := r.Hop(); ok {
+		o.int("output_hop", hop)
 	}
 	o.between("server_latency", sent, r.Finished)
 }
@@ -138,6 +145,30 @@ func (o *object) pair(r *trace.Record) {
 		o.lasted(trace.PairStages[i], ns)
 	}
 	o.lasted("handover", p.Handover())
+	o.close('}')
+}
+
+// pace writes when the last output was read, and the longest gap between two.
+func (o *object) pace(r *trace.Record) {
+	p := r.Pace
+	if p == nil {
+		return
+	}
+	o.stamp("last_received_time", p.Last)
+	g := &p.Gap
+	if g.For == 0 {
+		return
+	}
+	o.key("gap")
+	o.open('{')
+	o.int("duration", g.For)
+	o.int("token", int64(g.Token))
+	if a := r.Attempts[g.Attempt].Legs; len(a) > 0 {
+		o.str("engine", a[len(a)-1].Engine)
+	}
+	o.int("before_weir", g.Before)
+	o.int("in_weir", g.Weir())
+	o.int("client", g.Client)
 	o.close('}')
 }
 

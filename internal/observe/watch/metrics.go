@@ -45,7 +45,7 @@ func (w *Watch) register(r prometheus.Registerer) {
 	gauge("weir_cpu_share", "What the process takes of the cores that it may use, over the last 250 ms.", func(s *State) float64 { return s.CPUShare })
 	gauge("weir_scheduling_p99_seconds", "The 99th percentile of how long goroutines waited for a core, over the last 250 ms.", func(s *State) float64 { return s.SchedP99MS / 1e3 })
 	gauge("weir_writes_blocked", "Streams that wait for clients that do not read.", func(s *State) float64 { return float64(s.Blocked) })
-	gauge("weir_output_delay_p99_seconds", "The 99th percentile over ten seconds of the time from a first token's sending by its engine to its writing.", func(s *State) float64 { return s.OutputP99MS / 1e3 })
+	gauge("weir_output_delay_p99_seconds", "The 99th percentile over ten seconds of weir_output_delay_seconds.", func(s *State) float64 { return s.OutputP99MS / 1e3 })
 	r.MustRegister(&operationMetrics{&w.meter,
 		prometheus.NewDesc("weir_busy_seconds_total", "Time in named operations by the clock, by operation.", []string{"operation"}, nil),
 		prometheus.NewDesc("weir_operations_total", "Named operations that ended, by operation.", []string{"operation"}, nil)})

@@ -200,7 +200,7 @@ export interface Delay {
   live: number;
   pending: number;
   delay_ms: number;
-  stamped: boolean;
+  hop_ms?: number;
   request_id: string;
 }
 
@@ -361,7 +361,10 @@ export interface Record_ {
   finish_time?: number;
   ttft?: number;
   total_latency?: number;
-  output_path_delay?: number;
+  output_delay?: number;
+  output_hop?: number;
+  last_received_time?: number;
+  gap?: { duration: number; token: number; engine?: string; before_weir: number; in_weir: number; client: number };
   stages: Record<string, number>;
   residual: number;
   stalls?: { start_time: number; duration: number; why?: string }[];

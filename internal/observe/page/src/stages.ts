@@ -8,7 +8,7 @@ import type { Leg, Record_ } from "./api.ts";
 export const colours: Record<string, string> = {
   client: "#98a0ab", transport: "#b9a27a", read: "#c7b3d9", template: "#b0483a", "tokenize wait": "#e0709a", tokenize: "#f0a35e", "router queue": "#d04437", retries: "#8f2d22", router: "#e58a4e",
   dispatch: "#d9c20a", "engine intake": "#a8b820", "engine queue": "#8a63c9", bootstrap: "#b05ac0", prefill: "#3b7dd8", transfer: "#c98d1a", "to running": "#6f8fc0", engine: "#5a6fb0",
-  "engine output": "#4fb3c9", "output path": "#1f8f86", delivery: "#7fc4a0", decode: "#2f9e5b", flush: "#7a5c3e", end: "#667788",
+  "engine output": "#4fb3c9", hop: "#2b6f8a", "output path": "#1f8f86", delivery: "#7fc4a0", decode: "#2f9e5b", gap: "#9a3b6a", flush: "#7a5c3e", end: "#667788",
 };
 
 const meanings: Record<string, string> = {
@@ -28,7 +28,10 @@ const meanings: Record<string, string> = {
   "to running": "until the decode engine ran it",
   engine: "the engine's time, which it does not tell apart",
   "engine output": "from the first token until the engine sent it",
-  "output path": "from the engine's first output until weir wrote it",
+  hop: "from the engine's sending of its output until weir had read it: the engine's server process, and the network",
+  "output path": "weir had the output, and had not written it",
+  delivery: "until the client had the first output",
+  gap: "the engine sent nothing between two outputs",
   decode: "from the first output until the last one",
   flush: "writing to the client: long where it does not read",
   end: "what came after",

@@ -89,7 +89,7 @@ function facts(r: Record_): HTMLElement {
   const d = (name: string, value: Child) => el("div", {}, el("dt", {}, name), el("dd", {}, value));
   return el("dl", { class: "figures" },
     d("outcome", el("span", {}, el("span", { "aria-hidden": "true" }, glyph(r.outcome) + " "), r.outcome + (r.status ? ` (${r.status})` : ""))), d("began", f.clock(new Date(r.wall_time))), d("first output", r.stream ? ns(r.ttft) : "not streamed"), d("whole", ns(end(r) - r.arrival_time)),
-    d("output delay", r.stream ? ns(r.output_path_delay) : f.unknown), d("model", r.model || f.unknown), d("engine", leg?.engine ?? f.unknown), d("tokens in / out", `${f.count(r.prompt_tokens)} / ${f.count(r.completion_tokens)}`),
+    d("output delay", ns(r.output_delay)), d("hop", ns(r.output_hop)), d("longest gap", r.gap ? `${ns(r.gap.duration)}, before token ${f.count(r.gap.token)}` : f.unknown), d("model", r.model || f.unknown), d("engine", leg?.engine ?? f.unknown), d("tokens in / out", `${f.count(r.prompt_tokens)} / ${f.count(r.completion_tokens)}`),
     d("cached", f.count(r.cached_tokens)), d("in flight at arrival", f.count(r.live_at_arrival)), d("pending then", f.count(r.pending_at_arrival)), d("endpoint", paths(r.endpoint)), d("client", r.client ?? f.unknown));
 }
 

@@ -77,13 +77,14 @@ export function scatter(delays: Delay[]): SVGSVGElement {
 
 function delaysOf(delays: Delay[]): Child[] {
   if (delays.length === 0) return [el("p", { class: "note" }, "No stream has ended.")];
-  const read = delays.filter((d) => !d.stamped).length;
+  const unknown = delays.filter((d) => d.hop_ms === undefined).length;
   const longest = [...delays].sort((a, b) => b.delay_ms - a.delay_ms).slice(0, 8);
   return [
     el("figure", { class: "scatter" }, el("figcaption", {}, `${f.count(delays.length)} requests`), scatter(delays)),
-    read > 0 && el("p", { class: "note" }, `Of ${f.count(read)} the engine has not stamped its first output: there it is from when weir read it.`),
+    el("p", { class: "note" }, "From the reading of the first output until weir wrote it. The hop is the time before that, from the engine's stamp on."),
+    unknown > 0 && el("p", { class: "note" }, `The hop of ${f.count(unknown)} is not known: the engine does not stamp its output.`),
     el("h3", {}, "The longest"),
-    table("The longest output delays", ["request", "delay", "live", "pending"], longest.map((d) => [requestLink(d.request_id), f.ms(d.delay_ms), f.count(d.live), f.count(d.pending)])),
+    table("The longest output delays", ["request", "delay", "hop", "live", "pending"], longest.map((d) => [requestLink(d.request_id), f.ms(d.delay_ms), f.ms(d.hop_ms), f.count(d.live), f.count(d.pending)])),
   ];
 }
 
