@@ -96,7 +96,8 @@ type routeFlags struct {
 	RetryShare    float64  `default:"0.2" placeholder:"SHARE" help:"Share of a model's requests that may be retried at another engine after a failure (${default}; docs/retries.md). 0 allows only the retries of --retry-floor."`
 	RetryFloor    float64  `default:"10" placeholder:"N" help:"Retries per second that are allowed in addition, for models with few requests (${default}). If both are 0, nothing is retried."`
 
-	GenerationProbes string `default:"on" enum:"on,off" help:"Whether weir may ask an engine that fails or is silent for one token, to see whether it works again (${default}). With off, a relayed engine that hangs is avoided but never taken out, and only clients' requests show that it works (docs/probes.md)."`
+	GenerationProbes string        `default:"on" enum:"on,off" help:"Whether weir may ask an engine that fails or is silent for one token, to see whether it works again (${default}). With off, a relayed engine that hangs is avoided but never taken out, and only clients' requests show that it works (docs/probes.md)."`
+	OwnLateness      time.Duration `default:"90ms" help:"How late weir itself must be within 100 ms for that time to count against no engine's health (${default})."`
 
 	ResolveInterval time.Duration `default:"10s" help:"Time between two look-ups of the host names of engines with resolve=each (${default}, at least 1s)."`
 
@@ -130,6 +131,7 @@ type continueFlags struct {
 type waitFlags struct {
 	WaitForEngines  time.Duration `default:"5s" help:"Longest wait of a request for an engine of its model that is starting (${default}). If every engine of the model has been ready and none is now, the request is refused at once, except within a second after an engine has left."`
 	ConnectTimeout  time.Duration `default:"5s" help:"Longest wait for a connection to an engine over HTTP, including TLS (${default})."`
+	AckWarning      time.Duration `default:"1s" help:"Log a part of an engine's acknowledgement of a request that takes longer than this (${default}). 0 logs none."`
 	SubmitTimeout   time.Duration `default:"10s" help:"Longest wait for an engine's acknowledgement of a request (${default})."`
 	PrefillTimeout  time.Duration `default:"1m" help:"Longest wait for the answer of a prefill engine, if another engine decodes (${default})."`
 	TransferTimeout time.Duration `default:"30s" help:"Longest wait for the first output of a decode engine after the prefill engine's answer (${default})."`
@@ -358,6 +360,9 @@ func (f *routeFlags) set(o *gateway.Options) error {
 	if f.RetryShare < 0 || f.RetryShare > 1 || math.IsNaN(f.RetryShare) || f.RetryFloor < 0 || math.IsNaN(f.RetryFloor) || math.IsInf(f.RetryFloor, 0) {
 		return wrongf("--retry-share must be from 0 to 1, and --retry-floor must not be negative")
 	}
+	if err := needPositive(amount{"--own-lateness", int64(f.OwnLateness)}); err != nil {
+		return err
+	}
 	if f.ResolveInterval < time.Second {
 		return wrongf("--resolve-interval must be at least 1s")
 	}
@@ -403,9 +408,10 @@ func (f *waitFlags) set(o *gateway.Options) error {
 	); err != nil {
 		return err
 	}
-	if err := notNegative(amount{"--request-timeout", int64(f.RequestTimeout)}); err != nil {
+	if err := notNegative(amount{"--request-timeout", int64(f.RequestTimeout)}, amount{"--ack-warning", int64(f.AckWarning)}); err != nil {
 		return err
 	}
+	o.AckWarning = f.AckWarning
 	o.EngineTimeout, o.SubmitTimeout, o.FirstTimeout, o.IdleTimeout = f.WaitForEngines, f.SubmitTimeout, f.FirstTimeout, f.IdleTimeout
 	o.PrefillTimeout, o.TransferTimeout = f.PrefillTimeout, f.TransferTimeout
 	o.BodyTimeout, o.UploadTimeout, o.RequestTimeout, o.WriteTimeout = f.BodyTimeout, f.UploadTimeout, f.RequestTimeout, f.WriteTimeout

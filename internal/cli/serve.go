@@ -544,7 +544,7 @@ func ofRank(words []any, rank int) []any {
 
 // newFleet puts the engines in front of the models.
 func newFleet(members []fleet.Member, served servedModels, f *gatewayFlags, g *gateway.Options, peer *peer, emptied func(fleet.Member, fleet.Emptied)) (*fleet.Fleet, error) {
-	o := fleet.Options{Members: members, Folders: map[string][]string{}, Aliases: f.aliases, Policy: f.Policy, Policies: f.policies, Isolation: f.isolation(), Isolations: f.isolations, Lenient: f.Isolation == byKeys, Retries: f.retries(), IndexBytes: int64(f.IndexMemory), NoGeneration: f.GenerationProbes == "off", Stall: f.StallTimeout,
+	o := fleet.Options{Members: members, Folders: map[string][]string{}, Aliases: f.aliases, Policy: f.Policy, Policies: f.policies, Isolation: f.isolation(), Isolations: f.isolations, Lenient: f.Isolation == byKeys, Retries: f.retries(), IndexBytes: int64(f.IndexMemory), NoGeneration: f.GenerationProbes == "off", Stall: f.StallTimeout, OwnLateness: f.OwnLateness,
 		Lost: func(m fleet.Member, err error) { g.Integrity.Add(m.Kind, m.Name, "", err) },
 		Left: func(m fleet.Member, rank int, err error) {
 			g.Log.Warn("engine left", ofRank([]any{"engine", m.Name, "kind", m.Kind, "error", err}, rank)...)

@@ -18,9 +18,11 @@ import (
 // watchFlags control how a process observes itself, the same in every command that serves.
 type watchFlags struct {
 	StallThreshold   time.Duration `default:"250ms" help:"Report a stall when nothing could be read for this long (${default}). The log, /stalls and the records of the affected requests name what held the core. 0 disables the check."`
+	SlowOperation    time.Duration `default:"100ms" help:"Log the name of an operation that holds a core for this long, with its request (${default}). 0 logs none."`
 	WatchCPU         float64       `name:"watch-cpu" default:"0.8" placeholder:"SHARE" help:"Watch closely while the process uses this share of its cores for 5 s (${default}). Watching closely writes a log line every 5 s, and a profile if --profiles-dir is set (docs/watching.md). 0 disables this trigger."`
-	ProfilesDir      string        `type:"path" placeholder:"DIR" help:"Directory for profiles. Whenever weir begins to watch closely, it keeps the preceding seconds of Go's flight recorder and a CPU profile of the next 5 s. /profiles lists them. Off by default."`
-	ProfilesPerHour  int           `default:"4" placeholder:"N" help:"Largest number of times per hour that profiles are kept (${default})."`
+	ProfilesDir      string        `type:"path" placeholder:"DIR" help:"Directory for profiles. Whenever weir begins to watch closely, it keeps the preceding seconds of Go's flight recorder and a CPU profile of what follows. /profiles lists them. Off by default."`
+	ProfilesPerHour  int           `default:"4" placeholder:"N" help:"Largest number of times per hour that profiles are kept for one trigger (${default})."`
+	ProfilesDuration time.Duration `default:"5s" help:"Length of a CPU profile (${default})."`
 	ProfilesKeep     int           `default:"20" placeholder:"N" help:"Number of profile files to keep; the oldest are deleted (${default})."`
 	ProfilesMaxBytes byteSize      `default:"256MiB" placeholder:"BYTES" help:"Largest total size of the profile files (${default})."`
 }
@@ -34,7 +36,7 @@ type loadFlags struct {
 
 // check refuses what cannot be meant.
 func (f *watchFlags) check() error {
-	if err := notNegative(amount{"--stall-threshold", int64(f.StallThreshold)}); err != nil {
+	if err := notNegative(amount{"--stall-threshold", int64(f.StallThreshold)}, amount{"--slow-operation", int64(f.SlowOperation)}); err != nil {
 		return err
 	}
 	if f.StallThreshold > 0 && f.StallThreshold < minStall {
@@ -43,7 +45,7 @@ func (f *watchFlags) check() error {
 	if math.IsNaN(f.WatchCPU) || f.WatchCPU < 0 || f.WatchCPU > 1 {
 		return wrongf("--watch-cpu must be from 0 to 1")
 	}
-	if err := needPositive(amount{"--profiles-per-hour", int64(f.ProfilesPerHour)}); err != nil {
+	if err := needPositive(amount{"--profiles-per-hour", int64(f.ProfilesPerHour)}, amount{"--profiles-duration", int64(f.ProfilesDuration)}); err != nil {
 		return err
 	}
 	if f.ProfilesKeep < 2 {
@@ -74,12 +76,12 @@ type watcher struct {
 func (f *watchFlags) newWatcher(o watch.Options) (w watcher, err error) {
 	w.turn = new(watch.Turn)
 	if f.ProfilesDir != "" {
-		w.profiles, err = watch.NewProfiles(watch.ProfileOptions{Dir: f.ProfilesDir, Keep: f.ProfilesKeep, MaxBytes: int64(f.ProfilesMaxBytes), PerHour: f.ProfilesPerHour, Turn: w.turn, Log: o.Log})
+		w.profiles, err = watch.NewProfiles(watch.ProfileOptions{Dir: f.ProfilesDir, Keep: f.ProfilesKeep, MaxBytes: int64(f.ProfilesMaxBytes), PerHour: f.ProfilesPerHour, CPU: f.ProfilesDuration, Turn: w.turn, Log: o.Log})
 		if err != nil {
 			return w, fmt.Errorf("--profiles-dir %s: %w", f.ProfilesDir, err)
 		}
 	}
-	o.StallThreshold, o.Profiles = f.StallThreshold, w.profiles
+	o.StallThreshold, o.SlowOperation, o.Profiles = f.StallThreshold, f.SlowOperation, w.profiles
 	w.Watch = watch.New(o)
 	return w, nil
 }

@@ -76,6 +76,8 @@ type Options struct {
 	// Lenient lets engines that read no salt serve models without an isolation of their own,
 	// unsalted. If no engine of a model reads a salt, its callers share.
 	Lenient bool
+	// OwnLateness is that of judge.Options.
+	OwnLateness time.Duration
 	// NoGeneration forbids probes and samples that make an engine generate.
 	NoGeneration bool
 	// Stall is how long a stream may stand still while its engine continues others; 0 is
@@ -219,7 +221,7 @@ func New(opts Options) (*Fleet, error) {
 		return nil, err
 	}
 	f.follow = following{budget: kvevents.NewBudget(opts.IndexBytes), opts: &f.opts}
-	f.judge = judge.New(judge.Options{Changed: opts.Judged, NoGeneration: opts.NoGeneration, Stall: opts.Stall})
+	f.judge = judge.New(judge.Options{Changed: opts.Judged, NoGeneration: opts.NoGeneration, Stall: opts.Stall, OwnLateness: opts.OwnLateness})
 	f.aliases = aliasesOf(opts.Folders, opts.Aliases)
 	if err := check(nil, opts.Members); err != nil {
 		return nil, err

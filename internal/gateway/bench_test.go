@@ -409,7 +409,7 @@ type record struct {
 		Weir   int64  `json:"in_weir"`
 		Client int64  `json:"client"`
 	} `json:"gap"`
-	Attempts   []struct {
+	Attempts []struct {
 		Legs []struct {
 			Engine  string `json:"engine"`
 			Outcome string `json:"outcome"`

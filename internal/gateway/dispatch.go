@@ -53,13 +53,9 @@ func (x *exchange) dispatch() error {
 	return x.submit(wait)
 }
 
-const (
-	// ownDelay is the delay between a request's hand-over and its sending above which
-	// the delay is reported to the engine's health.
-	ownDelay = 100 * time.Millisecond
-	// lateAck is the shortest part of an acknowledgement that is logged.
-	lateAck = time.Second
-)
+// ownDelay is the delay between a request's hand-over and its sending above which
+// the delay is reported to the engine's health.
+const ownDelay = 100 * time.Millisecond
 
 // handOver records that the adapter is about to receive the request: from now on the engine
 // owes progress. now is the time when the stage began, after its injected delay if any.
@@ -92,7 +88,7 @@ func (w *engineWait) acknowledged() {
 		w.booked.health.Sent(leg.Known, leg.ToServer)
 	}
 	for i, ns := range ack.Parts() {
-		if ns > int64(lateAck) && (trace.AckParts[i] != "engine" || ack.Queue < 0) {
+		if w.g.opts.AckWarning > 0 && ns > int64(w.g.opts.AckWarning) && (trace.AckParts[i] != "engine" || ack.Queue < 0) {
 			w.g.lateAt(leg.Engine, w.rec.RequestID, trace.AckParts[i], time.Duration(ns))
 		}
 	}

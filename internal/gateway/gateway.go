@@ -124,6 +124,8 @@ type Options struct {
 	EngineTimeout time.Duration
 	// SubmitTimeout bounds an engine's acknowledgement; 0 means 10 s.
 	SubmitTimeout time.Duration
+	// AckWarning is the shortest part of an acknowledgement that is logged; 0 means none.
+	AckWarning time.Duration
 	// PrefillTimeout bounds the wait for the answer of a prefill engine.
 	// TransferTimeout bounds the wait from then until the decode engine's first output.
 	// 0 means 1 min and 30 s.

@@ -9,6 +9,7 @@
 package judge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -33,6 +34,9 @@ type Options struct {
 	// Stall is for how long a stream may stand still while its rank goes on with others
 	// (package health says when that counts); 0 is for ever.
 	Stall time.Duration
+	// OwnLateness is how late the gateway itself must be within a tick for that time to count for no
+	// engine; 0 means nine tenths of a tick.
+	OwnLateness time.Duration
 	// Changed is called when a rank becomes suspect or down, or takes requests again,
 	// with the id of its latest request. It must not block, and may be nil.
 	Changed func(m health.Member, v health.View, request string)
@@ -452,7 +456,7 @@ func (j *Judge) look(ctx context.Context, now int64) {
 // engine would go down that much later.
 func (j *Judge) own() time.Duration {
 	late := j.carry + time.Duration(j.late.Swap(0))
-	if j.carry == 0 && late < j.tick*9/10 {
+	if j.carry == 0 && late < cmp.Or(j.opts.OwnLateness, j.tick*9/10) {
 		return 0
 	}
 	j.carry = min(max(late-j.tick, 0), j.tick)

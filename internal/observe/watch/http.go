@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"time"
 )
 
 // Handlers returns the pages of the operator's listener, by their patterns. The caller
@@ -41,7 +40,7 @@ func (w *Watch) serveProfiles(to http.ResponseWriter, _ *http.Request) {
 	type view struct {
 		On       bool      `json:"on"`
 		Underway string    `json:"underway,omitzero"` // who takes one now
-		PerHour  int       `json:"per_hour,omitzero"`
+		PerHour  int       `json:"per_hour,omitzero"` // of each trigger
 		Taken    int       `json:"taken_last_hour"`
 		Keep     int       `json:"keep,omitzero"`
 		MaxBytes int64     `json:"max_bytes,omitzero"`
@@ -52,15 +51,7 @@ func (w *Watch) serveProfiles(to http.ResponseWriter, _ *http.Request) {
 		answer(to, view{Profiles: []Profile{}})
 		return
 	}
-	p.mu.Lock()
-	taken := 0
-	for _, at := range p.taken {
-		if time.Since(at) < time.Hour {
-			taken++
-		}
-	}
-	p.mu.Unlock()
-	answer(to, view{true, p.o.Turn.Holder(), p.o.PerHour, taken, p.o.Keep, p.o.MaxBytes, p.List()})
+	answer(to, view{true, p.o.Turn.Holder(), p.o.PerHour, p.takenLastHour(), p.o.Keep, p.o.MaxBytes, p.List()})
 }
 
 func (w *Watch) serveProfile(to http.ResponseWriter, r *http.Request) {

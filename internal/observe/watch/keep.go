@@ -54,7 +54,7 @@ type ProfileOptions struct {
 	Dir      string
 	Keep     int   // files; 0 means 20
 	MaxBytes int64 // of all of them; 0 means 256 MiB
-	PerHour  int   // captures; 0 means 4
+	PerHour  int   // captures of each trigger; 0 means 4
 	CPU      time.Duration
 	Turn     *Turn
 	Log      *slog.Logger
@@ -80,9 +80,9 @@ type Profiles struct {
 	recorder *trace.FlightRecorder
 
 	mu     sync.Mutex
-	taken  []time.Time // captures of the last hour
-	left   uint64      // captures that there was no room for
-	failed uint64      // files that could not be written
+	taken  [NumTriggers][]time.Time // captures of the last hour
+	left   uint64                   // captures that there was no room for
+	failed uint64                   // files that could not be written
 	kept   uint64
 }
 
@@ -166,21 +166,37 @@ func (p *Profiles) Close() {
 // maxFile is how large a file may be.
 func (p *Profiles) maxFile() int64 { return min(maxFile, p.o.MaxBytes/4) }
 
-// allowed takes a capture of the hour's, at a time. It is false where they are spent.
-func (p *Profiles) allowed(now time.Time) bool {
+// allowed takes a capture of those that a trigger has in an hour, at a time. It is false if they are
+// spent. One trigger spends none of another's.
+func (p *Profiles) allowed(why Trigger, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.taken = slices.DeleteFunc(p.taken, func(t time.Time) bool { return now.Sub(t) >= time.Hour || t.After(now) })
-	if len(p.taken) >= p.o.PerHour {
+	taken := &p.taken[why]
+	*taken = slices.DeleteFunc(*taken, func(t time.Time) bool { return now.Sub(t) >= time.Hour || t.After(now) })
+	if len(*taken) >= p.o.PerHour {
 		p.left++
 		return false
 	}
-	p.taken = append(p.taken, now)
+	*taken = append(*taken, now)
 	return true
 }
 
+// takenLastHour returns how many captures there were, of all triggers.
+func (p *Profiles) takenLastHour() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, taken := range p.taken {
+		for _, at := range taken {
+			if time.Since(at) < time.Hour {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // Capture keeps a recording of the time before now and a profile of the time after it,
-// unless another profile is being taken or the hour has had its captures. It takes some
+// unless another profile is being taken or the hour has had the trigger's captures. It takes some
 // seconds, or until ctx ends.
 func (p *Profiles) Capture(ctx context.Context, why Trigger) {
 	who := "weir itself, because of " + why.String()
@@ -190,8 +206,8 @@ func (p *Profiles) Capture(ctx context.Context, why Trigger) {
 	}
 	defer p.o.Turn.Give()
 	now := time.Now().UTC()
-	if !p.allowed(now) {
-		p.o.Log.Info("no profile is kept: the hour has had its number (--profiles-per-hour)", "trigger", why.String())
+	if !p.allowed(why, now) {
+		p.o.Log.Info("no profile is kept: the hour has had those of its trigger (--profiles-per-hour)", "trigger", why.String())
 		return
 	}
 	name := now.Format(stampForm) + "-" + why.String()

@@ -81,8 +81,11 @@ func TestCapture(t *testing.T) {
 		t.Errorf("the folder: %v, %v", info, err)
 	}
 	now := time.Now()
-	if p.allowed(now) || !p.allowed(now.Add(time.Hour)) {
+	if p.allowed(TriggerStall, now) || !p.allowed(TriggerStall, now.Add(time.Hour)) {
 		t.Error("an hour does not pass")
+	}
+	if !p.allowed(TriggerBacklog, now) || !p.allowed(TriggerOutput, now) {
+		t.Error("stalls have spent the captures of other triggers")
 	}
 }
 
@@ -93,7 +96,7 @@ func TestOneAtATime(t *testing.T) {
 		t.Fatal("the turn is taken")
 	}
 	p.Capture(t.Context(), TriggerCPU)
-	if all := p.List(); len(all) != 0 || !strings.Contains(log.String(), "by=/debug/pprof/") || len(p.taken) != 0 {
+	if all := p.List(); len(all) != 0 || !strings.Contains(log.String(), "by=/debug/pprof/") || p.takenLastHour() != 0 {
 		t.Errorf("%v\n%s", all, log)
 	}
 	p.o.Turn.Give()

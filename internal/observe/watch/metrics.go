@@ -8,9 +8,10 @@ import (
 
 // watchMetrics are the watch's own.
 type watchMetrics struct {
-	stalls, triggers                    *prometheus.CounterVec
-	stalled, runDelay, steal, throttled prometheus.Counter
-	counted                             Sample // until then
+	stalls, triggers           *prometheus.CounterVec
+	stalled, idle              prometheus.Counter
+	runDelay, steal, throttled prometheus.Counter
+	counted                    Sample // until then
 }
 
 // register makes the metrics.
@@ -26,9 +27,10 @@ func (w *Watch) register(r prometheus.Registerer) {
 		return c
 	}
 	w.metrics = watchMetrics{
-		stalls:    vector("weir_stalls_total", "Times for which nothing was read for longer than --stall-threshold, by what held the core: an operation, gc, unnamed work, or nobody of ours.", "held_by"),
+		stalls:    vector("weir_stalls_total", "Times for which nothing was read for longer than --stall-threshold while requests were in flight, by what held the core: an operation, gc, unnamed work, or nobody of ours.", "held_by"),
 		triggers:  vector("weir_triggers_total", "Times that a reason to look closer began (docs/watching.md), by which.", "trigger"),
 		stalled:   counter("weir_stalled_seconds_total", "What stalls took together."),
+		idle:      counter("weir_idle_stalls_total", "Times for which nothing was read for longer than --stall-threshold while no request was in flight."),
 		runDelay:  counter("weir_run_delay_seconds_total", "How long the thread of the process waited for a core that waited longest, each 250 ms added up."),
 		steal:     counter("weir_steal_seconds_total", "How long the host gave this machine's cores to others."),
 		throttled: counter("weir_throttled_seconds_total", "How long the process's group was held back by its CPU limit."),
@@ -59,7 +61,7 @@ func (w *Watch) register(r prometheus.Registerer) {
 		}
 		count("weir_profiles_kept_total", "Files of profiles that were kept.", func() uint64 { return p.kept })
 		count("weir_profiles_failed_total", "Files of profiles that could not be written.", func() uint64 { return p.failed })
-		count("weir_profiles_left_out_total", "Triggers of which no profile was kept because the hour had had its number.", func() uint64 { return p.left })
+		count("weir_profiles_left_out_total", "Triggers of which no profile was kept because the hour had had the number of that trigger.", func() uint64 { return p.left })
 	}
 }
 

@@ -48,6 +48,29 @@ type Stall struct {
 	ThrottledMS float64 `json:"throttled_ms"`
 	Streams     int64   `json:"streams"`
 	Pending     int64   `json:"pending"`
+	// Idle is set if no request was in flight: nobody has waited for it.
+	Idle bool `json:"idle,omitzero"`
+}
+
+// foreign are the stalls for which others than the process are responsible. Nothing in it can be
+// mended, so that the log has a line for all of an hour.
+type foreign struct {
+	told    time.Time
+	count   int
+	longest float64
+}
+
+// add counts a stall at a time. due is set if a line is due for the count of those since the line
+// before.
+func (f *foreign) add(s *Stall, now time.Time) (of foreign, due bool) {
+	f.count++
+	f.longest = max(f.longest, s.MS)
+	if !f.told.IsZero() && now.Sub(f.told) < time.Hour {
+		return of, false
+	}
+	of = *f
+	*f = foreign{told: now}
+	return of, true
 }
 
 // Operation is an operation's part of a stall.
@@ -57,6 +80,11 @@ type Operation struct {
 	RequestIDs []string `json:"request_ids,omitzero"`
 
 	longest int64
+}
+
+// named reports whether an operation of a request ran meanwhile.
+func (s *Stall) named() bool {
+	return slices.ContainsFunc(s.Operations, func(o Operation) bool { return len(o.RequestIDs) > 0 })
 }
 
 // end is when it was over, on the timeline's clock.
@@ -86,7 +114,7 @@ func explain(from, to int64, before, after *Sample, spans []busy.Span, cores int
 		ThrottledMS: millis(after.Throttled - before.Throttled),
 	}
 	long := s.MS / 2
-	foreign, whose := s.foreign(long)
+	foreign, whose := s.kept(long)
 	idle := s.CPUMS < s.MS/4
 	var longest *Operation
 	if len(s.Operations) > 0 {
@@ -110,8 +138,8 @@ func explain(from, to int64, before, after *Sample, spans []busy.Span, cores int
 	return s
 }
 
-// foreign returns what others kept the process from its cores for, and who that was.
-func (s *Stall) foreign(long float64) (ms float64, whose string) {
+// kept returns what others kept the process from its cores for, and who that was.
+func (s *Stall) kept(long float64) (ms float64, whose string) {
 	switch {
 	case s.ThrottledMS >= long:
 		return s.ThrottledMS, fmt.Sprintf("its group has used up its CPU limit (throttled for %.0f ms)", s.ThrottledMS)

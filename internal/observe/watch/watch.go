@@ -31,8 +31,10 @@ type Options struct {
 	// StallThreshold is from when on a time in which nothing was read is a stall; 0 is
 	// never.
 	StallThreshold time.Duration
-	Limits         Limits
-	Profiles       *Profiles // nil: none are kept
+	// SlowOperation is from when on an operation that holds a core is logged; 0 is never.
+	SlowOperation time.Duration
+	Limits        Limits
+	Profiles      *Profiles // nil: none are kept
 	// Load returns the work of the process. Pending returns, cheaply, how many streams have
 	// output that was not taken. Nil means unknown.
 	Load    func() Load
@@ -68,6 +70,9 @@ type Watch struct {
 	known [4]Sample // the latest looks', the latest first; under reading
 
 	latest   atomic.Int64 // the end of the latest stall
+	ended    atomic.Int64 // of the latest request
+	foreign  foreign      // the canary's
+	logged   int64        // until when long operations were logged; look's
 	mu       sync.Mutex
 	stalls   [maxStalls]Stall // a ring
 	total    int              // put into it
@@ -206,14 +211,27 @@ func (w *Watch) stall(from, to int64, after *Sample) {
 	s := explain(from, to, &before, after, spans, w.cores)
 	load := w.o.Load()
 	s.Start, s.Streams, s.Pending = trace.Wall(from).UTC(), load.Streams, load.Pending
+	s.Idle = load.Streams == 0 && w.ended.Load() <= from && !s.named()
+	ours := s.HeldBy != HeldByNobody && !s.Idle
 	w.mu.Lock()
 	w.stalls[w.total%maxStalls] = s
 	w.total++
-	w.stalled = true
+	w.stalled = w.stalled || ours
 	w.mu.Unlock()
 	w.latest.Store(to)
+	if s.Idle {
+		w.metrics.idle.Inc()
+		return
+	}
 	w.metrics.stalls.WithLabelValues(s.HeldBy).Inc()
 	w.metrics.stalled.Add(s.MS / 1e3)
+	if !ours {
+		if of, due := w.foreign.add(&s, s.Start); due {
+			w.o.Log.Warn("stall: others had the cores while requests were in flight; the next line about such stalls comes in an hour or later",
+				"stalls", of.count, "longest_ms", math.Round(of.longest), "since", s.Start.Format(time.RFC3339Nano), "why", s.Why, "streams", s.Streams)
+		}
+		return
+	}
 	var ran []string
 	for i := range s.Operations {
 		ran = append(ran, s.Operations[i].words())
@@ -264,6 +282,7 @@ func (w *Watch) Overlap(from, to int64) (seen []trace.Stall) {
 	if w == nil || w.o.StallThreshold == 0 {
 		return nil
 	}
+	w.ended.Store(to) // requests that end at once differ by less than a stall
 	due := w.canary.due.Load()
 	now := due != 0 && to-due > int64(w.o.StallThreshold)
 	if w.latest.Load() <= from && !now {
@@ -322,6 +341,7 @@ func (w *Watch) look(ctx context.Context, tasks *sync.WaitGroup) {
 		sched := w.figures.schedP99()
 		w.knows(&after)
 		w.reading.Unlock()
+		w.logLong(&after)
 		change, state := w.judge(&before, &after, sched)
 		w.tell(&change, state)
 		if w.o.Profiles != nil && len(change.Began) > 0 {
@@ -330,6 +350,28 @@ func (w *Watch) look(ctx context.Context, tasks *sync.WaitGroup) {
 		}
 		if after.At-before.At >= int64(lookEvery)/2 { // of less nothing can be said
 			before = after
+		}
+	}
+}
+
+// logLong logs the operations that have ended since the look before and held a core for long. The
+// time of an operation is by the clock, so it has held one only if the process used as much CPU.
+func (w *Watch) logLong(after *Sample) {
+	since := w.logged
+	w.logged = after.At
+	if w.o.SlowOperation <= 0 || since == 0 {
+		return
+	}
+	for _, s := range w.meter.During(since, after.At) {
+		took := s.End - s.Began
+		if s.End == 0 || s.End <= since || took < int64(w.o.SlowOperation) {
+			continue
+		}
+		w.reading.Lock()
+		before := w.knownAt(s.Began)
+		w.reading.Unlock()
+		if used := after.CPU - before.CPU; int64(used) >= took/4*3 {
+			w.o.Log.Info("an operation held a core", "operation", s.Op.String(), "ms", math.Round(millis(took)), "request_id", s.RequestID)
 		}
 	}
 }

@@ -47,10 +47,10 @@ func TestStall(t *testing.T) {
 	}
 	// The process of the test has hardly computed in those 400 ms, so no operation held the core;
 	// the running operation is reported all the same.
-	if s := latest[0]; s.HeldBy != HeldByNobody || len(s.Operations) != 1 || s.Operations[0].Operation != "template" || !slices.Equal(s.Operations[0].RequestIDs, []string{id}) {
+	if s := latest[0]; s.Idle || s.HeldBy != HeldByNobody || len(s.Operations) != 1 || s.Operations[0].Operation != "template" || !slices.Equal(s.Operations[0].RequestIDs, []string{id}) {
 		t.Errorf("%+v", s)
 	}
-	if text := log.String(); strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, "ms=400") || !strings.Contains(text, "streams=900") {
+	if text := log.String(); strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, "longest_ms=400") || !strings.Contains(text, "streams=900") {
 		t.Errorf("the log says %s", text)
 	}
 	w.canary.due.Store(12 * second)
@@ -68,6 +68,76 @@ func TestStall(t *testing.T) {
 		if got := w.Overlap(c.from, c.to); !slices.Equal(got, c.want) {
 			t.Errorf("%d to %d: %+v, want %+v", c.from, c.to, got, c.want)
 		}
+	}
+}
+
+// A stall while nothing was in flight is in the list and in no log line, starts no trigger, and has a
+// counter of its own. One that is nobody's of ours starts none either, and has a line in an hour,
+// with a count. A stall of weir's own has a warning and starts the trigger.
+func TestWhoseStalls(t *testing.T) {
+	load := Load{}
+	w, log := newWatch(Options{Load: func() Load { return load }})
+	at := 10 * second
+	w.saw(at, 0)
+	stalls := func(n int, cpu bool) {
+		for range n {
+			at += 10 * second
+			if w.tick = (Sample{At: at - second, CPU: cpuTime()}); cpu {
+				w.tick.CPU -= time.Second
+			}
+			w.saw(at, 500*time.Millisecond)
+		}
+	}
+	began := func() bool {
+		select {
+		case <-w.events:
+			return true
+		default:
+			return false
+		}
+	}
+	stalls(12, true)
+	if latest, _ := w.Stalls(); len(latest) != 12 || !latest[0].Idle || log.Len() > 0 || began() || w.stalled {
+		t.Errorf("idle: %d stalls, %s", len(latest), log)
+	}
+	load.Streams = 3
+	stalls(400, false) // more than an hour
+	if n := strings.Count(log.String(), "level=WARN"); n != 2 || !strings.Contains(log.String(), "stalls=1 ") || !strings.Contains(log.String(), "stalls=360 ") || began() || w.stalled {
+		t.Errorf("nobody of ours: %d lines\n%s", n, log)
+	}
+	log.Reset()
+	stalls(1, true)
+	if !strings.Contains(log.String(), `msg="stall: nothing was read`) || !strings.Contains(log.String(), `held_by="unnamed work"`) || !began() || !w.stalled {
+		t.Errorf("weir's own: %s", log)
+	}
+	load.Streams = 0
+	w.Overlap(at, at+10*second-1) // a request that ended within the next one
+	stalls(1, true)
+	if latest, _ := w.Stalls(); latest[0].Idle {
+		t.Error("a request in flight was overlooked")
+	}
+}
+
+// An operation that held a core for longer than the bound is logged by its name, once. One that
+// waited for a core meanwhile is not.
+func TestSlowOperations(t *testing.T) {
+	w, log := newWatch(Options{SlowOperation: 100 * time.Millisecond})
+	ms := int64(time.Millisecond)
+	look := func(at int64, cpu time.Duration) {
+		after := Sample{At: at, CPU: cpu}
+		w.logLong(&after)
+		w.knows(&after)
+	}
+	ran := func(op busy.Op, id string, from, to int64) { w.meter.End(w.meter.Begin(op, &id, from), to) }
+	look(second, time.Second)
+	ran(busy.Template, "req-1", second+10*ms, second+150*ms)
+	ran(busy.Tokenize, "short", second+160*ms, second+200*ms)
+	look(second+250*ms, time.Second+140*time.Millisecond)
+	ran(busy.Hash, "waited", second+260*ms, second+460*ms)
+	look(second+500*ms, time.Second+150*time.Millisecond)
+	look(second+750*ms, 2*time.Second)
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `msg="an operation held a core" operation=template ms=140 request_id=req-1`) {
+		t.Errorf("the log says %s", text)
 	}
 }
 

@@ -26,6 +26,7 @@ type stallsPage struct {
 		MS         float64
 		HeldBy     string `json:"held_by"`
 		Why        string
+		Idle       bool
 		Operations []struct {
 			Operation  string
 			RequestIDs []string `json:"request_ids"`
@@ -90,7 +91,7 @@ func stallIsNamed(t *testing.T, stage, operation string) {
 	named := func(p stallsPage) bool {
 		for _, s := range p.Stalls {
 			for _, o := range s.Operations {
-				if s.MS >= 300 && o.Operation == operation && slices.Contains(o.RequestIDs, id) {
+				if s.MS >= 300 && s.HeldBy != "nobody of ours" && o.Operation == operation && slices.Contains(o.RequestIDs, id) {
 					heldBy = s.HeldBy
 					return true
 				}
@@ -202,6 +203,18 @@ func TestStallOfNobody(t *testing.T) {
 		}
 	}
 	stopped(g.Process, g.Admin)
+	for _, s := range page[stallsPage](t, g.Admin+"/stalls").Stalls {
+		if !s.Idle {
+			t.Errorf("no request was in flight: %+v", s)
+		}
+	}
+	if n, idle := harness.Metric(t, g.Admin, "weir_stalls_total"), harness.Metric(t, g.Admin, "weir_idle_stalls_total"); n != 0 || idle == 0 {
+		t.Errorf("%v stalls and %v idle ones are counted", n, idle)
+	}
+	g.Interrupt()
+	if log := g.Stderr.String(); strings.Contains(log, "level=WARN msg=stall") || strings.Contains(log, `msg="stall`) || strings.Contains(log, "under watch") {
+		t.Errorf("the log warns of it: %s", log)
+	}
 	e := harness.StartSim(t, "--wire", "openai", "--log-format", "json")
 	stopped(e.Process, e.Admin)
 }
