@@ -88,13 +88,13 @@ func (p *preparing) decode() error {
 	}
 	p.called = &p.rec.RequestID
 	p.rec.Stream = head.Stream
-	p.rec.Decoded = trace.Now()
+	p.rec.Parsed = trace.Now()
 	return nil
 }
 
 // decodeFields decodes every field for the model's engines that take ids.
 func (p *preparing) decodeFields() error {
-	p.enter(trace.Decode)
+	p.enter(trace.Parse)
 	defer p.enter(trace.Gate)
 	req, err := p.endpoint.Request(p.plain, p.model.ByIDs.Kind, p.model.ByIDs.Carries)
 	if err != nil {

@@ -41,8 +41,8 @@ func newPreparations() *spare[*preparing] {
 // operation returns a stage in which a request is prepared as the watch knows it.
 func operation(s trace.Stage) (op busy.Op, ok bool) {
 	switch s {
-	case trace.Decode, trace.Gate:
-		return busy.Decode, true
+	case trace.Parse, trace.Gate:
+		return busy.Parse, true
 	case trace.Render:
 		return busy.Template, true
 	case trace.Tokenize:
@@ -156,9 +156,9 @@ const decodeShare = 8
 // before the work; the second (prompt) does the rest without waiting again in between.
 func (p *preparing) accept() error {
 	if len(p.body) > inlineBody {
-		return p.inPool(trace.Decode, len(p.body)/decodeShare, func(yield func()) error { return p.decodeAndGate(yield) })
+		return p.inPool(trace.Parse, len(p.body)/decodeShare, func(yield func()) error { return p.decodeAndGate(yield) })
 	}
-	p.enter(trace.Decode)
+	p.enter(trace.Parse)
 	return p.decodeAndGate(func() {})
 }
 

@@ -102,7 +102,7 @@ func TestPoolRefuses(t *testing.T) {
 // A client that leaves while its prompt is in the pool costs no more work, and
 // no engine hears of it.
 func TestHangUpInPool(t *testing.T) {
-	for _, stage := range []trace.Stage{trace.Decode, trace.Render, trace.Tokenize} {
+	for _, stage := range []trace.Stage{trace.Parse, trace.Render, trace.Tokenize} {
 		e := &tokenEngine{name: "a"}
 		opts := Options{StageDelay: map[trace.Stage]time.Duration{stage: time.Second}}
 		inBubble(t, opts, []any{e}, func(t *testing.T, b *bench) {

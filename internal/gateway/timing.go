@@ -69,7 +69,7 @@ func timingComment(s *stages) []byte {
 		name string
 		at   int64
 	}{
-		{"received_time", rec.Received}, {"decoded_time", rec.Decoded}, {"rendered_time", rec.Rendered}, {"tokenize_start_time", rec.TokenizeStart},
+		{"received_time", rec.Received}, {"parsed_time", rec.Parsed}, {"rendered_time", rec.Rendered}, {"tokenize_start_time", rec.TokenizeStart},
 		{"tokenize_end_time", rec.TokenizeEnd}, {"queued_time", rec.Queued}, {"routed_time", rec.Routed},
 	}
 	if leg := rec.Leg(); leg != nil {

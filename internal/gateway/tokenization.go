@@ -24,7 +24,7 @@ type tokenization struct {
 
 // decode decodes the body, for the model that p has found.
 func (t *tokenization) decode(p *preparing) (err error) {
-	p.enter(trace.Decode)
+	p.enter(trace.Parse)
 	defer p.enter(trace.Gate)
 	if p.endpoint.Traits().Wants == dialect.TokenIDs {
 		if t.encode, err = openai.DecodeTokenize(p.head); err != nil {

@@ -42,7 +42,7 @@ func TestOperations(t *testing.T) {
 		c.wantWhole(text(words()[0]), "stop")
 		b.record(c) // it has ended
 		spent, after := w.Meter().Totals()
-		for _, op := range []busy.Op{busy.Decode, busy.Template, busy.Tokenize, busy.Hash, busy.Pick, busy.Encode} {
+		for _, op := range []busy.Op{busy.Parse, busy.Template, busy.Tokenize, busy.Hash, busy.Pick, busy.Encode} {
 			if after[op] == before[op] {
 				t.Errorf("%v was not counted", op)
 			}
@@ -58,7 +58,7 @@ func TestOperations(t *testing.T) {
 func TestOperationsOfTheNamed(t *testing.T) {
 	a := &tokenEngine{name: "a"}
 	w := watch.New(watch.Options{Registry: prometheus.NewRegistry(), StallThreshold: time.Second})
-	inBubble(t, Options{Watch: w, StageDelay: map[trace.Stage]time.Duration{trace.Decode: time.Second, trace.Render: time.Second, trace.Tokenize: time.Second}}, []any{a}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Watch: w, StageDelay: map[trace.Stage]time.Duration{trace.Parse: time.Second, trace.Render: time.Second, trace.Tokenize: time.Second}}, []any{a}, func(t *testing.T, b *bench) {
 		c, body := b.dial(0), `{"model":"weir-sim","text":"x","rid":"mine","sampling_params":{"max_new_tokens":1}}`
 		c.id, c.method = "mine", "POST"
 		b.sent[c.id]++

@@ -26,10 +26,10 @@ type Record struct {
 	BytesIn                        int64
 	Used                           Used
 
-	Arrival, Received, Decoded, Rendered int64
-	TokenizeStart, TokenizeEnd           int64
-	Queued, Routed                       int64
-	Finished                             int64
+	Arrival, Received, Parsed, Rendered int64
+	TokenizeStart, TokenizeEnd          int64
+	Queued, Routed                      int64
+	Finished                            int64
 
 	// The fields that change with each output of a stream are next to each other.
 	Ledger                      Ledger

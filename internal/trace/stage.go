@@ -12,7 +12,7 @@ type Stage uint8
 // Receive on recur for every merged delta.
 const (
 	Read       Stage = iota // request line to the end of the body
-	Decode                  // JSON to request, validated
+	Parse                   // JSON to request, validated
 	Gate                    // cheap refusals
 	Render                  // chat template
 	PoolWait                // waiting for the tokenizing pool
@@ -24,7 +24,7 @@ const (
 	Receive                 // from the reading of a frame from the engine's socket until it is taken
 	Merge                   // merging all pending deltas
 	Detokenize              // ids to text
-	Parse                   // reasoning and tool calls
+	Extract                 // reasoning and tool calls
 	Encode                  // text to response bytes
 	Flush                   // one write to the client
 	Finish                  // usage, integrity, release
@@ -32,16 +32,19 @@ const (
 )
 
 var stageNames = [NumStages]string{
-	"read", "decode", "gate", "render", "pool_wait", "tokenize", "queue",
-	"route", "dispatch", "engine", "receive", "merge", "detokenize", "parse",
+	"read", "parse", "gate", "render", "pool_wait", "tokenize", "queue",
+	"route", "dispatch", "engine", "receive", "merge", "detokenize", "extract",
 	"encode", "flush", "finish",
 }
 
 // String returns the stage's name.
 func (s Stage) String() string { return stageNames[s] }
 
-// ParseStage is the inverse of String.
+// ParseStage is the inverse of String. For one release more, decode is another name of parse.
 func ParseStage(name string) (Stage, error) {
+	if name == "decode" {
+		return Parse, nil
+	}
 	for i, n := range stageNames {
 		if n == name {
 			return Stage(i), nil

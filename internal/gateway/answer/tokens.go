@@ -134,7 +134,7 @@ func (t *Tokens) Next(in *Input, s *Scratch, at Stages) Part {
 		}
 		at.Enter(trace.Detokenize)
 		p := t.detokenize(ch, c, s)
-		at.Enter(trace.Parse)
+		at.Enter(trace.Extract)
 		events := t.parse(ch, c, &p, s)
 		at.Enter(trace.Encode)
 		if out, failed = t.encode(out, ch, c, p, events); failed != nil {

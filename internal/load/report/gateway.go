@@ -241,7 +241,7 @@ type stamp struct {
 var order = []stamp{
 	{"arrival_time", func(g *Record, _ *Leg) int64 { return g.Arrival }, false, false},
 	{"received_time", func(g *Record, _ *Leg) int64 { return g.Received }, false, false},
-	{"decoded_time", func(g *Record, _ *Leg) int64 { return g.Decoded }, false, false},
+	{"parsed_time", func(g *Record, _ *Leg) int64 { return g.Parsed }, false, false},
 	{"rendered_time", func(g *Record, _ *Leg) int64 { return g.Rendered }, false, false},
 	{"tokenize_start_time", func(g *Record, _ *Leg) int64 { return g.TokenizeStart }, false, false},
 	{"tokenize_end_time", func(g *Record, _ *Leg) int64 { return g.TokenizeEnd }, false, false},

@@ -23,7 +23,7 @@ func recorded(id string, tokenize, queue, prefill, output int64) *trace.Record {
 	at := int64(1e12)
 	r := &trace.Record{RequestID: id, Endpoint: "/v1/chat/completions", Model: "m", Stream: true, Status: 200, Arrival: at, Received: at + ms}
 	step := func(of int64) int64 { at += of * ms; return at }
-	r.Decoded, r.Rendered, r.TokenizeStart = step(2), step(0), step(0)
+	r.Parsed, r.Rendered, r.TokenizeStart = step(2), step(0), step(0)
 	r.TokenizeEnd = step(tokenize)
 	r.Queued, r.Routed = step(0), step(1)
 	s := infer.Stamps{}

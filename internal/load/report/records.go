@@ -41,7 +41,7 @@ func OfRecord(g *Record) Row {
 func Of(t *trace.Record) *Record {
 	g := &Record{
 		RequestID: t.RequestID, Model: t.Model, Stream: t.Stream, Outcome: t.Outcome.String(), Code: t.Code, Error: t.Message, CompletionTokens: t.CompletionTokens,
-		Arrival: t.Arrival, Received: t.Received, Decoded: t.Decoded, Rendered: t.Rendered, TokenizeStart: t.TokenizeStart, TokenizeEnd: t.TokenizeEnd,
+		Arrival: t.Arrival, Received: t.Received, Parsed: t.Parsed, Rendered: t.Rendered, TokenizeStart: t.TokenizeStart, TokenizeEnd: t.TokenizeEnd,
 		Queued: t.Queued, Routed: t.Routed, FirstReceived: t.FirstReceived, FirstSent: t.FirstSent(), FirstFlushed: t.FirstFlushed, Finished: t.Finished,
 		LiveAtArrival: int(t.LiveAtArrival), LiveAtFirstToken: int(t.LiveAtFirstToken), PendingAtArrival: int(t.PendingAtArrival), PendingAtFirstToken: int(t.PendingAtFirstToken),
 		Stages: map[string]int64{}, Residual: t.Residual(), Attempts: make([]Attempt, len(t.Attempts)),

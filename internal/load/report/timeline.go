@@ -29,7 +29,7 @@ type Record struct {
 
 	Arrival       int64 `json:"arrival_time"`
 	Received      int64 `json:"received_time"`
-	Decoded       int64 `json:"decoded_time"`
+	Parsed        int64 `json:"parsed_time"`
 	Rendered      int64 `json:"rendered_time"`
 	TokenizeStart int64 `json:"tokenize_start_time"`
 	TokenizeEnd   int64 `json:"tokenize_end_time"`

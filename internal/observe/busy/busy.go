@@ -26,7 +26,7 @@ type Op uint8
 // The operations. Their times are wall-clock times: they include waits for a core, and the
 // time that a worker of the pool yields in between.
 const (
-	Decode   Op = iota // a large body's JSON into a request, and its checks
+	Parse    Op = iota // a large body's JSON into a request, and its checks
 	Template           // the chat template
 	Tokenize           // text to ids
 	Hash               // a prompt's blocks, by which caches know it
@@ -36,7 +36,7 @@ const (
 	NumOps
 )
 
-var names = [NumOps]string{"decode", "template", "tokenize", "hash", "pick", "dispatch", "encode"}
+var names = [NumOps]string{"parse", "template", "tokenize", "hash", "pick", "dispatch", "encode"}
 
 // String returns the operation's name.
 func (o Op) String() string { return names[o] }

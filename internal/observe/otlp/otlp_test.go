@@ -110,7 +110,7 @@ func served(id string) *trace.Record {
 	r := &trace.Record{
 		RequestID: id, Trace: trace.JoinTrace("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "a=b"),
 		Endpoint: "/v1/chat/completions", Model: "m", Stream: true, Status: 200, PromptTokens: 11, CompletionTokens: 7,
-		Arrival: at(0), Received: at(1), Decoded: at(2), Rendered: at(3), TokenizeStart: at(4), TokenizeEnd: at(5), Queued: at(6), Routed: at(30),
+		Arrival: at(0), Received: at(1), Parsed: at(2), Rendered: at(3), TokenizeStart: at(4), TokenizeEnd: at(5), Queued: at(6), Routed: at(30),
 		FirstReceived: at(60), FirstFlushed: at(61), Finished: at(200),
 		Attempts: []trace.Attempt{
 			{Repeated: true, Legs: []trace.Leg{{Role: "full", Engine: "a", DPRank: -1, Outcome: "engine", Handed: at(10)}}},
@@ -137,7 +137,7 @@ func TestSpans(t *testing.T) {
 			t.Errorf("%v", s)
 		}
 	}
-	if want := "chat m, read, decode, render, pool_wait, tokenize, queue, output, full a, full b, engine queue, prefill"; strings.Join(names, ", ") != want || len(byID) != len(all) {
+	if want := "chat m, read, parse, render, pool_wait, tokenize, queue, output, full a, full b, engine queue, prefill"; strings.Join(names, ", ") != want || len(byID) != len(all) {
 		t.Errorf("spans %v of %d ids, want %s", names, len(byID), want)
 	}
 	root := all[0]

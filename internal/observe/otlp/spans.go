@@ -57,12 +57,12 @@ func spans(r *trace.Record) []*tracepb.Span {
 
 // stages makes the spans of stages that come once.
 func (b *builder) stages(r *trace.Record) {
-	prepared := cmp.Or(r.Rendered, r.Decoded)
+	prepared := cmp.Or(r.Rendered, r.Parsed)
 	for i, s := range [...]struct {
 		name     string
 		from, to int64
 	}{
-		{trace.Read.String(), r.Arrival, r.Received}, {trace.Decode.String(), r.Received, r.Decoded}, {trace.Render.String(), r.Decoded, r.Rendered},
+		{trace.Read.String(), r.Arrival, r.Received}, {trace.Parse.String(), r.Received, r.Parsed}, {trace.Render.String(), r.Parsed, r.Rendered},
 		{trace.PoolWait.String(), prepared, r.TokenizeStart}, {trace.Tokenize.String(), r.TokenizeStart, r.TokenizeEnd},
 		{trace.Queue.String(), r.Queued, r.Routed}, {"output", r.FirstReceived, r.Finished},
 	} {

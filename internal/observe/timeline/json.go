@@ -58,7 +58,8 @@ func Append(dst []byte, r *trace.Record, bootID string) []byte {
 		name  string
 		stamp int64
 	}{
-		{"arrival_time", r.Arrival}, {"received_time", r.Received}, {"decoded_time", r.Decoded},
+		{"arrival_time", r.Arrival}, {"received_time", r.Received}, {"parsed_time", r.Parsed}, {"decoded_time", r.Parsed}, // the old name for one release more
+
 		{"rendered_time", r.Rendered}, {"tokenize_start_time", r.TokenizeStart}, {"tokenize_end_time", r.TokenizeEnd},
 		{"queued_time", r.Queued}, {"routed_time", r.Routed}, {"first_received_time", r.FirstReceived},
 		{"first_sent_time", r.FirstSent()}, {"first_flushed_time", r.FirstFlushed}, {"finish_time", r.Finished},

@@ -22,7 +22,7 @@ func sample(id string) *trace.Record {
 	r := &trace.Record{
 		RequestID: id, Endpoint: "/v1/completions", Model: "m", Stream: true, Outcome: infer.Failed,
 		Code: "engine", Message: "it \"broke\"\n\xff", Status: 502, PromptTokens: 3,
-		Arrival: 1000, Received: 1100, Decoded: 1200, TokenizeStart: 1300, TokenizeEnd: 1350, FirstFlushed: 1900, Finished: 2000,
+		Arrival: 1000, Received: 1100, Parsed: 1200, TokenizeStart: 1300, TokenizeEnd: 1350, FirstFlushed: 1900, Finished: 2000,
 		Attempts: []trace.Attempt{
 			{Legs: []trace.Leg{{Role: "full", Engine: "a", DPRank: -1, Outcome: "unavailable"}}},
 			{Legs: []trace.Leg{{Role: "full", Engine: "b", DPRank: 2, Outcome: "engine", ToServer: 1400, Acked: 1450,

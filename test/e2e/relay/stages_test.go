@@ -20,7 +20,7 @@ func TestRelayStages(t *testing.T) {
 	url, _ := harness.StartWire(t, "vllm", "--enable-per-request-metrics", "--cost", "constant", "--prefill-cost", "50ms", "--decode-cost", "20ms")
 	delays := map[string]time.Duration{}
 	var flags []string
-	for i, stage := range []string{"read", "decode", "gate", "queue", "route", "dispatch", "receive", "flush", "finish"} {
+	for i, stage := range []string{"read", "parse", "gate", "queue", "route", "dispatch", "receive", "flush", "finish"} {
 		delays[stage] = time.Duration(10+5*i) * time.Millisecond
 		flags = append(flags, "--debug-stage-delay", stage+"="+delays[stage].String())
 	}

@@ -213,8 +213,8 @@ func TestTimeline(t *testing.T) {
 	})
 
 	const delay = 50 * time.Millisecond
-	stages := []string{"read", "decode", "gate", "render", "pool_wait", "tokenize", "queue", "route",
-		"dispatch", "receive", "merge", "detokenize", "parse", "encode", "flush", "finish"}
+	stages := []string{"read", "parse", "gate", "render", "pool_wait", "tokenize", "queue", "route",
+		"dispatch", "receive", "merge", "detokenize", "extract", "encode", "flush", "finish"}
 	// least lowers each stage's time to the least of five requests more, and gives the
 	// longest time that one of them was the engine's.
 	least := func(t *testing.T, least map[string]time.Duration, delayed string, args ...string) (engine time.Duration) {
