@@ -22,7 +22,7 @@ func scenarioFigures(_, file []byte) ([]nightly.Figure, error) {
 	if err := json.Unmarshal(file, &report); err != nil {
 		return nil, fmt.Errorf("the scenario's report: %w", err)
 	}
-	if len(report.Rows) == 0 && len(report.Starved) == 0 && len(report.Collapsed) == 0 && len(report.Faulted) == 0 && len(report.Overloaded) == 0 && len(report.Continued) == 0 && len(report.Tenants) == 0 {
+	if len(report.Rows) == 0 && len(report.Starved) == 0 && len(report.Collapsed) == 0 && len(report.Faulted) == 0 && len(report.Overloaded) == 0 && len(report.Continued) == 0 && len(report.Tenants) == 0 && len(report.Blamed) == 0 {
 		return nil, errors.New("the scenario's report has no rows")
 	}
 	if len(report.Starved) > 0 {
@@ -39,6 +39,9 @@ func scenarioFigures(_, file []byte) ([]nightly.Figure, error) {
 	}
 	if len(report.Continued) > 0 {
 		return continuedFigures(report.Continued), nil
+	}
+	if len(report.Blamed) > 0 {
+		return blamedFigures(report.Blamed), nil
 	}
 	if len(report.Tenants) > 0 {
 		return tenantFigures(report.Tenants), nil
@@ -70,6 +73,22 @@ func scenarioFigures(_, file []byte) ([]nightly.Figure, error) {
 	}
 	one("tokens lost", nightly.Same, "", float64(lost))
 	return figures, nil
+}
+
+// blamedFigures returns the cells that blamed another one than the injector, of those that are not
+// void.
+func blamedFigures(all []scenario.Blamed) []nightly.Figure {
+	cells, wrong := 0, 0
+	for _, b := range all {
+		if b.Void() {
+			continue
+		}
+		cells++
+		if share := float64(b.Named) / float64(max(b.Requests, 1)); b.Faulty && share < 0.99 || !b.Faulty && share > 0.01 {
+			wrong++
+		}
+	}
+	return []nightly.Figure{nightly.Of("cells", nightly.Same, "", float64(cells)), nightly.Of("cells that blame another one", nightly.Same, "", float64(wrong))}
 }
 
 // starvedFigures returns the figures of the small streams beside the large prompts.

@@ -6,12 +6,12 @@ import (
 )
 
 type scenarioCommand struct {
-	Name     string        `arg:"" optional:"" help:"backlog, collapse, continuation, faults, loss, overload, replicas, starvation or tenants."`
+	Name     string        `arg:"" optional:"" help:"backlog, blame, collapse, continuation, faults, loss, overload, replicas, starvation or tenants."`
 	Duration time.Duration `group:"The load:" default:"1m" placeholder:"D" help:"Approximate length of the run (${default}). A load that must be raised until the control fails takes longer, and faults takes as long as its cases need."`
-	Streams  int           `group:"The load:" placeholder:"N" help:"Number of concurrent streams (4096). For starvation and collapse: concurrent large prompts (920). For continuation and replicas: 1000. For faults: 200, and 48 with pairs. For overload and tenants: requests that the engines can run at once (64 and 128)."`
+	Streams  int           `group:"The load:" placeholder:"N" help:"Number of concurrent streams (4096). For starvation and collapse: concurrent large prompts (920). For continuation and replicas: 1000. For faults: 200, and 48 with pairs. For blame: 200 requests in each cell. For overload and tenants: requests that the engines can run at once (64 and 128)."`
 	JSON     string        `group:"Result:" name:"json" type:"path" placeholder:"FILE" help:"Write the report as one JSON object; - prints it instead of the text."`
-	Fault    []string      `group:"Only with faults:" sep:"," placeholder:"NAME,..." help:"With faults: run only these faults."`
-	Kind     []string      `group:"The load:" sep:"," placeholder:"NAME,..." help:"With faults: run only these kinds of engines or pairs. With continuation: the kinds of engines (plane). With replicas: those behind the gateways that are restarted (plane,vllm,vllm-ids)."`
+	Fault    []string      `group:"The load:" sep:"," placeholder:"NAME,..." help:"With faults and blame: run only these faults."`
+	Kind     []string      `group:"The load:" sep:"," placeholder:"NAME,..." help:"With faults: run only these kinds of engines or pairs. With blame: each fault with these kinds of engines, streamed and not (by default, twelve cells of all). With continuation: the kinds of engines (plane). With replicas: those behind the gateways that are restarted (plane,vllm,vllm-ids)."`
 	Load     []float64     `group:"The load:" sep:"," placeholder:"X,..." help:"With overload: multiples of what the engines can serve (0.5,1,2,5,10)."`
 	Write    string        `group:"Only with faults:" type:"path" placeholder:"FILE" help:"With faults: write the tables into this Markdown file, in place of an earlier run's tables."`
 	Strict   bool          `group:"Result:" help:"Also exit with 1 when a figure was missed."`
@@ -23,6 +23,10 @@ func (scenarioCommand) Help() string {
 
   backlog      Thousands of streams step at the same instant. The control writes each
                token by itself and must fall behind.
+  blame        One fault at a time: a slow client, weir stopped, its queue, the network held,
+               and the engine's queue, prefill, output, and a freeze of it. The records
+               of at least 99 % of the requests must name that one, and must not name it
+               without the fault. Has no control but the run without the fault.
   collapse     Hundreds of prompts of 40k tokens arrive at once at two engines. The control
                takes an engine out when an acknowledgement is 5 s late and must collapse.
                weir must keep both engines and answer what they can serve.
@@ -61,6 +65,7 @@ The exit status is 1 (FAIL) when weir loses or repeats a token, takes a working 
 
 Examples:
   weir scenario backlog
+  weir scenario blame --fault 'hop held' --kind sglang
   weir scenario collapse
   weir scenario continuation
   weir scenario continuation --kind plane,sglang,vllm-ids --duration 3m

@@ -33,6 +33,8 @@ type Report struct {
 	// replicas or tenants, on average.
 	Others float64 `json:"other_processes_cpus,omitempty"`
 
+	Blamed []Blamed `json:"blame,omitempty"`
+
 	Overloaded []Overloaded `json:"overload,omitempty"`
 	Refusing   *Refusing    `json:"refusing,omitempty"`
 
@@ -136,6 +138,8 @@ func (r *Report) Text(w io.Writer) error {
 		align(&b, collapsedTable(r.Collapsed))
 	case len(r.Faulted) > 0:
 		alignAll(&b, faultedTables(r.Faulted))
+	case len(r.Blamed) > 0:
+		align(&b, blameTable(r.Blamed))
 	case len(r.Overloaded) > 0:
 		align(&b, overloadedTable(r.Overloaded))
 		for _, x := range r.Overloaded {

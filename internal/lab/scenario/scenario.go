@@ -47,6 +47,8 @@ func All() []Scenario {
 	return []Scenario{
 		{Name: "backlog", Streams: 4096, run: backlog,
 			Summary: "thousands of streams step at one instant, faster than a path with a write per token carries them"},
+		{Name: "blame", Streams: 200, run: blame,
+			Summary: "one fault at a time, at clients, in weir, on the network and at the engine: do the records blame that one?"},
 		{Name: "collapse", Streams: 920, run: collapse,
 			Summary: "prompts of 40k tokens, hundreds at once, on two engines: does a late acknowledgement take them out?"},
 		{Name: "continuation", Streams: continuationStreams, run: continuation,
@@ -150,6 +152,8 @@ func (o *Options) check(s Scenario) error {
 	}
 	var kinds []string
 	switch s.Name {
+	case "blame":
+		kinds = BlameKinds()
 	case "faults":
 		kinds = FaultKinds()
 	case "continuation":
@@ -157,10 +161,14 @@ func (o *Options) check(s Scenario) error {
 	case "replicas":
 		kinds = ReplicaKinds()
 	}
-	if err := oneOf("--fault", o.Faults, FaultNames(), s.Name == "faults", "only weir scenario faults has it"); err != nil {
+	faults := FaultNames()
+	if s.Name == "blame" {
+		faults = BlameFaults()
+	}
+	if err := oneOf("--fault", o.Faults, faults, s.Name == "faults" || s.Name == "blame", "only weir scenario faults and weir scenario blame have it"); err != nil {
 		return err
 	}
-	if err := oneOf("--kind", o.Kinds, kinds, kinds != nil, "only weir scenario faults, weir scenario continuation and weir scenario replicas have it"); err != nil {
+	if err := oneOf("--kind", o.Kinds, kinds, kinds != nil, "only weir scenario blame, weir scenario faults, weir scenario continuation and weir scenario replicas have it"); err != nil {
 		return err
 	}
 	switch s.Name {
