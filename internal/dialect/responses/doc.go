@@ -16,6 +16,8 @@
 package responses
 
 import (
+	"strconv"
+
 	"weir/internal/dialect"
 	"weir/internal/dialect/openai"
 	"weir/internal/infer"
@@ -64,12 +66,29 @@ func (Endpoint) Status(e *infer.Error) int { return openai.ClassOf(e).Status }
 // AppendError implements dialect.Endpoint.
 func (Endpoint) AppendError(dst []byte, e *infer.Error) []byte { return openai.AppendError(dst, e) }
 
-// AppendErrorEvent implements dialect.Endpoint. The event has no sequence_number,
-// because the number of the engine's latest event is not known here.
+// AppendErrorEvent implements dialect.Endpoint, for a stream of which no number is known.
 func (Endpoint) AppendErrorEvent(dst []byte, e *infer.Error) []byte {
-	dst = append(dst, "event: error\ndata: "...)
-	dst = appendErrorMembers(append(dst, `{"type":"error"`...), e)
-	return append(dst, "}\n\n"...)
+	return appendErrorEvent(append(dst, "event: error\ndata: {\"type\":\"error\""...), e)
+}
+
+// AppendErrorEvent appends an error as the last event of the stream that was inspected, with the
+// number that follows the engine's latest.
+func (in *Inspector) AppendErrorEvent(dst []byte, e *infer.Error) []byte {
+	dst = append(dst, "event: error\ndata: {\"type\":\"error\""...)
+	if in.counts {
+		dst = strconv.AppendInt(append(dst, `,"sequence_number":`...), in.next, 10)
+	}
+	return appendErrorEvent(dst, e)
+}
+
+// appendErrorEvent ends an event that has begun with what it says of an error. It says why twice:
+// OpenAI's clients raise what is under error, and readers of OpenAI's own form find it beside the
+// type.
+func appendErrorEvent(dst []byte, e *infer.Error) []byte {
+	dst = appendErrorMembers(dst, e)
+	dst = append(dst, `,"error":{"type":`...)
+	dst = dialect.AppendString(dst, openai.ClassOf(e).Type)
+	return append(appendErrorMembers(dst, e), "}}\n\n"...)
 }
 
 // Stateless is the error for a path that refers to a stored answer.

@@ -217,14 +217,9 @@ func (e *encoder) AppendEnd(dst []byte, u infer.Usage) []byte {
 }
 
 // AppendError implements dialect.Encoder: an error event, for clients that look for
-// one, and the failed answer, which ends the stream. The event says why twice: OpenAI's clients
-// raise what is under error, and readers of OpenAI's own form find it beside the type.
+// one, and the failed answer, which ends the stream.
 func (e *encoder) AppendError(dst []byte, failure *infer.Error) []byte {
-	dst = e.appendEvent(dst, "error")
-	dst = appendErrorMembers(dst, failure)
-	dst = append(dst, `,"error":{"type":`...)
-	dst = dialect.AppendString(dst, openai.ClassOf(failure).Type)
-	dst = endEvent(append(appendErrorMembers(dst, failure), '}'))
+	dst = appendErrorEvent(e.appendEvent(dst, "error"), failure)
 	dst = e.appendEvent(dst, "response.failed")
 	dst = append(dst, `,"response":`...)
 	dst = e.appendResponse(dst, "failed", nil, failure)

@@ -1,6 +1,7 @@
 package responses
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -147,4 +148,30 @@ func FuzzInspector(f *testing.F) {
 			t.Fatalf("in chunks of %d: %v, %q; byte for byte: %v, %q", size, fault, passed, otherwise, whole)
 		}
 	})
+}
+
+// An error that ends a relayed stream has the number that follows, and says why both flat and under
+// error: some clients read the one, some the other.
+func TestErrorEventOfRelayedStream(t *testing.T) {
+	e := &infer.Error{Code: infer.CodeEngine, Message: "lost"}
+	stream := event(created) + event(delta1)
+	_, in, _ := judged(stream, 600)
+	out := string(in.AppendErrorEvent(nil, e))
+	if _, in, fault := judged(stream+out, 600); fault != nil || !in.Failed() {
+		t.Errorf("%q: failed %v, %v", out, in.Failed(), fault)
+	}
+	for _, text := range []string{out, string(Endpoint{}.AppendErrorEvent(nil, e))} {
+		var got struct {
+			Type, Message, Code string
+			Error               struct{ Type, Message, Code string }
+			Number              *int `json:"sequence_number"`
+		}
+		data := strings.TrimPrefix(text, "event: error\ndata: ")
+		if err := json.Unmarshal([]byte(data), &got); err != nil || got.Type != "error" || got.Message != "lost" || got.Error.Message != "lost" || got.Code != got.Error.Code {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+		if (got.Number != nil) != (text == out) {
+			t.Errorf("%q: number %v", text, got.Number)
+		}
+	}
 }

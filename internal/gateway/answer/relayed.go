@@ -291,6 +291,11 @@ func (r *Relayed) AppendError(dst []byte, e *infer.Error) (out []byte, ok bool) 
 	if r.open {
 		return dst, false
 	}
+	if numbered, ok := r.o.Inspector.(interface {
+		AppendErrorEvent(dst []byte, e *infer.Error) []byte
+	}); ok {
+		return numbered.AppendErrorEvent(dst, e), true
+	}
 	return r.o.Endpoint.AppendErrorEvent(dst, e), true
 }
 

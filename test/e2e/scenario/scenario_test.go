@@ -417,3 +417,21 @@ func TestScenarioInterrupted(t *testing.T) {
 		t.Errorf("stderr: %s", r.Stderr.String())
 	}
 }
+
+// A row of blame through the binary: the injector holds the network for two seconds, and the records
+// say that it was the hop; without that they do not.
+func TestBlame(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "blame.json")
+	r := startScenario(t, "blame", "--kind", "sglang", "--fault", "hop held", "--streams", "20", "--json", file)
+	r.Wait()
+	r.gone()
+	report := readScenario(t, file)
+	if len(report.Blamed) != 4 {
+		t.Fatalf("%d cells:\n%s", len(report.Blamed), r.Output())
+	}
+	for _, b := range report.Blamed {
+		if b.Stage != "hop" || b.Requests != 20 || !b.Void() && b.Faulty != (b.Named == 20) {
+			t.Errorf("%+v", b)
+		}
+	}
+}

@@ -3,7 +3,9 @@ package serve
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -217,6 +219,54 @@ func TestStallOfNobody(t *testing.T) {
 	}
 	e := harness.StartSim(t, "--wire", "openai", "--log-format", "json")
 	stopped(e.Process, e.Admin)
+}
+
+// An idle gateway with nothing but requests that are not streamed has no time to first token and is
+// late with no output: metrics, records, the page's figures and the reasons agree on it.
+func TestTwelveUnstreamed(t *testing.T) {
+	harness.Beside(t, harness.Light)
+	g := harness.StartGateway(t, "up", "--cost", "constant", "--prefill-cost", "1ms", "--decode-cost", "100ms")
+	for i := range 12 {
+		asked(t, g, fmt.Sprint("whole-", i))
+	}
+	harness.Eventually(t, "they have ended", func() bool { return harness.Metric(t, g.Admin, "weir_output_delay_seconds_count") == 12 })
+	if n := harness.Metric(t, g.Admin, "weir_ttft_seconds_count"); n != 0 {
+		t.Errorf("%v first tokens", n)
+	}
+	own := harness.Metric(t, g.Admin, "weir_output_delay_seconds_sum")
+	if own > 12*.25 { // each is generated for 0.3 s
+		t.Errorf("weir was late by %v s", own)
+	}
+	if late := harness.Metric(t, g.Admin, "weir_triggers_total", `trigger="output_delay"`); late != 0 {
+		t.Errorf("%v triggers", late)
+	}
+	live := page[struct {
+		Output struct {
+			Count int
+			Sum   float64
+		} `json:"output_delay"`
+	}](t, g.Admin+"/live").Output
+	if live.Count != 12 || live.Sum != own {
+		t.Errorf("the page has %+v", live)
+	}
+	all := page[struct {
+		Records []struct {
+			TTFT   *float64 `json:"ttft_ms"`
+			Delay  *float64 `json:"output_delay_ms"`
+			Gap    float64  `json:"longest_gap_ms"`
+			Reason struct{ Stage string }
+		}
+	}](t, g.Admin+"/records?reason=1").Records
+	sum := 0.0
+	for _, r := range all {
+		if r.TTFT != nil || r.Delay == nil || r.Gap < 50 || r.Reason.Stage == "output path" {
+			t.Fatalf("a record is %+v", r)
+		}
+		sum += *r.Delay / 1e3
+	}
+	if len(all) != 12 || math.Abs(sum-own) > 1e-3 {
+		t.Errorf("%d records with %v s, the metric has %v s", len(all), sum, own)
+	}
 }
 
 // TestProfilesOnAFullDisk has a stall while the folder of profiles takes nothing, or too little:
