@@ -82,6 +82,9 @@ func (l *relayLeg) open(q *request) *answer.Relayed {
 		JSON: kind == "application/json" || strings.HasSuffix(kind, "+json"), Framed: resp.Framed, Declared: resp.Length,
 		Bounds: q.relayBounds(l.target.Facts.ContextLength),
 	}
+	if coding := resp.Fields.Get("Content-Encoding"); coding != "identity" {
+		o.Coding = coding
+	}
 	l.events = o.Events
 	if resp.Status < 400 && o.Events {
 		o.Inspector, o.Verifier = q.endpoint.NewInspector(q.head), l.verifier

@@ -606,3 +606,30 @@ func TestRelayLeftOpenAfterDone(t *testing.T) {
 		})
 	}
 }
+
+// A stream that the engine has compressed is refused by name: nobody has asked for that, and its
+// events cannot be read. A whole answer passes as it is.
+func TestCompressedStream(t *testing.T) {
+	for kind, refused := range map[string]bool{"text/event-stream": true, "application/json": false} {
+		e := &relayEngine{name: "e", reply: func(_ context.Context, f *forward) (*engine.RelayResponse, error) {
+			return f.response(http.StatusOK, "Content-Type", kind, "Content-Encoding", "gzip"), nil
+		}}
+		inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {
+			c := b.post(chatPath, relayBody)
+			f := e.forward(t, 1)
+			f.send("\x1f\x8b\x08\n\n{}\n\n")
+			f.end()
+			a := c.answer()
+			if !refused {
+				b.wantRecord(c, "finished", "")
+				return
+			}
+			if r := b.wantRecord(c, "failed", "engine"); a.status != http.StatusBadGateway || !strings.Contains(string(a.body), "compressed (gzip)") {
+				t.Errorf("%d %s, %+v", a.status, a.body, r)
+			}
+			if b.sum("weir_integrity_failures_total") != 1 {
+				t.Error("it is not counted")
+			}
+		})
+	}
+}

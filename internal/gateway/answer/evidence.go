@@ -11,6 +11,7 @@ import (
 // (openai.Inspector) and of its HTTP (http1.Error).
 const (
 	flawEnd    infer.Flaw = "incomplete" // it ended inside an event, or without its end marker
+	flawCoding infer.Flaw = "coding"     // it is compressed
 	flawLength infer.Flaw = "length"     // it is not as long as it declared
 	// It ended with its connection, as that of an engine that died would, and is
 	// neither a closed document nor a stream with its end marker.

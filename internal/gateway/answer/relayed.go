@@ -40,6 +40,9 @@ type RelayedOptions struct {
 	// Verifier verifies what the Inspector found in order, and removes what the
 	// caller did not ask for. It is nil if streams pass unchanged.
 	Verifier dialect.Verifier
+	// Coding is how the engine has coded the answer, such as gzip, which weir never asks for. A stream
+	// whose events nobody can read is refused.
+	Coding string
 	// JSON is set if the answer is a JSON document.
 	JSON bool
 	// Framed is set if HTTP's framing marks the end of the answer. Otherwise the answer
@@ -136,6 +139,10 @@ func (r *Relayed) verify(dst, buf []byte, pass int) (out []byte, good int) {
 // answer's declared length, and the number of these that pass.
 func (r *Relayed) look(buf []byte, in *Input) (held []byte, pass int) {
 	r.read += int64(in.N)
+	if r.o.Coding != "" && r.o.Inspector != nil {
+		r.fault = r.kept(r.engineFault(flawCoding, "the engine's stream is compressed ("+r.o.Coding+"), which nobody asked for: turn compression off at the engine, or at the proxy before it"), buf, len(buf)-in.N)
+		return buf[:len(buf)-in.N], 0
+	}
 	if r.o.Declared >= 0 && r.read > r.o.Declared {
 		excess := int(min(r.read-r.o.Declared, int64(in.N)))
 		r.fault = r.kept(r.engineFault(flawLength, "the engine's answer is longer than it declared"), buf, len(buf)-excess)
