@@ -627,8 +627,8 @@ func TestCompressedStream(t *testing.T) {
 			if r := b.wantRecord(c, "failed", "engine"); a.status != http.StatusBadGateway || !strings.Contains(string(a.body), "compressed (gzip)") {
 				t.Errorf("%d %s, %+v", a.status, a.body, r)
 			}
-			if b.sum("weir_integrity_failures_total") != 1 {
-				t.Error("it is not counted")
+			if b.sum("weir_engine_faults_total") != 1 {
+				t.Error("it is no fault of the engine's")
 			}
 		})
 	}
