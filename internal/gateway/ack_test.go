@@ -23,7 +23,7 @@ func TestLateAcknowledgement(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		return nil
 	}}
-	opts := Options{Log: slog.New(slog.NewTextHandler(&log, nil))}
+	opts := Options{Log: slog.New(slog.NewTextHandler(&log, nil)), AckWarning: time.Second}
 	inBubble(t, opts, []any{a}, func(t *testing.T, b *bench) {
 		log.Reset()
 		for range 2 { // of which the second one adds nothing to the log
