@@ -145,7 +145,7 @@ func TestContinuationOptions(t *testing.T) {
 		{Options{Duration: 7 * time.Second}, ""},
 		{Options{Streams: continuationMost + 1}, "--streams: 4001 streams are more"},
 		{Options{Kinds: []string{"openai"}}, `--kind: unknown: "openai"; there are plane, vllm-ids, sglang`},
-		{Options{Faults: []string{"killed"}}, "--fault: only weir scenario faults has it"},
+		{Options{Faults: []string{"killed"}}, "--fault: only weir scenario faults and weir scenario blame have it"},
 	} {
 		err := c.o.check(s)
 		if got := fmt.Sprint(err); (err == nil) != (c.want == "") || !strings.Contains(got, c.want) && c.want != "" {

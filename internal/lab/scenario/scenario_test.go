@@ -165,7 +165,7 @@ func TestOptions(t *testing.T) {
 	if err := enoughFiles(4096, 65536); err != nil {
 		t.Error(err)
 	}
-	if _, err := Find("backlgo"); err == nil || !strings.Contains(err.Error(), "backlog, collapse, continuation, faults, loss, overload, replicas, starvation, tenants") {
+	if _, err := Find("backlgo"); err == nil || !strings.Contains(err.Error(), "backlog, blame, collapse, continuation, faults, loss, overload, replicas, starvation, tenants") {
 		t.Errorf("an unknown scenario: %v", err)
 	}
 }
