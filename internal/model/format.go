@@ -23,9 +23,11 @@ func (m *Folder) chooseFormat(told outputparse.Format) outputparse.Format {
 	if reasoning == "harmony" {
 		reasoning = ""
 	}
-	for _, name := range outputparse.ToolNames() {
-		if f, ok := outputparse.Named(name, reasoning); ok && m.readsAny(f, samples, true) {
-			return f
+	for i := range samples {
+		for _, name := range outputparse.ToolNames() {
+			if f, ok := outputparse.Named(name, reasoning); ok && m.readsAny(f, samples[i:i+1], true) {
+				return f
+			}
 		}
 	}
 	f, _ := outputparse.Named("", reasoning)
@@ -33,7 +35,7 @@ func (m *Folder) chooseFormat(told outputparse.Format) outputparse.Format {
 }
 
 // Notes returns what whoever serves the model should know of its folder: a template that renders
-// nothing, and a parser of calls that is another model's.
+// nothing, a parser of calls that is another model's, and calls that no parser reads.
 func (m *Folder) Notes() (notes []string) {
 	if m.Templates == nil {
 		return nil
@@ -42,15 +44,20 @@ func (m *Folder) Notes() (notes []string) {
 		notes = append(notes, "its chat template fails on every conversation, so that each chat is refused")
 	}
 	samples, tools := m.Templates.Samples(), m.Format.Tools()
-	if tools == "" || len(samples) == 0 || m.readsAny(m.Format, samples, false) {
+	if len(samples) == 0 || m.readsAny(m.Format, samples, false) {
 		return notes
 	}
-	note := "its tool-parser " + tools + " reads none of the calls that its chat template writes"
 	reasoning, _ := outputparse.Named("", m.Format.Reasoning())
-	if found := m.chooseFormat(reasoning).Tools(); found != "" {
-		note += "; " + found + " does"
+	found := m.chooseFormat(reasoning).Tools()
+	switch {
+	case tools != "" && found != "":
+		notes = append(notes, "its tool-parser "+tools+" reads none of the calls that its chat template writes; "+found+" does")
+	case tools != "":
+		notes = append(notes, "its tool-parser "+tools+" reads none of the calls that its chat template writes")
+	case found == "":
+		notes = append(notes, "no tool-parser reads the calls that its chat template writes, so that chats with tools are refused, unless tool_choice forces a call")
 	}
-	return append(notes, note)
+	return notes
 }
 
 // CallIDs is the form of calls' ids that the chat template takes: as canaries show it, or else

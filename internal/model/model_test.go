@@ -212,6 +212,43 @@ func TestEndIDs(t *testing.T) {
 	}
 }
 
+// writing is a chat template that writes calls in a shape.
+func writing(shape string) string {
+	return "{% for m in messages %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}" + shape + "{% endfor %}{% endfor %}"
+}
+
+// The parser of a model is the one that reads what its template writes.
+func TestChooseFormat(t *testing.T) {
+	const object = `{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments|tojson }}}`
+	for _, test := range []struct{ shape, want string }{
+		{"<tool_calls>[" + object + "]</tool_calls>", "json"},
+		{"<|tool_call|>[" + object + "]", "json"},
+		{"<function_call> " + object, "json"},
+		{"<|action_start|><|plugin|>\n" + object + "<|action_end|>", "json"},
+		{`<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "{{ c.function.name }}", "parameters": {{ c.function.arguments|tojson }}}]<|END_ACTION|>`, "json"},
+		{object, "llama3-json"},
+		{"[" + object + "]", "llama3-json"},
+		{"functools[" + object + "]", "llama3-json"},
+		{`<|tools_prefix|>[{"{{ c.function.name }}": {{ c.function.arguments|tojson }}}]<|tools_suffix|>`, "apertus"},
+		{`<|tool_call>call:{{ c.function.name }}{ {%- for k, v in c.function.arguments.items() %}{{ k }}:{% if v is string %}<|"|>{{ v }}<|"|>{% else %}{{ v }}{% endif %}{% endfor -%} }<tool_call|>`, "gemma4"},
+		{"<start_function_call>call:{{ c.function.name }}{ {%- for k, v in c.function.arguments.items() %}{{ k }}:<escape>{{ v }}<escape>{% endfor -%} }<end_function_call>", "functiongemma"},
+		{"[{{ c.function.name }}({% for k, v in c.function.arguments.items() %}{{ k }}={{ v|tojson }}{% endfor %})]", "pythonic"},
+		{"[{{ c.function.name }}({% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}{% endfor %})]", "pythonic"}, // without quotes
+		{"{{ c.function.name }} with {{ c.function.arguments|tojson }}", ""},
+	} {
+		m, err := Load(models.Sim())
+		if err == nil {
+			m.Templates, err = chat.ParseSet([]chat.Named{{Name: "default", Source: writing(test.shape)}}, chat.Options{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.chooseFormat(outputparse.Format{}).Tools(); got != test.want {
+			t.Errorf("%s is read by %q, want %q", test.shape, got, test.want)
+		}
+	}
+}
+
 // A folder says that its template renders nothing, and that its parser of calls is another model's.
 func TestNotes(t *testing.T) {
 	load := func(source, tools string) *Folder {
@@ -232,6 +269,8 @@ func TestNotes(t *testing.T) {
 		{"", "kimi-k2", "its tool-parser kimi-k2 reads none of the calls that its chat template writes; hermes does"},
 		{"{{ raise_exception('never') }}", "", "its chat template fails on every conversation, so that each chat is refused"},
 		{"{% for m in messages %}{{ m.content }}{% endfor %}", "hermes", ""}, // it writes none
+		{writing("{{ c.function.name }} with {{ c.function.arguments|tojson }}"), "none",
+			"no tool-parser reads the calls that its chat template writes, so that chats with tools are refused, unless tool_choice forces a call"},
 	} {
 		if got := strings.Join(load(test.source, test.tools).Notes(), "|"); got != test.want {
 			t.Errorf("%q, %q: %q, want %q", test.source, test.tools, got, test.want)

@@ -49,17 +49,18 @@ type form struct {
 
 // The call that a template is asked to write, to see how it does.
 const (
-	probeName  = "weir_probe"
-	probeKey   = "weir_probe_key"
-	probeValue = "weir probe value"
-	probeArgs  = `{"` + probeKey + `": "` + probeValue + `"}`
-	probeTools = `[{"type": "function", "function": {"name": "` + probeName + `", "description": "d", "parameters": {"type": "object", "properties": {}}}}]`
-	probeUser  = `{"role": "user", "content": "q"}`
+	probeName   = "weir_probe"
+	probeKey    = "weir_probe_key"
+	probeValue  = "weir probe value"
+	probeNumber = "20731"
+	probeArgs   = `{"` + probeKey + `": "` + probeValue + `"}`
+	probeTools  = `[{"type": "function", "function": {"name": "` + probeName + `", "description": "d", "parameters": {"type": "object", "properties": {}}}}]`
+	probeUser   = `{"role": "user", "content": "q"}`
 )
 
-func probeAnswer(id string) string {
+func probeAnswer(id, args string) string {
 	return fmt.Sprintf(`{"role": "assistant", "content": null, "tool_calls": [{"id": %q, "type": "function", "function": {"name": %q, "arguments": %q}}]}`,
-		id, probeName, probeArgs)
+		id, probeName, args)
 }
 
 // probeOptions bound what looking at a template may cost.
@@ -84,7 +85,8 @@ type Sample struct {
 }
 
 // Samples returns the answers that the template for tools writes: one with an id that
-// most templates take, one with an id as Kimi has it, which holds the name. There are
+// most templates take, one with an id as Kimi has it, which holds the name, and one with a
+// number, because some templates leave out the quotes of strings. There are
 // none of a template that writes no calls.
 func (s *Set) Samples() []Sample {
 	t, err := s.Select("", true)
@@ -97,14 +99,18 @@ func (s *Set) Samples() []Sample {
 		return nil
 	}
 	var all []Sample
-	for _, id := range []string{"call00001", "functions." + probeName + ":0"} {
-		whole, err := probe.Render(context.Background(), nil, probeInput(probeUser+", "+probeAnswer(id), false))
+	for _, c := range []struct{ id, args, value string }{
+		{"call00001", probeArgs, probeValue},
+		{"functions." + probeName + ":0", probeArgs, probeValue},
+		{"call00001", `{"` + probeKey + `": ` + probeNumber + `}`, probeNumber},
+	} {
+		whole, err := probe.Render(context.Background(), nil, probeInput(probeUser+", "+probeAnswer(c.id, c.args), false))
 		if err != nil {
 			continue
 		}
 		at := answerAt(prompt, whole)
-		if answer := string(whole[at:]); strings.Contains(answer, probeName) && strings.Contains(answer, probeValue) {
-			all = append(all, Sample{Prompt: string(whole[:at]), Answer: answer, Tools: []byte(probeTools), Name: probeName, Arguments: probeArgs})
+		if answer := string(whole[at:]); strings.Contains(answer, probeName) && strings.Contains(answer, c.value) {
+			all = append(all, Sample{Prompt: string(whole[:at]), Answer: answer, Tools: []byte(probeTools), Name: probeName, Arguments: c.args})
 		}
 	}
 	return all

@@ -1,7 +1,7 @@
 package outputparse
 
 // forcedTools is the syntax of calls that an engine was made to write.
-var forcedTools = &toolSyntax{name: "forced", body: objectBody, bare: '[', separator: ','}
+var forcedTools = &toolSyntax{name: "forced", body: objectBody, bare: "[", separator: ","}
 
 func (p *Parser) startForced(tool string) {
 	p.tools, p.think = forcedTools, nil

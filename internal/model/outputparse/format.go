@@ -24,6 +24,7 @@ const (
 	taggedBody              // a tag for each argument
 	pythonBody              // arguments as in Python
 	harmonyBody             // a message to the tool
+	literalBody             // the arguments as an object in a notation of its own, with bare keys
 )
 
 // toolSyntax is one way to write calls:
@@ -46,11 +47,16 @@ type toolSyntax struct {
 	idBegin string
 	// valueEnd is where arguments that are not valid JSON end.
 	valueEnd []string
-	// bare is the byte that begins calls without a marker, at the answer's
+	// bare are the bytes that begin calls without a marker, at the answer's
 	// beginning and by the name of a tool that the request has.
-	bare byte
-	// separator stands between calls that are objects, in list brackets or not.
-	separator byte
+	bare string
+	// separator are the bytes that stand between calls that are objects without list
+	// brackets. With one, there may be a list, too, which has commas.
+	separator string
+	// keyed: the name of an object's member is the tool, and its value the arguments.
+	keyed bool
+	// quote is a marker on both sides of a string, in which nothing is escaped.
+	quote string
 
 	// For taggedBody: key, keyEnd, tagBegin, the value, tagEnd.
 	key      []string
@@ -133,16 +139,34 @@ var allTools = []*toolSyntax{
 		callEnd: []string{"<|tool_call_end|>"}, valueEnd: []string{"<|tool_call_end|>"},
 	},
 	{
-		name: "mistral", body: objectBody, ids: callid.Short, separator: ',',
+		name: "mistral", body: objectBody, ids: callid.Short, separator: ",",
 		call: []string{"[TOOL_CALLS]"}, idBegin: "[CALL_ID]", nameEnd: []string{"[ARGS]"}, valueEnd: []string{"[TOOL_CALLS]"},
 	},
 	{
-		name: "llama3-json", body: objectBody, bare: '{', separator: ';',
-		call: []string{"<|python_tag|>"}, valueEnd: []string{"<|python_tag|>"},
+		name: "llama3-json", body: objectBody, bare: "{[", separator: ";,",
+		call: []string{"<|python_tag|>", "functools"}, valueEnd: []string{"<|python_tag|>"},
 	},
 	{
-		name: "pythonic", body: pythonBody, bare: '[',
+		name: "pythonic", body: pythonBody, bare: "[",
 		call: []string{"<|python_start|>", "<|tool_call_start|>"}, sectionEnd: []string{"<|python_end|>", "<|tool_call_end|>"},
+	},
+	{
+		name: "json", body: objectBody, separator: ",",
+		call:     []string{"<tool_calls>", "<|tool_call|>", "<function_call>", "<|action_start|><|plugin|>", "<|START_ACTION|>"},
+		callEnd:  []string{"</tool_calls>", "</function_call>", "<|action_end|>", "<|END_ACTION|>"},
+		valueEnd: []string{"</tool_calls>", "</function_call>", "<|action_end|>", "<|END_ACTION|>"},
+	},
+	{
+		name: "apertus", body: objectBody, separator: ",", keyed: true,
+		call: []string{"<|tools_prefix|>"}, callEnd: []string{"<|tools_suffix|>"}, valueEnd: []string{"<|tools_suffix|>"},
+	},
+	{
+		name: "gemma4", body: literalBody, quote: `<|"|>`,
+		call: []string{"<|tool_call>"}, prefix: "call:", callEnd: []string{"<tool_call|>"},
+	},
+	{
+		name: "functiongemma", body: literalBody, quote: "<escape>",
+		call: []string{"<start_function_call>"}, prefix: "call:", callEnd: []string{"<end_function_call>"},
 	},
 	{name: "harmony", body: harmonyBody},
 }
@@ -151,6 +175,8 @@ var allThink = []*thinkTags{
 	{name: "think", open: "<think>", close: "</think>"},
 	{name: "mistral", open: "[THINK]", close: "[/THINK]"},
 	{name: "seed", open: "<seed:think>", close: "</seed:think>"},
+	{name: "cohere", open: "<|START_THINKING|>", close: "<|END_THINKING|>"},
+	{name: "gemma4", open: "<|channel>thought", close: "<channel|>"},
 	{name: "kimi-vl", open: "◁think▷", close: "◁/think▷"},
 	{name: "harmony", harmony: true},
 }
@@ -221,7 +247,7 @@ func (f Format) Reasoning() string {
 // ReadsSchemas reports whether the format needs to know the parameters of the request's
 // tools, and not only their names.
 func (f Format) ReadsSchemas() bool {
-	return f.tools != nil && (f.tools.body == taggedBody || f.tools.ids == callid.Typed)
+	return f.tools != nil && (f.tools.body == taggedBody || f.tools.body == literalBody || f.tools.body == pythonBody || f.tools.ids == callid.Typed)
 }
 
 // WithoutTools is the format for a request that has no tools.
@@ -252,7 +278,7 @@ func (f Format) markers() []string {
 	}
 	if s := f.tools; s != nil {
 		all = slices.Concat(all, s.section, s.sectionEnd, s.call, s.nameEnd, s.callEnd, s.valueEnd, s.key, s.tagEnd,
-			[]string{s.prefix, s.idBegin, s.keyEnd, s.tagBegin})
+			[]string{s.prefix, s.idBegin, s.keyEnd, s.tagBegin, s.quote})
 	}
 	return all
 }
@@ -298,6 +324,10 @@ func Detect(template string, has func(token string) bool) Format {
 		reasoning = "mistral"
 	case shows("<seed:think>"):
 		reasoning = "seed"
+	case shows("<|START_THINKING|>"):
+		reasoning = "cohere"
+	case shows("<|channel>thought"):
+		reasoning = "gemma4"
 	case shows("◁think▷"):
 		reasoning = "kimi-vl"
 	case shows("<think>"), shows("</think>"):

@@ -33,6 +33,8 @@ func TestDetect(t *testing.T) {
 		{`<|start|>assistant<|channel|>analysis<|message|>`, nil, "harmony harmony"},
 		{`◁think▷`, nil, " kimi-vl"},
 		{`'<|tool_call_start|>[' + calls`, nil, "pythonic "},
+		{`'<|channel>thought\n' + reasoning`, nil, " gemma4"},
+		{``, []string{"<|START_THINKING|>", "<|END_THINKING|>"}, " cohere"},
 		{`'<seed:tool_call>\n<function=' + name ... '<seed:think>'`, nil, "qwen3-coder seed"},
 	} {
 		f := Detect(test.template, func(token string) bool { return slices.Contains(test.vocab, token) })
@@ -53,6 +55,8 @@ func TestKeeps(t *testing.T) {
 		{"pythonic", "", "<|python_start|> <|python_end|> <|tool_call_start|> <|tool_call_end|>", "<|eom|> <|eot|>"},
 		{"llama3-json", "", "<|python_tag|>", "<|eom_id|> <|eot_id|> <|begin_of_text|>"},
 		{"kimi-k2", "", "<|tool_calls_section_begin|> <|tool_call_argument_begin|> <|tool_call_end|>", "<|im_end|> [EOS]"},
+		{"json", "cohere", "<|tool_call|> <|action_start|> <|plugin|> <|START_ACTION|> <|END_THINKING|>", "<|START_RESPONSE|> <|end_of_text|>"},
+		{"gemma4", "gemma4", "<|tool_call> <tool_call|> <|\"|> <|channel> <channel|>", "<|tool_response> <turn|>"},
 		{"harmony", "harmony", "<|start|> <|channel|> <|constrain|> <|message|> <|end|> <|return|> <|call|>", "<|endoftext|> <|startoftext|>"},
 	} {
 		f, ok := Named(test.tools, test.reasoning)

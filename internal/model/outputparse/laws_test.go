@@ -135,7 +135,7 @@ func TestPlainText(t *testing.T) {
 			if !o.Format.harmony() {
 				said = strings.TrimLeft(text, "\r\n") // they are those of the prompt's end
 			}
-			if tools := New(o).tools; tools != nil && tools.bare != 0 {
+			if tools := New(o).tools; tools != nil && tools.bare != "" {
 				said = strings.TrimLeft(text, " \r\n\t") // or before a call without a marker
 			}
 			var want []told
@@ -181,9 +181,9 @@ func TestHeldIsBounded(t *testing.T) {
 
 // openings are beginnings after which a format may wait for what never comes.
 func openings(f Format) []string {
-	all := append([]string{"", "  ", `{"name": "f", "arguments": {"a": "`, `[f(a="`, `[f(a=[`}, f.markers()...)
+	all := append([]string{"", "  ", `{"name": "f", "arguments": {"a": "`, `[f(a="`, `[f(a=[`, `[{"name": "f", "arguments": {"a": "`}, f.markers()...)
 	for _, m := range f.markers() {
-		all = append(all, m+"  ", m+`{"arguments": {"a": "`, m+`{"name": "f`, m+`{"name": "f", "arguments": {"a": "`, m+"name", m+"f\n<arg_key>")
+		all = append(all, m+"  ", m+`{"arguments": {"a": "`, m+`{"name": "f`, m+`{"name": "f", "arguments": {"a": "`, m+"name", m+"f\n<arg_key>", m+"call:f{a:", m+"call:f{a:[", m+"call:f{a")
 	}
 	if s := f.tools; s != nil && s.key != nil {
 		name := "get_weather"

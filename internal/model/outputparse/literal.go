@@ -1,6 +1,7 @@
 package outputparse
 
 import (
+	"bytes"
 	"math"
 	"strconv"
 	"strings"
@@ -15,11 +16,16 @@ const maxWord = 64
 // with strings for keys. JSON is such a literal; with exact it comes out as it went in.
 type literal struct {
 	exact  bool
+	quoted string // a marker on both sides of strings, in objects that have bare keys; empty: as in Python
+	tool   *tool  // whose arguments these are, with such a marker
 	place  literalPlace
 	key    bool // the string at hand is a key
 	quote  byte
 	triple bool
-	stack  []byte // what closes the open ones; its high bit: has an item
+	marked bool       // the string at hand is between markers
+	opened bool       // a value between markers that is no string is under way
+	class  paramClass // of the argument at hand
+	stack  []byte     // what closes the open ones; its high bit: has an item
 }
 
 type literalPlace uint8
@@ -30,12 +36,18 @@ const (
 	literalColon                      // a key has ended
 	literalNext                       // a comma or the end
 	literalString                     // within a string
+	literalMark                       // a value has ended before its marker
 	literalDone
 )
 
 const hasItem = 0x80
 
 func (l *literal) reset() { *l = literal{exact: l.exact, stack: l.stack[:0]} }
+
+// resetAs begins arguments in the notation that has a marker as the quotes of strings.
+func (l *literal) resetAs(quote string, t *tool) {
+	*l = literal{quoted: quote, tool: t, stack: l.stack[:0]}
+}
 
 // read appends to out what d says and gives how much of d was taken. ok is
 // false if the next byte cannot be; if all is well and the value has not ended,
@@ -67,6 +79,12 @@ func (l *literal) token(out, d []byte, eof bool) (_ []byte, n int, ok bool) {
 		open = l.stack[len(l.stack)-1] &^ hasItem
 	}
 	switch l.place {
+	case literalMark:
+		n, ok = l.mark(d, eof)
+		if n > 0 {
+			l.place, l.opened = literalNext, false
+		}
+		return out, n, ok
 	case literalColon:
 		l.place = literalValue
 		return append(out, ':'), 1, b == ':'
@@ -84,6 +102,16 @@ func (l *literal) token(out, d []byte, eof bool) (_ []byte, n int, ok bool) {
 			return out, 1, b == ','
 		}
 		out = l.item(out)
+	}
+	if l.quoted != "" {
+		switch n, ok = l.mark(d, eof); {
+		case n > 0:
+			return l.openMarked(out), n, true
+		case ok:
+			return out, 0, true
+		case l.key && isName(b) && b != ':':
+			return l.bareKey(out, d, eof)
+		}
 	}
 	switch b {
 	case '\'', '"':
@@ -105,6 +133,41 @@ func (l *literal) token(out, d []byte, eof bool) (_ []byte, n int, ok bool) {
 		return out, 0, false
 	}
 	return l.word(out, d, eof)
+}
+
+// mark takes the marker of a string. It returns 0 and true if the text does not suffice yet.
+func (l *literal) mark(d []byte, eof bool) (n int, ok bool) {
+	c := cursor{d: d, eof: eof}
+	if c.lit(l.quoted) {
+		return c.i, true
+	}
+	return 0, c.short
+}
+
+// openMarked begins what is between markers: a string, or a value of another type where the
+// tool's argument has that.
+func (l *literal) openMarked(out []byte) []byte {
+	if !l.key && len(l.stack) == 1 && l.class == jsonClass && !l.opened {
+		l.opened = true
+		return out
+	}
+	l.place, l.marked = literalString, true
+	return append(out, '"')
+}
+
+// bareKey takes a key without quotes.
+func (l *literal) bareKey(out, d []byte, eof bool) (_ []byte, n int, ok bool) {
+	for n < len(d) && n < maxName && isName(d[n]) && d[n] != ':' {
+		n++
+	}
+	if n == len(d) && !eof {
+		return out, 0, true
+	}
+	if len(l.stack) == 1 && l.tool != nil {
+		l.class = l.tool.classes[string(d[:n])]
+	}
+	l.key, l.place = false, literalColon
+	return append(appendEscaped(append(out, '"'), d[:n]), '"'), n, true
 }
 
 // item begins an item of what is open, with the comma that is before it.
@@ -156,6 +219,9 @@ func (l *literal) openString(out, d []byte, eof bool) (_ []byte, n int, ok bool)
 
 // string takes a part of a string.
 func (l *literal) string(out, d []byte) (_ []byte, n int, ok bool) {
+	if l.marked {
+		return l.markedString(out, d)
+	}
 	for n < len(d) && d[n] != l.quote && d[n] != '\\' {
 		n++
 	}
@@ -177,19 +243,48 @@ func (l *literal) string(out, d []byte) (_ []byte, n int, ok bool) {
 		}
 		n = 2
 	}
-	out = append(out, '"')
+	return l.closeString(out), n + 1, true
+}
+
+// closeString ends a string.
+func (l *literal) closeString(out []byte) []byte {
 	if l.key {
 		l.key, l.place = false, literalColon
 	} else {
 		l.ended()
 	}
-	return out, n + 1, true
+	return append(out, '"')
+}
+
+// markedString takes a part of a string between markers.
+func (l *literal) markedString(out, d []byte) (_ []byte, n int, ok bool) {
+	for n < len(d) {
+		at := bytes.IndexByte(d[n:], l.quoted[0])
+		if at < 0 {
+			n = len(d)
+			break
+		}
+		n += at
+		c := cursor{d: d, i: n}
+		if c.lit(l.quoted) {
+			l.marked = false
+			return l.closeString(appendEscaped(out, d[:n])), c.i, true
+		}
+		if c.short {
+			break
+		}
+		n++
+	}
+	return appendEscaped(out, d[:n]), n, true
 }
 
 // ended ends a value.
 func (l *literal) ended() {
-	if l.place = literalNext; len(l.stack) == 0 {
+	switch l.place = literalNext; {
+	case len(l.stack) == 0:
 		l.place = literalDone
+	case l.opened && len(l.stack) == 1:
+		l.place = literalMark
 	}
 }
 
@@ -213,8 +308,10 @@ func (l *literal) word(out, d []byte, eof bool) (_ []byte, n int, ok bool) {
 	case "None", "null":
 		return append(out, "null"...), n, true
 	default:
-		out, ok = appendNumber(out, word)
-		return out, n, ok
+		if number, ok := appendNumber(out, word); ok || l.class != stringClass || l.place != literalDone {
+			return number, n, ok
+		}
+		return append(append(append(out, '"'), word...), '"'), n, true // a string without its quotes
 	}
 }
 

@@ -14,7 +14,7 @@ type object struct {
 	// closed: the object's end was read.
 	closed bool
 
-	member     byte // of the value at hand: 'n'ame, 'a'rguments, 'i'd, 't'ype
+	member     byte // of the value at hand: 'n'ame, 'a'rguments, 'i'd, 't'ype, a n'u'mber in the answer
 	from       int  // where the string or value at hand begins
 	escaped    bool // the byte before was a backslash that counts
 	name, id   string
@@ -136,8 +136,14 @@ func (p *Parser) objectString(quoted []byte) bool {
 	}
 	if o.at == objectName {
 		o.at = objectColon
+		if p.tools.keyed {
+			o.member = 'a'
+			tool, ok := p.listed.resolve(string(text))
+			o.name, o.hasName = tool, ok
+			return ok
+		}
 		switch string(text) {
-		case "name":
+		case "name", "tool_name":
 			o.member = 'n'
 		case "arguments", "parameters":
 			o.member = 'a'
@@ -145,6 +151,8 @@ func (p *Parser) objectString(quoted []byte) bool {
 			o.member = 'i'
 		case "type":
 			o.member = 't'
+		case "tool_call_id":
+			o.member = 'u' // which is no id: they begin anew with each answer
 		default:
 			return false
 		}

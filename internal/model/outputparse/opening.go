@@ -1,6 +1,10 @@
 package outputparse
 
-import "weir/internal/model/callid"
+import (
+	"strings"
+
+	"weir/internal/model/callid"
+)
 
 // opening is the state at a marker of a call, or at the byte that opens bare
 // calls, or after another call at what may be the next.
@@ -73,6 +77,10 @@ func (p *Parser) openNamed(c *cursor) bool {
 			return false
 		}
 		c.i = at
+	case s.body == literalBody:
+		if c.next() != '{' {
+			return false
+		}
 	case !c.any(s.nameEnd):
 		return false
 	}
@@ -109,8 +117,13 @@ func (p *Parser) beginNamed(c *cursor, name string) bool {
 	} else {
 		p.beginCall(tool, id)
 	}
-	if p.tools.body == jsonBody {
+	switch p.tools.body {
+	case jsonBody:
 		p.state = (*Parser).arguments
+		return true
+	case literalBody:
+		p.python.literal.resetAs(p.tools.quote, p.listed.of(tool))
+		p.state = (*Parser).literalArguments
 		return true
 	}
 	p.beginParams(tool)
@@ -120,45 +133,47 @@ func (p *Parser) beginNamed(c *cursor, name string) bool {
 // openObject reads what comes before an object that holds name and arguments.
 func (p *Parser) openObject(c *cursor) bool {
 	s := p.tools
-	list := p.object.list && p.again
+	list, bare := p.object.list && p.again, false
 	switch {
 	case p.again:
-		if c.lit(string(s.separator)) {
+		if p.separates(c.next()) {
+			c.i++
 			c.space()
 		}
-	case s.bare == '[': // forced calls are in a list
-		if !c.lit("[") {
-			return false
-		}
-		list = true
-		c.space()
 	case c.any(s.call):
 		c.space()
 		if c.any(s.callEnd) {
 			c.void = true
 			return true
 		}
-		if s.nameEnd != nil { // a list, an object, or a name before one
-			if b := c.next(); b == '[' {
-				at := c.i
-				c.i++
-				if c.space(); c.next() != '{' && !c.short {
-					c.i = at // what begins there may be a marker
-					return false
-				}
-				list = true
-			} else if b != '{' {
-				return !c.short && p.openBefore(c)
-			}
+	default:
+		bare = s != forcedTools
+	}
+	if b := c.next(); b == '[' && s.separator != "" && !p.again {
+		at := c.i
+		c.i++
+		if c.space(); c.next() != '{' && !c.short {
+			c.i = max(at, 1) // what begins there may be a marker
+			return false
 		}
+		list = true
+	} else if b != '{' && s.nameEnd != nil && !p.again {
+		return !c.short && p.openBefore(c) // a name before an object
 	}
 	if c.next() != '{' || c.short {
 		return false
 	}
-	bare := s.bare != 0 && !p.again && c.i == 0
 	p.object = object{pos: c.i, list: list, bare: bare}
 	p.state = (*Parser).readObject
 	return true
+}
+
+// separates reports whether a byte stands between the calls at hand.
+func (p *Parser) separates(b byte) bool {
+	if p.object.list {
+		return b == ','
+	}
+	return b != 0 && strings.IndexByte(p.tools.separator, b) >= 0
 }
 
 // openBefore reads a name before an object that is its arguments: name [idBegin id]
@@ -254,15 +269,18 @@ func (p *Parser) afterObject(c *cursor) (int, bool) {
 		return c.i, false
 	}
 	switch {
-	case s.callEnd != nil:
-		if c.tail(s.callEnd) {
-			break
-		}
 	case p.object.list && c.next() == ']':
 		c.i++
-	case (p.object.list || s.bare != 0) && (c.next() == s.separator || s.bare == '{' && c.next() == '{'):
+		if at := c.i; s.callEnd != nil {
+			if c.space(); !c.tail(s.callEnd) {
+				c.i = at
+			}
+		}
+	case (p.object.list || s.bare != "") && (p.separates(c.next()) || s.bare != "" && !p.object.list && c.next() == '{'):
 		p.state, p.again = (*Parser).opening, true
 		return c.i, false
+	case s.callEnd != nil:
+		c.tail(s.callEnd)
 	}
 	if c.short {
 		return 0, true

@@ -2,6 +2,7 @@ package outputparse
 
 import (
 	"bytes"
+	"strings"
 	"sync"
 	"unicode/utf8"
 
@@ -296,14 +297,14 @@ func (p *Parser) text(d []byte, eof bool) (int, bool) {
 	if len(d) == 0 {
 		return 0, true
 	}
-	if p.tools != nil && p.tools.bare != 0 && p.span == Content && p.blank && p.calls == 0 {
+	if p.tools != nil && p.tools.bare != "" && p.span == Content && p.blank && p.calls == 0 {
 		if i := spaces(d); i > 0 {
 			if !p.start {
 				p.say(d[:i])
 			}
 			return i, false
 		}
-		if d[0] == p.tools.bare {
+		if strings.IndexByte(p.tools.bare, d[0]) >= 0 {
 			p.state, p.again = (*Parser).opening, false
 			return 0, false
 		}

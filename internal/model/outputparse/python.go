@@ -2,6 +2,7 @@ package outputparse
 
 // python is a call as in Python: name(key=value, ...).
 type python struct {
+	tool    *tool // that is called
 	literal literal
 	begun   bool // an argument has been given out
 }
@@ -45,10 +46,29 @@ func (p *Parser) openPython(c *cursor) bool {
 	}
 	c.i = at
 	p.beginCall(tool, "")
-	p.python.begun = false
+	p.python.tool, p.python.begun = p.listed.of(tool), false
 	p.emit(Arguments, []byte("{"))
 	p.state = (*Parser).pythonKey
 	return true
+}
+
+// literalArguments is the state within arguments in a notation of their own.
+func (p *Parser) literalArguments(d []byte, eof bool) (int, bool) {
+	l := &p.python.literal
+	at := len(p.out)
+	out, n, ok := l.read(p.out, d, eof)
+	p.out = out
+	p.emit(Arguments, p.out[at:])
+	switch {
+	case !ok || eof && l.place != literalDone:
+		more, wait := p.broken(d[n:], eof)
+		return n + more, wait
+	case l.place == literalDone:
+		p.end(true)
+		p.state = (*Parser).after
+		return n, false
+	}
+	return n, true
 }
 
 // pythonKey is the state where a key or the call's end comes.
@@ -80,6 +100,7 @@ func (p *Parser) pythonKey(d []byte, eof bool) (int, bool) {
 	p.emit(Arguments, p.out[at:])
 	p.python.begun = true
 	p.python.literal.reset()
+	p.python.literal.class = p.python.tool.classes[string(key)]
 	p.state = (*Parser).pythonValue
 	return c.i, false
 }

@@ -157,6 +157,12 @@ func silenceTexts(f Format, long string, values []string) (all []silenceText) {
 				head += s.key[0] + key + s.keyEnd + s.tagBegin
 			}
 			all = append(all, silenceText{head: head, body: strings.Trim(v, `"`)})
+		case s.body == literalBody:
+			if i == 0 {
+				v = s.quote + long + s.quote
+			}
+			v = strings.ReplaceAll(v, `"`, s.quote)
+			all = append(all, silenceText{head: s.call[0] + s.prefix + "get_weather{" + key + ":", body: v, slack: len(v) - len(strings.NewReplacer(" ", "", s.quote, "").Replace(v))})
 		case s.body == pythonBody:
 			all = append(all, silenceText{head: "[f(a=", body: v, slack: strings.Count(v, " ")}) // white space goes
 		case s.body == jsonBody:
@@ -167,7 +173,10 @@ func silenceTexts(f Format, long string, values []string) (all []silenceText) {
 			all = append(all, silenceText{head: s.call[0] + s.prefix + name + s.nameEnd[0], body: `{"a": ` + v + `}`})
 		default:
 			head := `{"name": "f", "arguments": `
-			if s.bare == 0 {
+			if s.keyed {
+				head = `{"f": `
+			}
+			if s.bare == "" {
 				head = s.call[0] + head
 			}
 			all = append(all, silenceText{head: head, body: `{"a": ` + v + `}`})

@@ -60,6 +60,12 @@ var formats = map[string]func(*writer, []call){
 	"llama3-json":   (*writer).llama,
 	"pythonic":      (*writer).pythonic,
 	"harmony":       (*writer).harmony,
+	"json":          (*writer).tagged,
+	"apertus":       (*writer).apertus,
+	"gemma4":        func(w *writer, calls []call) { w.gemma("<|tool_call>", "<tool_call|>", `<|"|>`, calls) },
+	"functiongemma": func(w *writer, calls []call) {
+		w.gemma("<start_function_call>", "<end_function_call>", "<escape>", calls)
+	},
 }
 
 // call is a call to be written.
@@ -296,9 +302,79 @@ func (w *writer) mistral(calls []call) {
 }
 
 func (w *writer) llama(calls []call) {
+	if w.IntN(2) == 0 {
+		w.say(w.pick("", "functools") + "[")
+		for i, c := range calls {
+			w.say([]string{"", ", "}[min(i, 1)], `{"name": "`+c.name+`", "arguments": `, c.json(), "}")
+		}
+		w.say("]")
+		return
+	}
 	for i, c := range calls {
 		w.say([]string{"", "; "}[min(i, 1)], `{"name": "`+c.name+`", "parameters": `, c.json(), "}")
 	}
+}
+
+// tagged are objects behind a tag, in a list or one by one.
+func (w *writer) tagged(calls []call) {
+	open, end := "<tool_calls>", "</tool_calls>"
+	switch w.IntN(4) {
+	case 0:
+		open, end = "<|tool_call|>", ""
+	case 1, 2:
+		open, end = "<function_call> ", ""
+		if w.IntN(2) == 0 {
+			open, end = "<|action_start|><|plugin|>\n", "<|action_end|>"
+		}
+		for i, c := range calls {
+			w.say([]string{"", "\n"}[min(i, 1)], open, `{"name": "`+c.name+`", "arguments": `, c.json(), "}", end)
+		}
+		return
+	}
+	w.say(open, "[")
+	for i, c := range calls {
+		w.say([]string{"", ", "}[min(i, 1)], `{"name": "`+c.name+`", "arguments": `, c.json(), "}")
+	}
+	w.say("]", end)
+}
+
+func (w *writer) apertus(calls []call) {
+	w.say("<|tools_prefix|>", "[")
+	for i, c := range calls {
+		w.say([]string{"", ", "}[min(i, 1)], `{"`+c.name+`": `, c.json(), "}")
+	}
+	w.say("]", "<|tools_suffix|>")
+}
+
+func (w *writer) gemma(open, end, quote string, calls []call) {
+	for _, c := range calls {
+		w.say(open, "call:"+c.name, "{")
+		for i, key := range c.keys {
+			w.say([]string{"", ","}[min(i, 1)], key+":", notation(c.args[key], quote))
+		}
+		w.say("}", end)
+	}
+}
+
+// notation is a value as Gemma writes it.
+func notation(v any, quote string) string {
+	switch v := v.(type) {
+	case string:
+		return quote + v + quote
+	case []any:
+		all := make([]string, len(v))
+		for i := range v {
+			all[i] = notation(v[i], quote)
+		}
+		return "[" + strings.Join(all, ",") + "]"
+	case map[string]any:
+		var all []string
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			all = append(all, key+":"+notation(v[key], quote))
+		}
+		return "{" + strings.Join(all, ",") + "}"
+	}
+	return spell(v)
 }
 
 func (w *writer) pythonic(calls []call) {
