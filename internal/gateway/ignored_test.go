@@ -118,6 +118,7 @@ func TestTemplateWithoutAPlace(t *testing.T) {
 		{textOnly, chatPath, asked + called, "", "messages[1].tool_calls", "passes over"},
 		{textOnly, "/v1/responses", item, "", "input", "input: a message's tool_calls has calls of tools"},
 		{callsAlone, chatPath, asked + called + askTools, "messages[].content", "", ""},
+		{callsAlone, "/tokenize", asked + called + askTools, "messages[].content", "", ""},
 		{callsAlone, chatPath, asked + `]` + askTools, "", "", ""},
 	} {
 		e := &tokenEngine{name: "a", facts: &engine.Facts{Carries: infer.CarriesAll}}

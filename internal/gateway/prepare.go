@@ -111,18 +111,21 @@ func (x *exchange) prepare() (done bool, err error) {
 	}
 	var answer []byte
 	wants := p.endpoint.Traits().Wants
-	switch wants {
-	case dialect.TokenIDs, dialect.Text:
+	tokens := wants == dialect.TokenIDs || wants == dialect.Text
+	if tokens {
 		answer, err = p.tokenized()
-	default:
+	} else {
 		err = p.promptForm()
 		x.routing = p.routing
-		if err == nil && p.passed != "" {
-			x.leavesToo(p)
-		}
-		if err != nil || wants != dialect.PromptLength || !p.needs.HasIDs() {
-			return false, err
-		}
+	}
+	if err == nil && p.passed != "" {
+		x.leavesToo(p)
+	}
+	switch {
+	case tokens:
+	case err != nil || wants != dialect.PromptLength || !p.needs.HasIDs():
+		return false, err
+	default:
 		answer = p.endpoint.(dialect.Counter).AppendCount(nil, len(p.ids))
 	}
 	if err == nil {

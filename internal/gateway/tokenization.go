@@ -83,12 +83,17 @@ func (p *preparing) encodeTexts(yield func()) error {
 	r := p.tokenization.encode
 	texts, field := r.Texts, func(i int) string { return "messages" }
 	if r.Messages != nil {
-		prompt, err := p.folder.RenderChat(p.ctx, &chat.Input{
+		in := &chat.Input{
 			Messages: r.Messages, Tools: r.Tools, Kwargs: r.ChatTemplateKwargs, FromAPI: true,
 			AddGenerationPrompt: r.AddGenerationPrompt, ContinueFinalMessage: r.ContinueFinalMessage, Yield: yield,
-		})
+		}
+		prompt, err := p.folder.RenderChat(p.ctx, in)
 		if err != nil {
 			return err
+		}
+		if in.PassedOver != nil {
+			p.passed = "messages[].content"
+			r.LeftOut = r.LeftOut.With(p.passed)
 		}
 		p.rec.Rendered = trace.Now()
 		p.enter(trace.Tokenize)
