@@ -87,11 +87,14 @@ TOOLS = {
     "llama3-json": "llama32_detector.Llama32Detector",
     "pythonic": "pythonic_detector.PythonicDetector",
     "harmony": "gpt_oss_detector.GptOssDetector",
+    "gemma4": "gemma4_detector.Gemma4Detector",
+    "apertus": "apertus2509_detector.Apertus2509Detector",
 }
 REASONING = {
     "hermes": "Qwen3Detector", "qwen3-coder": "Qwen3Detector", "glm-4.5": "Glm45Detector", "deepseek-v3": "DeepSeekR1Detector",
     "deepseek-v3.1": "Qwen3Detector", "deepseek-v3.2": "Qwen3Detector", "minimax-m2": "Qwen3Detector", "kimi-k2": "KimiK2Detector",
     "mistral": "MistralDetector", "llama3-json": "Qwen3Detector", "pythonic": "Qwen3Detector", "harmony": "GptOssDetector",
+    "gemma4": "Gemma4Detector", "apertus": "Qwen3Detector",
 }
 
 

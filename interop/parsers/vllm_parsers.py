@@ -135,12 +135,16 @@ sys.meta_path.insert(0, StandIn())
 TOOLS = {
     "hermes": "hermes", "qwen3-coder": "qwen3_coder", "glm-4.5": "glm45", "deepseek-v3": "deepseek_v3", "deepseek-v3.1": "deepseek_v31",
     "deepseek-v3.2": "deepseek_v32", "minimax-m2": "minimax_m2", "kimi-k2": "kimi_k2", "mistral": "mistral", "llama3-json": "llama3_json",
-    "pythonic": "pythonic",
+    "pythonic": "pythonic", "apertus": "apertus", "gemma4": "gemma4", "functiongemma": "functiongemma", "json": "hunyuan_a13b",
 }
+# vLLM has a reader for each tag before JSON.
+TAGGED = {"<|tool_call|>": "granite", "<function_call>": "granite-20b-fc", "<|action_start|>": "internlm"}
 MARKERS = [
     "<tool_call>", "</tool_call>", "<think>", "</think>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>",
     "<|tool_call_end|>", "<|tool_call_argument_begin|>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>",
     "<｜tool▁sep｜>", "｜DSML｜", "<minimax:tool_call>", "</minimax:tool_call>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "[THINK]", "[/THINK]", "<|python_tag|>",
+    "<|tools_prefix|>", "<|tools_suffix|>", "<|tool_call>", "<tool_call|>", '<|"|>', "<start_function_call>", "<end_function_call>", "<escape>",
+    "<tool_calls>", "</tool_calls>", "<|tool_call|>", "<function_call>", "<|action_start|>", "<|plugin|>", "<|action_end|>", "<|channel>", "<channel|>",
     "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<seed:tool_call>", "</seed:tool_call>",
 ]
 
@@ -166,8 +170,9 @@ class Tokenizer:
     def convert_ids_to_tokens(self, i): return MARKERS[i] if i < len(MARKERS) else chr(i - len(MARKERS))
 
 
-def reader(format):
-    module, name = importlib.import_module("vllm.tool_parsers")._TOOL_PARSERS_TO_REGISTER[TOOLS[format]]
+def reader(format, text=""):
+    named = next((TAGGED[tag] for tag in TAGGED if format == "json" and tag in text), TOOLS[format])
+    module, name = importlib.import_module("vllm.tool_parsers")._TOOL_PARSERS_TO_REGISTER[named]
     return getattr(importlib.import_module("vllm.tool_parsers." + module), name)
 
 
@@ -180,7 +185,7 @@ def whole(case, tools):
     text, reasoning, request = case["text"], "", ChatCompletionRequest(tools=tools)
     if case["reasoning"] and (case["opened"] or "<think>" in text):
         reasoning, text = thinker().extract_reasoning(text, request)
-    read = reader(case["format"])(Tokenizer(), tools).extract_tool_calls(text or "", request)
+    read = reader(case["format"], text or "")(Tokenizer(), tools).extract_tool_calls(text or "", request)
     calls = [[c.function.name, c.function.arguments if isinstance(c.function.arguments, str) else json.dumps(c.function.arguments)] for c in read.tool_calls or []]
     return reasoning or "", read.content or "", calls
 
@@ -195,6 +200,8 @@ def main():
     tools = [ChatCompletionToolsParam(**t) for t in given["tools"]]
     for format in TOOLS:
         reader(format), thinker()  # before the clock runs
+    for tag in TAGGED:
+        reader("json", tag)
     for case in given["cases"]:
         out = {"way": "whole"}
         signal.setitimer(signal.ITIMER_VIRTUAL, 1)

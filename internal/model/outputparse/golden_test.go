@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,7 +65,7 @@ func goldens(t testing.TB) map[string]*archive {
 func optionsOf(t testing.TB, path string) Options {
 	tools := strings.TrimSuffix(filepath.Base(path), ".txt")
 	reasoning := "think"
-	if tools == "harmony" || tools == "mistral" {
+	if slices.Contains(ReasoningNames(), tools) {
 		reasoning = tools
 	}
 	f, ok := Named(tools, reasoning)

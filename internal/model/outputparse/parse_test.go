@@ -89,11 +89,8 @@ func formats() []Options {
 	var all []Options
 	for _, tools := range ToolNames() {
 		reasoning := "think"
-		switch tools {
-		case "harmony":
-			reasoning = "harmony"
-		case "mistral":
-			reasoning = "mistral"
+		if slices.Contains(ReasoningNames(), tools) {
+			reasoning = tools
 		}
 		f, ok := Named(tools, reasoning)
 		if !ok {

@@ -144,8 +144,11 @@ func Write(r *rand.Rand, format string) Answer {
 	}
 	if format != "harmony" {
 		open, end := "<think>", "</think>"
-		if format == "mistral" {
+		switch format {
+		case "mistral":
 			open, end = "[THINK]", "[/THINK]"
+		case "gemma4":
+			open, end = "<|channel>thought", "<channel|>"
 		}
 		if w.answer.Reasoning != "" {
 			w.say(open, "\n"+w.answer.Reasoning+"\n", end, "\n\n")
