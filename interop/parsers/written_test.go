@@ -39,7 +39,9 @@ var judgements = map[string]string{
 
 // vllmJudgements are those of the differences from vLLM.
 var vllmJudgements = map[string]string{
-	"as it should be | other reasoning":        "weir as meant. vLLM's reader of [THINK] needs Mistral's own tokenizer, and was not run.",
+	"as it should be | other reasoning":        "weir as meant. vLLM's readers of [THINK], which needs Mistral's own tokenizer, and of Gemma's channel were not run.",
+	"as it should be | other arguments":        "weir as meant. In lists, vLLM takes Gemma's numbers and words for strings, and drops FunctionGemma's values that are not between markers.",
+	"as it should be | vLLM raises an error":   "weir as meant. vLLM's reader of InternLM takes one call.",
 	"as it should be | other tools":            "weir as meant. vLLM takes a self closing tag of DSML for a part of the name.",
 	"as it should be | vLLM has more content":  "weir as meant. vLLM shows the section around a self closing tag, and pythonic calls behind reasoning and an empty line.",
 	"as it should be | vLLM reads fewer calls": "weir as meant. vLLM reads no list of Mistral's by a tokenizer that has [ARGS], no self closing tags of DSML, and no pythonic calls behind an empty line.",

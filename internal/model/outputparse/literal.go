@@ -308,7 +308,7 @@ func (l *literal) word(out, d []byte, eof bool) (_ []byte, n int, ok bool) {
 	case "None", "null":
 		return append(out, "null"...), n, true
 	default:
-		if number, ok := appendNumber(out, word); ok || l.class != stringClass || l.place != literalDone {
+		if number, ok := appendNumber(out, word); ok || l.class != stringClass || len(l.stack) > min(len(l.quoted), 1) {
 			return number, n, ok
 		}
 		return append(append(append(out, '"'), word...), '"'), n, true // a string without its quotes
