@@ -34,7 +34,7 @@ func guardedEngine(t *testing.T, wire, addr, key string, more ...string) *harnes
 func TestEngineKeys(t *testing.T) {
 	harness.Beside(t, harness.Light)
 	for _, test := range []struct{ wire, spec, kind string }{
-		{"vllm", "openai=http://ADDR", "openai, noted"}, {"sglang", "sglang=http://ADDR", "sglang"}, {"weir", "weir=ADDR", "weir"},
+		{"vllm", "openai=http://ADDR", "openai, noted, unverified"}, {"sglang", "sglang=http://ADDR", "sglang"}, {"weir", "weir=ADDR", "weir"},
 		{"vllm", "vllm=http://ADDR", "vllm, noted"}, {"vllm", "http://ADDR", "vllm, noted"}, {"sglang", "http://ADDR", "sglang"}, {"weir", "http://ADDR", "weir"},
 	} {
 		if testing.Short() && strings.HasPrefix(test.spec, "http") { // TestAuto finds the kind
@@ -100,7 +100,7 @@ func TestEngineTLS(t *testing.T) {
 	server, client := certify(t, filepath.Join(dir, "server.pem"), "engine.internal"), certify(t, filepath.Join(dir, "client.pem"), "weir")
 	stranger := certify(t, filepath.Join(dir, "stranger.pem"), "stranger")
 	for _, test := range []struct{ wire, spec, kind string }{
-		{"vllm", "openai=https://ADDR", "openai, noted"}, {"sglang", "sglang=https://ADDR", "sglang"}, {"weir", "weir=ADDR", "weir"},
+		{"vllm", "openai=https://ADDR", "openai, noted, unverified"}, {"sglang", "sglang=https://ADDR", "sglang"}, {"weir", "weir=ADDR", "weir"},
 		{"vllm", "vllm=https://ADDR", "vllm, noted"}, {"vllm", "https://ADDR", "vllm, noted"}, {"sglang", "https://ADDR", "sglang"}, {"weir", "https://ADDR", "weir"},
 	} {
 		if testing.Short() && strings.HasPrefix(test.spec, "http") { // TestAuto finds the kind
