@@ -28,7 +28,7 @@ func TestResponsesRelayed(t *testing.T) {
 		t.Errorf("status %d, %v: %q", a.Status, a.Err, a.Body)
 	}
 	a = harness.Post(t, g.URL+"/v1/responses", `{"model":"m","input":"cut","stream":true}`)
-	if rest, ok := strings.CutPrefix(string(a.Body), whole[:cut]); !ok || a.Err == nil || !strings.HasPrefix(rest, "event: error\ndata: {\"type\":\"error\",\"code\":\"engine_error\"") {
+	if rest, ok := strings.CutPrefix(string(a.Body), whole[:cut]); !ok || a.Err == nil || !strings.HasPrefix(rest, "event: error\ndata: {\"type\":\"error\",\"sequence_number\":1,\"code\":\"engine_error\"") {
 		t.Errorf("status %d, %v: %q", a.Status, a.Err, a.Body)
 	}
 	g.Balanced()
