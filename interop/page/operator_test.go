@@ -520,8 +520,22 @@ func TestCausesOnThePage(t *testing.T) {
 	}
 	t.Run("stall", func(t *testing.T) {
 		harness.Beside(t, harness.Light)
-		g := harness.StartGatewayWith(t, []string{"GOMAXPROCS=1"}, "up", "--profiles-dir", filepath.Join(t.TempDir(), "profiles"), "--debug-stage-delay", "tokenize=400ms", "--debug-hold-core")
-		chat(t, g, "held-the-core", "hi")
+		// On a busy machine other processes may hold the cores for longer than the request does: then
+		// the stall is theirs, and nothing is kept of it.
+		var g *harness.Gateway
+		for ours, tries := false, 0; !ours; tries++ {
+			if tries == 5 {
+				t.Fatal("five stalls were held by others")
+			}
+			g = harness.StartGatewayWith(t, []string{"GOMAXPROCS=1"}, "up", "--profiles-dir", filepath.Join(t.TempDir(), "profiles"), "--debug-stage-delay", "tokenize=400ms", "--debug-hold-core")
+			chat(t, g, "held-the-core", "hi")
+			harness.Eventually(t, "a stall", func() bool {
+				return strings.Contains(string(harness.Get(t, g.Admin+"/stalls").Body), "held-the-core")
+			}, g.Process)
+			if ours = strings.Contains(string(harness.Get(t, g.Admin+"/stalls").Body), `"held_by": "tokenize"`); !ours {
+				g.Interrupt()
+			}
+		}
 		p := found(t, g, "stall", "held-the-core", "was tokenize: its text became ids", "weir itself stood still", "Stalls that it lived through")
 		p.click(`a[href="#stalls"]:not(nav a)`)
 		p.text("held-the-core")

@@ -116,11 +116,11 @@ func TestRecords(t *testing.T) {
 	var shares struct {
 		Requests int
 		Delays   []struct {
-			ID      string `json:"request_id"`
-			Stamped bool   `json:"stamped"`
+			ID  string   `json:"request_id"`
+			Hop *float64 `json:"hop_ms"`
 		}
 	}
-	if get("/stages", &shares); shares.Requests != 3 || len(shares.Delays) != 2 || !shares.Delays[0].Stamped {
+	if get("/stages", &shares); shares.Requests != 3 || len(shares.Delays) != 2 || shares.Delays[0].Hop == nil {
 		t.Errorf("%+v", shares)
 	}
 	if a := harness.Get(t, g.Admin+"/records?limit=many"); a.Status != http.StatusBadRequest || !strings.Contains(string(a.Body), "limit") {
