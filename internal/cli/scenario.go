@@ -84,7 +84,7 @@ Examples:
 // Run implements the command.
 func (c *scenarioCommand) Run(s *streams) error {
 	if c.Name == "" {
-		return wrongf("no scenario: give one of backlog, collapse, continuation, faults, loss, overload, replicas, starvation, tenants, as in weir scenario loss")
+		return wrongf("no scenario: give one of backlog, blame, collapse, continuation, faults, loss, overload, replicas, starvation, tenants, as in weir scenario loss")
 	}
 	return c.run(s)
 }
