@@ -226,7 +226,7 @@ func testHTTP2(t *testing.T) {
 					continue
 				}
 				got := ""
-				until(8*time.Second, func() bool { got = f.status(uint32(n)); return got != "" || f.over() })
+				until(20*time.Second, func() bool { got = f.status(uint32(n)); return got != "" || f.over() })
 				if s, _ := strconv.Atoi(got); got != want && !status(want, s) && (got != "" || want != "reset") {
 					t.Errorf("%s over %s: stream %d came to %q, want %s", r.title, c.name, n, got, want)
 				}
