@@ -54,21 +54,28 @@ func (p *Parser) openPython(c *cursor) bool {
 
 // literalArguments is the state within arguments in a notation of their own.
 func (p *Parser) literalArguments(d []byte, eof bool) (int, bool) {
+	n, wait, done := p.readLiteral(d, eof)
+	if done {
+		p.end(true)
+		p.state = (*Parser).after
+	}
+	return n, wait
+}
+
+// readLiteral gives out what has come of a literal. What is none breaks the call. done reports
+// that the literal has ended.
+func (p *Parser) readLiteral(d []byte, eof bool) (n int, wait, done bool) {
 	l := &p.python.literal
 	at := len(p.out)
 	out, n, ok := l.read(p.out, d, eof)
 	p.out = out
 	p.emit(Arguments, p.out[at:])
-	switch {
-	case !ok || eof && l.place != literalDone:
+	done = l.place == literalDone
+	if !ok || eof && !done {
 		more, wait := p.broken(d[n:], eof)
-		return n + more, wait
-	case l.place == literalDone:
-		p.end(true)
-		p.state = (*Parser).after
-		return n, false
+		return n + more, wait, false
 	}
-	return n, true
+	return n, !done, done
 }
 
 // pythonKey is the state where a key or the call's end comes.
@@ -107,20 +114,11 @@ func (p *Parser) pythonKey(d []byte, eof bool) (int, bool) {
 
 // pythonValue is the state within an argument.
 func (p *Parser) pythonValue(d []byte, eof bool) (int, bool) {
-	l := &p.python.literal
-	at := len(p.out)
-	out, n, ok := l.read(p.out, d, eof)
-	p.out = out
-	p.emit(Arguments, p.out[at:])
-	switch {
-	case !ok || eof && l.place != literalDone:
-		more, wait := p.broken(d[n:], eof)
-		return n + more, wait
-	case l.place == literalDone:
+	n, wait, done := p.readLiteral(d, eof)
+	if done {
 		p.state = (*Parser).pythonComma
-		return n, false
 	}
-	return n, true
+	return n, wait
 }
 
 // pythonComma is the state after an argument.

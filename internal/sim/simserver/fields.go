@@ -2,6 +2,7 @@ package simserver
 
 import (
 	"bytes"
+	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -90,12 +91,8 @@ var (
 )
 
 func (u unsimulated) and(more unsimulated) unsimulated {
-	all := unsimulated{}
-	for _, of := range []unsimulated{u, more} {
-		for name, neutral := range of {
-			all[name] = neutral
-		}
-	}
+	all := maps.Clone(u)
+	maps.Copy(all, more)
 	return all
 }
 
