@@ -18,7 +18,7 @@ func (e *Engine) Load() (engine.Load, bool) {
 }
 
 // readLoad reads how busy an engine is, and returns the word that tells its process from others, if
-// the page has one. mode is of an SGLang.
+// the page has one. mode is an SGLang's, and nil for other engines.
 func (e *Engine) readLoad(ctx context.Context, mode *sglangmode.Mode) (started string) {
 	var now engine.Load
 	var err error

@@ -52,7 +52,7 @@ type Mode struct {
 	MaxGiven    int   `json:"max_running_requests"`
 	KVTokens    int   `json:"max_total_num_tokens"` // of each rank
 	Chunk       int   `json:"chunked_prefill_size"` // -1: prompts are not divided
-	Attention   bool  `json:"enable_dp_attention"`  // and then MaxGiven is of all ranks
+	Attention   bool  `json:"enable_dp_attention"`  // MaxGiven is then the number of all ranks
 	Context     int   `json:"context_length"`
 	Priorities  bool  `json:"enable_priority_scheduling"`
 	// Events is null where the server publishes none.
@@ -112,9 +112,9 @@ func (m *Mode) Started() string {
 	return strconv.FormatUint(h.Sum64(), 16)
 }
 
-// MaxRunning is how many requests a rank runs at once, and all of them together. A rank's own
-// number counts, because the argument may not be given, and is of all ranks if they share the
-// attention. Zero is not known.
+// MaxRunning is how many requests a rank runs at once, and how many all ranks do together. Zero is
+// not known. The number that a rank states precedes the server's argument, which may not be given.
+// The argument is the number of all ranks if they share the attention.
 func (m *Mode) MaxRunning() (rank, all int) {
 	ranks := max(m.Ranks, 1)
 	for i := range m.States {

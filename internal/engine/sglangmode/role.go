@@ -48,7 +48,8 @@ func (m *Mode) Meets(host string) engine.Meets {
 // holdsPages reports whether a server of decode halves keeps the pages of an aborted half until
 // its prefill engine says that nobody writes to them. Releases do so by default from 0.5.21 on
 // (SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE, which no server reports), with the
-// transfer backends that can say it; mooncake_tcp is mooncake over TCP. What is not known of a server does not count for it.
+// transfer backends that can say it. The backend mooncake_tcp is Mooncake over TCP. A server of
+// which the release or the backend is not known is taken for one that does not.
 func (m *Mode) holdsPages() bool {
 	switch m.Transfer {
 	case "mooncake", "mooncake_tcp", "nixl":

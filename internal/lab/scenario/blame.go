@@ -214,7 +214,7 @@ type blameBed struct {
 	sent            int
 }
 
-// is reports whether the cell's fault is of a kind, and has it.
+// is reports whether a fault of this kind is injected.
 func (b *blameBed) is(fault string) bool { return b.faulty && b.cell.fault[0] == fault }
 
 func (b *blameBed) stop() {

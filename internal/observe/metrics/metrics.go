@@ -126,7 +126,7 @@ func New() *Metrics {
 	m.path = histogram("weir_output_path_delay_seconds", "Deprecated, for one release: weir_output_hop_seconds and weir_output_delay_seconds together, of streams whose engine stamps its output.").with()
 	m.output = histogram("weir_output_delay_seconds", "What weir itself adds to output: from the reading of the first output until it was given to the kernel; of an answer that is not streamed, from the last output.")
 	m.delay = m.output.with()
-	m.hops = histogram("weir_output_hop_seconds", "From an engine's stamp of its first output until weir had read it: the engine's server process, and the network. Of an engine that does not stamp its output the hop is not known.", "engine")
+	m.hops = histogram("weir_output_hop_seconds", "Time from an engine's stamp of its first output until weir had read it. The engine's server process and the network take it. An engine that does not stamp its output has no hop.", "engine")
 	m.phases = histogram("weir_engine_phase_seconds", "Where requests were at their engines, by model and phase (queue, prefill, decode), as far as the engines stamp it.", "model", "phase")
 	m.finished = lazyCounter(m.ended, infer.Finished.String(), "")
 	m.pair = newPairSeries(histogram)
