@@ -160,9 +160,8 @@ func TestUnstreamedHasNoFirstToken(t *testing.T) {
 	})
 }
 
-// Of the output path the hop from the engine and weir's own part are apart, and the longest gap is
-// found with its place: at whom time was lost, of a token engine and of a relay, is told by the
-// record.
+// A record tells the hop from the engine and weir's own part of the output path apart, and where the
+// longest gap was, for token engines and for relays.
 func TestPlaceOfDelays(t *testing.T) {
 	a := &tokenEngine{name: "a"}
 	inBubble(t, Options{}, []any{a}, func(t *testing.T, b *bench) {

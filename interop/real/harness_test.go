@@ -3,8 +3,8 @@
 // Package real runs the built binary in front of engines as they are released, on a
 // CPU and with a small model of random weights (model.py): vLLM behind its own API
 // server, dialling in without it, and with weir started by it as its front end;
-// transformers' server; and SGLang behind its own server and without it. What weir answers is held against what the engine's own server
-// answers to the same request.
+// transformers' server; and SGLang behind its own server and without it. Each answer of weir's is
+// compared with the answer of the engine's own server to the same request.
 //
 //	make interop-engines
 //

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -31,7 +30,7 @@ func TestRustServer(t *testing.T) {
 	for _, form := range []string{"cumulative", "incremental"} {
 		t.Run(form, func(t *testing.T) {
 			harness.Beside(t, harness.Light)
-			s, ctx := newSetup(t), harness.Context(t)
+			s := newSetup(t)
 			var args, flags []string
 			if form == "incremental" {
 				args, flags = []string{"--incremental"}, []string{"--incremental-streaming-output"}
@@ -43,20 +42,7 @@ func TestRustServer(t *testing.T) {
 			relay := ways.Way{Name: "relay", URL: relayed.URL, Model: "weir-sim"}
 			ids := ways.Way{Name: "by ids", URL: byIDs.URL, Model: "weir-sim"}
 
-			const streams = 16
-			var all sync.WaitGroup
-			for _, g := range []*harness.Gateway{relayed, byIDs} {
-				for range streams {
-					all.Go(func() {
-						if _, err := g.Complete(ctx, "weir-sim", endless, func(a *harness.Completion) bool { return len(a.Text) > 100 }); err != nil {
-							t.Error(err)
-						}
-					})
-				}
-			}
-			all.Wait()
-			server.Counts(func(n map[string]int) bool { return n["aborted"] == 2*streams })
-
+			ways.HangUp(t, 16, server, relayed, byIDs)
 			ways.Same(t, direct, relay, ids, ways.Conversations(), []ways.Shape{
 				{Name: "plain"},
 				{Name: "one token", More: ways.Fields{"max_tokens": 1}},
@@ -94,21 +80,7 @@ func TestRustServer(t *testing.T) {
 			s.many(relayed, 64)
 			s.many(byIDs, 64)
 
-			var begun sync.WaitGroup
-			for _, g := range []*harness.Gateway{relayed, byIDs} {
-				begun.Add(1)
-				here := sync.OnceFunc(begun.Done)
-				all.Go(func() {
-					defer here()
-					a, err := g.Complete(ctx, "weir-sim", endless, func(*harness.Completion) bool { here(); return false })
-					if err == nil && a.Failed == "" || a.Done {
-						t.Errorf("%+v, %v", a, err)
-					}
-				})
-			}
-			begun.Wait()
-			server.Kill()
-			all.Wait()
+			ways.Die(t, server, relayed, byIDs)
 		})
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -52,21 +51,7 @@ func TestRustFrontEnd(t *testing.T) {
 	relay := ways.Way{Name: "relay", URL: relayed.URL, Model: "weir-sim"}
 	ids := ways.Way{Name: "by ids", URL: byIDs.URL, Model: "weir-sim"}
 
-	t.Run("hang-ups", func(t *testing.T) {
-		const streams = 16
-		var all sync.WaitGroup
-		for _, g := range []*harness.Gateway{relayed, byIDs} {
-			for range streams {
-				all.Go(func() {
-					if _, err := g.Complete(ctx, "weir-sim", `,"max_tokens":20000`, func(a *harness.Completion) bool { return len(a.Text) > 100 }); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-		}
-		all.Wait()
-		core.Counts(func(n map[string]int) bool { return n["aborted"] == 2*streams })
-	})
+	ways.HangUp(t, 16, core, relayed, byIDs)
 	t.Run("answers", func(t *testing.T) {
 		stop := s.ids[4]
 		ways.Same(t, direct, relay, ids, ways.Conversations(), []ways.Shape{
@@ -120,22 +105,5 @@ func TestRustFrontEnd(t *testing.T) {
 			}
 		}
 	})
-	// Both clients see the front end's death in the midst of their streams as a failure.
-	t.Run("killed", func(t *testing.T) {
-		var all, begun sync.WaitGroup
-		for _, g := range []*harness.Gateway{relayed, byIDs} {
-			begun.Add(1)
-			here := sync.OnceFunc(begun.Done)
-			all.Go(func() {
-				defer here()
-				a, err := g.Complete(ctx, "weir-sim", `,"max_tokens":20000`, func(*harness.Completion) bool { here(); return false })
-				if err == nil && a.Failed == "" || a.Done {
-					t.Errorf("%+v, %v", a, err)
-				}
-			})
-		}
-		begun.Wait()
-		server.Kill()
-		all.Wait()
-	})
+	ways.Die(t, server, relayed, byIDs)
 }

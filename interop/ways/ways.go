@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -241,3 +242,47 @@ func Conversations() map[string]Fields {
 		"/v1/completions":      {"prompt": "Say it.", "max_tokens": 24},
 	}
 }
+
+// HangUp has clients of each gateway leave in the midst of so many streams of an engine that
+// says a sentence over and over, and waits until the engine has counted them as aborted.
+func HangUp(t *testing.T, streams int, engine *harness.Process, gateways ...*harness.Gateway) {
+	t.Helper()
+	ctx := harness.Context(t)
+	var all sync.WaitGroup
+	for _, g := range gateways {
+		for range streams {
+			all.Go(func() {
+				if _, err := g.Complete(ctx, "weir-sim", endless, func(a *harness.Completion) bool { return len(a.Text) > 100 }); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	engine.Counts(func(n map[string]int) bool { return n["aborted"] == len(gateways)*streams })
+}
+
+// Die kills the engine's server in the midst of a stream of each gateway. A client must see that
+// its stream failed.
+func Die(t *testing.T, server *harness.Process, gateways ...*harness.Gateway) {
+	t.Helper()
+	ctx := harness.Context(t)
+	var all, begun sync.WaitGroup
+	for _, g := range gateways {
+		begun.Add(1)
+		here := sync.OnceFunc(begun.Done)
+		all.Go(func() {
+			defer here()
+			a, err := g.Complete(ctx, "weir-sim", endless, func(*harness.Completion) bool { here(); return false })
+			if err == nil && a.Failed == "" || a.Done {
+				t.Errorf("%+v, %v", a, err)
+			}
+		})
+	}
+	begun.Wait()
+	server.Kill()
+	all.Wait()
+}
+
+// endless is a limit that no test waits for.
+const endless = `,"max_tokens":20000`
