@@ -87,6 +87,9 @@ func (d *Deferral) ends() {
 // Held returns what is closed when an abort is not held back any more; nil where none
 // is.
 func (d *Deferral) Held() <-chan struct{} {
+	if d == nil {
+		return nil
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.over || d.asked == nil {

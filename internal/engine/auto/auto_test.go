@@ -27,6 +27,16 @@ const patience = 30 * time.Second
 type server struct {
 	mu    sync.Mutex
 	paths map[string]string
+	wants map[string]chan struct{} // by path; closed when it is asked for
+}
+
+// asked returns what is closed when a path is asked for from now on.
+func (s *server) asked(path string) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	asked := make(chan struct{})
+	s.wants = map[string]chan struct{}{path: asked}
+	return asked
 }
 
 func (s *server) is(paths map[string]string) {
@@ -38,6 +48,10 @@ func (s *server) is(paths map[string]string) {
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	body, ok := s.paths[r.URL.Path]
+	if asked := s.wants[r.URL.Path]; asked != nil {
+		close(asked)
+		delete(s.wants, r.URL.Path)
+	}
 	s.mu.Unlock()
 	if !ok {
 		http.NotFound(w, r)
@@ -270,11 +284,14 @@ func TestRun(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 
-	// It is gone for a moment, and the same again.
+	// It is gone for a moment, and the same again. It is looked at meanwhile: a look that saw it change
+	// would find something between the two.
+	looked := s.asked("/v1/completions")
 	first.states <- engine.State{Err: errors.New("gone")}
 	if r := next(t, "its loss", reports); r.Ready || r.Via != engine.Adapter(first) {
 		t.Errorf("%+v", r)
 	}
+	next(t, "a look at it", looked)
 	first.states <- engine.State{Ready: true}
 	next(t, "its return", reports)
 

@@ -64,7 +64,7 @@ func (g *Generation) Await(ctx context.Context, leg *trace.Leg) error {
 	case <-g.Settled():
 	case <-ctx.Done():
 		if g.Abandon(late(ctx, leg.Engine)) {
-			g.abort() // nobody is there who could release it
+			g.Abort() // a decode half's waits for its first id or its end, as nobody else can release it
 		}
 	}
 	leg.ToServer = g.written.Load()

@@ -160,6 +160,30 @@ func abort(c *Call, released bool) {
 	}()
 }
 
+// GivenUp checks that the abort of a decode half that is given up before its engine has confirmed it
+// waits as any other does: until its first id, as nobody has it who could release it.
+func GivenUp(b *Bench, at infer.Bootstrap) {
+	b.T.Helper()
+	b.Rig.Peer.Hold()
+	req := b.Request(9)
+	req.Half = &infer.Half{Role: infer.RoleDecode, Bootstrap: at}
+	ctx, giveUp := context.WithCancel(b.Ctx)
+	c := b.GoWith(ctx, req)
+	b.Must(b.Rig.Peer.Arrived(b.Ctx, req.ID))
+	giveUp()
+	b.Wait(c)
+	wantError(b, c.Err, false, infer.CodeCancelled)
+	soon, cancel := context.WithTimeout(b.Ctx, 50*time.Millisecond)
+	defer cancel()
+	if b.Rig.Peer.Aborted(soon, req.ID) == nil {
+		b.T.Error("the abort of a decode half that was given up in its hand-over did not wait")
+	}
+	b.Rig.Peer.Step(Out{ID: req.ID, IDs: []uint32{5}})
+	b.Must(b.Rig.Peer.Aborted(b.Ctx, req.ID))
+	b.Rig.Peer.Step(Out{ID: req.ID, Finish: infer.ReasonAbort})
+	wantIDs(b, c, nil)
+}
+
 // both serves a request in halves. patience bounds what the engines do not; 0 is none.
 func (r *pairs) both(req *infer.Request, patience time.Duration) (p, d *Call, pe, de ended) {
 	r.t.Helper()

@@ -84,6 +84,7 @@ func (h *Host) Hand(ctx context.Context, g *Generation, req *upstream.Request) e
 		return err
 	}
 	g.Begin(running, h)
+	req.Waits = g.Waits
 	unhook := lifetime.AfterFunc(ctx, func() { g.ctx.End(context.Cause(ctx)) })
 	resp, err := h.ask(&g.ctx, req)
 	switch {
@@ -92,19 +93,34 @@ func (h *Host) Hand(ctx context.Context, g *Generation, req *upstream.Request) e
 		resp.Body.Close()
 		err = infer.AsError(context.Cause(ctx))
 	default:
-		if g.body = resp.TakeBody(); g.Short || !g.poll() {
+		g.body = resp.TakeBody()
+		if g.body.Unhold(); g.Short || !g.poll() {
 			engine.Read(g.Sink, g.run)
 		}
 		return nil
 	}
 	unhook()
 	g.ctx.End(nil)
-	if req.Leg.ToServer != 0 && (resp == nil || resp.Status == http.StatusOK) {
+	switch held := g.Waits.Held(); {
+	case held != nil:
+		go h.lingers(g.Waits, held, running)
+		return err
+	case req.Leg.ToServer != 0 && g.Waits == nil && (resp == nil || resp.Status == http.StatusOK):
 		// It may have the request, and would work on it until it notices.
 		g.Wire.Stop()
 	}
 	h.live.Done()
 	return err
+}
+
+// lingers waits for a decode half that was given up in its hand-over and may not be aborted yet.
+func (h *Host) lingers(waits *engine.Deferral, held <-chan struct{}, running *lifetime.Context) {
+	defer h.live.Done()
+	select {
+	case <-held:
+	case <-running.Done():
+		waits.Released()
+	}
 }
 
 // ask hands a request over, and gives the response that confirms it. With an error

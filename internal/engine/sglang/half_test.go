@@ -189,4 +189,5 @@ func TestDeferredAbort(t *testing.T) {
 	over(decoding)
 	engine.Released(unmet.Gen)
 	over(unmet)
+	enginetest.GivenUp(b, infer.Bootstrap{Host: "h", Port: 1, Room: 1, Rank: -1})
 }

@@ -131,6 +131,7 @@ func (p *peer) generate(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"error":{"message":"as the test wants it"}}`)
 		return
 	}
+	defer p.mu.Update(func() { p.aborted[id] = p.aborted[id] || !q.ended }) // a closed connection is an abort
 	if p.mu.Await(r.Context(), "the confirmation", func() bool { return !q.held || len(q.lines) > 0 }) != nil {
 		return
 	}

@@ -66,6 +66,9 @@ func (d *dispatcher) output(o *output) {
 		d.Release(g)
 	}
 	if g.Over() {
+		if o.to > o.from {
+			g.Released() // its KV is there
+		}
 		d.Late()
 		return
 	}

@@ -78,6 +78,18 @@ func (b *Body) begins() {
 	b.waits = nil
 }
 
+// Unhold ends what Waits has held back: the caller, which has the whole head, sees to it from now
+// on.
+func (b *Body) Unhold() {
+	if b.waits == nil {
+		return
+	}
+	b.waits = nil
+	if b.in.conn.giveUpBy(b.in.conn.gives); b.ctx.Err() != nil { // which may have come before
+		b.in.conn.givesUp()
+	}
+}
+
 // linger lets an answer continue whose caller is gone but whose connection may not be closed
 // yet. A goroutine reads the input up to the first byte of the body, and ends then or when the
 // connection is closed. The caller must not use the body afterwards.
