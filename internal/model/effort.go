@@ -9,6 +9,8 @@ func (m *Folder) EffortVariable(effort string) (name, value string) {
 	switch reads := m.Templates.Reads; {
 	case reads("reasoning_effort"):
 		return "reasoning_effort", strconv.Quote(effort)
+	case reads("reasoning_strength"): // Muse Glimmer's
+		return "reasoning_strength", strconv.Quote(effort)
 	case reads("enable_thinking"):
 		return "enable_thinking", strconv.FormatBool(effort != "none")
 	case reads("thinking") && m.Format.Reasoning() != "":

@@ -20,7 +20,7 @@ func (m *Folder) chooseFormat(told outputparse.Format) outputparse.Format {
 		return told
 	}
 	reasoning := told.Reasoning()
-	if reasoning == "harmony" {
+	if outputparse.Framed(reasoning) {
 		reasoning = ""
 	}
 	for i := range samples {

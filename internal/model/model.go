@@ -82,7 +82,7 @@ func (m *Folder) UseParsers(tools, reasoning string) error {
 		}
 		return name, nil
 	}
-	if tools == "harmony" && reasoning == "" {
+	if reasoning == "" && outputparse.Framed(tools) {
 		reasoning = tools // they are one thing
 	}
 	tools, err := choose("tool-parser", tools, m.Format.Tools(), outputparse.ToolNames())
@@ -95,7 +95,7 @@ func (m *Folder) UseParsers(tools, reasoning string) error {
 	}
 	f, ok := outputparse.Named(tools, reasoning)
 	if !ok {
-		return errors.New("tool-parser and reasoning-parser are both harmony, or neither is")
+		return errors.New("harmony and muse-glimmer read answers that consist of messages: tool-parser and reasoning-parser are both the same one, or neither is one of them")
 	}
 	m.UseFormat(f)
 	return nil

@@ -104,7 +104,8 @@ func TestParsersByName(t *testing.T) {
 		{"qwen3-coder", "", "qwen3-coder think", ""},
 		{"none", "none", " ", ""},
 		{"harmony", "", "harmony harmony", ""},
-		{"", "harmony", "hermes think", "both harmony"},
+		{"muse-glimmer", "", "muse-glimmer muse-glimmer", ""},
+		{"", "harmony", "hermes think", "both the same one"},
 		{"hermès", "", "hermes think", `there is no tool-parser "hermès"; the choices are none, hermes, qwen3-coder, `},
 		{"", "thinks", "hermes think", `there is no reasoning-parser "thinks"; the choices are none, think, `},
 	} {

@@ -32,7 +32,7 @@ func BenchmarkContent(b *testing.B) {
 		b.Run(o.Format.Tools(), func(b *testing.B) {
 			pieces := tokens(strings.Repeat(prose, 20))
 			p := New(o)
-			if o.Format.harmony() {
+			if o.Format.Tools() == "harmony" {
 				p.Append(nil, []byte("<|channel|>final<|message|>"), false)
 			}
 			var events []Event
@@ -99,7 +99,7 @@ func TestPlainContentAllocatesNothing(t *testing.T) {
 	for _, o := range formats() {
 		pieces := tokens(strings.Repeat(prose, 4))
 		p := New(o)
-		if o.Format.harmony() {
+		if o.Format.Tools() == "harmony" {
 			p.Append(nil, []byte("<|channel|>final<|message|>"), false)
 		}
 		var events []Event

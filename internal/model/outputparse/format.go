@@ -82,7 +82,10 @@ type toolSyntax struct {
 type thinkTags struct {
 	name        string
 	open, close string
-	harmony     bool
+	// framed are the markers of the messages that the whole answer consists of, where it does: then
+	// its calls are read as its reasoning is. start begins such an answer.
+	framed []string
+	start  func(p *Parser, prompt []byte)
 }
 
 var allTools = []*toolSyntax{
@@ -169,6 +172,13 @@ var allTools = []*toolSyntax{
 		call: []string{"<start_function_call>"}, prefix: "call:", callEnd: []string{"<end_function_call>"},
 	},
 	{name: "harmony", body: harmonyBody},
+	{
+		name: "muse-glimmer", body: taggedBody,
+		section: []string{"<atem:function_calls>"}, sectionEnd: []string{"</atem:function_calls>"},
+		call: []string{"<atem:invoke"}, callEnd: []string{"</atem:invoke>"},
+		key: []string{"<atem:parameter"}, tagEnd: []string{"</atem:parameter>"}, attributes: true, untypedJSON: true,
+		closing: []string{"<atem:parameter", "</atem:invoke>"},
+	},
 }
 
 var allThink = []*thinkTags{
@@ -178,7 +188,11 @@ var allThink = []*thinkTags{
 	{name: "cohere", open: "<|START_THINKING|>", close: "<|END_THINKING|>"},
 	{name: "gemma4", open: "<|channel>thought", close: "<channel|>"},
 	{name: "kimi-vl", open: "◁think▷", close: "◁/think▷"},
-	{name: "harmony", harmony: true},
+	{
+		name: "harmony", start: (*Parser).startHarmony,
+		framed: []string{harmonyStart, harmonyChannel, harmonyConstrain, harmonyMessage, harmonyEnd, harmonyReturn, harmonyCall},
+	},
+	{name: "muse-glimmer", start: (*Parser).startMuse, framed: append([]string{museMessage}, museEnds...)},
 }
 
 // ToolNames and ReasoningNames list the names that Named knows.
@@ -200,8 +214,8 @@ func ReasoningNames() []string {
 }
 
 // Named returns the format with a syntax of calls and one of reasoning by their names;
-// an empty name is none of that. Harmony is one thing: calls in it are read as
-// reasoning is. ok is false if there is no such name.
+// an empty name is none of that. Where an answer consists of messages (harmony, muse-glimmer), both
+// have one name. ok is false if there is no such name, or if the two do not go together.
 func Named(tools, reasoning string) (f Format, ok bool) {
 	if tools != "" {
 		i := slices.IndexFunc(allTools, func(s *toolSyntax) bool { return s.name == tools })
@@ -217,7 +231,12 @@ func Named(tools, reasoning string) (f Format, ok bool) {
 		}
 		f.think = allThink[i]
 	}
-	return f, (tools == "harmony") == (reasoning == "harmony")
+	return f, tools == reasoning || !Framed(tools) && !Framed(reasoning)
+}
+
+// Framed reports whether a name is that of a syntax in which the answer consists of messages.
+func Framed(name string) bool {
+	return slices.ContainsFunc(allThink, func(t *thinkTags) bool { return t.name == name && t.framed != nil })
 }
 
 // Tools names the syntax of calls, or is empty.
@@ -252,14 +271,14 @@ func (f Format) ReadsSchemas() bool {
 
 // WithoutTools is the format for a request that has no tools.
 func (f Format) WithoutTools() Format {
-	if !f.harmony() {
+	if !f.framed() {
 		f.tools = nil
 	}
 	return f
 }
 
-// harmony reports whether the whole answer is framed in messages.
-func (f Format) harmony() bool { return f.think != nil && f.think.harmony }
+// framed reports whether the whole answer consists of messages.
+func (f Format) framed() bool { return f.think != nil && f.think.framed != nil }
 
 // Keeps reports whether a special token of the vocabulary is a marker of the format or
 // a part of one, so that it must stay in the text.
@@ -270,10 +289,10 @@ func (f Format) Keeps(token string) bool {
 // markers returns every string that the format reads as one.
 func (f Format) markers() []string {
 	var all []string
-	if f.harmony() {
-		return []string{harmonyStart, harmonyChannel, harmonyConstrain, harmonyMessage, harmonyEnd, harmonyReturn, harmonyCall}
-	}
-	if f.think != nil {
+	switch {
+	case f.framed():
+		all = append(all, f.think.framed...)
+	case f.think != nil:
 		all = append(all, f.think.open, f.think.close)
 	}
 	if s := f.tools; s != nil {
@@ -290,6 +309,10 @@ func Detect(template string, has func(token string) bool) Format {
 	shows := func(marker string) bool { return strings.Contains(template, marker) || has(marker) }
 	if shows(harmonyChannel) && shows(harmonyMessage) {
 		f, _ := Named("harmony", "harmony")
+		return f
+	}
+	if shows("<atem:function_calls>") {
+		f, _ := Named("muse-glimmer", "muse-glimmer")
 		return f
 	}
 	tools := ""
@@ -341,7 +364,7 @@ func Detect(template string, has func(token string) bool) Format {
 // which the answer then continues, or after the end of reasoning, so that the answer
 // has none.
 func (f Format) Reasons(prompt []byte) (open, closed bool) {
-	if f.think == nil || f.harmony() {
+	if f.think == nil || f.framed() {
 		return false, false
 	}
 	return f.think.opened(prompt), bytes.HasSuffix(bytes.TrimRight(prompt, " \t\r\n"), []byte(f.think.close))

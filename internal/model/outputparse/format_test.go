@@ -31,6 +31,7 @@ func TestDetect(t *testing.T) {
 		{`<|python_tag|>`, []string{"<|python_tag|>"}, "llama3-json "},
 		{`'<|header_start|>' ... '<|python_start|>'`, []string{"<|python_start|>", "<|python_end|>"}, "pythonic "},
 		{`<|start|>assistant<|channel|>analysis<|message|>`, nil, "harmony harmony"},
+		{`<|start|>assistant to=f<|message|><atem:function_calls>`, nil, "muse-glimmer muse-glimmer"},
 		{`◁think▷`, nil, " kimi-vl"},
 		{`'<|tool_call_start|>[' + calls`, nil, "pythonic "},
 		{`'<|channel>thought\n' + reasoning`, nil, " gemma4"},
@@ -57,6 +58,7 @@ func TestKeeps(t *testing.T) {
 		{"kimi-k2", "", "<|tool_calls_section_begin|> <|tool_call_argument_begin|> <|tool_call_end|>", "<|im_end|> [EOS]"},
 		{"json", "cohere", "<|tool_call|> <|action_start|> <|plugin|> <|START_ACTION|> <|END_THINKING|>", "<|START_RESPONSE|> <|end_of_text|>"},
 		{"gemma4", "gemma4", "<|tool_call> <tool_call|> <|\"|> <|channel> <channel|>", "<|tool_response> <turn|>"},
+		{"muse-glimmer", "muse-glimmer", "<|start|> <|message|> <|eom|> <|eot|> <atem:invoke", "<|end_of_text|>"},
 		{"harmony", "harmony", "<|start|> <|channel|> <|constrain|> <|message|> <|end|> <|return|> <|call|>", "<|endoftext|> <|startoftext|>"},
 	} {
 		f, ok := Named(test.tools, test.reasoning)
@@ -79,12 +81,13 @@ func TestKeeps(t *testing.T) {
 	}
 }
 
-// TestNamed: every name is known with itself, and only harmony goes with harmony.
+// TestNamed: every name is known with itself, and syntaxes with messages go with themselves alone.
 func TestNamed(t *testing.T) {
 	for _, tools := range append(ToolNames(), "") {
 		for _, reasoning := range append(ReasoningNames(), "") {
 			f, ok := Named(tools, reasoning)
-			if want := (tools == "harmony") == (reasoning == "harmony"); ok != want {
+			whole := func(name string) bool { return name == "harmony" || name == "muse-glimmer" }
+			if want := tools == reasoning || !whole(tools) && !whole(reasoning); ok != want {
 				t.Errorf("%q with %q: %v", tools, reasoning, ok)
 			}
 			if ok && (f.Tools() != tools || f.Reasoning() != reasoning) {

@@ -40,7 +40,9 @@ type mail struct {
 	first bool // its role is in the prompt
 	call  bool // it is a call
 	text  bool // it has arguments
-	ends  *markers
+	// within: what may be the head of the next stands in its text
+	within bool
+	ends   *markers
 }
 
 func (p *Parser) startHarmony(prompt []byte) {

@@ -128,11 +128,11 @@ func TestPlainText(t *testing.T) {
 		}
 		rapid.Check(t, func(t *rapid.T) {
 			text := rapid.StringOfN(rapid.RuneFrom([]rune("abc \n\té日.,!?-+*#`'\"")), 0, 60, -1).Draw(t, "text")
-			if strings.TrimSpace(text) == "" && o.Format.harmony() {
+			if strings.TrimSpace(text) == "" && o.Format.Tools() == "harmony" {
 				return
 			}
 			said := text
-			if !o.Format.harmony() {
+			if o.Format.Tools() != "harmony" {
 				said = strings.TrimLeft(text, "\r\n") // they are those of the prompt's end
 			}
 			if tools := New(o).tools; tools != nil && tools.bare != "" {

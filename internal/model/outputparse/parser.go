@@ -2,6 +2,7 @@ package outputparse
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -78,7 +79,7 @@ type spanState struct {
 	blank bool    // it has nothing but white space so far
 	edge  bool    // it began at a marker, or with the answer
 	start bool    // it is the answer's first, and blank
-	exact bool    // white space counts: harmony
+	exact bool    // white space counts: in a message
 	said  [2]bool // there was text of that kind, so that a line is put before more of it
 	space []byte
 	*marked
@@ -123,9 +124,12 @@ func (s syntax) marks() *marked {
 		m.ends = newMarkers(s.valueEnd, s.tagEnd, s.closing)
 		m.strays = newMarkers(s.tagEnd, s.key, s.callEnd)
 	}
+	if s.think != nil && s.think.framed != nil {
+		calls = append(calls, museEnds[:len(museEnds)-1]...)
+	}
 	m.inside = newMarkers(calls)
 	m.atStart = m.inside
-	if s.think != nil {
+	if s.think != nil && s.think.framed == nil {
 		m.atStart = newMarkers(calls, []string{s.think.open})
 		m.thinking = newMarkers(calls, []string{s.think.close})
 	}
@@ -167,8 +171,8 @@ func New(o Options) *Parser {
 	case o.ForcedTool != "" || o.ForcedAny:
 		p.startForced(o.ForcedTool)
 		return p
-	case o.Format.harmony():
-		p.startHarmony(o.Prompt)
+	case o.Format.framed():
+		p.think.start(p, o.Prompt)
 		return p
 	}
 	p.marked = syntax{p.tools, p.think}.marks()
@@ -332,11 +336,17 @@ func (p *Parser) text(d []byte, eof bool) (int, bool) {
 		return 0, true
 	}
 	if p.think != nil {
-		switch string(d[:length]) {
-		case p.think.open:
+		switch marker := string(d[:length]); {
+		case p.think.framed != nil:
+			if slices.Contains(museEnds, marker) {
+				p.begin(Content)
+				p.state = (*Parser).museHead
+				return p.museEnds(d, 0, length), false
+			}
+		case marker == p.think.open:
 			p.begin(Reasoning)
 			return length, false
-		case p.think.close:
+		case marker == p.think.close:
 			p.begin(Content)
 			return length, false
 		}

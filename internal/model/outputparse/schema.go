@@ -125,7 +125,24 @@ func (t *Tools) resolve(name string) (string, bool) {
 	if bare, ok := strings.CutPrefix(name, callid.Functions); ok && t.has(bare) {
 		return bare, true
 	}
+	// Models that know of name spaces take a bare name for that of its own.
+	if space, bare, ok := strings.Cut(name, "."); ok && space == bare && t.has(bare) {
+		return bare, true
+	}
 	return "", false
+}
+
+// hasIn reports whether a name means a tool of the request, or is a name space of one.
+func (t *Tools) hasIn(name string) bool {
+	if _, ok := t.resolve(name); ok {
+		return true
+	}
+	for tool := range t.byName {
+		if strings.HasPrefix(tool, name+".") {
+			return true
+		}
+	}
+	return false
 }
 
 // has reports whether there is a tool of that name.

@@ -95,7 +95,7 @@ func (o Options) inHead(text, word string) bool {
 		}
 		return at
 	}
-	return o.Format.harmony() && last(harmonyStart, harmonyChannel, harmonyConstrain) >= last(harmonyMessage, harmonyEnd, harmonyCall, harmonyReturn)
+	return o.Format.Tools() == "harmony" && last(harmonyStart, harmonyChannel, harmonyConstrain) >= last(harmonyMessage, harmonyEnd, harmonyCall, harmonyReturn)
 }
 
 // TestSilence: text, reasoning and arguments go out as they come. The text that is held is never
@@ -135,7 +135,7 @@ type silenceText struct {
 
 // silenceTexts are content, reasoning and arguments of a format.
 func silenceTexts(f Format, long string, values []string) (all []silenceText) {
-	if f.harmony() {
+	if f.Tools() == "harmony" {
 		for channel, text := range map[string]string{"final": long, "analysis": long, "commentary to=functions.f": `{"a": ` + values[1] + `}`} {
 			all = append(all, silenceText{head: harmonyChannel + channel + harmonyMessage, body: text})
 		}
@@ -143,6 +143,9 @@ func silenceTexts(f Format, long string, values []string) (all []silenceText) {
 	}
 	all = append(all, silenceText{body: long}, silenceText{head: f.think.open, body: long})
 	s := f.tools
+	if f.framed() {
+		all = append(all, silenceText{head: " to=user<|message|>", body: long}, silenceText{head: " to=self<|message|>", body: long})
+	}
 	for i, v := range values {
 		key := []string{"city", "ids", "opts", "ids"}[i]
 		switch {
@@ -197,7 +200,7 @@ func maxMarker(f Format) (n int) {
 // or syntax at once.
 func TestSpaceFirst(t *testing.T) {
 	for _, o := range formats() {
-		if o.Format.harmony() {
+		if o.Format.framed() {
 			continue // whose answers begin with the head of a message
 		}
 		for _, space := range []string{" ", "\n", "\n\n", " \n", "\t", "\r\n  "} {

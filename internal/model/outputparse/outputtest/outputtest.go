@@ -60,6 +60,7 @@ var formats = map[string]func(*writer, []call){
 	"llama3-json":   (*writer).llama,
 	"pythonic":      (*writer).pythonic,
 	"harmony":       (*writer).harmony,
+	"muse-glimmer":  (*writer).muse,
 	"json":          (*writer).tagged,
 	"apertus":       (*writer).apertus,
 	"gemma4":        func(w *writer, calls []call) { w.gemma("<|tool_call>", "<tool_call|>", `<|"|>`, calls) },
@@ -142,7 +143,7 @@ func Write(r *rand.Rand, format string) Answer {
 	for i := range calls {
 		w.answer.Calls = append(w.answer.Calls, Call{calls[i].name, calls[i].json()})
 	}
-	if format != "harmony" {
+	if format != "harmony" && format != "muse-glimmer" {
 		open, end := "<think>", "</think>"
 		switch format {
 		case "mistral":
@@ -158,7 +159,7 @@ func Write(r *rand.Rand, format string) Answer {
 			w.say("\n\n")
 		}
 	}
-	if len(calls) > 0 || format == "harmony" {
+	if len(calls) > 0 || format == "harmony" || format == "muse-glimmer" {
 		formats[format](w, calls)
 	}
 	w.pieces = slices.DeleteFunc(w.pieces, func(s string) bool { return s == "" })
@@ -433,4 +434,32 @@ func (w *writer) harmony(calls []call) {
 		}
 		w.say("<|channel|>", "commentary", " to=functions."+c.name+" ", "<|constrain|>", "json", "<|message|>", c.json(), "<|call|>")
 	}
+}
+
+func (w *writer) muse(calls []call) {
+	first := true
+	message := func(to string) {
+		if !first {
+			w.say("<|eom|>", "<|start|>", "assistant")
+		}
+		first = false
+		w.say(" to="+to, "<|message|>")
+	}
+	if w.answer.Reasoning != "" {
+		message("self")
+		w.say(w.answer.Reasoning)
+	}
+	if w.answer.Content != "" {
+		message("user")
+		w.say(w.answer.Content)
+	}
+	for _, c := range calls {
+		message(c.name)
+		w.say("<atem:function_calls>", "\n", `<atem:invoke name="`+c.name+`">`, "\n")
+		for _, key := range c.keys {
+			w.say(`<atem:parameter name="`+key+`">`, value(c.args[key]), "</atem:parameter>", "\n")
+		}
+		w.say("</atem:invoke>", "\n", "</atem:function_calls>")
+	}
+	w.say("<|eot|>")
 }
