@@ -29,7 +29,8 @@ func TestOperatorsKey(t *testing.T) {
 	}
 	root, viewer := add("root", "operate"), add("viewer", "read")
 	// One processor, as a held core stops the gateway only if it is the only one.
-	g := harness.StartGatewayWith(t, []string{"GOMAXPROCS=1"}, "up", "--admin-keys", file, "--profiles-dir", filepath.Join(dir, "profiles"),
+	profiles := filepath.Join(dir, "profiles")
+	g := harness.StartGatewayWith(t, []string{"GOMAXPROCS=1"}, "up", "--admin-keys", file, "--profiles-dir", profiles,
 		"--stall-threshold", "20ms", "--debug-stage-delay", "tokenize=60ms", "--debug-hold-core")
 	ctx := browser(t)
 	p := openTab(t, ctx, g.Admin)
@@ -92,7 +93,9 @@ func TestOperatorsKey(t *testing.T) {
 	if js[bool](p, "sessionStorage.length > 0") {
 		t.Error("a key that was forgotten is kept")
 	}
-	harness.WantComplete(t, harness.Post(t, g.URL+"/v1/chat/completions", `{"model":"weir-sim","stream":true,"max_tokens":1,"messages":[{"role":"user","content":"hi"}]}`))
+	keepStall(t, profiles, func() {
+		harness.WantComplete(t, harness.Post(t, g.URL+"/v1/chat/completions", `{"model":"weir-sim","stream":true,"max_tokens":1,"messages":[{"role":"user","content":"hi"}]}`))
+	}, g.Process)
 	p.press(root + kb.Enter)
 	p.text("-stall.trace")
 	// A profile's link sends the key too.
