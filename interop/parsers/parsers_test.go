@@ -201,8 +201,8 @@ type peer struct {
 }
 
 var (
-	sglang = peer{"SGLang", "sglang_parsers.py", "WEIR_SGLANG_PARSERS", 2, []string{"json", "functiongemma"}}
-	vllm   = peer{"vLLM", "vllm_parsers.py", "WEIR_VLLM_SOURCE", 1, []string{"harmony"}} // whose tokens it reads by the package openai_harmony
+	sglang = peer{"SGLang", "sglang_parsers.py", "WEIR_SGLANG_PARSERS", 2, []string{"json", "functiongemma", "muse-glimmer"}}
+	vllm   = peer{"vLLM", "vllm_parsers.py", "WEIR_VLLM_SOURCE", 2, []string{"harmony"}} // whose tokens it reads by the package openai_harmony
 )
 
 // ask returns the readings of each case.

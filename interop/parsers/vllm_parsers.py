@@ -1,7 +1,8 @@
 """Reads answers with vLLM's parsers, for parsers_test.go to compare.
 
 Standard input: {"tools": [...], "cases": [{"format", "text", "opened", "reasoning"}]}.
-Standard output: a line of JSON for each case: {"way", "reasoning", "content", "calls": [[name, arguments]], "error"}.
+Standard output: two lines of JSON for each case, read as a whole and streamed by token:
+{"way", "reasoning", "content", "calls": [[name, arguments]], "error"}.
 
 vLLM's source is in the folder that is the argument. What its parsers import of its engine and
 servers is stood in for here, as are the packages of the GPU runtime; the parsers are its own.
@@ -136,6 +137,7 @@ TOOLS = {
     "hermes": "hermes", "qwen3-coder": "qwen3_coder", "glm-4.5": "glm45", "deepseek-v3": "deepseek_v3", "deepseek-v3.1": "deepseek_v31",
     "deepseek-v3.2": "deepseek_v32", "minimax-m2": "minimax_m2", "kimi-k2": "kimi_k2", "mistral": "mistral", "llama3-json": "llama3_json",
     "pythonic": "pythonic", "apertus": "apertus", "gemma4": "gemma4", "functiongemma": "functiongemma", "json": "hunyuan_a13b",
+    "muse-glimmer": "muse_glimmer",
 }
 # vLLM has a reader for each tag before JSON.
 TAGGED = {"<|tool_call|>": "granite", "<function_call>": "granite-20b-fc", "<|action_start|>": "internlm"}
@@ -146,6 +148,7 @@ MARKERS = [
     "<|tools_prefix|>", "<|tools_suffix|>", "<|tool_call>", "<tool_call|>", '<|"|>', "<start_function_call>", "<end_function_call>", "<escape>",
     "<tool_calls>", "</tool_calls>", "<|tool_call|>", "<function_call>", "<|action_start|>", "<|plugin|>", "<|action_end|>", "<|channel>", "<channel|>",
     "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<seed:tool_call>", "</seed:tool_call>",
+    "<|start|>", "<|message|>", "<|eom|>", "<|eot|>",
 ]
 
 
@@ -181,13 +184,43 @@ def thinker():
     return importlib.import_module("vllm.reasoning.deepseek_r1_reasoning_parser").DeepSeekR1ReasoningParser(Tokenizer())
 
 
-def whole(case, tools):
+def begin(case, tools):
+    """The reasoning, which is always read as a whole, the text after it, and its reader."""
     text, reasoning, request = case["text"], "", ChatCompletionRequest(tools=tools)
-    if case["reasoning"] and (case["opened"] or "<think>" in text):
+    if case["format"] == "muse-glimmer":
+        reasoning, _ = muse().extract_reasoning(text, request)
+    elif case["reasoning"] and (case["opened"] or "<think>" in text):
         reasoning, text = thinker().extract_reasoning(text, request)
-    read = reader(case["format"], text or "")(Tokenizer(), tools).extract_tool_calls(text or "", request)
+    return reasoning or "", text or "", reader(case["format"], text or "")(Tokenizer(), tools), request
+
+
+def whole(case, tools):
+    reasoning, text, parser, request = begin(case, tools)
+    read = parser.extract_tool_calls(text, request)
     calls = [[c.function.name, c.function.arguments if isinstance(c.function.arguments, str) else json.dumps(c.function.arguments)] for c in read.tool_calls or []]
-    return reasoning or "", read.content or "", calls
+    return reasoning, read.content or "", calls
+
+
+def by_token(case, tools):
+    reasoning, text, parser, request = begin(case, tools)
+    ids, content, calls = parser.model_tokenizer.encode(text), "", {}
+    for n in range(len(ids)):
+        said, now = parser.model_tokenizer.decode(ids[:n]), parser.model_tokenizer.decode(ids[:n + 1])
+        delta = parser.extract_tool_calls_streaming(said, now, now[len(said):], ids[:n], ids[:n + 1], ids[n:n + 1], request)
+        if delta is None:
+            continue
+        content += delta.content or ""
+        for c in delta.tool_calls or []:
+            function = c.function if isinstance(c.function, Function) else Function(**(c.function or {}))
+            call = calls.setdefault(c.index, ["", ""])
+            call[0] += function.name or ""
+            call[1] += function.arguments or ""
+    return reasoning, content, [calls[i] for i in sorted(calls)]
+
+
+def muse():
+    """Muse Glimmer's answer is all messages, of which its reader takes those to itself."""
+    return importlib.import_module("vllm.reasoning.muse_glimmer_reasoning_parser").MuseGlimmerReasoningParser(Tokenizer())
 
 
 def give_up(*_):
@@ -203,15 +236,16 @@ def main():
     for tag in TAGGED:
         reader("json", tag)
     for case in given["cases"]:
-        out = {"way": "whole"}
-        signal.setitimer(signal.ITIMER_VIRTUAL, 1)
-        try:
-            out["reasoning"], out["content"], out["calls"] = whole(case, tools)
-        except Exception as e:
-            out["error"] = f"{type(e).__name__}: {e}"
-        finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        print(json.dumps(out))
+        for way in whole, by_token:
+            out = {"way": way.__name__.replace("_", " ")}
+            signal.setitimer(signal.ITIMER_VIRTUAL, 1)
+            try:
+                out["reasoning"], out["content"], out["calls"] = way(case, tools)
+            except Exception as e:
+                out["error"] = f"{type(e).__name__}: {e}"
+            finally:
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            print(json.dumps(out))
 
 
 main()

@@ -42,11 +42,11 @@ var judgements = map[string]string{
 // vllmJudgements are those of the differences from vLLM.
 var vllmJudgements = map[string]string{
 	"as it should be | other reasoning":        "weir as meant. vLLM's readers of [THINK], which needs Mistral's own tokenizer, and of Gemma's channel were not run.",
-	"as it should be | other arguments":        "weir as meant. In lists, vLLM takes Gemma's numbers and words for strings, and drops FunctionGemma's values that are not between markers.",
+	"as it should be | other arguments":        "weir as meant. In lists, vLLM takes Gemma's numbers and words for strings, and drops FunctionGemma's values that are not between markers; it takes Muse Glimmer's strings for JSON where they are. Streamed, it leaves out empty arguments, and the ends of later ones.",
 	"as it should be | vLLM raises an error":   "weir as meant. vLLM's reader of InternLM takes one call.",
 	"as it should be | other tools":            "weir as meant. vLLM takes a self closing tag of DSML for a part of the name.",
-	"as it should be | vLLM has more content":  "weir as meant. vLLM shows the section around a self closing tag, and pythonic calls behind reasoning and an empty line.",
-	"as it should be | vLLM reads fewer calls": "weir as meant. vLLM reads no list of Mistral's by a tokenizer that has [ARGS], no self closing tags of DSML, and no pythonic calls behind an empty line.",
+	"as it should be | vLLM has more content":  "weir as meant. vLLM shows the section around a self closing tag, and pythonic calls behind reasoning and an empty line; streamed, also calls in a list, or behind reasoning.",
+	"as it should be | vLLM reads fewer calls": "weir as meant. vLLM reads no list of Mistral's by a tokenizer that has [ARGS], no self closing tags of DSML, and no pythonic calls behind an empty line; streamed, neither calls in a list nor those of Granite behind reasoning.",
 	"cut":                 "weir has the beginning of the call and says that it is unfinished, or, without a name, the text. vLLM closes what was cut, of a name that was cut too, or loses it.",
 	"a tool that is none": "weir: content, as no tool of the request is called. vLLM calls the tool that is none.",
 	"text between":        "weir: the text is content, or within a value the value's, whose call is then no complete one. vLLM drops it, or takes all for content.",

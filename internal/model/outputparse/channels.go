@@ -59,6 +59,8 @@ func (p *Parser) museHead(d []byte, eof bool) (int, bool) {
 	switch {
 	case len(d) == 0 && eof, c.short:
 		return 0, true
+	case !ok && eof && p.museCut(d):
+		return len(d), true
 	case ok:
 		p.museOpen(to)
 		return c.i, false
@@ -80,6 +82,14 @@ func (p *Parser) museHead(d []byte, eof bool) (int, bool) {
 		return n, false
 	}
 	return 0, false
+}
+
+// museCut reports whether the answer ends within a message's head.
+func (p *Parser) museCut(d []byte) bool {
+	c := cursor{d: d}
+	to, _ := p.readReceiver(&c)
+	known := to == "" || strings.HasPrefix(museSelf, to) || strings.HasPrefix(museUser, to) || p.tools != nil && p.listed.begins(to)
+	return c.short && known && spaces(d) < len(d)
 }
 
 // readReceiver reads a message's head.

@@ -132,6 +132,19 @@ func (t *Tools) resolve(name string) (string, bool) {
 	return "", false
 }
 
+// begins reports whether a name is the beginning of one that means a tool of the request.
+func (t *Tools) begins(name string) bool {
+	if t.hasIn(name) {
+		return true
+	}
+	for tool := range t.byName {
+		if strings.HasPrefix(tool, name) || strings.HasPrefix(callid.Functions+tool, name) || strings.HasPrefix(tool+"."+tool, name) {
+			return true
+		}
+	}
+	return false
+}
+
 // hasIn reports whether a name means a tool of the request, or is a name space of one.
 func (t *Tools) hasIn(name string) bool {
 	if _, ok := t.resolve(name); ok {
