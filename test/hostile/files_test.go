@@ -151,7 +151,7 @@ func watched(t *testing.T) {
 			}
 		}()
 		change.do()
-		time.Sleep(1500 * time.Millisecond) // files are looked at once a second at least
+		time.Sleep(2 * time.Second) // files are looked at once a second, and on a busy machine later
 		close(stop)
 		<-over
 		if !b.lives(change.name) {
