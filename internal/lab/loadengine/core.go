@@ -20,6 +20,7 @@ type coreEngine struct {
 	calls struct {
 		sync.Mutex
 		waiting []int64
+		probes  []string // ids of requests by which the gateway looks whether the engine is alive
 	}
 	ids     []string // of requests, by stream
 	message coretest.Batch
@@ -42,7 +43,7 @@ func RunCore(c *cell.Cell) error {
 	}
 	runtime.LockOSThread()
 	core, err := coretest.Start(context.Background(), coretest.Options{
-		Handshake: "tcp://" + c.Engine, ContextLength: 1 << 20, Receive: func(_ *coretest.Core, m coretest.Message) { e.receive(m) },
+		Handshake: "tcp://" + c.Engine, ContextLength: 1 << 20, MaxRunning: c.Capacity(), Receive: func(_ *coretest.Core, m coretest.Message) { e.receive(m) },
 	})
 	if err != nil {
 		return err
@@ -60,6 +61,12 @@ func RunCore(c *cell.Cell) error {
 func (e *coreEngine) receive(m coretest.Message) {
 	switch m.Type {
 	case 0:
+		if m.Add.Sampling["seed"] == nil {
+			e.calls.Lock()
+			e.calls.probes = append(e.calls.probes, m.Add.ID)
+			e.calls.Unlock()
+			return
+		}
 		n := coretest.Number(m.Add.Sampling["seed"])
 		e.mu.Lock()
 		e.ids[n] = m.Add.ID
@@ -87,12 +94,17 @@ func (e *coreEngine) receive(m coretest.Message) {
 	}
 }
 
-// answer answers the calls that have come.
+// answer answers the calls and probes that have come.
 func (e *coreEngine) answer(core *coretest.Core) error {
 	e.calls.Lock()
-	calls := e.calls.waiting
-	e.calls.waiting = nil
+	calls, probes := e.calls.waiting, e.calls.probes
+	e.calls.waiting, e.calls.probes = nil, nil
 	e.calls.Unlock()
+	for _, id := range probes {
+		if err := core.Send(coretest.Batch{Outputs: []coretest.Output{{ID: id, IDs: []uint32{0}, Finish: finishLength}}}); err != nil {
+			return err
+		}
+	}
 	for _, call := range calls {
 		if err := core.Send(coretest.Batch{Call: call}); err != nil {
 			return err

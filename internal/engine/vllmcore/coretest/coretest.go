@@ -3,6 +3,7 @@
 package coretest
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -30,6 +31,8 @@ type Options struct {
 	Version string
 	// ContextLength is its max_model_len; default 4096.
 	ContextLength int
+	// MaxRunning is its max_num_seqs; default 256.
+	MaxRunning int
 	// Word, when set, is sent in place of the engine's word of itself; empty but
 	// not nil sends none, as an engine whose connection broke and came back.
 	Word []byte
@@ -276,7 +279,7 @@ func (c *Core) word() []byte {
 	fields := map[string]any{"max_model_len": c.o.ContextLength, "num_gpu_blocks": 1000, "dp_stats_address": nil}
 	if c.o.Version != "0.20.0" {
 		fields["vllm_version"] = c.o.Version
-		fields["max_num_seqs"] = 256
+		fields["max_num_seqs"] = cmp.Or(c.o.MaxRunning, 256)
 		fields["instance_id"] = "one"
 		fields["data_parallel_size"] = 1
 		// vLLM's own clients want the rest as well.
