@@ -69,14 +69,10 @@ type prometheusServer struct {
 	url string
 }
 
-// scrapes starts one.
-func scrapes(t *testing.T, gateways string, flags ...string) *prometheusServer {
+// scrapes starts one with a file of rules.
+func scrapes(t *testing.T, gateways, rules string, flags ...string) *prometheusServer {
 	t.Helper()
 	dir := t.TempDir()
-	rules, err := filepath.Abs(integration + "weir.rules.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	config := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\nscrape_configs: [{job_name: weir, static_configs: [{targets: [%s]}]}]\n", rules, gateways)
 	harness.WriteFile(t, filepath.Join(dir, "prometheus.yml"), config)
 	address := harness.FreeAddress(t)
@@ -193,8 +189,10 @@ func fleet(t *testing.T) (targets string, load func()) {
 // nothing, the rules can be evaluated, and each query of the dashboard, and of
 // docs/metrics.md, returns data.
 func TestDashboard(t *testing.T) {
+	t.Parallel()
 	targets, load := fleet(t)
-	servers := map[string]*prometheusServer{"classic": scrapes(t, targets), "native": scrapes(t, targets, "--enable-feature=native-histograms")}
+	rules := rulesFile(t, 1)
+	servers := map[string]*prometheusServer{"classic": scrapes(t, targets, rules), "native": scrapes(t, targets, rules, "--enable-feature=native-histograms")}
 	questions := dashboard(t)
 	stop := make(chan struct{})
 	var loading sync.WaitGroup
