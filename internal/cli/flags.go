@@ -296,29 +296,29 @@ func (f *listenFlags) set(o *gateway.Options) (err error) {
 	case f.H2C && f.TLSCert != "":
 		return wrongf("--h2c is HTTP/2 without TLS, and --tls-cert serves HTTP/2 already: drop --h2c")
 	}
-	if o.Proxies, err = admission.ParseProxies(f.TrustedProxies); err != nil {
+	if o.Front.Proxies, err = admission.ParseProxies(f.TrustedProxies); err != nil {
 		return wrongf("--trusted-proxies: %w", err)
 	}
-	if o.CORS, err = gateway.ParseOrigins(words(f.CORS)); err != nil {
+	if o.Front.CORS, err = gateway.ParseOrigins(words(f.CORS)); err != nil {
 		return wrongf("--cors: %w", err)
 	}
-	if f.ProxyProtocol && len(o.Proxies) == 0 {
+	if f.ProxyProtocol && len(o.Front.Proxies) == 0 {
 		return wrongf("--proxy-protocol is accepted from trusted proxies only: name them with --trusted-proxies CIDR,...")
 	}
 	return nil
 }
 
 func (f *allowFlags) set(o *gateway.Options) (err error) {
-	if o.Allow.Fields, err = allow.ParseFields(words(f.AllowField)); err != nil {
+	if o.Prepare.Allow.Fields, err = allow.ParseFields(words(f.AllowField)); err != nil {
 		return wrongf("--allow-field: %w", err)
 	}
-	if o.Allow.Media, err = allow.ParseMedia(words(f.Media)); err != nil {
+	if o.Prepare.Allow.Media, err = allow.ParseMedia(words(f.Media)); err != nil {
 		return wrongf("--media: %w", err)
 	}
-	if o.Allow.Paths, err = allow.RelayPaths(words(f.RelayPath)); err != nil {
+	if o.Prepare.Allow.Paths, err = allow.RelayPaths(words(f.RelayPath)); err != nil {
 		return wrongf("--relay-path: %w", err)
 	}
-	o.AllowAbort, o.PassUnknown = f.AllowAbort, f.UnknownFields == "warn"
+	o.Prepare.AllowAbort, o.Prepare.PassUnknown = f.AllowAbort, f.UnknownFields == "warn"
 	return nil
 }
 
@@ -333,11 +333,11 @@ func (f *limitFlags) set(o *gateway.Options) error {
 	); err != nil {
 		return err
 	}
-	o.MaxBody, o.MaxBodyMemory, o.UploadRate = int64(f.MaxBody), orNone(int64(f.MaxBodyMemory)), int64(f.UploadRate)
-	o.Limits = admission.Limits{Requests: f.MaxRequests, Tokens: f.MaxInflightTokens}
-	o.Conns = admission.ConnLimits{Total: f.MaxConnections, PerClient: f.MaxConnectionsPerClient}
-	if o.Conns.Total == 0 {
-		o.Conns.Total = connectionLimit()
+	o.Front.MaxBody, o.Front.MaxBodyMemory, o.Front.UploadRate = int64(f.MaxBody), orNone(int64(f.MaxBodyMemory)), int64(f.UploadRate)
+	o.Prepare.Limits = admission.Limits{Requests: f.MaxRequests, Tokens: f.MaxInflightTokens}
+	o.Front.Conns = admission.ConnLimits{Total: f.MaxConnections, PerClient: f.MaxConnectionsPerClient}
+	if o.Front.Conns.Total == 0 {
+		o.Front.Conns.Total = connectionLimit()
 	}
 	return nil
 }
@@ -366,7 +366,7 @@ func (f *routeFlags) set(o *gateway.Options) error {
 	if f.ResolveInterval < time.Second {
 		return wrongf("--resolve-interval must be at least 1s")
 	}
-	o.Sessions = words(f.SessionHeader)
+	o.Prepare.Sessions = words(f.SessionHeader)
 	return nil
 }
 
@@ -383,7 +383,7 @@ func (f *queueFlags) set(o *gateway.Options) error {
 	if err != nil {
 		return fmt.Errorf("--band: %w", err)
 	}
-	o.Queue = gateway.Queueing{Bands: bands, Off: f.Queue == "off", Requests: f.MaxQueue, Bytes: orNone(int64(f.MaxQueueBytes)), Timeout: f.QueueTimeout}
+	o.Place.Queue = gateway.Queueing{Bands: bands, Off: f.Queue == "off", Requests: f.MaxQueue, Bytes: orNone(int64(f.MaxQueueBytes)), Timeout: f.QueueTimeout}
 	return nil
 }
 
@@ -394,7 +394,7 @@ func (f *continueFlags) set(o *gateway.Options) error {
 	if err := notNegative(amount{"--continuation-memory", int64(f.ContinuationMemory)}, amount{"--stall-timeout", int64(f.StallTimeout)}); err != nil {
 		return err
 	}
-	o.Continue = gateway.Continuing{Off: f.Continuation == "off", AtOnce: f.Continuations, Timeout: f.ContinuationTimeout, Memory: orNone(int64(f.ContinuationMemory)), Stall: f.StallTimeout}
+	o.Place.Continue = gateway.Continuing{Off: f.Continuation == "off", AtOnce: f.Continuations, Timeout: f.ContinuationTimeout, Memory: orNone(int64(f.ContinuationMemory)), Stall: f.StallTimeout}
 	return nil
 }
 
@@ -411,10 +411,10 @@ func (f *waitFlags) set(o *gateway.Options) error {
 	if err := notNegative(amount{"--request-timeout", int64(f.RequestTimeout)}, amount{"--ack-warning", int64(f.AckWarning)}); err != nil {
 		return err
 	}
-	o.AckWarning = f.AckWarning
-	o.EngineTimeout, o.SubmitTimeout, o.FirstTimeout, o.IdleTimeout = f.WaitForEngines, f.SubmitTimeout, f.FirstTimeout, f.IdleTimeout
-	o.PrefillTimeout, o.TransferTimeout = f.PrefillTimeout, f.TransferTimeout
-	o.BodyTimeout, o.UploadTimeout, o.RequestTimeout, o.WriteTimeout = f.BodyTimeout, f.UploadTimeout, f.RequestTimeout, f.WriteTimeout
+	o.Attempt.AckWarning = f.AckWarning
+	o.Place.EngineTimeout, o.Attempt.SubmitTimeout, o.Attempt.FirstTimeout, o.Attempt.IdleTimeout = f.WaitForEngines, f.SubmitTimeout, f.FirstTimeout, f.IdleTimeout
+	o.Attempt.PrefillTimeout, o.Attempt.TransferTimeout = f.PrefillTimeout, f.TransferTimeout
+	o.Front.BodyTimeout, o.Front.UploadTimeout, o.Front.RequestTimeout, o.Front.WriteTimeout = f.BodyTimeout, f.UploadTimeout, f.RequestTimeout, f.WriteTimeout
 	return nil
 }
 
@@ -432,8 +432,8 @@ func (f *tokenizeFlags) set(o *gateway.Options) error {
 	if f.TokenizeWorkers > mostTokenizeWorkers {
 		return wrongf("--tokenize-workers %d: want at most %d; 0 uses all cores but one", f.TokenizeWorkers, mostTokenizeWorkers)
 	}
-	o.Pool = pool.Options{Workers: f.TokenizeWorkers, MaxWait: f.TokenizeTimeout}
-	o.PrefixCache = orNone(int64(f.PrefixCache))
+	o.Prepare.Pool = pool.Options{Workers: f.TokenizeWorkers, MaxWait: f.TokenizeTimeout}
+	o.Prepare.PrefixCache = orNone(int64(f.PrefixCache))
 	return nil
 }
 
@@ -441,9 +441,9 @@ func (f *answerFlags) set(o *gateway.Options) error {
 	if err := notNegative(amount{"--flush-interval", int64(f.FlushInterval)}); err != nil {
 		return err
 	}
-	o.FlushInterval, o.Generate = f.FlushInterval, sglang.Options{Incremental: f.Incremental}
-	if o.Reasoning = []string{f.Reasoning}; f.Reasoning == "both" {
-		o.Reasoning = []string{"reasoning_content", "reasoning"}
+	o.Attempt.FlushInterval, o.Prepare.Generate = f.FlushInterval, sglang.Options{Incremental: f.Incremental}
+	if o.Attempt.Reasoning = []string{f.Reasoning}; f.Reasoning == "both" {
+		o.Attempt.Reasoning = []string{"reasoning_content", "reasoning"}
 	}
 	return nil
 }
@@ -516,7 +516,7 @@ func (f *recordFlags) set(o *gateway.Options) error {
 	case !f.written() && f.TimelineSample < 1:
 		return wrongf("--timeline-sample is the share of requests in the timeline: add --timeline FILE")
 	}
-	o.SpanShare = f.OTLPShare
+	o.Record.SpanShare = f.OTLPShare
 	for name, d := range f.DebugStageDelay {
 		stage, err := trace.ParseStage(name)
 		if err != nil {
@@ -525,12 +525,12 @@ func (f *recordFlags) set(o *gateway.Options) error {
 		if stage == trace.Engine {
 			return wrongf("--debug-stage-delay: weir cannot delay the stage engine; delay the engine itself")
 		}
-		if o.StageDelay == nil {
-			o.StageDelay = map[trace.Stage]time.Duration{}
+		if o.Record.StageDelay == nil {
+			o.Record.StageDelay = map[trace.Stage]time.Duration{}
 		}
-		o.StageDelay[stage] = d
+		o.Record.StageDelay[stage] = d
 	}
-	if o.HoldCore = f.DebugHoldCore; o.HoldCore && len(o.StageDelay) == 0 {
+	if o.Record.HoldCore = f.DebugHoldCore; o.Record.HoldCore && len(o.Record.StageDelay) == 0 {
 		return wrongf("--debug-hold-core changes the delays of --debug-stage-delay: add --debug-stage-delay STAGE=DURATION")
 	}
 	return nil

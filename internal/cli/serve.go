@@ -193,7 +193,7 @@ func (c *serveCommand) judge(all bool) (p serveParts, problems []error) {
 			return p, problems
 		}
 	}
-	p.opts.Caps, c.aliases, c.isolations = capsOf(specs), aliasesOf(specs), isolationsOf(specs)
+	p.opts.Prepare.Caps, c.aliases, c.isolations = capsOf(specs), aliasesOf(specs), isolationsOf(specs)
 	return p, problems
 }
 
@@ -271,7 +271,7 @@ func newProcess(f *gatewayFlags, opts gateway.Options, engines []config.Engine, 
 // last, so that an address that answers belongs to a gateway that works; that of the API may
 // have been bound by somebody else.
 func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Options) ([]fleet.Member, error), served servedModels, s *streams, api net.Listener) (*process, error) {
-	opts.Log, opts.Access = f.logger(s.err), f.access(s.err)
+	opts.Log, opts.Record.Access = f.logger(s.err), f.access(s.err)
 	certificate, err := f.certificate(opts.Log)
 	if err != nil {
 		return nil, err
@@ -289,15 +289,15 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 		return nil, err
 	}
 	if known.callers != nil {
-		opts.Callers = known.callers.Identify
+		opts.Prepare.Callers = known.callers.Identify
 	}
-	opts.Models = served.folders()
-	opts.Batch = new(gateway.Batch)
+	opts.Prepare.Models = served.folders()
+	opts.Attempt.Batch = new(gateway.Batch)
 	opts.Metrics = metrics.New()
 	if known.shared, err = f.store(known.callers, opts.Log, opts.Metrics); err != nil {
 		return nil, err
 	}
-	opts.Integrity = integrity.New(integrity.Options{Log: opts.Log, Count: opts.Metrics.IntegrityFailure})
+	opts.Attempt.Integrity = integrity.New(integrity.Options{Log: opts.Log, Count: opts.Metrics.IntegrityFailure})
 	members, err := connect(&opts)
 	if err != nil {
 		return nil, err
@@ -320,24 +320,24 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 		return nil, err
 	}
 	if spans != nil {
-		opts.Spans = spans
+		opts.Record.Spans = spans
 		opts.Metrics.Spans(spans.Sent, spans.Dropped)
 	}
 	undo := func(err error) error {
-		return errors.Join(err, (&written{opts.Timeline, opts.Usage, spans}).finish())
+		return errors.Join(err, (&written{opts.Record.Timeline, opts.Record.Usage, spans}).finish())
 	}
-	if opts.Timeline, err = f.recorder(opts.Log); err != nil {
+	if opts.Record.Timeline, err = f.recorder(opts.Log); err != nil {
 		return nil, undo(err)
 	}
-	if opts.Timeline != nil {
-		opts.Metrics.Timeline(opts.Timeline)
+	if opts.Record.Timeline != nil {
+		opts.Metrics.Timeline(opts.Record.Timeline)
 	}
-	if opts.Usage, err = f.usage(opts.Log); err != nil {
+	if opts.Record.Usage, err = f.usage(opts.Log); err != nil {
 		return nil, undo(err)
 	}
-	opts.Counting = f.RelayUsage == "auto" && (f.identifies() || opts.Usage != nil)
-	if opts.Usage != nil {
-		opts.Metrics.UsageLog(opts.Usage)
+	opts.Attempt.Counting = f.RelayUsage == "auto" && (f.identifies() || opts.Record.Usage != nil)
+	if opts.Record.Usage != nil {
+		opts.Metrics.UsageLog(opts.Record.Usage)
 	}
 	self, err := f.newWatcher(watch.Options{Registry: opts.Metrics.Registry(), Log: opts.Log, Stood: fl.Late, Limits: f.limits(f.WatchCPU),
 		Load:    func() watch.Load { return p.gateway.Load() },
@@ -346,7 +346,7 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 		return nil, undo(err)
 	}
 	opts.Watch = self.Watch
-	p = &process{log: opts.Log, self: self, metrics: opts.Metrics, integrity: opts.Integrity, fleet: fl, written: written{opts.Timeline, opts.Usage, spans}, keys: known, settings: f.settings, started: time.Now(),
+	p = &process{log: opts.Log, self: self, metrics: opts.Metrics, integrity: opts.Attempt.Integrity, fleet: fl, written: written{opts.Record.Timeline, opts.Record.Usage, spans}, keys: known, settings: f.settings, started: time.Now(),
 		api:     apiListener{certificate: certificate, authorities: authorities, h2c: f.H2C},
 		admin:   adminListener{certificate: adminTLS, hosts: f.adminHosts(), pprof: f.PProf, changes: f.AdminChanges},
 		leaving: leaving{delay: f.ShutdownDelay, drain: f.DrainTimeout},
@@ -379,7 +379,7 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 		p.peer = peer
 	}
 	if f.ProxyProtocol {
-		p.api.proxies = opts.Proxies
+		p.api.proxies = opts.Front.Proxies
 	}
 	p.gateway = gateway.New(opts)
 	gcpace.Keep(func() bool { return p.gateway.Load().Streams > 0 })
@@ -484,11 +484,11 @@ func dialled(e config.Engine, a *access.Access, f *gatewayFlags, additions func(
 	case "openai":
 		return relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout, FirstByteTimeout: f.FirstTimeout, Access: a, PassKey: e.PassKey, VerifyIDs: e.VerifyIDs, AskHalves: e.Halves.Ask(), Decodes: e.Halves.Role == "decode", Panicked: panicked(e.Name, o)})
 	case "sglang":
-		return sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model, Additions: additions, ConnectTimeout: f.ConnectTimeout, Access: a, Batch: o.Batch, Panicked: panicked(e.Name, o)})
+		return sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model, Additions: additions, ConnectTimeout: f.ConnectTimeout, Access: a, Batch: o.Attempt.Batch, Panicked: panicked(e.Name, o)})
 	case "vllm":
-		return vllm.New(vllm.Options{Name: e.Name, URL: e.URL, Model: e.Model, Additions: additions, ConnectTimeout: f.ConnectTimeout, Access: a, Batch: o.Batch, Panicked: panicked(e.Name, o)}, vllm.Flags{Priority: e.Priority, AskHalves: e.Halves.Ask(), Decodes: e.Halves.Role == "decode"})
+		return vllm.New(vllm.Options{Name: e.Name, URL: e.URL, Model: e.Model, Additions: additions, ConnectTimeout: f.ConnectTimeout, Access: a, Batch: o.Attempt.Batch, Panicked: panicked(e.Name, o)}, vllm.Flags{Priority: e.Priority, AskHalves: e.Halves.Ask(), Decodes: e.Halves.Role == "decode"})
 	}
-	return plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Access: a, Batch: o.Batch, Panicked: panicked(e.Name, o)})
+	return plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Access: a, Batch: o.Attempt.Batch, Panicked: panicked(e.Name, o)})
 }
 
 // panicked logs and counts the panics while the output of an engine is read.
@@ -545,7 +545,7 @@ func ofRank(words []any, rank int) []any {
 // newFleet puts the engines in front of the models.
 func newFleet(members []fleet.Member, served servedModels, f *gatewayFlags, g *gateway.Options, peer *peer, emptied func(fleet.Member, fleet.Emptied)) (*fleet.Fleet, error) {
 	o := fleet.Options{Members: members, Folders: map[string][]string{}, Aliases: f.aliases, Policy: f.Policy, Policies: f.policies, Isolation: f.isolation(), Isolations: f.isolations, Lenient: f.Isolation == byKeys, Retries: f.retries(), IndexBytes: int64(f.IndexMemory), NoGeneration: f.GenerationProbes == "off", Stall: f.StallTimeout, OwnLateness: f.OwnLateness,
-		Lost: func(m fleet.Member, err error) { g.Integrity.Add(m.Kind, m.Name, "", err) },
+		Lost: func(m fleet.Member, err error) { g.Attempt.Integrity.Add(m.Kind, m.Name, "", err) },
 		Left: func(m fleet.Member, rank int, err error) {
 			g.Log.Warn("engine left", ofRank([]any{"engine", m.Name, "kind", m.Kind, "error", err}, rank)...)
 		},

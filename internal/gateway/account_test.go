@@ -57,8 +57,8 @@ func TestAccounts(t *testing.T) {
 func runErrands(t *testing.T, dir string, way way, limit int, errands []errand) error {
 	a, z := &tokenEngine{name: "a", accept: playErrand}, &tokenEngine{name: "z", accept: playErrand}
 	r, s := &relayEngine{name: "r", reply: playRelayErrand}, &relayEngine{name: "s", reply: playRelayErrand}
-	opts := Options{IdleTimeout: 5 * time.Second, FirstTimeout: 5 * time.Second, BodyTimeout: time.Second, WriteTimeout: time.Second}
-	opts.Limits.Requests = limit
+	opts := Options{Attempt: AttemptOptions{IdleTimeout: 5 * time.Second, FirstTimeout: 5 * time.Second}, Front: FrontOptions{BodyTimeout: time.Second, WriteTimeout: time.Second}}
+	opts.Prepare.Limits.Requests = limit
 	b := newBench(t, dir, opts, []any{a, z, r, s}, way)
 	defer b.end()
 	var hangUps []*time.Timer

@@ -23,7 +23,7 @@ func TestLateAcknowledgement(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		return nil
 	}}
-	opts := Options{Log: slog.New(slog.NewTextHandler(&log, nil)), AckWarning: time.Second}
+	opts := Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Attempt: AttemptOptions{AckWarning: time.Second}}
 	inBubble(t, opts, []any{a}, func(t *testing.T, b *bench) {
 		log.Reset()
 		for range 2 { // of which the second one adds nothing to the log
@@ -44,7 +44,7 @@ func TestLateAcknowledgement(t *testing.T) {
 // for it.
 func TestOwnDelayBeforeTheHandOver(t *testing.T) {
 	a := &tokenEngine{name: "a"}
-	inBubble(t, Options{StageDelay: map[trace.Stage]time.Duration{trace.Dispatch: 6 * time.Second}}, []any{a}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Record: RecordOptions{StageDelay: map[trace.Stage]time.Duration{trace.Dispatch: 6 * time.Second}}}, []any{a}, func(t *testing.T, b *bench) {
 		j := b.judged()
 		ctx, stop := context.WithCancel(t.Context())
 		var run sync.WaitGroup

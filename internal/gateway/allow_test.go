@@ -52,7 +52,7 @@ func TestSteeringIsAllowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
-	inBubble(t, Options{Allow: allow.Rules{Fields: fields}}, []any{e, r}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: PrepareOptions{Allow: allow.Rules{Fields: fields}}}, []any{e, r}, func(t *testing.T, b *bench) {
 		carryPriority(b)
 		c := b.post(completionsPath, `{"model":"`+models.SimName+`","prompt":"a","priority":3}`)
 		call := e.call(t, 1)

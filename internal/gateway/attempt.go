@@ -84,7 +84,7 @@ func (x *exchange) settle(e *infer.Error) {
 			at.Health.Rest(trace.Now(), e.RetryAfter)
 		}
 		x.g.opts.Metrics.EngineFault(e.Engine, e.Code)
-		x.g.opts.Integrity.Add(at.Engine.Kind, e.Engine, x.rec.RequestID, e)
+		x.g.opts.Attempt.Integrity.Add(at.Engine.Kind, e.Engine, x.rec.RequestID, e)
 	}
 }
 
@@ -92,7 +92,7 @@ func (x *exchange) settle(e *infer.Error) {
 func (x *exchange) failure(e *infer.Error) retry.Failure {
 	f := retry.Failure{
 		Final: !continuable(e) || !e.Retryable && !x.response.begun, NotRun: e.NotRun, Silent: e.Code == infer.CodeDeadline,
-		Effects:  x.target.Relay != nil && x.g.opts.Allow.Paths.Added(x.rec.Endpoint),
+		Effects:  x.target.Relay != nil && x.g.opts.Prepare.Allow.Paths.Added(x.rec.Endpoint),
 		Attempts: len(x.rec.Attempts), Begun: int(x.begun),
 	}
 	if x.response.begun {

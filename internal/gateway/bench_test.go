@@ -160,12 +160,12 @@ func newBench(t testing.TB, dir string, opts Options, engines []any, way way) *b
 	}
 	b.publish(engines...)
 	opts.Snapshot = b.snapshot.Load
-	if opts.Models == nil {
-		opts.Models = map[string]*model.Folder{models.SimName: simModel()}
+	if opts.Prepare.Models == nil {
+		opts.Prepare.Models = map[string]*model.Folder{models.SimName: simModel()}
 	}
-	opts.Metrics, opts.Timeline = b.metrics, recorder
-	if opts.Pool.Workers == 0 { // so that a job holds the pool
-		opts.Pool.Workers, opts.Pool.Lane = 1, -1
+	opts.Metrics, opts.Record.Timeline = b.metrics, recorder
+	if opts.Prepare.Pool.Workers == 0 { // so that a job holds the pool
+		opts.Prepare.Pool.Workers, opts.Prepare.Pool.Lane = 1, -1
 	}
 	b.g = New(opts)
 	b.g.hangups = memHangups{}

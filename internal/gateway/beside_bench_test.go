@@ -58,7 +58,7 @@ func besideLarge(b *testing.B, o pool.Options, large, small []byte) {
 	e := &route.Engine{Name: "a", Kind: "weir", Tokens: &tokenEngine{name: "a"}, Ready: true}
 	snap := &route.Snapshot{Models: map[string]*route.Model{models.SimName: {Name: models.SimName, ByIDs: route.Side{Kind: "weir"}, Policy: new(balance.RoundRobin),
 		Targets: []route.Target{{Engine: e, Rank: route.Whole("a"), Model: models.SimName}}}}}
-	g := New(Options{PrefixCache: -1, Pool: o, Models: map[string]*model.Folder{models.SimName: folder}, Snapshot: func() *route.Snapshot { return snap }})
+	g := New(Options{Prepare: PrepareOptions{PrefixCache: -1, Pool: o, Models: map[string]*model.Folder{models.SimName: folder}}, Snapshot: func() *route.Snapshot { return snap }})
 	defer g.Close()
 	prepare := func(ctx context.Context, body []byte) (*exchange, error) {
 		x := &exchange{g: g, stages: stages{rec: new(trace.Record)}, request: request{caller: tenancy.Anyone, body: body, endpoint: openai.Chat}}

@@ -56,7 +56,7 @@ func TestTextOfIDsIsBounded(t *testing.T) {
 			longest = id
 		}
 	}
-	inBubble(t, Options{MaxBody: 64 << 10}, []any{&tokenEngine{name: "a"}}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Front: FrontOptions{MaxBody: 64 << 10}}, []any{&tokenEngine{name: "a"}}, func(t *testing.T, b *bench) {
 		n := 64<<10/len(m.Text(longest)) + 1
 		body := fmt.Sprintf(`{"model":%q,"tokens":[%s]}`, models.SimName, list(n, fmt.Sprint(longest)))
 		if a := b.post("/detokenize", body).answer(); a.status != 400 || !strings.Contains(string(a.body), "--max-body") {
@@ -87,7 +87,7 @@ func TestHandOverIsBounded(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		return nil
 	}}
-	inBubble(t, Options{Models: map[string]*model.Folder{models.SimName: m}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: PrepareOptions{Models: map[string]*model.Folder{models.SimName: m}}}, []any{e}, func(t *testing.T, b *bench) {
 		ids := list(1<<20, "7")
 		ask := func(n int) *caller {
 			return b.post(completionsPath, fmt.Sprintf(`{"model":%q,"prompt":[%s],"n":%d,"max_tokens":1,"stream":true}`, models.SimName, ids, n))

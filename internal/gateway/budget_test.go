@@ -174,7 +174,7 @@ func TestEffectsAreNotRepeated(t *testing.T) {
 				close(f.chunks)
 				return f.response(http.StatusOK), nil
 			}
-			inBubble(t, Options{Allow: allow.Rules{Paths: paths}}, []any{a, z}, func(t *testing.T, b *bench) {
+			inBubble(t, Options{Prepare: PrepareOptions{Allow: allow.Rules{Paths: paths}}}, []any{a, z}, func(t *testing.T, b *bench) {
 				wantLegs(t, b.record(b.post(test.path, `{"model":"relayed"}`)), test.legs...)
 			})
 		})

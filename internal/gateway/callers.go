@@ -25,7 +25,7 @@ const maxCaller = 128
 
 // callerOf says who sends a request. The caller is never nil.
 func (g *Gateway) callerOf(r *http.Request) (*tenancy.Caller, error) {
-	c, err := g.opts.Callers(r.Header, r.TLS)
+	c, err := g.opts.Prepare.Callers(r.Header, r.TLS)
 	if err != nil || c == nil {
 		if err == nil {
 			err = infer.Errorf(infer.CodeUnauthorized, "the caller is not known")

@@ -25,7 +25,7 @@ func (p *preparing) capOf() (c Cap) {
 	if l := p.model.Loaded; l != nil {
 		c = Cap{MaxTokens: l.MaxTokens, N: l.MaxN}
 	} else {
-		c = p.g.opts.Caps[cmp.Or(p.model.Base, p.model.Name)]
+		c = p.g.opts.Prepare.Caps[cmp.Or(p.model.Base, p.model.Name)]
 	}
 	if a := p.caller.Account; a != nil {
 		if most := int(a.Limits().OutputTokens); most > 0 && (c.MaxTokens == 0 || most < c.MaxTokens) {

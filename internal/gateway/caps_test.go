@@ -14,7 +14,7 @@ import (
 func TestCapsRefuse(t *testing.T) {
 	limit := Cap{MaxTokens: 100, N: 2}
 	e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
-	inBubble(t, Options{Caps: map[string]Cap{models.SimName: limit, "relayed": limit}}, []any{e, r}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: PrepareOptions{Caps: map[string]Cap{models.SimName: limit, "relayed": limit}}}, []any{e, r}, func(t *testing.T, b *bench) {
 		const messages = `"messages":[{"role":"user","content":"a"}]`
 		for _, c := range []struct{ path, fields, param string }{
 			{chatPath, messages + `,"max_tokens":101`, "max_tokens"},
@@ -52,7 +52,7 @@ func TestCapsRefuse(t *testing.T) {
 func TestCapIsTheBound(t *testing.T) {
 	limit := Cap{MaxTokens: 100}
 	e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
-	inBubble(t, Options{Caps: map[string]Cap{models.SimName: limit, "relayed": limit}}, []any{e, r}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: PrepareOptions{Caps: map[string]Cap{models.SimName: limit, "relayed": limit}}}, []any{e, r}, func(t *testing.T, b *bench) {
 		const messages = `"messages":[{"role":"user","content":"a"}]`
 		for i, c := range []struct {
 			path, fields string
@@ -96,7 +96,7 @@ func TestCapIsTheBound(t *testing.T) {
 // Where the context leaves less than the cap, that is the bound.
 func TestCapAndContext(t *testing.T) {
 	e := &tokenEngine{name: "a"}
-	inBubble(t, Options{Caps: map[string]Cap{models.SimName: {MaxTokens: 100}}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: PrepareOptions{Caps: map[string]Cap{models.SimName: {MaxTokens: 100}}}}, []any{e}, func(t *testing.T, b *bench) {
 		limit := simModel().ContextLength
 		c := b.post("/generate", fmt.Sprintf(`{"model":%q,"input_ids":[%s],"sampling_params":{"max_new_tokens":null}}`, models.SimName, list(limit-5, "7")))
 		call := e.call(t, 1)

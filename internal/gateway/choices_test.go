@@ -164,7 +164,7 @@ func TestChoices(t *testing.T) {
 		t.Run(fmt.Sprint("stream ", stream), func(t *testing.T) {
 			e := &tokenEngine{name: "a"}
 			opts := Options{}
-			opts.Limits.Requests = 1
+			opts.Prepare.Limits.Requests = 1
 			inBubble(t, opts, []any{e}, func(t *testing.T, b *bench) {
 				w := words()
 				c := b.post(chatPath, askChat(fmt.Sprintf(`,"stream":%t,"n":3,"seed":7,"max_tokens":9`, stream)))

@@ -264,11 +264,11 @@ func (g *Gateway) Server() *http.Server {
 		ConnContext:       connContext,
 		ConnState:         g.connState,
 		ErrorLog:          g.serverErrors(),
-		ReadHeaderTimeout: g.opts.BodyTimeout,
+		ReadHeaderTimeout: g.opts.Front.BodyTimeout,
 		IdleTimeout:       keepAliveTimeout,
 		MaxHeaderBytes:    64 << 10,
 		Protocols:         protocols,
-		HTTP2:             http2Config(g.opts.WriteTimeout),
+		HTTP2:             http2Config(g.opts.Front.WriteTimeout),
 		// net/http would answer OPTIONS * behind the request's body, without a bound of time.
 		DisableGeneralOptionsHandler: true,
 	}

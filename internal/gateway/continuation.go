@@ -49,10 +49,11 @@ const (
 )
 
 // portion returns how many ids of an answer the engine may collect. The client of a stream waits
-// for each id. Behind a stop string, which weir finds, the engine would generate for nobody.
-func (o *Options) portion(r *dialect.Request) int {
+// for each id. Behind a stop string, which weir finds, the engine would generate for nobody. idle and
+// stall are the times without output after which the engine is given up.
+func portion(r *dialect.Request, idle, stall time.Duration) int {
 	const least = collected * slowest
-	if r.Stream || len(r.Stop) > 0 || o.IdleTimeout < least || o.Continue.Stall > 0 && o.Continue.Stall < least {
+	if r.Stream || len(r.Stop) > 0 || idle < least || stall > 0 && stall < least {
 		return 0
 	}
 	return collected
@@ -101,7 +102,7 @@ var bars = [numBars]struct {
 	of        func(x *exchange) bool
 }{
 	goesOn:        {word: "none"},
-	barOff:        {"off", "that is switched off (--continuation)", func(x *exchange) bool { return x.g.opts.Continue.Off }},
+	barOff:        {"off", "that is switched off (--continuation)", func(x *exchange) bool { return x.g.opts.Place.Continue.Off }},
 	barRelay:      {"relay", "the engine's ids are not known", func(x *exchange) bool { return x.target.Relay != nil }},
 	barWhole:      {"not_streamed", "the answer is not streamed", func(x *exchange) bool { return !x.req.Stream }},
 	barGuide:      {"guide", "the engine keeps where the output stands in its grammar", func(x *exchange) bool { return x.req.Guide != nil }},
@@ -138,7 +139,7 @@ func (x *exchange) remember() {
 			return
 		}
 	}
-	if !x.history.keep(x.ids, &x.g.kept, x.g.opts.Continue.Memory) {
+	if !x.history.keep(x.ids, &x.g.kept, x.g.opts.Place.Continue.Memory) {
 		x.bar = barMemory
 	}
 }
@@ -175,7 +176,7 @@ func (x *exchange) goesElsewhere(e *infer.Error) bool {
 	if x.lost == nil {
 		x.lost, x.failedAt = e, trace.Now()
 		x.needs.Bytes |= infer.AnotherForm
-		x.expiresAt, x.beginBy = x.failedAt+int64(x.g.opts.Continue.Timeout), 0
+		x.expiresAt, x.beginBy = x.failedAt+int64(x.g.opts.Place.Continue.Timeout), 0
 	}
 	if reason, whole := x.ends(); whole {
 		x.conclude(reason)
@@ -336,7 +337,7 @@ func (x *exchange) takeTurn() error {
 		x.spare = x.g.continuations.most
 	case <-bound.C:
 		m.ContinuationRefused(x.model.Name, "timeout")
-		return notContinued(x.lost, "others had their turn for "+x.g.opts.Continue.Timeout.String()+" (--continuation-timeout)")
+		return notContinued(x.lost, "others had their turn for "+x.g.opts.Place.Continue.Timeout.String()+" (--continuation-timeout)")
 	case <-x.ctx.Done():
 		return gone(&x.ctx)
 	}

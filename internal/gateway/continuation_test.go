@@ -43,7 +43,7 @@ func TestContinuation(t *testing.T) {
 	for _, f := range streamFaults {
 		t.Run(f.name, func(t *testing.T) {
 			a, z := &tokenEngine{name: "a"}, &tokenEngine{name: "z"}
-			inBubble(t, Options{IdleTimeout: time.Minute}, []any{a, z}, func(t *testing.T, b *bench) {
+			inBubble(t, Options{Attempt: AttemptOptions{IdleTimeout: time.Minute}}, []any{a, z}, func(t *testing.T, b *bench) {
 				c := b.post(chatPath, askStream(`,"max_tokens":20,"min_tokens":6,"stream_options":{"include_usage":true}`))
 				first := a.call(t, 1)
 				prompt := slices.Clone(first.req.Prompt)
@@ -90,19 +90,19 @@ func TestContinuationForbidden(t *testing.T) {
 		opts   Options
 		parts  []string
 	}{
-		{barOff, ``, Options{Continue: Continuing{Off: true}}, []string{"scripted failure"}},
+		{barOff, ``, Options{Place: PlaceOptions{Continue: Continuing{Off: true}}}, []string{"scripted failure"}},
 		{barGuide, `,"response_format":{"type":"json_object"}`, Options{}, []string{"grammar"}},
 		{barChoices, `,"n":2`, Options{}, []string{"several choices"}},
 		{barLogprobs, `,"logprobs":true`, Options{}, []string{"log probabilities"}},
 		{barSeed, `,"seed":7`, Options{}, []string{"seed"}},
 		{barPenalties, `,"presence_penalty":0.5`, Options{}, []string{"penalties"}},
-		{barMemory, ``, Options{Continue: Continuing{Memory: 1}}, []string{"--continuation-memory"}},
+		{barMemory, ``, Options{Place: PlaceOptions{Continue: Continuing{Memory: 1}}}, []string{"--continuation-memory"}},
 	} {
 		for _, f := range streamFaults {
 			t.Run(bars[test.bar].word+"/"+f.name, func(t *testing.T) {
 				facts := &engine.Facts{Carries: infer.CarriesAll}
 				a, z := &tokenEngine{name: "a", facts: facts}, &tokenEngine{name: "z", facts: facts}
-				test.opts.IdleTimeout = time.Minute
+				test.opts.Attempt.IdleTimeout = time.Minute
 				inWays(t, ways[:1], test.opts, []any{a, z}, func(t *testing.T, b *bench) {
 					c := b.post(chatPath, askStream(test.fields))
 					synctest.Wait()
@@ -174,7 +174,7 @@ func TestHoweverItContinues(t *testing.T) {
 // before: the engine that is asked for others has been given others.
 func continued(t *testing.T, dir string, way way, fields string, ids []uint32, reason infer.Reason, want told, losses []loss) error {
 	engines := []*tokenEngine{{name: "a"}, {name: "b"}, {name: "z"}}
-	b := newBench(t, dir, Options{IdleTimeout: time.Minute, FirstTimeout: time.Minute}, []any{engines[0], engines[1], engines[2]}, way)
+	b := newBench(t, dir, Options{Attempt: AttemptOptions{IdleTimeout: time.Minute, FirstTimeout: time.Minute}}, []any{engines[0], engines[1], engines[2]}, way)
 	defer b.end()
 	c := b.post(chatPath, askStream(`,"stream_options":{"include_usage":true}`+fields))
 	seen := map[*call]bool{}
@@ -306,7 +306,7 @@ func continued(t *testing.T, dir string, way way, fields string, ids []uint32, r
 // up meanwhile is gone at once, and its turn is the next one's.
 func TestContinuationsInTurn(t *testing.T) {
 	a, z := &tokenEngine{name: "a"}, &tokenEngine{name: "z"}
-	inBubble(t, Options{Continue: Continuing{AtOnce: 1, Timeout: 10 * time.Second}}, []any{a, z}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Place: PlaceOptions{Continue: Continuing{AtOnce: 1, Timeout: 10 * time.Second}}}, []any{a, z}, func(t *testing.T, b *bench) {
 		var callers []*caller
 		for range 8 {
 			c := b.post(chatPath, askStream(``))
@@ -363,7 +363,7 @@ func TestContinuationsInTurn(t *testing.T) {
 func TestTurnsStayWithTheirEngine(t *testing.T) {
 	a, y, z := &tokenEngine{name: "a"}, &tokenEngine{name: "y"}, &tokenEngine{name: "z"}
 	engines := []*tokenEngine{a, y, z}
-	inBubble(t, Options{Continue: Continuing{AtOnce: 8}}, []any{a, y, z}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Place: PlaceOptions{Continue: Continuing{AtOnce: 8}}}, []any{a, y, z}, func(t *testing.T, b *bench) {
 		b.snapshot.Load().Models[models.SimName].Policy = balance.LeastLoad{}
 		var callers []*caller
 		for range 72 {
@@ -418,7 +418,7 @@ func TestTurnsStayWithTheirEngine(t *testing.T) {
 // than the next.
 func TestTurnsAreGivenOnTogether(t *testing.T) {
 	a, y := &tokenEngine{name: "a"}, &tokenEngine{name: "y"}
-	inBubble(t, Options{Continue: Continuing{AtOnce: 4}}, []any{a, y}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Place: PlaceOptions{Continue: Continuing{AtOnce: 4}}}, []any{a, y}, func(t *testing.T, b *bench) {
 		b.snapshot.Load().Models[models.SimName].Policy = balance.LeastLoad{}
 		var callers []*caller
 		for range 24 {
@@ -557,9 +557,9 @@ func TestCollected(t *testing.T) {
 		"stream":            {askStream(""), Options{}, 0},
 		"stop string":       {askChat(`,"stop":["zqzqz"]`), Options{}, 0},
 		"stop id":           {askChat(`,"stop_token_ids":[5]`), Options{}, collected},
-		"short stall":       {askChat(""), Options{Continue: Continuing{Stall: collected*slowest - 1}}, 0},
-		"no shorter":        {askChat(""), Options{Continue: Continuing{Stall: collected * slowest}}, collected},
-		"short idle":        {askChat(""), Options{IdleTimeout: collected*slowest - 1}, 0},
+		"short stall":       {askChat(""), Options{Place: PlaceOptions{Continue: Continuing{Stall: collected*slowest - 1}}}, 0},
+		"no shorter":        {askChat(""), Options{Place: PlaceOptions{Continue: Continuing{Stall: collected * slowest}}}, collected},
+		"short idle":        {askChat(""), Options{Attempt: AttemptOptions{IdleTimeout: collected*slowest - 1}}, 0},
 		"choices, one each": {askChat(`,"n":2`), Options{}, collected},
 	} {
 		t.Run(name, func(t *testing.T) {

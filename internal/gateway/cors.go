@@ -101,7 +101,7 @@ func (o Origins) admit(h http.Header, origin string) bool {
 // crossOrigin answers OPTIONS, and has browsers let the scripts of allowed origins read
 // the answers of mux, refusals included.
 func (g *Gateway) crossOrigin(mux *http.ServeMux) http.Handler {
-	origins := g.opts.CORS
+	origins := g.opts.Front.CORS
 	preflight, options := g.view(g.preflight), g.view(func(w http.ResponseWriter, r *http.Request) { g.options(w, r, mux) })
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		protect(w.Header())
@@ -134,7 +134,7 @@ func (g *Gateway) crossOrigin(mux *http.ServeMux) http.Handler {
 func (g *Gateway) preflight(w http.ResponseWriter, r *http.Request) {
 	h, origin := w.Header(), first(r.Header, "Origin")
 	h.Add("Vary", "Access-Control-Request-Method, Access-Control-Request-Headers")
-	if !g.opts.CORS.admit(h, origin) {
+	if !g.opts.Front.CORS.admit(h, origin) {
 		http.Error(w, fmt.Sprintf("web pages of %s may not use this gateway; an operator allows them with --cors %[1]s", dialect.Clip(origin, 128)), http.StatusForbidden)
 		return
 	}
@@ -158,7 +158,7 @@ func (g *Gateway) options(w http.ResponseWriter, r *http.Request, mux *http.Serv
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
 		asks := &http.Request{Method: method, URL: r.URL, Host: r.Host}
 		_, pattern := mux.Handler(asks)
-		own := strings.HasPrefix(pattern, method+" ") || method == http.MethodPost && g.opts.Allow.Paths.Has(path)
+		own := strings.HasPrefix(pattern, method+" ") || method == http.MethodPost && g.opts.Prepare.Allow.Paths.Has(path)
 		if own && !slices.Contains(methods, method) {
 			methods = append(methods, method)
 		}

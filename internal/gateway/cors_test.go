@@ -60,7 +60,7 @@ func TestCrossOrigin(t *testing.T) {
 		{"any", Origins{any: true}, "*", "*", "", false},
 	} {
 		e := &tokenEngine{name: "a"}
-		inBubble(t, Options{CORS: mode.origins}, []any{e}, func(t *testing.T, b *bench) {
+		inBubble(t, Options{Front: FrontOptions{CORS: mode.origins}}, []any{e}, func(t *testing.T, b *bench) {
 			check := func(what string, a *received, status int, origin string) {
 				t.Helper()
 				want, credentials := mode.allowed, mode.credentials

@@ -89,7 +89,7 @@ func TestCutDuringAnUpload(t *testing.T) {
 func TestCutDuringARefusedUpload(t *testing.T) {
 	for name, path := range map[string]string{"refused": chatPath, "view": "/nothing"} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, Options{MaxBody: 1 << 20}, nil, func(t *testing.T, b *bench) {
+			inBubble(t, Options{Front: FrontOptions{MaxBody: 1 << 20}}, nil, func(t *testing.T, b *bench) {
 				c := b.dial(0)
 				c.head("POST", path, 3<<20)
 				if path != chatPath {

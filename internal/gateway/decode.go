@@ -33,7 +33,7 @@ func (x *exchange) read() error {
 	if err := allow.CheckPlain(url.EscapedPath()); err != nil {
 		return err
 	}
-	if allowed, err := x.g.services.method(url.Path, x.response.r.Method, x.g.opts.Allow.Paths); err != nil {
+	if allowed, err := x.g.services.method(url.Path, x.response.r.Method, x.g.opts.Prepare.Allow.Paths); err != nil {
 		if allowed != "" {
 			x.response.w.Header().Set("Allow", allowed)
 		}
@@ -57,8 +57,8 @@ func (x *exchange) read() error {
 			return err
 		}
 	}
-	u := upload{who: x.caller, r: x.response.r, rc: &x.response.rc, http2: overHTTP2(x.response.w), opts: &x.g.opts, began: time.Now()}
-	if bound := x.g.opts.RequestTimeout; bound > 0 {
+	u := upload{who: x.caller, r: x.response.r, rc: &x.response.rc, http2: overHTTP2(x.response.w), opts: &x.g.opts.Front, began: time.Now()}
+	if bound := x.g.opts.Front.RequestTimeout; bound > 0 {
 		u.expires = trace.Wall(x.rec.Arrival).Add(bound)
 	}
 	x.response.breaking.reading(true)
@@ -82,7 +82,7 @@ func (p *preparing) decode() error {
 		return err
 	}
 	p.head = head
-	head.Lax = p.g.opts.PassUnknown
+	head.Lax = p.g.opts.Prepare.PassUnknown
 	if p.of != nil {
 		p.g.rids.take(p.of)
 	}
@@ -132,7 +132,7 @@ type upload struct {
 	r       *http.Request
 	rc      *http.ResponseController
 	http2   bool // the connection speaks it
-	opts    *Options
+	opts    *FrontOptions
 	began   time.Time
 	expires time.Time // the whole request; zero: never
 	due     time.Time // the deadline of the read that was the last
@@ -173,7 +173,7 @@ func (u *upload) late() error {
 	case byWhole:
 		return infer.Errorf(infer.CodeBodyTimeout, "the request body did not arrive within %v (--upload-timeout)", o.UploadTimeout)
 	case byRequest:
-		return expired(o)
+		return expired(o.RequestTimeout)
 	}
 	return infer.Errorf(infer.CodeBodyTimeout, "nothing more of the request body arrived within %v (--body-timeout)", o.BodyTimeout)
 }

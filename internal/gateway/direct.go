@@ -114,7 +114,7 @@ func (d *direct) accept(c *conn) bool {
 		p.raw, p.polled = raw, p.read
 	}
 	c.peer = p
-	d.serve(c, d.g.opts.BodyTimeout)
+	d.serve(c, d.g.opts.Front.BodyTimeout)
 	return true
 }
 

@@ -70,7 +70,7 @@ var changing = regexp.MustCompile(`(?m)^(Date|X-Request-Id|Request-Id): .*$|req-
 func TestDirectAnswersAsNetHTTP(t *testing.T) {
 	var fleet atomic.Pointer[route.Snapshot]
 	fleet.Store(fleetOf(nil, &tokenEngine{name: "a"}))
-	g := New(Options{Snapshot: fleet.Load, Models: map[string]*model.Folder{models.SimName: simModel()}})
+	g := New(Options{Snapshot: fleet.Load, Prepare: PrepareOptions{Models: map[string]*model.Folder{models.SimName: simModel()}}})
 	defer g.Close()
 	server := g.Server()
 	var serving sync.WaitGroup
@@ -285,7 +285,7 @@ func TestDirectWriter(t *testing.T) {
 // after an answer or a stream when it was kept for long enough.
 func TestDirectIdles(t *testing.T) {
 	e := &tokenEngine{name: "a"}
-	inOneWay(t, Options{BodyTimeout: 30 * time.Second}, []any{e}, func(t *testing.T, b *bench) {
+	inOneWay(t, Options{Front: FrontOptions{BodyTimeout: 30 * time.Second}}, []any{e}, func(t *testing.T, b *bench) {
 		fresh, kept, streamed := b.dial(0), b.dial(0), b.dial(0)
 		kept.send("POST", "/detokenize", fmt.Sprintf(`{"model":%q,"tokens":[1]}`, models.SimName))
 		synctest.Wait()
@@ -313,7 +313,7 @@ func TestDirectIdles(t *testing.T) {
 // A request whose body comes after its head, as most clients send it, is served without
 // net/http, which nobody runs here. A request whose head comes in parts is net/http's.
 func TestDirectReadsOn(t *testing.T) {
-	g := New(Options{Snapshot: func() *route.Snapshot { return fleetOf(nil) }, Models: map[string]*model.Folder{models.SimName: simModel()}})
+	g := New(Options{Snapshot: func() *route.Snapshot { return fleetOf(nil) }, Prepare: PrepareOptions{Models: map[string]*model.Folder{models.SimName: simModel()}}})
 	defer g.Close()
 	g.returned.serving.Store(true)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

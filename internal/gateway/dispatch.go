@@ -88,7 +88,7 @@ func (w *engineWait) acknowledged() {
 		w.booked.health.Sent(leg.Known, leg.ToServer)
 	}
 	for i, ns := range ack.Parts() {
-		if w.g.opts.AckWarning > 0 && ns > int64(w.g.opts.AckWarning) && (trace.AckParts[i] != "engine" || ack.Queue < 0) {
+		if w.g.opts.Attempt.AckWarning > 0 && ns > int64(w.g.opts.Attempt.AckWarning) && (trace.AckParts[i] != "engine" || ack.Queue < 0) {
 			w.g.lateAt(leg.Engine, w.rec.RequestID, trace.AckParts[i], time.Duration(ns))
 		}
 	}
@@ -139,7 +139,7 @@ func (x *exchange) submit(wait engineWait) error {
 
 // submits hands the choices of a leg over, within a bound.
 func (x *exchange) submits(l *tokenLeg) error {
-	h := x.hands(x.g.opts.SubmitTimeout)
+	h := x.hands(x.g.opts.Attempt.SubmitTimeout)
 	defer x.handed(h)
 	return l.submit(h, &x.request)
 }
@@ -183,7 +183,7 @@ func (x *exchange) forward(wait engineWait) error {
 		if left := x.booked.escape.left(); left != nil {
 			return left
 		}
-		return inTime(err, "did not begin its answer", x.g.opts.FirstTimeout, "--first-timeout")
+		return inTime(err, "did not begin its answer", x.g.opts.Attempt.FirstTimeout, "--first-timeout")
 	}
 	l.response = resp
 	x.answer = l.open(&x.request)

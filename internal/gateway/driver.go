@@ -119,7 +119,7 @@ func (x *exchange) blamed(err error) *infer.Error {
 // send is stage 13, flush: one write to the client of all there is.
 func (x *exchange) send(w *worker, b []byte, last bool) (verdict, error) {
 	now := x.enter(trace.Flush)
-	if err := x.response.arm(&x.ctx, now, x.g.opts.WriteTimeout); err != nil {
+	if err := x.response.arm(&x.ctx, now, x.g.opts.Front.WriteTimeout); err != nil {
 		return ended, err
 	}
 	if p := x.rec.Pace; p != nil && p.Sent == 0 {
@@ -131,7 +131,7 @@ func (x *exchange) send(w *worker, b []byte, last bool) (verdict, error) {
 	whole, err := x.response.send(w, b, last)
 	switch {
 	case err != nil:
-		return ended, lost(&x.ctx, err, x.g.opts.WriteTimeout)
+		return ended, lost(&x.ctx, err, x.g.opts.Front.WriteTimeout)
 	case !whole:
 		x.response.blocked += len(b)
 		if !x.response.left() && !x.ending && (x.leg.ready() || x.response.events && x.rec.Flushes < lingering && x.response.blocked < glanced && x.leg.glance()) {
@@ -151,7 +151,7 @@ func (x *exchange) send(w *worker, b []byte, last bool) (verdict, error) {
 func (x *exchange) sendRest() (v verdict) {
 	defer x.caught(&v)
 	if err := x.response.rest(); err != nil {
-		x.err, x.told = infer.AsError(lost(&x.ctx, err, x.g.opts.WriteTimeout)), false
+		x.err, x.told = infer.AsError(lost(&x.ctx, err, x.g.opts.Front.WriteTimeout)), false
 		return ended
 	}
 	x.g.opts.Metrics.Wrote(1, x.response.blocked)
@@ -168,7 +168,7 @@ func (x *exchange) sendRest() (v verdict) {
 func (x *exchange) noteWrite(n int) {
 	x.rec.Flushes++
 	x.rec.BytesOut += int64(n)
-	if x.g.opts.FlushInterval > 0 {
+	if x.g.opts.Attempt.FlushInterval > 0 {
 		if x.gathers == nil {
 			x.gathers = new(gathering)
 		}
@@ -219,7 +219,7 @@ const (
 // first write takes. To leave, which gives the engine's socket to a poller and takes it back,
 // costs a third as much again as all else that such a request does.
 func (x *exchange) lingers() bool {
-	if x.response.left() || !x.response.events || x.target.Relay == nil || x.rec.Flushes >= lingering || x.g.opts.FlushInterval > 0 {
+	if x.response.left() || !x.response.events || x.target.Relay == nil || x.rec.Flushes >= lingering || x.g.opts.Attempt.FlushInterval > 0 {
 		return false
 	}
 	_, ok := x.response.w.(leaver)
@@ -264,7 +264,7 @@ func (x *exchange) await(v verdict) verdict {
 			return ended
 		}
 	}
-	if left := x.gathers.left(x.g.opts.FlushInterval); left > 0 && !x.leg.more() {
+	if left := x.gathers.left(x.g.opts.Attempt.FlushInterval); left > 0 && !x.leg.more() {
 		x.enter(trace.Merge)
 		x.gathers.hold(&x.ctx, left)
 		x.enter(trace.Engine)
@@ -327,7 +327,7 @@ func (x *exchange) proceed(v verdict) {
 	switch {
 	case v == ended:
 		x.overApart()
-	case x.g.opts.FlushInterval == 0 && x.leg.drive(x):
+	case x.g.opts.Attempt.FlushInterval == 0 && x.leg.drive(x):
 		if v == waits { // something may have come before it was driven
 			v = x.stepOnce()
 		}

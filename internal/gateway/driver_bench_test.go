@@ -58,7 +58,7 @@ func BenchmarkTurns(b *testing.B) {
 	r.loose = true
 	fleet := fleetOf(nil, r.tokens) // one engine, which takes all
 	r.g.opts.Snapshot = func() *route.Snapshot { return fleet }
-	r.g.held = newHolding(&r.g.opts)
+	r.g.held = newHolding(r.g.opts.Place.Queue, r.g.opts.Prepare.Allow.Fields.Order(), r.g.opts.Snapshot)
 	all := r.many(streams)
 	calls := r.calls()
 	steps := newSteps(calls, 997)
@@ -97,10 +97,10 @@ func BenchmarkTurnsTogether(b *testing.B) {
 	r.loose = true
 	fleet := fleetOf(nil, r.tokens)
 	r.g.opts.Snapshot = func() *route.Snapshot { return fleet }
-	r.g.held = newHolding(&r.g.opts)
+	r.g.held = newHolding(r.g.opts.Place.Queue, r.g.opts.Prepare.Allow.Fields.Order(), r.g.opts.Snapshot)
 	cores := runtime.GOMAXPROCS(0)
 	for range cores - 1 {
-		r.g.outputs.shards = append(r.g.outputs.shards, &shard{batch: r.g.opts.Batch})
+		r.g.outputs.shards = append(r.g.outputs.shards, &shard{batch: r.g.opts.Attempt.Batch})
 	}
 	all, calls := r.many(each*cores), r.calls()
 	var next atomic.Int32

@@ -45,7 +45,7 @@ func TestDriverExactlyOnce(t *testing.T) {
 		n := rapid.IntRange(1, 3).Draw(rt, "n")
 		var failed error
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, Options{FlushInterval: flush, IdleTimeout: time.Hour, FirstTimeout: time.Hour, WriteTimeout: 2 * time.Hour})
+			r := newRig(t, Options{Attempt: AttemptOptions{FlushInterval: flush, IdleTimeout: time.Hour, FirstTimeout: time.Hour}, Front: FrontOptions{WriteTimeout: 2 * time.Hour}})
 			defer r.close()
 			r.ask(chatPath, askStream(fmt.Sprintf(`,"n":%d`, n)), window)
 			sent := make([][]uint32, n)
@@ -282,7 +282,7 @@ func TestAssistGivesTurns(t *testing.T) {
 		r := newRig(t, Options{})
 		fleet := fleetOf(nil, r.tokens) // one engine, which takes all
 		r.g.opts.Snapshot = func() *route.Snapshot { return fleet }
-		r.g.held = newHolding(&r.g.opts)
+		r.g.held = newHolding(r.g.opts.Place.Queue, r.g.opts.Prepare.Allow.Fields.Order(), r.g.opts.Snapshot)
 		defer r.close()
 		var calls []*call
 		for range streams {

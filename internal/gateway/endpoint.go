@@ -60,7 +60,7 @@ func (s services) endpointOf(path string, relayed allow.Paths) dialect.Endpoint 
 
 // endpointOf is that of the gateway's services, with the paths that it relays.
 func (g *Gateway) endpointOf(path string) dialect.Endpoint {
-	return g.services.endpointOf(path, g.opts.Allow.Paths)
+	return g.services.endpointOf(path, g.opts.Prepare.Allow.Paths)
 }
 
 // belowMessages begins the paths of Anthropic's API that weir does not serve, such as

@@ -90,7 +90,7 @@ func TestEscape(t *testing.T) {
 			if test.token {
 				engines = []any{a, z}
 			}
-			inBubble(t, Options{SubmitTimeout: time.Hour, FirstTimeout: time.Hour}, engines, func(t *testing.T, b *bench) {
+			inBubble(t, Options{Attempt: AttemptOptions{SubmitTimeout: time.Hour, FirstTimeout: time.Hour}}, engines, func(t *testing.T, b *bench) {
 				first, end := b.failing(t)
 				defer end()
 				c := b.post(chatPath, test.body)
@@ -165,7 +165,7 @@ func TestNoEscape(t *testing.T) {
 			close(f.chunks)
 			return f.response(http.StatusOK), nil
 		}
-		inBubble(t, Options{Allow: allow.Rules{Paths: paths}}, []any{a, z}, func(t *testing.T, b *bench) {
+		inBubble(t, Options{Prepare: PrepareOptions{Allow: allow.Rules{Paths: paths}}}, []any{a, z}, func(t *testing.T, b *bench) {
 			goOn = make(chan struct{}) // of this bubble
 			first, end := b.failing(t)
 			defer end()
@@ -185,7 +185,7 @@ func TestNoEscape(t *testing.T) {
 	})
 	t.Run("its client has some of the answer", func(t *testing.T) {
 		a, z := &tokenEngine{name: "a"}, &tokenEngine{name: "z"}
-		inBubble(t, Options{Continue: Continuing{Off: true}}, []any{a, z}, func(t *testing.T, b *bench) {
+		inBubble(t, Options{Place: PlaceOptions{Continue: Continuing{Off: true}}}, []any{a, z}, func(t *testing.T, b *bench) {
 			first, end := b.failing(t)
 			defer end()
 			c := b.post(chatPath, askStream(``))

@@ -50,7 +50,7 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	}
 	x := &exchange{g: g, id: g.ids.request()}
 	x.endpoint = g.endpointOf(r.URL.Path)
-	x.stages = stages{injects: g.opts.inject(), rec: newRecord()}
+	x.stages = stages{injects: g.opts.Record.inject(), rec: newRecord()}
 	x.rec.RequestID, x.rec.Endpoint = requestID(first(r.Header, "X-Request-Id"), x.id), r.URL.Path
 	x.rec.Arrival = arrival(w, c)
 	x.rec.LiveAtArrival, x.rec.PendingAtArrival = int32(g.live.Add(1)-1), int32(g.Pending())
@@ -60,15 +60,15 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	carrier := &httpCarrier{front: front{w: w, rc: *http.NewResponseController(w), r: r}, spare: g.buffers}
 	x.response = response{carrier: carrier, conn: c, front: &carrier.front}
 	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
-		x.rec.Client = g.opts.Proxies.Client(peer.Addr().Unmap(), r.Header["X-Forwarded-For"])
+		x.rec.Client = g.opts.Front.Proxies.Client(peer.Addr().Unmap(), r.Header["X-Forwarded-For"])
 	}
 	if g.leaving.Load() || len(r.TransferEncoding) > 0 && c.ambiguous() {
 		r.Close = true // and nothing that follows on the connection is taken for a request
 		w.Header().Set("Connection", "close")
 	}
 	x.response.heed(g, func() { x.end(nil) })
-	if bound := g.opts.RequestTimeout; bound > 0 {
-		x.expiry = time.AfterFunc(bound-time.Duration(trace.Now()-x.rec.Arrival), func() { x.end(expired(&g.opts)) })
+	if bound := g.opts.Front.RequestTimeout; bound > 0 {
+		x.expiry = time.AfterFunc(bound-time.Duration(trace.Now()-x.rec.Arrival), func() { x.end(expired(bound)) })
 	}
 	x.rec.Ledger.Start(trace.Read, x.rec.Arrival)
 	begins(&x.stages)
@@ -150,10 +150,10 @@ func (r *response) heed(g *Gateway, hungUp func()) {
 // admitClient counts the request as its client's, if it comes through a proxy, whose
 // connections are many clients'. done, which may be nil, is called at its end.
 func (g *Gateway) admitClient(client netip.Addr, remote string) (done func(), err error) {
-	if g.opts.Conns.PerClient == 0 || !client.IsValid() || g.opts.Proxies.Trusts(client) {
+	if g.opts.Front.Conns.PerClient == 0 || !client.IsValid() || g.opts.Front.Proxies.Trusts(client) {
 		return nil, nil
 	}
-	if peer, err := netip.ParseAddrPort(remote); err != nil || !g.opts.Proxies.Trusts(peer.Addr()) {
+	if peer, err := netip.ParseAddrPort(remote); err != nil || !g.opts.Front.Proxies.Trusts(peer.Addr()) {
 		return nil, nil
 	}
 	if done, err = g.conns.Request(client); err != nil {
@@ -163,8 +163,8 @@ func (g *Gateway) admitClient(client netip.Addr, remote string) (done func(), er
 }
 
 // expired is why a request ends that has taken too long.
-func expired(o *Options) *infer.Error {
-	return infer.Errorf(infer.CodeExpired, "the request took longer than %v (--request-timeout)", o.RequestTimeout)
+func expired(bound time.Duration) *infer.Error {
+	return infer.Errorf(infer.CodeExpired, "the request took longer than %v (--request-timeout)", bound)
 }
 
 // gone is why a request's context has ended.

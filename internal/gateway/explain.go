@@ -31,14 +31,14 @@ type Waiting struct {
 // The description of the wait is nil if the queue is off. An error is the one that the caller
 // would receive.
 func (g *Gateway) Explain(ctx context.Context, path string, header http.Header, body []byte) (*trace.Record, *Waiting, error) {
-	if _, err := g.services.method(path, http.MethodPost, g.opts.Allow.Paths); err != nil {
+	if _, err := g.services.method(path, http.MethodPost, g.opts.Prepare.Allow.Paths); err != nil {
 		return nil, nil, err
 	}
 	if err := contentType(header); err != nil {
 		return nil, nil, err
 	}
-	if int64(len(body)) > g.opts.MaxBody {
-		return nil, nil, tooLarge(g.opts.MaxBody)
+	if int64(len(body)) > g.opts.Front.MaxBody {
+		return nil, nil, tooLarge(g.opts.Front.MaxBody)
 	}
 	now := trace.Now()
 	s := &stages{rec: &trace.Record{RequestID: g.ids.request(), Endpoint: path, Arrival: now, Received: now, BytesIn: int64(len(body))}}

@@ -15,7 +15,7 @@ import (
 // next request has the turn that it would have had. What would be refused is an error.
 func TestExplain(t *testing.T) {
 	engines := []any{&tokenEngine{name: "a"}, &tokenEngine{name: "b"}, &relayEngine{name: "r"}}
-	opts := Options{Limits: admission.Limits{Requests: 1}}
+	opts := Options{Prepare: PrepareOptions{Limits: admission.Limits{Requests: 1}}}
 	inOneWay(t, opts, engines, func(t *testing.T, b *bench) {
 		snap := b.snapshot.Load()
 		for _, m := range snap.Models {
@@ -95,7 +95,7 @@ func TestExplainWaiting(t *testing.T) {
 		return h
 	}
 	for _, policy := range []balance.Policy{new(balance.Cost), new(balance.RoundRobin)} {
-		inBubble(t, Options{Queue: Queueing{Requests: 3}}, []any{a}, func(t *testing.T, b *bench) {
+		inBubble(t, Options{Place: PlaceOptions{Queue: Queueing{Requests: 3}}}, []any{a}, func(t *testing.T, b *bench) {
 			for _, m := range b.snapshot.Load().Models {
 				m.Policy = policy
 			}
@@ -140,7 +140,7 @@ func TestExplainWaiting(t *testing.T) {
 			a.mu.Unlock()
 		})
 	}
-	inBubble(t, Options{Queue: Queueing{Off: true}}, []any{a}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Place: PlaceOptions{Queue: Queueing{Off: true}}}, []any{a}, func(t *testing.T, b *bench) {
 		if _, got, err := b.g.Explain(t.Context(), chatPath, header(), []byte(askStream(``))); got != nil || err != nil {
 			t.Errorf("with the queue off it would wait as in %+v, %v", got, err)
 		}

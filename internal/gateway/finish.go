@@ -139,9 +139,9 @@ func (x *exchange) fail() (broken bool) {
 // patience bounds the wait for the client to take an error. A shutdown waits for that.
 func (x *exchange) patience() time.Duration {
 	if x.ctx.Err() != nil {
-		return min(lastWords, x.g.opts.WriteTimeout)
+		return min(lastWords, x.g.opts.Front.WriteTimeout)
 	}
-	return x.g.opts.WriteTimeout
+	return x.g.opts.Front.WriteTimeout
 }
 
 // sendError ends a stream with an error's event. The client may be gone by now, which
@@ -233,19 +233,19 @@ func (x *exchange) record() {
 	rec.Ledger.Enter(trace.Finish, rec.Finished)
 	rec.Stalls = x.g.opts.Watch.Overlap(rec.Arrival, rec.Finished)
 	x.guarded(func() { x.g.opts.Metrics.Ended(rec) })
-	x.guarded(func() { x.g.opts.Access.logAccess(rec, x.err) })
-	if x.g.opts.Spans != nil && rec.Trace != nil {
-		x.guarded(func() { x.g.opts.Spans.Add(rec) })
+	x.guarded(func() { x.g.opts.Record.Access.logAccess(rec, x.err) })
+	if x.g.opts.Record.Spans != nil && rec.Trace != nil {
+		x.guarded(func() { x.g.opts.Record.Spans.Add(rec) })
 	}
-	if x.g.opts.Timeline != nil {
-		x.guarded(func() { x.g.opts.Timeline.Add(rec) })
+	if x.g.opts.Record.Timeline != nil {
+		x.guarded(func() { x.g.opts.Record.Timeline.Add(rec) })
 	}
 	if x.unknown {
 		return // it was nobody's
 	}
 	x.guarded(func() { x.g.opts.Metrics.Used(rec) })
-	if x.g.opts.Usage != nil {
-		x.guarded(func() { x.g.opts.Usage.Add(rec) })
+	if x.g.opts.Record.Usage != nil {
+		x.guarded(func() { x.g.opts.Record.Usage.Add(rec) })
 	}
 }
 
@@ -314,7 +314,7 @@ func (g *Gateway) drain(w http.ResponseWriter, r *http.Request) {
 		silence = drainSilenceHTTP2
 	}
 	end := time.Now().Add(drainTime)
-	for left := 2 * g.opts.MaxBody; left > 0 && time.Now().Before(end); {
+	for left := 2 * g.opts.Front.MaxBody; left > 0 && time.Now().Before(end); {
 		if rc.SetReadDeadline(time.Now().Add(silence)) != nil || g.base.Err() != nil {
 			return
 		}

@@ -173,7 +173,7 @@ func TestNarrowedToAForm(t *testing.T) {
 // A request that only absent engines of one form carry waits for them, as for any engine, and is
 // then refused with the reason. It holds up nobody.
 func TestOnlyTheOtherFormIsThere(t *testing.T) {
-	mixed(t, Options{EngineTimeout: time.Second}, func(t *testing.T, b *bench, ids *tokenEngine, relay *relayEngine) {
+	mixed(t, Options{Place: PlaceOptions{EngineTimeout: time.Second}}, func(t *testing.T, b *bench, ids *tokenEngine, relay *relayEngine) {
 		b.publish(ids)
 		m := b.snapshot.Load().Models[models.SimName]
 		m.Relayed, m.Awaited = route.Side{Kind: "openai", Carries: infer.CarriesAnything}, true // it is known, and down

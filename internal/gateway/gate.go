@@ -111,7 +111,7 @@ func carriedByNone(forIDs, forBytes error) error {
 // gateBytes is the gate for engines that receive the caller's own bytes. It stores the
 // request's footprint in their books in f.
 func (p *preparing) gateBytes(f *footprint) (estimate int64, err error) {
-	if err := p.g.opts.Allow.CheckRelayed(p.plain, p.header); err != nil {
+	if err := p.g.opts.Prepare.Allow.CheckRelayed(p.plain, p.header); err != nil {
 		return 0, err
 	}
 	if err := p.checkSalted(); err != nil {
@@ -133,7 +133,7 @@ func (p *preparing) gateIDs() (estimate int64, err error) {
 	if err := p.decodeFields(); err != nil {
 		return 0, err
 	}
-	if err := p.g.opts.Allow.CheckDecoded(p.plain, p.req); err != nil {
+	if err := p.g.opts.Prepare.Allow.CheckDecoded(p.plain, p.req); err != nil {
 		return 0, err
 	}
 	if err := p.checkCap(); err != nil {

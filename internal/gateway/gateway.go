@@ -16,7 +16,6 @@ package gateway
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"runtime"
 	"strings"
@@ -24,184 +23,17 @@ import (
 	"sync/atomic"
 	"time"
 
-	"weir/internal/dialect/allow"
 	"weir/internal/dialect/responses"
 	"weir/internal/dialect/sglang"
 	"weir/internal/fleet/admission"
-	"weir/internal/fleet/route"
 	"weir/internal/infer"
-	"weir/internal/model"
 	"weir/internal/model/pool"
 	"weir/internal/model/tokenizer"
 	"weir/internal/observe/busy"
-	"weir/internal/observe/integrity"
-	"weir/internal/observe/metrics"
-	"weir/internal/observe/timeline"
 	"weir/internal/observe/watch"
 	"weir/internal/tenancy"
 	"weir/internal/trace"
 )
-
-// Options configure a Gateway. Snapshot is needed; everything else has a
-// working zero value.
-type Options struct {
-	// Snapshot returns the current snapshot of the fleet.
-	Snapshot func() *route.Snapshot
-	// Models are the model folders at the start, by canonical name, and Caps the limits of
-	// models. For a model that was added or changed since, the snapshot has both (route.Loaded),
-	// so that a request sees a consistent state of its model.
-	Models map[string]*model.Folder
-	// Timeline takes the records of ended requests; nil keeps none.
-	Timeline *timeline.Recorder
-	// Usage takes the records of ended requests of known callers, for the usage log; nil
-	// writes none.
-	Usage *timeline.Recorder
-	// Counting makes relayed engines state the usage of streams whose callers do not ask
-	// for it, and removes it from the answers.
-	Counting bool
-	// Spans receives the records of ended requests that are part of a trace. If it is
-	// nil, engines receive the trace context of callers unchanged.
-	Spans interface{ Add(*trace.Record) }
-	// SpanShare is the share of requests that have spans, among those whose callers
-	// request neither spans nor none.
-	SpanShare float64
-	// Integrity keeps the inconsistent output of engines; nil keeps nothing.
-	Integrity *integrity.Log
-	Metrics   *metrics.Metrics
-	Log       *slog.Logger
-	// Callers returns the callers of requests; nil: tenancy.Anyone sends every
-	// request.
-	Callers Callers
-	Limits  admission.Limits
-	Caps    map[string]Cap
-	// Allow decides which parts of requests may pass to engines.
-	Allow allow.Rules
-	// PassUnknown passes over fields of bodies that no table has, instead of refusing them.
-	PassUnknown bool
-	// AllowAbort serves /abort_request, by which any caller that knows the rid of a
-	// request can end it.
-	AllowAbort bool
-	// Generate are the settings of /generate.
-	Generate sglang.Options
-	Pool     pool.Options
-	// Queue configures how requests wait for engines.
-	Queue Queueing
-	// Continue configures how streams continue at other engines when theirs fail.
-	Continue Continuing
-	// Batch is the engine.Batch of the adapters of token engines, or nil if they have
-	// none.
-	Batch *Batch
-	// Sessions are the headers that name a session; empty: the usual ones of clients.
-	Sessions []string
-	// PrefixCache bounds the memory for earlier prompts whose ids can be reused, in
-	// bytes; 0 means 128 MiB, and a negative value keeps nothing.
-	PrefixCache int64
-
-	// Conns bound clients' connections.
-	Conns admission.ConnLimits
-	// CORS are the web pages that may call the API.
-	CORS Origins
-	// Proxies are the proxies that are trusted to state the address of a client.
-	Proxies admission.Proxies
-	// MaxBody bounds a request's body in bytes; 0 means 32 MiB.
-	MaxBody int64
-	// MaxBodyMemory bounds the bytes of all bodies that are held at once; 0 means 1 GiB,
-	// and a negative one is no bound.
-	MaxBodyMemory int64
-	// RequestTimeout bounds a request from its first byte to its end; 0 is no bound.
-	RequestTimeout time.Duration
-	// BodyTimeout bounds the wait for a request's head, and for a body's next bytes; 0
-	// means 30 s.
-	BodyTimeout time.Duration
-	// UploadTimeout bounds the arrival of a whole body; 0 means 5 min.
-	UploadTimeout time.Duration
-	// UploadRate is how many bytes of a body must arrive per second on average, after the
-	// first BodyTimeout; 0 means 4096.
-	UploadRate int64
-	// WriteTimeout bounds one write to a client that does not read; 0 means 30 s.
-	WriteTimeout time.Duration
-	// EngineTimeout bounds the wait for any engine to be ready; 0 means 5 s.
-	EngineTimeout time.Duration
-	// SubmitTimeout bounds an engine's acknowledgement; 0 means 10 s.
-	SubmitTimeout time.Duration
-	// AckWarning is the shortest part of an acknowledgement that is logged; 0 means none.
-	AckWarning time.Duration
-	// PrefillTimeout bounds the wait for the answer of a prefill engine.
-	// TransferTimeout bounds the wait from then until the decode engine's first output.
-	// 0 means 1 min and 30 s.
-	PrefillTimeout, TransferTimeout time.Duration
-	// FirstTimeout bounds the wait for an engine's first output; 0 means 10 min.
-	FirstTimeout time.Duration
-	// IdleTimeout bounds the wait for an engine's next output; 0 means 5 min.
-	IdleTimeout time.Duration
-	// FlushInterval is the shortest time between two writes of a stream; 0 writes
-	// output as it comes. A first token is never delayed.
-	FlushInterval time.Duration
-	// Reasoning are the members that contain the reasoning in chat completions, all
-	// with the same text; the default is reasoning_content.
-	Reasoning []string
-	// StageDelay adds a delay to a stage, once per request. It exists to prove
-	// that dashboards and alerts built on the stages point where they should.
-	StageDelay map[trace.Stage]time.Duration
-	// HoldCore makes those delays occupy a core, like work that nothing interrupts.
-	HoldCore bool
-	// Access configures the access log.
-	Access AccessLog
-	// Watch watches the process; nil is fine.
-	Watch *watch.Watch
-}
-
-func (o *Options) defaults() {
-	if o.Metrics == nil {
-		o.Metrics = metrics.New()
-	}
-	if o.Callers == nil {
-		o.Callers = anyone
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Batch == nil {
-		o.Batch = new(Batch)
-	}
-	if o.MaxBody == 0 {
-		o.MaxBody = 32 << 20
-	}
-	if o.MaxBodyMemory == 0 {
-		o.MaxBodyMemory = 1 << 30
-	}
-	if o.UploadRate == 0 {
-		o.UploadRate = 4096
-	}
-	if o.PrefixCache == 0 {
-		o.PrefixCache = 128 << 20
-	}
-	if o.Queue.Bytes == 0 {
-		o.Queue.Bytes = 1 << 30
-	}
-	o.Continue.defaults()
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{
-		{&o.BodyTimeout, 30 * time.Second},
-		{&o.UploadTimeout, 5 * time.Minute},
-		{&o.WriteTimeout, 30 * time.Second},
-		{&o.EngineTimeout, 5 * time.Second},
-		{&o.SubmitTimeout, 10 * time.Second},
-		{&o.PrefillTimeout, time.Minute},
-		{&o.TransferTimeout, 30 * time.Second},
-		{&o.FirstTimeout, 10 * time.Minute},
-		{&o.IdleTimeout, 5 * time.Minute},
-	} {
-		if *d.field == 0 {
-			*d.field = d.value
-		}
-	}
-	if o.Queue.Timeout == 0 {
-		o.Queue.Timeout = o.FirstTimeout
-	}
-}
 
 // Gateway serves the API. It owns the tokenizing pool, and the goroutines of
 // the streams that have left net/http; those of other requests belong to the
@@ -263,30 +95,30 @@ type detached struct {
 // New makes a gateway. Close must be called after the HTTP server has ended.
 func New(opts Options) *Gateway {
 	opts.defaults()
-	opts.Limits.Bands, opts.Pool.Bands = opts.Queue.Bands, opts.Queue.Bands
+	opts.Prepare.Limits.Bands, opts.Prepare.Pool.Bands = opts.Place.Queue.Bands, opts.Place.Queue.Bands
 	g := &Gateway{
 		opts:     opts,
-		gate:     admission.NewGate(opts.Limits),
-		bodies:   admission.NewBodies(max(0, opts.MaxBodyMemory), opts.Queue.Bands),
-		conns:    admission.NewConns(opts.Conns),
+		gate:     admission.NewGate(opts.Prepare.Limits),
+		bodies:   admission.NewBodies(max(0, opts.Front.MaxBodyMemory), opts.Place.Queue.Bands),
+		conns:    admission.NewConns(opts.Front.Conns),
 		spells:   spells{starving: spell{log: opts.Log}, crowded: spell{log: opts.Log}, resetting: spell{log: opts.Log}, handshakes: spell{log: opts.Log}},
-		pool:     pool.New(opts.Pool),
+		pool:     pool.New(opts.Prepare.Pool),
 		ids:      newRequestIDs(),
-		held:     newHolding(&opts),
+		held:     newHolding(opts.Place.Queue, opts.Prepare.Allow.Fields.Order(), opts.Snapshot),
 		started:  time.Now().Unix(),
 		meter:    opts.Watch.Meter(),
-		detached: detached{returned: newReturnedConns(opts.BodyTimeout), tidy: newTidy(), spares: newSpares()},
+		detached: detached{returned: newReturnedConns(opts.Front.BodyTimeout), tidy: newTidy(), spares: newSpares()},
 	}
-	g.services = newServices(sglang.New(opts.Generate))
-	g.continuations.most = opts.Continue.AtOnce
+	g.services = newServices(sglang.New(opts.Prepare.Generate))
+	g.continuations.most = opts.Place.Continue.AtOnce
 	cores := runtime.GOMAXPROCS(0)
 	g.handshaking = newHandshakes(cores)
-	g.outputs = newOutputs(cores, opts.Batch, opts.Metrics, g.meter)
+	g.outputs = newOutputs(cores, opts.Attempt.Batch, opts.Metrics, g.meter)
 	g.sockets = newSockets(cores, opts.Metrics, g.meter)
 	g.polls, g.hangups = g.sockets, g.sockets
 	g.base, g.cut = context.WithCancelCause(context.Background())
-	if opts.PrefixCache > 0 {
-		g.prefix = tokenizer.NewPrefixCache(opts.PrefixCache)
+	if opts.Prepare.PrefixCache > 0 {
+		g.prefix = tokenizer.NewPrefixCache(opts.Prepare.PrefixCache)
 		opts.Metrics.Prefix(g.prefix)
 	}
 	g.returned.direct = newDirect(g)
@@ -362,7 +194,7 @@ func (g *Gateway) Handler() http.Handler {
 	mux.HandleFunc("/v1/", g.handle)
 	mux.HandleFunc("/tokenize", g.handle)
 	mux.HandleFunc("/detokenize", g.handle)
-	for _, path := range g.opts.Allow.Paths.More() {
+	for _, path := range g.opts.Prepare.Allow.Paths.More() {
 		if !strings.HasPrefix(path, "/v1/") {
 			mux.HandleFunc("POST "+path, g.handle)
 		}
@@ -386,7 +218,7 @@ func (g *Gateway) view(serve http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Request-Id", requestID(r.Header.Get("X-Request-Id"), g.ids.request()))
 		rc := http.NewResponseController(w)
-		_ = rc.SetWriteDeadline(time.Now().Add(g.opts.WriteTimeout)) // as in httpCarrier
+		_ = rc.SetWriteDeadline(time.Now().Add(g.opts.Front.WriteTimeout)) // as in httpCarrier
 		dropBody(rc)
 		serve(w, r)
 		g.refused.Add(1)

@@ -23,7 +23,7 @@ func (g *Gateway) TLS(config *tls.Config) *tls.Config {
 	of := config.GetConfigForClient
 	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		if c, ok := hello.Conn.(*conn); ok {
-			if err := c.takeTurn(g.handshaking, g.opts.BodyTimeout); err != nil {
+			if err := c.takeTurn(g.handshaking, g.opts.Front.BodyTimeout); err != nil {
 				return nil, err
 			}
 		}

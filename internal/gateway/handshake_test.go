@@ -25,7 +25,7 @@ func shake(t *testing.T, test func(s *shaking)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inBubble(t, Options{BodyTimeout: 30 * time.Second}, nil, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Front: FrontOptions{BodyTimeout: 30 * time.Second}}, nil, func(t *testing.T, b *bench) {
 		s := &shaking{g: b.g, net: newMemListener(), compute: make(chan struct{})}
 		server := b.g.Server()
 		server.TLSConfig = b.g.TLS(&tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {

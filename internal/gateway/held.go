@@ -61,9 +61,8 @@ type holding struct {
 	armed  int64           // when the goroutine looks next
 }
 
-func newHolding(opts *Options) *holding {
-	o := opts.Queue
-	h := &holding{opts: o, ordered: opts.Allow.Fields.Order(), snapshot: opts.Snapshot, kicked: make(chan struct{}, 1), over: make(chan struct{}), ended: make(chan struct{})}
+func newHolding(o Queueing, ordered bool, snapshot func() *route.Snapshot) *holding {
+	h := &holding{opts: o, ordered: ordered, snapshot: snapshot, kicked: make(chan struct{}, 1), over: make(chan struct{}), ended: make(chan struct{})}
 	h.queue = queue.New(queue.Limits{Requests: o.Requests, Bytes: max(o.Bytes, 0), Bands: o.Bands}, h)
 	return h
 }
@@ -209,7 +208,7 @@ func (h *holding) look(t *ticket, again bool) (v outlook, err error) {
 	}
 	now := trace.Now()
 	if !x.model.Has(x.needs, x.tried) {
-		if v.left, err = x.absent(now, x.rec.Queued+int64(x.g.opts.EngineTimeout), t.Waits()); err != nil {
+		if v.left, err = x.absent(now, x.rec.Queued+int64(x.g.opts.Place.EngineTimeout), t.Waits()); err != nil {
 			return v, err
 		}
 		v.left, v.changed = min(v.left, queueLook), x.fleet.Changed

@@ -23,7 +23,7 @@ func heldBench(b *testing.B, o Queueing, engines, most int) *Gateway {
 	}
 	snap := fleetOf(make(chan struct{}), all...)
 	snap.Models[models.SimName].Policy = new(balance.Cost)
-	g := New(Options{Queue: o, Snapshot: func() *route.Snapshot { return snap }, Models: map[string]*model.Folder{models.SimName: simModel()}})
+	g := New(Options{Place: PlaceOptions{Queue: o}, Snapshot: func() *route.Snapshot { return snap }, Prepare: PrepareOptions{Models: map[string]*model.Folder{models.SimName: simModel()}}})
 	b.Cleanup(g.Close)
 	return g
 }

@@ -96,7 +96,7 @@ func (h http2Streams) BaseContext() context.Context {
 // ServeHTTP implements http.Handler.
 func (h http2Streams) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g := h.g
-	s := &http2Writer{ResponseWriter: w, rc: http.NewResponseController(w), timeout: g.opts.WriteTimeout, arrival: trace.Now()}
+	s := &http2Writer{ResponseWriter: w, rc: http.NewResponseController(w), timeout: g.opts.Front.WriteTimeout, arrival: trace.Now()}
 	if c := connOf(r.Context()); c != nil {
 		begun := false
 		defer func() { // the handler may have broken the stream off by a panic

@@ -89,7 +89,7 @@ func (g *Gateway) http1Only(next http.Handler) http.Handler {
 			return
 		}
 		rc := http.NewResponseController(w)
-		_ = rc.SetWriteDeadline(time.Now().Add(g.opts.WriteTimeout)) // as in httpCarrier
+		_ = rc.SetWriteDeadline(time.Now().Add(g.opts.Front.WriteTimeout)) // as in httpCarrier
 		_ = rc.SetReadDeadline(broken)
 		protect(w.Header())
 		w.Header().Set("Connection", "close")

@@ -44,7 +44,7 @@ func inFrontOf(t *testing.T, test func(f *inFront)) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet := fleetOf(nil, &tokenEngine{name: "a"})
 		f := &inFront{t: t, plain: newMemListener(), over: newMemListener()}
-		f.g = New(Options{Snapshot: func() *route.Snapshot { return fleet }, Models: map[string]*model.Folder{models.SimName: simModel()}})
+		f.g = New(Options{Snapshot: func() *route.Snapshot { return fleet }, Prepare: PrepareOptions{Models: map[string]*model.Folder{models.SimName: simModel()}}})
 		f.g.hangups, f.g.polls = memHangups{}, memPolls{}
 		f.server = f.g.Server()
 		server := f.server

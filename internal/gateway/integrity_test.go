@@ -25,7 +25,7 @@ func TestIntegrity(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a, z := &tokenEngine{name: "a"}, &tokenEngine{name: "z"}
-			inBubble(t, Options{Continue: Continuing{Off: true}}, []any{a, z}, func(t *testing.T, b *bench) {
+			inBubble(t, Options{Place: PlaceOptions{Continue: Continuing{Off: true}}}, []any{a, z}, func(t *testing.T, b *bench) {
 				c := b.post(chatPath, askStream(`,"max_tokens":5`))
 				call := a.call(t, 1)
 				call.send(words()[0])
@@ -104,11 +104,11 @@ func TestPanic(t *testing.T) {
 		inBubble(t, Options{}, []any{a}, func(t *testing.T, b *bench) {
 			torn := *simModel().Model
 			torn.Tokenizer = nil
-			b.g.opts.Models = map[string]*model.Folder{models.SimName: {Model: &torn, Templates: simModel().Templates}}
+			b.g.opts.Prepare.Models = map[string]*model.Folder{models.SimName: {Model: &torn, Templates: simModel().Templates}}
 			c := b.post(chatPath, askStream(``))
 			c.refusal(500)
 			b.wantRecord(c, "failed", "internal")
-			b.g.opts.Models = map[string]*model.Folder{models.SimName: simModel()}
+			b.g.opts.Prepare.Models = map[string]*model.Folder{models.SimName: simModel()}
 			d := b.post(chatPath, askStream(``))
 			a.call(t, 1).end(infer.ReasonStop, words()[0])
 			d.wantWhole(text(words()[0]), "stop")

@@ -69,7 +69,7 @@ func saltsOf(t *testing.T, b *bench, e *tokenEngine, r *relayEngine, key, fields
 func TestIsolation(t *testing.T) {
 	for _, is := range []tenancy.Isolation{tenancy.ByTenant, tenancy.ByKey} {
 		e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
-		inBubble(t, Options{Callers: byHeader}, []any{e, r}, func(t *testing.T, b *bench) {
+		inBubble(t, Options{Prepare: PrepareOptions{Callers: byHeader}}, []any{e, r}, func(t *testing.T, b *bench) {
 			isolated(b, is)
 			victim := &tenancy.Caller{Key: "k1", Tenant: "tenant-k1"}
 			for _, c := range []struct{ key, fields, own string }{
@@ -96,7 +96,7 @@ func TestIsolation(t *testing.T) {
 // requests without one. A caller's own salt is not dropped there: it is refused.
 func TestLenientIsolation(t *testing.T) {
 	e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
-	inBubble(t, Options{Callers: byHeader}, []any{e, r}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: PrepareOptions{Callers: byHeader}}, []any{e, r}, func(t *testing.T, b *bench) {
 		isolated(b, tenancy.ByTenant)
 		who := &tenancy.Caller{Key: "k1", Tenant: "tenant-k1"}
 		for _, m := range b.g.opts.Snapshot().Models {
@@ -131,7 +131,7 @@ func TestLenientIsolation(t *testing.T) {
 // Both halves of a pair have the caller's one salt, by ids and relayed.
 func TestIsolationOfPairs(t *testing.T) {
 	who := &tenancy.Caller{Key: "k1", Tenant: "tenant-k1"}
-	inRelayPairs(t, Options{Callers: byHeader}, nil, func(t *testing.T, b *bench, p, d *relayEngine) {
+	inRelayPairs(t, Options{Prepare: PrepareOptions{Callers: byHeader}}, nil, func(t *testing.T, b *bench, p, d *relayEngine) {
 		isolated(b, tenancy.ByTenant)
 		c := b.post(chatPath, `{"model":"relayed","messages":[{"role":"user","content":"hi"}],"cache_salt":"mine","stream":true}`, "Test-Caller", "k1")
 		prefill := p.forward(t, 1)
@@ -152,7 +152,7 @@ func TestIsolationOfPairs(t *testing.T) {
 		decode.end()
 		c.answer()
 	})
-	inPairs(t, Options{Callers: byHeader}, nil, func(t *testing.T, b *bench, p, d *tokenEngine) {
+	inPairs(t, Options{Prepare: PrepareOptions{Callers: byHeader}}, nil, func(t *testing.T, b *bench, p, d *tokenEngine) {
 		isolated(b, tenancy.ByTenant)
 		c := b.post(chatPath, askStream(``), "Test-Caller", "k1")
 		prefill := p.call(t, 1)
@@ -170,7 +170,7 @@ func TestIsolationOfPairs(t *testing.T) {
 // Bad salts are refused by name; where callers are not isolated, a salt is refused as before.
 func TestIsolationBadSalts(t *testing.T) {
 	e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
-	inOneWay(t, Options{Callers: byHeader}, []any{e, r}, func(t *testing.T, b *bench) {
+	inOneWay(t, Options{Prepare: PrepareOptions{Callers: byHeader}}, []any{e, r}, func(t *testing.T, b *bench) {
 		for _, is := range []tenancy.Isolation{tenancy.ByTenant, tenancy.Shared} {
 			isolated(b, is)
 			for _, c := range []struct{ fields, says string }{
@@ -200,7 +200,7 @@ func TestIsolationBadSalts(t *testing.T) {
 // ids of earlier texts, sessions.
 func TestIsolationOfOwnCaches(t *testing.T) {
 	e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
-	inOneWay(t, Options{Callers: byHeader}, []any{e, r}, func(t *testing.T, b *bench) {
+	inOneWay(t, Options{Prepare: PrepareOptions{Callers: byHeader}}, []any{e, r}, func(t *testing.T, b *bench) {
 		of := func(is tenancy.Isolation, key string) (root, division uint64) {
 			q := &preparing{request: &request{caller: &tenancy.Caller{Key: key, Tenant: key}}, g: b.g}
 			q.endpoint, q.path = openai.Chat, chatPath
@@ -284,7 +284,7 @@ func TestIsolationOfRelaysIndex(t *testing.T) {
 			return f.response(http.StatusOK, "Content-Type", "application/json"), nil
 		}
 		r, s := &relayEngine{name: "r", reply: reply}, &relayEngine{name: "s", reply: reply}
-		inOneWay(t, Options{Callers: byHeader}, []any{r, s}, func(t *testing.T, b *bench) {
+		inOneWay(t, Options{Prepare: PrepareOptions{Callers: byHeader}}, []any{r, s}, func(t *testing.T, b *bench) {
 			isolated(b, is)
 			b.g.opts.Snapshot().Models["relayed"].Policy = new(balance.Cost)
 			ask := func(n int, key string) (engine string, available int, header http.Header) {

@@ -108,7 +108,7 @@ func (w *engineWait) first(at int64) {
 	w.began = true
 	w.partner.begins(at)
 	flowing(w.stages, at)
-	w.silence.limitTo(w.g.opts.IdleTimeout, nextOutput)
+	w.silence.limitTo(w.g.opts.Attempt.IdleTimeout, nextOutput)
 	if w.rec.FirstReceived == 0 {
 		w.rec.FirstReceived = at
 		w.rec.LiveAtFirstToken = int32(w.g.live.Load())

@@ -99,7 +99,7 @@ func (l *relayLeg) open(q *request) *answer.Relayed {
 
 // expect bounds the wait for the engine's first output.
 func (l *relayLeg) expect() {
-	l.silence = l.g.silences.begin(l.target.Name, l.g.opts.FirstTimeout, l.g.opts.IdleTimeout, func(e *infer.Error) { l.ctx.End(e) })
+	l.silence = l.g.silences.begin(l.target.Name, l.g.opts.Attempt.FirstTimeout, l.g.opts.Attempt.IdleTimeout, func(e *infer.Error) { l.ctx.End(e) })
 	l.flight.silence.Store(l.silence)
 }
 
@@ -121,7 +121,7 @@ func (l *relayLeg) ask(q *request, path string) []byte {
 			asked = nil
 		}
 	}
-	if c, ok := q.endpoint.(dialect.Counted); ok && l.verifier == nil && q.head.Stream && l.g.opts.Counting {
+	if c, ok := q.endpoint.(dialect.Counted); ok && l.verifier == nil && q.head.Stream && l.g.opts.Attempt.Counting {
 		if counting, v := c.Count(q.head); v != nil {
 			asked, l.verifier = counting, &counted{v, l.why}
 		}
@@ -186,7 +186,7 @@ func (l *relayLeg) take(w *worker, round int) (ok bool, err error) {
 	l.silence.pause()
 	if !l.ending && l.err == nil && l.answer.Done() { // a stream that has had its end marker must end soon
 		l.ending = true
-		l.silence.limitTo(min(answer.EndGrace, l.g.opts.IdleTimeout), answersEnd)
+		l.silence.limitTo(min(answer.EndGrace, l.g.opts.Attempt.IdleTimeout), answersEnd)
 	}
 	if len(l.unread) == 0 && l.err == nil && l.ready() {
 		l.read()

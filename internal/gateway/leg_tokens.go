@@ -50,7 +50,7 @@ func (l *tokenLeg) submit(ctx context.Context, q *request) error {
 		l.rec.Leg().RequestID = req.ID
 		l.generations[0], err = l.target.Tokens.Generate(ctx, req, attempt, l.sink(), l.rec.Leg())
 	}
-	return inTime(err, "did not confirm the request", l.g.opts.SubmitTimeout, "--submit-timeout")
+	return inTime(err, "did not confirm the request", l.g.opts.Attempt.SubmitTimeout, "--submit-timeout")
 }
 
 // submission is a choice as the leg's engine gets it: of an attempt in two halves, the
@@ -62,7 +62,7 @@ func (l *tokenLeg) submission(q *request, i int) *infer.Request {
 	} else {
 		req = q.submission(i, &l.target, l.g.ids.next())
 	}
-	req.Portion = l.g.opts.portion(q.req)
+	req.Portion = portion(q.req, l.g.opts.Attempt.IdleTimeout, l.g.opts.Place.Continue.Stall)
 	return req
 }
 
@@ -190,7 +190,7 @@ func (s *delaySink) Offer(d *infer.Delta) {
 // A request may have ended while it was handed over, when there was no stream to wake.
 func (l *tokenLeg) watch(ctx context.Context) {
 	box := l.mailbox
-	l.silence = l.g.silences.begin(l.target.Name, l.g.opts.FirstTimeout, l.g.opts.IdleTimeout, func(*infer.Error) { box.Wake() })
+	l.silence = l.g.silences.begin(l.target.Name, l.g.opts.Attempt.FirstTimeout, l.g.opts.Attempt.IdleTimeout, func(*infer.Error) { box.Wake() })
 	l.flight.silence.Store(l.silence)
 	l.silence.begin(trace.Now())
 	if ctx.Err() != nil {

@@ -84,7 +84,7 @@ func (c *conn) enter(g *Gateway) (err error) {
 	if c.entry, err = g.conns.Open(time.Now(), func() { c.socket.Close() }); err != nil {
 		return err
 	}
-	if peer := addrOf(c.socket.RemoteAddr()); peer.IsValid() && !g.opts.Proxies.Trusts(peer) {
+	if peer := addrOf(c.socket.RemoteAddr()); peer.IsValid() && !g.opts.Front.Proxies.Trusts(peer) {
 		if err = c.entry.Of(peer); err != nil {
 			c.entry.Close()
 		}
@@ -110,7 +110,7 @@ func (g *Gateway) connState(nc net.Conn, state http.ConnState) {
 	case http.StateActive:
 		c.entry.Busy()
 		if c.Conn != c.socket { // a proxy has said by now whose it is
-			if client := addrOf(c.RemoteAddr()); client.IsValid() && !g.opts.Proxies.Trusts(client) {
+			if client := addrOf(c.RemoteAddr()); client.IsValid() && !g.opts.Front.Proxies.Trusts(client) {
 				if err := c.entry.Of(client); err != nil {
 					g.crowded.trouble("a connection was refused", err)
 					c.socket.Close()

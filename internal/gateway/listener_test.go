@@ -19,7 +19,7 @@ import (
 // whose stream has left net/http; busy ones do not, and then the new one is refused.
 func TestIdleConnectionsGiveWay(t *testing.T) {
 	e := &tokenEngine{name: "a"}
-	inBubble(t, Options{Conns: admission.ConnLimits{Total: 3}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Front: FrontOptions{Conns: admission.ConnLimits{Total: 3}}}, []any{e}, func(t *testing.T, b *bench) {
 		// streamed answers n requests on a connection, which is kept.
 		streamed := func(c *caller) {
 			c.send("POST", chatPath, askStream(``))
@@ -65,7 +65,7 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 // let be.
 func TestFreshConnectionsGiveWay(t *testing.T) {
 	e := &tokenEngine{name: "a"}
-	inBubble(t, Options{Conns: admission.ConnLimits{Total: 1}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Front: FrontOptions{Conns: admission.ConnLimits{Total: 1}}}, []any{e}, func(t *testing.T, b *bench) {
 		slow := b.dial(0)
 		slow.write("POST " + chatPath) // never more
 		synctest.Wait()

@@ -55,7 +55,7 @@ func (g *Gateway) Folder(m *route.Model) *model.Folder {
 	if m.Loaded != nil {
 		return m.Loaded.Folder
 	}
-	return g.opts.Models[cmp.Or(m.Base, m.Name)]
+	return g.opts.Prepare.Models[cmp.Or(m.Base, m.Name)]
 }
 
 func writeJSON(w http.ResponseWriter, body []byte) {

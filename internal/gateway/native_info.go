@@ -65,7 +65,7 @@ func (g *Gateway) modelInfoOf(w http.ResponseWriter, r *http.Request, c *tenancy
 func (g *Gateway) serverInfo(w http.ResponseWriter, _ *http.Request, c *tenancy.Caller) {
 	snap := g.opts.Snapshot()
 	info := sglang.ServerInfo{
-		Version: software, Deterministic: true, Incremental: g.opts.Generate.Incremental, StreamOutput: g.opts.Generate.Incremental,
+		Version: software, Deterministic: true, Incremental: g.opts.Prepare.Generate.Incremental, StreamOutput: g.opts.Prepare.Generate.Incremental,
 		DPSize: max(1, len(snap.Engines)), InternalStates: []sglang.EngineState{}, Models: []string{},
 	}
 	models := served(snap, c)
@@ -124,11 +124,11 @@ const maxAbort = 16 << 10
 // abortRequest aborts the requests to /generate that were given an id. Like SGLang it
 // does not return their number, because they may just have ended by themselves.
 func (g *Gateway) abortRequest(w http.ResponseWriter, r *http.Request, c *tenancy.Caller) {
-	if !g.opts.AllowAbort {
+	if !g.opts.Prepare.AllowAbort {
 		writeError(w, g.native(), infer.Errorf(infer.CodeNotFound, "/abort_request is off: whoever knows a rid could end another caller's request. Close the request's connection instead, which frees the engine; an operator who trusts all clients allows it with --allow-abort"))
 		return
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.opts.BodyTimeout)) // as in readBody
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.opts.Front.BodyTimeout)) // as in readBody
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAbort))
 	if err != nil {
 		writeError(w, g.native(), infer.Errorf(infer.CodeInvalid, "the body cannot be read, or is larger than %d bytes", maxAbort))

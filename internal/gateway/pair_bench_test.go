@@ -189,7 +189,7 @@ func benchmarkPair(b *testing.B, relayed bool, meets *engine.Meets) {
 		b.Fatal(err)
 	}
 	defer recorder.Close()
-	g := New(Options{Snapshot: snapshot.Load, Models: map[string]*model.Folder{models.SimName: simModel()}, Metrics: metrics.New(), Timeline: recorder})
+	g := New(Options{Snapshot: snapshot.Load, Prepare: PrepareOptions{Models: map[string]*model.Folder{models.SimName: simModel()}}, Metrics: metrics.New(), Record: RecordOptions{Timeline: recorder}})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)

@@ -197,7 +197,7 @@ func (p *partner) begin(x *exchange) {
 		p.wire, probe.Path = newRelayPrefill(p, &x.request, x.response.r), x.response.r.URL.Path
 	} else {
 		p.meets.prepare(x.count(), p.g.ids)
-		p.clock.submit = p.g.opts.SubmitTimeout
+		p.clock.submit = p.g.opts.Attempt.SubmitTimeout
 		wire := newTokenPrefill(p, &x.request)
 		if p.wire = wire; x.req.LogprobsFrom != nil {
 			p.scored = wire
@@ -207,7 +207,7 @@ func (p *partner) begin(x *exchange) {
 	p.target.Health.HandOver(&p.booked.health, p.leg.Handed, p.expected.work, p.id, probe, p)
 	p.mu.Lock()
 	p.clock.began = p.leg.Handed
-	p.clock.bound(p.leg.Handed, p.g.opts.PrefillTimeout)
+	p.clock.bound(p.leg.Handed, p.g.opts.Attempt.PrefillTimeout)
 	p.mu.Unlock()
 	if !p.alone() {
 		go p.run()
@@ -297,7 +297,7 @@ func (p *partner) ends(err error) {
 		if p.decode.metAt != 0 {
 			p.fetches()
 		} else if !p.unseen() {
-			p.clock.within(p.at, p.g.opts.TransferTimeout)
+			p.clock.within(p.at, p.g.opts.Attempt.TransferTimeout)
 		} else {
 			p.clock.rests()
 		}
@@ -340,13 +340,13 @@ func (p *partner) late() {
 		p.mu.Unlock()
 		return
 	}
-	bound, passed := p.g.opts.PrefillTimeout, time.Duration(now-p.clock.began)
+	bound, passed := p.g.opts.Attempt.PrefillTimeout, time.Duration(now-p.clock.began)
 	switch {
 	case p.ended() && p.err != nil:
 		p.fails(p.err)
 	case p.ended():
 		p.fails(&infer.Error{Code: infer.CodeDeadline, Engine: p.escape.x.target.Name, Retryable: true, Handover: true,
-			Message: "the decode engine sent nothing within " + p.g.opts.TransferTimeout.String() + " after the prefill engine's answer (--transfer-timeout)"})
+			Message: "the decode engine sent nothing within " + p.g.opts.Attempt.TransferTimeout.String() + " after the prefill engine's answer (--transfer-timeout)"})
 	case passed >= bound:
 		p.giveUp("did not answer within " + bound.String() + " (--prefill-timeout)")
 	case p.clock.submit > 0 && passed >= p.clock.submit:

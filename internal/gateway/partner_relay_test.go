@@ -165,8 +165,8 @@ func TestRelayPairFails(t *testing.T) {
 			prefill.chunks <- []byte("200 application/json")
 			prefill.fail(true)
 		}, 0, 502, []string{"p engine", "d cancelled"}},
-		{"prefill never answers", Options{PrefillTimeout: 5 * time.Second}, func(*forward, *relayEngine) {}, 5 * time.Second, 504, []string{"p deadline", "d cancelled"}},
-		{"prefill never ends its answer", Options{PrefillTimeout: 5 * time.Second}, func(prefill *forward, _ *relayEngine) {
+		{"prefill never answers", Options{Attempt: AttemptOptions{PrefillTimeout: 5 * time.Second}}, func(*forward, *relayEngine) {}, 5 * time.Second, 504, []string{"p deadline", "d cancelled"}},
+		{"prefill never ends its answer", Options{Attempt: AttemptOptions{PrefillTimeout: 5 * time.Second}}, func(prefill *forward, _ *relayEngine) {
 			prefill.chunks <- []byte("200 application/json")
 			prefill.chunks <- []byte("{")
 		}, 5 * time.Second, 504, []string{"p deadline", "d cancelled"}},
@@ -176,7 +176,7 @@ func TestRelayPairFails(t *testing.T) {
 				prefill.chunks <- bytes.Repeat([]byte(" "), 1<<20)
 			}
 		}, 0, 502, []string{"p integrity", "d cancelled"}},
-		{"nothing is handed over", Options{TransferTimeout: 7 * time.Second}, func(prefill *forward, _ *relayEngine) { prefill.replies("200", prefillAnswer) }, 7 * time.Second, 504, []string{"p finished", "d deadline"}},
+		{"nothing is handed over", Options{Attempt: AttemptOptions{TransferTimeout: 7 * time.Second}}, func(prefill *forward, _ *relayEngine) { prefill.replies("200", prefillAnswer) }, 7 * time.Second, 504, []string{"p finished", "d deadline"}},
 		{"decode breaks off", Options{}, func(prefill *forward, d *relayEngine) {
 			prefill.replies("200", prefillAnswer)
 			d.handed()[0].fail(true)
@@ -214,7 +214,7 @@ func TestRelayPairFails(t *testing.T) {
 // own: the whole answer has --first-timeout, from when the decode half is handed over. It ends the
 // pair as any bound does, and counts against the decode engine.
 func TestRelayPairNotStreamed(t *testing.T) {
-	opts := Options{FirstTimeout: 2 * time.Minute, PrefillTimeout: 20 * time.Second, TransferTimeout: 5 * time.Second}
+	opts := Options{Attempt: AttemptOptions{FirstTimeout: 2 * time.Minute, PrefillTimeout: 20 * time.Second, TransferTimeout: 5 * time.Second}}
 	inRelayPairs(t, opts, nil, func(t *testing.T, b *bench, p, d *relayEngine) {
 		d.reply = func(ctx context.Context, f *forward) (*engine.RelayResponse, error) {
 			select {

@@ -593,7 +593,7 @@ func TestPairRetriesElsewhere(t *testing.T) {
 			p, d := couple(way)
 			p2, d2 := couple(way)
 			p2.name, d2.name = "p2", "d2"
-			inBubble(t, Options{TransferTimeout: time.Second}, []any{p, d, p2, d2}, func(t *testing.T, b *bench) {
+			inBubble(t, Options{Attempt: AttemptOptions{TransferTimeout: time.Second}}, []any{p, d, p2, d2}, func(t *testing.T, b *bench) {
 				const n = 8
 				var callers []*caller
 				for range n {
@@ -655,7 +655,7 @@ func TestPairEscape(t *testing.T) {
 			p, d := couple(way)
 			p2, _ := couple(way)
 			p2.name = "p2"
-			inBubble(t, Options{PrefillTimeout: time.Hour}, []any{p, d, p2}, func(t *testing.T, b *bench) {
+			inBubble(t, Options{Attempt: AttemptOptions{PrefillTimeout: time.Hour}}, []any{p, d, p2}, func(t *testing.T, b *bench) {
 				first, end := b.failing(t)
 				defer end()
 				c := b.post(chatPath, askStream(``))

@@ -52,7 +52,7 @@ func (h *tokenPrefill) serve(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
-		return inTime(err, "did not confirm the request", p.g.opts.SubmitTimeout, "--submit-timeout")
+		return inTime(err, "did not confirm the request", p.g.opts.Attempt.SubmitTimeout, "--submit-timeout")
 	}
 	h.handed, p.clock.submit = true, 0
 	p.leg.Known = trace.Now()

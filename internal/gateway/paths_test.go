@@ -85,7 +85,7 @@ func TestUnknownEndpointIsRelayed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inBubble(t, Options{Allow: allow.Rules{Paths: paths}}, []any{r}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: PrepareOptions{Allow: allow.Rules{Paths: paths}}}, []any{r}, func(t *testing.T, b *bench) {
 		c := b.post("/v1/nothing-here", `{"model":"relayed","input":[]}`)
 		f := r.forward(t, 1)
 		f.send("data: {}\n\n") // a stream without the chat's end marker is whole
@@ -108,7 +108,7 @@ func TestSpeltPaths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inBubble(t, Options{Allow: allow.Rules{Paths: paths}}, []any{r}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: PrepareOptions{Allow: allow.Rules{Paths: paths}}}, []any{r}, func(t *testing.T, b *bench) {
 		for _, path := range []string{"/v1/%2e%2e/server_info", "/v1/..%2f..%2fabort_request", "/v1/chat%2Fcompletions", "/v1/a%5Cb", "/v1/%00", "/v1/a%0d%0ab", "/v1/%252e%252e/x", "/v1/a;b/..;c/d"} {
 			c := b.post(path, `{"model":"relayed","messages":[]}`)
 			if a := c.answer(); a.status != 400 || !strings.Contains(string(a.body), "write the path plainly") {
@@ -145,7 +145,7 @@ func TestTokenizerErrors(t *testing.T) {
 func TestLimits(t *testing.T) {
 	e := &tokenEngine{name: "a"}
 	opts := Options{}
-	opts.Limits.Requests = 1
+	opts.Prepare.Limits.Requests = 1
 	inBubble(t, opts, []any{e}, func(t *testing.T, b *bench) {
 		c := b.post(chatPath, askStream(``))
 		call := e.call(t, 1)

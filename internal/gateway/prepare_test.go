@@ -69,7 +69,7 @@ func TestLargeBodiesWait(t *testing.T) {
 func TestPoolRefuses(t *testing.T) {
 	e := &tokenEngine{name: "a"}
 	opts := Options{}
-	opts.Pool.MaxWait = 2 * time.Second
+	opts.Prepare.Pool.MaxWait = 2 * time.Second
 	inBubble(t, opts, []any{e}, func(t *testing.T, b *bench) {
 		b.occupy(10*time.Second, 1000) // 10 ms a byte
 		time.Sleep(10 * time.Second)
@@ -104,7 +104,7 @@ func TestPoolRefuses(t *testing.T) {
 func TestHangUpInPool(t *testing.T) {
 	for _, stage := range []trace.Stage{trace.Parse, trace.Render, trace.Tokenize} {
 		e := &tokenEngine{name: "a"}
-		opts := Options{StageDelay: map[trace.Stage]time.Duration{stage: time.Second}}
+		opts := Options{Record: RecordOptions{StageDelay: map[trace.Stage]time.Duration{stage: time.Second}}}
 		inBubble(t, opts, []any{e}, func(t *testing.T, b *bench) {
 			c := b.post(chatPath, large(models.SimName, 100_000))
 			time.Sleep(time.Second / 2)
@@ -140,7 +140,7 @@ func TestPrefixMetrics(t *testing.T) {
 			t.Errorf("%v bytes held", held)
 		}
 	})
-	inBubble(t, Options{PrefixCache: -1}, []any{&tokenEngine{name: "a"}}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: PrepareOptions{PrefixCache: -1}}, []any{&tokenEngine{name: "a"}}, func(t *testing.T, b *bench) {
 		if b.g.prefix != nil || len(b.metric("weir_prefix_bytes")) != 0 {
 			t.Error("there is a cache")
 		}

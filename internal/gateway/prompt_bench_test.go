@@ -128,9 +128,9 @@ func BenchmarkBodyToIDs(b *testing.B) {
 	at := bytes.LastIndex(body, []byte("And in short?"))
 	for _, seen := range []bool{false, true} {
 		name := "new"
-		opts := Options{PrefixCache: -1, Models: map[string]*model.Folder{models.SimName: simModel()}}
+		opts := Options{Prepare: PrepareOptions{PrefixCache: -1, Models: map[string]*model.Folder{models.SimName: simModel()}}}
 		if seen {
-			name, opts.PrefixCache = "seen", 0
+			name, opts.Prepare.PrefixCache = "seen", 0
 		}
 		e := &route.Engine{Name: "a", Kind: "weir", Tokens: &tokenEngine{name: "a"}, Ready: true}
 		snap := &route.Snapshot{Models: map[string]*route.Model{models.SimName: {Name: models.SimName, ByIDs: route.Side{Kind: "weir"}, Policy: new(balance.RoundRobin),
@@ -179,9 +179,9 @@ func BenchmarkBodyToEngine(b *testing.B) {
 			snap := fleetOf(make(chan struct{}), all...)
 			snap.Models[models.SimName].Policy = new(balance.Cost)
 			name := fmt.Sprintf("engines=%d/new", engines)
-			opts := Options{PrefixCache: -1, Models: map[string]*model.Folder{models.SimName: simModel()}}
+			opts := Options{Prepare: PrepareOptions{PrefixCache: -1, Models: map[string]*model.Folder{models.SimName: simModel()}}}
 			if seen {
-				name, opts.PrefixCache = fmt.Sprintf("engines=%d/seen", engines), 0
+				name, opts.Prepare.PrefixCache = fmt.Sprintf("engines=%d/seen", engines), 0
 			}
 			opts.Snapshot = func() *route.Snapshot { return snap }
 			g := New(opts)

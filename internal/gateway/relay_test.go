@@ -66,7 +66,7 @@ func TestRelayCarriesParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inBubble(t, Options{Allow: allow.Rules{Media: everything}}, []any{r}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: PrepareOptions{Allow: allow.Rules{Media: everything}}}, []any{r}, func(t *testing.T, b *bench) {
 		c := b.post(chatPath, body)
 		f := r.forward(t, 1)
 		if string(f.req.Body) != body {
@@ -480,7 +480,7 @@ func TestRelayedTokensAreCounted(t *testing.T) {
 // The engine is not held to its bound while weir waits for the client.
 func TestRelayBehindASlowClient(t *testing.T) {
 	r := &relayEngine{name: "r"}
-	inBubble(t, Options{IdleTimeout: time.Second}, []any{r}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Attempt: AttemptOptions{IdleTimeout: time.Second}}, []any{r}, func(t *testing.T, b *bench) {
 		c := b.dial(512)
 		c.send("POST", anyPath, relayBody)
 		f := r.forward(t, 1)

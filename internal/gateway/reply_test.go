@@ -301,7 +301,7 @@ func TestMarkersThatAreSpecialTokens(t *testing.T) {
 		{``, told{reasoning: "why", content: "Look." + strings.TrimSuffix(strings.TrimPrefix(weatherCall, "<tool_call>"), "</tool_call>"), finish: "stop"}},
 	} {
 		e := &tokenEngine{name: "a"}
-		inBubble(t, Options{Models: map[string]*model.Folder{models.SimName: m}}, []any{e}, func(t *testing.T, b *bench) {
+		inBubble(t, Options{Prepare: PrepareOptions{Models: map[string]*model.Folder{models.SimName: m}}}, []any{e}, func(t *testing.T, b *bench) {
 			c := b.post(chatPath, askStream(test.fields))
 			e.call(t, 1).end(infer.ReasonStop, ids...)
 			if got := c.story().told(t); !got.same(test.want) {
@@ -324,7 +324,7 @@ func TestModelWithoutASyntaxOfCalls(t *testing.T) {
 		t.Errorf("format %q", got)
 	}
 	e := &tokenEngine{name: "a"}
-	inBubble(t, Options{Models: map[string]*model.Folder{models.SimName: m}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: PrepareOptions{Models: map[string]*model.Folder{models.SimName: m}}}, []any{e}, func(t *testing.T, b *bench) {
 		c := b.post(chatPath, askChat(askTools))
 		if err := c.refusal(400); err.Param == nil || *err.Param != "tools" || !strings.Contains(err.Message, "tool-parser") {
 			t.Errorf("%+v", err)

@@ -48,14 +48,14 @@ func newRig(t testing.TB, opts Options) *rig {
 	r := &rig{t: t, tokens: &tokenEngine{name: "a"}, relay: &relayEngine{name: "r", polled: true}}
 	fleet := fleetOf(nil, r.tokens, &tokenEngine{name: "b", accept: refuse(infer.CodeOverloaded, false)}, r.relay)
 	opts.Snapshot = func() *route.Snapshot { return fleet }
-	opts.Models = map[string]*model.Folder{models.SimName: simModel()}
+	opts.Prepare.Models = map[string]*model.Folder{models.SimName: simModel()}
 	opts.Metrics = rigMetrics
 	opts.defaults()
 	g := &Gateway{
-		opts: opts, gate: admission.NewGate(opts.Limits), bodies: admission.NewBodies(0, nil), conns: admission.NewConns(opts.Conns), ids: &requestIDs{instance: strings.Repeat("0", 16)}, services: newServices(openai.Other), held: newHolding(&opts),
+		opts: opts, gate: admission.NewGate(opts.Prepare.Limits), bodies: admission.NewBodies(0, nil), conns: admission.NewConns(opts.Front.Conns), ids: &requestIDs{instance: strings.Repeat("0", 16)}, services: newServices(openai.Other), held: newHolding(opts.Place.Queue, opts.Prepare.Allow.Fields.Order(), opts.Snapshot),
 		detached: detached{
-			returned: newReturnedConns(opts.BodyTimeout), tidy: newTidy(), spares: newSpares(), hangups: memHangups{}, polls: memPolls{},
-			outputs: &outputs{shards: []*shard{{batch: opts.Batch}}}, sockets: newSockets(1, rigMetrics, nil),
+			returned: newReturnedConns(opts.Front.BodyTimeout), tidy: newTidy(), spares: newSpares(), hangups: memHangups{}, polls: memPolls{},
+			outputs: &outputs{shards: []*shard{{batch: opts.Attempt.Batch}}}, sockets: newSockets(1, rigMetrics, nil),
 		},
 	}
 	g.returned.serving.Store(true)

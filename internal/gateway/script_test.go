@@ -176,13 +176,13 @@ func (s *script) command(line string) {
 func (s *script) begin(verb, rest string) {
 	args, named := s.words(rest)
 	if verb == "gateway" {
-		s.opts = Options{WriteTimeout: s.dur(named["write"]), IdleTimeout: s.dur(named["idle"]), FirstTimeout: s.dur(named["first"]), FlushInterval: s.dur(named["flush"])}
+		s.opts = Options{Front: FrontOptions{WriteTimeout: s.dur(named["write"])}, Attempt: AttemptOptions{IdleTimeout: s.dur(named["idle"]), FirstTimeout: s.dur(named["first"]), FlushInterval: s.dur(named["flush"])}}
 		if name, d, ok := strings.Cut(named["delay"], ":"); ok {
 			stage, err := trace.ParseStage(name)
 			if err != nil {
 				s.t.Fatal(err)
 			}
-			s.opts.StageDelay = map[trace.Stage]time.Duration{stage: s.dur(d)}
+			s.opts.Record.StageDelay = map[trace.Stage]time.Duration{stage: s.dur(d)}
 		}
 		return
 	}
@@ -199,7 +199,7 @@ func (s *script) begin(verb, rest string) {
 			return resp, nil
 		}
 	}
-	s.rig.g.opts.Continue.Off = true // TestHoweverItContinues has that
+	s.rig.g.opts.Place.Continue.Off = true // TestHoweverItContinues has that
 	s.rig.ask(cmp.Or(named["path"], chatPath), body, cmp.Or(s.num(named["window"]), 1<<20))
 }
 
@@ -270,7 +270,7 @@ func (s *script) told() {
 	if x := s.rig.x; s.rig.g.live.Load() > 0 {
 		left, state := s.rig.left.Load(), "is on net/http"
 		switch {
-		case left && s.opts.FlushInterval > 0:
+		case left && s.opts.Attempt.FlushInterval > 0:
 			state = "has a goroutine of its own"
 		case left && x.state.Load() == parked:
 			state = "waits for the engine"

@@ -28,8 +28,8 @@ func first(h http.Header, canonical string) string {
 // caller; 0 is none. Where callers are not known, the key that they present tells them apart.
 func (g *Gateway) session(h http.Header, c *tenancy.Caller) uint64 {
 	names, value := sessionHeaders, first
-	if len(g.opts.Sessions) > 0 {
-		names, value = g.opts.Sessions, http.Header.Get
+	if len(g.opts.Prepare.Sessions) > 0 {
+		names, value = g.opts.Prepare.Sessions, http.Header.Get
 	}
 	for _, name := range names {
 		if v := value(h, name); v != "" {

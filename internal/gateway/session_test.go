@@ -38,7 +38,7 @@ func TestSession(t *testing.T) {
 	if of("x-session-id", long) == 0 || of("x-session-id", long+"y") != of("x-session-id", long+"z") {
 		t.Error("more than the bound counts")
 	}
-	g.opts.Sessions = []string{"x-user"}
+	g.opts.Prepare.Sessions = []string{"x-user"}
 	if of("x-session-id", "s") != 0 || of("x-user", "s") == 0 {
 		t.Error("a header that the operator names is not the one that counts")
 	}

@@ -25,7 +25,7 @@ type stageDelays struct {
 }
 
 // inject returns the delays of one request; nil where there are none.
-func (o *Options) inject() *stageDelays {
+func (o *RecordOptions) inject() *stageDelays {
 	if len(o.StageDelay) == 0 {
 		return nil
 	}

@@ -37,14 +37,14 @@ type logged struct {
 func TestStatedUsage(t *testing.T) {
 	const context_, answer = 1000, 20
 	e := &relayEngine{name: "r"}
-	inBubble(t, Options{Callers: byHeader}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: PrepareOptions{Callers: byHeader}}, []any{e}, func(t *testing.T, b *bench) {
 		path := filepath.Join(t.TempDir(), "usage")
 		usage, err := timeline.New(timeline.Options{File: path, Form: timeline.Usage})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer usage.Close()
-		b.g.opts.Usage = usage
+		b.g.opts.Record.Usage = usage
 		log, err := os.Open(path)
 		if err != nil {
 			t.Fatal(err)

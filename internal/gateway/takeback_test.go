@@ -170,7 +170,7 @@ func TestTakesBackItsAnswers(t *testing.T) {
 		}
 		r := rand.New(rand.NewPCG(1, uint64(i)))
 		e := &tokenEngine{name: "a"}
-		inOneWay(t, Options{Models: map[string]*model.Folder{models.SimName: m}}, []any{e}, func(t *testing.T, b *bench) {
+		inOneWay(t, Options{Prepare: PrepareOptions{Models: map[string]*model.Folder{models.SimName: m}}}, []any{e}, func(t *testing.T, b *bench) {
 			asked := 0
 			for n := range 18 {
 				c := &conversing{path: chatPath, field: "messages"}

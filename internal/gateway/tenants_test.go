@@ -9,7 +9,7 @@ import (
 // queue has no place for is refused by its own tenant's rate, or has another one's put out.
 func TestTenantsTakeTurns(t *testing.T) {
 	e := &tokenEngine{name: "a", most: 1}
-	inBubble(t, Options{Callers: byHeader, Queue: Queueing{Requests: 5}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: PrepareOptions{Callers: byHeader}, Place: PlaceOptions{Queue: Queueing{Requests: 5}}}, []any{e}, func(t *testing.T, b *bench) {
 		var greedy []*caller
 		for range 6 {
 			greedy = append(greedy, b.post(chatPath, askStream(``), "Test-Caller", "greedy"))

@@ -177,7 +177,7 @@ func TestFirstTimeout(t *testing.T) {
 
 func TestIdleTimeout(t *testing.T) {
 	a, z := &tokenEngine{name: "a"}, &tokenEngine{name: "z"}
-	inBubble(t, Options{Continue: Continuing{Off: true}}, []any{a, z}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Place: PlaceOptions{Continue: Continuing{Off: true}}}, []any{a, z}, func(t *testing.T, b *bench) {
 		c := b.post(chatPath, askStream(``))
 		call := a.call(t, 1)
 		for i := range 5 { // each output sets the bound anew
@@ -244,7 +244,7 @@ func TestUploadBounds(t *testing.T) {
 		// 30 s, and 1 s for each 4096 bytes: 13 bytes have come by then.
 		{"a byte now and then", Options{}, 1, 2500 * time.Millisecond, 30*time.Second + 13*time.Second/4096, "--upload-rate"},
 		{"a rate that is enough", Options{}, 4096, time.Second, 5 * time.Minute, "--upload-timeout"},
-		{"a rate of its own", Options{UploadRate: 8000, BodyTimeout: time.Second}, 2048, time.Second / 2, 2280 * time.Millisecond, "--upload-rate"},
+		{"a rate of its own", Options{Front: FrontOptions{UploadRate: 8000, BodyTimeout: time.Second}}, 2048, time.Second / 2, 2280 * time.Millisecond, "--upload-rate"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, test.opts, nil, func(t *testing.T, b *bench) {
@@ -273,7 +273,7 @@ func TestUploadBounds(t *testing.T) {
 // it is read, or with what has come of it, and leaves when nothing needs it any more.
 func TestBodyBudget(t *testing.T) {
 	e := &tokenEngine{name: "a"}
-	inBubble(t, Options{MaxBodyMemory: 1 << 20}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Front: FrontOptions{MaxBodyMemory: 1 << 20}}, []any{e}, func(t *testing.T, b *bench) {
 		first := b.dial(0)
 		first.head("POST", chatPath, 600<<10)
 		first.write(strings.Repeat(" ", 64<<10)) // at its pace: it keeps its room
@@ -320,7 +320,7 @@ func TestBodyBudget(t *testing.T) {
 // lose nothing by it but their room: once they send, they are served too.
 func TestDeclaredBodyThatDoesNotCome(t *testing.T) {
 	r := &relayEngine{name: "r"}
-	inBubble(t, Options{MaxBodyMemory: 8 << 20}, []any{r}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Front: FrontOptions{MaxBodyMemory: 8 << 20}}, []any{r}, func(t *testing.T, b *bench) {
 		body := `{"model":"relayed","input":"` + strings.Repeat("a", 2<<20) + `"}`
 		var silent []*caller
 		for range 3 {
@@ -359,7 +359,7 @@ func TestDeclaredBodyThatDoesNotCome(t *testing.T) {
 // A request that finds no place is refused before its body has come.
 func TestRefusedBeforeItsBody(t *testing.T) {
 	e := &tokenEngine{name: "a"}
-	inBubble(t, Options{Limits: admission.Limits{Requests: 1}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: PrepareOptions{Limits: admission.Limits{Requests: 1}}}, []any{e}, func(t *testing.T, b *bench) {
 		first := b.post(chatPath, askStream(``))
 		second := b.dial(0)
 		second.head("POST", chatPath, 1<<20)
@@ -383,7 +383,7 @@ func TestRefusedBeforeItsBody(t *testing.T) {
 // A refused body is read for a moment, for a client that sends all of it before it reads the
 // answer: no longer than drainTime, and no more of it than two bodies may have.
 func TestRefusedBodyIsDrained(t *testing.T) {
-	opts := Options{MaxBody: 1 << 20}
+	opts := Options{Front: FrontOptions{MaxBody: 1 << 20}}
 	for _, test := range []struct {
 		name         string
 		piece, total int
@@ -472,7 +472,7 @@ func TestRequestTimeout(t *testing.T) {
 		}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, Options{RequestTimeout: 3 * time.Second}, test.engines, func(t *testing.T, b *bench) {
+			inBubble(t, Options{Front: FrontOptions{RequestTimeout: 3 * time.Second}}, test.engines, func(t *testing.T, b *bench) {
 				c := test.begin(t, b)
 				time.Sleep(3*time.Second - time.Nanosecond)
 				synctest.Wait()
@@ -600,8 +600,8 @@ func TestLateBodyIsNoHangUp(t *testing.T) {
 			ctx, hangUp := context.WithCancel(t.Context())
 			r := httptest.NewRequest("POST", chatPath, slow{after, hangUp})
 			r.ContentLength = 100
-			opts := Options{BodyTimeout: 30 * time.Second, UploadTimeout: time.Minute, UploadRate: 1, MaxBody: 1000}
-			u := upload{who: tenancy.Anyone, r: r, rc: http.NewResponseController(httptest.NewRecorder()), opts: &opts, began: time.Now()}
+			opts := Options{Front: FrontOptions{BodyTimeout: 30 * time.Second, UploadTimeout: time.Minute, UploadRate: 1, MaxBody: 1000}}
+			u := upload{who: tenancy.Anyone, r: r, rc: http.NewResponseController(httptest.NewRecorder()), opts: &opts.Front, began: time.Now()}
 			_, err := u.read(ctx, admission.NewBodies(1<<20, nil), new(admission.Body))
 			if got := infer.AsError(u.failure(ctx, err)); got.Code != want {
 				t.Errorf("after %v: %v: %v, want %v", after, err, got, want)

@@ -49,8 +49,8 @@ func (t *tokenization) decode(p *preparing) (err error) {
 			text += int64(len(p.folder.Tokenizer.TokenBytes(id)))
 		}
 	}
-	if text > p.g.opts.MaxBody { // an id of two digits may stand for a hundred spaces
-		return infer.Invalid("tokens", "tokens has ids of %d bytes of text; there may be %d (--max-body)", text, p.g.opts.MaxBody)
+	if text > p.g.opts.Front.MaxBody { // an id of two digits may stand for a hundred spaces
+		return infer.Invalid("tokens", "tokens has ids of %d bytes of text; there may be %d (--max-body)", text, p.g.opts.Front.MaxBody)
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ func (x *exchange) writeWhole(out []byte) error {
 	const part = 1 << 20
 	for len(out) > 0 {
 		n := min(part, len(out))
-		if err := x.response.arm(&x.ctx, x.enter(trace.Flush), x.g.opts.WriteTimeout); err != nil {
+		if err := x.response.arm(&x.ctx, x.enter(trace.Flush), x.g.opts.Front.WriteTimeout); err != nil {
 			return err
 		}
 		_, err := x.response.send(nil, out[:n], n == len(out))
@@ -179,7 +179,7 @@ func (x *exchange) writeWhole(out []byte) error {
 			err = x.response.rest()
 		}
 		if err != nil {
-			return lost(&x.ctx, err, x.g.opts.WriteTimeout)
+			return lost(&x.ctx, err, x.g.opts.Front.WriteTimeout)
 		}
 		x.rec.BytesOut += int64(n)
 		out = out[n:]

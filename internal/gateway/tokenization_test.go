@@ -130,7 +130,7 @@ func TestDetokenizeEndpoint(t *testing.T) {
 func TestTokenizationRefuses(t *testing.T) {
 	e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
 	opts := Options{}
-	opts.Limits.Requests = 1
+	opts.Prepare.Limits.Requests = 1
 	inBubble(t, opts, []any{e, r}, func(t *testing.T, b *bench) {
 		for _, test := range []struct {
 			method, path, body string
@@ -186,7 +186,7 @@ func TestTokenizationRefuses(t *testing.T) {
 // A text is encoded in the pool whatever its size: it waits there, its client
 // may leave, and its record says where the time went.
 func TestTokenizationWaits(t *testing.T) {
-	opts := Options{StageDelay: map[trace.Stage]time.Duration{trace.Encode: time.Second}}
+	opts := Options{Record: RecordOptions{StageDelay: map[trace.Stage]time.Duration{trace.Encode: time.Second}}}
 	inBubble(t, opts, []any{&tokenEngine{name: "a"}}, func(t *testing.T, b *bench) {
 		b.occupy(time.Second, 1)
 		c := b.post("/tokenize", `{"model":"weir-sim","prompt":"a"}`)

@@ -16,10 +16,10 @@ func (g *Gateway) traceOf(h http.Header) *trace.Context {
 			return c
 		}
 	}
-	if g.opts.Spans == nil {
+	if g.opts.Record.Spans == nil {
 		return nil
 	}
-	return trace.NewTrace(rand.Float64() < g.opts.SpanShare)
+	return trace.NewTrace(rand.Float64() < g.opts.Record.SpanShare)
 }
 
 // callers sets the trace context that is sent to the engines of an attempt's legs.
@@ -32,7 +32,7 @@ func (g *Gateway) callers(rec *trace.Record, legs []trace.Leg) {
 		n += len(rec.Attempts[i].Legs)
 	}
 	for i := range legs {
-		legs[i].Caller = rec.Trace.Caller(n+i, g.opts.Spans != nil)
+		legs[i].Caller = rec.Trace.Caller(n+i, g.opts.Record.Spans != nil)
 	}
 }
 

@@ -31,8 +31,8 @@ const (
 // begins here, and that span is the leg's in the record.
 func TestEnginesAreToldOfSpans(t *testing.T) {
 	r := &relayEngine{name: "r"}
-	inBubble(t, Options{Spans: new(tracedRecords), SpanShare: 1}, []any{r}, func(t *testing.T, b *bench) {
-		spans := b.g.opts.Spans.(*tracedRecords)
+	inBubble(t, Options{Record: RecordOptions{Spans: new(tracedRecords), SpanShare: 1}}, []any{r}, func(t *testing.T, b *bench) {
+		spans := b.g.opts.Record.Spans.(*tracedRecords)
 		spans.all = nil
 		for i, parent := range []string{callersParent, "", "nonsense", callersParent + "0", callersParent[:53] + "00"} {
 			c := b.post(chatPath, relayBody, "Traceparent", parent, "Tracestate", "x=y")

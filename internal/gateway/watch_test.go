@@ -26,7 +26,7 @@ func TestOperations(t *testing.T) {
 	a := &tokenEngine{name: "a"}
 	w := watch.New(watch.Options{Registry: prometheus.NewRegistry(), StallThreshold: time.Second})
 	delay := map[trace.Stage]time.Duration{trace.Render: time.Second, trace.Tokenize: time.Second}
-	inBubble(t, Options{Watch: w, StageDelay: delay}, []any{a}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Watch: w, Record: RecordOptions{StageDelay: delay}}, []any{a}, func(t *testing.T, b *bench) {
 		_, before := w.Meter().Totals()
 		c := b.post(chatPath, askStream(``))
 		for _, want := range []busy.Op{busy.Template, busy.Tokenize} {
@@ -58,7 +58,7 @@ func TestOperations(t *testing.T) {
 func TestOperationsOfTheNamed(t *testing.T) {
 	a := &tokenEngine{name: "a"}
 	w := watch.New(watch.Options{Registry: prometheus.NewRegistry(), StallThreshold: time.Second})
-	inBubble(t, Options{Watch: w, StageDelay: map[trace.Stage]time.Duration{trace.Parse: time.Second, trace.Render: time.Second, trace.Tokenize: time.Second}}, []any{a}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Watch: w, Record: RecordOptions{StageDelay: map[trace.Stage]time.Duration{trace.Parse: time.Second, trace.Render: time.Second, trace.Tokenize: time.Second}}}, []any{a}, func(t *testing.T, b *bench) {
 		c, body := b.dial(0), `{"model":"weir-sim","text":"x","rid":"mine","sampling_params":{"max_new_tokens":1}}`
 		c.id, c.method = "mine", "POST"
 		b.sent[c.id]++
@@ -84,7 +84,7 @@ func TestOperationsOfTheNamed(t *testing.T) {
 func TestAccessLog(t *testing.T) {
 	var out bytes.Buffer
 	a := &tokenEngine{name: "a"}
-	opts := Options{Access: AccessLog{Log: slog.New(slog.NewJSONHandler(&out, nil)), Share: 1}, IdleTimeout: time.Minute}
+	opts := Options{Record: RecordOptions{Access: AccessLog{Log: slog.New(slog.NewJSONHandler(&out, nil)), Share: 1}}, Attempt: AttemptOptions{IdleTimeout: time.Minute}}
 	inOneWay(t, opts, []any{a}, func(t *testing.T, b *bench) {
 		out.Reset()
 		c := b.post(chatPath, askStream(``))
@@ -113,7 +113,7 @@ func TestAccessLog(t *testing.T) {
 		}
 	})
 	out.Reset()
-	none := AccessLog{Log: opts.Access.Log}
+	none := AccessLog{Log: opts.Record.Access.Log}
 	for range 100 {
 		none.logAccess(&trace.Record{Outcome: infer.Finished}, nil)
 		none.logAccess(&trace.Record{Outcome: infer.Rejected}, infer.Errorf(infer.CodeOverloaded, "full"))

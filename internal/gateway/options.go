@@ -1,0 +1,201 @@
+package gateway
+
+import (
+	"cmp"
+	"log/slog"
+	"time"
+
+	"weir/internal/dialect/allow"
+	"weir/internal/dialect/sglang"
+	"weir/internal/fleet/admission"
+	"weir/internal/fleet/route"
+	"weir/internal/model"
+	"weir/internal/model/pool"
+	"weir/internal/observe/integrity"
+	"weir/internal/observe/metrics"
+	"weir/internal/observe/timeline"
+	"weir/internal/observe/watch"
+	"weir/internal/trace"
+)
+
+// Options configure a Gateway. Snapshot is needed; everything else has a
+// working zero value.
+type Options struct {
+	// Snapshot returns the current snapshot of the fleet.
+	Snapshot func() *route.Snapshot
+	Metrics  *metrics.Metrics
+	Log      *slog.Logger
+	// Watch watches the process; nil is fine.
+	Watch *watch.Watch
+
+	Front   FrontOptions
+	Prepare PrepareOptions
+	Place   PlaceOptions
+	Attempt AttemptOptions
+	Record  RecordOptions
+}
+
+// FrontOptions configure what a client sees of its connection.
+type FrontOptions struct {
+	// Conns bound clients' connections.
+	Conns admission.ConnLimits
+	// CORS are the web pages that may call the API.
+	CORS Origins
+	// Proxies are the proxies that are trusted to state the address of a client.
+	Proxies admission.Proxies
+	// MaxBody bounds a request's body in bytes; 0 means 32 MiB.
+	MaxBody int64
+	// MaxBodyMemory bounds the bytes of all bodies that are held at once; 0 means 1 GiB,
+	// and a negative one is no bound.
+	MaxBodyMemory int64
+	// RequestTimeout bounds a request from its first byte to its end; 0 is no bound.
+	RequestTimeout time.Duration
+	// BodyTimeout bounds the wait for a request's head, and for a body's next bytes; 0
+	// means 30 s.
+	BodyTimeout time.Duration
+	// UploadTimeout bounds the arrival of a whole body; 0 means 5 min.
+	UploadTimeout time.Duration
+	// UploadRate is how many bytes of a body must arrive per second on average, after the
+	// first BodyTimeout; 0 means 4096.
+	UploadRate int64
+	// WriteTimeout bounds one write to a client that does not read; 0 means 30 s.
+	WriteTimeout time.Duration
+}
+
+func (o *FrontOptions) defaults() {
+	o.MaxBody = cmp.Or(o.MaxBody, 32<<20)
+	o.MaxBodyMemory = cmp.Or(o.MaxBodyMemory, 1<<30)
+	o.BodyTimeout = cmp.Or(o.BodyTimeout, 30*time.Second)
+	o.UploadTimeout = cmp.Or(o.UploadTimeout, 5*time.Minute)
+	o.UploadRate = cmp.Or(o.UploadRate, 4096)
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, 30*time.Second)
+}
+
+// PrepareOptions configure which requests are admitted, and what is made of them.
+type PrepareOptions struct {
+	// Models are the model folders at the start, by canonical name, and Caps the limits of
+	// models. For a model that was added or changed since, the snapshot has both (route.Loaded),
+	// so that a request sees a consistent state of its model.
+	Models map[string]*model.Folder
+	Caps   map[string]Cap
+	// Callers returns the callers of requests; nil: tenancy.Anyone sends every
+	// request.
+	Callers Callers
+	Limits  admission.Limits
+	// Allow decides which parts of requests may pass to engines.
+	Allow allow.Rules
+	// PassUnknown passes over fields of bodies that no table has, instead of refusing them.
+	PassUnknown bool
+	// AllowAbort serves /abort_request, by which any caller that knows the rid of a
+	// request can end it.
+	AllowAbort bool
+	// Generate are the settings of /generate.
+	Generate sglang.Options
+	Pool     pool.Options
+	// Sessions are the headers that name a session; empty: the usual ones of clients.
+	Sessions []string
+	// PrefixCache bounds the memory for earlier prompts whose ids can be reused, in
+	// bytes; 0 means 128 MiB, and a negative value keeps nothing.
+	PrefixCache int64
+}
+
+func (o *PrepareOptions) defaults() {
+	if o.Callers == nil {
+		o.Callers = anyone
+	}
+	o.PrefixCache = cmp.Or(o.PrefixCache, 128<<20)
+}
+
+// PlaceOptions configure how requests come to an engine.
+type PlaceOptions struct {
+	// Queue configures how requests wait for engines.
+	Queue Queueing
+	// Continue configures how streams continue at other engines when theirs fail.
+	Continue Continuing
+	// EngineTimeout bounds the wait for any engine to be ready; 0 means 5 s.
+	EngineTimeout time.Duration
+}
+
+// defaults takes the bound of the wait for a first output, which bounds the wait in the queue too.
+func (o *PlaceOptions) defaults(first time.Duration) {
+	o.EngineTimeout = cmp.Or(o.EngineTimeout, 5*time.Second)
+	o.Queue.Bytes = cmp.Or(o.Queue.Bytes, 1<<30)
+	o.Queue.Timeout = cmp.Or(o.Queue.Timeout, first)
+	o.Continue.defaults()
+}
+
+// AttemptOptions configure what an engine is asked, and how its output becomes the answer.
+type AttemptOptions struct {
+	// Batch is the engine.Batch of the adapters of token engines, or nil if they have
+	// none.
+	Batch *Batch
+	// Counting makes relayed engines state the usage of streams whose callers do not ask
+	// for it, and removes it from the answers.
+	Counting bool
+	// Integrity keeps the inconsistent output of engines; nil keeps nothing.
+	Integrity *integrity.Log
+	// SubmitTimeout bounds an engine's acknowledgement; 0 means 10 s.
+	SubmitTimeout time.Duration
+	// AckWarning is the shortest part of an acknowledgement that is logged; 0 means none.
+	AckWarning time.Duration
+	// PrefillTimeout bounds the wait for the answer of a prefill engine.
+	// TransferTimeout bounds the wait from then until the decode engine's first output.
+	// 0 means 1 min and 30 s.
+	PrefillTimeout, TransferTimeout time.Duration
+	// FirstTimeout bounds the wait for an engine's first output; 0 means 10 min.
+	FirstTimeout time.Duration
+	// IdleTimeout bounds the wait for an engine's next output; 0 means 5 min.
+	IdleTimeout time.Duration
+	// FlushInterval is the shortest time between two writes of a stream; 0 writes
+	// output as it comes. A first token is never delayed.
+	FlushInterval time.Duration
+	// Reasoning are the members that contain the reasoning in chat completions, all
+	// with the same text; the default is reasoning_content.
+	Reasoning []string
+}
+
+func (o *AttemptOptions) defaults() {
+	if o.Batch == nil {
+		o.Batch = new(Batch)
+	}
+	o.SubmitTimeout = cmp.Or(o.SubmitTimeout, 10*time.Second)
+	o.PrefillTimeout = cmp.Or(o.PrefillTimeout, time.Minute)
+	o.TransferTimeout = cmp.Or(o.TransferTimeout, 30*time.Second)
+	o.FirstTimeout = cmp.Or(o.FirstTimeout, 10*time.Minute)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, 5*time.Minute)
+}
+
+// RecordOptions configure who gets the records of requests that have ended.
+type RecordOptions struct {
+	// Timeline takes the records of ended requests; nil keeps none.
+	Timeline *timeline.Recorder
+	// Usage takes the records of ended requests of known callers, for the usage log; nil
+	// writes none.
+	Usage *timeline.Recorder
+	// Spans receives the records of ended requests that are part of a trace. If it is
+	// nil, engines receive the trace context of callers unchanged.
+	Spans interface{ Add(*trace.Record) }
+	// SpanShare is the share of requests that have spans, among those whose callers
+	// request neither spans nor none.
+	SpanShare float64
+	// Access configures the access log.
+	Access AccessLog
+	// StageDelay adds a delay to a stage, once per request. It exists to prove
+	// that dashboards and alerts built on the stages point where they should.
+	StageDelay map[trace.Stage]time.Duration
+	// HoldCore makes those delays occupy a core, like work that nothing interrupts.
+	HoldCore bool
+}
+
+func (o *Options) defaults() {
+	if o.Metrics == nil {
+		o.Metrics = metrics.New()
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	o.Front.defaults()
+	o.Prepare.defaults()
+	o.Attempt.defaults()
+	o.Place.defaults(o.Attempt.FirstTimeout)
+}
