@@ -20,6 +20,7 @@ import (
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/retry"
 	"weir/internal/gateway"
+	"weir/internal/gateway/record"
 	"weir/internal/model/pool"
 	"weir/internal/observe/logs"
 	"weir/internal/observe/otlp"
@@ -211,11 +212,11 @@ func (f *logFlags) logger(w io.Writer) *slog.Logger {
 }
 
 // access returns the log of requests.
-func (f *recordFlags) access(w io.Writer) gateway.AccessLog {
+func (f *recordFlags) access(w io.Writer) record.AccessLog {
 	if f.AccessLog == 0 {
-		return gateway.AccessLog{}
+		return record.AccessLog{}
 	}
-	return gateway.AccessLog{Log: slog.New(logs.Plain(w, logs.Format(f.LogFormat), slog.LevelInfo)), Share: f.AccessLog}
+	return record.AccessLog{Log: slog.New(logs.Plain(w, logs.Format(f.LogFormat), slog.LevelInfo)), Share: f.AccessLog}
 }
 
 // certificate returns what --tls-cert and --tls-key name, nil without them.

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"weir/internal/gateway/record"
 	"weir/internal/trace"
 )
 
@@ -46,7 +47,7 @@ type inFlightItem struct {
 // requests shows the requests that have not ended, the oldest first.
 func (p *process) requests(w http.ResponseWriter, r *http.Request) {
 	given := paramsOf(r, "limit", "model", "engine", "stage")
-	q := inFlightQuery{Model: given.text("model"), Engine: given.text("engine"), Stage: trace.NumStages, Limit: given.number("limit", 100, maxRequests)}
+	q := record.Query{Model: given.text("model"), Engine: given.text("engine"), Stage: trace.NumStages, Limit: given.number("limit", 100, maxRequests)}
 	if name := given.text("stage"); name != "" {
 		stage, err := trace.ParseStage(name)
 		if err != nil {

@@ -22,9 +22,6 @@ import (
 	"weir/internal/observe/metrics"
 )
 
-// inFlightQuery selects requests that are in flight.
-type inFlightQuery = gateway.InFlightQuery
-
 // process is a gateway with everything that it needs, ready to serve.
 type process struct {
 	log     *slog.Logger

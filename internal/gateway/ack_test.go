@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"weir/internal/fleet/health"
+	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -44,7 +45,7 @@ func TestLateAcknowledgement(t *testing.T) {
 // for it.
 func TestOwnDelayBeforeTheHandOver(t *testing.T) {
 	a := &tokenEngine{name: "a"}
-	inBubble(t, Options{Record: RecordOptions{StageDelay: map[trace.Stage]time.Duration{trace.Dispatch: 6 * time.Second}}}, []any{a}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Record: record.Options{StageDelay: map[trace.Stage]time.Duration{trace.Dispatch: 6 * time.Second}}}, []any{a}, func(t *testing.T, b *bench) {
 		j := b.judged()
 		ctx, stop := context.WithCancel(t.Context())
 		var run sync.WaitGroup

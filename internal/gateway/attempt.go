@@ -7,6 +7,7 @@ import (
 	"weir/internal/fleet/retry"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/answer"
+	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -23,10 +24,8 @@ type attempt struct {
 }
 
 // legs begins the record's legs of the next attempt. The last one serves the client.
-func legs(rec *trace.Record, target, partner *route.Target) (all []trace.Leg) {
-	if had := rec.Attempts; len(had) < cap(had) {
-		all = had[:len(had)+1][len(had)].Legs[:0] // newRecord's, or none
-	}
+func legs(rec *record.Request, target, partner *route.Target) []trace.Leg {
+	all := rec.Legs()
 	if partner == nil {
 		return append(all, trace.Leg{Role: "full", Engine: target.Name, Kind: target.Engine.Kind, DPRank: target.Number})
 	}
@@ -34,6 +33,14 @@ func legs(rec *trace.Record, target, partner *route.Target) (all []trace.Leg) {
 		trace.Leg{Role: infer.RolePrefill.String(), Engine: partner.Name, Kind: partner.Engine.Kind, DPRank: partner.Number},
 		trace.Leg{Role: infer.RoleDecode.String(), Engine: target.Name, Kind: target.Engine.Kind, DPRank: target.Number},
 	)
+}
+
+// relayedBy is the generation of an engine that is relayed, 0 of one that is not.
+func relayedBy(t *route.Target) uint64 {
+	if t.Relay == nil {
+		return 0
+	}
+	return t.Generation
 }
 
 // culprit is the engine that an attempt has failed at by e.
@@ -144,7 +151,7 @@ func (x *exchange) again(e *infer.Error) bool {
 	x.g.opts.Log.Info("retrying on another engine", "request_id", x.rec.RequestID, "engine", failed.Label, "wait", wait, "error", e.Error(), "bound", e.Bound())
 	attempt := &x.rec.Attempts[len(x.rec.Attempts)-1]
 	attempt.Repeated, attempt.MayHaveRun = true, !e.NotRun
-	x.enter(trace.Queue)
+	x.rec.Enter(trace.Queue)
 	if err := x.turnOfRetry(wait); err != nil {
 		x.err = infer.AsError(err)
 		return false

@@ -288,7 +288,7 @@ func (b *bench) end() {
 }
 
 // checkIdentity compares metrics and timeline with each other.
-func (b *bench) checkIdentity(records []*record) {
+func (b *bench) checkIdentity(records []*timed) {
 	t := b.t
 	t.Helper()
 	outcomes := map[string]float64{}
@@ -332,7 +332,7 @@ func (b *bench) halt() {
 	if n := b.g.Live(); n != 0 {
 		b.t.Errorf("%d requests are live after their clients have gone", n)
 	}
-	if left := b.g.flights.list(); len(left) != 0 {
+	if left := b.g.recorder.Streams(); len(left) != 0 {
 		b.t.Errorf("%d requests are shown after their ends", len(left))
 	}
 	b.stop()
@@ -379,8 +379,8 @@ func (b *bench) sum(name string) (total float64) {
 	return total
 }
 
-// record is a line of the timeline.
-type record struct {
+// timed is a line of the timeline.
+type timed struct {
 	ID         string           `json:"request_id"`
 	Model      string           `json:"model"`
 	Key        string           `json:"key"`
@@ -433,10 +433,10 @@ type record struct {
 	} `json:"attempts"`
 }
 
-func (r *record) total() time.Duration { return time.Duration(r.Finish - r.Arrival) }
+func (r *timed) total() time.Duration { return time.Duration(r.Finish - r.Arrival) }
 
 // legs says how each attempt ended, as "engine outcome".
-func (r *record) legs() []string {
+func (r *timed) legs() []string {
 	var out []string
 	for _, a := range r.Attempts {
 		for _, l := range a.Legs {
@@ -447,7 +447,7 @@ func (r *record) legs() []string {
 }
 
 // records reads the timeline.
-func (b *bench) records() []*record {
+func (b *bench) records() []*timed {
 	b.t.Helper()
 	if !b.stopped {
 		time.Sleep(time.Second) // the recorder writes within that time
@@ -456,9 +456,9 @@ func (b *bench) records() []*record {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	var out []*record
+	var out []*timed
 	for line := range bytes.Lines(data) {
-		r := new(record)
+		r := new(timed)
 		if err := json.Unmarshal(line, r); err != nil {
 			b.t.Fatalf("timeline: %v in %s", err, line)
 		}
@@ -468,10 +468,10 @@ func (b *bench) records() []*record {
 }
 
 // record gives the record of a client's request, which has ended.
-func (b *bench) record(c *caller) *record {
+func (b *bench) record(c *caller) *timed {
 	b.t.Helper()
 	records := b.records()
-	i := slices.IndexFunc(records, func(r *record) bool { return r.ID == c.id })
+	i := slices.IndexFunc(records, func(r *timed) bool { return r.ID == c.id })
 	if i < 0 {
 		b.t.Fatalf("request %s has no record; those there are: %d", c.id, len(records))
 	}
@@ -479,7 +479,7 @@ func (b *bench) record(c *caller) *record {
 }
 
 // wantRecord checks how a request ended.
-func (b *bench) wantRecord(c *caller, outcome, code string) *record {
+func (b *bench) wantRecord(c *caller, outcome, code string) *timed {
 	b.t.Helper()
 	r := b.record(c)
 	if r.Outcome != outcome || r.Code != code {

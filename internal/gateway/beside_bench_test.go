@@ -16,6 +16,7 @@ import (
 	"weir/internal/dialect/openai"
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/record"
 	"weir/internal/model"
 	"weir/internal/model/pool"
 	"weir/internal/tenancy"
@@ -61,7 +62,7 @@ func besideLarge(b *testing.B, o pool.Options, large, small []byte) {
 	g := New(Options{Prepare: PrepareOptions{PrefixCache: -1, Pool: o, Models: map[string]*model.Folder{models.SimName: folder}}, Snapshot: func() *route.Snapshot { return snap }})
 	defer g.Close()
 	prepare := func(ctx context.Context, body []byte) (*exchange, error) {
-		x := &exchange{g: g, stages: stages{rec: new(trace.Record)}, request: request{caller: tenancy.Anyone, body: body, endpoint: openai.Chat}}
+		x := &exchange{g: g, rec: record.Request{Record: new(trace.Record)}, request: request{caller: tenancy.Anyone, body: body, endpoint: openai.Chat}}
 		defer context.AfterFunc(ctx, func() { x.ctx.End(nil) })()
 		x.response.front = &front{r: &http.Request{URL: &url.URL{Path: chatPath}}}
 		_, err := x.prepare()

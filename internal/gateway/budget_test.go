@@ -201,7 +201,7 @@ func TestRetryAfterOfEngines(t *testing.T) {
 	inBubble(t, Options{}, []any{a, z}, func(t *testing.T, b *bench) {
 		b.judged()
 		a.reply, z.reply = busy(3*time.Second), well
-		ask := func() *record { return b.record(b.post(chatPath, `{"model":"relayed"}`)) }
+		ask := func() *timed { return b.record(b.post(chatPath, `{"model":"relayed"}`)) }
 		wantLegs(t, ask(), "a overloaded", "z finished")
 		// A record is waited for, which takes a second.
 		for range 2 {

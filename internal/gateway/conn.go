@@ -283,7 +283,7 @@ func (g *Gateway) Server() *http.Server {
 // sentAway reports a connection that was told to go away.
 func (g *Gateway) sentAway(why error) {
 	g.opts.Metrics.SentAway()
-	g.resetting.trouble("a client's HTTP/2 connection was told to go away", why)
+	g.resetting.Error("a client's HTTP/2 connection was told to go away", why)
 }
 
 // Returned is the listener of connections whose streams left net/http and have

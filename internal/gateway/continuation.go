@@ -206,8 +206,8 @@ func (x *exchange) goesElsewhere(e *infer.Error) bool {
 	x.g.opts.Log.Info("a stream goes on at another engine", "request_id", x.rec.RequestID, "engine", failed.Label, "tokens", came, "wait", wait, "error", e.Error(), "bound", e.Bound())
 	attempt := &x.rec.Attempts[len(x.rec.Attempts)-1]
 	attempt.Continued, attempt.Given = true, int32(came-x.sent)
-	begins(&x.stages)
-	x.enter(trace.Queue)
+	x.rec.Publishing()
+	x.rec.Enter(trace.Queue)
 	if g := x.booked.generations; len(g) == 1 && g[0].cached >= 0 && x.continued == 0 {
 		x.generated().Found(0, g[0].cached)
 	}
@@ -307,11 +307,11 @@ func (x *exchange) conclude(reason infer.Reason) {
 	defer x.g.workers.Put(w)
 	defer w.trim()
 	w.in.Cells = []stream.Cell{{Finish: &infer.Finish{Reason: reason, PromptTokens: -1, CachedTokens: -1}}}
-	part := x.answer.Next(&w.in, &w.scratch, &x.stages)
+	part := x.answer.Next(&w.in, &w.scratch, &x.rec)
 	x.lost = nil
 	x.ending, x.told, x.err = true, part.Last, infer.AsError(part.Err)
-	if x.timed {
-		part.Out = withTiming(&x.stages, part.Out, part.Last)
+	if x.rec.Timed {
+		part.Out = x.rec.WithTiming(part.Out, part.Last)
 	}
 	switch v, err := x.send(w, part.Out, part.Last); {
 	case err != nil:

@@ -22,19 +22,19 @@ func (x *exchange) dispatch() error {
 	if x.answering = false; !x.response.begun {
 		x.rec.FirstReceived, x.rec.Pace = 0, nil
 	}
-	now := x.enter(trace.Dispatch)
+	now := x.rec.Enter(trace.Dispatch)
 	if p := x.partner; p != nil {
 		p.begin(x)
 		if p.meets.first() {
-			x.enter(trace.Engine)
+			x.rec.Enter(trace.Engine)
 			if err := p.answer(&x.ctx); err != nil {
 				return err
 			}
-			now = x.enter(trace.Dispatch)
+			now = x.rec.Enter(trace.Dispatch)
 		}
 	}
 	m := x.g.opts.Metrics
-	wait := engineWait{stages: &x.stages, g: x.g, shown: shown{merged: m.Receive(x.target.Kind).Merged(), gaps: m.Gaps(x.model.Name)}, target: x.target, booked: &x.booked, partner: x.partner}
+	wait := engineWait{rec: &x.rec, g: x.g, shown: shown{merged: m.Receive(x.target.Kind).Merged(), gaps: m.Gaps(x.model.Name)}, target: x.target, booked: &x.booked, partner: x.partner}
 	if x.spends.account != nil {
 		x.spends.chargePrompt(x.footprint.length())
 		wait.shown.spends = &x.spends
@@ -62,7 +62,7 @@ const ownDelay = 100 * time.Millisecond
 // work is the result of workOf, and path is for a relayed request. A decode half owes
 // progress only when the prefill half has ended.
 func (w *engineWait) handOver(now int64, work float64, path string) {
-	if w.injects != nil {
+	if w.rec.Injects() {
 		now = trace.Now()
 	}
 	w.rec.Leg().Handed = now
@@ -89,7 +89,7 @@ func (w *engineWait) acknowledged() {
 	}
 	for i, ns := range ack.Parts() {
 		if w.g.opts.Attempt.AckWarning > 0 && ns > int64(w.g.opts.Attempt.AckWarning) && (trace.AckParts[i] != "engine" || ack.Queue < 0) {
-			w.g.lateAt(leg.Engine, w.rec.RequestID, trace.AckParts[i], time.Duration(ns))
+			w.g.recorder.Late(leg.Engine, w.rec.RequestID, trace.AckParts[i], time.Duration(ns))
 		}
 	}
 }
@@ -150,7 +150,7 @@ func (x *exchange) forward(wait engineWait) error {
 	if path := x.response.r.URL.Path; x.salt != "" && x.saltNeeded && x.target.SaltAt(path) == nil {
 		return unsalted(x.model, x.target.Engine, path) // it is another engine than when the request was checked
 	}
-	id := relayID(x.id, len(x.rec.Attempts))
+	id := relayID(x.rec.ID, len(x.rec.Attempts))
 	x.rec.Leg().RequestID = id
 	if x.ignored != nil {
 		x.response.w.Header().Del(ignoredHeader) // of an attempt before: this engine is given all
@@ -159,7 +159,7 @@ func (x *exchange) forward(wait engineWait) error {
 	l.ctx.Of(&x.ctx)
 	x.booked.escape.by(nil, &l.ctx, nil)
 	x.leg = l
-	x.flight.tell(trace.Engine, trace.Now()) // nothing tells when all is sent
+	x.rec.Publish(trace.Engine, trace.Now()) // nothing tells when all is sent
 	leg := x.rec.Leg()
 	body := l.ask(&x.request, x.response.r.URL.Path)
 	var req *engine.RelayRequest

@@ -51,7 +51,7 @@ func (x *exchange) advance(w *worker) (verdict, error) {
 		if !ok {
 			return waits, nil
 		}
-		part := x.answer.Next(&w.in, &w.scratch, &x.stages)
+		part := x.answer.Next(&w.in, &w.scratch, &x.rec)
 		if len(part.Stops) > 0 {
 			x.leg.stop(part.Stops, part.Last)
 		}
@@ -67,8 +67,8 @@ func (x *exchange) advance(w *worker) (verdict, error) {
 					return ended, err
 				}
 			}
-			if x.timed && x.response.events {
-				part.Out = withTiming(&x.stages, part.Out, part.Last)
+			if x.rec.Timed && x.response.events {
+				part.Out = x.rec.WithTiming(part.Out, part.Last)
 			}
 			if over && part.Last { // nobody waits for the end of framing any more
 				_, _ = x.response.send(w, part.Out, true)
@@ -118,7 +118,7 @@ func (x *exchange) blamed(err error) *infer.Error {
 
 // send is stage 13, flush: one write to the client of all there is.
 func (x *exchange) send(w *worker, b []byte, last bool) (verdict, error) {
-	now := x.enter(trace.Flush)
+	now := x.rec.Enter(trace.Flush)
 	if err := x.response.arm(&x.ctx, now, x.g.opts.Front.WriteTimeout); err != nil {
 		return ended, err
 	}
@@ -160,7 +160,7 @@ func (x *exchange) sendRest() (v verdict) {
 	if x.ending {
 		return ended
 	}
-	x.enter(trace.Engine)
+	x.rec.Enter(trace.Engine)
 	return waits
 }
 
@@ -239,7 +239,7 @@ func (x *exchange) sendFirst(b []byte) (v verdict) {
 	if err != nil {
 		x.err, x.told = infer.AsError(err), false
 	} else if v == waits {
-		x.enter(trace.Engine)
+		x.rec.Enter(trace.Engine)
 	}
 	return v
 }
@@ -265,9 +265,9 @@ func (x *exchange) await(v verdict) verdict {
 		}
 	}
 	if left := x.gathers.left(x.g.opts.Attempt.FlushInterval); left > 0 && !x.leg.more() {
-		x.enter(trace.Merge)
+		x.rec.Enter(trace.Merge)
 		x.gathers.hold(&x.ctx, left)
-		x.enter(trace.Engine)
+		x.rec.Enter(trace.Engine)
 	}
 	if v == waits {
 		x.leg.wait()
@@ -331,7 +331,7 @@ func (x *exchange) proceed(v verdict) {
 		if v == waits { // something may have come before it was driven
 			v = x.stepOnce()
 		}
-		x.flight.driven.Store(true)
+		x.rec.Driven()
 		x.park(v)
 	default:
 		go func() {
@@ -345,7 +345,7 @@ func (x *exchange) proceed(v verdict) {
 // other streams defer it and then continue with those.
 func (x *exchange) rescue() {
 	if p := recover(); p != nil {
-		x.err, x.told = x.g.panicError(x.rec.RequestID, p), false
+		x.err, x.told = x.g.recorder.Panic(x.rec.RequestID, p), false
 		go x.finish()
 	}
 }
@@ -369,7 +369,7 @@ func (x *exchange) park(v verdict) {
 			x.queueTurn()
 		}
 	case blocked:
-		x.flight.tell(trace.Flush, trace.Now())
+		x.rec.Publish(trace.Flush, trace.Now())
 		x.g.blocked.Add(1)
 		go func() {
 			v := x.sendRest()
@@ -377,13 +377,35 @@ func (x *exchange) park(v verdict) {
 			if v == ended {
 				x.over()
 			} else {
-				x.flight.tell(trace.Engine, trace.Now())
+				x.rec.Publish(trace.Engine, trace.Now())
 				x.queueTurn()
 			}
 		}()
 	case ended:
 		x.overApart()
 	}
+}
+
+// Parked implements record.Stream.
+func (x *exchange) Parked() bool { return x.state.Load() == parked }
+
+// Tokens implements record.Stream.
+func (x *exchange) Tokens() (n int, ok bool) {
+	if x.rec.IsDriven() {
+		if !x.state.CompareAndSwap(parked, running) {
+			return 0, false // somebody else has its turn
+		}
+		n = x.sent
+		for i := range x.booked.generations {
+			n += x.booked.generations[i].tokens
+		}
+		x.park(waits) // which gives it a turn if something came meanwhile
+		return n, true
+	}
+	if box := x.abortable.mailbox.Load(); box != nil {
+		return box.Received()
+	}
+	return 0, false
 }
 
 // The states of a driven stream. The goroutine that moves it from parked to queued puts it
@@ -440,7 +462,7 @@ func (t *turns) claim(state int32) bool {
 // caught turns a panic into a failure of this request only. It is deferred.
 func (x *exchange) caught(v *verdict) {
 	if p := recover(); p != nil {
-		x.err, x.told = x.g.panicError(x.rec.RequestID, p), false
+		x.err, x.told = x.g.recorder.Panic(x.rec.RequestID, p), false
 		*v = ended
 	}
 }

@@ -82,7 +82,7 @@ func BenchmarkTurns(b *testing.B) {
 		x.turn(r.w)
 	}
 	for _, x := range all {
-		x.end(nil)
+		x.End(nil)
 	}
 	r.leave()
 }
@@ -131,7 +131,7 @@ func BenchmarkTurnsTogether(b *testing.B) {
 	})
 	b.StopTimer()
 	for _, x := range all {
-		x.end(nil)
+		x.End(nil)
 	}
 	r.leave()
 }
@@ -235,8 +235,8 @@ func (r *rig) awaitTurns() {
 
 // leave hangs up.
 func (r *rig) leave() {
-	r.x.end(nil)
-	for r.g.live.Load() > 0 {
+	r.x.End(nil)
+	for r.g.recorder.Live() > 0 {
 		for _, shard := range r.g.outputs.shards {
 			shard.mu.Lock()
 			queue := shard.queue

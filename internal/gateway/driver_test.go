@@ -96,7 +96,7 @@ func TestDriverExactlyOnce(t *testing.T) {
 			}
 			r.settle()
 			if end == "silence" {
-				for len(acts) > 0 && r.g.live.Load() > 0 { // the client takes what there is first
+				for len(acts) > 0 && r.g.recorder.Live() > 0 { // the client takes what there is first
 					if got, _ := r.read(1 << 20); len(got) == 0 {
 						break
 					}
@@ -119,13 +119,13 @@ func TestDriverExactlyOnce(t *testing.T) {
 
 // check compares what the client has with what the engine has sent, at the end.
 func (r *rig) check(sent [][]uint32, end string) error {
-	if n := r.g.live.Load(); n != 0 {
+	if n := r.g.recorder.Live(); n != 0 {
 		return fmt.Errorf("the request is live after its end by %s", end)
 	}
 	if requests, tokens := r.g.gate.Load(); requests != 0 || tokens != 0 || r.g.Pending() != 0 {
 		return fmt.Errorf("at rest the gate holds %d requests and %d tokens, and %d mailboxes have output pending", requests, tokens, r.g.Pending())
 	}
-	rec := r.x.rec
+	rec := r.x.rec.Record
 	if rec.Residual() != 0 {
 		return fmt.Errorf("a residual of %d ns", rec.Residual())
 	}
@@ -231,8 +231,8 @@ func TestDriverMissesNothing(t *testing.T) {
 			if leaves {
 				r.client.Reset()
 				time.Sleep(time.Minute)
-				if r.settle(); r.g.live.Load() != 0 || !f.abandoned() {
-					failed = fmt.Errorf("the client has gone: %d live, the engine's answer abandoned %t", r.g.live.Load(), f.abandoned())
+				if r.settle(); r.g.recorder.Live() != 0 || !f.abandoned() {
+					failed = fmt.Errorf("the client has gone: %d live, the engine's answer abandoned %t", r.g.recorder.Live(), f.abandoned())
 				}
 				return
 			}
@@ -261,8 +261,8 @@ func TestDriverMissesNothing(t *testing.T) {
 			if body, whole := r.response(); string(body) != want || !whole {
 				failed = fmt.Errorf("whole %t, the client has %d bytes of %d, from %q on", whole, len(body), len(want), want[min(len(body), len(want)):])
 			}
-			if rec := r.x.rec; failed == nil && (r.g.live.Load() != 0 || rec.Outcome != infer.Finished || rec.Residual() != 0) {
-				failed = fmt.Errorf("live %d, outcome %s %s, residual %d", r.g.live.Load(), rec.Outcome, rec.Code, rec.Residual())
+			if rec := r.x.rec.Record; failed == nil && (r.g.recorder.Live() != 0 || rec.Outcome != infer.Finished || rec.Residual() != 0) {
+				failed = fmt.Errorf("live %d, outcome %s %s, residual %d", r.g.recorder.Live(), rec.Outcome, rec.Code, rec.Residual())
 			}
 		})
 		if failed != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weir/internal/dialect"
+	"weir/internal/gateway/record"
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
 	"weir/internal/lifetime"
@@ -24,8 +25,8 @@ type exchange struct {
 	// Fields that each turn of a stream uses are together, because with thousands of
 	// streams each of their cache lines is a miss.
 	turns
-	g *Gateway
-	stages
+	g         *Gateway
+	rec       record.Request
 	ctx       lifetime.Context // ends when the client hangs up, or at Cut: by end
 	abortable abortable
 	gathers   *gathering // nil: there is no flush interval, or nothing was written yet
@@ -33,7 +34,6 @@ type exchange struct {
 	response response
 
 	spends  spending
-	id      string          // weir's own, whatever the caller calls the request
 	err     *infer.Error    // how the request ended
 	mailbox *stream.Mailbox // of all attempts; token engines only
 	request
@@ -48,12 +48,11 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	if direct, ok := w.(*directWriter); ok {
 		c = direct.conn
 	}
-	x := &exchange{g: g, id: g.ids.request()}
+	x := &exchange{g: g}
 	x.endpoint = g.endpointOf(r.URL.Path)
-	x.stages = stages{injects: g.opts.Record.inject(), rec: newRecord()}
-	x.rec.RequestID, x.rec.Endpoint = requestID(first(r.Header, "X-Request-Id"), x.id), r.URL.Path
-	x.rec.Arrival = arrival(w, c)
-	x.rec.LiveAtArrival, x.rec.PendingAtArrival = int32(g.live.Add(1)-1), int32(g.Pending())
+	g.recorder.Open(&x.rec, g.ids.request(), r.Header, arrival(w, c))
+	x.rec.RequestID, x.rec.Endpoint = requestID(first(r.Header, "X-Request-Id"), x.rec.ID), r.URL.Path
+	x.rec.PendingAtArrival = int32(g.Pending())
 	caller, err := g.callerOf(r)
 	x.caller, x.unknown, x.err = caller, err != nil, infer.AsError(err)
 	x.rec.Key, x.rec.Tenant = dialect.Clip(x.caller.Key, maxCaller), dialect.Clip(x.caller.Tenant, maxCaller)
@@ -66,41 +65,26 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 		r.Close = true // and nothing that follows on the connection is taken for a request
 		w.Header().Set("Connection", "close")
 	}
-	x.response.heed(g, func() { x.end(nil) })
+	x.response.heed(g, func() { x.End(nil) })
 	if bound := g.opts.Front.RequestTimeout; bound > 0 {
-		x.expiry = time.AfterFunc(bound-time.Duration(trace.Now()-x.rec.Arrival), func() { x.end(expired(bound)) })
+		x.expiry = time.AfterFunc(bound-time.Duration(trace.Now()-x.rec.Arrival), func() { x.End(expired(bound)) })
 	}
-	x.rec.Ledger.Start(trace.Read, x.rec.Arrival)
-	begins(&x.stages)
-	x.timed, x.rec.Trace = asksTiming(r.Header), g.traceOf(r.Header)
-	x.flight.tell(trace.Read, x.rec.Arrival)
-	g.flights.enter(x)
+	g.recorder.Enter(x)
 	if g.base.Err() != nil { // Cut may not have found it
-		x.end(context.Cause(g.base))
+		x.End(context.Cause(g.base))
 	}
 	setRequestID(w.Header(), x.endpoint, x.rec.RequestID)
 	g.opts.Metrics.Received(g.services.label(r.URL.Path))
-	x.delay(trace.Read)
+	x.rec.Delay(trace.Read)
 	return x
 }
 
-// recordOfOne is a record with room for what nearly all requests have: one attempt at one engine.
-type recordOfOne struct {
-	trace.Record
-	attempts [1]trace.Attempt
-	legs     [1]trace.Leg
-}
+// Account implements record.Stream.
+func (x *exchange) Account() *record.Request { return &x.rec }
 
-func newRecord() *trace.Record {
-	r := new(recordOfOne)
-	r.attempts[0].Legs = r.legs[:0]
-	r.Attempts = r.attempts[:0]
-	return &r.Record
-}
-
-// end ends the request's context, and what waits for the client. No cause means that the client
-// has hung up. end may be called by anyone and does not block.
-func (x *exchange) end(cause error) {
+// End ends the request's context, and what waits for the client. No cause means that the client
+// has hung up. It implements record.Stream.
+func (x *exchange) End(cause error) {
 	x.ctx.End(cause)
 	x.abortable.wake()
 	within := -time.Second

@@ -8,6 +8,7 @@ import (
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/queue"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/tenancy"
 	"weir/internal/trace"
@@ -41,10 +42,10 @@ func (g *Gateway) Explain(ctx context.Context, path string, header http.Header, 
 		return nil, nil, tooLarge(g.opts.Front.MaxBody)
 	}
 	now := trace.Now()
-	s := &stages{rec: &trace.Record{RequestID: g.ids.request(), Endpoint: path, Arrival: now, Received: now, BytesIn: int64(len(body))}}
-	s.rec.Ledger.Start(trace.Read, now)
+	s := &record.Request{Record: &trace.Record{RequestID: g.ids.request(), Endpoint: path, Arrival: now, Received: now, BytesIn: int64(len(body))}}
+	s.Ledger.Start(trace.Read, now)
 	q := &request{caller: tenancy.Anyone, body: body, endpoint: g.endpointOf(path)}
-	p := &preparing{request: q, stages: s, g: g, ctx: ctx, path: path, header: header, dry: true}
+	p := &preparing{request: q, rec: s, g: g, ctx: ctx, path: path, header: header, dry: true}
 	defer p.rests()
 	err := p.accept()
 	if q.reservation != nil {
@@ -101,7 +102,7 @@ func (p *preparing) explained() (*trace.Record, *Waiting, error) {
 	attempt := p.chosen(c)
 	attempt.Legs = legs(p.rec, &target, partner)
 	p.rec.Attempts = []trace.Attempt{attempt}
-	return p.rec, waiting, nil
+	return p.rec.Record, waiting, nil
 }
 
 // outlook predicts the wait of a request that arrives now and chooses the target, and its

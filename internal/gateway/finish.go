@@ -2,8 +2,6 @@ package gateway
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
 	"math"
 	"net/http"
 	"runtime"
@@ -24,7 +22,7 @@ func (x *exchange) finish() {
 	if left {
 		defer x.g.streams.Done()
 	}
-	x.guarded(func() { begins(&x.stages); x.enter(trace.Finish) })
+	x.guarded(func() { x.rec.Publishing(); x.rec.Enter(trace.Finish) })
 	x.release()
 	if left && x.g.ending.Load() >= manyEnding {
 		// When thousands hang up at once, the engine's requests end before the records
@@ -71,7 +69,7 @@ const manyEnding = 16
 func (x *exchange) guarded(part func()) {
 	defer func() {
 		if p := recover(); p != nil {
-			e := x.g.panicError(x.rec.RequestID, p)
+			e := x.g.recorder.Panic(x.rec.RequestID, p)
 			if x.err == nil {
 				x.err = e
 			}
@@ -120,7 +118,7 @@ func (x *exchange) fail() (broken bool) {
 			if r.unread {
 				dropBody(&r.rc)
 			}
-			putTiming(r.w.Header(), &x.stages)
+			x.rec.PutTiming(r.w.Header())
 			if a := x.partner.said(x.err); a != nil {
 				x.rec.Status = int32(a.status)
 				x.rec.BytesOut += int64(a.write(r.w))
@@ -166,46 +164,11 @@ func (x *exchange) sendError() {
 	}
 }
 
-// failedAt logs a request that its engine has failed, or that has waited for it in vain:
-// of each engine one a minute, with how many there were.
-func (g *Gateway) failedAt(engine, id string, err *infer.Error) {
-	s, ok := g.failing.Load(engine)
-	if !ok {
-		s, _ = g.failing.LoadOrStore(engine, &spell{log: g.opts.Log.With("engine", engine)})
-	}
-	s.(*spell).tell(slog.LevelError, "requests fail at an engine", fmt.Errorf("%s: %w", id, err), "request_id", id, "code", err.Code.String(), "bound", err.Bound())
-}
-
-// lateAt logs a part of an acknowledgement that took long: of each engine one a minute,
-// with how many there were.
-func (g *Gateway) lateAt(engine, id, part string, took time.Duration) {
-	s, ok := g.lateAcks.Load(engine)
-	if !ok {
-		s, _ = g.lateAcks.LoadOrStore(engine, &spell{log: g.opts.Log.With("engine", engine)})
-	}
-	whose := "the engine's"
-	if part == "send" || part == "read" {
-		whose = "weir's own"
-	}
-	s.(*spell).tell(slog.LevelWarn, "an acknowledgement was late", fmt.Errorf("%s: %v of it were %s: %s", id, took.Round(time.Millisecond), whose, part), "request_id", id)
-}
-
-// clippedAt counts and logs an engine's counts that were clipped: of each engine one a minute.
-func (g *Gateway) clippedAt(engine, id string, u infer.Usage) {
-	g.opts.Metrics.Clipped(engine)
-	s, ok := g.clipping.Load(engine)
-	if !ok {
-		s, _ = g.clipping.LoadOrStore(engine, &spell{log: g.opts.Log.With("engine", engine)})
-	}
-	s.(*spell).tell(slog.LevelWarn, "an engine states more tokens than a request can use", fmt.Errorf("%s: they count as %d and %d", id, u.PromptTokens, u.CompletionTokens), "request_id", id)
-}
-
-// record closes the request's record and hands it to the views.
+// record closes the request's record, which those who keep it then have.
 func (x *exchange) record() {
-	defer x.g.live.Add(-1) // last: who waits for the live ones to end may then close the views
+	defer x.g.recorder.Leave(x) // last: who waits for the live ones to end may then close the views
 	defer x.response.conn.done()
-	defer x.g.flights.leave(x)
-	rec := x.rec
+	rec := &x.rec
 	used := false
 	x.guarded(func() {
 		if x.answer == nil {
@@ -213,47 +176,24 @@ func (x *exchange) record() {
 		}
 		if u, ok := x.answer.Usage(); ok {
 			if used, rec.Used.Clipped = true, u.Clipped; u.Clipped {
-				x.g.clippedAt(x.target.Name, rec.RequestID, u)
+				x.g.recorder.Clipped(x.target.Name, rec.RequestID, u)
 			}
 			rec.PromptTokens, rec.CompletionTokens, rec.CachedTokens = u.PromptTokens, u.CompletionTokens, tokens(max(u.CachedTokens, 0))
 		}
 	})
 	rec.Outcome = x.err.Outcome()
 	x.guarded(func() { x.settleUsage(used) })
-	if x.err != nil {
-		rec.Code, rec.Message = x.err.Code.String(), x.err.Message
-		if x.err.Code == infer.CodeInternal || x.err.Code == infer.CodeIntegrity {
-			x.g.opts.Log.Error("request failed", "request_id", rec.RequestID, "client", rec.Client, "code", rec.Code, "bound", x.err.Bound(), "error", x.err.Error())
-		} else if leg := rec.Leg(); leg != nil && (x.err.Code == infer.CodeEngine || x.err.Code == infer.CodeDeadline || x.err.Code == infer.CodeExpired || x.err.Code == infer.CodeUnavailable) {
-			x.g.failedAt(x.culprit(x.err).Name, rec.RequestID, x.err)
-		}
+	if e := x.err; e != nil && rec.Leg() != nil && (e.Code == infer.CodeEngine || e.Code == infer.CodeDeadline || e.Code == infer.CodeExpired || e.Code == infer.CodeUnavailable) {
+		x.g.recorder.Failed(x.culprit(e).Name, rec.RequestID, e)
 	}
-	tellNoMore(rec)
-	rec.Finished = trace.Now()
-	rec.Ledger.Enter(trace.Finish, rec.Finished)
-	rec.Stalls = x.g.opts.Watch.Overlap(rec.Arrival, rec.Finished)
-	x.guarded(func() { x.g.opts.Metrics.Ended(rec) })
-	x.guarded(func() { x.g.opts.Record.Access.logAccess(rec, x.err) })
-	if x.g.opts.Record.Spans != nil && rec.Trace != nil {
-		x.guarded(func() { x.g.opts.Record.Spans.Add(rec) })
-	}
-	if x.g.opts.Record.Timeline != nil {
-		x.guarded(func() { x.g.opts.Record.Timeline.Add(rec) })
-	}
-	if x.unknown {
-		return // it was nobody's
-	}
-	x.guarded(func() { x.g.opts.Metrics.Used(rec) })
-	if x.g.opts.Record.Usage != nil {
-		x.guarded(func() { x.g.opts.Record.Usage.Add(rec) })
-	}
+	x.g.recorder.Close(rec, x.err, !x.unknown)
 }
 
 // settleUsage records what the request used, and corrects what was charged to the caller's key to
 // that: the usage log and the budget have the same number. stated says that the record has the
 // answer's tokens; otherwise they are those that came, and none if no engine answered.
 func (x *exchange) settleUsage(stated bool) {
-	rec := x.rec
+	rec := &x.rec
 	if rec.FirstReceived != 0 || rec.Outcome == infer.Finished {
 		if stated {
 			rec.Used.Prompt, rec.Used.Cached, rec.Used.Completion = tokens(rec.PromptTokens), rec.CachedTokens, tokens(rec.CompletionTokens)

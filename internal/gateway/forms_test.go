@@ -309,8 +309,8 @@ func TestFormsAreForgotten(t *testing.T) {
 			synctest.Wait()
 		}
 		var x *exchange
-		for _, of := range b.g.flights.list() {
-			if of.target.Tokens != nil {
+		for _, s := range b.g.recorder.Streams() {
+			if of := s.(*exchange); of.target.Tokens != nil {
 				x = of
 			}
 		}

@@ -19,7 +19,7 @@ func (p *preparing) gate() error {
 	if err := p.findModel(); err != nil {
 		return err
 	}
-	knows(p.rec, &p.flight)
+	p.rec.Known()
 	p.folder = p.g.Folder(p.model)
 	if err := p.g.checkPath(p.model, p.endpoint, p.path); err != nil {
 		return err

@@ -16,6 +16,7 @@ package gateway
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"runtime"
 	"strings"
@@ -26,10 +27,12 @@ import (
 	"weir/internal/dialect/responses"
 	"weir/internal/dialect/sglang"
 	"weir/internal/fleet/admission"
+	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/model/pool"
 	"weir/internal/model/tokenizer"
 	"weir/internal/observe/busy"
+	"weir/internal/observe/logs"
 	"weir/internal/observe/watch"
 	"weir/internal/tenancy"
 	"weir/internal/trace"
@@ -43,18 +46,17 @@ type Gateway struct {
 	gate   *admission.Gate
 	bodies *admission.Bodies
 	conns  *admission.Conns
-	spells
+	throttles
 	rids     rids // of requests that callers may abort by their own ids
 	services services
 	pool     *pool.Pool
 	prefix   *tokenizer.PrefixCache // nil: nothing is reused
 	held     *holding               // requests that wait for engines
 	ids      *requestIDs
+	recorder *record.Recorder
 	started  int64        // Unix seconds, the models' creation time
-	live     atomic.Int64 // requests between arrival and finish
 	refused  atomic.Int64 // clients that still send the body of a request that was refused
 	leaving  atomic.Bool  // answers close their connections
-	flights  flights      // they themselves
 	blocked  atomic.Int64 // streams whose clients do not read
 	kept     atomic.Int64 // bytes of what is kept of streams so that they can go on elsewhere
 	continuations
@@ -65,15 +67,16 @@ type Gateway struct {
 	cut         context.CancelCauseFunc
 }
 
-// spells are problems that are logged at most once in a while.
-type spells struct {
-	starving   spell    // of descriptors
-	crowded    spell    // by connections
-	resetting  spell    // by streams of HTTP/2 that are reset as they begin
-	handshakes spell    // that fail
-	failing    sync.Map // spells by the name of the engine at which requests fail
-	lateAcks   sync.Map // likewise, whose acknowledgements are late
-	clipping   sync.Map // likewise, whose counts are clipped
+// throttles are problems of connections that are logged at most once in a while.
+type throttles struct {
+	starving   *logs.Throttle // of descriptors
+	crowded    *logs.Throttle // by connections
+	resetting  *logs.Throttle // by streams of HTTP/2 that are reset as they begin
+	handshakes *logs.Throttle // that fail
+}
+
+func newThrottles(log *slog.Logger) throttles {
+	return throttles{starving: logs.NewThrottle(log), crowded: logs.NewThrottle(log), resetting: logs.NewThrottle(log), handshakes: logs.NewThrottle(log)}
 }
 
 // detached is what the streams that have left net/http share.
@@ -97,17 +100,18 @@ func New(opts Options) *Gateway {
 	opts.defaults()
 	opts.Prepare.Limits.Bands, opts.Prepare.Pool.Bands = opts.Place.Queue.Bands, opts.Place.Queue.Bands
 	g := &Gateway{
-		opts:     opts,
-		gate:     admission.NewGate(opts.Prepare.Limits),
-		bodies:   admission.NewBodies(max(0, opts.Front.MaxBodyMemory), opts.Place.Queue.Bands),
-		conns:    admission.NewConns(opts.Front.Conns),
-		spells:   spells{starving: spell{log: opts.Log}, crowded: spell{log: opts.Log}, resetting: spell{log: opts.Log}, handshakes: spell{log: opts.Log}},
-		pool:     pool.New(opts.Prepare.Pool),
-		ids:      newRequestIDs(),
-		held:     newHolding(opts.Place.Queue, opts.Prepare.Allow.Fields.Order(), opts.Snapshot),
-		started:  time.Now().Unix(),
-		meter:    opts.Watch.Meter(),
-		detached: detached{returned: newReturnedConns(opts.Front.BodyTimeout), tidy: newTidy(), spares: newSpares()},
+		opts:      opts,
+		gate:      admission.NewGate(opts.Prepare.Limits),
+		bodies:    admission.NewBodies(max(0, opts.Front.MaxBodyMemory), opts.Place.Queue.Bands),
+		conns:     admission.NewConns(opts.Front.Conns),
+		throttles: newThrottles(opts.Log),
+		recorder:  record.New(opts.Record, opts.Metrics, opts.Log, opts.Watch),
+		pool:      pool.New(opts.Prepare.Pool),
+		ids:       newRequestIDs(),
+		held:      newHolding(opts.Place.Queue, opts.Prepare.Allow.Fields.Order(), opts.Snapshot),
+		started:   time.Now().Unix(),
+		meter:     opts.Watch.Meter(),
+		detached:  detached{returned: newReturnedConns(opts.Front.BodyTimeout), tidy: newTidy(), spares: newSpares()},
 	}
 	g.services = newServices(sglang.New(opts.Prepare.Generate))
 	g.continuations.most = opts.Place.Continue.AtOnce
@@ -142,7 +146,7 @@ func (g *Gateway) Unread(since time.Time) int { return g.conns.Fresh(since) }
 func (g *Gateway) Drain() { g.gate.Drain(trace.Now()) }
 
 // Live returns how many requests are in flight.
-func (g *Gateway) Live() int { return int(g.live.Load()) }
+func (g *Gateway) Live() int { return int(g.recorder.Live()) }
 
 // Served returns how many requests a shutdown has to wait for: those in flight, and those whose
 // clients still send a body that was refused.
@@ -150,7 +154,7 @@ func (g *Gateway) Served() int { return g.Live() + int(g.refused.Load()) }
 
 // Load returns the present load of the gateway.
 func (g *Gateway) Load() watch.Load {
-	l := watch.Load{Streams: g.live.Load(), Pending: g.Pending(), Blocked: g.blocked.Load()}
+	l := watch.Load{Streams: g.recorder.Live(), Pending: g.Pending(), Blocked: g.blocked.Load()}
 	for _, s := range g.held.stats() {
 		l.QueueWait = max(l.QueueWait, time.Duration(s.OldestSeconds*1e9))
 	}
@@ -163,9 +167,31 @@ func (g *Gateway) Pending() int64 { return g.outputs.pending() }
 // Cut ends every request in flight with an error that says so.
 func (g *Gateway) Cut() {
 	g.cut(infer.Errorf(infer.CodeShutdown, "the gateway was shut down before the answer was complete"))
-	for _, x := range g.flights.list() {
-		x.end(context.Cause(g.base))
+	for _, s := range g.recorder.Streams() {
+		s.End(context.Cause(g.base))
 	}
+}
+
+// CutAt ends the requests that are relayed to an engine of a generation, which was removed and
+// whose requests have not ended in time. The adapter of a token engine ends its own.
+func (g *Gateway) CutAt(name string, generation uint64) (n int) {
+	e := &infer.Error{Code: infer.CodeUnavailable, Engine: name, Message: "the engine was removed before the answer was complete"}
+	for _, s := range g.recorder.Streams() {
+		if s.Account().RelayedAt(generation) {
+			s.End(e)
+			n++
+		}
+	}
+	return n
+}
+
+// InFlight returns the requests in flight. No request waits for it.
+func (g *Gateway) InFlight(q record.Query) record.InFlight {
+	found := g.recorder.InFlight(q)
+	for i := range found.Requests {
+		found.Requests[i].Dialect = dialectOf(g.endpointOf(found.Requests[i].Endpoint))
+	}
+	return found
 }
 
 // Close cuts what is left, waits for the streams that have left net/http, and

@@ -356,8 +356,8 @@ func (t *ticket) give(target route.Target, partner *route.Target, now int64) {
 	x := t.x
 	x.target, x.partner = target, nil
 	attempt := x.chosen(&t.choice)
-	attempt.Legs = legs(x.rec, &target, partner)
-	x.g.callers(x.rec, attempt.Legs)
+	attempt.Legs = legs(&x.rec, &target, partner)
+	x.g.recorder.Callers(&x.rec, attempt.Legs)
 	if attempt.Turn = t.turn; t.turn != nil {
 		t.turn.Charged = float32(t.Cost)
 	}
@@ -372,8 +372,12 @@ func (t *ticket) give(target route.Target, partner *route.Target, now int64) {
 		x.partner = newPartner(x.g, partner, &t.choice, now, &x.request, x.model)
 	}
 	t.given = true
-	knows(x.rec, &x.flight)
-	x.flight.at(&x.target, x.partner)
+	x.rec.Known()
+	second := uint64(0)
+	if partner != nil {
+		second = relayedBy(partner)
+	}
+	x.rec.Relayed(relayedBy(&target), second)
 	if !x.response.begun {
 		x.rec.Routed = trace.Now()
 	}
@@ -465,7 +469,7 @@ func (h *holding) decide(r *queue.Request) {
 	x := t.x
 	defer func() {
 		if p := recover(); p != nil {
-			t.err = x.g.panicError(x.rec.RequestID, p)
+			t.err = x.g.recorder.Panic(x.rec.RequestID, p)
 		}
 		if t.err != nil {
 			h.queue.Cancel(r, trace.Now())

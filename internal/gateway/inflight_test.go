@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,9 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"weir/internal/dialect/openai"
+	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/model/tokenizer"
 	"weir/internal/trace"
@@ -23,106 +21,23 @@ import (
 
 // BenchmarkInFlight shows the oldest hundred of 50,000 streams.
 func BenchmarkInFlight(b *testing.B) {
-	g := &Gateway{}
+	g := &Gateway{recorder: record.New(record.Options{}, nil, nil, nil)}
 	for i := range 50000 {
-		x := &exchange{g: g, stages: stages{rec: &trace.Record{RequestID: fmt.Sprint(i), Arrival: int64(i), Client: netip.MustParseAddr("10.0.0.1")}}, request: request{endpoint: openai.Chat}}
-		x.flight.tell(trace.Engine, int64(i))
-		x.flight.driven.Store(true)
-		x.flight.silence.Store(&silence{})
-		x.flight.silence.Load().begin(int64(i))
-		x.flight.known.Store(&known{id: "r", model: "m"})
+		x := &exchange{g: g, rec: record.Request{Record: &trace.Record{RequestID: fmt.Sprint(i), Model: "m", Arrival: int64(i), Client: netip.MustParseAddr("10.0.0.1")}}, request: request{endpoint: openai.Chat}}
+		x.rec.Publish(trace.Engine, int64(i))
+		x.rec.Driven()
+		s := new(silence)
+		x.rec.Awaits(&s.wait)
+		s.begin(int64(i))
+		x.rec.Known()
 		x.booked.generations = []generation{{tokens: i}}
-		g.flights.enter(x)
+		g.recorder.Enter(x)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if f := g.InFlight(InFlightQuery{Stage: trace.NumStages, Limit: 100}); f.Total != 50000 || len(f.Requests) != 100 || f.Requests[7].Tokens != 7 {
+		if f := g.InFlight(record.Query{Stage: trace.NumStages, Limit: 100}); f.Total != 50000 || len(f.Requests) != 100 || f.Requests[7].Tokens != 7 {
 			b.Fatal(f.Total, len(f.Requests))
 		}
-	}
-}
-
-// BenchmarkFlight is what a request pays to be seen: its coming and going, while somebody
-// reads all the time or nobody does.
-func BenchmarkFlight(b *testing.B) {
-	for _, read := range []bool{false, true} {
-		b.Run(fmt.Sprint("read=", read), func(b *testing.B) {
-			var fs flights
-			for range 50000 {
-				fs.enter(&exchange{})
-			}
-			var over atomic.Bool
-			var reader sync.WaitGroup
-			if read {
-				reader.Go(func() {
-					for !over.Load() {
-						runtime.KeepAlive(fs.list())
-					}
-				})
-			}
-			x := &exchange{}
-			for b.Loop() {
-				fs.enter(x)
-				fs.leave(x)
-			}
-			over.Store(true)
-			reader.Wait()
-		})
-	}
-}
-
-// The oldest few are found among many, in whatever order these come.
-func TestOldest(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		arrivals := rapid.SliceOf(rapid.Int64Range(0, 30)).Draw(t, "arrivals")
-		o := oldest{most: rapid.IntRange(1, 5).Draw(t, "most")}
-		for _, at := range arrivals {
-			o.add(seen{arrival: at})
-		}
-		slices.Sort(arrivals)
-		arrivals = arrivals[:min(len(arrivals), o.most)]
-		if len(o.all) != len(arrivals) {
-			t.Fatalf("%d, want %d", len(o.all), len(arrivals))
-		}
-		for i, at := range arrivals {
-			if o.all[i].arrival != at {
-				t.Fatalf("%v, want %v", o.all, arrivals)
-			}
-		}
-	})
-}
-
-// Requests come and go while others read: the race detector sees that nobody meets, and at
-// the end nobody is left.
-func TestFlightsComeAndGo(t *testing.T) {
-	var fs flights
-	var tasks sync.WaitGroup
-	for range 4 {
-		tasks.Go(func() {
-			var own []*exchange
-			for i := range 2000 {
-				x := &exchange{stages: stages{rec: &trace.Record{Arrival: int64(i)}}}
-				fs.enter(x)
-				if own = append(own, x); i%3 == 0 {
-					fs.leave(own[0])
-					own = own[1:]
-				}
-			}
-			for _, x := range own {
-				fs.leave(x)
-			}
-		})
-	}
-	tasks.Go(func() {
-		for range 50 {
-			for _, x := range fs.list() {
-				stageOf(x)
-			}
-		}
-	})
-	tasks.Wait()
-	if left := fs.list(); len(left) != 0 {
-		t.Errorf("%d are left", len(left))
 	}
 }
 
@@ -131,10 +46,10 @@ func TestFlightsComeAndGo(t *testing.T) {
 func TestInFlight(t *testing.T) {
 	engine := &tokenEngine{name: "a"}
 	inBubble(t, Options{}, []any{engine}, func(t *testing.T, b *bench) {
-		look := func(what string, want trace.Stage, since time.Duration, tokens int) Underway {
+		look := func(what string, want trace.Stage, since time.Duration, tokens int) record.Underway {
 			t.Helper()
 			synctest.Wait()
-			f := b.g.InFlight(InFlightQuery{Stage: trace.NumStages})
+			f := b.g.InFlight(record.Query{Stage: trace.NumStages})
 			if f.Total != 1 || len(f.Requests) != 1 || f.Stages[f.Requests[0].Stage] != 1 {
 				t.Fatalf("%s: %+v", what, f)
 			}
@@ -162,7 +77,7 @@ func TestInFlight(t *testing.T) {
 		look("the engine is silent", trace.Engine, 5*time.Second, 3)
 		call.send(ids[3:]...)
 		look("it goes on", trace.Engine, 0, len(ids))
-		for _, q := range []InFlightQuery{{Stage: trace.Queue}, {Stage: trace.NumStages, Model: "other"}, {Stage: trace.NumStages, Engine: "b"}} {
+		for _, q := range []record.Query{{Stage: trace.Queue}, {Stage: trace.NumStages, Model: "other"}, {Stage: trace.NumStages, Engine: "b"}} {
 			if f := b.g.InFlight(q); f.Total != 1 || f.Matched != 0 || len(f.Requests) != 0 {
 				t.Errorf("%+v finds %+v", q, f)
 			}
@@ -171,7 +86,7 @@ func TestInFlight(t *testing.T) {
 		if a := c.answer(); !a.whole || !strings.Contains(string(a.body), "[DONE]") {
 			t.Errorf("%q", a.body)
 		}
-		if f := b.g.InFlight(InFlightQuery{Stage: trace.NumStages}); f.Total != 0 {
+		if f := b.g.InFlight(record.Query{Stage: trace.NumStages}); f.Total != 0 {
 			t.Errorf("%d are left", f.Total)
 		}
 	})
@@ -187,7 +102,7 @@ func TestInFlightDisturbsNobody(t *testing.T) {
 		var reader sync.WaitGroup
 		reader.Go(func() {
 			for !over.Load() {
-				b.g.InFlight(InFlightQuery{Stage: trace.NumStages})
+				b.g.InFlight(record.Query{Stage: trace.NumStages})
 				runtime.Gosched()
 				time.Sleep(time.Microsecond)
 			}

@@ -15,6 +15,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/tenancy"
 	"weir/internal/trace"
@@ -238,7 +239,7 @@ func FuzzIsolate(f *testing.F) {
 			return
 		}
 		p := &preparing{request: &request{caller: &tenancy.Caller{Tenant: tenant}, head: head, endpoint: openai.Chat}}
-		p.stages = &stages{rec: new(trace.Record)}
+		p.rec = &record.Request{Record: new(trace.Record)}
 		p.model = &route.Model{Name: "m", Isolation: tenancy.ByTenant}
 		if err := p.isolate(); err != nil {
 			return

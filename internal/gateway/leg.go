@@ -5,6 +5,7 @@ import (
 
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/answer"
+	"weir/internal/gateway/record"
 	"weir/internal/observe/metrics"
 	"weir/internal/trace"
 )
@@ -45,7 +46,7 @@ type leg interface {
 
 // engineWait is what both kinds of leg have: the bounded wait for an engine.
 type engineWait struct {
-	*stages
+	rec     *record.Request
 	silence *silence
 	booked  *booked
 	partner *partner // nil: the attempt is whole
@@ -107,11 +108,11 @@ func (w *engineWait) first(at int64) {
 	}
 	w.began = true
 	w.partner.begins(at)
-	flowing(w.stages, at)
+	w.rec.Flowing(at)
 	w.silence.limitTo(w.g.opts.Attempt.IdleTimeout, nextOutput)
 	if w.rec.FirstReceived == 0 {
 		w.rec.FirstReceived = at
-		w.rec.LiveAtFirstToken = int32(w.g.live.Load())
+		w.rec.LiveAtFirstToken = int32(w.g.recorder.Live())
 	}
 	if w.resumed != nil {
 		w.resumed.resumes()
@@ -124,10 +125,10 @@ func (w *engineWait) close() {
 	}
 	if s := w.silence; s != nil {
 		w.silence = nil
-		w.flight.silence.CompareAndSwap(s, nil)
+		w.rec.AwaitsNoMore(&s.wait)
 		w.g.silences.end(s)
 	}
 }
 
 // begin notes that the wait for the engine begins.
-func (w *engineWait) begin() { w.silence.begin(w.enter(trace.Engine)) }
+func (w *engineWait) begin() { w.silence.begin(w.rec.Enter(trace.Engine)) }

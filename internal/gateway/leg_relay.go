@@ -100,7 +100,7 @@ func (l *relayLeg) open(q *request) *answer.Relayed {
 // expect bounds the wait for the engine's first output.
 func (l *relayLeg) expect() {
 	l.silence = l.g.silences.begin(l.target.Name, l.g.opts.Attempt.FirstTimeout, l.g.opts.Attempt.IdleTimeout, func(e *infer.Error) { l.ctx.End(e) })
-	l.flight.silence.Store(l.silence)
+	l.rec.Awaits(&l.silence.wait)
 }
 
 // ask returns the body to send to the engine. It is the caller's body with the engine's
@@ -180,7 +180,7 @@ func (l *relayLeg) take(w *worker, round int) (ok bool, err error) {
 	in.N, in.Err = 0, nil
 	l.booked.tell(&w.tally)
 	if n := l.answer.Events(); n > l.told { // of what was taken last
-		l.shown.took(w, l.rec, l.taken, l.taken, l.flushed, n-l.told, n-l.told)
+		l.shown.took(w, l.rec.Record, l.taken, l.taken, l.flushed, n-l.told, n-l.told)
 		l.told = n
 	}
 	l.silence.pause()
@@ -204,10 +204,10 @@ func (l *relayLeg) take(w *worker, round int) (ok bool, err error) {
 		l.begin()
 		return false, nil
 	}
-	in.Now = l.enter(trace.Receive)
+	in.Now = l.rec.Enter(trace.Receive)
 	if in.N > 0 {
 		l.taken, l.flushed = in.Now, l.rec.Ledger.Spent[trace.Flush]
-		l.shown.pace(l.rec, in.Now, in.Now, l.flushed, 0)
+		l.shown.pace(l.rec.Record, in.Now, in.Now, l.flushed, 0)
 		l.first(in.Now)
 		l.booked.read(in.Now, l.answer.Events())
 	}
@@ -360,7 +360,7 @@ func (l *relayLeg) close() {
 	}
 	if l.answer != nil {
 		if n := l.answer.Events(); n > l.told { // the stream ended with them
-			l.shown.pace(l.rec, l.taken, l.taken, l.flushed, n-l.told)
+			l.shown.pace(l.rec.Record, l.taken, l.taken, l.flushed, n-l.told)
 			l.told = n
 		}
 	}

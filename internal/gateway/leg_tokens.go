@@ -147,7 +147,7 @@ func (g *Gateway) handOverAll(ctx context.Context, id string, n, atOnce int, leg
 func (g *Gateway) guarded(id string, handOver func() (engine.Generation, error)) (made engine.Generation, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			made, err = nil, g.panicError(id, p)
+			made, err = nil, g.recorder.Panic(id, p)
 		}
 	}()
 	return handOver()
@@ -169,8 +169,8 @@ func (s *choiceSink) Offer(d *infer.Delta) {
 // sink is the mailbox, behind the receive stage's injected delay if there is
 // one.
 func (l *tokenLeg) sink() engine.Sink {
-	if l.due(trace.Receive) {
-		return &delaySink{Sink: l.mailbox, delay: l.injects.delays[trace.Receive]}
+	if d := l.rec.Due(trace.Receive); d > 0 {
+		return &delaySink{Sink: l.mailbox, delay: d}
 	}
 	return l.mailbox
 }
@@ -191,7 +191,7 @@ func (s *delaySink) Offer(d *infer.Delta) {
 func (l *tokenLeg) watch(ctx context.Context) {
 	box := l.mailbox
 	l.silence = l.g.silences.begin(l.target.Name, l.g.opts.Attempt.FirstTimeout, l.g.opts.Attempt.IdleTimeout, func(*infer.Error) { box.Wake() })
-	l.flight.silence.Store(l.silence)
+	l.rec.Awaits(&l.silence.wait)
 	l.silence.begin(trace.Now())
 	if ctx.Err() != nil {
 		box.Wake()
@@ -218,7 +218,7 @@ func (l *tokenLeg) take(w *worker, round int) (ok bool, err error) {
 		for i := range l.cells { // while the stream waits
 			l.cells[i].Trim()
 		}
-		l.enter(trace.Engine)
+		l.rec.Enter(trace.Engine)
 		return false, nil
 	}
 	l.abortIfAsked()
@@ -234,7 +234,7 @@ func (l *tokenLeg) take(w *worker, round int) (ok bool, err error) {
 	now := trace.Now()
 	read := cells[0].Received
 	l.rec.Ledger.Split(read, trace.Receive, now)
-	l.enterAt(trace.Merge, now)
+	l.rec.EnterAt(trace.Merge, now)
 	l.silence.begin(now)
 	for i := range cells {
 		c := &cells[i]
@@ -261,7 +261,7 @@ func (l *tokenLeg) take(w *worker, round int) (ok bool, err error) {
 	for i := range cells {
 		deltas, ids = deltas+cells[i].Deltas, ids+len(cells[i].IDs)
 	}
-	l.shown.took(w, l.rec, now, read, l.rec.Ledger.Spent[trace.Flush], deltas, ids)
+	l.shown.took(w, l.rec.Record, now, read, l.rec.Ledger.Spent[trace.Flush], deltas, ids)
 	w.in.Cells = cells
 	return true, nil
 }
@@ -335,7 +335,7 @@ func (l *tokenLeg) glance() bool { return false }
 
 // wait implements leg.
 func (l *tokenLeg) wait() {
-	l.enter(trace.Engine)
+	l.rec.Enter(trace.Engine)
 	l.mailbox.Wait()
 }
 

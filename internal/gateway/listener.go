@@ -1,15 +1,12 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"log"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
 	"weir/internal/wire/sock"
@@ -50,7 +47,7 @@ func (l listener) Accept() (net.Conn, error) {
 			wrapped.socket = over.Raw()
 		}
 		if err := wrapped.enter(g); err != nil {
-			g.crowded.trouble("a connection was refused", err)
+			g.crowded.Error("a connection was refused", err)
 			if tcp, ok := wrapped.socket.(*net.TCPConn); ok {
 				_ = tcp.SetLinger(0) // what refuses thousands must not remember them
 			}
@@ -69,7 +66,7 @@ func (l listener) Accept() (net.Conn, error) {
 // while, and for a request in flight any.
 func (g *Gateway) starved(what string, err error) (helped bool) {
 	g.opts.Metrics.Starved(what)
-	g.starving.trouble("a socket cannot be had ("+what+"); raise the limit of descriptors (ulimit -n), or lower --max-connections", err)
+	g.starving.Error("a socket cannot be had ("+what+"); raise the limit of descriptors (ulimit -n), or lower --max-connections", err)
 	if !sock.Starved(err) {
 		return false
 	}
@@ -112,7 +109,7 @@ func (g *Gateway) connState(nc net.Conn, state http.ConnState) {
 		if c.Conn != c.socket { // a proxy has said by now whose it is
 			if client := addrOf(c.RemoteAddr()); client.IsValid() && !g.opts.Front.Proxies.Trusts(client) {
 				if err := c.entry.Of(client); err != nil {
-					g.crowded.trouble("a connection was refused", err)
+					g.crowded.Error("a connection was refused", err)
 					c.socket.Close()
 				}
 			}
@@ -138,7 +135,7 @@ func (l serverLog) Write(line []byte) (int, error) {
 		if strings.HasSuffix(text, "EOF") || strings.Contains(text, "reset by peer") || strings.Contains(text, "i/o timeout") {
 			g.opts.Log.Debug(text)
 		} else {
-			g.handshakes.trouble("a client's TLS handshake failed", errors.New(text))
+			g.handshakes.Error("a client's TLS handshake failed", errors.New(text))
 		}
 	default:
 		g.opts.Log.Debug(text)
@@ -148,26 +145,3 @@ func (l serverLog) Write(line []byte) (int, error) {
 
 // serverErrors returns the logger of an http.Server.
 func (g *Gateway) serverErrors() *log.Logger { return log.New(serverLog{g}, "", 0) }
-
-// spell logs trouble that comes again and again: when it begins, and once a minute
-// while it lasts.
-type spell struct {
-	log *slog.Logger
-
-	mu     sync.Mutex
-	logged time.Time
-	count  int // since then
-}
-
-func (s *spell) trouble(what string, err error) { s.tell(slog.LevelError, what, err) }
-
-// tell logs a problem with the details of its latest occurrence.
-func (s *spell) tell(level slog.Level, what string, err error, more ...any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.count++
-	if now := time.Now(); now.Sub(s.logged) >= time.Minute {
-		s.log.Log(context.Background(), level, what, append([]any{"error", err, "times", s.count}, more...)...)
-		s.logged, s.count = now, 0
-	}
-}

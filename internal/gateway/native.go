@@ -67,7 +67,7 @@ func (r *rids) abort(rid string, c *tenancy.Caller) {
 	defer r.mu.Unlock()
 	for _, x := range r.byID[rid] {
 		if x.caller.Same(c) {
-			x.abortable.ask(x.end)
+			x.abortable.ask(x.End)
 		}
 	}
 }
@@ -107,8 +107,8 @@ func (a *abortable) ready(box *stream.Mailbox) bool {
 	return !a.asked.Load()
 }
 
-// timing returns the request's times so far.
-func (s *stages) timing() dialect.Timing {
+// timing returns the times of a request so far.
+func timing(rec *trace.Record) dialect.Timing {
 	now := trace.Now()
 	seconds := func(stamp int64) float64 {
 		if stamp == 0 {
@@ -117,10 +117,10 @@ func (s *stages) timing() dialect.Timing {
 		return float64(trace.Wall(stamp).UnixNano()) / 1e9
 	}
 	t := dialect.Timing{
-		Received: seconds(s.rec.Arrival), FirstSent: seconds(s.rec.FirstFlushed), Ended: seconds(now),
-		Duration: float64(now-s.rec.Arrival) / 1e9,
+		Received: seconds(rec.Arrival), FirstSent: seconds(rec.FirstFlushed), Ended: seconds(now),
+		Duration: float64(now-rec.Arrival) / 1e9,
 	}
-	if leg := s.rec.Leg(); leg != nil {
+	if leg := rec.Leg(); leg != nil {
 		stamps := &leg.Stamps
 		t.Dispatched, t.Started, t.Prefilled = seconds(leg.ToServer), seconds(stamps.QueueEnd), seconds(stamps.PrefillEnd)
 		if stamps.QueueStart > 0 && stamps.QueueEnd > stamps.QueueStart {

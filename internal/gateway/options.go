@@ -9,13 +9,12 @@ import (
 	"weir/internal/dialect/sglang"
 	"weir/internal/fleet/admission"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/record"
 	"weir/internal/model"
 	"weir/internal/model/pool"
 	"weir/internal/observe/integrity"
 	"weir/internal/observe/metrics"
-	"weir/internal/observe/timeline"
 	"weir/internal/observe/watch"
-	"weir/internal/trace"
 )
 
 // Options configure a Gateway. Snapshot is needed; everything else has a
@@ -32,7 +31,7 @@ type Options struct {
 	Prepare PrepareOptions
 	Place   PlaceOptions
 	Attempt AttemptOptions
-	Record  RecordOptions
+	Record  record.Options
 }
 
 // FrontOptions configure what a client sees of its connection.
@@ -163,28 +162,6 @@ func (o *AttemptOptions) defaults() {
 	o.TransferTimeout = cmp.Or(o.TransferTimeout, 30*time.Second)
 	o.FirstTimeout = cmp.Or(o.FirstTimeout, 10*time.Minute)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, 5*time.Minute)
-}
-
-// RecordOptions configure who gets the records of requests that have ended.
-type RecordOptions struct {
-	// Timeline takes the records of ended requests; nil keeps none.
-	Timeline *timeline.Recorder
-	// Usage takes the records of ended requests of known callers, for the usage log; nil
-	// writes none.
-	Usage *timeline.Recorder
-	// Spans receives the records of ended requests that are part of a trace. If it is
-	// nil, engines receive the trace context of callers unchanged.
-	Spans interface{ Add(*trace.Record) }
-	// SpanShare is the share of requests that have spans, among those whose callers
-	// request neither spans nor none.
-	SpanShare float64
-	// Access configures the access log.
-	Access AccessLog
-	// StageDelay adds a delay to a stage, once per request. It exists to prove
-	// that dashboards and alerts built on the stages point where they should.
-	StageDelay map[trace.Stage]time.Duration
-	// HoldCore makes those delays occupy a core, like work that nothing interrupts.
-	HoldCore bool
 }
 
 func (o *Options) defaults() {

@@ -137,8 +137,8 @@ func TestPanicOffNetHTTP(t *testing.T) {
 				if !inject.hit {
 					t.Fatal("nothing was injected")
 				}
-				if r.g.live.Load() != 0 {
-					t.Fatalf("%d requests are live", r.g.live.Load())
+				if r.g.recorder.Live() != 0 {
+					t.Fatalf("%d requests are live", r.g.recorder.Live())
 				}
 				r.g.streams.Wait()
 				if requests, tokens := r.g.gate.Load(); requests != 0 || tokens != 0 {
@@ -147,7 +147,7 @@ func TestPanicOffNetHTTP(t *testing.T) {
 				if !strings.Contains(log.String(), "panic while serving a request") {
 					t.Errorf("logged %s", log.String())
 				}
-				if rec := r.x.rec; rec.Outcome == infer.Finished && !test.whole || rec.Finished == 0 {
+				if rec := r.x.rec.Record; rec.Outcome == infer.Finished && !test.whole || rec.Finished == 0 {
 					t.Errorf("ended as %v %s", rec.Outcome, rec.Code)
 				}
 				r.read(1 << 20)

@@ -193,7 +193,7 @@ func (p *partner) begin(x *exchange) {
 	probe := engine.Probe{Model: p.target.Model}
 	if p.target.Relay != nil {
 		p.meets.prepare(1, p.g.ids)
-		p.meets.choices[0].id = relayID(x.id, len(x.rec.Attempts))
+		p.meets.choices[0].id = relayID(x.rec.ID, len(x.rec.Attempts))
 		p.wire, probe.Path = newRelayPrefill(p, &x.request, x.response.r), x.response.r.URL.Path
 	} else {
 		p.meets.prepare(x.count(), p.g.ids)
@@ -260,7 +260,7 @@ func (p *partner) run() {
 func (p *partner) serve() (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = p.g.panicError(p.id, v)
+			err = p.g.recorder.Panic(p.id, v)
 		}
 	}()
 	if err = p.wire.serve(p.ctx); err != nil && p.ctx.Err() != nil {
@@ -582,7 +582,7 @@ func (p *partner) handed(choice int, params []byte) {
 		p.meets.choices[choice].params = params
 		return
 	}
-	p.g.failedAt(p.target.Name, p.id, &infer.Error{Code: infer.CodeEngine, Engine: p.target.Name, Message: "the prompt is computed once more by the decode engine", Cause: err})
+	p.g.recorder.Failed(p.target.Name, p.id, &infer.Error{Code: infer.CodeEngine, Engine: p.target.Name, Message: "the prompt is computed once more by the decode engine", Cause: err})
 }
 
 // learn learns from the number of cached prompt tokens at the prefill engine and returns it,

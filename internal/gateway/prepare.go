@@ -6,6 +6,7 @@ import (
 
 	"weir/internal/dialect"
 	"weir/internal/dialect/sglang"
+	"weir/internal/gateway/record"
 	"weir/internal/observe/busy"
 	"weir/internal/trace"
 )
@@ -15,8 +16,8 @@ import (
 // needed only that long.
 type preparing struct {
 	*request
-	*stages
 	routing
+	rec          *record.Request
 	g            *Gateway
 	ctx          context.Context
 	path         string
@@ -60,7 +61,7 @@ func (p *preparing) enter(s trace.Stage) (now int64) {
 	} else {
 		p.rests()
 	}
-	return p.stages.enter(s)
+	return p.rec.Enter(s)
 }
 
 // does notes that an operation follows, and gives the one before.
@@ -85,7 +86,7 @@ func (p *preparing) rests() {
 func (x *exchange) prepare() (done bool, err error) {
 	p := x.g.preparations.take()
 	*p = preparing{
-		request: &x.request, stages: &x.stages, g: x.g, ctx: &x.ctx, path: x.response.r.URL.Path, header: x.response.r.Header, of: x,
+		request: &x.request, rec: &x.rec, g: x.g, ctx: &x.ctx, path: x.response.r.URL.Path, header: x.response.r.Header, of: x,
 	}
 	p.called = &x.rec.RequestID
 	if p.path == sglang.Path { // whose body may change the id, while the watch reads it

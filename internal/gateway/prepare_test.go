@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/trace"
 	"weir/models"
@@ -104,7 +105,7 @@ func TestPoolRefuses(t *testing.T) {
 func TestHangUpInPool(t *testing.T) {
 	for _, stage := range []trace.Stage{trace.Parse, trace.Render, trace.Tokenize} {
 		e := &tokenEngine{name: "a"}
-		opts := Options{Record: RecordOptions{StageDelay: map[trace.Stage]time.Duration{stage: time.Second}}}
+		opts := Options{Record: record.Options{StageDelay: map[trace.Stage]time.Duration{stage: time.Second}}}
 		inBubble(t, opts, []any{e}, func(t *testing.T, b *bench) {
 			c := b.post(chatPath, large(models.SimName, 100_000))
 			time.Sleep(time.Second / 2)

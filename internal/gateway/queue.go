@@ -40,8 +40,8 @@ type routing struct {
 // room; those that came before are given theirs first.
 func (x *exchange) queue() error {
 	if x.ticket == nil { // otherwise it waits already
-		begins(&x.stages) // of another attempt, too
-		now := x.enter(trace.Queue)
+		x.rec.Publishing() // of another attempt, too
+		now := x.rec.Enter(trace.Queue)
 		if x.rec.Queued == 0 || !x.response.begun {
 			x.rec.Queued = now
 		}

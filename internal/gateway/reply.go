@@ -64,7 +64,7 @@ func (x *exchange) newAnswer() *answer.Tokens {
 			o := dialect.AnswerOptions{
 				ID: x.rec.RequestID, Created: trace.Wall(x.rec.Arrival).Unix(), Model: x.head.Model,
 				Now:       func() int64 { return trace.Wall(trace.Now()).Unix() },
-				PromptIDs: x.ids, PromptTokens: promptTokens, Vocabulary: x.folder.Tokenizer, Timing: x.timing, Reasoning: x.g.opts.Attempt.Reasoning,
+				PromptIDs: x.ids, PromptTokens: promptTokens, Vocabulary: x.folder.Tokenizer, Timing: func() dialect.Timing { return timing(x.rec.Record) }, Reasoning: x.g.opts.Attempt.Reasoning,
 			}
 			if x.count() > 1 {
 				o.PromptOf = func(choice int) []uint32 { return x.promptOf(choice).ids }

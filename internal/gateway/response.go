@@ -407,7 +407,7 @@ func (x *exchange) open(first answer.Part) {
 	h := x.response.w.Header()
 	status, events := x.leg.head(h, first)
 	setRequestID(h, x.endpoint, x.rec.RequestID)
-	putTiming(h, &x.stages)
+	x.rec.PutTiming(h)
 	x.begin(status, events)
 }
 

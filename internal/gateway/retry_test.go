@@ -16,7 +16,7 @@ import (
 	"weir/internal/infer"
 )
 
-func wantLegs(t testing.TB, r *record, want ...string) {
+func wantLegs(t testing.TB, r *timed, want ...string) {
 	t.Helper()
 	if got := r.legs(); !slices.Equal(got, want) {
 		t.Errorf("attempts %q, want %q", got, want)

@@ -15,6 +15,7 @@ import (
 	"weir/internal/dialect/openai"
 	"weir/internal/fleet/admission"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/model"
 	"weir/internal/observe/metrics"
@@ -52,7 +53,7 @@ func newRig(t testing.TB, opts Options) *rig {
 	opts.Metrics = rigMetrics
 	opts.defaults()
 	g := &Gateway{
-		opts: opts, gate: admission.NewGate(opts.Prepare.Limits), bodies: admission.NewBodies(0, nil), conns: admission.NewConns(opts.Front.Conns), ids: &requestIDs{instance: strings.Repeat("0", 16)}, services: newServices(openai.Other), held: newHolding(opts.Place.Queue, opts.Prepare.Allow.Fields.Order(), opts.Snapshot),
+		opts: opts, gate: admission.NewGate(opts.Prepare.Limits), bodies: admission.NewBodies(0, nil), conns: admission.NewConns(opts.Front.Conns), recorder: record.New(opts.Record, opts.Metrics, opts.Log, nil), ids: &requestIDs{instance: strings.Repeat("0", 16)}, services: newServices(openai.Other), held: newHolding(opts.Place.Queue, opts.Prepare.Allow.Fields.Order(), opts.Snapshot),
 		detached: detached{
 			returned: newReturnedConns(opts.Front.BodyTimeout), tidy: newTidy(), spares: newSpares(), hangups: memHangups{}, polls: memPolls{},
 			outputs: &outputs{shards: []*shard{{batch: opts.Attempt.Batch}}}, sockets: newSockets(1, rigMetrics, nil),
@@ -94,7 +95,7 @@ func (r *rig) ask(path, body string, window int) {
 	x := r.g.start(&rigWriter{r.whole, server, &r.left}, req)
 	r.x = x
 	x.body = []byte(body)
-	p := &preparing{request: &x.request, stages: &x.stages, g: r.g, ctx: &x.ctx, path: path, of: x}
+	p := &preparing{request: &x.request, rec: &x.rec, g: r.g, ctx: &x.ctx, path: path, of: x}
 	for _, stage := range []func() error{p.decode, p.gate, func() error { return p.render(nil) }, func() error { return p.tokenize(nil) }} {
 		if err := stage(); err != nil {
 			r.t.Fatal(err)
@@ -204,8 +205,8 @@ func (r *rig) close() {
 
 // record gives the request's record once it has ended.
 func (r *rig) record() *trace.Record {
-	if r.g.live.Load() != 0 {
+	if r.g.recorder.Live() != 0 {
 		return nil
 	}
-	return r.x.rec
+	return r.x.rec.Record
 }

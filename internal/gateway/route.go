@@ -10,7 +10,7 @@ import (
 // request waits in the previous stage. A request that has waited was already routed when
 // there was room.
 func (x *exchange) route() error {
-	now := x.enter(trace.Route)
+	now := x.rec.Enter(trace.Route)
 	h := x.g.held
 	if x.ticket == nil {
 		x.ticket = h.ticket(x)
@@ -38,7 +38,7 @@ func (h *holding) route(t *ticket, target route.Target, partner *route.Target, o
 	if t.Waits() {
 		now = trace.Now()
 		t.x.rec.Ledger.Enter(trace.Queue, now)
-		t.x.flight.tell(trace.Queue, now)
+		t.x.rec.Publish(trace.Queue, now)
 	}
 	return t.given, t.err
 }

@@ -267,7 +267,7 @@ func (s *script) told() {
 	for ; s.aborted < aborts; s.aborted++ {
 		s.say("the engine is told to stop")
 	}
-	if x := s.rig.x; s.rig.g.live.Load() > 0 {
+	if x := s.rig.x; s.rig.g.recorder.Live() > 0 {
 		left, state := s.rig.left.Load(), "is on net/http"
 		switch {
 		case left && s.opts.Attempt.FlushInterval > 0:
@@ -283,7 +283,7 @@ func (s *script) told() {
 		s.state = state
 		return
 	}
-	if rec := s.rig.x.rec; !s.over {
+	if rec := s.rig.x.rec.Record; !s.over {
 		s.over = true
 		s.say("ended: %s %s", rec.Outcome, cmp.Or(rec.Code, "-"))
 		s.say("%d prompt tokens, %d of the answer, %d writes, %d bytes", rec.PromptTokens, rec.CompletionTokens, rec.Flushes, rec.BytesOut)

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -21,7 +22,7 @@ type silence struct {
 	late   func(*infer.Error) // the bound is reached; called off the stream's goroutine
 	limit  atomic.Int64       // nanoseconds
 	bound  atomic.Uint32      // of which bound that is the value
-	since  atomic.Int64       // when the wait began; one of the two below without
+	wait   record.Wait        // its beginning
 	passed atomic.Bool        // the timer has found the bound passed
 	fires  atomic.Int64       // when the timer does next
 	timer  *time.Timer
@@ -29,12 +30,6 @@ type silence struct {
 
 // silences are those that have ended, with their timers. Each gateway has its own.
 type silences struct{ spare sync.Pool }
-
-// The values of silence.since while nobody waits.
-const (
-	silenceAtWork = 0
-	silenceOver   = -1
-)
 
 // bound is one of those of a wait for an engine.
 type bound uint32
@@ -61,7 +56,7 @@ func (of *silences) begin(engine string, limit, next time.Duration, late func(*i
 	}
 	s.engine, s.late = engine, late
 	s.passed.Store(false)
-	s.since.Store(silenceAtWork)
+	s.wait.Since.Store(record.AtWork)
 	s.bound.Store(uint32(firstOutput))
 	s.limit.Store(int64(limit))
 	s.fire(min(limit, next))
@@ -96,7 +91,7 @@ func (s *silence) fire(d time.Duration) {
 // again has the timer fire when the rest of a limit has passed. The limit may have been
 // changed meanwhile by somebody who saw that the timer is about to fire.
 func (s *silence) again(limit int64, left time.Duration) {
-	for s.fire(left); ; s.fire(s.left(s.since.Load())) {
+	for s.fire(left); ; s.fire(s.left(s.wait.Since.Load())) {
 		now := s.limit.Load()
 		if now >= limit {
 			return
@@ -107,13 +102,13 @@ func (s *silence) again(limit int64, left time.Duration) {
 
 // begin reports that the wait for the engine begins, now, and pause that it is over for
 // the moment.
-func (s *silence) begin(now int64) { s.since.Store(now) }
-func (s *silence) pause()          { s.since.Store(silenceAtWork) }
+func (s *silence) begin(now int64) { s.wait.Since.Store(now) }
+func (s *silence) pause()          { s.wait.Since.Store(record.AtWork) }
 
 // end is called once, after which late is not called any more. It returns false if the timer is
 // just firing.
 func (s *silence) end() (idle bool) {
-	s.since.Store(silenceOver)
+	s.wait.Since.Store(record.Over)
 	// A check that has set the timer again is done with late, in memory's order by fires.
 	return s.timer.Stop() && s.fires.Load() != 0
 }
@@ -121,15 +116,15 @@ func (s *silence) end() (idle bool) {
 // left is what is left of the bound; of a wait that has not begun, all of it.
 func (s *silence) left(since int64) time.Duration {
 	left := time.Duration(s.limit.Load())
-	if since != silenceAtWork {
+	if since != record.AtWork {
 		left -= time.Duration(trace.Now() - since)
 	}
 	return left
 }
 
 func (s *silence) check() {
-	since := s.since.Load()
-	if since == silenceOver {
+	since := s.wait.Since.Load()
+	if since == record.Over {
 		return
 	}
 	limit := s.limit.Load()
@@ -150,7 +145,7 @@ func (s *silence) overdue() error {
 		return nil
 	}
 	s.passed.Store(false)
-	if left := s.left(s.since.Load()); left > 0 {
+	if left := s.left(s.wait.Since.Load()); left > 0 {
 		s.fire(left)
 		return nil
 	}

@@ -18,6 +18,7 @@ import (
 	"weir/internal/dialect"
 	"weir/internal/dialect/openai"
 	"weir/internal/engine"
+	"weir/internal/gateway/record"
 	"weir/internal/observe/timeline"
 	"weir/internal/tenancy"
 )
@@ -45,6 +46,7 @@ func TestStatedUsage(t *testing.T) {
 		}
 		defer usage.Close()
 		b.g.opts.Record.Usage = usage
+		b.g.recorder = record.New(b.g.opts.Record, b.g.opts.Metrics, b.g.opts.Log, nil)
 		log, err := os.Open(path)
 		if err != nil {
 			t.Fatal(err)

@@ -65,7 +65,7 @@ func TestTiming(t *testing.T) {
 			if plain.header.Get("Server-Timing") != "" || strings.Contains(string(plain.body), ": weir") {
 				t.Errorf("%s: it was not asked for: %v %q", test.path, plain.header, plain.body)
 			}
-			timed := serve(test.path, test.body, timingHeader, "1")
+			timed := serve(test.path, test.body, "X-Weir-Timing", "1")
 			if v := timed.header.Get("Server-Timing"); !serverTiming.MatchString(v) || !strings.Contains(v, "engine;dur=2000") {
 				t.Errorf("%s: %q", test.path, v)
 			}
@@ -77,14 +77,14 @@ func TestTiming(t *testing.T) {
 				t.Errorf("%s: %+v", test.path, said)
 			}
 		}
-		whole := serve(chatPath, askChat(""), timingHeader, "1")
+		whole := serve(chatPath, askChat(""), "X-Weir-Timing", "1")
 		if v := whole.header.Get("Server-Timing"); !strings.Contains(v, "engine;dur=3000") || !whole.whole || !json.Valid(whole.body) {
 			t.Errorf("whole: %q %q", v, whole.body)
 		}
-		if off := serve(chatPath, askChat(""), timingHeader, "off"); off.header.Get("Server-Timing") != "" {
+		if off := serve(chatPath, askChat(""), "X-Weir-Timing", "off"); off.header.Get("Server-Timing") != "" {
 			t.Errorf("off: %v", off.header)
 		}
-		refused := b.post(chatPath, `{"model":"none"}`, timingHeader, "1").answer()
+		refused := b.post(chatPath, `{"model":"none"}`, "X-Weir-Timing", "1").answer()
 		if v := refused.header.Get("Server-Timing"); refused.status != 404 || !serverTiming.MatchString(v) {
 			t.Errorf("refused: %d %q", refused.status, v)
 		}
@@ -98,9 +98,9 @@ func TestTimingRelayed(t *testing.T) {
 	inBubble(t, Options{}, []any{r}, func(t *testing.T, b *bench) {
 		stream := relayToken + relayEnd
 		for i, cut := range []int{0, len(relayToken), len(stream) - len("data: [DONE]\n\n"), len(stream) - 4} {
-			c := b.post(chatPath, relayBody, timingHeader, "1")
+			c := b.post(chatPath, relayBody, "X-Weir-Timing", "1")
 			f := r.forward(t, i+1)
-			if f.req.Header.Get(timingHeader) != "" {
+			if f.req.Header.Get("X-Weir-Timing") != "" {
 				t.Errorf("the engine was told: %v", f.req.Header)
 			}
 			if cut > 0 {

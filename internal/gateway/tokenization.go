@@ -162,16 +162,16 @@ func (p *preparing) textOf(ids []uint32, skipSpecial bool, yield func()) (text [
 // writeWhole writes an answer that is no stream, a part at a time: each gets the
 // whole time that a client may take to read.
 func (x *exchange) writeWhole(out []byte) error {
-	x.enter(trace.Flush)
+	x.rec.Enter(trace.Flush)
 	h := x.response.w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(out)))
-	putTiming(h, &x.stages)
+	x.rec.PutTiming(h)
 	x.begin(http.StatusOK, false)
 	const part = 1 << 20
 	for len(out) > 0 {
 		n := min(part, len(out))
-		if err := x.response.arm(&x.ctx, x.enter(trace.Flush), x.g.opts.Front.WriteTimeout); err != nil {
+		if err := x.response.arm(&x.ctx, x.rec.Enter(trace.Flush), x.g.opts.Front.WriteTimeout); err != nil {
 			return err
 		}
 		_, err := x.response.send(nil, out[:n], n == len(out))

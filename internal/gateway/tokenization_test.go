@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/gateway/record"
 	"weir/internal/model/tokenizer"
 	"weir/internal/trace"
 	"weir/models"
@@ -186,7 +187,7 @@ func TestTokenizationRefuses(t *testing.T) {
 // A text is encoded in the pool whatever its size: it waits there, its client
 // may leave, and its record says where the time went.
 func TestTokenizationWaits(t *testing.T) {
-	opts := Options{Record: RecordOptions{StageDelay: map[trace.Stage]time.Duration{trace.Encode: time.Second}}}
+	opts := Options{Record: record.Options{StageDelay: map[trace.Stage]time.Duration{trace.Encode: time.Second}}}
 	inBubble(t, opts, []any{&tokenEngine{name: "a"}}, func(t *testing.T, b *bench) {
 		b.occupy(time.Second, 1)
 		c := b.post("/tokenize", `{"model":"weir-sim","prompt":"a"}`)

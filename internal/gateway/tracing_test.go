@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 
+	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/model/tokenizer"
 	"weir/internal/trace"
@@ -31,7 +32,7 @@ const (
 // begins here, and that span is the leg's in the record.
 func TestEnginesAreToldOfSpans(t *testing.T) {
 	r := &relayEngine{name: "r"}
-	inBubble(t, Options{Record: RecordOptions{Spans: new(tracedRecords), SpanShare: 1}}, []any{r}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Record: record.Options{Spans: new(tracedRecords), SpanShare: 1}}, []any{r}, func(t *testing.T, b *bench) {
 		spans := b.g.opts.Record.Spans.(*tracedRecords)
 		spans.all = nil
 		for i, parent := range []string{callersParent, "", "nonsense", callersParent + "0", callersParent[:53] + "00"} {

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"weir/internal/dialect/sglang"
+	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/observe/busy"
 	"weir/internal/observe/watch"
@@ -26,7 +27,7 @@ func TestOperations(t *testing.T) {
 	a := &tokenEngine{name: "a"}
 	w := watch.New(watch.Options{Registry: prometheus.NewRegistry(), StallThreshold: time.Second})
 	delay := map[trace.Stage]time.Duration{trace.Render: time.Second, trace.Tokenize: time.Second}
-	inBubble(t, Options{Watch: w, Record: RecordOptions{StageDelay: delay}}, []any{a}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Watch: w, Record: record.Options{StageDelay: delay}}, []any{a}, func(t *testing.T, b *bench) {
 		_, before := w.Meter().Totals()
 		c := b.post(chatPath, askStream(``))
 		for _, want := range []busy.Op{busy.Template, busy.Tokenize} {
@@ -58,7 +59,7 @@ func TestOperations(t *testing.T) {
 func TestOperationsOfTheNamed(t *testing.T) {
 	a := &tokenEngine{name: "a"}
 	w := watch.New(watch.Options{Registry: prometheus.NewRegistry(), StallThreshold: time.Second})
-	inBubble(t, Options{Watch: w, Record: RecordOptions{StageDelay: map[trace.Stage]time.Duration{trace.Parse: time.Second, trace.Render: time.Second, trace.Tokenize: time.Second}}}, []any{a}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Watch: w, Record: record.Options{StageDelay: map[trace.Stage]time.Duration{trace.Parse: time.Second, trace.Render: time.Second, trace.Tokenize: time.Second}}}, []any{a}, func(t *testing.T, b *bench) {
 		c, body := b.dial(0), `{"model":"weir-sim","text":"x","rid":"mine","sampling_params":{"max_new_tokens":1}}`
 		c.id, c.method = "mine", "POST"
 		b.sent[c.id]++
@@ -80,11 +81,11 @@ func TestOperationsOfTheNamed(t *testing.T) {
 }
 
 // A request's line says what became of it and which bound ended it, and holds nothing of
-// what was asked; of those that do well only a share has one.
+// what was asked.
 func TestAccessLog(t *testing.T) {
 	var out bytes.Buffer
 	a := &tokenEngine{name: "a"}
-	opts := Options{Record: RecordOptions{Access: AccessLog{Log: slog.New(slog.NewJSONHandler(&out, nil)), Share: 1}}, Attempt: AttemptOptions{IdleTimeout: time.Minute}}
+	opts := Options{Record: record.Options{Access: record.AccessLog{Log: slog.New(slog.NewJSONHandler(&out, nil)), Share: 1}}, Attempt: AttemptOptions{IdleTimeout: time.Minute}}
 	inOneWay(t, opts, []any{a}, func(t *testing.T, b *bench) {
 		out.Reset()
 		c := b.post(chatPath, askStream(``))
@@ -112,19 +113,6 @@ func TestAccessLog(t *testing.T) {
 			t.Errorf("%+v\n%s", lines, out.String())
 		}
 	})
-	out.Reset()
-	none := AccessLog{Log: opts.Record.Access.Log}
-	for range 100 {
-		none.logAccess(&trace.Record{Outcome: infer.Finished}, nil)
-		none.logAccess(&trace.Record{Outcome: infer.Rejected}, infer.Errorf(infer.CodeOverloaded, "full"))
-	}
-	if out.Len() > 0 {
-		t.Errorf("of a share of 0: %s", out.String())
-	}
-	none.logAccess(&trace.Record{Outcome: infer.Failed}, infer.Errorf(infer.CodeEngine, "it failed"))
-	if strings.Count(out.String(), "\n") != 1 || strings.Contains(out.String(), "it failed") {
-		t.Errorf("of one that failed: %s", out.String())
-	}
 }
 
 // An answer that is not streamed is written when its engine is done: it has no first token of its
@@ -132,7 +120,7 @@ func TestAccessLog(t *testing.T) {
 func TestUnstreamedHasNoFirstToken(t *testing.T) {
 	a := &tokenEngine{name: "a"}
 	inBubble(t, Options{}, []any{a}, func(t *testing.T, b *bench) {
-		answered := func(ask string, n int) *record {
+		answered := func(ask string, n int) *timed {
 			c := b.post(chatPath, ask)
 			call := a.call(t, n)
 			time.Sleep(2 * time.Second)

@@ -1,10 +1,8 @@
 package gateway
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -385,12 +383,4 @@ func (g *Gateway) worker() *worker {
 		return w
 	}
 	return &worker{metrics: g.opts.Metrics, meter: g.meter}
-}
-
-// panicError logs a panic, and gives what the client is told of it.
-func (g *Gateway) panicError(requestID string, p any) *infer.Error {
-	g.opts.Metrics.Panicked("")
-	g.opts.Log.Error("panic while serving a request", "request_id", requestID,
-		"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-	return infer.Errorf(infer.CodeInternal, "internal error")
 }

@@ -32,7 +32,7 @@ type Answer interface {
 
 // Stages is notified when a stage of the request's time begins (package trace).
 type Stages interface {
-	Enter(trace.Stage)
+	Enter(trace.Stage) (now int64)
 }
 
 // Input is output of an engine.

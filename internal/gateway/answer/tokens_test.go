@@ -18,7 +18,7 @@ import (
 // noStages is for tests that do not look at stages.
 type noStages struct{}
 
-func (noStages) Enter(trace.Stage) {}
+func (noStages) Enter(trace.Stage) int64 { return 0 }
 
 // chatAnswer is the answer to a chat whose fields follow as JSON.
 func chatAnswer(t testing.TB, fields string, o TokensOptions) *Tokens {

@@ -1,4 +1,4 @@
-package gateway
+package record
 
 import (
 	"cmp"
@@ -7,8 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"weir/internal/fleet/route"
-	"weir/internal/infer"
 	"weir/internal/trace"
 )
 
@@ -19,52 +17,44 @@ import (
 // The obvious way, an atomic store for each stage that a request enters, costs each token
 // half a dozen stores. A request therefore publishes its stage only until its first output,
 // some ten times. After that the stage is derived from state that the output path keeps
-// anyway: a driven stream is either parked or in its turn, and silence has the time since
+// anyway: a driven stream is either parked or in its turn, and Wait has the time since
 // when the engine is awaited. The number of tokens is read by briefly taking the turn of a
 // parked stream.
 
-// flight is what others may read of a request at any time.
-type flight struct {
-	slot    int32 // of its shard, whose lock guards it
-	shard   uint8
-	driven  atomic.Bool  // its stream is driven from now on
-	stage   atomic.Int64 // the latest published stage, and since when: see staged
-	known   atomic.Pointer[known]
-	silence atomic.Pointer[silence] // of the latest attempt
+// Stream is a request in flight. Its methods never wait, and anyone may call them at any time.
+type Stream interface {
+	// Account returns the request's account.
+	Account() *Request
+	// Parked reports whether the stream, which is driven, waits for its next event.
+	Parked() bool
+	// Tokens returns how many tokens the request has had so far. ok is false if that cannot
+	// be known without waiting.
+	Tokens() (n int, ok bool)
+	// End ends the request.
+	End(cause error)
+}
+
+// view is what others may read of a request at any time.
+type view struct {
+	slot   int32 // of its shard, whose lock guards it
+	shard  uint8
+	driven atomic.Bool  // its stream is driven from now on
+	stage  atomic.Int64 // the latest published stage, and since when: see staged
+	known  atomic.Pointer[known]
+	wait   atomic.Pointer[Wait] // of the latest attempt
 	// The generations of the engines that the latest attempt is relayed to; 0: there is none.
 	engines [2]atomic.Uint64
 }
 
-// at records the relayed engines of the latest attempt.
-func (f *flight) at(target *route.Target, partner *partner) {
-	f.engines[0].Store(relayedBy(target))
-	second := uint64(0)
-	if partner != nil {
-		second = relayedBy(&partner.target)
-	}
-	f.engines[1].Store(second)
-}
+// Wait is what others may read of a request's wait for its engine. Since is the time when the
+// wait began, or one of the two below.
+type Wait struct{ Since atomic.Int64 }
 
-// relayedBy is the generation of an engine that is relayed, 0 of one that is not.
-func relayedBy(t *route.Target) uint64 {
-	if t.Relay == nil {
-		return 0
-	}
-	return t.Generation
-}
-
-// CutAt ends the requests that are relayed to an engine of a generation, which was removed and
-// whose requests have not ended in time. The adapter of a token engine ends its own.
-func (g *Gateway) CutAt(name string, generation uint64) (n int) {
-	e := &infer.Error{Code: infer.CodeUnavailable, Engine: name, Message: "the engine was removed before the answer was complete"}
-	for _, x := range g.flights.list() {
-		if x.flight.engines[0].Load() == generation || x.flight.engines[1].Load() == generation {
-			x.end(e)
-			n++
-		}
-	}
-	return n
-}
+// The values of Wait.Since while nobody waits.
+const (
+	AtWork = 0
+	Over   = -1
+)
 
 // known is what is known of a request so far. It does not change.
 type known struct {
@@ -80,61 +70,64 @@ func staged(stage trace.Stage, now int64) int64 { return now/1000<<5 | int64(sta
 
 func unstaged(v int64) (stage trace.Stage, since int64) { return trace.Stage(v & 31), v >> 5 * 1000 }
 
-// knows publishes the facts about the request that are known now. Only the owner of the
-// request calls it.
-func knows(rec *trace.Record, f *flight) {
-	k := &known{id: rec.RequestID, model: rec.Model, stream: rec.Stream, prompt: rec.PromptTokens, attempt: len(rec.Attempts)}
-	if leg := rec.Leg(); leg != nil {
+// Publish publishes the beginning of a stage.
+func (q *Request) Publish(stage trace.Stage, now int64) { q.view.stage.Store(staged(stage, now)) }
+
+// Known publishes the facts about the request that are known now.
+func (q *Request) Known() {
+	k := &known{id: q.RequestID, model: q.Model, stream: q.Stream, prompt: q.PromptTokens, attempt: len(q.Attempts)}
+	if leg := q.Leg(); leg != nil {
 		k.engine = leg.Engine
-		if first := &rec.Attempts[len(rec.Attempts)-1].Legs[0]; first != leg {
+		if first := &q.Attempts[len(q.Attempts)-1].Legs[0]; first != leg {
 			k.prefill = first.Engine
 		}
 	}
-	f.known.Store(k)
+	q.view.known.Store(k)
 }
 
-// tell publishes the beginning of a stage.
-func (f *flight) tell(stage trace.Stage, now int64) { f.stage.Store(staged(stage, now)) }
+// Relayed publishes the generations of the engines that the latest attempt is relayed to; 0 for
+// none.
+func (q *Request) Relayed(target, partner uint64) {
+	q.view.engines[0].Store(target)
+	q.view.engines[1].Store(partner)
+}
+
+// RelayedAt reports whether the latest attempt is relayed to an engine of a generation.
+func (q *Request) RelayedAt(generation uint64) bool {
+	return q.view.engines[0].Load() == generation || q.view.engines[1].Load() == generation
+}
+
+// Driven publishes that the stream is driven from now on.
+func (q *Request) Driven() { q.view.driven.Store(true) }
+
+// IsDriven reports whether the stream is driven.
+func (q *Request) IsDriven() bool { return q.view.driven.Load() }
+
+// Awaits publishes the wait of the latest attempt.
+func (q *Request) Awaits(w *Wait) { q.view.wait.Store(w) }
+
+// AwaitsNoMore takes a wait back, unless a later attempt has published its own.
+func (q *Request) AwaitsNoMore(w *Wait) { q.view.wait.CompareAndSwap(w, nil) }
 
 // stageOf is the stage at hand and since when; 0 where that is not known.
-func stageOf(x *exchange) (stage trace.Stage, since int64) {
-	f := &x.flight
-	stage, since = unstaged(f.stage.Load())
-	s := f.silence.Load()
-	if stage != trace.Engine || s == nil {
+func stageOf(s Stream) (stage trace.Stage, since int64) {
+	v := &s.Account().view
+	stage, since = unstaged(v.stage.Load())
+	w := v.wait.Load()
+	if stage != trace.Engine || w == nil {
 		return stage, since
 	}
-	if f.driven.Load() && x.state.Load() != parked {
+	if v.driven.Load() && !s.Parked() {
 		return trace.Receive, 0 // its turn comes, or goes on
 	}
-	switch at := s.since.Load(); at {
-	case silenceOver:
+	switch at := w.Since.Load(); at {
+	case Over:
 		return trace.Finish, 0
-	case silenceAtWork:
+	case AtWork:
 		return trace.Flush, 0
 	default:
 		return trace.Engine, max(since, at)
 	}
-}
-
-// soFar is how many tokens the request has had so far; ok is false where that cannot
-// be known without waiting.
-func soFar(x *exchange) (n int, ok bool) {
-	if x.flight.driven.Load() {
-		if !x.state.CompareAndSwap(parked, running) {
-			return 0, false // somebody else has its turn
-		}
-		n = x.sent
-		for i := range x.booked.generations {
-			n += x.booked.generations[i].tokens
-		}
-		x.park(waits) // which gives it a turn if something came meanwhile
-		return n, true
-	}
-	if box := x.abortable.mailbox.Load(); box != nil {
-		return box.Received()
-	}
-	return 0, false
 }
 
 // flights are the requests under way. Each has a place in one of the shards, so that
@@ -144,35 +137,37 @@ type flights struct {
 	count  atomic.Int64
 	shards [64]struct {
 		mu  sync.Mutex
-		all []*exchange
+		all []Stream
 		_   [32]byte // a cache line each
 	}
 }
 
-func (fs *flights) enter(x *exchange) {
+func (fs *flights) enter(x Stream) {
 	fs.count.Add(1)
-	x.flight.shard = uint8(fs.next.Add(1) % uint32(len(fs.shards)))
-	s := &fs.shards[x.flight.shard]
+	v := &x.Account().view
+	v.shard = uint8(fs.next.Add(1) % uint32(len(fs.shards)))
+	s := &fs.shards[v.shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x.flight.slot = int32(len(s.all))
+	v.slot = int32(len(s.all))
 	s.all = append(s.all, x)
 }
 
-func (fs *flights) leave(x *exchange) {
+func (fs *flights) leave(x Stream) {
 	fs.count.Add(-1)
-	s := &fs.shards[x.flight.shard]
+	v := &x.Account().view
+	s := &fs.shards[v.shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last := s.all[len(s.all)-1]
-	s.all[x.flight.slot], last.flight.slot = last, x.flight.slot
+	s.all[v.slot], last.Account().view.slot = last, v.slot
 	s.all[len(s.all)-1] = nil
 	s.all = s.all[:len(s.all)-1]
 }
 
 // list returns all of them, in no order.
-func (fs *flights) list() []*exchange {
-	all := make([]*exchange, 0, fs.count.Load()+64)
+func (fs *flights) list() []Stream {
+	all := make([]Stream, 0, fs.count.Load()+64)
 	for i := range fs.shards {
 		s := &fs.shards[i]
 		s.mu.Lock()
@@ -182,8 +177,20 @@ func (fs *flights) list() []*exchange {
 	return all
 }
 
-// InFlightQuery selects requests in flight. Its zero value selects all.
-type InFlightQuery struct {
+// Enter shows a request to those who look on.
+func (r *Recorder) Enter(s Stream) { r.flights.enter(s) }
+
+// Leave ends that, and the request is live no more.
+func (r *Recorder) Leave(s Stream) {
+	r.flights.leave(s)
+	r.live.Add(-1)
+}
+
+// Streams returns the requests in flight, in no order.
+func (r *Recorder) Streams() []Stream { return r.flights.list() }
+
+// Query selects requests in flight. Its zero value selects all.
+type Query struct {
 	Model  string
 	Engine string      // of the latest attempt
 	Stage  trace.Stage // NumStages: any
@@ -214,7 +221,7 @@ type Underway struct {
 
 // seen is a request as it was found.
 type seen struct {
-	x       *exchange
+	s       Stream
 	arrival int64
 	stage   trace.Stage
 	since   int64
@@ -239,15 +246,17 @@ func (o *oldest) add(s seen) {
 	o.all = slices.Insert(o.all, at, s)
 }
 
-// InFlight returns the requests in flight. No request waits for it.
-func (g *Gateway) InFlight(q InFlightQuery) InFlight {
-	all := g.flights.list()
+// InFlight returns the requests in flight, without the dialects of their endpoints. No request
+// waits for it.
+func (r *Recorder) InFlight(q Query) InFlight {
+	all := r.flights.list()
 	found := InFlight{Total: len(all)}
 	oldest := oldest{most: cmp.Or(q.Limit, 100)}
-	for _, x := range all {
-		stage, since := stageOf(x)
+	for _, s := range all {
+		stage, since := stageOf(s)
 		found.Stages[stage]++
-		k := x.flight.known.Load()
+		account := s.Account()
+		k := account.view.known.Load()
 		if k == nil {
 			k = new(known)
 		}
@@ -255,24 +264,24 @@ func (g *Gateway) InFlight(q InFlightQuery) InFlight {
 			continue
 		}
 		found.Matched++
-		oldest.add(seen{x, x.rec.Arrival, stage, since})
+		oldest.add(seen{s, account.Arrival, stage, since})
 	}
 	for _, m := range oldest.all {
-		found.Requests = append(found.Requests, underway(m.x, m.stage, m.since))
+		found.Requests = append(found.Requests, underway(m))
 	}
 	return found
 }
 
 // underway returns the view of a request. It uses only those fields of the record that
 // were set when the request began.
-func underway(x *exchange, stage trace.Stage, since int64) Underway {
-	rec := x.rec
-	u := Underway{RequestID: x.id, Endpoint: rec.Endpoint, Dialect: dialectOf(x.endpoint), Client: rec.Client, Arrival: rec.Arrival, Stage: stage, Since: since, Tokens: -1}
-	if k := x.flight.known.Load(); k != nil {
+func underway(m seen) Underway {
+	q := m.s.Account()
+	u := Underway{RequestID: q.ID, Endpoint: q.Endpoint, Client: q.Client, Arrival: q.Arrival, Stage: m.stage, Since: m.since, Tokens: -1}
+	if k := q.view.known.Load(); k != nil {
 		u.RequestID, u.Model, u.Stream, u.PromptTokens = k.id, k.model, k.stream, k.prompt
 		u.Engine, u.PrefillEngine, u.Attempt = k.engine, k.prefill, k.attempt
 	}
-	if n, ok := soFar(x); ok {
+	if n, ok := m.s.Tokens(); ok {
 		u.Tokens = n
 	}
 	return u

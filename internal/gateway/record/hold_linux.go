@@ -1,4 +1,4 @@
-package gateway
+package record
 
 import (
 	"runtime"

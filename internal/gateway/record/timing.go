@@ -1,4 +1,4 @@
-package gateway
+package record
 
 import (
 	"bytes"
@@ -31,29 +31,29 @@ func milliseconds(dst []byte, ns int64) []byte {
 	return strconv.AppendFloat(dst, float64(ns/1000)/1e3, 'f', -1, 64)
 }
 
-// putTiming puts the times so far into a response's head, as Server-Timing has them: each
+// PutTiming puts the times so far into a response's head, as Server-Timing has them: each
 // stage, and all of it.
-func putTiming(h http.Header, s *stages) {
-	if !s.timed {
+func (q *Request) PutTiming(h http.Header) {
+	if !q.Timed {
 		return
 	}
 	now := trace.Now()
 	var b []byte
-	spent := s.rec.Ledger.Until(now)
+	spent := q.Ledger.Until(now)
 	for i, ns := range spent {
 		if ns > 0 {
 			b = append(append(b, trace.Stage(i).String()...), ";dur="...)
 			b = append(milliseconds(b, ns), ", "...)
 		}
 	}
-	b = milliseconds(append(b, "total;dur="...), now-s.rec.Arrival)
+	b = milliseconds(append(b, "total;dur="...), now-q.Arrival)
 	h.Add("Server-Timing", string(b)) // beside an engine's own
 }
 
 // timingComment is a comment of a stream of events with all that is known of the request's
 // time: the stages, and the stamps since its arrival, under the names of the timeline.
-func timingComment(s *stages) []byte {
-	rec, now := s.rec, trace.Now()
+func timingComment(rec *trace.Record) []byte {
+	now := trace.Now()
 	b := strconv.AppendQuote([]byte(`: weir {"request_id":`), rec.RequestID) // of harmless letters
 	b = append(b, `,"attempts":`...)
 	b = strconv.AppendInt(b, int64(len(rec.Attempts)), 10)
@@ -99,10 +99,10 @@ func timingComment(s *stages) []byte {
 // doneEvent begins the last event of the streams that have one.
 var doneEvent = []byte("data: [DONE]")
 
-// withTiming puts the comment into the part of a stream with its end: before [DONE], and
+// WithTiming puts the comment into the part of a stream with its end: before [DONE], and
 // where a dialect has none before the event that is the last. It comes once. Clients leave
 // comments out, and those that read no further than the end marker have had it by then.
-func withTiming(s *stages, out []byte, last bool) []byte {
+func (q *Request) WithTiming(out []byte, last bool) []byte {
 	at := -1
 	if i := bytes.Index(out, doneEvent); i == 0 || i > 0 && out[i-1] == '\n' {
 		at = i
@@ -115,7 +115,7 @@ func withTiming(s *stages, out []byte, last bool) []byte {
 	if at < 0 {
 		return out
 	}
-	s.timed = false
+	q.Timed = false
 	with := append(make([]byte, 0, len(out)+1024), out[:at]...)
-	return append(append(with, timingComment(s)...), out[at:]...)
+	return append(append(with, timingComment(q.Record)...), out[at:]...)
 }
