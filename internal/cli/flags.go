@@ -20,6 +20,7 @@ import (
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/retry"
 	"weir/internal/gateway"
+	"weir/internal/gateway/front"
 	"weir/internal/gateway/record"
 	"weir/internal/model/pool"
 	"weir/internal/observe/logs"
@@ -220,11 +221,11 @@ func (f *recordFlags) access(w io.Writer) record.AccessLog {
 }
 
 // certificate returns what --tls-cert and --tls-key name, nil without them.
-func (f *listenFlags) certificate(log *slog.Logger) (*gateway.Certificate, error) {
+func (f *listenFlags) certificate(log *slog.Logger) (*front.Certificate, error) {
 	if f.TLSCert == "" {
 		return nil, nil
 	}
-	return gateway.LoadCertificate(f.TLSCert, f.TLSKey, log)
+	return front.LoadCertificate(f.TLSCert, f.TLSKey, log)
 }
 
 // adminHosts are the names by which the admin listener is reached.
@@ -300,7 +301,7 @@ func (f *listenFlags) set(o *gateway.Options) (err error) {
 	if o.Front.Proxies, err = admission.ParseProxies(f.TrustedProxies); err != nil {
 		return wrongf("--trusted-proxies: %w", err)
 	}
-	if o.Front.CORS, err = gateway.ParseOrigins(words(f.CORS)); err != nil {
+	if o.Front.CORS, err = front.ParseOrigins(words(f.CORS)); err != nil {
 		return wrongf("--cors: %w", err)
 	}
 	if f.ProxyProtocol && len(o.Front.Proxies) == 0 {

@@ -12,6 +12,7 @@ import (
 	"weir/internal/config/keyfile"
 	"weir/internal/disk"
 	"weir/internal/gateway"
+	"weir/internal/gateway/front"
 	"weir/internal/tenancy/shared"
 	"weir/internal/wire/trust"
 )
@@ -174,11 +175,11 @@ func (k *keys) reload(log *slog.Logger, say func(format string, args ...any)) (s
 const mostSteps = 100
 
 // adminCertificate returns what --admin-tls-cert and --admin-tls-key name, nil without them.
-func (f *keyFlags) adminCertificate(log *slog.Logger) (*gateway.Certificate, error) {
+func (f *keyFlags) adminCertificate(log *slog.Logger) (*front.Certificate, error) {
 	if f.AdminTLSCert == "" {
 		return nil, nil
 	}
-	return gateway.LoadCertificate(f.AdminTLSCert, f.AdminTLSKey, log)
+	return front.LoadCertificate(f.AdminTLSCert, f.AdminTLSKey, log)
 }
 
 // clientAuthorities reads the certificates of --client-ca.

@@ -17,7 +17,7 @@ type leaving struct {
 // linger returns a load balancer time to stop sending requests. It ends early at another
 // signal or a failure.
 func (p *process) linger(again <-chan struct{}, failed <-chan error) error {
-	in := arriving{since: time.Now().Add(-letInFor), unread: p.gateway.Unread, queue: queueOf(p.api.listener), bound: letInFor}
+	in := arriving{since: time.Now().Add(-letInFor), unread: p.gateway.Front().Unread, queue: queueOf(p.api.listener), bound: letInFor}
 	p.gateway.Leave()
 	if p.leaving.shared {
 		for _, l := range []net.Listener{p.api.listener, p.admin.listener} {

@@ -12,25 +12,26 @@ import (
 
 	"weir/internal/fleet/admission"
 	"weir/internal/gateway"
+	"weir/internal/gateway/front"
 	"weir/internal/wire/trust"
 )
 
 // apiListener is where clients connect, and what a connection of theirs may be.
 type apiListener struct {
 	listener    net.Listener
-	proxies     admission.Proxies    // that begin each connection with the PROXY protocol
-	certificate *gateway.Certificate // nil: it has no TLS
-	authorities *trust.Roots         // of client certificates; nil: none are asked for
-	h2c         bool                 // without TLS it has HTTP/2 too
+	proxies     admission.Proxies  // that begin each connection with the PROXY protocol
+	certificate *front.Certificate // nil: it has no TLS
+	authorities *trust.Roots       // of client certificates; nil: none are asked for
+	h2c         bool               // without TLS it has HTTP/2 too
 }
 
 // adminListener is where operators connect, and what they may do there.
 type adminListener struct {
-	listener    net.Listener         // nil: there is none
-	certificate *gateway.Certificate // nil: it has no TLS
-	hosts       names                // by which it may be called
-	pprof       bool                 // it serves /debug/pprof/
-	changes     string               // who may change the fleet
+	listener    net.Listener       // nil: there is none
+	certificate *front.Certificate // nil: it has no TLS
+	hosts       names              // by which it may be called
+	pprof       bool               // it serves /debug/pprof/
+	changes     string             // who may change the fleet
 }
 
 // url is the API's base URL at an address.
@@ -52,7 +53,7 @@ func (l *apiListener) server(g *gateway.Gateway) (api *http.Server, serve func(n
 	if l.authorities != nil {
 		l.authorities.Server(config, tls.VerifyClientCertIfGiven)
 	}
-	api.TLSConfig = g.TLS(config)
+	api.TLSConfig = g.Front().TLS(config)
 	return api, func(from net.Listener) error { return api.ServeTLS(from, "", "") }
 }
 
@@ -75,12 +76,12 @@ func (l *apiListener) clients() net.Listener {
 		}}
 }
 
-// listen returns the API's listener as the gateway knows it.
-func (l *apiListener) listen(g *gateway.Gateway) net.Listener {
+// listen returns the API's listener as the gateway's front serves it.
+func (l *apiListener) listen(f *front.Front) net.Listener {
 	if l.certificate == nil {
-		return g.PlainListener(l.clients())
+		return f.PlainListener(l.clients())
 	}
-	return g.Listener(l.clients())
+	return f.Listener(l.clients())
 }
 
 // url is the admin listener's base URL at an address.

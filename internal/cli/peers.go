@@ -14,6 +14,7 @@ import (
 	"weir/internal/fleet/peering"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway"
+	"weir/internal/gateway/front"
 	"weir/internal/observe/metrics"
 	"weir/internal/wire/trust"
 )
@@ -108,7 +109,7 @@ func (f *gatewayFlags) peer(log *slog.Logger, m *metrics.Metrics, snapshot func(
 	if p.PeerCert == "" {
 		return &peer{node: peering.New(o), of: p.Peers}, nil
 	}
-	own, err := gateway.LoadCertificate(p.PeerCert, p.PeerKey, log)
+	own, err := front.LoadCertificate(p.PeerCert, p.PeerKey, log)
 	if err != nil {
 		return nil, wrongf("--peer-cert: %w", err)
 	}

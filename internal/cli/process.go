@@ -18,6 +18,7 @@ import (
 	"weir/internal/fleet"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway"
+	"weir/internal/gateway/front"
 	"weir/internal/observe/integrity"
 	"weir/internal/observe/metrics"
 )
@@ -95,7 +96,7 @@ func (p *process) serve(s *signals) error {
 		serve    func(net.Listener) error
 		listener net.Listener
 	}
-	all := []served{{serveAPI, p.api.listen(p.gateway)}, {api.Serve, p.gateway.Returned()}}
+	all := []served{{serveAPI, p.api.listen(p.gateway.Front())}, {api.Serve, p.gateway.Front().Returned()}}
 	admin := p.adminServer(s.stopping)
 	switch {
 	case p.admin.listener == nil:
@@ -155,7 +156,7 @@ func (p *process) reloadOn(running context.Context, asked <-chan os.Signal) {
 // the usage log again, and prints each.
 func (p *process) reload() {
 	did := false
-	for _, c := range []*gateway.Certificate{p.api.certificate, p.admin.certificate} {
+	for _, c := range []*front.Certificate{p.api.certificate, p.admin.certificate} {
 		if c == nil {
 			continue
 		}

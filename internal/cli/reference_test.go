@@ -363,7 +363,7 @@ Official clients try again by themselves at 408, 409, 429 and 5xx.
 	for _, r := range queue.Reasons() {
 		reasons = append(reasons, r.String())
 	}
-	for _, dir := range []string{"../gateway", "../fleet/admission", "../fleet/queue"} {
+	for _, dir := range []string{"../gateway", "../gateway/front", "../fleet/admission", "../fleet/queue"} {
 		files, err := filepath.Glob(dir + "/*.go")
 		if err != nil || len(files) == 0 {
 			t.Fatal(dir, err)

@@ -98,11 +98,11 @@ func (x *exchange) settle(e *infer.Error) {
 // failure is what is known of the attempt at hand, which has failed.
 func (x *exchange) failure(e *infer.Error) retry.Failure {
 	f := retry.Failure{
-		Final: !continuable(e) || !e.Retryable && !x.response.begun, NotRun: e.NotRun, Silent: e.Code == infer.CodeDeadline,
+		Final: !continuable(e) || !e.Retryable && !x.response.Begun, NotRun: e.NotRun, Silent: e.Code == infer.CodeDeadline,
 		Effects:  x.target.Relay != nil && x.g.opts.Prepare.Allow.Paths.Added(x.rec.Endpoint),
 		Attempts: len(x.rec.Attempts), Begun: int(x.begun),
 	}
-	if x.response.begun {
+	if x.response.Begun {
 		f.Goes, f.Seen, f.Continued = x.bar == goesOn, x.bar != goesOn, int(x.continued)
 	}
 	if !e.NotRun {
@@ -124,7 +124,7 @@ func (x *exchange) again(e *infer.Error) bool {
 	switch {
 	case e == nil || x.ctx.Err() != nil:
 		return false
-	case x.response.begun:
+	case x.response.Begun:
 		return x.goesElsewhere(e)
 	case !e.Retryable:
 		return false

@@ -168,13 +168,13 @@ func newBench(t testing.TB, dir string, opts Options, engines []any, way way) *b
 		opts.Prepare.Pool.Workers, opts.Prepare.Pool.Lane = 1, -1
 	}
 	b.g = New(opts)
-	b.g.hangups = memHangups{}
+	b.g.front.Hangups = memHangups{}
 	b.g.polls = memPolls{}
 	server := b.g.Server()
 	b.protocols = server.Protocols
-	listeners := []net.Listener{b.g.PlainListener(b.net)}
+	listeners := []net.Listener{b.g.front.PlainListener(b.net)}
 	if way != wayKept {
-		listeners = append(listeners, b.g.Returned())
+		listeners = append(listeners, b.g.front.Returned())
 	}
 	var served sync.WaitGroup
 	for _, l := range listeners {

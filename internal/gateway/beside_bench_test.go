@@ -16,6 +16,7 @@ import (
 	"weir/internal/dialect/openai"
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/front"
 	"weir/internal/gateway/record"
 	"weir/internal/model"
 	"weir/internal/model/pool"
@@ -64,7 +65,7 @@ func besideLarge(b *testing.B, o pool.Options, large, small []byte) {
 	prepare := func(ctx context.Context, body []byte) (*exchange, error) {
 		x := &exchange{g: g, rec: record.Request{Record: new(trace.Record)}, request: request{caller: tenancy.Anyone, body: body, endpoint: openai.Chat}}
 		defer context.AfterFunc(ctx, func() { x.ctx.End(nil) })()
-		x.response.front = &front{r: &http.Request{URL: &url.URL{Path: chatPath}}}
+		x.response.Served = &front.Served{Request: &http.Request{URL: &url.URL{Path: chatPath}}}
 		_, err := x.prepare()
 		if x.reservation != nil {
 			x.reservation.Leave()

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/gateway/front"
 	"weir/internal/infer"
 	"weir/internal/model"
 	"weir/models"
@@ -56,7 +57,7 @@ func TestTextOfIDsIsBounded(t *testing.T) {
 			longest = id
 		}
 	}
-	inBubble(t, Options{Front: FrontOptions{MaxBody: 64 << 10}}, []any{&tokenEngine{name: "a"}}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Front: front.Options{MaxBody: 64 << 10}}, []any{&tokenEngine{name: "a"}}, func(t *testing.T, b *bench) {
 		n := 64<<10/len(m.Text(longest)) + 1
 		body := fmt.Sprintf(`{"model":%q,"tokens":[%s]}`, models.SimName, list(n, fmt.Sprint(longest)))
 		if a := b.post("/detokenize", body).answer(); a.status != 400 || !strings.Contains(string(a.body), "--max-body") {

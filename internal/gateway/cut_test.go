@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"weir/internal/fleet/admission"
+	"weir/internal/gateway/front"
 )
 
 // A client that reads slowly and has a write under way when its stream is cut gets the rest of
@@ -32,11 +32,11 @@ func TestCutDuringAWrite(t *testing.T) {
 					t.Fatalf("%d requests are live while a write is under way", n)
 				}
 				for reads && b.g.Live() > 0 && time.Since(began) < time.Minute {
-					time.Sleep(lastWords / 10)
+					time.Sleep(front.LastWords / 10)
 					c.answer()
 				}
 				if !reads {
-					time.Sleep(lastWords)
+					time.Sleep(front.LastWords)
 				}
 				if synctest.Wait(); b.g.Live() != 0 {
 					t.Fatalf("the request is live after %v", time.Since(began))
@@ -75,7 +75,7 @@ func TestCutDuringAnUpload(t *testing.T) {
 				if synctest.Wait(); b.g.Live() != 0 || time.Since(began) > 0 {
 					t.Errorf("%d requests are live after %v", b.g.Live(), time.Since(began))
 				}
-				time.Sleep(2 * lingerTime)
+				time.Sleep(2 * front.LingerTime)
 				if a := caller.answer(); !a.closed {
 					t.Error("the connection is open")
 				}
@@ -89,7 +89,7 @@ func TestCutDuringAnUpload(t *testing.T) {
 func TestCutDuringARefusedUpload(t *testing.T) {
 	for name, path := range map[string]string{"refused": chatPath, "view": "/nothing"} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, Options{Front: FrontOptions{MaxBody: 1 << 20}}, nil, func(t *testing.T, b *bench) {
+			inBubble(t, Options{Front: front.Options{MaxBody: 1 << 20}}, nil, func(t *testing.T, b *bench) {
 				c := b.dial(0)
 				c.head("POST", path, 3<<20)
 				if path != chatPath {
@@ -97,7 +97,7 @@ func TestCutDuringARefusedUpload(t *testing.T) {
 				}
 				for range 10 {
 					c.write(strings.Repeat(" ", 1000))
-					time.Sleep(drainSilence / 2)
+					time.Sleep(front.DrainSilence / 2)
 				}
 				if n := b.g.Served(); n != 1 || b.g.Live() != 0 {
 					t.Errorf("%d requests are waited for, %d are live", n, b.g.Live())
@@ -109,53 +109,11 @@ func TestCutDuringARefusedUpload(t *testing.T) {
 				if path == chatPath {
 					c.refusal(413)
 				}
-				time.Sleep(2 * lingerTime)
+				time.Sleep(2 * front.LingerTime)
 				if a := c.answer(); !a.closed {
 					t.Error("the connection is open")
 				}
 			})
 		})
 	}
-}
-
-// A kept connection whose next request has come when the listener is closed is not closed under
-// it; the others are.
-func TestLateRequest(t *testing.T) {
-	r := newReturnedConns(time.Minute)
-	book := admission.NewConns(admission.ConnLimits{})
-	idle, late, passed := lateConn(t, book), lateConn(t, book), lateConn(t, book)
-	for _, c := range []*conn{idle, late, passed} {
-		if !r.rest(c) {
-			t.Fatal("the listener is closed")
-		}
-	}
-	passed.peer = nil // only net/http serves it
-	for _, c := range []*conn{late, passed} {
-		if _, err := (&memConn{out: c.socket.(*memConn).in}).Write([]byte("POST")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]*conn{"idle": idle, "passed on": passed, "late": late} {
-		if n, err := c.Conn.Read(make([]byte, 9)); (err == nil) != (c == late) {
-			t.Errorf("%s: %d, %v", name, n, err)
-		}
-	}
-	if !late.leave() {
-		t.Error("the request that has come is not served")
-	}
-	if r.rest(late) {
-		t.Error("it may wait for another one")
-	}
-}
-
-func lateConn(t *testing.T, book *admission.Conns) *conn {
-	entry, err := book.Open(time.Now(), func() {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	mem := &memConn{in: newHalf(100), out: newHalf(100)}
-	return &conn{Conn: mem, socket: mem, entry: entry, peer: new(peer)}
 }

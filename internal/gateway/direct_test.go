@@ -6,19 +6,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/front"
 	"weir/internal/infer"
 	"weir/internal/model"
 	"weir/internal/trace"
@@ -77,7 +79,7 @@ func TestDirectAnswersAsNetHTTP(t *testing.T) {
 	defer serving.Wait()
 	defer server.Close()
 	var at [2]string
-	for i, listener := range []func(net.Listener) net.Listener{g.Listener, g.PlainListener} {
+	for i, listener := range []func(net.Listener) net.Listener{g.front.Listener, g.front.PlainListener} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -85,8 +87,8 @@ func TestDirectAnswersAsNetHTTP(t *testing.T) {
 		at[i] = l.Addr().String()
 		serving.Go(func() { _ = server.Serve(listener(l)) }) // ends by Close
 	}
-	serving.Go(func() { _ = server.Serve(g.Returned()) })
-	for !g.returned.serving.Load() {
+	serving.Go(func() { _ = server.Serve(g.front.Returned()) })
+	for !g.front.Returned().Serving.Load() {
 		time.Sleep(time.Millisecond)
 	}
 	body := fmt.Sprintf(`{"model":%q,"tokens":[1,2,3,4]}`, models.SimName)
@@ -158,7 +160,7 @@ func writeAtOnce(w http.ResponseWriter, text string) { writePart(w, text, false)
 func writeLast(w http.ResponseWriter, text string)   { writePart(w, text, true) }
 
 func writePart(w http.ResponseWriter, text string, last bool) {
-	if at, ok := w.(atOnce); ok {
+	if at, ok := w.(interface{ WriteAtOnce([]byte, bool) error }); ok {
 		_ = at.WriteAtOnce([]byte(text), last)
 		return
 	}
@@ -240,18 +242,19 @@ func TestDirectWriter(t *testing.T) {
 					_, _ = io.Copy(io.Discard, r.Body)
 					test.handler(w)
 				})
-				server.Handler, g.returned.direct.handler = handler, handler
+				server.Handler = handler
+				g.front.ServePlain(handler, maps.Keys(g.services))
 				l, err := net.Listen("tcp", "127.0.0.1:0")
 				if err != nil {
 					t.Fatal(err)
 				}
-				from := g.Listener(l)
+				from := g.front.Listener(l)
 				if i == 1 {
-					from = g.PlainListener(l)
+					from = g.front.PlainListener(l)
 				}
 				var serving sync.WaitGroup
-				serving.Go(func() { _ = server.Serve(g.Returned()) })
-				for !g.returned.serving.Load() {
+				serving.Go(func() { _ = server.Serve(g.front.Returned()) })
+				for !g.front.Returned().Serving.Load() {
 					time.Sleep(time.Millisecond)
 				}
 				serving.Go(func() { _ = server.Serve(from) })
@@ -285,7 +288,7 @@ func TestDirectWriter(t *testing.T) {
 // after an answer or a stream when it was kept for long enough.
 func TestDirectIdles(t *testing.T) {
 	e := &tokenEngine{name: "a"}
-	inOneWay(t, Options{Front: FrontOptions{BodyTimeout: 30 * time.Second}}, []any{e}, func(t *testing.T, b *bench) {
+	inOneWay(t, Options{Front: front.Options{BodyTimeout: 30 * time.Second}}, []any{e}, func(t *testing.T, b *bench) {
 		fresh, kept, streamed := b.dial(0), b.dial(0), b.dial(0)
 		kept.send("POST", "/detokenize", fmt.Sprintf(`{"model":%q,"tokens":[1]}`, models.SimName))
 		synctest.Wait()
@@ -297,7 +300,7 @@ func TestDirectIdles(t *testing.T) {
 		if !fresh.answer().closed {
 			t.Error("a connection without a request is open after 31 s")
 		}
-		time.Sleep(keepAliveTimeout - 33*time.Second)
+		time.Sleep(front.KeepAliveTimeout - 33*time.Second)
 		synctest.Wait()
 		if kept.answer().closed || streamed.answer().closed {
 			t.Errorf("closed early: after an answer %v, after a stream %v", kept.answer().closed, streamed.answer().closed)
@@ -315,7 +318,7 @@ func TestDirectIdles(t *testing.T) {
 func TestDirectReadsOn(t *testing.T) {
 	g := New(Options{Snapshot: func() *route.Snapshot { return fleetOf(nil) }, Prepare: PrepareOptions{Models: map[string]*model.Folder{models.SimName: simModel()}}})
 	defer g.Close()
-	g.returned.serving.Store(true)
+	g.front.Returned().Serving.Store(true)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -324,7 +327,7 @@ func TestDirectReadsOn(t *testing.T) {
 	defer accepting.Wait()
 	defer l.Close()
 	accepting.Go(func() {
-		_, _ = g.PlainListener(l).Accept() // returns when the listener is closed
+		_, _ = g.front.PlainListener(l).Accept() // returns when the listener is closed
 	})
 	body := fmt.Sprintf(`{"model":%q,"tokens":[1,2,3,4]}`, models.SimName)
 	head := fmt.Sprintf("POST /detokenize HTTP/1.1\r\nHost: weir\r\nContent-Length: %d\r\n\r\n", len(body))
@@ -352,13 +355,16 @@ func TestDirectReadsOn(t *testing.T) {
 			}
 		}
 		if test.given {
-			given := <-g.returned.conns
+			given, err := g.front.Returned().Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
 			read := make([]byte, len(head)+len(body))
 			n, err := given.Read(read)
 			if want := strings.Join(test.parts, ""); err != nil || string(read[:n]) != want && string(read[:n]) != test.parts[0] {
 				t.Errorf("%q: net/http gets %q, %v", test.parts, read[:n], err)
 			}
-			if first := time.Duration(trace.Now() - given.(*conn).first.Load()); first > time.Since(began) || first < time.Since(began)/2 {
+			if first := time.Duration(trace.Now() - arrivalOn(g, given)); first > time.Since(began) || first < time.Since(began)/2 {
 				t.Errorf("%q: its first byte came %v ago, not %v", test.parts, first, time.Since(began))
 			}
 			given.Close()
@@ -378,47 +384,9 @@ func TestDirectReadsOn(t *testing.T) {
 	}
 }
 
-// The date of a head is that of its second, whichever second the head before it had.
-func TestDateOf(t *testing.T) {
-	at := time.Date(2026, 1, 2, 23, 59, 59, 0, time.FixedZone("", 3600))
-	for _, test := range []struct {
-		after time.Duration
-		want  string
-	}{{0, "Fri, 02 Jan 2026 22:59:59 GMT"}, {999 * time.Millisecond, "Fri, 02 Jan 2026 22:59:59 GMT"}, {time.Second, "Fri, 02 Jan 2026 23:00:00 GMT"}, {0, "Fri, 02 Jan 2026 22:59:59 GMT"}} {
-		if got := dateOf(at.Add(test.after)); got != test.want {
-			t.Errorf("after %v: %s, want %s", test.after, got, test.want)
-		}
-	}
-}
-
-// A response that must not look complete ends without a panic where net/http does not serve it,
-// and resets the connection if nobody reads.
-func TestDirectAbort(t *testing.T) {
-	for _, unread := range []bool{false, true} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		client, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer client.Close()
-		served, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		w := &directWriter{conn: &conn{Conn: served, socket: served}, header: http.Header{}}
-		c := &httpCarrier{front: front{w: w}}
-		c.end(false, unread)
-		if _, err := w.Write([]byte("x")); err == nil {
-			t.Error("a byte could be written behind it")
-		}
-		served.Close()
-		_ = client.SetReadDeadline(time.Now().Add(30 * time.Second))
-		if _, err := client.Read(make([]byte, 1)); errors.Is(err, syscall.ECONNRESET) == unread {
-			t.Errorf("unread %v: the client's read ended with %v", unread, err)
-		}
-	}
+// arrivalOn returns when the first byte came of the request that was read from a connection.
+func arrivalOn(g *Gateway, c net.Conn) int64 {
+	var r front.Response
+	g.front.Open(&r, httptest.NewRecorder(), httptest.NewRequest("POST", chatPath, nil).WithContext(front.ConnContext(g.base, c)))
+	return r.Arrival()
 }

@@ -19,7 +19,7 @@ func (x *exchange) dispatch() error {
 	if x.req != nil && x.req.Priority != nil {
 		x.booked.health.Priority = *x.req.Priority
 	}
-	if x.answering = false; !x.response.begun {
+	if x.answering = false; !x.response.Begun {
 		x.rec.FirstReceived, x.rec.Pace = 0, nil
 	}
 	now := x.rec.Enter(trace.Dispatch)
@@ -46,7 +46,7 @@ func (x *exchange) dispatch() error {
 		}
 	}
 	if x.target.Relay != nil {
-		wait.handOver(now, x.work, x.response.r.URL.Path)
+		wait.handOver(now, x.work, x.response.Served.Request.URL.Path)
 		return x.forward(wait)
 	}
 	wait.handOver(now, x.work, "")
@@ -103,7 +103,7 @@ func (x *exchange) submit(wait engineWait) error {
 	if !x.abortable.ready(x.mailbox) {
 		return errAborted
 	}
-	if x.ignored != nil && !x.response.begun {
+	if x.ignored != nil && !x.response.Begun {
 		x.tellIgnored(x.ignored)
 	}
 	if !x.needs.HasBytes() { // otherwise it may be relayed yet
@@ -147,13 +147,13 @@ func (x *exchange) submits(l *tokenLeg) error {
 // forward hands the request to a relay engine.
 func (x *exchange) forward(wait engineWait) error {
 	x.bar = barRelay
-	if path := x.response.r.URL.Path; x.salt != "" && x.saltNeeded && x.target.SaltAt(path) == nil {
+	if path := x.response.Served.Request.URL.Path; x.salt != "" && x.saltNeeded && x.target.SaltAt(path) == nil {
 		return unsalted(x.model, x.target.Engine, path) // it is another engine than when the request was checked
 	}
 	id := relayID(x.rec.ID, len(x.rec.Attempts))
 	x.rec.Leg().RequestID = id
 	if x.ignored != nil {
-		x.response.w.Header().Del(ignoredHeader) // of an attempt before: this engine is given all
+		x.response.Served.Writer.Header().Del(ignoredHeader) // of an attempt before: this engine is given all
 	}
 	l := &relayLeg{engineWait: wait, request: &x.ctx}
 	l.ctx.Of(&x.ctx)
@@ -161,12 +161,12 @@ func (x *exchange) forward(wait engineWait) error {
 	x.leg = l
 	x.rec.Publish(trace.Engine, trace.Now()) // nothing tells when all is sent
 	leg := x.rec.Leg()
-	body := l.ask(&x.request, x.response.r.URL.Path)
+	body := l.ask(&x.request, x.response.Served.Request.URL.Path)
 	var req *engine.RelayRequest
 	if p := x.partner; p != nil {
 		req = p.wire.(*relayPrefill).other(body)
 	} else {
-		req = relayed(x.response.r, id, body)
+		req = relayed(x.response.Served.Request, id, body)
 	}
 	if x.partner.defers() && !x.target.Meets.HoldsPages {
 		l.waits = new(engine.Deferral)

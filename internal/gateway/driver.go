@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weir/internal/gateway/answer"
+	"weir/internal/gateway/front"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -58,7 +59,7 @@ func (x *exchange) advance(w *worker) (verdict, error) {
 		if part.Last || part.Err != nil {
 			x.ending, x.told, x.err = true, part.Last, x.blamed(part.Err)
 		}
-		if part.Err != nil && !x.response.begun && x.target.Relay == nil {
+		if part.Err != nil && !x.response.Begun && x.target.Relay == nil {
 			part.Out = nil // another attempt begins anew, or an error with its status follows
 		}
 		if len(part.Out) > 0 || part.Last {
@@ -67,11 +68,11 @@ func (x *exchange) advance(w *worker) (verdict, error) {
 					return ended, err
 				}
 			}
-			if x.rec.Timed && x.response.events {
+			if x.rec.Timed && x.response.Events {
 				part.Out = x.rec.WithTiming(part.Out, part.Last)
 			}
 			if over && part.Last { // nobody waits for the end of framing any more
-				_, _ = x.response.send(w, part.Out, true)
+				_, _ = x.response.Carrier.Send(&w.frame, part.Out, true)
 				return ended, nil
 			}
 			if v, err := x.send(w, part.Out, part.Last); v != waits {
@@ -87,7 +88,7 @@ func (x *exchange) advance(w *worker) (verdict, error) {
 // begins has the first part of an attempt's answer begin the response, or go on with it. An
 // error is why it does not: another attempt follows.
 func (x *exchange) begins(part *answer.Part) error {
-	if x.response.begun {
+	if x.response.Begun {
 		// The answer has consumed the input, so its output is sent even if the attempt
 		// leaves.
 		_ = x.booked.escape.answers()
@@ -119,7 +120,7 @@ func (x *exchange) blamed(err error) *infer.Error {
 // send is stage 13, flush: one write to the client of all there is.
 func (x *exchange) send(w *worker, b []byte, last bool) (verdict, error) {
 	now := x.rec.Enter(trace.Flush)
-	if err := x.response.arm(&x.ctx, now, x.g.opts.Front.WriteTimeout); err != nil {
+	if err := x.response.Arm(&x.ctx, now, x.g.opts.Front.WriteTimeout); err != nil {
 		return ended, err
 	}
 	if p := x.rec.Pace; p != nil && p.Sent == 0 {
@@ -128,13 +129,13 @@ func (x *exchange) send(w *worker, b []byte, last bool) (verdict, error) {
 			x.g.opts.Watch.Delayed(time.Duration(delay))
 		}
 	}
-	whole, err := x.response.send(w, b, last)
+	whole, err := x.response.Carrier.Send(&w.frame, b, last)
 	switch {
 	case err != nil:
-		return ended, lost(&x.ctx, err, x.g.opts.Front.WriteTimeout)
+		return ended, front.Lost(&x.ctx, err, x.g.opts.Front.WriteTimeout)
 	case !whole:
-		x.response.blocked += len(b)
-		if !x.response.left() && !x.ending && (x.leg.ready() || x.response.events && x.rec.Flushes < lingering && x.response.blocked < glanced && x.leg.glance()) {
+		x.response.Blocked += len(b)
+		if !x.response.Detached() && !x.ending && (x.leg.ready() || x.response.Events && x.rec.Flushes < lingering && x.response.Blocked < glanced && x.leg.glance()) {
 			return waits, nil // what has come joins the write
 		}
 		return blocked, nil
@@ -150,13 +151,13 @@ func (x *exchange) send(w *worker, b []byte, last bool) (verdict, error) {
 // waits for it.
 func (x *exchange) sendRest() (v verdict) {
 	defer x.caught(&v)
-	if err := x.response.rest(); err != nil {
-		x.err, x.told = infer.AsError(lost(&x.ctx, err, x.g.opts.Front.WriteTimeout)), false
+	if err := x.response.Carrier.Rest(); err != nil {
+		x.err, x.told = infer.AsError(front.Lost(&x.ctx, err, x.g.opts.Front.WriteTimeout)), false
 		return ended
 	}
-	x.g.opts.Metrics.Wrote(1, x.response.blocked)
-	x.noteWrite(x.response.blocked)
-	x.response.blocked = 0
+	x.g.opts.Metrics.Wrote(1, x.response.Blocked)
+	x.noteWrite(x.response.Blocked)
+	x.response.Blocked = 0
 	if x.ending {
 		return ended
 	}
@@ -196,11 +197,11 @@ func (x *exchange) follow(v verdict) (last verdict) {
 				continue
 			}
 		}
-		if was, ok := x.response.leave(x.g); ok {
+		if was, ok := x.response.Detach(x.g.front); ok {
 			if v == blocked {
-				v = x.sendFirst(was.kept)
+				v = x.sendFirst(was.Kept)
 			}
-			was.release()
+			was.Release()
 			return v
 		}
 	}
@@ -219,17 +220,16 @@ const (
 // first write takes. To leave, which gives the engine's socket to a poller and takes it back,
 // costs a third as much again as all else that such a request does.
 func (x *exchange) lingers() bool {
-	if x.response.left() || !x.response.events || x.target.Relay == nil || x.rec.Flushes >= lingering || x.g.opts.Attempt.FlushInterval > 0 {
+	if x.response.Detached() || !x.response.Events || x.target.Relay == nil || x.rec.Flushes >= lingering || x.g.opts.Attempt.FlushInterval > 0 {
 		return false
 	}
-	_, ok := x.response.w.(leaver)
-	return ok && x.response.w.Header()["Content-Length"] == nil // otherwise it could not leave any more
+	return x.response.MayDetach()
 }
 
 // sendFirst writes what a stream has that has just left net/http.
 func (x *exchange) sendFirst(b []byte) (v verdict) {
 	defer x.caught(&v)
-	x.response.blocked = 0
+	x.response.Blocked = 0
 	w := x.g.worker()
 	defer x.g.workers.Put(w)
 	defer w.Idle()

@@ -12,11 +12,6 @@ import (
 	"weir/internal/trace"
 )
 
-// discard is a client's socket that takes everything.
-type discard struct{}
-
-func (discard) tryWrite(p []byte) (int, error) { return len(p), nil }
-
 // BenchmarkTurn is the whole way of a delta of one token, from the engine's reader to
 // the client's socket, but for the system call.
 func BenchmarkTurn(b *testing.B) {
@@ -36,7 +31,7 @@ func BenchmarkTurn(b *testing.B) {
 	d := &infer.Delta{Attempt: 1, IDs: id, Total: 1}
 	c.sink.Offer(d)
 	r.awaitTurns()
-	r.x.response.carrier.(*bareCarrier).socket = discard{}
+	r.server.discards.Store(true)
 	shard := r.g.outputs.shards[0]
 	b.ReportAllocs()
 	for b.Loop() {
@@ -167,25 +162,24 @@ func (s *steps) offer(n int) {
 // stream is that of its call.
 func (r *rig) many(streams int) []*exchange {
 	var all []*exchange
+	var servers []*memConn
 	for range streams {
 		r.left.Store(false)
 		r.ask(chatPath, askStream(``), 1<<20)
 		for r.x.abortable.mailbox.Load() == nil || len(r.calls()) == len(all) {
 			runtime.Gosched()
 		}
-		all = append(all, r.x)
+		all, servers = append(all, r.x), append(servers, r.server)
 	}
 	for _, c := range r.calls() {
 		c.sink.Offer(&infer.Delta{Attempt: 1, IDs: words()[:1], Total: 1})
 	}
 	time.Sleep(100 * time.Millisecond)
-	for _, x := range all {
-		c, bare := x.response.carrier.(*bareCarrier)
-		for !bare || x.state.Load() != parked {
+	for i, x := range all {
+		for !x.response.Detached() || x.state.Load() != parked {
 			runtime.Gosched()
-			c, bare = x.response.carrier.(*bareCarrier)
 		}
-		c.socket = discard{}
+		servers[i].discards.Store(true)
 	}
 	return all
 }
@@ -214,7 +208,7 @@ func BenchmarkRelayTurn(b *testing.B) {
 	event := []byte(relayToken)
 	f.chunks <- event
 	r.awaitTurns()
-	r.x.response.carrier.(*bareCarrier).socket = discard{}
+	r.server.discards.Store(true)
 	b.ReportAllocs()
 	for b.Loop() {
 		f.chunks <- event

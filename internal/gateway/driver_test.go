@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/front"
 	"weir/internal/infer"
 )
 
@@ -45,7 +46,7 @@ func TestDriverExactlyOnce(t *testing.T) {
 		n := rapid.IntRange(1, 3).Draw(rt, "n")
 		var failed error
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, Options{Attempt: AttemptOptions{FlushInterval: flush, IdleTimeout: time.Hour, FirstTimeout: time.Hour}, Front: FrontOptions{WriteTimeout: 2 * time.Hour}})
+			r := newRig(t, Options{Attempt: AttemptOptions{FlushInterval: flush, IdleTimeout: time.Hour, FirstTimeout: time.Hour}, Front: front.Options{WriteTimeout: 2 * time.Hour}})
 			defer r.close()
 			r.ask(chatPath, askStream(fmt.Sprintf(`,"n":%d`, n)), window)
 			sent := make([][]uint32, n)

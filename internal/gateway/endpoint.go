@@ -140,18 +140,6 @@ func setRequestID(h http.Header, e dialect.Endpoint, id string) {
 	}
 }
 
-// The fields of each response of the API.
-var (
-	noStore = []string{"no-store, no-transform"}
-	noSniff = []string{"nosniff"}
-)
-
-// protect puts into a response's head that no cache keeps it, no proxy changes it, and no browser
-// takes it for another type. What an engine says of that does not pass (relay).
-func protect(h http.Header) {
-	h["Cache-Control"], h["X-Content-Type-Options"] = noStore, noSniff
-}
-
 // label keeps the metric label's values few, whatever clients ask for.
 func (s services) label(path string) string {
 	if _, ok := s[path]; ok {

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"weir/internal/gateway/front"
 	"weir/internal/infer"
 	"weir/internal/trace"
 	"weir/models"
@@ -139,7 +140,7 @@ func TestEnds(t *testing.T) {
 
 func testEnd(t *testing.T, relayed bool, moment, how, want string) {
 	a, r := &tokenEngine{name: "a", most: 1}, &relayEngine{name: "e", most: 1}
-	o := Options{Front: FrontOptions{RequestTimeout: 10 * time.Second}}
+	o := Options{Front: front.Options{RequestTimeout: 10 * time.Second}}
 	inBubble(t, o, []any{a, r}, func(t *testing.T, b *bench) {
 		e := &endsBed{bench: b}
 		name := models.SimName

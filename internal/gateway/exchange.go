@@ -5,13 +5,13 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"net/http"
-	"net/netip"
 	"sync/atomic"
 	"time"
 
 	"weir/internal/dialect"
+	"weir/internal/gateway/answer"
+	"weir/internal/gateway/front"
 	"weir/internal/gateway/record"
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
@@ -31,7 +31,7 @@ type exchange struct {
 	abortable abortable
 	gathers   *gathering // nil: there is no flush interval, or nothing was written yet
 	attempt
-	response response
+	response front.Response
 
 	spends  spending
 	err     *infer.Error    // how the request ended
@@ -44,30 +44,23 @@ type exchange struct {
 
 // start opens the exchange and its record.
 func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
-	c := connOf(r.Context())
-	if direct, ok := w.(*directWriter); ok {
-		c = direct.conn
-	}
 	x := &exchange{g: g}
+	g.front.Open(&x.response, w, r)
 	x.endpoint = g.endpointOf(r.URL.Path)
-	g.recorder.Open(&x.rec, g.ids.request(), r.Header, arrival(w, c))
+	g.recorder.Open(&x.rec, g.ids.request(), r.Header, x.response.Arrival())
 	x.rec.RequestID, x.rec.Endpoint = requestID(first(r.Header, "X-Request-Id"), x.rec.ID), r.URL.Path
 	x.rec.PendingAtArrival = int32(g.Pending())
 	caller, err := g.callerOf(r)
 	x.caller, x.unknown, x.err = caller, err != nil, infer.AsError(err)
 	x.rec.Key, x.rec.Tenant = dialect.Clip(x.caller.Key, maxCaller), dialect.Clip(x.caller.Tenant, maxCaller)
-	carrier := &httpCarrier{front: front{w: w, rc: *http.NewResponseController(w), r: r}, spare: g.buffers}
-	x.response = response{carrier: carrier, conn: c, front: &carrier.front}
-	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
-		x.rec.Client = g.opts.Front.Proxies.Client(peer.Addr().Unmap(), r.Header["X-Forwarded-For"])
-	}
-	if g.leaving.Load() || len(r.TransferEncoding) > 0 && c.ambiguous() {
+	x.rec.Client = g.front.Client(r)
+	if g.leaving.Load() || x.response.Ambiguous() {
 		r.Close = true // and nothing that follows on the connection is taken for a request
 		w.Header().Set("Connection", "close")
 	}
-	x.response.heed(g, func() { x.End(nil) })
+	g.front.Heed(&x.response, func() { x.End(nil) })
 	if bound := g.opts.Front.RequestTimeout; bound > 0 {
-		x.expiry = time.AfterFunc(bound-time.Duration(trace.Now()-x.rec.Arrival), func() { x.End(expired(bound)) })
+		x.expiry = time.AfterFunc(bound-time.Duration(trace.Now()-x.rec.Arrival), func() { x.End(front.Expired(bound)) })
 	}
 	g.recorder.Enter(x)
 	if g.base.Err() != nil { // Cut may not have found it
@@ -77,6 +70,23 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	g.opts.Metrics.Received(g.services.label(r.URL.Path))
 	x.rec.Delay(trace.Read)
 	return x
+}
+
+// open decides on the response's head, by the first part of the answer.
+func (x *exchange) open(first answer.Part) {
+	h := x.response.Served.Writer.Header()
+	status, events := x.leg.head(h, first)
+	setRequestID(h, x.endpoint, x.rec.RequestID)
+	x.rec.PutTiming(h)
+	x.begin(status, events)
+}
+
+// begin begins the response. From here on the request cannot be retried.
+func (x *exchange) begin(status int, events bool) {
+	x.response.Begin(status, events)
+	x.rec.Status = int32(status)
+	x.forget()
+	x.forgetAsking()
 }
 
 // Account implements record.Stream.
@@ -89,66 +99,9 @@ func (x *exchange) End(cause error) {
 	x.abortable.wake()
 	within := -time.Second
 	if cause != nil {
-		within = lastWords
+		within = front.LastWords
 	}
-	if x.response.conn == nil { // a write over HTTP/2 may be under way, for which this would wait
-		go x.response.breaking.breakOff(within)
-		return
-	}
-	x.response.breaking.breakOff(within)
-}
-
-// arrival is when the request's first byte came, as far as that is known.
-func arrival(w http.ResponseWriter, c *conn) int64 {
-	if s, ok := w.(*http2Writer); ok {
-		return s.arrival
-	}
-	return c.arrival()
-}
-
-// breakable is a ResponseWriter that bounds its writes by what ends them; nil: nothing does.
-type breakable interface{ boundBy(*breaking) }
-
-// heed has hungUp called when the client hangs up, and a write that waits for the
-// client end by breaking.
-func (r *response) heed(g *Gateway, hungUp func()) {
-	if r.conn == nil {
-		r.breaking.begin(&r.rc)
-		r.stopFollowing = context.AfterFunc(r.r.Context(), hungUp)
-		return
-	}
-	r.breaking.begin(r.conn)
-	if w, ok := r.w.(breakable); ok {
-		w.boundBy(&r.breaking)
-	}
-	err := r.conn.follow(g.hangups, hungUp)
-	r.watched = err == nil
-	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		g.starved("watch", err)
-	}
-	if !r.watched || r.conn.tls { // whose end may come before the socket's
-		r.stopFollowing = context.AfterFunc(r.r.Context(), hungUp)
-	}
-}
-
-// admitClient counts the request as its client's, if it comes through a proxy, whose
-// connections are many clients'. done, which may be nil, is called at its end.
-func (g *Gateway) admitClient(client netip.Addr, remote string) (done func(), err error) {
-	if g.opts.Front.Conns.PerClient == 0 || !client.IsValid() || g.opts.Front.Proxies.Trusts(client) {
-		return nil, nil
-	}
-	if peer, err := netip.ParseAddrPort(remote); err != nil || !g.opts.Front.Proxies.Trusts(peer.Addr()) {
-		return nil, nil
-	}
-	if done, err = g.conns.Request(client); err != nil {
-		return nil, &infer.Error{Code: infer.CodeOverloaded, RetryAfter: time.Second, Reason: "max_connections_per_client", Message: err.Error() + "; try again later"}
-	}
-	return done, nil
-}
-
-// expired is why a request ends that has taken too long.
-func expired(bound time.Duration) *infer.Error {
-	return infer.Errorf(infer.CodeExpired, "the request took longer than %v (--request-timeout)", bound)
+	x.response.BreakOff(within)
 }
 
 // gone is why a request's context has ended.

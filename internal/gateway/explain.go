@@ -8,6 +8,7 @@ import (
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/queue"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/front"
 	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/tenancy"
@@ -39,7 +40,7 @@ func (g *Gateway) Explain(ctx context.Context, path string, header http.Header, 
 		return nil, nil, err
 	}
 	if int64(len(body)) > g.opts.Front.MaxBody {
-		return nil, nil, tooLarge(g.opts.Front.MaxBody)
+		return nil, nil, front.TooLarge(g.opts.Front.MaxBody)
 	}
 	now := trace.Now()
 	s := &record.Request{Record: &trace.Record{RequestID: g.ids.request(), Endpoint: path, Arrival: now, Received: now, BytesIn: int64(len(body))}}

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"math"
 	"net/http"
 	"runtime"
@@ -10,6 +9,7 @@ import (
 
 	"weir/internal/dialect"
 	"weir/internal/gateway/answer"
+	"weir/internal/gateway/front"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -18,7 +18,7 @@ import (
 // request, and closes its record. It also runs after a panic. A panic in a part of
 // finish affects that part only, so that every request ends exactly once.
 func (x *exchange) finish() {
-	left := x.response.left()
+	left := x.response.Detached()
 	if left {
 		defer x.g.streams.Done()
 	}
@@ -32,27 +32,16 @@ func (x *exchange) finish() {
 	if x.expiry != nil {
 		x.expiry.Stop()
 	}
-	x.response.breaking.end()
-	if f := x.response.front; f != nil {
-		if w, ok := f.w.(breakable); ok {
-			w.boundBy(nil)
-		}
-	}
-	x.response.bounded = false // the context's end may have moved it
+	x.response.Unbind()
 	broken := x.err != nil && !x.told
 	if broken {
 		x.guarded(func() { broken = x.fail() }) // behind what is kept of a stream
 	}
-	if c, ok := x.response.carrier.(*httpCarrier); ok {
-		c.release()
-	}
-	if f := x.response.front; f != nil && f.stopFollowing != nil {
-		f.stopFollowing()
-	}
+	x.response.Release()
 	x.ctx.End(nil)
 	x.record()
 	end := func() {
-		x.response.end(!broken, broken && x.err.Code != infer.CodeCancelled && x.err.Code != infer.CodeSlowClient)
+		x.response.Carrier.End(!broken, broken && x.err.Code != infer.CodeCancelled && x.err.Code != infer.CodeSlowClient)
 	}
 	if left {
 		x.guarded(end)
@@ -111,24 +100,24 @@ func (x *exchange) release() {
 func (x *exchange) fail() (broken bool) {
 	r := &x.response
 	gone := x.err.Code == infer.CodeCancelled && x.err != errAborted
-	if !r.begun {
+	if !r.Begun {
 		if !gone {
 			x.rec.Status = int32(x.endpoint.Status(x.err))
-			r.extendDeadline(trace.Now(), x.patience())
-			if r.unread {
-				dropBody(&r.rc)
+			r.ExtendDeadline(trace.Now(), x.patience())
+			if r.Unread {
+				front.DropBody(&r.Served.Controller)
 			}
-			x.rec.PutTiming(r.w.Header())
+			x.rec.PutTiming(r.Served.Writer.Header())
 			if a := x.partner.said(x.err); a != nil {
 				x.rec.Status = int32(a.status)
-				x.rec.BytesOut += int64(a.write(r.w))
+				x.rec.BytesOut += int64(a.write(r.Served.Writer))
 			} else {
-				x.rec.BytesOut += int64(writeError(r.w, x.endpoint, x.err))
+				x.rec.BytesOut += int64(writeError(r.Served.Writer, x.endpoint, x.err))
 			}
 		}
 		return gone
 	}
-	if r.events && !gone && x.err.Code != infer.CodeSlowClient {
+	if r.Events && !gone && x.err.Code != infer.CodeSlowClient {
 		x.sendError()
 	}
 	return true
@@ -137,7 +126,7 @@ func (x *exchange) fail() (broken bool) {
 // patience bounds the wait for the client to take an error. A shutdown waits for that.
 func (x *exchange) patience() time.Duration {
 	if x.ctx.Err() != nil {
-		return min(lastWords, x.g.opts.Front.WriteTimeout)
+		return min(front.LastWords, x.g.opts.Front.WriteTimeout)
 	}
 	return x.g.opts.Front.WriteTimeout
 }
@@ -150,13 +139,13 @@ func (x *exchange) sendError() {
 		return
 	}
 	r := &x.response
-	r.extendDeadline(trace.Now(), x.patience())
+	r.ExtendDeadline(trace.Now(), x.patience())
 	w := x.g.worker()
-	whole, err := r.send(w, out, false)
+	whole, err := r.Carrier.Send(&w.frame, out, false)
 	w.trim()
 	x.g.workers.Put(w)
 	if !whole && err == nil {
-		err = r.rest()
+		err = r.Carrier.Rest()
 	}
 	if err == nil {
 		x.g.opts.Metrics.Wrote(1, len(out))
@@ -167,7 +156,7 @@ func (x *exchange) sendError() {
 // record closes the request's record, which those who keep it then have.
 func (x *exchange) record() {
 	defer x.g.recorder.Leave(x) // last: who waits for the live ones to end may then close the views
-	defer x.response.conn.done()
+	defer x.response.Done()
 	rec := &x.rec
 	used := false
 	x.guarded(func() {
@@ -207,63 +196,6 @@ func (x *exchange) settleUsage(stated bool) {
 
 // tokens is a number of tokens in a record. An engine may state any.
 func tokens(n int) int32 { return int32(min(n, math.MaxInt32)) }
-
-// unreadTimeout bounds the wait for the unused rest of a body: net/http reads it before
-// it sends the answer, so that the connection can be kept.
-const unreadTimeout = time.Second
-
-// dropBody is called before the answer to a request whose body was not read.
-func dropBody(rc *http.ResponseController) {
-	_ = rc.SetReadDeadline(time.Now().Add(unreadTimeout)) // as in httpCarrier
-}
-
-// drainTime bounds how long a refused body is read, and drainSilence the wait for more of it. Over
-// HTTP/2 some clients stop at the head of an error, and wait for the end of the answer, which
-// net/http sends behind the drain.
-const (
-	drainTime         = 30 * time.Second
-	drainSilence      = time.Second
-	drainSilenceHTTP2 = 300 * time.Millisecond
-)
-
-// drain reads and drops what still comes of a large body after its answer was sent. Many
-// clients send all of a body before they read an answer. Closing the connection in the
-// meantime would reset it, and the client would have a broken pipe and no reason. Over HTTP/2 the
-// end of the handler resets the stream, and curl 7.88 and Node then have no answer either. As much
-// is read as the bodies of two requests may have. A shutdown waits for it as for a request in
-// flight, and Cut ends it.
-func (g *Gateway) drain(w http.ResponseWriter, r *http.Request) {
-	http2 := overHTTP2(w)
-	if r.ContentLength == 0 || !http2 && r.ContentLength > 0 && r.ContentLength < maxDropped {
-		return // net/http reads a small one before the answer, but not over HTTP/2
-	}
-	rc := http.NewResponseController(w)
-	if rc.Flush() != nil {
-		return
-	}
-	var reads interface{ SetReadDeadline(time.Time) error } = rc
-	if direct, ok := w.(*directWriter); ok {
-		reads = direct.conn // the writer belongs to this goroutine
-	}
-	stop := context.AfterFunc(g.base, func() { _ = reads.SetReadDeadline(broken) }) // it ends soon in any case
-	defer stop()
-	buf := g.buffers.take()
-	defer g.buffers.give(buf)
-	silence := drainSilence
-	if http2 {
-		silence = drainSilenceHTTP2
-	}
-	end := time.Now().Add(drainTime)
-	for left := 2 * g.opts.Front.MaxBody; left > 0 && time.Now().Before(end); {
-		if rc.SetReadDeadline(time.Now().Add(silence)) != nil || g.base.Err() != nil {
-			return
-		}
-		n, err := r.Body.Read(*buf)
-		if left -= int64(n); err != nil {
-			return
-		}
-	}
-}
 
 // challenge is how a caller that is not known may name itself (RFC 6750). A reason is which
 // check a token has failed.

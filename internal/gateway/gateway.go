@@ -8,33 +8,31 @@
 // After dispatch a request has three parts. A leg (leg.go) receives the output of one
 // engine: a token engine pushes ids into a mailbox (leg_tokens.go), and a relay engine
 // is read from (leg_relay.go). The answer (package answer) makes the response from that
-// output, without I/O. A carrier (response.go) writes the response to the client. The
+// output, without I/O. A carrier (package front) writes the response to the client. The
 // driver (driver.go) advances the three by steps that never wait. Between the steps
 // either a goroutine waits, or none does and workers step the stream when an event
-// arrives (workers.go). finish.go ends every request.
+// arrives (workers.go). finish.go ends every request, and package record keeps account of it.
 package gateway
 
 import (
 	"context"
-	"log/slog"
+	"maps"
 	"net/http"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"weir/internal/dialect/responses"
 	"weir/internal/dialect/sglang"
 	"weir/internal/fleet/admission"
+	"weir/internal/gateway/freelist"
+	"weir/internal/gateway/front"
 	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/model/pool"
 	"weir/internal/model/tokenizer"
 	"weir/internal/observe/busy"
-	"weir/internal/observe/logs"
 	"weir/internal/observe/watch"
-	"weir/internal/tenancy"
 	"weir/internal/trace"
 )
 
@@ -42,11 +40,10 @@ import (
 // the streams that have left net/http; those of other requests belong to the
 // HTTP server.
 type Gateway struct {
-	opts   Options
-	gate   *admission.Gate
-	bodies *admission.Bodies
-	conns  *admission.Conns
-	throttles
+	opts     Options
+	gate     *admission.Gate
+	bodies   *admission.Bodies
+	front    *front.Front
 	rids     rids // of requests that callers may abort by their own ids
 	services services
 	pool     *pool.Pool
@@ -62,21 +59,8 @@ type Gateway struct {
 	continuations
 	meter *busy.Meter // nil: what is done is not measured
 	detached
-	handshaking handshakes
-	base        context.Context // Cut ends it, and each request
-	cut         context.CancelCauseFunc
-}
-
-// throttles are problems of connections that are logged at most once in a while.
-type throttles struct {
-	starving   *logs.Throttle // of descriptors
-	crowded    *logs.Throttle // by connections
-	resetting  *logs.Throttle // by streams of HTTP/2 that are reset as they begin
-	handshakes *logs.Throttle // that fail
-}
-
-func newThrottles(log *slog.Logger) throttles {
-	return throttles{starving: logs.NewThrottle(log), crowded: logs.NewThrottle(log), resetting: logs.NewThrottle(log), handshakes: logs.NewThrottle(log)}
+	base context.Context // Cut ends it, and each request
+	cut  context.CancelCauseFunc
 }
 
 // detached is what the streams that have left net/http share.
@@ -85,12 +69,9 @@ type detached struct {
 	sockets  sockets
 	polls    poller       // it, or a test's
 	polled   atomic.Int64 // engines' sockets that are
-	hangups  watcher      // likewise
-	returned *returnedConns
-	workers  sync.Pool // of *worker, for goroutines that are none
+	workers  sync.Pool    // of *worker, for goroutines that are none
 	silences silences
 	spares
-	tidy    *tidy
 	streams sync.WaitGroup
 	ending  atomic.Int64 // of them, in goroutines that end them
 }
@@ -100,36 +81,34 @@ func New(opts Options) *Gateway {
 	opts.defaults()
 	opts.Prepare.Limits.Bands, opts.Prepare.Pool.Bands = opts.Place.Queue.Bands, opts.Place.Queue.Bands
 	g := &Gateway{
-		opts:      opts,
-		gate:      admission.NewGate(opts.Prepare.Limits),
-		bodies:    admission.NewBodies(max(0, opts.Front.MaxBodyMemory), opts.Place.Queue.Bands),
-		conns:     admission.NewConns(opts.Front.Conns),
-		throttles: newThrottles(opts.Log),
-		recorder:  record.New(opts.Record, opts.Metrics, opts.Log, opts.Watch),
-		pool:      pool.New(opts.Prepare.Pool),
-		ids:       newRequestIDs(),
-		held:      newHolding(opts.Place.Queue, opts.Prepare.Allow.Fields.Order(), opts.Snapshot),
-		started:   time.Now().Unix(),
-		meter:     opts.Watch.Meter(),
-		detached:  detached{returned: newReturnedConns(opts.Front.BodyTimeout), tidy: newTidy(), spares: newSpares()},
+		opts:     opts,
+		gate:     admission.NewGate(opts.Prepare.Limits),
+		bodies:   admission.NewBodies(max(0, opts.Front.MaxBodyMemory), opts.Place.Queue.Bands),
+		recorder: record.New(opts.Record, opts.Metrics, opts.Log, opts.Watch),
+		pool:     pool.New(opts.Prepare.Pool),
+		ids:      newRequestIDs(),
+		held:     newHolding(opts.Place.Queue, opts.Prepare.Allow.Fields.Order(), opts.Snapshot),
+		started:  time.Now().Unix(),
+		meter:    opts.Watch.Meter(),
+		detached: detached{spares: newSpares()},
 	}
 	g.services = newServices(sglang.New(opts.Prepare.Generate))
 	g.continuations.most = opts.Place.Continue.AtOnce
 	cores := runtime.GOMAXPROCS(0)
-	g.handshaking = newHandshakes(cores)
 	g.outputs = newOutputs(cores, opts.Attempt.Batch, opts.Metrics, g.meter)
 	g.sockets = newSockets(cores, opts.Metrics, g.meter)
-	g.polls, g.hangups = g.sockets, g.sockets
+	g.polls = g.sockets
 	g.base, g.cut = context.WithCancelCause(context.Background())
+	g.front = front.New(&g.opts.Front, opts.Metrics, opts.Log, g.base, g.sockets, cores)
 	if opts.Prepare.PrefixCache > 0 {
 		g.prefix = tokenizer.NewPrefixCache(opts.Prepare.PrefixCache)
 		opts.Metrics.Prefix(g.prefix)
 	}
-	g.returned.direct = newDirect(g)
+	g.front.ServePlain(g.Handler(), maps.Keys(g.services))
 	go g.held.run()
 	opts.Metrics.Gateway(g.pool, g.Pending)
 	opts.Metrics.Bodies(g.bodies.Used)
-	opts.Metrics.Conns(g.conns.Stats)
+	opts.Metrics.Conns(g.front.Conns)
 	opts.Metrics.Queue(g.held.stats)
 	opts.Metrics.Tenants(g.held.tenants)
 	return g
@@ -139,8 +118,11 @@ func New(opts Options) *Gateway {
 // send their next request over a new connection, elsewhere.
 func (g *Gateway) Leave() { g.leaving.Store(true) }
 
-// Unread returns how many connections were accepted since a time and have had no request yet.
-func (g *Gateway) Unread(since time.Time) int { return g.conns.Fresh(since) }
+// Front returns what serves the clients' connections.
+func (g *Gateway) Front() *front.Front { return g.front }
+
+// Server returns the HTTP server of the API.
+func (g *Gateway) Server() *http.Server { return g.front.Server(g.Handler()) }
 
 // Drain refuses requests that arrive from now on; those in flight go on.
 func (g *Gateway) Drain() { g.gate.Drain(trace.Now()) }
@@ -198,66 +180,21 @@ func (g *Gateway) InFlight(q record.Query) record.InFlight {
 // ends the pool's workers.
 func (g *Gateway) Close() {
 	g.Cut()
-	g.returned.Close()
+	g.front.Close()
 	g.streams.Wait()
-	g.returned.direct.serving.Wait()
+	g.front.Wait()
 	g.held.close()
 	g.outputs.close()
 	g.sockets.Close()
-	g.tidy.stop()
 	g.pool.Close()
 }
 
-// Handler serves the API's paths.
-func (g *Gateway) Handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/models", g.forCallers(g.listModels))
-	mux.HandleFunc("GET /v1/models/{id...}", g.forCallers(g.getModel))
-	mux.HandleFunc(responses.Path, g.handle) // not a redirect to the next
-	for _, kept := range []string{"GET " + responses.Path + "/{rest...}", "DELETE " + responses.Path + "/{rest...}", "POST " + responses.Path + "/{id}/cancel"} {
-		mux.HandleFunc(kept, g.forCallers(g.noAnswersKept))
-	}
-	mux.HandleFunc("/v1/", g.handle)
-	mux.HandleFunc("/tokenize", g.handle)
-	mux.HandleFunc("/detokenize", g.handle)
-	for _, path := range g.opts.Prepare.Allow.Paths.More() {
-		if !strings.HasPrefix(path, "/v1/") {
-			mux.HandleFunc("POST "+path, g.handle)
-		}
-	}
-	g.handleNative(mux)
-	mux.HandleFunc("/", g.view(g.notFound))
-	return g.crossOrigin(mux)
+// spares are what requests and streams share.
+type spares struct {
+	relayBuffers *freelist.List[relayBuffer]
+	preparations *freelist.List[*preparing]
 }
 
-// known reports whether a request is to an engine, as nearly all are: then no mux has to go
-// through its patterns.
-func (g *Gateway) known(r *http.Request) bool {
-	_, known := g.services[r.URL.Path]
-	return known && r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/v1/")
-}
-
-// view serves requests that do not go to an engine. They have an id too. They also need
-// deadlines of their own, because a kept connection still has the deadline of its last
-// response, and net/http reads the rest of a body that the handler has not read.
-func (g *Gateway) view(serve http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Request-Id", requestID(r.Header.Get("X-Request-Id"), g.ids.request()))
-		rc := http.NewResponseController(w)
-		_ = rc.SetWriteDeadline(time.Now().Add(g.opts.Front.WriteTimeout)) // as in httpCarrier
-		dropBody(rc)
-		serve(w, r)
-		g.refused.Add(1)
-		defer g.refused.Add(-1)
-		g.drain(w, r)
-	}
-}
-
-func (g *Gateway) notFound(w http.ResponseWriter, r *http.Request) {
-	writeError(w, g.endpointOf(r.URL.Path), g.services.nothingAt(r.URL.Path))
-}
-
-// noAnswersKept answers who asks for an answer of the past.
-func (g *Gateway) noAnswersKept(w http.ResponseWriter, r *http.Request, _ *tenancy.Caller) {
-	writeError(w, responses.Endpoint{}, responses.Stateless(r.URL.Path))
+func newSpares() spares {
+	return spares{relayBuffers: newRelayBuffers(), preparations: newPreparations()}
 }

@@ -409,7 +409,7 @@ func TestBatch(t *testing.T) {
 		}
 		one.send(w[0])
 		two.send(w[0])
-		gathers := b.g.returned.serving.Load() // streams are driven
+		gathers := b.g.front.Returned().Serving.Load() // streams are driven
 		first, second := batch.Reader("weir"), batch.Reader("weir")
 		first.Begin(trace.Now())
 		second.Begin(trace.Now())

@@ -244,7 +244,7 @@ func freed(t *testing.T, engines []any, at time.Time) {
 // unwatched is a watcher that notices nothing.
 type unwatched struct{}
 
-func (unwatched) watch(net.Conn, func()) (stop func(), err error) { return func() {}, nil }
+func (unwatched) Watch(net.Conn, func()) (stop func(), err error) { return func() {}, nil }
 
 // askedTwice is a listener that reports when it is asked for a second connection.
 type askedTwice struct {
@@ -280,8 +280,8 @@ func TestGoneBeforeAnEngine(t *testing.T) {
 			fleet := fleetOf(nil, e)
 			g := New(Options{Snapshot: func() *route.Snapshot { return fleet }})
 			defer g.Close()
-			g.hangups = unwatched{}
-			g.returned.serving.Store(true)
+			g.front.Hangups = unwatched{}
+			g.front.Returned().Serving.Store(true)
 			tcp, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)
@@ -302,9 +302,9 @@ func TestGoneBeforeAnEngine(t *testing.T) {
 			var accepting sync.WaitGroup
 			defer accepting.Wait()
 			defer l.Close()
-			accepting.Go(func() { _, _ = g.PlainListener(l).Accept() }) // returns when the listener is closed
+			accepting.Go(func() { _, _ = g.front.PlainListener(l).Accept() }) // returns when the listener is closed
 			<-l.second
-			for late := time.Now().Add(time.Minute); g.Live() > 0 || len(e.handed()) < test.asked || test.asked == 0 && g.conns.Stats().Open > 0; {
+			for late := time.Now().Add(time.Minute); g.Live() > 0 || len(e.handed()) < test.asked || test.asked == 0 && g.front.Conns().Open > 0; {
 				if time.Now().After(late) {
 					t.Fatal("the request has not ended after a minute")
 				}

@@ -98,8 +98,8 @@ func (h *holding) ticket(x *exchange) *ticket {
 	if t == nil {
 		t = &ticket{woken: make(chan struct{}, 1)}
 	}
-	if f := x.response.front; f != nil {
-		x.session = x.g.session(f.r.Header, x.caller)
+	if f := x.response.Served; f != nil {
+		x.session = x.g.session(f.Request.Header, x.caller)
 	}
 	t.x, t.given, t.err, t.turn, t.pushed = x, false, nil, nil, h.pushes(x.model) || x.endpoint.Traits().Wants != dialect.Answer
 	select {
@@ -378,7 +378,7 @@ func (t *ticket) give(target route.Target, partner *route.Target, now int64) {
 		second = relayedBy(partner)
 	}
 	x.rec.Relayed(relayedBy(&target), second)
-	if !x.response.begun {
+	if !x.response.Begun {
 		x.rec.Routed = trace.Now()
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"weir/internal/dialect/openai"
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/front"
 	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/model"
@@ -31,7 +32,7 @@ func heldBench(b *testing.B, o Queueing, engines, most int) *Gateway {
 
 func heldExchange(b *testing.B, g *Gateway, body string) *exchange {
 	x := &exchange{g: g, rec: record.Request{Record: new(trace.Record)}, request: request{caller: tenancy.Anyone, body: []byte(body), endpoint: openai.Chat}}
-	x.response.front = &front{r: &http.Request{URL: &url.URL{Path: chatPath}}}
+	x.response.Served = &front.Served{Request: &http.Request{URL: &url.URL{Path: chatPath}}}
 	return x
 }
 

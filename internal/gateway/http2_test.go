@@ -2,10 +2,7 @@ package gateway
 
 import (
 	"bytes"
-	"context"
 	"fmt"
-	"io"
-	"runtime"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -14,6 +11,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"weir/internal/gateway/front"
 	"weir/internal/infer"
 )
 
@@ -150,18 +148,18 @@ func TestRapidReset(t *testing.T) {
 		_, good := s.open(chatPath, askStream(``), len(askStream(``)))
 		stays := e.call(t, 1)
 		for range 25 { // more than may come at once, at nine tenths of the rate
-			begin(s, resetRate*9/10)
+			begin(s, front.ResetRate*9/10)
 			time.Sleep(time.Second)
 		}
-		begin(s, maxStreams-1) // and once all that a client can have open
+		begin(s, front.MaxStreams-1) // and once all that a client can have open
 		if s.read(); s.goAway {
 			t.Fatal("a client that cancels often is told to go away")
 		}
 		n := 0
-		for ; !s.goAway && n < 4*resetBurst; n += 100 {
+		for ; !s.goAway && n < 4*front.ResetBurst; n += 100 {
 			begin(s, 100)
 		}
-		if !s.goAway || n < resetBurst-maxStreams || n > resetBurst {
+		if !s.goAway || n < front.ResetBurst-front.MaxStreams || n > front.ResetBurst {
 			t.Fatalf("go away %v after %d more resets", s.goAway, n)
 		}
 		calls := len(e.handed())
@@ -215,75 +213,4 @@ func TestResetBeforeItBegins(t *testing.T) {
 			t.Error("the stream that was not reset has no end")
 		}
 	})
-}
-
-// A client that sends without a pause does not keep a request from beginning, and each
-// request begins that the client opens and waits for.
-func TestIntakeIsBounded(t *testing.T) {
-	var i intake
-	always := func() int { return 1 }
-	began := make(chan struct{})
-	go func() {
-		i.wait(t.Context(), always)
-		close(began)
-	}()
-	read := 0
-	for {
-		i.asks(always)
-		i.arrived(4<<10, nil)
-		select {
-		case <-began:
-		default:
-			read += 4 << 10
-			runtime.Gosched()
-			continue
-		}
-		break
-	}
-	t.Logf("began after %d KB", read>>10)
-	i.asks(func() int { return 0 })
-	i.wait(t.Context(), func() int { return 0 }) // net/http has taken in all that was there
-	go i.arrived(0, io.EOF)
-	i.wait(t.Context(), always) // nothing more will come
-}
-
-// A request begins all the same if net/http does not read again.
-func TestIntakeHasABound(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var i intake
-		began := time.Now()
-		i.wait(context.Background(), func() int { return 1 })
-		if waited := time.Since(began); waited != intakeTime {
-			t.Errorf("waited for %v", waited)
-		}
-	})
-}
-
-// Answered requests restore the allowance that resets consume.
-func TestResetsAllowance(t *testing.T) {
-	now := time.Unix(1000, 0)
-	var a resets
-	for i := range 10 * resetBurst {
-		if a.reset(now) {
-			t.Fatalf("one too many after %d, each beside one that is answered", i)
-		}
-		a.answered()
-	}
-	for i := range resetBurst {
-		if a.reset(now) {
-			t.Fatalf("one too many after %d at once", i)
-		}
-	}
-	if !a.reset(now) {
-		t.Errorf("%d at once are not too many", resetBurst+1)
-	}
-	now = now.Add(time.Second)
-	for i := range resetRate - 1 { // the one too many is among them
-		if a.reset(now) {
-			t.Fatalf("one too many after %d a second later", i)
-		}
-	}
-	if !a.reset(now) {
-		t.Errorf("%d more a second later are not too many", resetRate)
-	}
 }

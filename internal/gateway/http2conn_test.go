@@ -20,9 +20,11 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/front"
 	"weir/internal/infer"
 	"weir/internal/model"
 	"weir/models"
+	"weir/test/certtest"
 )
 
 // inFront is a gateway's server on two networks in memory, one of them with TLS.
@@ -45,15 +47,15 @@ func inFrontOf(t *testing.T, test func(f *inFront)) {
 		fleet := fleetOf(nil, &tokenEngine{name: "a"})
 		f := &inFront{t: t, plain: newMemListener(), over: newMemListener()}
 		f.g = New(Options{Snapshot: func() *route.Snapshot { return fleet }, Prepare: PrepareOptions{Models: map[string]*model.Folder{models.SimName: simModel()}}})
-		f.g.hangups, f.g.polls = memHangups{}, memPolls{}
+		f.g.front.Hangups, f.g.polls = memHangups{}, memPolls{}
 		f.server = f.g.Server()
 		server := f.server
 		server.Protocols.SetUnencryptedHTTP2(true)
-		server.TLSConfig = f.g.TLS(&tls.Config{Certificates: []tls.Certificate{pair}})
+		server.TLSConfig = f.g.front.TLS(&tls.Config{Certificates: []tls.Certificate{pair}})
 		var served sync.WaitGroup
-		served.Go(func() { _ = server.Serve(f.g.PlainListener(f.plain)) }) // each ends by Close
-		served.Go(func() { _ = server.Serve(f.g.Returned()) })
-		served.Go(func() { _ = server.ServeTLS(f.g.Listener(f.over), "", "") })
+		served.Go(func() { _ = server.Serve(f.g.front.PlainListener(f.plain)) }) // each ends by Close
+		served.Go(func() { _ = server.Serve(f.g.front.Returned()) })
+		served.Go(func() { _ = server.ServeTLS(f.g.front.Listener(f.over), "", "") })
 		defer f.g.Close()
 		defer served.Wait()
 		defer server.Close()
@@ -145,8 +147,8 @@ func TestNothingStays(t *testing.T) {
 		left := func(within time.Duration, what string) {
 			t.Helper()
 			time.Sleep(within)
-			if synctest.Wait(); f.g.conns.Stats().Open != 0 || f.g.Served() != 0 {
-				t.Fatalf("%s: %d connections and %d requests are left", what, f.g.conns.Stats().Open, f.g.Served())
+			if synctest.Wait(); f.g.front.Conns().Open != 0 || f.g.Served() != 0 {
+				t.Fatalf("%s: %d connections and %d requests are left", what, f.g.front.Conns().Open, f.g.Served())
 			}
 		}
 		for i, head := range heads {
@@ -158,7 +160,7 @@ func TestNothingStays(t *testing.T) {
 		for _, head := range heads {
 			begin(head, false)
 		}
-		left(keepAliveTimeout+time.Minute, "silent")
+		left(front.KeepAliveTimeout+time.Minute, "silent")
 	})
 }
 
@@ -227,7 +229,7 @@ func TestFramesWithoutWork(t *testing.T) {
 						t.Fatal(err)
 					}
 					sent := 0
-					for ; sent < 2*frameBurst; sent++ {
+					for ; sent < 2*front.FrameBurst; sent++ {
 						if err := flood(framer); err != nil {
 							t.Fatal(err)
 						}
@@ -244,12 +246,12 @@ func TestFramesWithoutWork(t *testing.T) {
 					if err := <-read; err != io.EOF || http2.ErrCode(code.Load()) != http2.ErrCodeEnhanceYourCalm {
 						t.Errorf("after %d frames: %v, the connection ends with %v", sent, http2.ErrCode(code.Load()), err)
 					}
-					if sent < frameBurst-2 {
+					if sent < front.FrameBurst-2 {
 						t.Errorf("told to go away after %d frames", sent)
 					}
 					time.Sleep(time.Second)
-					if synctest.Wait(); f.g.conns.Stats().Open != 0 || f.g.Served() != 0 {
-						t.Errorf("%d connections and %d requests are left", f.g.conns.Stats().Open, f.g.Served())
+					if synctest.Wait(); f.g.front.Conns().Open != 0 || f.g.Served() != 0 {
+						t.Errorf("%d connections and %d requests are left", f.g.front.Conns().Open, f.g.Served())
 					}
 				})
 			})
@@ -286,7 +288,7 @@ func TestFramesOfWork(t *testing.T) {
 			}
 		}
 		s.cancel(upload)
-		for range 2 * frameBurst {
+		for range 2 * front.FrameBurst {
 			time.Sleep(5 * time.Millisecond)
 			s.write(func(f *http2.Framer) error { return f.WritePing(false, [8]byte{2}) })
 		}
@@ -297,32 +299,12 @@ func TestFramesOfWork(t *testing.T) {
 	})
 }
 
-// The heads of frames are found however the bytes are cut.
-func TestFrameScan(t *testing.T) {
-	var out bytes.Buffer
-	f := http2.NewFramer(&out, nil)
-	want := ""
-	for i := range uint32(20) {
-		data := make([]byte, int(i)*7%40)
-		if err := f.WriteData(2*i+1, false, data); err != nil {
-			t.Fatal(err)
-		}
-		want += fmt.Sprint(http2.FrameData, 2*i+1, len(data), " ")
+// keyPair makes a certificate of the given serial number, as PEM.
+func keyPair(t *testing.T, serial int64) (cert, key []byte) {
+	t.Helper()
+	cert, key, err := certtest.Make("weir", serial)
+	if err != nil {
+		t.Fatal(err)
 	}
-	all := out.Bytes()
-	for cut := 1; cut <= len(all); cut++ {
-		var s frameScan
-		got := ""
-		for at := 0; at < len(all); at += cut {
-			for rest := all[at:min(at+cut, len(all))]; len(rest) > 0; {
-				var ended bool
-				if rest, ended = s.next(rest); ended {
-					got += fmt.Sprint(s.kind(), s.stream(), s.length(), " ")
-				}
-			}
-		}
-		if got != want || !s.between() {
-			t.Fatalf("cut at %d: %s, between %v", cut, got, s.between())
-		}
-	}
+	return cert, key
 }

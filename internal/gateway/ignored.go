@@ -62,13 +62,13 @@ func (x *exchange) leavesToo(p *preparing) {
 		x.ignored = &l
 		return
 	}
-	x.response.w.Header().Set(ignoredHeader, l.value())
+	x.response.Served.Writer.Header().Set(ignoredHeader, l.value())
 	x.g.opts.Metrics.Ignored(dialectOf(x.endpoint), p.passed)
 }
 
 // tellIgnored names what was left out, in the response's head and in the metric.
 func (x *exchange) tellIgnored(l *leftOut) {
-	x.response.w.Header().Set(ignoredHeader, l.value())
+	x.response.Served.Writer.Header().Set(ignoredHeader, l.value())
 	if l.counted {
 		return
 	}

@@ -13,6 +13,7 @@ import (
 	"weir/internal/dialect"
 	"weir/internal/engine"
 	"weir/internal/gateway/answer"
+	"weir/internal/gateway/freelist"
 	"weir/internal/infer"
 	"weir/internal/lifetime"
 	"weir/internal/observe/metrics"
@@ -92,7 +93,7 @@ func (l *relayLeg) open(q *request) *answer.Relayed {
 	if l.silence == nil {
 		l.expect()
 	}
-	l.buf = l.g.relayBuffers.take().room[:]
+	l.buf = l.g.relayBuffers.Take().room[:]
 	l.answer = answer.NewRelayed(o)
 	return l.answer
 }
@@ -378,7 +379,7 @@ func (l *relayLeg) close() {
 // release lets go of the buffer. What was not taken of it still refers to it.
 func (l *relayLeg) release() {
 	if len(l.buf) == relayBufferMin && len(l.unread) == 0 {
-		l.g.relayBuffers.give(relayBuffer{(*[relayBufferMin]byte)(l.buf)})
+		l.g.relayBuffers.Give(relayBuffer{(*[relayBufferMin]byte)(l.buf)})
 	}
 	l.buf = nil
 }
@@ -386,6 +387,6 @@ func (l *relayLeg) release() {
 // relayBuffer is one of relayBufferMin. Others are not kept.
 type relayBuffer struct{ room *[relayBufferMin]byte }
 
-func newRelayBuffers() *spare[relayBuffer] {
-	return &spare[relayBuffer]{make: func() relayBuffer { return relayBuffer{new([relayBufferMin]byte)} }}
+func newRelayBuffers() *freelist.List[relayBuffer] {
+	return &freelist.List[relayBuffer]{Make: func() relayBuffer { return relayBuffer{new([relayBufferMin]byte)} }}
 }

@@ -45,7 +45,7 @@ func TestShortStreamsStay(t *testing.T) {
 					if a := c.answer(); string(a.body) != relayToken+relayEnd || !a.whole || a.closed {
 						t.Fatalf("whole %v, closed %v, body %q", a.whole, a.closed, a.body)
 					}
-					if got := b.g.tidy.left; got != n*test.left {
+					if got := b.g.front.Detached(); got != n*test.left {
 						t.Errorf("%d of %d streams left their goroutines, want %d", got, n, n*test.left)
 					}
 					if rec := b.wantRecord(c, "finished", ""); rec.Writes != test.writes {

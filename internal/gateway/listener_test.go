@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weir/internal/fleet/admission"
+	"weir/internal/gateway/front"
 	"weir/internal/infer"
 )
 
@@ -19,7 +20,7 @@ import (
 // whose stream has left net/http; busy ones do not, and then the new one is refused.
 func TestIdleConnectionsGiveWay(t *testing.T) {
 	e := &tokenEngine{name: "a"}
-	inBubble(t, Options{Front: FrontOptions{Conns: admission.ConnLimits{Total: 3}}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Front: front.Options{Conns: admission.ConnLimits{Total: 3}}}, []any{e}, func(t *testing.T, b *bench) {
 		// streamed answers n requests on a connection, which is kept.
 		streamed := func(c *caller) {
 			c.send("POST", chatPath, askStream(``))
@@ -65,7 +66,7 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 // let be.
 func TestFreshConnectionsGiveWay(t *testing.T) {
 	e := &tokenEngine{name: "a"}
-	inBubble(t, Options{Front: FrontOptions{Conns: admission.ConnLimits{Total: 1}}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Front: front.Options{Conns: admission.ConnLimits{Total: 1}}}, []any{e}, func(t *testing.T, b *bench) {
 		slow := b.dial(0)
 		slow.write("POST " + chatPath) // never more
 		synctest.Wait()
@@ -109,7 +110,7 @@ func TestStarvedAccept(t *testing.T) {
 		}
 		l.errs = append(l.errs, errors.New("broken"))
 		before := b.sum("weir_starved_total")
-		of := b.g.Listener(l)
+		of := b.g.front.Listener(l)
 		for range 6 {
 			if _, err := of.Accept(); err == nil {
 				t.Fatal("accepted")
@@ -122,7 +123,7 @@ func TestStarvedAccept(t *testing.T) {
 			t.Errorf("logged %d times: %s", n, log.String())
 		}
 		time.Sleep(time.Minute)
-		b.g.starved("accept", syscall.ENFILE)
+		b.g.front.Starved("accept", syscall.ENFILE)
 		if s := log.String(); strings.Count(s, "cannot be had") != 2 || !strings.Contains(s, "times=6") {
 			t.Errorf("after a minute: %s", s)
 		}
@@ -135,7 +136,7 @@ func TestServerLog(t *testing.T) {
 	var log bytes.Buffer
 	inBubble(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, nil, func(t *testing.T, b *bench) {
 		log.Reset()
-		l := b.g.serverErrors()
+		l := b.g.Server().ErrorLog
 		for range 3 {
 			l.Print("http: TLS handshake error from 192.0.2.1:1: tls: client offered only unsupported versions")
 			l.Print("http: TLS handshake error from 192.0.2.1:1: EOF")
@@ -160,7 +161,7 @@ func TestLeave(t *testing.T) {
 		began := time.Now()
 		kept, silent := b.dial(0), b.dial(0)
 		synctest.Wait()
-		if n := b.g.Unread(began); n != 2 {
+		if n := b.g.front.Unread(began); n != 2 {
 			t.Errorf("%d connections have brought nothing, want 2", n)
 		}
 		kept.send("POST", chatPath, askStream(``))
@@ -169,11 +170,11 @@ func TestLeave(t *testing.T) {
 		if a := kept.answer(); a.closed {
 			t.Error("a connection is closed, and nobody leaves")
 		}
-		if n := b.g.Unread(began); n != 1 {
+		if n := b.g.front.Unread(began); n != 1 {
 			t.Errorf("%d connections have brought nothing, want 1", n)
 		}
 		time.Sleep(time.Second)
-		if n := b.g.Unread(time.Now()); n != 0 {
+		if n := b.g.front.Unread(time.Now()); n != 0 {
 			t.Errorf("%d connections count that are older", n)
 		}
 		b.g.Leave()

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/gateway/front"
 	"weir/internal/infer"
 	"weir/models"
 )
@@ -101,7 +102,7 @@ func TestMessages(t *testing.T) {
 // before the first output goes elsewhere, and what is refused has its shape.
 func TestMessagesErrors(t *testing.T) {
 	e, other := &tokenEngine{name: "a"}, &tokenEngine{name: "b"}
-	opts := Options{Front: FrontOptions{MaxBody: 1000}}
+	opts := Options{Front: front.Options{MaxBody: 1000}}
 	opts.Place.Continue.Off = true
 	inBubble(t, opts, []any{e, other}, func(t *testing.T, b *bench) {
 		refused := func(c *caller, status int, kind, says string) {

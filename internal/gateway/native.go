@@ -23,9 +23,9 @@ func (r *rids) take(x *exchange) {
 		return
 	}
 	r.enter(rid, x)
-	if x.response.r.Header.Get("X-Request-Id") == "" && rid == requestID(rid, "") {
+	if x.response.Served.Request.Header.Get("X-Request-Id") == "" && rid == requestID(rid, "") {
 		x.rec.RequestID = rid
-		setRequestID(x.response.w.Header(), x.endpoint, rid)
+		setRequestID(x.response.Served.Writer.Header(), x.endpoint, rid)
 	}
 }
 

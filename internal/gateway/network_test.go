@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -53,7 +54,10 @@ func (memAddr) Network() string { return "mem" }
 func (memAddr) String() string  { return "mem" }
 
 // memConn is one end of a connection.
-type memConn struct{ in, out *half }
+type memConn struct {
+	in, out  *half
+	discards atomic.Bool // what is written without waiting
+}
 
 func (c *memConn) Read(p []byte) (int, error) {
 	n, err := c.in.read(p)
@@ -72,8 +76,11 @@ func (c *memConn) Unread() int {
 	return len(c.in.buf)
 }
 
-// tryWrite implements tryWriter.
-func (c *memConn) tryWrite(p []byte) (int, error) {
+// TryWrite implements front.TryWriter.
+func (c *memConn) TryWrite(p []byte) (int, error) {
+	if c.discards.Load() {
+		return len(p), nil
+	}
 	n, err := c.out.tryWrite(p)
 	return n, opError("write", err)
 }
@@ -273,7 +280,7 @@ func (h *half) reset() {
 // costs a goroutine, which its stop waits for.
 type memHangups struct{}
 
-func (memHangups) watch(c net.Conn, gone func()) (stop func(), err error) {
+func (memHangups) Watch(c net.Conn, gone func()) (stop func(), err error) {
 	h := c.(*memConn).in
 	stopping, stopped := make(chan struct{}), make(chan struct{})
 	go func() {

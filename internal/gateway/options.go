@@ -9,6 +9,7 @@ import (
 	"weir/internal/dialect/sglang"
 	"weir/internal/fleet/admission"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/front"
 	"weir/internal/gateway/record"
 	"weir/internal/model"
 	"weir/internal/model/pool"
@@ -27,47 +28,11 @@ type Options struct {
 	// Watch watches the process; nil is fine.
 	Watch *watch.Watch
 
-	Front   FrontOptions
+	Front   front.Options
 	Prepare PrepareOptions
 	Place   PlaceOptions
 	Attempt AttemptOptions
 	Record  record.Options
-}
-
-// FrontOptions configure what a client sees of its connection.
-type FrontOptions struct {
-	// Conns bound clients' connections.
-	Conns admission.ConnLimits
-	// CORS are the web pages that may call the API.
-	CORS Origins
-	// Proxies are the proxies that are trusted to state the address of a client.
-	Proxies admission.Proxies
-	// MaxBody bounds a request's body in bytes; 0 means 32 MiB.
-	MaxBody int64
-	// MaxBodyMemory bounds the bytes of all bodies that are held at once; 0 means 1 GiB,
-	// and a negative one is no bound.
-	MaxBodyMemory int64
-	// RequestTimeout bounds a request from its first byte to its end; 0 is no bound.
-	RequestTimeout time.Duration
-	// BodyTimeout bounds the wait for a request's head, and for a body's next bytes; 0
-	// means 30 s.
-	BodyTimeout time.Duration
-	// UploadTimeout bounds the arrival of a whole body; 0 means 5 min.
-	UploadTimeout time.Duration
-	// UploadRate is how many bytes of a body must arrive per second on average, after the
-	// first BodyTimeout; 0 means 4096.
-	UploadRate int64
-	// WriteTimeout bounds one write to a client that does not read; 0 means 30 s.
-	WriteTimeout time.Duration
-}
-
-func (o *FrontOptions) defaults() {
-	o.MaxBody = cmp.Or(o.MaxBody, 32<<20)
-	o.MaxBodyMemory = cmp.Or(o.MaxBodyMemory, 1<<30)
-	o.BodyTimeout = cmp.Or(o.BodyTimeout, 30*time.Second)
-	o.UploadTimeout = cmp.Or(o.UploadTimeout, 5*time.Minute)
-	o.UploadRate = cmp.Or(o.UploadRate, 4096)
-	o.WriteTimeout = cmp.Or(o.WriteTimeout, 30*time.Second)
 }
 
 // PrepareOptions configure which requests are admitted, and what is made of them.
@@ -171,7 +136,7 @@ func (o *Options) defaults() {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	o.Front.defaults()
+	o.Front.Defaults()
 	o.Prepare.defaults()
 	o.Attempt.defaults()
 	o.Place.defaults(o.Attempt.FirstTimeout)

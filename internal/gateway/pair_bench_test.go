@@ -196,12 +196,12 @@ func benchmarkPair(b *testing.B, relayed bool, meets *engine.Meets) {
 		b.Fatal(err)
 	}
 	server := g.Server()
-	for _, l := range []net.Listener{g.PlainListener(l), g.Returned()} {
+	for _, l := range []net.Listener{g.front.PlainListener(l), g.front.Returned()} {
 		go func() { _ = server.Serve(l) }() // ends by Close
 	}
 	defer g.Close()
 	defer server.Close()
-	for !g.returned.serving.Load() { // before that, net/http serves each connection
+	for !g.front.Returned().Serving.Load() { // before that, net/http serves each connection
 		time.Sleep(time.Millisecond)
 	}
 	name := models.SimName

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/internal/gateway/answer"
+	"weir/internal/gateway/front"
 	"weir/internal/infer"
 )
 
@@ -69,23 +70,23 @@ func (a *panickingAnswer) Usage() (infer.Usage, bool) {
 }
 
 type panickingCarrier struct {
-	carrier
+	front.Carrier
 	*injection
 }
 
-func (c *panickingCarrier) send(w *worker, b []byte, last bool) (bool, error) {
+func (c *panickingCarrier) Send(frame *[]byte, b []byte, last bool) (bool, error) {
 	c.at("send")
-	return c.carrier.send(w, b, last)
+	return c.Carrier.Send(frame, b, last)
 }
 
-func (c *panickingCarrier) rest() error {
+func (c *panickingCarrier) Rest() error {
 	c.at("rest")
-	return c.carrier.rest()
+	return c.Carrier.Rest()
 }
 
-func (c *panickingCarrier) end(whole, unread bool) {
+func (c *panickingCarrier) End(whole, unread bool) {
 	c.at("end")
-	c.carrier.end(whole, unread)
+	c.Carrier.End(whole, unread)
 }
 
 // A panic anywhere in what a stream does off net/http, whose goroutines nobody else
@@ -127,7 +128,7 @@ func TestPanicOffNetHTTP(t *testing.T) {
 				inject := &injection{in: test.in}
 				r.x.leg = &panickingLeg{r.x.leg, inject, r.x}
 				r.x.answer = &panickingAnswer{r.x.answer, inject}
-				r.x.response.carrier = &panickingCarrier{r.x.response.carrier, inject}
+				r.x.response.Carrier = &panickingCarrier{r.x.response.Carrier, inject}
 				c.offer(words()[1:20], nil)
 				r.settle()
 				c.offer(words()[20:21], ending(infer.ReasonStop))

@@ -194,7 +194,7 @@ func (p *partner) begin(x *exchange) {
 	if p.target.Relay != nil {
 		p.meets.prepare(1, p.g.ids)
 		p.meets.choices[0].id = relayID(x.rec.ID, len(x.rec.Attempts))
-		p.wire, probe.Path = newRelayPrefill(p, &x.request, x.response.r), x.response.r.URL.Path
+		p.wire, probe.Path = newRelayPrefill(p, &x.request, x.response.Served.Request), x.response.Served.Request.URL.Path
 	} else {
 		p.meets.prepare(x.count(), p.g.ids)
 		p.clock.submit = p.g.opts.Attempt.SubmitTimeout

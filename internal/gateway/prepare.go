@@ -6,6 +6,7 @@ import (
 
 	"weir/internal/dialect"
 	"weir/internal/dialect/sglang"
+	"weir/internal/gateway/freelist"
 	"weir/internal/gateway/record"
 	"weir/internal/observe/busy"
 	"weir/internal/trace"
@@ -35,8 +36,8 @@ type preparing struct {
 }
 
 // newPreparations returns spare ones. They are kept empty, so that whoever still uses one is seen to.
-func newPreparations() *spare[*preparing] {
-	return &spare[*preparing]{make: func() *preparing { return new(preparing) }, empty: func(p *preparing) { *p = preparing{} }}
+func newPreparations() *freelist.List[*preparing] {
+	return &freelist.List[*preparing]{Make: func() *preparing { return new(preparing) }, Empty: func(p *preparing) { *p = preparing{} }}
 }
 
 // operation returns a stage in which a request is prepared as the watch knows it.
@@ -84,9 +85,9 @@ func (p *preparing) rests() {
 
 // prepare prepares the request. done is set if that has already answered it.
 func (x *exchange) prepare() (done bool, err error) {
-	p := x.g.preparations.take()
+	p := x.g.preparations.Take()
 	*p = preparing{
-		request: &x.request, rec: &x.rec, g: x.g, ctx: &x.ctx, path: x.response.r.URL.Path, header: x.response.r.Header, of: x,
+		request: &x.request, rec: &x.rec, g: x.g, ctx: &x.ctx, path: x.response.Served.Request.URL.Path, header: x.response.Served.Request.Header, of: x,
 	}
 	p.called = &x.rec.RequestID
 	if p.path == sglang.Path { // whose body may change the id, while the watch reads it
@@ -96,7 +97,7 @@ func (x *exchange) prepare() (done bool, err error) {
 	relayed := false
 	defer func() {
 		if p.rests(); relayed && len(p.body) <= inlineBody { // the pool may have had others
-			x.g.preparations.give(p)
+			x.g.preparations.Give(p)
 		}
 	}()
 	err = p.accept()

@@ -16,6 +16,7 @@ import (
 	"weir/internal/dialect/openai"
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/front"
 	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/model"
@@ -226,7 +227,7 @@ func insert(b *testing.B, body []byte, at int, text string) []byte {
 // chatExchange is that of a chat whose body has been read.
 func chatExchange(b *testing.B, g *Gateway, body []byte) *exchange {
 	x := &exchange{g: g, rec: record.Request{Record: new(trace.Record)}, request: request{caller: tenancy.Anyone, body: body, endpoint: openai.Chat}}
-	x.response.front = &front{r: &http.Request{URL: &url.URL{Path: chatPath}}}
+	x.response.Served = &front.Served{Request: &http.Request{URL: &url.URL{Path: chatPath}}}
 	return x
 }
 

@@ -42,7 +42,7 @@ func (x *exchange) queue() error {
 	if x.ticket == nil { // otherwise it waits already
 		x.rec.Publishing() // of another attempt, too
 		now := x.rec.Enter(trace.Queue)
-		if x.rec.Queued == 0 || !x.response.begun {
+		if x.rec.Queued == 0 || !x.response.Begun {
 			x.rec.Queued = now
 		}
 		if x.expiresAt == 0 {

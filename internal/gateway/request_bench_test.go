@@ -27,12 +27,12 @@ func BenchmarkRequest(b *testing.B) {
 		b.Fatal(err)
 	}
 	server := g.Server()
-	for _, l := range []net.Listener{g.PlainListener(l), g.Returned()} {
+	for _, l := range []net.Listener{g.front.PlainListener(l), g.front.Returned()} {
 		go func() { _ = server.Serve(l) }()
 	}
 	defer g.Close()
 	defer server.Close()
-	for !g.returned.serving.Load() { // before that, net/http serves each connection
+	for !g.front.Returned().Serving.Load() { // before that, net/http serves each connection
 		time.Sleep(time.Millisecond)
 	}
 	body := fmt.Sprintf(`{"model":%q,"tokens":[1,2,3,4]}`, models.SimName)

@@ -15,6 +15,7 @@ import (
 	"weir/internal/dialect/openai"
 	"weir/internal/fleet/admission"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/front"
 	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/model"
@@ -34,6 +35,7 @@ type rig struct {
 	tokens  *tokenEngine
 	relay   *relayEngine
 	client  *memConn
+	server  *memConn
 	whole   *httptest.ResponseRecorder // an answer that stays with net/http
 	left    atomic.Bool                // the response has left it
 	cut     atomic.Bool                // net/http has broken its connection
@@ -53,17 +55,26 @@ func newRig(t testing.TB, opts Options) *rig {
 	opts.Metrics = rigMetrics
 	opts.defaults()
 	g := &Gateway{
-		opts: opts, gate: admission.NewGate(opts.Prepare.Limits), bodies: admission.NewBodies(0, nil), conns: admission.NewConns(opts.Front.Conns), recorder: record.New(opts.Record, opts.Metrics, opts.Log, nil), ids: &requestIDs{instance: strings.Repeat("0", 16)}, services: newServices(openai.Other), held: newHolding(opts.Place.Queue, opts.Prepare.Allow.Fields.Order(), opts.Snapshot),
+		opts: opts, gate: admission.NewGate(opts.Prepare.Limits), bodies: admission.NewBodies(0, nil), recorder: record.New(opts.Record, opts.Metrics, opts.Log, nil), ids: &requestIDs{instance: strings.Repeat("0", 16)}, services: newServices(openai.Other), held: newHolding(opts.Place.Queue, opts.Prepare.Allow.Fields.Order(), opts.Snapshot),
 		detached: detached{
-			returned: newReturnedConns(opts.Front.BodyTimeout), tidy: newTidy(), spares: newSpares(), hangups: memHangups{}, polls: memPolls{},
+			spares: newSpares(), polls: memPolls{},
 			outputs: &outputs{shards: []*shard{{batch: opts.Attempt.Batch}}}, sockets: newSockets(1, rigMetrics, nil),
 		},
 	}
-	g.returned.serving.Store(true)
 	g.base, g.cut = context.WithCancelCause(t.Context())
+	g.front = front.New(&g.opts.Front, rigMetrics, opts.Log, g.base, memHangups{}, 1)
+	g.front.Returned().Serving.Store(true)
 	r.g, r.w = g, &worker{metrics: rigMetrics}
 	return r
 }
+
+// acceptOne is a listener of a connection that has come.
+type acceptOne struct {
+	net.Listener
+	conn net.Conn
+}
+
+func (l *acceptOne) Accept() (net.Conn, error) { return l.conn, nil }
 
 // rigWriter is net/http's side of a connection.
 type rigWriter struct {
@@ -82,15 +93,16 @@ func (w *rigWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 func (r *rig) ask(path, body string, window int) {
 	up, down := newHalf(1<<20), newHalf(window)
 	mem := &memConn{in: up, out: down}
-	server := &conn{Conn: mem, socket: mem}
-	if err := server.enter(r.g); err != nil {
+	r.server = mem
+	server, err := r.g.front.Listener(&acceptOne{conn: mem}).Accept()
+	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.client = &memConn{in: down, out: up}
 	req := httptest.NewRequest("POST", path, nil)
 	req.Header.Set("X-Request-Id", "req-1")
 	req.Close = true
-	req = req.WithContext(connContext(r.g.base, server))
+	req = req.WithContext(front.ConnContext(r.g.base, server))
 	r.whole = httptest.NewRecorder()
 	x := r.g.start(&rigWriter{r.whole, server, &r.left}, req)
 	r.x = x
@@ -114,7 +126,7 @@ func (r *rig) ask(path, body string, window int) {
 				panic(p)
 			}
 		}()
-		if v := x.attempts(); x.response.left() {
+		if v := x.attempts(); x.response.Detached() {
 			x.depart(v)
 			return
 		}
@@ -200,7 +212,7 @@ func (r *rig) close() {
 	r.g.cut(infer.Errorf(infer.CodeShutdown, "the test is over"))
 	r.settle()
 	r.g.streams.Wait()
-	r.g.returned.Close()
+	r.g.front.Close()
 }
 
 // record gives the request's record once it has ended.

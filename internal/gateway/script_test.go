@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/gateway/front"
 	"weir/internal/infer"
 	"weir/internal/trace"
 	"weir/models"
@@ -176,7 +177,7 @@ func (s *script) command(line string) {
 func (s *script) begin(verb, rest string) {
 	args, named := s.words(rest)
 	if verb == "gateway" {
-		s.opts = Options{Front: FrontOptions{WriteTimeout: s.dur(named["write"])}, Attempt: AttemptOptions{IdleTimeout: s.dur(named["idle"]), FirstTimeout: s.dur(named["first"]), FlushInterval: s.dur(named["flush"])}}
+		s.opts = Options{Front: front.Options{WriteTimeout: s.dur(named["write"])}, Attempt: AttemptOptions{IdleTimeout: s.dur(named["idle"]), FirstTimeout: s.dur(named["first"]), FlushInterval: s.dur(named["flush"])}}
 		if name, d, ok := strings.Cut(named["delay"], ":"); ok {
 			stage, err := trace.ParseStage(name)
 			if err != nil {

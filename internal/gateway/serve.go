@@ -12,18 +12,18 @@ import (
 func (g *Gateway) handle(w http.ResponseWriter, r *http.Request) {
 	g.assist()
 	x := g.start(w, r)
-	if v := x.serve(); x.response.left() {
+	if v := x.serve(); x.response.Detached() {
 		x.depart(v)
 		return
 	}
-	if !x.response.unread {
+	if !x.response.Unread {
 		x.finish()
 		return
 	}
 	g.refused.Add(1) // before it is live no more
 	defer g.refused.Add(-1)
 	x.finish()
-	g.drain(w, r)
+	g.front.Drain(w, r)
 }
 
 // serve runs the stages of the request in order and stores the error that ended it in
@@ -37,7 +37,7 @@ func (x *exchange) serve() (v verdict) {
 	if x.err = infer.AsError(err); x.err != nil || done {
 		return ended
 	}
-	if x.response.conn.look() {
+	if x.response.HungUp() {
 		x.err = infer.AsError(gone(&x.ctx)) // before an engine has it
 		return ended
 	}
@@ -72,16 +72,16 @@ func (x *exchange) attempts() (v verdict) {
 			return ended
 		}
 		if x.err = infer.AsError(x.dispatch()); x.err == nil {
-			if x.response.left() {
+			if x.response.Detached() {
 				return waits // of a stream that goes on: proceed does
 			}
-			if v = x.follow(waits); x.response.left() {
+			if v = x.follow(waits); x.response.Detached() {
 				return v // depart goes on
 			}
 		} else if x.ctx.Err() != nil {
 			x.err = infer.AsError(gone(&x.ctx)) // whatever the adapter makes of that
 		} else if sock.Starved(x.err) {
-			x.g.starved("dial", x.err)
+			x.g.front.Starved("dial", x.err)
 		}
 		if !x.repeats() {
 			return ended

@@ -11,6 +11,16 @@ import (
 	"weir/internal/wire/epoll"
 )
 
+// poller notices that sockets have something to read.
+type poller interface {
+	// poll calls ready, on a worker's goroutine, whenever a socket that is read without
+	// waiting has input; hup is set if the peer has also ended its side, or if the
+	// connection broke. ready must not block. stop ends the polling, although a call
+	// may still be under way; it must be called before the socket is closed or handed
+	// on.
+	poll(fd int, ready func(w *worker, hup bool)) (stop func(), err error)
+}
+
 // sockets polls those of streams that have left net/http: relay engines' for what
 // they send, clients' for their hang-ups.
 type sockets struct{ *epoll.Poller[*worker] }
@@ -35,7 +45,7 @@ func (s sockets) poll(fd int, ready func(w *worker, hup bool)) (stop func(), err
 // watch implements watcher. Only the end of the client's side is watched for,
 // never its data, so that what it sends ahead stays in the socket for its next
 // request.
-func (s sockets) watch(conn net.Conn, gone func()) (stop func(), err error) {
+func (s sockets) Watch(conn net.Conn, gone func()) (stop func(), err error) {
 	sys, ok := conn.(syscall.Conn)
 	if !ok {
 		return nil, errors.ErrUnsupported

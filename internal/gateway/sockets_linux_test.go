@@ -30,7 +30,7 @@ func TestHangupsOverSockets(t *testing.T) {
 			t.Fatal(err)
 		}
 		gone := make(chan struct{})
-		stop, err := h.watch(server, func() { close(gone) })
+		stop, err := h.Watch(server, func() { close(gone) })
 		if err != nil {
 			t.Fatal(err)
 		}

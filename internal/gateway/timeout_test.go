@@ -2,12 +2,7 @@ package gateway
 
 import (
 	"bytes"
-	"context"
 	"log/slog"
-	"net"
-	"net/http"
-	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,8 +10,8 @@ import (
 
 	"weir/internal/fleet/admission"
 	"weir/internal/fleet/retry"
+	"weir/internal/gateway/front"
 	"weir/internal/infer"
-	"weir/internal/tenancy"
 	"weir/internal/trace"
 )
 
@@ -244,7 +239,7 @@ func TestUploadBounds(t *testing.T) {
 		// 30 s, and 1 s for each 4096 bytes: 13 bytes have come by then.
 		{"a byte now and then", Options{}, 1, 2500 * time.Millisecond, 30*time.Second + 13*time.Second/4096, "--upload-rate"},
 		{"a rate that is enough", Options{}, 4096, time.Second, 5 * time.Minute, "--upload-timeout"},
-		{"a rate of its own", Options{Front: FrontOptions{UploadRate: 8000, BodyTimeout: time.Second}}, 2048, time.Second / 2, 2280 * time.Millisecond, "--upload-rate"},
+		{"a rate of its own", Options{Front: front.Options{UploadRate: 8000, BodyTimeout: time.Second}}, 2048, time.Second / 2, 2280 * time.Millisecond, "--upload-rate"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, test.opts, nil, func(t *testing.T, b *bench) {
@@ -273,7 +268,7 @@ func TestUploadBounds(t *testing.T) {
 // it is read, or with what has come of it, and leaves when nothing needs it any more.
 func TestBodyBudget(t *testing.T) {
 	e := &tokenEngine{name: "a"}
-	inBubble(t, Options{Front: FrontOptions{MaxBodyMemory: 1 << 20}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Front: front.Options{MaxBodyMemory: 1 << 20}}, []any{e}, func(t *testing.T, b *bench) {
 		first := b.dial(0)
 		first.head("POST", chatPath, 600<<10)
 		first.write(strings.Repeat(" ", 64<<10)) // at its pace: it keeps its room
@@ -320,7 +315,7 @@ func TestBodyBudget(t *testing.T) {
 // lose nothing by it but their room: once they send, they are served too.
 func TestDeclaredBodyThatDoesNotCome(t *testing.T) {
 	r := &relayEngine{name: "r"}
-	inBubble(t, Options{Front: FrontOptions{MaxBodyMemory: 8 << 20}}, []any{r}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Front: front.Options{MaxBodyMemory: 8 << 20}}, []any{r}, func(t *testing.T, b *bench) {
 		body := `{"model":"relayed","input":"` + strings.Repeat("a", 2<<20) + `"}`
 		var silent []*caller
 		for range 3 {
@@ -373,7 +368,7 @@ func TestRefusedBeforeItsBody(t *testing.T) {
 		third := b.post(chatPath, askStream(``))
 		e.call(t, 2).end(infer.ReasonStop, words()[0])
 		third.wantWhole(text(words()[0]), "stop")
-		time.Sleep(drainSilence + time.Second) // net/http's end of a connection is half of it
+		time.Sleep(front.DrainSilence + time.Second) // net/http's end of a connection is half of it
 		if !second.answer().closed {
 			t.Error("the refused request's connection is open, though nothing more of its body comes")
 		}
@@ -381,16 +376,16 @@ func TestRefusedBeforeItsBody(t *testing.T) {
 }
 
 // A refused body is read for a moment, for a client that sends all of it before it reads the
-// answer: no longer than drainTime, and no more of it than two bodies may have.
+// answer: no longer than front.DrainTime, and no more of it than two bodies may have.
 func TestRefusedBodyIsDrained(t *testing.T) {
-	opts := Options{Front: FrontOptions{MaxBody: 1 << 20}}
+	opts := Options{Front: front.Options{MaxBody: 1 << 20}}
 	for _, test := range []struct {
 		name         string
 		piece, total int
 		every        time.Duration
 		least, most  time.Duration // how long the connection is open
 	}{
-		{"a slow one", 1 << 10, 3 << 20, drainSilence / 2, drainTime - drainSilence, drainTime + 2*time.Second},
+		{"a slow one", 1 << 10, 3 << 20, front.DrainSilence / 2, front.DrainTime - front.DrainSilence, front.DrainTime + 2*time.Second},
 		{"a long one", 64 << 10, 64 << 20, 5 * time.Millisecond, 150 * time.Millisecond, 2 * time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -423,7 +418,7 @@ func TestBodyThatNobodyWants(t *testing.T) {
 				b.sent[name]++
 			}
 			c.method = "POST"
-			time.Sleep(unreadTimeout)
+			time.Sleep(front.UnreadTimeout)
 			if a := c.answer(); a.status != 415 && a.status != 404 || !a.whole {
 				t.Errorf("%s: status %d, whole %v", name, a.status, a.whole)
 			}
@@ -472,7 +467,7 @@ func TestRequestTimeout(t *testing.T) {
 		}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, Options{Front: FrontOptions{RequestTimeout: 3 * time.Second}}, test.engines, func(t *testing.T, b *bench) {
+			inBubble(t, Options{Front: front.Options{RequestTimeout: 3 * time.Second}}, test.engines, func(t *testing.T, b *bench) {
 				c := test.begin(t, b)
 				time.Sleep(3*time.Second - time.Nanosecond)
 				synctest.Wait()
@@ -550,64 +545,6 @@ func TestWriteTimeout(t *testing.T) {
 			t.Errorf("done %v, whole %v, closed %v", s.done, s.whole, s.closed)
 		}
 	})
-}
-
-// late is a response whose client does not read: a write ends with its deadline,
-// and by then net/http has ended the request's context.
-type late struct {
-	http.ResponseWriter
-	hangUp context.CancelFunc
-}
-
-func (l late) Write([]byte) (int, error) {
-	l.hangUp()
-	return 0, &net.OpError{Op: "write", Err: os.ErrDeadlineExceeded}
-}
-
-// net/http's reaction to a write that took too long is not a hang-up.
-func TestUnreadIsNoHangUp(t *testing.T) {
-	ctx, hangUp := context.WithCancel(t.Context())
-	w := late{httptest.NewRecorder(), hangUp}
-	c := &httpCarrier{front: front{w: w, rc: *http.NewResponseController(w)}, spare: newBuffers()}
-	whole, err := c.send(nil, []byte("x"), false)
-	if err == nil && !whole {
-		err = c.rest()
-	}
-	if got := infer.AsError(lost(ctx, err, time.Second)); got.Code != infer.CodeSlowClient {
-		t.Errorf("%v: %v", err, got)
-	}
-}
-
-// slow is a body that does not come: a read ends with its deadline, and by then net/http has ended
-// the request's context.
-type slow struct {
-	after  time.Duration
-	hangUp context.CancelFunc
-}
-
-func (s slow) Read([]byte) (int, error) {
-	time.Sleep(s.after)
-	s.hangUp()
-	return 0, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
-}
-
-func (slow) Close() error { return nil }
-
-// net/http's reaction to a body that is late is not a hang-up. One before the deadline is.
-func TestLateBodyIsNoHangUp(t *testing.T) {
-	for after, want := range map[time.Duration]infer.Code{29 * time.Second: infer.CodeCancelled, 30 * time.Second: infer.CodeBodyTimeout} {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, hangUp := context.WithCancel(t.Context())
-			r := httptest.NewRequest("POST", chatPath, slow{after, hangUp})
-			r.ContentLength = 100
-			opts := Options{Front: FrontOptions{BodyTimeout: 30 * time.Second, UploadTimeout: time.Minute, UploadRate: 1, MaxBody: 1000}}
-			u := upload{who: tenancy.Anyone, r: r, rc: http.NewResponseController(httptest.NewRecorder()), opts: &opts.Front, began: time.Now()}
-			_, err := u.read(ctx, admission.NewBodies(1<<20, nil), new(admission.Body))
-			if got := infer.AsError(u.failure(ctx, err)); got.Code != want {
-				t.Errorf("after %v: %v: %v, want %v", after, err, got, want)
-			}
-		})
-	}
 }
 
 // A kept connection's earlier deadlines do not bound its later requests,

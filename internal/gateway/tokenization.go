@@ -8,6 +8,7 @@ import (
 
 	"weir/internal/dialect"
 	"weir/internal/dialect/openai"
+	"weir/internal/gateway/front"
 	"weir/internal/infer"
 	"weir/internal/model/chat"
 	"weir/internal/model/tokenizer"
@@ -163,7 +164,7 @@ func (p *preparing) textOf(ids []uint32, skipSpecial bool, yield func()) (text [
 // whole time that a client may take to read.
 func (x *exchange) writeWhole(out []byte) error {
 	x.rec.Enter(trace.Flush)
-	h := x.response.w.Header()
+	h := x.response.Served.Writer.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(out)))
 	x.rec.PutTiming(h)
@@ -171,15 +172,15 @@ func (x *exchange) writeWhole(out []byte) error {
 	const part = 1 << 20
 	for len(out) > 0 {
 		n := min(part, len(out))
-		if err := x.response.arm(&x.ctx, x.rec.Enter(trace.Flush), x.g.opts.Front.WriteTimeout); err != nil {
+		if err := x.response.Arm(&x.ctx, x.rec.Enter(trace.Flush), x.g.opts.Front.WriteTimeout); err != nil {
 			return err
 		}
-		_, err := x.response.send(nil, out[:n], n == len(out))
+		_, err := x.response.Carrier.Send(nil, out[:n], n == len(out))
 		if err == nil {
-			err = x.response.rest()
+			err = x.response.Carrier.Rest()
 		}
 		if err != nil {
-			return lost(&x.ctx, err, x.g.opts.Front.WriteTimeout)
+			return front.Lost(&x.ctx, err, x.g.opts.Front.WriteTimeout)
 		}
 		x.rec.BytesOut += int64(n)
 		out = out[n:]

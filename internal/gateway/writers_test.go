@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -94,17 +95,18 @@ func TestEveryWriter(t *testing.T) {
 			if _, err := io.Copy(io.Discard, r.Body); err != nil {
 				t.Error(err)
 			}
-			switch w.(type) {
-			case *directWriter:
+			switch fmt.Sprintf("%T", w) {
+			case "*front.directWriter":
 				by = "direct"
-			case *http2Writer:
+			case "*front.http2Writer":
 				by = "HTTP/2"
 			default:
 				by = "net/http"
 			}
 			answer.serve(w, &said)
 		})
-		f.server.Handler, f.g.returned.direct.handler = f.g.http1Only(h), h
+		f.server.Handler = f.g.front.HTTP1Only(h)
+		f.g.front.ServePlain(h, maps.Keys(f.g.services))
 		head := "POST " + chatPath + " HTTP/1.1\r\nHost: weir\r\n"
 		asks := map[string]string{"direct": head + "Content-Length: 1\r\n\r\nx", "net/http": head + "Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n"}
 		over := &http.Transport{Protocols: new(http.Protocols), DialContext: func(context.Context, string, string) (net.Conn, error) { return f.plain.dial(4 << 20), nil }}
@@ -248,7 +250,7 @@ func TestEveryCarrier(t *testing.T) {
 	inBubble(t, Options{}, []any{r}, func(t *testing.T, b *bench) {
 		same := func(way, what string, resp *http.Response, body []byte, err error) {
 			t.Helper()
-			if h := resp.Header; !slices.Equal(h["Cache-Control"], noStore) || !slices.Equal(h["X-Content-Type-Options"], noSniff) {
+			if h := resp.Header; !slices.Equal(h["Cache-Control"], []string{"no-store, no-transform"}) || !slices.Equal(h["X-Content-Type-Options"], []string{"nosniff"}) {
 				t.Errorf("%s %s: %v", way, what, h)
 			}
 			resp.Header.Del("X-Request-Id")

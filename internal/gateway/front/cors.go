@@ -1,10 +1,9 @@
-package gateway
+package front
 
 import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
 	"weir/internal/dialect"
@@ -65,11 +64,8 @@ func (o Origins) none() bool { return !o.any && len(o.listed) == 0 }
 
 // The heads of CORS.
 const (
-	// preflightMethods are the methods that any of the API's paths takes.
-	preflightMethods = "GET, POST, PUT, DELETE"
-	// exposed are the fields of weir's answers that a script may read beside those that it
-	// may always read.
-	exposed = "X-Request-Id, Request-Id, Retry-After, " + reasonHeader + ", Server-Timing, " + ignoredHeader
+	// Methods are the methods that any of the API's paths takes.
+	Methods = "GET, POST, PUT, DELETE"
 	// preflightAge is for how many seconds a browser need not ask again.
 	preflightAge = "600"
 )
@@ -98,47 +94,39 @@ func (o Origins) admit(h http.Header, origin string) bool {
 	return true
 }
 
-// crossOrigin answers OPTIONS, and has browsers let the scripts of allowed origins read
-// the answers of mux, refusals included.
-func (g *Gateway) crossOrigin(mux *http.ServeMux) http.Handler {
-	origins := g.opts.Front.CORS
-	preflight, options := g.view(g.preflight), g.view(func(w http.ResponseWriter, r *http.Request) { g.options(w, r, mux) })
+// Handler has browsers let the scripts of allowed origins read the answers of next, refusals
+// included, and in them the header fields that are exposed. It answers what a browser sends
+// before a script's request by itself, within view.
+func (o Origins) Handler(exposed string, view func(http.HandlerFunc) http.HandlerFunc, next http.HandlerFunc) http.Handler {
+	preflight := view(o.preflight)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		protect(w.Header())
-		origin := first(r.Header, "Origin")
+		Protect(w.Header())
+		origin := ""
+		if v := r.Header["Origin"]; len(v) > 0 {
+			origin = v[0]
+		}
 		switch {
 		case r.Method == http.MethodOptions && origin != "" && r.Header.Get("Access-Control-Request-Method") != "":
 			preflight(w, r)
 			return
-		case (origin != "" || !origins.any) && origins.admit(w.Header(), origin):
+		case (origin != "" || !o.any) && o.admit(w.Header(), origin):
 			w.Header().Set("Access-Control-Expose-Headers", exposed)
 		}
-		if r.Method == http.MethodOptions {
-			options(w, r)
-			return
-		}
-		if g.known(r) {
-			g.handle(w, r)
-			return
-		}
-		if r.ContentLength != 0 {
-			dropBody(http.NewResponseController(w)) // mux answers some by itself; net/http reads their bodies
-		}
-		mux.ServeHTTP(w, r)
+		next(w, r)
 	})
 }
 
 // preflight answers the request that a browser sends before a script's request. A script
 // of an allowed origin may request every path, so that it can read the error for one that
 // does not exist.
-func (g *Gateway) preflight(w http.ResponseWriter, r *http.Request) {
-	h, origin := w.Header(), first(r.Header, "Origin")
+func (o Origins) preflight(w http.ResponseWriter, r *http.Request) {
+	h, origin := w.Header(), r.Header.Get("Origin")
 	h.Add("Vary", "Access-Control-Request-Method, Access-Control-Request-Headers")
-	if !g.opts.Front.CORS.admit(h, origin) {
+	if !o.admit(h, origin) {
 		http.Error(w, fmt.Sprintf("web pages of %s may not use this gateway; an operator allows them with --cors %[1]s", dialect.Clip(origin, 128)), http.StatusForbidden)
 		return
 	}
-	h.Set("Access-Control-Allow-Methods", preflightMethods)
+	h.Set("Access-Control-Allow-Methods", Methods)
 	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
 		h.Set("Access-Control-Allow-Headers", asked)
 	}
@@ -146,27 +134,14 @@ func (g *Gateway) preflight(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// options answers with the methods of a path.
-func (g *Gateway) options(w http.ResponseWriter, r *http.Request, mux *http.ServeMux) {
-	path := r.URL.Path
-	if r.RequestURI == "*" { // the whole server
-		w.Header().Set("Allow", preflightMethods+", "+http.MethodOptions)
-		w.WriteHeader(http.StatusNoContent)
-		return
-	}
-	methods := slices.Clone(g.services[path].methods)
-	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
-		asks := &http.Request{Method: method, URL: r.URL, Host: r.Host}
-		_, pattern := mux.Handler(asks)
-		own := strings.HasPrefix(pattern, method+" ") || method == http.MethodPost && g.opts.Prepare.Allow.Paths.Has(path)
-		if own && !slices.Contains(methods, method) {
-			methods = append(methods, method)
-		}
-	}
-	if len(methods) == 0 || g.services.meant(path) != "" {
-		writeError(w, g.endpointOf(path), g.services.nothingAt(path))
-		return
-	}
-	w.Header().Set("Allow", strings.Join(append(methods, http.MethodOptions), ", "))
-	w.WriteHeader(http.StatusNoContent)
+// The fields of each response of the API.
+var (
+	noStore = []string{"no-store, no-transform"}
+	noSniff = []string{"nosniff"}
+)
+
+// Protect puts into a response's head that no cache keeps it, no proxy changes it, and no browser
+// takes it for another type. What an engine says of that does not pass (relay).
+func Protect(h http.Header) {
+	h["Cache-Control"], h["X-Content-Type-Options"] = noStore, noSniff
 }

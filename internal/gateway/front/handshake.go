@@ -1,4 +1,4 @@
-package gateway
+package front
 
 import (
 	"crypto/tls"
@@ -15,15 +15,15 @@ type handshakes chan struct{}
 
 func newHandshakes(cores int) handshakes { return make(handshakes, max(1, cores/2)) }
 
-// TLS returns the configuration of the gateway's server for a certificate. Handshakes
+// TLS returns the configuration of the server for a certificate. Handshakes
 // take turns by it. A connection's turn lasts from its client's first message, read
 // whole, to the server's answer.
-func (g *Gateway) TLS(config *tls.Config) *tls.Config {
+func (f *Front) TLS(config *tls.Config) *tls.Config {
 	config = config.Clone()
 	of := config.GetConfigForClient
 	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		if c, ok := hello.Conn.(*conn); ok {
-			if err := c.takeTurn(g.handshaking, g.opts.Front.BodyTimeout); err != nil {
+			if err := c.takeTurn(f.handshakes, f.opts.BodyTimeout); err != nil {
 				return nil, err
 			}
 		}

@@ -1,8 +1,9 @@
-package gateway
+package front
 
 import (
 	"bytes"
 	"io"
+	"iter"
 	"net/http"
 	"net/url"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"weir/internal/gateway/freelist"
 	"weir/internal/trace"
 	"weir/internal/wire/http1"
 	"weir/internal/wire/sock"
@@ -24,11 +26,11 @@ import (
 // A goroutine serves a connection, from its beginning and again after a stream that had left
 // it, until net/http gets it or it ends.
 type direct struct {
-	g       *Gateway
+	f       *Front
 	handler http.Handler
 	urls    map[string]*url.URL // of the paths served
 	base    *http.Request       // what all requests have in common
-	spare   *spare[*plainRequest]
+	spare   *freelist.List[*plainRequest]
 	serving sync.WaitGroup
 }
 
@@ -44,12 +46,12 @@ type plainRequest struct {
 }
 
 // newPlainRequests returns spare ones. They are kept empty, so that whoever still uses one is seen to.
-func newPlainRequests() *spare[*plainRequest] {
-	return &spare[*plainRequest]{
-		make: func() *plainRequest {
+func newPlainRequests() *freelist.List[*plainRequest] {
+	return &freelist.List[*plainRequest]{
+		Make: func() *plainRequest {
 			return &plainRequest{fields: make(http.Header, fewFields), answer: make(http.Header, fewFields)}
 		},
-		empty: func(s *plainRequest) {
+		Empty: func(s *plainRequest) {
 			clear(s.fields)
 			clear(s.answer)
 			s.request, s.body, s.writer = http.Request{}, directBody{}, directWriter{}
@@ -65,15 +67,15 @@ const fewFields = 8
 const directBuffer = 16 << 10
 
 // newBuffers returns spare ones of directBuffer, for what is read or written at once.
-func newBuffers() *spare[*[]byte] {
-	return &spare[*[]byte]{make: func() *[]byte { b := make([]byte, directBuffer); return &b }}
+func newBuffers() *freelist.List[*[]byte] {
+	return &freelist.List[*[]byte]{Make: func() *[]byte { b := make([]byte, directBuffer); return &b }}
 }
 
-func newDirect(g *Gateway) *direct {
-	d := &direct{g: g, handler: g.Handler(), urls: map[string]*url.URL{}, spare: newPlainRequests()}
+func newDirect(f *Front, handler http.Handler, paths iter.Seq[string]) *direct {
+	d := &direct{f: f, handler: handler, urls: map[string]*url.URL{}, spare: newPlainRequests()}
 	base := &http.Request{Method: http.MethodPost, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
-	d.base = base.WithContext(g.base) // a request's connection is known by its writer
-	for path := range g.services {
+	d.base = base.WithContext(f.base) // a request's connection is known by its writer
+	for path := range paths {
 		d.urls[path] = &url.URL{Path: path}
 	}
 	return d
@@ -82,10 +84,10 @@ func newDirect(g *Gateway) *direct {
 // peer is what the requests of a connection have in common. Each stream keeps it, so it is small.
 type peer struct {
 	remote  string // its address
-	writer  tryWriter
+	writer  TryWriter
 	raw     syscall.RawConn // nil: the connection is read as it is
 	polled  func(fd uintptr) bool
-	spare   *spare[*[]byte]
+	buffers *freelist.List[*[]byte]
 	buf     *[]byte // what polled has read into
 	n       int
 	began   int64         // when the request that net/http gets did; 0: there is none
@@ -98,14 +100,14 @@ type peer struct {
 // accept begins to serve a connection; false if only net/http can. Its client's hang-up must
 // be noticed without net/http, and its address be known.
 func (d *direct) accept(c *conn) bool {
-	if c.Conn != c.socket || !d.g.returned.serving.Load() {
+	if c.Conn != c.socket || !d.f.returned.Serving.Load() {
 		return false
 	}
 	w, ok := tryWriterOf(c.socket)
-	if !ok || c.follow(d.g.hangups, nil) != nil {
+	if !ok || c.follow(d.f.Hangups, nil) != nil {
 		return false
 	}
-	p := &peer{remote: c.RemoteAddr().String(), writer: w, spare: d.g.buffers}
+	p := &peer{remote: c.RemoteAddr().String(), writer: w, buffers: d.f.buffers}
 	if sys, ok := c.socket.(syscall.Conn); ok {
 		raw, err := sys.SyscallConn()
 		if err != nil {
@@ -114,20 +116,20 @@ func (d *direct) accept(c *conn) bool {
 		p.raw, p.polled = raw, p.read
 	}
 	c.peer = p
-	d.serve(c, d.g.opts.Front.BodyTimeout)
+	d.serve(c, d.f.opts.BodyTimeout)
 	return true
 }
 
 // serve serves a connection. Its first request must begin within a time.
 func (d *direct) serve(c *conn, within time.Duration) {
-	if !d.g.returned.rest(c) {
+	if !d.f.returned.rest(c) {
 		c.Close()
 		return
 	}
 	d.serving.Go(func() {
-		for c.bound(within); d.next(c); c.bound(keepAliveTimeout) {
+		for c.bound(within); d.next(c); c.bound(KeepAliveTimeout) {
 			c.entry.Idle(time.Now())
-			if !d.g.returned.rest(c) {
+			if !d.f.returned.rest(c) {
 				c.Close()
 				return
 			}
@@ -146,10 +148,10 @@ func (c *conn) bound(within time.Duration) {
 
 // read reads what the socket has into a buffer, which the connection has only then.
 func (p *peer) read(fd uintptr) bool {
-	buf := p.spare.take()
+	buf := p.buffers.Take()
 	var err error
 	if p.n, err = sock.TryRead(int(fd), *buf); p.n < 0 && err == nil {
-		p.spare.give(buf)
+		p.buffers.Give(buf)
 		return false
 	}
 	p.buf = buf
@@ -161,7 +163,7 @@ func (p *peer) read(fd uintptr) bool {
 func (c *conn) await() (n int) {
 	p := c.peer
 	if p.raw == nil || len(c.ahead) > 0 {
-		p.buf = p.spare.take()
+		p.buf = p.buffers.Take()
 		if n = copy(*p.buf, c.ahead); n > 0 {
 			c.ahead = c.ahead[n:]
 			return n
@@ -180,13 +182,13 @@ func (c *conn) await() (n int) {
 func (d *direct) next(c *conn) (kept bool) {
 	n := c.await()
 	p := c.peer
-	s := d.spare.take()
+	s := d.spare.Take()
 	body := &s.body
-	*body = directBody{conn: c, spare: p.spare, buf: p.buf}
+	*body = directBody{conn: c, buffers: p.buffers, buf: p.buf}
 	p.buf = nil
 	defer func() {
 		if body.release(); kept {
-			d.spare.give(s)
+			d.spare.Give(s)
 		}
 	}()
 	if n <= 0 || !c.leave() {
@@ -200,7 +202,7 @@ func (d *direct) next(c *conn) (kept bool) {
 	if size == 0 || at == nil || n > size+head.Length || len(c.ahead) > 0 {
 		c.ahead, p.began = append(bytes.Clone(text), c.ahead...), began
 		p.bounded = time.Time{} // net/http sets deadlines of its own
-		if !d.g.returned.hand(c) {
+		if !d.f.returned.hand(c) {
 			c.Close()
 		}
 		return false
@@ -233,16 +235,16 @@ func (c *conn) unbound() {
 // still has to bring. The buffer is given back once it is empty, because the request may wait
 // for its engine for long.
 type directBody struct {
-	conn  *conn
-	spare *spare[*[]byte]
-	buf   *[]byte
-	rest  []byte // of buf
-	left  int    // bytes that were not read from the connection
+	conn    *conn
+	buffers *freelist.List[*[]byte]
+	buf     *[]byte
+	rest    []byte // of buf
+	left    int    // bytes that were not read from the connection
 }
 
 func (b *directBody) release() {
 	if b.buf != nil {
-		b.spare.give(b.buf)
+		b.buffers.Give(b.buf)
 		b.buf, b.rest = nil, nil
 	}
 }
@@ -266,6 +268,18 @@ func (b *directBody) Read(p []byte) (n int, err error) {
 		err = io.EOF
 	}
 	return n, err
+}
+
+// cameWithHead returns the body of a request if all of it came with the head, and nil otherwise.
+// The request has no body from then on.
+func cameWithHead(r *http.Request) (body []byte) {
+	b, ok := r.Body.(*directBody)
+	if !ok || b.left != 0 {
+		return nil
+	}
+	body = append(make([]byte, 0, r.ContentLength), b.rest...)
+	b.release()
+	return body
 }
 
 // maxDropped is how much of a body is read that the handler has not, so that the connection can

@@ -1,4 +1,4 @@
-package gateway
+package front
 
 import (
 	"crypto/tls"
@@ -35,21 +35,21 @@ func (c notTLS) UnencryptedNetConn() net.Conn { return c.conn }
 
 // takeHTTP2 has the HTTP/2 connections of a server read and written by frames, and their
 // requests served by http2Streams. net/http has set up HTTP/2, unless GODEBUG turns it off.
-func (g *Gateway) takeHTTP2(server *http.Server) {
+func (f *Front) takeHTTP2(server *http.Server) {
 	serve := server.TLSNextProto[nextProtoPlain]
 	if serve == nil {
 		return
 	}
 	over := func(s *http.Server, c net.Conn, secure *tls.Conn, h http.Handler) {
-		f := &frames{Conn: c, socket: connFrom(c), away: g.sentAway, budget: newFrameBudget()}
-		if f.socket != nil {
-			f.socket.http2 = new(http2Conn)
+		framed := &frames{Conn: c, socket: connFrom(c), away: f.sentAway, budget: newFrameBudget()}
+		if framed.socket != nil {
+			framed.socket.http2 = new(http2Conn)
 		}
-		var served net.Conn = f
+		var served net.Conn = framed
 		if secure != nil {
-			served = tlsFrames{f, secure}
+			served = tlsFrames{framed, secure}
 		}
-		serve(s, tls.Client(notTLS{conn: served}, nil), http2Streams{g, h})
+		serve(s, tls.Client(notTLS{conn: served}, nil), http2Streams{f, h})
 	}
 	server.TLSNextProto[nextProtoPlain] = func(s *http.Server, c *tls.Conn, h http.Handler) {
 		if from, ok := c.NetConn().(interface{ UnencryptedNetConn() net.Conn }); ok {
@@ -80,18 +80,18 @@ func readPreface(c net.Conn) error {
 	return c.SetReadDeadline(time.Time{})
 }
 
-// http1Only refuses the one request of another version that net/http passes on over HTTP/1, as
+// HTTP1Only refuses the one request of another version that net/http passes on over HTTP/1, as
 // net/http refuses all others. Nothing of its body is read.
-func (g *Gateway) http1Only(next http.Handler) http.Handler {
+func (f *Front) HTTP1Only(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 1 || overHTTP2(w) {
 			next.ServeHTTP(w, r)
 			return
 		}
 		rc := http.NewResponseController(w)
-		_ = rc.SetWriteDeadline(time.Now().Add(g.opts.Front.WriteTimeout)) // as in httpCarrier
+		_ = rc.SetWriteDeadline(time.Now().Add(f.opts.WriteTimeout)) // as in HTTPCarrier
 		_ = rc.SetReadDeadline(broken)
-		protect(w.Header())
+		Protect(w.Header())
 		w.Header().Set("Connection", "close")
 		http.Error(w, fmt.Sprintf("505 HTTP Version Not Supported: the request line says HTTP/%d.%d on a connection of HTTP/1.1; send HTTP/1.1, or HTTP/2 over TLS (without TLS it needs --h2c)", r.ProtoMajor, r.ProtoMinor), http.StatusHTTPVersionNotSupported)
 	})
@@ -237,10 +237,10 @@ func (s *frameScan) stream() uint32 {
 // brings ten frames for each stream that may be reset, so pings that keep a connection alive are
 // never too many.
 const (
-	frameRate   = 10 * resetRate
-	frameBurst  = 10 * resetBurst
+	frameRate   = 10 * ResetRate
+	FrameBurst  = 10 * ResetBurst
 	frameEarned = 10              // by each frame of an answer
-	frameMost   = 10 * frameBurst // that can be earned: what is sent for an answer may come late
+	frameMost   = 10 * FrameBurst // that can be earned: what is sent for an answer may come late
 	// wholeData is how long a part of a body is that costs nothing.
 	wholeData = 256
 )
@@ -253,7 +253,7 @@ type frameBudget struct {
 
 func newFrameBudget() *frameBudget {
 	b := &frameBudget{refilled: time.Now()}
-	b.left.Store(frameBurst * wholeData)
+	b.left.Store(FrameBurst * wholeData)
 	return b
 }
 
@@ -279,7 +279,7 @@ func (b *frameBudget) spend(parts int64) (enough bool) {
 		return true
 	}
 	now := time.Now()
-	came := min(frameBurst, frameRate*now.Sub(b.refilled).Seconds())
+	came := min(FrameBurst, frameRate*now.Sub(b.refilled).Seconds())
 	b.refilled = now
 	return b.left.Add(int64(came*wholeData)) >= 0
 }

@@ -1,11 +1,10 @@
-package gateway
+package front
 
 import (
 	"bytes"
 	"context"
 	"crypto/tls"
 	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +25,7 @@ type conn struct {
 	ahead  []byte          // sent ahead of a detached stream's end; read first
 	// returned is set while the connection waits for the request after a
 	// detached stream.
-	returned atomic.Pointer[returnedConns]
+	returned atomic.Pointer[ReturnedConns]
 	tls      bool // what is read here is records, handshakes among them
 	head     headScan
 	peer     *peer                      // nil: only net/http serves it
@@ -61,7 +60,7 @@ func (c *conn) Close() error {
 // as a byte ahead makes it blind. So the socket itself is watched, from the
 // connection's first request until it is closed, and never read: a watch costs one
 // system call per connection.
-func (c *conn) follow(w watcher, gone func()) error {
+func (c *conn) follow(w Watcher, gone func()) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.gone = gone; c.hungUp {
@@ -71,7 +70,7 @@ func (c *conn) follow(w watcher, gone func()) error {
 		return nil
 	}
 	var err error
-	c.unwatch, err = w.watch(c.socket, c.hangUp)
+	c.unwatch, err = w.Watch(c.socket, c.hangUp)
 	return err
 }
 
@@ -165,15 +164,15 @@ func (c *conn) ambiguous() bool {
 	return c == nil || c.tls || c.first.Load() == 0 || !c.head.whole || c.head.declared
 }
 
-// keepAliveTimeout bounds the wait of a kept connection for its next request.
-const keepAliveTimeout = 5 * time.Minute
+// KeepAliveTimeout bounds the wait of a kept connection for its next request.
+const KeepAliveTimeout = 5 * time.Minute
 
 // SetReadDeadline implements net.Conn. A returned connection is new to
 // net/http, which bounds the wait for a request's head from the start. Until
 // the head's first byte it is idle like any kept connection, and bounded so.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	if c.returned.Load() != nil && !t.IsZero() {
-		t = time.Now().Add(keepAliveTimeout)
+		t = time.Now().Add(KeepAliveTimeout)
 	}
 	return c.Conn.SetReadDeadline(t)
 }
@@ -203,8 +202,8 @@ func (c *conn) stamp() {
 
 type connKey struct{}
 
-// connContext is for http.Server.
-func connContext(ctx context.Context, nc net.Conn) context.Context {
+// ConnContext is for http.Server.
+func ConnContext(ctx context.Context, nc net.Conn) context.Context {
 	c := connFrom(nc)
 	if c == nil {
 		return ctx
@@ -251,41 +250,3 @@ func (c *conn) done() {
 	c.mu.Unlock()
 	c.first.Store(0)
 }
-
-// Server returns an http.Server for the gateway with its bounds set. It speaks
-// HTTP/1.1, and HTTP/2 over TLS. It must serve Returned beside its listeners, or
-// streams stay with net/http.
-func (g *Gateway) Server() *http.Server {
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(true)
-	server := &http.Server{
-		Handler:           g.http1Only(g.Handler()),
-		ConnContext:       connContext,
-		ConnState:         g.connState,
-		ErrorLog:          g.serverErrors(),
-		ReadHeaderTimeout: g.opts.Front.BodyTimeout,
-		IdleTimeout:       keepAliveTimeout,
-		MaxHeaderBytes:    64 << 10,
-		Protocols:         protocols,
-		HTTP2:             http2Config(g.opts.Front.WriteTimeout),
-		// net/http would answer OPTIONS * behind the request's body, without a bound of time.
-		DisableGeneralOptionsHandler: true,
-	}
-	var once sync.Once
-	server.BaseContext = func(net.Listener) context.Context {
-		once.Do(func() { g.takeHTTP2(server) }) // net/http has set up its HTTP/2 by now
-		return context.Background()
-	}
-	return server
-}
-
-// sentAway reports a connection that was told to go away.
-func (g *Gateway) sentAway(why error) {
-	g.opts.Metrics.SentAway()
-	g.resetting.Error("a client's HTTP/2 connection was told to go away", why)
-}
-
-// Returned is the listener of connections whose streams left net/http and have
-// ended.
-func (g *Gateway) Returned() net.Listener { return g.returned }

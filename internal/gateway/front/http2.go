@@ -1,4 +1,4 @@
-package gateway
+package front
 
 import (
 	"context"
@@ -13,19 +13,19 @@ import (
 
 // The bounds of a connection that speaks HTTP/2.
 const (
-	// maxStreams bounds the requests of one connection at a time: enough for a
+	// MaxStreams bounds the requests of one connection at a time: enough for a
 	// proxy that sends all it has over a few connections, and what one client
 	// can make the gateway hold at once.
-	maxStreams = 1000
+	MaxStreams = 1000
 	// maxUpload and maxStreamUpload bound the bytes of bodies that have arrived
 	// and were not read yet.
 	maxUpload       = 1 << 20
 	maxStreamUpload = 512 << 10
-	// resetRate is how many streams a second a client may reset, on one connection,
-	// that have no answer yet, and resetBurst how many at once: all that it can have
+	// ResetRate is how many streams a second a client may reset, on one connection,
+	// that have no answer yet, and ResetBurst how many at once: all that it can have
 	// open, twice. Each one costs more than it costs the client.
-	resetRate  = 100
-	resetBurst = 2 * maxStreams
+	ResetRate  = 100
+	ResetBurst = 2 * MaxStreams
 )
 
 // http2Conn is the state of a connection that speaks HTTP/2.
@@ -47,9 +47,9 @@ type resets struct {
 func (a *resets) reset(now time.Time) (over bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.spent = 1 + max(0, a.spent-resetRate*max(0, now.Sub(a.at).Seconds()))
+	a.spent = 1 + max(0, a.spent-ResetRate*max(0, now.Sub(a.at).Seconds()))
 	a.at = now
-	return a.spent > resetBurst
+	return a.spent > ResetBurst
 }
 
 // answered counts a stream that was answered.
@@ -67,7 +67,7 @@ func (a *resets) answered() {
 // would not answer them, and hosts that vanish are found by TCP's keep-alive.
 func http2Config(writeTimeout time.Duration) *http.HTTP2Config {
 	return &http.HTTP2Config{
-		MaxConcurrentStreams:          maxStreams,
+		MaxConcurrentStreams:          MaxStreams,
 		MaxReceiveBufferPerConnection: maxUpload,
 		MaxReceiveBufferPerStream:     maxStreamUpload,
 		WriteByteTimeout:              2 * writeTimeout,
@@ -81,7 +81,7 @@ func http2Config(writeTimeout time.Duration) *http.HTTP2Config {
 // end, and no others begin. A request has its own arrival, because the connection's stamp
 // belongs to no one request.
 type http2Streams struct {
-	g    *Gateway
+	f    *Front
 	next http.Handler // net/http's, of the connection
 }
 
@@ -95,18 +95,18 @@ func (h http2Streams) BaseContext() context.Context {
 
 // ServeHTTP implements http.Handler.
 func (h http2Streams) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	g := h.g
-	s := &http2Writer{ResponseWriter: w, rc: http.NewResponseController(w), timeout: g.opts.Front.WriteTimeout, arrival: trace.Now()}
+	f := h.f
+	s := &http2Writer{ResponseWriter: w, rc: http.NewResponseController(w), timeout: f.opts.WriteTimeout, arrival: trace.Now()}
 	if c := connOf(r.Context()); c != nil {
 		begun := false
 		defer func() { // the handler may have broken the stream off by a panic
 			if s.answered {
 				c.http2.resets.answered()
 			} else if r.Context().Err() != nil {
-				g.opts.Metrics.StreamCancelled(begun)
+				f.metrics.StreamCancelled(begun)
 				if c.http2.resets.reset(time.Now()) {
 					s.goAway()
-					g.sentAway(fmt.Errorf("%s resets more than %d requests a second before they are answered", r.RemoteAddr, resetRate))
+					f.sentAway(fmt.Errorf("%s resets more than %d requests a second before they are answered", r.RemoteAddr, ResetRate))
 				}
 			}
 		}()

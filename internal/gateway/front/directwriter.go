@@ -1,4 +1,4 @@
-package gateway
+package front
 
 import (
 	"fmt"
@@ -42,7 +42,7 @@ func (w *directWriter) serve(d *direct) (kept bool) {
 	defer func() {
 		p := recover()
 		if p != nil && p != http.ErrAbortHandler {
-			d.g.opts.Log.Error("panic in a handler", "panic", p)
+			d.f.log.Error("panic in a handler", "panic", p)
 		}
 		if p != nil {
 			kept = false
@@ -184,8 +184,8 @@ func (w *directWriter) send(last bool) error {
 	if w.failed != nil {
 		return w.failed
 	}
-	buf := w.conn.peer.spare.take()
-	defer w.conn.peer.spare.give(buf)
+	buf := w.conn.peer.buffers.Take()
+	defer w.conn.peer.buffers.Give(buf)
 	out := (*buf)[:0]
 	if !w.sent {
 		if !w.in.drop() { // what is left of it must not be taken for a request
@@ -213,7 +213,7 @@ func (w *directWriter) put(out []byte) {
 	if w.conn.peer.late.Load() {
 		w.bound()
 	}
-	n, err := w.conn.peer.writer.tryWrite(out)
+	n, err := w.conn.peer.writer.TryWrite(out)
 	if err == nil && n < len(out) {
 		w.bound()
 		_, err = w.conn.Write(out[max(n, 0):])
