@@ -28,7 +28,8 @@ import (
 //
 //	gateway [write=DURATION] [idle=DURATION] [first=DURATION] [flush=DURATION]
 //	        [delay=STAGE:DURATION]
-//	ask [window=N] [FIELDS]           a chat, of a token engine
+//	ask [window=N] [path=/v1/completions] [FIELDS]
+//	                                  a chat, or a completion, of a token engine
 //	relay [window=N] [path=PATH] [type=TYPE] [framed=off]
 //	                                  a chat, or what is asked for at PATH, of a relay
 //	                                  engine, which answers with the head of a stream, or
@@ -191,7 +192,11 @@ func (s *script) begin(verb, rest string) {
 	out := s.out.String()
 	*s = script{t: s.t, opts: s.opts, rig: newRig(s.t, s.opts)}
 	s.out.WriteString(out)
-	body := `{"model":"` + models.SimName + `","messages":[{"role":"user","content":"hi"}],"stream":true` + strings.Join(args, "") + `}`
+	asked := `"messages":[{"role":"user","content":"hi"}]`
+	if named["path"] == completionsPath {
+		asked = `"prompt":"hi"`
+	}
+	body := `{"model":"` + models.SimName + `",` + asked + `,"stream":true` + strings.Join(args, "") + `}`
 	if verb == "relay" {
 		body = `{"model":"relayed","stream":true}`
 		s.rig.relay.reply = func(_ context.Context, f *forward) (*engine.RelayResponse, error) {
@@ -229,7 +234,7 @@ func (s *script) tokens(verb, rest string) {
 
 // same is in every chunk of a chat, and usual in every response's head.
 var (
-	same  = regexp.MustCompile(`"id":"chatcmpl-req-1","object":"chat.completion.chunk","created":[0-9]+,"model":"weir-sim","choices":`)
+	same  = regexp.MustCompile(`"id":"(?:chat)?cmpl-req-1","object":"(?:chat\.completion\.chunk|text_completion)","created":[0-9]+,"model":"weir-sim","choices":`)
 	usual = regexp.MustCompile(`^(Content-Type|X-Request-Id|Date|Connection|Transfer-Encoding): `)
 )
 
