@@ -106,7 +106,7 @@ func ReasonOf(g *Record) Reason {
 		row.because(&b, g, before, first)
 		whole = first
 		if rest := total - first; rest > first {
-			fmt.Fprintf(&b, " From there %s took %s", tokens(g.CompletionTokens), lasting(rest))
+			fmt.Fprintf(&b, " From there %s took %s", tokens(g.came()), lasting(rest))
 			row.because(&b, g, after, rest)
 			main, whole = after, rest
 		}
@@ -147,14 +147,23 @@ const (
 // longGap returns the longest gap if it is much longer than the others, otherwise nil.
 func (r *Record) longGap() *Gap {
 	gap := r.Gap
-	if gap == nil || gap.For < leastGap || r.CompletionTokens < 3 {
+	if gap == nil || gap.For < leastGap || r.came() < 3 {
 		return nil
 	}
-	others := max(r.LastReceived-r.FirstReceived-gap.For, 0) / int64(r.CompletionTokens-2)
+	others := max(r.LastReceived-r.FirstReceived-gap.For, 0) / int64(r.came()-2)
 	if gap.For < longGap*others {
 		return nil
 	}
 	return gap
+}
+
+// came returns how many tokens came. An engine that is relayed states their number only to clients
+// that ask for it.
+func (r *Record) came() int {
+	if r.CompletionTokens == 0 && r.Gap != nil {
+		return r.Gap.Tokens
+	}
+	return r.CompletionTokens
 }
 
 // most returns the stage that holds most of a gap, how long it does, and words for it.

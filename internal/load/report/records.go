@@ -48,7 +48,7 @@ func Of(t *trace.Record) *Record {
 	}
 	if p := t.Pace; p != nil {
 		if g.LastReceived = p.Last; p.Gap.For > 0 {
-			g.Gap = &Gap{For: p.Gap.For, Token: int(p.Gap.Token), Before: p.Gap.Before, Weir: p.Gap.Weir(), Client: p.Gap.Client}
+			g.Gap = &Gap{For: p.Gap.For, Token: int(p.Gap.Token), Tokens: int(p.Tokens), Before: p.Gap.Before, Weir: p.Gap.Weir(), Client: p.Gap.Client}
 			if legs := t.Attempts[p.Gap.Attempt].Legs; len(legs) > 0 {
 				g.Gap.Engine = legs[len(legs)-1].Engine
 			}

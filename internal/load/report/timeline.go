@@ -62,7 +62,8 @@ type Record struct {
 // Gap is the longest time between two outputs.
 type Gap struct {
 	For    int64  `json:"duration"`
-	Token  int    `json:"token"` // that ended it, counted from 1
+	Token  int    `json:"token"`  // that ended it, counted from 1
+	Tokens int    `json:"tokens"` // that came in all, whether the engine states their number or not
 	Engine string `json:"engine"`
 	// The parts of the gap: before weir had read that output, in weir, and while the client did
 	// not take what was written.

@@ -164,6 +164,7 @@ func (o *object) pace(r *trace.Record) {
 	o.open('{')
 	o.int("duration", g.For)
 	o.int("token", int64(g.Token))
+	o.int("tokens", int64(p.Tokens))
 	if a := r.Attempts[g.Attempt].Legs; len(a) > 0 {
 		o.str("engine", a[len(a)-1].Engine)
 	}
