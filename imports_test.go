@@ -80,19 +80,19 @@ const directions = `
 	# engines: the contract, its suite, an adapter per wire
 	engine: infer trace
 	engine/access: disk wire/trust
-	engine/auto: engine engine/access engine/sglangmode engine/upstream engine/vllmserver infer
+	engine/auto: engine engine/access engine/sglangserver engine/upstream engine/vllmserver infer
 	engine/coreclient: engine engine/mux engine/remote infer trace wire/zmtp
 	engine/enginetest: engine infer trace
 	engine/idstream: engine engine/access engine/upstream infer jsonlex lifetime trace wire/epoll wire/sse
 	engine/mux: engine infer
 	engine/plane: dialect/media engine engine/access engine/mux engine/plane/planepb engine/remote infer trace wire/sock
 	engine/plane/planepb:
-	engine/relay: engine engine/access engine/sglangmode engine/upstream engine/vllmserver infer trace wire/http1
+	engine/relay: engine engine/access engine/sglangserver engine/upstream engine/vllmserver infer trace wire/http1
 	engine/remote:
-	engine/sglang: engine engine/idstream engine/remote engine/sglangmode engine/upstream infer trace
-	engine/sglangipc: disk engine engine/coreclient engine/mux engine/sglang engine/sglangmode infer trace wire/sock wire/zmtp
+	engine/sglang: engine engine/idstream engine/remote engine/sglangserver engine/upstream infer trace
+	engine/sglangipc: disk engine engine/coreclient engine/mux engine/sglang engine/sglangserver infer trace wire/sock wire/zmtp
 	engine/sglangipc/schedtest: infer wire/zmtp
-	engine/sglangmode: engine engine/upstream infer trace
+	engine/sglangserver: engine engine/upstream infer trace
 	engine/upstream: engine engine/access infer lifetime trace wire/http1 wire/sock
 	engine/vllm: engine engine/idstream engine/upstream engine/vllmserver infer trace
 	engine/vllmcore: disk engine engine/coreclient engine/mux infer trace wire/sock wire/zmtp

@@ -36,7 +36,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/access"
-	"weir/internal/engine/sglangmode"
+	"weir/internal/engine/sglangserver"
 	"weir/internal/engine/upstream"
 	"weir/internal/engine/vllmserver"
 	"weir/internal/infer"
@@ -258,11 +258,11 @@ func (e *Engine) judge(ctx context.Context, models []string, cards []upstream.Ca
 	default:
 		return Finding{Kind: OpenAI, Software: owner}
 	}
-	mode, err := sglangmode.Read(ctx, e.client)
+	mode, err := sglangserver.Read(ctx, e.client)
 	if err != nil {
-		mode = &sglangmode.Mode{}
+		mode = &sglangserver.Mode{}
 	}
-	if was != nil && strings.HasPrefix(was.Software, "SGLang") && !mode.Known() && (owner != "" || err != nil && !sglangmode.Absent(err)) {
+	if was != nil && strings.HasPrefix(was.Software, "SGLang") && !mode.Known() && (owner != "" || err != nil && !sglangserver.Absent(err)) {
 		return *was
 	}
 	if !mode.Known() && owner == "" {

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"weir/internal/engine"
-	"weir/internal/engine/sglangmode"
+	"weir/internal/engine/sglangserver"
 	"weir/internal/engine/vllmserver"
 )
 
@@ -19,7 +19,7 @@ func (e *Engine) Load() (engine.Load, bool) {
 
 // readLoad reads how busy an engine is, and returns the word that tells its process from others, if
 // the page has one. mode is an SGLang's, and nil for other engines.
-func (e *Engine) readLoad(ctx context.Context, mode *sglangmode.Mode) (started string) {
+func (e *Engine) readLoad(ctx context.Context, mode *sglangserver.Mode) (started string) {
 	var now engine.Load
 	var err error
 	switch e.known.owner {

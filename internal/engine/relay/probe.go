@@ -11,7 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"weir/internal/engine"
-	"weir/internal/engine/sglangmode"
+	"weir/internal/engine/sglangserver"
 	"weir/internal/engine/upstream"
 	"weir/internal/engine/vllmserver"
 	"weir/internal/infer"
@@ -21,7 +21,7 @@ import (
 type readings struct {
 	models  upstream.Reading[upstream.List]
 	owner   string // as in its model list
-	sglang  sglangmode.Server
+	sglang  sglangserver.Server
 	vllm    upstream.Reading[software]
 	figures upstream.Reading[*vllmserver.Figures] // vLLM's
 	process upstream.Process
@@ -169,9 +169,9 @@ func verify(owner string) infer.Verify {
 
 // software is what an engine is, and what of requests it is known to lose for that.
 type software struct {
-	version  string           // of vLLM
-	mode     *sglangmode.Mode // of SGLang
-	started  string           // a word that each process of it keeps to
+	version  string             // of vLLM
+	mode     *sglangserver.Mode // of SGLang
+	started  string             // a word that each process of it keeps to
 	lacks    []infer.Lack
 	salts    engine.Salts
 	role     infer.Role

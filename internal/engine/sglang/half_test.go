@@ -8,7 +8,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/enginetest"
 	"weir/internal/engine/remote"
-	"weir/internal/engine/sglangmode"
+	"weir/internal/engine/sglangserver"
 	"weir/internal/infer"
 )
 
@@ -23,7 +23,7 @@ func TestAppendHalf(t *testing.T) {
 	skips := false
 	of := func(mode string) *server {
 		srv := serverOf(infer.CarriesAll)
-		srv.mode = &sglangmode.Mode{Version: "0.5.23", SkipTokenizer: &skips, Disaggregation: mode}
+		srv.mode = &sglangserver.Mode{Version: "0.5.23", SkipTokenizer: &skips, Disaggregation: mode}
 		return srv
 	}
 	for _, c := range []struct {
@@ -84,7 +84,7 @@ func TestDefersAborts(t *testing.T) {
 	e := New(newPeer(t, incremental).options())
 	for release, waits := range map[string]bool{"0.5.20": true, "0.5.21": false, "": true} {
 		srv := serverOf(infer.CarriesAll)
-		srv.mode = &sglangmode.Mode{Version: release, SkipTokenizer: new(false), Disaggregation: "decode", Transfer: "mooncake"}
+		srv.mode = &sglangserver.Mode{Version: release, SkipTokenizer: new(false), Disaggregation: "decode", Transfer: "mooncake"}
 		g := e.newGeneration(&infer.Request{Prompt: []uint32{1}, MaxTokens: 9, Half: &infer.Half{Role: infer.RoleDecode}}, 1, nil, srv)
 		if got := g.Waits != nil; got != waits {
 			t.Errorf("%q: its abort waits: %v", release, got)

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
-	"weir/internal/engine/sglangmode"
+	"weir/internal/engine/sglangserver"
 )
 
 // A probe is a generation of one id. SGLang refuses some with 200.
@@ -56,7 +56,7 @@ func TestProbe(t *testing.T) {
 		}
 	}
 	// Where the server says how many ranks it has, each can be asked.
-	e.server.Store(&server{mode: &sglangmode.Mode{}, ranks: 2})
+	e.server.Store(&server{mode: &sglangserver.Mode{}, ranks: 2})
 	for rank, want := range map[int]string{1: `"routed_dp_rank":1,`, 2: "", -1: ""} {
 		go func() { done <- e.Probe(t.Context(), engine.Probe{Rank: rank}) }()
 		if got := <-came; got != `/generate {"input_ids":[0],`+want+`"sampling_params":{"max_new_tokens":1,"temperature":0}}` {

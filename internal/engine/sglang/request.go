@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"weir/internal/engine/idstream"
-	"weir/internal/engine/sglangmode"
+	"weir/internal/engine/sglangserver"
 	"weir/internal/infer"
 )
 
@@ -76,7 +76,7 @@ func (srv *server) appendRequest(b []byte, req *infer.Request, rank int) ([]byte
 		b = strconv.AppendInt(b, int64(*req.Logprobs), 10)
 	}
 	if req.CacheSalt != "" {
-		for _, name := range sglangmode.SaltFields {
+		for _, name := range sglangserver.SaltFields {
 			b = append(append(append(b, `,"`...), name...), `":`...)
 			b = idstream.AppendString(b, req.CacheSalt)
 		}

@@ -10,7 +10,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/enginetest"
-	"weir/internal/engine/sglangmode"
+	"weir/internal/engine/sglangserver"
 	"weir/internal/infer"
 )
 
@@ -18,7 +18,7 @@ func ptr[T any](v T) *T { return &v }
 
 // serverOf is a server that carries so much and says nothing else.
 func serverOf(carries infer.Carries) *server {
-	return &server{carries: carries, mode: &sglangmode.Mode{}}
+	return &server{carries: carries, mode: &sglangserver.Mode{}}
 }
 
 // Every field of a request is in what is sent, under the engine's name for it.
@@ -112,23 +112,23 @@ func TestAdditions(t *testing.T) {
 	minTokens := func(r *infer.Request) { r.MinTokens, r.StopIDs = 2, []uint32{8, 5} }
 	for _, c := range []struct {
 		name string
-		mode sglangmode.Mode
+		mode sglangserver.Mode
 		set  func(r *infer.Request)
 		want string
 	}{
-		{"a server that knows all", sglangmode.Mode{Version: "0.5.23", SkipTokenizer: &no}, minTokens, `"max_new_tokens":9,"min_new_tokens":2,"stop_token_ids":[8,5]`},
-		{"a release that holds back the tokenizer's own", sglangmode.Mode{Version: "0.5.18", SkipTokenizer: &no}, minTokens, `"max_new_tokens":9,"min_new_tokens":2,"stop_token_ids":[8,5,6]`},
-		{"ids are collected", sglangmode.Mode{Version: "0.5.3", SkipTokenizer: &no}, func(r *infer.Request) { r.Portion = 8 }, `"max_new_tokens":9,"stream_interval":8`},
-		{"by a release that refuses what it does not know", sglangmode.Mode{Version: "0.5.2", SkipTokenizer: &no}, func(r *infer.Request) { r.Portion = 8 }, `"max_new_tokens":9`},
-		{"by a release that is not known", sglangmode.Mode{SkipTokenizer: &no}, func(r *infer.Request) { r.Portion = 8 }, `"max_new_tokens":9`},
-		{"and of nothing to hold back", sglangmode.Mode{Version: "0.5.18", SkipTokenizer: &no}, nil, `"max_new_tokens":9`},
-		{"without a tokenizer", sglangmode.Mode{Version: "0.5.23", SkipTokenizer: &yes}, nil, `"max_new_tokens":9,"stop_token_ids":[5,6]`},
-		{"without a tokenizer, to go on", sglangmode.Mode{Version: "0.5.23", SkipTokenizer: &yes}, func(r *infer.Request) { r.IgnoreEOS = true }, `"max_new_tokens":9,"ignore_eos":true`},
-		{"defaults of the model", sglangmode.Mode{Version: "0.5.23", SkipTokenizer: &no, Defaults: "model"}, func(r *infer.Request) { r.Sampling.TopP = ptr(0.25) },
+		{"a server that knows all", sglangserver.Mode{Version: "0.5.23", SkipTokenizer: &no}, minTokens, `"max_new_tokens":9,"min_new_tokens":2,"stop_token_ids":[8,5]`},
+		{"a release that holds back the tokenizer's own", sglangserver.Mode{Version: "0.5.18", SkipTokenizer: &no}, minTokens, `"max_new_tokens":9,"min_new_tokens":2,"stop_token_ids":[8,5,6]`},
+		{"ids are collected", sglangserver.Mode{Version: "0.5.3", SkipTokenizer: &no}, func(r *infer.Request) { r.Portion = 8 }, `"max_new_tokens":9,"stream_interval":8`},
+		{"by a release that refuses what it does not know", sglangserver.Mode{Version: "0.5.2", SkipTokenizer: &no}, func(r *infer.Request) { r.Portion = 8 }, `"max_new_tokens":9`},
+		{"by a release that is not known", sglangserver.Mode{SkipTokenizer: &no}, func(r *infer.Request) { r.Portion = 8 }, `"max_new_tokens":9`},
+		{"and of nothing to hold back", sglangserver.Mode{Version: "0.5.18", SkipTokenizer: &no}, nil, `"max_new_tokens":9`},
+		{"without a tokenizer", sglangserver.Mode{Version: "0.5.23", SkipTokenizer: &yes}, nil, `"max_new_tokens":9,"stop_token_ids":[5,6]`},
+		{"without a tokenizer, to go on", sglangserver.Mode{Version: "0.5.23", SkipTokenizer: &yes}, func(r *infer.Request) { r.IgnoreEOS = true }, `"max_new_tokens":9,"ignore_eos":true`},
+		{"defaults of the model", sglangserver.Mode{Version: "0.5.23", SkipTokenizer: &no, Defaults: "model"}, func(r *infer.Request) { r.Sampling.TopP = ptr(0.25) },
 			`"max_new_tokens":9,"temperature":0.5,"top_p":0.25,"top_k":20`},
-		{"but what the operator prefers", sglangmode.Mode{Version: "0.5.23", SkipTokenizer: &no, Defaults: "model", Preferred: []byte(`{"temperature":0.1}`)}, nil,
+		{"but what the operator prefers", sglangserver.Mode{Version: "0.5.23", SkipTokenizer: &no, Defaults: "model", Preferred: []byte(`{"temperature":0.1}`)}, nil,
 			`"max_new_tokens":9,"top_p":0.75,"top_k":20`},
-		{"defaults of the API", sglangmode.Mode{Version: "0.5.23", SkipTokenizer: &no, Defaults: "openai"}, nil, `"max_new_tokens":9`},
+		{"defaults of the API", sglangserver.Mode{Version: "0.5.23", SkipTokenizer: &no, Defaults: "openai"}, nil, `"max_new_tokens":9`},
 	} {
 		e := &Engine{opts: Options{Additions: func(model string) engine.Additions {
 			if model != "m" {
@@ -156,7 +156,7 @@ func TestReasoningBeforeAGuide(t *testing.T) {
 	no := false
 	send := func(version, parser string, r infer.Reasoning) (string, *infer.Error) {
 		srv := serverOf(infer.CarriesAll)
-		srv.mode = &sglangmode.Mode{Version: version, SkipTokenizer: &no, ReasoningParser: parser}
+		srv.mode = &sglangserver.Mode{Version: version, SkipTokenizer: &no, ReasoningParser: parser}
 		b, bad := srv.appendRequest(nil, &infer.Request{ID: "0123", Prompt: []uint32{5}, MaxTokens: 1, Guide: &infer.Guide{Kind: infer.GuideRegex, Text: "a", Reasoning: r}}, -1)
 		return string(b), bad
 	}

@@ -13,7 +13,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/remote"
-	"weir/internal/engine/sglangmode"
+	"weir/internal/engine/sglangserver"
 	"weir/internal/engine/upstream"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -25,11 +25,11 @@ type server struct {
 	adapters map[string]bool // LoRA names among its models
 	carries  infer.Carries
 	lacks    []infer.Lack
-	mode     *sglangmode.Mode // of what it does not say, nothing
-	ends     []uint32         // that end an answer, by the model's folder
-	defaults engine.Defaults  // for requests that do not say
-	clock    remote.Offset    // of its wall clock to the timeline's
-	oneClock bool             // it is on this machine
+	mode     *sglangserver.Mode // of what it does not say, nothing
+	ends     []uint32           // that end an answer, by the model's folder
+	defaults engine.Defaults    // for requests that do not say
+	clock    remote.Offset      // of its wall clock to the timeline's
+	oneClock bool               // it is on this machine
 	load     engine.Load
 	loaded   bool // load was said
 	ranks    int  // of data parallelism that a request can be for; 0: it cannot say
@@ -72,7 +72,7 @@ const maxRanks = 1024
 // readings are what is known of an engine's pages, the probe's.
 type readings struct {
 	models  upstream.Reading[upstream.List]
-	server  sglangmode.Server
+	server  sglangserver.Server
 	media   upstream.Reading[infer.Carries]
 	process upstream.Process
 }
@@ -102,14 +102,14 @@ func (e *Engine) probe(ctx context.Context) (engine.Facts, error) {
 	if said := e.readLoads(ctx, srv); e.known.server.Silent() && said.TakesRank() {
 		count(srv, &facts, said)
 	}
-	facts.Old = e.known.server.Old(e.known.media.Old(facts.Old, sglangmode.ModelInfoPaths[0]))
+	facts.Old = e.known.server.Old(e.known.media.Old(facts.Old, sglangserver.ModelInfoPaths[0]))
 	e.server.Store(srv)
 	return facts, nil
 }
 
 // count adds the ranks of a server that has never described itself to weir, as one of its schedulers
 // hangs, by their loads. Requests that name no rank would hang wherever it does.
-func count(srv *server, facts *engine.Facts, said sglangmode.Loads) {
+func count(srv *server, facts *engine.Facts, said sglangserver.Loads) {
 	srv.ranks, facts.SideBySide = len(said.Ranks), len(said.Ranks)
 	for _, r := range said.Ranks {
 		facts.Ranks = append(facts.Ranks, engine.Rank{Number: r.Rank, Ready: true, KVTokens: max(r.KVTokens, 0), MaxRunning: max(r.MaxRunning, 0)})
@@ -191,7 +191,7 @@ func (e *Engine) learn(f form) {
 // cannot use them silently drops them. Videos are not reported; they are assumed where
 // images are, and the model's template must have a placeholder for them.
 func (e *Engine) understands(ctx context.Context) infer.Carries {
-	data, err := e.client.GetFirst(ctx, sglangmode.ModelInfoPaths...)
+	data, err := e.client.GetFirst(ctx, sglangserver.ModelInfoPaths...)
 	var model struct {
 		Image *bool `json:"has_image_understanding"`
 		Audio *bool `json:"has_audio_understanding"`
@@ -218,7 +218,7 @@ func (e *Engine) understands(ctx context.Context) infer.Carries {
 
 // readLoads reads how busy the engine is and, from the same answer, how far its
 // clock is from this machine's.
-func (e *Engine) readLoads(ctx context.Context, srv *server) sglangmode.Loads {
+func (e *Engine) readLoads(ctx context.Context, srv *server) sglangserver.Loads {
 	sent := trace.Now()
 	said, load, err := e.known.server.Loads(ctx, e.client, srv.mode)
 	received := trace.Now()

@@ -27,7 +27,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/engine/idstream"
 	"weir/internal/engine/remote"
-	"weir/internal/engine/sglangmode"
+	"weir/internal/engine/sglangserver"
 	"weir/internal/engine/upstream"
 )
 
@@ -60,7 +60,7 @@ func New(opts Options) *Engine {
 	e := &Engine{opts: opts, client: host.Client, host: host}
 	e.aborts.post, e.aborts.panicked = e.postAbort, opts.Panicked
 	e.local = local(opts.URL.Hostname())
-	e.server.Store(&server{carries: Carries, mode: &sglangmode.Mode{}})
+	e.server.Store(&server{carries: Carries, mode: &sglangserver.Mode{}})
 	return e
 }
 

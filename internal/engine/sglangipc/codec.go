@@ -13,7 +13,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/sglang"
-	"weir/internal/engine/sglangmode"
+	"weir/internal/engine/sglangserver"
 	"weir/internal/infer"
 	"weir/internal/wire/zmtp"
 )
@@ -34,8 +34,8 @@ type codec struct {
 	request, sampling form
 	abort, fence      form
 	state             []byte
-	mode              *sglangmode.Mode // of the schedulers
-	idsAsPair         bool             // ids are written as a pair, not as an extension
+	mode              *sglangserver.Mode // of the schedulers
+	idsAsPair         bool               // ids are written as a pair, not as an extension
 
 	ranks bool // a request names the rank that it is for
 	salts int  // fields of a request by which it carries a cache salt
@@ -123,7 +123,7 @@ func newCodec(wire map[string]structure) (*codec, error) {
 	if c.ranks = slices.Contains(wire[tagRequest].Fields, "routed_dp_rank"); c.ranks { // from 0.5.10 on
 		fields["routed_dp_rank"], fields["disagg_prefill_dp_rank"] = ofInt, ofInt
 	}
-	for _, name := range sglangmode.SaltFields { // from 0.5.3 and 0.5.18 on
+	for _, name := range sglangserver.SaltFields { // from 0.5.3 and 0.5.18 on
 		if slices.Contains(wire[tagRequest].Fields, name) {
 			fields[name] = ofText
 			c.salts++
@@ -170,7 +170,7 @@ func (c *codec) saltsOf(release string) engine.Salts {
 	if c.salts == 0 {
 		return engine.Salts{Why: fmt.Sprintf("is SGLang %s, whose requests have no extra_key; 0.5.3 and later have it", release)}
 	}
-	return engine.Salts{Carried: true, Untold: c.salts < len(sglangmode.SaltFields)}
+	return engine.Salts{Carried: true, Untold: c.salts < len(sglangserver.SaltFields)}
 }
 
 // newForm cuts a sample at the fields given, all of which it must have.

@@ -15,7 +15,7 @@ import (
 	"weir/internal/disk"
 	"weir/internal/engine"
 	"weir/internal/engine/sglang"
-	"weir/internal/engine/sglangmode"
+	"weir/internal/engine/sglangserver"
 	"weir/internal/infer"
 )
 
@@ -38,7 +38,7 @@ type manifest struct {
 	Ranks         int               `json:"dp_size"`
 	LoRA          map[string]string `json:"lora"` // ids by name
 	Priorities    bool              `json:"enable_priority_scheduling"`
-	Started       sglangmode.Mode   `json:"started"` // of the schedulers' arguments
+	Started       sglangserver.Mode `json:"started"` // of the schedulers' arguments
 	// BootstrapHost is where the registry is that the launcher of a prefill engine has
 	// started, at the port that the arguments say.
 	BootstrapHost string `json:"bootstrap_host"`

@@ -1,10 +1,10 @@
-// Package sglangmode determines from an SGLang server's description of itself how it
+// Package sglangserver determines from an SGLang server's description of itself how it
 // was started, and which fields of requests it therefore ignores, refuses, or does not
 // survive. The answer is the same for all three adapters: by ids over HTTP, in place of
 // the front end, and relayed.
 //
 // The rules were derived from SGLang's sources, 0.3.6 to 0.5.23 (docs/fields.md).
-package sglangmode
+package sglangserver
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package sglangmode
+package sglangserver
 
 import (
 	"strings"
