@@ -5,14 +5,19 @@ package prometheus
 import (
 	"flag"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"weir/internal/lab/forward"
 	"weir/test/e2e/harness"
 )
 
@@ -43,76 +48,156 @@ func rulesFile(t *testing.T, divisor time.Duration) string {
 	return file
 }
 
-// An idle gateway that is asked for an answer that is not streamed now and then, and a busy one that
-// is well, raise no alert. A rule that fires on the engine of a third gateway, which is gone, shows that
-// alerts would be seen.
+// watched is a gateway whose alerts are watched, and what is asked of it until a time.
+type watched struct {
+	*harness.Gateway
+	load func(until time.Time)
+	may  []string // alerts that may fire there
+}
+
+const asked = `{"model":"weir-sim","max_tokens":%d,"ignore_eos":true,"stream":%t,"messages":[{"role":"user","content":"question %d"}]}`
+
+// asks asks for an answer at a time, again and again.
+func asks(t *testing.T, g *harness.Gateway, pause time.Duration, streamed bool, tokens int) func(until time.Time) {
+	return func(until time.Time) {
+		for n := 0; time.Now().Before(until); n++ {
+			harness.Post(t, g.URL+"/v1/chat/completions", fmt.Sprintf(asked, tokens, streamed, n))
+			time.Sleep(pause)
+		}
+	}
+}
+
+// together runs loads beside each other.
+func together(loads ...func(time.Time)) func(time.Time) {
+	return func(until time.Time) {
+		var all sync.WaitGroup
+		for _, load := range loads {
+			all.Go(func() { load(until) })
+		}
+		all.Wait()
+	}
+}
+
+// TestNothingFires has no alert fire at an idle gateway that is asked for an answer that is not
+// streamed now and then, nor at a busy one that is well, nor where others are late: a network that
+// holds what the engine sent, an engine that stands still, clients that do not read. A gateway whose
+// engine is gone shows that alerts would be seen.
 func TestNothingFires(t *testing.T) {
 	t.Parallel()
 	divisor := time.Duration(1)
 	if *quiet < 30*time.Minute {
 		divisor = 10
 	}
-	idle := harness.StartGateway(t, "up")
-	sim := harness.StartSim(t, "--cost", "constant", "--prefill-cost", "20ms", "--decode-cost", "20ms")
-	busy := harness.StartGateway(t, "serve", "--engine", sim.Spec("sglang")+",name=one")
-	gone := harness.StartSim(t)
-	sick := harness.StartGateway(t, "serve", "--engine", gone.Spec("plane")+",name=gone")
+	sim := func() *harness.Sim {
+		return harness.StartSim(t, "--cost", "constant", "--prefill-cost", "20ms", "--decode-cost", "20ms", "--enable-metrics")
+	}
+	before := func(engine string) *harness.Gateway {
+		return harness.StartGateway(t, "serve", "--engine", "sglang="+engine+",name=one")
+	}
+	idle, busy := harness.StartGateway(t, "up"), before(sim().SGLang)
+	network, err := forward.To(strings.TrimPrefix(sim().SGLang, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(network.Close)
+	held := before("http://" + network.Addr)
+	stopped := sim()
+	frozen, unread := before(stopped.SGLang), before(sim().SGLang)
+	gone := sim()
+	sick := before(gone.SGLang)
 	gone.Kill()
+	streams := func(g *harness.Gateway) func(time.Time) {
+		one := asks(t, g, 100*time.Millisecond, true, 100)
+		return together(one, one, one, one, asks(t, g, 100*time.Millisecond, false, 100))
+	}
+	all := map[string]watched{
+		"idle": {idle, asks(t, idle, 3*time.Second, false, 200), nil},
+		"busy": {busy, streams(busy), nil},
+		"held": {held, together(streams(held), every(6*time.Second, func() {
+			network.Hold(forward.ToClient)
+			time.Sleep(2 * time.Second)
+			network.Heal()
+		})), nil},
+		"frozen": {frozen, together(streams(frozen), every(6*time.Second, func() {
+			_ = stopped.Cmd.Process.Signal(syscall.SIGSTOP)
+			time.Sleep(2 * time.Second)
+			_ = stopped.Cmd.Process.Signal(syscall.SIGCONT)
+		})), []string{"WeirEngineUnwell"}},
+		"unread": {unread, together(asks(t, unread, 100*time.Millisecond, true, 100), every(time.Second, func() { readLate(t, unread) })), nil},
+		"sick":   {sick, func(time.Time) {}, nil},
+	}
 	var targets []string
-	for _, g := range []*harness.Gateway{idle, busy, sick} {
+	for _, g := range all {
 		targets = append(targets, fmt.Sprintf("%q", strings.TrimPrefix(g.Admin, "http://")))
 	}
 	p := scrapes(t, strings.Join(targets, ","), rulesFile(t, divisor))
-
 	until := time.Now().Add(*quiet)
 	var load sync.WaitGroup
-	ask := func(g *harness.Gateway, pause time.Duration, body string) {
-		load.Go(func() {
-			for n := 0; time.Now().Before(until); n++ {
-				harness.Post(t, g.URL+"/v1/chat/completions", strings.Replace(body, "NUMBER", fmt.Sprint(n), 1))
-				time.Sleep(pause)
-			}
-		})
+	for _, g := range all {
+		load.Go(func() { g.load(until) })
 	}
-	ask(idle, 3*time.Second, `{"model":"weir-sim","max_tokens":200,"ignore_eos":true,"messages":[{"role":"user","content":"question NUMBER"}]}`)
-	for range 8 {
-		ask(busy, 100*time.Millisecond, `{"model":"weir-sim","stream":true,"max_tokens":100,"ignore_eos":true,"messages":[{"role":"user","content":"question NUMBER"}]}`)
-	}
-	said := map[string]bool{}
+	said := map[string]map[string]bool{} // alerts by where
 	for time.Now().Before(until) {
 		time.Sleep(time.Second)
 		for _, a := range p.alerts() {
-			said[a] = true
+			if said[a.at] == nil {
+				said[a.at] = map[string]bool{}
+			}
+			said[a.at][a.name] = true
 		}
 	}
 	load.Wait()
-	host := func(g *harness.Gateway) string { return strings.TrimPrefix(g.Admin, "http://") }
-	seen := false
-	for a := range said {
-		switch _, at, _ := strings.Cut(a, " at "); at {
-		case host(sick):
-			seen = true
-		case host(idle):
-			t.Errorf("the idle gateway: %s", a)
-		default:
-			t.Errorf("the busy gateway: %s", a)
+	for name, g := range all {
+		fired := said[strings.TrimPrefix(g.Admin, "http://")]
+		t.Logf("%s: %v requests, alerts %v", name, harness.Metric(t, g.Admin, "weir_requests_total"), fired)
+		if name == "sick" {
+			if !fired["WeirNoEngine"] {
+				t.Error("an engine that is gone raises no alert")
+			}
+			continue
 		}
-	}
-	if !seen {
-		t.Error("an engine that is gone raises no alert")
-	}
-	for what, g := range map[string]*harness.Gateway{"idle": idle, "busy": busy} {
-		t.Logf("%s: %v requests, stalls: %v of others", what, harness.Metric(t, g.Admin, "weir_requests_total"), harness.Metric(t, g.Admin, "weir_stalls_total"))
+		for alert := range fired {
+			if !slices.Contains(g.may, alert) {
+				t.Errorf("%s: %s fires", name, alert)
+			}
+		}
 	}
 }
 
-// alerts returns those that fire, with where.
-func (p *prometheusServer) alerts() (all []string) {
+// every does something again and again.
+func every(pause time.Duration, do func()) func(time.Time) {
+	return func(until time.Time) {
+		for time.Now().Before(until) {
+			do()
+			time.Sleep(pause)
+		}
+	}
+}
+
+// readLate asks for a stream with log probabilities and reads it after five seconds.
+func readLate(t *testing.T, g *harness.Gateway) {
+	body := strings.Replace(fmt.Sprintf(asked, 400, true, 0), `"stream"`, `"logprobs":true,"top_logprobs":5,"stream"`, 1)
+	resp, err := http.Post(g.URL+"/v1/chat/completions", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer resp.Body.Close()
+	time.Sleep(5 * time.Second)
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		t.Error(err)
+	}
+}
+
+// alert is one that fires, and where.
+type alert struct{ name, at string }
+
+// alerts returns those that fire.
+func (p *prometheusServer) alerts() (all []alert) {
 	var data struct {
 		Alerts []struct {
 			Labels map[string]string
 			State  string
-			Value  string
 		}
 	}
 	if err := p.get("/api/v1/alerts", &data); err != nil {
@@ -121,7 +206,7 @@ func (p *prometheusServer) alerts() (all []string) {
 	}
 	for _, a := range data.Alerts {
 		if a.State == "firing" {
-			all = append(all, a.Labels["alertname"]+" at "+a.Labels["instance"])
+			all = append(all, alert{a.Labels["alertname"], a.Labels["instance"]})
 		}
 	}
 	return all
