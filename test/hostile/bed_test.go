@@ -41,8 +41,11 @@ type bed struct {
 // state is what a gateway has of things that are to be as many afterwards.
 type state struct{ goroutines, descriptors, connections, busy, requests, bodies, panics, heap int }
 
+// quickTimeout bounds the bodies and handshakes of a gateway that is quick.
+const quickTimeout = 2 * time.Second
+
 // quick are flags by which a gateway waits for nobody for long.
-var quick = []string{"--pprof", "--body-timeout", "2s", "--write-timeout", "2s", "--drain-timeout", "1s", "--stall-threshold", "0", "--log-level", "error", "--watch-cpu", "0", "--timeline", "off"}
+var quick = []string{"--pprof", "--body-timeout", quickTimeout.String(), "--write-timeout", "2s", "--drain-timeout", "1s", "--stall-threshold", "0", "--log-level", "error", "--watch-cpu", "0", "--timeline", "off"}
 
 // serve starts a gateway whose baseline is taken after warm has been through it twice.
 func serve(t *testing.T, name string, warm func(b *bed), calm func(), args ...string) *bed {
