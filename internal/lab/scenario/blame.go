@@ -172,6 +172,9 @@ func (b *Blamed) verdict() Verdict {
 	case b.Faulty:
 		return figure(float64(b.Named) >= 0.99*float64(b.Requests), "%s: %s named in %d of %d (95 %%: %.3f to %.3f): %s", where, b.Stage, b.Named, b.Requests, b.Low, b.High, b.Example)
 	}
+	if b.Kind == "openai" && !b.Streamed && b.Stage == "engine" {
+		return figure(true, "%s without the fault: %s named in %d of %d, as it is the only stage", where, b.Stage, b.Named, b.Requests)
+	}
 	return figure(float64(b.Named) <= 0.01*float64(b.Requests), "%s without the fault: %s named in %d of %d", where, b.Stage, b.Named, b.Requests)
 }
 
