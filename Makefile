@@ -123,7 +123,8 @@ toolchain:
 check: format additions vet staticcheck release-test test ## format, vet, staticcheck and tests
 
 .PHONY: format
-format: ## fail on files that gofmt would change
+format: ## fail on files that gofmt would change, and on links among the sources
+	@links=$$(git ls-files -s | sed -n 's/^120000 .*\t//p'); if [ -n "$$links" ]; then echo "links lead nowhere in a clone; remove these:"; echo "$$links"; exit 1; fi
 	@bad=$$(gofmt -l $(SOURCES)); if [ -n "$$bad" ]; then echo "gofmt these:"; echo "$$bad"; exit 1; fi
 
 .PHONY: additions
