@@ -84,6 +84,19 @@ func (d *Deferral) ends() {
 	}
 }
 
+// Outlast waits until an abort is not held back any more. The end of over ends the hold.
+func (d *Deferral) Outlast(over <-chan struct{}) {
+	held := d.Held()
+	if held == nil {
+		return
+	}
+	select {
+	case <-held:
+	case <-over:
+		d.Released()
+	}
+}
+
 // Held returns what is closed when an abort is not held back any more; nil where none
 // is.
 func (d *Deferral) Held() <-chan struct{} {

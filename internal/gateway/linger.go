@@ -80,17 +80,12 @@ func (l *relayLeg) lingers() {
 		return
 	}
 	l.partner.frees(l.waits.Released)
-	held := l.waits.Held()
-	if held == nil {
+	if l.waits.Held() == nil {
 		return
 	}
 	g.streams.Add(1)
 	go func() {
 		defer g.streams.Done()
-		select {
-		case <-held:
-		case <-g.base.Done():
-			l.waits.Released()
-		}
+		l.waits.Outlast(g.base.Done())
 	}()
 }

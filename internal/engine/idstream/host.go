@@ -101,9 +101,12 @@ func (h *Host) Hand(ctx context.Context, g *Generation, req *upstream.Request) e
 	}
 	unhook()
 	g.ctx.End(nil)
-	switch held := g.Waits.Held(); {
-	case held != nil:
-		go h.lingers(g.Waits, held, running)
+	switch {
+	case g.Waits.Held() != nil: // it was given up, and may not be aborted yet
+		go func() {
+			defer h.live.Done()
+			g.Waits.Outlast(running.Done())
+		}()
 		return err
 	case req.Leg.ToServer != 0 && g.Waits == nil && (resp == nil || resp.Status == http.StatusOK):
 		// It may have the request, and would work on it until it notices.
@@ -111,16 +114,6 @@ func (h *Host) Hand(ctx context.Context, g *Generation, req *upstream.Request) e
 	}
 	h.live.Done()
 	return err
-}
-
-// lingers waits for a decode half that was given up in its hand-over and may not be aborted yet.
-func (h *Host) lingers(waits *engine.Deferral, held <-chan struct{}, running *lifetime.Context) {
-	defer h.live.Done()
-	select {
-	case <-held:
-	case <-running.Done():
-		waits.Released()
-	}
 }
 
 // ask hands a request over, and gives the response that confirms it. With an error
