@@ -9,9 +9,9 @@ import (
 //
 //	<|start|>assistant [ to=RECIPIENT] <|message|>TEXT <|eom|>
 //
-// The prompt has begun the first, and the last ends with <|eot|>. What is to itself is
-// reasoning, and what is to a tool has calls in tags. The model also begins a message to a tool
-// without an end of the reasoning before it.
+// The prompt begins the first message, and <|eot|> ends the last one. A message to self is
+// reasoning. A message to a tool has calls in tags. The model also begins a message to a tool
+// without ending its reasoning.
 const (
 	museMessage  = "<|message|>"
 	museStart    = "<|start|>"
@@ -20,11 +20,16 @@ const (
 	museReceiver = " to="
 )
 
-// museEnds are the markers at which a message ends. At the last two the next has begun.
-var museEnds = []string{"<|eom|>", "<|eot|>", museStart, museReceiver}
+// museEnds are the markers that end a message to a tool. Any other message also ends where the next
+// one begins without them.
+var (
+	museEnds   = []string{"<|eom|>", "<|eot|>", museStart}
+	museBegins = []string{museStart, museReceiver}
+)
 
 func (p *Parser) startMuse(prompt []byte) {
-	p.mail.ends = newMarkers(museEnds)
+	p.mail.ends = newMarkers(museEnds, []string{museReceiver})
+	p.mail.begins, p.mail.next = museBegins, (*Parser).museHead
 	p.marked = syntax{p.tools, p.think}.marks()
 	if len(prompt) == 0 || bytes.HasSuffix(prompt, []byte(museStart+"assistant")) {
 		p.state, p.mail.first = (*Parser).museHead, true
@@ -41,7 +46,7 @@ func (p *Parser) startMuse(prompt []byte) {
 func (p *Parser) museOpen(to string) {
 	p.begin(Content)
 	p.mail.first, p.exact, p.edge = false, true, false
-	p.state = (*Parser).museText
+	p.state = (*Parser).message
 	switch to {
 	case museUser, "":
 	case museSelf:
@@ -65,10 +70,10 @@ func (p *Parser) museHead(d []byte, eof bool) (int, bool) {
 		p.museOpen(to)
 		return c.i, false
 	case p.mail.within:
-		// What looked like the next message is text of this one.
+		// It is text of this message, and no head of the next.
 		p.mail.within = false
 		n, _ := p.reject(d, len(museReceiver))
-		p.state = (*Parser).museText
+		p.state = (*Parser).message
 		return n, false
 	}
 	// Without messages all is content, or calls.
@@ -117,28 +122,4 @@ func (p *Parser) receives(to string) bool {
 		return true
 	}
 	return p.tools != nil && p.listed.hasIn(to)
-}
-
-// museText is the state within a message to somebody else than a tool.
-func (p *Parser) museText(d []byte, eof bool) (int, bool) {
-	at, length := p.mail.ends.find(d)
-	end := at
-	if at < 0 || eof && length == 0 {
-		end = len(d)
-	}
-	p.say(d[:end])
-	if at < 0 || length == 0 {
-		return end, true
-	}
-	p.state = (*Parser).museHead
-	return p.museEnds(d, at, length), false
-}
-
-// museEnds takes the end of a message, or leaves the beginning of the next.
-func (p *Parser) museEnds(d []byte, at, length int) int {
-	p.mail.within = string(d[at:at+length]) == museReceiver
-	if p.mail.within || string(d[at:at+length]) == museStart {
-		return at
-	}
-	return at + length
 }

@@ -86,6 +86,8 @@ type thinkTags struct {
 	// its calls are read as its reasoning is. start begins such an answer.
 	framed []string
 	start  func(p *Parser, prompt []byte)
+	// ends are the markers that end a message whose text is searched for calls.
+	ends []string
 }
 
 var allTools = []*toolSyntax{
@@ -192,7 +194,7 @@ var allThink = []*thinkTags{
 		name: "harmony", start: (*Parser).startHarmony,
 		framed: []string{harmonyStart, harmonyChannel, harmonyConstrain, harmonyMessage, harmonyEnd, harmonyReturn, harmonyCall},
 	},
-	{name: "muse-glimmer", start: (*Parser).startMuse, framed: append([]string{museMessage}, museEnds...)},
+	{name: "muse-glimmer", start: (*Parser).startMuse, framed: append([]string{museMessage, museReceiver}, museEnds...), ends: museEnds},
 }
 
 // ToolNames and ReasoningNames list the names that Named knows.

@@ -30,6 +30,7 @@ const (
 var (
 	harmonyChannels = []string{"analysis", "commentary", "final"}
 	harmonyKinds    = []string{"json", "text", "code"}
+	harmonyBegins   = []string{harmonyStart, harmonyChannel}
 )
 
 // maxHead bounds the head of a message.
@@ -43,11 +44,14 @@ type mail struct {
 	// within: what may be the head of the next stands in its text
 	within bool
 	ends   *markers
+	begins []string                                               // of those, the ones with which the next message begins
+	next   func(p *Parser, d []byte, eof bool) (n int, wait bool) // the state where it does
 }
 
 func (p *Parser) startHarmony(prompt []byte) {
 	p.exact = true
 	p.mail.ends = newMarkers([]string{harmonyEnd, harmonyReturn, harmonyCall, harmonyStart, harmonyChannel})
+	p.mail.begins, p.mail.next = harmonyBegins, (*Parser).messageHead
 	if len(prompt) > 0 && !bytes.HasSuffix(prompt, []byte(harmonyStart+"assistant")) {
 		// The prompt ends within a message, which is to be continued.
 		p.state = (*Parser).message
@@ -209,12 +213,17 @@ func (p *Parser) message(d []byte, eof bool) (int, bool) {
 		return end, true
 	}
 	p.endMessage(true)
-	p.state = (*Parser).messageHead
-	switch string(d[at : at+length]) {
-	case harmonyStart, harmonyChannel:
-		return at, false
+	return p.nextMessage(d, at, length), false
+}
+
+// nextMessage takes the marker that ends a message, unless the next one begins with it.
+func (p *Parser) nextMessage(d []byte, at, length int) int {
+	marker := string(d[at : at+length])
+	p.state, p.mail.within = p.mail.next, marker == museReceiver
+	if slices.Contains(p.mail.begins, marker) {
+		return at
 	}
-	return at + length, false
+	return at + length
 }
 
 // tell gives out a message's text.

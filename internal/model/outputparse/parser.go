@@ -124,8 +124,8 @@ func (s syntax) marks() *marked {
 		m.ends = newMarkers(s.valueEnd, s.tagEnd, s.closing)
 		m.strays = newMarkers(s.tagEnd, s.key, s.callEnd)
 	}
-	if s.think != nil && s.think.framed != nil {
-		calls = append(calls, museEnds[:len(museEnds)-1]...)
+	if s.think != nil {
+		calls = append(calls, s.think.ends...)
 	}
 	m.inside = newMarkers(calls)
 	m.atStart = m.inside
@@ -337,12 +337,9 @@ func (p *Parser) text(d []byte, eof bool) (int, bool) {
 	}
 	if p.think != nil {
 		switch marker := string(d[:length]); {
-		case p.think.framed != nil:
-			if slices.Contains(museEnds, marker) {
-				p.begin(Content)
-				p.state = (*Parser).museHead
-				return p.museEnds(d, 0, length), false
-			}
+		case slices.Contains(p.think.ends, marker):
+			p.begin(Content)
+			return p.nextMessage(d, 0, length), false
 		case marker == p.think.open:
 			p.begin(Reasoning)
 			return length, false

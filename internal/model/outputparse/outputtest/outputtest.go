@@ -274,13 +274,18 @@ func (w *writer) dsml(calls []call) {
 func (w *writer) minimax(calls []call) {
 	w.say("<minimax:tool_call>", "\n")
 	for _, c := range calls {
-		w.say(`<invoke name="`+c.name+`">`, "\n")
-		for _, key := range c.keys {
-			w.say(`<parameter name="`+key+`">`, value(c.args[key]), "</parameter>", "\n")
-		}
-		w.say("</invoke>", "\n")
+		w.invoke("", c)
 	}
 	w.say("</minimax:tool_call>")
+}
+
+// invoke writes a call in tags that have a prefix.
+func (w *writer) invoke(prefix string, c call) {
+	w.say("<"+prefix+`invoke name="`+c.name+`">`, "\n")
+	for _, key := range c.keys {
+		w.say("<"+prefix+`parameter name="`+key+`">`, value(c.args[key]), "</"+prefix+"parameter>", "\n")
+	}
+	w.say("</"+prefix+"invoke>", "\n")
 }
 
 func (w *writer) kimi(calls []call) {
@@ -455,11 +460,9 @@ func (w *writer) muse(calls []call) {
 	}
 	for _, c := range calls {
 		message(c.name)
-		w.say("<atem:function_calls>", "\n", `<atem:invoke name="`+c.name+`">`, "\n")
-		for _, key := range c.keys {
-			w.say(`<atem:parameter name="`+key+`">`, value(c.args[key]), "</atem:parameter>", "\n")
-		}
-		w.say("</atem:invoke>", "\n", "</atem:function_calls>")
+		w.say("<atem:function_calls>", "\n")
+		w.invoke("atem:", c)
+		w.say("</atem:function_calls>")
 	}
 	w.say("<|eot|>")
 }
