@@ -447,7 +447,10 @@ func (r *timed) legs() []string {
 }
 
 // records reads the timeline.
-func (b *bench) records() []*timed {
+func (b *bench) records() []*timed { return recordsAs[timed](b) }
+
+// recordsAs reads the timeline into records of a type.
+func recordsAs[T any](b *bench) []*T {
 	b.t.Helper()
 	if !b.stopped {
 		time.Sleep(time.Second) // the recorder writes within that time
@@ -456,9 +459,9 @@ func (b *bench) records() []*timed {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	var out []*timed
+	var out []*T
 	for line := range bytes.Lines(data) {
-		r := new(timed)
+		r := new(T)
 		if err := json.Unmarshal(line, r); err != nil {
 			b.t.Fatalf("timeline: %v in %s", err, line)
 		}

@@ -1,12 +1,9 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -152,17 +149,9 @@ func played(t *testing.T, ids *tokenEngine, relay *relayEngine, n int, d delays,
 // readReason reads the reason for a client's request from the timeline.
 func readReason(t *testing.T, b *bench, c *caller) report.Reason {
 	b.wantRecord(c, "finished", "")
-	lines, err := os.ReadFile(b.file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range bytes.Lines(lines) {
-		var r report.Record
-		if err := json.Unmarshal(line, &r); err != nil {
-			t.Fatal(err)
-		}
+	for _, r := range recordsAs[report.Record](b) {
 		if r.RequestID == c.id {
-			return report.ReasonOf(&r)
+			return report.ReasonOf(r)
 		}
 	}
 	t.Fatalf("request %s has no record", c.id)

@@ -166,7 +166,6 @@ func fleet(t *testing.T) (targets string, load func()) {
 	tokens := harness.StartGateway(t, "serve", "--stall-threshold", "20ms",
 		"--engine", one.Spec("sglang")+",name=ranks", "--engine", bad.Spec("sglang")+",name=bad")
 	relays := harness.StartGateway(t, "serve", "--engine", "openai="+vllm+",name=relayed")
-	host := func(g *harness.Gateway) string { return fmt.Sprintf("%q", strings.TrimPrefix(g.Admin, "http://")) }
 	bad.SetFaults("miscount,nth=7", "cut,after=0,nth=5")
 	load = func() {
 		var all sync.WaitGroup
@@ -182,8 +181,11 @@ func fleet(t *testing.T) (targets string, load func()) {
 		}
 		all.Wait()
 	}
-	return host(tokens) + "," + host(relays), load
+	return fmt.Sprintf("%q,%q", instance(tokens), instance(relays)), load
 }
+
+// instance is what Prometheus calls a gateway.
+func instance(g *harness.Gateway) string { return strings.TrimPrefix(g.Admin, "http://") }
 
 // Prometheus takes in what a gateway says, in either form of histograms, its linter finds
 // nothing, the rules can be evaluated, and each query of the dashboard, and of

@@ -128,7 +128,7 @@ func TestNothingFires(t *testing.T) {
 	}
 	var targets []string
 	for _, g := range all {
-		targets = append(targets, fmt.Sprintf("%q", strings.TrimPrefix(g.Admin, "http://")))
+		targets = append(targets, fmt.Sprintf("%q", instance(g.Gateway)))
 	}
 	p := scrapes(t, strings.Join(targets, ","), rulesFile(t, divisor))
 	until := time.Now().Add(*quiet)
@@ -148,7 +148,7 @@ func TestNothingFires(t *testing.T) {
 	}
 	load.Wait()
 	for name, g := range all {
-		fired := said[strings.TrimPrefix(g.Admin, "http://")]
+		fired := said[instance(g.Gateway)]
 		t.Logf("%s: %v requests, alerts %v", name, harness.Metric(t, g.Admin, "weir_requests_total"), fired)
 		if name == "sick" {
 			if !fired["WeirNoEngine"] {

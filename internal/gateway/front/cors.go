@@ -141,7 +141,7 @@ var (
 )
 
 // Protect puts into a response's head that no cache keeps it, no proxy changes it, and no browser
-// takes it for another type. What an engine says of that does not pass (relay).
+// takes it for another type. An engine's own values do not pass a relay.
 func Protect(h http.Header) {
 	h["Cache-Control"], h["X-Content-Type-Options"] = noStore, noSniff
 }

@@ -85,12 +85,11 @@ type Front struct {
 
 // New makes a front for a number of cores. Base is the context of each request.
 func New(o *Options, m *metrics.Metrics, log *slog.Logger, base context.Context, hangups Watcher, cores int) *Front {
-	f := &Front{
+	return &Front{
 		Hangups: hangups, opts: o, metrics: m, log: log, base: base, conns: admission.NewConns(o.Conns), handshakes: newHandshakes(cores),
 		buffers: newBuffers(), tidy: newTidy(), returned: newReturnedConns(o.BodyTimeout),
 		starving: logs.NewThrottle(log), crowded: logs.NewThrottle(log), resetting: logs.NewThrottle(log), failing: logs.NewThrottle(log),
 	}
-	return f
 }
 
 // ServePlain has the front serve plain requests to paths by a handler. The server's handler

@@ -18,8 +18,8 @@ import (
 )
 
 // ReadBody reads the body of a request that arrived at a time to its end, within limit and
-// time. Who sends it is given room among bodies. Whatever error it returns, r notes whether more
-// of the body may come.
+// time. The body's room is who's, among all bodies. With an error, r notes whether more of the body
+// may come.
 func (f *Front) ReadBody(ctx context.Context, r *Response, arrival int64, who *tenancy.Caller, bodies *admission.Bodies, room *admission.Body) ([]byte, error) {
 	u := upload{who: who, r: r.Served.Request, rc: &r.Served.Controller, http2: overHTTP2(r.Served.Writer), opts: f.opts, began: time.Now()}
 	if bound := f.opts.RequestTimeout; bound > 0 {

@@ -10,7 +10,7 @@ import (
 	"weir/internal/trace"
 )
 
-// Of the requests that do well only a share has a line, and of those that fail each one.
+// Each request that fails has a line, and only a share of those that do well has one.
 func TestAccessLogShare(t *testing.T) {
 	var out bytes.Buffer
 	none := AccessLog{Log: slog.New(slog.NewJSONHandler(&out, nil))}

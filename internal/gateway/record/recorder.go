@@ -1,7 +1,7 @@
 // Package record keeps account of requests: the record of each with its stages, what others
 // may read of those in flight, the trace context that engines receive, the times that a caller
-// asks for, and at the end who gets the record. It knows neither the gateway nor what a request
-// is made of: it is told what happened.
+// asks for, and at the end who gets the record. It knows neither the gateway nor the parts of
+// a request. Its callers report what happened.
 package record
 
 import (

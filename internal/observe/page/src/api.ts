@@ -364,7 +364,7 @@ export interface Record_ {
   output_delay?: number;
   output_hop?: number;
   last_received_time?: number;
-  gap?: { duration: number; token: number; engine?: string; before_weir: number; in_weir: number; client: number };
+  gap?: { duration: number; token: number; tokens?: number; engine?: string; before_weir: number; in_weir: number; client: number };
   stages: Record<string, number>;
   residual: number;
   stalls?: { start_time: number; duration: number; why?: string }[];
