@@ -22,7 +22,7 @@ import (
 // sglangFlags are those with which SGLang runs without a GPU and without kernels of its own.
 var sglangFlags = []string{
 	"--device", "cpu", "--attention-backend", "torch_native", "--sampling-backend", "pytorch", "--disable-overlap-schedule", "--disable-cuda-graph",
-	"--skip-server-warmup", "--dtype", "float32", "--max-total-tokens", "200000", "--served-model-name", "tiny", "--random-seed", "1",
+	"--skip-server-warmup", "--sleep-on-idle", "--dtype", "float32", "--max-total-tokens", "200000", "--served-model-name", "tiny", "--random-seed", "1",
 }
 
 // sglang starts a module of SGLang's environment with the small model.

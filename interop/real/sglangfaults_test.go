@@ -64,9 +64,11 @@ func (f *sgFleet) rankStopped(t *testing.T) {
 		}
 		standStill(t, pids[0])
 		ctx := harness.Context(t)
-		var met sync.WaitGroup // what meets it before anybody could know
-		for range 4 {
-			met.Go(func() { _, _ = w.ask(ctx, completionPath, sgCompletion, nil) })
+		var met sync.WaitGroup // what meets it before anybody could know: prompts of which no cache has one
+		for n := range 8 {
+			met.Go(func() {
+				_, _ = w.ask(ctx, completionPath, sgCompletion.with(fields{"prompt": fmt.Sprint(n, i, " meets a rank")}), nil)
+			})
 		}
 		harness.Eventually(t, w.name+": one rank is out", func() bool {
 			v := engines[struct {
@@ -103,10 +105,11 @@ func (f *sgFleet) rankStopped(t *testing.T) {
 	}
 }
 
-// over has four streams on a way when something happens, and returns how they end.
-func over(t *testing.T, w way, happens func()) (whole, failed, cut int) {
+// over has four streams on a way, of so many tokens, when something happens, and returns how they
+// end.
+func over(t *testing.T, w way, tokens int, happens func()) (whole, failed, cut int) {
 	t.Helper()
-	end := four(harness.Context(t), w, sgLong.with(fields{"max_tokens": 300}), begun, func(answer) {})
+	end := four(harness.Context(t), w, sgLong.with(fields{"max_tokens": tokens}), begun, func(answer) {})
 	happens()
 	for _, a := range end() {
 		switch {
@@ -139,7 +142,7 @@ func (f *sgFleet) stopped(t *testing.T) {
 			if len(pids) == 0 {
 				continue // without a tokenizer, or with weir in its place
 			}
-			whole, failed, cut := over(t, w, func() {
+			whole, failed, cut := over(t, w, 300, func() {
 				for _, pid := range pids {
 					_ = syscall.Kill(pid, syscall.SIGSTOP)
 				}
@@ -176,7 +179,7 @@ func (f *sgFleet) killed(t *testing.T) {
 		for _, i := range kill.ways {
 			all.Go(func() {
 				began := time.Now()
-				whole, failed, cut := over(t, f.ways[i], func() { begun.Done(); <-ready; began = time.Now() })
+				whole, failed, cut := over(t, f.ways[i], 3000, func() { begun.Done(); <-ready; began = time.Now() })
 				t.Logf("%s, %s killed: %d whole, %d failed, %d cut, after %v", f.ways[i].name, kill.part, whole, failed, cut, time.Since(began).Round(10*time.Millisecond))
 				if whole != kill.whole || failed != 4-kill.whole {
 					t.Errorf("%s, %s killed: %d of 4 streams ended with an error, %d whole, %d cut", f.ways[i].name, kill.part, failed, whole, cut)
