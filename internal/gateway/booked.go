@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"math"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"weir/internal/fleet/judge"
 	"weir/internal/fleet/kvindex"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/footprint"
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
 	"weir/internal/tenancy/fair"
@@ -31,7 +31,7 @@ type booked struct {
 	due         bool         // the books or the metrics have something to learn
 	generations []generation
 	only        [1]generation // is generations, for most requests
-	of          *footprint
+	of          *footprint.Footprint
 	had         kvindex.Had // of the first prompt, before it was placed
 	ready       int64       // when the prompts are predicted to be in the cache
 	health      judge.Attempt
@@ -62,28 +62,15 @@ type generation struct {
 
 // pick chooses the engine for a request of this footprint and session, whose answers are
 // expected to have output tokens each, and where it is served in two halves the partner's.
-func (r *routing) pick(c *route.Choice, now int64, f *footprint, session uint64, output float64) (target route.Target, partner *route.Target, ok bool) {
+func (r *routing) pick(c *route.Choice, now int64, f *footprint.Footprint, session uint64, output float64) (target route.Target, partner *route.Target, ok bool) {
 	q := &c.Request
-	q.Now, q.Length, q.BlockTokens, q.Session, q.Random = now, f.length(), f.blockTokens, session, rand.Uint64()
-	q.Output = output * float64(f.answers())
-	c.Unknown = len(f.prompts[0].blocks) == 0
-	prompt := f.prompt()
+	q.Now, q.Length, q.BlockTokens, q.Session, q.Random = now, f.Length(), f.BlockTokens, session, rand.Uint64()
+	q.Output = output * float64(f.Answers())
+	c.Unknown = len(f.Prompts[0].Blocks) == 0
+	prompt := f.Prompt()
 	r.model.Match(r.fleet.Index, c, &prompt, now)
 	c.Before, c.Spare = r.before, int64(r.spare)
 	return r.model.Pick(r.needs, r.tried, c)
-}
-
-// workOf returns the predicted work of an engine until the request shows progress, in
-// milliseconds; it is negative if unknown. An answer that is not streamed shows no
-// progress before it is whole.
-func (f *footprint) workOf(chosen *balance.Option) float64 {
-	switch {
-	case chosen.Cold:
-		return -1
-	case f.whole:
-		return chosen.Prefill + chosen.Decode
-	}
-	return chosen.Prefill
 }
 
 // ended returns how the attempt ended for the engine. A relay's refusal or failure is
@@ -107,66 +94,53 @@ func (a *attempt) ended(e *infer.Error) health.End {
 	return judge.Of(e)
 }
 
-// expected is how many tokens an answer is expected to have, by the lengths of others,
-// beside those that it has had.
-func (f *footprint) expected(lengths *cost.Lengths, had int) float64 {
-	if f.computed {
-		return 0
-	}
-	limit := f.limit
-	if limit == 0 {
-		limit = math.MaxInt32
-	}
-	return lengths.Expect(had, limit)
-}
-
 // book enters a request into the books of the engine that was chosen. Each of its answers
 // is expected to have output tokens.
 func (a *attempt) book(c *route.Choice, now int64, r *request, output float64) {
 	chosen := c.Decision.Choice()
-	f := r.footprint.at(a.target.Engine)
-	a.work = f.workOf(chosen)
+	f := r.footprint.At(a.target.Engine)
+	a.work = f.WorkOf(chosen)
 	a.booked.enter(a.target.Books, chosen, c, now, f, output)
 }
 
 // enter opens the bookings of a request at a rank. chosen describes the request's
 // work there.
-func (b *booked) enter(books *route.Books, chosen *balance.Option, c *route.Choice, now int64, f *footprint, output float64) {
+func (b *booked) enter(books *route.Books, chosen *balance.Option, c *route.Choice, now int64, f *footprint.Footprint, output float64) {
 	*b = booked{books: books, of: f, ready: now + int64(chosen.TTFT()*1e6), beside: int32(chosen.Decoders)}
 	b.resident = int32(resident(c))
 	b.held = b.few[:0]
-	if b.generations = b.only[:]; f.answers() > 1 {
-		b.generations = make([]generation, f.answers())
+	if b.generations = b.only[:]; f.Answers() > 1 {
+		b.generations = make([]generation, f.Answers())
 	}
 	resident := c.Request.Length - chosen.Work.New
-	w := cost.Work{Output: output, Unseen: f.whole && chosen.Work.Part != cost.PrefillPart, Part: chosen.Work.Part, After: chosen.Work.After}
+	w := cost.Work{Output: output, Unseen: f.Whole && chosen.Work.Part != cost.PrefillPart, Part: chosen.Work.Part, After: chosen.Work.After}
 	for i := range b.generations {
-		g, p := &b.generations[i], &f.prompts[i/f.width]
-		w.Length = p.tokens
+		g, p := &b.generations[i], &f.Prompts[i/f.Width]
+		w.Length = p.Tokens
 		switch {
 		case i == 0:
-			w.New = p.tokens - resident
-		case i%f.width == 0:
-			w.New = p.tokens - f.shared(i/f.width)
+			w.New = p.Tokens - resident
+		case i%f.Width == 0:
+			w.New = p.Tokens - f.Shared(i/f.Width)
 		default: // it finds what the first answer to its prompt leaves behind
-			w.New = p.tokens - len(p.blocks)*f.blockTokens
+			w.New = p.Tokens - len(p.Blocks)*f.BlockTokens
 		}
 		w.New = max(w.New, 1)
 		g.cached = -1
-		g.filled = uint8(copy(g.tail[:], p.rest)) // a block of both follows the prompt's
+		g.filled = uint8(copy(g.tail[:], p.Rest)) // a block of both follows the prompt's
 		g.booking = b.books.Rank.Book(now, w)
 	}
-	if f.relayed {
-		b.books.SizeBlocks(f.blockTokens)
+	if f.Relayed {
+		b.books.SizeBlocks(f.BlockTokens)
 	}
 	if m := c.Request.Matches.Of(b.books.Cache.ID); m.Stale { // by events, which are of ids
-		b.books.Cache.Truncate(f.prompts[0].blocks, int(m.Resident))
+		b.books.Cache.Truncate(f.Prompts[0].Blocks, int(m.Resident))
 	}
-	for i := range f.prompts {
-		if had := b.books.Place(f.prompts[i].blocks, b.ready); i == 0 {
+	for i := range f.Prompts {
+		if had := b.books.Place(f.Prompts[i].Blocks, b.ready); i == 0 {
 			b.had = had
 		}
-		b.held = b.books.Hold(b.held, f.prompts[i].blocks)
+		b.held = b.books.Hold(b.held, f.Prompts[i].Blocks)
 	}
 }
 
@@ -222,17 +196,17 @@ func (b *booked) latest(choice int) kvindex.Block {
 	if blocks := b.generations[choice].blocks; len(blocks) > 0 {
 		return blocks[len(blocks)-1]
 	}
-	if blocks := b.of.prompts[choice/b.of.width].blocks; len(blocks) > 0 {
+	if blocks := b.of.Prompts[choice/b.of.Width].Blocks; len(blocks) > 0 {
 		return blocks[len(blocks)-1]
 	}
-	return b.of.root
+	return b.of.Root
 }
 
 // read records that a relayed answer has more output. tokens is the number of tokens
 // counted in the output so far. With several generations it is unknown which tokens
 // belong to which.
 func (b *booked) read(now int64, tokens int) {
-	if b.books == nil || b.of.whole {
+	if b.books == nil || b.of.Whole {
 		return
 	}
 	for i := range b.generations {
@@ -265,7 +239,7 @@ func (b *booked) tell(t *tally) {
 			if g.tokens > 0 {
 				b.books.Rank.Tokens(g.first, g.tokens)
 			}
-			b.books.Place(b.of.prompts[i/b.of.width].blocks, 0)
+			b.books.Place(b.of.Prompts[i/b.of.Width].Blocks, 0)
 		}
 		if g.last != 0 {
 			g.end(g.last)
@@ -332,7 +306,7 @@ func (a *attempt) settles(rank *cost.Rank, how health.End) {
 	}
 	ms := 0.0
 	if began || how != health.Refused && how != health.Cut && how != health.Fault && how != health.Overload {
-		ms = b.of.charge(rank, resident, int(b.beside), float64(tokens)/float64(b.of.answers()))
+		ms = b.of.Charge(rank, resident, int(b.beside), float64(tokens)/float64(b.of.Answers()))
 	}
 	b.queue.settle(&b.turn, ms)
 }
@@ -360,14 +334,14 @@ func (b *booked) close(now int64, how health.End, whole bool) *route.Books {
 
 // leave places what a generation leaves in the cache.
 func (b *booked) leave(books *route.Books, i int, whole bool) {
-	g, p := &b.generations[i], &b.of.prompts[i/b.of.width]
+	g, p := &b.generations[i], &b.of.Prompts[i/b.of.Width]
 	switch {
-	case !g.began && b.of.whole && whole:
-		books.Place(p.blocks, 0)
+	case !g.began && b.of.Whole && whole:
+		books.Place(p.Blocks, 0)
 	case !g.began:
-		books.Cache.Cancel(p.blocks, b.ready)
+		books.Cache.Cancel(p.Blocks, b.ready)
 	default: // what it has used is the newest now
-		books.Place(slices.Concat(p.blocks, g.blocks), 0)
+		books.Place(slices.Concat(p.Blocks, g.blocks), 0)
 	}
 }
 
@@ -383,7 +357,7 @@ func (a *attempt) learn(m *route.Model, books *route.Books, record *trace.Attemp
 	case !known:
 		u.CachedTokens = -1
 	case sent > 0: // the answer's is its first engine's
-		u.PromptTokens, u.CachedTokens = f.length(), b.generations[0].cached
+		u.PromptTokens, u.CachedTokens = f.Length(), b.generations[0].cached
 	}
 	if a.partner == nil {
 		b.reported(books, record.Resident(), u)
@@ -393,15 +367,15 @@ func (a *attempt) learn(m *route.Model, books *route.Books, record *trace.Attemp
 	if u.CachedTokens >= 0 {
 		record.Choice.Cached = int32(u.CachedTokens)
 	}
-	if known && f.text > 0 {
-		m.Ratio.Add(f.text, u.PromptTokens)
+	if known && f.Text > 0 {
+		m.Ratio.Add(f.Text, u.PromptTokens)
 	}
-	if e != nil || f.computed {
+	if e != nil || f.Computed {
 		return
 	}
-	if f.relayed {
+	if f.Relayed {
 		if known && u.CompletionTokens > 0 {
-			m.Lengths.Add(u.CompletionTokens / f.answers())
+			m.Lengths.Add(u.CompletionTokens / f.Answers())
 		}
 		return
 	}
@@ -414,14 +388,14 @@ func (a *attempt) learn(m *route.Model, books *route.Books, record *trace.Attemp
 // predicted is the expected number.
 func (b *booked) reported(books *route.Books, predicted int, u infer.Usage) {
 	s := books.Shares
-	s.Given.Add(int64(b.of.length()))
+	s.Given.Add(int64(b.of.Length()))
 	s.Predicted.Add(int64(predicted))
 	if u.CachedTokens < 0 {
 		return
 	}
 	s.Told.Add(int64(u.PromptTokens))
 	s.Reported.Add(int64(min(u.CachedTokens, u.PromptTokens))) // whatever it claims
-	if b.of.answers() == 1 {
+	if b.of.Answers() == 1 {
 		books.Reported(b.had, u.PromptTokens, u.CachedTokens)
 	}
 }

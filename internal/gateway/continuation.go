@@ -10,6 +10,7 @@ import (
 	"weir/internal/fleet/retry"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/answer"
+	"weir/internal/gateway/footprint"
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -293,8 +294,8 @@ func (x *exchange) recall() {
 	h, f := &x.history, &x.footprint
 	x.sent = h.came()
 	x.ids = h.all()
-	f.prompts[0] = extentOf(f.root, x.ids)
-	f.limit = x.longest() - x.sent
+	f.Prompts[0] = footprint.ExtentOf(f.Root, x.ids)
+	f.Limit = x.longest() - x.sent
 }
 
 // generated returns the answer of a stream that can continue.

@@ -36,7 +36,7 @@ func (x *exchange) dispatch() error {
 	m := x.g.opts.Metrics
 	wait := engineWait{rec: &x.rec, g: x.g, shown: shown{merged: m.Receive(x.target.Kind).Merged(), gaps: m.Gaps(x.model.Name)}, target: x.target, booked: &x.booked, partner: x.partner}
 	if x.spends.account != nil {
-		x.spends.chargePrompt(x.footprint.length())
+		x.spends.chargePrompt(x.footprint.Length())
 		wait.shown.spends = &x.spends
 	}
 	if x.lost != nil {

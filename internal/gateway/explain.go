@@ -75,9 +75,9 @@ func (p *preparing) explained() (*trace.Record, *Waiting, error) {
 	c := new(route.Choice)
 	c.Request.Dry = true
 	h := p.g.held
-	asks := queue.Request{Model: p.model.Name, Pool: p.model.Base, Caller: p.caller, Class: uint64(p.model.Class(p.needs)) << 1, Answers: p.footprint.answers(), Bytes: p.held(), Expires: h.expires(now, p.beginBy)}
+	asks := queue.Request{Model: p.model.Name, Pool: p.model.Base, Caller: p.caller, Class: uint64(p.model.Class(p.needs)) << 1, Answers: p.footprint.Answers(), Bytes: p.held(), Expires: h.expires(now, p.beginBy)}
 	pick := func() (route.Target, *route.Target, bool) {
-		return p.pick(c, now, &p.footprint, p.g.session(p.header, p.caller), p.footprint.expected(p.model.Lengths, 0))
+		return p.pick(c, now, &p.footprint, p.g.session(p.header, p.caller), p.footprint.Expected(p.model.Lengths, 0))
 	}
 	patient := balance.Patient(p.model.Policy)
 	pushed := h.pushes(p.model)
@@ -99,7 +99,7 @@ func (p *preparing) explained() (*trace.Record, *Waiting, error) {
 			return nil, nil, err
 		}
 	}
-	p.rec.Model, p.rec.PromptTokens, p.rec.Routed = p.model.Name, p.footprint.length(), now
+	p.rec.Model, p.rec.PromptTokens, p.rec.Routed = p.model.Name, p.footprint.Length(), now
 	attempt := p.chosen(c)
 	attempt.Legs = legs(p.rec, &target, partner)
 	p.rec.Attempts = []trace.Attempt{attempt}

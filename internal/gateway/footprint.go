@@ -10,79 +10,24 @@ import (
 	"weir/internal/fleet/kvindex"
 	"weir/internal/fleet/promptkey"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/footprint"
 	"weir/internal/observe/busy"
 )
-
-// footprint is what a request is in the books of engines: how long its prompts are,
-// and the blocks by which caches are known to have them. It is made while the request
-// is prepared, on a worker of the pool where the body is large, and does not change.
-type footprint struct {
-	prompts     []extent
-	only        [1]extent     // is prompts, for most requests
-	root        kvindex.Block // where the blocks' chains begin
-	blockTokens int           // tokens of a block
-	text        int           // bytes of the prompts where tokens are told by them, else 0
-	width       int           // answers to each prompt
-	limit       int           // the most tokens of an answer; 0: not known
-	// computed is set if nothing is generated, as for embeddings. whole is set if the
-	// answer arrives at once, so that the time of its first token is unknown.
-	computed, whole bool
-	// byIDs is set if the blocks depend only on the prompts' ids, relayed if they are blocks
-	// of text.
-	byIDs, relayed bool
-	// bytes is what the request is in the books of relayed engines, where it can be given to
-	// those and to others; nil: there is one form of it.
-	bytes *footprint
-}
-
-// at returns what the request is in the books of an engine.
-func (f *footprint) at(e *route.Engine) *footprint {
-	if f.bytes != nil && e.Relay != nil {
-		return f.bytes
-	}
-	return f
-}
-
-// prompt is the first prompt as caches see it.
-func (f *footprint) prompt() route.Prompt {
-	first := &f.prompts[0]
-	p := route.Prompt{Blocks: first.blocks, Length: first.tokens, ByIDs: f.byIDs}
-	if b := f.bytes; b != nil {
-		if p.Text, p.TextTokens = b.prompts[0].blocks, float64(b.blockTokens); b.text > 0 { // how many there are is known
-			p.TextTokens = float64(b.prompts[0].tokens) * promptkey.BlockBytes / float64(b.text)
-		}
-	}
-	return p
-}
-
-// extent is a prompt as caches see it.
-type extent struct {
-	tokens int
-	blocks []kvindex.Block // none where nobody knows them
-	rest   []uint32        // the ids that are in no block
-}
 
 // footprintOfIDs is that of a request whose prompts have their ids.
 func (p *preparing) footprintOfIDs() {
 	defer p.does(p.does(busy.Hash))
 	f := &p.footprint
-	f.blockTokens, f.width, f.limit = route.BlockTokens, p.width(), p.longest()
-	f.prompts = f.only[:0]
-	f.root, f.byIDs = p.root(), len(p.req.Media) == 0
-	f.prompts = append(f.prompts, extentOf(f.root, p.ids))
-	f.prompts[0].tokens += len(p.req.Media) * mediaTokens
+	f.BlockTokens, f.Width, f.Limit = route.BlockTokens, p.width(), p.longest()
+	f.Root, f.ByIDs = p.root(), len(p.req.Media) == 0
+	f.Add(footprint.ExtentOf(f.Root, p.ids))
+	f.Prompts[0].Tokens += len(p.req.Media) * mediaTokens
 	for i := range p.more {
-		f.prompts = append(f.prompts, extentOf(f.root, p.more[i].ids))
+		f.Add(footprint.ExtentOf(f.Root, p.more[i].ids))
 	}
-	if f.bytes != nil {
-		f.bytes.prompts[0].tokens = f.length()
+	if f.Bytes != nil {
+		f.Bytes.Prompts[0].Tokens = f.Length()
 	}
-}
-
-func extentOf(root kvindex.Block, ids []uint32) extent {
-	n := len(ids) / route.BlockTokens
-	blocks := kvindex.AppendChain(make([]kvindex.Block, 0, n), root, ids, route.BlockTokens)
-	return extent{len(ids), blocks, ids[n*route.BlockTokens:]}
 }
 
 // root is where the chains of the request's blocks begin. It covers all that keeps a
@@ -118,23 +63,22 @@ type keyReader struct {
 // footprintOfBody returns the footprint of a relayed request, whose tokens weir does
 // not know: its blocks are blocks of text. If the prompt is not known either, the
 // length of the body stands for its length.
-func (p *preparing) footprintOfBody(f *footprint) {
+func (p *preparing) footprintOfBody(f *footprint.Footprint) {
 	defer p.does(p.does(busy.Hash))
-	f.relayed = true
-	f.blockTokens, f.width, f.limit = p.model.Ratio.Tokens(promptkey.BlockBytes), max(p.head.N, 1), p.mostTokens()
-	f.computed = p.endpoint == openai.Other
-	f.whole = !p.head.Stream && !f.computed
+	f.Relayed = true
+	f.BlockTokens, f.Width, f.Limit = p.model.Ratio.Tokens(promptkey.BlockBytes), max(p.head.N, 1), p.mostTokens()
+	f.Computed = p.endpoint == openai.Other
+	f.Whole = !p.head.Stream && !f.Computed
 	r := keys.Get().(*keyReader)
 	defer keys.Put(r)
 	k, ok := r.Read(r.blocks[:0], p.modelRoot(), promptkey.ShapeOf(p.path), p.head)
 	text := len(p.body)
 	if ok {
 		if r.blocks, text = k.Blocks, k.Bytes; k.Media == 0 {
-			f.text = text // what media count for is a guess, from which nothing is learned
+			f.Text = text // what media count for is a guess, from which nothing is learned
 		}
 	}
-	f.prompts = f.only[:0]
-	f.prompts = append(f.prompts, extent{tokens: p.model.Ratio.Tokens(text), blocks: slices.Clone(k.Blocks)})
+	f.Add(footprint.Extent{Tokens: p.model.Ratio.Tokens(text), Blocks: slices.Clone(k.Blocks)})
 }
 
 // mostTokens is the bound that a relayed request gives its answer, 0 where it gives
@@ -148,30 +92,4 @@ func (p *preparing) mostTokens() (most int) {
 		}
 	}
 	return most
-}
-
-// answers is how many generations the request is.
-func (f *footprint) answers() int { return len(f.prompts) * f.width }
-
-// length is how many tokens are to be resident for the request, with what its prompts
-// begin with alike counted once.
-func (f *footprint) length() int {
-	n := 0
-	for i := range f.prompts {
-		n += f.prompts[i].tokens - f.shared(i)
-	}
-	return n
-}
-
-// shared is how much of a prompt is the beginning of the first one too, if it is
-// another.
-func (f *footprint) shared(i int) int {
-	if i == 0 {
-		return 0
-	}
-	n, first, other := 0, f.prompts[0].blocks, f.prompts[i].blocks
-	for n < min(len(first), len(other)) && first[n] == other[n] {
-		n++
-	}
-	return n * f.blockTokens
 }

@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/dialect"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/footprint"
 	"weir/internal/infer"
 	"weir/internal/model/chat"
 	"weir/internal/tenancy"
@@ -61,7 +62,7 @@ func (p *preparing) gateForms() (estimate int64, err error) {
 // gateBoth keeps the forms in which engines can be given the request. It is refused where that
 // is none of the two.
 func (p *preparing) gateBoth() (estimate int64, err error) {
-	f := new(footprint)
+	f := new(footprint.Footprint)
 	estimate, forIDs := p.gateIDs()
 	if forIDs != nil && !p.ofForm(forIDs) {
 		return 0, forIDs
@@ -71,12 +72,12 @@ func (p *preparing) gateBoth() (estimate int64, err error) {
 	case forIDs != nil && forBytes != nil:
 		return 0, carriedByNone(forIDs, forBytes)
 	case forIDs != nil:
-		estimate, p.footprint.bytes = relayed, f
+		estimate, p.footprint.Bytes = relayed, f
 		p.bind(forIDs)
 	case forBytes != nil:
 		p.needs.Bytes = infer.AnotherForm
 	default:
-		p.footprint.bytes = f
+		p.footprint.Bytes = f
 	}
 	return estimate, p.checkAlone()
 }
@@ -94,7 +95,7 @@ func (p *preparing) ofForm(err error) bool {
 // bind makes a request of two forms a relayed one, because its ids could not be made.
 func (p *preparing) bind(err error) {
 	p.noIDs, p.needs.IDs = infer.AsError(err), infer.AnotherForm
-	p.footprint = *p.footprint.bytes
+	p.footprint = *p.footprint.Bytes
 	p.req, p.stops, p.format, p.ids, p.more, p.hasMedia, p.toContext = nil, nil, nil, nil, nil, false, false
 }
 
@@ -110,7 +111,7 @@ func carriedByNone(forIDs, forBytes error) error {
 
 // gateBytes is the gate for engines that receive the caller's own bytes. It stores the
 // request's footprint in their books in f.
-func (p *preparing) gateBytes(f *footprint) (estimate int64, err error) {
+func (p *preparing) gateBytes(f *footprint.Footprint) (estimate int64, err error) {
 	if err := p.g.opts.Prepare.Allow.CheckRelayed(p.plain, p.header); err != nil {
 		return 0, err
 	}

@@ -108,14 +108,14 @@ func (h *holding) ticket(x *exchange) *ticket {
 	}
 	t.Request = queue.Request{
 		Place: x.place, Due: x.dueBy, Owner: t, Model: x.model.Name, Pool: x.model.Base, Caller: x.caller, Class: uint64(x.model.Class(x.needs)) << 1,
-		Answers: x.footprint.answers(), Bytes: x.held(), Deadline: x.beginBy, Expires: x.expiresAt,
+		Answers: x.footprint.Answers(), Bytes: x.held(), Deadline: x.beginBy, Expires: x.expiresAt,
 	}
 	if len(x.tried) > 0 {
 		t.Class |= 1 // it cannot go where others can
 		t.Again = true
 	}
 	if !t.pushed && len(x.model.Targets) > 0 {
-		t.Cost = x.footprint.charge(x.model.Targets[0].Books.Rank, 0, 0, x.footprint.expected(x.model.Lengths, x.sent))
+		t.Cost = x.footprint.Charge(x.model.Targets[0].Books.Rank, 0, 0, x.footprint.Expected(x.model.Lengths, x.sent))
 	}
 	return t
 }
@@ -285,7 +285,7 @@ func (t *ticket) roomy(now int64) (target route.Target, partner *route.Target, o
 
 func (t *ticket) among(now int64) (target route.Target, partner *route.Target, ok bool) {
 	x, c := t.x, &t.choice
-	return x.pick(c, now, &x.footprint, x.session, x.footprint.expected(x.model.Lengths, x.sent))
+	return x.pick(c, now, &x.footprint, x.session, x.footprint.Expected(x.model.Lengths, x.sent))
 }
 
 // take gives the request the engine that it has chosen, if that has room, and makes it
@@ -311,7 +311,7 @@ func (h *holding) take(t *ticket, target route.Target, partner *route.Target, ok
 	}
 	if ok {
 		d := t.choice.Decision.Choice()
-		t.Cost = t.x.footprint.charge(target.Books.Rank, resident(&t.choice), d.Decoders, t.choice.Request.Output/float64(t.Answers))
+		t.Cost = t.x.footprint.Charge(target.Books.Rank, resident(&t.choice), d.Decoders, t.choice.Request.Output/float64(t.Answers))
 	}
 	full, chosen := &target, &t.choice.Decision
 	if partner != nil && !h.queue.Open(&t.Request, partner.Books.Rank, now) {
@@ -365,7 +365,7 @@ func (t *ticket) give(target route.Target, partner *route.Target, now int64) {
 	if len(x.rec.Attempts) == 1 {
 		x.model.Retries.Requested(now)
 	}
-	x.book(&t.choice, now, &x.request, x.footprint.expected(x.model.Lengths, x.sent))
+	x.book(&t.choice, now, &x.request, x.footprint.Expected(x.model.Lengths, x.sent))
 	x.booked.queue, x.booked.turn = x.g.held, t.Turn
 	x.slot.goes(target.Books.Rank)
 	if partner != nil {
@@ -597,22 +597,6 @@ func resident(c *route.Choice) int {
 		d = c.Prefill.Choice()
 	}
 	return c.Request.Length - d.Work.New
-}
-
-// charge is what a request takes of a rank of its model at the model's median rates, where so
-// many tokens of its first prompt are cached, so many others decode beside it, and each answer
-// has so many tokens.
-func (f *footprint) charge(rank *cost.Rank, resident, beside int, output float64) (ms float64) {
-	c, budget, k := rank.Model().Median(), float64(max(rank.Budget(), 1)), float64(beside)
-	for i := range f.prompts {
-		length := float64(f.prompts[i].tokens)
-		n := length
-		if i == 0 {
-			n = max(length-float64(resident), 1)
-		}
-		ms += c.Charge(n, length, output*float64(f.width), k, budget)
-	}
-	return ms
 }
 
 // expires is until when a request waits that begins to wait now and whose answer must begin

@@ -150,8 +150,8 @@ type prefillEnd struct {
 
 // newPartner books a request's prefill half at the rank that was chosen for it.
 func newPartner(g *Gateway, at *route.Target, c *route.Choice, now int64, r *request, m *route.Model) *partner {
-	chosen, f := c.Prefill.Choice(), r.footprint.at(at.Engine)
-	p := &partner{g: g, target: *at, expected: expected{f.workOf(chosen), c.Request.Length - chosen.Work.New, c.Decision.Choice().Work.New, m.Transfer}}
+	chosen, f := c.Prefill.Choice(), r.footprint.At(at.Engine)
+	p := &partner{g: g, target: *at, expected: expected{f.WorkOf(chosen), c.Request.Length - chosen.Work.New, c.Decision.Choice().Work.New, m.Transfer}}
 	p.meets.Meets, p.meets.rank, p.clock.late = &at.Engine.Meets, at.Number, p.late
 	p.booked.enter(at.Books, chosen, c, now, f, 0)
 	p.booked.queue = g.held
@@ -319,7 +319,7 @@ func (p *partner) fails(e *infer.Error) {
 // unseen reports whether nothing shows when the KV was fetched: the decode half's answer comes
 // whole, or nothing was handed over.
 func (p *partner) unseen() bool {
-	return p.booked.of.whole || p.meets.first() && p.meets.choices[0].params == nil
+	return p.booked.of.Whole || p.meets.first() && p.meets.choices[0].params == nil
 }
 
 // fetches notes that the KV was fetched, and the prefill engine keeps nothing any more. The

@@ -170,14 +170,14 @@ func (p *partner) ask(asked *dialect.Asked, role infer.Role, path string) {
 // distinguish the prompts of a list. The log probabilities of a prompt are only in the prefill
 // engine's answer, which is discarded.
 func (q *request) indivisible(way engine.Way, path string) (field, why string) {
-	f := q.footprint.bytes
+	f := q.footprint.Bytes
 	if f == nil {
 		f = &q.footprint
 	}
 	switch scores := scoresPrompt(q.head); {
-	case f.computed || !q.head.Ask().FirstID(path):
+	case f.Computed || !q.head.Ask().FirstID(path):
 		return "", "its path " + path + " is none that generates an answer"
-	case f.answers() != 1:
+	case f.Answers() != 1:
 		return "n", "it asks for several answers (n)"
 	case way != engine.ByRoom && several(q.head):
 		return "prompt", "it has several prompts"

@@ -8,6 +8,7 @@ import (
 	"weir/internal/dialect"
 	"weir/internal/fleet/admission"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/footprint"
 	"weir/internal/infer"
 	"weir/internal/model"
 	"weir/internal/model/outputparse"
@@ -35,7 +36,7 @@ type request struct {
 	ids       []uint32
 	sent      int      // of ids, those at the end that are the answer's so far
 	more      []prompt // the prompts after the first
-	footprint footprint
+	footprint footprint.Footprint
 	format    *outputparse.Options // what the answer may be besides text; nil: nothing
 	calls     int32                // in the conversation, where the ids of further ones depend on it
 	hasMedia  bool                 // then only the engine knows how many tokens the prompt has
@@ -173,8 +174,8 @@ func (q *request) forgetAsking() {
 	q.req.Encoder, q.format = nil, nil // the answer has them
 	if q.count() == 1 {                // of several, the encoder asks whose prompt is which
 		q.ids, q.req.PromptIDs = nil, nil
-		for i := range q.footprint.prompts {
-			q.footprint.prompts[i].rest = nil // part of them
+		for i := range q.footprint.Prompts {
+			q.footprint.Prompts[i].Rest = nil // part of them
 		}
 	}
 }

@@ -94,12 +94,12 @@ func (x *exchange) estimate(r *answer.Relayed, stated bool) {
 		return
 	case events > 0:
 		n = events
-	case !x.footprint.computed:
+	case !x.footprint.Computed:
 		n = x.model.Ratio.Tokens(size)
 	}
 	b := r.Bounds()
 	u.Completion, u.Estimated = tokens(min(n, b.Completion)), true
 	if u.Prompt == 0 {
-		u.Prompt = tokens(min(x.footprint.length(), b.Prompt))
+		u.Prompt = tokens(min(x.footprint.Length(), b.Prompt))
 	}
 }
