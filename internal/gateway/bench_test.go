@@ -272,7 +272,7 @@ func (b *bench) end() {
 	for id, n := range byID {
 		t.Errorf("%d records of request %s, which nobody sent", n, id)
 	}
-	if requests, tokens := b.g.gate.Load(); requests != 0 || tokens != 0 {
+	if requests, tokens := b.g.preparer.Gate.Load(); requests != 0 || tokens != 0 {
 		t.Errorf("at rest the gate holds %d requests and %d tokens", requests, tokens)
 	}
 	if n := b.g.Pending(); n != 0 {

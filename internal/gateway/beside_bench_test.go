@@ -63,12 +63,12 @@ func besideLarge(b *testing.B, o pool.Options, large, small []byte) {
 	g := New(Options{Prepare: PrepareOptions{PrefixCache: -1, Pool: o, Models: map[string]*model.Folder{models.SimName: folder}}, Snapshot: func() *route.Snapshot { return snap }})
 	defer g.Close()
 	prepare := func(ctx context.Context, body []byte) (*exchange, error) {
-		x := &exchange{g: g, rec: record.Request{Record: new(trace.Record)}, request: request{caller: tenancy.Anyone, body: body, endpoint: openai.Chat}}
+		x := &exchange{g: g, rec: record.Request{Record: new(trace.Record)}, caller: tenancy.Anyone, endpoint: openai.Chat}
 		defer context.AfterFunc(ctx, func() { x.ctx.End(nil) })()
 		x.response.Served = &front.Served{Request: &http.Request{URL: &url.URL{Path: chatPath}}}
-		_, err := x.prepare()
-		if x.reservation != nil {
-			x.reservation.Leave()
+		_, err := x.prepare(body)
+		if x.prepared.reservation != nil {
+			x.prepared.reservation.Leave()
 		}
 		return x, err
 	}
@@ -84,7 +84,7 @@ func besideLarge(b *testing.B, o pool.Options, large, small []byte) {
 			}
 		})
 	}
-	for g.pool.Waiting() < 15 || done.Load() < 1 {
+	for g.preparer.Pool.Waiting() < 15 || done.Load() < 1 {
 		time.Sleep(time.Millisecond)
 	}
 	began, before := time.Now(), done.Load()

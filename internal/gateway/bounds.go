@@ -60,7 +60,7 @@ func checkValues(field string, json []byte) error {
 
 // handOver is what a choice of a prompt of so many ids is handed to an engine with, in
 // bytes.
-func (q *request) handOver(ids int) int {
+func (q *prepared) handOver(ids int) int {
 	n := 4 * ids
 	for i := range q.req.Media {
 		n += len(q.req.Media[i].Data)
@@ -72,7 +72,7 @@ func (q *request) handOver(ids int) int {
 }
 
 // atOnce is how many choices are handed over at the same time.
-func (q *request) atOnce() int {
+func (q *prepared) atOnce() int {
 	return max(1, handOverAtOnce/max(1, q.handOver(q.longestPrompt())))
 }
 

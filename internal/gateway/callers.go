@@ -23,9 +23,9 @@ var unknownCaller = &tenancy.Caller{Share: 1}
 // maxCaller bounds the names of keys and tenants in records, in bytes.
 const maxCaller = 128
 
-// callerOf says who sends a request. The caller is never nil.
-func (g *Gateway) callerOf(r *http.Request) (*tenancy.Caller, error) {
-	c, err := g.opts.Prepare.Callers(r.Header, r.TLS)
+// Caller returns who sends a request. It is never nil.
+func (pr *preparer) Caller(r *http.Request) (*tenancy.Caller, error) {
+	c, err := pr.opts.Callers(r.Header, r.TLS)
 	if err != nil || c == nil {
 		if err == nil {
 			err = infer.Errorf(infer.CodeUnauthorized, "the caller is not known")
@@ -41,9 +41,9 @@ func (g *Gateway) callerOf(r *http.Request) (*tenancy.Caller, error) {
 // forCallers serves requests that do not go to an engine, of known callers only.
 func (g *Gateway) forCallers(serve func(http.ResponseWriter, *http.Request, *tenancy.Caller)) http.HandlerFunc {
 	return g.view(func(w http.ResponseWriter, r *http.Request) {
-		c, err := g.callerOf(r)
+		c, err := g.preparer.Caller(r)
 		if err != nil {
-			writeError(w, g.endpointOf(r.URL.Path), infer.AsError(err))
+			writeError(w, g.preparer.Endpoint(r.URL.Path), infer.AsError(err))
 			return
 		}
 		serve(w, r, c)

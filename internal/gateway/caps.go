@@ -22,12 +22,12 @@ type Cap struct {
 // capOf returns the cap of the model that was found, which its LoRA adapters have too, and of the
 // caller's key.
 func (p *preparing) capOf() (c Cap) {
-	if l := p.model.Loaded; l != nil {
+	if l := p.to.model.Loaded; l != nil {
 		c = Cap{MaxTokens: l.MaxTokens, N: l.MaxN}
 	} else {
-		c = p.g.opts.Prepare.Caps[cmp.Or(p.model.Base, p.model.Name)]
+		c = p.preparer.opts.Caps[cmp.Or(p.to.model.Base, p.to.model.Name)]
 	}
-	if a := p.caller.Account; a != nil {
+	if a := p.in.caller.Account; a != nil {
 		if most := int(a.Limits().OutputTokens); most > 0 && (c.MaxTokens == 0 || most < c.MaxTokens) {
 			c.MaxTokens, c.byKey = most, true
 		}
@@ -38,9 +38,9 @@ func (p *preparing) capOf() (c Cap) {
 // checkPrompt refuses a prompt that is longer than the caller's key may send. A prompt that is
 // relayed has an estimated length.
 func (p *preparing) checkPrompt(field string, tokens int) error {
-	if a := p.caller.Account; a != nil {
+	if a := p.in.caller.Account; a != nil {
 		if most := int(a.Limits().PromptTokens); most > 0 && tokens > most {
-			return tooLong(field, "the prompt has %d tokens; the key %s may send at most %d", tokens, p.caller.Key, most)
+			return tooLong(field, "the prompt has %d tokens; the key %s may send at most %d", tokens, p.in.caller.Key, most)
 		}
 	}
 	return nil
@@ -61,9 +61,9 @@ func (p *preparing) checkCap() error {
 
 func (p *preparing) overCap(field, value string, limit int) error {
 	if c := p.capOf(); c.byKey && limit == c.MaxTokens {
-		return infer.Invalid(field, "%s is %s; for the key %s it may be at most %d", field, dialect.Clip(value, 32), p.caller.Key, limit)
+		return infer.Invalid(field, "%s is %s; for the key %s it may be at most %d", field, dialect.Clip(value, 32), p.in.caller.Key, limit)
 	}
-	return infer.Invalid(field, "%s is %s; for model %s it may be at most %d", field, dialect.Clip(value, 32), p.model.Name, limit)
+	return infer.Invalid(field, "%s is %s; for model %s it may be at most %d", field, dialect.Clip(value, 32), p.to.model.Name, limit)
 }
 
 // capped are the fields that caps bound in the bodies of relayed requests, whatever
@@ -72,6 +72,9 @@ var capped = map[string]func(Cap) int{
 	"max_tokens": Cap.tokens, "max_completion_tokens": Cap.tokens, "max_output_tokens": Cap.tokens,
 	"n": Cap.choices, "best_of": Cap.choices,
 }
+
+// isCapped reports whether caps bound a field, whose name is in lower case.
+func isCapped(field string) bool { return capped[field] != nil }
 
 func (c Cap) tokens() int  { return c.MaxTokens }
 func (c Cap) choices() int { return c.N }
@@ -116,7 +119,7 @@ func (p *preparing) capRelayed() error {
 		}
 		bounded = bounded || strings.HasPrefix(name, "max_")
 	}
-	if field := unbounded[p.path]; field != "" && !bounded && limit.MaxTokens > 0 {
+	if field := unbounded[p.in.path]; field != "" && !bounded && limit.MaxTokens > 0 {
 		return p.bound(field, nulls, limit.MaxTokens)
 	}
 	return nil
@@ -137,6 +140,6 @@ func (p *preparing) bound(field string, nulls []dialect.Span, most int) (err err
 		out = append(strconv.AppendInt(out, int64(most), 10), ',')
 	}
 	p.body = append(out, old[from:]...)
-	p.head, err = p.endpoint.ParseHead(p.body)
+	p.head, err = p.in.endpoint.ParseHead(p.body)
 	return err
 }

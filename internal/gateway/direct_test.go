@@ -243,7 +243,7 @@ func TestDirectWriter(t *testing.T) {
 					test.handler(w)
 				})
 				server.Handler = handler
-				g.front.ServePlain(handler, maps.Keys(g.services))
+				g.front.ServePlain(handler, maps.Keys(g.preparer.Services))
 				l, err := net.Listen("tcp", "127.0.0.1:0")
 				if err != nil {
 					t.Fatal(err)

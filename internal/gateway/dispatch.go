@@ -16,8 +16,8 @@ import (
 // once the engine confirmed that it has it.
 func (x *exchange) dispatch() error {
 	x.booked.escape.begin(x)
-	if x.req != nil && x.req.Priority != nil {
-		x.booked.health.Priority = *x.req.Priority
+	if x.prepared.req != nil && x.prepared.req.Priority != nil {
+		x.booked.health.Priority = *x.prepared.req.Priority
 	}
 	if x.answering = false; !x.response.Begun {
 		x.rec.FirstReceived, x.rec.Pace = 0, nil
@@ -34,9 +34,9 @@ func (x *exchange) dispatch() error {
 		}
 	}
 	m := x.g.opts.Metrics
-	wait := engineWait{rec: &x.rec, g: x.g, shown: shown{merged: m.Receive(x.target.Kind).Merged(), gaps: m.Gaps(x.model.Name)}, target: x.target, booked: &x.booked, partner: x.partner}
+	wait := engineWait{rec: &x.rec, g: x.g, shown: shown{merged: m.Receive(x.target.Kind).Merged(), gaps: m.Gaps(x.to.model.Name)}, target: x.target, booked: &x.booked, partner: x.partner}
 	if x.spends.account != nil {
-		x.spends.chargePrompt(x.footprint.Length())
+		x.spends.chargePrompt(x.prepared.footprint.Length())
 		wait.shown.spends = &x.spends
 	}
 	if x.lost != nil {
@@ -98,24 +98,24 @@ func (w *engineWait) acknowledged() {
 func (x *exchange) submit(wait engineWait) error {
 	if x.mailbox == nil {
 		x.shard = x.g.outputs.assign()
-		x.mailbox = stream.New(x.count(), x.longest(), x.req.Logprobs, &x.shard.pending)
+		x.mailbox = stream.New(x.prepared.count(), x.prepared.longest(), x.prepared.req.Logprobs, &x.shard.pending)
 	}
 	if !x.abortable.ready(x.mailbox) {
 		return errAborted
 	}
-	if x.ignored != nil && !x.response.Begun {
-		x.tellIgnored(x.ignored)
+	if l := x.prepared.leftOut; l != nil && x.to.needs.HasBytes() && !x.response.Begun {
+		l.Tell(x.response.Served.Writer.Header(), x.g.opts.Metrics)
 	}
-	if !x.needs.HasBytes() { // otherwise it may be relayed yet
+	if !x.to.needs.HasBytes() { // otherwise it may be relayed yet
 		x.forget()
 	}
 	a, resumes := x.answer.(*answer.Tokens)
 	if resumes = resumes && x.lost != nil; !resumes {
 		a = x.newAnswer()
 	}
-	l := &tokenLeg{engineWait: wait, answer: a, streams: x.req.Stream, abort: &x.abortable, mailbox: x.mailbox, stamped: -1}
+	l := &tokenLeg{engineWait: wait, answer: a, streams: x.prepared.req.Stream, abort: &x.abortable, mailbox: x.mailbox, stamped: -1}
 	l.generations = l.only[:]
-	if n := x.count(); n > 1 {
+	if n := x.prepared.count(); n > 1 {
 		l.generations = make([]engine.Generation, n)
 	}
 	x.leg, x.answer = l, a
@@ -141,18 +141,18 @@ func (x *exchange) submit(wait engineWait) error {
 func (x *exchange) submits(l *tokenLeg) error {
 	h := x.hands(x.g.opts.Attempt.SubmitTimeout)
 	defer x.handed(h)
-	return l.submit(h, &x.request)
+	return l.submit(h, &x.prepared)
 }
 
 // forward hands the request to a relay engine.
 func (x *exchange) forward(wait engineWait) error {
 	x.bar = barRelay
-	if path := x.response.Served.Request.URL.Path; x.salt != "" && x.saltNeeded && x.target.SaltAt(path) == nil {
-		return unsalted(x.model, x.target.Engine, path) // it is another engine than when the request was checked
+	if err := x.prepared.checkSalt(x.to.model, x.target.Engine, x.response.Served.Request.URL.Path); err != nil {
+		return err // it is another engine than when the request was checked
 	}
 	id := relayID(x.rec.ID, len(x.rec.Attempts))
 	x.rec.Leg().RequestID = id
-	if x.ignored != nil {
+	if x.prepared.leftOut != nil {
 		x.response.Served.Writer.Header().Del(ignoredHeader) // of an attempt before: this engine is given all
 	}
 	l := &relayLeg{engineWait: wait, request: &x.ctx}
@@ -161,7 +161,7 @@ func (x *exchange) forward(wait engineWait) error {
 	x.leg = l
 	x.rec.Publish(trace.Engine, trace.Now()) // nothing tells when all is sent
 	leg := x.rec.Leg()
-	body := l.ask(&x.request, x.response.Served.Request.URL.Path)
+	body := l.ask(x.endpoint, &x.prepared, x.response.Served.Request.URL.Path)
 	var req *engine.RelayRequest
 	if p := x.partner; p != nil {
 		req = p.wire.(*relayPrefill).other(body)
@@ -186,7 +186,7 @@ func (x *exchange) forward(wait engineWait) error {
 		return inTime(err, "did not begin its answer", x.g.opts.Attempt.FirstTimeout, "--first-timeout")
 	}
 	l.response = resp
-	x.answer = l.open(&x.request)
+	x.answer = l.open(x.endpoint, x.prepared.head)
 	switch resp.Status {
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusGatewayTimeout:

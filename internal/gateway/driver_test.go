@@ -14,7 +14,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"weir/internal/fleet/route"
 	"weir/internal/gateway/front"
 	"weir/internal/infer"
 )
@@ -123,7 +122,7 @@ func (r *rig) check(sent [][]uint32, end string) error {
 	if n := r.g.recorder.Live(); n != 0 {
 		return fmt.Errorf("the request is live after its end by %s", end)
 	}
-	if requests, tokens := r.g.gate.Load(); requests != 0 || tokens != 0 || r.g.Pending() != 0 {
+	if requests, tokens := r.g.preparer.Gate.Load(); requests != 0 || tokens != 0 || r.g.Pending() != 0 {
 		return fmt.Errorf("at rest the gate holds %d requests and %d tokens, and %d mailboxes have output pending", requests, tokens, r.g.Pending())
 	}
 	rec := r.x.rec.Record
@@ -281,9 +280,7 @@ func TestAssistGivesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const streams = 2*yieldTurns + 5
 		r := newRig(t, Options{})
-		fleet := fleetOf(nil, r.tokens) // one engine, which takes all
-		r.g.opts.Snapshot = func() *route.Snapshot { return fleet }
-		r.g.held = newHolding(r.g.opts.Place.Queue, r.g.opts.Prepare.Allow.Fields.Order(), r.g.opts.Snapshot)
+		r.fleet = fleetOf(nil, r.tokens) // one engine, which takes all
 		defer r.close()
 		var calls []*call
 		for range streams {

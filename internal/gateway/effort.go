@@ -16,12 +16,12 @@ func (p *preparing) templateKwargs() ([]byte, error) {
 		return given, nil
 	}
 	if !p.folder.KnowsEffort(effort) {
-		return nil, infer.Invalid(field, "%s is %q; model %s knows low, medium and high", field, effort, p.model.Name)
+		return nil, infer.Invalid(field, "%s is %q; model %s knows low, medium and high", field, effort, p.to.model.Name)
 	}
 	name, value := p.folder.EffortVariable(effort)
 	if name == "" {
 		return nil, &infer.Error{Code: infer.CodeUnsupported, Param: field,
-			Message: field + ": the chat template of model " + p.model.Name + " has nothing by which it could be told how much to reason; leave it out"}
+			Message: field + ": the chat template of model " + p.to.model.Name + " has nothing by which it could be told how much to reason; leave it out"}
 	}
 	out := append(append(append(append([]byte(`{"`), name...), `":`...), value...), '}')
 	if given == nil {

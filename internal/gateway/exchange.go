@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"weir/internal/dialect"
+	"weir/internal/fleet/admission"
 	"weir/internal/gateway/answer"
 	"weir/internal/gateway/front"
 	"weir/internal/gateway/record"
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
 	"weir/internal/lifetime"
+	"weir/internal/tenancy"
 	"weir/internal/trace"
 )
 
@@ -33,10 +35,14 @@ type exchange struct {
 	attempt
 	response front.Response
 
-	spends  spending
-	err     *infer.Error    // how the request ended
-	mailbox *stream.Mailbox // of all attempts; token engines only
-	request
+	spends   spending
+	err      *infer.Error    // how the request ended
+	mailbox  *stream.Mailbox // of all attempts; token engines only
+	caller   *tenancy.Caller // who sends the request; never nil
+	endpoint dialect.Endpoint
+	room     admission.Body // the share of its body in what bodies may take
+	uncount  func()         // ends its count as a client's; nil: its connection counts
+	prepared prepared
 	routing
 	continuing
 	expiry *time.Timer // ends ctx when the whole request must be over; nil: never
@@ -46,12 +52,12 @@ type exchange struct {
 func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	x := &exchange{g: g}
 	g.front.Open(&x.response, w, r)
-	x.endpoint = g.endpointOf(r.URL.Path)
+	x.endpoint = g.preparer.Endpoint(r.URL.Path)
 	g.recorder.Open(&x.rec, g.ids.request(), r.Header, x.response.Arrival())
-	x.rec.RequestID, x.rec.Endpoint = requestID(first(r.Header, "X-Request-Id"), x.rec.ID), r.URL.Path
+	x.rec.RequestID, x.rec.Endpoint = requestID(r.Header.Get("X-Request-Id"), x.rec.ID), r.URL.Path
 	x.rec.PendingAtArrival = int32(g.Pending())
-	caller, err := g.callerOf(r)
-	x.caller, x.unknown, x.err = caller, err != nil, infer.AsError(err)
+	caller, err := g.preparer.Caller(r)
+	x.caller, x.err = caller, infer.AsError(err)
 	x.rec.Key, x.rec.Tenant = dialect.Clip(x.caller.Key, maxCaller), dialect.Clip(x.caller.Tenant, maxCaller)
 	x.rec.Client = g.front.Client(r)
 	if g.leaving.Load() || x.response.Ambiguous() {
@@ -67,7 +73,7 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 		x.End(context.Cause(g.base))
 	}
 	setRequestID(w.Header(), x.endpoint, x.rec.RequestID)
-	g.opts.Metrics.Received(g.services.label(r.URL.Path))
+	g.opts.Metrics.Received(g.preparer.Services.label(r.URL.Path))
 	x.rec.Delay(trace.Read)
 	return x
 }
@@ -87,6 +93,20 @@ func (x *exchange) begin(status int, events bool) {
 	x.rec.Status = int32(status)
 	x.forget()
 	x.forgetAsking()
+}
+
+// forget releases what no further attempt needs, and the room of the body with it: media are part of
+// the body.
+func (x *exchange) forget() {
+	if x.prepared.forget(); !x.prepared.hasMedia {
+		x.room.Leave()
+	}
+}
+
+// forgetAsking releases what only another attempt would need.
+func (x *exchange) forgetAsking() {
+	x.prepared.forgetAsking()
+	x.room.Leave()
 }
 
 // Account implements record.Stream.

@@ -4,13 +4,11 @@ import (
 	"context"
 	"net/http"
 
-	"weir/internal/dialect"
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/queue"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/front"
 	"weir/internal/gateway/record"
-	"weir/internal/infer"
 	"weir/internal/tenancy"
 	"weir/internal/trace"
 )
@@ -33,54 +31,42 @@ type Waiting struct {
 // The description of the wait is nil if the queue is off. An error is the one that the caller
 // would receive.
 func (g *Gateway) Explain(ctx context.Context, path string, header http.Header, body []byte) (*trace.Record, *Waiting, error) {
-	if _, err := g.services.method(path, http.MethodPost, g.opts.Prepare.Allow.Paths); err != nil {
-		return nil, nil, err
-	}
-	if err := contentType(header); err != nil {
+	if _, err := g.preparer.Check(path, http.MethodPost, header); err != nil {
 		return nil, nil, err
 	}
 	if int64(len(body)) > g.opts.Front.MaxBody {
 		return nil, nil, front.TooLarge(g.opts.Front.MaxBody)
 	}
 	now := trace.Now()
-	s := &record.Request{Record: &trace.Record{RequestID: g.ids.request(), Endpoint: path, Arrival: now, Received: now, BytesIn: int64(len(body))}}
-	s.Ledger.Start(trace.Read, now)
-	q := &request{caller: tenancy.Anyone, body: body, endpoint: g.endpointOf(path)}
-	p := &preparing{request: q, rec: s, g: g, ctx: ctx, path: path, header: header, dry: true}
-	defer p.rests()
-	err := p.accept()
+	rec := &record.Request{Record: &trace.Record{RequestID: g.ids.request(), Endpoint: path, Arrival: now, Received: now, BytesIn: int64(len(body))}}
+	rec.Ledger.Start(trace.Read, now)
+	in := input{caller: tenancy.Anyone, endpoint: g.preparer.Endpoint(path), path: path, header: header, body: body, record: rec, dry: true}
+	q := new(prepared)
+	to, _, err := g.preparer.prepare(ctx, q, in)
 	if q.reservation != nil {
 		defer q.reservation.Leave()
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	if p.needs.HasIDs() {
-		if wants := q.endpoint.Traits().Wants; asksTokenizer(q.endpoint) || wants == dialect.PromptLength {
-			return nil, nil, infer.Errorf(infer.CodeInvalid, "no engine is chosen for %s: weir answers it by itself", path)
-		}
-		if err := p.promptForm(); err != nil {
-			return nil, nil, err
-		}
-	}
-	return p.explained()
+	waiting, err := g.held.explain(&routing{to: to}, q, &in)
+	return rec.Record, waiting, err
 }
 
-// explained makes the choice and its record.
-func (p *preparing) explained() (*trace.Record, *Waiting, error) {
-	now := p.enter(trace.Route)
-	if err := p.undivided(p.request, p.path); err != nil {
-		return nil, nil, err
+// explain makes the choice for a request, and its record.
+func (h *holding) explain(r *routing, q *prepared, in *input) (*Waiting, error) {
+	now, m := in.record.Enter(trace.Route), r.to.model
+	if err := r.undivided(q, in.path); err != nil {
+		return nil, err
 	}
 	c := new(route.Choice)
 	c.Request.Dry = true
-	h := p.g.held
-	asks := queue.Request{Model: p.model.Name, Pool: p.model.Base, Caller: p.caller, Class: uint64(p.model.Class(p.needs)) << 1, Answers: p.footprint.Answers(), Bytes: p.held(), Expires: h.expires(now, p.beginBy)}
+	asks := queue.Request{Model: m.Name, Pool: m.Base, Caller: in.caller, Class: uint64(m.Class(r.to.needs)) << 1, Answers: q.footprint.Answers(), Bytes: q.held(), Expires: h.expires(now, r.to.beginBy)}
 	pick := func() (route.Target, *route.Target, bool) {
-		return p.pick(c, now, &p.footprint, p.g.session(p.header, p.caller), p.footprint.Expected(p.model.Lengths, 0))
+		return r.pick(c, now, &q.footprint, q.session, q.footprint.Expected(m.Lengths, 0))
 	}
-	patient := balance.Patient(p.model.Policy)
-	pushed := h.pushes(p.model)
+	patient := balance.Patient(m.Policy)
+	pushed := h.pushes(m)
 	if !pushed {
 		c.Request.Answers, c.Request.Claims, c.Roomy = asks.Answers, h.waiting.Load() > 0, !patient
 	}
@@ -90,20 +76,21 @@ func (p *preparing) explained() (*trace.Record, *Waiting, error) {
 		target, partner, ok = pick()
 	}
 	if !ok {
-		return nil, nil, p.noEngine(now)
+		return nil, r.noEngine(now)
 	}
 	var waiting *Waiting
 	if !pushed {
 		var err error
-		if waiting, err = h.outlook(&asks, &target, partner, patient && p.model.Room(p.needs, p.tried, asks.Answers, now), now); err != nil {
-			return nil, nil, err
+		if waiting, err = h.outlook(&asks, &target, partner, patient && m.Room(r.to.needs, r.tried, asks.Answers, now), now); err != nil {
+			return nil, err
 		}
 	}
-	p.rec.Model, p.rec.PromptTokens, p.rec.Routed = p.model.Name, p.footprint.Length(), now
-	attempt := p.chosen(c)
-	attempt.Legs = legs(p.rec, &target, partner)
-	p.rec.Attempts = []trace.Attempt{attempt}
-	return p.rec.Record, waiting, nil
+	rec := in.record
+	rec.Model, rec.PromptTokens, rec.Routed = m.Name, q.footprint.Length(), now
+	attempt := r.chosen(c)
+	attempt.Legs = legs(rec, &target, partner)
+	rec.Attempts = []trace.Attempt{attempt}
+	return waiting, nil
 }
 
 // outlook predicts the wait of a request that arrives now and chooses the target, and its

@@ -82,8 +82,8 @@ func (x *exchange) release() {
 	if x.mailbox != nil {
 		x.mailbox.Close()
 	}
-	if x.reservation != nil {
-		x.reservation.Leave()
+	if x.prepared.reservation != nil {
+		x.prepared.reservation.Leave()
 	}
 	x.room.Leave()
 	x.spends.leave()
@@ -175,7 +175,7 @@ func (x *exchange) record() {
 	if e := x.err; e != nil && rec.Leg() != nil && (e.Code == infer.CodeEngine || e.Code == infer.CodeDeadline || e.Code == infer.CodeExpired || e.Code == infer.CodeUnavailable) {
 		x.g.recorder.Failed(x.culprit(e).Name, rec.RequestID, e)
 	}
-	x.g.recorder.Close(rec, x.err, !x.unknown)
+	x.g.recorder.Close(rec, x.err, x.caller != unknownCaller)
 }
 
 // settleUsage records what the request used, and corrects what was charged to the caller's key to

@@ -44,7 +44,7 @@ func (p *preparing) root() kvindex.Block {
 
 // modelRoot is the root of prompts for the model, whatever they are.
 func (p *preparing) modelRoot() kvindex.Block {
-	base, lora := p.model.Base, p.model.Name
+	base, lora := p.to.model.Base, p.to.model.Name
 	if base == "" {
 		base, lora = lora, ""
 	}
@@ -66,19 +66,19 @@ type keyReader struct {
 func (p *preparing) footprintOfBody(f *footprint.Footprint) {
 	defer p.does(p.does(busy.Hash))
 	f.Relayed = true
-	f.BlockTokens, f.Width, f.Limit = p.model.Ratio.Tokens(promptkey.BlockBytes), max(p.head.N, 1), p.mostTokens()
-	f.Computed = p.endpoint == openai.Other
+	f.BlockTokens, f.Width, f.Limit = p.to.model.Ratio.Tokens(promptkey.BlockBytes), max(p.head.N, 1), p.mostTokens()
+	f.Computed = p.in.endpoint == openai.Other
 	f.Whole = !p.head.Stream && !f.Computed
 	r := keys.Get().(*keyReader)
 	defer keys.Put(r)
-	k, ok := r.Read(r.blocks[:0], p.modelRoot(), promptkey.ShapeOf(p.path), p.head)
+	k, ok := r.Read(r.blocks[:0], p.modelRoot(), promptkey.ShapeOf(p.in.path), p.head)
 	text := len(p.body)
 	if ok {
 		if r.blocks, text = k.Blocks, k.Bytes; k.Media == 0 {
 			f.Text = text // what media count for is a guess, from which nothing is learned
 		}
 	}
-	f.Add(footprint.Extent{Tokens: p.model.Ratio.Tokens(text), Blocks: slices.Clone(k.Blocks)})
+	f.Add(footprint.Extent{Tokens: p.to.model.Ratio.Tokens(text), Blocks: slices.Clone(k.Blocks)})
 }
 
 // mostTokens is the bound that a relayed request gives its answer, 0 where it gives

@@ -314,11 +314,11 @@ func TestFormsAreForgotten(t *testing.T) {
 				x = of
 			}
 		}
-		if x.body == nil || x.req == nil {
+		if x.prepared.body == nil || x.prepared.req == nil {
 			t.Error("a form is gone before the answer has begun")
 		}
 		ids.call(t, 1).send(words()[0])
-		if x.body != nil || x.head.Body != nil || x.ids != nil {
+		if x.prepared.body != nil || x.prepared.head.Body != nil || x.prepared.ids != nil {
 			t.Error("a form is kept although the answer has begun")
 		}
 		ids.call(t, 1).end(infer.ReasonStop)

@@ -23,14 +23,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"weir/internal/dialect/sglang"
 	"weir/internal/fleet/admission"
 	"weir/internal/gateway/freelist"
 	"weir/internal/gateway/front"
 	"weir/internal/gateway/record"
 	"weir/internal/infer"
-	"weir/internal/model/pool"
-	"weir/internal/model/tokenizer"
 	"weir/internal/observe/busy"
 	"weir/internal/observe/watch"
 	"weir/internal/trace"
@@ -41,14 +38,11 @@ import (
 // HTTP server.
 type Gateway struct {
 	opts     Options
-	gate     *admission.Gate
 	bodies   *admission.Bodies
 	front    *front.Front
 	rids     rids // of requests that callers may abort by their own ids
-	services services
-	pool     *pool.Pool
-	prefix   *tokenizer.PrefixCache // nil: nothing is reused
-	held     *holding               // requests that wait for engines
+	preparer *preparer
+	held     *holding // requests that wait for engines
 	ids      *requestIDs
 	recorder *record.Recorder
 	started  int64        // Unix seconds, the models' creation time
@@ -65,15 +59,15 @@ type Gateway struct {
 
 // detached is what the streams that have left net/http share.
 type detached struct {
-	outputs  *outputs
-	sockets  sockets
-	polls    poller       // it, or a test's
-	polled   atomic.Int64 // engines' sockets that are
-	workers  sync.Pool    // of *worker, for goroutines that are none
-	silences silences
-	spares
-	streams sync.WaitGroup
-	ending  atomic.Int64 // of them, in goroutines that end them
+	outputs      *outputs
+	sockets      sockets
+	polls        poller       // it, or a test's
+	polled       atomic.Int64 // engines' sockets that are
+	workers      sync.Pool    // of *worker, for goroutines that are none
+	silences     silences
+	relayBuffers *freelist.List[relayBuffer]
+	streams      sync.WaitGroup
+	ending       atomic.Int64 // of them, in goroutines that end them
 }
 
 // New makes a gateway. Close must be called after the HTTP server has ended.
@@ -82,17 +76,15 @@ func New(opts Options) *Gateway {
 	opts.Prepare.Limits.Bands, opts.Prepare.Pool.Bands = opts.Place.Queue.Bands, opts.Place.Queue.Bands
 	g := &Gateway{
 		opts:     opts,
-		gate:     admission.NewGate(opts.Prepare.Limits),
 		bodies:   admission.NewBodies(max(0, opts.Front.MaxBodyMemory), opts.Place.Queue.Bands),
 		recorder: record.New(opts.Record, opts.Metrics, opts.Log, opts.Watch),
-		pool:     pool.New(opts.Prepare.Pool),
 		ids:      newRequestIDs(),
 		held:     newHolding(opts.Place.Queue, opts.Prepare.Allow.Fields.Order(), opts.Snapshot),
 		started:  time.Now().Unix(),
 		meter:    opts.Watch.Meter(),
-		detached: detached{spares: newSpares()},
+		detached: detached{relayBuffers: newRelayBuffers()},
 	}
-	g.services = newServices(sglang.New(opts.Prepare.Generate))
+	g.preparer = newPreparer(&g.opts.Prepare, g.opts.Front.MaxBody, opts.Snapshot, g.held, opts.Metrics, g.meter)
 	g.continuations.most = opts.Place.Continue.AtOnce
 	cores := runtime.GOMAXPROCS(0)
 	g.outputs = newOutputs(cores, opts.Attempt.Batch, opts.Metrics, g.meter)
@@ -100,13 +92,9 @@ func New(opts Options) *Gateway {
 	g.polls = g.sockets
 	g.base, g.cut = context.WithCancelCause(context.Background())
 	g.front = front.New(&g.opts.Front, opts.Metrics, opts.Log, g.base, g.sockets, cores)
-	if opts.Prepare.PrefixCache > 0 {
-		g.prefix = tokenizer.NewPrefixCache(opts.Prepare.PrefixCache)
-		opts.Metrics.Prefix(g.prefix)
-	}
-	g.front.ServePlain(g.Handler(), maps.Keys(g.services))
+	g.front.ServePlain(g.Handler(), maps.Keys(g.preparer.Services))
 	go g.held.run()
-	opts.Metrics.Gateway(g.pool, g.Pending)
+	opts.Metrics.Gateway(g.preparer.Pool, g.Pending)
 	opts.Metrics.Bodies(g.bodies.Used)
 	opts.Metrics.Conns(g.front.Conns)
 	opts.Metrics.Queue(g.held.stats)
@@ -125,7 +113,7 @@ func (g *Gateway) Front() *front.Front { return g.front }
 func (g *Gateway) Server() *http.Server { return g.front.Server(g.Handler()) }
 
 // Drain refuses requests that arrive from now on; those in flight go on.
-func (g *Gateway) Drain() { g.gate.Drain(trace.Now()) }
+func (g *Gateway) Drain() { g.preparer.Gate.Drain(trace.Now()) }
 
 // Live returns how many requests are in flight.
 func (g *Gateway) Live() int { return int(g.recorder.Live()) }
@@ -171,7 +159,7 @@ func (g *Gateway) CutAt(name string, generation uint64) (n int) {
 func (g *Gateway) InFlight(q record.Query) record.InFlight {
 	found := g.recorder.InFlight(q)
 	for i := range found.Requests {
-		found.Requests[i].Dialect = dialectOf(g.endpointOf(found.Requests[i].Endpoint))
+		found.Requests[i].Dialect = dialectOf(g.preparer.Endpoint(found.Requests[i].Endpoint))
 	}
 	return found
 }
@@ -186,15 +174,5 @@ func (g *Gateway) Close() {
 	g.held.close()
 	g.outputs.close()
 	g.sockets.Close()
-	g.pool.Close()
-}
-
-// spares are what requests and streams share.
-type spares struct {
-	relayBuffers *freelist.List[relayBuffer]
-	preparations *freelist.List[*preparing]
-}
-
-func newSpares() spares {
-	return spares{relayBuffers: newRelayBuffers(), preparations: newPreparations()}
+	g.preparer.close()
 }

@@ -126,7 +126,7 @@ func TestHangUpWhileTokenizing(t *testing.T) {
 		busy := make(chan struct{})
 		go func() {
 			defer close(busy)
-			_, _ = b.g.pool.Run(t.Context(), 1, func() { <-release })
+			_, _ = b.g.preparer.Pool.Run(t.Context(), 1, func() { <-release })
 		}()
 		synctest.Wait()
 		c := b.post(chatPath, askStream(``))

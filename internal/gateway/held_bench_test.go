@@ -1,19 +1,12 @@
 package gateway
 
 import (
-	"net/http"
-	"net/url"
 	"testing"
 
-	"weir/internal/dialect/openai"
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/route"
-	"weir/internal/gateway/front"
-	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/model"
-	"weir/internal/tenancy"
-	"weir/internal/trace"
 	"weir/models"
 )
 
@@ -30,23 +23,17 @@ func heldBench(b *testing.B, o Queueing, engines, most int) *Gateway {
 	return g
 }
 
-func heldExchange(b *testing.B, g *Gateway, body string) *exchange {
-	x := &exchange{g: g, rec: record.Request{Record: new(trace.Record)}, request: request{caller: tenancy.Anyone, body: []byte(body), endpoint: openai.Chat}}
-	x.response.Served = &front.Served{Request: &http.Request{URL: &url.URL{Path: chatPath}}}
-	return x
-}
-
 // BenchmarkIdleQueue is stages 5 and 6 of a request for which there is room, with the booking
 // and its end, with the queue and without it: the difference is the queue's.
 func BenchmarkIdleQueue(b *testing.B) {
 	for name, o := range map[string]Queueing{"off": {Off: true}, "on": {}} {
 		b.Run(name, func(b *testing.B) {
 			g := heldBench(b, o, 4, 100)
-			x := heldExchange(b, g, askChat(``))
-			if _, err := x.prepare(); err != nil {
+			x := chatExchange(b, g)
+			if _, err := x.prepare([]byte(askChat(``))); err != nil {
 				b.Fatal(err)
 			}
-			defer x.reservation.Leave()
+			defer x.prepared.reservation.Leave()
 			b.ReportAllocs()
 			for b.Loop() {
 				x.rec.Attempts = x.rec.Attempts[:0]
@@ -66,13 +53,13 @@ func BenchmarkIdleQueue(b *testing.B) {
 // wait as may, once its body is there.
 func BenchmarkRefused(b *testing.B) {
 	g := heldBench(b, Queueing{Requests: 1}, 1, 1)
-	running := heldExchange(b, g, askChat(``))
-	waits := heldExchange(b, g, askChat(``))
+	running := chatExchange(b, g)
+	waits := chatExchange(b, g)
 	for _, x := range []*exchange{running, waits} {
-		if _, err := x.prepare(); err != nil {
+		if _, err := x.prepare([]byte(askChat(``))); err != nil {
 			b.Fatal(err)
 		}
-		defer x.reservation.Leave()
+		defer x.prepared.reservation.Leave()
 	}
 	if err := running.queue(); err != nil {
 		b.Fatal(err)
@@ -89,8 +76,8 @@ func BenchmarkRefused(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		x := heldExchange(b, g, askChat(``))
-		if _, err := x.prepare(); err == nil || infer.AsError(err).Reason != "queue_full" {
+		x := chatExchange(b, g)
+		if _, err := x.prepare([]byte(askChat(``))); err == nil || infer.AsError(err).Reason != "queue_full" {
 			b.Fatal(err)
 		}
 	}

@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"net/http"
 	"strconv"
 	"strings"
 
 	"weir/internal/dialect"
+	"weir/internal/observe/metrics"
 )
 
 // ignoredHeader names what a request asked for besides its answer and was left out, in
@@ -18,11 +20,13 @@ const maxIgnored = 1024
 type leftOut struct {
 	*dialect.LeftOut
 	headers []string // of the request's head, by their names in the dialect's table
+	dialect string
 	counted bool
 }
 
-// leftOut returns what was left out of a request that weir has decoded.
-func (p *preparing) leftOut() (l leftOut) {
+// report returns what was left out of a request that weir has decoded; nil: nothing.
+func (p *preparing) report() *leftOut {
+	var l leftOut
 	switch t := &p.tokenization; {
 	case p.req != nil:
 		l.LeftOut = p.req.LeftOut
@@ -31,57 +35,36 @@ func (p *preparing) leftOut() (l leftOut) {
 	case t.detok != nil:
 		l.LeftOut = t.detok.LeftOut
 	default:
-		return l
+		return nil
 	}
-	for _, h := range p.endpoint.Traits().Ignored {
-		if len(p.header[h.Canonical]) > 0 {
+	for _, h := range p.in.endpoint.Traits().Ignored {
+		if len(p.in.header[h.Canonical]) > 0 {
 			l.headers = append(l.headers, h.Name)
 		}
 	}
-	return l
-}
-
-// leaves reports the fields that were left out, at once if no engine supports them.
-func (x *exchange) leaves(p *preparing) {
-	l := p.leftOut()
 	if l.LeftOut == nil && l.headers == nil {
-		return
+		return nil
 	}
-	if !p.needs.HasBytes() {
-		x.tellIgnored(&l)
-		return
-	}
+	l.dialect = dialectOf(p.in.endpoint)
 	kept := l
-	x.ignored = &kept
+	return &kept
 }
 
-// leavesToo reports what the chat template had no place for, besides what was reported.
-func (x *exchange) leavesToo(p *preparing) {
-	l := p.leftOut()
-	if p.needs.HasBytes() {
-		x.ignored = &l
-		return
-	}
-	x.response.Served.Writer.Header().Set(ignoredHeader, l.value())
-	x.g.opts.Metrics.Ignored(dialectOf(x.endpoint), p.passed)
-}
-
-// tellIgnored names what was left out, in the response's head and in the metric.
-func (x *exchange) tellIgnored(l *leftOut) {
-	x.response.Served.Writer.Header().Set(ignoredHeader, l.value())
+// Tell names what was left out in a response's head, and in the metric once.
+func (l *leftOut) Tell(h http.Header, m *metrics.Metrics) {
+	h.Set(ignoredHeader, l.value())
 	if l.counted {
 		return
 	}
 	l.counted = true
-	dialect := dialectOf(x.endpoint)
 	for _, name := range l.Ignored() {
-		x.g.opts.Metrics.Ignored(dialect, name)
+		m.Ignored(l.dialect, name)
 	}
 	for _, name := range l.headers {
-		x.g.opts.Metrics.Ignored(dialect, name)
+		m.Ignored(l.dialect, name)
 	}
 	for range l.Unknown() {
-		x.g.opts.Metrics.Ignored(dialect, "unknown")
+		m.Ignored(l.dialect, "unknown")
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 func BenchmarkInFlight(b *testing.B) {
 	g := &Gateway{recorder: record.New(record.Options{}, nil, nil, nil)}
 	for i := range 50000 {
-		x := &exchange{g: g, rec: record.Request{Record: &trace.Record{RequestID: fmt.Sprint(i), Model: "m", Arrival: int64(i), Client: netip.MustParseAddr("10.0.0.1")}}, request: request{endpoint: openai.Chat}}
+		x := &exchange{g: g, rec: record.Request{Record: &trace.Record{RequestID: fmt.Sprint(i), Model: "m", Arrival: int64(i), Client: netip.MustParseAddr("10.0.0.1")}}, endpoint: openai.Chat}
 		x.rec.Publish(trace.Engine, int64(i))
 		x.rec.Driven()
 		s := new(silence)

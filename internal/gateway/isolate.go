@@ -18,7 +18,7 @@ const ownSalt = "cache_salt"
 // isolate gives a request for a model that isolates its callers its cache salt. The head that
 // dialects and rules read has the caller's own salt no more; all bytes of the body stay.
 func (p *preparing) isolate() error {
-	if p.plain = p.head; p.model.Isolation == tenancy.Shared || p.endpoint.Traits().Wants != dialect.Answer {
+	if p.plain = p.head; p.to.model.Isolation == tenancy.Shared || p.in.endpoint.Traits().Wants != dialect.Answer {
 		return nil
 	}
 	own := ""
@@ -35,8 +35,8 @@ func (p *preparing) isolate() error {
 		}
 		p.plain = p.head.Omit(i)
 	}
-	p.saltNeeded = !p.model.Lenient || own != ""
-	p.salt = p.model.Isolation.Salt(p.caller, p.model.Name, own)
+	p.saltNeeded = !p.to.model.Lenient || own != ""
+	p.salt = p.to.model.Isolation.Salt(p.in.caller, p.to.model.Name, own)
 	return nil
 }
 
@@ -72,11 +72,19 @@ func (p *preparing) checkSalted() error {
 	if p.salt == "" {
 		return nil
 	}
-	e := p.model.Unsalted(p.path)
+	e := p.to.model.Unsalted(p.in.path)
 	if e != nil && p.saltNeeded {
-		return unsalted(p.model, e, p.path)
+		return unsalted(p.to.model, e, p.in.path)
 	}
 	return nil
+}
+
+// checkSalt refuses an engine that would compute the request in the cache of others.
+func (q *prepared) checkSalt(m *route.Model, e *route.Engine, path string) error {
+	if q.salt == "" || !q.saltNeeded || e.SaltAt(path) != nil {
+		return nil
+	}
+	return unsalted(m, e, path)
 }
 
 // unsalted says that an engine cannot keep callers' caches apart at a path.
@@ -87,24 +95,8 @@ func unsalted(m *route.Model, e *route.Engine, path string) *infer.Error {
 	return err
 }
 
-// salted gives a body that is asked of a relayed engine the request's salt, in place of the
-// caller's own. Without one it returns asked as it is, which may be nil.
-func (q *request) salted(asked *dialect.Asked, e *route.Engine, path string) *dialect.Asked {
-	if q.salt == "" {
-		return asked
-	}
-	if asked == nil {
-		asked = q.head.Ask()
-	}
-	value := string(dialect.AppendString(nil, q.salt))
-	for _, field := range e.SaltAt(path) {
-		asked.Set(field, value)
-	}
-	return asked
-}
-
 // division is the part of weir's own caches that the request uses: those of its salt.
-func (q *request) division() uint64 {
+func (q *prepared) division() uint64 {
 	if q.salt == "" {
 		return 0
 	}

@@ -203,11 +203,10 @@ func TestIsolationOfOwnCaches(t *testing.T) {
 	e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
 	inOneWay(t, Options{Prepare: PrepareOptions{Callers: byHeader}}, []any{e, r}, func(t *testing.T, b *bench) {
 		of := func(is tenancy.Isolation, key string) (root, division uint64) {
-			q := &preparing{request: &request{caller: &tenancy.Caller{Key: key, Tenant: key}}, g: b.g}
-			q.endpoint, q.path = openai.Chat, chatPath
-			q.model = &route.Model{Name: "m", Isolation: is}
+			q := &preparing{prepared: new(prepared), preparer: b.g.preparer, in: input{caller: &tenancy.Caller{Key: key, Tenant: key}, endpoint: openai.Chat, path: chatPath}}
+			q.to.model = &route.Model{Name: "m", Isolation: is}
 			var err error
-			if q.head, err = q.endpoint.ParseHead([]byte(`{"model":"m","messages":[]}`)); err == nil {
+			if q.head, err = openai.Chat.ParseHead([]byte(`{"model":"m","messages":[]}`)); err == nil {
 				err = q.isolate()
 			}
 			if err != nil {
@@ -238,9 +237,8 @@ func FuzzIsolate(f *testing.F) {
 		if err != nil {
 			return
 		}
-		p := &preparing{request: &request{caller: &tenancy.Caller{Tenant: tenant}, head: head, endpoint: openai.Chat}}
-		p.rec = &record.Request{Record: new(trace.Record)}
-		p.model = &route.Model{Name: "m", Isolation: tenancy.ByTenant}
+		p := &preparing{prepared: &prepared{head: head}, in: input{caller: &tenancy.Caller{Tenant: tenant}, endpoint: openai.Chat, record: &record.Request{Record: new(trace.Record)}}}
+		p.to.model = &route.Model{Name: "m", Isolation: tenancy.ByTenant}
 		if err := p.isolate(); err != nil {
 			return
 		}

@@ -72,23 +72,23 @@ const (
 )
 
 // open begins the answer by its head.
-func (l *relayLeg) open(q *request) *answer.Relayed {
+func (l *relayLeg) open(e dialect.Endpoint, h *dialect.Head) *answer.Relayed {
 	resp := l.response
 	kind := resp.Fields.Get("Content-Type")
 	if kind != "text/event-stream" && kind != "application/json" {
 		kind, _, _ = mime.ParseMediaType(kind)
 	}
 	o := answer.RelayedOptions{
-		Endpoint: q.endpoint, Engine: l.target.Name, Status: resp.Status, Events: kind == "text/event-stream",
+		Endpoint: e, Engine: l.target.Name, Status: resp.Status, Events: kind == "text/event-stream",
 		JSON: kind == "application/json" || strings.HasSuffix(kind, "+json"), Framed: resp.Framed, Declared: resp.Length,
-		Bounds: q.relayBounds(l.target.Facts.ContextLength),
+		Bounds: relayBounds(e, h, l.target.Facts.ContextLength),
 	}
 	if coding := resp.Fields.Get("Content-Encoding"); coding != "identity" {
 		o.Coding = coding
 	}
 	l.events = o.Events
 	if resp.Status < 400 && o.Events {
-		o.Inspector, o.Verifier = q.endpoint.NewInspector(q.head), l.verifier
+		o.Inspector, o.Verifier = e.NewInspector(h), l.verifier
 	}
 	if l.silence == nil {
 		l.expect()
@@ -107,9 +107,9 @@ func (l *relayLeg) expect() {
 // ask returns the body to send to the engine. It is the caller's body with the engine's
 // name for the model, with the fields that verification of a stream needs or that make it
 // state its usage, and for a decode half with the fields by which it meets the prefill half.
-func (l *relayLeg) ask(q *request, path string) []byte {
+func (l *relayLeg) ask(by dialect.Endpoint, q *prepared, path string) []byte {
 	var asked *dialect.Asked
-	e, ok := q.endpoint.(dialect.Verifiable)
+	e, ok := by.(dialect.Verifiable)
 	switch verify := l.target.Facts.Verify; {
 	case verify == infer.VerifyOff:
 		l.why = "off"
@@ -122,7 +122,7 @@ func (l *relayLeg) ask(q *request, path string) []byte {
 			asked = nil
 		}
 	}
-	if c, ok := q.endpoint.(dialect.Counted); ok && l.verifier == nil && q.head.Stream && l.g.opts.Attempt.Counting {
+	if c, ok := by.(dialect.Counted); ok && l.verifier == nil && q.head.Stream && l.g.opts.Attempt.Counting {
 		if counting, v := c.Count(q.head); v != nil {
 			asked, l.verifier = counting, &counted{v, l.why}
 		}

@@ -34,7 +34,7 @@ type tokenLeg struct {
 }
 
 // submit hands the choices over and returns once the engine has confirmed all.
-func (l *tokenLeg) submit(ctx context.Context, q *request) error {
+func (l *tokenLeg) submit(ctx context.Context, q *prepared) error {
 	var attempt uint32
 	if l.resumed != nil {
 		attempt = l.mailbox.Continue(q.longest() - q.sent)
@@ -55,7 +55,7 @@ func (l *tokenLeg) submit(ctx context.Context, q *request) error {
 
 // submission is a choice as the leg's engine gets it: of an attempt in two halves, the
 // decode half.
-func (l *tokenLeg) submission(q *request, i int) *infer.Request {
+func (l *tokenLeg) submission(q *prepared, i int) *infer.Request {
 	var req *infer.Request
 	if l.partner != nil {
 		req = l.partner.submission(q, i, infer.RoleDecode, &l.target)
@@ -79,7 +79,7 @@ func inTime(err error, what string, limit time.Duration, bound string) error {
 
 // submitAll hands over several choices and waits until the engine has confirmed all of
 // them. After an error those that it has are aborted by close.
-func (l *tokenLeg) submitAll(ctx context.Context, q *request, attempt uint32) error {
+func (l *tokenLeg) submitAll(ctx context.Context, q *prepared, attempt uint32) error {
 	requests := make([]*infer.Request, len(l.generations))
 	for i := range requests {
 		requests[i] = l.submission(q, i)

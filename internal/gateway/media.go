@@ -12,7 +12,7 @@ const mediaTokens = 1024
 
 // mediaEstimate returns by how much what a request holds besides text changes the
 // estimate of its tokens, in which each byte of the body counts.
-func (q *request) mediaEstimate() int64 {
+func (q *prepared) mediaEstimate() int64 {
 	bytes := 0
 	for i := range q.req.Media {
 		bytes += len(q.req.Media[i].Data)
@@ -24,7 +24,7 @@ func (q *request) mediaEstimate() int64 {
 // of media. With too many or too few, an image would be put in the wrong place. The
 // text of a conversation may contain a placeholder, too. If the model's template writes
 // a different token than its config names, the check does not apply.
-func (q *request) checkPlaceholders() error {
+func (q *prepared) checkPlaceholders() error {
 	var media, places [infer.NumMediaKinds]int
 	for i := range q.req.Media {
 		media[q.req.Media[i].Kind]++

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"cmp"
 	"net/http"
 	"strconv"
 
@@ -29,7 +28,7 @@ func (g *Gateway) getModel(w http.ResponseWriter, r *http.Request, c *tenancy.Ca
 	snap := g.opts.Snapshot()
 	name := r.PathValue("id")
 	if name == "" {
-		writeError(w, openai.Other, g.services.nothingAt(r.URL.Path))
+		writeError(w, openai.Other, g.preparer.Services.nothingAt(r.URL.Path))
 		return
 	}
 	m := snap.Models[name]
@@ -44,19 +43,14 @@ func (g *Gateway) getModel(w http.ResponseWriter, r *http.Request, c *tenancy.Ca
 
 func (g *Gateway) modelInfo(name string, m *route.Model) openai.ModelInfo {
 	info := openai.ModelInfo{ID: name, Created: g.started, OwnedBy: "weir", MaxModelLen: m.ContextLength, Parent: m.Base}
-	if folder := g.Folder(m); info.MaxModelLen == 0 && folder != nil {
+	if folder := g.preparer.Folder(m); info.MaxModelLen == 0 && folder != nil {
 		info.MaxModelLen = folder.ContextLength
 	}
 	return info
 }
 
 // Folder returns the model folder of a model; nil: it is not known.
-func (g *Gateway) Folder(m *route.Model) *model.Folder {
-	if m.Loaded != nil {
-		return m.Loaded.Folder
-	}
-	return g.opts.Prepare.Models[cmp.Or(m.Base, m.Name)]
-}
+func (g *Gateway) Folder(m *route.Model) *model.Folder { return g.preparer.Folder(m) }
 
 func writeJSON(w http.ResponseWriter, body []byte) {
 	w.Header().Set("Content-Type", "application/json")

@@ -15,14 +15,10 @@ import (
 // This file has what POST /generate (package sglang) needs beyond other endpoints: the
 // caller's own id of a request, by which it may be aborted, and the request's times.
 
-// take notes the id in the body for /abort_request, and takes it over where the caller
-// gave none by its header.
-func (r *rids) take(x *exchange) {
-	rid := x.head.RequestID
-	if rid == "" {
-		return
-	}
-	r.enter(rid, x)
+// Identify implements owner. It notes the id in the body for /abort_request, and takes it over
+// if the caller gave none by its header.
+func (x *exchange) Identify(rid string) {
+	x.g.rids.enter(rid, x)
 	if x.response.Served.Request.Header.Get("X-Request-Id") == "" && rid == requestID(rid, "") {
 		x.rec.RequestID = rid
 		setRequestID(x.response.Served.Writer.Header(), x.endpoint, rid)

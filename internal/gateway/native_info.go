@@ -7,7 +7,6 @@ import (
 
 	"weir/internal/dialect"
 	"weir/internal/dialect/sglang"
-	"weir/internal/fleet/route"
 	"weir/internal/infer"
 	"weir/internal/tenancy"
 )
@@ -27,21 +26,10 @@ func (g *Gateway) handleNative(mux *http.ServeMux) {
 }
 
 // native is SGLang's own endpoint, for errors.
-func (g *Gateway) native() dialect.Endpoint { return g.endpointOf(sglang.Path) }
+func (g *Gateway) native() dialect.Endpoint { return g.preparer.Endpoint(sglang.Path) }
 
 // software is the name of the server in answers to clients.
 const software = "weir"
-
-// served returns the models that engines have joined for and the caller may use, each once and
-// without their LoRA adapters.
-func served(snap *route.Snapshot, c *tenancy.Caller) (models []*route.Model) {
-	for _, name := range snap.Names() {
-		if m := snap.Models[name]; m.Known() && m.Name == name && m.Base == "" && c.Uses(name) { // no alias
-			models = append(models, m)
-		}
-	}
-	return models
-}
 
 // modelInfoOf answers GET /model_info, of the model named by the query or else of
 // the only one.

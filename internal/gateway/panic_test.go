@@ -142,7 +142,7 @@ func TestPanicOffNetHTTP(t *testing.T) {
 					t.Fatalf("%d requests are live", r.g.recorder.Live())
 				}
 				r.g.streams.Wait()
-				if requests, tokens := r.g.gate.Load(); requests != 0 || tokens != 0 {
+				if requests, tokens := r.g.preparer.Gate.Load(); requests != 0 || tokens != 0 {
 					t.Errorf("%d requests and %d tokens are still held", requests, tokens)
 				}
 				if !strings.Contains(log.String(), "panic while serving a request") {

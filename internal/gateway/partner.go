@@ -149,7 +149,7 @@ type prefillEnd struct {
 }
 
 // newPartner books a request's prefill half at the rank that was chosen for it.
-func newPartner(g *Gateway, at *route.Target, c *route.Choice, now int64, r *request, m *route.Model) *partner {
+func newPartner(g *Gateway, at *route.Target, c *route.Choice, now int64, r *prepared, m *route.Model) *partner {
 	chosen, f := c.Prefill.Choice(), r.footprint.At(at.Engine)
 	p := &partner{g: g, target: *at, expected: expected{f.WorkOf(chosen), c.Request.Length - chosen.Work.New, c.Decision.Choice().Work.New, m.Transfer}}
 	p.meets.Meets, p.meets.rank, p.clock.late = &at.Engine.Meets, at.Number, p.late
@@ -194,12 +194,12 @@ func (p *partner) begin(x *exchange) {
 	if p.target.Relay != nil {
 		p.meets.prepare(1, p.g.ids)
 		p.meets.choices[0].id = relayID(x.rec.ID, len(x.rec.Attempts))
-		p.wire, probe.Path = newRelayPrefill(p, &x.request, x.response.Served.Request), x.response.Served.Request.URL.Path
+		p.wire, probe.Path = newRelayPrefill(p, &x.prepared, x.response.Served.Request), x.response.Served.Request.URL.Path
 	} else {
-		p.meets.prepare(x.count(), p.g.ids)
+		p.meets.prepare(x.prepared.count(), p.g.ids)
 		p.clock.submit = p.g.opts.Attempt.SubmitTimeout
-		wire := newTokenPrefill(p, &x.request)
-		if p.wire = wire; x.req.LogprobsFrom != nil {
+		wire := newTokenPrefill(p, &x.prepared)
+		if p.wire = wire; x.prepared.req.LogprobsFrom != nil {
 			p.scored = wire
 		}
 	}
@@ -601,7 +601,7 @@ func (p *partner) learn(decode infer.Usage) (cached int) {
 }
 
 // submission is a half of a choice for the token engine at which it is served.
-func (p *partner) submission(q *request, choice int, role infer.Role, at *route.Target) *infer.Request {
+func (p *partner) submission(q *prepared, choice int, role infer.Role, at *route.Target) *infer.Request {
 	req := q.submission(choice, at, p.meets.choices[choice].id)
 	req.Half = p.meets.half(choice, role)
 	return req

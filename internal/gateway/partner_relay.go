@@ -31,7 +31,7 @@ type refusal struct {
 // maxPrefillAnswer bounds a prefill engine's answer, which names the pages of a prompt.
 const maxPrefillAnswer = 16 << 20
 
-func newRelayPrefill(p *partner, q *request, r *http.Request) *relayPrefill {
+func newRelayPrefill(p *partner, q *prepared, r *http.Request) *relayPrefill {
 	asked := q.salted(q.head.Ask(), p.target.Engine, r.URL.Path)
 	p.ask(asked, infer.RolePrefill, r.URL.Path)
 	return &relayPrefill{p: p, request: relayed(r, p.meets.choices[0].id, asked.Splice(p.target.Model))}
@@ -169,7 +169,7 @@ func (p *partner) ask(asked *dialect.Asked, role infer.Role, path string) {
 // halves. Over relays several answers would meet in one place, and only SGLang's engines
 // distinguish the prompts of a list. The log probabilities of a prompt are only in the prefill
 // engine's answer, which is discarded.
-func (q *request) indivisible(way engine.Way, path string) (field, why string) {
+func indivisible(q *prepared, way engine.Way, path string) (field, why string) {
 	f := q.footprint.Bytes
 	if f == nil {
 		f = &q.footprint

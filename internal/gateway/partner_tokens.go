@@ -34,7 +34,7 @@ type prefillChoice struct {
 	ended      bool
 }
 
-func newTokenPrefill(p *partner, q *request) *tokenPrefill {
+func newTokenPrefill(p *partner, q *prepared) *tokenPrefill {
 	h := &tokenPrefill{p: p, atOnce: q.atOnce(), left: q.count()}
 	if h.choices = h.one[:]; h.left > 1 {
 		h.choices = make([]prefillChoice, h.left)

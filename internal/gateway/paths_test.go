@@ -213,9 +213,9 @@ func TestForeignIDs(t *testing.T) {
 
 // preparingFor prepares a request that no server serves.
 func preparingFor(b *bench, path string) (*preparing, context.CancelCauseFunc) {
-	p := &preparing{g: b.g, request: &request{caller: tenancy.Anyone, folder: simModel(), endpoint: b.g.services.endpointOf(path, allow.Paths{})}}
+	p := &preparing{preparer: b.g.preparer, prepared: &prepared{folder: simModel()}, in: input{caller: tenancy.Anyone, endpoint: b.g.preparer.Endpoint(path)}}
 	p.req = &dialect.Request{Fields: &dialect.FieldNames{Prompt: map[string]string{chatPath: "messages", completionsPath: "prompt"}[path]}}
-	p.model = b.snapshot.Load().Models[models.SimName]
+	p.to.model = b.snapshot.Load().Models[models.SimName]
 	ctx, cancel := context.WithCancelCause(b.g.base)
 	p.ctx = ctx
 	return p, cancel

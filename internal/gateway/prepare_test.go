@@ -15,7 +15,7 @@ import (
 // occupy takes the pool's worker for a time.
 func (b *bench) occupy(d time.Duration, cost int) {
 	go func() {
-		if _, err := b.g.pool.Run(b.t.Context(), cost, func() { time.Sleep(d) }); err != nil {
+		if _, err := b.g.preparer.Pool.Run(b.t.Context(), cost, func() { time.Sleep(d) }); err != nil {
 			b.t.Error(err)
 		}
 	}()
@@ -59,7 +59,7 @@ func TestLargeBodiesWait(t *testing.T) {
 				t.Errorf("stages %v", got.Stages)
 			}
 		}
-		if s := b.g.pool.Stats(); s.Completed != 5 { // occupy, three decisions, one prompt
+		if s := b.g.preparer.Pool.Stats(); s.Completed != 5 { // occupy, three decisions, one prompt
 			t.Errorf("pool: %+v", s)
 		}
 	})
@@ -142,7 +142,7 @@ func TestPrefixMetrics(t *testing.T) {
 		}
 	})
 	inBubble(t, Options{Prepare: PrepareOptions{PrefixCache: -1}}, []any{&tokenEngine{name: "a"}}, func(t *testing.T, b *bench) {
-		if b.g.prefix != nil || len(b.metric("weir_prefix_bytes")) != 0 {
+		if b.g.preparer.prefix != nil || len(b.metric("weir_prefix_bytes")) != 0 {
 			t.Error("there is a cache")
 		}
 	})

@@ -83,7 +83,7 @@ func BenchmarkPrompt(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	p := &preparing{ctx: b.Context(), request: &request{caller: tenancy.Anyone, folder: m, req: req}}
+	p := &preparing{ctx: b.Context(), prepared: &prepared{folder: m, req: req}, in: input{caller: tenancy.Anyone}}
 	if err := p.renderChat(nil); err != nil {
 		b.Fatal(err)
 	}
@@ -148,14 +148,14 @@ func BenchmarkBodyToIDs(b *testing.B) {
 				if seen {
 					fresh = insert(b, body, at, strconv.Itoa(i)+tail)
 				}
-				x := chatExchange(b, g, fresh)
+				x := chatExchange(b, g)
 				before := cpuTime(b)
-				if _, err := x.prepare(); err != nil {
+				if _, err := x.prepare(fresh); err != nil {
 					b.Fatal(err)
 				}
 				cpu += cpuTime(b) - before
-				x.reservation.Leave()
-				tokens += len(x.ids)
+				x.prepared.reservation.Leave()
+				tokens += len(x.prepared.ids)
 			}
 			b.ReportMetric(float64(cpu)/1e6/float64(b.N), "cpu-ms/op")
 			b.ReportMetric(float64(tokens)/float64(b.N), "tokens/op")
@@ -192,9 +192,9 @@ func BenchmarkBodyToEngine(b *testing.B) {
 				tokens := 0
 				var cpu time.Duration
 				for i := 0; b.Loop(); i++ {
-					x := chatExchange(b, g, insert(b, body, at, strconv.Itoa(i)+tail))
+					x, fresh := chatExchange(b, g), insert(b, body, at, strconv.Itoa(i)+tail)
 					before := cpuTime(b)
-					if _, err := x.prepare(); err != nil {
+					if _, err := x.prepare(fresh); err != nil {
 						b.Fatal(err)
 					}
 					if err := x.route(); err != nil {
@@ -202,8 +202,8 @@ func BenchmarkBodyToEngine(b *testing.B) {
 					}
 					cpu += cpuTime(b) - before
 					x.unbook(&infer.Error{Code: infer.CodeEngine})
-					x.reservation.Leave()
-					tokens += len(x.ids)
+					x.prepared.reservation.Leave()
+					tokens += len(x.prepared.ids)
 				}
 				b.ReportMetric(float64(cpu)/1e6/float64(b.N), "cpu-ms/op")
 				b.ReportMetric(float64(tokens)/float64(b.N), "tokens/op")
@@ -224,9 +224,9 @@ func insert(b *testing.B, body []byte, at int, text string) []byte {
 	return slices.Concat(body[:at], quoted[1:len(quoted)-1], body[at:])
 }
 
-// chatExchange is that of a chat whose body has been read.
-func chatExchange(b *testing.B, g *Gateway, body []byte) *exchange {
-	x := &exchange{g: g, rec: record.Request{Record: new(trace.Record)}, request: request{caller: tenancy.Anyone, body: body, endpoint: openai.Chat}}
+// chatExchange is that of a chat.
+func chatExchange(b *testing.B, g *Gateway) *exchange {
+	x := &exchange{g: g, rec: record.Request{Record: new(trace.Record)}, caller: tenancy.Anyone, endpoint: openai.Chat}
 	x.response.Served = &front.Served{Request: &http.Request{URL: &url.URL{Path: chatPath}}}
 	return x
 }

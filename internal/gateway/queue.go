@@ -13,25 +13,17 @@ import (
 
 // routing is where a request can go.
 type routing struct {
-	fleet *route.Snapshot
-	model *route.Model   // as the fleet has it
-	needs route.Needs    // what an engine must carry
-	noIDs *infer.Error   // why engines that take ids cannot be given it, where it is relayed for that
+	to    destination    // as the fleet is now, and as what became of attempts has changed it
 	tried []route.Target // by the attempts before
 	begun int32          // those of them in which the engine may have begun with it
 	anew  uint8          // how often it was prepared again
 	// before is where a continuation goes, if the policy does not mind, and spare by how much
 	// (route.Choice).
-	before *cost.Rank
-	spare  int
-	// session is the session that the request's head names. It is not available once the
-	// response has begun.
-	session uint64
-
+	before    *cost.Rank
+	spare     int
 	ticket    *ticket // its way to the next engine; nil: it has one, or does not ask yet
 	place     int64   // among those that wait; 0: it has none yet
 	dueBy     int64   // when it is to have its turn among those of its tenant, if it has a place
-	beginBy   int64   // time by which the caller wants the answer to begin; 0: not given
 	expiresAt int64   // when it waits no longer for an engine that has room
 }
 
@@ -46,9 +38,9 @@ func (x *exchange) queue() error {
 			x.rec.Queued = now
 		}
 		if x.expiresAt == 0 {
-			x.expiresAt = x.g.held.expires(now, x.beginBy)
+			x.expiresAt = x.g.held.expires(now, x.to.beginBy)
 		}
-		if err := x.undivided(&x.request, x.rec.Endpoint); err != nil {
+		if err := x.undivided(&x.prepared, x.rec.Endpoint); err != nil {
 			return err
 		}
 		x.ticket = x.g.held.ticket(x)
@@ -63,7 +55,7 @@ func (r *routing) absent(now, patience int64, waits bool) (left time.Duration, e
 	if len(r.tried) > 0 {
 		return 0, r.noEngine(now) // the ones there are have failed; do not wait for them
 	}
-	if rest := r.model.Rests(r.needs, r.tried, now); rest > 0 && waits {
+	if rest := r.to.model.Rests(r.to.needs, r.tried, now); rest > 0 && waits {
 		return rest, nil
 	}
 	if left = r.worthwhile(now, patience); left <= 0 {
@@ -84,30 +76,30 @@ const (
 // could be waited for have been there, and left, or drain, or refuse connections, or want
 // to be left alone. Engines that start are waited for until patience ends.
 func (r *routing) worthwhile(now, patience int64) time.Duration {
-	if r.model.Rests(r.needs, r.tried, now) > 0 {
+	if r.to.model.Rests(r.to.needs, r.tried, now) > 0 {
 		return 0 // those are busy, and say for how long
 	}
 	until := now
-	if !r.model.Settled {
+	if !r.to.model.Settled {
 		until = patience
 	}
-	if r.model.Left != 0 {
-		until = max(until, r.model.Left+int64(departure))
+	if r.to.model.Left != 0 {
+		until = max(until, r.to.model.Left+int64(departure))
 	}
 	return time.Duration(until - now)
 }
 
 // refresh takes the fleet as it is now.
 func (x *exchange) refresh() (err error) {
-	x.fleet = x.g.opts.Snapshot()
-	model, err := lookUp(x.fleet, x.head.Model, x.caller)
+	x.to.fleet = x.g.opts.Snapshot()
+	model, err := lookUp(x.to.fleet, x.prepared.head.Model, x.caller)
 	if model != nil { // otherwise the request keeps the model that it began with
-		x.model = model
+		x.to.model = model
 	}
 	if err != nil {
 		return err
 	}
-	if err := x.g.checkPath(x.model, x.endpoint, x.rec.Endpoint); err != nil {
+	if err := x.g.preparer.checkPath(x.to.model, x.endpoint, x.rec.Endpoint); err != nil {
 		return err
 	}
 	if x.misfits() {
@@ -126,16 +118,16 @@ const mostAnew = 3
 // misfits reports whether the request lacks the form that the engines of its model need,
 // because the engines have changed since it was prepared.
 func (x *exchange) misfits() bool {
-	if x.needs.HasIDs() && x.needs.HasBytes() || x.noIDs != nil || x.body == nil || x.anew == mostAnew || x.model.Has(x.needs, x.tried) {
+	if x.to.needs.HasIDs() && x.to.needs.HasBytes() || x.to.noIDs != nil || x.prepared.body == nil || x.anew == mostAnew || x.to.model.Has(x.to.needs, x.tried) {
 		return false
 	}
-	could := x.g.forms(x.model, x.endpoint)
-	if x.needs.HasIDs() {
+	could := x.g.preparer.forms(x.to.model, x.endpoint)
+	if x.to.needs.HasIDs() {
 		could.IDs = infer.AnotherForm
 	} else {
 		could.Bytes = infer.AnotherForm
 	}
-	return x.model.Has(could, x.tried)
+	return x.to.model.Has(could, x.tried)
 }
 
 // prepareAgain prepares a request that has waited for the engines that there are now. It keeps
@@ -144,22 +136,21 @@ func (x *exchange) prepareAgain() (done bool, err error) {
 	if x.ticket != nil {
 		x.g.held.drop(x.ticket)
 	}
-	x.reservation.Leave()
-	was := x.routing
-	x.request = request{caller: x.caller, body: x.body, room: x.room, uncount: x.uncount, endpoint: x.endpoint}
-	done, err = x.prepare()
-	x.tried, x.begun, x.place, x.dueBy, x.expiresAt, x.anew = was.tried, was.begun, was.place, was.dueBy, was.expiresAt, was.anew+1
-	return done, err
+	x.prepared.reservation.Leave()
+	x.anew++
+	body := x.prepared.body
+	x.prepared = prepared{}
+	return x.prepare(body)
 }
 
 // elsewhere reports whether there is another target to go to.
 func (r *routing) elsewhere(failed route.Target) bool {
-	return r.model.Has(r.needs, append(r.tried[:len(r.tried):len(r.tried)], failed))
+	return r.to.model.Has(r.to.needs, append(r.tried[:len(r.tried):len(r.tried)], failed))
 }
 
 func (r *routing) noEngine(now int64) error {
-	if rest := r.model.Rests(r.needs, nil, now); rest > 0 {
-		e := infer.Errorf(infer.CodeOverloaded, "the engines of model %q have asked for a pause; try again in %v", r.model.Name, rest.Round(100*time.Millisecond))
+	if rest := r.to.model.Rests(r.to.needs, nil, now); rest > 0 {
+		e := infer.Errorf(infer.CodeOverloaded, "the engines of model %q have asked for a pause; try again in %v", r.to.model.Name, rest.Round(100*time.Millisecond))
 		e.RetryAfter, e.Reason = rest, "engines_paused"
 		return e
 	}
@@ -167,11 +158,11 @@ func (r *routing) noEngine(now int64) error {
 	if len(r.tried) > 0 {
 		what = "other engine"
 	}
-	e := infer.Errorf(infer.CodeUnavailable, "no %s for model %q is ready", what, r.model.Name)
-	if r.model.Has(route.Needs{}, r.tried) {
+	e := infer.Errorf(infer.CodeUnavailable, "no %s for model %q is ready", what, r.to.model.Name)
+	if r.to.model.Has(route.Needs{}, r.tried) {
 		e.Message += r.lacking()
 	}
-	if missing := r.model.Missing(r.needs, r.tried); missing != "" {
+	if missing := r.to.model.Missing(r.to.needs, r.tried); missing != "" {
 		e.Message += ": " + missing
 	}
 	if len(r.tried) > 0 {
@@ -183,10 +174,10 @@ func (r *routing) noEngine(now int64) error {
 
 // lacking returns what of the request the engines do not carry that are there.
 func (r *routing) lacking() (what string) {
-	if r.noIDs != nil {
-		return " that is relayed, which the request needs: others cannot be given it (" + r.noIDs.Message + ")"
+	if r.to.noIDs != nil {
+		return " that is relayed, which the request needs: others cannot be given it (" + r.to.noIDs.Message + ")"
 	}
-	if needs := r.needs.String(); needs != "" {
+	if needs := r.to.needs.String(); needs != "" {
 		return " that carries " + needs + ", which the request needs"
 	}
 	return " that takes the request in the form in which it was prepared"
@@ -194,19 +185,19 @@ func (r *routing) lacking() (what string) {
 
 // undivided sends a request that cannot be divided to engines that serve it whole, and
 // refuses it if there is none.
-func (r *routing) undivided(q *request, path string) error {
-	if r.model.Way == engine.Nowhere || !r.needs.HasBytes() {
+func (r *routing) undivided(q *prepared, path string) error {
+	if r.to.model.Way == engine.Nowhere || !r.to.needs.HasBytes() {
 		return nil
 	}
-	field, why := q.indivisible(r.model.Way, path)
+	field, why := indivisible(q, r.to.model.Way, path)
 	if why == "" {
 		return nil
 	}
-	if r.needs.Bytes |= infer.Undivided; r.model.Whole || r.needs.HasIDs() {
+	if r.to.needs.Bytes |= infer.Undivided; r.to.model.Whole || r.to.needs.HasIDs() {
 		return nil
 	}
 	return &infer.Error{Code: infer.CodeUnsupported, Param: field,
-		Message: fmt.Sprintf("the engines of model %q serve requests in two halves, and this one has none: %s", r.model.Name, why)}
+		Message: fmt.Sprintf("the engines of model %q serve requests in two halves, and this one has none: %s", r.to.model.Name, why)}
 }
 
 const (
@@ -220,8 +211,8 @@ const (
 // back is when it may be worth while to ask again: when an engine that is out is probed
 // next, and where some are not there, when it is looked for them next.
 func (r *routing) back() time.Duration {
-	back := r.model.Back(r.needs, nil)
-	if r.model.Awaited && (back == 0 || back > newLook) {
+	back := r.to.model.Back(r.to.needs, nil)
+	if r.to.model.Awaited && (back == 0 || back > newLook) {
 		back = newLook
 	}
 	return min(max(back, time.Second), maxBack)

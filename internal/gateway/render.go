@@ -21,7 +21,7 @@ func (p *preparing) render(yield func()) error {
 	} else {
 		err = p.renderChat(yield)
 	}
-	p.rec.Rendered = trace.Now()
+	p.in.record.Rendered = trace.Now()
 	return err
 }
 
@@ -56,7 +56,7 @@ func (p *preparing) renderChat(yield func()) error {
 // messages were made of others.
 func (p *preparing) ofPrompt(err error) error {
 	e := infer.AsError(err)
-	if _, own := p.endpoint.(openai.Endpoint); own || !strings.HasPrefix(e.Param, "messages") {
+	if _, own := p.in.endpoint.(openai.Endpoint); own || !strings.HasPrefix(e.Param, "messages") {
 		return err
 	}
 	named := *e

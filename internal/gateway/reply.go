@@ -1,78 +1,67 @@
 package gateway
 
 import (
-	"bytes"
+	"net/http"
+	"strconv"
 
 	"weir/internal/dialect"
 	"weir/internal/gateway/answer"
-	"weir/internal/model/outputparse"
+	"weir/internal/gateway/front"
 	"weir/internal/trace"
 )
-
-// expect notes how a chat's answer is to be read. It is called while the prompt
-// and the body are still there.
-func (q *request) expect(text []byte) {
-	format, calls := q.folder.Format, q.req.Tools != nil
-	if !calls {
-		format = format.WithoutTools()
-	}
-	if guide := q.req.Guide; guide != nil {
-		guide.Reasoning = q.folder.Reasoning(text[max(0, len(text)-outputparse.PromptTail):])
-		guide.Whole = format.Reasoning() == "" || q.req.ForcedAny || q.req.ForcedTool != ""
-	}
-	if format == (outputparse.Format{}) && !calls {
-		return
-	}
-	o := &outputparse.Options{
-		Format: format, Calls: calls, Single: q.req.SingleCall, ForcedTool: q.req.ForcedTool, ForcedAny: q.req.ForcedAny,
-		Prompt: bytes.Clone(text[max(0, len(text)-outputparse.PromptTail):]), Continues: q.req.ContinueFinalMessage,
-	}
-	switch {
-	case !calls:
-	case !o.ForcedAny && o.ForcedTool == "" && format.ReadsSchemas():
-		o.Tools = outputparse.ReadTools(q.req.Tools)
-	default:
-		o.Tools = outputparse.ReadToolNames(q.req.Tools)
-	}
-	q.format = o
-}
-
-// keep returns the special tokens that an answer's parser must see.
-func (q *request) keep() []uint32 {
-	if o := q.format; o != nil && !o.ForcedAny && o.ForcedTool == "" {
-		return q.folder.KeptTokens(o.Calls)
-	}
-	return nil
-}
-
-// callID makes an id for a tool call of the answer, of the form that the model's template
-// takes back.
-func (q *request) callID(ids *requestIDs, tool string, call int) string {
-	if id := q.folder.CallIDs().New(tool, int(q.calls)+call); id != "" {
-		return id
-	}
-	return q.req.CallPrefix + ids.next()
-}
 
 // newAnswer makes the answer of an attempt at a token engine.
 func (x *exchange) newAnswer() *answer.Tokens {
 	return answer.NewTokens(answer.TokensOptions{
-		Request: x.req, Choices: x.count(), PromptTokens: x.promptTokens(), EngineCounts: x.hasMedia, Bounds: x.bounds(),
-		Tokenizer: x.folder.Tokenizer, Stops: x.stops, EOS: x.folder.EOS, Format: x.format, Keep: x.keep(),
-		CallID: func(tool string, call int) string { return x.callID(x.g.ids, tool, call) },
+		Request: x.prepared.req, Choices: x.prepared.count(), PromptTokens: x.prepared.promptTokens(), EngineCounts: x.prepared.hasMedia, Bounds: x.bounds(),
+		Tokenizer: x.prepared.folder.Tokenizer, Stops: x.prepared.stops, EOS: x.prepared.folder.EOS, Format: x.prepared.format, Keep: x.prepared.keep(),
+		CallID: func(tool string, call int) string {
+			if id := x.prepared.callID(tool, call); id != "" {
+				return id
+			}
+			return x.prepared.req.CallPrefix + x.g.ids.next()
+		},
 		Encoder: func(t *answer.Tokens, promptTokens int) dialect.Encoder {
 			o := dialect.AnswerOptions{
-				ID: x.rec.RequestID, Created: trace.Wall(x.rec.Arrival).Unix(), Model: x.head.Model,
+				ID: x.rec.RequestID, Created: trace.Wall(x.rec.Arrival).Unix(), Model: x.prepared.head.Model,
 				Now:       func() int64 { return trace.Wall(trace.Now()).Unix() },
-				PromptIDs: x.ids, PromptTokens: promptTokens, Vocabulary: x.folder.Tokenizer, Timing: func() dialect.Timing { return timing(x.rec.Record) }, Reasoning: x.g.opts.Attempt.Reasoning,
+				PromptIDs: x.prepared.ids, PromptTokens: promptTokens, Vocabulary: x.prepared.folder.Tokenizer, Timing: func() dialect.Timing { return timing(x.rec.Record) }, Reasoning: x.g.opts.Attempt.Reasoning,
 			}
-			if x.count() > 1 {
-				o.PromptOf = func(choice int) []uint32 { return x.promptOf(choice).ids }
+			if x.prepared.count() > 1 {
+				o.PromptOf = func(choice int) []uint32 { return x.prepared.promptOf(choice).ids }
 			}
-			if x.req.CountAlong {
+			if x.prepared.req.CountAlong {
 				o.Generated = t.Generated
 			}
-			return x.req.Encoder(o)
+			return x.prepared.req.Encoder(o)
 		},
 	})
+}
+
+// writeWhole writes an answer that is no stream, a part at a time: each gets the
+// whole time that a client may take to read.
+func (x *exchange) writeWhole(out []byte) error {
+	x.rec.Enter(trace.Flush)
+	h := x.response.Served.Writer.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(out)))
+	x.rec.PutTiming(h)
+	x.begin(http.StatusOK, false)
+	const part = 1 << 20
+	for len(out) > 0 {
+		n := min(part, len(out))
+		if err := x.response.Arm(&x.ctx, x.rec.Enter(trace.Flush), x.g.opts.Front.WriteTimeout); err != nil {
+			return err
+		}
+		_, err := x.response.Carrier.Send(nil, out[:n], n == len(out))
+		if err == nil {
+			err = x.response.Carrier.Rest()
+		}
+		if err != nil {
+			return front.Lost(&x.ctx, err, x.g.opts.Front.WriteTimeout)
+		}
+		x.rec.BytesOut += int64(n)
+		out = out[n:]
+	}
+	return nil
 }

@@ -227,13 +227,13 @@ func TestCallIDs(t *testing.T) {
 		t.Errorf("%d ids", len(seen))
 	}
 	format, _ := outputparse.Named("mistral", "mistral")
-	q := &request{folder: &model.Folder{Format: format}}
-	if id := q.callID(newRequestIDs(), "f", 0); !regexp.MustCompile(`^[0-9A-Za-z]{9}$`).MatchString(id) {
+	q := &prepared{folder: &model.Folder{Format: format}}
+	if id := q.callID("f", 0); !regexp.MustCompile(`^[0-9A-Za-z]{9}$`).MatchString(id) {
 		t.Errorf("mistral's id %q", id)
 	}
 	format, _ = outputparse.Named("kimi-k2", "think")
-	q = &request{folder: &model.Folder{Format: format}, calls: 2}
-	if id := q.callID(newRequestIDs(), "f", 1); id != "functions.f:3" {
+	q = &prepared{folder: &model.Folder{Format: format}, calls: 2}
+	if id := q.callID("f", 1); id != "functions.f:3" {
 		t.Errorf("the id of Kimi's fourth call is %q", id)
 	}
 }

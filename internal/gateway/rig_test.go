@@ -12,7 +12,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"weir/internal/dialect/openai"
 	"weir/internal/fleet/admission"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/front"
@@ -34,6 +33,7 @@ type rig struct {
 	w       *worker
 	tokens  *tokenEngine
 	relay   *relayEngine
+	fleet   *route.Snapshot
 	client  *memConn
 	server  *memConn
 	whole   *httptest.ResponseRecorder // an answer that stays with net/http
@@ -49,18 +49,21 @@ var rigMetrics = metrics.New()
 // newRig makes a gateway of which nothing runs.
 func newRig(t testing.TB, opts Options) *rig {
 	r := &rig{t: t, tokens: &tokenEngine{name: "a"}, relay: &relayEngine{name: "r", polled: true}}
-	fleet := fleetOf(nil, r.tokens, &tokenEngine{name: "b", accept: refuse(infer.CodeOverloaded, false)}, r.relay)
-	opts.Snapshot = func() *route.Snapshot { return fleet }
+	r.fleet = fleetOf(nil, r.tokens, &tokenEngine{name: "b", accept: refuse(infer.CodeOverloaded, false)}, r.relay)
+	opts.Snapshot = func() *route.Snapshot { return r.fleet }
 	opts.Prepare.Models = map[string]*model.Folder{models.SimName: simModel()}
 	opts.Metrics = rigMetrics
+	opts.Prepare.PrefixCache = -1
 	opts.defaults()
 	g := &Gateway{
-		opts: opts, gate: admission.NewGate(opts.Prepare.Limits), bodies: admission.NewBodies(0, nil), recorder: record.New(opts.Record, opts.Metrics, opts.Log, nil), ids: &requestIDs{instance: strings.Repeat("0", 16)}, services: newServices(openai.Other), held: newHolding(opts.Place.Queue, opts.Prepare.Allow.Fields.Order(), opts.Snapshot),
+		opts: opts, bodies: admission.NewBodies(0, nil), recorder: record.New(opts.Record, opts.Metrics, opts.Log, nil), ids: &requestIDs{instance: strings.Repeat("0", 16)}, held: newHolding(opts.Place.Queue, opts.Prepare.Allow.Fields.Order(), opts.Snapshot),
 		detached: detached{
-			spares: newSpares(), polls: memPolls{},
+			relayBuffers: newRelayBuffers(), polls: memPolls{},
 			outputs: &outputs{shards: []*shard{{batch: opts.Attempt.Batch}}}, sockets: newSockets(1, rigMetrics, nil),
 		},
 	}
+	g.preparer = newPreparer(&g.opts.Prepare, opts.Front.MaxBody, opts.Snapshot, g.held, rigMetrics, nil)
+	t.Cleanup(g.preparer.close)
 	g.base, g.cut = context.WithCancelCause(t.Context())
 	g.front = front.New(&g.opts.Front, rigMetrics, opts.Log, g.base, memHangups{}, 1)
 	g.front.Returned().Serving.Store(true)
@@ -89,7 +92,7 @@ func (w *rigWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // ask sends a request whose client has a receive buffer of window bytes. Of a
-// gateway's work it leaves out reading the body and the pool.
+// gateway's work it leaves out reading the body.
 func (r *rig) ask(path, body string, window int) {
 	up, down := newHalf(1<<20), newHalf(window)
 	mem := &memConn{in: up, out: down}
@@ -106,19 +109,11 @@ func (r *rig) ask(path, body string, window int) {
 	r.whole = httptest.NewRecorder()
 	x := r.g.start(&rigWriter{r.whole, server, &r.left}, req)
 	r.x = x
-	x.body = []byte(body)
-	p := &preparing{request: &x.request, rec: &x.rec, g: r.g, ctx: &x.ctx, path: path, of: x}
-	for _, stage := range []func() error{p.decode, p.gate, func() error { return p.render(nil) }, func() error { return p.tokenize(nil) }} {
-		if err := stage(); err != nil {
-			r.t.Fatal(err)
-		}
-		if !p.needs.HasIDs() && p.model != nil {
-			break
-		}
+	if done, err := x.prepare([]byte(body)); done || err != nil {
+		r.t.Fatal(done, err)
 	}
-	x.routing = p.routing
-	if r.loose && x.needs.HasIDs() {
-		x.req.MaxTokens = 1 << 40
+	if r.loose && x.to.needs.HasIDs() {
+		x.prepared.req.MaxTokens = 1 << 40
 	}
 	go func() {
 		defer func() {

@@ -53,7 +53,7 @@ func (g *Gateway) Handler() http.Handler {
 // known reports whether a request is to an engine, as nearly all are: then no mux has to go
 // through its patterns.
 func (g *Gateway) known(r *http.Request) bool {
-	_, known := g.services[r.URL.Path]
+	_, known := g.preparer.Services[r.URL.Path]
 	return known && r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/v1/")
 }
 
@@ -74,7 +74,7 @@ func (g *Gateway) view(serve http.HandlerFunc) http.HandlerFunc {
 }
 
 func (g *Gateway) notFound(w http.ResponseWriter, r *http.Request) {
-	writeError(w, g.endpointOf(r.URL.Path), g.services.nothingAt(r.URL.Path))
+	writeError(w, g.preparer.Endpoint(r.URL.Path), g.preparer.Services.nothingAt(r.URL.Path))
 }
 
 // noAnswersKept answers who asks for an answer of the past.
@@ -90,7 +90,7 @@ func (g *Gateway) options(w http.ResponseWriter, r *http.Request, mux *http.Serv
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	methods := slices.Clone(g.services[path].methods)
+	methods := slices.Clone(g.preparer.Services[path].methods)
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
 		asks := &http.Request{Method: method, URL: r.URL, Host: r.Host}
 		_, pattern := mux.Handler(asks)
@@ -99,8 +99,8 @@ func (g *Gateway) options(w http.ResponseWriter, r *http.Request, mux *http.Serv
 			methods = append(methods, method)
 		}
 	}
-	if len(methods) == 0 || g.services.meant(path) != "" {
-		writeError(w, g.endpointOf(path), g.services.nothingAt(path))
+	if len(methods) == 0 || g.preparer.Services.meant(path) != "" {
+		writeError(w, g.preparer.Endpoint(path), g.preparer.Services.nothingAt(path))
 		return
 	}
 	w.Header().Set("Allow", strings.Join(append(methods, http.MethodOptions), ", "))

@@ -30,10 +30,11 @@ func (g *Gateway) handle(w http.ResponseWriter, r *http.Request) {
 // x.err. finish reports the error to the client if that is still possible.
 func (x *exchange) serve() (v verdict) {
 	defer x.caught(&v)
-	if x.err = infer.AsError(x.read()); x.err != nil {
+	body, err := x.read()
+	if x.err = infer.AsError(err); x.err != nil {
 		return ended
 	}
-	done, err := x.prepare()
+	done, err := x.prepare(body)
 	if x.err = infer.AsError(err); x.err != nil || done {
 		return ended
 	}
@@ -42,6 +43,22 @@ func (x *exchange) serve() (v verdict) {
 		return ended
 	}
 	return x.attempts()
+}
+
+// prepare runs stages 1 to 4. done is set if that has already answered the request.
+func (x *exchange) prepare(body []byte) (done bool, err error) {
+	r := x.response.Served.Request
+	to, answer, err := x.g.preparer.prepare(&x.ctx, &x.prepared, input{
+		caller: x.caller, endpoint: x.endpoint, path: r.URL.Path, header: r.Header, body: body, record: &x.rec, owner: x,
+	})
+	x.to = to
+	if l := x.prepared.leftOut; l != nil && !to.needs.HasBytes() { // of a request that may be relayed only the engine shows it
+		l.Tell(x.response.Served.Writer.Header(), x.g.opts.Metrics)
+	}
+	if err != nil || answer == nil {
+		return false, err
+	}
+	return true, x.writeWhole(answer)
 }
 
 // engine runs queue and route until the request has an engine. done is set if it was

@@ -26,10 +26,10 @@ func first(h http.Header, canonical string) string {
 
 // session stands for the session that a request's head names, among those of its
 // caller; 0 is none. Where callers are not known, the key that they present tells them apart.
-func (g *Gateway) session(h http.Header, c *tenancy.Caller) uint64 {
+func (pr *preparer) session(h http.Header, c *tenancy.Caller) uint64 {
 	names, value := sessionHeaders, first
-	if len(g.opts.Prepare.Sessions) > 0 {
-		names, value = g.opts.Prepare.Sessions, http.Header.Get
+	if len(pr.opts.Sessions) > 0 {
+		names, value = pr.opts.Sessions, http.Header.Get
 	}
 	for _, name := range names {
 		if v := value(h, name); v != "" {

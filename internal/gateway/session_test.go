@@ -10,13 +10,13 @@ import (
 
 // A session is its caller's own, whatever header names it, and of any length.
 func TestSession(t *testing.T) {
-	g := &Gateway{}
+	p := &preparer{opts: new(PrepareOptions)}
 	of := func(pairs ...string) uint64 {
 		h := http.Header{}
 		for i := 0; i < len(pairs); i += 2 {
 			h.Set(pairs[i], pairs[i+1])
 		}
-		return g.session(h, &tenancy.Caller{Key: h.Get("Test-Caller")})
+		return p.session(h, &tenancy.Caller{Key: h.Get("Test-Caller")})
 	}
 	if n := of("Authorization", "Bearer a"); n != 0 {
 		t.Errorf("no session is %d", n)
@@ -38,7 +38,7 @@ func TestSession(t *testing.T) {
 	if of("x-session-id", long) == 0 || of("x-session-id", long+"y") != of("x-session-id", long+"z") {
 		t.Error("more than the bound counts")
 	}
-	g.opts.Prepare.Sessions = []string{"x-user"}
+	p.opts.Sessions = []string{"x-user"}
 	if of("x-session-id", "s") != 0 || of("x-user", "s") == 0 {
 		t.Error("a header that the operator names is not the one that counts")
 	}

@@ -29,13 +29,13 @@ func contextOf(stated, body int) int {
 
 // relayBounds returns the most tokens that an engine with a context may state for a relayed
 // request: those of its prompts, and of as many answers as it asks for.
-func (q *request) relayBounds(context int) answer.Bounds {
-	each := contextOf(context, len(q.head.Body))
-	longest, width, prompts := 0, max(q.head.N, 1), 1
-	for _, at := range q.head.Fields {
-		name, value := strings.ToLower(at.Name), q.head.Body[at.Start:at.End]
+func relayBounds(e dialect.Endpoint, h *dialect.Head, context int) answer.Bounds {
+	each := contextOf(context, len(h.Body))
+	longest, width, prompts := 0, max(h.N, 1), 1
+	for _, at := range h.Fields {
+		name, value := strings.ToLower(at.Name), h.Body[at.Start:at.End]
 		switch {
-		case capped[name] != nil:
+		case isCapped(name):
 			n, err := strconv.Atoi(string(value))
 			switch {
 			case err != nil:
@@ -44,7 +44,7 @@ func (q *request) relayBounds(context int) answer.Bounds {
 			default:
 				width = max(width, n)
 			}
-		case q.endpoint == openai.Other && value[0] == '[', (name == "prompt" || name == "input") && isList(value):
+		case e == openai.Other && value[0] == '[', (name == "prompt" || name == "input") && isList(value):
 			n := 0
 			_ = dialect.Items(value, func(int, []byte) error { n++; return nil })
 			prompts = max(prompts, n)
@@ -61,8 +61,8 @@ func (q *request) relayBounds(context int) answer.Bounds {
 // bounds returns the same for a request of a token engine, which counts prompts with media alone
 // and sends the answers' tokens.
 func (x *exchange) bounds() answer.Bounds {
-	each, prompts := contextOf(max(x.folder.ContextLength, x.target.Facts.ContextLength), len(x.body)), len(x.more)+1
-	return answer.Bounds{Prompt: times(each, prompts), Completion: times(min(each, x.longest()), x.count())}
+	each, prompts := contextOf(max(x.prepared.folder.ContextLength, x.target.Facts.ContextLength), len(x.prepared.body)), len(x.prepared.more)+1
+	return answer.Bounds{Prompt: times(each, prompts), Completion: times(min(each, x.prepared.longest()), x.prepared.count())}
 }
 
 // isList reports whether a prompt is a list of prompts: of strings, or of lists of ids.
@@ -94,12 +94,12 @@ func (x *exchange) estimate(r *answer.Relayed, stated bool) {
 		return
 	case events > 0:
 		n = events
-	case !x.footprint.Computed:
-		n = x.model.Ratio.Tokens(size)
+	case !x.prepared.footprint.Computed:
+		n = x.to.model.Ratio.Tokens(size)
 	}
 	b := r.Bounds()
 	u.Completion, u.Estimated = tokens(min(n, b.Completion)), true
 	if u.Prompt == 0 {
-		u.Prompt = tokens(min(x.footprint.Length(), b.Prompt))
+		u.Prompt = tokens(min(x.prepared.footprint.Length(), b.Prompt))
 	}
 }

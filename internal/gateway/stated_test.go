@@ -149,8 +149,7 @@ func TestRelayBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q := &request{head: head, endpoint: x.e}
-		if b := q.relayBounds(x.context); b.Prompt != x.prompt || b.Completion != x.completion {
+		if b := relayBounds(x.e, head, x.context); b.Prompt != x.prompt || b.Completion != x.completion {
 			t.Errorf("%s: %+v, want %d and %d", x.body, b, x.prompt, x.completion)
 		}
 	}

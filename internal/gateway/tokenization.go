@@ -3,12 +3,9 @@ package gateway
 import (
 	"errors"
 	"fmt"
-	"net/http"
-	"strconv"
 
 	"weir/internal/dialect"
 	"weir/internal/dialect/openai"
-	"weir/internal/gateway/front"
 	"weir/internal/infer"
 	"weir/internal/model/chat"
 	"weir/internal/model/tokenizer"
@@ -27,7 +24,7 @@ type tokenization struct {
 func (t *tokenization) decode(p *preparing) (err error) {
 	p.enter(trace.Parse)
 	defer p.enter(trace.Gate)
-	if p.endpoint.Traits().Wants == dialect.TokenIDs {
+	if p.in.endpoint.Traits().Wants == dialect.TokenIDs {
 		if t.encode, err = openai.DecodeTokenize(p.head); err != nil {
 			return err
 		}
@@ -50,8 +47,8 @@ func (t *tokenization) decode(p *preparing) (err error) {
 			text += int64(len(p.folder.Tokenizer.TokenBytes(id)))
 		}
 	}
-	if text > p.g.opts.Front.MaxBody { // an id of two digits may stand for a hundred spaces
-		return infer.Invalid("tokens", "tokens has ids of %d bytes of text; there may be %d (--max-body)", text, p.g.opts.Front.MaxBody)
+	if text > p.preparer.maxText { // an id of two digits may stand for a hundred spaces
+		return infer.Invalid("tokens", "tokens has ids of %d bytes of text; there may be %d (--max-body)", text, p.preparer.maxText)
 	}
 	return nil
 }
@@ -96,20 +93,20 @@ func (p *preparing) encodeTexts(yield func()) error {
 			p.passed = "messages[].content"
 			r.LeftOut = r.LeftOut.With(p.passed)
 		}
-		p.rec.Rendered = trace.Now()
+		p.in.record.Rendered = trace.Now()
 		p.enter(trace.Tokenize)
 		texts = []string{string(prompt)}
 	} else if field = func(int) string { return "prompt" }; r.Batch {
 		field = func(i int) string { return fmt.Sprintf("prompt[%d]", i) }
 	}
-	p.rec.TokenizeStart = trace.Now()
+	p.in.record.TokenizeStart = trace.Now()
 	results := make([]openai.TokenizeResult, len(texts))
 	for i, text := range texts {
 		ids, err := p.idsOf([]byte(text), r.AddSpecialTokens, 0, field(i), yield)
 		if err != nil {
 			return err
 		}
-		p.rec.PromptTokens += len(ids)
+		p.in.record.PromptTokens += len(ids)
 		results[i].IDs = ids
 		if r.ReturnTokenStrs {
 			results[i].Strs = make([]string, len(ids))
@@ -118,7 +115,7 @@ func (p *preparing) encodeTexts(yield func()) error {
 			}
 		}
 	}
-	p.rec.TokenizeEnd = trace.Now()
+	p.in.record.TokenizeEnd = trace.Now()
 	p.enter(trace.Encode)
 	limit := p.contextLength()
 	if limit == 0 {
@@ -158,32 +155,4 @@ func (p *preparing) textOf(ids []uint32, skipSpecial bool, yield func()) (text [
 	text, _, _ = d.Append(text, ids)
 	text, _ = d.Finish(text)
 	return text
-}
-
-// writeWhole writes an answer that is no stream, a part at a time: each gets the
-// whole time that a client may take to read.
-func (x *exchange) writeWhole(out []byte) error {
-	x.rec.Enter(trace.Flush)
-	h := x.response.Served.Writer.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(out)))
-	x.rec.PutTiming(h)
-	x.begin(http.StatusOK, false)
-	const part = 1 << 20
-	for len(out) > 0 {
-		n := min(part, len(out))
-		if err := x.response.Arm(&x.ctx, x.rec.Enter(trace.Flush), x.g.opts.Front.WriteTimeout); err != nil {
-			return err
-		}
-		_, err := x.response.Carrier.Send(nil, out[:n], n == len(out))
-		if err == nil {
-			err = x.response.Carrier.Rest()
-		}
-		if err != nil {
-			return front.Lost(&x.ctx, err, x.g.opts.Front.WriteTimeout)
-		}
-		x.rec.BytesOut += int64(n)
-		out = out[n:]
-	}
-	return nil
 }

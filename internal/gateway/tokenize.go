@@ -16,7 +16,7 @@ import (
 // reserved.
 func (p *preparing) tokenize(yield func()) error {
 	if _, texts := p.promptTexts(len(p.text)); texts {
-		p.rec.TokenizeStart = trace.Now()
+		p.in.record.TokenizeStart = trace.Now()
 	}
 	req := p.req
 	var err error
@@ -35,17 +35,17 @@ func (p *preparing) tokenize(yield func()) error {
 		}
 		p.more = append(p.more, prompt{ids: ids})
 	}
-	if p.rec.TokenizeStart != 0 {
-		p.rec.TokenizeEnd = trace.Now()
+	if p.in.record.TokenizeStart != 0 {
+		p.in.record.TokenizeEnd = trace.Now()
 	}
-	p.rec.PromptTokens = p.promptTokens()
-	if p.endpoint.Traits().Wants == dialect.PromptLength {
+	p.in.record.PromptTokens = p.promptTokens()
+	if p.in.endpoint.Traits().Wants == dialect.PromptLength {
 		return nil
 	}
 	if err := p.checkPrompt(p.promptField(0), p.longestPrompt()); err != nil {
 		return err
 	}
-	reserve := int64(p.rec.PromptTokens) + int64(len(req.Media))*mediaTokens
+	reserve := int64(p.in.record.PromptTokens) + int64(len(req.Media))*mediaTokens
 	given := req.MaxTokens
 	p.toContext = p.hasMedia && given == 0 && p.capOf().MaxTokens == 0
 	for i := range p.more {
@@ -71,7 +71,7 @@ func (p *preparing) tokenize(yield func()) error {
 
 // promptTexts reports whether a prompt is text, and the length of all that are; that of
 // the first is given.
-func (q *request) promptTexts(first int) (size int, texts bool) {
+func (q *prepared) promptTexts(first int) (size int, texts bool) {
 	if q.req.PromptIDs == nil {
 		size, texts = first, true
 	}
@@ -84,7 +84,7 @@ func (q *request) promptTexts(first int) (size int, texts bool) {
 }
 
 // promptField names a prompt, for errors.
-func (q *request) promptField(i int) string {
+func (q *prepared) promptField(i int) string {
 	if len(q.req.MorePrompts) == 0 {
 		return q.req.Fields.Prompt
 	}
@@ -100,14 +100,14 @@ func (p *preparing) promptIDs(field string, ids []uint32, text []byte, yield fun
 		return ids, checkIDs(field, ids, p.folder.VocabSize)
 	}
 	most, limit := 0, p.contextLength()
-	if p.endpoint.Traits().Wants != dialect.PromptLength {
+	if p.in.endpoint.Traits().Wants != dialect.PromptLength {
 		most = max(0, limit-1) // the answer has one at least
 	}
 	ids, err := p.idsOf(text, p.req.Messages == nil, most, field, yield)
 	var many *tokenizer.TooManyError
 	if errors.As(err, &many) {
 		return nil, tooLong(field, "the prompt has at least %d tokens; model %s takes at most %d for prompt and output together",
-			many.AtLeast, p.model.Name, limit)
+			many.AtLeast, p.to.model.Name, limit)
 	}
 	return ids, err
 }
@@ -115,7 +115,7 @@ func (p *preparing) promptIDs(field string, ids []uint32, text []byte, yield fun
 // idsOf returns the ids of a text that came from a field. Where most is not 0 and there
 // are more, the rest of the text may not be looked at.
 func (p *preparing) idsOf(text []byte, addSpecial bool, most int, field string, yield func()) ([]uint32, error) {
-	ids, err := p.folder.EncodeBytes(p.ctx, text, tokenizer.EncodeOptions{AddSpecial: addSpecial, Most: most, Yield: yield, Prefix: p.g.prefix, Division: p.division()})
+	ids, err := p.folder.EncodeBytes(p.ctx, text, tokenizer.EncodeOptions{AddSpecial: addSpecial, Most: most, Yield: yield, Prefix: p.preparer.prefix, Division: p.division()})
 	var many *tokenizer.TooManyError
 	if err == nil || errors.As(err, &many) {
 		return ids, err
@@ -180,16 +180,16 @@ func (p *preparing) fit(field string, ids []uint32, maxTokens int) (int, error) 
 	switch {
 	case limit == 0:
 		if maxTokens == 0 {
-			return 0, infer.Invalid(names.MaxTokens, "%s is required: the context length of model %s is not known", names.MaxTokens, p.model.Name)
+			return 0, infer.Invalid(names.MaxTokens, "%s is required: the context length of model %s is not known", names.MaxTokens, p.to.model.Name)
 		}
 	case left <= 0:
 		return 0, tooLong(field, "the prompt has %d tokens; model %s takes at most %d for prompt and output together",
-			len(ids), p.model.Name, limit)
+			len(ids), p.to.model.Name, limit)
 	case maxTokens == 0:
 		maxTokens = left
 	case maxTokens > left:
 		return 0, tooLong(names.MaxTokens, "%s is %d and the prompt has %d tokens; model %s takes at most %d together, so ask for at most %d",
-			names.MaxTokens, maxTokens, len(ids), p.model.Name, limit, left)
+			names.MaxTokens, maxTokens, len(ids), p.to.model.Name, limit, left)
 	}
 	if p.req.MinTokens > maxTokens {
 		return 0, infer.Invalid(names.MinTokens, "%s is %d, which is more than the %d tokens of the answer", names.MinTokens, p.req.MinTokens, maxTokens)
@@ -201,7 +201,7 @@ func (p *preparing) fit(field string, ids []uint32, maxTokens int) (int, error) 
 // not known.
 func (p *preparing) contextLength() int {
 	limit := p.folder.ContextLength
-	if n := p.model.ContextLength; n > 0 && (limit == 0 || n < limit) {
+	if n := p.to.model.ContextLength; n > 0 && (limit == 0 || n < limit) {
 		limit = n
 	}
 	return limit

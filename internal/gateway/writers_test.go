@@ -106,7 +106,7 @@ func TestEveryWriter(t *testing.T) {
 			answer.serve(w, &said)
 		})
 		f.server.Handler = f.g.front.HTTP1Only(h)
-		f.g.front.ServePlain(h, maps.Keys(f.g.services))
+		f.g.front.ServePlain(h, maps.Keys(f.g.preparer.Services))
 		head := "POST " + chatPath + " HTTP/1.1\r\nHost: weir\r\n"
 		asks := map[string]string{"direct": head + "Content-Length: 1\r\n\r\nx", "net/http": head + "Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n"}
 		over := &http.Transport{Protocols: new(http.Protocols), DialContext: func(context.Context, string, string) (net.Conn, error) { return f.plain.dial(4 << 20), nil }}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"mime"
 	"net/http"
 	"slices"
 	"strings"
@@ -58,9 +59,18 @@ func (s services) endpointOf(path string, relayed allow.Paths) dialect.Endpoint 
 	return openai.Other
 }
 
-// endpointOf is that of the gateway's services, with the paths that it relays.
-func (g *Gateway) endpointOf(path string) dialect.Endpoint {
-	return g.services.endpointOf(path, g.opts.Prepare.Allow.Paths)
+// Check refuses a request by its path, its method, or the type of its body. allowed are the methods
+// of a path that does not take the request's.
+func (pr *preparer) Check(path, method string, h http.Header) (allowed string, err error) {
+	if allowed, err = pr.Services.method(path, method, pr.opts.Allow.Paths); err == nil {
+		err = contentType(h)
+	}
+	return allowed, err
+}
+
+// Endpoint returns the endpoint of a path, in whose form its errors are.
+func (pr *preparer) Endpoint(path string) dialect.Endpoint {
+	return pr.Services.endpointOf(path, pr.opts.Allow.Paths)
 }
 
 // belowMessages begins the paths of Anthropic's API that weir does not serve, such as
@@ -150,3 +160,18 @@ func (s services) label(path string) string {
 
 // otherEndpoint is the label of paths that a relay may know and weir does not.
 const otherEndpoint = "other"
+
+func contentType(h http.Header) error {
+	if e := first(h, "Content-Encoding"); e != "" && e != "identity" {
+		return infer.Errorf(infer.CodeMediaType, "Content-Encoding %s is not supported; send the body uncompressed", e)
+	}
+	given := first(h, "Content-Type")
+	if given == "" || given == "application/json" { // as nearly all say it
+		return nil
+	}
+	kind, _, err := mime.ParseMediaType(given)
+	if err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json")) {
+		return nil
+	}
+	return infer.Errorf(infer.CodeMediaType, "Content-Type is %q; send JSON with the header Content-Type: application/json", given)
+}
