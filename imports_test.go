@@ -119,11 +119,12 @@ const directions = `
 	fleet/route: engine fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/kvindex fleet/retry infer model tenancy
 
 	# the path of a request
-	gateway: dialect dialect/allow dialect/anthropic dialect/openai dialect/responses dialect/sglang engine fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kvindex fleet/promptkey fleet/queue fleet/retry fleet/route gateway/answer gateway/footprint gateway/freelist gateway/front gateway/record gateway/stream infer lifetime model model/chat model/outputparse model/pool model/stop model/tokenizer observe/busy observe/integrity observe/metrics observe/watch tenancy tenancy/fair trace wire/epoll wire/sock
+	gateway: dialect dialect/allow dialect/openai dialect/responses dialect/sglang engine fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kvindex fleet/queue fleet/retry fleet/route gateway/answer gateway/footprint gateway/freelist gateway/front gateway/prepare gateway/record gateway/stream infer lifetime model observe/busy observe/integrity observe/metrics observe/watch tenancy tenancy/fair trace wire/epoll wire/sock
 	gateway/answer: dialect gateway/stream infer model/outputparse model/stop model/tokenizer trace wire/sse
 	gateway/footprint: fleet/balance fleet/cost fleet/kvindex fleet/promptkey fleet/route
 	gateway/freelist:
 	gateway/front: dialect disk fleet/admission gateway/freelist infer observe/logs observe/metrics tenancy trace wire/http1 wire/sock wire/trust
+	gateway/prepare: dialect dialect/allow dialect/anthropic dialect/openai dialect/responses dialect/sglang fleet/admission fleet/kvindex fleet/promptkey fleet/route gateway/footprint gateway/freelist gateway/record infer model model/chat model/outputparse model/pool model/stop model/tokenizer observe/busy observe/metrics tenancy trace
 	gateway/record: infer observe/logs observe/metrics observe/timeline observe/watch trace
 	gateway/stream: infer
 
@@ -179,7 +180,7 @@ const directions = `
 	config/jwt: config infer tenancy wire/bounded wire/trust
 	config/budget: disk tenancy
 	config/keyfile: config config/jwt disk infer infer/spell tenancy
-	cli: config config/budget config/keyfile dialect/allow dialect/sglang disk engine engine/access engine/auto engine/coreclient engine/plane engine/relay engine/sglang engine/sglangipc engine/vllm engine/vllmcore fleet fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kubernetes fleet/kvevents fleet/peering fleet/retry fleet/route gateway gateway/front gateway/record gcpace infer infer/spell lab lab/calibrate lab/fleetsim lab/proc lab/scenario load load/experiment load/live load/report load/slo model model/pool model/tokenizer models observe/integrity observe/logs observe/metrics observe/otlp observe/page observe/timeline observe/watch sim sim/kvpub sim/offline sim/simserver tenancy tenancy/fair tenancy/shared trace wire/trust wire/zmtp workload workload/content
+	cli: config config/budget config/keyfile dialect/allow dialect/sglang disk engine engine/access engine/auto engine/coreclient engine/plane engine/relay engine/sglang engine/sglangipc engine/vllm engine/vllmcore fleet fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kubernetes fleet/kvevents fleet/peering fleet/retry fleet/route gateway gateway/front gateway/prepare gateway/record gcpace infer infer/spell lab lab/calibrate lab/fleetsim lab/proc lab/scenario load load/experiment load/live load/report load/slo model model/pool model/tokenizer models observe/integrity observe/logs observe/metrics observe/otlp observe/page observe/timeline observe/watch sim sim/kvpub sim/offline sim/simserver tenancy tenancy/fair tenancy/shared trace wire/trust wire/zmtp workload workload/content
 	cmd/weir: cli
 
 	# beyond internal/
@@ -199,6 +200,7 @@ const directions = `
 const served = `
 	gateway: cores.go flags.go frontend.go keyflags.go listeners.go peers.go process.go serve.go sharedlimits.go
 	gateway/front: flags.go keyflags.go listeners.go peers.go process.go
+	gateway/prepare: serve.go
 	gateway/record: flags.go inflight.go
 	engine/auto: serve.go
 	engine/plane: serve.go

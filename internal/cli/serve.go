@@ -27,6 +27,7 @@ import (
 	"weir/internal/fleet/health"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway"
+	"weir/internal/gateway/prepare"
 	"weir/internal/gcpace"
 	"weir/internal/infer"
 	"weir/internal/observe/integrity"
@@ -198,10 +199,10 @@ func (c *serveCommand) judge(all bool) (p serveParts, problems []error) {
 }
 
 // capsOf returns the caps of models that have any, by name.
-func capsOf(specs []config.Model) map[string]gateway.Cap {
-	caps := map[string]gateway.Cap{}
+func capsOf(specs []config.Model) map[string]prepare.Cap {
+	caps := map[string]prepare.Cap{}
 	for _, m := range specs {
-		if c := (gateway.Cap{MaxTokens: m.MaxTokens, N: m.MaxN}); c != (gateway.Cap{}) {
+		if c := (prepare.Cap{MaxTokens: m.MaxTokens, N: m.MaxN}); c != (prepare.Cap{}) {
 			caps[m.Name] = c
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"weir/internal/dialect/allow"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/models"
 )
@@ -52,7 +53,7 @@ func TestSteeringIsAllowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
-	inBubble(t, Options{Prepare: PrepareOptions{Allow: allow.Rules{Fields: fields}}}, []any{e, r}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: prepare.Options{Allow: allow.Rules{Fields: fields}}}, []any{e, r}, func(t *testing.T, b *bench) {
 		carryPriority(b)
 		c := b.post(completionsPath, `{"model":"`+models.SimName+`","prompt":"a","priority":3}`)
 		call := e.call(t, 1)

@@ -114,7 +114,7 @@ func (x *exchange) failure(e *infer.Error) retry.Failure {
 // couldRetry reports whether the request can go to another engine, at once, after a
 // failure.
 func (r *routing) couldRetry(failed route.Target, f retry.Failure) bool {
-	return f.Allow() == retry.Granted && r.elsewhere(failed) && r.to.model.Retries.Left(trace.Now()) >= 1
+	return f.Allow() == retry.Granted && r.elsewhere(failed) && r.to.Model.Retries.Left(trace.Now()) >= 1
 }
 
 // again decides whether the request goes to another engine, and waits for its turn to do
@@ -137,8 +137,8 @@ func (x *exchange) again(e *infer.Error) bool {
 	wait, spent := x.booked.escape.granted()
 	if !spent {
 		var why retry.Refusal
-		if wait, why = x.to.model.Retries.Decide(trace.Now(), &f, rand.Float64()); why != retry.Granted {
-			x.g.opts.Metrics.RetryRefused(x.to.model.Name, why.String())
+		if wait, why = x.to.Model.Retries.Decide(trace.Now(), &f, rand.Float64()); why != retry.Granted {
+			x.g.opts.Metrics.RetryRefused(x.to.Model.Name, why.String())
 			return false
 		}
 	}
@@ -165,7 +165,7 @@ const retryLook = 250 * time.Millisecond
 
 // turnOfRetry waits for the turn of a retry.
 func (x *exchange) turnOfRetry(wait time.Duration) error {
-	for wait > 0 && x.to.model.Has(x.to.needs, x.tried) {
+	for wait > 0 && x.to.Model.Has(x.to.Needs, x.tried) {
 		step := min(wait, retryLook)
 		select {
 		case <-time.After(step):

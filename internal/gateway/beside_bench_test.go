@@ -17,6 +17,7 @@ import (
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/front"
+	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/record"
 	"weir/internal/model"
 	"weir/internal/model/pool"
@@ -60,15 +61,15 @@ func besideLarge(b *testing.B, o pool.Options, large, small []byte) {
 	e := &route.Engine{Name: "a", Kind: "weir", Tokens: &tokenEngine{name: "a"}, Ready: true}
 	snap := &route.Snapshot{Models: map[string]*route.Model{models.SimName: {Name: models.SimName, ByIDs: route.Side{Kind: "weir"}, Policy: new(balance.RoundRobin),
 		Targets: []route.Target{{Engine: e, Rank: route.Whole("a"), Model: models.SimName}}}}}
-	g := New(Options{Prepare: PrepareOptions{PrefixCache: -1, Pool: o, Models: map[string]*model.Folder{models.SimName: folder}}, Snapshot: func() *route.Snapshot { return snap }})
+	g := New(Options{Prepare: prepare.Options{PrefixCache: -1, Pool: o, Models: map[string]*model.Folder{models.SimName: folder}}, Snapshot: func() *route.Snapshot { return snap }})
 	defer g.Close()
 	prepare := func(ctx context.Context, body []byte) (*exchange, error) {
 		x := &exchange{g: g, rec: record.Request{Record: new(trace.Record)}, caller: tenancy.Anyone, endpoint: openai.Chat}
 		defer context.AfterFunc(ctx, func() { x.ctx.End(nil) })()
 		x.response.Served = &front.Served{Request: &http.Request{URL: &url.URL{Path: chatPath}}}
 		_, err := x.prepare(body)
-		if x.prepared.reservation != nil {
-			x.prepared.reservation.Leave()
+		if x.prepared.Reservation != nil {
+			x.prepared.Reservation.Leave()
 		}
 		return x, err
 	}

@@ -12,6 +12,7 @@ import (
 	"weir/internal/fleet/kvindex"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/footprint"
+	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
 	"weir/internal/tenancy/fair"
@@ -68,9 +69,9 @@ func (r *routing) pick(c *route.Choice, now int64, f *footprint.Footprint, sessi
 	q.Output = output * float64(f.Answers())
 	c.Unknown = len(f.Prompts[0].Blocks) == 0
 	prompt := f.Prompt()
-	r.to.model.Match(r.to.fleet.Index, c, &prompt, now)
+	r.to.Model.Match(r.to.Fleet.Index, c, &prompt, now)
 	c.Before, c.Spare = r.before, int64(r.spare)
-	return r.to.model.Pick(r.to.needs, r.tried, c)
+	return r.to.Model.Pick(r.to.Needs, r.tried, c)
 }
 
 // ended returns how the attempt ended for the engine. A relay's refusal or failure is
@@ -96,9 +97,9 @@ func (a *attempt) ended(e *infer.Error) health.End {
 
 // book enters a request into the books of the engine that was chosen. Each of its answers
 // is expected to have output tokens.
-func (a *attempt) book(c *route.Choice, now int64, r *prepared, output float64) {
+func (a *attempt) book(c *route.Choice, now int64, r *prepare.Prepared, output float64) {
 	chosen := c.Decision.Choice()
-	f := r.footprint.At(a.target.Engine)
+	f := r.Footprint.At(a.target.Engine)
 	a.work = f.WorkOf(chosen)
 	a.booked.enter(a.target.Books, chosen, c, now, f, output)
 }
@@ -279,7 +280,7 @@ func (x *exchange) unbook(e *infer.Error) {
 	books := x.booked.close(trace.Now(), how, own == nil)
 	x.guarded(func() { x.settles(books.Rank, how) })
 	x.guarded(func() {
-		x.learn(x.to.model, books, &x.rec.Attempts[len(x.rec.Attempts)-1], x.prepared.sent, own)
+		x.learn(x.to.Model, books, &x.rec.Attempts[len(x.rec.Attempts)-1], x.prepared.Sent, own)
 	})
 }
 
@@ -402,9 +403,9 @@ func (b *booked) reported(books *route.Books, predicted int, u infer.Usage) {
 
 // chosen returns the record of an attempt that begins with a choice.
 func (r *routing) chosen(c *route.Choice) (a trace.Attempt) {
-	a.Choice = decided(c, &c.Decision, r.to.model.Targets)
+	a.Choice = decided(c, &c.Decision, r.to.Model.Targets)
 	if c.Decision.Choice().Work.Part == cost.DecodePart {
-		first := decided(c, &c.Prefill, r.to.model.Prefills)
+		first := decided(c, &c.Prefill, r.to.Model.Prefills)
 		a.Prefill = &first
 	}
 	a.Choice.Available, a.Choice.Unknown, a.Choice.Regret = max(int32(c.Available()), int32(a.Resident())), c.Unknown, float32(c.Regret)

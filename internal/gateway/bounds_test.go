@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/internal/gateway/front"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/model"
 	"weir/models"
@@ -88,7 +89,7 @@ func TestHandOverIsBounded(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		return nil
 	}}
-	inBubble(t, Options{Prepare: PrepareOptions{Models: map[string]*model.Folder{models.SimName: m}}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: prepare.Options{Models: map[string]*model.Folder{models.SimName: m}}}, []any{e}, func(t *testing.T, b *bench) {
 		ids := list(1<<20, "7")
 		ask := func(n int) *caller {
 			return b.post(completionsPath, fmt.Sprintf(`{"model":%q,"prompt":[%s],"n":%d,"max_tokens":1,"stream":true}`, models.SimName, ids, n))

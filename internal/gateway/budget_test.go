@@ -18,6 +18,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/fleet/judge"
 	"weir/internal/fleet/retry"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -174,7 +175,7 @@ func TestEffectsAreNotRepeated(t *testing.T) {
 				close(f.chunks)
 				return f.response(http.StatusOK), nil
 			}
-			inBubble(t, Options{Prepare: PrepareOptions{Allow: allow.Rules{Paths: paths}}}, []any{a, z}, func(t *testing.T, b *bench) {
+			inBubble(t, Options{Prepare: prepare.Options{Allow: allow.Rules{Paths: paths}}}, []any{a, z}, func(t *testing.T, b *bench) {
 				wantLegs(t, b.record(b.post(test.path, `{"model":"relayed"}`)), test.legs...)
 			})
 		})

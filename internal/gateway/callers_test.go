@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/tenancy"
 	"weir/models"
@@ -39,7 +40,7 @@ func byHeader(head http.Header, _ *tls.ConnectionState) (*tenancy.Caller, error)
 // the caller's dialect and with the header that RFC 9110 wants.
 func TestUnknownCaller(t *testing.T) {
 	e := &tokenEngine{name: "a"}
-	inBubble(t, Options{Prepare: PrepareOptions{Callers: byHeader}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: prepare.Options{Callers: byHeader}}, []any{e}, func(t *testing.T, b *bench) {
 		for path, shape := range map[string]string{
 			chatPath: `"code":"invalid_api_key"`, "/v1/messages": `"type":"authentication_error"`, "/v1/responses": `"code":"invalid_api_key"`,
 			"/generate": `"message":"there is no key"`, "/v1/nothing": `"code":"invalid_api_key"`,
@@ -65,7 +66,7 @@ func TestUnknownCaller(t *testing.T) {
 // The record of a request names its caller.
 func TestRecordOfCaller(t *testing.T) {
 	e := &tokenEngine{name: "a"}
-	inBubble(t, Options{Prepare: PrepareOptions{Callers: byHeader}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: prepare.Options{Callers: byHeader}}, []any{e}, func(t *testing.T, b *bench) {
 		c := b.post(chatPath, askChat(``), "Test-Caller", "k1")
 		e.call(t, 1).end(infer.ReasonStop)
 		c.whole()
@@ -78,7 +79,7 @@ func TestRecordOfCaller(t *testing.T) {
 // A caller aborts only what was sent with the same key, whoever used the same id.
 func TestAbortOfAnothersRequest(t *testing.T) {
 	e := &tokenEngine{name: "a"}
-	inBubble(t, Options{Prepare: PrepareOptions{Callers: byHeader, AllowAbort: true}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: prepare.Options{Callers: byHeader, AllowAbort: true}}, []any{e}, func(t *testing.T, b *bench) {
 		ask := `{"model":"` + models.SimName + `","text":"hi","rid":"same","sampling_params":{"max_new_tokens":5}}`
 		mine := b.post("/generate", ask, "Test-Caller", "k1")
 		call := e.call(t, 1)
@@ -104,7 +105,7 @@ func TestAbortOfAnothersRequest(t *testing.T) {
 // begin meanwhile, and what is charged in the end is what the usage says.
 func TestBudgetWhileStreaming(t *testing.T) {
 	e := &tokenEngine{name: "a"}
-	inBubble(t, Options{Prepare: PrepareOptions{Callers: byHeader}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: prepare.Options{Callers: byHeader}}, []any{e}, func(t *testing.T, b *bench) {
 		account := withAccount(t, "k1", tenancy.Limits{TokensPerDay: 10})
 		w := words()
 		c := b.post(chatPath, askStream(`,"stream_options":{"include_usage":true}`), "Test-Caller", "k1")
@@ -137,7 +138,7 @@ func TestBudgetWhileStreaming(t *testing.T) {
 // A request on which no engine worked costs nothing, and leaves no request behind.
 func TestRefusedCostsNothing(t *testing.T) {
 	e := &tokenEngine{name: "a", accept: refuse(infer.CodeOverloaded, false)}
-	inBubble(t, Options{Prepare: PrepareOptions{Callers: byHeader}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: prepare.Options{Callers: byHeader}}, []any{e}, func(t *testing.T, b *bench) {
 		account := withAccount(t, "k1", tenancy.Limits{TokensPerDay: 1000, Requests: 1})
 		for range 3 {
 			if a := b.post(chatPath, askChat(``), "Test-Caller", "k1").answer(); a.status == 200 {
@@ -153,7 +154,7 @@ func TestRefusedCostsNothing(t *testing.T) {
 // A key's limits bound each request, with errors that name the field and the key.
 func TestLimitsOfAKey(t *testing.T) {
 	e := &tokenEngine{name: "a"}
-	inBubble(t, Options{Prepare: PrepareOptions{Callers: byHeader}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: prepare.Options{Callers: byHeader}}, []any{e}, func(t *testing.T, b *bench) {
 		withAccount(t, "k1", tenancy.Limits{Requests: 1, OutputTokens: 5, PromptTokens: 3})
 		err := b.post(completionsPath, askText(`,"max_tokens":6`), "Test-Caller", "k1").refusal(400)
 		if err.Param == nil || *err.Param != "max_tokens" || !strings.Contains(err.Message, "for the key k1 it may be at most 5") {
@@ -177,7 +178,7 @@ func TestLimitsOfAKey(t *testing.T) {
 // A model that a key may not use is not there for it: in requests, lists and messages.
 func TestModelsOfAKey(t *testing.T) {
 	e := &tokenEngine{name: "a"}
-	inBubble(t, Options{Prepare: PrepareOptions{Callers: byHeader}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: prepare.Options{Callers: byHeader}}, []any{e}, func(t *testing.T, b *bench) {
 		err := b.post(chatPath, askChat(``), "Test-Caller", "elsewhere").refusal(404)
 		if err.code() != "model_not_found" || strings.Contains(strings.TrimPrefix(err.Message, `there is no model "`+models.SimName+`"`), models.SimName) {
 			t.Errorf("error %+v", err)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/models"
 )
@@ -12,9 +13,9 @@ import (
 // A number above a model's cap is refused in every dialect, for engines of both kinds, however the
 // number is written.
 func TestCapsRefuse(t *testing.T) {
-	limit := Cap{MaxTokens: 100, N: 2}
+	limit := prepare.Cap{MaxTokens: 100, N: 2}
 	e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
-	inBubble(t, Options{Prepare: PrepareOptions{Caps: map[string]Cap{models.SimName: limit, "relayed": limit}}}, []any{e, r}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: prepare.Options{Caps: map[string]prepare.Cap{models.SimName: limit, "relayed": limit}}}, []any{e, r}, func(t *testing.T, b *bench) {
 		const messages = `"messages":[{"role":"user","content":"a"}]`
 		for _, c := range []struct{ path, fields, param string }{
 			{chatPath, messages + `,"max_tokens":101`, "max_tokens"},
@@ -50,9 +51,9 @@ func TestCapsRefuse(t *testing.T) {
 
 // A request without a bound gets the cap, and one with a bound is as it came.
 func TestCapIsTheBound(t *testing.T) {
-	limit := Cap{MaxTokens: 100}
+	limit := prepare.Cap{MaxTokens: 100}
 	e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
-	inBubble(t, Options{Prepare: PrepareOptions{Caps: map[string]Cap{models.SimName: limit, "relayed": limit}}}, []any{e, r}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: prepare.Options{Caps: map[string]prepare.Cap{models.SimName: limit, "relayed": limit}}}, []any{e, r}, func(t *testing.T, b *bench) {
 		const messages = `"messages":[{"role":"user","content":"a"}]`
 		for i, c := range []struct {
 			path, fields string
@@ -96,7 +97,7 @@ func TestCapIsTheBound(t *testing.T) {
 // Where the context leaves less than the cap, that is the bound.
 func TestCapAndContext(t *testing.T) {
 	e := &tokenEngine{name: "a"}
-	inBubble(t, Options{Prepare: PrepareOptions{Caps: map[string]Cap{models.SimName: {MaxTokens: 100}}}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: prepare.Options{Caps: map[string]prepare.Cap{models.SimName: {MaxTokens: 100}}}}, []any{e}, func(t *testing.T, b *bench) {
 		limit := simModel().ContextLength
 		c := b.post("/generate", fmt.Sprintf(`{"model":%q,"input_ids":[%s],"sampling_params":{"max_new_tokens":null}}`, models.SimName, list(limit-5, "7")))
 		call := e.call(t, 1)

@@ -101,17 +101,19 @@ var bars = [numBars]struct {
 	word, why string
 	of        func(x *exchange) bool
 }{
-	goesOn:        {word: "none"},
-	barOff:        {"off", "that is switched off (--continuation)", func(x *exchange) bool { return x.g.opts.Place.Continue.Off }},
-	barRelay:      {"relay", "the engine's ids are not known", func(x *exchange) bool { return x.target.Relay != nil }},
-	barWhole:      {"not_streamed", "the answer is not streamed", func(x *exchange) bool { return !x.prepared.req.Stream }},
-	barGuide:      {"guide", "the engine keeps where the output stands in its grammar", func(x *exchange) bool { return x.prepared.req.Guide != nil }},
-	barChoices:    {"choices", "the request has several choices", func(x *exchange) bool { return x.prepared.count() > 1 }},
-	barLogprobs:   {"logprobs", "the request has log probabilities, which other engines need not share", func(x *exchange) bool { return x.prepared.req.Logprobs != nil }},
-	barSeed:       {"seed", "the request has a seed, and the engine keeps the state of its generator", func(x *exchange) bool { return x.prepared.req.Sampling.Draws() && x.prepared.req.Sampling.Seed != nil }},
-	barPenalties:  {"penalties", "the request has penalties, which count the output apart from the prompt", func(x *exchange) bool { return x.prepared.req.Sampling.Penalizes() }},
-	barMedia:      {"media", "the request has media, which weir does not keep", func(x *exchange) bool { return x.prepared.hasMedia }},
-	barVocabulary: {"vocabulary", "the model has more ids than are kept", func(x *exchange) bool { return x.prepared.folder.VocabSize > maxPacked+1 }},
+	goesOn:      {word: "none"},
+	barOff:      {"off", "that is switched off (--continuation)", func(x *exchange) bool { return x.g.opts.Place.Continue.Off }},
+	barRelay:    {"relay", "the engine's ids are not known", func(x *exchange) bool { return x.target.Relay != nil }},
+	barWhole:    {"not_streamed", "the answer is not streamed", func(x *exchange) bool { return !x.prepared.Request.Stream }},
+	barGuide:    {"guide", "the engine keeps where the output stands in its grammar", func(x *exchange) bool { return x.prepared.Request.Guide != nil }},
+	barChoices:  {"choices", "the request has several choices", func(x *exchange) bool { return x.prepared.Count() > 1 }},
+	barLogprobs: {"logprobs", "the request has log probabilities, which other engines need not share", func(x *exchange) bool { return x.prepared.Request.Logprobs != nil }},
+	barSeed: {"seed", "the request has a seed, and the engine keeps the state of its generator", func(x *exchange) bool {
+		return x.prepared.Request.Sampling.Draws() && x.prepared.Request.Sampling.Seed != nil
+	}},
+	barPenalties:  {"penalties", "the request has penalties, which count the output apart from the prompt", func(x *exchange) bool { return x.prepared.Request.Sampling.Penalizes() }},
+	barMedia:      {"media", "the request has media, which weir does not keep", func(x *exchange) bool { return x.prepared.HasMedia }},
+	barVocabulary: {"vocabulary", "the model has more ids than are kept", func(x *exchange) bool { return x.prepared.Folder.VocabSize > maxPacked+1 }},
 	barMemory:     {"memory", "the memory for what is kept of streams is used up (--continuation-memory)", nil},
 }
 
@@ -139,7 +141,7 @@ func (x *exchange) remember() {
 			return
 		}
 	}
-	if !x.history.keep(x.prepared.ids, &x.g.kept, x.g.opts.Place.Continue.Memory) {
+	if !x.history.keep(x.prepared.IDs, &x.g.kept, x.g.opts.Place.Continue.Memory) {
 		x.bar = barMemory
 	}
 }
@@ -148,11 +150,11 @@ func (x *exchange) remember() {
 // its end, and the finish reason.
 func (x *exchange) ends() (reason infer.Reason, ok bool) {
 	came := x.history.came()
-	if came >= x.prepared.req.MaxTokens {
+	if came >= x.prepared.Request.MaxTokens {
 		return infer.ReasonLength, true
 	}
 	last, some := x.history.last()
-	stops := some && came > x.prepared.req.MinTokens && (slices.Contains(x.prepared.req.StopIDs, last) || !x.prepared.req.IgnoreEOS && slices.Contains(x.prepared.folder.EOS, last))
+	stops := some && came > x.prepared.Request.MinTokens && (slices.Contains(x.prepared.Request.StopIDs, last) || !x.prepared.Request.IgnoreEOS && slices.Contains(x.prepared.Folder.EOS, last))
 	return infer.ReasonStop, stops
 }
 
@@ -169,14 +171,14 @@ func (x *exchange) goesElsewhere(e *infer.Error) bool {
 	case x.bar == barOff, x.bar == barRelay && !x.elsewhere(*x.culprit(e)):
 		return false
 	case x.bar != goesOn:
-		x.g.opts.Metrics.ContinuationRefused(x.to.model.Name, bars[x.bar].word)
+		x.g.opts.Metrics.ContinuationRefused(x.to.Model.Name, bars[x.bar].word)
 		x.err = notContinued(e, bars[x.bar].why)
 		return false
 	}
 	if x.lost == nil {
 		x.lost, x.failedAt = e, trace.Now()
-		x.to.needs.Bytes |= infer.AnotherForm
-		x.expiresAt, x.to.beginBy = x.failedAt+int64(x.g.opts.Place.Continue.Timeout), 0
+		x.to.Needs.Bytes |= infer.AnotherForm
+		x.expiresAt, x.to.BeginBy = x.failedAt+int64(x.g.opts.Place.Continue.Timeout), 0
 	}
 	if reason, whole := x.ends(); whole {
 		x.conclude(reason)
@@ -187,13 +189,13 @@ func (x *exchange) goesElsewhere(e *infer.Error) bool {
 	}
 	failed := *x.culprit(e)
 	came := x.history.came()
-	if came-x.prepared.sent >= retry.Proven {
+	if came-x.prepared.Sent >= retry.Proven {
 		x.begun, x.tried = 0, nil
 	}
 	f := x.failure(e)
 	wait, why := time.Duration(0), retry.Granted
 	if x.elsewhere(failed) {
-		if wait, why = x.to.model.Retries.Decide(trace.Now(), &f, rand.Float64()); why != retry.Granted {
+		if wait, why = x.to.Model.Retries.Decide(trace.Now(), &f, rand.Float64()); why != retry.Granted {
 			return x.staysBroken(e, why.String(), continuationRefusals[why])
 		}
 	} else {
@@ -205,7 +207,7 @@ func (x *exchange) goesElsewhere(e *infer.Error) bool {
 	}
 	x.g.opts.Log.Info("a stream goes on at another engine", "request_id", x.rec.RequestID, "engine", failed.Label, "tokens", came, "wait", wait, "error", e.Error(), "bound", e.Bound())
 	attempt := &x.rec.Attempts[len(x.rec.Attempts)-1]
-	attempt.Continued, attempt.Given = true, int32(came-x.prepared.sent)
+	attempt.Continued, attempt.Given = true, int32(came-x.prepared.Sent)
 	x.rec.Publishing()
 	x.rec.Enter(trace.Queue)
 	if g := x.booked.generations; len(g) == 1 && g[0].cached >= 0 && x.continued == 0 {
@@ -239,9 +241,9 @@ func (x *exchange) goesElsewhere(e *infer.Error) bool {
 // continuesAt reports whether there is another token engine besides the one that
 // failed.
 func (r *routing) continuesAt(failed route.Target) bool {
-	needs := r.to.needs
+	needs := r.to.Needs
 	needs.Bytes |= infer.AnotherForm
-	return r.to.model.Has(needs, append(r.tried[:len(r.tried):len(r.tried)], failed))
+	return r.to.Model.Has(needs, append(r.tried[:len(r.tried):len(r.tried)], failed))
 }
 
 // renew reads the current snapshot of the fleet. It returns the reason why no engine in it
@@ -250,7 +252,7 @@ func (x *exchange) renew() (why string) {
 	if err := x.refresh(); err != nil {
 		return infer.AsError(err).Message
 	}
-	if x.g.preparer.Folder(x.to.model) != x.prepared.folder {
+	if x.g.preparer.Folder(x.to.Model) != x.prepared.Folder {
 		return "the model has changed meanwhile"
 	}
 	return ""
@@ -265,7 +267,7 @@ var continuationRefusals = [...]string{
 
 // staysBroken records why a stream does not continue.
 func (x *exchange) staysBroken(e *infer.Error, word, why string) bool {
-	x.g.opts.Metrics.ContinuationRefused(x.to.model.Name, word)
+	x.g.opts.Metrics.ContinuationRefused(x.to.Model.Name, word)
 	x.err = notContinued(e, why)
 	return false
 }
@@ -290,7 +292,7 @@ func notContinued(e *infer.Error, why string) *infer.Error {
 
 // recall prepares the request for the next engine: the ids so far become the prompt.
 func (x *exchange) recall() {
-	x.prepared.recall(x.history.all(), x.history.came())
+	x.prepared.Recall(x.history.all(), x.history.came())
 }
 
 // generated returns the answer of a stream that can continue.
@@ -322,7 +324,7 @@ func (x *exchange) takeTurn() error {
 	if x.before = nil; x.slot.of != nil {
 		return nil // kept from the previous attempt, which had no output
 	}
-	turns := x.g.continuations.model(x.to.model.Name)
+	turns := x.g.continuations.model(x.to.Model.Name)
 	bound := time.NewTimer(time.Duration(x.expiresAt - trace.Now()))
 	defer bound.Stop()
 	m := x.g.opts.Metrics
@@ -332,7 +334,7 @@ func (x *exchange) takeTurn() error {
 	case x.before = <-turns.free: // first come, first served
 		x.spare = x.g.continuations.most
 	case <-bound.C:
-		m.ContinuationRefused(x.to.model.Name, "timeout")
+		m.ContinuationRefused(x.to.Model.Name, "timeout")
 		return notContinued(x.lost, "others had their turn for "+x.g.opts.Place.Continue.Timeout.String()+" (--continuation-timeout)")
 	case <-x.ctx.Done():
 		return gone(&x.ctx)
@@ -357,7 +359,7 @@ func (x *exchange) resumes() {
 	x.leaveTurn(true)
 	x.g.opts.Metrics.ContinuationGap(trace.Now() - x.failedAt)
 	x.lost = nil
-	x.forgetAsking()
+	x.prepared.ForgetAsking()
 }
 
 // continuedNote begins a comment in a stream, which replaces a header field because the
@@ -377,6 +379,6 @@ func (x *exchange) broken(e *infer.Error) *infer.Error {
 	if x.lost == nil || e == nil || x.ctx.Err() != nil {
 		return e
 	}
-	x.g.opts.Metrics.ContinuationRefused(x.to.model.Name, "no_engine")
+	x.g.opts.Metrics.ContinuationRefused(x.to.Model.Name, "no_engine")
 	return notContinued(x.lost, e.Message)
 }

@@ -21,6 +21,7 @@ import (
 
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/front"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/model"
 	"weir/internal/trace"
@@ -72,7 +73,7 @@ var changing = regexp.MustCompile(`(?m)^(Date|X-Request-Id|Request-Id): .*$|req-
 func TestDirectAnswersAsNetHTTP(t *testing.T) {
 	var fleet atomic.Pointer[route.Snapshot]
 	fleet.Store(fleetOf(nil, &tokenEngine{name: "a"}))
-	g := New(Options{Snapshot: fleet.Load, Prepare: PrepareOptions{Models: map[string]*model.Folder{models.SimName: simModel()}}})
+	g := New(Options{Snapshot: fleet.Load, Prepare: prepare.Options{Models: map[string]*model.Folder{models.SimName: simModel()}}})
 	defer g.Close()
 	server := g.Server()
 	var serving sync.WaitGroup
@@ -316,7 +317,7 @@ func TestDirectIdles(t *testing.T) {
 // A request whose body comes after its head, as most clients send it, is served without
 // net/http, which nobody runs here. A request whose head comes in parts is net/http's.
 func TestDirectReadsOn(t *testing.T) {
-	g := New(Options{Snapshot: func() *route.Snapshot { return fleetOf(nil) }, Prepare: PrepareOptions{Models: map[string]*model.Folder{models.SimName: simModel()}}})
+	g := New(Options{Snapshot: func() *route.Snapshot { return fleetOf(nil) }, Prepare: prepare.Options{Models: map[string]*model.Folder{models.SimName: simModel()}}})
 	defer g.Close()
 	g.front.Returned().Serving.Store(true)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/gateway/answer"
+	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -16,8 +17,8 @@ import (
 // once the engine confirmed that it has it.
 func (x *exchange) dispatch() error {
 	x.booked.escape.begin(x)
-	if x.prepared.req != nil && x.prepared.req.Priority != nil {
-		x.booked.health.Priority = *x.prepared.req.Priority
+	if x.prepared.Request != nil && x.prepared.Request.Priority != nil {
+		x.booked.health.Priority = *x.prepared.Request.Priority
 	}
 	if x.answering = false; !x.response.Begun {
 		x.rec.FirstReceived, x.rec.Pace = 0, nil
@@ -34,9 +35,9 @@ func (x *exchange) dispatch() error {
 		}
 	}
 	m := x.g.opts.Metrics
-	wait := engineWait{rec: &x.rec, g: x.g, shown: shown{merged: m.Receive(x.target.Kind).Merged(), gaps: m.Gaps(x.to.model.Name)}, target: x.target, booked: &x.booked, partner: x.partner}
+	wait := engineWait{rec: &x.rec, g: x.g, shown: shown{merged: m.Receive(x.target.Kind).Merged(), gaps: m.Gaps(x.to.Model.Name)}, target: x.target, booked: &x.booked, partner: x.partner}
 	if x.spends.account != nil {
-		x.spends.chargePrompt(x.prepared.footprint.Length())
+		x.spends.chargePrompt(x.prepared.Footprint.Length())
 		wait.shown.spends = &x.spends
 	}
 	if x.lost != nil {
@@ -98,24 +99,26 @@ func (w *engineWait) acknowledged() {
 func (x *exchange) submit(wait engineWait) error {
 	if x.mailbox == nil {
 		x.shard = x.g.outputs.assign()
-		x.mailbox = stream.New(x.prepared.count(), x.prepared.longest(), x.prepared.req.Logprobs, &x.shard.pending)
+		x.mailbox = stream.New(x.prepared.Count(), x.prepared.Longest(), x.prepared.Request.Logprobs, &x.shard.pending)
 	}
 	if !x.abortable.ready(x.mailbox) {
 		return errAborted
 	}
-	if l := x.prepared.leftOut; l != nil && x.to.needs.HasBytes() && !x.response.Begun {
+	if l := x.prepared.LeftOut; l != nil && x.to.Needs.HasBytes() && !x.response.Begun {
 		l.Tell(x.response.Served.Writer.Header(), x.g.opts.Metrics)
 	}
-	if !x.to.needs.HasBytes() { // otherwise it may be relayed yet
-		x.forget()
+	if !x.to.Needs.HasBytes() { // otherwise it may be relayed yet
+		if x.prepared.Forget(); !x.prepared.HasMedia { // which are part of the body
+			x.room.Leave()
+		}
 	}
 	a, resumes := x.answer.(*answer.Tokens)
 	if resumes = resumes && x.lost != nil; !resumes {
 		a = x.newAnswer()
 	}
-	l := &tokenLeg{engineWait: wait, answer: a, streams: x.prepared.req.Stream, abort: &x.abortable, mailbox: x.mailbox, stamped: -1}
+	l := &tokenLeg{engineWait: wait, answer: a, streams: x.prepared.Request.Stream, abort: &x.abortable, mailbox: x.mailbox, stamped: -1}
 	l.generations = l.only[:]
-	if n := x.prepared.count(); n > 1 {
+	if n := x.prepared.Count(); n > 1 {
 		l.generations = make([]engine.Generation, n)
 	}
 	x.leg, x.answer = l, a
@@ -147,13 +150,13 @@ func (x *exchange) submits(l *tokenLeg) error {
 // forward hands the request to a relay engine.
 func (x *exchange) forward(wait engineWait) error {
 	x.bar = barRelay
-	if err := x.prepared.checkSalt(x.to.model, x.target.Engine, x.response.Served.Request.URL.Path); err != nil {
+	if err := x.prepared.CheckSalt(x.to.Model, x.target.Engine, x.response.Served.Request.URL.Path); err != nil {
 		return err // it is another engine than when the request was checked
 	}
 	id := relayID(x.rec.ID, len(x.rec.Attempts))
 	x.rec.Leg().RequestID = id
-	if x.prepared.leftOut != nil {
-		x.response.Served.Writer.Header().Del(ignoredHeader) // of an attempt before: this engine is given all
+	if x.prepared.LeftOut != nil {
+		x.response.Served.Writer.Header().Del(prepare.IgnoredHeader) // of an attempt before: this engine is given all
 	}
 	l := &relayLeg{engineWait: wait, request: &x.ctx}
 	l.ctx.Of(&x.ctx)
@@ -186,7 +189,7 @@ func (x *exchange) forward(wait engineWait) error {
 		return inTime(err, "did not begin its answer", x.g.opts.Attempt.FirstTimeout, "--first-timeout")
 	}
 	l.response = resp
-	x.answer = l.open(x.endpoint, x.prepared.head)
+	x.answer = l.open(x.endpoint, x.prepared.Head)
 	switch resp.Status {
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusGatewayTimeout:

@@ -395,7 +395,7 @@ func (x *exchange) Tokens() (n int, ok bool) {
 		if !x.state.CompareAndSwap(parked, running) {
 			return 0, false // somebody else has its turn
 		}
-		n = x.prepared.sent
+		n = x.prepared.Sent
 		for i := range x.booked.generations {
 			n += x.booked.generations[i].tokens
 		}

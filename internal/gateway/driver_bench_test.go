@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/fleet/route"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -52,8 +51,7 @@ func BenchmarkTurns(b *testing.B) {
 	r := newRig(b, Options{})
 	r.loose = true
 	fleet := fleetOf(nil, r.tokens) // one engine, which takes all
-	r.g.opts.Snapshot = func() *route.Snapshot { return fleet }
-	r.g.held = newHolding(r.g.opts.Place.Queue, r.g.opts.Prepare.Allow.Fields.Order(), r.g.opts.Snapshot)
+	r.fleet = fleet
 	all := r.many(streams)
 	calls := r.calls()
 	steps := newSteps(calls, 997)
@@ -91,8 +89,7 @@ func BenchmarkTurnsTogether(b *testing.B) {
 	r := newRig(b, Options{})
 	r.loose = true
 	fleet := fleetOf(nil, r.tokens)
-	r.g.opts.Snapshot = func() *route.Snapshot { return fleet }
-	r.g.held = newHolding(r.g.opts.Place.Queue, r.g.opts.Prepare.Allow.Fields.Order(), r.g.opts.Snapshot)
+	r.fleet = fleet
 	cores := runtime.GOMAXPROCS(0)
 	for range cores - 1 {
 		r.g.outputs.shards = append(r.g.outputs.shards, &shard{batch: r.g.opts.Attempt.Batch})

@@ -13,6 +13,7 @@ import (
 	"weir/internal/fleet/health"
 	"weir/internal/fleet/judge"
 	"weir/internal/fleet/retry"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -165,7 +166,7 @@ func TestNoEscape(t *testing.T) {
 			close(f.chunks)
 			return f.response(http.StatusOK), nil
 		}
-		inBubble(t, Options{Prepare: PrepareOptions{Allow: allow.Rules{Paths: paths}}}, []any{a, z}, func(t *testing.T, b *bench) {
+		inBubble(t, Options{Prepare: prepare.Options{Allow: allow.Rules{Paths: paths}}}, []any{a, z}, func(t *testing.T, b *bench) {
 			goOn = make(chan struct{}) // of this bubble
 			first, end := b.failing(t)
 			defer end()

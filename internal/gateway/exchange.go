@@ -13,6 +13,7 @@ import (
 	"weir/internal/fleet/admission"
 	"weir/internal/gateway/answer"
 	"weir/internal/gateway/front"
+	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/record"
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
@@ -42,7 +43,7 @@ type exchange struct {
 	endpoint dialect.Endpoint
 	room     admission.Body // the share of its body in what bodies may take
 	uncount  func()         // ends its count as a client's; nil: its connection counts
-	prepared prepared
+	prepared prepare.Prepared
 	routing
 	continuing
 	expiry *time.Timer // ends ctx when the whole request must be over; nil: never
@@ -73,7 +74,7 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 		x.End(context.Cause(g.base))
 	}
 	setRequestID(w.Header(), x.endpoint, x.rec.RequestID)
-	g.opts.Metrics.Received(g.preparer.Services.label(r.URL.Path))
+	g.opts.Metrics.Received(g.preparer.Services.Label(r.URL.Path))
 	x.rec.Delay(trace.Read)
 	return x
 }
@@ -91,21 +92,8 @@ func (x *exchange) open(first answer.Part) {
 func (x *exchange) begin(status int, events bool) {
 	x.response.Begin(status, events)
 	x.rec.Status = int32(status)
-	x.forget()
-	x.forgetAsking()
-}
-
-// forget releases what no further attempt needs, and the room of the body with it: media are part of
-// the body.
-func (x *exchange) forget() {
-	if x.prepared.forget(); !x.prepared.hasMedia {
-		x.room.Leave()
-	}
-}
-
-// forgetAsking releases what only another attempt would need.
-func (x *exchange) forgetAsking() {
-	x.prepared.forgetAsking()
+	x.prepared.Forget()
+	x.prepared.ForgetAsking()
 	x.room.Leave()
 }
 
@@ -171,3 +159,17 @@ func requestID(given, own string) string {
 	}
 	return given
 }
+
+// setRequestID puts a request's id into a response's head: where every caller
+// finds it, and where those of the endpoint's dialect look for it.
+func setRequestID(h http.Header, e dialect.Endpoint, id string) {
+	if v := h["X-Request-Id"]; len(v) != 1 || v[0] != id {
+		h["X-Request-Id"] = []string{id}
+	}
+	if field := e.Traits().RequestIDField; field != "" {
+		h.Set(field, id)
+	}
+}
+
+// maxCaller bounds the names of keys and tenants in records, in bytes.
+const maxCaller = 128

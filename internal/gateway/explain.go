@@ -8,6 +8,7 @@ import (
 	"weir/internal/fleet/queue"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/front"
+	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/record"
 	"weir/internal/tenancy"
 	"weir/internal/trace"
@@ -40,11 +41,11 @@ func (g *Gateway) Explain(ctx context.Context, path string, header http.Header, 
 	now := trace.Now()
 	rec := &record.Request{Record: &trace.Record{RequestID: g.ids.request(), Endpoint: path, Arrival: now, Received: now, BytesIn: int64(len(body))}}
 	rec.Ledger.Start(trace.Read, now)
-	in := input{caller: tenancy.Anyone, endpoint: g.preparer.Endpoint(path), path: path, header: header, body: body, record: rec, dry: true}
-	q := new(prepared)
-	to, _, err := g.preparer.prepare(ctx, q, in)
-	if q.reservation != nil {
-		defer q.reservation.Leave()
+	in := prepare.Input{Caller: tenancy.Anyone, Endpoint: g.preparer.Endpoint(path), Path: path, Header: header, Body: body, Record: rec, Dry: true}
+	q := new(prepare.Prepared)
+	to, _, err := g.preparer.Prepare(ctx, q, in)
+	if q.Reservation != nil {
+		defer q.Reservation.Leave()
 	}
 	if err != nil {
 		return nil, nil, err
@@ -54,16 +55,16 @@ func (g *Gateway) Explain(ctx context.Context, path string, header http.Header, 
 }
 
 // explain makes the choice for a request, and its record.
-func (h *holding) explain(r *routing, q *prepared, in *input) (*Waiting, error) {
-	now, m := in.record.Enter(trace.Route), r.to.model
-	if err := r.undivided(q, in.path); err != nil {
+func (h *holding) explain(r *routing, q *prepare.Prepared, in *prepare.Input) (*Waiting, error) {
+	now, m := in.Record.Enter(trace.Route), r.to.Model
+	if err := r.undivided(q, in.Path); err != nil {
 		return nil, err
 	}
 	c := new(route.Choice)
 	c.Request.Dry = true
-	asks := queue.Request{Model: m.Name, Pool: m.Base, Caller: in.caller, Class: uint64(m.Class(r.to.needs)) << 1, Answers: q.footprint.Answers(), Bytes: q.held(), Expires: h.expires(now, r.to.beginBy)}
+	asks := queue.Request{Model: m.Name, Pool: m.Base, Caller: in.Caller, Class: uint64(m.Class(r.to.Needs)) << 1, Answers: q.Footprint.Answers(), Bytes: q.Held(), Expires: h.expires(now, r.to.BeginBy)}
 	pick := func() (route.Target, *route.Target, bool) {
-		return r.pick(c, now, &q.footprint, q.session, q.footprint.Expected(m.Lengths, 0))
+		return r.pick(c, now, &q.Footprint, q.Session, q.Footprint.Expected(m.Lengths, 0))
 	}
 	patient := balance.Patient(m.Policy)
 	pushed := h.pushes(m)
@@ -81,12 +82,12 @@ func (h *holding) explain(r *routing, q *prepared, in *input) (*Waiting, error) 
 	var waiting *Waiting
 	if !pushed {
 		var err error
-		if waiting, err = h.outlook(&asks, &target, partner, patient && m.Room(r.to.needs, r.tried, asks.Answers, now), now); err != nil {
+		if waiting, err = h.outlook(&asks, &target, partner, patient && m.Room(r.to.Needs, r.tried, asks.Answers, now), now); err != nil {
 			return nil, err
 		}
 	}
-	rec := in.record
-	rec.Model, rec.PromptTokens, rec.Routed = m.Name, q.footprint.Length(), now
+	rec := in.Record
+	rec.Model, rec.PromptTokens, rec.Routed = m.Name, q.Footprint.Length(), now
 	attempt := r.chosen(c)
 	attempt.Legs = legs(rec, &target, partner)
 	rec.Attempts = []trace.Attempt{attempt}

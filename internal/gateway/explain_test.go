@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/fleet/admission"
 	"weir/internal/fleet/balance"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 )
 
@@ -15,7 +16,7 @@ import (
 // next request has the turn that it would have had. What would be refused is an error.
 func TestExplain(t *testing.T) {
 	engines := []any{&tokenEngine{name: "a"}, &tokenEngine{name: "b"}, &relayEngine{name: "r"}}
-	opts := Options{Prepare: PrepareOptions{Limits: admission.Limits{Requests: 1}}}
+	opts := Options{Prepare: prepare.Options{Limits: admission.Limits{Requests: 1}}}
 	inOneWay(t, opts, engines, func(t *testing.T, b *bench) {
 		snap := b.snapshot.Load()
 		for _, m := range snap.Models {

@@ -10,6 +10,7 @@ import (
 	"weir/internal/dialect"
 	"weir/internal/gateway/answer"
 	"weir/internal/gateway/front"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -82,8 +83,8 @@ func (x *exchange) release() {
 	if x.mailbox != nil {
 		x.mailbox.Close()
 	}
-	if x.prepared.reservation != nil {
-		x.prepared.reservation.Leave()
+	if x.prepared.Reservation != nil {
+		x.prepared.Reservation.Leave()
 	}
 	x.room.Leave()
 	x.spends.leave()
@@ -175,7 +176,7 @@ func (x *exchange) record() {
 	if e := x.err; e != nil && rec.Leg() != nil && (e.Code == infer.CodeEngine || e.Code == infer.CodeDeadline || e.Code == infer.CodeExpired || e.Code == infer.CodeUnavailable) {
 		x.g.recorder.Failed(x.culprit(e).Name, rec.RequestID, e)
 	}
-	x.g.recorder.Close(rec, x.err, x.caller != unknownCaller)
+	x.g.recorder.Close(rec, x.err, x.caller != prepare.Unknown)
 }
 
 // settleUsage records what the request used, and corrects what was charged to the caller's key to

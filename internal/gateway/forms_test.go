@@ -11,6 +11,7 @@ import (
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/kvindex"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/models"
 )
@@ -83,7 +84,7 @@ func TestRetriesInTheOtherForm(t *testing.T) {
 			first := ids.call(t, ids.countAfter())
 			first.end(infer.ReasonStop, words()[0])
 			c.wantWhole(text(words()[0]), "stop")
-			if got := c.answer().header.Get(ignoredHeader); got != "user" {
+			if got := c.answer().header.Get(prepare.IgnoredHeader); got != "user" {
 				t.Errorf("answered from ids, ignored %q", got)
 			}
 		}
@@ -104,7 +105,7 @@ func TestRetriesInTheOtherForm(t *testing.T) {
 			f.send(relayedChat("b"))
 			f.end()
 			c.wantWhole("b", "stop")
-			if got := c.answer().header.Get(ignoredHeader); got != "" {
+			if got := c.answer().header.Get(prepare.IgnoredHeader); got != "" {
 				t.Errorf("relayed, and %q is said to be left out", got)
 			}
 			b.wantRecord(c, "finished", "")
@@ -314,11 +315,11 @@ func TestFormsAreForgotten(t *testing.T) {
 				x = of
 			}
 		}
-		if x.prepared.body == nil || x.prepared.req == nil {
+		if x.prepared.Body == nil || x.prepared.Request == nil {
 			t.Error("a form is gone before the answer has begun")
 		}
 		ids.call(t, 1).send(words()[0])
-		if x.prepared.body != nil || x.prepared.head.Body != nil || x.prepared.ids != nil {
+		if x.prepared.Body != nil || x.prepared.Head.Body != nil || x.prepared.IDs != nil {
 			t.Error("a form is kept although the answer has begun")
 		}
 		ids.call(t, 1).end(infer.ReasonStop)

@@ -2,8 +2,8 @@
 // stages in their order and is the only package that knows that order.
 //
 // To follow a request, begin with serve.go. It has the stages that wait: read, prepare,
-// queue, route and dispatch. prepare.go calls the stages that only need a CPU and may
-// run in the pool: decode.go, gate.go, render.go and tokenize.go, in that order.
+// queue, route and dispatch. Package prepare has the stages that only need a CPU and may
+// run in the pool.
 //
 // After dispatch a request has three parts. A leg (leg.go) receives the output of one
 // engine: a token engine pushes ids into a mailbox (leg_tokens.go), and a relay engine
@@ -26,6 +26,7 @@ import (
 	"weir/internal/fleet/admission"
 	"weir/internal/gateway/freelist"
 	"weir/internal/gateway/front"
+	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/observe/busy"
@@ -33,7 +34,7 @@ import (
 	"weir/internal/trace"
 )
 
-// Gateway serves the API. It owns the tokenizing pool, and the goroutines of
+// Gateway serves the API. It owns the preparer with its pool, and the goroutines of
 // the streams that have left net/http; those of other requests belong to the
 // HTTP server.
 type Gateway struct {
@@ -41,7 +42,7 @@ type Gateway struct {
 	bodies   *admission.Bodies
 	front    *front.Front
 	rids     rids // of requests that callers may abort by their own ids
-	preparer *preparer
+	preparer *prepare.Preparer
 	held     *holding // requests that wait for engines
 	ids      *requestIDs
 	recorder *record.Recorder
@@ -84,7 +85,7 @@ func New(opts Options) *Gateway {
 		meter:    opts.Watch.Meter(),
 		detached: detached{relayBuffers: newRelayBuffers()},
 	}
-	g.preparer = newPreparer(&g.opts.Prepare, g.opts.Front.MaxBody, opts.Snapshot, g.held, opts.Metrics, g.meter)
+	g.preparer = prepare.New(&g.opts.Prepare, g.opts.Front.MaxBody, opts.Snapshot, g.held, opts.Metrics, g.meter)
 	g.continuations.most = opts.Place.Continue.AtOnce
 	cores := runtime.GOMAXPROCS(0)
 	g.outputs = newOutputs(cores, opts.Attempt.Batch, opts.Metrics, g.meter)
@@ -159,13 +160,13 @@ func (g *Gateway) CutAt(name string, generation uint64) (n int) {
 func (g *Gateway) InFlight(q record.Query) record.InFlight {
 	found := g.recorder.InFlight(q)
 	for i := range found.Requests {
-		found.Requests[i].Dialect = dialectOf(g.preparer.Endpoint(found.Requests[i].Endpoint))
+		found.Requests[i].Dialect = prepare.DialectOf(g.preparer.Endpoint(found.Requests[i].Endpoint))
 	}
 	return found
 }
 
 // Close cuts what is left, waits for the streams that have left net/http, and
-// ends the pool's workers.
+// ends the preparer's workers.
 func (g *Gateway) Close() {
 	g.Cut()
 	g.front.Close()
@@ -174,5 +175,5 @@ func (g *Gateway) Close() {
 	g.held.close()
 	g.outputs.close()
 	g.sockets.Close()
-	g.preparer.close()
+	g.preparer.Close()
 }

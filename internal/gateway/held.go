@@ -98,21 +98,21 @@ func (h *holding) ticket(x *exchange) *ticket {
 	if t == nil {
 		t = &ticket{woken: make(chan struct{}, 1)}
 	}
-	t.x, t.given, t.err, t.turn, t.pushed = x, false, nil, nil, h.pushes(x.to.model) || x.endpoint.Traits().Wants != dialect.Answer
+	t.x, t.given, t.err, t.turn, t.pushed = x, false, nil, nil, h.pushes(x.to.Model) || x.endpoint.Traits().Wants != dialect.Answer
 	select {
 	case <-t.woken: // of its life before
 	default:
 	}
 	t.Request = queue.Request{
-		Place: x.place, Due: x.dueBy, Owner: t, Model: x.to.model.Name, Pool: x.to.model.Base, Caller: x.caller, Class: uint64(x.to.model.Class(x.to.needs)) << 1,
-		Answers: x.prepared.footprint.Answers(), Bytes: x.prepared.held(), Deadline: x.to.beginBy, Expires: x.expiresAt,
+		Place: x.place, Due: x.dueBy, Owner: t, Model: x.to.Model.Name, Pool: x.to.Model.Base, Caller: x.caller, Class: uint64(x.to.Model.Class(x.to.Needs)) << 1,
+		Answers: x.prepared.Footprint.Answers(), Bytes: x.prepared.Held(), Deadline: x.to.BeginBy, Expires: x.expiresAt,
 	}
 	if len(x.tried) > 0 {
 		t.Class |= 1 // it cannot go where others can
 		t.Again = true
 	}
-	if !t.pushed && len(x.to.model.Targets) > 0 {
-		t.Cost = x.prepared.footprint.Charge(x.to.model.Targets[0].Books.Rank, 0, 0, x.prepared.footprint.Expected(x.to.model.Lengths, x.prepared.sent))
+	if !t.pushed && len(x.to.Model.Targets) > 0 {
+		t.Cost = x.prepared.Footprint.Charge(x.to.Model.Targets[0].Books.Rank, 0, 0, x.prepared.Footprint.Expected(x.to.Model.Lengths, x.prepared.Sent))
 	}
 	return t
 }
@@ -140,9 +140,6 @@ func (h *holding) put(t *ticket) {
 	t.x, t.Owner = nil, nil
 	h.tickets.Put(t)
 }
-
-// held is what a request holds while it waits, in bytes.
-func (q *prepared) held() int64 { return int64(cap(q.body)) + 4*int64(q.promptTokens()) }
 
 // wait waits until the request was given an engine, or may choose one itself.
 func (t *ticket) wait() error {
@@ -198,17 +195,17 @@ func (h *holding) look(t *ticket, again bool) (v outlook, err error) {
 		return outlook{over: true}, t.err
 	}
 	// The engines of the request's snapshot may have been replaced meanwhile.
-	if again || !x.to.model.Has(x.to.needs, x.tried) && x.to.fleet != h.snapshot() {
+	if again || !x.to.Model.Has(x.to.Needs, x.tried) && x.to.Fleet != h.snapshot() {
 		if err := x.refresh(); err != nil {
 			return v, err
 		}
 	}
 	now := trace.Now()
-	if !x.to.model.Has(x.to.needs, x.tried) {
+	if !x.to.Model.Has(x.to.Needs, x.tried) {
 		if v.left, err = x.absent(now, x.rec.Queued+int64(x.g.opts.Place.EngineTimeout), t.Waits()); err != nil {
 			return v, err
 		}
-		v.left, v.changed = min(v.left, queueLook), x.to.fleet.Changed
+		v.left, v.changed = min(v.left, queueLook), x.to.Fleet.Changed
 		return v, nil
 	}
 	if t.pushed || !t.Waits() && h.queue.Enter(&t.Request, now) {
@@ -269,7 +266,7 @@ func (t *ticket) pick(now int64) (target route.Target, partner *route.Target, ok
 	q.Answers, q.Claims, q.First, c.Roomy = 0, false, nil, false
 	if !t.pushed {
 		q.Answers, q.Claims, q.First = t.Answers, x.g.held.waiting.Load() > 0, t.First()
-		c.Roomy = !balance.Patient(x.to.model.Policy)
+		c.Roomy = !balance.Patient(x.to.Model.Policy)
 	}
 	return t.among(now)
 }
@@ -282,7 +279,7 @@ func (t *ticket) roomy(now int64) (target route.Target, partner *route.Target, o
 
 func (t *ticket) among(now int64) (target route.Target, partner *route.Target, ok bool) {
 	x, c := t.x, &t.choice
-	return x.pick(c, now, &x.prepared.footprint, x.prepared.session, x.prepared.footprint.Expected(x.to.model.Lengths, x.prepared.sent))
+	return x.pick(c, now, &x.prepared.Footprint, x.prepared.Session, x.prepared.Footprint.Expected(x.to.Model.Lengths, x.prepared.Sent))
 }
 
 // take gives the request the engine that it has chosen, if that has room, and makes it
@@ -297,7 +294,7 @@ func (h *holding) take(t *ticket, target route.Target, partner *route.Target, ok
 		return
 	}
 	why := queue.None
-	if ok && t.choice.Decision.Choice().Work.New > t.choice.Request.Length/2 && balance.Patient(t.x.to.model.Policy) &&
+	if ok && t.choice.Decision.Choice().Work.New > t.choice.Request.Length/2 && balance.Patient(t.x.to.Model.Policy) &&
 		!target.Books.Rank.Fits(now, t.Answers) && h.queue.Contended(&t.Request) && h.Room(&t.Request, now) {
 		// Beside other tenants it waits for a full engine only if its prompt is there.
 		if a, b, other := t.roomy(now); other {
@@ -308,7 +305,7 @@ func (h *holding) take(t *ticket, target route.Target, partner *route.Target, ok
 	}
 	if ok {
 		d := t.choice.Decision.Choice()
-		t.Cost = t.x.prepared.footprint.Charge(target.Books.Rank, resident(&t.choice), d.Decoders, t.choice.Request.Output/float64(t.Answers))
+		t.Cost = t.x.prepared.Footprint.Charge(target.Books.Rank, resident(&t.choice), d.Decoders, t.choice.Request.Output/float64(t.Answers))
 	}
 	full, chosen := &target, &t.choice.Decision
 	if partner != nil && !h.queue.Open(&t.Request, partner.Books.Rank, now) {
@@ -322,7 +319,7 @@ func (h *holding) take(t *ticket, target route.Target, partner *route.Target, ok
 		t.err = h.refusal(queue.TooLate, t.Caller, t.Model, now)
 	case chosen == &t.choice.Decision && h.queue.Give(&t.Request, full.Books.Rank, now):
 		t.give(target, partner, now)
-	case balance.Patient(t.x.to.model.Policy) && h.Room(&t.Request, now):
+	case balance.Patient(t.x.to.Model.Policy) && h.Room(&t.Request, now):
 		why = h.queue.Park(&t.Request, full.Books.Rank, chosen.Choice().Prefill, now)
 	default:
 		why = h.queue.Wait(&t.Request, now)
@@ -337,7 +334,7 @@ func (h *holding) take(t *ticket, target route.Target, partner *route.Target, ok
 // engine that has nothing to do is asked all the same: it would never be known to have
 // become faster.
 func (t *ticket) late(target route.Target, now int64) bool {
-	if t.x.to.beginBy == 0 {
+	if t.x.to.BeginBy == 0 {
 		return false
 	}
 	chosen, rank := t.choice.Decision.Choice(), target.Books.Rank
@@ -345,7 +342,7 @@ func (t *ticket) late(target route.Target, now int64) bool {
 		return false
 	}
 	begins := max(chosen.Wait, rank.Place()) + chosen.Prefill
-	return now+int64(begins*1e6) > t.x.to.beginBy
+	return now+int64(begins*1e6) > t.x.to.BeginBy
 }
 
 // give books the request at its engine, or with a partner at both.
@@ -360,13 +357,13 @@ func (t *ticket) give(target route.Target, partner *route.Target, now int64) {
 	}
 	x.rec.Attempts = append(x.rec.Attempts, attempt)
 	if len(x.rec.Attempts) == 1 {
-		x.to.model.Retries.Requested(now)
+		x.to.Model.Retries.Requested(now)
 	}
-	x.book(&t.choice, now, &x.prepared, x.prepared.footprint.Expected(x.to.model.Lengths, x.prepared.sent))
+	x.book(&t.choice, now, &x.prepared, x.prepared.Footprint.Expected(x.to.Model.Lengths, x.prepared.Sent))
 	x.booked.queue, x.booked.turn = x.g.held, t.Turn
 	x.slot.goes(target.Books.Rank)
 	if partner != nil {
-		x.partner = newPartner(x.g, partner, &t.choice, now, &x.prepared, x.to.model)
+		x.partner = newPartner(x.g, partner, &t.choice, now, &x.prepared, x.to.Model)
 	}
 	t.given = true
 	x.rec.Known()
@@ -446,7 +443,7 @@ func (h *holding) turn() (next time.Duration, changed <-chan struct{}) {
 func (h *holding) lookFor(r *queue.Request) (all bool) {
 	t := r.Owner.(*ticket)
 	m := h.fleet.Models[r.Model]
-	if m != nil && m.Has(t.x.to.needs, t.x.tried) {
+	if m != nil && m.Has(t.x.to.Needs, t.x.tried) {
 		return false
 	}
 	t.wake()
@@ -497,14 +494,14 @@ func (h *holding) decide(r *queue.Request) {
 func (h *holding) Room(r *queue.Request, now int64) bool {
 	t := r.Owner.(*ticket)
 	m := h.model(t)
-	return m != nil && m.Room(t.x.to.needs, t.x.tried, r.Answers, now)
+	return m != nil && m.Room(t.x.to.Needs, t.x.tried, r.Answers, now)
 }
 
 // Takes implements queue.Ranks.
 func (h *holding) Takes(r *queue.Request, rank *cost.Rank) bool {
 	t := r.Owner.(*ticket)
 	m := h.model(t)
-	return m != nil && m.Takes(t.x.to.needs, t.x.tried, rank)
+	return m != nil && m.Takes(t.x.to.Needs, t.x.tried, rank)
 }
 
 // Frees implements queue.Ranks.
@@ -514,7 +511,7 @@ func (h *holding) Frees(r *queue.Request, now int64) int64 {
 	if m == nil {
 		return 0
 	}
-	return m.Frees(t.x.to.needs, t.x.tried, now)
+	return m.Frees(t.x.to.Needs, t.x.tried, now)
 }
 
 func (h *holding) model(t *ticket) *route.Model {
@@ -546,7 +543,7 @@ func (h *holding) tenants() []queue.Tenant {
 	return h.queue.Tenants()
 }
 
-// Early implements WaitingRoom.
+// Early implements prepare.WaitingRoom.
 func (h *holding) Early(who *tenancy.Caller, m *route.Model, due, bytes int64, counts bool) error {
 	if h.pushes(m) {
 		return nil

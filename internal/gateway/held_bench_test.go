@@ -5,6 +5,7 @@ import (
 
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/model"
 	"weir/models"
@@ -18,7 +19,7 @@ func heldBench(b *testing.B, o Queueing, engines, most int) *Gateway {
 	}
 	snap := fleetOf(make(chan struct{}), all...)
 	snap.Models[models.SimName].Policy = new(balance.Cost)
-	g := New(Options{Place: PlaceOptions{Queue: o}, Snapshot: func() *route.Snapshot { return snap }, Prepare: PrepareOptions{Models: map[string]*model.Folder{models.SimName: simModel()}}})
+	g := New(Options{Place: PlaceOptions{Queue: o}, Snapshot: func() *route.Snapshot { return snap }, Prepare: prepare.Options{Models: map[string]*model.Folder{models.SimName: simModel()}}})
 	b.Cleanup(g.Close)
 	return g
 }
@@ -33,7 +34,7 @@ func BenchmarkIdleQueue(b *testing.B) {
 			if _, err := x.prepare([]byte(askChat(``))); err != nil {
 				b.Fatal(err)
 			}
-			defer x.prepared.reservation.Leave()
+			defer x.prepared.Reservation.Leave()
 			b.ReportAllocs()
 			for b.Loop() {
 				x.rec.Attempts = x.rec.Attempts[:0]
@@ -59,7 +60,7 @@ func BenchmarkRefused(b *testing.B) {
 		if _, err := x.prepare([]byte(askChat(``))); err != nil {
 			b.Fatal(err)
 		}
-		defer x.prepared.reservation.Leave()
+		defer x.prepared.Reservation.Leave()
 	}
 	if err := running.queue(); err != nil {
 		b.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"weir/internal/dialect/allow"
 	"weir/internal/engine"
 	"weir/internal/fleet/balance"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/models"
 )
@@ -199,11 +200,11 @@ func TestPushesToWhomSchedulesByPriority(t *testing.T) {
 		e     *tokenEngine
 		given int
 	}{
-		"by priorities":               {Options{Prepare: PrepareOptions{Allow: fields("priority")}}, schedules(), 20},
-		"by a header":                 {Options{Prepare: PrepareOptions{Allow: fields("x-vllm-priority")}}, schedules(), 20},
+		"by priorities":               {Options{Prepare: prepare.Options{Allow: fields("priority")}}, schedules(), 20},
+		"by a header":                 {Options{Prepare: prepare.Options{Allow: fields("x-vllm-priority")}}, schedules(), 20},
 		"no client may send them":     {Options{}, schedules(), 2},
-		"something else may pass":     {Options{Prepare: PrepareOptions{Allow: fields("cache_salt")}}, schedules(), 2},
-		"it does not schedule by any": {Options{Prepare: PrepareOptions{Allow: fields("priority")}}, &tokenEngine{name: "a", most: 1}, 1},
+		"something else may pass":     {Options{Prepare: prepare.Options{Allow: fields("cache_salt")}}, schedules(), 2},
+		"it does not schedule by any": {Options{Prepare: prepare.Options{Allow: fields("priority")}}, &tokenEngine{name: "a", most: 1}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inOneWay(t, test.o, []any{test.e}, func(t *testing.T, b *bench) {

@@ -21,6 +21,7 @@ import (
 
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/front"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/model"
 	"weir/models"
@@ -46,7 +47,7 @@ func inFrontOf(t *testing.T, test func(f *inFront)) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet := fleetOf(nil, &tokenEngine{name: "a"})
 		f := &inFront{t: t, plain: newMemListener(), over: newMemListener()}
-		f.g = New(Options{Snapshot: func() *route.Snapshot { return fleet }, Prepare: PrepareOptions{Models: map[string]*model.Folder{models.SimName: simModel()}}})
+		f.g = New(Options{Snapshot: func() *route.Snapshot { return fleet }, Prepare: prepare.Options{Models: map[string]*model.Folder{models.SimName: simModel()}}})
 		f.g.front.Hangups, f.g.polls = memHangups{}, memPolls{}
 		f.server = f.g.Server()
 		server := f.server

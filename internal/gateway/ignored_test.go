@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"weir/internal/engine"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/model"
 	"weir/models"
@@ -57,7 +58,7 @@ func TestIgnored(t *testing.T) {
 // With PassUnknown fields that no table has are named, as far as a header may hold them.
 func TestPassUnknown(t *testing.T) {
 	e := &tokenEngine{name: "a"}
-	inBubble(t, Options{Prepare: PrepareOptions{PassUnknown: true}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: prepare.Options{PassUnknown: true}}, []any{e}, func(t *testing.T, b *bench) {
 		many := ""
 		for i := range 60 {
 			many += `,"` + strings.Repeat(string(rune('a'+i%26)), 40) + string(rune('0'+i/26)) + `":1`
@@ -122,7 +123,7 @@ func TestTemplateWithoutAPlace(t *testing.T) {
 		{callsAlone, chatPath, asked + `]` + askTools, "", "", ""},
 	} {
 		e := &tokenEngine{name: "a", facts: &engine.Facts{Carries: infer.CarriesAll}}
-		inBubble(t, Options{Prepare: PrepareOptions{Models: map[string]*model.Folder{models.SimName: test.folder}}}, []any{e}, func(t *testing.T, b *bench) {
+		inBubble(t, Options{Prepare: prepare.Options{Models: map[string]*model.Folder{models.SimName: test.folder}}}, []any{e}, func(t *testing.T, b *bench) {
 			c := b.post(test.path, `{"model":"`+models.SimName+`"`+test.body+`}`)
 			if test.param == "" && test.path != "/tokenize" {
 				e.call(t, 1).end(infer.ReasonStop)
@@ -147,7 +148,7 @@ func TestToolsWithoutAPlaceAreRelayed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mixed(t, Options{Prepare: PrepareOptions{Models: map[string]*model.Folder{models.SimName: m}}}, func(t *testing.T, b *bench, ids *tokenEngine, relay *relayEngine) {
+	mixed(t, Options{Prepare: prepare.Options{Models: map[string]*model.Folder{models.SimName: m}}}, func(t *testing.T, b *bench, ids *tokenEngine, relay *relayEngine) {
 		for n := range 2 {
 			c := b.post(chatPath, askStream(askTools))
 			f := relay.latest(t, n+1)
@@ -156,7 +157,7 @@ func TestToolsWithoutAPlaceAreRelayed(t *testing.T) {
 			}
 			f.send(relayedChat("b"))
 			f.end()
-			if c.wantWhole("b", "stop"); c.answer().header.Get(ignoredHeader) != "" {
+			if c.wantWhole("b", "stop"); c.answer().header.Get(prepare.IgnoredHeader) != "" {
 				t.Error("something is said to be left out")
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weir/internal/dialect/openai"
+	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/model/tokenizer"
@@ -21,7 +22,8 @@ import (
 
 // BenchmarkInFlight shows the oldest hundred of 50,000 streams.
 func BenchmarkInFlight(b *testing.B) {
-	g := &Gateway{recorder: record.New(record.Options{}, nil, nil, nil)}
+	g := &Gateway{recorder: record.New(record.Options{}, nil, nil, nil), preparer: prepare.New(new(prepare.Options), 0, nil, nil, nil, nil)}
+	defer g.preparer.Close()
 	for i := range 50000 {
 		x := &exchange{g: g, rec: record.Request{Record: &trace.Record{RequestID: fmt.Sprint(i), Model: "m", Arrival: int64(i), Client: netip.MustParseAddr("10.0.0.1")}}, endpoint: openai.Chat}
 		x.rec.Publish(trace.Engine, int64(i))

@@ -10,15 +10,11 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"weir/internal/dialect"
-	"weir/internal/dialect/openai"
 	"weir/internal/engine"
 	"weir/internal/fleet/balance"
-	"weir/internal/fleet/route"
-	"weir/internal/gateway/record"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/tenancy"
-	"weir/internal/trace"
 	"weir/models"
 )
 
@@ -70,7 +66,7 @@ func saltsOf(t *testing.T, b *bench, e *tokenEngine, r *relayEngine, key, fields
 func TestIsolation(t *testing.T) {
 	for _, is := range []tenancy.Isolation{tenancy.ByTenant, tenancy.ByKey} {
 		e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
-		inBubble(t, Options{Prepare: PrepareOptions{Callers: byHeader}}, []any{e, r}, func(t *testing.T, b *bench) {
+		inBubble(t, Options{Prepare: prepare.Options{Callers: byHeader}}, []any{e, r}, func(t *testing.T, b *bench) {
 			isolated(b, is)
 			victim := &tenancy.Caller{Key: "k1", Tenant: "tenant-k1"}
 			for _, c := range []struct{ key, fields, own string }{
@@ -97,7 +93,7 @@ func TestIsolation(t *testing.T) {
 // requests without one. A caller's own salt is not dropped there: it is refused.
 func TestLenientIsolation(t *testing.T) {
 	e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
-	inBubble(t, Options{Prepare: PrepareOptions{Callers: byHeader}}, []any{e, r}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: prepare.Options{Callers: byHeader}}, []any{e, r}, func(t *testing.T, b *bench) {
 		isolated(b, tenancy.ByTenant)
 		who := &tenancy.Caller{Key: "k1", Tenant: "tenant-k1"}
 		for _, m := range b.g.opts.Snapshot().Models {
@@ -132,7 +128,7 @@ func TestLenientIsolation(t *testing.T) {
 // Both halves of a pair have the caller's one salt, by ids and relayed.
 func TestIsolationOfPairs(t *testing.T) {
 	who := &tenancy.Caller{Key: "k1", Tenant: "tenant-k1"}
-	inRelayPairs(t, Options{Prepare: PrepareOptions{Callers: byHeader}}, nil, func(t *testing.T, b *bench, p, d *relayEngine) {
+	inRelayPairs(t, Options{Prepare: prepare.Options{Callers: byHeader}}, nil, func(t *testing.T, b *bench, p, d *relayEngine) {
 		isolated(b, tenancy.ByTenant)
 		c := b.post(chatPath, `{"model":"relayed","messages":[{"role":"user","content":"hi"}],"cache_salt":"mine","stream":true}`, "Test-Caller", "k1")
 		prefill := p.forward(t, 1)
@@ -153,7 +149,7 @@ func TestIsolationOfPairs(t *testing.T) {
 		decode.end()
 		c.answer()
 	})
-	inPairs(t, Options{Prepare: PrepareOptions{Callers: byHeader}}, nil, func(t *testing.T, b *bench, p, d *tokenEngine) {
+	inPairs(t, Options{Prepare: prepare.Options{Callers: byHeader}}, nil, func(t *testing.T, b *bench, p, d *tokenEngine) {
 		isolated(b, tenancy.ByTenant)
 		c := b.post(chatPath, askStream(``), "Test-Caller", "k1")
 		prefill := p.call(t, 1)
@@ -171,7 +167,7 @@ func TestIsolationOfPairs(t *testing.T) {
 // Bad salts are refused by name; where callers are not isolated, a salt is refused as before.
 func TestIsolationBadSalts(t *testing.T) {
 	e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
-	inOneWay(t, Options{Prepare: PrepareOptions{Callers: byHeader}}, []any{e, r}, func(t *testing.T, b *bench) {
+	inOneWay(t, Options{Prepare: prepare.Options{Callers: byHeader}}, []any{e, r}, func(t *testing.T, b *bench) {
 		for _, is := range []tenancy.Isolation{tenancy.ByTenant, tenancy.Shared} {
 			isolated(b, is)
 			for _, c := range []struct{ fields, says string }{
@@ -197,83 +193,6 @@ func TestIsolationBadSalts(t *testing.T) {
 	})
 }
 
-// weir's own caches are divided in the same way as the engines' caches: the index of blocks, the
-// ids of earlier texts, sessions.
-func TestIsolationOfOwnCaches(t *testing.T) {
-	e, r := &tokenEngine{name: "a"}, &relayEngine{name: "r"}
-	inOneWay(t, Options{Prepare: PrepareOptions{Callers: byHeader}}, []any{e, r}, func(t *testing.T, b *bench) {
-		of := func(is tenancy.Isolation, key string) (root, division uint64) {
-			q := &preparing{prepared: new(prepared), preparer: b.g.preparer, in: input{caller: &tenancy.Caller{Key: key, Tenant: key}, endpoint: openai.Chat, path: chatPath}}
-			q.to.model = &route.Model{Name: "m", Isolation: is}
-			var err error
-			if q.head, err = openai.Chat.ParseHead([]byte(`{"model":"m","messages":[]}`)); err == nil {
-				err = q.isolate()
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			return uint64(q.modelRoot()), q.division()
-		}
-		shared, none := of(tenancy.Shared, "k1")
-		if again, _ := of(tenancy.Shared, "k2"); again != shared || none != 0 || shared != uint64(route.Root("m", "", "")) {
-			t.Error("callers who are not isolated have roots of their own")
-		}
-		r1, d1 := of(tenancy.ByTenant, "k1")
-		r2, d2 := of(tenancy.ByTenant, "k2")
-		if r1 == r2 || r1 == shared || d1 == d2 || d1 == 0 {
-			t.Errorf("roots %x, %x, %x, divisions %x, %x", shared, r1, r2, d1, d2)
-		}
-	})
-}
-
-// A body into which a salt is put has it once, whatever way it is read, and every other field
-// byte for byte as it came.
-func FuzzIsolate(f *testing.F) {
-	for _, s := range []string{`{}`, `{"model":"m"}`, `{ "cache_salt" : "a" , "x" : [1, {"cache_salt":2}] } `, `{"cache\u005fsalt":null,"a":"}"}`, "{\"a\":1,\n\"cache_salt\":\"\\u0000\"}", `{"cache_salt":"a","cache_salt":"b"}`} {
-		f.Add([]byte(s), "tenant")
-	}
-	f.Fuzz(func(t *testing.T, body []byte, tenant string) {
-		head, err := openai.Chat.ParseHead(body)
-		if err != nil {
-			return
-		}
-		p := &preparing{prepared: &prepared{head: head}, in: input{caller: &tenancy.Caller{Tenant: tenant}, endpoint: openai.Chat, record: &record.Request{Record: new(trace.Record)}}}
-		p.to.model = &route.Model{Name: "m", Isolation: tenancy.ByTenant}
-		if err := p.isolate(); err != nil {
-			return
-		}
-		e := &route.Engine{Facts: engine.Facts{Salts: engine.Salts{Carried: true, Paths: saltedUnless("")}}}
-		out := p.salted(nil, e, chatPath).Splice(head.Model)
-		after, err := openai.Chat.ParseHead(out)
-		if err != nil {
-			t.Fatalf("%q became %q: %v", body, out, err)
-		}
-		others := func(h *dialect.Head) (all []string) {
-			for _, at := range h.Fields {
-				if at.Name != "cache_salt" {
-					all = append(all, at.Name+string(h.Body[at.Start:at.End]))
-				}
-			}
-			return all
-		}
-		if !slices.Equal(others(head), others(after)) {
-			t.Fatalf("%q became %q", body, out)
-		}
-		salts := 0
-		for _, at := range after.Fields {
-			if at.Name == "cache_salt" {
-				salts++
-				if got := string(out[at.Start:at.End]); got != `"`+p.salt+`"` {
-					t.Fatalf("%q became %q, with the salt %s", body, out, got)
-				}
-			}
-		}
-		if salts != 1 {
-			t.Fatalf("%q became %q, with %d salts", body, out, salts)
-		}
-	})
-}
-
 // A relayed prompt is known to weir's index for callers who share it, and for nobody else: neither
 // the engine that is chosen nor what is predicted tells a tenant of another one's prompts, and no
 // field of the answer does.
@@ -283,7 +202,7 @@ func TestIsolationOfRelaysIndex(t *testing.T) {
 			return f.response(http.StatusOK, "Content-Type", "application/json"), nil
 		}
 		r, s := &relayEngine{name: "r", reply: reply}, &relayEngine{name: "s", reply: reply}
-		inOneWay(t, Options{Prepare: PrepareOptions{Callers: byHeader}}, []any{r, s}, func(t *testing.T, b *bench) {
+		inOneWay(t, Options{Prepare: prepare.Options{Callers: byHeader}}, []any{r, s}, func(t *testing.T, b *bench) {
 			isolated(b, is)
 			b.g.opts.Snapshot().Models["relayed"].Policy = new(balance.Cost)
 			ask := func(n int, key string) (engine string, available int, header http.Header) {

@@ -14,6 +14,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/gateway/answer"
 	"weir/internal/gateway/freelist"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/lifetime"
 	"weir/internal/observe/metrics"
@@ -107,7 +108,7 @@ func (l *relayLeg) expect() {
 // ask returns the body to send to the engine. It is the caller's body with the engine's
 // name for the model, with the fields that verification of a stream needs or that make it
 // state its usage, and for a decode half with the fields by which it meets the prefill half.
-func (l *relayLeg) ask(by dialect.Endpoint, q *prepared, path string) []byte {
+func (l *relayLeg) ask(by dialect.Endpoint, q *prepare.Prepared, path string) []byte {
 	var asked *dialect.Asked
 	e, ok := by.(dialect.Verifiable)
 	switch verify := l.target.Facts.Verify; {
@@ -117,25 +118,25 @@ func (l *relayLeg) ask(by dialect.Endpoint, q *prepared, path string) []byte {
 		l.why = "engine"
 	case !ok:
 		l.why = "endpoint"
-	case q.head.Stream:
-		if asked, l.verifier, l.why = e.Verify(q.head, verify); l.verifier == nil {
+	case q.Head.Stream:
+		if asked, l.verifier, l.why = e.Verify(q.Head, verify); l.verifier == nil {
 			asked = nil
 		}
 	}
-	if c, ok := by.(dialect.Counted); ok && l.verifier == nil && q.head.Stream && l.g.opts.Attempt.Counting {
-		if counting, v := c.Count(q.head); v != nil {
+	if c, ok := by.(dialect.Counted); ok && l.verifier == nil && q.Head.Stream && l.g.opts.Attempt.Counting {
+		if counting, v := c.Count(q.Head); v != nil {
 			asked, l.verifier = counting, &counted{v, l.why}
 		}
 	}
-	asked = q.salted(asked, l.target.Engine, path)
+	asked = q.Salted(asked, l.target.Engine, path)
 	if l.partner != nil {
 		if asked == nil {
-			asked = q.head.Ask()
+			asked = q.Head.Ask()
 		}
 		l.partner.ask(asked, infer.RoleDecode, path)
 	}
 	if asked == nil {
-		return q.head.Splice(l.target.Model)
+		return q.Head.Splice(l.target.Model)
 	}
 	return asked.Splice(l.target.Model)
 }

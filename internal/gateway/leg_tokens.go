@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/gateway/answer"
+	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -34,10 +35,10 @@ type tokenLeg struct {
 }
 
 // submit hands the choices over and returns once the engine has confirmed all.
-func (l *tokenLeg) submit(ctx context.Context, q *prepared) error {
+func (l *tokenLeg) submit(ctx context.Context, q *prepare.Prepared) error {
 	var attempt uint32
 	if l.resumed != nil {
-		attempt = l.mailbox.Continue(q.longest() - q.sent)
+		attempt = l.mailbox.Continue(q.Longest() - q.Sent)
 	} else {
 		attempt = l.mailbox.NextAttempt()
 	}
@@ -55,14 +56,14 @@ func (l *tokenLeg) submit(ctx context.Context, q *prepared) error {
 
 // submission is a choice as the leg's engine gets it: of an attempt in two halves, the
 // decode half.
-func (l *tokenLeg) submission(q *prepared, i int) *infer.Request {
+func (l *tokenLeg) submission(q *prepare.Prepared, i int) *infer.Request {
 	var req *infer.Request
 	if l.partner != nil {
 		req = l.partner.submission(q, i, infer.RoleDecode, &l.target)
 	} else {
-		req = q.submission(i, &l.target, l.g.ids.next())
+		req = q.Submission(i, &l.target, l.g.ids.next())
 	}
-	req.Portion = portion(q.req, l.g.opts.Attempt.IdleTimeout, l.g.opts.Place.Continue.Stall)
+	req.Portion = portion(q.Request, l.g.opts.Attempt.IdleTimeout, l.g.opts.Place.Continue.Stall)
 	return req
 }
 
@@ -79,7 +80,7 @@ func inTime(err error, what string, limit time.Duration, bound string) error {
 
 // submitAll hands over several choices and waits until the engine has confirmed all of
 // them. After an error those that it has are aborted by close.
-func (l *tokenLeg) submitAll(ctx context.Context, q *prepared, attempt uint32) error {
+func (l *tokenLeg) submitAll(ctx context.Context, q *prepare.Prepared, attempt uint32) error {
 	requests := make([]*infer.Request, len(l.generations))
 	for i := range requests {
 		requests[i] = l.submission(q, i)
@@ -93,7 +94,7 @@ func (l *tokenLeg) submitAll(ctx context.Context, q *prepared, attempt uint32) e
 		}
 	}
 	var err error
-	l.generations, err = l.g.handOverAll(ctx, l.rec.RequestID, len(requests), q.atOnce(), l.rec.Leg(), func(ctx context.Context, i int, leg *trace.Leg) (engine.Generation, error) {
+	l.generations, err = l.g.handOverAll(ctx, l.rec.RequestID, len(requests), q.AtOnce(), l.rec.Leg(), func(ctx context.Context, i int, leg *trace.Leg) (engine.Generation, error) {
 		return l.target.Tokens.Generate(ctx, requests[i], attempt, sinks[i], leg)
 	})
 	return err

@@ -6,6 +6,7 @@ import (
 
 	"weir/internal/dialect/openai"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/model"
 	"weir/internal/tenancy"
@@ -28,12 +29,12 @@ func (g *Gateway) getModel(w http.ResponseWriter, r *http.Request, c *tenancy.Ca
 	snap := g.opts.Snapshot()
 	name := r.PathValue("id")
 	if name == "" {
-		writeError(w, openai.Other, g.preparer.Services.nothingAt(r.URL.Path))
+		writeError(w, openai.Other, g.preparer.Services.NothingAt(r.URL.Path))
 		return
 	}
 	m := snap.Models[name]
 	if m == nil || !c.Uses(name, m.Name) {
-		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", name, servedModels(snap, c))
+		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", name, prepare.ServedModels(snap, c))
 		e.Param = "model"
 		writeError(w, openai.Other, e)
 		return

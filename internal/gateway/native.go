@@ -15,7 +15,7 @@ import (
 // This file has what POST /generate (package sglang) needs beyond other endpoints: the
 // caller's own id of a request, by which it may be aborted, and the request's times.
 
-// Identify implements owner. It notes the id in the body for /abort_request, and takes it over
+// Identify implements prepare.Owner. It notes the id in the body for /abort_request, and takes it over
 // if the caller gave none by its header.
 func (x *exchange) Identify(rid string) {
 	x.g.rids.enter(rid, x)

@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/dialect"
 	"weir/internal/dialect/sglang"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/tenancy"
 )
@@ -36,12 +37,12 @@ const software = "weir"
 func (g *Gateway) modelInfoOf(w http.ResponseWriter, r *http.Request, c *tenancy.Caller) {
 	snap := g.opts.Snapshot()
 	name := r.URL.Query().Get("model")
-	if models := served(snap, c); name == "" && len(models) == 1 {
+	if models := prepare.Served(snap, c); name == "" && len(models) == 1 {
 		name = models[0].Name
 	} else if m := snap.Models[name]; m == nil || !m.Known() || !c.Uses(name, m.Name) {
-		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", name, servedModels(snap, c))
+		e := infer.Errorf(infer.CodeNotFound, "there is no model %q; %s", name, prepare.ServedModels(snap, c))
 		if name == "" {
-			e = infer.Invalid("model", "there is not one model here but %d; name one: %s?model=NAME; %s", len(models), r.URL.Path, servedModels(snap, c))
+			e = infer.Invalid("model", "there is not one model here but %d; name one: %s?model=NAME; %s", len(models), r.URL.Path, prepare.ServedModels(snap, c))
 		}
 		e.Param = "model"
 		writeError(w, g.native(), e)
@@ -56,7 +57,7 @@ func (g *Gateway) serverInfo(w http.ResponseWriter, _ *http.Request, c *tenancy.
 		Version: software, Deterministic: true, Incremental: g.opts.Prepare.Generate.Incremental, StreamOutput: g.opts.Prepare.Generate.Incremental,
 		DPSize: max(1, len(snap.Engines)), InternalStates: []sglang.EngineState{}, Models: []string{},
 	}
-	models := served(snap, c)
+	models := prepare.Served(snap, c)
 	for _, m := range models {
 		info.Models = append(info.Models, m.Name)
 	}

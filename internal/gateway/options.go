@@ -5,14 +5,10 @@ import (
 	"log/slog"
 	"time"
 
-	"weir/internal/dialect/allow"
-	"weir/internal/dialect/sglang"
-	"weir/internal/fleet/admission"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/front"
+	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/record"
-	"weir/internal/model"
-	"weir/internal/model/pool"
 	"weir/internal/observe/integrity"
 	"weir/internal/observe/metrics"
 	"weir/internal/observe/watch"
@@ -29,45 +25,10 @@ type Options struct {
 	Watch *watch.Watch
 
 	Front   front.Options
-	Prepare PrepareOptions
+	Prepare prepare.Options
 	Place   PlaceOptions
 	Attempt AttemptOptions
 	Record  record.Options
-}
-
-// PrepareOptions configure which requests are admitted, and what is made of them.
-type PrepareOptions struct {
-	// Models are the model folders at the start, by canonical name, and Caps the limits of
-	// models. For a model that was added or changed since, the snapshot has both (route.Loaded),
-	// so that a request sees a consistent state of its model.
-	Models map[string]*model.Folder
-	Caps   map[string]Cap
-	// Callers returns the callers of requests; nil: tenancy.Anyone sends every
-	// request.
-	Callers Callers
-	Limits  admission.Limits
-	// Allow decides which parts of requests may pass to engines.
-	Allow allow.Rules
-	// PassUnknown passes over fields of bodies that no table has, instead of refusing them.
-	PassUnknown bool
-	// AllowAbort serves /abort_request, by which any caller that knows the rid of a
-	// request can end it.
-	AllowAbort bool
-	// Generate are the settings of /generate.
-	Generate sglang.Options
-	Pool     pool.Options
-	// Sessions are the headers that name a session; empty: the usual ones of clients.
-	Sessions []string
-	// PrefixCache bounds the memory for earlier prompts whose ids can be reused, in
-	// bytes; 0 means 128 MiB, and a negative value keeps nothing.
-	PrefixCache int64
-}
-
-func (o *PrepareOptions) defaults() {
-	if o.Callers == nil {
-		o.Callers = anyone
-	}
-	o.PrefixCache = cmp.Or(o.PrefixCache, 128<<20)
 }
 
 // PlaceOptions configure how requests come to an engine.
@@ -137,7 +98,7 @@ func (o *Options) defaults() {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Front.Defaults()
-	o.Prepare.defaults()
+	o.Prepare.Defaults()
 	o.Attempt.defaults()
 	o.Place.defaults(o.Attempt.FirstTimeout)
 }

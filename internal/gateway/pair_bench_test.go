@@ -18,6 +18,7 @@ import (
 	"weir/internal/engine/relay"
 	"weir/internal/engine/sglang"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/model"
@@ -190,7 +191,7 @@ func benchmarkPair(b *testing.B, relayed bool, meets *engine.Meets) {
 		b.Fatal(err)
 	}
 	defer recorder.Close()
-	g := New(Options{Snapshot: snapshot.Load, Prepare: PrepareOptions{Models: map[string]*model.Folder{models.SimName: simModel()}}, Metrics: metrics.New(), Record: record.Options{Timeline: recorder}})
+	g := New(Options{Snapshot: snapshot.Load, Prepare: prepare.Options{Models: map[string]*model.Folder{models.SimName: simModel()}}, Metrics: metrics.New(), Record: record.Options{Timeline: recorder}})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"weir/internal/fleet/health"
 	"weir/internal/fleet/judge"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -149,8 +150,8 @@ type prefillEnd struct {
 }
 
 // newPartner books a request's prefill half at the rank that was chosen for it.
-func newPartner(g *Gateway, at *route.Target, c *route.Choice, now int64, r *prepared, m *route.Model) *partner {
-	chosen, f := c.Prefill.Choice(), r.footprint.At(at.Engine)
+func newPartner(g *Gateway, at *route.Target, c *route.Choice, now int64, r *prepare.Prepared, m *route.Model) *partner {
+	chosen, f := c.Prefill.Choice(), r.Footprint.At(at.Engine)
 	p := &partner{g: g, target: *at, expected: expected{f.WorkOf(chosen), c.Request.Length - chosen.Work.New, c.Decision.Choice().Work.New, m.Transfer}}
 	p.meets.Meets, p.meets.rank, p.clock.late = &at.Engine.Meets, at.Number, p.late
 	p.booked.enter(at.Books, chosen, c, now, f, 0)
@@ -196,10 +197,10 @@ func (p *partner) begin(x *exchange) {
 		p.meets.choices[0].id = relayID(x.rec.ID, len(x.rec.Attempts))
 		p.wire, probe.Path = newRelayPrefill(p, &x.prepared, x.response.Served.Request), x.response.Served.Request.URL.Path
 	} else {
-		p.meets.prepare(x.prepared.count(), p.g.ids)
+		p.meets.prepare(x.prepared.Count(), p.g.ids)
 		p.clock.submit = p.g.opts.Attempt.SubmitTimeout
 		wire := newTokenPrefill(p, &x.prepared)
-		if p.wire = wire; x.prepared.req.LogprobsFrom != nil {
+		if p.wire = wire; x.prepared.Request.LogprobsFrom != nil {
 			p.scored = wire
 		}
 	}
@@ -601,8 +602,8 @@ func (p *partner) learn(decode infer.Usage) (cached int) {
 }
 
 // submission is a half of a choice for the token engine at which it is served.
-func (p *partner) submission(q *prepared, choice int, role infer.Role, at *route.Target) *infer.Request {
-	req := q.submission(choice, at, p.meets.choices[choice].id)
+func (p *partner) submission(q *prepare.Prepared, choice int, role infer.Role, at *route.Target) *infer.Request {
+	req := q.Submission(choice, at, p.meets.choices[choice].id)
 	req.Half = p.meets.half(choice, role)
 	return req
 }

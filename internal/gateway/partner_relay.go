@@ -10,6 +10,7 @@ import (
 
 	"weir/internal/dialect"
 	"weir/internal/engine"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 )
 
@@ -31,8 +32,8 @@ type refusal struct {
 // maxPrefillAnswer bounds a prefill engine's answer, which names the pages of a prompt.
 const maxPrefillAnswer = 16 << 20
 
-func newRelayPrefill(p *partner, q *prepared, r *http.Request) *relayPrefill {
-	asked := q.salted(q.head.Ask(), p.target.Engine, r.URL.Path)
+func newRelayPrefill(p *partner, q *prepare.Prepared, r *http.Request) *relayPrefill {
+	asked := q.Salted(q.Head.Ask(), p.target.Engine, r.URL.Path)
 	p.ask(asked, infer.RolePrefill, r.URL.Path)
 	return &relayPrefill{p: p, request: relayed(r, p.meets.choices[0].id, asked.Splice(p.target.Model))}
 }
@@ -169,17 +170,17 @@ func (p *partner) ask(asked *dialect.Asked, role infer.Role, path string) {
 // halves. Over relays several answers would meet in one place, and only SGLang's engines
 // distinguish the prompts of a list. The log probabilities of a prompt are only in the prefill
 // engine's answer, which is discarded.
-func indivisible(q *prepared, way engine.Way, path string) (field, why string) {
-	f := q.footprint.Bytes
+func indivisible(q *prepare.Prepared, way engine.Way, path string) (field, why string) {
+	f := q.Footprint.Bytes
 	if f == nil {
-		f = &q.footprint
+		f = &q.Footprint
 	}
-	switch scores := scoresPrompt(q.head); {
-	case f.Computed || !q.head.Ask().FirstID(path):
+	switch scores := scoresPrompt(q.Head); {
+	case f.Computed || !q.Head.Ask().FirstID(path):
 		return "", "its path " + path + " is none that generates an answer"
 	case f.Answers() != 1:
 		return "n", "it asks for several answers (n)"
-	case way != engine.ByRoom && several(q.head):
+	case way != engine.ByRoom && several(q.Head):
 		return "prompt", "it has several prompts"
 	case scores != "":
 		return scores, "it asks for log probabilities of the prompt (echo with logprobs, prompt_logprobs), which are the prefill engine's"

@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"weir/internal/engine"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -34,8 +35,8 @@ type prefillChoice struct {
 	ended      bool
 }
 
-func newTokenPrefill(p *partner, q *prepared) *tokenPrefill {
-	h := &tokenPrefill{p: p, atOnce: q.atOnce(), left: q.count()}
+func newTokenPrefill(p *partner, q *prepare.Prepared) *tokenPrefill {
+	h := &tokenPrefill{p: p, atOnce: q.AtOnce(), left: q.Count()}
 	if h.choices = h.one[:]; h.left > 1 {
 		h.choices = make([]prefillChoice, h.left)
 	}

@@ -1,20 +1,13 @@
 package gateway
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 
-	"weir/internal/dialect"
 	"weir/internal/dialect/allow"
-	"weir/internal/dialect/anthropic"
-	"weir/internal/dialect/openai"
-	"weir/internal/dialect/sglang"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
-	"weir/internal/tenancy"
-	"weir/models"
 )
 
 // Every answer carries the request's id, whatever it answers.
@@ -85,7 +78,7 @@ func TestUnknownEndpointIsRelayed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inBubble(t, Options{Prepare: PrepareOptions{Allow: allow.Rules{Paths: paths}}}, []any{r}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: prepare.Options{Allow: allow.Rules{Paths: paths}}}, []any{r}, func(t *testing.T, b *bench) {
 		c := b.post("/v1/nothing-here", `{"model":"relayed","input":[]}`)
 		f := r.forward(t, 1)
 		f.send("data: {}\n\n") // a stream without the chat's end marker is whole
@@ -108,7 +101,7 @@ func TestSpeltPaths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inBubble(t, Options{Prepare: PrepareOptions{Allow: allow.Rules{Paths: paths}}}, []any{r}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: prepare.Options{Allow: allow.Rules{Paths: paths}}}, []any{r}, func(t *testing.T, b *bench) {
 		for _, path := range []string{"/v1/%2e%2e/server_info", "/v1/..%2f..%2fabort_request", "/v1/chat%2Fcompletions", "/v1/a%5Cb", "/v1/%00", "/v1/a%0d%0ab", "/v1/%252e%252e/x", "/v1/a;b/..;c/d"} {
 			c := b.post(path, `{"model":"relayed","messages":[]}`)
 			if a := c.answer(); a.status != 400 || !strings.Contains(string(a.body), "write the path plainly") {
@@ -119,25 +112,6 @@ func TestSpeltPaths(t *testing.T) {
 		f := r.forward(t, 1)
 		f.end()
 		c.answer()
-	})
-}
-
-// An error of the tokenizer names the field that the text came from. A client that leaves while its
-// prompt is encoded has cancelled.
-func TestTokenizerErrors(t *testing.T) {
-	e := &tokenEngine{name: "a"}
-	inBubble(t, Options{}, []any{e}, func(t *testing.T, b *bench) {
-		for path, want := range map[string]string{chatPath: "messages", completionsPath: "prompt"} {
-			p, cancel := preparingFor(b, path)
-			var got *infer.Error
-			if _, err := p.promptIDs(p.req.Fields.Prompt, nil, []byte("good \xff bad"), nil); !errors.As(err, &got) || got.Code != infer.CodeInvalid || got.Param != want {
-				t.Errorf("%s: %v, param %q; want %q", path, err, got.Param, want)
-			}
-			cancel(nil)
-			if _, err := p.promptIDs(p.req.Fields.Prompt, nil, []byte("good"), nil); !errors.As(err, &got) || got.Code != infer.CodeCancelled {
-				t.Errorf("after the hang-up: %v", err)
-			}
-		}
 	})
 }
 
@@ -169,25 +143,6 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// A path's errors are in its dialect from the beginning.
-func TestEndpointOf(t *testing.T) {
-	all := newServices(sglang.New(sglang.Options{}))
-	relayed, err := allow.RelayPaths([]string{"/v1/messages/batches/"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for path, want := range map[string]dialect.Endpoint{
-		"/v1/messages": anthropic.Messages, "/v1/messages/": anthropic.Messages, "/v1/messages/batches": anthropic.Messages,
-		"/v1/messages/batches/": openai.Other, "/v1/messages/batches/7/results": openai.Other, "/v1/messagesbatches": openai.Other,
-		"/v1/chat/completions": openai.Chat, "/v1/completions": openai.Completions, "/v1/tokenize": openai.Tokenize,
-		"/detokenize": openai.Detokenize, "/v1/embeddings": openai.Other, "other": openai.Other, "": openai.Other,
-	} {
-		if got := all.endpointOf(path, relayed); got != want {
-			t.Errorf("%s: %v, want %v", path, got, want)
-		}
-	}
-}
-
 // An id that the model does not have is refused wherever a request names it, by that
 // place, before an engine hears of it.
 func TestForeignIDs(t *testing.T) {
@@ -209,14 +164,4 @@ func TestForeignIDs(t *testing.T) {
 			wantParts(t, string(a.body), `"param":"`+test.param+`"`, "0 to 32767")
 		}
 	})
-}
-
-// preparingFor prepares a request that no server serves.
-func preparingFor(b *bench, path string) (*preparing, context.CancelCauseFunc) {
-	p := &preparing{preparer: b.g.preparer, prepared: &prepared{folder: simModel()}, in: input{caller: tenancy.Anyone, endpoint: b.g.preparer.Endpoint(path)}}
-	p.req = &dialect.Request{Fields: &dialect.FieldNames{Prompt: map[string]string{chatPath: "messages", completionsPath: "prompt"}[path]}}
-	p.to.model = b.snapshot.Load().Models[models.SimName]
-	ctx, cancel := context.WithCancelCause(b.g.base)
-	p.ctx = ctx
-	return p, cancel
 }

@@ -17,9 +17,11 @@ import (
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/front"
+	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/model"
+	"weir/internal/model/chat"
 	"weir/internal/model/tokenizer"
 	"weir/internal/tenancy"
 	"weir/internal/trace"
@@ -83,11 +85,11 @@ func BenchmarkPrompt(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	p := &preparing{ctx: b.Context(), prepared: &prepared{folder: m, req: req}, in: input{caller: tenancy.Anyone}}
-	if err := p.renderChat(nil); err != nil {
+	in := &chat.Input{Messages: req.Messages, AddGenerationPrompt: req.AddGenerationPrompt, FromAPI: true}
+	text, err := m.RenderChat(b.Context(), in)
+	if err != nil {
 		b.Fatal(err)
 	}
-	text := p.text
 	enc := m.Tokenizer.NewEncoder()
 	ids, err := enc.EncodeBytes(b.Context(), nil, text, tokenizer.EncodeOptions{})
 	if err != nil {
@@ -107,7 +109,7 @@ func BenchmarkPrompt(b *testing.B) {
 	}
 	run("head", func() error { _, err := openai.Chat.ParseHead(body); return err })
 	run("request", func() error { _, err := openai.Chat.Request(head, "weir", 0); return err })
-	run("render", func() error { return p.renderChat(nil) })
+	run("render", func() error { _, err := m.RenderChat(b.Context(), in); return err })
 	run("tokenize cold", func() error {
 		enc.Forget()
 		var err error
@@ -130,7 +132,7 @@ func BenchmarkBodyToIDs(b *testing.B) {
 	at := bytes.LastIndex(body, []byte("And in short?"))
 	for _, seen := range []bool{false, true} {
 		name := "new"
-		opts := Options{Prepare: PrepareOptions{PrefixCache: -1, Models: map[string]*model.Folder{models.SimName: simModel()}}}
+		opts := Options{Prepare: prepare.Options{PrefixCache: -1, Models: map[string]*model.Folder{models.SimName: simModel()}}}
 		if seen {
 			name, opts.Prepare.PrefixCache = "seen", 0
 		}
@@ -154,8 +156,8 @@ func BenchmarkBodyToIDs(b *testing.B) {
 					b.Fatal(err)
 				}
 				cpu += cpuTime(b) - before
-				x.prepared.reservation.Leave()
-				tokens += len(x.prepared.ids)
+				x.prepared.Reservation.Leave()
+				tokens += len(x.prepared.IDs)
 			}
 			b.ReportMetric(float64(cpu)/1e6/float64(b.N), "cpu-ms/op")
 			b.ReportMetric(float64(tokens)/float64(b.N), "tokens/op")
@@ -181,7 +183,7 @@ func BenchmarkBodyToEngine(b *testing.B) {
 			snap := fleetOf(make(chan struct{}), all...)
 			snap.Models[models.SimName].Policy = new(balance.Cost)
 			name := fmt.Sprintf("engines=%d/new", engines)
-			opts := Options{Prepare: PrepareOptions{PrefixCache: -1, Models: map[string]*model.Folder{models.SimName: simModel()}}}
+			opts := Options{Prepare: prepare.Options{PrefixCache: -1, Models: map[string]*model.Folder{models.SimName: simModel()}}}
 			if seen {
 				name, opts.Prepare.PrefixCache = fmt.Sprintf("engines=%d/seen", engines), 0
 			}
@@ -202,8 +204,8 @@ func BenchmarkBodyToEngine(b *testing.B) {
 					}
 					cpu += cpuTime(b) - before
 					x.unbook(&infer.Error{Code: infer.CodeEngine})
-					x.prepared.reservation.Leave()
-					tokens += len(x.prepared.ids)
+					x.prepared.Reservation.Leave()
+					tokens += len(x.prepared.IDs)
 				}
 				b.ReportMetric(float64(cpu)/1e6/float64(b.N), "cpu-ms/op")
 				b.ReportMetric(float64(tokens)/float64(b.N), "tokens/op")

@@ -7,16 +7,17 @@ import (
 	"weir/internal/engine"
 	"weir/internal/fleet/cost"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
 
 // routing is where a request can go.
 type routing struct {
-	to    destination    // as the fleet is now, and as what became of attempts has changed it
-	tried []route.Target // by the attempts before
-	begun int32          // those of them in which the engine may have begun with it
-	anew  uint8          // how often it was prepared again
+	to    prepare.Destination // as the fleet is now, and as what became of attempts has changed it
+	tried []route.Target      // by the attempts before
+	begun int32               // those of them in which the engine may have begun with it
+	anew  uint8               // how often it was prepared again
 	// before is where a continuation goes, if the policy does not mind, and spare by how much
 	// (route.Choice).
 	before    *cost.Rank
@@ -38,7 +39,7 @@ func (x *exchange) queue() error {
 			x.rec.Queued = now
 		}
 		if x.expiresAt == 0 {
-			x.expiresAt = x.g.held.expires(now, x.to.beginBy)
+			x.expiresAt = x.g.held.expires(now, x.to.BeginBy)
 		}
 		if err := x.undivided(&x.prepared, x.rec.Endpoint); err != nil {
 			return err
@@ -55,7 +56,7 @@ func (r *routing) absent(now, patience int64, waits bool) (left time.Duration, e
 	if len(r.tried) > 0 {
 		return 0, r.noEngine(now) // the ones there are have failed; do not wait for them
 	}
-	if rest := r.to.model.Rests(r.to.needs, r.tried, now); rest > 0 && waits {
+	if rest := r.to.Model.Rests(r.to.Needs, r.tried, now); rest > 0 && waits {
 		return rest, nil
 	}
 	if left = r.worthwhile(now, patience); left <= 0 {
@@ -76,30 +77,30 @@ const (
 // could be waited for have been there, and left, or drain, or refuse connections, or want
 // to be left alone. Engines that start are waited for until patience ends.
 func (r *routing) worthwhile(now, patience int64) time.Duration {
-	if r.to.model.Rests(r.to.needs, r.tried, now) > 0 {
+	if r.to.Model.Rests(r.to.Needs, r.tried, now) > 0 {
 		return 0 // those are busy, and say for how long
 	}
 	until := now
-	if !r.to.model.Settled {
+	if !r.to.Model.Settled {
 		until = patience
 	}
-	if r.to.model.Left != 0 {
-		until = max(until, r.to.model.Left+int64(departure))
+	if r.to.Model.Left != 0 {
+		until = max(until, r.to.Model.Left+int64(departure))
 	}
 	return time.Duration(until - now)
 }
 
 // refresh takes the fleet as it is now.
 func (x *exchange) refresh() (err error) {
-	x.to.fleet = x.g.opts.Snapshot()
-	model, err := lookUp(x.to.fleet, x.prepared.head.Model, x.caller)
+	x.to.Fleet = x.g.opts.Snapshot()
+	model, err := prepare.LookUp(x.to.Fleet, x.prepared.Head.Model, x.caller)
 	if model != nil { // otherwise the request keeps the model that it began with
-		x.to.model = model
+		x.to.Model = model
 	}
 	if err != nil {
 		return err
 	}
-	if err := x.g.preparer.checkPath(x.to.model, x.endpoint, x.rec.Endpoint); err != nil {
+	if err := x.g.preparer.CheckPath(x.to.Model, x.endpoint, x.rec.Endpoint); err != nil {
 		return err
 	}
 	if x.misfits() {
@@ -118,16 +119,16 @@ const mostAnew = 3
 // misfits reports whether the request lacks the form that the engines of its model need,
 // because the engines have changed since it was prepared.
 func (x *exchange) misfits() bool {
-	if x.to.needs.HasIDs() && x.to.needs.HasBytes() || x.to.noIDs != nil || x.prepared.body == nil || x.anew == mostAnew || x.to.model.Has(x.to.needs, x.tried) {
+	if x.to.Needs.HasIDs() && x.to.Needs.HasBytes() || x.to.NoIDs != nil || x.prepared.Body == nil || x.anew == mostAnew || x.to.Model.Has(x.to.Needs, x.tried) {
 		return false
 	}
-	could := x.g.preparer.forms(x.to.model, x.endpoint)
-	if x.to.needs.HasIDs() {
+	could := x.g.preparer.Forms(x.to.Model, x.endpoint)
+	if x.to.Needs.HasIDs() {
 		could.IDs = infer.AnotherForm
 	} else {
 		could.Bytes = infer.AnotherForm
 	}
-	return x.to.model.Has(could, x.tried)
+	return x.to.Model.Has(could, x.tried)
 }
 
 // prepareAgain prepares a request that has waited for the engines that there are now. It keeps
@@ -136,21 +137,21 @@ func (x *exchange) prepareAgain() (done bool, err error) {
 	if x.ticket != nil {
 		x.g.held.drop(x.ticket)
 	}
-	x.prepared.reservation.Leave()
+	x.prepared.Reservation.Leave()
 	x.anew++
-	body := x.prepared.body
-	x.prepared = prepared{}
+	body := x.prepared.Body
+	x.prepared = prepare.Prepared{}
 	return x.prepare(body)
 }
 
 // elsewhere reports whether there is another target to go to.
 func (r *routing) elsewhere(failed route.Target) bool {
-	return r.to.model.Has(r.to.needs, append(r.tried[:len(r.tried):len(r.tried)], failed))
+	return r.to.Model.Has(r.to.Needs, append(r.tried[:len(r.tried):len(r.tried)], failed))
 }
 
 func (r *routing) noEngine(now int64) error {
-	if rest := r.to.model.Rests(r.to.needs, nil, now); rest > 0 {
-		e := infer.Errorf(infer.CodeOverloaded, "the engines of model %q have asked for a pause; try again in %v", r.to.model.Name, rest.Round(100*time.Millisecond))
+	if rest := r.to.Model.Rests(r.to.Needs, nil, now); rest > 0 {
+		e := infer.Errorf(infer.CodeOverloaded, "the engines of model %q have asked for a pause; try again in %v", r.to.Model.Name, rest.Round(100*time.Millisecond))
 		e.RetryAfter, e.Reason = rest, "engines_paused"
 		return e
 	}
@@ -158,11 +159,11 @@ func (r *routing) noEngine(now int64) error {
 	if len(r.tried) > 0 {
 		what = "other engine"
 	}
-	e := infer.Errorf(infer.CodeUnavailable, "no %s for model %q is ready", what, r.to.model.Name)
-	if r.to.model.Has(route.Needs{}, r.tried) {
+	e := infer.Errorf(infer.CodeUnavailable, "no %s for model %q is ready", what, r.to.Model.Name)
+	if r.to.Model.Has(route.Needs{}, r.tried) {
 		e.Message += r.lacking()
 	}
-	if missing := r.to.model.Missing(r.to.needs, r.tried); missing != "" {
+	if missing := r.to.Model.Missing(r.to.Needs, r.tried); missing != "" {
 		e.Message += ": " + missing
 	}
 	if len(r.tried) > 0 {
@@ -174,10 +175,10 @@ func (r *routing) noEngine(now int64) error {
 
 // lacking returns what of the request the engines do not carry that are there.
 func (r *routing) lacking() (what string) {
-	if r.to.noIDs != nil {
-		return " that is relayed, which the request needs: others cannot be given it (" + r.to.noIDs.Message + ")"
+	if r.to.NoIDs != nil {
+		return " that is relayed, which the request needs: others cannot be given it (" + r.to.NoIDs.Message + ")"
 	}
-	if needs := r.to.needs.String(); needs != "" {
+	if needs := r.to.Needs.String(); needs != "" {
 		return " that carries " + needs + ", which the request needs"
 	}
 	return " that takes the request in the form in which it was prepared"
@@ -185,19 +186,19 @@ func (r *routing) lacking() (what string) {
 
 // undivided sends a request that cannot be divided to engines that serve it whole, and
 // refuses it if there is none.
-func (r *routing) undivided(q *prepared, path string) error {
-	if r.to.model.Way == engine.Nowhere || !r.to.needs.HasBytes() {
+func (r *routing) undivided(q *prepare.Prepared, path string) error {
+	if r.to.Model.Way == engine.Nowhere || !r.to.Needs.HasBytes() {
 		return nil
 	}
-	field, why := indivisible(q, r.to.model.Way, path)
+	field, why := indivisible(q, r.to.Model.Way, path)
 	if why == "" {
 		return nil
 	}
-	if r.to.needs.Bytes |= infer.Undivided; r.to.model.Whole || r.to.needs.HasIDs() {
+	if r.to.Needs.Bytes |= infer.Undivided; r.to.Model.Whole || r.to.Needs.HasIDs() {
 		return nil
 	}
 	return &infer.Error{Code: infer.CodeUnsupported, Param: field,
-		Message: fmt.Sprintf("the engines of model %q serve requests in two halves, and this one has none: %s", r.to.model.Name, why)}
+		Message: fmt.Sprintf("the engines of model %q serve requests in two halves, and this one has none: %s", r.to.Model.Name, why)}
 }
 
 const (
@@ -211,8 +212,8 @@ const (
 // back is when it may be worth while to ask again: when an engine that is out is probed
 // next, and where some are not there, when it is looked for them next.
 func (r *routing) back() time.Duration {
-	back := r.to.model.Back(r.to.needs, nil)
-	if r.to.model.Awaited && (back == 0 || back > newLook) {
+	back := r.to.Model.Back(r.to.Needs, nil)
+	if r.to.Model.Awaited && (back == 0 || back > newLook) {
 		back = newLook
 	}
 	return min(max(back, time.Second), maxBack)

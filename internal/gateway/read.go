@@ -5,6 +5,7 @@ import (
 
 	"weir/internal/dialect/allow"
 	"weir/internal/fleet/admission"
+	"weir/internal/gateway/prepare"
 	"weir/internal/trace"
 )
 
@@ -13,7 +14,7 @@ import (
 // (golang/go#40747).
 func (x *exchange) read() (body []byte, err error) {
 	x.response.Unread = true
-	if x.caller == unknownCaller {
+	if x.caller == prepare.Unknown {
 		return nil, x.err
 	}
 	r := x.response.Served.Request

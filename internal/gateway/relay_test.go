@@ -14,6 +14,7 @@ import (
 
 	"weir/internal/dialect/allow"
 	"weir/internal/engine"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 )
 
@@ -66,7 +67,7 @@ func TestRelayCarriesParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inBubble(t, Options{Prepare: PrepareOptions{Allow: allow.Rules{Media: everything}}}, []any{r}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: prepare.Options{Allow: allow.Rules{Media: everything}}}, []any{r}, func(t *testing.T, b *bench) {
 		c := b.post(chatPath, body)
 		f := r.forward(t, 1)
 		if string(f.req.Body) != body {

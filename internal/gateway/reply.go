@@ -13,27 +13,27 @@ import (
 // newAnswer makes the answer of an attempt at a token engine.
 func (x *exchange) newAnswer() *answer.Tokens {
 	return answer.NewTokens(answer.TokensOptions{
-		Request: x.prepared.req, Choices: x.prepared.count(), PromptTokens: x.prepared.promptTokens(), EngineCounts: x.prepared.hasMedia, Bounds: x.bounds(),
-		Tokenizer: x.prepared.folder.Tokenizer, Stops: x.prepared.stops, EOS: x.prepared.folder.EOS, Format: x.prepared.format, Keep: x.prepared.keep(),
+		Request: x.prepared.Request, Choices: x.prepared.Count(), PromptTokens: x.prepared.PromptTokens(), EngineCounts: x.prepared.HasMedia, Bounds: x.bounds(),
+		Tokenizer: x.prepared.Folder.Tokenizer, Stops: x.prepared.Stops, EOS: x.prepared.Folder.EOS, Format: x.prepared.Format, Keep: x.prepared.Keep(),
 		CallID: func(tool string, call int) string {
-			if id := x.prepared.callID(tool, call); id != "" {
+			if id := x.prepared.CallID(tool, call); id != "" {
 				return id
 			}
-			return x.prepared.req.CallPrefix + x.g.ids.next()
+			return x.prepared.Request.CallPrefix + x.g.ids.next()
 		},
 		Encoder: func(t *answer.Tokens, promptTokens int) dialect.Encoder {
 			o := dialect.AnswerOptions{
-				ID: x.rec.RequestID, Created: trace.Wall(x.rec.Arrival).Unix(), Model: x.prepared.head.Model,
+				ID: x.rec.RequestID, Created: trace.Wall(x.rec.Arrival).Unix(), Model: x.prepared.Head.Model,
 				Now:       func() int64 { return trace.Wall(trace.Now()).Unix() },
-				PromptIDs: x.prepared.ids, PromptTokens: promptTokens, Vocabulary: x.prepared.folder.Tokenizer, Timing: func() dialect.Timing { return timing(x.rec.Record) }, Reasoning: x.g.opts.Attempt.Reasoning,
+				PromptIDs: x.prepared.IDs, PromptTokens: promptTokens, Vocabulary: x.prepared.Folder.Tokenizer, Timing: func() dialect.Timing { return timing(x.rec.Record) }, Reasoning: x.g.opts.Attempt.Reasoning,
 			}
-			if x.prepared.count() > 1 {
-				o.PromptOf = func(choice int) []uint32 { return x.prepared.promptOf(choice).ids }
+			if x.prepared.Count() > 1 {
+				o.PromptOf = func(choice int) []uint32 { return x.prepared.PromptOf(choice).IDs }
 			}
-			if x.prepared.req.CountAlong {
+			if x.prepared.Request.CountAlong {
 				o.Generated = t.Generated
 			}
-			return x.prepared.req.Encoder(o)
+			return x.prepared.Request.Encoder(o)
 		},
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/model"
 	"weir/internal/model/outputparse"
@@ -226,16 +227,6 @@ func TestCallIDs(t *testing.T) {
 	if len(seen) != 2*len(ways) {
 		t.Errorf("%d ids", len(seen))
 	}
-	format, _ := outputparse.Named("mistral", "mistral")
-	q := &prepared{folder: &model.Folder{Format: format}}
-	if id := q.callID("f", 0); !regexp.MustCompile(`^[0-9A-Za-z]{9}$`).MatchString(id) {
-		t.Errorf("mistral's id %q", id)
-	}
-	format, _ = outputparse.Named("kimi-k2", "think")
-	q = &prepared{folder: &model.Folder{Format: format}, calls: 2}
-	if id := q.callID("f", 1); id != "functions.f:3" {
-		t.Errorf("the id of Kimi's fourth call is %q", id)
-	}
 }
 
 // The tools are in the prompt where they may be called, and only there.
@@ -301,7 +292,7 @@ func TestMarkersThatAreSpecialTokens(t *testing.T) {
 		{``, told{reasoning: "why", content: "Look." + strings.TrimSuffix(strings.TrimPrefix(weatherCall, "<tool_call>"), "</tool_call>"), finish: "stop"}},
 	} {
 		e := &tokenEngine{name: "a"}
-		inBubble(t, Options{Prepare: PrepareOptions{Models: map[string]*model.Folder{models.SimName: m}}}, []any{e}, func(t *testing.T, b *bench) {
+		inBubble(t, Options{Prepare: prepare.Options{Models: map[string]*model.Folder{models.SimName: m}}}, []any{e}, func(t *testing.T, b *bench) {
 			c := b.post(chatPath, askStream(test.fields))
 			e.call(t, 1).end(infer.ReasonStop, ids...)
 			if got := c.story().told(t); !got.same(test.want) {
@@ -324,7 +315,7 @@ func TestModelWithoutASyntaxOfCalls(t *testing.T) {
 		t.Errorf("format %q", got)
 	}
 	e := &tokenEngine{name: "a"}
-	inBubble(t, Options{Prepare: PrepareOptions{Models: map[string]*model.Folder{models.SimName: m}}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: prepare.Options{Models: map[string]*model.Folder{models.SimName: m}}}, []any{e}, func(t *testing.T, b *bench) {
 		c := b.post(chatPath, askChat(askTools))
 		if err := c.refusal(400); err.Param == nil || *err.Param != "tools" || !strings.Contains(err.Message, "tool-parser") {
 			t.Errorf("%+v", err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/prepare"
 	"weir/internal/model"
 	"weir/models"
 )
@@ -21,7 +22,7 @@ import (
 func BenchmarkRequest(b *testing.B) {
 	var fleet atomic.Pointer[route.Snapshot]
 	fleet.Store(fleetOf(nil, &tokenEngine{name: "a"}))
-	g := New(Options{Snapshot: fleet.Load, Prepare: PrepareOptions{Models: map[string]*model.Folder{models.SimName: simModel()}}})
+	g := New(Options{Snapshot: fleet.Load, Prepare: prepare.Options{Models: map[string]*model.Folder{models.SimName: simModel()}}})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)

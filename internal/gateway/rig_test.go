@@ -15,6 +15,7 @@ import (
 	"weir/internal/fleet/admission"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/front"
+	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/model"
@@ -62,8 +63,8 @@ func newRig(t testing.TB, opts Options) *rig {
 			outputs: &outputs{shards: []*shard{{batch: opts.Attempt.Batch}}}, sockets: newSockets(1, rigMetrics, nil),
 		},
 	}
-	g.preparer = newPreparer(&g.opts.Prepare, opts.Front.MaxBody, opts.Snapshot, g.held, rigMetrics, nil)
-	t.Cleanup(g.preparer.close)
+	g.preparer = prepare.New(&g.opts.Prepare, opts.Front.MaxBody, opts.Snapshot, g.held, rigMetrics, nil)
+	t.Cleanup(g.preparer.Close)
 	g.base, g.cut = context.WithCancelCause(t.Context())
 	g.front = front.New(&g.opts.Front, rigMetrics, opts.Log, g.base, memHangups{}, 1)
 	g.front.Returned().Serving.Store(true)
@@ -112,8 +113,8 @@ func (r *rig) ask(path, body string, window int) {
 	if done, err := x.prepare([]byte(body)); done || err != nil {
 		r.t.Fatal(done, err)
 	}
-	if r.loose && x.to.needs.HasIDs() {
-		x.prepared.req.MaxTokens = 1 << 40
+	if r.loose && x.to.Needs.HasIDs() {
+		x.prepared.Request.MaxTokens = 1 << 40
 	}
 	go func() {
 		defer func() {

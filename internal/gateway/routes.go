@@ -8,12 +8,14 @@ import (
 
 	"weir/internal/dialect/responses"
 	"weir/internal/gateway/front"
+	"weir/internal/gateway/prepare"
+	"weir/internal/infer"
 	"weir/internal/tenancy"
 )
 
 // exposed are the fields of weir's answers that a script may read beside those that it
 // may always read.
-const exposed = "X-Request-Id, Request-Id, Retry-After, " + reasonHeader + ", Server-Timing, " + ignoredHeader
+const exposed = "X-Request-Id, Request-Id, Retry-After, " + reasonHeader + ", Server-Timing, " + prepare.IgnoredHeader
 
 // Handler serves the API's paths.
 func (g *Gateway) Handler() http.Handler {
@@ -74,7 +76,7 @@ func (g *Gateway) view(serve http.HandlerFunc) http.HandlerFunc {
 }
 
 func (g *Gateway) notFound(w http.ResponseWriter, r *http.Request) {
-	writeError(w, g.preparer.Endpoint(r.URL.Path), g.preparer.Services.nothingAt(r.URL.Path))
+	writeError(w, g.preparer.Endpoint(r.URL.Path), g.preparer.Services.NothingAt(r.URL.Path))
 }
 
 // noAnswersKept answers who asks for an answer of the past.
@@ -90,7 +92,7 @@ func (g *Gateway) options(w http.ResponseWriter, r *http.Request, mux *http.Serv
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	methods := slices.Clone(g.preparer.Services[path].methods)
+	methods := slices.Clone(g.preparer.Services[path].Methods)
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
 		asks := &http.Request{Method: method, URL: r.URL, Host: r.Host}
 		_, pattern := mux.Handler(asks)
@@ -99,10 +101,22 @@ func (g *Gateway) options(w http.ResponseWriter, r *http.Request, mux *http.Serv
 			methods = append(methods, method)
 		}
 	}
-	if len(methods) == 0 || g.preparer.Services.meant(path) != "" {
-		writeError(w, g.preparer.Endpoint(path), g.preparer.Services.nothingAt(path))
+	if len(methods) == 0 || g.preparer.Services.Meant(path) != "" {
+		writeError(w, g.preparer.Endpoint(path), g.preparer.Services.NothingAt(path))
 		return
 	}
 	w.Header().Set("Allow", strings.Join(append(methods, http.MethodOptions), ", "))
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// forCallers serves requests that do not go to an engine, of known callers only.
+func (g *Gateway) forCallers(serve func(http.ResponseWriter, *http.Request, *tenancy.Caller)) http.HandlerFunc {
+	return g.view(func(w http.ResponseWriter, r *http.Request) {
+		c, err := g.preparer.Caller(r)
+		if err != nil {
+			writeError(w, g.preparer.Endpoint(r.URL.Path), infer.AsError(err))
+			return
+		}
+		serve(w, r, c)
+	})
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/http"
 
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/wire/sock"
 )
@@ -48,11 +49,11 @@ func (x *exchange) serve() (v verdict) {
 // prepare runs stages 1 to 4. done is set if that has already answered the request.
 func (x *exchange) prepare(body []byte) (done bool, err error) {
 	r := x.response.Served.Request
-	to, answer, err := x.g.preparer.prepare(&x.ctx, &x.prepared, input{
-		caller: x.caller, endpoint: x.endpoint, path: r.URL.Path, header: r.Header, body: body, record: &x.rec, owner: x,
+	to, answer, err := x.g.preparer.Prepare(&x.ctx, &x.prepared, prepare.Input{
+		Caller: x.caller, Endpoint: x.endpoint, Path: r.URL.Path, Header: r.Header, Body: body, Record: &x.rec, Owner: x,
 	})
 	x.to = to
-	if l := x.prepared.leftOut; l != nil && !to.needs.HasBytes() { // of a request that may be relayed only the engine shows it
+	if l := x.prepared.LeftOut; l != nil && !to.Needs.HasBytes() { // of a request that may be relayed only the engine shows it
 		l.Tell(x.response.Served.Writer.Header(), x.g.opts.Metrics)
 	}
 	if err != nil || answer == nil {

@@ -9,6 +9,7 @@ import (
 	"weir/internal/dialect"
 	"weir/internal/dialect/openai"
 	"weir/internal/gateway/answer"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 )
 
@@ -35,7 +36,7 @@ func relayBounds(e dialect.Endpoint, h *dialect.Head, context int) answer.Bounds
 	for _, at := range h.Fields {
 		name, value := strings.ToLower(at.Name), h.Body[at.Start:at.End]
 		switch {
-		case isCapped(name):
+		case prepare.IsCapped(name):
 			n, err := strconv.Atoi(string(value))
 			switch {
 			case err != nil:
@@ -61,8 +62,8 @@ func relayBounds(e dialect.Endpoint, h *dialect.Head, context int) answer.Bounds
 // bounds returns the same for a request of a token engine, which counts prompts with media alone
 // and sends the answers' tokens.
 func (x *exchange) bounds() answer.Bounds {
-	each, prompts := contextOf(max(x.prepared.folder.ContextLength, x.target.Facts.ContextLength), len(x.prepared.body)), len(x.prepared.more)+1
-	return answer.Bounds{Prompt: times(each, prompts), Completion: times(min(each, x.prepared.longest()), x.prepared.count())}
+	each, prompts := contextOf(max(x.prepared.Folder.ContextLength, x.target.Facts.ContextLength), len(x.prepared.Body)), len(x.prepared.More)+1
+	return answer.Bounds{Prompt: times(each, prompts), Completion: times(min(each, x.prepared.Longest()), x.prepared.Count())}
 }
 
 // isList reports whether a prompt is a list of prompts: of strings, or of lists of ids.
@@ -94,12 +95,12 @@ func (x *exchange) estimate(r *answer.Relayed, stated bool) {
 		return
 	case events > 0:
 		n = events
-	case !x.prepared.footprint.Computed:
-		n = x.to.model.Ratio.Tokens(size)
+	case !x.prepared.Footprint.Computed:
+		n = x.to.Model.Ratio.Tokens(size)
 	}
 	b := r.Bounds()
 	u.Completion, u.Estimated = tokens(min(n, b.Completion)), true
 	if u.Prompt == 0 {
-		u.Prompt = tokens(min(x.prepared.footprint.Length(), b.Prompt))
+		u.Prompt = tokens(min(x.prepared.Footprint.Length(), b.Prompt))
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"weir/internal/dialect"
 	"weir/internal/dialect/openai"
 	"weir/internal/engine"
+	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/record"
 	"weir/internal/observe/timeline"
 	"weir/internal/tenancy"
@@ -38,7 +39,7 @@ type logged struct {
 func TestStatedUsage(t *testing.T) {
 	const context_, answer = 1000, 20
 	e := &relayEngine{name: "r"}
-	inBubble(t, Options{Prepare: PrepareOptions{Callers: byHeader}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: prepare.Options{Callers: byHeader}}, []any{e}, func(t *testing.T, b *bench) {
 		path := filepath.Join(t.TempDir(), "usage")
 		usage, err := timeline.New(timeline.Options{File: path, Form: timeline.Usage})
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/model"
 	"weir/internal/model/chat"
@@ -170,7 +171,7 @@ func TestTakesBackItsAnswers(t *testing.T) {
 		}
 		r := rand.New(rand.NewPCG(1, uint64(i)))
 		e := &tokenEngine{name: "a"}
-		inOneWay(t, Options{Prepare: PrepareOptions{Models: map[string]*model.Folder{models.SimName: m}}}, []any{e}, func(t *testing.T, b *bench) {
+		inOneWay(t, Options{Prepare: prepare.Options{Models: map[string]*model.Folder{models.SimName: m}}}, []any{e}, func(t *testing.T, b *bench) {
 			asked := 0
 			for n := range 18 {
 				c := &conversing{path: chatPath, field: "messages"}
@@ -201,7 +202,7 @@ func TestTakesBackItsAnswers(t *testing.T) {
 						t.Fatalf("%s, %s: status %d: %s", name, c.path, a.status, a.body)
 					}
 					for _, word := range c.needs {
-						if !strings.Contains(prompt, word) && a.header.Get(ignoredHeader) == "" {
+						if !strings.Contains(prompt, word) && a.header.Get(prepare.IgnoredHeader) == "" {
 							t.Fatalf("%s, %s: %q of %s is not in the prompt\n%s", name, c.path, word, asking, prompt)
 						}
 					}

@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"testing"
+
+	"weir/internal/gateway/prepare"
 )
 
 // One tenant's request does not wait behind many of another one's: it is the next that the
@@ -9,7 +11,7 @@ import (
 // queue has no place for is refused by its own tenant's rate, or has another one's put out.
 func TestTenantsTakeTurns(t *testing.T) {
 	e := &tokenEngine{name: "a", most: 1}
-	inBubble(t, Options{Prepare: PrepareOptions{Callers: byHeader}, Place: PlaceOptions{Queue: Queueing{Requests: 5}}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: prepare.Options{Callers: byHeader}, Place: PlaceOptions{Queue: Queueing{Requests: 5}}}, []any{e}, func(t *testing.T, b *bench) {
 		var greedy []*caller
 		for range 6 {
 			greedy = append(greedy, b.post(chatPath, askStream(``), "Test-Caller", "greedy"))

@@ -11,6 +11,7 @@ import (
 	"weir/internal/fleet/admission"
 	"weir/internal/fleet/retry"
 	"weir/internal/gateway/front"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -354,7 +355,7 @@ func TestDeclaredBodyThatDoesNotCome(t *testing.T) {
 // A request that finds no place is refused before its body has come.
 func TestRefusedBeforeItsBody(t *testing.T) {
 	e := &tokenEngine{name: "a"}
-	inBubble(t, Options{Prepare: PrepareOptions{Limits: admission.Limits{Requests: 1}}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: prepare.Options{Limits: admission.Limits{Requests: 1}}}, []any{e}, func(t *testing.T, b *bench) {
 		first := b.post(chatPath, askStream(``))
 		second := b.dial(0)
 		second.head("POST", chatPath, 1<<20)

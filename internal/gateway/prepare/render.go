@@ -1,4 +1,4 @@
-package gateway
+package prepare
 
 import (
 	"strings"
@@ -13,15 +13,15 @@ import (
 // completion's prompt is that text already, or ids.
 func (p *preparing) render(yield func()) error {
 	var err error
-	if p.req.Messages == nil {
-		p.text = []byte(p.req.Prompt)
-		if p.req.Guide != nil {
-			p.req.Guide.Whole = true
+	if p.Request.Messages == nil {
+		p.text = []byte(p.Request.Prompt)
+		if p.Request.Guide != nil {
+			p.Request.Guide.Whole = true
 		}
 	} else {
 		err = p.renderChat(yield)
 	}
-	p.in.record.Rendered = trace.Now()
+	p.in.Record.Rendered = trace.Now()
 	return err
 }
 
@@ -31,21 +31,21 @@ func (p *preparing) renderChat(yield func()) error {
 		return err
 	}
 	in := &chat.Input{
-		Messages:             p.req.Messages,
-		Tools:                p.req.Tools,
+		Messages:             p.Request.Messages,
+		Tools:                p.Request.Tools,
 		Kwargs:               kwargs,
-		AddGenerationPrompt:  p.req.AddGenerationPrompt,
-		ContinueFinalMessage: p.req.ContinueFinalMessage,
+		AddGenerationPrompt:  p.Request.AddGenerationPrompt,
+		ContinueFinalMessage: p.Request.ContinueFinalMessage,
 		FromAPI:              true,
-		Media:                p.hasMedia,
+		Media:                p.HasMedia,
 		Yield:                yield,
 	}
-	if p.text, err = p.folder.RenderChat(p.ctx, in); err != nil {
+	if p.text, err = p.Folder.RenderChat(p.ctx, in); err != nil {
 		return p.ofPrompt(err)
 	}
 	if in.PassedOver != nil {
-		p.passed = p.req.Fields.Prompt + "[].content"
-		p.req.Ignore(p.passed)
+		p.passed = p.Request.Fields.Prompt + "[].content"
+		p.Request.Ignore(p.passed)
 	}
 	p.calls = int32(in.Calls)
 	p.expect(p.text)
@@ -56,13 +56,13 @@ func (p *preparing) renderChat(yield func()) error {
 // messages were made of others.
 func (p *preparing) ofPrompt(err error) error {
 	e := infer.AsError(err)
-	if _, own := p.in.endpoint.(openai.Endpoint); own || !strings.HasPrefix(e.Param, "messages") {
+	if _, own := p.in.Endpoint.(openai.Endpoint); own || !strings.HasPrefix(e.Param, "messages") {
 		return err
 	}
 	named := *e
 	if path, field, one := strings.Cut(e.Param, "]."); one {
-		named.Message = p.req.Fields.Prompt + ": a message's " + field + strings.TrimPrefix(e.Message, path+"]."+field)
+		named.Message = p.Request.Fields.Prompt + ": a message's " + field + strings.TrimPrefix(e.Message, path+"]."+field)
 	}
-	named.Param = p.req.Fields.Prompt
+	named.Param = p.Request.Fields.Prompt
 	return &named
 }

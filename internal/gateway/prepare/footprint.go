@@ -1,4 +1,4 @@
-package gateway
+package prepare
 
 import (
 	"slices"
@@ -17,13 +17,13 @@ import (
 // footprintOfIDs is that of a request whose prompts have their ids.
 func (p *preparing) footprintOfIDs() {
 	defer p.does(p.does(busy.Hash))
-	f := &p.footprint
-	f.BlockTokens, f.Width, f.Limit = route.BlockTokens, p.width(), p.longest()
-	f.Root, f.ByIDs = p.root(), len(p.req.Media) == 0
-	f.Add(footprint.ExtentOf(f.Root, p.ids))
-	f.Prompts[0].Tokens += len(p.req.Media) * mediaTokens
-	for i := range p.more {
-		f.Add(footprint.ExtentOf(f.Root, p.more[i].ids))
+	f := &p.Footprint
+	f.BlockTokens, f.Width, f.Limit = route.BlockTokens, p.width(), p.Longest()
+	f.Root, f.ByIDs = p.root(), len(p.Request.Media) == 0
+	f.Add(footprint.ExtentOf(f.Root, p.IDs))
+	f.Prompts[0].Tokens += len(p.Request.Media) * mediaTokens
+	for i := range p.More {
+		f.Add(footprint.ExtentOf(f.Root, p.More[i].IDs))
 	}
 	if f.Bytes != nil {
 		f.Bytes.Prompts[0].Tokens = f.Length()
@@ -34,8 +34,8 @@ func (p *preparing) footprintOfIDs() {
 // prompt from using the cache of another one of the same ids.
 func (p *preparing) root() kvindex.Block {
 	root := p.modelRoot()
-	for i := range p.req.Media {
-		m := &p.req.Media[i]
+	for i := range p.Request.Media {
+		m := &p.Request.Media[i]
 		root = kvindex.Root(uint64(root), m.Kind.String(), m.URL, m.Type)
 		root = root.Next(m.Data)
 	}
@@ -44,7 +44,7 @@ func (p *preparing) root() kvindex.Block {
 
 // modelRoot is the root of prompts for the model, whatever they are.
 func (p *preparing) modelRoot() kvindex.Block {
-	base, lora := p.to.model.Base, p.to.model.Name
+	base, lora := p.to.Model.Base, p.to.Model.Name
 	if base == "" {
 		base, lora = lora, ""
 	}
@@ -66,27 +66,27 @@ type keyReader struct {
 func (p *preparing) footprintOfBody(f *footprint.Footprint) {
 	defer p.does(p.does(busy.Hash))
 	f.Relayed = true
-	f.BlockTokens, f.Width, f.Limit = p.to.model.Ratio.Tokens(promptkey.BlockBytes), max(p.head.N, 1), p.mostTokens()
-	f.Computed = p.in.endpoint == openai.Other
-	f.Whole = !p.head.Stream && !f.Computed
+	f.BlockTokens, f.Width, f.Limit = p.to.Model.Ratio.Tokens(promptkey.BlockBytes), max(p.Head.N, 1), p.mostTokens()
+	f.Computed = p.in.Endpoint == openai.Other
+	f.Whole = !p.Head.Stream && !f.Computed
 	r := keys.Get().(*keyReader)
 	defer keys.Put(r)
-	k, ok := r.Read(r.blocks[:0], p.modelRoot(), promptkey.ShapeOf(p.in.path), p.head)
-	text := len(p.body)
+	k, ok := r.Read(r.blocks[:0], p.modelRoot(), promptkey.ShapeOf(p.in.Path), p.Head)
+	text := len(p.Body)
 	if ok {
 		if r.blocks, text = k.Blocks, k.Bytes; k.Media == 0 {
 			f.Text = text // what media count for is a guess, from which nothing is learned
 		}
 	}
-	f.Add(footprint.Extent{Tokens: p.to.model.Ratio.Tokens(text), Blocks: slices.Clone(k.Blocks)})
+	f.Add(footprint.Extent{Tokens: p.to.Model.Ratio.Tokens(text), Blocks: slices.Clone(k.Blocks)})
 }
 
 // mostTokens is the bound that a relayed request gives its answer, 0 where it gives
 // none.
 func (p *preparing) mostTokens() (most int) {
-	for _, at := range p.head.Fields {
+	for _, at := range p.Head.Fields {
 		if name := strings.ToLower(at.Name); capped[name] != nil && strings.HasPrefix(name, "max_") {
-			if n, err := strconv.Atoi(string(p.head.Body[at.Start:at.End])); err == nil && n > 0 {
+			if n, err := strconv.Atoi(string(p.Head.Body[at.Start:at.End])); err == nil && n > 0 {
 				most = n
 			}
 		}

@@ -1,4 +1,4 @@
-package gateway
+package prepare
 
 import (
 	"mime"
@@ -14,19 +14,19 @@ import (
 	"weir/internal/infer"
 )
 
-// service is what is served at a path: an endpoint of a dialect, by the methods
+// Service is what is served at a path: an endpoint of a dialect, by the methods
 // that it takes.
-type service struct {
+type Service struct {
 	dialect.Endpoint
-	methods []string
+	Methods []string
 }
 
-// services are those of the paths that weir knows. Another dialect joins by its
+// Services are those of the paths that weir knows. Another dialect joins by its
 // endpoints' entries in newServices.
-type services map[string]service
+type Services map[string]Service
 
-func newServices(own dialect.Endpoint) services {
-	all := services{
+func newServices(own dialect.Endpoint) Services {
+	all := Services{
 		own.String(): {own, []string{http.MethodPost, http.MethodPut}}, // as SGLang takes it
 	}
 	for path, e := range map[string]dialect.Endpoint{
@@ -42,14 +42,14 @@ func newServices(own dialect.Endpoint) services {
 		"/v1/embeddings":            openai.Other,
 		"/v1/rerank":                openai.Other,
 	} {
-		all[path] = service{e, []string{http.MethodPost}}
+		all[path] = Service{e, []string{http.MethodPost}}
 	}
 	return all
 }
 
 // endpointOf returns the endpoint of a path, in whose form its errors are. A path that
 // weir does not know can be relayed.
-func (s services) endpointOf(path string, relayed allow.Paths) dialect.Endpoint {
+func (s Services) endpointOf(path string, relayed allow.Paths) dialect.Endpoint {
 	if at, ok := s[path]; ok {
 		return at.Endpoint
 	}
@@ -61,7 +61,7 @@ func (s services) endpointOf(path string, relayed allow.Paths) dialect.Endpoint 
 
 // Check refuses a request by its path, its method, or the type of its body. allowed are the methods
 // of a path that does not take the request's.
-func (pr *preparer) Check(path, method string, h http.Header) (allowed string, err error) {
+func (pr *Preparer) Check(path, method string, h http.Header) (allowed string, err error) {
 	if allowed, err = pr.Services.method(path, method, pr.opts.Allow.Paths); err == nil {
 		err = contentType(h)
 	}
@@ -69,7 +69,7 @@ func (pr *preparer) Check(path, method string, h http.Header) (allowed string, e
 }
 
 // Endpoint returns the endpoint of a path, in whose form its errors are.
-func (pr *preparer) Endpoint(path string) dialect.Endpoint {
+func (pr *Preparer) Endpoint(path string) dialect.Endpoint {
 	return pr.Services.endpointOf(path, pr.opts.Allow.Paths)
 }
 
@@ -77,8 +77,8 @@ func (pr *preparer) Endpoint(path string) dialect.Endpoint {
 // those of batches.
 const belowMessages = "/v1/messages/"
 
-// dialectOf returns the name of the API to which an endpoint belongs.
-func dialectOf(e dialect.Endpoint) string {
+// DialectOf returns the name of the API to which an endpoint belongs.
+func DialectOf(e dialect.Endpoint) string {
 	switch e.(type) {
 	case anthropic.Endpoint:
 		return "anthropic"
@@ -92,26 +92,26 @@ func dialectOf(e dialect.Endpoint) string {
 
 // method refuses a request by its path, and by its method, with those that the path
 // takes.
-func (s services) method(path, method string, relayed allow.Paths) (allowed string, err error) {
+func (s Services) method(path, method string, relayed allow.Paths) (allowed string, err error) {
 	at, ok := s[path]
 	switch {
-	case slices.Contains(at.methods, method), !ok && method == http.MethodPost && relayed.Has(path):
+	case slices.Contains(at.Methods, method), !ok && method == http.MethodPost && relayed.Has(path):
 		return "", nil
-	case !ok && method == http.MethodPost && s.meant(path) == "":
+	case !ok && method == http.MethodPost && s.Meant(path) == "":
 		return "", infer.Errorf(infer.CodeNotFound, "weir serves nothing at %s and does not relay it to engines; an operator can add the path with --relay-path", dialect.Clip(path, 128))
 	case !ok:
-		return "", s.nothingAt(path)
+		return "", s.NothingAt(path)
 	}
-	return strings.Join(at.methods, ", "), infer.Errorf(infer.CodeMethod, "%s does not take %s; use %s", path, method, at.methods[0])
+	return strings.Join(at.Methods, ", "), infer.Errorf(infer.CodeMethod, "%s does not take %s; use %s", path, method, at.Methods[0])
 }
 
 // twice begins the paths of a client that was given a base URL with /v1 and adds its
 // own.
 const twice = "/v1/v1/"
 
-// meant returns the path that a caller has put a slash behind or /v1 in front of, or
+// Meant returns the path that a caller has put a slash behind or /v1 in front of, or
 // "".
-func (s services) meant(path string) string {
+func (s Services) Meant(path string) string {
 	meant := strings.TrimRight(path, "/")
 	if strings.HasPrefix(meant, twice) {
 		meant = meant[len("/v1"):]
@@ -125,10 +125,10 @@ func (s services) meant(path string) string {
 // adminPaths are the paths of the admin listener that other routers serve beside their API.
 var adminPaths = []string{"/metrics", "/healthz", "/readyz"}
 
-// nothingAt answers requests for a path that does not exist.
-func (s services) nothingAt(path string) *infer.Error {
+// NothingAt answers requests for a path that does not exist.
+func (s Services) NothingAt(path string) *infer.Error {
 	path = dialect.Clip(path, 128)
-	switch meant := s.meant(path); {
+	switch meant := s.Meant(path); {
 	case meant != "" && strings.HasPrefix(path, twice):
 		return infer.Errorf(infer.CodeNotFound, "there is nothing at %s; did you mean %s? Leave /v1 out of the base URL that the client is given: it adds its own", path, meant)
 	case meant != "":
@@ -139,19 +139,8 @@ func (s services) nothingAt(path string) *infer.Error {
 	return infer.Errorf(infer.CodeNotFound, "there is nothing at %s; the API is under /v1/, for example POST /v1/chat/completions", path)
 }
 
-// setRequestID puts a request's id into a response's head: where every caller
-// finds it, and where those of the endpoint's dialect look for it.
-func setRequestID(h http.Header, e dialect.Endpoint, id string) {
-	if v := h["X-Request-Id"]; len(v) != 1 || v[0] != id {
-		h["X-Request-Id"] = []string{id}
-	}
-	if field := e.Traits().RequestIDField; field != "" {
-		h.Set(field, id)
-	}
-}
-
-// label keeps the metric label's values few, whatever clients ask for.
-func (s services) label(path string) string {
+// Label keeps the metric label's values few, whatever clients ask for.
+func (s Services) Label(path string) string {
 	if _, ok := s[path]; ok {
 		return path
 	}

@@ -1,4 +1,4 @@
-package gateway
+package prepare
 
 import (
 	"weir/internal/dialect"
@@ -13,15 +13,15 @@ func (p *preparing) gate() error {
 	if err := p.findModel(); err != nil {
 		return err
 	}
-	p.in.record.Known()
-	p.folder = p.preparer.Folder(p.to.model)
-	if err := p.preparer.checkPath(p.to.model, p.in.endpoint, p.in.path); err != nil {
+	p.in.Record.Known()
+	p.Folder = p.preparer.Folder(p.to.Model)
+	if err := p.preparer.CheckPath(p.to.Model, p.in.Endpoint, p.in.Path); err != nil {
 		return err
 	}
 	if err := p.isolate(); err != nil {
 		return err
 	}
-	p.to.needs = p.preparer.forms(p.to.model, p.in.endpoint)
+	p.to.Needs = p.preparer.Forms(p.to.Model, p.in.Endpoint)
 	if err := p.refuseEarly(); err != nil {
 		return err
 	}
@@ -29,22 +29,22 @@ func (p *preparing) gate() error {
 	if err != nil {
 		return err
 	}
-	p.reservation, err = p.preparer.Gate.Enter(p.in.caller, p.in.record.Arrival, estimate)
+	p.Reservation, err = p.preparer.Gate.Enter(p.in.Caller, p.in.Record.Arrival, estimate)
 	return err
 }
 
 // gateForms is the gate for each form in which engines of the model take the request. It gives
 // an estimate of its tokens.
 func (p *preparing) gateForms() (estimate int64, err error) {
-	switch ids, bytes := p.to.needs.HasIDs(), p.to.needs.HasBytes(); {
-	case asksTokenizer(p.in.endpoint) && ids:
+	switch ids, bytes := p.to.Needs.HasIDs(), p.to.Needs.HasBytes(); {
+	case asksTokenizer(p.in.Endpoint) && ids:
 		return 0, p.tokenization.decode(p) // no engine generates any
 	case ids && bytes:
 		return p.gateBoth()
 	case ids:
 		estimate, err = p.gateIDs()
 	default:
-		estimate, err = p.gateBytes(&p.footprint)
+		estimate, err = p.gateBytes(&p.Footprint)
 	}
 	if err != nil {
 		return 0, err
@@ -65,12 +65,12 @@ func (p *preparing) gateBoth() (estimate int64, err error) {
 	case forIDs != nil && forBytes != nil:
 		return 0, carriedByNone(forIDs, forBytes)
 	case forIDs != nil:
-		estimate, p.footprint.Bytes = relayed, f
+		estimate, p.Footprint.Bytes = relayed, f
 		p.bind(forIDs)
 	case forBytes != nil:
-		p.to.needs.Bytes = infer.AnotherForm
+		p.to.Needs.Bytes = infer.AnotherForm
 	default:
-		p.footprint.Bytes = f
+		p.Footprint.Bytes = f
 	}
 	return estimate, p.checkAlone()
 }
@@ -80,16 +80,16 @@ func (p *preparing) gateBoth() (estimate int64, err error) {
 func (p *preparing) ofForm(err error) bool {
 	switch infer.AsError(err).Code {
 	case infer.CodeInvalid, infer.CodeUnsupported, infer.CodeContext:
-		return p.to.needs.HasBytes()
+		return p.to.Needs.HasBytes()
 	}
 	return false
 }
 
 // bind makes a request of two forms a relayed one, because its ids could not be made.
 func (p *preparing) bind(err error) {
-	p.to.noIDs, p.to.needs.IDs = infer.AsError(err), infer.AnotherForm
-	p.footprint = *p.footprint.Bytes
-	p.req, p.stops, p.format, p.ids, p.more, p.hasMedia, p.toContext = nil, nil, nil, nil, nil, false, false
+	p.to.NoIDs, p.to.Needs.IDs = infer.AsError(err), infer.AnotherForm
+	p.Footprint = *p.Footprint.Bytes
+	p.Request, p.Stops, p.Format, p.IDs, p.More, p.HasMedia, p.toContext = nil, nil, nil, nil, nil, false, false
 }
 
 // carriedByNone refuses a request that neither engines which take ids can be given nor those
@@ -105,7 +105,7 @@ func carriedByNone(forIDs, forBytes error) error {
 // gateBytes is the gate for engines that receive the caller's own bytes. It stores the
 // request's footprint in their books in f.
 func (p *preparing) gateBytes(f *footprint.Footprint) (estimate int64, err error) {
-	if err := p.preparer.opts.Allow.CheckRelayed(p.plain, p.in.header); err != nil {
+	if err := p.preparer.opts.Allow.CheckRelayed(p.plain, p.in.Header); err != nil {
 		return 0, err
 	}
 	if err := p.checkSalted(); err != nil {
@@ -117,7 +117,7 @@ func (p *preparing) gateBytes(f *footprint.Footprint) (estimate int64, err error
 	if err := p.checkAsks(); err != nil {
 		return 0, err
 	}
-	estimate = int64(len(p.body) / 4)
+	estimate = int64(len(p.Body) / 4)
 	p.footprintOfBody(f)
 	return estimate, p.checkPrompt("", int(estimate))
 }
@@ -127,7 +127,7 @@ func (p *preparing) gateIDs() (estimate int64, err error) {
 	if err := p.decodeFields(); err != nil {
 		return 0, err
 	}
-	if err := p.preparer.opts.Allow.CheckDecoded(p.plain, p.req); err != nil {
+	if err := p.preparer.opts.Allow.CheckDecoded(p.plain, p.Request); err != nil {
 		return 0, err
 	}
 	if err := p.checkCap(); err != nil {
@@ -139,34 +139,34 @@ func (p *preparing) gateIDs() (estimate int64, err error) {
 	if err := p.checkFields(); err != nil {
 		return 0, err
 	}
-	return int64(len(p.body)/4) + p.mediaEstimate() + int64(p.req.MaxTokens)*int64(max(1, p.req.N)*(1+len(p.req.MorePrompts))), nil
+	return int64(len(p.Body)/4) + p.mediaEstimate() + int64(p.Request.MaxTokens)*int64(max(1, p.Request.N)*(1+len(p.Request.MorePrompts))), nil
 }
 
 // refuseEarly refuses a request that would wait for an engine in vain, before the work.
 func (p *preparing) refuseEarly() (err error) {
-	if p.in.endpoint.Traits().Wants != dialect.Answer {
+	if p.in.Endpoint.Traits().Wants != dialect.Answer {
 		return nil // no engine hears of it
 	}
-	if p.to.beginBy, err = beginBy(p.in.header, p.in.record.Arrival, trace.Now); err != nil {
+	if p.to.BeginBy, err = beginBy(p.in.Header, p.in.Record.Arrival, trace.Now); err != nil {
 		return err
 	}
-	return p.preparer.room.Early(p.in.caller, p.to.model, p.to.beginBy, int64(cap(p.body)), !p.in.dry)
+	return p.preparer.room.Early(p.in.Caller, p.to.Model, p.to.BeginBy, int64(cap(p.Body)), !p.in.Dry)
 }
 
 // findModel finds, in the fleet of this moment, the model that the body names, or
 // the only one.
 func (p *preparing) findModel() error {
-	p.to.fleet = p.preparer.snapshot()
-	if p.head.Model == "" {
-		name, err := onlyModel(p.to.fleet, p.in.caller)
+	p.to.Fleet = p.preparer.snapshot()
+	if p.Head.Model == "" {
+		name, err := onlyModel(p.to.Fleet, p.in.Caller)
 		if err != nil {
 			return err
 		}
-		p.head.Model = name
+		p.Head.Model = name
 	}
-	model, err := lookUp(p.to.fleet, p.head.Model, p.in.caller)
+	model, err := LookUp(p.to.Fleet, p.Head.Model, p.in.Caller)
 	if model != nil {
-		p.to.model, p.in.record.Model = model, model.Name
+		p.to.Model, p.in.Record.Model = model, model.Name
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package gateway
+package prepare
 
 import (
 	"net/http"
@@ -10,7 +10,7 @@ import (
 
 // A session is its caller's own, whatever header names it, and of any length.
 func TestSession(t *testing.T) {
-	p := &preparer{opts: new(PrepareOptions)}
+	p := &Preparer{opts: new(Options)}
 	of := func(pairs ...string) uint64 {
 		h := http.Header{}
 		for i := 0; i < len(pairs); i += 2 {

@@ -1,4 +1,4 @@
-package gateway
+package prepare
 
 import (
 	"errors"
@@ -23,25 +23,25 @@ func (p *preparing) checkFields() error {
 // checkTools leaves out tools of which the chat template does not tell the model, unless an
 // engine can be given the request as it came.
 func (p *preparing) checkTools() error {
-	if p.req.Tools == nil {
+	if p.Request.Tools == nil {
 		return nil
 	}
-	forced := p.req.ForcedAny || p.req.ForcedTool != ""
+	forced := p.Request.ForcedAny || p.Request.ForcedTool != ""
 	refuse := func(field, format string, args ...any) error {
 		e := infer.Errorf(infer.CodeUnsupported, format, args...)
 		e.Param = field
 		return e
 	}
-	switch told := p.folder.Templates.Tools(); {
+	switch told := p.Folder.Templates.Tools(); {
 	case told == chat.ToolsIgnored && forced:
-		return refuse("tool_choice", "tool_choice wants a tool to be called, and the chat template of model %s has no place for tools; send \"auto\", or use a model whose template has one", p.to.model.Name)
-	case told == chat.ToolsIgnored && p.to.needs.HasBytes():
-		return refuse("tools", "tools: the chat template of model %s has no place for tools", p.to.model.Name)
+		return refuse("tool_choice", "tool_choice wants a tool to be called, and the chat template of model %s has no place for tools; send \"auto\", or use a model whose template has one", p.to.Model.Name)
+	case told == chat.ToolsIgnored && p.to.Needs.HasBytes():
+		return refuse("tools", "tools: the chat template of model %s has no place for tools", p.to.Model.Name)
 	case told == chat.ToolsIgnored:
-		p.req.Tools = nil
-		p.req.Ignore("tools")
-	case !forced && p.folder.Format.Tools() == "":
-		return refuse("tools", "tools: how model %s writes calls is not known from its folder; leave them out, or name it with --model ...,tool-parser=NAME", p.to.model.Name)
+		p.Request.Tools = nil
+		p.Request.Ignore("tools")
+	case !forced && p.Folder.Format.Tools() == "":
+		return refuse("tools", "tools: how model %s writes calls is not known from its folder; leave them out, or name it with --model ...,tool-parser=NAME", p.to.Model.Name)
 	}
 	return nil
 }
@@ -49,16 +49,16 @@ func (p *preparing) checkTools() error {
 // checkNeeds refuses what no engine of the model carries that takes ids, so far as the fields
 // by themselves did not show it.
 func (p *preparing) checkNeeds() error {
-	p.to.needs.IDs = p.req.Needs()
-	if lacks := p.to.needs.IDs &^ p.to.model.ByIDs.Carries; lacks != 0 {
-		names, field := p.req.Fields, lacks.String()
+	p.to.Needs.IDs = p.Request.Needs()
+	if lacks := p.to.Needs.IDs &^ p.to.Model.ByIDs.Carries; lacks != 0 {
+		names, field := p.Request.Fields, lacks.String()
 		switch {
 		case lacks&infer.CarriesMinTokens != 0:
 			lacks, field = infer.CarriesMinTokens, names.MinTokens
 		case lacks&infer.CarriesSeed != 0:
 			lacks, field = infer.CarriesSeed, names.Seed
 		}
-		e := infer.Errorf(infer.CodeUnsupported, "%s is not supported by engine kind %q; leave it out", field, p.to.model.ByIDs.Kind)
+		e := infer.Errorf(infer.CodeUnsupported, "%s is not supported by engine kind %q; leave it out", field, p.to.Model.ByIDs.Kind)
 		e.Param, e.Lacks = field, lacks
 		return p.explain(e)
 	}
@@ -68,15 +68,15 @@ func (p *preparing) checkNeeds() error {
 // checkAsks refuses what every relayed engine of the model is known to lose. All else
 // passes as it came.
 func (p *preparing) checkAsks() error {
-	e, ok := p.in.endpoint.(dialect.Judged)
+	e, ok := p.in.Endpoint.(dialect.Judged)
 	if !ok {
 		return nil
 	}
 	asks := e.Asks()
-	p.to.needs.Bytes = p.head.Needs(asks)
-	if lacks := p.to.needs.Bytes &^ p.to.model.Relayed.Carries; lacks != 0 {
-		path, lacks := p.head.Asking(asks, lacks)
-		e := dialect.Unsupported(path, "model "+p.to.model.Name, nil)
+	p.to.Needs.Bytes = p.Head.Needs(asks)
+	if lacks := p.to.Needs.Bytes &^ p.to.Model.Relayed.Carries; lacks != 0 {
+		path, lacks := p.Head.Asking(asks, lacks)
+		e := dialect.Unsupported(path, "model "+p.to.Model.Name, nil)
 		e.Lacks = lacks
 		return p.explain(e)
 	}
@@ -85,8 +85,8 @@ func (p *preparing) checkAsks() error {
 
 // checkAlone refuses what only several engines would carry between them.
 func (p *preparing) checkAlone() error {
-	if !p.to.model.Alone(p.to.needs) {
-		return infer.Errorf(infer.CodeUnsupported, "the request needs %s, and no engine of model %s carries all of it, though each is carried by some; ask for less at once", p.to.needs, p.to.model.Name)
+	if !p.to.Model.Alone(p.to.Needs) {
+		return infer.Errorf(infer.CodeUnsupported, "the request needs %s, and no engine of model %s carries all of it, though each is carried by some; ask for less at once", p.to.Needs, p.to.Model.Name)
 	}
 	return nil
 }
@@ -97,7 +97,7 @@ func (p *preparing) explain(err error) error {
 	if !errors.As(err, &refused) || refused.Lacks == 0 {
 		return err
 	}
-	reasons := p.to.model.Why(refused.Lacks)
+	reasons := p.to.Model.Why(refused.Lacks)
 	if len(reasons) == 0 {
 		return err
 	}

@@ -1,4 +1,4 @@
-package gateway
+package prepare
 
 import (
 	"errors"
@@ -45,7 +45,7 @@ func TestTemplateKwargs(t *testing.T) {
 		if test.given != "" {
 			req.ChatTemplateKwargs = []byte(test.given)
 		}
-		p := &preparing{prepared: &prepared{req: req, folder: &model.Folder{Templates: set, Format: test.format}}, to: destination{model: &route.Model{Name: "m"}}}
+		p := &preparing{Prepared: &Prepared{Request: req, Folder: &model.Folder{Templates: set, Format: test.format}}, to: Destination{Model: &route.Model{Name: "m"}}}
 		got, err := p.templateKwargs()
 		if words, refused := strings.CutPrefix(test.want, "!"); refused {
 			var e *infer.Error
@@ -68,9 +68,9 @@ func TestReasoningBeforeAGuide(t *testing.T) {
 	}{
 		{"<|assistant|><think>\n", false, infer.OpenReasoning}, {"<|assistant|>", false, infer.NoReasoning}, {"<|assistant|><think>\n", true, infer.NoReasoning},
 	} {
-		q := &prepared{req: &dialect.Request{Guide: &infer.Guide{}, ForcedAny: c.forced, Tools: []byte(`[]`)}, folder: simModel()}
+		q := &Prepared{Request: &dialect.Request{Guide: &infer.Guide{}, ForcedAny: c.forced, Tools: []byte(`[]`)}, Folder: simFolder(t)}
 		q.expect([]byte(c.prompt))
-		if got := q.submission(0, &route.Target{Engine: &route.Engine{Facts: engine.Facts{Carries: infer.CarriesAll}}, Model: "m"}, "id").Guide; got.Before() != c.want || got.Whole != c.forced {
+		if got := q.Submission(0, &route.Target{Engine: &route.Engine{Facts: engine.Facts{Carries: infer.CarriesAll}}, Model: "m"}, "id").Guide; got.Before() != c.want || got.Whole != c.forced {
 			t.Errorf("%+v: %+v", c, got)
 		}
 	}

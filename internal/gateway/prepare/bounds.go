@@ -1,4 +1,4 @@
-package gateway
+package prepare
 
 import (
 	"weir/internal/dialect"
@@ -35,14 +35,14 @@ func (p *preparing) checkSizes() error {
 		name string
 		json []byte
 	}{
-		{p.req.Fields.Prompt, p.req.Messages}, {"tools", p.req.Tools}, {"chat_template_kwargs", p.req.ChatTemplateKwargs},
+		{p.Request.Fields.Prompt, p.Request.Messages}, {"tools", p.Request.Tools}, {"chat_template_kwargs", p.Request.ChatTemplateKwargs},
 	} {
 		if err := checkValues(f.name, f.json); err != nil {
 			return err
 		}
 	}
-	if n := len(p.req.Media); n > maxMedia {
-		return infer.Invalid(p.req.Fields.Prompt, "the request holds %d parts of image, audio and video; it may hold %d", n, maxMedia)
+	if n := len(p.Request.Media); n > maxMedia {
+		return infer.Invalid(p.Request.Fields.Prompt, "the request holds %d parts of image, audio and video; it may hold %d", n, maxMedia)
 	}
 	return nil
 }
@@ -60,33 +60,33 @@ func checkValues(field string, json []byte) error {
 
 // handOver is what a choice of a prompt of so many ids is handed to an engine with, in
 // bytes.
-func (q *prepared) handOver(ids int) int {
+func (q *Prepared) handOver(ids int) int {
 	n := 4 * ids
-	for i := range q.req.Media {
-		n += len(q.req.Media[i].Data)
+	for i := range q.Request.Media {
+		n += len(q.Request.Media[i].Data)
 	}
-	if q.req.Guide != nil {
-		n += q.req.Guide.Size()
+	if q.Request.Guide != nil {
+		n += q.Request.Guide.Size()
 	}
 	return n
 }
 
-// atOnce is how many choices are handed over at the same time.
-func (q *prepared) atOnce() int {
+// AtOnce is how many choices are handed over at the same time.
+func (q *Prepared) AtOnce() int {
 	return max(1, handOverAtOnce/max(1, q.handOver(q.longestPrompt())))
 }
 
 // checkPromptScores refuses log probabilities of prompts that do not reach to where they
 // begin, or are too many.
 func (p *preparing) checkPromptScores() error {
-	if p.req.LogprobsFrom == nil {
+	if p.Request.LogprobsFrom == nil {
 		return nil
 	}
-	names, from, width, all := p.req.Fields, *p.req.LogprobsFrom, 1+*p.req.Logprobs, 0
-	for i := range len(p.more) + 1 {
-		ids := p.ids
+	names, from, width, all := p.Request.Fields, *p.Request.LogprobsFrom, 1+*p.Request.Logprobs, 0
+	for i := range len(p.More) + 1 {
+		ids := p.IDs
 		if i > 0 {
-			ids = p.more[i-1].ids
+			ids = p.More[i-1].IDs
 		}
 		n := (len(ids) - from) * width
 		switch all += n * p.width(); {
@@ -102,25 +102,25 @@ func (p *preparing) checkPromptScores() error {
 
 // checkProducts refuses what is too much only because there are several choices.
 func (p *preparing) checkProducts() error {
-	choices := p.count()
+	choices := p.Count()
 	if choices == 1 {
 		return nil
 	}
-	names, width := p.req.Fields, p.width()
-	size := p.handOver(len(p.ids))
-	for i := range p.more {
-		size += p.handOver(len(p.more[i].ids))
+	names, width := p.Request.Fields, p.width()
+	size := p.handOver(len(p.IDs))
+	for i := range p.More {
+		size += p.handOver(len(p.More[i].IDs))
 	}
 	if size*width > maxHandOver {
 		return infer.Invalid(names.Choices, "each of the %d choices is handed to the engine with its prompt, media and schema: %d bytes in all, and they may have %d; lower %s, or send several requests",
 			choices, size*width, maxHandOver, names.Choices)
 	}
-	if p.req.Logprobs == nil || p.req.Stream && !p.req.Repeats {
+	if p.Request.Logprobs == nil || p.Request.Stream && !p.Request.Repeats {
 		return nil
 	}
-	if kept := choices * p.longest() * (1 + *p.req.Logprobs); kept > maxAlternatives {
+	if kept := choices * p.Longest() * (1 + *p.Request.Logprobs); kept > maxAlternatives {
 		return infer.Invalid(names.Logprobs, "%s is %d, for up to %d tokens in each of %d choices: that makes %d log probabilities in one answer, which may have %d: ask for fewer of them, for fewer choices, for a lower %s, or for a stream of new output only",
-			names.Logprobs, *p.req.Logprobs, p.longest(), choices, kept, maxAlternatives, names.MaxTokens)
+			names.Logprobs, *p.Request.Logprobs, p.Longest(), choices, kept, maxAlternatives, names.MaxTokens)
 	}
 	return nil
 }

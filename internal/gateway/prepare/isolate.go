@@ -1,4 +1,4 @@
-package gateway
+package prepare
 
 import (
 	"strconv"
@@ -18,25 +18,25 @@ const ownSalt = "cache_salt"
 // isolate gives a request for a model that isolates its callers its cache salt. The head that
 // dialects and rules read has the caller's own salt no more; all bytes of the body stay.
 func (p *preparing) isolate() error {
-	if p.plain = p.head; p.to.model.Isolation == tenancy.Shared || p.in.endpoint.Traits().Wants != dialect.Answer {
+	if p.plain = p.Head; p.to.Model.Isolation == tenancy.Shared || p.in.Endpoint.Traits().Wants != dialect.Answer {
 		return nil
 	}
 	own := ""
-	for i, at := range p.head.Fields {
+	for i, at := range p.Head.Fields {
 		if at.Name != ownSalt {
 			continue
 		}
-		if p.plain != p.head {
+		if p.plain != p.Head {
 			return infer.Invalid(ownSalt, "%s is given twice; give it once", ownSalt)
 		}
 		var err error
-		if own, err = saltOf(p.head.Body[at.Start:at.End]); err != nil {
+		if own, err = saltOf(p.Head.Body[at.Start:at.End]); err != nil {
 			return err
 		}
-		p.plain = p.head.Omit(i)
+		p.plain = p.Head.Omit(i)
 	}
-	p.saltNeeded = !p.to.model.Lenient || own != ""
-	p.salt = p.to.model.Isolation.Salt(p.in.caller, p.to.model.Name, own)
+	p.saltNeeded = !p.to.Model.Lenient || own != ""
+	p.salt = p.to.Model.Isolation.Salt(p.in.Caller, p.to.Model.Name, own)
 	return nil
 }
 
@@ -67,28 +67,23 @@ func tooLongSalt(n int) error {
 }
 
 // checkSalted refuses a request that some relayed engine of the model would compute in the
-// cache of others, because its API has no salt at the path.
+// cache of others.
 func (p *preparing) checkSalted() error {
 	if p.salt == "" {
 		return nil
 	}
-	e := p.to.model.Unsalted(p.in.path)
-	if e != nil && p.saltNeeded {
-		return unsalted(p.to.model, e, p.in.path)
+	if e := p.to.Model.Unsalted(p.in.Path); e != nil {
+		return p.CheckSalt(p.to.Model, e, p.in.Path)
 	}
 	return nil
 }
 
-// checkSalt refuses an engine that would compute the request in the cache of others.
-func (q *prepared) checkSalt(m *route.Model, e *route.Engine, path string) error {
+// CheckSalt refuses an engine that would compute the request in the cache of others, because its
+// API has no salt at the path.
+func (q *Prepared) CheckSalt(m *route.Model, e *route.Engine, path string) error {
 	if q.salt == "" || !q.saltNeeded || e.SaltAt(path) != nil {
 		return nil
 	}
-	return unsalted(m, e, path)
-}
-
-// unsalted says that an engine cannot keep callers' caches apart at a path.
-func unsalted(m *route.Model, e *route.Engine, path string) *infer.Error {
 	err := infer.Errorf(infer.CodeUnsupported, "%s cannot be served for model %s, which isolates the caches of callers (isolation=%s): its engine %s reads no cache salt there; use another API of the model, such as /v1/chat/completions",
 		path, m.Name, m.Isolation, e.Name)
 	err.Retryable = true // another may, where the engines have changed since
@@ -96,7 +91,7 @@ func unsalted(m *route.Model, e *route.Engine, path string) *infer.Error {
 }
 
 // division is the part of weir's own caches that the request uses: those of its salt.
-func (q *prepared) division() uint64 {
+func (q *Prepared) division() uint64 {
 	if q.salt == "" {
 		return 0
 	}

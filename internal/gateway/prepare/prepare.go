@@ -1,4 +1,4 @@
-package gateway
+package prepare
 
 import (
 	"context"
@@ -9,36 +9,36 @@ import (
 	"weir/internal/trace"
 )
 
-// prepare makes a request of a body: it takes it through decode, gate, render and tokenize, which need
-// a CPU and nothing else. It returns where the request can go, or the answer if no engine is asked for
-// it. What is made of a request that is refused is there all the same: its reservation must end.
-func (pr *preparer) prepare(ctx context.Context, q *prepared, in input) (to destination, answer []byte, err error) {
+// Prepare takes a request through decode, gate, render and tokenize, and stores the result in q. It
+// returns where the request can go, or the answer if weir gives it by itself. With an error q may
+// have a reservation, too, which must end.
+func (pr *Preparer) Prepare(ctx context.Context, q *Prepared, in Input) (to Destination, answer []byte, err error) {
 	p := pr.spare.Take()
-	*p = preparing{prepared: q, in: in, preparer: pr, ctx: ctx}
-	q.body = in.body
-	p.called = &in.record.RequestID
-	if in.path == sglang.Path { // whose body may change the id, while the watch reads it
-		first := in.record.RequestID
+	*p = preparing{Prepared: q, in: in, preparer: pr, ctx: ctx}
+	q.Body = in.Body
+	p.called = &in.Record.RequestID
+	if in.Path == sglang.Path { // whose body may change the id, while the watch reads it
+		first := in.Record.RequestID
 		p.called = &first
 	}
 	relayed := false
 	defer func() {
-		if p.rests(); relayed && len(q.body) <= inlineBody { // the pool may have had others
+		if p.rests(); relayed && len(q.Body) <= inlineBody { // the pool may have had others
 			pr.spare.Give(p)
 		}
 	}()
 	if err = p.accept(); err != nil {
 		return p.to, nil, err
 	}
-	q.session = pr.session(in.header, in.caller)
-	q.leftOut = p.report()
-	if relayed = !p.to.needs.HasIDs(); relayed {
+	q.Session = pr.session(in.Header, in.Caller)
+	q.LeftOut = p.report()
+	if relayed = !p.to.Needs.HasIDs(); relayed {
 		return p.to, nil, nil
 	}
-	counts := in.endpoint.Traits().Wants == dialect.PromptLength
-	switch own := asksTokenizer(in.endpoint); {
-	case in.dry && (own || counts):
-		return p.to, nil, infer.Errorf(infer.CodeInvalid, "no engine is chosen for %s: weir answers it by itself", in.path)
+	counts := in.Endpoint.Traits().Wants == dialect.PromptLength
+	switch own := asksTokenizer(in.Endpoint); {
+	case in.Dry && (own || counts):
+		return p.to, nil, infer.Errorf(infer.CodeInvalid, "no engine is chosen for %s: weir answers it by itself", in.Path)
 	case own:
 		answer, err = p.tokenized()
 	default:
@@ -48,10 +48,10 @@ func (pr *preparer) prepare(ctx context.Context, q *prepared, in input) (to dest
 		return p.to, nil, err
 	}
 	if p.passed != "" {
-		q.leftOut = p.report()
+		q.LeftOut = p.report()
 	}
-	if counts && p.to.needs.HasIDs() {
-		answer = in.endpoint.(dialect.Counter).AppendCount(nil, len(q.ids))
+	if counts && p.to.Needs.HasIDs() {
+		answer = in.Endpoint.(dialect.Counter).AppendCount(nil, len(q.IDs))
 	}
 	return p.to, answer, nil
 }
@@ -69,7 +69,7 @@ func (p *preparing) promptForm() error {
 
 // inlineBody is the size in bytes up to which a body is decoded, and its
 // conversation rendered, where it is: that takes some hundred microseconds at
-// most (BenchmarkPrompt). A larger body goes to the pool.
+// most (gateway.BenchmarkPrompt). A larger body goes to the pool.
 const inlineBody = 64 << 10
 
 // decodeShare is the cost of tokenizing divided by the cost of decoding the same bytes,
@@ -80,8 +80,8 @@ const decodeShare = 8
 // first, which is short and therefore soon, ends with the gate, so that refusals come
 // before the work; the second (prompt) does the rest without waiting again in between.
 func (p *preparing) accept() error {
-	if len(p.body) > inlineBody {
-		return p.inPool(trace.Parse, len(p.body)/decodeShare, func(yield func()) error { return p.decodeAndGate(yield) })
+	if len(p.Body) > inlineBody {
+		return p.inPool(trace.Parse, len(p.Body)/decodeShare, func(yield func()) error { return p.decodeAndGate(yield) })
 	}
 	p.enter(trace.Parse)
 	return p.decodeAndGate(func() {})
@@ -98,8 +98,8 @@ func (p *preparing) decodeAndGate(yield func()) error {
 
 // prompt is render and tokenize.
 func (p *preparing) prompt() error {
-	if p.req.Messages != nil && len(p.body) > inlineBody {
-		return p.inPool(trace.Render, len(p.req.Messages), func(yield func()) error {
+	if p.Request.Messages != nil && len(p.Body) > inlineBody {
+		return p.inPool(trace.Render, len(p.Request.Messages), func(yield func()) error {
 			if err := p.render(yield); err != nil {
 				return err
 			}

@@ -1,41 +1,41 @@
-package gateway
+package prepare
 
 import (
 	"context"
 	"net/http"
 
 	"weir/internal/dialect"
+	"weir/internal/dialect/openai"
 	"weir/internal/gateway/record"
 	"weir/internal/observe/busy"
 	"weir/internal/tenancy"
 	"weir/internal/trace"
 )
 
-// input is what a request is prepared from.
-type input struct {
-	caller   *tenancy.Caller // who sends it; never nil
-	endpoint dialect.Endpoint
-	path     string
-	header   http.Header
-	body     []byte
-	record   *record.Request
-	owner    owner // nil: nobody is served
-	dry      bool  // nothing comes of it, and it is not counted
+// Input is what a request is prepared from.
+type Input struct {
+	Caller   *tenancy.Caller // who sends it; never nil
+	Endpoint dialect.Endpoint
+	Path     string
+	Header   http.Header
+	Body     []byte
+	Record   *record.Request
+	Owner    Owner // nil: nobody is served
+	Dry      bool  // no engine is asked, and a refusal is not counted
 }
 
-// owner is who serves a request.
-type owner interface {
-	// Identify is called with the id that the body gives the request, before the record is read by others.
+// Owner is who serves a request.
+type Owner interface {
+	// Identify is called with the id that a body gives its request. It may change the record's.
 	Identify(id string)
 }
 
-// preparing is a request that is being prepared. Its fields besides what comes of it are needed only
-// that long.
+// preparing is a request while it is prepared. All fields but Prepared and to are needed only that long.
 type preparing struct {
-	*prepared
-	to           destination
-	in           input
-	preparer     *preparer
+	*Prepared
+	to           Destination
+	in           Input
+	preparer     *Preparer
 	ctx          context.Context
 	plain        *dialect.Head // without the caller's own cache salt, if weir has taken it
 	text         []byte        // the rendered prompt
@@ -70,7 +70,7 @@ func (p *preparing) enter(s trace.Stage) (now int64) {
 	} else {
 		p.rests()
 	}
-	return p.in.record.Enter(s)
+	return p.in.Record.Enter(s)
 }
 
 // does notes that an operation follows, and gives the one before.
@@ -96,7 +96,7 @@ func (p *preparing) rests() {
 func (p *preparing) inPool(s trace.Stage, cost int, work func(yield func()) error) error {
 	p.enter(trace.PoolWait)
 	var failed error
-	_, err := p.preparer.Pool.RunFor(p.ctx, p.in.caller, cost, func(yield func()) {
+	_, err := p.preparer.Pool.RunFor(p.ctx, p.in.Caller, cost, func(yield func()) {
 		defer p.rests()
 		p.enter(s)
 		failed = work(yield)
@@ -105,4 +105,12 @@ func (p *preparing) inPool(s trace.Stage, cost int, work func(yield func()) erro
 		return err
 	}
 	return failed
+}
+
+// tokenization is a request to a model's tokenizer, which does not go to an engine. One
+// of the two fields is set. docs/tokenize.md describes the requests and answers.
+type tokenization struct {
+	encode *openai.TokenizeRequest
+	detok  *openai.DetokenizeRequest
+	answer []byte
 }

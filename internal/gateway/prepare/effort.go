@@ -1,4 +1,4 @@
-package gateway
+package prepare
 
 import (
 	"slices"
@@ -11,17 +11,17 @@ import (
 // caller gave, and the variable by which the template knows how much the model is to
 // reason.
 func (p *preparing) templateKwargs() ([]byte, error) {
-	given, effort, field := p.req.ChatTemplateKwargs, p.req.Effort, p.req.Fields.Effort
+	given, effort, field := p.Request.ChatTemplateKwargs, p.Request.Effort, p.Request.Fields.Effort
 	if effort == "" {
 		return given, nil
 	}
-	if !p.folder.KnowsEffort(effort) {
-		return nil, infer.Invalid(field, "%s is %q; model %s knows low, medium and high", field, effort, p.to.model.Name)
+	if !p.Folder.KnowsEffort(effort) {
+		return nil, infer.Invalid(field, "%s is %q; model %s knows low, medium and high", field, effort, p.to.Model.Name)
 	}
-	name, value := p.folder.EffortVariable(effort)
+	name, value := p.Folder.EffortVariable(effort)
 	if name == "" {
 		return nil, &infer.Error{Code: infer.CodeUnsupported, Param: field,
-			Message: field + ": the chat template of model " + p.to.model.Name + " has nothing by which it could be told how much to reason; leave it out"}
+			Message: field + ": the chat template of model " + p.to.Model.Name + " has nothing by which it could be told how much to reason; leave it out"}
 	}
 	out := append(append(append(append([]byte(`{"`), name...), `":`...), value...), '}')
 	if given == nil {

@@ -1,4 +1,4 @@
-package gateway
+package prepare
 
 import (
 	"net/http"
@@ -26,7 +26,7 @@ func first(h http.Header, canonical string) string {
 
 // session stands for the session that a request's head names, among those of its
 // caller; 0 is none. Where callers are not known, the key that they present tells them apart.
-func (pr *preparer) session(h http.Header, c *tenancy.Caller) uint64 {
+func (pr *Preparer) session(h http.Header, c *tenancy.Caller) uint64 {
 	names, value := sessionHeaders, first
 	if len(pr.opts.Sessions) > 0 {
 		names, value = pr.opts.Sessions, http.Header.Get

@@ -1,4 +1,4 @@
-package gateway
+package prepare
 
 import (
 	"net/http"
@@ -9,15 +9,15 @@ import (
 	"weir/internal/observe/metrics"
 )
 
-// ignoredHeader names what a request asked for besides its answer and was left out, in
+// IgnoredHeader names what a request asked for besides its answer and was left out, in
 // the head of the response.
-const ignoredHeader = "Weir-Ignored"
+const IgnoredHeader = "Weir-Ignored"
 
 // maxIgnored bounds its value, in bytes; what is beyond is counted.
 const maxIgnored = 1024
 
-// leftOut is the report of a request's fields that were left out.
-type leftOut struct {
+// LeftOut is the report of a request's fields that were left out.
+type LeftOut struct {
 	*dialect.LeftOut
 	headers []string // of the request's head, by their names in the dialect's table
 	dialect string
@@ -25,11 +25,11 @@ type leftOut struct {
 }
 
 // report returns what was left out of a request that weir has decoded; nil: nothing.
-func (p *preparing) report() *leftOut {
-	var l leftOut
+func (p *preparing) report() *LeftOut {
+	var l LeftOut
 	switch t := &p.tokenization; {
-	case p.req != nil:
-		l.LeftOut = p.req.LeftOut
+	case p.Request != nil:
+		l.LeftOut = p.Request.LeftOut
 	case t.encode != nil:
 		l.LeftOut = t.encode.LeftOut
 	case t.detok != nil:
@@ -37,22 +37,22 @@ func (p *preparing) report() *leftOut {
 	default:
 		return nil
 	}
-	for _, h := range p.in.endpoint.Traits().Ignored {
-		if len(p.in.header[h.Canonical]) > 0 {
+	for _, h := range p.in.Endpoint.Traits().Ignored {
+		if len(p.in.Header[h.Canonical]) > 0 {
 			l.headers = append(l.headers, h.Name)
 		}
 	}
 	if l.LeftOut == nil && l.headers == nil {
 		return nil
 	}
-	l.dialect = dialectOf(p.in.endpoint)
+	l.dialect = DialectOf(p.in.Endpoint)
 	kept := l
 	return &kept
 }
 
 // Tell names what was left out in a response's head, and in the metric once.
-func (l *leftOut) Tell(h http.Header, m *metrics.Metrics) {
-	h.Set(ignoredHeader, l.value())
+func (l *LeftOut) Tell(h http.Header, m *metrics.Metrics) {
+	h.Set(IgnoredHeader, l.value())
 	if l.counted {
 		return
 	}
@@ -69,7 +69,7 @@ func (l *leftOut) Tell(h http.Header, m *metrics.Metrics) {
 }
 
 // value is the list as the header has it.
-func (l *leftOut) value() string {
+func (l *LeftOut) value() string {
 	var b strings.Builder
 	more := 0
 	add := func(name string) {

@@ -1,4 +1,4 @@
-package gateway
+package prepare
 
 import (
 	"bytes"
@@ -11,23 +11,15 @@ import (
 	"weir/internal/infer"
 )
 
-// Cap limits the requests for a model; 0 is no limit. A request that asks for more is
-// refused. A request that sets no limit gets this one.
-type Cap struct {
-	MaxTokens int  // of each answer
-	N         int  // answers to a prompt
-	byKey     bool // MaxTokens is a limit of the caller's key
-}
-
 // capOf returns the cap of the model that was found, which its LoRA adapters have too, and of the
 // caller's key.
 func (p *preparing) capOf() (c Cap) {
-	if l := p.to.model.Loaded; l != nil {
+	if l := p.to.Model.Loaded; l != nil {
 		c = Cap{MaxTokens: l.MaxTokens, N: l.MaxN}
 	} else {
-		c = p.preparer.opts.Caps[cmp.Or(p.to.model.Base, p.to.model.Name)]
+		c = p.preparer.opts.Caps[cmp.Or(p.to.Model.Base, p.to.Model.Name)]
 	}
-	if a := p.in.caller.Account; a != nil {
+	if a := p.in.Caller.Account; a != nil {
 		if most := int(a.Limits().OutputTokens); most > 0 && (c.MaxTokens == 0 || most < c.MaxTokens) {
 			c.MaxTokens, c.byKey = most, true
 		}
@@ -38,9 +30,9 @@ func (p *preparing) capOf() (c Cap) {
 // checkPrompt refuses a prompt that is longer than the caller's key may send. A prompt that is
 // relayed has an estimated length.
 func (p *preparing) checkPrompt(field string, tokens int) error {
-	if a := p.in.caller.Account; a != nil {
+	if a := p.in.Caller.Account; a != nil {
 		if most := int(a.Limits().PromptTokens); most > 0 && tokens > most {
-			return tooLong(field, "the prompt has %d tokens; the key %s may send at most %d", tokens, p.in.caller.Key, most)
+			return tooLong(field, "the prompt has %d tokens; the key %s may send at most %d", tokens, p.in.Caller.Key, most)
 		}
 	}
 	return nil
@@ -49,21 +41,21 @@ func (p *preparing) checkPrompt(field string, tokens int) error {
 // checkCap refuses a decoded request that asks for more than its model's cap. fit gives
 // a request without a bound the cap itself.
 func (p *preparing) checkCap() error {
-	limit, names := p.capOf(), p.req.Fields
+	limit, names := p.capOf(), p.Request.Fields
 	if n := p.width(); limit.N > 0 && n > limit.N {
 		return p.overCap(names.Choices, strconv.Itoa(n), limit.N)
 	}
-	if limit.MaxTokens > 0 && p.req.MaxTokens > limit.MaxTokens {
-		return p.overCap(names.MaxTokens, strconv.Itoa(p.req.MaxTokens), limit.MaxTokens)
+	if limit.MaxTokens > 0 && p.Request.MaxTokens > limit.MaxTokens {
+		return p.overCap(names.MaxTokens, strconv.Itoa(p.Request.MaxTokens), limit.MaxTokens)
 	}
 	return nil
 }
 
 func (p *preparing) overCap(field, value string, limit int) error {
 	if c := p.capOf(); c.byKey && limit == c.MaxTokens {
-		return infer.Invalid(field, "%s is %s; for the key %s it may be at most %d", field, dialect.Clip(value, 32), p.in.caller.Key, limit)
+		return infer.Invalid(field, "%s is %s; for the key %s it may be at most %d", field, dialect.Clip(value, 32), p.in.Caller.Key, limit)
 	}
-	return infer.Invalid(field, "%s is %s; for model %s it may be at most %d", field, dialect.Clip(value, 32), p.to.model.Name, limit)
+	return infer.Invalid(field, "%s is %s; for model %s it may be at most %d", field, dialect.Clip(value, 32), p.to.Model.Name, limit)
 }
 
 // capped are the fields that caps bound in the bodies of relayed requests, whatever
@@ -73,8 +65,8 @@ var capped = map[string]func(Cap) int{
 	"n": Cap.choices, "best_of": Cap.choices,
 }
 
-// isCapped reports whether caps bound a field, whose name is in lower case.
-func isCapped(field string) bool { return capped[field] != nil }
+// IsCapped reports whether caps bound a field, whose name is in lower case.
+func IsCapped(field string) bool { return capped[field] != nil }
 
 func (c Cap) tokens() int  { return c.MaxTokens }
 func (c Cap) choices() int { return c.N }
@@ -96,13 +88,13 @@ func (p *preparing) capRelayed() error {
 	}
 	bounded := false
 	var nulls []dialect.Span // bounds that say nothing
-	for _, at := range p.head.Fields {
+	for _, at := range p.Head.Fields {
 		name := strings.ToLower(at.Name)
 		of := capped[name]
 		if of == nil || of(limit) == 0 {
 			continue
 		}
-		raw := p.head.Body[at.Start:at.End]
+		raw := p.Head.Body[at.Start:at.End]
 		if dialect.KindOf(raw) == 'n' {
 			if strings.HasPrefix(name, "max_") {
 				nulls = append(nulls, at)
@@ -119,7 +111,7 @@ func (p *preparing) capRelayed() error {
 		}
 		bounded = bounded || strings.HasPrefix(name, "max_")
 	}
-	if field := unbounded[p.in.path]; field != "" && !bounded && limit.MaxTokens > 0 {
+	if field := unbounded[p.in.Path]; field != "" && !bounded && limit.MaxTokens > 0 {
 		return p.bound(field, nulls, limit.MaxTokens)
 	}
 	return nil
@@ -129,7 +121,7 @@ func (p *preparing) capRelayed() error {
 // field. All other bytes stay.
 func (p *preparing) bound(field string, nulls []dialect.Span, most int) (err error) {
 	var out []byte
-	from, old := 0, p.head.Body
+	from, old := 0, p.Head.Body
 	for _, at := range nulls {
 		out = strconv.AppendInt(append(out, old[from:at.Start]...), int64(most), 10)
 		from = at.End
@@ -139,7 +131,7 @@ func (p *preparing) bound(field string, nulls []dialect.Span, most int) (err err
 		out = append(append(out, old[:from]...), `"`+field+`":`...)
 		out = append(strconv.AppendInt(out, int64(most), 10), ',')
 	}
-	p.body = append(out, old[from:]...)
-	p.head, err = p.in.endpoint.ParseHead(p.body)
+	p.Body = append(out, old[from:]...)
+	p.Head, err = p.in.Endpoint.ParseHead(p.Body)
 	return err
 }

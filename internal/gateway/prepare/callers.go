@@ -1,4 +1,4 @@
-package gateway
+package prepare
 
 import (
 	"crypto/tls"
@@ -17,35 +17,20 @@ type Callers func(head http.Header, secure *tls.ConnectionState) (*tenancy.Calle
 // anyone is Callers where no keys are configured.
 func anyone(http.Header, *tls.ConnectionState) (*tenancy.Caller, error) { return tenancy.Anyone, nil }
 
-// unknownCaller is the caller of a request that is refused for want of one. Its record names no tenant.
-var unknownCaller = &tenancy.Caller{Share: 1}
-
-// maxCaller bounds the names of keys and tenants in records, in bytes.
-const maxCaller = 128
+// Unknown is the caller of a request that is refused for want of one. Its record names no tenant.
+var Unknown = &tenancy.Caller{Share: 1}
 
 // Caller returns who sends a request. It is never nil.
-func (pr *preparer) Caller(r *http.Request) (*tenancy.Caller, error) {
+func (pr *Preparer) Caller(r *http.Request) (*tenancy.Caller, error) {
 	c, err := pr.opts.Callers(r.Header, r.TLS)
 	if err != nil || c == nil {
 		if err == nil {
 			err = infer.Errorf(infer.CodeUnauthorized, "the caller is not known")
 		}
-		return unknownCaller, err
+		return Unknown, err
 	}
 	if c.Key != "" {
 		tenancy.Conceal(r.Header) // from engines and records
 	}
 	return c, nil
-}
-
-// forCallers serves requests that do not go to an engine, of known callers only.
-func (g *Gateway) forCallers(serve func(http.ResponseWriter, *http.Request, *tenancy.Caller)) http.HandlerFunc {
-	return g.view(func(w http.ResponseWriter, r *http.Request) {
-		c, err := g.preparer.Caller(r)
-		if err != nil {
-			writeError(w, g.preparer.Endpoint(r.URL.Path), infer.AsError(err))
-			return
-		}
-		serve(w, r, c)
-	})
 }

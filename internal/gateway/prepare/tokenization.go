@@ -1,6 +1,7 @@
-package gateway
+package prepare
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -12,39 +13,31 @@ import (
 	"weir/internal/trace"
 )
 
-// tokenization is a request to a model's tokenizer, which does not go to an engine. One
-// of the two fields is set. docs/tokenize.md describes the requests and answers.
-type tokenization struct {
-	encode *openai.TokenizeRequest
-	detok  *openai.DetokenizeRequest
-	answer []byte
-}
-
 // decode decodes the body, for the model that p has found.
 func (t *tokenization) decode(p *preparing) (err error) {
 	p.enter(trace.Parse)
 	defer p.enter(trace.Gate)
-	if p.in.endpoint.Traits().Wants == dialect.TokenIDs {
-		if t.encode, err = openai.DecodeTokenize(p.head); err != nil {
+	if p.in.Endpoint.Traits().Wants == dialect.TokenIDs {
+		if t.encode, err = openai.DecodeTokenize(p.Head); err != nil {
 			return err
 		}
-		if t.encode.Tools != nil && p.folder.Templates.Tools() == chat.ToolsIgnored {
+		if t.encode.Tools != nil && p.Folder.Templates.Tools() == chat.ToolsIgnored {
 			t.encode.Tools, t.encode.LeftOut = nil, t.encode.LeftOut.With("tools")
 		}
 		return errors.Join(checkValues("messages", t.encode.Messages), checkValues("tools", t.encode.Tools),
 			checkValues("chat_template_kwargs", t.encode.ChatTemplateKwargs))
 	}
-	if t.detok, err = openai.DecodeDetokenize(p.head); err != nil {
+	if t.detok, err = openai.DecodeDetokenize(p.Head); err != nil {
 		return err
 	}
-	size, text := max(p.folder.VocabSize, p.folder.Tokenizer.Size()), int64(0)
+	size, text := max(p.Folder.VocabSize, p.Folder.Tokenizer.Size()), int64(0)
 	for i, ids := range t.detok.Tokens {
 		if k := unknownID(ids, size); k >= 0 {
 			path := fmt.Sprintf("%s[%d]", t.detok.Path(i), k)
 			return noSuchID(path, path, ids[k], size)
 		}
 		for _, id := range ids {
-			text += int64(len(p.folder.Tokenizer.TokenBytes(id)))
+			text += int64(len(p.Folder.Tokenizer.TokenBytes(id)))
 		}
 	}
 	if text > p.preparer.maxText { // an id of two digits may stand for a hundred spaces
@@ -85,7 +78,7 @@ func (p *preparing) encodeTexts(yield func()) error {
 			Messages: r.Messages, Tools: r.Tools, Kwargs: r.ChatTemplateKwargs, FromAPI: true,
 			AddGenerationPrompt: r.AddGenerationPrompt, ContinueFinalMessage: r.ContinueFinalMessage, Yield: yield,
 		}
-		prompt, err := p.folder.RenderChat(p.ctx, in)
+		prompt, err := p.Folder.RenderChat(p.ctx, in)
 		if err != nil {
 			return err
 		}
@@ -93,29 +86,29 @@ func (p *preparing) encodeTexts(yield func()) error {
 			p.passed = "messages[].content"
 			r.LeftOut = r.LeftOut.With(p.passed)
 		}
-		p.in.record.Rendered = trace.Now()
+		p.in.Record.Rendered = trace.Now()
 		p.enter(trace.Tokenize)
 		texts = []string{string(prompt)}
 	} else if field = func(int) string { return "prompt" }; r.Batch {
 		field = func(i int) string { return fmt.Sprintf("prompt[%d]", i) }
 	}
-	p.in.record.TokenizeStart = trace.Now()
+	p.in.Record.TokenizeStart = trace.Now()
 	results := make([]openai.TokenizeResult, len(texts))
 	for i, text := range texts {
 		ids, err := p.idsOf([]byte(text), r.AddSpecialTokens, 0, field(i), yield)
 		if err != nil {
 			return err
 		}
-		p.in.record.PromptTokens += len(ids)
+		p.in.Record.PromptTokens += len(ids)
 		results[i].IDs = ids
 		if r.ReturnTokenStrs {
 			results[i].Strs = make([]string, len(ids))
 			for k, id := range ids {
-				results[i].Strs[k] = p.folder.Tokenizer.Token(id)
+				results[i].Strs[k] = p.Folder.Tokenizer.Token(id)
 			}
 		}
 	}
-	p.in.record.TokenizeEnd = trace.Now()
+	p.in.Record.TokenizeEnd = trace.Now()
 	p.enter(trace.Encode)
 	limit := p.contextLength()
 	if limit == 0 {
@@ -135,7 +128,7 @@ func (p *preparing) decodeTokens(yield func()) error {
 			wanted[i] = p.textOf(ids, true, yield)
 		}
 		if p.ctx.Err() != nil {
-			return gone(p.ctx)
+			return infer.AsError(context.Cause(p.ctx))
 		}
 	}
 	p.enter(trace.Encode)
@@ -146,7 +139,7 @@ func (p *preparing) decodeTokens(yield func()) error {
 // textOf decodes a few ids at a time.
 func (p *preparing) textOf(ids []uint32, skipSpecial bool, yield func()) (text []byte) {
 	const part = 4096 // some 100 us
-	d := tokenizer.NewDetokenizer(p.folder.Tokenizer, tokenizer.DetokenizerOptions{SkipSpecial: skipSpecial})
+	d := tokenizer.NewDetokenizer(p.Folder.Tokenizer, tokenizer.DetokenizerOptions{SkipSpecial: skipSpecial})
 	for len(ids) > part && p.ctx.Err() == nil {
 		text, _, _ = d.Append(text, ids[:part])
 		ids = ids[part:]

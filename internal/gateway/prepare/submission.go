@@ -1,4 +1,4 @@
-package gateway
+package prepare
 
 import (
 	"cmp"
@@ -9,22 +9,22 @@ import (
 	"weir/internal/infer"
 )
 
-// submission is the request of a choice as a target gets it.
-func (q *prepared) submission(index int, at *route.Target, id string) *infer.Request {
-	p := q.promptOf(index)
+// Submission is the request of a choice as a target gets it.
+func (q *Prepared) Submission(index int, at *route.Target, id string) *infer.Request {
+	p := q.PromptOf(index)
 	req := &infer.Request{
 		ID:        id,
 		Model:     at.Model,
-		Prompt:    p.ids,
-		Media:     q.req.Media,
-		MaxTokens: p.max - q.sent,
+		Prompt:    p.IDs,
+		Media:     q.Request.Media,
+		MaxTokens: p.Max - q.Sent,
 		ToContext: q.toContext,
-		MinTokens: max(q.req.MinTokens-q.sent, 0), Priority: q.req.Priority,
-		IgnoreEOS: q.req.IgnoreEOS,
-		StopIDs:   q.req.StopIDs,
-		Sampling:  q.req.Sampling,
-		Guide:     q.req.Guide,
-		Logprobs:  q.req.Logprobs, LogprobsFrom: q.req.LogprobsFrom,
+		MinTokens: max(q.Request.MinTokens-q.Sent, 0), Priority: q.Request.Priority,
+		IgnoreEOS: q.Request.IgnoreEOS,
+		StopIDs:   q.Request.StopIDs,
+		Sampling:  q.Request.Sampling,
+		Guide:     q.Request.Guide,
+		Logprobs:  q.Request.Logprobs, LogprobsFrom: q.Request.LogprobsFrom,
 	}
 	if q.saltNeeded || at.Facts.Salts.Carried {
 		req.CacheSalt = q.salt
@@ -34,7 +34,7 @@ func (q *prepared) submission(index int, at *route.Target, id string) *infer.Req
 		seed := *req.Sampling.Seed + int64(k)
 		req.Sampling.Seed = &seed
 	}
-	if q.req.HeldBack() && at.Carries()&infer.CarriesMinTokens == 0 {
+	if q.Request.HeldBack() && at.Carries()&infer.CarriesMinTokens == 0 {
 		req.MinTokens, req.Sampling.LogitBias = 0, q.holdBack(req.Sampling.LogitBias)
 	}
 	return req
@@ -47,8 +47,8 @@ const impossible = -1e9
 // holdBack adds biases against the ids that would end an answer. For an answer that
 // must not end before its limit this replaces min_tokens, for an engine that does not
 // know these ids itself.
-func (q *prepared) holdBack(biases []infer.Bias) []infer.Bias {
-	ends := slices.Concat(q.folder.EOS, q.req.StopIDs)
+func (q *Prepared) holdBack(biases []infer.Bias) []infer.Bias {
+	ends := slices.Concat(q.Folder.EOS, q.Request.StopIDs)
 	slices.Sort(ends)
 	held := slices.DeleteFunc(slices.Clone(biases), func(b infer.Bias) bool { return slices.Contains(ends, b.ID) })
 	for _, id := range slices.Compact(ends) {
@@ -58,14 +58,14 @@ func (q *prepared) holdBack(biases []infer.Bias) []infer.Bias {
 	return held
 }
 
-// salted gives a body that is asked of a relayed engine the request's salt, in place of the
+// Salted gives a body that is asked of a relayed engine the request's salt, in place of the
 // caller's own. Without one it returns asked as it is, which may be nil.
-func (q *prepared) salted(asked *dialect.Asked, e *route.Engine, path string) *dialect.Asked {
+func (q *Prepared) Salted(asked *dialect.Asked, e *route.Engine, path string) *dialect.Asked {
 	if q.salt == "" {
 		return asked
 	}
 	if asked == nil {
-		asked = q.head.Ask()
+		asked = q.Head.Ask()
 	}
 	value := string(dialect.AppendString(nil, q.salt))
 	for _, field := range e.SaltAt(path) {
