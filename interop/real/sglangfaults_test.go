@@ -3,7 +3,9 @@
 package real
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -134,7 +136,11 @@ func partOf(t *testing.T, p *harness.Process, part string) []int {
 	return ofProcess(t, p, part)
 }
 
-// stopped: streams over a process that stands still for a while are whole.
+// stoodStill is how long a process is stopped: the truth that records are held against.
+const stoodStill = 2 * time.Second
+
+// stopped: streams over a process that stands still for a while are whole, and their records say how
+// long nothing came, and that it was before weir.
 func (f *sgFleet) stopped(t *testing.T) {
 	for i, w := range f.ways[1:] {
 		for _, part := range parts {
@@ -146,7 +152,7 @@ func (f *sgFleet) stopped(t *testing.T) {
 				for _, pid := range pids {
 					_ = syscall.Kill(pid, syscall.SIGSTOP)
 				}
-				time.Sleep(2 * time.Second) // of standing still
+				time.Sleep(stoodStill)
 				for _, pid := range pids {
 					_ = syscall.Kill(pid, syscall.SIGCONT)
 				}
@@ -155,8 +161,35 @@ func (f *sgFleet) stopped(t *testing.T) {
 				t.Errorf("%s, %s: %d of 4 streams are whole, %d failed, %d cut", w.name, part, whole, failed, cut)
 			}
 			f.set(part+" stands still for 2 s", w.name, "4 streams whole")
+			for _, r := range f.gateways[i+1].latest(4) {
+				gap := time.Duration(r.Gap * float64(time.Millisecond))
+				if gap < stoodStill-100*time.Millisecond || !strings.Contains(r.Reason.Sentence, "of that was before weir") {
+					t.Errorf("%s, %s stood still for %v: the record has a gap of %v, and: %s", w.name, part, stoodStill, gap, r.Reason.Sentence)
+				}
+			}
 		}
 	}
+}
+
+// reasoned is what /records says of a request.
+type reasoned struct {
+	Gap    float64 `json:"longest_gap_ms"`
+	Reason struct{ Sentence string }
+}
+
+// latest returns the records of the last requests to end.
+func (g gateway) latest(n int) []reasoned {
+	g.T.Helper()
+	var view struct{ Records []reasoned }
+	resp, err := http.Get(fmt.Sprintf("%s/records?limit=%d&reason=1", g.Admin, n))
+	if err == nil {
+		defer resp.Body.Close()
+		err = json.NewDecoder(resp.Body).Decode(&view)
+	}
+	if err != nil || len(view.Records) != n {
+		g.T.Fatalf("%d records of %d: %v", len(view.Records), n, err)
+	}
+	return view.Records
 }
 
 // killed: streams over a process that is killed end with an error, and never as whole ones. weir
