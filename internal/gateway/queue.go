@@ -20,8 +20,9 @@ type routing struct {
 	anew  uint8               // how often it was prepared again
 	// before is where a continuation goes, if the policy does not mind, and spare by how much
 	// (route.Choice).
-	before    *cost.Rank
-	spare     int
+	before *cost.Rank
+	spare  int
+
 	ticket    *ticket // its way to the next engine; nil: it has one, or does not ask yet
 	place     int64   // among those that wait; 0: it has none yet
 	dueBy     int64   // when it is to have its turn among those of its tenant, if it has a place

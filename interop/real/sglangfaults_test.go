@@ -5,7 +5,6 @@ package real
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -181,13 +180,9 @@ type reasoned struct {
 func (g gateway) latest(n int) []reasoned {
 	g.T.Helper()
 	var view struct{ Records []reasoned }
-	resp, err := http.Get(fmt.Sprintf("%s/records?limit=%d&reason=1", g.Admin, n))
-	if err == nil {
-		defer resp.Body.Close()
-		err = json.NewDecoder(resp.Body).Decode(&view)
-	}
-	if err != nil || len(view.Records) != n {
-		g.T.Fatalf("%d records of %d: %v", len(view.Records), n, err)
+	page := harness.Get(g.T, fmt.Sprintf("%s/records?limit=%d&reason=1", g.Admin, n))
+	if err := json.Unmarshal(page.Body, &view); err != nil || len(view.Records) != n {
+		g.T.Fatalf("%d records of %d: %v: %.200q", len(view.Records), n, err, page.Body)
 	}
 	return view.Records
 }
