@@ -120,7 +120,9 @@ func played(t *testing.T, ids *tokenEngine, relay *relayEngine, n int, d delays,
 		if streamed {
 			f.send(relayEnd)
 		} else {
-			f.send(`{"choices":[{"message":{"content":"` + strings.Repeat("word ", tokens) + `"},"finish_reason":"stop"}]}`)
+			f.send(`{"choices":[{"message":{"content":"`) // a large answer comes in parts, and a slow client is slow between them
+			f.send(strings.Repeat("word ", tokens))
+			f.send(`"},"finish_reason":"stop"}]}`)
 		}
 		f.end()
 		return

@@ -81,7 +81,7 @@ func (r *Row) Spans() (spans []Span, residual int64) {
 			until(StageHop, r.FirstReceived)
 		}
 		flushed := max(g.Stages["flush"], 0)
-		if !g.Stream && r.FirstSent != 0 { // it is written when its engine is done
+		if !g.Stream && r.FirstSent != 0 && r.FirstSent >= r.LastReceived { // it was written when its engine was done
 			until(StageDecode, r.LastReceived)
 			until(StagePath, r.FirstSent)
 			until(StageFlush, min(at+flushed, r.LastToken))
@@ -94,7 +94,7 @@ func (r *Row) Spans() (spans []Span, residual int64) {
 		until(StagePath, min(wrote, cmp.Or(r.FirstContent, wrote)))
 		until(StageDelivery, r.FirstContent)
 		if r.LastToken > at {
-			if r.FirstSent != 0 && r.FirstFlushed > r.FirstSent { // of the first write the time is known
+			if r.FirstSent != 0 && r.FirstFlushed != 0 && r.FirstFlushed > r.FirstSent { // of the first write the time is known
 				flushed = max(0, flushed-(r.FirstFlushed-r.FirstSent))
 			}
 			// The duration of the others is known, but not their times: they are put last.

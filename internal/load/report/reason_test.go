@@ -87,6 +87,13 @@ func TestReason(t *testing.T) {
 			r.Stream, r.FirstFlushed, r.Ledger.Spent[trace.Flush] = false, r.Finished, 2e9
 			return r
 		}(), StageFlush, []string{"was flush: its client"}},
+		{"an answer in one piece that comes in parts, whose client is slow", func() *trace.Record {
+			r := recorded("r", 1, 5, 20, 1)
+			r.Attempts[0].Legs[0].Stamps = infer.Stamps{}
+			r.Pace.Sent, r.Pace.Last, r.Finished = r.FirstReceived+1e5, r.Pace.Last+2e9, r.Finished+2e9
+			r.Stream, r.FirstFlushed, r.Ledger.Spent[trace.Flush] = false, r.Finished, 2e9
+			return r
+		}(), StageFlush, []string{"2.0 s of that", "was flush: its client did not take what weir wrote"}},
 		{"a hop that is held", func() *trace.Record {
 			r := recorded("r", 1, 5, 20, 1)
 			for _, at := range []*int64{&r.FirstReceived, &r.FirstFlushed, &r.Pace.Sent, &r.Pace.Last, &r.Finished} {

@@ -1,0 +1,79 @@
+//go:build interop
+
+package clients
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/test/e2e/harness"
+)
+
+// A client reads nothing for three seconds of an answer of 3 MB, and its own clock says so. The
+// record gives the client as much, and does not name it where the client reads as fast as it can.
+// (curl --limit-rate is no such client: its kernel takes 10 MB and more that curl has not read, of
+// which nothing tells weir.)
+func TestSlowClient(t *testing.T) {
+	sim := harness.StartSim(t, "--cost", "constant", "--prefill-cost", "20ms", "--decode-cost", "100us")
+	for way, spec := range map[string]string{"by ids": sim.Spec("sglang"), "over a relay": sim.Spec("openai")} {
+		for _, stream := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, streamed %t", way, stream), func(t *testing.T) {
+				harness.Beside(t, harness.Light)
+				g := harness.StartGateway(t, "serve", "--engine", spec)
+				body := filepath.Join(t.TempDir(), "body")
+				harness.WriteFile(t, body, fmt.Sprintf(`{"model":"weir-sim","max_tokens":2000,"ignore_eos":true,"stream":%t,"logprobs":true,"top_logprobs":20,"messages":[{"role":"user","content":"hi"}]}`, stream))
+				asks := func(pause string) (paused time.Duration, r reasoned) {
+					t.Helper()
+					before := harness.Metric(t, g.Admin, "weir_requests_total")
+					out, err := exec.Command(harness.Python(t), "slow.py", strings.TrimPrefix(g.URL, "http://"), body, pause).CombinedOutput()
+					var said struct {
+						Paused float64
+						Bytes  int
+					}
+					if err != nil || json.Unmarshal(out, &said) != nil || said.Bytes < 2e6 {
+						t.Fatalf("%v: %s", err, out)
+					}
+					harness.Eventually(t, "ended", func() bool { return harness.Metric(t, g.Admin, "weir_requests_total") > before })
+					var page struct{ Records []reasoned }
+					if err := json.Unmarshal(harness.Get(t, g.Admin+"/records?limit=1&reason=1").Body, &page); err != nil || len(page.Records) != 1 {
+						t.Fatal(err, page)
+					}
+					return time.Duration(said.Paused * 1e9), page.Records[0]
+				}
+				if _, r := asks("0"); r.Reason.Stage == "flush" {
+					t.Errorf("the client read as fast as it could, and: %s", r.Reason.Sentence)
+				}
+				paused, r := asks("3")
+				if took := r.client(); r.Reason.Stage != "flush" || took < paused-time.Second || took > paused+time.Second {
+					t.Errorf("the client read nothing for %v, and the record gives it %v: %s", paused, took, r.Reason.Sentence)
+				}
+			})
+		}
+	}
+}
+
+// reasoned is what /records says of a request.
+type reasoned struct {
+	Reason struct {
+		Stage, Sentence string
+		Stages          []struct {
+			Stage string
+			MS    float64
+		}
+	}
+}
+
+// client returns the time that the client's reading took.
+func (r *reasoned) client() (d time.Duration) {
+	for _, s := range r.Reason.Stages {
+		if s.Stage == "flush" {
+			d += time.Duration(s.MS * float64(time.Millisecond))
+		}
+	}
+	return d
+}
