@@ -42,7 +42,7 @@ func (x *exchange) finish() {
 	x.ctx.End(nil)
 	x.record()
 	end := func() {
-		x.response.Carrier.End(!broken, broken && x.err.Code != infer.CodeCancelled && x.err.Code != infer.CodeSlowClient)
+		x.response.End(!broken, broken && x.err.Code != infer.CodeCancelled && x.err.Code != infer.CodeSlowClient)
 	}
 	if left {
 		x.guarded(end)

@@ -14,6 +14,7 @@ import (
 
 	"weir/internal/dialect/allow"
 	"weir/internal/engine"
+	"weir/internal/gateway/front"
 	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 )
@@ -310,6 +311,7 @@ func TestRelayBreaksInsideAHugeEvent(t *testing.T) {
 			t.Fatalf("the client has %.40q", got.body)
 		}
 		f.fail(true)
+		time.Sleep(front.HearingTime)
 		got := c.answer()
 		if got.whole || !got.closed || !strings.HasPrefix("data: a\n\n"+huge, string(got.body)) {
 			t.Errorf("whole %v, closed %v, the client's last bytes are %q", got.whole, got.closed, got.body[max(0, len(got.body)-80):])

@@ -296,6 +296,10 @@ func (s *script) told() {
 		if body := s.rig.whole.Body.String(); body != "" {
 			s.say("%s whole:\n%s", cmp.Or(s.rig.whole.Header().Get("Content-Length"), "no length,"), printed(body))
 		}
+		if rec.Outcome != infer.Finished {
+			time.Sleep(front.HearingTime) // until a stream breaks behind its last words
+			synctest.Wait()
+		}
 		if s.rig.cut.Load() {
 			s.say("the connection is broken")
 		}

@@ -27,6 +27,9 @@ func TestBrokenStreams(t *testing.T) {
 					harness.Checks(t, 7, exec.Command(script[0], append(script[1:], "--base-url", g.URL)...))
 				})
 			}
+			t.Run("fetch, slowly", func(t *testing.T) {
+				harness.Checks(t, 4, exec.Command(node(t), "slow_fetch.mjs", "--base-url", g.URL))
+			})
 		})
 	}
 }

@@ -55,6 +55,26 @@ func TestAISDK(t *testing.T) { runAlone(t, 12, exec.Command("node", "node/ai.mjs
 
 func TestOpenAIGo(t *testing.T) { runAlone(t, 5, exec.Command(programs.Installed(t, "gosdk"))) }
 
+// An engine breaks each stream after some tokens, and no other one is there: these clients say what
+// weir says of that, and take no answer for a whole one.
+func TestBrokenStreams(t *testing.T) {
+	sim := harness.StartSim(t, append(harness.FastSim[:len(harness.FastSim):len(harness.FastSim)], "--fault", "cut,after=9")...)
+	ids := harness.StartGateway(t, "serve", "--engine", sim.Spec("sglang"))
+	for way, g := range map[string]*harness.Gateway{"by ids": ids, "over a relay": harness.StartGateway(t, "serve", "--engine", "openai="+ids.URL)} {
+		for name, client := range map[string]struct {
+			least int
+			cmd   []string
+		}{"AI SDK": {4, []string{"node", "node/ai.mjs"}}, "openai-go": {2, []string{programs.Installed(t, "gosdk")}}} {
+			t.Run(way+"/"+name, func(t *testing.T) {
+				harness.Beside(t, harness.Light)
+				cmd := exec.Command(client.cmd[0], append(client.cmd[1:], "broken", g.URL)...)
+				cmd.Env = programs.Alone(t)
+				harness.Checks(t, client.least, cmd)
+			})
+		}
+	}
+}
+
 // up starts weir up, and gives it as the server that programs ask.
 func up(t *testing.T) (*harness.Gateway, programs.Server) {
 	t.Helper()

@@ -21,11 +21,6 @@ func (f *Front) Listener(l net.Listener) net.Listener { return listener{l, f, fa
 // the server only gets the connections of the others: from Returned.
 func (f *Front) PlainListener(l net.Listener) net.Listener { return listener{l, f, true} }
 
-// unsent is how much of a response the kernel takes for a client that reads too slowly. Beyond it
-// the stream is blocked, and its record and its write deadline show that. It also bounds the
-// kernel's memory for thousands of such clients.
-const unsent = 128 << 10
-
 type listener struct {
 	net.Listener
 	f     *Front
@@ -59,7 +54,7 @@ func (l listener) Accept() (net.Conn, error) {
 			wrapped.socket.Close()
 			continue
 		}
-		_ = sock.LimitUnsent(wrapped.socket, unsent) // a kernel that cannot takes what it wants
+		_ = sock.LimitUnsent(wrapped.socket) // a kernel that cannot takes what it wants
 		if l.plain && f.returned.direct.accept(wrapped) {
 			continue
 		}

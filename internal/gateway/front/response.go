@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"time"
@@ -146,6 +147,45 @@ func (r *Response) Release() {
 	}
 	if r.Served != nil && r.Served.stopFollowing != nil {
 		r.Served.stopFollowing()
+	}
+}
+
+// HearingTime is how long a stream that is to break stays open behind its last words. A client
+// that reads by fetch, as those of JavaScript do, loses what it has not read when its response
+// breaks: tokens, and the event that says why.
+const HearingTime = time.Second
+
+// End ends the response, as Carrier.End does. A stream that breaks although its client is there
+// is broken when the client has hung up, as most do when they have read why it ends, and after
+// HearingTime at the latest.
+func (r *Response) End(whole, unread bool) {
+	if !whole && unread && r.Events {
+		unread = !r.hangsUp()
+	}
+	r.Carrier.End(whole, unread)
+}
+
+// hangsUp reports whether the client hangs up within HearingTime.
+func (r *Response) hangsUp() bool {
+	direct := r.Detached()
+	if !direct {
+		_, direct = r.Served.Writer.(*directWriter)
+	}
+	if direct {
+		_ = r.conn.SetReadDeadline(time.Now().Add(HearingTime)) // fails only on a closed connection, as reads will
+		_, err := io.CopyN(io.Discard, r.conn, lingerBytes)
+		return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+	}
+	ctx := r.Served.Request.Context()
+	hungUp := ctx.Done()
+	if ctx.Err() != nil { // by a shutdown: the client is there
+		hungUp = nil
+	}
+	select {
+	case <-hungUp:
+		return true
+	case <-time.After(HearingTime):
+		return false
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 // A writer to a peer that does not read waits when the kernel has taken what it may, and goes on
 // when the peer reads.
 func TestLimitUnsent(t *testing.T) {
-	taken := func(limit int) (n int) {
+	taken := func(limited bool) (n int) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -29,8 +29,8 @@ func TestLimitUnsent(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if limit > 0 {
-			if err := LimitUnsent(c, limit); err != nil {
+		if limited {
+			if err := LimitUnsent(c); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -41,7 +41,7 @@ func TestLimitUnsent(t *testing.T) {
 		if err == nil {
 			t.Fatal("the kernel took all of 64 MiB")
 		}
-		if limit == 0 {
+		if !limited {
 			return n
 		}
 		go io.Copy(io.Discard, peer)
@@ -53,15 +53,14 @@ func TestLimitUnsent(t *testing.T) {
 		}
 		return n
 	}
-	const limit = 64 << 10
-	free, bound := taken(0), taken(limit)
-	if bound > 8*limit || free < 2*bound {
-		t.Errorf("the kernel takes %d bytes, and %d with a limit of %d", free, bound, limit)
+	free, bound := taken(false), taken(true)
+	if bound > 4*Unsent || free < 2*bound {
+		t.Errorf("the kernel takes %d bytes, and %d with a limit of %d", free, bound, Unsent)
 	}
 	one, other := net.Pipe()
 	defer one.Close()
 	defer other.Close()
-	if err := LimitUnsent(one, limit); err != nil {
+	if err := LimitUnsent(one); err != nil {
 		t.Error(err)
 	}
 }

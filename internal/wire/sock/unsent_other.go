@@ -5,4 +5,4 @@ package sock
 import "net"
 
 // LimitUnsent does nothing: this system has no such limit, or another one.
-func LimitUnsent(net.Conn, int) error { return nil }
+func LimitUnsent(net.Conn) error { return nil }

@@ -1,4 +1,7 @@
-// Command gosdk checks weir through OpenAI's client for Go: gosdk URL.
+// Command gosdk checks weir through OpenAI's client for Go:
+//
+//	gosdk URL
+//	gosdk broken URL    where the engine breaks each stream
 package main
 
 import (
@@ -19,12 +22,13 @@ const ask = "What is the weather in Bern?"
 var schema = map[string]any{"type": "object", "properties": map[string]any{"city": map[string]any{"type": "string"}}, "required": []string{"city"}, "additionalProperties": false}
 
 func main() {
-	client := openai.NewClient(option.WithBaseURL(os.Args[1]+"/v1"), option.WithAPIKey("none"), option.WithMaxRetries(0))
+	client := openai.NewClient(option.WithBaseURL(os.Args[len(os.Args)-1]+"/v1"), option.WithAPIKey("none"), option.WithMaxRetries(0))
 	ctx, failed := context.Background(), false
-	checks := []struct {
+	type check struct {
 		name string
 		run  func() error
-	}{
+	}
+	checks := []check{
 		{"chat_loop", func() error { return chatLoop(ctx, &client) }},
 		{"chat_stream", func() error { return chatStream(ctx, &client) }},
 		{"chat_document", func() error { return document(ctx, &client) }},
@@ -36,6 +40,12 @@ func main() {
 			}
 			return err
 		}},
+	}
+	if os.Args[1] == "broken" {
+		checks = []check{
+			{"chat_broken", func() error { return chatBroken(ctx, &client) }},
+			{"responses_broken", func() error { return respondBroken(ctx, &client) }},
+		}
 	}
 	out := json.NewEncoder(os.Stdout)
 	for _, c := range checks {
@@ -118,4 +128,35 @@ func respond(ctx context.Context, client *openai.Client) error {
 		return err
 	}
 	return words(r.OutputText())
+}
+
+// chatBroken wants the reason of a stream that breaks.
+func chatBroken(ctx context.Context, client *openai.Client) error {
+	stream := client.Chat.Completions.NewStreaming(ctx, openai.ChatCompletionNewParams{Model: "weir-sim", Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(ask)}})
+	text := ""
+	for stream.Next() {
+		for _, c := range stream.Current().Choices {
+			text += c.Delta.Content
+		}
+	}
+	return broke(text, stream.Err())
+}
+
+func respondBroken(ctx context.Context, client *openai.Client) error {
+	stream := client.Responses.NewStreaming(ctx, responses.ResponseNewParams{Model: "weir-sim", Input: responses.ResponseNewParamsInputUnion{OfString: openai.String(ask)}})
+	text := ""
+	for stream.Next() {
+		if e := stream.Current(); e.Type == "response.output_text.delta" {
+			text += e.Delta
+		}
+	}
+	return broke(text, stream.Err())
+}
+
+// broke wants an error that says what happened to the engine, after some text.
+func broke(text string, err error) error {
+	if err == nil || text == "" || !strings.Contains(err.Error(), "engine") {
+		return fmt.Errorf("after %q: %v", text, err)
+	}
+	return nil
 }

@@ -1,4 +1,7 @@
-// Vercel's AI SDK, by each of its providers that speaks one of weir's dialects.
+// Vercel's AI SDK, by each of its providers that speaks one of weir's dialects:
+//
+//	node ai.mjs URL
+//	node ai.mjs broken URL    # where the engine breaks each stream
 import { createAnthropic } from '@ai-sdk/anthropic'
 import { createOpenAI } from '@ai-sdk/openai'
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
@@ -6,7 +9,7 @@ import { generateObject, generateText, stepCountIs, streamText, tool } from 'ai'
 import { z } from 'zod'
 
 globalThis.AI_SDK_LOG_WARNINGS = false
-const base = process.argv[2].replace(/\/$/, '')
+const base = process.argv.at(-1).replace(/\/$/, '')
 const openai = createOpenAI({ baseURL: base + '/v1', apiKey: 'none' })
 const models = {
   responses: openai.responses('weir-sim'),
@@ -18,7 +21,21 @@ const prompt = 'What is the weather in Bern?'
 const want = (ok, ...what) => { if (!ok) throw new Error(what.map(w => JSON.stringify(w)).join(' ')) }
 const words = text => want(text.trim().split(/\s+/).length > 0 && /[a-z]/.test(text), text)
 
-const kinds = {
+const broken = {
+  async broken(model) {
+    const failed = []
+    const r = streamText({ model, prompt, maxRetries: 0, onError: e => failed.push(e.error?.message ?? JSON.stringify(e.error)) })
+    let text = ''
+    try {
+      for await (const part of r.textStream) text += part
+    } catch { // the connection breaks behind the reason
+    }
+    words(text)
+    want(failed.length > 0 && failed[0].includes('engine'), 'the stream ended as if it were whole', failed, text)
+  },
+}
+
+const whole = {
   async loop(model) {
     const called = []
     const weather = tool({ description: 'The weather of a city.', inputSchema: z.object({ city: z.string() }), execute: async ({ city }) => { called.push(city); return 'rain' } })
@@ -40,6 +57,7 @@ const kinds = {
   },
 }
 
+const kinds = process.argv[2] === 'broken' ? broken : whole
 let checks = 0, failed = 0
 for (const [name, model] of Object.entries(models)) {
   for (const [kind, f] of Object.entries(kinds)) {
