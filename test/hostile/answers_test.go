@@ -133,7 +133,7 @@ func testEngine(t *testing.T) {
 		if s, body := ask(client(10*time.Second), b.URL, chat("m", "warm")); s != 200 {
 			t.Fatalf("%d %s", s, body)
 		}
-	}, engine.hangUp, "--engine", "openai="+engine.url()+",model=m", "--keys", keys, "--usage-log", log, "--first-timeout", "2s", "--idle-timeout", "1s")
+	}, engine.hangUp, "--engine", "openai="+engine.url()+",model=m", "--keys", keys, "--usage-log", log, "--first-timeout", "5s", "--idle-timeout", "1s")
 	c := &carrier{addr: strings.TrimPrefix(b.URL, "http://")}
 	beside(8, all, func(r row) {
 		body := strings.Replace(chat("m", "@"+r.title+"@"), "{", `{"stream":`+fmt.Sprint(r.want["stream"] != "")+",", 1)

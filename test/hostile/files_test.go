@@ -89,7 +89,8 @@ func watched(t *testing.T) {
 	secure := client(10 * time.Second)
 	secure.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}
 	b := serve(t, "watched", func(b *bed) { ask(secure, b.URL, chat("m", "warm")) }, engine.hangUp,
-		"--engine", "openai="+engine.url()+",model=m", "--keys", keys, "--budget-file", "off", "--tls-cert", cert, "--tls-key", key)
+		"--engine", "openai="+engine.url()+",model=m", "--keys", keys, "--budget-file", "off", "--tls-cert", cert, "--tls-key", key,
+		"--body-timeout", "20s") // which bounds handshakes, of which each request has one here
 	b.lives("the start")
 	write := func(path string, parts ...string) {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC|os.O_CREATE, 0o600)

@@ -64,7 +64,7 @@ func testStore(t *testing.T) {
 	engine := startScripted(t, nil)
 	silent := ""
 	now.Store(&silent)
-	hurry := client(3 * time.Second)
+	hurry := client(20 * time.Second)
 	b := serve(t, "store", func(b *bed) { ask(hurry, b.URL, chat("m", "warm")) }, func() { engine.hangUp(); hurry.CloseIdleConnections() },
 		"--engine", "openai="+engine.url()+",model=m", "--keys", keysFile(t, 0, "requests_per_minute: 100000"), "--budget-file", "off", "--limits", "redis://"+store)
 	for _, r := range rows(t, "store.txt") {

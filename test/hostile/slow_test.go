@@ -34,6 +34,7 @@ func testSlow(t *testing.T) {
 			good.victim(t, i)
 		}
 	}, func() { good.http.CloseIdleConnections(); engine.hangUp() },
+		"--write-timeout", "8s", // so that all of them are there at once on a busy machine, too
 		"--keys", keysFile(t, 0), "--budget-file", "off", "--engine", "openai="+engine.url()+",model=m", "--engine", sim.Spec("plane"))
 	stop := victims(t, []*carrier{good})
 	small := net.Dialer{Timeout: 10 * time.Second, Control: func(_, _ string, c syscall.RawConn) error {
