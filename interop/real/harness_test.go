@@ -156,7 +156,8 @@ type answer struct {
 	Failed                     bool // an error event
 	Done                       bool // a whole answer
 
-	said string // by an error
+	said string        // by an error
+	gap  time.Duration // the longest between two events of a stream
 }
 
 func (w way) post(ctx context.Context, path string, body fields) (*http.Response, error) {
@@ -238,7 +239,13 @@ func (w way) ask(ctx context.Context, path string, body fields, enough func(a *a
 	}
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 1<<20)
+	var last time.Time
 	for lines.Scan() {
+		if now := time.Now(); !last.IsZero() {
+			a.gap, last = max(a.gap, now.Sub(last)), now
+		} else {
+			last = now
+		}
 		data, ok := strings.CutPrefix(lines.Text(), "data: ")
 		if !ok {
 			continue

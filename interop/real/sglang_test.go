@@ -116,7 +116,7 @@ func newSGLang(t *testing.T, adapters map[string]string) *sgFleet {
 	}{
 		{"relay", []string{"--engine", "openai=" + wholeURL}, whole},
 		{"ids, all so far", append(model, "sglang="+wholeURL), whole},
-		{"ids, the new ones, two ranks and tokenizers", append(model, "sglang="+ranksURL), ranks},
+		{"ids, the new ones, two ranks and tokenizers", append(model, "sglang="+ranksURL, "--idle-timeout", "30s", "--first-timeout", "1m"), ranks},
 		{"ids, without a tokenizer", append(model, "sglang="+bareURL), bare},
 		{"sglang-ipc, two ranks", append(model, "sglang-ipc="+dir+",model=tiny"), cores},
 		{"relay, verify=ids", []string{"--engine", "openai=" + wholeURL + ",verify=ids"}, whole},

@@ -94,7 +94,7 @@ func (f *sgPairs) pair(t *testing.T, prefill, decode *harness.Process, gateways 
 	killed := make(chan struct{})
 	for name, g := range gateways {
 		all.Go(func() {
-			whole, failed, cut := over(t, way{name, g.URL, "tiny"}, 3000, func() { ready.Done(); <-killed })
+			whole, failed, cut, _ := over(t, way{name, g.URL, "tiny"}, 3000, func() { ready.Done(); <-killed })
 			if failed != 4 {
 				t.Errorf("%s, decode engine killed: %d of 4 streams ended with an error, %d whole, %d cut", name, failed, whole, cut)
 			}
