@@ -14,6 +14,9 @@ import (
 	"unicode/utf8"
 
 	"weir/test/e2e/harness"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // scored is a token with its log probability, and its alternatives.
@@ -39,6 +42,11 @@ func (s scored) close(o scored) bool {
 	}
 	theirs, ours := others(s), others(o)
 	return len(theirs) >= len(s.Top)-1 && slices.EqualFunc(theirs, ours[:min(len(ours), len(theirs))], scored.close)
+}
+
+// difference reports where two answers differ, or nothing.
+func (a answer) difference(b answer) string {
+	return cmp.Diff(a, b, cmpopts.IgnoreUnexported(answer{}))
 }
 
 // difference reports where two choices differ, or nothing.
