@@ -95,7 +95,7 @@ type received struct {
 // answer gives what has arrived once everybody waits.
 func (c *caller) answer() *received {
 	a := c.came()
-	if !a.whole && !a.closed && bytes.Contains(a.body, []byte(`"error"`)) {
+	if told := bytes.Contains(a.body, []byte(`"error"`)) && bytes.HasSuffix(a.body, []byte("\n\n")); told && !a.whole && !a.closed {
 		time.Sleep(front.HearingTime) // then the response breaks
 		a = c.came()
 	}
