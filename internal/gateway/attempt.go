@@ -2,23 +2,30 @@ package gateway
 
 import (
 	"math/rand/v2"
+	"net/http"
 	"time"
 
+	"weir/internal/fleet/health"
+	"weir/internal/fleet/judge"
 	"weir/internal/fleet/retry"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/answer"
+	"weir/internal/gateway/place"
 	"weir/internal/gateway/record"
 	"weir/internal/infer"
+	"weir/internal/tenancy/fair"
 	"weir/internal/trace"
 )
 
 // attempt is one try of a request at one engine, or at two, from route to settle.
 type attempt struct {
-	leg    leg           // nil before the engine is asked, and once the attempt is settled
-	answer answer.Answer // of the latest attempt
-	booked booked
-	work   float64 // what it was predicted to be at the target, as workOf says
-	target route.Target
+	leg     leg           // nil before the engine is asked, and once the attempt is settled
+	answer  answer.Answer // of the latest attempt
+	booking place.Booking
+	escape  escape
+	charged fair.Turn // that the request has taken
+	work    float64   // what it was predicted to be at the target, as workOf says
+	target  route.Target
 	// partner is the other half of an attempt in two halves; nil: the target has it whole.
 	partner *partner
 }
@@ -57,6 +64,87 @@ func (a *attempt) own(e *infer.Error) *infer.Error {
 		return errBereft
 	}
 	return e
+}
+
+// ended returns how the attempt ended for the engine. A relay's refusal or failure is
+// passed on as an answer. Halves that failed between them say nothing of either engine.
+func (a *attempt) ended(e *infer.Error) health.End {
+	if e != nil && e.Handover {
+		return health.GaveUp
+	}
+	if l, ok := a.leg.(*relayLeg); ok && e == nil && l.response != nil {
+		switch status := l.response.Status; {
+		case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
+			return health.Overload
+		case status >= 500 && a.partner != nil:
+			return health.GaveUp
+		case status >= 500:
+			return health.Fault
+		case status >= 400:
+			return health.Rejected
+		}
+	}
+	return judge.Of(e)
+}
+
+// usage is the answer's, if it has one.
+func (a *attempt) usage() (u infer.Usage, known bool) {
+	if a.answer == nil {
+		return infer.Usage{CachedTokens: -1}, false
+	}
+	return a.answer.Usage()
+}
+
+// unbook ends what the attempt has in the books, once, however it has ended: e is nil
+// where it is whole.
+func (x *exchange) unbook(e *infer.Error) {
+	if x.booking.Books == nil {
+		return
+	}
+	own := x.own(e)
+	how := x.ended(own)
+	x.guarded(func() {
+		if x.partner != nil && (how == health.Refused || how == health.Cut || how == health.Fault) {
+			x.partner.owes(trace.Now()) // a decode engine fails although its half owed nothing yet
+		}
+		x.partner.close(e)
+	})
+	books := x.g.held.closes(&x.booking, trace.Now(), how, own == nil)
+	x.guarded(func() {
+		if x.charged.Tenant() != nil {
+			u, known := x.usage()
+			x.g.held.settle(&x.charged, x.booking.Charge(books.Rank, how, u, known))
+		}
+	})
+	x.guarded(func() {
+		x.learn(x.to.Model, books, &x.rec.Attempts[len(x.rec.Attempts)-1], x.prepared.Sent, own)
+	})
+}
+
+// learn learns from the outcome of an attempt. record is the attempt's record, and sent
+// the number of ids of the answer from attempts before it.
+func (a *attempt) learn(m *route.Model, books *route.Books, record *trace.Attempt, sent int, e *infer.Error) {
+	u, known := a.usage()
+	switch {
+	case e != nil || !known:
+		u, known = infer.Usage{CachedTokens: -1}, false
+	case sent > 0: // the answer's is its first engine's
+		u.PromptTokens, u.CachedTokens = a.booking.Of.Length(), a.booking.Cached()
+	}
+	if a.partner == nil {
+		a.booking.Reported(books, u)
+	} else {
+		u.CachedTokens = a.partner.learn(u)
+	}
+	if u.CachedTokens >= 0 {
+		record.Choice.Cached = int32(u.CachedTokens)
+	}
+	if text := a.booking.Of.Text; known && text > 0 {
+		m.Ratio.Add(text, u.PromptTokens)
+	}
+	if e == nil {
+		a.booking.Learn(m, u, known, sent)
+	}
 }
 
 // settle closes an attempt: it is aborted unless it ended by itself, and its
@@ -134,7 +222,7 @@ func (x *exchange) again(e *infer.Error) bool {
 		return false
 	}
 	f := x.failure(e)
-	wait, spent := x.booked.escape.granted()
+	wait, spent := x.escape.granted()
 	if !spent {
 		var why retry.Refusal
 		if wait, why = x.to.Model.Retries.Decide(trace.Now(), &f, rand.Float64()); why != retry.Granted {

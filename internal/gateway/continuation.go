@@ -210,8 +210,8 @@ func (x *exchange) goesElsewhere(e *infer.Error) bool {
 	attempt.Continued, attempt.Given = true, int32(came-x.prepared.Sent)
 	x.rec.Publishing()
 	x.rec.Enter(trace.Queue)
-	if g := x.booked.generations; len(g) == 1 && g[0].cached >= 0 && x.continued == 0 {
-		x.generated().Found(0, g[0].cached)
+	if cached := x.booking.Cached(); cached >= 0 && x.continued == 0 {
+		x.generated().Found(0, cached)
 	}
 	err := x.turnOfRetry(wait)
 	if err == nil {

@@ -16,9 +16,9 @@ import (
 // dispatch is stage 7: it hands the request to the chosen engine and returns
 // once the engine confirmed that it has it.
 func (x *exchange) dispatch() error {
-	x.booked.escape.begin(x)
+	x.escape.begin(x)
 	if x.prepared.Request != nil && x.prepared.Request.Priority != nil {
-		x.booked.health.Priority = *x.prepared.Request.Priority
+		x.booking.Health.Priority = *x.prepared.Request.Priority
 	}
 	if x.answering = false; !x.response.Begun {
 		x.rec.FirstReceived, x.rec.Pace = 0, nil
@@ -35,7 +35,7 @@ func (x *exchange) dispatch() error {
 		}
 	}
 	m := x.g.opts.Metrics
-	wait := engineWait{rec: &x.rec, g: x.g, shown: shown{merged: m.Receive(x.target.Kind).Merged(), gaps: m.Gaps(x.to.Model.Name)}, target: x.target, booked: &x.booked, partner: x.partner}
+	wait := engineWait{rec: &x.rec, g: x.g, shown: shown{merged: m.Receive(x.target.Kind).Merged(), gaps: m.Gaps(x.to.Model.Name)}, target: x.target, booking: &x.booking, escape: &x.escape, partner: x.partner}
 	if x.spends.account != nil {
 		x.spends.chargePrompt(x.prepared.Footprint.Length())
 		wait.shown.spends = &x.spends
@@ -67,13 +67,13 @@ func (w *engineWait) handOver(now int64, work float64, path string) {
 		now = trace.Now()
 	}
 	w.rec.Leg().Handed = now
-	health, booked, probe := w.target.Health, w.booked, engine.Probe{Model: w.target.Model, Path: path}
+	health, booking, escape, probe := w.target.Health, w.booking, w.escape, engine.Probe{Model: w.target.Model, Path: path}
 	if w.partner == nil {
-		health.HandOver(&booked.health, now, work, w.rec.RequestID, probe, &booked.escape)
+		health.HandOver(&booking.Health, now, work, w.rec.RequestID, probe, escape)
 		return
 	}
 	id := w.rec.RequestID
-	w.partner.awaits(func(now int64) { health.HandOver(&booked.health, now, work, id, probe, &booked.escape) })
+	w.partner.awaits(func(now int64) { health.HandOver(&booking.Health, now, work, id, probe, escape) })
 }
 
 // acknowledged examines where the time of the acknowledgement went. A relay has no
@@ -86,7 +86,7 @@ func (w *engineWait) acknowledged() {
 		return
 	}
 	if ack.Send > int64(ownDelay) && w.partner == nil {
-		w.booked.health.Sent(leg.Known, leg.ToServer)
+		w.booking.Health.Sent(leg.Known, leg.ToServer)
 	}
 	for i, ns := range ack.Parts() {
 		if w.g.opts.Attempt.AckWarning > 0 && ns > int64(w.g.opts.Attempt.AckWarning) && (trace.AckParts[i] != "engine" || ack.Queue < 0) {
@@ -123,7 +123,7 @@ func (x *exchange) submit(wait engineWait) error {
 	}
 	x.leg, x.answer = l, a
 	if err := x.submits(l); err != nil {
-		if left := x.booked.escape.left(); left != nil {
+		if left := x.escape.left(); left != nil {
 			return left
 		}
 		return err
@@ -136,7 +136,7 @@ func (x *exchange) submit(wait engineWait) error {
 		l.history = &x.history
 	}
 	l.watch(&x.ctx)
-	x.booked.escape.by(nil, nil, x.mailbox)
+	x.escape.by(nil, nil, x.mailbox)
 	return nil
 }
 
@@ -160,7 +160,7 @@ func (x *exchange) forward(wait engineWait) error {
 	}
 	l := &relayLeg{engineWait: wait, request: &x.ctx}
 	l.ctx.Of(&x.ctx)
-	x.booked.escape.by(nil, &l.ctx, nil)
+	x.escape.by(nil, &l.ctx, nil)
 	x.leg = l
 	x.rec.Publish(trace.Engine, trace.Now()) // nothing tells when all is sent
 	leg := x.rec.Leg()
@@ -183,7 +183,7 @@ func (x *exchange) forward(wait engineWait) error {
 	}
 	splitWait(&x.rec.Ledger, leg, leg.Acked)
 	if err != nil {
-		if left := x.booked.escape.left(); left != nil {
+		if left := x.escape.left(); left != nil {
 			return left
 		}
 		return inTime(err, "did not begin its answer", x.g.opts.Attempt.FirstTimeout, "--first-timeout")

@@ -91,7 +91,7 @@ func (x *exchange) begins(part *answer.Part) error {
 	if x.response.Begun {
 		// The answer has consumed the input, so its output is sent even if the attempt
 		// leaves.
-		_ = x.booked.escape.answers()
+		_ = x.escape.answers()
 		x.answering = true
 		part.Out = x.withNote(part.Out)
 		return nil
@@ -100,7 +100,7 @@ func (x *exchange) begins(part *answer.Part) error {
 		f.Handover = x.partner != nil && f.Code == infer.CodeEngine // as by a status
 		return f
 	}
-	if err := x.booked.escape.answers(); err != nil {
+	if err := x.escape.answers(); err != nil {
 		return err
 	}
 	x.answering = true
@@ -356,7 +356,7 @@ func (x *exchange) turn(w *worker) {
 	x.state.Store(running)
 	v := x.step(w)
 	if v != waits {
-		w.tally.tell() // before its end is told, by another goroutine
+		w.tally.Tell() // before its end is told, by another goroutine
 	}
 	x.park(v)
 }
@@ -395,10 +395,7 @@ func (x *exchange) Tokens() (n int, ok bool) {
 		if !x.state.CompareAndSwap(parked, running) {
 			return 0, false // somebody else has its turn
 		}
-		n = x.prepared.Sent
-		for i := range x.booked.generations {
-			n += x.booked.generations[i].tokens
-		}
+		n = x.prepared.Sent + x.booking.Tokens()
 		x.park(waits) // which gives it a turn if something came meanwhile
 		return n, true
 	}

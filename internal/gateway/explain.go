@@ -2,12 +2,14 @@ package gateway
 
 import (
 	"context"
+	"math/rand/v2"
 	"net/http"
 
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/queue"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/front"
+	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/record"
 	"weir/internal/tenancy"
@@ -63,8 +65,9 @@ func (h *holding) explain(r *routing, q *prepare.Prepared, in *prepare.Input) (*
 	c := new(route.Choice)
 	c.Request.Dry = true
 	asks := queue.Request{Model: m.Name, Pool: m.Base, Caller: in.Caller, Class: uint64(m.Class(r.to.Needs)) << 1, Answers: q.Footprint.Answers(), Bytes: q.Held(), Expires: h.expires(now, r.to.BeginBy)}
+	need := r.need(q)
 	pick := func() (route.Target, *route.Target, bool) {
-		return r.pick(c, now, &q.Footprint, q.Session, q.Footprint.Expected(m.Lengths, 0))
+		return need.Pick(c, now, rand.Uint64())
 	}
 	patient := balance.Patient(m.Policy)
 	pushed := h.pushes(m)
@@ -88,7 +91,7 @@ func (h *holding) explain(r *routing, q *prepare.Prepared, in *prepare.Input) (*
 	}
 	rec := in.Record
 	rec.Model, rec.PromptTokens, rec.Routed = m.Name, q.Footprint.Length(), now
-	attempt := r.chosen(c)
+	attempt := place.Chosen(c, m)
 	attempt.Legs = legs(rec, &target, partner)
 	rec.Attempts = []trace.Attempt{attempt}
 	return waiting, nil

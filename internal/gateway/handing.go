@@ -25,13 +25,13 @@ func (x *exchange) hands(within time.Duration) *handing {
 	h.Of(&x.ctx)
 	h.bound = x.g.silences.begin(x.target.Name, within, within, h.late)
 	h.bound.begin(trace.Now())
-	x.booked.escape.by(h.cancel, nil, nil)
+	x.escape.by(h.cancel, nil, nil)
 	return h
 }
 
 // handed ends the context of a hand-over that is over.
 func (x *exchange) handed(h *handing) {
-	x.booked.escape.submitted()
+	x.escape.submitted()
 	x.g.silences.end(h.bound)
 	h.cancel()
 }

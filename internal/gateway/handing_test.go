@@ -14,7 +14,7 @@ import (
 func handOver(within time.Duration) (*exchange, *handing) {
 	x := &exchange{g: &Gateway{}}
 	x.target.Engine = new(route.Engine)
-	x.booked.escape.begin(x)
+	x.escape.begin(x)
 	return x, x.hands(within)
 }
 
@@ -30,9 +30,9 @@ func TestHandingEnds(t *testing.T) {
 	}{
 		{"the request ends", func(x *exchange, _ *handing) { x.ctx.End(hungUp) }, context.Canceled, hungUp},
 		{"the attempt leaves", func(x *exchange, _ *handing) {
-			x.booked.escape.mu.Lock()
-			x.booked.escape.wake()
-			x.booked.escape.mu.Unlock()
+			x.escape.mu.Lock()
+			x.escape.wake()
+			x.escape.mu.Unlock()
 		}, context.Canceled, context.Canceled},
 		{"too late", func(*exchange, *handing) { time.Sleep(2 * time.Second) }, context.DeadlineExceeded, context.DeadlineExceeded},
 		{"it is over", func(x *exchange, h *handing) { x.handed(h) }, context.Canceled, context.Canceled},
@@ -69,7 +69,7 @@ func TestHandingEnds(t *testing.T) {
 				if n := x.ctx.Followers(); n != 0 {
 					t.Errorf("%d followers of the request are left", n)
 				}
-				x.booked.escape.wake() // which ends nothing any more
+				x.escape.wake() // which ends nothing any more
 			})
 		})
 	}
@@ -80,7 +80,7 @@ func TestHandingAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := &exchange{g: &Gateway{}}
 		x.target.Engine = new(route.Engine)
-		x.booked.escape.begin(x)
+		x.escape.begin(x)
 		x.ctx.End(nil)
 		h := x.hands(time.Hour)
 		<-h.Done()
@@ -97,7 +97,7 @@ func TestHandingAllocates(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		x := &exchange{g: g}
 		x.target.Engine = engine
-		x.booked.escape.begin(x)
+		x.escape.begin(x)
 		h := x.hands(time.Hour)
 		<-func() <-chan struct{} { h.cancel(); return h.Done() }()
 		x.handed(h)

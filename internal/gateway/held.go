@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,8 +11,10 @@ import (
 	"weir/internal/dialect"
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/cost"
+	"weir/internal/fleet/health"
 	"weir/internal/fleet/queue"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/place"
 	"weir/internal/infer"
 	"weir/internal/observe/busy"
 	"weir/internal/observe/metrics"
@@ -250,6 +253,16 @@ func (h *holding) room() {
 	}
 }
 
+// closes closes a booking, and returns whose books it was in; nil where it was closed before.
+func (h *holding) closes(b *place.Booking, now int64, how health.End, whole bool) *route.Books {
+	books := b.Close(now, how)
+	if books != nil {
+		h.room()
+		b.Leave(books, whole)
+	}
+	return books
+}
+
 func (h *holding) kick() {
 	select {
 	case h.kicked <- struct{}{}:
@@ -279,7 +292,8 @@ func (t *ticket) roomy(now int64) (target route.Target, partner *route.Target, o
 
 func (t *ticket) among(now int64) (target route.Target, partner *route.Target, ok bool) {
 	x, c := t.x, &t.choice
-	return x.pick(c, now, &x.prepared.Footprint, x.prepared.Session, x.prepared.Footprint.Expected(x.to.Model.Lengths, x.prepared.Sent))
+	need := x.need(&x.prepared)
+	return need.Pick(c, now, rand.Uint64())
 }
 
 // take gives the request the engine that it has chosen, if that has room, and makes it
@@ -305,7 +319,7 @@ func (h *holding) take(t *ticket, target route.Target, partner *route.Target, ok
 	}
 	if ok {
 		d := t.choice.Decision.Choice()
-		t.Cost = t.x.prepared.Footprint.Charge(target.Books.Rank, resident(&t.choice), d.Decoders, t.choice.Request.Output/float64(t.Answers))
+		t.Cost = t.x.prepared.Footprint.Charge(target.Books.Rank, place.Resident(&t.choice), d.Decoders, t.choice.Request.Output/float64(t.Answers))
 	}
 	full, chosen := &target, &t.choice.Decision
 	if partner != nil && !h.queue.Open(&t.Request, partner.Books.Rank, now) {
@@ -349,7 +363,7 @@ func (t *ticket) late(target route.Target, now int64) bool {
 func (t *ticket) give(target route.Target, partner *route.Target, now int64) {
 	x := t.x
 	x.target, x.partner = target, nil
-	attempt := x.chosen(&t.choice)
+	attempt := place.Chosen(&t.choice, x.to.Model)
 	attempt.Legs = legs(&x.rec, &target, partner)
 	x.g.recorder.Callers(&x.rec, attempt.Legs)
 	if attempt.Turn = t.turn; t.turn != nil {
@@ -359,8 +373,9 @@ func (t *ticket) give(target route.Target, partner *route.Target, now int64) {
 	if len(x.rec.Attempts) == 1 {
 		x.to.Model.Retries.Requested(now)
 	}
-	x.book(&t.choice, now, &x.prepared, x.prepared.Footprint.Expected(x.to.Model.Lengths, x.prepared.Sent))
-	x.booked.queue, x.booked.turn = x.g.held, t.Turn
+	chosen, f := t.choice.Decision.Choice(), x.prepared.Footprint.At(target.Engine)
+	x.work, x.charged = f.WorkOf(chosen), t.Turn
+	x.booking.Enter(target.Books, chosen, &t.choice, now, f, x.prepared.Footprint.Expected(x.to.Model.Lengths, x.prepared.Sent))
 	x.slot.goes(target.Books.Rank)
 	if partner != nil {
 		x.partner = newPartner(x.g, partner, &t.choice, now, &x.prepared, x.to.Model)
@@ -581,15 +596,6 @@ func (h *holding) settle(turn *fair.Turn, ms float64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.queue.Settle(turn, ms)
-}
-
-// resident is how many tokens of the first prompt are not computed.
-func resident(c *route.Choice) int {
-	d := c.Decision.Choice()
-	if d.Work.Part == cost.DecodePart {
-		d = c.Prefill.Choice()
-	}
-	return c.Request.Length - d.Work.New
 }
 
 // expires is until when a request waits that begins to wait now and whose answer must begin

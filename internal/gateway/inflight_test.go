@@ -32,7 +32,7 @@ func BenchmarkInFlight(b *testing.B) {
 		x.rec.Awaits(&s.wait)
 		s.begin(int64(i))
 		x.rec.Known()
-		x.booked.generations = []generation{{tokens: i}}
+		x.prepared.Sent = i
 		g.recorder.Enter(x)
 	}
 	b.ReportAllocs()

@@ -5,6 +5,7 @@ import (
 
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/answer"
+	"weir/internal/gateway/place"
 	"weir/internal/gateway/record"
 	"weir/internal/observe/metrics"
 	"weir/internal/trace"
@@ -48,7 +49,8 @@ type leg interface {
 type engineWait struct {
 	rec     *record.Request
 	silence *silence
-	booked  *booked
+	booking *place.Booking
+	escape  *escape
 	partner *partner // nil: the attempt is whole
 	g       *Gateway
 	target  route.Target

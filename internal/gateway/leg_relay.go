@@ -180,7 +180,9 @@ const turnReads = 4
 func (l *relayLeg) take(w *worker, round int) (ok bool, err error) {
 	in, s := &w.in, &w.scratch
 	in.N, in.Err = 0, nil
-	l.booked.tell(&w.tally)
+	if l.booking.Tell(&w.tally) {
+		l.g.held.room()
+	}
 	if n := l.answer.Events(); n > l.told { // of what was taken last
 		l.shown.took(w, l.rec.Record, l.taken, l.taken, l.flushed, n-l.told, n-l.told)
 		l.told = n
@@ -211,7 +213,7 @@ func (l *relayLeg) take(w *worker, round int) (ok bool, err error) {
 		l.taken, l.flushed = in.Now, l.rec.Ledger.Spent[trace.Flush]
 		l.shown.pace(l.rec.Record, in.Now, in.Now, l.flushed, 0)
 		l.first(in.Now)
-		l.booked.read(in.Now, l.answer.Events())
+		l.booking.Read(in.Now, l.answer.Events())
 	}
 	in.Err = l.readError(in.Err)
 	return true, nil

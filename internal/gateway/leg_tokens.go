@@ -214,7 +214,9 @@ func (l *tokenLeg) head(h http.Header, first answer.Part) (status int, events bo
 // pending as one. The wait is the engine's time until the frame was read, and weir's
 // own from there on. What comes after it gives the stream another turn.
 func (l *tokenLeg) take(w *worker, round int) (ok bool, err error) {
-	l.booked.tell(&w.tally)
+	if l.booking.Tell(&w.tally) {
+		l.g.held.room()
+	}
 	if round > 0 {
 		for i := range l.cells { // while the stream waits
 			l.cells[i].Trim()
@@ -225,7 +227,7 @@ func (l *tokenLeg) take(w *worker, round int) (ok bool, err error) {
 	l.abortIfAsked()
 	cells := l.mailbox.Take(l.cells)
 	if len(cells) == 0 {
-		if err := l.booked.escape.left(); err != nil {
+		if err := l.escape.left(); err != nil {
 			return false, err
 		}
 		return false, l.silence.overdue()
@@ -251,7 +253,7 @@ func (l *tokenLeg) take(w *worker, round int) (ok bool, err error) {
 			l.history.add(c.IDs)
 		}
 	}
-	l.booked.took(cells, &w.tally)
+	l.booking.Took(cells, &w.tally)
 	for i := range cells {
 		cells[i].Stamps = nil // the mailbox keeps the cells
 	}
@@ -281,7 +283,7 @@ func forgetCounts(cells []stream.Cell) {
 // stop implements leg: what still comes of them is not wanted either.
 func (l *tokenLeg) stop(choices []answer.Stop, last bool) {
 	for _, s := range choices {
-		l.booked.stopped(s.Choice, trace.Now())
+		l.booking.Stopped(s.Choice, trace.Now())
 		if last {
 			l.mailbox.Close()
 		} else {

@@ -10,6 +10,7 @@ import (
 	"weir/internal/fleet/health"
 	"weir/internal/fleet/judge"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
@@ -34,7 +35,7 @@ type partner struct {
 	g        *Gateway
 	target   route.Target
 	id       string // the request's, for logs
-	booked   booked
+	booking  place.Booking
 	expected expected
 	meets    rendezvous
 	leg      *trace.Leg
@@ -57,7 +58,6 @@ type partner struct {
 // with it.
 type expected struct {
 	work     float64        // at the prefill engine, as workOf returns it
-	resident int            // tokens of the prompts in the prefill engine's cache
 	lacks    int            // tokens of the prompts whose KV the decode engine fetches
 	transfer *cost.Transfer // learns how long they are on their way
 }
@@ -152,10 +152,9 @@ type prefillEnd struct {
 // newPartner books a request's prefill half at the rank that was chosen for it.
 func newPartner(g *Gateway, at *route.Target, c *route.Choice, now int64, r *prepare.Prepared, m *route.Model) *partner {
 	chosen, f := c.Prefill.Choice(), r.Footprint.At(at.Engine)
-	p := &partner{g: g, target: *at, expected: expected{f.WorkOf(chosen), c.Request.Length - chosen.Work.New, c.Decision.Choice().Work.New, m.Transfer}}
+	p := &partner{g: g, target: *at, expected: expected{f.WorkOf(chosen), c.Decision.Choice().Work.New, m.Transfer}}
 	p.meets.Meets, p.meets.rank, p.clock.late = &at.Engine.Meets, at.Number, p.late
-	p.booked.enter(at.Books, chosen, c, now, f, 0)
-	p.booked.queue = g.held
+	p.booking.Enter(at.Books, chosen, c, now, f, 0)
 	return p
 }
 
@@ -188,7 +187,7 @@ func (p *partner) alone() bool { return p.meets.first() && p.target.Relay != nil
 // begin starts serving the half. It is called once.
 func (p *partner) begin(x *exchange) {
 	attempt := &x.rec.Attempts[len(x.rec.Attempts)-1]
-	p.leg, p.escape, p.id = &attempt.Legs[0], &x.booked.escape, x.rec.RequestID
+	p.leg, p.escape, p.id = &attempt.Legs[0], &x.escape, x.rec.RequestID
 	p.handover = newHandover()
 	p.usage.CachedTokens = -1
 	probe := engine.Probe{Model: p.target.Model}
@@ -205,7 +204,7 @@ func (p *partner) begin(x *exchange) {
 		}
 	}
 	p.leg.Handed = trace.Now()
-	p.target.Health.HandOver(&p.booked.health, p.leg.Handed, p.expected.work, p.id, probe, p)
+	p.target.Health.HandOver(&p.booking.Health, p.leg.Handed, p.expected.work, p.id, probe, p)
 	p.mu.Lock()
 	p.clock.began = p.leg.Handed
 	p.clock.bound(p.leg.Handed, p.g.opts.Attempt.PrefillTimeout)
@@ -320,7 +319,7 @@ func (p *partner) fails(e *infer.Error) {
 // unseen reports whether nothing shows when the KV was fetched: the decode half's answer comes
 // whole, or nothing was handed over.
 func (p *partner) unseen() bool {
-	return p.booked.of.Whole || p.meets.first() && p.meets.choices[0].params == nil
+	return p.booking.Of.Whole || p.meets.first() && p.meets.choices[0].params == nil
 }
 
 // fetches notes that the KV was fetched, and the prefill engine keeps nothing any more. The
@@ -330,7 +329,7 @@ func (p *partner) fetches() {
 	if took := p.decode.metAt - p.at; took >= 0 && !p.unseen() {
 		p.expected.transfer.Add(p.expected.lacks, float64(took)/1e6)
 	}
-	p.booked.close(trace.Now(), health.Done, true)
+	p.g.held.closes(&p.booking, trace.Now(), health.Done, true)
 }
 
 // late is called by the clock.
@@ -378,19 +377,15 @@ func (p *partner) giveUp(because string) {
 // successful half the engine keeps the KV cache until it is fetched, which does not
 // count as unfinished work.
 func (p *partner) answers(e *infer.Error) {
-	b := &p.booked
 	if e != nil {
-		b.close(p.at, p.outcome(e), false)
+		p.g.held.closes(&p.booking, p.at, p.outcome(e), false)
 		return
 	}
-	for i := range b.generations {
-		b.generations[i].first, b.due = p.at, true
-		if p.usage.CachedTokens >= 0 && len(b.generations) == 1 {
-			b.generations[i].cached = p.usage.CachedTokens
-		}
+	p.booking.Computed(p.at, p.usage.CachedTokens)
+	if p.booking.Tell(new(place.Tally)) {
+		p.g.held.room()
 	}
-	b.tell(new(tally))
-	b.health.End(p.at, health.Done)
+	p.booking.Health.End(p.at, health.Done)
 }
 
 // outcome is how the half ended for its engine.
@@ -541,7 +536,7 @@ func (p *partner) close(e *infer.Error) {
 	p.awaits(nil)
 	if p.wire == nil {
 		p.over = true
-		p.booked.close(trace.Now(), health.GaveUp, false)
+		p.g.held.closes(&p.booking, trace.Now(), health.GaveUp, false)
 		return
 	}
 	switch {
@@ -569,7 +564,7 @@ func (p *partner) part() {
 	p.over = true
 	p.ends(errParted)
 	p.clock.rests()
-	p.booked.close(trace.Now(), health.Done, true) // one that has failed has closed it
+	p.g.held.closes(&p.booking, trace.Now(), health.Done, true) // one that has failed has closed it
 }
 
 // handed records the prefill engine's answer for the decode half of a choice. If a decode
@@ -597,7 +592,7 @@ func (p *partner) learn(decode infer.Usage) (cached int) {
 	case p.target.Meets.Way == engine.ByPush:
 		decode.CachedTokens = -1
 	}
-	p.booked.reported(p.target.Books, p.expected.resident, decode)
+	p.booking.Reported(p.target.Books, decode)
 	return decode.CachedTokens
 }
 

@@ -7,6 +7,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/fleet/cost"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -143,6 +144,14 @@ func (x *exchange) prepareAgain() (done bool, err error) {
 	body := x.prepared.Body
 	x.prepared = prepare.Prepared{}
 	return x.prepare(body)
+}
+
+// need is what a request needs of the fleet.
+func (r *routing) need(q *prepare.Prepared) place.Need {
+	return place.Need{
+		Model: r.to.Model, Index: r.to.Fleet.Index, Needs: r.to.Needs, Tried: r.tried,
+		Footprint: &q.Footprint, Session: q.Session, Sent: q.Sent, Before: r.before, Spare: r.spare,
+	}
 }
 
 // elsewhere reports whether there is another target to go to.

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 
 	"weir/internal/engine"
-	"weir/internal/fleet/cost"
 	"weir/internal/gateway/answer"
+	"weir/internal/gateway/place"
 	"weir/internal/infer"
 	"weir/internal/observe/busy"
 	"weir/internal/observe/metrics"
@@ -72,7 +72,7 @@ type worker struct {
 
 	// Not reported yet to what all workers share: the metrics, and the books.
 	writes, bytes int
-	tally         tally
+	tally         place.Tally
 	merged, gaps  metrics.Tally
 }
 
@@ -119,34 +119,6 @@ func (r *reads) end() {
 	r.streams = 0
 }
 
-// tally is what has come of the requests on a token engine's rank, and was not told to its
-// books yet. One worker gives a stream all its turns, so it has what the books lack of the
-// stream when it ends.
-type tally struct {
-	rank   *cost.Rank
-	at     int64 // when the latest came
-	tokens int
-}
-
-// add notes tokens. Streams of one rank mostly follow each other.
-func (t *tally) add(r *cost.Rank, at int64, tokens int) {
-	if t.rank != r {
-		t.tell()
-		t.rank = r
-	}
-	t.at = at
-	t.tokens += tokens
-}
-
-// tell passes the tally to the books. It is called before a worker waits, and before the
-// end of a request is reported, so that the books then have all of its tokens.
-func (t *tally) tell() {
-	if t.tokens > 0 {
-		t.rank.Tokens(t.at, t.tokens)
-	}
-	*t = tally{}
-}
-
 // keepFrame is what an idle worker's frame may hold, in bytes.
 const keepFrame = 64 << 10
 
@@ -163,7 +135,7 @@ func (w *worker) Idle() {
 		w.metrics.Wrote(w.writes, w.bytes)
 		w.writes, w.bytes = 0, 0
 	}
-	w.tally.tell()
+	w.tally.Tell()
 	w.merged.Tell()
 	w.gaps.Tell()
 	w.reads.end()
