@@ -166,7 +166,7 @@ const directions = `
 	lab/cell: model/tokenizer models
 	lab/client: lab/cell lab/proc wire/sock
 	lab/control: engine/plane/planepb lab/cell model/tokenizer models observe/watch trace
-	lab/fleetsim: engine fleet/balance fleet/cost fleet/kvindex fleet/peers fleet/queue fleet/route infer infer/spell load/plot load/slo sim tenancy workload workload/content
+	lab/fleetsim: engine fleet/balance fleet/cost fleet/health fleet/kvindex fleet/peers fleet/queue fleet/route gateway/footprint gateway/place gateway/stream infer infer/spell load/plot load/slo sim tenancy workload workload/content
 	lab/flood: lab/cell
 	lab/forward:
 	lab/kubeapi:
@@ -234,7 +234,7 @@ observe: infer trace wire model engine fleet
 gateway: infer tenancy trace lifetime disk wire dialect model engine fleet observe
 sim: infer trace wire workload dialect engine
 load: infer trace disk wire config workload
-lab: models infer tenancy trace wire workload model engine fleet observe sim load
+lab: models infer tenancy trace wire workload model engine fleet observe gateway sim load
 cli: models infer tenancy trace gcpace disk wire config workload dialect model engine fleet observe gateway sim load lab
 cmd: cli
 test: models trace disk workload model engine load lab cli

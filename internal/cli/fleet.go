@@ -68,7 +68,7 @@ type fleetEngineFlags struct {
 	PrefillCost        time.Duration `default:"16.5ms" help:"With --cost constant: time of a step with prefill (${default})."`
 	DecodeCost         time.Duration `default:"20ms" help:"With --cost constant: time of a step with decode (${default})."`
 	MaxTotalTokens     int           `default:"400000" placeholder:"N" help:"Size of each engine's KV cache in tokens (${default})."`
-	PageSize           int           `default:"16" placeholder:"N" help:"Number of tokens in a page of the KV cache and in a block of the gateway's index (${default})."`
+	PageSize           int           `default:"16" placeholder:"N" help:"Number of tokens in a page of the KV cache (${default})."`
 	MaxRunningRequests int           `default:"256" placeholder:"N" help:"Largest number of requests in an engine's running batch (${default})."`
 	ChunkedPrefillSize int           `default:"0" placeholder:"N" help:"Largest number of prompt tokens in one step. 0 takes as many as fit."`
 	ContextLength      int           `default:"131072" placeholder:"N" help:"Largest number of prompt and output tokens of a request (${default})."`

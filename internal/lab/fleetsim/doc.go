@@ -1,5 +1,5 @@
 // Package fleetsim replays a workload through several simulated engines on virtual time.
-// The real packages balance, cost and kvindex decide which engine gets a request. None of
+// The real packages balance, cost, kvindex and place decide which engine gets a request. None of
 // them knows about fleetsim, and neither does the simulator.
 //
 // It answers questions that a single engine cannot: which policy, how many engines and of

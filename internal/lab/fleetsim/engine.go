@@ -168,7 +168,7 @@ func (e *engine) left() (ms float64) {
 		}
 		left, admitted := e.core.Left(l.ref)
 		if !admitted {
-			left = l.work.New
+			left = l.fresh
 		}
 		n := float64(left)
 		ms += c.Step*n/float64(e.o.StepTokens) + c.Token*n + c.Pair*n*(float64(l.of.Input)-n/2)

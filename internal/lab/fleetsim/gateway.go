@@ -2,15 +2,17 @@ package fleetsim
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 
 	engineapi "weir/internal/engine"
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/cost"
+	"weir/internal/fleet/health"
 	"weir/internal/fleet/kvindex"
 	"weir/internal/fleet/peers"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/place"
+	"weir/internal/gateway/stream"
 	"weir/internal/infer"
 	"weir/internal/sim"
 )
@@ -33,6 +35,7 @@ type gateway struct {
 	choice route.Choice
 	asking *request // that is chosen for
 	held   *holding // nil: nothing waits
+	tally  place.Tally
 	// untold are placements that its peers do not know yet.
 	untold []placement
 }
@@ -51,11 +54,8 @@ type leg struct {
 	engine  int
 	life    int // of the engine
 	books   *route.Books
-	booking *cost.Booking
-	work    cost.Work
-	ready   int64 // when its part is predicted to have its first token
-	had     kvindex.Had
-	held    []kvindex.Block
+	booking place.Booking
+	fresh   int // tokens of the prompt to compute or to fetch, as predicted
 
 	there bool // the engine has it
 	ref   sim.Ref
@@ -110,7 +110,7 @@ func newGateway(r *run, policy string) (*gateway, error) {
 // join adds an engine in a new life.
 func (g *gateway) join(i int) {
 	e := g.run.engines[i]
-	says := engineapi.Facts{KVTokens: e.o.KVTokens, StepTokens: e.o.StepTokens}
+	says := engineapi.Facts{KVTokens: e.o.KVTokens, StepTokens: e.o.StepTokens, Forgets: e.o.KVTokens == 0}
 	if g.run.o.Unsaid {
 		says.KVTokens = 0
 	}
@@ -118,12 +118,16 @@ func (g *gateway) join(i int) {
 	if e.role == infer.RolePrefill {
 		m = m.Prefills()
 	}
-	g.books[i] = route.NewBooks(m, g.index, &g.shares, &says, g.run.now)
-	g.books[i].SizeBlocks(e.o.PageSize)
-	g.books[i].Rank.SetLimits(g.run.limits(e))
+	b := route.NewBooks(m, g.index, &g.shares, &says, g.run.now)
+	b.Rank.SetLimits(g.run.limits(e))
 	if g.run.o.Gateways > 1 && g.run.o.Age < peers.ForgetAfter {
-		g.books[i].Rank.Share()
+		b.Share(func(blocks []kvindex.Block, ready int64) {
+			if b == g.books[i] { // the engine is in the same life
+				g.placed(placement{i, blocks, ready})
+			}
+		})
 	}
+	g.books[i] = b
 	g.rates[i] = rate{}
 	g.refresh()
 }
@@ -158,23 +162,16 @@ func (g *gateway) refresh() {
 
 // pick chooses an engine for the request, or two for its halves.
 func (g *gateway) pick(r *request, queued, roomy bool) (target route.Target, partner *route.Target, ok bool) {
-	now, c := g.run.now, &g.choice
+	c := &g.choice
 	q := &c.Request
-	*q = balance.Request{
-		Now: now, Length: r.prompt.input, Output: g.lengths.Expect(0, g.run.o.Engine.ContextLength),
-		Session: r.session, Matches: g.index.Match(q.Matches, r.prompt.blocks, now), BlockTokens: g.run.o.Engine.PageSize,
-		Random: g.run.random.Uint64(), Tried: q.Tried[:0],
-	}
-	if g.run.o.Engine.KVTokens == 0 {
-		q.Matches = nil // nothing is kept
-	}
-	c.Roomy = false
+	q.Answers, q.Claims, q.First, c.Roomy = 0, false, nil, false
 	if queued {
 		q.Answers, q.Claims, q.First = 1, g.held.Len() > 0, r.ticket.First()
 		c.Roomy = roomy || !g.held.patient
 	}
 	g.asking = r
-	return g.model.Pick(route.Needs{}, r.tried, c)
+	need := place.Need{Model: g.model, Index: g.index, Tried: r.tried, Footprint: &r.prompt.footprint, Session: r.session}
+	return need.Pick(c, g.run.now, g.run.random.Uint64())
 }
 
 // book books the request at the engine that was chosen last, or at both.
@@ -191,27 +188,24 @@ func (g *gateway) book(r *request, target route.Target, partner *route.Target) {
 }
 
 // enter books what an engine is to have of the request.
-func (g *gateway) enter(r *request, t route.Target, choice *balance.Option, kind sim.Leg) *leg {
-	now := g.run.now
-	l := &leg{of: r, kind: kind, engine: g.at[t.Books.Rank], books: t.Books, work: choice.Work, ready: now + int64(choice.TTFT()*1e6)}
+func (g *gateway) enter(r *request, t route.Target, chosen *balance.Option, kind sim.Leg) *leg {
+	l := &leg{of: r, kind: kind, engine: g.at[t.Books.Rank], books: t.Books, fresh: chosen.Work.New}
 	l.life = g.run.engines[l.engine].life
-	l.booking = t.Books.Rank.Book(now, l.work)
-	l.had = g.place(placement{l.engine, r.prompt.blocks, l.ready})
-	l.held = t.Books.Hold(nil, r.prompt.blocks)
+	output := 0.0
+	if kind != sim.LegPrefill {
+		output = g.choice.Request.Output
+	}
+	l.booking.Enter(t.Books, chosen, &g.choice, g.run.now, &r.prompt.footprint, output)
 	return l
 }
 
-// place records a placement and reports it to peers.
-func (g *gateway) place(p placement) (had kvindex.Had) {
-	had = g.books[p.engine].Place(p.blocks, p.ready)
-	switch {
-	case len(g.run.gateways) == 1:
-	case g.run.o.Age == 0:
+// placed reports a placement to peers.
+func (g *gateway) placed(p placement) {
+	if g.run.o.Age == 0 {
 		g.tell([]placement{p})
-	default:
+	} else {
 		g.untold = append(g.untold, p)
 	}
-	return had
 }
 
 // tell has the peers hear of placements.
@@ -266,67 +260,93 @@ func (r *run) exchange() {
 	}
 }
 
-// first takes the first token of a request.
-func (g *gateway) first(r *request, f *sim.First) {
-	if r.fills == nil {
-		g.computed(r.serves, f)
-		return
+// takes takes a token of a request, with what its engine has told if it is the first one.
+func (g *gateway) takes(l *leg, ids []uint32, first *sim.First) {
+	now, r, cell := g.run.now, l.of, stream.Cell{IDs: ids, Received: g.run.now}
+	switch {
+	case first == nil:
+	case r.fills != nil: // the KV of its prompt has come
+		g.transfer.Add(l.fresh, float64(now-r.Answered)/1e6)
+		g.closes(r.fills, health.Done)
+	case g.run.o.Stamps:
+		cell.Stamps, cell.CachedTokens, cell.CachedKnown = &first.Stamps, g.reported(l, first), true
 	}
-	// The KV of its prompt has come.
-	g.transfer.Add(r.serves.work.New, float64(g.run.now-r.Answered)/1e6)
-	r.fills.booking.End(g.run.now, 0)
-	r.fills.books.Release(r.fills.held)
-	g.place(placement{r.fills.engine, r.prompt.blocks, 0})
-	r.serves.booking.First(g.run.now, -1, 0)
-	g.place(placement{r.serves.engine, r.prompt.blocks, 0})
+	l.booking.Took([]stream.Cell{cell}, &g.tally)
+	if l.booking.Tell(&g.tally); first != nil && r.fills == nil {
+		g.rated(l)
+	}
 }
 
-// computed takes the first token of the engine that has computed the prompt.
-func (g *gateway) computed(l *leg, f *sim.First) {
-	r := l.of
-	began, cached := int64(0), -1
+// computed takes the end of a half that computes a prompt for another engine.
+func (g *gateway) computed(l *leg, first *sim.First) {
+	cached := -1
 	if g.run.o.Stamps {
-		began, cached = f.Stamps.PrefillStart, f.Cached
-		if lies := g.run.engines[l.engine].lies; lies != nil {
-			cached = lies(cached, r.Input)
-		}
-		l.books.Reported(l.had, r.Input, cached)
+		cached = g.reported(l, first)
 	}
-	l.booking.First(g.run.now, cached, began)
+	l.booking.Computed(g.run.now, cached)
+	l.booking.Tell(&g.tally)
+	g.rated(l)
+}
+
+// reported is how many cached tokens of the prompt an engine reports.
+func (g *gateway) reported(l *leg, first *sim.First) int {
+	if lies := g.run.engines[l.engine].lies; lies != nil {
+		return lies(first.Cached, l.of.Input)
+	}
+	return first.Cached
+}
+
+// rated has references know how fast an engine has computed a prompt.
+func (g *gateway) rated(l *leg) {
+	r := l.of
 	if elapsed := float64(g.run.now-r.handed) / 1e6; elapsed > 0 {
-		g.rates[l.engine].add(g.run.engines[l.engine].work(float64(l.work.New), float64(r.Input)) / elapsed)
+		g.rates[l.engine].add(g.run.engines[l.engine].work(float64(l.fresh), float64(r.Input)) / elapsed)
 	}
-	g.place(placement{l.engine, r.prompt.blocks, 0})
+}
+
+// closes ends what an engine has of a request, if it has anything.
+func (g *gateway) closes(l *leg, how health.End) {
+	g.tally.Tell()
+	if books := l.booking.Close(g.run.now, how); books != nil {
+		l.booking.Leave(books, how == health.Done)
+	}
+}
+
+// over closes the bookings of a request that ends, or goes elsewhere. how is its end for the engine that
+// generates, and fills that for the other one, if it has not ended before.
+func (g *gateway) over(r *request, how, fills health.End) {
+	computes := r.serves
+	if r.fills != nil {
+		computes = r.fills
+		g.closes(r.fills, fills)
+	}
+	g.closes(r.serves, how)
+	if g.held != nil {
+		g.held.Settle(&r.ticket.Turn, r.serves.booking.Charge(r.serves.books.Rank, how, infer.Usage{}, false))
+	}
+	u := infer.Usage{PromptTokens: r.Input, CachedTokens: -1}
+	if how == health.Done || r.fills != nil {
+		u.CachedTokens = computes.booking.Cached()
+	}
+	computes.booking.Reported(computes.books, u)
 }
 
 // end takes a request's end.
 func (g *gateway) end(r *request) {
-	g.settle(r, max(r.Input-r.Cached, 1))
-	r.serves.booking.End(g.run.now, r.generated)
-	r.serves.books.Release(r.serves.held)
-	g.lengths.Add(r.generated)
-	size := g.run.o.Engine.PageSize
-	// The last id is never computed.
-	n := len(r.prompt.tail) + len(r.answer) - 1
-	last := root
-	if b := r.prompt.blocks; len(b) > 0 {
-		last = b[len(b)-1]
-	}
-	ids := append(slices.Clone(r.prompt.tail), r.answer[:len(r.answer)-1]...)
-	blocks := append(make([]kvindex.Block, 0, len(r.prompt.blocks)+n/size), r.prompt.blocks...)
-	g.place(placement{r.serves.engine, kvindex.AppendChain(blocks, last, ids, size), 0})
+	g.over(r, health.Done, health.Done)
+	r.serves.booking.Learn(g.model, infer.Usage{}, false, 0)
 }
 
 // lost handles the end of a request of which one engine is lost.
 func (g *gateway) lost(r *request, by *leg) {
-	g.settle(r, 0)
-	r.serves.booking.End(g.run.now, r.generated)
-	r.serves.books.Release(r.serves.held)
-	if f := r.fills; f != nil && r.First == 0 {
-		f.booking.End(g.run.now, 0)
-		f.books.Release(f.held)
-	}
 	// It is known by its name and its books, although it has left the model.
 	name := fmt.Sprintf("%d/%d", by.engine+1, by.life)
 	r.tried = append(r.tried, route.Target{Engine: &route.Engine{Name: name}, Rank: &route.Rank{Number: -1, Books: by.books}})
+	ends := [2]health.End{health.GaveUp, health.GaveUp}
+	if by == r.serves {
+		ends[0] = health.Cut
+	} else {
+		ends[1] = health.Cut
+	}
+	g.over(r, ends[0], ends[1])
 }

@@ -89,7 +89,7 @@ func (e *engine) wait(now int64, c cost.Coefficients) float64 {
 	for _, l := range e.unstarted {
 		left, admitted := e.core.Left(l.ref)
 		if !admitted {
-			left = l.work.New
+			left = l.fresh
 		}
 		n := float64(left)
 		all.Tokens += n

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"weir/internal/fleet/kvindex"
+	"weir/internal/fleet/route"
+	"weir/internal/gateway/footprint"
 	"weir/internal/sim"
 	"weir/internal/workload"
 )
@@ -40,12 +42,11 @@ type traced struct {
 
 // prompt is a request as engines and gateways take it.
 type prompt struct {
-	request sim.Request
-	blocks  []kvindex.Block
-	tail    []uint32 // the ids that fill no block
-	ids     []uint32 // while turns that follow on it are to be made
-	input   int
-	refused error
+	request   sim.Request
+	footprint footprint.Footprint
+	ids       []uint32 // while turns that follow on it are to be made
+	input     int
+	refused   error
 }
 
 // mostSessions bounds a closed loop's plan, whose sessions have no arrivals.
@@ -195,14 +196,10 @@ func (p *Plan) prompt(session, turn int, turns []workload.Turn, before *prompt, 
 		return q
 	}
 	q.request = prepared
-	size := p.made.PageSize
-	if before != nil && len(before.blocks) > 0 {
-		q.blocks = append(make([]kvindex.Block, 0, len(ids)/size), before.blocks...)
-		q.blocks = kvindex.AppendChain(q.blocks, q.blocks[len(q.blocks)-1], ids[len(q.blocks)*size:], size)
-	} else {
-		q.blocks = kvindex.AppendChain(make([]kvindex.Block, 0, len(ids)/size), root, ids, size)
-	}
-	q.tail = slices.Clone(ids[len(q.blocks)*size:])
+	q.footprint = footprint.Footprint{Root: root, BlockTokens: route.BlockTokens, Width: 1, Limit: p.made.ContextLength, ByIDs: true}
+	e := footprint.ExtentOf(root, ids)
+	e.Rest = slices.Clone(e.Rest)
+	q.footprint.Add(e)
 	for i := turn + 1; i < len(turns); i++ {
 		if turns[i].After == turn {
 			q.ids = ids

@@ -7,6 +7,7 @@ import (
 	"weir/internal/fleet/cost"
 	"weir/internal/fleet/queue"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/place"
 )
 
 // Queued is the suffix of a policy whose requests wait in the gateway until an engine has
@@ -122,12 +123,8 @@ func (g *gateway) choose(r *request, queued bool) {
 	}
 	now := g.run.now
 	if ok {
-		d := g.choice.Decision.Choice()
-		r.beside = d.Decoders
-		if partner != nil {
-			d = g.choice.Prefill.Choice()
-		}
-		r.ticket.Cost = g.charge(target.Books.Rank, r, d.Work.New, g.choice.Request.Output)
+		beside := g.choice.Decision.Choice().Decoders
+		r.ticket.Cost = r.prompt.footprint.Charge(target.Books.Rank, place.Resident(&g.choice), beside, g.choice.Request.Output)
 	}
 	full, chosen := &target, &g.choice.Decision
 	if partner != nil && !g.held.Open(&r.ticket, partner.Books.Rank, now) {
@@ -147,18 +144,5 @@ func (g *gateway) choose(r *request, queued bool) {
 		g.refused(r, g.held.Park(&r.ticket, full.Books.Rank, chosen.Choice().Prefill, now))
 	default:
 		g.refused(r, g.held.Wait(&r.ticket, now))
-	}
-}
-
-// charge is what a request takes at the model's median rates.
-func (g *gateway) charge(rank *cost.Rank, r *request, n int, output float64) float64 {
-	c := rank.Model().Median()
-	return c.Charge(float64(n), float64(r.prompt.input), output, float64(r.beside), float64(rank.Budget()))
-}
-
-// settle has a request's turn cost what it has taken, where computed tokens of its prompt were.
-func (g *gateway) settle(r *request, computed int) {
-	if g.held != nil {
-		g.held.Settle(&r.ticket.Turn, g.charge(r.serves.books.Rank, r, computed, float64(r.generated)))
 	}
 }

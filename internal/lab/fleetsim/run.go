@@ -108,7 +108,6 @@ type request struct {
 	serves  *leg // at the engine that generates
 	fills   *leg // at the one that computes the prompt, where that is another one
 	ticket  queue.Request
-	beside  int   // requests that decoded where it went
 	came    int64 // when it came to the gateway, or came back
 	handed  int64 // when its engines were chosen
 	tried   []route.Target
@@ -344,7 +343,7 @@ func (r *run) hand(q *request) {
 		q.Prefill = -1
 	}
 	q.Engine, q.Tries, q.Answered, q.pages = q.serves.engine, q.Tries+1, 0, false
-	q.PredictedMS, q.PredictedNovel = float64(q.serves.ready-q.came)/1e6, computes.work.New
+	q.PredictedMS, q.PredictedNovel = float64(q.serves.booking.Ready-q.came)/1e6, computes.fresh
 	here, best := 0, 0
 	for j, o := range r.engines {
 		if o.up {
@@ -432,22 +431,23 @@ func (r *run) step(e *engine, s *sim.Step) {
 			if q.fills == nil {
 				q.Cached = l.told.Cached
 			}
-			q.gateway.first(q, l.told)
-			l.told = nil
 			e.begins(l)
 		}
 		q.generated++
 		q.answer = append(q.answer, s.ID[i])
-		l.books.Rank.Tokens(r.now, 1)
+		q.gateway.takes(l, s.ID[i:i+1], l.told)
+		l.told = nil
 		if l.ends && (i+1 == len(s.Ref) || s.Ref[i+1] != ref) {
 			e.decoding--
 			e.finished++
 			e.live[ref] = nil
 			q.gateway.end(q)
 			q.Finish, q.Output = r.now, q.generated
-
 			r.over(q)
 		}
+	}
+	for _, g := range r.gateways {
+		g.tally.Tell()
 	}
 }
 
