@@ -119,12 +119,12 @@ const directions = `
 	fleet/route: engine fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/kvindex fleet/retry infer model tenancy
 
 	# the path of a request
-	gateway: dialect dialect/allow dialect/openai dialect/responses dialect/sglang engine fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kvindex fleet/queue fleet/retry fleet/route gateway/answer gateway/footprint gateway/freelist gateway/front gateway/place gateway/prepare gateway/record gateway/stream infer lifetime model observe/busy observe/integrity observe/metrics observe/watch tenancy tenancy/fair trace wire/epoll wire/sock
+	gateway: dialect dialect/allow dialect/openai dialect/responses dialect/sglang engine fleet/admission fleet/cost fleet/health fleet/judge fleet/queue fleet/retry fleet/route gateway/answer gateway/freelist gateway/front gateway/place gateway/prepare gateway/record gateway/stream infer lifetime model observe/busy observe/integrity observe/metrics observe/watch tenancy tenancy/fair trace wire/epoll wire/sock
 	gateway/answer: dialect gateway/stream infer model/outputparse model/stop model/tokenizer trace wire/sse
 	gateway/footprint: fleet/balance fleet/cost fleet/kvindex fleet/promptkey fleet/route
 	gateway/freelist:
 	gateway/front: dialect disk fleet/admission gateway/freelist infer observe/logs observe/metrics tenancy trace wire/http1 wire/sock wire/trust
-	gateway/place: fleet/balance fleet/cost fleet/health fleet/judge fleet/kvindex fleet/route gateway/footprint gateway/stream infer trace
+	gateway/place: fleet/balance fleet/cost fleet/health fleet/judge fleet/kvindex fleet/queue fleet/route gateway/footprint gateway/stream infer observe/busy tenancy tenancy/fair trace
 	gateway/prepare: dialect dialect/allow dialect/anthropic dialect/openai dialect/responses dialect/sglang fleet/admission fleet/kvindex fleet/promptkey fleet/route gateway/footprint gateway/freelist gateway/record infer model model/chat model/outputparse model/pool model/stop model/tokenizer observe/busy observe/metrics tenancy trace
 	gateway/record: infer observe/logs observe/metrics observe/timeline observe/watch trace
 	gateway/stream: infer

@@ -385,7 +385,8 @@ func (f *queueFlags) set(o *gateway.Options) error {
 	if err != nil {
 		return fmt.Errorf("--band: %w", err)
 	}
-	o.Place.Queue = gateway.Queueing{Bands: bands, Off: f.Queue == "off", Requests: f.MaxQueue, Bytes: orNone(int64(f.MaxQueueBytes)), Timeout: f.QueueTimeout}
+	q := &o.Place.Queue
+	q.Bands, q.Off, q.Requests, q.Bytes, q.Timeout = bands, f.Queue == "off", f.MaxQueue, orNone(int64(f.MaxQueueBytes)), f.QueueTimeout
 	return nil
 }
 

@@ -109,15 +109,15 @@ func (x *exchange) unbook(e *infer.Error) {
 		}
 		x.partner.close(e)
 	})
-	books := x.g.held.closes(&x.booking, trace.Now(), how, own == nil)
+	books := x.g.room.Close(&x.booking, trace.Now(), how, own == nil)
 	x.guarded(func() {
 		if x.charged.Tenant() != nil {
 			u, known := x.usage()
-			x.g.held.settle(&x.charged, x.booking.Charge(books.Rank, how, u, known))
+			x.g.room.Settle(&x.charged, x.booking.Charge(books.Rank, how, u, known))
 		}
 	})
 	x.guarded(func() {
-		x.learn(x.to.Model, books, &x.rec.Attempts[len(x.rec.Attempts)-1], x.prepared.Sent, own)
+		x.learn(x.need.Model, books, &x.rec.Attempts[len(x.rec.Attempts)-1], x.prepared.Sent, own)
 	})
 }
 
@@ -202,7 +202,7 @@ func (x *exchange) failure(e *infer.Error) retry.Failure {
 // couldRetry reports whether the request can go to another engine, at once, after a
 // failure.
 func (r *routing) couldRetry(failed route.Target, f retry.Failure) bool {
-	return f.Allow() == retry.Granted && r.elsewhere(failed) && r.to.Model.Retries.Left(trace.Now()) >= 1
+	return f.Allow() == retry.Granted && r.elsewhere(failed) && r.need.Model.Retries.Left(trace.Now()) >= 1
 }
 
 // again decides whether the request goes to another engine, and waits for its turn to do
@@ -225,14 +225,14 @@ func (x *exchange) again(e *infer.Error) bool {
 	wait, spent := x.escape.granted()
 	if !spent {
 		var why retry.Refusal
-		if wait, why = x.to.Model.Retries.Decide(trace.Now(), &f, rand.Float64()); why != retry.Granted {
-			x.g.opts.Metrics.RetryRefused(x.to.Model.Name, why.String())
+		if wait, why = x.need.Model.Retries.Decide(trace.Now(), &f, rand.Float64()); why != retry.Granted {
+			x.g.opts.Metrics.RetryRefused(x.need.Model.Name, why.String())
 			return false
 		}
 	}
-	x.tried, x.begun = append(x.tried, failed), int32(f.Begun)
+	x.need.Tried, x.begun = append(x.need.Tried, failed), int32(f.Begun)
 	if other := x.partner.besides(e); other != nil && x.elsewhere(*other) {
-		x.tried = append(x.tried, *other)
+		x.need.Tried = append(x.need.Tried, *other)
 	}
 	x.err, x.ending = nil, false
 	x.g.opts.Metrics.Retry(failed.Name, !e.NotRun)
@@ -253,7 +253,7 @@ const retryLook = 250 * time.Millisecond
 
 // turnOfRetry waits for the turn of a retry.
 func (x *exchange) turnOfRetry(wait time.Duration) error {
-	for wait > 0 && x.to.Model.Has(x.to.Needs, x.tried) {
+	for wait > 0 && x.need.Model.Has(x.need.Needs, x.need.Tried) {
 		step := min(wait, retryLook)
 		select {
 		case <-time.After(step):
@@ -261,7 +261,7 @@ func (x *exchange) turnOfRetry(wait time.Duration) error {
 		case <-x.ctx.Done():
 			return gone(&x.ctx)
 		}
-		if err := x.refresh(); err != nil {
+		if err := x.Refresh(); err != nil {
 			return err
 		}
 	}

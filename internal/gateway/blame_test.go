@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/gateway/place"
 	"weir/internal/infer"
 	"weir/internal/load/report"
 	"weir/internal/trace"
@@ -75,7 +76,7 @@ func reasonOf(t *testing.T, d delays, streamed, relayed bool) (r report.Reason) 
 	case !streamed:
 		body = askChat("")
 	}
-	inBubble(t, Options{Place: PlaceOptions{Queue: Queueing{Requests: 4}}}, []any{of}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Place: PlaceOptions{Queue: place.Queueing{Requests: 4}}}, []any{of}, func(t *testing.T, b *bench) {
 		begun := 1
 		var before *caller
 		if d.room > 0 { // the engine has a request already

@@ -171,14 +171,14 @@ func (x *exchange) goesElsewhere(e *infer.Error) bool {
 	case x.bar == barOff, x.bar == barRelay && !x.elsewhere(*x.culprit(e)):
 		return false
 	case x.bar != goesOn:
-		x.g.opts.Metrics.ContinuationRefused(x.to.Model.Name, bars[x.bar].word)
+		x.g.opts.Metrics.ContinuationRefused(x.need.Model.Name, bars[x.bar].word)
 		x.err = notContinued(e, bars[x.bar].why)
 		return false
 	}
 	if x.lost == nil {
 		x.lost, x.failedAt = e, trace.Now()
-		x.to.Needs.Bytes |= infer.AnotherForm
-		x.expiresAt, x.to.BeginBy = x.failedAt+int64(x.g.opts.Place.Continue.Timeout), 0
+		x.need.Needs.Bytes |= infer.AnotherForm
+		x.need.Expires, x.need.BeginBy = x.failedAt+int64(x.g.opts.Place.Continue.Timeout), 0
 	}
 	if reason, whole := x.ends(); whole {
 		x.conclude(reason)
@@ -190,20 +190,20 @@ func (x *exchange) goesElsewhere(e *infer.Error) bool {
 	failed := *x.culprit(e)
 	came := x.history.came()
 	if came-x.prepared.Sent >= retry.Proven {
-		x.begun, x.tried = 0, nil
+		x.begun, x.need.Tried = 0, nil
 	}
 	f := x.failure(e)
 	wait, why := time.Duration(0), retry.Granted
 	if x.elsewhere(failed) {
-		if wait, why = x.to.Model.Retries.Decide(trace.Now(), &f, rand.Float64()); why != retry.Granted {
+		if wait, why = x.need.Model.Retries.Decide(trace.Now(), &f, rand.Float64()); why != retry.Granted {
 			return x.staysBroken(e, why.String(), continuationRefusals[why])
 		}
 	} else {
 		return x.staysBroken(e, "no_engine", "no other engine of the model is there that could take it")
 	}
-	x.tried, x.begun = append(x.tried, failed), int32(f.Begun)
+	x.need.Tried, x.begun = append(x.need.Tried, failed), int32(f.Begun)
 	if other := x.partner.besides(e); other != nil && x.elsewhere(*other) {
-		x.tried = append(x.tried, *other)
+		x.need.Tried = append(x.need.Tried, *other)
 	}
 	x.g.opts.Log.Info("a stream goes on at another engine", "request_id", x.rec.RequestID, "engine", failed.Label, "tokens", came, "wait", wait, "error", e.Error(), "bound", e.Bound())
 	attempt := &x.rec.Attempts[len(x.rec.Attempts)-1]
@@ -241,18 +241,18 @@ func (x *exchange) goesElsewhere(e *infer.Error) bool {
 // continuesAt reports whether there is another token engine besides the one that
 // failed.
 func (r *routing) continuesAt(failed route.Target) bool {
-	needs := r.to.Needs
+	needs := r.need.Needs
 	needs.Bytes |= infer.AnotherForm
-	return r.to.Model.Has(needs, append(r.tried[:len(r.tried):len(r.tried)], failed))
+	return r.need.Model.Has(needs, append(r.need.Tried[:len(r.need.Tried):len(r.need.Tried)], failed))
 }
 
 // renew reads the current snapshot of the fleet. It returns the reason why no engine in it
 // can continue the stream, or "" if one might.
 func (x *exchange) renew() (why string) {
-	if err := x.refresh(); err != nil {
+	if err := x.Refresh(); err != nil {
 		return infer.AsError(err).Message
 	}
-	if x.g.preparer.Folder(x.to.Model) != x.prepared.Folder {
+	if x.g.preparer.Folder(x.need.Model) != x.prepared.Folder {
 		return "the model has changed meanwhile"
 	}
 	return ""
@@ -267,7 +267,7 @@ var continuationRefusals = [...]string{
 
 // staysBroken records why a stream does not continue.
 func (x *exchange) staysBroken(e *infer.Error, word, why string) bool {
-	x.g.opts.Metrics.ContinuationRefused(x.to.Model.Name, word)
+	x.g.opts.Metrics.ContinuationRefused(x.need.Model.Name, word)
 	x.err = notContinued(e, why)
 	return false
 }
@@ -321,20 +321,20 @@ func (x *exchange) conclude(reason infer.Reason) {
 
 // takeTurn waits until the stream may continue, at most until its timeout.
 func (x *exchange) takeTurn() error {
-	if x.before = nil; x.slot.of != nil {
+	if x.need.Before = nil; x.slot.of != nil {
 		return nil // kept from the previous attempt, which had no output
 	}
-	turns := x.g.continuations.model(x.to.Model.Name)
-	bound := time.NewTimer(time.Duration(x.expiresAt - trace.Now()))
+	turns := x.g.continuations.model(x.need.Model.Name)
+	bound := time.NewTimer(time.Duration(x.need.Expires - trace.Now()))
 	defer bound.Stop()
 	m := x.g.opts.Metrics
 	m.ContinuationsWaiting(1)
 	defer m.ContinuationsWaiting(-1)
 	select {
-	case x.before = <-turns.free: // first come, first served
-		x.spare = x.g.continuations.most
+	case x.need.Before = <-turns.free: // first come, first served
+		x.need.Spare = x.g.continuations.most
 	case <-bound.C:
-		m.ContinuationRefused(x.to.Model.Name, "timeout")
+		m.ContinuationRefused(x.need.Model.Name, "timeout")
 		return notContinued(x.lost, "others had their turn for "+x.g.opts.Place.Continue.Timeout.String()+" (--continuation-timeout)")
 	case <-x.ctx.Done():
 		return gone(&x.ctx)
@@ -350,7 +350,7 @@ func (x *exchange) leaveTurn(first bool) {
 		return
 	}
 	x.slot.ends(first)
-	x.before = nil
+	x.need.Before = nil
 	x.g.opts.Metrics.ContinuationsUnderWay(-1)
 }
 
@@ -379,6 +379,6 @@ func (x *exchange) broken(e *infer.Error) *infer.Error {
 	if x.lost == nil || e == nil || x.ctx.Err() != nil {
 		return e
 	}
-	x.g.opts.Metrics.ContinuationRefused(x.to.Model.Name, "no_engine")
+	x.g.opts.Metrics.ContinuationRefused(x.need.Model.Name, "no_engine")
 	return notContinued(x.lost, e.Message)
 }

@@ -35,7 +35,7 @@ func (x *exchange) dispatch() error {
 		}
 	}
 	m := x.g.opts.Metrics
-	wait := engineWait{rec: &x.rec, g: x.g, shown: shown{merged: m.Receive(x.target.Kind).Merged(), gaps: m.Gaps(x.to.Model.Name)}, target: x.target, booking: &x.booking, escape: &x.escape, partner: x.partner}
+	wait := engineWait{rec: &x.rec, g: x.g, shown: shown{merged: m.Receive(x.target.Kind).Merged(), gaps: m.Gaps(x.need.Model.Name)}, target: x.target, booking: &x.booking, escape: &x.escape, partner: x.partner}
 	if x.spends.account != nil {
 		x.spends.chargePrompt(x.prepared.Footprint.Length())
 		wait.shown.spends = &x.spends
@@ -104,10 +104,10 @@ func (x *exchange) submit(wait engineWait) error {
 	if !x.abortable.ready(x.mailbox) {
 		return errAborted
 	}
-	if l := x.prepared.LeftOut; l != nil && x.to.Needs.HasBytes() && !x.response.Begun {
+	if l := x.prepared.LeftOut; l != nil && x.need.Needs.HasBytes() && !x.response.Begun {
 		l.Tell(x.response.Served.Writer.Header(), x.g.opts.Metrics)
 	}
-	if !x.to.Needs.HasBytes() { // otherwise it may be relayed yet
+	if !x.need.Needs.HasBytes() { // otherwise it may be relayed yet
 		if x.prepared.Forget(); !x.prepared.HasMedia { // which are part of the body
 			x.room.Leave()
 		}
@@ -150,7 +150,7 @@ func (x *exchange) submits(l *tokenLeg) error {
 // forward hands the request to a relay engine.
 func (x *exchange) forward(wait engineWait) error {
 	x.bar = barRelay
-	if err := x.prepared.CheckSalt(x.to.Model, x.target.Engine, x.response.Served.Request.URL.Path); err != nil {
+	if err := x.prepared.CheckSalt(x.need.Model, x.target.Engine, x.response.Served.Request.URL.Path); err != nil {
 		return err // it is another engine than when the request was checked
 	}
 	id := relayID(x.rec.ID, len(x.rec.Attempts))

@@ -92,13 +92,13 @@ func (s *escape) leave(at *route.Target, why string) {
 		return
 	}
 	if f.Goes {
-		if f.Continued == 0 || x.to.Model.Retries.Left(trace.Now()) >= 1 {
+		if f.Continued == 0 || x.need.Model.Retries.Left(trace.Now()) >= 1 {
 			s.state, s.err = moves, e
 			s.wake()
 		}
 		return
 	}
-	wait, refused := x.to.Model.Retries.Decide(trace.Now(), &f, rand.Float64())
+	wait, refused := x.need.Model.Retries.Decide(trace.Now(), &f, rand.Float64())
 	if refused != retry.Granted {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/fleet/admission"
 	"weir/internal/fleet/balance"
+	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 )
@@ -96,11 +97,11 @@ func TestExplainWaiting(t *testing.T) {
 		return h
 	}
 	for _, policy := range []balance.Policy{new(balance.Cost), new(balance.RoundRobin)} {
-		inBubble(t, Options{Place: PlaceOptions{Queue: Queueing{Requests: 3}}}, []any{a}, func(t *testing.T, b *bench) {
+		inBubble(t, Options{Place: PlaceOptions{Queue: place.Queueing{Requests: 3}}}, []any{a}, func(t *testing.T, b *bench) {
 			for _, m := range b.snapshot.Load().Models {
 				m.Policy = policy
 			}
-			outlook := func(want Waiting) {
+			outlook := func(want place.Waiting) {
 				t.Helper()
 				r, got, err := b.g.Explain(t.Context(), chatPath, header(), []byte(askStream(``)))
 				if err != nil || got == nil || *got != want || r.Attempts[0].Choice.Best[0].Engine != "a" {
@@ -114,11 +115,11 @@ func TestExplainWaiting(t *testing.T) {
 					t.Errorf("%v; want that it would be refused for %s", err, reason)
 				}
 			}
-			outlook(Waiting{})
+			outlook(place.Waiting{})
 			var all []*caller
 			for n := range 3 {
 				all = append(all, b.post(chatPath, askStream(``)))
-				outlook(Waiting{Waits: true, Behind: n})
+				outlook(place.Waiting{Waits: true, Behind: n})
 			}
 			refused("timeout", "X-Request-Timeout", "0")
 			all = append(all, b.post(chatPath, askStream(``)))
@@ -135,13 +136,13 @@ func TestExplainWaiting(t *testing.T) {
 			for _, c := range all {
 				c.wantWhole(text(words()[0]), "stop")
 			}
-			outlook(Waiting{})
+			outlook(place.Waiting{})
 			a.mu.Lock()
 			a.calls = nil
 			a.mu.Unlock()
 		})
 	}
-	inBubble(t, Options{Place: PlaceOptions{Queue: Queueing{Off: true}}}, []any{a}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Place: PlaceOptions{Queue: place.Queueing{Off: true}}}, []any{a}, func(t *testing.T, b *bench) {
 		if _, got, err := b.g.Explain(t.Context(), chatPath, header(), []byte(askStream(``))); got != nil || err != nil {
 			t.Errorf("with the queue off it would wait as in %+v, %v", got, err)
 		}

@@ -77,9 +77,6 @@ func (x *exchange) release() {
 	x.leaveTurn(false)
 	x.history.drop()
 	x.g.rids.leave(x)
-	if x.ticket != nil {
-		x.g.held.drop(x.ticket)
-	}
 	if x.mailbox != nil {
 		x.mailbox.Close()
 	}

@@ -26,6 +26,7 @@ import (
 	"weir/internal/fleet/admission"
 	"weir/internal/gateway/freelist"
 	"weir/internal/gateway/front"
+	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/record"
 	"weir/internal/infer"
@@ -43,7 +44,7 @@ type Gateway struct {
 	front    *front.Front
 	rids     rids // of requests that callers may abort by their own ids
 	preparer *prepare.Preparer
-	held     *holding // requests that wait for engines
+	room     *place.Room // where requests wait for engines
 	ids      *requestIDs
 	recorder *record.Recorder
 	started  int64        // Unix seconds, the models' creation time
@@ -80,12 +81,12 @@ func New(opts Options) *Gateway {
 		bodies:   admission.NewBodies(max(0, opts.Front.MaxBodyMemory), opts.Place.Queue.Bands),
 		recorder: record.New(opts.Record, opts.Metrics, opts.Log, opts.Watch),
 		ids:      newRequestIDs(),
-		held:     newHolding(opts.Place.Queue, opts.Prepare.Allow.Fields.Order(), opts.Snapshot),
 		started:  time.Now().Unix(),
 		meter:    opts.Watch.Meter(),
 		detached: detached{relayBuffers: newRelayBuffers()},
 	}
-	g.preparer = prepare.New(&g.opts.Prepare, g.opts.Front.MaxBody, opts.Snapshot, g.held, opts.Metrics, g.meter)
+	g.room = place.NewRoom(opts.Place.Queue, opts.Prepare.Allow.Fields.Order(), opts.Snapshot, g.meter, g.recorder.Panic)
+	g.preparer = prepare.New(&g.opts.Prepare, g.opts.Front.MaxBody, opts.Snapshot, g.room, opts.Metrics, g.meter)
 	g.continuations.most = opts.Place.Continue.AtOnce
 	cores := runtime.GOMAXPROCS(0)
 	g.outputs = newOutputs(cores, opts.Attempt.Batch, opts.Metrics, g.meter)
@@ -94,12 +95,12 @@ func New(opts Options) *Gateway {
 	g.base, g.cut = context.WithCancelCause(context.Background())
 	g.front = front.New(&g.opts.Front, opts.Metrics, opts.Log, g.base, g.sockets, cores)
 	g.front.ServePlain(g.Handler(), maps.Keys(g.preparer.Services))
-	go g.held.run()
+	go g.room.Run()
 	opts.Metrics.Gateway(g.preparer.Pool, g.Pending)
 	opts.Metrics.Bodies(g.bodies.Used)
 	opts.Metrics.Conns(g.front.Conns)
-	opts.Metrics.Queue(g.held.stats)
-	opts.Metrics.Tenants(g.held.tenants)
+	opts.Metrics.Queue(g.queued)
+	opts.Metrics.Tenants(g.tenants)
 	return g
 }
 
@@ -126,7 +127,7 @@ func (g *Gateway) Served() int { return g.Live() + int(g.refused.Load()) }
 // Load returns the present load of the gateway.
 func (g *Gateway) Load() watch.Load {
 	l := watch.Load{Streams: g.recorder.Live(), Pending: g.Pending(), Blocked: g.blocked.Load()}
-	for _, s := range g.held.stats() {
+	for _, s := range g.queued() {
 		l.QueueWait = max(l.QueueWait, time.Duration(s.OldestSeconds*1e9))
 	}
 	return l
@@ -172,7 +173,7 @@ func (g *Gateway) Close() {
 	g.front.Close()
 	g.streams.Wait()
 	g.front.Wait()
-	g.held.close()
+	g.room.End()
 	g.outputs.close()
 	g.sockets.Close()
 	g.preparer.Close()

@@ -2,9 +2,11 @@ package gateway
 
 import (
 	"testing"
+	"time"
 
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/model"
@@ -12,7 +14,7 @@ import (
 )
 
 // heldBench is a gateway before engines that each have room for so many requests.
-func heldBench(b *testing.B, o Queueing, engines, most int) *Gateway {
+func heldBench(b *testing.B, o place.Queueing, engines, most int) *Gateway {
 	all := make([]any, engines)
 	for i := range all {
 		all[i] = &tokenEngine{name: string(rune('a' + i)), most: most}
@@ -27,7 +29,7 @@ func heldBench(b *testing.B, o Queueing, engines, most int) *Gateway {
 // BenchmarkIdleQueue is stages 5 and 6 of a request for which there is room, with the booking
 // and its end, with the queue and without it: the difference is the queue's.
 func BenchmarkIdleQueue(b *testing.B) {
-	for name, o := range map[string]Queueing{"off": {Off: true}, "on": {}} {
+	for name, o := range map[string]place.Queueing{"off": {Off: true}, "on": {}} {
 		b.Run(name, func(b *testing.B) {
 			g := heldBench(b, o, 4, 100)
 			x := chatExchange(b, g)
@@ -38,11 +40,8 @@ func BenchmarkIdleQueue(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				x.rec.Attempts = x.rec.Attempts[:0]
-				if err := x.queue(); err != nil {
+				if err := x.place(); err != nil {
 					b.Fatal(err)
-				}
-				if err := x.route(); err != nil || x.ticket != nil {
-					b.Fatal(err, "it waits")
 				}
 				x.unbook(&infer.Error{Code: infer.CodeEngine})
 			}
@@ -53,7 +52,7 @@ func BenchmarkIdleQueue(b *testing.B) {
 // BenchmarkRefused is all that the gateway does of a request that is refused because as many
 // wait as may, once its body is there.
 func BenchmarkRefused(b *testing.B) {
-	g := heldBench(b, Queueing{Requests: 1}, 1, 1)
+	g := heldBench(b, place.Queueing{Requests: 1}, 1, 1)
 	running := chatExchange(b, g)
 	waits := chatExchange(b, g)
 	for _, x := range []*exchange{running, waits} {
@@ -62,18 +61,13 @@ func BenchmarkRefused(b *testing.B) {
 		}
 		defer x.prepared.Reservation.Leave()
 	}
-	if err := running.queue(); err != nil {
+	if err := running.place(); err != nil {
 		b.Fatal(err)
 	}
-	if err := running.route(); err != nil || running.ticket != nil {
-		b.Fatal(err, "there is no room")
-	}
-	waits.ticket = g.held.ticket(waits)
-	if v, err := g.held.look(waits.ticket, false); err != nil || !v.over {
-		b.Fatal(err)
-	}
-	if err := waits.route(); err != nil || waits.ticket == nil {
-		b.Fatal(err, "it does not wait")
+	left := make(chan error)
+	go func() { left <- waits.place() }()
+	for g.queued()[models.SimName].Waiting == 0 {
+		time.Sleep(time.Millisecond)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -82,6 +76,7 @@ func BenchmarkRefused(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	g.held.drop(waits.ticket)
+	waits.End(nil)
+	<-left
 	running.unbook(&infer.Error{Code: infer.CodeEngine})
 }

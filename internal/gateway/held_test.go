@@ -12,6 +12,7 @@ import (
 	"weir/internal/dialect/allow"
 	"weir/internal/engine"
 	"weir/internal/fleet/balance"
+	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/models"
@@ -138,7 +139,7 @@ func TestCountsDoNotWait(t *testing.T) {
 // of it, those that wait leave one after the other, and one that comes is given to it.
 func TestGoesOnWithoutReports(t *testing.T) {
 	a := &tokenEngine{name: "a", most: 1}
-	inBubble(t, Options{Place: PlaceOptions{Queue: Queueing{Timeout: 24 * time.Hour}}, Attempt: AttemptOptions{FirstTimeout: 24 * time.Hour}}, []any{a}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Place: PlaceOptions{Queue: place.Queueing{Timeout: 24 * time.Hour}}, Attempt: AttemptOptions{FirstTimeout: 24 * time.Hour}}, []any{a}, func(t *testing.T, b *bench) {
 		var all []*caller
 		for range 3 {
 			all = append(all, b.post(chatPath, askStream(``)))
@@ -166,7 +167,7 @@ func TestPushesWithoutLimits(t *testing.T) {
 		o Options
 		e *tokenEngine
 	}{
-		"off":        {Options{Place: PlaceOptions{Queue: Queueing{Off: true}}}, &tokenEngine{name: "a", most: 1}},
+		"off":        {Options{Place: PlaceOptions{Queue: place.Queueing{Off: true}}}, &tokenEngine{name: "a", most: 1}},
 		"not known":  {Options{}, &tokenEngine{name: "a"}},
 		"large":      {Options{}, &tokenEngine{name: "a", facts: &engine.Facts{MaxRunning: 1 << 40}}},
 		"impossible": {Options{}, &tokenEngine{name: "a", facts: &engine.Facts{MaxRunning: -1, StepTokens: -5}}},
@@ -230,7 +231,7 @@ func TestPushesToWhomSchedulesByPriority(t *testing.T) {
 // One that hangs up while it waits frees its place at once, wherever it is.
 func TestHangsUpInTheQueue(t *testing.T) {
 	a := &tokenEngine{name: "a", most: 1}
-	inBubble(t, Options{Place: PlaceOptions{Queue: Queueing{Requests: 3}}}, []any{a}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Place: PlaceOptions{Queue: place.Queueing{Requests: 3}}}, []any{a}, func(t *testing.T, b *bench) {
 		b.post(chatPath, askStream(``))
 		var all []*caller
 		for range 3 {
@@ -398,7 +399,7 @@ func TestWaitRunsOut(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a := &tokenEngine{name: "a", most: 1}
-			inOneWay(t, Options{Place: PlaceOptions{Queue: Queueing{Timeout: 3 * time.Second}}}, []any{a}, func(t *testing.T, b *bench) {
+			inOneWay(t, Options{Place: PlaceOptions{Queue: place.Queueing{Timeout: 3 * time.Second}}}, []any{a}, func(t *testing.T, b *bench) {
 				b.post(chatPath, askStream(``))
 				at := time.Now()
 				var headers []string
@@ -462,7 +463,7 @@ func TestBadDeadlines(t *testing.T) {
 // requests have left, by the rate of the latest ones.
 func TestQueueIsBounded(t *testing.T) {
 	a := &tokenEngine{name: "a", most: 1}
-	inBubble(t, Options{Place: PlaceOptions{Queue: Queueing{Requests: 4}}}, []any{a}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Place: PlaceOptions{Queue: place.Queueing{Requests: 4}}}, []any{a}, func(t *testing.T, b *bench) {
 		b.post(chatPath, askStream(``))
 		for range 4 {
 			b.post(chatPath, askStream(``))
@@ -491,7 +492,7 @@ func TestQueueIsBounded(t *testing.T) {
 			t.Error("nothing is counted")
 		}
 	})
-	inOneWay(t, Options{Place: PlaceOptions{Queue: Queueing{Bytes: 2000}}}, []any{a}, func(t *testing.T, b *bench) {
+	inOneWay(t, Options{Place: PlaceOptions{Queue: place.Queueing{Bytes: 2000}}}, []any{a}, func(t *testing.T, b *bench) {
 		b.post(chatPath, askStream(``))
 		b.post(chatPath, askStream(``))
 		c := b.post(chatPath, askStream(`,"user":"`+strings.Repeat("x", 2000)+`"`))
@@ -545,7 +546,7 @@ func TestRefusalsByDialect(t *testing.T) {
 	} {
 		t.Run(test.path, func(t *testing.T) {
 			a := &tokenEngine{name: "a", most: 1}
-			inOneWay(t, Options{Place: PlaceOptions{Queue: Queueing{Requests: 1}}}, []any{a}, func(t *testing.T, b *bench) {
+			inOneWay(t, Options{Place: PlaceOptions{Queue: place.Queueing{Requests: 1}}}, []any{a}, func(t *testing.T, b *bench) {
 				b.post(chatPath, askChat(``))
 				b.post(chatPath, askChat(``))
 				c := b.post(test.path, test.body)
@@ -635,7 +636,7 @@ func TestWaitsForTheEngineThatHasItsPrompt(t *testing.T) {
 // served was served in its order, the engine never has more than it may, and nobody is left.
 func TestQueueUnderway(t *testing.T) {
 	a, z := &tokenEngine{name: "a", most: 3}, &tokenEngine{name: "z", most: 2}
-	inBubble(t, Options{Place: PlaceOptions{Queue: Queueing{Timeout: time.Hour}}}, []any{a, z}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Place: PlaceOptions{Queue: place.Queueing{Timeout: time.Hour}}}, []any{a, z}, func(t *testing.T, b *bench) {
 		open := map[*tokenEngine][]*call{}
 		var all []*caller
 		for round := range 60 {

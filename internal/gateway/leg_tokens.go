@@ -215,7 +215,7 @@ func (l *tokenLeg) head(h http.Header, first answer.Part) (status int, events bo
 // own from there on. What comes after it gives the stream another turn.
 func (l *tokenLeg) take(w *worker, round int) (ok bool, err error) {
 	if l.booking.Tell(&w.tally) {
-		l.g.held.room()
+		l.g.room.Free()
 	}
 	if round > 0 {
 		for i := range l.cells { // while the stream waits

@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/front"
+	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/record"
 	"weir/internal/observe/integrity"
@@ -34,7 +35,7 @@ type Options struct {
 // PlaceOptions configure how requests come to an engine.
 type PlaceOptions struct {
 	// Queue configures how requests wait for engines.
-	Queue Queueing
+	Queue place.Queueing
 	// Continue configures how streams continue at other engines when theirs fail.
 	Continue Continuing
 	// EngineTimeout bounds the wait for any engine to be ready; 0 means 5 s.

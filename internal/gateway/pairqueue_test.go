@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/fleet/balance"
+	"weir/internal/gateway/place"
 	"weir/internal/infer"
 )
 
@@ -31,7 +32,7 @@ func TestPairWaits(t *testing.T) {
 					t.Fatalf("%d and %d halves were handed over, with room for one", p.count(), d.count())
 				}
 				r, wait, err := b.g.Explain(t.Context(), chatPath, http.Header{"Content-Type": {"application/json"}}, []byte(askStream(``)))
-				if err != nil || wait == nil || *wait != (Waiting{Waits: true, Behind: 1}) {
+				if err != nil || wait == nil || *wait != (place.Waiting{Waits: true, Behind: 1}) {
 					t.Fatalf("%+v, %v", wait, err)
 				}
 				if a := r.Attempts[0]; a.Prefill == nil || a.Prefill.Best[0].Engine != "p" || a.Choice.Best[0].Engine != "d" || !a.Choice.Best[0].Half {

@@ -329,7 +329,7 @@ func (p *partner) fetches() {
 	if took := p.decode.metAt - p.at; took >= 0 && !p.unseen() {
 		p.expected.transfer.Add(p.expected.lacks, float64(took)/1e6)
 	}
-	p.g.held.closes(&p.booking, trace.Now(), health.Done, true)
+	p.g.room.Close(&p.booking, trace.Now(), health.Done, true)
 }
 
 // late is called by the clock.
@@ -378,12 +378,12 @@ func (p *partner) giveUp(because string) {
 // count as unfinished work.
 func (p *partner) answers(e *infer.Error) {
 	if e != nil {
-		p.g.held.closes(&p.booking, p.at, p.outcome(e), false)
+		p.g.room.Close(&p.booking, p.at, p.outcome(e), false)
 		return
 	}
 	p.booking.Computed(p.at, p.usage.CachedTokens)
 	if p.booking.Tell(new(place.Tally)) {
-		p.g.held.room()
+		p.g.room.Free()
 	}
 	p.booking.Health.End(p.at, health.Done)
 }
@@ -536,7 +536,7 @@ func (p *partner) close(e *infer.Error) {
 	p.awaits(nil)
 	if p.wire == nil {
 		p.over = true
-		p.g.held.closes(&p.booking, trace.Now(), health.GaveUp, false)
+		p.g.room.Close(&p.booking, trace.Now(), health.GaveUp, false)
 		return
 	}
 	switch {
@@ -564,7 +564,7 @@ func (p *partner) part() {
 	p.over = true
 	p.ends(errParted)
 	p.clock.rests()
-	p.g.held.closes(&p.booking, trace.Now(), health.Done, true) // one that has failed has closed it
+	p.g.room.Close(&p.booking, trace.Now(), health.Done, true) // one that has failed has closed it
 }
 
 // handed records the prefill engine's answer for the decode half of a choice. If a decode

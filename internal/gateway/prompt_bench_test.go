@@ -199,7 +199,7 @@ func BenchmarkBodyToEngine(b *testing.B) {
 					if _, err := x.prepare(fresh); err != nil {
 						b.Fatal(err)
 					}
-					if err := x.route(); err != nil {
+					if err := x.place(); err != nil {
 						b.Fatal(err)
 					}
 					cpu += cpuTime(b) - before

@@ -1,108 +1,126 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"time"
 
+	"weir/internal/dialect"
 	"weir/internal/engine"
-	"weir/internal/fleet/cost"
+	"weir/internal/fleet/queue"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
+	"weir/internal/observe/metrics"
 	"weir/internal/trace"
 )
 
 // routing is where a request can go.
 type routing struct {
-	to    prepare.Destination // as the fleet is now, and as what became of attempts has changed it
-	tried []route.Target      // by the attempts before
-	begun int32               // those of them in which the engine may have begun with it
-	anew  uint8               // how often it was prepared again
-	// before is where a continuation goes, if the policy does not mind, and spare by how much
-	// (route.Choice).
-	before *cost.Rank
-	spare  int
-
-	ticket    *ticket // its way to the next engine; nil: it has one, or does not ask yet
-	place     int64   // among those that wait; 0: it has none yet
-	dueBy     int64   // when it is to have its turn among those of its tenant, if it has a place
-	expiresAt int64   // when it waits no longer for an engine that has room
+	need  place.Need // as the fleet is now, and as what became of attempts has changed it
+	begun int32      // attempts in which the engine may have begun with it
+	anew  uint8      // how often it was prepared again
 }
 
-// queue is stage 5: it waits, bounded, until an engine can take the request. One must be
-// ready, or be worth waiting for: it starts, or has left only a moment ago. And one must have
-// room; those that came before are given theirs first.
-func (x *exchange) queue() error {
-	if x.ticket == nil { // otherwise it waits already
-		x.rec.Publishing() // of another attempt, too
-		now := x.rec.Enter(trace.Queue)
-		if x.rec.Queued == 0 || !x.response.Begun {
-			x.rec.Queued = now
+// goes has a request go where it can be sent as it was prepared.
+func (r *routing) goes(to prepare.Destination) {
+	n := &r.need
+	n.Fleet, n.Model, n.Needs, n.NoIDs, n.BeginBy = to.Fleet, to.Model, to.Needs, to.NoIDs, to.BeginBy
+}
+
+// place is stages 5 and 6, queue and route: it waits, bounded, until an engine can take the request,
+// which is booked there at once, so that the next choice takes it into account.
+func (x *exchange) place() error {
+	x.rec.Publishing() // of another attempt, too
+	now := x.rec.Enter(trace.Queue)
+	if x.rec.Queued == 0 || !x.response.Begun {
+		x.rec.Queued = now
+	}
+	if x.need.Expires == 0 {
+		x.need.Expires = x.g.room.Expires(now, x.need.BeginBy)
+	}
+	if err := x.undivided(&x.prepared, x.rec.Endpoint); err != nil {
+		return err
+	}
+	return x.g.room.Place(&x.ctx, &x.need, x.asks(), x)
+}
+
+// asks is what the request asks for.
+func (x *exchange) asks() place.Ask {
+	return place.Ask{
+		Caller: x.caller, Footprint: &x.prepared.Footprint, Session: x.prepared.Session, Sent: x.prepared.Sent, Bytes: x.prepared.Held(),
+		Patience: x.rec.Queued + int64(x.g.opts.Place.EngineTimeout), AtOnce: x.endpoint.Traits().Wants != dialect.Answer, ID: &x.rec.RequestID,
+	}
+}
+
+// Routes implements place.Owner.
+func (x *exchange) Routes() (now int64) { return x.rec.Enter(trace.Route) }
+
+// Decides implements place.Owner.
+func (x *exchange) Decides() (now int64, err error) {
+	// The gateway's shutdown cuts requests off one by one. The room that the first ones
+	// free must not go to one that ends next.
+	for _, ctx := range [...]context.Context{x.g.base, &x.ctx} {
+		if ctx.Err() != nil {
+			return trace.Now(), gone(ctx)
 		}
-		if x.expiresAt == 0 {
-			x.expiresAt = x.g.held.expires(now, x.to.BeginBy)
-		}
-		if err := x.undivided(&x.prepared, x.rec.Endpoint); err != nil {
-			return err
-		}
-		x.ticket = x.g.held.ticket(x)
 	}
-	return x.ticket.wait()
+	err = x.Refresh()
+	if now = trace.Now(); err == nil {
+		x.rec.Ledger.Enter(trace.Route, now)
+	}
+	return now, err
 }
 
-// absent returns the time that a request, which began to wait at patience, waits for an
-// engine if there is none: until another engine can be expected, or, if it has waited for
-// the existing engines before, until these accept requests again.
-func (r *routing) absent(now, patience int64, waits bool) (left time.Duration, err error) {
-	if len(r.tried) > 0 {
-		return 0, r.noEngine(now) // the ones there are have failed; do not wait for them
+// Waits implements place.Owner.
+func (x *exchange) Waits(again bool) {
+	now := trace.Now()
+	if x.rec.Ledger.Enter(trace.Queue, now); !again {
+		x.rec.Publish(trace.Queue, now)
 	}
-	if rest := r.to.Model.Rests(r.to.Needs, r.tried, now); rest > 0 && waits {
-		return rest, nil
-	}
-	if left = r.worthwhile(now, patience); left <= 0 {
-		return 0, r.noEngine(now)
-	}
-	return left, nil
 }
 
-const (
-	// queueLook is how often a request that waits for an engine looks for one.
-	queueLook = 100 * time.Millisecond
-	// departure is how long a ready engine that has left is waited for: what connects
-	// anew is back by then, and what starts again is not.
-	departure = time.Second
-)
-
-// worthwhile is how long the wait for an engine may still take; nothing where all that
-// could be waited for have been there, and left, or drain, or refuse connections, or want
-// to be left alone. Engines that start are waited for until patience ends.
-func (r *routing) worthwhile(now, patience int64) time.Duration {
-	if r.to.Model.Rests(r.to.Needs, r.tried, now) > 0 {
-		return 0 // those are busy, and say for how long
+// Given implements place.Owner. It books the request at its engine, or with a partner at both.
+func (x *exchange) Given(p place.Placement) {
+	x.target, x.partner, x.charged = p.Target, nil, p.Turn
+	attempt := place.Chosen(p.Choice, x.need.Model)
+	attempt.Legs = legs(&x.rec, &p.Target, p.Partner)
+	x.g.recorder.Callers(&x.rec, attempt.Legs)
+	if attempt.Turn = p.Waited; p.Waited != nil {
+		p.Waited.Band, p.Waited.Tenant = dialect.Clip(p.Waited.Band, maxCaller), dialect.Clip(p.Waited.Tenant, maxCaller)
 	}
-	until := now
-	if !r.to.Model.Settled {
-		until = patience
+	x.rec.Attempts = append(x.rec.Attempts, attempt)
+	if len(x.rec.Attempts) == 1 {
+		x.need.Model.Retries.Requested(p.At)
 	}
-	if r.to.Model.Left != 0 {
-		until = max(until, r.to.Model.Left+int64(departure))
+	x.work = x.prepared.Footprint.At(p.Target.Engine).WorkOf(p.Choice.Decision.Choice())
+	asks := x.asks()
+	p.Book(&x.booking, &x.need, &asks)
+	x.slot.goes(p.Target.Books.Rank)
+	second := uint64(0)
+	if p.Partner != nil {
+		x.partner = newPartner(x.g, p.Partner, p.Choice, p.At, &x.prepared, x.need.Model)
+		second = relayedBy(p.Partner)
 	}
-	return time.Duration(until - now)
+	x.rec.Known()
+	x.rec.Relayed(relayedBy(&p.Target), second)
+	if !x.response.Begun {
+		x.rec.Routed = trace.Now()
+	}
 }
 
-// refresh takes the fleet as it is now.
-func (x *exchange) refresh() (err error) {
-	x.to.Fleet = x.g.opts.Snapshot()
-	model, err := prepare.LookUp(x.to.Fleet, x.prepared.Head.Model, x.caller)
+// Refresh implements place.Owner. It takes the fleet as it is now.
+func (x *exchange) Refresh() (err error) {
+	x.need.Fleet = x.g.opts.Snapshot()
+	model, err := prepare.LookUp(x.need.Fleet, x.prepared.Head.Model, x.caller)
 	if model != nil { // otherwise the request keeps the model that it began with
-		x.to.Model = model
+		x.need.Model = model
 	}
 	if err != nil {
 		return err
 	}
-	if err := x.g.preparer.CheckPath(x.to.Model, x.endpoint, x.rec.Endpoint); err != nil {
+	if err := x.g.preparer.CheckPath(x.need.Model, x.endpoint, x.rec.Endpoint); err != nil {
 		return err
 	}
 	if x.misfits() {
@@ -121,24 +139,21 @@ const mostAnew = 3
 // misfits reports whether the request lacks the form that the engines of its model need,
 // because the engines have changed since it was prepared.
 func (x *exchange) misfits() bool {
-	if x.to.Needs.HasIDs() && x.to.Needs.HasBytes() || x.to.NoIDs != nil || x.prepared.Body == nil || x.anew == mostAnew || x.to.Model.Has(x.to.Needs, x.tried) {
+	if x.need.Needs.HasIDs() && x.need.Needs.HasBytes() || x.need.NoIDs != nil || x.prepared.Body == nil || x.anew == mostAnew || x.need.Model.Has(x.need.Needs, x.need.Tried) {
 		return false
 	}
-	could := x.g.preparer.Forms(x.to.Model, x.endpoint)
-	if x.to.Needs.HasIDs() {
+	could := x.g.preparer.Forms(x.need.Model, x.endpoint)
+	if x.need.Needs.HasIDs() {
 		could.IDs = infer.AnotherForm
 	} else {
 		could.Bytes = infer.AnotherForm
 	}
-	return x.to.Model.Has(could, x.tried)
+	return x.need.Model.Has(could, x.need.Tried)
 }
 
 // prepareAgain prepares a request that has waited for the engines that there are now. It keeps
 // its place among those that wait.
 func (x *exchange) prepareAgain() (done bool, err error) {
-	if x.ticket != nil {
-		x.g.held.drop(x.ticket)
-	}
 	x.prepared.Reservation.Leave()
 	x.anew++
 	body := x.prepared.Body
@@ -146,85 +161,45 @@ func (x *exchange) prepareAgain() (done bool, err error) {
 	return x.prepare(body)
 }
 
-// need is what a request needs of the fleet.
-func (r *routing) need(q *prepare.Prepared) place.Need {
-	return place.Need{
-		Model: r.to.Model, Index: r.to.Fleet.Index, Needs: r.to.Needs, Tried: r.tried,
-		Footprint: &q.Footprint, Session: q.Session, Sent: q.Sent, Before: r.before, Spare: r.spare,
-	}
-}
-
 // elsewhere reports whether there is another target to go to.
 func (r *routing) elsewhere(failed route.Target) bool {
-	return r.to.Model.Has(r.to.Needs, append(r.tried[:len(r.tried):len(r.tried)], failed))
-}
-
-func (r *routing) noEngine(now int64) error {
-	if rest := r.to.Model.Rests(r.to.Needs, nil, now); rest > 0 {
-		e := infer.Errorf(infer.CodeOverloaded, "the engines of model %q have asked for a pause; try again in %v", r.to.Model.Name, rest.Round(100*time.Millisecond))
-		e.RetryAfter, e.Reason = rest, "engines_paused"
-		return e
-	}
-	what := "engine"
-	if len(r.tried) > 0 {
-		what = "other engine"
-	}
-	e := infer.Errorf(infer.CodeUnavailable, "no %s for model %q is ready", what, r.to.Model.Name)
-	if r.to.Model.Has(route.Needs{}, r.tried) {
-		e.Message += r.lacking()
-	}
-	if missing := r.to.Model.Missing(r.to.Needs, r.tried); missing != "" {
-		e.Message += ": " + missing
-	}
-	if len(r.tried) > 0 {
-		e.Engine = r.tried[len(r.tried)-1].Name
-	}
-	e.RetryAfter, e.Reason = r.back(), "no_engine"
-	return e
-}
-
-// lacking returns what of the request the engines do not carry that are there.
-func (r *routing) lacking() (what string) {
-	if r.to.NoIDs != nil {
-		return " that is relayed, which the request needs: others cannot be given it (" + r.to.NoIDs.Message + ")"
-	}
-	if needs := r.to.Needs.String(); needs != "" {
-		return " that carries " + needs + ", which the request needs"
-	}
-	return " that takes the request in the form in which it was prepared"
+	return r.need.Model.Has(r.need.Needs, append(r.need.Tried[:len(r.need.Tried):len(r.need.Tried)], failed))
 }
 
 // undivided sends a request that cannot be divided to engines that serve it whole, and
 // refuses it if there is none.
 func (r *routing) undivided(q *prepare.Prepared, path string) error {
-	if r.to.Model.Way == engine.Nowhere || !r.to.Needs.HasBytes() {
+	if r.need.Model.Way == engine.Nowhere || !r.need.Needs.HasBytes() {
 		return nil
 	}
-	field, why := indivisible(q, r.to.Model.Way, path)
+	field, why := indivisible(q, r.need.Model.Way, path)
 	if why == "" {
 		return nil
 	}
-	if r.to.Needs.Bytes |= infer.Undivided; r.to.Model.Whole || r.to.Needs.HasIDs() {
+	if r.need.Needs.Bytes |= infer.Undivided; r.need.Model.Whole || r.need.Needs.HasIDs() {
 		return nil
 	}
 	return &infer.Error{Code: infer.CodeUnsupported, Param: field,
-		Message: fmt.Sprintf("the engines of model %q serve requests in two halves, and this one has none: %s", r.to.Model.Name, why)}
+		Message: fmt.Sprintf("the engines of model %q serve requests in two halves, and this one has none: %s", r.need.Model.Name, why)}
 }
 
-const (
-	// newLook is how often it is looked for an engine that is not there; over the plane it
-	// may come to 5 s.
-	newLook = 2 * time.Second
-	// maxBack bounds the Retry-After that clients get while engines are down.
-	maxBack = 30 * time.Second
-)
+// queued is what metrics show of those that wait.
+func (g *Gateway) queued() map[string]metrics.QueueStats {
+	all := map[string]metrics.QueueStats{}
+	g.room.Look(func(q *queue.Queue, now int64) {
+		for name, s := range q.Stats() {
+			v := metrics.QueueStats{Stats: s, DrainSeconds: q.Drained(name, now).Seconds()}
+			if since := q.Oldest(name); since != 0 {
+				v.OldestSeconds = time.Duration(now - since).Seconds()
+			}
+			all[name] = v
+		}
+	})
+	return all
+}
 
-// back is when it may be worth while to ask again: when an engine that is out is probed
-// next, and where some are not there, when it is looked for them next.
-func (r *routing) back() time.Duration {
-	back := r.to.Model.Back(r.to.Needs, nil)
-	if r.to.Model.Awaited && (back == 0 || back > newLook) {
-		back = newLook
-	}
-	return min(max(back, time.Second), maxBack)
+// tenants are what metrics show of tenants.
+func (g *Gateway) tenants() (all []queue.Tenant) {
+	g.room.Look(func(q *queue.Queue, _ int64) { all = q.Tenants() })
+	return all
 }

@@ -15,6 +15,7 @@ import (
 	"weir/internal/fleet/admission"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/front"
+	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/record"
 	"weir/internal/infer"
@@ -57,13 +58,13 @@ func newRig(t testing.TB, opts Options) *rig {
 	opts.Prepare.PrefixCache = -1
 	opts.defaults()
 	g := &Gateway{
-		opts: opts, bodies: admission.NewBodies(0, nil), recorder: record.New(opts.Record, opts.Metrics, opts.Log, nil), ids: &requestIDs{instance: strings.Repeat("0", 16)}, held: newHolding(opts.Place.Queue, opts.Prepare.Allow.Fields.Order(), opts.Snapshot),
+		opts: opts, bodies: admission.NewBodies(0, nil), recorder: record.New(opts.Record, opts.Metrics, opts.Log, nil), ids: &requestIDs{instance: strings.Repeat("0", 16)}, room: place.NewRoom(opts.Place.Queue, opts.Prepare.Allow.Fields.Order(), opts.Snapshot, nil, nil),
 		detached: detached{
 			relayBuffers: newRelayBuffers(), polls: memPolls{},
 			outputs: &outputs{shards: []*shard{{batch: opts.Attempt.Batch}}}, sockets: newSockets(1, rigMetrics, nil),
 		},
 	}
-	g.preparer = prepare.New(&g.opts.Prepare, opts.Front.MaxBody, opts.Snapshot, g.held, rigMetrics, nil)
+	g.preparer = prepare.New(&g.opts.Prepare, opts.Front.MaxBody, opts.Snapshot, g.room, rigMetrics, nil)
 	t.Cleanup(g.preparer.Close)
 	g.base, g.cut = context.WithCancelCause(t.Context())
 	g.front = front.New(&g.opts.Front, rigMetrics, opts.Log, g.base, memHangups{}, 1)
@@ -113,7 +114,7 @@ func (r *rig) ask(path, body string, window int) {
 	if done, err := x.prepare([]byte(body)); done || err != nil {
 		r.t.Fatal(done, err)
 	}
-	if r.loose && x.to.Needs.HasIDs() {
+	if r.loose && x.need.Needs.HasIDs() {
 		x.prepared.Request.MaxTokens = 1 << 40
 	}
 	go func() {

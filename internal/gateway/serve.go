@@ -52,7 +52,7 @@ func (x *exchange) prepare(body []byte) (done bool, err error) {
 	to, answer, err := x.g.preparer.Prepare(&x.ctx, &x.prepared, prepare.Input{
 		Caller: x.caller, Endpoint: x.endpoint, Path: r.URL.Path, Header: r.Header, Body: body, Record: &x.rec, Owner: x,
 	})
-	x.to = to
+	x.goes(to)
 	if l := x.prepared.LeftOut; l != nil && !to.Needs.HasBytes() { // of a request that may be relayed only the engine shows it
 		l.Tell(x.response.Served.Writer.Header(), x.g.opts.Metrics)
 	}
@@ -66,15 +66,10 @@ func (x *exchange) prepare(body []byte) (done bool, err error) {
 // answered without one.
 func (x *exchange) engine() (done bool, err error) {
 	for {
-		if err = x.queue(); err == nil {
-			err = x.route()
+		if err = x.place(); err != errMisfit {
+			return false, err
 		}
-		if err == errMisfit {
-			if done, err = x.prepareAgain(); err == nil && !done {
-				continue
-			}
-		}
-		if done || err != nil || x.ticket == nil {
+		if done, err = x.prepareAgain(); done || err != nil {
 			return done, err
 		}
 	}

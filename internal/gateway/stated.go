@@ -96,7 +96,7 @@ func (x *exchange) estimate(r *answer.Relayed, stated bool) {
 	case events > 0:
 		n = events
 	case !x.prepared.Footprint.Computed:
-		n = x.to.Model.Ratio.Tokens(size)
+		n = x.need.Model.Ratio.Tokens(size)
 	}
 	b := r.Bounds()
 	u.Completion, u.Estimated = tokens(min(n, b.Completion)), true

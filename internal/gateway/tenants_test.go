@@ -3,6 +3,7 @@ package gateway
 import (
 	"testing"
 
+	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
 )
 
@@ -11,7 +12,7 @@ import (
 // queue has no place for is refused by its own tenant's rate, or has another one's put out.
 func TestTenantsTakeTurns(t *testing.T) {
 	e := &tokenEngine{name: "a", most: 1}
-	inBubble(t, Options{Prepare: prepare.Options{Callers: byHeader}, Place: PlaceOptions{Queue: Queueing{Requests: 5}}}, []any{e}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Prepare: prepare.Options{Callers: byHeader}, Place: PlaceOptions{Queue: place.Queueing{Requests: 5}}}, []any{e}, func(t *testing.T, b *bench) {
 		var greedy []*caller
 		for range 6 {
 			greedy = append(greedy, b.post(chatPath, askStream(``), "Test-Caller", "greedy"))

@@ -42,8 +42,8 @@ func request(n, answers int) *footprint.Footprint {
 // book chooses an engine for a request and books it there.
 func book(t *testing.T, m *route.Model, x *kvindex.Index, f *footprint.Footprint, now int64) (b *place.Booking, books *route.Books, resident int) {
 	t.Helper()
-	c, need := new(route.Choice), place.Need{Model: m, Index: x, Footprint: f}
-	target, _, ok := need.Pick(c, now, 1)
+	c, need := new(route.Choice), place.Need{Model: m, Fleet: &route.Snapshot{Index: x}}
+	target, _, ok := need.Pick(&place.Ask{Footprint: f}, c, now, 1)
 	if !ok {
 		t.Fatal("no engine")
 	}

@@ -3,36 +3,57 @@ package place
 import (
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/cost"
-	"weir/internal/fleet/kvindex"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/footprint"
+	"weir/internal/infer"
+	"weir/internal/tenancy"
 	"weir/internal/trace"
 )
 
-// Need is what a request needs of the fleet.
+// Need is what a request needs of the fleet. It is the same from one attempt to the next, but for what
+// became of them and of the fleet.
 type Need struct {
-	Model     *route.Model
-	Index     *kvindex.Index // states what the caches of its engines are believed to hold
-	Needs     route.Needs
-	Tried     []route.Target // by the attempts before
-	Footprint *footprint.Footprint
-	Session   uint64 // 0: none
-	Sent      int    // ids of the answer, from attempts before
+	Fleet   *route.Snapshot // of a moment
+	Model   *route.Model    // as the fleet has it
+	Needs   route.Needs     // what an engine must carry
+	NoIDs   *infer.Error    // why engines that take ids cannot be given it, where it is relayed for that
+	BeginBy int64           // time by which the caller wants the answer to begin; 0: not given
+
+	Tried []route.Target // by the attempts before
 	// Before is where a continuation goes, if the policy does not mind, and Spare by how much
 	// (route.Choice).
 	Before *cost.Rank
 	Spare  int
+
+	Place   int64 // among those that wait; 0: it has none yet
+	Due     int64 // when it is to have its turn among those of its tenant, if it has a place
+	Expires int64 // when it waits no longer for an engine that has room
 }
+
+// Ask is what a request asks for. It does not change while the request waits.
+type Ask struct {
+	Caller    *tenancy.Caller // never nil
+	Footprint *footprint.Footprint
+	Session   uint64  // 0: none
+	Sent      int     // ids of the answer, from attempts before
+	Bytes     int64   // that it holds while it waits
+	Patience  int64   // until when it waits for an engine that starts
+	AtOnce    bool    // it takes nothing that others wait for
+	ID        *string // for those who look on
+}
+
+// expected is how many tokens each answer is expected to have.
+func (a *Ask) expected(m *route.Model) float64 { return a.Footprint.Expected(m.Lengths, a.Sent) }
 
 // Pick chooses the engine for a request, and where it is served in two halves the partner's. random
 // is a random number.
-func (n *Need) Pick(c *route.Choice, now int64, random uint64) (target route.Target, partner *route.Target, ok bool) {
-	q, f := &c.Request, n.Footprint
-	q.Now, q.Length, q.BlockTokens, q.Session, q.Random = now, f.Length(), f.BlockTokens, n.Session, random
-	q.Output = f.Expected(n.Model.Lengths, n.Sent) * float64(f.Answers())
+func (n *Need) Pick(a *Ask, c *route.Choice, now int64, random uint64) (target route.Target, partner *route.Target, ok bool) {
+	q, f := &c.Request, a.Footprint
+	q.Now, q.Length, q.BlockTokens, q.Session, q.Random = now, f.Length(), f.BlockTokens, a.Session, random
+	q.Output = a.expected(n.Model) * float64(f.Answers())
 	c.Unknown = len(f.Prompts[0].Blocks) == 0
 	prompt := f.Prompt()
-	n.Model.Match(n.Index, c, &prompt, now)
+	n.Model.Match(n.Fleet.Index, c, &prompt, now)
 	c.Before, c.Spare = n.Before, int64(n.Spare)
 	return n.Model.Pick(n.Needs, n.Tried, c)
 }

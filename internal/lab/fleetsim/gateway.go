@@ -22,6 +22,7 @@ type gateway struct {
 	run      *run
 	cost     *cost.Model
 	index    *kvindex.Index
+	fleet    route.Snapshot
 	lengths  cost.Lengths
 	transfer cost.Transfer
 	books    []*route.Books
@@ -92,6 +93,7 @@ func newGateway(r *run, policy string) (*gateway, error) {
 	g := &gateway{run: r, cost: cost.NewModel(cost.Typical), index: kvindex.New(indexBytes)}
 	g.books = make([]*route.Books, len(r.engines))
 	g.rates = make([]rate, len(r.engines))
+	g.fleet.Index = g.index
 	for side := range g.policy {
 		var err error
 		if g.policy[side], err = newPolicy(policy, g); err != nil {
@@ -170,8 +172,8 @@ func (g *gateway) pick(r *request, queued, roomy bool) (target route.Target, par
 		c.Roomy = roomy || !g.held.patient
 	}
 	g.asking = r
-	need := place.Need{Model: g.model, Index: g.index, Tried: r.tried, Footprint: &r.prompt.footprint, Session: r.session}
-	return need.Pick(c, g.run.now, g.run.random.Uint64())
+	need := place.Need{Model: g.model, Fleet: &g.fleet, Tried: r.tried}
+	return need.Pick(&place.Ask{Footprint: &r.prompt.footprint, Session: r.session}, c, g.run.now, g.run.random.Uint64())
 }
 
 // book books the request at the engine that was chosen last, or at both.
