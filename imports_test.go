@@ -166,7 +166,7 @@ const directions = `
 	lab/cell: model/tokenizer models
 	lab/client: lab/cell lab/proc wire/sock
 	lab/control: engine/plane/planepb lab/cell model/tokenizer models observe/watch trace
-	lab/fleetsim: engine fleet/balance fleet/cost fleet/health fleet/kvindex fleet/peers fleet/queue fleet/route gateway/footprint gateway/place gateway/stream infer infer/spell load/plot load/slo sim tenancy workload workload/content
+	lab/fleetsim: engine fleet/balance fleet/cost fleet/health fleet/kvindex fleet/peers fleet/route gateway/footprint gateway/place gateway/stream infer load/plot load/slo sim tenancy tenancy/fair workload workload/content
 	lab/flood: lab/cell
 	lab/forward:
 	lab/kubeapi:

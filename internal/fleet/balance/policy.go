@@ -134,9 +134,11 @@ func (w Why) String() string {
 // Patient reports whether a policy knows the cost of waiting for a full rank, so that full
 // ranks may be among the candidates.
 func Patient(p Policy) bool {
-	switch p.(type) {
+	switch p := p.(type) {
 	case *Cost, *Session:
 		return true
+	case interface{ Patient() bool }:
+		return p.Patient()
 	}
 	return false
 }

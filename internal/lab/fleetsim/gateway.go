@@ -3,6 +3,7 @@ package fleetsim
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	engineapi "weir/internal/engine"
 	"weir/internal/fleet/balance"
@@ -22,7 +23,7 @@ type gateway struct {
 	run      *run
 	cost     *cost.Model
 	index    *kvindex.Index
-	fleet    route.Snapshot
+	fleet    *route.Snapshot
 	lengths  cost.Lengths
 	transfer cost.Transfer
 	books    []*route.Books
@@ -33,9 +34,11 @@ type gateway struct {
 	model  *route.Model
 	at     map[*cost.Rank]int
 	policy [2]balance.Policy // for those that serve callers, and for those that compute prompts
-	choice route.Choice
-	asking *request // that is chosen for
-	held   *holding // nil: nothing waits
+	choice *route.Choice     // the latest
+	asking *request          // that is chosen for
+	line   *place.Line       // of those that wait
+	woken  []*request        // whose wait is over, or may be
+	wake   int64             // when the line is looked at again; 0: at no time
 	tally  place.Tally
 	// untold are placements that its peers do not know yet.
 	untold []placement
@@ -90,10 +93,11 @@ func (p *outside) Pick(q *balance.Request, candidates []balance.Candidate, d *ba
 const indexBytes = 1 << 30
 
 func newGateway(r *run, policy string) (*gateway, error) {
+	policy, queued := strings.CutSuffix(policy, Queued)
 	g := &gateway{run: r, cost: cost.NewModel(cost.Typical), index: kvindex.New(indexBytes)}
 	g.books = make([]*route.Books, len(r.engines))
 	g.rates = make([]rate, len(r.engines))
-	g.fleet.Index = g.index
+	g.line = place.NewLine(place.Queueing{Off: !queued}, false, func() *route.Snapshot { return g.fleet }, g, r.random.Uint64)
 	for side := range g.policy {
 		var err error
 		if g.policy[side], err = newPolicy(policy, g); err != nil {
@@ -138,14 +142,12 @@ func (g *gateway) join(i int) {
 func (g *gateway) leave(i int) {
 	g.books[i].Close()
 	g.refresh()
-	if g.held != nil {
-		g.held.Changed(g.run.now)
-	}
 }
 
 // refresh makes the model anew of the engines that are up.
 func (g *gateway) refresh() {
-	g.model = &route.Model{Policy: g.policy[0], Prefill: g.policy[1], Lengths: &g.lengths, Transfer: &g.transfer, Way: g.run.o.Way}
+	g.model = &route.Model{Policy: g.policy[0], Prefill: g.policy[1], Lengths: &g.lengths, Transfer: &g.transfer, Way: g.run.o.Way, Settled: true}
+	g.fleet = &route.Snapshot{Index: g.index, Models: map[string]*route.Model{g.model.Name: g.model}}
 	g.at = map[*cost.Rank]int{}
 	for i, e := range g.run.engines {
 		b := g.books[i]
@@ -162,33 +164,6 @@ func (g *gateway) refresh() {
 	}
 }
 
-// pick chooses an engine for the request, or two for its halves.
-func (g *gateway) pick(r *request, queued, roomy bool) (target route.Target, partner *route.Target, ok bool) {
-	c := &g.choice
-	q := &c.Request
-	q.Answers, q.Claims, q.First, c.Roomy = 0, false, nil, false
-	if queued {
-		q.Answers, q.Claims, q.First = 1, g.held.Len() > 0, r.ticket.First()
-		c.Roomy = roomy || !g.held.patient
-	}
-	g.asking = r
-	need := place.Need{Model: g.model, Fleet: &g.fleet, Tried: r.tried}
-	return need.Pick(&place.Ask{Footprint: &r.prompt.footprint, Session: r.session}, c, g.run.now, g.run.random.Uint64())
-}
-
-// book books the request at the engine that was chosen last, or at both.
-func (g *gateway) book(r *request, target route.Target, partner *route.Target) {
-	r.gateway, r.handed = g, g.run.now
-	kind := sim.Whole
-	if partner != nil {
-		kind = sim.LegDecode
-	}
-	r.serves, r.fills = g.enter(r, target, g.choice.Decision.Choice(), kind), nil
-	if partner != nil {
-		r.fills = g.enter(r, *partner, g.choice.Prefill.Choice(), sim.LegPrefill)
-	}
-}
-
 // enter books what an engine is to have of the request.
 func (g *gateway) enter(r *request, t route.Target, chosen *balance.Option, kind sim.Leg) *leg {
 	l := &leg{of: r, kind: kind, engine: g.at[t.Books.Rank], books: t.Books, fresh: chosen.Work.New}
@@ -197,7 +172,7 @@ func (g *gateway) enter(r *request, t route.Target, chosen *balance.Option, kind
 	if kind != sim.LegPrefill {
 		output = g.choice.Request.Output
 	}
-	l.booking.Enter(t.Books, chosen, &g.choice, g.run.now, &r.prompt.footprint, output)
+	l.booking.Enter(t.Books, chosen, g.choice, g.run.now, &r.prompt.footprint, output)
 	return l
 }
 
@@ -323,9 +298,7 @@ func (g *gateway) over(r *request, how, fills health.End) {
 		g.closes(r.fills, fills)
 	}
 	g.closes(r.serves, how)
-	if g.held != nil {
-		g.held.Settle(&r.ticket.Turn, r.serves.booking.Charge(r.serves.books.Rank, how, infer.Usage{}, false))
-	}
+	g.line.Settle(&r.charged, r.serves.booking.Charge(r.serves.books.Rank, how, infer.Usage{}, false))
 	u := infer.Usage{PromptTokens: r.Input, CachedTokens: -1}
 	if how == health.Done || r.fills != nil {
 		u.CachedTokens = computes.booking.Cached()
@@ -343,7 +316,7 @@ func (g *gateway) end(r *request) {
 func (g *gateway) lost(r *request, by *leg) {
 	// It is known by its name and its books, although it has left the model.
 	name := fmt.Sprintf("%d/%d", by.engine+1, by.life)
-	r.tried = append(r.tried, route.Target{Engine: &route.Engine{Name: name}, Rank: &route.Rank{Number: -1, Books: by.books}})
+	r.need.Tried = append(r.need.Tried, route.Target{Engine: &route.Engine{Name: name}, Rank: &route.Rank{Number: -1, Books: by.books}})
 	ends := [2]health.End{health.GaveUp, health.GaveUp}
 	if by == r.serves {
 		ends[0] = health.Cut

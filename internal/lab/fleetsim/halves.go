@@ -44,13 +44,10 @@ func (p *forced) pick(_ *gateway, q *balance.Request, candidates []balance.Candi
 	return p.Cost.Pick(q, p.candidates, d)
 }
 
-// patient reports whether a policy knows what it costs to wait.
-func patient(p balance.Policy) bool {
-	if o, ok := p.(*outside); ok {
-		_, ok = o.chooser.(*forced)
-		return ok
-	}
-	return balance.Patient(p)
+// Patient reports whether the policy knows what it costs to wait, as balance.Patient asks.
+func (p *outside) Patient() bool {
+	_, ok := p.chooser.(*forced)
+	return ok
 }
 
 // alone reports whether decode engines serve whole requests, too.

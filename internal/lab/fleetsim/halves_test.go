@@ -204,7 +204,7 @@ func TestNoSuchFleet(t *testing.T) {
 	if r, err := Run(t.Context(), Options{Plan: p, Engines: apart(0, 2, 0), Policy: "cost"}); err != nil || r.Finished != r.Requests || r.Divided != 0 {
 		t.Errorf("decode engines alone: %v, %+v", err, r)
 	}
-	if !balance.Patient(new(balance.Cost)) || !patient(&outside{chooser: new(forced)}) || patient(&outside{chooser: new(oracle)}) {
+	if !balance.Patient(new(balance.Cost)) || !balance.Patient(&outside{chooser: new(forced)}) || balance.Patient(&outside{chooser: new(oracle)}) {
 		t.Error("who knows what it costs to wait?")
 	}
 }

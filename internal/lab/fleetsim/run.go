@@ -7,17 +7,16 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	engineapi "weir/internal/engine"
 	"weir/internal/fleet/cost"
-	"weir/internal/fleet/queue"
-	"weir/internal/fleet/route"
+	"weir/internal/gateway/place"
 	"weir/internal/infer"
 	"weir/internal/load/slo"
 	"weir/internal/sim"
 	"weir/internal/tenancy"
+	"weir/internal/tenancy/fair"
 	"weir/internal/workload"
 )
 
@@ -104,14 +103,15 @@ type request struct {
 	caller  *tenancy.Caller
 	turns   []workload.Turn
 	prompt  *prompt
-	gateway *gateway
-	serves  *leg // at the engine that generates
-	fills   *leg // at the one that computes the prompt, where that is another one
-	ticket  queue.Request
-	came    int64 // when it came to the gateway, or came back
-	handed  int64 // when its engines were chosen
-	tried   []route.Target
-	pages   bool // the engine that generates has room for the prompt, and wants its KV
+	gateway *gateway // that it came to
+	serves  *leg     // at the engine that generates
+	fills   *leg     // at the one that computes the prompt, where that is another one
+	ticket  place.Ticket
+	need    place.Need
+	charged fair.Turn // that it has taken
+	came    int64     // when it came to the gateway, or came back
+	handed  int64     // when its engines were chosen
+	pages   bool      // the engine that generates has room for the prompt, and wants its KV
 
 	generated int
 	answer    []uint32
@@ -179,13 +179,9 @@ func newRun(o *Options) (*run, error) {
 	o.Engine = r.engines[0].o
 	o.Plan.use(&o.Engine, o.Salted)
 	for range o.Gateways {
-		name, queued := strings.CutSuffix(o.Policy, Queued)
-		g, err := newGateway(r, name)
+		g, err := newGateway(r, o.Policy)
 		if err != nil {
 			return nil, err
-		}
-		if queued {
-			g.held = &holding{Queue: queue.New(queue.Limits{}, g), patient: patient(g.policy[0])}
 		}
 		r.gateways = append(r.gateways, g)
 	}
@@ -218,7 +214,7 @@ func (r *run) loop(ctx context.Context) error {
 		at, arrives := r.arrival()
 		if t, ok := r.timers.first(); ok && (!arrives || t <= at) {
 			if !arrives && r.open == 0 && r.timers.idle() {
-				return nil // only reports are left
+				return nil // only looks are left
 			}
 			at, arrives = t, false
 		} else if !arrives {
@@ -323,7 +319,8 @@ func (r *run) send(q *request) {
 		r.look()
 	}
 	q.came = r.now
-	r.gateways[q.Gateway].ask(q)
+	q.gateway = r.gateways[q.Gateway]
+	q.gateway.ask(q)
 }
 
 // turn has those decide that wait in gateways.
@@ -632,7 +629,7 @@ type timer struct {
 type timers struct {
 	heap  []timer
 	seq   int
-	ticks int
+	looks int // of them, those that only look
 }
 
 func (a *timer) before(b *timer) bool { return a.at < b.at || a.at == b.at && a.seq < b.seq }
@@ -640,8 +637,8 @@ func (a *timer) before(b *timer) bool { return a.at < b.at || a.at == b.at && a.
 func (t *timers) add(at int64, x timer) {
 	x.at, x.seq = at, t.seq
 	t.seq++
-	if x.tick {
-		t.ticks++
+	if x.looks() {
+		t.looks++
 	}
 	h := append(t.heap, x)
 	for i := len(h) - 1; i > 0 && h[i].before(&h[(i-1)/2]); i = (i - 1) / 2 {
@@ -657,14 +654,17 @@ func (t *timers) first() (int64, bool) {
 	return t.heap[0].at, true
 }
 
-// idle reports whether nothing but reports is to happen.
-func (t *timers) idle() bool { return len(t.heap) == t.ticks }
+// looks reports whether nothing happens but that somebody looks how things are.
+func (t *timer) looks() bool { return t.tick || t.look != nil }
+
+// idle reports whether nothing but looks are to happen.
+func (t *timers) idle() bool { return len(t.heap) == t.looks }
 
 func (t *timers) take() timer {
 	h := t.heap
 	x := h[0]
-	if x.tick {
-		t.ticks--
+	if x.looks() {
+		t.looks--
 	}
 	n := len(h) - 1
 	h[0] = h[n]
