@@ -124,7 +124,7 @@ const directions = `
 	gateway/footprint: fleet/balance fleet/cost fleet/kvindex fleet/promptkey fleet/route
 	gateway/freelist:
 	gateway/front: dialect disk fleet/admission gateway/freelist infer observe/logs observe/metrics tenancy trace wire/http1 wire/sock wire/trust
-	gateway/place: fleet/balance fleet/cost fleet/health fleet/judge fleet/kvindex fleet/queue fleet/route gateway/footprint gateway/stream infer observe/busy tenancy tenancy/fair trace
+	gateway/place: fleet/balance fleet/cost fleet/health fleet/judge fleet/kvindex fleet/queue fleet/retry fleet/route gateway/footprint gateway/stream infer observe/busy tenancy tenancy/fair trace
 	gateway/prepare: dialect dialect/allow dialect/anthropic dialect/openai dialect/responses dialect/sglang fleet/admission fleet/kvindex fleet/promptkey fleet/route gateway/footprint gateway/freelist gateway/record infer model model/chat model/outputparse model/pool model/stop model/tokenizer observe/busy observe/metrics tenancy trace
 	gateway/record: infer observe/logs observe/metrics observe/timeline observe/watch trace
 	gateway/stream: infer

@@ -188,7 +188,7 @@ func (x *exchange) failure(e *infer.Error) retry.Failure {
 	f := retry.Failure{
 		Final: !continuable(e) || !e.Retryable && !x.response.Begun, NotRun: e.NotRun, Silent: e.Code == infer.CodeDeadline,
 		Effects:  x.target.Relay != nil && x.g.opts.Prepare.Allow.Paths.Added(x.rec.Endpoint),
-		Attempts: len(x.rec.Attempts), Begun: int(x.begun),
+		Attempts: len(x.rec.Attempts), Begun: int(x.need.Begun),
 	}
 	if x.response.Begun {
 		f.Goes, f.Seen, f.Continued = x.bar == goesOn, x.bar != goesOn, int(x.continued)
@@ -197,12 +197,6 @@ func (x *exchange) failure(e *infer.Error) retry.Failure {
 		f.Begun++
 	}
 	return f
-}
-
-// couldRetry reports whether the request can go to another engine, at once, after a
-// failure.
-func (r *routing) couldRetry(failed route.Target, f retry.Failure) bool {
-	return f.Allow() == retry.Granted && r.elsewhere(failed) && r.need.Model.Retries.Left(trace.Now()) >= 1
 }
 
 // again decides whether the request goes to another engine, and waits for its turn to do
@@ -218,7 +212,7 @@ func (x *exchange) again(e *infer.Error) bool {
 		return false
 	}
 	failed := *x.culprit(e)
-	if !x.elsewhere(failed) {
+	if !x.need.Elsewhere(failed) {
 		return false
 	}
 	f := x.failure(e)
@@ -230,10 +224,7 @@ func (x *exchange) again(e *infer.Error) bool {
 			return false
 		}
 	}
-	x.need.Tried, x.begun = append(x.need.Tried, failed), int32(f.Begun)
-	if other := x.partner.besides(e); other != nil && x.elsewhere(*other) {
-		x.need.Tried = append(x.need.Tried, *other)
-	}
+	x.need.Failed(&f, failed, x.partner.besides(e))
 	x.err, x.ending = nil, false
 	x.g.opts.Metrics.Retry(failed.Name, !e.NotRun)
 	x.g.opts.Log.Info("retrying on another engine", "request_id", x.rec.RequestID, "engine", failed.Label, "wait", wait, "error", e.Error(), "bound", e.Bound())

@@ -8,8 +8,8 @@ import (
 
 	"weir/internal/dialect"
 	"weir/internal/fleet/retry"
-	"weir/internal/fleet/route"
 	"weir/internal/gateway/answer"
+	"weir/internal/gateway/place"
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -123,7 +123,7 @@ type continuing struct {
 	continued int32        // number of continuations
 	lost      *infer.Error // the failure that it is to continue after; nil if none, or if it has continued
 	failedAt  int64        // when lost was set
-	slot      turn         // held until its first output
+	slot      place.Turn   // held until its first output
 	history   history
 }
 
@@ -168,7 +168,7 @@ func (x *exchange) goesElsewhere(e *infer.Error) bool {
 		return false
 	}
 	switch {
-	case x.bar == barOff, x.bar == barRelay && !x.elsewhere(*x.culprit(e)):
+	case x.bar == barOff, x.bar == barRelay && !x.need.Elsewhere(*x.culprit(e)):
 		return false
 	case x.bar != goesOn:
 		x.g.opts.Metrics.ContinuationRefused(x.need.Model.Name, bars[x.bar].word)
@@ -190,21 +190,18 @@ func (x *exchange) goesElsewhere(e *infer.Error) bool {
 	failed := *x.culprit(e)
 	came := x.history.came()
 	if came-x.prepared.Sent >= retry.Proven {
-		x.begun, x.need.Tried = 0, nil
+		x.need.Begun, x.need.Tried = 0, nil
 	}
 	f := x.failure(e)
 	wait, why := time.Duration(0), retry.Granted
-	if x.elsewhere(failed) {
+	if x.need.Elsewhere(failed) {
 		if wait, why = x.need.Model.Retries.Decide(trace.Now(), &f, rand.Float64()); why != retry.Granted {
 			return x.staysBroken(e, why.String(), continuationRefusals[why])
 		}
 	} else {
 		return x.staysBroken(e, "no_engine", "no other engine of the model is there that could take it")
 	}
-	x.need.Tried, x.begun = append(x.need.Tried, failed), int32(f.Begun)
-	if other := x.partner.besides(e); other != nil && x.elsewhere(*other) {
-		x.need.Tried = append(x.need.Tried, *other)
-	}
+	x.need.Failed(&f, failed, x.partner.besides(e))
 	x.g.opts.Log.Info("a stream goes on at another engine", "request_id", x.rec.RequestID, "engine", failed.Label, "tokens", came, "wait", wait, "error", e.Error(), "bound", e.Bound())
 	attempt := &x.rec.Attempts[len(x.rec.Attempts)-1]
 	attempt.Continued, attempt.Given = true, int32(came-x.prepared.Sent)
@@ -236,14 +233,6 @@ func (x *exchange) goesElsewhere(e *infer.Error) bool {
 	x.err, x.ending = nil, false
 	x.recall()
 	return true
-}
-
-// continuesAt reports whether there is another token engine besides the one that
-// failed.
-func (r *routing) continuesAt(failed route.Target) bool {
-	needs := r.need.Needs
-	needs.Bytes |= infer.AnotherForm
-	return r.need.Model.Has(needs, append(r.need.Tried[:len(r.need.Tried):len(r.need.Tried)], failed))
 }
 
 // renew reads the current snapshot of the fleet. It returns the reason why no engine in it
@@ -320,36 +309,32 @@ func (x *exchange) conclude(reason infer.Reason) {
 }
 
 // takeTurn waits until the stream may continue, at most until its timeout.
-func (x *exchange) takeTurn() error {
-	if x.need.Before = nil; x.slot.of != nil {
+func (x *exchange) takeTurn() (err error) {
+	n, m := &x.need, x.g.opts.Metrics
+	if n.Before = nil; x.slot.Taken() {
 		return nil // kept from the previous attempt, which had no output
 	}
-	turns := x.g.continuations.model(x.need.Model.Name)
-	bound := time.NewTimer(time.Duration(x.need.Expires - trace.Now()))
-	defer bound.Stop()
-	m := x.g.opts.Metrics
 	m.ContinuationsWaiting(1)
 	defer m.ContinuationsWaiting(-1)
-	select {
-	case x.need.Before = <-turns.free: // first come, first served
-		x.need.Spare = x.g.continuations.most
-	case <-bound.C:
-		m.ContinuationRefused(x.need.Model.Name, "timeout")
+	n.Before, err = x.g.turns.Take(&x.ctx, &x.slot, n.Model.Name, time.Duration(n.Expires-trace.Now()))
+	switch {
+	case err == place.ErrNoTurn:
+		m.ContinuationRefused(n.Model.Name, "timeout")
 		return notContinued(x.lost, "others had their turn for "+x.g.opts.Place.Continue.Timeout.String()+" (--continuation-timeout)")
-	case <-x.ctx.Done():
-		return gone(&x.ctx)
+	case err != nil:
+		return infer.AsError(err)
 	}
+	n.Spare = x.g.turns.Most
 	m.ContinuationsUnderWay(1)
-	x.slot = turn{of: turns}
 	return nil
 }
 
 // leaveTurn lets another stream continue; first says that this one has had its first output.
 func (x *exchange) leaveTurn(first bool) {
-	if x.slot.of == nil {
+	if !x.slot.Taken() {
 		return
 	}
-	x.slot.ends(first)
+	x.slot.Ends(first)
 	x.need.Before = nil
 	x.g.opts.Metrics.ContinuationsUnderWay(-1)
 }

@@ -199,7 +199,7 @@ func (x *exchange) forward(wait engineWait) error {
 		if e := x.partner.word(&x.ctx, failed); e != failed {
 			return e
 		}
-		if x.ctx.Err() == nil && x.couldRetry(x.target, x.failure(failed)) {
+		if x.ctx.Err() == nil && x.need.CouldRetry(x.target, x.failure(failed), trace.Now()) {
 			return failed
 		}
 		return nil
@@ -207,7 +207,7 @@ func (x *exchange) forward(wait engineWait) error {
 		return nil
 	}
 	busy := &infer.Error{Code: infer.CodeOverloaded, Engine: x.target.Name, Retryable: true, NotRun: true, RetryAfter: resp.RetryAfter, Message: "the engine is overloaded"}
-	if x.ctx.Err() == nil && x.couldRetry(x.target, x.failure(busy)) {
+	if x.ctx.Err() == nil && x.need.CouldRetry(x.target, x.failure(busy), trace.Now()) {
 		return busy
 	}
 	// The refusal is passed on as the engine wrote it.

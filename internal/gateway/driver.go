@@ -96,7 +96,7 @@ func (x *exchange) begins(part *answer.Part) error {
 		part.Out = x.withNote(part.Out)
 		return nil
 	}
-	if f := part.Failed; f != nil && x.couldRetry(x.target, x.failure(f)) {
+	if f := part.Failed; f != nil && x.need.CouldRetry(x.target, x.failure(f), trace.Now()) {
 		f.Handover = x.partner != nil && f.Code == infer.CodeEngine // as by a status
 		return f
 	}

@@ -88,7 +88,7 @@ func (s *escape) leave(at *route.Target, why string) {
 	} else {
 		f = x.failure(e)
 	}
-	if f.Allow() != retry.Granted || !f.Goes && !x.elsewhere(*at) || f.Goes && !x.continuesAt(*at) {
+	if f.Allow() != retry.Granted || !f.Goes && !x.need.Elsewhere(*at) || f.Goes && !x.need.Continues(*at) {
 		return
 	}
 	if f.Goes {

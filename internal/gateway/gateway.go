@@ -3,7 +3,7 @@
 //
 // To follow a request, begin with serve.go. It has the stages that wait: read, prepare,
 // queue, route and dispatch. Package prepare has the stages that only need a CPU and may
-// run in the pool.
+// run in the pool, and package place has queue and route.
 //
 // After dispatch a request has three parts. A leg (leg.go) receives the output of one
 // engine: a token engine pushes ids into a mailbox (leg_tokens.go), and a relay engine
@@ -52,8 +52,8 @@ type Gateway struct {
 	leaving  atomic.Bool  // answers close their connections
 	blocked  atomic.Int64 // streams whose clients do not read
 	kept     atomic.Int64 // bytes of what is kept of streams so that they can go on elsewhere
-	continuations
-	meter *busy.Meter // nil: what is done is not measured
+	turns    place.Turns  // of streams that continue
+	meter    *busy.Meter  // nil: what is done is not measured
 	detached
 	base context.Context // Cut ends it, and each request
 	cut  context.CancelCauseFunc
@@ -87,7 +87,7 @@ func New(opts Options) *Gateway {
 	}
 	g.room = place.NewRoom(opts.Place.Queue, opts.Prepare.Allow.Fields.Order(), opts.Snapshot, g.meter, g.recorder.Panic)
 	g.preparer = prepare.New(&g.opts.Prepare, g.opts.Front.MaxBody, opts.Snapshot, g.room, opts.Metrics, g.meter)
-	g.continuations.most = opts.Place.Continue.AtOnce
+	g.turns.Most = opts.Place.Continue.AtOnce
 	cores := runtime.GOMAXPROCS(0)
 	g.outputs = newOutputs(cores, opts.Attempt.Batch, opts.Metrics, g.meter)
 	g.sockets = newSockets(cores, opts.Metrics, g.meter)

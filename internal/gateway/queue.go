@@ -8,7 +8,6 @@ import (
 	"weir/internal/dialect"
 	"weir/internal/engine"
 	"weir/internal/fleet/queue"
-	"weir/internal/fleet/route"
 	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
@@ -18,9 +17,8 @@ import (
 
 // routing is where a request can go.
 type routing struct {
-	need  place.Need // as the fleet is now, and as what became of attempts has changed it
-	begun int32      // attempts in which the engine may have begun with it
-	anew  uint8      // how often it was prepared again
+	need place.Need // as the fleet is now, and as what became of attempts has changed it
+	anew uint8      // how often it was prepared again
 }
 
 // goes has a request go where it can be sent as it was prepared.
@@ -97,7 +95,7 @@ func (x *exchange) Given(p place.Placement) {
 	x.work = x.prepared.Footprint.At(p.Target.Engine).WorkOf(p.Choice.Decision.Choice())
 	asks := x.asks()
 	p.Book(&x.booking, &x.need, &asks)
-	x.slot.goes(p.Target.Books.Rank)
+	x.slot.Goes(p.Target.Books.Rank)
 	second := uint64(0)
 	if p.Partner != nil {
 		x.partner = newPartner(x.g, p.Partner, p.Choice, p.At, &x.prepared, x.need.Model)
@@ -159,11 +157,6 @@ func (x *exchange) prepareAgain() (done bool, err error) {
 	body := x.prepared.Body
 	x.prepared = prepare.Prepared{}
 	return x.prepare(body)
-}
-
-// elsewhere reports whether there is another target to go to.
-func (r *routing) elsewhere(failed route.Target) bool {
-	return r.need.Model.Has(r.need.Needs, append(r.need.Tried[:len(r.need.Tried):len(r.need.Tried)], failed))
 }
 
 // undivided sends a request that cannot be divided to engines that serve it whole, and

@@ -20,6 +20,7 @@ type Need struct {
 	BeginBy int64           // time by which the caller wants the answer to begin; 0: not given
 
 	Tried []route.Target // by the attempts before
+	Begun int32          // those of them in which the engine may have begun with it
 	// Before is where a continuation goes, if the policy does not mind, and Spare by how much
 	// (route.Choice).
 	Before *cost.Rank

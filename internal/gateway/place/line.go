@@ -2,7 +2,6 @@ package place
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -37,7 +36,7 @@ type Queueing struct {
 
 // Line is the requests that wait until an engine has room, and how each of them decides. It is pure,
 // around package queue: it has no lock, clock or goroutine. Who keeps it calls one method at a time, and
-// gives the time.
+// gives the time. Only the meter, where there is one, has a clock of its own.
 type Line struct {
 	opts     Queueing
 	ordered  bool // clients may send priorities
@@ -64,12 +63,8 @@ type Keeper interface {
 	Panicked(t *Ticket, v any) error
 }
 
-// NewLine returns a line in front of the fleet that snapshot returns. Policies use random numbers; nil
-// is any.
+// NewLine returns a line in front of the fleet that snapshot returns. Policies use random numbers.
 func NewLine(o Queueing, ordered bool, snapshot func() *route.Snapshot, k Keeper, random func() uint64) *Line {
-	if random == nil {
-		random = rand.Uint64
-	}
 	l := &Line{opts: o, ordered: ordered, snapshot: snapshot, keeper: k, random: random}
 	l.queue = queue.New(queue.Limits{Requests: o.Requests, Bytes: max(o.Bytes, 0), Bands: o.Bands}, l)
 	return l
@@ -118,7 +113,7 @@ func (l *Line) Leave(t *Ticket, now int64) {
 // Settle replaces what an attempt's turn was charged by what it has cost.
 func (l *Line) Settle(turn *fair.Turn, ms float64) { l.queue.Settle(turn, ms) }
 
-// Look returns whether a request that does not wait has to. again is set if it has waited.
+// Look says whether a request has to wait, and has it wait from then on. again is set if it has waited.
 func (l *Line) Look(t *Ticket, again bool, now int64) (v Outlook, err error) {
 	if t.given || t.err != nil {
 		return Outlook{Over: true}, t.err

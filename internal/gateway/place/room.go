@@ -2,6 +2,7 @@ package place
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -35,7 +36,7 @@ type Room struct {
 // send priorities. panicked returns the error of a request on whose behalf v was raised.
 func NewRoom(o Queueing, ordered bool, snapshot func() *route.Snapshot, meter *busy.Meter, panicked func(id string, v any) *infer.Error) *Room {
 	r := &Room{panicked: panicked, kicked: make(chan struct{}, 1), over: make(chan struct{}), ended: make(chan struct{})}
-	r.line = NewLine(o, ordered, snapshot, r, nil)
+	r.line = NewLine(o, ordered, snapshot, r, rand.Uint64)
 	r.line.meter = meter
 	return r
 }

@@ -1,6 +1,8 @@
-package gateway
+package place
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -8,17 +10,37 @@ import (
 	"weir/internal/trace"
 )
 
-// continuations holds the turns of continuations, by model. Each stream of a dead engine
+// Turns are the turns of continuations, by model. Each stream of a dead engine
 // needs a prefill at another engine, which delays the streams that decode there. The
 // streams therefore take turns, a few at a time.
-type continuations struct {
-	mu   sync.Mutex
-	most int
-	of   map[string]*turnsOf
+type Turns struct {
+	Most int // of a model
+
+	mu sync.Mutex
+	of map[string]*turnsOf
 }
 
-// model returns the turns of a model.
-func (c *continuations) model(name string) *turnsOf {
+// ErrNoTurn is the error of a stream that others have left no turn in time.
+var ErrNoTurn = errors.New("others had their turn")
+
+// Take waits until a stream of a model may continue, for as long as patience, and returns where it
+// goes if the policy does not mind; nil: anywhere. First come, first served.
+func (c *Turns) Take(ctx context.Context, t *Turn, model string, patience time.Duration) (before *cost.Rank, err error) {
+	of := c.model(model)
+	bound := time.NewTimer(patience)
+	defer bound.Stop()
+	select {
+	case before = <-of.free:
+		*t = Turn{of: of}
+		return before, nil
+	case <-bound.C:
+		return nil, ErrNoTurn
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (c *Turns) model(name string) *turnsOf {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.of[name]
@@ -26,8 +48,8 @@ func (c *continuations) model(name string) *turnsOf {
 		if c.of == nil {
 			c.of = map[string]*turnsOf{}
 		}
-		t = &turnsOf{free: make(chan *cost.Rank, c.most), at: map[*cost.Rank]*group{}}
-		for range c.most {
+		t = &turnsOf{free: make(chan *cost.Rank, c.Most), at: map[*cost.Rank]*group{}}
+		for range c.Most {
 			t.free <- nil
 		}
 		c.of[name] = t
@@ -64,15 +86,18 @@ type group struct {
 // longestGathering bounds how long a turn that is back is kept for others.
 const longestGathering = time.Second
 
-// turn is the turn of one stream. The zero value is none.
-type turn struct {
+// Turn is the turn of one stream. The zero value is none.
+type Turn struct {
 	of   *turnsOf
 	at   *cost.Rank // where the stream was handed over with it; nil: nowhere yet
 	went int64      // when
 }
 
-// goes notes that the stream goes to a rank.
-func (t *turn) goes(rank *cost.Rank) {
+// Taken reports whether the stream has one.
+func (t *Turn) Taken() bool { return t.of != nil }
+
+// Goes notes that the stream goes to a rank.
+func (t *Turn) Goes(rank *cost.Rank) {
 	if t.of == nil || t.at == rank {
 		return
 	}
@@ -88,8 +113,8 @@ func (t *turn) goes(rank *cost.Rank) {
 	t.at, t.went = rank, trace.Now()
 }
 
-// ends gives the turn back; first says that the stream has had its first output.
-func (t *turn) ends(first bool) {
+// Ends gives the turn back; first says that the stream has had its first output.
+func (t *Turn) Ends(first bool) {
 	of, at := t.of, t.at
 	of.mu.Lock()
 	defer of.mu.Unlock()
@@ -103,11 +128,11 @@ func (t *turn) ends(first bool) {
 		of.free <- nil // which has room for all turns
 	}
 	t.away()
-	*t = turn{}
+	*t = Turn{}
 }
 
 // away removes the stream from its rank. The lock is held.
-func (t *turn) away() {
+func (t *Turn) away() {
 	g := t.of.at[t.at]
 	if g == nil {
 		return
