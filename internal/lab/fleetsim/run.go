@@ -530,9 +530,9 @@ func (r *run) over(q *request) {
 }
 
 // trunk reports whether a user waits for the request: whether it is on no branch.
-func (q *request) trunk() bool {
-	for i := q.Turn; i > 0; i = q.turns[i].After {
-		if slices.IndexFunc(q.turns, func(t workload.Turn) bool { return t.After == q.turns[i].After }) != i {
+func (r *request) trunk() bool {
+	for i := r.Turn; i > 0; i = r.turns[i].After {
+		if slices.IndexFunc(r.turns, func(t workload.Turn) bool { return t.After == r.turns[i].After }) != i {
 			return false
 		}
 	}
@@ -632,7 +632,7 @@ type timers struct {
 	looks int // of them, those that only look
 }
 
-func (a *timer) before(b *timer) bool { return a.at < b.at || a.at == b.at && a.seq < b.seq }
+func (t *timer) before(b *timer) bool { return t.at < b.at || t.at == b.at && t.seq < b.seq }
 
 func (t *timers) add(at int64, x timer) {
 	x.at, x.seq = at, t.seq
