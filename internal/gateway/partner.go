@@ -381,7 +381,7 @@ func (p *partner) answers(e *infer.Error) {
 		p.g.room.Close(&p.booking, p.at, p.outcome(e), false)
 		return
 	}
-	p.booking.Computed(p.at, p.usage.CachedTokens)
+	p.booking.Computed(p.at, p.usage.CachedTokens, p.leg.Stamps.PrefillStart)
 	if p.booking.Tell(new(place.Tally)) {
 		p.g.room.Free()
 	}

@@ -173,10 +173,12 @@ func (b *Booking) Read(now int64, tokens int) {
 }
 
 // Computed records that the engine has computed the prompts of a request that others answer. cached
-// is the number of cached tokens that it reported, or -1.
-func (b *Booking) Computed(now int64, cached int) {
+// is the number of cached tokens that it reported, or -1, and began when it began with the prompts,
+// or 0.
+func (b *Booking) Computed(now int64, cached int, began int64) {
 	for i := range b.generations {
 		g := &b.generations[i]
+		g.prefill = began
 		if g.first, b.due = now, true; cached >= 0 && len(b.generations) == 1 {
 			g.cached = cached
 		}

@@ -125,3 +125,38 @@ func TestBookingCharges(t *testing.T) {
 		t.Errorf("%.2f ms for a prompt, and %.2f where it was cached", all, some)
 	}
 }
+
+// An engine that computes prompts for another one, and says when it began with them, is not taken for
+// one that computes slowly because they waited there.
+func TestBookingOfAHalf(t *testing.T) {
+	predicted := func(stamped bool) float64 {
+		m, x := fleet()
+		now := ms
+		for i := range 64 {
+			f := &footprint.Footprint{BlockTokens: route.BlockTokens, Width: 1, Root: 1, ByIDs: true}
+			ids := make([]uint32, 256+16*(i%32))
+			for k := range ids {
+				ids[k] = uint32(i<<16 + k)
+			}
+			f.Add(footprint.ExtentOf(f.Root, ids))
+			b, _, _ := book(t, m, x, f, now)
+			began := int64(0)
+			if now += 1000 * ms; stamped {
+				began = now
+			}
+			now += 20*ms + int64(len(ids))*ms/10
+			b.Computed(now, 0, began)
+			b.Tell(new(place.Tally))
+			b.Close(now, health.Done)
+			now += 1000 * ms
+		}
+		c, need := new(route.Choice), place.Need{Model: m, Fleet: &route.Snapshot{Index: x}}
+		if _, _, ok := need.Pick(&place.Ask{Footprint: request(512, 1)}, c, now, 1); !ok {
+			t.Fatal("no engine")
+		}
+		return c.Decision.Choice().Prefill
+	}
+	if with, without := predicted(true), predicted(false); with > 150 || without < 2*with {
+		t.Errorf("512 tokens that take 71 ms are predicted to take %.0f ms, and %.0f where the engine does not say when it began", with, without)
+	}
+}

@@ -256,11 +256,11 @@ func (g *gateway) takes(l *leg, ids []uint32, first *sim.First) {
 
 // computed takes the end of a half that computes a prompt for another engine.
 func (g *gateway) computed(l *leg, first *sim.First) {
-	cached := -1
+	cached, began := -1, int64(0)
 	if g.run.o.Stamps {
-		cached = g.reported(l, first)
+		cached, began = g.reported(l, first), first.Stamps.PrefillStart
 	}
-	l.booking.Computed(g.run.now, cached)
+	l.booking.Computed(g.run.now, cached, began)
 	l.booking.Tell(&g.tally)
 	g.rated(l)
 }
