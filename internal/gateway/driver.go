@@ -356,7 +356,7 @@ func (x *exchange) turn(w *worker) {
 	x.state.Store(running)
 	v := x.step(w)
 	if v != waits {
-		w.tally.Tell() // before its end is told, by another goroutine
+		w.tally.Tell() // another goroutine tells its end, which must come later
 	}
 	x.park(v)
 }

@@ -180,9 +180,7 @@ const turnReads = 4
 func (l *relayLeg) take(w *worker, round int) (ok bool, err error) {
 	in, s := &w.in, &w.scratch
 	in.N, in.Err = 0, nil
-	if l.booking.Tell(&w.tally) {
-		l.g.room.Free()
-	}
+	l.g.room.Tell(l.booking, &w.tally)
 	if n := l.answer.Events(); n > l.told { // of what was taken last
 		l.shown.took(w, l.rec.Record, l.taken, l.taken, l.flushed, n-l.told, n-l.told)
 		l.told = n

@@ -214,9 +214,7 @@ func (l *tokenLeg) head(h http.Header, first answer.Part) (status int, events bo
 // pending as one. The wait is the engine's time until the frame was read, and weir's
 // own from there on. What comes after it gives the stream another turn.
 func (l *tokenLeg) take(w *worker, round int) (ok bool, err error) {
-	if l.booking.Tell(&w.tally) {
-		l.g.room.Free()
-	}
+	l.g.room.Tell(l.booking, &w.tally)
 	if round > 0 {
 		for i := range l.cells { // while the stream waits
 			l.cells[i].Trim()

@@ -382,9 +382,7 @@ func (p *partner) answers(e *infer.Error) {
 		return
 	}
 	p.booking.Computed(p.at, p.usage.CachedTokens, p.leg.Stamps.PrefillStart)
-	if p.booking.Tell(new(place.Tally)) {
-		p.g.room.Free()
-	}
+	p.g.room.Tell(&p.booking, new(place.Tally))
 	p.booking.Health.End(p.at, health.Done)
 }
 

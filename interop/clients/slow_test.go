@@ -27,7 +27,7 @@ func TestSlowClient(t *testing.T) {
 				g := harness.StartGateway(t, "serve", "--engine", spec)
 				body := filepath.Join(t.TempDir(), "body")
 				harness.WriteFile(t, body, fmt.Sprintf(`{"model":"weir-sim","max_tokens":2000,"ignore_eos":true,"stream":%t,"logprobs":true,"top_logprobs":20,"messages":[{"role":"user","content":"hi"}]}`, stream))
-				asks := func(pause string) (paused time.Duration, r reasoned) {
+				asks := func(pause string) (paused time.Duration, r harness.Reasoned) {
 					t.Helper()
 					before := harness.Metric(t, g.Admin, "weir_requests_total")
 					out, err := exec.Command(harness.Python(t), "slow.py", strings.TrimPrefix(g.URL, "http://"), body, pause).CombinedOutput()
@@ -39,17 +39,13 @@ func TestSlowClient(t *testing.T) {
 						t.Fatalf("%v: %s", err, out)
 					}
 					harness.Eventually(t, "ended", func() bool { return harness.Metric(t, g.Admin, "weir_requests_total") > before })
-					var page struct{ Records []reasoned }
-					if err := json.Unmarshal(harness.Get(t, g.Admin+"/records?limit=1&reason=1").Body, &page); err != nil || len(page.Records) != 1 {
-						t.Fatal(err, page)
-					}
-					return time.Duration(said.Paused * 1e9), page.Records[0]
+					return time.Duration(said.Paused * 1e9), harness.Reasons(t, g.Admin, 1)[0]
 				}
 				if _, r := asks("0"); r.Reason.Stage == "flush" {
 					t.Errorf("the client read as fast as it could, and: %s", r.Reason.Sentence)
 				}
 				paused, r := asks("3")
-				if took := r.client(); r.Reason.Stage != "flush" || took < paused-time.Second || took > paused+time.Second {
+				if took := flushed(r); r.Reason.Stage != "flush" || took < paused-time.Second || took > paused+time.Second {
 					t.Errorf("the client read nothing for %v, and the record gives it %v: %s", paused, took, r.Reason.Sentence)
 				}
 			})
@@ -57,19 +53,8 @@ func TestSlowClient(t *testing.T) {
 	}
 }
 
-// reasoned is what /records says of a request.
-type reasoned struct {
-	Reason struct {
-		Stage, Sentence string
-		Stages          []struct {
-			Stage string
-			MS    float64
-		}
-	}
-}
-
-// client returns the time that the client's reading took.
-func (r *reasoned) client() (d time.Duration) {
+// flushed returns how long a record says that the client did not take what weir wrote.
+func flushed(r harness.Reasoned) (d time.Duration) {
 	for _, s := range r.Reason.Stages {
 		if s.Stage == "flush" {
 			d += time.Duration(s.MS * float64(time.Millisecond))

@@ -3,7 +3,6 @@
 package real
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -166,7 +165,7 @@ func (f *sgFleet) stopped(t *testing.T) {
 				saw = "4 streams whole, with a gap before weir"
 			}
 			f.set(part+" stands still for 2 s", w.name, saw)
-			for _, r := range f.gateways[i+1].latest(4) {
+			for _, r := range harness.Reasons(t, f.gateways[i+1].Admin, 4) {
 				gap := time.Duration(r.Gap * float64(time.Millisecond))
 				if (gap > stoodStill-100*time.Millisecond) != stands || stands && !strings.Contains(r.Reason.Sentence, "of that was before weir") {
 					t.Errorf("%s, %s stood still for %v, and its client saw a gap of %v: the record has one of %v, and: %s", w.name, part, stoodStill, seen, gap, r.Reason.Sentence)
@@ -174,23 +173,6 @@ func (f *sgFleet) stopped(t *testing.T) {
 			}
 		}
 	}
-}
-
-// reasoned is what /records says of a request.
-type reasoned struct {
-	Gap    float64 `json:"longest_gap_ms"`
-	Reason struct{ Sentence string }
-}
-
-// latest returns the records of the last requests to end.
-func (g gateway) latest(n int) []reasoned {
-	g.T.Helper()
-	var view struct{ Records []reasoned }
-	page := harness.Get(g.T, fmt.Sprintf("%s/records?limit=%d&reason=1", g.Admin, n))
-	if err := json.Unmarshal(page.Body, &view); err != nil || len(view.Records) != n {
-		g.T.Fatalf("%d records of %d: %v: %.200q", len(view.Records), n, err, page.Body)
-	}
-	return view.Records
 }
 
 // killed: streams over a process that is killed end with an error, and never as whole ones. weir

@@ -254,8 +254,14 @@ const (
 // would overtake the last event.
 func (c *conn) linger() {
 	if half, ok := c.socket.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
-		_ = c.SetReadDeadline(time.Now().Add(LingerTime))
-		_, _ = io.CopyN(io.Discard, c, lingerBytes) // however it ends, the connection is closed
+		_ = c.readOn(LingerTime) // however it ends, the connection is closed
 	}
 	c.Close()
+}
+
+// readOn drops what the client sends within a time. The error is why it ended before lingerBytes.
+func (c *conn) readOn(within time.Duration) error {
+	_ = c.SetReadDeadline(time.Now().Add(within)) // fails only on a closed connection, as reads will
+	_, err := io.CopyN(io.Discard, c, lingerBytes)
+	return err
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"os"
 	"time"
@@ -172,8 +171,7 @@ func (r *Response) hangsUp() bool {
 		_, direct = r.Served.Writer.(*directWriter)
 	}
 	if direct {
-		_ = r.conn.SetReadDeadline(time.Now().Add(HearingTime)) // fails only on a closed connection, as reads will
-		_, err := io.CopyN(io.Discard, r.conn, lingerBytes)
+		err := r.conn.readOn(HearingTime)
 		return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 	}
 	ctx := r.Served.Request.Context()

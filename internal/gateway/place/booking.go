@@ -225,8 +225,8 @@ func (b *Booking) Stopped(choice uint32, now int64) {
 	}
 }
 
-// Close ends the booking, once, and returns whose books it was in, which have room now; nil where it
-// has ended before, or there was none. What it leaves in the cache is placed by Leave.
+// Close ends the booking, once. It returns the books that the booking was in, which have room now, or
+// nil if it has ended before or there was none. Leave places what it leaves in the cache.
 func (b *Booking) Close(now int64, how health.End) *route.Books {
 	books := b.Books
 	if books == nil {

@@ -169,6 +169,13 @@ func (r *Room) Free() {
 	}
 }
 
+// Tell passes a booking's notes on to the books, as Booking.Tell does.
+func (r *Room) Tell(b *Booking, t *Tally) {
+	if b.Tell(t) {
+		r.Free()
+	}
+}
+
 // Close closes a booking, and returns whose books it was in; nil where it was closed before.
 func (r *Room) Close(b *Booking, now int64, how health.End, whole bool) *route.Books {
 	books := b.Close(now, how)

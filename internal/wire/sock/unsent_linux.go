@@ -9,8 +9,8 @@ import (
 )
 
 // LimitUnsent has writes to a connection wait while the kernel holds Unsent bytes or more that it
-// has not sent, because the peer's window is full (TCP_NOTSENT_LOWAT). What is on its way in the
-// network is not limited. A connection without a socket is left as it is.
+// cannot send yet, because the peer's window is full (TCP_NOTSENT_LOWAT). Bytes on their way in the
+// network do not count. A connection without a socket is left as it is.
 func LimitUnsent(c net.Conn) error {
 	s, ok := c.(syscall.Conn)
 	if !ok {

@@ -180,6 +180,29 @@ func (g *Gateway) Records() []Record {
 	}
 }
 
+// Reasoned is what /records says of a request and why it took as long as it did.
+type Reasoned struct {
+	Gap    float64 `json:"longest_gap_ms"`
+	Reason struct {
+		Stage, Sentence string
+		Stages          []struct {
+			Stage string
+			MS    float64
+		}
+	}
+}
+
+// Reasons reads the records of the last n requests to end.
+func Reasons(t testing.TB, admin string, n int) []Reasoned {
+	t.Helper()
+	var view struct{ Records []Reasoned }
+	page := Get(t, fmt.Sprintf("%s/records?limit=%d&reason=1", admin, n))
+	if err := json.Unmarshal(page.Body, &view); err != nil || len(view.Records) != n {
+		t.Fatalf("%d records of %d: %v: %.200q", len(view.Records), n, err, page.Body)
+	}
+	return view.Records
+}
+
 // Engines returns the admin URLs of up's simulated engines.
 func (g *Gateway) Engines() []string {
 	var urls []string
