@@ -165,7 +165,7 @@ func (f *sgFleet) stopped(t *testing.T) {
 				saw = "4 streams whole, with a gap before weir"
 			}
 			f.set(part+" stands still for 2 s", w.name, saw)
-			for _, r := range harness.Reasons(t, f.gateways[i+1].Admin, 4) {
+			for _, r := range f.gateways[i+1].Reasons("limit=4", 4) {
 				gap := time.Duration(r.Gap * float64(time.Millisecond))
 				if (gap > stoodStill-100*time.Millisecond) != stands || stands && !strings.Contains(r.Reason.Sentence, "of that was before weir") {
 					t.Errorf("%s, %s stood still for %v, and its client saw a gap of %v: the record has one of %v, and: %s", w.name, part, stoodStill, seen, gap, r.Reason.Sentence)

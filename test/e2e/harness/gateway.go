@@ -182,9 +182,12 @@ func (g *Gateway) Records() []Record {
 
 // Reasoned is what /records says of a request and why it took as long as it did.
 type Reasoned struct {
-	Gap    float64 `json:"longest_gap_ms"`
-	Reason struct {
+	ID      string  `json:"request_id"`
+	Slowest string  `json:"slowest_stage"` // of weir's own
+	Gap     float64 `json:"longest_gap_ms"`
+	Reason  struct {
 		Stage, Sentence string
+		MS              float64
 		Stages          []struct {
 			Stage string
 			MS    float64
@@ -192,14 +195,17 @@ type Reasoned struct {
 	}
 }
 
-// Reasons reads the records of the last n requests to end.
-func Reasons(t testing.TB, admin string, n int) []Reasoned {
-	t.Helper()
+// Reasons waits until a query of /records finds at least n requests.
+func (g *Gateway) Reasons(query string, n int) []Reasoned {
+	g.T.Helper()
 	var view struct{ Records []Reasoned }
-	page := Get(t, fmt.Sprintf("%s/records?limit=%d&reason=1", admin, n))
-	if err := json.Unmarshal(page.Body, &view); err != nil || len(view.Records) != n {
-		t.Fatalf("%d records of %d: %v: %.200q", len(view.Records), n, err, page.Body)
-	}
+	Eventually(g.T, "records: "+query, func() bool {
+		page := Get(g.T, g.Admin+"/records?reason=1&"+query)
+		if err := json.Unmarshal(page.Body, &view); err != nil {
+			g.T.Fatalf("%v: %.200q", err, page.Body)
+		}
+		return len(view.Records) >= n
+	}, g.Process)
 	return view.Records
 }
 

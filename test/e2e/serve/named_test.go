@@ -22,38 +22,14 @@ type cause struct {
 
 }
 
-// reasonsSeen is what /records?reason=1 answers, as far as it is looked at.
-type reasonsSeen struct {
-	Records []struct {
-		ID      string `json:"request_id"`
-		Slowest string `json:"slowest_stage"`
-		Reason  struct {
-			Stage    string
-			MS       float64
-			Sentence string
-			Stages   []struct{ Stage string }
-		}
-	}
-}
-
-// recordsOf waits until a query finds this many records, at least.
-func recordsOf(t *testing.T, g *harness.Gateway, query string, n int) (found reasonsSeen) {
-	t.Helper()
-	g.Balanced()
-	harness.Eventually(t, "records: "+query, func() bool {
-		found = page[reasonsSeen](t, g.Admin+"/records?reason=1&"+query)
-		return len(found.Records) >= n
-	}, g.Process)
-	return found
-}
-
 // named wants the cause of a request's time in everything that weir tells of it.
 func (c *cause) named(t *testing.T, g *harness.Gateway) {
 	t.Helper()
-	found := recordsOf(t, g, "id="+c.id, 1)
-	why := found.Records[0].Reason
-	if found.Records[0].Slowest != c.stage || why.Stage != c.reason || why.MS < c.least.Seconds()*1e3 || len(why.Stages) < 2 {
-		t.Errorf("the record's longest stage is %q, and its reason %+v; want %s and %s", found.Records[0].Slowest, why, c.stage, c.reason)
+	g.Balanced()
+	found := g.Reasons("id="+c.id, 1)[0]
+	why := found.Reason
+	if found.Slowest != c.stage || why.Stage != c.reason || why.MS < c.least.Seconds()*1e3 || len(why.Stages) < 2 {
+		t.Errorf("the record's longest stage is %q, and its reason %+v; want %s and %s", found.Slowest, why, c.stage, c.reason)
 	}
 	for _, part := range c.says {
 		if !strings.Contains(why.Sentence, part) {
@@ -104,8 +80,8 @@ func TestCausesAreNamed(t *testing.T) {
 		for i := range 4 {
 			chatAs(t, g, fmt.Sprintf("engine-%d", i), fmt.Sprintf("number %d", i), 4)
 		}
-		at := recordsOf(t, g, "engine=tardy", 1) // how many depends on which engine joined first
-		c := cause{id: at.Records[0].ID, stage: "engine", least: 800 * time.Millisecond, reason: "prefill", says: []string{"engine tardy computed the prompt"}}
+		at := g.Reasons("engine=tardy", 1) // how many depends on which engine joined first
+		c := cause{id: at[0].ID, stage: "engine", least: 800 * time.Millisecond, reason: "prefill", says: []string{"engine tardy computed the prompt"}}
 		c.named(t, g)
 	})
 	t.Run("long template", func(t *testing.T) {
@@ -131,8 +107,8 @@ func TestCausesAreNamed(t *testing.T) {
 			return len(seen.Requests) > 0 && harness.Metric(t, g.Admin, "weir_pool_waiting") > 0
 		}, g.Process)
 		tasks.Wait()
-		slowest := recordsOf(t, g, "order=ttft&since=60s&limit=1", 1)
-		c := cause{id: slowest.Records[0].ID, stage: "pool_wait", least: 800 * time.Millisecond, reason: "tokenize wait", says: []string{"it waited for the tokenizing pool, which was full"}}
+		g.Balanced()
+		c := cause{id: g.Reasons("order=ttft&since=60s&limit=1", 1)[0].ID, stage: "pool_wait", least: 800 * time.Millisecond, reason: "tokenize wait", says: []string{"it waited for the tokenizing pool, which was full"}}
 		c.named(t, g)
 	})
 	t.Run("slow client", func(t *testing.T) {

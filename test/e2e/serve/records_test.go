@@ -171,7 +171,7 @@ func stampsAndRetractions(t *testing.T, wire string, flags ...string) {
 	sim := harness.StartSim(t, slices.Concat(flags, []string{"--fault", "retract,every=100ms,times=2"}, harness.FastSim)...)
 	g := harness.StartGateway(t, "serve", "--engine", sim.Spec(wire)+",name=patched")
 	chatAs(t, g, "long", "go on", 60)
-	why := recordsOf(t, g, "id=long", 1).Records[0].Reason
+	why := g.Reasons("id=long", 1)[0].Reason
 	if !strings.Contains(why.Sentence, "Engine patched sent it back to its queue 2 times.") {
 		t.Errorf("%+v", why)
 	}
@@ -203,7 +203,7 @@ func TestRecordsOnAFullDisk(t *testing.T) {
 	for i := range 5 {
 		chatAs(t, g, fmt.Sprintf("full-%d", i), "go on", 3)
 	}
-	if found := recordsOf(t, g, "since=60s", 5); found.Records[0].Reason.Sentence == "" {
+	if found := g.Reasons("since=60s", 5); found[0].Reason.Sentence == "" {
 		t.Errorf("%+v", found)
 	}
 	harness.Eventually(t, "told", func() bool { return strings.Contains(g.Stderr.String(), "cannot be written") }, g.Process)

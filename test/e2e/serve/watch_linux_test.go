@@ -150,7 +150,7 @@ func stallIsNamed(t *testing.T, stage, operation string) {
 			t.Errorf("%s: %s", path, a.Body)
 		}
 	}
-	why := recordsOf(t, g, "id="+id, 1).Records[0].Reason
+	why := g.Reasons("id="+id, 1)[0].Reason
 	if !strings.Contains(why.Sentence, "weir itself stood still, held by "+heldBy) {
 		t.Errorf("its reason is %+v", why)
 	}
