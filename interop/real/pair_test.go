@@ -131,8 +131,8 @@ func (c *couple) answers(t *testing.T, alone *[100]answer) {
 			for n := range next {
 				path, body := asked(n)
 				a, err := c.way.ask(ctx, path, body, nil)
-				if want := alone[n]; err != nil || a != want {
-					t.Errorf("%s %d: %+v, %v, want %+v", path, n, a, err, want)
+				if d := alone[n].difference(a); err != nil || d != "" {
+					t.Errorf("%s %d: %v %s", path, n, err, d)
 				}
 			}
 		})
