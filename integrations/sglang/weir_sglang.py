@@ -64,9 +64,12 @@ def arguments(server_args):
 
 
 def adapters(refs):
-    """The ids of LoRA adapters by name."""
-    refs = [ref if isinstance(ref, dict) else vars(ref) if hasattr(ref, "lora_id") else {} for ref in refs or []]
-    return {ref["lora_name"]: ref["lora_id"] for ref in refs if ref.get("lora_id")}
+    """The ids of LoRA adapters by name. Releases have them as dicts or as records, which have
+    attributes and no __dict__."""
+    def of(ref, name):
+        return ref.get(name) if isinstance(ref, dict) else getattr(ref, name, None)
+
+    return {of(ref, "lora_name"): of(ref, "lora_id") for ref in refs or [] if of(ref, "lora_id")}
 
 
 def kv_events(given):

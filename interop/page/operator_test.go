@@ -135,6 +135,11 @@ func (p *tab) text(part string) {
 	if err != nil {
 		p.Fatal(err)
 	}
+	defer func() {
+		if p.Failed() {
+			p.Logf("the page has: %s", js[string](p, "location.hash + ' ' + document.querySelector('main')?.innerText"))
+		}
+	}()
 	p.until("on the page: "+part, "document.querySelector('main')?.innerText.includes("+string(quoted)+")")
 }
 

@@ -3,10 +3,12 @@
 package real
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -23,6 +25,14 @@ var sglangFlags = []string{
 	"--skip-server-warmup", "--sleep-on-idle", "--dtype", "float32", "--max-total-tokens", "200000", "--served-model-name", "tiny", "--random-seed", "1",
 }
 
+// WEIR_SGLANG_RELEASE names a folder that is called as the release in it, to run in place of the
+// environment's: pip install --no-deps --target DIR/0.5.17 sglang==0.5.17, and the packages that it needs
+// otherwise (transformers, tokenizers, huggingface-hub).
+var (
+	sgOther   = os.Getenv("WEIR_SGLANG_RELEASE")
+	sgRelease = filepath.Base(cmp.Or(sgOther, "0.5.23"))
+)
+
 // sglang starts a module of SGLang's environment with the small model.
 func sglang(t *testing.T, program []string, args ...string) *harness.Process {
 	t.Helper()
@@ -34,7 +44,7 @@ func sglang(t *testing.T, program []string, args ...string) *harness.Process {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(filepath.Join(sglangVenv, "bin", "python"), slices.Concat(program, []string{"--model-path", folder}, sglangFlags, args)...)
-	cmd.Env = []string{"SGLANG_USE_CPU_ENGINE=1", "PYTHONPATH=" + stub, "OMP_NUM_THREADS=1", "HF_HUB_OFFLINE=1", "SGLANG_UVICORN_WORKER_HEALTHCHECK_TIMEOUT=600"}
+	cmd.Env = []string{"SGLANG_USE_CPU_ENGINE=1", "PYTHONPATH=" + sgOther + ":" + stub, "OMP_NUM_THREADS=1", "HF_HUB_OFFLINE=1", "SGLANG_UVICORN_WORKER_HEALTHCHECK_TIMEOUT=600"}
 	if slices.Contains(args, "--dp-size") {
 		cmd.Env = append(cmd.Env, "SGLANG_CPU_OMP_THREADS_BIND=0|1") // one NUMA node has both ranks
 	}
@@ -156,7 +166,7 @@ func TestSGLang(t *testing.T) {
 
 // engines: weir finds out what they are.
 func (f *sgFleet) engines(t *testing.T) {
-	f.set("release", sgDirect, "0.5.23")
+	f.set("release", sgDirect, sgRelease)
 	for i, g := range f.gateways[1:] {
 		v := engines[struct {
 			Kind, Software string
@@ -165,7 +175,7 @@ func (f *sgFleet) engines(t *testing.T) {
 			Note           string
 		}](g)[0]
 		t.Logf("%s: %+v", f.ways[i+1].name, v)
-		if !strings.Contains(strings.ToLower(v.Software), "sglang 0.5.23") && v.Kind != "openai" {
+		if !strings.Contains(strings.ToLower(v.Software), "sglang "+sgRelease) && v.Kind != "openai" {
 			t.Errorf("%s: %+v", f.ways[i+1].name, v)
 		}
 		f.set("release", f.ways[i+1].name, strings.TrimPrefix(strings.ToLower(v.Software), "sglang "))

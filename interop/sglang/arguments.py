@@ -6,6 +6,8 @@ import importlib.util
 import pathlib
 import types
 
+import msgspec
+
 PATH = pathlib.Path(__file__).parent.parent.parent / "integrations" / "sglang" / "weir_sglang.py"
 spec = importlib.util.spec_from_file_location("weir_sglang", PATH)
 weir = importlib.util.module_from_spec(spec)
@@ -48,7 +50,8 @@ for flag, value, words in (("enable_dp_attention", True, "--enable-dp-attention"
         assert words in refused(args), (flag, refused(args))
 
 ref = types.SimpleNamespace(lora_name="sql", lora_id="7f", lora_path="/adapters/sql")
-assert weir.adapters([ref]) == weir.adapters([vars(ref)]) == {"sql": "7f"}
+record = msgspec.defstruct("LoRARef", ["lora_id", "lora_name", "lora_path"], frozen=True)("7f", "sql", "/adapters/sql")  # as of 0.5.19
+assert weir.adapters([ref]) == weir.adapters([vars(ref)]) == weir.adapters([record]) == {"sql": "7f"}
 assert weir.adapters(None) == weir.adapters(["sql=/adapters/sql"]) == {}
 
 # Here SGLang's own defaults are said, of publisher (null), endpoint and topic.
