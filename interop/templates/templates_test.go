@@ -171,7 +171,7 @@ func TestRandom(t *testing.T) {
 	}
 	templates := uint64(3000)
 	if testing.Short() {
-		templates = 500
+		templates = 150
 	}
 	count := int(setting(t, "WEIR_TEMPLATES", templates))
 	t.Logf("WEIR_SEED=%d", seed)

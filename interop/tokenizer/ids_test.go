@@ -146,7 +146,7 @@ func compareWith(t *testing.T, tok *tokenizer.Tokenizer, ref *reference, texts [
 		}
 		// Short texts end in places that long ones do not.
 		rng := rand.New(rand.NewPCG(3, uint64(len(x.text))))
-		for range min(sample(100, 5), len(x.text)/200) {
+		for range min(sample(100, 25), len(x.text)/200) {
 			from := rng.IntN(len(x.text))
 			check(x.name+", a part", strings.ToValidUTF8(x.text[from:min(len(x.text), from+rng.IntN(40))], "\ufffd"))
 		}

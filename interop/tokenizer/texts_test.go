@@ -51,11 +51,11 @@ func theCorpus(t testing.TB) *corpus {
 			{django, 512 << 10, []string{".js", ".css"}},
 			{django, 128 << 10, []string{".html", ".svg", ".xml"}},
 		} {
-			c.add(t, kind.root, sample(kind.bytes, 8), func(path string) bool { return slices.Contains(kind.suffix, filepath.Ext(path)) })
+			c.add(t, kind.root, sample(kind.bytes, 20), func(path string) bool { return slices.Contains(kind.suffix, filepath.Ext(path)) })
 		}
 		for _, language := range []string{"zh_Hans", "zh_Hant", "ja", "ko", "ar", "hi", "th", "ru", "he", "el", "vi", "de", "fa", "bn", "ta"} {
 			part := "/" + language + "/"
-			c.add(t, django, sample(256<<10, 8), func(path string) bool { return strings.Contains(path, part) && filepath.Ext(path) == ".po" })
+			c.add(t, django, sample(256<<10, 20), func(path string) bool { return strings.Contains(path, part) && filepath.Ext(path) == ".po" })
 		}
 		for _, g := range generated(60_000) {
 			c.texts = append(c.texts, g)
@@ -118,9 +118,9 @@ func sample(n, share int) int {
 }
 
 // generated returns texts of what real files hold too little of: so many bytes of
-// most, or an eighth under -short.
+// most, or a thirtieth under -short.
 func generated(bytes int) []text {
-	bytes = sample(bytes, 8)
+	bytes = sample(bytes, 30)
 	rng := rand.New(rand.NewPCG(7, 11))
 	var out []text
 	for name, table := range scripts() {
@@ -187,7 +187,7 @@ func words(rng *rand.Rand, table *unicode.RangeTable, bytes int) string {
 	return b.String()
 }
 
-// everyRune has every rune after some text. Under -short it has one in 31 of long
+// everyRune has every rune after some text. Under -short it has one in 127 of long
 // runs of runes that are alike: Han, Hangul, private use, historic scripts, planes
 // 2 and up.
 func everyRune(before string) string {
@@ -197,7 +197,7 @@ func everyRune(before string) string {
 			continue
 		}
 		alike := r >= 0x3400 && r < 0xa000 || r >= 0xac00 && r < 0xf900 || r >= 0x13000 && r < 0x1d000 || r >= 0x20000
-		if alike && testing.Short() && r%31 != 0 {
+		if alike && testing.Short() && r%127 != 0 {
 			continue
 		}
 		b.WriteString(before)
