@@ -306,7 +306,7 @@ INTEROPENV = WEIR_PYTHON=$(abspath $(PYTHON)) WEIR_SGLANG_PARSERS=$(abspath $(VE
 INTEROP = $(INTEROPENV) $(GO) test -tags interop -count=1 -p 4
 
 .PHONY: interop
-interop: interop-ready nginx $(PARTS) ## test against official clients and reference libraries, with samples of moderate size
+interop: interop-ready nginx haproxy $(PARTS) ## test against official clients and reference libraries, with samples of moderate size
 	$(call BUILT)
 	$(INTEROPENV) $(TESTED) --packages "./interop/..." -- -tags interop -p 4 -short $(FLAGS) $(ADVICE)
 

@@ -235,7 +235,7 @@ func (s *script) tokens(verb, rest string) {
 // same is in every chunk of a chat, and usual in every response's head.
 var (
 	same  = regexp.MustCompile(`"id":"(?:chat)?cmpl-req-1","object":"(?:chat\.completion\.chunk|text_completion)","created":[0-9]+,"model":"weir-sim","choices":`)
-	usual = regexp.MustCompile(`^(Content-Type|X-Request-Id|Date|Connection|Transfer-Encoding): `)
+	usual = regexp.MustCompile(`^(Content-Type|X-Request-Id|Date|X-Accel-Buffering|Connection|Transfer-Encoding): `)
 )
 
 // printed is output as the scripts have it.

@@ -253,6 +253,9 @@ func TestEveryCarrier(t *testing.T) {
 			if h := resp.Header; !slices.Equal(h["Cache-Control"], []string{"no-store, no-transform"}) || !slices.Equal(h["X-Content-Type-Options"], []string{"nosniff"}) {
 				t.Errorf("%s %s: %v", way, what, h)
 			}
+			if want := resp.Header.Get("Content-Type") == "text/event-stream"; (resp.Header.Get("X-Accel-Buffering") == "no") != want {
+				t.Errorf("%s %s: %v", way, what, resp.Header)
+			}
 			resp.Header.Del("X-Request-Id")
 			got := outlineOf(resp, bytes.ReplaceAll(body, []byte("HTTP/2"), nil), err)
 			if want, ok := outlines[what]; !ok {

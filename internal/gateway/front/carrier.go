@@ -243,12 +243,6 @@ func (c *bareCarrier) End(whole, unread bool) {
 	}
 }
 
-// The time and bytes that a closed connection is read on for.
-const (
-	LingerTime  = 500 * time.Millisecond
-	lingerBytes = 256 << 10
-)
-
 // linger ends our side and reads on for a moment before it closes: closing
 // with unread bytes in the socket would reset the connection, and the reset
 // would overtake the last event.

@@ -133,15 +133,3 @@ func (o Origins) preflight(w http.ResponseWriter, r *http.Request) {
 	h.Set("Access-Control-Max-Age", preflightAge)
 	w.WriteHeader(http.StatusNoContent)
 }
-
-// The fields of each response of the API.
-var (
-	noStore = []string{"no-store, no-transform"}
-	noSniff = []string{"nosniff"}
-)
-
-// Protect puts into a response's head that no cache keeps it, no proxy changes it, and no browser
-// takes it for another type. An engine's own values do not pass a relay.
-func Protect(h http.Header) {
-	h["Cache-Control"], h["X-Content-Type-Options"] = noStore, noSniff
-}

@@ -124,6 +124,9 @@ func (r *Response) BreakOff(within time.Duration) {
 // is called while net/http has the response.
 func (r *Response) Begin(status int, events bool) {
 	r.Begun, r.Events = true, events
+	if events {
+		r.Served.Writer.Header()["X-Accel-Buffering"] = unbuffered
+	}
 	r.Carrier.(*HTTPCarrier).status = status
 }
 
@@ -148,11 +151,6 @@ func (r *Response) Release() {
 		r.Served.stopFollowing()
 	}
 }
-
-// HearingTime is how long a stream that is to break stays open behind its last words. A client
-// that reads by fetch, as those of JavaScript do, loses what it has not read when its response
-// breaks: tokens, and the event that says why.
-const HearingTime = time.Second
 
 // End ends the response, as Carrier.End does. A stream that breaks although its client is there
 // is broken when the client has hung up, as most do when they have read why it ends, and after
