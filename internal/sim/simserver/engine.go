@@ -32,6 +32,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/kvpub"
+	"weir/internal/sim/simserver/conns"
 	"weir/internal/trace"
 	"weir/internal/workload/content"
 )
@@ -94,8 +95,8 @@ type Engine struct {
 
 	faultsMu sync.Mutex
 	faults   *sim.Faults
-	gate     gate  // shut while the engine pauses
-	stormAt  int64 // when all are retracted next, 0 for not; Run's
+	gate     conns.Gate // shut while the engine pauses
+	stormAt  int64      // when all are retracted next, 0 for not; Run's
 	idle     atomic.Bool
 	still    bool          // some rank stands still; Run's
 	fences   []fence       // that wait for the loop; Run's
@@ -210,7 +211,7 @@ func (e *Engine) Run(ctx context.Context) {
 	defer alarm.close()
 	var ops []op
 	for {
-		e.gate.wait(ctx.Done())
+		e.gate.Wait(ctx.Done())
 		if !e.hindered(ctx) {
 			return
 		}

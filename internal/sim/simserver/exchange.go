@@ -9,6 +9,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/conns"
 	"weir/internal/workload/content"
 )
 
@@ -106,7 +107,7 @@ func newExchange(e *Engine, w http.ResponseWriter, r *http.Request, id string, c
 
 // draw draws the request's fault.
 func (x *exchange) draw(prompts [][]uint32) {
-	connOf(x.r.Context()).mold(nil) // of an earlier request
+	conns.Of(x.r.Context()).Mold(nil) // of an earlier request
 	x.fault, x.faulty = x.e.fault(x.id, func() []byte { return x.e.promptTexts(prompts) })
 }
 
@@ -507,8 +508,8 @@ func (x *exchange) breakOff(kind sim.FaultKind) {
 		// The connection is past saving; this breaks it too.
 		panic(http.ErrAbortHandler)
 	}
-	if t, ok := c.(*conn); ok && kind == sim.Reset {
-		t.reset()
+	if t, ok := c.(*conns.Conn); ok && kind == sim.Reset {
+		t.Reset()
 		return
 	}
 	c.Close()

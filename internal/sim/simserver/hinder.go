@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"context"
 	"math"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"weir/internal/infer"
+	"weir/internal/sim"
+	"weir/internal/sim/simserver/conns"
 	"weir/internal/trace"
 )
 
@@ -133,20 +136,40 @@ func (e *Engine) busy() (running, waiting uint32) {
 // restart restarts the engine as a new process would, on the same ports.
 type restart struct {
 	mu        sync.Mutex
-	listeners []*listener
+	listeners []*conns.Listener
 	underway  atomic.Bool // no connections are taken meanwhile
 }
 
-// begin ends all work of the engine. It resets connections, which ends their requests, and
-// aborts the requests in the core.
-func (e *Engine) begin() {
+// listen takes a server's listener, whose connections faults strike.
+func (e *Engine) listen(l net.Listener) *conns.Listener {
+	tracked := conns.New(l, &e.gate, &e.restart.underway, e.strikeConn)
+	e.restart.mu.Lock()
+	defer e.restart.mu.Unlock()
+	e.restart.listeners = append(e.restart.listeners, tracked)
+	return tracked
+}
+
+func (e *Engine) strikeConn() (sim.Fault, bool) {
+	e.faultsMu.Lock()
+	defer e.faultsMu.Unlock()
+	return e.faults.Connection()
+}
+
+// resetAll resets all connections, and takes no more for now.
+func (e *Engine) resetAll() {
 	e.restart.underway.Store(true)
 	e.restart.mu.Lock()
 	listeners := e.restart.listeners
 	e.restart.mu.Unlock()
 	for _, l := range listeners {
-		l.resetAll()
+		l.ResetAll()
 	}
+}
+
+// begin ends all work of the engine. It resets connections, which ends their requests, and
+// aborts the requests in the core.
+func (e *Engine) begin() {
+	e.resetAll()
 	for _, j := range e.jobs {
 		if j != nil {
 			e.end(j, infer.ReasonAbort)

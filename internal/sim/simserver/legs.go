@@ -109,13 +109,7 @@ func (l *legs) dies(g *leg, stage string) bool {
 
 // crash ends the engine as the end of its process does: its connections are reset.
 func (e *Engine) crash(why error) {
-	e.restart.underway.Store(true) // no connection is taken any more
-	e.restart.mu.Lock()
-	listeners := e.restart.listeners
-	e.restart.mu.Unlock()
-	for _, l := range listeners {
-		l.resetAll()
-	}
+	e.resetAll()
 	e.die(why)
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"weir/internal/infer"
+	"weir/internal/sim/simserver/conns"
 )
 
 // maxBody bounds a request's body.
@@ -66,7 +67,7 @@ func (e *Engine) serveHTTP(ctx context.Context, l net.Listener, h http.Handler) 
 		IdleTimeout:       5 * time.Minute,
 		// Handlers see the end of ctx as the client's hang-up, and stop.
 		BaseContext: func(net.Listener) context.Context { return ctx },
-		ConnContext: withConn,
+		ConnContext: conns.With,
 		ErrorLog:    log.New(io.Discard, "", 0),
 	}
 	stopped := make(chan struct{})

@@ -20,6 +20,7 @@ import (
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/conns"
 	"weir/internal/trace"
 	"weir/internal/workload/content"
 )
@@ -35,7 +36,7 @@ const (
 type planeServer struct {
 	planepb.UnimplementedPlaneServer
 	e    *Engine
-	l    *listener
+	l    *conns.Listener
 	stop <-chan struct{} // the server is shutting down
 }
 
@@ -136,9 +137,9 @@ func (p *planeServer) Steps(req *planepb.StepsRequest, stream grpc.ServerStreami
 	}
 }
 
-func (p *planeServer) callerConn(ctx context.Context) *conn {
+func (p *planeServer) callerConn(ctx context.Context) *conns.Conn {
 	if from, ok := peer.FromContext(ctx); ok {
-		return p.l.conn(from.Addr.String())
+		return p.l.Conn(from.Addr.String())
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/conns"
 	"weir/internal/trace"
 )
 
@@ -24,7 +25,7 @@ type sessions struct {
 	byID map[uint64]*session
 }
 
-func (t *sessions) open(e *Engine, id uint64, limit int, c *conn) (*session, error) {
+func (t *sessions) open(e *Engine, id uint64, limit int, c *conns.Conn) (*session, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.byID[id] != nil {
@@ -58,7 +59,7 @@ func (t *sessions) len() int {
 type session struct {
 	e    *Engine
 	id   uint64
-	conn *conn // nil where the transport hides it
+	conn *conns.Conn // nil where the transport hides it
 	box  outbox
 
 	mu      sync.Mutex
@@ -76,10 +77,10 @@ type session struct {
 	taken    batch
 	step     planepb.Step
 	group    grouping
-	stray    bool       // the next step also names straySlot
-	cut      *shape     // of the write that the next step is in
-	failed   []*slotJob // given up in this step
-	dead     int        // of byIndex, those given up that the core is not done with
+	stray    bool         // the next step also names straySlot
+	cut      *conns.Shape // of the write that the next step is in
+	failed   []*slotJob   // given up in this step
+	dead     int          // of byIndex, those given up that the core is not done with
 }
 
 // straySlot is one that no gateway gives out.
@@ -163,7 +164,7 @@ func (s *session) release(j *slotJob) {
 
 func (s *session) releaseLocked(j *slotJob) {
 	if j.drips {
-		s.conn.mold(nil)
+		s.conn.Mold(nil)
 	}
 	if j.dead {
 		s.dead--
@@ -236,7 +237,7 @@ func (s *session) close(e *Engine) {
 // breakConn resets the gateway's connection.
 func (s *session) breakConn() {
 	if s.conn != nil {
-		s.conn.reset()
+		s.conn.Reset()
 	}
 }
 
@@ -284,7 +285,7 @@ func (s *session) write(stream grpc.ServerStreamingServer[planepb.Step]) (over b
 		messages = []any{rawStep(b)}
 	}
 	if s.cut != nil {
-		s.conn.mold(s.cut)
+		s.conn.Mold(s.cut)
 		s.cut = nil
 	}
 	for _, m := range messages {
@@ -465,8 +466,8 @@ func (s *session) strike(t *batch) sim.FaultKind {
 			s.strikeOne(j)
 			continue
 		case sim.Split:
-			if s.cut = (&shape{first: j.fault.At, delay: j.fault.Delay, once: true}); j.fault.At == 0 {
-				s.cut.bytes = 1
+			if s.cut = (&conns.Shape{First: j.fault.At, Delay: j.fault.Delay, Once: true}); j.fault.At == 0 {
+				s.cut.Bytes = 1
 			}
 		case sim.Cut, sim.Truncate, sim.Reset:
 			t.keep(i)
@@ -489,7 +490,7 @@ func (s *session) strikeOne(j *slotJob) {
 		s.e.pause(j.fault.Delay)
 	case sim.Drip:
 		j.drips = true
-		s.conn.mold(&shape{bytes: j.fault.Bytes, delay: j.fault.Delay})
+		s.conn.Mold(&conns.Shape{Bytes: j.fault.Bytes, Delay: j.fault.Delay})
 	case sim.Abort:
 		s.giveUp(j)
 	}

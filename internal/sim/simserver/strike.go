@@ -8,10 +8,11 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/conns"
 )
 
 // pause makes the whole engine stand still for d.
-func (e *Engine) pause(d time.Duration) { e.gate.shut(d) }
+func (e *Engine) pause(d time.Duration) { e.gate.Shut(d) }
 
 // errAborted is the error of a request that the engine gave up.
 func errAborted() error {
@@ -48,7 +49,7 @@ func (x *exchange) strike(b []byte, f form) []byte {
 	case sim.Pause:
 		x.e.pause(x.fault.Delay)
 	case sim.Drip:
-		connOf(x.r.Context()).mold(&shape{bytes: x.fault.Bytes, delay: x.fault.Delay})
+		conns.Of(x.r.Context()).Mold(&conns.Shape{Bytes: x.fault.Bytes, Delay: x.fault.Delay})
 	case sim.Abort:
 		if f != nil {
 			b = x.flush(b, f) // what comes before it
@@ -100,17 +101,17 @@ func (x *exchange) write(b []byte, flush func() error) error {
 		_, err := put(b)
 		return err
 	}
-	s := &shape{first: x.fault.At, delay: x.fault.Delay}
+	s := &conns.Shape{First: x.fault.At, Delay: x.fault.Delay}
 	if x.fault.At == 0 {
 		// A whole answer is not cut into single bytes but into at most maxPieces pieces.
-		s.bytes = max(1, (to-from)/maxPieces)
+		s.Bytes = max(1, (to-from)/maxPieces)
 	}
 	if from > 0 {
 		if _, err := put(b[:from]); err != nil {
 			return err
 		}
 	}
-	if _, err := s.pieces(b[from:to], put, x.r.Context().Done()); err != nil || to == len(b) {
+	if _, err := s.Pieces(b[from:to], put, x.r.Context().Done()); err != nil || to == len(b) {
 		return err
 	}
 	_, err := put(b[to:])

@@ -1,4 +1,6 @@
-package simserver
+// Package conns has the connections of a simulated engine's servers, which faults refuse, shape and
+// break, and the gate at which all of them stand still.
+package conns
 
 import (
 	"context"
@@ -13,45 +15,37 @@ import (
 	"weir/internal/sim"
 )
 
-// listener is a server's listener. On demand it refuses or ignores connections. It keeps
+// Listener is a server's listener. On demand it refuses or ignores connections. It keeps
 // the accepted ones, so that a fault can shape or break one.
-type listener struct {
+type Listener struct {
 	net.Listener
 	strike func() (sim.Fault, bool)
-	gate   *gate
+	gate   *Gate
 
 	restarting *atomic.Bool
 
 	mu    sync.Mutex
-	conns map[string]*conn // by remote address
+	conns map[string]*Conn // by remote address
 	deaf  []net.Conn       // never read
 	ended bool
 }
 
-func (e *Engine) listen(l net.Listener) *listener {
-	tracked := &listener{Listener: l, strike: e.strikeConn, gate: &e.gate, restarting: &e.restart.underway, conns: map[string]*conn{}}
-	e.restart.mu.Lock()
-	defer e.restart.mu.Unlock()
-	e.restart.listeners = append(e.restart.listeners, tracked)
-	return tracked
-}
-
-func (e *Engine) strikeConn() (sim.Fault, bool) {
-	e.faultsMu.Lock()
-	defer e.faultsMu.Unlock()
-	return e.faults.Connection()
+// New makes a listener of l, whose connections stand still while the gate is shut. strike
+// draws the fault of each; none is taken while the engine restarts.
+func New(l net.Listener, gate *Gate, restarting *atomic.Bool, strike func() (sim.Fault, bool)) *Listener {
+	return &Listener{Listener: l, strike: strike, gate: gate, restarting: restarting, conns: map[string]*Conn{}}
 }
 
 // Accept implements net.Listener.
-func (l *listener) Accept() (net.Conn, error) {
+func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		tracked := &conn{Conn: c, owner: l, closed: make(chan struct{})}
+		tracked := &Conn{Conn: c, owner: l, closed: make(chan struct{})}
 		if l.restarting.Load() {
-			tracked.reset()
+			tracked.Reset()
 			continue
 		}
 		fault, struck := l.strike()
@@ -62,7 +56,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			l.mu.Unlock()
 			return tracked, nil
 		case fault.Kind == sim.Refuse:
-			tracked.reset()
+			tracked.Reset()
 		default:
 			l.hold(c)
 		}
@@ -70,7 +64,7 @@ func (l *listener) Accept() (net.Conn, error) {
 }
 
 // hold keeps a connection that nobody reads until the server ends.
-func (l *listener) hold(c net.Conn) {
+func (l *Listener) hold(c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended {
@@ -80,18 +74,18 @@ func (l *listener) hold(c net.Conn) {
 	l.deaf = append(l.deaf, c)
 }
 
-// resetAll resets all connections.
-func (l *listener) resetAll() {
+// ResetAll resets all connections.
+func (l *Listener) ResetAll() {
 	l.mu.Lock()
 	conns := slices.Collect(maps.Values(l.conns))
 	l.mu.Unlock()
 	for _, c := range conns {
-		c.reset()
+		c.Reset()
 	}
 }
 
 // Close implements net.Listener.
-func (l *listener) Close() error {
+func (l *Listener) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ended = true
@@ -102,50 +96,50 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// conn returns the connection from a remote address, or nil.
-func (l *listener) conn(remote string) *conn {
+// Conn returns the connection from a remote address, or nil.
+func (l *Listener) Conn(remote string) *Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.conns[remote]
 }
 
-// conn is an accepted connection.
-type conn struct {
+// Conn is an accepted connection.
+type Conn struct {
 	net.Conn
-	owner  *listener
+	owner  *Listener
 	closed chan struct{}
 	once   sync.Once
-	shape  atomic.Pointer[shape]
+	shape  atomic.Pointer[Shape]
 }
 
-// shape defines how writes are cut into pieces.
-type shape struct {
-	first int // bytes of the first piece; 0 is as the others
-	bytes int // of each piece after it; 0 is all the rest
-	delay time.Duration
-	once  bool // of one write only
+// Shape defines how writes are cut into pieces.
+type Shape struct {
+	First int // bytes of the first piece; 0 is as the others
+	Bytes int // of each piece after it; 0 is all the rest
+	Delay time.Duration
+	Once  bool // of one write only
 }
 
 type connKey struct{}
 
-// withConn is http.Server's ConnContext: handlers find their connection in
+// With is http.Server's ConnContext: handlers find their connection in
 // their context.
-func withConn(ctx context.Context, c net.Conn) context.Context {
+func With(ctx context.Context, c net.Conn) context.Context {
 	if secure, ok := c.(*tls.Conn); ok {
 		c = secure.NetConn()
 	}
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// connOf returns a handler's connection, nil where it has none of ours.
-func connOf(ctx context.Context) *conn {
-	c, _ := ctx.Value(connKey{}).(*conn)
+// Of returns a handler's connection, nil where it has none of ours.
+func Of(ctx context.Context) *Conn {
+	c, _ := ctx.Value(connKey{}).(*Conn)
 	return c
 }
 
-// mold sets how the connection's writes are cut from now on; nil is not at
+// Mold sets how the connection's writes are cut from now on; nil is not at
 // all.
-func (c *conn) mold(s *shape) {
+func (c *Conn) Mold(s *Shape) {
 	if c != nil {
 		c.shape.Store(s)
 	}
@@ -153,30 +147,30 @@ func (c *conn) mold(s *shape) {
 
 // Read implements net.Conn. Data that arrives while the engine pauses is delivered
 // afterwards.
-func (c *conn) Read(b []byte) (int, error) {
+func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.owner.gate.wait(c.closed)
+	c.owner.gate.Wait(c.closed)
 	return n, err
 }
 
 // Write implements net.Conn.
-func (c *conn) Write(b []byte) (int, error) {
-	c.owner.gate.wait(c.closed)
+func (c *Conn) Write(b []byte) (int, error) {
+	c.owner.gate.Wait(c.closed)
 	s := c.shape.Load()
 	if s == nil {
 		return c.Conn.Write(b)
 	}
-	if s.once && !c.shape.CompareAndSwap(s, nil) {
+	if s.Once && !c.shape.CompareAndSwap(s, nil) {
 		return c.Conn.Write(b)
 	}
-	return s.pieces(b, c.Conn.Write, c.closed)
+	return s.Pieces(b, c.Conn.Write, c.closed)
 }
 
-// pieces writes b in pieces with pauses between, until closed is.
-func (s *shape) pieces(b []byte, write func([]byte) (int, error), closed <-chan struct{}) (written int, err error) {
-	size := s.bytes
-	if s.first > 0 {
-		size = s.first
+// Pieces writes b in pieces with pauses between, until closed is.
+func (s *Shape) Pieces(b []byte, write func([]byte) (int, error), closed <-chan struct{}) (written int, err error) {
+	size := s.Bytes
+	if s.First > 0 {
+		size = s.First
 	}
 	for {
 		rest := b[written:]
@@ -187,8 +181,8 @@ func (s *shape) pieces(b []byte, write func([]byte) (int, error), closed <-chan 
 		if written += n; err != nil || written == len(b) {
 			return written, err
 		}
-		size = s.bytes
-		t := time.NewTimer(s.delay)
+		size = s.Bytes
+		t := time.NewTimer(s.Delay)
 		select {
 		case <-t.C:
 		case <-closed:
@@ -198,7 +192,7 @@ func (s *shape) pieces(b []byte, write func([]byte) (int, error), closed <-chan 
 }
 
 // Close ends the connection with a FIN.
-func (c *conn) Close() error {
+func (c *Conn) Close() error {
 	c.once.Do(func() { close(c.closed) })
 	c.owner.mu.Lock()
 	if key := c.RemoteAddr().String(); c.owner.conns[key] == c {
@@ -208,8 +202,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// reset ends the connection with a RST, where it is one that can.
-func (c *conn) reset() {
+// Reset ends the connection with a RST, where it is one that can.
+func (c *Conn) Reset() {
 	if t, ok := c.Conn.(interface{ SetLinger(int) error }); ok {
 		// An error means that the connection is gone already.
 		_ = t.SetLinger(0)
@@ -217,16 +211,16 @@ func (c *conn) reset() {
 	c.Close()
 }
 
-// gate stops the whole engine for a time, as the system does with a process:
+// Gate stops the whole engine for a time, as the system does with a process:
 // connections stay, and nothing is read, computed or written.
-type gate struct {
+type Gate struct {
 	mu   sync.Mutex
 	open atomic.Pointer[chan struct{}] // nil while it is open; closed when it opens
 	till time.Time
 }
 
-// shut closes the gate for d from now, or longer if it is shut already.
-func (g *gate) shut(d time.Duration) {
+// Shut closes the gate for d from now, or longer if it is shut already.
+func (g *Gate) Shut(d time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if till := time.Now().Add(d); till.After(g.till) {
@@ -251,8 +245,8 @@ func (g *gate) shut(d time.Duration) {
 	time.AfterFunc(d, later)
 }
 
-// wait waits until the gate is open, or done is closed.
-func (g *gate) wait(done <-chan struct{}) {
+// Wait waits until the gate is open, or done is closed.
+func (g *Gate) Wait(done <-chan struct{}) {
 	if opens := g.open.Load(); opens != nil {
 		select {
 		case <-*opens:
