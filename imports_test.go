@@ -149,8 +149,9 @@ const directions = `
 	sim: infer workload/content
 	sim/kvpub: sim wire/zmtp
 	sim/offline: infer sim workload workload/latency
-	sim/simserver: dialect/media engine/plane/planepb infer sim sim/kvpub sim/simserver/conns trace workload/content workload/latency
+	sim/simserver: dialect/media engine/plane/planepb infer sim sim/kvpub sim/simserver/conns sim/simserver/tally trace workload/content workload/latency
 	sim/simserver/conns: sim
+	sim/simserver/tally:
 	sim/simtest: sim sim/simserver workload/content
 
 	# the load generator, and what judges and reports its runs

@@ -179,7 +179,7 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 
 	a.stream, a.tokenIDs, a.tokensAsIDs = req.Stream, a.voice != plain && req.ReturnTokenIDs, a.voice == vllm && req.TokensAsIDs
 	a.atOnce = !req.Stream
-	e.meter.asked(a.n, params.MaxTokens)
+	e.asked(a.n, params.MaxTokens)
 	if o := req.StreamOptions; o != nil && req.Stream {
 		a.usage, a.continuous = o.IncludeUsage, o.ContinuousUsageStats && (a.voice == sglang || o.IncludeUsage && a.voice == vllm)
 	}

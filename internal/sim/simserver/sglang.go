@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/tally"
 	"weir/internal/trace"
 )
 
@@ -98,7 +99,7 @@ func (e *Engine) sglangHandler() http.Handler {
 	mux.HandleFunc("POST /abort_request", f.abortRequest)
 	both("/flush_cache", f.flushCache)
 	if e.opts.SGLang.Metrics {
-		mux.Handle("GET /metrics", e.metricsHandler(e.sglangMetrics))
+		mux.Handle("GET /metrics", tally.Handler(e.sglangMetrics))
 	}
 	mux.Handle("/admin/", e.AdminHandler())
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

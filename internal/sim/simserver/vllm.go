@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
+	"weir/internal/sim/simserver/tally"
 )
 
 // VLLMOptions shape the server that speaks like vLLM, by vLLM's own flags.
@@ -85,7 +86,7 @@ func (e *Engine) vllmHandler() http.Handler {
 	mux.HandleFunc("GET /ping", ok)
 	mux.HandleFunc("POST /ping", ok)
 
-	mux.Handle("GET /metrics", e.metricsHandler(e.vllmMetrics))
+	mux.Handle("GET /metrics", tally.Handler(e.vllmMetrics))
 	mux.Handle("/admin/", e.AdminHandler())
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeVLLMError(w, infer.Errorf(infer.CodeNotFound, "no %s %s here", r.Method, r.URL.Path))
