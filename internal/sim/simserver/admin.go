@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/web"
 )
 
 // faultsBody is the body of the admin call's request and response.
@@ -22,20 +23,20 @@ type faultsBody struct {
 func (e *Engine) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /admin/state", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, e.State())
+		web.WriteJSON(w, http.StatusOK, e.State())
 	})
 	mux.HandleFunc("GET /admin/aborts", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, e.Aborts())
+		web.WriteJSON(w, http.StatusOK, e.Aborts())
 	})
 	mux.HandleFunc("GET /admin/media", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, e.Seen())
+		web.WriteJSON(w, http.StatusOK, e.Seen())
 	})
 	mux.HandleFunc("GET /admin/faults", func(w http.ResponseWriter, _ *http.Request) {
 		e.writeFaults(w)
 	})
 	mux.HandleFunc("POST /admin/faults", func(w http.ResponseWriter, r *http.Request) {
 		if err := e.postFaults(w, r); err != nil {
-			writeError(w, err)
+			web.WriteError(w, err)
 			return
 		}
 		e.writeFaults(w)
@@ -44,18 +45,18 @@ func (e *Engine) AdminHandler() http.Handler {
 }
 
 func (e *Engine) writeFaults(w http.ResponseWriter) {
-	writeJSON(w, http.StatusOK, struct {
+	web.WriteJSON(w, http.StatusOK, struct {
 		Faults []sim.Struck `json:"faults"`
 	}{e.State().Faults})
 }
 
 func (e *Engine) postFaults(w http.ResponseWriter, r *http.Request) error {
-	body, err := readBody(w, r)
+	body, err := web.ReadBody(w, r)
 	if err != nil {
 		return err
 	}
 	var req faultsBody
-	if err := decode(body, &req); err != nil {
+	if err := web.Decode(body, &req); err != nil {
 		return err
 	}
 	var list []sim.Fault
@@ -79,5 +80,5 @@ func (e *Engine) ServeAdmin(ctx context.Context, l net.Listener) error {
 		mux.Handle("/", e.opts.Admin)
 		h = mux
 	}
-	return e.serveHTTP(ctx, l, h)
+	return web.Serve(ctx, l, h)
 }

@@ -1,8 +1,10 @@
 package simserver
 
 import (
-	"strconv"
+	"weir/internal/sim/simserver/web"
 )
+
+import "strconv"
 
 // answer is the answer to one completion request in the OpenAI API, in one of
 // its dialects and voices. It is the form of its own exchange.
@@ -120,7 +122,7 @@ func (a *answer) appendFingerprint(b []byte) []byte {
 		return b
 	}
 	b = append(b, `,"system_fingerprint":`...)
-	return append(b, quote(a.e.opts.VLLM.Fingerprint)...)
+	return append(b, web.Quote(a.e.opts.VLLM.Fingerprint)...)
 }
 
 // role appends the first event of a chat's choice.
@@ -159,7 +161,7 @@ func (a *answer) chunk(b []byte, o *output, ended bool) []byte {
 		} else {
 			b = append(b, a.d.openDelta...)
 		}
-		b = appendText(b, o.text)
+		b = web.AppendText(b, o.text)
 		b = append(b, a.d.closeDelta...)
 	}
 	b = append(b, `,"logprobs":`...)
@@ -279,7 +281,7 @@ func (a *answer) wholeBody() []byte {
 			b = a.appendMessage(b, o)
 		} else {
 			b = append(b, a.d.openWhole...)
-			b = appendText(b, o.text)
+			b = web.AppendText(b, o.text)
 			b = append(b, a.d.closeWhole...)
 		}
 		b = append(b, `,"logprobs":`...)
@@ -334,7 +336,7 @@ func (a *answer) wholeBody() []byte {
 		}
 	case sglang:
 		b = append(b, `,"metadata":{"weight_version":`...)
-		b = append(b, quote(a.e.opts.SGLang.WeightVersion)...)
+		b = append(b, web.Quote(a.e.opts.SGLang.WeightVersion)...)
 		b = append(b, '}')
 	}
 	return append(b, '}')
@@ -358,7 +360,7 @@ func appendMatch(b []byte, m match) []byte {
 	case !m.set:
 		return append(b, "null"...)
 	case m.text != "":
-		return append(b, quote(m.text)...)
+		return append(b, web.Quote(m.text)...)
 	}
 	return strconv.AppendUint(b, uint64(m.id), 10)
 }
@@ -379,7 +381,7 @@ func (a *answer) appendOwnIDs(b []byte, ids []uint32) []byte {
 		return append(b, "null"...)
 	}
 	b = append(b, '[')
-	b = appendIDs(b, ids)
+	b = web.AppendIDs(b, ids)
 	return append(b, ']')
 }
 

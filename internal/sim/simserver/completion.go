@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -12,13 +13,15 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/catalog"
+	"weir/internal/sim/simserver/web"
 	"weir/internal/trace"
 )
 
 // completion serves one dialect of completions in the plain voice or in
 // vLLM's.
 func (e *Engine) completion(d *dialect, v voice) http.HandlerFunc {
-	refuse := writeError
+	refuse := web.WriteError
 	if v == vllm {
 		refuse = writeVLLMError
 	}
@@ -77,7 +80,7 @@ func (a *answer) serve(requests []sim.Request, err error, as api, refuse func(er
 		}
 		return
 	}
-	eventStream(a.w, "text/event-stream; charset=utf-8")
+	web.EventStream(a.w, "text/event-stream; charset=utf-8")
 	if a.voice == vllm && http.NewResponseController(a.w).Flush() != nil {
 		// It sends the head before it has anything to say.
 		return
@@ -88,17 +91,17 @@ func (a *answer) serve(requests []sim.Request, err error, as api, refuse func(er
 // accept reads a request up to the point where the engine may be asked.
 func (a *answer) accept() ([]sim.Request, error) {
 	if a.voice != plain {
-		if err := wantJSON(a.r); err != nil {
+		if err := web.WantJSON(a.r); err != nil {
 			return nil, err
 		}
 	}
-	body, err := readBody(a.w, a.r)
+	body, err := web.ReadBody(a.w, a.r)
 	if err != nil {
 		return nil, err
 	}
 	a.empty = string(body) == "{}"
 	var req completionRequest
-	if err := decode(body, &req); err != nil {
+	if err := web.Decode(body, &req); err != nil {
 		return nil, err
 	}
 	if err := a.unsimulated().refuse(req.Rest); err != nil {
@@ -118,7 +121,7 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 			return nil, err
 		}
 	}
-	lora, err := e.lora(a.voice, req.Model, req.LoRAPath)
+	lora, err := a.lora(req)
 	if err != nil {
 		return nil, err
 	}
@@ -413,4 +416,17 @@ func (e *Engine) promptTexts(prompts [][]uint32) []byte {
 		b = append(b, e.promptText(p)...)
 	}
 	return b
+}
+
+// lora returns the LoRA adapter that a request selects by its model or, on SGLang, by its
+// lora_path; empty is none. SGLang accepts any name for the model, and MODEL:ADAPTER.
+func (a *answer) lora(req *completionRequest) (string, error) {
+	if a.voice != sglang {
+		return catalog.LoRA(a.e.prepare, req.Model)
+	}
+	if req.LoRAPath != nil {
+		return *req.LoRAPath, nil
+	}
+	_, name, _ := strings.Cut(req.Model, ":")
+	return name, nil
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
+	"weir/internal/sim/simserver/catalog"
+	"weir/internal/sim/simserver/web"
 )
 
 // embeddingsRequest asks for vectors.
@@ -59,23 +61,23 @@ func (e *Engine) embeddings(v voice, refuse func(http.ResponseWriter, error), la
 			refuse(w, err)
 			return
 		}
-		writeJSON(w, http.StatusOK, answer)
+		web.WriteJSON(w, http.StatusOK, answer)
 	}
 }
 
 func (e *Engine) embed(w http.ResponseWriter, r *http.Request, v voice, lacks unsimulated) (*embeddingsAnswer, error) {
-	body, err := readBody(w, r)
+	body, err := web.ReadBody(w, r)
 	if err != nil {
 		return nil, err
 	}
 	req := embeddingsRequest{Dimensions: defaultDimensions}
-	if err := decode(body, &req); err != nil {
+	if err := web.Decode(body, &req); err != nil {
 		return nil, err
 	}
 	if err := lacks.refuse(req.Rest); err != nil {
 		return nil, err
 	}
-	if _, err := e.lora(v, req.Model, nil); err != nil {
+	if _, err := catalog.LoRA(e.prepare, req.Model); err != nil && v != sglang {
 		return nil, err
 	}
 	if req.Dimensions < 1 || req.Dimensions > maxDimensions {

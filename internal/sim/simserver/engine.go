@@ -33,6 +33,7 @@ import (
 	"weir/internal/sim"
 	"weir/internal/sim/kvpub"
 	"weir/internal/sim/simserver/conns"
+	"weir/internal/sim/simserver/guard"
 	"weir/internal/trace"
 	"weir/internal/workload/content"
 )
@@ -71,7 +72,7 @@ type Options struct {
 	Role infer.Role
 	Legs LegsOptions
 	// Access restricts who may ask. The admin listener is always open.
-	Access Access
+	Access guard.Access
 	// KVEvents, if not nil, publishes the content of the KV caches. Sim.KVEvents must be
 	// set, and the caller must run its Serve.
 	KVEvents *kvpub.Publisher
@@ -83,6 +84,9 @@ type Options struct {
 	// steps; beyond it the gateway's session is broken. Default 4 Mi ids.
 	MaxPending int
 }
+
+// Access defines who may ask an engine, and with which keys and TLS settings.
+type Access = guard.Access
 
 // Engine is a simulated engine.
 type Engine struct {

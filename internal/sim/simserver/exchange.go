@@ -237,12 +237,6 @@ func (x *exchange) stream(f form, each bool) {
 	}
 }
 
-// eventStream sets the head of a stream of events.
-func eventStream(w http.ResponseWriter, contentType string) {
-	w.Header().Set("Content-Type", contentType)
-	w.Header().Set("Cache-Control", "no-cache")
-}
-
 // whole waits until the answer is complete. It is false when the answer broke
 // off, or never will be.
 func (x *exchange) whole(refuse func(error)) bool {

@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/web"
 	"weir/internal/workload/content"
 )
 
@@ -43,7 +44,7 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 		var req completionRequest
-		if err := decode(body, &req); err != nil {
+		if err := web.Decode(body, &req); err != nil {
 			forCaller(err)
 			return
 		}
@@ -76,7 +77,7 @@ func FuzzGenerate(f *testing.F) {
 	e := toyEngine(f)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var req generateRequest
-		err := decode(body, &req)
+		err := web.Decode(body, &req)
 		var items []item
 		if err == nil {
 			items, _, err = e.items(t.Context(), "", &req)

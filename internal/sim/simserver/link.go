@@ -17,6 +17,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/web"
 	"weir/internal/trace"
 )
 
@@ -127,12 +128,12 @@ type linkPeer struct {
 // serveLink is the prefill engine's end.
 func (e *Engine) serveLink(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Upgrade") != linkProtocol {
-		writeError(w, infer.Invalid("Upgrade", "this path is for simulated engines alone"))
+		web.WriteError(w, infer.Invalid("Upgrade", "this path is for simulated engines alone"))
 		return
 	}
 	c, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		writeError(w, infer.Errorf(infer.CodeInternal, "%v", err))
+		web.WriteError(w, infer.Errorf(infer.CodeInternal, "%v", err))
 		return
 	}
 	defer c.Close()
@@ -359,7 +360,7 @@ func (e *Engine) route(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if numbers == [4]int{-1, -1, -1, -1} {
-		writeJSON(w, http.StatusOK, map[string]any{
+		web.WriteJSON(w, http.StatusOK, map[string]any{
 			"attn_tp_size": 1, "attn_cp_size": 1, "dp_size": e.prepare.DPSize, "pp_size": 1,
 			"page_size": e.prepare.PageSize, "kv_cache_dtype": "auto", "follow_bootstrap_room": true,
 			"enable_dsa_cache_layer_split": false, "decode_allocation_policy": "early", "enable_kv_cache_sharding": false,
@@ -375,7 +376,7 @@ func (e *Engine) route(w http.ResponseWriter, r *http.Request) {
 	host, port, _ := net.SplitHostPort(r.Host)
 	var n int
 	_, _ = fmt.Sscan(port, &n)
-	writeJSON(w, http.StatusOK, map[string]any{"rank_ip": host, "rank_port": n})
+	web.WriteJSON(w, http.StatusOK, map[string]any{"rank_ip": host, "rank_port": n})
 }
 
 // ServeSideChannel serves simulated decode engines at the NIXL side channel of an engine in
@@ -383,11 +384,11 @@ func (e *Engine) route(w http.ResponseWriter, r *http.Request) {
 func (e *Engine) ServeSideChannel(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+linkPath, e.serveLink)
-	return e.serveHTTP(ctx, e.listen(l), mux)
+	return web.Serve(ctx, e.listen(l), mux)
 }
 
 // ServeBootstrap serves a prefill engine's registry of bootstrap addresses, and its
 // connections from simulated decode engines, on l until ctx ends. It closes l.
 func (e *Engine) ServeBootstrap(ctx context.Context, l net.Listener) error {
-	return e.serveHTTP(ctx, e.listen(l), e.bootstrapHandler())
+	return web.Serve(ctx, e.listen(l), e.bootstrapHandler())
 }

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"weir/internal/engine/plane/planepb"
+	"weir/internal/sim/simserver/web"
 	"weir/internal/workload/content"
 )
 
@@ -178,9 +179,9 @@ func TestModesOverHTTP(t *testing.T) {
 		}{
 			{"schema", `"response_format":{"type":"json_schema","json_schema":{"name":"x","strict":true,"schema":` + schemaText + `}}`, 0, document(schema)},
 			{"object", `"response_format":{"type":"json_object"}`, 0, document(content.AnyObject())},
-			{"guided", `"guided_json":` + quote(schemaText), 0, document(schema)},
+			{"guided", `"guided_json":` + web.Quote(schemaText), 0, document(schema)},
 			{"structured", `"structured_outputs":{"json":` + schemaText + `}`, 0, document(schema)},
-			{"sglang's", `"json_schema":` + quote(schemaText), 0, document(schema)},
+			{"sglang's", `"json_schema":` + web.Quote(schemaText), 0, document(schema)},
 			{"auto", `"tools":` + modeTools, 0, call(1, tools)},
 			{"required", `"tools":` + modeTools + `,"tool_choice":"required","parallel_tool_calls":true`, 0, call(2, tools)},
 			{"named", `"tools":` + modeTools + `,"tool_choice":{"type":"function","function":{"name":"now"}}`, 0, call(1, tools[1:])},
@@ -227,7 +228,7 @@ func TestModesOverHTTP(t *testing.T) {
 			}
 		}
 		// A native request that asks for a document.
-		got := b.generate(`{"input_ids":[1,2,3],"sampling_params":{"max_new_tokens":500,"json_schema":` + quote(schemaText) + `}}`)
+		got := b.generate(`{"input_ids":[1,2,3],"sampling_params":{"max_new_tokens":500,"json_schema":` + web.Quote(schemaText) + `}}`)
 		if err := b.words.Proof().Document(schema, strings.TrimPrefix(*got.last().Text, "\n"), true); err != nil || got.last().Meta.FinishReason.Type != "stop" {
 			t.Errorf("generate: %v: %s", err, got.raw)
 		}

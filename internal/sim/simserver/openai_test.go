@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/catalog"
 )
 
 const chat = "/v1/chat/completions"
@@ -220,9 +221,9 @@ func TestModelsAndEmbeddings(t *testing.T) {
 				}
 			}
 		}
-		var list struct{ Data []modelCard }
+		var list struct{ Data []catalog.ModelCard }
 		get("/v1/models", 200, &list)
-		var card modelCard
+		var card catalog.ModelCard
 		get("/v1/models/weir-sim", 200, &card)
 		get("/v1/models/other", 404, nil)
 		get("/health", 200, nil)

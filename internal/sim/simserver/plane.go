@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // its codec
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
@@ -21,6 +22,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/conns"
+	"weir/internal/sim/simserver/guard"
 	"weir/internal/trace"
 	"weir/internal/workload/content"
 )
@@ -43,7 +45,7 @@ type planeServer struct {
 // ServePlane serves the weir plane on l until ctx ends; every call has
 // returned then. It closes l.
 func (e *Engine) ServePlane(ctx context.Context, l net.Listener) error {
-	options := e.opts.Access.planeGuard()
+	options := planeGuard(&e.opts.Access)
 	if e.opts.Access.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(e.opts.Access.TLS)))
 	}
@@ -381,4 +383,32 @@ func asStatus(err error) error {
 		code = codes.Canceled
 	}
 	return status.Error(code, e.Message)
+}
+
+// planeGuard refuses calls of the plane that show no key.
+func planeGuard(a *guard.Access) []grpc.ServerOption {
+	if len(a.Keys) == 0 {
+		return nil
+	}
+	check := func(ctx context.Context) error {
+		md, _ := metadata.FromIncomingContext(ctx)
+		if field := md.Get("authorization"); len(field) != 1 || !guard.Takes(field[0], a.Keys...) {
+			return status.Error(codes.Unauthenticated, "Unauthorized")
+		}
+		return nil
+	}
+	return []grpc.ServerOption{
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
+			if err := check(ctx); err != nil {
+				return nil, err
+			}
+			return h(ctx, req)
+		}),
+		grpc.StreamInterceptor(func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) error {
+			if err := check(s.Context()); err != nil {
+				return err
+			}
+			return h(srv, s)
+		}),
+	}
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
+	"weir/internal/sim/simserver/catalog"
+	"weir/internal/sim/simserver/web"
 )
 
 // rerankRequest asks how well documents fit a query. Documents are strings, or objects with a
@@ -57,18 +59,18 @@ func (e *Engine) score(query, document []uint32) float64 {
 // rerank returns the documents of a request, the best first, the tokens of query and documents,
 // and the request's id.
 func (e *Engine) rerank(w http.ResponseWriter, r *http.Request, v voice, lacks unsimulated) (best []ranked, tokens int, id string, err error) {
-	body, err := readBody(w, r)
+	body, err := web.ReadBody(w, r)
 	if err != nil {
 		return nil, 0, "", err
 	}
 	var req rerankRequest
-	if err := decode(body, &req); err != nil {
+	if err := web.Decode(body, &req); err != nil {
 		return nil, 0, "", err
 	}
 	if err := lacks.refuse(req.Rest); err != nil {
 		return nil, 0, "", err
 	}
-	if _, err := e.lora(v, req.Model, nil); err != nil {
+	if _, err := catalog.LoRA(e.prepare, req.Model); err != nil && v != sglang {
 		return nil, 0, "", err
 	}
 	if req.Query.Kind() != '"' {
@@ -86,7 +88,7 @@ func (e *Engine) rerank(w http.ResponseWriter, r *http.Request, v voice, lacks u
 		text := raw
 		if raw.Kind() == '{' {
 			var d struct{ Text jsontext.Value }
-			if err := decode(raw, &d); err != nil {
+			if err := web.Decode(raw, &d); err != nil {
 				return nil, 0, "", err
 			}
 			text = d.Text
@@ -140,7 +142,7 @@ func (f *vllmServer) rerank(w http.ResponseWriter, r *http.Request) {
 	for i, d := range best {
 		results[i].Index, results[i].Score, results[i].Document.Text = d.index, d.score, d.text
 	}
-	writeJSON(w, http.StatusOK, struct {
+	web.WriteJSON(w, http.StatusOK, struct {
 		ID      string    `json:"id"`
 		Model   string    `json:"model"`
 		Usage   vllmUsage `json:"usage"`
@@ -150,16 +152,16 @@ func (f *vllmServer) rerank(w http.ResponseWriter, r *http.Request) {
 
 // score answers in the order of text_2, or of text_1 where text_2 is one.
 func (f *vllmServer) score(w http.ResponseWriter, r *http.Request) {
-	body, err := readBody(w, r)
+	body, err := web.ReadBody(w, r)
 	var req scoreRequest
 	if err == nil {
-		err = decode(body, &req)
+		err = web.Decode(body, &req)
 	}
 	if err == nil {
 		err = vllmPooling.refuse(req.Rest)
 	}
 	if err == nil {
-		_, err = f.e.lora(vllm, req.Model, nil)
+		_, err = catalog.LoRA(f.e.prepare, req.Model)
 	}
 	var first, second [][]uint32
 	if err == nil {
@@ -187,7 +189,7 @@ func (f *vllmServer) score(w http.ResponseWriter, r *http.Request) {
 		tokens += len(query) + len(ids)
 		results = append(results, result{i, "score", f.e.score(query, ids)})
 	}
-	writeJSON(w, http.StatusOK, struct {
+	web.WriteJSON(w, http.StatusOK, struct {
 		ID      string    `json:"id"`
 		Object  string    `json:"object"`
 		Created int64     `json:"created"`
@@ -215,5 +217,5 @@ func (f *sglangServer) rerank(w http.ResponseWriter, r *http.Request) {
 			results[i].Document = &d.text
 		}
 	}
-	writeJSON(w, http.StatusOK, results)
+	web.WriteJSON(w, http.StatusOK, results)
 }

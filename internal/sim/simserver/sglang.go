@@ -11,7 +11,10 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/catalog"
+	"weir/internal/sim/simserver/guard"
 	"weir/internal/sim/simserver/tally"
+	"weir/internal/sim/simserver/web"
 	"weir/internal/trace"
 )
 
@@ -65,13 +68,13 @@ func (e *Engine) ServeSGLang(ctx context.Context, l net.Listener) error {
 	if err := e.wantTokenizer(l, "sglang"); err != nil {
 		return err
 	}
-	return e.serveHTTP(ctx, e.opts.Access.secured(e.listen(l)), guarded(e.sglangHandler(), e.opts.Access.sglangKeys))
+	return web.Serve(ctx, e.opts.Access.Secured(e.listen(l)), guard.Paths(e.sglangHandler(), e.opts.Access.SGLangKeys))
 }
 
 func (e *Engine) sglangHandler() http.Handler {
 	f := &sglangServer{
 		e: e, jobs: map[string]*job{},
-		weights: `,"weight_version":` + quote(e.opts.SGLang.WeightVersion) + `,"num_retractions":`,
+		weights: `,"weight_version":` + web.Quote(e.opts.SGLang.WeightVersion) + `,"num_retractions":`,
 	}
 	mux := http.NewServeMux()
 	both := func(path string, h http.HandlerFunc) {
@@ -84,8 +87,8 @@ func (e *Engine) sglangHandler() http.Handler {
 	mux.HandleFunc("POST /v1/completions", f.completion(textDialect))
 	mux.HandleFunc("POST /v1/embeddings", e.embeddings(sglang, writeSGLangError, sglangEmbeddings))
 	mux.HandleFunc("POST /v1/rerank", f.rerank)
-	mux.HandleFunc("GET /v1/models", e.engineModels("sglang"))
-	mux.HandleFunc("GET /v1/models/{model...}", e.model("sglang"))
+	mux.HandleFunc("GET /v1/models", catalog.Full(e.prepare, "sglang"))
+	mux.HandleFunc("GET /v1/models/{model...}", catalog.One(e.prepare, "sglang"))
 	mux.HandleFunc("POST /v1/tokenize", f.tokenize)
 	mux.HandleFunc("POST /v1/detokenize", f.detokenize)
 	mux.HandleFunc("GET /health", f.health)
@@ -103,7 +106,7 @@ func (e *Engine) sglangHandler() http.Handler {
 	}
 	mux.Handle("/admin/", e.AdminHandler())
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeJSON(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
+		web.WriteJSON(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
 	})
 	return mux
 }
@@ -195,7 +198,7 @@ func (f *sglangServer) completion(d *dialect) http.HandlerFunc {
 		}
 		switch {
 		case a.stream:
-			eventStream(w, "text/event-stream; charset=utf-8")
+			web.EventStream(w, "text/event-stream; charset=utf-8")
 			a.exchange.stream(a, false)
 		case a.whole(refuse):
 			a.writeWhole(a.wholeBody())
@@ -215,19 +218,19 @@ type sglangError struct {
 
 func writeSGLangError(w http.ResponseWriter, err error) {
 	e := infer.AsError(err)
-	status, kind := statusOf(e.Code)
+	status, kind := web.StatusOf(e.Code)
 	if status >= http.StatusInternalServerError {
 		kind = strconv.Itoa(status)
 	}
-	writeJSON(w, status, &sglangError{Object: "error", Message: e.Message, Type: kind, Code: status})
+	web.WriteJSON(w, status, &sglangError{Object: "error", Message: e.Message, Type: kind, Code: status})
 }
 
 // appendSGLangError appends the error of a stream that has begun.
 func appendSGLangError(b []byte, err error) []byte {
 	e := infer.AsError(err)
-	status, _ := statusOf(e.Code)
+	status, _ := web.StatusOf(e.Code)
 	b = append(b, `{"error":{"object":"error","message":`...)
-	b = append(b, quote(e.Message)...)
+	b = append(b, web.Quote(e.Message)...)
 	kind := "SERVICE_UNAVAILABLE"
 	if status == http.StatusInternalServerError {
 		kind = "INTERNAL_SERVER_ERROR"

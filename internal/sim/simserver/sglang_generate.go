@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/web"
 	"weir/internal/trace"
 )
 
@@ -53,7 +54,7 @@ func (f *sglangServer) generate(w http.ResponseWriter, r *http.Request) {
 	if req.Stream {
 		// For any error, the answer is a stream, and its status 200.
 		refuse = func(err error) {
-			eventStream(w, "text/event-stream; charset=utf-8")
+			web.EventStream(w, "text/event-stream; charset=utf-8")
 			b := append([]byte("data: "), appendNativeStreamError(nil, err)...)
 			// An error here is the client's hang-up.
 			_, _ = w.Write(append(b, "\n\ndata: [DONE]\n\n"...))
@@ -137,7 +138,7 @@ func (g *generation) accept(req *generateRequest) ([]sim.Request, error) {
 // the stream, and ends the request where nothing is streamed; then it is false.
 func (g *generation) dispatch(requests []sim.Request, refuse func(error)) bool {
 	if g.streams {
-		eventStream(g.w, "text/event-stream; charset=utf-8")
+		web.EventStream(g.w, "text/event-stream; charset=utf-8")
 		// The head is sent before there is anything to say.
 		if http.NewResponseController(g.w).Flush() != nil {
 			return false
@@ -179,7 +180,7 @@ func errQueueFull() error {
 
 // begin composes the common part of an output's events.
 func (g *generation) begin(s *said, it *item) {
-	b := append([]byte(`],"meta_info":{"id":`), quote(it.rid)...)
+	b := append([]byte(`],"meta_info":{"id":`), web.Quote(it.rid)...)
 	s.head = string(append(b, `,"finish_reason":`...))
 	if it.logprob {
 		s.inputs = string(g.e.appendInputLogprobs(nil, it))
@@ -247,7 +248,7 @@ func (g *generation) object(b []byte, o *output) []byte {
 	b = append(b, '}')
 	if g.promptIDs {
 		b = append(b, `,"prompt_token_ids":[`...)
-		b = appendIDs(b, o.prompt)
+		b = web.AppendIDs(b, o.prompt)
 		b = append(b, ']')
 	}
 	if g.batch && g.streams {
@@ -267,7 +268,7 @@ func (g *generation) take(o *output, s *said, it *item) {
 		g.takeLogprobs(o, s, it)
 	}
 	at := len(s.text)
-	s.text = appendText(s.text, o.text)
+	s.text = web.AppendText(s.text, o.text)
 	if g.incremental {
 		s.all = append(s.all, s.text[at:]...)
 	}
@@ -275,7 +276,7 @@ func (g *generation) take(o *output, s *said, it *item) {
 		if len(s.ids) > 0 {
 			s.ids = append(s.ids, ',')
 		}
-		s.ids = appendIDs(s.ids, o.ids)
+		s.ids = web.AppendIDs(s.ids, o.ids)
 		s.last = o.ids[len(o.ids)-1]
 	}
 	o.clear()
@@ -317,7 +318,7 @@ func (g *generation) abortObject(b []byte, o *output, s *said) []byte {
 	b = append(b, s.head...)
 	b = g.appendFinishReason(b, o, &g.items[o.slot])
 	b = append(b, `,"weight_version":`...)
-	b = append(b, quote(g.e.opts.SGLang.WeightVersion)...)
+	b = append(b, web.Quote(g.e.opts.SGLang.WeightVersion)...)
 	b = append(b, `,"e2e_latency":`...)
 	b = appendSeconds(b, trace.Now()-g.created)
 	completion := o.completion
@@ -359,9 +360,9 @@ func (g *generation) appendFinishReason(b []byte, o *output, it *item) []byte {
 		return append(b, `{"type":"abort","message":"Aborted","status_code":null,"err_type":null}`...)
 	}
 	e := infer.AsError(o.failure)
-	code, _ := statusOf(e.Code)
+	code, _ := web.StatusOf(e.Code)
 	b = append(b, `{"type":"abort","message":`...)
-	b = append(b, quote(e.Message)...)
+	b = append(b, web.Quote(e.Message)...)
 	b = append(b, `,"status_code":`...)
 	b = strconv.AppendInt(b, int64(code), 10)
 	if it.giveUp != nil {
@@ -480,24 +481,24 @@ func appendEpoch(b []byte, stamp int64) []byte {
 // caller, one for errors of the server.
 func writeNativeError(w http.ResponseWriter, err error) {
 	e := infer.AsError(err)
-	code, _ := statusOf(e.Code)
+	code, _ := web.StatusOf(e.Code)
 	if code >= http.StatusInternalServerError {
 		writeSGLangError(w, err)
 		return
 	}
-	writeJSON(w, code, map[string]any{"error": map[string]string{"message": e.Message}})
+	web.WriteJSON(w, code, map[string]any{"error": map[string]string{"message": e.Message}})
 }
 
 // appendNativeStreamError appends the error of a stream that never began.
 func appendNativeStreamError(b []byte, err error) []byte {
 	e := infer.AsError(err)
-	code, _ := statusOf(e.Code)
+	code, _ := web.StatusOf(e.Code)
 	kind := "invalid_request_error"
 	if code >= http.StatusInternalServerError {
 		kind = "internal_server_error"
 	}
 	b = append(b, `{"error":{"message":`...)
-	b = append(b, quote(e.Message)...)
+	b = append(b, web.Quote(e.Message)...)
 	b = append(b, `,"type":"`+kind+`","code":`...)
 	b = strconv.AppendInt(b, int64(code), 10)
 	return append(b, `,"retryable":false}}`...)

@@ -15,6 +15,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/web"
 	"weir/internal/trace"
 )
 
@@ -65,7 +66,7 @@ func (f *sglangServer) serverInfo(w http.ResponseWriter, r *http.Request) {
 	for k, v := range opts.Args {
 		info[k] = v
 	}
-	writeJSON(w, http.StatusOK, info)
+	web.WriteJSON(w, http.StatusOK, info)
 }
 
 // startup is how long each phase of the server's start took. Nothing is loaded here; what differs
@@ -151,7 +152,7 @@ func disaggregationMode(r infer.Role) string {
 // modelInfo describes the model.
 func (f *sglangServer) modelInfo(w http.ResponseWriter, _ *http.Request) {
 	o := f.e.prepare
-	writeJSON(w, http.StatusOK, map[string]any{
+	web.WriteJSON(w, http.StatusOK, map[string]any{
 		"model_path":                o.Model,
 		"tokenizer_path":            o.Model,
 		"is_generation":             true,
@@ -267,7 +268,7 @@ func (f *sglangServer) loads(w http.ResponseWriter, r *http.Request) {
 		writeSGLangError(w, infer.Invalid("format", "format is %q; it may be json or prometheus", format))
 		return
 	}
-	writeJSON(w, http.StatusOK, map[string]any{
+	web.WriteJSON(w, http.StatusOK, map[string]any{
 		"timestamp": time.Now().UTC().Format(time.RFC3339Nano), "version": f.e.opts.SGLang.Version,
 		"accelerator": "none", "num_accelerators": 0, "loads": list,
 	})
@@ -310,7 +311,7 @@ func (f *sglangServer) getLoad(w http.ResponseWriter, _ *http.Request) {
 	for _, l := range f.e.loadOfRanks() {
 		list = append(list, load{l.rank, l.running + l.waiting, l.waiting, l.used + l.waitingTokens, l.waitingTokens, float64(trace.Now()) / 1e9})
 	}
-	writeJSON(w, http.StatusOK, list)
+	web.WriteJSON(w, http.StatusOK, list)
 }
 
 // flushCache empties the prefix cache. An engine with requests refuses.
@@ -363,7 +364,7 @@ func (f *sglangServer) tokenize(w http.ResponseWriter, r *http.Request) {
 	if req.Prompt.Kind() != '[' {
 		answer["tokens"], answer["count"] = prompts[0], counts[0]
 	}
-	writeJSON(w, http.StatusOK, answer)
+	web.WriteJSON(w, http.StatusOK, answer)
 }
 
 // detokenize gives the text of ids, or of lists of ids.
@@ -396,8 +397,8 @@ func (f *sglangServer) detokenize(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		writeSGLangError(w, err)
 	case single:
-		writeJSON(w, http.StatusOK, map[string]any{"text": texts[0]})
+		web.WriteJSON(w, http.StatusOK, map[string]any{"text": texts[0]})
 	default:
-		writeJSON(w, http.StatusOK, map[string]any{"text": texts})
+		web.WriteJSON(w, http.StatusOK, map[string]any{"text": texts})
 	}
 }

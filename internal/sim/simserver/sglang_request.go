@@ -18,6 +18,7 @@ import (
 	"weir/internal/dialect/media"
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/web"
 	"weir/internal/workload/content"
 )
 
@@ -621,12 +622,12 @@ func newRID() string {
 
 // bodyOf reads a JSON body, as SGLang's routes do.
 func (f *sglangServer) bodyOf(w http.ResponseWriter, r *http.Request, into any) error {
-	if err := wantJSON(r); err != nil {
+	if err := web.WantJSON(r); err != nil {
 		return err
 	}
-	body, err := readBody(w, r)
+	body, err := web.ReadBody(w, r)
 	if err != nil {
 		return err
 	}
-	return decode(body, into)
+	return web.Decode(body, into)
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"weir/internal/infer"
+	"weir/internal/sim/simserver/web"
 )
 
 // speak appends the events of a chat's choice whose text is parsed into parts: one event
@@ -51,13 +52,13 @@ func (a *answer) appendDelta(b []byte, p *part) []byte {
 			return append(b, '}') // nothing is set
 		}
 		b = append(b, `"content":"`...)
-		b = appendText(b, p.text)
+		b = web.AppendText(b, p.text)
 		return append(b, `"}`...)
 	case partReasoning:
 		b = append(b, '"')
 		b = append(b, a.reasoningField()...)
 		b = append(b, `":"`...)
-		b = appendText(b, p.text)
+		b = web.AppendText(b, p.text)
 		return append(b, `"}`...)
 	}
 	b = append(b, `"tool_calls":[{"index":`...)
@@ -66,12 +67,12 @@ func (a *answer) appendDelta(b []byte, p *part) []byte {
 		b = append(b, `,"id":"`...)
 		b = append(b, a.callID()...)
 		b = append(b, `","type":"function","function":{"name":`...)
-		b = append(b, quote(p.text)...)
+		b = append(b, web.Quote(p.text)...)
 		b = append(b, `,"arguments":""}}]}`...)
 		return b
 	}
 	b = append(b, `,"function":{"arguments":"`...)
-	b = appendText(b, p.text)
+	b = web.AppendText(b, p.text)
 	return append(b, `"}}]}`...)
 }
 
@@ -91,7 +92,7 @@ func (a *answer) appendMessage(b []byte, o *output) []byte {
 	if said.text == "" && (len(said.calls) > 0 || said.reasoning != "") {
 		b = append(b, "null"...)
 	} else {
-		b = append(b, quote(said.text)...)
+		b = append(b, web.Quote(said.text)...)
 	}
 	if said.reasoning != "" || a.voice != plain {
 		b = append(b, `,"`...)
@@ -100,7 +101,7 @@ func (a *answer) appendMessage(b []byte, o *output) []byte {
 		if said.reasoning == "" {
 			b = append(b, "null"...)
 		} else {
-			b = append(b, quote(said.reasoning)...)
+			b = append(b, web.Quote(said.reasoning)...)
 		}
 	}
 	if len(said.calls) > 0 {
@@ -112,9 +113,9 @@ func (a *answer) appendMessage(b []byte, o *output) []byte {
 			b = append(b, `{"id":"`...)
 			b = append(b, a.callID()...)
 			b = append(b, `","type":"function","function":{"name":`...)
-			b = append(b, quote(c.name)...)
+			b = append(b, web.Quote(c.name)...)
 			b = append(b, `,"arguments":`...)
-			b = append(b, quote(c.arguments)...)
+			b = append(b, web.Quote(c.arguments)...)
 			b = append(b, "}}"...)
 		}
 		b = append(b, ']')

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"weir/internal/sim/simserver/web"
 )
 
 // speech parses an output's text as it comes: reasoning between <think> and </think> at its
@@ -255,7 +257,7 @@ func (s *speech) speak(text string) (out spoken) {
 	if n := len(out.calls); n > 0 && s.state == inArguments {
 		last := out.calls[n-1]
 		out.calls = out.calls[:n-1]
-		out.text += callOpen + "\n" + `{"name": ` + quote(last.name) + `, "arguments": ` + last.arguments
+		out.text += callOpen + "\n" + `{"name": ` + web.Quote(last.name) + `, "arguments": ` + last.arguments
 	}
 	return out
 }

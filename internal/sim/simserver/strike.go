@@ -9,6 +9,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/conns"
+	"weir/internal/sim/simserver/web"
 )
 
 // pause makes the whole engine stand still for d.
@@ -21,19 +22,19 @@ func errAborted() error {
 
 // fail answers 500, in one shape on every server.
 func (x *exchange) fail() {
-	var body errorBody
+	var body web.ErrorBody
 	body.Error.Message, body.Error.Type = "failed by fault", "internal_server_error"
-	writeJSON(x.w, http.StatusInternalServerError, &body)
+	web.WriteJSON(x.w, http.StatusInternalServerError, &body)
 }
 
 // throttle answers 429, in OpenAI's words on every server: real engines do not
 // say it, but what stands before them does.
 func (x *exchange) throttle() {
 	x.w.Header().Set("Retry-After", strconv.Itoa(int((x.fault.Delay+time.Second-1)/time.Second)))
-	var body errorBody
+	var body web.ErrorBody
 	code := "rate_limit_exceeded"
 	body.Error.Message, body.Error.Type, body.Error.Code = fmt.Sprintf("too many requests, by fault; try again in %v", x.fault.Delay), "rate_limit_error", &code
-	writeJSON(x.w, http.StatusTooManyRequests, &body)
+	web.WriteJSON(x.w, http.StatusTooManyRequests, &body)
 }
 
 // splitting is where a stream's bytes are cut in two, or byte by byte.

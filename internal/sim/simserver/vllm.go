@@ -11,7 +11,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
+	"weir/internal/sim/simserver/catalog"
+	"weir/internal/sim/simserver/guard"
 	"weir/internal/sim/simserver/tally"
+	"weir/internal/sim/simserver/web"
 )
 
 // VLLMOptions shape the server that speaks like vLLM, by vLLM's own flags.
@@ -50,7 +53,7 @@ func (e *Engine) ServeVLLM(ctx context.Context, l net.Listener) error {
 	if err := e.wantTokenizer(l, "vllm"); err != nil {
 		return err
 	}
-	return e.serveHTTP(ctx, e.opts.Access.secured(e.listen(l)), guarded(e.vllmHandler(), e.opts.Access.vllmKeys))
+	return web.Serve(ctx, e.opts.Access.Secured(e.listen(l)), guard.Paths(e.vllmHandler(), e.opts.Access.VLLMKeys))
 }
 
 func (e *Engine) vllmHandler() http.Handler {
@@ -71,15 +74,15 @@ func (e *Engine) vllmHandler() http.Handler {
 	}
 	mux.HandleFunc("POST /score", f.score)
 	mux.HandleFunc("POST /v1/score", f.score)
-	mux.HandleFunc("GET /v1/models", e.engineModels("vllm"))
+	mux.HandleFunc("GET /v1/models", catalog.Full(e.prepare, "vllm"))
 	mux.HandleFunc("POST /tokenize", f.tokenize)
 	mux.HandleFunc("POST /detokenize", f.detokenize)
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, map[string]string{"version": VLLMVersion})
+		web.WriteJSON(w, http.StatusOK, map[string]string{"version": VLLMVersion})
 	})
 	mux.HandleFunc("GET /kv_event_sources", f.kvEventSources)
 	mux.HandleFunc("GET /load", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, map[string]int64{"server_load": f.load.Load()})
+		web.WriteJSON(w, http.StatusOK, map[string]int64{"server_load": f.load.Load()})
 	})
 	ok := func(http.ResponseWriter, *http.Request) {}
 	mux.HandleFunc("GET /health", ok)
@@ -118,13 +121,13 @@ func (f *vllmServer) kvEventSources(w http.ResponseWriter, _ *http.Request) {
 			}
 		}
 	}
-	writeJSON(w, http.StatusOK, sources)
+	web.WriteJSON(w, http.StatusOK, sources)
 }
 
 // writeVLLMError answers in vLLM's error format, whose code is the HTTP status.
 func writeVLLMError(w http.ResponseWriter, err error) {
 	e := infer.AsError(err)
-	status, kind := statusOf(e.Code)
+	status, kind := web.StatusOf(e.Code)
 	var body struct {
 		Error struct {
 			Message string  `json:"message"`
@@ -137,53 +140,21 @@ func writeVLLMError(w http.ResponseWriter, err error) {
 	if e.Param != "" {
 		body.Error.Param = &e.Param
 	}
-	retryAfter(w, e.Code)
-	writeJSON(w, status, &body)
+	web.RetryAfter(w, e.Code)
+	web.WriteJSON(w, status, &body)
 }
 
 // appendStreamError appends the error of a stream that has begun.
 func appendStreamError(b []byte, err error) []byte {
 	e := infer.AsError(err)
-	status, kind := statusOf(e.Code)
+	status, kind := web.StatusOf(e.Code)
 	b = append(b, `{"error":{"message":`...)
-	b = append(b, quote(e.Message)...)
+	b = append(b, web.Quote(e.Message)...)
 	b = append(b, `,"type":"`...)
 	b = append(b, kind...)
 	b = append(b, `","param":null,"code":`...)
 	b = strconv.AppendInt(b, int64(status), 10)
 	return append(b, "}}"...)
-}
-
-// statusOf returns an error's HTTP status and the name that vLLM and SGLang have
-// for it.
-func statusOf(c infer.Code) (int, string) {
-	switch c {
-	case infer.CodeInvalid, infer.CodeContext, infer.CodeMediaType:
-		return http.StatusBadRequest, "BadRequestError"
-	case infer.CodeTooLarge:
-		return http.StatusRequestEntityTooLarge, "BadRequestError"
-	case infer.CodeNotFound:
-		return http.StatusNotFound, "NotFoundError"
-	case infer.CodeOverloaded, infer.CodeUnavailable:
-		return http.StatusServiceUnavailable, "ServiceUnavailableError"
-	}
-	return http.StatusInternalServerError, "InternalServerError"
-}
-
-// retryAfter sets Retry-After on errors caused by load.
-func retryAfter(w http.ResponseWriter, c infer.Code) {
-	if c == infer.CodeOverloaded {
-		w.Header().Set("Retry-After", "1")
-	}
-}
-
-// wantJSON refuses a body whose content type is not JSON, as vLLM and SGLang do.
-func wantJSON(r *http.Request) error {
-	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
-	if strings.EqualFold(strings.TrimSpace(kind), "application/json") {
-		return nil
-	}
-	return infer.Errorf(infer.CodeMediaType, "the Content-Type is %q; send application/json", r.Header.Get("Content-Type"))
 }
 
 // tokenizeRequest asks for the ids of a text or of a chat.
@@ -203,7 +174,7 @@ func (f *vllmServer) tokenize(w http.ResponseWriter, r *http.Request) {
 		if err := f.read(w, r, &req); err != nil {
 			return nil, err
 		}
-		if _, err := f.e.lora(vllm, req.Model, nil); err != nil {
+		if _, err := catalog.LoRA(f.e.prepare, req.Model); err != nil {
 			return nil, err
 		}
 		if req.Strs {
@@ -232,7 +203,7 @@ func (f *vllmServer) tokenize(w http.ResponseWriter, r *http.Request) {
 		writeVLLMError(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, struct {
+	web.WriteJSON(w, http.StatusOK, struct {
 		Count       int       `json:"count"`
 		MaxModelLen int       `json:"max_model_len"`
 		Tokens      []uint32  `json:"tokens"`
@@ -249,7 +220,7 @@ func (f *vllmServer) detokenize(w http.ResponseWriter, r *http.Request) {
 		if err := f.read(w, r, &req); err != nil {
 			return "", err
 		}
-		if _, err := f.e.lora(vllm, req.Model, nil); err != nil {
+		if _, err := catalog.LoRA(f.e.prepare, req.Model); err != nil {
 			return "", err
 		}
 		if req.Tokens == nil {
@@ -261,18 +232,18 @@ func (f *vllmServer) detokenize(w http.ResponseWriter, r *http.Request) {
 		writeVLLMError(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, map[string]string{"prompt": text})
+	web.WriteJSON(w, http.StatusOK, map[string]string{"prompt": text})
 }
 
 func (f *vllmServer) read(w http.ResponseWriter, r *http.Request, into any) error {
-	if err := wantJSON(r); err != nil {
+	if err := web.WantJSON(r); err != nil {
 		return err
 	}
-	body, err := readBody(w, r)
+	body, err := web.ReadBody(w, r)
 	if err != nil {
 		return err
 	}
-	return decode(body, into)
+	return web.Decode(body, into)
 }
 
 // detokenize returns the text of ids; invalid UTF-8 becomes U+FFFD.

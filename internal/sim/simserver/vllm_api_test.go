@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/web"
 )
 
 // apiAnswer is an answer in the Messages or the Responses API, put together.
@@ -201,7 +202,7 @@ func (a *apiAnswer) response(r *responseSeen) {
 			}
 			a.calls = append(a.calls, spokenCall{item.CallID, name, item.Arguments})
 		case "custom_tool_call":
-			a.calls = append(a.calls, spokenCall{item.CallID, item.Name, `{"input": ` + quote(item.Input) + `}`})
+			a.calls = append(a.calls, spokenCall{item.CallID, item.Name, `{"input": ` + web.Quote(item.Input) + `}`})
 		}
 	}
 }

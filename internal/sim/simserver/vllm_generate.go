@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/web"
 	"weir/internal/trace"
 )
 
@@ -47,7 +48,7 @@ type idAnswer struct {
 // generate serves /inference/v1/generate, if the server has that path.
 func (f *vllmServer) generate(w http.ResponseWriter, r *http.Request) {
 	if !f.e.opts.VLLM.ScaleOut {
-		writeJSON(w, http.StatusForbidden, map[string]any{"error": map[string]any{
+		web.WriteJSON(w, http.StatusForbidden, map[string]any{"error": map[string]any{
 			"message": "Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them.",
 			"type":    "PermissionDeniedError", "param": nil, "code": http.StatusForbidden,
 		}})
@@ -62,16 +63,16 @@ func (f *vllmServer) generate(w http.ResponseWriter, r *http.Request) {
 
 // accept reads a request up to the point where the engine may be asked.
 func (a *idAnswer) accept() ([]sim.Request, error) {
-	if err := wantJSON(a.r); err != nil {
+	if err := web.WantJSON(a.r); err != nil {
 		return nil, err
 	}
-	body, err := readBody(a.w, a.r)
+	body, err := web.ReadBody(a.w, a.r)
 	if err != nil {
 		return nil, err
 	}
 	a.empty = string(body) == "{}"
 	var req generateIDs
-	if err := decode(body, &req); err != nil {
+	if err := web.Decode(body, &req); err != nil {
 		return nil, err
 	}
 	a.id = cmp.Or(a.id, req.RequestID, rand.Text())
@@ -97,7 +98,7 @@ func (a *idAnswer) asCompletion(req *generateIDs) (*completionRequest, error) {
 		return nil, notSimulated("features")
 	}
 	var as completionRequest
-	if err := decode(req.SamplingParams, &as); err != nil {
+	if err := web.Decode(req.SamplingParams, &as); err != nil {
 		return nil, err
 	}
 	if err := cmp.Or(vllmGenerate.refuse(req.Rest), vllmSampling.refuse(as.Rest)); err != nil {
@@ -122,7 +123,7 @@ func (a *idAnswer) asCompletion(req *generateIDs) (*completionRequest, error) {
 	as.saltFields = req.saltFields
 	as.Stream, as.StreamOptions = req.Stream, nil
 	if req.Stream && given(req.StreamOptions) {
-		if err := decode(req.StreamOptions, &as.StreamOptions); err != nil {
+		if err := web.Decode(req.StreamOptions, &as.StreamOptions); err != nil {
 			return nil, err
 		}
 	}
@@ -144,7 +145,7 @@ func (a *idAnswer) prompt(req *generateIDs) ([]uint32, error) {
 		if part.Type == "audio_url" {
 			kind = infer.MediaAudio
 		}
-		m, err := mediaURL("content_parts", kind, jsontext.Value(quote(part.URL)))
+		m, err := mediaURL("content_parts", kind, jsontext.Value(web.Quote(part.URL)))
 		if err != nil {
 			return nil, err
 		}
@@ -161,7 +162,7 @@ func (a *idAnswer) prompt(req *generateIDs) ([]uint32, error) {
 // open appends an event up to its choices. usage is -1 for none.
 func (a *idAnswer) open(b []byte, prompt, completion int) []byte {
 	b = append(b, `data: {"request_id":`...)
-	b = append(b, quote(a.requestID)...)
+	b = append(b, web.Quote(a.requestID)...)
 	b = append(b, `,"usage":`...)
 	if completion < 0 {
 		b = append(b, "null"...)
@@ -198,7 +199,7 @@ func (a *idAnswer) event(b []byte, o *output) []byte {
 	b = a.open(b, len(o.prompt), completion)
 	if a.promptIDs && !o.began {
 		b = append(b, `,"prompt_token_ids":[`...)
-		b = append(appendIDs(b, o.prompt), ']')
+		b = append(web.AppendIDs(b, o.prompt), ']')
 	}
 	b = append(b, `,"output_mode":"tokens","choices":[`...)
 	b = a.choice(b, o)
@@ -215,7 +216,7 @@ func (a *idAnswer) choice(b []byte, o *output) []byte {
 	b = append(b, `,"stop_reason":`...)
 	b = a.appendStopReason(b, o)
 	b = append(b, `,"token_ids":[`...)
-	b = appendIDs(b, o.ids)
+	b = web.AppendIDs(b, o.ids)
 	b = append(b, `],"routed_experts":null,"sampling_mask":null,"weight_versions":null,"logprobs":`...)
 	return append(a.appendIDLogprobs(b, o), '}')
 }
@@ -263,7 +264,7 @@ func (a *idAnswer) stray(b []byte) []byte {
 func (a *idAnswer) end(b []byte) []byte {
 	if a.usage && !a.failed {
 		b = append(b, `data: {"request_id":`...)
-		b = append(b, quote(a.requestID)...)
+		b = append(b, web.Quote(a.requestID)...)
 		b = append(b, `,"usage":`...)
 		b = a.appendFinalUsage(b)
 		b = append(b, `,"output_mode":"tokens","choices":[]}`+"\n\n"...)
@@ -282,16 +283,16 @@ func (a *idAnswer) appendFinalUsage(b []byte) []byte {
 
 // wholeBody returns a complete answer that is not streamed.
 func (a *idAnswer) wholeBody() []byte {
-	b := append([]byte(`{"request_id":`), quote(a.requestID)...)
+	b := append([]byte(`{"request_id":`), web.Quote(a.requestID)...)
 	b = append(b, `,"model":`...)
-	b = append(b, quote(a.e.prepare.Model)...)
+	b = append(b, web.Quote(a.e.prepare.Model)...)
 	b = append(b, `,"created":`...)
 	b = strconv.AppendInt(b, trace.Wall(a.created).Unix(), 10)
 	b = append(b, `,"usage":`...)
 	b = a.appendFinalUsage(b)
 	b = append(b, `,"prompt_logprobs":null,"prompt_token_id_logprobs":null,"prompt_token_ids":`...)
 	if a.promptIDs {
-		b = append(append(appendIDs(append(b, '['), a.outputs[0].prompt), ']'), `,"mm_placeholders":null`...)
+		b = append(append(web.AppendIDs(append(b, '['), a.outputs[0].prompt), ']'), `,"mm_placeholders":null`...)
 	} else {
 		b = append(b, `null,"mm_placeholders":null`...)
 	}

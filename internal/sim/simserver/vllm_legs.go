@@ -13,6 +13,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/web"
 )
 
 // VLLMTransfer holds the settings of vLLM's --kv-transfer-config, and the address at which
@@ -150,11 +151,11 @@ func (a *answer) appendTransferParams(b []byte, o *output) []byte {
 		b = strconv.AppendInt(b, int64(page)+1, 10) // block 0 is vLLM's own
 	}
 	b = append(b, `]],"remote_engine_id":`...)
-	b = append(b, quote(a.e.opts.Legs.EngineID)...)
+	b = append(b, web.Quote(a.e.opts.Legs.EngineID)...)
 	b = append(b, `,"remote_request_id":`...)
-	b = append(b, quote(o.pair.id)...)
+	b = append(b, web.Quote(o.pair.id)...)
 	b = append(b, `,"remote_host":`...)
-	b = append(b, quote(t.Host)...)
+	b = append(b, web.Quote(t.Host)...)
 	b = append(b, `,"remote_port":`...)
 	b = strconv.AppendInt(b, int64(t.Port), 10)
 	b = append(b, `,"tp_size":1,"dcp_size":1,"pp_size":1,"remote_num_tokens":`...)

@@ -9,6 +9,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
+	"weir/internal/sim/simserver/catalog"
+	"weir/internal/sim/simserver/web"
 )
 
 // messagesRequest holds the fields of vLLM's /v1/messages that have an effect here.
@@ -226,7 +228,7 @@ func (r *messagesRequest) completion() (req *completionRequest, err error) {
 		case "any":
 			req.ToolChoice = jsontext.Value(`"required"`)
 		case "tool":
-			req.ToolChoice = jsontext.Value(`{"type":"function","function":{"name":` + quote(c.Name) + `}}`)
+			req.ToolChoice = jsontext.Value(`{"type":"function","function":{"name":` + web.Quote(c.Name) + `}}`)
 		default:
 			return nil, infer.Invalid("tool_choice", "tool_choice.type is %q; it must be auto, any, tool or none", c.Type)
 		}
@@ -273,7 +275,7 @@ func (r *messagesRequest) modes(req *completionRequest) error {
 // acceptMessages reads a request to /v1/messages.
 func acceptMessages(a *answer, body []byte) (*completionRequest, api, error) {
 	var r messagesRequest
-	if err := decode(body, &r); err != nil {
+	if err := web.Decode(body, &r); err != nil {
 		return nil, nil, err
 	}
 	switch {
@@ -300,7 +302,7 @@ func (f *vllmServer) countTokens(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return 0, err
 		}
-		if _, err := f.e.lora(vllm, req.Model, nil); err != nil {
+		if _, err := catalog.LoRA(f.e.prepare, req.Model); err != nil {
 			return 0, err
 		}
 		prompts, err := f.e.chatPrompt(r.Context(), "", chat)
@@ -313,15 +315,15 @@ func (f *vllmServer) countTokens(w http.ResponseWriter, r *http.Request) {
 		writeMessagesError(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"input_tokens": n, "context_management": map[string]int{"original_input_tokens": n}})
+	web.WriteJSON(w, http.StatusOK, map[string]any{"input_tokens": n, "context_management": map[string]int{"original_input_tokens": n}})
 }
 
 // writeMessagesError answers in Anthropic's shape of an error, with vLLM's names.
 func writeMessagesError(w http.ResponseWriter, err error) {
 	e := infer.AsError(err)
-	status, kind := statusOf(e.Code)
-	retryAfter(w, e.Code)
-	writeJSON(w, status, messagesError(kind, e.Message))
+	status, kind := web.StatusOf(e.Code)
+	web.RetryAfter(w, e.Code)
+	web.WriteJSON(w, status, messagesError(kind, e.Message))
 }
 
 func messagesError(kind, message string) any {
@@ -573,7 +575,7 @@ func (m *messagesAnswer) wholeBody() []byte {
 	m.used = len(said.calls) > 0
 	reason, sequence := m.stopped(o, m.used)
 	if body.Reason = &reason; sequence != nil {
-		body.Sequence = jsontext.Value(quote(*sequence))
+		body.Sequence = jsontext.Value(web.Quote(*sequence))
 	}
 	body.Usage = newMessagesUsage(m.promptTokens, m.completion(), m.cached())
 	if o.pair != nil && o.pair.kept != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
+	"weir/internal/sim/simserver/web"
 )
 
 // vLLM serves OpenAI's Responses and Anthropic's Messages by converting the request to a
@@ -21,9 +22,9 @@ func (f *vllmServer) served(accept func(a *answer, body []byte) (*completionRequ
 	return func(w http.ResponseWriter, r *http.Request) {
 		a := f.e.newAnswer(w, r, chatDialect, vllm)
 		var body []byte
-		err := wantJSON(r)
+		err := web.WantJSON(r)
 		if err == nil {
-			body, err = readBody(w, r)
+			body, err = web.ReadBody(w, r)
 		}
 		var req *completionRequest
 		var as api

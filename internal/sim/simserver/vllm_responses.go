@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
+	"weir/internal/sim/simserver/web"
 )
 
 // responsesRequest holds the fields of vLLM's /v1/responses that have an effect here or are
@@ -205,7 +206,7 @@ func appendItem(all []chatMessage, it *responsesItem) ([]chatMessage, error) {
 		m.ToolCalls = append(m.ToolCalls, newChatCall(it.CallID, name, it.Arguments))
 	case it.Type == "custom_tool_call":
 		m := assistant()
-		m.ToolCalls = append(m.ToolCalls, newChatCall(it.CallID, it.Name, `{"input": `+quote(it.Input)+`}`))
+		m.ToolCalls = append(m.ToolCalls, newChatCall(it.CallID, it.Name, `{"input": `+web.Quote(it.Input)+`}`))
 	case it.Type == "function_call_output", it.Type == "custom_tool_call_output":
 		output, err := contentOf(it.Output)
 		if err != nil {
@@ -268,7 +269,7 @@ func (r *responsesRequest) completion(tools []chatTool) (req *completionRequest,
 		if json.Unmarshal(r.ToolChoice, &named) != nil || named.Name == "" {
 			return nil, infer.Invalid("tool_choice", "tool_choice must be auto, none, required or name a function")
 		}
-		req.ToolChoice = jsontext.Value(`{"type":"function","function":{"name":` + quote(named.Name) + `}}`)
+		req.ToolChoice = jsontext.Value(`{"type":"function","function":{"name":` + web.Quote(named.Name) + `}}`)
 	}
 	if !isNull(r.Reasoning) {
 		var said struct {
@@ -322,7 +323,7 @@ func noResponse(id string) error {
 // acceptResponses reads a request to /v1/responses.
 func acceptResponses(a *answer, body []byte) (*completionRequest, api, error) {
 	r := responsesRequest{ServiceTier: "auto", Truncation: "disabled"}
-	if err := decode(body, &r); err != nil {
+	if err := web.Decode(body, &r); err != nil {
 		return nil, nil, err
 	}
 	switch {
@@ -541,7 +542,7 @@ func (r *responsesAnswer) event(b []byte, o *output) []byte {
 	if o.failure != nil {
 		r.failed = true
 		e := infer.AsError(o.failure)
-		status, _ := statusOf(e.Code)
+		status, _ := web.StatusOf(e.Code)
 		return r.send(b, "error", map[string]any{"code": strconv.Itoa(status), "message": e.Message, "param": nil})
 	}
 	if !o.began {

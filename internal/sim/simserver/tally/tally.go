@@ -53,9 +53,10 @@ type Scrape struct {
 	out    chan<- prometheus.Metric
 }
 
-// Label has what follows say these labels: name, value, name, value.
+// Label sets the labels of what follows: name, value, name, value.
 func (g *Scrape) Label(all ...string) { g.labels = all }
 
+// desc returns the description and the label values of a metric.
 func (g *Scrape) desc(name, help string, more []string) (*prometheus.Desc, []string) {
 	var names, values []string
 	all := append(slices.Clone(g.labels), more...)
@@ -65,20 +66,24 @@ func (g *Scrape) desc(name, help string, more []string) (*prometheus.Desc, []str
 	return prometheus.NewDesc(name, help, names, nil), values
 }
 
+// Gauge adds a gauge.
 func (g *Scrape) Gauge(name, help string, v float64, labels ...string) {
 	d, values := g.desc(name, help, labels)
 	g.out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, values...)
 }
 
+// Counter adds a counter.
 func (g *Scrape) Counter(name, help string, v uint64, labels ...string) {
 	d, values := g.desc(name, help, labels)
 	g.out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), values...)
 }
 
+// Seconds adds a histogram of durations.
 func (g *Scrape) Seconds(name, help string, h *Histogram, labels ...string) {
 	g.histogram(name, help, seconds[:], h, labels)
 }
 
+// Amounts adds a histogram of amounts.
 func (g *Scrape) Amounts(name, help string, h *Histogram, labels ...string) {
 	g.histogram(name, help, amounts[:], h, labels)
 }
