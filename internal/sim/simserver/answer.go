@@ -1,10 +1,10 @@
 package simserver
 
 import (
+	"strconv"
+
 	"weir/internal/sim/simserver/web"
 )
-
-import "strconv"
 
 // answer is the answer to one completion request in the OpenAI API, in one of
 // its dialects and voices. It is the form of its own exchange.

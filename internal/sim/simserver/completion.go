@@ -14,6 +14,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/catalog"
+	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/web"
 	"weir/internal/trace"
 )
@@ -104,7 +105,7 @@ func (a *answer) accept() ([]sim.Request, error) {
 	if err := web.Decode(body, &req); err != nil {
 		return nil, err
 	}
-	if err := a.unsimulated().refuse(req.Rest); err != nil {
+	if err := a.unsimulated().Refuse(req.Rest); err != nil {
 		return nil, err
 	}
 	if a.voice == vllm && req.RequestID != "" && a.r.Header.Get("X-Request-Id") == "" {
@@ -133,11 +134,11 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 	if params.CacheSalt, err = a.salt(req); err != nil {
 		return nil, err
 	}
-	bounds := &vllmBounds
+	bounds := &fields.VLLMBounds
 	if a.voice == sglang {
-		bounds = &sglangBounds
+		bounds = &fields.SGLangBounds
 	}
-	if err := req.distribution.check(bounds); err != nil {
+	if err := req.Distribution.Check(bounds); err != nil {
 		return nil, err
 	}
 	if a.n, err = req.choices(); err != nil {
@@ -168,7 +169,7 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 		req.GuidedJSON, req.GuidedRegex, req.GuidedChoice, req.GuidedGrammar = nil, nil, nil, nil
 		req.JSONSchema, req.Regex, req.EBNF, req.StructuralTag = nil, nil, nil, nil
 	}
-	ask, err := req.modeFields.ask(messages)
+	ask, err := req.Mode.Ask(messages)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +191,7 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 		return nil, err
 	}
 	a.draw(prompts)
-	pairs, err := req.pairFields.each(len(prompts), a.n)
+	pairs, err := req.Pair.Each(len(prompts), a.n)
 	if err != nil && a.voice == sglang {
 		return nil, err
 	}
@@ -236,9 +237,9 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 func (a *answer) salt(req *completionRequest) (string, error) {
 	switch a.voice {
 	case vllm:
-		return req.saltFields.vllm()
+		return req.Salt.VLLM()
 	case sglang:
-		one, err := req.saltFields.sglang(1)
+		one, err := req.Salt.SGLang(1)
 		if err != nil {
 			return "", err
 		}
@@ -248,7 +249,7 @@ func (a *answer) salt(req *completionRequest) (string, error) {
 }
 
 // unsimulated returns the fields that the request's engine acts on and this one cannot.
-func (a *answer) unsimulated() unsimulated {
+func (a *answer) unsimulated() fields.Unsimulated {
 	switch {
 	case a.voice == sglang && a.d.chat:
 		return sglangChat
@@ -272,8 +273,8 @@ func (a *answer) adapt(req *completionRequest) error {
 	} else if a.e.opts.SGLang.SkipTokenizer {
 		return infer.Invalid("", "this engine has no tokenizer (--skip-tokenizer-init); use /generate")
 	}
-	if a.voice == vllm && !valueOr(req.IncludeReasoning, true) {
-		return notSimulated("include_reasoning")
+	if a.voice == vllm && !fields.ValueOr(req.IncludeReasoning, true) {
+		return fields.NotSimulated("include_reasoning")
 	}
 	for _, f := range []struct {
 		name  string
@@ -282,8 +283,8 @@ func (a *answer) adapt(req *completionRequest) error {
 		{"echo", req.Echo}, {"suffix", req.Suffix}, {"use_beam_search", req.BeamSearch},
 		{"prompt_logprobs", req.PromptLogprobs}, {"return_hidden_states", req.HiddenStates},
 	} {
-		if given(f.value) {
-			return notSimulated(f.name)
+		if fields.Given(f.value) {
+			return fields.NotSimulated(f.name)
 		}
 	}
 	return nil
@@ -313,7 +314,7 @@ func (a *answer) asSGLang(req *completionRequest, p *sim.Params) error {
 		}
 	}
 	forced := req.ToolChoice.Kind() == '{' || string(req.ToolChoice) == `"required"`
-	if forced || given(req.JSONSchema) || given(req.Regex) || given(req.EBNF) || format.Type != "" && format.Type != "text" {
+	if forced || fields.Given(req.JSONSchema) || fields.Given(req.Regex) || fields.Given(req.EBNF) || format.Type != "" && format.Type != "text" {
 		return flags.guided()
 	}
 	return nil
@@ -429,4 +430,16 @@ func (a *answer) lora(req *completionRequest) (string, error) {
 	}
 	_, name, _ := strings.Cut(req.Model, ":")
 	return name, nil
+}
+
+// speech returns what takes a chat's text apart.
+func (r *completionRequest) speech(d *dialect) *speech {
+	if !d.chat {
+		return nil
+	}
+	s := &speech{tools: !fields.IsNull(r.Offered())}
+	if !r.Separate() {
+		s.state = inText
+	}
+	return s
 }

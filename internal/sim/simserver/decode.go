@@ -12,6 +12,7 @@ import (
 
 	"weir/internal/dialect/media"
 	"weir/internal/infer"
+	"weir/internal/sim/simserver/fields"
 )
 
 // maxChoices bounds the choices of one request.
@@ -61,11 +62,11 @@ type completionRequest struct {
 
 	KVTransferParams jsontext.Value `json:"kv_transfer_params"`
 
-	pairFields
-	modeFields
-	saltFields
-	distribution
-	unread
+	fields.Pair
+	fields.Mode
+	fields.Salt
+	fields.Distribution
+	fields.Unread
 }
 
 // showStop reports whether the string or id that stops an output is shown.
@@ -168,13 +169,13 @@ func (e *Engine) chatPrompt(ctx context.Context, id string, r *completionRequest
 	if err != nil {
 		return nil, err
 	}
-	text, err := e.tokenizer.Render(messages, r.offered(), r.TemplateKwargs)
+	text, err := e.tokenizer.Render(messages, r.Offered(), r.TemplateKwargs)
 	if err != nil {
-		return nil, asInvalid("messages", err)
+		return nil, fields.AsInvalid("messages", err)
 	}
 	ids, err := e.tokenizer.Encode(text, false)
 	if err != nil {
-		return nil, asInvalid("messages", err)
+		return nil, fields.AsInvalid("messages", err)
 	}
 	full, err := e.expand(ctx, id, ids, shown)
 	return [][]uint32{full.ids}, err
@@ -323,16 +324,37 @@ func (e *Engine) textPrompt(param string, v jsontext.Value) ([]uint32, error) {
 	}
 	ids, err := e.tokenizer.Encode(text, true)
 	if err != nil {
-		return nil, asInvalid(param, err)
+		return nil, fields.AsInvalid(param, err)
 	}
 	return ids, nil
 }
 
-// asInvalid makes an error of the tokenizer the caller's, unless it has a code
-// of its own.
-func asInvalid(param string, err error) error {
-	if e := infer.AsError(err); e.Code != infer.CodeInternal {
-		return e
+// Of each request, the fields that are not simulated.
+var (
+	openAIChat = fields.Unsimulated{
+		"audio": "null", "function_call": "null", "functions": "null", "logit_bias": "{}", "modalities": `["text"]`, "moderation": "null", "web_search_options": "null",
 	}
-	return &infer.Error{Code: infer.CodeInvalid, Param: param, Message: param + ": " + err.Error(), Cause: err}
-}
+	openAIText   = fields.Unsimulated{"best_of": "1", "logit_bias": "{}"}
+	vllmDecoding = fields.Unsimulated{
+		"allowed_token_ids": "null", "bad_words": "[]", "logit_bias": "{}", "logprob_token_ids": "null", "repetition_detection": "null",
+		"skip_special_tokens": "true", "thinking_token_budget": "null", "truncate_prompt_tokens": "null", "watermarking": "false",
+		"ec_transfer_params": "null",
+	}
+	vllmChat = vllmDecoding.And(fields.Unsimulated{
+		"add_generation_prompt": "true", "add_special_tokens": "false", "chat_template": "null", "continue_final_message": "false",
+		"documents": "null", "media_io_kwargs": "null", "mm_processor_kwargs": "null", "return_prompt_text": "false",
+	})
+	vllmText       = vllmDecoding.And(fields.Unsimulated{"add_special_tokens": "true", "prompt_embeds": "null"})
+	sglangDecoding = fields.Unsimulated{
+		"custom_logit_processor": "null", "images_config": "null", "logit_bias": "{}", "mm_processor_kwargs": "null",
+		"return_cached_tokens_details": "false", "return_routed_experts": "false", "return_spec_tokens_details": "false",
+		"session_params": "null", "skip_special_tokens": "true", "stop_regex": "null", "watermark": "null",
+	}
+	sglangChat = sglangDecoding.And(fields.Unsimulated{
+		"continue_final_message": "false", "max_dynamic_patch": "null", "min_dynamic_patch": "null", "return_input_ids_in_sglext": "false",
+		"return_flat_raw_output_top_logprobs": "false", "return_meta_info": "false", "return_output_ids_in_sglext": "false", "return_prompt_token_ids": "false",
+		"return_sampling_mask": "false", "stream_reasoning": "true", "task": "null", "thinking": "null", "use_audio_in_video": "false",
+		"video_config": "null",
+	})
+	sglangText = sglangDecoding
+)

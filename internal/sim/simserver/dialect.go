@@ -1,10 +1,10 @@
 package simserver
 
 import (
+	"strconv"
+
 	"weir/internal/sim/simserver/web"
 )
-
-import "strconv"
 
 // dialect holds the differences between chat and text completions.
 type dialect struct {

@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim/simserver/catalog"
+	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/web"
 )
 
@@ -24,7 +25,7 @@ type embeddingsRequest struct {
 	Format    string `json:"encoding_format"`
 	RequestID string `json:"request_id"` // vLLM's
 
-	unread
+	fields.Unread
 }
 
 // Bounds of a vector's length.
@@ -54,7 +55,7 @@ type embeddingsAnswer struct {
 
 // embeddings answers at once, with vectors of length 1 that are a function of
 // the input's ids. It does not go through the engine's queue.
-func (e *Engine) embeddings(v voice, refuse func(http.ResponseWriter, error), lacks unsimulated) http.HandlerFunc {
+func (e *Engine) embeddings(v voice, refuse func(http.ResponseWriter, error), lacks fields.Unsimulated) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		answer, err := e.embed(w, r, v, lacks)
 		if err != nil {
@@ -65,7 +66,7 @@ func (e *Engine) embeddings(v voice, refuse func(http.ResponseWriter, error), la
 	}
 }
 
-func (e *Engine) embed(w http.ResponseWriter, r *http.Request, v voice, lacks unsimulated) (*embeddingsAnswer, error) {
+func (e *Engine) embed(w http.ResponseWriter, r *http.Request, v voice, lacks fields.Unsimulated) (*embeddingsAnswer, error) {
 	body, err := web.ReadBody(w, r)
 	if err != nil {
 		return nil, err
@@ -74,7 +75,7 @@ func (e *Engine) embed(w http.ResponseWriter, r *http.Request, v voice, lacks un
 	if err := web.Decode(body, &req); err != nil {
 		return nil, err
 	}
-	if err := lacks.refuse(req.Rest); err != nil {
+	if err := lacks.Refuse(req.Rest); err != nil {
 		return nil, err
 	}
 	if _, err := catalog.LoRA(e.prepare, req.Model); err != nil && v != sglang {

@@ -22,6 +22,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/conns"
+	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/guard"
 	"weir/internal/trace"
 	"weir/internal/workload/content"
@@ -160,7 +161,7 @@ func (p *planeServer) askOf(g *planepb.Guide) (ask content.Ask, err error) {
 		if p.e.opts.Speaker == nil {
 			return ask, infer.Errorf(infer.CodeUnsupported, "the engine has nobody to write by a schema")
 		}
-		ask.Schema, err = askSchema("guide", jsontext.Value(kind.JsonSchema))
+		ask.Schema, err = fields.Schema("guide", jsontext.Value(kind.JsonSchema))
 		ask.Mode = content.ModeJSON // whatever tools the prompt offers: it is all that may be generated
 		return ask, err
 	}

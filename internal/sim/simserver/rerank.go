@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim/simserver/catalog"
+	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/web"
 )
 
@@ -24,7 +25,7 @@ type rerankRequest struct {
 	Return    *bool            `json:"return_documents"` // SGLang's
 	RequestID string           `json:"request_id"`       // vLLM's
 
-	unread
+	fields.Unread
 }
 
 // scoreRequest is vLLM's for the same in the order in which texts came.
@@ -34,7 +35,7 @@ type scoreRequest struct {
 	Text2 jsontext.Value `json:"text_2"`
 
 	RequestID string `json:"request_id"`
-	unread
+	fields.Unread
 }
 
 // ranked is a document with its score.
@@ -58,7 +59,7 @@ func (e *Engine) score(query, document []uint32) float64 {
 
 // rerank returns the documents of a request, the best first, the tokens of query and documents,
 // and the request's id.
-func (e *Engine) rerank(w http.ResponseWriter, r *http.Request, v voice, lacks unsimulated) (best []ranked, tokens int, id string, err error) {
+func (e *Engine) rerank(w http.ResponseWriter, r *http.Request, v voice, lacks fields.Unsimulated) (best []ranked, tokens int, id string, err error) {
 	body, err := web.ReadBody(w, r)
 	if err != nil {
 		return nil, 0, "", err
@@ -67,7 +68,7 @@ func (e *Engine) rerank(w http.ResponseWriter, r *http.Request, v voice, lacks u
 	if err := web.Decode(body, &req); err != nil {
 		return nil, 0, "", err
 	}
-	if err := lacks.refuse(req.Rest); err != nil {
+	if err := lacks.Refuse(req.Rest); err != nil {
 		return nil, 0, "", err
 	}
 	if _, err := catalog.LoRA(e.prepare, req.Model); err != nil && v != sglang {
@@ -101,7 +102,7 @@ func (e *Engine) rerank(w http.ResponseWriter, r *http.Request, v voice, lacks u
 			return nil, 0, "", err
 		}
 		tokens += len(ids)
-		d := ranked{index: i, shown: valueOr(req.Return, true), score: e.score(query, ids)}
+		d := ranked{index: i, shown: fields.ValueOr(req.Return, true), score: e.score(query, ids)}
 		if err := json.Unmarshal(text, &d.text); err != nil {
 			return nil, 0, "", infer.Invalid("documents", "documents[%d] cannot be read: %v", i, err)
 		}
@@ -158,7 +159,7 @@ func (f *vllmServer) score(w http.ResponseWriter, r *http.Request) {
 		err = web.Decode(body, &req)
 	}
 	if err == nil {
-		err = vllmPooling.refuse(req.Rest)
+		err = vllmPooling.Refuse(req.Rest)
 	}
 	if err == nil {
 		_, err = catalog.LoRA(f.e.prepare, req.Model)

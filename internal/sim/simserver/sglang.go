@@ -12,6 +12,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/catalog"
+	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/guard"
 	"weir/internal/sim/simserver/tally"
 	"weir/internal/sim/simserver/web"
@@ -284,3 +285,19 @@ func (f *sglangServer) health(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 }
+
+// Of each request, the fields that are not simulated.
+var (
+	sglangGenerate = fields.Unsimulated{
+		"images_config": "null", "lora_id": "null", "max_dynamic_patch": "null", "max_thinking_tokens": "null", "min_dynamic_patch": "null",
+		"image_max_dynamic_patch": "null", "video_max_dynamic_patch": "null", "mm_processor_kwargs": "null",
+		"kv_hints": "null", "multi_item_delimiter_indices": "null", "positional_embed_overrides": "null", "require_reasoning": "false", "return_bytes": "false",
+		"return_entropy": "false", "return_flat_raw_output_top_logprobs": "false", "return_flat_raw_top_logprobs": "false",
+		"return_indexer_topk": "false", "return_sampling_mask": "false", "sampling_logprobs_mode": "null", "token_indices_to_pool": "null",
+		"use_audio_in_video": "false", "video_config": "null", "watermark": "null",
+	}
+	sglangEmbeddings = fields.Unsimulated{"embed_override_token_id": "null", "embed_overrides": "null", "lora_path": "null"}
+	sglangRerank     = fields.Unsimulated{"instruct": "null"}
+	sglangTokens     = fields.Unsimulated{"add_generation_prompt": "true", "add_special_tokens": "true", "continue_final_message": "false"}
+	sglangDecoded    = fields.Unsimulated{"skip_special_tokens": "true"}
+)

@@ -15,6 +15,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/web"
 	"weir/internal/trace"
 )
@@ -334,21 +335,21 @@ func (f *sglangServer) tokenize(w http.ResponseWriter, r *http.Request) {
 	var req struct {
 		Prompt   jsontext.Value `json:"prompt"`
 		Messages jsontext.Value `json:"messages"`
-		modeFields
-		unread
+		fields.Mode
+		fields.Unread
 	}
 	err := f.bodyOf(w, r, &req)
 	if err == nil {
-		err = sglangTokens.refuse(req.Rest)
+		err = sglangTokens.Refuse(req.Rest)
 	}
-	if err == nil && given(req.Prompt) == given(req.Messages) {
+	if err == nil && fields.Given(req.Prompt) == fields.Given(req.Messages) {
 		err = infer.Invalid("prompt", "give either prompt or messages")
 	}
 	var prompts [][]uint32
 	switch {
 	case err != nil:
-	case given(req.Messages):
-		prompts, err = f.e.chatPrompt(r.Context(), "", &completionRequest{Messages: req.Messages, modeFields: req.modeFields})
+	case fields.Given(req.Messages):
+		prompts, err = f.e.chatPrompt(r.Context(), "", &completionRequest{Messages: req.Messages, Mode: req.Mode})
 	default:
 		prompts, err = f.e.textPrompts("prompt", req.Prompt)
 	}
@@ -371,11 +372,11 @@ func (f *sglangServer) tokenize(w http.ResponseWriter, r *http.Request) {
 func (f *sglangServer) detokenize(w http.ResponseWriter, r *http.Request) {
 	var req struct {
 		Tokens jsontext.Value `json:"tokens"`
-		unread
+		fields.Unread
 	}
 	err := f.bodyOf(w, r, &req)
 	if err == nil {
-		err = sglangDecoded.refuse(req.Rest)
+		err = sglangDecoded.Refuse(req.Rest)
 	}
 	var one []uint32
 	var many [][]uint32

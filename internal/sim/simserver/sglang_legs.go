@@ -6,94 +6,21 @@ import (
 	"net"
 	"strconv"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/fields"
 )
-
-// pairFields are the fields that describe a pair in SGLang's /generate and OpenAI
-// endpoints. Each may be one value, or a list with one per item.
-type pairFields struct {
-	BootstrapHost jsontext.Value `json:"bootstrap_host"`
-	BootstrapPort jsontext.Value `json:"bootstrap_port"`
-	BootstrapRoom jsontext.Value `json:"bootstrap_room"`
-
-	PrefillDPRank *int `json:"disagg_prefill_dp_rank"`
-}
-
-// pairing holds these fields for one item.
-type pairing struct {
-	host string
-	port int
-	room *int64
-	// prefillRank is disagg_prefill_dp_rank.
-	prefillRank *int
-	// shared reports whether the prompt has several outputs, which SGLang sends to one
-	// room.
-	shared bool
-}
 
 // fakeHost is the bootstrap host of a leg that has no partner: warm-ups and health
 // checks send it.
 const fakeHost = "2.2.2.2"
-
-// each returns the pairings of a number of prompts with n outputs each. A room that is not
-// a list belongs to the first prompt, and each later prompt has the next room.
-func (p *pairFields) each(prompts, n int) ([]pairing, error) {
-	count := prompts * n
-	spread := func(name string, v jsontext.Value, kind jsontext.Kind, set func(i int, one jsontext.Value) error) error {
-		list := []jsontext.Value{v}
-		switch v.Kind() {
-		case 0, 'n':
-			return nil
-		case kind:
-		case '[':
-			if err := json.Unmarshal(v, &list); err != nil {
-				return infer.Invalid(name, "%s is not valid: %v", name, err)
-			}
-			if len(list) != count && len(list) != prompts {
-				return infer.Invalid(name, "%s has %d items and the request %d", name, len(list), prompts)
-			}
-		default:
-			return infer.Invalid(name, "%s has the wrong type", name)
-		}
-		for i := range count {
-			if err := set(i, list[i*len(list)/count]); err != nil {
-				return infer.Invalid(name, "%s is not valid: %v", name, err)
-			}
-		}
-		return nil
-	}
-	all := make([]pairing, count)
-	for i := range all {
-		all[i].prefillRank, all[i].shared = p.PrefillDPRank, n > 1
-	}
-	if err := spread("bootstrap_host", p.BootstrapHost, '"', func(i int, v jsontext.Value) error { return json.Unmarshal(v, &all[i].host) }); err != nil {
-		return nil, err
-	}
-	if err := spread("bootstrap_port", p.BootstrapPort, '0', func(i int, v jsontext.Value) error { return json.Unmarshal(v, &all[i].port) }); err != nil {
-		return nil, err
-	}
-	err := spread("bootstrap_room", p.BootstrapRoom, '0', func(i int, v jsontext.Value) error {
-		if err := json.Unmarshal(v, &all[i].room); err != nil || all[i].room == nil {
-			return err
-		}
-		if p.BootstrapRoom.Kind() != '[' {
-			*all[i].room += int64(i)
-		}
-		return nil
-	})
-	return all, err
-}
 
 // defaultBootstrapPort is the default port of SGLang's registry.
 const defaultBootstrapPort = 8998
 
 // sglangLeg makes an output a leg of a pair, as the engine's role is. How much is
 // asked for of a prefill leg does not matter: it is one id.
-func (x *exchange) sglangLeg(o *output, p *sim.Params, g *pairing) error {
+func (x *exchange) sglangLeg(o *output, p *sim.Params, g *fields.Pairing) error {
 	e := x.e
 	role, opts := e.opts.Role, &e.opts.Legs
 	beside := 0
@@ -103,17 +30,17 @@ func (x *exchange) sglangLeg(o *output, p *sim.Params, g *pairing) error {
 	switch {
 	case role == infer.RoleBoth:
 		return nil
-	case g.room == nil:
+	case g.Room == nil:
 		return infer.Invalid("bootstrap_room", "Invalid request: Disaggregated request received without bootstrap room id. req.rid=%s", pyQuote(o.name))
 	}
 	if role == infer.RolePrefill {
 		p.MaxTokens, p.MinTokens = 1, 0
 	}
-	if g.host == fakeHost {
+	if g.Host == fakeHost {
 		return nil
 	}
-	room, rid := *g.room, o.name
-	if g.shared { // the first has the room, and the others fail the request
+	room, rid := *g.Room, o.name
+	if g.Shared { // the first has the room, and the others fail the request
 		what, prefix, why := "Prefill bootstrap failed", "req.", "Duplicate or cancelled bootstrap room"
 		if role == infer.RoleDecode {
 			what, prefix, why = "Decode handshake failed", "decode_req.req.", "Duplicate decode bootstrap room"
@@ -124,9 +51,9 @@ func (x *exchange) sglangLeg(o *output, p *sim.Params, g *pairing) error {
 	if role == infer.RoleDecode {
 		p.Leg, p.Patience, p.Fresh = sim.LegDecode, opts.WaitingTimeout, !opts.RadixCache
 		p.Pages = e.opts.SGLang.pages()
-		port := cmp.Or(g.port, opts.BootstrapPort, defaultBootstrapPort)
-		o.leg = &leg{addr: net.JoinHostPort(g.host, strconv.Itoa(port)), manner: e.sglangManner()}
-		rank := g.prefillRank
+		port := cmp.Or(g.Port, opts.BootstrapPort, defaultBootstrapPort)
+		o.leg = &leg{addr: net.JoinHostPort(g.Host, strconv.Itoa(port)), manner: e.sglangManner()}
+		rank := g.PrefillRank
 		o.leg.keyOf = func(hello *linkMessage) string {
 			if rank != nil {
 				return roomKey(*rank+beside, room)
@@ -152,7 +79,7 @@ func (x *exchange) sglangLeg(o *output, p *sim.Params, g *pairing) error {
 		return transferError(what, "req.", rid, room, d.Err)
 	}
 	rank := int(room % int64(e.prepare.DPSize))
-	if p.DPRank != nil && *p.DPRank != rank && g.prefillRank == nil {
+	if p.DPRank != nil && *p.DPRank != rank && g.PrefillRank == nil {
 		return transferError("Prefill bootstrap failed", "req.", rid, room, infer.Errorf(infer.CodeEngine,
 			"follow_bootstrap_room conflict: dispatched to dp_rank %d but bootstrap_room %d implies dp_rank %d. Set SGLANG_DISAGGREGATION_FORCE_QUERY_PREFILL_DP_RANK=1 to allow mixed routing.",
 			*p.DPRank, room, rank))

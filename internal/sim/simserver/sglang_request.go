@@ -18,6 +18,7 @@ import (
 	"weir/internal/dialect/media"
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/web"
 	"weir/internal/workload/content"
 )
@@ -54,9 +55,9 @@ type generateRequest struct {
 	ReturnHiddenStates   jsontext.Value `json:"return_hidden_states"`
 	ReturnRoutedExperts  jsontext.Value `json:"return_routed_experts"`
 
-	pairFields
-	saltFields
-	unread
+	fields.Pair
+	fields.Salt
+	fields.Unread
 }
 
 // samplingParams are /generate's sampling_params. Null means the default;
@@ -83,32 +84,15 @@ type samplingParams struct {
 	SpacesBetween     *bool          `json:"spaces_between_special_tokens"`
 	CustomParams      jsontext.Value `json:"custom_params"`
 
-	distribution
+	fields.Distribution
 }
 
 // defaultNewTokens is max_new_tokens where none is given.
 const defaultNewTokens = 128
 
-// valueOr returns the value of a pointer, or otherwise if it is nil.
-func valueOr[T any](p *T, otherwise T) T {
-	if p == nil {
-		return otherwise
-	}
-	return *p
-}
-
-// given reports whether a raw field has a value other than null.
-func given(v jsontext.Value) bool {
-	switch v.Kind() {
-	case 0, 'n', 'f':
-		return false
-	}
-	return true
-}
-
 // check refuses values out of SGLang's ranges.
 func (p *samplingParams) check(vocabulary int) error {
-	if err := p.distribution.check(&sglangBounds); err != nil {
+	if err := p.Distribution.Check(&fields.SGLangBounds); err != nil {
 		return err
 	}
 	limit, err := p.limit()
@@ -118,13 +102,13 @@ func (p *samplingParams) check(vocabulary int) error {
 	if limit < toContext {
 		return infer.Invalid("max_new_tokens", "max_new_tokens is %d; it must not be negative", limit)
 	}
-	if low := valueOr(p.MinNewTokens, 0); low < 0 || low > limit && limit != toContext {
+	if low := fields.ValueOr(p.MinNewTokens, 0); low < 0 || low > limit && limit != toContext {
 		return infer.Invalid("min_new_tokens", "min_new_tokens is %d; it must be from 0 to max_new_tokens, which is %d", low, limit)
 	}
-	if n := valueOr(p.N, 1); n < 1 || n > maxChoices {
+	if n := fields.ValueOr(p.N, 1); n < 1 || n > maxChoices {
 		return infer.Invalid("n", "n is %d; it must be from 1 to %d", n, maxChoices)
 	}
-	if i := valueOr(p.StreamInterval, 1); i < 1 {
+	if i := fields.ValueOr(p.StreamInterval, 1); i < 1 {
 		return infer.Invalid("stream_interval", "stream_interval is %d; it must be at least 1", i)
 	}
 	for id := range p.LogitBias {
@@ -134,23 +118,23 @@ func (p *samplingParams) check(vocabulary int) error {
 	}
 	grammars := 0
 	for _, v := range []jsontext.Value{p.JSONSchema, p.Regex, p.EBNF, p.StructuralTag} {
-		if given(v) {
+		if fields.Given(v) {
 			grammars++
 		}
 	}
 	if grammars > 1 {
 		return infer.Invalid("sampling_params", "json_schema, regex, ebnf and structural_tag exclude each other; give one of them")
 	}
-	if given(p.StopRegex) {
-		return notSimulated("stop_regex")
+	if fields.Given(p.StopRegex) {
+		return fields.NotSimulated("stop_regex")
 	}
 	switch {
-	case valueOr(p.BeamWidth, 1) > 1:
-		return notSimulated("beam_width")
+	case fields.ValueOr(p.BeamWidth, 1) > 1:
+		return fields.NotSimulated("beam_width")
 	case !p.bansStops():
-		return notSimulated("logit_bias")
-	case !valueOr(p.SkipSpecialTokens, true):
-		return notSimulated("skip_special_tokens")
+		return fields.NotSimulated("logit_bias")
+	case !fields.ValueOr(p.SkipSpecialTokens, true):
+		return fields.NotSimulated("skip_special_tokens")
 	}
 	return nil
 }
@@ -173,10 +157,6 @@ func (p *samplingParams) limit() (int, error) {
 	return n, nil
 }
 
-func notSimulated(field string) error {
-	return infer.Invalid(field, "this simulated engine has no %s; leave it out", field)
-}
-
 // item is one of the outputs of a request to /generate, in its own words.
 type item struct {
 	rid    string
@@ -195,7 +175,7 @@ type item struct {
 	stops  []string
 	trim   bool
 	giveUp error // what the scheduler says, which gives the request up
-	pair   pairing
+	pair   fields.Pairing
 }
 
 // items divides a request into its outputs. batch reports whether the answer is a list.
@@ -207,7 +187,7 @@ func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (it
 	if err != nil {
 		return nil, false, err
 	}
-	sampling, err := perItem[samplingParams]("sampling_params", req.SamplingParams, '{', len(prompts), json.RejectUnknownMembers(true))
+	sampling, err := fields.PerItem[samplingParams]("sampling_params", req.SamplingParams, '{', len(prompts), json.RejectUnknownMembers(true))
 	if err != nil {
 		return nil, false, err
 	}
@@ -231,7 +211,7 @@ func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (it
 	if err != nil {
 		return nil, false, err
 	}
-	pairs, err := req.pairFields.each(len(prompts), n)
+	pairs, err := req.Pair.Each(len(prompts), n)
 	if err != nil {
 		return nil, false, err
 	}
@@ -268,21 +248,21 @@ func (r *generateRequest) simulated() error {
 		{"session_params", r.SessionParams}, {"custom_logit_processor", r.CustomLogitProcessor},
 		{"return_hidden_states", r.ReturnHiddenStates}, {"return_routed_experts", r.ReturnRoutedExperts},
 	} {
-		if given(f.value) {
-			return notSimulated(f.name)
+		if fields.Given(f.value) {
+			return fields.NotSimulated(f.name)
 		}
 	}
-	return sglangGenerate.refuse(r.Rest)
+	return sglangGenerate.Refuse(r.Rest)
 }
 
 // checkSampling checks each prompt's parameters, and returns their common n.
 func (e *Engine) checkSampling(sampling []samplingParams) (n int, err error) {
-	n = valueOr(sampling[0].N, 1)
+	n = fields.ValueOr(sampling[0].N, 1)
 	for i := range sampling {
 		if err := sampling[i].check(e.prepare.VocabSize); err != nil {
 			return 0, err
 		}
-		if valueOr(sampling[i].N, 1) != n {
+		if fields.ValueOr(sampling[i].N, 1) != n {
 			return 0, infer.Invalid("n", "n must be the same for all items of a batch")
 		}
 	}
@@ -296,11 +276,11 @@ func (e *Engine) itemOfEach(req *generateRequest, n int) ([]item, error) {
 	if err != nil {
 		return nil, err
 	}
-	loras, err := perItem[string]("lora_path", req.LoRAPath, '"', n)
+	loras, err := fields.PerItem[string]("lora_path", req.LoRAPath, '"', n)
 	if err != nil {
 		return nil, err
 	}
-	salts, err := req.saltFields.sglang(n)
+	salts, err := req.Salt.SGLang(n)
 	if err != nil {
 		return nil, err
 	}
@@ -322,11 +302,11 @@ func (e *Engine) sample(it *item, s *samplingParams) (err error) {
 	if it.limit == toContext {
 		it.limit = max(1, e.prepare.Room(len(p.Prompt)))
 	}
-	it.trim = !valueOr(s.NoStopTrim, false)
+	it.trim = !fields.ValueOr(s.NoStopTrim, false)
 	if it.stops, err = (&completionRequest{Stop: s.Stop}).stops(); err != nil {
 		return err
 	}
-	if err := flags.blind(valueOr(s.MinNewTokens, 0), it.stops); err != nil {
+	if err := flags.blind(fields.ValueOr(s.MinNewTokens, 0), it.stops); err != nil {
 		return err
 	}
 	if err := e.askFormat(it, s); err != nil {
@@ -334,14 +314,14 @@ func (e *Engine) sample(it *item, s *samplingParams) (err error) {
 	}
 	// The prompt alone is a prompt and a token that is not shown.
 	it.hidden = it.limit == 0
-	p.MaxTokens, p.MinTokens = max(1, it.limit), valueOr(s.MinNewTokens, 0)
-	p.StreamInterval = valueOr(s.StreamInterval, 0)
+	p.MaxTokens, p.MinTokens = max(1, it.limit), fields.ValueOr(s.MinNewTokens, 0)
+	p.StreamInterval = fields.ValueOr(s.StreamInterval, 0)
 	// Stop ids are not heeded either if the end of the sequence is not.
-	if p.IgnoreEOS = valueOr(s.IgnoreEOS, false); !p.IgnoreEOS {
+	if p.IgnoreEOS = fields.ValueOr(s.IgnoreEOS, false); !p.IgnoreEOS {
 		p.StopIDs = slices.DeleteFunc(slices.Clone(s.StopTokenIDs), s.banned)
 	}
 	if flags.Deterministic {
-		p.Seed = uint64(valueOr(s.SamplingSeed, 0))
+		p.Seed = uint64(fields.ValueOr(s.SamplingSeed, 0))
 	}
 	return e.fits(len(p.Prompt), it.limit)
 }
@@ -370,14 +350,14 @@ func (p *samplingParams) banned(id uint32) bool {
 // askFormat sets the form that the output must have, or the error of a scheduler that has no
 // backend for such forms.
 func (e *Engine) askFormat(it *item, s *samplingParams) error {
-	if given(s.JSONSchema) || given(s.Regex) || given(s.EBNF) || given(s.StructuralTag) {
+	if fields.Given(s.JSONSchema) || fields.Given(s.Regex) || fields.Given(s.EBNF) || fields.Given(s.StructuralTag) {
 		it.giveUp = e.opts.SGLang.guided()
 	}
 	if it.giveUp != nil {
 		return nil // it needs no document
 	}
-	form := modeFields{JSONSchema: s.JSONSchema, Regex: s.Regex, EBNF: s.EBNF, StructuralTag: s.StructuralTag}
-	if err := form.askFormat(&it.ask); err != nil {
+	form := fields.Mode{JSONSchema: s.JSONSchema, Regex: s.Regex, EBNF: s.EBNF, StructuralTag: s.StructuralTag}
+	if err := form.AskFormat(&it.ask); err != nil {
 		return err
 	}
 	if it.ask.Schema != nil {
@@ -399,7 +379,7 @@ func (r *generateRequest) media(n int, batch bool) ([][]medium, error) {
 			if v.Kind() == '"' {
 				list = []string{""}
 				_ = json.Unmarshal(v, &list[0]) // its syntax was checked
-			} else if given(v) {
+			} else if fields.Given(v) {
 				if err := json.Unmarshal(v, &list); err != nil {
 					return infer.Invalid(field, "%s must be a string or a list of strings: %v", field, err)
 				}
@@ -466,7 +446,7 @@ func (e *Engine) fits(prompt, limit int) error {
 // generatePrompts returns the prompts of a request, and whether they came as a
 // list.
 func (e *Engine) generatePrompts(req *generateRequest) (prompts [][]uint32, batch bool, err error) {
-	text, ids := given(req.Text), given(req.InputIDs)
+	text, ids := fields.Given(req.Text), fields.Given(req.InputIDs)
 	switch {
 	case text == ids:
 		return nil, false, infer.Invalid("text", "give either text or input_ids")
@@ -500,21 +480,21 @@ func (e *Engine) generatePrompts(req *generateRequest) (prompts [][]uint32, batc
 
 // logprobItems reads what each item asks of log probabilities.
 func (e *Engine) logprobItems(req *generateRequest, base item, n int) ([]item, error) {
-	want, err := perItem[bool]("return_logprob", req.ReturnLogprob, 't', n)
+	want, err := fields.PerItem[bool]("return_logprob", req.ReturnLogprob, 't', n)
 	if err != nil {
 		return nil, err
 	}
-	start, err := perItem[int]("logprob_start_len", orElse(req.LogprobStartLen, "-1"), '0', n)
+	start, err := fields.PerItem[int]("logprob_start_len", fields.OrElse(req.LogprobStartLen, "-1"), '0', n)
 	if err != nil {
 		return nil, err
 	}
-	top, err := perItem[int]("top_logprobs_num", req.TopLogprobsNum, '0', n)
+	top, err := fields.PerItem[int]("top_logprobs_num", req.TopLogprobsNum, '0', n)
 	if err != nil {
 		return nil, err
 	}
 	// A list of ids is for all items, a list of lists has one for each.
 	var wanted [][]uint32
-	if given(req.TokenIDsLogprob) {
+	if fields.Given(req.TokenIDsLogprob) {
 		var all []uint32
 		if json.Unmarshal(req.TokenIDsLogprob, &all) == nil {
 			wanted = slices.Repeat([][]uint32{all}, n)
@@ -537,45 +517,6 @@ func (e *Engine) logprobItems(req *generateRequest, base item, n int) ([]item, e
 		}
 	}
 	return items, nil
-}
-
-// perItem reads a field that is one value for all n items, or a list with one
-// for each. kind is that of a single value.
-func perItem[T any](name string, v jsontext.Value, kind jsontext.Kind, n int, o ...json.Options) ([]T, error) {
-	one := make([]T, n)
-	k := v.Kind()
-	if k == 'f' {
-		k = 't'
-	}
-	switch k {
-	case 0, 'n':
-		return one, nil
-	case kind:
-		if err := json.Unmarshal(v, &one[0], o...); err != nil {
-			return nil, infer.Invalid(name, "%s is not valid: %v", name, err)
-		}
-		for i := range one {
-			one[i] = one[0]
-		}
-		return one, nil
-	case '[':
-		var list []T
-		if err := json.Unmarshal(v, &list, o...); err != nil {
-			return nil, infer.Invalid(name, "%s is not valid: %v", name, err)
-		}
-		if len(list) != n {
-			return nil, infer.Invalid(name, "%s has %d items and the request %d", name, len(list), n)
-		}
-		return list, nil
-	}
-	return nil, infer.Invalid(name, "%s has the wrong type", name)
-}
-
-func orElse(v jsontext.Value, otherwise string) jsontext.Value {
-	if v.Kind() == 0 || v.Kind() == 'n' {
-		return jsontext.Value(otherwise)
-	}
-	return v
 }
 
 // names returns the request ids of the outputs of a number of prompts with n outputs each.

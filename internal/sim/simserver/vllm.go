@@ -12,6 +12,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim/simserver/catalog"
+	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/guard"
 	"weir/internal/sim/simserver/tally"
 	"weir/internal/sim/simserver/web"
@@ -164,8 +165,8 @@ type tokenizeRequest struct {
 	Messages jsontext.Value `json:"messages"`
 	Strs     bool           `json:"return_token_strs"`
 	Special  *bool          `json:"add_special_tokens"`
-	modeFields
-	unread
+	fields.Mode
+	fields.Unread
 }
 
 func (f *vllmServer) tokenize(w http.ResponseWriter, r *http.Request) {
@@ -178,24 +179,24 @@ func (f *vllmServer) tokenize(w http.ResponseWriter, r *http.Request) {
 			return nil, err
 		}
 		if req.Strs {
-			return nil, notSimulated("return_token_strs")
+			return nil, fields.NotSimulated("return_token_strs")
 		}
-		if err := vllmTokens.refuse(req.Rest); err != nil {
+		if err := vllmTokens.Refuse(req.Rest); err != nil {
 			return nil, err
 		}
 		if req.Prompt == nil {
-			if valueOr(req.Special, false) {
-				return nil, notSimulated("add_special_tokens")
+			if fields.ValueOr(req.Special, false) {
+				return nil, fields.NotSimulated("add_special_tokens")
 			}
-			prompts, err := f.e.chatPrompt(r.Context(), "", &completionRequest{Messages: req.Messages, modeFields: req.modeFields})
+			prompts, err := f.e.chatPrompt(r.Context(), "", &completionRequest{Messages: req.Messages, Mode: req.Mode})
 			if err != nil {
 				return nil, err
 			}
 			return prompts[0], nil
 		}
-		ids, err := f.e.tokenizer.Encode(*req.Prompt, valueOr(req.Special, true))
+		ids, err := f.e.tokenizer.Encode(*req.Prompt, fields.ValueOr(req.Special, true))
 		if err != nil {
-			return nil, asInvalid("prompt", err)
+			return nil, fields.AsInvalid("prompt", err)
 		}
 		return ids, nil
 	}()
@@ -255,3 +256,31 @@ func (e *Engine) detokenize(param string, ids []uint32) (string, error) {
 	}
 	return strings.ToValidUTF8(string(e.promptText(ids)), "\ufffd"), nil
 }
+
+// Of each request, the fields that are not simulated.
+var (
+	vllmMessages = fields.Unsimulated{"ec_transfer_params": "null", "watermarking": "false"}
+	vllmAnswers  = fields.Unsimulated{
+		"enable_response_messages": "false", "include_stop_str_in_output": "false", "logit_bias": "{}",
+		"media_io_kwargs": "null", "mm_processor_kwargs": "null", "previous_input_messages": "null", "skip_special_tokens": "true",
+		"ec_transfer_params": "null", "watermarking": "false",
+	}
+	vllmSampling = fields.Unsimulated{
+		"allowed_token_ids": "null", "bad_words": "[]", "flat_logprobs": "false", "logit_bias": "{}", "logprob_token_ids": "null",
+		"prompt_logprob_start": "null", "prompt_logprob_token_ids": "null", "repetition_detection": "null",
+		"thinking_token_budget": "null", "trace_decode_token_ids": "null", "watermarking": "false",
+	}
+	vllmGenerate = fields.Unsimulated{
+		"ec_transfer_params": "null", "reasoning_ended": "null", "reasoning_parser_kwargs": "null", "token_offsets": "null",
+	}
+	vllmPooling = fields.Unsimulated{
+		"add_special_tokens": "true", "chat_template_kwargs": "null", "instruction": "null", "max_tokens_per_doc": "0",
+		"max_tokens_per_query": "0", "messages": "null", "mm_processor_kwargs": "null", "padding": "null", "truncate_prompt_tokens": "null",
+		"use_activation": "null",
+	}
+	vllmEmbeddings = vllmPooling.And(fields.Unsimulated{"embed_dtype": `"float32"`, "endianness": `"native"`})
+	vllmTokens     = fields.Unsimulated{
+		"add_generation_prompt": "true", "chat_template": "null", "continue_final_message": "false",
+		"media_io_kwargs": "null", "mm_processor_kwargs": "null",
+	}
+)

@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/web"
 	"weir/internal/trace"
 )
@@ -33,8 +34,8 @@ type generateIDs struct {
 	Priority         int            `json:"priority"`
 	KVTransferParams jsontext.Value `json:"kv_transfer_params"`
 
-	saltFields
-	unread
+	fields.Salt
+	fields.Unread
 }
 
 // idAnswer is the answer to a request to /inference/v1/generate: that to a completion, of
@@ -93,15 +94,15 @@ func (a *idAnswer) asCompletion(req *generateIDs) (*completionRequest, error) {
 	case req.SamplingParams.Kind() != '{':
 		return nil, infer.Invalid("sampling_params", "sampling_params: Field required")
 	case req.OutputMode != nil && *req.OutputMode != "tokens":
-		return nil, notSimulated("output_mode")
-	case given(req.Features):
-		return nil, notSimulated("features")
+		return nil, fields.NotSimulated("output_mode")
+	case fields.Given(req.Features):
+		return nil, fields.NotSimulated("features")
 	}
 	var as completionRequest
 	if err := web.Decode(req.SamplingParams, &as); err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(vllmGenerate.refuse(req.Rest), vllmSampling.refuse(as.Rest)); err != nil {
+	if err := cmp.Or(vllmGenerate.Refuse(req.Rest), vllmSampling.Refuse(as.Rest)); err != nil {
 		return nil, err
 	}
 	if as.N != nil && *as.N > 1 && as.Temperature != nil && *as.Temperature == 0 {
@@ -120,9 +121,9 @@ func (a *idAnswer) asCompletion(req *generateIDs) (*completionRequest, error) {
 		return nil, err
 	}
 	as.Prompt, as.Model, as.Priority, as.KVTransferParams, as.ReturnTokenIDs = b, req.Model, req.Priority, req.KVTransferParams, true
-	as.saltFields = req.saltFields
+	as.Salt = req.Salt
 	as.Stream, as.StreamOptions = req.Stream, nil
-	if req.Stream && given(req.StreamOptions) {
+	if req.Stream && fields.Given(req.StreamOptions) {
 		if err := web.Decode(req.StreamOptions, &as.StreamOptions); err != nil {
 			return nil, err
 		}

@@ -10,6 +10,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim/simserver/catalog"
+	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/web"
 )
 
@@ -44,9 +45,9 @@ type messagesRequest struct {
 	} `json:"output_config"`
 	TemplateKwargs   jsontext.Value `json:"chat_template_kwargs"`
 	KVTransferParams jsontext.Value `json:"kv_transfer_params"`
-	saltFields
-	distribution
-	unread
+	fields.Salt
+	fields.Distribution
+	fields.Unread
 }
 
 type messagesMessage struct {
@@ -86,7 +87,7 @@ func blocksOf(param string, v jsontext.Value) (blocks []messagesBlock, err error
 		one := messagesBlock{Type: "text"}
 		err = json.Unmarshal(v, &one.Text)
 		blocks = []messagesBlock{one}
-	} else if !isNull(v) {
+	} else if !fields.IsNull(v) {
 		err = json.Unmarshal(v, &blocks)
 	}
 	if err != nil {
@@ -157,7 +158,7 @@ func appendMessage(all []chatMessage, role string, blocks []messagesBlock) ([]ch
 			one.Reasoning += b.Thinking
 		case "tool_use":
 			arguments := string(b.Input)
-			if isNull(b.Input) {
+			if fields.IsNull(b.Input) {
 				arguments = "{}"
 			}
 			one.ToolCalls = append(one.ToolCalls, newChatCall(b.ID, b.Name, arguments))
@@ -198,7 +199,7 @@ func appendMessage(all []chatMessage, role string, blocks []messagesBlock) ([]ch
 
 // completion makes a chat of the request.
 func (r *messagesRequest) completion() (req *completionRequest, err error) {
-	req = &completionRequest{Model: r.Model, MaxTokens: r.MaxTokens, Stream: r.Stream, KVTransferParams: r.KVTransferParams, saltFields: r.saltFields, distribution: r.distribution}
+	req = &completionRequest{Model: r.Model, MaxTokens: r.MaxTokens, Stream: r.Stream, KVTransferParams: r.KVTransferParams, Salt: r.Salt, Distribution: r.Distribution}
 	req.TemplateKwargs = r.TemplateKwargs
 	if req.Messages, err = r.chat(); err != nil {
 		return nil, err
@@ -246,7 +247,7 @@ func (r *messagesRequest) modes(req *completionRequest) error {
 				effort(c.Effort)
 			}
 		}
-		if c.Format != nil && !isNull(c.Format.Schema) {
+		if c.Format != nil && !fields.IsNull(c.Format.Schema) {
 			req.ResponseFormat = jsontext.Value(`{"type":"json_schema","json_schema":{"name":"json_schema","schema":` + string(c.Format.Schema) + `}}`)
 		}
 	}
@@ -284,7 +285,7 @@ func acceptMessages(a *answer, body []byte) (*completionRequest, api, error) {
 	case r.MaxTokens == nil:
 		return nil, nil, infer.Invalid("max_tokens", "max_tokens is missing")
 	}
-	if err := vllmMessages.refuse(r.Rest); err != nil {
+	if err := vllmMessages.Refuse(r.Rest); err != nil {
 		return nil, nil, err
 	}
 	req, err := r.completion()

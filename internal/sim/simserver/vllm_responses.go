@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
+	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/web"
 )
 
@@ -41,9 +42,9 @@ type responsesRequest struct {
 	TemplateKwargs   jsontext.Value  `json:"chat_template_kwargs"`
 	KVTransferParams jsontext.Value  `json:"kv_transfer_params"`
 	Include          []string        `json:"include"`
-	saltFields
-	distribution
-	unread
+	fields.Salt
+	fields.Distribution
+	fields.Unread
 
 	// Told again.
 	Metadata     jsontext.Value `json:"metadata"`
@@ -221,7 +222,7 @@ func appendItem(all []chatMessage, it *responsesItem) ([]chatMessage, error) {
 		var parts []struct {
 			Text string `json:"text"`
 		}
-		if !isNull(it.Content) {
+		if !fields.IsNull(it.Content) {
 			if err := json.Unmarshal(it.Content, &parts); err != nil {
 				return nil, infer.Invalid("input", "input: the content of reasoning must be a list of parts: %v", err)
 			}
@@ -251,8 +252,8 @@ func appendItem(all []chatMessage, it *responsesItem) ([]chatMessage, error) {
 // completion makes a chat of the request.
 func (r *responsesRequest) completion(tools []chatTool) (req *completionRequest, err error) {
 	req = &completionRequest{Model: r.Model, MaxTokens: r.MaxOutputTokens, Stream: r.Stream, Seed: r.Seed, Stop: r.Stop, StopTokenIDs: r.StopTokenIDs,
-		IgnoreEOS: r.IgnoreEOS, Priority: r.Priority, KVTransferParams: r.KVTransferParams, saltFields: r.saltFields,
-		distribution: r.distribution}
+		IgnoreEOS: r.IgnoreEOS, Priority: r.Priority, KVTransferParams: r.KVTransferParams, Salt: r.Salt,
+		Distribution: r.Distribution}
 	req.StructuredOutputs, req.TemplateKwargs, req.ParallelToolCalls = r.Structured, r.TemplateKwargs, r.Parallel != nil && *r.Parallel
 	if req.Messages, err = r.chat(); err != nil {
 		return nil, err
@@ -271,7 +272,7 @@ func (r *responsesRequest) completion(tools []chatTool) (req *completionRequest,
 		}
 		req.ToolChoice = jsontext.Value(`{"type":"function","function":{"name":` + web.Quote(named.Name) + `}}`)
 	}
-	if !isNull(r.Reasoning) {
+	if !fields.IsNull(r.Reasoning) {
 		var said struct {
 			Effort *string `json:"effort"`
 		}
@@ -285,7 +286,7 @@ func (r *responsesRequest) completion(tools []chatTool) (req *completionRequest,
 
 // format reads text.format.
 func (r *responsesRequest) format(req *completionRequest) error {
-	if isNull(r.Text) {
+	if fields.IsNull(r.Text) {
 		return nil
 	}
 	var text struct {
@@ -302,14 +303,14 @@ func (r *responsesRequest) format(req *completionRequest) error {
 	case "json_object":
 		req.ResponseFormat = jsontext.Value(`{"type":"json_object"}`)
 	case "json_schema":
-		if isNull(text.Format.Schema) {
+		if fields.IsNull(text.Format.Schema) {
 			return infer.Invalid("text", "text.format.schema is missing")
 		}
 		req.ResponseFormat = jsontext.Value(`{"type":"json_schema","json_schema":{"schema":` + string(text.Format.Schema) + `}}`)
 	default:
 		return infer.Invalid("text", "text.format.type is %q; it must be text, json_object or json_schema", text.Format.Type)
 	}
-	if req.ResponseFormat != nil && !isNull(r.Structured) {
+	if req.ResponseFormat != nil && !fields.IsNull(r.Structured) {
 		return infer.Invalid("structured_outputs", "Cannot specify both structured_outputs and text.format")
 	}
 	return nil
@@ -329,16 +330,16 @@ func acceptResponses(a *answer, body []byte) (*completionRequest, api, error) {
 	switch {
 	case r.Previous != nil:
 		return nil, nil, noResponse(*r.Previous)
-	case !isNull(r.Prompt):
+	case !fields.IsNull(r.Prompt):
 		return nil, nil, infer.Invalid("prompt", "prompt template is not supported")
 	case r.Background:
 		return nil, nil, infer.Invalid("background", "this vLLM engine keeps no answers, and so has no background mode")
-	case isNull(r.Input):
+	case fields.IsNull(r.Input):
 		return nil, nil, infer.Invalid("input", "input is missing")
 	case slices.Contains(r.Include, "message.output_text.logprobs"):
-		return nil, nil, notSimulated("include")
+		return nil, nil, fields.NotSimulated("include")
 	}
-	if err := vllmAnswers.refuse(r.Rest); err != nil {
+	if err := vllmAnswers.Refuse(r.Rest); err != nil {
 		return nil, nil, err
 	}
 	tools, names := shown(r.Tools)
@@ -477,7 +478,7 @@ func (r *responsesAnswer) usage() *responsesUsage {
 func (r *responsesAnswer) response(status string, items []any, usage *responsesUsage) any {
 	q := r.request
 	orNull := func(v jsontext.Value) any {
-		if isNull(v) {
+		if fields.IsNull(v) {
 			return nil
 		}
 		return v
@@ -487,7 +488,7 @@ func (r *responsesAnswer) response(status string, items []any, usage *responsesU
 		tools = append(tools, q.Tools[i].raw)
 	}
 	choice := q.ToolChoice
-	if isNull(choice) {
+	if fields.IsNull(choice) {
 		choice = jsontext.Value(`"auto"`)
 	}
 	temperature, top := 1.0, 1.0
@@ -516,7 +517,7 @@ func (r *responsesAnswer) response(status string, items []any, usage *responsesU
 		"id": r.responseID, "created_at": r.createdAt, "incomplete_details": incomplete, "instructions": q.Instructions, "metadata": orNull(q.Metadata), "model": r.model, "object": "response",
 		"output": items, "parallel_tool_calls": q.Parallel == nil || *q.Parallel, "temperature": temperature, "tool_choice": choice, "tools": tools, "top_p": top, "background": false,
 		"max_output_tokens": limit, "max_tool_calls": q.MaxToolCalls, "previous_response_id": nil, "prompt": nil, "reasoning": orNull(q.Reasoning), "service_tier": q.ServiceTier, "status": status,
-		"text": orNull(q.Text), "top_logprobs": q.TopLogprobs, "truncation": q.Truncation, "usage": usage, "user": q.User, "presence_penalty": valueOr(q.PresencePenalty, 0), "frequency_penalty": valueOr(q.FrequencyPenalty, 0),
+		"text": orNull(q.Text), "top_logprobs": q.TopLogprobs, "truncation": q.Truncation, "usage": usage, "user": q.User, "presence_penalty": fields.ValueOr(q.PresencePenalty, 0), "frequency_penalty": fields.ValueOr(q.FrequencyPenalty, 0),
 		"kv_transfer_params": params, "ec_transfer_params": nil, "input_messages": nil, "output_messages": nil,
 	}
 }

@@ -1,4 +1,4 @@
-package simserver
+package fields
 
 import (
 	"strings"
@@ -8,9 +8,9 @@ import (
 	"weir/internal/infer"
 )
 
-// saltFields are those by which a request finds in the prefix cache only what others of the
+// Salt are those by which a request finds in the prefix cache only what others of the
 // same salt left there.
-type saltFields struct {
+type Salt struct {
 	CacheSalt jsontext.Value `json:"cache_salt"`
 	ExtraKey  jsontext.Value `json:"extra_key"` // SGLang's
 }
@@ -18,8 +18,8 @@ type saltFields struct {
 // maxSalt is how many characters vLLM takes.
 const maxSalt = 128
 
-// vllm returns the salt, by the rules of vLLM 0.32.
-func (s *saltFields) vllm() (string, error) {
+// VLLM returns the salt, by the rules of vLLM 0.32.
+func (s *Salt) VLLM() (string, error) {
 	switch s.CacheSalt.Kind() {
 	case 0, 'n':
 		return "", nil
@@ -27,7 +27,7 @@ func (s *saltFields) vllm() (string, error) {
 	default:
 		return "", infer.Invalid("cache_salt", "Parameter 'cache_salt' must be a non-empty string if provided.")
 	}
-	salt, err := perItem[string]("cache_salt", s.CacheSalt, '"', 1)
+	salt, err := PerItem[string]("cache_salt", s.CacheSalt, '"', 1)
 	switch {
 	case err != nil:
 		return "", err
@@ -39,14 +39,14 @@ func (s *saltFields) vllm() (string, error) {
 	return salt[0], nil
 }
 
-// sglang returns the salt of each of n items, by the rules of SGLang 0.5.23: an empty one is
+// SGLang returns the salt of each of n items, by the rules of SGLang 0.5.23: an empty one is
 // none, and both fields together divide.
-func (s *saltFields) sglang(n int) ([]string, error) {
-	salts, err := perItem[string]("cache_salt", s.CacheSalt, '"', n)
+func (s *Salt) SGLang(n int) ([]string, error) {
+	salts, err := PerItem[string]("cache_salt", s.CacheSalt, '"', n)
 	if err != nil {
 		return nil, err
 	}
-	keys, err := perItem[string]("extra_key", s.ExtraKey, '"', n)
+	keys, err := PerItem[string]("extra_key", s.ExtraKey, '"', n)
 	if err != nil {
 		return nil, err
 	}

@@ -1,21 +1,18 @@
-package simserver
+package fields
 
 import (
-	"errors"
 	"strconv"
-	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
-	"weir/internal/sim"
 	"weir/internal/workload/content"
 )
 
-// modeFields are the fields of a completion that select the parts of the answer, of OpenAI,
+// Mode are the fields of a completion that select the parts of the answer, of OpenAI,
 // vLLM and SGLang.
-type modeFields struct {
+type Mode struct {
 	Tools             jsontext.Value `json:"tools"`
 	ToolChoice        jsontext.Value `json:"tool_choice"`
 	ParallelToolCalls bool           `json:"parallel_tool_calls"`
@@ -40,9 +37,9 @@ type modeFields struct {
 // true.
 const parallelCalls = 2
 
-// ask reads the fields. messages is the chat's, empty where it is none.
-func (f *modeFields) ask(messages jsontext.Value) (ask content.Ask, err error) {
-	if err := f.askFormat(&ask); err != nil {
+// Ask reads the fields. messages is the chat's, empty where it is none.
+func (f *Mode) Ask(messages jsontext.Value) (ask content.Ask, err error) {
+	if err := f.AskFormat(&ask); err != nil {
 		return ask, err
 	}
 	if err := f.askThinking(&ask); err != nil {
@@ -55,8 +52,8 @@ func (f *modeFields) ask(messages jsontext.Value) (ask content.Ask, err error) {
 	return ask, f.askTools(&ask, messages)
 }
 
-// askFormat reads the fields that ask for a document. It refuses unsupported forms.
-func (f *modeFields) askFormat(ask *content.Ask) error {
+// AskFormat reads the fields that ask for a document. It refuses unsupported forms.
+func (f *Mode) AskFormat(ask *content.Ask) error {
 	for _, x := range []struct {
 		name  string
 		value jsontext.Value
@@ -64,16 +61,16 @@ func (f *modeFields) askFormat(ask *content.Ask) error {
 		{"guided_regex", f.GuidedRegex}, {"guided_choice", f.GuidedChoice}, {"guided_grammar", f.GuidedGrammar},
 		{"regex", f.Regex}, {"ebnf", f.EBNF}, {"structural_tag", f.StructuralTag},
 	} {
-		if !isNull(x.value) {
+		if !IsNull(x.value) {
 			return infer.Invalid(x.name, "this simulated engine has no %s; of grammars it has JSON Schema", x.name)
 		}
 	}
-	schema, err := askSchema("guided_json", f.GuidedJSON)
+	schema, err := Schema("guided_json", f.GuidedJSON)
 	if err != nil {
 		return err
 	}
 	if ask.Schema = schema; schema == nil {
-		if ask.Schema, err = askSchema("json_schema", f.JSONSchema); err != nil {
+		if ask.Schema, err = Schema("json_schema", f.JSONSchema); err != nil {
 			return err
 		}
 	}
@@ -83,12 +80,10 @@ func (f *modeFields) askFormat(ask *content.Ask) error {
 	return askResponseFormat(ask, f.ResponseFormat)
 }
 
-func isNull(v jsontext.Value) bool { return len(v) == 0 || v.Kind() == 'n' }
-
-// askSchema reads a JSON Schema, given as JSON or as a string of JSON. It returns nil if
+// Schema reads a JSON Schema, given as JSON or as a string of JSON. It returns nil if
 // there is none.
-func askSchema(param string, v jsontext.Value) (*content.Schema, error) {
-	if isNull(v) {
+func Schema(param string, v jsontext.Value) (*content.Schema, error) {
+	if IsNull(v) {
 		return nil, nil
 	}
 	if v.Kind() == '"' {
@@ -107,7 +102,7 @@ func askSchema(param string, v jsontext.Value) (*content.Schema, error) {
 
 // askStructured reads vLLM's structured_outputs.
 func askStructured(ask *content.Ask, v jsontext.Value) error {
-	if isNull(v) {
+	if IsNull(v) {
 		return nil
 	}
 	var fields map[string]jsontext.Value
@@ -115,13 +110,13 @@ func askStructured(ask *content.Ask, v jsontext.Value) error {
 		return infer.Invalid("structured_outputs", "structured_outputs must be an object")
 	}
 	for name, value := range fields {
-		if isNull(value) {
+		if IsNull(value) {
 			continue
 		}
 		param := "structured_outputs." + name
 		switch name {
 		case "json":
-			schema, err := askSchema(param, value)
+			schema, err := Schema(param, value)
 			if err != nil {
 				return err
 			}
@@ -141,7 +136,7 @@ func askStructured(ask *content.Ask, v jsontext.Value) error {
 
 // askResponseFormat reads OpenAI's response_format.
 func askResponseFormat(ask *content.Ask, v jsontext.Value) error {
-	if isNull(v) {
+	if IsNull(v) {
 		return nil
 	}
 	var format struct {
@@ -159,10 +154,10 @@ func askResponseFormat(ask *content.Ask, v jsontext.Value) error {
 		ask.Schema = content.AnyObject()
 	case "json_schema":
 		const param = "response_format.json_schema.schema"
-		if isNull(format.JSONSchema.Schema) {
+		if IsNull(format.JSONSchema.Schema) {
 			return infer.Invalid(param, "%s is missing", param)
 		}
-		schema, err := askSchema(param, format.JSONSchema.Schema)
+		schema, err := Schema(param, format.JSONSchema.Schema)
 		if err != nil {
 			return err
 		}
@@ -175,8 +170,8 @@ func askResponseFormat(ask *content.Ask, v jsontext.Value) error {
 
 // askThinking reads the ways to ask for reasoning: reasoning_effort, and what
 // templates call enable_thinking or thinking.
-func (f *modeFields) askThinking(ask *content.Ask) (err error) {
-	if !isNull(f.TemplateKwargs) {
+func (f *Mode) askThinking(ask *content.Ask) (err error) {
+	if !IsNull(f.TemplateKwargs) {
 		var kwargs struct {
 			EnableThinking *bool `json:"enable_thinking"`
 			Thinking       *bool `json:"thinking"`
@@ -203,9 +198,9 @@ func (f *modeFields) askThinking(ask *content.Ask) (err error) {
 }
 
 // askTools reads the tools and whether one is to be called.
-func (f *modeFields) askTools(ask *content.Ask, messages jsontext.Value) error {
+func (f *Mode) askTools(ask *content.Ask, messages jsontext.Value) error {
 	var tools []jsontext.Value
-	if !isNull(f.Tools) {
+	if !IsNull(f.Tools) {
 		if err := json.Unmarshal(f.Tools, &tools); err != nil {
 			return infer.Invalid("tools", "tools must be a list of tools: %v", err)
 		}
@@ -215,7 +210,7 @@ func (f *modeFields) askTools(ask *content.Ask, messages jsontext.Value) error {
 	for i, raw := range tools {
 		t, err := content.ParseTool(raw, "tools["+strconv.Itoa(i)+"]")
 		if err != nil {
-			return askInvalid(err)
+			return AskInvalid(err)
 		}
 		ask.Tools = append(ask.Tools, t)
 	}
@@ -238,7 +233,7 @@ func (f *modeFields) askTools(ask *content.Ask, messages jsontext.Value) error {
 }
 
 // askChoice reads tool_choice. Without tools it may only be auto or none.
-func (f *modeFields) askChoice(ask *content.Ask) error {
+func (f *Mode) askChoice(ask *content.Ask) error {
 	var word string
 	switch f.ToolChoice.Kind() {
 	case 0, 'n':
@@ -262,7 +257,7 @@ func (f *modeFields) askChoice(ask *content.Ask) error {
 	return nil
 }
 
-func (f *modeFields) askNamed(ask *content.Ask) error {
+func (f *Mode) askNamed(ask *content.Ask) error {
 	var named struct {
 		Function struct {
 			Name string `json:"name"`
@@ -280,8 +275,8 @@ func (f *modeFields) askNamed(ask *content.Ask) error {
 	return infer.Invalid("tool_choice", "tool_choice names %q, which is none of the tools", named.Function.Name)
 }
 
-// offered returns the tools for the template: none when none may be called.
-func (f *modeFields) offered() []byte {
+// Offered returns the tools for the template: none when none may be called.
+func (f *Mode) Offered() []byte {
 	var word string
 	if f.ToolChoice.Kind() == '"' && json.Unmarshal(f.ToolChoice, &word) == nil && word == "none" {
 		return nil
@@ -289,63 +284,8 @@ func (f *modeFields) offered() []byte {
 	return f.Tools
 }
 
-// speech returns what takes a chat's text apart.
-func (r *completionRequest) speech(d *dialect) *speech {
-	if !d.chat {
-		return nil
-	}
-	s := &speech{tools: !isNull(r.offered())}
-	if !r.separate() {
-		s.state = inText
-	}
-	return s
-}
-
-// separate reports whether reasoning is a separate field of the answer, which is the
+// Separate reports whether reasoning is a separate field of the answer, which is the
 // default.
-func (f *modeFields) separate() bool {
+func (f *Mode) Separate() bool {
 	return f.SeparateReasoning == nil || *f.SeparateReasoning
-}
-
-// script sets a request's script unless the output is only words. Every server calls it
-// before it prepares a request. ask holds what the request's own fields ask for, in
-// addition to its prompt. scripted reports whether the output is not plain text.
-func (e *Engine) script(p *sim.Params, ask content.Ask) (scripted bool, err error) {
-	s := e.opts.Speaker
-	if s == nil {
-		return false, nil
-	}
-	limit := p.MaxTokens
-	if limit == 0 {
-		limit = e.prepare.ContextLength - len(p.Prompt)
-	}
-	if limit <= 0 || len(p.Prompt) == 0 {
-		return false, nil // Prepare refuses it
-	}
-	said, err := s.Script(&content.Request{Prompt: p.Prompt, Seed: p.Seed, MaxTokens: limit, Ask: ask})
-	if err != nil {
-		return false, askInvalid(err)
-	}
-	if said == nil {
-		return false, nil
-	}
-	p.Script = said.IDs
-	if said.Closed {
-		// A document ends where it ends, as under a grammar.
-		p.IgnoreEOS, p.MinTokens = false, 0
-	}
-	return true, nil
-}
-
-// askInvalid makes an error of package content the caller's.
-func askInvalid(err error) error {
-	var ask *content.AskError
-	var schema *content.SchemaError
-	switch {
-	case errors.As(err, &ask):
-		return &infer.Error{Code: infer.CodeInvalid, Param: ask.Param, Message: ask.Reason, Cause: err}
-	case errors.As(err, &schema):
-		return &infer.Error{Code: infer.CodeInvalid, Param: "schema", Message: "schema: " + err.Error(), Cause: err}
-	}
-	return &infer.Error{Code: infer.CodeInvalid, Message: strings.TrimPrefix(err.Error(), "content: "), Cause: err}
 }
