@@ -29,7 +29,7 @@ func (e *Engine) AdminHandler() http.Handler {
 		web.WriteJSON(w, http.StatusOK, e.Aborts())
 	})
 	mux.HandleFunc("GET /admin/media", func(w http.ResponseWriter, _ *http.Request) {
-		web.WriteJSON(w, http.StatusOK, e.Seen())
+		web.WriteJSON(w, http.StatusOK, e.vocab.Seen())
 	})
 	mux.HandleFunc("GET /admin/faults", func(w http.ResponseWriter, _ *http.Request) {
 		e.writeFaults(w)

@@ -368,7 +368,7 @@ func appendMatch(b []byte, m match) []byte {
 // appendStopReason appends vLLM's stop_reason: as appendMatch, but null for the
 // model's own end ids.
 func (a *answer) appendStopReason(b []byte, o *output) []byte {
-	if o.matched.set && o.matched.text == "" && a.e.ends(o.matched.id) {
+	if o.matched.set && o.matched.text == "" && a.e.vocab.Ends(o.matched.id) {
 		return append(b, "null"...)
 	}
 	return appendMatch(b, o.matched)

@@ -406,17 +406,10 @@ func (a *answer) prompts(req *completionRequest) ([][]uint32, error) {
 		// SGLang's: the caller rendered and encoded the messages.
 		return [][]uint32{req.InputIDs}, nil
 	case a.d.chat:
-		return a.e.chatPrompt(a.r.Context(), a.id, req)
+		ids, err := a.e.vocab.Chat(a.r.Context(), a.id, req.Messages, req.Offered(), req.TemplateKwargs)
+		return [][]uint32{ids}, err
 	}
-	return a.e.textPrompts("prompt", req.Prompt)
-}
-
-func (e *Engine) promptTexts(prompts [][]uint32) []byte {
-	var b []byte
-	for _, p := range prompts {
-		b = append(b, e.promptText(p)...)
-	}
-	return b
+	return a.e.vocab.Prompts("prompt", req.Prompt)
 }
 
 // lora returns the LoRA adapter that a request selects by its model or, on SGLang, by its

@@ -87,7 +87,7 @@ func (e *Engine) embed(w http.ResponseWriter, r *http.Request, v voice, lacks fi
 	if req.Format != "" && req.Format != "float" && req.Format != "base64" {
 		return nil, infer.Invalid("encoding_format", "encoding_format is %q; it must be float or base64", req.Format)
 	}
-	inputs, err := e.textPrompts("input", req.Input)
+	inputs, err := e.vocab.Prompts("input", req.Input)
 	if err != nil {
 		return nil, err
 	}

@@ -34,6 +34,7 @@ import (
 	"weir/internal/sim/kvpub"
 	"weir/internal/sim/simserver/conns"
 	"weir/internal/sim/simserver/guard"
+	"weir/internal/sim/simserver/vocab"
 	"weir/internal/trace"
 	"weir/internal/workload/content"
 )
@@ -41,24 +42,12 @@ import (
 // Software is the name and version that the engine reports.
 const Software = "weir-sim 0.1"
 
-// Tokenizer turns text into ids and back. It is called from many goroutines.
-type Tokenizer interface {
-	// Encode returns the ids of a text, with special tokens recognised. addSpecial adds
-	// those that the model puts around a text that no template has rendered.
-	Encode(text string, addSpecial bool) ([]uint32, error)
-	// Text returns the bytes of an id.
-	Text(id uint32) []byte
-	// Render returns the text of a chat's prompt. messages and tools are JSON arrays,
-	// kwargs is an object of variables for the template. tools and kwargs may be empty.
-	Render(messages, tools, kwargs []byte) (string, error)
-}
-
 // Options describe an engine and how it is served.
 type Options struct {
 	Sim sim.Options
 	// Tokenizer is needed by the HTTP servers, and by faults with a marker on the
 	// plane.
-	Tokenizer Tokenizer
+	Tokenizer vocab.Tokenizer
 	// Placeholders are the ids that stand for an image or audio in a prompt; what
 	// has none is not taken.
 	Placeholders map[infer.MediaKind]uint32
@@ -85,17 +74,21 @@ type Options struct {
 	MaxPending int
 }
 
-// Access defines who may ask an engine, and with which keys and TLS settings.
-type Access = guard.Access
+type (
+	// Access defines who may ask an engine, and with which keys and TLS settings.
+	Access = guard.Access
+	// Tokenizer turns text into ids and back. It is called from many goroutines.
+	Tokenizer = vocab.Tokenizer
+)
 
 // Engine is a simulated engine.
 type Engine struct {
-	opts      Options
-	core      *sim.Core // Run's
-	prepare   *sim.Options
-	tokenizer Tokenizer
-	instance  atomic.Pointer[string]
-	began     atomic.Int64 // when the present process began, in ns since 1970
+	opts     Options
+	core     *sim.Core // Run's
+	prepare  *sim.Options
+	vocab    *vocab.Vocab
+	instance atomic.Pointer[string]
+	began    atomic.Int64 // when the present process began, in ns since 1970
 
 	faultsMu sync.Mutex
 	faults   *sim.Faults
@@ -130,9 +123,6 @@ type Engine struct {
 	aborts   []Abort // a ring
 	aborted  int     // put into it
 
-	seenMu sync.Mutex
-	seen   []Seen
-
 	stateMu sync.Mutex
 	counts  sim.Counts
 	lateNow lateness
@@ -164,17 +154,17 @@ func New(o Options) (*Engine, error) {
 		o.SGLang.WeightVersion = "default"
 	}
 	e := &Engine{
-		opts:      o,
-		core:      core,
-		prepare:   core.Options(),
-		tokenizer: o.Tokenizer,
-		faults:    faults,
-		inbox:     inbox{wake: make(chan struct{}, 1)},
-		done:      make(chan struct{}),
-		dead:      make(chan struct{}),
-		again:     make([]int, core.Options().DPSize),
-		stood:     make([]float64, core.Options().DPSize),
-		sessions:  sessions{byID: map[uint64]*session{}},
+		opts:     o,
+		core:     core,
+		prepare:  core.Options(),
+		vocab:    vocab.New(core.Options(), o.Tokenizer, o.Placeholders, o.Speaker),
+		faults:   faults,
+		inbox:    inbox{wake: make(chan struct{}, 1)},
+		done:     make(chan struct{}),
+		dead:     make(chan struct{}),
+		again:    make([]int, core.Options().DPSize),
+		stood:    make([]float64, core.Options().DPSize),
+		sessions: sessions{byID: map[uint64]*session{}},
 	}
 	e.opts.Legs.setDefaults()
 	if t := e.opts.VLLM.Transfer; t != nil {
@@ -482,16 +472,4 @@ func (e *Engine) fault(id string, prompt func() []byte) (sim.Fault, bool) {
 	e.faultsMu.Lock()
 	defer e.faultsMu.Unlock()
 	return e.faults.Request(sim.Target{ID: id, Prompt: prompt})
-}
-
-// promptText returns the text of a prompt, for faults with a marker.
-func (e *Engine) promptText(prompt []uint32) []byte {
-	if e.tokenizer == nil {
-		return nil
-	}
-	var b []byte
-	for _, id := range prompt {
-		b = append(b, e.tokenizer.Text(id)...)
-	}
-	return b
 }

@@ -2,7 +2,6 @@ package simserver
 
 import (
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -108,13 +107,13 @@ func newExchange(e *Engine, w http.ResponseWriter, r *http.Request, id string, c
 // draw draws the request's fault.
 func (x *exchange) draw(prompts [][]uint32) {
 	conns.Of(x.r.Context()).Mold(nil) // of an earlier request
-	x.fault, x.faulty = x.e.fault(x.id, func() []byte { return x.e.promptTexts(prompts) })
+	x.fault, x.faulty = x.e.fault(x.id, func() []byte { return x.e.vocab.PromptText(prompts...) })
 }
 
 // add prepares an output.
 func (x *exchange) add(o output, p sim.Params) (sim.Request, error) {
 	p.Stall, p.StallAfter = x.faulty && x.fault.Kind == sim.Stall, x.fault.After
-	scripted, err := x.e.script(&p, o.ask)
+	scripted, err := x.e.vocab.Script(&p, o.ask)
 	if err != nil {
 		return sim.Request{}, err
 	}
@@ -361,10 +360,10 @@ func (x *exchange) say(o *output, id uint32, times int) {
 	if s := &o.summary; s.Reason == infer.ReasonStop && s.Matched >= 0 && s.Completion == o.completion {
 		o.matched = match{set: true, id: id}
 		if o.showStop {
-			text = x.e.text(id)
+			text = x.e.vocab.Text(id)
 		}
 	} else {
-		text = x.e.text(id)
+		text = x.e.vocab.Text(id)
 	}
 	for range times {
 		o.ids = append(o.ids, id)
@@ -508,15 +507,3 @@ func (x *exchange) breakOff(kind sim.FaultKind) {
 	}
 	c.Close()
 }
-
-// text returns the text of an id. End ids have none.
-func (e *Engine) text(id uint32) string {
-	text, isWord := e.prepare.Words.Text(id)
-	if isWord || e.tokenizer == nil || e.ends(id) {
-		return text
-	}
-	return string(e.tokenizer.Text(id))
-}
-
-// ends reports whether an id is one of the model's end ids.
-func (e *Engine) ends(id uint32) bool { return slices.Contains(e.prepare.EOS, id) }

@@ -60,9 +60,9 @@ func FuzzDecode(f *testing.F) {
 				t.Fatalf("%q: an empty stop string", body)
 			}
 		}
-		_, err = e.textPrompts("prompt", req.Prompt)
+		_, err = e.vocab.Prompts("prompt", req.Prompt)
 		forCaller(err)
-		_, err = e.chatPrompt(t.Context(), "", &req)
+		_, err = e.vocab.Chat(t.Context(), "", req.Messages, req.Offered(), req.TemplateKwargs)
 		forCaller(err)
 	})
 }

@@ -314,7 +314,7 @@ func TestModesOverPlane(t *testing.T) {
 			}
 			return ids[:len(ids)-1]
 		}
-		text := func(ids []uint32) string { return string(b.e.promptText(ids)) }
+		text := func(ids []uint32) string { return string(b.e.vocab.PromptText(ids)) }
 		tok := newToyTokenizer()
 		for prompt, prefix := range map[string]string{
 			`[weir-sim {"content": "echo"}]` + "\nhello": "\nhello",

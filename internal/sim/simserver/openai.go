@@ -34,7 +34,7 @@ func (e *Engine) ServeOpenAI(ctx context.Context, l net.Listener) error {
 
 // wantTokenizer refuses to serve an engine without a tokenizer, and closes l.
 func (e *Engine) wantTokenizer(l net.Listener, server string) error {
-	if e.tokenizer != nil {
+	if e.opts.Tokenizer != nil {
 		return nil
 	}
 	l.Close()

@@ -24,6 +24,7 @@ import (
 	"weir/internal/sim/simserver/conns"
 	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/guard"
+	"weir/internal/sim/simserver/vocab"
 	"weir/internal/trace"
 	"weir/internal/workload/content"
 )
@@ -87,7 +88,7 @@ func (p *planeServer) Describe(context.Context, *planepb.DescribeRequest) (*plan
 		VocabSize:     uint32(o.VocabSize),
 		MaxRunning:    uint32(o.MaxRunning * o.DPSize),
 		EosIds:        o.EOS,
-		Carries:       (planeCarries | p.e.mediaCarries()).Words(),
+		Carries:       (planeCarries | p.e.vocab.MediaCarries()).Words(),
 		KvTokens:      uint64(o.KVTokens * o.DPSize),
 		StepTokens:    uint32(min(o.StepTokens, o.ChunkedPrefill)),
 		Ranks:         uint32(o.DPSize),
@@ -158,7 +159,7 @@ func (p *planeServer) askOf(g *planepb.Guide) (ask content.Ask, err error) {
 	case nil:
 		return ask, nil
 	case *planepb.Guide_JsonSchema:
-		if p.e.opts.Speaker == nil {
+		if !p.e.vocab.Speaks() {
 			return ask, infer.Errorf(infer.CodeUnsupported, "the engine has nobody to write by a schema")
 		}
 		ask.Schema, err = fields.Schema("guide", jsontext.Value(kind.JsonSchema))
@@ -226,34 +227,34 @@ func (p *planeServer) session(req *planepb.SubmitRequest) (*session, error) {
 
 // submit has the engine queue a request.
 func (p *planeServer) submit(ctx context.Context, s *session, req *planepb.SubmitRequest, came way) (*slotJob, error) {
-	fault, faulty := p.e.fault(req.RequestId, func() []byte { return p.e.promptText(req.Prompt) })
+	fault, faulty := p.e.fault(req.RequestId, func() []byte { return p.e.vocab.PromptText(req.Prompt) })
 	if faulty {
 		if err := p.delay(ctx, fault); err != nil {
 			p.e.refused.Add(1)
 			return nil, err
 		}
 	}
-	var prompt expanded
+	var prompt vocab.Expanded
 	err := p.e.wantWhole()
 	if err == nil {
-		prompt, err = p.e.expand(ctx, req.RequestId, req.Prompt, mediaOf(req.GetMedia()))
+		prompt, err = p.e.vocab.Expand(ctx, req.RequestId, req.Prompt, mediaOf(req.GetMedia()))
 	}
 	if err != nil {
 		p.e.refused.Add(1)
 		return nil, asStatus(err)
 	}
 	params := sim.Params{
-		Prompt: prompt.ids, MaxTokens: int(req.MaxTokens), MinTokens: int(req.MinTokens),
+		Prompt: prompt.IDs, MaxTokens: int(req.MaxTokens), MinTokens: int(req.MinTokens),
 		IgnoreEOS: req.IgnoreEos, StopIDs: req.StopIds, Seed: uint64(req.GetSeed()), CacheSalt: req.GetCacheSalt(),
 		Stall: faulty && fault.Kind == sim.Stall, StallAfter: fault.After,
 	}
 	if req.GetToContext() {
-		params.MaxTokens = min(params.MaxTokens, max(1, p.e.prepare.Room(len(prompt.ids))))
+		params.MaxTokens = min(params.MaxTokens, max(1, p.e.prepare.Room(len(prompt.IDs))))
 	}
 	var prepared sim.Request
 	ask, err := p.askOf(req.GetGuide())
 	if err == nil {
-		_, err = p.e.script(&params, ask)
+		_, err = p.e.vocab.Script(&params, ask)
 	}
 	if err == nil {
 		prepared, err = p.e.prepare.Prepare(params)
@@ -275,7 +276,7 @@ func (p *planeServer) submit(ctx context.Context, s *session, req *planepb.Submi
 		return nil, err
 	}
 	if len(req.GetMedia()) > 0 {
-		j.prompted = uint32(len(prompt.ids))
+		j.prompted = uint32(len(prompt.IDs))
 	}
 	// The gateway's deadline does not count from here on: the answer is certain
 	// and near, and a request that was accepted must not be reported as lost.
@@ -287,11 +288,11 @@ func (p *planeServer) submit(ctx context.Context, s *session, req *planepb.Submi
 }
 
 // mediaOf reads media off the wire.
-func mediaOf(wire []*planepb.Media) (all []medium) {
+func mediaOf(wire []*planepb.Media) (all []vocab.Medium) {
 	for _, w := range wire {
-		m := medium{kind: infer.NumMediaKinds, url: w.GetUrl(), mediaType: w.GetMediaType(), data: w.GetData()}
+		m := vocab.Medium{Kind: infer.NumMediaKinds, URL: w.GetUrl(), MediaType: w.GetMediaType(), Data: w.GetData()}
 		if k := w.GetKind() - planepb.Media_KIND_IMAGE; k >= 0 && int(k) < int(infer.NumMediaKinds) {
-			m.kind = infer.MediaKind(k)
+			m.Kind = infer.MediaKind(k)
 		}
 		all = append(all, m)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/vocab"
 	"weir/internal/trace"
 )
 
@@ -113,13 +114,13 @@ func (g *gateway) recv() error {
 		if asked, ok := g.top[slot]; ok {
 			for k, id := range rest[:n] {
 				position := len(g.ids[slot]) - n + k
-				if len(own) == 0 || len(top) < asked || float64(own[0]) != logprob(id, position) {
+				if len(own) == 0 || len(top) < asked || float64(own[0]) != vocab.Logprob(id, position) {
 					return fmt.Errorf("slot %d: log probabilities %v and %v of id %d at %d", slot, own, top, id, position)
 				}
 				own = own[1:]
 				for a := range asked {
 					at := len(s.TopLogprob) - len(top)
-					if want, lp := g.b.e.alternative(id, position, a); s.TopId[at] != want || float64(top[0]) != lp {
+					if want, lp := g.b.e.vocab.Alternative(id, position, a); s.TopId[at] != want || float64(top[0]) != lp {
 						return fmt.Errorf("slot %d: alternative %d of id %d is %d with %v", slot, a, id, s.TopId[at], top[0])
 					}
 					top = top[1:]

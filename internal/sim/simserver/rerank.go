@@ -80,7 +80,7 @@ func (e *Engine) rerank(w http.ResponseWriter, r *http.Request, v voice, lacks f
 	if len(req.Documents) == 0 {
 		return nil, 0, "", infer.Invalid("documents", "documents must be a list with at least one document")
 	}
-	query, err := e.textPrompt("query", req.Query)
+	query, err := e.vocab.One("query", req.Query)
 	if err != nil {
 		return nil, 0, "", err
 	}
@@ -97,7 +97,7 @@ func (e *Engine) rerank(w http.ResponseWriter, r *http.Request, v voice, lacks f
 		if text.Kind() != '"' {
 			return nil, 0, "", infer.Invalid("documents", "documents[%d] must be a string, or an object with a text", i)
 		}
-		ids, err := e.textPrompt("documents", text)
+		ids, err := e.vocab.One("documents", text)
 		if err != nil {
 			return nil, 0, "", err
 		}
@@ -166,10 +166,10 @@ func (f *vllmServer) score(w http.ResponseWriter, r *http.Request) {
 	}
 	var first, second [][]uint32
 	if err == nil {
-		first, err = f.e.textPrompts("text_1", req.Text1)
+		first, err = f.e.vocab.Prompts("text_1", req.Text1)
 	}
 	if err == nil {
-		second, err = f.e.textPrompts("text_2", req.Text2)
+		second, err = f.e.vocab.Prompts("text_2", req.Text2)
 	}
 	if err == nil && len(first) > 1 && len(first) != len(second) {
 		err = infer.Invalid("text_2", "text_1 has %d texts and text_2 %d; text_1 must be one, or as many", len(first), len(second))

@@ -16,6 +16,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/conns"
+	"weir/internal/sim/simserver/vocab"
 	"weir/internal/trace"
 )
 
@@ -431,9 +432,9 @@ func (s *session) score(m *planepb.Step, index []uint32) {
 		}
 		for k, id := range ids {
 			position := int(m.Total[i]) - n + k
-			m.Logprob = append(m.Logprob, float32(logprob(id, position)))
+			m.Logprob = append(m.Logprob, float32(vocab.Logprob(id, position)))
 			for a := range j.top {
-				other, lp := s.e.alternative(id, position, a)
+				other, lp := s.e.vocab.Alternative(id, position, a)
 				m.TopId, m.TopLogprob = append(m.TopId, other), append(m.TopLogprob, float32(lp))
 			}
 		}

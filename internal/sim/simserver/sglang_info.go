@@ -159,8 +159,8 @@ func (f *sglangServer) modelInfo(w http.ResponseWriter, _ *http.Request) {
 		"is_generation":             true,
 		"preferred_sampling_params": nil,
 		"weight_version":            f.e.opts.SGLang.WeightVersion,
-		"has_image_understanding":   f.e.mediaCarries()&infer.CarriesImage != 0,
-		"has_audio_understanding":   f.e.mediaCarries()&infer.CarriesAudio != 0,
+		"has_image_understanding":   f.e.vocab.MediaCarries()&infer.CarriesImage != 0,
+		"has_audio_understanding":   f.e.vocab.MediaCarries()&infer.CarriesAudio != 0,
 		"model_type":                "weir_sim",
 		"architectures":             []string{"WeirSimForCausalLM"},
 	})
@@ -349,9 +349,10 @@ func (f *sglangServer) tokenize(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 	case fields.Given(req.Messages):
-		prompts, err = f.e.chatPrompt(r.Context(), "", &completionRequest{Messages: req.Messages, Mode: req.Mode})
+		prompts = make([][]uint32, 1)
+		prompts[0], err = f.e.vocab.Chat(r.Context(), "", req.Messages, req.Offered(), req.TemplateKwargs)
 	default:
-		prompts, err = f.e.textPrompts("prompt", req.Prompt)
+		prompts, err = f.e.vocab.Prompts("prompt", req.Prompt)
 	}
 	if err != nil {
 		writeSGLangError(w, err)
@@ -391,7 +392,7 @@ func (f *sglangServer) detokenize(w http.ResponseWriter, r *http.Request) {
 	texts := make([]string, len(many))
 	for i := range many {
 		if err == nil {
-			texts[i], err = f.e.detokenize("tokens", many[i])
+			texts[i], err = f.e.vocab.Detokenize("tokens", many[i])
 		}
 	}
 	switch {

@@ -1,13 +1,17 @@
 package simserver
 
-import "strconv"
+import (
+	"strconv"
+
+	"weir/internal/sim/simserver/vocab"
+)
 
 // Log probabilities in SGLang's own shape: lists of [logprob, id, text], text
 // null unless asked for.
 
 func (e *Engine) appendEntry(b []byte, lp float64, id uint32, withText bool) []byte {
 	b = append(b, '[')
-	b = appendLogprob(b, lp)
+	b = vocab.AppendLogprob(b, lp)
 	return e.closeEntry(b, id, withText)
 }
 
@@ -16,7 +20,7 @@ func (e *Engine) closeEntry(b []byte, id uint32, withText bool) []byte {
 	b = strconv.AppendUint(b, uint64(id), 10)
 	b = append(b, ',')
 	if withText {
-		b = e.appendTokenText(b, id)
+		b = e.vocab.AppendTokenText(b, id)
 	} else {
 		b = append(b, "null"...)
 	}
@@ -30,7 +34,7 @@ func (e *Engine) appendTop(b []byte, id uint32, position, k int, withText bool) 
 		if i > 0 {
 			b = append(b, ',')
 		}
-		other, lp := e.alternative(id, position, i)
+		other, lp := e.vocab.Alternative(id, position, i)
 		b = e.appendEntry(b, lp, other, withText)
 	}
 	return append(b, ']')
@@ -43,9 +47,9 @@ func (e *Engine) appendWanted(b []byte, id uint32, position int, it *item) []byt
 		if i > 0 {
 			b = append(b, ',')
 		}
-		lp := logprob(id, position)
+		lp := vocab.Logprob(id, position)
 		if w != id {
-			lp += logprob(w, position) - 4
+			lp += vocab.Logprob(w, position) - 4
 		}
 		b = e.appendEntry(b, lp, w, it.withText)
 	}
@@ -74,7 +78,7 @@ func (e *Engine) appendInputLogprobs(b []byte, it *item) []byte {
 		if i == from {
 			return e.closeEntry(append(b, "[null"...), prompt[i], it.withText)
 		}
-		return e.appendEntry(b, logprob(prompt[i], i), prompt[i], it.withText)
+		return e.appendEntry(b, vocab.Logprob(prompt[i], i), prompt[i], it.withText)
 	})
 	if it.top > 0 {
 		list("input_top_logprobs", func(b []byte, i int) []byte {
@@ -106,7 +110,7 @@ func (g *generation) takeLogprobs(o *output, s *said, it *item) {
 	}
 	for i, id := range o.ids {
 		position := o.sent + i
-		s.logprobs = g.e.appendEntry(separate(s.logprobs), logprob(id, position), id, it.withText)
+		s.logprobs = g.e.appendEntry(separate(s.logprobs), vocab.Logprob(id, position), id, it.withText)
 		if it.top > 0 {
 			s.top = g.e.appendTop(separate(s.top), id, position, it.top, it.withText)
 		}

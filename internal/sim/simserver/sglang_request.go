@@ -19,6 +19,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/fields"
+	"weir/internal/sim/simserver/vocab"
 	"weir/internal/sim/simserver/web"
 	"weir/internal/workload/content"
 )
@@ -216,12 +217,12 @@ func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (it
 		return nil, false, err
 	}
 	for i, prompt := range prompts {
-		full, err := e.expand(ctx, cmp.Or(id, rids[i*n]), prompt, shown[i])
+		full, err := e.vocab.Expand(ctx, cmp.Or(id, rids[i*n]), prompt, shown[i])
 		if err != nil {
 			return nil, false, err
 		}
 		it := each[i]
-		it.media, it.params.Prompt = full.tokens, full.ids
+		it.media, it.params.Prompt = full.Tokens, full.IDs
 		if err := e.sample(&it, &sampling[i]); err != nil {
 			return nil, false, err
 		}
@@ -369,8 +370,8 @@ func (e *Engine) askFormat(it *item, s *samplingParams) error {
 // media returns the media of each of n prompts. A request without a batch may have one
 // value of a kind or a list of them, a batch has a list with one or a list of them for each
 // prompt.
-func (r *generateRequest) media(n int, batch bool) ([][]medium, error) {
-	all := make([][]medium, n)
+func (r *generateRequest) media(n int, batch bool) ([][]vocab.Medium, error) {
+	all := make([][]vocab.Medium, n)
 	for kind, v := range [infer.NumMediaKinds]jsontext.Value{r.ImageData, r.AudioData, r.VideoData} {
 		kind := infer.MediaKind(kind)
 		field := kind.String() + "_data"
@@ -416,19 +417,19 @@ func (r *generateRequest) media(n int, batch bool) ([][]medium, error) {
 
 // sglangMedium reads one of image_data and the others: a URL, a data URL or, of an
 // image, base64 alone. A path of a file is none of the caller's business here.
-func sglangMedium(field string, kind infer.MediaKind, text string) (medium, error) {
+func sglangMedium(field string, kind infer.MediaKind, text string) (vocab.Medium, error) {
 	if kind == infer.MediaImage && !strings.Contains(text[:min(len(text), 16)], ":") {
 		b, err := base64.StdEncoding.Strict().DecodeString(text)
 		if err != nil {
-			return medium{}, infer.Invalid(field, "%s is neither a URL nor base64: %v", field, err)
+			return vocab.Medium{}, infer.Invalid(field, "%s is neither a URL nor base64: %v", field, err)
 		}
-		return medium{kind: kind, data: b}, nil
+		return vocab.Medium{Kind: kind, Data: b}, nil
 	}
 	m, err := media.FromURL(field, kind, []byte(text))
 	if err != nil {
-		return medium{}, err
+		return vocab.Medium{}, err
 	}
-	return mediumOf(&m)
+	return vocab.MediumOf(&m)
 }
 
 // fits returns SGLang's error for a request that is too long; clients match its text.
@@ -474,7 +475,7 @@ func (e *Engine) generatePrompts(req *generateRequest) (prompts [][]uint32, batc
 			return nil, false, infer.Invalid("text", "text is an empty list; send at least one string")
 		}
 	}
-	prompts, err = e.textPrompts("text", req.Text)
+	prompts, err = e.vocab.Prompts("text", req.Text)
 	return prompts, batch, err
 }
 

@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync/atomic"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -188,13 +187,9 @@ func (f *vllmServer) tokenize(w http.ResponseWriter, r *http.Request) {
 			if fields.ValueOr(req.Special, false) {
 				return nil, fields.NotSimulated("add_special_tokens")
 			}
-			prompts, err := f.e.chatPrompt(r.Context(), "", &completionRequest{Messages: req.Messages, Mode: req.Mode})
-			if err != nil {
-				return nil, err
-			}
-			return prompts[0], nil
+			return f.e.vocab.Chat(r.Context(), "", req.Messages, req.Offered(), req.TemplateKwargs)
 		}
-		ids, err := f.e.tokenizer.Encode(*req.Prompt, fields.ValueOr(req.Special, true))
+		ids, err := f.e.vocab.Encode(*req.Prompt, fields.ValueOr(req.Special, true))
 		if err != nil {
 			return nil, fields.AsInvalid("prompt", err)
 		}
@@ -227,7 +222,7 @@ func (f *vllmServer) detokenize(w http.ResponseWriter, r *http.Request) {
 		if req.Tokens == nil {
 			return "", infer.Invalid("tokens", "tokens is missing; send a list of token ids")
 		}
-		return f.e.detokenize("tokens", *req.Tokens)
+		return f.e.vocab.Detokenize("tokens", *req.Tokens)
 	}()
 	if err != nil {
 		writeVLLMError(w, err)
@@ -245,16 +240,6 @@ func (f *vllmServer) read(w http.ResponseWriter, r *http.Request, into any) erro
 		return err
 	}
 	return web.Decode(body, into)
-}
-
-// detokenize returns the text of ids; invalid UTF-8 becomes U+FFFD.
-func (e *Engine) detokenize(param string, ids []uint32) (string, error) {
-	for i, id := range ids {
-		if n := e.prepare.VocabSize; n > 0 && int64(id) >= int64(n) {
-			return "", infer.Invalid(param, "%s[%d] is %d; the vocabulary has %d ids", param, i, id, n)
-		}
-	}
-	return strings.ToValidUTF8(string(e.promptText(ids)), "\ufffd"), nil
 }
 
 // Of each request, the fields that are not simulated.

@@ -12,6 +12,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/fields"
+	"weir/internal/sim/simserver/vocab"
 	"weir/internal/sim/simserver/web"
 	"weir/internal/trace"
 )
@@ -140,24 +141,24 @@ func (a *idAnswer) prompt(req *generateIDs) ([]uint32, error) {
 			}
 		}
 	}
-	var shown []medium
+	var shown []vocab.Medium
 	for _, part := range req.ContentParts {
 		kind := infer.MediaImage
 		if part.Type == "audio_url" {
 			kind = infer.MediaAudio
 		}
-		m, err := mediaURL("content_parts", kind, jsontext.Value(web.Quote(part.URL)))
+		m, err := vocab.MediaURL("content_parts", kind, jsontext.Value(web.Quote(part.URL)))
 		if err != nil {
 			return nil, err
 		}
-		one, err := mediumOf(&m)
+		one, err := vocab.MediumOf(&m)
 		if err != nil {
 			return nil, infer.Invalid("content_parts", "content_parts: %v", err)
 		}
 		shown = append(shown, one)
 	}
-	full, err := a.e.expand(a.r.Context(), a.id, *req.TokenIDs, shown)
-	return full.ids, err
+	full, err := a.e.vocab.Expand(a.r.Context(), a.id, *req.TokenIDs, shown)
+	return full.IDs, err
 }
 
 // open appends an event up to its choices. usage is -1 for none.
@@ -232,7 +233,7 @@ func (a *idAnswer) appendIDLogprobs(b []byte, o *output) []byte {
 		b = append(b, `{"token_id":`...)
 		b = strconv.AppendUint(b, uint64(id), 10)
 		b = append(b, `,"logprob":`...)
-		b = appendLogprob(b, lp)
+		b = vocab.AppendLogprob(b, lp)
 		b = append(b, `,"rank":`...)
 		return strconv.AppendInt(b, int64(rank), 10)
 	}
@@ -241,13 +242,13 @@ func (a *idAnswer) appendIDLogprobs(b []byte, o *output) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = entry(b, id, logprob(id, o.sent+i), 1)
+		b = entry(b, id, vocab.Logprob(id, o.sent+i), 1)
 		b = append(b, `,"top_logprobs":[`...)
 		for k := range max(a.logprobs, 1) {
 			if k > 0 {
 				b = append(b, ',')
 			}
-			other, lp := a.e.alternative(id, o.sent+i, k)
+			other, lp := a.e.vocab.Alternative(id, o.sent+i, k)
 			b = append(entry(b, other, lp, k+1), '}')
 		}
 		b = append(b, "]}"...)

@@ -306,11 +306,11 @@ func (f *vllmServer) countTokens(w http.ResponseWriter, r *http.Request) {
 		if _, err := catalog.LoRA(f.e.prepare, req.Model); err != nil {
 			return 0, err
 		}
-		prompts, err := f.e.chatPrompt(r.Context(), "", chat)
+		ids, err := f.e.vocab.Chat(r.Context(), "", chat.Messages, chat.Offered(), chat.TemplateKwargs)
 		if err != nil {
 			return 0, err
 		}
-		return len(prompts[0]), nil
+		return len(ids), nil
 	}()
 	if err != nil {
 		writeMessagesError(w, err)

@@ -1,4 +1,4 @@
-package simserver
+package vocab
 
 import (
 	"bytes"
@@ -40,21 +40,21 @@ const (
 	fetchTimeout = 5 * time.Second
 )
 
-// medium is an image or a piece of audio as a server received it: its bytes, or a
+// Medium is an image or a piece of audio as a server received it: its bytes, or a
 // URL.
-type medium struct {
-	kind      infer.MediaKind
-	url       string
-	mediaType string // of data, where it was said
-	data      []byte
+type Medium struct {
+	Kind      infer.MediaKind
+	URL       string
+	MediaType string // of data, where it was said
+	Data      []byte
 }
 
-// mediumOf decodes what came as text.
-func mediumOf(m *infer.Media) (medium, error) {
-	out := medium{kind: m.Kind, url: m.URL, mediaType: m.Type}
+// MediumOf decodes what came as text.
+func MediumOf(m *infer.Media) (Medium, error) {
+	out := Medium{Kind: m.Kind, URL: m.URL, MediaType: m.Type}
 	var err error
 	if m.URL == "" {
-		out.data, err = media.Bytes(m)
+		out.Data, err = media.Bytes(m)
 	}
 	return out, err
 }
@@ -74,23 +74,23 @@ type Seen struct {
 const keepSeen = 256
 
 // Seen returns the media that were looked at last, the latest last.
-func (e *Engine) Seen() []Seen {
-	e.seenMu.Lock()
-	defer e.seenMu.Unlock()
-	return slices.Clone(e.seen)
+func (v *Vocab) Seen() []Seen {
+	v.seenMu.Lock()
+	defer v.seenMu.Unlock()
+	return slices.Clone(v.seen)
 }
 
-func (e *Engine) note(all []Seen) {
-	e.seenMu.Lock()
-	defer e.seenMu.Unlock()
-	e.seen = append(e.seen, all...)
-	e.seen = slices.Delete(e.seen, 0, max(0, len(e.seen)-keepSeen))
+func (v *Vocab) note(all []Seen) {
+	v.seenMu.Lock()
+	defer v.seenMu.Unlock()
+	v.seen = append(v.seen, all...)
+	v.seen = slices.Delete(v.seen, 0, max(0, len(v.seen)-keepSeen))
 }
 
-// mediaCarries returns the kinds of media that the engine accepts: those for which its
+// MediaCarries returns the kinds of media that the engine accepts: those for which its
 // model has a placeholder, except video.
-func (e *Engine) mediaCarries() (c infer.Carries) {
-	for kind := range e.opts.Placeholders {
+func (v *Vocab) MediaCarries() (c infer.Carries) {
+	for kind := range v.placeholders {
 		if kind != infer.MediaVideo {
 			c |= kind.Carries()
 		}
@@ -98,56 +98,56 @@ func (e *Engine) mediaCarries() (c infer.Carries) {
 	return c
 }
 
-// expanded is a prompt with the tokens of its media in it.
-type expanded struct {
-	ids    []uint32
-	tokens [infer.NumMediaKinds]int
+// Expanded is a prompt with the tokens of its media in it.
+type Expanded struct {
+	IDs    []uint32
+	Tokens [infer.NumMediaKinds]int
 }
 
-// expand puts media into the places that a prompt has for them.
-func (e *Engine) expand(ctx context.Context, request string, prompt []uint32, all []medium) (expanded, error) {
+// Expand puts media into the places that a prompt has for them.
+func (v *Vocab) Expand(ctx context.Context, request string, prompt []uint32, all []Medium) (Expanded, error) {
 	if len(all) == 0 {
-		return expanded{ids: prompt}, nil
+		return Expanded{IDs: prompt}, nil
 	}
 	var byKind [infer.NumMediaKinds][][]uint32
-	var out expanded
+	var out Expanded
 	var seen []Seen
 	size := len(prompt)
 	for i := range all {
 		m := &all[i]
-		if m.kind >= infer.NumMediaKinds {
+		if m.Kind >= infer.NumMediaKinds {
 			return out, infer.Invalid("media", "media[%d] is of no kind that this engine knows", i)
 		}
-		if e.mediaCarries()&m.kind.Carries() == 0 {
-			return out, infer.Invalid(m.kind.String()+"_data", "this simulated engine takes no %s input; it takes %s", m.kind, e.takes())
+		if v.MediaCarries()&m.Kind.Carries() == 0 {
+			return out, infer.Invalid(m.Kind.String()+"_data", "this simulated engine takes no %s input; it takes %s", m.Kind, v.takes())
 		}
-		ids, saw, err := e.look(ctx, m)
+		ids, saw, err := v.look(ctx, m)
 		if err != nil {
 			return out, err
 		}
 		saw.Request = request
 		seen = append(seen, saw)
-		byKind[m.kind] = append(byKind[m.kind], ids)
-		out.tokens[m.kind] += len(ids)
-		if size += len(ids) - 1; size >= e.prepare.ContextLength {
-			return out, infer.Errorf(infer.CodeContext, "The input (%d tokens with its media) is longer than the model's context length (%d tokens).", size, e.prepare.ContextLength)
+		byKind[m.Kind] = append(byKind[m.Kind], ids)
+		out.Tokens[m.Kind] += len(ids)
+		if size += len(ids) - 1; size >= v.o.ContextLength {
+			return out, infer.Errorf(infer.CodeContext, "The input (%d tokens with its media) is longer than the model's context length (%d tokens).", size, v.o.ContextLength)
 		}
 	}
-	out.ids = make([]uint32, 0, max(size, 0))
+	out.IDs = make([]uint32, 0, max(size, 0))
 	var used [infer.NumMediaKinds]int
 next:
 	for _, id := range prompt {
-		for kind, placeholder := range e.opts.Placeholders {
+		for kind, placeholder := range v.placeholders {
 			if id != placeholder {
 				continue
 			}
 			if n := used[kind]; n < len(byKind[kind]) {
-				out.ids = append(out.ids, byKind[kind][n]...)
+				out.IDs = append(out.IDs, byKind[kind][n]...)
 			}
 			used[kind]++
 			continue next
 		}
-		out.ids = append(out.ids, id)
+		out.IDs = append(out.IDs, id)
 	}
 	for kind := range used {
 		if want := len(byKind[kind]); used[kind] != want {
@@ -155,28 +155,28 @@ next:
 			return out, infer.Invalid(name+"_data", "the prompt has %d placeholders for %d %s inputs", used[kind], want, name)
 		}
 	}
-	e.note(seen)
+	v.note(seen)
 	return out, nil
 }
 
-func (e *Engine) takes() string {
-	if c := e.mediaCarries(); c != 0 {
+func (v *Vocab) takes() string {
+	if c := v.MediaCarries(); c != 0 {
 		return c.String() + " and text"
 	}
 	return "text only, as its model's config.json names no image_token_id and no audio_token_id"
 }
 
 // look returns the ids that stand for a piece of media.
-func (e *Engine) look(ctx context.Context, m *medium) (ids []uint32, saw Seen, err error) {
-	field := m.kind.String() + "_data"
-	b := m.data
-	if m.url != "" {
-		if b, err = fetch(ctx, field, m.url); err != nil {
+func (v *Vocab) look(ctx context.Context, m *Medium) (ids []uint32, saw Seen, err error) {
+	field := m.Kind.String() + "_data"
+	b := m.Data
+	if m.URL != "" {
+		if b, err = fetch(ctx, field, m.URL); err != nil {
 			return nil, saw, err
 		}
 	}
 	n := 0
-	if m.kind == infer.MediaImage {
+	if m.Kind == infer.MediaImage {
 		n, err = imageTokens(b)
 	} else {
 		n, err = waveTokens(b)
@@ -186,7 +186,7 @@ func (e *Engine) look(ctx context.Context, m *medium) (ids []uint32, saw Seen, e
 	}
 	sum := sha256.Sum256(b)
 	ids = make([]uint32, n)
-	words := e.opts.Sim.Words
+	words := v.o.Words
 	state := binary.BigEndian.Uint64(sum[:])
 	for i := range ids {
 		state += 0x9e3779b97f4a7c15 // SplitMix64
@@ -195,7 +195,7 @@ func (e *Engine) look(ctx context.Context, m *medium) (ids []uint32, saw Seen, e
 		z = (z ^ z>>27) * 0x94d049bb133111eb
 		ids[i] = words.ID(int((z ^ z>>31) % uint64(words.Len())))
 	}
-	return ids, Seen{Kind: m.kind.String(), URL: m.url, Type: m.mediaType, Bytes: len(b), SHA256: hex.EncodeToString(sum[:]), Tokens: n}, nil
+	return ids, Seen{Kind: m.Kind.String(), URL: m.URL, Type: m.MediaType, Bytes: len(b), SHA256: hex.EncodeToString(sum[:]), Tokens: n}, nil
 }
 
 // imageTokens is how many tokens an image is: its patches of 28 by 28 pixels,

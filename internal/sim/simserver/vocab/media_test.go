@@ -1,4 +1,4 @@
-package simserver
+package vocab
 
 import (
 	"bytes"
@@ -11,10 +11,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/workload/content"
 )
 
 // pngOf returns a PNG of one pixel whose head tells another size.
@@ -64,56 +64,59 @@ func TestMediaTokens(t *testing.T) {
 // A prompt gets the tokens of its media in the place of their placeholders, in
 // their order and by their bytes.
 func TestExpand(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const place, sound = 200, 201
-		b := start(t, Options{Sim: sim.Options{ContextLength: 200}, Placeholders: map[infer.MediaKind]uint32{infer.MediaImage: place, infer.MediaAudio: sound, infer.MediaVideo: 202}})
-		e := b.e
-		small, large, tone := medium{kind: infer.MediaImage, data: pngOf(t, 10, 10)}, medium{kind: infer.MediaImage, data: pngOf(t, 60, 10)}, medium{kind: infer.MediaAudio, data: wave(32000, 3000)}
-		expand := func(prompt []uint32, all ...medium) []uint32 {
-			t.Helper()
-			out, err := e.expand(t.Context(), "r", prompt, all)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return out.ids
-		}
-		got := expand([]uint32{1, place, 2, sound, place}, small, large, tone)
-		if len(got) != 2+1+3+3 || got[0] != 1 || got[2] != 2 {
-			t.Fatalf("%v", got)
-		}
-		one, three := expand([]uint32{place}, small), expand([]uint32{place}, large)
-		if !slices.Equal(got[1:2], one) || !slices.Equal(got[6:9], three) || slices.Contains(got, place) || slices.Contains(got, sound) {
-			t.Errorf("%v: %v and %v", got, one, three)
-		}
-		other := large
-		other.data = bytes.Clone(large.data)
-		other.data[len(other.data)-1]++
-		if slices.Equal(expand([]uint32{place}, other), three) {
-			t.Error("another byte is the same prompt")
-		}
-		for says, all := range map[string][]medium{
-			"1 placeholders for 2 image":  {small, small},
-			"takes no video input":        {{kind: infer.MediaVideo, data: []byte("x")}},
-			"not a PNG, JPEG or GIF":      {{kind: infer.MediaImage, data: []byte("x")}},
-			"longer than the model's":     {{kind: infer.MediaImage, data: pngOf(t, 400, 400)}},
-			"fetches over http from":      {{kind: infer.MediaImage, url: "https://127.0.0.1/a"}},
-			"example.com is not one":      {{kind: infer.MediaImage, url: "http://example.com/a"}},
-			"169.254.169.254 is not one":  {{kind: infer.MediaImage, url: "http://169.254.169.254/latest"}},
-			"of no kind that this engine": {{kind: infer.NumMediaKinds}},
-		} {
-			if _, err := e.expand(t.Context(), "r", []uint32{place}, all); err == nil || !strings.Contains(err.Error(), says) {
-				t.Errorf("%v, want %q", err, says)
-			}
-		}
-		for _, prompt := range [][]uint32{{1}, {place, place}} {
-			if _, err := e.expand(t.Context(), "r", prompt, []medium{small}); err == nil || !strings.Contains(err.Error(), "placeholders for 1 image") {
-				t.Errorf("%v: %v", prompt, err)
-			}
-		}
-		if plain := expand([]uint32{1, place}); len(plain) != 2 {
-			t.Errorf("without media %v", plain)
-		}
+	const place, sound = 200, 201
+	words, err := content.New(300+1024, func(id uint32) ([]byte, bool) {
+		return []byte{' ', 'a' + byte(id%26), 'a' + byte(id/26%26), 'a' + byte(id/676)}, id >= 300
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := New(&sim.Options{ContextLength: 200, Words: words}, nil, map[infer.MediaKind]uint32{infer.MediaImage: place, infer.MediaAudio: sound, infer.MediaVideo: 202}, nil)
+	small, large, tone := Medium{Kind: infer.MediaImage, Data: pngOf(t, 10, 10)}, Medium{Kind: infer.MediaImage, Data: pngOf(t, 60, 10)}, Medium{Kind: infer.MediaAudio, Data: wave(32000, 3000)}
+	expand := func(prompt []uint32, all ...Medium) []uint32 {
+		t.Helper()
+		out, err := v.Expand(t.Context(), "r", prompt, all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.IDs
+	}
+	got := expand([]uint32{1, place, 2, sound, place}, small, large, tone)
+	if len(got) != 2+1+3+3 || got[0] != 1 || got[2] != 2 {
+		t.Fatalf("%v", got)
+	}
+	one, three := expand([]uint32{place}, small), expand([]uint32{place}, large)
+	if !slices.Equal(got[1:2], one) || !slices.Equal(got[6:9], three) || slices.Contains(got, place) || slices.Contains(got, sound) {
+		t.Errorf("%v: %v and %v", got, one, three)
+	}
+	other := large
+	other.Data = bytes.Clone(large.Data)
+	other.Data[len(other.Data)-1]++
+	if slices.Equal(expand([]uint32{place}, other), three) {
+		t.Error("another byte is the same prompt")
+	}
+	for says, all := range map[string][]Medium{
+		"1 placeholders for 2 image":  {small, small},
+		"takes no video input":        {{Kind: infer.MediaVideo, Data: []byte("x")}},
+		"not a PNG, JPEG or GIF":      {{Kind: infer.MediaImage, Data: []byte("x")}},
+		"longer than the model's":     {{Kind: infer.MediaImage, Data: pngOf(t, 400, 400)}},
+		"fetches over http from":      {{Kind: infer.MediaImage, URL: "https://127.0.0.1/a"}},
+		"example.com is not one":      {{Kind: infer.MediaImage, URL: "http://example.com/a"}},
+		"169.254.169.254 is not one":  {{Kind: infer.MediaImage, URL: "http://169.254.169.254/latest"}},
+		"of no kind that this engine": {{Kind: infer.NumMediaKinds}},
+	} {
+		if _, err := v.Expand(t.Context(), "r", []uint32{place}, all); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %q", err, says)
+		}
+	}
+	for _, prompt := range [][]uint32{{1}, {place, place}} {
+		if _, err := v.Expand(t.Context(), "r", prompt, []Medium{small}); err == nil || !strings.Contains(err.Error(), "placeholders for 1 image") {
+			t.Errorf("%v: %v", prompt, err)
+		}
+	}
+	if plain := expand([]uint32{1, place}); len(plain) != 2 {
+		t.Errorf("without media %v", plain)
+	}
 }
 
 // A URL is fetched from this machine alone, once, within its bounds.
