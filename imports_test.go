@@ -149,9 +149,10 @@ const directions = `
 	sim: infer workload/content
 	sim/kvpub: sim wire/zmtp
 	sim/offline: infer sim workload workload/latency
-	sim/simserver: dialect/media engine/plane/planepb infer sim sim/kvpub sim/simserver/catalog sim/simserver/conns sim/simserver/fields sim/simserver/guard sim/simserver/tally sim/simserver/vocab sim/simserver/web trace workload/content workload/latency
+	sim/simserver: dialect/media engine/plane/planepb infer sim sim/kvpub sim/simserver/catalog sim/simserver/conns sim/simserver/engine sim/simserver/fields sim/simserver/guard sim/simserver/tally sim/simserver/vocab sim/simserver/web trace workload/content
 	sim/simserver/catalog: infer sim sim/simserver/web
 	sim/simserver/conns: sim
+	sim/simserver/engine: infer sim sim/kvpub sim/simserver/conns sim/simserver/tally sim/simserver/web trace workload/latency
 	sim/simserver/fields: infer workload/content
 	sim/simserver/guard: sim/simserver/web
 	sim/simserver/tally:

@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/engine"
 	"weir/internal/workload/content"
 )
 
@@ -54,9 +55,9 @@ func forms(t testing.TB) map[string]func() (*exchange, form) {
 func (x *exchange) next(n int) {
 	o := &x.outputs[0]
 	for i := range n {
-		x.taken.add(0, 300+uint32(o.completion+i)%1024, uint32(o.completion+i+1))
+		x.taken.Add(0, 300+uint32(o.completion+i)%1024, uint32(o.completion+i+1))
 	}
-	x.taken.steps, x.taken.end = 1, int64(o.completion)
+	x.taken.Steps, x.taken.End = 1, int64(o.completion)
 }
 
 // No token of a stream allocates, on any wire.
@@ -125,10 +126,10 @@ func TestRunesOfSeveralIDs(t *testing.T) {
 	x.open = 1
 	// The toy tokenizer's first ids are bytes: the first two of three.
 	for i, id := range []uint32{'a', 0xe4, 0xb8} {
-		x.taken.add(0, id, uint32(i+1))
+		x.taken.Add(0, id, uint32(i+1))
 	}
-	x.taken.steps = 1
-	x.taken.done = append(x.taken.done, done{Done: sim.Done{Reason: infer.ReasonLength, Completion: 3, Matched: -1}})
+	x.taken.Steps = 1
+	x.taken.Done = append(x.taken.Done, engine.Done{Done: sim.Done{Reason: infer.ReasonLength, Completion: 3, Matched: -1}})
 	b, _ := x.digest(nil, f, false)
 	if !strings.Contains(string(b), "\"text\":\"a\ufffd\",") || o.reason != infer.ReasonLength {
 		t.Errorf("%s", b)

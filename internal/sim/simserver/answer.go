@@ -3,6 +3,7 @@ package simserver
 import (
 	"strconv"
 
+	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/web"
 )
 
@@ -127,7 +128,7 @@ func (a *answer) appendFingerprint(b []byte) []byte {
 
 // role appends the first event of a chat's choice.
 func (a *answer) role(b []byte, o *output) []byte {
-	b = a.choiceHead(b, o.slot)
+	b = a.choiceHead(b, o.Slot)
 	b = append(b, `"delta":{`...)
 	if a.voice == sglang {
 		b = append(b, `"reasoning_content":null,`...)
@@ -152,7 +153,7 @@ func (a *answer) role(b []byte, o *output) []byte {
 // chunk appends an event with all that a choice has pending, and with its end
 // where that is in the same event.
 func (a *answer) chunk(b []byte, o *output, ended bool) []byte {
-	b = a.choiceHead(b, o.slot)
+	b = a.choiceHead(b, o.Slot)
 	if o.part != nil {
 		b = a.appendDelta(b, o.part)
 	} else {
@@ -208,7 +209,7 @@ func (a *answer) chunk(b []byte, o *output, ended bool) []byte {
 
 // finish appends a choice's last event, where that is one of its own.
 func (a *answer) finish(b []byte, o *output) []byte {
-	b = a.choiceHead(b, o.slot)
+	b = a.choiceHead(b, o.Slot)
 	switch {
 	case a.voice == sglang:
 		b = append(b, `"delta":{"reasoning_content":null}`...)
@@ -232,8 +233,8 @@ const strayChoice = 1 << 20
 
 // stray implements form.
 func (a *answer) stray(b []byte) []byte {
-	o := &output{job: job{slot: strayChoice}}
-	b = a.choiceHead(b, o.slot)
+	o := &output{Job: engine.Job{Slot: strayChoice}}
+	b = a.choiceHead(b, o.Slot)
 	if a.d.chat {
 		b = append(b, `"delta":{}`...)
 	} else {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/engine"
 )
 
 // BenchmarkPlane is tokens per second through the plane, engine and a client
@@ -65,7 +66,7 @@ func BenchmarkOpenAI(b *testing.B) {
 			}
 		})
 	}
-	bench.settle("all streams", func(s State) bool { return s.Running == streams })
+	bench.settle("all streams", func(s engine.State) bool { return s.Running == streams })
 	a := &answer{d: chatDialect, logprobs: -1, head: head(chatDialect.idPrefix+rand.Text(), chatDialect.chunk, "weir-sim", time.Now().Unix())}
 	event := len(a.chunk(nil, &output{text: []byte(" abc")}, false))
 	from := read.Load()

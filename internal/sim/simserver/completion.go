@@ -14,6 +14,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/catalog"
+	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/web"
 	"weir/internal/trace"
@@ -53,19 +54,19 @@ type api interface {
 
 // serve has the engine work on a request that was accepted, or not, and answers it.
 func (a *answer) serve(requests []sim.Request, err error, as api, refuse func(error)) {
-	if errors.Is(err, errDies) {
-		a.e.die(err)
+	if errors.Is(err, engine.ErrDies) {
+		a.e.run.Die(err)
 		panic(http.ErrAbortHandler) // the server goes with it
 	}
 	if err != nil {
 		if !a.empty {
-			a.e.refused.Add(1)
+			a.e.run.Refused()
 		}
 		refuse(err)
 		return
 	}
 	if !a.delay(refuse) {
-		a.e.refused.Add(1)
+		a.e.run.Refused()
 		return
 	}
 	defer a.abandon()
@@ -118,7 +119,7 @@ func (a *answer) accept() ([]sim.Request, error) {
 func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 	e := a.e
 	if a.voice == plain {
-		if err := e.wantWhole(); err != nil {
+		if err := e.run.WantWhole(); err != nil {
 			return nil, err
 		}
 	}
@@ -183,7 +184,7 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 
 	a.stream, a.tokenIDs, a.tokensAsIDs = req.Stream, a.voice != plain && req.ReturnTokenIDs, a.voice == vllm && req.TokensAsIDs
 	a.atOnce = !req.Stream
-	e.asked(a.n, params.MaxTokens)
+	e.run.Asked(a.n, params.MaxTokens)
 	if o := req.StreamOptions; o != nil && req.Stream {
 		a.usage, a.continuous = o.IncludeUsage, o.ContinuousUsageStats && (a.voice == sglang || o.IncludeUsage && a.voice == vllm)
 	}
@@ -226,7 +227,7 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 				return nil, err
 			}
 			// Aborts are identified by the request's seed, not by the choice's.
-			a.outputs[len(a.outputs)-1].seed = int64(params.Seed)
+			a.outputs[len(a.outputs)-1].Seed = int64(params.Seed)
 			requests = append(requests, prepared)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/conns"
+	"weir/internal/sim/simserver/engine"
 	"weir/internal/workload/content"
 )
 
@@ -27,8 +28,8 @@ type exchange struct {
 	outputs      []output
 	open         int // outputs that have not ended
 
-	box     outbox
-	taken   batch
+	box     engine.Outbox
+	taken   engine.Batch
 	changed []uint32 // outputs with something to write, by slot
 
 	fault  sim.Fault
@@ -39,7 +40,7 @@ type exchange struct {
 
 // output is one of an exchange's outputs: a choice, or an item of a batch.
 type output struct {
-	job
+	engine.Job
 	accepted bool // the engine has it
 	over     bool // the engine is done with it
 	changed  bool // it is in the exchange's list
@@ -101,13 +102,13 @@ type form interface {
 }
 
 func newExchange(e *Engine, w http.ResponseWriter, r *http.Request, id string, created int64) exchange {
-	return exchange{e: e, w: w, r: r, id: id, created: created, box: outbox{wake: make(chan struct{}, 1)}}
+	return exchange{e: e, w: w, r: r, id: id, created: created, box: engine.NewOutbox(0, nil)}
 }
 
 // draw draws the request's fault.
 func (x *exchange) draw(prompts [][]uint32) {
 	conns.Of(x.r.Context()).Mold(nil) // of an earlier request
-	x.fault, x.faulty = x.e.fault(x.id, func() []byte { return x.e.vocab.PromptText(prompts...) })
+	x.fault, x.faulty = x.e.run.Fault(x.id, func() []byte { return x.e.vocab.PromptText(prompts...) })
 }
 
 // add prepares an output.
@@ -125,10 +126,10 @@ func (x *exchange) add(o output, p sim.Params) (sim.Request, error) {
 		return prepared, err
 	}
 	o.prompt = p.Prompt
-	if o.leg != nil {
-		o.leg.fault, o.leg.faulty = x.fault, x.faulty
+	if o.Leg != nil {
+		o.Leg.Fault, o.Leg.Faulty = x.fault, x.faulty
 	}
-	o.job = job{slot: uint32(len(x.outputs)), seed: int64(p.Seed), leg: o.leg, atOnce: x.atOnce}
+	o.Job = engine.Job{Slot: uint32(len(x.outputs)), Seed: int64(p.Seed), Leg: o.Leg, AtOnce: x.atOnce}
 	x.outputs = append(x.outputs, o)
 	return prepared, nil
 }
@@ -152,7 +153,7 @@ func (x *exchange) delay(refuse func(error)) bool {
 	case sim.Hang:
 		select {
 		case <-x.r.Context().Done():
-		case <-x.e.done:
+		case <-x.e.run.Done():
 		}
 		x.breakOff(sim.Cut)
 		return false
@@ -163,7 +164,7 @@ func (x *exchange) delay(refuse func(error)) bool {
 		case <-t.C:
 			return true
 		case <-x.r.Context().Done():
-		case <-x.e.done:
+		case <-x.e.run.Done():
 		}
 		x.breakOff(sim.Cut)
 		return false
@@ -173,8 +174,8 @@ func (x *exchange) delay(refuse func(error)) bool {
 
 // submit hands an output to the engine.
 func (x *exchange) submit(o *output, r sim.Request) error {
-	o.box = &x.box
-	if err := x.e.submit(x.r.Context(), &o.job, x.created, r); err != nil {
+	o.Box = &x.box
+	if err := x.e.run.Submit(x.r.Context(), &o.Job, x.created, r); err != nil {
 		return err
 	}
 	o.accepted = true
@@ -186,7 +187,7 @@ func (x *exchange) submit(o *output, r sim.Request) error {
 func (x *exchange) abandon() {
 	for i := range x.outputs {
 		if o := &x.outputs[i]; o.accepted && !o.over && o.reason == "" {
-			x.e.abort(&o.job)
+			x.e.run.Abort(&o.Job)
 		}
 	}
 }
@@ -198,11 +199,11 @@ func (x *exchange) wait() bool {
 		select {
 		case <-x.r.Context().Done():
 			return false
-		case <-x.e.done:
+		case <-x.e.run.Done():
 			return false
-		case <-x.box.wake:
+		case <-x.box.Wake():
 		}
-		if x.box.take(&x.taken) {
+		if x.box.Take(&x.taken) {
 			return true
 		}
 	}
@@ -242,7 +243,7 @@ func (x *exchange) whole(refuse func(error)) bool {
 	for x.open > 0 {
 		if !x.wait() {
 			if x.r.Context().Err() == nil {
-				refuse(errStopped())
+				refuse(engine.ErrStopped())
 			}
 			return false
 		}
@@ -264,20 +265,20 @@ func (x *exchange) whole(refuse func(error)) bool {
 // reports whether the answer breaks off after them. Without a form the results after the
 // fault are digested too, because half of the whole answer is written.
 func (x *exchange) digest(b []byte, f form, each bool) (out []byte, struck bool) {
-	for i := range x.taken.first {
-		first := &x.taken.first[i]
-		o := &x.outputs[first.slot]
+	for i := range x.taken.First {
+		first := &x.taken.First[i]
+		o := &x.outputs[first.Slot]
 		o.stamps, o.cached, o.rank = first.Stamps, first.Cached, first.DPRank
 	}
-	for _, slot := range x.taken.retracted {
+	for _, slot := range x.taken.Retracted {
 		x.outputs[slot].retractions++
 	}
-	for i := range x.taken.done {
-		d := &x.taken.done[i]
-		o := &x.outputs[d.slot]
-		o.summary, o.queued, o.retractions = d.Done, d.queued, d.Retractions
+	for i := range x.taken.Done {
+		d := &x.taken.Done[i]
+		o := &x.outputs[d.Slot]
+		o.summary, o.queued, o.retractions = d.Done, d.Queued, d.Retractions
 	}
-	for k, slot := range x.taken.slot {
+	for k, slot := range x.taken.Slot {
 		o := &x.outputs[slot]
 		if o.reason != "" {
 			continue
@@ -310,21 +311,21 @@ func (x *exchange) digest(b []byte, f form, each bool) (out []byte, struck bool)
 		}
 		x.tokens++
 		o.completion++
-		o.latest = x.taken.end
+		o.latest = x.taken.End
 		x.mark(o)
-		x.say(o, x.taken.id[k], times)
+		x.say(o, x.taken.ID[k], times)
 		if f != nil && (each || x.split.due) {
 			b = x.splitEvent(x.flush(b, f))
 		}
 	}
-	for i := range x.taken.kept {
-		x.kept(&x.taken.kept[i])
+	for i := range x.taken.Kept {
+		x.kept(&x.taken.Kept[i])
 	}
-	for i := range x.taken.done {
-		d := &x.taken.done[i]
-		x.finish(&x.outputs[d.slot], d.end)
+	for i := range x.taken.Done {
+		d := &x.taken.Done[i]
+		x.finish(&x.outputs[d.Slot], d.End)
 	}
-	x.taken.reset()
+	x.taken.Reset()
 	if f != nil {
 		b = x.flush(b, f)
 	}
@@ -338,7 +339,7 @@ const garbled = `data: {"id":"chatcmpl-1","choices":[{"index":` + "\n\n"
 func (x *exchange) mark(o *output) {
 	if !o.changed && !(o.mute && o.reason == "") {
 		o.changed = true
-		x.changed = append(x.changed, o.slot)
+		x.changed = append(x.changed, o.Slot)
 	}
 }
 
@@ -373,7 +374,7 @@ func (x *exchange) say(o *output, id uint32, times int) {
 			o.matched = match{set: true, text: o.stops.found}
 			o.reason = infer.ReasonStop
 			x.open--
-			x.e.end(&o.job, infer.ReasonStop)
+			x.e.run.End(&o.Job, infer.ReasonStop)
 			return
 		}
 	}
@@ -425,14 +426,14 @@ func (x *exchange) finish(o *output, at int64) {
 
 // kept notes that a prefill leg has its ids, and that its KV is kept. vLLM answers
 // it then; the engine has it for longer.
-func (x *exchange) kept(k *kept) {
-	o := &x.outputs[k.slot]
+func (x *exchange) kept(k *engine.Kept) {
+	o := &x.outputs[k.Slot]
 	if o.pair == nil || o.reason != "" {
 		return
 	}
 	o.pair.kept = &k.Kept
 	o.text = append(o.text, o.stops.rest()...)
-	o.latest, o.reason = k.end, k.Reason
+	o.latest, o.reason = k.End, k.Reason
 	x.open--
 	x.mark(o)
 }
@@ -455,7 +456,7 @@ func (x *exchange) completion() int {
 // reported is the number of tokens to report for an output: after its end, one
 // too many with sim.Miscount.
 func (x *exchange) reported(o *output) int {
-	if x.faulty && x.fault.Kind == sim.Miscount && o.slot == 0 && o.reason != "" {
+	if x.faulty && x.fault.Kind == sim.Miscount && o.Slot == 0 && o.reason != "" {
 		return o.completion + 1
 	}
 	return o.completion

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/engine"
 )
 
 const ask = `{"messages":[{"role":"user","content":"hello"}],"max_tokens":20,"ignore_eos":true,"stream_options":{"include_usage":true}`
@@ -94,7 +95,7 @@ func TestFaultsOverHTTP(t *testing.T) {
 		if a, err := b.post(context.Background(), chat, ask+`}`); err != nil || words(a) != 20 {
 			t.Errorf("after all faults: %+v, %v", a, err)
 		}
-		b.settle("rest", func(s State) bool {
+		b.settle("rest", func(s engine.State) bool {
 			return s.Running+s.Waiting == 0 && s.Received == s.Finished+s.Aborted+s.Rejected
 		})
 	})
@@ -107,10 +108,10 @@ func TestHoldingFaultsOverHTTP(t *testing.T) {
 		for _, c := range []struct {
 			fault  string
 			tokens uint64
-			struck func(before, now State) bool
+			struck func(before, now engine.State) bool
 		}{
-			{"stall,after=3", 3, func(before, now State) bool { return now.GeneratedTokens == before.GeneratedTokens+3 }},
-			{"hang", 0, func(_, now State) bool { return now.Faults[0].Times == 1 }},
+			{"stall,after=3", 3, func(before, now engine.State) bool { return now.GeneratedTokens == before.GeneratedTokens+3 }},
+			{"hang", 0, func(_, now engine.State) bool { return now.Faults[0].Times == 1 }},
 		} {
 			b.faults(c.fault)
 			before := b.e.State()
@@ -120,7 +121,7 @@ func TestHoldingFaultsOverHTTP(t *testing.T) {
 				_, err := b.post(ctx, chat, ask+`,"stream":true}`)
 				ended <- err
 			}()
-			b.settle(c.fault, func(s State) bool { return c.struck(before, s) })
+			b.settle(c.fault, func(s engine.State) bool { return c.struck(before, s) })
 			// Another request is served meanwhile, to its end.
 			b.faults()
 			if a, err := b.post(context.Background(), chat, ask+`}`); err != nil || a.reason[0] != "length" {
@@ -136,7 +137,7 @@ func TestHoldingFaultsOverHTTP(t *testing.T) {
 			}
 			cancel()
 			<-ended
-			b.settle("the end of "+c.fault, func(s State) bool {
+			b.settle("the end of "+c.fault, func(s engine.State) bool {
 				return s.Running == 0 && s.Received == s.Finished+s.Aborted+s.Rejected
 			})
 		}
@@ -261,5 +262,5 @@ func TestOnLoopback(t *testing.T) {
 	if err := g.verify(1); err != nil || len(g.ids[1]) != 20 {
 		t.Errorf("plane: %d ids, %v", len(g.ids[1]), err)
 	}
-	b.settle("rest", func(s State) bool { return s.Running == 0 && s.Steps > 0 })
+	b.settle("rest", func(s engine.State) bool { return s.Running == 0 && s.Steps > 0 })
 }

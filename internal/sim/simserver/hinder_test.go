@@ -12,6 +12,7 @@ import (
 
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/engine"
 )
 
 // status asks for a page, and gives 0 where nothing came for a minute.
@@ -230,7 +231,7 @@ func TestRestart(t *testing.T) {
 			_, err := b.post(context.Background(), b.vllm+chat, strings.Replace(ask, "20", "100000", 1)+`,"stream":true}`)
 			broken <- err
 		}()
-		b.settle("both", func(s State) bool { return s.Running == 2 })
+		b.settle("both", func(s engine.State) bool { return s.Running == 2 })
 		before := b.e.State().Instance
 		if err := b.e.SetFaults([]sim.Fault{{Kind: sim.Restart}}); err != nil {
 			t.Fatal(err)
@@ -241,7 +242,7 @@ func TestRestart(t *testing.T) {
 		for err := error(nil); err == nil; {
 			_, err = g.steps.Recv()
 		}
-		b.settle("a new process", func(s State) bool { return s.Instance != before && s.Running == 0 && s.Sessions == 0 })
+		b.settle("a new process", func(s engine.State) bool { return s.Instance != before && s.Running == 0 && s.Sessions == 0 })
 		if n := cached(); n != 0 {
 			t.Errorf("%d tokens were cached", n)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/engine"
 	"weir/internal/workload/content"
 )
 
@@ -58,11 +59,11 @@ func (c *couple) start(name string, o Options) *half {
 		o.Sim.Cost = sim.Constant{Prefill: 10 * time.Millisecond, Decode: 5 * time.Millisecond}
 	}
 	o.Legs.Dial = c.net.dial
+	o.goTimers = true
 	e, err := New(o)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	e.goTimers = true
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 5)
 	serve := func(addr string, f func(context.Context, net.Listener) error) {
@@ -137,11 +138,9 @@ func rest(t *testing.T, engines ...*half) {
 		if s.Running != 0 || s.Waiting != 0 || s.Kept != 0 {
 			t.Errorf("%s has %d running, %d waiting, %d kept", h.sgl, s.Running, s.Waiting, s.Kept)
 		}
-		var open int
-		if err := h.e.do(context.Background(), func() { open = h.e.legs.meet.Len() + len(h.e.legs.byTag) }); err != nil {
+		if open, err := h.e.run.OpenLegs(t.Context()); err != nil {
 			t.Error(err)
-		}
-		if open != 0 {
+		} else if open != 0 {
 			t.Errorf("%s knows %d legs of no request", h.sgl, open)
 		}
 	}
@@ -412,7 +411,7 @@ func TestSGLangPairFails(t *testing.T) {
 				// A leg that nobody met is forgotten with its request.
 				time.Sleep(10 * time.Minute)
 				for _, h := range []*half{p, d} {
-					if h.e.inboxOpen() {
+					if h.e.runs() {
 						rest(t, h)
 					}
 				}
@@ -421,10 +420,14 @@ func TestSGLangPairFails(t *testing.T) {
 	}
 }
 
-func (e *Engine) inboxOpen() bool {
-	e.inbox.mu.Lock()
-	defer e.inbox.mu.Unlock()
-	return !e.inbox.closed
+// runs reports whether an engine has not ended.
+func (e *Engine) runs() bool {
+	select {
+	case <-e.run.Done():
+		return false
+	default:
+		return true
+	}
 }
 
 // brief returns an answer's status, and its message or how it finished.
@@ -575,7 +578,7 @@ func TestSGLangLegsSeen(t *testing.T) {
 				for _, w := range words {
 					if path == "/metrics" {
 						name, n, _ := strings.Cut(w, "=")
-						w = fmt.Sprintf("sglang:num_%s_reqs{engine_type=\"%s\",model_name=\"weir-sim\",moe_ep_rank=\"0\",pp_rank=\"0\",tp_rank=\"0\"} %s\n", name, h.e.opts.Role, n)
+						w = fmt.Sprintf("sglang:num_%s_reqs{engine_type=\"%s\",model_name=\"weir-sim\",moe_ep_rank=\"0\",pp_rank=\"0\",tp_rank=\"0\"} %s\n", name, h.e.run.Role(), n)
 					}
 					if !strings.Contains(string(b), w) {
 						t.Errorf("%s%s: no %s in %s", h.sgl, path, w, b)
@@ -603,7 +606,7 @@ func TestSGLangLegsSeen(t *testing.T) {
 func TestBootstrapRegistry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCouple(t)
-		p := c.start("p", Options{Role: infer.RolePrefill, Sim: sim.Options{DPSize: 2, PageSize: 32}, Legs: LegsOptions{BootstrapPort: 8998}})
+		p := c.start("p", Options{Role: infer.RolePrefill, Sim: sim.Options{DPSize: 2, PageSize: 32}, Legs: engine.LegsOptions{BootstrapPort: 8998}})
 		get := func(url string) (int, string) {
 			resp, err := c.client.Get(url)
 			if err != nil {
@@ -618,8 +621,8 @@ func TestBootstrapRegistry(t *testing.T) {
 			"/route?prefill_dp_rank=-1&prefill_cp_rank=-1&target_tp_rank=-1&target_pp_rank=-1": `200 "dp_size":2 "page_size":32 "follow_bootstrap_room":true`,
 			"/route?prefill_dp_rank=1&prefill_cp_rank=0&target_tp_rank=0&target_pp_rank=0":     `200 "rank_ip":"p" "rank_port":8998`,
 			"/route?prefill_dp_rank=2&prefill_cp_rank=0&target_tp_rank=0&target_pp_rank=0":     `404 dp_rank=2`,
-			"/route": "400 Missing inputs for bootstrap server.",
-			linkPath: "400 simulated",
+			"/route":        "400 Missing inputs for bootstrap server.",
+			engine.LinkPath: "400 simulated",
 		} {
 			status, body := get("http://p:8998" + path)
 			words := strings.Fields(want)
@@ -725,7 +728,7 @@ func TestPairFaults(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 				for _, h := range []*half{p, d} {
-					if h.e.inboxOpen() {
+					if h.e.runs() {
 						rest(t, h)
 					}
 				}
@@ -783,7 +786,7 @@ func TestVLLMPairFaults(t *testing.T) {
 				}
 				time.Sleep(2 * time.Minute) // the lease ends
 				for _, h := range []*half{p, d} {
-					if s := h.e.State(); h.e.inboxOpen() && (s.Running != 0 || s.Waiting != 0 || s.Kept != 0) {
+					if s := h.e.State(); h.e.runs() && (s.Running != 0 || s.Waiting != 0 || s.Kept != 0) {
 						t.Errorf("%s: %+v", h.vllm, s)
 					}
 				}
@@ -885,7 +888,7 @@ func TestPairIsTheWires(t *testing.T) {
 		if a, b := c.both(p, d, "/generate", pairBody(`"bootstrap_room":1000000`)); a.status != 200 || b.status != 200 {
 			t.Fatal(a.text, b.text)
 		}
-		if err := p.e.do(context.Background(), func() { p.e.core.FlushCache() }); err != nil {
+		if _, err := p.e.run.FlushCache(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()

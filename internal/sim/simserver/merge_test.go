@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/engine"
 )
 
 // However results are merged on their way to the writer, what a client of each
@@ -32,7 +33,7 @@ func TestMerging(t *testing.T) {
 					some = min(some, n-o.completion)
 					x.next(some)
 					if o.completion+some == n && rapid.Bool().Draw(t, "with its end") {
-						x.taken.done = append(x.taken.done, done{Done: sim.Done{Reason: infer.ReasonLength, Completion: n, Matched: -1}})
+						x.taken.Done = append(x.taken.Done, engine.Done{Done: sim.Done{Reason: infer.ReasonLength, Completion: n, Matched: -1}})
 					}
 					b, struck := x.digest(nil, f, strings.HasPrefix(name, "chat as OpenAI"))
 					if struck {

@@ -11,6 +11,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"weir/internal/sim/simserver/engine"
 )
 
 // labelsOf are the names of the labels that a metric has.
@@ -70,7 +72,7 @@ func TestMetricsAreThoseOfTheEngines(t *testing.T) {
 				b.post(context.Background(), url+chat, `{`+hello+`,"max_tokens":5,"ignore_eos":true,"stream":`+stream+`}`)
 			}
 		}
-		b.settle("rest", func(s State) bool { return s.Finished == 4 })
+		b.settle("rest", func(s engine.State) bool { return s.Finished == 4 })
 		for url, file := range map[string]string{b.vllm: "metrics-vllm-" + VLLMVersion, b.sglang: "metrics-sglang-0.5.23"} {
 			_, text := b.get(url + "/metrics")
 			parser := expfmt.NewTextParser(model.UTF8Validation)

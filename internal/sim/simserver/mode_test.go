@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"weir/internal/engine/plane/planepb"
+	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/web"
 	"weir/internal/workload/content"
 )
@@ -286,7 +287,7 @@ func TestModesRefused(t *testing.T) {
 				t.Errorf("%s: %+v, %v", fields, a, err)
 			}
 		}
-		b.settle("rest", func(s State) bool { return s.Received == s.Rejected })
+		b.settle("rest", func(s engine.State) bool { return s.Received == s.Rejected })
 	})
 }
 

@@ -29,7 +29,7 @@ func (e *Engine) ServeOpenAI(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		web.WriteError(w, infer.Errorf(infer.CodeNotFound, "no %s %s here", r.Method, r.URL.Path))
 	})
-	return web.Serve(ctx, e.opts.Access.Secured(e.listen(l)), guard.Paths(mux, e.opts.Access.VLLMKeys))
+	return web.Serve(ctx, e.opts.Access.Secured(e.run.Listen(l)), guard.Paths(mux, e.opts.Access.VLLMKeys))
 }
 
 // wantTokenizer refuses to serve an engine without a tokenizer, and closes l.

@@ -14,6 +14,7 @@ import (
 
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/catalog"
+	"weir/internal/sim/simserver/engine"
 )
 
 const chat = "/v1/chat/completions"
@@ -124,7 +125,7 @@ func TestStopStrings(t *testing.T) {
 				t.Errorf("stream %v: %q, want %q; reason %q, usage %+v", stream, a.text[0], want, a.reason[0], a.usage)
 			}
 		}
-		b.settle("rest", func(s State) bool { return s.Running == 0 && s.Finished == 3 && s.Aborted == 0 })
+		b.settle("rest", func(s engine.State) bool { return s.Running == 0 && s.Finished == 3 && s.Aborted == 0 })
 	})
 }
 
@@ -264,12 +265,12 @@ func TestHangUpAborts(t *testing.T) {
 				_, err := b.post(ctx, chat, fmt.Sprintf(`{"messages":[{"role":"user","content":"x"}],"ignore_eos":true,"stream":%v}`, stream))
 				gone <- err
 			}()
-			b.settle("tokens", func(s State) bool { return s.GeneratedTokens > before.GeneratedTokens+5 })
+			b.settle("tokens", func(s engine.State) bool { return s.GeneratedTokens > before.GeneratedTokens+5 })
 			cancel()
 			if err := <-gone; err == nil {
 				t.Error("the request ended by itself")
 			}
-			b.settle("the abort", func(s State) bool { return s.Running == 0 && s.Aborted == before.Aborted+1 })
+			b.settle("the abort", func(s engine.State) bool { return s.Running == 0 && s.Aborted == before.Aborted+1 })
 		}
 	})
 }
@@ -283,7 +284,7 @@ func TestOverload(t *testing.T) {
 			wg.Go(func() {
 				b.post(ctx, chat, `{"messages":[{"role":"user","content":"x"}],"ignore_eos":true}`)
 			})
-			b.settle("a request", func(s State) bool { return s.Running == 1 && s.Waiting == i })
+			b.settle("a request", func(s engine.State) bool { return s.Running == 1 && s.Waiting == i })
 		}
 		a, err := b.post(context.Background(), chat, `{"messages":[{"role":"user","content":"x"}]}`)
 		if err != nil || a.status != http.StatusServiceUnavailable || a.errorMessage == "" {
@@ -291,7 +292,7 @@ func TestOverload(t *testing.T) {
 		}
 		cancel()
 		wg.Wait()
-		b.settle("rest", func(s State) bool {
+		b.settle("rest", func(s engine.State) bool {
 			return s.Running+s.Waiting == 0 && s.Received == 3 && s.Aborted == 2 && s.Rejected == 1
 		})
 	})
@@ -327,12 +328,11 @@ func TestShutdownBreaksStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tok := newToyTokenizer()
 		outer := start(t, Options{}) // for its words
-		e, err := New(Options{Tokenizer: tok, Sim: sim.Options{Words: outer.words, Cost: sim.Constant{Prefill: time.Millisecond, Decode: time.Millisecond}}})
+		e, err := New(Options{Tokenizer: tok, goTimers: true, Sim: sim.Options{Words: outer.words, Cost: sim.Constant{Prefill: time.Millisecond, Decode: time.Millisecond}}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
-		e.goTimers = true
 		l := outer.listen("ends:80")
 		var wg sync.WaitGroup
 		wg.Go(func() { e.Run(ctx) })
@@ -350,7 +350,7 @@ func TestShutdownBreaksStreams(t *testing.T) {
 				t.Errorf("the stream ended as if complete: %v", err)
 			}
 		}()
-		b.settle("tokens", func(s State) bool { return s.GeneratedTokens > 5 })
+		b.settle("tokens", func(s engine.State) bool { return s.GeneratedTokens > 5 })
 		cancel()
 		wg.Wait()
 		<-ended

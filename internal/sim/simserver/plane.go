@@ -22,6 +22,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/conns"
+	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/guard"
 	"weir/internal/sim/simserver/vocab"
@@ -59,7 +60,7 @@ func (e *Engine) ServePlane(ctx context.Context, l net.Listener) error {
 		grpc.WaitForHandlers(true),
 		grpc.ForceServerCodecV2(rawCodec{encoding.GetCodecV2("proto")}),
 	)...)
-	tracked := e.listen(l)
+	tracked := e.run.Listen(l)
 	planepb.RegisterPlaneServer(srv, &planeServer{e: e, l: tracked, stop: ctx.Done()})
 	stopped := make(chan struct{})
 	unhook := context.AfterFunc(ctx, func() {
@@ -80,7 +81,7 @@ func (p *planeServer) Describe(context.Context, *planepb.DescribeRequest) (*plan
 	o := p.e.prepare
 	return &planepb.Facts{
 		Protocol:      1,
-		Instance:      *p.e.instance.Load(),
+		Instance:      p.e.run.Instance(),
 		Software:      Software,
 		BootId:        trace.BootID(),
 		Model:         o.Model,
@@ -100,10 +101,10 @@ func (p *planeServer) Describe(context.Context, *planepb.DescribeRequest) (*plan
 
 // kvEvents is where each rank publishes what its KV cache holds.
 func (p *planeServer) kvEvents() (of []*planepb.KVEvents) {
-	if p.e.opts.KVEvents == nil {
+	if p.e.run.KVEvents() == nil {
 		return nil
 	}
-	for _, c := range p.e.opts.KVEvents.Sources() {
+	for _, c := range p.e.run.KVEvents().Sources() {
 		k := &planepb.KVEvents{Endpoint: c.Endpoint, Topic: c.Topic, BlockTokens: uint32(p.e.prepare.PageSize)}
 		if c.ReplayEndpoint != nil {
 			k.ReplayEndpoint = *c.ReplayEndpoint
@@ -121,7 +122,7 @@ func (p *planeServer) Steps(req *planepb.StepsRequest, stream grpc.ServerStreami
 		return err
 	}
 	defer s.close(p.e)
-	running, waiting := p.e.busy()
+	running, waiting := p.e.run.Busy()
 	if err := stream.Send(&planepb.Step{SendTime: uint64(trace.Now()), Running: running, Waiting: waiting}); err != nil {
 		return err
 	}
@@ -130,10 +131,10 @@ func (p *planeServer) Steps(req *planepb.StepsRequest, stream grpc.ServerStreami
 		case <-stream.Context().Done():
 			return status.FromContextError(stream.Context().Err()).Err()
 		case <-p.stop:
-			return asStatus(errStopped())
-		case <-p.e.done:
-			return asStatus(errStopped())
-		case <-s.box.wake:
+			return asStatus(engine.ErrStopped())
+		case <-p.e.run.Done():
+			return asStatus(engine.ErrStopped())
+		case <-s.box.Wake():
 		}
 		if over, err := s.write(stream); over {
 			return err
@@ -227,20 +228,20 @@ func (p *planeServer) session(req *planepb.SubmitRequest) (*session, error) {
 
 // submit has the engine queue a request.
 func (p *planeServer) submit(ctx context.Context, s *session, req *planepb.SubmitRequest, came way) (*slotJob, error) {
-	fault, faulty := p.e.fault(req.RequestId, func() []byte { return p.e.vocab.PromptText(req.Prompt) })
+	fault, faulty := p.e.run.Fault(req.RequestId, func() []byte { return p.e.vocab.PromptText(req.Prompt) })
 	if faulty {
 		if err := p.delay(ctx, fault); err != nil {
-			p.e.refused.Add(1)
+			p.e.run.Refused()
 			return nil, err
 		}
 	}
 	var prompt vocab.Expanded
-	err := p.e.wantWhole()
+	err := p.e.run.WantWhole()
 	if err == nil {
 		prompt, err = p.e.vocab.Expand(ctx, req.RequestId, req.Prompt, mediaOf(req.GetMedia()))
 	}
 	if err != nil {
-		p.e.refused.Add(1)
+		p.e.run.Refused()
 		return nil, asStatus(err)
 	}
 	params := sim.Params{
@@ -260,19 +261,19 @@ func (p *planeServer) submit(ctx context.Context, s *session, req *planepb.Submi
 		prepared, err = p.e.prepare.Prepare(params)
 	}
 	if err != nil {
-		p.e.refused.Add(1)
+		p.e.run.Refused()
 		return nil, asStatus(err)
 	}
 	top := -1
 	if req.Logprobs != nil {
 		if top = int(min(*req.Logprobs, math.MaxInt32)); top > maxAlternatives {
-			p.e.refused.Add(1)
+			p.e.run.Refused()
 			return nil, asStatus(infer.Invalid("logprobs", "logprobs is %d; it must be from 0 to %d", top, maxAlternatives))
 		}
 	}
 	j, err := s.reserve(req.Slot, req.RequestId, req.GetSeed(), top, fault, faulty, came)
 	if err != nil {
-		p.e.refused.Add(1)
+		p.e.run.Refused()
 		return nil, err
 	}
 	if len(req.GetMedia()) > 0 {
@@ -280,7 +281,7 @@ func (p *planeServer) submit(ctx context.Context, s *session, req *planepb.Submi
 	}
 	// The gateway's deadline does not count from here on: the answer is certain
 	// and near, and a request that was accepted must not be reported as lost.
-	if err := p.e.submit(context.WithoutCancel(ctx), &j.job, came.created, prepared); err != nil {
+	if err := p.e.run.Submit(context.WithoutCancel(ctx), &j.Job, came.created, prepared); err != nil {
 		s.release(j)
 		return nil, asStatus(err)
 	}
@@ -313,7 +314,7 @@ func (p *planeServer) delay(ctx context.Context, f sim.Fault) error {
 		case <-ctx.Done():
 			return status.FromContextError(ctx.Err()).Err()
 		case <-p.stop:
-			return asStatus(errStopped())
+			return asStatus(engine.ErrStopped())
 		}
 	case sim.Slow:
 		return p.wait(ctx, f.Delay)
@@ -330,7 +331,7 @@ func (p *planeServer) wait(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return status.FromContextError(ctx.Err()).Err()
 	case <-p.stop:
-		return asStatus(errStopped())
+		return asStatus(engine.ErrStopped())
 	}
 }
 
@@ -345,7 +346,7 @@ func (p *planeServer) Control(stream grpc.BidiStreamingServer[planepb.ControlReq
 		if s := p.e.sessions.get(req.Session); s != nil {
 			for _, a := range req.Abort {
 				if j := s.find(a.Slot, a.RequestId); j != nil {
-					p.e.abort(&j.job)
+					p.e.run.Abort(&j.Job)
 				}
 			}
 		}
@@ -360,7 +361,7 @@ func (p *planeServer) Control(stream grpc.BidiStreamingServer[planepb.ControlReq
 
 // Fence implements the plane.
 func (p *planeServer) Fence(ctx context.Context, _ *planepb.FenceRequest) (*planepb.FenceReply, error) {
-	computed, err := p.e.fence(ctx)
+	computed, err := p.e.run.Fence(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, status.FromContextError(ctx.Err()).Err()

@@ -17,6 +17,7 @@ import (
 
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/vocab"
 	"weir/internal/trace"
 )
@@ -287,7 +288,7 @@ func TestPlaneAborts(t *testing.T) {
 		if _, err := control.Recv(); err != io.EOF {
 			t.Errorf("the control stream ended with %v", err)
 		}
-		b.settle("rest", func(s State) bool { return s.Running == 0 && s.Aborted == 3 })
+		b.settle("rest", func(s engine.State) bool { return s.Running == 0 && s.Aborted == 3 })
 	})
 }
 
@@ -303,9 +304,9 @@ func TestSessionEndAbortsAll(t *testing.T) {
 		if err := other.submit(1, 300); err != nil {
 			t.Fatal(err)
 		}
-		b.settle("a full engine", func(s State) bool { return s.Running == 4 && s.Waiting == 3 && s.Sessions == 2 })
+		b.settle("a full engine", func(s engine.State) bool { return s.Running == 4 && s.Waiting == 3 && s.Sessions == 2 })
 		g.cancel()
-		b.settle("the aborts", func(s State) bool { return s.Aborted == 6 && s.Sessions == 1 })
+		b.settle("the aborts", func(s engine.State) bool { return s.Aborted == 6 && s.Sessions == 1 })
 		other.until(1)
 		if err := other.verify(1); err != nil {
 			t.Error(err)
@@ -338,7 +339,7 @@ func TestPlaneRefuses(t *testing.T) {
 
 		b.faults("stall")
 		check("a request", codes.OK, g.submit(1, 5))
-		b.settle("it runs", func(s State) bool { return s.Running == 1 })
+		b.settle("it runs", func(s engine.State) bool { return s.Running == 1 })
 		b.faults()
 		check("a waiting one", codes.OK, g.submit(2, 5))
 		check("slot in use", codes.AlreadyExists, g.submit(2, 5))
@@ -375,7 +376,7 @@ func TestSlowGatewayGetsMergedSteps(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		b.settle("the engine's end", func(s State) bool { return s.Finished == n })
+		b.settle("the engine's end", func(s engine.State) bool { return s.Finished == n })
 		g.until(n)
 		for slot := range uint32(n) {
 			if err := g.verify(slot); err != nil || len(g.ids[slot]) != tokens {
@@ -398,7 +399,7 @@ func TestDeafGatewayIsCutOff(t *testing.T) {
 				break // the cut came first
 			}
 		}
-		b.settle("the cut", func(s State) bool {
+		b.settle("the cut", func(s engine.State) bool {
 			return s.Sessions == 0 && s.Aborted > 0 && s.Running+s.Waiting == 0 && s.Received == s.Aborted+s.Rejected
 		})
 		for {
@@ -487,7 +488,7 @@ func TestFaultsOverPlane(t *testing.T) {
 		if _, err := g.client.Submit(ctx, &planepb.SubmitRequest{Session: 1, Prompt: []uint32{1}, MaxTokens: 1}); status.Code(err) != codes.DeadlineExceeded {
 			t.Errorf("hang: %v", err)
 		}
-		b.settle("rest", func(s State) bool { return s.Running == 0 && s.Received == s.Finished+s.Aborted+s.Rejected })
+		b.settle("rest", func(s engine.State) bool { return s.Running == 0 && s.Received == s.Finished+s.Aborted+s.Rejected })
 
 		b.faults("refuse")
 		cc := b.planeClient()

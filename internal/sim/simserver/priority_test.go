@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/engine"
 )
 
 // A request that a higher priority ends in a full queue is a 503, and, once a
@@ -21,7 +22,7 @@ func TestDisplaced(t *testing.T) {
 			defer close(ended)
 			b.post(ctx, b.sglang+"/generate", `{"text":"a","stream":true,"sampling_params":{"max_new_tokens":100000,"ignore_eos":true}}`)
 		}()
-		b.settle("a request that runs", func(s State) bool { return s.Running == 1 })
+		b.settle("a request that runs", func(s engine.State) bool { return s.Running == 1 })
 
 		// Each takes the place of the one before.
 		answers := make(chan generatedAnswer, 1)
@@ -35,7 +36,7 @@ func TestDisplaced(t *testing.T) {
 			if i > 0 {
 				got = append(got, <-answers)
 			}
-			b.settle("a request that waits", func(s State) bool { return s.Waiting == 1 && s.Received == uint64(i+2) })
+			b.settle("a request that waits", func(s engine.State) bool { return s.Waiting == 1 && s.Received == uint64(i+2) })
 		}
 		whole, stream := got[0], got[1]
 		const words = "aborted by a higher priority request"

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+
+	"weir/internal/sim/simserver/engine"
 )
 
 // Faults strike on the engines' OpenAI servers as on the plain one.
@@ -148,7 +150,7 @@ func TestFaultsOverGenerate(t *testing.T) {
 			}
 			cancel()
 			b.faults()
-			b.settle("rest", func(s State) bool { return s.Running+s.Waiting == 0 })
+			b.settle("rest", func(s engine.State) bool { return s.Running+s.Waiting == 0 })
 			if *whole.Text == "" {
 				t.Error("no text")
 			}

@@ -16,6 +16,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/conns"
+	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/vocab"
 	"weir/internal/trace"
 )
@@ -33,7 +34,8 @@ func (t *sessions) open(e *Engine, id uint64, limit int, c *conns.Conn) (*sessio
 		return nil, status.Errorf(codes.AlreadyExists, "session %x is open; choose another id", id)
 	}
 	s := &session{e: e, id: id, conn: c, slots: map[uint32]*slotJob{}}
-	s.box = outbox{wake: make(chan struct{}, 1), limit: limit, burst: s.breakConn}
+	s.box = engine.NewOutbox(limit, s.breakConn)
+	e.run.Sessions(1)
 	t.byID[id] = s
 	return s, nil
 }
@@ -61,7 +63,7 @@ type session struct {
 	e    *Engine
 	id   uint64
 	conn *conns.Conn // nil where the transport hides it
-	box  outbox
+	box  engine.Outbox
 
 	mu      sync.Mutex
 	closed  bool
@@ -75,7 +77,7 @@ type session struct {
 
 	// The writer's.
 	sequence uint64
-	taken    batch
+	taken    engine.Batch
 	step     planepb.Step
 	group    grouping
 	stray    bool         // the next step also names straySlot
@@ -111,7 +113,7 @@ func padding(n int) []byte {
 
 // slotJob is a request of a session.
 type slotJob struct {
-	job
+	engine.Job
 	wire     uint32 // the gateway's slot
 	id       string
 	fault    sim.Fault
@@ -134,16 +136,16 @@ func (s *session) reserve(wire uint32, id string, seed int64, top int, f sim.Fau
 	if s.slots[wire] != nil {
 		return nil, status.Errorf(codes.AlreadyExists, "slot %d is in use", wire)
 	}
-	j := &slotJob{job: job{box: &s.box, seed: seed}, wire: wire, id: id, top: top, fault: f, faulty: faulty, owed: way.batched, created: way.created}
+	j := &slotJob{Job: engine.Job{Box: &s.box, Seed: seed}, wire: wire, id: id, top: top, fault: f, faulty: faulty, owed: way.batched, created: way.created}
 	if j.owed {
 		s.owed++
 	}
 	if n := len(s.free); n > 0 {
-		j.slot = s.free[n-1]
+		j.Slot = s.free[n-1]
 		s.free = s.free[:n-1]
-		s.byIndex[j.slot] = j
+		s.byIndex[j.Slot] = j
 	} else {
-		j.slot = uint32(len(s.byIndex))
+		j.Slot = uint32(len(s.byIndex))
 		s.byIndex = append(s.byIndex, j)
 	}
 	s.slots[wire] = j
@@ -172,8 +174,8 @@ func (s *session) releaseLocked(j *slotJob) {
 	} else {
 		delete(s.slots, j.wire)
 	}
-	s.byIndex[j.slot] = nil
-	s.free = append(s.free, j.slot)
+	s.byIndex[j.Slot] = nil
+	s.free = append(s.free, j.Slot)
 	if j.faulty {
 		s.faulty--
 	}
@@ -193,7 +195,7 @@ func (s *session) answer(j *slotJob) {
 		s.answers = append(s.answers, s.accepted(j))
 	}
 	s.mu.Unlock()
-	signal(s.box.wake)
+	s.box.Signal()
 }
 
 // accepted is the answer to a request that is due.
@@ -209,7 +211,7 @@ func (s *session) refuse(wire uint32, why error) {
 	s.mu.Lock()
 	s.answers = append(s.answers, &planepb.Notice{Slot: wire, Refused: &planepb.Refusal{Code: uint32(st.Code()), Message: st.Message()}})
 	s.mu.Unlock()
-	signal(s.box.wake)
+	s.box.Signal()
 }
 
 // find returns the request of a slot if its id matches.
@@ -226,12 +228,13 @@ func (s *session) find(wire uint32, id string) *slotJob {
 func (s *session) close(e *Engine) {
 	e.sessions.mu.Lock()
 	delete(e.sessions.byID, s.id)
+	e.run.Sessions(-1)
 	e.sessions.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 	for _, j := range s.slots {
-		e.abort(&j.job)
+		e.run.Abort(&j.Job)
 	}
 }
 
@@ -244,7 +247,7 @@ func (s *session) breakConn() {
 
 // write sends all pending results. over reports whether the session ends, and err how.
 func (s *session) write(stream grpc.ServerStreamingServer[planepb.Step]) (over bool, err error) {
-	results := s.box.take(&s.taken)
+	results := s.box.Take(&s.taken)
 	s.mu.Lock()
 	if !results && len(s.answers) == 0 {
 		s.mu.Unlock()
@@ -253,7 +256,7 @@ func (s *session) write(stream grpc.ServerStreamingServer[planepb.Step]) (over b
 	broken := s.encode()
 	s.mu.Unlock()
 	if !results {
-		s.step.Running, s.step.Waiting = s.e.busy()
+		s.step.Running, s.step.Waiting = s.e.run.Busy()
 	}
 
 	s.sequence++
@@ -266,7 +269,7 @@ func (s *session) write(stream grpc.ServerStreamingServer[planepb.Step]) (over b
 	case sim.Repeat:
 		messages = append(messages, &s.step)
 	case sim.Cut, sim.Truncate, sim.Reset:
-		if len(s.taken.slot) == 0 {
+		if len(s.taken.Slot) == 0 {
 			messages = nil
 		}
 	case sim.Swap:
@@ -330,14 +333,14 @@ func (s *session) encode() (broken sim.FaultKind) {
 	if s.owed > 0 {
 		s.answerWith(t, m)
 	}
-	index := t.slot // the box's slots, in the order of the columns
-	if t.steps == 1 {
+	index := t.Slot // the box's slots, in the order of the columns
+	if t.Steps == 1 {
 		// One id per slot: the columns go out as they are.
-		for _, i := range t.slot {
+		for _, i := range t.Slot {
 			m.Slot = append(m.Slot, s.byIndex[i].wire)
 		}
-		m.Id = append(m.Id[:0], t.id...)
-		m.Total = append(m.Total[:0], t.total...)
+		m.Id = append(m.Id[:0], t.ID...)
+		m.Total = append(m.Total[:0], t.Total...)
 	} else {
 		s.group.merge(t, len(s.byIndex), m)
 		index = s.group.order
@@ -349,9 +352,9 @@ func (s *session) encode() (broken sim.FaultKind) {
 	if s.scored > 0 {
 		s.score(m, index)
 	}
-	for _, f := range t.first {
+	for _, f := range t.First {
 		cached := uint32(f.Cached)
-		m.Notice = append(m.Notice, &planepb.Notice{Slot: s.byIndex[f.slot].wire, PromptTokens: s.byIndex[f.slot].prompted, CachedTokens: &cached, Stamps: &planepb.Stamps{
+		m.Notice = append(m.Notice, &planepb.Notice{Slot: s.byIndex[f.Slot].wire, PromptTokens: s.byIndex[f.Slot].prompted, CachedTokens: &cached, Stamps: &planepb.Stamps{
 			ServerCreated: uint64(f.Stamps.ServerCreated),
 			QueueStart:    uint64(f.Stamps.QueueStart),
 			QueueEnd:      uint64(f.Stamps.QueueEnd),
@@ -360,8 +363,8 @@ func (s *session) encode() (broken sim.FaultKind) {
 			FirstToken:    uint64(f.Stamps.FirstToken),
 		}})
 	}
-	for _, d := range t.done {
-		j := s.byIndex[d.slot]
+	for _, d := range t.Done {
+		j := s.byIndex[d.Slot]
 		count := d.Completion
 		if j.faulty && j.fault.Kind == sim.Miscount {
 			count++
@@ -381,12 +384,12 @@ func (s *session) encode() (broken sim.FaultKind) {
 	}
 	for _, j := range s.failed {
 		m.Notice = append(m.Notice, &planepb.Notice{Slot: j.wire, Finish: &planepb.Finish{
-			Reason: planepb.Finish_REASON_ERROR, Message: errAborted().Error(), CompletionTokens: uint32(j.fault.After),
+			Reason: planepb.Finish_REASON_ERROR, Message: engine.ErrAborted().Error(), CompletionTokens: uint32(j.fault.After),
 		}})
 	}
 	clear(s.failed)
 	s.failed = s.failed[:0]
-	m.Running, m.Waiting = s.e.told(t.running), s.e.told(t.waiting)
+	m.Running, m.Waiting = s.e.run.Told(t.Running), s.e.run.Told(t.Waiting)
 	if s.stray {
 		s.stray = false
 		m.Slot, m.Total, m.Id = append(m.Slot, straySlot), append(m.Total, 1), append(m.Id, 1)
@@ -398,17 +401,17 @@ func (s *session) encode() (broken sim.FaultKind) {
 }
 
 // answerWith answers the requests that have output in a batch and no answer yet.
-func (s *session) answerWith(t *batch, m *planepb.Step) {
+func (s *session) answerWith(t *engine.Batch, m *planepb.Step) {
 	with := func(j *slotJob) {
 		if j.owed {
 			m.Notice = append(m.Notice, s.accepted(j))
 		}
 	}
-	for _, index := range t.slot {
+	for _, index := range t.Slot {
 		with(s.byIndex[index])
 	}
-	for _, d := range t.done {
-		with(s.byIndex[d.slot])
+	for _, d := range t.Done {
+		with(s.byIndex[d.Slot])
 	}
 	for _, j := range s.failed {
 		with(j)
@@ -445,21 +448,21 @@ func (s *session) score(m *planepb.Step, index []uint32) {
 // beyond the fault's count. A fault takes effect once. If it ends the session, the batch
 // keeps what comes before that id; with a broken connection some of that may still be lost
 // on the way.
-func (s *session) strike(t *batch) sim.FaultKind {
-	for i, index := range t.slot {
+func (s *session) strike(t *engine.Batch) sim.FaultKind {
+	for i, index := range t.Slot {
 		j := s.byIndex[index]
-		if !j.faulty || int(t.total[i]) <= j.fault.After {
+		if !j.faulty || int(t.Total[i]) <= j.fault.After {
 			continue
 		}
 		switch j.fault.Kind {
 		case sim.Skip, sim.Repeat, sim.Garble, sim.Swap, sim.Oversize:
 		case sim.Backward:
 			// If one message holds several steps, the last total is sent.
-			first, last := slices.Index(t.slot, index), len(t.slot)-1
-			for t.slot[last] != index {
+			first, last := slices.Index(t.Slot, index), len(t.Slot)-1
+			for t.Slot[last] != index {
 				last--
 			}
-			t.total[last] = uint32(max(0, int(t.total[first])-2))
+			t.Total[last] = uint32(max(0, int(t.Total[first])-2))
 		case sim.Stray:
 			s.stray = true
 		case sim.Pause, sim.Drip, sim.Abort:
@@ -471,7 +474,7 @@ func (s *session) strike(t *batch) sim.FaultKind {
 				s.cut.Bytes = 1
 			}
 		case sim.Cut, sim.Truncate, sim.Reset:
-			t.keep(i)
+			t.Keep(i)
 		default:
 			continue
 		}
@@ -488,7 +491,7 @@ func (s *session) strikeOne(j *slotJob) {
 	s.faulty--
 	switch j.fault.Kind {
 	case sim.Pause:
-		s.e.pause(j.fault.Delay)
+		s.e.run.Pause(j.fault.Delay)
 	case sim.Drip:
 		j.drips = true
 		s.conn.Mold(&conns.Shape{Bytes: j.fault.Bytes, Delay: j.fault.Delay})
@@ -504,24 +507,24 @@ func (s *session) giveUp(j *slotJob) {
 	s.dead++
 	delete(s.slots, j.wire)
 	s.failed = append(s.failed, j)
-	s.e.end(&j.job, infer.ReasonAbort)
+	s.e.run.End(&j.Job, infer.ReasonAbort)
 }
 
 // bury removes from a batch the results of requests that were given up, beyond the fault's
 // count, and frees the slots of those that the core has finished.
-func (s *session) bury(t *batch) {
+func (s *session) bury(t *engine.Batch) {
 	keep := 0
-	for i, index := range t.slot {
-		if j := s.byIndex[index]; j.dead && int(t.total[i]) > j.fault.After {
+	for i, index := range t.Slot {
+		if j := s.byIndex[index]; j.dead && int(t.Total[i]) > j.fault.After {
 			continue
 		}
-		t.slot[keep], t.id[keep], t.total[keep] = index, t.id[i], t.total[i]
+		t.Slot[keep], t.ID[keep], t.Total[keep] = index, t.ID[i], t.Total[i]
 		keep++
 	}
-	t.slot, t.id, t.total = t.slot[:keep], t.id[:keep], t.total[:keep]
-	t.first = slices.DeleteFunc(t.first, func(f first) bool { return s.byIndex[f.slot].dead && !slices.Contains(t.slot, f.slot) })
-	t.done = slices.DeleteFunc(t.done, func(d done) bool {
-		j := s.byIndex[d.slot]
+	t.Slot, t.ID, t.Total = t.Slot[:keep], t.ID[:keep], t.Total[:keep]
+	t.First = slices.DeleteFunc(t.First, func(f engine.First) bool { return s.byIndex[f.Slot].dead && !slices.Contains(t.Slot, f.Slot) })
+	t.Done = slices.DeleteFunc(t.Done, func(d engine.Done) bool {
+		j := s.byIndex[d.Slot]
 		if j.dead {
 			s.releaseLocked(j)
 		}
@@ -550,13 +553,13 @@ type grouping struct {
 }
 
 // merge fills the columns of m; its slots are still the box's.
-func (g *grouping) merge(t *batch, slots int, m *planepb.Step) {
+func (g *grouping) merge(t *engine.Batch, slots int, m *planepb.Step) {
 	for len(g.count) < slots {
 		g.count = append(g.count, 0)
 		g.next = append(g.next, 0)
 	}
 	g.order = g.order[:0]
-	for _, i := range t.slot {
+	for _, i := range t.Slot {
 		if g.count[i] == 0 {
 			g.order = append(g.order, i)
 		}
@@ -567,10 +570,10 @@ func (g *grouping) merge(t *batch, slots int, m *planepb.Step) {
 		g.next[i] = at
 		at += g.count[i]
 	}
-	m.Id = grow(m.Id, len(t.id))
+	m.Id = grow(m.Id, len(t.ID))
 	m.Total = m.Total[:0]
-	for k, i := range t.slot {
-		m.Id[g.next[i]] = t.id[k]
+	for k, i := range t.Slot {
+		m.Id[g.next[i]] = t.ID[k]
 		g.next[i]++
 	}
 	for _, i := range g.order {
@@ -578,8 +581,8 @@ func (g *grouping) merge(t *batch, slots int, m *planepb.Step) {
 		m.Count = append(m.Count, g.count[i])
 	}
 	m.Total = grow(m.Total, len(g.order))
-	for k, i := range t.slot {
-		g.count[i] = t.total[k] // the last one stays
+	for k, i := range t.Slot {
+		g.count[i] = t.Total[k] // the last one stays
 	}
 	for k, i := range g.order {
 		m.Total[k] = g.count[i]

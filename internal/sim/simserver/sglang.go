@@ -12,6 +12,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/catalog"
+	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/guard"
 	"weir/internal/sim/simserver/tally"
@@ -60,7 +61,7 @@ type sglangServer struct {
 	weights string // of every meta_info: the weights, up to the retractions
 
 	mu   sync.Mutex
-	jobs map[string]*job // under way, by request id
+	jobs map[string]*engine.Job // under way, by request id
 }
 
 // ServeSGLang serves SGLang's HTTP API and the admin calls on l until ctx ends and every
@@ -69,12 +70,12 @@ func (e *Engine) ServeSGLang(ctx context.Context, l net.Listener) error {
 	if err := e.wantTokenizer(l, "sglang"); err != nil {
 		return err
 	}
-	return web.Serve(ctx, e.opts.Access.Secured(e.listen(l)), guard.Paths(e.sglangHandler(), e.opts.Access.SGLangKeys))
+	return web.Serve(ctx, e.opts.Access.Secured(e.run.Listen(l)), guard.Paths(e.sglangHandler(), e.opts.Access.SGLangKeys))
 }
 
 func (e *Engine) sglangHandler() http.Handler {
 	f := &sglangServer{
-		e: e, jobs: map[string]*job{},
+		e: e, jobs: map[string]*engine.Job{},
 		weights: `,"weight_version":` + web.Quote(e.opts.SGLang.WeightVersion) + `,"num_retractions":`,
 	}
 	mux := http.NewServeMux()
@@ -125,7 +126,7 @@ func (f *sglangServer) register(x *exchange) error {
 			}
 			return infer.Errorf(infer.CodeInvalid, "Duplicate request ID detected: %s", name)
 		}
-		f.jobs[name] = &x.outputs[i].job
+		f.jobs[name] = &x.outputs[i].Job
 	}
 	return nil
 }
@@ -157,7 +158,7 @@ func (f *sglangServer) abortRequest(w http.ResponseWriter, r *http.Request) {
 	defer f.mu.Unlock()
 	for rid, j := range f.jobs {
 		if req.AbortAll || strings.HasPrefix(rid, req.RID) {
-			f.e.abort(j)
+			f.e.run.Abort(j)
 		}
 	}
 }
@@ -172,13 +173,13 @@ func (f *sglangServer) completion(d *dialect) http.HandlerFunc {
 			err = f.register(&a.exchange)
 		}
 		if err != nil {
-			f.e.refused.Add(1)
+			f.e.run.Refused()
 			refuse(err)
 			return
 		}
 		defer f.forget(&a.exchange)
 		if !a.delay(refuse) {
-			f.e.refused.Add(1)
+			f.e.run.Refused()
 			return
 		}
 		defer a.abandon()
@@ -271,16 +272,16 @@ func (f *sglangServer) health(w http.ResponseWriter, r *http.Request) {
 		case <-ctx.Done():
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
-		case <-f.e.done:
+		case <-f.e.run.Done():
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		if x.box.take(&x.taken) {
-			for _, d := range x.taken.done {
-				x.outputs[d.slot].over = true
+		if x.box.Take(&x.taken) {
+			for _, d := range x.taken.Done {
+				x.outputs[d.Slot].over = true
 			}
 		}
-		if f.e.lastOutput() >= since {
+		if f.e.run.LastOutput() >= since {
 			return
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/web"
 	"weir/internal/trace"
 )
@@ -46,7 +47,7 @@ func (f *sglangServer) generate(w http.ResponseWriter, r *http.Request) {
 	g := &generation{exchange: newExchange(f.e, w, r, r.Header.Get("X-Request-Id"), trace.Now()), server: f}
 	var req generateRequest
 	if err := f.bodyOf(w, r, &req); err != nil {
-		f.e.refused.Add(1)
+		f.e.run.Refused()
 		writeSGLangError(w, err)
 		return
 	}
@@ -64,18 +65,18 @@ func (f *sglangServer) generate(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = f.register(&g.exchange)
 	}
-	if errors.Is(err, errDies) {
-		f.e.die(err)
+	if errors.Is(err, engine.ErrDies) {
+		f.e.run.Die(err)
 		panic(http.ErrAbortHandler) // the server goes with it
 	}
 	if err != nil {
-		f.e.refused.Add(1)
+		f.e.run.Refused()
 		refuse(err)
 		return
 	}
 	defer f.forget(&g.exchange)
 	if !g.delay(func(err error) { writeNativeError(w, err) }) {
-		f.e.refused.Add(1)
+		f.e.run.Refused()
 		return
 	}
 	defer g.abandon()
@@ -96,7 +97,7 @@ func (g *generation) accept(req *generateRequest) ([]sim.Request, error) {
 		return nil, err
 	}
 	for i := range items {
-		if errors.Is(items[i].giveUp, errDies) {
+		if errors.Is(items[i].giveUp, engine.ErrDies) {
 			return nil, items[i].giveUp
 		}
 	}
@@ -147,7 +148,7 @@ func (g *generation) dispatch(requests []sim.Request, refuse func(error)) bool {
 	for i := range requests {
 		o := &g.outputs[i]
 		if err := g.items[i].giveUp; err != nil {
-			if g.e.refused.Add(1); !g.streams {
+			if g.e.run.Refused(); !g.streams {
 				refuse(err)
 				return false
 			}
@@ -222,7 +223,7 @@ func (g *generation) wholeBody() []byte {
 
 // object appends the JSON of an output.
 func (g *generation) object(b []byte, o *output) []byte {
-	s, it := &g.said[o.slot], &g.items[o.slot]
+	s, it := &g.said[o.Slot], &g.items[o.Slot]
 	if s.firstSent == 0 {
 		s.firstSent = trace.Now()
 	}
@@ -253,7 +254,7 @@ func (g *generation) object(b []byte, o *output) []byte {
 	}
 	if g.batch && g.streams {
 		b = append(b, `,"index":`...)
-		b = strconv.AppendUint(b, uint64(o.slot), 10)
+		b = strconv.AppendUint(b, uint64(o.Slot), 10)
 	}
 	if g.incremental {
 		s.text, s.ids = s.text[:0], s.ids[:0]
@@ -291,7 +292,7 @@ func (g *generation) abortedUnderWay(o *output) bool {
 // givenUp reports whether the scheduler accepted an output and gave it up at once. SGLang
 // then runs a prompt of one token, so the request ends as others do: with an id and with
 // the counts of that prompt.
-func (g *generation) givenUp(o *output) bool { return g.items[o.slot].giveUp != nil }
+func (g *generation) givenUp(o *output) bool { return g.items[o.Slot].giveUp != nil }
 
 // abortObject appends the object of such an output. It differs from other objects: it has
 // no prompt_tokens, and in a stream it repeats the last id and all of the text.
@@ -316,7 +317,7 @@ func (g *generation) abortObject(b []byte, o *output, s *said) []byte {
 		b = strconv.AppendUint(b, uint64(s.last), 10)
 	}
 	b = append(b, s.head...)
-	b = g.appendFinishReason(b, o, &g.items[o.slot])
+	b = g.appendFinishReason(b, o, &g.items[o.Slot])
 	b = append(b, `,"weight_version":`...)
 	b = append(b, web.Quote(g.e.opts.SGLang.WeightVersion)...)
 	b = append(b, `,"e2e_latency":`...)
@@ -331,7 +332,7 @@ func (g *generation) abortObject(b []byte, o *output, s *said) []byte {
 	b = append(b, '}')
 	if g.batch && g.streams {
 		b = append(b, `,"index":`...)
-		b = strconv.AppendUint(b, uint64(o.slot), 10)
+		b = strconv.AppendUint(b, uint64(o.Slot), 10)
 	}
 	return append(b, '}')
 }
@@ -342,7 +343,7 @@ func (g *generation) appendFinishReason(b []byte, o *output, it *item) []byte {
 	case "":
 		return append(b, "null"...)
 	}
-	if o.leg != nil && o.leg.key != "" && o.reason != infer.ReasonAbort {
+	if o.Leg != nil && o.Leg.Key != "" && o.reason != infer.ReasonAbort {
 		return append(b, `{"type":"length","length":0}`...) // whatever its id is
 	}
 	switch o.reason {

@@ -23,7 +23,7 @@ import (
 // serverInfo gives the server's arguments and its schedulers' states. Like SGLang it asks each of
 // them, so that one that stands still keeps it from answering.
 func (f *sglangServer) serverInfo(w http.ResponseWriter, r *http.Request) {
-	if err := f.e.answers(r.Context()); err != nil {
+	if err := f.e.run.Answers(r.Context()); err != nil {
 		writeSGLangError(w, err)
 		return
 	}
@@ -53,11 +53,11 @@ func (f *sglangServer) serverInfo(w http.ResponseWriter, r *http.Request) {
 		"enable_metrics":                           opts.Metrics,
 		"enable_cache_report":                      opts.CacheReport,
 		"weight_version":                           opts.WeightVersion,
-		"disaggregation_mode":                      disaggregationMode(f.e.opts.Role),
-		"disaggregation_bootstrap_port":            cmp.Or(f.e.opts.Legs.BootstrapPort, defaultBootstrapPort),
+		"disaggregation_mode":                      disaggregationMode(f.e.run.Role()),
+		"disaggregation_bootstrap_port":            cmp.Or(f.e.run.Legs().BootstrapPort, defaultBootstrapPort),
 		"disaggregation_transfer_backend":          "mooncake",
-		"disaggregation_decode_enable_radix_cache": f.e.opts.Legs.RadixCache,
-		"disable_radix_cache":                      o.KVTokens == 0 || f.e.opts.Role == infer.RoleDecode && !f.e.opts.Legs.RadixCache,
+		"disaggregation_decode_enable_radix_cache": f.e.run.Legs().RadixCache,
+		"disable_radix_cache":                      o.KVTokens == 0 || f.e.run.Role() == infer.RoleDecode && !f.e.run.Legs().RadixCache,
 		"status":                                   "ready",
 		"version":                                  opts.Version,
 		"startup_time":                             f.e.startup(),
@@ -73,7 +73,7 @@ func (f *sglangServer) serverInfo(w http.ResponseWriter, r *http.Request) {
 // startup is how long each phase of the server's start took. Nothing is loaded here; what differs
 // from one process to the next is drawn of the time.
 func (e *Engine) startup() any {
-	began := e.began.Load()
+	began := e.run.Began()
 	if release, ok := strings.CutPrefix(e.opts.SGLang.Version, "0.5."); !ok || len(release) < 2 {
 		return float64(began) / 1e9
 	}
@@ -84,10 +84,10 @@ func (e *Engine) startup() any {
 // kvEvents is where the engine publishes what its KV caches hold, as routers ask for it;
 // nil: nowhere.
 func (f *sglangServer) kvEvents() map[string]any {
-	if f.e.opts.KVEvents == nil {
+	if f.e.run.KVEvents() == nil {
 		return nil
 	}
-	first := f.e.opts.KVEvents.Sources()[0]
+	first := f.e.run.KVEvents().Sources()[0]
 	host, port, ok := hostPort(first.Endpoint)
 	if !ok {
 		return nil
@@ -129,13 +129,13 @@ func speculative(o *sim.Options) any {
 func (f *sglangServer) internalStates() []map[string]any {
 	o := f.e.prepare
 	var list []map[string]any
-	for _, l := range f.e.loadOfRanks() {
+	for _, l := range f.e.run.Ranks() {
 		list = append(list, map[string]any{
-			"dp_rank":                               l.rank,
-			"last_gen_throughput":                   l.throughput,
+			"dp_rank":                               l.Rank,
+			"last_gen_throughput":                   l.Throughput,
 			"effective_max_running_requests_per_dp": o.MaxRunning,
-			"num_running_reqs":                      l.running,
-			"num_waiting_reqs":                      l.waiting,
+			"num_running_reqs":                      l.Running,
+			"num_waiting_reqs":                      l.Waiting,
 			"memory_usage":                          map[string]any{"token_capacity": o.KVTokens},
 		})
 	}
@@ -222,16 +222,16 @@ func (f *sglangServer) rankLoads(r *http.Request) ([]rankLoad, error) {
 	o := f.e.prepare
 	now := float64(time.Now().UnixNano()) / 1e9
 	list := []rankLoad{}
-	for _, l := range f.e.loadOfRanks() {
-		if only >= 0 && l.rank != only {
+	for _, l := range f.e.run.Ranks() {
+		if only >= 0 && l.Rank != only {
 			continue
 		}
 		one := rankLoad{
-			Timestamp: f.e.reported(l.rank, now), DPRank: l.rank, NumRunningReqs: l.running, NumWaitingReqs: l.waiting,
-			NumWaitingUncached: l.waitingTokens, NumUsedTokens: l.used, NumTotalTokens: l.used + l.cached + l.waitingTokens, NumActiveTokens: l.used,
-			MaxTotalNumTokens: l.total, MaxRunningRequests: o.MaxRunning, TokenUsage: l.usage(),
-			GenThroughput: l.throughput, CacheHitRate: l.hitRate, TotalPrefillUncached: l.prefilled, TotalPrefillBusyMicros: l.prefillBusy,
-			Utilization: float64(l.running) / float64(o.MaxRunning),
+			Timestamp: f.e.run.ReportedAt(l.Rank, now), DPRank: l.Rank, NumRunningReqs: l.Running, NumWaitingReqs: l.Waiting,
+			NumWaitingUncached: l.WaitingTokens, NumUsedTokens: l.Used, NumTotalTokens: l.Used + l.Cached + l.WaitingTokens, NumActiveTokens: l.Used,
+			MaxTotalNumTokens: l.Total, MaxRunningRequests: o.MaxRunning, TokenUsage: l.Usage(),
+			GenThroughput: l.Throughput, CacheHitRate: l.HitRate, TotalPrefillUncached: l.Prefilled, TotalPrefillBusyMicros: l.PrefillBusy,
+			Utilization: float64(l.Running) / float64(o.MaxRunning),
 		}
 		if wants("memory") {
 			one.Memory = map[string]any{"token_capacity": o.KVTokens, "page_size": o.PageSize}
@@ -240,7 +240,7 @@ func (f *sglangServer) rankLoads(r *http.Request) ([]rankLoad, error) {
 			one.Disaggregation = f.e.legLoad(&l)
 		}
 		if wants("queues") {
-			one.Queues = map[string]any{"waiting": l.queued - l.retracted, "grammar": 0, "paused": 0, "retracted": l.retracted}
+			one.Queues = map[string]any{"waiting": l.Queued - l.Retracted, "grammar": 0, "paused": 0, "retracted": l.Retracted}
 		}
 		if wants("lora") && len(o.LoRAs) > 0 {
 			one.LoRA = map[string]any{"adapters": o.LoRAs}
@@ -309,15 +309,15 @@ func (f *sglangServer) getLoad(w http.ResponseWriter, _ *http.Request) {
 		Tick             float64 `json:"ts_tic"`
 	}
 	list := []load{}
-	for _, l := range f.e.loadOfRanks() {
-		list = append(list, load{l.rank, l.running + l.waiting, l.waiting, l.used + l.waitingTokens, l.waitingTokens, float64(trace.Now()) / 1e9})
+	for _, l := range f.e.run.Ranks() {
+		list = append(list, load{l.Rank, l.Running + l.Waiting, l.Waiting, l.Used + l.WaitingTokens, l.WaitingTokens, float64(trace.Now()) / 1e9})
 	}
 	web.WriteJSON(w, http.StatusOK, list)
 }
 
 // flushCache empties the prefix cache. An engine with requests refuses.
 func (f *sglangServer) flushCache(w http.ResponseWriter, r *http.Request) {
-	ok, err := f.e.flushCache(r.Context())
+	ok, err := f.e.run.FlushCache(r.Context())
 	switch {
 	case err != nil:
 		writeSGLangError(w, err)

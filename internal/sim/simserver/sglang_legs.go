@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/fields"
 )
 
@@ -22,7 +24,7 @@ const defaultBootstrapPort = 8998
 // asked for of a prefill leg does not matter: it is one id.
 func (x *exchange) sglangLeg(o *output, p *sim.Params, g *fields.Pairing) error {
 	e := x.e
-	role, opts := e.opts.Role, &e.opts.Legs
+	role, opts := e.run.Role(), e.run.Legs()
 	beside := 0
 	if x.faulty && x.fault.Kind == sim.Misrank {
 		beside = 1
@@ -52,13 +54,13 @@ func (x *exchange) sglangLeg(o *output, p *sim.Params, g *fields.Pairing) error 
 		p.Leg, p.Patience, p.Fresh = sim.LegDecode, opts.WaitingTimeout, !opts.RadixCache
 		p.Pages = e.opts.SGLang.pages()
 		port := cmp.Or(g.Port, opts.BootstrapPort, defaultBootstrapPort)
-		o.leg = &leg{addr: net.JoinHostPort(g.Host, strconv.Itoa(port)), manner: e.sglangManner()}
+		o.Leg = &engine.Leg{Addr: net.JoinHostPort(g.Host, strconv.Itoa(port)), Manner: e.sglangManner()}
 		rank := g.PrefillRank
-		o.leg.keyOf = func(hello *linkMessage) string {
+		o.Leg.KeyOf = func(dpSize int) string {
 			if rank != nil {
 				return roomKey(*rank+beside, room)
 			}
-			return roomKey(int(room%int64(max(1, hello.DPSize)))+beside, room)
+			return roomKey(int(room%int64(max(1, dpSize)))+beside, room)
 		}
 		o.explain = func(d *sim.Done) error {
 			what := "Decode transfer failed"
@@ -87,7 +89,7 @@ func (x *exchange) sglangLeg(o *output, p *sim.Params, g *fields.Pairing) error 
 	if p.DPRank == nil {
 		p.DPRank = &rank
 	}
-	o.leg = &leg{key: roomKey(*p.DPRank+beside, room)}
+	o.Leg = &engine.Leg{Key: roomKey(*p.DPRank+beside, room)}
 	return nil
 }
 
@@ -110,8 +112,8 @@ func pyQuote(s string) string { return "'" + s + "'" }
 
 // legLoad is the section of /v1/loads about pairs: the queues of a rank by SGLang's
 // names. A decode leg is in the first until it has pages, and then in the second.
-func (e *Engine) legLoad(l *rankState) map[string]any {
-	load := map[string]any{"mode": disaggregationMode(e.opts.Role)}
+func (e *Engine) legLoad(l *engine.Rank) map[string]any {
+	load := map[string]any{"mode": disaggregationMode(e.run.Role())}
 	for _, q := range e.legQueues(l) {
 		load[q.name] = q.n
 	}
@@ -123,7 +125,7 @@ type legQueue struct {
 	n          int
 }
 
-func (e *Engine) legQueues(l *rankState) []legQueue {
+func (e *Engine) legQueues(l *engine.Rank) []legQueue {
 	queues := []legQueue{
 		{"prefill_bootstrap_queue_reqs", "Requests whose decode engine is not met.", 0},
 		{"prefill_inflight_queue_reqs", "Requests whose KV is kept.", 0},
@@ -131,11 +133,20 @@ func (e *Engine) legQueues(l *rankState) []legQueue {
 		{"decode_transfer_queue_reqs", "Requests that have pages, and no KV.", 0},
 		{"decode_retracted_queue_reqs", "Requests that were sent back.", 0},
 	}
-	switch e.opts.Role {
+	switch e.run.Role() {
 	case infer.RolePrefill:
-		queues[0].n, queues[1].n = l.awaiting, l.kept
+		queues[0].n, queues[1].n = l.Awaiting, l.Kept
 	case infer.RoleDecode:
-		queues[2].n, queues[3].n, queues[4].n = l.awaiting+l.queued-l.retracted, l.reserved, l.retracted
+		queues[2].n, queues[3].n, queues[4].n = l.Awaiting+l.Queued-l.Retracted, l.Reserved, l.Retracted
 	}
 	return queues
 }
+
+// sglangManner is that of SGLang: its scheduler asks for a prefill engine's facts
+// once a second, fifteen times, and its heartbeat finds a lost one.
+func (e *Engine) sglangManner() engine.Manner {
+	return engine.Manner{Tries: 15, Every: time.Second, Loss: e.run.Legs().HeartbeatTimeout, Gone: "Aborted by AbortReq."}
+}
+
+// roomKey returns the key of a pair of SGLang's: a room is a room of one DP rank.
+func roomKey(rank int, room int64) string { return fmt.Sprintf("%d/%d", rank, room) }

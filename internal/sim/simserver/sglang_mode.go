@@ -2,7 +2,6 @@ package simserver
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/kvpub"
+	"weir/internal/sim/simserver/engine"
 )
 
 // ParseSGLangVersion reads the release of SGLang that the server is to be, as
@@ -71,9 +71,6 @@ func (o *SGLangOptions) pages() sim.Pages {
 // tellsAborts reports whether an aborted decode leg's prefill engine is told of it.
 func (o *SGLangOptions) tellsAborts() bool { return !o.before(0, 5, 13) }
 
-// errDies is in the chain of an error that ends the engine.
-var errDies = errors.New("the engine ends")
-
 // guided checks a request whose output must match something. Without a grammar backend the
 // scheduler gives the request up, and up to 0.5.3 the engine ends with it.
 func (o *SGLangOptions) guided() error {
@@ -81,7 +78,7 @@ func (o *SGLangOptions) guided() error {
 	case !o.SkipTokenizer && o.Grammar != "none":
 		return nil
 	case o.before(0, 5, 3) || o.Version == "0.5.3":
-		return fmt.Errorf("the scheduler was given a guide and has no grammar backend: %w", errDies)
+		return fmt.Errorf("the scheduler was given a guide and has no grammar backend: %w", engine.ErrDies)
 	}
 	return infer.Errorf(infer.CodeInvalid, "the output cannot be held to a json_schema, regex, ebnf or structural_tag: the server runs with --grammar-backend none")
 }
@@ -94,28 +91,9 @@ func (o *SGLangOptions) blind(minTokens int, stops []string) error {
 	case !o.SkipTokenizer || minTokens == 0 && len(stops) == 0:
 		return nil
 	case o.before(0, 5, 14):
-		return fmt.Errorf("the scheduler asked for its tokenizer, and has none: %w", errDies)
+		return fmt.Errorf("the scheduler asked for its tokenizer, and has none: %w", engine.ErrDies)
 	case len(stops) > 0:
 		field = "stop"
 	}
 	return infer.Invalid(field, "%s needs the tokenizer, and this engine has none (--skip-tokenizer-init)", field)
-}
-
-// die ends the engine, with everything that it is doing.
-func (e *Engine) die(why error) {
-	e.dieOnce.Do(func() {
-		e.why = why
-		close(e.dead)
-	})
-}
-
-// Died returns why the engine ended by itself, or nil if it did not. It must be called
-// after Run has returned.
-func (e *Engine) Died() error {
-	select {
-	case <-e.dead:
-		return e.why
-	default:
-		return nil
-	}
 }

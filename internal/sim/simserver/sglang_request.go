@@ -229,7 +229,7 @@ func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (it
 		for k := range n {
 			one := it
 			one.rid, one.pair = rids[i*n+k], pairs[i*n+k]
-			if e.opts.Role == infer.RoleDecode {
+			if e.run.Role() == infer.RoleDecode {
 				one.start = -1 // the prefill leg has those of the prompt
 			}
 			one.params.Seed += uint64(k) * 0x9e3779b97f4a7c15

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/engine"
 )
 
 // generated is an object of /generate.
@@ -402,7 +403,7 @@ func TestGenerateOverload(t *testing.T) {
 				defer func() { ended <- struct{}{} }()
 				b.post(ctx, b.sglang+"/generate", `{"text":"a","stream":true,"sampling_params":{"max_new_tokens":100000,"ignore_eos":true}}`)
 			}()
-			b.settle("a request", func(s State) bool { return s.Running == 1 && s.Waiting == i })
+			b.settle("a request", func(s engine.State) bool { return s.Running == 1 && s.Waiting == i })
 		}
 		whole := b.generate(`{"text":"a"}`)
 		if whole.status != 503 || whole.raw != `{"object":"error","message":"The request queue is full.","type":"503","param":null,"code":503}` {
@@ -465,7 +466,7 @@ func TestAbortRequest(t *testing.T) {
 		begin("conv-1", true)
 		begin("conv-10", false)
 		begin("conv-2", true)
-		b.settle("tokens", func(s State) bool { return s.Running == 3 && s.GeneratedTokens > 30 })
+		b.settle("tokens", func(s engine.State) bool { return s.Running == 3 && s.GeneratedTokens > 30 })
 		// The same id again, while the first is under way.
 		if a := b.generate(`{"text":"a","rid":"conv-2"}`); a.status != 400 || !strings.Contains(a.raw, "Duplicate request ID detected") {
 			t.Errorf("duplicate: %s", a.raw)
@@ -496,7 +497,7 @@ func TestAbortRequest(t *testing.T) {
 				t.Errorf("%s: %d ids, completion_tokens %d", rid, n, g.Meta.CompletionTokens)
 			}
 		}
-		b.settle("conv-2 alone", func(s State) bool { return s.Running == 1 && s.Aborted == 2 && s.Finished == 1 })
+		b.settle("conv-2 alone", func(s engine.State) bool { return s.Running == 1 && s.Aborted == 2 && s.Finished == 1 })
 		abort(`{"abort_all":true}`)
 		<-answers["conv-2"]
 		// Its id is free again.
@@ -659,9 +660,9 @@ func TestGenerateRetracted(t *testing.T) {
 						answer <- b.generate(fmt.Sprintf(`{"text":%q,"rid":%q,"stream":true,"sampling_params":{"max_new_tokens":400,"ignore_eos":true}}`, rid, rid))
 					}()
 				}
-				b.settle("a retraction", func(State) bool {
-					ranks := b.e.loadOfRanks()
-					return ranks[0].retracted == 1 && ranks[0].running == 1
+				b.settle("a retraction", func(engine.State) bool {
+					ranks := b.e.run.Ranks()
+					return ranks[0].Retracted == 1 && ranks[0].Running == 1
 				})
 				return answers
 			}

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/engine"
 	"weir/internal/workload/content"
 )
 
@@ -131,11 +132,11 @@ func run(t testing.TB, o Options, n *network) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
+	o.goTimers = n != nil
 	e, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.goTimers = n != nil
 	ctx, cancel := context.WithCancel(context.Background())
 	b := &bench{t: t, e: e, net: n, words: words}
 	b.client = &http.Client{Transport: &http.Transport{DialContext: b.connect}}
@@ -200,7 +201,7 @@ func (b *bench) faults(list ...string) {
 }
 
 // state reads the engine's state over the admin call.
-func (b *bench) state() (s State) {
+func (b *bench) state() (s engine.State) {
 	b.t.Helper()
 	resp, err := b.client.Get(b.openai + "/admin/state")
 	if err != nil {
@@ -214,7 +215,7 @@ func (b *bench) state() (s State) {
 }
 
 // settle waits until the engine's state satisfies ok.
-func (b *bench) settle(what string, ok func(State) bool) {
+func (b *bench) settle(what string, ok func(engine.State) bool) {
 	b.t.Helper()
 	deadline := time.Now().Add(time.Minute)
 	for !ok(b.e.State()) {

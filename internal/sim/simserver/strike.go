@@ -9,16 +9,9 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/conns"
+	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/web"
 )
-
-// pause makes the whole engine stand still for d.
-func (e *Engine) pause(d time.Duration) { e.gate.Shut(d) }
-
-// errAborted is the error of a request that the engine gave up.
-func errAborted() error {
-	return infer.Errorf(infer.CodeEngine, "aborted by fault")
-}
 
 // fail answers 500, in one shape on every server.
 func (x *exchange) fail() {
@@ -48,7 +41,7 @@ type splitting struct {
 func (x *exchange) strike(b []byte, f form) []byte {
 	switch x.fault.Kind {
 	case sim.Pause:
-		x.e.pause(x.fault.Delay)
+		x.e.run.Pause(x.fault.Delay)
 	case sim.Drip:
 		conns.Of(x.r.Context()).Mold(&conns.Shape{Bytes: x.fault.Bytes, Delay: x.fault.Delay})
 	case sim.Abort:
@@ -78,9 +71,9 @@ func (x *exchange) giveUp(o *output) bool {
 	if x.fault.Kind != sim.Abort {
 		return false
 	}
-	x.e.end(&o.job, infer.ReasonAbort)
+	x.e.run.End(&o.Job, infer.ReasonAbort)
 	x.open--
-	x.refused(o, errAborted())
+	x.refused(o, engine.ErrAborted())
 	return true
 }
 

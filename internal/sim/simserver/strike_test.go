@@ -21,6 +21,7 @@ import (
 
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/engine"
 )
 
 // raw posts a request on a connection of its own and gives what comes back,
@@ -92,7 +93,9 @@ func TestThrottle(t *testing.T) {
 			t.Errorf("plane, afterwards: %v", err)
 		}
 		g.until(1)
-		b.settle("rest", func(s State) bool { return s.Rejected == 6 && s.Received == s.Finished+s.Rejected && s.Running == 0 })
+		b.settle("rest", func(s engine.State) bool {
+			return s.Rejected == 6 && s.Received == s.Finished+s.Rejected && s.Running == 0
+		})
 	})
 }
 
@@ -143,7 +146,7 @@ func TestAbort(t *testing.T) {
 			}
 		}
 		g.until(3)
-		b.settle("rest", func(s State) bool {
+		b.settle("rest", func(s engine.State) bool {
 			return s.Running == 0 && s.Aborted == 10 && s.Finished == 3 && s.Received == s.Finished+s.Aborted+s.Rejected
 		})
 	})

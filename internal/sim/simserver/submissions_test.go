@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/engine"
 )
 
 // Requests that come many in a message are answered among the notices: each once, by its first
@@ -83,7 +84,7 @@ func TestSubmissions(t *testing.T) {
 func TestOutputBringsTheAnswer(t *testing.T) {
 	var all sessions
 	all.byID = map[uint64]*session{}
-	s, err := all.open(new(Engine), 7, 0, nil)
+	s, err := all.open(&Engine{run: new(engine.Engine)}, 7, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,10 +96,10 @@ func TestOutputBringsTheAnswer(t *testing.T) {
 		}
 		jobs = append(jobs, j)
 	}
-	s.taken = batch{steps: 1}
-	s.taken.add(jobs[0].slot, 9, 1)
-	s.taken.add(jobs[2].slot, 9, 1)
-	s.taken.done = []done{{slot: jobs[1].slot}}
+	s.taken = engine.Batch{Steps: 1}
+	s.taken.Add(jobs[0].Slot, 9, 1)
+	s.taken.Add(jobs[2].Slot, 9, 1)
+	s.taken.Done = []engine.Done{{Slot: jobs[1].Slot}}
 	s.encode()
 	var answered []uint32
 	for _, n := range s.step.Notice {

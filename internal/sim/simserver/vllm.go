@@ -53,7 +53,7 @@ func (e *Engine) ServeVLLM(ctx context.Context, l net.Listener) error {
 	if err := e.wantTokenizer(l, "vllm"); err != nil {
 		return err
 	}
-	return web.Serve(ctx, e.opts.Access.Secured(e.listen(l)), guard.Paths(e.vllmHandler(), e.opts.Access.VLLMKeys))
+	return web.Serve(ctx, e.opts.Access.Secured(e.run.Listen(l)), guard.Paths(e.vllmHandler(), e.opts.Access.VLLMKeys))
 }
 
 func (e *Engine) vllmHandler() http.Handler {
@@ -113,7 +113,7 @@ func (f *vllmServer) tracked(h http.HandlerFunc) http.Handler {
 // cache.
 func (f *vllmServer) kvEventSources(w http.ResponseWriter, _ *http.Request) {
 	sources := map[string]any{}
-	if p := f.e.opts.KVEvents; p != nil {
+	if p := f.e.run.KVEvents(); p != nil {
 		for rank, c := range p.Sources() {
 			sources[strconv.Itoa(rank)] = map[string]any{
 				"enable_kv_cache_events": true, "publisher": c.Publisher, "endpoint": c.Endpoint, "replay_endpoint": c.ReplayEndpoint,

@@ -212,7 +212,7 @@ func (a *idAnswer) event(b []byte, o *output) []byte {
 // choice appends a choice's pending output.
 func (a *idAnswer) choice(b []byte, o *output) []byte {
 	b = append(b, `{"index":`...)
-	b = strconv.AppendUint(b, uint64(o.slot), 10)
+	b = strconv.AppendUint(b, uint64(o.Slot), 10)
 	b = append(b, `,"finish_reason":`...)
 	b = appendReason(b, o, o.reason != "")
 	b = append(b, `,"stop_reason":`...)

@@ -13,6 +13,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/web"
 )
 
@@ -52,7 +53,7 @@ func (a *answer) baseID(index int) string {
 
 // errKeyless is the failure of vLLM's engine core when a member is missing.
 func errKeyless(name string) error {
-	return fmt.Errorf("EngineCore encountered a fatal error: KeyError: '%s' (kv_transfer_params): %w", name, errDies)
+	return fmt.Errorf("EngineCore encountered a fatal error: KeyError: '%s' (kv_transfer_params): %w", name, engine.ErrDies)
 }
 
 // vllmLeg makes an output a leg of a pair, as its kv_transfer_params say. vLLM
@@ -77,7 +78,7 @@ func (a *answer) vllmLeg(o *output, p *sim.Params, raw jsontext.Value, index int
 	switch {
 	case said("do_remote_decode"):
 		p.Leg, p.Lease = sim.LegPrefill, t.Lease
-		o.leg = &leg{key: t.keyOf(o.pair.id, a.baseID(index))}
+		o.Leg = &engine.Leg{Key: t.keyOf(o.pair.id, a.baseID(index))}
 		return nil
 	case !said("do_remote_prefill"):
 		return nil
@@ -90,15 +91,15 @@ func (a *answer) vllmLeg(o *output, p *sim.Params, raw jsontext.Value, index int
 		p.Pages = sim.PagesOwed
 	}
 	o.explain = func(*sim.Done) error { return infer.Errorf(infer.CodeEngine, "Internal server error") }
-	o.leg = &leg{
-		addr: net.JoinHostPort(text("remote_host"), strconv.Itoa(number("remote_port"))), engine: text("remote_engine_id"),
+	o.Leg = &engine.Leg{
+		Addr: net.JoinHostPort(text("remote_host"), strconv.Itoa(number("remote_port"))), Engine: text("remote_engine_id"),
 		// Its handshake waits for 5 s.
-		manner: manner{tries: 6, every: time.Second, loss: 0, pull: !t.Push, frees: true, renew: t.Lease / 6, recompute: t.Recompute, gone: "handshake_failed"},
+		Manner: engine.Manner{Tries: 6, Every: time.Second, Loss: 0, Pull: !t.Push, Frees: true, Renew: t.Lease / 6, Recompute: t.Recompute, Gone: "handshake_failed"},
 	}
 	key := t.keyOf(text("remote_request_id"), a.baseID(index))
-	o.leg.keyOf = func(*linkMessage) string { return key }
+	o.Leg.KeyOf = func(int) string { return key }
 	if t.Push {
-		o.leg.manner.loss = -1 // nobody looks
+		o.Leg.Manner.Loss = -1 // nobody looks
 		for _, name := range []string{"remote_engine_id", "remote_host", "remote_port", "tp_size", "remote_request_id"} {
 			if members[name] == nil {
 				return errKeyless(name)
@@ -108,13 +109,13 @@ func (a *answer) vllmLeg(o *output, p *sim.Params, raw jsontext.Value, index int
 	}
 	var blocks []jsontext.Value
 	if _ = json.Unmarshal(members["remote_block_ids"], &blocks); len(blocks) == 0 {
-		return fmt.Errorf("EngineCore encountered a fatal error: AssertionError (num_external_tokens without remote_block_ids): %w", errDies)
+		return fmt.Errorf("EngineCore encountered a fatal error: AssertionError (num_external_tokens without remote_block_ids): %w", engine.ErrDies)
 	}
 	for _, name := range []string{"remote_engine_id", "remote_request_id", "remote_host", "remote_port"} {
 		if members[name] == nil {
 			// vLLM logs "This request will not utilize KVTransfer", and the request waits
 			// for KV that is never fetched.
-			o.leg.addr = ""
+			o.Leg.Addr = ""
 		}
 	}
 	return nil
@@ -151,7 +152,7 @@ func (a *answer) appendTransferParams(b []byte, o *output) []byte {
 		b = strconv.AppendInt(b, int64(page)+1, 10) // block 0 is vLLM's own
 	}
 	b = append(b, `]],"remote_engine_id":`...)
-	b = append(b, web.Quote(a.e.opts.Legs.EngineID)...)
+	b = append(b, web.Quote(a.e.run.Legs().EngineID)...)
 	b = append(b, `,"remote_request_id":`...)
 	b = append(b, web.Quote(o.pair.id)...)
 	b = append(b, `,"remote_host":`...)

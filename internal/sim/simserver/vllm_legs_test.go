@@ -12,13 +12,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/engine"
 )
 
 // transferring returns the options of an engine of vLLM's that takes part in pairs.
 func transferring(name string, push bool, kv int) Options {
 	return Options{
 		Sim:  sim.Options{KVTokens: kv, Transfer: sim.Transfer{BytesPerToken: 1000, Bandwidth: 1e6}},
-		Legs: LegsOptions{EngineID: "engine-" + name},
+		Legs: engine.LegsOptions{EngineID: "engine-" + name},
 		VLLM: VLLMOptions{PromptTokensDetails: true, Transfer: &VLLMTransfer{Push: push, Host: name, Port: 5600}},
 	}
 }
@@ -184,7 +185,7 @@ func TestVLLMPairFails(t *testing.T) {
 				}
 				time.Sleep(10 * time.Minute) // leases end
 				for _, h := range []*half{p, d} {
-					if s := h.e.State(); h.e.inboxOpen() && (s.Running != 0 || s.Waiting != 0 || s.Kept != 0) {
+					if s := h.e.State(); h.e.runs() && (s.Running != 0 || s.Waiting != 0 || s.Kept != 0) {
 						t.Errorf("%s: %+v", h.vllm, s)
 					}
 				}

@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/engine"
 )
 
 // completed is an event or an answer of the OpenAI API with what engines add.
@@ -404,7 +405,7 @@ func TestEngineUnderLoad(t *testing.T) {
 			defer close(ended)
 			b.post(ctx, b.vllm+chat, `{`+hello+`,"ignore_eos":true,"stream":true}`)
 		}()
-		b.settle("tokens", func(s State) bool { return s.GeneratedTokens > 5 })
+		b.settle("tokens", func(s engine.State) bool { return s.GeneratedTokens > 5 })
 		for url, want := range map[string]string{
 			b.vllm + "/load":          `{"server_load":1}`,
 			b.vllm + "/metrics":       `vllm:num_requests_running{engine="0",model_name="weir-sim"} 1`,
@@ -420,7 +421,7 @@ func TestEngineUnderLoad(t *testing.T) {
 		}
 		cancel()
 		<-ended
-		b.settle("rest", func(s State) bool { return s.Running == 0 })
+		b.settle("rest", func(s engine.State) bool { return s.Running == 0 })
 	})
 }
 
@@ -441,9 +442,9 @@ func TestVLLMPlacement(t *testing.T) {
 				defer mu.Unlock()
 				order = append(order, priority)
 			})
-			b.settle("a request of rank 1", func(State) bool {
-				ranks := b.e.loadOfRanks()
-				return ranks[0].running+ranks[0].waiting == 0 && ranks[1].running == 1 && ranks[1].waiting == i
+			b.settle("a request of rank 1", func(engine.State) bool {
+				ranks := b.e.run.Ranks()
+				return ranks[0].Running+ranks[0].Waiting == 0 && ranks[1].Running == 1 && ranks[1].Waiting == i
 			})
 		}
 		all.Wait()
@@ -476,7 +477,7 @@ func TestHeadOfAStream(t *testing.T) {
 					resp.Body.Close()
 				}
 			}()
-			b.settle("a request that runs", func(s State) bool { return s.Received == before.Received+1 && s.Running == 1 })
+			b.settle("a request that runs", func(s engine.State) bool { return s.Received == before.Received+1 && s.Running == 1 })
 			if early {
 				if err := <-head; err != nil {
 					t.Errorf("%s: %v", url, err)
@@ -484,13 +485,13 @@ func TestHeadOfAStream(t *testing.T) {
 				cancel()
 			} else {
 				// It has had its prompt computed, and nothing has come.
-				b.settle("a stall", func(s State) bool { return s.Steps > before.Steps })
+				b.settle("a stall", func(s engine.State) bool { return s.Steps > before.Steps })
 				cancel()
 				if err := <-head; err == nil {
 					t.Errorf("%s: the head came before anything else", url)
 				}
 			}
-			b.settle("rest", func(s State) bool { return s.Running == 0 })
+			b.settle("rest", func(s engine.State) bool { return s.Running == 0 })
 		}
 		b.faults()
 	})

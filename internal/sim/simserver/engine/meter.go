@@ -1,4 +1,4 @@
-package simserver
+package engine
 
 import (
 	"maps"
@@ -27,33 +27,33 @@ type meter struct {
 
 // figures are what the engine has measured of requests.
 type figures struct {
-	ways                           [2]traffic      // of requests whose answers come whole, and of streamed ones
-	queued, prefill, decode, whole tally.Histogram // a request's stages; whole is from its admission
-	betweenTokens                  tally.Histogram
+	Ways                           [2]traffic      // of requests whose answers come whole, and of streamed ones
+	Queued, Prefill, Decode, Whole tally.Histogram // a request's stages; whole is from its admission
+	BetweenTokens                  tally.Histogram
 
 	// Figures of requests that ended: tokens of their prompts, how many of them were computed,
 	// tokens generated, and retractions.
-	prompt, computed, generated, retractions tally.Histogram
-	perStep                                  tally.Histogram // tokens
-	maxTokens, choices                       tally.Histogram // that were asked for
+	Prompt, Computed, Generated, Retractions tally.Histogram
+	PerStep                                  tally.Histogram // tokens
+	MaxTokens, Choices                       tally.Histogram // that were asked for
 
-	byReason map[infer.Reason]uint64
+	ByReason map[infer.Reason]uint64
 }
 
 // traffic holds what is measured separately for streamed and other requests.
 type traffic struct {
-	firstToken, latency tally.Histogram // from a request's arrival
-	perToken            tally.Histogram // from its first token to its last, by those after the first
-	requests            uint64          // that ended, as the next two
-	prompt, generated   uint64
+	FirstToken, Latency tally.Histogram // from a request's arrival
+	PerToken            tally.Histogram // from its first token to its last, by those after the first
+	Requests            uint64          // that ended, as the next two
+	Prompt, Generated   uint64
 }
 
 // way returns the traffic that a request belongs to.
-func (f *figures) way(j *job) *traffic {
-	if j.atOnce {
-		return &f.ways[0]
+func (f *figures) way(j *Job) *traffic {
+	if j.AtOnce {
+		return &f.Ways[0]
 	}
-	return &f.ways[1]
+	return &f.Ways[1]
 }
 
 // rateWindow is how long the throughput is measured at a time.
@@ -68,7 +68,7 @@ func (m *meter) rate(now int64) float64 {
 }
 
 // step adds a step's results. jobs are by ref, and still include those that ended.
-func (m *meter) step(s *sim.Step, jobs []*job) {
+func (m *meter) step(s *sim.Step, jobs []*Job) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s.Start-m.lastOutput > int64(rateWindow) {
@@ -83,25 +83,25 @@ func (m *meter) step(s *sim.Step, jobs []*job) {
 		m.prefillBusy += time.Duration(took)
 	}
 	if n := len(s.ID) - len(s.First); n > 0 {
-		m.figures.betweenTokens.Add(took, n)
+		m.figures.BetweenTokens.Add(took, n)
 	}
 	if n := s.Batch.Prefill + len(s.ID); n > 0 {
-		m.figures.perStep.Amount(n)
+		m.figures.PerStep.Amount(n)
 	}
 	for i := range s.First {
 		f := &s.First[i].Stamps
 		j := jobs[s.First[i].Ref]
 		j.stamps, j.rank = *f, s.First[i].DPRank
-		m.figures.way(j).firstToken.Add(f.FirstToken-f.ServerCreated, 1)
-		m.figures.queued.Add(f.QueueEnd-f.QueueStart, 1)
-		m.figures.prefill.Add(f.FirstToken-f.PrefillStart, 1)
+		m.figures.way(j).FirstToken.Add(f.FirstToken-f.ServerCreated, 1)
+		m.figures.Queued.Add(f.QueueEnd-f.QueueStart, 1)
+		m.figures.Prefill.Add(f.FirstToken-f.PrefillStart, 1)
 	}
 	for i := range s.Done {
 		d := &s.Done[i]
-		if m.figures.byReason == nil {
-			m.figures.byReason = map[infer.Reason]uint64{}
+		if m.figures.ByReason == nil {
+			m.figures.ByReason = map[infer.Reason]uint64{}
 		}
-		m.figures.byReason[d.Reason]++
+		m.figures.ByReason[d.Reason]++
 		if d.Reason != infer.ReasonAbort {
 			m.figures.ended(d, jobs[d.Ref], s.End)
 		}
@@ -114,49 +114,49 @@ func (m *meter) step(s *sim.Step, jobs []*job) {
 }
 
 // ended notes a request that came to its end at a time.
-func (f *figures) ended(d *sim.Done, j *job, at int64) {
-	f.prompt.Amount(d.PromptTokens)
-	f.computed.Amount(d.PromptTokens - d.Cached)
-	f.generated.Amount(d.Completion)
-	f.retractions.Amount(d.Retractions)
+func (f *figures) ended(d *sim.Done, j *Job, at int64) {
+	f.Prompt.Amount(d.PromptTokens)
+	f.Computed.Amount(d.PromptTokens - d.Cached)
+	f.Generated.Amount(d.Completion)
+	f.Retractions.Amount(d.Retractions)
 	w := f.way(j)
-	w.requests++
-	w.prompt += uint64(d.PromptTokens)
-	w.generated += uint64(d.Completion)
+	w.Requests++
+	w.Prompt += uint64(d.PromptTokens)
+	w.Generated += uint64(d.Completion)
 	stamps := &j.stamps
 	if stamps.FirstToken == 0 {
 		return
 	}
-	f.decode.Add(at-stamps.FirstToken, 1)
-	f.whole.Add(at-stamps.QueueEnd, 1)
-	w.latency.Add(at-stamps.ServerCreated, 1)
+	f.Decode.Add(at-stamps.FirstToken, 1)
+	f.Whole.Add(at-stamps.QueueEnd, 1)
+	w.Latency.Add(at-stamps.ServerCreated, 1)
 	if n := int64(d.Completion - 1); n > 0 {
-		w.perToken.Add((at-stamps.FirstToken)/n, 1)
+		w.PerToken.Add((at-stamps.FirstToken)/n, 1)
 	}
 }
 
-// measured returns the figures of now.
-func (e *Engine) measured() figures {
+// Measured returns the figures of now.
+func (e *Engine) Measured() figures {
 	e.meter.mu.Lock()
 	defer e.meter.mu.Unlock()
 	f := e.meter.figures
-	f.byReason = maps.Clone(f.byReason)
+	f.ByReason = maps.Clone(f.ByReason)
 	return f
 }
 
-// asked records a request for a number of choices with at most maxTokens tokens each; 0
+// Asked records a request for a number of choices with at most maxTokens tokens each; 0
 // means no limit of its own.
-func (e *Engine) asked(choices, maxTokens int) {
+func (e *Engine) Asked(choices, maxTokens int) {
 	e.meter.mu.Lock()
 	defer e.meter.mu.Unlock()
-	e.meter.figures.choices.Amount(choices)
+	e.meter.figures.Choices.Amount(choices)
 	if maxTokens > 0 {
-		e.meter.figures.maxTokens.Amount(maxTokens)
+		e.meter.figures.MaxTokens.Amount(maxTokens)
 	}
 }
 
-// lastOutput is when a step last had a result, ns.
-func (e *Engine) lastOutput() int64 {
+// LastOutput is when a step last had a result, ns.
+func (e *Engine) LastOutput() int64 {
 	e.meter.mu.Lock()
 	defer e.meter.mu.Unlock()
 	return e.meter.lastOutput

@@ -1,4 +1,4 @@
-package simserver
+package engine
 
 import (
 	"cmp"
@@ -45,20 +45,20 @@ func (o *LegsOptions) setDefaults() {
 	}
 }
 
-// leg is a job's part of a pair.
-type leg struct {
-	// key belongs to a prefill leg.
-	key     string
+// Leg is a job's part of a pair.
+type Leg struct {
+	// Key belongs to a prefill leg.
+	Key     string
 	request sim.Request // Run's, as the rest
-	fault   sim.Fault   // what strikes it, if faulty
-	faulty  bool
+	Fault   sim.Fault   // what strikes it, if faulty
+	Faulty  bool
 	aborted bool // of a prefill leg of SGLang's; its partner is not told
 
 	// A decode leg has the address of the prefill engine and the key that it wants there.
-	addr   string
-	engine string // the prefill engine's id, if it must be that one
-	keyOf  func(hello *linkMessage) string
-	manner manner
+	Addr   string
+	Engine string                  // the prefill engine's id, if it must be that one
+	KeyOf  func(dpSize int) string // of the prefill engine
+	Manner Manner
 	link   *link
 	tag    uint64
 	wants  bool // it has its pages, and not its KV
@@ -66,40 +66,34 @@ type leg struct {
 	got    bool // it has its KV
 }
 
-// manner is how an engine's decode legs look for their partner.
-type manner struct {
-	tries int           // to reach it
-	every time.Duration // between them
-	loss  time.Duration // from a lost connection to the end of the leg; negative: never noticed
-	pull  bool          // KV is read from where it was, whether anybody keeps it or not
-	frees bool          // the prefill leg is not broken by the end of the decode leg, only let go
-	renew time.Duration // between renewals of the lease; 0: it has none
-	// recompute computes what did not come, in place of failing.
-	recompute bool
-	gone      string // what is said when it cannot be reached
-}
-
-// sglangManner is that of SGLang: its scheduler asks for a prefill engine's facts
-// once a second, fifteen times, and its heartbeat finds a lost one.
-func (e *Engine) sglangManner() manner {
-	return manner{tries: 15, every: time.Second, loss: e.opts.Legs.HeartbeatTimeout, gone: "Aborted by AbortReq."}
+// Manner is how an engine's decode legs look for their partner.
+type Manner struct {
+	Tries int           // to reach it
+	Every time.Duration // between them
+	Loss  time.Duration // from a lost connection to the end of the leg; negative: never noticed
+	Pull  bool          // KV is read from where it was, whether anybody keeps it or not
+	Frees bool          // the prefill leg is not broken by the end of the decode leg, only let go
+	Renew time.Duration // between renewals of the lease; 0: it has none
+	// Recompute computes what did not come, in place of failing.
+	Recompute bool
+	Gone      string // what is said when it cannot be reached
 }
 
 // leased reports whether a prefill leg is vLLM's: its KV has a lease, and it does not
 // depend on its partner.
-func (g *leg) leased() bool { return leasedKey(g.key) }
+func (g *Leg) leased() bool { return leasedKey(g.Key) }
 
 func leasedKey(key string) bool {
 	return strings.HasPrefix(key, "pull/") || strings.HasPrefix(key, "push/")
 }
 
 // struck reports whether a fault applies to a leg.
-func (g *leg) struck(kind sim.FaultKind) bool { return g.faulty && g.fault.Kind == kind }
+func (g *Leg) struck(kind sim.FaultKind) bool { return g.Faulty && g.Fault.Kind == kind }
 
 // dies ends the engine if a fault demands it when a leg reaches a stage. After that the
 // engine sends nothing more.
-func (l *legs) dies(g *leg, stage string) bool {
-	if !g.struck(sim.Die) || g.fault.Stage != stage {
+func (l *legs) dies(g *Leg, stage string) bool {
+	if !g.struck(sim.Die) || g.Fault.Stage != stage {
 		return false
 	}
 	l.cancel()
@@ -110,7 +104,7 @@ func (l *legs) dies(g *leg, stage string) bool {
 // crash ends the engine as the end of its process does: its connections are reset.
 func (e *Engine) crash(why error) {
 	e.resetAll()
-	e.die(why)
+	e.Die(why)
 }
 
 // legs is the state that Run keeps about pairs.
@@ -122,7 +116,7 @@ type legs struct {
 	meet    *sim.Rendezvous
 	peers   map[uint64]*linkPeer // decode engines that are connected here
 	links   map[string]*link     // to prefill engines, by address
-	byTag   map[uint64]*job      // decode legs
+	byTag   map[uint64]*Job      // decode legs
 	owed    map[uint64]owedLeg   // decode legs that have ended, and whose KV comes yet
 	lastTag uint64
 	mute    map[string]bool // keys of prefill legs that a fault keeps from being met
@@ -131,7 +125,7 @@ type legs struct {
 
 // owedLeg is a decode leg that has ended, and whose KV is written into its pages all the same.
 type owedLeg struct {
-	*leg
+	*Leg
 	name int // the core's for the pages; 0: they are not kept
 }
 
@@ -147,7 +141,7 @@ type pastLeg struct {
 const keepPast = 1024
 
 func newLegs(e *Engine) *legs {
-	l := &legs{e: e, meet: sim.NewRendezvous(), peers: map[uint64]*linkPeer{}, links: map[string]*link{}, byTag: map[uint64]*job{}, owed: map[uint64]owedLeg{}, mute: map[string]bool{}}
+	l := &legs{e: e, meet: sim.NewRendezvous(), peers: map[uint64]*linkPeer{}, links: map[string]*link{}, byTag: map[uint64]*Job{}, owed: map[uint64]owedLeg{}, mute: map[string]bool{}}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
 }
@@ -158,25 +152,31 @@ func (l *legs) close() {
 	l.tasks.Wait()
 }
 
+// OpenLegs returns how many legs the engine knows, of requests under way.
+func (e *Engine) OpenLegs(ctx context.Context) (n int, err error) {
+	err = e.do(ctx, func() { n = e.legs.meet.Len() + len(e.legs.byTag) })
+	return n, err
+}
+
 // call has Run call f; it does not wait.
 func (l *legs) call(f func()) { l.e.inbox.put(op{call: f}) }
 
 // opened notes a leg that the core has.
-func (l *legs) opened(j *job, request sim.Request, now int64) {
-	g := j.leg
+func (l *legs) opened(j *Job, request sim.Request, now int64) {
+	g := j.Leg
 	g.request = request
 	if l.dies(g, "bootstrap") {
 		return
 	}
-	if g.key != "" {
+	if g.Key != "" {
 		if g.struck(sim.Unmet) {
-			l.mute[g.key] = true
-			g.key += "/unmet"
+			l.mute[g.Key] = true
+			g.Key += "/unmet"
 		}
 		if g.leased() && l.dies(g, "prefill") {
 			return
 		}
-		l.do(now, l.meet.Open(g.key, j.ref))
+		l.do(now, l.meet.Open(g.Key, j.ref))
 		return
 	}
 	l.lastTag++
@@ -186,15 +186,15 @@ func (l *legs) opened(j *job, request sim.Request, now int64) {
 }
 
 // reach looks for a decode leg's partner.
-func (l *legs) reach(j *job, now int64) {
-	g := j.leg
-	if g.addr == "" {
+func (l *legs) reach(j *Job, now int64) {
+	g := j.Leg
+	if g.Addr == "" {
 		return // it is never found
 	}
-	if g.link = l.links[g.addr]; g.link == nil {
-		g.link = &link{l: l, addr: g.addr, out: newLinkOut()}
-		l.links[g.addr] = g.link
-		l.tasks.Go(func() { g.link.run(g.manner) })
+	if g.link = l.links[g.Addr]; g.link == nil {
+		g.link = &link{l: l, addr: g.Addr, out: newLinkOut()}
+		l.links[g.Addr] = g.link
+		l.tasks.Go(func() { g.link.run(g.Manner) })
 	}
 	if g.link.hello != nil {
 		g.link.met(j, now)
@@ -206,22 +206,22 @@ func (l *legs) step(s *sim.Step) {
 	jobs := l.e.jobs
 	for _, r := range s.Reserved {
 		j := jobs[r.Ref]
-		if g := j.leg; g.link != nil {
+		if g := j.Leg; g.link != nil {
 			g.wants, g.got = true, false
 			g.link.want(j)
 		}
 	}
 	for _, ref := range s.Fetched {
-		if g := jobs[ref].leg; g.wants {
+		if g := jobs[ref].Leg; g.wants {
 			g.wants, g.got = false, true
 			if l.dies(g, "decode") {
 				return
 			}
-			g.link.out.put(linkMessage{Op: opFetched, Key: g.keyOf(g.link.hello), Tag: g.tag})
+			g.link.out.put(linkMessage{Op: opFetched, Key: g.KeyOf(g.link.hello.DPSize), Tag: g.tag})
 		}
 	}
 	for _, k := range s.Kept {
-		g := jobs[k.Ref].leg
+		g := jobs[k.Ref].Leg
 		if l.dies(g, "transfer") {
 			return
 		}
@@ -235,9 +235,9 @@ func (l *legs) step(s *sim.Step) {
 	}
 	for i := range s.Done {
 		d := &s.Done[i]
-		switch g := jobs[d.Ref].leg; {
+		switch g := jobs[d.Ref].Leg; {
 		case g == nil:
-		case g.key != "":
+		case g.Key != "":
 			l.ended(jobs[d.Ref], d, s.End)
 		case d.Owed != 0:
 			delete(l.byTag, g.tag)
@@ -247,33 +247,33 @@ func (l *legs) step(s *sim.Step) {
 			if g.link == nil || g.link.hello == nil || g.got {
 				continue
 			}
-			if g.manner.frees {
-				g.link.out.put(linkMessage{Op: opFree, Key: g.keyOf(g.link.hello), Tag: g.tag})
-			} else if g.wants && d.Err == nil && !l.e.opts.SGLang.tellsAborts() {
+			if g.Manner.Frees {
+				g.link.out.put(linkMessage{Op: opFree, Key: g.KeyOf(g.link.hello.DPSize), Tag: g.tag})
+			} else if g.wants && d.Err == nil && !l.e.opts.TellsAborts {
 				if g.ready { // it is on its way
-					g.link.out.put(linkMessage{Op: opFetched, Key: g.keyOf(g.link.hello), Tag: g.tag})
+					g.link.out.put(linkMessage{Op: opFetched, Key: g.KeyOf(g.link.hello.DPSize), Tag: g.tag})
 				} else {
 					l.owed[g.tag] = owedLeg{g, 0}
 				}
 			} else if g.wants {
-				g.link.out.put(linkMessage{Op: opDrop, Key: g.keyOf(g.link.hello), Tag: g.tag})
+				g.link.out.put(linkMessage{Op: opDrop, Key: g.KeyOf(g.link.hello.DPSize), Tag: g.tag})
 			}
 		}
 	}
 }
 
 // ended notes that a prefill leg is over.
-func (l *legs) ended(j *job, d *sim.Done, now int64) {
+func (l *legs) ended(j *Job, d *sim.Done, now int64) {
 	why := errPrefillLost()
-	if j.leg.leased() || j.leg.aborted {
+	if j.Leg.leased() || j.Leg.aborted {
 		why = nil // the decode engine is not told
 	}
 	l.do(now, l.meet.Ended(d.Ref, why))
 	if len(l.past) == keepPast {
 		l.past = slices.Delete(l.past, 0, keepPast/2)
 	}
-	l.past = append(l.past, pastLeg{j.leg.key, j.leg.request, d.DPRank, j.leg.struck(sim.Evict)})
-	if key, ok := strings.CutSuffix(j.leg.key, "/unmet"); ok {
+	l.past = append(l.past, pastLeg{j.Leg.Key, j.Leg.request, d.DPRank, j.Leg.struck(sim.Evict)})
+	if key, ok := strings.CutSuffix(j.Leg.Key, "/unmet"); ok {
 		delete(l.mute, key)
 	}
 }
@@ -292,12 +292,12 @@ func (l *legs) do(now int64, actions []sim.Action) {
 	for _, a := range actions {
 		switch a.Kind {
 		case sim.ActMeet:
-			if l.dies(l.e.jobs[a.Ref].leg, "prefill") {
+			if l.dies(l.e.jobs[a.Ref].Leg, "prefill") {
 				return
 			}
 			l.e.core.Meet(now, a.Ref)
 		case sim.ActReady:
-			if l.e.jobs[a.Kept.Ref].leg.struck(sim.Stuck) {
+			if l.e.jobs[a.Kept.Ref].Leg.struck(sim.Stuck) {
 				continue
 			}
 			l.tell(a.Want, linkMessage{Op: opReady, Tag: a.Want.Tag, Cached: a.Kept.Cached})
@@ -347,7 +347,7 @@ func (l *legs) asked(p *linkPeer, m *linkMessage) {
 func (l *legs) intact(key string) bool {
 	for _, p := range slices.Backward(l.past) {
 		if p.key == key {
-			o := l.e.prepare
+			o := l.e.o
 			return !p.evicted && (o.KVTokens == 0 || l.e.core.Resident(p.rank, &p.request)/o.PageSize == (p.request.PromptTokens()-1)/o.PageSize)
 		}
 	}
@@ -368,7 +368,7 @@ func (l *legs) heard(m *linkMessage) {
 			l.e.core.Written(now, g.name)
 		}
 		l.e.publish() // there may be no step in which anybody would see it
-		g.link.out.put(linkMessage{Op: opFetched, Key: g.keyOf(g.link.hello), Tag: g.tag})
+		g.link.out.put(linkMessage{Op: opFetched, Key: g.KeyOf(g.link.hello.DPSize), Tag: g.tag})
 		return
 	}
 	j := l.byTag[m.Tag]
@@ -377,13 +377,13 @@ func (l *legs) heard(m *linkMessage) {
 	}
 	switch m.Op {
 	case opReady:
-		if l.dies(j.leg, "transfer") || j.leg.struck(sim.Stuck) {
+		if l.dies(j.Leg, "transfer") || j.Leg.struck(sim.Stuck) {
 			return
 		}
-		j.leg.ready = true
+		j.Leg.ready = true
 		l.e.core.Offer(now, j.ref, sim.Offer{Cached: m.Cached, Spoiled: m.Spoiled})
 	case opLost:
-		if j.leg.got {
+		if j.Leg.got {
 			return // it is on its own
 		}
 		l.fail(j, now, infer.Errorf(infer.CodeEngine, "%s", m.Why))
@@ -391,10 +391,10 @@ func (l *legs) heard(m *linkMessage) {
 }
 
 // fail ends a decode leg whose KV will not come, or lets this engine compute its prompt.
-func (l *legs) fail(j *job, now int64, why *infer.Error) {
-	j.leg.wants = false
-	if j.leg.manner.recompute {
-		j.leg.got = true
+func (l *legs) fail(j *Job, now int64, why *infer.Error) {
+	j.Leg.wants = false
+	if j.Leg.Manner.Recompute {
+		j.Leg.got = true
 		l.e.core.Compute(now, j.ref)
 		return
 	}
@@ -402,13 +402,10 @@ func (l *legs) fail(j *job, now int64, why *infer.Error) {
 }
 
 // each calls f for the decode legs of a link.
-func (l *legs) each(k *link, f func(j *job)) {
+func (l *legs) each(k *link, f func(j *Job)) {
 	for _, tag := range slices.Sorted(maps.Keys(l.byTag)) {
-		if j := l.byTag[tag]; j.leg.link == k && j.live {
+		if j := l.byTag[tag]; j.Leg.link == k && j.live {
 			f(j)
 		}
 	}
 }
-
-// roomKey returns the key of a pair of SGLang's: a room is a room of one DP rank.
-func roomKey(rank int, room int64) string { return fmt.Sprintf("%d/%d", rank, room) }

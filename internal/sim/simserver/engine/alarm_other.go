@@ -1,6 +1,6 @@
 //go:build !linux
 
-package simserver
+package engine
 
 import (
 	"time"

@@ -1,29 +1,13 @@
-// Package simserver runs a simulated engine. It drives the core of package sim with the
-// real clock, connects it to wires (weir's batched plane and the HTTP APIs of SGLang, vLLM
-// and OpenAI), and injects faults.
-//
-// All HTTP answers share one path: an exchange takes the results of its request, digests
-// them into its outputs, and writes all pending output through a form, which holds the
-// differences between the wires. Faults take effect in the digest, and therefore on all
-// wires.
-//
-// A request may be one leg of a pair, on two engines. Run joins legs (legs.go) by messages
-// between simulated engines (link.go), over connections that have their own goroutines.
-//
-// Goroutines: the one of Run, which alone touches the core; and those of each server, one
-// per HTTP request or gRPC call. They meet in two places. Requests and aborts go to the
-// core through an inbox, with their times of arrival. Results come back through one outbox
-// per connection of a client (a plane session, an HTTP answer); Run appends to it and never
-// waits. All goroutines end when their context does.
-package simserver
+// Package engine is a running simulated engine: the core on the real clock, and its legs of pairs with
+// other simulated engines. Servers hand requests and aborts to it through an inbox, and take results from
+// outboxes. It knows no API.
+package engine
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"math"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -33,60 +17,32 @@ import (
 	"weir/internal/sim"
 	"weir/internal/sim/kvpub"
 	"weir/internal/sim/simserver/conns"
-	"weir/internal/sim/simserver/guard"
-	"weir/internal/sim/simserver/vocab"
 	"weir/internal/trace"
-	"weir/internal/workload/content"
 )
 
-// Software is the name and version that the engine reports.
-const Software = "weir-sim 0.1"
-
-// Options describe an engine and how it is served.
+// Options describe an engine.
 type Options struct {
 	Sim sim.Options
-	// Tokenizer is needed by the HTTP servers, and by faults with a marker on the
-	// plane.
-	Tokenizer vocab.Tokenizer
-	// Placeholders are the ids that stand for an image or audio in a prompt; what
-	// has none is not taken.
-	Placeholders map[infer.MediaKind]uint32
-	// Speaker generates tool calls, reasoning and documents. If it is nil, all output is
-	// words, whatever is asked for.
-	Speaker *content.Speaker
-	// SGLang and VLLM shape the servers that speak like these engines.
-	SGLang SGLangOptions
-	VLLM   VLLMOptions
 	// Role is the engine's part where prefill and decode run on two engines.
 	Role infer.Role
 	Legs LegsOptions
-	// Access restricts who may ask. The admin listener is always open.
-	Access guard.Access
-	// KVEvents, if not nil, publishes the content of the KV caches. Sim.KVEvents must be
-	// set, and the caller must run its Serve.
+	// Aborted is what becomes of a prefill leg that is aborted while its prompt is computed.
+	Aborted sim.Aborted
+	// TellsAborts reports whether an aborted decode leg's prefill engine is told of it.
+	TellsAborts bool
+	// KVEvents, if not nil, publishes the content of the KV caches.
 	KVEvents *kvpub.Publisher
-	// Faults hold from the start; the admin call replaces them.
+	// Faults hold from the start.
 	Faults []sim.Fault
-	// Admin serves the other paths of the admin's listener; nil: there are none.
-	Admin http.Handler
-	// MaxPending bounds the ids held for a gateway that does not read its
-	// steps; beyond it the gateway's session is broken. Default 4 Mi ids.
-	MaxPending int
+	// GoTimers has the engine use Go's timers alone, for tests in virtual time.
+	GoTimers bool
 }
-
-type (
-	// Access defines who may ask an engine, and with which keys and TLS settings.
-	Access = guard.Access
-	// Tokenizer turns text into ids and back. It is called from many goroutines.
-	Tokenizer = vocab.Tokenizer
-)
 
 // Engine is a simulated engine.
 type Engine struct {
 	opts     Options
 	core     *sim.Core // Run's
-	prepare  *sim.Options
-	vocab    *vocab.Vocab
+	o        *sim.Options
 	instance atomic.Pointer[string]
 	began    atomic.Int64 // when the present process began, in ns since 1970
 
@@ -107,17 +63,15 @@ type Engine struct {
 	dead    chan struct{} // closed when a request has ended the engine
 	why     error         // then
 
-	goTimers bool // Run's alarm is Go's, for tests in virtual time
-
-	jobs    []*job // by ref; Run's
+	jobs    []*Job // by ref; Run's
 	legs    *legs  // Run's
-	touched []*outbox
+	touched []*Outbox
 	late    lateness
 	meter   meter
 	again   []int // by DP rank: requests in the queue again
 
 	refused  atomic.Uint64 // by a server, before the core saw them
-	sessions sessions
+	sessions atomic.Int64  // that gateways have open
 
 	abortsMu sync.Mutex
 	aborts   []Abort // a ring
@@ -141,50 +95,32 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.MaxPending == 0 {
-		o.MaxPending = 4 << 20
-	}
-	if o.SGLang.Version == "" {
-		o.SGLang.Version = SGLangVersion
-	}
-	if o.SGLang.Grammar == "" {
-		o.SGLang.Grammar = "xgrammar"
-	}
-	if o.SGLang.WeightVersion == "" {
-		o.SGLang.WeightVersion = "default"
-	}
 	e := &Engine{
-		opts:     o,
-		core:     core,
-		prepare:  core.Options(),
-		vocab:    vocab.New(core.Options(), o.Tokenizer, o.Placeholders, o.Speaker),
-		faults:   faults,
-		inbox:    inbox{wake: make(chan struct{}, 1)},
-		done:     make(chan struct{}),
-		dead:     make(chan struct{}),
-		again:    make([]int, core.Options().DPSize),
-		stood:    make([]float64, core.Options().DPSize),
-		sessions: sessions{byID: map[uint64]*session{}},
+		opts:   o,
+		core:   core,
+		o:      core.Options(),
+		faults: faults,
+		inbox:  inbox{wake: make(chan struct{}, 1)},
+		done:   make(chan struct{}),
+		dead:   make(chan struct{}),
+		again:  make([]int, core.Options().DPSize),
+		stood:  make([]float64, core.Options().DPSize),
 	}
 	e.opts.Legs.setDefaults()
-	if t := e.opts.VLLM.Transfer; t != nil {
-		e.opts.VLLM.Transfer = new(*t)
-		e.opts.VLLM.Transfer.Lease = cmp.Or(t.Lease, defaultLease)
-	}
 	e.legs = newLegs(e)
 	e.rename()
 	e.publish()
 	return e, nil
 }
 
-// job is a request on its way through the engine.
-type job struct {
-	box  *outbox
-	slot uint32 // the box's name for it
-	seed int64  // of its request
-	leg  *leg   // nil where it is whole
-	// atOnce reports whether the answer is not streamed.
-	atOnce bool
+// Job is a request on its way through the engine.
+type Job struct {
+	Box  *Outbox
+	Slot uint32 // the box's name for it
+	Seed int64  // of its request
+	Leg  *Leg   // nil where it is whole
+	// AtOnce reports whether the answer is not streamed.
+	AtOnce bool
 
 	// Run's:
 	stamps infer.Stamps // from its first id on
@@ -201,7 +137,7 @@ func (e *Engine) Run(ctx context.Context) {
 	defer close(e.done)
 	defer e.legs.close()
 	defer e.inbox.close()
-	alarm := newAlarm(e.goTimers)
+	alarm := newAlarm(e.opts.GoTimers)
 	defer alarm.close()
 	var ops []op
 	for {
@@ -238,6 +174,33 @@ func (e *Engine) Run(ctx context.Context) {
 		}
 	}
 }
+
+// Options returns the options of the core, with its defaults. Nobody may change them.
+func (e *Engine) Options() *sim.Options { return e.o }
+
+// Role is the engine's part where prefill and decode run on two engines.
+func (e *Engine) Role() infer.Role { return e.opts.Role }
+
+// Legs returns how the engine takes part in pairs. Nobody may change it.
+func (e *Engine) Legs() *LegsOptions { return &e.opts.Legs }
+
+// KVEvents publishes the content of the KV caches; nil: nobody does.
+func (e *Engine) KVEvents() *kvpub.Publisher { return e.opts.KVEvents }
+
+// Done returns a channel that is closed when Run has returned.
+func (e *Engine) Done() <-chan struct{} { return e.done }
+
+// Instance is the name of the present process.
+func (e *Engine) Instance() string { return *e.instance.Load() }
+
+// Began is when the present process began, in nanoseconds since 1970.
+func (e *Engine) Began() int64 { return e.began.Load() }
+
+// Refused counts a request that a server refused before the engine saw it.
+func (e *Engine) Refused() { e.refused.Add(1) }
+
+// Sessions counts sessions that gateways opened, or closed if it is negative.
+func (e *Engine) Sessions(opened int64) { e.sessions.Add(opened) }
 
 // rename gives the engine the name of a new process.
 func (e *Engine) rename() {
@@ -286,7 +249,7 @@ func (e *Engine) apply(o *op) {
 				e.jobs = append(e.jobs, nil)
 			}
 			e.jobs[ref] = j
-			if j.leg != nil {
+			if j.Leg != nil {
 				e.legs.opened(j, o.request, o.at)
 			}
 			if j.ended != "" {
@@ -299,13 +262,13 @@ func (e *Engine) apply(o *op) {
 }
 
 // abortNow aborts a request that the core has.
-func (e *Engine) abortNow(j *job, at int64) {
-	if g := j.leg; g == nil || g.key == "" || g.leased() || g.struck(sim.Abort) {
+func (e *Engine) abortNow(j *Job, at int64) {
+	if g := j.Leg; g == nil || g.Key == "" || g.leased() || g.struck(sim.Abort) {
 		e.core.Abort(at, j.ref)
 		return
 	}
-	j.leg.aborted = true
-	e.core.AbortPrefill(at, j.ref, e.opts.SGLang.aborted(), errDropped())
+	j.Leg.aborted = true
+	e.core.AbortPrefill(at, j.ref, e.opts.Aborted, errDropped())
 }
 
 func (e *Engine) advance(now int64) {
@@ -323,7 +286,7 @@ func (e *Engine) tellKV() {
 	if e.opts.KVEvents == nil {
 		return
 	}
-	for i := range e.prepare.DPSize {
+	for i := range e.o.DPSize {
 		e.kvEvents = e.core.KVEvents(i, e.kvEvents[:0])
 		e.opts.KVEvents.Publish(time.Now(), i, e.kvEvents)
 	}
@@ -336,25 +299,25 @@ func (e *Engine) deliver(s *sim.Step) {
 	e.legs.step(s)
 	for i, ref := range s.Ref {
 		j := e.jobs[ref]
-		e.touch(j.box)
+		e.touch(j.Box)
 		if j.queued {
 			e.requeued(j, false)
 		}
-		j.box.building.add(j.slot, s.ID[i], s.Total[i])
+		j.Box.building.Add(j.Slot, s.ID[i], s.Total[i])
 	}
 	for _, f := range s.First {
 		j := e.jobs[f.Ref]
-		j.box.building.first = append(j.box.building.first, first{slot: j.slot, First: f})
+		j.Box.building.First = append(j.Box.building.First, First{Slot: j.Slot, First: f})
 	}
 	for _, k := range s.Kept {
 		j := e.jobs[k.Ref]
-		e.touch(j.box)
-		j.box.building.kept = append(j.box.building.kept, kept{slot: j.slot, end: s.End, Kept: k})
+		e.touch(j.Box)
+		j.Box.building.Kept = append(j.Box.building.Kept, Kept{Slot: j.Slot, End: s.End, Kept: k})
 	}
 	for _, d := range s.Done {
 		j := e.jobs[d.Ref]
-		e.touch(j.box)
-		j.box.building.done = append(j.box.building.done, done{slot: j.slot, end: s.End, queued: j.queued, Done: d})
+		e.touch(j.Box)
+		j.Box.building.Done = append(j.Box.building.Done, Done{Slot: j.Slot, End: s.End, Queued: j.queued, Done: d})
 		if j.queued {
 			e.requeued(j, false)
 		}
@@ -365,7 +328,7 @@ func (e *Engine) deliver(s *sim.Step) {
 		// The cause is reported with the next result.
 		j := e.jobs[ref]
 		e.requeued(j, true)
-		j.box.building.retracted = append(j.box.building.retracted, j.slot)
+		j.Box.building.Retracted = append(j.Box.building.Retracted, j.Slot)
 	}
 	for i, b := range e.touched {
 		b.flush(s.End, s.Running, s.Waiting)
@@ -375,7 +338,7 @@ func (e *Engine) deliver(s *sim.Step) {
 }
 
 // requeued notes that a request was sent back to the queue, or left it again.
-func (e *Engine) requeued(j *job, queued bool) {
+func (e *Engine) requeued(j *Job, queued bool) {
 	if j.queued = queued; queued {
 		e.again[j.rank]++
 	} else {
@@ -383,25 +346,25 @@ func (e *Engine) requeued(j *job, queued bool) {
 	}
 }
 
-func (e *Engine) touch(b *outbox) {
+func (e *Engine) touch(b *Outbox) {
 	if !b.touched {
 		b.touched = true
 		e.touched = append(e.touched, b)
 	}
 }
 
-// submit hands a request to the core and reports whether it was queued. If it returns an
+// Submit hands a request to the core and reports whether it was queued. If it returns an
 // error of ctx, the request is aborted.
-func (e *Engine) submit(ctx context.Context, j *job, created int64, r sim.Request) error {
+func (e *Engine) Submit(ctx context.Context, j *Job, created int64, r sim.Request) error {
 	reply := make(chan error, 1)
 	if !e.inbox.put(op{job: j, created: created, request: r, reply: reply}) {
-		return errStopped()
+		return ErrStopped()
 	}
 	select {
 	case err := <-reply:
 		return err
 	case <-ctx.Done():
-		e.end(j, infer.ReasonAbort)
+		e.End(j, infer.ReasonAbort)
 		return ctx.Err()
 	}
 }
@@ -415,10 +378,10 @@ type Abort struct {
 // keepAborts is how many are kept.
 const keepAborts = 8192
 
-// abort ends a request that nobody wants any more, and notes when.
-func (e *Engine) abort(j *job) {
-	a := Abort{j.seed, trace.Now()}
-	e.end(j, infer.ReasonAbort)
+// Abort ends a request that nobody wants any more, and notes when.
+func (e *Engine) Abort(j *Job) {
+	a := Abort{j.Seed, trace.Now()}
+	e.End(j, infer.ReasonAbort)
 	e.abortsMu.Lock()
 	defer e.abortsMu.Unlock()
 	if len(e.aborts) < keepAborts {
@@ -436,8 +399,8 @@ func (e *Engine) Aborts() []Abort {
 	return slices.Clone(e.aborts)
 }
 
-// end aborts or stops a request; it does not wait.
-func (e *Engine) end(j *job, reason infer.Reason) {
+// End aborts or stops a request; it does not wait.
+func (e *Engine) End(j *Job, reason infer.Reason) {
 	e.inbox.put(op{job: j, reason: reason})
 }
 
@@ -451,24 +414,24 @@ func (e *Engine) do(ctx context.Context, f func()) error {
 func (e *Engine) called(ctx context.Context, f func(over func())) error {
 	done := make(chan struct{})
 	if !e.inbox.put(op{call: func() { f(func() { close(done) }) }}) {
-		return errStopped()
+		return ErrStopped()
 	}
 	select {
 	case <-done:
 		return nil
 	case <-e.done:
-		return errStopped()
+		return ErrStopped()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func errStopped() error {
+func ErrStopped() error {
 	return infer.Errorf(infer.CodeUnavailable, "the engine is shutting down")
 }
 
-// fault draws the fault that strikes the next request, if one does.
-func (e *Engine) fault(id string, prompt func() []byte) (sim.Fault, bool) {
+// Fault draws the fault that strikes the next request, if one does.
+func (e *Engine) Fault(id string, prompt func() []byte) (sim.Fault, bool) {
 	e.faultsMu.Lock()
 	defer e.faultsMu.Unlock()
 	return e.faults.Request(sim.Target{ID: id, Prompt: prompt})

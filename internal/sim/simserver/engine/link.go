@@ -1,4 +1,4 @@
-package simserver
+package engine
 
 import (
 	"bufio"
@@ -57,7 +57,7 @@ const (
 )
 
 const (
-	linkPath     = "/weir-sim/link"
+	LinkPath     = "/weir-sim/link"
 	linkProtocol = "weir-sim-link"
 )
 
@@ -125,8 +125,8 @@ type linkPeer struct {
 	out *linkOut
 }
 
-// serveLink is the prefill engine's end.
-func (e *Engine) serveLink(w http.ResponseWriter, r *http.Request) {
+// ServeLink is the prefill engine's end.
+func (e *Engine) ServeLink(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Upgrade") != linkProtocol {
 		web.WriteError(w, infer.Invalid("Upgrade", "this path is for simulated engines alone"))
 		return
@@ -145,7 +145,7 @@ func (e *Engine) serveLink(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p := &linkPeer{out: newLinkOut()}
-	p.out.put(linkMessage{Op: opHello, Engine: e.opts.Legs.EngineID, DPSize: e.prepare.DPSize})
+	p.out.put(linkMessage{Op: opHello, Engine: e.opts.Legs.EngineID, DPSize: e.o.DPSize})
 	err = e.do(ctx, func() {
 		e.legs.lastTag++
 		p.id = e.legs.lastTag
@@ -180,36 +180,36 @@ type link struct {
 }
 
 // want reports a decode leg that has its pages.
-func (k *link) want(j *job) {
-	switch g := j.leg; {
+func (k *link) want(j *Job) {
+	switch g := j.Leg; {
 	case k.hello == nil, g.struck(sim.Unmet):
-	case g.engine != "" && g.engine != k.hello.Engine:
-		k.l.fail(j, trace.Now(), infer.Errorf(infer.CodeEngine, "Remote NIXL agent engine ID mismatch. Expected %s, received %s.", g.engine, k.hello.Engine))
+	case g.Engine != "" && g.Engine != k.hello.Engine:
+		k.l.fail(j, trace.Now(), infer.Errorf(infer.CodeEngine, "Remote NIXL agent engine ID mismatch. Expected %s, received %s.", g.Engine, k.hello.Engine))
 	default:
-		k.out.put(linkMessage{Op: opWant, Key: j.leg.keyOf(k.hello), Tag: j.leg.tag, Pull: j.leg.manner.pull})
+		k.out.put(linkMessage{Op: opWant, Key: j.Leg.KeyOf(k.hello.DPSize), Tag: j.Leg.tag, Pull: j.Leg.Manner.Pull})
 	}
 }
 
 // met queues a leg that awaited the connection.
-func (k *link) met(j *job, now int64) {
+func (k *link) met(j *Job, now int64) {
 	k.l.e.core.Meet(now, j.ref)
-	if j.leg.wants { // a leg of vLLM's, which awaits nothing
+	if j.Leg.wants { // a leg of vLLM's, which awaits nothing
 		k.want(j)
 	}
 	k.renew(j)
 }
 
 // renew makes the lease of a leg's KV last longer.
-func (k *link) renew(j *job) {
-	if g := j.leg; g.manner.renew > 0 && !g.got && k.hello != nil {
+func (k *link) renew(j *Job) {
+	if g := j.Leg; g.Manner.Renew > 0 && !g.got && k.hello != nil {
 		// As in vLLM, renewals are a sixth of the lease apart, and each extends it by two
 		// thirds.
-		k.out.put(linkMessage{Op: opRenew, Key: g.keyOf(k.hello), Lease: int64(4 * g.manner.renew)})
+		k.out.put(linkMessage{Op: opRenew, Key: g.KeyOf(k.hello.DPSize), Lease: int64(4 * g.Manner.Renew)})
 	}
 }
 
 // run connects to the prefill engine and reads its messages until the connection is lost.
-func (k *link) run(m manner) {
+func (k *link) run(m Manner) {
 	ctx := k.l.ctx
 	for try := 1; ; try++ {
 		c, r, hello, err := k.dial(ctx)
@@ -217,11 +217,11 @@ func (k *link) run(m manner) {
 			k.converse(ctx, c, r, hello, m)
 			break
 		}
-		if try >= m.tries {
-			k.l.call(func() { k.fail(infer.Errorf(infer.CodeEngine, "%s", m.gone)) })
+		if try >= m.Tries {
+			k.l.call(func() { k.fail(infer.Errorf(infer.CodeEngine, "%s", m.Gone)) })
 			return
 		}
-		if !sleep(ctx, m.every) {
+		if !sleep(ctx, m.Every) {
 			return
 		}
 	}
@@ -231,7 +231,7 @@ func (k *link) run(m manner) {
 			delete(k.l.links, k.addr)
 		}
 	})
-	if m.loss >= 0 && sleep(ctx, m.loss) {
+	if m.Loss >= 0 && sleep(ctx, m.Loss) {
 		k.l.call(func() {
 			k.fail(infer.Errorf(infer.CodeEngine, "Lost connection with prefill instance (bootstrap_addr: %s)", k.addr))
 		})
@@ -244,8 +244,8 @@ func (k *link) fail(why *infer.Error) {
 		delete(k.l.links, k.addr)
 	}
 	now := trace.Now()
-	k.l.each(k, func(j *job) {
-		if !j.leg.got {
+	k.l.each(k, func(j *Job) {
+		if !j.Leg.got {
 			k.l.fail(j, now, why)
 		}
 	})
@@ -270,7 +270,7 @@ func (k *link) dial(ctx context.Context) (net.Conn, *bufio.Reader, *linkMessage,
 
 // greet asks for the upgrade and reads the hello.
 func greet(c net.Conn, addr string) (*linkMessage, *bufio.Reader, error) {
-	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", linkPath, addr, linkProtocol); err != nil {
+	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", LinkPath, addr, linkProtocol); err != nil {
 		return nil, nil, err
 	}
 	r := bufio.NewReader(c)
@@ -294,7 +294,7 @@ func greet(c net.Conn, addr string) (*linkMessage, *bufio.Reader, error) {
 }
 
 // converse carries the conversation until the connection ends.
-func (k *link) converse(ctx context.Context, c net.Conn, r *bufio.Reader, hello *linkMessage, m manner) {
+func (k *link) converse(ctx context.Context, c net.Conn, r *bufio.Reader, hello *linkMessage, m Manner) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	unhook := context.AfterFunc(ctx, func() { c.Close() })
@@ -302,18 +302,18 @@ func (k *link) converse(ctx context.Context, c net.Conn, r *bufio.Reader, hello 
 	k.l.call(func() {
 		k.hello = hello
 		now := trace.Now()
-		k.l.each(k, func(j *job) { k.met(j, now) })
+		k.l.each(k, func(j *Job) { k.met(j, now) })
 		for _, tag := range slices.Sorted(maps.Keys(k.l.owed)) { // it was registered before it was given up
-			if g := k.l.owed[tag]; g.link == k && !g.struck(sim.Unmet) && (g.engine == "" || g.engine == hello.Engine) {
-				k.out.put(linkMessage{Op: opWant, Key: g.keyOf(hello), Tag: tag})
+			if g := k.l.owed[tag]; g.link == k && !g.struck(sim.Unmet) && (g.Engine == "" || g.Engine == hello.Engine) {
+				k.out.put(linkMessage{Op: opWant, Key: g.KeyOf(hello.DPSize), Tag: tag})
 			}
 		}
 	})
 	var writing sync.WaitGroup
 	writing.Go(func() { k.out.write(c, ctx.Done()) })
-	if m.renew > 0 {
+	if m.Renew > 0 {
 		writing.Go(func() {
-			for sleep(ctx, m.renew) {
+			for sleep(ctx, m.Renew) {
 				k.l.call(func() { k.l.each(k, k.renew) })
 			}
 		})
@@ -334,61 +334,4 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// bootstrapHandler is SGLang's registry of bootstrap addresses, by which a decode
-// engine, or a gateway, learns how a prefill engine is made up.
-func (e *Engine) bootstrapHandler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = io.WriteString(w, "OK")
-	})
-	mux.HandleFunc("GET /route", e.route)
-	mux.HandleFunc("GET "+linkPath, e.serveLink)
-	return mux
-}
-
-// route gives the content of the registry.
-func (e *Engine) route(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	var numbers [4]int
-	for i, name := range []string{"prefill_dp_rank", "prefill_cp_rank", "target_tp_rank", "target_pp_rank"} {
-		if _, err := fmt.Sscan(q.Get(name), &numbers[i]); err != nil {
-			http.Error(w, "Missing inputs for bootstrap server.", http.StatusBadRequest)
-			return
-		}
-	}
-	if numbers == [4]int{-1, -1, -1, -1} {
-		web.WriteJSON(w, http.StatusOK, map[string]any{
-			"attn_tp_size": 1, "attn_cp_size": 1, "dp_size": e.prepare.DPSize, "pp_size": 1,
-			"page_size": e.prepare.PageSize, "kv_cache_dtype": "auto", "follow_bootstrap_room": true,
-			"enable_dsa_cache_layer_split": false, "decode_allocation_policy": "early", "enable_kv_cache_sharding": false,
-			"prefill_http_port": nil, "target_tp_rank": nil, "target_tp_ranks": nil, "target_cp_ranks": nil, "target_pp_ranks": nil,
-			"required_dst_info_num": nil, "required_prefill_response_num": nil,
-		})
-		return
-	}
-	if numbers[0] < 0 || numbers[0] >= e.prepare.DPSize || numbers[1] != 0 || numbers[2] != 0 || numbers[3] != 0 {
-		http.Error(w, fmt.Sprintf("Bootstrap info not found for dp_rank=%d cp_rank=%d tp_rank=%d pp_rank=%d", numbers[0], numbers[1], numbers[2], numbers[3]), http.StatusNotFound)
-		return
-	}
-	host, port, _ := net.SplitHostPort(r.Host)
-	var n int
-	_, _ = fmt.Sscan(port, &n)
-	web.WriteJSON(w, http.StatusOK, map[string]any{"rank_ip": host, "rank_port": n})
-}
-
-// ServeSideChannel serves simulated decode engines at the NIXL side channel of an engine in
-// vLLM's form, on l until ctx ends. It closes l.
-func (e *Engine) ServeSideChannel(ctx context.Context, l net.Listener) error {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+linkPath, e.serveLink)
-	return web.Serve(ctx, e.listen(l), mux)
-}
-
-// ServeBootstrap serves a prefill engine's registry of bootstrap addresses, and its
-// connections from simulated decode engines, on l until ctx ends. It closes l.
-func (e *Engine) ServeBootstrap(ctx context.Context, l net.Listener) error {
-	return web.Serve(ctx, e.listen(l), e.bootstrapHandler())
 }

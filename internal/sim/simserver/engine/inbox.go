@@ -1,4 +1,4 @@
-package simserver
+package engine
 
 import (
 	"sync"
@@ -12,7 +12,7 @@ import (
 // job, a call that Run makes.
 type op struct {
 	at      int64
-	job     *job
+	job     *Job
 	reason  infer.Reason // of an end
 	created int64        // of a submission, as the rest
 	request sim.Request
@@ -58,7 +58,7 @@ func (b *inbox) close() {
 	b.closed = true
 	for _, o := range b.ops {
 		if o.reply != nil {
-			o.reply <- errStopped()
+			o.reply <- ErrStopped()
 		}
 	}
 	b.ops = nil

@@ -1,10 +1,10 @@
-package simserver
+package engine
 
 import "weir/internal/infer"
 
-// wantWhole refuses requests over a wire that has no legs to an engine that takes
+// WantWhole refuses requests over a wire that has no legs to an engine that takes
 // nothing else.
-func (e *Engine) wantWhole() error {
+func (e *Engine) WantWhole() error {
 	if e.opts.Role == infer.RoleBoth {
 		return nil
 	}

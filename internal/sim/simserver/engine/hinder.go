@@ -1,8 +1,9 @@
-package simserver
+package engine
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"net"
 	"slices"
@@ -64,8 +65,8 @@ func (e *Engine) standing(still uint64) {
 	}
 }
 
-// reported is when a rank reported its load last, in seconds: now, unless it stands still.
-func (e *Engine) reported(rank int, now float64) float64 {
+// ReportedAt is when a rank reported its load last, in seconds: now, unless it stands still.
+func (e *Engine) ReportedAt(rank int, now float64) float64 {
 	e.stateMu.Lock()
 	defer e.stateMu.Unlock()
 	return cmp.Or(e.stood[rank], now)
@@ -77,9 +78,9 @@ type fence struct {
 	pass  func()
 }
 
-// fence waits until the loop is between two steps, on every rank, and gives how many tokens
+// Fence waits until the loop is between two steps, on every rank, and gives how many tokens
 // it has computed by then.
-func (e *Engine) fence(ctx context.Context) (uint64, error) {
+func (e *Engine) Fence(ctx context.Context) (uint64, error) {
 	var computed uint64
 	err := e.called(ctx, func(over func()) {
 		f := fence{after: math.MinInt64, pass: func() {
@@ -98,9 +99,9 @@ func (e *Engine) fence(ctx context.Context) (uint64, error) {
 	return computed, nil
 }
 
-// answers waits until the loop has looked at what it is asked: at once, unless a rank stands still. It
+// Answers waits until the loop has looked at what it is asked: at once, unless a rank stands still. It
 // does not wait for what the engine waits for, as one half of a request for the other.
-func (e *Engine) answers(ctx context.Context) error {
+func (e *Engine) Answers(ctx context.Context) error {
 	return e.called(ctx, func(over func()) {
 		e.fences = append(e.fences, fence{after: math.MinInt64, pass: over})
 	})
@@ -119,18 +120,18 @@ func (e *Engine) pass(now int64) {
 	}
 }
 
-// told returns a number of requests as the engine reports it.
-func (e *Engine) told(n int) uint32 {
+// Told returns a number of requests as the engine reports it.
+func (e *Engine) Told(n int) uint32 {
 	if e.idle.Load() {
 		return 0
 	}
 	return uint32(n)
 }
 
-// busy returns how many requests run and wait, as the engine reports them.
-func (e *Engine) busy() (running, waiting uint32) {
+// Busy returns how many requests run and wait, as the engine reports them.
+func (e *Engine) Busy() (running, waiting uint32) {
 	state := e.State()
-	return e.told(state.Running), e.told(state.Waiting)
+	return e.Told(state.Running), e.Told(state.Waiting)
 }
 
 // restart restarts the engine as a new process would, on the same ports.
@@ -140,8 +141,8 @@ type restart struct {
 	underway  atomic.Bool // no connections are taken meanwhile
 }
 
-// listen takes a server's listener, whose connections faults strike.
-func (e *Engine) listen(l net.Listener) *conns.Listener {
+// Listen takes a server's listener, whose connections faults strike.
+func (e *Engine) Listen(l net.Listener) *conns.Listener {
 	tracked := conns.New(l, &e.gate, &e.restart.underway, e.strikeConn)
 	e.restart.mu.Lock()
 	defer e.restart.mu.Unlock()
@@ -172,7 +173,7 @@ func (e *Engine) begin() {
 	e.resetAll()
 	for _, j := range e.jobs {
 		if j != nil {
-			e.end(j, infer.ReasonAbort)
+			e.End(j, infer.ReasonAbort)
 		}
 	}
 }
@@ -187,9 +188,39 @@ func (e *Engine) restarted() {
 	e.publish()
 	e.restart.underway.Store(false)
 	if e.opts.KVEvents != nil {
-		for i := range e.prepare.DPSize { // of the process that has ended
+		for i := range e.o.DPSize { // of the process that has ended
 			e.kvEvents = e.core.KVEvents(i, e.kvEvents[:0])
 		}
 		e.opts.KVEvents.Restart()
 	}
+}
+
+// ErrDies is in the chain of an error that ends the engine.
+var ErrDies = errors.New("the engine ends")
+
+// Die ends the engine, with everything that it is doing.
+func (e *Engine) Die(why error) {
+	e.dieOnce.Do(func() {
+		e.why = why
+		close(e.dead)
+	})
+}
+
+// Died returns why the engine ended by itself, or nil if it did not. It must be called
+// after Run has returned.
+func (e *Engine) Died() error {
+	select {
+	case <-e.dead:
+		return e.why
+	default:
+		return nil
+	}
+}
+
+// Pause makes the whole engine stand still for d.
+func (e *Engine) Pause(d time.Duration) { e.gate.Shut(d) }
+
+// ErrAborted is the error of a request that the engine gave up.
+func ErrAborted() error {
+	return infer.Errorf(infer.CodeEngine, "aborted by fault")
 }

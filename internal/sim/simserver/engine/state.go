@@ -1,4 +1,4 @@
-package simserver
+package engine
 
 import (
 	"math/bits"
@@ -66,11 +66,11 @@ func (e *Engine) State() State {
 	faults := e.faults.Report()
 	e.faultsMu.Unlock()
 	return State{
-		Name: e.prepare.Name, Model: e.prepare.Model, Instance: *e.instance.Load(),
+		Name: e.o.Name, Model: e.o.Model, Instance: *e.instance.Load(),
 		Running: n.Running, Waiting: n.Waiting, Kept: n.Kept, Owed: n.Owed, Overwritten: n.Overwritten, KVUsed: used, KVOwed: owed,
 		Received: n.Received + refused, Finished: n.Finished, Aborted: n.Aborted, Rejected: n.Rejected + refused,
 		PromptTokens: n.Prefilled, CachedTokens: n.Cached, EvictedTokens: n.Evicted, GeneratedTokens: n.Generated, Steps: n.Steps, Retracted: n.Retracted,
-		Sessions: e.sessions.len(),
+		Sessions: int(e.sessions.Load()),
 		LateP50:  ms(late.quantile(0.50)), LateP99: ms(late.quantile(0.99)), LateMax: ms(late.max), LostTime: ms(n.Lost),
 		Faults: faults,
 	}

@@ -1,0 +1,130 @@
+// Package simserver runs a simulated engine. It drives the core of package sim with the
+// real clock, connects it to wires (weir's batched plane and the HTTP APIs of SGLang, vLLM
+// and OpenAI), and injects faults.
+//
+// All HTTP answers share one path: an exchange takes the results of its request, digests
+// them into its outputs, and writes all pending output through a form, which holds the
+// differences between the wires. Faults take effect in the digest, and therefore on all
+// wires.
+//
+// A request may be one leg of a pair, on two engines. Run joins legs (legs.go) by messages
+// between simulated engines (link.go), over connections that have their own goroutines.
+//
+// Goroutines: the one of Run, which alone touches the core; and those of each server, one
+// per HTTP request or gRPC call. They meet in two places. Requests and aborts go to the
+// core through an inbox, with their times of arrival. Results come back through one outbox
+// per connection of a client (a plane session, an HTTP answer); Run appends to it and never
+// waits. All goroutines end when their context does.
+package simserver
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+
+	"weir/internal/infer"
+	"weir/internal/sim"
+	"weir/internal/sim/kvpub"
+	"weir/internal/sim/simserver/engine"
+	"weir/internal/sim/simserver/guard"
+	"weir/internal/sim/simserver/vocab"
+	"weir/internal/workload/content"
+)
+
+// Software is the name and version that the engine reports.
+const Software = "weir-sim 0.1"
+
+// Options describe an engine and how it is served.
+type Options struct {
+	Sim sim.Options
+	// Tokenizer is needed by the HTTP servers, and by faults with a marker on the
+	// plane.
+	Tokenizer vocab.Tokenizer
+	// Placeholders are the ids that stand for an image or audio in a prompt; what
+	// has none is not taken.
+	Placeholders map[infer.MediaKind]uint32
+	// Speaker generates tool calls, reasoning and documents. If it is nil, all output is
+	// words, whatever is asked for.
+	Speaker *content.Speaker
+	// SGLang and VLLM shape the servers that speak like these engines.
+	SGLang SGLangOptions
+	VLLM   VLLMOptions
+	// Role is the engine's part where prefill and decode run on two engines.
+	Role infer.Role
+	Legs engine.LegsOptions
+	// Access restricts who may ask. The admin listener is always open.
+	Access guard.Access
+	// KVEvents, if not nil, publishes the content of the KV caches. Sim.KVEvents must be
+	// set, and the caller must run its Serve.
+	KVEvents *kvpub.Publisher
+	// Faults hold from the start; the admin call replaces them.
+	Faults []sim.Fault
+	// Admin serves the other paths of the admin's listener; nil: there are none.
+	Admin http.Handler
+	// MaxPending bounds the ids held for a gateway that does not read its
+	// steps; beyond it the gateway's session is broken. Default 4 Mi ids.
+	MaxPending int
+
+	goTimers bool // the engine uses Go's timers alone, for tests in virtual time
+}
+
+type (
+	// Access defines who may ask an engine, and with which keys and TLS settings.
+	Access = guard.Access
+	// Tokenizer turns text into ids and back. It is called from many goroutines.
+	Tokenizer = vocab.Tokenizer
+	// LegsOptions say how an engine takes part in pairs.
+	LegsOptions = engine.LegsOptions
+	// State is the state that the engine reports.
+	State = engine.State
+)
+
+// Engine is a simulated engine with its servers.
+type Engine struct {
+	run      *engine.Engine
+	opts     Options
+	prepare  *sim.Options
+	vocab    *vocab.Vocab
+	sessions sessions
+}
+
+// New makes an engine that stands still until Run.
+func New(o Options) (*Engine, error) {
+	o.MaxPending = cmp.Or(o.MaxPending, 4<<20)
+	o.SGLang.Version = cmp.Or(o.SGLang.Version, SGLangVersion)
+	o.SGLang.Grammar = cmp.Or(o.SGLang.Grammar, "xgrammar")
+	o.SGLang.WeightVersion = cmp.Or(o.SGLang.WeightVersion, "default")
+	if t := o.VLLM.Transfer; t != nil {
+		o.VLLM.Transfer = new(*t)
+		o.VLLM.Transfer.Lease = cmp.Or(t.Lease, defaultLease)
+	}
+	run, err := engine.New(engine.Options{
+		Sim: o.Sim, Role: o.Role, Legs: o.Legs, Aborted: o.SGLang.aborted(), TellsAborts: o.SGLang.tellsAborts(),
+		KVEvents: o.KVEvents, Faults: o.Faults, GoTimers: o.goTimers,
+	})
+	if err != nil {
+		return nil, err
+	}
+	prepare := run.Options()
+	return &Engine{
+		run: run, opts: o, prepare: prepare, vocab: vocab.New(prepare, o.Tokenizer, o.Placeholders, o.Speaker),
+		sessions: sessions{byID: map[uint64]*session{}},
+	}, nil
+}
+
+// Run drives the engine until ctx ends, or a request has ended it. It is called once. Requests handed in
+// earlier wait for it; those left when it ends are answered with an error.
+func (e *Engine) Run(ctx context.Context) { e.run.Run(ctx) }
+
+// Died returns why the engine ended by itself, or nil if it did not. It must be called
+// after Run has returned.
+func (e *Engine) Died() error { return e.run.Died() }
+
+// State reads the engine's state.
+func (e *Engine) State() engine.State { return e.run.State() }
+
+// SetFaults replaces the engine's faults; ordinals count anew.
+func (e *Engine) SetFaults(list []sim.Fault) error { return e.run.SetFaults(list) }
+
+// Aborts returns the latest aborts, in no order.
+func (e *Engine) Aborts() []engine.Abort { return e.run.Aborts() }
