@@ -6,6 +6,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim/simserver/fields"
+	"weir/internal/sim/simserver/vocab"
 )
 
 // maxChoices bounds the choices of one request.
@@ -73,9 +74,6 @@ func (r *completionRequest) dpRank() *int {
 	return r.DataParallelRank
 }
 
-// maxAlternatives bounds the alternatives of each token.
-const maxAlternatives = 20
-
 // alternatives returns how many alternatives are asked for at each token, or -1 for no log
 // probabilities at all. Chats have a flag and a number, texts a number.
 func (r *completionRequest) alternatives(d *dialect) (int, error) {
@@ -97,8 +95,8 @@ func (r *completionRequest) alternatives(d *dialect) (int, error) {
 	default:
 		return 0, infer.Invalid("logprobs", "logprobs must be a number of alternatives")
 	}
-	if n < 0 || n > maxAlternatives {
-		return 0, infer.Invalid(param, "%s is %d; it must be between 0 and %d", param, n, maxAlternatives)
+	if n < 0 || n > vocab.MaxAlternatives {
+		return 0, infer.Invalid(param, "%s is %d; it must be between 0 and %d", param, n, vocab.MaxAlternatives)
 	}
 	return n, nil
 }

@@ -465,7 +465,7 @@ func TestFaultsOverPlane(t *testing.T) {
 			{"backward,after=7", func(g *gateway, err error) bool {
 				return err != nil && strings.HasPrefix(err.Error(), "slot 1: total ")
 			}},
-			{"stray,after=7", func(g *gateway, err error) bool { return err == nil && len(g.ids[straySlot]) == 1 }},
+			{"stray,after=7", func(g *gateway, err error) bool { return err == nil && len(g.ids[1<<31]) == 1 }},
 			{"miscount", func(g *gateway, err error) bool {
 				return err != nil && err.Error() == "slot 1: completion 21, received 20"
 			}},

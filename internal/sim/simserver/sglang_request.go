@@ -510,8 +510,8 @@ func (e *Engine) logprobItems(req *generateRequest, base item, n int) ([]item, e
 		if wanted != nil {
 			it.wanted = wanted[i]
 		}
-		if it.top < 0 || it.top > maxAlternatives {
-			return nil, infer.Invalid("top_logprobs_num", "top_logprobs_num is %d; it must be from 0 to %d", it.top, maxAlternatives)
+		if it.top < 0 || it.top > vocab.MaxAlternatives {
+			return nil, infer.Invalid("top_logprobs_num", "top_logprobs_num is %d; it must be from 0 to %d", it.top, vocab.MaxAlternatives)
 		}
 		if it.start < -1 {
 			return nil, infer.Invalid("logprob_start_len", "logprob_start_len is %d; it must be -1, for the output alone, or a position of the prompt", it.start)

@@ -20,6 +20,7 @@ package simserver
 import (
 	"cmp"
 	"context"
+	"net"
 	"net/http"
 
 	"weir/internal/infer"
@@ -27,6 +28,7 @@ import (
 	"weir/internal/sim/kvpub"
 	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/guard"
+	"weir/internal/sim/simserver/plane"
 	"weir/internal/sim/simserver/vocab"
 	"weir/internal/workload/content"
 )
@@ -81,11 +83,11 @@ type (
 
 // Engine is a simulated engine with its servers.
 type Engine struct {
-	run      *engine.Engine
-	opts     Options
-	prepare  *sim.Options
-	vocab    *vocab.Vocab
-	sessions sessions
+	run     *engine.Engine
+	opts    Options
+	prepare *sim.Options
+	vocab   *vocab.Vocab
+	plane   *plane.Server
 }
 
 // New makes an engine that stands still until Run.
@@ -106,9 +108,10 @@ func New(o Options) (*Engine, error) {
 		return nil, err
 	}
 	prepare := run.Options()
+	v := vocab.New(prepare, o.Tokenizer, o.Placeholders, o.Speaker)
 	return &Engine{
-		run: run, opts: o, prepare: prepare, vocab: vocab.New(prepare, o.Tokenizer, o.Placeholders, o.Speaker),
-		sessions: sessions{byID: map[uint64]*session{}},
+		run: run, opts: o, prepare: prepare, vocab: v,
+		plane: plane.New(run, v, &o.Access, Software, o.MaxPending),
 	}, nil
 }
 
@@ -125,6 +128,10 @@ func (e *Engine) State() engine.State { return e.run.State() }
 
 // SetFaults replaces the engine's faults; ordinals count anew.
 func (e *Engine) SetFaults(list []sim.Fault) error { return e.run.SetFaults(list) }
+
+// ServePlane serves the weir plane on l until ctx ends; every call has
+// returned then. It closes l.
+func (e *Engine) ServePlane(ctx context.Context, l net.Listener) error { return e.plane.Serve(ctx, l) }
 
 // Aborts returns the latest aborts, in no order.
 func (e *Engine) Aborts() []engine.Abort { return e.run.Aborts() }

@@ -2,7 +2,6 @@ package simserver
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -10,8 +9,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"weir/internal/engine/plane/planepb"
-	"weir/internal/sim"
-	"weir/internal/sim/simserver/engine"
 )
 
 // Requests that come many in a message are answered among the notices: each once, by its first
@@ -66,8 +63,8 @@ func TestSubmissions(t *testing.T) {
 		if len(accepted) != 20 {
 			t.Errorf("%d accepted", len(accepted))
 		}
-		if s := b.e.sessions.get(g.id); s.owed != 0 || len(s.slots) != 0 {
-			t.Errorf("%d answers owed, %d slots in use", s.owed, len(s.slots))
+		if slots, owed := b.e.plane.Held(g.id); owed != 0 || slots != 0 {
+			t.Errorf("%d answers owed, %d slots in use", owed, slots)
 		}
 		// A session that does not exist has no steps to answer with.
 		batch.Submit[0].Session = 8
@@ -78,40 +75,4 @@ func TestSubmissions(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	})
-}
-
-// The ids or the end of a request bring its answer with them if that has not gone.
-func TestOutputBringsTheAnswer(t *testing.T) {
-	var all sessions
-	all.byID = map[uint64]*session{}
-	s, err := all.open(&Engine{run: new(engine.Engine)}, 7, 0, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var jobs []*slotJob
-	for slot := range uint32(3) {
-		j, err := s.reserve(slot, "r", 0, -1, sim.Fault{}, false, way{created: 5, batched: slot < 2})
-		if err != nil {
-			t.Fatal(err)
-		}
-		jobs = append(jobs, j)
-	}
-	s.taken = engine.Batch{Steps: 1}
-	s.taken.Add(jobs[0].Slot, 9, 1)
-	s.taken.Add(jobs[2].Slot, 9, 1)
-	s.taken.Done = []engine.Done{{Slot: jobs[1].Slot}}
-	s.encode()
-	var answered []uint32
-	for _, n := range s.step.Notice {
-		if n.GetAccepted().GetServerCreated() == 5 {
-			answered = append(answered, n.Slot)
-		}
-	}
-	if !slices.Equal(answered, []uint32{0, 1}) || s.owed != 0 {
-		t.Errorf("answers of %v, %d owed", answered, s.owed)
-	}
-	s.answer(jobs[0])
-	if len(s.answers) > 0 {
-		t.Error("answered twice")
-	}
 }

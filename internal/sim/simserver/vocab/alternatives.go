@@ -26,3 +26,6 @@ func (v *Vocab) Alternative(id uint32, position, k int) (uint32, float64) {
 
 // AppendLogprob appends a log probability.
 func AppendLogprob(b []byte, lp float64) []byte { return strconv.AppendFloat(b, lp, 'f', -1, 64) }
+
+// MaxAlternatives bounds the alternatives of each token.
+const MaxAlternatives = 20

@@ -1,4 +1,5 @@
-package simserver
+// Package plane serves the weir plane of a simulated engine.
+package plane
 
 import (
 	"context"
@@ -37,20 +38,35 @@ const (
 	window     = 64 << 20
 )
 
-// planeServer serves the batched plane on one listener.
-type planeServer struct {
-	planepb.UnimplementedPlaneServer
-	e    *Engine
-	l    *conns.Listener
-	stop <-chan struct{} // the server is shutting down
+// Server serves the batched plane of an engine. Its listeners share its sessions.
+type Server struct {
+	run      *engine.Engine
+	vocab    *vocab.Vocab
+	access   *guard.Access
+	software string // the name and version that it reports
+	limit    int    // of the ids held for a gateway that does not read its steps
+	sessions sessions
 }
 
-// ServePlane serves the weir plane on l until ctx ends; every call has
-// returned then. It closes l.
-func (e *Engine) ServePlane(ctx context.Context, l net.Listener) error {
-	options := planeGuard(&e.opts.Access)
-	if e.opts.Access.TLS != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(e.opts.Access.TLS)))
+// New makes a server of the plane that calls itself software. limit bounds the ids held for a
+// gateway that does not read its steps; beyond it the gateway's session is broken.
+func New(run *engine.Engine, v *vocab.Vocab, access *guard.Access, software string, limit int) *Server {
+	return &Server{run: run, vocab: v, access: access, software: software, limit: limit, sessions: sessions{byID: map[uint64]*session{}}}
+}
+
+// service is the plane on one listener.
+type service struct {
+	planepb.UnimplementedPlaneServer
+	server *Server
+	l      *conns.Listener
+	stop   <-chan struct{} // the server is shutting down
+}
+
+// Serve serves the plane on l until ctx ends; every call has returned then. It closes l.
+func (p *Server) Serve(ctx context.Context, l net.Listener) error {
+	options := keys(p.access)
+	if p.access.TLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(p.access.TLS)))
 	}
 	srv := grpc.NewServer(append(options,
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
@@ -60,8 +76,8 @@ func (e *Engine) ServePlane(ctx context.Context, l net.Listener) error {
 		grpc.WaitForHandlers(true),
 		grpc.ForceServerCodecV2(rawCodec{encoding.GetCodecV2("proto")}),
 	)...)
-	tracked := e.run.Listen(l)
-	planepb.RegisterPlaneServer(srv, &planeServer{e: e, l: tracked, stop: ctx.Done()})
+	tracked := p.run.Listen(l)
+	planepb.RegisterPlaneServer(srv, &service{server: p, l: tracked, stop: ctx.Done()})
 	stopped := make(chan struct{})
 	unhook := context.AfterFunc(ctx, func() {
 		defer close(stopped)
@@ -77,19 +93,19 @@ func (e *Engine) ServePlane(ctx context.Context, l net.Listener) error {
 }
 
 // Describe implements the plane.
-func (p *planeServer) Describe(context.Context, *planepb.DescribeRequest) (*planepb.Facts, error) {
-	o := p.e.prepare
+func (p *service) Describe(context.Context, *planepb.DescribeRequest) (*planepb.Facts, error) {
+	o := p.server.run.Options()
 	return &planepb.Facts{
 		Protocol:      1,
-		Instance:      p.e.run.Instance(),
-		Software:      Software,
+		Instance:      p.server.run.Instance(),
+		Software:      p.server.software,
 		BootId:        trace.BootID(),
 		Model:         o.Model,
 		ContextLength: uint32(o.ContextLength),
 		VocabSize:     uint32(o.VocabSize),
 		MaxRunning:    uint32(o.MaxRunning * o.DPSize),
 		EosIds:        o.EOS,
-		Carries:       (planeCarries | p.e.vocab.MediaCarries()).Words(),
+		Carries:       (planeCarries | p.server.vocab.MediaCarries()).Words(),
 		KvTokens:      uint64(o.KVTokens * o.DPSize),
 		StepTokens:    uint32(min(o.StepTokens, o.ChunkedPrefill)),
 		Ranks:         uint32(o.DPSize),
@@ -100,12 +116,12 @@ func (p *planeServer) Describe(context.Context, *planepb.DescribeRequest) (*plan
 }
 
 // kvEvents is where each rank publishes what its KV cache holds.
-func (p *planeServer) kvEvents() (of []*planepb.KVEvents) {
-	if p.e.run.KVEvents() == nil {
+func (p *service) kvEvents() (of []*planepb.KVEvents) {
+	if p.server.run.KVEvents() == nil {
 		return nil
 	}
-	for _, c := range p.e.run.KVEvents().Sources() {
-		k := &planepb.KVEvents{Endpoint: c.Endpoint, Topic: c.Topic, BlockTokens: uint32(p.e.prepare.PageSize)}
+	for _, c := range p.server.run.KVEvents().Sources() {
+		k := &planepb.KVEvents{Endpoint: c.Endpoint, Topic: c.Topic, BlockTokens: uint32(p.server.run.Options().PageSize)}
 		if c.ReplayEndpoint != nil {
 			k.ReplayEndpoint = *c.ReplayEndpoint
 		}
@@ -116,13 +132,13 @@ func (p *planeServer) kvEvents() (of []*planepb.KVEvents) {
 
 // Steps implements the plane: it opens a session and writes its results until
 // the gateway leaves, the engine stops, or a fault breaks it.
-func (p *planeServer) Steps(req *planepb.StepsRequest, stream grpc.ServerStreamingServer[planepb.Step]) error {
-	s, err := p.e.sessions.open(p.e, req.Session, p.e.opts.MaxPending, p.callerConn(stream.Context()))
+func (p *service) Steps(req *planepb.StepsRequest, stream grpc.ServerStreamingServer[planepb.Step]) error {
+	s, err := p.server.open(req.Session, p.callerConn(stream.Context()))
 	if err != nil {
 		return err
 	}
-	defer s.close(p.e)
-	running, waiting := p.e.run.Busy()
+	defer s.close()
+	running, waiting := p.server.run.Busy()
 	if err := stream.Send(&planepb.Step{SendTime: uint64(trace.Now()), Running: running, Waiting: waiting}); err != nil {
 		return err
 	}
@@ -132,7 +148,7 @@ func (p *planeServer) Steps(req *planepb.StepsRequest, stream grpc.ServerStreami
 			return status.FromContextError(stream.Context().Err()).Err()
 		case <-p.stop:
 			return asStatus(engine.ErrStopped())
-		case <-p.e.run.Done():
+		case <-p.server.run.Done():
 			return asStatus(engine.ErrStopped())
 		case <-s.box.Wake():
 		}
@@ -142,7 +158,7 @@ func (p *planeServer) Steps(req *planepb.StepsRequest, stream grpc.ServerStreami
 	}
 }
 
-func (p *planeServer) callerConn(ctx context.Context) *conns.Conn {
+func (p *service) callerConn(ctx context.Context) *conns.Conn {
 	if from, ok := peer.FromContext(ctx); ok {
 		return p.l.Conn(from.Addr.String())
 	}
@@ -155,12 +171,12 @@ const planeCarries = infer.CarriesMinP | infer.CarriesPenalties | infer.CarriesR
 	infer.CarriesLogprobs
 
 // askOf reads the grammar or format that the output must match.
-func (p *planeServer) askOf(g *planepb.Guide) (ask content.Ask, err error) {
+func (p *service) askOf(g *planepb.Guide) (ask content.Ask, err error) {
 	switch kind := g.GetKind().(type) {
 	case nil:
 		return ask, nil
 	case *planepb.Guide_JsonSchema:
-		if !p.e.vocab.Speaks() {
+		if !p.server.vocab.Speaks() {
 			return ask, infer.Errorf(infer.CodeUnsupported, "the engine has nobody to write by a schema")
 		}
 		ask.Schema, err = fields.Schema("guide", jsontext.Value(kind.JsonSchema))
@@ -177,7 +193,7 @@ type way struct {
 }
 
 // Submit implements the plane.
-func (p *planeServer) Submit(ctx context.Context, req *planepb.SubmitRequest) (*planepb.SubmitReply, error) {
+func (p *service) Submit(ctx context.Context, req *planepb.SubmitRequest) (*planepb.SubmitReply, error) {
 	created := trace.Now()
 	s, err := p.session(req)
 	if err != nil {
@@ -191,7 +207,7 @@ func (p *planeServer) Submit(ctx context.Context, req *planepb.SubmitRequest) (*
 
 // Submissions implements the plane. A request waits for the loop's next step, so each has a
 // goroutine.
-func (p *planeServer) Submissions(stream grpc.ClientStreamingServer[planepb.SubmitBatch, planepb.SubmissionsReply]) error {
+func (p *service) Submissions(stream grpc.ClientStreamingServer[planepb.SubmitBatch, planepb.SubmissionsReply]) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	ctx, cancel := context.WithCancel(stream.Context())
@@ -219,29 +235,29 @@ func (p *planeServer) Submissions(stream grpc.ClientStreamingServer[planepb.Subm
 }
 
 // session is the one that a request names.
-func (p *planeServer) session(req *planepb.SubmitRequest) (*session, error) {
-	if s := p.e.sessions.get(req.Session); s != nil {
+func (p *service) session(req *planepb.SubmitRequest) (*session, error) {
+	if s := p.server.sessions.get(req.Session); s != nil {
 		return s, nil
 	}
 	return nil, status.Errorf(codes.FailedPrecondition, "no session %x; open it with Steps first", req.Session)
 }
 
 // submit has the engine queue a request.
-func (p *planeServer) submit(ctx context.Context, s *session, req *planepb.SubmitRequest, came way) (*slotJob, error) {
-	fault, faulty := p.e.run.Fault(req.RequestId, func() []byte { return p.e.vocab.PromptText(req.Prompt) })
+func (p *service) submit(ctx context.Context, s *session, req *planepb.SubmitRequest, came way) (*slotJob, error) {
+	fault, faulty := p.server.run.Fault(req.RequestId, func() []byte { return p.server.vocab.PromptText(req.Prompt) })
 	if faulty {
 		if err := p.delay(ctx, fault); err != nil {
-			p.e.run.Refused()
+			p.server.run.Refused()
 			return nil, err
 		}
 	}
 	var prompt vocab.Expanded
-	err := p.e.run.WantWhole()
+	err := p.server.run.WantWhole()
 	if err == nil {
-		prompt, err = p.e.vocab.Expand(ctx, req.RequestId, req.Prompt, mediaOf(req.GetMedia()))
+		prompt, err = p.server.vocab.Expand(ctx, req.RequestId, req.Prompt, mediaOf(req.GetMedia()))
 	}
 	if err != nil {
-		p.e.run.Refused()
+		p.server.run.Refused()
 		return nil, asStatus(err)
 	}
 	params := sim.Params{
@@ -250,30 +266,30 @@ func (p *planeServer) submit(ctx context.Context, s *session, req *planepb.Submi
 		Stall: faulty && fault.Kind == sim.Stall, StallAfter: fault.After,
 	}
 	if req.GetToContext() {
-		params.MaxTokens = min(params.MaxTokens, max(1, p.e.prepare.Room(len(prompt.IDs))))
+		params.MaxTokens = min(params.MaxTokens, max(1, p.server.run.Options().Room(len(prompt.IDs))))
 	}
 	var prepared sim.Request
 	ask, err := p.askOf(req.GetGuide())
 	if err == nil {
-		_, err = p.e.vocab.Script(&params, ask)
+		_, err = p.server.vocab.Script(&params, ask)
 	}
 	if err == nil {
-		prepared, err = p.e.prepare.Prepare(params)
+		prepared, err = p.server.run.Options().Prepare(params)
 	}
 	if err != nil {
-		p.e.run.Refused()
+		p.server.run.Refused()
 		return nil, asStatus(err)
 	}
 	top := -1
 	if req.Logprobs != nil {
-		if top = int(min(*req.Logprobs, math.MaxInt32)); top > maxAlternatives {
-			p.e.run.Refused()
-			return nil, asStatus(infer.Invalid("logprobs", "logprobs is %d; it must be from 0 to %d", top, maxAlternatives))
+		if top = int(min(*req.Logprobs, math.MaxInt32)); top > vocab.MaxAlternatives {
+			p.server.run.Refused()
+			return nil, asStatus(infer.Invalid("logprobs", "logprobs is %d; it must be from 0 to %d", top, vocab.MaxAlternatives))
 		}
 	}
 	j, err := s.reserve(req.Slot, req.RequestId, req.GetSeed(), top, fault, faulty, came)
 	if err != nil {
-		p.e.run.Refused()
+		p.server.run.Refused()
 		return nil, err
 	}
 	if len(req.GetMedia()) > 0 {
@@ -281,7 +297,7 @@ func (p *planeServer) submit(ctx context.Context, s *session, req *planepb.Submi
 	}
 	// The gateway's deadline does not count from here on: the answer is certain
 	// and near, and a request that was accepted must not be reported as lost.
-	if err := p.e.run.Submit(context.WithoutCancel(ctx), &j.Job, came.created, prepared); err != nil {
+	if err := p.server.run.Submit(context.WithoutCancel(ctx), &j.Job, came.created, prepared); err != nil {
 		s.release(j)
 		return nil, asStatus(err)
 	}
@@ -301,7 +317,7 @@ func mediaOf(wire []*planepb.Media) (all []vocab.Medium) {
 }
 
 // delay applies the faults that take effect before the engine has a Submit.
-func (p *planeServer) delay(ctx context.Context, f sim.Fault) error {
+func (p *service) delay(ctx context.Context, f sim.Fault) error {
 	switch f.Kind {
 	case sim.Unavailable:
 		return status.Error(codes.Unavailable, "unavailable by fault")
@@ -322,7 +338,7 @@ func (p *planeServer) delay(ctx context.Context, f sim.Fault) error {
 	return nil
 }
 
-func (p *planeServer) wait(ctx context.Context, d time.Duration) error {
+func (p *service) wait(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -336,17 +352,17 @@ func (p *planeServer) wait(ctx context.Context, d time.Duration) error {
 }
 
 // Control implements the plane.
-func (p *planeServer) Control(stream grpc.BidiStreamingServer[planepb.ControlRequest, planepb.ControlReply]) error {
+func (p *service) Control(stream grpc.BidiStreamingServer[planepb.ControlRequest, planepb.ControlReply]) error {
 	for {
 		req, err := stream.Recv()
 		if err != nil {
 			// The gateway closed its side, or is gone: both are a fine end.
 			return nil
 		}
-		if s := p.e.sessions.get(req.Session); s != nil {
+		if s := p.server.sessions.get(req.Session); s != nil {
 			for _, a := range req.Abort {
 				if j := s.find(a.Slot, a.RequestId); j != nil {
-					p.e.run.Abort(&j.Job)
+					p.server.run.Abort(&j.Job)
 				}
 			}
 		}
@@ -360,8 +376,8 @@ func (p *planeServer) Control(stream grpc.BidiStreamingServer[planepb.ControlReq
 }
 
 // Fence implements the plane.
-func (p *planeServer) Fence(ctx context.Context, _ *planepb.FenceRequest) (*planepb.FenceReply, error) {
-	computed, err := p.e.run.Fence(ctx)
+func (p *service) Fence(ctx context.Context, _ *planepb.FenceRequest) (*planepb.FenceReply, error) {
+	computed, err := p.server.run.Fence(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, status.FromContextError(ctx.Err()).Err()
@@ -388,8 +404,8 @@ func asStatus(err error) error {
 	return status.Error(code, e.Message)
 }
 
-// planeGuard refuses calls of the plane that show no key.
-func planeGuard(a *guard.Access) []grpc.ServerOption {
+// keys refuses calls of the plane that show no key.
+func keys(a *guard.Access) []grpc.ServerOption {
 	if len(a.Keys) == 0 {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package simserver
+package plane
 
 import (
 	"slices"
@@ -27,29 +27,34 @@ type sessions struct {
 	byID map[uint64]*session
 }
 
-func (t *sessions) open(e *Engine, id uint64, limit int, c *conns.Conn) (*session, error) {
+// open opens a session for a gateway that is connected by c.
+func (p *Server) open(id uint64, c *conns.Conn) (*session, error) {
+	t := &p.sessions
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.byID[id] != nil {
 		return nil, status.Errorf(codes.AlreadyExists, "session %x is open; choose another id", id)
 	}
-	s := &session{e: e, id: id, conn: c, slots: map[uint32]*slotJob{}}
-	s.box = engine.NewOutbox(limit, s.breakConn)
-	e.run.Sessions(1)
+	s := &session{plane: p, id: id, conn: c, slots: map[uint32]*slotJob{}}
+	s.box = engine.NewOutbox(p.limit, s.breakConn)
+	p.run.Sessions(1)
 	t.byID[id] = s
 	return s, nil
 }
 
+// get returns an open session, or nil.
 func (t *sessions) get(id uint64) *session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.byID[id]
 }
 
-func (t *sessions) len() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.byID)
+// Held returns how many slots of a session are taken, and how many requests of it have no answer.
+func (p *Server) Held(id uint64) (slots, owed int) {
+	s := p.sessions.get(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.slots), s.owed
 }
 
 // session is one gateway's Steps stream and all requests that were submitted under it.
@@ -60,10 +65,10 @@ func (t *sessions) len() int {
 // then its connection is reset, because there is no other way to end a write that flow
 // control blocks.
 type session struct {
-	e    *Engine
-	id   uint64
-	conn *conns.Conn // nil where the transport hides it
-	box  engine.Outbox
+	plane *Server
+	id    uint64
+	conn  *conns.Conn // nil where the transport hides it
+	box   engine.Outbox
 
 	mu      sync.Mutex
 	closed  bool
@@ -225,16 +230,17 @@ func (s *session) find(wire uint32, id string) *slotJob {
 }
 
 // close ends the session and aborts its remaining requests.
-func (s *session) close(e *Engine) {
-	e.sessions.mu.Lock()
-	delete(e.sessions.byID, s.id)
-	e.run.Sessions(-1)
-	e.sessions.mu.Unlock()
+func (s *session) close() {
+	open := &s.plane.sessions
+	open.mu.Lock()
+	delete(open.byID, s.id)
+	s.plane.run.Sessions(-1)
+	open.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 	for _, j := range s.slots {
-		e.run.Abort(&j.Job)
+		s.plane.run.Abort(&j.Job)
 	}
 }
 
@@ -256,7 +262,7 @@ func (s *session) write(stream grpc.ServerStreamingServer[planepb.Step]) (over b
 	broken := s.encode()
 	s.mu.Unlock()
 	if !results {
-		s.step.Running, s.step.Waiting = s.e.run.Busy()
+		s.step.Running, s.step.Waiting = s.plane.run.Busy()
 	}
 
 	s.sequence++
@@ -389,7 +395,7 @@ func (s *session) encode() (broken sim.FaultKind) {
 	}
 	clear(s.failed)
 	s.failed = s.failed[:0]
-	m.Running, m.Waiting = s.e.run.Told(t.Running), s.e.run.Told(t.Waiting)
+	m.Running, m.Waiting = s.plane.run.Told(t.Running), s.plane.run.Told(t.Waiting)
 	if s.stray {
 		s.stray = false
 		m.Slot, m.Total, m.Id = append(m.Slot, straySlot), append(m.Total, 1), append(m.Id, 1)
@@ -437,7 +443,7 @@ func (s *session) score(m *planepb.Step, index []uint32) {
 			position := int(m.Total[i]) - n + k
 			m.Logprob = append(m.Logprob, float32(vocab.Logprob(id, position)))
 			for a := range j.top {
-				other, lp := s.e.vocab.Alternative(id, position, a)
+				other, lp := s.plane.vocab.Alternative(id, position, a)
 				m.TopId, m.TopLogprob = append(m.TopId, other), append(m.TopLogprob, float32(lp))
 			}
 		}
@@ -491,7 +497,7 @@ func (s *session) strikeOne(j *slotJob) {
 	s.faulty--
 	switch j.fault.Kind {
 	case sim.Pause:
-		s.e.run.Pause(j.fault.Delay)
+		s.plane.run.Pause(j.fault.Delay)
 	case sim.Drip:
 		j.drips = true
 		s.conn.Mold(&conns.Shape{Bytes: j.fault.Bytes, Delay: j.fault.Delay})
@@ -507,7 +513,7 @@ func (s *session) giveUp(j *slotJob) {
 	s.dead++
 	delete(s.slots, j.wire)
 	s.failed = append(s.failed, j)
-	s.e.run.End(&j.Job, infer.ReasonAbort)
+	s.plane.run.End(&j.Job, infer.ReasonAbort)
 }
 
 // bury removes from a batch the results of requests that were given up, beyond the fault's

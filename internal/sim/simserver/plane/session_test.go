@@ -1,4 +1,4 @@
-package simserver
+package plane
 
 import (
 	"slices"
@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"weir/internal/engine/plane/planepb"
+	"weir/internal/sim"
 	"weir/internal/sim/simserver/engine"
 )
 
@@ -51,4 +52,38 @@ func TestMergeLosesNothing(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The ids or the end of a request bring its answer with them if that has not gone.
+func TestOutputBringsTheAnswer(t *testing.T) {
+	s, err := New(new(engine.Engine), nil, nil, "", 0).open(7, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var jobs []*slotJob
+	for slot := range uint32(3) {
+		j, err := s.reserve(slot, "r", 0, -1, sim.Fault{}, false, way{created: 5, batched: slot < 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs = append(jobs, j)
+	}
+	s.taken = engine.Batch{Steps: 1}
+	s.taken.Add(jobs[0].Slot, 9, 1)
+	s.taken.Add(jobs[2].Slot, 9, 1)
+	s.taken.Done = []engine.Done{{Slot: jobs[1].Slot}}
+	s.encode()
+	var answered []uint32
+	for _, n := range s.step.Notice {
+		if n.GetAccepted().GetServerCreated() == 5 {
+			answered = append(answered, n.Slot)
+		}
+	}
+	if !slices.Equal(answered, []uint32{0, 1}) || s.owed != 0 {
+		t.Errorf("answers of %v, %d owed", answered, s.owed)
+	}
+	s.answer(jobs[0])
+	if len(s.answers) > 0 {
+		t.Error("answered twice")
+	}
 }
