@@ -35,7 +35,7 @@ func forms(t testing.TB) map[string]func() (*exchange, form) {
 		return &g.exchange, g
 	}
 	answered := func(d *dialect, v voice) (*exchange, form) {
-		a := &answer{exchange: newExchange(engine(SGLangOptions{}), nil, nil, "", 1), d: d, voice: v, n: 1, logprobs: -1, tokenIDs: v == vllm, continuous: v != plain,
+		a := &answer{exchange: newExchange(engine(SGLangOptions{}), nil, nil, "", 1), d: d, voice: v, said: make([]saying, 1), n: 1, logprobs: -1, tokenIDs: v == vllm, continuous: v != plain,
 			head: head("id", d.chunk, "weir-sim", 1)}
 		a.outputs = []output{{prompt: []uint32{1}}}
 		return &a.exchange, a

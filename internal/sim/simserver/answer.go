@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"weir/internal/sim/simserver/engine"
+	"weir/internal/sim/simserver/speech"
 	"weir/internal/sim/simserver/web"
 )
 
@@ -13,6 +14,7 @@ type answer struct {
 	exchange
 	d     *dialect
 	voice voice
+	said  []saying // by output
 
 	model      string   // as it is told
 	head       string   // of an event, up to its choices
@@ -31,6 +33,13 @@ type answer struct {
 	failed      bool // an error event was written; nothing but [DONE] follows
 }
 
+// saying is how the text of an output is taken apart.
+type saying struct {
+	speech *speech.Parser // nil where it is text alone
+	part   *speech.Part   // that the next event tells of
+	called bool           // it ended by calls
+}
+
 // event implements form.
 func (a *answer) event(b []byte, o *output) []byte {
 	if o.failure != nil {
@@ -47,7 +56,7 @@ func (a *answer) event(b []byte, o *output) []byte {
 	if !o.began && a.d.chat {
 		b = a.role(b, o)
 	}
-	if o.speech != nil {
+	if a.said[o.Slot].speech != nil {
 		// SGLang reports the ends of all choices at the end of the stream.
 		if b = a.speak(b, o, a.voice != vllm); o.reason != "" && a.voice == plain {
 			b = a.finish(b, o)
@@ -154,8 +163,8 @@ func (a *answer) role(b []byte, o *output) []byte {
 // where that is in the same event.
 func (a *answer) chunk(b []byte, o *output, ended bool) []byte {
 	b = a.choiceHead(b, o.Slot)
-	if o.part != nil {
-		b = a.appendDelta(b, o.part)
+	if p := a.said[o.Slot].part; p != nil {
+		b = a.appendDelta(b, p)
 	} else {
 		if a.d.chat && a.voice == sglang {
 			b = append(b, `"delta":{"reasoning_content":null,"content":"`...)
@@ -168,7 +177,7 @@ func (a *answer) chunk(b []byte, o *output, ended bool) []byte {
 	b = append(b, `,"logprobs":`...)
 	b = a.appendLogprobs(b, o)
 	b = append(b, `,"finish_reason":`...)
-	b = appendReason(b, o, ended)
+	b = a.appendReason(b, o, ended)
 	switch {
 	case a.voice == vllm && a.d.chat:
 		if ended {
@@ -219,7 +228,7 @@ func (a *answer) finish(b []byte, o *output) []byte {
 		b = append(b, `"text":""`...)
 	}
 	b = append(b, `,"logprobs":null,"finish_reason":`...)
-	b = appendReason(b, o, true)
+	b = a.appendReason(b, o, true)
 	if a.voice == sglang {
 		b = append(b, `,"matched_stop":`...)
 		b = appendMatch(b, o.matched)
@@ -278,7 +287,7 @@ func (a *answer) wholeBody() []byte {
 		b = append(b, `{"index":`...)
 		b = strconv.AppendInt(b, int64(i), 10)
 		b = append(b, ',')
-		if o.speech != nil {
+		if a.said[o.Slot].speech != nil {
 			b = a.appendMessage(b, o)
 		} else {
 			b = append(b, a.d.openWhole...)
@@ -288,7 +297,7 @@ func (a *answer) wholeBody() []byte {
 		b = append(b, `,"logprobs":`...)
 		b = a.appendLogprobs(b, o)
 		b = append(b, `,"finish_reason":`...)
-		b = appendReason(b, o, true)
+		b = a.appendReason(b, o, true)
 		switch a.voice {
 		case vllm:
 			b = append(b, `,"stop_reason":`...)
@@ -343,11 +352,11 @@ func (a *answer) wholeBody() []byte {
 	return append(b, '}')
 }
 
-func appendReason(b []byte, o *output, ended bool) []byte {
+func (a *answer) appendReason(b []byte, o *output, ended bool) []byte {
 	if !ended {
 		return append(b, "null"...)
 	}
-	if o.called {
+	if a.said[o.Slot].called {
 		return append(b, `"tool_calls"`...)
 	}
 	b = append(b, '"')

@@ -16,6 +16,7 @@ import (
 	"weir/internal/sim/simserver/catalog"
 	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/fields"
+	"weir/internal/sim/simserver/speech"
 	"weir/internal/sim/simserver/web"
 	"weir/internal/trace"
 )
@@ -198,7 +199,7 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 	}
 
 	requests := make([]sim.Request, 0, len(prompts)*a.n)
-	a.outputs = make([]output, 0, cap(requests))
+	a.outputs, a.said = make([]output, 0, cap(requests)), make([]saying, cap(requests))
 	for i, prompt := range prompts {
 		a.promptTokens += len(prompt)
 		for k := range a.n {
@@ -211,7 +212,6 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 				stops:    stopScanner{list: stops, keep: req.showStop()},
 				showStop: req.showStop(),
 				ask:      ask,
-				speech:   req.speech(a.d),
 			}
 			switch a.voice {
 			case sglang:
@@ -227,7 +227,10 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 				return nil, err
 			}
 			// Aborts are identified by the request's seed, not by the choice's.
-			a.outputs[len(a.outputs)-1].Seed = int64(params.Seed)
+			added := &a.outputs[len(a.outputs)-1]
+			if added.Seed = int64(params.Seed); added.scripted && a.d.chat {
+				a.said[added.Slot].speech = speech.New(!fields.IsNull(req.Offered()), req.Separate())
+			}
 			requests = append(requests, prepared)
 		}
 	}
@@ -424,16 +427,4 @@ func (a *answer) lora(req *completionRequest) (string, error) {
 	}
 	_, name, _ := strings.Cut(req.Model, ":")
 	return name, nil
-}
-
-// speech returns what takes a chat's text apart.
-func (r *completionRequest) speech(d *dialect) *speech {
-	if !d.chat {
-		return nil
-	}
-	s := &speech{tools: !fields.IsNull(r.Offered())}
-	if !r.Separate() {
-		s.state = inText
-	}
-	return s
 }

@@ -57,10 +57,8 @@ type output struct {
 	stops    stopScanner
 	partial  []byte // the beginning of a rune
 
-	ask    content.Ask // what the request's fields ask for
-	speech *speech     // takes a chat's text apart; nil where it is text alone
-	part   *part       // that the next event tells of, with speech
-	called bool        // it ended by calls
+	ask      content.Ask // what the request's fields ask for
+	scripted bool        // it is not words alone
 
 	// text is not yet written; if nothing is streamed, it is the whole text.
 	text []byte
@@ -114,12 +112,9 @@ func (x *exchange) draw(prompts [][]uint32) {
 // add prepares an output.
 func (x *exchange) add(o output, p sim.Params) (sim.Request, error) {
 	p.Stall, p.StallAfter = x.faulty && x.fault.Kind == sim.Stall, x.fault.After
-	scripted, err := x.e.vocab.Script(&p, o.ask)
-	if err != nil {
+	var err error
+	if o.scripted, err = x.e.vocab.Script(&p, o.ask); err != nil {
 		return sim.Request{}, err
-	}
-	if !scripted {
-		o.speech = nil
 	}
 	prepared, err := x.e.prepare.Prepare(p)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"weir/internal/infer"
+	"weir/internal/sim/simserver/speech"
 	"weir/internal/sim/simserver/web"
 )
 
@@ -12,23 +13,20 @@ import (
 // for each part. alone makes the end a separate event.
 func (a *answer) speak(b []byte, o *output, alone bool) []byte {
 	ended := o.reason != ""
-	parts := o.speech.push(string(o.text), ended)
-	if ended && o.reason == infer.ReasonStop && o.speech.calls > 0 && o.speech.state == afterCall {
-		o.called = true
-	}
+	parts := a.parts(o)
 	inside := ended && !alone
 	if len(parts) == 0 && ((a.tokenIDs || a.logprobs >= 0) && len(o.ids) > 0 && a.voice == vllm || inside) {
 		// If ids without complete text were asked for, an empty part carries them.
-		parts = append(parts, part{})
+		parts = append(parts, speech.Part{})
 	}
 	for i := range parts {
-		o.part = &parts[i]
+		a.said[o.Slot].part = &parts[i]
 		b = a.chunk(b, o, inside && i == len(parts)-1)
 		// Ids and log probabilities are those of the first part's event.
 		o.sent += len(o.ids)
 		o.ids = o.ids[:0]
 	}
-	o.part = nil
+	a.said[o.Slot].part = nil
 	return b
 }
 
@@ -41,38 +39,38 @@ func (a *answer) reasoningField() string {
 }
 
 // appendDelta appends the delta of a part.
-func (a *answer) appendDelta(b []byte, p *part) []byte {
+func (a *answer) appendDelta(b []byte, p *speech.Part) []byte {
 	b = append(b, `"delta":{`...)
-	if a.voice == sglang && p.kind != partReasoning {
+	if a.voice == sglang && p.Kind != speech.Reasoning {
 		b = append(b, `"reasoning_content":null,`...)
 	}
-	switch p.kind {
-	case partText:
-		if p.text == "" && a.voice == vllm {
+	switch p.Kind {
+	case speech.Text:
+		if p.Text == "" && a.voice == vllm {
 			return append(b, '}') // nothing is set
 		}
 		b = append(b, `"content":"`...)
-		b = web.AppendText(b, p.text)
+		b = web.AppendText(b, p.Text)
 		return append(b, `"}`...)
-	case partReasoning:
+	case speech.Reasoning:
 		b = append(b, '"')
 		b = append(b, a.reasoningField()...)
 		b = append(b, `":"`...)
-		b = web.AppendText(b, p.text)
+		b = web.AppendText(b, p.Text)
 		return append(b, `"}`...)
 	}
 	b = append(b, `"tool_calls":[{"index":`...)
-	b = strconv.AppendInt(b, int64(p.call), 10)
-	if p.kind == partCall {
+	b = strconv.AppendInt(b, int64(p.Call), 10)
+	if p.Kind == speech.CallBegins {
 		b = append(b, `,"id":"`...)
 		b = append(b, a.callID()...)
 		b = append(b, `","type":"function","function":{"name":`...)
-		b = append(b, web.Quote(p.text)...)
+		b = append(b, web.Quote(p.Text)...)
 		b = append(b, `,"arguments":""}}]}`...)
 		return b
 	}
 	b = append(b, `,"function":{"arguments":"`...)
-	b = web.AppendText(b, p.text)
+	b = web.AppendText(b, p.Text)
 	return append(b, `"}}]}`...)
 }
 
@@ -86,39 +84,65 @@ func (a *answer) callID() string {
 
 // appendMessage appends the message of a whole answer whose text is parsed into parts.
 func (a *answer) appendMessage(b []byte, o *output) []byte {
-	said := o.speech.speak(string(o.text))
-	o.called = o.reason == infer.ReasonStop && len(said.calls) > 0
+	said := a.spoken(o)
 	b = append(b, `"message":{"role":"assistant","content":`...)
-	if said.text == "" && (len(said.calls) > 0 || said.reasoning != "") {
+	if said.Text == "" && (len(said.Calls) > 0 || said.Reasoning != "") {
 		b = append(b, "null"...)
 	} else {
-		b = append(b, web.Quote(said.text)...)
+		b = append(b, web.Quote(said.Text)...)
 	}
-	if said.reasoning != "" || a.voice != plain {
+	if said.Reasoning != "" || a.voice != plain {
 		b = append(b, `,"`...)
 		b = append(b, a.reasoningField()...)
 		b = append(b, `":`...)
-		if said.reasoning == "" {
+		if said.Reasoning == "" {
 			b = append(b, "null"...)
 		} else {
-			b = append(b, web.Quote(said.reasoning)...)
+			b = append(b, web.Quote(said.Reasoning)...)
 		}
 	}
-	if len(said.calls) > 0 {
+	if len(said.Calls) > 0 {
 		b = append(b, `,"tool_calls":[`...)
-		for i, c := range said.calls {
+		for i, c := range said.Calls {
 			if i > 0 {
 				b = append(b, ',')
 			}
 			b = append(b, `{"id":"`...)
 			b = append(b, a.callID()...)
 			b = append(b, `","type":"function","function":{"name":`...)
-			b = append(b, web.Quote(c.name)...)
+			b = append(b, web.Quote(c.Name)...)
 			b = append(b, `,"arguments":`...)
-			b = append(b, web.Quote(c.arguments)...)
+			b = append(b, web.Quote(c.Arguments)...)
 			b = append(b, "}}"...)
 		}
 		b = append(b, ']')
 	}
 	return append(b, '}')
+}
+
+// parts parses an output's pending text. The output's reason reports its end.
+func (a *answer) parts(o *output) (parts []speech.Part) {
+	said, ended := &a.said[o.Slot], o.reason != ""
+	if said.speech == nil {
+		if len(o.text) > 0 {
+			parts = []speech.Part{{Text: string(o.text)}}
+		}
+		return parts
+	}
+	parts = said.speech.Push(string(o.text), ended)
+	if o.reason == infer.ReasonStop && said.speech.EndsInCall() {
+		said.called = true
+	}
+	return parts
+}
+
+// spoken takes a whole output apart.
+func (a *answer) spoken(o *output) speech.Whole {
+	said := &a.said[o.Slot]
+	if said.speech == nil {
+		return speech.Whole{Text: string(o.text)}
+	}
+	out := said.speech.Take(string(o.text))
+	said.called = o.reason == infer.ReasonStop && len(out.Calls) > 0
+	return out
 }

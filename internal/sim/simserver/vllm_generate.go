@@ -214,7 +214,7 @@ func (a *idAnswer) choice(b []byte, o *output) []byte {
 	b = append(b, `{"index":`...)
 	b = strconv.AppendUint(b, uint64(o.Slot), 10)
 	b = append(b, `,"finish_reason":`...)
-	b = appendReason(b, o, o.reason != "")
+	b = a.appendReason(b, o, o.reason != "")
 	b = append(b, `,"stop_reason":`...)
 	b = a.appendStopReason(b, o)
 	b = append(b, `,"token_ids":[`...)

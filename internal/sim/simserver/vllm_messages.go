@@ -11,6 +11,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim/simserver/catalog"
 	"weir/internal/sim/simserver/fields"
+	"weir/internal/sim/simserver/speech"
 	"weir/internal/sim/simserver/web"
 )
 
@@ -342,7 +343,7 @@ func messagesError(kind, message string) any {
 type messagesAnswer struct {
 	*answer
 	block   int             // that is open; -1: none was
-	kind    partKind        // of the open block
+	kind    speech.Kind     // of the open block
 	begun   bool            // and has not ended
 	pending string          // text that came while a call was open
 	said    strings.Builder // arguments of the latest call
@@ -410,7 +411,7 @@ func (m *messagesAnswer) event(b []byte, o *output) []byte {
 			Message messagesBody `json:"message"`
 		}{"message_start", body})
 	}
-	for _, p := range partsOf(o) {
+	for _, p := range m.parts(o) {
 		b = m.part(b, &p)
 	}
 	o.clear()
@@ -455,47 +456,47 @@ func inputDelta(s string) any {
 }
 
 // part appends the events of a part.
-func (m *messagesAnswer) part(b []byte, p *part) []byte {
+func (m *messagesAnswer) part(b []byte, p *speech.Part) []byte {
 	switch {
-	case p.kind == partText && m.begun && m.kind == partCall:
-		m.pending += p.text // it is told when the call is over
+	case p.Kind == speech.Text && m.begun && m.kind == speech.CallBegins:
+		m.pending += p.Text // it is told when the call is over
 		return b
-	case p.kind == partCall:
-		b = m.start(b, partCall, struct {
+	case p.Kind == speech.CallBegins:
+		b = m.start(b, speech.CallBegins, struct {
 			Type  string         `json:"type"`
 			ID    string         `json:"id"`
 			Name  string         `json:"name"`
 			Input jsontext.Value `json:"input"`
-		}{"tool_use", m.callID(), p.text, jsontext.Value("{}")})
+		}{"tool_use", m.callID(), p.Text, jsontext.Value("{}")})
 		m.used = true
 		m.said.Reset()
 		return b
-	case p.kind == partArguments:
-		m.said.WriteString(p.text)
-		return m.delta(b, inputDelta(p.text))
-	case p.kind == partReasoning:
-		if !m.begun || m.kind != partReasoning {
-			b = m.start(b, partReasoning, struct {
+	case p.Kind == speech.Arguments:
+		m.said.WriteString(p.Text)
+		return m.delta(b, inputDelta(p.Text))
+	case p.Kind == speech.Reasoning:
+		if !m.begun || m.kind != speech.Reasoning {
+			b = m.start(b, speech.Reasoning, struct {
 				Type     string `json:"type"`
 				Thinking string `json:"thinking"`
 			}{"thinking", ""})
 		}
-		return m.delta(b, thinkingDelta(p.text))
+		return m.delta(b, thinkingDelta(p.Text))
 	}
-	if !m.begun || m.kind != partText {
+	if !m.begun || m.kind != speech.Text {
 		b = m.startText(b)
 	}
-	return m.delta(b, textDelta(p.text))
+	return m.delta(b, textDelta(p.Text))
 }
 
 func (m *messagesAnswer) startText(b []byte) []byte {
-	return m.start(b, partText, struct {
+	return m.start(b, speech.Text, struct {
 		Type string `json:"type"`
 		Text string `json:"text"`
 	}{"text", ""})
 }
 
-func (m *messagesAnswer) start(b []byte, kind partKind, block any) []byte {
+func (m *messagesAnswer) start(b []byte, kind speech.Kind, block any) []byte {
 	b = m.close(b)
 	m.block++
 	m.begun, m.kind = true, kind
@@ -509,7 +510,7 @@ func (m *messagesAnswer) delta(b []byte, delta any) []byte {
 // close ends the open block, and writes the text that waited for that.
 func (m *messagesAnswer) close(b []byte) []byte {
 	if m.begun {
-		if m.kind == partReasoning {
+		if m.kind == speech.Reasoning {
 			b = m.delta(b, signatureDelta())
 		}
 		b = sendEvent(b, "content_block_stop", messagesEvent{Type: "content_block_stop", Index: m.block})
@@ -553,7 +554,7 @@ func (m *messagesAnswer) end(b []byte) []byte {
 // wholeBody implements api.
 func (m *messagesAnswer) wholeBody() []byte {
 	o := &m.outputs[0]
-	said := wholeOf(o)
+	said := m.spoken(o)
 	body := m.body()
 	type block struct {
 		Type      string         `json:"type"`
@@ -564,16 +565,16 @@ func (m *messagesAnswer) wholeBody() []byte {
 		Thinking  string         `json:"thinking,omitempty"`
 		Signature string         `json:"signature,omitempty"`
 	}
-	if said.reasoning != "" {
-		body.Content = append(body.Content, block{Type: "thinking", Thinking: said.reasoning, Signature: rand.Text()})
+	if said.Reasoning != "" {
+		body.Content = append(body.Content, block{Type: "thinking", Thinking: said.Reasoning, Signature: rand.Text()})
 	}
-	if said.text != "" || said.reasoning == "" && len(said.calls) == 0 {
-		body.Content = append(body.Content, block{Type: "text", Text: &said.text})
+	if said.Text != "" || said.Reasoning == "" && len(said.Calls) == 0 {
+		body.Content = append(body.Content, block{Type: "text", Text: &said.Text})
 	}
-	for _, c := range said.calls {
-		body.Content = append(body.Content, block{Type: "tool_use", ID: m.callID(), Name: c.name, Input: jsontext.Value(c.arguments)})
+	for _, c := range said.Calls {
+		body.Content = append(body.Content, block{Type: "tool_use", ID: m.callID(), Name: c.Name, Input: jsontext.Value(c.Arguments)})
 	}
-	m.used = len(said.calls) > 0
+	m.used = len(said.Calls) > 0
 	reason, sequence := m.stopped(o, m.used)
 	if body.Reason = &reason; sequence != nil {
 		body.Sequence = jsontext.Value(web.Quote(*sequence))

@@ -103,32 +103,6 @@ func chatJSON(param string, v any) (jsontext.Value, error) {
 	return b, nil
 }
 
-// partsOf parses an output's pending text. The output's reason reports its end.
-func partsOf(o *output) (parts []part) {
-	ended := o.reason != ""
-	if o.speech == nil {
-		if len(o.text) > 0 {
-			parts = []part{{text: string(o.text)}}
-		}
-		return parts
-	}
-	parts = o.speech.push(string(o.text), ended)
-	if ended && o.reason == infer.ReasonStop && o.speech.calls > 0 && o.speech.state == afterCall {
-		o.called = true
-	}
-	return parts
-}
-
-// wholeOf takes a whole output apart.
-func wholeOf(o *output) spoken {
-	if o.speech == nil {
-		return spoken{text: string(o.text)}
-	}
-	said := o.speech.speak(string(o.text))
-	o.called = o.reason == infer.ReasonStop && len(said.calls) > 0
-	return said
-}
-
 // sendEvent appends an event with its name; write appends its JSON.
 func sendEvent(b []byte, name string, data any) []byte {
 	b = append(b, "event: "...)

@@ -12,6 +12,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim/simserver/fields"
+	"weir/internal/sim/simserver/speech"
 	"weir/internal/sim/simserver/web"
 )
 
@@ -361,7 +362,7 @@ type responsesAnswer struct {
 	createdAt int64 // Unix seconds
 	sequence  int
 	items     []any           // that have ended
-	kind      partKind        // of the item under way
+	kind      speech.Kind     // of the item under way
 	begun     bool            // there is one
 	itemID    string          // its id
 	said      strings.Builder // its text
@@ -551,7 +552,7 @@ func (r *responsesAnswer) event(b []byte, o *output) []byte {
 			b = r.send(b, name, map[string]any{"response": r.response("in_progress", nil, nil)})
 		}
 	}
-	for _, p := range partsOf(o) {
+	for _, p := range r.parts(o) {
 		b = r.part(b, &p)
 	}
 	o.clear()
@@ -559,47 +560,47 @@ func (r *responsesAnswer) event(b []byte, o *output) []byte {
 }
 
 // part appends the events of a part.
-func (r *responsesAnswer) part(b []byte, p *part) []byte {
-	switch p.kind {
-	case partText:
-		if !r.begun || r.kind != partText {
-			b = r.open(b, partText, "msg_")
+func (r *responsesAnswer) part(b []byte, p *speech.Part) []byte {
+	switch p.Kind {
+	case speech.Text:
+		if !r.begun || r.kind != speech.Text {
+			b = r.open(b, speech.Text, "msg_")
 			b = r.about(b, "response.output_item.added", map[string]any{"item": messageItem{ID: r.itemID, Type: "message", Role: "assistant", Status: "in_progress", Content: []any{}}})
 			part := newText("")
 			part.Logprobs = []any{}
 			b = r.about(b, "response.content_part.added", map[string]any{"content_index": 0, "part": part})
 		}
-		r.said.WriteString(p.text)
-		return r.about(b, "response.output_text.delta", map[string]any{"content_index": 0, "delta": p.text, "logprobs": []any{}})
-	case partReasoning:
+		r.said.WriteString(p.Text)
+		return r.about(b, "response.output_text.delta", map[string]any{"content_index": 0, "delta": p.Text, "logprobs": []any{}})
+	case speech.Reasoning:
 		if r.request.IncludeReasoning != nil && !*r.request.IncludeReasoning {
 			return b
 		}
-		if !r.begun || r.kind != partReasoning {
-			b = r.open(b, partReasoning, "rs_")
+		if !r.begun || r.kind != speech.Reasoning {
+			b = r.open(b, speech.Reasoning, "rs_")
 			b = r.about(b, "response.output_item.added", map[string]any{"item": reasoningItem{ID: r.itemID, Type: "reasoning", Summary: []any{}, Status: "in_progress"}})
 			b = r.about(b, "response.content_part.added", map[string]any{"content_index": 0, "part": reasoningPart{"reasoning_text", ""}})
 		}
-		r.said.WriteString(p.text)
-		return r.about(b, "response.reasoning_text.delta", map[string]any{"content_index": 0, "delta": p.text})
-	case partCall:
-		tool, prefix := r.named(p.text), "fc_"
+		r.said.WriteString(p.Text)
+		return r.about(b, "response.reasoning_text.delta", map[string]any{"content_index": 0, "delta": p.Text})
+	case speech.CallBegins:
+		tool, prefix := r.named(p.Text), "fc_"
 		if tool.custom {
 			prefix = "ctc_"
 		}
-		b = r.open(b, partCall, prefix)
+		b = r.open(b, speech.CallBegins, prefix)
 		r.tool, r.call = tool, r.callID()
 		return r.about(b, "response.output_item.added", map[string]any{"item": tool.call(r.itemID, r.call, "", "in_progress")})
 	}
-	r.said.WriteString(p.text)
+	r.said.WriteString(p.Text)
 	if r.tool.custom {
 		return b // its input is told at its end
 	}
-	return r.about(b, "response.function_call_arguments.delta", map[string]any{"delta": p.text})
+	return r.about(b, "response.function_call_arguments.delta", map[string]any{"delta": p.Text})
 }
 
 // open begins an item.
-func (r *responsesAnswer) open(b []byte, kind partKind, prefix string) []byte {
+func (r *responsesAnswer) open(b []byte, kind speech.Kind, prefix string) []byte {
 	b = r.close(b)
 	r.begun, r.kind, r.itemID = true, kind, prefix+rand.Text()
 	r.said.Reset()
@@ -615,12 +616,12 @@ func (r *responsesAnswer) close(b []byte) []byte {
 	text := r.said.String()
 	var item any
 	switch r.kind {
-	case partText:
+	case speech.Text:
 		part := newText(text)
 		b = r.about(b, "response.output_text.done", map[string]any{"content_index": 0, "text": text, "logprobs": []any{}})
 		b = r.about(b, "response.content_part.done", map[string]any{"content_index": 0, "part": part})
 		item = messageItem{ID: r.itemID, Type: "message", Role: "assistant", Status: "completed", Content: []any{part}}
-	case partReasoning:
+	case speech.Reasoning:
 		part := reasoningPart{"reasoning_text", text}
 		b = r.about(b, "response.reasoning_text.done", map[string]any{"content_index": 0, "text": text})
 		b = r.about(b, "response.content_part.done", map[string]any{"content_index": 0, "part": part})
@@ -663,16 +664,16 @@ func (r *responsesAnswer) end(b []byte) []byte {
 
 // wholeBody implements api.
 func (r *responsesAnswer) wholeBody() []byte {
-	said := wholeOf(&r.outputs[0])
+	said := r.spoken(&r.outputs[0])
 	var items []any
-	if said.reasoning != "" && (r.request.IncludeReasoning == nil || *r.request.IncludeReasoning) {
-		items = append(items, reasoningItem{ID: "rs_" + rand.Text(), Type: "reasoning", Summary: []any{}, Content: []any{reasoningPart{"reasoning_text", said.reasoning}}})
+	if said.Reasoning != "" && (r.request.IncludeReasoning == nil || *r.request.IncludeReasoning) {
+		items = append(items, reasoningItem{ID: "rs_" + rand.Text(), Type: "reasoning", Summary: []any{}, Content: []any{reasoningPart{"reasoning_text", said.Reasoning}}})
 	}
-	if said.text != "" {
-		items = append(items, messageItem{ID: "msg_" + rand.Text(), Type: "message", Role: "assistant", Status: "completed", Content: []any{newText(said.text)}})
+	if said.Text != "" {
+		items = append(items, messageItem{ID: "msg_" + rand.Text(), Type: "message", Role: "assistant", Status: "completed", Content: []any{newText(said.Text)}})
 	}
-	for _, c := range said.calls {
-		items = append(items, r.named(c.name).call("fc_"+rand.Text(), r.callID(), c.arguments, "completed"))
+	for _, c := range said.Calls {
+		items = append(items, r.named(c.Name).call("fc_"+rand.Text(), r.callID(), c.Arguments, "completed"))
 	}
 	return marshal(r.response(r.status(), items, r.usage()))
 }

@@ -1,4 +1,5 @@
-package simserver
+// Package speech takes what a model says apart into text, reasoning and calls of tools.
+package speech
 
 import (
 	"regexp"
@@ -9,10 +10,10 @@ import (
 	"weir/internal/sim/simserver/web"
 )
 
-// speech parses an output's text as it comes: reasoning between <think> and </think> at its
+// Parser parses an output's text as it comes: reasoning between <think> and </think> at its
 // beginning, calls between <tool_call> and </tool_call>, and the rest. Real engines do the
 // same to their output. Unparsable text is passed on as text, in order.
-type speech struct {
+type Parser struct {
 	tools bool // calls are taken apart
 
 	state speechState
@@ -34,20 +35,21 @@ const (
 	afterCall // white space is dropped
 )
 
-// part is the content of one event.
-type part struct {
-	kind partKind
-	text string // of a beginning call, its name
-	call int    // its number, from 0
+// Part is the content of one event.
+type Part struct {
+	Kind Kind
+	Text string // of a beginning call, its name
+	Call int    // its number, from 0
 }
 
-type partKind uint8
+// Kind is what a part is of.
+type Kind uint8
 
 const (
-	partText partKind = iota
-	partReasoning
-	partCall      // a call begins
-	partArguments // more of the call's arguments
+	Text Kind = iota
+	Reasoning
+	CallBegins // a call begins
+	Arguments  // more of the call's arguments
 )
 
 const (
@@ -63,22 +65,34 @@ var callHead = regexp.MustCompile(`^\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,
 // longestHead bounds what may stand there, with a name of 1024 bytes.
 const longestHead = 1100
 
-// push adds text and returns the parts that are certain; ended means that no more text
+// New makes a parser. With tools calls are taken apart; with reasoning, what is between its marks.
+func New(tools, reasoning bool) *Parser {
+	s := &Parser{tools: tools}
+	if !reasoning {
+		s.state = inText
+	}
+	return s
+}
+
+// EndsInCall reports whether the text so far ends with a call that is complete.
+func (s *Parser) EndsInCall() bool { return s.calls > 0 && s.state == afterCall }
+
+// Push adds text and returns the parts that are certain; ended means that no more text
 // follows.
-func (s *speech) push(text string, ended bool) []part {
+func (s *Parser) Push(text string, ended bool) []Part {
 	s.held += text
-	var parts []part
+	var parts []Part
 	for s.step(&parts, ended) {
 	}
 	if ended && s.held != "" {
 		switch s.state {
 		case inReasoning:
-			tell(&parts, part{kind: partReasoning, text: s.held})
+			tell(&parts, Part{Kind: Reasoning, Text: s.held})
 		case atCall:
-			tell(&parts, part{text: callOpen + s.held})
+			tell(&parts, Part{Text: callOpen + s.held})
 		case afterReasoning, afterCall, atCallEnd:
 		default:
-			tell(&parts, part{text: s.held})
+			tell(&parts, Part{Text: s.held})
 		}
 		s.held = ""
 	}
@@ -86,19 +100,19 @@ func (s *speech) push(text string, ended bool) []part {
 }
 
 // tell appends a part, or joins it to the previous one if both are of the same kind.
-func tell(parts *[]part, p part) {
-	if p.text == "" && p.kind != partCall {
+func tell(parts *[]Part, p Part) {
+	if p.Text == "" && p.Kind != CallBegins {
 		return
 	}
-	if n := len(*parts); n > 0 && (*parts)[n-1].kind == p.kind && p.kind != partCall && (*parts)[n-1].call == p.call {
-		(*parts)[n-1].text += p.text
+	if n := len(*parts); n > 0 && (*parts)[n-1].Kind == p.Kind && p.Kind != CallBegins && (*parts)[n-1].Call == p.Call {
+		(*parts)[n-1].Text += p.Text
 		return
 	}
 	*parts = append(*parts, p)
 }
 
 // step parses on and reports whether it can continue at once.
-func (s *speech) step(parts *[]part, ended bool) bool {
+func (s *Parser) step(parts *[]Part, ended bool) bool {
 	switch s.state {
 	case atBeginning:
 		switch {
@@ -112,10 +126,10 @@ func (s *speech) step(parts *[]part, ended bool) bool {
 	case inReasoning:
 		before, after, found := strings.Cut(s.held, thinkClose)
 		if !found {
-			s.tellBut(parts, part{kind: partReasoning}, thinkClose)
+			s.tellBut(parts, Part{Kind: Reasoning}, thinkClose)
 			return false
 		}
-		tell(parts, part{kind: partReasoning, text: before})
+		tell(parts, Part{Kind: Reasoning, Text: before})
 		s.held, s.state = after, afterReasoning
 	case afterReasoning, afterCall:
 		if s.held = strings.TrimLeft(s.held, "\n"); s.held == "" {
@@ -124,16 +138,16 @@ func (s *speech) step(parts *[]part, ended bool) bool {
 		s.state = inText
 	case inText:
 		if !s.tools {
-			tell(parts, part{text: s.held})
+			tell(parts, Part{Text: s.held})
 			s.held = ""
 			return false
 		}
 		before, after, found := strings.Cut(s.held, callOpen)
 		if !found {
-			s.tellBut(parts, part{}, callOpen)
+			s.tellBut(parts, Part{}, callOpen)
 			return false
 		}
-		tell(parts, part{text: before})
+		tell(parts, Part{Text: before})
 		s.held, s.state = after, atCall
 	case atCall:
 		return s.beginCall(parts)
@@ -150,7 +164,7 @@ func (s *speech) step(parts *[]part, ended bool) bool {
 }
 
 // tellBut emits the held text, except an end that may be the beginning of a mark.
-func (s *speech) tellBut(parts *[]part, p part, mark string) {
+func (s *Parser) tellBut(parts *[]Part, p Part, mark string) {
 	keep := 0
 	for n := min(len(mark)-1, len(s.held)); n > 0; n-- {
 		if strings.HasSuffix(s.held, mark[:n]) {
@@ -158,20 +172,20 @@ func (s *speech) tellBut(parts *[]part, p part, mark string) {
 			break
 		}
 	}
-	p.text = s.held[:len(s.held)-keep]
+	p.Text = s.held[:len(s.held)-keep]
 	s.held = s.held[len(s.held)-keep:]
 	tell(parts, p)
 }
 
 // beginCall reads a call's name.
-func (s *speech) beginCall(parts *[]part) bool {
+func (s *Parser) beginCall(parts *[]Part) bool {
 	m := callHead.FindStringSubmatchIndex(s.held)
 	if m == nil {
 		if len(s.held) < longestHead && !strings.Contains(s.held, callClose) {
 			return false
 		}
 		// It is no call.
-		tell(parts, part{text: callOpen})
+		tell(parts, Part{Text: callOpen})
 		s.state = inText
 		return true
 	}
@@ -182,20 +196,20 @@ func (s *speech) beginCall(parts *[]part) bool {
 		if err == nil {
 			return false
 		}
-		tell(parts, part{text: callOpen})
+		tell(parts, Part{Text: callOpen})
 		s.state = inText
 		return true
 	}
-	tell(parts, part{kind: partCall, text: string(name), call: s.calls})
+	tell(parts, Part{Kind: CallBegins, Text: string(name), Call: s.calls})
 	s.held, s.state, s.scan = s.held[m[1]:], inArguments, jsonScan{}
 	s.calls++
 	return true
 }
 
 // arguments emits a call's arguments up to their end.
-func (s *speech) arguments(parts *[]part) bool {
+func (s *Parser) arguments(parts *[]Part) bool {
 	n, complete := s.scan.read(s.held)
-	tell(parts, part{kind: partArguments, text: s.held[:n], call: s.calls - 1})
+	tell(parts, Part{Kind: Arguments, Text: s.held[:n], Call: s.calls - 1})
 	if s.held = s.held[n:]; complete {
 		s.state = atCallEnd
 	}
@@ -232,32 +246,33 @@ func (s *jsonScan) read(text string) (int, bool) {
 	return len(text), false
 }
 
-// spoken is a whole output taken apart.
-type spoken struct {
-	text, reasoning string
-	calls           []call
+// Whole is a whole output taken apart.
+type Whole struct {
+	Text, Reasoning string
+	Calls           []Call
 }
 
-type call struct{ name, arguments string }
+// Call is a call of a tool.
+type Call struct{ Name, Arguments string }
 
-// speak takes a whole text apart. A call that does not end is text.
-func (s *speech) speak(text string) (out spoken) {
-	for _, p := range s.push(text, true) {
-		switch p.kind {
-		case partText:
-			out.text += p.text
-		case partReasoning:
-			out.reasoning += p.text
-		case partCall:
-			out.calls = append(out.calls, call{name: p.text})
-		case partArguments:
-			out.calls[p.call].arguments += p.text
+// Take takes a whole text apart. A call that does not end is text.
+func (s *Parser) Take(text string) (out Whole) {
+	for _, p := range s.Push(text, true) {
+		switch p.Kind {
+		case Text:
+			out.Text += p.Text
+		case Reasoning:
+			out.Reasoning += p.Text
+		case CallBegins:
+			out.Calls = append(out.Calls, Call{Name: p.Text})
+		case Arguments:
+			out.Calls[p.Call].Arguments += p.Text
 		}
 	}
-	if n := len(out.calls); n > 0 && s.state == inArguments {
-		last := out.calls[n-1]
-		out.calls = out.calls[:n-1]
-		out.text += callOpen + "\n" + `{"name": ` + web.Quote(last.name) + `, "arguments": ` + last.arguments
+	if n := len(out.Calls); n > 0 && s.state == inArguments {
+		last := out.Calls[n-1]
+		out.Calls = out.Calls[:n-1]
+		out.Text += callOpen + "\n" + `{"name": ` + web.Quote(last.Name) + `, "arguments": ` + last.Arguments
 	}
 	return out
 }
