@@ -8,6 +8,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/engine"
+	"weir/internal/sim/simserver/flags"
 	"weir/internal/workload/content"
 )
 
@@ -19,14 +20,14 @@ func forms(t testing.TB) map[string]func() (*exchange, form) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	engine := func(o SGLangOptions) *Engine {
+	engine := func(o flags.SGLang) *Engine {
 		e, err := New(Options{Tokenizer: tok, SGLang: o, Sim: sim.Options{Words: words, VocabSize: toyVocab}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return e
 	}
-	generation := func(o SGLangOptions) (*exchange, form) {
+	generation := func(o flags.SGLang) (*exchange, form) {
 		e := engine(o)
 		g := &generation{exchange: newExchange(e, nil, nil, "", 1), server: &sglangServer{e: e, weights: `,"num_retractions":`},
 			items: []item{{rid: strings.Repeat("r", 32), limit: 1 << 30}}, said: make([]said, 1), streams: true, incremental: o.Incremental}
@@ -35,14 +36,14 @@ func forms(t testing.TB) map[string]func() (*exchange, form) {
 		return &g.exchange, g
 	}
 	answered := func(d *dialect, v voice) (*exchange, form) {
-		a := &answer{exchange: newExchange(engine(SGLangOptions{}), nil, nil, "", 1), d: d, voice: v, said: make([]saying, 1), n: 1, logprobs: -1, tokenIDs: v == vllm, continuous: v != plain,
+		a := &answer{exchange: newExchange(engine(flags.SGLang{}), nil, nil, "", 1), d: d, voice: v, said: make([]saying, 1), n: 1, logprobs: -1, tokenIDs: v == vllm, continuous: v != plain,
 			head: head("id", d.chunk, "weir-sim", 1)}
 		a.outputs = []output{{prompt: []uint32{1}}}
 		return &a.exchange, a
 	}
 	return map[string]func() (*exchange, form){
-		"generate, incremental":   func() (*exchange, form) { return generation(SGLangOptions{Incremental: true, Metrics: true}) },
-		"generate, cumulative":    func() (*exchange, form) { return generation(SGLangOptions{}) },
+		"generate, incremental":   func() (*exchange, form) { return generation(flags.SGLang{Incremental: true, Metrics: true}) },
+		"generate, cumulative":    func() (*exchange, form) { return generation(flags.SGLang{}) },
 		"chat as OpenAI's":        func() (*exchange, form) { return answered(chatDialect, plain) },
 		"chat as vLLM's":          func() (*exchange, form) { return answered(chatDialect, vllm) },
 		"chat as SGLang's":        func() (*exchange, form) { return answered(chatDialect, sglang) },

@@ -47,9 +47,9 @@ func (a *answer) event(b []byte, o *output) []byte {
 		a.failed = true
 		b = append(b, "data: "...)
 		if a.voice == sglang {
-			b = appendSGLangError(b, o.failure)
+			b = web.AppendSGLangError(b, o.failure)
 		} else {
-			b = appendStreamError(b, o.failure)
+			b = web.AppendVLLMError(b, o.failure)
 		}
 		return append(b, "\n\n"...)
 	}

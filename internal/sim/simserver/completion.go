@@ -14,8 +14,8 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/catalog"
-	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/fields"
+	"weir/internal/sim/simserver/flags"
 	"weir/internal/sim/simserver/speech"
 	"weir/internal/sim/simserver/web"
 	"weir/internal/trace"
@@ -26,7 +26,7 @@ import (
 func (e *Engine) completion(d *dialect, v voice) http.HandlerFunc {
 	refuse := web.WriteError
 	if v == vllm {
-		refuse = writeVLLMError
+		refuse = web.WriteVLLMError
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
 		a := e.newAnswer(w, r, d, v)
@@ -55,7 +55,7 @@ type api interface {
 
 // serve has the engine work on a request that was accepted, or not, and answers it.
 func (a *answer) serve(requests []sim.Request, err error, as api, refuse func(error)) {
-	if errors.Is(err, engine.ErrDies) {
+	if errors.Is(err, flags.ErrDies) {
 		a.e.run.Die(err)
 		panic(http.ErrAbortHandler) // the server goes with it
 	}
@@ -319,7 +319,7 @@ func (a *answer) asSGLang(req *completionRequest, p *sim.Params) error {
 	}
 	forced := req.ToolChoice.Kind() == '{' || string(req.ToolChoice) == `"required"`
 	if forced || fields.Given(req.JSONSchema) || fields.Given(req.Regex) || fields.Given(req.EBNF) || format.Type != "" && format.Type != "text" {
-		return flags.guided()
+		return flags.Guided()
 	}
 	return nil
 }
@@ -342,7 +342,7 @@ func (a *answer) introduce(req *completionRequest, lora string, prompts int) err
 	}
 	batch := a.n > 1 || req.Prompt.Kind() == '[' && (prompts > 1 || !isIDs(req.Prompt))
 	var err error
-	if a.rids, err = names(req.RID, batch, prompts, a.n); err != nil {
+	if a.rids, err = fields.RIDs(req.RID, batch, prompts, a.n); err != nil {
 		return err
 	}
 	if a.id == "" {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/flags"
 )
 
 // stamps are members of answers that differ from one to the next.
@@ -103,8 +104,8 @@ func TestFields(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, Options{
-			Sim: sim.Options{ContextLength: 4096, MaxRunning: 8, LoRAs: []string{"adapter"}, DPSize: 2}, VLLM: VLLMOptions{ScaleOut: true},
-			SGLang: SGLangOptions{Deterministic: true, CacheReport: false},
+			Sim: sim.Options{ContextLength: 4096, MaxRunning: 8, LoRAs: []string{"adapter"}, DPSize: 2}, VLLM: flags.VLLM{ScaleOut: true},
+			SGLang: flags.SGLang{Deterministic: true, CacheReport: false},
 		})
 		urls := map[string]string{"vllm": b.vllm, "sglang": b.sglang, "openai": b.openai}
 		post := func(url, body string) (status int, answer string) {

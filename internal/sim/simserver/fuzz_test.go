@@ -150,7 +150,7 @@ func FuzzEmbeddings(f *testing.F) {
 	e := toyEngine(f)
 	v, s := &vllmServer{e: e}, &sglangServer{e: e}
 	servers := map[string]http.HandlerFunc{
-		"embeddings": e.embeddings(vllm, writeVLLMError, vllmEmbeddings), "vllm's rerank": v.rerank, "score": v.score, "sglang's rerank": s.rerank,
+		"embeddings": e.embeddings(vllm, web.WriteVLLMError, vllmEmbeddings), "vllm's rerank": v.rerank, "score": v.score, "sglang's rerank": s.rerank,
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if bytes.Contains(body, []byte("dimensions")) && len(body) > 1<<10 {

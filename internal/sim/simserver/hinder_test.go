@@ -13,6 +13,7 @@ import (
 	"weir/internal/engine/plane/planepb"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/engine"
+	"weir/internal/sim/simserver/flags"
 )
 
 // status asks for a page, and gives 0 where nothing came for a minute.
@@ -176,7 +177,7 @@ func TestDrag(t *testing.T) {
 // An engine that calls itself idle works all the same.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, Options{SGLang: SGLangOptions{Metrics: true}})
+		b := start(t, Options{SGLang: flags.SGLang{Metrics: true}})
 		b.faults("idle")
 		g := b.dial(1, 0)
 		if err := g.submit(1, 100_000); err != nil {

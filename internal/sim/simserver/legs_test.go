@@ -18,6 +18,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/engine"
+	"weir/internal/sim/simserver/flags"
 	"weir/internal/workload/content"
 )
 
@@ -479,7 +480,7 @@ func TestSGLangAborts(t *testing.T) {
 			for _, chunk := range []int{0, 16} {
 				synctest.Test(t, func(t *testing.T) {
 					c := newCouple(t)
-					o := Options{SGLang: SGLangOptions{Version: x.release}, Sim: sim.Options{KVTokens: 1024, ChunkedPrefill: chunk, Transfer: sim.Transfer{BytesPerToken: 1000, Bandwidth: 1e6}}}
+					o := Options{SGLang: flags.SGLang{Version: x.release}, Sim: sim.Options{KVTokens: 1024, ChunkedPrefill: chunk, Transfer: sim.Transfer{BytesPerToken: 1000, Bandwidth: 1e6}}}
 					p, d := o, o
 					p.Role, d.Role = infer.RolePrefill, infer.RoleDecode
 					prefill, decode := c.start("p", p), c.start("d", d)
@@ -561,7 +562,7 @@ func TestSGLangHangUp(t *testing.T) {
 func TestSGLangLegsSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCouple(t)
-		o := Options{SGLang: SGLangOptions{Metrics: true}, Sim: sim.Options{Transfer: sim.Transfer{BytesPerToken: 1000, Bandwidth: 1e4}}}
+		o := Options{SGLang: flags.SGLang{Metrics: true}, Sim: sim.Options{Transfer: sim.Transfer{BytesPerToken: 1000, Bandwidth: 1e4}}}
 		p, d := o, o
 		p.Role, d.Role = infer.RolePrefill, infer.RoleDecode
 		prefill, decode := c.start("p", p), c.start("d", d)

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"weir/internal/sim/simserver/engine"
+	"weir/internal/sim/simserver/flags"
 )
 
 // labelsOf are the names of the labels that a metric has.
@@ -66,14 +67,14 @@ func TestMetricsAreThoseOfTheEngines(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, Options{SGLang: SGLangOptions{Metrics: true}})
+		b := start(t, Options{SGLang: flags.SGLang{Metrics: true}})
 		for _, url := range []string{b.sglang, b.vllm} {
 			for _, stream := range []string{"true", "false"} {
 				b.post(context.Background(), url+chat, `{`+hello+`,"max_tokens":5,"ignore_eos":true,"stream":`+stream+`}`)
 			}
 		}
 		b.settle("rest", func(s engine.State) bool { return s.Finished == 4 })
-		for url, file := range map[string]string{b.vllm: "metrics-vllm-" + VLLMVersion, b.sglang: "metrics-sglang-0.5.23"} {
+		for url, file := range map[string]string{b.vllm: "metrics-vllm-" + flags.VLLMVersion, b.sglang: "metrics-sglang-0.5.23"} {
 			_, text := b.get(url + "/metrics")
 			parser := expfmt.NewTextParser(model.UTF8Validation)
 			page, err := parser.TextToMetricFamilies(strings.NewReader(text))

@@ -8,13 +8,14 @@ import (
 
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/engine"
+	"weir/internal/sim/simserver/flags"
 )
 
 // A request that a higher priority ends in a full queue is a 503, and, once a
 // stream was asked for, an abort in a stream that ends well.
 func TestDisplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := sglangBench(t, SGLangOptions{}, sim.Options{MaxRunning: 1, MaxQueued: 1, PriorityScheduling: true})
+		b := sglangBench(t, flags.SGLang{}, sim.Options{MaxRunning: 1, MaxQueued: 1, PriorityScheduling: true})
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		ended := make(chan struct{})

@@ -129,7 +129,7 @@ type vllmUsage struct {
 func (f *vllmServer) rerank(w http.ResponseWriter, r *http.Request) {
 	best, tokens, id, err := f.e.rerank(w, r, vllm, vllmPooling)
 	if err != nil {
-		writeVLLMError(w, err)
+		web.WriteVLLMError(w, err)
 		return
 	}
 	type result struct {
@@ -175,7 +175,7 @@ func (f *vllmServer) score(w http.ResponseWriter, r *http.Request) {
 		err = infer.Invalid("text_2", "text_1 has %d texts and text_2 %d; text_1 must be one, or as many", len(first), len(second))
 	}
 	if err != nil {
-		writeVLLMError(w, err)
+		web.WriteVLLMError(w, err)
 		return
 	}
 	type result struct {
@@ -204,7 +204,7 @@ func (f *vllmServer) score(w http.ResponseWriter, r *http.Request) {
 func (f *sglangServer) rerank(w http.ResponseWriter, r *http.Request) {
 	best, _, _, err := f.e.rerank(w, r, sglang, sglangRerank)
 	if err != nil {
-		writeSGLangError(w, err)
+		web.WriteSGLangError(w, err)
 		return
 	}
 	type result struct {

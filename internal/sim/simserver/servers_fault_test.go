@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"weir/internal/sim/simserver/engine"
+	"weir/internal/sim/simserver/flags"
 )
 
 // Faults strike on the engines' OpenAI servers as on the plain one.
@@ -73,7 +74,7 @@ func TestFaultsOverEngineVoices(t *testing.T) {
 func TestFaultsOverGenerate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, incremental := range []bool{false, true} {
-			b := start(t, Options{SGLang: SGLangOptions{Incremental: incremental}})
+			b := start(t, Options{SGLang: flags.SGLang{Incremental: incremental}})
 			const body = `{"text":"abc","stream":true,"sampling_params":{"max_new_tokens":20,"ignore_eos":true}}`
 			whole := b.generate(body).last()
 			var want []uint32

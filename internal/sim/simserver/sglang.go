@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -19,41 +18,6 @@ import (
 	"weir/internal/sim/simserver/web"
 	"weir/internal/trace"
 )
-
-// SGLangOptions shape the server that speaks like SGLang, by SGLang's own flags.
-type SGLangOptions struct {
-	// Incremental makes each event of /generate contain only new output instead of all
-	// output so far (--incremental-streaming-output).
-	Incremental bool
-	// Metrics serves /metrics, and adds each stage's time to the answers of
-	// /generate (--enable-metrics).
-	Metrics bool
-	// Patched adds the timeline's own stamps to the answers of /generate, as servers do
-	// that were patched for it (--patched-stamps): infer.StampNames, in seconds since 1970.
-	Patched bool
-	// Version is the SGLang release that the server simulates; default SGLangVersion. It
-	// determines what happens to a request for a feature that the server was started
-	// without, and to aborted halves of requests.
-	Version string
-	// SkipTokenizer makes the server accept and return ids only
-	// (--skip-tokenizer-init).
-	SkipTokenizer bool
-	// Grammar is the backend that makes outputs match schemas (--grammar-backend):
-	// xgrammar, outlines, llguidance or none. Default xgrammar.
-	Grammar string
-	// Deterministic heeds seeds (--enable-deterministic-inference).
-	Deterministic bool
-	// CacheReport adds cached_tokens to the usage (--enable-cache-report).
-	CacheReport bool
-	// WeightVersion is the version of the weights that answers report (--weight-version).
-	// Default "default".
-	WeightVersion string
-	// Args are reported by /server_info in addition to the engine's own values.
-	Args map[string]any
-}
-
-// SGLangVersion is the release that the server simulates by default.
-const SGLangVersion = "0.5.23"
 
 // sglangServer is the server's own state.
 type sglangServer struct {
@@ -87,7 +51,7 @@ func (e *Engine) sglangHandler() http.Handler {
 	mux.HandleFunc("PUT /generate", f.generate)
 	mux.HandleFunc("POST /v1/chat/completions", f.completion(chatDialect))
 	mux.HandleFunc("POST /v1/completions", f.completion(textDialect))
-	mux.HandleFunc("POST /v1/embeddings", e.embeddings(sglang, writeSGLangError, sglangEmbeddings))
+	mux.HandleFunc("POST /v1/embeddings", e.embeddings(sglang, web.WriteSGLangError, sglangEmbeddings))
 	mux.HandleFunc("POST /v1/rerank", f.rerank)
 	mux.HandleFunc("GET /v1/models", catalog.Full(e.prepare, "sglang"))
 	mux.HandleFunc("GET /v1/models/{model...}", catalog.One(e.prepare, "sglang"))
@@ -148,7 +112,7 @@ func (f *sglangServer) abortRequest(w http.ResponseWriter, r *http.Request) {
 		AbortAll bool   `json:"abort_all"`
 	}
 	if err := f.bodyOf(w, r, &req); err != nil {
-		writeSGLangError(w, err)
+		web.WriteSGLangError(w, err)
 		return
 	}
 	if req.RID == "" && !req.AbortAll {
@@ -167,7 +131,7 @@ func (f *sglangServer) abortRequest(w http.ResponseWriter, r *http.Request) {
 func (f *sglangServer) completion(d *dialect) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		a := &answer{exchange: newExchange(f.e, w, r, r.Header.Get("X-Request-Id"), trace.Now()), d: d, voice: sglang}
-		refuse := func(err error) { writeSGLangError(w, err) }
+		refuse := func(err error) { web.WriteSGLangError(w, err) }
 		requests, err := a.accept()
 		if err == nil {
 			err = f.register(&a.exchange)
@@ -208,40 +172,6 @@ func (f *sglangServer) completion(d *dialect) http.HandlerFunc {
 	}
 }
 
-// sglangError is SGLang's shape of an error on its OpenAI endpoints, and of all
-// that the server is to blame for.
-type sglangError struct {
-	Object  string  `json:"object"`
-	Message string  `json:"message"`
-	Type    string  `json:"type"`
-	Param   *string `json:"param"`
-	Code    int     `json:"code"`
-}
-
-func writeSGLangError(w http.ResponseWriter, err error) {
-	e := infer.AsError(err)
-	status, kind := web.StatusOf(e.Code)
-	if status >= http.StatusInternalServerError {
-		kind = strconv.Itoa(status)
-	}
-	web.WriteJSON(w, status, &sglangError{Object: "error", Message: e.Message, Type: kind, Code: status})
-}
-
-// appendSGLangError appends the error of a stream that has begun.
-func appendSGLangError(b []byte, err error) []byte {
-	e := infer.AsError(err)
-	status, _ := web.StatusOf(e.Code)
-	b = append(b, `{"error":{"object":"error","message":`...)
-	b = append(b, web.Quote(e.Message)...)
-	kind := "SERVICE_UNAVAILABLE"
-	if status == http.StatusInternalServerError {
-		kind = "INTERNAL_SERVER_ERROR"
-	}
-	b = append(b, `,"type":"`+kind+`","param":null,"code":`...)
-	b = strconv.AppendInt(b, int64(status), 10)
-	return append(b, "}}"...)
-}
-
 // Health checks generate a token, and look for an answer once a second.
 const (
 	healthStep  = time.Second
@@ -258,7 +188,7 @@ func (f *sglangServer) health(w http.ResponseWriter, r *http.Request) {
 	x.outputs = make([]output, 0, 1)
 	request, err := x.add(output{}, sim.Params{Prompt: []uint32{0}, MaxTokens: 1})
 	if err != nil {
-		writeSGLangError(w, err)
+		web.WriteSGLangError(w, err)
 		return
 	}
 	defer x.abandon()

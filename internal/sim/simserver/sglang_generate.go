@@ -7,7 +7,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
-	"weir/internal/sim/simserver/engine"
+	"weir/internal/sim/simserver/flags"
 	"weir/internal/sim/simserver/web"
 	"weir/internal/trace"
 )
@@ -48,7 +48,7 @@ func (f *sglangServer) generate(w http.ResponseWriter, r *http.Request) {
 	var req generateRequest
 	if err := f.bodyOf(w, r, &req); err != nil {
 		f.e.run.Refused()
-		writeSGLangError(w, err)
+		web.WriteSGLangError(w, err)
 		return
 	}
 	refuse := func(err error) { writeNativeError(w, err) }
@@ -65,7 +65,7 @@ func (f *sglangServer) generate(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = f.register(&g.exchange)
 	}
-	if errors.Is(err, engine.ErrDies) {
+	if errors.Is(err, flags.ErrDies) {
 		f.e.run.Die(err)
 		panic(http.ErrAbortHandler) // the server goes with it
 	}
@@ -97,7 +97,7 @@ func (g *generation) accept(req *generateRequest) ([]sim.Request, error) {
 		return nil, err
 	}
 	for i := range items {
-		if errors.Is(items[i].giveUp, engine.ErrDies) {
+		if errors.Is(items[i].giveUp, flags.ErrDies) {
 			return nil, items[i].giveUp
 		}
 	}
@@ -484,7 +484,7 @@ func writeNativeError(w http.ResponseWriter, err error) {
 	e := infer.AsError(err)
 	code, _ := web.StatusOf(e.Code)
 	if code >= http.StatusInternalServerError {
-		writeSGLangError(w, err)
+		web.WriteSGLangError(w, err)
 		return
 	}
 	web.WriteJSON(w, code, map[string]any{"error": map[string]string{"message": e.Message}})

@@ -24,7 +24,7 @@ import (
 // them, so that one that stands still keeps it from answering.
 func (f *sglangServer) serverInfo(w http.ResponseWriter, r *http.Request) {
 	if err := f.e.run.Answers(r.Context()); err != nil {
-		writeSGLangError(w, err)
+		web.WriteSGLangError(w, err)
 		return
 	}
 	o, opts := f.e.prepare, &f.e.opts.SGLang
@@ -256,7 +256,7 @@ func (f *sglangServer) rankLoads(r *http.Request) ([]rankLoad, error) {
 func (f *sglangServer) loads(w http.ResponseWriter, r *http.Request) {
 	list, err := f.rankLoads(r)
 	if err != nil {
-		writeSGLangError(w, err)
+		web.WriteSGLangError(w, err)
 		return
 	}
 	switch format := r.URL.Query().Get("format"); format {
@@ -266,7 +266,7 @@ func (f *sglangServer) loads(w http.ResponseWriter, r *http.Request) {
 		writeLoadsText(w, list)
 		return
 	default:
-		writeSGLangError(w, infer.Invalid("format", "format is %q; it may be json or prometheus", format))
+		web.WriteSGLangError(w, infer.Invalid("format", "format is %q; it may be json or prometheus", format))
 		return
 	}
 	web.WriteJSON(w, http.StatusOK, map[string]any{
@@ -320,7 +320,7 @@ func (f *sglangServer) flushCache(w http.ResponseWriter, r *http.Request) {
 	ok, err := f.e.run.FlushCache(r.Context())
 	switch {
 	case err != nil:
-		writeSGLangError(w, err)
+		web.WriteSGLangError(w, err)
 		return
 	case !ok:
 		w.WriteHeader(http.StatusBadRequest)
@@ -355,7 +355,7 @@ func (f *sglangServer) tokenize(w http.ResponseWriter, r *http.Request) {
 		prompts, err = f.e.vocab.Prompts("prompt", req.Prompt)
 	}
 	if err != nil {
-		writeSGLangError(w, err)
+		web.WriteSGLangError(w, err)
 		return
 	}
 	var counts []int
@@ -397,7 +397,7 @@ func (f *sglangServer) detokenize(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case err != nil:
-		writeSGLangError(w, err)
+		web.WriteSGLangError(w, err)
 	case single:
 		web.WriteJSON(w, http.StatusOK, map[string]any{"text": texts[0]})
 	default:

@@ -52,7 +52,7 @@ func (x *exchange) sglangLeg(o *output, p *sim.Params, g *fields.Pairing) error 
 	p.Await = true
 	if role == infer.RoleDecode {
 		p.Leg, p.Patience, p.Fresh = sim.LegDecode, opts.WaitingTimeout, !opts.RadixCache
-		p.Pages = e.opts.SGLang.pages()
+		p.Pages = e.opts.SGLang.Pages()
 		port := cmp.Or(g.Port, opts.BootstrapPort, defaultBootstrapPort)
 		o.Leg = &engine.Leg{Addr: net.JoinHostPort(g.Host, strconv.Itoa(port)), Manner: e.sglangManner()}
 		rank := g.PrefillRank

@@ -3,10 +3,7 @@ package simserver
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/base64"
-	"encoding/hex"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -204,7 +201,7 @@ func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (it
 	if len(prompts)*n > maxChoices {
 		return nil, false, infer.Invalid("n", "%d prompts of n = %d are more than %d outputs", len(prompts), n, maxChoices)
 	}
-	rids, err := names(req.RID, batch, len(prompts), n)
+	rids, err := fields.RIDs(req.RID, batch, len(prompts), n)
 	if err != nil {
 		return nil, false, err
 	}
@@ -307,7 +304,7 @@ func (e *Engine) sample(it *item, s *samplingParams) (err error) {
 	if it.stops, err = (&completionRequest{Stop: s.Stop}).stops(); err != nil {
 		return err
 	}
-	if err := flags.blind(fields.ValueOr(s.MinNewTokens, 0), it.stops); err != nil {
+	if err := flags.Blind(fields.ValueOr(s.MinNewTokens, 0), it.stops); err != nil {
 		return err
 	}
 	if err := e.askFormat(it, s); err != nil {
@@ -352,7 +349,7 @@ func (p *samplingParams) banned(id uint32) bool {
 // backend for such forms.
 func (e *Engine) askFormat(it *item, s *samplingParams) error {
 	if fields.Given(s.JSONSchema) || fields.Given(s.Regex) || fields.Given(s.EBNF) || fields.Given(s.StructuralTag) {
-		it.giveUp = e.opts.SGLang.guided()
+		it.giveUp = e.opts.SGLang.Guided()
 	}
 	if it.giveUp != nil {
 		return nil // it needs no document
@@ -518,48 +515,6 @@ func (e *Engine) logprobItems(req *generateRequest, base item, n int) ([]item, e
 		}
 	}
 	return items, nil
-}
-
-// names returns the request ids of the outputs of a number of prompts with n outputs each.
-// As in SGLang, the caller's ids are not used if n is more than 1, and in a batch a single
-// string is the prefix of all ids.
-func names(v jsontext.Value, batch bool, prompts, n int) ([]string, error) {
-	var list []string
-	switch v.Kind() {
-	case 0, 'n':
-	case '"':
-		var one string
-		if err := json.Unmarshal(v, &one); err != nil {
-			return nil, infer.Invalid("rid", "rid is not valid: %v", err)
-		}
-		if !batch {
-			return []string{one}, nil
-		}
-		for i := range prompts {
-			list = append(list, fmt.Sprintf("%s_%d", one, i))
-		}
-	default:
-		if err := json.Unmarshal(v, &list); err != nil {
-			return nil, infer.Invalid("rid", "rid must be a string or a list of strings: %v", err)
-		}
-		if len(list) != prompts {
-			return nil, infer.Invalid("rid", "rid has %d ids and the request %d prompts", len(list), prompts)
-		}
-	}
-	if n > 1 || list == nil {
-		list = nil
-		for range prompts * n {
-			list = append(list, newRID())
-		}
-	}
-	return list, nil
-}
-
-// newRID returns 32 hexadecimal digits.
-func newRID() string {
-	var id [16]byte
-	rand.Read(id[:]) // it never fails
-	return hex.EncodeToString(id[:])
 }
 
 // bodyOf reads a JSON body, as SGLang's routes do.

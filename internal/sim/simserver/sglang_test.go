@@ -18,6 +18,7 @@ import (
 
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/engine"
+	"weir/internal/sim/simserver/flags"
 )
 
 // generated is an object of /generate.
@@ -133,7 +134,7 @@ func (b *bench) readGenerated(resp *http.Response) generatedAnswer {
 	return a
 }
 
-func sglangBench(t *testing.T, s SGLangOptions, o sim.Options) *bench {
+func sglangBench(t *testing.T, s flags.SGLang, o sim.Options) *bench {
 	return start(t, Options{SGLang: s, Sim: o})
 }
 
@@ -141,7 +142,7 @@ func sglangBench(t *testing.T, s SGLangOptions, o sim.Options) *bench {
 // or not; and counts and ids agree at every event.
 func TestGenerate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cumulative, incremental := sglangBench(t, SGLangOptions{}, sim.Options{}), sglangBench(t, SGLangOptions{Incremental: true}, sim.Options{})
+		cumulative, incremental := sglangBench(t, flags.SGLang{}, sim.Options{}), sglangBench(t, flags.SGLang{Incremental: true}, sim.Options{})
 		const params = `"sampling_params":{"max_new_tokens":30,"ignore_eos":true,"temperature":0}`
 		whole := cumulative.generate(`{"text":"abc",` + params + `}`)
 		if whole.status != 200 || whole.list || *whole.last().Meta.PromptTokens != 3 || whole.last().Meta.CompletionTokens != 30 || len(whole.last().OutputIDs) != 30 {
@@ -189,7 +190,7 @@ func TestGenerate(t *testing.T) {
 // max_new_tokens is 128 where nobody says.
 func TestGenerateDefaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := sglangBench(t, SGLangOptions{}, sim.Options{})
+		b := sglangBench(t, flags.SGLang{}, sim.Options{})
 		a := b.generate(`{"text":"abc","sampling_params":{"ignore_eos":true}}`)
 		if a.last().Meta.CompletionTokens != 128 || a.last().Meta.FinishReason.Length != 128 {
 			t.Errorf("%+v", a.last().Meta)
@@ -209,7 +210,7 @@ func TestGenerateDefaults(t *testing.T) {
 func TestGenerateStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, incremental := range []bool{false, true} {
-			b := sglangBench(t, SGLangOptions{Incremental: incremental}, sim.Options{})
+			b := sglangBench(t, flags.SGLang{Incremental: incremental}, sim.Options{})
 			const params = `"max_new_tokens":30`
 			whole := b.generate(`{"text":"abc","sampling_params":{` + params + `}}`).last()
 			at := slices.IndexFunc(whole.OutputIDs, func(id uint32) bool { return slices.Index(whole.OutputIDs, id) >= 5 })
@@ -265,7 +266,7 @@ func TestGenerateStops(t *testing.T) {
 // caller's, its beginning, or made up.
 func TestGenerateBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := sglangBench(t, SGLangOptions{Incremental: true}, sim.Options{})
+		b := sglangBench(t, flags.SGLang{Incremental: true}, sim.Options{})
 		const params = `{"max_new_tokens":8,"ignore_eos":true}`
 		single := map[string]string{}
 		for _, text := range []string{"abc", "xyz"} {
@@ -310,7 +311,7 @@ func TestGenerateBatch(t *testing.T) {
 
 func TestGenerateErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := sglangBench(t, SGLangOptions{}, sim.Options{ContextLength: 200})
+		b := sglangBench(t, flags.SGLang{}, sim.Options{ContextLength: 200})
 		for body, part := range map[string]string{
 			`{}`:                           "text",
 			`{"text":"a","input_ids":[1]}`: "either",
@@ -394,7 +395,7 @@ func TestGenerateErrors(t *testing.T) {
 // event says so.
 func TestGenerateOverload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := sglangBench(t, SGLangOptions{}, sim.Options{MaxRunning: 1, MaxQueued: 1})
+		b := sglangBench(t, flags.SGLang{}, sim.Options{MaxRunning: 1, MaxQueued: 1})
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		ended := make(chan struct{}, 2)
@@ -443,7 +444,7 @@ func TestGenerateOverload(t *testing.T) {
 // Aborting goes by the beginning of ids, so that one takes others along.
 func TestAbortRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := sglangBench(t, SGLangOptions{Incremental: true}, sim.Options{})
+		b := sglangBench(t, flags.SGLang{Incremental: true}, sim.Options{})
 		answers := map[string]chan generatedAnswer{}
 		begin := func(rid string, stream bool) {
 			answer := make(chan generatedAnswer, 1)
@@ -511,7 +512,7 @@ func TestAbortRequest(t *testing.T) {
 // last one the server's own times. All are on one clock and in order.
 func TestGenerateStamps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := sglangBench(t, SGLangOptions{Metrics: true, Incremental: true}, sim.Options{})
+		b := sglangBench(t, flags.SGLang{Metrics: true, Incremental: true}, sim.Options{})
 		began := time.Now()
 		before := float64(began.UnixNano()) / 1e9
 		a := b.generate(`{"text":"abc","stream":true,"sampling_params":{"max_new_tokens":20,"ignore_eos":true}}`)
@@ -547,7 +548,7 @@ func TestGenerateStamps(t *testing.T) {
 // what they are of; in incremental streams they are slices of the whole.
 func TestGenerateLogprobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cumulative, incremental := sglangBench(t, SGLangOptions{}, sim.Options{}), sglangBench(t, SGLangOptions{Incremental: true}, sim.Options{})
+		cumulative, incremental := sglangBench(t, flags.SGLang{}, sim.Options{}), sglangBench(t, flags.SGLang{Incremental: true}, sim.Options{})
 		const body = `"text":"abcd","return_logprob":true,"logprob_start_len":1,"top_logprobs_num":2,"token_ids_logprob":[300,301],"return_text_in_logprobs":true,"sampling_params":{"max_new_tokens":12,"ignore_eos":true}`
 		whole := cumulative.generate(`{` + body + `}`).last()
 		m := whole.Meta
@@ -592,7 +593,7 @@ func TestGenerateLogprobs(t *testing.T) {
 
 func TestSkipTokenizer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := sglangBench(t, SGLangOptions{SkipTokenizer: true}, sim.Options{})
+		b := sglangBench(t, flags.SGLang{SkipTokenizer: true}, sim.Options{})
 		for _, stream := range []bool{false, true} {
 			a := b.generate(fmt.Sprintf(`{"input_ids":[97],"stream":%v,"sampling_params":{"max_new_tokens":5,"ignore_eos":true}}`, stream))
 			if a.last().Text != nil || len(a.last().OutputIDs) != 5 {
@@ -610,7 +611,7 @@ func TestSkipTokenizer(t *testing.T) {
 // A health check generates a token, and never answers before a second is over.
 func TestSGLangHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := sglangBench(t, SGLangOptions{}, sim.Options{})
+		b := sglangBench(t, flags.SGLang{}, sim.Options{})
 		for _, path := range []string{"/health", "/health_generate"} {
 			before, began := b.e.State(), time.Now()
 			resp, err := b.client.Get(b.sglang + path)
@@ -631,7 +632,7 @@ func TestSGLangHealth(t *testing.T) {
 // Cumulative streams hold at each event all of what came before.
 func TestCumulativeEventsGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := sglangBench(t, SGLangOptions{}, sim.Options{})
+		b := sglangBench(t, flags.SGLang{}, sim.Options{})
 		a := b.generate(`{"text":"abc","stream":true,"sampling_params":{"max_new_tokens":40,"ignore_eos":true}}`)
 		for i := 1; i < len(a.all); i++ {
 			before, now := a.all[i-1], a.all[i]
@@ -648,7 +649,7 @@ func TestCumulativeEventsGrow(t *testing.T) {
 func TestGenerateRetracted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, incremental := range []bool{false, true} {
-			b := sglangBench(t, SGLangOptions{Incremental: incremental}, sim.Options{
+			b := sglangBench(t, flags.SGLang{Incremental: incremental}, sim.Options{
 				KVTokens: 700, PageSize: 1, Cost: sim.Constant{Prefill: time.Millisecond, Decode: 2 * time.Millisecond},
 			})
 			begin := func() []chan generatedAnswer {
@@ -725,9 +726,9 @@ func TestGenerateRetracted(t *testing.T) {
 // request up; up to some releases it is the engine's end.
 func TestWithoutTokenizerOrGrammar(t *testing.T) {
 	const schema, minimum = `"json_schema":"{}"`, `"min_new_tokens":2`
-	skip, none := SGLangOptions{SkipTokenizer: true}, SGLangOptions{Grammar: "none"}
+	skip, none := flags.SGLang{SkipTokenizer: true}, flags.SGLang{Grammar: "none"}
 	for _, c := range []struct {
-		options         SGLangOptions
+		options         flags.SGLang
 		version, params string
 		dies            bool
 		abort           bool // by the scheduler, in the stream
@@ -782,7 +783,7 @@ func TestWithoutTokenizerOrGrammar(t *testing.T) {
 // stop id is.
 func TestWhatSGLangPassesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		plain, heeds := sglangBench(t, SGLangOptions{}, sim.Options{}), sglangBench(t, SGLangOptions{Deterministic: true}, sim.Options{})
+		plain, heeds := sglangBench(t, flags.SGLang{}, sim.Options{}), sglangBench(t, flags.SGLang{Deterministic: true}, sim.Options{})
 		ask := func(b *bench, seed int) string {
 			return *b.generate(fmt.Sprintf(`{"text":"abc","sampling_params":{"max_new_tokens":5,"ignore_eos":true,"sampling_seed":%d}}`, seed)).last().Text
 		}

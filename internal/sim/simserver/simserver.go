@@ -27,6 +27,7 @@ import (
 	"weir/internal/sim"
 	"weir/internal/sim/kvpub"
 	"weir/internal/sim/simserver/engine"
+	"weir/internal/sim/simserver/flags"
 	"weir/internal/sim/simserver/guard"
 	"weir/internal/sim/simserver/plane"
 	"weir/internal/sim/simserver/vocab"
@@ -49,8 +50,8 @@ type Options struct {
 	// words, whatever is asked for.
 	Speaker *content.Speaker
 	// SGLang and VLLM shape the servers that speak like these engines.
-	SGLang SGLangOptions
-	VLLM   VLLMOptions
+	SGLang flags.SGLang
+	VLLM   flags.VLLM
 	// Role is the engine's part where prefill and decode run on two engines.
 	Role infer.Role
 	Legs engine.LegsOptions
@@ -77,9 +78,20 @@ type (
 	Tokenizer = vocab.Tokenizer
 	// LegsOptions say how an engine takes part in pairs.
 	LegsOptions = engine.LegsOptions
+	// SGLangOptions shape the server that speaks like SGLang, by SGLang's own flags.
+	SGLangOptions = flags.SGLang
+	// VLLMOptions shape the server that speaks like vLLM, by vLLM's own flags.
+	VLLMOptions = flags.VLLM
+	// VLLMTransfer holds the settings of vLLM's --kv-transfer-config, and the address at which
+	// others find the engine.
+	VLLMTransfer = flags.Transfer
 	// State is the state that the engine reports.
 	State = engine.State
 )
+
+// ParseSGLangVersion reads the release of SGLang that the server is to be, as
+// "0.5.3.post1"; what follows its three numbers does not matter.
+func ParseSGLangVersion(s string) (release [3]int, err error) { return flags.ParseSGLangVersion(s) }
 
 // Engine is a simulated engine with its servers.
 type Engine struct {
@@ -93,15 +105,10 @@ type Engine struct {
 // New makes an engine that stands still until Run.
 func New(o Options) (*Engine, error) {
 	o.MaxPending = cmp.Or(o.MaxPending, 4<<20)
-	o.SGLang.Version = cmp.Or(o.SGLang.Version, SGLangVersion)
-	o.SGLang.Grammar = cmp.Or(o.SGLang.Grammar, "xgrammar")
-	o.SGLang.WeightVersion = cmp.Or(o.SGLang.WeightVersion, "default")
-	if t := o.VLLM.Transfer; t != nil {
-		o.VLLM.Transfer = new(*t)
-		o.VLLM.Transfer.Lease = cmp.Or(t.Lease, defaultLease)
-	}
+	o.SGLang.SetDefaults()
+	o.VLLM.SetDefaults()
 	run, err := engine.New(engine.Options{
-		Sim: o.Sim, Role: o.Role, Legs: o.Legs, Aborted: o.SGLang.aborted(), TellsAborts: o.SGLang.tellsAborts(),
+		Sim: o.Sim, Role: o.Role, Legs: o.Legs, Aborted: o.SGLang.Aborted(), TellsAborts: o.SGLang.TellsAborts(),
 		KVEvents: o.KVEvents, Faults: o.Faults, GoTimers: o.goTimers,
 	})
 	if err != nil {

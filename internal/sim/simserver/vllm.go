@@ -12,33 +12,11 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim/simserver/catalog"
 	"weir/internal/sim/simserver/fields"
+	"weir/internal/sim/simserver/flags"
 	"weir/internal/sim/simserver/guard"
 	"weir/internal/sim/simserver/tally"
 	"weir/internal/sim/simserver/web"
 )
-
-// VLLMOptions shape the server that speaks like vLLM, by vLLM's own flags.
-type VLLMOptions struct {
-	// PerRequestMetrics adds the object metrics to answers
-	// (--enable-per-request-metrics).
-	PerRequestMetrics bool
-	// PromptTokensDetails adds cached_tokens to the usage
-	// (--enable-prompt-tokens-details).
-	PromptTokensDetails bool
-	// LoadTracking makes /load count (--enable-server-load-tracking).
-	LoadTracking bool
-	// Fingerprint is system_fingerprint (--fingerprint-value); empty: there is none
-	// (--fingerprint-mode none).
-	Fingerprint string
-	// ScaleOut has /inference/v1/generate served (--enable-scale-out).
-	ScaleOut bool
-	// Transfer lets requests be legs of pairs (--kv-transfer-config); nil: none can.
-	Transfer *VLLMTransfer
-}
-
-// VLLMVersion is the version that the server reports. Its formats follow the documents of
-// that version.
-const VLLMVersion = "0.32.0"
 
 // vllmServer is the server's own state.
 type vllmServer struct {
@@ -63,12 +41,12 @@ func (e *Engine) vllmHandler() http.Handler {
 	mux.Handle("POST /v1/completions", f.tracked(e.completion(textDialect, vllm)))
 	mux.Handle("POST /v1/messages", f.tracked(f.served(acceptMessages, writeMessagesError)))
 	mux.HandleFunc("POST /v1/messages/count_tokens", f.countTokens)
-	mux.Handle("POST /v1/responses", f.tracked(f.served(acceptResponses, writeVLLMError)))
+	mux.Handle("POST /v1/responses", f.tracked(f.served(acceptResponses, web.WriteVLLMError)))
 	for _, kept := range []string{"GET /v1/responses/{id}", "POST /v1/responses/{id}/cancel"} {
-		mux.HandleFunc(kept, func(w http.ResponseWriter, r *http.Request) { writeVLLMError(w, noResponse(r.PathValue("id"))) })
+		mux.HandleFunc(kept, func(w http.ResponseWriter, r *http.Request) { web.WriteVLLMError(w, noResponse(r.PathValue("id"))) })
 	}
 	mux.HandleFunc("POST /inference/v1/generate", f.generate)
-	mux.HandleFunc("POST /v1/embeddings", e.embeddings(vllm, writeVLLMError, vllmEmbeddings))
+	mux.HandleFunc("POST /v1/embeddings", e.embeddings(vllm, web.WriteVLLMError, vllmEmbeddings))
 	for _, path := range []string{"/rerank", "/v1/rerank", "/v2/rerank"} {
 		mux.HandleFunc("POST "+path, f.rerank)
 	}
@@ -78,7 +56,7 @@ func (e *Engine) vllmHandler() http.Handler {
 	mux.HandleFunc("POST /tokenize", f.tokenize)
 	mux.HandleFunc("POST /detokenize", f.detokenize)
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
-		web.WriteJSON(w, http.StatusOK, map[string]string{"version": VLLMVersion})
+		web.WriteJSON(w, http.StatusOK, map[string]string{"version": flags.VLLMVersion})
 	})
 	mux.HandleFunc("GET /kv_event_sources", f.kvEventSources)
 	mux.HandleFunc("GET /load", func(w http.ResponseWriter, _ *http.Request) {
@@ -92,7 +70,7 @@ func (e *Engine) vllmHandler() http.Handler {
 	mux.Handle("GET /metrics", tally.Handler(e.vllmMetrics))
 	mux.Handle("/admin/", e.AdminHandler())
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeVLLMError(w, infer.Errorf(infer.CodeNotFound, "no %s %s here", r.Method, r.URL.Path))
+		web.WriteVLLMError(w, infer.Errorf(infer.CodeNotFound, "no %s %s here", r.Method, r.URL.Path))
 	})
 	return mux
 }
@@ -122,39 +100,6 @@ func (f *vllmServer) kvEventSources(w http.ResponseWriter, _ *http.Request) {
 		}
 	}
 	web.WriteJSON(w, http.StatusOK, sources)
-}
-
-// writeVLLMError answers in vLLM's error format, whose code is the HTTP status.
-func writeVLLMError(w http.ResponseWriter, err error) {
-	e := infer.AsError(err)
-	status, kind := web.StatusOf(e.Code)
-	var body struct {
-		Error struct {
-			Message string  `json:"message"`
-			Type    string  `json:"type"`
-			Param   *string `json:"param"`
-			Code    int     `json:"code"`
-		} `json:"error"`
-	}
-	body.Error.Message, body.Error.Type, body.Error.Code = e.Message, kind, status
-	if e.Param != "" {
-		body.Error.Param = &e.Param
-	}
-	web.RetryAfter(w, e.Code)
-	web.WriteJSON(w, status, &body)
-}
-
-// appendStreamError appends the error of a stream that has begun.
-func appendStreamError(b []byte, err error) []byte {
-	e := infer.AsError(err)
-	status, kind := web.StatusOf(e.Code)
-	b = append(b, `{"error":{"message":`...)
-	b = append(b, web.Quote(e.Message)...)
-	b = append(b, `,"type":"`...)
-	b = append(b, kind...)
-	b = append(b, `","param":null,"code":`...)
-	b = strconv.AppendInt(b, int64(status), 10)
-	return append(b, "}}"...)
 }
 
 // tokenizeRequest asks for the ids of a text or of a chat.
@@ -196,7 +141,7 @@ func (f *vllmServer) tokenize(w http.ResponseWriter, r *http.Request) {
 		return ids, nil
 	}()
 	if err != nil {
-		writeVLLMError(w, err)
+		web.WriteVLLMError(w, err)
 		return
 	}
 	web.WriteJSON(w, http.StatusOK, struct {
@@ -225,7 +170,7 @@ func (f *vllmServer) detokenize(w http.ResponseWriter, r *http.Request) {
 		return f.e.vocab.Detokenize("tokens", *req.Tokens)
 	}()
 	if err != nil {
-		writeVLLMError(w, err)
+		web.WriteVLLMError(w, err)
 		return
 	}
 	web.WriteJSON(w, http.StatusOK, map[string]string{"prompt": text})

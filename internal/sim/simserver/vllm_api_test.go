@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/flags"
 	"weir/internal/sim/simserver/web"
 )
 
@@ -263,7 +264,7 @@ func TestVLLMAPIsSayWhatTheChatSays(t *testing.T) {
 // The streams have vLLM's events in vLLM's order.
 func TestVLLMAPIsEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, Options{VLLM: VLLMOptions{PromptTokensDetails: true}, Sim: sim.Options{KVTokens: 4096, PageSize: 1}})
+		b := start(t, Options{VLLM: flags.VLLM{PromptTokensDetails: true}, Sim: sim.Options{KVTokens: 4096, PageSize: 1}})
 		runs := func(events []string) string {
 			var out []string
 			for _, e := range events {

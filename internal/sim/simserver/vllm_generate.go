@@ -60,7 +60,7 @@ func (f *vllmServer) generate(w http.ResponseWriter, r *http.Request) {
 	a := &idAnswer{answer: answer{exchange: newExchange(f.e, w, r, r.Header.Get("X-Request-Id"), created), d: textDialect, voice: vllm}}
 	requests, err := a.accept()
 	w.Header().Set("X-Request-Id", a.id)
-	a.serve(requests, err, a, func(err error) { writeVLLMError(w, err) })
+	a.serve(requests, err, a, func(err error) { web.WriteVLLMError(w, err) })
 }
 
 // accept reads a request up to the point where the engine may be asked.
@@ -189,7 +189,7 @@ func (a *idAnswer) event(b []byte, o *output) []byte {
 	if o.failure != nil {
 		a.failed = true
 		b = append(b, "data: "...)
-		return append(appendStreamError(b, o.failure), "\n\n"...)
+		return append(web.AppendVLLMError(b, o.failure), "\n\n"...)
 	}
 	if len(o.ids) == 0 && o.reason == "" {
 		return b

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 
 	"github.com/go-json-experiment/json"
+
+	"weir/internal/sim/simserver/flags"
 )
 
 const generatePath = "/inference/v1/generate"
@@ -76,7 +78,7 @@ func TestGenerateIDsForbidden(t *testing.T) {
 // The events of vLLM 0.32, byte for byte but for what a run decides.
 func TestGenerateIDsShapes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, Options{VLLM: VLLMOptions{ScaleOut: true}})
+		b := start(t, Options{VLLM: flags.VLLM{ScaleOut: true}})
 		const request = `{"request_id":"r1","token_ids":[97,98,99],"sampling_params":{"max_tokens":4,"ignore_eos":true,"nonsense":1,"temperature":0}`
 		status, text := b.said(generatePath, request+`,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}`)
 		events := strings.Split(strings.TrimSpace(text), "\n\n")
@@ -122,7 +124,7 @@ func TestGenerateIDsShapes(t *testing.T) {
 // refusals by name.
 func TestGenerateIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, Options{VLLM: VLLMOptions{ScaleOut: true}})
+		b := start(t, Options{VLLM: flags.VLLM{ScaleOut: true}})
 		ask := func(rest string) (g idsGenerated) {
 			t.Helper()
 			status, text := b.said(generatePath, `{"token_ids":[97,98,99],`+rest+`}`)

@@ -14,27 +14,9 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/engine"
+	"weir/internal/sim/simserver/flags"
 	"weir/internal/sim/simserver/web"
 )
-
-// VLLMTransfer holds the settings of vLLM's --kv-transfer-config, and the address at which
-// others find the engine.
-type VLLMTransfer struct {
-	// Push has prefill engines write KV (NixlPushConnector), otherwise decode
-	// engines read it (NixlConnector).
-	Push bool
-	// Lease is kv_lease_duration; default 30 s.
-	Lease time.Duration
-	// Recompute computes a prompt whose KV did not come (kv_load_failure_policy); otherwise
-	// the request fails.
-	Recompute bool
-	// Host and Port are the side channel's.
-	Host string
-	Port int
-}
-
-// defaultLease is the default of kv_lease_duration.
-const defaultLease = 30 * time.Second
 
 // vllmPair holds an output's kv_transfer_params.
 type vllmPair struct {
@@ -53,7 +35,7 @@ func (a *answer) baseID(index int) string {
 
 // errKeyless is the failure of vLLM's engine core when a member is missing.
 func errKeyless(name string) error {
-	return fmt.Errorf("EngineCore encountered a fatal error: KeyError: '%s' (kv_transfer_params): %w", name, engine.ErrDies)
+	return fmt.Errorf("EngineCore encountered a fatal error: KeyError: '%s' (kv_transfer_params): %w", name, flags.ErrDies)
 }
 
 // vllmLeg makes an output a leg of a pair, as its kv_transfer_params say. vLLM
@@ -78,7 +60,7 @@ func (a *answer) vllmLeg(o *output, p *sim.Params, raw jsontext.Value, index int
 	switch {
 	case said("do_remote_decode"):
 		p.Leg, p.Lease = sim.LegPrefill, t.Lease
-		o.Leg = &engine.Leg{Key: t.keyOf(o.pair.id, a.baseID(index))}
+		o.Leg = &engine.Leg{Key: t.KeyOf(o.pair.id, a.baseID(index))}
 		return nil
 	case !said("do_remote_prefill"):
 		return nil
@@ -96,7 +78,7 @@ func (a *answer) vllmLeg(o *output, p *sim.Params, raw jsontext.Value, index int
 		// Its handshake waits for 5 s.
 		Manner: engine.Manner{Tries: 6, Every: time.Second, Loss: 0, Pull: !t.Push, Frees: true, Renew: t.Lease / 6, Recompute: t.Recompute, Gone: "handshake_failed"},
 	}
-	key := t.keyOf(text("remote_request_id"), a.baseID(index))
+	key := t.KeyOf(text("remote_request_id"), a.baseID(index))
 	o.Leg.KeyOf = func(int) string { return key }
 	if t.Push {
 		o.Leg.Manner.Loss = -1 // nobody looks
@@ -109,7 +91,7 @@ func (a *answer) vllmLeg(o *output, p *sim.Params, raw jsontext.Value, index int
 	}
 	var blocks []jsontext.Value
 	if _ = json.Unmarshal(members["remote_block_ids"], &blocks); len(blocks) == 0 {
-		return fmt.Errorf("EngineCore encountered a fatal error: AssertionError (num_external_tokens without remote_block_ids): %w", engine.ErrDies)
+		return fmt.Errorf("EngineCore encountered a fatal error: AssertionError (num_external_tokens without remote_block_ids): %w", flags.ErrDies)
 	}
 	for _, name := range []string{"remote_engine_id", "remote_request_id", "remote_host", "remote_port"} {
 		if members[name] == nil {
@@ -119,15 +101,6 @@ func (a *answer) vllmLeg(o *output, p *sim.Params, raw jsontext.Value, index int
 		}
 	}
 	return nil
-}
-
-// keyOf returns the key of a pair: the prefill leg's whole id in pull mode, the common
-// prefix of both legs' ids in push mode.
-func (t *VLLMTransfer) keyOf(whole, base string) string {
-	if t.Push {
-		return "push/" + base
-	}
-	return "pull/" + whole
 }
 
 // appendTransferParams appends the kv_transfer_params of a prefill leg's answer, or null.

@@ -13,6 +13,7 @@ import (
 
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/engine"
+	"weir/internal/sim/simserver/flags"
 )
 
 // transferring returns the options of an engine of vLLM's that takes part in pairs.
@@ -20,7 +21,7 @@ func transferring(name string, push bool, kv int) Options {
 	return Options{
 		Sim:  sim.Options{KVTokens: kv, Transfer: sim.Transfer{BytesPerToken: 1000, Bandwidth: 1e6}},
 		Legs: engine.LegsOptions{EngineID: "engine-" + name},
-		VLLM: VLLMOptions{PromptTokensDetails: true, Transfer: &VLLMTransfer{Push: push, Host: name, Port: 5600}},
+		VLLM: flags.VLLM{PromptTokensDetails: true, Transfer: &flags.Transfer{Push: push, Host: name, Port: 5600}},
 	}
 }
 

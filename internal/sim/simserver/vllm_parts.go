@@ -32,7 +32,7 @@ func (f *vllmServer) served(accept func(a *answer, body []byte) (*completionRequ
 			req, as, err = accept(a, body)
 		}
 		if err != nil {
-			a.serve(nil, err, nil, func(err error) { writeVLLMError(w, err) })
+			a.serve(nil, err, nil, func(err error) { web.WriteVLLMError(w, err) })
 			return
 		}
 		requests, err := a.prepare(req)

@@ -16,6 +16,7 @@ import (
 
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/engine"
+	"weir/internal/sim/simserver/flags"
 )
 
 // completed is an event or an answer of the OpenAI API with what engines add.
@@ -94,7 +95,7 @@ const hello = `"messages":[{"role":"user","content":"hello"}]`
 // shapes.
 func TestEngineVoices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, Options{VLLM: VLLMOptions{PerRequestMetrics: true, PromptTokensDetails: true}, SGLang: SGLangOptions{CacheReport: true},
+		b := start(t, Options{VLLM: flags.VLLM{PerRequestMetrics: true, PromptTokensDetails: true}, SGLang: flags.SGLang{CacheReport: true},
 			Sim: sim.Options{KVTokens: 4096, PageSize: 1}})
 		plain, err := b.post(context.Background(), chat, `{`+hello+`,"max_tokens":20,"ignore_eos":true}`)
 		if err != nil {
@@ -324,7 +325,7 @@ func (b *bench) get(url string) (int, string) {
 // The facts that the engines report about themselves.
 func TestEngineInfo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, Options{SGLang: SGLangOptions{Metrics: true, WeightVersion: "v7"}, VLLM: VLLMOptions{LoadTracking: true},
+		b := start(t, Options{SGLang: flags.SGLang{Metrics: true, WeightVersion: "v7"}, VLLM: flags.VLLM{LoadTracking: true},
 			Sim: sim.Options{KVTokens: 4096, PageSize: 16, LoRAs: []string{"fine"}, DPSize: 2}})
 		for range 2 {
 			b.generate(`{"text":"` + strings.Repeat("x", 100) + `","sampling_params":{"max_new_tokens":10,"ignore_eos":true},"routed_dp_rank":1}`)
@@ -332,7 +333,7 @@ func TestEngineInfo(t *testing.T) {
 		for url, parts := range map[string][]string{
 			b.sglang + "/v1/models":                       {`"id":"weir-sim"`, `"parent":null`, `"id":"fine"`, `"parent":"weir-sim"`, `"owned_by":"sglang"`},
 			b.vllm + "/v1/models":                         {`"owned_by":"vllm"`, `"root":"weir-sim"`},
-			b.sglang + "/server_info":                     {`"weight_version":"v7"`, `"dp_size":2`, `"page_size":16`, `"internal_states":[{`, `"version":"` + SGLangVersion + `"`},
+			b.sglang + "/server_info":                     {`"weight_version":"v7"`, `"dp_size":2`, `"page_size":16`, `"internal_states":[{`, `"version":"` + flags.SGLangVersion + `"`},
 			b.sglang + "/get_server_info":                 {`"served_model_name":"weir-sim"`},
 			b.sglang + "/model_info":                      {`"is_generation":true`, `"weight_version":"v7"`},
 			b.sglang + "/get_model_info":                  {`"model_path":"weir-sim"`},
@@ -340,7 +341,7 @@ func TestEngineInfo(t *testing.T) {
 			b.sglang + "/v1/loads?dp_rank=1&include=core": {`"loads":[{`, `"dp_rank":1`},
 			b.sglang + "/v1/loads?format=prometheus":      {"sglang_num_running_reqs{dp_rank=\"0\"} 0\n", "sglang_max_total_num_tokens{dp_rank=\"1\"} 4096\n"},
 			b.sglang + "/get_load":                        {`[{"dp_rank":0,"num_reqs":0,"num_waiting_reqs":0,`},
-			b.vllm + "/version":                           {`{"version":"` + VLLMVersion + `"}`},
+			b.vllm + "/version":                           {`{"version":"` + flags.VLLMVersion + `"}`},
 			b.vllm + "/load":                              {`{"server_load":0}`},
 			b.vllm + "/health":                            {``},
 			b.vllm + "/ping":                              {``},
@@ -398,7 +399,7 @@ func TestEngineInfo(t *testing.T) {
 // An engine with requests refuses to empty its cache, and counts them.
 func TestEngineUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, Options{VLLM: VLLMOptions{LoadTracking: true}})
+		b := start(t, Options{VLLM: flags.VLLM{LoadTracking: true}})
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan struct{})
 		go func() {

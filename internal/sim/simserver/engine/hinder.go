@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"errors"
 	"math"
 	"net"
 	"slices"
@@ -194,9 +193,6 @@ func (e *Engine) restarted() {
 		e.opts.KVEvents.Restart()
 	}
 }
-
-// ErrDies is in the chain of an error that ends the engine.
-var ErrDies = errors.New("the engine ends")
 
 // Die ends the engine, with everything that it is doing.
 func (e *Engine) Die(why error) {
