@@ -40,7 +40,6 @@ const knots = `
 	model/outputparse: 14 4000
 	model/tokenizer: 29 8000
 	sim: 18 4000
-	sim/simserver: 16 5000
 `
 
 // listed is a package as go list describes it.

@@ -29,14 +29,22 @@ func forms(t testing.TB) map[string]func() (*exchange, form) {
 	}
 	generation := func(o flags.SGLang) (*exchange, form) {
 		e := engine(o)
-		g := &generation{exchange: newExchange(e, nil, nil, "", 1), server: &sglangServer{e: e, weights: `,"num_retractions":`},
+		g := &generation{exchange: newExchange(e.run, e.vocab, nil, nil, "", 1), server: newSGLang(e.run, e.vocab, &o),
 			items: []item{{rid: strings.Repeat("r", 32), limit: 1 << 30}}, said: make([]said, 1), streams: true, incremental: o.Incremental}
 		g.begin(&g.said[0], &g.items[0])
 		g.outputs = []output{{prompt: []uint32{1}}}
 		return &g.exchange, g
 	}
 	answered := func(d *dialect, v voice) (*exchange, form) {
-		a := &answer{exchange: newExchange(engine(flags.SGLang{}), nil, nil, "", 1), d: d, voice: v, said: make([]saying, 1), n: 1, logprobs: -1, tokenIDs: v == vllm, continuous: v != plain,
+		e := engine(flags.SGLang{})
+		of := newCompletions(e.run, e.vocab, nil, nil)
+		switch v {
+		case sglang:
+			of = newCompletions(e.run, e.vocab, &flags.SGLang{}, nil)
+		case vllm:
+			of = newCompletions(e.run, e.vocab, nil, &flags.VLLM{})
+		}
+		a := &answer{exchange: newExchange(e.run, e.vocab, nil, nil, "", 1), of: of, d: d, voice: v, said: make([]saying, 1), n: 1, logprobs: -1, tokenIDs: v == vllm, continuous: v != plain,
 			head: head("id", d.chunk, "weir-sim", 1)}
 		a.outputs = []output{{prompt: []uint32{1}}}
 		return &a.exchange, a

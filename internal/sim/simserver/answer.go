@@ -15,6 +15,7 @@ type answer struct {
 	d     *dialect
 	voice voice
 	said  []saying // by output
+	of    *completions
 
 	model      string   // as it is told
 	head       string   // of an event, up to its choices
@@ -128,11 +129,11 @@ func (a *answer) choiceTail(b []byte, o *output, ended bool) []byte {
 // appendFingerprint appends vLLM's system_fingerprint. It is in the last event about a
 // choice or, if there is an event of the usage, in that.
 func (a *answer) appendFingerprint(b []byte) []byte {
-	if a.voice != vllm || a.e.opts.VLLM.Fingerprint == "" {
+	if a.voice != vllm || a.of.vllm.Fingerprint == "" {
 		return b
 	}
 	b = append(b, `,"system_fingerprint":`...)
-	return append(b, web.Quote(a.e.opts.VLLM.Fingerprint)...)
+	return append(b, web.Quote(a.of.vllm.Fingerprint)...)
 }
 
 // role appends the first event of a chat's choice.
@@ -323,7 +324,7 @@ func (a *answer) wholeBody() []byte {
 	b = append(b, ']')
 	if a.voice == vllm {
 		b = append(b, `,"service_tier":null`...)
-		if a.e.opts.VLLM.Fingerprint == "" {
+		if a.of.vllm.Fingerprint == "" {
 			b = append(b, `,"system_fingerprint":null`...)
 		}
 		b = a.appendFingerprint(b)
@@ -337,7 +338,7 @@ func (a *answer) wholeBody() []byte {
 			b = a.appendOwnIDs(b, a.outputs[0].prompt)
 		}
 		b = append(b, `,"kv_transfer_params":`...)
-		b = a.appendTransferParams(b, &a.outputs[0])
+		b = appendTransferParams(b, a.run, a.of.vllm.Transfer, &a.outputs[0])
 		b = append(b, `,"metrics":`...)
 		if a.measured() {
 			b = a.appendMetrics(b)
@@ -346,7 +347,7 @@ func (a *answer) wholeBody() []byte {
 		}
 	case sglang:
 		b = append(b, `,"metadata":{"weight_version":`...)
-		b = append(b, web.Quote(a.e.opts.SGLang.WeightVersion)...)
+		b = append(b, web.Quote(a.of.sglang.WeightVersion)...)
 		b = append(b, '}')
 	}
 	return append(b, '}')
@@ -378,7 +379,7 @@ func appendMatch(b []byte, m match) []byte {
 // appendStopReason appends vLLM's stop_reason: as appendMatch, but null for the
 // model's own end ids.
 func (a *answer) appendStopReason(b []byte, o *output) []byte {
-	if o.matched.set && o.matched.text == "" && a.e.vocab.Ends(o.matched.id) {
+	if o.matched.set && o.matched.text == "" && a.vocab.Ends(o.matched.id) {
 		return append(b, "null"...)
 	}
 	return appendMatch(b, o.matched)
@@ -399,7 +400,7 @@ func (a *answer) appendOwnIDs(b []byte, ids []uint32) []byte {
 // -1 where the engine does not report it.
 func (a *answer) cached() int {
 	switch {
-	case a.voice == sglang && !a.e.opts.SGLang.CacheReport, a.voice == vllm && !a.e.opts.VLLM.PromptTokensDetails:
+	case a.voice == sglang && !a.of.sglang.CacheReport, a.voice == vllm && !a.of.vllm.PromptTokensDetails:
 		return -1
 	}
 	n := 0
@@ -442,7 +443,7 @@ func (a *answer) appendUsage(b []byte, prompt, completion, cached int, brief boo
 // measured reports whether the answer has vLLM's per-request metrics. They describe one
 // output, so a request for several has none.
 func (a *answer) measured() bool {
-	return a.e.opts.VLLM.PerRequestMetrics && len(a.outputs) == 1
+	return a.of.vllm.PerRequestMetrics && len(a.outputs) == 1
 }
 
 // appendMetrics appends vLLM's per-request metrics.

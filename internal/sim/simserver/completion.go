@@ -14,36 +14,66 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/catalog"
+	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/flags"
 	"weir/internal/sim/simserver/speech"
+	"weir/internal/sim/simserver/vocab"
 	"weir/internal/sim/simserver/web"
 	"weir/internal/trace"
 )
 
-// completion serves one dialect of completions in the plain voice or in
+// completions serves completions of the OpenAI API in a voice.
+type completions struct {
+	run   *engine.Engine
+	vocab *vocab.Vocab
+	voice voice
+	// The flags of the engine whose voice it is; nil: of another one.
+	sglang *flags.SGLang
+	vllm   *flags.VLLM
+}
+
+// newCompletions serves completions as OpenAI documents them or, with flags, as SGLang or vLLM does.
+func newCompletions(run *engine.Engine, v *vocab.Vocab, s *flags.SGLang, f *flags.VLLM) *completions {
+	c := &completions{run: run, vocab: v, sglang: s, vllm: f}
+	switch {
+	case s != nil:
+		c.voice = sglang
+	case f != nil:
+		c.voice = vllm
+	}
+	return c
+}
+
+// begin begins the answer to a request that came at a time. id is the request's own, if it has one.
+func (c *completions) begin(w http.ResponseWriter, r *http.Request, d *dialect, id string, created int64) answer {
+	return answer{exchange: newExchange(c.run, c.vocab, w, r, id, created), of: c, d: d, voice: c.voice}
+}
+
+// handler serves one dialect of completions in the plain voice or in
 // vLLM's.
-func (e *Engine) completion(d *dialect, v voice) http.HandlerFunc {
+func (c *completions) handler(d *dialect) http.HandlerFunc {
 	refuse := web.WriteError
-	if v == vllm {
+	if c.voice == vllm {
 		refuse = web.WriteVLLMError
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		a := e.newAnswer(w, r, d, v)
+		a := c.newAnswer(w, r, d)
 		requests, err := a.accept()
 		a.serve(requests, err, a, func(err error) { refuse(w, err) })
 	}
 }
 
 // newAnswer begins the answer to a request and gives it an id.
-func (e *Engine) newAnswer(w http.ResponseWriter, r *http.Request, d *dialect, v voice) *answer {
+func (c *completions) newAnswer(w http.ResponseWriter, r *http.Request, d *dialect) *answer {
 	created := trace.Now()
 	id := r.Header.Get("X-Request-Id")
 	if id == "" {
 		id = rand.Text()
 	}
 	w.Header().Set("X-Request-Id", id)
-	return &answer{exchange: newExchange(e, w, r, id, created), d: d, voice: v}
+	a := c.begin(w, r, d, id, created)
+	return &a
 }
 
 // api is a way of writing answers, streamed and whole.
@@ -56,18 +86,18 @@ type api interface {
 // serve has the engine work on a request that was accepted, or not, and answers it.
 func (a *answer) serve(requests []sim.Request, err error, as api, refuse func(error)) {
 	if errors.Is(err, flags.ErrDies) {
-		a.e.run.Die(err)
+		a.run.Die(err)
 		panic(http.ErrAbortHandler) // the server goes with it
 	}
 	if err != nil {
 		if !a.empty {
-			a.e.run.Refused()
+			a.run.Refused()
 		}
 		refuse(err)
 		return
 	}
 	if !a.delay(refuse) {
-		a.e.run.Refused()
+		a.run.Refused()
 		return
 	}
 	defer a.abandon()
@@ -118,9 +148,8 @@ func (a *answer) accept() ([]sim.Request, error) {
 
 // prepare checks a request and prepares its outputs.
 func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
-	e := a.e
 	if a.voice == plain {
-		if err := e.run.WantWhole(); err != nil {
+		if err := a.run.WantWhole(); err != nil {
 			return nil, err
 		}
 	}
@@ -185,7 +214,7 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 
 	a.stream, a.tokenIDs, a.tokensAsIDs = req.Stream, a.voice != plain && req.ReturnTokenIDs, a.voice == vllm && req.TokensAsIDs
 	a.atOnce = !req.Stream
-	e.run.Asked(a.n, params.MaxTokens)
+	a.run.Asked(a.n, params.MaxTokens)
 	if o := req.StreamOptions; o != nil && req.Stream {
 		a.usage, a.continuous = o.IncludeUsage, o.ContinuousUsageStats && (a.voice == sglang || o.IncludeUsage && a.voice == vllm)
 	}
@@ -215,9 +244,9 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 			}
 			switch a.voice {
 			case sglang:
-				err = a.sglangLeg(&o, &p, &pairs[i*a.n+k])
+				err = sglangLeg(&a.exchange, a.of.sglang, &o, &p, &pairs[i*a.n+k])
 			case vllm:
-				err = a.vllmLeg(&o, &p, req.KVTransferParams, i*a.n+k)
+				err = vllmLeg(a.of.vllm.Transfer, &o, &p, req.KVTransferParams, a.baseID(i*a.n+k))
 			}
 			if err != nil {
 				return nil, err
@@ -274,7 +303,7 @@ func (a *answer) unsimulated() fields.Unsimulated {
 func (a *answer) adapt(req *completionRequest) error {
 	if a.voice != sglang {
 		req.InputIDs = nil
-	} else if a.e.opts.SGLang.SkipTokenizer {
+	} else if a.of.sglang.SkipTokenizer {
 		return infer.Invalid("", "this engine has no tokenizer (--skip-tokenizer-init); use /generate")
 	}
 	if a.voice == vllm && !fields.ValueOr(req.IncludeReasoning, true) {
@@ -296,7 +325,7 @@ func (a *answer) adapt(req *completionRequest) error {
 
 // asSGLang removes the fields that SGLang ignores, and refuses what SGLang refuses.
 func (a *answer) asSGLang(req *completionRequest, p *sim.Params) error {
-	flags := &a.e.opts.SGLang
+	flags := a.of.sglang
 	if p.IgnoreEOS {
 		p.StopIDs = nil
 	}
@@ -326,7 +355,7 @@ func (a *answer) asSGLang(req *completionRequest, p *sim.Params) error {
 
 // introduce puts together what all events begin with.
 func (a *answer) introduce(req *completionRequest, lora string, prompts int) error {
-	model, now := a.e.prepare.Model, time.Now().Unix()
+	model, now := a.run.Options().Model, time.Now().Unix()
 	if lora != "" {
 		model = lora
 	}
@@ -410,21 +439,29 @@ func (a *answer) prompts(req *completionRequest) ([][]uint32, error) {
 		// SGLang's: the caller rendered and encoded the messages.
 		return [][]uint32{req.InputIDs}, nil
 	case a.d.chat:
-		ids, err := a.e.vocab.Chat(a.r.Context(), a.id, req.Messages, req.Offered(), req.TemplateKwargs)
+		ids, err := a.vocab.Chat(a.r.Context(), a.id, req.Messages, req.Offered(), req.TemplateKwargs)
 		return [][]uint32{ids}, err
 	}
-	return a.e.vocab.Prompts("prompt", req.Prompt)
+	return a.vocab.Prompts("prompt", req.Prompt)
 }
 
 // lora returns the LoRA adapter that a request selects by its model or, on SGLang, by its
 // lora_path; empty is none. SGLang accepts any name for the model, and MODEL:ADAPTER.
 func (a *answer) lora(req *completionRequest) (string, error) {
 	if a.voice != sglang {
-		return catalog.LoRA(a.e.prepare, req.Model)
+		return catalog.LoRA(a.run.Options(), req.Model)
 	}
 	if req.LoRAPath != nil {
 		return *req.LoRAPath, nil
 	}
 	_, name, _ := strings.Cut(req.Model, ":")
 	return name, nil
+}
+
+// baseID returns the part of a request's id that both legs of a pushed pair have in common.
+func (a *answer) baseID(index int) string {
+	if a.d.chat {
+		return a.d.idPrefix + a.id
+	}
+	return a.d.idPrefix + a.id + "-" + strconv.Itoa(index)
 }

@@ -10,8 +10,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
+	"weir/internal/sim"
 	"weir/internal/sim/simserver/catalog"
 	"weir/internal/sim/simserver/fields"
+	"weir/internal/sim/simserver/vocab"
 	"weir/internal/sim/simserver/web"
 )
 
@@ -53,11 +55,19 @@ type embeddingsAnswer struct {
 	} `json:"usage"`
 }
 
+// pool serves requests that are answered without generating.
+type pool struct {
+	o        *sim.Options
+	vocab    *vocab.Vocab
+	anyModel bool // whatever model is named
+	dated    bool // answers have an id and a date
+}
+
 // embeddings answers at once, with vectors of length 1 that are a function of
-// the input's ids. It does not go through the engine's queue.
-func (e *Engine) embeddings(v voice, refuse func(http.ResponseWriter, error), lacks fields.Unsimulated) http.HandlerFunc {
+// the input's ids. It does not go through the engine's queue. lacks are the fields that are not simulated.
+func (p *pool) embeddings(refuse func(http.ResponseWriter, error), lacks fields.Unsimulated) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		answer, err := e.embed(w, r, v, lacks)
+		answer, err := p.embed(w, r, lacks)
 		if err != nil {
 			refuse(w, err)
 			return
@@ -66,7 +76,7 @@ func (e *Engine) embeddings(v voice, refuse func(http.ResponseWriter, error), la
 	}
 }
 
-func (e *Engine) embed(w http.ResponseWriter, r *http.Request, v voice, lacks fields.Unsimulated) (*embeddingsAnswer, error) {
+func (p *pool) embed(w http.ResponseWriter, r *http.Request, lacks fields.Unsimulated) (*embeddingsAnswer, error) {
 	body, err := web.ReadBody(w, r)
 	if err != nil {
 		return nil, err
@@ -78,7 +88,7 @@ func (e *Engine) embed(w http.ResponseWriter, r *http.Request, v voice, lacks fi
 	if err := lacks.Refuse(req.Rest); err != nil {
 		return nil, err
 	}
-	if _, err := catalog.LoRA(e.prepare, req.Model); err != nil && v != sglang {
+	if err := p.named(req.Model); err != nil {
 		return nil, err
 	}
 	if req.Dimensions < 1 || req.Dimensions > maxDimensions {
@@ -87,20 +97,20 @@ func (e *Engine) embed(w http.ResponseWriter, r *http.Request, v voice, lacks fi
 	if req.Format != "" && req.Format != "float" && req.Format != "base64" {
 		return nil, infer.Invalid("encoding_format", "encoding_format is %q; it must be float or base64", req.Format)
 	}
-	inputs, err := e.vocab.Prompts("input", req.Input)
+	inputs, err := p.vocab.Prompts("input", req.Input)
 	if err != nil {
 		return nil, err
 	}
-	answer := &embeddingsAnswer{Object: "list", Model: e.prepare.Model, Data: []embedding{}}
+	answer := &embeddingsAnswer{Object: "list", Model: p.o.Model, Data: []embedding{}}
 	for i, ids := range inputs {
-		var v any = e.vector(ids, req.Dimensions)
+		var v any = p.vector(ids, req.Dimensions)
 		if req.Format == "base64" {
 			v = base64Vector(v.([]float64))
 		}
 		answer.Data = append(answer.Data, embedding{Object: "embedding", Index: i, Embedding: v})
 		answer.Usage.PromptTokens += len(ids)
 	}
-	if v == vllm {
+	if p.dated {
 		answer.ID, answer.Created = "embd-"+givenID(r, req.RequestID), time.Now().Unix()
 	}
 	answer.Usage.TotalTokens = answer.Usage.PromptTokens
@@ -116,17 +126,26 @@ func base64Vector(v []float64) string {
 	return base64.StdEncoding.EncodeToString(b)
 }
 
+// named refuses a model that the engine does not have.
+func (p *pool) named(model string) error {
+	if p.anyModel {
+		return nil
+	}
+	_, err := catalog.LoRA(p.o, model)
+	return err
+}
+
 // vector draws a vector from the content that would follow ids. Its numbers are exact as
 // float32.
-func (e *Engine) vector(ids []uint32, n int) []float64 {
+func (p *pool) vector(ids []uint32, n int) []float64 {
 	const levels = 1 << 16
 	v := make([]float64, n)
-	stream := e.prepare.Words.Start(ids, 0)
+	stream := p.o.Words.Start(ids, 0)
 	var square float64
 	for i := range v {
 		v[i] = (float64(stream.Pick(levels)) + 0.5 - levels/2) / levels
 		square += v[i] * v[i]
-		e.prepare.Words.Push(&stream, uint32(i))
+		p.o.Words.Push(&stream, uint32(i))
 	}
 	for i := range v {
 		v[i] = float64(float32(v[i] / math.Sqrt(square)))

@@ -10,6 +10,7 @@ import (
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/conns"
 	"weir/internal/sim/simserver/engine"
+	"weir/internal/sim/simserver/vocab"
 	"weir/internal/workload/content"
 )
 
@@ -17,10 +18,11 @@ import (
 // handler's goroutine. Results reach it through its outbox and are digested into its
 // outputs, and all pending output is written at once by a form.
 type exchange struct {
-	e  *Engine
-	w  http.ResponseWriter
-	r  *http.Request
-	id string // of the request, for faults
+	run   *engine.Engine
+	vocab *vocab.Vocab
+	w     http.ResponseWriter
+	r     *http.Request
+	id    string // of the request, for faults
 
 	created      int64 // when its head was read, ns
 	atOnce       bool  // it is answered by one document, not by a stream
@@ -99,24 +101,25 @@ type form interface {
 	end(b []byte) []byte
 }
 
-func newExchange(e *Engine, w http.ResponseWriter, r *http.Request, id string, created int64) exchange {
-	return exchange{e: e, w: w, r: r, id: id, created: created, box: engine.NewOutbox(0, nil)}
+// newExchange begins the exchange of a request that came at a time. id is the request's, for faults.
+func newExchange(run *engine.Engine, v *vocab.Vocab, w http.ResponseWriter, r *http.Request, id string, created int64) exchange {
+	return exchange{run: run, vocab: v, w: w, r: r, id: id, created: created, box: engine.NewOutbox(0, nil)}
 }
 
 // draw draws the request's fault.
 func (x *exchange) draw(prompts [][]uint32) {
 	conns.Of(x.r.Context()).Mold(nil) // of an earlier request
-	x.fault, x.faulty = x.e.run.Fault(x.id, func() []byte { return x.e.vocab.PromptText(prompts...) })
+	x.fault, x.faulty = x.run.Fault(x.id, func() []byte { return x.vocab.PromptText(prompts...) })
 }
 
 // add prepares an output.
 func (x *exchange) add(o output, p sim.Params) (sim.Request, error) {
 	p.Stall, p.StallAfter = x.faulty && x.fault.Kind == sim.Stall, x.fault.After
 	var err error
-	if o.scripted, err = x.e.vocab.Script(&p, o.ask); err != nil {
+	if o.scripted, err = x.vocab.Script(&p, o.ask); err != nil {
 		return sim.Request{}, err
 	}
-	prepared, err := x.e.prepare.Prepare(p)
+	prepared, err := x.run.Options().Prepare(p)
 	if err != nil {
 		return prepared, err
 	}
@@ -148,7 +151,7 @@ func (x *exchange) delay(refuse func(error)) bool {
 	case sim.Hang:
 		select {
 		case <-x.r.Context().Done():
-		case <-x.e.run.Done():
+		case <-x.run.Done():
 		}
 		x.breakOff(sim.Cut)
 		return false
@@ -159,7 +162,7 @@ func (x *exchange) delay(refuse func(error)) bool {
 		case <-t.C:
 			return true
 		case <-x.r.Context().Done():
-		case <-x.e.run.Done():
+		case <-x.run.Done():
 		}
 		x.breakOff(sim.Cut)
 		return false
@@ -170,7 +173,7 @@ func (x *exchange) delay(refuse func(error)) bool {
 // submit hands an output to the engine.
 func (x *exchange) submit(o *output, r sim.Request) error {
 	o.Box = &x.box
-	if err := x.e.run.Submit(x.r.Context(), &o.Job, x.created, r); err != nil {
+	if err := x.run.Submit(x.r.Context(), &o.Job, x.created, r); err != nil {
 		return err
 	}
 	o.accepted = true
@@ -182,7 +185,7 @@ func (x *exchange) submit(o *output, r sim.Request) error {
 func (x *exchange) abandon() {
 	for i := range x.outputs {
 		if o := &x.outputs[i]; o.accepted && !o.over && o.reason == "" {
-			x.e.run.Abort(&o.Job)
+			x.run.Abort(&o.Job)
 		}
 	}
 }
@@ -194,7 +197,7 @@ func (x *exchange) wait() bool {
 		select {
 		case <-x.r.Context().Done():
 			return false
-		case <-x.e.run.Done():
+		case <-x.run.Done():
 			return false
 		case <-x.box.Wake():
 		}
@@ -356,10 +359,10 @@ func (x *exchange) say(o *output, id uint32, times int) {
 	if s := &o.summary; s.Reason == infer.ReasonStop && s.Matched >= 0 && s.Completion == o.completion {
 		o.matched = match{set: true, id: id}
 		if o.showStop {
-			text = x.e.vocab.Text(id)
+			text = x.vocab.Text(id)
 		}
 	} else {
-		text = x.e.vocab.Text(id)
+		text = x.vocab.Text(id)
 	}
 	for range times {
 		o.ids = append(o.ids, id)
@@ -369,7 +372,7 @@ func (x *exchange) say(o *output, id uint32, times int) {
 			o.matched = match{set: true, text: o.stops.found}
 			o.reason = infer.ReasonStop
 			x.open--
-			x.e.run.End(&o.Job, infer.ReasonStop)
+			x.run.End(&o.Job, infer.ReasonStop)
 			return
 		}
 	}

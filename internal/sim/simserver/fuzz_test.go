@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/flags"
 	"weir/internal/sim/simserver/web"
 	"weir/internal/workload/content"
 )
@@ -75,12 +76,13 @@ func FuzzGenerate(f *testing.F) {
 	f.Add([]byte(`{"input_ids":[1,2],"sampling_params":{"json_schema":"{}","temperature":0},"token_ids_logprob":[[1,2]],"top_logprobs_num":2}`))
 	f.Add([]byte(`{"text":"a","sampling_params":null,"stream":true,"logprob_start_len":0}`))
 	e := toyEngine(f)
+	s := newSGLang(e.run, e.vocab, &flags.SGLang{})
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var req generateRequest
 		err := web.Decode(body, &req)
 		var items []item
 		if err == nil {
-			items, _, err = e.items(t.Context(), "", &req)
+			items, _, err = s.items(t.Context(), "", &req)
 		}
 		if err != nil {
 			if code := infer.AsError(err).Code; code != infer.CodeInvalid && code != infer.CodeContext {
@@ -148,9 +150,9 @@ func FuzzEmbeddings(f *testing.F) {
 		f.Add([]byte(body))
 	}
 	e := toyEngine(f)
-	v, s := &vllmServer{e: e}, &sglangServer{e: e}
+	v, s := newVLLM(e.run, e.vocab, &flags.VLLM{}), newSGLang(e.run, e.vocab, &flags.SGLang{})
 	servers := map[string]http.HandlerFunc{
-		"embeddings": e.embeddings(vllm, web.WriteVLLMError, vllmEmbeddings), "vllm's rerank": v.rerank, "score": v.score, "sglang's rerank": s.rerank,
+		"embeddings": v.pool().embeddings(web.WriteVLLMError, vllmEmbeddings), "vllm's rerank": v.rerank, "score": v.score, "sglang's rerank": s.rerank,
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if bytes.Contains(body, []byte("dimensions")) && len(body) > 1<<10 {

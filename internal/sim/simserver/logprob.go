@@ -42,14 +42,14 @@ func (a *answer) appendChatLogprobs(b []byte, ids []uint32, position int) []byte
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = entry(b, id, vocab.Logprob(id, position+i), a.e.vocab.TokenText(id))
+		b = entry(b, id, vocab.Logprob(id, position+i), a.vocab.TokenText(id))
 		b = append(b, `,"top_logprobs":[`...)
 		for k := range a.logprobs {
 			if k > 0 {
 				b = append(b, ',')
 			}
-			other, lp := a.e.vocab.Alternative(id, position+i, k)
-			text := a.e.vocab.TokenText(other)
+			other, lp := a.vocab.Alternative(id, position+i, k)
+			text := a.vocab.TokenText(other)
 			if a.tokensAsIDs { // what stands for the token
 				text = fmt.Appendf(nil, "token_id:%d", other)
 			}
@@ -73,7 +73,7 @@ func (a *answer) appendTextLogprobs(b []byte, ids []uint32, position, offset int
 			continue
 		}
 		b = strconv.AppendInt(b, int64(offset), 10)
-		offset += len(a.e.vocab.Text(id))
+		offset += len(a.vocab.Text(id))
 	}
 	b = append(b, `],"token_logprobs":[`...)
 	for i, id := range ids {
@@ -99,7 +99,7 @@ func (a *answer) appendTextLogprobs(b []byte, ids []uint32, position, offset int
 			if k > 0 {
 				b = append(b, ',')
 			}
-			other, lp := a.e.vocab.Alternative(id, position+i, k)
+			other, lp := a.vocab.Alternative(id, position+i, k)
 			b = a.appendToken(b, other)
 			b = append(b, ':')
 			b = vocab.AppendLogprob(b, lp)
@@ -112,7 +112,7 @@ func (a *answer) appendTextLogprobs(b []byte, ids []uint32, position, offset int
 // appendToken appends the text of an id as a JSON string, or "token_id:N".
 func (a *answer) appendToken(b []byte, id uint32) []byte {
 	if !a.tokensAsIDs {
-		return a.e.vocab.AppendTokenText(b, id)
+		return a.vocab.AppendTokenText(b, id)
 	}
 	b = append(b, `"token_id:`...)
 	return append(strconv.AppendUint(b, uint64(id), 10), '"')

@@ -73,7 +73,7 @@ func TestMerging(t *testing.T) {
 				var wantIDs []uint32
 				for i := range n {
 					wantIDs = append(wantIDs, 300+uint32(i)%1024)
-					want += x.e.vocab.Text(wantIDs[i])
+					want += x.vocab.Text(wantIDs[i])
 				}
 				if text != want || strings.HasPrefix(name, "generate") && !slices.Equal(ids, wantIDs) {
 					t.Fatalf("%q %v, want %q", text, ids, want)

@@ -2,7 +2,6 @@ package simserver
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -13,35 +12,35 @@ import (
 	"weir/internal/sim/simserver/catalog"
 	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/fields"
-	"weir/internal/sim/simserver/guard"
+	"weir/internal/sim/simserver/flags"
 	"weir/internal/sim/simserver/tally"
+	"weir/internal/sim/simserver/vocab"
 	"weir/internal/sim/simserver/web"
 	"weir/internal/trace"
 )
 
-// sglangServer is the server's own state.
+// sglangServer serves SGLang's HTTP API.
 type sglangServer struct {
-	e       *Engine
-	weights string // of every meta_info: the weights, up to the retractions
+	run         *engine.Engine
+	vocab       *vocab.Vocab
+	flags       *flags.SGLang
+	completions *completions
+	weights     string // of every meta_info: the weights, up to the retractions
 
 	mu   sync.Mutex
 	jobs map[string]*engine.Job // under way, by request id
 }
 
-// ServeSGLang serves SGLang's HTTP API and the admin calls on l until ctx ends and every
-// request has been answered or broken off. It closes l. The engine must have a Tokenizer.
-func (e *Engine) ServeSGLang(ctx context.Context, l net.Listener) error {
-	if err := e.wantTokenizer(l, "sglang"); err != nil {
-		return err
+// newSGLang makes a server of an engine in SGLang's form.
+func newSGLang(run *engine.Engine, v *vocab.Vocab, o *flags.SGLang) *sglangServer {
+	return &sglangServer{
+		run: run, vocab: v, flags: o, completions: newCompletions(run, v, o, nil), jobs: map[string]*engine.Job{},
+		weights: `,"weight_version":` + web.Quote(o.WeightVersion) + `,"num_retractions":`,
 	}
-	return web.Serve(ctx, e.opts.Access.Secured(e.run.Listen(l)), guard.Paths(e.sglangHandler(), e.opts.Access.SGLangKeys))
 }
 
-func (e *Engine) sglangHandler() http.Handler {
-	f := &sglangServer{
-		e: e, jobs: map[string]*engine.Job{},
-		weights: `,"weight_version":` + web.Quote(e.opts.SGLang.WeightVersion) + `,"num_retractions":`,
-	}
+// handler serves SGLang's paths.
+func (f *sglangServer) handler() http.Handler {
 	mux := http.NewServeMux()
 	both := func(path string, h http.HandlerFunc) {
 		mux.HandleFunc("GET "+path, h)
@@ -51,10 +50,10 @@ func (e *Engine) sglangHandler() http.Handler {
 	mux.HandleFunc("PUT /generate", f.generate)
 	mux.HandleFunc("POST /v1/chat/completions", f.completion(chatDialect))
 	mux.HandleFunc("POST /v1/completions", f.completion(textDialect))
-	mux.HandleFunc("POST /v1/embeddings", e.embeddings(sglang, web.WriteSGLangError, sglangEmbeddings))
+	mux.HandleFunc("POST /v1/embeddings", f.pool().embeddings(web.WriteSGLangError, sglangEmbeddings))
 	mux.HandleFunc("POST /v1/rerank", f.rerank)
-	mux.HandleFunc("GET /v1/models", catalog.Full(e.prepare, "sglang"))
-	mux.HandleFunc("GET /v1/models/{model...}", catalog.One(e.prepare, "sglang"))
+	mux.HandleFunc("GET /v1/models", catalog.Full(f.run.Options(), "sglang"))
+	mux.HandleFunc("GET /v1/models/{model...}", catalog.One(f.run.Options(), "sglang"))
 	mux.HandleFunc("POST /v1/tokenize", f.tokenize)
 	mux.HandleFunc("POST /v1/detokenize", f.detokenize)
 	mux.HandleFunc("GET /health", f.health)
@@ -67,15 +66,17 @@ func (e *Engine) sglangHandler() http.Handler {
 	mux.HandleFunc("GET /get_load", f.getLoad)
 	mux.HandleFunc("POST /abort_request", f.abortRequest)
 	both("/flush_cache", f.flushCache)
-	if e.opts.SGLang.Metrics {
-		mux.Handle("GET /metrics", tally.Handler(e.sglangMetrics))
+	if f.flags.Metrics {
+		mux.Handle("GET /metrics", tally.Handler(f.metrics))
 	}
-	mux.Handle("/admin/", e.AdminHandler())
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		web.WriteJSON(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
 	})
 	return mux
 }
+
+// pool serves what is answered without generating.
+func (f *sglangServer) pool() *pool { return &pool{o: f.run.Options(), vocab: f.vocab, anyModel: true} }
 
 // register notes an exchange's outputs by their request ids, so that they can
 // be aborted. One that is under way already is refused.
@@ -122,7 +123,7 @@ func (f *sglangServer) abortRequest(w http.ResponseWriter, r *http.Request) {
 	defer f.mu.Unlock()
 	for rid, j := range f.jobs {
 		if req.AbortAll || strings.HasPrefix(rid, req.RID) {
-			f.e.run.Abort(j)
+			f.run.Abort(j)
 		}
 	}
 }
@@ -130,20 +131,21 @@ func (f *sglangServer) abortRequest(w http.ResponseWriter, r *http.Request) {
 // completion serves one dialect of completions.
 func (f *sglangServer) completion(d *dialect) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		a := &answer{exchange: newExchange(f.e, w, r, r.Header.Get("X-Request-Id"), trace.Now()), d: d, voice: sglang}
+		begun := f.completions.begin(w, r, d, r.Header.Get("X-Request-Id"), trace.Now())
+		a := &begun
 		refuse := func(err error) { web.WriteSGLangError(w, err) }
 		requests, err := a.accept()
 		if err == nil {
 			err = f.register(&a.exchange)
 		}
 		if err != nil {
-			f.e.run.Refused()
+			f.run.Refused()
 			refuse(err)
 			return
 		}
 		defer f.forget(&a.exchange)
 		if !a.delay(refuse) {
-			f.e.run.Refused()
+			f.run.Refused()
 			return
 		}
 		defer a.abandon()
@@ -184,7 +186,7 @@ func (f *sglangServer) health(w http.ResponseWriter, r *http.Request) {
 	since := trace.Now()
 	ctx, cancel := context.WithTimeout(r.Context(), healthBound)
 	defer cancel()
-	x := newExchange(f.e, w, r.WithContext(ctx), "", since)
+	x := newExchange(f.run, f.vocab, w, r.WithContext(ctx), "", since)
 	x.outputs = make([]output, 0, 1)
 	request, err := x.add(output{}, sim.Params{Prompt: []uint32{0}, MaxTokens: 1})
 	if err != nil {
@@ -202,7 +204,7 @@ func (f *sglangServer) health(w http.ResponseWriter, r *http.Request) {
 		case <-ctx.Done():
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
-		case <-f.e.run.Done():
+		case <-f.run.Done():
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
@@ -211,7 +213,7 @@ func (f *sglangServer) health(w http.ResponseWriter, r *http.Request) {
 				x.outputs[d.Slot].over = true
 			}
 		}
-		if f.e.run.LastOutput() >= since {
+		if f.run.LastOutput() >= since {
 			return
 		}
 	}

@@ -44,10 +44,10 @@ type said struct {
 }
 
 func (f *sglangServer) generate(w http.ResponseWriter, r *http.Request) {
-	g := &generation{exchange: newExchange(f.e, w, r, r.Header.Get("X-Request-Id"), trace.Now()), server: f}
+	g := &generation{exchange: newExchange(f.run, f.vocab, w, r, r.Header.Get("X-Request-Id"), trace.Now()), server: f}
 	var req generateRequest
 	if err := f.bodyOf(w, r, &req); err != nil {
-		f.e.run.Refused()
+		f.run.Refused()
 		web.WriteSGLangError(w, err)
 		return
 	}
@@ -66,17 +66,17 @@ func (f *sglangServer) generate(w http.ResponseWriter, r *http.Request) {
 		err = f.register(&g.exchange)
 	}
 	if errors.Is(err, flags.ErrDies) {
-		f.e.run.Die(err)
+		f.run.Die(err)
 		panic(http.ErrAbortHandler) // the server goes with it
 	}
 	if err != nil {
-		f.e.run.Refused()
+		f.run.Refused()
 		refuse(err)
 		return
 	}
 	defer f.forget(&g.exchange)
 	if !g.delay(func(err error) { writeNativeError(w, err) }) {
-		f.e.run.Refused()
+		f.run.Refused()
 		return
 	}
 	defer g.abandon()
@@ -92,7 +92,7 @@ func (f *sglangServer) generate(w http.ResponseWriter, r *http.Request) {
 
 // accept reads a request up to the point where the engine may be asked.
 func (g *generation) accept(req *generateRequest) ([]sim.Request, error) {
-	items, batch, err := g.e.items(g.r.Context(), g.id, req)
+	items, batch, err := g.server.items(g.r.Context(), g.id, req)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (g *generation) accept(req *generateRequest) ([]sim.Request, error) {
 	}
 	g.items, g.batch, g.streams, g.promptIDs = items, batch, req.Stream, req.ReturnPromptTokenIDs
 	g.atOnce = !req.Stream
-	g.incremental = req.Stream && g.e.opts.SGLang.Incremental
+	g.incremental = req.Stream && g.server.flags.Incremental
 	if g.id == "" {
 		g.id = items[0].rid
 	}
@@ -122,7 +122,7 @@ func (g *generation) accept(req *generateRequest) ([]sim.Request, error) {
 			stops:    stopScanner{list: it.stops, keep: !it.trim},
 			showStop: !it.trim,
 		}
-		if err := g.sglangLeg(&o, &it.params, &it.pair); err != nil {
+		if err := sglangLeg(&g.exchange, g.server.flags, &o, &it.params, &it.pair); err != nil {
 			return nil, err
 		}
 		prepared, err := g.add(o, it.params)
@@ -148,7 +148,7 @@ func (g *generation) dispatch(requests []sim.Request, refuse func(error)) bool {
 	for i := range requests {
 		o := &g.outputs[i]
 		if err := g.items[i].giveUp; err != nil {
-			if g.e.run.Refused(); !g.streams {
+			if g.run.Refused(); !g.streams {
 				refuse(err)
 				return false
 			}
@@ -184,7 +184,7 @@ func (g *generation) begin(s *said, it *item) {
 	b := append([]byte(`],"meta_info":{"id":`), web.Quote(it.rid)...)
 	s.head = string(append(b, `,"finish_reason":`...))
 	if it.logprob {
-		s.inputs = string(g.e.appendInputLogprobs(nil, it))
+		s.inputs = string(g.server.appendInputLogprobs(nil, it))
 	}
 }
 
@@ -236,7 +236,7 @@ func (g *generation) object(b []byte, o *output) []byte {
 		return g.abortObject(b, o, s)
 	}
 	b = append(b, '{')
-	if !g.e.opts.SGLang.SkipTokenizer {
+	if !g.server.flags.SkipTokenizer {
 		b = append(b, `"text":"`...)
 		b = append(b, s.text...)
 		b = append(b, `",`...)
@@ -298,7 +298,7 @@ func (g *generation) givenUp(o *output) bool { return g.items[o.Slot].giveUp != 
 // no prompt_tokens, and in a stream it repeats the last id and all of the text.
 func (g *generation) abortObject(b []byte, o *output, s *said) []byte {
 	b = append(b, '{')
-	if !g.e.opts.SGLang.SkipTokenizer {
+	if !g.server.flags.SkipTokenizer {
 		b = append(b, `"text":"`...)
 		if g.incremental {
 			b = append(b, s.all...)
@@ -319,7 +319,7 @@ func (g *generation) abortObject(b []byte, o *output, s *said) []byte {
 	b = append(b, s.head...)
 	b = g.appendFinishReason(b, o, &g.items[o.Slot])
 	b = append(b, `,"weight_version":`...)
-	b = append(b, web.Quote(g.e.opts.SGLang.WeightVersion)...)
+	b = append(b, web.Quote(g.server.flags.WeightVersion)...)
 	b = append(b, `,"e2e_latency":`...)
 	b = appendSeconds(b, trace.Now()-g.created)
 	completion := o.completion
@@ -398,7 +398,7 @@ func (g *generation) appendMeta(b []byte, o *output, s *said, it *item, first bo
 	b = strconv.AppendInt(b, int64(g.reported(o)), 10)
 	b = append(b, `,"cached_tokens":`...)
 	b = strconv.AppendInt(b, int64(o.cached), 10)
-	metrics := g.e.opts.SGLang.Metrics
+	metrics := g.server.flags.Metrics
 	if ended {
 		b = append(b, `,"e2e_latency":`...)
 		b = appendSeconds(b, trace.Now()-g.created)
@@ -415,11 +415,11 @@ func (g *generation) appendMeta(b []byte, o *output, s *said, it *item, first bo
 
 // appendStages appends the stamps that an output has from its first token on.
 func (g *generation) appendStages(b []byte, o *output) []byte {
-	if g.e.prepare.DPSize > 1 {
+	if g.run.Options().DPSize > 1 {
 		b = append(b, `,"dp_rank":`...)
 		b = strconv.AppendInt(b, int64(o.rank), 10)
 	}
-	if g.e.opts.SGLang.Patched {
+	if g.server.flags.Patched {
 		stamps := o.stamps
 		for i, at := range stamps.Named() {
 			if *at != 0 {
@@ -428,7 +428,7 @@ func (g *generation) appendStages(b []byte, o *output) []byte {
 			}
 		}
 	}
-	if !g.e.opts.SGLang.Metrics {
+	if !g.server.flags.Metrics {
 		return b
 	}
 	queued, entered := o.stamps.QueueStart, o.stamps.QueueEnd

@@ -23,11 +23,11 @@ import (
 // serverInfo gives the server's arguments and its schedulers' states. Like SGLang it asks each of
 // them, so that one that stands still keeps it from answering.
 func (f *sglangServer) serverInfo(w http.ResponseWriter, r *http.Request) {
-	if err := f.e.run.Answers(r.Context()); err != nil {
+	if err := f.run.Answers(r.Context()); err != nil {
 		web.WriteSGLangError(w, err)
 		return
 	}
-	o, opts := f.e.prepare, &f.e.opts.SGLang
+	o, opts := f.run.Options(), f.flags
 	info := map[string]any{
 		"model_path":                   o.Model,
 		"tokenizer_path":               o.Model,
@@ -53,14 +53,14 @@ func (f *sglangServer) serverInfo(w http.ResponseWriter, r *http.Request) {
 		"enable_metrics":                           opts.Metrics,
 		"enable_cache_report":                      opts.CacheReport,
 		"weight_version":                           opts.WeightVersion,
-		"disaggregation_mode":                      disaggregationMode(f.e.run.Role()),
-		"disaggregation_bootstrap_port":            cmp.Or(f.e.run.Legs().BootstrapPort, defaultBootstrapPort),
+		"disaggregation_mode":                      disaggregationMode(f.run.Role()),
+		"disaggregation_bootstrap_port":            cmp.Or(f.run.Legs().BootstrapPort, defaultBootstrapPort),
 		"disaggregation_transfer_backend":          "mooncake",
-		"disaggregation_decode_enable_radix_cache": f.e.run.Legs().RadixCache,
-		"disable_radix_cache":                      o.KVTokens == 0 || f.e.run.Role() == infer.RoleDecode && !f.e.run.Legs().RadixCache,
+		"disaggregation_decode_enable_radix_cache": f.run.Legs().RadixCache,
+		"disable_radix_cache":                      o.KVTokens == 0 || f.run.Role() == infer.RoleDecode && !f.run.Legs().RadixCache,
 		"status":                                   "ready",
 		"version":                                  opts.Version,
-		"startup_time":                             f.e.startup(),
+		"startup_time":                             f.startup(),
 		"kv_events":                                f.kvEvents(),
 		"internal_states":                          f.internalStates(),
 	}
@@ -72,9 +72,9 @@ func (f *sglangServer) serverInfo(w http.ResponseWriter, r *http.Request) {
 
 // startup is how long each phase of the server's start took. Nothing is loaded here; what differs
 // from one process to the next is drawn of the time.
-func (e *Engine) startup() any {
-	began := e.run.Began()
-	if release, ok := strings.CutPrefix(e.opts.SGLang.Version, "0.5."); !ok || len(release) < 2 {
+func (f *sglangServer) startup() any {
+	began := f.run.Began()
+	if release, ok := strings.CutPrefix(f.flags.Version, "0.5."); !ok || len(release) < 2 {
 		return float64(began) / 1e9
 	}
 	took := 1 + float64(began%1e9)/1e9
@@ -84,17 +84,17 @@ func (e *Engine) startup() any {
 // kvEvents is where the engine publishes what its KV caches hold, as routers ask for it;
 // nil: nowhere.
 func (f *sglangServer) kvEvents() map[string]any {
-	if f.e.run.KVEvents() == nil {
+	if f.run.KVEvents() == nil {
 		return nil
 	}
-	first := f.e.run.KVEvents().Sources()[0]
+	first := f.run.KVEvents().Sources()[0]
 	host, port, ok := hostPort(first.Endpoint)
 	if !ok {
 		return nil
 	}
 	info := map[string]any{
 		"publisher": first.Publisher, "endpoint_host": host, "endpoint_port_base": port, "topic": first.Topic,
-		"block_size": f.e.prepare.PageSize, "dp_size": f.e.prepare.DPSize,
+		"block_size": f.run.Options().PageSize, "dp_size": f.run.Options().DPSize,
 	}
 	if first.ReplayEndpoint != nil {
 		if _, port, ok := hostPort(*first.ReplayEndpoint); ok {
@@ -127,9 +127,9 @@ func speculative(o *sim.Options) any {
 }
 
 func (f *sglangServer) internalStates() []map[string]any {
-	o := f.e.prepare
+	o := f.run.Options()
 	var list []map[string]any
-	for _, l := range f.e.run.Ranks() {
+	for _, l := range f.run.Ranks() {
 		list = append(list, map[string]any{
 			"dp_rank":                               l.Rank,
 			"last_gen_throughput":                   l.Throughput,
@@ -152,15 +152,15 @@ func disaggregationMode(r infer.Role) string {
 
 // modelInfo describes the model.
 func (f *sglangServer) modelInfo(w http.ResponseWriter, _ *http.Request) {
-	o := f.e.prepare
+	o := f.run.Options()
 	web.WriteJSON(w, http.StatusOK, map[string]any{
 		"model_path":                o.Model,
 		"tokenizer_path":            o.Model,
 		"is_generation":             true,
 		"preferred_sampling_params": nil,
-		"weight_version":            f.e.opts.SGLang.WeightVersion,
-		"has_image_understanding":   f.e.vocab.MediaCarries()&infer.CarriesImage != 0,
-		"has_audio_understanding":   f.e.vocab.MediaCarries()&infer.CarriesAudio != 0,
+		"weight_version":            f.flags.WeightVersion,
+		"has_image_understanding":   f.vocab.MediaCarries()&infer.CarriesImage != 0,
+		"has_audio_understanding":   f.vocab.MediaCarries()&infer.CarriesAudio != 0,
 		"model_type":                "weir_sim",
 		"architectures":             []string{"WeirSimForCausalLM"},
 	})
@@ -201,8 +201,8 @@ func (f *sglangServer) rankLoads(r *http.Request) ([]rankLoad, error) {
 	only := -1
 	if s := q.Get("dp_rank"); s != "" {
 		n, err := strconv.Atoi(s)
-		if err != nil || n < 0 || n >= f.e.prepare.DPSize {
-			return nil, infer.Invalid("dp_rank", "dp_rank is %q; this engine has %d, counted from 0", s, f.e.prepare.DPSize)
+		if err != nil || n < 0 || n >= f.run.Options().DPSize {
+			return nil, infer.Invalid("dp_rank", "dp_rank is %q; this engine has %d, counted from 0", s, f.run.Options().DPSize)
 		}
 		only = n
 	}
@@ -219,15 +219,15 @@ func (f *sglangServer) rankLoads(r *http.Request) ([]rankLoad, error) {
 	wants := func(s string) bool {
 		return len(sections) == 0 || slices.Contains(sections, s) || slices.Contains(sections, "all")
 	}
-	o := f.e.prepare
+	o := f.run.Options()
 	now := float64(time.Now().UnixNano()) / 1e9
 	list := []rankLoad{}
-	for _, l := range f.e.run.Ranks() {
+	for _, l := range f.run.Ranks() {
 		if only >= 0 && l.Rank != only {
 			continue
 		}
 		one := rankLoad{
-			Timestamp: f.e.run.ReportedAt(l.Rank, now), DPRank: l.Rank, NumRunningReqs: l.Running, NumWaitingReqs: l.Waiting,
+			Timestamp: f.run.ReportedAt(l.Rank, now), DPRank: l.Rank, NumRunningReqs: l.Running, NumWaitingReqs: l.Waiting,
 			NumWaitingUncached: l.WaitingTokens, NumUsedTokens: l.Used, NumTotalTokens: l.Used + l.Cached + l.WaitingTokens, NumActiveTokens: l.Used,
 			MaxTotalNumTokens: l.Total, MaxRunningRequests: o.MaxRunning, TokenUsage: l.Usage(),
 			GenThroughput: l.Throughput, CacheHitRate: l.HitRate, TotalPrefillUncached: l.Prefilled, TotalPrefillBusyMicros: l.PrefillBusy,
@@ -237,7 +237,7 @@ func (f *sglangServer) rankLoads(r *http.Request) ([]rankLoad, error) {
 			one.Memory = map[string]any{"token_capacity": o.KVTokens, "page_size": o.PageSize}
 		}
 		if wants("disagg") {
-			one.Disaggregation = f.e.legLoad(&l)
+			one.Disaggregation = f.legLoad(&l)
 		}
 		if wants("queues") {
 			one.Queues = map[string]any{"waiting": l.Queued - l.Retracted, "grammar": 0, "paused": 0, "retracted": l.Retracted}
@@ -270,7 +270,7 @@ func (f *sglangServer) loads(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	web.WriteJSON(w, http.StatusOK, map[string]any{
-		"timestamp": time.Now().UTC().Format(time.RFC3339Nano), "version": f.e.opts.SGLang.Version,
+		"timestamp": time.Now().UTC().Format(time.RFC3339Nano), "version": f.flags.Version,
 		"accelerator": "none", "num_accelerators": 0, "loads": list,
 	})
 }
@@ -309,7 +309,7 @@ func (f *sglangServer) getLoad(w http.ResponseWriter, _ *http.Request) {
 		Tick             float64 `json:"ts_tic"`
 	}
 	list := []load{}
-	for _, l := range f.e.run.Ranks() {
+	for _, l := range f.run.Ranks() {
 		list = append(list, load{l.Rank, l.Running + l.Waiting, l.Waiting, l.Used + l.WaitingTokens, l.WaitingTokens, float64(trace.Now()) / 1e9})
 	}
 	web.WriteJSON(w, http.StatusOK, list)
@@ -317,7 +317,7 @@ func (f *sglangServer) getLoad(w http.ResponseWriter, _ *http.Request) {
 
 // flushCache empties the prefix cache. An engine with requests refuses.
 func (f *sglangServer) flushCache(w http.ResponseWriter, r *http.Request) {
-	ok, err := f.e.run.FlushCache(r.Context())
+	ok, err := f.run.FlushCache(r.Context())
 	switch {
 	case err != nil:
 		web.WriteSGLangError(w, err)
@@ -350,9 +350,9 @@ func (f *sglangServer) tokenize(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 	case fields.Given(req.Messages):
 		prompts = make([][]uint32, 1)
-		prompts[0], err = f.e.vocab.Chat(r.Context(), "", req.Messages, req.Offered(), req.TemplateKwargs)
+		prompts[0], err = f.vocab.Chat(r.Context(), "", req.Messages, req.Offered(), req.TemplateKwargs)
 	default:
-		prompts, err = f.e.vocab.Prompts("prompt", req.Prompt)
+		prompts, err = f.vocab.Prompts("prompt", req.Prompt)
 	}
 	if err != nil {
 		web.WriteSGLangError(w, err)
@@ -362,7 +362,7 @@ func (f *sglangServer) tokenize(w http.ResponseWriter, r *http.Request) {
 	for _, ids := range prompts {
 		counts = append(counts, len(ids))
 	}
-	answer := map[string]any{"tokens": prompts, "count": counts, "max_model_len": f.e.prepare.ContextLength}
+	answer := map[string]any{"tokens": prompts, "count": counts, "max_model_len": f.run.Options().ContextLength}
 	if req.Prompt.Kind() != '[' {
 		answer["tokens"], answer["count"] = prompts[0], counts[0]
 	}
@@ -392,7 +392,7 @@ func (f *sglangServer) detokenize(w http.ResponseWriter, r *http.Request) {
 	texts := make([]string, len(many))
 	for i := range many {
 		if err == nil {
-			texts[i], err = f.e.vocab.Detokenize("tokens", many[i])
+			texts[i], err = f.vocab.Detokenize("tokens", many[i])
 		}
 	}
 	switch {

@@ -11,6 +11,7 @@ import (
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/fields"
+	"weir/internal/sim/simserver/flags"
 )
 
 // fakeHost is the bootstrap host of a leg that has no partner: warm-ups and health
@@ -22,9 +23,8 @@ const defaultBootstrapPort = 8998
 
 // sglangLeg makes an output a leg of a pair, as the engine's role is. How much is
 // asked for of a prefill leg does not matter: it is one id.
-func (x *exchange) sglangLeg(o *output, p *sim.Params, g *fields.Pairing) error {
-	e := x.e
-	role, opts := e.run.Role(), e.run.Legs()
+func sglangLeg(x *exchange, f *flags.SGLang, o *output, p *sim.Params, g *fields.Pairing) error {
+	role, opts := x.run.Role(), x.run.Legs()
 	beside := 0
 	if x.faulty && x.fault.Kind == sim.Misrank {
 		beside = 1
@@ -52,9 +52,9 @@ func (x *exchange) sglangLeg(o *output, p *sim.Params, g *fields.Pairing) error 
 	p.Await = true
 	if role == infer.RoleDecode {
 		p.Leg, p.Patience, p.Fresh = sim.LegDecode, opts.WaitingTimeout, !opts.RadixCache
-		p.Pages = e.opts.SGLang.Pages()
+		p.Pages = f.Pages()
 		port := cmp.Or(g.Port, opts.BootstrapPort, defaultBootstrapPort)
-		o.Leg = &engine.Leg{Addr: net.JoinHostPort(g.Host, strconv.Itoa(port)), Manner: e.sglangManner()}
+		o.Leg = &engine.Leg{Addr: net.JoinHostPort(g.Host, strconv.Itoa(port)), Manner: sglangManner(opts)}
 		rank := g.PrefillRank
 		o.Leg.KeyOf = func(dpSize int) string {
 			if rank != nil {
@@ -80,7 +80,7 @@ func (x *exchange) sglangLeg(o *output, p *sim.Params, g *fields.Pairing) error 
 		}
 		return transferError(what, "req.", rid, room, d.Err)
 	}
-	rank := int(room % int64(e.prepare.DPSize))
+	rank := int(room % int64(x.run.Options().DPSize))
 	if p.DPRank != nil && *p.DPRank != rank && g.PrefillRank == nil {
 		return transferError("Prefill bootstrap failed", "req.", rid, room, infer.Errorf(infer.CodeEngine,
 			"follow_bootstrap_room conflict: dispatched to dp_rank %d but bootstrap_room %d implies dp_rank %d. Set SGLANG_DISAGGREGATION_FORCE_QUERY_PREFILL_DP_RANK=1 to allow mixed routing.",
@@ -110,42 +110,10 @@ func transferError(what, prefix, rid string, room int64, why *infer.Error) error
 // pyQuote quotes as Python's repr does what has no quotes in it.
 func pyQuote(s string) string { return "'" + s + "'" }
 
-// legLoad is the section of /v1/loads about pairs: the queues of a rank by SGLang's
-// names. A decode leg is in the first until it has pages, and then in the second.
-func (e *Engine) legLoad(l *engine.Rank) map[string]any {
-	load := map[string]any{"mode": disaggregationMode(e.run.Role())}
-	for _, q := range e.legQueues(l) {
-		load[q.name] = q.n
-	}
-	return load
-}
-
-type legQueue struct {
-	name, help string
-	n          int
-}
-
-func (e *Engine) legQueues(l *engine.Rank) []legQueue {
-	queues := []legQueue{
-		{"prefill_bootstrap_queue_reqs", "Requests whose decode engine is not met.", 0},
-		{"prefill_inflight_queue_reqs", "Requests whose KV is kept.", 0},
-		{"decode_prealloc_queue_reqs", "Requests that have no pages yet.", 0},
-		{"decode_transfer_queue_reqs", "Requests that have pages, and no KV.", 0},
-		{"decode_retracted_queue_reqs", "Requests that were sent back.", 0},
-	}
-	switch e.run.Role() {
-	case infer.RolePrefill:
-		queues[0].n, queues[1].n = l.Awaiting, l.Kept
-	case infer.RoleDecode:
-		queues[2].n, queues[3].n, queues[4].n = l.Awaiting+l.Queued-l.Retracted, l.Reserved, l.Retracted
-	}
-	return queues
-}
-
 // sglangManner is that of SGLang: its scheduler asks for a prefill engine's facts
 // once a second, fifteen times, and its heartbeat finds a lost one.
-func (e *Engine) sglangManner() engine.Manner {
-	return engine.Manner{Tries: 15, Every: time.Second, Loss: e.run.Legs().HeartbeatTimeout, Gone: "Aborted by AbortReq."}
+func sglangManner(o *engine.LegsOptions) engine.Manner {
+	return engine.Manner{Tries: 15, Every: time.Second, Loss: o.HeartbeatTimeout, Gone: "Aborted by AbortReq."}
 }
 
 // roomKey returns the key of a pair of SGLang's: a room is a room of one DP rank.

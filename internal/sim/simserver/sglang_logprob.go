@@ -9,18 +9,18 @@ import (
 // Log probabilities in SGLang's own shape: lists of [logprob, id, text], text
 // null unless asked for.
 
-func (e *Engine) appendEntry(b []byte, lp float64, id uint32, withText bool) []byte {
+func (f *sglangServer) appendEntry(b []byte, lp float64, id uint32, withText bool) []byte {
 	b = append(b, '[')
 	b = vocab.AppendLogprob(b, lp)
-	return e.closeEntry(b, id, withText)
+	return f.closeEntry(b, id, withText)
 }
 
-func (e *Engine) closeEntry(b []byte, id uint32, withText bool) []byte {
+func (f *sglangServer) closeEntry(b []byte, id uint32, withText bool) []byte {
 	b = append(b, ',')
 	b = strconv.AppendUint(b, uint64(id), 10)
 	b = append(b, ',')
 	if withText {
-		b = e.vocab.AppendTokenText(b, id)
+		b = f.vocab.AppendTokenText(b, id)
 	} else {
 		b = append(b, "null"...)
 	}
@@ -28,20 +28,20 @@ func (e *Engine) closeEntry(b []byte, id uint32, withText bool) []byte {
 }
 
 // appendTop appends the k likeliest entries at a position.
-func (e *Engine) appendTop(b []byte, id uint32, position, k int, withText bool) []byte {
+func (f *sglangServer) appendTop(b []byte, id uint32, position, k int, withText bool) []byte {
 	b = append(b, '[')
 	for i := range k {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		other, lp := e.vocab.Alternative(id, position, i)
-		b = e.appendEntry(b, lp, other, withText)
+		other, lp := f.vocab.Alternative(id, position, i)
+		b = f.appendEntry(b, lp, other, withText)
 	}
 	return append(b, ']')
 }
 
 // appendWanted appends the entries of the ids that were asked for.
-func (e *Engine) appendWanted(b []byte, id uint32, position int, it *item) []byte {
+func (f *sglangServer) appendWanted(b []byte, id uint32, position int, it *item) []byte {
 	b = append(b, '[')
 	for i, w := range it.wanted {
 		if i > 0 {
@@ -51,14 +51,14 @@ func (e *Engine) appendWanted(b []byte, id uint32, position int, it *item) []byt
 		if w != id {
 			lp += vocab.Logprob(w, position) - 4
 		}
-		b = e.appendEntry(b, lp, w, it.withText)
+		b = f.appendEntry(b, lp, w, it.withText)
 	}
 	return append(b, ']')
 }
 
 // appendInputLogprobs appends the members about the prompt, which all events have. The
 // first position has no log probability.
-func (e *Engine) appendInputLogprobs(b []byte, it *item) []byte {
+func (f *sglangServer) appendInputLogprobs(b []byte, it *item) []byte {
 	prompt := it.params.Prompt
 	from := len(prompt)
 	if it.start >= 0 {
@@ -76,16 +76,16 @@ func (e *Engine) appendInputLogprobs(b []byte, it *item) []byte {
 	}
 	list("input_token_logprobs", func(b []byte, i int) []byte {
 		if i == from {
-			return e.closeEntry(append(b, "[null"...), prompt[i], it.withText)
+			return f.closeEntry(append(b, "[null"...), prompt[i], it.withText)
 		}
-		return e.appendEntry(b, vocab.Logprob(prompt[i], i), prompt[i], it.withText)
+		return f.appendEntry(b, vocab.Logprob(prompt[i], i), prompt[i], it.withText)
 	})
 	if it.top > 0 {
 		list("input_top_logprobs", func(b []byte, i int) []byte {
 			if i == from {
 				return append(b, "null"...)
 			}
-			return e.appendTop(b, prompt[i], i, it.top, it.withText)
+			return f.appendTop(b, prompt[i], i, it.top, it.withText)
 		})
 	}
 	if it.wanted != nil {
@@ -93,7 +93,7 @@ func (e *Engine) appendInputLogprobs(b []byte, it *item) []byte {
 			if i == from {
 				return append(b, "null"...)
 			}
-			return e.appendWanted(b, prompt[i], i, it)
+			return f.appendWanted(b, prompt[i], i, it)
 		})
 	}
 	return b
@@ -110,12 +110,12 @@ func (g *generation) takeLogprobs(o *output, s *said, it *item) {
 	}
 	for i, id := range o.ids {
 		position := o.sent + i
-		s.logprobs = g.e.appendEntry(separate(s.logprobs), vocab.Logprob(id, position), id, it.withText)
+		s.logprobs = g.server.appendEntry(separate(s.logprobs), vocab.Logprob(id, position), id, it.withText)
 		if it.top > 0 {
-			s.top = g.e.appendTop(separate(s.top), id, position, it.top, it.withText)
+			s.top = g.server.appendTop(separate(s.top), id, position, it.top, it.withText)
 		}
 		if it.wanted != nil {
-			s.wanted = g.e.appendWanted(separate(s.wanted), id, position, it)
+			s.wanted = g.server.appendWanted(separate(s.wanted), id, position, it)
 		}
 		s.scored++
 	}

@@ -177,11 +177,11 @@ type item struct {
 }
 
 // items divides a request into its outputs. batch reports whether the answer is a list.
-func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (items []item, batch bool, err error) {
+func (f *sglangServer) items(ctx context.Context, id string, req *generateRequest) (items []item, batch bool, err error) {
 	if err := req.simulated(); err != nil {
 		return nil, false, err
 	}
-	prompts, batch, err := e.generatePrompts(req)
+	prompts, batch, err := f.generatePrompts(req)
 	if err != nil {
 		return nil, false, err
 	}
@@ -193,7 +193,7 @@ func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (it
 	if err != nil {
 		return nil, false, err
 	}
-	n, err := e.checkSampling(sampling)
+	n, err := f.checkSampling(sampling)
 	if err != nil {
 		return nil, false, err
 	}
@@ -205,7 +205,7 @@ func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (it
 	if err != nil {
 		return nil, false, err
 	}
-	each, err := e.itemOfEach(req, len(prompts))
+	each, err := f.itemOfEach(req, len(prompts))
 	if err != nil {
 		return nil, false, err
 	}
@@ -214,19 +214,19 @@ func (e *Engine) items(ctx context.Context, id string, req *generateRequest) (it
 		return nil, false, err
 	}
 	for i, prompt := range prompts {
-		full, err := e.vocab.Expand(ctx, cmp.Or(id, rids[i*n]), prompt, shown[i])
+		full, err := f.vocab.Expand(ctx, cmp.Or(id, rids[i*n]), prompt, shown[i])
 		if err != nil {
 			return nil, false, err
 		}
 		it := each[i]
 		it.media, it.params.Prompt = full.Tokens, full.IDs
-		if err := e.sample(&it, &sampling[i]); err != nil {
+		if err := f.sample(&it, &sampling[i]); err != nil {
 			return nil, false, err
 		}
 		for k := range n {
 			one := it
 			one.rid, one.pair = rids[i*n+k], pairs[i*n+k]
-			if e.run.Role() == infer.RoleDecode {
+			if f.run.Role() == infer.RoleDecode {
 				one.start = -1 // the prefill leg has those of the prompt
 			}
 			one.params.Seed += uint64(k) * 0x9e3779b97f4a7c15
@@ -254,10 +254,10 @@ func (r *generateRequest) simulated() error {
 }
 
 // checkSampling checks each prompt's parameters, and returns their common n.
-func (e *Engine) checkSampling(sampling []samplingParams) (n int, err error) {
+func (f *sglangServer) checkSampling(sampling []samplingParams) (n int, err error) {
 	n = fields.ValueOr(sampling[0].N, 1)
 	for i := range sampling {
-		if err := sampling[i].check(e.prepare.VocabSize); err != nil {
+		if err := sampling[i].check(f.run.Options().VocabSize); err != nil {
 			return 0, err
 		}
 		if fields.ValueOr(sampling[i].N, 1) != n {
@@ -269,8 +269,8 @@ func (e *Engine) checkSampling(sampling []samplingParams) (n int, err error) {
 
 // itemOfEach returns an item for each of n prompts, with the fields beside sampling_params,
 // each of which is one value or a list of n.
-func (e *Engine) itemOfEach(req *generateRequest, n int) ([]item, error) {
-	items, err := e.logprobItems(req, item{withText: req.ReturnTextInLogprobs}, n)
+func (f *sglangServer) itemOfEach(req *generateRequest, n int) ([]item, error) {
+	items, err := f.logprobItems(req, item{withText: req.ReturnTextInLogprobs}, n)
 	if err != nil {
 		return nil, err
 	}
@@ -292,13 +292,13 @@ func (e *Engine) itemOfEach(req *generateRequest, n int) ([]item, error) {
 }
 
 // sample adds a prompt's parameters to its item. The item has its prompt.
-func (e *Engine) sample(it *item, s *samplingParams) (err error) {
-	flags, p := &e.opts.SGLang, &it.params
+func (f *sglangServer) sample(it *item, s *samplingParams) (err error) {
+	flags, p := f.flags, &it.params
 	if it.limit, err = s.limit(); err != nil {
 		return err
 	}
 	if it.limit == toContext {
-		it.limit = max(1, e.prepare.Room(len(p.Prompt)))
+		it.limit = max(1, f.run.Options().Room(len(p.Prompt)))
 	}
 	it.trim = !fields.ValueOr(s.NoStopTrim, false)
 	if it.stops, err = (&completionRequest{Stop: s.Stop}).stops(); err != nil {
@@ -307,7 +307,7 @@ func (e *Engine) sample(it *item, s *samplingParams) (err error) {
 	if err := flags.Blind(fields.ValueOr(s.MinNewTokens, 0), it.stops); err != nil {
 		return err
 	}
-	if err := e.askFormat(it, s); err != nil {
+	if err := f.askFormat(it, s); err != nil {
 		return err
 	}
 	// The prompt alone is a prompt and a token that is not shown.
@@ -321,7 +321,7 @@ func (e *Engine) sample(it *item, s *samplingParams) (err error) {
 	if flags.Deterministic {
 		p.Seed = uint64(fields.ValueOr(s.SamplingSeed, 0))
 	}
-	return e.fits(len(p.Prompt), it.limit)
+	return f.fits(len(p.Prompt), it.limit)
 }
 
 // impossible is a bias that no id has a chance against.
@@ -347,9 +347,9 @@ func (p *samplingParams) banned(id uint32) bool {
 
 // askFormat sets the form that the output must have, or the error of a scheduler that has no
 // backend for such forms.
-func (e *Engine) askFormat(it *item, s *samplingParams) error {
+func (f *sglangServer) askFormat(it *item, s *samplingParams) error {
 	if fields.Given(s.JSONSchema) || fields.Given(s.Regex) || fields.Given(s.EBNF) || fields.Given(s.StructuralTag) {
-		it.giveUp = e.opts.SGLang.Guided()
+		it.giveUp = f.flags.Guided()
 	}
 	if it.giveUp != nil {
 		return nil // it needs no document
@@ -430,8 +430,8 @@ func sglangMedium(field string, kind infer.MediaKind, text string) (vocab.Medium
 }
 
 // fits returns SGLang's error for a request that is too long; clients match its text.
-func (e *Engine) fits(prompt, limit int) error {
-	room := e.prepare.ContextLength
+func (f *sglangServer) fits(prompt, limit int) error {
+	room := f.run.Options().ContextLength
 	switch {
 	case prompt >= room:
 		return infer.Errorf(infer.CodeContext, "The input (%d tokens) is longer than the model's context length (%d tokens).", prompt, room)
@@ -443,7 +443,7 @@ func (e *Engine) fits(prompt, limit int) error {
 
 // generatePrompts returns the prompts of a request, and whether they came as a
 // list.
-func (e *Engine) generatePrompts(req *generateRequest) (prompts [][]uint32, batch bool, err error) {
+func (f *sglangServer) generatePrompts(req *generateRequest) (prompts [][]uint32, batch bool, err error) {
 	text, ids := fields.Given(req.Text), fields.Given(req.InputIDs)
 	switch {
 	case text == ids:
@@ -457,7 +457,7 @@ func (e *Engine) generatePrompts(req *generateRequest) (prompts [][]uint32, batc
 			return nil, false, infer.Invalid("input_ids", "input_ids must be a list of token ids or a list of such lists: %v", err)
 		}
 		return prompts, true, nil
-	case e.opts.SGLang.SkipTokenizer:
+	case f.flags.SkipTokenizer:
 		return nil, false, infer.Invalid("text", "this engine has no tokenizer (--skip-tokenizer-init); send input_ids")
 	}
 	if batch = req.Text.Kind() == '['; !batch && req.Text.Kind() != '"' {
@@ -472,12 +472,12 @@ func (e *Engine) generatePrompts(req *generateRequest) (prompts [][]uint32, batc
 			return nil, false, infer.Invalid("text", "text is an empty list; send at least one string")
 		}
 	}
-	prompts, err = e.vocab.Prompts("text", req.Text)
+	prompts, err = f.vocab.Prompts("text", req.Text)
 	return prompts, batch, err
 }
 
 // logprobItems reads what each item asks of log probabilities.
-func (e *Engine) logprobItems(req *generateRequest, base item, n int) ([]item, error) {
+func (f *sglangServer) logprobItems(req *generateRequest, base item, n int) ([]item, error) {
 	want, err := fields.PerItem[bool]("return_logprob", req.ReturnLogprob, 't', n)
 	if err != nil {
 		return nil, err

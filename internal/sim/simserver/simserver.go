@@ -20,6 +20,7 @@ package simserver
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 
@@ -31,6 +32,7 @@ import (
 	"weir/internal/sim/simserver/guard"
 	"weir/internal/sim/simserver/plane"
 	"weir/internal/sim/simserver/vocab"
+	"weir/internal/sim/simserver/web"
 	"weir/internal/workload/content"
 )
 
@@ -95,11 +97,10 @@ func ParseSGLangVersion(s string) (release [3]int, err error) { return flags.Par
 
 // Engine is a simulated engine with its servers.
 type Engine struct {
-	run     *engine.Engine
-	opts    Options
-	prepare *sim.Options
-	vocab   *vocab.Vocab
-	plane   *plane.Server
+	run   *engine.Engine
+	opts  Options
+	vocab *vocab.Vocab
+	plane *plane.Server
 }
 
 // New makes an engine that stands still until Run.
@@ -114,10 +115,9 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	prepare := run.Options()
-	v := vocab.New(prepare, o.Tokenizer, o.Placeholders, o.Speaker)
+	v := vocab.New(run.Options(), o.Tokenizer, o.Placeholders, o.Speaker)
 	return &Engine{
-		run: run, opts: o, prepare: prepare, vocab: v,
+		run: run, opts: o, vocab: v,
 		plane: plane.New(run, v, &o.Access, Software, o.MaxPending),
 	}, nil
 }
@@ -139,6 +139,71 @@ func (e *Engine) SetFaults(list []sim.Fault) error { return e.run.SetFaults(list
 // ServePlane serves the weir plane on l until ctx ends; every call has
 // returned then. It closes l.
 func (e *Engine) ServePlane(ctx context.Context, l net.Listener) error { return e.plane.Serve(ctx, l) }
+
+// ServeOpenAI serves the OpenAI API and the admin calls on l until ctx ends and every
+// request has been answered or broken off. It closes l. The engine must have a Tokenizer.
+func (e *Engine) ServeOpenAI(ctx context.Context, l net.Listener) error {
+	return e.serve(ctx, l, "openai", openAIHandler(e.run, e.vocab), e.opts.Access.VLLMKeys)
+}
+
+// ServeSGLang serves SGLang's HTTP API and the admin calls on l until ctx ends and every
+// request has been answered or broken off. It closes l. The engine must have a Tokenizer.
+func (e *Engine) ServeSGLang(ctx context.Context, l net.Listener) error {
+	return e.serve(ctx, l, "sglang", newSGLang(e.run, e.vocab, &e.opts.SGLang).handler(), e.opts.Access.SGLangKeys)
+}
+
+// ServeVLLM serves the OpenAI API in vLLM's form, vLLM's additional paths and the admin
+// calls on l until ctx ends and every request has been answered or broken off. It closes l.
+// The engine must have a Tokenizer.
+func (e *Engine) ServeVLLM(ctx context.Context, l net.Listener) error {
+	return e.serve(ctx, l, "vllm", newVLLM(e.run, e.vocab, &e.opts.VLLM).handler(), e.opts.Access.VLLMKeys)
+}
+
+// serve serves an API beside the admin calls to those who have the keys.
+func (e *Engine) serve(ctx context.Context, l net.Listener, name string, api http.Handler, keys func(*http.Request) []string) error {
+	if e.opts.Tokenizer == nil {
+		l.Close()
+		return fmt.Errorf("serve %s: the engine has no tokenizer", name)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", api)
+	mux.Handle("/admin/", e.AdminHandler())
+	return web.Serve(ctx, e.opts.Access.Secured(e.run.Listen(l)), guard.Paths(mux, keys))
+}
+
+// AdminHandler serves the engine's introspection. GET /admin/state returns the State. POST
+// /admin/faults replaces the faults by those of its body, {"faults":
+// ["cut,after=20,rate=0.01"]}, and GET returns them and how often each took effect. GET
+// /admin/aborts returns the latest aborts, and GET /admin/media the media that the engine
+// has seen.
+func (e *Engine) AdminHandler() http.Handler { return (&admin{run: e.run, vocab: e.vocab}).handler() }
+
+// ServeAdmin serves the admin calls alone, for an engine without an HTTP server,
+// on l until ctx ends. Faults do not touch it.
+func (e *Engine) ServeAdmin(ctx context.Context, l net.Listener) error {
+	h := e.AdminHandler()
+	if e.opts.Admin != nil {
+		mux := http.NewServeMux()
+		mux.Handle("/admin/", h)
+		mux.Handle("/", e.opts.Admin)
+		h = mux
+	}
+	return web.Serve(ctx, l, h)
+}
+
+// ServeSideChannel serves simulated decode engines at the NIXL side channel of an engine in
+// vLLM's form, on l until ctx ends. It closes l.
+func (e *Engine) ServeSideChannel(ctx context.Context, l net.Listener) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+engine.LinkPath, e.run.ServeLink)
+	return web.Serve(ctx, e.run.Listen(l), mux)
+}
+
+// ServeBootstrap serves a prefill engine's registry of bootstrap addresses, and its
+// connections from simulated decode engines, on l until ctx ends. It closes l.
+func (e *Engine) ServeBootstrap(ctx context.Context, l net.Listener) error {
+	return web.Serve(ctx, e.run.Listen(l), registry(e.run))
+}
 
 // Aborts returns the latest aborts, in no order.
 func (e *Engine) Aborts() []engine.Abort { return e.run.Aborts() }

@@ -41,7 +41,7 @@ type splitting struct {
 func (x *exchange) strike(b []byte, f form) []byte {
 	switch x.fault.Kind {
 	case sim.Pause:
-		x.e.run.Pause(x.fault.Delay)
+		x.run.Pause(x.fault.Delay)
 	case sim.Drip:
 		conns.Of(x.r.Context()).Mold(&conns.Shape{Bytes: x.fault.Bytes, Delay: x.fault.Delay})
 	case sim.Abort:
@@ -71,7 +71,7 @@ func (x *exchange) giveUp(o *output) bool {
 	if x.fault.Kind != sim.Abort {
 		return false
 	}
-	x.e.run.End(&o.Job, infer.ReasonAbort)
+	x.run.End(&o.Job, infer.ReasonAbort)
 	x.open--
 	x.refused(o, engine.ErrAborted())
 	return true

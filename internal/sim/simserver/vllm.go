@@ -1,8 +1,6 @@
 package simserver
 
 import (
-	"context"
-	"net"
 	"net/http"
 	"strconv"
 	"sync/atomic"
@@ -11,34 +9,33 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim/simserver/catalog"
+	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/flags"
-	"weir/internal/sim/simserver/guard"
 	"weir/internal/sim/simserver/tally"
+	"weir/internal/sim/simserver/vocab"
 	"weir/internal/sim/simserver/web"
 )
 
-// vllmServer is the server's own state.
+// vllmServer serves vLLM's HTTP API.
 type vllmServer struct {
-	e    *Engine
-	load atomic.Int64 // requests under way
+	run         *engine.Engine
+	vocab       *vocab.Vocab
+	flags       *flags.VLLM
+	completions *completions
+	load        atomic.Int64 // requests under way
 }
 
-// ServeVLLM serves the OpenAI API in vLLM's form, vLLM's additional paths and the admin
-// calls on l until ctx ends and every request has been answered or broken off. It closes l.
-// The engine must have a Tokenizer.
-func (e *Engine) ServeVLLM(ctx context.Context, l net.Listener) error {
-	if err := e.wantTokenizer(l, "vllm"); err != nil {
-		return err
-	}
-	return web.Serve(ctx, e.opts.Access.Secured(e.run.Listen(l)), guard.Paths(e.vllmHandler(), e.opts.Access.VLLMKeys))
+// newVLLM makes a server of an engine in vLLM's form.
+func newVLLM(run *engine.Engine, v *vocab.Vocab, o *flags.VLLM) *vllmServer {
+	return &vllmServer{run: run, vocab: v, flags: o, completions: newCompletions(run, v, nil, o)}
 }
 
-func (e *Engine) vllmHandler() http.Handler {
-	f := &vllmServer{e: e}
+// handler serves vLLM's paths.
+func (f *vllmServer) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("POST /v1/chat/completions", f.tracked(e.completion(chatDialect, vllm)))
-	mux.Handle("POST /v1/completions", f.tracked(e.completion(textDialect, vllm)))
+	mux.Handle("POST /v1/chat/completions", f.tracked(f.completions.handler(chatDialect)))
+	mux.Handle("POST /v1/completions", f.tracked(f.completions.handler(textDialect)))
 	mux.Handle("POST /v1/messages", f.tracked(f.served(acceptMessages, writeMessagesError)))
 	mux.HandleFunc("POST /v1/messages/count_tokens", f.countTokens)
 	mux.Handle("POST /v1/responses", f.tracked(f.served(acceptResponses, web.WriteVLLMError)))
@@ -46,13 +43,13 @@ func (e *Engine) vllmHandler() http.Handler {
 		mux.HandleFunc(kept, func(w http.ResponseWriter, r *http.Request) { web.WriteVLLMError(w, noResponse(r.PathValue("id"))) })
 	}
 	mux.HandleFunc("POST /inference/v1/generate", f.generate)
-	mux.HandleFunc("POST /v1/embeddings", e.embeddings(vllm, web.WriteVLLMError, vllmEmbeddings))
+	mux.HandleFunc("POST /v1/embeddings", f.pool().embeddings(web.WriteVLLMError, vllmEmbeddings))
 	for _, path := range []string{"/rerank", "/v1/rerank", "/v2/rerank"} {
 		mux.HandleFunc("POST "+path, f.rerank)
 	}
 	mux.HandleFunc("POST /score", f.score)
 	mux.HandleFunc("POST /v1/score", f.score)
-	mux.HandleFunc("GET /v1/models", catalog.Full(e.prepare, "vllm"))
+	mux.HandleFunc("GET /v1/models", catalog.Full(f.run.Options(), "vllm"))
 	mux.HandleFunc("POST /tokenize", f.tokenize)
 	mux.HandleFunc("POST /detokenize", f.detokenize)
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
@@ -67,17 +64,19 @@ func (e *Engine) vllmHandler() http.Handler {
 	mux.HandleFunc("GET /ping", ok)
 	mux.HandleFunc("POST /ping", ok)
 
-	mux.Handle("GET /metrics", tally.Handler(e.vllmMetrics))
-	mux.Handle("/admin/", e.AdminHandler())
+	mux.Handle("GET /metrics", tally.Handler(f.metrics))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		web.WriteVLLMError(w, infer.Errorf(infer.CodeNotFound, "no %s %s here", r.Method, r.URL.Path))
 	})
 	return mux
 }
 
+// pool serves what is answered without generating.
+func (f *vllmServer) pool() *pool { return &pool{o: f.run.Options(), vocab: f.vocab, dated: true} }
+
 // tracked counts the requests under way.
 func (f *vllmServer) tracked(h http.HandlerFunc) http.Handler {
-	if !f.e.opts.VLLM.LoadTracking {
+	if !f.flags.LoadTracking {
 		return h
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -91,7 +90,7 @@ func (f *vllmServer) tracked(h http.HandlerFunc) http.Handler {
 // cache.
 func (f *vllmServer) kvEventSources(w http.ResponseWriter, _ *http.Request) {
 	sources := map[string]any{}
-	if p := f.e.run.KVEvents(); p != nil {
+	if p := f.run.KVEvents(); p != nil {
 		for rank, c := range p.Sources() {
 			sources[strconv.Itoa(rank)] = map[string]any{
 				"enable_kv_cache_events": true, "publisher": c.Publisher, "endpoint": c.Endpoint, "replay_endpoint": c.ReplayEndpoint,
@@ -119,7 +118,7 @@ func (f *vllmServer) tokenize(w http.ResponseWriter, r *http.Request) {
 		if err := f.read(w, r, &req); err != nil {
 			return nil, err
 		}
-		if _, err := catalog.LoRA(f.e.prepare, req.Model); err != nil {
+		if _, err := catalog.LoRA(f.run.Options(), req.Model); err != nil {
 			return nil, err
 		}
 		if req.Strs {
@@ -132,9 +131,9 @@ func (f *vllmServer) tokenize(w http.ResponseWriter, r *http.Request) {
 			if fields.ValueOr(req.Special, false) {
 				return nil, fields.NotSimulated("add_special_tokens")
 			}
-			return f.e.vocab.Chat(r.Context(), "", req.Messages, req.Offered(), req.TemplateKwargs)
+			return f.vocab.Chat(r.Context(), "", req.Messages, req.Offered(), req.TemplateKwargs)
 		}
-		ids, err := f.e.vocab.Encode(*req.Prompt, fields.ValueOr(req.Special, true))
+		ids, err := f.vocab.Encode(*req.Prompt, fields.ValueOr(req.Special, true))
 		if err != nil {
 			return nil, fields.AsInvalid("prompt", err)
 		}
@@ -149,7 +148,7 @@ func (f *vllmServer) tokenize(w http.ResponseWriter, r *http.Request) {
 		MaxModelLen int       `json:"max_model_len"`
 		Tokens      []uint32  `json:"tokens"`
 		TokenStrs   *[]string `json:"token_strs"`
-	}{len(ids), f.e.prepare.ContextLength, ids, nil})
+	}{len(ids), f.run.Options().ContextLength, ids, nil})
 }
 
 func (f *vllmServer) detokenize(w http.ResponseWriter, r *http.Request) {
@@ -161,13 +160,13 @@ func (f *vllmServer) detokenize(w http.ResponseWriter, r *http.Request) {
 		if err := f.read(w, r, &req); err != nil {
 			return "", err
 		}
-		if _, err := catalog.LoRA(f.e.prepare, req.Model); err != nil {
+		if _, err := catalog.LoRA(f.run.Options(), req.Model); err != nil {
 			return "", err
 		}
 		if req.Tokens == nil {
 			return "", infer.Invalid("tokens", "tokens is missing; send a list of token ids")
 		}
-		return f.e.vocab.Detokenize("tokens", *req.Tokens)
+		return f.vocab.Detokenize("tokens", *req.Tokens)
 	}()
 	if err != nil {
 		web.WriteVLLMError(w, err)

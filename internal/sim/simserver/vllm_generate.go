@@ -49,7 +49,7 @@ type idAnswer struct {
 
 // generate serves /inference/v1/generate, if the server has that path.
 func (f *vllmServer) generate(w http.ResponseWriter, r *http.Request) {
-	if !f.e.opts.VLLM.ScaleOut {
+	if !f.flags.ScaleOut {
 		web.WriteJSON(w, http.StatusForbidden, map[string]any{"error": map[string]any{
 			"message": "Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them.",
 			"type":    "PermissionDeniedError", "param": nil, "code": http.StatusForbidden,
@@ -57,7 +57,7 @@ func (f *vllmServer) generate(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	created := trace.Now()
-	a := &idAnswer{answer: answer{exchange: newExchange(f.e, w, r, r.Header.Get("X-Request-Id"), created), d: textDialect, voice: vllm}}
+	a := &idAnswer{answer: f.completions.begin(w, r, textDialect, r.Header.Get("X-Request-Id"), created)}
 	requests, err := a.accept()
 	w.Header().Set("X-Request-Id", a.id)
 	a.serve(requests, err, a, func(err error) { web.WriteVLLMError(w, err) })
@@ -114,7 +114,7 @@ func (a *idAnswer) asCompletion(req *generateIDs) (*completionRequest, error) {
 		return nil, err
 	}
 	if as.MaxTokens == nil {
-		room := max(a.e.prepare.ContextLength-len(prompt), 1)
+		room := max(a.run.Options().ContextLength-len(prompt), 1)
 		as.MaxTokens = &room
 	}
 	b, err := json.Marshal(prompt)
@@ -134,7 +134,7 @@ func (a *idAnswer) asCompletion(req *generateIDs) (*completionRequest, error) {
 
 // prompt returns the ids of the prompt, with those of its media in their places.
 func (a *idAnswer) prompt(req *generateIDs) ([]uint32, error) {
-	if n := a.e.prepare.VocabSize; n > 0 {
+	if n := a.run.Options().VocabSize; n > 0 {
 		for _, id := range *req.TokenIDs {
 			if int64(id) >= int64(n) {
 				return nil, infer.Invalid("", "Token id %d is out of vocabulary", id)
@@ -157,7 +157,7 @@ func (a *idAnswer) prompt(req *generateIDs) ([]uint32, error) {
 		}
 		shown = append(shown, one)
 	}
-	full, err := a.e.vocab.Expand(a.r.Context(), a.id, *req.TokenIDs, shown)
+	full, err := a.vocab.Expand(a.r.Context(), a.id, *req.TokenIDs, shown)
 	return full.IDs, err
 }
 
@@ -248,7 +248,7 @@ func (a *idAnswer) appendIDLogprobs(b []byte, o *output) []byte {
 			if k > 0 {
 				b = append(b, ',')
 			}
-			other, lp := a.e.vocab.Alternative(id, o.sent+i, k)
+			other, lp := a.vocab.Alternative(id, o.sent+i, k)
 			b = append(entry(b, other, lp, k+1), '}')
 		}
 		b = append(b, "]}"...)
@@ -287,7 +287,7 @@ func (a *idAnswer) appendFinalUsage(b []byte) []byte {
 func (a *idAnswer) wholeBody() []byte {
 	b := append([]byte(`{"request_id":`), web.Quote(a.requestID)...)
 	b = append(b, `,"model":`...)
-	b = append(b, web.Quote(a.e.prepare.Model)...)
+	b = append(b, web.Quote(a.run.Options().Model)...)
 	b = append(b, `,"created":`...)
 	b = strconv.AppendInt(b, trace.Wall(a.created).Unix(), 10)
 	b = append(b, `,"usage":`...)
@@ -299,7 +299,7 @@ func (a *idAnswer) wholeBody() []byte {
 		b = append(b, `null,"mm_placeholders":null`...)
 	}
 	b = append(b, `,"metrics":null,"kv_transfer_params":`...)
-	b = a.appendTransferParams(b, &a.outputs[0])
+	b = appendTransferParams(b, a.run, a.of.vllm.Transfer, &a.outputs[0])
 	b = append(b, `,"ec_transfer_params":null,"output_mode":"tokens","choices":[`...)
 	for i := range a.outputs {
 		if i > 0 {

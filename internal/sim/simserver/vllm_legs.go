@@ -25,23 +25,14 @@ type vllmPair struct {
 	cached int       // a decode leg: prompt tokens that the prefill engine found; -1: not reported
 }
 
-// baseID returns the part of a request's id that both legs of a pushed pair have in common.
-func (a *answer) baseID(index int) string {
-	if a.d.chat {
-		return a.d.idPrefix + a.id
-	}
-	return a.d.idPrefix + a.id + "-" + strconv.Itoa(index)
-}
-
 // errKeyless is the failure of vLLM's engine core when a member is missing.
 func errKeyless(name string) error {
 	return fmt.Errorf("EngineCore encountered a fatal error: KeyError: '%s' (kv_transfer_params): %w", name, flags.ErrDies)
 }
 
-// vllmLeg makes an output a leg of a pair, as its kv_transfer_params say. vLLM
-// looks at few of their members before it relies on them, and neither does this.
-func (a *answer) vllmLeg(o *output, p *sim.Params, raw jsontext.Value, index int) error {
-	t := a.e.opts.VLLM.Transfer
+// vllmLeg makes an output a leg of a pair, as its kv_transfer_params say. base is the part of the
+// request's id that both legs of a pushed pair have in common. vLLM looks at few of their members before it relies on them, and neither does this.
+func vllmLeg(t *flags.Transfer, o *output, p *sim.Params, raw jsontext.Value, base string) error {
 	if t == nil || raw.Kind() == 0 || raw.Kind() == 'n' {
 		return nil
 	}
@@ -56,11 +47,11 @@ func (a *answer) vllmLeg(o *output, p *sim.Params, raw jsontext.Value, index int
 	for i := range random {
 		random[i] = byte(rand.Uint32())
 	}
-	o.pair = &vllmPair{id: a.baseID(index) + "-" + hex.EncodeToString(random[:]), cached: -1}
+	o.pair = &vllmPair{id: base + "-" + hex.EncodeToString(random[:]), cached: -1}
 	switch {
 	case said("do_remote_decode"):
 		p.Leg, p.Lease = sim.LegPrefill, t.Lease
-		o.Leg = &engine.Leg{Key: t.KeyOf(o.pair.id, a.baseID(index))}
+		o.Leg = &engine.Leg{Key: t.KeyOf(o.pair.id, base)}
 		return nil
 	case !said("do_remote_prefill"):
 		return nil
@@ -78,7 +69,7 @@ func (a *answer) vllmLeg(o *output, p *sim.Params, raw jsontext.Value, index int
 		// Its handshake waits for 5 s.
 		Manner: engine.Manner{Tries: 6, Every: time.Second, Loss: 0, Pull: !t.Push, Frees: true, Renew: t.Lease / 6, Recompute: t.Recompute, Gone: "handshake_failed"},
 	}
-	key := t.KeyOf(text("remote_request_id"), a.baseID(index))
+	key := t.KeyOf(text("remote_request_id"), base)
 	o.Leg.KeyOf = func(int) string { return key }
 	if t.Push {
 		o.Leg.Manner.Loss = -1 // nobody looks
@@ -104,8 +95,7 @@ func (a *answer) vllmLeg(o *output, p *sim.Params, raw jsontext.Value, index int
 }
 
 // appendTransferParams appends the kv_transfer_params of a prefill leg's answer, or null.
-func (a *answer) appendTransferParams(b []byte, o *output) []byte {
-	t := a.e.opts.VLLM.Transfer
+func appendTransferParams(b []byte, run *engine.Engine, t *flags.Transfer, o *output) []byte {
 	if o.pair == nil || o.pair.kept == nil {
 		return append(b, "null"...)
 	}
@@ -113,7 +103,7 @@ func (a *answer) appendTransferParams(b []byte, o *output) []byte {
 	pages := k.Pages
 	if pages == nil {
 		// In a cache without a limit pages are not counted.
-		for i := range (k.Tokens + a.e.prepare.PageSize - 1) / a.e.prepare.PageSize {
+		for i := range (k.Tokens + run.Options().PageSize - 1) / run.Options().PageSize {
 			pages = append(pages, int32(i))
 		}
 	}
@@ -125,7 +115,7 @@ func (a *answer) appendTransferParams(b []byte, o *output) []byte {
 		b = strconv.AppendInt(b, int64(page)+1, 10) // block 0 is vLLM's own
 	}
 	b = append(b, `]],"remote_engine_id":`...)
-	b = append(b, web.Quote(a.e.run.Legs().EngineID)...)
+	b = append(b, web.Quote(run.Legs().EngineID)...)
 	b = append(b, `,"remote_request_id":`...)
 	b = append(b, web.Quote(o.pair.id)...)
 	b = append(b, `,"remote_host":`...)

@@ -304,10 +304,10 @@ func (f *vllmServer) countTokens(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return 0, err
 		}
-		if _, err := catalog.LoRA(f.e.prepare, req.Model); err != nil {
+		if _, err := catalog.LoRA(f.run.Options(), req.Model); err != nil {
 			return 0, err
 		}
-		ids, err := f.e.vocab.Chat(r.Context(), "", chat.Messages, chat.Offered(), chat.TemplateKwargs)
+		ids, err := f.vocab.Chat(r.Context(), "", chat.Messages, chat.Offered(), chat.TemplateKwargs)
 		if err != nil {
 			return 0, err
 		}
@@ -581,7 +581,7 @@ func (m *messagesAnswer) wholeBody() []byte {
 	}
 	body.Usage = newMessagesUsage(m.promptTokens, m.completion(), m.cached())
 	if o.pair != nil && o.pair.kept != nil {
-		body.Params = m.appendTransferParams(nil, o)
+		body.Params = appendTransferParams(nil, m.run, m.of.vllm.Transfer, o)
 	}
 	return marshal(body)
 }

@@ -20,7 +20,7 @@ import (
 // format in every API; refuse writes the others.
 func (f *vllmServer) served(accept func(a *answer, body []byte) (*completionRequest, api, error), refuse func(http.ResponseWriter, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		a := f.e.newAnswer(w, r, chatDialect, vllm)
+		a := f.completions.newAnswer(w, r, chatDialect)
 		var body []byte
 		err := web.WantJSON(r)
 		if err == nil {

@@ -499,7 +499,7 @@ func (r *responsesAnswer) response(status string, items []any, usage *responsesU
 	if q.TopP != nil {
 		top = *q.TopP
 	}
-	limit := r.e.prepare.ContextLength - r.promptTokens
+	limit := r.run.Options().ContextLength - r.promptTokens
 	if q.MaxOutputTokens != nil {
 		limit = min(limit, *q.MaxOutputTokens)
 	}
@@ -512,7 +512,7 @@ func (r *responsesAnswer) response(status string, items []any, usage *responsesU
 	}
 	var params any
 	if o := &r.outputs[0]; usage != nil && o.pair != nil && o.pair.kept != nil {
-		params = jsontext.Value(r.appendTransferParams(nil, o))
+		params = jsontext.Value(appendTransferParams(nil, r.run, r.of.vllm.Transfer, o))
 	}
 	return map[string]any{
 		"id": r.responseID, "created_at": r.createdAt, "incomplete_details": incomplete, "instructions": q.Instructions, "metadata": orNull(q.Metadata), "model": r.model, "object": "response",

@@ -115,3 +115,7 @@ func Handler(c collector) http.Handler {
 	r.MustRegister(c)
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
 }
+
+// AlwaysZero is the help text of a metric that a real engine reports as 0 when the feature
+// behind it is unused.
+const AlwaysZero = "Always 0: this is not simulated."

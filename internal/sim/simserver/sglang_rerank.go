@@ -1,0 +1,28 @@
+package simserver
+
+import (
+	"net/http"
+
+	"weir/internal/sim/simserver/web"
+)
+
+// rerank answers as SGLang does: a bare list.
+func (f *sglangServer) rerank(w http.ResponseWriter, r *http.Request) {
+	best, _, _, err := f.pool().rerank(w, r, sglangRerank)
+	if err != nil {
+		web.WriteSGLangError(w, err)
+		return
+	}
+	type result struct {
+		Score    float64 `json:"score"`
+		Document *string `json:"document"`
+		Index    int     `json:"index"`
+	}
+	results := make([]result, len(best))
+	for i, d := range best {
+		if results[i] = (result{Score: d.score, Index: d.index}); d.shown {
+			results[i].Document = &d.text
+		}
+	}
+	web.WriteJSON(w, http.StatusOK, results)
+}
