@@ -149,10 +149,11 @@ const directions = `
 	sim: infer workload/content
 	sim/kvpub: sim wire/zmtp
 	sim/offline: infer sim workload workload/latency
-	sim/simserver: dialect/media infer sim sim/kvpub sim/simserver/catalog sim/simserver/conns sim/simserver/engine sim/simserver/fields sim/simserver/flags sim/simserver/guard sim/simserver/plane sim/simserver/speech sim/simserver/tally sim/simserver/vocab sim/simserver/web trace workload/content
+	sim/simserver: dialect/media infer sim sim/kvpub sim/simserver/catalog sim/simserver/engine sim/simserver/exchange sim/simserver/fields sim/simserver/flags sim/simserver/guard sim/simserver/plane sim/simserver/speech sim/simserver/tally sim/simserver/vocab sim/simserver/web trace workload/content
 	sim/simserver/catalog: infer sim sim/simserver/web
 	sim/simserver/conns: sim
 	sim/simserver/engine: infer sim sim/kvpub sim/simserver/conns sim/simserver/tally sim/simserver/web trace workload/latency
+	sim/simserver/exchange: infer sim sim/simserver/conns sim/simserver/engine sim/simserver/vocab sim/simserver/web workload/content
 	sim/simserver/fields: infer workload/content
 	sim/simserver/flags: infer sim sim/kvpub
 	sim/simserver/guard: sim/simserver/web

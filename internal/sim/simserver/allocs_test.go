@@ -3,18 +3,18 @@ package simserver
 import (
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/engine"
+	"weir/internal/sim/simserver/exchange"
 	"weir/internal/sim/simserver/flags"
 	"weir/internal/workload/content"
 )
 
 // streams gives the forms of all HTTP streams, each with one output that is
 // under way.
-func forms(t testing.TB) map[string]func() (*exchange, form) {
+func forms(t testing.TB) map[string]func() (*exchange.Exchange, exchange.Form) {
 	tok := newToyTokenizer()
 	words, err := content.New(toyVocab, func(id uint32) ([]byte, bool) { return tok.Text(id), true })
 	if err != nil {
@@ -27,15 +27,15 @@ func forms(t testing.TB) map[string]func() (*exchange, form) {
 		}
 		return e
 	}
-	generation := func(o flags.SGLang) (*exchange, form) {
+	generation := func(o flags.SGLang) (*exchange.Exchange, exchange.Form) {
 		e := engine(o)
-		g := &generation{exchange: newExchange(e.run, e.vocab, nil, nil, "", 1), server: newSGLang(e.run, e.vocab, &o),
+		g := &generation{Exchange: exchange.New(e.run, e.vocab, nil, nil, "", 1), server: newSGLang(e.run, e.vocab, &o),
 			items: []item{{rid: strings.Repeat("r", 32), limit: 1 << 30}}, said: make([]said, 1), streams: true, incremental: o.Incremental}
 		g.begin(&g.said[0], &g.items[0])
-		g.outputs = []output{{prompt: []uint32{1}}}
-		return &g.exchange, g
+		g.Outputs = []exchange.Output{{Prompt: []uint32{1}}}
+		return &g.Exchange, g
 	}
-	answered := func(d *dialect, v voice) (*exchange, form) {
+	answered := func(d *dialect, v voice) (*exchange.Exchange, exchange.Form) {
 		e := engine(flags.SGLang{})
 		of := newCompletions(e.run, e.vocab, nil, nil)
 		switch v {
@@ -44,29 +44,31 @@ func forms(t testing.TB) map[string]func() (*exchange, form) {
 		case vllm:
 			of = newCompletions(e.run, e.vocab, nil, &flags.VLLM{})
 		}
-		a := &answer{exchange: newExchange(e.run, e.vocab, nil, nil, "", 1), of: of, d: d, voice: v, said: make([]saying, 1), n: 1, logprobs: -1, tokenIDs: v == vllm, continuous: v != plain,
+		a := &answer{Exchange: exchange.New(e.run, e.vocab, nil, nil, "", 1), of: of, d: d, voice: v, said: make([]saying, 1), n: 1, logprobs: -1, tokenIDs: v == vllm, continuous: v != plain,
 			head: head("id", d.chunk, "weir-sim", 1)}
-		a.outputs = []output{{prompt: []uint32{1}}}
-		return &a.exchange, a
+		a.Outputs = []exchange.Output{{Prompt: []uint32{1}}}
+		return &a.Exchange, a
 	}
-	return map[string]func() (*exchange, form){
-		"generate, incremental":   func() (*exchange, form) { return generation(flags.SGLang{Incremental: true, Metrics: true}) },
-		"generate, cumulative":    func() (*exchange, form) { return generation(flags.SGLang{}) },
-		"chat as OpenAI's":        func() (*exchange, form) { return answered(chatDialect, plain) },
-		"chat as vLLM's":          func() (*exchange, form) { return answered(chatDialect, vllm) },
-		"chat as SGLang's":        func() (*exchange, form) { return answered(chatDialect, sglang) },
-		"completions as vLLM's":   func() (*exchange, form) { return answered(textDialect, vllm) },
-		"completions as SGLang's": func() (*exchange, form) { return answered(textDialect, sglang) },
+	return map[string]func() (*exchange.Exchange, exchange.Form){
+		"generate, incremental": func() (*exchange.Exchange, exchange.Form) {
+			return generation(flags.SGLang{Incremental: true, Metrics: true})
+		},
+		"generate, cumulative":    func() (*exchange.Exchange, exchange.Form) { return generation(flags.SGLang{}) },
+		"chat as OpenAI's":        func() (*exchange.Exchange, exchange.Form) { return answered(chatDialect, plain) },
+		"chat as vLLM's":          func() (*exchange.Exchange, exchange.Form) { return answered(chatDialect, vllm) },
+		"chat as SGLang's":        func() (*exchange.Exchange, exchange.Form) { return answered(chatDialect, sglang) },
+		"completions as vLLM's":   func() (*exchange.Exchange, exchange.Form) { return answered(textDialect, vllm) },
+		"completions as SGLang's": func() (*exchange.Exchange, exchange.Form) { return answered(textDialect, sglang) },
 	}
 }
 
 // next gives an output n ids more, as Run would.
-func (x *exchange) next(n int) {
-	o := &x.outputs[0]
+func next(x *exchange.Exchange, n int) {
+	o := &x.Outputs[0]
 	for i := range n {
-		x.taken.Add(0, 300+uint32(o.completion+i)%1024, uint32(o.completion+i+1))
+		x.Taken.Add(0, 300+uint32(o.Completion+i)%1024, uint32(o.Completion+i+1))
 	}
-	x.taken.Steps, x.taken.End = 1, int64(o.completion)
+	x.Taken.Steps, x.Taken.End = 1, int64(o.Completion)
 }
 
 // No token of a stream allocates, on any wire.
@@ -76,15 +78,15 @@ func TestStreamsAllocateNothing(t *testing.T) {
 		var buf []byte
 		// Up to the sizes that buffers grow to.
 		for range 2000 {
-			x.next(1)
-			buf, _ = x.digest(buf[:0], f, false)
+			next(x, 1)
+			buf, _ = x.Digest(buf[:0], f, false)
 		}
 		if !strings.HasPrefix(string(buf), "data: {") {
 			t.Fatalf("%s: %s", name, buf)
 		}
 		if n := testing.AllocsPerRun(500, func() {
-			x.next(1)
-			buf, _ = x.digest(buf[:0], f, false)
+			next(x, 1)
+			buf, _ = x.Digest(buf[:0], f, false)
 		}); n != 0 {
 			t.Errorf("%s: %v allocations per token", name, n)
 		}
@@ -100,47 +102,31 @@ func BenchmarkEvents(b *testing.B) {
 			var buf []byte
 			b.ReportAllocs()
 			for b.Loop() {
-				if x.outputs[0].completion == 2000 {
+				if x.Outputs[0].Completion == 2000 {
 					b.StopTimer()
 					x, f = start()
 					b.StartTimer()
 				}
-				x.next(1)
-				buf, _ = x.digest(buf[:0], f, false)
+				next(x, 1)
+				buf, _ = x.Digest(buf[:0], f, false)
 			}
 		})
 	}
 }
 
-// Runes that ids share come out whole, with the id that completes them, and
-// what never becomes one is U+FFFD.
-func TestRunesOfSeveralIDs(t *testing.T) {
-	const text = "aé\u4e16\U0001f600b"
-	for size := 1; size <= len(text); size++ {
-		var o output
-		var got string
-		for at := 0; at < len(text); at += size {
-			piece := o.runes(text[at:min(at+size, len(text))])
-			if !utf8.ValidString(piece) {
-				t.Errorf("size %d: %q", size, piece)
-			}
-			got += piece
-		}
-		if got != text || len(o.partial) != 0 {
-			t.Errorf("size %d: %q, %q is left", size, got, o.partial)
-		}
-	}
+// What never becomes a rune is U+FFFD.
+func TestBrokenRunes(t *testing.T) {
 	x, f := forms(t)["generate, cumulative"]()
-	o := &x.outputs[0]
-	x.open = 1
+	o := &x.Outputs[0]
+	x.Open = 1
 	// The toy tokenizer's first ids are bytes: the first two of three.
 	for i, id := range []uint32{'a', 0xe4, 0xb8} {
-		x.taken.Add(0, id, uint32(i+1))
+		x.Taken.Add(0, id, uint32(i+1))
 	}
-	x.taken.Steps = 1
-	x.taken.Done = append(x.taken.Done, engine.Done{Done: sim.Done{Reason: infer.ReasonLength, Completion: 3, Matched: -1}})
-	b, _ := x.digest(nil, f, false)
-	if !strings.Contains(string(b), "\"text\":\"a\ufffd\",") || o.reason != infer.ReasonLength {
+	x.Taken.Steps = 1
+	x.Taken.Done = append(x.Taken.Done, engine.Done{Done: sim.Done{Reason: infer.ReasonLength, Completion: 3, Matched: -1}})
+	b, _ := x.Digest(nil, f, false)
+	if !strings.Contains(string(b), "\"text\":\"a\ufffd\",") || o.Reason != infer.ReasonLength {
 		t.Errorf("%s", b)
 	}
 }

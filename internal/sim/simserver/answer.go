@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"weir/internal/sim/simserver/engine"
+	"weir/internal/sim/simserver/exchange"
 	"weir/internal/sim/simserver/speech"
 	"weir/internal/sim/simserver/web"
 )
@@ -11,7 +12,7 @@ import (
 // answer is the answer to one completion request in the OpenAI API, in one of
 // its dialects and voices. It is the form of its own exchange.
 type answer struct {
-	exchange
+	exchange.Exchange
 	d     *dialect
 	voice voice
 	said  []saying // by output
@@ -41,34 +42,34 @@ type saying struct {
 	called bool           // it ended by calls
 }
 
-// event implements form.
-func (a *answer) event(b []byte, o *output) []byte {
-	if o.failure != nil {
+// Event implements exchange.Form.
+func (a *answer) Event(b []byte, o *exchange.Output) []byte {
+	if o.Failure != nil {
 		// When the engine itself aborts, the last event is an error event.
 		a.failed = true
 		b = append(b, "data: "...)
 		if a.voice == sglang {
-			b = web.AppendSGLangError(b, o.failure)
+			b = web.AppendSGLangError(b, o.Failure)
 		} else {
-			b = web.AppendVLLMError(b, o.failure)
+			b = web.AppendVLLMError(b, o.Failure)
 		}
 		return append(b, "\n\n"...)
 	}
-	if !o.began && a.d.chat {
+	if !o.Began && a.d.chat {
 		b = a.role(b, o)
 	}
 	if a.said[o.Slot].speech != nil {
 		// SGLang reports the ends of all choices at the end of the stream.
-		if b = a.speak(b, o, a.voice != vllm); o.reason != "" && a.voice == plain {
+		if b = a.speak(b, o, a.voice != vllm); o.Reason != "" && a.voice == plain {
 			b = a.finish(b, o)
 		}
-		o.clear()
+		o.Clear()
 		return b
 	}
-	said, ended := len(o.text) > 0 || (a.tokenIDs || a.logprobs >= 0) && len(o.ids) > 0, o.reason != ""
+	said, ended := len(o.Text) > 0 || (a.tokenIDs || a.logprobs >= 0) && len(o.IDs) > 0, o.Reason != ""
 	switch {
 	case a.voice == vllm, a.voice == sglang && !a.d.chat:
-		if said || ended || len(o.ids) > 0 {
+		if said || ended || len(o.IDs) > 0 {
 			b = a.chunk(b, o, ended)
 		}
 	case a.voice == sglang:
@@ -84,15 +85,8 @@ func (a *answer) event(b []byte, o *output) []byte {
 			b = a.finish(b, o)
 		}
 	}
-	o.clear()
+	o.Clear()
 	return b
-}
-
-// clear discards the output that was written.
-func (o *output) clear() {
-	o.sent += len(o.ids)
-	o.offset += len(o.text)
-	o.text, o.ids = o.text[:0], o.ids[:0]
 }
 
 // choiceHead appends an event up to the inside of its choice.
@@ -109,12 +103,12 @@ func (a *answer) choiceHead(b []byte, slot uint32) []byte {
 }
 
 // choiceTail appends the rest of an event after its choice.
-func (a *answer) choiceTail(b []byte, o *output, ended bool) []byte {
+func (a *answer) choiceTail(b []byte, o *exchange.Output, ended bool) []byte {
 	b = append(b, "}]"...)
 	switch {
 	case a.continuous:
 		b = append(b, `,"usage":`...)
-		b = a.appendUsage(b, len(o.prompt), a.reported(o), -1, a.voice == plain)
+		b = a.appendUsage(b, len(o.Prompt), a.Reported(o), -1, a.voice == plain)
 	case a.usage && a.voice == plain:
 		b = append(b, `,"usage":null`...)
 	case a.voice == sglang && !a.d.chat:
@@ -137,7 +131,7 @@ func (a *answer) appendFingerprint(b []byte) []byte {
 }
 
 // role appends the first event of a chat's choice.
-func (a *answer) role(b []byte, o *output) []byte {
+func (a *answer) role(b []byte, o *exchange.Output) []byte {
 	b = a.choiceHead(b, o.Slot)
 	b = append(b, `"delta":{`...)
 	if a.voice == sglang {
@@ -150,10 +144,10 @@ func (a *answer) role(b []byte, o *output) []byte {
 		return append(b, "\n\n"...)
 	case vllm:
 		b = append(b, `}],"prompt_token_ids":`...)
-		b = a.appendOwnIDs(b, o.prompt)
+		b = a.appendOwnIDs(b, o.Prompt)
 		if a.continuous {
 			b = append(b, `,"usage":`...)
-			b = a.appendUsage(b, len(o.prompt), 0, -1, false)
+			b = a.appendUsage(b, len(o.Prompt), 0, -1, false)
 		}
 		return append(b, "}\n\n"...)
 	}
@@ -162,7 +156,7 @@ func (a *answer) role(b []byte, o *output) []byte {
 
 // chunk appends an event with all that a choice has pending, and with its end
 // where that is in the same event.
-func (a *answer) chunk(b []byte, o *output, ended bool) []byte {
+func (a *answer) chunk(b []byte, o *exchange.Output, ended bool) []byte {
 	b = a.choiceHead(b, o.Slot)
 	if p := a.said[o.Slot].part; p != nil {
 		b = a.appendDelta(b, p)
@@ -172,7 +166,7 @@ func (a *answer) chunk(b []byte, o *output, ended bool) []byte {
 		} else {
 			b = append(b, a.d.openDelta...)
 		}
-		b = web.AppendText(b, o.text)
+		b = web.AppendText(b, o.Text)
 		b = append(b, a.d.closeDelta...)
 	}
 	b = append(b, `,"logprobs":`...)
@@ -186,31 +180,31 @@ func (a *answer) chunk(b []byte, o *output, ended bool) []byte {
 			b = a.appendStopReason(b, o)
 		}
 		b = append(b, `,"token_ids":`...)
-		b = a.appendOwnIDs(b, o.ids)
+		b = a.appendOwnIDs(b, o.IDs)
 	case a.voice == vllm:
 		b = append(b, `,"stop_reason":`...)
 		b = a.appendStopReason(b, o)
 		b = append(b, `,"prompt_token_ids":`...)
-		if o.began {
+		if o.Began {
 			b = append(b, "null"...)
 		} else {
-			b = a.appendOwnIDs(b, o.prompt)
+			b = a.appendOwnIDs(b, o.Prompt)
 		}
 		b = append(b, `,"token_ids":`...)
-		b = a.appendOwnIDs(b, o.ids)
+		b = a.appendOwnIDs(b, o.IDs)
 	case a.voice == sglang:
 		b = append(b, `,"matched_stop":`...)
 		if ended {
-			b = appendMatch(b, o.matched)
+			b = appendMatch(b, o.Matched)
 		} else {
 			b = append(b, "null"...)
 		}
 		if a.tokenIDs && !a.d.chat {
 			b = append(b, `,"token_ids":`...)
-			b = a.appendOwnIDs(b, o.ids)
-			if !o.began {
+			b = a.appendOwnIDs(b, o.IDs)
+			if !o.Began {
 				b = append(b, `,"prompt_token_ids":`...)
-				b = a.appendOwnIDs(b, o.prompt)
+				b = a.appendOwnIDs(b, o.Prompt)
 			}
 		}
 	}
@@ -218,7 +212,7 @@ func (a *answer) chunk(b []byte, o *output, ended bool) []byte {
 }
 
 // finish appends a choice's last event, where that is one of its own.
-func (a *answer) finish(b []byte, o *output) []byte {
+func (a *answer) finish(b []byte, o *exchange.Output) []byte {
 	b = a.choiceHead(b, o.Slot)
 	switch {
 	case a.voice == sglang:
@@ -232,7 +226,7 @@ func (a *answer) finish(b []byte, o *output) []byte {
 	b = a.appendReason(b, o, true)
 	if a.voice == sglang {
 		b = append(b, `,"matched_stop":`...)
-		b = appendMatch(b, o.matched)
+		b = appendMatch(b, o.Matched)
 		return append(b, "}]}\n\n"...)
 	}
 	return a.choiceTail(b, o, true)
@@ -241,9 +235,9 @@ func (a *answer) finish(b []byte, o *output) []byte {
 // strayChoice is a choice that nobody can ask for.
 const strayChoice = 1 << 20
 
-// stray implements form.
-func (a *answer) stray(b []byte) []byte {
-	o := &output{Job: engine.Job{Slot: strayChoice}}
+// Stray implements exchange.Form.
+func (a *answer) Stray(b []byte) []byte {
+	o := &exchange.Output{Job: engine.Job{Slot: strayChoice}}
 	b = a.choiceHead(b, o.Slot)
 	if a.d.chat {
 		b = append(b, `"delta":{}`...)
@@ -254,18 +248,18 @@ func (a *answer) stray(b []byte) []byte {
 	return a.choiceTail(b, o, false)
 }
 
-// end implements form.
-func (a *answer) end(b []byte) []byte {
+// End implements exchange.Form.
+func (a *answer) End(b []byte) []byte {
 	if a.voice == sglang && a.d.chat && !a.failed {
-		for i := range a.outputs {
-			b = a.finish(b, &a.outputs[i])
+		for i := range a.Outputs {
+			b = a.finish(b, &a.Outputs[i])
 		}
 	}
 	if a.usage && !a.failed {
 		b = append(b, "data: "...)
 		b = append(b, a.head...)
 		b = append(b, `[],"usage":`...)
-		b = a.appendUsage(b, a.promptTokens, a.completion(), a.cached(), true)
+		b = a.appendUsage(b, a.PromptTokens, a.Completion(), a.cached(), true)
 		b = a.appendFingerprint(b)
 		if a.voice == vllm && a.measured() {
 			b = append(b, `,"metrics":`...)
@@ -280,8 +274,8 @@ func (a *answer) end(b []byte) []byte {
 func (a *answer) wholeBody() []byte {
 	b := append([]byte(nil), a.headWhole...)
 	b = append(b, '[')
-	for i := range a.outputs {
-		o := &a.outputs[i]
+	for i := range a.Outputs {
+		o := &a.Outputs[i]
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -292,7 +286,7 @@ func (a *answer) wholeBody() []byte {
 			b = a.appendMessage(b, o)
 		} else {
 			b = append(b, a.d.openWhole...)
-			b = web.AppendText(b, o.text)
+			b = web.AppendText(b, o.Text)
 			b = append(b, a.d.closeWhole...)
 		}
 		b = append(b, `,"logprobs":`...)
@@ -304,19 +298,19 @@ func (a *answer) wholeBody() []byte {
 			b = append(b, `,"stop_reason":`...)
 			b = a.appendStopReason(b, o)
 			b = append(b, `,"token_ids":`...)
-			b = a.appendOwnIDs(b, o.ids)
+			b = a.appendOwnIDs(b, o.IDs)
 			if !a.d.chat {
 				b = append(b, `,"prompt_logprobs":null,"prompt_token_ids":`...)
-				b = a.appendOwnIDs(b, o.prompt)
+				b = a.appendOwnIDs(b, o.Prompt)
 			}
 		case sglang:
 			b = append(b, `,"matched_stop":`...)
-			b = appendMatch(b, o.matched)
+			b = appendMatch(b, o.Matched)
 			if a.tokenIDs {
 				b = append(b, `,"prompt_token_ids":`...)
-				b = a.appendOwnIDs(b, o.prompt)
+				b = a.appendOwnIDs(b, o.Prompt)
 				b = append(b, `,"token_ids":`...)
-				b = a.appendOwnIDs(b, o.ids)
+				b = a.appendOwnIDs(b, o.IDs)
 			}
 		}
 		b = append(b, '}')
@@ -330,15 +324,15 @@ func (a *answer) wholeBody() []byte {
 		b = a.appendFingerprint(b)
 	}
 	b = append(b, `,"usage":`...)
-	b = a.appendUsage(b, a.promptTokens, a.completion(), a.cached(), a.voice == plain)
+	b = a.appendUsage(b, a.PromptTokens, a.Completion(), a.cached(), a.voice == plain)
 	switch a.voice {
 	case vllm:
 		if a.d.chat {
 			b = append(b, `,"prompt_logprobs":null,"prompt_token_ids":`...)
-			b = a.appendOwnIDs(b, a.outputs[0].prompt)
+			b = a.appendOwnIDs(b, a.Outputs[0].Prompt)
 		}
 		b = append(b, `,"kv_transfer_params":`...)
-		b = appendTransferParams(b, a.run, a.of.vllm.Transfer, &a.outputs[0])
+		b = appendTransferParams(b, a.Run, a.of.vllm.Transfer, &a.Outputs[0])
 		b = append(b, `,"metrics":`...)
 		if a.measured() {
 			b = a.appendMetrics(b)
@@ -353,7 +347,7 @@ func (a *answer) wholeBody() []byte {
 	return append(b, '}')
 }
 
-func (a *answer) appendReason(b []byte, o *output, ended bool) []byte {
+func (a *answer) appendReason(b []byte, o *exchange.Output, ended bool) []byte {
 	if !ended {
 		return append(b, "null"...)
 	}
@@ -361,28 +355,28 @@ func (a *answer) appendReason(b []byte, o *output, ended bool) []byte {
 		return append(b, `"tool_calls"`...)
 	}
 	b = append(b, '"')
-	b = append(b, o.reason...)
+	b = append(b, o.Reason...)
 	return append(b, '"')
 }
 
 // appendMatch appends what stopped an output, or null.
-func appendMatch(b []byte, m match) []byte {
+func appendMatch(b []byte, m exchange.Match) []byte {
 	switch {
-	case !m.set:
+	case !m.Set:
 		return append(b, "null"...)
-	case m.text != "":
-		return append(b, web.Quote(m.text)...)
+	case m.Text != "":
+		return append(b, web.Quote(m.Text)...)
 	}
-	return strconv.AppendUint(b, uint64(m.id), 10)
+	return strconv.AppendUint(b, uint64(m.ID), 10)
 }
 
 // appendStopReason appends vLLM's stop_reason: as appendMatch, but null for the
 // model's own end ids.
-func (a *answer) appendStopReason(b []byte, o *output) []byte {
-	if o.matched.set && o.matched.text == "" && a.vocab.Ends(o.matched.id) {
+func (a *answer) appendStopReason(b []byte, o *exchange.Output) []byte {
+	if o.Matched.Set && o.Matched.Text == "" && a.Vocab.Ends(o.Matched.ID) {
 		return append(b, "null"...)
 	}
-	return appendMatch(b, o.matched)
+	return appendMatch(b, o.Matched)
 }
 
 // appendOwnIDs appends ids as an array where the caller asked for ids, null
@@ -404,11 +398,11 @@ func (a *answer) cached() int {
 		return -1
 	}
 	n := 0
-	for i := 0; i < len(a.outputs); i += a.n {
-		if o := &a.outputs[i]; o.pair != nil && o.pair.cached >= 0 {
-			n += o.pair.cached
+	for i := 0; i < len(a.Outputs); i += a.n {
+		if o := &a.Outputs[i]; o.Pair != nil && o.Pair.Cached >= 0 {
+			n += o.Pair.Cached
 		} else {
-			n += o.cached
+			n += o.Cached
 		}
 	}
 	if n == 0 && a.voice == sglang {
@@ -443,19 +437,19 @@ func (a *answer) appendUsage(b []byte, prompt, completion, cached int, brief boo
 // measured reports whether the answer has vLLM's per-request metrics. They describe one
 // output, so a request for several has none.
 func (a *answer) measured() bool {
-	return a.of.vllm.PerRequestMetrics && len(a.outputs) == 1
+	return a.of.vllm.PerRequestMetrics && len(a.Outputs) == 1
 }
 
 // appendMetrics appends vLLM's per-request metrics.
 func (a *answer) appendMetrics(b []byte) []byte {
-	o := &a.outputs[0]
-	scheduled, first, last, n := o.stamps.QueueEnd, o.stamps.FirstToken, o.latest, o.completion
+	o := &a.Outputs[0]
+	scheduled, first, last, n := o.Stamps.QueueEnd, o.Stamps.FirstToken, o.Latest, o.Completion
 	b = append(b, `{"time_to_first_token_ms":`...)
 	b = appendMillis(b, first-scheduled)
 	b = append(b, `,"generation_time_ms":`...)
 	b = appendMillis(b, last-first)
 	b = append(b, `,"queue_time_ms":`...)
-	b = appendMillis(b, scheduled-o.stamps.QueueStart)
+	b = appendMillis(b, scheduled-o.Stamps.QueueStart)
 	b = append(b, `,"mean_itl_ms":`...)
 	if n > 1 {
 		b = appendMillis(b, (last-first)/int64(n-1))

@@ -12,6 +12,7 @@ import (
 
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/engine"
+	"weir/internal/sim/simserver/exchange"
 )
 
 // BenchmarkPlane is tokens per second through the plane, engine and a client
@@ -68,7 +69,7 @@ func BenchmarkOpenAI(b *testing.B) {
 	}
 	bench.settle("all streams", func(s engine.State) bool { return s.Running == streams })
 	a := &answer{d: chatDialect, logprobs: -1, head: head(chatDialect.idPrefix+rand.Text(), chatDialect.chunk, "weir-sim", time.Now().Unix())}
-	event := len(a.chunk(nil, &output{text: []byte(" abc")}, false))
+	event := len(a.chunk(nil, &exchange.Output{Text: []byte(" abc")}, false))
 	from := read.Load()
 	for b.Loop() {
 		time.Sleep(time.Millisecond)

@@ -15,6 +15,7 @@ import (
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/catalog"
 	"weir/internal/sim/simserver/engine"
+	"weir/internal/sim/simserver/exchange"
 	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/flags"
 	"weir/internal/sim/simserver/speech"
@@ -47,7 +48,7 @@ func newCompletions(run *engine.Engine, v *vocab.Vocab, s *flags.SGLang, f *flag
 
 // begin begins the answer to a request that came at a time. id is the request's own, if it has one.
 func (c *completions) begin(w http.ResponseWriter, r *http.Request, d *dialect, id string, created int64) answer {
-	return answer{exchange: newExchange(c.run, c.vocab, w, r, id, created), of: c, d: d, voice: c.voice}
+	return answer{Exchange: exchange.New(c.run, c.vocab, w, r, id, created), of: c, d: d, voice: c.voice}
 }
 
 // handler serves one dialect of completions in the plain voice or in
@@ -78,7 +79,7 @@ func (c *completions) newAnswer(w http.ResponseWriter, r *http.Request, d *diale
 
 // api is a way of writing answers, streamed and whole.
 type api interface {
-	form
+	exchange.Form
 	// wholeBody returns a complete answer that is not streamed.
 	wholeBody() []byte
 }
@@ -86,49 +87,49 @@ type api interface {
 // serve has the engine work on a request that was accepted, or not, and answers it.
 func (a *answer) serve(requests []sim.Request, err error, as api, refuse func(error)) {
 	if errors.Is(err, flags.ErrDies) {
-		a.run.Die(err)
+		a.Run.Die(err)
 		panic(http.ErrAbortHandler) // the server goes with it
 	}
 	if err != nil {
 		if !a.empty {
-			a.run.Refused()
+			a.Run.Refused()
 		}
 		refuse(err)
 		return
 	}
-	if !a.delay(refuse) {
-		a.run.Refused()
+	if !a.Delay(refuse) {
+		a.Run.Refused()
 		return
 	}
-	defer a.abandon()
+	defer a.Abandon()
 	for i := range requests {
-		if err := a.submit(&a.outputs[i], requests[i]); err != nil {
+		if err := a.Submit(&a.Outputs[i], requests[i]); err != nil {
 			refuse(err)
 			return
 		}
 	}
 	if !a.stream {
-		if a.whole(refuse) {
-			a.writeWhole(as.wholeBody())
+		if a.Whole(refuse) {
+			a.WriteWhole(as.wholeBody())
 		}
 		return
 	}
-	web.EventStream(a.w, "text/event-stream; charset=utf-8")
-	if a.voice == vllm && http.NewResponseController(a.w).Flush() != nil {
+	web.EventStream(a.Writer, "text/event-stream; charset=utf-8")
+	if a.voice == vllm && http.NewResponseController(a.Writer).Flush() != nil {
 		// It sends the head before it has anything to say.
 		return
 	}
-	a.exchange.stream(as, a.voice == plain)
+	a.Exchange.Stream(as, a.voice == plain)
 }
 
 // accept reads a request up to the point where the engine may be asked.
 func (a *answer) accept() ([]sim.Request, error) {
 	if a.voice != plain {
-		if err := web.WantJSON(a.r); err != nil {
+		if err := web.WantJSON(a.Request); err != nil {
 			return nil, err
 		}
 	}
-	body, err := web.ReadBody(a.w, a.r)
+	body, err := web.ReadBody(a.Writer, a.Request)
 	if err != nil {
 		return nil, err
 	}
@@ -140,8 +141,8 @@ func (a *answer) accept() ([]sim.Request, error) {
 	if err := a.unsimulated().Refuse(req.Rest); err != nil {
 		return nil, err
 	}
-	if a.voice == vllm && req.RequestID != "" && a.r.Header.Get("X-Request-Id") == "" {
-		a.id = req.RequestID
+	if a.voice == vllm && req.RequestID != "" && a.Request.Header.Get("X-Request-Id") == "" {
+		a.ID = req.RequestID
 	}
 	return a.prepare(&req)
 }
@@ -149,7 +150,7 @@ func (a *answer) accept() ([]sim.Request, error) {
 // prepare checks a request and prepares its outputs.
 func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 	if a.voice == plain {
-		if err := a.run.WantWhole(); err != nil {
+		if err := a.Run.WantWhole(); err != nil {
 			return nil, err
 		}
 	}
@@ -213,51 +214,51 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 	}
 
 	a.stream, a.tokenIDs, a.tokensAsIDs = req.Stream, a.voice != plain && req.ReturnTokenIDs, a.voice == vllm && req.TokensAsIDs
-	a.atOnce = !req.Stream
-	a.run.Asked(a.n, params.MaxTokens)
+	a.AtOnce = !req.Stream
+	a.Run.Asked(a.n, params.MaxTokens)
 	if o := req.StreamOptions; o != nil && req.Stream {
 		a.usage, a.continuous = o.IncludeUsage, o.ContinuousUsageStats && (a.voice == sglang || o.IncludeUsage && a.voice == vllm)
 	}
 	if err := a.introduce(req, lora, len(prompts)); err != nil {
 		return nil, err
 	}
-	a.draw(prompts)
+	a.Draw(prompts)
 	pairs, err := req.Pair.Each(len(prompts), a.n)
 	if err != nil && a.voice == sglang {
 		return nil, err
 	}
 
 	requests := make([]sim.Request, 0, len(prompts)*a.n)
-	a.outputs, a.said = make([]output, 0, cap(requests)), make([]saying, cap(requests))
+	a.Outputs, a.said = make([]exchange.Output, 0, cap(requests)), make([]saying, cap(requests))
 	for i, prompt := range prompts {
-		a.promptTokens += len(prompt)
+		a.PromptTokens += len(prompt)
 		for k := range a.n {
 			p := params
 			p.Prompt = prompt
 			// The choices of one prompt must differ.
 			p.Seed += uint64(k) * 0x9e3779b97f4a7c15
-			o := output{
-				name:     a.rid(i*a.n + k),
-				stops:    stopScanner{list: stops, keep: req.showStop()},
-				showStop: req.showStop(),
-				ask:      ask,
+			o := exchange.Output{
+				Name:     a.rid(i*a.n + k),
+				Stops:    exchange.NewStops(stops, req.showStop()),
+				ShowStop: req.showStop(),
+				Ask:      ask,
 			}
 			switch a.voice {
 			case sglang:
-				err = sglangLeg(&a.exchange, a.of.sglang, &o, &p, &pairs[i*a.n+k])
+				err = sglangLeg(&a.Exchange, a.of.sglang, &o, &p, &pairs[i*a.n+k])
 			case vllm:
 				err = vllmLeg(a.of.vllm.Transfer, &o, &p, req.KVTransferParams, a.baseID(i*a.n+k))
 			}
 			if err != nil {
 				return nil, err
 			}
-			prepared, err := a.add(o, p)
+			prepared, err := a.Add(o, p)
 			if err != nil {
 				return nil, err
 			}
 			// Aborts are identified by the request's seed, not by the choice's.
-			added := &a.outputs[len(a.outputs)-1]
-			if added.Seed = int64(params.Seed); added.scripted && a.d.chat {
+			added := &a.Outputs[len(a.Outputs)-1]
+			if added.Seed = int64(params.Seed); added.Scripted && a.d.chat {
 				a.said[added.Slot].speech = speech.New(!fields.IsNull(req.Offered()), req.Separate())
 			}
 			requests = append(requests, prepared)
@@ -355,12 +356,12 @@ func (a *answer) asSGLang(req *completionRequest, p *sim.Params) error {
 
 // introduce puts together what all events begin with.
 func (a *answer) introduce(req *completionRequest, lora string, prompts int) error {
-	model, now := a.run.Options().Model, time.Now().Unix()
+	model, now := a.Run.Options().Model, time.Now().Unix()
 	if lora != "" {
 		model = lora
 	}
 	if a.model = model; a.voice != sglang {
-		id := a.d.idPrefix + a.id
+		id := a.d.idPrefix + a.ID
 		a.head, a.headWhole = head(id, a.d.chunk, model, now), head(id, a.d.object, model, now)
 		return nil
 	}
@@ -374,8 +375,8 @@ func (a *answer) introduce(req *completionRequest, lora string, prompts int) err
 	if a.rids, err = fields.RIDs(req.RID, batch, prompts, a.n); err != nil {
 		return err
 	}
-	if a.id == "" {
-		a.id = a.rids[0]
+	if a.ID == "" {
+		a.ID = a.rids[0]
 	}
 	for _, rid := range a.rids {
 		a.heads = append(a.heads, head(rid, a.d.chunk, model, now))
@@ -414,7 +415,7 @@ func (a *answer) params(req *completionRequest) (sim.Params, error) {
 	if a.voice == vllm {
 		// Here the lowest comes first.
 		p.Priority = -p.Priority
-		if rank := a.r.Header.Get("X-Data-Parallel-Rank"); rank != "" {
+		if rank := a.Request.Header.Get("X-Data-Parallel-Rank"); rank != "" {
 			n, err := strconv.Atoi(rank)
 			if err != nil {
 				return p, infer.Invalid("X-Data-Parallel-Rank", "X-Data-Parallel-Rank is %q; it must be a number", rank)
@@ -439,17 +440,17 @@ func (a *answer) prompts(req *completionRequest) ([][]uint32, error) {
 		// SGLang's: the caller rendered and encoded the messages.
 		return [][]uint32{req.InputIDs}, nil
 	case a.d.chat:
-		ids, err := a.vocab.Chat(a.r.Context(), a.id, req.Messages, req.Offered(), req.TemplateKwargs)
+		ids, err := a.Vocab.Chat(a.Request.Context(), a.ID, req.Messages, req.Offered(), req.TemplateKwargs)
 		return [][]uint32{ids}, err
 	}
-	return a.vocab.Prompts("prompt", req.Prompt)
+	return a.Vocab.Prompts("prompt", req.Prompt)
 }
 
 // lora returns the LoRA adapter that a request selects by its model or, on SGLang, by its
 // lora_path; empty is none. SGLang accepts any name for the model, and MODEL:ADAPTER.
 func (a *answer) lora(req *completionRequest) (string, error) {
 	if a.voice != sglang {
-		return catalog.LoRA(a.run.Options(), req.Model)
+		return catalog.LoRA(a.Run.Options(), req.Model)
 	}
 	if req.LoRAPath != nil {
 		return *req.LoRAPath, nil
@@ -461,7 +462,7 @@ func (a *answer) lora(req *completionRequest) (string, error) {
 // baseID returns the part of a request's id that both legs of a pushed pair have in common.
 func (a *answer) baseID(index int) string {
 	if a.d.chat {
-		return a.d.idPrefix + a.id
+		return a.d.idPrefix + a.ID
 	}
-	return a.d.idPrefix + a.id + "-" + strconv.Itoa(index)
+	return a.d.idPrefix + a.ID + "-" + strconv.Itoa(index)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -97,43 +96,6 @@ func FuzzGenerate(f *testing.F) {
 			if it := &items[i]; it.limit < 0 || it.params.MaxTokens < 1 || it.top < 0 || it.start < -1 {
 				t.Fatalf("%q: item %+v", body, it)
 			}
-		}
-	})
-}
-
-// FuzzStopScanner compares the scanner on pieces with a search in the whole.
-func FuzzStopScanner(f *testing.F) {
-	f.Add("hello world", "lo w", "or", 3)
-	f.Add("aaab", "aab", "b", 1)
-	f.Fuzz(func(t *testing.T, text, one, two string, size int) {
-		if one == "" || two == "" {
-			return
-		}
-		size = max(1, min(size, len(text)))
-		s := stopScanner{list: []string{one, two}}
-		var got strings.Builder
-		found := false
-		for rest := text; rest != "" && !found; rest = rest[min(size, len(rest)):] {
-			var shown string
-			shown, found = s.push(rest[:min(size, len(rest))])
-			got.WriteString(shown)
-		}
-		got.WriteString(s.rest())
-		// The first to be complete wins; of those complete in one piece, the one
-		// that begins first.
-		want, stopped := text, false
-		for end := min(size, len(text)); !stopped && text != ""; end = min(end+size, len(text)) {
-			for _, stop := range s.list {
-				if i := strings.Index(text[:end], stop); i >= 0 && (!stopped || i < len(want)) {
-					want, stopped = text[:i], true
-				}
-			}
-			if end == len(text) {
-				break
-			}
-		}
-		if got.String() != want || found != stopped {
-			t.Fatalf("%q in pieces of %d, stops %q: %q %v, want %q %v", text, size, s.list, got.String(), found, want, stopped)
 		}
 	})
 }

@@ -4,22 +4,23 @@ import (
 	"fmt"
 	"strconv"
 
+	"weir/internal/sim/simserver/exchange"
 	"weir/internal/sim/simserver/vocab"
 )
 
 // appendLogprobs appends the log probabilities of a choice's pending output, or null.
-func (a *answer) appendLogprobs(b []byte, o *output) []byte {
-	ids := o.ids
+func (a *answer) appendLogprobs(b []byte, o *exchange.Output) []byte {
+	ids := o.IDs
 	if a.voice == sglang {
-		ids = o.ids
+		ids = o.IDs
 	}
 	switch {
 	case a.logprobs < 0 || len(ids) == 0:
 		return append(b, "null"...)
 	case a.d.chat:
-		return a.appendChatLogprobs(b, ids, o.sent)
+		return a.appendChatLogprobs(b, ids, o.Sent)
 	}
-	return a.appendTextLogprobs(b, ids, o.sent, o.offset)
+	return a.appendTextLogprobs(b, ids, o.Sent, o.Offset)
 }
 
 func (a *answer) appendChatLogprobs(b []byte, ids []uint32, position int) []byte {
@@ -42,14 +43,14 @@ func (a *answer) appendChatLogprobs(b []byte, ids []uint32, position int) []byte
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = entry(b, id, vocab.Logprob(id, position+i), a.vocab.TokenText(id))
+		b = entry(b, id, vocab.Logprob(id, position+i), a.Vocab.TokenText(id))
 		b = append(b, `,"top_logprobs":[`...)
 		for k := range a.logprobs {
 			if k > 0 {
 				b = append(b, ',')
 			}
-			other, lp := a.vocab.Alternative(id, position+i, k)
-			text := a.vocab.TokenText(other)
+			other, lp := a.Vocab.Alternative(id, position+i, k)
+			text := a.Vocab.TokenText(other)
 			if a.tokensAsIDs { // what stands for the token
 				text = fmt.Appendf(nil, "token_id:%d", other)
 			}
@@ -73,7 +74,7 @@ func (a *answer) appendTextLogprobs(b []byte, ids []uint32, position, offset int
 			continue
 		}
 		b = strconv.AppendInt(b, int64(offset), 10)
-		offset += len(a.vocab.Text(id))
+		offset += len(a.Vocab.Text(id))
 	}
 	b = append(b, `],"token_logprobs":[`...)
 	for i, id := range ids {
@@ -99,7 +100,7 @@ func (a *answer) appendTextLogprobs(b []byte, ids []uint32, position, offset int
 			if k > 0 {
 				b = append(b, ',')
 			}
-			other, lp := a.vocab.Alternative(id, position+i, k)
+			other, lp := a.Vocab.Alternative(id, position+i, k)
 			b = a.appendToken(b, other)
 			b = append(b, ':')
 			b = vocab.AppendLogprob(b, lp)
@@ -112,7 +113,7 @@ func (a *answer) appendTextLogprobs(b []byte, ids []uint32, position, offset int
 // appendToken appends the text of an id as a JSON string, or "token_id:N".
 func (a *answer) appendToken(b []byte, id uint32) []byte {
 	if !a.tokensAsIDs {
-		return a.vocab.AppendTokenText(b, id)
+		return a.Vocab.AppendTokenText(b, id)
 	}
 	b = append(b, `"token_id:`...)
 	return append(strconv.AppendUint(b, uint64(id), 10), '"')

@@ -26,16 +26,16 @@ func TestMerging(t *testing.T) {
 				var text string
 				var ids []uint32
 				x, f := start()
-				o := &x.outputs[0]
-				x.open = 1
-				for o.reason == "" {
+				o := &x.Outputs[0]
+				x.Open = 1
+				for o.Reason == "" {
 					some := rapid.IntRange(0, 5).Draw(t, "in one step")
-					some = min(some, n-o.completion)
-					x.next(some)
-					if o.completion+some == n && rapid.Bool().Draw(t, "with its end") {
-						x.taken.Done = append(x.taken.Done, engine.Done{Done: sim.Done{Reason: infer.ReasonLength, Completion: n, Matched: -1}})
+					some = min(some, n-o.Completion)
+					next(x, some)
+					if o.Completion+some == n && rapid.Bool().Draw(t, "with its end") {
+						x.Taken.Done = append(x.Taken.Done, engine.Done{Done: sim.Done{Reason: infer.ReasonLength, Completion: n, Matched: -1}})
 					}
-					b, struck := x.digest(nil, f, strings.HasPrefix(name, "chat as OpenAI"))
+					b, struck := x.Digest(nil, f, strings.HasPrefix(name, "chat as OpenAI"))
 					if struck {
 						t.Fatal("no fault was asked for")
 					}
@@ -73,7 +73,7 @@ func TestMerging(t *testing.T) {
 				var wantIDs []uint32
 				for i := range n {
 					wantIDs = append(wantIDs, 300+uint32(i)%1024)
-					want += x.vocab.Text(wantIDs[i])
+					want += x.Vocab.Text(wantIDs[i])
 				}
 				if text != want || strings.HasPrefix(name, "generate") && !slices.Equal(ids, wantIDs) {
 					t.Fatalf("%q %v, want %q", text, ids, want)

@@ -129,38 +129,6 @@ func TestStopStrings(t *testing.T) {
 	})
 }
 
-func TestStopScanner(t *testing.T) {
-	for _, x := range []struct {
-		stops  []string
-		pieces []string
-		want   string
-		found  bool
-	}{
-		{[]string{"END"}, []string{"a E", "N", "Dx"}, "a ", true},
-		{[]string{"END"}, []string{"a E", "N", "E"}, "a ENE", false},
-		{[]string{"aab"}, []string{"a", "a", "a", "b"}, "a", true},
-		{[]string{"longer", "on"}, []string{"l", "o", "nger"}, "", true},
-		{nil, []string{"x"}, "x", false},
-	} {
-		s := stopScanner{list: x.stops}
-		var got strings.Builder
-		found := false
-		for _, p := range x.pieces {
-			var shown string
-			if shown, found = s.push(p); true {
-				got.WriteString(shown)
-			}
-			if found {
-				break
-			}
-		}
-		got.WriteString(s.rest())
-		if got.String() != x.want || found != x.found {
-			t.Errorf("%q in %q: %q %v", x.stops, x.pieces, got.String(), found)
-		}
-	}
-}
-
 func TestErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, Options{Sim: sim.Options{ContextLength: 50}})

@@ -11,6 +11,7 @@ import (
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/catalog"
 	"weir/internal/sim/simserver/engine"
+	"weir/internal/sim/simserver/exchange"
 	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/flags"
 	"weir/internal/sim/simserver/tally"
@@ -80,28 +81,28 @@ func (f *sglangServer) pool() *pool { return &pool{o: f.run.Options(), vocab: f.
 
 // register notes an exchange's outputs by their request ids, so that they can
 // be aborted. One that is under way already is refused.
-func (f *sglangServer) register(x *exchange) error {
+func (f *sglangServer) register(x *exchange.Exchange) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i := range x.outputs {
-		name := x.outputs[i].name
+	for i := range x.Outputs {
+		name := x.Outputs[i].Name
 		if _, twice := f.jobs[name]; twice {
 			for k := range i {
-				delete(f.jobs, x.outputs[k].name)
+				delete(f.jobs, x.Outputs[k].Name)
 			}
 			return infer.Errorf(infer.CodeInvalid, "Duplicate request ID detected: %s", name)
 		}
-		f.jobs[name] = &x.outputs[i].Job
+		f.jobs[name] = &x.Outputs[i].Job
 	}
 	return nil
 }
 
 // forget is the end of register.
-func (f *sglangServer) forget(x *exchange) {
+func (f *sglangServer) forget(x *exchange.Exchange) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i := range x.outputs {
-		delete(f.jobs, x.outputs[i].name)
+	for i := range x.Outputs {
+		delete(f.jobs, x.Outputs[i].Name)
 	}
 }
 
@@ -136,21 +137,21 @@ func (f *sglangServer) completion(d *dialect) http.HandlerFunc {
 		refuse := func(err error) { web.WriteSGLangError(w, err) }
 		requests, err := a.accept()
 		if err == nil {
-			err = f.register(&a.exchange)
+			err = f.register(&a.Exchange)
 		}
 		if err != nil {
 			f.run.Refused()
 			refuse(err)
 			return
 		}
-		defer f.forget(&a.exchange)
-		if !a.delay(refuse) {
+		defer f.forget(&a.Exchange)
+		if !a.Delay(refuse) {
 			f.run.Refused()
 			return
 		}
-		defer a.abandon()
+		defer a.Abandon()
 		for i := range requests {
-			err := a.submit(&a.outputs[i], requests[i])
+			err := a.Submit(&a.Outputs[i], requests[i])
 			switch {
 			case err == nil:
 			case infer.AsError(err).Code != infer.CodeOverloaded:
@@ -161,15 +162,15 @@ func (f *sglangServer) completion(d *dialect) http.HandlerFunc {
 				return
 			default:
 				// It is found out when the stream has begun.
-				a.refused(&a.outputs[i], errQueueFull())
+				a.Refused(&a.Outputs[i], errQueueFull())
 			}
 		}
 		switch {
 		case a.stream:
 			web.EventStream(w, "text/event-stream; charset=utf-8")
-			a.exchange.stream(a, false)
-		case a.whole(refuse):
-			a.writeWhole(a.wholeBody())
+			a.Exchange.Stream(a, false)
+		case a.Whole(refuse):
+			a.WriteWhole(a.wholeBody())
 		}
 	}
 }
@@ -186,16 +187,16 @@ func (f *sglangServer) health(w http.ResponseWriter, r *http.Request) {
 	since := trace.Now()
 	ctx, cancel := context.WithTimeout(r.Context(), healthBound)
 	defer cancel()
-	x := newExchange(f.run, f.vocab, w, r.WithContext(ctx), "", since)
-	x.outputs = make([]output, 0, 1)
-	request, err := x.add(output{}, sim.Params{Prompt: []uint32{0}, MaxTokens: 1})
+	x := exchange.New(f.run, f.vocab, w, r.WithContext(ctx), "", since)
+	x.Outputs = make([]exchange.Output, 0, 1)
+	request, err := x.Add(exchange.Output{}, sim.Params{Prompt: []uint32{0}, MaxTokens: 1})
 	if err != nil {
 		web.WriteSGLangError(w, err)
 		return
 	}
-	defer x.abandon()
+	defer x.Abandon()
 	// A full queue does not matter while it moves.
-	_ = x.submit(&x.outputs[0], request)
+	_ = x.Submit(&x.Outputs[0], request)
 	tick := time.NewTicker(healthStep)
 	defer tick.Stop()
 	for {
@@ -208,11 +209,7 @@ func (f *sglangServer) health(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		if x.box.Take(&x.taken) {
-			for _, d := range x.taken.Done {
-				x.outputs[d.Slot].over = true
-			}
-		}
+		x.Drop()
 		if f.run.LastOutput() >= since {
 			return
 		}

@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/exchange"
 	"weir/internal/sim/simserver/flags"
 	"weir/internal/sim/simserver/web"
 	"weir/internal/trace"
@@ -18,7 +19,7 @@ import (
 // the bytes of a stream grow with the square of its length. Each output keeps its previous
 // JSON, so that an event only needs to copy it.
 type generation struct {
-	exchange
+	exchange.Exchange
 	server      *sglangServer
 	items       []item
 	said        []said
@@ -44,7 +45,7 @@ type said struct {
 }
 
 func (f *sglangServer) generate(w http.ResponseWriter, r *http.Request) {
-	g := &generation{exchange: newExchange(f.run, f.vocab, w, r, r.Header.Get("X-Request-Id"), trace.Now()), server: f}
+	g := &generation{Exchange: exchange.New(f.run, f.vocab, w, r, r.Header.Get("X-Request-Id"), trace.Now()), server: f}
 	var req generateRequest
 	if err := f.bodyOf(w, r, &req); err != nil {
 		f.run.Refused()
@@ -63,7 +64,7 @@ func (f *sglangServer) generate(w http.ResponseWriter, r *http.Request) {
 	}
 	requests, err := g.accept(&req)
 	if err == nil {
-		err = f.register(&g.exchange)
+		err = f.register(&g.Exchange)
 	}
 	if errors.Is(err, flags.ErrDies) {
 		f.run.Die(err)
@@ -74,25 +75,25 @@ func (f *sglangServer) generate(w http.ResponseWriter, r *http.Request) {
 		refuse(err)
 		return
 	}
-	defer f.forget(&g.exchange)
-	if !g.delay(func(err error) { writeNativeError(w, err) }) {
+	defer f.forget(&g.Exchange)
+	if !g.Delay(func(err error) { writeNativeError(w, err) }) {
 		f.run.Refused()
 		return
 	}
-	defer g.abandon()
+	defer g.Abandon()
 	if !g.dispatch(requests, refuse) {
 		return
 	}
 	if g.streams {
-		g.stream(g, false)
-	} else if g.whole(refuse) {
-		g.writeWhole(g.wholeBody())
+		g.Stream(g, false)
+	} else if g.Whole(refuse) {
+		g.WriteWhole(g.wholeBody())
 	}
 }
 
 // accept reads a request up to the point where the engine may be asked.
 func (g *generation) accept(req *generateRequest) ([]sim.Request, error) {
-	items, batch, err := g.server.items(g.r.Context(), g.id, req)
+	items, batch, err := g.server.items(g.Request.Context(), g.ID, req)
 	if err != nil {
 		return nil, err
 	}
@@ -102,30 +103,30 @@ func (g *generation) accept(req *generateRequest) ([]sim.Request, error) {
 		}
 	}
 	g.items, g.batch, g.streams, g.promptIDs = items, batch, req.Stream, req.ReturnPromptTokenIDs
-	g.atOnce = !req.Stream
+	g.AtOnce = !req.Stream
 	g.incremental = req.Stream && g.server.flags.Incremental
-	if g.id == "" {
-		g.id = items[0].rid
+	if g.ID == "" {
+		g.ID = items[0].rid
 	}
 	var prompts [][]uint32
 	for i := range items {
 		prompts = append(prompts, items[i].params.Prompt)
 	}
-	g.draw(prompts)
+	g.Draw(prompts)
 	requests := make([]sim.Request, 0, len(items))
-	g.outputs, g.said = make([]output, 0, len(items)), make([]said, len(items))
+	g.Outputs, g.said = make([]exchange.Output, 0, len(items)), make([]said, len(items))
 	for i := range items {
 		it := &items[i]
-		o := output{
-			name:     it.rid,
-			ask:      it.ask,
-			stops:    stopScanner{list: it.stops, keep: !it.trim},
-			showStop: !it.trim,
+		o := exchange.Output{
+			Name:     it.rid,
+			Ask:      it.ask,
+			Stops:    exchange.NewStops(it.stops, !it.trim),
+			ShowStop: !it.trim,
 		}
-		if err := sglangLeg(&g.exchange, g.server.flags, &o, &it.params, &it.pair); err != nil {
+		if err := sglangLeg(&g.Exchange, g.server.flags, &o, &it.params, &it.pair); err != nil {
 			return nil, err
 		}
-		prepared, err := g.add(o, it.params)
+		prepared, err := g.Add(o, it.params)
 		if err != nil {
 			return nil, err
 		}
@@ -139,30 +140,30 @@ func (g *generation) accept(req *generateRequest) ([]sim.Request, error) {
 // the stream, and ends the request where nothing is streamed; then it is false.
 func (g *generation) dispatch(requests []sim.Request, refuse func(error)) bool {
 	if g.streams {
-		web.EventStream(g.w, "text/event-stream; charset=utf-8")
+		web.EventStream(g.Writer, "text/event-stream; charset=utf-8")
 		// The head is sent before there is anything to say.
-		if http.NewResponseController(g.w).Flush() != nil {
+		if http.NewResponseController(g.Writer).Flush() != nil {
 			return false
 		}
 	}
 	for i := range requests {
-		o := &g.outputs[i]
+		o := &g.Outputs[i]
 		if err := g.items[i].giveUp; err != nil {
-			if g.run.Refused(); !g.streams {
+			if g.Run.Refused(); !g.streams {
 				refuse(err)
 				return false
 			}
-			g.refused(o, err)
+			g.Refused(o, err)
 			continue
 		}
-		err := g.submit(o, requests[i])
+		err := g.Submit(o, requests[i])
 		g.said[i].dispatched = trace.Now()
 		switch {
 		case err == nil:
-		case g.r.Context().Err() != nil:
+		case g.Request.Context().Err() != nil:
 			return false
 		case g.streams && infer.AsError(err).Code == infer.CodeOverloaded:
-			g.refused(o, errQueueFull())
+			g.Refused(o, errQueueFull())
 		case infer.AsError(err).Code == infer.CodeOverloaded:
 			refuse(errQueueFull())
 			return false
@@ -188,20 +189,20 @@ func (g *generation) begin(s *said, it *item) {
 	}
 }
 
-// event implements form.
-func (g *generation) event(b []byte, o *output) []byte {
+// Event implements exchange.Form.
+func (g *generation) Event(b []byte, o *exchange.Output) []byte {
 	b = append(b, "data: "...)
 	b = g.object(b, o)
 	return append(b, "\n\n"...)
 }
 
-// stray implements form.
-func (g *generation) stray(b []byte) []byte {
+// Stray implements exchange.Form.
+func (g *generation) Stray(b []byte) []byte {
 	return append(b, `data: {"text":"","output_ids":[],"meta_info":{"id":"stray","finish_reason":null,"prompt_tokens":1,"completion_tokens":0,"cached_tokens":0},"index":1048576}`+"\n\n"...)
 }
 
-// end implements form.
-func (g *generation) end(b []byte) []byte { return append(b, "data: [DONE]\n\n"...) }
+// End implements exchange.Form.
+func (g *generation) End(b []byte) []byte { return append(b, "data: [DONE]\n\n"...) }
 
 // wholeBody returns a complete answer that is not streamed.
 func (g *generation) wholeBody() []byte {
@@ -209,11 +210,11 @@ func (g *generation) wholeBody() []byte {
 	if g.batch {
 		b = append(b, '[')
 	}
-	for i := range g.outputs {
+	for i := range g.Outputs {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = g.object(b, &g.outputs[i])
+		b = g.object(b, &g.Outputs[i])
 	}
 	if g.batch {
 		b = append(b, ']')
@@ -222,14 +223,14 @@ func (g *generation) wholeBody() []byte {
 }
 
 // object appends the JSON of an output.
-func (g *generation) object(b []byte, o *output) []byte {
+func (g *generation) object(b []byte, o *exchange.Output) []byte {
 	s, it := &g.said[o.Slot], &g.items[o.Slot]
 	if s.firstSent == 0 {
 		s.firstSent = trace.Now()
 	}
-	first := !o.began
+	first := !o.Began
 	if it.hidden {
-		o.completion, o.text, o.ids = 0, o.text[:0], o.ids[:0]
+		o.Completion, o.Text, o.IDs = 0, o.Text[:0], o.IDs[:0]
 	}
 	g.take(o, s, it)
 	if g.abortedUnderWay(o) {
@@ -249,7 +250,7 @@ func (g *generation) object(b []byte, o *output) []byte {
 	b = append(b, '}')
 	if g.promptIDs {
 		b = append(b, `,"prompt_token_ids":[`...)
-		b = web.AppendIDs(b, o.prompt)
+		b = web.AppendIDs(b, o.Prompt)
 		b = append(b, ']')
 	}
 	if g.batch && g.streams {
@@ -264,39 +265,39 @@ func (g *generation) object(b []byte, o *output) []byte {
 }
 
 // take turns what an output has pending into JSON.
-func (g *generation) take(o *output, s *said, it *item) {
+func (g *generation) take(o *exchange.Output, s *said, it *item) {
 	if it.logprob && !it.hidden {
 		g.takeLogprobs(o, s, it)
 	}
 	at := len(s.text)
-	s.text = web.AppendText(s.text, o.text)
+	s.text = web.AppendText(s.text, o.Text)
 	if g.incremental {
 		s.all = append(s.all, s.text[at:]...)
 	}
-	if len(o.ids) > 0 {
+	if len(o.IDs) > 0 {
 		if len(s.ids) > 0 {
 			s.ids = append(s.ids, ',')
 		}
-		s.ids = web.AppendIDs(s.ids, o.ids)
-		s.last = o.ids[len(o.ids)-1]
+		s.ids = web.AppendIDs(s.ids, o.IDs)
+		s.last = o.IDs[len(o.IDs)-1]
 	}
-	o.clear()
+	o.Clear()
 }
 
 // abortedUnderWay reports whether an output ended outside of a running batch: refused, or
 // aborted while it was queued, before it ran or after a retraction.
-func (g *generation) abortedUnderWay(o *output) bool {
-	return o.reason == infer.ReasonAbort && !o.summary.Prefilled && (o.failure != nil || o.queued || o.completion == 0)
+func (g *generation) abortedUnderWay(o *exchange.Output) bool {
+	return o.Reason == infer.ReasonAbort && !o.Summary.Prefilled && (o.Failure != nil || o.Queued || o.Completion == 0)
 }
 
 // givenUp reports whether the scheduler accepted an output and gave it up at once. SGLang
 // then runs a prompt of one token, so the request ends as others do: with an id and with
 // the counts of that prompt.
-func (g *generation) givenUp(o *output) bool { return g.items[o.Slot].giveUp != nil }
+func (g *generation) givenUp(o *exchange.Output) bool { return g.items[o.Slot].giveUp != nil }
 
 // abortObject appends the object of such an output. It differs from other objects: it has
 // no prompt_tokens, and in a stream it repeats the last id and all of the text.
-func (g *generation) abortObject(b []byte, o *output, s *said) []byte {
+func (g *generation) abortObject(b []byte, o *exchange.Output, s *said) []byte {
 	b = append(b, '{')
 	if !g.server.flags.SkipTokenizer {
 		b = append(b, `"text":"`...)
@@ -313,7 +314,7 @@ func (g *generation) abortObject(b []byte, o *output, s *said) []byte {
 		b = append(b, '0')
 	case !g.streams:
 		b = append(b, s.ids...)
-	case o.completion > 0:
+	case o.Completion > 0:
 		b = strconv.AppendUint(b, uint64(s.last), 10)
 	}
 	b = append(b, s.head...)
@@ -321,8 +322,8 @@ func (g *generation) abortObject(b []byte, o *output, s *said) []byte {
 	b = append(b, `,"weight_version":`...)
 	b = append(b, web.Quote(g.server.flags.WeightVersion)...)
 	b = append(b, `,"e2e_latency":`...)
-	b = appendSeconds(b, trace.Now()-g.created)
-	completion := o.completion
+	b = appendSeconds(b, trace.Now()-g.Created)
+	completion := o.Completion
 	if g.givenUp(o) {
 		completion = 1
 		b = append(b, `,"prompt_tokens":1,"cached_tokens":0`...)
@@ -338,29 +339,29 @@ func (g *generation) abortObject(b []byte, o *output, s *said) []byte {
 }
 
 // appendFinishReason appends SGLang's finish_reason, an object or null.
-func (g *generation) appendFinishReason(b []byte, o *output, it *item) []byte {
-	switch o.reason {
+func (g *generation) appendFinishReason(b []byte, o *exchange.Output, it *item) []byte {
+	switch o.Reason {
 	case "":
 		return append(b, "null"...)
 	}
-	if o.Leg != nil && o.Leg.Key != "" && o.reason != infer.ReasonAbort {
+	if o.Leg != nil && o.Leg.Key != "" && o.Reason != infer.ReasonAbort {
 		return append(b, `{"type":"length","length":0}`...) // whatever its id is
 	}
-	switch o.reason {
+	switch o.Reason {
 	case infer.ReasonStop:
 		b = append(b, `{"type":"stop","matched":`...)
-		return append(appendMatch(b, o.matched), '}')
+		return append(appendMatch(b, o.Matched), '}')
 	case infer.ReasonLength:
 		b = append(b, `{"type":"length","length":`...)
 		return append(strconv.AppendInt(b, int64(it.limit), 10), '}')
 	}
 	switch {
-	case o.failure == nil && g.abortedUnderWay(o):
+	case o.Failure == nil && g.abortedUnderWay(o):
 		return append(b, `{"type":"abort","message":"Abort in waiting queue"}`...)
-	case o.failure == nil:
+	case o.Failure == nil:
 		return append(b, `{"type":"abort","message":"Aborted","status_code":null,"err_type":null}`...)
 	}
-	e := infer.AsError(o.failure)
+	e := infer.AsError(o.Failure)
 	code, _ := web.StatusOf(e.Code)
 	b = append(b, `{"type":"abort","message":`...)
 	b = append(b, web.Quote(e.Message)...)
@@ -373,10 +374,10 @@ func (g *generation) appendFinishReason(b []byte, o *output, it *item) []byte {
 }
 
 // appendMeta appends the rest of meta_info after finish_reason.
-func (g *generation) appendMeta(b []byte, o *output, s *said, it *item, first bool) []byte {
-	ended := o.reason != ""
+func (g *generation) appendMeta(b []byte, o *exchange.Output, s *said, it *item, first bool) []byte {
+	ended := o.Reason != ""
 	b = append(b, `,"prompt_tokens":`...)
-	b = strconv.AppendInt(b, int64(len(o.prompt)), 10)
+	b = strconv.AppendInt(b, int64(len(o.Prompt)), 10)
 	for kind, n := range it.media {
 		if n > 0 {
 			b = append(append(append(b, `,"`...), infer.MediaKind(kind).String()...), `_tokens":`...)
@@ -384,9 +385,9 @@ func (g *generation) appendMeta(b []byte, o *output, s *said, it *item, first bo
 		}
 	}
 	b = append(b, g.server.weights...)
-	b = strconv.AppendInt(b, int64(o.retractions), 10)
+	b = strconv.AppendInt(b, int64(o.Retractions), 10)
 	b = append(b, `,"reasoning_tokens":0`...)
-	if !s.known && o.stamps.QueueEnd != 0 {
+	if !s.known && o.Stamps.QueueEnd != 0 {
 		s.known, s.stages = true, string(g.appendStages(nil, o))
 	}
 	b = append(b, s.stages...)
@@ -395,13 +396,13 @@ func (g *generation) appendMeta(b []byte, o *output, s *said, it *item, first bo
 		b = g.appendOutputLogprobs(b, s, it)
 	}
 	b = append(b, `,"completion_tokens":`...)
-	b = strconv.AppendInt(b, int64(g.reported(o)), 10)
+	b = strconv.AppendInt(b, int64(g.Reported(o)), 10)
 	b = append(b, `,"cached_tokens":`...)
-	b = strconv.AppendInt(b, int64(o.cached), 10)
+	b = strconv.AppendInt(b, int64(o.Cached), 10)
 	metrics := g.server.flags.Metrics
 	if ended {
 		b = append(b, `,"e2e_latency":`...)
-		b = appendSeconds(b, trace.Now()-g.created)
+		b = appendSeconds(b, trace.Now()-g.Created)
 		if metrics {
 			b = g.appendFinalStamps(b, o, s)
 		}
@@ -414,13 +415,13 @@ func (g *generation) appendMeta(b []byte, o *output, s *said, it *item, first bo
 }
 
 // appendStages appends the stamps that an output has from its first token on.
-func (g *generation) appendStages(b []byte, o *output) []byte {
-	if g.run.Options().DPSize > 1 {
+func (g *generation) appendStages(b []byte, o *exchange.Output) []byte {
+	if g.Run.Options().DPSize > 1 {
 		b = append(b, `,"dp_rank":`...)
-		b = strconv.AppendInt(b, int64(o.rank), 10)
+		b = strconv.AppendInt(b, int64(o.Rank), 10)
 	}
 	if g.server.flags.Patched {
-		stamps := o.stamps
+		stamps := o.Stamps
 		for i, at := range stamps.Named() {
 			if *at != 0 {
 				b = append(append(append(b, `,"`...), infer.StampNames[i]...), `":`...)
@@ -431,32 +432,32 @@ func (g *generation) appendStages(b []byte, o *output) []byte {
 	if !g.server.flags.Metrics {
 		return b
 	}
-	queued, entered := o.stamps.QueueStart, o.stamps.QueueEnd
-	if o.stamps.WaitingToRunning != 0 { // a decode leg is queued when its KV is there
-		queued, entered = o.stamps.TransferEnd, o.stamps.WaitingToRunning
+	queued, entered := o.Stamps.QueueStart, o.Stamps.QueueEnd
+	if o.Stamps.WaitingToRunning != 0 { // a decode leg is queued when its KV is there
+		queued, entered = o.Stamps.TransferEnd, o.Stamps.WaitingToRunning
 	}
 	b = append(b, `,"queue_time":`...)
 	b = appendSeconds(b, entered-queued)
 	b = append(b, `,"forward_entry_time":`...)
 	b = appendEpoch(b, entered)
-	if o.stamps.PrefillEnd == 0 {
+	if o.Stamps.PrefillEnd == 0 {
 		return b // a decode leg computes no prompt
 	}
 	b = append(b, `,"prefill_finished_time":`...)
-	return appendEpoch(b, o.stamps.PrefillEnd)
+	return appendEpoch(b, o.Stamps.PrefillEnd)
 }
 
 // appendFinalStamps appends the server's own times of an output that ended.
-func (g *generation) appendFinalStamps(b []byte, o *output, s *said) []byte {
+func (g *generation) appendFinalStamps(b []byte, o *exchange.Output, s *said) []byte {
 	b = append(b, `,"request_received_ts":`...)
-	b = appendEpoch(b, g.created)
+	b = appendEpoch(b, g.Created)
 	b = append(b, `,"api_server_dispatch_finish_ts":`...)
 	b = appendEpoch(b, s.dispatched)
 	b = append(b, `,"request_finished_ts":`...)
 	b = appendEpoch(b, trace.Now())
-	if d := o.latest - o.stamps.FirstToken; d > 0 && o.completion > 1 {
+	if d := o.Latest - o.Stamps.FirstToken; d > 0 && o.Completion > 1 {
 		b = append(b, `,"decode_throughput":`...)
-		b = strconv.AppendFloat(b, float64(o.completion-1)/(float64(d)/1e9), 'f', 3, 64)
+		b = strconv.AppendFloat(b, float64(o.Completion-1)/(float64(d)/1e9), 'f', 3, 64)
 	}
 	return b
 }

@@ -10,6 +10,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/engine"
+	"weir/internal/sim/simserver/exchange"
 	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/flags"
 )
@@ -23,17 +24,17 @@ const defaultBootstrapPort = 8998
 
 // sglangLeg makes an output a leg of a pair, as the engine's role is. How much is
 // asked for of a prefill leg does not matter: it is one id.
-func sglangLeg(x *exchange, f *flags.SGLang, o *output, p *sim.Params, g *fields.Pairing) error {
-	role, opts := x.run.Role(), x.run.Legs()
+func sglangLeg(x *exchange.Exchange, f *flags.SGLang, o *exchange.Output, p *sim.Params, g *fields.Pairing) error {
+	role, opts := x.Run.Role(), x.Run.Legs()
 	beside := 0
-	if x.faulty && x.fault.Kind == sim.Misrank {
+	if x.Faulty && x.Fault.Kind == sim.Misrank {
 		beside = 1
 	}
 	switch {
 	case role == infer.RoleBoth:
 		return nil
 	case g.Room == nil:
-		return infer.Invalid("bootstrap_room", "Invalid request: Disaggregated request received without bootstrap room id. req.rid=%s", pyQuote(o.name))
+		return infer.Invalid("bootstrap_room", "Invalid request: Disaggregated request received without bootstrap room id. req.rid=%s", pyQuote(o.Name))
 	}
 	if role == infer.RolePrefill {
 		p.MaxTokens, p.MinTokens = 1, 0
@@ -41,7 +42,7 @@ func sglangLeg(x *exchange, f *flags.SGLang, o *output, p *sim.Params, g *fields
 	if g.Host == fakeHost {
 		return nil
 	}
-	room, rid := *g.Room, o.name
+	room, rid := *g.Room, o.Name
 	if g.Shared { // the first has the room, and the others fail the request
 		what, prefix, why := "Prefill bootstrap failed", "req.", "Duplicate or cancelled bootstrap room"
 		if role == infer.RoleDecode {
@@ -62,7 +63,7 @@ func sglangLeg(x *exchange, f *flags.SGLang, o *output, p *sim.Params, g *fields
 			}
 			return roomKey(int(room%int64(max(1, dpSize)))+beside, room)
 		}
-		o.explain = func(d *sim.Done) error {
+		o.Explain = func(d *sim.Done) error {
 			what := "Decode transfer failed"
 			if d.Stage == sim.StageBootstrap {
 				what = "Decode handshake failed"
@@ -72,15 +73,15 @@ func sglangLeg(x *exchange, f *flags.SGLang, o *output, p *sim.Params, g *fields
 		return nil
 	}
 	p.Leg, p.Patience = sim.LegPrefill, opts.BootstrapTimeout
-	o.mute = true
-	o.explain = func(d *sim.Done) error {
+	o.Mute = true
+	o.Explain = func(d *sim.Done) error {
 		what := "Prefill transfer failed"
 		if d.Stage == sim.StageBootstrap {
 			what = "Prefill bootstrap failed"
 		}
 		return transferError(what, "req.", rid, room, d.Err)
 	}
-	rank := int(room % int64(x.run.Options().DPSize))
+	rank := int(room % int64(x.Run.Options().DPSize))
 	if p.DPRank != nil && *p.DPRank != rank && g.PrefillRank == nil {
 		return transferError("Prefill bootstrap failed", "req.", rid, room, infer.Errorf(infer.CodeEngine,
 			"follow_bootstrap_room conflict: dispatched to dp_rank %d but bootstrap_room %d implies dp_rank %d. Set SGLANG_DISAGGREGATION_FORCE_QUERY_PREFILL_DP_RANK=1 to allow mixed routing.",

@@ -3,6 +3,7 @@ package simserver
 import (
 	"strconv"
 
+	"weir/internal/sim/simserver/exchange"
 	"weir/internal/sim/simserver/vocab"
 )
 
@@ -101,15 +102,15 @@ func (f *sglangServer) appendInputLogprobs(b []byte, it *item) []byte {
 
 // takeLogprobs turns the ids that an output has pending into entries. An id
 // that stopped it has one, though it is not sent.
-func (g *generation) takeLogprobs(o *output, s *said, it *item) {
+func (g *generation) takeLogprobs(o *exchange.Output, s *said, it *item) {
 	separate := func(b []byte) []byte {
 		if len(b) > 0 {
 			b = append(b, ',')
 		}
 		return b
 	}
-	for i, id := range o.ids {
-		position := o.sent + i
+	for i, id := range o.IDs {
+		position := o.Sent + i
 		s.logprobs = g.server.appendEntry(separate(s.logprobs), vocab.Logprob(id, position), id, it.withText)
 		if it.top > 0 {
 			s.top = g.server.appendTop(separate(s.top), id, position, it.top, it.withText)

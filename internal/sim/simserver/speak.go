@@ -5,17 +5,18 @@ import (
 	"strconv"
 
 	"weir/internal/infer"
+	"weir/internal/sim/simserver/exchange"
 	"weir/internal/sim/simserver/speech"
 	"weir/internal/sim/simserver/web"
 )
 
 // speak appends the events of a chat's choice whose text is parsed into parts: one event
 // for each part. alone makes the end a separate event.
-func (a *answer) speak(b []byte, o *output, alone bool) []byte {
-	ended := o.reason != ""
+func (a *answer) speak(b []byte, o *exchange.Output, alone bool) []byte {
+	ended := o.Reason != ""
 	parts := a.parts(o)
 	inside := ended && !alone
-	if len(parts) == 0 && ((a.tokenIDs || a.logprobs >= 0) && len(o.ids) > 0 && a.voice == vllm || inside) {
+	if len(parts) == 0 && ((a.tokenIDs || a.logprobs >= 0) && len(o.IDs) > 0 && a.voice == vllm || inside) {
 		// If ids without complete text were asked for, an empty part carries them.
 		parts = append(parts, speech.Part{})
 	}
@@ -23,8 +24,8 @@ func (a *answer) speak(b []byte, o *output, alone bool) []byte {
 		a.said[o.Slot].part = &parts[i]
 		b = a.chunk(b, o, inside && i == len(parts)-1)
 		// Ids and log probabilities are those of the first part's event.
-		o.sent += len(o.ids)
-		o.ids = o.ids[:0]
+		o.Sent += len(o.IDs)
+		o.IDs = o.IDs[:0]
 	}
 	a.said[o.Slot].part = nil
 	return b
@@ -83,7 +84,7 @@ func (a *answer) callID() string {
 }
 
 // appendMessage appends the message of a whole answer whose text is parsed into parts.
-func (a *answer) appendMessage(b []byte, o *output) []byte {
+func (a *answer) appendMessage(b []byte, o *exchange.Output) []byte {
 	said := a.spoken(o)
 	b = append(b, `"message":{"role":"assistant","content":`...)
 	if said.Text == "" && (len(said.Calls) > 0 || said.Reasoning != "") {
@@ -121,28 +122,28 @@ func (a *answer) appendMessage(b []byte, o *output) []byte {
 }
 
 // parts parses an output's pending text. The output's reason reports its end.
-func (a *answer) parts(o *output) (parts []speech.Part) {
-	said, ended := &a.said[o.Slot], o.reason != ""
+func (a *answer) parts(o *exchange.Output) (parts []speech.Part) {
+	said, ended := &a.said[o.Slot], o.Reason != ""
 	if said.speech == nil {
-		if len(o.text) > 0 {
-			parts = []speech.Part{{Text: string(o.text)}}
+		if len(o.Text) > 0 {
+			parts = []speech.Part{{Text: string(o.Text)}}
 		}
 		return parts
 	}
-	parts = said.speech.Push(string(o.text), ended)
-	if o.reason == infer.ReasonStop && said.speech.EndsInCall() {
+	parts = said.speech.Push(string(o.Text), ended)
+	if o.Reason == infer.ReasonStop && said.speech.EndsInCall() {
 		said.called = true
 	}
 	return parts
 }
 
 // spoken takes a whole output apart.
-func (a *answer) spoken(o *output) speech.Whole {
+func (a *answer) spoken(o *exchange.Output) speech.Whole {
 	said := &a.said[o.Slot]
 	if said.speech == nil {
-		return speech.Whole{Text: string(o.text)}
+		return speech.Whole{Text: string(o.Text)}
 	}
-	out := said.speech.Take(string(o.text))
-	said.called = o.reason == infer.ReasonStop && len(out.Calls) > 0
+	out := said.speech.Take(string(o.Text))
+	said.called = o.Reason == infer.ReasonStop && len(out.Calls) > 0
 	return out
 }

@@ -11,6 +11,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/exchange"
 	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/vocab"
 	"weir/internal/sim/simserver/web"
@@ -59,16 +60,16 @@ func (f *vllmServer) generate(w http.ResponseWriter, r *http.Request) {
 	created := trace.Now()
 	a := &idAnswer{answer: f.completions.begin(w, r, textDialect, r.Header.Get("X-Request-Id"), created)}
 	requests, err := a.accept()
-	w.Header().Set("X-Request-Id", a.id)
+	w.Header().Set("X-Request-Id", a.ID)
 	a.serve(requests, err, a, func(err error) { web.WriteVLLMError(w, err) })
 }
 
 // accept reads a request up to the point where the engine may be asked.
 func (a *idAnswer) accept() ([]sim.Request, error) {
-	if err := web.WantJSON(a.r); err != nil {
+	if err := web.WantJSON(a.Request); err != nil {
 		return nil, err
 	}
-	body, err := web.ReadBody(a.w, a.r)
+	body, err := web.ReadBody(a.Writer, a.Request)
 	if err != nil {
 		return nil, err
 	}
@@ -77,8 +78,8 @@ func (a *idAnswer) accept() ([]sim.Request, error) {
 	if err := web.Decode(body, &req); err != nil {
 		return nil, err
 	}
-	a.id = cmp.Or(a.id, req.RequestID, rand.Text())
-	a.requestID, a.promptIDs = "generate-tokens-"+a.id, req.ReturnTokenIDs
+	a.ID = cmp.Or(a.ID, req.RequestID, rand.Text())
+	a.requestID, a.promptIDs = "generate-tokens-"+a.ID, req.ReturnTokenIDs
 	as, err := a.asCompletion(&req)
 	if err != nil {
 		return nil, err
@@ -114,7 +115,7 @@ func (a *idAnswer) asCompletion(req *generateIDs) (*completionRequest, error) {
 		return nil, err
 	}
 	if as.MaxTokens == nil {
-		room := max(a.run.Options().ContextLength-len(prompt), 1)
+		room := max(a.Run.Options().ContextLength-len(prompt), 1)
 		as.MaxTokens = &room
 	}
 	b, err := json.Marshal(prompt)
@@ -134,7 +135,7 @@ func (a *idAnswer) asCompletion(req *generateIDs) (*completionRequest, error) {
 
 // prompt returns the ids of the prompt, with those of its media in their places.
 func (a *idAnswer) prompt(req *generateIDs) ([]uint32, error) {
-	if n := a.run.Options().VocabSize; n > 0 {
+	if n := a.Run.Options().VocabSize; n > 0 {
 		for _, id := range *req.TokenIDs {
 			if int64(id) >= int64(n) {
 				return nil, infer.Invalid("", "Token id %d is out of vocabulary", id)
@@ -157,7 +158,7 @@ func (a *idAnswer) prompt(req *generateIDs) ([]uint32, error) {
 		}
 		shown = append(shown, one)
 	}
-	full, err := a.vocab.Expand(a.r.Context(), a.id, *req.TokenIDs, shown)
+	full, err := a.Vocab.Expand(a.Request.Context(), a.ID, *req.TokenIDs, shown)
 	return full.IDs, err
 }
 
@@ -184,48 +185,48 @@ func appendIDUsage(b []byte, prompt, completion int) []byte {
 	return strconv.AppendInt(b, int64(completion), 10)
 }
 
-// event implements form.
-func (a *idAnswer) event(b []byte, o *output) []byte {
-	if o.failure != nil {
+// Event implements exchange.Form.
+func (a *idAnswer) Event(b []byte, o *exchange.Output) []byte {
+	if o.Failure != nil {
 		a.failed = true
 		b = append(b, "data: "...)
-		return append(web.AppendVLLMError(b, o.failure), "\n\n"...)
+		return append(web.AppendVLLMError(b, o.Failure), "\n\n"...)
 	}
-	if len(o.ids) == 0 && o.reason == "" {
+	if len(o.IDs) == 0 && o.Reason == "" {
 		return b
 	}
 	completion := -1
 	if a.continuous {
-		completion = a.reported(o)
+		completion = a.Reported(o)
 	}
-	b = a.open(b, len(o.prompt), completion)
-	if a.promptIDs && !o.began {
+	b = a.open(b, len(o.Prompt), completion)
+	if a.promptIDs && !o.Began {
 		b = append(b, `,"prompt_token_ids":[`...)
-		b = append(web.AppendIDs(b, o.prompt), ']')
+		b = append(web.AppendIDs(b, o.Prompt), ']')
 	}
 	b = append(b, `,"output_mode":"tokens","choices":[`...)
 	b = a.choice(b, o)
-	o.clear()
+	o.Clear()
 	return append(b, "]}\n\n"...)
 }
 
 // choice appends a choice's pending output.
-func (a *idAnswer) choice(b []byte, o *output) []byte {
+func (a *idAnswer) choice(b []byte, o *exchange.Output) []byte {
 	b = append(b, `{"index":`...)
 	b = strconv.AppendUint(b, uint64(o.Slot), 10)
 	b = append(b, `,"finish_reason":`...)
-	b = a.appendReason(b, o, o.reason != "")
+	b = a.appendReason(b, o, o.Reason != "")
 	b = append(b, `,"stop_reason":`...)
 	b = a.appendStopReason(b, o)
 	b = append(b, `,"token_ids":[`...)
-	b = web.AppendIDs(b, o.ids)
+	b = web.AppendIDs(b, o.IDs)
 	b = append(b, `],"routed_experts":null,"sampling_mask":null,"weight_versions":null,"logprobs":`...)
 	return append(a.appendIDLogprobs(b, o), '}')
 }
 
 // appendIDLogprobs appends the log probabilities of a choice's pending output, or null. It
 // lists as many alternatives as were asked for, including the id itself.
-func (a *idAnswer) appendIDLogprobs(b []byte, o *output) []byte {
+func (a *idAnswer) appendIDLogprobs(b []byte, o *exchange.Output) []byte {
 	if a.logprobs < 0 {
 		return append(b, "null"...)
 	}
@@ -238,17 +239,17 @@ func (a *idAnswer) appendIDLogprobs(b []byte, o *output) []byte {
 		return strconv.AppendInt(b, int64(rank), 10)
 	}
 	b = append(b, `{"content":[`...)
-	for i, id := range o.ids {
+	for i, id := range o.IDs {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = entry(b, id, vocab.Logprob(id, o.sent+i), 1)
+		b = entry(b, id, vocab.Logprob(id, o.Sent+i), 1)
 		b = append(b, `,"top_logprobs":[`...)
 		for k := range max(a.logprobs, 1) {
 			if k > 0 {
 				b = append(b, ',')
 			}
-			other, lp := a.vocab.Alternative(id, o.sent+i, k)
+			other, lp := a.Vocab.Alternative(id, o.Sent+i, k)
 			b = append(entry(b, other, lp, k+1), '}')
 		}
 		b = append(b, "]}"...)
@@ -256,14 +257,14 @@ func (a *idAnswer) appendIDLogprobs(b []byte, o *output) []byte {
 	return append(b, "]}"...)
 }
 
-// stray implements form.
-func (a *idAnswer) stray(b []byte) []byte {
+// Stray implements exchange.Form.
+func (a *idAnswer) Stray(b []byte) []byte {
 	b = a.open(b, 1, 0)
 	return append(b, `,"output_mode":"tokens","choices":[{"index":1048576,"finish_reason":null,"stop_reason":null,"token_ids":[0],"routed_experts":null,"sampling_mask":null,"weight_versions":null,"logprobs":null}]}`+"\n\n"...)
 }
 
-// end implements form.
-func (a *idAnswer) end(b []byte) []byte {
+// End implements exchange.Form.
+func (a *idAnswer) End(b []byte) []byte {
 	if a.usage && !a.failed {
 		b = append(b, `data: {"request_id":`...)
 		b = append(b, web.Quote(a.requestID)...)
@@ -275,7 +276,7 @@ func (a *idAnswer) end(b []byte) []byte {
 }
 
 func (a *idAnswer) appendFinalUsage(b []byte) []byte {
-	b = appendIDUsage(b, a.promptTokens, a.completion())
+	b = appendIDUsage(b, a.PromptTokens, a.Completion())
 	if cached := a.cached(); cached >= 0 {
 		b = append(b, `,"prompt_tokens_details":{"cached_tokens":`...)
 		b = append(strconv.AppendInt(b, int64(cached), 10), '}')
@@ -287,25 +288,25 @@ func (a *idAnswer) appendFinalUsage(b []byte) []byte {
 func (a *idAnswer) wholeBody() []byte {
 	b := append([]byte(`{"request_id":`), web.Quote(a.requestID)...)
 	b = append(b, `,"model":`...)
-	b = append(b, web.Quote(a.run.Options().Model)...)
+	b = append(b, web.Quote(a.Run.Options().Model)...)
 	b = append(b, `,"created":`...)
-	b = strconv.AppendInt(b, trace.Wall(a.created).Unix(), 10)
+	b = strconv.AppendInt(b, trace.Wall(a.Created).Unix(), 10)
 	b = append(b, `,"usage":`...)
 	b = a.appendFinalUsage(b)
 	b = append(b, `,"prompt_logprobs":null,"prompt_token_id_logprobs":null,"prompt_token_ids":`...)
 	if a.promptIDs {
-		b = append(append(web.AppendIDs(append(b, '['), a.outputs[0].prompt), ']'), `,"mm_placeholders":null`...)
+		b = append(append(web.AppendIDs(append(b, '['), a.Outputs[0].Prompt), ']'), `,"mm_placeholders":null`...)
 	} else {
 		b = append(b, `null,"mm_placeholders":null`...)
 	}
 	b = append(b, `,"metrics":null,"kv_transfer_params":`...)
-	b = appendTransferParams(b, a.run, a.of.vllm.Transfer, &a.outputs[0])
+	b = appendTransferParams(b, a.Run, a.of.vllm.Transfer, &a.Outputs[0])
 	b = append(b, `,"ec_transfer_params":null,"output_mode":"tokens","choices":[`...)
-	for i := range a.outputs {
+	for i := range a.Outputs {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = a.choice(b, &a.outputs[i])
+		b = a.choice(b, &a.Outputs[i])
 	}
 	return append(b, "]}"...)
 }

@@ -14,16 +14,10 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/engine"
+	"weir/internal/sim/simserver/exchange"
 	"weir/internal/sim/simserver/flags"
 	"weir/internal/sim/simserver/web"
 )
-
-// vllmPair holds an output's kv_transfer_params.
-type vllmPair struct {
-	id     string    // its request's in the engine, whose end is random
-	kept   *sim.Kept // a prefill leg, whose KV is kept
-	cached int       // a decode leg: prompt tokens that the prefill engine found; -1: not reported
-}
 
 // errKeyless is the failure of vLLM's engine core when a member is missing.
 func errKeyless(name string) error {
@@ -32,7 +26,7 @@ func errKeyless(name string) error {
 
 // vllmLeg makes an output a leg of a pair, as its kv_transfer_params say. base is the part of the
 // request's id that both legs of a pushed pair have in common. vLLM looks at few of their members before it relies on them, and neither does this.
-func vllmLeg(t *flags.Transfer, o *output, p *sim.Params, raw jsontext.Value, base string) error {
+func vllmLeg(t *flags.Transfer, o *exchange.Output, p *sim.Params, raw jsontext.Value, base string) error {
 	if t == nil || raw.Kind() == 0 || raw.Kind() == 'n' {
 		return nil
 	}
@@ -47,23 +41,23 @@ func vllmLeg(t *flags.Transfer, o *output, p *sim.Params, raw jsontext.Value, ba
 	for i := range random {
 		random[i] = byte(rand.Uint32())
 	}
-	o.pair = &vllmPair{id: base + "-" + hex.EncodeToString(random[:]), cached: -1}
+	o.Pair = &exchange.Pair{ID: base + "-" + hex.EncodeToString(random[:]), Cached: -1}
 	switch {
 	case said("do_remote_decode"):
 		p.Leg, p.Lease = sim.LegPrefill, t.Lease
-		o.Leg = &engine.Leg{Key: t.KeyOf(o.pair.id, base)}
+		o.Leg = &engine.Leg{Key: t.KeyOf(o.Pair.ID, base)}
 		return nil
 	case !said("do_remote_prefill"):
 		return nil
 	}
 	if n := members["remote_prefill_cached_tokens"]; n.Kind() == '0' {
-		o.pair.cached = number("remote_prefill_cached_tokens")
+		o.Pair.Cached = number("remote_prefill_cached_tokens")
 	}
 	p.Leg = sim.LegDecode
 	if t.Push {
 		p.Pages = sim.PagesOwed
 	}
-	o.explain = func(*sim.Done) error { return infer.Errorf(infer.CodeEngine, "Internal server error") }
+	o.Explain = func(*sim.Done) error { return infer.Errorf(infer.CodeEngine, "Internal server error") }
 	o.Leg = &engine.Leg{
 		Addr: net.JoinHostPort(text("remote_host"), strconv.Itoa(number("remote_port"))), Engine: text("remote_engine_id"),
 		// Its handshake waits for 5 s.
@@ -95,11 +89,11 @@ func vllmLeg(t *flags.Transfer, o *output, p *sim.Params, raw jsontext.Value, ba
 }
 
 // appendTransferParams appends the kv_transfer_params of a prefill leg's answer, or null.
-func appendTransferParams(b []byte, run *engine.Engine, t *flags.Transfer, o *output) []byte {
-	if o.pair == nil || o.pair.kept == nil {
+func appendTransferParams(b []byte, run *engine.Engine, t *flags.Transfer, o *exchange.Output) []byte {
+	if o.Pair == nil || o.Pair.Kept == nil {
 		return append(b, "null"...)
 	}
-	k := o.pair.kept
+	k := o.Pair.Kept
 	pages := k.Pages
 	if pages == nil {
 		// In a cache without a limit pages are not counted.
@@ -117,7 +111,7 @@ func appendTransferParams(b []byte, run *engine.Engine, t *flags.Transfer, o *ou
 	b = append(b, `]],"remote_engine_id":`...)
 	b = append(b, web.Quote(run.Legs().EngineID)...)
 	b = append(b, `,"remote_request_id":`...)
-	b = append(b, web.Quote(o.pair.id)...)
+	b = append(b, web.Quote(o.Pair.ID)...)
 	b = append(b, `,"remote_host":`...)
 	b = append(b, web.Quote(t.Host)...)
 	b = append(b, `,"remote_port":`...)

@@ -10,6 +10,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim/simserver/catalog"
+	"weir/internal/sim/simserver/exchange"
 	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/speech"
 	"weir/internal/sim/simserver/web"
@@ -379,33 +380,33 @@ type messagesBody struct {
 }
 
 func (m *messagesAnswer) body() messagesBody {
-	return messagesBody{ID: m.d.idPrefix + m.id, Type: "message", Role: "assistant", Content: []any{}, Model: m.model}
+	return messagesBody{ID: m.d.idPrefix + m.ID, Type: "message", Role: "assistant", Content: []any{}, Model: m.model}
 }
 
 // stopped returns the reason of an output's end, and the stop string, or nil.
-func (m *messagesAnswer) stopped(o *output, complete bool) (reason string, sequence *string) {
+func (m *messagesAnswer) stopped(o *exchange.Output, complete bool) (reason string, sequence *string) {
 	switch {
-	case o.reason == infer.ReasonLength:
+	case o.Reason == infer.ReasonLength:
 		return "max_tokens", nil
 	case complete:
 		return "tool_use", nil
-	case o.matched.set && o.matched.text != "":
-		return "stop_sequence", &o.matched.text
+	case o.Matched.Set && o.Matched.Text != "":
+		return "stop_sequence", &o.Matched.Text
 	case m.used:
 		return "tool_use", nil
 	}
 	return "end_turn", nil
 }
 
-// event implements form.
-func (m *messagesAnswer) event(b []byte, o *output) []byte {
-	if o.failure != nil {
+// Event implements exchange.Form.
+func (m *messagesAnswer) Event(b []byte, o *exchange.Output) []byte {
+	if o.Failure != nil {
 		m.failed = true
-		return sendEvent(b, "error", messagesError("internal_error", infer.AsError(o.failure).Message))
+		return sendEvent(b, "error", messagesError("internal_error", infer.AsError(o.Failure).Message))
 	}
-	if !o.began {
+	if !o.Began {
 		body := m.body()
-		body.Usage, body.Sequence = newMessagesUsage(len(o.prompt), 0, -1), jsontext.Value("null")
+		body.Usage, body.Sequence = newMessagesUsage(len(o.Prompt), 0, -1), jsontext.Value("null")
 		b = sendEvent(b, "message_start", struct {
 			Type    string       `json:"type"`
 			Message messagesBody `json:"message"`
@@ -414,7 +415,7 @@ func (m *messagesAnswer) event(b []byte, o *output) []byte {
 	for _, p := range m.parts(o) {
 		b = m.part(b, &p)
 	}
-	o.clear()
+	o.Clear()
 	return b
 }
 
@@ -523,18 +524,18 @@ func (m *messagesAnswer) close(b []byte) []byte {
 	return b
 }
 
-// stray implements form.
-func (m *messagesAnswer) stray(b []byte) []byte {
+// Stray implements exchange.Form.
+func (m *messagesAnswer) Stray(b []byte) []byte {
 	return sendEvent(b, "content_block_delta", messagesEvent{Type: "content_block_delta", Index: strayChoice, Delta: textDelta("x")})
 }
 
-// end implements form.
-func (m *messagesAnswer) end(b []byte) []byte {
+// End implements exchange.Form.
+func (m *messagesAnswer) End(b []byte) []byte {
 	if m.failed {
 		return b
 	}
 	b = m.close(b)
-	o := &m.outputs[0]
+	o := &m.Outputs[0]
 	type delta struct {
 		Reason   string  `json:"stop_reason"`
 		Sequence *string `json:"stop_sequence"`
@@ -545,7 +546,7 @@ func (m *messagesAnswer) end(b []byte) []byte {
 		Type  string        `json:"type"`
 		Delta delta         `json:"delta"`
 		Usage messagesUsage `json:"usage"`
-	}{"message_delta", d, newMessagesUsage(m.promptTokens, m.completion(), m.cached())})
+	}{"message_delta", d, newMessagesUsage(m.PromptTokens, m.Completion(), m.cached())})
 	return sendEvent(b, "message_stop", struct {
 		Type string `json:"type"`
 	}{"message_stop"})
@@ -553,7 +554,7 @@ func (m *messagesAnswer) end(b []byte) []byte {
 
 // wholeBody implements api.
 func (m *messagesAnswer) wholeBody() []byte {
-	o := &m.outputs[0]
+	o := &m.Outputs[0]
 	said := m.spoken(o)
 	body := m.body()
 	type block struct {
@@ -579,9 +580,9 @@ func (m *messagesAnswer) wholeBody() []byte {
 	if body.Reason = &reason; sequence != nil {
 		body.Sequence = jsontext.Value(web.Quote(*sequence))
 	}
-	body.Usage = newMessagesUsage(m.promptTokens, m.completion(), m.cached())
-	if o.pair != nil && o.pair.kept != nil {
-		body.Params = appendTransferParams(nil, m.run, m.of.vllm.Transfer, o)
+	body.Usage = newMessagesUsage(m.PromptTokens, m.Completion(), m.cached())
+	if o.Pair != nil && o.Pair.Kept != nil {
+		body.Params = appendTransferParams(nil, m.Run, m.of.vllm.Transfer, o)
 	}
 	return marshal(body)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
+	"weir/internal/sim/simserver/exchange"
 	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/speech"
 	"weir/internal/sim/simserver/web"
@@ -347,7 +348,7 @@ func acceptResponses(a *answer, body []byte) (*completionRequest, api, error) {
 	req, err := r.completion(tools)
 	as := &responsesAnswer{answer: a, request: &r, names: names, responseID: r.RequestID, createdAt: time.Now().Unix()}
 	if as.responseID == "" {
-		as.responseID = "resp_" + a.id
+		as.responseID = "resp_" + a.ID
 	}
 	return req, as, err
 }
@@ -467,10 +468,10 @@ type responsesUsage struct {
 }
 
 func (r *responsesAnswer) usage() *responsesUsage {
-	u := &responsesUsage{Input: r.promptTokens, Output: r.completion()}
+	u := &responsesUsage{Input: r.PromptTokens, Output: r.Completion()}
 	u.Total = u.Input + u.Output
-	for i := range r.outputs {
-		u.InputDetails.Cached += r.outputs[i].cached
+	for i := range r.Outputs {
+		u.InputDetails.Cached += r.Outputs[i].Cached
 	}
 	return u
 }
@@ -499,7 +500,7 @@ func (r *responsesAnswer) response(status string, items []any, usage *responsesU
 	if q.TopP != nil {
 		top = *q.TopP
 	}
-	limit := r.run.Options().ContextLength - r.promptTokens
+	limit := r.Run.Options().ContextLength - r.PromptTokens
 	if q.MaxOutputTokens != nil {
 		limit = min(limit, *q.MaxOutputTokens)
 	}
@@ -511,8 +512,8 @@ func (r *responsesAnswer) response(status string, items []any, usage *responsesU
 		items = []any{}
 	}
 	var params any
-	if o := &r.outputs[0]; usage != nil && o.pair != nil && o.pair.kept != nil {
-		params = jsontext.Value(appendTransferParams(nil, r.run, r.of.vllm.Transfer, o))
+	if o := &r.Outputs[0]; usage != nil && o.Pair != nil && o.Pair.Kept != nil {
+		params = jsontext.Value(appendTransferParams(nil, r.Run, r.of.vllm.Transfer, o))
 	}
 	return map[string]any{
 		"id": r.responseID, "created_at": r.createdAt, "incomplete_details": incomplete, "instructions": q.Instructions, "metadata": orNull(q.Metadata), "model": r.model, "object": "response",
@@ -539,15 +540,15 @@ func (r *responsesAnswer) about(b []byte, name string, data map[string]any) []by
 	return r.send(b, name, data)
 }
 
-// event implements form.
-func (r *responsesAnswer) event(b []byte, o *output) []byte {
-	if o.failure != nil {
+// Event implements exchange.Form.
+func (r *responsesAnswer) Event(b []byte, o *exchange.Output) []byte {
+	if o.Failure != nil {
 		r.failed = true
-		e := infer.AsError(o.failure)
+		e := infer.AsError(o.Failure)
 		status, _ := web.StatusOf(e.Code)
 		return r.send(b, "error", map[string]any{"code": strconv.Itoa(status), "message": e.Message, "param": nil})
 	}
-	if !o.began {
+	if !o.Began {
 		for _, name := range []string{"response.created", "response.in_progress"} {
 			b = r.send(b, name, map[string]any{"response": r.response("in_progress", nil, nil)})
 		}
@@ -555,7 +556,7 @@ func (r *responsesAnswer) event(b []byte, o *output) []byte {
 	for _, p := range r.parts(o) {
 		b = r.part(b, &p)
 	}
-	o.clear()
+	o.Clear()
 	return b
 }
 
@@ -640,21 +641,21 @@ func (r *responsesAnswer) close(b []byte) []byte {
 	return b
 }
 
-// stray implements form.
-func (r *responsesAnswer) stray(b []byte) []byte {
+// Stray implements exchange.Form.
+func (r *responsesAnswer) Stray(b []byte) []byte {
 	return r.send(b, "response.output_text.delta", map[string]any{"output_index": strayChoice, "item_id": "msg_x", "content_index": 0, "delta": "x", "logprobs": []any{}})
 }
 
 // status is how the answer ended.
 func (r *responsesAnswer) status() string {
-	if r.outputs[0].reason == infer.ReasonLength {
+	if r.Outputs[0].Reason == infer.ReasonLength {
 		return "incomplete"
 	}
 	return "completed"
 }
 
-// end implements form.
-func (r *responsesAnswer) end(b []byte) []byte {
+// End implements exchange.Form.
+func (r *responsesAnswer) End(b []byte) []byte {
 	if r.failed {
 		return b
 	}
@@ -664,7 +665,7 @@ func (r *responsesAnswer) end(b []byte) []byte {
 
 // wholeBody implements api.
 func (r *responsesAnswer) wholeBody() []byte {
-	said := r.spoken(&r.outputs[0])
+	said := r.spoken(&r.Outputs[0])
 	var items []any
 	if said.Reasoning != "" && (r.request.IncludeReasoning == nil || *r.request.IncludeReasoning) {
 		items = append(items, reasoningItem{ID: "rs_" + rand.Text(), Type: "reasoning", Summary: []any{}, Content: []any{reasoningPart{"reasoning_text", said.Reasoning}}})

@@ -1,19 +1,22 @@
-package simserver
+package exchange
 
 import "strings"
 
-// stopScanner finds the first stop string in a text that comes in pieces. It
+// StopScanner finds the first stop string in a text that comes in pieces. It
 // holds back what may be the beginning of one.
-type stopScanner struct {
+type StopScanner struct {
 	list  []string
 	keep  bool // what is shown ends with the stop string found, not before it
 	held  string
 	found string
 }
 
+// NewStops returns a scanner for stop strings. With keep, what is shown ends with the one found.
+func NewStops(list []string, keep bool) StopScanner { return StopScanner{list: list, keep: keep} }
+
 // push adds a piece and returns the text that may be shown. stopped reports whether a stop
 // string was found; the text then ends before it, or after it if the stop string is kept.
-func (s *stopScanner) push(piece string) (shown string, stopped bool) {
+func (s *StopScanner) push(piece string) (shown string, stopped bool) {
 	if len(s.list) == 0 {
 		return piece, false
 	}
@@ -44,7 +47,7 @@ func (s *stopScanner) push(piece string) (shown string, stopped bool) {
 }
 
 // rest returns the held text, at the end of the output.
-func (s *stopScanner) rest() string {
+func (s *StopScanner) rest() string {
 	rest := s.held
 	s.held = ""
 	return rest

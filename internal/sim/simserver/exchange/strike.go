@@ -1,4 +1,4 @@
-package simserver
+package exchange
 
 import (
 	"fmt"
@@ -14,20 +14,20 @@ import (
 )
 
 // fail answers 500, in one shape on every server.
-func (x *exchange) fail() {
+func (x *Exchange) fail() {
 	var body web.ErrorBody
 	body.Error.Message, body.Error.Type = "failed by fault", "internal_server_error"
-	web.WriteJSON(x.w, http.StatusInternalServerError, &body)
+	web.WriteJSON(x.Writer, http.StatusInternalServerError, &body)
 }
 
 // throttle answers 429, in OpenAI's words on every server: real engines do not
 // say it, but what stands before them does.
-func (x *exchange) throttle() {
-	x.w.Header().Set("Retry-After", strconv.Itoa(int((x.fault.Delay+time.Second-1)/time.Second)))
+func (x *Exchange) throttle() {
+	x.Writer.Header().Set("Retry-After", strconv.Itoa(int((x.Fault.Delay+time.Second-1)/time.Second)))
 	var body web.ErrorBody
 	code := "rate_limit_exceeded"
-	body.Error.Message, body.Error.Type, body.Error.Code = fmt.Sprintf("too many requests, by fault; try again in %v", x.fault.Delay), "rate_limit_error", &code
-	web.WriteJSON(x.w, http.StatusTooManyRequests, &body)
+	body.Error.Message, body.Error.Type, body.Error.Code = fmt.Sprintf("too many requests, by fault; try again in %v", x.Fault.Delay), "rate_limit_error", &code
+	web.WriteJSON(x.Writer, http.StatusTooManyRequests, &body)
 }
 
 // splitting is where a stream's bytes are cut in two, or byte by byte.
@@ -38,12 +38,12 @@ type splitting struct {
 
 // strike applies a fault before the next token, if the fault does more than send it
 // differently.
-func (x *exchange) strike(b []byte, f form) []byte {
-	switch x.fault.Kind {
+func (x *Exchange) strike(b []byte, f Form) []byte {
+	switch x.Fault.Kind {
 	case sim.Pause:
-		x.run.Pause(x.fault.Delay)
+		x.Run.Pause(x.Fault.Delay)
 	case sim.Drip:
-		conns.Of(x.r.Context()).Mold(&conns.Shape{Bytes: x.fault.Bytes, Delay: x.fault.Delay})
+		conns.Of(x.Request.Context()).Mold(&conns.Shape{Bytes: x.Fault.Bytes, Delay: x.Fault.Delay})
 	case sim.Abort:
 		if f != nil {
 			b = x.flush(b, f) // what comes before it
@@ -59,7 +59,7 @@ func (x *exchange) strike(b []byte, f form) []byte {
 
 // splitEvent notes how far the event goes that is to be cut, if there is one
 // yet.
-func (x *exchange) splitEvent(b []byte) []byte {
+func (x *Exchange) splitEvent(b []byte) []byte {
 	if x.split.due && len(b) > x.split.from {
 		x.split.due, x.split.to = false, len(b)
 	}
@@ -67,20 +67,20 @@ func (x *exchange) splitEvent(b []byte) []byte {
 }
 
 // giveUp ends an output as a failure of the engine if the fault demands it.
-func (x *exchange) giveUp(o *output) bool {
-	if x.fault.Kind != sim.Abort {
+func (x *Exchange) giveUp(o *Output) bool {
+	if x.Fault.Kind != sim.Abort {
 		return false
 	}
-	x.run.End(&o.Job, infer.ReasonAbort)
-	x.open--
-	x.refused(o, engine.ErrAborted())
+	x.Run.End(&o.Job, infer.ReasonAbort)
+	x.Open--
+	x.Refused(o, engine.ErrAborted())
 	return true
 }
 
 // write writes and flushes, an event that is to be cut in pieces.
-func (x *exchange) write(b []byte, flush func() error) error {
+func (x *Exchange) write(b []byte, flush func() error) error {
 	put := func(b []byte) (int, error) {
-		n, err := x.w.Write(b)
+		n, err := x.Writer.Write(b)
 		if err == nil {
 			err = flush()
 		}
@@ -95,8 +95,8 @@ func (x *exchange) write(b []byte, flush func() error) error {
 		_, err := put(b)
 		return err
 	}
-	s := &conns.Shape{First: x.fault.At, Delay: x.fault.Delay}
-	if x.fault.At == 0 {
+	s := &conns.Shape{First: x.Fault.At, Delay: x.Fault.Delay}
+	if x.Fault.At == 0 {
 		// A whole answer is not cut into single bytes but into at most maxPieces pieces.
 		s.Bytes = max(1, (to-from)/maxPieces)
 	}
@@ -105,7 +105,7 @@ func (x *exchange) write(b []byte, flush func() error) error {
 			return err
 		}
 	}
-	if _, err := s.Pieces(b[from:to], put, x.r.Context().Done()); err != nil || to == len(b) {
+	if _, err := s.Pieces(b[from:to], put, x.Request.Context().Done()); err != nil || to == len(b) {
 		return err
 	}
 	_, err := put(b[to:])
