@@ -149,7 +149,7 @@ const directions = `
 	sim: infer workload/content
 	sim/kvpub: sim wire/zmtp
 	sim/offline: infer sim workload workload/latency
-	sim/simserver: dialect/media infer sim sim/kvpub sim/simserver/catalog sim/simserver/engine sim/simserver/exchange sim/simserver/fields sim/simserver/flags sim/simserver/guard sim/simserver/plane sim/simserver/speech sim/simserver/tally sim/simserver/vocab sim/simserver/web trace workload/content
+	sim/simserver: dialect/media infer sim sim/kvpub sim/simserver/catalog sim/simserver/engine sim/simserver/exchange sim/simserver/fields sim/simserver/flags sim/simserver/guard sim/simserver/pairs sim/simserver/plane sim/simserver/pool sim/simserver/speech sim/simserver/tally sim/simserver/vocab sim/simserver/web trace workload/content
 	sim/simserver/catalog: infer sim sim/simserver/web
 	sim/simserver/conns: sim
 	sim/simserver/engine: infer sim sim/kvpub sim/simserver/conns sim/simserver/tally sim/simserver/web trace workload/latency
@@ -157,7 +157,9 @@ const directions = `
 	sim/simserver/fields: infer workload/content
 	sim/simserver/flags: infer sim sim/kvpub
 	sim/simserver/guard: sim/simserver/web
+	sim/simserver/pairs: infer sim sim/simserver/engine sim/simserver/exchange sim/simserver/fields sim/simserver/flags sim/simserver/web
 	sim/simserver/plane: engine/plane/planepb infer sim sim/simserver/conns sim/simserver/engine sim/simserver/fields sim/simserver/guard sim/simserver/vocab trace workload/content
+	sim/simserver/pool: infer sim sim/simserver/catalog sim/simserver/fields sim/simserver/vocab sim/simserver/web
 	sim/simserver/speech: sim/simserver/web
 	sim/simserver/tally:
 	sim/simserver/vocab: dialect/media infer sim sim/simserver/fields workload/content

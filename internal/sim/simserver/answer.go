@@ -5,6 +5,7 @@ import (
 
 	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/exchange"
+	"weir/internal/sim/simserver/pairs"
 	"weir/internal/sim/simserver/speech"
 	"weir/internal/sim/simserver/web"
 )
@@ -332,7 +333,7 @@ func (a *answer) wholeBody() []byte {
 			b = a.appendOwnIDs(b, a.Outputs[0].Prompt)
 		}
 		b = append(b, `,"kv_transfer_params":`...)
-		b = appendTransferParams(b, a.Run, a.of.vllm.Transfer, &a.Outputs[0])
+		b = pairs.AppendParams(b, a.Run, a.of.vllm.Transfer, &a.Outputs[0])
 		b = append(b, `,"metrics":`...)
 		if a.measured() {
 			b = a.appendMetrics(b)

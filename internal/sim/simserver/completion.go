@@ -18,6 +18,7 @@ import (
 	"weir/internal/sim/simserver/exchange"
 	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/flags"
+	"weir/internal/sim/simserver/pairs"
 	"weir/internal/sim/simserver/speech"
 	"weir/internal/sim/simserver/vocab"
 	"weir/internal/sim/simserver/web"
@@ -223,7 +224,7 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 		return nil, err
 	}
 	a.Draw(prompts)
-	pairs, err := req.Pair.Each(len(prompts), a.n)
+	pairings, err := req.Pair.Each(len(prompts), a.n)
 	if err != nil && a.voice == sglang {
 		return nil, err
 	}
@@ -245,9 +246,9 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 			}
 			switch a.voice {
 			case sglang:
-				err = sglangLeg(&a.Exchange, a.of.sglang, &o, &p, &pairs[i*a.n+k])
+				err = pairs.SGLang(&a.Exchange, a.of.sglang, &o, &p, &pairings[i*a.n+k])
 			case vllm:
-				err = vllmLeg(a.of.vllm.Transfer, &o, &p, req.KVTransferParams, a.baseID(i*a.n+k))
+				err = pairs.VLLM(a.of.vllm.Transfer, &o, &p, req.KVTransferParams, a.baseID(i*a.n+k))
 			}
 			if err != nil {
 				return nil, err

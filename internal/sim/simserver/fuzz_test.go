@@ -114,7 +114,7 @@ func FuzzEmbeddings(f *testing.F) {
 	e := toyEngine(f)
 	v, s := newVLLM(e.run, e.vocab, &flags.VLLM{}), newSGLang(e.run, e.vocab, &flags.SGLang{})
 	servers := map[string]http.HandlerFunc{
-		"embeddings": v.pool().embeddings(web.WriteVLLMError, vllmEmbeddings), "vllm's rerank": v.rerank, "score": v.score, "sglang's rerank": s.rerank,
+		"embeddings": v.pool().Embeddings(web.WriteVLLMError, vllmEmbeddings), "vllm's rerank": v.rerank, "score": v.score, "sglang's rerank": s.rerank,
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if bytes.Contains(body, []byte("dimensions")) && len(body) > 1<<10 {

@@ -15,6 +15,7 @@ import (
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/catalog"
 	"weir/internal/sim/simserver/engine"
+	"weir/internal/sim/simserver/pool"
 )
 
 const chat = "/v1/chat/completions"
@@ -199,7 +200,7 @@ func TestModelsAndEmbeddings(t *testing.T) {
 		if card.ID != "weir-sim" {
 			t.Errorf("card %+v", card)
 		}
-		embed := func(body string) (a embeddingsAnswer) {
+		embed := func(body string) (a pool.EmbeddingsAnswer) {
 			t.Helper()
 			resp, err := b.client.Post(b.openai+"/v1/embeddings", "application/json", strings.NewReader(body))
 			if err != nil {

@@ -14,6 +14,7 @@ import (
 	"weir/internal/sim/simserver/exchange"
 	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/flags"
+	"weir/internal/sim/simserver/pool"
 	"weir/internal/sim/simserver/tally"
 	"weir/internal/sim/simserver/vocab"
 	"weir/internal/sim/simserver/web"
@@ -51,7 +52,7 @@ func (f *sglangServer) handler() http.Handler {
 	mux.HandleFunc("PUT /generate", f.generate)
 	mux.HandleFunc("POST /v1/chat/completions", f.completion(chatDialect))
 	mux.HandleFunc("POST /v1/completions", f.completion(textDialect))
-	mux.HandleFunc("POST /v1/embeddings", f.pool().embeddings(web.WriteSGLangError, sglangEmbeddings))
+	mux.HandleFunc("POST /v1/embeddings", f.pool().Embeddings(web.WriteSGLangError, sglangEmbeddings))
 	mux.HandleFunc("POST /v1/rerank", f.rerank)
 	mux.HandleFunc("GET /v1/models", catalog.Full(f.run.Options(), "sglang"))
 	mux.HandleFunc("GET /v1/models/{model...}", catalog.One(f.run.Options(), "sglang"))
@@ -77,7 +78,7 @@ func (f *sglangServer) handler() http.Handler {
 }
 
 // pool serves what is answered without generating.
-func (f *sglangServer) pool() *pool { return &pool{o: f.run.Options(), vocab: f.vocab, anyModel: true} }
+func (f *sglangServer) pool() *pool.Pool { return pool.New(f.run.Options(), f.vocab, true, false) }
 
 // register notes an exchange's outputs by their request ids, so that they can
 // be aborted. One that is under way already is refused.

@@ -9,6 +9,7 @@ import (
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/exchange"
 	"weir/internal/sim/simserver/flags"
+	"weir/internal/sim/simserver/pairs"
 	"weir/internal/sim/simserver/web"
 	"weir/internal/trace"
 )
@@ -123,7 +124,7 @@ func (g *generation) accept(req *generateRequest) ([]sim.Request, error) {
 			Stops:    exchange.NewStops(it.stops, !it.trim),
 			ShowStop: !it.trim,
 		}
-		if err := sglangLeg(&g.Exchange, g.server.flags, &o, &it.params, &it.pair); err != nil {
+		if err := pairs.SGLang(&g.Exchange, g.server.flags, &o, &it.params, &it.pair); err != nil {
 			return nil, err
 		}
 		prepared, err := g.Add(o, it.params)

@@ -16,6 +16,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/fields"
+	"weir/internal/sim/simserver/pairs"
 	"weir/internal/sim/simserver/web"
 	"weir/internal/trace"
 )
@@ -54,7 +55,7 @@ func (f *sglangServer) serverInfo(w http.ResponseWriter, r *http.Request) {
 		"enable_cache_report":                      opts.CacheReport,
 		"weight_version":                           opts.WeightVersion,
 		"disaggregation_mode":                      disaggregationMode(f.run.Role()),
-		"disaggregation_bootstrap_port":            cmp.Or(f.run.Legs().BootstrapPort, defaultBootstrapPort),
+		"disaggregation_bootstrap_port":            cmp.Or(f.run.Legs().BootstrapPort, pairs.DefaultBootstrapPort),
 		"disaggregation_transfer_backend":          "mooncake",
 		"disaggregation_decode_enable_radix_cache": f.run.Legs().RadixCache,
 		"disable_radix_cache":                      o.KVTokens == 0 || f.run.Role() == infer.RoleDecode && !f.run.Legs().RadixCache,

@@ -8,7 +8,7 @@ import (
 
 // rerank answers as SGLang does: a bare list.
 func (f *sglangServer) rerank(w http.ResponseWriter, r *http.Request) {
-	best, _, _, err := f.pool().rerank(w, r, sglangRerank)
+	best, _, _, err := f.pool().Rerank(w, r, sglangRerank)
 	if err != nil {
 		web.WriteSGLangError(w, err)
 		return
@@ -20,8 +20,8 @@ func (f *sglangServer) rerank(w http.ResponseWriter, r *http.Request) {
 	}
 	results := make([]result, len(best))
 	for i, d := range best {
-		if results[i] = (result{Score: d.score, Index: d.index}); d.shown {
-			results[i].Document = &d.text
+		if results[i] = (result{Score: d.Score, Index: d.Index}); d.Shown {
+			results[i].Document = &d.Text
 		}
 	}
 	web.WriteJSON(w, http.StatusOK, results)

@@ -12,6 +12,7 @@ import (
 	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/flags"
+	"weir/internal/sim/simserver/pool"
 	"weir/internal/sim/simserver/tally"
 	"weir/internal/sim/simserver/vocab"
 	"weir/internal/sim/simserver/web"
@@ -43,7 +44,7 @@ func (f *vllmServer) handler() http.Handler {
 		mux.HandleFunc(kept, func(w http.ResponseWriter, r *http.Request) { web.WriteVLLMError(w, noResponse(r.PathValue("id"))) })
 	}
 	mux.HandleFunc("POST /inference/v1/generate", f.generate)
-	mux.HandleFunc("POST /v1/embeddings", f.pool().embeddings(web.WriteVLLMError, vllmEmbeddings))
+	mux.HandleFunc("POST /v1/embeddings", f.pool().Embeddings(web.WriteVLLMError, vllmEmbeddings))
 	for _, path := range []string{"/rerank", "/v1/rerank", "/v2/rerank"} {
 		mux.HandleFunc("POST "+path, f.rerank)
 	}
@@ -72,7 +73,7 @@ func (f *vllmServer) handler() http.Handler {
 }
 
 // pool serves what is answered without generating.
-func (f *vllmServer) pool() *pool { return &pool{o: f.run.Options(), vocab: f.vocab, dated: true} }
+func (f *vllmServer) pool() *pool.Pool { return pool.New(f.run.Options(), f.vocab, false, true) }
 
 // tracked counts the requests under way.
 func (f *vllmServer) tracked(h http.HandlerFunc) http.Handler {

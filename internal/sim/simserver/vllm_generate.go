@@ -13,6 +13,7 @@ import (
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/exchange"
 	"weir/internal/sim/simserver/fields"
+	"weir/internal/sim/simserver/pairs"
 	"weir/internal/sim/simserver/vocab"
 	"weir/internal/sim/simserver/web"
 	"weir/internal/trace"
@@ -300,7 +301,7 @@ func (a *idAnswer) wholeBody() []byte {
 		b = append(b, `null,"mm_placeholders":null`...)
 	}
 	b = append(b, `,"metrics":null,"kv_transfer_params":`...)
-	b = appendTransferParams(b, a.Run, a.of.vllm.Transfer, &a.Outputs[0])
+	b = pairs.AppendParams(b, a.Run, a.of.vllm.Transfer, &a.Outputs[0])
 	b = append(b, `,"ec_transfer_params":null,"output_mode":"tokens","choices":[`...)
 	for i := range a.Outputs {
 		if i > 0 {

@@ -12,6 +12,7 @@ import (
 	"weir/internal/sim/simserver/catalog"
 	"weir/internal/sim/simserver/exchange"
 	"weir/internal/sim/simserver/fields"
+	"weir/internal/sim/simserver/pairs"
 	"weir/internal/sim/simserver/speech"
 	"weir/internal/sim/simserver/web"
 )
@@ -582,7 +583,7 @@ func (m *messagesAnswer) wholeBody() []byte {
 	}
 	body.Usage = newMessagesUsage(m.PromptTokens, m.Completion(), m.cached())
 	if o.Pair != nil && o.Pair.Kept != nil {
-		body.Params = appendTransferParams(nil, m.Run, m.of.vllm.Transfer, o)
+		body.Params = pairs.AppendParams(nil, m.Run, m.of.vllm.Transfer, o)
 	}
 	return marshal(body)
 }

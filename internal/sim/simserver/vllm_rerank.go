@@ -9,11 +9,12 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim/simserver/catalog"
 	"weir/internal/sim/simserver/fields"
+	"weir/internal/sim/simserver/pool"
 	"weir/internal/sim/simserver/web"
 )
 
 func (f *vllmServer) rerank(w http.ResponseWriter, r *http.Request) {
-	best, tokens, id, err := f.pool().rerank(w, r, vllmPooling)
+	best, tokens, id, err := f.pool().Rerank(w, r, vllmPooling)
 	if err != nil {
 		web.WriteVLLMError(w, err)
 		return
@@ -27,7 +28,7 @@ func (f *vllmServer) rerank(w http.ResponseWriter, r *http.Request) {
 	}
 	results := make([]result, len(best))
 	for i, d := range best {
-		results[i].Index, results[i].Score, results[i].Document.Text = d.index, d.score, d.text
+		results[i].Index, results[i].Score, results[i].Document.Text = d.Index, d.Score, d.Text
 	}
 	web.WriteJSON(w, http.StatusOK, struct {
 		ID      string    `json:"id"`
@@ -74,7 +75,7 @@ func (f *vllmServer) score(w http.ResponseWriter, r *http.Request) {
 	for i, ids := range second {
 		query := first[min(i, len(first)-1)]
 		tokens += len(query) + len(ids)
-		results = append(results, result{i, "score", p.score(query, ids)})
+		results = append(results, result{i, "score", p.Score(query, ids)})
 	}
 	web.WriteJSON(w, http.StatusOK, struct {
 		ID      string    `json:"id"`
@@ -83,7 +84,7 @@ func (f *vllmServer) score(w http.ResponseWriter, r *http.Request) {
 		Model   string    `json:"model"`
 		Data    []result  `json:"data"`
 		Usage   vllmUsage `json:"usage"`
-	}{"score-" + givenID(r, req.RequestID), "list", time.Now().Unix(), f.run.Options().Model, results, vllmUsage{tokens, tokens}})
+	}{"score-" + pool.RequestID(r, req.RequestID), "list", time.Now().Unix(), f.run.Options().Model, results, vllmUsage{tokens, tokens}})
 }
 
 // vllmUsage is the usage of an answer without output.

@@ -13,6 +13,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim/simserver/exchange"
 	"weir/internal/sim/simserver/fields"
+	"weir/internal/sim/simserver/pairs"
 	"weir/internal/sim/simserver/speech"
 	"weir/internal/sim/simserver/web"
 )
@@ -513,7 +514,7 @@ func (r *responsesAnswer) response(status string, items []any, usage *responsesU
 	}
 	var params any
 	if o := &r.Outputs[0]; usage != nil && o.Pair != nil && o.Pair.Kept != nil {
-		params = jsontext.Value(appendTransferParams(nil, r.Run, r.of.vllm.Transfer, o))
+		params = jsontext.Value(pairs.AppendParams(nil, r.Run, r.of.vllm.Transfer, o))
 	}
 	return map[string]any{
 		"id": r.responseID, "created_at": r.createdAt, "incomplete_details": incomplete, "instructions": q.Instructions, "metadata": orNull(q.Metadata), "model": r.model, "object": "response",

@@ -1,4 +1,4 @@
-package simserver
+package pool
 
 import (
 	"cmp"
@@ -26,17 +26,17 @@ type rerankRequest struct {
 	fields.Unread
 }
 
-// ranked is a document with its score.
-type ranked struct {
-	index int
-	text  string
-	shown bool // text is to be in the answer
-	score float64
+// Ranked is a document with its score.
+type Ranked struct {
+	Index int
+	Text  string
+	Shown bool // text is to be in the answer
+	Score float64
 }
 
-// score returns how well a document fits a query: the cosine of their vectors, as
+// Score returns how well a document fits a query: the cosine of their vectors, as
 // embeddings returns them, mapped to the range from 0 to 1.
-func (p *pool) score(query, document []uint32) float64 {
+func (p *Pool) Score(query, document []uint32) float64 {
 	var dot float64
 	d := p.vector(document, defaultDimensions)
 	for i, q := range p.vector(query, defaultDimensions) {
@@ -45,9 +45,9 @@ func (p *pool) score(query, document []uint32) float64 {
 	return (1 + dot) / 2
 }
 
-// rerank returns the documents of a request, the best first, the tokens of query and documents,
+// Rerank returns the documents of a request, the best first, the tokens of query and documents,
 // and the request's id.
-func (p *pool) rerank(w http.ResponseWriter, r *http.Request, lacks fields.Unsimulated) (best []ranked, tokens int, id string, err error) {
+func (p *Pool) Rerank(w http.ResponseWriter, r *http.Request, lacks fields.Unsimulated) (best []Ranked, tokens int, id string, err error) {
 	body, err := web.ReadBody(w, r)
 	if err != nil {
 		return nil, 0, "", err
@@ -90,20 +90,20 @@ func (p *pool) rerank(w http.ResponseWriter, r *http.Request, lacks fields.Unsim
 			return nil, 0, "", err
 		}
 		tokens += len(ids)
-		d := ranked{index: i, shown: fields.ValueOr(req.Return, true), score: p.score(query, ids)}
-		if err := json.Unmarshal(text, &d.text); err != nil {
+		d := Ranked{Index: i, Shown: fields.ValueOr(req.Return, true), Score: p.Score(query, ids)}
+		if err := json.Unmarshal(text, &d.Text); err != nil {
 			return nil, 0, "", infer.Invalid("documents", "documents[%d] cannot be read: %v", i, err)
 		}
 		best = append(best, d)
 	}
-	slices.SortStableFunc(best, func(a, b ranked) int { return cmp.Compare(b.score, a.score) })
+	slices.SortStableFunc(best, func(a, b Ranked) int { return cmp.Compare(b.Score, a.Score) })
 	if req.TopN > 0 && req.TopN < len(best) {
 		best = best[:req.TopN]
 	}
-	return best, tokens, givenID(r, req.RequestID), nil
+	return best, tokens, RequestID(r, req.RequestID), nil
 }
 
-// givenID is the request's id by its header or its body, for answers that hold it.
-func givenID(r *http.Request, own string) string {
+// RequestID is the request's id by its header or its body, for answers that hold it.
+func RequestID(r *http.Request, own string) string {
 	return cmp.Or(r.Header.Get("X-Request-Id"), own, "0")
 }

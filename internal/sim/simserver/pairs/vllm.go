@@ -1,4 +1,4 @@
-package simserver
+package pairs
 
 import (
 	"encoding/hex"
@@ -24,9 +24,9 @@ func errKeyless(name string) error {
 	return fmt.Errorf("EngineCore encountered a fatal error: KeyError: '%s' (kv_transfer_params): %w", name, flags.ErrDies)
 }
 
-// vllmLeg makes an output a leg of a pair, as its kv_transfer_params say. base is the part of the
+// VLLM makes an output a leg of a pair, as its kv_transfer_params say. base is the part of the
 // request's id that both legs of a pushed pair have in common. vLLM looks at few of their members before it relies on them, and neither does this.
-func vllmLeg(t *flags.Transfer, o *exchange.Output, p *sim.Params, raw jsontext.Value, base string) error {
+func VLLM(t *flags.Transfer, o *exchange.Output, p *sim.Params, raw jsontext.Value, base string) error {
 	if t == nil || raw.Kind() == 0 || raw.Kind() == 'n' {
 		return nil
 	}
@@ -88,8 +88,8 @@ func vllmLeg(t *flags.Transfer, o *exchange.Output, p *sim.Params, raw jsontext.
 	return nil
 }
 
-// appendTransferParams appends the kv_transfer_params of a prefill leg's answer, or null.
-func appendTransferParams(b []byte, run *engine.Engine, t *flags.Transfer, o *exchange.Output) []byte {
+// AppendParams appends the kv_transfer_params of a prefill leg's answer, or null.
+func AppendParams(b []byte, run *engine.Engine, t *flags.Transfer, o *exchange.Output) []byte {
 	if o.Pair == nil || o.Pair.Kept == nil {
 		return append(b, "null"...)
 	}

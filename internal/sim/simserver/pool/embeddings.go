@@ -1,4 +1,5 @@
-package simserver
+// Package pool answers requests for embeddings and ranks, which nothing is generated for.
+package pool
 
 import (
 	"encoding/base64"
@@ -42,7 +43,7 @@ type embedding struct {
 	Embedding any    `json:"embedding"` // []float64, or a string
 }
 
-type embeddingsAnswer struct {
+type EmbeddingsAnswer struct {
 	ID      string `json:"id,omitempty"`      // vLLM's
 	Created int64  `json:"created,omitempty"` // vLLM's
 
@@ -55,17 +56,23 @@ type embeddingsAnswer struct {
 	} `json:"usage"`
 }
 
-// pool serves requests that are answered without generating.
-type pool struct {
+// Pool serves requests that are answered without generating.
+type Pool struct {
 	o        *sim.Options
 	vocab    *vocab.Vocab
 	anyModel bool // whatever model is named
 	dated    bool // answers have an id and a date
 }
 
-// embeddings answers at once, with vectors of length 1 that are a function of
+// New makes a pool of an engine with the given options. With anyModel it answers for whatever model
+// is named; with dated, answers have an id and a date.
+func New(o *sim.Options, v *vocab.Vocab, anyModel, dated bool) *Pool {
+	return &Pool{o: o, vocab: v, anyModel: anyModel, dated: dated}
+}
+
+// Embeddings answers at once, with vectors of length 1 that are a function of
 // the input's ids. It does not go through the engine's queue. lacks are the fields that are not simulated.
-func (p *pool) embeddings(refuse func(http.ResponseWriter, error), lacks fields.Unsimulated) http.HandlerFunc {
+func (p *Pool) Embeddings(refuse func(http.ResponseWriter, error), lacks fields.Unsimulated) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		answer, err := p.embed(w, r, lacks)
 		if err != nil {
@@ -76,7 +83,7 @@ func (p *pool) embeddings(refuse func(http.ResponseWriter, error), lacks fields.
 	}
 }
 
-func (p *pool) embed(w http.ResponseWriter, r *http.Request, lacks fields.Unsimulated) (*embeddingsAnswer, error) {
+func (p *Pool) embed(w http.ResponseWriter, r *http.Request, lacks fields.Unsimulated) (*EmbeddingsAnswer, error) {
 	body, err := web.ReadBody(w, r)
 	if err != nil {
 		return nil, err
@@ -101,7 +108,7 @@ func (p *pool) embed(w http.ResponseWriter, r *http.Request, lacks fields.Unsimu
 	if err != nil {
 		return nil, err
 	}
-	answer := &embeddingsAnswer{Object: "list", Model: p.o.Model, Data: []embedding{}}
+	answer := &EmbeddingsAnswer{Object: "list", Model: p.o.Model, Data: []embedding{}}
 	for i, ids := range inputs {
 		var v any = p.vector(ids, req.Dimensions)
 		if req.Format == "base64" {
@@ -111,7 +118,7 @@ func (p *pool) embed(w http.ResponseWriter, r *http.Request, lacks fields.Unsimu
 		answer.Usage.PromptTokens += len(ids)
 	}
 	if p.dated {
-		answer.ID, answer.Created = "embd-"+givenID(r, req.RequestID), time.Now().Unix()
+		answer.ID, answer.Created = "embd-"+RequestID(r, req.RequestID), time.Now().Unix()
 	}
 	answer.Usage.TotalTokens = answer.Usage.PromptTokens
 	return answer, nil
@@ -127,7 +134,7 @@ func base64Vector(v []float64) string {
 }
 
 // named refuses a model that the engine does not have.
-func (p *pool) named(model string) error {
+func (p *Pool) named(model string) error {
 	if p.anyModel {
 		return nil
 	}
@@ -137,7 +144,7 @@ func (p *pool) named(model string) error {
 
 // vector draws a vector from the content that would follow ids. Its numbers are exact as
 // float32.
-func (p *pool) vector(ids []uint32, n int) []float64 {
+func (p *Pool) vector(ids []uint32, n int) []float64 {
 	const levels = 1 << 16
 	v := make([]float64, n)
 	stream := p.o.Words.Start(ids, 0)

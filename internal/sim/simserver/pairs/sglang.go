@@ -1,4 +1,5 @@
-package simserver
+// Package pairs makes outputs the legs of pairs on two engines, as requests to SGLang and vLLM ask for.
+package pairs
 
 import (
 	"cmp"
@@ -19,12 +20,12 @@ import (
 // checks send it.
 const fakeHost = "2.2.2.2"
 
-// defaultBootstrapPort is the default port of SGLang's registry.
-const defaultBootstrapPort = 8998
+// DefaultBootstrapPort is the default port of SGLang's registry.
+const DefaultBootstrapPort = 8998
 
-// sglangLeg makes an output a leg of a pair, as the engine's role is. How much is
+// SGLang makes an output a leg of a pair, as the engine's role is. How much is
 // asked for of a prefill leg does not matter: it is one id.
-func sglangLeg(x *exchange.Exchange, f *flags.SGLang, o *exchange.Output, p *sim.Params, g *fields.Pairing) error {
+func SGLang(x *exchange.Exchange, f *flags.SGLang, o *exchange.Output, p *sim.Params, g *fields.Pairing) error {
 	role, opts := x.Run.Role(), x.Run.Legs()
 	beside := 0
 	if x.Faulty && x.Fault.Kind == sim.Misrank {
@@ -54,7 +55,7 @@ func sglangLeg(x *exchange.Exchange, f *flags.SGLang, o *exchange.Output, p *sim
 	if role == infer.RoleDecode {
 		p.Leg, p.Patience, p.Fresh = sim.LegDecode, opts.WaitingTimeout, !opts.RadixCache
 		p.Pages = f.Pages()
-		port := cmp.Or(g.Port, opts.BootstrapPort, defaultBootstrapPort)
+		port := cmp.Or(g.Port, opts.BootstrapPort, DefaultBootstrapPort)
 		o.Leg = &engine.Leg{Addr: net.JoinHostPort(g.Host, strconv.Itoa(port)), Manner: sglangManner(opts)}
 		rank := g.PrefillRank
 		o.Leg.KeyOf = func(dpSize int) string {
