@@ -149,11 +149,13 @@ const directions = `
 	sim: infer workload/content
 	sim/kvpub: sim wire/zmtp
 	sim/offline: infer sim workload workload/latency
-	sim/simserver: dialect/media infer sim sim/kvpub sim/simserver/catalog sim/simserver/engine sim/simserver/exchange sim/simserver/fields sim/simserver/flags sim/simserver/guard sim/simserver/pairs sim/simserver/plane sim/simserver/pool sim/simserver/speech sim/simserver/tally sim/simserver/vocab sim/simserver/web trace workload/content
+	sim/simserver: dialect/media infer sim sim/kvpub sim/simserver/catalog sim/simserver/completion sim/simserver/engine sim/simserver/exchange sim/simserver/fields sim/simserver/flags sim/simserver/guard sim/simserver/pairs sim/simserver/plane sim/simserver/pool sim/simserver/speech sim/simserver/tally sim/simserver/vocab sim/simserver/web trace workload/content
 	sim/simserver/catalog: infer sim sim/simserver/web
+	sim/simserver/completion: infer sim sim/simserver/catalog sim/simserver/engine sim/simserver/exchange sim/simserver/fields sim/simserver/flags sim/simserver/pairs sim/simserver/speech sim/simserver/vocab sim/simserver/web trace
 	sim/simserver/conns: sim
 	sim/simserver/engine: infer sim sim/kvpub sim/simserver/conns sim/simserver/tally sim/simserver/web trace workload/latency
 	sim/simserver/exchange: infer sim sim/simserver/conns sim/simserver/engine sim/simserver/vocab sim/simserver/web workload/content
+	sim/simserver/exchange/exchangetest: infer sim sim/simserver/engine sim/simserver/exchange sim/simserver/vocab workload/content
 	sim/simserver/fields: infer workload/content
 	sim/simserver/flags: infer sim sim/kvpub
 	sim/simserver/guard: sim/simserver/web

@@ -5,6 +5,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim/simserver/catalog"
+	"weir/internal/sim/simserver/completion"
 	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/pool"
 	"weir/internal/sim/simserver/vocab"
@@ -13,10 +14,10 @@ import (
 
 // openAIHandler serves the OpenAI API, as its owner documents it.
 func openAIHandler(run *engine.Engine, v *vocab.Vocab) http.Handler {
-	c, p := newCompletions(run, v, nil, nil), pool.New(run.Options(), v, false, false)
+	c, p := completion.New(run, v, nil, nil), pool.New(run.Options(), v, false, false)
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/chat/completions", c.handler(chatDialect))
-	mux.HandleFunc("POST /v1/completions", c.handler(textDialect))
+	mux.HandleFunc("POST /v1/chat/completions", c.Handler(completion.Chat))
+	mux.HandleFunc("POST /v1/completions", c.Handler(completion.Text))
 	mux.HandleFunc("POST /v1/embeddings", p.Embeddings(web.WriteError, nil))
 	mux.HandleFunc("GET /v1/models", catalog.Plain(run.Options(), "weir"))
 	mux.HandleFunc("GET /v1/models/{model...}", catalog.One(run.Options(), "weir"))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"weir/internal/sim/simserver/completion"
 	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/flags"
 )
@@ -45,7 +46,7 @@ func TestFaultsOverEngineVoices(t *testing.T) {
 				"repeat,after=7": func(a answerText, n int, err error) bool { return err == nil && n < 0 && len(a.text[0]) == 4*21 },
 				"garble,after=7": func(a answerText, n int, err error) bool { return err != nil && n == 7 },
 				"stray,after=7": func(a answerText, n int, err error) bool {
-					return err == nil && n == 20 && len(a.text) == strayChoice+1
+					return err == nil && n == 20 && len(a.text) == completion.StrayChoice+1
 				},
 			} {
 				b.faults(fault)

@@ -10,6 +10,7 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/catalog"
+	"weir/internal/sim/simserver/completion"
 	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/exchange"
 	"weir/internal/sim/simserver/fields"
@@ -26,7 +27,7 @@ type sglangServer struct {
 	run         *engine.Engine
 	vocab       *vocab.Vocab
 	flags       *flags.SGLang
-	completions *completions
+	completions *completion.Server
 	weights     string // of every meta_info: the weights, up to the retractions
 
 	mu   sync.Mutex
@@ -36,7 +37,7 @@ type sglangServer struct {
 // newSGLang makes a server of an engine in SGLang's form.
 func newSGLang(run *engine.Engine, v *vocab.Vocab, o *flags.SGLang) *sglangServer {
 	return &sglangServer{
-		run: run, vocab: v, flags: o, completions: newCompletions(run, v, o, nil), jobs: map[string]*engine.Job{},
+		run: run, vocab: v, flags: o, completions: completion.New(run, v, o, nil), jobs: map[string]*engine.Job{},
 		weights: `,"weight_version":` + web.Quote(o.WeightVersion) + `,"num_retractions":`,
 	}
 }
@@ -50,8 +51,8 @@ func (f *sglangServer) handler() http.Handler {
 	}
 	mux.HandleFunc("POST /generate", f.generate)
 	mux.HandleFunc("PUT /generate", f.generate)
-	mux.HandleFunc("POST /v1/chat/completions", f.completion(chatDialect))
-	mux.HandleFunc("POST /v1/completions", f.completion(textDialect))
+	mux.HandleFunc("POST /v1/chat/completions", f.completion(completion.Chat))
+	mux.HandleFunc("POST /v1/completions", f.completion(completion.Text))
 	mux.HandleFunc("POST /v1/embeddings", f.pool().Embeddings(web.WriteSGLangError, sglangEmbeddings))
 	mux.HandleFunc("POST /v1/rerank", f.rerank)
 	mux.HandleFunc("GET /v1/models", catalog.Full(f.run.Options(), "sglang"))
@@ -131,12 +132,12 @@ func (f *sglangServer) abortRequest(w http.ResponseWriter, r *http.Request) {
 }
 
 // completion serves one dialect of completions.
-func (f *sglangServer) completion(d *dialect) http.HandlerFunc {
+func (f *sglangServer) completion(d *completion.Dialect) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		begun := f.completions.begin(w, r, d, r.Header.Get("X-Request-Id"), trace.Now())
+		begun := f.completions.Begin(w, r, d, r.Header.Get("X-Request-Id"), trace.Now())
 		a := &begun
 		refuse := func(err error) { web.WriteSGLangError(w, err) }
-		requests, err := a.accept()
+		requests, err := a.Accept()
 		if err == nil {
 			err = f.register(&a.Exchange)
 		}
@@ -158,7 +159,7 @@ func (f *sglangServer) completion(d *dialect) http.HandlerFunc {
 			case infer.AsError(err).Code != infer.CodeOverloaded:
 				refuse(err)
 				return
-			case !a.stream:
+			case !a.Streamed:
 				refuse(errQueueFull())
 				return
 			default:
@@ -167,11 +168,11 @@ func (f *sglangServer) completion(d *dialect) http.HandlerFunc {
 			}
 		}
 		switch {
-		case a.stream:
+		case a.Streamed:
 			web.EventStream(w, "text/event-stream; charset=utf-8")
 			a.Exchange.Stream(a, false)
 		case a.Whole(refuse):
-			a.WriteWhole(a.wholeBody())
+			a.WriteWhole(a.WholeBody())
 		}
 	}
 }

@@ -88,7 +88,7 @@ func (f *sglangServer) generate(w http.ResponseWriter, r *http.Request) {
 	if g.streams {
 		g.Stream(g, false)
 	} else if g.Whole(refuse) {
-		g.WriteWhole(g.wholeBody())
+		g.WriteWhole(g.WholeBody())
 	}
 }
 
@@ -205,8 +205,8 @@ func (g *generation) Stray(b []byte) []byte {
 // End implements exchange.Form.
 func (g *generation) End(b []byte) []byte { return append(b, "data: [DONE]\n\n"...) }
 
-// wholeBody returns a complete answer that is not streamed.
-func (g *generation) wholeBody() []byte {
+// WholeBody returns a complete answer that is not streamed.
+func (g *generation) WholeBody() []byte {
 	var b []byte
 	if g.batch {
 		b = append(b, '[')
@@ -351,7 +351,7 @@ func (g *generation) appendFinishReason(b []byte, o *exchange.Output, it *item) 
 	switch o.Reason {
 	case infer.ReasonStop:
 		b = append(b, `{"type":"stop","matched":`...)
-		return append(appendMatch(b, o.Matched), '}')
+		return append(o.Matched.Append(b), '}')
 	case infer.ReasonLength:
 		b = append(b, `{"type":"length","length":`...)
 		return append(strconv.AppendInt(b, int64(it.limit), 10), '}')

@@ -103,8 +103,8 @@ func (p *samplingParams) check(vocabulary int) error {
 	if low := fields.ValueOr(p.MinNewTokens, 0); low < 0 || low > limit && limit != toContext {
 		return infer.Invalid("min_new_tokens", "min_new_tokens is %d; it must be from 0 to max_new_tokens, which is %d", low, limit)
 	}
-	if n := fields.ValueOr(p.N, 1); n < 1 || n > maxChoices {
-		return infer.Invalid("n", "n is %d; it must be from 1 to %d", n, maxChoices)
+	if n := fields.ValueOr(p.N, 1); n < 1 || n > fields.MaxChoices {
+		return infer.Invalid("n", "n is %d; it must be from 1 to %d", n, fields.MaxChoices)
 	}
 	if i := fields.ValueOr(p.StreamInterval, 1); i < 1 {
 		return infer.Invalid("stream_interval", "stream_interval is %d; it must be at least 1", i)
@@ -198,8 +198,8 @@ func (f *sglangServer) items(ctx context.Context, id string, req *generateReques
 		return nil, false, err
 	}
 	batch = batch || n > 1
-	if len(prompts)*n > maxChoices {
-		return nil, false, infer.Invalid("n", "%d prompts of n = %d are more than %d outputs", len(prompts), n, maxChoices)
+	if len(prompts)*n > fields.MaxChoices {
+		return nil, false, infer.Invalid("n", "%d prompts of n = %d are more than %d outputs", len(prompts), n, fields.MaxChoices)
 	}
 	rids, err := fields.RIDs(req.RID, batch, len(prompts), n)
 	if err != nil {
@@ -301,7 +301,7 @@ func (f *sglangServer) sample(it *item, s *samplingParams) (err error) {
 		it.limit = max(1, f.run.Options().Room(len(p.Prompt)))
 	}
 	it.trim = !fields.ValueOr(s.NoStopTrim, false)
-	if it.stops, err = (&completionRequest{Stop: s.Stop}).stops(); err != nil {
+	if it.stops, err = fields.Stops(s.Stop); err != nil {
 		return err
 	}
 	if err := flags.Blind(fields.ValueOr(s.MinNewTokens, 0), it.stops); err != nil {

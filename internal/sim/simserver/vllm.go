@@ -9,6 +9,7 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim/simserver/catalog"
+	"weir/internal/sim/simserver/completion"
 	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/flags"
@@ -23,20 +24,20 @@ type vllmServer struct {
 	run         *engine.Engine
 	vocab       *vocab.Vocab
 	flags       *flags.VLLM
-	completions *completions
+	completions *completion.Server
 	load        atomic.Int64 // requests under way
 }
 
 // newVLLM makes a server of an engine in vLLM's form.
 func newVLLM(run *engine.Engine, v *vocab.Vocab, o *flags.VLLM) *vllmServer {
-	return &vllmServer{run: run, vocab: v, flags: o, completions: newCompletions(run, v, nil, o)}
+	return &vllmServer{run: run, vocab: v, flags: o, completions: completion.New(run, v, nil, o)}
 }
 
 // handler serves vLLM's paths.
 func (f *vllmServer) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("POST /v1/chat/completions", f.tracked(f.completions.handler(chatDialect)))
-	mux.Handle("POST /v1/completions", f.tracked(f.completions.handler(textDialect)))
+	mux.Handle("POST /v1/chat/completions", f.tracked(f.completions.Handler(completion.Chat)))
+	mux.Handle("POST /v1/completions", f.tracked(f.completions.Handler(completion.Text)))
 	mux.Handle("POST /v1/messages", f.tracked(f.served(acceptMessages, writeMessagesError)))
 	mux.HandleFunc("POST /v1/messages/count_tokens", f.countTokens)
 	mux.Handle("POST /v1/responses", f.tracked(f.served(acceptResponses, web.WriteVLLMError)))

@@ -11,9 +11,9 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim"
+	"weir/internal/sim/simserver/completion"
 	"weir/internal/sim/simserver/exchange"
 	"weir/internal/sim/simserver/fields"
-	"weir/internal/sim/simserver/pairs"
 	"weir/internal/sim/simserver/vocab"
 	"weir/internal/sim/simserver/web"
 	"weir/internal/trace"
@@ -44,7 +44,7 @@ type generateIDs struct {
 // idAnswer is the answer to a request to /inference/v1/generate: that to a completion, of
 // ids alone and in words of its own.
 type idAnswer struct {
-	answer
+	completion.Answer
 	requestID string // as the server calls it
 	promptIDs bool
 }
@@ -59,10 +59,10 @@ func (f *vllmServer) generate(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	created := trace.Now()
-	a := &idAnswer{answer: f.completions.begin(w, r, textDialect, r.Header.Get("X-Request-Id"), created)}
+	a := &idAnswer{Answer: f.completions.Begin(w, r, completion.Text, r.Header.Get("X-Request-Id"), created)}
 	requests, err := a.accept()
 	w.Header().Set("X-Request-Id", a.ID)
-	a.serve(requests, err, a, func(err error) { web.WriteVLLMError(w, err) })
+	a.Serve(requests, err, a, func(err error) { web.WriteVLLMError(w, err) })
 }
 
 // accept reads a request up to the point where the engine may be asked.
@@ -74,7 +74,7 @@ func (a *idAnswer) accept() ([]sim.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.empty = string(body) == "{}"
+	a.Empty = string(body) == "{}"
 	var req generateIDs
 	if err := web.Decode(body, &req); err != nil {
 		return nil, err
@@ -85,12 +85,12 @@ func (a *idAnswer) accept() ([]sim.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.prepare(as)
+	return a.Prepare(as)
 }
 
 // asCompletion returns the completion that a request asks for. It ignores members of
 // sampling_params that vLLM does not have.
-func (a *idAnswer) asCompletion(req *generateIDs) (*completionRequest, error) {
+func (a *idAnswer) asCompletion(req *generateIDs) (*completion.Request, error) {
 	switch {
 	case req.TokenIDs == nil || len(*req.TokenIDs) == 0:
 		return nil, infer.Invalid("token_ids", "token_ids: List should have at least 1 item after validation")
@@ -101,7 +101,7 @@ func (a *idAnswer) asCompletion(req *generateIDs) (*completionRequest, error) {
 	case fields.Given(req.Features):
 		return nil, fields.NotSimulated("features")
 	}
-	var as completionRequest
+	var as completion.Request
 	if err := web.Decode(req.SamplingParams, &as); err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func appendIDUsage(b []byte, prompt, completion int) []byte {
 // Event implements exchange.Form.
 func (a *idAnswer) Event(b []byte, o *exchange.Output) []byte {
 	if o.Failure != nil {
-		a.failed = true
+		a.Failed = true
 		b = append(b, "data: "...)
 		return append(web.AppendVLLMError(b, o.Failure), "\n\n"...)
 	}
@@ -197,7 +197,7 @@ func (a *idAnswer) Event(b []byte, o *exchange.Output) []byte {
 		return b
 	}
 	completion := -1
-	if a.continuous {
+	if a.Continuous {
 		completion = a.Reported(o)
 	}
 	b = a.open(b, len(o.Prompt), completion)
@@ -216,9 +216,9 @@ func (a *idAnswer) choice(b []byte, o *exchange.Output) []byte {
 	b = append(b, `{"index":`...)
 	b = strconv.AppendUint(b, uint64(o.Slot), 10)
 	b = append(b, `,"finish_reason":`...)
-	b = a.appendReason(b, o, o.Reason != "")
+	b = a.AppendReason(b, o, o.Reason != "")
 	b = append(b, `,"stop_reason":`...)
-	b = a.appendStopReason(b, o)
+	b = a.AppendStopReason(b, o)
 	b = append(b, `,"token_ids":[`...)
 	b = web.AppendIDs(b, o.IDs)
 	b = append(b, `],"routed_experts":null,"sampling_mask":null,"weight_versions":null,"logprobs":`...)
@@ -228,7 +228,7 @@ func (a *idAnswer) choice(b []byte, o *exchange.Output) []byte {
 // appendIDLogprobs appends the log probabilities of a choice's pending output, or null. It
 // lists as many alternatives as were asked for, including the id itself.
 func (a *idAnswer) appendIDLogprobs(b []byte, o *exchange.Output) []byte {
-	if a.logprobs < 0 {
+	if a.Logprobs < 0 {
 		return append(b, "null"...)
 	}
 	entry := func(b []byte, id uint32, lp float64, rank int) []byte {
@@ -246,7 +246,7 @@ func (a *idAnswer) appendIDLogprobs(b []byte, o *exchange.Output) []byte {
 		}
 		b = entry(b, id, vocab.Logprob(id, o.Sent+i), 1)
 		b = append(b, `,"top_logprobs":[`...)
-		for k := range max(a.logprobs, 1) {
+		for k := range max(a.Logprobs, 1) {
 			if k > 0 {
 				b = append(b, ',')
 			}
@@ -266,7 +266,7 @@ func (a *idAnswer) Stray(b []byte) []byte {
 
 // End implements exchange.Form.
 func (a *idAnswer) End(b []byte) []byte {
-	if a.usage && !a.failed {
+	if a.WithUsage && !a.Failed {
 		b = append(b, `data: {"request_id":`...)
 		b = append(b, web.Quote(a.requestID)...)
 		b = append(b, `,"usage":`...)
@@ -278,15 +278,15 @@ func (a *idAnswer) End(b []byte) []byte {
 
 func (a *idAnswer) appendFinalUsage(b []byte) []byte {
 	b = appendIDUsage(b, a.PromptTokens, a.Completion())
-	if cached := a.cached(); cached >= 0 {
+	if cached := a.Cached(); cached >= 0 {
 		b = append(b, `,"prompt_tokens_details":{"cached_tokens":`...)
 		b = append(strconv.AppendInt(b, int64(cached), 10), '}')
 	}
 	return append(b, '}')
 }
 
-// wholeBody returns a complete answer that is not streamed.
-func (a *idAnswer) wholeBody() []byte {
+// WholeBody returns a complete answer that is not streamed.
+func (a *idAnswer) WholeBody() []byte {
 	b := append([]byte(`{"request_id":`), web.Quote(a.requestID)...)
 	b = append(b, `,"model":`...)
 	b = append(b, web.Quote(a.Run.Options().Model)...)
@@ -301,7 +301,7 @@ func (a *idAnswer) wholeBody() []byte {
 		b = append(b, `null,"mm_placeholders":null`...)
 	}
 	b = append(b, `,"metrics":null,"kv_transfer_params":`...)
-	b = pairs.AppendParams(b, a.Run, a.of.vllm.Transfer, &a.Outputs[0])
+	b = a.AppendTransferParams(b, &a.Outputs[0])
 	b = append(b, `,"ec_transfer_params":null,"output_mode":"tokens","choices":[`...)
 	for i := range a.Outputs {
 		if i > 0 {

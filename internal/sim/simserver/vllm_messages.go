@@ -10,9 +10,9 @@ import (
 
 	"weir/internal/infer"
 	"weir/internal/sim/simserver/catalog"
+	"weir/internal/sim/simserver/completion"
 	"weir/internal/sim/simserver/exchange"
 	"weir/internal/sim/simserver/fields"
-	"weir/internal/sim/simserver/pairs"
 	"weir/internal/sim/simserver/speech"
 	"weir/internal/sim/simserver/web"
 )
@@ -201,8 +201,8 @@ func appendMessage(all []chatMessage, role string, blocks []messagesBlock) ([]ch
 }
 
 // completion makes a chat of the request.
-func (r *messagesRequest) completion() (req *completionRequest, err error) {
-	req = &completionRequest{Model: r.Model, MaxTokens: r.MaxTokens, Stream: r.Stream, KVTransferParams: r.KVTransferParams, Salt: r.Salt, Distribution: r.Distribution}
+func (r *messagesRequest) completion() (req *completion.Request, err error) {
+	req = &completion.Request{Model: r.Model, MaxTokens: r.MaxTokens, Stream: r.Stream, KVTransferParams: r.KVTransferParams, Salt: r.Salt, Distribution: r.Distribution}
 	req.TemplateKwargs = r.TemplateKwargs
 	if req.Messages, err = r.chat(); err != nil {
 		return nil, err
@@ -241,7 +241,7 @@ func (r *messagesRequest) completion() (req *completionRequest, err error) {
 }
 
 // modes reads how the answer is thought about, and its form.
-func (r *messagesRequest) modes(req *completionRequest) error {
+func (r *messagesRequest) modes(req *completion.Request) error {
 	effort := func(word string) { req.ReasoningEffort = &word }
 	if c := r.OutputConfig; c != nil {
 		if c.Effort != "" {
@@ -277,7 +277,7 @@ func (r *messagesRequest) modes(req *completionRequest) error {
 }
 
 // acceptMessages reads a request to /v1/messages.
-func acceptMessages(a *answer, body []byte) (*completionRequest, api, error) {
+func acceptMessages(a *completion.Answer, body []byte) (*completion.Request, completion.API, error) {
 	var r messagesRequest
 	if err := web.Decode(body, &r); err != nil {
 		return nil, nil, err
@@ -292,7 +292,7 @@ func acceptMessages(a *answer, body []byte) (*completionRequest, api, error) {
 		return nil, nil, err
 	}
 	req, err := r.completion()
-	return req, &messagesAnswer{answer: a, block: -1}, err
+	return req, &messagesAnswer{Answer: a, block: -1}, err
 }
 
 // countTokens serves /v1/messages/count_tokens.
@@ -343,7 +343,7 @@ func messagesError(kind, message string) any {
 
 // messagesAnswer is an answer in Anthropic's Messages API.
 type messagesAnswer struct {
-	*answer
+	*completion.Answer
 	block   int             // that is open; -1: none was
 	kind    speech.Kind     // of the open block
 	begun   bool            // and has not ended
@@ -381,7 +381,7 @@ type messagesBody struct {
 }
 
 func (m *messagesAnswer) body() messagesBody {
-	return messagesBody{ID: m.d.idPrefix + m.ID, Type: "message", Role: "assistant", Content: []any{}, Model: m.model}
+	return messagesBody{ID: m.ChatID(), Type: "message", Role: "assistant", Content: []any{}, Model: m.Model}
 }
 
 // stopped returns the reason of an output's end, and the stop string, or nil.
@@ -402,7 +402,7 @@ func (m *messagesAnswer) stopped(o *exchange.Output, complete bool) (reason stri
 // Event implements exchange.Form.
 func (m *messagesAnswer) Event(b []byte, o *exchange.Output) []byte {
 	if o.Failure != nil {
-		m.failed = true
+		m.Failed = true
 		return sendEvent(b, "error", messagesError("internal_error", infer.AsError(o.Failure).Message))
 	}
 	if !o.Began {
@@ -413,7 +413,7 @@ func (m *messagesAnswer) Event(b []byte, o *exchange.Output) []byte {
 			Message messagesBody `json:"message"`
 		}{"message_start", body})
 	}
-	for _, p := range m.parts(o) {
+	for _, p := range m.Parts(o) {
 		b = m.part(b, &p)
 	}
 	o.Clear()
@@ -469,7 +469,7 @@ func (m *messagesAnswer) part(b []byte, p *speech.Part) []byte {
 			ID    string         `json:"id"`
 			Name  string         `json:"name"`
 			Input jsontext.Value `json:"input"`
-		}{"tool_use", m.callID(), p.Text, jsontext.Value("{}")})
+		}{"tool_use", m.CallID(), p.Text, jsontext.Value("{}")})
 		m.used = true
 		m.said.Reset()
 		return b
@@ -527,12 +527,12 @@ func (m *messagesAnswer) close(b []byte) []byte {
 
 // Stray implements exchange.Form.
 func (m *messagesAnswer) Stray(b []byte) []byte {
-	return sendEvent(b, "content_block_delta", messagesEvent{Type: "content_block_delta", Index: strayChoice, Delta: textDelta("x")})
+	return sendEvent(b, "content_block_delta", messagesEvent{Type: "content_block_delta", Index: completion.StrayChoice, Delta: textDelta("x")})
 }
 
 // End implements exchange.Form.
 func (m *messagesAnswer) End(b []byte) []byte {
-	if m.failed {
+	if m.Failed {
 		return b
 	}
 	b = m.close(b)
@@ -547,16 +547,16 @@ func (m *messagesAnswer) End(b []byte) []byte {
 		Type  string        `json:"type"`
 		Delta delta         `json:"delta"`
 		Usage messagesUsage `json:"usage"`
-	}{"message_delta", d, newMessagesUsage(m.PromptTokens, m.Completion(), m.cached())})
+	}{"message_delta", d, newMessagesUsage(m.PromptTokens, m.Completion(), m.Cached())})
 	return sendEvent(b, "message_stop", struct {
 		Type string `json:"type"`
 	}{"message_stop"})
 }
 
-// wholeBody implements api.
-func (m *messagesAnswer) wholeBody() []byte {
+// WholeBody implements api.
+func (m *messagesAnswer) WholeBody() []byte {
 	o := &m.Outputs[0]
-	said := m.spoken(o)
+	said := m.Spoken(o)
 	body := m.body()
 	type block struct {
 		Type      string         `json:"type"`
@@ -574,16 +574,16 @@ func (m *messagesAnswer) wholeBody() []byte {
 		body.Content = append(body.Content, block{Type: "text", Text: &said.Text})
 	}
 	for _, c := range said.Calls {
-		body.Content = append(body.Content, block{Type: "tool_use", ID: m.callID(), Name: c.Name, Input: jsontext.Value(c.Arguments)})
+		body.Content = append(body.Content, block{Type: "tool_use", ID: m.CallID(), Name: c.Name, Input: jsontext.Value(c.Arguments)})
 	}
 	m.used = len(said.Calls) > 0
 	reason, sequence := m.stopped(o, m.used)
 	if body.Reason = &reason; sequence != nil {
 		body.Sequence = jsontext.Value(web.Quote(*sequence))
 	}
-	body.Usage = newMessagesUsage(m.PromptTokens, m.Completion(), m.cached())
+	body.Usage = newMessagesUsage(m.PromptTokens, m.Completion(), m.Cached())
 	if o.Pair != nil && o.Pair.Kept != nil {
-		body.Params = pairs.AppendParams(nil, m.Run, m.of.vllm.Transfer, o)
+		body.Params = m.AppendTransferParams(nil, o)
 	}
 	return marshal(body)
 }

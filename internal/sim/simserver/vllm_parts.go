@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
+	"weir/internal/sim/simserver/completion"
 	"weir/internal/sim/simserver/web"
 )
 
@@ -18,25 +19,25 @@ import (
 // served serves an API whose requests are converted to chats. accept reads a body and
 // returns the chat and the form of its answer. Errors in the body itself have vLLM's own
 // format in every API; refuse writes the others.
-func (f *vllmServer) served(accept func(a *answer, body []byte) (*completionRequest, api, error), refuse func(http.ResponseWriter, error)) http.HandlerFunc {
+func (f *vllmServer) served(accept func(a *completion.Answer, body []byte) (*completion.Request, completion.API, error), refuse func(http.ResponseWriter, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		a := f.completions.newAnswer(w, r, chatDialect)
+		a := f.completions.NewAnswer(w, r, completion.Chat)
 		var body []byte
 		err := web.WantJSON(r)
 		if err == nil {
 			body, err = web.ReadBody(w, r)
 		}
-		var req *completionRequest
-		var as api
+		var req *completion.Request
+		var as completion.API
 		if err == nil {
 			req, as, err = accept(a, body)
 		}
 		if err != nil {
-			a.serve(nil, err, nil, func(err error) { web.WriteVLLMError(w, err) })
+			a.Serve(nil, err, nil, func(err error) { web.WriteVLLMError(w, err) })
 			return
 		}
-		requests, err := a.prepare(req)
-		a.serve(requests, err, as, func(err error) { refuse(w, err) })
+		requests, err := a.Prepare(req)
+		a.Serve(requests, err, as, func(err error) { refuse(w, err) })
 	}
 }
 

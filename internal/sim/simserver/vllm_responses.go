@@ -11,9 +11,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"weir/internal/infer"
+	"weir/internal/sim/simserver/completion"
 	"weir/internal/sim/simserver/exchange"
 	"weir/internal/sim/simserver/fields"
-	"weir/internal/sim/simserver/pairs"
 	"weir/internal/sim/simserver/speech"
 	"weir/internal/sim/simserver/web"
 )
@@ -253,8 +253,8 @@ func appendItem(all []chatMessage, it *responsesItem) ([]chatMessage, error) {
 }
 
 // completion makes a chat of the request.
-func (r *responsesRequest) completion(tools []chatTool) (req *completionRequest, err error) {
-	req = &completionRequest{Model: r.Model, MaxTokens: r.MaxOutputTokens, Stream: r.Stream, Seed: r.Seed, Stop: r.Stop, StopTokenIDs: r.StopTokenIDs,
+func (r *responsesRequest) completion(tools []chatTool) (req *completion.Request, err error) {
+	req = &completion.Request{Model: r.Model, MaxTokens: r.MaxOutputTokens, Stream: r.Stream, Seed: r.Seed, Stop: r.Stop, StopTokenIDs: r.StopTokenIDs,
 		IgnoreEOS: r.IgnoreEOS, Priority: r.Priority, KVTransferParams: r.KVTransferParams, Salt: r.Salt,
 		Distribution: r.Distribution}
 	req.StructuredOutputs, req.TemplateKwargs, req.ParallelToolCalls = r.Structured, r.TemplateKwargs, r.Parallel != nil && *r.Parallel
@@ -288,7 +288,7 @@ func (r *responsesRequest) completion(tools []chatTool) (req *completionRequest,
 }
 
 // format reads text.format.
-func (r *responsesRequest) format(req *completionRequest) error {
+func (r *responsesRequest) format(req *completion.Request) error {
 	if fields.IsNull(r.Text) {
 		return nil
 	}
@@ -325,7 +325,7 @@ func noResponse(id string) error {
 }
 
 // acceptResponses reads a request to /v1/responses.
-func acceptResponses(a *answer, body []byte) (*completionRequest, api, error) {
+func acceptResponses(a *completion.Answer, body []byte) (*completion.Request, completion.API, error) {
 	r := responsesRequest{ServiceTier: "auto", Truncation: "disabled"}
 	if err := web.Decode(body, &r); err != nil {
 		return nil, nil, err
@@ -347,7 +347,7 @@ func acceptResponses(a *answer, body []byte) (*completionRequest, api, error) {
 	}
 	tools, names := shown(r.Tools)
 	req, err := r.completion(tools)
-	as := &responsesAnswer{answer: a, request: &r, names: names, responseID: r.RequestID, createdAt: time.Now().Unix()}
+	as := &responsesAnswer{Answer: a, request: &r, names: names, responseID: r.RequestID, createdAt: time.Now().Unix()}
 	if as.responseID == "" {
 		as.responseID = "resp_" + a.ID
 	}
@@ -356,7 +356,7 @@ func acceptResponses(a *answer, body []byte) (*completionRequest, api, error) {
 
 // responsesAnswer is an answer in OpenAI's Responses API.
 type responsesAnswer struct {
-	*answer
+	*completion.Answer
 	request    *responsesRequest
 	names      map[string]namedTool
 	responseID string
@@ -514,10 +514,10 @@ func (r *responsesAnswer) response(status string, items []any, usage *responsesU
 	}
 	var params any
 	if o := &r.Outputs[0]; usage != nil && o.Pair != nil && o.Pair.Kept != nil {
-		params = jsontext.Value(pairs.AppendParams(nil, r.Run, r.of.vllm.Transfer, o))
+		params = jsontext.Value(r.AppendTransferParams(nil, o))
 	}
 	return map[string]any{
-		"id": r.responseID, "created_at": r.createdAt, "incomplete_details": incomplete, "instructions": q.Instructions, "metadata": orNull(q.Metadata), "model": r.model, "object": "response",
+		"id": r.responseID, "created_at": r.createdAt, "incomplete_details": incomplete, "instructions": q.Instructions, "metadata": orNull(q.Metadata), "model": r.Model, "object": "response",
 		"output": items, "parallel_tool_calls": q.Parallel == nil || *q.Parallel, "temperature": temperature, "tool_choice": choice, "tools": tools, "top_p": top, "background": false,
 		"max_output_tokens": limit, "max_tool_calls": q.MaxToolCalls, "previous_response_id": nil, "prompt": nil, "reasoning": orNull(q.Reasoning), "service_tier": q.ServiceTier, "status": status,
 		"text": orNull(q.Text), "top_logprobs": q.TopLogprobs, "truncation": q.Truncation, "usage": usage, "user": q.User, "presence_penalty": fields.ValueOr(q.PresencePenalty, 0), "frequency_penalty": fields.ValueOr(q.FrequencyPenalty, 0),
@@ -544,7 +544,7 @@ func (r *responsesAnswer) about(b []byte, name string, data map[string]any) []by
 // Event implements exchange.Form.
 func (r *responsesAnswer) Event(b []byte, o *exchange.Output) []byte {
 	if o.Failure != nil {
-		r.failed = true
+		r.Failed = true
 		e := infer.AsError(o.Failure)
 		status, _ := web.StatusOf(e.Code)
 		return r.send(b, "error", map[string]any{"code": strconv.Itoa(status), "message": e.Message, "param": nil})
@@ -554,7 +554,7 @@ func (r *responsesAnswer) Event(b []byte, o *exchange.Output) []byte {
 			b = r.send(b, name, map[string]any{"response": r.response("in_progress", nil, nil)})
 		}
 	}
-	for _, p := range r.parts(o) {
+	for _, p := range r.Parts(o) {
 		b = r.part(b, &p)
 	}
 	o.Clear()
@@ -591,7 +591,7 @@ func (r *responsesAnswer) part(b []byte, p *speech.Part) []byte {
 			prefix = "ctc_"
 		}
 		b = r.open(b, speech.CallBegins, prefix)
-		r.tool, r.call = tool, r.callID()
+		r.tool, r.call = tool, r.CallID()
 		return r.about(b, "response.output_item.added", map[string]any{"item": tool.call(r.itemID, r.call, "", "in_progress")})
 	}
 	r.said.WriteString(p.Text)
@@ -644,7 +644,7 @@ func (r *responsesAnswer) close(b []byte) []byte {
 
 // Stray implements exchange.Form.
 func (r *responsesAnswer) Stray(b []byte) []byte {
-	return r.send(b, "response.output_text.delta", map[string]any{"output_index": strayChoice, "item_id": "msg_x", "content_index": 0, "delta": "x", "logprobs": []any{}})
+	return r.send(b, "response.output_text.delta", map[string]any{"output_index": completion.StrayChoice, "item_id": "msg_x", "content_index": 0, "delta": "x", "logprobs": []any{}})
 }
 
 // status is how the answer ended.
@@ -657,16 +657,16 @@ func (r *responsesAnswer) status() string {
 
 // End implements exchange.Form.
 func (r *responsesAnswer) End(b []byte) []byte {
-	if r.failed {
+	if r.Failed {
 		return b
 	}
 	b = r.close(b)
 	return r.send(b, "response.completed", map[string]any{"response": r.response(r.status(), r.items, r.usage())})
 }
 
-// wholeBody implements api.
-func (r *responsesAnswer) wholeBody() []byte {
-	said := r.spoken(&r.Outputs[0])
+// WholeBody implements api.
+func (r *responsesAnswer) WholeBody() []byte {
+	said := r.Spoken(&r.Outputs[0])
 	var items []any
 	if said.Reasoning != "" && (r.request.IncludeReasoning == nil || *r.request.IncludeReasoning) {
 		items = append(items, reasoningItem{ID: "rs_" + rand.Text(), Type: "reasoning", Summary: []any{}, Content: []any{reasoningPart{"reasoning_text", said.Reasoning}}})
@@ -675,7 +675,7 @@ func (r *responsesAnswer) wholeBody() []byte {
 		items = append(items, messageItem{ID: "msg_" + rand.Text(), Type: "message", Role: "assistant", Status: "completed", Content: []any{newText(said.Text)}})
 	}
 	for _, c := range said.Calls {
-		items = append(items, r.named(c.Name).call("fc_"+rand.Text(), r.callID(), c.Arguments, "completed"))
+		items = append(items, r.named(c.Name).call("fc_"+rand.Text(), r.CallID(), c.Arguments, "completed"))
 	}
 	return marshal(r.response(r.status(), items, r.usage()))
 }

@@ -14,6 +14,7 @@ import (
 	"weir/internal/sim/simserver/conns"
 	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/vocab"
+	"weir/internal/sim/simserver/web"
 	"weir/internal/workload/content"
 )
 
@@ -91,6 +92,17 @@ type Match struct {
 	Set  bool
 	ID   uint32
 	Text string // where it is a string
+}
+
+// Append appends what stopped an output, or null.
+func (m Match) Append(b []byte) []byte {
+	switch {
+	case !m.Set:
+		return append(b, "null"...)
+	case m.Text != "":
+		return append(b, web.Quote(m.Text)...)
+	}
+	return strconv.AppendUint(b, uint64(m.ID), 10)
 }
 
 // Form is a wire's way of writing streams.

@@ -97,3 +97,30 @@ func AskInvalid(err error) error {
 	}
 	return &infer.Error{Code: infer.CodeInvalid, Message: strings.TrimPrefix(err.Error(), "content: "), Cause: err}
 }
+
+// MaxChoices bounds the choices of one request.
+const MaxChoices = 128
+
+// Stops reads stop strings: one or a list.
+func Stops(v jsontext.Value) ([]string, error) {
+	var list []string
+	switch v.Kind() {
+	case 0, 'n':
+		return nil, nil
+	case '"':
+		list = []string{""}
+		if err := json.Unmarshal(v, &list[0]); err != nil {
+			return nil, infer.Invalid("stop", "stop is not valid: %v", err)
+		}
+	default:
+		if err := json.Unmarshal(v, &list); err != nil {
+			return nil, infer.Invalid("stop", "stop must be a string or a list of strings: %v", err)
+		}
+	}
+	for i, s := range list {
+		if s == "" {
+			return nil, infer.Invalid("stop", "stop[%d] is empty; leave it out", i)
+		}
+	}
+	return list, nil
+}

@@ -1,39 +1,40 @@
-package simserver
+// Package completion serves completions of the OpenAI API: chats and texts, as its owner documents them
+// and as vLLM and SGLang speak it.
+package completion
 
 import (
 	"strconv"
 
 	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/exchange"
-	"weir/internal/sim/simserver/pairs"
 	"weir/internal/sim/simserver/speech"
 	"weir/internal/sim/simserver/web"
 )
 
-// answer is the answer to one completion request in the OpenAI API, in one of
+// Answer is the answer to one completion request in the OpenAI API, in one of
 // its dialects and voices. It is the form of its own exchange.
-type answer struct {
+type Answer struct {
 	exchange.Exchange
-	d     *dialect
+	d     *Dialect
 	voice voice
 	said  []saying // by output
-	of    *completions
+	of    *Server
 
-	model      string   // as it is told
+	Model      string   // as it is told
 	head       string   // of an event, up to its choices
 	heads      []string // by output, where they differ
 	headWhole  string
 	rids       []string // by output, on SGLang
-	stream     bool
-	usage      bool // in the stream, in an event at its end
-	continuous bool // in each event
+	Streamed   bool
+	WithUsage  bool // in the stream, in an event at its end
+	Continuous bool // in each event
 	n          int  // choices of each prompt
-	logprobs   int  // alternatives at each token, -1 for none at all
+	Logprobs   int  // alternatives at each token, -1 for none at all
 	tokenIDs   bool
 	// tokensAsIDs names the tokens of log probabilities by their ids.
 	tokensAsIDs bool
-	empty       bool // the request asks for nothing but whether there is such an endpoint
-	failed      bool // an error event was written; nothing but [DONE] follows
+	Empty       bool // the request asks for nothing but whether there is such an endpoint
+	Failed      bool // an error event was written; nothing but [DONE] follows
 }
 
 // saying is how the text of an output is taken apart.
@@ -44,10 +45,10 @@ type saying struct {
 }
 
 // Event implements exchange.Form.
-func (a *answer) Event(b []byte, o *exchange.Output) []byte {
+func (a *Answer) Event(b []byte, o *exchange.Output) []byte {
 	if o.Failure != nil {
 		// When the engine itself aborts, the last event is an error event.
-		a.failed = true
+		a.Failed = true
 		b = append(b, "data: "...)
 		if a.voice == sglang {
 			b = web.AppendSGLangError(b, o.Failure)
@@ -67,7 +68,7 @@ func (a *answer) Event(b []byte, o *exchange.Output) []byte {
 		o.Clear()
 		return b
 	}
-	said, ended := len(o.Text) > 0 || (a.tokenIDs || a.logprobs >= 0) && len(o.IDs) > 0, o.Reason != ""
+	said, ended := len(o.Text) > 0 || (a.tokenIDs || a.Logprobs >= 0) && len(o.IDs) > 0, o.Reason != ""
 	switch {
 	case a.voice == vllm, a.voice == sglang && !a.d.chat:
 		if said || ended || len(o.IDs) > 0 {
@@ -91,7 +92,7 @@ func (a *answer) Event(b []byte, o *exchange.Output) []byte {
 }
 
 // choiceHead appends an event up to the inside of its choice.
-func (a *answer) choiceHead(b []byte, slot uint32) []byte {
+func (a *Answer) choiceHead(b []byte, slot uint32) []byte {
 	b = append(b, "data: "...)
 	if int(slot) < len(a.heads) {
 		b = append(b, a.heads[slot]...)
@@ -104,18 +105,18 @@ func (a *answer) choiceHead(b []byte, slot uint32) []byte {
 }
 
 // choiceTail appends the rest of an event after its choice.
-func (a *answer) choiceTail(b []byte, o *exchange.Output, ended bool) []byte {
+func (a *Answer) choiceTail(b []byte, o *exchange.Output, ended bool) []byte {
 	b = append(b, "}]"...)
 	switch {
-	case a.continuous:
+	case a.Continuous:
 		b = append(b, `,"usage":`...)
 		b = a.appendUsage(b, len(o.Prompt), a.Reported(o), -1, a.voice == plain)
-	case a.usage && a.voice == plain:
+	case a.WithUsage && a.voice == plain:
 		b = append(b, `,"usage":null`...)
 	case a.voice == sglang && !a.d.chat:
 		b = append(b, `,"usage":null`...)
 	}
-	if ended && !a.usage {
+	if ended && !a.WithUsage {
 		b = a.appendFingerprint(b)
 	}
 	return append(b, "}\n\n"...)
@@ -123,7 +124,7 @@ func (a *answer) choiceTail(b []byte, o *exchange.Output, ended bool) []byte {
 
 // appendFingerprint appends vLLM's system_fingerprint. It is in the last event about a
 // choice or, if there is an event of the usage, in that.
-func (a *answer) appendFingerprint(b []byte) []byte {
+func (a *Answer) appendFingerprint(b []byte) []byte {
 	if a.voice != vllm || a.of.vllm.Fingerprint == "" {
 		return b
 	}
@@ -132,7 +133,7 @@ func (a *answer) appendFingerprint(b []byte) []byte {
 }
 
 // role appends the first event of a chat's choice.
-func (a *answer) role(b []byte, o *exchange.Output) []byte {
+func (a *Answer) role(b []byte, o *exchange.Output) []byte {
 	b = a.choiceHead(b, o.Slot)
 	b = append(b, `"delta":{`...)
 	if a.voice == sglang {
@@ -146,7 +147,7 @@ func (a *answer) role(b []byte, o *exchange.Output) []byte {
 	case vllm:
 		b = append(b, `}],"prompt_token_ids":`...)
 		b = a.appendOwnIDs(b, o.Prompt)
-		if a.continuous {
+		if a.Continuous {
 			b = append(b, `,"usage":`...)
 			b = a.appendUsage(b, len(o.Prompt), 0, -1, false)
 		}
@@ -157,7 +158,7 @@ func (a *answer) role(b []byte, o *exchange.Output) []byte {
 
 // chunk appends an event with all that a choice has pending, and with its end
 // where that is in the same event.
-func (a *answer) chunk(b []byte, o *exchange.Output, ended bool) []byte {
+func (a *Answer) chunk(b []byte, o *exchange.Output, ended bool) []byte {
 	b = a.choiceHead(b, o.Slot)
 	if p := a.said[o.Slot].part; p != nil {
 		b = a.appendDelta(b, p)
@@ -173,18 +174,18 @@ func (a *answer) chunk(b []byte, o *exchange.Output, ended bool) []byte {
 	b = append(b, `,"logprobs":`...)
 	b = a.appendLogprobs(b, o)
 	b = append(b, `,"finish_reason":`...)
-	b = a.appendReason(b, o, ended)
+	b = a.AppendReason(b, o, ended)
 	switch {
 	case a.voice == vllm && a.d.chat:
 		if ended {
 			b = append(b, `,"stop_reason":`...)
-			b = a.appendStopReason(b, o)
+			b = a.AppendStopReason(b, o)
 		}
 		b = append(b, `,"token_ids":`...)
 		b = a.appendOwnIDs(b, o.IDs)
 	case a.voice == vllm:
 		b = append(b, `,"stop_reason":`...)
-		b = a.appendStopReason(b, o)
+		b = a.AppendStopReason(b, o)
 		b = append(b, `,"prompt_token_ids":`...)
 		if o.Began {
 			b = append(b, "null"...)
@@ -196,7 +197,7 @@ func (a *answer) chunk(b []byte, o *exchange.Output, ended bool) []byte {
 	case a.voice == sglang:
 		b = append(b, `,"matched_stop":`...)
 		if ended {
-			b = appendMatch(b, o.Matched)
+			b = o.Matched.Append(b)
 		} else {
 			b = append(b, "null"...)
 		}
@@ -213,7 +214,7 @@ func (a *answer) chunk(b []byte, o *exchange.Output, ended bool) []byte {
 }
 
 // finish appends a choice's last event, where that is one of its own.
-func (a *answer) finish(b []byte, o *exchange.Output) []byte {
+func (a *Answer) finish(b []byte, o *exchange.Output) []byte {
 	b = a.choiceHead(b, o.Slot)
 	switch {
 	case a.voice == sglang:
@@ -224,21 +225,21 @@ func (a *answer) finish(b []byte, o *exchange.Output) []byte {
 		b = append(b, `"text":""`...)
 	}
 	b = append(b, `,"logprobs":null,"finish_reason":`...)
-	b = a.appendReason(b, o, true)
+	b = a.AppendReason(b, o, true)
 	if a.voice == sglang {
 		b = append(b, `,"matched_stop":`...)
-		b = appendMatch(b, o.Matched)
+		b = o.Matched.Append(b)
 		return append(b, "}]}\n\n"...)
 	}
 	return a.choiceTail(b, o, true)
 }
 
-// strayChoice is a choice that nobody can ask for.
-const strayChoice = 1 << 20
+// StrayChoice is a choice that nobody can ask for.
+const StrayChoice = 1 << 20
 
 // Stray implements exchange.Form.
-func (a *answer) Stray(b []byte) []byte {
-	o := &exchange.Output{Job: engine.Job{Slot: strayChoice}}
+func (a *Answer) Stray(b []byte) []byte {
+	o := &exchange.Output{Job: engine.Job{Slot: StrayChoice}}
 	b = a.choiceHead(b, o.Slot)
 	if a.d.chat {
 		b = append(b, `"delta":{}`...)
@@ -250,17 +251,17 @@ func (a *answer) Stray(b []byte) []byte {
 }
 
 // End implements exchange.Form.
-func (a *answer) End(b []byte) []byte {
-	if a.voice == sglang && a.d.chat && !a.failed {
+func (a *Answer) End(b []byte) []byte {
+	if a.voice == sglang && a.d.chat && !a.Failed {
 		for i := range a.Outputs {
 			b = a.finish(b, &a.Outputs[i])
 		}
 	}
-	if a.usage && !a.failed {
+	if a.WithUsage && !a.Failed {
 		b = append(b, "data: "...)
 		b = append(b, a.head...)
 		b = append(b, `[],"usage":`...)
-		b = a.appendUsage(b, a.PromptTokens, a.Completion(), a.cached(), true)
+		b = a.appendUsage(b, a.PromptTokens, a.Completion(), a.Cached(), true)
 		b = a.appendFingerprint(b)
 		if a.voice == vllm && a.measured() {
 			b = append(b, `,"metrics":`...)
@@ -271,8 +272,8 @@ func (a *answer) End(b []byte) []byte {
 	return append(b, "data: [DONE]\n\n"...)
 }
 
-// wholeBody returns a complete answer that is not streamed.
-func (a *answer) wholeBody() []byte {
+// WholeBody returns a complete answer that is not streamed.
+func (a *Answer) WholeBody() []byte {
 	b := append([]byte(nil), a.headWhole...)
 	b = append(b, '[')
 	for i := range a.Outputs {
@@ -293,11 +294,11 @@ func (a *answer) wholeBody() []byte {
 		b = append(b, `,"logprobs":`...)
 		b = a.appendLogprobs(b, o)
 		b = append(b, `,"finish_reason":`...)
-		b = a.appendReason(b, o, true)
+		b = a.AppendReason(b, o, true)
 		switch a.voice {
 		case vllm:
 			b = append(b, `,"stop_reason":`...)
-			b = a.appendStopReason(b, o)
+			b = a.AppendStopReason(b, o)
 			b = append(b, `,"token_ids":`...)
 			b = a.appendOwnIDs(b, o.IDs)
 			if !a.d.chat {
@@ -306,7 +307,7 @@ func (a *answer) wholeBody() []byte {
 			}
 		case sglang:
 			b = append(b, `,"matched_stop":`...)
-			b = appendMatch(b, o.Matched)
+			b = o.Matched.Append(b)
 			if a.tokenIDs {
 				b = append(b, `,"prompt_token_ids":`...)
 				b = a.appendOwnIDs(b, o.Prompt)
@@ -325,7 +326,7 @@ func (a *answer) wholeBody() []byte {
 		b = a.appendFingerprint(b)
 	}
 	b = append(b, `,"usage":`...)
-	b = a.appendUsage(b, a.PromptTokens, a.Completion(), a.cached(), a.voice == plain)
+	b = a.appendUsage(b, a.PromptTokens, a.Completion(), a.Cached(), a.voice == plain)
 	switch a.voice {
 	case vllm:
 		if a.d.chat {
@@ -333,7 +334,7 @@ func (a *answer) wholeBody() []byte {
 			b = a.appendOwnIDs(b, a.Outputs[0].Prompt)
 		}
 		b = append(b, `,"kv_transfer_params":`...)
-		b = pairs.AppendParams(b, a.Run, a.of.vllm.Transfer, &a.Outputs[0])
+		b = a.AppendTransferParams(b, &a.Outputs[0])
 		b = append(b, `,"metrics":`...)
 		if a.measured() {
 			b = a.appendMetrics(b)
@@ -348,7 +349,7 @@ func (a *answer) wholeBody() []byte {
 	return append(b, '}')
 }
 
-func (a *answer) appendReason(b []byte, o *exchange.Output, ended bool) []byte {
+func (a *Answer) AppendReason(b []byte, o *exchange.Output, ended bool) []byte {
 	if !ended {
 		return append(b, "null"...)
 	}
@@ -360,29 +361,18 @@ func (a *answer) appendReason(b []byte, o *exchange.Output, ended bool) []byte {
 	return append(b, '"')
 }
 
-// appendMatch appends what stopped an output, or null.
-func appendMatch(b []byte, m exchange.Match) []byte {
-	switch {
-	case !m.Set:
-		return append(b, "null"...)
-	case m.Text != "":
-		return append(b, web.Quote(m.Text)...)
-	}
-	return strconv.AppendUint(b, uint64(m.ID), 10)
-}
-
-// appendStopReason appends vLLM's stop_reason: as appendMatch, but null for the
+// AppendStopReason appends vLLM's stop_reason: as appendMatch, but null for the
 // model's own end ids.
-func (a *answer) appendStopReason(b []byte, o *exchange.Output) []byte {
+func (a *Answer) AppendStopReason(b []byte, o *exchange.Output) []byte {
 	if o.Matched.Set && o.Matched.Text == "" && a.Vocab.Ends(o.Matched.ID) {
 		return append(b, "null"...)
 	}
-	return appendMatch(b, o.Matched)
+	return o.Matched.Append(b)
 }
 
 // appendOwnIDs appends ids as an array where the caller asked for ids, null
 // otherwise.
-func (a *answer) appendOwnIDs(b []byte, ids []uint32) []byte {
+func (a *Answer) appendOwnIDs(b []byte, ids []uint32) []byte {
 	if !a.tokenIDs {
 		return append(b, "null"...)
 	}
@@ -391,9 +381,9 @@ func (a *answer) appendOwnIDs(b []byte, ids []uint32) []byte {
 	return append(b, ']')
 }
 
-// cached is how many prompt tokens were found in the cache, each prompt once;
+// Cached is how many prompt tokens were found in the cache, each prompt once;
 // -1 where the engine does not report it.
-func (a *answer) cached() int {
+func (a *Answer) Cached() int {
 	switch {
 	case a.voice == sglang && !a.of.sglang.CacheReport, a.voice == vllm && !a.of.vllm.PromptTokensDetails:
 		return -1
@@ -414,7 +404,7 @@ func (a *answer) cached() int {
 
 // appendUsage appends a usage object. cached is -1 if it is not reported; brief leaves out
 // members that are null.
-func (a *answer) appendUsage(b []byte, prompt, completion, cached int, brief bool) []byte {
+func (a *Answer) appendUsage(b []byte, prompt, completion, cached int, brief bool) []byte {
 	b = append(b, `{"prompt_tokens":`...)
 	b = strconv.AppendInt(b, int64(prompt), 10)
 	b = append(b, `,"completion_tokens":`...)
@@ -437,12 +427,12 @@ func (a *answer) appendUsage(b []byte, prompt, completion, cached int, brief boo
 
 // measured reports whether the answer has vLLM's per-request metrics. They describe one
 // output, so a request for several has none.
-func (a *answer) measured() bool {
+func (a *Answer) measured() bool {
 	return a.of.vllm.PerRequestMetrics && len(a.Outputs) == 1
 }
 
 // appendMetrics appends vLLM's per-request metrics.
-func (a *answer) appendMetrics(b []byte) []byte {
+func (a *Answer) appendMetrics(b []byte) []byte {
 	o := &a.Outputs[0]
 	scheduled, first, last, n := o.Stamps.QueueEnd, o.Stamps.FirstToken, o.Latest, o.Completion
 	b = append(b, `{"time_to_first_token_ms":`...)

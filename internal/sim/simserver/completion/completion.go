@@ -1,4 +1,4 @@
-package simserver
+package completion
 
 import (
 	"crypto/rand"
@@ -25,8 +25,8 @@ import (
 	"weir/internal/trace"
 )
 
-// completions serves completions of the OpenAI API in a voice.
-type completions struct {
+// Server serves completions of the OpenAI API in a voice.
+type Server struct {
 	run   *engine.Engine
 	vocab *vocab.Vocab
 	voice voice
@@ -35,9 +35,9 @@ type completions struct {
 	vllm   *flags.VLLM
 }
 
-// newCompletions serves completions as OpenAI documents them or, with flags, as SGLang or vLLM does.
-func newCompletions(run *engine.Engine, v *vocab.Vocab, s *flags.SGLang, f *flags.VLLM) *completions {
-	c := &completions{run: run, vocab: v, sglang: s, vllm: f}
+// New serves completions as OpenAI documents them or, with flags, as SGLang or vLLM does.
+func New(run *engine.Engine, v *vocab.Vocab, s *flags.SGLang, f *flags.VLLM) *Server {
+	c := &Server{run: run, vocab: v, sglang: s, vllm: f}
 	switch {
 	case s != nil:
 		c.voice = sglang
@@ -47,52 +47,52 @@ func newCompletions(run *engine.Engine, v *vocab.Vocab, s *flags.SGLang, f *flag
 	return c
 }
 
-// begin begins the answer to a request that came at a time. id is the request's own, if it has one.
-func (c *completions) begin(w http.ResponseWriter, r *http.Request, d *dialect, id string, created int64) answer {
-	return answer{Exchange: exchange.New(c.run, c.vocab, w, r, id, created), of: c, d: d, voice: c.voice}
+// Begin begins the answer to a request that came at a time. id is the request's own, if it has one.
+func (c *Server) Begin(w http.ResponseWriter, r *http.Request, d *Dialect, id string, created int64) Answer {
+	return Answer{Exchange: exchange.New(c.run, c.vocab, w, r, id, created), of: c, d: d, voice: c.voice}
 }
 
-// handler serves one dialect of completions in the plain voice or in
+// Handler serves one dialect of completions in the plain voice or in
 // vLLM's.
-func (c *completions) handler(d *dialect) http.HandlerFunc {
+func (c *Server) Handler(d *Dialect) http.HandlerFunc {
 	refuse := web.WriteError
 	if c.voice == vllm {
 		refuse = web.WriteVLLMError
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		a := c.newAnswer(w, r, d)
-		requests, err := a.accept()
-		a.serve(requests, err, a, func(err error) { refuse(w, err) })
+		a := c.NewAnswer(w, r, d)
+		requests, err := a.Accept()
+		a.Serve(requests, err, a, func(err error) { refuse(w, err) })
 	}
 }
 
-// newAnswer begins the answer to a request and gives it an id.
-func (c *completions) newAnswer(w http.ResponseWriter, r *http.Request, d *dialect) *answer {
+// NewAnswer begins the answer to a request and gives it an id.
+func (c *Server) NewAnswer(w http.ResponseWriter, r *http.Request, d *Dialect) *Answer {
 	created := trace.Now()
 	id := r.Header.Get("X-Request-Id")
 	if id == "" {
 		id = rand.Text()
 	}
 	w.Header().Set("X-Request-Id", id)
-	a := c.begin(w, r, d, id, created)
+	a := c.Begin(w, r, d, id, created)
 	return &a
 }
 
-// api is a way of writing answers, streamed and whole.
-type api interface {
+// API is a way of writing answers, streamed and whole.
+type API interface {
 	exchange.Form
-	// wholeBody returns a complete answer that is not streamed.
-	wholeBody() []byte
+	// WholeBody returns a complete answer that is not streamed.
+	WholeBody() []byte
 }
 
-// serve has the engine work on a request that was accepted, or not, and answers it.
-func (a *answer) serve(requests []sim.Request, err error, as api, refuse func(error)) {
+// Serve has the engine work on a request that was accepted, or not, and answers it.
+func (a *Answer) Serve(requests []sim.Request, err error, as API, refuse func(error)) {
 	if errors.Is(err, flags.ErrDies) {
 		a.Run.Die(err)
 		panic(http.ErrAbortHandler) // the server goes with it
 	}
 	if err != nil {
-		if !a.empty {
+		if !a.Empty {
 			a.Run.Refused()
 		}
 		refuse(err)
@@ -109,9 +109,9 @@ func (a *answer) serve(requests []sim.Request, err error, as api, refuse func(er
 			return
 		}
 	}
-	if !a.stream {
+	if !a.Streamed {
 		if a.Whole(refuse) {
-			a.WriteWhole(as.wholeBody())
+			a.WriteWhole(as.WholeBody())
 		}
 		return
 	}
@@ -123,8 +123,8 @@ func (a *answer) serve(requests []sim.Request, err error, as api, refuse func(er
 	a.Exchange.Stream(as, a.voice == plain)
 }
 
-// accept reads a request up to the point where the engine may be asked.
-func (a *answer) accept() ([]sim.Request, error) {
+// Accept reads a request up to the point where the engine may be asked.
+func (a *Answer) Accept() ([]sim.Request, error) {
 	if a.voice != plain {
 		if err := web.WantJSON(a.Request); err != nil {
 			return nil, err
@@ -134,8 +134,8 @@ func (a *answer) accept() ([]sim.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.empty = string(body) == "{}"
-	var req completionRequest
+	a.Empty = string(body) == "{}"
+	var req Request
 	if err := web.Decode(body, &req); err != nil {
 		return nil, err
 	}
@@ -145,11 +145,11 @@ func (a *answer) accept() ([]sim.Request, error) {
 	if a.voice == vllm && req.RequestID != "" && a.Request.Header.Get("X-Request-Id") == "" {
 		a.ID = req.RequestID
 	}
-	return a.prepare(&req)
+	return a.Prepare(&req)
 }
 
-// prepare checks a request and prepares its outputs.
-func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
+// Prepare checks a request and prepares its outputs.
+func (a *Answer) Prepare(req *Request) ([]sim.Request, error) {
 	if a.voice == plain {
 		if err := a.Run.WantWhole(); err != nil {
 			return nil, err
@@ -177,11 +177,11 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 	if a.n, err = req.choices(); err != nil {
 		return nil, err
 	}
-	stops, err := req.stops()
+	stops, err := fields.Stops(req.Stop)
 	if err != nil {
 		return nil, err
 	}
-	if a.logprobs, err = req.alternatives(a.d); err != nil {
+	if a.Logprobs, err = req.alternatives(a.d); err != nil {
 		return nil, err
 	}
 	if err := a.adapt(req); err != nil {
@@ -210,15 +210,15 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(prompts)*a.n > maxChoices {
-		return nil, infer.Invalid("prompt", "%d prompts of %d choices are more than %d", len(prompts), a.n, maxChoices)
+	if len(prompts)*a.n > fields.MaxChoices {
+		return nil, infer.Invalid("prompt", "%d prompts of %d choices are more than %d", len(prompts), a.n, fields.MaxChoices)
 	}
 
-	a.stream, a.tokenIDs, a.tokensAsIDs = req.Stream, a.voice != plain && req.ReturnTokenIDs, a.voice == vllm && req.TokensAsIDs
+	a.Streamed, a.tokenIDs, a.tokensAsIDs = req.Stream, a.voice != plain && req.ReturnTokenIDs, a.voice == vllm && req.TokensAsIDs
 	a.AtOnce = !req.Stream
 	a.Run.Asked(a.n, params.MaxTokens)
 	if o := req.StreamOptions; o != nil && req.Stream {
-		a.usage, a.continuous = o.IncludeUsage, o.ContinuousUsageStats && (a.voice == sglang || o.IncludeUsage && a.voice == vllm)
+		a.WithUsage, a.Continuous = o.IncludeUsage, o.ContinuousUsageStats && (a.voice == sglang || o.IncludeUsage && a.voice == vllm)
 	}
 	if err := a.introduce(req, lora, len(prompts)); err != nil {
 		return nil, err
@@ -269,7 +269,7 @@ func (a *answer) prepare(req *completionRequest) ([]sim.Request, error) {
 }
 
 // salt returns the salt of the cache, which is the same for all prompts.
-func (a *answer) salt(req *completionRequest) (string, error) {
+func (a *Answer) salt(req *Request) (string, error) {
 	switch a.voice {
 	case vllm:
 		return req.Salt.VLLM()
@@ -284,7 +284,7 @@ func (a *answer) salt(req *completionRequest) (string, error) {
 }
 
 // unsimulated returns the fields that the request's engine acts on and this one cannot.
-func (a *answer) unsimulated() fields.Unsimulated {
+func (a *Answer) unsimulated() fields.Unsimulated {
 	switch {
 	case a.voice == sglang && a.d.chat:
 		return sglangChat
@@ -302,7 +302,7 @@ func (a *answer) unsimulated() fields.Unsimulated {
 
 // adapt removes the fields that the request's engine does not know, and refuses what the
 // real engine can do and this one cannot.
-func (a *answer) adapt(req *completionRequest) error {
+func (a *Answer) adapt(req *Request) error {
 	if a.voice != sglang {
 		req.InputIDs = nil
 	} else if a.of.sglang.SkipTokenizer {
@@ -326,7 +326,7 @@ func (a *answer) adapt(req *completionRequest) error {
 }
 
 // asSGLang removes the fields that SGLang ignores, and refuses what SGLang refuses.
-func (a *answer) asSGLang(req *completionRequest, p *sim.Params) error {
+func (a *Answer) asSGLang(req *Request, p *sim.Params) error {
 	flags := a.of.sglang
 	if p.IgnoreEOS {
 		p.StopIDs = nil
@@ -356,12 +356,12 @@ func (a *answer) asSGLang(req *completionRequest, p *sim.Params) error {
 }
 
 // introduce puts together what all events begin with.
-func (a *answer) introduce(req *completionRequest, lora string, prompts int) error {
+func (a *Answer) introduce(req *Request, lora string, prompts int) error {
 	model, now := a.Run.Options().Model, time.Now().Unix()
 	if lora != "" {
 		model = lora
 	}
-	if a.model = model; a.voice != sglang {
+	if a.Model = model; a.voice != sglang {
 		id := a.d.idPrefix + a.ID
 		a.head, a.headWhole = head(id, a.d.chunk, model, now), head(id, a.d.object, model, now)
 		return nil
@@ -393,7 +393,7 @@ func isIDs(v jsontext.Value) bool {
 }
 
 // rid returns an output's request id on SGLang.
-func (a *answer) rid(slot int) string {
+func (a *Answer) rid(slot int) string {
 	if a.rids == nil {
 		return ""
 	}
@@ -401,7 +401,7 @@ func (a *answer) rid(slot int) string {
 }
 
 // params returns the engine's parameters for a request, without the prompt.
-func (a *answer) params(req *completionRequest) (sim.Params, error) {
+func (a *Answer) params(req *Request) (sim.Params, error) {
 	limit, err := req.limit()
 	if err != nil {
 		return sim.Params{}, err
@@ -435,7 +435,7 @@ func (a *answer) params(req *completionRequest) (sim.Params, error) {
 // vLLM and SGLang.
 const defaultTextTokens = 16
 
-func (a *answer) prompts(req *completionRequest) ([][]uint32, error) {
+func (a *Answer) prompts(req *Request) ([][]uint32, error) {
 	switch {
 	case a.d.chat && len(req.InputIDs) > 0:
 		// SGLang's: the caller rendered and encoded the messages.
@@ -449,7 +449,7 @@ func (a *answer) prompts(req *completionRequest) ([][]uint32, error) {
 
 // lora returns the LoRA adapter that a request selects by its model or, on SGLang, by its
 // lora_path; empty is none. SGLang accepts any name for the model, and MODEL:ADAPTER.
-func (a *answer) lora(req *completionRequest) (string, error) {
+func (a *Answer) lora(req *Request) (string, error) {
 	if a.voice != sglang {
 		return catalog.LoRA(a.Run.Options(), req.Model)
 	}
@@ -460,10 +460,18 @@ func (a *answer) lora(req *completionRequest) (string, error) {
 	return name, nil
 }
 
+// ChatID returns the id of a chat's answer.
+func (a *Answer) ChatID() string { return a.d.idPrefix + a.ID }
+
 // baseID returns the part of a request's id that both legs of a pushed pair have in common.
-func (a *answer) baseID(index int) string {
+func (a *Answer) baseID(index int) string {
 	if a.d.chat {
-		return a.d.idPrefix + a.ID
+		return a.ChatID()
 	}
 	return a.d.idPrefix + a.ID + "-" + strconv.Itoa(index)
+}
+
+// AppendTransferParams appends vLLM's kv_transfer_params of a prefill leg's answer, or null.
+func (a *Answer) AppendTransferParams(b []byte, o *exchange.Output) []byte {
+	return pairs.AppendParams(b, a.Run, a.of.vllm.Transfer, o)
 }

@@ -1,4 +1,4 @@
-package simserver
+package completion
 
 import (
 	"github.com/go-json-experiment/json"
@@ -9,11 +9,8 @@ import (
 	"weir/internal/sim/simserver/vocab"
 )
 
-// maxChoices bounds the choices of one request.
-const maxChoices = 128
-
-// completionRequest holds the fields of a chat or text completion that the servers read.
-type completionRequest struct {
+// Request holds the fields of a chat or text completion that the servers read.
+type Request struct {
 	Model               string         `json:"model"`
 	Messages            jsontext.Value `json:"messages"`
 	Prompt              jsontext.Value `json:"prompt"`
@@ -64,10 +61,10 @@ type completionRequest struct {
 }
 
 // showStop reports whether the string or id that stops an output is shown.
-func (r *completionRequest) showStop() bool { return r.IncludeStop || r.NoStopTrim }
+func (r *Request) showStop() bool { return r.IncludeStop || r.NoStopTrim }
 
 // dpRank returns the DP rank under either name, nil when none is asked for.
-func (r *completionRequest) dpRank() *int {
+func (r *Request) dpRank() *int {
 	if r.RoutedDPRank != nil {
 		return r.RoutedDPRank
 	}
@@ -76,7 +73,7 @@ func (r *completionRequest) dpRank() *int {
 
 // alternatives returns how many alternatives are asked for at each token, or -1 for no log
 // probabilities at all. Chats have a flag and a number, texts a number.
-func (r *completionRequest) alternatives(d *dialect) (int, error) {
+func (r *Request) alternatives(d *Dialect) (int, error) {
 	n, param := r.TopLogprobs, "top_logprobs"
 	switch kind := r.Logprobs.Kind(); {
 	case kind == 0 || kind == 'n' || kind == 'f':
@@ -102,7 +99,7 @@ func (r *completionRequest) alternatives(d *dialect) (int, error) {
 }
 
 // limit returns max_tokens under either name; 0 when it was not given.
-func (r *completionRequest) limit() (int, error) {
+func (r *Request) limit() (int, error) {
 	n, param := r.MaxCompletionTokens, "max_completion_tokens"
 	if n == nil {
 		n, param = r.MaxTokens, "max_tokens"
@@ -117,38 +114,14 @@ func (r *completionRequest) limit() (int, error) {
 }
 
 // choices returns n.
-func (r *completionRequest) choices() (int, error) {
+func (r *Request) choices() (int, error) {
 	if r.N == nil {
 		return 1, nil
 	}
-	if *r.N < 1 || *r.N > maxChoices {
-		return 0, infer.Invalid("n", "n is %d; it must be between 1 and %d", *r.N, maxChoices)
+	if *r.N < 1 || *r.N > fields.MaxChoices {
+		return 0, infer.Invalid("n", "n is %d; it must be between 1 and %d", *r.N, fields.MaxChoices)
 	}
 	return *r.N, nil
-}
-
-// stops returns the stop strings.
-func (r *completionRequest) stops() ([]string, error) {
-	var list []string
-	switch r.Stop.Kind() {
-	case 0, 'n':
-		return nil, nil
-	case '"':
-		list = []string{""}
-		if err := json.Unmarshal(r.Stop, &list[0]); err != nil {
-			return nil, infer.Invalid("stop", "stop is not valid: %v", err)
-		}
-	default:
-		if err := json.Unmarshal(r.Stop, &list); err != nil {
-			return nil, infer.Invalid("stop", "stop must be a string or a list of strings: %v", err)
-		}
-	}
-	for i, s := range list {
-		if s == "" {
-			return nil, infer.Invalid("stop", "stop[%d] is empty; leave it out", i)
-		}
-	}
-	return list, nil
 }
 
 // Of each request, the fields that are not simulated.

@@ -1,4 +1,4 @@
-package simserver
+package completion
 
 import (
 	"strconv"
@@ -6,8 +6,8 @@ import (
 	"weir/internal/sim/simserver/web"
 )
 
-// dialect holds the differences between chat and text completions.
-type dialect struct {
+// Dialect holds the differences between chat and text completions.
+type Dialect struct {
 	chat          bool
 	idPrefix      string
 	object, chunk string
@@ -17,13 +17,13 @@ type dialect struct {
 }
 
 var (
-	chatDialect = &dialect{
+	Chat = &Dialect{
 		chat:     true,
 		idPrefix: "chatcmpl-", object: "chat.completion", chunk: "chat.completion.chunk",
 		openDelta: `"delta":{"content":"`, closeDelta: `"}`,
 		openWhole: `"message":{"role":"assistant","content":"`, closeWhole: `"}`,
 	}
-	textDialect = &dialect{
+	Text = &Dialect{
 		idPrefix: "cmpl-", object: "text_completion", chunk: "text_completion",
 		openDelta: `"text":"`, closeDelta: `"`,
 		openWhole: `"text":"`, closeWhole: `"`,

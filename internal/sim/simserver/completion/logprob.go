@@ -1,4 +1,4 @@
-package simserver
+package completion
 
 import (
 	"fmt"
@@ -9,13 +9,13 @@ import (
 )
 
 // appendLogprobs appends the log probabilities of a choice's pending output, or null.
-func (a *answer) appendLogprobs(b []byte, o *exchange.Output) []byte {
+func (a *Answer) appendLogprobs(b []byte, o *exchange.Output) []byte {
 	ids := o.IDs
 	if a.voice == sglang {
 		ids = o.IDs
 	}
 	switch {
-	case a.logprobs < 0 || len(ids) == 0:
+	case a.Logprobs < 0 || len(ids) == 0:
 		return append(b, "null"...)
 	case a.d.chat:
 		return a.appendChatLogprobs(b, ids, o.Sent)
@@ -23,7 +23,7 @@ func (a *answer) appendLogprobs(b []byte, o *exchange.Output) []byte {
 	return a.appendTextLogprobs(b, ids, o.Sent, o.Offset)
 }
 
-func (a *answer) appendChatLogprobs(b []byte, ids []uint32, position int) []byte {
+func (a *Answer) appendChatLogprobs(b []byte, ids []uint32, position int) []byte {
 	entry := func(b []byte, id uint32, lp float64, text []byte) []byte {
 		b = append(b, `{"token":`...)
 		b = a.appendToken(b, id)
@@ -45,7 +45,7 @@ func (a *answer) appendChatLogprobs(b []byte, ids []uint32, position int) []byte
 		}
 		b = entry(b, id, vocab.Logprob(id, position+i), a.Vocab.TokenText(id))
 		b = append(b, `,"top_logprobs":[`...)
-		for k := range a.logprobs {
+		for k := range a.Logprobs {
 			if k > 0 {
 				b = append(b, ',')
 			}
@@ -63,7 +63,7 @@ func (a *answer) appendChatLogprobs(b []byte, ids []uint32, position int) []byte
 
 // appendTextLogprobs writes the older form, used by text completions. SGLang has no offsets
 // and writes -1.
-func (a *answer) appendTextLogprobs(b []byte, ids []uint32, position, offset int) []byte {
+func (a *Answer) appendTextLogprobs(b []byte, ids []uint32, position, offset int) []byte {
 	b = append(b, `{"text_offset":[`...)
 	for i, id := range ids {
 		if i > 0 {
@@ -96,7 +96,7 @@ func (a *answer) appendTextLogprobs(b []byte, ids []uint32, position, offset int
 			b = append(b, ',')
 		}
 		b = append(b, '{')
-		for k := range max(1, a.logprobs) {
+		for k := range max(1, a.Logprobs) {
 			if k > 0 {
 				b = append(b, ',')
 			}
@@ -111,7 +111,7 @@ func (a *answer) appendTextLogprobs(b []byte, ids []uint32, position, offset int
 }
 
 // appendToken appends the text of an id as a JSON string, or "token_id:N".
-func (a *answer) appendToken(b []byte, id uint32) []byte {
+func (a *Answer) appendToken(b []byte, id uint32) []byte {
 	if !a.tokensAsIDs {
 		return a.Vocab.AppendTokenText(b, id)
 	}

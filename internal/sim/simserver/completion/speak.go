@@ -1,4 +1,4 @@
-package simserver
+package completion
 
 import (
 	"crypto/rand"
@@ -12,11 +12,11 @@ import (
 
 // speak appends the events of a chat's choice whose text is parsed into parts: one event
 // for each part. alone makes the end a separate event.
-func (a *answer) speak(b []byte, o *exchange.Output, alone bool) []byte {
+func (a *Answer) speak(b []byte, o *exchange.Output, alone bool) []byte {
 	ended := o.Reason != ""
-	parts := a.parts(o)
+	parts := a.Parts(o)
 	inside := ended && !alone
-	if len(parts) == 0 && ((a.tokenIDs || a.logprobs >= 0) && len(o.IDs) > 0 && a.voice == vllm || inside) {
+	if len(parts) == 0 && ((a.tokenIDs || a.Logprobs >= 0) && len(o.IDs) > 0 && a.voice == vllm || inside) {
 		// If ids without complete text were asked for, an empty part carries them.
 		parts = append(parts, speech.Part{})
 	}
@@ -32,7 +32,7 @@ func (a *answer) speak(b []byte, o *exchange.Output, alone bool) []byte {
 }
 
 // reasoningField returns the dialect's name for reasoning.
-func (a *answer) reasoningField() string {
+func (a *Answer) reasoningField() string {
 	if a.voice == vllm {
 		return "reasoning"
 	}
@@ -40,7 +40,7 @@ func (a *answer) reasoningField() string {
 }
 
 // appendDelta appends the delta of a part.
-func (a *answer) appendDelta(b []byte, p *speech.Part) []byte {
+func (a *Answer) appendDelta(b []byte, p *speech.Part) []byte {
 	b = append(b, `"delta":{`...)
 	if a.voice == sglang && p.Kind != speech.Reasoning {
 		b = append(b, `"reasoning_content":null,`...)
@@ -64,7 +64,7 @@ func (a *answer) appendDelta(b []byte, p *speech.Part) []byte {
 	b = strconv.AppendInt(b, int64(p.Call), 10)
 	if p.Kind == speech.CallBegins {
 		b = append(b, `,"id":"`...)
-		b = append(b, a.callID()...)
+		b = append(b, a.CallID()...)
 		b = append(b, `","type":"function","function":{"name":`...)
 		b = append(b, web.Quote(p.Text)...)
 		b = append(b, `,"arguments":""}}]}`...)
@@ -75,8 +75,8 @@ func (a *answer) appendDelta(b []byte, p *speech.Part) []byte {
 	return append(b, `"}}]}`...)
 }
 
-// callID returns a call's id, in the form of the voice.
-func (a *answer) callID() string {
+// CallID returns a call's id, in the form of the voice.
+func (a *Answer) CallID() string {
 	if a.voice == vllm {
 		return "chatcmpl-tool-" + rand.Text()
 	}
@@ -84,8 +84,8 @@ func (a *answer) callID() string {
 }
 
 // appendMessage appends the message of a whole answer whose text is parsed into parts.
-func (a *answer) appendMessage(b []byte, o *exchange.Output) []byte {
-	said := a.spoken(o)
+func (a *Answer) appendMessage(b []byte, o *exchange.Output) []byte {
+	said := a.Spoken(o)
 	b = append(b, `"message":{"role":"assistant","content":`...)
 	if said.Text == "" && (len(said.Calls) > 0 || said.Reasoning != "") {
 		b = append(b, "null"...)
@@ -109,7 +109,7 @@ func (a *answer) appendMessage(b []byte, o *exchange.Output) []byte {
 				b = append(b, ',')
 			}
 			b = append(b, `{"id":"`...)
-			b = append(b, a.callID()...)
+			b = append(b, a.CallID()...)
 			b = append(b, `","type":"function","function":{"name":`...)
 			b = append(b, web.Quote(c.Name)...)
 			b = append(b, `,"arguments":`...)
@@ -121,8 +121,8 @@ func (a *answer) appendMessage(b []byte, o *exchange.Output) []byte {
 	return append(b, '}')
 }
 
-// parts parses an output's pending text. The output's reason reports its end.
-func (a *answer) parts(o *exchange.Output) (parts []speech.Part) {
+// Parts parses an output's pending text. The output's reason reports its end.
+func (a *Answer) Parts(o *exchange.Output) (parts []speech.Part) {
 	said, ended := &a.said[o.Slot], o.Reason != ""
 	if said.speech == nil {
 		if len(o.Text) > 0 {
@@ -137,8 +137,8 @@ func (a *answer) parts(o *exchange.Output) (parts []speech.Part) {
 	return parts
 }
 
-// spoken takes a whole output apart.
-func (a *answer) spoken(o *exchange.Output) speech.Whole {
+// Spoken takes a whole output apart.
+func (a *Answer) Spoken(o *exchange.Output) speech.Whole {
 	said := &a.said[o.Slot]
 	if said.speech == nil {
 		return speech.Whole{Text: string(o.Text)}
