@@ -10,7 +10,7 @@ import (
 
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/flags"
-	"weir/internal/sim/simserver/web"
+	"weir/internal/sim/simserver/vllm"
 	"weir/internal/workload/content"
 )
 
@@ -41,22 +41,20 @@ func FuzzEmbeddings(f *testing.F) {
 		f.Add([]byte(body))
 	}
 	e := toyEngine(f)
-	v, s := newVLLM(e.run, e.vocab, &flags.VLLM{}), newSGLang(e.run, e.vocab, &flags.SGLang{})
-	servers := map[string]http.HandlerFunc{
-		"embeddings": v.pool().Embeddings(web.WriteVLLMError, vllmEmbeddings), "vllm's rerank": v.rerank, "score": v.score, "sglang's rerank": s.rerank,
-	}
+	v, s := vllm.New(e.run, e.vocab, &flags.VLLM{}).Handler(), newSGLang(e.run, e.vocab, &flags.SGLang{}).handler()
+	servers := map[string]http.Handler{"/v1/embeddings": v, "/rerank": v, "/score": v, "/v1/rerank": s}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if bytes.Contains(body, []byte("dimensions")) && len(body) > 1<<10 {
 			return // many long vectors
 		}
-		for name, serve := range servers {
+		for path, serve := range servers {
 			w := httptest.NewRecorder()
-			serve(w, httptest.NewRequest("POST", "/", bytes.NewReader(body)))
+			serve.ServeHTTP(w, httptest.NewRequest("POST", path, bytes.NewReader(body)))
 			if w.Code != 200 && (w.Code < 400 || w.Code >= 500) {
-				t.Fatalf("%s of %q: status %d: %s", name, body, w.Code, w.Body)
+				t.Fatalf("%s of %q: status %d: %s", path, body, w.Code, w.Body)
 			}
 			if !jsontext.Value(w.Body.Bytes()).IsValid() {
-				t.Fatalf("%s of %q: %s", name, body, w.Body)
+				t.Fatalf("%s of %q: %s", path, body, w.Body)
 			}
 		}
 	})

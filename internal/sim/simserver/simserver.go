@@ -31,6 +31,7 @@ import (
 	"weir/internal/sim/simserver/flags"
 	"weir/internal/sim/simserver/guard"
 	"weir/internal/sim/simserver/plane"
+	"weir/internal/sim/simserver/vllm"
 	"weir/internal/sim/simserver/vocab"
 	"weir/internal/sim/simserver/web"
 	"weir/internal/workload/content"
@@ -156,7 +157,7 @@ func (e *Engine) ServeSGLang(ctx context.Context, l net.Listener) error {
 // calls on l until ctx ends and every request has been answered or broken off. It closes l.
 // The engine must have a Tokenizer.
 func (e *Engine) ServeVLLM(ctx context.Context, l net.Listener) error {
-	return e.serve(ctx, l, "vllm", newVLLM(e.run, e.vocab, &e.opts.VLLM).handler(), e.opts.Access.VLLMKeys)
+	return e.serve(ctx, l, "vllm", vllm.New(e.run, e.vocab, &e.opts.VLLM).Handler(), e.opts.Access.VLLMKeys)
 }
 
 // serve serves an API beside the admin calls to those who have the keys.

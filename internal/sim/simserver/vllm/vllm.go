@@ -1,4 +1,5 @@
-package simserver
+// Package vllm serves the API of vLLM: the OpenAI API in its form, and its own paths.
+package vllm
 
 import (
 	"net/http"
@@ -19,8 +20,8 @@ import (
 	"weir/internal/sim/simserver/web"
 )
 
-// vllmServer serves vLLM's HTTP API.
-type vllmServer struct {
+// Server serves vLLM's HTTP API.
+type Server struct {
 	run         *engine.Engine
 	vocab       *vocab.Vocab
 	flags       *flags.VLLM
@@ -28,13 +29,13 @@ type vllmServer struct {
 	load        atomic.Int64 // requests under way
 }
 
-// newVLLM makes a server of an engine in vLLM's form.
-func newVLLM(run *engine.Engine, v *vocab.Vocab, o *flags.VLLM) *vllmServer {
-	return &vllmServer{run: run, vocab: v, flags: o, completions: completion.New(run, v, nil, o)}
+// New makes a server of an engine in vLLM's form.
+func New(run *engine.Engine, v *vocab.Vocab, o *flags.VLLM) *Server {
+	return &Server{run: run, vocab: v, flags: o, completions: completion.New(run, v, nil, o)}
 }
 
-// handler serves vLLM's paths.
-func (f *vllmServer) handler() http.Handler {
+// Handler serves vLLM's paths.
+func (f *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /v1/chat/completions", f.tracked(f.completions.Handler(completion.Chat)))
 	mux.Handle("POST /v1/completions", f.tracked(f.completions.Handler(completion.Text)))
@@ -45,7 +46,7 @@ func (f *vllmServer) handler() http.Handler {
 		mux.HandleFunc(kept, func(w http.ResponseWriter, r *http.Request) { web.WriteVLLMError(w, noResponse(r.PathValue("id"))) })
 	}
 	mux.HandleFunc("POST /inference/v1/generate", f.generate)
-	mux.HandleFunc("POST /v1/embeddings", f.pool().Embeddings(web.WriteVLLMError, vllmEmbeddings))
+	mux.HandleFunc("POST /v1/embeddings", f.pool().Embeddings(web.WriteVLLMError, embeddingsLacks))
 	for _, path := range []string{"/rerank", "/v1/rerank", "/v2/rerank"} {
 		mux.HandleFunc("POST "+path, f.rerank)
 	}
@@ -74,10 +75,10 @@ func (f *vllmServer) handler() http.Handler {
 }
 
 // pool serves what is answered without generating.
-func (f *vllmServer) pool() *pool.Pool { return pool.New(f.run.Options(), f.vocab, false, true) }
+func (f *Server) pool() *pool.Pool { return pool.New(f.run.Options(), f.vocab, false, true) }
 
 // tracked counts the requests under way.
-func (f *vllmServer) tracked(h http.HandlerFunc) http.Handler {
+func (f *Server) tracked(h http.HandlerFunc) http.Handler {
 	if !f.flags.LoadTracking {
 		return h
 	}
@@ -90,7 +91,7 @@ func (f *vllmServer) tracked(h http.HandlerFunc) http.Handler {
 
 // kvEventSources gives the addresses at which each rank publishes the content of its KV
 // cache.
-func (f *vllmServer) kvEventSources(w http.ResponseWriter, _ *http.Request) {
+func (f *Server) kvEventSources(w http.ResponseWriter, _ *http.Request) {
 	sources := map[string]any{}
 	if p := f.run.KVEvents(); p != nil {
 		for rank, c := range p.Sources() {
@@ -114,7 +115,7 @@ type tokenizeRequest struct {
 	fields.Unread
 }
 
-func (f *vllmServer) tokenize(w http.ResponseWriter, r *http.Request) {
+func (f *Server) tokenize(w http.ResponseWriter, r *http.Request) {
 	var req tokenizeRequest
 	ids, err := func() ([]uint32, error) {
 		if err := f.read(w, r, &req); err != nil {
@@ -126,7 +127,7 @@ func (f *vllmServer) tokenize(w http.ResponseWriter, r *http.Request) {
 		if req.Strs {
 			return nil, fields.NotSimulated("return_token_strs")
 		}
-		if err := vllmTokens.Refuse(req.Rest); err != nil {
+		if err := tokensLacks.Refuse(req.Rest); err != nil {
 			return nil, err
 		}
 		if req.Prompt == nil {
@@ -153,7 +154,7 @@ func (f *vllmServer) tokenize(w http.ResponseWriter, r *http.Request) {
 	}{len(ids), f.run.Options().ContextLength, ids, nil})
 }
 
-func (f *vllmServer) detokenize(w http.ResponseWriter, r *http.Request) {
+func (f *Server) detokenize(w http.ResponseWriter, r *http.Request) {
 	var req struct {
 		Model  string    `json:"model"`
 		Tokens *[]uint32 `json:"tokens"`
@@ -177,7 +178,7 @@ func (f *vllmServer) detokenize(w http.ResponseWriter, r *http.Request) {
 	web.WriteJSON(w, http.StatusOK, map[string]string{"prompt": text})
 }
 
-func (f *vllmServer) read(w http.ResponseWriter, r *http.Request, into any) error {
+func (f *Server) read(w http.ResponseWriter, r *http.Request, into any) error {
 	if err := web.WantJSON(r); err != nil {
 		return err
 	}
@@ -190,27 +191,27 @@ func (f *vllmServer) read(w http.ResponseWriter, r *http.Request, into any) erro
 
 // Of each request, the fields that are not simulated.
 var (
-	vllmMessages = fields.Unsimulated{"ec_transfer_params": "null", "watermarking": "false"}
-	vllmAnswers  = fields.Unsimulated{
+	messagesLacks = fields.Unsimulated{"ec_transfer_params": "null", "watermarking": "false"}
+	answersLacks  = fields.Unsimulated{
 		"enable_response_messages": "false", "include_stop_str_in_output": "false", "logit_bias": "{}",
 		"media_io_kwargs": "null", "mm_processor_kwargs": "null", "previous_input_messages": "null", "skip_special_tokens": "true",
 		"ec_transfer_params": "null", "watermarking": "false",
 	}
-	vllmSampling = fields.Unsimulated{
+	samplingLacks = fields.Unsimulated{
 		"allowed_token_ids": "null", "bad_words": "[]", "flat_logprobs": "false", "logit_bias": "{}", "logprob_token_ids": "null",
 		"prompt_logprob_start": "null", "prompt_logprob_token_ids": "null", "repetition_detection": "null",
 		"thinking_token_budget": "null", "trace_decode_token_ids": "null", "watermarking": "false",
 	}
-	vllmGenerate = fields.Unsimulated{
+	generateLacks = fields.Unsimulated{
 		"ec_transfer_params": "null", "reasoning_ended": "null", "reasoning_parser_kwargs": "null", "token_offsets": "null",
 	}
-	vllmPooling = fields.Unsimulated{
+	poolingLacks = fields.Unsimulated{
 		"add_special_tokens": "true", "chat_template_kwargs": "null", "instruction": "null", "max_tokens_per_doc": "0",
 		"max_tokens_per_query": "0", "messages": "null", "mm_processor_kwargs": "null", "padding": "null", "truncate_prompt_tokens": "null",
 		"use_activation": "null",
 	}
-	vllmEmbeddings = vllmPooling.And(fields.Unsimulated{"embed_dtype": `"float32"`, "endianness": `"native"`})
-	vllmTokens     = fields.Unsimulated{
+	embeddingsLacks = poolingLacks.And(fields.Unsimulated{"embed_dtype": `"float32"`, "endianness": `"native"`})
+	tokensLacks     = fields.Unsimulated{
 		"add_generation_prompt": "true", "chat_template": "null", "continue_final_message": "false",
 		"media_io_kwargs": "null", "mm_processor_kwargs": "null",
 	}

@@ -1,4 +1,4 @@
-package simserver
+package vllm
 
 import (
 	"strconv"
@@ -9,7 +9,7 @@ import (
 
 // metrics collects vLLM's metrics, as a single server without optional features reports
 // them.
-func (f *vllmServer) metrics(g *tally.Scrape) {
+func (f *Server) metrics(g *tally.Scrape) {
 	model := []string{"model_name", f.run.Options().Model}
 	n := f.run.Totals()
 	for _, l := range f.run.Ranks() {

@@ -1,4 +1,4 @@
-package simserver
+package vllm
 
 import (
 	"net/http"
@@ -13,8 +13,8 @@ import (
 	"weir/internal/sim/simserver/web"
 )
 
-func (f *vllmServer) rerank(w http.ResponseWriter, r *http.Request) {
-	best, tokens, id, err := f.pool().Rerank(w, r, vllmPooling)
+func (f *Server) rerank(w http.ResponseWriter, r *http.Request) {
+	best, tokens, id, err := f.pool().Rerank(w, r, poolingLacks)
 	if err != nil {
 		web.WriteVLLMError(w, err)
 		return
@@ -31,22 +31,22 @@ func (f *vllmServer) rerank(w http.ResponseWriter, r *http.Request) {
 		results[i].Index, results[i].Score, results[i].Document.Text = d.Index, d.Score, d.Text
 	}
 	web.WriteJSON(w, http.StatusOK, struct {
-		ID      string    `json:"id"`
-		Model   string    `json:"model"`
-		Usage   vllmUsage `json:"usage"`
-		Results []result  `json:"results"`
-	}{"rerank-" + id, f.run.Options().Model, vllmUsage{tokens, tokens}, results})
+		ID      string   `json:"id"`
+		Model   string   `json:"model"`
+		Usage   usage    `json:"usage"`
+		Results []result `json:"results"`
+	}{"rerank-" + id, f.run.Options().Model, usage{tokens, tokens}, results})
 }
 
 // score answers in the order of text_2, or of text_1 where text_2 is one.
-func (f *vllmServer) score(w http.ResponseWriter, r *http.Request) {
+func (f *Server) score(w http.ResponseWriter, r *http.Request) {
 	body, err := web.ReadBody(w, r)
 	var req scoreRequest
 	if err == nil {
 		err = web.Decode(body, &req)
 	}
 	if err == nil {
-		err = vllmPooling.Refuse(req.Rest)
+		err = poolingLacks.Refuse(req.Rest)
 	}
 	if err == nil {
 		_, err = catalog.LoRA(f.run.Options(), req.Model)
@@ -78,17 +78,17 @@ func (f *vllmServer) score(w http.ResponseWriter, r *http.Request) {
 		results = append(results, result{i, "score", p.Score(query, ids)})
 	}
 	web.WriteJSON(w, http.StatusOK, struct {
-		ID      string    `json:"id"`
-		Object  string    `json:"object"`
-		Created int64     `json:"created"`
-		Model   string    `json:"model"`
-		Data    []result  `json:"data"`
-		Usage   vllmUsage `json:"usage"`
-	}{"score-" + pool.RequestID(r, req.RequestID), "list", time.Now().Unix(), f.run.Options().Model, results, vllmUsage{tokens, tokens}})
+		ID      string   `json:"id"`
+		Object  string   `json:"object"`
+		Created int64    `json:"created"`
+		Model   string   `json:"model"`
+		Data    []result `json:"data"`
+		Usage   usage    `json:"usage"`
+	}{"score-" + pool.RequestID(r, req.RequestID), "list", time.Now().Unix(), f.run.Options().Model, results, usage{tokens, tokens}})
 }
 
-// vllmUsage is the usage of an answer without output.
-type vllmUsage struct {
+// usage is the usage of an answer without output.
+type usage struct {
 	PromptTokens int `json:"prompt_tokens"`
 	TotalTokens  int `json:"total_tokens"`
 }

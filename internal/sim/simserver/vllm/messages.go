@@ -1,4 +1,4 @@
-package simserver
+package vllm
 
 import (
 	"crypto/rand"
@@ -288,7 +288,7 @@ func acceptMessages(a *completion.Answer, body []byte) (*completion.Request, com
 	case r.MaxTokens == nil:
 		return nil, nil, infer.Invalid("max_tokens", "max_tokens is missing")
 	}
-	if err := vllmMessages.Refuse(r.Rest); err != nil {
+	if err := messagesLacks.Refuse(r.Rest); err != nil {
 		return nil, nil, err
 	}
 	req, err := r.completion()
@@ -296,7 +296,7 @@ func acceptMessages(a *completion.Answer, body []byte) (*completion.Request, com
 }
 
 // countTokens serves /v1/messages/count_tokens.
-func (f *vllmServer) countTokens(w http.ResponseWriter, r *http.Request) {
+func (f *Server) countTokens(w http.ResponseWriter, r *http.Request) {
 	var req messagesRequest
 	n, err := func() (int, error) {
 		if err := f.read(w, r, &req); err != nil {

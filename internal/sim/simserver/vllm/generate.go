@@ -1,4 +1,4 @@
-package simserver
+package vllm
 
 import (
 	"cmp"
@@ -50,7 +50,7 @@ type idAnswer struct {
 }
 
 // generate serves /inference/v1/generate, if the server has that path.
-func (f *vllmServer) generate(w http.ResponseWriter, r *http.Request) {
+func (f *Server) generate(w http.ResponseWriter, r *http.Request) {
 	if !f.flags.ScaleOut {
 		web.WriteJSON(w, http.StatusForbidden, map[string]any{"error": map[string]any{
 			"message": "Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them.",
@@ -105,7 +105,7 @@ func (a *idAnswer) asCompletion(req *generateIDs) (*completion.Request, error) {
 	if err := web.Decode(req.SamplingParams, &as); err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(vllmGenerate.Refuse(req.Rest), vllmSampling.Refuse(as.Rest)); err != nil {
+	if err := cmp.Or(generateLacks.Refuse(req.Rest), samplingLacks.Refuse(as.Rest)); err != nil {
 		return nil, err
 	}
 	if as.N != nil && *as.N > 1 && as.Temperature != nil && *as.Temperature == 0 {

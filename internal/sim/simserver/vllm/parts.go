@@ -1,4 +1,4 @@
-package simserver
+package vllm
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ import (
 // served serves an API whose requests are converted to chats. accept reads a body and
 // returns the chat and the form of its answer. Errors in the body itself have vLLM's own
 // format in every API; refuse writes the others.
-func (f *vllmServer) served(accept func(a *completion.Answer, body []byte) (*completion.Request, completion.API, error), refuse func(http.ResponseWriter, error)) http.HandlerFunc {
+func (f *Server) served(accept func(a *completion.Answer, body []byte) (*completion.Request, completion.API, error), refuse func(http.ResponseWriter, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		a := f.completions.NewAnswer(w, r, completion.Chat)
 		var body []byte

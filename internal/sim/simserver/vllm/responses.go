@@ -1,4 +1,4 @@
-package simserver
+package vllm
 
 import (
 	"crypto/rand"
@@ -342,7 +342,7 @@ func acceptResponses(a *completion.Answer, body []byte) (*completion.Request, co
 	case slices.Contains(r.Include, "message.output_text.logprobs"):
 		return nil, nil, fields.NotSimulated("include")
 	}
-	if err := vllmAnswers.Refuse(r.Rest); err != nil {
+	if err := answersLacks.Refuse(r.Rest); err != nil {
 		return nil, nil, err
 	}
 	tools, names := shown(r.Tools)
