@@ -149,7 +149,7 @@ const directions = `
 	sim: infer workload/content
 	sim/kvpub: sim wire/zmtp
 	sim/offline: infer sim workload workload/latency
-	sim/simserver: dialect/media infer sim sim/kvpub sim/simserver/catalog sim/simserver/completion sim/simserver/engine sim/simserver/exchange sim/simserver/fields sim/simserver/flags sim/simserver/guard sim/simserver/pairs sim/simserver/plane sim/simserver/pool sim/simserver/tally sim/simserver/vllm sim/simserver/vocab sim/simserver/web trace workload/content
+	sim/simserver: infer sim sim/kvpub sim/simserver/catalog sim/simserver/completion sim/simserver/engine sim/simserver/flags sim/simserver/guard sim/simserver/plane sim/simserver/pool sim/simserver/sglang sim/simserver/vllm sim/simserver/vocab sim/simserver/web workload/content
 	sim/simserver/catalog: infer sim sim/simserver/web
 	sim/simserver/completion: infer sim sim/simserver/catalog sim/simserver/engine sim/simserver/exchange sim/simserver/fields sim/simserver/flags sim/simserver/pairs sim/simserver/speech sim/simserver/vocab sim/simserver/web trace
 	sim/simserver/conns: sim
@@ -162,6 +162,7 @@ const directions = `
 	sim/simserver/pairs: infer sim sim/simserver/engine sim/simserver/exchange sim/simserver/fields sim/simserver/flags sim/simserver/web
 	sim/simserver/plane: engine/plane/planepb infer sim sim/simserver/conns sim/simserver/engine sim/simserver/fields sim/simserver/guard sim/simserver/vocab trace workload/content
 	sim/simserver/pool: infer sim sim/simserver/catalog sim/simserver/fields sim/simserver/vocab sim/simserver/web
+	sim/simserver/sglang: dialect/media infer sim sim/simserver/catalog sim/simserver/completion sim/simserver/engine sim/simserver/exchange sim/simserver/fields sim/simserver/flags sim/simserver/pairs sim/simserver/pool sim/simserver/tally sim/simserver/vocab sim/simserver/web trace workload/content
 	sim/simserver/speech: sim/simserver/web
 	sim/simserver/tally:
 	sim/simserver/vllm: infer sim sim/simserver/catalog sim/simserver/completion sim/simserver/engine sim/simserver/exchange sim/simserver/fields sim/simserver/flags sim/simserver/pool sim/simserver/speech sim/simserver/tally sim/simserver/vocab sim/simserver/web trace

@@ -10,6 +10,7 @@ import (
 
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/flags"
+	"weir/internal/sim/simserver/sglang"
 	"weir/internal/sim/simserver/vllm"
 	"weir/internal/workload/content"
 )
@@ -41,7 +42,7 @@ func FuzzEmbeddings(f *testing.F) {
 		f.Add([]byte(body))
 	}
 	e := toyEngine(f)
-	v, s := vllm.New(e.run, e.vocab, &flags.VLLM{}).Handler(), newSGLang(e.run, e.vocab, &flags.SGLang{}).handler()
+	v, s := vllm.New(e.run, e.vocab, &flags.VLLM{}).Handler(), sglang.New(e.run, e.vocab, &flags.SGLang{}).Handler()
 	servers := map[string]http.Handler{"/v1/embeddings": v, "/rerank": v, "/score": v, "/v1/rerank": s}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if bytes.Contains(body, []byte("dimensions")) && len(body) > 1<<10 {

@@ -31,6 +31,7 @@ import (
 	"weir/internal/sim/simserver/flags"
 	"weir/internal/sim/simserver/guard"
 	"weir/internal/sim/simserver/plane"
+	"weir/internal/sim/simserver/sglang"
 	"weir/internal/sim/simserver/vllm"
 	"weir/internal/sim/simserver/vocab"
 	"weir/internal/sim/simserver/web"
@@ -150,7 +151,7 @@ func (e *Engine) ServeOpenAI(ctx context.Context, l net.Listener) error {
 // ServeSGLang serves SGLang's HTTP API and the admin calls on l until ctx ends and every
 // request has been answered or broken off. It closes l. The engine must have a Tokenizer.
 func (e *Engine) ServeSGLang(ctx context.Context, l net.Listener) error {
-	return e.serve(ctx, l, "sglang", newSGLang(e.run, e.vocab, &e.opts.SGLang).handler(), e.opts.Access.SGLangKeys)
+	return e.serve(ctx, l, "sglang", sglang.New(e.run, e.vocab, &e.opts.SGLang).Handler(), e.opts.Access.SGLangKeys)
 }
 
 // ServeVLLM serves the OpenAI API in vLLM's form, vLLM's additional paths and the admin
@@ -203,7 +204,7 @@ func (e *Engine) ServeSideChannel(ctx context.Context, l net.Listener) error {
 // ServeBootstrap serves a prefill engine's registry of bootstrap addresses, and its
 // connections from simulated decode engines, on l until ctx ends. It closes l.
 func (e *Engine) ServeBootstrap(ctx context.Context, l net.Listener) error {
-	return web.Serve(ctx, e.run.Listen(l), registry(e.run))
+	return web.Serve(ctx, e.run.Listen(l), sglang.Registry(e.run))
 }
 
 // Aborts returns the latest aborts, in no order.

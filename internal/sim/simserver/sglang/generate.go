@@ -1,4 +1,4 @@
-package simserver
+package sglang
 
 import (
 	"errors"
@@ -21,7 +21,7 @@ import (
 // JSON, so that an event only needs to copy it.
 type generation struct {
 	exchange.Exchange
-	server      *sglangServer
+	server      *Server
 	items       []item
 	said        []said
 	batch       bool // events have an index, and a whole answer is a list
@@ -45,7 +45,7 @@ type said struct {
 	firstSent            int64  // when its first event was made, ns
 }
 
-func (f *sglangServer) generate(w http.ResponseWriter, r *http.Request) {
+func (f *Server) generate(w http.ResponseWriter, r *http.Request) {
 	g := &generation{Exchange: exchange.New(f.run, f.vocab, w, r, r.Header.Get("X-Request-Id"), trace.Now()), server: f}
 	var req generateRequest
 	if err := f.bodyOf(w, r, &req); err != nil {

@@ -1,4 +1,4 @@
-package simserver
+package sglang
 
 import (
 	"testing"
@@ -18,7 +18,7 @@ func FuzzGenerate(f *testing.F) {
 	f.Add([]byte(`{"input_ids":[1,2],"sampling_params":{"json_schema":"{}","temperature":0},"token_ids_logprob":[[1,2]],"top_logprobs_num":2}`))
 	f.Add([]byte(`{"text":"a","sampling_params":null,"stream":true,"logprob_start_len":0}`))
 	run, v := exchangetest.Engine(f)
-	s := newSGLang(run, v, &flags.SGLang{})
+	s := New(run, v, &flags.SGLang{})
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var req generateRequest
 		err := web.Decode(body, &req)

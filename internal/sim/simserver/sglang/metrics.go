@@ -1,4 +1,4 @@
-package simserver
+package sglang
 
 import (
 	"strconv"
@@ -10,14 +10,14 @@ import (
 
 // metrics collects SGLang's metrics, as far as a single server without optional
 // features reports them and this engine has the values.
-func (f *sglangServer) metrics(g *tally.Scrape) {
-	common := []string{"model_name", f.run.Options().Model, "engine_type", sglangType(f.run.Role())}
+func (f *Server) metrics(g *tally.Scrape) {
+	common := []string{"model_name", f.run.Options().Model, "engine_type", engineType(f.run.Role())}
 	scheduler := append(common, "tp_rank", "0", "pp_rank", "0", "moe_ep_rank", "0")
 	for _, l := range f.run.Ranks() {
 		if g.Label(scheduler...); f.run.Options().DPSize > 1 {
 			g.Label(append(scheduler[:len(scheduler):len(scheduler)], "dp_rank", strconv.Itoa(l.Rank))...)
 		}
-		f.sglangRank(g, &l)
+		f.rankMetrics(g, &l)
 	}
 	g.Label(scheduler...)
 	n := f.run.Totals()
@@ -49,16 +49,16 @@ func (f *sglangServer) metrics(g *tally.Scrape) {
 	}
 }
 
-// sglangType is SGLang's name for an engine's part in requests.
-func sglangType(role infer.Role) string {
+// engineType is SGLang's name for an engine's part in requests.
+func engineType(role infer.Role) string {
 	if role == infer.RoleBoth {
 		return "unified"
 	}
 	return role.String()
 }
 
-// sglangRank reports one rank's state.
-func (f *sglangServer) sglangRank(g *tally.Scrape, l *engine.Rank) {
+// rankMetrics reports one rank's state.
+func (f *Server) rankMetrics(g *tally.Scrape, l *engine.Rank) {
 	g.Gauge("sglang:num_running_reqs", "Requests in the running batch.", float64(l.Running))
 	g.Gauge("sglang:num_queue_reqs", "Requests in the waiting queue.", float64(l.Queued))
 	for _, q := range f.legQueues(l)[:4] { // of the last SGLang tells in /v1/loads only

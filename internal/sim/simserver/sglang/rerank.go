@@ -1,4 +1,4 @@
-package simserver
+package sglang
 
 import (
 	"net/http"
@@ -7,8 +7,8 @@ import (
 )
 
 // rerank answers as SGLang does: a bare list.
-func (f *sglangServer) rerank(w http.ResponseWriter, r *http.Request) {
-	best, _, _, err := f.pool().Rerank(w, r, sglangRerank)
+func (f *Server) rerank(w http.ResponseWriter, r *http.Request) {
+	best, _, _, err := f.pool().Rerank(w, r, rerankLacks)
 	if err != nil {
 		web.WriteSGLangError(w, err)
 		return

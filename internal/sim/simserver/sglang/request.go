@@ -1,4 +1,4 @@
-package simserver
+package sglang
 
 import (
 	"cmp"
@@ -177,7 +177,7 @@ type item struct {
 }
 
 // items divides a request into its outputs. batch reports whether the answer is a list.
-func (f *sglangServer) items(ctx context.Context, id string, req *generateRequest) (items []item, batch bool, err error) {
+func (f *Server) items(ctx context.Context, id string, req *generateRequest) (items []item, batch bool, err error) {
 	if err := req.simulated(); err != nil {
 		return nil, false, err
 	}
@@ -250,11 +250,11 @@ func (r *generateRequest) simulated() error {
 			return fields.NotSimulated(f.name)
 		}
 	}
-	return sglangGenerate.Refuse(r.Rest)
+	return generateLacks.Refuse(r.Rest)
 }
 
 // checkSampling checks each prompt's parameters, and returns their common n.
-func (f *sglangServer) checkSampling(sampling []samplingParams) (n int, err error) {
+func (f *Server) checkSampling(sampling []samplingParams) (n int, err error) {
 	n = fields.ValueOr(sampling[0].N, 1)
 	for i := range sampling {
 		if err := sampling[i].check(f.run.Options().VocabSize); err != nil {
@@ -269,7 +269,7 @@ func (f *sglangServer) checkSampling(sampling []samplingParams) (n int, err erro
 
 // itemOfEach returns an item for each of n prompts, with the fields beside sampling_params,
 // each of which is one value or a list of n.
-func (f *sglangServer) itemOfEach(req *generateRequest, n int) ([]item, error) {
+func (f *Server) itemOfEach(req *generateRequest, n int) ([]item, error) {
 	items, err := f.logprobItems(req, item{withText: req.ReturnTextInLogprobs}, n)
 	if err != nil {
 		return nil, err
@@ -292,7 +292,7 @@ func (f *sglangServer) itemOfEach(req *generateRequest, n int) ([]item, error) {
 }
 
 // sample adds a prompt's parameters to its item. The item has its prompt.
-func (f *sglangServer) sample(it *item, s *samplingParams) (err error) {
+func (f *Server) sample(it *item, s *samplingParams) (err error) {
 	flags, p := f.flags, &it.params
 	if it.limit, err = s.limit(); err != nil {
 		return err
@@ -347,7 +347,7 @@ func (p *samplingParams) banned(id uint32) bool {
 
 // askFormat sets the form that the output must have, or the error of a scheduler that has no
 // backend for such forms.
-func (f *sglangServer) askFormat(it *item, s *samplingParams) error {
+func (f *Server) askFormat(it *item, s *samplingParams) error {
 	if fields.Given(s.JSONSchema) || fields.Given(s.Regex) || fields.Given(s.EBNF) || fields.Given(s.StructuralTag) {
 		it.giveUp = f.flags.Guided()
 	}
@@ -383,7 +383,7 @@ func (r *generateRequest) media(n int, batch bool) ([][]vocab.Medium, error) {
 				}
 			}
 			for _, text := range list {
-				m, err := sglangMedium(field, kind, text)
+				m, err := readMedium(field, kind, text)
 				if err != nil {
 					return err
 				}
@@ -412,9 +412,9 @@ func (r *generateRequest) media(n int, batch bool) ([][]vocab.Medium, error) {
 	return all, nil
 }
 
-// sglangMedium reads one of image_data and the others: a URL, a data URL or, of an
+// readMedium reads one of image_data and the others: a URL, a data URL or, of an
 // image, base64 alone. A path of a file is none of the caller's business here.
-func sglangMedium(field string, kind infer.MediaKind, text string) (vocab.Medium, error) {
+func readMedium(field string, kind infer.MediaKind, text string) (vocab.Medium, error) {
 	if kind == infer.MediaImage && !strings.Contains(text[:min(len(text), 16)], ":") {
 		b, err := base64.StdEncoding.Strict().DecodeString(text)
 		if err != nil {
@@ -430,7 +430,7 @@ func sglangMedium(field string, kind infer.MediaKind, text string) (vocab.Medium
 }
 
 // fits returns SGLang's error for a request that is too long; clients match its text.
-func (f *sglangServer) fits(prompt, limit int) error {
+func (f *Server) fits(prompt, limit int) error {
 	room := f.run.Options().ContextLength
 	switch {
 	case prompt >= room:
@@ -443,7 +443,7 @@ func (f *sglangServer) fits(prompt, limit int) error {
 
 // generatePrompts returns the prompts of a request, and whether they came as a
 // list.
-func (f *sglangServer) generatePrompts(req *generateRequest) (prompts [][]uint32, batch bool, err error) {
+func (f *Server) generatePrompts(req *generateRequest) (prompts [][]uint32, batch bool, err error) {
 	text, ids := fields.Given(req.Text), fields.Given(req.InputIDs)
 	switch {
 	case text == ids:
@@ -477,7 +477,7 @@ func (f *sglangServer) generatePrompts(req *generateRequest) (prompts [][]uint32
 }
 
 // logprobItems reads what each item asks of log probabilities.
-func (f *sglangServer) logprobItems(req *generateRequest, base item, n int) ([]item, error) {
+func (f *Server) logprobItems(req *generateRequest, base item, n int) ([]item, error) {
 	want, err := fields.PerItem[bool]("return_logprob", req.ReturnLogprob, 't', n)
 	if err != nil {
 		return nil, err
@@ -518,7 +518,7 @@ func (f *sglangServer) logprobItems(req *generateRequest, base item, n int) ([]i
 }
 
 // bodyOf reads a JSON body, as SGLang's routes do.
-func (f *sglangServer) bodyOf(w http.ResponseWriter, r *http.Request, into any) error {
+func (f *Server) bodyOf(w http.ResponseWriter, r *http.Request, into any) error {
 	if err := web.WantJSON(r); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package simserver
+package sglang
 
 import (
 	"weir/internal/infer"
@@ -7,7 +7,7 @@ import (
 
 // legLoad is the section of /v1/loads about pairs: the queues of a rank by SGLang's
 // names. A decode leg is in the first until it has pages, and then in the second.
-func (f *sglangServer) legLoad(l *engine.Rank) map[string]any {
+func (f *Server) legLoad(l *engine.Rank) map[string]any {
 	load := map[string]any{"mode": disaggregationMode(f.run.Role())}
 	for _, q := range f.legQueues(l) {
 		load[q.name] = q.n
@@ -20,7 +20,7 @@ type legQueue struct {
 	n          int
 }
 
-func (f *sglangServer) legQueues(l *engine.Rank) []legQueue {
+func (f *Server) legQueues(l *engine.Rank) []legQueue {
 	queues := []legQueue{
 		{"prefill_bootstrap_queue_reqs", "Requests whose decode engine is not met.", 0},
 		{"prefill_inflight_queue_reqs", "Requests whose KV is kept.", 0},

@@ -1,4 +1,4 @@
-package simserver
+package sglang
 
 import (
 	"strconv"
@@ -10,13 +10,13 @@ import (
 // Log probabilities in SGLang's own shape: lists of [logprob, id, text], text
 // null unless asked for.
 
-func (f *sglangServer) appendEntry(b []byte, lp float64, id uint32, withText bool) []byte {
+func (f *Server) appendEntry(b []byte, lp float64, id uint32, withText bool) []byte {
 	b = append(b, '[')
 	b = vocab.AppendLogprob(b, lp)
 	return f.closeEntry(b, id, withText)
 }
 
-func (f *sglangServer) closeEntry(b []byte, id uint32, withText bool) []byte {
+func (f *Server) closeEntry(b []byte, id uint32, withText bool) []byte {
 	b = append(b, ',')
 	b = strconv.AppendUint(b, uint64(id), 10)
 	b = append(b, ',')
@@ -29,7 +29,7 @@ func (f *sglangServer) closeEntry(b []byte, id uint32, withText bool) []byte {
 }
 
 // appendTop appends the k likeliest entries at a position.
-func (f *sglangServer) appendTop(b []byte, id uint32, position, k int, withText bool) []byte {
+func (f *Server) appendTop(b []byte, id uint32, position, k int, withText bool) []byte {
 	b = append(b, '[')
 	for i := range k {
 		if i > 0 {
@@ -42,7 +42,7 @@ func (f *sglangServer) appendTop(b []byte, id uint32, position, k int, withText 
 }
 
 // appendWanted appends the entries of the ids that were asked for.
-func (f *sglangServer) appendWanted(b []byte, id uint32, position int, it *item) []byte {
+func (f *Server) appendWanted(b []byte, id uint32, position int, it *item) []byte {
 	b = append(b, '[')
 	for i, w := range it.wanted {
 		if i > 0 {
@@ -59,7 +59,7 @@ func (f *sglangServer) appendWanted(b []byte, id uint32, position int, it *item)
 
 // appendInputLogprobs appends the members about the prompt, which all events have. The
 // first position has no log probability.
-func (f *sglangServer) appendInputLogprobs(b []byte, it *item) []byte {
+func (f *Server) appendInputLogprobs(b []byte, it *item) []byte {
 	prompt := it.params.Prompt
 	from := len(prompt)
 	if it.start >= 0 {

@@ -1,4 +1,4 @@
-package simserver
+package sglang
 
 import (
 	"fmt"
@@ -11,9 +11,9 @@ import (
 	"weir/internal/sim/simserver/web"
 )
 
-// registry is SGLang's registry of bootstrap addresses, by which a decode
+// Registry is SGLang's registry of bootstrap addresses, by which a decode
 // engine, or a gateway, learns how a prefill engine is made up.
-func registry(run *engine.Engine) http.Handler {
+func Registry(run *engine.Engine) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")

@@ -1,4 +1,5 @@
-package simserver
+// Package sglang serves the API of SGLang: /generate, the OpenAI API in its form, and its own paths.
+package sglang
 
 import (
 	"context"
@@ -22,8 +23,8 @@ import (
 	"weir/internal/trace"
 )
 
-// sglangServer serves SGLang's HTTP API.
-type sglangServer struct {
+// Server serves SGLang's HTTP API.
+type Server struct {
 	run         *engine.Engine
 	vocab       *vocab.Vocab
 	flags       *flags.SGLang
@@ -34,16 +35,16 @@ type sglangServer struct {
 	jobs map[string]*engine.Job // under way, by request id
 }
 
-// newSGLang makes a server of an engine in SGLang's form.
-func newSGLang(run *engine.Engine, v *vocab.Vocab, o *flags.SGLang) *sglangServer {
-	return &sglangServer{
+// New makes a server of an engine in SGLang's form.
+func New(run *engine.Engine, v *vocab.Vocab, o *flags.SGLang) *Server {
+	return &Server{
 		run: run, vocab: v, flags: o, completions: completion.New(run, v, o, nil), jobs: map[string]*engine.Job{},
 		weights: `,"weight_version":` + web.Quote(o.WeightVersion) + `,"num_retractions":`,
 	}
 }
 
-// handler serves SGLang's paths.
-func (f *sglangServer) handler() http.Handler {
+// Handler serves SGLang's paths.
+func (f *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	both := func(path string, h http.HandlerFunc) {
 		mux.HandleFunc("GET "+path, h)
@@ -53,7 +54,7 @@ func (f *sglangServer) handler() http.Handler {
 	mux.HandleFunc("PUT /generate", f.generate)
 	mux.HandleFunc("POST /v1/chat/completions", f.completion(completion.Chat))
 	mux.HandleFunc("POST /v1/completions", f.completion(completion.Text))
-	mux.HandleFunc("POST /v1/embeddings", f.pool().Embeddings(web.WriteSGLangError, sglangEmbeddings))
+	mux.HandleFunc("POST /v1/embeddings", f.pool().Embeddings(web.WriteSGLangError, embeddingsLacks))
 	mux.HandleFunc("POST /v1/rerank", f.rerank)
 	mux.HandleFunc("GET /v1/models", catalog.Full(f.run.Options(), "sglang"))
 	mux.HandleFunc("GET /v1/models/{model...}", catalog.One(f.run.Options(), "sglang"))
@@ -79,11 +80,11 @@ func (f *sglangServer) handler() http.Handler {
 }
 
 // pool serves what is answered without generating.
-func (f *sglangServer) pool() *pool.Pool { return pool.New(f.run.Options(), f.vocab, true, false) }
+func (f *Server) pool() *pool.Pool { return pool.New(f.run.Options(), f.vocab, true, false) }
 
 // register notes an exchange's outputs by their request ids, so that they can
 // be aborted. One that is under way already is refused.
-func (f *sglangServer) register(x *exchange.Exchange) error {
+func (f *Server) register(x *exchange.Exchange) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range x.Outputs {
@@ -100,7 +101,7 @@ func (f *sglangServer) register(x *exchange.Exchange) error {
 }
 
 // forget is the end of register.
-func (f *sglangServer) forget(x *exchange.Exchange) {
+func (f *Server) forget(x *exchange.Exchange) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range x.Outputs {
@@ -110,7 +111,7 @@ func (f *sglangServer) forget(x *exchange.Exchange) {
 
 // abortRequest aborts all requests whose id begins with the given one. Like SGLang it
 // compares prefixes, so that conv-1 aborts conv-10 too. Unknown ids are no error.
-func (f *sglangServer) abortRequest(w http.ResponseWriter, r *http.Request) {
+func (f *Server) abortRequest(w http.ResponseWriter, r *http.Request) {
 	var req struct {
 		RID      string `json:"rid"`
 		AbortAll bool   `json:"abort_all"`
@@ -132,7 +133,7 @@ func (f *sglangServer) abortRequest(w http.ResponseWriter, r *http.Request) {
 }
 
 // completion serves one dialect of completions.
-func (f *sglangServer) completion(d *completion.Dialect) http.HandlerFunc {
+func (f *Server) completion(d *completion.Dialect) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		begun := f.completions.Begin(w, r, d, r.Header.Get("X-Request-Id"), trace.Now())
 		a := &begun
@@ -185,7 +186,7 @@ const (
 
 // health runs a generation of one token and reports success when any output has come from
 // the scheduler since. It looks only after a second, so it never answers sooner.
-func (f *sglangServer) health(w http.ResponseWriter, r *http.Request) {
+func (f *Server) health(w http.ResponseWriter, r *http.Request) {
 	since := trace.Now()
 	ctx, cancel := context.WithTimeout(r.Context(), healthBound)
 	defer cancel()
@@ -220,7 +221,7 @@ func (f *sglangServer) health(w http.ResponseWriter, r *http.Request) {
 
 // Of each request, the fields that are not simulated.
 var (
-	sglangGenerate = fields.Unsimulated{
+	generateLacks = fields.Unsimulated{
 		"images_config": "null", "lora_id": "null", "max_dynamic_patch": "null", "max_thinking_tokens": "null", "min_dynamic_patch": "null",
 		"image_max_dynamic_patch": "null", "video_max_dynamic_patch": "null", "mm_processor_kwargs": "null",
 		"kv_hints": "null", "multi_item_delimiter_indices": "null", "positional_embed_overrides": "null", "require_reasoning": "false", "return_bytes": "false",
@@ -228,8 +229,8 @@ var (
 		"return_indexer_topk": "false", "return_sampling_mask": "false", "sampling_logprobs_mode": "null", "token_indices_to_pool": "null",
 		"use_audio_in_video": "false", "video_config": "null", "watermark": "null",
 	}
-	sglangEmbeddings = fields.Unsimulated{"embed_override_token_id": "null", "embed_overrides": "null", "lora_path": "null"}
-	sglangRerank     = fields.Unsimulated{"instruct": "null"}
-	sglangTokens     = fields.Unsimulated{"add_generation_prompt": "true", "add_special_tokens": "true", "continue_final_message": "false"}
-	sglangDecoded    = fields.Unsimulated{"skip_special_tokens": "true"}
+	embeddingsLacks = fields.Unsimulated{"embed_override_token_id": "null", "embed_overrides": "null", "lora_path": "null"}
+	rerankLacks     = fields.Unsimulated{"instruct": "null"}
+	tokensLacks     = fields.Unsimulated{"add_generation_prompt": "true", "add_special_tokens": "true", "continue_final_message": "false"}
+	decodedLacks    = fields.Unsimulated{"skip_special_tokens": "true"}
 )

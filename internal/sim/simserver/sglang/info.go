@@ -1,4 +1,4 @@
-package simserver
+package sglang
 
 import (
 	"cmp"
@@ -23,7 +23,7 @@ import (
 
 // serverInfo gives the server's arguments and its schedulers' states. Like SGLang it asks each of
 // them, so that one that stands still keeps it from answering.
-func (f *sglangServer) serverInfo(w http.ResponseWriter, r *http.Request) {
+func (f *Server) serverInfo(w http.ResponseWriter, r *http.Request) {
 	if err := f.run.Answers(r.Context()); err != nil {
 		web.WriteSGLangError(w, err)
 		return
@@ -73,7 +73,7 @@ func (f *sglangServer) serverInfo(w http.ResponseWriter, r *http.Request) {
 
 // startup is how long each phase of the server's start took. Nothing is loaded here; what differs
 // from one process to the next is drawn of the time.
-func (f *sglangServer) startup() any {
+func (f *Server) startup() any {
 	began := f.run.Began()
 	if release, ok := strings.CutPrefix(f.flags.Version, "0.5."); !ok || len(release) < 2 {
 		return float64(began) / 1e9
@@ -84,7 +84,7 @@ func (f *sglangServer) startup() any {
 
 // kvEvents is where the engine publishes what its KV caches hold, as routers ask for it;
 // nil: nowhere.
-func (f *sglangServer) kvEvents() map[string]any {
+func (f *Server) kvEvents() map[string]any {
 	if f.run.KVEvents() == nil {
 		return nil
 	}
@@ -127,7 +127,7 @@ func speculative(o *sim.Options) any {
 	return nil
 }
 
-func (f *sglangServer) internalStates() []map[string]any {
+func (f *Server) internalStates() []map[string]any {
 	o := f.run.Options()
 	var list []map[string]any
 	for _, l := range f.run.Ranks() {
@@ -152,7 +152,7 @@ func disaggregationMode(r infer.Role) string {
 }
 
 // modelInfo describes the model.
-func (f *sglangServer) modelInfo(w http.ResponseWriter, _ *http.Request) {
+func (f *Server) modelInfo(w http.ResponseWriter, _ *http.Request) {
 	o := f.run.Options()
 	web.WriteJSON(w, http.StatusOK, map[string]any{
 		"model_path":                o.Model,
@@ -197,7 +197,7 @@ type rankLoad struct {
 var loadSections = []string{"core", "memory", "spec", "lora", "disagg", "queues", "all"}
 
 // rankLoads returns the load of each rank, or of one.
-func (f *sglangServer) rankLoads(r *http.Request) ([]rankLoad, error) {
+func (f *Server) rankLoads(r *http.Request) ([]rankLoad, error) {
 	q := r.URL.Query()
 	only := -1
 	if s := q.Get("dp_rank"); s != "" {
@@ -254,7 +254,7 @@ func (f *sglangServer) rankLoads(r *http.Request) ([]rankLoad, error) {
 	return list, nil
 }
 
-func (f *sglangServer) loads(w http.ResponseWriter, r *http.Request) {
+func (f *Server) loads(w http.ResponseWriter, r *http.Request) {
 	list, err := f.rankLoads(r)
 	if err != nil {
 		web.WriteSGLangError(w, err)
@@ -300,7 +300,7 @@ func writeLoadsText(w http.ResponseWriter, list []rankLoad) {
 }
 
 // getLoad is the older form of /v1/loads.
-func (f *sglangServer) getLoad(w http.ResponseWriter, _ *http.Request) {
+func (f *Server) getLoad(w http.ResponseWriter, _ *http.Request) {
 	type load struct {
 		DPRank           int     `json:"dp_rank"`
 		NumReqs          int     `json:"num_reqs"`
@@ -317,7 +317,7 @@ func (f *sglangServer) getLoad(w http.ResponseWriter, _ *http.Request) {
 }
 
 // flushCache empties the prefix cache. An engine with requests refuses.
-func (f *sglangServer) flushCache(w http.ResponseWriter, r *http.Request) {
+func (f *Server) flushCache(w http.ResponseWriter, r *http.Request) {
 	ok, err := f.run.FlushCache(r.Context())
 	switch {
 	case err != nil:
@@ -332,7 +332,7 @@ func (f *sglangServer) flushCache(w http.ResponseWriter, r *http.Request) {
 }
 
 // tokenize gives the ids of a text, a list of texts, or a chat.
-func (f *sglangServer) tokenize(w http.ResponseWriter, r *http.Request) {
+func (f *Server) tokenize(w http.ResponseWriter, r *http.Request) {
 	var req struct {
 		Prompt   jsontext.Value `json:"prompt"`
 		Messages jsontext.Value `json:"messages"`
@@ -341,7 +341,7 @@ func (f *sglangServer) tokenize(w http.ResponseWriter, r *http.Request) {
 	}
 	err := f.bodyOf(w, r, &req)
 	if err == nil {
-		err = sglangTokens.Refuse(req.Rest)
+		err = tokensLacks.Refuse(req.Rest)
 	}
 	if err == nil && fields.Given(req.Prompt) == fields.Given(req.Messages) {
 		err = infer.Invalid("prompt", "give either prompt or messages")
@@ -371,14 +371,14 @@ func (f *sglangServer) tokenize(w http.ResponseWriter, r *http.Request) {
 }
 
 // detokenize gives the text of ids, or of lists of ids.
-func (f *sglangServer) detokenize(w http.ResponseWriter, r *http.Request) {
+func (f *Server) detokenize(w http.ResponseWriter, r *http.Request) {
 	var req struct {
 		Tokens jsontext.Value `json:"tokens"`
 		fields.Unread
 	}
 	err := f.bodyOf(w, r, &req)
 	if err == nil {
-		err = sglangDecoded.Refuse(req.Rest)
+		err = decodedLacks.Refuse(req.Rest)
 	}
 	var one []uint32
 	var many [][]uint32

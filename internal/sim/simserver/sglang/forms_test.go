@@ -1,4 +1,4 @@
-package simserver
+package sglang
 
 import (
 	"strings"
@@ -15,7 +15,7 @@ func generating(t testing.TB) map[string]exchangetest.Start {
 	run, v := exchangetest.Engine(t)
 	start := func(o *flags.SGLang) exchangetest.Start {
 		return func() (*exchange.Exchange, exchange.Form) {
-			g := &generation{Exchange: exchange.New(run, v, nil, nil, "", 1), server: newSGLang(run, v, o),
+			g := &generation{Exchange: exchange.New(run, v, nil, nil, "", 1), server: New(run, v, o),
 				items: []item{{rid: strings.Repeat("r", 32), limit: 1 << 30}}, said: make([]said, 1), streams: true, incremental: o.Incremental}
 			g.begin(&g.said[0], &g.items[0])
 			g.Outputs = []exchange.Output{{Prompt: []uint32{1}}}
