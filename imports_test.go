@@ -149,7 +149,8 @@ const directions = `
 	sim: infer workload/content
 	sim/kvpub: sim wire/zmtp
 	sim/offline: infer sim workload workload/latency
-	sim/simserver: infer sim sim/kvpub sim/simserver/catalog sim/simserver/completion sim/simserver/engine sim/simserver/flags sim/simserver/guard sim/simserver/plane sim/simserver/pool sim/simserver/sglang sim/simserver/vllm sim/simserver/vocab sim/simserver/web workload/content
+	sim/simserver: infer sim sim/kvpub sim/simserver/admin sim/simserver/engine sim/simserver/flags sim/simserver/guard sim/simserver/openai sim/simserver/plane sim/simserver/sglang sim/simserver/vllm sim/simserver/vocab sim/simserver/web workload/content
+	sim/simserver/admin: infer sim sim/simserver/engine sim/simserver/vocab sim/simserver/web
 	sim/simserver/catalog: infer sim sim/simserver/web
 	sim/simserver/completion: infer sim sim/simserver/catalog sim/simserver/engine sim/simserver/exchange sim/simserver/fields sim/simserver/flags sim/simserver/pairs sim/simserver/speech sim/simserver/vocab sim/simserver/web trace
 	sim/simserver/conns: sim
@@ -159,6 +160,7 @@ const directions = `
 	sim/simserver/fields: infer workload/content
 	sim/simserver/flags: infer sim sim/kvpub
 	sim/simserver/guard: sim/simserver/web
+	sim/simserver/openai: infer sim/simserver/catalog sim/simserver/completion sim/simserver/engine sim/simserver/pool sim/simserver/vocab sim/simserver/web
 	sim/simserver/pairs: infer sim sim/simserver/engine sim/simserver/exchange sim/simserver/fields sim/simserver/flags sim/simserver/web
 	sim/simserver/plane: engine/plane/planepb infer sim sim/simserver/conns sim/simserver/engine sim/simserver/fields sim/simserver/guard sim/simserver/vocab trace workload/content
 	sim/simserver/pool: infer sim sim/simserver/catalog sim/simserver/fields sim/simserver/vocab sim/simserver/web

@@ -1,14 +1,24 @@
-// Package simserver runs a simulated engine. It drives the core of package sim with the
-// real clock, connects it to wires (weir's batched plane and the HTTP APIs of SGLang, vLLM
-// and OpenAI), and injects faults.
+// Package simserver runs a simulated engine: it makes the engine and its servers, and joins them.
+//
+// The engine drives the core of package sim with the real clock (package engine). Each wire is a
+// package of its own, which knows the engine and not the other wires: weir's batched plane, the HTTP
+// APIs of SGLang, vLLM and OpenAI, and the admin calls. Below the wires:
+//
+//   - completion: the OpenAI API's chats and texts, in the voices of all three
+//   - exchange: one HTTP request and its answer
+//   - pairs: halves of requests, as SGLang and vLLM ask for them
+//   - pool: vectors and ranks, which nothing is generated for
+//   - vocab: text, chats and media as ids, and ids as text
+//   - fields, flags: the fields of requests, and the flags of engines
+//   - speech, catalog, guard, web, tally, conns: what needs no engine
 //
 // All HTTP answers share one path: an exchange takes the results of its request, digests
 // them into its outputs, and writes all pending output through a form, which holds the
 // differences between the wires. Faults take effect in the digest, and therefore on all
 // wires.
 //
-// A request may be one leg of a pair, on two engines. Run joins legs (legs.go) by messages
-// between simulated engines (link.go), over connections that have their own goroutines.
+// A request may be one leg of a pair, on two engines. The engine joins legs by messages
+// between simulated engines, over connections that have their own goroutines.
 //
 // Goroutines: the one of Run, which alone touches the core; and those of each server, one
 // per HTTP request or gRPC call. They meet in two places. Requests and aborts go to the
@@ -27,9 +37,11 @@ import (
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/sim/kvpub"
+	"weir/internal/sim/simserver/admin"
 	"weir/internal/sim/simserver/engine"
 	"weir/internal/sim/simserver/flags"
 	"weir/internal/sim/simserver/guard"
+	"weir/internal/sim/simserver/openai"
 	"weir/internal/sim/simserver/plane"
 	"weir/internal/sim/simserver/sglang"
 	"weir/internal/sim/simserver/vllm"
@@ -145,7 +157,7 @@ func (e *Engine) ServePlane(ctx context.Context, l net.Listener) error { return 
 // ServeOpenAI serves the OpenAI API and the admin calls on l until ctx ends and every
 // request has been answered or broken off. It closes l. The engine must have a Tokenizer.
 func (e *Engine) ServeOpenAI(ctx context.Context, l net.Listener) error {
-	return e.serve(ctx, l, "openai", openAIHandler(e.run, e.vocab), e.opts.Access.VLLMKeys)
+	return e.serve(ctx, l, "openai", openai.Handler(e.run, e.vocab), e.opts.Access.VLLMKeys)
 }
 
 // ServeSGLang serves SGLang's HTTP API and the admin calls on l until ctx ends and every
@@ -169,21 +181,14 @@ func (e *Engine) serve(ctx context.Context, l net.Listener, name string, api htt
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", api)
-	mux.Handle("/admin/", e.AdminHandler())
+	mux.Handle("/admin/", admin.Handler(e.run, e.vocab))
 	return web.Serve(ctx, e.opts.Access.Secured(e.run.Listen(l)), guard.Paths(mux, keys))
 }
-
-// AdminHandler serves the engine's introspection. GET /admin/state returns the State. POST
-// /admin/faults replaces the faults by those of its body, {"faults":
-// ["cut,after=20,rate=0.01"]}, and GET returns them and how often each took effect. GET
-// /admin/aborts returns the latest aborts, and GET /admin/media the media that the engine
-// has seen.
-func (e *Engine) AdminHandler() http.Handler { return (&admin{run: e.run, vocab: e.vocab}).handler() }
 
 // ServeAdmin serves the admin calls alone, for an engine without an HTTP server,
 // on l until ctx ends. Faults do not touch it.
 func (e *Engine) ServeAdmin(ctx context.Context, l net.Listener) error {
-	h := e.AdminHandler()
+	h := admin.Handler(e.run, e.vocab)
 	if e.opts.Admin != nil {
 		mux := http.NewServeMux()
 		mux.Handle("/admin/", h)

@@ -188,7 +188,7 @@ func (b *bench) connect(ctx context.Context, network, addr string) (net.Conn, er
 // faults sets the engine's faults over the admin call.
 func (b *bench) faults(list ...string) {
 	b.t.Helper()
-	body, _ := json.Marshal(faultsBody{Faults: list})
+	body, _ := json.Marshal(map[string][]string{"faults": list})
 	resp, err := b.client.Post(b.openai+"/admin/faults", "application/json", bytes.NewReader(body))
 	if err != nil {
 		b.t.Fatal(err)

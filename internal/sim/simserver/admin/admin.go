@@ -1,4 +1,5 @@
-package simserver
+// Package admin serves a simulated engine's introspection.
+package admin
 
 import (
 	"net/http"
@@ -10,68 +11,64 @@ import (
 	"weir/internal/sim/simserver/web"
 )
 
-// faultsBody is the body of the admin call's request and response.
-type faultsBody struct {
-	Faults []string `json:"faults"`
-}
-
-// admin serves the engine's introspection. GET /admin/state returns the State. POST
+// Handler serves the paths below /admin/. GET /admin/state returns the State. POST
 // /admin/faults replaces the faults by those of its body, {"faults":
 // ["cut,after=20,rate=0.01"]}, and GET returns them and how often each took effect. GET
-// /admin/aborts returns the latest Aborts, and GET /admin/media the media that the engine
-// has Seen.
-type admin struct {
-	run   *engine.Engine
-	vocab *vocab.Vocab
-}
-
-// handler serves the paths below /admin/.
-func (a *admin) handler() http.Handler {
+// /admin/aborts returns the latest Aborts, and GET /admin/media the media that the
+// vocabulary has Seen.
+func Handler(run *engine.Engine, v *vocab.Vocab) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /admin/state", func(w http.ResponseWriter, _ *http.Request) {
-		web.WriteJSON(w, http.StatusOK, a.run.State())
+		web.WriteJSON(w, http.StatusOK, run.State())
 	})
 	mux.HandleFunc("GET /admin/aborts", func(w http.ResponseWriter, _ *http.Request) {
-		web.WriteJSON(w, http.StatusOK, a.run.Aborts())
+		web.WriteJSON(w, http.StatusOK, run.Aborts())
 	})
 	mux.HandleFunc("GET /admin/media", func(w http.ResponseWriter, _ *http.Request) {
-		web.WriteJSON(w, http.StatusOK, a.vocab.Seen())
+		web.WriteJSON(w, http.StatusOK, v.Seen())
 	})
 	mux.HandleFunc("GET /admin/faults", func(w http.ResponseWriter, _ *http.Request) {
-		a.writeFaults(w)
+		writeFaults(w, run)
 	})
 	mux.HandleFunc("POST /admin/faults", func(w http.ResponseWriter, r *http.Request) {
-		if err := a.postFaults(w, r); err != nil {
+		list, err := readFaults(w, r)
+		if err == nil {
+			err = run.SetFaults(list)
+		}
+		if err != nil {
 			web.WriteError(w, err)
 			return
 		}
-		a.writeFaults(w)
+		writeFaults(w, run)
 	})
 	return mux
 }
 
-func (a *admin) writeFaults(w http.ResponseWriter) {
+// writeFaults answers with the faults, and how often each took effect.
+func writeFaults(w http.ResponseWriter, run *engine.Engine) {
 	web.WriteJSON(w, http.StatusOK, struct {
 		Faults []sim.Struck `json:"faults"`
-	}{a.run.State().Faults})
+	}{run.State().Faults})
 }
 
-func (a *admin) postFaults(w http.ResponseWriter, r *http.Request) error {
+// readFaults reads the faults of a request.
+func readFaults(w http.ResponseWriter, r *http.Request) (list []sim.Fault, err error) {
 	body, err := web.ReadBody(w, r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var req faultsBody
+	var req struct {
+		Faults []string `json:"faults"`
+	}
 	if err := web.Decode(body, &req); err != nil {
-		return err
+		return nil, err
 	}
-	var list []sim.Fault
 	for _, text := range req.Faults {
 		f, err := sim.ParseFault(text)
 		if err != nil {
-			return infer.Invalid("faults", "%v", err)
+			return nil, infer.Invalid("faults", "%v", err)
 		}
 		list = append(list, f)
 	}
-	return a.run.SetFaults(list)
+	return list, nil
 }

@@ -1,4 +1,5 @@
-package simserver
+// Package openai serves the OpenAI API of a simulated engine, as its owner documents it.
+package openai
 
 import (
 	"net/http"
@@ -12,8 +13,8 @@ import (
 	"weir/internal/sim/simserver/web"
 )
 
-// openAIHandler serves the OpenAI API, as its owner documents it.
-func openAIHandler(run *engine.Engine, v *vocab.Vocab) http.Handler {
+// Handler serves the OpenAI API, as its owner documents it.
+func Handler(run *engine.Engine, v *vocab.Vocab) http.Handler {
 	c, p := completion.New(run, v, nil, nil), pool.New(run.Options(), v, false, false)
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/chat/completions", c.Handler(completion.Chat))
