@@ -349,6 +349,7 @@ func (a *Answer) WholeBody() []byte {
 	return append(b, '}')
 }
 
+// AppendReason appends why an output ended, or null.
 func (a *Answer) AppendReason(b []byte, o *exchange.Output, ended bool) []byte {
 	if !ended {
 		return append(b, "null"...)
@@ -361,7 +362,7 @@ func (a *Answer) AppendReason(b []byte, o *exchange.Output, ended bool) []byte {
 	return append(b, '"')
 }
 
-// AppendStopReason appends vLLM's stop_reason: as appendMatch, but null for the
+// AppendStopReason appends vLLM's stop_reason: as its match, but null for the
 // model's own end ids.
 func (a *Answer) AppendStopReason(b []byte, o *exchange.Output) []byte {
 	if o.Matched.Set && o.Matched.Text == "" && a.Vocab.Ends(o.Matched.ID) {

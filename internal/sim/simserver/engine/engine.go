@@ -426,6 +426,7 @@ func (e *Engine) called(ctx context.Context, f func(over func())) error {
 	}
 }
 
+// ErrStopped is the error of what the engine does not do any more.
 func ErrStopped() error {
 	return infer.Errorf(infer.CodeUnavailable, "the engine is shutting down")
 }

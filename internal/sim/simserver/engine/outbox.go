@@ -20,6 +20,7 @@ type Batch struct {
 	Running, Waiting int
 }
 
+// First is a request's first result.
 type First struct {
 	Slot uint32
 	sim.First
@@ -32,6 +33,7 @@ type Kept struct {
 	sim.Kept
 }
 
+// Done is the end of a request.
 type Done struct {
 	Slot   uint32
 	End    int64 // of its step, ns
@@ -39,6 +41,7 @@ type Done struct {
 	sim.Done
 }
 
+// Add adds an id of a slot, and how many it has with it.
 func (b *Batch) Add(slot, id, total uint32) {
 	b.Slot = append(b.Slot, slot)
 	b.ID = append(b.ID, id)
@@ -53,6 +56,7 @@ func (b *Batch) Keep(n int) {
 	b.Done = b.Done[:0]
 }
 
+// Reset empties the batch, and keeps its buffers.
 func (b *Batch) Reset() {
 	*b = Batch{Slot: b.Slot[:0], ID: b.ID[:0], Total: b.Total[:0], Retracted: b.Retracted[:0], First: b.First[:0], Done: b.Done[:0], Kept: b.Kept[:0]}
 }

@@ -43,6 +43,7 @@ type embedding struct {
 	Embedding any    `json:"embedding"` // []float64, or a string
 }
 
+// EmbeddingsAnswer is the answer to a request for vectors.
 type EmbeddingsAnswer struct {
 	ID      string `json:"id,omitempty"`      // vLLM's
 	Created int64  `json:"created,omitempty"` // vLLM's

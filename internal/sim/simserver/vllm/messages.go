@@ -553,7 +553,7 @@ func (m *messagesAnswer) End(b []byte) []byte {
 	}{"message_stop"})
 }
 
-// WholeBody implements api.
+// WholeBody implements completion.API.
 func (m *messagesAnswer) WholeBody() []byte {
 	o := &m.Outputs[0]
 	said := m.Spoken(o)

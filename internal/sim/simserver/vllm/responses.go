@@ -664,7 +664,7 @@ func (r *responsesAnswer) End(b []byte) []byte {
 	return r.send(b, "response.completed", map[string]any{"response": r.response(r.status(), r.items, r.usage())})
 }
 
-// WholeBody implements api.
+// WholeBody implements completion.API.
 func (r *responsesAnswer) WholeBody() []byte {
 	said := r.Spoken(&r.Outputs[0])
 	var items []any

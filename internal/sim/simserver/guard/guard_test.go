@@ -1,18 +1,16 @@
-package simserver
+package guard
 
 import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-
-	"weir/internal/sim/simserver/guard"
 )
 
 // The paths that ask for a key are those of vLLM's AuthenticationMiddleware and of
 // SGLang's decide_request_auth.
 func TestGuards(t *testing.T) {
 	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	keys, both, admin := &guard.Access{Keys: []string{"a", "b"}}, &guard.Access{Keys: []string{"a"}, AdminKey: "c"}, &guard.Access{AdminKey: "c"}
+	keys, both, admin := &Access{Keys: []string{"a", "b"}}, &Access{Keys: []string{"a"}, AdminKey: "c"}, &Access{AdminKey: "c"}
 	for _, test := range []struct {
 		keys   func(*http.Request) []string
 		method string
@@ -20,7 +18,7 @@ func TestGuards(t *testing.T) {
 		field  string
 		in     bool
 	}{
-		{new(guard.Access).VLLMKeys, "POST", "/v1/completions", "", true},
+		{new(Access).VLLMKeys, "POST", "/v1/completions", "", true},
 		{keys.VLLMKeys, "POST", "/v1/completions", "", false},
 		{keys.VLLMKeys, "POST", "/v1/completions", "Bearer b", true},
 		{keys.VLLMKeys, "POST", "/v1/completions", "bearer a", true},
@@ -36,7 +34,7 @@ func TestGuards(t *testing.T) {
 		{keys.VLLMKeys, "GET", "/metrics", "", true},
 		{keys.VLLMKeys, "GET", "/admin/state", "", true},
 
-		{new(guard.Access).SGLangKeys, "POST", "/generate", "", true},
+		{new(Access).SGLangKeys, "POST", "/generate", "", true},
 		{keys.SGLangKeys, "POST", "/generate", "", false},
 		{keys.SGLangKeys, "POST", "/generate", "Bearer a", true},
 		{keys.SGLangKeys, "GET", "/server_info", "", false},
@@ -55,7 +53,7 @@ func TestGuards(t *testing.T) {
 			r.Header.Set("Authorization", test.field)
 		}
 		w := httptest.NewRecorder()
-		guard.Paths(ok, test.keys).ServeHTTP(w, r)
+		Paths(ok, test.keys).ServeHTTP(w, r)
 		if in := w.Code == http.StatusNoContent; in != test.in || !in && (w.Code != 401 || w.Body.String() != `{"error":"Unauthorized"}`) {
 			t.Errorf("%s %s %q: %d %q", test.method, test.path, test.field, w.Code, w.Body)
 		}
