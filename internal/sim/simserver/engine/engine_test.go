@@ -6,12 +6,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"weir/internal/sim"
 	"weir/internal/trace"
 	"weir/internal/workload/content"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // idle returns an engine that nobody runs yet. Its time may be virtual.
 func idle(t *testing.T, cost sim.Constant) *Engine {

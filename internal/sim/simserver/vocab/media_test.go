@@ -12,10 +12,14 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"weir/internal/infer"
 	"weir/internal/sim"
 	"weir/internal/workload/content"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // pngOf returns a PNG of one pixel whose head tells another size.
 func pngOf(t testing.TB, wide, high int) []byte {
