@@ -3,7 +3,6 @@ package gateway
 import (
 	"math/rand/v2"
 	"net/http"
-	"time"
 
 	"weir/internal/fleet/health"
 	"weir/internal/fleet/judge"
@@ -11,6 +10,7 @@ import (
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/answer"
 	"weir/internal/gateway/place"
+	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/tenancy/fair"
@@ -185,18 +185,10 @@ func (x *exchange) settle(e *infer.Error) {
 
 // failure is what is known of the attempt at hand, which has failed.
 func (x *exchange) failure(e *infer.Error) retry.Failure {
-	f := retry.Failure{
-		Final: !continuable(e) || !e.Retryable && !x.response.Begun, NotRun: e.NotRun, Silent: e.Code == infer.CodeDeadline,
-		Effects:  x.target.Relay != nil && x.g.opts.Prepare.Allow.Paths.Added(x.rec.Endpoint),
-		Attempts: len(x.rec.Attempts), Begun: int(x.need.Begun),
-	}
-	if x.response.Begun {
-		f.Goes, f.Seen, f.Continued = x.bar == goesOn, x.bar != goesOn, int(x.continued)
-	}
-	if !e.NotRun {
-		f.Begun++
-	}
-	return f
+	return x.need.Failure(e, place.Progress{
+		Begun: x.response.Begun, Goes: x.bar == prepare.GoesOn, Attempts: len(x.rec.Attempts), Continued: int(x.continued),
+		Effects: x.target.Relay != nil && x.g.opts.Prepare.Allow.Paths.Added(x.rec.Endpoint),
+	})
 }
 
 // again decides whether the request goes to another engine, and waits for its turn to do
@@ -231,30 +223,9 @@ func (x *exchange) again(e *infer.Error) bool {
 	attempt := &x.rec.Attempts[len(x.rec.Attempts)-1]
 	attempt.Repeated, attempt.MayHaveRun = true, !e.NotRun
 	x.rec.Enter(trace.Queue)
-	if err := x.turnOfRetry(wait); err != nil {
+	if err := x.g.room.Pause(&x.ctx, &x.need, x, wait); err != nil {
 		x.err = infer.AsError(err)
 		return false
 	}
 	return true
-}
-
-// retryLook is how often a retry that waits for its turn looks whether there is still
-// somebody to give it to.
-const retryLook = 250 * time.Millisecond
-
-// turnOfRetry waits for the turn of a retry.
-func (x *exchange) turnOfRetry(wait time.Duration) error {
-	for wait > 0 && x.need.Model.Has(x.need.Needs, x.need.Tried) {
-		step := min(wait, retryLook)
-		select {
-		case <-time.After(step):
-			wait -= step
-		case <-x.ctx.Done():
-			return gone(&x.ctx)
-		}
-		if err := x.Refresh(); err != nil {
-			return err
-		}
-	}
-	return nil
 }

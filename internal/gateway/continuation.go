@@ -10,6 +10,7 @@ import (
 	"weir/internal/fleet/retry"
 	"weir/internal/gateway/answer"
 	"weir/internal/gateway/place"
+	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -74,52 +75,9 @@ func (c *Continuing) defaults() {
 	}
 }
 
-// bar is the reason why a stream cannot continue at another engine.
-type bar uint8
-
-const (
-	goesOn bar = iota
-	barOff
-	barRelay
-	barWhole
-	barGuide
-	barChoices
-	barLogprobs
-	barSeed
-	barPenalties
-	barMedia
-	barVocabulary
-	barMemory
-	numBars
-)
-
-// bars lists the conditions that prevent a continuation, in the order in which they are
-// checked. The field word is the label in metrics, and why follows "it could not go on at
-// another engine: " in messages. There is no row for a limit on thinking, because no
-// dialect has a field that engines would enforce by counting.
-var bars = [numBars]struct {
-	word, why string
-	of        func(x *exchange) bool
-}{
-	goesOn:      {word: "none"},
-	barOff:      {"off", "that is switched off (--continuation)", func(x *exchange) bool { return x.g.opts.Place.Continue.Off }},
-	barRelay:    {"relay", "the engine's ids are not known", func(x *exchange) bool { return x.target.Relay != nil }},
-	barWhole:    {"not_streamed", "the answer is not streamed", func(x *exchange) bool { return !x.prepared.Request.Stream }},
-	barGuide:    {"guide", "the engine keeps where the output stands in its grammar", func(x *exchange) bool { return x.prepared.Request.Guide != nil }},
-	barChoices:  {"choices", "the request has several choices", func(x *exchange) bool { return x.prepared.Count() > 1 }},
-	barLogprobs: {"logprobs", "the request has log probabilities, which other engines need not share", func(x *exchange) bool { return x.prepared.Request.Logprobs != nil }},
-	barSeed: {"seed", "the request has a seed, and the engine keeps the state of its generator", func(x *exchange) bool {
-		return x.prepared.Request.Sampling.Draws() && x.prepared.Request.Sampling.Seed != nil
-	}},
-	barPenalties:  {"penalties", "the request has penalties, which count the output apart from the prompt", func(x *exchange) bool { return x.prepared.Request.Sampling.Penalizes() }},
-	barMedia:      {"media", "the request has media, which weir does not keep", func(x *exchange) bool { return x.prepared.HasMedia }},
-	barVocabulary: {"vocabulary", "the model has more ids than are kept", func(x *exchange) bool { return x.prepared.Folder.VocabSize > maxPacked+1 }},
-	barMemory:     {"memory", "the memory for what is kept of streams is used up (--continuation-memory)", nil},
-}
-
 // continuing is the state of a stream that it needs to continue at another engine.
 type continuing struct {
-	bar       bar
+	bar       prepare.Bar
 	continued int32        // number of continuations
 	lost      *infer.Error // the failure that it is to continue after; nil if none, or if it has continued
 	failedAt  int64        // when lost was set
@@ -131,18 +89,15 @@ type continuing struct {
 // It is called when an engine has the request and is already computing, so it does not
 // delay the request. After the first attempt it only restarts the history.
 func (x *exchange) remember() {
-	if x.history.of != nil || x.bar != goesOn {
+	if x.history.of != nil || x.bar != prepare.GoesOn {
 		x.history.restart()
 		return
 	}
-	for b := goesOn + 1; b < numBars; b++ {
-		if of := bars[b].of; of != nil && of(x) {
-			x.bar = b
-			return
-		}
+	if x.bar = x.prepared.Bar(maxPacked + 1); x.g.opts.Place.Continue.Off {
+		x.bar = prepare.BarOff
 	}
-	if !x.history.keep(x.prepared.IDs, &x.g.kept, x.g.opts.Place.Continue.Memory) {
-		x.bar = barMemory
+	if x.bar == prepare.GoesOn && !x.history.keep(x.prepared.IDs, &x.g.kept, x.g.opts.Place.Continue.Memory) {
+		x.bar = prepare.BarMemory
 	}
 }
 
@@ -158,21 +113,17 @@ func (x *exchange) ends() (reason infer.Reason, ok bool) {
 	return infer.ReasonStop, stops
 }
 
-// continuable reports whether the failure e of an attempt allows the stream to continue
-// at another engine, when the client has received a part of the answer.
-func continuable(e *infer.Error) bool { return e.Retryable || e.Code == infer.CodeIntegrity }
-
 // goesElsewhere is like again, for a stream of which the client has received a part.
 func (x *exchange) goesElsewhere(e *infer.Error) bool {
-	if !continuable(e) {
+	if !place.Continuable(e) {
 		return false
 	}
 	switch {
-	case x.bar == barOff, x.bar == barRelay && !x.need.Elsewhere(*x.culprit(e)):
+	case x.bar == prepare.BarOff, x.bar == prepare.BarRelay && !x.need.Elsewhere(*x.culprit(e)):
 		return false
-	case x.bar != goesOn:
-		x.g.opts.Metrics.ContinuationRefused(x.need.Model.Name, bars[x.bar].word)
-		x.err = notContinued(e, bars[x.bar].why)
+	case x.bar != prepare.GoesOn:
+		x.g.opts.Metrics.ContinuationRefused(x.need.Model.Name, x.bar.String())
+		x.err = notContinued(e, x.bar.Why())
 		return false
 	}
 	if x.lost == nil {
@@ -210,7 +161,7 @@ func (x *exchange) goesElsewhere(e *infer.Error) bool {
 	if cached := x.booking.Cached(); cached >= 0 && x.continued == 0 {
 		x.generated().Found(0, cached)
 	}
-	err := x.turnOfRetry(wait)
+	err := x.g.room.Pause(&x.ctx, &x.need, x, wait)
 	if err == nil {
 		err = x.takeTurn()
 	}

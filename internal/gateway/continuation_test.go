@@ -16,6 +16,7 @@ import (
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/retry"
 	"weir/internal/gateway/place"
+	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/models"
 )
@@ -86,21 +87,21 @@ func TestContinuation(t *testing.T) {
 // Each reason that forbids a continuation ends the stream with an error that names it.
 func TestContinuationForbidden(t *testing.T) {
 	for _, test := range []struct {
-		bar    bar
+		bar    prepare.Bar
 		fields string
 		opts   Options
 		parts  []string
 	}{
-		{barOff, ``, Options{Place: PlaceOptions{Continue: Continuing{Off: true}}}, []string{"scripted failure"}},
-		{barGuide, `,"response_format":{"type":"json_object"}`, Options{}, []string{"grammar"}},
-		{barChoices, `,"n":2`, Options{}, []string{"several choices"}},
-		{barLogprobs, `,"logprobs":true`, Options{}, []string{"log probabilities"}},
-		{barSeed, `,"seed":7`, Options{}, []string{"seed"}},
-		{barPenalties, `,"presence_penalty":0.5`, Options{}, []string{"penalties"}},
-		{barMemory, ``, Options{Place: PlaceOptions{Continue: Continuing{Memory: 1}}}, []string{"--continuation-memory"}},
+		{prepare.BarOff, ``, Options{Place: PlaceOptions{Continue: Continuing{Off: true}}}, []string{"scripted failure"}},
+		{prepare.BarGuide, `,"response_format":{"type":"json_object"}`, Options{}, []string{"grammar"}},
+		{prepare.BarChoices, `,"n":2`, Options{}, []string{"several choices"}},
+		{prepare.BarLogprobs, `,"logprobs":true`, Options{}, []string{"log probabilities"}},
+		{prepare.BarSeed, `,"seed":7`, Options{}, []string{"seed"}},
+		{prepare.BarPenalties, `,"presence_penalty":0.5`, Options{}, []string{"penalties"}},
+		{prepare.BarMemory, ``, Options{Place: PlaceOptions{Continue: Continuing{Memory: 1}}}, []string{"--continuation-memory"}},
 	} {
 		for _, f := range streamFaults {
-			t.Run(bars[test.bar].word+"/"+f.name, func(t *testing.T) {
+			t.Run(test.bar.String()+"/"+f.name, func(t *testing.T) {
 				facts := &engine.Facts{Carries: infer.CarriesAll}
 				a, z := &tokenEngine{name: "a", facts: facts}, &tokenEngine{name: "z", facts: facts}
 				test.opts.Attempt.IdleTimeout = time.Minute
@@ -108,7 +109,7 @@ func TestContinuationForbidden(t *testing.T) {
 					c := b.post(chatPath, askStream(test.fields))
 					synctest.Wait()
 					one := a.handed()[0]
-					one.scores = test.bar == barLogprobs
+					one.scores = test.bar == prepare.BarLogprobs
 					one.send(words()[0])
 					f.happen(one)
 					time.Sleep(time.Second)
@@ -119,13 +120,13 @@ func TestContinuationForbidden(t *testing.T) {
 					if s.err == nil {
 						t.Fatalf("no error: %s", s.body)
 					}
-					if test.bar != barOff {
+					if test.bar != prepare.BarOff {
 						wantParts(t, s.err.Message, "could not go on at another engine")
 					}
-					if test.bar != barOff || f.name == "lost" {
+					if test.bar != prepare.BarOff || f.name == "lost" {
 						wantParts(t, s.err.Message, test.parts...)
 					}
-					if n := b.sum("weir_continuations_refused_total"); test.bar != barOff && n != 1 {
+					if n := b.sum("weir_continuations_refused_total"); test.bar != prepare.BarOff && n != 1 {
 						t.Errorf("%v were refused", n)
 					}
 				})

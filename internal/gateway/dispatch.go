@@ -132,7 +132,7 @@ func (x *exchange) submit(wait engineWait) error {
 	if !resumes {
 		x.remember()
 	}
-	if x.bar == goesOn {
+	if x.bar == prepare.GoesOn {
 		l.history = &x.history
 	}
 	l.watch(&x.ctx)
@@ -149,7 +149,7 @@ func (x *exchange) submits(l *tokenLeg) error {
 
 // forward hands the request to a relay engine.
 func (x *exchange) forward(wait engineWait) error {
-	x.bar = barRelay
+	x.bar = prepare.BarRelay
 	if err := x.prepared.CheckSalt(x.need.Model, x.target.Engine, x.response.Served.Request.URL.Path); err != nil {
 		return err // it is another engine than when the request was checked
 	}

@@ -9,6 +9,7 @@ import (
 
 	"weir/internal/fleet/retry"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
 	"weir/internal/lifetime"
@@ -78,7 +79,7 @@ func (s *escape) leave(at *route.Target, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := s.x
-	if s.state > answers || s.state == answers && (at != &x.target || x.bar != goesOn) {
+	if s.state > answers || s.state == answers && (at != &x.target || x.bar != prepare.GoesOn) {
 		return
 	}
 	e := &infer.Error{Code: infer.CodeDeadline, Engine: at.Name, Retryable: true, Message: why}

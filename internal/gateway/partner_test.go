@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/fleet/cost"
 	"weir/internal/fleet/health"
 	"weir/internal/fleet/retry"
 	"weir/internal/infer"
@@ -157,6 +158,28 @@ func TestPairPoints(t *testing.T) {
 			if !maps.Equal(got, want) {
 				t.Errorf("%s: %v, want %v", name, got, want)
 			}
+		}
+	})
+}
+
+// The books of the prefill engine have when it began with the prompt, as it says.
+func TestPrefillStartIsBooked(t *testing.T) {
+	inPairs(t, Options{}, nil, func(t *testing.T, b *bench, p, d *tokenEngine) {
+		rank := b.ranks[0]
+		rank.Share() // and enters what it books
+		c := b.post(chatPath, askStream(``))
+		prefill := p.call(t, 1)
+		time.Sleep(time.Second)
+		began := trace.Now()
+		prefill.sink.Offer(&infer.Delta{Attempt: prefill.attempt, Received: began, Stamps: &infer.Stamps{PrefillStart: began}})
+		time.Sleep(time.Second)
+		prefill.prefilled()
+		d.call(t, 1).end(infer.ReasonStop, words()[0])
+		c.wantWhole(text(words()[0]), "stop")
+		_, entries := rank.Tell(trace.Now())
+		i := slices.IndexFunc(entries, func(e cost.Entry) bool { return e.Kind == cost.Began })
+		if i < 0 || entries[i].Start != began {
+			t.Errorf("of a prompt begun at %d the books have %+v", began, entries)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/http"
 
+	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/wire/sock"
@@ -136,7 +137,7 @@ func (x *exchange) overApart() {
 
 // over ends a stream that has left net/http, unless another engine continues it.
 func (x *exchange) over() {
-	if x.err == nil || x.told || !continuable(x.err) || x.ctx.Err() != nil {
+	if x.err == nil || x.told || !place.Continuable(x.err) || x.ctx.Err() != nil {
 		x.finish()
 		return
 	}

@@ -19,6 +19,34 @@ func (n *Need) Continues(failed route.Target) bool {
 	return n.Model.Has(needs, append(n.Tried[:len(n.Tried):len(n.Tried)], failed))
 }
 
+// Continuable reports whether a stream that has failed by e may continue at another engine once the
+// client has received a part of it.
+func Continuable(e *infer.Error) bool { return e.Retryable || e.Code == infer.CodeIntegrity }
+
+// Progress is how far a request has come when an attempt fails.
+type Progress struct {
+	Begun     bool // the client has a part of the answer
+	Goes      bool // which another engine can continue
+	Effects   bool // the engine may do more than compute an answer
+	Attempts  int
+	Continued int // how often other engines have continued the answer
+}
+
+// Failure is what is known of a request's latest attempt, which has failed by e.
+func (n *Need) Failure(e *infer.Error, p Progress) retry.Failure {
+	f := retry.Failure{
+		Final: !Continuable(e) || !e.Retryable && !p.Begun, NotRun: e.NotRun, Silent: e.Code == infer.CodeDeadline,
+		Effects: p.Effects, Attempts: p.Attempts, Begun: int(n.Begun),
+	}
+	if p.Begun {
+		f.Goes, f.Seen, f.Continued = p.Goes, !p.Goes, p.Continued
+	}
+	if !e.NotRun {
+		f.Begun++
+	}
+	return f
+}
+
 // CouldRetry reports whether the request can go to another engine, at once, after a
 // failure.
 func (n *Need) CouldRetry(failed route.Target, f retry.Failure, now int64) bool {

@@ -72,6 +72,26 @@ func (r *Room) Place(ctx context.Context, n *Need, a Ask, o Owner) error {
 	}
 }
 
+// pauseLook is how often a request that pauses looks whether there is still an engine to go to.
+const pauseLook = 250 * time.Millisecond
+
+// Pause waits before another attempt of a request, for as long as there is an engine that it has not tried.
+func (r *Room) Pause(ctx context.Context, n *Need, o Owner, wait time.Duration) error {
+	for wait > 0 && n.Model.Has(n.Needs, n.Tried) {
+		step := min(wait, pauseLook)
+		select {
+		case <-time.After(step):
+			wait -= step
+		case <-ctx.Done():
+			return infer.AsError(context.Cause(ctx))
+		}
+		if err := o.Refresh(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (r *Room) ticket(n *Need, a Ask, o Owner) *Ticket {
 	t, _ := r.tickets.Get().(*Ticket)
 	if t == nil {
