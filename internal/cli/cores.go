@@ -50,7 +50,7 @@ func newSGLangIPC(e *config.Engine, served servedModels, g *gateway.Options) (*s
 
 // coreOptions are the options of all engines without their own front end.
 func coreOptions(name, model string, g *gateway.Options) coreclient.Options {
-	return coreclient.Options{Name: name, Model: model, Batch: g.Attempt.Batch, Panicked: panicked(name, g), Warn: func(message string) { g.Log.Warn(message) }}
+	return coreclient.Options{Name: name, Model: model, Batch: g.Stream.Batch, Panicked: panicked(name, g), Warn: func(message string) { g.Log.Warn(message) }}
 }
 
 // additions returns what an engine's own front end would add from the model's folder.

@@ -20,6 +20,7 @@ import (
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/retry"
 	"weir/internal/gateway"
+	"weir/internal/gateway/attempt"
 	"weir/internal/gateway/front"
 	"weir/internal/gateway/record"
 	"weir/internal/model/pool"
@@ -397,7 +398,7 @@ func (f *continueFlags) set(o *gateway.Options) error {
 	if err := notNegative(amount{"--continuation-memory", int64(f.ContinuationMemory)}, amount{"--stall-timeout", int64(f.StallTimeout)}); err != nil {
 		return err
 	}
-	o.Place.Continue = gateway.Continuing{Off: f.Continuation == "off", AtOnce: f.Continuations, Timeout: f.ContinuationTimeout, Memory: orNone(int64(f.ContinuationMemory)), Stall: f.StallTimeout}
+	o.Attempt.Continue = attempt.Continuing{Off: f.Continuation == "off", AtOnce: f.Continuations, Timeout: f.ContinuationTimeout, Memory: orNone(int64(f.ContinuationMemory)), Stall: f.StallTimeout}
 	return nil
 }
 
@@ -444,7 +445,7 @@ func (f *answerFlags) set(o *gateway.Options) error {
 	if err := notNegative(amount{"--flush-interval", int64(f.FlushInterval)}); err != nil {
 		return err
 	}
-	o.Attempt.FlushInterval, o.Prepare.Generate = f.FlushInterval, sglang.Options{Incremental: f.Incremental}
+	o.Stream.FlushInterval, o.Prepare.Generate = f.FlushInterval, sglang.Options{Incremental: f.Incremental}
 	if o.Attempt.Reasoning = []string{f.Reasoning}; f.Reasoning == "both" {
 		o.Attempt.Reasoning = []string{"reasoning_content", "reasoning"}
 	}

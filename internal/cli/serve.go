@@ -293,7 +293,7 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 		opts.Prepare.Callers = known.callers.Identify
 	}
 	opts.Prepare.Models = served.folders()
-	opts.Attempt.Batch = new(gateway.Batch)
+	opts.Stream.Batch = new(gateway.Batch)
 	opts.Metrics = metrics.New()
 	if known.shared, err = f.store(known.callers, opts.Log, opts.Metrics); err != nil {
 		return nil, err
@@ -485,11 +485,11 @@ func dialled(e config.Engine, a *access.Access, f *gatewayFlags, additions func(
 	case "openai":
 		return relay.New(relay.Options{Name: e.Name, URL: e.URL, Model: e.Model, ConnectTimeout: f.ConnectTimeout, FirstByteTimeout: f.FirstTimeout, Access: a, PassKey: e.PassKey, VerifyIDs: e.VerifyIDs, AskHalves: e.Halves.Ask(), Decodes: e.Halves.Role == "decode", Panicked: panicked(e.Name, o)})
 	case "sglang":
-		return sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model, Additions: additions, ConnectTimeout: f.ConnectTimeout, Access: a, Batch: o.Attempt.Batch, Panicked: panicked(e.Name, o)})
+		return sglang.New(sglang.Options{Name: e.Name, URL: e.URL, Model: e.Model, Additions: additions, ConnectTimeout: f.ConnectTimeout, Access: a, Batch: o.Stream.Batch, Panicked: panicked(e.Name, o)})
 	case "vllm":
-		return vllm.New(vllm.Options{Name: e.Name, URL: e.URL, Model: e.Model, Additions: additions, ConnectTimeout: f.ConnectTimeout, Access: a, Batch: o.Attempt.Batch, Panicked: panicked(e.Name, o)}, vllm.Flags{Priority: e.Priority, AskHalves: e.Halves.Ask(), Decodes: e.Halves.Role == "decode"})
+		return vllm.New(vllm.Options{Name: e.Name, URL: e.URL, Model: e.Model, Additions: additions, ConnectTimeout: f.ConnectTimeout, Access: a, Batch: o.Stream.Batch, Panicked: panicked(e.Name, o)}, vllm.Flags{Priority: e.Priority, AskHalves: e.Halves.Ask(), Decodes: e.Halves.Role == "decode"})
 	}
-	return plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Access: a, Batch: o.Attempt.Batch, Panicked: panicked(e.Name, o)})
+	return plane.New(plane.Options{Name: e.Name, Addr: e.Addr, Access: a, Batch: o.Stream.Batch, Panicked: panicked(e.Name, o)})
 }
 
 // panicked logs and counts the panics while the output of an engine is read.

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"weir/internal/engine"
+	"weir/internal/gateway/attempt"
 	"weir/internal/gateway/front"
 	"weir/internal/infer"
 )
@@ -58,7 +59,7 @@ func TestAccounts(t *testing.T) {
 func runErrands(t *testing.T, dir string, way way, limit int, errands []errand) error {
 	a, z := &tokenEngine{name: "a", accept: playErrand}, &tokenEngine{name: "z", accept: playErrand}
 	r, s := &relayEngine{name: "r", reply: playRelayErrand}, &relayEngine{name: "s", reply: playRelayErrand}
-	opts := Options{Attempt: AttemptOptions{IdleTimeout: 5 * time.Second, FirstTimeout: 5 * time.Second}, Front: front.Options{BodyTimeout: time.Second, WriteTimeout: time.Second}}
+	opts := Options{Attempt: attempt.Options{IdleTimeout: 5 * time.Second, FirstTimeout: 5 * time.Second}, Front: front.Options{BodyTimeout: time.Second, WriteTimeout: time.Second}}
 	opts.Prepare.Limits.Requests = limit
 	b := newBench(t, dir, opts, []any{a, z, r, s}, way)
 	defer b.end()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"weir/internal/fleet/health"
+	"weir/internal/gateway/attempt"
 	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -24,7 +25,7 @@ func TestLateAcknowledgement(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		return nil
 	}}
-	opts := Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Attempt: AttemptOptions{AckWarning: time.Second}}
+	opts := Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Attempt: attempt.Options{AckWarning: time.Second}}
 	inBubble(t, opts, []any{a}, func(t *testing.T, b *bench) {
 		log.Reset()
 		for range 2 { // of which the second one adds nothing to the log

@@ -218,7 +218,7 @@ func (c *caller) story() *story {
 			return s
 		}
 		rest = after
-		if strings.HasPrefix(event, continuedNote) {
+		if strings.HasPrefix(event, ": x-weir-continued ") {
 			s.continued++
 			continue
 		}

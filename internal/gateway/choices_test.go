@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"weir/internal/gateway/attempt"
 	"weir/internal/infer"
 	"weir/internal/model/tokenizer"
 	"weir/internal/trace"
@@ -148,8 +149,8 @@ func (e *tokenEngine) callsOf(t testing.TB, n int) []*call {
 	out := make([]*call, n)
 	for _, c := range e.calls {
 		i := uint32(0)
-		if s, ok := c.sink.(*choiceSink); ok {
-			i = s.choice
+		if s, ok := c.sink.(*attempt.ChoiceSink); ok {
+			i = s.Choice
 		}
 		out[i] = c
 	}

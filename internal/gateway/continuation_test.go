@@ -15,6 +15,7 @@ import (
 	"weir/internal/engine"
 	"weir/internal/fleet/balance"
 	"weir/internal/fleet/retry"
+	"weir/internal/gateway/attempt"
 	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
@@ -45,7 +46,7 @@ func TestContinuation(t *testing.T) {
 	for _, f := range streamFaults {
 		t.Run(f.name, func(t *testing.T) {
 			a, z := &tokenEngine{name: "a"}, &tokenEngine{name: "z"}
-			inBubble(t, Options{Attempt: AttemptOptions{IdleTimeout: time.Minute}}, []any{a, z}, func(t *testing.T, b *bench) {
+			inBubble(t, Options{Attempt: attempt.Options{IdleTimeout: time.Minute}}, []any{a, z}, func(t *testing.T, b *bench) {
 				c := b.post(chatPath, askStream(`,"max_tokens":20,"min_tokens":6,"stream_options":{"include_usage":true}`))
 				first := a.call(t, 1)
 				prompt := slices.Clone(first.req.Prompt)
@@ -92,13 +93,13 @@ func TestContinuationForbidden(t *testing.T) {
 		opts   Options
 		parts  []string
 	}{
-		{prepare.BarOff, ``, Options{Place: PlaceOptions{Continue: Continuing{Off: true}}}, []string{"scripted failure"}},
+		{prepare.BarOff, ``, Options{Attempt: attempt.Options{Continue: attempt.Continuing{Off: true}}}, []string{"scripted failure"}},
 		{prepare.BarGuide, `,"response_format":{"type":"json_object"}`, Options{}, []string{"grammar"}},
 		{prepare.BarChoices, `,"n":2`, Options{}, []string{"several choices"}},
 		{prepare.BarLogprobs, `,"logprobs":true`, Options{}, []string{"log probabilities"}},
 		{prepare.BarSeed, `,"seed":7`, Options{}, []string{"seed"}},
 		{prepare.BarPenalties, `,"presence_penalty":0.5`, Options{}, []string{"penalties"}},
-		{prepare.BarMemory, ``, Options{Place: PlaceOptions{Continue: Continuing{Memory: 1}}}, []string{"--continuation-memory"}},
+		{prepare.BarMemory, ``, Options{Attempt: attempt.Options{Continue: attempt.Continuing{Memory: 1}}}, []string{"--continuation-memory"}},
 	} {
 		for _, f := range streamFaults {
 			t.Run(test.bar.String()+"/"+f.name, func(t *testing.T) {
@@ -176,7 +177,7 @@ func TestHoweverItContinues(t *testing.T) {
 // before: the engine that is asked for others has been given others.
 func continued(t *testing.T, dir string, way way, fields string, ids []uint32, reason infer.Reason, want told, losses []loss) error {
 	engines := []*tokenEngine{{name: "a"}, {name: "b"}, {name: "z"}}
-	b := newBench(t, dir, Options{Attempt: AttemptOptions{IdleTimeout: time.Minute, FirstTimeout: time.Minute}}, []any{engines[0], engines[1], engines[2]}, way)
+	b := newBench(t, dir, Options{Attempt: attempt.Options{IdleTimeout: time.Minute, FirstTimeout: time.Minute}}, []any{engines[0], engines[1], engines[2]}, way)
 	defer b.end()
 	c := b.post(chatPath, askStream(`,"stream_options":{"include_usage":true}`+fields))
 	seen := map[*call]bool{}
@@ -308,7 +309,7 @@ func continued(t *testing.T, dir string, way way, fields string, ids []uint32, r
 // up meanwhile is gone at once, and its turn is the next one's.
 func TestContinuationsInTurn(t *testing.T) {
 	a, z := &tokenEngine{name: "a"}, &tokenEngine{name: "z"}
-	inBubble(t, Options{Place: PlaceOptions{Continue: Continuing{AtOnce: 1, Timeout: 10 * time.Second}}}, []any{a, z}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Attempt: attempt.Options{Continue: attempt.Continuing{AtOnce: 1, Timeout: 10 * time.Second}}}, []any{a, z}, func(t *testing.T, b *bench) {
 		var callers []*caller
 		for range 8 {
 			c := b.post(chatPath, askStream(``))
@@ -353,7 +354,7 @@ func TestContinuationsInTurn(t *testing.T) {
 		if n := b.sum("weir_continuations_under_way"); n != 0 {
 			t.Errorf("%v are under way although nobody is there", n)
 		}
-		if n := b.g.kept.Load(); n != 0 {
+		if n := b.g.attempts.Kept.Load(); n != 0 {
 			t.Errorf("%d bytes are kept of streams that have ended", n)
 		}
 	})
@@ -365,7 +366,7 @@ func TestContinuationsInTurn(t *testing.T) {
 func TestTurnsStayWithTheirEngine(t *testing.T) {
 	a, y, z := &tokenEngine{name: "a"}, &tokenEngine{name: "y"}, &tokenEngine{name: "z"}
 	engines := []*tokenEngine{a, y, z}
-	inBubble(t, Options{Place: PlaceOptions{Continue: Continuing{AtOnce: 8}}}, []any{a, y, z}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Attempt: attempt.Options{Continue: attempt.Continuing{AtOnce: 8}}}, []any{a, y, z}, func(t *testing.T, b *bench) {
 		b.snapshot.Load().Models[models.SimName].Policy = balance.LeastLoad{}
 		var callers []*caller
 		for range 72 {
@@ -420,7 +421,7 @@ func TestTurnsStayWithTheirEngine(t *testing.T) {
 // than the next.
 func TestTurnsAreGivenOnTogether(t *testing.T) {
 	a, y := &tokenEngine{name: "a"}, &tokenEngine{name: "y"}
-	inBubble(t, Options{Place: PlaceOptions{Continue: Continuing{AtOnce: 4}}}, []any{a, y}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Attempt: attempt.Options{Continue: attempt.Continuing{AtOnce: 4}}}, []any{a, y}, func(t *testing.T, b *bench) {
 		b.snapshot.Load().Models[models.SimName].Policy = balance.LeastLoad{}
 		var callers []*caller
 		for range 24 {
@@ -472,7 +473,7 @@ func TestTurnsAreGivenOnTogether(t *testing.T) {
 			t.Errorf("%v are under way although nobody is there", n)
 		}
 		for n := range 4 {
-			if _, err := b.g.turns.Take(t.Context(), new(place.Turn), models.SimName, time.Millisecond); err != nil {
+			if _, err := b.g.attempts.Turns.Take(t.Context(), new(place.Turn), models.SimName, time.Millisecond); err != nil {
 				t.Errorf("%d turns are free", n)
 			}
 		}
@@ -551,6 +552,7 @@ func TestModelGoneMeanwhile(t *testing.T) {
 // for one of them, no stop string is found among them, and no wait for the next is so short
 // that the engine would be taken for silent or stalled.
 func TestCollected(t *testing.T) {
+	const collected, slowest = 8, time.Second
 	for name, test := range map[string]struct {
 		body string
 		opts Options
@@ -561,9 +563,9 @@ func TestCollected(t *testing.T) {
 		"stream":            {askStream(""), Options{}, 0},
 		"stop string":       {askChat(`,"stop":["zqzqz"]`), Options{}, 0},
 		"stop id":           {askChat(`,"stop_token_ids":[5]`), Options{}, collected},
-		"short stall":       {askChat(""), Options{Place: PlaceOptions{Continue: Continuing{Stall: collected*slowest - 1}}}, 0},
-		"no shorter":        {askChat(""), Options{Place: PlaceOptions{Continue: Continuing{Stall: collected * slowest}}}, collected},
-		"short idle":        {askChat(""), Options{Attempt: AttemptOptions{IdleTimeout: collected*slowest - 1}}, 0},
+		"short stall":       {askChat(""), Options{Attempt: attempt.Options{Continue: attempt.Continuing{Stall: collected*slowest - 1}}}, 0},
+		"no shorter":        {askChat(""), Options{Attempt: attempt.Options{Continue: attempt.Continuing{Stall: collected * slowest}}}, collected},
+		"short idle":        {askChat(""), Options{Attempt: attempt.Options{IdleTimeout: collected*slowest - 1}}, 0},
 		"choices, one each": {askChat(`,"n":2`), Options{}, collected},
 	} {
 		t.Run(name, func(t *testing.T) {

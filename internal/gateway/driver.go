@@ -8,6 +8,7 @@ import (
 
 	"weir/internal/gateway/answer"
 	"weir/internal/gateway/front"
+	"weir/internal/gateway/stream"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -42,24 +43,24 @@ func (x *exchange) step(w *worker) (v verdict) {
 func (x *exchange) advance(w *worker) (verdict, error) {
 	for round := 0; ; round++ {
 		over := x.ctx.Err() != nil
-		if over && !x.leg.whole() {
+		if over && !x.try.Leg.Whole() {
 			return ended, gone(&x.ctx)
 		}
-		ok, err := x.leg.take(w, round)
+		ok, err := x.try.Leg.Take(&w.hand, round)
 		if err != nil {
 			return ended, err
 		}
 		if !ok {
 			return waits, nil
 		}
-		part := x.answer.Next(&w.in, &w.scratch, &x.rec)
+		part := x.try.Answer.Next(&w.hand.In, &w.hand.Scratch, &x.rec)
 		if len(part.Stops) > 0 {
-			x.leg.stop(part.Stops, part.Last)
+			x.try.Leg.Stop(part.Stops, part.Last)
 		}
 		if part.Last || part.Err != nil {
 			x.ending, x.told, x.err = true, part.Last, x.blamed(part.Err)
 		}
-		if part.Err != nil && !x.response.Begun && x.target.Relay == nil {
+		if part.Err != nil && !x.response.Begun && x.try.Target.Relay == nil {
 			part.Out = nil // another attempt begins anew, or an error with its status follows
 		}
 		if len(part.Out) > 0 || part.Last {
@@ -88,31 +89,21 @@ func (x *exchange) advance(w *worker) (verdict, error) {
 // begins has the first part of an attempt's answer begin the response, or go on with it. An
 // error is why it does not: another attempt follows.
 func (x *exchange) begins(part *answer.Part) error {
-	if x.response.Begun {
-		// The answer has consumed the input, so its output is sent even if the attempt
-		// leaves.
-		_ = x.escape.answers()
-		x.answering = true
-		part.Out = x.withNote(part.Out)
-		return nil
-	}
-	if f := part.Failed; f != nil && x.need.CouldRetry(x.target, x.failure(f), trace.Now()) {
-		f.Handover = x.partner != nil && f.Code == infer.CodeEngine // as by a status
-		return f
-	}
-	if err := x.escape.answers(); err != nil {
+	begun := x.response.Begun
+	if err := x.try.Begins(part); err != nil {
 		return err
 	}
-	x.answering = true
-	x.open(*part)
+	if x.answering = true; !begun {
+		x.open(*part)
+	}
 	return nil
 }
 
 // blamed is a failure with the engine's name.
 func (x *exchange) blamed(err error) *infer.Error {
 	e := infer.AsError(err)
-	if e != nil && e.Engine == "" && x.target.Relay == nil {
-		e.Engine = x.target.Name
+	if e != nil && e.Engine == "" && x.try.Target.Relay == nil {
+		e.Engine = x.try.Target.Name
 	}
 	return e
 }
@@ -135,7 +126,7 @@ func (x *exchange) send(w *worker, b []byte, last bool) (verdict, error) {
 		return ended, front.Lost(&x.ctx, err, x.g.opts.Front.WriteTimeout)
 	case !whole:
 		x.response.Blocked += len(b)
-		if !x.response.Detached() && !x.ending && (x.leg.ready() || x.response.Events && x.rec.Flushes < lingering && x.response.Blocked < glanced && x.leg.glance()) {
+		if !x.response.Detached() && !x.ending && (x.try.Leg.Ready() || x.response.Events && x.rec.Flushes < lingering && x.response.Blocked < glanced && x.try.Leg.Glance()) {
 			return waits, nil // what has come joins the write
 		}
 		return blocked, nil
@@ -169,7 +160,7 @@ func (x *exchange) sendRest() (v verdict) {
 func (x *exchange) noteWrite(n int) {
 	x.rec.Flushes++
 	x.rec.BytesOut += int64(n)
-	if x.g.opts.Attempt.FlushInterval > 0 {
+	if x.g.opts.Stream.FlushInterval > 0 {
 		if x.gathers == nil {
 			x.gathers = new(gathering)
 		}
@@ -177,6 +168,26 @@ func (x *exchange) noteWrite(n int) {
 	}
 	if x.rec.FirstFlushed == 0 {
 		x.rec.FirstFlushed = trace.Now()
+	}
+}
+
+// conclude ends an answer that is whole although its engine failed before it sent the
+// end.
+func (x *exchange) conclude(reason infer.Reason) {
+	w := x.g.worker()
+	defer x.g.workers.Put(w)
+	defer w.trim()
+	w.hand.In.Cells = []stream.Cell{{Finish: &infer.Finish{Reason: reason, PromptTokens: -1, CachedTokens: -1}}}
+	part := x.try.Answer.Next(&w.hand.In, &w.hand.Scratch, &x.rec)
+	x.ending, x.told, x.err = true, part.Last, infer.AsError(part.Err)
+	if x.rec.Timed {
+		part.Out = x.rec.WithTiming(part.Out, part.Last)
+	}
+	switch v, err := x.send(w, part.Out, part.Last); {
+	case err != nil:
+		x.err, x.told = infer.AsError(err), false
+	case v == blocked:
+		x.sendRest()
 	}
 }
 
@@ -193,7 +204,7 @@ func (x *exchange) follow(v verdict) (last verdict) {
 				return ended
 			}
 			runtime.Gosched()
-			if x.leg.glance() {
+			if x.try.Leg.Glance() {
 				continue
 			}
 		}
@@ -220,7 +231,7 @@ const (
 // first write takes. To leave, which gives the engine's socket to a poller and takes it back,
 // costs a third as much again as all else that such a request does.
 func (x *exchange) lingers() bool {
-	if x.response.Detached() || !x.response.Events || x.target.Relay == nil || x.rec.Flushes >= lingering || x.g.opts.Attempt.FlushInterval > 0 {
+	if x.response.Detached() || !x.response.Events || x.try.Target.Relay == nil || x.rec.Flushes >= lingering || x.g.opts.Stream.FlushInterval > 0 {
 		return false
 	}
 	return x.response.MayDetach()
@@ -264,13 +275,13 @@ func (x *exchange) await(v verdict) verdict {
 			return ended
 		}
 	}
-	if left := x.gathers.left(x.g.opts.Attempt.FlushInterval); left > 0 && !x.leg.more() {
+	if left := x.gathers.left(x.g.opts.Stream.FlushInterval); left > 0 && !x.try.Leg.More() {
 		x.rec.Enter(trace.Merge)
 		x.gathers.hold(&x.ctx, left)
 		x.rec.Enter(trace.Engine)
 	}
 	if v == waits {
-		x.leg.wait()
+		x.try.Leg.Wait()
 	}
 	return waits
 }
@@ -327,7 +338,7 @@ func (x *exchange) proceed(v verdict) {
 	switch {
 	case v == ended:
 		x.overApart()
-	case x.g.opts.Attempt.FlushInterval == 0 && x.leg.drive(x):
+	case x.g.opts.Stream.FlushInterval == 0 && x.try.Leg.Drive(x):
 		if v == waits { // something may have come before it was driven
 			v = x.stepOnce()
 		}
@@ -356,7 +367,7 @@ func (x *exchange) turn(w *worker) {
 	x.state.Store(running)
 	v := x.step(w)
 	if v != waits {
-		w.tally.Tell() // another goroutine tells its end, which must come later
+		w.hand.Tally.Tell() // another goroutine tells its end, which must come later
 	}
 	x.park(v)
 }
@@ -395,11 +406,11 @@ func (x *exchange) Tokens() (n int, ok bool) {
 		if !x.state.CompareAndSwap(parked, running) {
 			return 0, false // somebody else has its turn
 		}
-		n = x.prepared.Sent + x.booking.Tokens()
+		n = x.try.Tokens()
 		x.park(waits) // which gives it a turn if something came meanwhile
 		return n, true
 	}
-	if box := x.abortable.mailbox.Load(); box != nil {
+	if box := x.try.Mailbox(); box != nil {
 		return box.Received()
 	}
 	return 0, false
@@ -418,9 +429,10 @@ const (
 type turns struct {
 	shard     *shard
 	state     atomic.Int32
-	ending    bool // the answer has had its last part, and err is how it ended
-	told      bool // and that part has told the client
-	answering bool // a part of the answer has come from the attempt
+	anew      uint8 // how often the request was prepared again
+	ending    bool  // the answer has had its last part, and err is how it ended
+	told      bool  // and that part has told the client
+	answering bool  // a part of the answer has come from the attempt
 }
 
 // Notify asks for a turn. It never blocks and may be called by anyone. It implements
@@ -435,6 +447,18 @@ func (x *exchange) Notify() {
 func (x *exchange) queueTurn() {
 	x.state.Store(queued)
 	x.shard.push(x)
+}
+
+// Poll implements attempt.Driven.
+func (x *exchange) Poll(fd int, hup *atomic.Bool) (stop func(), err error) {
+	return x.g.polls.poll(fd, func(w *worker, ended bool) {
+		if ended {
+			hup.Store(true)
+		}
+		if x.claim(running) {
+			x.turn(w)
+		}
+	})
 }
 
 // claim moves a parked stream to the state given. A stream that has its turn, or waits

@@ -92,7 +92,7 @@ func BenchmarkTurnsTogether(b *testing.B) {
 	r.fleet = fleet
 	cores := runtime.GOMAXPROCS(0)
 	for range cores - 1 {
-		r.g.outputs.shards = append(r.g.outputs.shards, &shard{batch: r.g.opts.Attempt.Batch})
+		r.g.outputs.shards = append(r.g.outputs.shards, &shard{batch: r.g.opts.Stream.Batch})
 	}
 	all, calls := r.many(each*cores), r.calls()
 	var next atomic.Int32
@@ -163,7 +163,7 @@ func (r *rig) many(streams int) []*exchange {
 	for range streams {
 		r.left.Store(false)
 		r.ask(chatPath, askStream(``), 1<<20)
-		for r.x.abortable.mailbox.Load() == nil || len(r.calls()) == len(all) {
+		for r.x.try.Mailbox() == nil || len(r.calls()) == len(all) {
 			runtime.Gosched()
 		}
 		all, servers = append(all, r.x), append(servers, r.server)

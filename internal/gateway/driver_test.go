@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"weir/internal/gateway/attempt"
 	"weir/internal/gateway/front"
 	"weir/internal/infer"
 )
@@ -45,7 +46,7 @@ func TestDriverExactlyOnce(t *testing.T) {
 		n := rapid.IntRange(1, 3).Draw(rt, "n")
 		var failed error
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, Options{Attempt: AttemptOptions{FlushInterval: flush, IdleTimeout: time.Hour, FirstTimeout: time.Hour}, Front: front.Options{WriteTimeout: 2 * time.Hour}})
+			r := newRig(t, Options{Stream: StreamOptions{FlushInterval: flush}, Attempt: attempt.Options{IdleTimeout: time.Hour, FirstTimeout: time.Hour}, Front: front.Options{WriteTimeout: 2 * time.Hour}})
 			defer r.close()
 			r.ask(chatPath, askStream(fmt.Sprintf(`,"n":%d`, n)), window)
 			sent := make([][]uint32, n)
@@ -61,7 +62,7 @@ func TestDriverExactlyOnce(t *testing.T) {
 				case "settle":
 					r.settle()
 				case "wake":
-					r.x.mailbox.Wake()
+					r.x.try.Wake()
 				case "read":
 					r.read(150)
 				case "read all":
@@ -85,7 +86,7 @@ func TestDriverExactlyOnce(t *testing.T) {
 				r.settle()
 				r.client.Reset()
 			case "abort":
-				r.x.abortable.ask(r.x.ctx.End)
+				r.x.try.Abort(r.x.ctx.End)
 				r.settle()
 				for i := range n {
 					r.call(i).offer(nil, ending(infer.ReasonAbort))
@@ -298,7 +299,7 @@ func TestAssistGivesTurns(t *testing.T) {
 			offer()
 			r.settle()
 		}
-		s, rank := r.g.outputs.shards[0], r.x.target.Books.Rank
+		s, rank := r.g.outputs.shards[0], r.x.try.Target.Books.Rank
 		told := rank.Generated()
 		offer()
 		assisted := func(want int, why string) {
@@ -332,7 +333,7 @@ func TestBooksAreToldAtOnce(t *testing.T) {
 		r := newRig(t, Options{})
 		defer r.close()
 		r.ask(chatPath, askStream(``), 1<<20)
-		c, rank := r.call(0), r.x.target.Books.Rank
+		c, rank := r.call(0), r.x.try.Target.Books.Rank
 		c.offer(words()[:1], nil)
 		r.settle() // and the stream has left net/http
 		prompt := rank.Held() - 1

@@ -13,6 +13,7 @@ import (
 	"weir/internal/fleet/health"
 	"weir/internal/fleet/judge"
 	"weir/internal/fleet/retry"
+	"weir/internal/gateway/attempt"
 	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -91,7 +92,7 @@ func TestEscape(t *testing.T) {
 			if test.token {
 				engines = []any{a, z}
 			}
-			inBubble(t, Options{Attempt: AttemptOptions{SubmitTimeout: time.Hour, FirstTimeout: time.Hour}}, engines, func(t *testing.T, b *bench) {
+			inBubble(t, Options{Attempt: attempt.Options{SubmitTimeout: time.Hour, FirstTimeout: time.Hour}}, engines, func(t *testing.T, b *bench) {
 				first, end := b.failing(t)
 				defer end()
 				c := b.post(chatPath, test.body)
@@ -186,7 +187,7 @@ func TestNoEscape(t *testing.T) {
 	})
 	t.Run("its client has some of the answer", func(t *testing.T) {
 		a, z := &tokenEngine{name: "a"}, &tokenEngine{name: "z"}
-		inBubble(t, Options{Place: PlaceOptions{Continue: Continuing{Off: true}}}, []any{a, z}, func(t *testing.T, b *bench) {
+		inBubble(t, Options{Attempt: attempt.Options{Continue: attempt.Continuing{Off: true}}}, []any{a, z}, func(t *testing.T, b *bench) {
 			first, end := b.failing(t)
 			defer end()
 			c := b.post(chatPath, askStream(``))

@@ -12,10 +12,11 @@ import (
 	"weir/internal/dialect"
 	"weir/internal/fleet/admission"
 	"weir/internal/gateway/answer"
+	"weir/internal/gateway/attempt"
 	"weir/internal/gateway/front"
+	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/record"
-	"weir/internal/gateway/stream"
 	"weir/internal/infer"
 	"weir/internal/lifetime"
 	"weir/internal/tenancy"
@@ -28,30 +29,29 @@ type exchange struct {
 	// Fields that each turn of a stream uses are together, because with thousands of
 	// streams each of their cache lines is a miss.
 	turns
-	g         *Gateway
-	rec       record.Request
-	ctx       lifetime.Context // ends when the client hangs up, or at Cut: by end
-	abortable abortable
-	gathers   *gathering // nil: there is no flush interval, or nothing was written yet
-	attempt
+	g        *Gateway
+	rec      record.Request
+	ctx      lifetime.Context // ends when the client hangs up, or at Cut: by end
+	gathers  *gathering       // nil: there is no flush interval, or nothing was written yet
+	try      attempt.Attempt
 	response front.Response
 
-	spends   spending
+	spends   tenancy.Spending
 	err      *infer.Error    // how the request ended
-	mailbox  *stream.Mailbox // of all attempts; token engines only
+	rid      string          // the caller's own id of it, by which it may be aborted
 	caller   *tenancy.Caller // who sends the request; never nil
 	endpoint dialect.Endpoint
 	room     admission.Body // the share of its body in what bodies may take
 	uncount  func()         // ends its count as a client's; nil: its connection counts
 	prepared prepare.Prepared
-	routing
-	continuing
-	expiry *time.Timer // ends ctx when the whole request must be over; nil: never
+	need     place.Need  // as the fleet is now, and as what became of attempts has changed it
+	expiry   *time.Timer // ends ctx when the whole request must be over; nil: never
 }
 
 // start opens the exchange and its record.
 func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	x := &exchange{g: g}
+	g.attempts.Open(&x.try, &x.prepared, &x.need, &x.rec)
 	g.front.Open(&x.response, w, r)
 	x.endpoint = g.preparer.Endpoint(r.URL.Path)
 	g.recorder.Open(&x.rec, g.ids.request(), r.Header, x.response.Arrival())
@@ -82,7 +82,7 @@ func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 // open decides on the response's head, by the first part of the answer.
 func (x *exchange) open(first answer.Part) {
 	h := x.response.Served.Writer.Header()
-	status, events := x.leg.head(h, first)
+	status, events := x.try.Leg.Head(h, first)
 	setRequestID(h, x.endpoint, x.rec.RequestID)
 	x.rec.PutTiming(h)
 	x.begin(status, events)
@@ -104,7 +104,7 @@ func (x *exchange) Account() *record.Request { return &x.rec }
 // has hung up. It implements record.Stream.
 func (x *exchange) End(cause error) {
 	x.ctx.End(cause)
-	x.abortable.wake()
+	x.try.Wake()
 	within := -time.Second
 	if cause != nil {
 		within = front.LastWords

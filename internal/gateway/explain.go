@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/attempt"
 	"weir/internal/gateway/front"
 	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
@@ -44,20 +45,20 @@ func (g *Gateway) Explain(ctx context.Context, path string, header http.Header, 
 // foresee makes the choice for a request, and its record.
 func (g *Gateway) foresee(to prepare.Destination, q *prepare.Prepared, in *prepare.Input) (*place.Waiting, error) {
 	rec := in.Record
-	now, r := rec.Enter(trace.Route), new(routing)
-	r.goes(to)
-	if err := r.undivided(q, in.Path); err != nil {
+	now, n := rec.Enter(trace.Route), new(place.Need)
+	goes(n, to)
+	if err := undivided(n, q, in.Path); err != nil {
 		return nil, err
 	}
 	c := new(route.Choice)
 	c.Request.Dry = true
-	target, partner, waiting, err := g.room.Foresee(&r.need, &place.Ask{Caller: in.Caller, Footprint: &q.Footprint, Session: q.Session, Bytes: q.Held()}, c, now)
+	target, partner, waiting, err := g.room.Foresee(n, &place.Ask{Caller: in.Caller, Footprint: &q.Footprint, Session: q.Session, Bytes: q.Held()}, c, now)
 	if err != nil {
 		return nil, err
 	}
 	rec.Model, rec.PromptTokens, rec.Routed = to.Model.Name, q.Footprint.Length(), now
-	attempt := place.Chosen(c, to.Model)
-	attempt.Legs = legs(rec, &target, partner)
-	rec.Attempts = []trace.Attempt{attempt}
+	made := place.Chosen(c, to.Model)
+	made.Legs = attempt.Legs(rec, &target, partner)
+	rec.Attempts = []trace.Attempt{made}
 	return waiting, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"weir/internal/dialect"
 	"weir/internal/gateway/answer"
+	"weir/internal/gateway/attempt"
 	"weir/internal/gateway/front"
 	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
@@ -74,30 +75,24 @@ func (x *exchange) release() {
 	var v verdict
 	defer x.caught(&v)
 	x.gathers.stop()
-	x.leaveTurn(false)
-	x.history.drop()
+	x.try.Drop()
 	x.g.rids.leave(x)
-	if x.mailbox != nil {
-		x.mailbox.Close()
-	}
 	if x.prepared.Reservation != nil {
 		x.prepared.Reservation.Leave()
 	}
 	x.room.Leave()
-	x.spends.leave()
+	x.spends.Leave()
 	if x.uncount != nil {
 		x.uncount()
 	}
-	if x.unbook(x.err); x.leg != nil {
-		x.settle(x.err)
-	}
+	x.settled(x.try.End(x.err))
 }
 
 // fail sends the error to the client if that is still possible. It reports whether the
 // connection must be broken.
 func (x *exchange) fail() (broken bool) {
 	r := &x.response
-	gone := x.err.Code == infer.CodeCancelled && x.err != errAborted
+	gone := x.err.Code == infer.CodeCancelled && x.err != attempt.ErrAborted
 	if !r.Begun {
 		if !gone {
 			x.rec.Status = int32(x.endpoint.Status(x.err))
@@ -106,9 +101,9 @@ func (x *exchange) fail() (broken bool) {
 				front.DropBody(&r.Served.Controller)
 			}
 			x.rec.PutTiming(r.Served.Writer.Header())
-			if a := x.partner.said(x.err); a != nil {
-				x.rec.Status = int32(a.status)
-				x.rec.BytesOut += int64(a.write(r.Served.Writer))
+			if a := x.try.Said(x.err); a != nil {
+				x.rec.Status = int32(a.Status)
+				x.rec.BytesOut += int64(a.Write(r.Served.Writer))
 			} else {
 				x.rec.BytesOut += int64(writeError(r.Served.Writer, x.endpoint, x.err))
 			}
@@ -132,7 +127,7 @@ func (x *exchange) patience() time.Duration {
 // sendError ends a stream with an error's event. The client may be gone by now, which
 // changes nothing.
 func (x *exchange) sendError() {
-	out, ok := x.answer.AppendError(nil, x.err)
+	out, ok := x.try.Answer.AppendError(nil, x.err)
 	if !ok {
 		return
 	}
@@ -158,12 +153,12 @@ func (x *exchange) record() {
 	rec := &x.rec
 	used := false
 	x.guarded(func() {
-		if x.answer == nil {
+		if x.try.Answer == nil {
 			return
 		}
-		if u, ok := x.answer.Usage(); ok {
+		if u, ok := x.try.Answer.Usage(); ok {
 			if used, rec.Used.Clipped = true, u.Clipped; u.Clipped {
-				x.g.recorder.Clipped(x.target.Name, rec.RequestID, u)
+				x.g.recorder.Clipped(x.try.Target.Name, rec.RequestID, u)
 			}
 			rec.PromptTokens, rec.CompletionTokens, rec.CachedTokens = u.PromptTokens, u.CompletionTokens, tokens(max(u.CachedTokens, 0))
 		}
@@ -171,7 +166,7 @@ func (x *exchange) record() {
 	rec.Outcome = x.err.Outcome()
 	x.guarded(func() { x.settleUsage(used) })
 	if e := x.err; e != nil && rec.Leg() != nil && (e.Code == infer.CodeEngine || e.Code == infer.CodeDeadline || e.Code == infer.CodeExpired || e.Code == infer.CodeUnavailable) {
-		x.g.recorder.Failed(x.culprit(e).Name, rec.RequestID, e)
+		x.g.recorder.Failed(x.try.Culprit(e).Name, rec.RequestID, e)
 	}
 	x.g.recorder.Close(rec, x.err, x.caller != prepare.Unknown)
 }
@@ -185,11 +180,33 @@ func (x *exchange) settleUsage(stated bool) {
 		if stated {
 			rec.Used.Prompt, rec.Used.Cached, rec.Used.Completion = tokens(rec.PromptTokens), rec.CachedTokens, tokens(rec.CompletionTokens)
 		}
-		if relayed, ok := x.answer.(*answer.Relayed); ok {
+		if relayed, ok := x.try.Answer.(*answer.Relayed); ok {
 			x.estimate(relayed, stated)
 		}
 	}
-	x.spends.settle(int(rec.Used.Prompt) + int(rec.Used.Completion))
+	x.spends.Settle(int(rec.Used.Prompt) + int(rec.Used.Completion))
+}
+
+// estimate counts a relayed answer whose engine has not stated its final counts, by its events, or
+// by its size if it is whole.
+func (x *exchange) estimate(r *answer.Relayed, stated bool) {
+	u := &x.rec.Used
+	var n int
+	switch events, size := r.Came(); {
+	case r.Refused() && !stated:
+		return // an error in place of an answer
+	case stated && (x.rec.Outcome == infer.Finished || events <= int(u.Completion)):
+		return
+	case events > 0:
+		n = events
+	case !x.prepared.Footprint.Computed:
+		n = x.need.Model.Ratio.Tokens(size)
+	}
+	b := r.Bounds()
+	u.Completion, u.Estimated = tokens(min(n, b.Completion)), true
+	if u.Prompt == 0 {
+		u.Prompt = tokens(min(x.prepared.Footprint.Length(), b.Prompt))
+	}
 }
 
 // tokens is a number of tokens in a record. An engine may state any.

@@ -311,7 +311,7 @@ func TestFormsAreForgotten(t *testing.T) {
 		}
 		var x *exchange
 		for _, s := range b.g.recorder.Streams() {
-			if of := s.(*exchange); of.target.Tokens != nil {
+			if of := s.(*exchange); of.try.Target.Tokens != nil {
 				x = of
 			}
 		}

@@ -5,13 +5,12 @@
 // queue, route and dispatch. Package prepare has the stages that only need a CPU and may
 // run in the pool, and package place has queue and route.
 //
-// After dispatch a request has three parts. A leg (leg.go) receives the output of one
-// engine: a token engine pushes ids into a mailbox (leg_tokens.go), and a relay engine
-// is read from (leg_relay.go). The answer (package answer) makes the response from that
-// output, without I/O. A carrier (package front) writes the response to the client. The
-// driver (driver.go) advances the three by steps that never wait. Between the steps
-// either a goroutine waits, or none does and workers step the stream when an event
-// arrives (workers.go). finish.go ends every request, and package record keeps account of it.
+// After dispatch a request has three parts. A leg (package attempt) receives the output of one
+// engine. The answer (package answer) makes the response from that output, without I/O. A carrier
+// (package front) writes the response to the client. The driver (driver.go) advances the three by
+// steps that never wait. Between the steps either a goroutine waits, or none does and workers step
+// the stream when an event arrives (workers.go). finish.go ends every request, and package record
+// keeps account of it.
 package gateway
 
 import (
@@ -24,7 +23,7 @@ import (
 	"time"
 
 	"weir/internal/fleet/admission"
-	"weir/internal/gateway/freelist"
+	"weir/internal/gateway/attempt"
 	"weir/internal/gateway/front"
 	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
@@ -45,14 +44,13 @@ type Gateway struct {
 	rids     rids // of requests that callers may abort by their own ids
 	preparer *prepare.Preparer
 	room     *place.Room // where requests wait for engines
+	attempts *attempt.Attempts
 	ids      *requestIDs
 	recorder *record.Recorder
 	started  int64        // Unix seconds, the models' creation time
 	refused  atomic.Int64 // clients that still send the body of a request that was refused
 	leaving  atomic.Bool  // answers close their connections
 	blocked  atomic.Int64 // streams whose clients do not read
-	kept     atomic.Int64 // bytes of what is kept of streams so that they can go on elsewhere
-	turns    place.Turns  // of streams that continue
 	meter    *busy.Meter  // nil: what is done is not measured
 	detached
 	base context.Context // Cut ends it, and each request
@@ -61,15 +59,12 @@ type Gateway struct {
 
 // detached is what the streams that have left net/http share.
 type detached struct {
-	outputs      *outputs
-	sockets      sockets
-	polls        poller       // it, or a test's
-	polled       atomic.Int64 // engines' sockets that are
-	workers      sync.Pool    // of *worker, for goroutines that are none
-	silences     silences
-	relayBuffers *freelist.List[relayBuffer]
-	streams      sync.WaitGroup
-	ending       atomic.Int64 // of them, in goroutines that end them
+	outputs *outputs
+	sockets sockets
+	polls   poller    // it, or a test's
+	workers sync.Pool // of *worker, for goroutines that are none
+	streams sync.WaitGroup
+	ending  atomic.Int64 // of them, in goroutines that end them
 }
 
 // New makes a gateway. Close must be called after the HTTP server has ended.
@@ -83,16 +78,15 @@ func New(opts Options) *Gateway {
 		ids:      newRequestIDs(),
 		started:  time.Now().Unix(),
 		meter:    opts.Watch.Meter(),
-		detached: detached{relayBuffers: newRelayBuffers()},
 	}
 	g.room = place.NewRoom(opts.Place.Queue, opts.Prepare.Allow.Fields.Order(), opts.Snapshot, g.meter, g.recorder.Panic)
 	g.preparer = prepare.New(&g.opts.Prepare, g.opts.Front.MaxBody, opts.Snapshot, g.room, opts.Metrics, g.meter)
-	g.turns.Most = opts.Place.Continue.AtOnce
 	cores := runtime.GOMAXPROCS(0)
-	g.outputs = newOutputs(cores, opts.Attempt.Batch, opts.Metrics, g.meter)
+	g.outputs = newOutputs(cores, opts.Stream.Batch, opts.Metrics, g.meter)
 	g.sockets = newSockets(cores, opts.Metrics, g.meter)
 	g.polls = g.sockets
 	g.base, g.cut = context.WithCancelCause(context.Background())
+	g.attempts = g.newAttempts()
 	g.front = front.New(&g.opts.Front, opts.Metrics, opts.Log, g.base, g.sockets, cores)
 	g.front.ServePlain(g.Handler(), maps.Keys(g.preparer.Services))
 	go g.room.Run()
@@ -102,6 +96,10 @@ func New(opts Options) *Gateway {
 	opts.Metrics.Queue(g.queued)
 	opts.Metrics.Tenants(g.tenants)
 	return g
+}
+
+func (g *Gateway) newAttempts() *attempt.Attempts {
+	return attempt.New(&g.opts.Attempt, g.preparer, g.room, g.recorder, g.opts.Metrics, g.opts.Log, g.base, g.ids.next, g.Pending)
 }
 
 // Leave makes each answer that begins from now on close its connection, so that clients
@@ -172,6 +170,7 @@ func (g *Gateway) Close() {
 	g.Cut()
 	g.front.Close()
 	g.streams.Wait()
+	g.attempts.Wait()
 	g.front.Wait()
 	g.room.End()
 	g.outputs.close()

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"weir/internal/gateway/attempt"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -380,7 +381,7 @@ func TestMergesUnderABlockedClient(t *testing.T) {
 // is told.
 func TestAbortNobodyAskedFor(t *testing.T) {
 	a, z := &tokenEngine{name: "a"}, &tokenEngine{name: "z"}
-	inBubble(t, Options{Place: PlaceOptions{Continue: Continuing{Off: true}}}, []any{a, z}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Attempt: attempt.Options{Continue: attempt.Continuing{Off: true}}}, []any{a, z}, func(t *testing.T, b *bench) {
 		c := b.post(chatPath, askStream(``))
 		call := a.call(t, 1)
 		call.send(words()[0])
@@ -400,7 +401,7 @@ func TestAbortNobodyAskedFor(t *testing.T) {
 func TestBatch(t *testing.T) {
 	batch := new(Batch)
 	a := &tokenEngine{name: "a"}
-	inBubble(t, Options{Attempt: AttemptOptions{Batch: batch}}, []any{a}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Stream: StreamOptions{Batch: batch}}, []any{a}, func(t *testing.T, b *bench) {
 		w := words()
 		c, d := b.post(chatPath, askStream(``)), b.post(chatPath, askStream(``))
 		one, two := a.call(t, 2), a.handed()[0]

@@ -43,7 +43,7 @@ func BenchmarkIdleQueue(b *testing.B) {
 				if err := x.place(); err != nil {
 					b.Fatal(err)
 				}
-				x.unbook(&infer.Error{Code: infer.CodeEngine})
+				x.try.End(&infer.Error{Code: infer.CodeEngine})
 			}
 		})
 	}
@@ -78,5 +78,5 @@ func BenchmarkRefused(b *testing.B) {
 	}
 	waits.End(nil)
 	<-left
-	running.unbook(&infer.Error{Code: infer.CodeEngine})
+	running.try.End(&infer.Error{Code: infer.CodeEngine})
 }

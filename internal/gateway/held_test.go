@@ -12,6 +12,7 @@ import (
 	"weir/internal/dialect/allow"
 	"weir/internal/engine"
 	"weir/internal/fleet/balance"
+	"weir/internal/gateway/attempt"
 	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
@@ -139,7 +140,7 @@ func TestCountsDoNotWait(t *testing.T) {
 // of it, those that wait leave one after the other, and one that comes is given to it.
 func TestGoesOnWithoutReports(t *testing.T) {
 	a := &tokenEngine{name: "a", most: 1}
-	inBubble(t, Options{Place: PlaceOptions{Queue: place.Queueing{Timeout: 24 * time.Hour}}, Attempt: AttemptOptions{FirstTimeout: 24 * time.Hour}}, []any{a}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Place: PlaceOptions{Queue: place.Queueing{Timeout: 24 * time.Hour}}, Attempt: attempt.Options{FirstTimeout: 24 * time.Hour}}, []any{a}, func(t *testing.T, b *bench) {
 		var all []*caller
 		for range 3 {
 			all = append(all, b.post(chatPath, askStream(``)))

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weir/internal/dialect/openai"
+	"weir/internal/gateway/attempt"
 	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/record"
 	"weir/internal/infer"
@@ -24,13 +25,15 @@ import (
 func BenchmarkInFlight(b *testing.B) {
 	g := &Gateway{recorder: record.New(record.Options{}, nil, nil, nil), preparer: prepare.New(new(prepare.Options), 0, nil, nil, nil, nil)}
 	defer g.preparer.Close()
+	attempts := new(attempt.Attempts)
 	for i := range 50000 {
 		x := &exchange{g: g, rec: record.Request{Record: &trace.Record{RequestID: fmt.Sprint(i), Model: "m", Arrival: int64(i), Client: netip.MustParseAddr("10.0.0.1")}}, endpoint: openai.Chat}
+		attempts.Open(&x.try, &x.prepared, &x.need, &x.rec)
 		x.rec.Publish(trace.Engine, int64(i))
 		x.rec.Driven()
-		s := new(silence)
-		x.rec.Awaits(&s.wait)
-		s.begin(int64(i))
+		w := new(record.Wait)
+		x.rec.Awaits(w)
+		w.Since.Store(int64(i))
 		x.rec.Known()
 		x.prepared.Sent = i
 		g.recorder.Enter(x)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"weir/internal/engine"
+	"weir/internal/gateway/attempt"
 	"weir/internal/infer"
 	"weir/internal/model"
 	"weir/models"
@@ -25,7 +26,7 @@ func TestIntegrity(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a, z := &tokenEngine{name: "a"}, &tokenEngine{name: "z"}
-			inBubble(t, Options{Place: PlaceOptions{Continue: Continuing{Off: true}}}, []any{a, z}, func(t *testing.T, b *bench) {
+			inBubble(t, Options{Attempt: attempt.Options{Continue: attempt.Continuing{Off: true}}}, []any{a, z}, func(t *testing.T, b *bench) {
 				c := b.post(chatPath, askStream(`,"max_tokens":5`))
 				call := a.call(t, 1)
 				call.send(words()[0])

@@ -51,8 +51,8 @@ func TestShortStreamsStay(t *testing.T) {
 					if rec := b.wantRecord(c, "finished", ""); rec.Writes != test.writes {
 						t.Errorf("%d writes, want %d", rec.Writes, test.writes)
 					}
-					if polled := b.g.polled.Load(); polled != 0 {
-						t.Errorf("%d sockets are polled", polled)
+					if b.g.attempts.Polled() {
+						t.Error("sockets are polled")
 					}
 				}
 			})

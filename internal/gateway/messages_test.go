@@ -103,7 +103,7 @@ func TestMessages(t *testing.T) {
 func TestMessagesErrors(t *testing.T) {
 	e, other := &tokenEngine{name: "a"}, &tokenEngine{name: "b"}
 	opts := Options{Front: front.Options{MaxBody: 1000}}
-	opts.Place.Continue.Off = true
+	opts.Attempt.Continue.Off = true
 	inBubble(t, opts, []any{e, other}, func(t *testing.T, b *bench) {
 		refused := func(c *caller, status int, kind, says string) {
 			t.Helper()

@@ -3,13 +3,8 @@ package gateway
 import (
 	"slices"
 	"sync"
-	"sync/atomic"
 
-	"weir/internal/dialect"
-	"weir/internal/gateway/stream"
-	"weir/internal/infer"
 	"weir/internal/tenancy"
-	"weir/internal/trace"
 )
 
 // This file has what POST /generate (package sglang) needs beyond other endpoints: the
@@ -39,11 +34,11 @@ func (r *rids) enter(rid string, x *exchange) {
 		r.byID = map[string][]*exchange{}
 	}
 	r.byID[rid] = append(r.byID[rid], x)
-	x.abortable.rid = rid
+	x.rid = rid
 }
 
 func (r *rids) leave(x *exchange) {
-	rid := x.abortable.rid
+	rid := x.rid
 	if rid == "" {
 		return
 	}
@@ -53,7 +48,7 @@ func (r *rids) leave(x *exchange) {
 	if r.byID[rid] = left; len(left) == 0 {
 		delete(r.byID, rid)
 	}
-	x.abortable.rid = ""
+	x.rid = ""
 }
 
 // abort aborts the requests of that id which the caller has sent, with the same key. Unlike at
@@ -63,65 +58,7 @@ func (r *rids) abort(rid string, c *tenancy.Caller) {
 	defer r.mu.Unlock()
 	for _, x := range r.byID[rid] {
 		if x.caller.Same(c) {
-			x.abortable.ask(x.End)
+			x.try.Abort(x.End)
 		}
 	}
-}
-
-// abortable is what /abort_request changes of a request. If an engine has the request,
-// the engine is asked to abort it, and its output until then is the answer. A request
-// that no engine has yet ends with errAborted.
-type abortable struct {
-	asked   atomic.Bool
-	sent    bool // the engine was told
-	rid     string
-	mailbox atomic.Pointer[stream.Mailbox] // from the hand-over on
-}
-
-var errAborted = infer.Errorf(infer.CodeCancelled, "the request was aborted by /abort_request")
-
-func (a *abortable) ask(end func(cause error)) {
-	a.asked.Store(true)
-	if !a.wake() {
-		end(errAborted)
-	}
-}
-
-// wake gives the stream of a request that an engine has its turn, and reports whether there is
-// one.
-func (a *abortable) wake() bool {
-	box := a.mailbox.Load()
-	if box != nil {
-		box.Wake()
-	}
-	return box != nil
-}
-
-// ready reports whether the request goes to an engine now, unless it was aborted.
-func (a *abortable) ready(box *stream.Mailbox) bool {
-	a.mailbox.Store(box)
-	return !a.asked.Load()
-}
-
-// timing returns the times of a request so far.
-func timing(rec *trace.Record) dialect.Timing {
-	now := trace.Now()
-	seconds := func(stamp int64) float64 {
-		if stamp == 0 {
-			return 0
-		}
-		return float64(trace.Wall(stamp).UnixNano()) / 1e9
-	}
-	t := dialect.Timing{
-		Received: seconds(rec.Arrival), FirstSent: seconds(rec.FirstFlushed), Ended: seconds(now),
-		Duration: float64(now-rec.Arrival) / 1e9,
-	}
-	if leg := rec.Leg(); leg != nil {
-		stamps := &leg.Stamps
-		t.Dispatched, t.Started, t.Prefilled = seconds(leg.ToServer), seconds(stamps.QueueEnd), seconds(stamps.PrefillEnd)
-		if stamps.QueueStart > 0 && stamps.QueueEnd > stamps.QueueStart {
-			t.Queue = float64(stamps.QueueEnd-stamps.QueueStart) / 1e9
-		}
-	}
-	return t
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/internal/gateway/answer"
+	"weir/internal/gateway/attempt"
 	"weir/internal/gateway/front"
 	"weir/internal/infer"
 )
@@ -28,12 +29,12 @@ func (i *injection) at(method string) {
 }
 
 type panickingLeg struct {
-	leg
+	attempt.Leg
 	*injection
 	x *exchange
 }
 
-func (l *panickingLeg) take(w *worker, round int) (bool, error) {
+func (l *panickingLeg) Take(h *attempt.Hand, round int) (bool, error) {
 	l.at("take")
 	if strings.Contains(l.in, "park") { // news in the turn, and no queue to stand in
 		l.hit = true
@@ -41,11 +42,11 @@ func (l *panickingLeg) take(w *worker, round int) (bool, error) {
 		l.x.shard = nil
 		return false, nil
 	}
-	return l.leg.take(w, round)
+	return l.Leg.Take(h, round)
 }
 
-func (l *panickingLeg) close() {
-	l.leg.close()
+func (l *panickingLeg) Close() {
+	l.Leg.Close()
 	l.at("close")
 }
 
@@ -126,8 +127,8 @@ func TestPanicOffNetHTTP(t *testing.T) {
 				}
 				r.read(1 << 20)
 				inject := &injection{in: test.in}
-				r.x.leg = &panickingLeg{r.x.leg, inject, r.x}
-				r.x.answer = &panickingAnswer{r.x.answer, inject}
+				r.x.try.Leg = &panickingLeg{r.x.try.Leg, inject, r.x}
+				r.x.try.Answer = &panickingAnswer{r.x.try.Answer, inject}
 				r.x.response.Carrier = &panickingCarrier{r.x.response.Carrier, inject}
 				c.offer(words()[1:20], nil)
 				r.settle()

@@ -12,6 +12,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/fleet/retry"
+	"weir/internal/gateway/attempt"
 	"weir/internal/infer"
 )
 
@@ -125,7 +126,7 @@ func TestRelayPrefillRefuses(t *testing.T) {
 					c := b.post(chatPath, `{"model":"relayed","messages":[],"stream":`+stream+`}`)
 					p.forward(t, 1).replies(map[int]string{400: "400", 422: "422", 429: "429", 500: "500"}[status], says)
 					if status == 500 {
-						time.Sleep(lastWord) // the decode engine may know better
+						time.Sleep(attempt.LastWord) // the decode engine may know better
 					}
 					if a := c.answer(); a.status != status || string(a.body) != says || !a.whole {
 						t.Errorf("status %d, %q", a.status, a.body)
@@ -165,8 +166,8 @@ func TestRelayPairFails(t *testing.T) {
 			prefill.chunks <- []byte("200 application/json")
 			prefill.fail(true)
 		}, 0, 502, []string{"p engine", "d cancelled"}},
-		{"prefill never answers", Options{Attempt: AttemptOptions{PrefillTimeout: 5 * time.Second}}, func(*forward, *relayEngine) {}, 5 * time.Second, 504, []string{"p deadline", "d cancelled"}},
-		{"prefill never ends its answer", Options{Attempt: AttemptOptions{PrefillTimeout: 5 * time.Second}}, func(prefill *forward, _ *relayEngine) {
+		{"prefill never answers", Options{Attempt: attempt.Options{PrefillTimeout: 5 * time.Second}}, func(*forward, *relayEngine) {}, 5 * time.Second, 504, []string{"p deadline", "d cancelled"}},
+		{"prefill never ends its answer", Options{Attempt: attempt.Options{PrefillTimeout: 5 * time.Second}}, func(prefill *forward, _ *relayEngine) {
 			prefill.chunks <- []byte("200 application/json")
 			prefill.chunks <- []byte("{")
 		}, 5 * time.Second, 504, []string{"p deadline", "d cancelled"}},
@@ -176,7 +177,7 @@ func TestRelayPairFails(t *testing.T) {
 				prefill.chunks <- bytes.Repeat([]byte(" "), 1<<20)
 			}
 		}, 0, 502, []string{"p integrity", "d cancelled"}},
-		{"nothing is handed over", Options{Attempt: AttemptOptions{TransferTimeout: 7 * time.Second}}, func(prefill *forward, _ *relayEngine) { prefill.replies("200", prefillAnswer) }, 7 * time.Second, 504, []string{"p finished", "d deadline"}},
+		{"nothing is handed over", Options{Attempt: attempt.Options{TransferTimeout: 7 * time.Second}}, func(prefill *forward, _ *relayEngine) { prefill.replies("200", prefillAnswer) }, 7 * time.Second, 504, []string{"p finished", "d deadline"}},
 		{"decode breaks off", Options{}, func(prefill *forward, d *relayEngine) {
 			prefill.replies("200", prefillAnswer)
 			d.handed()[0].fail(true)
@@ -214,7 +215,7 @@ func TestRelayPairFails(t *testing.T) {
 // own: the whole answer has --first-timeout, from when the decode half is handed over. It ends the
 // pair as any bound does, and counts against the decode engine.
 func TestRelayPairNotStreamed(t *testing.T) {
-	opts := Options{Attempt: AttemptOptions{FirstTimeout: 2 * time.Minute, PrefillTimeout: 20 * time.Second, TransferTimeout: 5 * time.Second}}
+	opts := Options{Attempt: attempt.Options{FirstTimeout: 2 * time.Minute, PrefillTimeout: 20 * time.Second, TransferTimeout: 5 * time.Second}}
 	inRelayPairs(t, opts, nil, func(t *testing.T, b *bench, p, d *relayEngine) {
 		d.reply = func(ctx context.Context, f *forward) (*engine.RelayResponse, error) {
 			select {
@@ -252,7 +253,7 @@ func TestRelayDecodeFails(t *testing.T) {
 		status int
 		body   string
 	}{
-		{"and the prefill engine is silent", func(*forward) {}, lastWord, 500, "decode"},
+		{"and the prefill engine is silent", func(*forward) {}, attempt.LastWord, 500, "decode"},
 		{"and the prefill engine has refused", func(f *forward) { f.replies("413", "prefill") }, 0, 413, "prefill"},
 		{"and so does the prefill engine", func(f *forward) { f.replies("500", "prefill") }, 0, 500, "decode"},
 	} {

@@ -14,6 +14,7 @@ import (
 	"weir/internal/fleet/cost"
 	"weir/internal/fleet/health"
 	"weir/internal/fleet/retry"
+	"weir/internal/gateway/attempt"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -293,7 +294,7 @@ func TestPrefillAfterOutput(t *testing.T) {
 				test.play(prefill)
 				decode.send(w[1])
 				decode.end(infer.ReasonStop, w[2])
-				time.Sleep(lastWord)
+				time.Sleep(attempt.LastWord)
 				c.wantWhole(text(w[:3]...), "stop")
 				if test.leg == "p cancelled" {
 					wantAborted(t, prefill)
@@ -371,7 +372,7 @@ func TestDecodeFails(t *testing.T) {
 		legs []string
 	}{
 		{"by itself", func(_, decode *call) { decode.fail(infer.CodeEngine, false) }, 0, "d", []string{"p cancelled", "d engine"}},
-		{"between them", func(_, decode *call) { between(decode) }, lastWord, "d", []string{"p cancelled", "d engine"}},
+		{"between them", func(_, decode *call) { between(decode) }, attempt.LastWord, "d", []string{"p cancelled", "d engine"}},
 		{"between them, because prefill did", func(prefill, decode *call) {
 			between(decode)
 			prefill.fail(infer.CodeInvalid, false)
@@ -616,7 +617,7 @@ func TestPairRetriesElsewhere(t *testing.T) {
 			p, d := couple(way)
 			p2, d2 := couple(way)
 			p2.name, d2.name = "p2", "d2"
-			inBubble(t, Options{Attempt: AttemptOptions{TransferTimeout: time.Second}}, []any{p, d, p2, d2}, func(t *testing.T, b *bench) {
+			inBubble(t, Options{Attempt: attempt.Options{TransferTimeout: time.Second}}, []any{p, d, p2, d2}, func(t *testing.T, b *bench) {
 				const n = 8
 				var callers []*caller
 				for range n {
@@ -678,7 +679,7 @@ func TestPairEscape(t *testing.T) {
 			p, d := couple(way)
 			p2, _ := couple(way)
 			p2.name = "p2"
-			inBubble(t, Options{Attempt: AttemptOptions{PrefillTimeout: time.Hour}}, []any{p, d, p2}, func(t *testing.T, b *bench) {
+			inBubble(t, Options{Attempt: attempt.Options{PrefillTimeout: time.Hour}}, []any{p, d, p2}, func(t *testing.T, b *bench) {
 				first, end := b.failing(t)
 				defer end()
 				c := b.post(chatPath, askStream(``))
@@ -693,23 +694,6 @@ func TestPairEscape(t *testing.T) {
 				b.wantRecord(c, "finished", "")
 			})
 		})
-	}
-}
-
-// Rooms are as a prefill engine divides them among its ranks.
-func TestRoom(t *testing.T) {
-	seen := map[int64]bool{}
-	for range 1000 {
-		for rank := -1; rank < 3; rank++ {
-			r := room(rank, 3)
-			if r < 0 || rank >= 0 && r%3 != int64(rank) || seen[r] {
-				t.Fatalf("rank %d of 3 has room %d", rank, r)
-			}
-			seen[r] = true
-		}
-	}
-	if r := room(0, 0); r < 0 {
-		t.Errorf("room %d", r)
 	}
 }
 

@@ -203,7 +203,7 @@ func BenchmarkBodyToEngine(b *testing.B) {
 						b.Fatal(err)
 					}
 					cpu += cpuTime(b) - before
-					x.unbook(&infer.Error{Code: infer.CodeEngine})
+					x.try.End(&infer.Error{Code: infer.CodeEngine})
 					x.prepared.Reservation.Leave()
 					tokens += len(x.prepared.IDs)
 				}
@@ -229,6 +229,7 @@ func insert(b *testing.B, body []byte, at int, text string) []byte {
 // chatExchange is that of a chat.
 func chatExchange(b *testing.B, g *Gateway) *exchange {
 	x := &exchange{g: g, rec: record.Request{Record: new(trace.Record)}, caller: tenancy.Anyone, endpoint: openai.Chat}
+	g.attempts.Open(&x.try, &x.prepared, &x.need, &x.rec)
 	x.response.Served = &front.Served{Request: &http.Request{URL: &url.URL{Path: chatPath}}}
 	return x
 }

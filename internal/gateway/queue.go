@@ -2,11 +2,9 @@ package gateway
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"weir/internal/dialect"
-	"weir/internal/engine"
 	"weir/internal/fleet/queue"
 	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
@@ -15,15 +13,8 @@ import (
 	"weir/internal/trace"
 )
 
-// routing is where a request can go.
-type routing struct {
-	need place.Need // as the fleet is now, and as what became of attempts has changed it
-	anew uint8      // how often it was prepared again
-}
-
 // goes has a request go where it can be sent as it was prepared.
-func (r *routing) goes(to prepare.Destination) {
-	n := &r.need
+func goes(n *place.Need, to prepare.Destination) {
 	n.Fleet, n.Model, n.Needs, n.NoIDs, n.BeginBy = to.Fleet, to.Model, to.Needs, to.NoIDs, to.BeginBy
 }
 
@@ -38,7 +29,7 @@ func (x *exchange) place() error {
 	if x.need.Expires == 0 {
 		x.need.Expires = x.g.room.Expires(now, x.need.BeginBy)
 	}
-	if err := x.undivided(&x.prepared, x.rec.Endpoint); err != nil {
+	if err := undivided(&x.need, &x.prepared, x.rec.Endpoint); err != nil {
 		return err
 	}
 	return x.g.room.Place(&x.ctx, &x.need, x.asks(), x)
@@ -79,33 +70,13 @@ func (x *exchange) Waits(again bool) {
 	}
 }
 
-// Given implements place.Owner. It books the request at its engine, or with a partner at both.
+// Given implements place.Owner.
 func (x *exchange) Given(p place.Placement) {
-	x.target, x.partner, x.charged = p.Target, nil, p.Turn
-	attempt := place.Chosen(p.Choice, x.need.Model)
-	attempt.Legs = legs(&x.rec, &p.Target, p.Partner)
-	x.g.recorder.Callers(&x.rec, attempt.Legs)
-	if attempt.Turn = p.Waited; p.Waited != nil {
+	if p.Waited != nil {
 		p.Waited.Band, p.Waited.Tenant = dialect.Clip(p.Waited.Band, maxCaller), dialect.Clip(p.Waited.Tenant, maxCaller)
 	}
-	x.rec.Attempts = append(x.rec.Attempts, attempt)
-	if len(x.rec.Attempts) == 1 {
-		x.need.Model.Retries.Requested(p.At)
-	}
-	x.work = x.prepared.Footprint.At(p.Target.Engine).WorkOf(p.Choice.Decision.Choice())
 	asks := x.asks()
-	p.Book(&x.booking, &x.need, &asks)
-	x.slot.Goes(p.Target.Books.Rank)
-	second := uint64(0)
-	if p.Partner != nil {
-		x.partner = newPartner(x.g, p.Partner, p.Choice, p.At, &x.prepared, x.need.Model)
-		second = relayedBy(p.Partner)
-	}
-	x.rec.Known()
-	x.rec.Relayed(relayedBy(&p.Target), second)
-	if !x.response.Begun {
-		x.rec.Routed = trace.Now()
-	}
+	x.try.Given(&p, &asks)
 }
 
 // Refresh implements place.Owner. It takes the fleet as it is now.
@@ -157,23 +128,6 @@ func (x *exchange) prepareAgain() (done bool, err error) {
 	body := x.prepared.Body
 	x.prepared = prepare.Prepared{}
 	return x.prepare(body)
-}
-
-// undivided sends a request that cannot be divided to engines that serve it whole, and
-// refuses it if there is none.
-func (r *routing) undivided(q *prepare.Prepared, path string) error {
-	if r.need.Model.Way == engine.Nowhere || !r.need.Needs.HasBytes() {
-		return nil
-	}
-	field, why := indivisible(q, r.need.Model.Way, path)
-	if why == "" {
-		return nil
-	}
-	if r.need.Needs.Bytes |= infer.Undivided; r.need.Model.Whole || r.need.Needs.HasIDs() {
-		return nil
-	}
-	return &infer.Error{Code: infer.CodeUnsupported, Param: field,
-		Message: fmt.Sprintf("the engines of model %q serve requests in two halves, and this one has none: %s", r.need.Model.Name, why)}
 }
 
 // queued is what metrics show of those that wait.

@@ -6,6 +6,8 @@ import (
 	"weir/internal/dialect/allow"
 	"weir/internal/fleet/admission"
 	"weir/internal/gateway/prepare"
+	"weir/internal/infer"
+	"weir/internal/tenancy"
 	"weir/internal/trace"
 )
 
@@ -27,8 +29,8 @@ func (x *exchange) read() (body []byte, err error) {
 		}
 		return nil, err
 	}
-	if err := x.spends.enter(x.caller, time.Now()); err != nil {
-		return nil, err
+	if over := x.spends.Enter(x.caller, time.Now()); over.Reason != "" {
+		return nil, overLimit(x.caller, over)
 	}
 	done, err := x.g.front.Admit(x.rec.Client, r.RemoteAddr)
 	if err != nil {
@@ -49,4 +51,22 @@ func (x *exchange) read() (body []byte, err error) {
 	x.rec.BytesIn = int64(len(body))
 	x.rec.Received = trace.Now()
 	return body, nil
+}
+
+// overLimit is the error of a request that may not begin now.
+func overLimit(c *tenancy.Caller, r tenancy.Refusal) error {
+	what := map[string]string{
+		tenancy.OverRequests:          "has as many requests under way as it may have",
+		tenancy.OverRequestsPerMinute: "has sent as many requests within a minute as it may send",
+		tenancy.OverTokensPerMinute:   "has used as many tokens within a minute as it may use",
+		tenancy.OverTokensPerDay:      "has used its tokens of the day, which ends at midnight UTC",
+	}[r.Reason]
+	e := infer.Errorf(infer.CodeOverloaded, "the key %s %s (%d)", c.Key, what, r.Limit)
+	if r.Reason == tenancy.Uncounted {
+		e = infer.Errorf(infer.CodeUnavailable, "the limits of the key %s cannot be counted now: the store of limits does not answer", c.Key)
+	}
+	if e.Reason, e.RetryAfter = r.Reason, r.After; e.RetryAfter == 0 {
+		e.RetryAfter = time.Second // when a request ends is not known
+	}
+	return e
 }

@@ -14,6 +14,7 @@ import (
 
 	"weir/internal/dialect/allow"
 	"weir/internal/engine"
+	"weir/internal/gateway/attempt"
 	"weir/internal/gateway/front"
 	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
@@ -483,7 +484,7 @@ func TestRelayedTokensAreCounted(t *testing.T) {
 // The engine is not held to its bound while weir waits for the client.
 func TestRelayBehindASlowClient(t *testing.T) {
 	r := &relayEngine{name: "r"}
-	inBubble(t, Options{Attempt: AttemptOptions{IdleTimeout: time.Second}}, []any{r}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Attempt: attempt.Options{IdleTimeout: time.Second}}, []any{r}, func(t *testing.T, b *bench) {
 		c := b.dial(512)
 		c.send("POST", anyPath, relayBody)
 		f := r.forward(t, 1)

@@ -4,39 +4,9 @@ import (
 	"net/http"
 	"strconv"
 
-	"weir/internal/dialect"
-	"weir/internal/gateway/answer"
 	"weir/internal/gateway/front"
 	"weir/internal/trace"
 )
-
-// newAnswer makes the answer of an attempt at a token engine.
-func (x *exchange) newAnswer() *answer.Tokens {
-	return answer.NewTokens(answer.TokensOptions{
-		Request: x.prepared.Request, Choices: x.prepared.Count(), PromptTokens: x.prepared.PromptTokens(), EngineCounts: x.prepared.HasMedia, Bounds: x.bounds(),
-		Tokenizer: x.prepared.Folder.Tokenizer, Stops: x.prepared.Stops, EOS: x.prepared.Folder.EOS, Format: x.prepared.Format, Keep: x.prepared.Keep(),
-		CallID: func(tool string, call int) string {
-			if id := x.prepared.CallID(tool, call); id != "" {
-				return id
-			}
-			return x.prepared.Request.CallPrefix + x.g.ids.next()
-		},
-		Encoder: func(t *answer.Tokens, promptTokens int) dialect.Encoder {
-			o := dialect.AnswerOptions{
-				ID: x.rec.RequestID, Created: trace.Wall(x.rec.Arrival).Unix(), Model: x.prepared.Head.Model,
-				Now:       func() int64 { return trace.Wall(trace.Now()).Unix() },
-				PromptIDs: x.prepared.IDs, PromptTokens: promptTokens, Vocabulary: x.prepared.Folder.Tokenizer, Timing: func() dialect.Timing { return timing(x.rec.Record) }, Reasoning: x.g.opts.Attempt.Reasoning,
-			}
-			if x.prepared.Count() > 1 {
-				o.PromptOf = func(choice int) []uint32 { return x.prepared.PromptOf(choice).IDs }
-			}
-			if x.prepared.Request.CountAlong {
-				o.Generated = t.Generated
-			}
-			return x.prepared.Request.Encoder(o)
-		},
-	})
-}
 
 // writeWhole writes an answer that is no stream, a part at a time: each gets the
 // whole time that a client may take to read.

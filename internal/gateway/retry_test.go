@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"weir/internal/gateway/attempt"
 	"weir/internal/infer"
 )
 
@@ -121,7 +122,7 @@ func TestNotRetried(t *testing.T) {
 // connection where streams are not continued: never an end that looks whole.
 func TestFailureAfterTheFirstByte(t *testing.T) {
 	a, z := &tokenEngine{name: "a"}, &tokenEngine{name: "z"}
-	inBubble(t, Options{Place: PlaceOptions{Continue: Continuing{Off: true}}}, []any{a, z}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Attempt: attempt.Options{Continue: attempt.Continuing{Off: true}}}, []any{a, z}, func(t *testing.T, b *bench) {
 		w := words()
 		c := b.post(chatPath, askStream(``))
 		call := a.call(t, 1)
@@ -227,7 +228,7 @@ func perform(t *testing.T, dir string, scene scene, plots []plot, waits []bool) 
 			engines[i].accept = refuse(infer.CodeUnavailable, true)
 		}
 	}
-	b := newBench(t, dir, Options{Attempt: AttemptOptions{FlushInterval: scene.flush}, Place: PlaceOptions{Continue: Continuing{Off: true}}}, []any{engines[0], engines[1]}, scene.way)
+	b := newBench(t, dir, Options{Stream: StreamOptions{FlushInterval: scene.flush}, Attempt: attempt.Options{Continue: attempt.Continuing{Off: true}}}, []any{engines[0], engines[1]}, scene.way)
 	defer b.end()
 	body := askChat(`,"max_tokens":100`)
 	if scene.stream {

@@ -14,6 +14,7 @@ import (
 
 	"weir/internal/fleet/admission"
 	"weir/internal/fleet/route"
+	"weir/internal/gateway/attempt"
 	"weir/internal/gateway/front"
 	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
@@ -60,13 +61,14 @@ func newRig(t testing.TB, opts Options) *rig {
 	g := &Gateway{
 		opts: opts, bodies: admission.NewBodies(0, nil), recorder: record.New(opts.Record, opts.Metrics, opts.Log, nil), ids: &requestIDs{instance: strings.Repeat("0", 16)}, room: place.NewRoom(opts.Place.Queue, opts.Prepare.Allow.Fields.Order(), opts.Snapshot, nil, nil),
 		detached: detached{
-			relayBuffers: newRelayBuffers(), polls: memPolls{},
-			outputs: &outputs{shards: []*shard{{batch: opts.Attempt.Batch}}}, sockets: newSockets(1, rigMetrics, nil),
+			polls:   memPolls{},
+			outputs: &outputs{shards: []*shard{{batch: opts.Stream.Batch}}}, sockets: newSockets(1, rigMetrics, nil),
 		},
 	}
 	g.preparer = prepare.New(&g.opts.Prepare, opts.Front.MaxBody, opts.Snapshot, g.room, rigMetrics, nil)
 	t.Cleanup(g.preparer.Close)
 	g.base, g.cut = context.WithCancelCause(t.Context())
+	g.attempts = g.newAttempts()
 	g.front = front.New(&g.opts.Front, rigMetrics, opts.Log, g.base, memHangups{}, 1)
 	g.front.Returned().Serving.Store(true)
 	r.g, r.w = g, &worker{metrics: rigMetrics}
@@ -165,8 +167,8 @@ func (r *rig) call(choice int) *call {
 	var found *call
 	for _, c := range r.tokens.handed() {
 		at := 0
-		if s, ok := c.sink.(*choiceSink); ok {
-			at = int(s.choice)
+		if s, ok := c.sink.(*attempt.ChoiceSink); ok {
+			at = int(s.Choice)
 		}
 		if at == choice {
 			found = c

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"weir/internal/engine"
+	"weir/internal/gateway/attempt"
 	"weir/internal/gateway/front"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -159,7 +160,7 @@ func (s *script) command(line string) {
 	case "hang":
 		s.rig.client.Close()
 	case "abort":
-		s.rig.x.abortable.ask(s.rig.x.ctx.End)
+		s.rig.x.try.Abort(s.rig.x.ctx.End)
 	case "cut":
 		s.rig.g.Cut()
 	case "wait":
@@ -178,7 +179,7 @@ func (s *script) command(line string) {
 func (s *script) begin(verb, rest string) {
 	args, named := s.words(rest)
 	if verb == "gateway" {
-		s.opts = Options{Front: front.Options{WriteTimeout: s.dur(named["write"])}, Attempt: AttemptOptions{IdleTimeout: s.dur(named["idle"]), FirstTimeout: s.dur(named["first"]), FlushInterval: s.dur(named["flush"])}}
+		s.opts = Options{Front: front.Options{WriteTimeout: s.dur(named["write"])}, Attempt: attempt.Options{IdleTimeout: s.dur(named["idle"]), FirstTimeout: s.dur(named["first"])}, Stream: StreamOptions{FlushInterval: s.dur(named["flush"])}}
 		if name, d, ok := strings.Cut(named["delay"], ":"); ok {
 			stage, err := trace.ParseStage(name)
 			if err != nil {
@@ -205,7 +206,7 @@ func (s *script) begin(verb, rest string) {
 			return resp, nil
 		}
 	}
-	s.rig.g.opts.Place.Continue.Off = true // TestHoweverItContinues has that
+	s.rig.g.opts.Attempt.Continue.Off = true // TestHoweverItContinues has that
 	s.rig.ask(cmp.Or(named["path"], chatPath), body, cmp.Or(s.num(named["window"]), 1<<20))
 }
 
@@ -276,7 +277,7 @@ func (s *script) told() {
 	if x := s.rig.x; s.rig.g.recorder.Live() > 0 {
 		left, state := s.rig.left.Load(), "is on net/http"
 		switch {
-		case left && s.opts.Attempt.FlushInterval > 0:
+		case left && s.opts.Stream.FlushInterval > 0:
 			state = "has a goroutine of its own"
 		case left && x.state.Load() == parked:
 			state = "waits for the engine"

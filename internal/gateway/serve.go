@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/http"
 
+	"weir/internal/gateway/attempt"
 	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
@@ -53,7 +54,7 @@ func (x *exchange) prepare(body []byte) (done bool, err error) {
 	to, answer, err := x.g.preparer.Prepare(&x.ctx, &x.prepared, prepare.Input{
 		Caller: x.caller, Endpoint: x.endpoint, Path: r.URL.Path, Header: r.Header, Body: body, Record: &x.rec, Owner: x,
 	})
-	x.goes(to)
+	goes(&x.need, to)
 	if l := x.prepared.LeftOut; l != nil && !to.Needs.HasBytes() { // of a request that may be relayed only the engine shows it
 		l.Tell(x.response.Served.Writer.Header(), x.g.opts.Metrics)
 	}
@@ -82,7 +83,7 @@ func (x *exchange) engine() (done bool, err error) {
 func (x *exchange) attempts() (v verdict) {
 	for {
 		done, err := x.engine()
-		if x.err = x.broken(infer.AsError(err)); x.err != nil || done {
+		if x.err = x.try.Broken(&x.ctx, infer.AsError(err)); x.err != nil || done {
 			return ended
 		}
 		if x.err = infer.AsError(x.dispatch()); x.err == nil {
@@ -103,14 +104,46 @@ func (x *exchange) attempts() (v verdict) {
 	}
 }
 
+// dispatch is stage 7: it hands the request to the chosen engine.
+func (x *exchange) dispatch() error {
+	x.answering = false
+	c := attempt.Client{Endpoint: x.endpoint, Spends: &x.spends, Room: &x.room}
+	if s := x.response.Served; s != nil {
+		c.Request, c.Header = s.Request, s.Writer.Header()
+	}
+	if x.shard == nil && x.try.Target.Relay == nil {
+		x.shard = x.g.outputs.assign()
+	}
+	if x.shard != nil {
+		c.Waiting = &x.shard.pending
+	}
+	return x.try.Dispatch(&x.ctx, c)
+}
+
 // repeats settles an attempt, and reports whether another one follows.
 func (x *exchange) repeats() bool {
 	if !x.answering {
-		x.err = x.partner.word(&x.ctx, x.err)
+		x.err = x.try.Word(x.err)
 	}
 	e := x.err
-	x.settle(e)
-	return x.again(e)
+	x.settled(x.try.Settle(e))
+	next, err := x.try.Again(&x.ctx, e, x)
+	switch {
+	case next.Again:
+		x.err, x.ending = nil, false
+	case next.Whole != "":
+		x.conclude(next.Whole)
+	case e != nil:
+		x.err = err
+	}
+	return next.Again
+}
+
+// settled takes over the error of a panic at the end of an attempt.
+func (x *exchange) settled(panicked *infer.Error) {
+	if x.err == nil {
+		x.err = panicked
+	}
 }
 
 // assist gives streams their turns that have waited for one, or whose engines' sockets have
@@ -118,7 +151,7 @@ func (x *exchange) repeats() bool {
 func (g *Gateway) assist() {
 	w := g.worker()
 	g.outputs.assist(w)
-	if g.polled.Load() > 0 {
+	if g.attempts.Polled() {
 		g.sockets.Assist(w)
 	}
 	g.workers.Put(w)

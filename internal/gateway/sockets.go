@@ -6,6 +6,7 @@ import (
 	"net"
 	"syscall"
 
+	"weir/internal/gateway/attempt"
 	"weir/internal/observe/busy"
 	"weir/internal/observe/metrics"
 	"weir/internal/wire/epoll"
@@ -25,11 +26,8 @@ type poller interface {
 // they send, clients' for their hang-ups.
 type sockets struct{ *epoll.Poller[*worker] }
 
-// relayKind is the kind of all relayed engines.
-const relayKind = "openai"
-
 func newSockets(cores int, m *metrics.Metrics, meter *busy.Meter) sockets {
-	of := m.Receive(relayKind)
+	of := m.Receive(attempt.RelayKind)
 	return sockets{epoll.New(cores, func() *worker { return &worker{metrics: m, meter: meter, reads: reads{of: of}} })}
 }
 

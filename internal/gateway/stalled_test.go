@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/internal/fleet/judge"
+	"weir/internal/gateway/attempt"
 	"weir/internal/gateway/front"
 	"weir/internal/infer"
 )
@@ -74,7 +75,7 @@ func TestStalledStream(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a, z := &tokenEngine{name: "a"}, &tokenEngine{name: "z"}
-			inBubble(t, Options{Attempt: AttemptOptions{IdleTimeout: time.Hour, FirstTimeout: time.Hour}, Front: front.Options{WriteTimeout: time.Hour}}, []any{a, z}, func(t *testing.T, b *bench) {
+			inBubble(t, Options{Attempt: attempt.Options{IdleTimeout: time.Hour, FirstTimeout: time.Hour}, Front: front.Options{WriteTimeout: time.Hour}}, []any{a, z}, func(t *testing.T, b *bench) {
 				j := b.judgedBy(judge.Options{Stall: test.stall})
 				ctx, stop := context.WithCancel(t.Context())
 				var run sync.WaitGroup

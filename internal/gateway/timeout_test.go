@@ -10,6 +10,7 @@ import (
 
 	"weir/internal/fleet/admission"
 	"weir/internal/fleet/retry"
+	"weir/internal/gateway/attempt"
 	"weir/internal/gateway/front"
 	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
@@ -173,7 +174,7 @@ func TestFirstTimeout(t *testing.T) {
 
 func TestIdleTimeout(t *testing.T) {
 	a, z := &tokenEngine{name: "a"}, &tokenEngine{name: "z"}
-	inBubble(t, Options{Place: PlaceOptions{Continue: Continuing{Off: true}}}, []any{a, z}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Attempt: attempt.Options{Continue: attempt.Continuing{Off: true}}}, []any{a, z}, func(t *testing.T, b *bench) {
 		c := b.post(chatPath, askStream(``))
 		call := a.call(t, 1)
 		for i := range 5 { // each output sets the bound anew

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"weir/internal/dialect/sglang"
+	"weir/internal/gateway/attempt"
 	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/observe/busy"
@@ -85,7 +86,7 @@ func TestOperationsOfTheNamed(t *testing.T) {
 func TestAccessLog(t *testing.T) {
 	var out bytes.Buffer
 	a := &tokenEngine{name: "a"}
-	opts := Options{Record: record.Options{Access: record.AccessLog{Log: slog.New(slog.NewJSONHandler(&out, nil)), Share: 1}}, Attempt: AttemptOptions{IdleTimeout: time.Minute}}
+	opts := Options{Record: record.Options{Access: record.AccessLog{Log: slog.New(slog.NewJSONHandler(&out, nil)), Share: 1}}, Attempt: attempt.Options{IdleTimeout: time.Minute}}
 	inOneWay(t, opts, []any{a}, func(t *testing.T, b *bench) {
 		out.Reset()
 		c := b.post(chatPath, askStream(``))

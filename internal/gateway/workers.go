@@ -8,8 +8,7 @@ import (
 	"sync/atomic"
 
 	"weir/internal/engine"
-	"weir/internal/gateway/answer"
-	"weir/internal/gateway/place"
+	"weir/internal/gateway/attempt"
 	"weir/internal/infer"
 	"weir/internal/observe/busy"
 	"weir/internal/observe/metrics"
@@ -66,29 +65,10 @@ type worker struct {
 	mark    busy.Mark // of the turns since it last waited
 	encodes bool      // it is set
 	reads   reads     // where its turns are given because engines' sockets have something
-	in      answer.Input
-	scratch answer.Scratch
+	hand    attempt.Hand
 	frame   []byte // the chunk being written
 
-	// Not reported yet to what all workers share: the metrics, and the books.
-	writes, bytes int
-	tally         place.Tally
-	merged, gaps  metrics.Tally
-}
-
-// batches counts batches of what one goroutine reads.
-type batches struct {
-	ended int64 // when the one before ended; 0: there was none
-}
-
-// count counts a batch, which ends now.
-func (b *batches) count(of *metrics.Receive, streams int, began, now int64) {
-	waited := int64(-1)
-	if b.ended != 0 {
-		waited = began - b.ended
-	}
-	of.Batch(streams, waited, now-began)
-	b.ended = now
+	writes, bytes int // not reported yet to the metrics
 }
 
 // reads are the turns of relayed engines' streams in one of their poller's goroutines.
@@ -97,7 +77,7 @@ type reads struct {
 	of      *metrics.Receive // nil: the goroutine is none of the poller's
 	streams int              // of the batch
 	began   int64            // when it began
-	batches batches
+	batches metrics.Batches
 }
 
 // begin is called before a turn.
@@ -115,7 +95,7 @@ func (r *reads) end() {
 	if r.streams == 0 {
 		return
 	}
-	r.batches.count(r.of, r.streams, r.began, trace.Now())
+	r.batches.Count(r.of, r.streams, r.began, trace.Now())
 	r.streams = 0
 }
 
@@ -124,8 +104,7 @@ const keepFrame = 64 << 10
 
 // trim releases the buffers of the previous turn if they are large, and all references.
 func (w *worker) trim() {
-	w.in = answer.Input{}
-	w.scratch.Trim()
+	w.hand.Trim()
 	w.frame = infer.Reuse(w.frame, keepFrame)
 }
 
@@ -135,9 +114,7 @@ func (w *worker) Idle() {
 		w.metrics.Wrote(w.writes, w.bytes)
 		w.writes, w.bytes = 0, 0
 	}
-	w.tally.Tell()
-	w.merged.Tell()
-	w.gaps.Tell()
+	w.hand.Tell()
 	w.reads.end()
 	if w.encodes {
 		w.encodes = false
@@ -179,7 +156,7 @@ type reader struct {
 	mark  busy.Mark
 
 	received int64 // when the batch at hand was read
-	batches  batches
+	batches  metrics.Batches
 }
 
 // Begin implements engine.Reader.
@@ -217,7 +194,7 @@ func (r *reader) count(o *outputs, streams int, now int64) {
 	if r.of == nil {
 		r.of = o.metrics.Receive(r.kind)
 	}
-	r.batches.count(r.of, streams, max(r.received, r.batches.ended), now)
+	r.batches.Count(r.of, streams, max(r.received, r.batches.Ended), now)
 }
 
 func newOutputs(workers int, b *Batch, m *metrics.Metrics, meter *busy.Meter) *outputs {

@@ -26,6 +26,9 @@ func asksTokenizer(e dialect.Endpoint) bool {
 	return wants == dialect.TokenIDs || wants == dialect.Text
 }
 
+// Effects reports whether engines may do more at a path than compute an answer.
+func (pr *Preparer) Effects(path string) bool { return pr.opts.Allow.Paths.Added(path) }
+
 // CheckPath refuses a path that is not served for a model.
 func (pr *Preparer) CheckPath(m *route.Model, e dialect.Endpoint, path string) error {
 	folder := pr.Folder(m) != nil

@@ -20,6 +20,21 @@ func (r *Receive) Batch(streams int, waited, took int64) {
 	}
 }
 
+// Batches counts batches of what one goroutine reads.
+type Batches struct {
+	Ended int64 // when the one before ended; 0: there was none
+}
+
+// Count counts a batch, which ends now.
+func (b *Batches) Count(of *Receive, streams int, began, now int64) {
+	waited := int64(-1)
+	if b.Ended != 0 {
+		waited = began - b.Ended
+	}
+	of.Batch(streams, waited, now-began)
+	b.Ended = now
+}
+
 // Merged is how many deltas of an engine a turn of a stream took as one.
 func (r *Receive) Merged() *Distribution { return r.merged }
 

@@ -1,4 +1,4 @@
-package gateway
+package attempt
 
 import (
 	"bytes"
@@ -53,7 +53,7 @@ func (h *tokenPrefill) serve(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
-		return inTime(err, "did not confirm the request", p.g.opts.Attempt.SubmitTimeout, "--submit-timeout")
+		return inTime(err, "did not confirm the request", p.of.opts.SubmitTimeout, "--submit-timeout")
 	}
 	h.handed, p.clock.submit = true, 0
 	p.leg.Known = trace.Now()
@@ -70,7 +70,7 @@ func (h *tokenPrefill) handOver(ctx context.Context) error {
 		c.has(g)
 		return err
 	}
-	open, err := p.g.handOverAll(ctx, p.id, len(h.choices), h.atOnce, p.leg, func(ctx context.Context, i int, leg *trace.Leg) (engine.Generation, error) {
+	open, err := p.of.handOverAll(ctx, p.rec.RequestID, len(h.choices), h.atOnce, p.leg, func(ctx context.Context, i int, leg *trace.Leg) (engine.Generation, error) {
 		return p.target.Tokens.Generate(ctx, h.choices[i].request, 1, &h.choices[i], leg)
 	})
 	for i, g := range open {

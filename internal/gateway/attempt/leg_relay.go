@@ -1,4 +1,4 @@
-package gateway
+package attempt
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"weir/internal/dialect"
 	"weir/internal/engine"
 	"weir/internal/gateway/answer"
-	"weir/internal/gateway/freelist"
 	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/lifetime"
@@ -48,10 +47,10 @@ type waitingReads struct {
 	unread []byte // of buf
 	err    error  // what the read said, due after unread
 	filled bool   // half of buf or more: there may be more that has waited already
-	// If its reads keep waiting, each is a batch of a single stream. of is nil until that is
+	// If its reads keep waiting, each is a batch of a single stream. receive is nil until that is
 	// known. since is the time of the current read, or 0 if there is none.
-	of      *metrics.Receive
-	batches batches
+	receive *metrics.Receive
+	batches metrics.Batches
 	since   int64
 }
 
@@ -60,17 +59,13 @@ type polledReads struct {
 	polled   engine.Polled
 	stopPoll func()
 	hup      atomic.Bool // the engine has ended its side: the socket is read to its end
-	requeue  func()      // asks for another turn
+	notify   func()      // asks for another turn
 	reads    int         // of this turn
 	drained  bool        // the socket held nothing more
 }
 
-// A buffer for reads that wait begins small, because thousands of streams may wait
-// for their first output.
-const (
-	relayBufferMin = 1 << 10
-	relayBufferMax = 64 << 10
-)
+// RelayKind is the kind of all relayed engines.
+const RelayKind = "openai"
 
 // open begins the answer by its head.
 func (l *relayLeg) open(e dialect.Endpoint, h *dialect.Head) *answer.Relayed {
@@ -94,14 +89,14 @@ func (l *relayLeg) open(e dialect.Endpoint, h *dialect.Head) *answer.Relayed {
 	if l.silence == nil {
 		l.expect()
 	}
-	l.buf = l.g.relayBuffers.Take().room[:]
+	l.buf = l.of.buffers.Take().room[:]
 	l.answer = answer.NewRelayed(o)
 	return l.answer
 }
 
 // expect bounds the wait for the engine's first output.
 func (l *relayLeg) expect() {
-	l.silence = l.g.silences.begin(l.target.Name, l.g.opts.Attempt.FirstTimeout, l.g.opts.Attempt.IdleTimeout, func(e *infer.Error) { l.ctx.End(e) })
+	l.silence = l.of.silences.begin(l.target.Name, l.of.opts.FirstTimeout, l.of.opts.IdleTimeout, func(e *infer.Error) { l.ctx.End(e) })
 	l.rec.Awaits(&l.silence.wait)
 }
 
@@ -123,7 +118,7 @@ func (l *relayLeg) ask(by dialect.Endpoint, q *prepare.Prepared, path string) []
 			asked = nil
 		}
 	}
-	if c, ok := by.(dialect.Counted); ok && l.verifier == nil && q.Head.Stream && l.g.opts.Attempt.Counting {
+	if c, ok := by.(dialect.Counted); ok && l.verifier == nil && q.Head.Stream && l.of.opts.Counting {
 		if counting, v := c.Count(q.Head); v != nil {
 			asked, l.verifier = counting, &counted{v, l.why}
 		}
@@ -158,9 +153,9 @@ func (l *relayLeg) verified() (ok bool, why string) {
 	return l.verifier.Verified()
 }
 
-// head implements leg: it passes the engine's response head on. An empty answer is no
+// Head implements Leg: it passes the engine's response head on. An empty answer is no
 // stream.
-func (l *relayLeg) head(h http.Header, first answer.Part) (status int, events bool) {
+func (l *relayLeg) Head(h http.Header, first answer.Part) (status int, events bool) {
 	l.response.Fields.Put(h)
 	if l.response.Length >= 0 {
 		h["Content-Length"] = []string{strconv.FormatInt(l.response.Length, 10)}
@@ -176,21 +171,21 @@ func (l *relayLeg) head(h http.Header, first answer.Part) (status int, events bo
 // end holds up no other stream.
 const turnReads = 4
 
-// take implements leg. It is stage 8, receive.
-func (l *relayLeg) take(w *worker, round int) (ok bool, err error) {
-	in, s := &w.in, &w.scratch
+// Take implements Leg. It is stage 8, receive.
+func (l *relayLeg) Take(h *Hand, round int) (ok bool, err error) {
+	in, s := &h.In, &h.Scratch
 	in.N, in.Err = 0, nil
-	l.g.room.Tell(l.booking, &w.tally)
+	l.of.room.Tell(l.booking, &h.Tally)
 	if n := l.answer.Events(); n > l.told { // of what was taken last
-		l.shown.took(w, l.rec.Record, l.taken, l.taken, l.flushed, n-l.told, n-l.told)
+		l.shown.took(h, l.rec.Record, l.taken, l.taken, l.flushed, n-l.told, n-l.told)
 		l.told = n
 	}
 	l.silence.pause()
 	if !l.ending && l.err == nil && l.answer.Done() { // a stream that has had its end marker must end soon
 		l.ending = true
-		l.silence.limitTo(min(answer.EndGrace, l.g.opts.Attempt.IdleTimeout), answersEnd)
+		l.silence.limitTo(min(answer.EndGrace, l.of.opts.IdleTimeout), answersEnd)
 	}
-	if len(l.unread) == 0 && l.err == nil && l.ready() {
+	if len(l.unread) == 0 && l.err == nil && l.Ready() {
 		l.read()
 	}
 	switch {
@@ -224,7 +219,7 @@ func (l *relayLeg) tryRead(in *answer.Input, s *answer.Scratch, round int) bool 
 	}
 	for !l.drained {
 		if l.reads++; l.reads > turnReads {
-			l.requeue() // behind all others that are ready
+			l.notify() // behind all others that are ready
 			break
 		}
 		in.N, l.drained, in.Err = l.polled.TryRead(l.answer.Room(s))
@@ -254,18 +249,18 @@ func (l *relayLeg) readError(err error) error {
 	return infer.AsError(err)
 }
 
-// stop implements leg. A relay's answer has no choices that weir ends.
-func (l *relayLeg) stop([]answer.Stop, bool) {}
+// Stop implements Leg. A relay's answer has no choices that weir ends.
+func (l *relayLeg) Stop([]answer.Stop, bool) {}
 
-// whole implements leg.
-func (l *relayLeg) whole() bool { return l.answer.Done() }
+// Whole implements Leg.
+func (l *relayLeg) Whole() bool { return l.answer.Done() }
 
-// more implements leg.
-func (l *relayLeg) more() bool { return l.filled }
+// More implements Leg.
+func (l *relayLeg) More() bool { return l.filled }
 
-// ready implements leg: a part of the answer was read from the socket together with the head,
+// Ready implements Leg: a part of the answer was read from the socket together with the head,
 // so that reading it does not wait.
-func (l *relayLeg) ready() bool {
+func (l *relayLeg) Ready() bool {
 	if l.polled != nil {
 		return false
 	}
@@ -273,10 +268,10 @@ func (l *relayLeg) ready() bool {
 	return len(l.unread) > 0 || l.err != nil || ok && b.Buffered()
 }
 
-// glance implements leg: it reads what the socket has.
-func (l *relayLeg) glance() bool {
+// Glance implements Leg: it reads what the socket has.
+func (l *relayLeg) Glance() bool {
 	polled, ok := l.response.Body.(engine.Polled)
-	if !ok || l.ready() || l.polled != nil {
+	if !ok || l.Ready() || l.polled != nil {
 		return ok && l.polled == nil
 	}
 	n, _, err := polled.TryRead(l.buf)
@@ -287,8 +282,8 @@ func (l *relayLeg) glance() bool {
 	return true
 }
 
-// wait implements leg: it reads.
-func (l *relayLeg) wait() {
+// Wait implements Leg: it reads.
+func (l *relayLeg) Wait() {
 	if len(l.unread) > 0 || l.err != nil {
 		return // it came with the head
 	}
@@ -303,7 +298,7 @@ func (l *relayLeg) read() {
 	l.begin()
 	n, err := l.response.Body.Read(l.buf)
 	l.silence.pause()
-	if l.of != nil {
+	if l.receive != nil {
 		l.since = trace.Now()
 	}
 	l.unread, l.err = l.buf[:n], err
@@ -313,52 +308,43 @@ func (l *relayLeg) read() {
 // batched counts what was read last, which has been dealt with.
 func (l *relayLeg) batched() {
 	if l.since != 0 {
-		l.batches.count(l.of, 1, l.since, trace.Now())
+		l.batches.Count(l.receive, 1, l.since, trace.Now())
 		l.since = 0
 	}
 }
 
-// drive implements leg: it gives the answer's socket to the poller. One that cannot be polled,
+// Drive implements Leg: it gives the answer's socket to the poller. One that cannot be polled,
 // as over TLS, is read by the stream's own goroutine to its end.
-func (l *relayLeg) drive(x *exchange) bool {
+func (l *relayLeg) Drive(d Driven) bool {
 	polled, ok := l.response.Body.(engine.Polled)
 	var fd int
 	if ok {
 		fd, ok = polled.Detach()
 	}
 	if !ok {
-		l.of = l.g.opts.Metrics.Receive(relayKind)
+		l.receive = l.of.metrics.Receive(RelayKind)
 		return false
 	}
-	l.polled, l.requeue = polled, x.Notify
+	l.polled, l.notify = polled, d.Notify
 	l.release()
-	// The engine has sent something, or has ended its side.
-	ready := func(w *worker, hup bool) {
-		if hup {
-			l.hup.Store(true)
-		}
-		if x.claim(running) {
-			x.turn(w)
-		}
-	}
 	var err error
-	if l.stopPoll, err = l.g.polls.poll(fd, ready); err != nil {
+	if l.stopPoll, err = d.Poll(fd, &l.hup); err != nil {
 		// The answer cannot go back to being read as before.
 		l.err = &infer.Error{Code: infer.CodeInternal, Message: "the engine's connection cannot be polled", Cause: err}
 	} else {
-		l.g.polled.Add(1)
+		l.of.polled.Add(1)
 	}
-	l.stopWatching = l.ctx.AtEnd(x.Notify)
+	l.stopWatching = l.ctx.AtEnd(l.notify)
 	return true
 }
 
-// close implements leg.
-func (l *relayLeg) close() {
+// Close implements Leg.
+func (l *relayLeg) Close() {
 	l.engineWait.close()
 	l.batched()
 	if l.stopPoll != nil {
 		l.stopPoll()
-		l.g.polled.Add(-1)
+		l.of.polled.Add(-1)
 	}
 	if l.answer != nil {
 		if n := l.answer.Events(); n > l.told { // the stream ended with them
@@ -380,14 +366,25 @@ func (l *relayLeg) close() {
 // release lets go of the buffer. What was not taken of it still refers to it.
 func (l *relayLeg) release() {
 	if len(l.buf) == relayBufferMin && len(l.unread) == 0 {
-		l.g.relayBuffers.Give(relayBuffer{(*[relayBufferMin]byte)(l.buf)})
+		l.of.buffers.Give(relayBuffer{(*[relayBufferMin]byte)(l.buf)})
 	}
 	l.buf = nil
 }
 
-// relayBuffer is one of relayBufferMin. Others are not kept.
-type relayBuffer struct{ room *[relayBufferMin]byte }
-
-func newRelayBuffers() *freelist.List[relayBuffer] {
-	return &freelist.List[relayBuffer]{Make: func() relayBuffer { return relayBuffer{new([relayBufferMin]byte)} }}
+// lingers tracks a decode half that continues after its leg was closed. It ends at the
+// gateway's cut at the latest.
+func (l *relayLeg) lingers() {
+	of := l.of
+	if l.waits.Held() == nil {
+		return
+	}
+	if of.base.Err() != nil {
+		l.waits.Released()
+		return
+	}
+	l.partner.frees(l.waits.Released)
+	if l.waits.Held() == nil {
+		return
+	}
+	of.lingering.Go(func() { l.waits.Outlast(of.base.Done()) })
 }

@@ -1,4 +1,4 @@
-package gateway
+package attempt
 
 import (
 	"weir/internal/engine"
@@ -66,26 +66,4 @@ func (p *partner) freed() {
 	if release != nil {
 		release()
 	}
-}
-
-// lingers tracks a decode half that continues after its leg was closed. It ends at the
-// gateway's cut at the latest.
-func (l *relayLeg) lingers() {
-	g := l.g
-	if l.waits.Held() == nil {
-		return
-	}
-	if g.base.Err() != nil {
-		l.waits.Released()
-		return
-	}
-	l.partner.frees(l.waits.Released)
-	if l.waits.Held() == nil {
-		return
-	}
-	g.streams.Add(1)
-	go func() {
-		defer g.streams.Done()
-		l.waits.Outlast(g.base.Done())
-	}()
 }

@@ -1,4 +1,4 @@
-package gateway
+package attempt
 
 import (
 	"time"
@@ -19,20 +19,20 @@ type handing struct {
 	bound *silence
 }
 
-// hands begins the context of a hand-over.
-func (x *exchange) hands(within time.Duration) *handing {
+// hands begins the context of a hand-over within a request's.
+func (a *Attempt) hands(ctx *lifetime.Context, within time.Duration) *handing {
 	h := &handing{until: time.Now().Add(within)}
-	h.Of(&x.ctx)
-	h.bound = x.g.silences.begin(x.target.Name, within, within, h.late)
+	h.Of(ctx)
+	h.bound = a.of.silences.begin(a.Target.Name, within, within, h.late)
 	h.bound.begin(trace.Now())
-	x.escape.by(h.cancel, nil, nil)
+	a.escape.by(h.cancel, nil, nil)
 	return h
 }
 
 // handed ends the context of a hand-over that is over.
-func (x *exchange) handed(h *handing) {
-	x.escape.submitted()
-	x.g.silences.end(h.bound)
+func (a *Attempt) handed(h *handing) {
+	a.escape.submitted()
+	a.of.silences.end(h.bound)
 	h.cancel()
 }
 

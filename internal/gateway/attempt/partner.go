@@ -1,7 +1,8 @@
-package gateway
+package attempt
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
 
@@ -12,8 +13,10 @@ import (
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
+	"weir/internal/gateway/record"
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
+	"weir/internal/lifetime"
 	"weir/internal/trace"
 )
 
@@ -32,9 +35,9 @@ import (
 // While the prefill half is under way, the decode half owes no progress: the half is
 // reported to the health of its engine when the prefill engine has answered.
 type partner struct {
-	g        *Gateway
+	of       *Attempts
 	target   route.Target
-	id       string // the request's, for logs
+	rec      *record.Request
 	booking  place.Booking
 	expected expected
 	meets    rendezvous
@@ -44,14 +47,23 @@ type partner struct {
 	// The answer begins with them, and only the prefill engine reports them.
 	scored *tokenPrefill
 	handover
-	escape *escape // of the attempt
+	whole  whole             // the attempt
+	escape *escape           // likewise
+	client *lifetime.Context // ends with the request
 
 	mu    sync.Mutex
-	over  bool // settled
 	clock clock
 	prefillEnd
 	decode decodeHalf
 	pages  pages
+}
+
+// whole is an attempt of two halves.
+type whole interface {
+	// decodes returns the engine of the decode half.
+	decodes() *route.Target
+	// leave has the request leave one of the engines, if it may.
+	leave(at *route.Target, why string)
 }
 
 // expected is what was predicted of a half when its engine was chosen. What happens is compared
@@ -146,13 +158,14 @@ type prefillEnd struct {
 	err   *infer.Error // why it has failed; nil: it is whole
 	at    int64        // when
 	quit  bool         // the engine itself has ended it with a failure
+	over  bool         // it is settled
 	usage infer.Usage  // as the prefill engine tells it; CachedTokens -1: it does not
 }
 
 // newPartner books a request's prefill half at the rank that was chosen for it.
-func newPartner(g *Gateway, at *route.Target, c *route.Choice, now int64, r *prepare.Prepared, m *route.Model) *partner {
+func newPartner(of *Attempts, a whole, s *escape, at *route.Target, c *route.Choice, now int64, r *prepare.Prepared, m *route.Model) *partner {
 	chosen, f := c.Prefill.Choice(), r.Footprint.At(at.Engine)
-	p := &partner{g: g, target: *at, expected: expected{f.WorkOf(chosen), c.Decision.Choice().Work.New, m.Transfer}}
+	p := &partner{of: of, whole: a, escape: s, target: *at, expected: expected{f.WorkOf(chosen), c.Decision.Choice().Work.New, m.Transfer}}
 	p.meets.Meets, p.meets.rank, p.clock.late = &at.Engine.Meets, at.Number, p.late
 	p.booking.Enter(at.Books, chosen, c, now, f, 0)
 	return p
@@ -175,39 +188,40 @@ var errParted = infer.Errorf(infer.CodeCancelled, "the decode half has ended")
 // errBereft ends a decode half whose prefill half has failed.
 var errBereft = infer.Errorf(infer.CodeCancelled, "the prefill half has failed")
 
-// lastWord is the time that a failed half waits for the other half's end, if the failure
+// LastWord is the time that a failed half waits for the other half's end, if the failure
 // may be a consequence of the other's. It is also the time that a prefill half has to end
 // after its decode half was successful.
-const lastWord = 500 * time.Millisecond
+const LastWord = 500 * time.Millisecond
 
 // alone reports whether the attempt's goroutine hands the half over: the answer is all that it
 // waits for, and a relayed half is read to its end by then.
 func (p *partner) alone() bool { return p.meets.first() && p.target.Relay != nil }
 
-// begin starts serving the half. It is called once.
-func (p *partner) begin(x *exchange) {
-	attempt := &x.rec.Attempts[len(x.rec.Attempts)-1]
-	p.leg, p.escape, p.id = &attempt.Legs[0], &x.escape, x.rec.RequestID
+// begin starts serving the half. It is called once. client is the context of the request q, which r
+// is with a relay engine.
+func (p *partner) begin(client *lifetime.Context, rec *record.Request, q *prepare.Prepared, r *http.Request) {
+	attempt := &rec.Attempts[len(rec.Attempts)-1]
+	p.leg, p.rec, p.client = &attempt.Legs[0], rec, client
 	p.handover = newHandover()
 	p.usage.CachedTokens = -1
 	probe := engine.Probe{Model: p.target.Model}
 	if p.target.Relay != nil {
-		p.meets.prepare(1, p.g.ids)
-		p.meets.choices[0].id = relayID(x.rec.ID, len(x.rec.Attempts))
-		p.wire, probe.Path = newRelayPrefill(p, &x.prepared, x.response.Served.Request), x.response.Served.Request.URL.Path
+		p.meets.prepare(1, p.of.id)
+		p.meets.choices[0].id = relayID(rec.ID, len(rec.Attempts))
+		p.wire, probe.Path = newRelayPrefill(p, q, r), r.URL.Path
 	} else {
-		p.meets.prepare(x.prepared.Count(), p.g.ids)
-		p.clock.submit = p.g.opts.Attempt.SubmitTimeout
-		wire := newTokenPrefill(p, &x.prepared)
-		if p.wire = wire; x.prepared.Request.LogprobsFrom != nil {
+		p.meets.prepare(q.Count(), p.of.id)
+		p.clock.submit = p.of.opts.SubmitTimeout
+		wire := newTokenPrefill(p, q)
+		if p.wire = wire; q.Request.LogprobsFrom != nil {
 			p.scored = wire
 		}
 	}
 	p.leg.Handed = trace.Now()
-	p.target.Health.HandOver(&p.booking.Health, p.leg.Handed, p.expected.work, p.id, probe, p)
+	p.target.Health.HandOver(&p.booking.Health, p.leg.Handed, p.expected.work, p.rec.RequestID, probe, p)
 	p.mu.Lock()
 	p.clock.began = p.leg.Handed
-	p.clock.bound(p.leg.Handed, p.g.opts.Attempt.PrefillTimeout)
+	p.clock.bound(p.leg.Handed, p.of.opts.PrefillTimeout)
 	p.mu.Unlock()
 	if !p.alone() {
 		go p.run()
@@ -215,7 +229,8 @@ func (p *partner) begin(x *exchange) {
 }
 
 // answer waits for the prefill engine's answer.
-func (p *partner) answer(ctx context.Context) error {
+func (p *partner) answer() error {
+	ctx := p.client
 	if p.alone() {
 		stop := context.AfterFunc(ctx, p.parts)
 		p.escape.by(p.parts, nil, nil)
@@ -231,7 +246,7 @@ func (p *partner) answer(ctx context.Context) error {
 		}
 	}
 	if ctx.Err() != nil {
-		return gone(ctx)
+		return infer.AsError(context.Cause(ctx))
 	}
 	if left := p.escape.left(); left != nil {
 		return left
@@ -260,7 +275,7 @@ func (p *partner) run() {
 func (p *partner) serve() (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = p.g.recorder.Panic(p.id, v)
+			err = p.of.recorder.Panic(p.rec.RequestID, v)
 		}
 	}()
 	if err = p.wire.serve(p.ctx); err != nil && p.ctx.Err() != nil {
@@ -297,12 +312,12 @@ func (p *partner) ends(err error) {
 		if p.decode.metAt != 0 {
 			p.fetches()
 		} else if !p.unseen() {
-			p.clock.within(p.at, p.g.opts.Attempt.TransferTimeout)
+			p.clock.within(p.at, p.of.opts.TransferTimeout)
 		} else {
 			p.clock.rests()
 		}
 	case p.err.Handover:
-		p.clock.within(p.at, lastWord) // the decode half may know better
+		p.clock.within(p.at, LastWord) // the decode half may know better
 	default:
 		p.fails(p.err)
 	}
@@ -329,7 +344,7 @@ func (p *partner) fetches() {
 	if took := p.decode.metAt - p.at; took >= 0 && !p.unseen() {
 		p.expected.transfer.Add(p.expected.lacks, float64(took)/1e6)
 	}
-	p.g.room.Close(&p.booking, trace.Now(), health.Done, true)
+	p.of.room.Close(&p.booking, trace.Now(), health.Done, true)
 }
 
 // late is called by the clock.
@@ -340,13 +355,13 @@ func (p *partner) late() {
 		p.mu.Unlock()
 		return
 	}
-	bound, passed := p.g.opts.Attempt.PrefillTimeout, time.Duration(now-p.clock.began)
+	bound, passed := p.of.opts.PrefillTimeout, time.Duration(now-p.clock.began)
 	switch {
 	case p.ended() && p.err != nil:
 		p.fails(p.err)
 	case p.ended():
-		p.fails(&infer.Error{Code: infer.CodeDeadline, Engine: p.escape.x.target.Name, Retryable: true, Handover: true,
-			Message: "the decode engine sent nothing within " + p.g.opts.Attempt.TransferTimeout.String() + " after the prefill engine's answer (--transfer-timeout)"})
+		p.fails(&infer.Error{Code: infer.CodeDeadline, Engine: p.whole.decodes().Name, Retryable: true, Handover: true,
+			Message: "the decode engine sent nothing within " + p.of.opts.TransferTimeout.String() + " after the prefill engine's answer (--transfer-timeout)"})
 	case passed >= bound:
 		p.giveUp("did not answer within " + bound.String() + " (--prefill-timeout)")
 	case p.clock.submit > 0 && passed >= p.clock.submit:
@@ -378,11 +393,11 @@ func (p *partner) giveUp(because string) {
 // count as unfinished work.
 func (p *partner) answers(e *infer.Error) {
 	if e != nil {
-		p.g.room.Close(&p.booking, p.at, p.outcome(e), false)
+		p.of.room.Close(&p.booking, p.at, p.outcome(e), false)
 		return
 	}
 	p.booking.Computed(p.at, p.usage.CachedTokens, p.leg.Stamps.PrefillStart)
-	p.g.room.Tell(&p.booking, new(place.Tally))
+	p.of.room.Tell(&p.booking, new(place.Tally))
 	p.booking.Health.End(p.at, health.Done)
 }
 
@@ -397,9 +412,9 @@ func (p *partner) outcome(e *infer.Error) health.End {
 	return judge.Of(e)
 }
 
-// lastWordOf waits until either channel is closed, for at most lastWord. A nil one never is.
+// lastWordOf waits until either channel is closed, for at most LastWord. A nil one never is.
 func lastWordOf(a, b <-chan struct{}) {
-	t := time.NewTimer(lastWord)
+	t := time.NewTimer(LastWord)
 	defer t.Stop()
 	select {
 	case <-a:
@@ -465,7 +480,7 @@ func (p *partner) scores(cells []stream.Cell) {
 }
 
 // Down implements judge.Waiting.
-func (p *partner) Down(why string) { p.escape.down(&p.target, why) }
+func (p *partner) Down(why string) { p.whole.leave(&p.target, isDown+why) }
 
 // Had implements judge.Waiting: a prefill half has no tokens that could stand still.
 func (p *partner) Had() (tokens int, ok bool) { return 0, false }
@@ -476,11 +491,11 @@ func (p *partner) Stalled(time.Duration) {}
 // word returns the error of an attempt whose decode half has failed by e before any
 // output. If e may be a consequence of the prefill half's failure, it is the prefill
 // half's error.
-func (p *partner) word(ctx context.Context, e *infer.Error) *infer.Error {
+func (p *partner) word(e *infer.Error) *infer.Error {
 	if p == nil || p.wire == nil || e == nil || !e.Handover {
 		return e
 	}
-	if lastWordOf(p.answered, ctx.Done()); p.ended() && p.err != nil && !p.err.Handover {
+	if lastWordOf(p.answered, p.client.Done()); p.ended() && p.err != nil && !p.err.Handover {
 		return p.err
 	}
 	return e
@@ -502,7 +517,7 @@ func (p *partner) owed() bool { return p.target.Meets.Way == engine.ByPush }
 // outlives reports whether the half is served to its end although no client waits for it
 // any more.
 func (p *partner) outlives() bool {
-	if p == nil || p.wire == nil || p.over || !p.owed() || p.escape.x.ctx.Err() == nil {
+	if p == nil || p.wire == nil || p.over || !p.owed() || p.client.Err() == nil {
 		return false
 	}
 	return p.decode.metAt == 0 && !p.ended()
@@ -516,7 +531,7 @@ func (p *partner) besides(e *infer.Error) *route.Target {
 	case p.blames(e):
 		// One that does not answer may wait for its decode engine.
 		if e.Handover || e.Code == infer.CodeDeadline {
-			return &p.escape.x.target
+			return p.whole.decodes()
 		}
 	case e.Handover:
 		return &p.target
@@ -534,7 +549,7 @@ func (p *partner) close(e *infer.Error) {
 	p.awaits(nil)
 	if p.wire == nil {
 		p.over = true
-		p.g.room.Close(&p.booking, trace.Now(), health.GaveUp, false)
+		p.of.room.Close(&p.booking, trace.Now(), health.GaveUp, false)
 		return
 	}
 	switch {
@@ -542,7 +557,7 @@ func (p *partner) close(e *infer.Error) {
 		_ = p.escape.answers() // whatever comes of it changes nothing
 		<-p.answered
 	case e == nil && !p.ended(): // what it has to say is on its way
-		lastWordOf(p.answered, p.escape.x.ctx.Done())
+		lastWordOf(p.answered, p.client.Done())
 	}
 	p.cancel(errParted)
 	<-p.gone
@@ -562,7 +577,7 @@ func (p *partner) part() {
 	p.over = true
 	p.ends(errParted)
 	p.clock.rests()
-	p.g.room.Close(&p.booking, trace.Now(), health.Done, true) // one that has failed has closed it
+	p.of.room.Close(&p.booking, trace.Now(), health.Done, true) // one that has failed has closed it
 }
 
 // handed records the prefill engine's answer for the decode half of a choice. If a decode
@@ -576,7 +591,7 @@ func (p *partner) handed(choice int, params []byte) {
 		p.meets.choices[choice].params = params
 		return
 	}
-	p.g.recorder.Failed(p.target.Name, p.id, &infer.Error{Code: infer.CodeEngine, Engine: p.target.Name, Message: "the prompt is computed once more by the decode engine", Cause: err})
+	p.of.recorder.Failed(p.target.Name, p.rec.RequestID, &infer.Error{Code: infer.CodeEngine, Engine: p.target.Name, Message: "the prompt is computed once more by the decode engine", Cause: err})
 }
 
 // learn learns from the number of cached prompt tokens at the prefill engine and returns it,

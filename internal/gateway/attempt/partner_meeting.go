@@ -1,4 +1,4 @@
-package gateway
+package attempt
 
 import (
 	"math/rand/v2"
@@ -26,12 +26,12 @@ type meeting struct {
 func (r *rendezvous) first() bool { return r.Way == engine.ByPull }
 
 // prepare makes the meetings of n choices.
-func (r *rendezvous) prepare(n int, ids *requestIDs) {
+func (r *rendezvous) prepare(n int, id func() string) {
 	if r.choices = r.only[:]; n > 1 {
 		r.choices = make([]meeting, n)
 	}
 	for i := range r.choices {
-		r.choices[i].id = ids.next()
+		r.choices[i].id = id()
 		if r.Way == engine.ByRoom {
 			r.choices[i].at = infer.Bootstrap{Host: r.Host, Port: r.Port, Room: room(r.rank, r.Ranks), Rank: r.rank}
 		}

@@ -1,12 +1,9 @@
-package gateway
+package attempt
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
 
 	"weir/internal/engine"
@@ -51,7 +48,7 @@ func (l *tokenLeg) submit(ctx context.Context, q *prepare.Prepared) error {
 		l.rec.Leg().RequestID = req.ID
 		l.generations[0], err = l.target.Tokens.Generate(ctx, req, attempt, l.sink(), l.rec.Leg())
 	}
-	return inTime(err, "did not confirm the request", l.g.opts.Attempt.SubmitTimeout, "--submit-timeout")
+	return inTime(err, "did not confirm the request", l.of.opts.SubmitTimeout, "--submit-timeout")
 }
 
 // submission is a choice as the leg's engine gets it: of an attempt in two halves, the
@@ -61,21 +58,10 @@ func (l *tokenLeg) submission(q *prepare.Prepared, i int) *infer.Request {
 	if l.partner != nil {
 		req = l.partner.submission(q, i, infer.RoleDecode, &l.target)
 	} else {
-		req = q.Submission(i, &l.target, l.g.ids.next())
+		req = q.Submission(i, &l.target, l.of.id())
 	}
-	req.Portion = portion(q.Request, l.g.opts.Attempt.IdleTimeout, l.g.opts.Place.Continue.Stall)
+	req.Portion = portion(q.Request, l.of.opts.IdleTimeout, l.of.opts.Continue.Stall)
 	return req
-}
-
-// inTime adds the name of the bound to the error of a wait that has reached it.
-func inTime(err error, what string, limit time.Duration, bound string) error {
-	var e *infer.Error
-	if !errors.As(err, &e) || e.Code != infer.CodeDeadline {
-		return err
-	}
-	bounded := *e // others may have it, too
-	bounded.Message = fmt.Sprintf("the engine %s within %v (%s)", what, limit, bound)
-	return &bounded
 }
 
 // submitAll hands over several choices and waits until the engine has confirmed all of
@@ -90,79 +76,25 @@ func (l *tokenLeg) submitAll(ctx context.Context, q *prepare.Prepared, attempt u
 		if i == 0 {
 			sinks[i] = l.sink()
 		} else {
-			sinks[i] = &choiceSink{l.mailbox, uint32(i)}
+			sinks[i] = &ChoiceSink{Sink: l.mailbox, Choice: uint32(i)}
 		}
 	}
 	var err error
-	l.generations, err = l.g.handOverAll(ctx, l.rec.RequestID, len(requests), q.AtOnce(), l.rec.Leg(), func(ctx context.Context, i int, leg *trace.Leg) (engine.Generation, error) {
+	l.generations, err = l.of.handOverAll(ctx, l.rec.RequestID, len(requests), q.AtOnce(), l.rec.Leg(), func(ctx context.Context, i int, leg *trace.Leg) (engine.Generation, error) {
 		return l.target.Tokens.Generate(ctx, requests[i], attempt, sinks[i], leg)
 	})
 	return err
 }
 
-// handOverAll hands n choices over by generate, so many of them at once, and waits until
-// the engine has confirmed all. With an error, which a panic is too, it gives those that the
-// engine has as well. In leg is when the first was sent, and the last confirmed. id is the
-// request's, for logs.
-func (g *Gateway) handOverAll(ctx context.Context, id string, n, atOnce int, leg *trace.Leg, generate func(ctx context.Context, choice int, leg *trace.Leg) (engine.Generation, error)) ([]engine.Generation, error) {
-	if n == 1 { // there is no other to wait for
-		one, err := g.guarded(id, func() (engine.Generation, error) { return generate(ctx, 0, leg) })
-		return []engine.Generation{one}, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	generations, legs := make([]engine.Generation, n), make([]trace.Leg, n)
-	var mu sync.Mutex
-	var failed error // the first one: others may be of the cancel that follows it
-	var all sync.WaitGroup
-	turns := make(chan struct{}, atOnce)
-	for i := range generations {
-		legs[i] = *leg
-		turns <- struct{}{}
-		all.Go(func() {
-			defer func() { <-turns }()
-			generation, err := g.guarded(id, func() (engine.Generation, error) { return generate(ctx, i, &legs[i]) })
-			mu.Lock()
-			defer mu.Unlock()
-			if err == nil {
-				generations[i] = generation
-			} else if failed == nil {
-				failed = err
-				cancel()
-			}
-		})
-	}
-	all.Wait()
-	*leg = legs[0]
-	for i := range legs {
-		leg.Acked = max(leg.Acked, legs[i].Acked)
-		if at := legs[i].ToServer; at != 0 && (leg.ToServer == 0 || at < leg.ToServer) {
-			leg.ToServer = at
-		}
-	}
-	return generations, failed
-}
-
-// guarded does a hand-over and turns a panic into an error, where no other function
-// does.
-func (g *Gateway) guarded(id string, handOver func() (engine.Generation, error)) (made engine.Generation, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			made, err = nil, g.recorder.Panic(id, p)
-		}
-	}()
-	return handOver()
-}
-
-// choiceSink adds the choice to the deltas of a generation. The delta belongs to the
+// ChoiceSink adds the choice to the deltas of a generation. The delta belongs to the
 // adapter and is returned to it unchanged.
-type choiceSink struct {
+type ChoiceSink struct {
 	engine.Sink
-	choice uint32
+	Choice uint32
 }
 
-func (s *choiceSink) Offer(d *infer.Delta) {
-	d.Choice = s.choice
+func (s *ChoiceSink) Offer(d *infer.Delta) {
+	d.Choice = s.Choice
 	s.Sink.Offer(d)
 	d.Choice = 0
 }
@@ -187,11 +119,11 @@ func (s *delaySink) Offer(d *infer.Delta) {
 	s.Sink.Offer(d)
 }
 
-// watch has the engine's silence wake the stream, as the request's end does (exchange.end).
+// watch has the engine's silence wake the stream, as the request's end does (Attempt.Wake).
 // A request may have ended while it was handed over, when there was no stream to wake.
 func (l *tokenLeg) watch(ctx context.Context) {
 	box := l.mailbox
-	l.silence = l.g.silences.begin(l.target.Name, l.g.opts.Attempt.FirstTimeout, l.g.opts.Attempt.IdleTimeout, func(*infer.Error) { box.Wake() })
+	l.silence = l.of.silences.begin(l.target.Name, l.of.opts.FirstTimeout, l.of.opts.IdleTimeout, func(*infer.Error) { box.Wake() })
 	l.rec.Awaits(&l.silence.wait)
 	l.silence.begin(trace.Now())
 	if ctx.Err() != nil {
@@ -199,8 +131,8 @@ func (l *tokenLeg) watch(ctx context.Context) {
 	}
 }
 
-// head implements leg.
-func (l *tokenLeg) head(h http.Header, first answer.Part) (status int, events bool) {
+// Head implements Leg.
+func (l *tokenLeg) Head(h http.Header, first answer.Part) (status int, events bool) {
 	if l.streams {
 		h["Content-Type"] = []string{"text/event-stream"}
 	} else {
@@ -210,11 +142,11 @@ func (l *tokenLeg) head(h http.Header, first answer.Part) (status int, events bo
 	return http.StatusOK, l.streams
 }
 
-// take implements leg. It is stages 8 and 9, receive and merge: it takes all that is
+// Take implements Leg. It is stages 8 and 9, receive and merge: it takes all that is
 // pending as one. The wait is the engine's time until the frame was read, and weir's
 // own from there on. What comes after it gives the stream another turn.
-func (l *tokenLeg) take(w *worker, round int) (ok bool, err error) {
-	l.g.room.Tell(l.booking, &w.tally)
+func (l *tokenLeg) Take(h *Hand, round int) (ok bool, err error) {
+	l.of.room.Tell(l.booking, &h.Tally)
 	if round > 0 {
 		for i := range l.cells { // while the stream waits
 			l.cells[i].Trim()
@@ -245,13 +177,13 @@ func (l *tokenLeg) take(w *worker, round int) (ok bool, err error) {
 		}
 		if !l.began && len(c.IDs) > 0 {
 			l.first(read)
-			l.rec.PendingAtFirstToken = int32(l.g.Pending())
+			l.rec.PendingAtFirstToken = int32(l.of.pending())
 		}
 		if l.history != nil {
 			l.history.add(c.IDs)
 		}
 	}
-	l.booking.Took(cells, &w.tally)
+	l.booking.Took(cells, &h.Tally)
 	for i := range cells {
 		cells[i].Stamps = nil // the mailbox keeps the cells
 	}
@@ -262,8 +194,8 @@ func (l *tokenLeg) take(w *worker, round int) (ok bool, err error) {
 	for i := range cells {
 		deltas, ids = deltas+cells[i].Deltas, ids+len(cells[i].IDs)
 	}
-	l.shown.took(w, l.rec.Record, now, read, l.rec.Ledger.Spent[trace.Flush], deltas, ids)
-	w.in.Cells = cells
+	l.shown.took(h, l.rec.Record, now, read, l.rec.Ledger.Spent[trace.Flush], deltas, ids)
+	h.In.Cells = cells
 	return true, nil
 }
 
@@ -278,8 +210,8 @@ func forgetCounts(cells []stream.Cell) {
 	}
 }
 
-// stop implements leg: what still comes of them is not wanted either.
-func (l *tokenLeg) stop(choices []answer.Stop, last bool) {
+// Stop implements Leg: what still comes of them is not wanted either.
+func (l *tokenLeg) Stop(choices []answer.Stop, last bool) {
 	for _, s := range choices {
 		l.booking.Stopped(s.Choice, trace.Now())
 		if last {
@@ -322,32 +254,32 @@ func (l *tokenLeg) ended() bool {
 	return true
 }
 
-// more implements leg.
-func (l *tokenLeg) more() bool { return false }
+// More implements Leg.
+func (l *tokenLeg) More() bool { return false }
 
-// whole implements leg: an answer of ids ends with what is taken last.
-func (l *tokenLeg) whole() bool { return false }
+// Whole implements Leg: an answer of ids ends with what is taken last.
+func (l *tokenLeg) Whole() bool { return false }
 
-// ready implements leg: take has given all there was.
-func (l *tokenLeg) ready() bool { return false }
+// Ready implements Leg: take has given all there was.
+func (l *tokenLeg) Ready() bool { return false }
 
-// glance implements leg: the mailbox has its own notice.
-func (l *tokenLeg) glance() bool { return false }
+// Glance implements Leg: the mailbox has its own notice.
+func (l *tokenLeg) Glance() bool { return false }
 
-// wait implements leg.
-func (l *tokenLeg) wait() {
+// Wait implements Leg.
+func (l *tokenLeg) Wait() {
 	l.rec.Enter(trace.Engine)
 	l.mailbox.Wait()
 }
 
-// drive implements leg.
-func (l *tokenLeg) drive(x *exchange) bool {
-	l.mailbox.Notify(x)
+// Drive implements Leg.
+func (l *tokenLeg) Drive(d Driven) bool {
+	l.mailbox.Notify(d)
 	return true
 }
 
-// close implements leg.
-func (l *tokenLeg) close() {
+// Close implements Leg.
+func (l *tokenLeg) Close() {
 	l.engineWait.close()
 	l.mailbox.Notify(nil)
 	l.abortRunning()

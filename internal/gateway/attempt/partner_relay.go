@@ -1,4 +1,4 @@
-package gateway
+package attempt
 
 import (
 	"context"
@@ -19,12 +19,12 @@ import (
 type relayPrefill struct {
 	p       *partner
 	request *engine.RelayRequest
-	refused *refusal
+	refused *Refusal
 }
 
-// refusal is an answer of an engine that can only be passed on to the client.
-type refusal struct {
-	status int
+// Refusal is an answer of an engine that can only be passed on to the client.
+type Refusal struct {
+	Status int
 	header http.Header
 	body   []byte
 }
@@ -115,7 +115,7 @@ func (h *relayPrefill) abort() {}
 // way, either engine may have caused a failure. The partner's lock is held.
 func (h *relayPrefill) refusal(resp *engine.RelayResponse, body []byte) *infer.Error {
 	p := h.p
-	h.refused = &refusal{resp.Status, http.Header{}, body}
+	h.refused = &Refusal{resp.Status, http.Header{}, body}
 	resp.Fields.Put(h.refused.header)
 	e := &infer.Error{Engine: p.target.Name, RetryAfter: resp.RetryAfter, Cause: fmt.Errorf("status %d", resp.Status)}
 	switch status := resp.Status; {
@@ -133,7 +133,7 @@ func (h *relayPrefill) refusal(resp *engine.RelayResponse, body []byte) *infer.E
 
 // said returns the prefill engine's own response for the client, if that response is
 // why the attempt failed by e, and nil otherwise.
-func (p *partner) said(e *infer.Error) *refusal {
+func (p *partner) said(e *infer.Error) *Refusal {
 	if !p.blames(e) {
 		return nil
 	}
@@ -143,12 +143,12 @@ func (p *partner) said(e *infer.Error) *refusal {
 	return nil
 }
 
-// write answers with it, and gives the size of the body.
-func (a *refusal) write(w http.ResponseWriter) int {
+// Write answers with it, and gives the size of the body.
+func (a *Refusal) Write(w http.ResponseWriter) int {
 	h := w.Header()
 	maps.Copy(h, a.header)
 	h.Set("Content-Length", strconv.Itoa(len(a.body)))
-	w.WriteHeader(a.status)
+	w.WriteHeader(a.Status)
 	n, _ := w.Write(a.body) // no client is left to report it to
 	return n
 }
@@ -163,59 +163,4 @@ func (p *partner) ask(asked *dialect.Asked, role infer.Role, path string) {
 	default:
 		asked.Half(h, path)
 	}
-}
-
-// indivisible returns the reason, and the field, why a relayed request cannot be served in two
-// halves that meet in a way; it is empty if it can. A request that generates nothing has no
-// halves. Over relays several answers would meet in one place, and only SGLang's engines
-// distinguish the prompts of a list. The log probabilities of a prompt are only in the prefill
-// engine's answer, which is discarded.
-func indivisible(q *prepare.Prepared, way engine.Way, path string) (field, why string) {
-	f := q.Footprint.Bytes
-	if f == nil {
-		f = &q.Footprint
-	}
-	switch scores := scoresPrompt(q.Head); {
-	case f.Computed || !q.Head.Ask().FirstID(path):
-		return "", "its path " + path + " is none that generates an answer"
-	case f.Answers() != 1:
-		return "n", "it asks for several answers (n)"
-	case way != engine.ByRoom && several(q.Head):
-		return "prompt", "it has several prompts"
-	case scores != "":
-		return scores, "it asks for log probabilities of the prompt (echo with logprobs, prompt_logprobs), which are the prefill engine's"
-	}
-	return "", ""
-}
-
-// scoresPrompt returns the field by which the answer has log probabilities of the prompt, if
-// it has.
-func scoresPrompt(h *dialect.Head) string {
-	echo, scored := false, false
-	for _, f := range h.Fields {
-		switch kind := dialect.KindOf(h.Body[f.Start:f.End]); {
-		case kind == 'n' || kind == 'f':
-		case f.Name == "prompt_logprobs":
-			return f.Name
-		case f.Name == "echo":
-			echo = true
-		case f.Name == "logprobs":
-			scored = true
-		}
-	}
-	if echo && scored {
-		return "echo"
-	}
-	return ""
-}
-
-// several reports whether a completion may have several prompts. A list of ids is one.
-func several(h *dialect.Head) bool {
-	for _, f := range h.Fields {
-		value := h.Body[f.Start:f.End]
-		if f.Name == "prompt" && dialect.KindOf(value) == '[' && dialect.KindOf(value[1:]) != '0' {
-			return true
-		}
-	}
-	return false
 }

@@ -1,4 +1,4 @@
-package gateway
+package attempt
 
 import (
 	"bytes"
@@ -10,7 +10,6 @@ import (
 	"weir/internal/dialect/openai"
 	"weir/internal/gateway/answer"
 	"weir/internal/gateway/prepare"
-	"weir/internal/infer"
 )
 
 // The context of a model bounds what an engine may state of a request. Where nothing states it,
@@ -59,13 +58,6 @@ func relayBounds(e dialect.Endpoint, h *dialect.Head, context int) answer.Bounds
 	return b
 }
 
-// bounds returns the same for a request of a token engine, which counts prompts with media alone
-// and sends the answers' tokens.
-func (x *exchange) bounds() answer.Bounds {
-	each, prompts := contextOf(max(x.prepared.Folder.ContextLength, x.target.Facts.ContextLength), len(x.prepared.Body)), len(x.prepared.More)+1
-	return answer.Bounds{Prompt: times(each, prompts), Completion: times(min(each, x.prepared.Longest()), x.prepared.Count())}
-}
-
 // isList reports whether a prompt is a list of prompts: of strings, or of lists of ids.
 func isList(prompt []byte) bool {
 	if prompt[0] != '[' {
@@ -81,26 +73,4 @@ func times(a, b int) int {
 		return math.MaxInt32
 	}
 	return a * b
-}
-
-// estimate counts a relayed answer whose engine has not stated its final counts, by its events, or
-// by its size if it is whole.
-func (x *exchange) estimate(r *answer.Relayed, stated bool) {
-	u := &x.rec.Used
-	var n int
-	switch events, size := r.Came(); {
-	case r.Refused() && !stated:
-		return // an error in place of an answer
-	case stated && (x.rec.Outcome == infer.Finished || events <= int(u.Completion)):
-		return
-	case events > 0:
-		n = events
-	case !x.prepared.Footprint.Computed:
-		n = x.need.Model.Ratio.Tokens(size)
-	}
-	b := r.Bounds()
-	u.Completion, u.Estimated = tokens(min(n, b.Completion)), true
-	if u.Prompt == 0 {
-		u.Prompt = tokens(min(x.prepared.Footprint.Length(), b.Prompt))
-	}
 }

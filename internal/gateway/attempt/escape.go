@@ -1,19 +1,13 @@
-package gateway
+package attempt
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
-	"weir/internal/fleet/retry"
-	"weir/internal/fleet/route"
-	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
 	"weir/internal/lifetime"
-	"weir/internal/trace"
 )
 
 // escape lets a request leave an engine that goes down while the request waits there. The
@@ -22,8 +16,6 @@ import (
 // continue its stream. Otherwise it stays, since the engine may recover. An attempt in two
 // halves ends the same way when its prefill half fails.
 type escape struct {
-	x *exchange
-
 	mu     sync.Mutex
 	state  escapes
 	err    *infer.Error  // why it leaves
@@ -45,27 +37,16 @@ const (
 	fails // by its partner
 )
 
-// begin prepares it for an attempt of x that no other goroutine can access yet.
-func (s *escape) begin(x *exchange) {
-	s.x, s.state, s.err, s.wait, s.cancel, s.abandon, s.mailbox = x, stays, nil, 0, nil, nil, nil
+// isDown begins the reason why an attempt leaves an engine that goes down.
+const isDown = "the engine is down: "
+
+// begin prepares it for an attempt that no other goroutine can access yet.
+func (s *escape) begin() {
+	s.state, s.err, s.wait, s.cancel, s.abandon, s.mailbox = stays, nil, 0, nil, nil, nil
 }
 
-// Down implements judge.Waiting. It runs in the judge's goroutine, while the attempt is the
-// exchange's latest and its response has not begun, so that what it reads of the exchange
-// stands still.
-func (s *escape) Down(why string) { s.down(&s.x.target, why) }
-
-// down is Down for either engine of the attempt.
-func (s *escape) down(at *route.Target, why string) { s.leave(at, "the engine is down: "+why) }
-
-// Stalled implements judge.Waiting: the engine goes on with others. What it has had of the
-// attempt stands still, for which Down has the reason.
-func (s *escape) Stalled(d time.Duration) {
-	s.leave(&s.x.target, fmt.Sprintf("the engine sent nothing for %v while it went on with other requests (--stall-timeout)", d.Round(time.Second)))
-}
-
-// Had implements judge.Waiting. A relayed answer's tokens are not counted.
-func (s *escape) Had() (tokens int, ok bool) {
+// had returns how many tokens the attempt has had, where they are counted.
+func (s *escape) had() (tokens int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mailbox == nil || s.state >= moves {
@@ -74,48 +55,20 @@ func (s *escape) Had() (tokens int, ok bool) {
 	return s.mailbox.Had()
 }
 
-// leave ends the attempt at one of its engines for a reason, if it may end.
-func (s *escape) leave(at *route.Target, why string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	x := s.x
-	if s.state > answers || s.state == answers && (at != &x.target || x.bar != prepare.GoesOn) {
-		return
-	}
-	e := &infer.Error{Code: infer.CodeDeadline, Engine: at.Name, Retryable: true, Message: why}
-	var f retry.Failure
-	if s.state == answers { // where what the response is about to say is not looked at
-		f = retry.Failure{Goes: true, Silent: true, Continued: int(x.continued)}
-	} else {
-		f = x.failure(e)
-	}
-	if f.Allow() != retry.Granted || !f.Goes && !x.need.Elsewhere(*at) || f.Goes && !x.need.Continues(*at) {
-		return
-	}
-	if f.Goes {
-		if f.Continued == 0 || x.need.Model.Retries.Left(trace.Now()) >= 1 {
-			s.state, s.err = moves, e
-			s.wake()
-		}
-		return
-	}
-	wait, refused := x.need.Model.Retries.Decide(trace.Now(), &f, rand.Float64())
-	if refused != retry.Granted {
-		return
-	}
-	s.state, s.err, s.wait = leaves, e, wait
-	s.wake()
-}
-
 // fail ends the attempt because its partner has failed, unless its response has
 // begun.
 func (s *escape) fail(e *infer.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.state == stays {
-		s.state, s.err = fails, e
-		s.wake()
+		s.leave(fails, e, 0)
 	}
+}
+
+// leave has the attempt leave for a reason. The lock is held.
+func (s *escape) leave(as escapes, e *infer.Error, wait time.Duration) {
+	s.state, s.err, s.wait = as, e, wait
+	s.wake()
 }
 
 // wake ends whatever wait the attempt is in. The lock is held.

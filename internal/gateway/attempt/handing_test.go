@@ -1,4 +1,4 @@
-package gateway
+package attempt
 
 import (
 	"context"
@@ -8,14 +8,26 @@ import (
 	"time"
 
 	"weir/internal/fleet/route"
+	"weir/internal/lifetime"
 )
 
-// handOver begins the context of a hand-over of an exchange that has nothing else.
-func handOver(within time.Duration) (*exchange, *handing) {
-	x := &exchange{g: &Gateway{}}
-	x.target.Engine = new(route.Engine)
-	x.escape.begin(x)
-	return x, x.hands(within)
+// handed is an attempt at an engine that has nothing else, and its request's context.
+type handed struct {
+	Attempt
+	ctx lifetime.Context
+}
+
+func newHanded(of *Attempts, e *route.Engine) *handed {
+	x := new(handed)
+	x.of, x.Target.Engine = of, e
+	x.escape.begin()
+	return x
+}
+
+// handOver begins the context of a hand-over.
+func handOver(within time.Duration) (*handed, *handing) {
+	x := newHanded(new(Attempts), new(route.Engine))
+	return x, x.hands(&x.ctx, within)
 }
 
 // The context of a hand-over ends as one of package context would, for each of its reasons, and
@@ -24,18 +36,18 @@ func TestHandingEnds(t *testing.T) {
 	hungUp := errors.New("hung up")
 	for _, c := range []struct {
 		name  string
-		end   func(x *exchange, h *handing)
+		end   func(x *handed, h *handing)
 		err   error
 		cause error
 	}{
-		{"the request ends", func(x *exchange, _ *handing) { x.ctx.End(hungUp) }, context.Canceled, hungUp},
-		{"the attempt leaves", func(x *exchange, _ *handing) {
+		{"the request ends", func(x *handed, _ *handing) { x.ctx.End(hungUp) }, context.Canceled, hungUp},
+		{"the attempt leaves", func(x *handed, _ *handing) {
 			x.escape.mu.Lock()
 			x.escape.wake()
 			x.escape.mu.Unlock()
 		}, context.Canceled, context.Canceled},
-		{"too late", func(*exchange, *handing) { time.Sleep(2 * time.Second) }, context.DeadlineExceeded, context.DeadlineExceeded},
-		{"it is over", func(x *exchange, h *handing) { x.handed(h) }, context.Canceled, context.Canceled},
+		{"too late", func(*handed, *handing) { time.Sleep(2 * time.Second) }, context.DeadlineExceeded, context.DeadlineExceeded},
+		{"it is over", func(x *handed, h *handing) { x.handed(h) }, context.Canceled, context.Canceled},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -78,11 +90,9 @@ func TestHandingEnds(t *testing.T) {
 // A request that has ended before its hand-over begins ends it at once.
 func TestHandingAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x := &exchange{g: &Gateway{}}
-		x.target.Engine = new(route.Engine)
-		x.escape.begin(x)
+		x := newHanded(new(Attempts), new(route.Engine))
 		x.ctx.End(nil)
-		h := x.hands(time.Hour)
+		h := x.hands(&x.ctx, time.Hour)
 		<-h.Done()
 		if h.Err() != context.Canceled {
 			t.Error(h.Err())
@@ -93,12 +103,10 @@ func TestHandingAfterTheEnd(t *testing.T) {
 
 // A hand-over leaves nothing in the request's context, and allocates little.
 func TestHandingAllocates(t *testing.T) {
-	g, engine := &Gateway{}, new(route.Engine)
+	of, engine := new(Attempts), new(route.Engine)
 	if n := testing.AllocsPerRun(100, func() {
-		x := &exchange{g: g}
-		x.target.Engine = engine
-		x.escape.begin(x)
-		h := x.hands(time.Hour)
+		x := newHanded(of, engine)
+		h := x.hands(&x.ctx, time.Hour)
 		<-func() <-chan struct{} { h.cancel(); return h.Done() }()
 		x.handed(h)
 	}); n > 7 {

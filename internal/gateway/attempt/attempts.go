@@ -1,0 +1,74 @@
+// Package attempt is what happens to a request at engines: an Attempt is its latest try at one
+// engine, or at two, with what those before have left to it. It sees neither the client's
+// connection nor the waiting room's order: it is given a placement (place.Placement), and its
+// Leg gives output to whoever drives the stream.
+//
+// A Leg (leg.go) receives the output of one engine: a token engine pushes ids into a mailbox
+// (leg_tokens.go), and a relay engine is read from (leg_relay.go). dispatch.go makes it. If two
+// engines serve an attempt, the partner (partner.go) is the prefill half. escape.go lets an attempt
+// leave an engine that goes down, and continuation.go has a stream go on at another one.
+package attempt
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"weir/internal/gateway/freelist"
+	"weir/internal/gateway/place"
+	"weir/internal/gateway/prepare"
+	"weir/internal/gateway/record"
+	"weir/internal/observe/metrics"
+)
+
+// Attempts has what the attempts of all requests share.
+type Attempts struct {
+	Turns place.Turns  // of streams that continue
+	Kept  atomic.Int64 // bytes of what is kept of streams so that they can go on elsewhere
+
+	opts     *Options
+	preparer *prepare.Preparer
+	room     *place.Room
+	recorder *record.Recorder
+	metrics  *metrics.Metrics
+	log      *slog.Logger
+	base     context.Context // ends when all are cut off
+	id       func() string   // makes the ids of requests at engines
+	pending  func() int64    // how many streams have output that was not taken
+
+	polled    atomic.Int64 // engines' sockets that are
+	silences  silences
+	buffers   *freelist.List[relayBuffer]
+	lingering sync.WaitGroup
+}
+
+// New makes the attempts of requests that a preparer prepares and that a room gives engines. base
+// ends when all are cut off, id makes the ids of requests at engines, and pending returns how many
+// streams have output that was not taken.
+func New(o *Options, p *prepare.Preparer, room *place.Room, r *record.Recorder, m *metrics.Metrics, log *slog.Logger, base context.Context, id func() string, pending func() int64) *Attempts {
+	return &Attempts{
+		opts: o, preparer: p, room: room, recorder: r, metrics: m, log: log, base: base, id: id, pending: pending,
+		Turns: place.Turns{Most: o.Continue.AtOnce}, buffers: newRelayBuffers(),
+	}
+}
+
+// Polled reports whether engines' sockets are polled.
+func (of *Attempts) Polled() bool { return of.polled.Load() > 0 }
+
+// Wait waits for what lingers at engines behind attempts that have ended. That is over when base ends.
+func (of *Attempts) Wait() { of.lingering.Wait() }
+
+// relayBuffer is one of relayBufferMin. Others are not kept.
+type relayBuffer struct{ room *[relayBufferMin]byte }
+
+// A buffer for reads that wait begins small, because thousands of streams may wait
+// for their first output.
+const (
+	relayBufferMin = 1 << 10
+	relayBufferMax = 64 << 10
+)
+
+func newRelayBuffers() *freelist.List[relayBuffer] {
+	return &freelist.List[relayBuffer]{Make: func() relayBuffer { return relayBuffer{new([relayBufferMin]byte)} }}
+}
