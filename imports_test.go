@@ -119,9 +119,10 @@ const directions = `
 	fleet/route: engine fleet/balance fleet/cost fleet/health fleet/judge fleet/kvevents fleet/kvindex fleet/retry infer model tenancy
 
 	# the path of a request
-	gateway: dialect dialect/allow dialect/openai dialect/responses dialect/sglang engine fleet/admission fleet/queue fleet/route gateway/answer gateway/attempt gateway/front gateway/place gateway/prepare gateway/record gateway/stream infer lifetime model observe/busy observe/metrics observe/watch tenancy trace wire/epoll wire/sock
+	gateway: dialect dialect/allow dialect/openai dialect/responses dialect/sglang engine fleet/admission fleet/queue fleet/route gateway/answer gateway/attempt gateway/drive gateway/front gateway/place gateway/prepare gateway/record infer model observe/busy observe/metrics observe/watch tenancy trace wire/sock
 	gateway/answer: dialect gateway/stream infer model/outputparse model/stop model/tokenizer trace wire/sse
-	gateway/attempt: dialect dialect/openai engine fleet/admission fleet/cost fleet/health fleet/judge fleet/retry fleet/route gateway/answer gateway/freelist gateway/place gateway/prepare gateway/record gateway/stream infer lifetime observe/integrity observe/metrics tenancy tenancy/fair trace
+	gateway/attempt: dialect dialect/openai engine fleet/admission fleet/cost fleet/health fleet/judge fleet/retry fleet/route gateway/answer gateway/drive gateway/freelist gateway/place gateway/prepare gateway/record gateway/stream infer lifetime observe/integrity observe/metrics tenancy tenancy/fair trace
+	gateway/drive: engine gateway/answer gateway/front gateway/place gateway/record gateway/stream infer lifetime observe/busy observe/metrics observe/watch trace wire/epoll
 	gateway/footprint: fleet/balance fleet/cost fleet/kvindex fleet/promptkey fleet/route
 	gateway/freelist:
 	gateway/front: dialect disk fleet/admission gateway/freelist infer observe/logs observe/metrics tenancy trace wire/http1 wire/sock wire/trust
@@ -202,7 +203,7 @@ const directions = `
 	config/jwt: config infer tenancy wire/bounded wire/trust
 	config/budget: disk tenancy
 	config/keyfile: config config/jwt disk infer infer/spell tenancy
-	cli: config config/budget config/keyfile dialect/allow dialect/sglang disk engine engine/access engine/auto engine/coreclient engine/plane engine/relay engine/sglang engine/sglangipc engine/vllm engine/vllmcore fleet fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kubernetes fleet/kvevents fleet/peering fleet/retry fleet/route gateway gateway/attempt gateway/front gateway/prepare gateway/record gcpace infer infer/spell lab lab/calibrate lab/fleetsim lab/proc lab/scenario load load/experiment load/live load/report load/slo model model/pool model/tokenizer models observe/integrity observe/logs observe/metrics observe/otlp observe/page observe/timeline observe/watch sim sim/kvpub sim/offline sim/simserver tenancy tenancy/fair tenancy/shared trace wire/trust wire/zmtp workload workload/content
+	cli: config config/budget config/keyfile dialect/allow dialect/sglang disk engine engine/access engine/auto engine/coreclient engine/plane engine/relay engine/sglang engine/sglangipc engine/vllm engine/vllmcore fleet fleet/admission fleet/balance fleet/cost fleet/health fleet/judge fleet/kubernetes fleet/kvevents fleet/peering fleet/retry fleet/route gateway gateway/attempt gateway/drive gateway/front gateway/prepare gateway/record gcpace infer infer/spell lab lab/calibrate lab/fleetsim lab/proc lab/scenario load load/experiment load/live load/report load/slo model model/pool model/tokenizer models observe/integrity observe/logs observe/metrics observe/otlp observe/page observe/timeline observe/watch sim sim/kvpub sim/offline sim/simserver tenancy tenancy/fair tenancy/shared trace wire/trust wire/zmtp workload workload/content
 	cmd/weir: cli
 
 	# beyond internal/
@@ -222,6 +223,7 @@ const directions = `
 const served = `
 	gateway: cores.go flags.go frontend.go keyflags.go listeners.go peers.go process.go serve.go sharedlimits.go
 	gateway/attempt: flags.go
+	gateway/drive: serve.go
 	gateway/front: flags.go keyflags.go listeners.go peers.go process.go
 	gateway/prepare: serve.go
 	gateway/record: flags.go inflight.go

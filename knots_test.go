@@ -32,7 +32,6 @@ const (
 const knots = `
 	cli: 56 13000
 	dialect/responses: 10 3000
-	gateway: 15 3000
 	lab/fleetsim: 13 4000
 	lab/scenario: 19 7000
 	load: 21 5000

@@ -27,6 +27,7 @@ import (
 	"weir/internal/fleet/health"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway"
+	"weir/internal/gateway/drive"
 	"weir/internal/gateway/prepare"
 	"weir/internal/gcpace"
 	"weir/internal/infer"
@@ -293,7 +294,7 @@ func assemble(f *gatewayFlags, opts gateway.Options, connect func(*gateway.Optio
 		opts.Prepare.Callers = known.callers.Identify
 	}
 	opts.Prepare.Models = served.folders()
-	opts.Stream.Batch = new(gateway.Batch)
+	opts.Stream.Batch = new(drive.Batch)
 	opts.Metrics = metrics.New()
 	if known.shared, err = f.store(known.callers, opts.Log, opts.Metrics); err != nil {
 		return nil, err

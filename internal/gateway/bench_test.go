@@ -169,7 +169,7 @@ func newBench(t testing.TB, dir string, opts Options, engines []any, way way) *b
 	}
 	b.g = New(opts)
 	b.g.front.Hangups = memHangups{}
-	b.g.polls = memPolls{}
+	b.g.driver.Polls = memPolls{}
 	server := b.g.Server()
 	b.protocols = server.Protocols
 	listeners := []net.Listener{b.g.front.PlainListener(b.net)}

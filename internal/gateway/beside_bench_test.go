@@ -18,7 +18,6 @@ import (
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/front"
 	"weir/internal/gateway/prepare"
-	"weir/internal/gateway/record"
 	"weir/internal/model"
 	"weir/internal/model/pool"
 	"weir/internal/tenancy"
@@ -64,9 +63,10 @@ func besideLarge(b *testing.B, o pool.Options, large, small []byte) {
 	g := New(Options{Prepare: prepare.Options{PrefixCache: -1, Pool: o, Models: map[string]*model.Folder{models.SimName: folder}}, Snapshot: func() *route.Snapshot { return snap }})
 	defer g.Close()
 	prepare := func(ctx context.Context, body []byte) (*exchange, error) {
-		x := &exchange{g: g, rec: record.Request{Record: new(trace.Record)}, caller: tenancy.Anyone, endpoint: openai.Chat}
-		defer context.AfterFunc(ctx, func() { x.ctx.End(nil) })()
-		x.response.Served = &front.Served{Request: &http.Request{URL: &url.URL{Path: chatPath}}}
+		x := &exchange{g: g, caller: tenancy.Anyone, endpoint: openai.Chat}
+		x.stream.Record.Record = new(trace.Record)
+		defer context.AfterFunc(ctx, func() { x.stream.Ctx.End(nil) })()
+		x.stream.Response.Served = &front.Served{Request: &http.Request{URL: &url.URL{Path: chatPath}}}
 		_, err := x.prepare(body)
 		if x.prepared.Reservation != nil {
 			x.prepared.Reservation.Leave()
@@ -97,7 +97,7 @@ func besideLarge(b *testing.B, o pool.Options, large, small []byte) {
 			b.Fatal(err)
 		}
 		totals = append(totals, time.Since(at))
-		waits = append(waits, time.Duration(x.rec.Ledger.Spent[trace.PoolWait]))
+		waits = append(waits, time.Duration(x.stream.Record.Ledger.Spent[trace.PoolWait]))
 		time.Sleep(5 * time.Millisecond)
 	}
 	took := time.Since(began)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/gateway/drive"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -31,14 +32,14 @@ func BenchmarkTurn(b *testing.B) {
 	c.sink.Offer(d)
 	r.awaitTurns()
 	r.server.discards.Store(true)
-	shard := r.g.outputs.shards[0]
+	var queue []*drive.Stream
 	b.ReportAllocs()
 	for b.Loop() {
 		d.Total++
 		d.Received = trace.Now()
 		c.sink.Offer(d)
-		shard.queue = shard.queue[:0]
-		r.x.turn(r.w)
+		queue = r.g.driver.Take(0, queue[:0])
+		r.x.stream.Turn(r.w)
 	}
 	r.leave()
 }
@@ -55,24 +56,24 @@ func BenchmarkTurns(b *testing.B) {
 	all := r.many(streams)
 	calls := r.calls()
 	steps := newSteps(calls, 997)
-	shard := r.g.outputs.shards[0]
 	other := make([]byte, 4<<20) // the kernel's part of the sockets
 	b.ReportAllocs()
-	queue := []*exchange(nil)
+	var queue, taken []*drive.Stream
 	for b.Loop() {
 		if len(queue) == 0 {
 			steps.offer(step)
-			queue, shard.queue = shard.queue, queue[:0]
+			taken = r.g.driver.Take(0, taken[:0])
+			queue = taken
 		}
-		x := queue[0]
+		s := queue[0]
 		queue = queue[1:]
-		x.turn(r.w)
+		s.Turn(r.w)
 		for i := steps.at % 64 * 1024; i < len(other); i += len(other) / 32 {
 			other[i]++
 		}
 	}
-	for _, x := range queue {
-		x.turn(r.w)
+	for _, s := range queue {
+		s.Turn(r.w)
 	}
 	for _, x := range all {
 		x.End(nil)
@@ -86,39 +87,41 @@ func BenchmarkTurns(b *testing.B) {
 // the machine's.
 func BenchmarkTurnsTogether(b *testing.B) {
 	const each, step = 512, 41
+	cores := runtime.GOMAXPROCS(0)
 	r := newRig(b, Options{})
 	r.loose = true
 	fleet := fleetOf(nil, r.tokens)
 	r.fleet = fleet
-	cores := runtime.GOMAXPROCS(0)
-	for range cores - 1 {
-		r.g.outputs.shards = append(r.g.outputs.shards, &shard{batch: r.g.opts.Stream.Batch})
-	}
+	r.queues = cores
+	r.g.drive(-cores, drive.NewSockets(1, rigMetrics, nil))
+	r.g.driver.Polls = memPolls{}
 	all, calls := r.many(each*cores), r.calls()
 	var next atomic.Int32
 	b.ReportAllocs()
 	b.ResetTimer()
 	b.RunParallel(func(p *testing.PB) {
-		s, w := r.g.outputs.shards[next.Add(1)-1], &worker{metrics: rigMetrics}
+		of, w := int(next.Add(1)-1), r.g.driver.NewWorker()
 		var sinks []*call
-		for i, x := range all {
-			if x.shard == s {
+		for i := range all {
+			if (i+1)%cores == of { // streams are given workers in turn
 				sinks = append(sinks, calls[i])
 			}
 		}
-		steps, queue := newSteps(sinks, 97), []*exchange(nil)
+		steps := newSteps(sinks, 97)
+		var queue, taken []*drive.Stream
 		for p.Next() {
 			if len(queue) == 0 {
 				w.Idle()
 				steps.offer(step)
-				queue, s.queue = s.queue, queue[:0]
+				taken = r.g.driver.Take(of, taken[:0])
+				queue = taken
 			}
-			x := queue[0]
+			s := queue[0]
 			queue = queue[1:]
-			x.turn(w)
+			s.Turn(w)
 		}
-		for _, x := range queue {
-			x.turn(w)
+		for _, s := range queue {
+			s.Turn(w)
 		}
 	})
 	b.StopTimer()
@@ -173,7 +176,7 @@ func (r *rig) many(streams int) []*exchange {
 	}
 	time.Sleep(100 * time.Millisecond)
 	for i, x := range all {
-		for !x.response.Detached() || x.state.Load() != parked {
+		for !x.stream.Response.Detached() || !x.Parked() {
 			runtime.Gosched()
 		}
 		servers[i].discards.Store(true)
@@ -209,7 +212,7 @@ func BenchmarkRelayTurn(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		f.chunks <- event
-		r.x.turn(r.w)
+		r.x.stream.Turn(r.w)
 	}
 	r.leave()
 }
@@ -217,7 +220,7 @@ func BenchmarkRelayTurn(b *testing.B) {
 // awaitTurns waits until the stream has its turns from the test.
 func (r *rig) awaitTurns() {
 	for range 2 { // the poller's first edge may be under way
-		for r.x.state.Load() != parked || !r.left.Load() {
+		for !r.x.Parked() || !r.left.Load() {
 			runtime.Gosched()
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -228,13 +231,9 @@ func (r *rig) awaitTurns() {
 func (r *rig) leave() {
 	r.x.End(nil)
 	for r.g.recorder.Live() > 0 {
-		for _, shard := range r.g.outputs.shards {
-			shard.mu.Lock()
-			queue := shard.queue
-			shard.queue = nil
-			shard.mu.Unlock()
-			for _, x := range queue {
-				x.turn(r.w)
+		for of := range r.queues {
+			for _, s := range r.g.driver.Take(of, nil) {
+				s.Turn(r.w)
 			}
 		}
 		runtime.Gosched()

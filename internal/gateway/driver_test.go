@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"weir/internal/gateway/attempt"
+	"weir/internal/gateway/drive"
 	"weir/internal/gateway/front"
 	"weir/internal/infer"
 )
@@ -46,7 +47,7 @@ func TestDriverExactlyOnce(t *testing.T) {
 		n := rapid.IntRange(1, 3).Draw(rt, "n")
 		var failed error
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, Options{Stream: StreamOptions{FlushInterval: flush}, Attempt: attempt.Options{IdleTimeout: time.Hour, FirstTimeout: time.Hour}, Front: front.Options{WriteTimeout: 2 * time.Hour}})
+			r := newRig(t, Options{Stream: drive.Options{FlushInterval: flush}, Attempt: attempt.Options{IdleTimeout: time.Hour, FirstTimeout: time.Hour}, Front: front.Options{WriteTimeout: 2 * time.Hour}})
 			defer r.close()
 			r.ask(chatPath, askStream(fmt.Sprintf(`,"n":%d`, n)), window)
 			sent := make([][]uint32, n)
@@ -86,7 +87,7 @@ func TestDriverExactlyOnce(t *testing.T) {
 				r.settle()
 				r.client.Reset()
 			case "abort":
-				r.x.try.Abort(r.x.ctx.End)
+				r.x.try.Abort(r.x.stream.Ctx.End)
 				r.settle()
 				for i := range n {
 					r.call(i).offer(nil, ending(infer.ReasonAbort))
@@ -126,7 +127,7 @@ func (r *rig) check(sent [][]uint32, end string) error {
 	if requests, tokens := r.g.preparer.Gate.Load(); requests != 0 || tokens != 0 || r.g.Pending() != 0 {
 		return fmt.Errorf("at rest the gate holds %d requests and %d tokens, and %d mailboxes have output pending", requests, tokens, r.g.Pending())
 	}
-	rec := r.x.rec.Record
+	rec := r.x.stream.Record.Record
 	if rec.Residual() != 0 {
 		return fmt.Errorf("a residual of %d ns", rec.Residual())
 	}
@@ -262,66 +263,13 @@ func TestDriverMissesNothing(t *testing.T) {
 			if body, whole := r.response(); string(body) != want || !whole {
 				failed = fmt.Errorf("whole %t, the client has %d bytes of %d, from %q on", whole, len(body), len(want), want[min(len(body), len(want)):])
 			}
-			if rec := r.x.rec.Record; failed == nil && (r.g.recorder.Live() != 0 || rec.Outcome != infer.Finished || rec.Residual() != 0) {
+			if rec := r.x.stream.Record.Record; failed == nil && (r.g.recorder.Live() != 0 || rec.Outcome != infer.Finished || rec.Residual() != 0) {
 				failed = fmt.Errorf("live %d, outcome %s %s, residual %d", r.g.recorder.Live(), rec.Outcome, rec.Code, rec.Residual())
 			}
 		})
 		if failed != nil {
 			rt.Fatal(failed)
 		}
-	})
-}
-
-// Requests that begin or end give the turns of a worker that is to run and does not, at most
-// yieldTurns at a time. They give none while the worker gives turns itself, and none while an
-// engine's reader gathers streams. The books hear of the tokens of these turns before assist
-// returns.
-func TestAssistGivesTurns(t *testing.T) {
-	words()
-	synctest.Test(t, func(t *testing.T) {
-		const streams = 2*yieldTurns + 5
-		r := newRig(t, Options{})
-		r.fleet = fleetOf(nil, r.tokens) // one engine, which takes all
-		defer r.close()
-		var calls []*call
-		for range streams {
-			r.ask(chatPath, askStream(``), 1<<20)
-			defer r.client.Close()
-			calls = append(calls, r.call(0))
-		}
-		offer := func() {
-			for _, c := range calls {
-				c.offer(words()[:1], nil)
-			}
-			synctest.Wait()
-		}
-		for range 2 { // the books hear of the first one with the next turn
-			offer()
-			r.settle()
-		}
-		s, rank := r.g.outputs.shards[0], r.x.try.Target.Books.Rank
-		told := rank.Generated()
-		offer()
-		assisted := func(want int, why string) {
-			t.Helper()
-			r.g.assist()
-			if got := streams - len(s.queue); got != want {
-				t.Errorf("%s: %d of %d streams have had their turns, want %d", why, got, streams, want)
-			}
-			if got := rank.Generated() - told; got != int64(want) {
-				t.Errorf("%s: the books have heard of %d tokens, want %d", why, got, want)
-			}
-		}
-		s.asleep = true
-		assisted(0, "a reader gathers them")
-		s.asleep = false
-		s.turns.Lock()
-		assisted(0, "the worker gives turns")
-		s.turns.Unlock()
-		assisted(yieldTurns, "the worker has yielded")
-		assisted(2*yieldTurns, "it has still not run")
-		assisted(streams, "it has still not run")
-		assisted(streams, "nothing waits")
 	})
 }
 
@@ -337,14 +285,11 @@ func TestBooksAreToldAtOnce(t *testing.T) {
 		c.offer(words()[:1], nil)
 		r.settle() // and the stream has left net/http
 		prompt := rank.Held() - 1
-		s := r.g.outputs.shards[0]
 		turn := func(ids int, f *infer.Finish) {
 			c.offer(words()[:ids], f)
 			synctest.Wait()
-			queue := s.queue
-			s.queue = nil
-			for _, x := range queue {
-				x.turn(r.w)
+			for _, s := range r.g.driver.Take(0, nil) {
+				s.Turn(r.w)
 			}
 			synctest.Wait()
 		}

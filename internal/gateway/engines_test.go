@@ -14,6 +14,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/engine/relay"
+	"weir/internal/gateway/drive"
 	"weir/internal/infer"
 	"weir/internal/observe/metrics"
 	"weir/internal/trace"
@@ -219,7 +220,7 @@ type forward struct {
 	closed   bool
 	closedAt time.Time
 	fd       int // when it is polled
-	ready    func(w *worker, hup bool)
+	ready    func(w *drive.Worker, hup bool)
 	hup      bool
 	// onEmpty runs in a TryRead that finds nothing, before that is known: what
 	// happens then is as late in a turn as it can be.
@@ -478,7 +479,7 @@ func (f *forward) TryRead(p []byte) (n int, drained bool, err error) {
 // memPolls polls answers in memory, edge by edge.
 type memPolls struct{}
 
-func (memPolls) poll(fd int, ready func(w *worker, hup bool)) (stop func(), err error) {
+func (memPolls) Poll(fd int, ready func(w *drive.Worker, hup bool)) (stop func(), err error) {
 	memFDs.mu.Lock()
 	f := memFDs.open[fd]
 	memFDs.mu.Unlock()
@@ -496,8 +497,8 @@ func (memPolls) poll(fd int, ready func(w *worker, hup bool)) (stop func(), err 
 	}, nil
 }
 
-// memMetrics counts what nobody looks at.
-var memMetrics = metrics.New()
+// memDriver has workers that count what nobody looks at.
+var memDriver = drive.New(&drive.Options{Batch: new(drive.Batch)}, -1, 0, nil, drive.Sockets{}, nil, metrics.New(), nil, nil)
 
 // notify is an edge.
 func (f *forward) notify() {
@@ -505,7 +506,7 @@ func (f *forward) notify() {
 	ready, hup := f.ready, f.hup
 	f.mu.Unlock()
 	if ready != nil {
-		ready(&worker{metrics: memMetrics}, hup)
+		ready(memDriver.NewWorker(), hup)
 	}
 }
 

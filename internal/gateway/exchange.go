@@ -13,12 +13,12 @@ import (
 	"weir/internal/fleet/admission"
 	"weir/internal/gateway/answer"
 	"weir/internal/gateway/attempt"
+	"weir/internal/gateway/drive"
 	"weir/internal/gateway/front"
 	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/record"
 	"weir/internal/infer"
-	"weir/internal/lifetime"
 	"weir/internal/tenancy"
 	"weir/internal/trace"
 )
@@ -26,18 +26,11 @@ import (
 // exchange is one request on its way through the stages. It belongs to the one
 // goroutine that serves the request, or has its turn.
 type exchange struct {
-	// Fields that each turn of a stream uses are together, because with thousands of
-	// streams each of their cache lines is a miss.
-	turns
-	g        *Gateway
-	rec      record.Request
-	ctx      lifetime.Context // ends when the client hangs up, or at Cut: by end
-	gathers  *gathering       // nil: there is no flush interval, or nothing was written yet
-	try      attempt.Attempt
-	response front.Response
+	stream drive.Stream
+	g      *Gateway
+	try    attempt.Attempt
 
 	spends   tenancy.Spending
-	err      *infer.Error    // how the request ended
 	rid      string          // the caller's own id of it, by which it may be aborted
 	caller   *tenancy.Caller // who sends the request; never nil
 	endpoint dialect.Endpoint
@@ -51,65 +44,94 @@ type exchange struct {
 // start opens the exchange and its record.
 func (g *Gateway) start(w http.ResponseWriter, r *http.Request) *exchange {
 	x := &exchange{g: g}
-	g.attempts.Open(&x.try, &x.prepared, &x.need, &x.rec)
-	g.front.Open(&x.response, w, r)
+	g.driver.Open(&x.stream, x)
+	g.attempts.Open(&x.try, &x.stream, &x.prepared, &x.need)
+	g.front.Open(&x.stream.Response, w, r)
 	x.endpoint = g.preparer.Endpoint(r.URL.Path)
-	g.recorder.Open(&x.rec, g.ids.request(), r.Header, x.response.Arrival())
-	x.rec.RequestID, x.rec.Endpoint = requestID(r.Header.Get("X-Request-Id"), x.rec.ID), r.URL.Path
-	x.rec.PendingAtArrival = int32(g.Pending())
+	g.recorder.Open(&x.stream.Record, g.ids.request(), r.Header, x.stream.Response.Arrival())
+	x.stream.Record.RequestID, x.stream.Record.Endpoint = requestID(r.Header.Get("X-Request-Id"), x.stream.Record.ID), r.URL.Path
+	x.stream.Record.PendingAtArrival = int32(g.Pending())
 	caller, err := g.preparer.Caller(r)
-	x.caller, x.err = caller, infer.AsError(err)
-	x.rec.Key, x.rec.Tenant = dialect.Clip(x.caller.Key, maxCaller), dialect.Clip(x.caller.Tenant, maxCaller)
-	x.rec.Client = g.front.Client(r)
-	if g.leaving.Load() || x.response.Ambiguous() {
+	x.caller, x.stream.Err = caller, infer.AsError(err)
+	x.stream.Record.Key, x.stream.Record.Tenant = dialect.Clip(x.caller.Key, maxCaller), dialect.Clip(x.caller.Tenant, maxCaller)
+	x.stream.Record.Client = g.front.Client(r)
+	if g.leaving.Load() || x.stream.Response.Ambiguous() {
 		r.Close = true // and nothing that follows on the connection is taken for a request
 		w.Header().Set("Connection", "close")
 	}
-	g.front.Heed(&x.response, func() { x.End(nil) })
+	g.front.Heed(&x.stream.Response, func() { x.End(nil) })
 	if bound := g.opts.Front.RequestTimeout; bound > 0 {
-		x.expiry = time.AfterFunc(bound-time.Duration(trace.Now()-x.rec.Arrival), func() { x.End(front.Expired(bound)) })
+		x.expiry = time.AfterFunc(bound-time.Duration(trace.Now()-x.stream.Record.Arrival), func() { x.End(front.Expired(bound)) })
 	}
 	g.recorder.Enter(x)
 	if g.base.Err() != nil { // Cut may not have found it
 		x.End(context.Cause(g.base))
 	}
-	setRequestID(w.Header(), x.endpoint, x.rec.RequestID)
+	setRequestID(w.Header(), x.endpoint, x.stream.Record.RequestID)
 	g.opts.Metrics.Received(g.preparer.Services.Label(r.URL.Path))
-	x.rec.Delay(trace.Read)
+	x.stream.Record.Delay(trace.Read)
 	return x
 }
 
 // open decides on the response's head, by the first part of the answer.
 func (x *exchange) open(first answer.Part) {
-	h := x.response.Served.Writer.Header()
-	status, events := x.try.Leg.Head(h, first)
-	setRequestID(h, x.endpoint, x.rec.RequestID)
-	x.rec.PutTiming(h)
+	h := x.stream.Response.Served.Writer.Header()
+	status, events := x.stream.Leg.Head(h, first)
+	setRequestID(h, x.endpoint, x.stream.Record.RequestID)
+	x.stream.Record.PutTiming(h)
 	x.begin(status, events)
 }
 
 // begin begins the response. From here on the request cannot be retried.
 func (x *exchange) begin(status int, events bool) {
-	x.response.Begin(status, events)
-	x.rec.Status = int32(status)
+	x.stream.Response.Begin(status, events)
+	x.stream.Record.Status = int32(status)
 	x.prepared.Forget()
 	x.prepared.ForgetAsking()
 	x.room.Leave()
 }
 
+// Begins implements drive.Owner.
+func (x *exchange) Begins(part answer.Part) (out []byte, err error) {
+	begun := x.stream.Response.Begun
+	if out, err = x.try.Begins(part); err == nil && !begun {
+		x.open(part)
+	}
+	return out, err
+}
+
+// Parked implements record.Stream.
+func (x *exchange) Parked() bool { return x.stream.Parked() }
+
+// Tokens implements record.Stream.
+func (x *exchange) Tokens() (n int, ok bool) {
+	if x.stream.Record.IsDriven() {
+		if !x.stream.Hold() {
+			return 0, false // somebody else has its turn
+		}
+		n = x.try.Tokens()
+		x.stream.Release()
+		return n, true
+	}
+	if box := x.try.Mailbox(); box != nil {
+		return box.Received()
+	}
+	return 0, false
+}
+
 // Account implements record.Stream.
-func (x *exchange) Account() *record.Request { return &x.rec }
+func (x *exchange) Account() *record.Request { return &x.stream.Record }
 
 // End ends the request's context, and what waits for the client. No cause means that the client
 // has hung up. It implements record.Stream.
 func (x *exchange) End(cause error) {
-	x.ctx.End(cause)
+	x.stream.Ctx.End(cause)
 	x.try.Wake()
 	within := -time.Second
 	if cause != nil {
 		within = front.LastWords
 	}
-	x.response.BreakOff(within)
+	x.stream.Response.BreakOff(within)
 }
 
 // gone is why a request's context has ended.

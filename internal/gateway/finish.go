@@ -10,23 +10,24 @@ import (
 	"weir/internal/dialect"
 	"weir/internal/gateway/answer"
 	"weir/internal/gateway/attempt"
+	"weir/internal/gateway/drive"
 	"weir/internal/gateway/front"
 	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
 
-// finish is stage 14: it reports an error to the client, releases the resources of the
+// Finish is stage 14: it reports an error to the client, releases the resources of the
 // request, and closes its record. It also runs after a panic. A panic in a part of
-// finish affects that part only, so that every request ends exactly once.
-func (x *exchange) finish() {
-	left := x.response.Detached()
+// finish affects that part only, so that every request ends exactly once. It implements drive.Owner.
+func (x *exchange) Finish() {
+	left := x.stream.Response.Detached()
 	if left {
-		defer x.g.streams.Done()
+		defer x.g.driver.Done()
 	}
-	x.guarded(func() { x.rec.Publishing(); x.rec.Enter(trace.Finish) })
+	x.guarded(func() { x.stream.Record.Publishing(); x.stream.Record.Enter(trace.Finish) })
 	x.release()
-	if left && x.g.ending.Load() >= manyEnding {
+	if left && x.g.driver.Crowded() {
 		// When thousands hang up at once, the engine's requests end before the records
 		// of any are written. A stream that ends alone needs no other's turn.
 		runtime.Gosched()
@@ -34,16 +35,16 @@ func (x *exchange) finish() {
 	if x.expiry != nil {
 		x.expiry.Stop()
 	}
-	x.response.Unbind()
-	broken := x.err != nil && !x.told
+	x.stream.Response.Unbind()
+	broken := x.stream.Err != nil && !x.stream.Told
 	if broken {
 		x.guarded(func() { broken = x.fail() }) // behind what is kept of a stream
 	}
-	x.response.Release()
-	x.ctx.End(nil)
+	x.stream.Response.Release()
+	x.stream.Ctx.End(nil)
 	x.record()
 	end := func() {
-		x.response.End(!broken, broken && x.err.Code != infer.CodeCancelled && x.err.Code != infer.CodeSlowClient)
+		x.stream.Response.End(!broken, broken && x.stream.Err.Code != infer.CodeCancelled && x.stream.Err.Code != infer.CodeSlowClient)
 	}
 	if left {
 		x.guarded(end)
@@ -52,17 +53,14 @@ func (x *exchange) finish() {
 	}
 }
 
-// manyEnding is how many streams end at once when each lets the others release first.
-const manyEnding = 16
-
 // guarded does a part of the request's end. A panic in it is logged and ends nothing
 // else.
 func (x *exchange) guarded(part func()) {
 	defer func() {
 		if p := recover(); p != nil {
-			e := x.g.recorder.Panic(x.rec.RequestID, p)
-			if x.err == nil {
-				x.err = e
+			e := x.g.recorder.Panic(x.stream.Record.RequestID, p)
+			if x.stream.Err == nil {
+				x.stream.Err = e
 			}
 		}
 	}()
@@ -72,9 +70,9 @@ func (x *exchange) guarded(part func()) {
 // release gives back what the request holds: what is weir's own first, the
 // engine's last, so that a panic in an adapter costs nothing but its request.
 func (x *exchange) release() {
-	var v verdict
-	defer x.caught(&v)
-	x.gathers.stop()
+	var v drive.Verdict
+	defer x.stream.Caught(&v)
+	x.stream.Stop()
 	x.try.Drop()
 	x.g.rids.leave(x)
 	if x.prepared.Reservation != nil {
@@ -85,102 +83,80 @@ func (x *exchange) release() {
 	if x.uncount != nil {
 		x.uncount()
 	}
-	x.settled(x.try.End(x.err))
+	x.settled(x.try.End(x.stream.Err))
 }
 
 // fail sends the error to the client if that is still possible. It reports whether the
 // connection must be broken.
 func (x *exchange) fail() (broken bool) {
-	r := &x.response
-	gone := x.err.Code == infer.CodeCancelled && x.err != attempt.ErrAborted
+	r := &x.stream.Response
+	gone := x.stream.Err.Code == infer.CodeCancelled && x.stream.Err != attempt.ErrAborted
 	if !r.Begun {
 		if !gone {
-			x.rec.Status = int32(x.endpoint.Status(x.err))
+			x.stream.Record.Status = int32(x.endpoint.Status(x.stream.Err))
 			r.ExtendDeadline(trace.Now(), x.patience())
 			if r.Unread {
 				front.DropBody(&r.Served.Controller)
 			}
-			x.rec.PutTiming(r.Served.Writer.Header())
-			if a := x.try.Said(x.err); a != nil {
-				x.rec.Status = int32(a.Status)
-				x.rec.BytesOut += int64(a.Write(r.Served.Writer))
+			x.stream.Record.PutTiming(r.Served.Writer.Header())
+			if a := x.try.Said(x.stream.Err); a != nil {
+				x.stream.Record.Status = int32(a.Status)
+				x.stream.Record.BytesOut += int64(a.Write(r.Served.Writer))
 			} else {
-				x.rec.BytesOut += int64(writeError(r.Served.Writer, x.endpoint, x.err))
+				x.stream.Record.BytesOut += int64(writeError(r.Served.Writer, x.endpoint, x.stream.Err))
 			}
 		}
 		return gone
 	}
-	if r.Events && !gone && x.err.Code != infer.CodeSlowClient {
-		x.sendError()
+	if r.Events && !gone && x.stream.Err.Code != infer.CodeSlowClient {
+		x.stream.SendError(x.stream.Err, x.patience())
 	}
 	return true
 }
 
 // patience bounds the wait for the client to take an error. A shutdown waits for that.
 func (x *exchange) patience() time.Duration {
-	if x.ctx.Err() != nil {
+	if x.stream.Ctx.Err() != nil {
 		return min(front.LastWords, x.g.opts.Front.WriteTimeout)
 	}
 	return x.g.opts.Front.WriteTimeout
 }
 
-// sendError ends a stream with an error's event. The client may be gone by now, which
-// changes nothing.
-func (x *exchange) sendError() {
-	out, ok := x.try.Answer.AppendError(nil, x.err)
-	if !ok {
-		return
-	}
-	r := &x.response
-	r.ExtendDeadline(trace.Now(), x.patience())
-	w := x.g.worker()
-	whole, err := r.Carrier.Send(&w.frame, out, false)
-	w.trim()
-	x.g.workers.Put(w)
-	if !whole && err == nil {
-		err = r.Carrier.Rest()
-	}
-	if err == nil {
-		x.g.opts.Metrics.Wrote(1, len(out))
-		x.noteWrite(len(out))
-	}
-}
-
 // record closes the request's record, which those who keep it then have.
 func (x *exchange) record() {
 	defer x.g.recorder.Leave(x) // last: who waits for the live ones to end may then close the views
-	defer x.response.Done()
-	rec := &x.rec
+	defer x.stream.Response.Done()
+	rec := &x.stream.Record
 	used := false
 	x.guarded(func() {
-		if x.try.Answer == nil {
+		if x.stream.Answer == nil {
 			return
 		}
-		if u, ok := x.try.Answer.Usage(); ok {
+		if u, ok := x.stream.Answer.Usage(); ok {
 			if used, rec.Used.Clipped = true, u.Clipped; u.Clipped {
 				x.g.recorder.Clipped(x.try.Target.Name, rec.RequestID, u)
 			}
 			rec.PromptTokens, rec.CompletionTokens, rec.CachedTokens = u.PromptTokens, u.CompletionTokens, tokens(max(u.CachedTokens, 0))
 		}
 	})
-	rec.Outcome = x.err.Outcome()
+	rec.Outcome = x.stream.Err.Outcome()
 	x.guarded(func() { x.settleUsage(used) })
-	if e := x.err; e != nil && rec.Leg() != nil && (e.Code == infer.CodeEngine || e.Code == infer.CodeDeadline || e.Code == infer.CodeExpired || e.Code == infer.CodeUnavailable) {
+	if e := x.stream.Err; e != nil && rec.Leg() != nil && (e.Code == infer.CodeEngine || e.Code == infer.CodeDeadline || e.Code == infer.CodeExpired || e.Code == infer.CodeUnavailable) {
 		x.g.recorder.Failed(x.try.Culprit(e).Name, rec.RequestID, e)
 	}
-	x.g.recorder.Close(rec, x.err, x.caller != prepare.Unknown)
+	x.g.recorder.Close(rec, x.stream.Err, x.caller != prepare.Unknown)
 }
 
 // settleUsage records what the request used, and corrects what was charged to the caller's key to
 // that: the usage log and the budget have the same number. stated says that the record has the
 // answer's tokens; otherwise they are those that came, and none if no engine answered.
 func (x *exchange) settleUsage(stated bool) {
-	rec := &x.rec
+	rec := &x.stream.Record
 	if rec.FirstReceived != 0 || rec.Outcome == infer.Finished {
 		if stated {
 			rec.Used.Prompt, rec.Used.Cached, rec.Used.Completion = tokens(rec.PromptTokens), rec.CachedTokens, tokens(rec.CompletionTokens)
 		}
-		if relayed, ok := x.try.Answer.(*answer.Relayed); ok {
+		if relayed, ok := x.stream.Answer.(*answer.Relayed); ok {
 			x.estimate(relayed, stated)
 		}
 	}
@@ -190,12 +166,12 @@ func (x *exchange) settleUsage(stated bool) {
 // estimate counts a relayed answer whose engine has not stated its final counts, by its events, or
 // by its size if it is whole.
 func (x *exchange) estimate(r *answer.Relayed, stated bool) {
-	u := &x.rec.Used
+	u := &x.stream.Record.Used
 	var n int
 	switch events, size := r.Came(); {
 	case r.Refused() && !stated:
 		return // an error in place of an answer
-	case stated && (x.rec.Outcome == infer.Finished || events <= int(u.Completion)):
+	case stated && (x.stream.Record.Outcome == infer.Finished || events <= int(u.Completion)):
 		return
 	case events > 0:
 		n = events

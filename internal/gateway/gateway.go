@@ -7,10 +7,8 @@
 //
 // After dispatch a request has three parts. A leg (package attempt) receives the output of one
 // engine. The answer (package answer) makes the response from that output, without I/O. A carrier
-// (package front) writes the response to the client. The driver (driver.go) advances the three by
-// steps that never wait. Between the steps either a goroutine waits, or none does and workers step
-// the stream when an event arrives (workers.go). finish.go ends every request, and package record
-// keeps account of it.
+// (package front) writes the response to the client. Package drive advances the three. finish.go
+// ends every request, and package record keeps account of it.
 package gateway
 
 import (
@@ -18,12 +16,12 @@ import (
 	"maps"
 	"net/http"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"weir/internal/fleet/admission"
 	"weir/internal/gateway/attempt"
+	"weir/internal/gateway/drive"
 	"weir/internal/gateway/front"
 	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
@@ -45,26 +43,15 @@ type Gateway struct {
 	preparer *prepare.Preparer
 	room     *place.Room // where requests wait for engines
 	attempts *attempt.Attempts
+	driver   *drive.Driver
 	ids      *requestIDs
 	recorder *record.Recorder
-	started  int64        // Unix seconds, the models' creation time
-	refused  atomic.Int64 // clients that still send the body of a request that was refused
-	leaving  atomic.Bool  // answers close their connections
-	blocked  atomic.Int64 // streams whose clients do not read
-	meter    *busy.Meter  // nil: what is done is not measured
-	detached
-	base context.Context // Cut ends it, and each request
-	cut  context.CancelCauseFunc
-}
-
-// detached is what the streams that have left net/http share.
-type detached struct {
-	outputs *outputs
-	sockets sockets
-	polls   poller    // it, or a test's
-	workers sync.Pool // of *worker, for goroutines that are none
-	streams sync.WaitGroup
-	ending  atomic.Int64 // of them, in goroutines that end them
+	started  int64           // Unix seconds, the models' creation time
+	refused  atomic.Int64    // clients that still send the body of a request that was refused
+	leaving  atomic.Bool     // answers close their connections
+	meter    *busy.Meter     // nil: what is done is not measured
+	base     context.Context // Cut ends it, and each request
+	cut      context.CancelCauseFunc
 }
 
 // New makes a gateway. Close must be called after the HTTP server has ended.
@@ -82,12 +69,10 @@ func New(opts Options) *Gateway {
 	g.room = place.NewRoom(opts.Place.Queue, opts.Prepare.Allow.Fields.Order(), opts.Snapshot, g.meter, g.recorder.Panic)
 	g.preparer = prepare.New(&g.opts.Prepare, g.opts.Front.MaxBody, opts.Snapshot, g.room, opts.Metrics, g.meter)
 	cores := runtime.GOMAXPROCS(0)
-	g.outputs = newOutputs(cores, opts.Stream.Batch, opts.Metrics, g.meter)
-	g.sockets = newSockets(cores, opts.Metrics, g.meter)
-	g.polls = g.sockets
+	sockets := drive.NewSockets(cores, opts.Metrics, g.meter)
 	g.base, g.cut = context.WithCancelCause(context.Background())
-	g.attempts = g.newAttempts()
-	g.front = front.New(&g.opts.Front, opts.Metrics, opts.Log, g.base, g.sockets, cores)
+	g.front = front.New(&g.opts.Front, opts.Metrics, opts.Log, g.base, sockets, cores)
+	g.drive(cores, sockets)
 	g.front.ServePlain(g.Handler(), maps.Keys(g.preparer.Services))
 	go g.room.Run()
 	opts.Metrics.Gateway(g.preparer.Pool, g.Pending)
@@ -98,8 +83,11 @@ func New(opts Options) *Gateway {
 	return g
 }
 
-func (g *Gateway) newAttempts() *attempt.Attempts {
-	return attempt.New(&g.opts.Attempt, g.preparer, g.room, g.recorder, g.opts.Metrics, g.opts.Log, g.base, g.ids.next, g.Pending)
+// drive makes what streams are driven by, with so many workers, and their attempts.
+func (g *Gateway) drive(workers int, sockets drive.Sockets) {
+	o := &g.opts
+	g.driver = drive.New(&o.Stream, workers, o.Front.WriteTimeout, g.front, sockets, g.recorder, o.Metrics, o.Watch, g.meter)
+	g.attempts = attempt.New(&o.Attempt, g.preparer, g.room, g.recorder, o.Metrics, o.Log, g.base, g.ids.next, g.driver.Pending)
 }
 
 // Leave makes each answer that begins from now on close its connection, so that clients
@@ -124,7 +112,7 @@ func (g *Gateway) Served() int { return g.Live() + int(g.refused.Load()) }
 
 // Load returns the present load of the gateway.
 func (g *Gateway) Load() watch.Load {
-	l := watch.Load{Streams: g.recorder.Live(), Pending: g.Pending(), Blocked: g.blocked.Load()}
+	l := watch.Load{Streams: g.recorder.Live(), Pending: g.Pending(), Blocked: g.driver.Blocked()}
 	for _, s := range g.queued() {
 		l.QueueWait = max(l.QueueWait, time.Duration(s.OldestSeconds*1e9))
 	}
@@ -132,7 +120,7 @@ func (g *Gateway) Load() watch.Load {
 }
 
 // Pending is how many streams have output that was not taken yet.
-func (g *Gateway) Pending() int64 { return g.outputs.pending() }
+func (g *Gateway) Pending() int64 { return g.driver.Pending() }
 
 // Cut ends every request in flight with an error that says so.
 func (g *Gateway) Cut() {
@@ -169,11 +157,10 @@ func (g *Gateway) InFlight(q record.Query) record.InFlight {
 func (g *Gateway) Close() {
 	g.Cut()
 	g.front.Close()
-	g.streams.Wait()
+	g.driver.Wait()
 	g.attempts.Wait()
 	g.front.Wait()
 	g.room.End()
-	g.outputs.close()
-	g.sockets.Close()
+	g.driver.Close()
 	g.preparer.Close()
 }

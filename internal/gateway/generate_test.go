@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"weir/internal/gateway/attempt"
+	"weir/internal/gateway/drive"
 	"weir/internal/infer"
 	"weir/internal/trace"
 )
@@ -399,9 +400,9 @@ func TestAbortNobodyAskedFor(t *testing.T) {
 // Between Begin and End what a reader offers gathers; nothing is lost when
 // readers overlap or what is queued is not theirs.
 func TestBatch(t *testing.T) {
-	batch := new(Batch)
+	batch := new(drive.Batch)
 	a := &tokenEngine{name: "a"}
-	inBubble(t, Options{Stream: StreamOptions{Batch: batch}}, []any{a}, func(t *testing.T, b *bench) {
+	inBubble(t, Options{Stream: drive.Options{Batch: batch}}, []any{a}, func(t *testing.T, b *bench) {
 		w := words()
 		c, d := b.post(chatPath, askStream(``)), b.post(chatPath, askStream(``))
 		one, two := a.call(t, 2), a.handed()[0]

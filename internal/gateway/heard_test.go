@@ -37,12 +37,12 @@ func TestLastWords(t *testing.T) {
 			t.Errorf("whole %t, closed %t after %v", a.whole, a.closed, front.HearingTime)
 		}
 		c.hangUp()
-		b.g.streams.Wait()
+		b.g.driver.Wait()
 
 		c = fails(b)
 		before := time.Now()
 		c.hangUp()
-		b.g.streams.Wait()
+		b.g.driver.Wait()
 		if waited := time.Since(before); waited > 0 {
 			t.Errorf("the stream waits %v for a client that has hung up", waited)
 		}

@@ -39,7 +39,7 @@ func BenchmarkIdleQueue(b *testing.B) {
 			defer x.prepared.Reservation.Leave()
 			b.ReportAllocs()
 			for b.Loop() {
-				x.rec.Attempts = x.rec.Attempts[:0]
+				x.stream.Record.Attempts = x.stream.Record.Attempts[:0]
 				if err := x.place(); err != nil {
 					b.Fatal(err)
 				}

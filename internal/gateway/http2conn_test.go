@@ -48,7 +48,7 @@ func inFrontOf(t *testing.T, test func(f *inFront)) {
 		fleet := fleetOf(nil, &tokenEngine{name: "a"})
 		f := &inFront{t: t, plain: newMemListener(), over: newMemListener()}
 		f.g = New(Options{Snapshot: func() *route.Snapshot { return fleet }, Prepare: prepare.Options{Models: map[string]*model.Folder{models.SimName: simModel()}}})
-		f.g.front.Hangups, f.g.polls = memHangups{}, memPolls{}
+		f.g.front.Hangups, f.g.driver.Polls = memHangups{}, memPolls{}
 		f.server = f.g.Server()
 		server := f.server
 		server.Protocols.SetUnencryptedHTTP2(true)

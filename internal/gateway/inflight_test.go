@@ -27,14 +27,15 @@ func BenchmarkInFlight(b *testing.B) {
 	defer g.preparer.Close()
 	attempts := new(attempt.Attempts)
 	for i := range 50000 {
-		x := &exchange{g: g, rec: record.Request{Record: &trace.Record{RequestID: fmt.Sprint(i), Model: "m", Arrival: int64(i), Client: netip.MustParseAddr("10.0.0.1")}}, endpoint: openai.Chat}
-		attempts.Open(&x.try, &x.prepared, &x.need, &x.rec)
-		x.rec.Publish(trace.Engine, int64(i))
-		x.rec.Driven()
+		x := &exchange{g: g, endpoint: openai.Chat}
+		x.stream.Record.Record = &trace.Record{RequestID: fmt.Sprint(i), Model: "m", Arrival: int64(i), Client: netip.MustParseAddr("10.0.0.1")}
+		attempts.Open(&x.try, &x.stream, &x.prepared, &x.need)
+		x.stream.Record.Publish(trace.Engine, int64(i))
+		x.stream.Record.Driven()
 		w := new(record.Wait)
-		x.rec.Awaits(w)
+		x.stream.Record.Awaits(w)
 		w.Since.Store(int64(i))
-		x.rec.Known()
+		x.stream.Record.Known()
 		x.prepared.Sent = i
 		g.recorder.Enter(x)
 	}

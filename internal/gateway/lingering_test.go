@@ -51,7 +51,7 @@ func TestShortStreamsStay(t *testing.T) {
 					if rec := b.wantRecord(c, "finished", ""); rec.Writes != test.writes {
 						t.Errorf("%d writes, want %d", rec.Writes, test.writes)
 					}
-					if b.g.attempts.Polled() {
+					if b.g.driver.Polled() != 0 {
 						t.Error("sockets are polled")
 					}
 				}

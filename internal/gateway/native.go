@@ -14,9 +14,9 @@ import (
 // if the caller gave none by its header.
 func (x *exchange) Identify(rid string) {
 	x.g.rids.enter(rid, x)
-	if x.response.Served.Request.Header.Get("X-Request-Id") == "" && rid == requestID(rid, "") {
-		x.rec.RequestID = rid
-		setRequestID(x.response.Served.Writer.Header(), x.endpoint, rid)
+	if x.stream.Response.Served.Request.Header.Get("X-Request-Id") == "" && rid == requestID(rid, "") {
+		x.stream.Record.RequestID = rid
+		setRequestID(x.stream.Response.Served.Writer.Header(), x.endpoint, rid)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/attempt"
+	"weir/internal/gateway/drive"
 	"weir/internal/gateway/front"
 	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
@@ -29,7 +30,7 @@ type Options struct {
 	Prepare prepare.Options
 	Place   PlaceOptions
 	Attempt attempt.Options
-	Stream  StreamOptions
+	Stream  drive.Options
 	Record  record.Options
 }
 
@@ -48,22 +49,6 @@ func (o *PlaceOptions) defaults(first time.Duration) {
 	o.Queue.Timeout = cmp.Or(o.Queue.Timeout, first)
 }
 
-// StreamOptions configure how output comes to clients.
-type StreamOptions struct {
-	// Batch is the engine.Batch of the adapters of token engines, or nil if they have
-	// none.
-	Batch *Batch
-	// FlushInterval is the shortest time between two writes of a stream; 0 writes
-	// output as it comes. A first token is never delayed.
-	FlushInterval time.Duration
-}
-
-func (o *StreamOptions) defaults() {
-	if o.Batch == nil {
-		o.Batch = new(Batch)
-	}
-}
-
 func (o *Options) defaults() {
 	if o.Metrics == nil {
 		o.Metrics = metrics.New()
@@ -74,6 +59,6 @@ func (o *Options) defaults() {
 	o.Front.Defaults()
 	o.Prepare.Defaults()
 	o.Attempt.Defaults()
-	o.Stream.defaults()
+	o.Stream.Defaults()
 	o.Place.defaults(o.Attempt.FirstTimeout)
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"weir/internal/gateway/answer"
-	"weir/internal/gateway/attempt"
+	"weir/internal/gateway/drive"
 	"weir/internal/gateway/front"
 	"weir/internal/infer"
 )
@@ -29,19 +29,12 @@ func (i *injection) at(method string) {
 }
 
 type panickingLeg struct {
-	attempt.Leg
+	drive.Leg
 	*injection
-	x *exchange
 }
 
-func (l *panickingLeg) Take(h *attempt.Hand, round int) (bool, error) {
+func (l *panickingLeg) Take(h *drive.Hand, round int) (bool, error) {
 	l.at("take")
-	if strings.Contains(l.in, "park") { // news in the turn, and no queue to stand in
-		l.hit = true
-		l.x.state.Store(again)
-		l.x.shard = nil
-		return false, nil
-	}
 	return l.Leg.Take(h, round)
 }
 
@@ -104,7 +97,6 @@ func TestPanicOffNetHTTP(t *testing.T) {
 		{"next", false, true},
 		{"send", false, false},
 		{"rest", false, false},
-		{"park", false, true},
 		{"next, then append the error", false, false},
 		{"usage", true, false},
 		{"close", true, false},
@@ -127,9 +119,9 @@ func TestPanicOffNetHTTP(t *testing.T) {
 				}
 				r.read(1 << 20)
 				inject := &injection{in: test.in}
-				r.x.try.Leg = &panickingLeg{r.x.try.Leg, inject, r.x}
-				r.x.try.Answer = &panickingAnswer{r.x.try.Answer, inject}
-				r.x.response.Carrier = &panickingCarrier{r.x.response.Carrier, inject}
+				r.x.stream.Leg = &panickingLeg{r.x.stream.Leg, inject}
+				r.x.stream.Answer = &panickingAnswer{r.x.stream.Answer, inject}
+				r.x.stream.Response.Carrier = &panickingCarrier{r.x.stream.Response.Carrier, inject}
 				c.offer(words()[1:20], nil)
 				r.settle()
 				c.offer(words()[20:21], ending(infer.ReasonStop))
@@ -142,14 +134,14 @@ func TestPanicOffNetHTTP(t *testing.T) {
 				if r.g.recorder.Live() != 0 {
 					t.Fatalf("%d requests are live", r.g.recorder.Live())
 				}
-				r.g.streams.Wait()
+				r.g.driver.Wait()
 				if requests, tokens := r.g.preparer.Gate.Load(); requests != 0 || tokens != 0 {
 					t.Errorf("%d requests and %d tokens are still held", requests, tokens)
 				}
 				if !strings.Contains(log.String(), "panic while serving a request") {
 					t.Errorf("logged %s", log.String())
 				}
-				if rec := r.x.rec.Record; rec.Outcome == infer.Finished && !test.whole || rec.Finished == 0 {
+				if rec := r.x.stream.Record.Record; rec.Outcome == infer.Finished && !test.whole || rec.Finished == 0 {
 					t.Errorf("ended as %v %s", rec.Outcome, rec.Code)
 				}
 				r.read(1 << 20)

@@ -18,7 +18,6 @@ import (
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/front"
 	"weir/internal/gateway/prepare"
-	"weir/internal/gateway/record"
 	"weir/internal/infer"
 	"weir/internal/model"
 	"weir/internal/model/chat"
@@ -228,9 +227,11 @@ func insert(b *testing.B, body []byte, at int, text string) []byte {
 
 // chatExchange is that of a chat.
 func chatExchange(b *testing.B, g *Gateway) *exchange {
-	x := &exchange{g: g, rec: record.Request{Record: new(trace.Record)}, caller: tenancy.Anyone, endpoint: openai.Chat}
-	g.attempts.Open(&x.try, &x.prepared, &x.need, &x.rec)
-	x.response.Served = &front.Served{Request: &http.Request{URL: &url.URL{Path: chatPath}}}
+	x := &exchange{g: g, caller: tenancy.Anyone, endpoint: openai.Chat}
+	x.stream.Record.Record = new(trace.Record)
+	g.driver.Open(&x.stream, x)
+	g.attempts.Open(&x.try, &x.stream, &x.prepared, &x.need)
+	x.stream.Response.Served = &front.Served{Request: &http.Request{URL: &url.URL{Path: chatPath}}}
 	return x
 }
 

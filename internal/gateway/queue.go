@@ -21,43 +21,43 @@ func goes(n *place.Need, to prepare.Destination) {
 // place is stages 5 and 6, queue and route: it waits, bounded, until an engine can take the request,
 // which is booked there at once, so that the next choice takes it into account.
 func (x *exchange) place() error {
-	x.rec.Publishing() // of another attempt, too
-	now := x.rec.Enter(trace.Queue)
-	if x.rec.Queued == 0 || !x.response.Begun {
-		x.rec.Queued = now
+	x.stream.Record.Publishing() // of another attempt, too
+	now := x.stream.Record.Enter(trace.Queue)
+	if x.stream.Record.Queued == 0 || !x.stream.Response.Begun {
+		x.stream.Record.Queued = now
 	}
 	if x.need.Expires == 0 {
 		x.need.Expires = x.g.room.Expires(now, x.need.BeginBy)
 	}
-	if err := undivided(&x.need, &x.prepared, x.rec.Endpoint); err != nil {
+	if err := undivided(&x.need, &x.prepared, x.stream.Record.Endpoint); err != nil {
 		return err
 	}
-	return x.g.room.Place(&x.ctx, &x.need, x.asks(), x)
+	return x.g.room.Place(&x.stream.Ctx, &x.need, x.asks(), x)
 }
 
 // asks is what the request asks for.
 func (x *exchange) asks() place.Ask {
 	return place.Ask{
 		Caller: x.caller, Footprint: &x.prepared.Footprint, Session: x.prepared.Session, Sent: x.prepared.Sent, Bytes: x.prepared.Held(),
-		Patience: x.rec.Queued + int64(x.g.opts.Place.EngineTimeout), AtOnce: x.endpoint.Traits().Wants != dialect.Answer, ID: &x.rec.RequestID,
+		Patience: x.stream.Record.Queued + int64(x.g.opts.Place.EngineTimeout), AtOnce: x.endpoint.Traits().Wants != dialect.Answer, ID: &x.stream.Record.RequestID,
 	}
 }
 
 // Routes implements place.Owner.
-func (x *exchange) Routes() (now int64) { return x.rec.Enter(trace.Route) }
+func (x *exchange) Routes() (now int64) { return x.stream.Record.Enter(trace.Route) }
 
 // Decides implements place.Owner.
 func (x *exchange) Decides() (now int64, err error) {
 	// The gateway's shutdown cuts requests off one by one. The room that the first ones
 	// free must not go to one that ends next.
-	for _, ctx := range [...]context.Context{x.g.base, &x.ctx} {
+	for _, ctx := range [...]context.Context{x.g.base, &x.stream.Ctx} {
 		if ctx.Err() != nil {
 			return trace.Now(), gone(ctx)
 		}
 	}
 	err = x.Refresh()
 	if now = trace.Now(); err == nil {
-		x.rec.Ledger.Enter(trace.Route, now)
+		x.stream.Record.Ledger.Enter(trace.Route, now)
 	}
 	return now, err
 }
@@ -65,8 +65,8 @@ func (x *exchange) Decides() (now int64, err error) {
 // Waits implements place.Owner.
 func (x *exchange) Waits(again bool) {
 	now := trace.Now()
-	if x.rec.Ledger.Enter(trace.Queue, now); !again {
-		x.rec.Publish(trace.Queue, now)
+	if x.stream.Record.Ledger.Enter(trace.Queue, now); !again {
+		x.stream.Record.Publish(trace.Queue, now)
 	}
 }
 
@@ -89,7 +89,7 @@ func (x *exchange) Refresh() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := x.g.preparer.CheckPath(x.need.Model, x.endpoint, x.rec.Endpoint); err != nil {
+	if err := x.g.preparer.CheckPath(x.need.Model, x.endpoint, x.stream.Record.Endpoint); err != nil {
 		return err
 	}
 	if x.misfits() {
@@ -108,7 +108,7 @@ const mostAnew = 3
 // misfits reports whether the request lacks the form that the engines of its model need,
 // because the engines have changed since it was prepared.
 func (x *exchange) misfits() bool {
-	if x.need.Needs.HasIDs() && x.need.Needs.HasBytes() || x.need.NoIDs != nil || x.prepared.Body == nil || x.anew == mostAnew || x.need.Model.Has(x.need.Needs, x.need.Tried) {
+	if x.need.Needs.HasIDs() && x.need.Needs.HasBytes() || x.need.NoIDs != nil || x.prepared.Body == nil || x.need.Anew == mostAnew || x.need.Model.Has(x.need.Needs, x.need.Tried) {
 		return false
 	}
 	could := x.g.preparer.Forms(x.need.Model, x.endpoint)
@@ -124,7 +124,7 @@ func (x *exchange) misfits() bool {
 // its place among those that wait.
 func (x *exchange) prepareAgain() (done bool, err error) {
 	x.prepared.Reservation.Leave()
-	x.anew++
+	x.need.Anew++
 	body := x.prepared.Body
 	x.prepared = prepare.Prepared{}
 	return x.prepare(body)

@@ -15,24 +15,24 @@ import (
 // before anything is sent on is also what keeps a relayed stream whole
 // (golang/go#40747).
 func (x *exchange) read() (body []byte, err error) {
-	x.response.Unread = true
+	x.stream.Response.Unread = true
 	if x.caller == prepare.Unknown {
-		return nil, x.err
+		return nil, x.stream.Err
 	}
-	r := x.response.Served.Request
+	r := x.stream.Response.Served.Request
 	if err := allow.CheckPlain(r.URL.EscapedPath()); err != nil {
 		return nil, err
 	}
 	if allowed, err := x.g.preparer.Check(r.URL.Path, r.Method, r.Header); err != nil {
 		if allowed != "" {
-			x.response.Served.Writer.Header().Set("Allow", allowed)
+			x.stream.Response.Served.Writer.Header().Set("Allow", allowed)
 		}
 		return nil, err
 	}
 	if over := x.spends.Enter(x.caller, time.Now()); over.Reason != "" {
 		return nil, overLimit(x.caller, over)
 	}
-	done, err := x.g.front.Admit(x.rec.Client, r.RemoteAddr)
+	done, err := x.g.front.Admit(x.stream.Record.Client, r.RemoteAddr)
 	if err != nil {
 		return nil, err
 	}
@@ -40,16 +40,16 @@ func (x *exchange) read() (body []byte, err error) {
 	if size := r.ContentLength; size < 0 || size > admission.SmallBody {
 		// A body that would be refused once it is here need not come. For a small one
 		// this would save little, and cost its connection.
-		if err := x.g.preparer.Gate.Check(x.caller, x.rec.Arrival); err != nil {
+		if err := x.g.preparer.Gate.Check(x.caller, x.stream.Record.Arrival); err != nil {
 			return nil, err
 		}
 	}
-	body, err = x.g.front.ReadBody(&x.ctx, &x.response, x.rec.Arrival, x.caller, x.g.bodies, &x.room)
+	body, err = x.g.front.ReadBody(&x.stream.Ctx, &x.stream.Response, x.stream.Record.Arrival, x.caller, x.g.bodies, &x.room)
 	if err != nil {
 		return nil, err
 	}
-	x.rec.BytesIn = int64(len(body))
-	x.rec.Received = trace.Now()
+	x.stream.Record.BytesIn = int64(len(body))
+	x.stream.Record.Received = trace.Now()
 	return body, nil
 }
 

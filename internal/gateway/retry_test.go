@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"weir/internal/gateway/attempt"
+	"weir/internal/gateway/drive"
 	"weir/internal/infer"
 )
 
@@ -228,7 +229,7 @@ func perform(t *testing.T, dir string, scene scene, plots []plot, waits []bool) 
 			engines[i].accept = refuse(infer.CodeUnavailable, true)
 		}
 	}
-	b := newBench(t, dir, Options{Stream: StreamOptions{FlushInterval: scene.flush}, Attempt: attempt.Options{Continue: attempt.Continuing{Off: true}}}, []any{engines[0], engines[1]}, scene.way)
+	b := newBench(t, dir, Options{Stream: drive.Options{FlushInterval: scene.flush}, Attempt: attempt.Options{Continue: attempt.Continuing{Off: true}}}, []any{engines[0], engines[1]}, scene.way)
 	defer b.end()
 	body := askChat(`,"max_tokens":100`)
 	if scene.stream {

@@ -15,6 +15,7 @@ import (
 	"weir/internal/fleet/admission"
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/attempt"
+	"weir/internal/gateway/drive"
 	"weir/internal/gateway/front"
 	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
@@ -33,7 +34,8 @@ type rig struct {
 	t       testing.TB
 	g       *Gateway
 	x       *exchange
-	w       *worker
+	w       *drive.Worker
+	queues  int // of streams that wait for turns
 	tokens  *tokenEngine
 	relay   *relayEngine
 	fleet   *route.Snapshot
@@ -51,7 +53,7 @@ var rigMetrics = metrics.New()
 
 // newRig makes a gateway of which nothing runs.
 func newRig(t testing.TB, opts Options) *rig {
-	r := &rig{t: t, tokens: &tokenEngine{name: "a"}, relay: &relayEngine{name: "r", polled: true}}
+	r := &rig{t: t, queues: 1, tokens: &tokenEngine{name: "a"}, relay: &relayEngine{name: "r", polled: true}}
 	r.fleet = fleetOf(nil, r.tokens, &tokenEngine{name: "b", accept: refuse(infer.CodeOverloaded, false)}, r.relay)
 	opts.Snapshot = func() *route.Snapshot { return r.fleet }
 	opts.Prepare.Models = map[string]*model.Folder{models.SimName: simModel()}
@@ -60,18 +62,15 @@ func newRig(t testing.TB, opts Options) *rig {
 	opts.defaults()
 	g := &Gateway{
 		opts: opts, bodies: admission.NewBodies(0, nil), recorder: record.New(opts.Record, opts.Metrics, opts.Log, nil), ids: &requestIDs{instance: strings.Repeat("0", 16)}, room: place.NewRoom(opts.Place.Queue, opts.Prepare.Allow.Fields.Order(), opts.Snapshot, nil, nil),
-		detached: detached{
-			polls:   memPolls{},
-			outputs: &outputs{shards: []*shard{{batch: opts.Stream.Batch}}}, sockets: newSockets(1, rigMetrics, nil),
-		},
 	}
 	g.preparer = prepare.New(&g.opts.Prepare, opts.Front.MaxBody, opts.Snapshot, g.room, rigMetrics, nil)
 	t.Cleanup(g.preparer.Close)
 	g.base, g.cut = context.WithCancelCause(t.Context())
-	g.attempts = g.newAttempts()
 	g.front = front.New(&g.opts.Front, rigMetrics, opts.Log, g.base, memHangups{}, 1)
+	g.drive(-1, drive.NewSockets(1, rigMetrics, nil))
+	g.driver.Polls = memPolls{}
 	g.front.Returned().Serving.Store(true)
-	r.g, r.w = g, &worker{metrics: rigMetrics}
+	r.g, r.w = g, g.driver.NewWorker()
 	return r
 }
 
@@ -125,8 +124,8 @@ func (r *rig) ask(path, body string, window int) {
 				panic(p)
 			}
 		}()
-		if v := x.attempts(); x.response.Detached() {
-			x.depart(v)
+		if v := x.attempts(); x.stream.Response.Detached() {
+			x.stream.Depart(v)
 			return
 		}
 		defer func() {
@@ -136,7 +135,7 @@ func (r *rig) ask(path, body string, window int) {
 				panic(p)
 			}
 		}()
-		x.finish()
+		x.Finish()
 	}()
 	r.settle()
 }
@@ -146,17 +145,13 @@ func (r *rig) settle() {
 	if r.loose {
 		return
 	}
-	s := r.g.outputs.shards[0]
 	for synctest.Wait(); ; synctest.Wait() {
-		s.mu.Lock()
-		queue := s.queue
-		s.queue = nil
-		s.mu.Unlock()
+		queue := r.g.driver.Take(0, nil)
 		if len(queue) == 0 {
 			return
 		}
-		for _, x := range queue {
-			x.turn(r.w)
+		for _, s := range queue {
+			s.Turn(r.w)
 		}
 		r.w.Idle()
 	}
@@ -210,7 +205,7 @@ func (r *rig) close() {
 	r.settle()
 	r.g.cut(infer.Errorf(infer.CodeShutdown, "the test is over"))
 	r.settle()
-	r.g.streams.Wait()
+	r.g.driver.Wait()
 	r.g.front.Close()
 }
 
@@ -219,5 +214,5 @@ func (r *rig) record() *trace.Record {
 	if r.g.recorder.Live() != 0 {
 		return nil
 	}
-	return r.x.rec.Record
+	return r.x.stream.Record.Record
 }

@@ -15,6 +15,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/gateway/attempt"
+	"weir/internal/gateway/drive"
 	"weir/internal/gateway/front"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -160,7 +161,7 @@ func (s *script) command(line string) {
 	case "hang":
 		s.rig.client.Close()
 	case "abort":
-		s.rig.x.try.Abort(s.rig.x.ctx.End)
+		s.rig.x.try.Abort(s.rig.x.stream.Ctx.End)
 	case "cut":
 		s.rig.g.Cut()
 	case "wait":
@@ -179,7 +180,7 @@ func (s *script) command(line string) {
 func (s *script) begin(verb, rest string) {
 	args, named := s.words(rest)
 	if verb == "gateway" {
-		s.opts = Options{Front: front.Options{WriteTimeout: s.dur(named["write"])}, Attempt: attempt.Options{IdleTimeout: s.dur(named["idle"]), FirstTimeout: s.dur(named["first"])}, Stream: StreamOptions{FlushInterval: s.dur(named["flush"])}}
+		s.opts = Options{Front: front.Options{WriteTimeout: s.dur(named["write"])}, Attempt: attempt.Options{IdleTimeout: s.dur(named["idle"]), FirstTimeout: s.dur(named["first"])}, Stream: drive.Options{FlushInterval: s.dur(named["flush"])}}
 		if name, d, ok := strings.Cut(named["delay"], ":"); ok {
 			stage, err := trace.ParseStage(name)
 			if err != nil {
@@ -279,7 +280,7 @@ func (s *script) told() {
 		switch {
 		case left && s.opts.Stream.FlushInterval > 0:
 			state = "has a goroutine of its own"
-		case left && x.state.Load() == parked:
+		case left && x.Parked():
 			state = "waits for the engine"
 		case left:
 			state = "waits for the client"
@@ -290,7 +291,7 @@ func (s *script) told() {
 		s.state = state
 		return
 	}
-	if rec := s.rig.x.rec.Record; !s.over {
+	if rec := s.rig.x.stream.Record.Record; !s.over {
 		s.over = true
 		s.say("ended: %s %s", rec.Outcome, cmp.Or(rec.Code, "-"))
 		s.say("%d prompt tokens, %d of the answer, %d writes, %d bytes", rec.PromptTokens, rec.CompletionTokens, rec.Flushes, rec.BytesOut)
@@ -308,13 +309,13 @@ func (s *script) told() {
 }
 
 func (s *script) stages() {
-	spent := s.rig.x.rec.Ledger.Spent
+	spent := s.rig.x.stream.Record.Ledger.Spent
 	for stage, ns := range spent {
 		if ns != 0 {
 			s.say("%v %v", trace.Stage(stage), time.Duration(ns))
 		}
 	}
 	if s.rig.record() != nil {
-		s.say("residual %v", time.Duration(s.rig.x.rec.Residual()))
+		s.say("residual %v", time.Duration(s.rig.x.stream.Record.Residual()))
 	}
 }

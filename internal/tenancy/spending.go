@@ -7,7 +7,6 @@ import "time"
 type Spending struct {
 	account *Account // nil: the caller has none, or the request did not begin
 	charged int64
-	prompt  bool // it was charged
 }
 
 // Enter lets the request of a caller begin, unless a limit of its key forbids it.
@@ -28,14 +27,6 @@ func (s *Spending) Counts() bool { return s.account != nil }
 func (s *Spending) Charge(tokens int) {
 	s.charged += int64(tokens)
 	s.account.Charge(int64(tokens))
-}
-
-// ChargePrompt adds those of the prompt, once, when it goes to an engine.
-func (s *Spending) ChargePrompt(tokens int) {
-	if s.account != nil && !s.prompt {
-		s.prompt = true
-		s.Charge(tokens)
-	}
 }
 
 // Settle corrects what was charged to what the request used.

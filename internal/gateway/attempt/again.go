@@ -17,8 +17,8 @@ import (
 // failure is what is known of the attempt, which has failed by e.
 func (a *Attempt) failure(e *infer.Error) retry.Failure {
 	return a.need.Failure(e, place.Progress{
-		Begun: a.begun, Goes: a.bar == prepare.GoesOn, Attempts: len(a.rec.Attempts), Continued: int(a.continued),
-		Effects: a.Target.Relay != nil && a.of.preparer.Effects(a.rec.Endpoint),
+		Begun: a.begun, Goes: a.bar == prepare.GoesOn, Attempts: len(a.stream.Record.Attempts), Continued: int(a.continued),
+		Effects: a.Target.Relay != nil && a.of.preparer.Effects(a.stream.Record.Endpoint),
 	})
 }
 
@@ -62,10 +62,10 @@ func (a *Attempt) Again(ctx context.Context, e *infer.Error, o place.Owner) (Nex
 	}
 	a.need.Failed(&f, failed, a.partner.besides(e))
 	a.of.metrics.Retry(failed.Name, !e.NotRun)
-	a.of.log.Info("retrying on another engine", "request_id", a.rec.RequestID, "engine", failed.Label, "wait", wait, "error", e.Error(), "bound", e.Bound())
-	attempt := &a.rec.Attempts[len(a.rec.Attempts)-1]
+	a.of.log.Info("retrying on another engine", "request_id", a.stream.Record.RequestID, "engine", failed.Label, "wait", wait, "error", e.Error(), "bound", e.Bound())
+	attempt := &a.stream.Record.Attempts[len(a.stream.Record.Attempts)-1]
 	attempt.Repeated, attempt.MayHaveRun = true, !e.NotRun
-	a.rec.Enter(trace.Queue)
+	a.stream.Record.Enter(trace.Queue)
 	if err := a.of.room.Pause(ctx, a.need, o, wait); err != nil {
 		return Next{}, infer.AsError(err)
 	}

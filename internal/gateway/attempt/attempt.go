@@ -3,6 +3,7 @@ package attempt
 import (
 	"weir/internal/fleet/route"
 	"weir/internal/gateway/answer"
+	"weir/internal/gateway/drive"
 	"weir/internal/gateway/place"
 	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/record"
@@ -16,14 +17,11 @@ import (
 // what those before have left to it. It belongs to the one goroutine that serves the request, or has
 // its turn.
 type Attempt struct {
-	Leg    Leg           // nil before the engine is asked, and once the attempt is settled
-	Answer answer.Answer // of the latest attempt
-	abort  abortable
-
+	abort   abortable
 	of      *Attempts
+	stream  *drive.Stream
 	request *prepare.Prepared
 	need    *place.Need
-	rec     *record.Request
 
 	booking place.Booking
 	escape  escape
@@ -36,8 +34,8 @@ type Attempt struct {
 }
 
 // Open opens the attempts of a request. It is called once.
-func (of *Attempts) Open(a *Attempt, q *prepare.Prepared, n *place.Need, rec *record.Request) {
-	a.of, a.request, a.need, a.rec = of, q, n, rec
+func (of *Attempts) Open(a *Attempt, s *drive.Stream, q *prepare.Prepared, n *place.Need) {
+	a.of, a.stream, a.request, a.need = of, s, q, n
 }
 
 // Legs begins the record's legs of the next attempt. The last one serves the client.
@@ -65,11 +63,11 @@ func relayedBy(t *route.Target) uint64 {
 func (a *Attempt) Given(p *place.Placement, ask *place.Ask) {
 	a.Target, a.partner, a.charged = p.Target, nil, p.Turn
 	attempt := place.Chosen(p.Choice, a.need.Model)
-	attempt.Legs = Legs(a.rec, &p.Target, p.Partner)
-	a.of.recorder.Callers(a.rec, attempt.Legs)
+	attempt.Legs = Legs(&a.stream.Record, &p.Target, p.Partner)
+	a.of.recorder.Callers(&a.stream.Record, attempt.Legs)
 	attempt.Turn = p.Waited
-	a.rec.Attempts = append(a.rec.Attempts, attempt)
-	if len(a.rec.Attempts) == 1 {
+	a.stream.Record.Attempts = append(a.stream.Record.Attempts, attempt)
+	if len(a.stream.Record.Attempts) == 1 {
 		a.need.Model.Retries.Requested(p.At)
 	}
 	a.work = a.request.Footprint.At(p.Target.Engine).WorkOf(p.Choice.Decision.Choice())
@@ -80,10 +78,10 @@ func (a *Attempt) Given(p *place.Placement, ask *place.Ask) {
 		a.partner = newPartner(a.of, a, &a.escape, p.Partner, p.Choice, p.At, a.request, a.need.Model)
 		second = relayedBy(p.Partner)
 	}
-	a.rec.Known()
-	a.rec.Relayed(relayedBy(&p.Target), second)
+	a.stream.Record.Known()
+	a.stream.Record.Relayed(relayedBy(&p.Target), second)
 	if !a.begun {
-		a.rec.Routed = trace.Now()
+		a.stream.Record.Routed = trace.Now()
 	}
 }
 
@@ -118,23 +116,22 @@ func (a *Attempt) Said(e *infer.Error) *Refusal { return a.partner.said(e) }
 // decodes implements whole.
 func (a *Attempt) decodes() *route.Target { return &a.Target }
 
-// Begins has the first part of the attempt's answer begin the response, or go on with it. An
-// error is why it does not: another attempt follows.
-func (a *Attempt) Begins(part *answer.Part) error {
+// Begins has the first part of the attempt's answer begin the response, or go on with it, and returns
+// what is sent of it. An error is why it does not: another attempt follows.
+func (a *Attempt) Begins(part answer.Part) (out []byte, err error) {
 	if a.begun {
 		// The answer has consumed the input, so its output is sent even if the attempt
 		// leaves.
 		_ = a.escape.answers()
-		part.Out = a.withNote(part.Out)
-		return nil
+		return a.withNote(part.Out), nil
 	}
 	if f := part.Failed; f != nil && a.couldRetry(f) {
 		f.Handover = a.partner != nil && f.Code == infer.CodeEngine // as by a status
-		return f
+		return nil, f
 	}
 	if err := a.escape.answers(); err != nil {
-		return err
+		return nil, err
 	}
 	a.begun = true
-	return nil
+	return part.Out, nil
 }

@@ -1,12 +1,13 @@
-// Package attempt is what happens to a request at engines: an Attempt is its latest try at one
-// engine, or at two, with what those before have left to it. It sees neither the client's
-// connection nor the waiting room's order: it is given a placement (place.Placement), and its
-// Leg gives output to whoever drives the stream.
+// Package attempt has what happens to a request at engines. An Attempt is its latest try at one
+// engine, or at two, with what those before have left to it. It is given a placement (package place),
+// and its leg gives output to the driver of the stream (package drive). It knows neither the gateway
+// nor the client's connection.
 //
-// A Leg (leg.go) receives the output of one engine: a token engine pushes ids into a mailbox
-// (leg_tokens.go), and a relay engine is read from (leg_relay.go). dispatch.go makes it. If two
-// engines serve an attempt, the partner (partner.go) is the prefill half. escape.go lets an attempt
-// leave an engine that goes down, and continuation.go has a stream go on at another one.
+// dispatch.go hands a request over. A token engine pushes ids into a mailbox (leg_tokens.go), and a
+// relay engine is read from (leg_relay.go). If two engines serve an attempt, the partner (partner.go)
+// is the prefill half. settle.go ends an attempt, and again.go decides whether another one follows:
+// a request may leave an engine that goes down (escape.go), and a stream may go on at another one
+// (continuation.go).
 package attempt
 
 import (
@@ -37,7 +38,6 @@ type Attempts struct {
 	id       func() string   // makes the ids of requests at engines
 	pending  func() int64    // how many streams have output that was not taken
 
-	polled    atomic.Int64 // engines' sockets that are
 	silences  silences
 	buffers   *freelist.List[relayBuffer]
 	lingering sync.WaitGroup
@@ -52,9 +52,6 @@ func New(o *Options, p *prepare.Preparer, room *place.Room, r *record.Recorder, 
 		Turns: place.Turns{Most: o.Continue.AtOnce}, buffers: newRelayBuffers(),
 	}
 }
-
-// Polled reports whether engines' sockets are polled.
-func (of *Attempts) Polled() bool { return of.polled.Load() > 0 }
 
 // Wait waits for what lingers at engines behind attempts that have ended. That is over when base ends.
 func (of *Attempts) Wait() { of.lingering.Wait() }

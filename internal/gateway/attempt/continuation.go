@@ -22,13 +22,13 @@ import (
 
 // continuing is the state of a stream that it needs to continue at another engine.
 type continuing struct {
-	bar       prepare.Bar
-	begun     bool         // the client has received a part of the answer
-	continued int32        // number of continuations
-	lost      *infer.Error // the failure that it is to continue after; nil if none, or if it has continued
-	failedAt  int64        // when lost was set
-	slot      place.Turn   // held until its first output
-	history   history
+	bar           prepare.Bar
+	begun         bool         // the client has received a part of the answer
+	promptCharged bool         // to the caller's key
+	continued     int32        // number of continuations
+	lost          *infer.Error // the failure that it is to continue after; nil if none, or if it has continued
+	slot          place.Turn   // held until its first output
+	history       history
 }
 
 // remember decides whether the stream can continue elsewhere, and if so begins its history.
@@ -71,9 +71,9 @@ func (a *Attempt) goesElsewhere(ctx context.Context, e *infer.Error, o place.Own
 		return a.staysBroken(e, a.bar.String(), a.bar.Why())
 	}
 	if a.lost == nil {
-		a.lost, a.failedAt = e, trace.Now()
+		a.lost = e
 		a.need.Needs.Bytes |= infer.AnotherForm
-		a.need.Expires, a.need.BeginBy = a.failedAt+int64(a.of.opts.Continue.Timeout), 0
+		a.need.Expires, a.need.BeginBy = trace.Now()+int64(a.of.opts.Continue.Timeout), 0
 	}
 	if reason, whole := a.ends(); whole {
 		return a.concludes(reason)
@@ -95,11 +95,11 @@ func (a *Attempt) goesElsewhere(ctx context.Context, e *infer.Error, o place.Own
 		return a.staysBroken(e, why.String(), continuationRefusals[why])
 	}
 	a.need.Failed(&f, failed, a.partner.besides(e))
-	a.of.log.Info("a stream goes on at another engine", "request_id", a.rec.RequestID, "engine", failed.Label, "tokens", came, "wait", wait, "error", e.Error(), "bound", e.Bound())
-	attempt := &a.rec.Attempts[len(a.rec.Attempts)-1]
+	a.of.log.Info("a stream goes on at another engine", "request_id", a.stream.Record.RequestID, "engine", failed.Label, "tokens", came, "wait", wait, "error", e.Error(), "bound", e.Bound())
+	attempt := &a.stream.Record.Attempts[len(a.stream.Record.Attempts)-1]
 	attempt.Continued, attempt.Given = true, int32(came-a.request.Sent)
-	a.rec.Publishing()
-	a.rec.Enter(trace.Queue)
+	a.stream.Record.Publishing()
+	a.stream.Record.Enter(trace.Queue)
 	if cached := a.booking.Cached(); cached >= 0 && a.continued == 0 {
 		a.generated().Found(0, cached)
 	}
@@ -173,7 +173,7 @@ func notContinued(e *infer.Error, why string) *infer.Error {
 }
 
 // generated returns the answer of a stream that can continue.
-func (a *Attempt) generated() *answer.Tokens { return a.Answer.(*answer.Tokens) }
+func (a *Attempt) generated() *answer.Tokens { return a.stream.Answer.(*answer.Tokens) }
 
 // takeTurn waits until the stream may continue, at most until its timeout.
 func (a *Attempt) takeTurn(ctx context.Context) (err error) {
@@ -209,7 +209,7 @@ func (a *Attempt) leaveTurn(first bool) {
 // resumes records the first output of a continued stream.
 func (a *Attempt) resumes() {
 	a.leaveTurn(true)
-	a.of.metrics.ContinuationGap(trace.Now() - a.failedAt)
+	a.of.metrics.ContinuationGap(trace.Now() - a.need.Expires + int64(a.of.opts.Continue.Timeout))
 	a.lost = nil
 	a.request.ForgetAsking()
 }

@@ -3,7 +3,6 @@ package attempt
 import (
 	"fmt"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"weir/internal/dialect"
@@ -26,7 +25,6 @@ type Client struct {
 	Header   http.Header       // of the response, likewise
 	Spends   *tenancy.Spending // of the caller's key
 	Room     *admission.Body   // the share of its body in what bodies may take
-	Waiting  *atomic.Int64     // counts mailboxes with output that was not taken
 }
 
 // Dispatch is stage 7: it hands the request to the chosen engine and returns
@@ -37,29 +35,31 @@ func (a *Attempt) Dispatch(ctx *lifetime.Context, c Client) error {
 		a.booking.Health.Priority = *a.request.Request.Priority
 	}
 	if !a.begun {
-		a.rec.FirstReceived, a.rec.Pace = 0, nil
+		a.stream.Record.FirstReceived, a.stream.Record.Pace = 0, nil
 	}
-	now := a.rec.Enter(trace.Dispatch)
+	now := a.stream.Record.Enter(trace.Dispatch)
 	if p := a.partner; p != nil {
-		p.begin(ctx, a.rec, a.request, c.Request)
+		p.begin(ctx, &a.stream.Record, a.request, c.Request)
 		if p.meets.first() {
-			a.rec.Enter(trace.Engine)
+			a.stream.Record.Enter(trace.Engine)
 			if err := p.answer(); err != nil {
 				return err
 			}
-			now = a.rec.Enter(trace.Dispatch)
+			now = a.stream.Record.Enter(trace.Dispatch)
 		}
 	}
 	m := a.of.metrics
-	wait := engineWait{rec: a.rec, of: a.of, shown: shown{merged: m.Receive(a.Target.Kind).Merged(), gaps: m.Gaps(a.need.Model.Name)}, target: a.Target, booking: &a.booking, escape: &a.escape, partner: a.partner}
+	wait := engineWait{rec: &a.stream.Record, of: a.of, shown: shown{merged: m.Receive(a.Target.Kind).Merged(), gaps: m.Gaps(a.need.Model.Name)}, target: a.Target, booking: &a.booking, escape: &a.escape, partner: a.partner}
 	if c.Spends.Counts() {
-		c.Spends.ChargePrompt(a.request.Footprint.Length())
-		wait.shown.spends = c.Spends
+		if wait.shown.spends = c.Spends; !a.promptCharged {
+			a.promptCharged = true
+			c.Spends.Charge(a.request.Footprint.Length())
+		}
 	}
 	if a.lost != nil {
 		wait.resumed = a
-		if p := a.rec.Pace; p != nil { // the move is a gap, too
-			wait.shown.last, wait.shown.flushed = p.Last, a.rec.Ledger.Spent[trace.Flush]
+		if p := a.stream.Record.Pace; p != nil { // the move is a gap, too
+			wait.shown.last, wait.shown.flushed = p.Last, a.stream.Record.Ledger.Spent[trace.Flush]
 		}
 	}
 	if a.Target.Relay != nil {
@@ -115,7 +115,7 @@ func (w *engineWait) acknowledged() {
 func (a *Attempt) submit(ctx *lifetime.Context, c Client, wait engineWait) error {
 	box := a.Mailbox()
 	if box == nil {
-		box = stream.New(a.request.Count(), a.request.Longest(), a.request.Request.Logprobs, c.Waiting)
+		box = stream.New(a.request.Count(), a.request.Longest(), a.request.Request.Logprobs, a.stream.Waiting())
 	}
 	if !a.abort.ready(box) {
 		return ErrAborted
@@ -128,7 +128,7 @@ func (a *Attempt) submit(ctx *lifetime.Context, c Client, wait engineWait) error
 			c.Room.Leave()
 		}
 	}
-	own, resumes := a.Answer.(*answer.Tokens)
+	own, resumes := a.stream.Answer.(*answer.Tokens)
 	if resumes = resumes && a.lost != nil; !resumes {
 		own = a.newAnswer()
 	}
@@ -137,7 +137,7 @@ func (a *Attempt) submit(ctx *lifetime.Context, c Client, wait engineWait) error
 	if n := a.request.Count(); n > 1 {
 		l.generations = make([]engine.Generation, n)
 	}
-	a.Leg, a.Answer = l, own
+	a.stream.Leg, a.stream.Answer = l, own
 	if err := a.submits(ctx, l); err != nil {
 		if left := a.escape.left(); left != nil {
 			return left
@@ -169,17 +169,17 @@ func (a *Attempt) forward(ctx *lifetime.Context, c Client, wait engineWait) erro
 	if err := a.request.CheckSalt(a.need.Model, a.Target.Engine, c.Request.URL.Path); err != nil {
 		return err // it is another engine than when the request was checked
 	}
-	id := relayID(a.rec.ID, len(a.rec.Attempts))
-	a.rec.Leg().RequestID = id
+	id := relayID(a.stream.Record.ID, len(a.stream.Record.Attempts))
+	a.stream.Record.Leg().RequestID = id
 	if a.request.LeftOut != nil {
 		c.Header.Del(prepare.IgnoredHeader) // of an attempt before: this engine is given all
 	}
 	l := &relayLeg{engineWait: wait, request: ctx}
 	l.ctx.Of(ctx)
 	a.escape.by(nil, &l.ctx, nil)
-	a.Leg = l
-	a.rec.Publish(trace.Engine, trace.Now()) // nothing tells when all is sent
-	leg := a.rec.Leg()
+	a.stream.Leg = l
+	a.stream.Record.Publish(trace.Engine, trace.Now()) // nothing tells when all is sent
+	leg := a.stream.Record.Leg()
 	body := l.ask(c.Endpoint, a.request, c.Request.URL.Path)
 	var req *engine.RelayRequest
 	if p := a.partner; p != nil {
@@ -197,7 +197,7 @@ func (a *Attempt) forward(ctx *lifetime.Context, c Client, wait engineWait) erro
 	if l.silence != nil {
 		l.silence.pause()
 	}
-	splitWait(&a.rec.Ledger, leg, leg.Acked)
+	splitWait(&a.stream.Record.Ledger, leg, leg.Acked)
 	if err != nil {
 		if left := a.escape.left(); left != nil {
 			return left
@@ -205,7 +205,7 @@ func (a *Attempt) forward(ctx *lifetime.Context, c Client, wait engineWait) erro
 		return inTime(err, "did not begin its answer", a.of.opts.FirstTimeout, "--first-timeout")
 	}
 	l.response = resp
-	a.Answer = l.open(c.Endpoint, a.request.Head)
+	a.stream.Answer = l.open(c.Endpoint, a.request.Head)
 	switch resp.Status {
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusGatewayTimeout:

@@ -13,6 +13,7 @@ import (
 	"weir/internal/dialect"
 	"weir/internal/engine"
 	"weir/internal/gateway/answer"
+	"weir/internal/gateway/drive"
 	"weir/internal/gateway/prepare"
 	"weir/internal/infer"
 	"weir/internal/lifetime"
@@ -59,13 +60,10 @@ type polledReads struct {
 	polled   engine.Polled
 	stopPoll func()
 	hup      atomic.Bool // the engine has ended its side: the socket is read to its end
-	notify   func()      // asks for another turn
-	reads    int         // of this turn
-	drained  bool        // the socket held nothing more
+	driven   *drive.Stream
+	reads    int  // of this turn
+	drained  bool // the socket held nothing more
 }
-
-// RelayKind is the kind of all relayed engines.
-const RelayKind = "openai"
 
 // open begins the answer by its head.
 func (l *relayLeg) open(e dialect.Endpoint, h *dialect.Head) *answer.Relayed {
@@ -153,7 +151,7 @@ func (l *relayLeg) verified() (ok bool, why string) {
 	return l.verifier.Verified()
 }
 
-// Head implements Leg: it passes the engine's response head on. An empty answer is no
+// Head implements drive.Leg: it passes the engine's response head on. An empty answer is no
 // stream.
 func (l *relayLeg) Head(h http.Header, first answer.Part) (status int, events bool) {
 	l.response.Fields.Put(h)
@@ -171,8 +169,8 @@ func (l *relayLeg) Head(h http.Header, first answer.Part) (status int, events bo
 // end holds up no other stream.
 const turnReads = 4
 
-// Take implements Leg. It is stage 8, receive.
-func (l *relayLeg) Take(h *Hand, round int) (ok bool, err error) {
+// Take implements drive.Leg. It is stage 8, receive.
+func (l *relayLeg) Take(h *drive.Hand, round int) (ok bool, err error) {
 	in, s := &h.In, &h.Scratch
 	in.N, in.Err = 0, nil
 	l.of.room.Tell(l.booking, &h.Tally)
@@ -219,7 +217,7 @@ func (l *relayLeg) tryRead(in *answer.Input, s *answer.Scratch, round int) bool 
 	}
 	for !l.drained {
 		if l.reads++; l.reads > turnReads {
-			l.notify() // behind all others that are ready
+			l.driven.Notify() // behind all others that are ready
 			break
 		}
 		in.N, l.drained, in.Err = l.polled.TryRead(l.answer.Room(s))
@@ -249,16 +247,16 @@ func (l *relayLeg) readError(err error) error {
 	return infer.AsError(err)
 }
 
-// Stop implements Leg. A relay's answer has no choices that weir ends.
+// Stop implements drive.Leg. A relay's answer has no choices that weir ends.
 func (l *relayLeg) Stop([]answer.Stop, bool) {}
 
-// Whole implements Leg.
+// Whole implements drive.Leg.
 func (l *relayLeg) Whole() bool { return l.answer.Done() }
 
-// More implements Leg.
+// More implements drive.Leg.
 func (l *relayLeg) More() bool { return l.filled }
 
-// Ready implements Leg: a part of the answer was read from the socket together with the head,
+// Ready implements drive.Leg: a part of the answer was read from the socket together with the head,
 // so that reading it does not wait.
 func (l *relayLeg) Ready() bool {
 	if l.polled != nil {
@@ -268,7 +266,7 @@ func (l *relayLeg) Ready() bool {
 	return len(l.unread) > 0 || l.err != nil || ok && b.Buffered()
 }
 
-// Glance implements Leg: it reads what the socket has.
+// Glance implements drive.Leg: it reads what the socket has.
 func (l *relayLeg) Glance() bool {
 	polled, ok := l.response.Body.(engine.Polled)
 	if !ok || l.Ready() || l.polled != nil {
@@ -282,7 +280,7 @@ func (l *relayLeg) Glance() bool {
 	return true
 }
 
-// Wait implements Leg: it reads.
+// Wait implements drive.Leg: it reads.
 func (l *relayLeg) Wait() {
 	if len(l.unread) > 0 || l.err != nil {
 		return // it came with the head
@@ -313,38 +311,35 @@ func (l *relayLeg) batched() {
 	}
 }
 
-// Drive implements Leg: it gives the answer's socket to the poller. One that cannot be polled,
+// Drive implements drive.Leg: it gives the answer's socket to the poller. One that cannot be polled,
 // as over TLS, is read by the stream's own goroutine to its end.
-func (l *relayLeg) Drive(d Driven) bool {
+func (l *relayLeg) Drive(s *drive.Stream) bool {
 	polled, ok := l.response.Body.(engine.Polled)
 	var fd int
 	if ok {
 		fd, ok = polled.Detach()
 	}
 	if !ok {
-		l.receive = l.of.metrics.Receive(RelayKind)
+		l.receive = l.of.metrics.Receive(drive.RelayKind)
 		return false
 	}
-	l.polled, l.notify = polled, d.Notify
+	l.polled, l.driven = polled, s
 	l.release()
 	var err error
-	if l.stopPoll, err = d.Poll(fd, &l.hup); err != nil {
+	if l.stopPoll, err = s.Poll(fd, &l.hup); err != nil {
 		// The answer cannot go back to being read as before.
 		l.err = &infer.Error{Code: infer.CodeInternal, Message: "the engine's connection cannot be polled", Cause: err}
-	} else {
-		l.of.polled.Add(1)
 	}
-	l.stopWatching = l.ctx.AtEnd(l.notify)
+	l.stopWatching = l.ctx.AtEnd(s.Notify)
 	return true
 }
 
-// Close implements Leg.
+// Close implements drive.Leg.
 func (l *relayLeg) Close() {
 	l.engineWait.close()
 	l.batched()
 	if l.stopPoll != nil {
-		l.stopPoll()
-		l.of.polled.Add(-1)
+		l.driven.Unpoll(l.stopPoll)
 	}
 	if l.answer != nil {
 		if n := l.answer.Events(); n > l.told { // the stream ended with them

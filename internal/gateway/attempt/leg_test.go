@@ -3,6 +3,7 @@ package attempt
 import (
 	"testing"
 
+	"weir/internal/gateway/drive"
 	"weir/internal/gateway/place"
 	"weir/internal/gateway/record"
 	"weir/internal/gateway/stream"
@@ -17,7 +18,7 @@ func TestCellsAreTrimmed(t *testing.T) {
 		engineWait: engineWait{of: new(Attempts), booking: new(place.Booking), rec: &record.Request{Record: new(trace.Record)}},
 		cells:      []stream.Cell{{IDs: make([]uint32, ids), Logprobs: &infer.Logprobs{Top: make([]float32, 4*ids)}}},
 	}
-	if ok, err := l.Take(new(Hand), 1); ok || err != nil {
+	if ok, err := l.Take(new(drive.Hand), 1); ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	if c := &l.cells[0]; cap(c.IDs) > 8<<10 || c.Logprobs != nil && cap(c.Logprobs.Top) > 64<<10 {

@@ -8,6 +8,7 @@ import (
 
 	"weir/internal/engine"
 	"weir/internal/gateway/answer"
+	"weir/internal/gateway/drive"
 	"weir/internal/gateway/prepare"
 	"weir/internal/gateway/stream"
 	"weir/internal/infer"
@@ -131,7 +132,7 @@ func (l *tokenLeg) watch(ctx context.Context) {
 	}
 }
 
-// Head implements Leg.
+// Head implements drive.Leg.
 func (l *tokenLeg) Head(h http.Header, first answer.Part) (status int, events bool) {
 	if l.streams {
 		h["Content-Type"] = []string{"text/event-stream"}
@@ -142,10 +143,10 @@ func (l *tokenLeg) Head(h http.Header, first answer.Part) (status int, events bo
 	return http.StatusOK, l.streams
 }
 
-// Take implements Leg. It is stages 8 and 9, receive and merge: it takes all that is
+// Take implements drive.Leg. It is stages 8 and 9, receive and merge: it takes all that is
 // pending as one. The wait is the engine's time until the frame was read, and weir's
 // own from there on. What comes after it gives the stream another turn.
-func (l *tokenLeg) Take(h *Hand, round int) (ok bool, err error) {
+func (l *tokenLeg) Take(h *drive.Hand, round int) (ok bool, err error) {
 	l.of.room.Tell(l.booking, &h.Tally)
 	if round > 0 {
 		for i := range l.cells { // while the stream waits
@@ -210,7 +211,7 @@ func forgetCounts(cells []stream.Cell) {
 	}
 }
 
-// Stop implements Leg: what still comes of them is not wanted either.
+// Stop implements drive.Leg: what still comes of them is not wanted either.
 func (l *tokenLeg) Stop(choices []answer.Stop, last bool) {
 	for _, s := range choices {
 		l.booking.Stopped(s.Choice, trace.Now())
@@ -254,31 +255,31 @@ func (l *tokenLeg) ended() bool {
 	return true
 }
 
-// More implements Leg.
+// More implements drive.Leg.
 func (l *tokenLeg) More() bool { return false }
 
-// Whole implements Leg: an answer of ids ends with what is taken last.
+// Whole implements drive.Leg: an answer of ids ends with what is taken last.
 func (l *tokenLeg) Whole() bool { return false }
 
-// Ready implements Leg: take has given all there was.
+// Ready implements drive.Leg: take has given all there was.
 func (l *tokenLeg) Ready() bool { return false }
 
-// Glance implements Leg: the mailbox has its own notice.
+// Glance implements drive.Leg: the mailbox has its own notice.
 func (l *tokenLeg) Glance() bool { return false }
 
-// Wait implements Leg.
+// Wait implements drive.Leg.
 func (l *tokenLeg) Wait() {
 	l.rec.Enter(trace.Engine)
 	l.mailbox.Wait()
 }
 
-// Drive implements Leg.
-func (l *tokenLeg) Drive(d Driven) bool {
-	l.mailbox.Notify(d)
+// Drive implements drive.Leg.
+func (l *tokenLeg) Drive(s *drive.Stream) bool {
+	l.mailbox.Notify(s)
 	return true
 }
 
-// Close implements Leg.
+// Close implements drive.Leg.
 func (l *tokenLeg) Close() {
 	l.engineWait.close()
 	l.mailbox.Notify(nil)

@@ -19,9 +19,9 @@ func (a *Attempt) newAnswer() *answer.Tokens {
 		},
 		Encoder: func(t *answer.Tokens, promptTokens int) dialect.Encoder {
 			o := dialect.AnswerOptions{
-				ID: a.rec.RequestID, Created: trace.Wall(a.rec.Arrival).Unix(), Model: a.request.Head.Model,
+				ID: a.stream.Record.RequestID, Created: trace.Wall(a.stream.Record.Arrival).Unix(), Model: a.request.Head.Model,
 				Now:       func() int64 { return trace.Wall(trace.Now()).Unix() },
-				PromptIDs: a.request.IDs, PromptTokens: promptTokens, Vocabulary: a.request.Folder.Tokenizer, Timing: func() dialect.Timing { return timing(a.rec.Record) }, Reasoning: a.of.opts.Reasoning,
+				PromptIDs: a.request.IDs, PromptTokens: promptTokens, Vocabulary: a.request.Folder.Tokenizer, Timing: func() dialect.Timing { return timing(a.stream.Record.Record) }, Reasoning: a.of.opts.Reasoning,
 			}
 			if a.request.Count() > 1 {
 				o.PromptOf = func(choice int) []uint32 { return a.request.PromptOf(choice).IDs }

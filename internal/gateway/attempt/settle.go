@@ -25,7 +25,7 @@ func (a *Attempt) ended(e *infer.Error) health.End {
 	if e != nil && e.Handover {
 		return health.GaveUp
 	}
-	if l, ok := a.Leg.(*relayLeg); ok && e == nil && l.response != nil {
+	if l, ok := a.stream.Leg.(*relayLeg); ok && e == nil && l.response != nil {
 		switch status := l.response.Status; {
 		case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
 			return health.Overload
@@ -42,17 +42,17 @@ func (a *Attempt) ended(e *infer.Error) health.End {
 
 // usage is the answer's, if it has one.
 func (a *Attempt) usage() (u infer.Usage, known bool) {
-	if a.Answer == nil {
+	if a.stream.Answer == nil {
 		return infer.Usage{CachedTokens: -1}, false
 	}
-	return a.Answer.Usage()
+	return a.stream.Answer.Usage()
 }
 
 // guarded does a part of the attempt's end. A panic in it is logged, and ends nothing else.
 func (a *Attempt) guarded(part func()) (failed *infer.Error) {
 	defer func() {
 		if p := recover(); p != nil {
-			failed = a.of.recorder.Panic(a.rec.RequestID, p)
+			failed = a.of.recorder.Panic(a.stream.Record.RequestID, p)
 		}
 	}()
 	part()
@@ -99,7 +99,7 @@ func (a *Attempt) learn(books *route.Books, e *infer.Error) {
 		u.CachedTokens = a.partner.learn(u)
 	}
 	if u.CachedTokens >= 0 {
-		a.rec.Attempts[len(a.rec.Attempts)-1].Choice.Cached = int32(u.CachedTokens)
+		a.stream.Record.Attempts[len(a.stream.Record.Attempts)-1].Choice.Cached = int32(u.CachedTokens)
 	}
 	if text := a.booking.Of.Text; known && text > 0 {
 		a.need.Model.Ratio.Add(text, u.PromptTokens)
@@ -121,7 +121,7 @@ func (a *Attempt) Drop() {
 // End settles the attempt of a request that has ended by e, unless it was settled before. It returns
 // the error of a panic.
 func (a *Attempt) End(e *infer.Error) (failed *infer.Error) {
-	if failed = a.unbook(e); a.Leg != nil {
+	if failed = a.unbook(e); a.stream.Leg != nil {
 		failed = cmp.Or(failed, a.Settle(e))
 	}
 	return failed
@@ -130,13 +130,13 @@ func (a *Attempt) End(e *infer.Error) (failed *infer.Error) {
 // Settle closes an attempt: it is aborted unless it ended by itself, and its
 // outcome goes into its leg. It returns the error of a panic.
 func (a *Attempt) Settle(e *infer.Error) (failed *infer.Error) {
-	record, at, outlives := a.rec.Leg(), a.Culprit(e), a.partner.outlives()
+	record, at, outlives := a.stream.Record.Leg(), a.Culprit(e), a.partner.outlives()
 	if !outlives {
 		failed = a.unbook(e)
 	}
-	stream, _ := a.Leg.(*relayLeg)
-	if l := a.Leg; l != nil {
-		a.Leg = nil
+	stream, _ := a.stream.Leg.(*relayLeg)
+	if l := a.stream.Leg; l != nil {
+		a.stream.Leg = nil
 		l.Close()
 	}
 	if outlives { // when the decode engine has been told
@@ -159,7 +159,7 @@ func (a *Attempt) Settle(e *infer.Error) (failed *infer.Error) {
 			at.Health.Rest(trace.Now(), e.RetryAfter)
 		}
 		a.of.metrics.EngineFault(e.Engine, e.Code)
-		a.of.opts.Integrity.Add(at.Engine.Kind, e.Engine, a.rec.RequestID, e)
+		a.of.opts.Integrity.Add(at.Engine.Kind, e.Engine, a.stream.Record.RequestID, e)
 	}
 	return failed
 }

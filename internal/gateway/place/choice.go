@@ -21,6 +21,7 @@ type Need struct {
 
 	Tried []route.Target // by the attempts before
 	Begun int32          // those of them in which the engine may have begun with it
+	Anew  uint8          // how often it was prepared again
 	// Before is where a continuation goes, if the policy does not mind, and Spare by how much
 	// (route.Choice).
 	Before *cost.Rank

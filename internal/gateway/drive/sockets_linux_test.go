@@ -1,4 +1,4 @@
-package gateway
+package drive
 
 import (
 	"net"
@@ -9,7 +9,7 @@ import (
 )
 
 func TestHangupsOverSockets(t *testing.T) {
-	h := newSockets(2, metrics.New(), nil)
+	h := NewSockets(2, metrics.New(), nil)
 	defer h.Close()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

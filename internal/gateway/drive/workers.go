@@ -1,4 +1,4 @@
-package gateway
+package drive
 
 import (
 	"math/rand/v2"
@@ -8,14 +8,13 @@ import (
 	"sync/atomic"
 
 	"weir/internal/engine"
-	"weir/internal/gateway/attempt"
 	"weir/internal/infer"
 	"weir/internal/observe/busy"
 	"weir/internal/observe/metrics"
 	"weir/internal/trace"
 )
 
-// outputs drives the output path of streams that have left net/http.
+// outputs are the workers that drive streams which have left net/http.
 //
 // A token should cost its write and little else. A stream's turns must never overlap,
 // and none may be missed. No turn blocks, so a slow client delays no other stream.
@@ -29,11 +28,9 @@ import (
 // engines have their turns where their sockets are polled (sockets), and here only when
 // another event ends their wait.
 type outputs struct {
-	shards  []*shard
-	metrics *metrics.Metrics
-	meter   *busy.Meter
-	next    atomic.Uint32
-	ended   sync.WaitGroup
+	shards []*shard
+	next   atomic.Uint32
+	ended  sync.WaitGroup
 }
 
 // shard is a worker and its queue, first come, first served. What each token changes is
@@ -42,13 +39,11 @@ type outputs struct {
 type shard struct {
 	pending atomic.Int64 // mailboxes of its streams with output pending
 
-	batch   *Batch
-	metrics *metrics.Metrics
-	meter   *busy.Meter
-	wake    chan struct{} // capacity 1
+	of   *Driver
+	wake chan struct{} // capacity 1
 
 	mu     sync.Mutex
-	queue  []*exchange
+	queue  []*Stream
 	asleep bool
 	closed bool
 
@@ -57,15 +52,15 @@ type shard struct {
 	_ [64]byte // so that another shard's are not in the same cache line
 }
 
-// worker is what a goroutine that gives streams their turns has at hand, so that
+// Worker is what a goroutine that gives streams their turns has at hand, so that
 // the streams need not hold it.
-type worker struct {
+type Worker struct {
 	metrics *metrics.Metrics
 	meter   *busy.Meter
 	mark    busy.Mark // of the turns since it last waited
 	encodes bool      // it is set
 	reads   reads     // where its turns are given because engines' sockets have something
-	hand    attempt.Hand
+	hand    Hand
 	frame   []byte // the chunk being written
 
 	writes, bytes int // not reported yet to the metrics
@@ -103,13 +98,13 @@ func (r *reads) end() {
 const keepFrame = 64 << 10
 
 // trim releases the buffers of the previous turn if they are large, and all references.
-func (w *worker) trim() {
+func (w *Worker) trim() {
 	w.hand.Trim()
 	w.frame = infer.Reuse(w.frame, keepFrame)
 }
 
 // Idle is called before a worker waits or yields. It implements epoll.Worker.
-func (w *worker) Idle() {
+func (w *Worker) Idle() {
 	if w.writes > 0 {
 		w.metrics.Wrote(w.writes, w.bytes)
 		w.writes, w.bytes = 0, 0
@@ -123,7 +118,7 @@ func (w *worker) Idle() {
 }
 
 // begin is called before a turn.
-func (w *worker) begin() {
+func (w *Worker) begin() {
 	w.reads.begin()
 	if !w.encodes {
 		w.encodes, w.mark = true, w.meter.Begin(busy.Encode, nil, w.meter.Now())
@@ -142,7 +137,7 @@ const yieldTurns = 32
 // token engines.
 type Batch struct {
 	readers atomic.Int32 // between Begin and End
-	outputs atomic.Pointer[outputs]
+	driver  atomic.Pointer[Driver]
 }
 
 // Reader implements engine.Batch.
@@ -152,7 +147,7 @@ func (b *Batch) Reader(kind string) engine.Reader { return &reader{batch: b, kin
 type reader struct {
 	batch *Batch
 	kind  string
-	of    *metrics.Receive // nil until it has seen the gateway's outputs
+	of    *metrics.Receive // nil until it has seen the gateway's driver
 	mark  busy.Mark
 
 	received int64 // when the batch at hand was read
@@ -163,8 +158,8 @@ type reader struct {
 func (r *reader) Begin(received int64) {
 	r.batch.readers.Add(1)
 	r.received = received
-	if o := r.batch.outputs.Load(); o != nil {
-		r.mark = o.meter.Begin(busy.Dispatch, nil, o.meter.Now())
+	if d := r.batch.driver.Load(); d != nil {
+		r.mark = d.meter.Begin(busy.Dispatch, nil, d.meter.Now())
 	}
 }
 
@@ -172,13 +167,13 @@ func (r *reader) Begin(received int64) {
 // seen here, or sees that no reader is at it any more: both look under the lock.
 func (r *reader) End(streams int) {
 	r.batch.readers.Add(-1)
-	if o := r.batch.outputs.Load(); o != nil {
+	if d := r.batch.driver.Load(); d != nil {
 		now := trace.Now()
-		o.meter.End(r.mark, now)
+		d.meter.End(r.mark, now)
 		if streams > 0 {
-			r.count(o, streams, now)
+			r.count(d, streams, now)
 		}
-		for _, s := range o.shards {
+		for _, s := range d.outputs.shards {
 			s.mu.Lock()
 			due := s.due()
 			s.mu.Unlock()
@@ -190,22 +185,21 @@ func (r *reader) End(streams int) {
 }
 
 // count counts a batch. What came in one read was waited for once.
-func (r *reader) count(o *outputs, streams int, now int64) {
+func (r *reader) count(d *Driver, streams int, now int64) {
 	if r.of == nil {
-		r.of = o.metrics.Receive(r.kind)
+		r.of = d.metrics.Receive(r.kind)
 	}
 	r.batches.Count(r.of, streams, max(r.received, r.batches.Ended), now)
 }
 
-func newOutputs(workers int, b *Batch, m *metrics.Metrics, meter *busy.Meter) *outputs {
-	o := &outputs{metrics: m, meter: meter}
-	for range workers {
-		s := &shard{batch: b, metrics: m, meter: meter, wake: make(chan struct{}, 1)}
-		o.shards = append(o.shards, s)
-		o.ended.Go(s.run)
+// start makes so many workers; of a negative number only their queues.
+func (o *outputs) start(d *Driver, workers int) {
+	for range max(workers, -workers) {
+		s := &shard{of: d, wake: make(chan struct{}, 1)}
+		if o.shards = append(o.shards, s); workers > 0 {
+			o.ended.Go(s.run)
+		}
 	}
-	b.outputs.Store(o)
-	return o
 }
 
 // assign gives a stream its worker.
@@ -231,10 +225,10 @@ func (o *outputs) close() {
 	o.ended.Wait()
 }
 
-func (s *shard) push(x *exchange) {
+func (s *shard) push(x *Stream) {
 	s.mu.Lock()
 	s.queue = append(s.queue, x)
-	due := s.batch.readers.Load() == 0 && s.due()
+	due := s.of.opts.Batch.readers.Load() == 0 && s.due()
 	s.mu.Unlock()
 	if due {
 		s.rouse()
@@ -259,7 +253,7 @@ func (s *shard) rouse() {
 }
 
 func (s *shard) run() {
-	w := worker{metrics: s.metrics, meter: s.meter}
+	w := Worker{metrics: s.of.metrics, meter: s.of.meter}
 	for s.await() {
 		s.turns.Lock()
 		more := s.give(&w)
@@ -290,15 +284,15 @@ func (s *shard) await() bool {
 
 // give gives up to yieldTurns streams their turns, and reports whether there are more. The caller
 // holds turns.
-func (s *shard) give(w *worker) (more bool) {
-	var batch [yieldTurns]*exchange
+func (s *shard) give(w *Worker) (more bool) {
+	var batch [yieldTurns]*Stream
 	s.mu.Lock()
 	n := copy(batch[:], s.queue)
 	s.queue = slices.Delete(s.queue, 0, n)
 	more = len(s.queue) > 0
 	s.mu.Unlock()
 	for _, x := range batch[:n] {
-		x.turn(w)
+		x.Turn(w)
 	}
 	w.Idle()
 	return more
@@ -314,7 +308,7 @@ func (s *shard) behind() bool {
 // assist gives turns of a shard whose worker has some to give and does not run, because Go's
 // scheduler has put it behind other goroutines. Those call assist before they begin other work.
 // However many shards there are, it looks at a few.
-func (o *outputs) assist(w *worker) {
+func (o *outputs) assist(w *Worker) {
 	first := rand.IntN(len(o.shards))
 	for i := range min(len(o.shards), 4) {
 		s := o.shards[(first+i)%len(o.shards)]
@@ -327,9 +321,9 @@ func (o *outputs) assist(w *worker) {
 }
 
 // worker gives a worker to a goroutine that is none, for one step.
-func (g *Gateway) worker() *worker {
-	if w, _ := g.workers.Get().(*worker); w != nil {
+func (d *Driver) worker() *Worker {
+	if w, _ := d.workers.Get().(*Worker); w != nil {
 		return w
 	}
-	return &worker{metrics: g.opts.Metrics, meter: g.meter}
+	return &Worker{metrics: d.metrics, meter: d.meter}
 }
