@@ -30,7 +30,15 @@ type Attempt struct {
 	Target  route.Target
 	// partner is the other half of an attempt in two halves; nil: the target has it whole.
 	partner *partner
-	continuing
+
+	// What the stream needs to continue at another engine.
+	bar           prepare.Bar
+	begun         bool         // the client has received a part of the answer
+	promptCharged bool         // to the caller's key
+	continued     int32        // number of continuations
+	lost          *infer.Error // the failure that it is to continue after; nil if none, or if it has continued
+	slot          place.Turn   // held until its first output
+	history       history
 }
 
 // Open opens the attempts of a request. It is called once.

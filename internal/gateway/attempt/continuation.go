@@ -20,17 +20,6 @@ import (
 // output feeds the same answer, which does not notice the change. docs/continuation.md
 // describes the conditions and the cost.
 
-// continuing is the state of a stream that it needs to continue at another engine.
-type continuing struct {
-	bar           prepare.Bar
-	begun         bool         // the client has received a part of the answer
-	promptCharged bool         // to the caller's key
-	continued     int32        // number of continuations
-	lost          *infer.Error // the failure that it is to continue after; nil if none, or if it has continued
-	slot          place.Turn   // held until its first output
-	history       history
-}
-
 // remember decides whether the stream can continue elsewhere, and if so begins its history.
 // It is called when an engine has the request and is already computing, so it does not
 // delay the request. After the first attempt it only restarts the history.
