@@ -99,9 +99,7 @@ func (w *engineWait) close() {
 }
 
 // Engine implements drive.Leg.
-func (w *engineWait) Engine() (name string, relayed bool) {
-	return w.target.Name, w.target.Relay != nil
-}
+func (w *engineWait) Engine() string { return w.target.Name }
 
 // begin notes that the wait for the engine begins.
 func (w *engineWait) begin() { w.silence.begin(w.rec.Enter(trace.Engine)) }

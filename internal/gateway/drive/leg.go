@@ -38,8 +38,8 @@ type Leg interface {
 	// Drive has the stream get a turn when there may be something to take; false when that
 	// cannot be, and Wait is the only way.
 	Drive(s *Stream) bool
-	// Engine returns the engine's name, and whether its answer is relayed.
-	Engine() (name string, relayed bool)
+	// Engine returns the engine's name.
+	Engine() string
 	// Close ends the engine's work on what has not ended.
 	Close()
 }

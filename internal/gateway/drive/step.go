@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"weir/internal/gateway/answer"
 	"weir/internal/gateway/front"
 	"weir/internal/infer"
 	"weir/internal/trace"
@@ -82,17 +83,15 @@ func (s *Stream) advance(w *Worker) (Verdict, error) {
 // blamed is a failure with the engine's name.
 func (s *Stream) blamed(err error) *infer.Error {
 	e := infer.AsError(err)
-	if e != nil && e.Engine == "" {
-		if name, relayed := s.Leg.Engine(); !relayed {
-			e.Engine = name
-		}
+	if e != nil && e.Engine == "" && !s.relayed() {
+		e.Engine = s.Leg.Engine()
 	}
 	return e
 }
 
 // relayed reports whether the answer is relayed.
 func (s *Stream) relayed() bool {
-	_, relayed := s.Leg.Engine()
+	_, relayed := s.Answer.(*answer.Relayed)
 	return relayed
 }
 

@@ -35,7 +35,7 @@ func (l *idle) Ready() bool                               { return false }
 func (l *idle) Glance() bool                              { return false }
 func (l *idle) Wait()                                     {}
 func (l *idle) Drive(*Stream) bool                        { return true }
-func (l *idle) Engine() (string, bool)                    { return "a", false }
+func (l *idle) Engine() string                            { return "a" }
 func (l *idle) Close()                                    {}
 func (l *idle) Begins(answer.Part) ([]byte, error)        { return nil, nil }
 func (l *idle) Over()                                     {}
