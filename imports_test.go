@@ -172,7 +172,7 @@ const directions = `
 	sim/simserver/vllm: infer sim sim/simserver/catalog sim/simserver/completion sim/simserver/engine sim/simserver/exchange sim/simserver/fields sim/simserver/flags sim/simserver/pool sim/simserver/speech sim/simserver/tally sim/simserver/vocab sim/simserver/web trace
 	sim/simserver/vocab: dialect/media infer sim sim/simserver/fields workload/content
 	sim/simserver/web: infer sim/simserver/conns
-	sim/simtest: sim sim/simserver workload/content
+	sim/simtest: sim sim/simserver sim/simserver/exchange/exchangetest workload/content
 
 	# the load generator, and what judges and reports its runs
 	load: trace wire/epoll wire/sock wire/sse workload workload/content workload/latency

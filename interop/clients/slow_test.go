@@ -41,11 +41,11 @@ func TestSlowClient(t *testing.T) {
 					harness.Eventually(t, "ended", func() bool { return harness.Metric(t, g.Admin, "weir_requests_total") > before })
 					return time.Duration(said.Paused * 1e9), g.Reasons("limit=1", 1)[0]
 				}
-				if _, r := asks("0"); clients(r.Reason.Stage) {
+				if _, r := asks("0"); ofClient(r.Reason.Stage) {
 					t.Errorf("the client read as fast as it could, and: %s", r.Reason.Sentence)
 				}
 				paused, r := asks("3")
-				if took := untaken(r); !clients(r.Reason.Stage) || took < paused-time.Second || took > paused+time.Second {
+				if took := untaken(r); !ofClient(r.Reason.Stage) || took < paused-time.Second || took > paused+time.Second {
 					t.Errorf("the client read nothing for %v, and the record gives it %v: %s", paused, took, r.Reason.Sentence)
 				}
 			})
@@ -56,13 +56,13 @@ func TestSlowClient(t *testing.T) {
 // untaken returns how long a record says that the client did not take what weir wrote.
 func untaken(r harness.Reasoned) (d time.Duration) {
 	for _, s := range r.Reason.Stages {
-		if clients(s.Stage) {
+		if ofClient(s.Stage) {
 			d += time.Duration(s.MS * float64(time.Millisecond))
 		}
 	}
 	return d
 }
 
-// clients reports whether a stage is its client's. The first write has a stage of its own: a pause falls
+// ofClient reports whether a stage is its client's. The first write has a stage of its own: a pause falls
 // into it where that write had more bytes than the kernel takes, as it has after weir was late itself.
-func clients(stage string) bool { return stage == "delivery" || stage == "flush" }
+func ofClient(stage string) bool { return stage == "delivery" || stage == "flush" }

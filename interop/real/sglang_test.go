@@ -44,7 +44,7 @@ func sglang(t *testing.T, program []string, args ...string) *harness.Process {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(filepath.Join(sglangVenv, "bin", "python"), slices.Concat(program, []string{"--model-path", folder}, sglangFlags, args)...)
-	cmd.Env = []string{"SGLANG_USE_CPU_ENGINE=1", "PYTHONPATH=" + sgOther + ":" + stub, "OMP_NUM_THREADS=1", "HF_HUB_OFFLINE=1", "SGLANG_UVICORN_WORKER_HEALTHCHECK_TIMEOUT=600"}
+	cmd.Env = []string{"SGLANG_USE_CPU_ENGINE=1", "PYTHONPATH=" + strings.TrimPrefix(sgOther+":"+stub, ":"), "OMP_NUM_THREADS=1", "HF_HUB_OFFLINE=1", "SGLANG_UVICORN_WORKER_HEALTHCHECK_TIMEOUT=600"}
 	if slices.Contains(args, "--dp-size") {
 		cmd.Env = append(cmd.Env, "SGLANG_CPU_OMP_THREADS_BIND=0|1") // one NUMA node has both ranks
 	}

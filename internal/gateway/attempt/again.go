@@ -77,8 +77,8 @@ func (a *Attempt) Again(ctx context.Context, e *infer.Error, o place.Owner) (Nex
 // stands still.
 func (a *Attempt) Down(why string) { a.leave(&a.Target, isDown+why) }
 
-// Stalled implements judge.Waiting: the engine goes on with others. What it has had of the
-// attempt stands still, for which Down has the reason.
+// Stalled implements judge.Waiting: the engine goes on with others, and its part of this
+// attempt stands still.
 func (a *Attempt) Stalled(d time.Duration) {
 	a.leave(&a.Target, fmt.Sprintf("the engine sent nothing for %v while it went on with other requests (--stall-timeout)", d.Round(time.Second)))
 }

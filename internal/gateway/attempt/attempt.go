@@ -31,7 +31,7 @@ type Attempt struct {
 	// partner is the other half of an attempt in two halves; nil: the target has it whole.
 	partner *partner
 
-	// What the stream needs to continue at another engine.
+	// The state that a stream needs to continue at another engine.
 	bar           prepare.Bar
 	begun         bool         // the client has received a part of the answer
 	promptCharged bool         // to the caller's key

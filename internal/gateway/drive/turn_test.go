@@ -65,8 +65,7 @@ func newIdle(streams int) (d *Driver, of *idle, all []*Stream) {
 
 // Requests that begin or end give the turns of a worker that is to run and does not, at most
 // yieldTurns at a time. They give none while the worker gives turns itself, and none while an
-// engine's reader gathers streams. What these turns have to report is reported before assist
-// returns.
+// engine's reader gathers streams. These turns are reported before assist returns.
 func TestAssistGivesTurns(t *testing.T) {
 	const streams = 2*yieldTurns + 5
 	d, of, all := newIdle(streams)

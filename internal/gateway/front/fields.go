@@ -6,7 +6,7 @@ import "net/http"
 var (
 	noStore = []string{"no-store, no-transform"}
 	noSniff = []string{"nosniff"}
-	// unbuffered is of streams: nginx keeps a response until its buffers are full, unless it says so.
+	// unbuffered asks nginx to pass a stream on as it comes. By default nginx gathers it.
 	unbuffered = []string{"no"}
 )
 

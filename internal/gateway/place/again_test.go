@@ -8,7 +8,7 @@ import (
 	"weir/internal/infer"
 )
 
-// What a failure allows depends on the engine's word and on what the client has.
+// The engine's word, and how much the client has, decide what may follow a failure.
 func TestFailureOfAnAttempt(t *testing.T) {
 	lost := &infer.Error{Code: infer.CodeUnavailable, Retryable: true}
 	refused := &infer.Error{Code: infer.CodeOverloaded, Retryable: true, NotRun: true}

@@ -4,7 +4,6 @@ package simtest
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/url"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	"weir/internal/sim"
 	"weir/internal/sim/simserver"
+	"weir/internal/sim/simserver/exchange/exchangetest"
 	"weir/internal/workload/content"
 )
 
@@ -28,11 +28,11 @@ type Engine struct {
 // Start starts an engine. By default a step takes a millisecond.
 func Start(t testing.TB, o simserver.Options) *Engine {
 	t.Helper()
-	words, err := content.New(vocabulary, func(id uint32) ([]byte, bool) { return tokens{}.Text(id), true })
+	words, err := content.New(vocabulary, func(id uint32) ([]byte, bool) { return exchangetest.Tokens{}.Text(id), true })
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Tokenizer = tokens{}
+	o.Tokenizer = exchangetest.Tokens{}
 	o.Sim.Words, o.Sim.VocabSize = words, vocabulary
 	if o.Sim.Cost == nil {
 		o.Sim.Cost = sim.Constant{Prefill: time.Millisecond, Decode: time.Millisecond}
@@ -92,22 +92,3 @@ func (e *Engine) Left() (requests int, gone bool) {
 
 // vocabulary is the number of ids.
 const vocabulary = 2048
-
-// tokens is a tokenizer of bytes, and of words beyond them.
-type tokens struct{}
-
-func (tokens) Encode(text string, _ bool) (ids []uint32, err error) {
-	for _, b := range []byte(text) {
-		ids = append(ids, uint32(b))
-	}
-	return ids, nil
-}
-
-func (tokens) Text(id uint32) []byte {
-	if id < 256 {
-		return []byte{byte(id)}
-	}
-	return fmt.Appendf(nil, " %c%c%c", 'a'+rune(id%26), 'a'+rune(id/26%26), 'a'+rune(id/676))
-}
-
-func (tokens) Render(messages, _, _ []byte) (string, error) { return string(messages), nil }

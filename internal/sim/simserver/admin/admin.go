@@ -53,14 +53,10 @@ func writeFaults(w http.ResponseWriter, run *engine.Engine) {
 
 // readFaults reads the faults of a request.
 func readFaults(w http.ResponseWriter, r *http.Request) (list []sim.Fault, err error) {
-	body, err := web.ReadBody(w, r)
-	if err != nil {
-		return nil, err
-	}
 	var req struct {
 		Faults []string `json:"faults"`
 	}
-	if err := web.Decode(body, &req); err != nil {
+	if err := web.Read(w, r, &req); err != nil {
 		return nil, err
 	}
 	for _, text := range req.Faults {

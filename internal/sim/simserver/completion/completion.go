@@ -123,20 +123,25 @@ func (a *Answer) Serve(requests []sim.Request, err error, as API, refuse func(er
 	a.Exchange.Stream(as, a.voice == plain)
 }
 
-// Accept reads a request up to the point where the engine may be asked.
-func (a *Answer) Accept() ([]sim.Request, error) {
+// Read reads the request's body, and whether it asks for nothing.
+func (a *Answer) Read(into any) error {
 	if a.voice != plain {
 		if err := web.WantJSON(a.Request); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	body, err := web.ReadBody(a.Writer, a.Request)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	a.Empty = string(body) == "{}"
+	return web.Decode(body, into)
+}
+
+// Accept reads a request up to the point where the engine may be asked.
+func (a *Answer) Accept() ([]sim.Request, error) {
 	var req Request
-	if err := web.Decode(body, &req); err != nil {
+	if err := a.Read(&req); err != nil {
 		return nil, err
 	}
 	if err := a.unsimulated().Refuse(req.Rest); err != nil {

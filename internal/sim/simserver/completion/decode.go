@@ -124,7 +124,7 @@ func (r *Request) choices() (int, error) {
 	return *r.N, nil
 }
 
-// Of each request, the fields that are not simulated.
+// The fields of each request that are not simulated.
 var (
 	openAIChat = fields.Unsimulated{
 		"audio": "null", "function_call": "null", "functions": "null", "logit_bias": "{}", "modalities": `["text"]`, "moderation": "null", "web_search_options": "null",

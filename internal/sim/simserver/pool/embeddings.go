@@ -85,12 +85,8 @@ func (p *Pool) Embeddings(refuse func(http.ResponseWriter, error), lacks fields.
 }
 
 func (p *Pool) embed(w http.ResponseWriter, r *http.Request, lacks fields.Unsimulated) (*EmbeddingsAnswer, error) {
-	body, err := web.ReadBody(w, r)
-	if err != nil {
-		return nil, err
-	}
 	req := embeddingsRequest{Dimensions: defaultDimensions}
-	if err := web.Decode(body, &req); err != nil {
+	if err := web.Read(w, r, &req); err != nil {
 		return nil, err
 	}
 	if err := lacks.Refuse(req.Rest); err != nil {

@@ -48,12 +48,8 @@ func (p *Pool) Score(query, document []uint32) float64 {
 // Rerank returns the documents of a request, the best first, the tokens of query and documents,
 // and the request's id.
 func (p *Pool) Rerank(w http.ResponseWriter, r *http.Request, lacks fields.Unsimulated) (best []Ranked, tokens int, id string, err error) {
-	body, err := web.ReadBody(w, r)
-	if err != nil {
-		return nil, 0, "", err
-	}
 	var req rerankRequest
-	if err := web.Decode(body, &req); err != nil {
+	if err := web.Read(w, r, &req); err != nil {
 		return nil, 0, "", err
 	}
 	if err := lacks.Refuse(req.Rest); err != nil {

@@ -48,7 +48,7 @@ type said struct {
 func (f *Server) generate(w http.ResponseWriter, r *http.Request) {
 	g := &generation{Exchange: exchange.New(f.run, f.vocab, w, r, r.Header.Get("X-Request-Id"), trace.Now()), server: f}
 	var req generateRequest
-	if err := f.bodyOf(w, r, &req); err != nil {
+	if err := web.ReadJSON(w, r, &req); err != nil {
 		f.run.Refused()
 		web.WriteSGLangError(w, err)
 		return

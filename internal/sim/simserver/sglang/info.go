@@ -339,7 +339,7 @@ func (f *Server) tokenize(w http.ResponseWriter, r *http.Request) {
 		fields.Mode
 		fields.Unread
 	}
-	err := f.bodyOf(w, r, &req)
+	err := web.ReadJSON(w, r, &req)
 	if err == nil {
 		err = tokensLacks.Refuse(req.Rest)
 	}
@@ -376,7 +376,7 @@ func (f *Server) detokenize(w http.ResponseWriter, r *http.Request) {
 		Tokens jsontext.Value `json:"tokens"`
 		fields.Unread
 	}
-	err := f.bodyOf(w, r, &req)
+	err := web.ReadJSON(w, r, &req)
 	if err == nil {
 		err = decodedLacks.Refuse(req.Rest)
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"weir/internal/sim"
 	"weir/internal/sim/simserver/fields"
 	"weir/internal/sim/simserver/vocab"
-	"weir/internal/sim/simserver/web"
 	"weir/internal/workload/content"
 )
 
@@ -515,16 +513,4 @@ func (f *Server) logprobItems(req *generateRequest, base item, n int) ([]item, e
 		}
 	}
 	return items, nil
-}
-
-// bodyOf reads a JSON body, as SGLang's routes do.
-func (f *Server) bodyOf(w http.ResponseWriter, r *http.Request, into any) error {
-	if err := web.WantJSON(r); err != nil {
-		return err
-	}
-	body, err := web.ReadBody(w, r)
-	if err != nil {
-		return err
-	}
-	return web.Decode(body, into)
 }

@@ -116,7 +116,7 @@ func (f *Server) abortRequest(w http.ResponseWriter, r *http.Request) {
 		RID      string `json:"rid"`
 		AbortAll bool   `json:"abort_all"`
 	}
-	if err := f.bodyOf(w, r, &req); err != nil {
+	if err := web.ReadJSON(w, r, &req); err != nil {
 		web.WriteSGLangError(w, err)
 		return
 	}
@@ -219,7 +219,7 @@ func (f *Server) health(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Of each request, the fields that are not simulated.
+// The fields of each request that are not simulated.
 var (
 	generateLacks = fields.Unsimulated{
 		"images_config": "null", "lora_id": "null", "max_dynamic_patch": "null", "max_thinking_tokens": "null", "min_dynamic_patch": "null",

@@ -67,16 +67,8 @@ func (f *Server) generate(w http.ResponseWriter, r *http.Request) {
 
 // accept reads a request up to the point where the engine may be asked.
 func (a *idAnswer) accept() ([]sim.Request, error) {
-	if err := web.WantJSON(a.Request); err != nil {
-		return nil, err
-	}
-	body, err := web.ReadBody(a.Writer, a.Request)
-	if err != nil {
-		return nil, err
-	}
-	a.Empty = string(body) == "{}"
 	var req generateIDs
-	if err := web.Decode(body, &req); err != nil {
+	if err := a.Read(&req); err != nil {
 		return nil, err
 	}
 	a.ID = cmp.Or(a.ID, req.RequestID, rand.Text())

@@ -299,7 +299,7 @@ func acceptMessages(a *completion.Answer, body []byte) (*completion.Request, com
 func (f *Server) countTokens(w http.ResponseWriter, r *http.Request) {
 	var req messagesRequest
 	n, err := func() (int, error) {
-		if err := f.read(w, r, &req); err != nil {
+		if err := web.ReadJSON(w, r, &req); err != nil {
 			return 0, err
 		}
 		chat, err := req.completion()

@@ -40,11 +40,8 @@ func (f *Server) rerank(w http.ResponseWriter, r *http.Request) {
 
 // score answers in the order of text_2, or of text_1 where text_2 is one.
 func (f *Server) score(w http.ResponseWriter, r *http.Request) {
-	body, err := web.ReadBody(w, r)
 	var req scoreRequest
-	if err == nil {
-		err = web.Decode(body, &req)
-	}
+	err := web.Read(w, r, &req)
 	if err == nil {
 		err = poolingLacks.Refuse(req.Rest)
 	}

@@ -118,7 +118,7 @@ type tokenizeRequest struct {
 func (f *Server) tokenize(w http.ResponseWriter, r *http.Request) {
 	var req tokenizeRequest
 	ids, err := func() ([]uint32, error) {
-		if err := f.read(w, r, &req); err != nil {
+		if err := web.ReadJSON(w, r, &req); err != nil {
 			return nil, err
 		}
 		if _, err := catalog.LoRA(f.run.Options(), req.Model); err != nil {
@@ -160,7 +160,7 @@ func (f *Server) detokenize(w http.ResponseWriter, r *http.Request) {
 		Tokens *[]uint32 `json:"tokens"`
 	}
 	text, err := func() (string, error) {
-		if err := f.read(w, r, &req); err != nil {
+		if err := web.ReadJSON(w, r, &req); err != nil {
 			return "", err
 		}
 		if _, err := catalog.LoRA(f.run.Options(), req.Model); err != nil {
@@ -178,18 +178,7 @@ func (f *Server) detokenize(w http.ResponseWriter, r *http.Request) {
 	web.WriteJSON(w, http.StatusOK, map[string]string{"prompt": text})
 }
 
-func (f *Server) read(w http.ResponseWriter, r *http.Request, into any) error {
-	if err := web.WantJSON(r); err != nil {
-		return err
-	}
-	body, err := web.ReadBody(w, r)
-	if err != nil {
-		return err
-	}
-	return web.Decode(body, into)
-}
-
-// Of each request, the fields that are not simulated.
+// The fields of each request that are not simulated.
 var (
 	messagesLacks = fields.Unsimulated{"ec_transfer_params": "null", "watermarking": "false"}
 	answersLacks  = fields.Unsimulated{

@@ -142,6 +142,23 @@ func Decode(body []byte, into any) error {
 	return nil
 }
 
+// Read reads a request's body, which is JSON, into a value.
+func Read(w http.ResponseWriter, r *http.Request, into any) error {
+	body, err := ReadBody(w, r)
+	if err != nil {
+		return err
+	}
+	return Decode(body, into)
+}
+
+// ReadJSON is Read of a body that says that it is JSON, as vLLM and SGLang want it.
+func ReadJSON(w http.ResponseWriter, r *http.Request, into any) error {
+	if err := WantJSON(r); err != nil {
+		return err
+	}
+	return Read(w, r, into)
+}
+
 // StatusOf returns an error's HTTP status and the name that vLLM and SGLang have
 // for it.
 func StatusOf(c infer.Code) (int, string) {

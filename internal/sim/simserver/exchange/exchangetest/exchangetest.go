@@ -27,29 +27,32 @@ const (
 	size  = first + 1024
 )
 
-// tokens are bytes, and words beyond them.
-type tokens struct{}
+// Tokens is a tokenizer of bytes, and of words beyond them.
+type Tokens struct{}
 
-func (tokens) Encode(text string, _ bool) (ids []uint32, err error) {
+// Encode has an id for each byte.
+func (Tokens) Encode(text string, _ bool) (ids []uint32, err error) {
 	for _, b := range []byte(text) {
 		ids = append(ids, uint32(b))
 	}
 	return ids, nil
 }
 
-func (tokens) Text(id uint32) []byte {
+// Text is a byte, or a word of a space and three letters.
+func (Tokens) Text(id uint32) []byte {
 	if id < 256 {
 		return []byte{byte(id)}
 	}
 	return []byte{' ', 'a' + byte(id%26), 'a' + byte(id/26%26), 'a' + byte(id/676)}
 }
 
-func (tokens) Render(messages, _, _ []byte) (string, error) { return string(messages), nil }
+// Render returns the messages as they are.
+func (Tokens) Render(messages, _, _ []byte) (string, error) { return string(messages), nil }
 
 // Engine returns an engine that does not run, and its vocabulary.
 func Engine(t testing.TB) (*engine.Engine, *vocab.Vocab) {
 	t.Helper()
-	words, err := content.New(size, func(id uint32) ([]byte, bool) { return tokens{}.Text(id), true })
+	words, err := content.New(size, func(id uint32) ([]byte, bool) { return Tokens{}.Text(id), true })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +60,7 @@ func Engine(t testing.TB) (*engine.Engine, *vocab.Vocab) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return e, vocab.New(e.Options(), tokens{}, nil, nil)
+	return e, vocab.New(e.Options(), Tokens{}, nil, nil)
 }
 
 // Next gives the output n ids more, as the engine would.
